@@ -1,0 +1,29 @@
+package locker
+
+import "time"
+
+// Instant is a reading of this machine's clock of elapsed time, the one that
+// validity is counted on. It runs on while the machine is suspended
+// (CLOCK_BOOTTIME on Linux; elsewhere Go's monotonic clock, which on some
+// systems stands still then), and no step of the wall clock moves it. Instants
+// mean nothing outside the process. The zero Instant stands for "never".
+type Instant time.Duration
+
+// Now reads the clock. A backend reads it before it sends the request that may
+// grant or renew a lock, never after: see [Hold].
+func Now() Instant { return Instant(elapsed()) }
+
+// Add returns the instant d later.
+func (i Instant) Add(d time.Duration) Instant { return i + Instant(d) }
+
+// Sub returns the time from j to i.
+func (i Instant) Sub(j Instant) time.Duration { return time.Duration(i - j) }
+
+// elapsed is a variable so that tests can run on a virtual clock.
+var elapsed = bootTime
+
+// began is what the portable clock counts from. An hour is added so that no
+// reading is the zero Instant.
+var began = time.Now().Add(-time.Hour)
+
+func monotonicTime() time.Duration { return time.Since(began) }

@@ -1,0 +1,7 @@
+//go:build !linux
+
+package locker
+
+import "time"
+
+func bootTime() time.Duration { return monotonicTime() }

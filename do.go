@@ -1,0 +1,45 @@
+package locker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// Do locks name, calls fn, and unlocks, also when fn panics. The context of fn
+// carries ctx's values and ends when the lock is lost or ctx ends; its cause
+// says which. With [WithGuard] the resources are claimed before fn is called.
+//
+// Do returns fn's error joined with that of the claim or of Unlock. So an
+// [ErrLost] from Do means that fn, or its last part, ran without the lock.
+func Do(ctx context.Context, l Locker, name string, fn func(ctx context.Context, lock *Lock) error, opts ...Option) (err error) {
+	req, err := newRequest(name, opts)
+	if err != nil {
+		return err
+	}
+	lock, err := l.Lock(ctx, name, append(opts[:len(opts):len(opts)], withoutGuard)...)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, lock.Unlock(ctx)) }()
+	if err := claim(ctx, req.guard, lock); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stop := context.AfterFunc(lock.Context(), func() { cancel(lock.Err()) })
+	defer stop()
+	return fn(ctx, lock)
+}
+
+func claim(ctx context.Context, use *guardUse, lock *Lock) error {
+	if use == nil {
+		return nil
+	}
+	for _, resource := range use.resources {
+		if err := use.guard.Check(ctx, resource, lock.Token()); err != nil {
+			return fmt.Errorf("locker: claim %q under lock %q: %w", resource, lock.Name(), err)
+		}
+	}
+	return nil
+}

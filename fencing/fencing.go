@@ -1,0 +1,139 @@
+// Package fencing holds the half of a lock that lives in the storage.
+//
+// A lock with a lease can be lost while its holder is paused, and the holder
+// does not know. What makes its late write harmless is a number: every grant of
+// a lock carries a [Token] greater than those of all earlier grants, the writer
+// passes it along, and the storage refuses a token smaller than the greatest it
+// has seen. That refusal is a [Guard].
+//
+// The idea is old: it is the sequencer of Burrows, "The Chubby lock service"
+// (OSDI 2006), section 2.4, and the epoch number of primary-backup replication.
+// The name is from Kleppmann, "How to do distributed locking" (2016).
+//
+// The packages below this one are guards for particular stores. This one has no
+// dependencies and knows nothing of locks.
+package fencing
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+)
+
+// Token is a fencing token. Of two grants of one lock the later one has the
+// greater token. Tokens of different locks say nothing about each other. The
+// zero Token was never granted.
+type Token uint64
+
+// String returns the token in decimal, as [Parse] reads it.
+func (t Token) String() string { return strconv.FormatUint(uint64(t), 10) }
+
+// Parse reads a token written by [Token.String].
+func Parse(s string) (Token, error) {
+	n, err := strconv.ParseUint(s, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("fencing: token %q is not a number from 0 to 18446744073709551615", s)
+	}
+	return Token(n), nil
+}
+
+// ErrStale means that the storage has seen a greater token: somebody else has
+// held the lock since. Nothing was written. It is never worth trying again with
+// the same token.
+var ErrStale = errors.New("stale fencing token")
+
+// StaleError is an [ErrStale] with its particulars.
+type StaleError struct {
+	Resource string
+	Token    Token // what the writer brought
+	Seen     Token // the greatest that the storage had seen
+}
+
+func (e *StaleError) Error() string {
+	return fmt.Sprintf("%v: %q has seen token %d, this writer has %d: the lock has had another holder since",
+		ErrStale, e.Resource, e.Seen, e.Token)
+}
+
+// Unwrap makes errors.Is(err, ErrStale) true.
+func (e *StaleError) Unwrap() error { return ErrStale }
+
+// Guard remembers the greatest token that a resource has seen and refuses
+// smaller ones.
+type Guard interface {
+	// Check accepts a token that is not smaller than every one it accepted
+	// before for resource, and remembers it. A smaller one is an [ErrStale],
+	// and changes nothing. After any other error the token may or may not
+	// have been remembered; both are safe.
+	//
+	// A Check followed by a separate write leaves a gap in which the writer
+	// can be paused. Wherever the storage allows it, use the guard's own
+	// form of check and write in one step. Check alone is for claiming a
+	// resource right after the lock was granted, so that writes of earlier
+	// holders are refused from then on.
+	Check(ctx context.Context, resource string, token Token) error
+}
+
+// Counter hands out tokens: a source of them that does not come with the lock,
+// such as a sequence in the database that the lock protects.
+type Counter interface {
+	// Next returns a token greater than all it returned before for name.
+	// After an error the number may have been used up; a gap is harmless.
+	Next(ctx context.Context, name string) (Token, error)
+}
+
+// Memory is a [Guard] and a [Counter] in the memory of one process, for tests
+// and for resources that live and die with the process. Its zero value is ready
+// to use. It keeps one number for every resource and every name it has seen.
+type Memory struct {
+	mu   sync.Mutex
+	seen map[string]Token
+	last map[string]Token
+}
+
+var (
+	_ Guard   = (*Memory)(nil)
+	_ Counter = (*Memory)(nil)
+)
+
+// Check implements [Guard].
+func (m *Memory) Check(ctx context.Context, resource string, token Token) error {
+	return m.Write(ctx, resource, token, func() error { return nil })
+}
+
+// Write runs write if token is not stale, in one step with the check: no other
+// Check or Write of this Memory comes between. It returns what write returns.
+// The token stays remembered even when write fails.
+//
+// write runs under the Memory's mutex, for that is what makes it one step; it
+// must not call the same Memory.
+func (m *Memory) Write(ctx context.Context, resource string, token Token, write func() error) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("fencing: write %q: %w", resource, err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if seen := m.seen[resource]; token < seen {
+		return &StaleError{Resource: resource, Token: token, Seen: seen}
+	}
+	if m.seen == nil {
+		m.seen = make(map[string]Token)
+	}
+	m.seen[resource] = token
+	return write()
+}
+
+// Next implements [Counter]: 1, 2, 3, … for each name.
+func (m *Memory) Next(ctx context.Context, name string) (Token, error) {
+	if err := ctx.Err(); err != nil {
+		return 0, fmt.Errorf("fencing: next token of %q: %w", name, err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.last == nil {
+		m.last = make(map[string]Token)
+	}
+	m.last[name]++
+	return m.last[name], nil
+}

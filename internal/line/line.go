@@ -1,0 +1,142 @@
+// Package line lets the goroutines of one Locker wait for a name one behind
+// another, so that at most one of them deals with the store about it.
+package line
+
+import (
+	"context"
+	"sync"
+)
+
+// Lines is a first-come, first-served line for every name. Whoever is at the
+// front has the turn: it alone asks the store, holds the lock if it is granted,
+// and passes the turn on when it has given the lock back, lost it or failed.
+//
+// An A is what a waiter wants. The holder reads that of its successor ([Turn.Next])
+// and may leave a grant in it, which is how a lock is handed over within the
+// process. The zero Lines is ready to use.
+type Lines[A any] struct {
+	mu    sync.Mutex
+	names map[string]*Turn[A] // who has the turn
+}
+
+// Turn is a place in a line, and in the end the turn itself.
+type Turn[A any] struct {
+	lines  *Lines[A]
+	name   string
+	ask    A
+	ready  chan struct{} // closed when the turn is ours
+	picked bool          // by Next: it can no longer walk away
+	left   bool
+	next   *Turn[A] // who is behind
+	last   *Turn[A] // at the front only: the end of the line
+}
+
+// Enter waits for the turn or for the end of ctx. When the holder has picked
+// this waiter as its successor, Enter waits for it to Leave, and returns the
+// turn though ctx may be over: there may be a grant in ask that must be given
+// back.
+func (s *Lines[A]) Enter(ctx context.Context, name string, ask A) (*Turn[A], error) {
+	t := &Turn[A]{lines: s, name: name, ask: ask}
+	if s.append(t) {
+		return t, nil
+	}
+	select {
+	case <-t.ready:
+		return t, nil
+	case <-ctx.Done():
+	}
+	if s.walkAway(t) {
+		return nil, context.Cause(ctx)
+	}
+	<-t.ready // picked: the holder leaves within its release's bound
+	return t, nil
+}
+
+// TryEnter takes the turn if nobody has it.
+func (s *Lines[A]) TryEnter(name string, ask A) (*Turn[A], bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.names[name] != nil {
+		return nil, false
+	}
+	t := &Turn[A]{lines: s, name: name, ask: ask}
+	s.front(t)
+	return t, true
+}
+
+// append puts t at the end of its line and reports whether that is the front.
+func (s *Lines[A]) append(t *Turn[A]) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	front := s.names[t.name]
+	if front == nil {
+		s.front(t)
+		return true
+	}
+	t.ready = make(chan struct{})
+	front.last.next = t
+	front.last = t
+	return false
+}
+
+func (s *Lines[A]) front(t *Turn[A]) {
+	if s.names == nil {
+		s.names = make(map[string]*Turn[A])
+	}
+	if t.last == nil {
+		t.last = t
+	}
+	s.names[t.name] = t
+}
+
+// walkAway takes t out of the line unless it has the turn or was picked.
+func (s *Lines[A]) walkAway(t *Turn[A]) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	front := s.names[t.name]
+	if t == front || t.picked {
+		return false
+	}
+	before := front
+	for before.next != t {
+		before = before.next
+	}
+	before.next = t.next
+	if front.last == t {
+		front.last = before
+	}
+	return true
+}
+
+// Ask returns what the waiter brought.
+func (t *Turn[A]) Ask() A { return t.ask }
+
+// Next picks the successor and returns what it wants. From then on the successor
+// waits for Leave even if its context ends. Picking again returns the same one.
+func (t *Turn[A]) Next() (ask A, ok bool) {
+	t.lines.mu.Lock()
+	defer t.lines.mu.Unlock()
+	if t.left || t.next == nil {
+		return ask, false
+	}
+	t.next.picked = true
+	return t.next.ask, true
+}
+
+// Leave passes the turn on. Only the first call counts.
+func (t *Turn[A]) Leave() {
+	s := t.lines
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t.left {
+		return
+	}
+	t.left = true
+	if t.next == nil {
+		delete(s.names, t.name)
+		return
+	}
+	t.next.last = t.last
+	s.front(t.next)
+	close(t.next.ready)
+}

@@ -1,0 +1,221 @@
+package locker
+
+import (
+	"fmt"
+	"os"
+	"sync"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/lockstile/locker/fencing"
+)
+
+const (
+	// MinTTL is the shortest lease. A backend may have a higher floor.
+	MinTTL = 100 * time.Millisecond
+	// MaxTTL is the longest.
+	MaxTTL = 24 * time.Hour
+	// DefaultTTL is the lease without [WithTTL].
+	DefaultTTL = 30 * time.Second
+	// MaxName is the longest name, in bytes.
+	MaxName = 512
+	// MaxHolder is the longest text for [WithHolder], in bytes.
+	MaxHolder = 256
+)
+
+// Option changes one acquisition.
+type Option func(*Request) error
+
+// Request is one acquisition's settings, validated. Backends make it with
+// [NewRequest] and hand it on in [Hold].
+type Request struct {
+	Name        string
+	TTL         time.Duration
+	MaxHold     time.Duration // 0: no limit
+	MinValidity time.Duration
+	Holder      string
+	Renew       bool // renewed by itself until it is unlocked or lost
+
+	guard *guardUse
+}
+
+// guardUse is what [WithGuard] asks of [Do].
+type guardUse struct {
+	guard     fencing.Guard
+	resources []string
+}
+
+// NewRequest validates a name and options. Backends call it before anything
+// else: after an error from it, nothing has happened in the store.
+func NewRequest(name string, opts ...Option) (*Request, error) {
+	r, err := newRequest(name, opts)
+	if err != nil {
+		return nil, err
+	}
+	if r.guard != nil {
+		return nil, fmt.Errorf("locker: lock %q: WithGuard works with Do; after Lock or TryLock call the guard's Check yourself", name)
+	}
+	return r, nil
+}
+
+func newRequest(name string, opts []Option) (*Request, error) {
+	if err := CheckName(name); err != nil {
+		return nil, err
+	}
+	r := &Request{Name: name, TTL: DefaultTTL, Renew: true, Holder: thisProcess()}
+	for _, opt := range opts {
+		if err := opt(r); err != nil {
+			return nil, fmt.Errorf("locker: lock %q: %w", name, err)
+		}
+	}
+	if r.MinValidity >= r.TTL-Drift(r.TTL) {
+		return nil, fmt.Errorf("locker: lock %q: minimum validity %v cannot be met with a TTL of %v: it leaves %v after the allowance for clock drift",
+			name, r.MinValidity, r.TTL, r.TTL-Drift(r.TTL))
+	}
+	return r, nil
+}
+
+// CheckName returns an error unless name is 1 to [MaxName] bytes of UTF-8
+// without a zero byte. Everything else is allowed, slashes and line ends too:
+// backends encode what their store does not.
+func CheckName(name string) error {
+	switch {
+	case name == "":
+		return fmt.Errorf("locker: the name of a lock is empty")
+	case len(name) > MaxName:
+		return fmt.Errorf("locker: the name %.20q… has %d bytes, the limit is %d", name, len(name), MaxName)
+	case !utf8.ValidString(name):
+		return fmt.Errorf("locker: the name %.20q is not valid UTF-8", name)
+	}
+	for i := range len(name) {
+		if name[i] == 0 {
+			return fmt.Errorf("locker: the name %.20q has a zero byte", name)
+		}
+	}
+	return nil
+}
+
+// Drift is how much earlier than its store a holder stops believing in a lease
+// of ttl: a hundredth of it for clocks that run at different rates, plus 2 ms
+// for the store's resolution. The figures are those of the Redlock page.
+func Drift(ttl time.Duration) time.Duration { return ttl/100 + 2*time.Millisecond }
+
+// Deadline is the end of validity of a lease that was requested at since.
+func (r *Request) Deadline(since Instant) Instant { return since.Add(r.TTL - Drift(r.TTL)) }
+
+// CheckValidity returns an error if a lease requested at since has now less
+// validity left than the caller wants ([WithMinValidity]; without it, any). A
+// backend that gets one releases what it was granted.
+func (r *Request) CheckValidity(since Instant) error {
+	left := r.Deadline(since).Sub(Now())
+	if left > 0 && left >= r.MinValidity {
+		return nil
+	}
+	return fmt.Errorf("%w: it took so long to answer that %v of the TTL of %v are left, at least %v are wanted",
+		ErrUnavailable, max(left, 0).Round(time.Millisecond), r.TTL, max(r.MinValidity, time.Millisecond))
+}
+
+// WithTTL sets how long the lock outlives a holder that has stopped renewing
+// it. Short leases free a dead holder's lock sooner and are lost to a slow
+// store sooner. The default is [DefaultTTL]; less than [MinTTL] or more than
+// [MaxTTL] is an error. Stores count in milliseconds: a fraction of one is an
+// error too.
+func WithTTL(d time.Duration) Option {
+	return func(r *Request) error {
+		switch {
+		case d < MinTTL:
+			return fmt.Errorf("ttl %v is under the limit of %v", d, MinTTL)
+		case d > MaxTTL:
+			return fmt.Errorf("ttl %v is over the limit of %v", d, MaxTTL)
+		case d%time.Millisecond != 0:
+			return fmt.Errorf("ttl %v is not a whole number of milliseconds", d)
+		}
+		r.TTL = d
+		return nil
+	}
+}
+
+// WithoutRenewal gives the lock up at the end of its TTL unless the holder
+// calls [Lock.Renew]. Without this option it is renewed by itself.
+func WithoutRenewal() Option {
+	return func(r *Request) error {
+		r.Renew = false
+		return nil
+	}
+}
+
+// WithMaxHold bounds how long the lock can be held, renewals included. At the
+// end of d it is lost, and freed in the store, so that a holder that hangs does
+// not keep everybody else out for ever. The default is no bound.
+func WithMaxHold(d time.Duration) Option {
+	return func(r *Request) error {
+		if d <= 0 {
+			return fmt.Errorf("maximum hold %v is not positive", d)
+		}
+		r.MaxHold = d
+		return nil
+	}
+}
+
+// WithMinValidity refuses a lock that was granted so slowly that less than d of
+// its validity is left when it arrives. The default is 0: any validity will do.
+func WithMinValidity(d time.Duration) Option {
+	return func(r *Request) error {
+		if d < 0 {
+			return fmt.Errorf("minimum validity %v is negative", d)
+		}
+		r.MinValidity = d
+		return nil
+	}
+}
+
+// WithHolder sets the text that an [Inspector] shows for the holder. It is at
+// most [MaxHolder] bytes of printable UTF-8. The default names the process and
+// its host. It is not a secret and identifies nobody to the store.
+func WithHolder(text string) Option {
+	return func(r *Request) error {
+		if len(text) > MaxHolder {
+			return fmt.Errorf("holder text has %d bytes, the limit is %d", len(text), MaxHolder)
+		}
+		for _, c := range text {
+			if c == utf8.RuneError || !unicode.IsPrint(c) {
+				return fmt.Errorf("holder text %q is not printable UTF-8", text)
+			}
+		}
+		r.Holder = text
+		return nil
+	}
+}
+
+// WithGuard makes [Do] claim resources with the lock's token before it calls
+// its function, so that an earlier holder's late write is refused from then on
+// and not only from the new holder's first write on. Without resources it
+// claims the one that has the lock's name. Only Do takes this option.
+func WithGuard(g fencing.Guard, resources ...string) Option {
+	return func(r *Request) error {
+		if g == nil {
+			return fmt.Errorf("WithGuard was given no guard")
+		}
+		if len(resources) == 0 {
+			resources = []string{r.Name}
+		}
+		r.guard = &guardUse{g, resources}
+		return nil
+	}
+}
+
+// withoutGuard hides the guard from the backend when Do has taken it on itself.
+func withoutGuard(r *Request) error {
+	r.guard = nil
+	return nil
+}
+
+// thisProcess is the default text for WithHolder.
+var thisProcess = sync.OnceValue(func() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown host"
+	}
+	return fmt.Sprintf("process %d on %.200s", os.Getpid(), host)
+})
