@@ -1,0 +1,310 @@
+package redisnode
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/fencing"
+)
+
+const (
+	// ClaimTime is how long a lock stays reserved for the waiter whose turn
+	// it is. One that is dead or paused is skipped after that.
+	ClaimTime = 500 * time.Millisecond
+
+	// lateTime is how long a withdrawn value is refused, at least. A request
+	// that arrives later still, from a network that holds it back for more
+	// than a minute and the TTL, leaves a lock behind that ends with its TTL.
+	lateTime = time.Minute
+)
+
+// Lease is one attempt to hold a lock, and the hold that comes of it.
+type Lease struct {
+	Keys   Keys
+	Value  string // 20 random bytes, as the Redlock page advises
+	TTL    time.Duration
+	Holder string
+
+	unsure atomic.Bool // a request may arrive late
+}
+
+// NewLease returns the attempt that req asks for on the key prefix+req.Name.
+func NewLease(req *locker.Request, prefix string) (*Lease, error) {
+	keys, err := NewKeys(prefix + req.Name)
+	if err != nil {
+		return nil, err
+	}
+	return &Lease{Keys: keys, Value: random(), TTL: req.TTL, Holder: req.Holder}, nil
+}
+
+func random() string {
+	var b [20]byte
+	_, _ = rand.Read(b[:]) // crypto/rand never fails since Go 1.24: it crashes instead
+	return base64.RawURLEncoding.EncodeToString(b[:])
+}
+
+// Unsure reports whether a request of this attempt may have been carried out
+// without our knowing, or may yet be.
+func (l *Lease) Unsure() bool { return l.unsure.Load() }
+
+// remember is for how long the store should refuse the value from now on.
+func (l *Lease) remember() int64 {
+	if !l.unsure.Load() {
+		return 0
+	}
+	return (lateTime + l.TTL).Milliseconds()
+}
+
+// Standing is the answer to an attempt.
+type Standing struct {
+	Token  fencing.Token // 0: not granted
+	Left   time.Duration // of the holder's lease; negative if it has no end
+	Ahead  int           // waiters in front of us
+	Ticket int64         // our place in the queue, for asking again
+}
+
+// ErrWithdrawn means that the attempt had been withdrawn before it arrived.
+var ErrWithdrawn = errors.New("the attempt was withdrawn")
+
+// Acquire asks for the lock. If queue is set and the lock is taken, the attempt
+// waits in the store from then on and is told through the Mailbox when its turn
+// has come; ticket is 0 or that of an earlier Standing. After an error the
+// attempt may be anywhere: withdraw it.
+func (n *Node) Acquire(ctx context.Context, l *Lease, queue bool, ticket int64) (Standing, error) {
+	member := ""
+	if queue {
+		member = n.member(l)
+	}
+	reply, repeated, err := n.run(ctx, acquire, l.Keys.list(l.Value),
+		l.Value, l.TTL.Milliseconds(), l.Holder, ClaimTime.Milliseconds(), n.counts, member, ticket)
+	if repeated || unsure(err) {
+		l.unsure.Store(true)
+	}
+	if err != nil {
+		return Standing{}, err
+	}
+	switch reply := reply.(type) {
+	case int64:
+		if reply == 0 {
+			return Standing{}, ErrWithdrawn
+		}
+		return Standing{Token: fencing.Token(reply)}, nil
+	case []any:
+		if left, ahead, ticket, ok := integers(reply); ok {
+			return Standing{Left: time.Duration(left) * time.Millisecond, Ahead: int(ahead), Ticket: ticket}, nil
+		}
+	}
+	return Standing{}, fmt.Errorf("the server gave an answer of an unknown form: %v", reply)
+}
+
+func integers(reply []any) (a, b, c int64, ok bool) {
+	if len(reply) != 3 {
+		return 0, 0, 0, false
+	}
+	a, okA := reply[0].(int64)
+	b, okB := reply[1].(int64)
+	c, okC := reply[2].(int64)
+	return a, b, c, okA && okB && okC
+}
+
+func (n *Node) member(l *Lease) string { return l.Value + ":" + n.mail.id }
+
+// Release gives the lock back, to next if that is not nil, whose token it then
+// returns. With yield, waiters of other processes go first. A LostError, without
+// a name, says that the lock was no longer ours.
+func (n *Node) Release(ctx context.Context, l, next *Lease, yield bool) (fencing.Token, error) {
+	keys := l.Keys.list(l.Value)
+	value, holder, ttl, turn := "", "", int64(0), "0"
+	if next != nil {
+		value, holder, ttl = next.Value, next.Holder, next.TTL.Milliseconds()
+		keys = append(keys, next.Keys.mark+next.Value)
+	}
+	if yield {
+		turn = "1"
+	}
+	reply, repeated, err := n.run(ctx, release, keys,
+		l.Value, ClaimTime.Milliseconds(), n.counts, l.remember(), value, ttl, holder, turn)
+	if next != nil && (repeated || unsure(err)) {
+		next.unsure.Store(true)
+	}
+	if err != nil {
+		return 0, err
+	}
+	code, _ := reply.(int64)
+	if code == -1 && repeated {
+		return 0, nil // the first try released it; we would have been told of a loss in time
+	}
+	if code < 0 {
+		return 0, gone(code)
+	}
+	return fencing.Token(code), nil
+}
+
+func gone(code int64) error {
+	if code == -2 {
+		return &locker.LostError{Reason: locker.Forced}
+	}
+	return &locker.LostError{Reason: locker.TakenOver}
+}
+
+// Withdraw removes whatever the attempt has left, or will leave.
+func (n *Node) Withdraw(ctx context.Context, l *Lease) error {
+	_, _, err := n.run(ctx, withdraw, l.Keys.list(l.Value),
+		l.Value, ClaimTime.Milliseconds(), n.counts, l.remember(), n.member(l), "0")
+	return err
+}
+
+// ReturnTurn gives back a reservation that came for a waiter who is no longer
+// there. It must not touch a lock that is held under the same value: a letter
+// may be slower than the waiter, who looked by itself and has the lock already.
+func (n *Node) ReturnTurn(ctx context.Context, value, key string) error {
+	keys, err := NewKeys(key)
+	if err != nil {
+		return err
+	}
+	_, _, err = n.run(ctx, withdraw, keys.list(value),
+		value, ClaimTime.Milliseconds(), n.counts, 0, "", "1")
+	return err
+}
+
+// Renew starts another TTL for each lease, many in one round trip.
+func (n *Node) Renew(ctx context.Context, leases []*Lease) []error {
+	errs := make([]error, len(leases))
+	const most = 500 // keeps one batch from holding up the server
+	for start := 0; start < len(leases); start += most {
+		end := min(start+most, len(leases))
+		n.renewSome(ctx, leases[start:end], errs[start:end])
+	}
+	return errs
+}
+
+func (n *Node) renewSome(ctx context.Context, leases []*Lease, errs []error) {
+	_, isCluster := n.rdb.(*redis.ClusterClient)
+	if len(leases) == 1 || isCluster && n.replicas > 0 { // WAIT has no key: it needs the lock's own server
+		for i, l := range leases {
+			errs[i] = n.renewOne(ctx, l)
+		}
+		return
+	}
+	replies, err := n.bounded(ctx, func(ctx context.Context) (any, error) { return n.pipeline(ctx, leases) })
+	if err != nil {
+		for i := range errs {
+			errs[i] = classify(err)
+		}
+		return
+	}
+	for i, cmd := range replies.([]once) {
+		code, err := cmd.Int64()
+		switch {
+		case redis.HasErrorPrefix(err, "NOSCRIPT"): // the first of them loads it for the next round
+			errs[i] = n.renewOne(ctx, leases[i])
+		case err != nil:
+			errs[i] = classify(err)
+		case code < 0:
+			errs[i] = gone(code)
+		}
+	}
+}
+
+func (n *Node) renewOne(ctx context.Context, l *Lease) error {
+	reply, _, err := n.run(ctx, renew, l.Keys.list(l.Value), l.Value, l.TTL.Milliseconds())
+	if err != nil {
+		return err
+	}
+	if code, _ := reply.(int64); code < 0 {
+		return gone(code)
+	}
+	return nil
+}
+
+func (n *Node) pipeline(ctx context.Context, leases []*Lease) ([]once, error) {
+	pipe := n.rdb.Pipeline()
+	cmds := make([]once, len(leases))
+	for i, l := range leases {
+		cmds[i] = command(ctx, "evalsha", renew.hash, l.Keys.list(l.Value), []any{l.Value, l.TTL.Milliseconds()})
+		_ = pipe.Process(ctx, cmds[i]) // queued; errors are the commands'
+	}
+	wait := once{redis.NewCmd(ctx, "wait", n.replicas, replicaTime.Milliseconds())}
+	if n.replicas > 0 {
+		_ = pipe.Process(ctx, wait)
+	}
+	_, _ = pipe.Exec(ctx)
+	if n.replicas == 0 {
+		return cmds, nil
+	}
+	acks, err := wait.Int()
+	if err == nil && acks < n.replicas {
+		err = &replicaError{acks, n.replicas}
+	}
+	return cmds, err
+}
+
+// Inspect reads what the server knows of a lock.
+func (n *Node) Inspect(ctx context.Context, keys Keys) (locker.Info, error) {
+	info, _, err := n.look(ctx, keys)
+	return info, err
+}
+
+func (n *Node) look(ctx context.Context, keys Keys) (info locker.Info, value string, err error) {
+	reply, _, err := n.run(ctx, inspect, keys.list(""))
+	if err != nil {
+		return info, "", err
+	}
+	fields, _ := reply.([]any)
+	if len(fields) != 4 {
+		return info, "", fmt.Errorf("the server gave an answer of an unknown form: %v", reply)
+	}
+	value, _ = fields[0].(string)
+	left, _ := fields[1].(int64)
+	last, _ := fields[2].(string)
+	waiters, _ := fields[3].(int64)
+	info = locker.Info{Name: keys.Lock, Waiters: int(waiters)}
+	token, of, holder := lastGrant(last)
+	info.Held = value != "" && !strings.HasPrefix(value, "?")
+	if info.Held && of == value {
+		info.Holder = holder
+	}
+	if info.Held {
+		info.TimeLeft = max(0, time.Duration(left)*time.Millisecond)
+	}
+	if !info.Held || of == value {
+		info.Token = token
+	}
+	return info, value, nil
+}
+
+// lastGrant reads what grant in the prelude wrote.
+func lastGrant(s string) (token fencing.Token, value, holder string) {
+	number, rest, _ := strings.Cut(s, " ")
+	value, holder, _ = strings.Cut(rest, " ")
+	token, _ = fencing.Parse(number) // 0, "unknown", where it was never written
+	return token, value, holder
+}
+
+// Break frees the lock, whoever holds it, and reports whether anybody did.
+func (n *Node) Break(ctx context.Context, keys Keys) (bool, error) {
+	for range 10 { // it may change hands while we look
+		info, value, err := n.look(ctx, keys)
+		if err != nil || !info.Held {
+			return false, err
+		}
+		remember := max(info.TimeLeft, lateTime).Milliseconds()
+		reply, _, err := n.run(ctx, force, keys.list(value), value, ClaimTime.Milliseconds(), n.counts, remember)
+		if err != nil {
+			return false, err
+		}
+		if reply == int64(1) {
+			return true, nil
+		}
+	}
+	return false, errors.New("the lock changes hands so fast that none of its holders could be broken")
+}

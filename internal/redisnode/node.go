@@ -1,0 +1,216 @@
+// Package redisnode is one Redis server as the lock backends see it: the scripts
+// that grant, renew, release and hand over a lock, and the mailbox through which
+// waiters are woken.
+//
+// A lock's key holds a random value, set with an expiry: what every client that
+// follows the Redlock page does, so all of them exclude each other.
+package redisnode
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"syscall"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockstile/locker"
+)
+
+// tries bounds how often a request is sent when its connection breaks. More
+// than one, because a pool may hold connections that a restarted server no
+// longer knows.
+const tries = 4
+
+// Node runs scripts on one server, or on the master of a key's slot. It is safe
+// for concurrent use.
+type Node struct {
+	rdb      redis.UniversalClient
+	mail     *Mailbox
+	counts   string // "1" if PUBLISH counts all listeners, which it does not in a Cluster
+	replicas int
+}
+
+// New returns a Node on rdb. With replicas above 0, what it grants or renews
+// must be acknowledged by so many of them (WAIT).
+func New(rdb redis.UniversalClient, mail *Mailbox, replicas int) *Node {
+	n := &Node{rdb: rdb, mail: mail, counts: "1", replicas: replicas}
+	if _, ok := rdb.(*redis.ClusterClient); ok {
+		n.counts = "0"
+	}
+	return n
+}
+
+// once is a command that go-redis must not send a second time by itself: whoever
+// does not know that a request was repeated cannot tell a lock that was lost
+// from one that its own first request has released.
+type once struct{ *redis.Cmd }
+
+// NoRetry tells go-redis.
+func (once) NoRetry() bool { return true }
+
+// run sends a script until its reply arrives, and reports whether an earlier
+// try may have been carried out as well. It returns when ctx ends; the request
+// may then still be under way.
+func (n *Node) run(ctx context.Context, script *script, keys []string, args ...any) (reply any, repeated bool, err error) {
+	for try := range tries {
+		repeated = try > 0
+		reply, err = n.bounded(ctx, func(ctx context.Context) (any, error) {
+			return n.eval(ctx, script, keys, args)
+		})
+		if !broken(err) || ctx.Err() != nil {
+			break
+		}
+	}
+	return reply, repeated, classify(err)
+}
+
+// bounded calls f and returns at the end of ctx even where f does not: go-redis
+// never interrupts a read for a cancelled context, and looks at its deadline
+// only if the client was told to.
+func (n *Node) bounded(ctx context.Context, f func(context.Context) (any, error)) (any, error) {
+	if ctx.Done() == nil {
+		return f(ctx)
+	}
+	type result struct {
+		reply any
+		err   error
+	}
+	done := make(chan result, 1)
+	go func() {
+		reply, err := f(ctx)
+		done <- result{reply, err}
+	}()
+	select {
+	case r := <-done:
+		return r.reply, r.err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// eval runs the script by its hash, and by its text where the server has not
+// seen it since it started.
+func (n *Node) eval(ctx context.Context, script *script, keys []string, args []any) (any, error) {
+	send := n.send
+	if n.replicas > 0 && script.confirmed() {
+		send = n.sendAndWait
+	}
+	reply, err := send(ctx, command(ctx, "evalsha", script.hash, keys, args), keys[0])
+	if redis.HasErrorPrefix(err, "NOSCRIPT") {
+		return send(ctx, command(ctx, "eval", script.text, keys, args), keys[0])
+	}
+	return reply, err
+}
+
+func command(ctx context.Context, verb, what string, keys []string, args []any) once {
+	all := make([]any, 0, 3+len(keys)+len(args))
+	all = append(all, verb, what, len(keys))
+	for _, k := range keys {
+		all = append(all, k)
+	}
+	return once{redis.NewCmd(ctx, append(all, args...)...)}
+}
+
+func (n *Node) send(ctx context.Context, cmd once, _ string) (any, error) {
+	_ = n.rdb.Process(ctx, cmd) // the error is the command's
+	return cmd.Result()
+}
+
+// sendAndWait has replicas confirm the command. WAIT follows on the same
+// connection, for it counts only what that connection wrote.
+func (n *Node) sendAndWait(ctx context.Context, cmd once, key string) (any, error) {
+	rdb, err := n.master(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	wait := once{redis.NewCmd(ctx, "wait", n.replicas, replicaTime.Milliseconds())}
+	pipe := rdb.Pipeline()
+	_ = pipe.Process(ctx, cmd) // queued; errors are the commands'
+	_ = pipe.Process(ctx, wait)
+	_, _ = pipe.Exec(ctx)
+	reply, err := cmd.Result()
+	if err != nil {
+		return nil, err
+	}
+	if code, ok := reply.(int64); !ok || code <= 0 {
+		return reply, nil // nothing was granted
+	}
+	acks, err := wait.Int()
+	if err == nil && acks < n.replicas {
+		err = &replicaError{acks, n.replicas}
+	}
+	return reply, err
+}
+
+// replicaTime is how long a server waits for its replicas.
+const replicaTime = time.Second
+
+// replicaError says that too few replicas confirmed. The server itself may have
+// carried the request out.
+type replicaError struct{ got, want int }
+
+func (e *replicaError) Error() string {
+	return fmt.Sprintf("%d of %d replicas confirmed within %v", e.got, e.want, replicaTime)
+}
+
+// master returns a client of the server that has key.
+func (n *Node) master(ctx context.Context, key string) (redis.Cmdable, error) {
+	if c, ok := n.rdb.(*redis.ClusterClient); ok {
+		return c.MasterForKey(ctx, key)
+	}
+	return n.rdb, nil
+}
+
+// broken reports whether the connection broke, so that another may work.
+func broken(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
+		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+}
+
+// refusals are error replies with which a server declines to serve, and what to
+// do about them.
+var refusals = []struct{ prefix, advice string }{
+	{"READONLY", "this server is a read-only replica: connect to its master"},
+	{"WRONGPASS", "check the user name and the password"},
+	{"NOAUTH", "the server wants a password"},
+	{"NOPERM", "the user may not run the scripts or touch the keys that locks need"},
+	{"LOADING", "the server is still loading its data"},
+	{"MASTERDOWN", "the replica has lost its master"},
+	{"CLUSTERDOWN", "the cluster has slots without a master"},
+	{"OOM", "the server's memory is full and its eviction policy frees none"},
+	{"MISCONF", "the server cannot save its data and refuses writes"},
+	{"NOREPLICAS", "the server has too few replicas to accept writes"},
+	{"WRONGTYPE", "the key of this name belongs to something else: use a prefix"},
+	{"ERR max number of clients", "the server has too many connections"},
+}
+
+// classify adds locker.ErrUnavailable and advice.
+func classify(err error) error {
+	if err == nil || errors.Is(err, locker.ErrUnavailable) {
+		return err
+	}
+	for _, r := range refusals {
+		if redis.HasErrorPrefix(err, r.prefix) {
+			return fmt.Errorf("%w: %s: %w", locker.ErrUnavailable, r.advice, err)
+		}
+	}
+	return fmt.Errorf("%w: %w", locker.ErrUnavailable, err)
+}
+
+// unsure reports whether a request that ended with err may have been carried
+// out, or may yet be. A server's own error reply says that it was not.
+func unsure(err error) bool {
+	var reply redis.Error
+	if err == nil {
+		return false
+	}
+	if errors.As(err, &reply) {
+		return false
+	}
+	var dial *net.OpError
+	return !(errors.As(err, &dial) && dial.Op == "dial")
+}

@@ -1,0 +1,181 @@
+package redisnode
+
+import (
+	"crypto/sha1"
+	"encoding/hex"
+)
+
+// script is a Lua script and the hash that the server knows it by.
+type script struct{ text, hash string }
+
+// confirmed reports whether replicas must confirm what the script did: that is
+// so for grants and renewals, not for what only gives back.
+func (s *script) confirmed() bool { return s == acquire || s == renew }
+
+func newScript(text string) *script {
+	sum := sha1.Sum([]byte(text)) //nolint:gosec // the server's name for a script, no secret
+	return &script{text, hex.EncodeToString(sum[:])}
+}
+
+// A script's KEYS are those of Keys.list. All writes come after all reads that
+// could fail, for what a script has written before an error stays.
+
+// prelude begins every script that grants or passes on a lock.
+//
+// grant draws a token where exclusion is already certain. It is a hybrid logical
+// clock (Kulkarni et al., 2014): one more than the last, and at least the
+// server's clock in microseconds, so that it does not go back when the counter
+// was lost to a crash, a failover, eviction or expiry, unless the clock went
+// back too. Lua's numbers are doubles, exact below 2^53, which is the year 2255.
+// The counter expires by the value that it holds and not by the time of the
+// grant, so that it outlives the moment until the clock has passed it.
+//
+// pass reserves a lock that becomes free for the first waiter that is still
+// there, and tells that waiter's process alone. A waiter to whose process nobody
+// listens any more is dropped (Cluster counts only listeners on this node: there
+// counts is 0). One that does not claim the lock in time loses its turn, and so
+// that somebody notices, the second in line is told to look again by then.
+const prelude = `
+local lock, last, queue, mark = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+
+local function number(was)
+  return was and tonumber(string.match(was, '^%d+')) or 0
+end
+
+local function grant(value, ttl, holder)
+  local was = redis.call('GET', last)
+  local time = redis.call('TIME')
+  local token = math.max(time[1] * 1000000 + time[2], number(was) + 1)
+  if token >= 9007199254740992 then
+    error('the token counter ' .. last .. ' is out of range')
+  end
+  redis.call('SET', lock, value, 'PX', ttl)
+  redis.call('SET', last, string.format('%.0f %s %s', token, value, holder),
+    'PXAT', string.format('%.0f', math.floor(token / 1000) + ttl + 60000))
+  return token
+end
+
+local function tell(member, word)
+  local value, id = string.match(member, '^([^:]+):(.+)$')
+  return value, redis.pcall('PUBLISH', 'lockstile:w:' .. id, word .. value .. ' ' .. lock)
+end
+
+local function pass(claim, counts)
+  while true do
+    local member = redis.call('ZPOPMIN', queue)[1]
+    if not member then return false end
+    local value, heard = tell(member, '')
+    if heard ~= 0 or counts == '0' then
+      redis.call('SET', lock, '?' .. value, 'PX', claim)
+      local second = redis.call('ZRANGE', queue, 0, 0)[1]
+      if second then tell(second, '!') end
+      return true
+    end
+  end
+end
+
+local function gone()
+  if redis.call('GET', mark) == 'forced' then return -2 end
+  return -1
+end
+`
+
+// acquire answers the token, or 0 if the value was withdrawn, or how things
+// stand: the lock's time left in ms, how many wait before us, our ticket.
+//
+// Sent again after a lost reply it answers the same grant. The lease is then
+// started anew, for the caller may count its validity from the second request.
+var acquire = newScript(prelude + `
+local value, ttl, holder, claim, counts, member, ticket = unpack(ARGV)
+local held = redis.call('GET', lock)
+if held == value then
+  local was = redis.call('GET', last)
+  if was and string.find(was, ' ' .. value .. ' ', 1, true) then
+    redis.call('PEXPIRE', lock, ttl)
+    return number(was)
+  end
+  return grant(value, ttl, holder)
+end
+if redis.call('EXISTS', queue, mark) > 0 then
+  if redis.call('EXISTS', mark) == 1 then return 0 end
+  if not held and redis.call('ZRANGE', queue, 0, 0)[1] ~= member and pass(claim, counts) then
+    held = redis.call('GET', lock)
+  end
+end
+if not held or held == '?' .. value then
+  if member ~= '' then redis.call('ZREM', queue, member) end
+  return grant(value, ttl, holder)
+end
+local left = redis.call('PTTL', lock)
+if member == '' then return {left, 0, 0} end
+if ticket == '0' then
+  local time = redis.call('TIME')
+  ticket = string.format('%.0f', time[1] * 1000000 + time[2])
+end
+redis.call('ZADD', queue, 'NX', ticket, member)
+local keep = math.max(left, tonumber(ttl)) + 60000
+if redis.call('PTTL', queue) < keep then redis.call('PEXPIRE', queue, keep) end
+return {left, redis.call('ZRANK', queue, member), tonumber(ticket)}
+`)
+
+// release answers 0 if the lock was given back, the next value's token if it
+// was handed over to that, and -1 or -2 (forced) if it was not ours. With yield,
+// other processes that wait go before next. A next that was withdrawn before
+// this request arrived gets nothing: its mark is a fifth key.
+var release = newScript(prelude + `
+local value, claim, counts, remember, next, ttl, holder, yield = unpack(ARGV)
+local held = redis.call('GET', lock)
+if held ~= value then
+  if next ~= '' and held == next then return number(redis.call('GET', last)) end
+  return gone()
+end
+if remember ~= '0' then redis.call('SET', mark, 'withdrawn', 'PX', remember) end
+local waiting = redis.call('EXISTS', queue) == 1
+if next ~= '' and redis.call('EXISTS', KEYS[5]) == 1 then next = '' end
+if next ~= '' and not (waiting and yield == '1') then return grant(next, ttl, holder) end
+if not (waiting and pass(claim, counts)) then redis.call('DEL', lock) end
+return 0
+`)
+
+// withdraw removes whatever an attempt may have left: its place in the queue,
+// a reservation, the lock. The mark refuses its request if that is still on the
+// way, over a connection that is slower than this one. With spare, a lock that
+// is held is left alone.
+var withdraw = newScript(prelude + `
+local value, claim, counts, remember, member, spare = unpack(ARGV)
+local held = redis.call('GET', lock)
+if member ~= '' then redis.call('ZREM', queue, member) end
+if remember ~= '0' then redis.call('SET', mark, 'withdrawn', 'PX', remember) end
+if held == '?' .. value or (held == value and spare == '0') then
+  if not pass(claim, counts) then redis.call('DEL', lock) end
+end
+return 1
+`)
+
+// renew answers 1, or -1 or -2 (forced) if the lock is not ours.
+var renew = newScript(`
+local lock, last, mark = KEYS[1], KEYS[2], KEYS[4]
+local value, ttl = unpack(ARGV)
+if redis.call('GET', lock) == value then
+  redis.call('PEXPIRE', lock, ttl)
+  redis.call('PEXPIRE', last, ttl + 60000, 'GT')
+  return 1
+end
+if redis.call('GET', mark) == 'forced' then return -2 end
+return -1
+`)
+
+// inspect only reads.
+var inspect = newScript(`
+return {redis.call('GET', KEYS[1]) or '', redis.call('PTTL', KEYS[1]),
+  redis.call('GET', KEYS[2]) or '', redis.call('ZCARD', KEYS[3])}
+`)
+
+// force frees the lock if value has it, and leaves word of it for the holder.
+var force = newScript(prelude + `
+local value, claim, counts, remember = unpack(ARGV)
+if redis.call('GET', lock) ~= value then return 0 end
+redis.call('SET', mark, 'forced', 'PX', remember)
+if not pass(claim, counts) then redis.call('DEL', lock) end
+return 1
+`)

@@ -1,0 +1,204 @@
+package singlenode
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/redisnode"
+)
+
+// enter waits for the turn in the line of this Locker's goroutines.
+func (l *Locker) enter(ctx context.Context, a *attempt) error {
+	turn, ok := l.lines.TryEnter(a.req.Name, a)
+	if ok {
+		a.turn = turn
+		return nil
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stop := context.AfterFunc(l.closing, func() { cancel(locker.ErrClosed) })
+	defer stop()
+	turn, err := l.lines.Enter(ctx, a.req.Name, a)
+	a.turn = turn
+	if err != nil && !errors.Is(err, locker.ErrClosed) {
+		err = fmt.Errorf("%w: %w", locker.ErrTaken, err)
+	}
+	return err
+}
+
+// try asks once.
+func (l *Locker) try(ctx context.Context, a *attempt) error {
+	standing, err := l.ask(ctx, a, false, 0)
+	if err == nil && standing.Token == 0 {
+		return locker.ErrTaken
+	}
+	return err
+}
+
+// ask asks the store, and notes a grant in a.
+func (l *Locker) ask(ctx context.Context, a *attempt, queue bool, ticket int64) (redisnode.Standing, error) {
+	since := locker.Now()
+	standing, err := l.node.Acquire(ctx, a.lease, queue, ticket)
+	if err == nil && standing.Token != 0 {
+		a.token, a.since = standing.Token, since
+	}
+	return standing, err
+}
+
+// wait asks until the lock is ours. The first question of a Locker to which
+// nobody has listened yet is asked without queueing: most locks are free, and
+// the subscription costs a connection.
+func (l *Locker) wait(ctx context.Context, a *attempt) error {
+	switch {
+	case a.token != 0:
+		return nil // handed over by our predecessor in the line
+	case l.closing.Err() != nil:
+		return locker.ErrClosed
+	}
+	if !l.mail.Listening() {
+		if standing, err := l.ask(ctx, a, false, 0); err != nil || standing.Token != 0 {
+			return err
+		}
+	}
+	box, err := l.mail.Open(ctx, a.lease.Value)
+	if err != nil {
+		return l.ended(ctx, err)
+	}
+	defer l.mail.Drop(a.lease.Value)
+	return l.queue(ctx, a, box)
+}
+
+// queue waits in the store. Every look there is answered with the end of the
+// holder's lease, and that is when we look again unless a letter comes first.
+func (l *Locker) queue(ctx context.Context, a *attempt, box <-chan redisnode.Letter) error {
+	var ticket int64
+	for {
+		standing, err := l.ask(ctx, a, true, ticket)
+		a.queued = true
+		if err != nil {
+			return l.ended(ctx, err)
+		}
+		if standing.Token != 0 {
+			return nil
+		}
+		ticket = standing.Ticket
+		if err := l.sleep(ctx, box, nextLook(standing)); err != nil {
+			return err
+		}
+	}
+}
+
+// nextLook is when the lock must have come to us, if everybody before us in the
+// queue has died without a word: when the lease ends, and one claim time later
+// for each of them.
+func nextLook(s redisnode.Standing) time.Duration {
+	if s.Left < 0 {
+		return time.Second // somebody's key without an expiry: nothing will tell us that it was deleted
+	}
+	return s.Left + time.Duration(s.Ahead)*redisnode.ClaimTime + leeway
+}
+
+// leeway lets the server's clock pass the millisecond that it spoke of.
+const leeway = 2 * time.Millisecond
+
+// sleep returns nil when it is time to look.
+func (l *Locker) sleep(ctx context.Context, box <-chan redisnode.Letter, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	for {
+		select {
+		case letter := <-box:
+			if letter != redisnode.StandBy {
+				return nil
+			}
+			timer.Reset(redisnode.ClaimTime + leeway)
+		case <-timer.C:
+			return nil
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", locker.ErrTaken, context.Cause(ctx))
+		case <-l.closing.Done():
+			return locker.ErrClosed
+		}
+	}
+}
+
+// ended explains the end of a wait for a lock that is known to be taken.
+func (l *Locker) ended(ctx context.Context, err error) error {
+	switch {
+	case l.closing.Err() != nil:
+		return locker.ErrClosed
+	case ctx.Err() != nil:
+		return fmt.Errorf("%w: %w", locker.ErrTaken, context.Cause(ctx))
+	}
+	return err
+}
+
+// leftSomething reports whether a failed attempt may have left anything in the
+// store.
+func (l *Locker) leftSomething(a *attempt) bool {
+	return a.queued || a.token != 0 || a.lease.Unsure()
+}
+
+// cleanUp removes what an attempt has left, and reports whether that was
+// confirmed before the caller lost patience. It does not stop when the caller's
+// context is over: that is when it is needed most.
+func (l *Locker) cleanUp(lease *redisnode.Lease) bool {
+	select {
+	case ok := <-l.sweepLater(lease):
+		return ok
+	case <-time.After(confirmTime):
+		return false
+	}
+}
+
+// sweepLater removes what is left of a lease in the background.
+func (l *Locker) sweepLater(lease *redisnode.Lease) <-chan bool {
+	done := make(chan bool, 1)
+	l.background(func() {
+		done <- l.persist(func(ctx context.Context) error { return l.node.Withdraw(ctx, lease) })
+	})
+	return done
+}
+
+// returnTurn gives back a reservation that came for a waiter who has gone.
+func (l *Locker) returnTurn(value, key string) {
+	l.background(func() {
+		l.persist(func(ctx context.Context) error { return l.node.ReturnTurn(ctx, value, key) })
+	})
+}
+
+// background runs f in a goroutine that Close waits for.
+func (l *Locker) background(f func()) {
+	l.mu.Lock() // so that Close does not begin to wait at the same moment
+	defer l.mu.Unlock()
+	l.work.Add(1)
+	go func() {
+		defer l.work.Done()
+		f()
+	}()
+}
+
+// persist tries until the store confirms, for cleanUpTime at most, and reports
+// whether it did. After Close it tries once more.
+func (l *Locker) persist(f func(context.Context) error) bool {
+	deadline := time.NewTimer(cleanUpTime)
+	defer deadline.Stop()
+	for pause := 10 * time.Millisecond; ; pause = min(2*pause, tryTime) {
+		last := l.closing.Err() != nil
+		ctx, cancel := context.WithTimeout(context.Background(), tryTime)
+		err := f(ctx)
+		cancel()
+		if err == nil || last {
+			return err == nil
+		}
+		select {
+		case <-time.After(pause):
+		case <-l.closing.Done():
+		case <-deadline.C:
+			return false
+		}
+	}
+}
