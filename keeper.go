@@ -215,6 +215,15 @@ func (k *Keeper) check(l *Lock) error {
 	return l.err
 }
 
+func (k *Keeper) lose(l *Lock, reason Reason, cause error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if l.err == nil {
+		k.remove(l)
+		l.end(reason, cause)
+	}
+}
+
 // unlock ends belief before the release is sent: once it is under way somebody
 // else may hold the lock.
 func (k *Keeper) unlock(l *Lock) error {

@@ -95,6 +95,13 @@ func NewLock(h Hold) *Lock {
 	return l
 }
 
+// Lose ends a lock at once. It is for backends whose store tells them that a
+// lock is gone: its session ended, its key was deleted. A lock that is no longer
+// held stays as it is.
+func Lose(l *Lock, reason Reason, cause error) {
+	l.hold.Keeper.lose(l, reason, cause)
+}
+
 // Name returns the name that is locked.
 func (l *Lock) Name() string { return l.hold.Request.Name }
 
