@@ -1,0 +1,134 @@
+// Package redisfence guards data in Redis: a write is refused if its fencing
+// token is smaller than the greatest that its key has seen.
+//
+// # What is promised
+//
+// Check and write are one script on the server, so nothing comes between them.
+// The greatest token of a key is kept under "lockstile:f:{…}", in the key's
+// Cluster slot, without an expiry. It is as durable as the data beside it: a
+// restart from an old snapshot brings back both.
+//
+// # What is not
+//
+// Only writes that go through the [Guard] are refused. A client that is set to
+// retry may carry out a command twice when a reply was lost, here as everywhere
+// in go-redis: use commands that bear it, such as SET.
+package redisfence
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/fencing"
+	"github.com/lockstile/locker/internal/hashslot"
+)
+
+// Guard is a [fencing.Guard] on Redis. A resource is a key.
+type Guard struct{ rdb redis.Scripter }
+
+var _ fencing.Guard = (*Guard)(nil)
+
+// NewGuard returns a Guard on rdb, which it never closes.
+func NewGuard(rdb redis.Scripter) *Guard { return &Guard{rdb} }
+
+// guarded compares tokens as text of one width, for Lua's numbers are exact only
+// below 2^53.
+var guarded = redis.NewScript(`
+local seen = redis.call('GET', KEYS[2])
+if seen and ARGV[1] < seen then return {0, seen} end
+if seen ~= ARGV[1] then redis.call('SET', KEYS[2], ARGV[1]) end
+if not ARGV[2] then return {1} end
+return {1, redis.call(ARGV[2], KEYS[1], unpack(ARGV, 3))}
+`)
+
+// Check implements [fencing.Guard].
+func (g *Guard) Check(ctx context.Context, resource string, token fencing.Token) error {
+	_, err := g.run(ctx, resource, token)
+	return err
+}
+
+// Do runs one Redis command on key, unless token is stale: Do(ctx, "balance",
+// token, "SET", 42) is SET balance 42. It returns the command's reply. An
+// [fencing.ErrStale] says that nothing was done. When the server itself refuses
+// the command nothing was written but the token, which stays remembered. After a
+// network error, it may have happened.
+func (g *Guard) Do(ctx context.Context, key string, token fencing.Token, command string, args ...any) (any, error) {
+	if command == "" {
+		return nil, fmt.Errorf("redisfence: write %q: the command is empty", key)
+	}
+	return g.run(ctx, key, token, append([]any{command}, args...)...)
+}
+
+func (g *Guard) run(ctx context.Context, key string, token fencing.Token, command ...any) (any, error) {
+	args := append([]any{fmt.Sprintf("%020d", token)}, command...)
+	reply, err := guarded.Run(ctx, g.rdb, []string{key, hashslot.Beside("lockstile:f:", key)}, args...).Slice()
+	if err != nil {
+		return nil, fmt.Errorf("redisfence: %s %q: %w", verb(command), key, err)
+	}
+	if len(reply) == 2 && reply[0] == int64(0) {
+		seen, err := parse(reply[1])
+		if err != nil {
+			return nil, fmt.Errorf("redisfence: %s %q: %w", verb(command), key, err)
+		}
+		return nil, fmt.Errorf("redisfence: %s: %w", verb(command),
+			&fencing.StaleError{Resource: key, Token: token, Seen: seen})
+	}
+	if len(reply) < 2 {
+		return nil, nil
+	}
+	return reply[1], nil
+}
+
+func verb(command []any) string {
+	if len(command) == 0 {
+		return "check"
+	}
+	return "write"
+}
+
+func parse(reply any) (fencing.Token, error) {
+	text, ok := reply.(string)
+	if !ok {
+		return 0, errors.New("the server gave an answer of an unknown form")
+	}
+	return fencing.Parse(text)
+}
+
+// Counter is a [fencing.Counter] on Redis, for locks in a store that has no
+// tokens of its own, or for tokens that several kinds of locks share.
+type Counter struct{ rdb redis.Scripter }
+
+var _ fencing.Counter = (*Counter)(nil)
+
+// NewCounter returns a Counter on rdb, which it never closes.
+func NewCounter(rdb redis.Scripter) *Counter { return &Counter{rdb} }
+
+// next is INCR, lifted to the server's clock in microseconds, so that a counter
+// that was lost does not go back unless the clock did so too (a hybrid logical
+// clock, Kulkarni et al., 2014).
+var next = redis.NewScript(`
+local token = redis.call('INCR', KEYS[1])
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+if token < now then
+  token = now
+  redis.call('SET', KEYS[1], string.format('%.0f', now))
+end
+return token
+`)
+
+// Next implements [fencing.Counter]: one round trip.
+func (c *Counter) Next(ctx context.Context, name string) (fencing.Token, error) {
+	token, err := next.Run(ctx, c.rdb, []string{hashslot.Beside("lockstile:c:", name)}).Int64()
+	if err != nil {
+		return 0, fmt.Errorf("redisfence: next token of %q: %w", name, err)
+	}
+	return fencing.Token(token), nil
+}
+
+// Tokens is what the order of the counter's tokens leans on.
+func (c *Counter) Tokens() locker.Assumptions { return locker.ForwardClock }
