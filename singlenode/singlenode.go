@@ -92,8 +92,9 @@ type Locker struct {
 
 	closing context.Context // ends with Close
 	close   context.CancelFunc
-	mu      sync.Mutex     // orders Close and new work
-	work    sync.WaitGroup // clean-ups under way
+	mu      sync.Mutex
+	idle    sync.Cond // no clean-ups are under way
+	work    int       // how many are
 }
 
 var (
@@ -116,6 +117,7 @@ func New(rdb redis.UniversalClient, opts Options) (*Locker, error) {
 		return nil, errors.New("singlenode: a Ring spreads a lock's keys and its notifications over different servers: use a client of one server or of a Cluster")
 	}
 	l := &Locker{opts: opts}
+	l.idle.L = &l.mu
 	l.closing, l.close = context.WithCancel(context.Background())
 	l.mail = redisnode.NewMailbox(rdb, l.returnTurn)
 	l.node = redisnode.New(rdb, l.mail, opts.Replicas)
@@ -295,10 +297,12 @@ func (l *Locker) Guarantees() locker.Guarantees {
 // It waits, for about a second at most, for clean-ups under way. Locks that are
 // held stay held, renewed and unlockable; the client stays open.
 func (l *Locker) Close() error {
-	l.mu.Lock()
 	l.close()
-	l.mu.Unlock()
 	l.mail.Close()
-	l.work.Wait()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for l.work > 0 {
+		l.idle.Wait()
+	}
 	return nil
 }

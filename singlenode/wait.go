@@ -172,12 +172,15 @@ func (l *Locker) returnTurn(value, key string) {
 
 // background runs f in a goroutine that Close waits for.
 func (l *Locker) background(f func()) {
-	l.mu.Lock() // so that Close does not begin to wait at the same moment
+	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.work.Add(1)
+	l.work++
 	go func() {
-		defer l.work.Done()
 		f()
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.work--
+		l.idle.Broadcast()
 	}()
 }
 

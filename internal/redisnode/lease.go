@@ -86,7 +86,7 @@ func (n *Node) Acquire(ctx context.Context, l *Lease, queue bool, ticket int64) 
 	}
 	reply, repeated, err := n.run(ctx, acquire, l.Keys.list(l.Value),
 		l.Value, l.TTL.Milliseconds(), l.Holder, ClaimTime.Milliseconds(), n.counts, member, ticket)
-	if repeated || unsure(err) {
+	if (repeated || unsure(err)) && !stranger(err) {
 		l.unsure.Store(true)
 	}
 	if err != nil {

@@ -177,6 +177,7 @@ var refusals = []struct{ prefix, advice string }{
 	{"READONLY", "this server is a read-only replica: connect to its master"},
 	{"WRONGPASS", "check the user name and the password"},
 	{"NOAUTH", "the server wants a password"},
+	{"Protocol error: unauthenticated", "the server wants a password"},
 	{"NOPERM", "the user may not run the scripts or touch the keys that locks need"},
 	{"LOADING", "the server is still loading its data"},
 	{"MASTERDOWN", "the replica has lost its master"},
@@ -199,6 +200,14 @@ func classify(err error) error {
 		}
 	}
 	return fmt.Errorf("%w: %w", locker.ErrUnavailable, err)
+}
+
+// stranger reports whether the server did not know us. Then it has not carried
+// out an earlier try either, whose reply we may have missed: before it answers, a
+// server may close a connection that sends too much without a password.
+func stranger(err error) bool {
+	return redis.HasErrorPrefix(err, "WRONGPASS") || redis.HasErrorPrefix(err, "NOAUTH") ||
+		redis.HasErrorPrefix(err, "Protocol error: unauthenticated")
 }
 
 // unsure reports whether a request that ended with err may have been carried

@@ -57,6 +57,7 @@ end
 
 local function tell(member, word)
   local value, id = string.match(member, '^([^:]+):(.+)$')
+  if not id then return nil, 0 end
   return value, redis.pcall('PUBLISH', 'lockstile:w:' .. id, word .. value .. ' ' .. lock)
 end
 
@@ -65,7 +66,7 @@ local function pass(claim, counts)
     local member = redis.call('ZPOPMIN', queue)[1]
     if not member then return false end
     local value, heard = tell(member, '')
-    if heard ~= 0 or counts == '0' then
+    if value and (heard ~= 0 or counts == '0') then
       redis.call('SET', lock, '?' .. value, 'PX', claim)
       local second = redis.call('ZRANGE', queue, 0, 0)[1]
       if second then tell(second, '!') end

@@ -1,0 +1,318 @@
+package redisnode
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/testserver"
+)
+
+// client stands for a process of its own.
+func client(t *testing.T, addr string, stray func(value, key string)) (*Node, *Mailbox) {
+	t.Helper()
+	rdb := redis.NewClient(&redis.Options{Addr: addr})
+	if stray == nil {
+		stray = func(value, key string) { t.Errorf("a turn for %q on %q that nobody waits for", value, key) }
+	}
+	mail := NewMailbox(rdb, stray)
+	t.Cleanup(func() {
+		mail.Close()
+		_ = rdb.Close()
+	})
+	return New(rdb, mail, 0), mail
+}
+
+func newLease(t *testing.T, name string) *Lease {
+	t.Helper()
+	req, err := locker.NewRequest(name, locker.WithHolder("the test"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := NewLease(req, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func background(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func mustGrant(t *testing.T, n *Node, l *Lease) Standing {
+	t.Helper()
+	s, err := n.Acquire(background(t), l, false, 0)
+	if err != nil || s.Token == 0 {
+		t.Fatalf("not granted: %+v, %v", s, err)
+	}
+	return s
+}
+
+func mustQueue(t *testing.T, n *Node, m *Mailbox, l *Lease) <-chan Letter {
+	t.Helper()
+	box, err := m.Open(background(t), l.Value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s, err := n.Acquire(background(t), l, true, 0); err != nil || s.Token != 0 {
+		t.Fatalf("not queued: %+v, %v", s, err)
+	}
+	return box
+}
+
+func await(t *testing.T, box <-chan Letter, want Letter) {
+	t.Helper()
+	select {
+	case got := <-box:
+		if got != want {
+			t.Fatalf("letter %d, want %d", got, want)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatalf("no letter %d", want)
+	}
+}
+
+// A grant whose reply was lost is asked for again: same grant, same token, and
+// a lease that starts anew, because validity may be counted from the second
+// request.
+func TestGrantSentAgainIsTheSameGrant(t *testing.T) {
+	srv := testserver.Redis(t)
+	n, _ := client(t, srv.Addr(), nil)
+	l := newLease(t, "a")
+	first := mustGrant(t, n, l)
+	srv.Do("PEXPIRE", "a", "5000")
+	if second := mustGrant(t, n, l); second.Token != first.Token {
+		t.Errorf("token %d, then %d for the same grant", first.Token, second.Token)
+	}
+	if left, _ := n.Inspect(background(t), l.Keys); left.TimeLeft < 20*time.Second {
+		t.Errorf("the lease was not started anew: %v left", left.TimeLeft)
+	}
+	srv.Do("DEL", "lockstile:t:{a}")
+	if third := mustGrant(t, n, l); third.Token <= first.Token {
+		t.Errorf("token %d after the counter was lost, not greater than %d", third.Token, first.Token)
+	}
+}
+
+// The request times out, the clean-up overtakes it on another connection, then
+// the request arrives.
+func TestRequestThatArrivesAfterItsWithdrawalIsRefused(t *testing.T) {
+	srv := testserver.Redis(t)
+	n, _ := client(t, srv.Addr(), nil)
+	l := newLease(t, "a")
+	l.unsure.Store(true)
+	if err := n.Withdraw(background(t), l); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := n.Acquire(background(t), l, true, 0); !errors.Is(err, ErrWithdrawn) {
+		t.Fatalf("late request: %+v, %v", s, err)
+	}
+	if n := srv.Do("EXISTS", "a", "lockstile:q:{a}"); n != "0" {
+		t.Errorf("it left %s keys behind", n)
+	}
+}
+
+// A release that hands over times out; the heir gives up and is withdrawn; then
+// the release arrives.
+func TestLateHandOverGivesNothingToAnHeirThatWithdrew(t *testing.T) {
+	srv := testserver.Redis(t)
+	n, _ := client(t, srv.Addr(), nil)
+	holder, heir := newLease(t, "a"), newLease(t, "a")
+	mustGrant(t, n, holder)
+	heir.unsure.Store(true)
+	if err := n.Withdraw(background(t), heir); err != nil {
+		t.Fatal(err)
+	}
+	token, err := n.Release(background(t), holder, heir, false)
+	if err != nil || token != 0 {
+		t.Errorf("handed over to nobody: token %d, %v", token, err)
+	}
+	if n := srv.Do("EXISTS", "a"); n != "0" {
+		t.Error("the lock is held by an heir that has gone")
+	}
+}
+
+// A lock that was granted after repeated tries is unlocked; then the first try
+// arrives.
+func TestFirstTryThatArrivesAfterUnlockIsRefused(t *testing.T) {
+	srv := testserver.Redis(t)
+	n, _ := client(t, srv.Addr(), nil)
+	l := newLease(t, "a")
+	mustGrant(t, n, l)
+	l.unsure.Store(true) // as after a try whose reply was lost
+	if _, err := n.Release(background(t), l, nil, false); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := n.Acquire(background(t), l, false, 0); !errors.Is(err, ErrWithdrawn) {
+		t.Fatalf("late request: %+v, %v", s, err)
+	}
+}
+
+func TestHandOverSentAgainIsTheSameHandOver(t *testing.T) {
+	srv := testserver.Redis(t)
+	n, _ := client(t, srv.Addr(), nil)
+	holder, heir := newLease(t, "a"), newLease(t, "a")
+	mustGrant(t, n, holder)
+	first, err := n.Release(background(t), holder, heir, false)
+	if err != nil || first == 0 {
+		t.Fatalf("no hand-over: %d, %v", first, err)
+	}
+	if second, err := n.Release(background(t), holder, heir, false); err != nil || second != first {
+		t.Errorf("sent again: token %d, %v; want %d", second, err, first)
+	}
+}
+
+// The waiter's own timer fires while the letter is on its way: it looks, claims
+// the lock and closes its box. The letter is now nobody's.
+func TestLetterThatComesAfterTheClaimDoesNotFreeTheLock(t *testing.T) {
+	srv := testserver.Redis(t)
+	n, _ := client(t, srv.Addr(), nil)
+	l := newLease(t, "a")
+	mustGrant(t, n, l)
+	if err := n.ReturnTurn(background(t), l.Value, "a"); err != nil {
+		t.Fatal(err)
+	}
+	if got := srv.Do("GET", "a"); got != l.Value {
+		t.Fatalf("the key holds %q: the lock was taken from its holder", got)
+	}
+}
+
+func TestTurnForAWaiterWhoHasGoneIsPassedOn(t *testing.T) {
+	srv := testserver.Redis(t)
+	strays := make(chan string, 1)
+	n, m := client(t, srv.Addr(), func(value, key string) { strays <- value + " " + key })
+	n2, m2 := client(t, srv.Addr(), nil)
+	holder, goner, next := newLease(t, "a"), newLease(t, "a"), newLease(t, "a")
+	mustGrant(t, n, holder)
+	mustQueue(t, n, m, goner)
+	box := mustQueue(t, n2, m2, next)
+	m.Drop(goner.Value)
+	if _, err := n.Release(background(t), holder, nil, false); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case got := <-strays:
+		if got != goner.Value+" a" {
+			t.Errorf("stray %q", got)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("the stray letter was swallowed")
+	}
+	await(t, box, StandBy)
+	if err := n.ReturnTurn(background(t), goner.Value, "a"); err != nil {
+		t.Fatal(err)
+	}
+	await(t, box, YourTurn)
+	mustGrant(t, n2, next)
+}
+
+// While the key is reserved it is taken for everybody but the waiter, and it is
+// not held.
+func TestReservedLockIsTakenAndNotHeld(t *testing.T) {
+	srv := testserver.Redis(t)
+	n, m := client(t, srv.Addr(), nil)
+	holder, waiter, other := newLease(t, "a"), newLease(t, "a"), newLease(t, "a")
+	held := mustGrant(t, n, holder)
+	box := mustQueue(t, n, m, waiter)
+	if _, err := n.Release(background(t), holder, nil, false); err != nil {
+		t.Fatal(err)
+	}
+	await(t, box, YourTurn)
+	if info, err := n.Inspect(background(t), holder.Keys); err != nil || info.Held {
+		t.Errorf("a reserved lock is shown as held: %+v, %v", info, err)
+	}
+	if s, err := n.Acquire(background(t), other, false, 0); err != nil || s.Token != 0 {
+		t.Errorf("a reserved lock was granted to a stranger: %+v, %v", s, err)
+	}
+	for _, err := range n.Renew(background(t), []*Lease{waiter}) {
+		if !errors.Is(err, locker.ErrLost) {
+			t.Errorf("a reservation was renewed: %v", err)
+		}
+	}
+	if s := mustGrant(t, n, waiter); s.Token <= held.Token {
+		t.Errorf("token %d after %d", s.Token, held.Token)
+	}
+}
+
+func TestReleaseAndRenewalOfAStrangerTouchNothing(t *testing.T) {
+	srv := testserver.Redis(t)
+	n, _ := client(t, srv.Addr(), nil)
+	holder, stranger := newLease(t, "a"), newLease(t, "a")
+	mustGrant(t, n, holder)
+	srv.Do("PEXPIRE", "a", "5000")
+	var lost *locker.LostError
+	if _, err := n.Release(background(t), stranger, nil, false); !errors.As(err, &lost) || lost.Reason != locker.TakenOver {
+		t.Errorf("a stranger's release: %v", err)
+	}
+	if err := n.Renew(background(t), []*Lease{stranger})[0]; !errors.As(err, &lost) {
+		t.Errorf("a stranger's renewal: %v", err)
+	}
+	if err := n.Withdraw(background(t), stranger); err != nil {
+		t.Fatal(err)
+	}
+	info, err := n.Inspect(background(t), holder.Keys)
+	if err != nil || !info.Held || info.TimeLeft > 5*time.Second {
+		t.Errorf("the holder's lock was touched: %+v, %v", info, err)
+	}
+}
+
+func TestBrokenHolderIsToldThatItWasForced(t *testing.T) {
+	srv := testserver.Redis(t)
+	n, _ := client(t, srv.Addr(), nil)
+	l := newLease(t, "a")
+	mustGrant(t, n, l)
+	if broken, err := n.Break(background(t), l.Keys); err != nil || !broken {
+		t.Fatalf("break: %v, %v", broken, err)
+	}
+	var lost *locker.LostError
+	if err := n.Renew(background(t), []*Lease{l})[0]; !errors.As(err, &lost) || lost.Reason != locker.Forced {
+		t.Errorf("renewal after a break: %v", err)
+	}
+	if _, err := n.Release(background(t), l, nil, false); !errors.As(err, &lost) || lost.Reason != locker.Forced {
+		t.Errorf("release after a break: %v", err)
+	}
+	if broken, err := n.Break(background(t), l.Keys); err != nil || broken {
+		t.Errorf("break of a free lock: %v, %v", broken, err)
+	}
+}
+
+func TestScriptsAreLoadedAgainAfterAFlush(t *testing.T) {
+	srv := testserver.Redis(t)
+	n, _ := client(t, srv.Addr(), nil)
+	leases := []*Lease{newLease(t, "a"), newLease(t, "b"), newLease(t, "c")}
+	for _, l := range leases {
+		mustGrant(t, n, l)
+		srv.Do("SCRIPT", "FLUSH")
+	}
+	for i, err := range n.Renew(background(t), leases) {
+		if err != nil {
+			t.Errorf("renewal %d: %v", i, err)
+		}
+	}
+}
+
+func TestGarbageInTheQueueIsPassedOver(t *testing.T) {
+	srv := testserver.Redis(t)
+	n, m := client(t, srv.Addr(), nil)
+	holder, waiter := newLease(t, "a"), newLease(t, "a")
+	mustGrant(t, n, holder)
+	srv.Do("ZADD", "lockstile:q:{a}", "1", "garbage", "2", "dead:nobody")
+	box := mustQueue(t, n, m, waiter)
+	if _, err := n.Release(background(t), holder, nil, false); err != nil {
+		t.Fatal(err)
+	}
+	await(t, box, YourTurn)
+}
+
+func TestReservedNamesAreRefused(t *testing.T) {
+	if _, err := NewKeys("lockstile:q:{a}"); err == nil {
+		t.Error("a lock on the bookkeeping of another was accepted")
+	}
+}

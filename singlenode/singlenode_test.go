@@ -1,0 +1,210 @@
+package singlenode_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/testserver"
+	"github.com/lockstile/locker/singlenode"
+)
+
+// newLocker stands for a process of its own.
+func newLocker(t testing.TB, addr string, opts singlenode.Options) *singlenode.Locker {
+	t.Helper()
+	return newLockerOn(t, redis.NewClient(&redis.Options{Addr: addr}), opts)
+}
+
+func newLockerOn(t testing.TB, rdb redis.UniversalClient, opts singlenode.Options) *singlenode.Locker {
+	t.Helper()
+	l, err := singlenode.New(rdb, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = l.Close()
+		_ = rdb.Close()
+	})
+	return l
+}
+
+func patience(t testing.TB) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func mustLock(t testing.TB, l locker.Locker, name string, opts ...locker.Option) *locker.Lock {
+	t.Helper()
+	lock, err := l.Lock(patience(t), name, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lock
+}
+
+func mustUnlock(t testing.TB, lock *locker.Lock) {
+	t.Helper()
+	if err := lock.Unlock(patience(t)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// calls returns how often the server was sent cmd, by clients and in scripts.
+func calls(t testing.TB, srv *testserver.RedisServer, cmd string) int {
+	t.Helper()
+	for line := range strings.Lines(srv.Do("INFO", "commandstats")) {
+		var n int
+		if _, err := fmt.Sscanf(line, "cmdstat_"+cmd+":calls=%d", &n); err == nil {
+			return n
+		}
+	}
+	return 0
+}
+
+func TestLockAndUnlockAreOneRoundTripEach(t *testing.T) {
+	srv := testserver.Redis(t)
+	l := newLocker(t, srv.Addr(), singlenode.Options{})
+	mustUnlock(t, mustLock(t, l, "warm"))
+	srv.Do("CONFIG", "RESETSTAT")
+	for range 10 {
+		mustUnlock(t, mustLock(t, l, "a"))
+	}
+	for cmd, want := range map[string]int{"evalsha": 20, "eval": 0, "script|load": 0, "subscribe": 0, "wait": 0} {
+		if got := calls(t, srv, cmd); got != want {
+			t.Errorf("10 locks and unlocks sent %s %d times, want %d", cmd, got, want)
+		}
+	}
+}
+
+// A million names, one after another, must not fill the server.
+func TestEveryKeyLeftBehindExpires(t *testing.T) {
+	srv := testserver.Redis(t)
+	l, other := newLocker(t, srv.Addr(), singlenode.Options{}), newLocker(t, srv.Addr(), singlenode.Options{})
+	held := mustLock(t, l, "a")
+	ctx, cancel := context.WithTimeout(patience(t), 50*time.Millisecond)
+	defer cancel()
+	if _, err := other.Lock(ctx, "a"); !errors.Is(err, locker.ErrTaken) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("a wait that ended: %v", err)
+	}
+	mustUnlock(t, held)
+	for key := range strings.Lines(srv.Do("KEYS", "*")) {
+		key = strings.TrimSpace(key)
+		if ttl := srv.Do("PTTL", key); ttl == "-1" {
+			t.Errorf("%q stays for ever", key)
+		}
+	}
+	if n := srv.Do("EXISTS", "a", "lockstile:q:{a}"); n != "0" {
+		t.Errorf("%s keys of the lock and its queue are left", n)
+	}
+}
+
+func TestOtherRedlockClientsExcludeUsAndWeThem(t *testing.T) {
+	srv := testserver.Redis(t)
+	l := newLocker(t, srv.Addr(), singlenode.Options{Prefix: "app:"})
+	if got := srv.Do("SET", "app:a", "theirs", "NX", "PX", "60000"); got != "OK" {
+		t.Fatal(got)
+	}
+	if _, err := l.TryLock(patience(t), "a"); !errors.Is(err, locker.ErrTaken) {
+		t.Errorf("TryLock of somebody else's lock: %v", err)
+	}
+	if info, err := l.Inspect(patience(t), "a"); err != nil || !info.Held || info.Holder != "" || info.Token != 0 {
+		t.Errorf("somebody else's lock is shown as %+v, %v", info, err)
+	}
+	srv.Do("DEL", "app:a")
+	lock := mustLock(t, l, "a")
+	if got := srv.Do("SET", "app:a", "theirs", "NX", "PX", "60000"); got != "" {
+		t.Errorf("SET NX on our lock: %q", got)
+	}
+	mustUnlock(t, lock)
+}
+
+func TestUnusableServersAreNamedAndNothingIsHeld(t *testing.T) {
+	srv := testserver.Redis(t, "--requirepass", "s3cret")
+	master := testserver.Redis(t)
+	replica := testserver.Redis(t)
+	host, port, _ := strings.Cut(master.Addr(), ":")
+	replica.Do("REPLICAOF", host, port)
+	taken := testserver.Redis(t)
+	taken.Do("HSET", "a", "f", "v")
+	gone := testserver.Redis(t)
+	gone.Kill()
+	for _, c := range []struct{ what, addr, password, want string }{
+		{"wrong password", srv.Addr(), "wr0ng", "password"},
+		{"no password", srv.Addr(), "", "password"},
+		{"read-only replica", replica.Addr(), "", "master"},
+		{"key of another type", taken.Addr(), "", "prefix"},
+		{"no server", gone.Addr(), "", "refused"},
+	} {
+		rdb := redis.NewClient(&redis.Options{Addr: c.addr, Password: c.password, MaxRetries: -1})
+		l := newLockerOn(t, rdb, singlenode.Options{})
+		for verb, lock := range map[string]func(context.Context, string, ...locker.Option) (*locker.Lock, error){"Lock": l.Lock, "TryLock": l.TryLock} {
+			_, err := lock(patience(t), "a")
+			switch {
+			case !errors.Is(err, locker.ErrUnavailable):
+				t.Errorf("%s: %s: %v is not ErrUnavailable", c.what, verb, err)
+			case !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), `"a"`):
+				t.Errorf("%s: %s: the error does not help: %v", c.what, verb, err)
+			case strings.Contains(err.Error(), "s3cret") || strings.Contains(err.Error(), "wr0ng"):
+				t.Errorf("%s: %s: the error tells the password: %v", c.what, verb, err)
+			case errors.Is(err, locker.ErrOutcomeUnknown):
+				t.Errorf("%s: %s: the outcome is known: %v", c.what, verb, err)
+			}
+		}
+	}
+	if n := taken.Do("DBSIZE"); n != "1" {
+		t.Errorf("a refused lock left keys: %s", n)
+	}
+}
+
+func TestConstructorRefusesWhatCannotWork(t *testing.T) {
+	if _, err := singlenode.New(nil, singlenode.Options{}); err == nil {
+		t.Error("a nil client was accepted")
+	}
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"}})
+	defer ring.Close()
+	if _, err := singlenode.New(ring, singlenode.Options{}); err == nil {
+		t.Error("a Ring was accepted")
+	}
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	defer rdb.Close()
+	if _, err := singlenode.New(rdb, singlenode.Options{Replicas: -1}); err == nil {
+		t.Error("a negative number of replicas was accepted")
+	}
+}
+
+func TestReservedNamesAreRefused(t *testing.T) {
+	srv := testserver.Redis(t)
+	l := newLocker(t, srv.Addr(), singlenode.Options{})
+	_, err := l.TryLock(patience(t), "lockstile:q:{a}")
+	if err == nil || !strings.Contains(err.Error(), "reserved") {
+		t.Errorf("a lock on bookkeeping: %v", err)
+	}
+}
+
+func TestSlowGrantIsGivenBackWhenTooLittleValidityIsLeft(t *testing.T) {
+	srv := testserver.Redis(t)
+	l := newLocker(t, srv.Addr(), singlenode.Options{})
+	mustUnlock(t, mustLock(t, l, "warm"))
+	srv.Pause()
+	result := make(chan error, 1)
+	go func() {
+		_, err := l.TryLock(patience(t), "a", locker.WithTTL(10*time.Second), locker.WithMinValidity(9800*time.Millisecond))
+		result <- err
+	}()
+	time.Sleep(300 * time.Millisecond) // the slowness itself
+	srv.Resume()
+	if err := <-result; !errors.Is(err, locker.ErrUnavailable) || !strings.Contains(err.Error(), "so long") {
+		t.Errorf("a grant that took too long: %v", err)
+	}
+	if got := srv.Do("EXISTS", "a"); got != "0" {
+		t.Error("it is still held")
+	}
+}

@@ -1,0 +1,326 @@
+package singlenode_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/fencing"
+	"github.com/lockstile/locker/internal/testserver"
+	"github.com/lockstile/locker/singlenode"
+)
+
+// grant is what a waiter reports.
+type grant struct {
+	who  int
+	lock *locker.Lock
+	err  error
+}
+
+// waitIn starts a waiter in every Locker and returns when the store has all of
+// them in its queue, in this order.
+func waitIn(t *testing.T, inspector locker.Inspector, name string, lockers ...*singlenode.Locker) <-chan grant {
+	t.Helper()
+	grants := make(chan grant, len(lockers))
+	for i, l := range lockers {
+		go func() {
+			lock, err := l.Lock(patience(t), name)
+			grants <- grant{i, lock, err}
+		}()
+		for {
+			info, err := inspector.Inspect(patience(t), name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if info.Waiters == i+1 {
+				break
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}
+	return grants
+}
+
+func next(t *testing.T, grants <-chan grant) grant {
+	t.Helper()
+	select {
+	case g := <-grants:
+		if g.err != nil {
+			t.Fatal(g.err)
+		}
+		return g
+	case <-time.After(20 * time.Second):
+		t.Fatal("nobody was served")
+	}
+	return grant{}
+}
+
+func TestLockerHasOneSubscriptionHoweverManyItWaitsFor(t *testing.T) {
+	srv := testserver.Redis(t)
+	holder, l := newLocker(t, srv.Addr(), singlenode.Options{}), newLocker(t, srv.Addr(), singlenode.Options{})
+	const names = 20
+	var held []*locker.Lock
+	var waiting sync.WaitGroup
+	for i := range names {
+		name := fmt.Sprint("name", i)
+		held = append(held, mustLock(t, holder, name))
+		for range 10 {
+			waiting.Go(func() {
+				lock, err := l.Lock(patience(t), name)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				mustUnlock(t, lock)
+			})
+		}
+	}
+	for i := range names {
+		for {
+			info, err := l.Inspect(patience(t), fmt.Sprint("name", i))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if info.Waiters > 1 {
+				t.Errorf("%d waiters of one process in the store", info.Waiters)
+			}
+			if info.Waiters == 1 {
+				break
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}
+	if n := strings.Count(srv.Do("CLIENT", "LIST", "TYPE", "pubsub"), "id="); n != 1 {
+		t.Errorf("%d subscriptions, want 1", n)
+	}
+	for _, lock := range held {
+		mustUnlock(t, lock)
+	}
+	waiting.Wait()
+}
+
+// Two waiters are dead without the server having noticed: their processes are
+// stopped, their connections open. Here they are members of the queue that
+// somebody listens for and nobody answers.
+func TestStoppedWaitersAreSkippedWithinTheirClaimTime(t *testing.T) {
+	srv := testserver.Redis(t)
+	holder, l := newLocker(t, srv.Addr(), singlenode.Options{}), newLocker(t, srv.Addr(), singlenode.Options{})
+	rdb := redis.NewClient(&redis.Options{Addr: srv.Addr()})
+	defer rdb.Close()
+	stopped := rdb.Subscribe(patience(t), "lockstile:w:stopped")
+	defer stopped.Close()
+	if _, err := stopped.Receive(patience(t)); err != nil {
+		t.Fatal(err)
+	}
+	held := mustLock(t, holder, "a", locker.WithTTL(time.Minute))
+	srv.Do("ZADD", "lockstile:q:{a}", "1", "one:stopped")
+	grants := make(chan grant, 1)
+	go func() {
+		lock, err := l.Lock(patience(t), "a")
+		grants <- grant{0, lock, err}
+	}()
+	for srv.Do("ZCARD", "lockstile:q:{a}") != "2" {
+		time.Sleep(time.Millisecond)
+	}
+	mustUnlock(t, held)
+	mustUnlock(t, next(t, grants).lock) // 20 s, where the lease has a minute
+}
+
+// Connections of dead processes are gone: nobody listens on their channels.
+func TestDeadWaitersAreSkippedAtOnce(t *testing.T) {
+	srv := testserver.Redis(t)
+	holder, l := newLocker(t, srv.Addr(), singlenode.Options{}), newLocker(t, srv.Addr(), singlenode.Options{})
+	held := mustLock(t, holder, "a", locker.WithTTL(time.Hour))
+	for i := range 1000 {
+		srv.Do("ZADD", "lockstile:q:{a}", fmt.Sprint(i), fmt.Sprintf("dead%d:nobody", i))
+	}
+	grants := make(chan grant, 1)
+	go func() {
+		lock, err := l.Lock(patience(t), "a")
+		grants <- grant{0, lock, err}
+	}()
+	for srv.Do("ZCARD", "lockstile:q:{a}") != "1001" {
+		time.Sleep(time.Millisecond)
+	}
+	mustUnlock(t, held)
+	mustUnlock(t, next(t, grants).lock)
+}
+
+// The server drops the subscriptions while processes wait: what it publishes in
+// between is lost. Everybody looks again, and keeps its place.
+func TestWaitersKeepTheirOrderWhenSubscriptionsBreak(t *testing.T) {
+	srv := testserver.Redis(t)
+	holder := newLocker(t, srv.Addr(), singlenode.Options{})
+	var lockers []*singlenode.Locker
+	for range 4 {
+		lockers = append(lockers, newLocker(t, srv.Addr(), singlenode.Options{}))
+	}
+	held := mustLock(t, holder, "a", locker.WithTTL(time.Hour))
+	grants := waitIn(t, holder, "a", lockers...)
+	srv.Do("CLIENT", "KILL", "TYPE", "pubsub")
+	for strings.Count(srv.Do("CLIENT", "LIST", "TYPE", "pubsub"), "id=") != len(lockers) {
+		time.Sleep(time.Millisecond)
+	}
+	mustUnlock(t, held)
+	for want := range lockers {
+		g := next(t, grants)
+		if g.who != want {
+			t.Errorf("waiter %d was served, it was the turn of %d", g.who, want)
+		}
+		mustUnlock(t, g.lock)
+	}
+}
+
+// The release's letter is lost: as if the connection had broken without a trace.
+// The waiter gets the lock when the lease that it knew of would have ended.
+func TestLostLetterCostsAtMostTheRestOfTheLease(t *testing.T) {
+	srv := testserver.Redis(t)
+	holder, l := newLocker(t, srv.Addr(), singlenode.Options{}), newLocker(t, srv.Addr(), singlenode.Options{})
+	mustLock(t, holder, "a", locker.WithTTL(2*time.Second), locker.WithoutRenewal())
+	grants := waitIn(t, holder, "a", l)
+	srv.Do("DEL", "a", "lockstile:q:{a}")
+	mustUnlock(t, next(t, grants).lock)
+}
+
+// The dead holder never releases; the waiters were told nothing.
+func TestDeadHoldersLockGoesToTheFirstWaiter(t *testing.T) {
+	srv := testserver.Redis(t)
+	holder := newLocker(t, srv.Addr(), singlenode.Options{})
+	lockers := []*singlenode.Locker{newLocker(t, srv.Addr(), singlenode.Options{}), newLocker(t, srv.Addr(), singlenode.Options{})}
+	dead := mustLock(t, holder, "a", locker.WithTTL(2*time.Second), locker.WithoutRenewal())
+	grants := waitIn(t, holder, "a", lockers...)
+	for want := range lockers {
+		g := next(t, grants)
+		if g.who != want || g.lock.Token() <= dead.Token() {
+			t.Errorf("waiter %d with token %d, it was the turn of %d after token %d", g.who, g.lock.Token(), want, dead.Token())
+		}
+		if dead.Err() == nil {
+			t.Error("the first holder still believes")
+		}
+		mustUnlock(t, g.lock)
+	}
+}
+
+// However many wait, a hand-over costs the server the same.
+func TestCommandsPerAcquisitionDoNotGrowWithTheWaiters(t *testing.T) {
+	srv := testserver.Redis(t)
+	cost := func(processes int) int {
+		lockers := make([]*singlenode.Locker, processes)
+		for i := range lockers {
+			lockers[i] = newLocker(t, srv.Addr(), singlenode.Options{})
+		}
+		held := mustLock(t, lockers[0], "a", locker.WithTTL(time.Hour))
+		grants := waitIn(t, lockers[0], "a", lockers[1:]...)
+		srv.Do("CONFIG", "RESETSTAT")
+		mustUnlock(t, held)
+		for range processes - 1 {
+			mustUnlock(t, next(t, grants).lock)
+		}
+		return calls(t, srv, "evalsha") * 100 / (processes - 1)
+	}
+	few, many := cost(5), cost(41)
+	if many > few+few/10 {
+		t.Errorf("%d requests for 100 acquisitions with 40 waiters, %d with 4", many, few)
+	}
+}
+
+// Goroutines of one process must not keep the lock among themselves while
+// another process waits.
+func TestOtherProcessIsServedAfterABoundedNumberOfTurns(t *testing.T) {
+	srv := testserver.Redis(t)
+	l, other := newLocker(t, srv.Addr(), singlenode.Options{}), newLocker(t, srv.Addr(), singlenode.Options{})
+	held := mustLock(t, l, "a")
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	var turns int // guarded by the lock
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				lock, err := l.Lock(ctx, "a")
+				if err != nil {
+					return
+				}
+				turns++
+				_ = lock.Unlock(ctx)
+			}
+		})
+	}
+	grants := waitIn(t, l, "a", other)
+	before := turns
+	mustUnlock(t, held)
+	lock := next(t, grants).lock
+	if took := turns - before; took > 2*16+4 {
+		t.Errorf("the other process waited for %d turns", took)
+	}
+	cancel()
+	mustUnlock(t, lock)
+	wg.Wait()
+}
+
+func TestTokensFollowTheOrderOfGrantsOverProcessesAndHandOvers(t *testing.T) {
+	srv := testserver.Redis(t)
+	var last fencing.Token // guarded by the lock
+	inside := false
+	var wg sync.WaitGroup
+	for range 4 {
+		l := newLocker(t, srv.Addr(), singlenode.Options{})
+		for range 8 {
+			wg.Go(func() {
+				for range 50 {
+					lock := mustLock(t, l, "a")
+					if inside {
+						t.Error("two holders")
+					}
+					inside = true
+					if lock.Token() <= last {
+						t.Errorf("token %d after %d", lock.Token(), last)
+					}
+					last = lock.Token()
+					inside = false
+					mustUnlock(t, lock)
+				}
+			})
+		}
+	}
+	wg.Wait()
+}
+
+func TestCloseEndsWaitingAndLeavesHeldLocks(t *testing.T) {
+	srv := testserver.Redis(t)
+	holder, l := newLocker(t, srv.Addr(), singlenode.Options{}), newLocker(t, srv.Addr(), singlenode.Options{})
+	held := mustLock(t, holder, "a")
+	mine := mustLock(t, l, "b")
+	results := make(chan error, 3)
+	for range 3 {
+		go func() {
+			_, err := l.Lock(patience(t), "a")
+			results <- err
+		}()
+	}
+	for srv.Do("EXISTS", "lockstile:q:{a}") != "1" {
+		time.Sleep(time.Millisecond)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if err := <-results; !strings.Contains(err.Error(), locker.ErrClosed.Error()) {
+			t.Errorf("a waiter after Close: %v", err)
+		}
+	}
+	if err := mine.Renew(patience(t)); err != nil {
+		t.Errorf("a lock held over Close: %v", err)
+	}
+	mustUnlock(t, mine)
+	mustUnlock(t, held)
+	if n := srv.Do("EXISTS", "a", "b", "lockstile:q:{a}"); n != "0" {
+		t.Errorf("%s keys are left", n)
+	}
+}
