@@ -61,7 +61,7 @@ func (n *Node) run(ctx context.Context, script *script, keys []string, args ...a
 		reply, err = n.bounded(ctx, func(ctx context.Context) (any, error) {
 			return n.eval(ctx, script, keys, args)
 		})
-		if !broken(err) || ctx.Err() != nil {
+		if err == nil || !broken(err) || ctx.Err() != nil {
 			break
 		}
 	}
@@ -100,7 +100,7 @@ func (n *Node) eval(ctx context.Context, script *script, keys []string, args []a
 		send = n.sendAndWait
 	}
 	reply, err := send(ctx, command(ctx, "evalsha", script.hash, keys, args), keys[0])
-	if redis.HasErrorPrefix(err, "NOSCRIPT") {
+	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
 		return send(ctx, command(ctx, "eval", script.text, keys, args), keys[0])
 	}
 	return reply, err
@@ -213,10 +213,10 @@ func stranger(err error) bool {
 // unsure reports whether a request that ended with err may have been carried
 // out, or may yet be. A server's own error reply says that it was not.
 func unsure(err error) bool {
-	var reply redis.Error
 	if err == nil {
 		return false
 	}
+	var reply redis.Error
 	if errors.As(err, &reply) {
 		return false
 	}
