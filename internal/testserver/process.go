@@ -1,0 +1,147 @@
+// Package testserver starts real servers as child processes: on free loopback
+// ports, with their data in a folder that goes with the test, ended with the
+// test and also when the test process is killed.
+//
+// It does not import testing, so that a command can use it too.
+package testserver
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+)
+
+// TB is what servers need of a test. A *testing.T is one.
+type TB interface {
+	Helper()
+	Fatalf(format string, args ...any)
+	Skipf(format string, args ...any)
+	Cleanup(func())
+	TempDir() string
+}
+
+// patience bounds every wait for a server. It is generous: machines are slow,
+// and what waits here waits for an event.
+const patience = 60 * time.Second
+
+// missing skips a test whose server is not installed, or fails it where the
+// environment says that nothing may be skipped.
+func missing(t TB, what, install string) {
+	t.Helper()
+	if os.Getenv("LOCKER_TEST_REQUIRE") == "1" {
+		t.Fatalf("%s is not installed: %s (make test does it)", what, install)
+	}
+	t.Skipf("%s is not installed: %s", what, install)
+}
+
+// process is a server that runs, or ran.
+type process struct {
+	cmd  *exec.Cmd
+	log  *tail
+	gone chan struct{} // closed when it has ended and was waited for
+}
+
+// start starts a child that ends with this process.
+func start(cmd *exec.Cmd) (*process, error) {
+	p := &process{cmd: cmd, log: new(tail), gone: make(chan struct{})}
+	cmd.Stdout, cmd.Stderr = p.log, p.log
+	dieWithParent(cmd)
+	if err := onSpawner(cmd.Start); err != nil {
+		return nil, err
+	}
+	go func() {
+		_ = cmd.Wait() // how it ended does not matter: it is killed in the end
+		close(p.gone)
+	}()
+	return p, nil
+}
+
+// spawner runs functions on one thread that never ends. The kernel kills a
+// child with a death signal when the thread that started it ends, not the
+// process.
+var spawner = sync.OnceValue(func() chan<- func() {
+	work := make(chan func())
+	go func() {
+		runtime.LockOSThread()
+		for f := range work {
+			f()
+		}
+	}()
+	return work
+})
+
+func onSpawner(f func() error) error {
+	result := make(chan error)
+	spawner() <- func() { result <- f() }
+	return <-result
+}
+
+// kill ends the process and waits until it is gone.
+func (p *process) kill() {
+	_ = p.cmd.Process.Kill() // it may be gone already
+	<-p.gone
+}
+
+// await calls ready until it reports nil, the process ends, or patience does.
+func (p *process) await(ready func() error) error {
+	deadline := time.Now().Add(patience)
+	for {
+		err := ready()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-p.gone:
+			return fmt.Errorf("it ended at once and said:\n%s", p.log)
+		case <-time.After(5 * time.Millisecond):
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("it is not ready after %v: %w; it said:\n%s", patience, err, p.log)
+		}
+	}
+}
+
+// freePort asks the kernel for a port that nobody uses. Somebody may take it
+// before the server does: then the server says so, and another is tried.
+func freePort() (int, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	defer l.Close()
+	addr, ok := l.Addr().(*net.TCPAddr)
+	if !ok {
+		return 0, errors.New("the listener has no TCP address")
+	}
+	return addr.Port, nil
+}
+
+// tail keeps the end of what a server says.
+type tail struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+const tailSize = 8 << 10
+
+func (t *tail) Write(b []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.text = append(t.text, b...)
+	if extra := len(t.text) - tailSize; extra > 0 {
+		t.text = append(t.text[:0], t.text[extra:]...)
+	}
+	return len(b), nil
+}
+
+func (t *tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return strings.TrimSpace(string(t.text))
+}

@@ -1,0 +1,89 @@
+package singlenode_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/testserver"
+	"github.com/lockstile/locker/singlenode"
+)
+
+func newClusterLocker(t *testing.T, servers []*testserver.RedisServer) *singlenode.Locker {
+	t.Helper()
+	var addrs []string
+	for _, s := range servers {
+		addrs = append(addrs, s.Addr())
+	}
+	return newLockerOn(t, redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs}), singlenode.Options{})
+}
+
+// A script may only touch keys of one slot: the bookkeeping of a name must lie
+// where the name does, whatever braces it has.
+func TestEveryNameWorksInACluster(t *testing.T) {
+	servers := testserver.RedisCluster(t, 3)
+	holder, l := newClusterLocker(t, servers), newClusterLocker(t, servers)
+	for _, name := range []string{"a", "b", "c", "{a}", "{a}b", "a}b", "{}", "{}x", "{", "}", "{{a}}", "x{y", "invoices/42"} {
+		held := mustLock(t, holder, name)
+		if _, err := l.TryLock(patience(t), name); !errors.Is(err, locker.ErrTaken) {
+			t.Errorf("TryLock of %q: %v", name, err)
+		}
+		grants := waitIn(t, holder, name, l)
+		mustUnlock(t, held)
+		g := next(t, grants)
+		if g.lock.Token() <= held.Token() {
+			t.Errorf("%q: token %d after %d", name, g.lock.Token(), held.Token())
+		}
+		mustUnlock(t, g.lock)
+	}
+}
+
+func TestRenewalsOfManySlotsShareABatchInACluster(t *testing.T) {
+	servers := testserver.RedisCluster(t, 3)
+	l := newClusterLocker(t, servers)
+	var locks []*locker.Lock
+	for _, name := range []string{"a", "b", "c", "d", "e", "f"} {
+		locks = append(locks, mustLock(t, l, name, locker.WithTTL(time.Second)))
+	}
+	for _, lock := range locks {
+		first := lock.Deadline()
+		for lock.Deadline().Before(first.Add(time.Second)) {
+			if lock.Err() != nil {
+				t.Fatal(lock.Err())
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}
+	for _, lock := range locks {
+		mustUnlock(t, lock)
+	}
+}
+
+// A Cluster counts only the listeners on the node that publishes, so nobody is
+// taken for dead because nobody was counted: a dead waiter costs its claim time.
+func TestDeadWaiterInAClusterCostsItsClaimTime(t *testing.T) {
+	servers := testserver.RedisCluster(t, 3)
+	holder, l := newClusterLocker(t, servers), newClusterLocker(t, servers)
+	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{servers[0].Addr()}})
+	defer rdb.Close()
+	held := mustLock(t, holder, "a", locker.WithTTL(time.Minute))
+	if err := rdb.ZAdd(patience(t), "lockstile:q:{a}", redis.Z{Score: 1, Member: "dead:nobody"}).Err(); err != nil {
+		t.Fatal(err)
+	}
+	grants := make(chan grant, 1)
+	go func() {
+		lock, err := l.Lock(patience(t), "a")
+		grants <- grant{0, lock, err}
+	}()
+	for {
+		if info, err := holder.Inspect(patience(t), "a"); err == nil && info.Waiters == 2 {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	mustUnlock(t, held)
+	mustUnlock(t, next(t, grants).lock) // 20 s, where the lease has a minute
+}
