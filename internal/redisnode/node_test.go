@@ -316,3 +316,67 @@ func TestReservedNamesAreRefused(t *testing.T) {
 		t.Error("a lock on the bookkeeping of another was accepted")
 	}
 }
+
+// The holder died and its lease ended; a newcomer asks before any waiter's timer
+// has fired.
+func TestNewcomerDoesNotOvertakeWaitersOfALockThatExpired(t *testing.T) {
+	srv := testserver.Redis(t)
+	n, m := client(t, srv.Addr(), nil)
+	dead, waiter, newcomer := newLease(t, "a"), newLease(t, "a"), newLease(t, "a")
+	mustGrant(t, n, dead)
+	box := mustQueue(t, n, m, waiter)
+	srv.Do("DEL", "a")
+	if s, err := n.Acquire(background(t), newcomer, false, 0); err != nil || s.Token != 0 {
+		t.Errorf("a newcomer was served first: %+v, %v", s, err)
+	}
+	await(t, box, YourTurn)
+	mustGrant(t, n, waiter)
+}
+
+func TestGrantedWaiterLeavesNoPlaceBehind(t *testing.T) {
+	srv := testserver.Redis(t)
+	n, m := client(t, srv.Addr(), nil)
+	dead, waiter := newLease(t, "a"), newLease(t, "a")
+	mustGrant(t, n, dead)
+	mustQueue(t, n, m, waiter)
+	srv.Do("DEL", "a")
+	if s, err := n.Acquire(background(t), waiter, true, 0); err != nil || s.Token == 0 {
+		t.Fatalf("the first waiter of a free lock: %+v, %v", s, err)
+	}
+	if places := srv.Do("ZCARD", "lockstile:q:{a}"); places != "0" {
+		t.Errorf("%s places in the queue, of a waiter that has been served", places)
+	}
+}
+
+// A waiter that was passed over, because its subscription was broken, comes back
+// with its ticket.
+func TestWaiterThatAsksAgainKeepsItsPlace(t *testing.T) {
+	srv := testserver.Redis(t)
+	n, m := client(t, srv.Addr(), nil)
+	holder, first, second := newLease(t, "a"), newLease(t, "a"), newLease(t, "a")
+	mustGrant(t, n, holder)
+	if _, err := m.Open(background(t), first.Value); err != nil {
+		t.Fatal(err)
+	}
+	was, err := n.Acquire(background(t), first, true, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustQueue(t, n, m, second)
+	srv.Do("ZREM", "lockstile:q:{a}", n.member(first))
+	again, err := n.Acquire(background(t), first, true, was.Ticket)
+	if err != nil || again.Ahead != 0 || again.Ticket != was.Ticket {
+		t.Errorf("it is back as %+v, %v; it was %+v", again, err, was)
+	}
+}
+
+func TestQueueOfDeadWaitersExpires(t *testing.T) {
+	srv := testserver.Redis(t)
+	n, m := client(t, srv.Addr(), nil)
+	holder, waiter := newLease(t, "a"), newLease(t, "a")
+	mustGrant(t, n, holder)
+	mustQueue(t, n, m, waiter)
+	if ttl := srv.Do("PTTL", "lockstile:q:{a}"); len(ttl) != 5 {
+		t.Errorf("the queue expires in %s ms, want about 90 s", ttl)
+	}
+}
