@@ -1,0 +1,137 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/lockstile/locker"
+)
+
+// invocation is a command line, understood.
+type invocation struct {
+	help    bool
+	name    string
+	command []string // what "run" runs
+
+	backend string // a URL
+	ttl     time.Duration
+	wait    time.Duration // 0: for ever
+	noWait  bool
+	maxHold time.Duration // 0: for ever
+	force   bool
+	json    bool
+}
+
+// flagSet returns the flags that c takes, which fill in.
+func flagSet(c command, in *invocation) *flag.FlagSet {
+	fs := flag.NewFlagSet(c.name, flag.ContinueOnError)
+	fs.SetOutput(io.Discard) // errors are returned
+	define := map[string]func(name string){
+		"b": func(n string) {
+			fs.StringVar(&in.backend, n, os.Getenv("LOCKER_BACKEND"), "`URL` of the backend (see \"locker backends\"); default $LOCKER_BACKEND,\nwhich keeps a password out of the list of processes, else \"local:\"")
+		},
+		"ttl": func(n string) {
+			fs.DurationVar(&in.ttl, n, locker.DefaultTTL, "how long (`DURATION`) the lock outlives a locker that was killed; default 30s")
+		},
+		"wait": func(n string) {
+			fs.Func(n, "wait for the lock for `DURATION` at most; default for ever", positive(&in.wait))
+		},
+		"no-wait": func(n string) { fs.BoolVar(&in.noWait, n, false, "do not wait for the lock at all") },
+		"max-hold": func(n string) {
+			fs.Func(n, "end COMMAND so that the lock is held for `DURATION` at most; default for ever", positive(&in.maxHold))
+		},
+		"force": func(n string) { fs.BoolVar(&in.force, n, false, "yes, take it from whoever holds it") },
+		"json":  func(n string) { fs.BoolVar(&in.json, n, false, "print JSON") },
+	}
+	for _, name := range c.flags {
+		define[name](name)
+	}
+	return fs
+}
+
+func positive(to *time.Duration) func(string) error {
+	return func(text string) error {
+		d, err := time.ParseDuration(text)
+		switch {
+		case err != nil:
+			return errors.New("not a duration such as 30s or 1m30s")
+		case d <= 0:
+			return errors.New("not above zero")
+		}
+		*to = d
+		return nil
+	}
+}
+
+// parse understands the arguments of c. Flags may stand before and after NAME.
+// Everything after the first -- is taken as it is; a NAME that begins with a
+// dash goes there.
+func parse(c command, args []string) (in invocation, err error) {
+	own, rest := args, []string(nil)
+	dashes := slices.Index(args, "--")
+	if dashes >= 0 {
+		own, rest = args[:dashes], args[dashes+1:]
+	}
+	words, err := parseFlags(flagSet(c, &in), own)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return invocation{help: true}, nil
+	case err != nil:
+		return in, err
+	case in.noWait && in.wait > 0:
+		return in, errors.New("--wait and --no-wait exclude each other")
+	}
+	if c.takes != takesNameAndCommand {
+		return in, in.takeWords(c, append(words, rest...))
+	}
+	if len(words) == 0 && len(rest) > 0 {
+		words, rest = rest[:1], rest[1:]
+		if len(rest) == 0 || rest[0] != "--" {
+			return in, errors.New("NAME is missing before -- COMMAND")
+		}
+		rest = rest[1:]
+	}
+	if len(words) > 1 || len(words) == 1 && len(rest) == 0 {
+		return in, fmt.Errorf("after NAME (%q) comes -- and then COMMAND", words[0])
+	}
+	in.command = rest
+	return in, in.takeWords(c, words)
+}
+
+// parseFlags returns the words that are not flags.
+func parseFlags(fs *flag.FlagSet, args []string) (words []string, err error) {
+	for {
+		if err := fs.Parse(args); err != nil {
+			return nil, err
+		}
+		if fs.NArg() == 0 {
+			return words, nil
+		}
+		words = append(words, fs.Arg(0))
+		args = fs.Args()[1:]
+	}
+}
+
+func (in *invocation) takeWords(c command, words []string) error {
+	most := 1
+	if c.takes == takesNothing {
+		most = 0
+	}
+	switch {
+	case len(words) > most:
+		return fmt.Errorf("%q is one argument too many", words[most])
+	case len(words) == 1:
+		in.name = words[0]
+	case c.takes == takesName || c.takes == takesNameAndCommand:
+		return errors.New("NAME is missing")
+	}
+	if c.takes == takesName || c.takes == takesNameAndCommand {
+		return locker.CheckName(in.name)
+	}
+	return nil
+}

@@ -1,0 +1,32 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"text/tabwriter"
+
+	"github.com/lockstile/locker/open"
+)
+
+var backendsCommand = command{
+	name:  "backends",
+	about: "list the forms of URLs, and what each backend promises",
+	more: `
+"Exclusion leans on" is what must be true of the world for at most one holder at
+a time, "tokens lean on" what must be true for tokens to increase.
+`,
+	do: backends,
+}
+
+func backends(invocation) (int, error) {
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "URL\tBACKEND\tEXCLUSION LEANS ON\tTOKENS LEAN ON\tFAIR\tFREES A DEAD HOLDER")
+	for _, s := range open.Schemes() {
+		fair := "no"
+		if s.Guarantees.Fair {
+			fair = "yes"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%v\t%v\t%s\t%v\n", s.Form, s.About, s.Guarantees.Exclusion, s.Guarantees.Tokens, fair, s.Guarantees.Release)
+	}
+	return 0, w.Flush()
+}

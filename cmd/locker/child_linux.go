@@ -1,0 +1,7 @@
+package main
+
+import "syscall"
+
+// dieWithParent has the kernel kill the child when we die, however we do: it
+// must not go on without anybody who watches over the lock.
+func dieWithParent(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGKILL }

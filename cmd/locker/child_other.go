@@ -1,0 +1,44 @@
+//go:build !unix || aix
+
+package main
+
+import (
+	"os"
+	"os/exec"
+)
+
+// endings are the signals that end a wait.
+var endings = []os.Signal{os.Interrupt}
+
+// child is a process. Without process groups, what it has started itself is out
+// of reach, and an interrupt reaches it through the console, not through us.
+type child struct {
+	process   *os.Process
+	exited    chan int
+	stopped   chan struct{}  // never
+	continued chan os.Signal // never
+}
+
+func start(cmd *exec.Cmd) (*child, error) {
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	c := &child{process: cmd.Process, exited: make(chan int, 1)}
+	go func() {
+		_ = cmd.Wait() // what it says is in the state
+		c.exited <- cmd.ProcessState.ExitCode()
+	}()
+	return c, nil
+}
+
+func (c *child) signal(os.Signal) {}
+
+// terminate kills: there is no gentler way here.
+func (c *child) terminate() { c.kill() }
+
+func (c *child) kill() { _ = c.process.Kill() } // an error says that it has ended
+
+func (c *child) groupLives() bool { return false }
+func (c *child) goOn()            {}
+func (c *child) stopAlong()       {}
+func (c *child) leaveTerminal()   {}

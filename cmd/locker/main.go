@@ -1,0 +1,18 @@
+// Command locker runs a command while it holds a lock, and looks at locks.
+// "locker help" says how.
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+)
+
+func main() {
+	status, err := dispatch(os.Args[1:])
+	if err != nil {
+		lines := strings.ReplaceAll(err.Error(), "\n", "\nlocker: ") // several errors, joined
+		fmt.Fprintln(os.Stderr, "locker:", lines)
+	}
+	os.Exit(status)
+}

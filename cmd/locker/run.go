@@ -1,0 +1,150 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/open"
+)
+
+var runCommand = command{
+	name:  "run",
+	form:  "NAME -- COMMAND [ARG…]",
+	about: "run COMMAND while holding the lock NAME",
+	more: `
+COMMAND finds the lock's name in LOCKER_NAME and its fencing token in
+LOCKER_TOKEN, greater than every earlier one of this name: have the storage
+refuse writes with a smaller one.
+
+COMMAND runs in a process group of its own. SIGINT, SIGTERM, SIGHUP and SIGQUIT
+are passed on to it. If renewals of the lock fail, the group is sent SIGTERM a
+quarter of the TTL (five seconds at most; with --max-hold, a quarter of that at
+most) before the lock ends, and SIGKILL just before it does. If the lock is gone
+already, as after a suspended machine wakes up, it is SIGTERM at once and
+SIGKILL a second later. Once SIGTERM was sent the exit status is 70, whatever
+becomes of the lock.
+
+What COMMAND leaves running in the background when it exits is not ended with
+the lock: such a process runs without it. A process that leaves the group, or
+becomes another user's (sudo), cannot be ended. On Linux COMMAND is killed when
+locker is killed, but not what COMMAND has started itself; elsewhere not even
+COMMAND. The token protects against all of these.
+`,
+	takes: takesNameAndCommand,
+	flags: []string{"b", "ttl", "wait", "no-wait", "max-hold"},
+	do:    run,
+}
+
+func run(in invocation) (int, error) {
+	cmd := exec.Command(in.command[0], in.command[1:]...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	if cmd.Err != nil {
+		return cannotStart(in, cmd.Err)
+	}
+	signals := catch()
+	var h hold
+	var err error
+	ended := until(signals, func(ctx context.Context) { h, err = acquire(ctx, in) })
+	switch {
+	case ended != nil && err == nil:
+		return ended.status(), h.giveBack()
+	case ended != nil && !errors.Is(err, locker.ErrOutcomeUnknown):
+		return ended.status(), fmt.Errorf("waiting for the lock %q was %w", in.name, ended)
+	case err != nil:
+		return notHeld(in, err)
+	}
+	return h.run(in, cmd, signals)
+}
+
+// hold is a lock and where it came from.
+type hold struct {
+	backend open.Backend
+	lock    *locker.Lock
+}
+
+func acquire(ctx context.Context, in invocation) (hold, error) {
+	b, err := connect(ctx, in)
+	if err != nil {
+		return hold{}, err
+	}
+	lock, err := lockFrom(ctx, in, b)
+	if err != nil {
+		return hold{}, errors.Join(err, b.Close())
+	}
+	return hold{b, lock}, nil
+}
+
+func lockFrom(ctx context.Context, in invocation, b open.Backend) (*locker.Lock, error) {
+	opts := []locker.Option{locker.WithTTL(in.ttl)}
+	if in.maxHold > 0 {
+		opts = append(opts, locker.WithMaxHold(in.maxHold))
+	}
+	if in.noWait {
+		return b.TryLock(ctx, in.name, opts...)
+	}
+	if in.wait > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, in.wait)
+		defer cancel()
+	}
+	return b.Lock(ctx, in.name, opts...)
+}
+
+// notHeld explains why there is no lock.
+func notHeld(in invocation, err error) (int, error) {
+	status := statusOf(err)
+	if status != exitTaken {
+		return status, err
+	}
+	waited := "(--no-wait)"
+	if in.wait > 0 {
+		waited = fmt.Sprintf("and stayed so for %v (--wait)", in.wait)
+	}
+	return status, fmt.Errorf("the lock %q is taken %s: try again later, or see who has it with \"locker inspect\"", in.name, waited)
+}
+
+// cannotStart explains why there is no child, with the statuses of a shell.
+func cannotStart(in invocation, err error) (int, error) {
+	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
+		return exitNotFound, fmt.Errorf("the command %q was not found: check its name and PATH", in.command[0])
+	}
+	return exitNotRunnable, fmt.Errorf("the command %q cannot be executed: %w", in.command[0], err)
+}
+
+// run runs the command under the lock and gives the lock back.
+func (h hold) run(in invocation, cmd *exec.Cmd, signals <-chan os.Signal) (int, error) {
+	if err := h.lock.Err(); err != nil {
+		return exitLost, errors.Join(err, h.backend.Close())
+	}
+	cmd.Env = append(os.Environ(), "LOCKER_NAME="+in.name, "LOCKER_TOKEN="+h.lock.Token().String())
+	child, err := start(cmd)
+	if err != nil {
+		status, err := cannotStart(in, err)
+		return status, errors.Join(err, h.giveBack())
+	}
+	s := newSupervisor(h.lock, child, in)
+	status := s.watch(signals)
+	err = h.giveBack()
+	switch {
+	case s.lost != nil:
+		return exitLost, fmt.Errorf("%q was ended, for its lock was lost: %w", in.command[0], s.lost)
+	case errors.Is(err, locker.ErrLost):
+		s.end(err) // what the command has left behind
+		s.sweep()
+		return exitLost, fmt.Errorf("the last part of %q ran without its lock: %w", in.command[0], err)
+	}
+	return status, err
+}
+
+// giveBack unlocks and closes. The errors say what is to be told.
+func (h hold) giveBack() error {
+	err := h.lock.Unlock(context.Background())
+	if err != nil && !errors.Is(err, locker.ErrLost) {
+		err = fmt.Errorf("warning: the lock could not be given back and stays taken until it ends by itself: %w", err)
+	}
+	return errors.Join(err, h.backend.Close())
+}

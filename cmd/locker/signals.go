@@ -1,0 +1,53 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+// signalError ends a wait.
+type signalError struct{ sig os.Signal }
+
+func (e signalError) Error() string { return fmt.Sprintf("ended by a signal (%v)", e.sig) }
+
+func (e signalError) status() int {
+	if n, ok := e.sig.(syscall.Signal); ok {
+		return exitSignal + int(n)
+	}
+	return exitSignal
+}
+
+// catch returns a channel of the signals that end locker, or are passed on. One
+// that was ignored from the start, as nohup does, stays ignored.
+func catch() <-chan os.Signal {
+	signals := make(chan os.Signal, 16)
+	for _, s := range endings {
+		if !signal.Ignored(s) {
+			signal.Notify(signals, s)
+		}
+	}
+	return signals
+}
+
+// until calls f with a context that the first of signals ends, and returns that
+// signal, if there was one before f returned.
+func until(signals <-chan os.Signal, f func(context.Context)) (ended *signalError) {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
+	done := make(chan struct{})
+	go func() {
+		f(ctx)
+		close(done)
+	}()
+	select {
+	case s := <-signals:
+		ended = &signalError{s}
+		cancel(ended)
+		<-done
+	case <-done:
+	}
+	return ended
+}

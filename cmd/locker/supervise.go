@@ -1,0 +1,145 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/lockstile/locker"
+)
+
+const (
+	// mostGrace bounds how long before the end of validity the child is asked
+	// to end.
+	mostGrace = 5 * time.Second
+
+	// lateGrace is what a child has when the lock is gone already.
+	lateGrace = time.Second
+
+	// glance is how often the clock is looked at in any case: timers stand
+	// still while the machine is suspended, the lock's clock does not.
+	glance = time.Second
+
+	// sweepPause is the pause between looks at what is left of the group.
+	sweepPause = 10 * time.Millisecond
+)
+
+// supervisor ends a child that is about to lose its lock, or has lost it.
+type supervisor struct {
+	lock  *locker.Lock
+	child *child
+	grace time.Duration // before the end of validity
+	ahead string        // why validity could end
+
+	lost   error          // why the child is being ended; nil while it is not
+	killAt locker.Instant // when what is left of its group is killed
+}
+
+func newSupervisor(lock *locker.Lock, c *child, in invocation) *supervisor {
+	s := &supervisor{lock: lock, child: c, grace: min(in.ttl/4, mostGrace), ahead: "it was not renewed in time"}
+	if in.maxHold > 0 {
+		s.grace = min(s.grace, in.maxHold/4)
+		s.ahead += fmt.Sprintf(", or --max-hold %v is over", in.maxHold)
+	}
+	return s
+}
+
+// watch returns the child's exit status when the child has ended, and with it,
+// if the lock is lost, its group.
+func (s *supervisor) watch(signals <-chan os.Signal) (status int) {
+	lost := s.lock.Lost()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case status = <-s.child.exited:
+			s.child.leaveTerminal()
+			if err := s.lock.Err(); err != nil {
+				s.end(err) // lost while neither of us ran, say
+			}
+			s.sweep()
+			return status
+		case sig := <-signals:
+			s.child.signal(sig)
+		case <-s.child.stopped:
+			s.child.stopAlong()
+			s.goOn()
+		case <-s.child.continued:
+			s.goOn()
+		case <-lost:
+			lost = nil
+		case <-timer.C:
+		}
+		timer.Reset(s.look())
+	}
+}
+
+// goOn continues the child. If it has lost its lock, SIGTERM comes first.
+func (s *supervisor) goOn() {
+	s.look()
+	s.child.goOn()
+}
+
+// look ends the child if it is time to, and returns when to look again.
+func (s *supervisor) look() time.Duration {
+	now := locker.Now()
+	if err := s.lock.Err(); err != nil {
+		s.end(err)
+	} else if left, ok := s.left(); ok && left <= s.grace && s.lost == nil {
+		s.terminate(fmt.Errorf("the lock %q was about to end: %s", s.lock.Name(), s.ahead), now.Add(left-s.grace/5))
+	}
+	switch {
+	case s.lost == nil:
+		left, ok := s.left()
+		if !ok {
+			return glance
+		}
+		return max(min(left-s.grace, glance), 0)
+	case now >= s.killAt:
+		s.child.kill()
+		return glance
+	default:
+		return min(s.killAt.Sub(now), glance)
+	}
+}
+
+// left is how long the lock is valid without another renewal, if it has an end.
+func (s *supervisor) left() (time.Duration, bool) {
+	deadline := s.lock.Deadline()
+	return time.Until(deadline), !deadline.IsZero()
+}
+
+// end ends the child because the lock is gone.
+func (s *supervisor) end(lost error) {
+	s.terminate(lost, locker.Now().Add(lateGrace))
+}
+
+// terminate asks the child's group to end, once, and lets it be killed at
+// killAt, or earlier where that was settled before. There is no way back: a
+// renewal that succeeds now comes too late for a child that is ending.
+func (s *supervisor) terminate(lost error, killAt locker.Instant) {
+	if s.lost != nil {
+		s.killAt = min(s.killAt, killAt)
+		return
+	}
+	s.lost, s.killAt = lost, killAt
+	s.child.terminate()
+}
+
+// sweep waits until nothing is left of a group that is being ended, and kills it
+// when its time is over.
+func (s *supervisor) sweep() {
+	if s.lost == nil {
+		return
+	}
+	for s.child.groupLives() {
+		if locker.Now() >= s.killAt {
+			s.child.kill()
+			return
+		}
+		time.Sleep(sweepPause)
+		if err := s.lock.Err(); err != nil {
+			s.end(err)
+		}
+	}
+}

@@ -1,0 +1,110 @@
+package open
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"strconv"
+	"strings"
+)
+
+// address is a URL of the form //[USER[:PASS]@]HOST[:PORT],…[/PATH][?QUERY],
+// taken apart. The standard library's parser allows one host only, and quotes
+// the URL in its errors with the password in it.
+type address struct {
+	user, pass string
+	hosts      []string // each with its port
+	path       string   // without slashes around it
+	query      url.Values
+}
+
+// errPlace says, without quoting anything, that a URL was cut in the wrong place.
+var errPlace = errors.New("the URL has a '#', or an '@' after the first '/' or '?': " +
+	"in a user name or password write / as %2F, ? as %3F and # as %23; elsewhere write @ as %40")
+
+// parseAddress takes apart what follows a scheme and its colon. Hosts without a
+// port get port.
+func parseAddress(text, port string) (a address, err error) {
+	text, ok := strings.CutPrefix(text, "//")
+	if !ok {
+		return a, errors.New("the URL lacks '//' after its scheme")
+	}
+	authority, tail := text, ""
+	if i := strings.IndexAny(text, "/?#"); i >= 0 {
+		authority, tail = text[:i], text[i:]
+	}
+	if strings.ContainsAny(tail, "@#") {
+		return a, errPlace
+	}
+	hosts := authority
+	if at := strings.LastIndexByte(authority, '@'); at >= 0 {
+		hosts = authority[at+1:]
+		if a.user, a.pass, err = parseUser(authority[:at]); err != nil {
+			return a, err
+		}
+	}
+	if a.hosts, err = parseHosts(hosts, port); err != nil {
+		return a, err
+	}
+	path, query, _ := strings.Cut(tail, "?")
+	if a.path, err = url.PathUnescape(strings.Trim(path, "/")); err != nil {
+		return a, errors.New("the URL's path has a '%' without two hexadecimal digits after it: write % as %25")
+	}
+	if a.query, err = url.ParseQuery(query); err != nil {
+		return a, errors.New("what follows '?' in the URL is not of the form name=value&name=value")
+	}
+	return a, nil
+}
+
+func parseUser(text string) (user, pass string, err error) {
+	user, pass, _ = strings.Cut(text, ":")
+	user, err = url.PathUnescape(user)
+	if err == nil {
+		pass, err = url.PathUnescape(pass)
+	}
+	if err != nil {
+		return "", "", errors.New("the user name or password in the URL has a '%' without two hexadecimal digits after it: write % as %25")
+	}
+	return user, pass, nil
+}
+
+// parseHosts does not quote what is wrong: with the @ forgotten, it is a
+// password.
+func parseHosts(text, port string) ([]string, error) {
+	hosts := strings.Split(text, ",")
+	for i, h := range hosts {
+		host, p, err := net.SplitHostPort(h)
+		if err != nil {
+			host, p, err = net.SplitHostPort(h + ":" + port)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("host number %d in the URL is not of the form HOST or HOST:PORT", i+1)
+		}
+		if n, err := strconv.ParseUint(p, 10, 16); err != nil || n == 0 {
+			return nil, fmt.Errorf("host number %d in the URL has a port that is not a number from 1 to 65535", i+1)
+		}
+		if host == "" {
+			host = "localhost"
+		}
+		hosts[i] = net.JoinHostPort(host, p)
+	}
+	return hosts, nil
+}
+
+// take removes a parameter from the query and returns its last value.
+func (a *address) take(name string) string {
+	values := a.query[name]
+	delete(a.query, name)
+	if len(values) == 0 {
+		return ""
+	}
+	return values[len(values)-1]
+}
+
+// public is the address as a URL without user name and password, for parsers
+// that quote it in their errors.
+func (a *address) public(scheme string) string {
+	u := url.URL{Scheme: scheme, Host: a.hosts[0], Path: "/" + a.path, RawQuery: a.query.Encode()}
+	return u.String()
+}

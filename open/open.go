@@ -1,0 +1,80 @@
+// Package open makes a backend from a URL, for programs that choose theirs by
+// configuration. It imports every backend: a program that knows which one it
+// wants imports that one alone.
+package open
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/lockstile/locker"
+)
+
+// Backend is what a URL stands for. Close closes the backend and the client
+// that [URL] made for it. Locks that are still held then can no longer be given
+// back and end as those of a dead holder do.
+type Backend interface {
+	locker.Locker
+	locker.Inspector
+	locker.Breaker
+	io.Closer
+}
+
+// URL makes the backend that url stands for ([Schemes] lists the forms) and asks
+// its server for an answer, within ctx and five seconds. A server that cannot be
+// reached, or refuses the user, the password or the database, is an error that
+// wraps [locker.ErrUnavailable]; any other error means that url is wrong and
+// that no server was asked. No error shows a password.
+//
+// In a user name or password write / as %2F, ? as %3F, # as %23 and % as %25.
+func URL(ctx context.Context, url string) (Backend, error) {
+	b, err := open(ctx, url)
+	if err != nil {
+		return nil, fmt.Errorf("open: %w", err)
+	}
+	return b, nil
+}
+
+func open(ctx context.Context, url string) (Backend, error) {
+	scheme, rest, ok := strings.Cut(url, ":")
+	if !ok {
+		return nil, errors.New("the URL has no scheme: " + known())
+	}
+	switch scheme {
+	case "redis", "rediss":
+		return openRedis(ctx, scheme, rest)
+	case "redis-sentinel":
+		return openSentinel(ctx, scheme, rest)
+	case "redis-cluster":
+		return openCluster(ctx, scheme, rest)
+	}
+	if !strings.HasPrefix(rest, "//") || strings.ContainsAny(scheme, "@/?#") {
+		return nil, errors.New("the URL has no scheme that is known: " + known()) // it may have begun with a password
+	}
+	return nil, fmt.Errorf("unknown scheme %q: %s", scheme, known())
+}
+
+// known lists the forms of URLs for an error.
+func known() string {
+	var forms []string
+	for _, s := range Schemes() {
+		forms = append(forms, s.Form)
+	}
+	return "use one of " + strings.Join(forms, ", ")
+}
+
+// Scheme describes one form of URL.
+type Scheme struct {
+	Form  string // with what to fill in set in capitals
+	About string // one line
+	// Guarantees are those of the backend with no parameters set.
+	Guarantees locker.Guarantees
+}
+
+// Schemes returns the forms of URLs that [URL] knows. It asks no server.
+func Schemes() []Scheme {
+	return redisSchemes()
+}
