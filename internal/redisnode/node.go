@@ -221,5 +221,5 @@ func unsure(err error) bool {
 		return false
 	}
 	var dial *net.OpError
-	return !(errors.As(err, &dial) && dial.Op == "dial")
+	return !errors.As(err, &dial) || dial.Op != "dial"
 }
