@@ -45,12 +45,12 @@ func serverScenarios() []Scenario {
 			Breaks: locker.DurableReplica,
 			Needs:  want(func(s *System) bool { return s.FailOver != nil }, "there is no replica that could take over"),
 			Play: func(p *Play) {
-				a := p.Worker("A")
+				p.TTL *= slower
+				a, b := p.Worker("A"), p.Worker("B")
 				a.Lock().Unlock()
 				p.Break("the replica no longer hears of anything", p.System.Lag)
 				g, err := a.Try(2 * time.Second)
 				p.Break("the primary is lost, the replica takes over", p.System.FailOver)
-				b := p.Worker("B")
 				if err != nil { // nothing is granted that the replica does not have
 					b.Next().Unlock()
 					return
@@ -112,9 +112,15 @@ func serverScenarios() []Scenario {
 	}
 }
 
+// slower makes leases last so long that the holder's next renewal, which would
+// tell it of what happened, comes after the restart of a server and the next
+// holder's first write, on any machine.
+const slower = 6
+
 // crash breaks the store while A holds the lock. If B gets it while A believes,
 // both write.
 func (p *Play) crash(what string, f func() error) {
+	p.TTL *= slower
 	a, b := p.Worker("A2"), p.Worker("B")
 	g := a.Lock()
 	g.Write(1)

@@ -90,11 +90,7 @@ func (ps proxies) list() string {
 func redisWithReplica(query string) func(*matrix.Lab) (*matrix.System, error) {
 	return func(lab *matrix.Lab) (*matrix.System, error) {
 		primary := testserver.Redis(lab, "--repl-diskless-sync-delay", "0")
-		host, port, _ := strings.Cut(primary.Addr(), ":")
-		replica := testserver.Redis(lab, "--replicaof", host+" "+port)
-		rdb := redis.NewClient(&redis.Options{Addr: primary.Addr()})
-		defer rdb.Close()
-		primary.Await("a write that the replica has confirmed", func() bool { return confirmed(rdb) })
+		replica := follower(lab, primary)
 		current := primary.Addr()
 		var all []proxies
 		return &matrix.System{
@@ -111,6 +107,7 @@ func redisWithReplica(query string) func(*matrix.Lab) (*matrix.System, error) {
 			Lag: try(lab, func() { replica.Do("REPLICAOF", "127.0.0.1", "1") }),
 			FailOver: try(lab, primary.Kill, func() {
 				replica.Do("REPLICAOF", "NO", "ONE")
+				follower(lab, replica)
 				current = replica.Addr()
 				for _, ps := range all {
 					ps[0].Retarget(current)
@@ -118,6 +115,16 @@ func redisWithReplica(query string) func(*matrix.Lab) (*matrix.System, error) {
 			}),
 		}, nil
 	}
+}
+
+// follower starts a replica and waits until it follows.
+func follower(lab *matrix.Lab, primary *testserver.RedisServer) *testserver.RedisServer {
+	host, port, _ := strings.Cut(primary.Addr(), ":")
+	replica := testserver.Redis(lab, "--repl-diskless-sync-delay", "0", "--replicaof", host+" "+port)
+	rdb := redis.NewClient(&redis.Options{Addr: primary.Addr()})
+	defer rdb.Close()
+	primary.Await("a write that the replica has confirmed", func() bool { return confirmed(rdb) })
+	return replica
 }
 
 // confirmed reports whether a write has reached the replica. WAIT counts the

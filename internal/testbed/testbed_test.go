@@ -38,7 +38,7 @@ func settings(t *testing.T) matrix.Settings {
 		},
 		Start: testserver.StartChild,
 		Done: func(c matrix.Cell) {
-			t.Logf("%-40s %-20s %-15s %s (overlap %v, waited %v)", c.Scenario, c.Subject, c.Verdict, c.Why, c.Overlap, c.Waited)
+			t.Logf("cell %-40s %-20s %-15s %s (overlap %v, waited %v)", c.Scenario, c.Subject, c.Verdict, c.Why, c.Overlap, c.Waited)
 		},
 	}
 }
