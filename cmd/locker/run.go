@@ -18,7 +18,10 @@ var runCommand = command{
 	more: `
 COMMAND finds the lock's name in LOCKER_NAME and its fencing token in
 LOCKER_TOKEN, greater than every earlier one of this name: have the storage
-refuse writes with a smaller one.
+refuse writes with a smaller one. LOCKER_BACKEND, and with it a password that it
+may hold, is passed on if it is set: a locker inside COMMAND must not fall back
+to another store. "locker run NAME -- env -u LOCKER_BACKEND COMMAND" keeps it
+from COMMAND. The URL of -b is not passed on.
 
 COMMAND runs in a process group of its own. SIGINT, SIGTERM, SIGHUP and SIGQUIT
 are passed on to it. If renewals of the lock fail, the group is sent SIGTERM a
