@@ -9,13 +9,11 @@ import (
 	"slices"
 	"strconv"
 	"syscall"
-	"testing"
 )
 
 // killMarked ends whatever has the mark in its environment: it was started by
 // this test, by whatever detour. Where there is no /proc nothing is found.
-func killMarked(t *testing.T, mark string) {
-	t.Helper()
+func killMarked(mark string) {
 	for _, pid := range marked(mark) {
 		_ = syscall.Kill(pid, syscall.SIGKILL) // it may just have ended
 	}

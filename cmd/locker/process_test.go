@@ -76,7 +76,6 @@ func withoutBackend(env []string) []string {
 
 func (p *process) start(mark string) {
 	p.t.Helper()
-	p.t.Cleanup(func() { killMarked(p.t, mark) })
 	err := p.cmd.Start()
 	p.out.closeWriter()
 	p.errs.closeWriter()
@@ -100,6 +99,11 @@ func (p *process) start(mark string) {
 	p.t.Cleanup(func() {
 		_ = p.cmd.Process.Kill() // it has mostly ended
 		<-gone
+		select {
+		case <-p.out.end:
+		default: // somebody has stdout open
+			killMarked(mark)
+		}
 	})
 }
 

@@ -43,6 +43,9 @@ COMMAND. The token protects against all of these.
 }
 
 func run(in invocation) (int, error) {
+	if _, err := locker.NewRequest(in.name, in.options()...); err != nil {
+		return exitUsage, err // before anybody is asked
+	}
 	cmd := exec.Command(in.command[0], in.command[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	if cmd.Err != nil {
@@ -82,19 +85,23 @@ func acquire(ctx context.Context, in invocation) (hold, error) {
 }
 
 func lockFrom(ctx context.Context, in invocation, b open.Backend) (*locker.Lock, error) {
-	opts := []locker.Option{locker.WithTTL(in.ttl)}
-	if in.maxHold > 0 {
-		opts = append(opts, locker.WithMaxHold(in.maxHold))
-	}
 	if in.noWait {
-		return b.TryLock(ctx, in.name, opts...)
+		return b.TryLock(ctx, in.name, in.options()...)
 	}
 	if in.wait > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, in.wait)
 		defer cancel()
 	}
-	return b.Lock(ctx, in.name, opts...)
+	return b.Lock(ctx, in.name, in.options()...)
+}
+
+func (in invocation) options() []locker.Option {
+	opts := []locker.Option{locker.WithTTL(in.ttl)}
+	if in.maxHold > 0 {
+		opts = append(opts, locker.WithMaxHold(in.maxHold))
+	}
+	return opts
 }
 
 // notHeld explains why there is no lock.
