@@ -49,9 +49,15 @@ func launch(t *testing.T, args ...string) *process {
 // launchWith is launch with more environment.
 func launchWith(t *testing.T, env []string, args ...string) *process {
 	t.Helper()
-	cmd := exec.Command(os.Args[0], args...)
+	return spawn(t, env, exec.Command(os.Args[0], args...))
+}
+
+// spawn starts cmd in an environment in which the test binary is the command.
+func spawn(t *testing.T, env []string, cmd *exec.Cmd) *process {
+	t.Helper()
 	mark := "LOCKER_TEST_MARK=" + t.Name() + "@" + strconv.Itoa(os.Getpid())
-	cmd.Env = append(withoutBackend(os.Environ()), "LOCKER_TEST_IS_COMMAND=1", mark)
+	cmd.Env = append(withoutBackend(os.Environ()), "LOCKER_TEST_IS_COMMAND=1", mark,
+		"GORACE=atexit_sleep_ms=0") // else the race detector makes every command last a second longer
 	cmd.Env = append(cmd.Env, env...)
 	in, err := cmd.StdinPipe()
 	if err != nil {
