@@ -17,7 +17,7 @@ import (
 
 // patience bounds every wait. It is generous: what waits here waits for an
 // event, and the machine may be busy.
-const patience = 90 * time.Second
+const patience = 60 * time.Second
 
 // secret is the password of every URL in these tests. No output may show it.
 const secret = "sesame"
@@ -113,9 +113,10 @@ func (p *process) start(mark string) {
 	})
 }
 
-// ends waits for the command to end and checks its exit status; a signal counts
-// as negative. Nothing may show the secret, and on stderr nobody but locker may
-// speak: its children in these tests do not.
+// ends waits until the command has ended, and everybody who has its stdout or
+// stderr open: its child and their children. It checks the exit status; a signal
+// counts as negative. Nothing may show the secret, and on stderr nobody but
+// locker may speak: its children in these tests do not.
 func (p *process) ends(want int) {
 	p.t.Helper()
 	select {
@@ -127,6 +128,7 @@ func (p *process) ends(want int) {
 	case <-time.After(patience):
 		p.t.Fatalf("%v does not end; it said:\n%s%s", p.cmd.Args[1:], p.out, p.errs)
 	}
+	p.out.ends()
 	p.errs.ends()
 	all := p.out.String() + p.errs.String()
 	if strings.Contains(all, secret) {
@@ -186,13 +188,6 @@ func (p *process) number(key string) uint64 {
 		p.t.Fatal(err)
 	}
 	return n
-}
-
-// nothingIsLeft waits until nobody has stdout open any more: the command, its
-// child and their children are gone.
-func (p *process) nothingIsLeft() {
-	p.t.Helper()
-	p.out.ends()
 }
 
 func (p *process) signal(sig syscall.Signal) {

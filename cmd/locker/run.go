@@ -29,7 +29,9 @@ quarter of the TTL (five seconds at most; with --max-hold, a quarter of that at
 most) before the lock ends, and SIGKILL just before it does. If the lock is gone
 already, as after a suspended machine wakes up, it is SIGTERM at once and
 SIGKILL a second later. Once SIGTERM was sent the exit status is 70, whatever
-becomes of the lock.
+becomes of the lock. COMMAND has the terminal if its input and output are one,
+and else once it asks for it; ^Z stops locker along with it, and the lock may be
+lost meanwhile.
 
 What COMMAND leaves running in the background when it exits is not ended with
 the lock: such a process runs without it. A process that leaves the group, or
