@@ -203,3 +203,26 @@ func TestLockThatCannotBeGivenBackIsAWarning(t *testing.T) {
 	p.goOn()
 	p.complains(4, "warning", "could not be given back", srv.Addr())
 }
+
+// The lock is gone, and its renewal is far off: only giving it back tells.
+func TestLossThatIsFoundWhenTheLockIsGivenBackIsStatus70(t *testing.T) {
+	t.Parallel()
+	url := redisURL(t)
+	p := launch(t, "run", "-b", url, "--ttl", "10m", "x", "--", "sh", "-c",
+		`sh -c 'trap "echo rest asked; exit" TERM; while :; do sleep 0.05; done' 2>/dev/null & echo up; read x`)
+	p.says("up")
+	launch(t, "unlock", "-b", url, "--force", "x").ends(0)
+	p.goOn()
+	p.complains(70, `the last part of "sh" ran without its lock`)
+	p.says("rest asked")
+}
+
+func TestStoppedCommandHearsThatItIsToEnd(t *testing.T) {
+	t.Parallel()
+	srv := testserver.Redis(t)
+	p := launch(t, "run", "-b", "redis://"+srv.Addr(), "--ttl", "8s", "x", "--", "sh", "-c", `trap 'echo asked; exit 0' TERM; echo up; kill -STOP $$`)
+	p.says("up")
+	srv.Kill()
+	p.complains(70, "was about to end")
+	p.says("asked")
+}
