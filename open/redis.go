@@ -74,6 +74,7 @@ func openRedis(ctx context.Context, scheme, rest string) (Backend, error) {
 	o.Username, o.Password = a.user, a.pass
 	o.ContextTimeoutEnabled = true
 	setTimes(&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout, &o.DialerRetries)
+	speakTLS(o)
 	return serve(ctx, redis.NewClient(o), own, "redis at "+o.Addr)
 }
 

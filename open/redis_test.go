@@ -251,7 +251,8 @@ func TestRedisOverTLSByURL(t *testing.T) {
 		"--tls-ca-cert-file", cert, "--tls-auth-clients", "no", "--requirepass", "dbsecret")
 	works(t, mustOpen(t, "rediss://:dbsecret@"+addr+"?skip_verify=true"))
 	refused(t, "rediss://:dbsecret@"+addr, addr, "certificate")
-	refused(t, "rediss://:dbsecret@"+plain.Addr(), plain.Addr(), "TLS")
+	refused(t, "rediss://:dbsecret@"+plain.Addr(), plain.Addr(), "TLS handshake", "port for TLS")
+	refused(t, "redis://:dbsecret@"+addr, addr)
 }
 
 func selfSigned(t *testing.T) (certFile, keyFile string) {

@@ -33,10 +33,11 @@ func flagSet(c command, in *invocation) *flag.FlagSet {
 	fs.SetOutput(io.Discard) // errors are returned
 	define := map[string]func(name string){
 		"b": func(n string) {
-			fs.StringVar(&in.backend, n, os.Getenv("LOCKER_BACKEND"), "`URL` of the backend (see \"locker backends\"); default $LOCKER_BACKEND,\nwhich keeps a password out of the list of processes, else \"local:\"")
+			in.backend = os.Getenv("LOCKER_BACKEND")
+			fs.Func(n, "`URL` of the backend (see \"locker backends\"); default $LOCKER_BACKEND,\nwhich keeps a password out of the list of processes, else \"local:\"", given(&in.backend))
 		},
 		"ttl": func(n string) {
-			fs.DurationVar(&in.ttl, n, locker.DefaultTTL, "how long (`DURATION`) the lock outlives a locker that was killed; default 30s")
+			fs.DurationVar(&in.ttl, n, locker.DefaultTTL, "a locker that was killed keeps its lock for `DURATION` at most, where the\nstore has leases; the \"local:\" one frees it at once; default 30s")
 		},
 		"wait": func(n string) {
 			fs.Func(n, "wait for the lock for `DURATION` at most; default for ever", positive(&in.wait))
@@ -52,6 +53,18 @@ func flagSet(c command, in *invocation) *flag.FlagSet {
 		define[name](name)
 	}
 	return fs
+}
+
+// given refuses an empty value: it mostly comes from a variable that is not set,
+// and the default would then be another store than the one that was meant.
+func given(to *string) func(string) error {
+	return func(text string) error {
+		if text == "" {
+			return errors.New("it is empty")
+		}
+		*to = text
+		return nil
+	}
 }
 
 func positive(to *time.Duration) func(string) error {
@@ -98,6 +111,9 @@ func parse(c command, args []string) (in invocation, err error) {
 	}
 	if len(words) > 1 || len(words) == 1 && len(rest) == 0 {
 		return in, fmt.Errorf("after NAME (%q) comes -- and then COMMAND", words[0])
+	}
+	if len(rest) > 0 && rest[0] == "" {
+		return in, errors.New("COMMAND is empty")
 	}
 	in.command = rest
 	return in, in.takeWords(c, words)

@@ -61,9 +61,12 @@ func (s *supervisor) watch(signals <-chan os.Signal) (status int) {
 			return status
 		case sig := <-signals:
 			s.child.signal(sig)
-		case <-s.child.stopped:
-			s.child.stopAlong()
-			s.goOn()
+		case sig := <-s.child.suspended:
+			s.child.signal(sig) // when it has stopped, so do we
+		case sig := <-s.child.stopped:
+			if s.child.stoppedBy(sig) {
+				s.goOn()
+			}
 		case <-s.child.continued:
 			s.goOn()
 		case <-lost:
