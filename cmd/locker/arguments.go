@@ -25,6 +25,9 @@ type invocation struct {
 	maxHold time.Duration // 0: for ever
 	force   bool
 	json    bool
+
+	backends, scenarios      string // words, by comma
+	html, markdown, jsonFile string // paths
 }
 
 // flagSet returns the flags that c takes, which fill in.
@@ -47,7 +50,21 @@ func flagSet(c command, in *invocation) *flag.FlagSet {
 			fs.Func(n, "end COMMAND so that the lock is held for `DURATION` at most; default for ever", positive(&in.maxHold))
 		},
 		"force": func(n string) { fs.BoolVar(&in.force, n, false, "yes, take it from whoever holds it") },
-		"json":  func(n string) { fs.BoolVar(&in.json, n, false, "print JSON") },
+		"backends": func(n string) {
+			fs.StringVar(&in.backends, n, "", "only backends with one of these `WORDS` in their name, by comma")
+		},
+		"scenarios": func(n string) {
+			fs.StringVar(&in.scenarios, n, "", "only scenarios with one of these `WORDS` in their name, by comma")
+		},
+		"html":     func(n string) { fs.StringVar(&in.html, n, "", "write one page with a timeline of every run to `FILE`") },
+		"markdown": func(n string) { fs.StringVar(&in.markdown, n, "", "write the matrix as Markdown to `FILE`") },
+		"json": func(n string) {
+			if c.name == compareName {
+				fs.StringVar(&in.jsonFile, n, "", "write everything that happened as JSON to `FILE`")
+				return
+			}
+			fs.BoolVar(&in.json, n, false, "print JSON")
+		},
 	}
 	for _, name := range c.flags {
 		define[name](name)

@@ -153,5 +153,5 @@ func (m *Matrix) markdownSkips(w io.Writer) {
 
 // anchor is the name of a heading in a link, as GitHub makes it.
 func anchor(heading string) string {
-	return strings.ReplaceAll(strings.ReplaceAll(strings.ToLower(heading), " ", "-"), ",", "")
+	return strings.NewReplacer(" ", "-", ",", "", "+", "").Replace(strings.ToLower(heading))
 }

@@ -20,15 +20,15 @@ func redisSubjects() []matrix.Subject {
 			Guarantees: singlenodeGuarantees(0), Start: oneRedis(),
 		},
 		{
-			Name: "singlenode, AOF", About: "one Redis with appendfsync always",
+			Name: "singlenode+AOF", About: "one Redis with appendfsync always",
 			Guarantees: singlenodeGuarantees(0), Start: oneRedis("--appendonly", "yes", "--appendfsync", "always"),
 		},
 		{
-			Name: "singlenode, replica", About: "one Redis with a replica that may take over",
+			Name: "singlenode+replica", About: "one Redis with a replica that may take over",
 			Guarantees: singlenodeGuarantees(0), Start: redisWithReplica(""),
 		},
 		{
-			Name: "singlenode, WAIT", About: "the same, with Replicas: 1",
+			Name: "singlenode+WAIT", About: "the same, with Replicas: 1",
 			Guarantees: singlenodeGuarantees(1), Start: redisWithReplica("?replicas=1"),
 		},
 	}

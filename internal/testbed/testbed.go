@@ -9,7 +9,7 @@ import (
 
 // Subjects returns every backend in every configuration.
 func Subjects() []matrix.Subject {
-	return redisSubjects()
+	return append(redisSubjects(), localSubject())
 }
 
 // proxies are the network of one worker: one proxy for each server.
