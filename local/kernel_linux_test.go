@@ -202,8 +202,8 @@ func TestPipeInThePlaceOfTheFileIsAnError(t *testing.T) {
 	if err := unix.Mkfifo(l.path("x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.TryLock(t.Context(), "x"); !errors.Is(err, locker.ErrUnavailable) {
-		t.Errorf("%v, want ErrUnavailable", err)
+	if _, err := l.TryLock(t.Context(), "x"); !errors.Is(err, locker.ErrUnavailable) || !strings.Contains(err.Error(), "not a regular file") {
+		t.Errorf("%v, want ErrUnavailable and why", err)
 	}
 	if _, err := l.Inspect(t.Context(), "x"); err == nil {
 		t.Error("no error")
