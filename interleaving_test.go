@@ -174,9 +174,10 @@ func TestLocksThatAreOverEndThoughOthersAreDueBeforeThem(t *testing.T) {
 func TestALockThatIsOverIsNotRenewed(t *testing.T) {
 	virtual(t, func(t *testing.T, c *clock) {
 		b := newBackend()
-		old := b.grant(t, "old")
-		alive := b.grant(t, "alive", WithTTL(2*time.Minute))
-		c.jump(time.Minute) // alive is due, old is over
+		alive := b.grant(t, "alive", WithTTL(time.Minute)) // due at 20 s
+		time.Sleep(15 * time.Second)
+		old := b.grant(t, "old") // due at 25 s, over at 45
+		c.jump(35 * time.Second)
 		pass(glance)
 		wantReason(t, old, Expired)
 		wantHeld(t, alive)

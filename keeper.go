@@ -135,7 +135,7 @@ func (k *Keeper) tick() {
 func (k *Keeper) batch(now Instant) []*Lock {
 	var batch []*Lock
 	for _, l := range k.locks {
-		waiting := l.next != l.deadline && !l.renewing
+		waiting := l.next != l.deadline // for a renewal, and none is under way
 		if waiting && (l.next <= now || now.Sub(l.since) >= l.interval()/2) && !l.over(now) {
 			batch = append(batch, l)
 		}

@@ -269,6 +269,35 @@ func TestRenewByHandHandsOnItsContext(t *testing.T) {
 	})
 }
 
+func TestRenewByHandExtendsValidityFromBeforeItsRequest(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		b := newBackend()
+		b.onRenew = func(context.Context, string) error { time.Sleep(4 * time.Second); return nil }
+		l := b.grant(t, "a", WithoutRenewal())
+		pass(10 * time.Second)
+		if err := l.Renew(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got, want := time.Until(l.Deadline()), validity-4*time.Second; got != want {
+			t.Errorf("the deadline is %v away, want %v", got, want)
+		}
+	})
+}
+
+func TestAFailedRenewByHandIsTriedAgainSoon(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		b := newBackend()
+		b.onRenew = always(errors.New("down"))
+		l := b.grant(t, "a", WithTTL(300*time.Millisecond)) // due after 100 ms
+		_ = l.Renew(t.Context())
+		b.answerRenewals(nil)
+		pass(20 * time.Millisecond)
+		if b.renewed() != 2 {
+			t.Errorf("%d renewals a fifth of an interval later, want 2", b.renewed())
+		}
+	})
+}
+
 func TestRenewByHandDoesNotGoBeyondMaxHold(t *testing.T) {
 	virtual(t, func(t *testing.T, _ *clock) {
 		l := newBackend().grant(t, "a", WithoutRenewal(), WithMaxHold(35*time.Second))

@@ -60,7 +60,7 @@ func TestALockThatIsBeingReleasedIsNoLongerHeldNorLost(t *testing.T) {
 	virtual(t, func(t *testing.T, _ *clock) {
 		b := newBackend()
 		l := b.grant(t, "a")
-		ctx := l.Context()
+		ctx, lost := l.Context(), l.Lost()
 		b.onRelease = func(context.Context, string) error {
 			if lost, ok := l.Err().(*LostError); !ok || lost.Reason != Unlocked {
 				t.Errorf("Err while it is released: %v", l.Err())
@@ -74,8 +74,10 @@ func TestALockThatIsBeingReleasedIsNoLongerHeldNorLost(t *testing.T) {
 			t.Fatal(err)
 		}
 		pass(time.Minute)
-		if isLost(l) {
+		select {
+		case <-lost:
 			t.Error("Unlock closed Lost")
+		default:
 		}
 		if !errors.Is(l.Err(), ErrLost) || l.Context().Err() == nil {
 			t.Errorf("after Unlock: Err %v, Context %v", l.Err(), l.Context().Err())
