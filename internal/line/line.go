@@ -118,7 +118,7 @@ func (t *Turn[A]) Ask() A { return t.ask }
 func (t *Turn[A]) Next() (ask A, ok bool) {
 	t.lines.mu.Lock()
 	defer t.lines.mu.Unlock()
-	if t.left || t.next == nil {
+	if t.next == nil {
 		return ask, false
 	}
 	t.next.picked = true
