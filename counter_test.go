@@ -120,7 +120,7 @@ func TestTheGuaranteesOfACountedLock(t *testing.T) {
 		"it says so":                       {&leaning{}, ForwardClock},
 	} {
 		want := b.Guarantees()
-		want.Tokens = want.Exclusion | c.leans
+		want.Tokens = SteadyClocks | c.leans
 		if got := WithCounter(b, c.counter).Guarantees(); got != want {
 			t.Errorf("%s: %+v, want %+v", name, got, want)
 		}

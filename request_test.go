@@ -159,3 +159,9 @@ func TestAnAnswerThatTookTooLongIsNoLock(t *testing.T) {
 		}
 	})
 }
+
+func TestANilOptionIsAnErrorAndNoPanic(t *testing.T) {
+	if _, err := NewRequest("a", nil); err == nil || !strings.Contains(err.Error(), `lock "a": an option is nil`) {
+		t.Errorf("%v", err)
+	}
+}

@@ -185,7 +185,7 @@ func ping(ctx context.Context, rdb redis.UniversalClient) error {
 // discreet removes the arguments that a server quotes when it does not know a
 // command. Where AUTH was renamed, the password is one of them.
 func discreet(err error) error {
-	if redis.HasErrorPrefix(err, "ERR unknown command") {
+	if redis.HasErrorPrefix(err, "unknown command") {
 		text, _, _ := strings.Cut(err.Error(), ", with args")
 		return errors.New(text)
 	}

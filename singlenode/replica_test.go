@@ -114,6 +114,7 @@ func TestHandOverWithinAProcessNeedsTheReplicasToo(t *testing.T) {
 		_, err := l.Lock(patience(t), "a")
 		result <- err
 	}()
+	until(t, "the goroutine to stand in line", func() bool { return l.InLine("a") == 2 })
 	replica.Pause()
 	defer replica.Resume()
 	if err := held.Unlock(patience(t)); err != nil {

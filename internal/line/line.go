@@ -53,6 +53,16 @@ func (s *Lines[A]) Enter(ctx context.Context, name string, ask A) (*Turn[A], err
 	return t, nil
 }
 
+// Len counts who has the turn and who waits for it.
+func (s *Lines[A]) Len(name string) (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for t := s.names[name]; t != nil; t = t.next {
+		n++
+	}
+	return n
+}
+
 // TryEnter takes the turn if nobody has it.
 func (s *Lines[A]) TryEnter(name string, ask A) (*Turn[A], bool) {
 	s.mu.Lock()

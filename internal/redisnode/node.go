@@ -172,7 +172,7 @@ func broken(err error) bool {
 }
 
 // refusals are error replies with which a server declines to serve, and what to
-// do about them.
+// do about them. The client takes off a leading "ERR " before it compares.
 var refusals = []struct{ prefix, advice string }{
 	{"READONLY", "this server is a read-only replica: connect to its master"},
 	{"WRONGPASS", "check the user name and the password"},
@@ -186,7 +186,7 @@ var refusals = []struct{ prefix, advice string }{
 	{"MISCONF", "the server cannot save its data and refuses writes"},
 	{"NOREPLICAS", "the server has too few replicas to accept writes"},
 	{"WRONGTYPE", "the key of this name belongs to something else: use a prefix"},
-	{"ERR max number of clients", "the server has too many connections"},
+	{"max number of clients", "the server has too many connections"},
 }
 
 // classify adds locker.ErrUnavailable and advice.
