@@ -20,7 +20,9 @@ type Clause struct {
 
 // Clauses returns the contract.
 func Clauses() []Clause {
-	return slices.Concat(exclusionClauses)
+	return slices.Concat(exclusionClauses, waitingClauses, queueClauses, unlockClauses,
+		losingClauses, tokenClauses, nameClauses, optionClauses,
+		faultClauses, leakClauses, extraClauses)
 }
 
 // Skipped is the result of a clause that the harness or the backend gives no

@@ -111,20 +111,12 @@ func lockWaits(x *trial) {
 	case <-time.After(x.h.TTL / 2):
 	}
 	x.unlock(held)
-	first, second := other, same
+	lock, rest := x.next([]*waiter{other, same}, "after unlock")
 	select {
-	case <-other.done:
-	case <-same.done:
-		first, second = same, other
-	case <-time.After(x.h.patience):
-		x.failf("no waiter was served after unlock")
-	}
-	lock := x.served(first, "after unlock")
-	select {
-	case <-second.done:
-		x.failf("both waiters were served by one unlock (error %v)", second.err)
+	case <-rest[0].done:
+		x.failf("both waiters were served by one unlock (error %v)", rest[0].err)
 	case <-time.After(x.h.TTL / 10):
 	}
 	x.unlock(lock)
-	x.unlock(x.served(second, "after the second unlock"))
+	x.unlock(x.served(rest[0], "after the second unlock"))
 }

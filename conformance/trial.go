@@ -4,9 +4,9 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"time"
-
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/lockstile/locker"
 )
@@ -169,6 +169,24 @@ func (x *trial) served(w *waiter, when string) *locker.Lock {
 		x.failf("the waiter was not served %s: %w", when, w.err)
 	}
 	return w.lock
+}
+
+// next waits until one of ws has the lock, and returns it and the others.
+func (x *trial) next(ws []*waiter, when string) (*locker.Lock, []*waiter) {
+	var lock *locker.Lock
+	var rest []*waiter
+	x.eventually("a waiter is served "+when, func() bool {
+		for i, w := range ws {
+			select {
+			case <-w.done:
+				lock, rest = x.served(w, when), slices.Delete(slices.Clone(ws), i, i+1)
+				return true
+			default:
+			}
+		}
+		return false
+	})
+	return lock, rest
 }
 
 // event waits for something that must happen.
