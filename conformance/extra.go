@@ -88,7 +88,7 @@ func closed(x *trial) {
 	for _, w := range waiters {
 		x.returned(w, "when the Locker is closed")
 		if !errors.Is(w.err, locker.ErrClosed) {
-			x.failf("a waiter of a Locker that was closed got lock %v and error %v, want ErrClosed", w.lock, w.err)
+			x.failf("a waiter of a Locker that was closed got %s and error %v, want ErrClosed", had(w.lock), w.err)
 		}
 	}
 	if err := held.Err(); err != nil {

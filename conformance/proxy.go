@@ -11,13 +11,13 @@ import (
 type Proxy struct {
 	listener net.Listener
 	target   string
-	requests *gate
-	replies  *gate
+	wg       sync.WaitGroup
 
-	mu    sync.Mutex
-	links map[*link]struct{}
-	done  bool
-	wg    sync.WaitGroup
+	mu      sync.Mutex
+	links   map[*link]struct{}
+	now     network   // of new connections
+	stalled []network // of those that Stall left behind
+	done    bool
 }
 
 // NewProxy starts a proxy in front of the server at target, host:port. It ends
@@ -28,10 +28,7 @@ func NewProxy(t testing.TB, target string) *Proxy {
 	if err != nil {
 		t.Fatalf("conformance: proxy for %s: %v", target, err)
 	}
-	p := &Proxy{
-		listener: l, target: target, links: make(map[*link]struct{}),
-		requests: newGate(), replies: newGate(),
-	}
+	p := &Proxy{listener: l, target: target, links: make(map[*link]struct{}), now: newNetwork()}
 	p.wg.Go(p.accept)
 	t.Cleanup(p.close)
 	return p
@@ -43,26 +40,48 @@ func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 // Cut lets nothing pass in either direction from now on. Connections stay open
 // and silent; new ones are accepted and silent too.
 func (p *Proxy) Cut() {
-	p.requests.shut()
-	p.replies.shut()
+	n := p.network()
+	n.requests.shut()
+	n.replies.shut()
 }
 
 // CutReplies holds back what the server answers. Requests arrive.
-func (p *Proxy) CutReplies() { p.replies.shut() }
+func (p *Proxy) CutReplies() { p.network().replies.shut() }
 
-// Heal ends a cut. Connections are closed first, and what was held back is lost
-// with them; new connections pass.
-func (p *Proxy) Heal() {
-	p.hangUp()
-	p.requests.open()
-	p.replies.open()
+// Stall silences the connections that are open now. New ones pass, so that what
+// is sent over them overtakes what was sent before.
+func (p *Proxy) Stall() {
+	p.Cut()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.stalled = append(p.stalled, p.now)
+	p.now = newNetwork()
 }
 
-// Deliver ends a cut. What was held back is delivered now, over the connections
-// that it was sent on, also where the sender has long hung up.
+// Heal ends a cut or stall. Connections are closed first, and what was held back
+// is lost with them; new connections pass.
+func (p *Proxy) Heal() {
+	p.hangUp()
+	p.Deliver()
+}
+
+// Deliver ends a cut or stall. What was held back is delivered now, over the
+// connections that it was sent on, also where the sender has long hung up.
 func (p *Proxy) Deliver() {
-	p.requests.open()
-	p.replies.open()
+	p.mu.Lock()
+	all := append(p.stalled, p.now)
+	p.stalled = nil
+	p.mu.Unlock()
+	for _, n := range all {
+		n.requests.open()
+		n.replies.open()
+	}
+}
+
+func (p *Proxy) network() network {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.now
 }
 
 // Conns returns how many connections go through the proxy now.
@@ -110,13 +129,14 @@ func (p *Proxy) serve(client *net.TCPConn) {
 		return // the server is down: the client is hung up on, as it would be without us
 	}
 	l := &link{client, conn.(*net.TCPConn)}
-	if !p.add(l) {
+	n, ok := p.add(l)
+	if !ok {
 		l.close()
 		return
 	}
 	var replies sync.WaitGroup
-	replies.Go(func() { p.replies.carry(l.server, l.client) })
-	p.requests.carry(l.client, l.server)
+	replies.Go(func() { n.replies.carry(l.server, l.client) })
+	n.requests.carry(l.client, l.server)
 	replies.Wait()
 	l.close()
 	p.mu.Lock()
@@ -124,14 +144,15 @@ func (p *Proxy) serve(client *net.TCPConn) {
 	p.mu.Unlock()
 }
 
-func (p *Proxy) add(l *link) bool {
+// add returns the network that a new connection goes through.
+func (p *Proxy) add(l *link) (network, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.done {
-		return false
+		return network{}, false
 	}
 	p.links[l] = struct{}{}
-	return true
+	return p.now, true
 }
 
 // link is one connection: the client's to us and ours to the server.
@@ -141,6 +162,11 @@ func (l *link) close() {
 	_ = l.client.Close()
 	_ = l.server.Close()
 }
+
+// network is what some connections go through.
+type network struct{ requests, replies *gate }
+
+func newNetwork() network { return network{newGate(), newGate()} }
 
 // gate lets the bytes of one direction pass, or holds them back.
 type gate struct {

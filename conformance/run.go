@@ -51,8 +51,9 @@ type Client struct {
 
 	Cut        func()     // nothing passes in either direction any more; connections stay open and silent
 	CutReplies func()     // requests arrive, replies do not
-	Heal       func()     // ends a cut: what was held back is lost with its connections, new ones pass
-	Deliver    func()     // ends a cut: what was held back is delivered late, over the old connections
+	Stall      func()     // connections that are open now fall silent, new ones pass
+	Heal       func()     // ends these: what was held back is lost with its connections, new ones pass
+	Deliver    func()     // ends these: what was held back is delivered late, over the old connections
 	Conns      func() int // connections to the store that are open now
 }
 
@@ -95,7 +96,7 @@ func Through(l locker.Locker, ps ...*Proxy) Client {
 			}
 		}
 	}
-	c.Cut, c.CutReplies = all((*Proxy).Cut), all((*Proxy).CutReplies)
+	c.Cut, c.CutReplies, c.Stall = all((*Proxy).Cut), all((*Proxy).CutReplies), all((*Proxy).Stall)
 	c.Heal, c.Deliver = all((*Proxy).Heal), all((*Proxy).Deliver)
 	c.Conns = func() int {
 		n := 0

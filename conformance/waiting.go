@@ -107,10 +107,10 @@ func waitCancelledInLine(x *trial) {
 		}
 	}
 	x.unlock(held)
-	lock, rest := x.next([]*waiter{first, last}, "though others of its process gave up")
-	x.unlock(lock)
-	lock, _ = x.next(rest, "though others before it gave up")
-	x.unlock(lock)
+	w, rest := x.next([]*waiter{first, last}, "though others of its process gave up")
+	x.unlock(w.lock)
+	w, _ = x.next(rest, "though others before it gave up")
+	x.unlock(w.lock)
 	x.free(a, name, "after all waiters have unlocked")
 }
 
@@ -124,7 +124,7 @@ func contextOver(x *trial) {
 	} {
 		lock, err := call(ctx, name, x.long())
 		if err == nil || lock != nil {
-			x.failf("%s with a context that is over returned lock %v and error %v", verb, lock, err)
+			x.failf("%s with a context that is over returned %s and error %v", verb, had(lock), err)
 		}
 		if !errors.Is(err, why) && !errors.Is(err, context.Canceled) {
 			x.failf("%s with a context that is over returned %q, want its cause", verb, err)
