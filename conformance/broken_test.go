@@ -3,9 +3,10 @@ package conformance
 import (
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -64,7 +65,8 @@ func (s *specimen) keys(name string) []string {
 	case s.is("names are folded"):
 		name = strings.ToLower(name)
 	case s.is("names are hashed"):
-		name = fmt.Sprint(crc32.ChecksumIEEE([]byte(name)) % 4096)
+		sum := sha256.Sum256([]byte(name))
+		name = fmt.Sprint(binary.BigEndian.Uint32(sum[:]) % 4096)
 	}
 	return []string{"k:" + name, "c:" + name, "h:" + name, "q:" + name}
 }
