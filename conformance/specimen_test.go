@@ -83,7 +83,7 @@ func TestEveryFlawIsFoundByTheClausesThatAreThereForIt(t *testing.T) {
 						t.Fatalf("there is no clause %q", name)
 					}
 					h := specimens(srv.Addr(), flaw)
-					h.TTL, h.patience = 500*time.Millisecond, 3*time.Second
+					h.TTL, h.patience = 500*time.Millisecond, 2*time.Second
 					err := c.Check(t, h)
 					if err == nil || isSkip(err) {
 						t.Errorf("the clause did not find it: %v", err)
