@@ -30,7 +30,7 @@ var flaws = map[string][]string{
 	"waiters rely on being told":          {"cut-while-waiting"},
 	"context is not looked at":            {"wait-cancelled", "wait-cancelled-in-line", "context-over"},
 	"waits for the network":               {"silent-store"},
-	"no clean-up":                         {"lost-reply", "lost-reply-while-waiting", "late-delivery"},
+	"no clean-up":                         {"lost-reply", "lost-reply-while-waiting", "late-delivery", "wait-cancelled-at-the-turn"},
 	"clean-up without a mark":             {"late-after-clean-up"},
 	"renewal does not compare":            {"late-renewal"},
 	"validity from the reply":             {"slow-reply"},
