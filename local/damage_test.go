@@ -74,7 +74,7 @@ func TestWhatIsNotAFileIsAnError(t *testing.T) {
 		if err := put(); err != nil {
 			t.Fatal(err)
 		}
-		if lock, err := l.TryLock(patience(t), "x"); !errors.Is(err, locker.ErrUnavailable) || !strings.Contains(err.Error(), path) {
+		if lock, err := l.TryLock(patience(t), "x"); !errors.Is(err, locker.ErrUnavailable) || !strings.Contains(err.Error(), path) || strings.Contains(err.Error(), "replaced") {
 			t.Errorf("%s: %v, %v, want ErrUnavailable with the path", what, lock, err)
 		}
 		if err := os.Remove(path); err != nil {
@@ -203,6 +203,23 @@ func TestNothingIsHeldWhenTheDiskRefuses(t *testing.T) {
 	}
 	if lock.Token() <= last {
 		t.Errorf("token %d after %d", lock.Token(), last)
+	}
+	mustUnlock(t, lock)
+}
+
+// A lock that ends with its TTL must not come when its time is over. One that
+// is kept has no end, however slow the disk is.
+func TestSlowDiskUsesUpTheTTLWithoutRenewal(t *testing.T) {
+	dir := t.TempDir()
+	l := newLocker(t, dir)
+	watchFlush(t, func(*os.File) error { time.Sleep(locker.MinTTL); return nil })
+	lock, err := l.TryLock(patience(t), "x", locker.WithTTL(locker.MinTTL), locker.WithoutRenewal())
+	if !errors.Is(err, locker.ErrUnavailable) {
+		t.Fatalf("%v, %v, want ErrUnavailable", lock, err)
+	}
+	lock, err = newLocker(t, dir).TryLock(patience(t), "x", locker.WithTTL(locker.MinTTL))
+	if err != nil {
+		t.Fatal(err)
 	}
 	mustUnlock(t, lock)
 }

@@ -116,6 +116,7 @@ func holdWorker(args []string) error {
 		if err := child.Start(); err != nil {
 			return err
 		}
+		fmt.Println(child.Process.Pid)
 	}
 	fmt.Println(lock.Token())
 	_, err = io.ReadAll(os.Stdin)
@@ -133,7 +134,7 @@ type worker struct {
 func startWorker(t testing.TB, kind string, args ...string) *worker {
 	t.Helper()
 	w := &worker{Cmd: exec.Command(os.Args[0], args...), errors: &strings.Builder{}}
-	w.Env = append(os.Environ(), workerVariable+"="+kind)
+	w.Env = append(os.Environ(), workerVariable+"="+kind, "GORACE=atexit_sleep_ms=0")
 	w.Stderr = w.errors
 	var err error
 	if w.in, err = w.StdinPipe(); err != nil {
