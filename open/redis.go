@@ -185,8 +185,10 @@ func ping(ctx context.Context, rdb redis.UniversalClient) error {
 // discreet removes the arguments that a server quotes when it does not know a
 // command. Where AUTH was renamed, the password is one of them.
 func discreet(err error) error {
-	if redis.HasErrorPrefix(err, "unknown command") {
-		text, _, _ := strings.Cut(err.Error(), ", with args")
+	if err == nil {
+		return nil
+	}
+	if text, _, quotes := strings.Cut(err.Error(), ", with args beginning with"); quotes {
 		return errors.New(text)
 	}
 	return err

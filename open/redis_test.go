@@ -148,7 +148,7 @@ func redisDo(t *testing.T, s *testserver.RedisServer, pass string, args ...strin
 // A server quotes the arguments of a command that it does not know.
 func TestPasswordIsNotShownWhereTheServerKnowsNoAUTH(t *testing.T) {
 	s := testserver.Redis(t, "--rename-command", "AUTH", "", "--rename-command", "HELLO", "")
-	refused(t, "redis://:secret@"+s.Addr(), s.Addr(), "unknown command")
+	refused(t, "redis://:secret@"+s.Addr(), s.Addr(), "unknown command 'auth'")
 }
 
 func TestServerThatIsNotThere(t *testing.T) {

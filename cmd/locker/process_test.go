@@ -59,13 +59,16 @@ func spawn(t *testing.T, env []string, cmd *exec.Cmd) *process {
 	cmd.Env = append(withoutBackend(os.Environ()), "LOCKER_TEST_IS_COMMAND=1", mark,
 		"GORACE=atexit_sleep_ms=0") // else the race detector makes every command last a second longer
 	cmd.Env = append(cmd.Env, env...)
-	in, err := cmd.StdinPipe()
+	child, in, err := os.Pipe() // not cmd's own, which is closed when the command ends: its child may live
 	if err != nil {
 		t.Fatal(err)
 	}
+	cmd.Stdin = child
+	t.Cleanup(func() { _ = in.Close() })
 	p := &process{t: t, cmd: cmd, in: in, out: newStream(t), errs: newStream(t), status: make(chan int, 1)}
 	cmd.Stdout, cmd.Stderr = p.out.w, p.errs.w
 	p.start(mark)
+	_ = child.Close() // the command has it
 	return p
 }
 

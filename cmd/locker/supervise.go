@@ -54,9 +54,6 @@ func (s *supervisor) watch(signals <-chan os.Signal) (status int) {
 		select {
 		case status = <-s.child.exited:
 			s.child.leaveTerminal()
-			if err := s.lock.Err(); err != nil {
-				s.end(err) // lost while neither of us ran, say
-			}
 			s.sweep()
 			return status
 		case sig := <-signals:

@@ -127,6 +127,17 @@ func TestCommandCanBeStoppedAndGoesOnInTheForeground(t *testing.T) {
 	shows(t, screen, "Stopped", "got-again")
 }
 
+// A script has no job control that would see to it.
+func TestScriptHasTheTerminalBackAfterTheCommand(t *testing.T) {
+	t.Parallel()
+	typeIn, screen := onTerminal(t, redisURL(t))
+	shows(t, screen, "", "ready>")
+	typeIn(`sh -c '"$LOCKER" run x -- true; echo ask"ing"; read a; echo got-$a'` + "\n")
+	shows(t, screen, "", "asking")
+	typeIn("hello\n")
+	shows(t, screen, "asking", "got-hello")
+}
+
 // A pager in the same pipeline needs the terminal as well: it must not lose it
 // to a command that does not ask for it.
 func TestPipelineKeepsTheTerminal(t *testing.T) {
