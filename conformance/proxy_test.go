@@ -43,6 +43,7 @@ func (e *echo) serve(conn net.Conn) {
 			return
 		}
 	}
+	e.heard <- "hung up"
 }
 
 func dial(t *testing.T, p *Proxy) (net.Conn, *bufio.Reader) {
@@ -114,7 +115,14 @@ func TestCutLetsNothingPassAndHealLosesIt(t *testing.T) {
 	again, inAgain := dial(t, p)
 	say(t, again, "after")
 	hears(t, again, inAgain, "after!")
-	e.hears(t, "after") // and not what was lost
+	for got := range e.heard {
+		if got == "after" {
+			return
+		}
+		if got != "hung up" {
+			t.Fatalf("the server heard %q, which was lost", got)
+		}
+	}
 }
 
 func TestCutRepliesLetsRequestsPass(t *testing.T) {
@@ -141,11 +149,30 @@ func TestDeliverBringsWhatASenderSentThatHasHungUp(t *testing.T) {
 	_ = conn.Close()
 	p.Deliver()
 	e.hears(t, "late")
+	e.hears(t, "hung up")
 	for deadline := time.Now().Add(30 * time.Second); p.Conns() != 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%d connections are left of one that was hung up", p.Conns())
 		}
 	}
+}
+
+func TestCutHoldsBackThatASenderHungUp(t *testing.T) {
+	e := newEcho(t)
+	p := NewProxy(t, e.addr)
+	conn, in := dial(t, p)
+	say(t, conn, "before")
+	hears(t, conn, in, "before!")
+	e.hears(t, "before")
+	p.Cut()
+	_ = conn.Close()
+	select {
+	case what := <-e.heard:
+		t.Fatalf("through a cut the server heard %q", what)
+	case <-time.After(50 * time.Millisecond):
+	}
+	p.Deliver()
+	e.hears(t, "hung up")
 }
 
 func TestStallLetsNewConnectionsOvertakeOldOnes(t *testing.T) {

@@ -50,6 +50,16 @@ func TestHarnessWithoutNewIsSkippedAndNotCalled(t *testing.T) {
 	}
 }
 
+func TestPanicOfABackendIsNotTakenForAClauseThatIsKept(t *testing.T) {
+	defer func() {
+		if got := recover(); got != "the backend's own" {
+			t.Errorf("recovered %v", got)
+		}
+	}()
+	err := Clauses()[0].Check(t, Harness{New: func(testing.TB) Client { panic("the backend's own") }})
+	t.Errorf("Check returned %v", err)
+}
+
 func TestEveryClauseHasANameOfItsOwnAndAReason(t *testing.T) {
 	seen := make(map[string]bool)
 	for _, c := range Clauses() {

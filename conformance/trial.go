@@ -86,7 +86,7 @@ func (x *trial) patient() context.Context { return x.within(x.h.patience) }
 
 func (x *trial) within(d time.Duration) context.Context {
 	ctx, cancel := context.WithTimeout(x.ctx, d)
-	context.AfterFunc(x.ctx, cancel)
+	context.AfterFunc(ctx, cancel) // ends with the check at the latest
 	return ctx
 }
 
