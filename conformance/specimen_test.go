@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lockstile/locker/internal/specimen"
 	"github.com/lockstile/locker/internal/testserver"
 )
 
@@ -58,7 +59,9 @@ var flaws = map[string][]string{
 func specimens(addr, flaw string) Harness {
 	return Harness{New: func(t testing.TB) Client {
 		p := NewProxy(t, addr)
-		return Through(newSpecimen(t, p.Addr(), flaw), p)
+		l, end := specimen.New(p.Addr(), flaw)
+		t.Cleanup(end)
+		return Through(l, p)
 	}}
 }
 

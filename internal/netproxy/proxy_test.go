@@ -1,4 +1,4 @@
-package conformance
+package netproxy
 
 import (
 	"bufio"
@@ -94,7 +94,7 @@ func silent(t *testing.T, conn net.Conn, in *bufio.Reader) {
 
 func TestCutLetsNothingPassAndHealLosesIt(t *testing.T) {
 	e := newEcho(t)
-	p := NewProxy(t, e.addr)
+	p := newProxy(t, e.addr)
 	conn, in := dial(t, p)
 	say(t, conn, "before")
 	hears(t, conn, in, "before!")
@@ -127,7 +127,7 @@ func TestCutLetsNothingPassAndHealLosesIt(t *testing.T) {
 
 func TestCutRepliesLetsRequestsPass(t *testing.T) {
 	e := newEcho(t)
-	p := NewProxy(t, e.addr)
+	p := newProxy(t, e.addr)
 	conn, in := dial(t, p)
 	p.CutReplies()
 	say(t, conn, "hello")
@@ -139,7 +139,7 @@ func TestCutRepliesLetsRequestsPass(t *testing.T) {
 
 func TestDeliverBringsWhatASenderSentThatHasHungUp(t *testing.T) {
 	e := newEcho(t)
-	p := NewProxy(t, e.addr)
+	p := newProxy(t, e.addr)
 	conn, in := dial(t, p)
 	say(t, conn, "before")
 	hears(t, conn, in, "before!")
@@ -159,7 +159,7 @@ func TestDeliverBringsWhatASenderSentThatHasHungUp(t *testing.T) {
 
 func TestCutHoldsBackThatASenderHungUp(t *testing.T) {
 	e := newEcho(t)
-	p := NewProxy(t, e.addr)
+	p := newProxy(t, e.addr)
 	conn, in := dial(t, p)
 	say(t, conn, "before")
 	hears(t, conn, in, "before!")
@@ -177,7 +177,7 @@ func TestCutHoldsBackThatASenderHungUp(t *testing.T) {
 
 func TestStallLetsNewConnectionsOvertakeOldOnes(t *testing.T) {
 	e := newEcho(t)
-	p := NewProxy(t, e.addr)
+	p := newProxy(t, e.addr)
 	old, inOld := dial(t, p)
 	say(t, old, "before")
 	hears(t, old, inOld, "before!")
@@ -194,4 +194,14 @@ func TestStallLetsNewConnectionsOvertakeOldOnes(t *testing.T) {
 	p.Deliver()
 	e.hears(t, "first")
 	hears(t, old, inOld, "first!")
+}
+
+func newProxy(t *testing.T, target string) *Proxy {
+	t.Helper()
+	p, err := Listen(target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	return p
 }
