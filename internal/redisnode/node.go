@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -32,12 +33,18 @@ type Node struct {
 	mail     *Mailbox
 	counts   string // "1" if PUBLISH counts all listeners, which it does not in a Cluster
 	replicas int
+	scripts  scripts
+
+	quorum     bool
+	quarantine int64        // ms that a node of a quorum must have been up to vote
+	most       int64        // requests that may hang at once, or 0 for any number
+	hanging    atomic.Int64 // requests that nobody waits for any longer
 }
 
 // New returns a Node on rdb. With replicas above 0, what it grants or renews
 // must be acknowledged by so many of them (WAIT).
 func New(rdb redis.UniversalClient, mail *Mailbox, replicas int) *Node {
-	n := &Node{rdb: rdb, mail: mail, counts: "1", replicas: replicas}
+	n := &Node{rdb: rdb, mail: mail, counts: "1", replicas: replicas, scripts: alone}
 	if _, ok := rdb.(*redis.ClusterClient); ok {
 		n.counts = "0"
 	}
@@ -79,15 +86,25 @@ func (n *Node) bounded(ctx context.Context, f func(context.Context) (any, error)
 		reply any
 		err   error
 	}
+	if n.most > 0 && n.hanging.Load() >= n.most {
+		return nil, errHangs
+	}
 	done := make(chan result, 1)
+	var turns atomic.Int32 // who comes second has seen the other
 	go func() {
 		reply, err := f(ctx)
 		done <- result{reply, err}
+		if turns.Add(1) == 2 {
+			n.hanging.Add(-1)
+		}
 	}()
 	select {
 	case r := <-done:
 		return r.reply, r.err
 	case <-ctx.Done():
+		if n.hanging.Add(1); turns.Add(1) == 2 {
+			n.hanging.Add(-1)
+		}
 		return nil, context.Cause(ctx)
 	}
 }
@@ -182,6 +199,7 @@ var refusals = []struct{ prefix, advice string }{
 	{"LOADING", "the server is still loading its data"},
 	{"MASTERDOWN", "the replica has lost its master"},
 	{"CLUSTERDOWN", "the cluster has slots without a master"},
+	{"YOUNG", "it may have forgotten a lock when it was restarted and has no vote until every lease from before has ended"},
 	{"OOM", "the server's memory is full and its eviction policy frees none"},
 	{"MISCONF", "the server cannot save its data and refuses writes"},
 	{"NOREPLICAS", "the server has too few replicas to accept writes"},
@@ -213,7 +231,7 @@ func stranger(err error) bool {
 // unsure reports whether a request that ended with err may have been carried
 // out, or may yet be. A server's own error reply says that it was not.
 func unsure(err error) bool {
-	if err == nil {
+	if err == nil || errors.Is(err, errHangs) {
 		return false
 	}
 	var reply redis.Error
