@@ -44,7 +44,7 @@ type Mailbox struct {
 
 	mu    sync.Mutex
 	boxes map[string]func(Letter) // by the waiter's value
-	state *subscription          // nil: not open
+	state *subscription           // nil: not open
 }
 
 // subscription is one reader's life.
