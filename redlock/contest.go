@@ -250,7 +250,7 @@ func (c *contest) judge() (over bool, err error) {
 	case c.count(failed) > len(c.votes)-c.l.quorum:
 		return true, c.defeat()
 	case mine > 0 && mine+c.count(waiting) >= c.l.quorum && !c.gathered:
-		c.timer.Reset(c.a.timeout) // the holder is giving back: the others will send word
+		c.timer.Reset(min(c.a.timeout, straggling)) // the holder is giving back: the others will send word
 	default:
 		c.rest()
 	}
@@ -315,6 +315,10 @@ func (c *contest) defeat() error {
 }
 
 const (
+	// straggling is how much later than one node another may send word of the
+	// same release.
+	straggling = 50 * time.Millisecond
+
 	// firstPause and longestPause bound the random time for which a waiter
 	// keeps out of the way after a split vote. It doubles every time.
 	firstPause   = 10 * time.Millisecond
@@ -399,7 +403,7 @@ func (c *contest) rename() {
 // more nodes hold the lock, the more of them may fail. Then our places in the
 // queues are given up.
 func (c *contest) linger() {
-	timer := time.NewTimer(c.a.timeout)
+	timer := time.NewTimer(min(c.a.timeout, straggling))
 	defer timer.Stop()
 	for more := true; more && c.count(waiting, asking) > 0; {
 		select {
@@ -408,6 +412,8 @@ func (c *contest) linger() {
 		case let := <-c.letters:
 			c.read(let)
 		case <-timer.C:
+			more = false
+		case <-c.l.closing.Done():
 			more = false
 		}
 	}

@@ -4,16 +4,24 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/internal/testserver"
 	"github.com/lockstile/locker/redlock"
 )
+
+// Nodes are down here on purpose: go-redis need not say so.
+func TestMain(m *testing.M) {
+	logging.Disable()
+	os.Exit(m.Run())
+}
 
 // patient is for tests that are not about time: the machine may be slow.
 var patient = redlock.Options{NodeTimeout: 20 * time.Second, DurableNodes: true}
