@@ -83,10 +83,11 @@ func mustUnlock(t testing.TB, lock *locker.Lock) {
 	}
 }
 
-// eventually waits for something that other goroutines or servers do.
+// eventually waits for something that other goroutines or servers do, for less
+// than the half minute after which a lease ends by itself.
 func eventually(t testing.TB, what string, done func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !done(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(25 * time.Second); !done(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("still not so: %s", what)
 		}
