@@ -15,10 +15,9 @@ import (
 
 // attempt is one call of Lock or TryLock, and the hold that comes of it.
 type attempt struct {
-	req     *locker.Request
-	turn    *line.Turn[*attempt]
-	timeout time.Duration // that a node has for each answer
-	seats   []*seat       // one for each node
+	req   *locker.Request
+	turn  *line.Turn[*attempt]
+	seats []*seat // one for each node
 
 	// The predecessor in the line fills these in before it passes the turn.
 	token  fencing.Token
@@ -30,8 +29,9 @@ type attempt struct {
 
 // seat is what an attempt has at one node.
 type seat struct {
-	lease *redisnode.Lease
-	held  atomic.Bool // the node has granted it, as far as we know
+	lease   *redisnode.Lease
+	timeout time.Duration // for each answer
+	held    atomic.Bool   // the node has granted it, as far as we know
 
 	// busy is held while a request of this attempt is under way at this node:
 	// what gives back must not be overtaken by what asks.
@@ -43,10 +43,10 @@ type seat struct {
 
 var errOver = errors.New("the attempt is over")
 
-func newSeats(first *redisnode.Lease, n int) []*seat {
-	seats := make([]*seat, n)
+func (l *Locker) newSeats(first *redisnode.Lease) []*seat {
+	seats, timeout := make([]*seat, len(l.peers)), l.nodeTimeout(first.TTL)
 	for i := range seats {
-		seats[i] = &seat{lease: first.Sibling()}
+		seats[i] = &seat{lease: first.Sibling(), timeout: timeout}
 	}
 	return seats
 }
@@ -58,20 +58,19 @@ func (s *seat) left() bool { return s.held.Load() || s.queued || s.lease.Unsure(
 var errSlow = errors.New("no answer in time")
 
 // brief bounds one request to one node.
-func (a *attempt) brief() (context.Context, context.CancelFunc) {
-	return context.WithTimeoutCause(context.Background(), a.timeout, errSlow)
+func (s *seat) brief() (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(context.Background(), s.timeout, errSlow)
 }
 
 // ask asks a node for the lock. With letter set, a place in the node's queue is
 // taken if the lock is not free, and letter gets the node's letters.
-func (l *Locker) ask(a *attempt, i int, offer, ticket int64, letter func(redisnode.Letter)) (redisnode.Standing, error) {
-	s, p := a.seats[i], l.peers[i]
+func (l *Locker) ask(s *seat, p *peer, offer, ticket int64, letter func(redisnode.Letter)) (redisnode.Standing, error) {
 	s.busy.Lock()
 	defer s.busy.Unlock()
 	if s.over {
 		return redisnode.Standing{}, errOver
 	}
-	ctx, cancel := a.brief()
+	ctx, cancel := s.brief()
 	defer cancel()
 	if err := l.meet(ctx, p); err != nil {
 		return redisnode.Standing{}, err
@@ -91,28 +90,26 @@ func (l *Locker) ask(a *attempt, i int, offer, ticket int64, letter func(redisno
 
 // raise writes the lock's token back to a node that drew a smaller one. A node
 // that does not confirm has no vote; it may still have the lock.
-func (l *Locker) raise(a *attempt, i int, token fencing.Token) error {
-	s := a.seats[i]
+func (l *Locker) raise(s *seat, p *peer, token fencing.Token) error {
 	s.busy.Lock()
 	defer s.busy.Unlock()
 	if s.over {
 		return errOver
 	}
-	ctx, cancel := a.brief()
+	ctx, cancel := s.brief()
 	defer cancel()
-	return l.peers[i].node.Raise(ctx, s.lease, token)
+	return p.node.Raise(ctx, s.lease, token)
 }
 
 // giveBack returns what a node has granted, for another round, and reports
 // whether the same value can be used there again: not if a request may arrive
 // late, for then the node refuses the value from now on.
-func (l *Locker) giveBack(a *attempt, i int) bool {
-	s := a.seats[i]
+func (l *Locker) giveBack(s *seat, p *peer) bool {
 	s.busy.Lock()
 	defer s.busy.Unlock()
-	ctx, cancel := a.brief()
+	ctx, cancel := s.brief()
 	defer cancel()
-	err := l.peers[i].node.Withdraw(ctx, s.lease)
+	err := p.node.Withdraw(ctx, s.lease)
 	s.held.Store(err != nil)
 	return err == nil && !s.lease.Unsure()
 }

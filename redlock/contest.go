@@ -142,10 +142,10 @@ func (c *contest) ask(i int) {
 			}
 		}
 	}
-	a, offer, ticket := c.a, c.offer, v.ticket
+	s, offer, ticket := c.a.seats[i], c.offer, v.ticket
 	c.underWay++
 	c.l.background(func() {
-		standing, err := c.l.ask(a, i, offer, ticket, write)
+		standing, err := c.l.ask(s, c.l.peers[i], offer, ticket, write)
 		c.answers <- answer{node: i, standing: standing, err: err}
 	})
 }
@@ -250,7 +250,7 @@ func (c *contest) judge() (over bool, err error) {
 	case c.count(failed) > len(c.votes)-c.l.quorum:
 		return true, c.defeat()
 	case mine > 0 && mine+c.count(waiting) >= c.l.quorum && !c.gathered:
-		c.timer.Reset(min(c.a.timeout, straggling)) // the holder is giving back: the others will send word
+		c.timer.Reset(min(c.a.seats[0].timeout, straggling)) // the holder is giving back: the others will send word
 	default:
 		c.rest()
 	}
@@ -282,16 +282,16 @@ func (c *contest) raise() {
 			token = max(token, v.token)
 		}
 	}
-	a := c.a
 	for i := range c.votes {
 		v := &c.votes[i]
 		if v.state != granted || v.token == token {
 			continue
 		}
 		v.state = raising
+		s := c.a.seats[i]
 		c.underWay++
 		c.l.background(func() {
-			err := c.l.raise(a, i, token)
+			err := c.l.raise(s, c.l.peers[i], token)
 			c.answers <- answer{node: i, raised: token, err: err}
 		})
 	}
@@ -319,10 +319,10 @@ const (
 	// same release.
 	straggling = 50 * time.Millisecond
 
-	// firstPause and longestPause bound the random time for which a waiter
-	// keeps out of the way after a split vote. It doubles every time.
-	firstPause   = 10 * time.Millisecond
-	longestPause = 2 * time.Second
+	// firstPause is how long a waiter keeps out of the way after a split vote,
+	// about. It doubles every time, until nothing but the end of a lease is
+	// waited for: word from the nodes comes sooner.
+	firstPause = 10 * time.Millisecond
 )
 
 // rest gives back what a round has won, which was not enough, keeps the places
@@ -333,8 +333,8 @@ func (c *contest) rest() {
 	c.retreat()
 	pause := time.Until(c.majorityLook())
 	if split {
-		longest := min(firstPause<<min(c.splits, 10), longestPause)
-		pause = longest/2 + rand.N(longest/2) //nolint:gosec // no secret
+		longest := firstPause << min(c.splits, 20)
+		pause = min(max(pause, firstPause), longest/2+rand.N(longest/2)) //nolint:gosec // no secret
 		c.splits++
 	}
 	if c.standBy {
@@ -366,13 +366,13 @@ func (c *contest) majorityLook() time.Time {
 func (c *contest) retreat() {
 	results := make(chan bool, len(c.votes))
 	given := 0
-	for i := range c.votes {
-		if !c.a.seats[i].held.Load() {
+	for i, s := range c.a.seats {
+		if !s.held.Load() {
 			continue
 		}
 		given++
 		c.votes[i].state = idle
-		c.l.background(func() { results <- c.l.giveBack(c.a, i) })
+		c.l.background(func() { results <- c.l.giveBack(s, c.l.peers[i]) })
 	}
 	usable := true
 	for range given {
@@ -390,7 +390,7 @@ func (c *contest) rename() {
 	if err != nil {
 		return // it was made once before, of the same
 	}
-	c.a.seats = newSeats(lease, len(old))
+	c.a.seats = c.l.newSeats(lease)
 	c.life++
 	for i := range c.votes {
 		c.votes[i] = vote{ticket: c.votes[i].ticket}
@@ -403,7 +403,7 @@ func (c *contest) rename() {
 // more nodes hold the lock, the more of them may fail. Then our places in the
 // queues are given up.
 func (c *contest) linger() {
-	timer := time.NewTimer(min(c.a.timeout, straggling))
+	timer := time.NewTimer(min(c.a.seats[0].timeout, straggling))
 	defer timer.Stop()
 	for more := true; more && c.count(waiting, asking) > 0; {
 		select {

@@ -58,7 +58,9 @@
 // (Valkey), that do not replicate each other: no Cluster, no Sentinel, for a
 // failover forgets locks and is not a restart. What package singlenode requires
 // of a server holds for each, and a user restricted by ACL needs INFO as well.
-// All clients use the same nodes and the same MaxTTL.
+// All clients use the same nodes and the same MaxTTL. A node that is made to
+// forget without a restart (FLUSHALL, an eviction) counts as one that has crashed
+// and votes at once: do not do that to a majority within one TTL.
 package redlock
 
 import (
@@ -282,7 +284,7 @@ func (l *Locker) newAttempt(ctx context.Context, name string, opts []locker.Opti
 	case ctx.Err() != nil:
 		return nil, fmt.Errorf("redlock: lock %q: %w", name, context.Cause(ctx))
 	}
-	return &attempt{req: req, timeout: l.nodeTimeout(req.TTL), seats: newSeats(lease, len(l.peers))}, nil
+	return &attempt{req: req, seats: l.newSeats(lease)}, nil
 }
 
 func (l *Locker) nodeTimeout(ttl time.Duration) time.Duration {
@@ -323,7 +325,10 @@ func (l *Locker) wait(ctx context.Context, a *attempt) error {
 	}
 	if !l.listening() {
 		err := l.newContest(a, false).run(ctx)
-		if err == nil || !errors.Is(err, locker.ErrTaken) {
+		switch {
+		case err != nil && ctx.Err() != nil:
+			return fmt.Errorf("%w: %w", locker.ErrTaken, context.Cause(ctx))
+		case err == nil || !errors.Is(err, locker.ErrTaken):
 			return err
 		}
 	}

@@ -76,6 +76,17 @@ func mustLock(t testing.TB, l locker.Locker, name string, opts ...locker.Option)
 	return lock
 }
 
+// mustLockOn locks and waits until all of the servers have granted it: Lock does
+// not wait for those that come after the majority.
+func mustLockOn(t testing.TB, l locker.Locker, servers []*testserver.RedisServer, opts ...locker.Option) *locker.Lock {
+	t.Helper()
+	lock := mustLock(t, l, "a", opts...)
+	for _, s := range servers {
+		eventually(t, "granted there too", func() bool { return s.Do("EXISTS", "a") == "1" })
+	}
+	return lock
+}
+
 func mustUnlock(t testing.TB, lock *locker.Lock) {
 	t.Helper()
 	if err := lock.Unlock(patience(t)); err != nil {

@@ -53,7 +53,7 @@ func (l *Locker) releaseOne(a, heir *attempt, i int, offer int64, results chan<-
 	if !s.held.Load() {
 		results <- result{node: i, absent: true}
 	} else {
-		r := l.handOver(a, s, heir, i, offer)
+		r := l.handOver(s, heir, i, offer)
 		s.held.Store(r.err != nil && !isLost(r.err))
 		results <- r
 	}
@@ -67,8 +67,8 @@ func (l *Locker) releaseOne(a, heir *attempt, i int, offer int64, results chan<-
 
 // handOver releases what a node has granted, to the heir if there is one that
 // still wants it.
-func (l *Locker) handOver(a *attempt, s *seat, heir *attempt, i int, offer int64) result {
-	ctx, cancel := a.brief()
+func (l *Locker) handOver(s *seat, heir *attempt, i int, offer int64) result {
+	ctx, cancel := s.brief()
 	defer cancel()
 	node := l.peers[i].node
 	if heir == nil {

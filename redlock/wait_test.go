@@ -91,7 +91,7 @@ func TestWaitersOfManyLockersAreServedInOrderOfArrival(t *testing.T) {
 			for _, s := range servers[:down] {
 				s.Kill()
 			}
-			lock := mustLock(t, holder, "a")
+			lock := mustLockOn(t, holder, servers[down:])
 			var lockers []*redlock.Locker
 			for range 6 {
 				lockers = append(lockers, newLocker(t, servers, opts))
@@ -111,7 +111,7 @@ func TestWaitersOfManyLockersAreServedInOrderOfArrival(t *testing.T) {
 func TestWaitersAskNothingWhileTheLockIsHeld(t *testing.T) {
 	servers := startNodes(t, 5)
 	holder, l := newLocker(t, servers, patient), newLocker(t, servers, patient)
-	lock := mustLock(t, holder, "a", locker.WithTTL(time.Minute), locker.WithoutRenewal())
+	lock := mustLockOn(t, holder, servers, locker.WithTTL(time.Minute), locker.WithoutRenewal())
 	served := queueUp(t, []*redlock.Locker{l}, servers)
 	for _, s := range servers {
 		s.Do("CONFIG", "RESETSTAT")
@@ -155,7 +155,7 @@ func TestSplitVoteIsResolved(t *testing.T) {
 func TestWaiterThatGivesUpLeavesNothing(t *testing.T) {
 	servers := startNodes(t, 5)
 	holder, l := newLocker(t, servers, patient), newLocker(t, servers, patient)
-	lock := mustLock(t, holder, "a")
+	lock := mustLockOn(t, holder, servers)
 	ctx, cancel := context.WithCancel(patience(t))
 	result := make(chan error, 1)
 	go func() {
@@ -179,7 +179,7 @@ func TestWaiterThatGivesUpLeavesNothing(t *testing.T) {
 func TestCloseEndsWaitingAndLeavesHeldLocks(t *testing.T) {
 	servers := startNodes(t, 3)
 	holder, l := newLocker(t, servers, patient), newLocker(t, servers, patient)
-	lock := mustLock(t, holder, "a")
+	lock := mustLockOn(t, holder, servers)
 	mine := mustLock(t, l, "b")
 	result := make(chan error, 1)
 	go func() {
