@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -36,9 +35,7 @@ type Node struct {
 	scripts  scripts
 
 	quorum     bool
-	quarantine int64        // ms that a node of a quorum must have been up to vote
-	most       int64        // requests that may hang at once, or 0 for any number
-	hanging    atomic.Int64 // requests that nobody waits for any longer
+	quarantine int64 // ms that a node of a quorum must have been up to vote
 }
 
 // New returns a Node on rdb. With replicas above 0, what it grants or renews
@@ -86,25 +83,15 @@ func (n *Node) bounded(ctx context.Context, f func(context.Context) (any, error)
 		reply any
 		err   error
 	}
-	if n.most > 0 && n.hanging.Load() >= n.most {
-		return nil, errHangs
-	}
 	done := make(chan result, 1)
-	var turns atomic.Int32 // who comes second has seen the other
 	go func() {
 		reply, err := f(ctx)
 		done <- result{reply, err}
-		if turns.Add(1) == 2 {
-			n.hanging.Add(-1)
-		}
 	}()
 	select {
 	case r := <-done:
 		return r.reply, r.err
 	case <-ctx.Done():
-		if n.hanging.Add(1); turns.Add(1) == 2 {
-			n.hanging.Add(-1)
-		}
 		return nil, context.Cause(ctx)
 	}
 }
@@ -231,7 +218,7 @@ func stranger(err error) bool {
 // unsure reports whether a request that ended with err may have been carried
 // out, or may yet be. A server's own error reply says that it was not.
 func unsure(err error) bool {
-	if err == nil || errors.Is(err, errHangs) {
+	if err == nil {
 		return false
 	}
 	var reply redis.Error

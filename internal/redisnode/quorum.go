@@ -12,19 +12,12 @@ import (
 	"github.com/lockstile/locker/fencing"
 )
 
-// mostHanging bounds the requests that a node of a quorum has not answered in
-// time and that are still under way. More are not sent: a node that hangs must
-// not collect goroutines and connections.
-const mostHanging = 64
-
-var errHangs = errors.New("it does not answer, and too many requests are waiting for it already")
-
 // NewOfQuorum returns a Node that is one of several. Tokens and tickets are
 // lifted to [Lease].Offer, and the node does not grant before it has been up for
 // longer than quarantine, unless that is 0.
 func NewOfQuorum(rdb redis.UniversalClient, mail *Mailbox, quarantine time.Duration) *Node {
 	n := New(rdb, mail, 0)
-	n.scripts, n.quorum, n.most = ofQuorum, true, mostHanging
+	n.scripts, n.quorum = ofQuorum, true
 	n.quarantine = quarantine.Milliseconds()
 	return n
 }

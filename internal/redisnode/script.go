@@ -56,7 +56,9 @@ end
 const restartRule = `
 local quarantine = tonumber(ARGV[#ARGV - 1])
 if quarantine > 0 then
-  local up = string.match(redis.call('INFO', 'server'), 'uptime_in_seconds:(%d+)')
+  local info = redis.call('INFO', 'server')
+  local _, at = string.find(info, 'uptime_in_seconds:', 1, true)
+  local up = at and string.match(info, '^%d+', at + 1)
   if not up or (up - 1) * 1000 < quarantine then
     return redis.error_reply('YOUNG up for ' .. (up or '?') .. ' s, must be up for more than ' .. math.ceil(quarantine / 1000) .. ' s')
   end
