@@ -138,6 +138,9 @@ func TestLockAndUnlockAreOneRoundTripToEachNode(t *testing.T) {
 		t.Error(err)
 	}
 	for i, s := range servers {
+		if s.Do("EXISTS", "a") != "0" {
+			t.Errorf("node %d was asked after the release", i)
+		}
 		if n := calls(s, "evalsha"); n > 2*rounds || calls(s, "eval") > 0 {
 			t.Errorf("node %d: %d requests in %d rounds\n%s", i, n, rounds, s.Do("INFO", "commandstats"))
 		}

@@ -3,6 +3,7 @@ package redlock_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -140,16 +141,29 @@ func TestDeadHoldersLockGoesToAWaiter(t *testing.T) {
 	mustUnlock(t, mustLock(t, newLocker(t, servers, patient), "a"))
 }
 
-// The three nodes belong to three holders, as after a vote that was split.
+// Each of three nodes has another waiter at the front of its queue, so that
+// each waiter gets one node. Whoever kept it would wait for the others' leases.
 func TestSplitVoteIsResolved(t *testing.T) {
 	servers := startNodes(t, 3)
-	lockers := []*redlock.Locker{newLocker(t, servers, patient), newLocker(t, servers, patient), newLocker(t, servers, patient)}
-	for range 10 {
-		for i, s := range servers {
-			s.Do("SET", "a", string(rune('x'+i)), "PX", "300")
-		}
-		crowd(t, lockers, 3, 1)
+	lock := mustLockOn(t, newLocker(t, servers, patient), servers)
+	var lockers []*redlock.Locker
+	for range servers {
+		lockers = append(lockers, newLocker(t, servers, patient))
 	}
+	served := queueUp(t, lockers, servers)
+	for i, s := range servers {
+		members := strings.Fields(s.Do("ZRANGE", "lockstile:q:{a}", "0", "-1"))
+		s.Do("ZADD", "lockstile:q:{a}", "1", members[(i+1)%len(members)])
+	}
+	mustUnlock(t, lock)
+	for range lockers {
+		select {
+		case <-served:
+		case <-time.After(20 * time.Second): // a lease is half a minute
+			t.Fatal("each of them keeps what it has")
+		}
+	}
+	free(t, "a", servers...)
 }
 
 func TestWaiterThatGivesUpLeavesNothing(t *testing.T) {
