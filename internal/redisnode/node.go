@@ -32,12 +32,16 @@ type Node struct {
 	mail     *Mailbox
 	counts   string // "1" if PUBLISH counts all listeners, which it does not in a Cluster
 	replicas int
+	scripts  scripts
+
+	quorum     bool
+	quarantine int64 // ms that a node of a quorum must have been up to vote
 }
 
 // New returns a Node on rdb. With replicas above 0, what it grants or renews
 // must be acknowledged by so many of them (WAIT).
 func New(rdb redis.UniversalClient, mail *Mailbox, replicas int) *Node {
-	n := &Node{rdb: rdb, mail: mail, counts: "1", replicas: replicas}
+	n := &Node{rdb: rdb, mail: mail, counts: "1", replicas: replicas, scripts: alone}
 	if _, ok := rdb.(*redis.ClusterClient); ok {
 		n.counts = "0"
 	}
@@ -182,6 +186,7 @@ var refusals = []struct{ prefix, advice string }{
 	{"LOADING", "the server is still loading its data"},
 	{"MASTERDOWN", "the replica has lost its master"},
 	{"CLUSTERDOWN", "the cluster has slots without a master"},
+	{"YOUNG", "it may have forgotten a lock when it was restarted and has no vote until every lease from before has ended"},
 	{"OOM", "the server's memory is full and its eviction policy frees none"},
 	{"MISCONF", "the server cannot save its data and refuses writes"},
 	{"NOREPLICAS", "the server has too few replicas to accept writes"},
