@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/lockstile/locker"
@@ -53,6 +54,8 @@ func open(ctx context.Context, url string) (Backend, error) {
 		return openSentinel(ctx, scheme, rest)
 	case "redis-cluster":
 		return openCluster(ctx, scheme, rest)
+	case "redlock", "redlocks":
+		return openRedlock(ctx, scheme, rest)
 	}
 	if !strings.HasPrefix(rest, "//") || strings.ContainsAny(scheme, "@/?#") {
 		return nil, errors.New("the URL has no scheme that is known: " + known()) // it may have begun with a password
@@ -79,5 +82,5 @@ type Scheme struct {
 
 // Schemes returns the forms of URLs that [URL] knows. It asks no server.
 func Schemes() []Scheme {
-	return append([]Scheme{localScheme()}, redisSchemes()...)
+	return slices.Concat([]Scheme{localScheme()}, redisSchemes(), redlockSchemes())
 }

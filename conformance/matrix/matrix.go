@@ -36,6 +36,7 @@ type System struct {
 	// the network in between; nil if there is none.
 	Client func() (url string, net Network, err error)
 
+	Prepare      func() error // called before the lock is taken under which something will crash
 	CrashKeeping func() error // kill -9 of a server that matters, started again with its disk
 	CrashEmpty   func() error // the same, its disk lost
 	CrashOld     func() error // the same, with the disk as it was when the scenario began

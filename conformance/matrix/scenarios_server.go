@@ -122,6 +122,9 @@ const slower = 6
 func (p *Play) crash(what string, f func() error) {
 	p.TTL *= slower
 	a, b := p.Worker("A2"), p.Worker("B")
+	if p.System.Prepare != nil {
+		p.must(p.System.Prepare())
+	}
 	g := a.Lock()
 	g.Write(1)
 	p.Break(what, f)

@@ -3,13 +3,15 @@
 package testbed
 
 import (
+	"slices"
+
 	"github.com/lockstile/locker/conformance/matrix"
 	"github.com/lockstile/locker/internal/netproxy"
 )
 
 // Subjects returns every backend in every configuration.
 func Subjects() []matrix.Subject {
-	return append(redisSubjects(), localSubject())
+	return slices.Concat([]matrix.Subject{localSubject()}, redisSubjects(), redlockSubjects())
 }
 
 // proxies are the network of one worker: one proxy for each server.

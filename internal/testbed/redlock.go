@@ -1,0 +1,115 @@
+package testbed
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/conformance/matrix"
+	"github.com/lockstile/locker/internal/testserver"
+	"github.com/lockstile/locker/open"
+	"github.com/lockstile/locker/redlock"
+)
+
+// redlockMaxTTL is the longest lease in the scenarios, and so the time for which
+// a restarted node has no vote.
+const redlockMaxTTL = 6 * time.Second
+
+// redlockNodeTimeout is longer than the default, for a busy machine.
+const redlockNodeTimeout = 150 * time.Millisecond
+
+func redlockSubjects() []matrix.Subject {
+	return []matrix.Subject{
+		{
+			Name: "redlock", About: "five Redis that keep nothing on disk",
+			Guarantees: redlockGuarantees(redlock.Options{}), Start: fiveRedis(""),
+		},
+		{
+			Name: "redlock-rule", About: "the same without the rule for restarted nodes (DurableNodes, which is not true)",
+			Guarantees: redlockGuarantees(redlock.Options{DurableNodes: true}), Start: fiveRedis("&durable_nodes=true"),
+		},
+	}
+}
+
+func redlockGuarantees(opts redlock.Options) locker.Guarantees {
+	var nodes []redis.UniversalClient
+	for i := range 5 {
+		rdb := redis.NewClient(&redis.Options{Addr: fmt.Sprint("node", i)}) // connects when it is used, which it is not
+		defer rdb.Close()
+		nodes = append(nodes, rdb)
+	}
+	l, err := redlock.New(nodes, opts)
+	if err != nil {
+		panic(err) // five clients and valid options
+	}
+	defer l.Close()
+	return l.Guarantees()
+}
+
+// fiveRedis starts five nodes. What crashes is one of them, and it is one of
+// three that a lock was granted by: the other two are cut off meanwhile.
+func fiveRedis(query string) func(*matrix.Lab) (*matrix.System, error) {
+	return func(lab *matrix.Lab) (*matrix.System, error) {
+		clock := newClock(lab)
+		var srvs []*testserver.RedisServer
+		var addrs []string
+		for range 5 {
+			srv := testserver.RedisWithEnv(lab, clock.env())
+			srvs, addrs = append(srvs, srv), append(addrs, srv.Addr())
+		}
+		query := fmt.Sprintf("?max_ttl=%v&node_timeout=%v", redlockMaxTTL, redlockNodeTimeout) + query
+		var all []proxies
+		lastTwo := func(f func(ps proxies)) {
+			for _, ps := range all {
+				f(ps[3:])
+			}
+		}
+		back := func() {
+			time.Sleep(2 * redlockNodeTimeout) // whoever asked them has given up
+			lastTwo(proxies.Heal)
+		}
+		sys := &matrix.System{
+			Client: func() (string, matrix.Network, error) {
+				ps, err := through(lab, addrs...)
+				all = append(all, ps)
+				return "redlock://" + ps.list() + query, ps, err
+			},
+			Prepare:      try(lab, func() { lastTwo(proxies.Cut) }),
+			CrashKeeping: try(lab, back, srvs[2].Kill, srvs[2].Start),
+			CrashEmpty:   try(lab, back, srvs[2].Kill, srvs[2].Wipe, srvs[2].Start),
+			Pause:        try(lab, each(srvs, (*testserver.RedisServer).Pause)),
+			Resume:       try(lab, each(srvs, (*testserver.RedisServer).Resume)),
+			KillMinority: try(lab, each(srvs[:2], (*testserver.RedisServer).Kill)),
+			KillMajority: try(lab, each(srvs[:3], (*testserver.RedisServer).Kill)),
+			Restore:      try(lab, each(srvs[:3], (*testserver.RedisServer).Start)),
+			StepClock:    clock.step,
+		}
+		return sys, awaitVotes(srvs[0], "redlock://"+strings.Join(addrs, ",")+query)
+	}
+}
+
+func each(srvs []*testserver.RedisServer, f func(*testserver.RedisServer)) func() {
+	return func() {
+		for _, srv := range srvs {
+			f(srv)
+		}
+	}
+}
+
+// awaitVotes waits until the nodes have been up for long enough.
+func awaitVotes(srv *testserver.RedisServer, url string) error {
+	b, err := open.URL(context.Background(), url)
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	srv.Await("a majority that may vote", func() bool {
+		lock, err := b.TryLock(context.Background(), "ready?", locker.WithTTL(time.Second))
+		return err == nil && lock.Unlock(context.Background()) == nil
+	})
+	return nil
+}
