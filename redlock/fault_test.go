@@ -33,12 +33,37 @@ func TestNodeThatHangsDoesNotHoldUpLocks(t *testing.T) {
 			for range 20 {
 				mustUnlock(t, mustLock(t, l, "a", locker.WithTTL(2*time.Second)))
 			}
+			lock := mustLock(t, l, "b")
+			if _, err := newLocker(t, servers, patient).TryLock(patience(t), "b"); !errors.Is(err, locker.ErrTaken) {
+				t.Error(err)
+			}
+			mustUnlock(t, lock)
 			if d := time.Since(start); d > 5*time.Second {
 				t.Errorf("20 locks took %v: they waited for the node that hangs", d)
 			}
 			servers[0].Resume()
 			free(t, "a", servers...)
 		})
+	}
+}
+
+// Waiters are served and locks handed over though nothing is heard from one node,
+// and though another comes back in between without its data.
+func TestWaitersAreServedWhileNodesHangAndForget(t *testing.T) {
+	servers := startNodes(t, 5)
+	opts := redlock.Options{DurableNodes: true, NodeTimeout: 100 * time.Millisecond}
+	var lockers []*redlock.Locker
+	for range 4 {
+		lockers = append(lockers, newLocker(t, servers, opts))
+	}
+	servers[0].Pause()
+	crowd(t, lockers, 16, 2)
+	servers[0].Resume()
+	crowd(t, lockers, 16, 2)
+	forget(servers[1]) // nobody holds the lock now
+	crowd(t, lockers, 16, 2)
+	for _, s := range servers {
+		eventually(t, "nothing is left", func() bool { return s.Do("EXISTS", "a", "lockstile:q:{a}") == "0" })
 	}
 }
 
