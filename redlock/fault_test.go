@@ -25,7 +25,7 @@ func TestNodeThatHangsDoesNotHoldUpLocks(t *testing.T) {
 			servers := startNodes(t, 5)
 			l := newLocker(t, servers, redlock.Options{DurableNodes: true, NodeTimeout: 10 * time.Second})
 			if warm {
-				mustUnlock(t, mustLock(t, l, "a"))
+				mustUnlock(t, mustLockOn(t, l, servers))
 				free(t, "a", servers...)
 			}
 			servers[0].Pause()
@@ -235,7 +235,7 @@ func TestLostRepliesLeaveNothingBehind(t *testing.T) {
 		clients = append(clients, redis.NewClient(&redis.Options{Addr: p.Addr().String()}))
 	}
 	l := newLockerOn(t, clients, redlock.Options{DurableNodes: true, NodeTimeout: 500 * time.Millisecond})
-	mustUnlock(t, mustLock(t, l, "a"))
+	mustUnlock(t, mustLockOn(t, l, servers)) // every node is connected
 	free(t, "a", servers...)
 	proxies[0].mute.Store(true)
 	proxies[1].mute.Store(true)
