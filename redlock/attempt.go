@@ -84,7 +84,9 @@ func (l *Locker) ask(s *seat, p *peer, offer, ticket int64, letter func(redisnod
 	s.lease.Offer = offer
 	s.queued = s.queued || letter != nil
 	standing, err := p.node.Acquire(ctx, s.lease, letter != nil, ticket)
-	s.held.Store(err == nil && standing.Token != 0)
+	granted := err == nil && standing.Token != 0
+	s.held.Store(granted)
+	s.queued = s.queued && !granted
 	return standing, err
 }
 
