@@ -84,7 +84,9 @@ func (l *Locker) ask(s *seat, p *peer, offer, ticket int64, letter func(redisnod
 	s.lease.Offer = offer
 	s.queued = s.queued || letter != nil
 	standing, err := p.node.Acquire(ctx, s.lease, letter != nil, ticket)
-	s.held.Store(err == nil && standing.Token != 0)
+	granted := err == nil && standing.Token != 0
+	s.held.Store(granted)
+	s.queued = s.queued && !granted
 	return standing, err
 }
 
@@ -114,21 +116,6 @@ func (l *Locker) giveBack(s *seat, p *peer) bool {
 	return err == nil && !s.lease.Unsure()
 }
 
-// sweep ends a seat: whatever is left of it is removed. It reports whether that
-// was confirmed.
-func (l *Locker) sweep(i int, s *seat) bool {
-	s.busy.Lock()
-	defer s.busy.Unlock()
-	l.end(i, s)
-	if !s.left() {
-		return true
-	}
-	node := l.peers[i].node
-	ok := l.persist(func(ctx context.Context) error { return node.Withdraw(ctx, s.lease) })
-	s.held.Store(!ok)
-	return ok
-}
-
 // end says that nothing more is asked for a seat. Its busy is held.
 func (l *Locker) end(i int, s *seat) {
 	s.over = true
@@ -140,37 +127,4 @@ func (l *Locker) stopListening(i int, s *seat) {
 		l.peers[i].mail.Drop(s.lease.Value)
 		s.listening = false
 	}
-}
-
-// abandon removes what an attempt has left, on all nodes, and reports whether it
-// is certain that no majority is blocked by it. It waits for nodes that answer,
-// and for the others only if so many of them are missing that they could block.
-func (l *Locker) abandon(seats []*seat) bool {
-	swept := make(chan bool, len(seats))
-	prompt := 0
-	for i, s := range seats {
-		if s.busy.TryLock() { // no request is under way, so this is quick
-			s.busy.Unlock()
-			prompt++
-		}
-		l.background(func() { swept <- l.sweep(i, s) })
-	}
-	timer := time.NewTimer(confirmTime)
-	defer timer.Stop()
-	clean := 0
-	for answers := 0; answers < len(seats); {
-		select {
-		case ok := <-swept:
-			answers++
-			if ok {
-				clean++
-			}
-		case <-timer.C:
-			return clean >= l.quorum
-		}
-		if answers >= prompt && clean >= l.quorum {
-			return true
-		}
-	}
-	return clean >= l.quorum
 }

@@ -25,7 +25,7 @@ func TestNodeThatHangsDoesNotHoldUpLocks(t *testing.T) {
 			servers := startNodes(t, 5)
 			l := newLocker(t, servers, redlock.Options{DurableNodes: true, NodeTimeout: 10 * time.Second})
 			if warm {
-				mustUnlock(t, mustLock(t, l, "a"))
+				mustUnlock(t, mustLockOn(t, l, servers))
 				free(t, "a", servers...)
 			}
 			servers[0].Pause()
@@ -33,12 +33,37 @@ func TestNodeThatHangsDoesNotHoldUpLocks(t *testing.T) {
 			for range 20 {
 				mustUnlock(t, mustLock(t, l, "a", locker.WithTTL(2*time.Second)))
 			}
+			lock := mustLock(t, l, "b")
+			if _, err := newLocker(t, servers, patient).TryLock(patience(t), "b"); !errors.Is(err, locker.ErrTaken) {
+				t.Error(err)
+			}
+			mustUnlock(t, lock)
 			if d := time.Since(start); d > 5*time.Second {
 				t.Errorf("20 locks took %v: they waited for the node that hangs", d)
 			}
 			servers[0].Resume()
 			free(t, "a", servers...)
 		})
+	}
+}
+
+// Waiters are served and locks handed over though nothing is heard from one node,
+// and though another comes back in between without its data.
+func TestWaitersAreServedWhileNodesHangAndForget(t *testing.T) {
+	servers := startNodes(t, 5)
+	opts := redlock.Options{DurableNodes: true, NodeTimeout: 100 * time.Millisecond}
+	var lockers []*redlock.Locker
+	for range 4 {
+		lockers = append(lockers, newLocker(t, servers, opts))
+	}
+	servers[0].Pause()
+	crowd(t, lockers, 16, 2)
+	servers[0].Resume()
+	crowd(t, lockers, 16, 2)
+	forget(servers[1]) // nobody holds the lock now
+	crowd(t, lockers, 16, 2)
+	for _, s := range servers {
+		eventually(t, "nothing is left", func() bool { return s.Do("EXISTS", "a", "lockstile:q:{a}") == "0" })
 	}
 }
 
@@ -210,7 +235,7 @@ func TestLostRepliesLeaveNothingBehind(t *testing.T) {
 		clients = append(clients, redis.NewClient(&redis.Options{Addr: p.Addr().String()}))
 	}
 	l := newLockerOn(t, clients, redlock.Options{DurableNodes: true, NodeTimeout: 500 * time.Millisecond})
-	mustUnlock(t, mustLock(t, l, "a"))
+	mustUnlock(t, mustLockOn(t, l, servers)) // every node is connected
 	free(t, "a", servers...)
 	proxies[0].mute.Store(true)
 	proxies[1].mute.Store(true)

@@ -17,9 +17,10 @@
 // has no vote. Any later majority shares a node with this one. That node had
 // granted and been raised before it was free again, so it draws a greater token
 // then, and the later lock's token is at least that. If the shared node has lost
-// its data, the clock takes the counter's place: the token is greater unless
-// clocks of nodes differ by more than the time it was without a vote (with
-// DurableNodes: by more than its restart took).
+// its data, the clock takes the counter's place: the token is greater unless the
+// clocks of nodes differ by nearly as much as the time that it was without a vote,
+// which is a second at least. With DurableNodes there is no such time, and tokens
+// lean on what that option says.
 //
 // Waiters of different Lockers are served in the order of the clocks with which
 // they arrived, where a node corrects a clock that is a tenth of a second off its
@@ -78,20 +79,9 @@ import (
 	"github.com/lockstile/locker/internal/redisnode"
 )
 
-const (
-	// mostInARow bounds how often goroutines of one Locker hand the lock to
-	// each other while other processes wait.
-	mostInARow = 16
-
-	// confirmTime is how long a caller whose attempt failed waits to hear
-	// that what is left of it blocks nobody. The clean-up goes on behind its
-	// back.
-	confirmTime = 250 * time.Millisecond
-
-	// cleanUpTime bounds the clean-up, tryTime each try of it.
-	cleanUpTime = 10 * time.Second
-	tryTime     = time.Second
-)
+// mostInARow bounds how often goroutines of one Locker hand the lock to each
+// other while other processes wait.
+const mostInARow = 16
 
 // Options are a Locker's settings. The zero value is ready to use.
 type Options struct {
@@ -129,15 +119,6 @@ type Locker struct {
 	mu      sync.Mutex
 	idle    sync.Cond // no clean-ups are under way
 	work    int       // how many are
-}
-
-// peer is one node.
-type peer struct {
-	name string
-	node *redisnode.Node
-	mail *redisnode.Mailbox
-	met  atomic.Bool
-	run  string // identifies the server process it was when we met; under Locker.mu
 }
 
 var (
@@ -180,66 +161,6 @@ func New(nodes []redis.UniversalClient, opts Options) (*Locker, error) {
 	}
 	l.keeper = locker.NewKeeper(l.renew)
 	return l, nil
-}
-
-// nameNodes names nodes by their addresses and refuses what cannot be one.
-func nameNodes(nodes []redis.UniversalClient) ([]string, error) {
-	names := make([]string, len(nodes))
-	known := make(map[string]int)
-	for i, rdb := range nodes {
-		client, ok := rdb.(*redis.Client)
-		switch {
-		case rdb == nil || ok && client == nil:
-			return nil, fmt.Errorf("redlock: the client of node %d is nil", i+1)
-		case !ok:
-			return nil, fmt.Errorf("redlock: node %d is a %T: a node is one master, with a client of its own", i+1, rdb)
-		}
-		names[i] = client.Options().Addr
-		if names[i] == sentinel {
-			return nil, fmt.Errorf("redlock: node %d is behind Sentinel: a failover forgets locks, and the new master would vote at once; give the masters themselves", i+1)
-		}
-		if other, ok := known[names[i]]; ok {
-			return nil, fmt.Errorf("redlock: nodes %d and %d are both %s: a server has one vote", other+1, i+1, names[i])
-		}
-		known[names[i]] = i
-	}
-	return names, nil
-}
-
-// sentinel is what go-redis gives for the address of a client that follows
-// failovers.
-const sentinel = "FailoverClient"
-
-// meet makes sure, once for each node, that no two of them are one server that
-// goes by two addresses.
-func (l *Locker) meet(ctx context.Context, p *peer) error {
-	if p.met.Load() {
-		return nil
-	}
-	run, err := p.node.Run(ctx)
-	if err != nil {
-		return err
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, other := range l.peers {
-		if other != p && other.run == run {
-			err := fmt.Errorf("nodes %s and %s are one server, which has one vote", p.name, other.name)
-			l.twin.Store(&err)
-			return err
-		}
-	}
-	p.run = run
-	p.met.Store(true)
-	return nil
-}
-
-// twins returns an error once two nodes have turned out to be one server.
-func (l *Locker) twins() error {
-	if err := l.twin.Load(); err != nil {
-		return *err
-	}
-	return nil
 }
 
 // Lock implements [locker.Locker].
@@ -340,17 +261,6 @@ func (l *Locker) wait(ctx context.Context, a *attempt) error {
 	return err
 }
 
-// listening reports whether letters can arrive from a majority.
-func (l *Locker) listening() bool {
-	n := 0
-	for _, p := range l.peers {
-		if p.mail.Listening() {
-			n++
-		}
-	}
-	return n >= l.quorum
-}
-
 // finish makes the lock of a granted attempt, and clears away one that failed.
 func (l *Locker) finish(a *attempt, err error) (*locker.Lock, error) {
 	if err == nil {
@@ -390,8 +300,9 @@ func (l *Locker) Guarantees() locker.Guarantees {
 		Release:   locker.ByExpiry,
 		Tolerates: (len(l.peers) - 1) / 2,
 	}
-	if l.opts.DurableNodes {
+	if l.opts.DurableNodes { // a node that forgot would vote before the clock has passed its counter for sure
 		g.Exclusion |= locker.DurableServer
+		g.Tokens = locker.DurableServer
 	}
 	return g
 }
@@ -411,47 +322,4 @@ func (l *Locker) Close() error {
 		l.idle.Wait()
 	}
 	return nil
-}
-
-// returnTurn gives back a reservation that came for a waiter who has gone.
-func (l *Locker) returnTurn(p *peer, value, key string) {
-	l.background(func() {
-		l.persist(func(ctx context.Context) error { return p.node.ReturnTurn(ctx, value, key) })
-	})
-}
-
-// background runs f in a goroutine that Close waits for.
-func (l *Locker) background(f func()) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.work++
-	go func() {
-		f()
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.work--
-		l.idle.Broadcast()
-	}()
-}
-
-// persist tries until the node confirms, for cleanUpTime at most, and reports
-// whether it did. After Close it tries once more.
-func (l *Locker) persist(f func(context.Context) error) bool {
-	deadline := time.NewTimer(cleanUpTime)
-	defer deadline.Stop()
-	for pause := 10 * time.Millisecond; ; pause = min(2*pause, tryTime) {
-		last := l.closing.Err() != nil
-		ctx, cancel := context.WithTimeout(context.Background(), tryTime)
-		err := f(ctx)
-		cancel()
-		if err == nil || last {
-			return err == nil
-		}
-		select {
-		case <-time.After(pause):
-		case <-l.closing.Done():
-		case <-deadline.C:
-			return false
-		}
-	}
 }

@@ -17,18 +17,19 @@ func (l *Locker) release(_ context.Context, a *attempt) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	defer a.turn.Leave()
-	var heir *attempt
-	if a.streak < mostInARow { // then other processes go first, on every node
-		if next, ok := a.turn.Next(); ok {
-			heir = next
+	heirs := make([]*seat, len(a.seats)) // read here: the heir may change them once it has the turn
+	heir, ok := (*attempt)(nil), false
+	if a.streak < mostInARow { // otherwise other processes go first, on every node
+		if heir, ok = a.turn.Next(); ok {
+			copy(heirs, heir.seats)
 		}
 	}
 	since, offer := locker.Now(), time.Now().UnixMicro()
 	results := make(chan result, len(a.seats))
 	for i := range a.seats {
-		l.background(func() { l.releaseOne(a, heir, i, offer, results) })
+		l.background(func() { l.releaseOne(a.seats[i], heirs[i], i, offer, results) })
 	}
-	token, err := l.tally(a, results, heir != nil)
+	token, err := l.tally(a, results, ok)
 	if token != 0 {
 		heir.token, heir.since, heir.streak = token, since, a.streak+1
 	}
@@ -45,19 +46,18 @@ type result struct {
 
 // releaseOne gives back what one node has. A request of ours that is still under
 // way there is waited for: a late grant is given back with the rest.
-func (l *Locker) releaseOne(a, heir *attempt, i int, offer int64, results chan<- result) {
-	s := a.seats[i]
+func (l *Locker) releaseOne(s, heir *seat, i int, offer int64, results chan<- result) {
 	s.busy.Lock()
 	defer s.busy.Unlock()
 	l.end(i, s)
-	if !s.held.Load() {
-		results <- result{node: i, absent: true}
-	} else {
-		r := l.handOver(s, heir, i, offer)
+	r := result{node: i, absent: true}
+	if s.held.Load() {
+		r = l.handOver(s, heir, i, offer)
 		s.held.Store(r.err != nil && !isLost(r.err))
-		results <- r
 	}
-	if s.left() {
+	results <- r
+	released := !r.absent && r.err == nil
+	if !released && s.left() {
 		node := l.peers[i].node
 		if l.persist(func(ctx context.Context) error { return node.Withdraw(ctx, s.lease) }) {
 			s.held.Store(false)
@@ -67,7 +67,7 @@ func (l *Locker) releaseOne(a, heir *attempt, i int, offer int64, results chan<-
 
 // handOver releases what a node has granted, to the heir if there is one that
 // still wants it.
-func (l *Locker) handOver(s *seat, heir *attempt, i int, offer int64) result {
+func (l *Locker) handOver(s, heir *seat, i int, offer int64) result {
 	ctx, cancel := s.brief()
 	defer cancel()
 	node := l.peers[i].node
@@ -75,17 +75,16 @@ func (l *Locker) handOver(s *seat, heir *attempt, i int, offer int64) result {
 		_, err := node.Release(ctx, s.lease, nil, false)
 		return result{node: i, err: err}
 	}
-	h := heir.seats[i]
-	h.busy.Lock()
-	defer h.busy.Unlock()
-	if h.over { // it was served by the other nodes, and is done already
+	heir.busy.Lock()
+	defer heir.busy.Unlock()
+	if heir.over { // it was served by the other nodes, and is done already
 		_, err := node.Release(ctx, s.lease, nil, false)
 		return result{node: i, err: err}
 	}
-	h.lease.Offer = offer
-	token, err := node.Release(ctx, s.lease, h.lease, false)
+	heir.lease.Offer = offer
+	token, err := node.Release(ctx, s.lease, heir.lease, false)
 	if token != 0 {
-		h.held.Store(true)
+		heir.held.Store(true)
 	}
 	return result{node: i, token: token, err: err}
 }

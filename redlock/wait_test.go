@@ -60,6 +60,26 @@ func TestAllWaitersOfManyLockersAreServed(t *testing.T) {
 	t.Logf("192 turns in %v", time.Since(start))
 }
 
+// What a turn costs a node does not depend on how many wait: a place in the
+// queue, the claim and the release between processes, less within one.
+func TestRequestsPerTurnDoNotGrowWithTheWaiters(t *testing.T) {
+	for _, waiters := range []int{8, 64} {
+		servers := startNodes(t, 3)
+		var lockers []*redlock.Locker
+		for range 8 {
+			lockers = append(lockers, newLocker(t, servers, patient))
+		}
+		crowd(t, lockers, waiters, 10)
+		for i, s := range servers {
+			each := float64(calls(s, "evalsha")) / float64(waiters*10)
+			t.Logf("%d waiters: %.1f requests a turn to node %d", waiters, each, i)
+			if each > 5 {
+				t.Errorf("%d waiters: %.1f requests a turn to node %d", waiters, each, i)
+			}
+		}
+	}
+}
+
 // queueUp starts a waiter in each Locker, one after another, and returns when
 // every node but those that are down has all of them in its queue.
 func queueUp(t *testing.T, lockers []*redlock.Locker, up []*testserver.RedisServer) <-chan int {

@@ -1,0 +1,108 @@
+package redlock
+
+import (
+	"context"
+	"time"
+)
+
+const (
+	// confirmTime is how long a caller whose attempt failed waits to hear
+	// that what is left of it blocks nobody. The clean-up goes on behind its
+	// back.
+	confirmTime = 250 * time.Millisecond
+
+	// cleanUpTime bounds the clean-up, tryTime each try of it.
+	cleanUpTime = 10 * time.Second
+	tryTime     = time.Second
+)
+
+// sweep ends a seat: whatever is left of it is removed. It reports whether that
+// was confirmed.
+func (l *Locker) sweep(i int, s *seat) bool {
+	s.busy.Lock()
+	defer s.busy.Unlock()
+	l.end(i, s)
+	if !s.left() {
+		return true
+	}
+	node := l.peers[i].node
+	ok := l.persist(func(ctx context.Context) error { return node.Withdraw(ctx, s.lease) })
+	s.held.Store(!ok)
+	return ok
+}
+
+// abandon removes what an attempt has left, on all nodes, and reports whether it
+// is certain that no majority is blocked by it. It waits for nodes that answer,
+// and for the others only if so many of them are missing that they could block.
+func (l *Locker) abandon(seats []*seat) bool {
+	swept := make(chan bool, len(seats))
+	prompt := 0
+	for i, s := range seats {
+		if s.busy.TryLock() { // no request is under way, so this is quick
+			s.busy.Unlock()
+			prompt++
+		}
+		l.background(func() { swept <- l.sweep(i, s) })
+	}
+	timer := time.NewTimer(confirmTime)
+	defer timer.Stop()
+	clean := 0
+	for answers := 0; answers < len(seats); {
+		select {
+		case ok := <-swept:
+			answers++
+			if ok {
+				clean++
+			}
+		case <-timer.C:
+			return clean >= l.quorum
+		}
+		if answers >= prompt && clean >= l.quorum {
+			return true
+		}
+	}
+	return clean >= l.quorum
+}
+
+// returnTurn gives back a reservation that came for a waiter who has gone.
+func (l *Locker) returnTurn(p *peer, value, key string) {
+	l.background(func() {
+		l.persist(func(ctx context.Context) error { return p.node.ReturnTurn(ctx, value, key) })
+	})
+}
+
+// background runs f in a goroutine that Close waits for.
+func (l *Locker) background(f func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.work++
+	go func() {
+		f()
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.work--
+		l.idle.Broadcast()
+	}()
+}
+
+// persist tries until the node confirms, for cleanUpTime at most, and reports
+// whether it did. After Close it tries once more.
+func (l *Locker) persist(f func(context.Context) error) bool {
+	deadline := time.NewTimer(cleanUpTime)
+	defer deadline.Stop()
+	for pause := 10 * time.Millisecond; ; pause = min(2*pause, tryTime) {
+		last := l.closing.Err() != nil
+		ctx, cancel := context.WithTimeout(context.Background(), tryTime)
+		err := f(ctx)
+		cancel()
+		if err == nil || last {
+			return err == nil
+		}
+		select {
+		case <-time.After(pause):
+		case <-l.closing.Done():
+		case <-deadline.C:
+			return false
+		}
+	}
+}

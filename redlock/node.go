@@ -1,0 +1,91 @@
+package redlock
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockstile/locker/internal/redisnode"
+)
+
+// peer is one node.
+type peer struct {
+	name string
+	node *redisnode.Node
+	mail *redisnode.Mailbox
+	met  atomic.Bool
+	run  string // identifies the server process it was when we met; under Locker.mu
+}
+
+// nameNodes names nodes by their addresses and refuses what cannot be one.
+func nameNodes(nodes []redis.UniversalClient) ([]string, error) {
+	names := make([]string, len(nodes))
+	known := make(map[string]int)
+	for i, rdb := range nodes {
+		client, ok := rdb.(*redis.Client)
+		switch {
+		case rdb == nil || ok && client == nil:
+			return nil, fmt.Errorf("redlock: the client of node %d is nil", i+1)
+		case !ok:
+			return nil, fmt.Errorf("redlock: node %d is a %T: a node is one master, with a client of its own", i+1, rdb)
+		}
+		names[i] = client.Options().Addr
+		if names[i] == sentinel {
+			return nil, fmt.Errorf("redlock: node %d is behind Sentinel: a failover forgets locks, and the new master would vote at once; give the masters themselves", i+1)
+		}
+		if other, ok := known[names[i]]; ok {
+			return nil, fmt.Errorf("redlock: nodes %d and %d are both %s: a server has one vote", other+1, i+1, names[i])
+		}
+		known[names[i]] = i
+	}
+	return names, nil
+}
+
+// sentinel is what go-redis gives for the address of a client that follows
+// failovers.
+const sentinel = "FailoverClient"
+
+// meet makes sure, once for each node, that no two of them are one server that
+// goes by two addresses.
+func (l *Locker) meet(ctx context.Context, p *peer) error {
+	if p.met.Load() {
+		return nil
+	}
+	run, err := p.node.Run(ctx)
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, other := range l.peers {
+		if other != p && other.run == run {
+			err := fmt.Errorf("nodes %s and %s are one server, which has one vote", p.name, other.name)
+			l.twin.Store(&err)
+			return err
+		}
+	}
+	p.run = run
+	p.met.Store(true)
+	return nil
+}
+
+// twins returns an error once two nodes have turned out to be one server.
+func (l *Locker) twins() error {
+	if err := l.twin.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// listening reports whether letters can arrive from a majority.
+func (l *Locker) listening() bool {
+	n := 0
+	for _, p := range l.peers {
+		if p.mail.Listening() {
+			n++
+		}
+	}
+	return n >= l.quorum
+}
