@@ -131,13 +131,21 @@ func Require(l Locker, need Need) error {
 	g := l.Guarantees()
 	switch {
 	case need == Efficiency && g.Exclusion.Has(Unpromised):
-		return fmt.Errorf("locker: %T does not promise exclusion, which %v needs", l, need)
+		return fmt.Errorf("locker: %s does not promise exclusion, which %v needs", kind(l), need)
 	case need == Correctness && g.Tokens&^tolerable != 0:
-		return fmt.Errorf("locker: tokens of %T lean on: %v; %v needs tokens that do not: "+
+		return fmt.Errorf("locker: tokens of %s lean on: %v; %v needs tokens that do not: "+
 			"choose a backend whose tokens outlast its faults",
-			l, g.Tokens&^tolerable, need)
+			kind(l), g.Tokens&^tolerable, need)
 	case need != Efficiency && need != Correctness:
 		return fmt.Errorf("locker: need %d is neither Efficiency nor Correctness", need)
 	}
 	return nil
+}
+
+// kind names what the caller chose, which is not the wrapper of [WithCounter].
+func kind(l Locker) string {
+	if c, ok := l.(*counted); ok {
+		return fmt.Sprintf("%s with the counter %T", kind(c.Locker), c.counter)
+	}
+	return fmt.Sprintf("%T", l)
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"strings"
 	"testing"
+
+	"github.com/lockstile/locker/fencing"
 )
 
 // promise is a Locker of which only the promise is asked.
@@ -12,6 +14,14 @@ type promise struct{ g Guarantees }
 func (promise) Lock(context.Context, string, ...Option) (*Lock, error)    { return nil, ErrClosed }
 func (promise) TryLock(context.Context, string, ...Option) (*Lock, error) { return nil, ErrClosed }
 func (p promise) Guarantees() Guarantees                                  { return p.g }
+
+func TestRequireNamesTheLockerAndItsCounter(t *testing.T) {
+	l := WithCounter(promise{}, &fencing.Memory{})
+	err := Require(l, Correctness)
+	if want := "tokens of locker.promise with the counter *fencing.Memory lean on"; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v, want %q in it", err, want)
+	}
+}
 
 func TestRequireRefusesWhatIsNotGoodEnough(t *testing.T) {
 	for _, c := range []struct {

@@ -39,8 +39,9 @@ import (
 // closes a client it was given.
 type Locker interface {
 	// Lock waits until the lock is held or ctx ends. When ctx ends first, the
-	// error is an [ErrTaken] and wraps the cause, and nothing is held. The end
-	// of ctx after Lock has returned means nothing to the lock.
+	// error is an [ErrTaken] and wraps the cause, and nothing is held; a ctx
+	// that is over from the start is told of by its cause alone. The end of
+	// ctx after Lock has returned means nothing to the lock.
 	Lock(ctx context.Context, name string, opts ...Option) (*Lock, error)
 
 	// TryLock makes one attempt. If somebody has the lock, or is waiting for

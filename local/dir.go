@@ -14,6 +14,10 @@ import (
 // $XDG_RUNTIME_DIR, or else lockstile-<uid> in [os.TempDir]. One that belongs to
 // somebody else or that others can write to is an error: they could break locks,
 // or have made the directory so that they can.
+//
+// Processes that exclude each other must agree on it, and a job of cron has no
+// $XDG_RUNTIME_DIR where the terminal of the same user has one. Where both lock,
+// give New a directory by name.
 func DefaultDir() (string, error) {
 	if unsupported != nil {
 		return "", fmt.Errorf("local: %w", unsupported)
@@ -26,7 +30,7 @@ func DefaultDir() (string, error) {
 		return "", fmt.Errorf("local: make the default directory: %w", err)
 	}
 	if err := checkOwn(dir); err != nil {
-		return "", fmt.Errorf("local: the default directory %s %w: give a directory of your own to New", dir, err)
+		return "", fmt.Errorf("local: the default directory %s %w: use a directory of your own", dir, err)
 	}
 	return dir, nil
 }

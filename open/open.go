@@ -32,6 +32,16 @@ type Backend interface {
 // password.
 //
 // In a user name or password write / as %2F, ? as %3F, # as %23 and % as %25.
+//
+// The forms for Redis take parameters, as in "redis://h/0?prefix=app:&replicas=1":
+// prefix and replicas are the fields of [singlenode.Options], redis-sentinel has
+// sentinel_username and sentinel_password, and the others, such as dial_timeout=1s,
+// are those of go-redis (its ParseURL). "local:" alone is [local.DefaultDir];
+// another directory must exist, and a relative one counts from the working
+// directory.
+//
+// The client of Redis writes to stderr what goes wrong with its connections, which
+// URL also returns as errors; its SetLogger silences it.
 func URL(ctx context.Context, url string) (Backend, error) {
 	b, err := open(ctx, url)
 	if err != nil {

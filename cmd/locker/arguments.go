@@ -40,7 +40,8 @@ func flagSet(c command, in *invocation) *flag.FlagSet {
 			fs.Func(n, "`URL` of the backend (see \"locker backends\"); default $LOCKER_BACKEND,\nwhich keeps a password out of the list of processes, else \"local:\"", given(&in.backend))
 		},
 		"ttl": func(n string) {
-			fs.DurationVar(&in.ttl, n, locker.DefaultTTL, "a locker that was killed keeps its lock for `DURATION` at most, where the\nstore has leases; the \"local:\" one frees it at once; default 30s")
+			in.ttl = locker.DefaultTTL
+			fs.Func(n, "a locker that was killed keeps its lock for `DURATION` at most, where the\nstore has leases; the \"local:\" one frees it at once; default 30s", positive(&in.ttl))
 		},
 		"wait": func(n string) {
 			fs.Func(n, "wait for the lock for `DURATION` at most; default for ever", positive(&in.wait))

@@ -19,13 +19,13 @@ func (silent) Printf(context.Context, string, ...any) {}
 // connect opens the backend that the command line names.
 func connect(ctx context.Context, in invocation) (open.Backend, error) {
 	redis.SetLogger(silent{})
-	url := in.backend
+	url, advice := in.backend, "check -b or LOCKER_BACKEND"
 	if url == "" {
-		url = "local:"
+		url, advice = "local:", "or choose a backend with -b or LOCKER_BACKEND: none is set"
 	}
 	b, err := open.URL(ctx, url)
 	if err != nil {
-		return nil, fmt.Errorf("%w; check -b or LOCKER_BACKEND", err)
+		return nil, fmt.Errorf("%w; %s", err, advice)
 	}
 	return b, nil
 }

@@ -14,6 +14,15 @@ var backendsCommand = command{
 	more: `
 "Exclusion leans on" is what must be true of the world for at most one holder at
 a time, "tokens lean on" what must be true for tokens to increase.
+
+"local:" alone is this user's own directory: lockstile in $XDG_RUNTIME_DIR, or
+else lockstile-UID in $TMPDIR or /tmp. Both depend on the environment, and a job
+of cron mostly has another one than a terminal: where both lock, name a DIR. It
+must exist; a relative one counts from the working directory.
+
+Redis URLs take parameters: "?prefix=TEXT" goes before every name,
+"&replicas=N" waits for N replicas on every lock; see "go doc" of
+github.com/lockstile/locker/open for the others.
 `,
 	do: backends,
 }
@@ -28,5 +37,5 @@ func backends(invocation) (int, error) {
 		}
 		fmt.Fprintf(w, "%s\t%s\t%v\t%v\t%s\t%v\n", s.Form, s.About, s.Guarantees.Exclusion, s.Guarantees.Tokens, fair, s.Guarantees.Release)
 	}
-	return 0, w.Flush()
+	return output(w.Flush())
 }

@@ -63,8 +63,7 @@ func dispatch(args []string) (status int, err error) {
 	case err != nil:
 		return exitUsage, fmt.Errorf("%s: %w; \"locker help %s\" says more", c.name, err, c.name)
 	case in.help:
-		fmt.Print(helpOn(c))
-		return 0, nil
+		return answer(helpOn(c))
 	}
 	return c.do(in)
 }

@@ -27,7 +27,8 @@ var compareCommand = command{
 Starts real servers on this machine, on free ports, and ends them. Every scenario
 breaks one assumption about the world; what a backend's declaration does not lean
 on must survive. Exits with 1 if something broke that was promised. Without the
-flags that choose, everything is played, which takes some minutes.
+flags that choose, everything is played, which takes some minutes; a WORD that
+is nowhere lists the names.
 `,
 	do: compare,
 }
@@ -43,10 +44,13 @@ func compareWorker(url string) error {
 }
 
 func compare(in invocation) (int, error) {
-	subjects := pick(testbed.Subjects(), in.backends, func(s matrix.Subject) string { return s.Name })
-	scenarios := pick(matrix.Scenarios(), in.scenarios, func(s matrix.Scenario) string { return s.Name })
-	if len(subjects)*len(scenarios) == 0 {
-		return exitUsage, errors.New("compare: nothing is chosen: see \"locker help compare\"")
+	subjects := pick(testbed.Subjects(), in.backends, subjectName)
+	scenarios := pick(matrix.Scenarios(), in.scenarios, scenarioName)
+	switch {
+	case len(subjects) == 0:
+		return exitUsage, noneOf("--backends", in.backends, testbed.Subjects(), subjectName)
+	case len(scenarios) == 0:
+		return exitUsage, noneOf("--scenarios", in.scenarios, matrix.Scenarios(), scenarioName)
 	}
 	self, err := os.Executable()
 	if err != nil {
@@ -87,6 +91,17 @@ func pick[T any](all []T, words string, name func(T) string) (some []T) {
 		}
 	}
 	return some
+}
+
+func subjectName(s matrix.Subject) string   { return s.Name }
+func scenarioName(s matrix.Scenario) string { return s.Name }
+
+func noneOf[T any](flag, words string, all []T, name func(T) string) error {
+	var names []string
+	for _, one := range all {
+		names = append(names, name(one))
+	}
+	return fmt.Errorf("compare: %s %q chooses none of: %s", flag, words, strings.Join(names, ", "))
 }
 
 func writeReports(in invocation, m *matrix.Matrix) error {

@@ -12,15 +12,13 @@ func helpCommand() command {
 
 func help(in invocation) (int, error) {
 	if in.name == "" {
-		fmt.Print(helpOnAll())
-		return 0, nil
+		return answer(helpOnAll())
 	}
 	c, ok := find(in.name)
 	if !ok {
 		return exitUsage, fmt.Errorf("help: unknown command %q: use one of %s", in.name, names())
 	}
-	fmt.Print(helpOn(c))
-	return 0, nil
+	return answer(helpOn(c))
 }
 
 func helpOnAll() string {
@@ -34,6 +32,7 @@ Exit status:
   64   wrong usage
   69   the lock store is unreachable or refused to serve
   70   the lock was lost while the command ran
+  74   the output could not be written
   75   the lock is taken
   126  the command could not be executed, 127 it was not found
   else the command's own, or 128 + n if signal n ended it

@@ -33,7 +33,7 @@ func TestWrongUsageIsStatus64AndSaysWhatIsWrong(t *testing.T) {
 		{[]string{"run", "", "--", "true"}, []string{"name", "empty"}},
 		{[]string{"run", strings.Repeat("n", locker.MaxName+1), "--", "true"}, []string{"name", "513 bytes", "512"}},
 		{[]string{"run", "a\xffb", "--", "true"}, []string{"name", "UTF-8"}},
-		{[]string{"run", "--ttl", "soon", "x", "--", "true"}, []string{`"soon"`, "ttl"}},
+		{[]string{"run", "--ttl", "soon", "x", "--", "true"}, []string{`"soon"`, "ttl", "30s"}},
 		{[]string{"run", "--wait", "soon", "x", "--", "true"}, []string{`"soon"`, "wait", "30s"}},
 		{[]string{"run", "--wait", "0s", "x", "--", "true"}, []string{"wait", "above zero"}},
 		{[]string{"run", "--max-hold", "-1s", "x", "--", "true"}, []string{"max-hold", "above zero"}},
@@ -46,6 +46,8 @@ func TestWrongUsageIsStatus64AndSaysWhatIsWrong(t *testing.T) {
 		{[]string{"inspect", "--force", "x"}, []string{"-force"}},
 		{[]string{"unlock", "--force"}, []string{"NAME is missing"}},
 		{[]string{"backends", "x"}, []string{`"x"`}},
+		{[]string{"compare", "--backends", "lock-o-matic"}, []string{"--backends", `"lock-o-matic"`, "singlenode", "local"}},
+		{[]string{"compare", "--scenarios", "rain"}, []string{"--scenarios", `"rain"`, "dead holder"}},
 		{[]string{"help", "lock"}, []string{`"lock"`}},
 	} {
 		p := launchWith(t, []string{"LOCKER_BACKEND=" + url}, c.args...)

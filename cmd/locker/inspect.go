@@ -39,14 +39,15 @@ func inspect(in invocation) (int, error) {
 }
 
 func printJSON(info locker.Info) error {
-	return json.NewEncoder(os.Stdout).Encode(struct {
+	_, err := output(json.NewEncoder(os.Stdout).Encode(struct {
 		Name     string  `json:"name"`
 		Held     bool    `json:"held"`
 		Holder   string  `json:"holder,omitempty"`
 		Token    uint64  `json:"token,omitempty"`
 		TimeLeft float64 `json:"seconds_left,omitempty"`
 		Waiters  int     `json:"waiters"`
-	}{info.Name, info.Held, info.Holder, uint64(info.Token), info.TimeLeft.Seconds(), info.Waiters})
+	}{info.Name, info.Held, info.Holder, uint64(info.Token), info.TimeLeft.Seconds(), info.Waiters}))
+	return err
 }
 
 // printInfo quotes what other people chose: it may hold anything.
@@ -72,5 +73,6 @@ func printInfo(info locker.Info) error {
 		fmt.Fprintf(w, "time left:\t%v\n", info.TimeLeft.Round(time.Millisecond))
 	}
 	fmt.Fprintf(w, "waiters:\t%d\n", info.Waiters)
-	return w.Flush()
+	_, err := output(w.Flush())
+	return err
 }

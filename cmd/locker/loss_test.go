@@ -219,8 +219,10 @@ func TestLossThatIsFoundWhenTheLockIsGivenBackIsStatus70(t *testing.T) {
 
 func TestStoppedCommandHearsThatItIsToEnd(t *testing.T) {
 	t.Parallel()
+	// The child stops again and again: it is continued once at the start too,
+	// which may come after its first stop.
 	srv := testserver.Redis(t)
-	p := launch(t, "run", "-b", "redis://"+srv.Addr(), "--ttl", "8s", "x", "--", "sh", "-c", `trap 'echo asked; exit 0' TERM; echo up; kill -STOP $$`)
+	p := launch(t, "run", "-b", "redis://"+srv.Addr(), "--ttl", "8s", "x", "--", "sh", "-c", `trap 'echo asked; exit 0' TERM; echo up; while :; do kill -STOP $$; done`)
 	p.says("up")
 	srv.Kill()
 	p.complains(70, "was about to end")

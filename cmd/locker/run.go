@@ -109,7 +109,10 @@ func (in invocation) options() []locker.Option {
 // notHeld explains why there is no lock.
 func notHeld(in invocation, err error) (int, error) {
 	status := statusOf(err)
-	if status != exitTaken {
+	switch {
+	case errors.Is(err, locker.ErrOutcomeUnknown):
+		return status, fmt.Errorf("%w; the name may stay locked, by nobody, for up to %v (--ttl)", err, in.ttl)
+	case status != exitTaken:
 		return status, err
 	}
 	waited := "(--no-wait)"

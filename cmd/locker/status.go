@@ -2,6 +2,8 @@ package main
 
 import (
 	"errors"
+	"fmt"
+	"os"
 
 	"github.com/lockstile/locker"
 )
@@ -12,6 +14,7 @@ const (
 	exitUsage       = 64
 	exitUnavailable = 69
 	exitLost        = 70
+	exitOutput      = 74
 	exitTaken       = 75
 	exitNotRunnable = 126
 	exitNotFound    = 127
@@ -30,6 +33,26 @@ func statusOf(err error) int {
 		return exitTaken
 	case errors.Is(err, locker.ErrLost):
 		return exitLost
+	case errors.Is(err, errOutput):
+		return exitOutput
 	}
 	return exitUsage
+}
+
+// errOutput means that stdout did not take what was written.
+var errOutput = errors.New("the output could not be written")
+
+// answer prints what a command was asked for.
+func answer(text string) (status int, err error) {
+	_, err = os.Stdout.WriteString(text)
+	return output(err)
+}
+
+// output is how a command ends whose writing to stdout ended with err. A script
+// must not take half an answer for a whole one.
+func output(err error) (int, error) {
+	if err != nil {
+		err = fmt.Errorf("%w: %w", errOutput, err)
+	}
+	return statusOf(err), err
 }

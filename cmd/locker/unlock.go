@@ -31,11 +31,11 @@ func unlock(in invocation) (int, error) {
 		if err != nil {
 			return err
 		}
+		found := "was not held"
 		if broken {
-			fmt.Printf("%q was taken from its holder\n", in.name)
-		} else {
-			fmt.Printf("%q was not held\n", in.name)
+			found = "was taken from its holder"
 		}
-		return nil
+		_, err = answer(fmt.Sprintf("%q %s\n", in.name, found))
+		return err
 	})
 }

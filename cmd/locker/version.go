@@ -13,6 +13,5 @@ func version(invocation) (int, error) {
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
 		v = info.Main.Version
 	}
-	fmt.Printf("locker %s %s %s/%s\n", v, runtime.Version(), runtime.GOOS, runtime.GOARCH)
-	return 0, nil
+	return answer(fmt.Sprintf("locker %s %s %s/%s\n", v, runtime.Version(), runtime.GOOS, runtime.GOARCH))
 }

@@ -52,7 +52,7 @@ func (g *Guard) Check(ctx context.Context, resource string, token fencing.Token)
 }
 
 // Do runs one Redis command on key, unless token is stale: Do(ctx, "balance",
-// token, "SET", 42) is SET balance 42. It returns the command's reply. An
+// token, "SET", 42) is SET balance 42. It returns the command's reply. A
 // [fencing.ErrStale] says that nothing was done. When the server itself refuses
 // the command nothing was written but the token, which stays remembered. After a
 // network error, it may have happened.
