@@ -34,7 +34,8 @@ type attempt struct {
 	doubt   bool // a request whose outcome is not known may still arrive
 
 	mu   sync.Mutex // one release at a time
-	left bool       // the turn was passed on and the session left
+	lock *locker.Lock
+	left bool // the turn was passed on and the session left
 }
 
 func (l *Locker) newAttempt(ctx context.Context, name string, opts []locker.Option) (*attempt, error) {

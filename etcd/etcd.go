@@ -77,6 +77,7 @@ type Locker struct {
 	close    context.CancelFunc
 	mu       sync.Mutex
 	sessions map[time.Duration]*slot
+	held     map[*locker.Lock]*attempt
 	quiet    sync.Cond // nothing goes on in the background
 	work     int       // how much does
 }
@@ -94,7 +95,10 @@ func New(client *clientv3.Client, opts Options) (*Locker, error) {
 	if client == nil {
 		return nil, errors.New("etcd: the client is nil")
 	}
-	l := &Locker{client: client, opts: opts, sessions: make(map[time.Duration]*slot)}
+	l := &Locker{
+		client: client, opts: opts,
+		sessions: make(map[time.Duration]*slot), held: make(map[*locker.Lock]*attempt),
+	}
 	l.quiet.L = &l.mu
 	l.closing, l.close = context.WithCancel(context.Background())
 	l.keeper = locker.NewKeeper(l.renew)
@@ -157,7 +161,7 @@ func (l *Locker) finish(ctx context.Context, a *attempt, err error) (*locker.Loc
 		Release: func(ctx context.Context) error { return l.release(ctx, a) },
 		Lost:    func() { l.lost(a) },
 	})
-	a.session.guard(a, lock)
+	l.note(a, lock)
 	return lock, nil
 }
 

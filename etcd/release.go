@@ -94,7 +94,7 @@ func (a *attempt) leave() {
 	}
 	a.left = true
 	if a.session != nil {
-		a.session.forget(a)
+		a.session.owner.forget(a)
 		a.session.leave()
 	}
 	a.turn.Leave()

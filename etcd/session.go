@@ -40,7 +40,6 @@ type session struct {
 	users   int            // attempts, locks and clean-ups
 	idle    locker.Instant // since when there are none
 	ended   bool           // nobody may join
-	locks   map[*attempt]*locker.Lock
 }
 
 // slot is where the session of one TTL is kept; turn is a mutex that gives up
@@ -96,7 +95,7 @@ func (l *Locker) open(ctx context.Context, ttl time.Duration) (*session, error) 
 	}
 	s := &session{
 		owner: l, id: grant.ID, ttl: ttl, mark: l.markOf(grant.ID),
-		renewed: since, idle: since, locks: make(map[*attempt]*locker.Lock),
+		renewed: since, idle: since,
 	}
 	granted := time.Duration(grant.TTL) * time.Second
 	if granted != ttl {
@@ -153,32 +152,10 @@ func (s *session) endUnused(idle time.Duration) {
 	}
 }
 
-// guard makes the end of the session the end of the lock.
-func (s *session) guard(a *attempt, lock *locker.Lock) {
-	s.mu.Lock()
-	s.locks[a] = lock
-	s.mu.Unlock()
-	if err := s.hold.Err(); err != nil { // it ended while the lock was being made
-		lose(lock, err)
-	}
-}
-
-func (s *session) forget(a *attempt) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.locks, a)
-}
-
 // lost is called when the session has ended, by the servers' word or by the
 // local clock.
 func (s *session) lost() {
-	s.mu.Lock()
-	locks := make([]*locker.Lock, 0, len(s.locks))
-	for _, lock := range s.locks {
-		locks = append(locks, lock)
-	}
-	s.mu.Unlock()
-	for _, lock := range locks {
+	for _, lock := range s.owner.heldOn(s) {
 		lose(lock, s.hold.Err())
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), askTime)
