@@ -30,8 +30,9 @@ type attempt struct {
 	place   int64 // create revision of our key, the place in the queue; 0: none
 	mod     int64 // mod revision of our key, the token once granted
 	granted bool
-	since   locker.Instant
-	doubt   bool // a request whose outcome is not known may still arrive
+	asked   locker.Instant // before the request that was or may be granted, was sent
+	since   locker.Instant // what validity counts from
+	doubt   bool           // a request whose outcome is not known may still arrive
 
 	mu   sync.Mutex // one release at a time
 	lock *locker.Lock
@@ -50,13 +51,16 @@ func (l *Locker) newAttempt(ctx context.Context, name string, opts []locker.Opti
 	case ctx.Err() != nil:
 		return nil, fmt.Errorf("etcd: lock %q: %w", name, context.Cause(ctx))
 	}
-	return &attempt{req: req, folder: l.folder(name), value: rand.Text() + " " + req.Holder}, nil
+	return &attempt{
+		req: req, folder: l.folder(name), value: rand.Text() + " " + req.Holder,
+		asked: locker.Now(),
+	}, nil
 }
 
 // on puts the attempt, which has no place, on a session that was joined for it.
 func (a *attempt) on(s *session) {
 	a.session, a.key = s, keyOf(a.folder, s.id)
-	a.place, a.mod, a.granted, a.doubt = 0, 0, false, false
+	a.place, a.mod, a.since, a.granted, a.doubt = 0, 0, 0, false, false
 }
 
 // take asks for a place, and for the lock if nobody is there. It returns the key

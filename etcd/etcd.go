@@ -34,8 +34,8 @@
 // elapsed time, read before the last renewal of the session was sent, and ends a
 // hundredth of the TTL and 2 ms early. So a new lock may have a TTL less a third
 // of validity at first; options that lean on the beginning (WithoutRenewal,
-// WithMaxHold, WithMinValidity) renew the session when the lock is granted, which
-// costs one more round trip.
+// WithMaxHold, WithMinValidity) renew the session while they ask for the lock, or
+// when they have waited for it.
 //
 // # Requirements
 //
@@ -165,19 +165,24 @@ func (l *Locker) finish(ctx context.Context, a *attempt, err error) (*locker.Loc
 	return lock, nil
 }
 
-// validate sets when validity counts from: the session's last renewal, or a new
-// one where the caller has wishes that lean on it.
-func (a *attempt) validate(ctx context.Context) error {
-	plain := a.req.Renew && a.req.MaxHold == 0 && a.req.MinValidity == 0
-	a.since = a.session.since()
-	if plain && locker.Now().Sub(a.since) < a.req.TTL/2 {
-		return nil
+// validate sets when validity counts from: the session's last renewal. A caller
+// with wishes that lean on it gets one that was sent with the request for the
+// lock, or after it if it had to wait.
+func (a *attempt) validate(ctx context.Context) (err error) {
+	if a.plain() {
+		a.since = a.session.since()
 	}
-	if err := a.session.keepAlive(ctx); err != nil {
-		return a.failed(ctx, err)
+	if a.since < a.asked && (!a.plain() || locker.Now().Sub(a.since) > a.req.TTL/2) {
+		if a.since, err = a.session.keepAlive(ctx); err != nil {
+			return a.failed(ctx, err)
+		}
 	}
-	a.since = a.session.since()
 	return a.req.CheckValidity(a.since)
+}
+
+// plain reports whether the lock can do with what is left of the session's TTL.
+func (a *attempt) plain() bool {
+	return a.req.Renew && a.req.MaxHold == 0 && a.req.MinValidity == 0
 }
 
 // Guarantees implements [locker.Locker]. Tolerates goes by the number of the

@@ -70,6 +70,7 @@ func (a *attempt) give(ctx context.Context, heir *attempt) (bool, error) {
 		resp, err := a.kv().Txn(ctx).If(ours).Then(remove).Commit()
 		return err == nil && resp.Succeeded, err
 	}
+	heir.asked = locker.Now()
 	resp, err := a.kv().Txn(ctx).If(
 		clientv3.Compare(clientv3.ModRevision(a.folder), "=", a.mod).WithPrefix(),
 	).Then(

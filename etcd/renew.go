@@ -45,7 +45,7 @@ func (s *session) renew(ctx context.Context, leases []*lease, group []int, errs 
 	if len(group) > 1 || leases[group[0]].attempt != nil {
 		wg.Go(func() { keys, lookErr = s.keys(ctx) })
 	}
-	err := s.keepAlive(ctx)
+	_, err := s.keepAlive(ctx)
 	wg.Wait()
 	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
 		s.gone(err)

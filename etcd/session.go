@@ -201,30 +201,31 @@ func (s *session) marked(version int64) {
 	s.marks = max(s.marks, version)
 }
 
-// keepAlive starts another TTL. The client's own KeepAliveOnce asks again and
-// again without a pause while the servers are down; the Keeper knows when to.
-func (s *session) keepAlive(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, askTime)
+// keepAlive starts another TTL, and returns the instant before it asked for it.
+// The client's own KeepAliveOnce asks again and again without a pause while the
+// servers are down; the Keeper knows when to.
+func (s *session) keepAlive(ctx context.Context) (locker.Instant, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, askTime, errSilent)
 	defer cancel()
 	since := locker.Now()
 	stream, err := clientv3.RetryLeaseClient(s.owner.client).LeaseKeepAlive(ctx)
 	if err != nil {
-		return clientv3.ContextError(ctx, err)
+		return 0, clientv3.ContextError(ctx, err)
 	}
 	if err := stream.Send(&etcdserverpb.LeaseKeepAliveRequest{ID: int64(s.id)}); err != nil {
-		return clientv3.ContextError(ctx, err)
+		return 0, clientv3.ContextError(ctx, err)
 	}
 	resp, err := stream.Recv()
 	switch {
 	case err != nil:
-		return clientv3.ContextError(ctx, err)
+		return 0, clientv3.ContextError(ctx, err)
 	case resp.TTL <= 0:
-		return rpctypes.ErrLeaseNotFound
+		return 0, rpctypes.ErrLeaseNotFound
 	case time.Duration(resp.TTL)*time.Second < s.ttl:
-		return fmt.Errorf("the servers have renewed a lease of %v for %ds only", s.ttl, resp.TTL)
+		return 0, fmt.Errorf("the servers have renewed a lease of %v for %ds only", s.ttl, resp.TTL)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.renewed = max(s.renewed, since)
-	return nil
+	return since, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -81,13 +82,23 @@ func (l *Locker) onSession(ctx context.Context, a *attempt, f func(context.Conte
 	}
 }
 
-// whileAlive calls f with a context that ends with the session.
+// whileAlive calls f with a context that ends with the session, and renews the
+// session at the same time where validate would have to do it afterwards.
 func (a *attempt) whileAlive(ctx context.Context, f func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	stop := context.AfterFunc(a.session.hold.Context(), func() { cancel(errSession) })
 	defer stop()
-	return f(ctx)
+	var renewal sync.WaitGroup
+	if a.since = a.session.since(); a.since < a.asked && !a.plain() {
+		renewal.Go(func() { a.since, _ = a.session.keepAlive(ctx) }) // if it fails, validate tries again
+	}
+	err := f(ctx)
+	if err != nil {
+		cancel(nil)
+	}
+	renewal.Wait()
+	return err
 }
 
 // queue takes a place and waits until nobody is ahead.
@@ -123,6 +134,7 @@ func (a *attempt) follow(ctx context.Context, ahead string) (string, error) {
 		pause(ctx, nil, breath) // there is no watch: at least we look
 	}
 	for {
+		a.asked = locker.Now()
 		now, err := a.look(ctx)
 		if err != nil || now != ahead {
 			return now, err
