@@ -127,14 +127,16 @@ func (a *attempt) ask(ctx context.Context, only bool) (*clientv3.TxnResponse, er
 
 // look asks who is ahead of our key.
 func (a *attempt) look(ctx context.Context) (ahead string, err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, askTime, errSilent)
-	defer cancel()
 	opts := append(clientv3.WithLastCreate(), clientv3.WithMaxCreateRev(a.place-1), clientv3.WithKeysOnly())
-	resp, err := a.kv().Txn(ctx).If(
-		clientv3.Compare(clientv3.ModRevision(a.key), "=", a.mod),
-	).Then(
-		clientv3.OpGet(a.folder, opts...),
-	).Commit()
+	var resp *clientv3.TxnResponse
+	err = insist(ctx, firstTry, func(ctx context.Context) (err error) {
+		resp, err = a.kv().Txn(ctx).If(
+			clientv3.Compare(clientv3.ModRevision(a.key), "=", a.mod),
+		).Then(
+			clientv3.OpGet(a.folder, opts...),
+		).Commit()
+		return err
+	})
 	switch {
 	case err != nil:
 		return "", a.failed(ctx, err)

@@ -43,7 +43,8 @@
 // servers' limit, one and a half times their election timeout rounded up: 2 s by
 // default. A user needs the permission to read and write what begins with
 // [Options].Prefix. No name below the prefix of one Locker is the prefix of
-// another.
+// another. Set DialKeepAliveTime in the client's Config: without it, the client
+// goes on sending a share of its requests to a server that hangs or is cut off.
 package etcd
 
 import (

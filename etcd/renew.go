@@ -66,7 +66,11 @@ func (s *session) renew(ctx context.Context, leases []*lease, group []int, errs 
 
 // keys asks for all keys that hang on the session.
 func (s *session) keys(ctx context.Context) (map[string]bool, error) {
-	resp, err := s.owner.client.TimeToLive(ctx, s.id, clientv3.WithAttachedKeys())
+	var resp *clientv3.LeaseTimeToLiveResponse
+	err := insist(ctx, s.patience(), func(ctx context.Context) (err error) {
+		resp, err = s.owner.client.TimeToLive(ctx, s.id, clientv3.WithAttachedKeys())
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +84,11 @@ func (s *session) keys(ctx context.Context) (map[string]bool, error) {
 // confirm looks at one key. The servers' list of keys may lag behind the grant,
 // so that a key that is missing there proves nothing yet.
 func (a *attempt) confirm(ctx context.Context) error {
-	resp, err := a.session.owner.client.Get(ctx, a.key)
+	var resp *clientv3.GetResponse
+	err := insist(ctx, a.session.patience(), func(ctx context.Context) (err error) {
+		resp, err = a.kv().Get(ctx, a.key)
+		return err
+	})
 	if err != nil {
 		return err
 	}

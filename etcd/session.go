@@ -14,15 +14,8 @@ import (
 	"github.com/lockstile/locker"
 )
 
-const (
-	// askTime bounds every question to the servers.
-	askTime = 5 * time.Second
-
-	// idleTTLs is for how many TTLs a session is kept that nobody uses.
-	idleTTLs = 4
-)
-
-var errSilent = fmt.Errorf("the servers have not answered for %v", askTime)
+// idleTTLs is for how many TTLs a session is kept that nobody uses.
+const idleTTLs = 4
 
 // session is a lease of etcd's, shared by all locks and waiters of a Locker that
 // have the same TTL. It is kept alive like a lock, by the Keeper, which also
@@ -201,31 +194,45 @@ func (s *session) marked(version int64) {
 	s.marks = max(s.marks, version)
 }
 
+// tryTTLs is into how many parts a TTL is cut for the first try of a renewal.
+const tryTTLs = 8
+
+// patience is how long a server is given to answer the first try of a renewal.
+func (s *session) patience() time.Duration { return min(firstTry, s.ttl/tryTTLs) }
+
 // keepAlive starts another TTL, and returns the instant before it asked for it.
-// The client's own KeepAliveOnce asks again and again without a pause while the
-// servers are down; the Keeper knows when to.
-func (s *session) keepAlive(ctx context.Context) (locker.Instant, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, askTime, errSilent)
-	defer cancel()
-	since := locker.Now()
-	stream, err := clientv3.RetryLeaseClient(s.owner.client).LeaseKeepAlive(ctx)
+func (s *session) keepAlive(ctx context.Context) (since locker.Instant, err error) {
+	err = insist(ctx, s.patience(), func(ctx context.Context) error {
+		since = locker.Now()
+		return s.askForTTL(ctx)
+	})
 	if err != nil {
-		return 0, clientv3.ContextError(ctx, err)
-	}
-	if err := stream.Send(&etcdserverpb.LeaseKeepAliveRequest{ID: int64(s.id)}); err != nil {
-		return 0, clientv3.ContextError(ctx, err)
-	}
-	resp, err := stream.Recv()
-	switch {
-	case err != nil:
-		return 0, clientv3.ContextError(ctx, err)
-	case resp.TTL <= 0:
-		return 0, rpctypes.ErrLeaseNotFound
-	case time.Duration(resp.TTL)*time.Second < s.ttl:
-		return 0, fmt.Errorf("the servers have renewed a lease of %v for %ds only", s.ttl, resp.TTL)
+		return 0, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.renewed = max(s.renewed, since)
 	return since, nil
+}
+
+// askForTTL does what the client's KeepAliveOnce does, which asks again and again
+// without a pause while servers refuse; the Keeper knows when to.
+func (s *session) askForTTL(ctx context.Context) error {
+	stream, err := clientv3.RetryLeaseClient(s.owner.client).LeaseKeepAlive(ctx)
+	if err != nil {
+		return clientv3.ContextError(ctx, err)
+	}
+	if err := stream.Send(&etcdserverpb.LeaseKeepAliveRequest{ID: int64(s.id)}); err != nil {
+		return clientv3.ContextError(ctx, err)
+	}
+	resp, err := stream.Recv()
+	switch {
+	case err != nil:
+		return clientv3.ContextError(ctx, err)
+	case resp.TTL <= 0:
+		return rpctypes.ErrLeaseNotFound
+	case time.Duration(resp.TTL)*time.Second < s.ttl:
+		return fmt.Errorf("the servers have renewed a lease of %v for %ds only", s.ttl, resp.TTL)
+	}
+	return nil
 }
