@@ -9,6 +9,7 @@ import (
 )
 
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	srv := testserver.Etcd(t, 1).Members[0]
 	conformance.Run(t, conformance.Harness{
 		TTL: 2 * time.Second, // the servers' limit

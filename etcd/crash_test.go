@@ -17,6 +17,7 @@ import (
 // hears of its loss, waiters of other processes are all served, and in the order
 // of their tokens.
 func TestLeaderIsKilledWhileTheLockIsHeldAndWaitedFor(t *testing.T) {
+	t.Parallel()
 	cluster := testserver.Etcd(t, 3)
 	holder := newLocker(t, cluster.Endpoints()...)
 	held := mustLock(t, holder, "x", locker.WithTTL(10*time.Second))
@@ -77,6 +78,7 @@ func serveOnce(t *testing.T, l *etcd.Locker, enter func(*locker.Lock, int)) {
 }
 
 func TestTokensIncreaseOverACrashOfTheWholeCluster(t *testing.T) {
+	t.Parallel()
 	cluster := testserver.Etcd(t, 1)
 	l := newLocker(t, cluster.Endpoints()...)
 	var last fencing.Token
@@ -95,6 +97,7 @@ func TestTokensIncreaseOverACrashOfTheWholeCluster(t *testing.T) {
 // A lock that is held survives the crash of one member, the client's connection
 // with it.
 func TestLockIsKeptWhileAMajorityIsUp(t *testing.T) {
+	t.Parallel()
 	cluster := testserver.Etcd(t, 3)
 	l := newLocker(t, cluster.Endpoints()...)
 	lock := mustLock(t, l, "x", locker.WithTTL(20*time.Second))
@@ -120,6 +123,7 @@ func TestLockIsKeptWhileAMajorityIsUp(t *testing.T) {
 // TestWaiterIsServedThoughItsWatchIsOnAPausedServer: the watch is silent for as
 // long as the connection lasts, so the waiter looks by itself.
 func TestWaiterIsServedThoughItsWatchIsOnAPausedServer(t *testing.T) {
+	t.Parallel()
 	cluster := testserver.Etcd(t, 3)
 	b := newLocker(t, cluster.Endpoints()...)
 	leader := cluster.Leader()
@@ -146,6 +150,7 @@ func TestWaiterIsServedThoughItsWatchIsOnAPausedServer(t *testing.T) {
 }
 
 func TestUnusedSessionsEnd(t *testing.T) {
+	t.Parallel()
 	client := newClient(t, testserver.Etcd(t, 1).Endpoints()...)
 	l := newLockerOn(t, client, etcd.Options{})
 	leases := func() int {

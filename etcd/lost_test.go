@@ -52,6 +52,7 @@ func leaseOf(t *testing.T, client *clientv3.Client, folder string) clientv3.Leas
 }
 
 func TestLockIsLostWhenItsKeyIsDeleted(t *testing.T) {
+	t.Parallel()
 	client := newClient(t, testserver.Etcd(t, 1).Endpoints()...)
 	l := newLockerOn(t, client, etcd.Options{})
 	lock, other := mustLock(t, l, "x", locker.WithTTL(short)), mustLock(t, l, "y", locker.WithTTL(short))
@@ -67,6 +68,7 @@ func TestLockIsLostWhenItsKeyIsDeleted(t *testing.T) {
 }
 
 func TestUnlockReportsThatTheKeyIsGone(t *testing.T) {
+	t.Parallel()
 	client := newClient(t, testserver.Etcd(t, 1).Endpoints()...)
 	l := newLockerOn(t, client, etcd.Options{})
 	lock := mustLock(t, l, "x")
@@ -79,6 +81,7 @@ func TestUnlockReportsThatTheKeyIsGone(t *testing.T) {
 }
 
 func TestAllLocksOfASessionAreLostWhenItsLeaseIsRevoked(t *testing.T) {
+	t.Parallel()
 	client := newClient(t, testserver.Etcd(t, 1).Endpoints()...)
 	l := newLockerOn(t, client, etcd.Options{})
 	renewed := mustLock(t, l, "x", locker.WithTTL(short))
@@ -101,6 +104,7 @@ func TestAllLocksOfASessionAreLostWhenItsLeaseIsRevoked(t *testing.T) {
 }
 
 func TestNewLocksGetANewSessionWhenTheLeaseIsGoneUnnoticed(t *testing.T) {
+	t.Parallel()
 	client := newClient(t, testserver.Etcd(t, 1).Endpoints()...)
 	l := newLockerOn(t, client, etcd.Options{})
 	held := mustLock(t, l, "x", locker.WithTTL(time.Hour)) // no renewal notices in this test
@@ -117,6 +121,7 @@ func TestNewLocksGetANewSessionWhenTheLeaseIsGoneUnnoticed(t *testing.T) {
 }
 
 func TestWaiterWhoseSessionDiedTakesANewPlace(t *testing.T) {
+	t.Parallel()
 	client := newClient(t, testserver.Etcd(t, 1).Endpoints()...)
 	a, b := newLockerOn(t, client, etcd.Options{}), newLockerOn(t, client, etcd.Options{})
 	warm := mustLock(t, b, "warm", locker.WithTTL(short))
@@ -135,6 +140,7 @@ func TestWaiterWhoseSessionDiedTakesANewPlace(t *testing.T) {
 }
 
 func TestWaiterWhoseKeyWasDeletedTakesANewPlace(t *testing.T) {
+	t.Parallel()
 	client := newClient(t, testserver.Etcd(t, 1).Endpoints()...)
 	a, b := newLockerOn(t, client, etcd.Options{}), newLockerOn(t, client, etcd.Options{})
 	held := mustLock(t, a, "x")
@@ -155,6 +161,7 @@ func TestWaiterWhoseKeyWasDeletedTakesANewPlace(t *testing.T) {
 }
 
 func TestLockIsLostByTheLocalClockWhenTheServerIsPaused(t *testing.T) {
+	t.Parallel()
 	srv := testserver.Etcd(t, 1).Members[0]
 	l := newLocker(t, srv.Addr())
 	lock := mustLock(t, l, "x", locker.WithTTL(short))
@@ -176,6 +183,7 @@ func TestLockIsLostByTheLocalClockWhenTheServerIsPaused(t *testing.T) {
 }
 
 func TestWaitersReturnWhenTheServerStaysDown(t *testing.T) {
+	t.Parallel()
 	srv := testserver.Etcd(t, 1).Members[0]
 	a, b := newLocker(t, srv.Addr()), newLocker(t, srv.Addr())
 	held := mustLock(t, a, "x", locker.WithTTL(short))
@@ -198,6 +206,7 @@ func TestWaitersReturnWhenTheServerStaysDown(t *testing.T) {
 }
 
 func TestLockThatIsNotRenewedLeavesNoKeyBehind(t *testing.T) {
+	t.Parallel()
 	client := newClient(t, testserver.Etcd(t, 1).Endpoints()...)
 	l := newLockerOn(t, client, etcd.Options{})
 	beside := mustLock(t, l, "y", locker.WithTTL(short)) // keeps their session alive
@@ -208,6 +217,7 @@ func TestLockThatIsNotRenewedLeavesNoKeyBehind(t *testing.T) {
 }
 
 func TestTTLThatEtcdWouldChangeIsRefused(t *testing.T) {
+	t.Parallel()
 	client := newClient(t, testserver.Etcd(t, 1).Endpoints()...)
 	l := newLockerOn(t, client, etcd.Options{})
 	for ttl, want := range map[time.Duration]string{
@@ -230,6 +240,7 @@ func TestTTLThatEtcdWouldChangeIsRefused(t *testing.T) {
 }
 
 func TestBrokenLockGoesToTheNextAndItsHolderFindsOut(t *testing.T) {
+	t.Parallel()
 	client := newClient(t, testserver.Etcd(t, 1).Endpoints()...)
 	a, b := newLockerOn(t, client, etcd.Options{}), newLockerOn(t, client, etcd.Options{})
 	lock := mustLock(t, a, "x", locker.WithTTL(short))

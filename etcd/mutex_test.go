@@ -25,6 +25,7 @@ func newMutex(t *testing.T, client *clientv3.Client, name string) *concurrency.M
 }
 
 func TestMutexOfEtcdsClientExcludesUsAndWeIt(t *testing.T) {
+	t.Parallel()
 	client := newClient(t, testserver.Etcd(t, 1).Endpoints()...)
 	l := newLockerOn(t, client, etcd.Options{})
 	theirs := newMutex(t, client, "shared")
@@ -59,6 +60,7 @@ func TestMutexOfEtcdsClientExcludesUsAndWeIt(t *testing.T) {
 // A Mutex in the queue counts as a waiter: a goroutine of ours that came after
 // it must not be served before it.
 func TestLockIsNotHandedOnPastAMutexThatWaits(t *testing.T) {
+	t.Parallel()
 	client := newClient(t, testserver.Etcd(t, 1).Endpoints()...)
 	l := newLockerOn(t, client, etcd.Options{})
 	held := mustLock(t, l, "shared")
@@ -94,6 +96,7 @@ func TestLockIsNotHandedOnPastAMutexThatWaits(t *testing.T) {
 }
 
 func TestPrefixGoesBeforeEveryKeyAsItIs(t *testing.T) {
+	t.Parallel()
 	client := newClient(t, testserver.Etcd(t, 1).Endpoints()...)
 	l := newLockerOn(t, client, etcd.Options{Prefix: "/locks/"})
 	lock := mustLock(t, l, "a")
@@ -104,6 +107,7 @@ func TestPrefixGoesBeforeEveryKeyAsItIs(t *testing.T) {
 }
 
 func TestNamesDoNotShareKeys(t *testing.T) {
+	t.Parallel()
 	client := newClient(t, testserver.Etcd(t, 1).Endpoints()...)
 	a, b := newLockerOn(t, client, etcd.Options{}), newLockerOn(t, client, etcd.Options{})
 	for _, name := range []string{"a", "a/", "a/b", "a//b", "a%2Fb", "a%252Fb", "..", "../a", "/", "/a", "%", "%mark", "a/%mark"} {

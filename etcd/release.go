@@ -63,6 +63,7 @@ func (l *Locker) heir(a *attempt) *attempt {
 // it is still ours. The heir's token is drawn here. It would be greater than
 // those of waiters that are in the queue already, so the heir gets the lock only
 // if there are none: if all keys of the name, to the last, are as we left ours.
+// An heir that has given up by the time this arrives has moved the mark.
 func (a *attempt) give(ctx context.Context, heir *attempt) (bool, error) {
 	ours := clientv3.Compare(clientv3.ModRevision(a.key), "=", a.mod)
 	remove := clientv3.OpDelete(a.key)
@@ -73,6 +74,7 @@ func (a *attempt) give(ctx context.Context, heir *attempt) (bool, error) {
 	heir.asked = locker.Now()
 	resp, err := a.kv().Txn(ctx).If(
 		clientv3.Compare(clientv3.ModRevision(a.folder), "=", a.mod).WithPrefix(),
+		clientv3.Compare(clientv3.Version(a.session.mark), "=", a.session.version()),
 	).Then(
 		clientv3.OpPut(a.key, heir.value, clientv3.WithLease(a.session.id)),
 	).Else(
