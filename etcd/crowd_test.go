@@ -147,12 +147,11 @@ func TestHandOverWithinTheProcessIsOneRoundTripAndANewToken(t *testing.T) {
 	srv := testserver.Etcd(t, 1).Members[0]
 	l := newLocker(t, srv.Addr())
 	held := mustLock(t, l, "x")
-	got := make(chan *locker.Lock, 1)
-	go func() { got <- mustLock(t, l, "x", locker.WithHolder("the heir")) }()
+	got := lockLater(t, l, "x", locker.WithHolder("the heir"))
 	until(t, "it waits", func() bool { return inLine() >= 1 })
 	calls := srv.Metric("grpc_server_handled_total")
 	mustUnlock(t, held)
-	lock := <-got
+	lock := received(t, got)
 	if calls = srv.Metric("grpc_server_handled_total") - calls; calls != 1 {
 		t.Errorf("a hand-over took %v calls", calls)
 	}

@@ -55,6 +55,32 @@ func mustLock(t testing.TB, l locker.Locker, name string, opts ...locker.Option)
 	return lock
 }
 
+// lockLater locks in a goroutine of its own. The channel is closed without a lock
+// if that fails.
+func lockLater(t testing.TB, l locker.Locker, name string, opts ...locker.Option) <-chan *locker.Lock {
+	t.Helper()
+	ctx, got := patience(t), make(chan *locker.Lock, 1)
+	go func() {
+		defer close(got)
+		lock, err := l.Lock(ctx, name, opts...)
+		if err != nil {
+			t.Errorf("lock %q: %v", name, err)
+			return
+		}
+		got <- lock
+	}()
+	return got
+}
+
+func received(t testing.TB, got <-chan *locker.Lock) *locker.Lock {
+	t.Helper()
+	lock := <-got
+	if lock == nil {
+		t.FailNow()
+	}
+	return lock
+}
+
 func mustUnlock(t testing.TB, lock *locker.Lock) {
 	t.Helper()
 	if err := lock.Unlock(patience(t)); err != nil {
@@ -134,8 +160,7 @@ func TestWaiterIsServedAfterRelease(t *testing.T) {
 	srv := testserver.Etcd(t, 1).Members[0]
 	a, b := newLocker(t, srv.Addr()), newLocker(t, srv.Addr())
 	held := mustLock(t, a, "x")
-	got := make(chan *locker.Lock, 1)
-	go func() { got <- mustLock(t, b, "x") }()
+	got := lockLater(t, b, "x")
 	until(t, "b waits in the store", func() bool { return waiters(t, a, "x") == 1 })
 	select {
 	case <-got:
@@ -143,7 +168,7 @@ func TestWaiterIsServedAfterRelease(t *testing.T) {
 	default:
 	}
 	mustUnlock(t, held)
-	lock := <-got
+	lock := received(t, got)
 	if lock.Token() <= held.Token() {
 		t.Errorf("token %d after %d", lock.Token(), held.Token())
 	}

@@ -127,8 +127,7 @@ func TestWaiterWhoseSessionDiedTakesANewPlace(t *testing.T) {
 	warm := mustLock(t, b, "warm", locker.WithTTL(short))
 	session := leaseOf(t, client, "warm/")
 	held := mustLock(t, a, "x")
-	got := make(chan *locker.Lock, 1)
-	go func() { got <- mustLock(t, b, "x", locker.WithTTL(short)) }()
+	got := lockLater(t, b, "x", locker.WithTTL(short))
 	until(t, "b waits", func() bool { return waiters(t, a, "x") == 1 })
 	if _, err := client.Revoke(patience(t), session); err != nil {
 		t.Fatal(err)
@@ -136,7 +135,7 @@ func TestWaiterWhoseSessionDiedTakesANewPlace(t *testing.T) {
 	lostFor(t, warm, locker.SessionEnded)
 	until(t, "b waits again", func() bool { return waiters(t, a, "x") == 1 })
 	mustUnlock(t, held)
-	mustUnlock(t, <-got)
+	mustUnlock(t, received(t, got))
 }
 
 func TestWaiterWhoseKeyWasDeletedTakesANewPlace(t *testing.T) {
@@ -145,8 +144,7 @@ func TestWaiterWhoseKeyWasDeletedTakesANewPlace(t *testing.T) {
 	a, b := newLockerOn(t, client, etcd.Options{}), newLockerOn(t, client, etcd.Options{})
 	held := mustLock(t, a, "x")
 	holder := keys(t, client, "x/")[0]
-	got := make(chan *locker.Lock, 1)
-	go func() { got <- mustLock(t, b, "x", locker.WithTTL(short)) }()
+	got := lockLater(t, b, "x", locker.WithTTL(short))
 	until(t, "b waits", func() bool { return waiters(t, a, "x") == 1 })
 	for _, key := range keys(t, client, "x/") {
 		if key != holder {
@@ -157,7 +155,7 @@ func TestWaiterWhoseKeyWasDeletedTakesANewPlace(t *testing.T) {
 	}
 	until(t, "b waits again", func() bool { return waiters(t, a, "x") == 1 })
 	mustUnlock(t, held)
-	mustUnlock(t, <-got)
+	mustUnlock(t, received(t, got))
 }
 
 func TestLockIsLostByTheLocalClockWhenTheServerIsPaused(t *testing.T) {

@@ -150,3 +150,32 @@ func TestKeyThatAnEarlierAttemptHasLeftIsNotTakenOver(t *testing.T) {
 		}
 	}
 }
+
+func TestHeirOfAReleaseThatWasNotAnsweredIsInDoubt(t *testing.T) {
+	ctx, a, heir := setUp(t)
+	l := a.session.owner
+	a.turn, _ = l.lines.TryEnter("x", a)
+	entered := make(chan error, 1)
+	go func() {
+		var err error
+		heir.turn, err = l.lines.Enter(ctx, "x", heir)
+		entered <- err
+	}()
+	for _, ok := a.turn.Next(); !ok; _, ok = a.turn.Next() {
+		time.Sleep(time.Millisecond) // until it is in line
+	}
+	over, cancel := context.WithCancel(ctx)
+	cancel()
+	if err := l.release(over, a); err == nil {
+		t.Error("a release whose context is over succeeded")
+	}
+	if err := <-entered; err != nil {
+		t.Fatal(err)
+	}
+	if !heir.doubt || heir.granted {
+		t.Errorf("the heir is in doubt: %v, granted: %v", heir.doubt, heir.granted)
+	}
+	if !l.abandon(heir) {
+		t.Error("the heir's clean-up is not confirmed")
+	}
+}

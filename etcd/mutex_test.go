@@ -1,7 +1,6 @@
 package etcd_test
 
 import (
-	"context"
 	"errors"
 	"testing"
 
@@ -38,13 +37,12 @@ func TestMutexOfEtcdsClientExcludesUsAndWeIt(t *testing.T) {
 	if info, err := l.Inspect(patience(t), "shared"); err != nil || !info.Held || info.Holder != "" {
 		t.Errorf("a Mutex is shown as %+v, %v", info, err)
 	}
-	got := make(chan *locker.Lock, 1)
-	go func() { got <- mustLock(t, l, "shared") }()
+	got := lockLater(t, l, "shared")
 	until(t, "we wait for the Mutex", func() bool { return waiters(t, l, "shared") == 1 })
 	if err := theirs.Unlock(patience(t)); err != nil {
 		t.Fatal(err)
 	}
-	ours := <-got
+	ours := received(t, got)
 	if err := theirs.TryLock(patience(t)); !errors.Is(err, concurrency.ErrLocked) {
 		t.Errorf("a Mutex's TryLock while we hold the lock: %v", err)
 	}
@@ -68,16 +66,7 @@ func TestLockIsNotHandedOnPastAMutexThatWaits(t *testing.T) {
 	locked := make(chan error, 1)
 	go func() { locked <- theirs.Lock(patience(t)) }()
 	until(t, "the Mutex waits", func() bool { return waiters(t, l, "shared") == 1 })
-	ctx, cancel := context.WithCancel(patience(t))
-	ours := make(chan *locker.Lock, 1)
-	go func() {
-		lock, err := l.Lock(ctx, "shared")
-		if err != nil {
-			t.Error(err)
-		}
-		ours <- lock
-	}()
-	defer cancel()
+	ours := lockLater(t, l, "shared")
 	mustUnlock(t, held)
 	if err := <-locked; err != nil {
 		t.Fatal(err)
@@ -91,8 +80,7 @@ func TestLockIsNotHandedOnPastAMutexThatWaits(t *testing.T) {
 	if err := theirs.Unlock(patience(t)); err != nil {
 		t.Fatal(err)
 	}
-	lock := <-ours
-	mustUnlock(t, lock)
+	mustUnlock(t, received(t, ours))
 }
 
 func TestPrefixGoesBeforeEveryKeyAsItIs(t *testing.T) {

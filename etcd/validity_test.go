@@ -1,10 +1,13 @@
 package etcd_test
 
 import (
+	"errors"
 	"testing"
 	"time"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/conformance"
+	"github.com/lockstile/locker/etcd"
 	"github.com/lockstile/locker/fencing"
 	"github.com/lockstile/locker/internal/testserver"
 )
@@ -45,4 +48,52 @@ func TestTokensIncreaseWhereACleanUpIsUnderWay(t *testing.T) {
 		last = lock.Token()
 		<-lock.Lost()
 	}
+}
+
+// An heir that wants a whole TTL gets one, on a session of any age.
+func TestHeirWithoutRenewalGetsAWholeTTL(t *testing.T) {
+	l := newLocker(t, testserver.Etcd(t, 1).Endpoints()...)
+	begun := time.Now()
+	early := mustLock(t, l, "early", locker.WithTTL(time.Hour))
+	held := mustLock(t, l, "x", locker.WithTTL(time.Hour))
+	got := lockLater(t, l, "x", locker.WithTTL(time.Hour), locker.WithoutRenewal())
+	until(t, "it waits and a second has passed", func() bool { return inLine() >= 1 && time.Since(begun) > time.Second })
+	mustUnlock(t, held)
+	heir := received(t, got)
+	if more := heir.Deadline().Sub(early.Deadline()); more < time.Second/2 {
+		t.Errorf("the heir's lock ends only %v after one that is a second older", more)
+	}
+	mustUnlock(t, heir)
+}
+
+// A renewal whose reply is slow began a TTL when it was sent, or later.
+func TestRenewedSessionCountsFromBeforeItWasAskedFor(t *testing.T) {
+	t.Parallel()
+	proxy := conformance.NewProxy(t, testserver.Etcd(t, 1).Members[0].Addr())
+	l := newLocker(t, proxy.Addr())
+	mustUnlock(t, mustLock(t, l, "x", locker.WithTTL(time.Hour)))
+	proxy.CutReplies()
+	before := time.Now()
+	time.AfterFunc(600*time.Millisecond, proxy.Deliver) // this is how slow the replies are
+	lock := mustLock(t, l, "x", locker.WithTTL(time.Hour), locker.WithoutRenewal())
+	end := before.Add(time.Hour - locker.Drift(time.Hour))
+	if late := lock.Deadline().Sub(end); time.Since(before) < time.Second && late > 300*time.Millisecond {
+		t.Errorf("believed in for %v longer than a TTL from when it was asked for", late)
+	}
+}
+
+// Whichever lock's renewal hears that the session is gone, all locks on it are
+// lost at once.
+func TestRenewalThatFindsTheSessionGoneEndsAllItsLocks(t *testing.T) {
+	t.Parallel()
+	client := newClient(t, testserver.Etcd(t, 1).Endpoints()...)
+	l := newLockerOn(t, client, etcd.Options{})
+	one, other := mustLock(t, l, "x", locker.WithTTL(time.Hour)), mustLock(t, l, "y", locker.WithTTL(time.Hour))
+	if _, err := client.Revoke(patience(t), leaseOf(t, client, "x/")); err != nil {
+		t.Fatal(err)
+	}
+	if err := one.Renew(patience(t)); !errors.Is(err, locker.ErrLost) {
+		t.Errorf("Renew: %v", err)
+	}
+	lostFor(t, other, locker.SessionEnded)
 }
