@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/conformance"
 	"github.com/lockstile/locker/etcd"
@@ -149,6 +151,10 @@ func TestHandOverWithinTheProcessIsOneRoundTripAndANewToken(t *testing.T) {
 	held := mustLock(t, l, "x")
 	got := lockLater(t, l, "x", locker.WithHolder("the heir"))
 	until(t, "it waits", func() bool { return inLine() >= 1 })
+	condition, err := l.Held(held)
+	if err != nil {
+		t.Fatal(err)
+	}
 	calls := srv.Metric("grpc_server_handled_total")
 	mustUnlock(t, held)
 	lock := received(t, got)
@@ -157,6 +163,10 @@ func TestHandOverWithinTheProcessIsOneRoundTripAndANewToken(t *testing.T) {
 	}
 	if lock.Token() <= held.Token() {
 		t.Errorf("token %d after %d", lock.Token(), held.Token())
+	}
+	resp, err := newClient(t, srv.Addr()).Txn(patience(t)).If(condition).Then(clientv3.OpPut("data", "v")).Commit()
+	if err != nil || resp.Succeeded {
+		t.Errorf("a write of the last holder, whose key the heir has now: %v, %v", resp, err)
 	}
 	info, err := l.Inspect(patience(t), "x")
 	if err != nil || info.Token != lock.Token() || info.Holder != "the heir" {
