@@ -1,0 +1,212 @@
+package etcd
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"sync"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/line"
+)
+
+// mostTries bounds how often a place is asked for again because something of
+// this process's past was in the way.
+const mostTries = 10
+
+// attempt is one call of Lock or TryLock, and the hold that comes of it.
+type attempt struct {
+	req    *locker.Request
+	turn   *line.Turn[*attempt]
+	folder string // the prefix of the name's keys
+	value  string // of our key: nobody else's
+
+	session *session
+	key     string
+	place   int64 // create revision of our key, the place in the queue; 0: none
+	mod     int64 // mod revision of our key, the token once granted
+	granted bool
+	asked   locker.Instant // before the request that was or may be granted, was sent
+	since   locker.Instant // what validity counts from
+	doubt   bool           // a request whose outcome is not known may still arrive
+
+	mu   sync.Mutex // one release at a time
+	lock *locker.Lock
+	left bool // the turn was passed on and the session left
+}
+
+func (l *Locker) newAttempt(ctx context.Context, name string, opts []locker.Option) (*attempt, error) {
+	req, err := locker.NewRequest(name, opts...)
+	switch {
+	case err != nil:
+		return nil, err
+	case checkTTL(req) != nil:
+		return nil, fmt.Errorf("etcd: lock %q: %w", name, checkTTL(req))
+	case l.closing.Err() != nil:
+		return nil, fmt.Errorf("etcd: lock %q: %w", name, locker.ErrClosed)
+	case ctx.Err() != nil:
+		return nil, fmt.Errorf("etcd: lock %q: %w", name, context.Cause(ctx))
+	}
+	return &attempt{
+		req: req, folder: l.folder(name), value: rand.Text() + " " + req.Holder,
+		asked: locker.Now(),
+	}, nil
+}
+
+// on puts the attempt, which has no place, on a session that was joined for it.
+func (a *attempt) on(s *session) {
+	a.session, a.key = s, keyOf(a.folder, s.id)
+	a.place, a.mod, a.since, a.granted, a.doubt = 0, 0, 0, false, false
+}
+
+// take asks for a place, and for the lock if nobody is there. It returns the key
+// ahead of ours, or "" if there is none, which is the lock. With only set it
+// takes no place behind others: it returns [locker.ErrTaken].
+//
+// One transaction puts our key and looks who came before, so nobody can come
+// between. It is void if the session's mark is newer than we know, which is how
+// a clean-up stops requests that are still on their way.
+func (a *attempt) take(ctx context.Context, only bool) (ahead string, err error) {
+	for range mostTries {
+		resp, err := a.ask(ctx, only)
+		if err != nil {
+			return "", err
+		}
+		if resp.Succeeded {
+			a.place, a.mod = resp.Header.Revision, resp.Header.Revision
+			return a.decide(first(resp, 0)), nil
+		}
+		a.session.marked(version(resp, 0))
+		own := first(resp, 1)
+		switch {
+		case own != nil && string(own.Value) == a.value: // handed over to us, or put by a request sent twice
+			a.place, a.mod = own.CreateRevision, own.ModRevision
+			return a.look(ctx)
+		case own != nil: // our predecessor's in the line: it is over, and its clean-up has not come yet
+			err = a.clear(ctx, own.ModRevision)
+		case only && first(resp, 2) != nil:
+			err = locker.ErrTaken
+		}
+		if err != nil {
+			return "", err
+		}
+	}
+	return "", fmt.Errorf("%w: the session's key was in the way %d times in a row", locker.ErrUnavailable, mostTries)
+}
+
+func (a *attempt) ask(ctx context.Context, only bool) (*clientv3.TxnResponse, error) {
+	free := clientv3.Compare(clientv3.CreateRevision(a.key), "=", 0)
+	if only {
+		free = clientv3.Compare(clientv3.CreateRevision(a.folder), "=", 0).WithPrefix()
+	}
+	last := append(clientv3.WithLastCreate(), clientv3.WithKeysOnly())
+	ctx, cancel := context.WithTimeoutCause(ctx, askTime, errSilent)
+	defer cancel()
+	a.doubt = true
+	resp, err := a.kv().Txn(ctx).If(
+		free,
+		clientv3.Compare(clientv3.Version(a.session.mark), "=", a.session.version()),
+	).Then(
+		clientv3.OpGet(a.folder, last...),
+		clientv3.OpPut(a.key, a.value, clientv3.WithLease(a.session.id)),
+	).Else(
+		clientv3.OpGet(a.session.mark),
+		clientv3.OpGet(a.key),
+		clientv3.OpGet(a.folder, last...),
+	).Commit()
+	if err != nil {
+		return nil, a.failed(ctx, err)
+	}
+	a.doubt = false
+	return resp, nil
+}
+
+// look asks who is ahead of our key.
+func (a *attempt) look(ctx context.Context) (ahead string, err error) {
+	opts := append(clientv3.WithLastCreate(), clientv3.WithMaxCreateRev(a.place-1), clientv3.WithKeysOnly())
+	var resp *clientv3.TxnResponse
+	err = insist(ctx, firstTry, func(ctx context.Context) (err error) {
+		resp, err = a.kv().Txn(ctx).If(
+			clientv3.Compare(clientv3.ModRevision(a.key), "=", a.mod),
+		).Then(
+			clientv3.OpGet(a.folder, opts...),
+		).Commit()
+		return err
+	})
+	switch {
+	case err != nil:
+		return "", a.failed(ctx, err)
+	case !resp.Succeeded:
+		return "", errPlaceLost
+	}
+	return a.decide(first(resp, 0)), nil
+}
+
+// errPlaceLost means that our key is gone from the queue: the session ended, or
+// somebody deleted it.
+var errPlaceLost = errors.New("the place in the queue was deleted")
+
+// decide notes a grant.
+func (a *attempt) decide(ahead *keyValue) string {
+	if ahead != nil {
+		return string(ahead.Key)
+	}
+	a.granted = true
+	return ""
+}
+
+// clear deletes our key as some earlier attempt has left it.
+func (a *attempt) clear(ctx context.Context, mod int64) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, askTime, errSilent)
+	defer cancel()
+	_, err := a.kv().Txn(ctx).If(
+		clientv3.Compare(clientv3.ModRevision(a.key), "=", mod),
+	).Then(clientv3.OpDelete(a.key)).Commit()
+	if err != nil {
+		return a.failed(ctx, err)
+	}
+	return nil
+}
+
+// erase deletes our key if it has our value. Where a request of ours may still
+// be on its way, it also moves the session's mark, which makes that one void.
+func (a *attempt) erase(ctx context.Context) error {
+	var mark []clientv3.Op
+	if a.doubt {
+		mark = []clientv3.Op{clientv3.OpPut(a.session.mark, "", clientv3.WithLease(a.session.id)), clientv3.OpGet(a.session.mark)}
+	}
+	resp, err := a.kv().Txn(ctx).If(
+		clientv3.Compare(clientv3.Value(a.key), "=", a.value),
+	).Then(append(mark, clientv3.OpDelete(a.key))...).Else(mark...).Commit()
+	switch {
+	case errors.Is(err, rpctypes.ErrLeaseNotFound):
+		return nil // and so are all its keys
+	case err == nil && a.doubt:
+		a.session.marked(version(resp, 1))
+	}
+	return err
+}
+
+// failed explains an error of the servers.
+func (a *attempt) failed(ctx context.Context, err error) error {
+	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
+		a.doubt = false
+		a.session.gone(err)
+	}
+	return unavailable(ctx, err)
+}
+
+func (a *attempt) kv() clientv3.KV { return a.session.owner.client }
+
+// unavailable keeps the cause, for which a client that was told to stop has
+// words of its own.
+func unavailable(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	return fmt.Errorf("%w: %w", locker.ErrUnavailable, err)
+}

@@ -1,0 +1,185 @@
+package etcd_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/etcd"
+	"github.com/lockstile/locker/internal/testserver"
+)
+
+func newClient(t testing.TB, endpoints ...string) *clientv3.Client {
+	t.Helper()
+	client, err := clientv3.New(clientv3.Config{Endpoints: endpoints, DialTimeout: 30 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// newLocker stands for a process of its own.
+func newLocker(t testing.TB, endpoints ...string) *etcd.Locker {
+	t.Helper()
+	return newLockerOn(t, newClient(t, endpoints...), etcd.Options{})
+}
+
+func newLockerOn(t testing.TB, client *clientv3.Client, opts etcd.Options) *etcd.Locker {
+	t.Helper()
+	l, err := etcd.New(client, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
+func patience(t testing.TB) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func mustLock(t testing.TB, l locker.Locker, name string, opts ...locker.Option) *locker.Lock {
+	t.Helper()
+	lock, err := l.Lock(patience(t), name, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lock
+}
+
+// lockLater locks in a goroutine of its own. The channel is closed without a lock
+// if that fails.
+func lockLater(t testing.TB, l locker.Locker, name string, opts ...locker.Option) <-chan *locker.Lock {
+	t.Helper()
+	ctx, got := patience(t), make(chan *locker.Lock, 1)
+	go func() {
+		defer close(got)
+		lock, err := l.Lock(ctx, name, opts...)
+		if err != nil {
+			t.Errorf("lock %q: %v", name, err)
+			return
+		}
+		got <- lock
+	}()
+	return got
+}
+
+func received(t testing.TB, got <-chan *locker.Lock) *locker.Lock {
+	t.Helper()
+	lock := <-got
+	if lock == nil {
+		t.FailNow()
+	}
+	return lock
+}
+
+func mustUnlock(t testing.TB, lock *locker.Lock) {
+	t.Helper()
+	if err := lock.Unlock(patience(t)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// keys returns what is in the store below a prefix.
+func keys(t testing.TB, client *clientv3.Client, prefix string) []string {
+	t.Helper()
+	resp, err := client.Get(patience(t), prefix, clientv3.WithPrefix())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var keys []string
+	for _, kv := range resp.Kvs {
+		keys = append(keys, string(kv.Key))
+	}
+	return keys
+}
+
+// until waits for a condition that somebody else brings about.
+func until(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(60 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("still not after a minute: %s", what)
+		}
+	}
+}
+
+func TestLockAndUnlockAreOneRoundTripEach(t *testing.T) {
+	srv := testserver.Etcd(t, 1).Members[0]
+	l := newLocker(t, srv.Addr())
+	mustUnlock(t, mustLock(t, l, "warm"))
+	const all = "grpc_server_handled_total"
+	const txn = `grpc_server_handled_total{grpc_code="OK",grpc_method="Txn"`
+	calls, txns := srv.Metric(all), srv.Metric(txn)
+	for range 10 {
+		mustUnlock(t, mustLock(t, l, "a"))
+	}
+	calls, txns = srv.Metric(all)-calls, srv.Metric(txn)-txns
+	if calls != 20 || txns != 20 {
+		t.Errorf("10 locks took %v calls, %v transactions among them; 20 are enough", calls, txns)
+	}
+}
+
+func TestLockThatIsTakenIsRefusedAndLeavesNothing(t *testing.T) {
+	srv := testserver.Etcd(t, 1).Members[0]
+	client := newClient(t, srv.Addr())
+	a, b := newLockerOn(t, client, etcd.Options{}), newLockerOn(t, client, etcd.Options{})
+	lock := mustLock(t, a, "x")
+	for _, l := range []*etcd.Locker{a, b} {
+		if _, err := l.TryLock(patience(t), "x"); !errors.Is(err, locker.ErrTaken) {
+			t.Errorf("TryLock of a held lock: %v", err)
+		}
+	}
+	if got := keys(t, client, "x/"); len(got) != 1 {
+		t.Errorf("keys of one holder and two that were refused: %q", got)
+	}
+	first := lock.Token()
+	mustUnlock(t, lock)
+	if got := keys(t, client, ""); len(got) != 0 {
+		t.Errorf("keys left behind: %q", got)
+	}
+	next, err := b.TryLock(patience(t), "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if next.Token() <= first {
+		t.Errorf("token %d after %d", next.Token(), first)
+	}
+	mustUnlock(t, next)
+}
+
+func TestWaiterIsServedAfterRelease(t *testing.T) {
+	srv := testserver.Etcd(t, 1).Members[0]
+	a, b := newLocker(t, srv.Addr()), newLocker(t, srv.Addr())
+	held := mustLock(t, a, "x")
+	got := lockLater(t, b, "x")
+	until(t, "b waits in the store", func() bool { return waiters(t, a, "x") == 1 })
+	select {
+	case <-got:
+		t.Fatal("two holders")
+	default:
+	}
+	mustUnlock(t, held)
+	lock := received(t, got)
+	if lock.Token() <= held.Token() {
+		t.Errorf("token %d after %d", lock.Token(), held.Token())
+	}
+	mustUnlock(t, lock)
+}
+
+func waiters(t testing.TB, l *etcd.Locker, name string) int {
+	t.Helper()
+	info, err := l.Inspect(patience(t), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.Waiters
+}

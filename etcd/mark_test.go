@@ -1,0 +1,181 @@
+package etcd
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/lockstile/locker/internal/testserver"
+)
+
+// setUp returns two attempts of one process at one name, on one session.
+func setUp(t *testing.T) (ctx context.Context, a, b *attempt) {
+	t.Helper()
+	client, err := clientv3.New(clientv3.Config{Endpoints: testserver.Etcd(t, 1).Endpoints()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	l, err := New(client, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	t.Cleanup(cancel)
+	var both [2]*attempt
+	for i := range both {
+		if both[i], err = l.newAttempt(ctx, "x", nil); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.join(ctx, both[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return ctx, both[0], both[1]
+}
+
+// left returns the value that the attempt's key has in the store.
+func left(t *testing.T, ctx context.Context, a *attempt) string {
+	t.Helper()
+	resp, err := a.kv().Get(ctx, a.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(resp.Kvs) == 0 {
+		return ""
+	}
+	return string(resp.Kvs[0].Value)
+}
+
+// giveUp cleans up after an attempt whose request may still be on its way, and
+// makes the session forget that, as if what is sent next had been sent before.
+func giveUp(t *testing.T, ctx context.Context, a *attempt) {
+	t.Helper()
+	before := a.session.version()
+	a.doubt = true
+	if err := a.erase(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if a.session.version() <= before {
+		t.Error("the mark has not moved")
+	}
+	a.session.marks = before
+}
+
+func TestRequestThatArrivesAfterItsCleanUpIsVoid(t *testing.T) {
+	for _, only := range []bool{false, true} {
+		ctx, a, _ := setUp(t)
+		giveUp(t, ctx, a)
+		resp, err := a.ask(ctx, only)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := left(t, ctx, a); resp.Succeeded || got != "" {
+			t.Errorf("a late request succeeded (%v) and left %q", resp.Succeeded, got)
+		}
+		if ahead, err := a.take(ctx, only); err != nil || ahead != "" || !a.granted {
+			t.Errorf("an attempt that did not know of the clean-up: %q, %v", ahead, err)
+		}
+	}
+}
+
+func TestHandOverThatArrivesAfterTheHeirHasGoneIsVoid(t *testing.T) {
+	ctx, a, heir := setUp(t)
+	if ahead, err := a.take(ctx, false); err != nil || ahead != "" {
+		t.Fatal(ahead, err)
+	}
+	giveUp(t, ctx, heir)
+	if released, err := a.give(ctx, heir); err != nil || !released {
+		t.Errorf("the release: %v, %v", released, err)
+	}
+	if got := left(t, ctx, a); got != "" || heir.granted {
+		t.Errorf("the heir that has gone was granted the lock (%v), and %q is left", heir.granted, got)
+	}
+}
+
+func TestHandOverWhoseReplyWasLostIsTheHeirs(t *testing.T) {
+	ctx, a, heir := setUp(t)
+	if ahead, err := a.take(ctx, false); err != nil || ahead != "" {
+		t.Fatal(ahead, err)
+	}
+	if _, err := a.give(ctx, heir); err != nil {
+		t.Fatal(err)
+	}
+	token := heir.mod
+	heir.on(heir.session) // as if it had not been told
+	if ahead, err := heir.take(ctx, false); err != nil || ahead != "" || heir.mod != token {
+		t.Errorf("the heir: %q, %v, revision %d instead of %d", ahead, err, heir.mod, token)
+	}
+}
+
+func TestCleanUpDeletesNobodyElsesKey(t *testing.T) {
+	ctx, a, b := setUp(t)
+	if _, err := a.take(ctx, false); err != nil {
+		t.Fatal(err)
+	}
+	for _, doubt := range []bool{false, true} {
+		b.doubt = doubt
+		if err := b.erase(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if got := left(t, ctx, a); got != a.value {
+			t.Errorf("another attempt's clean-up left %q", got)
+		}
+	}
+	if err := a.erase(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if got := left(t, ctx, a); got != "" {
+		t.Errorf("its own clean-up left %q", got)
+	}
+}
+
+func TestKeyThatAnEarlierAttemptHasLeftIsNotTakenOver(t *testing.T) {
+	for _, only := range []bool{false, true} {
+		ctx, a, b := setUp(t)
+		if _, err := a.take(ctx, false); err != nil {
+			t.Fatal(err)
+		}
+		if ahead, err := b.take(ctx, only); err != nil || ahead != "" || b.mod <= a.mod {
+			t.Errorf("%q, %v, revision %d after %d", ahead, err, b.mod, a.mod)
+		}
+		if released, err := a.give(ctx, nil); err != nil || released {
+			t.Errorf("the earlier one's release: %v, %v", released, err)
+		}
+		if got := left(t, ctx, b); got != b.value {
+			t.Errorf("the earlier one's release left %q", got)
+		}
+	}
+}
+
+func TestHeirOfAReleaseThatWasNotAnsweredIsInDoubt(t *testing.T) {
+	ctx, a, heir := setUp(t)
+	l := a.session.owner
+	a.turn, _ = l.lines.TryEnter("x", a)
+	entered := make(chan error, 1)
+	go func() {
+		var err error
+		heir.turn, err = l.lines.Enter(ctx, "x", heir)
+		entered <- err
+	}()
+	for _, ok := a.turn.Next(); !ok; _, ok = a.turn.Next() {
+		time.Sleep(time.Millisecond) // until it is in line
+	}
+	over, cancel := context.WithCancel(ctx)
+	cancel()
+	if err := l.release(over, a); err == nil {
+		t.Error("a release whose context is over succeeded")
+	}
+	if err := <-entered; err != nil {
+		t.Fatal(err)
+	}
+	if !heir.doubt || heir.granted {
+		t.Errorf("the heir is in doubt: %v, granted: %v", heir.doubt, heir.granted)
+	}
+	if !l.abandon(heir) {
+		t.Error("the heir's clean-up is not confirmed")
+	}
+}

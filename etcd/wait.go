@@ -1,0 +1,194 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/lockstile/locker"
+)
+
+// breath is the pause before a question is asked again that was not answered.
+const breath = 100 * time.Millisecond
+
+// errSession is the cause of the end of a context when the session has ended.
+var errSession = errors.New("the session has ended")
+
+// enter waits for the turn in the line of this Locker's goroutines.
+func (l *Locker) enter(ctx context.Context, a *attempt) error {
+	turn, ok := l.lines.TryEnter(a.req.Name, a)
+	if ok {
+		a.turn = turn
+		return nil
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stop := context.AfterFunc(l.closing, func() { cancel(locker.ErrClosed) })
+	defer stop()
+	turn, err := l.lines.Enter(ctx, a.req.Name, a)
+	a.turn = turn
+	if err != nil && !errors.Is(err, locker.ErrClosed) {
+		err = fmt.Errorf("%w: %w", locker.ErrTaken, err)
+	}
+	return err
+}
+
+// try asks once.
+func (l *Locker) try(ctx context.Context, a *attempt) error {
+	return l.onSession(ctx, a, func(ctx context.Context) error {
+		ahead, err := a.take(ctx, true)
+		if err == nil && ahead != "" {
+			err = locker.ErrTaken
+		}
+		return err
+	})
+}
+
+// wait asks until the lock is ours.
+func (l *Locker) wait(ctx context.Context, a *attempt) error {
+	switch {
+	case a.granted:
+		return nil // handed over by our predecessor in the line
+	case ctx.Err() != nil:
+		return fmt.Errorf("%w: %w", locker.ErrTaken, context.Cause(ctx))
+	}
+	return l.onSession(ctx, a, func(ctx context.Context) error { return a.queue(ctx) })
+}
+
+// onSession calls f with a context that ends with the session too, and calls it
+// again on a new session if that was the reason for which it failed: the place
+// in the queue is gone then.
+func (l *Locker) onSession(ctx context.Context, a *attempt, f func(context.Context) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stop := context.AfterFunc(l.closing, func() { cancel(locker.ErrClosed) })
+	defer stop()
+	for {
+		if a.session == nil {
+			if err := l.join(ctx, a); err != nil {
+				return l.ended(ctx, a, err)
+			}
+		}
+		err := a.whileAlive(ctx, f)
+		if err == nil || ctx.Err() != nil || a.session.hold.Err() == nil {
+			return l.ended(ctx, a, err)
+		}
+		a.session.leave() // what the attempt left goes with the session
+		a.session = nil
+	}
+}
+
+// whileAlive calls f with a context that ends with the session, and renews the
+// session at the same time where validate would have to do it afterwards.
+func (a *attempt) whileAlive(ctx context.Context, f func(context.Context) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stop := context.AfterFunc(a.session.hold.Context(), func() { cancel(errSession) })
+	defer stop()
+	var renewal sync.WaitGroup
+	if a.since = a.session.since(); a.since < a.asked && !a.plain() {
+		renewal.Go(func() { a.since, _ = a.session.keepAlive(ctx) }) // if it fails, validate tries again
+	}
+	err := f(ctx)
+	if err != nil {
+		cancel(nil)
+	}
+	renewal.Wait()
+	return err
+}
+
+// queue takes a place and waits until nobody is ahead.
+func (a *attempt) queue(ctx context.Context) error {
+	ahead, err := a.take(ctx, false)
+	for !a.granted && ctx.Err() == nil {
+		switch {
+		case err == nil:
+			ahead, err = a.follow(ctx, ahead)
+		case errors.Is(err, errPlaceLost): // by hand: the end of the session ends ctx
+			a.place, a.mod = 0, 0
+			ahead, err = a.take(ctx, false)
+		case a.place == 0:
+			return err
+		default: // we have a place, and the servers do not answer: they may again before the session ends
+			pause(ctx, nil, breath)
+			ahead, err = a.look(ctx)
+		}
+	}
+	if !a.granted && err == nil {
+		err = context.Cause(ctx)
+	}
+	return err
+}
+
+// follow waits until the key ahead is deleted, and returns the one that is ahead
+// then. The watch is there before it looks, so that no deletion goes unseen, and
+// begins now and not at a past revision: the servers serve those with a delay.
+func (a *attempt) follow(ctx context.Context, ahead string) (string, error) {
+	events, stop := a.watch(ctx, ahead)
+	defer stop()
+	if !pause(ctx, events, askTime) {
+		pause(ctx, nil, breath) // there is no watch: at least we look
+	}
+	for {
+		a.asked = locker.Now()
+		now, err := a.look(ctx)
+		if err != nil || now != ahead {
+			return now, err
+		}
+		// The watch may be silent for ever, if its server is. So we look
+		// once in a TTL, by which time a dead holder's lease is over.
+		if !pause(ctx, events, a.session.ttl) {
+			pause(ctx, nil, breath)
+			return ahead, nil
+		}
+	}
+}
+
+// watch opens a watch for the deletion of a key. All watches of a Locker share
+// one stream: their contexts must not carry what belongs to a caller. The stream
+// may hang on a server that hangs, and the session live on through another: so
+// opening it has an end, too.
+func (a *attempt) watch(ctx context.Context, key string) (clientv3.WatchChan, func()) {
+	own, cancel := context.WithCancel(clientv3.WithRequireLeader(context.Background()))
+	stop := context.AfterFunc(ctx, cancel)
+	patience := time.AfterFunc(askTime, cancel)
+	defer patience.Stop()
+	events := a.session.owner.client.Watch(own, key, clientv3.WithFilterPut(), clientv3.WithCreatedNotify())
+	return events, func() {
+		stop()
+		cancel()
+	}
+}
+
+// pause returns when there is an event, ctx is over, or d. It reports false if
+// there are no events to be expected any more.
+func pause(ctx context.Context, events clientv3.WatchChan, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case event, ok := <-events:
+		return ok && event.Err() == nil
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return true
+}
+
+// ended explains why there is no lock.
+func (l *Locker) ended(ctx context.Context, a *attempt, err error) error {
+	switch {
+	case err == nil || errors.Is(err, locker.ErrTaken):
+		return err
+	case l.closing.Err() != nil:
+		return locker.ErrClosed
+	case ctx.Err() != nil && a.place != 0:
+		return fmt.Errorf("%w: %w", locker.ErrTaken, context.Cause(ctx))
+	case ctx.Err() != nil:
+		return fmt.Errorf("%w: %w", locker.ErrUnavailable, context.Cause(ctx))
+	}
+	return err
+}

@@ -1,0 +1,91 @@
+// Package etcdfence guards data in etcd: a write is refused if its fencing token
+// is smaller than the greatest that its resource has seen. The locks may be in
+// etcd or anywhere else.
+//
+// A lock of package etcd can do without a guard where the data is in the same
+// cluster: the compare that [etcd.Locker.Held] returns makes a transaction one
+// with the lock.
+//
+// # What is promised
+//
+// Check and write are one transaction, so nothing comes between them. The
+// greatest token of a resource is kept under "lockstile:f:" and its name, and is
+// as durable as the data beside it.
+//
+// # What is not
+//
+// Only writes that go through the [Guard] are refused.
+//
+// [etcd.Locker.Held]: https://pkg.go.dev/github.com/lockstile/locker/etcd#Locker.Held
+package etcdfence
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/lockstile/locker/fencing"
+)
+
+// prefix goes before a resource's name to make the key of its token.
+const prefix = "lockstile:f:"
+
+// Guard is a [fencing.Guard] on etcd. A resource is any name on which writers
+// agree, such as the key they write.
+type Guard struct{ kv clientv3.KV }
+
+var _ fencing.Guard = (*Guard)(nil)
+
+// NewGuard returns a Guard on kv, such as a client, which it never closes.
+func NewGuard(kv clientv3.KV) *Guard { return &Guard{kv} }
+
+// Check implements [fencing.Guard].
+func (g *Guard) Check(ctx context.Context, resource string, token fencing.Token) error {
+	if _, err := g.run(ctx, resource, token); err != nil {
+		return fmt.Errorf("etcdfence: check %q: %w", resource, err)
+	}
+	return nil
+}
+
+// Do carries out ops in one transaction with the check, unless token is stale,
+// and returns their responses in order. An [fencing.ErrStale] says that nothing
+// was done. After any other error that is not the server's refusal, it may have
+// happened; etcd's client does not send a write twice.
+func (g *Guard) Do(ctx context.Context, resource string, token fencing.Token, ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
+	resp, err := g.run(ctx, resource, token, ops...)
+	if err != nil {
+		return nil, fmt.Errorf("etcdfence: write %q: %w", resource, err)
+	}
+	return resp, nil
+}
+
+// run compares tokens as text of one width. The stale case is the one that is
+// asked for, because a comparison with the value of a missing key is false.
+func (g *Guard) run(ctx context.Context, resource string, token fencing.Token, ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
+	key, text := prefix+resource, fmt.Sprintf("%020d", token)
+	resp, err := g.kv.Txn(ctx).If(
+		clientv3.Compare(clientv3.Value(key), ">", text),
+	).Then(
+		clientv3.OpGet(key),
+	).Else(
+		append([]clientv3.Op{clientv3.OpPut(key, text)}, ops...)...,
+	).Commit()
+	if err != nil {
+		return nil, err
+	}
+	if !resp.Succeeded {
+		resp.Responses = resp.Responses[1:]
+		return resp, nil
+	}
+	found := resp.Responses[0].GetResponseRange()
+	if found == nil || len(found.Kvs) == 0 {
+		return nil, errors.New("the server gave an answer of an unknown form")
+	}
+	seen, err := fencing.Parse(string(found.Kvs[0].Value))
+	if err != nil {
+		return nil, err
+	}
+	return nil, &fencing.StaleError{Resource: resource, Token: token, Seen: seen}
+}
