@@ -3,6 +3,7 @@ module github.com/lockstile/locker
 go 1.26.0
 
 require (
+	github.com/go-zookeeper/zk v1.0.4
 	github.com/redis/go-redis/v9 v9.23.0
 	golang.org/x/sys v0.49.0
 )

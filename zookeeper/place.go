@@ -1,0 +1,169 @@
+package zookeeper
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/fencing"
+)
+
+// place is an attempt's node in a queue, or the node that a request whose reply
+// is not known may have made.
+type place struct {
+	parent string
+	guid   string
+	fence  fence
+
+	node  string // the last element of its path; "" if not known
+	token fencing.Token
+	since locker.Instant // before the request that last confirmed it
+	alone bool           // nobody else was there when it was made
+	fresh bool           // the queue has not been looked at since it was made
+}
+
+func (p *place) path() string { return p.parent + "/" + p.node }
+
+// errGone means that a place has been removed: its session ended, or somebody
+// deleted the node.
+var errGone = errors.New("its node is gone")
+
+// ops are the operations that make the place. The parent is written to because
+// its Stat is the answer to everything: the zxid of this transaction, which is
+// the token, and the number of its children.
+func (p *place) ops(data []byte, acl []zk.ACL) []any {
+	return []any{
+		p.fence.op(),
+		&zk.CreateRequest{
+			Path: p.parent + "/" + nodePrefix(p.guid), Data: data, Acl: acl,
+			Flags: zk.FlagEphemeralSequential,
+		},
+		&zk.SetDataRequest{Path: p.parent, Version: -1},
+	}
+}
+
+// made notes the answer to ops.
+func (p *place) made(since locker.Instant, results []zk.MultiResponse) error {
+	created, parent := results[len(results)-2], results[len(results)-1]
+	if len(created.String) <= len(p.parent)+1 || parent.Stat == nil {
+		return errors.New("the server gave an answer of an unknown form")
+	}
+	p.node = created.String[len(p.parent)+1:]
+	p.token = fencing.Token(parent.Stat.Mzxid)
+	p.alone = parent.Stat.NumChildren == 1
+	p.since, p.fresh = since, true
+	return nil
+}
+
+// take makes a place at the end of the queue for a. Whenever it may have one,
+// a.place is set, also after an error.
+func (l *Locker) take(ctx context.Context, a *attempt) error {
+	var stale fence
+	for range 10 { // a raised fence is read again: each round means that a clean-up has been at work
+		f, err := l.currentFence(ctx, stale)
+		if err != nil {
+			return err
+		}
+		a.place = &place{parent: a.parent, guid: newGUID(), fence: f}
+		err = l.withParents(ctx, a.place.path(), func() error { return l.tryTake(ctx, a.place, a.data) })
+		if !errors.Is(err, errFence) {
+			if refused(err) {
+				a.place = nil
+			}
+			return err
+		}
+		stale, a.place = f, nil
+	}
+	return errors.New("the session changes too fast")
+}
+
+// errFence means that a request carried a fence that no longer holds.
+var errFence = errors.New("the request came too late")
+
+func (l *Locker) tryTake(ctx context.Context, p *place, data []byte) error {
+	since := locker.Now()
+	results, failed, err := l.multi(ctx, p.ops(data, l.acl)...)
+	switch {
+	case failed == 0 && (errors.Is(err, zk.ErrNoNode) || errors.Is(err, zk.ErrBadVersion)):
+		return errFence
+	case err != nil:
+		return err
+	}
+	return p.made(since, results)
+}
+
+// confirm asks whether the place is still there. It is a transaction, not a
+// read: a server that has lost its leader goes on answering reads while the
+// leader ends the session and lets the next waiter in.
+func (l *Locker) confirm(ctx context.Context, p *place) <-chan reply[[]zk.MultiResponse] {
+	return async(ctx, l, func() ([]zk.MultiResponse, error) {
+		return l.conn.Multi(&zk.CheckVersionRequest{Path: p.path(), Version: -1})
+	})
+}
+
+// children lists a queue.
+func (l *Locker) children(ctx context.Context, parent string) ([]string, error) {
+	return call(ctx, l, func() ([]string, error) {
+		children, _, err := l.conn.Children(parent)
+		return children, err
+	})
+}
+
+// remove removes a place, or what may be there of it. Nil means that nothing is
+// left and that nothing can come later; errGone that there was nothing.
+func (l *Locker) remove(ctx context.Context, p *place) error {
+	if p.node != "" {
+		err := act(ctx, l, func() error { return l.conn.Delete(p.path(), -1) })
+		if errors.Is(err, zk.ErrNoNode) {
+			return errGone
+		}
+		return err
+	}
+	if err := l.raise(ctx, p.fence); err != nil {
+		return err
+	}
+	children, err := l.children(ctx, p.parent)
+	if errors.Is(err, zk.ErrNoNode) {
+		return errGone
+	}
+	for _, node := range children {
+		if strings.HasPrefix(node, nodePrefix(p.guid)) {
+			p.node = node
+			return l.remove(ctx, p)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return errGone
+}
+
+// handOver removes a place and makes another for the next goroutine of this
+// Locker, in one transaction. The new one is at the end of the queue: nobody
+// of another process is overtaken, and its token is greater than those that
+// have been given to waiters before.
+func (l *Locker) handOver(ctx context.Context, p *place, next *attempt) error {
+	heir := &place{parent: next.parent, guid: newGUID(), fence: p.fence}
+	since := locker.Now()
+	ops := append([]any{&zk.DeleteRequest{Path: p.path(), Version: -1}}, heir.ops(next.data, l.acl)...)
+	results, failed, err := l.multi(ctx, ops...)
+	switch {
+	case failed == 0 && errors.Is(err, zk.ErrNoNode):
+		return errGone
+	case failed >= 0:
+		return l.remove(ctx, p) // the heir asks for itself
+	case err != nil:
+		l.sweep(heir)
+		return err
+	}
+	if err := heir.made(since, results); err != nil {
+		l.sweep(heir)
+		return fmt.Errorf("handing over: %w", err)
+	}
+	next.place = heir
+	return nil
+}
