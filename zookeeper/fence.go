@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/go-zookeeper/zk"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/zkclient"
 )
 
 // fence is an ephemeral node of the Locker's own, one for each session. Every
@@ -34,7 +34,7 @@ func (f fence) op() *zk.CheckVersionRequest {
 // raise makes every request fail that was sent before with this fence. A fence
 // that is gone has done so for ever.
 func (l *Locker) raise(ctx context.Context, f fence) error {
-	stat, err := call(ctx, l, func() (*zk.Stat, error) { return l.conn.Set(f.path, nil, -1) })
+	stat, err := zkclient.Call(ctx, l.zk, func() (*zk.Stat, error) { return l.zk.Set(f.path, nil, -1) })
 	switch {
 	case errors.Is(err, zk.ErrNoNode):
 		return nil
@@ -81,7 +81,7 @@ func (l *Locker) lastFence() fence {
 
 // current reports whether the client, as far as it knows, still has a session.
 func (l *Locker) current(session int64) bool {
-	return session != 0 && session == l.conn.SessionID()
+	return session != 0 && session == l.zk.SessionID()
 }
 
 func (l *Locker) keepFence(f fence, err error) (fence, error) {
@@ -97,8 +97,8 @@ func (l *Locker) keepFence(f fence, err error) (fence, error) {
 // lookAtFence reads its version, which a late request may have raised, and which
 // session it belongs to: the server alone knows for sure.
 func (l *Locker) lookAtFence(ctx context.Context, path string) (fence, error) {
-	stat, err := call(ctx, l, func() (*zk.Stat, error) {
-		_, stat, err := l.conn.Get(path)
+	stat, err := zkclient.Call(ctx, l.zk, func() (*zk.Stat, error) {
+		_, stat, err := l.zk.Get(path)
 		return stat, err
 	})
 	if err != nil {
@@ -111,9 +111,9 @@ func (l *Locker) lookAtFence(ctx context.Context, path string) (fence, error) {
 // name. One whose reply is lost is harmless, and ends with the session.
 func (l *Locker) newFence(ctx context.Context) (fence, error) {
 	path := l.base + "/%session-" + newGUID()
-	err := l.withParents(ctx, path, func() error {
-		return act(ctx, l, func() error {
-			_, err := l.conn.Create(path, nil, zk.FlagEphemeral, l.acl)
+	err := l.zk.WithParents(ctx, path, func() error {
+		return zkclient.Act(ctx, l.zk, func() error {
+			_, err := l.zk.Create(path, nil, zk.FlagEphemeral, l.acl)
 			return err
 		})
 	})
@@ -121,41 +121,6 @@ func (l *Locker) newFence(ctx context.Context) (fence, error) {
 		return fence{}, err
 	}
 	return l.lookAtFence(ctx, path)
-}
-
-// withParents calls create, and again after it has made the parents of path if
-// they were missing. The server removes an empty one at any moment, so it may
-// take more than once.
-func (l *Locker) withParents(ctx context.Context, path string, create func() error) error {
-	var err error
-	for range 5 {
-		if err = create(); !errors.Is(err, zk.ErrNoNode) {
-			return err
-		}
-		if err := l.makeParents(ctx, path); err != nil {
-			return err
-		}
-	}
-	return err
-}
-
-// makeParents makes the missing parents of path, as containers: the server
-// removes them when their last child has gone, so names leave no trace.
-func (l *Locker) makeParents(ctx context.Context, path string) error {
-	parent := path[:strings.LastIndexByte(path, '/')]
-	if parent == "" {
-		return nil
-	}
-	err := l.withParents(ctx, parent, func() error {
-		return act(ctx, l, func() error {
-			_, err := l.conn.CreateContainer(parent, nil, zk.FlagContainer, l.acl)
-			return err
-		})
-	})
-	if err != nil && !errors.Is(err, zk.ErrNodeExists) {
-		return fmt.Errorf("making %q: %w", parent, err)
-	}
-	return nil
 }
 
 // timeout returns the session timeout, and waits for a connection if none has
@@ -167,7 +132,7 @@ func (l *Locker) timeout(ctx context.Context) (time.Duration, error) {
 	if t := l.session.Timeout(); t != 0 {
 		return t, nil
 	}
-	if err := act(ctx, l, func() error { _, _, err := l.conn.Exists(l.base); return err }); err != nil {
+	if err := zkclient.Act(ctx, l.zk, func() error { _, _, err := l.zk.Exists(l.base); return err }); err != nil {
 		return 0, unavailable(err)
 	}
 	if t := l.session.Timeout(); t != 0 {

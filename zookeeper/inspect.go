@@ -4,18 +4,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"unicode"
-	"unicode/utf8"
+	"strings"
+	"time"
 
 	"github.com/go-zookeeper/zk"
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/fencing"
+	"github.com/lockstile/locker/internal/zkclient"
 )
 
-// Inspect implements [locker.Inspector]. The holder is whatever text its node
-// has, which for other libraries' locks is theirs. A session has no end that
-// could be told, so TimeLeft is 0; the token of a free lock is not known.
+// Inspect implements [locker.Inspector]. Nobody can see when a session would
+// end, so TimeLeft is its timeout: how long the lock stays if the holder falls
+// silent now, or 0 if the holder is not one of ours. The token of a free lock is
+// not known.
 func (l *Locker) Inspect(ctx context.Context, name string) (locker.Info, error) {
 	if err := locker.CheckName(name); err != nil {
 		return locker.Info{}, err
@@ -34,7 +36,7 @@ func (l *Locker) Inspect(ctx context.Context, name string) (locker.Info, error) 
 }
 
 func (l *Locker) inspect(ctx context.Context, name string) (locker.Info, error) {
-	parent := l.base + "/" + escape(name)
+	parent := l.base + "/" + zkclient.Escape(name)
 	info := locker.Info{Name: name}
 	places, first, err := l.first(ctx, parent)
 	if err != nil || places == 0 {
@@ -44,8 +46,8 @@ func (l *Locker) inspect(ctx context.Context, name string) (locker.Info, error) 
 		data []byte
 		stat *zk.Stat
 	}
-	n, err := call(ctx, l, func() (node, error) {
-		data, stat, err := l.conn.Get(parent + "/" + first)
+	n, err := zkclient.Call(ctx, l.zk, func() (node, error) {
+		data, stat, err := l.zk.Get(parent + "/" + first)
 		return node{data, stat}, err
 	})
 	switch {
@@ -56,14 +58,14 @@ func (l *Locker) inspect(ctx context.Context, name string) (locker.Info, error) 
 	}
 	info.Held = true
 	info.Token = fencing.Token(n.stat.Czxid)
-	info.Holder = printable(n.data)
+	info.Holder, info.TimeLeft = readData(n.data)
 	info.Waiters = places - 1
 	return info, nil
 }
 
 // first lists a queue as it is now: a server that lags behind catches up first.
 func (l *Locker) first(ctx context.Context, parent string) (places int, first string, err error) {
-	if err := act(ctx, l, func() error { _, err := l.conn.Sync(parent); return err }); err != nil {
+	if err := zkclient.Act(ctx, l.zk, func() error { _, err := l.zk.Sync(parent); return err }); err != nil {
 		return 0, "", err
 	}
 	children, err := l.children(ctx, parent)
@@ -74,17 +76,20 @@ func (l *Locker) first(ctx context.Context, parent string) (places int, first st
 	return places, first, nil
 }
 
-// printable returns text that a terminal can bear, or "".
-func printable(data []byte) string {
-	if len(data) > locker.MaxHolder || !utf8.Valid(data) {
-		return ""
+// nodeData is what our nodes have: the holder's text, and on a second line the
+// timeout of its session, which nobody else can see.
+func nodeData(holder string, timeout time.Duration) []byte {
+	return []byte(holder + "\n" + timeout.String())
+}
+
+// readData is nodeData backwards. Nodes of other libraries have what they have.
+func readData(data []byte) (holder string, timeout time.Duration) {
+	holder, rest, ok := strings.Cut(string(data), "\n")
+	timeout, err := time.ParseDuration(rest)
+	if !ok || err != nil {
+		return "", 0
 	}
-	for _, r := range string(data) {
-		if !unicode.IsPrint(r) {
-			return ""
-		}
-	}
-	return string(data)
+	return holder, timeout
 }
 
 // Break implements [locker.Breaker]: it deletes the first node of the queue,
@@ -93,10 +98,10 @@ func (l *Locker) Break(ctx context.Context, name string) (bool, error) {
 	if err := locker.CheckName(name); err != nil {
 		return false, err
 	}
-	parent := l.base + "/" + escape(name)
+	parent := l.base + "/" + zkclient.Escape(name)
 	places, first, err := l.first(ctx, parent)
 	if err == nil && places > 0 {
-		err = act(ctx, l, func() error { return l.conn.Delete(parent+"/"+first, -1) })
+		err = zkclient.Act(ctx, l.zk, func() error { return l.zk.Delete(parent+"/"+first, -1) })
 	}
 	switch {
 	case errors.Is(err, zk.ErrNoNode):

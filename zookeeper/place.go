@@ -10,6 +10,7 @@ import (
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/fencing"
+	"github.com/lockstile/locker/internal/zkclient"
 )
 
 // place is an attempt's node in a queue, or the node that a request whose reply
@@ -69,9 +70,9 @@ func (l *Locker) take(ctx context.Context, a *attempt) error {
 			return err
 		}
 		a.place = &place{parent: a.parent, guid: newGUID(), fence: f}
-		err = l.withParents(ctx, a.place.path(), func() error { return l.tryTake(ctx, a.place, a.data) })
+		err = l.zk.WithParents(ctx, a.place.path(), func() error { return l.tryTake(ctx, a.place, a.data) })
 		if !errors.Is(err, errFence) {
-			if refused(err) {
+			if zkclient.Refused(err) {
 				a.place = nil
 			}
 			return err
@@ -86,7 +87,7 @@ var errFence = errors.New("the request came too late")
 
 func (l *Locker) tryTake(ctx context.Context, p *place, data []byte) error {
 	since := locker.Now()
-	results, failed, err := l.multi(ctx, p.ops(data, l.acl)...)
+	results, failed, err := l.zk.Multi(ctx, p.ops(data, l.acl)...)
 	switch {
 	case failed == 0 && (errors.Is(err, zk.ErrNoNode) || errors.Is(err, zk.ErrBadVersion)):
 		return errFence
@@ -99,16 +100,16 @@ func (l *Locker) tryTake(ctx context.Context, p *place, data []byte) error {
 // confirm asks whether the place is still there. It is a transaction, not a
 // read: a server that has lost its leader goes on answering reads while the
 // leader ends the session and lets the next waiter in.
-func (l *Locker) confirm(ctx context.Context, p *place) <-chan reply[[]zk.MultiResponse] {
-	return async(ctx, l, func() ([]zk.MultiResponse, error) {
-		return l.conn.Multi(&zk.CheckVersionRequest{Path: p.path(), Version: -1})
+func (l *Locker) confirm(ctx context.Context, p *place) <-chan zkclient.Reply[[]zk.MultiResponse] {
+	return zkclient.Async(ctx, l.zk, func() ([]zk.MultiResponse, error) {
+		return l.zk.Conn.Multi(&zk.CheckVersionRequest{Path: p.path(), Version: -1})
 	})
 }
 
 // children lists a queue.
 func (l *Locker) children(ctx context.Context, parent string) ([]string, error) {
-	return call(ctx, l, func() ([]string, error) {
-		children, _, err := l.conn.Children(parent)
+	return zkclient.Call(ctx, l.zk, func() ([]string, error) {
+		children, _, err := l.zk.Children(parent)
 		return children, err
 	})
 }
@@ -117,7 +118,7 @@ func (l *Locker) children(ctx context.Context, parent string) ([]string, error) 
 // left and that nothing can come later; errGone that there was nothing.
 func (l *Locker) remove(ctx context.Context, p *place) error {
 	if p.node != "" {
-		err := act(ctx, l, func() error { return l.conn.Delete(p.path(), -1) })
+		err := zkclient.Act(ctx, l.zk, func() error { return l.zk.Delete(p.path(), -1) })
 		if errors.Is(err, zk.ErrNoNode) {
 			return errGone
 		}
@@ -150,7 +151,7 @@ func (l *Locker) handOver(ctx context.Context, p *place, next *attempt) error {
 	heir := &place{parent: next.parent, guid: newGUID(), fence: p.fence}
 	since := locker.Now()
 	ops := append([]any{&zk.DeleteRequest{Path: p.path(), Version: -1}}, heir.ops(next.data, l.acl)...)
-	results, failed, err := l.multi(ctx, ops...)
+	results, failed, err := l.zk.Multi(ctx, ops...)
 	switch {
 	case failed == 0 && errors.Is(err, zk.ErrNoNode):
 		return errGone

@@ -44,7 +44,7 @@ func (l *Locker) renewSome(ctx context.Context, leases []*attempt, check []int, 
 		for i, at := range check {
 			ops[i] = &zk.CheckVersionRequest{Path: leases[at].place.path(), Version: -1}
 		}
-		_, failed, err := l.multi(ctx, ops...)
+		_, failed, err := l.zk.Multi(ctx, ops...)
 		switch {
 		case err == nil:
 			return

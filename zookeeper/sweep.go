@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/lockstile/locker/internal/zkclient"
 )
 
 const (
@@ -77,7 +79,7 @@ func (l *Locker) sweepSome(jobs []sweeping) (left []sweeping) {
 		case gone || last:
 			job.done <- gone
 			close(job.done)
-		case refused(err):
+		case zkclient.Refused(err):
 			left = append(left, job)
 		default: // no answer: the others would not get one either
 			return append(left, jobs[i:]...)

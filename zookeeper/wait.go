@@ -9,6 +9,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/zkclient"
 )
 
 // enter waits for the turn in the line of this Locker's goroutines.
@@ -89,7 +90,7 @@ func (l *Locker) queue(ctx context.Context, a *attempt) error {
 			l.sweep(a.place) // in case that this was an error: an orphan would block the queue
 			a.place = nil    // the next is somewhere at the end
 			continue
-		case ctx.Err() != nil || refused(err) || locker.Now().Sub(lastWord) > a.timeout:
+		case ctx.Err() != nil || zkclient.Refused(err) || locker.Now().Sub(lastWord) > a.timeout:
 			return unavailable(err)
 		case a.place != nil && a.place.node == "":
 			l.sweep(a.place)
@@ -134,7 +135,7 @@ func pause(ctx context.Context, d time.Duration) {
 // needs no confirmation.
 func (l *Locker) look(ctx context.Context, p *place, likely bool) (ahead string, err error) {
 	since := locker.Now()
-	var confirmed <-chan reply[[]zk.MultiResponse]
+	var confirmed <-chan zkclient.Reply[[]zk.MultiResponse]
 	if likely && !p.fresh {
 		confirmed = l.confirm(ctx, p)
 	}
@@ -159,7 +160,7 @@ func (l *Locker) look(ctx context.Context, p *place, likely bool) (ahead string,
 		since = locker.Now()
 		confirmed = l.confirm(ctx, p)
 	}
-	_, err = await(ctx, confirmed)
+	_, err = zkclient.Await(ctx, confirmed)
 	switch {
 	case errors.Is(err, zk.ErrNoNode):
 		return "", errGone
@@ -200,8 +201,8 @@ func (l *Locker) watch(ctx context.Context, path string) (<-chan struct{}, error
 	if fired != nil {
 		return fired, nil
 	}
-	return call(ctx, l, func() (<-chan struct{}, error) {
-		_, _, events, err := l.conn.GetW(path)
+	return zkclient.Call(ctx, l.zk, func() (<-chan struct{}, error) {
+		_, _, events, err := l.zk.GetW(path)
 		fired := make(chan struct{})
 		switch {
 		case errors.Is(err, zk.ErrNoNode):

@@ -56,6 +56,7 @@ import (
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/internal/line"
+	"github.com/lockstile/locker/internal/zkclient"
 )
 
 // DefaultBase is where locks are without Options.Base.
@@ -95,7 +96,7 @@ type Options struct {
 
 // Locker grants locks on one ZooKeeper ensemble.
 type Locker struct {
-	conn           *zk.Conn
+	zk             *zkclient.Client
 	session        *Session
 	sessionTimeout time.Duration
 	base           string
@@ -103,7 +104,6 @@ type Locker struct {
 
 	lines   line.Lines[*attempt]
 	keeper  *locker.Keeper
-	calls   chan struct{} // one for each call under way
 	fencing chan struct{} // held by who makes the fence
 	closing context.Context
 	close   context.CancelFunc
@@ -139,13 +139,12 @@ func New(conn *zk.Conn, opts Options) (*Locker, error) {
 	case opts.Session != nil && opts.SessionTimeout != 0:
 		return nil, errors.New("zookeeper: Options.Session and Options.SessionTimeout are both set: choose one")
 	}
-	if err := checkBase(opts.Base); err != nil {
-		return nil, err
+	if err := zkclient.CheckBase(opts.Base); err != nil {
+		return nil, fmt.Errorf("zookeeper: %w", err)
 	}
 	l := &Locker{
-		conn: conn, session: opts.Session, sessionTimeout: opts.SessionTimeout,
+		zk: zkclient.New(conn, opts.ACL), session: opts.Session, sessionTimeout: opts.SessionTimeout,
 		base: opts.Base, acl: opts.ACL,
-		calls:   make(chan struct{}, mostCalls),
 		fencing: make(chan struct{}, 1),
 		watches: make(map[string]<-chan struct{}),
 	}
@@ -212,7 +211,7 @@ func (l *Locker) newAttempt(ctx context.Context, name string, opts []locker.Opti
 	if err != nil {
 		return nil, fmt.Errorf("zookeeper: lock %q: %w", name, err)
 	}
-	return &attempt{req: req, timeout: timeout, parent: l.base + "/" + escape(name), data: []byte(req.Holder)}, nil
+	return &attempt{req: req, timeout: timeout, parent: l.base + "/" + zkclient.Escape(name), data: nodeData(req.Holder, timeout)}, nil
 }
 
 // limit puts what the session can promise in the place of the TTL.
@@ -260,6 +259,9 @@ func (l *Locker) stillGood(a *attempt) error {
 	}
 	return a.req.CheckValidity(a.place.since)
 }
+
+// unavailable says that the store did not answer, or refused.
+func unavailable(err error) error { return fmt.Errorf("%w: %w", locker.ErrUnavailable, err) }
 
 var errShorter = errors.New("the server that the client has changed to grants a shorter session timeout")
 

@@ -28,7 +28,7 @@ type client struct {
 	conn *zk.Conn
 }
 
-func newClient(t *testing.T, timeout time.Duration, addrs ...string) client {
+func newClient(t testing.TB, timeout time.Duration, addrs ...string) client {
 	t.Helper()
 	session := zookeeper.NewSession(nil)
 	conn, _, err := zk.Connect(addrs, timeout, zk.WithDialer(session.Dial), zk.WithLogger(silent{}))
@@ -39,7 +39,7 @@ func newClient(t *testing.T, timeout time.Duration, addrs ...string) client {
 	return client{newLocker(t, conn, zookeeper.Options{Session: session}), conn}
 }
 
-func newLocker(t *testing.T, conn *zk.Conn, opts zookeeper.Options) *zookeeper.Locker {
+func newLocker(t testing.TB, conn *zk.Conn, opts zookeeper.Options) *zookeeper.Locker {
 	t.Helper()
 	l, err := zookeeper.New(conn, opts)
 	if err != nil {
@@ -112,7 +112,7 @@ func TestLockExcludesAndTokensIncrease(t *testing.T) {
 		t.Fatalf("TryLock of a held name: %v, want ErrTaken", err)
 	}
 	info, err := b.Inspect(soon(t), "n")
-	want := locker.Info{Name: "n", Held: true, Holder: "me", Token: first.Token()}
+	want := locker.Info{Name: "n", Held: true, Holder: "me", Token: first.Token(), TimeLeft: sessionTimeout}
 	if err != nil || info != want {
 		t.Errorf("Inspect = %+v, %v; want %+v", info, err, want)
 	}
