@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/conformance"
 	"github.com/lockstile/locker/fencing"
 	"github.com/lockstile/locker/internal/testserver"
 )
@@ -153,6 +154,103 @@ func TestServerThatHasLostItsLeaderConfirmsNothing(t *testing.T) {
 		}
 		return
 	}
+}
+
+// A list that says that nobody is ahead may come from a server that has lost
+// its leader: it is no grant.
+func TestWaiterIsNotServedByAServerThatHasLostItsLeader(t *testing.T) {
+	servers := testserver.ZooKeeper(t, 3)
+	leader := testserver.ZooKeeperLeader(t, servers)
+	follower := servers[0]
+	if follower == leader {
+		follower = servers[1]
+	}
+	p := conformance.NewProxy(t, follower.Addr())
+	a, b := newClient(t, sessionTimeout, leader.Addr()), newClient(t, sessionTimeout, p.Addr())
+	held := lock(t, a, "n")
+	served := make(chan error, 1)
+	go func() {
+		_, err := b.Lock(soon(t), "n")
+		served <- err
+	}()
+	waiters(t, a, "n", 1)
+	watched(t, follower)
+	p.CutReplies() // the notification is on its way
+	unlock(t, held)
+	caughtUp(t, follower, "/lockstile/n", 1)
+	leader.Pause()
+	p.Deliver()
+	select {
+	case err := <-served:
+		t.Errorf("served without a leader, error %v", err)
+	case <-time.After(time.Second): // for what must not happen
+	}
+	leader.Resume()
+	if err := <-served; err != nil && !t.Failed() {
+		t.Error(err)
+	}
+}
+
+// watched waits until somebody watches a node on s.
+func watched(t *testing.T, s *testserver.ZooKeeperServer) {
+	t.Helper()
+	for ctx := soon(t); s.Stat("zk_watch_count") == 0; {
+		select {
+		case <-time.After(5 * time.Millisecond):
+		case <-ctx.Done():
+			t.Fatal("nobody watches")
+		}
+	}
+}
+
+// caughtUp waits until s itself knows of only n children.
+func caughtUp(t *testing.T, s *testserver.ZooKeeperServer, path string, n int) {
+	t.Helper()
+	c := newClient(t, sessionTimeout, s.Addr())
+	for ctx := soon(t); ; {
+		children, _, err := c.conn.Children(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(children) == n {
+			return
+		}
+		select {
+		case <-time.After(5 * time.Millisecond):
+		case <-ctx.Done():
+			t.Fatalf("%d children, want %d", len(children), n)
+		}
+	}
+}
+
+// The place that was made for the next goroutine in line, in the transaction
+// whose reply was lost, must not stay ahead of the one that it then makes.
+func TestLostReplyOfAHandOverLeavesNoOrphan(t *testing.T) {
+	s := server(t)
+	p := conformance.NewProxy(t, s.Addr())
+	a, b := newClient(t, sessionTimeout, p.Addr()), newClient(t, sessionTimeout, s.Addr())
+	held := lock(t, a, "n")
+	served := make(chan error, 1)
+	ready := make(chan struct{})
+	go func() {
+		close(ready)
+		lk, err := a.Lock(soon(t), "n")
+		if err == nil {
+			err = lk.Unlock(soon(t))
+		}
+		served <- err
+	}()
+	<-ready
+	p.CutReplies()
+	err := held.Unlock(soon(t))
+	if err != nil && !errors.Is(err, locker.ErrOutcomeUnknown) {
+		t.Errorf("Unlock whose reply is lost: %v", err)
+	}
+	p.Heal()
+	if err := <-served; err != nil {
+		t.Errorf("the next goroutine: %v", err)
+	}
+	unlock(t, lock(t, b, "n"))
 }
 
 func TestPausedServerLosesTheLockByTheHoldersClock(t *testing.T) {

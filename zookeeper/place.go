@@ -72,7 +72,7 @@ func (l *Locker) take(ctx context.Context, a *attempt) error {
 		a.place = &place{parent: a.parent, guid: newGUID(), fence: f}
 		err = l.zk.WithParents(ctx, a.place.path(), func() error { return l.tryTake(ctx, a.place, a.data) })
 		if !errors.Is(err, errFence) {
-			if zkclient.Refused(err) {
+			if zkclient.Refused(err) || errors.Is(err, zk.ErrNoServer) { // the latter was never sent
 				a.place = nil
 			}
 			return err

@@ -69,7 +69,7 @@ const (
 	confirmTime = 250 * time.Millisecond
 
 	// mostPatience is how long one waits whose context is not over.
-	mostPatience = 10 * time.Second
+	mostPatience = 3 * time.Second
 )
 
 // Options are a Locker's settings. One of Session and SessionTimeout is needed.

@@ -204,10 +204,15 @@ func (s *ZooKeeperServer) Start() {
 	}
 }
 
-// Pause stops the process: connections stay open, nothing is answered.
+// Pause stops the process, and returns when it stands still: connections stay
+// open, nothing is answered.
 func (s *ZooKeeperServer) Pause() {
 	s.t.Helper()
-	if err := s.process.pause(); err != nil {
+	err := s.process.pause()
+	if err == nil {
+		err = awaitStopped(s.process.cmd.Process.Pid)
+	}
+	if err != nil {
 		s.t.Fatalf("pausing zookeeper: %v", err)
 	}
 }
