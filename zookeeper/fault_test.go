@@ -255,8 +255,7 @@ func TestRequestThatArrivesAfterTheCleanUpMakesNoPlace(t *testing.T) {
 	if _, err := a.TryLock(ctx, "n"); !errors.Is(err, locker.ErrOutcomeUnknown) {
 		t.Errorf("TryLock without an answer: %v", err)
 	}
-	cleanedUp(t, b.conn)
-	unlock(t, lock(t, a, "n2"))
+	a.AwaitSweeps()
 	p.Deliver()
 	for ctx := soon(t); p.Conns() > 0; {
 		select {
@@ -308,7 +307,7 @@ func TestRequestThatIsSentInTheNextSessionMakesNoPlace(t *testing.T) {
 	if err == nil {
 		t.Error("TryLock succeeded without a network")
 	}
-	fenceGone(t, b.conn)
+	anchorGone(t, b.conn)
 	mu.Unlock()
 
 	unlock(t, lock(t, a, "n2"))
@@ -342,51 +341,27 @@ func disconnected(t *testing.T, conn *zk.Conn) {
 	}
 }
 
-// fenceGone waits until only one of two fences is left.
-func fenceGone(t *testing.T, conn *zk.Conn) {
+// anchorGone waits until only one of two sessions is left.
+func anchorGone(t *testing.T, conn *zk.Conn) {
 	t.Helper()
 	for ctx := soon(t); ; {
 		nodes, _, err := conn.Children(zookeeper.DefaultBase)
 		if err != nil {
 			t.Fatal(err)
 		}
-		fences := 0
+		anchors := 0
 		for _, node := range nodes {
 			if strings.HasPrefix(node, "%session-") {
-				fences++
+				anchors++
 			}
 		}
-		if fences == 1 {
+		if anchors == 1 {
 			return
 		}
 		select {
 		case <-time.After(5 * time.Millisecond):
 		case <-ctx.Done():
 			t.Fatal("the session has not ended")
-		}
-	}
-}
-
-// cleanedUp waits until the fence of a Locker has been raised.
-func cleanedUp(t *testing.T, conn *zk.Conn) {
-	t.Helper()
-	for ctx := soon(t); ; {
-		nodes, _, err := conn.Children(zookeeper.DefaultBase)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, node := range nodes {
-			if !strings.HasPrefix(node, "%session-") {
-				continue
-			}
-			if _, stat, err := conn.Get(zookeeper.DefaultBase + "/" + node); err == nil && stat.Version > 0 {
-				return
-			}
-		}
-		select {
-		case <-time.After(5 * time.Millisecond):
-		case <-ctx.Done():
-			t.Fatal("no fence was raised")
 		}
 	}
 }

@@ -63,12 +63,9 @@ func (l *Locker) inspect(ctx context.Context, name string) (locker.Info, error) 
 	return info, nil
 }
 
-// first lists a queue as it is now: a server that lags behind catches up first.
+// first lists a queue as it is now.
 func (l *Locker) first(ctx context.Context, parent string) (places int, first string, err error) {
-	if err := zkclient.Act(ctx, l.zk, func() error { _, err := l.zk.Sync(parent); return err }); err != nil {
-		return 0, "", err
-	}
-	children, err := l.children(ctx, parent)
+	children, err := l.latest(ctx, parent)
 	if err != nil && !errors.Is(err, zk.ErrNoNode) {
 		return 0, "", err
 	}

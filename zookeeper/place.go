@@ -18,7 +18,7 @@ import (
 type place struct {
 	parent string
 	guid   string
-	fence  fence
+	anchor anchor
 
 	node  string // the last element of its path; "" if not known
 	token fencing.Token
@@ -38,7 +38,7 @@ var errGone = errors.New("its node is gone")
 // the token, and the number of its children.
 func (p *place) ops(data []byte, acl []zk.ACL) []any {
 	return []any{
-		p.fence.op(),
+		&zk.CheckVersionRequest{Path: p.anchor.path, Version: -1},
 		&zk.CreateRequest{
 			Path: p.parent + "/" + nodePrefix(p.guid), Data: data, Acl: acl,
 			Flags: zk.FlagEphemeralSequential,
@@ -63,34 +63,34 @@ func (p *place) made(since locker.Instant, results []zk.MultiResponse) error {
 // take makes a place at the end of the queue for a. Whenever it may have one,
 // a.place is set, also after an error.
 func (l *Locker) take(ctx context.Context, a *attempt) error {
-	var stale fence
-	for range 10 { // a raised fence is read again: each round means that a clean-up has been at work
-		f, err := l.currentFence(ctx, stale)
+	var lost anchor
+	for range 3 { // a session that ends more often than that is none
+		at, err := l.currentAnchor(ctx, lost)
 		if err != nil {
 			return err
 		}
-		a.place = &place{parent: a.parent, guid: newGUID(), fence: f}
+		a.place = &place{parent: a.parent, guid: newGUID(), anchor: at}
 		err = l.zk.WithParents(ctx, a.place.path(), func() error { return l.tryTake(ctx, a.place, a.data) })
-		if !errors.Is(err, errFence) {
+		if !errors.Is(err, errAnchor) {
 			if zkclient.Refused(err) || errors.Is(err, zk.ErrNoServer) { // the latter was never sent
 				a.place = nil
 			}
 			return err
 		}
-		stale, a.place = f, nil
+		lost, a.place = at, nil
 	}
-	return errors.New("the session changes too fast")
+	return errors.New("sessions end as fast as they begin")
 }
 
-// errFence means that a request carried a fence that no longer holds.
-var errFence = errors.New("the request came too late")
+// errAnchor means that the session that a request was made for has ended.
+var errAnchor = errors.New("its session has ended")
 
 func (l *Locker) tryTake(ctx context.Context, p *place, data []byte) error {
 	since := locker.Now()
 	results, failed, err := l.zk.Multi(ctx, p.ops(data, l.acl)...)
 	switch {
-	case failed == 0 && (errors.Is(err, zk.ErrNoNode) || errors.Is(err, zk.ErrBadVersion)):
-		return errFence
+	case failed == 0 && errors.Is(err, zk.ErrNoNode):
+		return errAnchor
 	case err != nil:
 		return err
 	}
@@ -114,6 +114,16 @@ func (l *Locker) children(ctx context.Context, parent string) ([]string, error) 
 	})
 }
 
+// latest lists a queue as it is now: the server catches up first. One that the
+// client has changed to may lag behind the one that carried its last request out.
+func (l *Locker) latest(ctx context.Context, parent string) ([]string, error) {
+	err := zkclient.Act(ctx, l.zk, func() error { _, err := l.zk.Sync(parent); return err })
+	if err != nil {
+		return nil, err
+	}
+	return l.children(ctx, parent)
+}
+
 // remove removes a place, or what may be there of it. Nil means that nothing is
 // left and that nothing can come later; errGone that there was nothing.
 func (l *Locker) remove(ctx context.Context, p *place) error {
@@ -124,10 +134,7 @@ func (l *Locker) remove(ctx context.Context, p *place) error {
 		}
 		return err
 	}
-	if err := l.raise(ctx, p.fence); err != nil {
-		return err
-	}
-	children, err := l.children(ctx, p.parent)
+	children, err := l.latest(ctx, p.parent)
 	if errors.Is(err, zk.ErrNoNode) {
 		return errGone
 	}
@@ -148,7 +155,7 @@ func (l *Locker) remove(ctx context.Context, p *place) error {
 // of another process is overtaken, and its token is greater than those that
 // have been given to waiters before.
 func (l *Locker) handOver(ctx context.Context, p *place, next *attempt) error {
-	heir := &place{parent: next.parent, guid: newGUID(), fence: p.fence}
+	heir := &place{parent: next.parent, guid: newGUID(), anchor: p.anchor}
 	since := locker.Now()
 	ops := append([]any{&zk.DeleteRequest{Path: p.path(), Version: -1}}, heir.ops(next.data, l.acl)...)
 	results, failed, err := l.zk.Multi(ctx, ops...)

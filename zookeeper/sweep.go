@@ -90,7 +90,7 @@ func (l *Locker) sweepSome(jobs []sweeping) (left []sweeping) {
 
 // ended reports whether the session of a place has ended for certain: the client
 // was told so by a server, and has another one or none.
-func (l *Locker) ended(p *place) bool { return !l.current(p.fence.session) }
+func (l *Locker) ended(p *place) bool { return !l.current(p.anchor.session) }
 
 // cleanUp removes what a failed attempt has left, and reports whether that was
 // confirmed before the caller lost patience. It does not stop when the caller's

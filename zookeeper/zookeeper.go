@@ -102,14 +102,14 @@ type Locker struct {
 	base           string
 	acl            []zk.ACL
 
-	lines   line.Lines[*attempt]
-	keeper  *locker.Keeper
-	fencing chan struct{} // held by who makes the fence
-	closing context.Context
-	close   context.CancelFunc
+	lines     line.Lines[*attempt]
+	keeper    *locker.Keeper
+	anchoring chan struct{} // held by who makes the anchor
+	closing   context.Context
+	close     context.CancelFunc
 
 	mu       sync.Mutex
-	fence    fence
+	anchor   anchor
 	watches  map[string]<-chan struct{}
 	sweeps   []sweeping
 	sweeping bool
@@ -145,8 +145,8 @@ func New(conn *zk.Conn, opts Options) (*Locker, error) {
 	l := &Locker{
 		zk: zkclient.New(conn, opts.ACL), session: opts.Session, sessionTimeout: opts.SessionTimeout,
 		base: opts.Base, acl: opts.ACL,
-		fencing: make(chan struct{}, 1),
-		watches: make(map[string]<-chan struct{}),
+		anchoring: make(chan struct{}, 1),
+		watches:   make(map[string]<-chan struct{}),
 	}
 	l.idle.L = &l.mu
 	l.closing, l.close = context.WithCancel(context.Background())

@@ -199,7 +199,7 @@ func TestHostileNamesAreLocksOfTheirOwn(t *testing.T) {
 		seen[fmt.Sprint(lk.Token())] = true
 	}
 	children, _, err := c.conn.Children(zookeeper.DefaultBase)
-	if err != nil || len(children) != len(names)+1 { // and the fence
+	if err != nil || len(children) != len(names)+1 { // and the anchor
 		t.Errorf("%d names made %d nodes %q, error %v", len(names), len(children), children, err)
 	}
 }
