@@ -3,6 +3,7 @@ package zookeeper_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"strings"
 	"sync"
@@ -245,9 +246,8 @@ func TestRequestThatArrivesAfterTheCleanUpMakesNoPlace(t *testing.T) {
 	}
 	defer conn.Close()
 	a, b := newLocker(t, conn, zookeeper.Options{Session: session}), newClient(t, sessionTimeout, s.Addr())
-	unlock(t, lock(t, a, "n"))
-	unlock(t, lock(t, a, "n2"))
-	keep(t, b.conn, "n")
+	keep(t, a, conn, "n")
+	keep(t, a, conn, "n2")
 	p.Cut()
 	addr.Store(s.Addr()) // for the next connection of the same session
 	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
@@ -293,9 +293,8 @@ func TestRequestThatIsSentInTheNextSessionMakesNoPlace(t *testing.T) {
 	}
 	defer conn.Close()
 	a, b := newLocker(t, conn, zookeeper.Options{Session: session}), newClient(t, sessionTimeout, s.Addr())
-	unlock(t, lock(t, b, "n2"))
-	unlock(t, lock(t, a, "n"))
-	keep(t, b.conn, "n")
+	keep(t, b, b.conn, "n2")
+	keep(t, a, conn, "n")
 	id := conn.SessionID()
 
 	mu.Lock()
@@ -321,10 +320,12 @@ func TestRequestThatIsSentInTheNextSessionMakesNoPlace(t *testing.T) {
 	unlock(t, held)
 }
 
-// keep puts a node beside the places of a name, which the server would remove
-// soon otherwise, and every late request with it.
-func keep(t *testing.T, conn *zk.Conn, name string) {
+// keep locks a name, and puts a node beside its places: the server would remove
+// the queue soon otherwise, and refuse every late request for that reason.
+func keep(t *testing.T, l locker.Locker, conn *zk.Conn, name string) {
 	t.Helper()
+	held := lock(t, l, name)
+	defer unlock(t, held)
 	if _, err := conn.Create(zookeeper.DefaultBase+"/"+name+"/keep", nil, zk.FlagPersistent, zk.WorldACL(zk.PermAll)); err != nil {
 		t.Fatal(err)
 	}
@@ -366,6 +367,37 @@ func anchorGone(t *testing.T, conn *zk.Conn) {
 	}
 }
 
+// An attempt may end before its request has got as far as the connection, so
+// that its clean-up could overtake it.
+func TestAttemptsThatAreCutShortLeaveNothing(t *testing.T) {
+	s := server(t)
+	c := newClient(t, sessionTimeout, s.Addr())
+	const names, attempts = 64, 40
+	for i := range names {
+		keep(t, c, c.conn, fmt.Sprint(i))
+	}
+	var all sync.WaitGroup
+	for i := range names {
+		all.Go(func() {
+			for n := range attempts {
+				ctx, cancel := context.WithTimeout(context.Background(), time.Duration(n)*100*time.Microsecond)
+				if lk, err := c.TryLock(ctx, fmt.Sprint(i)); err == nil {
+					_ = lk.Unlock(soon(t))
+				}
+				cancel()
+			}
+		})
+	}
+	all.Wait()
+	c.AwaitSweeps()
+	for i := range names {
+		children, _, err := c.conn.Children(fmt.Sprint(zookeeper.DefaultBase, "/", i))
+		if err != nil || len(children) != 1 {
+			t.Errorf("children %q, error %v", children, err)
+		}
+	}
+}
+
 // The place that was made for the next goroutine in line, in the transaction
 // whose reply was lost, must not stay ahead of the one that it then makes.
 func TestLostReplyOfAHandOverLeavesNoOrphan(t *testing.T) {
@@ -394,6 +426,24 @@ func TestLostReplyOfAHandOverLeavesNoOrphan(t *testing.T) {
 		t.Errorf("the next goroutine: %v", err)
 	}
 	unlock(t, lock(t, b, "n"))
+}
+
+// The session lives on, so nothing but the clean-up frees the lock.
+func TestUnlockThatWasNotHeardIsMadeUpFor(t *testing.T) {
+	s := server(t)
+	p := conformance.NewProxy(t, s.Addr())
+	a, b := newClient(t, sessionTimeout, p.Addr()), newClient(t, sessionTimeout, s.Addr())
+	held := lock(t, a, "n")
+	id := a.conn.SessionID()
+	p.Cut()
+	if err := held.Unlock(soon(t)); !errors.Is(err, locker.ErrOutcomeUnknown) {
+		t.Errorf("Unlock without a network: %v", err)
+	}
+	p.Heal()
+	unlock(t, lock(t, b, "n"))
+	if a.conn.SessionID() != id {
+		t.Log("the session has ended: this machine is too slow for the test")
+	}
 }
 
 func TestPausedServerLosesTheLockByTheHoldersClock(t *testing.T) {

@@ -3,7 +3,6 @@ package zookeeper
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 
 	"github.com/go-zookeeper/zk"
@@ -20,9 +19,11 @@ type place struct {
 	guid   string
 	anchor anchor
 
+	sent <-chan zkclient.Reply[[]zk.MultiResponse] // the request that makes it, until its reply is read
+
 	node  string // the last element of its path; "" if not known
 	token fencing.Token
-	since locker.Instant // before the request that last confirmed it
+	since locker.Instant // before the request that made or last confirmed it
 	alone bool           // nobody else was there when it was made
 	fresh bool           // the queue has not been looked at since it was made
 }
@@ -48,7 +49,7 @@ func (p *place) ops(data []byte, acl []zk.ACL) []any {
 }
 
 // made notes the answer to ops.
-func (p *place) made(since locker.Instant, results []zk.MultiResponse) error {
+func (p *place) made(results []zk.MultiResponse) error {
 	created, parent := results[len(results)-2], results[len(results)-1]
 	if len(created.String) <= len(p.parent)+1 || parent.Stat == nil {
 		return errors.New("the server gave an answer of an unknown form")
@@ -56,7 +57,7 @@ func (p *place) made(since locker.Instant, results []zk.MultiResponse) error {
 	p.node = created.String[len(p.parent)+1:]
 	p.token = fencing.Token(parent.Stat.Mzxid)
 	p.alone = parent.Stat.NumChildren == 1
-	p.since, p.fresh = since, true
+	p.fresh = true
 	return nil
 }
 
@@ -86,15 +87,37 @@ func (l *Locker) take(ctx context.Context, a *attempt) error {
 var errAnchor = errors.New("its session has ended")
 
 func (l *Locker) tryTake(ctx context.Context, p *place, data []byte) error {
-	since := locker.Now()
-	results, failed, err := l.zk.Multi(ctx, p.ops(data, l.acl)...)
-	switch {
-	case failed == 0 && errors.Is(err, zk.ErrNoNode):
+	failed, err := l.send(ctx, p, p.ops(data, l.acl))
+	if failed == 0 && errors.Is(err, zk.ErrNoNode) {
 		return errAnchor
-	case err != nil:
-		return err
 	}
-	return p.made(since, results)
+	return err
+}
+
+// send sends the operations that end with those that make p.
+func (l *Locker) send(ctx context.Context, p *place, ops []any) (failed int, err error) {
+	p.since = locker.Now()
+	p.sent = zkclient.Async(ctx, l.zk, func() ([]zk.MultiResponse, error) { return l.zk.Conn.Multi(ops...) })
+	return p.settle(ctx)
+}
+
+// settle waits for the reply to the request that makes the place. When ctx ends
+// first, another settle waits on.
+func (p *place) settle(ctx context.Context) (failed int, err error) {
+	if p.sent == nil {
+		return -1, nil
+	}
+	select {
+	case r := <-p.sent:
+		p.sent = nil
+		failed, err := zkclient.Failed(r.Value, r.Err)
+		if err == nil {
+			err = p.made(r.Value)
+		}
+		return failed, err
+	case <-ctx.Done():
+		return -1, context.Cause(ctx)
+	}
 }
 
 // confirm asks whether the place is still there. It is a transaction, not a
@@ -127,6 +150,11 @@ func (l *Locker) latest(ctx context.Context, parent string) ([]string, error) {
 // remove removes a place, or what may be there of it. Nil means that nothing is
 // left and that nothing can come later; errGone that there was nothing.
 func (l *Locker) remove(ctx context.Context, p *place) error {
+	// A request that has not got as far as the connection could be overtaken by
+	// the look for what it left.
+	if _, err := p.settle(ctx); p.sent != nil {
+		return err
+	}
 	if p.node != "" {
 		err := zkclient.Act(ctx, l.zk, func() error { return l.zk.Delete(p.path(), -1) })
 		if errors.Is(err, zk.ErrNoNode) {
@@ -156,9 +184,8 @@ func (l *Locker) remove(ctx context.Context, p *place) error {
 // have been given to waiters before.
 func (l *Locker) handOver(ctx context.Context, p *place, next *attempt) error {
 	heir := &place{parent: next.parent, guid: newGUID(), anchor: p.anchor}
-	since := locker.Now()
 	ops := append([]any{&zk.DeleteRequest{Path: p.path(), Version: -1}}, heir.ops(next.data, l.acl)...)
-	results, failed, err := l.zk.Multi(ctx, ops...)
+	failed, err := l.send(ctx, heir, ops)
 	switch {
 	case failed == 0 && errors.Is(err, zk.ErrNoNode):
 		return errGone
@@ -167,10 +194,6 @@ func (l *Locker) handOver(ctx context.Context, p *place, next *attempt) error {
 	case err != nil:
 		l.sweep(heir)
 		return err
-	}
-	if err := heir.made(since, results); err != nil {
-		l.sweep(heir)
-		return fmt.Errorf("handing over: %w", err)
 	}
 	next.place = heir
 	return nil

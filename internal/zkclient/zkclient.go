@@ -79,15 +79,22 @@ func Act(ctx context.Context, c *Client, f func() error) error {
 // of the one that the server refused, or -1 if it answered nothing.
 func (c *Client) Multi(ctx context.Context, ops ...any) (results []zk.MultiResponse, failed int, err error) {
 	results, err = Call(ctx, c, func() ([]zk.MultiResponse, error) { return c.Conn.Multi(ops...) })
+	failed, err = Failed(results, err)
+	return results, failed, err
+}
+
+// Failed returns the index of the operation that the server refused, and its
+// error; -1 if it refused none.
+func Failed(results []zk.MultiResponse, err error) (int, error) {
 	if err == nil {
-		return results, -1, nil
+		return -1, nil
 	}
 	for i, r := range results {
 		if r.Error != nil {
-			return nil, i, r.Error
+			return i, r.Error
 		}
 	}
-	return nil, -1, err
+	return -1, err
 }
 
 // Refused reports whether err is the server's answer that nothing was done, as
