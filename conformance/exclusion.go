@@ -111,12 +111,12 @@ func lockWaits(x *trial) {
 	case <-time.After(x.h.TTL / 2):
 	}
 	x.unlock(held)
-	lock, rest := x.next([]*waiter{other, same}, "after unlock")
+	first, rest := x.next([]*waiter{other, same}, "after unlock")
 	select {
 	case <-rest[0].done:
 		x.failf("both waiters were served by one unlock (error %v)", rest[0].err)
 	case <-time.After(x.h.TTL / 10):
 	}
-	x.unlock(lock)
+	x.unlock(first.lock)
 	x.unlock(x.served(rest[0], "after the second unlock"))
 }

@@ -51,7 +51,7 @@ func breaks(x *trial) {
 	if ok, err := breaker.Break(x.patient(), name); ok || err != nil {
 		x.failf("Break of a free name returned %v, %v", ok, err)
 	}
-	held := x.lock(a, name, x.ttl())
+	held := x.lock(a, name, locker.WithTTL(5*x.h.TTL)) // renewed well before a test loses patience
 	lost := held.Lost()
 	w := x.wait(x.patient(), b, name)
 	x.waits(w, b, name)
@@ -88,7 +88,7 @@ func closed(x *trial) {
 	for _, w := range waiters {
 		x.returned(w, "when the Locker is closed")
 		if !errors.Is(w.err, locker.ErrClosed) {
-			x.failf("a waiter of a Locker that was closed got lock %v and error %v, want ErrClosed", w.lock, w.err)
+			x.failf("a waiter of a Locker that was closed got %s and error %v, want ErrClosed", had(w.lock), w.err)
 		}
 	}
 	if err := held.Err(); err != nil {

@@ -11,7 +11,9 @@ import (
 var faultClauses = []Clause{
 	{"lost-reply", "An attempt whose reply is lost must not leave a lock that nobody holds.", lostReply},
 	{"lost-reply-while-waiting", "A waiter that gives up on a silent store must not be given the lock afterwards.", lostReplyWhileWaiting},
+	{"dead-while-locking", "A process that dies between two requests must not leave a lock for ever: its first must carry the expiry.", deadWhileLocking},
 	{"late-delivery", "A request that was given up on may still arrive, after the clean-up: no lock may come of it.", lateDelivery},
+	{"late-after-clean-up", "A clean-up that overtakes the request it is for removes nothing, and then the request makes a lock.", lateAfterCleanUp},
 	{"silent-store", "A caller that sets a deadline must get its answer by then, also when the store says nothing.", silentStore},
 	{"cut-while-waiting", "A waiter whose connection breaks must find back into the queue or fail, and never hang.", cutWhileWaiting},
 }
@@ -22,7 +24,7 @@ func lostReply(x *trial) {
 	a.CutReplies()
 	lock, err := a.Locker.TryLock(x.within(x.h.TTL/4), name, x.long())
 	if err == nil || lock != nil {
-		x.failf("TryLock returned lock %v and error %v, though no reply had arrived", lock, err)
+		x.failf("TryLock returned %s and error %v, though no reply had arrived", had(lock), err)
 	}
 	a.Heal()
 	x.freedAfter(err, b, name, "after an attempt whose reply was lost")
@@ -40,6 +42,23 @@ func (x *trial) freedAfter(err error, l locker.Locker, name, when string) {
 		return
 	}
 	x.freeBeforeLease(l, name, when)
+}
+
+// deadWhileLocking silences a process in the middle of its attempt, for good:
+// nobody cleans up.
+func deadWhileLocking(x *trial) {
+	a, b, name := x.networked(), x.locker(), x.name()
+	x.unlock(x.lock(a.Locker, name)) // its connections are there
+	a.CutReplies()
+	if _, err := a.Locker.TryLock(x.within(x.h.TTL/4), name, x.ttl()); err == nil {
+		x.failf("TryLock succeeded, though no reply had arrived")
+	}
+	a.Cut()
+	lock, err := b.Lock(x.patientFor(x.h.TTL), name)
+	if err != nil {
+		x.failf("the name has not come free, though the TTL is long over of the attempt that was cut off: %w", err)
+	}
+	x.unlock(lock)
 }
 
 func lostReplyWhileWaiting(x *trial) {
@@ -67,11 +86,33 @@ func lateDelivery(x *trial) {
 	a.Cut()
 	lock, err := a.Locker.TryLock(x.within(x.h.TTL/4), name, x.long())
 	if err == nil || lock != nil {
-		x.failf("TryLock returned lock %v and error %v, though nothing had passed", lock, err)
+		x.failf("TryLock returned %s and error %v, though nothing had passed", had(lock), err)
 	}
 	a.Deliver()
 	for end := time.Now().Add(x.h.TTL); time.Now().Before(end); {
 		x.freedAfter(err, b, name, "after an attempt that was delivered late")
+	}
+}
+
+// lateAfterCleanUp lets the clean-up pass over a new connection before the
+// request that it is for.
+func lateAfterCleanUp(x *trial) {
+	a, b, name := x.networked(), x.locker(), x.name()
+	if a.Stall == nil {
+		x.skip("network to stall (Client.Stall)")
+	}
+	x.unlock(x.lock(a.Locker, name)) // its connections are there
+	a.Stall()
+	lock, err := a.Locker.TryLock(x.within(x.h.TTL/4), name, x.long())
+	if err == nil { // over a new connection
+		x.unlock(lock)
+	}
+	if errors.Is(err, locker.ErrOutcomeUnknown) {
+		<-time.After(x.h.TTL) // the clean-up goes on behind the caller's back
+	}
+	a.Deliver()
+	for end := time.Now().Add(x.h.TTL); time.Now().Before(end); {
+		x.freedAfter(err, b, name, "after an attempt that was delivered later than its clean-up")
 	}
 }
 

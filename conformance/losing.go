@@ -28,10 +28,10 @@ func renewal(x *trial) {
 	for _, ttl := range []time.Duration{x.h.TTL, 3 * x.h.TTL, 9 * x.h.TTL} {
 		name := x.name()
 		held := x.lock(a, name, locker.WithTTL(ttl))
-		w := x.wait(x.patientFor(4*ttl), b, name)
+		w := x.waitBehindWithin(x.patientFor(4*ttl), held, b)
 		select {
 		case <-w.done:
-			x.believes(held, w)
+			x.alone(held, w)
 		case <-held.Lost():
 		case <-time.After(5 * ttl / 2):
 		}
@@ -48,13 +48,6 @@ func renewal(x *trial) {
 	x.failf("a lock that is to be renewed was lost each time: %w", lost)
 }
 
-// believes fails if the waiter was served while the holder believes.
-func (x *trial) believes(held *locker.Lock, w *waiter) {
-	if w.err == nil && held.Err() == nil {
-		x.failf("another client was given the lock while its holder believed in it (until %v)", held.Deadline())
-	}
-}
-
 func (x *trial) patientFor(d time.Duration) context.Context { return x.within(x.h.patience + d) }
 
 func expiry(x *trial) {
@@ -64,12 +57,12 @@ func expiry(x *trial) {
 	if end := before.Add(x.h.TTL); held.Deadline().IsZero() || held.Deadline().After(end) {
 		x.failf("without renewal, a lock with a TTL of %v requested at %v is believed in until %v", x.h.TTL, before, held.Deadline())
 	}
-	ctx := held.Context()
-	w := x.wait(x.patient(), b, name)
+	ctx := x.lock(a, x.name(), x.ttl(), locker.WithoutRenewal()).Context() // nobody asks this one for Err
+	w := x.waitBehind(held, b)
 	lock := x.served(w, "after the last holder's lease has ended")
-	x.believes(held, w)
+	x.alone(held, w)
 	x.event(held.Lost(), "Lost closes at the end of the TTL")
-	x.event(ctx.Done(), "the lock's context ends at the end of the TTL")
+	x.event(ctx.Done(), "the lock's context ends at the end of the TTL, though nobody asks")
 	var lost *locker.LostError
 	if !errors.As(held.Err(), &lost) || !errors.Is(lost, locker.ErrLost) || lost.Reason == locker.Unlocked || lost.Reason == 0 {
 		x.failf("a lock that ended with its TTL says %v", held.Err())
@@ -92,8 +85,8 @@ func renewByHand(x *trial) {
 	a, b, name := x.locker(), x.locker(), x.name()
 	held := x.lock(a, name, x.ttl(), locker.WithoutRenewal())
 	first := held.Deadline()
-	w := x.wait(x.patient(), b, name)
-	x.waits(w, b, name)
+	w := x.waitBehind(held, b)
+	<-time.After(x.h.TTL / 2)
 	before := time.Now()
 	if err := held.Renew(x.patient()); err != nil {
 		if errors.Is(err, locker.ErrLost) && time.Now().After(first) {
@@ -108,7 +101,7 @@ func renewByHand(x *trial) {
 		x.failf("Renew did not move the deadline: %v, then %v", first, held.Deadline())
 	}
 	lock := x.served(w, "after the renewed lease has ended")
-	x.believes(held, w)
+	x.alone(held, w)
 	x.unlock(lock)
 }
 
@@ -117,30 +110,31 @@ func renewByHand(x *trial) {
 func silence(x *trial) {
 	a, b, name := x.networked(), x.locker(), x.name()
 	held := x.lock(a.Locker, name, x.ttl())
-	lost := held.Lost()
+	lost := x.lock(a.Locker, x.name(), x.ttl()).Lost() // nobody asks this one for Err
 	lasting := held.Deadline().IsZero()
 	a.Cut()
 	end := time.Now().Add(x.h.TTL) // whatever was renewed was asked for before the cut
 	if lasting {
-		x.lastingSilence(held, b, name)
+		x.lastingSilence(held, b)
 		return
 	}
-	w := x.wait(x.patient(), b, name)
-	x.event(lost, "Lost closes when the store is silent")
+	w := x.waitBehind(held, b)
+	x.event(lost, "Lost closes when the store is silent, though nobody asks")
+	x.event(held.Lost(), "Lost closes when the store is silent")
 	if held.Deadline().After(end) {
 		x.failf("a lock whose store fell silent was believed in until %v after its TTL had passed", held.Deadline().Sub(end))
 	}
 	lock := x.served(w, "after the silent holder's lease has ended")
-	x.believes(held, w)
+	x.alone(held, w)
 	x.unlock(lock)
 }
 
 // lastingSilence is for locks without a lease: the holder may believe for as
 // long as nobody else is given the lock.
-func (x *trial) lastingSilence(held *locker.Lock, b locker.Locker, name string) {
-	w := x.wait(x.within(3*x.h.TTL), b, name)
+func (x *trial) lastingSilence(held *locker.Lock, b locker.Locker) {
+	w := x.waitBehindWithin(x.within(3*x.h.TTL), held, b)
 	x.returned(w, "when its context ends")
-	x.believes(held, w)
+	x.alone(held, w)
 	if w.err == nil {
 		x.unlock(w.lock)
 	}
@@ -154,9 +148,9 @@ func maxHold(x *trial) {
 		x.failf("a lock with a maximum hold of %v is believed in until %v", x.h.TTL/2, held.Deadline())
 	}
 	lost := held.Lost()
-	w := x.wait(x.patient(), b, name, x.long())
+	w := x.waitBehind(held, b, x.long())
 	lock := x.served(w, "after the maximum hold")
-	x.believes(held, w)
+	x.alone(held, w)
 	x.event(lost, "Lost closes at the end of the maximum hold")
 	if took := time.Since(before); took > x.longTTL()-x.h.TTL {
 		x.failf("the lock came free after %v, with its lease and not with the maximum hold of %v", took, x.h.TTL/2)
@@ -193,10 +187,9 @@ func slowReply(x *trial) {
 			x.failf("the reply came after %v, and the lock is believed in for %v longer than a TTL from the request", x.h.TTL/2, lock.Deadline().Sub(end))
 		}
 	}
-	w := x.wait(x.patient(), b, name)
-	next := x.served(w, "after the lease has ended")
-	if err == nil {
-		x.believes(lock, w)
+	next := x.lock(b, name)
+	if err == nil && lock.Err() == nil {
+		x.failf("another client was given the lock while its holder believed in it (until %v)", lock.Deadline())
 	}
 	x.unlock(next)
 }
@@ -204,13 +197,13 @@ func slowReply(x *trial) {
 func minValidity(x *trial) {
 	a, b, name := x.networked(), x.locker(), x.name()
 	if lock, err := a.Locker.TryLock(x.patient(), name, x.ttl(), locker.WithMinValidity(x.h.TTL)); err == nil || lock != nil {
-		x.failf("a minimum validity of the whole TTL cannot be met, and TryLock returned lock %v and error %v", lock, err)
+		x.failf("a minimum validity of the whole TTL cannot be met, and TryLock returned %s and error %v", had(lock), err)
 	}
 	x.free(b, name, "after an attempt with a minimum validity that cannot be met")
 	a.CutReplies()
 	result := make(chan error, 1)
 	go func() {
-		_, err := a.Locker.TryLock(x.patient(), name, x.long(), locker.WithMinValidity(x.longTTL()-x.h.TTL))
+		_, err := a.Locker.TryLock(x.patient(), name, x.long(), locker.WithMinValidity(x.longTTL()-locker.Drift(x.longTTL())-x.h.TTL/2))
 		result <- err
 	}()
 	time.AfterFunc(x.h.TTL, a.Deliver) // this is how slow the reply is
@@ -231,7 +224,7 @@ func minValidity(x *trial) {
 // freeBeforeLease requires that the name comes free well before a long lease
 // would have ended that was left behind.
 func (x *trial) freeBeforeLease(l locker.Locker, name, when string) {
-	lock, err := l.Lock(x.within(x.longTTL()*6/10), name, x.long())
+	lock, err := l.Lock(x.within(min(x.longTTL()*6/10, x.h.patience)), name, x.long())
 	if err != nil {
 		x.failf("the name has not come free %s: %w", when, err)
 	}

@@ -42,26 +42,26 @@ func oddNames(x *trial) {
 	seen := make(map[string]bool)
 	for _, name := range names("Conformance-" + suffix() + "a") {
 		if seen[name] {
-			x.failf("the suite's list has %q twice", name)
+			x.failf("the suite's list has %.60q twice", name)
 		}
 		seen[name] = true
 		lock, err := a.Lock(x.patient(), name)
 		if err != nil {
-			x.failf("Lock of %q, while other names are held: %w", name, err)
+			x.failf("Lock of %.60q, while other names are held: %w", name, err)
 		}
 		if lock.Name() != name {
-			x.failf("the lock of %q says that its name is %q", name, lock.Name())
+			x.failf("the lock of %.60q says that its name is %.60q", name, lock.Name())
 		}
 		held = append(held, lock)
 	}
 	for _, lock := range held {
-		x.taken(b, lock.Name(), fmt.Sprintf("of %q, which another client holds,", lock.Name()))
+		x.taken(b, lock.Name(), fmt.Sprintf("of %.60q, which another client holds,", lock.Name()))
 	}
 	for _, lock := range held {
 		x.unlock(lock)
 	}
 	for _, lock := range held[:len(held)-shared] {
-		x.free(b, lock.Name(), fmt.Sprintf("of %q after unlock", lock.Name()))
+		x.free(b, lock.Name(), fmt.Sprintf("of %.60q after unlock", lock.Name()))
 	}
 }
 
@@ -88,7 +88,7 @@ func badNames(x *trial) {
 				x.failf("%s of %s succeeded", verb, what)
 			}
 			if lock != nil || !strings.Contains(err.Error(), "name") {
-				x.failf("%s of %s returned lock %v and error %q, want one that speaks of the name", verb, what, lock, err)
+				x.failf("%s of %s returned %s and error %q, want one that speaks of the name", verb, what, had(lock), err)
 			}
 		}
 	}

@@ -32,13 +32,13 @@ func badOptions(x *trial) {
 	} {
 		lock, err := a.Lock(x.patient(), name, bad.opt)
 		if err == nil || lock != nil {
-			x.failf("Lock with a bad %s returned lock %v and error %v", bad.word, lock, err)
+			x.failf("Lock with a bad %s returned %s and error %v", bad.word, had(lock), err)
 		}
 		if !strings.Contains(err.Error(), bad.word) || !strings.Contains(err.Error(), name) {
 			x.failf("Lock with a bad %s returned %q, which does not speak of the %s and the lock's name", bad.word, err, bad.word)
 		}
 		if lock, err := a.TryLock(x.patient(), name, bad.opt); err == nil || lock != nil {
-			x.failf("TryLock with a bad %s returned lock %v and error %v", bad.word, lock, err)
+			x.failf("TryLock with a bad %s returned %s and error %v", bad.word, had(lock), err)
 		}
 		x.free(b, name, "after an attempt with a bad option")
 	}

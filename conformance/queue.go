@@ -3,6 +3,7 @@ package conformance
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -25,26 +26,19 @@ func order(x *trial) {
 	i := x.inspector(holder)
 	const waiters = 6
 	held := x.lock(holder, name)
-	var served atomic.Int32
 	var line []*waiter
 	for range waiters {
 		line = append(line, x.wait(x.patient(), x.locker(), name))
 		x.queuedAtLeast(i, name, len(line))
 	}
 	x.unlock(held)
-	for want, w := range line {
-		lock := x.served(w, fmt.Sprintf("though all before waiter %d were", want))
-		if n := served.Add(1); n != int32(want+1) {
-			x.failf("waiter %d was served as number %d", want, n)
+	for left := line; len(left) > 0; {
+		w, rest := x.next(left, "after unlock")
+		if w != left[0] {
+			x.failf("waiter %d was served before waiter %d, who came first", slices.Index(line, w), waiters-len(left))
 		}
-		for behind, other := range line[want+1:] {
-			select {
-			case <-other.done:
-				x.failf("waiter %d was served before waiter %d, who came first", want+1+behind, want)
-			default:
-			}
-		}
-		x.unlock(lock)
+		x.unlock(w.lock)
+		left = rest
 	}
 }
 

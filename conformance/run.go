@@ -35,6 +35,9 @@ type Harness struct {
 	// New makes one more client of the store: with connections of its own,
 	// and nothing else in common with other clients that the backend could
 	// use to tell that they are one process. It cleans up with t.Cleanup.
+	//
+	// Where the store's client library has timeouts of its own, longer ones
+	// show more: a backend must not lean on them to keep its callers' deadlines.
 	New func(t testing.TB) Client
 
 	// TTL is the lease of locks in clauses that wait for its end. The
@@ -51,8 +54,9 @@ type Client struct {
 
 	Cut        func()     // nothing passes in either direction any more; connections stay open and silent
 	CutReplies func()     // requests arrive, replies do not
-	Heal       func()     // ends a cut: what was held back is lost with its connections, new ones pass
-	Deliver    func()     // ends a cut: what was held back is delivered late, over the old connections
+	Stall      func()     // connections that are open now fall silent, new ones pass
+	Heal       func()     // ends these: what was held back is lost with its connections, new ones pass
+	Deliver    func()     // ends these: what was held back is delivered late, over the old connections
 	Conns      func() int // connections to the store that are open now
 }
 
@@ -95,7 +99,7 @@ func Through(l locker.Locker, ps ...*Proxy) Client {
 			}
 		}
 	}
-	c.Cut, c.CutReplies = all((*Proxy).Cut), all((*Proxy).CutReplies)
+	c.Cut, c.CutReplies, c.Stall = all((*Proxy).Cut), all((*Proxy).CutReplies), all((*Proxy).Stall)
 	c.Heal, c.Deliver = all((*Proxy).Heal), all((*Proxy).Deliver)
 	c.Conns = func() int {
 		n := 0

@@ -79,14 +79,14 @@ func (x *trial) ttl() locker.Option { return locker.WithTTL(x.h.TTL) }
 // long is the option for a lease that outlasts what the clause waits for.
 func (x *trial) long() locker.Option { return locker.WithTTL(x.longTTL()) }
 
-func (x *trial) longTTL() time.Duration { return 10 * x.h.TTL }
+func (x *trial) longTTL() time.Duration { return max(10*x.h.TTL, locker.DefaultTTL) }
 
 // patient returns a context with all the time that an event may take.
 func (x *trial) patient() context.Context { return x.within(x.h.patience) }
 
 func (x *trial) within(d time.Duration) context.Context {
 	ctx, cancel := context.WithTimeout(x.ctx, d)
-	context.AfterFunc(x.ctx, cancel)
+	context.AfterFunc(ctx, cancel) // ends with the check at the latest
 	return ctx
 }
 
@@ -97,11 +97,18 @@ func over() context.Context {
 	return ctx
 }
 
-// lock must succeed.
+// lock must succeed. A machine that stalls for half a lease may be refused it,
+// and rightly so: then it is asked for again.
 func (x *trial) lock(l locker.Locker, name string, opts ...locker.Option) *locker.Lock {
-	lock, err := l.Lock(x.patient(), name, opts...)
+	ctx := x.patient()
+	begun := time.Now()
+	lock, err := l.Lock(ctx, name, opts...)
+	for errors.Is(err, locker.ErrUnavailable) && time.Since(begun) > x.h.TTL/2 && ctx.Err() == nil {
+		begun = time.Now()
+		lock, err = l.Lock(ctx, name, opts...)
+	}
 	if err != nil {
-		x.failf("Lock of a free name: %w", err)
+		x.failf("Lock of a name that is free or comes free: %w", err)
 	}
 	if lock == nil {
 		x.failf("Lock returned neither a lock nor an error")
@@ -130,8 +137,16 @@ func (x *trial) taken(l locker.Locker, name, when string) {
 		x.failf("TryLock %s succeeded", when)
 	}
 	if !errors.Is(err, locker.ErrTaken) || lock != nil {
-		x.failf("TryLock %s: got lock %v and error %q, want ErrTaken", when, lock, err)
+		x.failf("TryLock %s returned %s and error %q, want ErrTaken", when, had(lock), err)
 	}
+}
+
+// had names a result in an error.
+func had(lock *locker.Lock) string {
+	if lock == nil {
+		return "no lock"
+	}
+	return "a lock"
 }
 
 func (x *trial) unlock(lock *locker.Lock) {
@@ -142,9 +157,10 @@ func (x *trial) unlock(lock *locker.Lock) {
 
 // waiter is a call of Lock in a goroutine of its own.
 type waiter struct {
-	done chan struct{} // closed when Lock has returned
-	lock *locker.Lock
-	err  error
+	done    chan struct{} // closed when Lock has returned
+	lock    *locker.Lock
+	err     error
+	overlap bool // it was served while the holder that it waited for believed
 }
 
 // wait starts a waiter.
@@ -155,6 +171,29 @@ func (x *trial) wait(ctx context.Context, l locker.Locker, name string, opts ...
 		w.lock, w.err = l.Lock(ctx, name, opts...)
 	}()
 	return w
+}
+
+// waitBehind starts a waiter for a name that held has.
+func (x *trial) waitBehind(held *locker.Lock, l locker.Locker, opts ...locker.Option) *waiter {
+	return x.waitBehindWithin(x.patient(), held, l, opts...)
+}
+
+func (x *trial) waitBehindWithin(ctx context.Context, held *locker.Lock, l locker.Locker, opts ...locker.Option) *waiter {
+	w := &waiter{done: make(chan struct{})}
+	go func() {
+		defer close(w.done)
+		w.lock, w.err = l.Lock(ctx, held.Name(), opts...)
+		w.overlap = w.err == nil && held.Err() == nil
+	}()
+	return w
+}
+
+// alone fails if the waiter was served while the holder believed. Both looked at
+// clocks of this machine, so one of them was wrong.
+func (x *trial) alone(held *locker.Lock, w *waiter) {
+	if w.overlap {
+		x.failf("another client was given the lock while its holder believed in it (until %v)", held.Deadline())
+	}
 }
 
 // returned waits until the waiter's Lock has returned.
@@ -172,21 +211,25 @@ func (x *trial) served(w *waiter, when string) *locker.Lock {
 }
 
 // next waits until one of ws has the lock, and returns it and the others.
-func (x *trial) next(ws []*waiter, when string) (*locker.Lock, []*waiter) {
-	var lock *locker.Lock
-	var rest []*waiter
+func (x *trial) next(ws []*waiter, when string) (*waiter, []*waiter) {
+	first := -1
 	x.eventually("a waiter is served "+when, func() bool {
-		for i, w := range ws {
-			select {
-			case <-w.done:
-				lock, rest = x.served(w, when), slices.Delete(slices.Clone(ws), i, i+1)
-				return true
-			default:
-			}
-		}
-		return false
+		first = slices.IndexFunc(ws, (*waiter).back)
+		return first >= 0
 	})
-	return lock, rest
+	w := ws[first]
+	x.served(w, when)
+	return w, slices.Delete(slices.Clone(ws), first, first+1)
+}
+
+// back reports whether Lock has returned.
+func (w *waiter) back() bool {
+	select {
+	case <-w.done:
+		return true
+	default:
+		return false
+	}
 }
 
 // event waits for something that must happen.

@@ -14,6 +14,7 @@ var unlockClauses = []Clause{
 	{"unlock-after-break", "Unlock must compare before it frees, in the store: the holder may not know yet that it is none.", unlockAfterBreak},
 	{"late-unlock", "A release that the network delivers late must not free the next holder's lock.", lateUnlock},
 	{"late-unlock-reply", "Release must compare and free in one step: between two, the lock may change hands.", lateUnlockReply},
+	{"late-renewal", "A renewal that the network delivers late must not touch the next holder's lock.", lateRenewal},
 	{"lost-unlock-reply", "A release whose reply is lost has freed the lock, and asking again must not report a loss.", lostUnlockReply},
 }
 
@@ -72,19 +73,16 @@ func unlockAfterBreak(x *trial) {
 	x.unlock(held)
 }
 
-func lateUnlock(x *trial) { x.unlockLate((*trial).cut) }
+func lateUnlock(x *trial) { x.unlockLate(func(c Client) { c.Cut() }) }
 
-func lateUnlockReply(x *trial) { x.unlockLate((*trial).cutReplies) }
-
-func (x *trial) cut(c Client)        { c.Cut() }
-func (x *trial) cutReplies(c Client) { c.CutReplies() }
+func lateUnlockReply(x *trial) { x.unlockLate(func(c Client) { c.CutReplies() }) }
 
 // unlockLate delivers what a release sent, or what it was answered, when another
 // client has the lock.
-func (x *trial) unlockLate(silence func(*trial, Client)) {
+func (x *trial) unlockLate(silence func(Client)) {
 	a, b, c, name := x.networked(), x.locker(), x.locker(), x.name()
 	late := x.lock(a.Locker, name, x.ttl(), locker.WithoutRenewal())
-	silence(x, a)
+	silence(a)
 	unlocked := make(chan struct{})
 	go func() {
 		defer close(unlocked)
@@ -100,6 +98,29 @@ func (x *trial) unlockLate(silence func(*trial, Client)) {
 		x.failf("the next holder's lock was lost to a late release by the last: %w", err)
 	}
 	x.unlock(held)
+}
+
+func lateRenewal(x *trial) {
+	a, b, c, name := x.networked(), x.locker(), x.locker(), x.name()
+	late := x.lock(a.Locker, name, x.ttl(), locker.WithoutRenewal())
+	a.Cut()
+	renewed := make(chan error, 1)
+	go func() { renewed <- late.Renew(x.patient()) }()
+	held := x.lock(b, name, x.long())
+	a.Deliver()
+	select {
+	case err := <-renewed:
+		if err == nil || late.Err() == nil {
+			x.failf("a renewal that arrived after the next holder had the lock returned %v, and the lock says %v", err, late.Err())
+		}
+	case <-time.After(x.h.patience):
+		x.failf("Renew has not returned, %v after its request was delivered", x.h.patience)
+	}
+	x.taken(c, name, "while the next holder has it, after a late renewal by the last")
+	if err := held.Unlock(x.patient()); err != nil {
+		x.failf("the next holder's lock was lost to a late renewal by the last: %w", err)
+	}
+	x.free(c, name, "after unlock by the next holder")
 }
 
 func lostUnlockReply(x *trial) {
