@@ -198,6 +198,38 @@ func TestWaiterIsNotServedByAServerThatHasLostItsLeader(t *testing.T) {
 	}
 }
 
+// A server that lags behind catches up before it says what the queue is.
+func TestInspectAtAServerThatLagsSeesWhatWasDoneBefore(t *testing.T) {
+	servers := testserver.ZooKeeper(t, 3)
+	leader := testserver.ZooKeeperLeader(t, servers)
+	follower := servers[0]
+	if follower == leader {
+		follower = servers[1]
+	}
+	a, b := newClient(t, sessionTimeout, leader.Addr()), newClient(t, sessionTimeout, follower.Addr())
+	unlock(t, lock(t, b, "n")) // connected
+	for range 5 {
+		follower.Pause()
+		for range 100 { // work for it to catch up with
+			unlock(t, lock(t, a, "n"))
+		}
+		held := lock(t, a, "n")
+		info := make(chan locker.Info, 1)
+		go func() {
+			i, err := b.Inspect(soon(t), "n")
+			if err != nil {
+				t.Error(err)
+			}
+			info <- i
+		}()
+		follower.Resume()
+		if i := <-info; i.Token != held.Token() {
+			t.Errorf("a lock with token %d is shown as %+v", held.Token(), i)
+		}
+		unlock(t, held)
+	}
+}
+
 // watched waits until somebody watches a node on s.
 func watched(t *testing.T, s *testserver.ZooKeeperServer) {
 	t.Helper()
