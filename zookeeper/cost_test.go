@@ -49,6 +49,7 @@ func TestAThousandWaitersOfAProcessCostOneRequestEach(t *testing.T) {
 }
 
 func TestManyHeldLocksShareTheirRenewals(t *testing.T) {
+	t.Parallel()
 	s := server(t)
 	c := newClient(t, 20*time.Second, s.Addr())
 	const n = 1200 // more than one transaction renews

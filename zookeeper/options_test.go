@@ -16,9 +16,9 @@ import (
 func TestSessionLearnsWhatTheServerGrants(t *testing.T) {
 	s := server(t)
 	for asked, granted := range map[time.Duration]time.Duration{
-		time.Hour:        time.Minute,            // the server's limit
-		time.Millisecond: 500 * time.Millisecond, // two of its ticks
-		5 * time.Second:  5 * time.Second,
+		time.Hour:              time.Minute,            // the server's limit
+		300 * time.Millisecond: 500 * time.Millisecond, // two of its ticks
+		5 * time.Second:        5 * time.Second,
 	} {
 		session := zookeeper.NewSession(nil)
 		conn, _, err := zk.Connect([]string{s.Addr()}, asked, zk.WithDialer(session.Dial), zk.WithLogger(silent{}))
@@ -125,6 +125,7 @@ func TestNodesAreMadeWithTheACL(t *testing.T) {
 }
 
 func TestClosedConnectionIsUnavailable(t *testing.T) {
+	t.Parallel()
 	s := server(t)
 	c := newClient(t, 2*time.Second, s.Addr())
 	unlock(t, lock(t, c, "n"))

@@ -5,8 +5,9 @@
 // At most one holder at a time, through crashes, failovers and partitions of the
 // servers, while the holder is not paused beyond its validity and clocks run at
 // the same rate. The token is the zxid that made the holder's place in the
-// queue: ZooKeeper orders all its changes by it, so tokens increase whatever
-// happens. Waiters of different Lockers are served in order of arrival; the
+// queue: ZooKeeper orders all its changes by it, so tokens increase for as long
+// as an ensemble keeps its data, which it writes to the disks of a majority.
+// Waiters of different Lockers are served in order of arrival; the
 // goroutines of one Locker share one place in the queue and go to its end after
 // every turn.
 //
