@@ -1,0 +1,166 @@
+// Package zkfence guards data in ZooKeeper: a write is refused if its fencing
+// token is smaller than the greatest that its resource has seen.
+//
+// # What is promised
+//
+// Check and write are one transaction, compared with the version of a node that
+// keeps the greatest token of the resource, so nothing comes between them. The
+// node lies at base/resource and stays for good: what forgets, guards nothing.
+//
+// # What is not
+//
+// Only writes that go through the [Guard] are refused. When a reply was lost,
+// the write may have happened: it is not tried again.
+package zkfence
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/lockstile/locker/fencing"
+	"github.com/lockstile/locker/internal/zkclient"
+)
+
+// DefaultBase is where the guard's nodes are without Options.Base.
+const DefaultBase = "/lockstile-fences"
+
+// mostRounds bounds how often writers with the same token may get in each
+// other's way. Every round means that another one's write went through.
+const mostRounds = 100
+
+// Options are a Guard's settings. The zero value is ready to use.
+type Options struct {
+	// Base is the node below which the tokens are kept. The default is
+	// DefaultBase. It must not be the base of locks.
+	Base string
+
+	// ACL is what nodes are made with. Whoever may write to them can undo the
+	// guard. The default is zk.WorldACL(zk.PermAll).
+	ACL []zk.ACL
+}
+
+// Guard is a [fencing.Guard] on ZooKeeper. A resource is any text that could be
+// a lock's name.
+type Guard struct {
+	zk   *zkclient.Client
+	base string
+	acl  []zk.ACL
+}
+
+var _ fencing.Guard = (*Guard)(nil)
+
+// NewGuard returns a Guard on conn, which it never closes.
+func NewGuard(conn *zk.Conn, opts Options) (*Guard, error) {
+	if conn == nil {
+		return nil, errors.New("zkfence: the connection is nil")
+	}
+	if opts.Base == "" {
+		opts.Base = DefaultBase
+	}
+	if len(opts.ACL) == 0 {
+		opts.ACL = zk.WorldACL(zk.PermAll)
+	}
+	if err := zkclient.CheckBase(opts.Base); err != nil {
+		return nil, fmt.Errorf("zkfence: %w", err)
+	}
+	return &Guard{zkclient.New(conn, opts.ACL), opts.Base, opts.ACL}, nil
+}
+
+// Check implements [fencing.Guard]: two round trips.
+func (g *Guard) Check(ctx context.Context, resource string, token fencing.Token) error {
+	if _, err := g.run(ctx, resource, token, nil); err != nil {
+		return fmt.Errorf("zkfence: check %q: %w", resource, err)
+	}
+	return nil
+}
+
+// Write runs ops, each a *zk.CreateRequest, *zk.DeleteRequest,
+// *zk.SetDataRequest or *zk.CheckVersionRequest, in one transaction with the
+// check of the token, and returns their results. An [fencing.ErrStale] says that
+// nothing was done, and so does any error of the server's own about one of ops:
+// the token is not remembered then. After zk.ErrConnectionClosed, or when ctx
+// ends, it may have happened.
+func (g *Guard) Write(ctx context.Context, resource string, token fencing.Token, ops ...any) ([]zk.MultiResponse, error) {
+	results, err := g.run(ctx, resource, token, ops)
+	if err != nil {
+		return nil, fmt.Errorf("zkfence: write %q: %w", resource, err)
+	}
+	return results, nil
+}
+
+// run tries until nobody has come between the look at the token and the
+// transaction.
+func (g *Guard) run(ctx context.Context, resource string, token fencing.Token, ops []any) ([]zk.MultiResponse, error) {
+	if resource == "" {
+		return nil, errors.New("the resource has no name")
+	}
+	path := g.base + "/" + zkclient.Escape(resource)
+	for range mostRounds {
+		check, err := g.check(ctx, resource, path, token)
+		if err != nil {
+			return nil, err
+		}
+		results, failed, err := g.try(ctx, path, append([]any{check}, ops...))
+		switch {
+		case err == nil:
+			return results[1:], nil
+		case failed != 0:
+			return nil, err
+		case errors.Is(err, zk.ErrBadVersion), errors.Is(err, zk.ErrNodeExists), errors.Is(err, zk.ErrNoNode):
+			// somebody was faster
+		default:
+			return nil, err
+		}
+	}
+	return nil, fmt.Errorf("%d other writers were faster", mostRounds)
+}
+
+// try runs the transaction. The base is made where it is missing.
+func (g *Guard) try(ctx context.Context, path string, ops []any) (results []zk.MultiResponse, failed int, err error) {
+	made := g.zk.WithParents(ctx, path, func() error {
+		results, failed, err = g.zk.Multi(ctx, ops...)
+		if _, first := ops[0].(*zk.CreateRequest); first && failed == 0 {
+			return err
+		}
+		return nil // what fails of the caller's own does not mean that our node's parent is missing
+	})
+	if err == nil || made == nil {
+		return results, failed, err
+	}
+	return nil, failed, made
+}
+
+// check returns the operation that fails unless token may write: made from a
+// look that may be old, for its version is compared in the transaction. A token
+// that an old look finds stale is stale, for the greatest token only grows.
+func (g *Guard) check(ctx context.Context, resource, path string, token fencing.Token) (any, error) {
+	type node struct {
+		data []byte
+		stat *zk.Stat
+	}
+	n, err := zkclient.Call(ctx, g.zk, func() (node, error) {
+		data, stat, err := g.zk.Get(path)
+		return node{data, stat}, err
+	})
+	text := []byte(token.String())
+	switch {
+	case errors.Is(err, zk.ErrNoNode):
+		return &zk.CreateRequest{Path: path, Data: text, Acl: g.acl}, nil
+	case err != nil:
+		return nil, err
+	}
+	seen, err := strconv.ParseUint(string(n.data), 10, 64)
+	switch {
+	case err != nil:
+		return nil, errors.New("its node does not hold a token: is the base used by somebody else?")
+	case token < fencing.Token(seen):
+		return nil, &fencing.StaleError{Resource: resource, Token: token, Seen: fencing.Token(seen)}
+	case token == fencing.Token(seen):
+		return &zk.CheckVersionRequest{Path: path, Version: n.stat.Version}, nil
+	}
+	return &zk.SetDataRequest{Path: path, Data: text, Version: n.stat.Version}, nil
+}

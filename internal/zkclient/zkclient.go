@@ -1,0 +1,148 @@
+// Package zkclient makes the zk client's calls end with a context, and holds what
+// else the packages on ZooKeeper share.
+package zkclient
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/go-zookeeper/zk"
+)
+
+// mostCalls bounds the calls of the zk client under way at once. They take no
+// context, so a call whose caller has left goes on until the client gives it up:
+// without a bound, callers that try again while a server hangs would pile up
+// goroutines.
+const mostCalls = 512
+
+// Client is a zk client whose calls can be left.
+type Client struct {
+	*zk.Conn
+	acl   []zk.ACL
+	calls chan struct{} // one for each call under way
+}
+
+// New returns a Client on conn that makes nodes with acl.
+func New(conn *zk.Conn, acl []zk.ACL) *Client {
+	return &Client{Conn: conn, acl: acl, calls: make(chan struct{}, mostCalls)}
+}
+
+// Reply is how a call ended.
+type Reply[T any] struct {
+	Value T
+	Err   error
+}
+
+// Async starts a call of the zk client.
+func Async[T any](ctx context.Context, c *Client, f func() (T, error)) <-chan Reply[T] {
+	done := make(chan Reply[T], 1)
+	select {
+	case c.calls <- struct{}{}:
+	case <-ctx.Done():
+		done <- Reply[T]{Err: context.Cause(ctx)}
+		return done
+	}
+	go func() {
+		defer func() { <-c.calls }()
+		value, err := f()
+		done <- Reply[T]{value, err}
+	}()
+	return done
+}
+
+// Await returns a call's reply, or the cause of ctx's end: then the call goes on
+// and may still have its effect.
+func Await[T any](ctx context.Context, done <-chan Reply[T]) (T, error) {
+	select {
+	case r := <-done:
+		return r.Value, r.Err
+	case <-ctx.Done():
+	}
+	var none T
+	return none, context.Cause(ctx)
+}
+
+// Call is Async and Await in one.
+func Call[T any](ctx context.Context, c *Client, f func() (T, error)) (T, error) {
+	return Await(ctx, Async(ctx, c, f))
+}
+
+// Act is Call for what has no result.
+func Act(ctx context.Context, c *Client, f func() error) error {
+	_, err := Call(ctx, c, func() (struct{}, error) { return struct{}{}, f() })
+	return err
+}
+
+// Multi runs operations in one transaction. After an error, failed is the index
+// of the one that the server refused, or -1 if it answered nothing.
+func (c *Client) Multi(ctx context.Context, ops ...any) (results []zk.MultiResponse, failed int, err error) {
+	results, err = Call(ctx, c, func() ([]zk.MultiResponse, error) { return c.Conn.Multi(ops...) })
+	failed, err = Failed(results, err)
+	return results, failed, err
+}
+
+// Failed returns the index of the operation that the server refused, and its
+// error; -1 if it refused none.
+func Failed(results []zk.MultiResponse, err error) (int, error) {
+	if err == nil {
+		return -1, nil
+	}
+	for i, r := range results {
+		if r.Error != nil {
+			return i, r.Error
+		}
+	}
+	return -1, err
+}
+
+// Refused reports whether err is the server's answer that nothing was done, as
+// opposed to silence.
+func Refused(err error) bool {
+	for _, e := range []error{
+		zk.ErrNoNode, zk.ErrNoAuth, zk.ErrBadVersion, zk.ErrNodeExists, zk.ErrNotEmpty,
+		zk.ErrInvalidACL, zk.ErrAuthFailed, zk.ErrBadArguments, zk.ErrInvalidPath,
+		zk.ErrNoChildrenForEphemerals,
+	} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// WithParents calls create, and again after it has made the parents of path if
+// they were missing. The server removes an empty one at any moment, so it may
+// take more than once.
+func (c *Client) WithParents(ctx context.Context, path string, create func() error) error {
+	var err error
+	for range 5 {
+		if err = create(); !errors.Is(err, zk.ErrNoNode) {
+			return err
+		}
+		if err := c.makeParents(ctx, path); err != nil {
+			return err
+		}
+	}
+	return err
+}
+
+// makeParents makes the missing parents of path, as containers: the server
+// removes them when their last child has gone, so names leave no trace.
+func (c *Client) makeParents(ctx context.Context, path string) error {
+	parent := path[:strings.LastIndexByte(path, '/')]
+	if parent == "" {
+		return nil
+	}
+	err := c.WithParents(ctx, parent, func() error {
+		return Act(ctx, c, func() error {
+			_, err := c.CreateContainer(parent, nil, zk.FlagContainer, c.acl)
+			return err
+		})
+	})
+	if err != nil && !errors.Is(err, zk.ErrNodeExists) {
+		return fmt.Errorf("making %q: %w", parent, err)
+	}
+	return nil
+}

@@ -1,0 +1,22 @@
+package zookeeper_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/lockstile/locker/conformance"
+)
+
+// The lease of a lock is the session, whatever the TTL: two seconds here, so
+// that the suite need not wait long for their end.
+func TestConformance(t *testing.T) {
+	s := server(t)
+	const lease = 2 * time.Second
+	conformance.Run(t, conformance.Harness{
+		TTL: lease,
+		New: func(t testing.TB) conformance.Client {
+			p := conformance.NewProxy(t, s.Addr())
+			return conformance.Through(newClient(t, lease, p.Addr()), p)
+		},
+	})
+}

@@ -1,0 +1,350 @@
+package zookeeper_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/conformance"
+	"github.com/lockstile/locker/fencing"
+	"github.com/lockstile/locker/internal/testserver"
+)
+
+// grants watches over everybody who holds one name.
+type grants struct {
+	t    *testing.T
+	mu   sync.Mutex
+	last *locker.Lock
+	n    map[int]int // grants of each worker since the last reset
+}
+
+// granted notes a grant, and checks it against the one before.
+func (g *grants) granted(worker int, lk *locker.Lock) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if lk.Err() != nil {
+		return // lost by now: whoever came after may have been here first
+	}
+	if g.last != nil && g.last.Err() == nil {
+		g.t.Errorf("token %d was granted while the holder of token %d believes", lk.Token(), g.last.Token())
+	}
+	if g.last != nil && lk.Token() <= g.last.Token() {
+		g.t.Errorf("token %d was granted after token %d", lk.Token(), g.last.Token())
+	}
+	g.last = lk
+	g.n[worker]++
+}
+
+// everybody waits until each worker has had the lock again.
+func (g *grants) everybody(ctx context.Context, workers int) {
+	g.t.Helper()
+	g.mu.Lock()
+	clear(g.n)
+	g.mu.Unlock()
+	for {
+		g.mu.Lock()
+		n := len(g.n)
+		g.mu.Unlock()
+		if n == workers {
+			return
+		}
+		select {
+		case <-time.After(10 * time.Millisecond):
+		case <-ctx.Done():
+			g.t.Fatalf("%d of %d workers have had the lock", n, workers)
+		}
+	}
+}
+
+func TestCrashOfTheLeaderBreaksNeitherExclusionNorTokensAndStopsNobody(t *testing.T) {
+	t.Parallel()
+	servers := testserver.ZooKeeper(t, 3)
+	addrs := []string{servers[0].Addr(), servers[1].Addr(), servers[2].Addr()}
+	const workers = 4
+	g := &grants{t: t, n: make(map[int]int)}
+	ctx, stop := context.WithCancel(context.Background())
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer stop()
+	for w := range workers {
+		c := newClient(t, 4*time.Second, addrs...)
+		all.Go(func() {
+			for ctx.Err() == nil {
+				lk, err := c.Lock(ctx, "n")
+				if err != nil {
+					continue // nobody promises that there is a leader
+				}
+				g.granted(w, lk)
+				_ = lk.Unlock(ctx) // may be lost
+			}
+		})
+	}
+	g.everybody(soon(t), workers)
+	for range 2 {
+		leader := testserver.ZooKeeperLeader(t, servers)
+		leader.Kill()
+		g.everybody(soon(t), workers)
+		leader.Start()
+		g.everybody(soon(t), workers)
+	}
+}
+
+// The leader learns of a client's signs of life from the server that the client
+// is connected to. If that one stops right after a renewal, the leader has not
+// heard of it, and counts from the sign before: here nearly a ping's interval
+// old.
+func TestServerThatStopsRightAfterARenewalBreaksNoExclusion(t *testing.T) {
+	t.Parallel()
+	servers := testserver.ZooKeeper(t, 3)
+	leader := testserver.ZooKeeperLeader(t, servers)
+	var follower *testserver.ZooKeeperServer
+	for _, s := range servers {
+		if s != leader {
+			follower = s
+		}
+	}
+	const timeout = 3 * time.Second
+	for range 2 {
+		holder := newClient(t, timeout, follower.Addr())
+		waiter := newClient(t, timeout, leader.Addr())
+		held := lock(t, holder, "n", locker.WithoutRenewal())
+		next := make(chan error, 1)
+		var all sync.WaitGroup
+		all.Go(func() {
+			lk, err := waiter.Lock(soon(t), "n")
+			if err == nil && held.Err() == nil {
+				err = errors.New("granted while the first holder believes")
+			}
+			if err == nil {
+				err = lk.Unlock(soon(t))
+			}
+			next <- err
+		})
+		waiters(t, waiter, "n", 1)
+		<-time.After(timeout / 4) // the zk client gives no sign meanwhile: it pings after a third
+		if err := held.Renew(soon(t)); err != nil {
+			t.Fatal(err)
+		}
+		follower.Pause()
+		if err := <-next; err != nil {
+			t.Error(err)
+		}
+		follower.Resume()
+		all.Wait()
+	}
+}
+
+func TestServerThatHasLostItsLeaderConfirmsNothing(t *testing.T) {
+	servers := testserver.ZooKeeper(t, 3)
+	leader := testserver.ZooKeeperLeader(t, servers)
+	for _, s := range servers {
+		if s == leader {
+			continue
+		}
+		c := newClient(t, sessionTimeout, s.Addr())
+		held := lock(t, c, "n")
+		leader.Pause()
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		err := held.Renew(ctx)
+		cancel()
+		leader.Resume()
+		if err == nil {
+			t.Error("renewed without the leader")
+		}
+		return
+	}
+}
+
+// A list that says that nobody is ahead may come from a server that has lost
+// its leader: it is no grant.
+func TestWaiterIsNotServedByAServerThatHasLostItsLeader(t *testing.T) {
+	servers := testserver.ZooKeeper(t, 3)
+	leader := testserver.ZooKeeperLeader(t, servers)
+	follower := servers[0]
+	if follower == leader {
+		follower = servers[1]
+	}
+	p := conformance.NewProxy(t, follower.Addr())
+	a, b := newClient(t, sessionTimeout, leader.Addr()), newClient(t, sessionTimeout, p.Addr())
+	held := lock(t, a, "n")
+	served := make(chan error, 1)
+	go func() {
+		_, err := b.Lock(soon(t), "n")
+		served <- err
+	}()
+	waiters(t, a, "n", 1)
+	watched(t, follower)
+	p.CutReplies() // the notification is on its way
+	unlock(t, held)
+	caughtUp(t, follower, "/lockstile/n", 1)
+	leader.Pause()
+	p.Deliver()
+	select {
+	case err := <-served:
+		t.Fatalf("served without a leader, error %v", err)
+	case <-time.After(time.Second): // for what must not happen
+	}
+	leader.Resume()
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+}
+
+// A server that lags behind catches up before it says what the queue is.
+func TestInspectAtAServerThatLagsSeesWhatWasDoneBefore(t *testing.T) {
+	servers := testserver.ZooKeeper(t, 3)
+	leader := testserver.ZooKeeperLeader(t, servers)
+	follower := servers[0]
+	if follower == leader {
+		follower = servers[1]
+	}
+	a, b := newClient(t, sessionTimeout, leader.Addr()), newClient(t, sessionTimeout, follower.Addr())
+	unlock(t, lock(t, b, "n")) // connected
+	for range 5 {
+		follower.Pause()
+		for range 100 { // work for it to catch up with
+			unlock(t, lock(t, a, "n"))
+		}
+		held := lock(t, a, "n")
+		info := make(chan locker.Info, 1)
+		go func() {
+			i, err := b.Inspect(soon(t), "n")
+			if err != nil {
+				t.Error(err)
+			}
+			info <- i
+		}()
+		follower.Resume()
+		if i := <-info; i.Token != held.Token() {
+			t.Errorf("a lock with token %d is shown as %+v", held.Token(), i)
+		}
+		unlock(t, held)
+	}
+}
+
+// watched waits until somebody watches a node on s.
+func watched(t *testing.T, s *testserver.ZooKeeperServer) {
+	t.Helper()
+	for ctx := soon(t); s.Stat("zk_watch_count") == 0; {
+		select {
+		case <-time.After(5 * time.Millisecond):
+		case <-ctx.Done():
+			t.Fatal("nobody watches")
+		}
+	}
+}
+
+// caughtUp waits until s itself knows of only n children.
+func caughtUp(t *testing.T, s *testserver.ZooKeeperServer, path string, n int) {
+	t.Helper()
+	c := newClient(t, sessionTimeout, s.Addr())
+	for ctx := soon(t); ; {
+		children, _, err := c.conn.Children(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(children) == n {
+			return
+		}
+		select {
+		case <-time.After(5 * time.Millisecond):
+		case <-ctx.Done():
+			t.Fatalf("%d children, want %d", len(children), n)
+		}
+	}
+}
+
+func TestPausedServerLosesTheLockByTheHoldersClock(t *testing.T) {
+	s := server(t)
+	const timeout = 2 * time.Second
+	a := newClient(t, timeout, s.Addr())
+	before := time.Now()
+	held := lock(t, a, "n")
+	if left := held.Deadline().Sub(before); left > time.Since(before)+timeout*2/3 {
+		t.Errorf("the lock is believed in for %v of a session timeout of %v", left, timeout)
+	}
+	s.Pause()
+	select {
+	case <-held.Lost():
+	case <-soon(t).Done():
+		t.Fatal("not lost")
+	}
+	var lost *locker.LostError
+	if err := held.Err(); !errors.As(err, &lost) || lost.Reason != locker.Unreachable && lost.Reason != locker.Expired {
+		t.Errorf("lost with %v", err)
+	}
+	s.Resume()
+	next := lock(t, newClient(t, timeout, s.Addr()), "n")
+	if next.Token() <= held.Token() {
+		t.Errorf("token %d after %d", next.Token(), held.Token())
+	}
+	unlock(t, next)
+}
+
+func TestNodeThatIsDeletedLosesItsLockAndNoOther(t *testing.T) {
+	s := server(t)
+	c := newClient(t, 2*time.Second, s.Addr())
+	names := []string{"a", "b", "c", "d", "e"}
+	var locks []*locker.Lock
+	for _, name := range names {
+		locks = append(locks, lock(t, c, name))
+	}
+	for _, i := range []int{1, 3} {
+		if broken, err := c.Break(soon(t), names[i]); err != nil || !broken {
+			t.Fatalf("Break = %v, %v", broken, err)
+		}
+	}
+	for _, i := range []int{1, 3} {
+		select {
+		case <-locks[i].Lost():
+		case <-soon(t).Done():
+			t.Fatalf("%q is not lost", names[i])
+		}
+		if err := locks[i].Unlock(soon(t)); !errors.Is(err, locker.ErrLost) {
+			t.Errorf("Unlock of a lost lock: %v", err)
+		}
+	}
+	for _, i := range []int{0, 2, 4} {
+		if err := locks[i].Renew(soon(t)); err != nil {
+			t.Errorf("%q: %v", names[i], err)
+		}
+		unlock(t, locks[i])
+	}
+}
+
+func TestWaiterWhoseNodeIsDeletedWaitsOn(t *testing.T) {
+	s := server(t)
+	a, b := newClient(t, sessionTimeout, s.Addr()), newClient(t, sessionTimeout, s.Addr())
+	held := lock(t, a, "n")
+	served := make(chan error, 1)
+	go func() {
+		lk, err := b.Lock(soon(t), "n")
+		if err == nil {
+			err = lk.Unlock(soon(t))
+		}
+		served <- err
+	}()
+	waiters(t, a, "n", 1)
+	children, _, err := a.conn.Children("/lockstile/n")
+	if err != nil || len(children) != 2 {
+		t.Fatalf("children %q, %v", children, err)
+	}
+	for _, node := range children {
+		_, stat, err := a.conn.Get("/lockstile/n/" + node)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if fencing.Token(stat.Czxid) != held.Token() {
+			if err := a.conn.Delete("/lockstile/n/"+node, -1); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	unlock(t, held)
+	if err := <-served; err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,139 @@
+package zookeeper_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/zookeeper"
+)
+
+func TestSessionLearnsWhatTheServerGrants(t *testing.T) {
+	s := server(t)
+	for asked, granted := range map[time.Duration]time.Duration{
+		time.Hour:              time.Minute,            // the server's limit
+		300 * time.Millisecond: 500 * time.Millisecond, // two of its ticks
+		5 * time.Second:        5 * time.Second,
+	} {
+		session := zookeeper.NewSession(nil)
+		conn, _, err := zk.Connect([]string{s.Addr()}, asked, zk.WithDialer(session.Dial), zk.WithLogger(silent{}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _, err = conn.Exists("/")
+		conn.Close()
+		if got := session.Timeout(); err != nil || got != granted {
+			t.Errorf("asked for %v: granted %v, want %v; error %v", asked, got, granted, err)
+		}
+	}
+}
+
+// The same Session on two connections stands for a client that changes to a
+// server which grants less.
+func TestSessionTimeoutThatShrinksRenewsNothing(t *testing.T) {
+	s := server(t)
+	session := zookeeper.NewSession(nil)
+	connect := func(timeout time.Duration) *zk.Conn {
+		conn, _, err := zk.Connect([]string{s.Addr()}, timeout, zk.WithDialer(session.Dial), zk.WithLogger(silent{}))
+		if err == nil {
+			_, _, err = conn.Exists("/")
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(conn.Close)
+		return conn
+	}
+	l := newLocker(t, connect(sessionTimeout), zookeeper.Options{Session: session})
+	held := lock(t, l, "n")
+	if err := held.Renew(soon(t)); err != nil {
+		t.Fatal(err)
+	}
+	connect(time.Second)
+	if err := held.Renew(soon(t)); !errors.Is(err, locker.ErrUnavailable) {
+		t.Errorf("Renew on a session that became shorter: %v", err)
+	}
+	unlock(t, held)
+}
+
+func TestTTLUnderTheSessionTimeoutIsAnErrorThatNamesIt(t *testing.T) {
+	s := server(t)
+	c := newClient(t, 5*time.Second, s.Addr())
+	_, err := c.Lock(soon(t), "n", locker.WithTTL(4*time.Second))
+	if err == nil || !strings.Contains(err.Error(), "5s") {
+		t.Errorf("a TTL under the session timeout: %v", err)
+	}
+	_, err = c.Lock(soon(t), "n", locker.WithMinValidity(4*time.Second))
+	if err == nil || !strings.Contains(err.Error(), "5s") {
+		t.Errorf("a validity that cannot be had: %v", err)
+	}
+	unlock(t, lock(t, c, "n", locker.WithTTL(5*time.Second)))
+}
+
+func TestOptionsAreChecked(t *testing.T) {
+	s := server(t)
+	conn := newClient(t, sessionTimeout, s.Addr()).conn
+	session := zookeeper.NewSession(nil)
+	for name, opts := range map[string]zookeeper.Options{
+		"no timeout":       {},
+		"two timeouts":     {Session: session, SessionTimeout: time.Second},
+		"relative base":    {Session: session, Base: "locks"},
+		"root":             {Session: session, Base: "/"},
+		"slash at the end": {Session: session, Base: "/locks/"},
+		"system's base":    {Session: session, Base: "/zookeeper/locks"},
+		"dots":             {Session: session, Base: "/a/../b"},
+		"control":          {Session: session, Base: "/a\x01"},
+	} {
+		if _, err := zookeeper.New(conn, opts); err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+	if _, err := zookeeper.New(nil, zookeeper.Options{Session: session}); err == nil {
+		t.Error("a nil connection was accepted")
+	}
+	l := newLocker(t, conn, zookeeper.Options{Session: session}) // not the connection's
+	if _, err := l.TryLock(soon(t), "n"); !errors.Is(err, locker.ErrUnavailable) {
+		t.Errorf("a Session that the connection does not use: %v", err)
+	}
+}
+
+func TestNodesAreMadeWithTheACL(t *testing.T) {
+	s := server(t)
+	c, stranger := newClient(t, sessionTimeout, s.Addr()), newClient(t, sessionTimeout, s.Addr())
+	if err := c.conn.AddAuth("digest", []byte("user:secret")); err != nil {
+		t.Fatal(err)
+	}
+	l := newLocker(t, c.conn, zookeeper.Options{
+		SessionTimeout: sessionTimeout, Base: "/deep/er/locks",
+		ACL: zk.DigestACL(zk.PermAll, "user", "secret"),
+	})
+	held := lock(t, l, "n")
+	other := newLocker(t, stranger.conn, zookeeper.Options{SessionTimeout: sessionTimeout, Base: "/deep/er/locks"})
+	_, err := other.TryLock(soon(t), "n")
+	if !errors.Is(err, locker.ErrUnavailable) || !errors.Is(err, zk.ErrNoAuth) || strings.Contains(err.Error(), "secret") {
+		t.Errorf("TryLock of a stranger: %v", err)
+	}
+	if _, err := other.Break(soon(t), "n"); err == nil {
+		t.Error("a stranger broke the lock")
+	}
+	unlock(t, held)
+}
+
+func TestClosedConnectionIsUnavailable(t *testing.T) {
+	t.Parallel()
+	s := server(t)
+	c := newClient(t, 2*time.Second, s.Addr())
+	unlock(t, lock(t, c, "n"))
+	c.conn.Close()
+	if _, err := c.TryLock(soon(t), "n"); !errors.Is(err, locker.ErrUnavailable) {
+		t.Errorf("TryLock on a closed connection: %v", err)
+	}
+	if _, err := c.Lock(context.Background(), "n"); !errors.Is(err, locker.ErrUnavailable) {
+		t.Errorf("Lock on a closed connection: %v", err)
+	}
+}

@@ -1,0 +1,27 @@
+package zookeeper
+
+import "testing"
+
+func TestPlacesAreSortedByNumberWhoeverMadeThem(t *testing.T) {
+	children := []string{
+		"_c_0a1b-lock-0000000007", // ours, Curator's and zk's
+		"ffee__lock__0000000005",  // kazoo's
+		"lock-0000000006",
+		"leases", "lock-", "lock-x", // nobody's
+	}
+	places, first, ahead := inLine(children, children[0])
+	if places != 3 || first != children[1] || ahead != children[2] {
+		t.Errorf("inLine = %d, %q, %q", places, first, ahead)
+	}
+	if _, _, ahead := inLine(children, children[1]); ahead != "" {
+		t.Errorf("ahead of the first is %q", ahead)
+	}
+}
+
+// The server counts in an int32, which a busy name gets through in weeks.
+func TestPlacesAreSortedAcrossTheOverflowOfTheirNumber(t *testing.T) {
+	old, young := "_c_0-lock-2147483647", "_c_1-lock--2147483648"
+	if _, first, ahead := inLine([]string{young, old}, young); first != old || ahead != old {
+		t.Errorf("first %q, ahead %q", first, ahead)
+	}
+}

@@ -1,0 +1,71 @@
+package zookeeper
+
+import (
+	"encoding/binary"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+)
+
+// Session learns from the servers' greetings which session timeout they have
+// granted, which may be shorter than what was asked for and which the zk client
+// keeps to itself. Give its Dial to one connection:
+//
+//	session := zookeeper.NewSession(nil)
+//	conn, _, err := zk.Connect(servers, 10*time.Second, zk.WithDialer(session.Dial))
+//	…
+//	l, err := zookeeper.New(conn, zookeeper.Options{Session: session})
+type Session struct {
+	dial    zk.Dialer
+	timeout atomic.Int64
+}
+
+// NewSession returns a Session that connects with dial, for TLS say; nil stands
+// for plain TCP.
+func NewSession(dial zk.Dialer) *Session {
+	if dial == nil {
+		dial = net.DialTimeout
+	}
+	return &Session{dial: dial}
+}
+
+// Dial is a [zk.Dialer].
+func (s *Session) Dial(network, address string, timeout time.Duration) (net.Conn, error) {
+	conn, err := s.dial(network, address, timeout)
+	if err != nil {
+		return nil, err
+	}
+	return &greeted{Conn: conn, session: s}, nil
+}
+
+// Timeout returns what the server granted last, or 0 if none has answered yet.
+func (s *Session) Timeout() time.Duration { return time.Duration(s.timeout.Load()) }
+
+// greeted reads along until the server's greeting has passed: its length, the
+// protocol's version and the session timeout in milliseconds, four bytes each.
+type greeted struct {
+	net.Conn
+	session *Session
+	seen    []byte
+	done    bool
+}
+
+const greeting = 12
+
+func (g *greeted) Read(b []byte) (int, error) {
+	n, err := g.Conn.Read(b)
+	if g.done {
+		return n, err
+	}
+	g.seen = append(g.seen, b[:min(n, greeting-len(g.seen))]...)
+	if len(g.seen) == greeting {
+		g.done = true
+		// An expired session is greeted with a timeout of 0.
+		if ms := int32(binary.BigEndian.Uint32(g.seen[8:])); ms > 0 {
+			g.session.timeout.Store(int64(time.Duration(ms) * time.Millisecond))
+		}
+	}
+	return n, err
+}

@@ -1,0 +1,231 @@
+package zookeeper
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/zkclient"
+)
+
+// enter waits for the turn in the line of this Locker's goroutines.
+func (l *Locker) enter(ctx context.Context, a *attempt) error {
+	turn, ok := l.lines.TryEnter(a.req.Name, a)
+	if ok {
+		a.turn = turn
+		return nil
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stop := context.AfterFunc(l.closing, func() { cancel(locker.ErrClosed) })
+	defer stop()
+	turn, err := l.lines.Enter(ctx, a.req.Name, a)
+	a.turn = turn
+	if err != nil && !errors.Is(err, locker.ErrClosed) {
+		err = fmt.Errorf("%w: %w", locker.ErrTaken, err)
+	}
+	return err
+}
+
+// try takes a place and keeps it only if nobody is ahead.
+func (l *Locker) try(ctx context.Context, a *attempt) error {
+	if err := l.take(ctx, a); err != nil {
+		return unavailable(err)
+	}
+	if a.place.alone {
+		return nil
+	}
+	ahead, err := l.look(ctx, a.place, false)
+	switch {
+	case err != nil:
+		return unavailable(err)
+	case ahead != "":
+		return locker.ErrTaken
+	}
+	return nil
+}
+
+// wait takes a place, unless the predecessor in the line has left one, and
+// returns when nobody is ahead of it.
+func (l *Locker) wait(ctx context.Context, a *attempt) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stop := context.AfterFunc(l.closing, func() { cancel(locker.ErrClosed) })
+	defer stop()
+	if a.place != nil && a.place.alone {
+		return nil
+	}
+	err := l.queue(ctx, a)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(context.Cause(ctx), locker.ErrClosed):
+		return locker.ErrClosed
+	case ctx.Err() != nil:
+		return fmt.Errorf("%w: %w", locker.ErrTaken, context.Cause(ctx))
+	}
+	return err
+}
+
+// queue takes a place, and waits for those ahead to go. A connection that breaks
+// does not end the wait, for the place is still there: only a silence as long as
+// the session timeout does.
+func (l *Locker) queue(ctx context.Context, a *attempt) error {
+	lastWord := locker.Now()
+	for woken := false; ; {
+		var held bool
+		var err error
+		held, woken, err = l.step(ctx, a, woken)
+		switch {
+		case held:
+			return nil
+		case err == nil:
+			lastWord = locker.Now()
+			continue
+		case errors.Is(err, errGone):
+			l.sweep(a.place) // in case that this was an error: an orphan would block the queue
+			a.place = nil    // the next is somewhere at the end
+			continue
+		case ctx.Err() != nil || zkclient.Refused(err) || locker.Now().Sub(lastWord) > a.timeout:
+			return unavailable(err)
+		case a.place != nil && a.place.node == "":
+			l.sweep(a.place)
+			a.place = nil
+		}
+		pause(ctx, retryPause)
+	}
+}
+
+// step takes a place if there is none, looks, and waits once if somebody is
+// ahead.
+func (l *Locker) step(ctx context.Context, a *attempt, woken bool) (held, wokenAgain bool, err error) {
+	if a.place == nil {
+		if err := l.take(ctx, a); err != nil || a.place.alone {
+			return err == nil, false, err
+		}
+	}
+	ahead, err := l.look(ctx, a.place, woken)
+	if err != nil || ahead == "" {
+		return err == nil, false, err
+	}
+	woken, err = l.waitFor(ctx, a, ahead)
+	return false, woken, err
+}
+
+// retryPause keeps a waiter from spinning while the client has no connection.
+const retryPause = 50 * time.Millisecond
+
+func pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
+// look reports which place comes right before p, "" if none does: then the lock
+// is p's. Places ahead can only go, never come, so a list that is old errs on
+// the safe side; that p itself is still there is asked in a transaction. With
+// likely, that is asked in the same round trip. A place that has just been made
+// needs no confirmation.
+func (l *Locker) look(ctx context.Context, p *place, likely bool) (ahead string, err error) {
+	since := locker.Now()
+	var confirmed <-chan zkclient.Reply[[]zk.MultiResponse]
+	if likely && !p.fresh {
+		confirmed = l.confirm(ctx, p)
+	}
+	children, err := l.children(ctx, p.parent)
+	if err != nil && !errors.Is(err, zk.ErrNoNode) {
+		return "", err
+	}
+	mine := false
+	for _, node := range children {
+		mine = mine || node == p.node
+	}
+	if !mine {
+		return "", errGone
+	}
+	_, _, ahead = inLine(children, p.node)
+	fresh := p.fresh
+	p.fresh = false
+	if ahead != "" || fresh {
+		return ahead, nil
+	}
+	if confirmed == nil {
+		since = locker.Now()
+		confirmed = l.confirm(ctx, p)
+	}
+	_, err = zkclient.Await(ctx, confirmed)
+	switch {
+	case errors.Is(err, zk.ErrNoNode):
+		return "", errGone
+	case err == nil:
+		p.since = since
+	}
+	return "", err
+}
+
+// waitFor returns when the place ahead has gone or changed (then woken is true),
+// or when it is time to look without having been told: the zk client sets its
+// watches again after a broken connection, and drops them if that fails.
+func (l *Locker) waitFor(ctx context.Context, a *attempt, ahead string) (woken bool, err error) {
+	fired, err := l.watch(ctx, a.place.parent+"/"+ahead)
+	if err != nil {
+		return false, err
+	}
+	timer := time.NewTimer(max(a.timeout, time.Second))
+	defer timer.Stop()
+	select {
+	case <-fired:
+		return true, nil
+	case <-timer.C:
+		return false, nil
+	case <-ctx.Done():
+		return false, context.Cause(ctx)
+	}
+}
+
+// watch returns a channel that closes when a node has gone or changed. The zk
+// client cannot take a watch back, so one that a waiter has left is kept and
+// shared with the next who waits for the same node: a hundred attempts with a
+// short patience leave one watch, not a hundred.
+func (l *Locker) watch(ctx context.Context, path string) (<-chan struct{}, error) {
+	l.mu.Lock()
+	fired := l.watches[path]
+	l.mu.Unlock()
+	if fired != nil {
+		return fired, nil
+	}
+	return zkclient.Call(ctx, l.zk, func() (<-chan struct{}, error) {
+		_, _, events, err := l.zk.GetW(path)
+		fired := make(chan struct{})
+		switch {
+		case errors.Is(err, zk.ErrNoNode):
+			close(fired)
+			return fired, nil
+		case err != nil:
+			return nil, err
+		}
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.watches[path] = fired
+		go func() {
+			select {
+			case <-events:
+			case <-l.closing.Done():
+			}
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			if l.watches[path] == fired {
+				delete(l.watches, path)
+			}
+			close(fired)
+		}()
+		return fired, nil
+	})
+}
