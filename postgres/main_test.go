@@ -91,14 +91,12 @@ func query[T any](tb testing.TB, pool *pgxpool.Pool, sql string, args ...any) (r
 	return result
 }
 
-// lockers makes one Locker of each kind, the process of its own that it stands
-// for having its own pool.
-var kinds = []struct {
-	name string
-	make func(tb testing.TB, url string) lockerUnderTest
-}{
-	{"leases", func(tb testing.TB, url string) lockerUnderTest { return newLocker(tb, url, postgres.Options{}) }},
-	{"sessions", func(tb testing.TB, url string) lockerUnderTest { return newSession(tb, url) }},
+// kinds make a Locker on a pool of its own, as if it were another process.
+var kinds = map[string]func(pool *pgxpool.Pool) (lockerUnderTest, error){
+	"leases": func(pool *pgxpool.Pool) (lockerUnderTest, error) { return postgres.New(pool, postgres.Options{}) },
+	"sessions": func(pool *pgxpool.Pool) (lockerUnderTest, error) {
+		return postgres.NewSession(pool, postgres.Options{})
+	},
 }
 
 type lockerUnderTest interface {
@@ -117,7 +115,14 @@ func newLocker(tb testing.TB, url string, opts postgres.Options) *postgres.Locke
 
 func newSession(tb testing.TB, url string) *postgres.SessionLocker {
 	tb.Helper()
-	l, err := postgres.NewSession(connect(tb, url), postgres.SessionOptions{})
+	l, err := postgres.NewSession(connect(tb, url), postgres.Options{})
+	return ready(tb, l, err)
+}
+
+// onPool makes a Locker of the kind that the name of the subtest ends with.
+func onPool(tb testing.TB, test string, pool *pgxpool.Pool) lockerUnderTest {
+	tb.Helper()
+	l, err := kinds[test[strings.LastIndexByte(test, '/')+1:]](pool)
 	return ready(tb, l, err)
 }
 
@@ -126,7 +131,11 @@ func ready[L lockerUnderTest](tb testing.TB, l L, err error) L {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	tb.Cleanup(func() { _ = l.Close() })
+	tb.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			tb.Errorf("Close: %v", err)
+		}
+	})
 	if err := l.EnsureSchema(context.Background()); err != nil {
 		tb.Fatal(err)
 	}
@@ -134,8 +143,10 @@ func ready[L lockerUnderTest](tb testing.TB, l L, err error) L {
 }
 
 func forEachKind(t *testing.T, test func(t *testing.T, make func(tb testing.TB, url string) lockerUnderTest)) {
-	for _, kind := range kinds {
-		t.Run(kind.name, func(t *testing.T) { test(t, kind.make) })
+	for kind := range kinds {
+		t.Run(kind, func(t *testing.T) {
+			test(t, func(tb testing.TB, url string) lockerUnderTest { return onPool(tb, t.Name(), connect(tb, url)) })
+		})
 	}
 }
 

@@ -26,9 +26,9 @@ type Options struct {
 	Poll time.Duration
 
 	// SyncStandby declares that only a synchronous standby is ever promoted.
-	// Locks and tokens then survive a failover, for every grant and renewal
-	// waits until that standby has it. Operations are refused unless the
-	// server has synchronous_standby_names set.
+	// Leases and tokens then survive a failover, for every grant and renewal
+	// waits until that standby has it; advisory locks do not. Locks are
+	// refused unless the server has synchronous_standby_names set.
 	SyncStandby bool
 }
 
@@ -39,7 +39,6 @@ type Locker struct {
 	listener *listener
 	pooled   atomic.Bool // a pooler was found: no notifications
 	swept    atomic.Bool // the dead were cleared away
-	standby  atomic.Bool // a synchronous standby was seen configured
 }
 
 var (
@@ -130,24 +129,14 @@ type leases struct{ *Locker }
 // bind looks, before the first question, whether the server is what the options
 // say. And once it clears away, in the background, what dead processes have left.
 func (l leases) bind(ctx context.Context, _ *lease) error {
-	if l.opts.SyncStandby && !l.standby.Load() {
-		var names string
-		_, err := l.queue.admin.run(ctx, nil, `SELECT current_setting($1)`, []any{"synchronous_standby_names"}, &names)
-		if err != nil {
-			return err
-		}
-		if names == "" {
-			return errNoStandby
-		}
-		l.standby.Store(true)
+	if err := l.queue.checkStandby(ctx, l.opts); err != nil {
+		return err
 	}
 	if l.swept.CompareAndSwap(false, true) {
 		l.queue.sweep()
 	}
 	return nil
 }
-
-var errNoStandby = errors.New("SyncStandby is set, but the server has no synchronous_standby_names")
 
 // open listens, unless that is known to lead nowhere.
 func (l leases) open(ctx context.Context) error {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/lockstile/locker"
@@ -53,6 +54,8 @@ type queue struct {
 	mail   *mailbox
 	lines  line.Lines[*attempt]
 	keeper *locker.Keeper
+
+	standby atomic.Bool // a synchronous standby was seen configured
 
 	closing context.Context // ends with stop
 	close   context.CancelFunc
@@ -174,6 +177,23 @@ func (q *queue) release(ctx context.Context, a *attempt) error {
 		q.cleanUpLater(a.lease)
 		return fmt.Errorf("postgres: unlock %q: %w", a.req.Name, err)
 	}
+	return nil
+}
+
+// checkStandby looks once whether the server is what SyncStandby says.
+func (q *queue) checkStandby(ctx context.Context, opts Options) error {
+	if !opts.SyncStandby || q.standby.Load() {
+		return nil
+	}
+	var names string
+	_, err := q.admin.run(ctx, nil, `SELECT current_setting($1)`, []any{"synchronous_standby_names"}, &names)
+	switch {
+	case err != nil:
+		return err
+	case names == "":
+		return errors.New("SyncStandby is set, but the server has no synchronous_standby_names")
+	}
+	q.standby.Store(true)
 	return nil
 }
 

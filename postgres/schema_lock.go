@@ -93,8 +93,11 @@ END $$;
 // queue, a reservation, the lock. The mark refuses its request if that is still
 // on the way, over a connection that is slower than this one. With _spare, a lock
 // that is held is left alone. _unlock says that the advisory lock may be this
-// connection's, for this attempt: if the row has it under another value, it is
-// not.
+// connection's, for this attempt.
+//
+// lockstile_unlock frees the advisory lock of a value whose row may be gone. All
+// locks of a Locker are on one connection, and the server counts them together:
+// if the row has it under another value, it is that one's, and stays.
 const schemaRelease = `
 CREATE OR REPLACE FUNCTION lockstile_give(_session boolean, _name text, _channel text)
 RETURNS void LANGUAGE plpgsql AS $$
@@ -102,6 +105,15 @@ BEGIN
   IF lockstile_pass(_session, _name, _channel) IS NULL THEN
     DELETE FROM lockstile_lock l WHERE l.name = _name AND l.session = _session;
   END IF;
+END $$;
+
+CREATE OR REPLACE FUNCTION lockstile_unlock(_name text, _value text) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+  IF EXISTS (SELECT FROM lockstile_lock l WHERE l.name = _name AND l.session
+    AND NOT l.reserved AND l.pid = pg_backend_pid() AND l.value <> _value) THEN
+    RETURN false;
+  END IF;
+  RETURN pg_advisory_unlock(hashtextextended(_name, 0));
 END $$;
 
 CREATE OR REPLACE FUNCTION lockstile_mark(_value text, _forced boolean, _remember bigint)
@@ -125,7 +137,7 @@ BEGIN
     IF _hand AND _lock.value = _next AND NOT _lock.reserved AND NOT _session THEN
       RETURN _lock.token;
     END IF;
-    IF _session AND pg_advisory_unlock(hashtextextended(_name, 0)) THEN
+    IF _session AND lockstile_unlock(_name, _value) THEN
       RETURN 0;
     END IF;
     RETURN CASE WHEN EXISTS (SELECT FROM lockstile_mark m WHERE m.value = _value AND m.forced) THEN -2 ELSE -1 END;
@@ -161,9 +173,8 @@ BEGIN
   IF _remember > 0 THEN
     PERFORM lockstile_mark(_value, false, _remember);
   END IF;
-  IF _unlock AND NOT EXISTS (SELECT FROM lockstile_lock l WHERE l.name = _name AND l.session
-    AND NOT l.reserved AND l.pid = pg_backend_pid() AND l.value <> _value) THEN
-    PERFORM pg_advisory_unlock(hashtextextended(_name, 0));
+  IF _unlock THEN
+    PERFORM lockstile_unlock(_name, _value);
   END IF;
   PERFORM FROM lockstile_lock l WHERE l.name = _name AND l.session = _session
     AND l.value = _value AND (l.reserved OR NOT _spare) FOR UPDATE;

@@ -12,14 +12,11 @@ import (
 	"github.com/lockstile/locker"
 )
 
-// SessionOptions are a SessionLocker's settings. The zero value is ready to use.
-// There are none so far.
-type SessionOptions struct{}
-
 // SessionLocker grants advisory locks of the server, all on one connection. They
 // have no lease: the server frees them when that connection ends. See
 // [NewSession].
 type SessionLocker struct {
+	opts  Options
 	queue queue
 
 	dialing chan struct{} // filled while a connection is being opened
@@ -58,11 +55,16 @@ var (
 // arrived. One that takes the key by itself stands in the server's own queue,
 // which goes first; its release is found by looking, twice a second, and so is
 // the end of a holder that died.
-func NewSession(pool *pgxpool.Pool, opts SessionOptions) (*SessionLocker, error) {
-	if pool == nil {
+//
+// [Options].Poll must be 0: waiters are always told.
+func NewSession(pool *pgxpool.Pool, opts Options) (*SessionLocker, error) {
+	switch {
+	case pool == nil:
 		return nil, errors.New("postgres: the pool is nil")
+	case opts.Poll != 0:
+		return nil, errors.New("postgres: session locks need a connection that can listen, so Poll must be 0")
 	}
-	s := &SessionLocker{dialing: make(chan struct{}, 1)}
+	s := &SessionLocker{opts: opts, dialing: make(chan struct{}, 1)}
 	q := &s.queue
 	q.closing, q.close = context.WithCancel(context.Background())
 	q.store = &store{runner: sessions{s}, advisory: true}
@@ -107,12 +109,16 @@ func (s *SessionLocker) EnsureSchema(ctx context.Context) error {
 // connection breaks and nobody says so, and a server that crashes, or its
 // successor, knows nothing of advisory locks.
 func (s *SessionLocker) Guarantees() locker.Guarantees {
-	return locker.Guarantees{
+	g := locker.Guarantees{
 		Exclusion: locker.PromptHolder | locker.SteadyClocks | locker.DurableServer | locker.DurableReplica,
 		Tokens:    locker.DurableReplica,
 		Fair:      true,
 		Release:   locker.ByConnection,
 	}
+	if s.opts.SyncStandby {
+		g.Tokens &^= locker.DurableReplica
+	}
+	return g
 }
 
 // Close ends the waiting: waiters get [locker.ErrClosed]. Locks that are held
@@ -135,6 +141,9 @@ type sessions struct{ *SessionLocker }
 // bind gives the lease the connection that is in use. Nothing is held on an
 // earlier one that it may have had: that has died.
 func (s sessions) bind(ctx context.Context, l *lease) error {
+	if err := s.queue.checkStandby(ctx, s.opts); err != nil {
+		return err
+	}
 	sess, err := s.live(ctx)
 	if err != nil {
 		return err
@@ -186,11 +195,16 @@ func (s sessions) withdraw(ctx context.Context, l *lease, spare bool) error {
 func (s sessions) held(l *lease, lock *locker.Lock) { l.session.hold(l, lock) }
 
 // ended takes a lock out of the books. One that was lost while its connection
-// lives is still held in the server, and given back before anybody else in this
-// process can ask for it: the connection would grant it to us again.
+// lives is still held in the server. Giving it back is in the connection's queue
+// before anybody else in this process can ask for it, or the connection would
+// grant it to us a second time.
 func (s sessions) ended(l *lease, lost bool) {
 	if lost && !l.session.dead() {
-		s.queue.cleanUp(l)
+		ctx, cancel := context.WithTimeout(context.Background(), confirmTime)
+		if err := s.withdraw(ctx, l, false); err != nil {
+			s.queue.cleanUpLater(l)
+		}
+		cancel()
 	}
 	l.session.forget(l)
 	if s.queue.closing.Err() != nil {
