@@ -214,13 +214,27 @@ func execMode(configured pgx.QueryExecMode) pgx.QueryExecMode {
 }
 
 func (p *poolRunner) run(ctx context.Context, _ *lease, sql string, args []any, dest ...any) (repeated bool, err error) {
+	return p.repeat(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		return scan(ctx, conn, p.mode, sql, args, dest)
+	})
+}
+
+// repeat calls send with a connection, and with another if that was broken, and
+// reports whether an earlier call may have been carried out as well as the last.
+func (p *poolRunner) repeat(ctx context.Context, send func(context.Context, *pgx.Conn) error) (repeated bool, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, answerTime, errSilent)
 	defer cancel()
 	maybeDone := false
 	for range tries {
 		repeated = maybeDone
-		var sent bool
-		if sent, err = p.once(ctx, sql, args, dest); !broken(ctx, err) || !sent {
+		var conn *pgxpool.Conn
+		if conn, err = p.pool.Acquire(ctx); err != nil {
+			err = &notSent{err}
+			break
+		}
+		err = send(ctx, conn.Conn())
+		conn.Release()
+		if !broken(ctx, err) {
 			break
 		}
 		maybeDone = maybeDone || unsure(err)
@@ -237,17 +251,6 @@ func withCause(ctx context.Context, err error) error {
 		return fmt.Errorf("%w: %w", cause, err)
 	}
 	return err
-}
-
-// once sends the statement once, and reports whether there was a connection to
-// send it over.
-func (p *poolRunner) once(ctx context.Context, sql string, args, dest []any) (sent bool, err error) {
-	conn, err := p.pool.Acquire(ctx)
-	if err != nil {
-		return false, &notSent{err}
-	}
-	defer conn.Release()
-	return true, scan(ctx, conn.Conn(), p.mode, sql, args, dest)
 }
 
 // scan runs the statement and reads its row; a single nil stands for a result
@@ -285,22 +288,20 @@ func (p *poolRunner) renewSome(ctx context.Context, leases []*lease, errs []erro
 	for i := range errs {
 		errs[i] = errors.New("the server did not answer for this lock")
 	}
-	conn, err := p.pool.Acquire(ctx)
-	if err != nil {
-		return err
-	}
-	defer conn.Release()
-	rows, err := conn.Query(ctx, `SELECT place, code FROM lockstile_renew($1::text[], $2::text[], $3::bigint[])`, p.mode, names, values, ttls)
-	if err != nil {
-		return err
-	}
-	var place, code int64
-	_, err = pgx.ForEachRow(rows, []any{&place, &code}, func() error {
-		errs[place-1] = nil
-		if code < 0 {
-			errs[place-1] = gone(leases[place-1].name, code)
+	_, err := p.repeat(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		rows, err := conn.Query(ctx, `SELECT place, code FROM lockstile_renew($1::text[], $2::text[], $3::bigint[])`, p.mode, names, values, ttls)
+		if err != nil {
+			return err
 		}
-		return nil
+		var place, code int64
+		_, err = pgx.ForEachRow(rows, []any{&place, &code}, func() error {
+			errs[place-1] = nil
+			if code < 0 {
+				errs[place-1] = gone(leases[place-1].name, code)
+			}
+			return nil
+		})
+		return err
 	})
 	return err
 }

@@ -1,0 +1,139 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/testserver"
+	"github.com/lockstile/locker/postgres"
+)
+
+func TestSessionLocksShareOneConnection(t *testing.T) {
+	url := database(t)
+	admin := connect(t, url)
+	l := newSession(t, url)
+	for _, name := range []string{"a", "b", "c", "d"} {
+		lock(t, l, name)
+	}
+	pids := `SELECT count(DISTINCT pid)::int FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1
+		AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`
+	if n := query[int](t, admin, pids); n != 1 {
+		t.Errorf("4 locks are on %d connections", n)
+	}
+}
+
+// Goal: whoever locks by hand, as the documentation says, is one of us.
+func TestSessionLocksExcludeAdvisoryLocksTakenByHand(t *testing.T) {
+	url := database(t)
+	l := newSession(t, url)
+	admin, err := connect(t, url).Acquire(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer admin.Release()
+	try := func(function string) (ok bool) {
+		t.Helper()
+		err := admin.QueryRow(context.Background(), `SELECT `+function+`(hashtextextended('a', 0))`).Scan(&ok)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ok
+	}
+	held := lock(t, l, "a")
+	if try("pg_try_advisory_lock") {
+		t.Error("psql got a lock that is held")
+	}
+	unlock(t, held)
+	if !try("pg_try_advisory_lock") {
+		t.Error("psql did not get a lock that is free")
+	}
+	if _, err := l.TryLock(context.Background(), "a"); !errors.Is(err, locker.ErrTaken) {
+		t.Errorf("TryLock of a lock that psql holds: %v", err)
+	}
+	got := make(chan error, 1)
+	go func() {
+		held, err := l.Lock(soon(t), "a", locker.WithTTL(long))
+		if err == nil {
+			err = held.Unlock(context.Background())
+		}
+		got <- err
+	}()
+	queued(t, l, "a", 1)
+	try("pg_advisory_unlock")
+	if err := <-got; err != nil {
+		t.Error(err)
+	}
+}
+
+// Goal: the server counts the locks of a connection together, so what is given
+// back late must not be the next goroutine's. Method: hold after hold runs into
+// its maximum, and is released behind its holder's back while the next begins.
+func TestLateReleaseOfALostSessionLockSparesTheNextHolder(t *testing.T) {
+	url := database(t)
+	a, b := newSession(t, url), newSession(t, url)
+	for range 10 {
+		first := lock(t, a, "a", locker.WithMaxHold(20*time.Millisecond))
+		second := lock(t, a, "a", locker.WithTTL(long)) // the same connection
+		if err := first.Unlock(context.Background()); !errors.Is(err, locker.ErrLost) {
+			t.Fatalf("Unlock after the maximum hold: %v", err)
+		}
+		// An answer from the connection comes after everything before it.
+		if err := second.Renew(soon(t)); err != nil {
+			t.Fatal(err)
+		}
+		if other, err := b.TryLock(context.Background(), "a"); !errors.Is(err, locker.ErrTaken) {
+			t.Fatalf("TryLock of a lock that its holder's predecessor has given back late: %v, %v", other, err)
+		}
+		unlock(t, second)
+		unlock(t, lock(t, b, "a")) // and nothing was counted twice
+	}
+}
+
+func TestSessionLocksRefuseAPooler(t *testing.T) {
+	s := shared(t)
+	bouncer := testserver.PgBouncer(t, s, "transaction")
+	l := newSession(t, bouncer.URL(newDatabase(t, s, "")))
+	_, err := l.TryLock(context.Background(), "a")
+	if err == nil || !strings.Contains(err.Error(), "pooler") {
+		t.Errorf("TryLock through PgBouncer: %v", err)
+	}
+	if _, err := postgres.NewSession(connect(t, s.URL("postgres")), postgres.Options{Poll: time.Millisecond}); err == nil {
+		t.Error("NewSession accepts Poll")
+	}
+}
+
+func TestLeasesWorkThroughPgBouncerInTransactionMode(t *testing.T) {
+	s := shared(t)
+	bouncer := testserver.PgBouncer(t, s, "transaction")
+	url := bouncer.URL(newDatabase(t, s, ""))
+	a, b := newLocker(t, url, postgres.Options{}), newLocker(t, url, postgres.Options{})
+	held := lock(t, a, "a", locker.WithTTL(long))
+	if _, err := b.TryLock(context.Background(), "a"); !errors.Is(err, locker.ErrTaken) {
+		t.Errorf("TryLock of a held lock: %v", err)
+	}
+	got := make(chan *locker.Lock, 1)
+	go func() {
+		second, err := b.Lock(soon(t), "a")
+		if err != nil {
+			t.Errorf("Lock: %v", err)
+		}
+		got <- second
+	}()
+	queued(t, a, "a", 1)
+	if err := held.Renew(soon(t)); err != nil {
+		t.Errorf("Renew: %v", err)
+	}
+	unlock(t, held)
+	second := <-got
+	if second == nil {
+		return
+	}
+	if second.Token() <= held.Token() {
+		t.Errorf("token %d follows %d", second.Token(), held.Token())
+	}
+	unlock(t, second)
+}
