@@ -1,0 +1,348 @@
+package conformance
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/fencing"
+	"github.com/lockstile/locker/internal/line"
+)
+
+// specimen is a simple lock on one Redis that keeps every clause, unless it has
+// a flaw. Its waiters poll, which is slow and breaks nothing.
+type specimen struct {
+	flaw    string // "" or one of flaws
+	rdb     *redis.Client
+	lines   line.Lines[*attempt]
+	keeper  *locker.Keeper
+	closing context.Context
+	close   context.CancelFunc
+	waits   atomic.Int32
+}
+
+// newSpecimen stands for a process of its own.
+func newSpecimen(t testing.TB, addr, flaw string) *specimen {
+	// No second try behind our back: what is repeated here repeats itself.
+	rdb := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1, ReadTimeout: 10 * time.Second, PoolSize: 8})
+	s := &specimen{flaw: flaw, rdb: rdb}
+	s.closing, s.close = context.WithCancel(context.Background())
+	s.keeper = locker.NewKeeper(s.renew)
+	t.Cleanup(func() {
+		s.close()
+		_ = s.rdb.Close()
+	})
+	return s
+}
+
+// attempt is one call of Lock or TryLock, and the hold that comes of it.
+type attempt struct {
+	req   *locker.Request
+	id    string // of the attempt
+	value string // of the lock's key while it is held
+	turn  *line.Turn[*attempt]
+	token int64
+	early int64 // a token that was drawn too early
+	since locker.Instant
+}
+
+// keys returns the lock's own key, those of its counter, its holder and its queue.
+func (s *specimen) keys(name string) []string {
+	switch {
+	case s.is("names are cut") && len(name) > 64:
+		name = name[:64]
+	case s.is("names are folded"):
+		name = strings.ToLower(name)
+	case s.is("names are hashed"):
+		sum := sha256.Sum256([]byte(name))
+		name = fmt.Sprint(binary.BigEndian.Uint32(sum[:]) % 4096)
+	}
+	return []string{"k:" + name, "c:" + name, "h:" + name, "q:" + name}
+}
+
+func (s *specimen) is(flaw string) bool { return s.flaw == flaw }
+
+func (s *specimen) begin(ctx context.Context, name string, opts []locker.Option) (*attempt, error) {
+	req, err := locker.NewRequest(name, opts...)
+	if s.is("checks nothing") {
+		req, err = unchecked(name, opts), nil
+	}
+	switch {
+	case err != nil:
+		return nil, err
+	case s.closing.Err() != nil && !s.is("close is ignored"):
+		return nil, fmt.Errorf("specimen: %w", locker.ErrClosed)
+	case ctx.Err() != nil && !s.is("context is not looked at"):
+		return nil, fmt.Errorf("specimen: %w", context.Cause(ctx))
+	}
+	a := &attempt{req: req, id: rand.Text()}
+	if a.value = a.id; s.is("fixed value") {
+		a.value = "locked"
+	}
+	return a, nil
+}
+
+// unchecked is what a backend does that reads the options by itself.
+func unchecked(name string, opts []locker.Option) *locker.Request {
+	r := &locker.Request{Name: name, TTL: locker.DefaultTTL, Renew: true}
+	for _, opt := range opts {
+		_ = opt(r) // and takes no notice of what they say
+	}
+	r.MaxHold, r.MinValidity = 0, 0
+	return r
+}
+
+func (s *specimen) TryLock(ctx context.Context, name string, opts ...locker.Option) (*locker.Lock, error) {
+	a, err := s.begin(ctx, name, opts)
+	if err != nil {
+		return nil, err
+	}
+	if s.is("context is not looked at") {
+		ctx = context.WithoutCancel(ctx)
+	}
+	var ok bool
+	if a.turn, ok = s.lines.TryEnter(name, a); !ok {
+		return nil, fmt.Errorf("specimen: %w", locker.ErrTaken)
+	}
+	return s.finish(a, s.ask(ctx, a, false))
+}
+
+func (s *specimen) Lock(ctx context.Context, name string, opts ...locker.Option) (*locker.Lock, error) {
+	a, err := s.begin(ctx, name, opts)
+	if err != nil {
+		return nil, err
+	}
+	if s.is("context is not looked at") {
+		ctx = context.WithoutCancel(ctx)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	if !s.is("close is ignored") {
+		defer context.AfterFunc(s.closing, func() { cancel(locker.ErrClosed) })()
+	}
+	if a.turn, err = s.lines.Enter(ctx, name, a); err != nil {
+		return nil, fmt.Errorf("specimen: %w: %w", locker.ErrTaken, err)
+	}
+	if s.is("a waiter is forgotten") && s.waits.Add(1) == 30 {
+		<-ctx.Done()
+	}
+	return s.finish(a, s.wait(ctx, a))
+}
+
+// wait polls.
+func (s *specimen) wait(ctx context.Context, a *attempt) error {
+	if a.token != 0 {
+		return nil // left to us by our predecessor
+	}
+	switch {
+	case s.is("a connection for every waiter"):
+		own := redis.NewClient(&redis.Options{Addr: s.rdb.Options().Addr})
+		defer own.Close()
+		_ = own.Ping(ctx).Err()
+	case s.is("a goroutine for every wait"):
+		go func() { <-s.closing.Done() }()
+	}
+	for {
+		err := s.ask(ctx, a, true)
+		pause := 3 * time.Millisecond
+		switch {
+		case ctx.Err() != nil:
+			return fmt.Errorf("%w: %w", locker.ErrTaken, context.Cause(ctx))
+		case err != nil && s.is("waiters rely on being told"):
+			pause = time.Hour
+		case !errors.Is(err, locker.ErrTaken):
+			return err
+		case s.is("waiters sleep until the lease ends"):
+			pause, _ = s.rdb.PTTL(ctx, s.keys(a.req.Name)[0]).Result()
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// ask asks the store once, and notes a grant in a.
+func (s *specimen) ask(ctx context.Context, a *attempt, waits bool) error {
+	if s.is("token is drawn before the wait") && a.early == 0 {
+		a.early, _ = s.rdb.Incr(ctx, s.keys(a.req.Name)[1]).Result()
+	}
+	since := locker.Now()
+	token, err := s.bounded(ctx, func() (int64, error) { return s.acquire(ctx, a, waits) })
+	if s.is("validity from the reply") {
+		since = locker.Now()
+	}
+	switch {
+	case err != nil:
+		return fmt.Errorf("%w: %w", locker.ErrUnavailable, err)
+	case token <= 0:
+		return locker.ErrTaken
+	}
+	a.token, a.since = max(token, 1), since
+	if a.early != 0 {
+		a.token = a.early
+	}
+	return nil
+}
+
+// bounded returns at the end of ctx though the client does not.
+func (s *specimen) bounded(ctx context.Context, f func() (int64, error)) (n int64, err error) {
+	if s.is("waits for the network") {
+		return f()
+	}
+	done := make(chan struct{})
+	var late int64
+	var lateErr error
+	go func() {
+		defer close(done)
+		late, lateErr = f()
+	}()
+	select {
+	case <-done:
+		return late, lateErr
+	case <-ctx.Done():
+		return 0, context.Cause(ctx)
+	}
+}
+
+// finish makes the lock of a grant, and clears away what a failed attempt left.
+func (s *specimen) finish(a *attempt, err error) (*locker.Lock, error) {
+	if err == nil && !s.is("validity is not checked") && !s.is("checks nothing") {
+		err = a.req.CheckValidity(a.since)
+	}
+	if err != nil {
+		if !s.withdraw(a) {
+			err = fmt.Errorf("%w: %w", locker.ErrOutcomeUnknown, err)
+		}
+		a.turn.Leave()
+		return nil, fmt.Errorf("specimen: %w", err)
+	}
+	if s.is("a goroutine for every lock") {
+		go func() { <-s.closing.Done() }()
+	}
+	return locker.NewLock(locker.Hold{
+		Request: a.req, Token: fencing.Token(a.token), Since: a.since, //nolint:gosec // positive
+		Keeper: s.keeper, Lease: a, Lasting: s.is("no clock of its own"),
+		Release: func(ctx context.Context) error { return s.release(ctx, a) },
+		Lost:    a.turn.Leave,
+	}), nil
+}
+
+// withdraw removes what a has left, in the background if need be, and reports
+// whether that was confirmed.
+func (s *specimen) withdraw(a *attempt) bool {
+	if s.is("no clean-up") {
+		return true
+	}
+	confirmed := make(chan bool, 1)
+	go func() {
+		for range 20 {
+			ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
+			_, err := s.bounded(ctx, func() (int64, error) { return s.run(ctx, withdraw, a.req.Name, a.id, a.value, s.flaw) })
+			cancel()
+			if err == nil || s.closing.Err() != nil {
+				confirmed <- err == nil
+				return
+			}
+		}
+	}()
+	select {
+	case ok := <-confirmed:
+		return ok
+	case <-time.After(250 * time.Millisecond):
+		return false
+	}
+}
+
+func (s *specimen) release(ctx context.Context, a *attempt) error {
+	defer a.turn.Leave()
+	next, ok := a.turn.Next()
+	switch {
+	case s.is("unlock does nothing"):
+		return nil
+	case s.is("keeps the lock among its goroutines") && ok:
+		next.value, next.since = a.value, a.since
+		next.token = s.rdb.Incr(ctx, s.keys(a.req.Name)[1]).Val()
+		return nil
+	case s.is("get, then del"):
+		return s.getThenDel(context.WithoutCancel(ctx), a)
+	}
+	freed, err := s.bounded(ctx, func() (int64, error) { return s.run(ctx, release, a.req.Name, a.value, s.flaw) })
+	if err != nil && s.is("asks again and finds nothing") {
+		freed, err = s.run(ctx, release, a.req.Name, a.value, s.flaw)
+	}
+	switch {
+	case err != nil:
+		s.withdraw(a)
+		return fmt.Errorf("specimen: unlock: %w", err)
+	case freed == 0:
+		return &locker.LostError{Name: a.req.Name, Reason: locker.TakenOver}
+	}
+	return nil
+}
+
+func (s *specimen) renew(ctx context.Context, leases []*attempt) []error {
+	errs := make([]error, len(leases))
+	if s.is("renewal is not sent") {
+		return errs
+	}
+	for i, a := range leases {
+		n, err := s.bounded(ctx, func() (int64, error) {
+			return s.run(ctx, renew, a.req.Name, a.value, a.req.TTL.Milliseconds(), s.flaw)
+		})
+		if errs[i] = err; err == nil && n == 0 && !s.is("the holder is not told") {
+			errs[i] = &locker.LostError{Name: a.req.Name, Reason: locker.TakenOver}
+		}
+	}
+	return errs
+}
+
+func (s *specimen) Inspect(ctx context.Context, name string) (locker.Info, error) {
+	if err := locker.CheckName(name); err != nil {
+		return locker.Info{}, err
+	}
+	got, err := look.Run(ctx, s.rdb, s.keys(name), s.flaw).StringSlice()
+	if err != nil {
+		return locker.Info{}, err
+	}
+	info := locker.Info{Name: name, Held: got[0] != ""}
+	info.Token, _ = fencing.Parse(got[2])
+	info.Waiters, _ = strconv.Atoi(got[4])
+	if left, _ := strconv.Atoi(got[1]); info.Held {
+		info.Holder, info.TimeLeft = got[3], time.Duration(left)*time.Millisecond
+	}
+	return info, nil
+}
+
+func (s *specimen) Break(ctx context.Context, name string) (bool, error) {
+	n, err := s.run(ctx, force, name, s.flaw)
+	return n == 1, err
+}
+
+func (s *specimen) Close() error {
+	s.close()
+	return nil
+}
+
+func (s *specimen) Guarantees() locker.Guarantees {
+	g := locker.Guarantees{Fair: true, Release: locker.ByExpiry, Exclusion: locker.PromptHolder | locker.SteadyClocks | locker.DurableServer, Tokens: locker.DurableServer}
+	if s.is("declares nothing") {
+		g.Release = 0
+	}
+	return g
+}
+
+func (s *specimen) run(ctx context.Context, script *redis.Script, name string, args ...any) (int64, error) {
+	return script.Run(ctx, s.rdb, s.keys(name), args...).Int64()
+}

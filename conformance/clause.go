@@ -1,0 +1,75 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/pprof"
+	"slices"
+	"testing"
+	"time"
+)
+
+// Clause is one thing that the contract promises.
+type Clause struct {
+	Name string // unique, fit for a subtest
+	Why  string // what goes wrong for users of a backend that does not keep it
+
+	check func(x *trial)
+}
+
+// Clauses returns the contract.
+func Clauses() []Clause {
+	return slices.Concat(exclusionClauses, waitingClauses, queueClauses, unlockClauses,
+		losingClauses, tokenClauses, nameClauses, optionClauses,
+		faultClauses, leakClauses, extraClauses)
+}
+
+// Skipped is the result of a clause that the harness or the backend gives no
+// means to check.
+type Skipped struct{ Missing string }
+
+func (s *Skipped) Error() string { return "not checked: there is no " + s.Missing }
+
+// Check checks the clause and returns nil if it is kept. A [*Skipped] says what
+// was missing to check it. It must be called on the goroutine of the test that t
+// is, for h.New may end that test; it never ends it by itself, so that a test
+// can expect a broken backend to fail.
+func (c Clause) Check(t testing.TB, h Harness) (err error) {
+	t.Helper()
+	if h.New == nil {
+		return &Skipped{"Harness.New"}
+	}
+	if h.TTL == 0 {
+		h.TTL = time.Second
+	}
+	if h.patience == 0 {
+		h.patience = 30 * time.Second
+	}
+	x := &trial{t: t, h: h, label: suffix()}
+	defer x.end()
+	defer func() {
+		if stopped, ok := recover().(verdict); ok {
+			err = stopped.err
+		}
+	}()
+	pprof.Do(t.Context(), pprof.Labels(labelKey, x.label), func(ctx context.Context) {
+		x.ctx, x.cancel = context.WithCancel(ctx)
+		c.check(x)
+	})
+	return nil
+}
+
+// verdict ends a check from wherever it is, as FailNow ends a test: it is
+// thrown by failf and skip and caught by Check.
+type verdict struct{ err error }
+
+func (x *trial) failf(format string, args ...any) { panic(verdict{fmt.Errorf(format, args...)}) }
+
+func (x *trial) skip(missing string) { panic(verdict{&Skipped{missing}}) }
+
+// isSkip reports whether err says that a clause was not checked.
+func isSkip(err error) bool {
+	var skipped *Skipped
+	return errors.As(err, &skipped)
+}

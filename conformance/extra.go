@@ -1,0 +1,105 @@
+package conformance
+
+import (
+	"errors"
+	"io"
+
+	"github.com/lockstile/locker"
+)
+
+var extraClauses = []Clause{
+	{"inspect", "What people see of a lock must be the lock's, and looking must change nothing.", inspect},
+	{"break", "Break is the way out when a holder hangs: it must free, tell, and keep tokens in order.", breaks},
+	{"closed", "A program that shuts down must get its waiters back, and no new locks.", closed},
+}
+
+func inspect(x *trial) {
+	a, b, name := x.locker(), x.locker(), x.name()
+	i := x.inspector(b)
+	if info := x.inspect(i, name); info.Held || info.Name != name || info.Waiters != 0 {
+		x.failf("a name that nobody has ever locked is shown as %+v", info)
+	}
+	x.free(a, name, "of a name that was only looked at")
+	const holder = "the holder's text, ünïcode included"
+	held := x.lock(a, name, x.long(), locker.WithHolder(holder))
+	info := x.inspect(i, name)
+	if !info.Held || info.Holder != holder || info.Token != held.Token() || info.Name != name {
+		x.failf("a lock with token %d, held by %q, is shown as %+v", held.Token(), holder, info)
+	}
+	if info.TimeLeft < 0 || info.TimeLeft > x.longTTL() || held.Deadline().IsZero() != (info.TimeLeft == 0) {
+		x.failf("a lock with a TTL of %v is shown with %v left", x.longTTL(), info.TimeLeft)
+	}
+	w := x.wait(x.patient(), b, name)
+	x.queued(i, name, 1)
+	x.unlock(held)
+	lock := x.served(w, "after unlock")
+	if info := x.inspect(i, name); !info.Held || info.Token != lock.Token() || info.Waiters != 0 {
+		x.failf("the next lock, with token %d, is shown as %+v", lock.Token(), info)
+	}
+	x.unlock(lock)
+	if info := x.inspect(i, name); info.Held || info.Waiters != 0 || info.TimeLeft != 0 {
+		x.failf("a lock that was unlocked is shown as %+v", info)
+	}
+	if _, err := i.Inspect(x.patient(), ""); err == nil {
+		x.failf("Inspect of no name succeeded")
+	}
+}
+
+func breaks(x *trial) {
+	a, b, name := x.locker(), x.locker(), x.name()
+	breaker := x.breaker(b)
+	if ok, err := breaker.Break(x.patient(), name); ok || err != nil {
+		x.failf("Break of a free name returned %v, %v", ok, err)
+	}
+	held := x.lock(a, name, x.ttl())
+	lost := held.Lost()
+	w := x.wait(x.patient(), b, name)
+	x.waits(w, b, name)
+	if ok, err := breaker.Break(x.patient(), name); !ok || err != nil {
+		x.failf("Break of a held lock returned %v, %v", ok, err)
+	}
+	lock := x.served(w, "after Break")
+	if lock.Token() <= held.Token() {
+		x.failf("token %d was granted after token %d, which Break had ended", lock.Token(), held.Token())
+	}
+	x.event(lost, "the holder learns that its lock was broken")
+	if err := held.Err(); !errors.Is(err, locker.ErrLost) {
+		x.failf("a lock that was broken says %v", err)
+	}
+	if err := lock.Err(); err != nil {
+		x.failf("the next holder's lock was lost as well: %w", err)
+	}
+	x.taken(x.locker(), name, "of a name that was broken and locked again")
+	x.unlock(lock)
+}
+
+func closed(x *trial) {
+	a, b, name := x.locker(), x.locker(), x.name()
+	closer, ok := b.(io.Closer)
+	if !ok {
+		x.skip("Close (io.Closer)")
+	}
+	held := x.lock(a, name)
+	waiters := []*waiter{x.wait(x.patient(), b, name), x.wait(x.patient(), b, name)}
+	x.waits(waiters[0], b, name)
+	if err := closer.Close(); err != nil {
+		x.failf("Close: %w", err)
+	}
+	for _, w := range waiters {
+		x.returned(w, "when the Locker is closed")
+		if !errors.Is(w.err, locker.ErrClosed) {
+			x.failf("a waiter of a Locker that was closed got %s and error %v, want ErrClosed", had(w.lock), w.err)
+		}
+	}
+	if err := held.Err(); err != nil {
+		x.failf("another client's lock was lost to a Close: %w", err)
+	}
+	x.unlock(held)
+	if _, err := b.Lock(x.patient(), name); !errors.Is(err, locker.ErrClosed) {
+		x.failf("Lock after Close returned %v, want ErrClosed", err)
+	}
+	if _, err := b.TryLock(x.patient(), name); !errors.Is(err, locker.ErrClosed) {
+		x.failf("TryLock after Close returned %v, want ErrClosed", err)
+	}
+	x.free(a, name, "after a waiter's Locker was closed")
+}

@@ -1,0 +1,160 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/lockstile/locker"
+)
+
+var faultClauses = []Clause{
+	{"lost-reply", "An attempt whose reply is lost must not leave a lock that nobody holds.", lostReply},
+	{"lost-reply-while-waiting", "A waiter that gives up on a silent store must not be given the lock afterwards.", lostReplyWhileWaiting},
+	{"dead-while-locking", "A process that dies between two requests must not leave a lock for ever: its first must carry the expiry.", deadWhileLocking},
+	{"late-delivery", "A request that was given up on may still arrive, after the clean-up: no lock may come of it.", lateDelivery},
+	{"late-after-clean-up", "A clean-up that overtakes the request it is for removes nothing, and then the request makes a lock.", lateAfterCleanUp},
+	{"silent-store", "A caller that sets a deadline must get its answer by then, also when the store says nothing.", silentStore},
+	{"cut-while-waiting", "A waiter whose connection breaks must find back into the queue or fail, and never hang.", cutWhileWaiting},
+}
+
+func lostReply(x *trial) {
+	a, b, name := x.networked(), x.locker(), x.name()
+	x.unlock(x.lock(a.Locker, name)) // its connections are there
+	a.CutReplies()
+	lock, err := a.Locker.TryLock(x.within(x.h.TTL/4), name, x.long())
+	if err == nil || lock != nil {
+		x.failf("TryLock returned %s and error %v, though no reply had arrived", had(lock), err)
+	}
+	a.Heal()
+	x.freedAfter(err, b, name, "after an attempt whose reply was lost")
+}
+
+// freedAfter requires that what a failed attempt may have left is gone soon, or
+// that the attempt has said that it may stay for a TTL, and then it ends by then.
+func (x *trial) freedAfter(err error, l locker.Locker, name, when string) {
+	if errors.Is(err, locker.ErrOutcomeUnknown) {
+		lock, err := l.Lock(x.patientFor(x.longTTL()), name, x.long())
+		if err != nil {
+			x.failf("the name has not come free within a TTL %s with ErrOutcomeUnknown: %w", when, err)
+		}
+		x.unlock(lock)
+		return
+	}
+	x.freeBeforeLease(l, name, when)
+}
+
+// deadWhileLocking silences a process in the middle of its attempt, for good:
+// nobody cleans up.
+func deadWhileLocking(x *trial) {
+	a, b, name := x.networked(), x.locker(), x.name()
+	x.unlock(x.lock(a.Locker, name)) // its connections are there
+	a.CutReplies()
+	if _, err := a.Locker.TryLock(x.within(x.h.TTL/4), name, x.ttl()); err == nil {
+		x.failf("TryLock succeeded, though no reply had arrived")
+	}
+	a.Cut()
+	lock, err := b.Lock(x.patientFor(x.h.TTL), name)
+	if err != nil {
+		x.failf("the name has not come free, though the TTL is long over of the attempt that was cut off: %w", err)
+	}
+	x.unlock(lock)
+}
+
+func lostReplyWhileWaiting(x *trial) {
+	a, b, c, name := x.networked(), x.locker(), x.locker(), x.name()
+	held := x.lock(b, name)
+	ctx, cancel := context.WithCancel(x.patient())
+	w := x.wait(ctx, a.Locker, name, x.long())
+	x.waits(w, b, name)
+	a.CutReplies()
+	x.unlock(held) // the waiter's turn comes, and it cannot know
+	cancel()
+	x.returned(w, "when its context ends")
+	if w.err == nil {
+		x.unlock(w.lock) // it was told before the cut: not this clause's case
+	}
+	a.Heal()
+	x.freedAfter(w.err, c, name, "after a waiter gave up whose turn had come unheard")
+}
+
+// lateDelivery gives up on a request, and lets it arrive then. Clients of other
+// processes lock and unlock meanwhile, and find no lock left at any time.
+func lateDelivery(x *trial) {
+	a, b, name := x.networked(), x.locker(), x.name()
+	x.unlock(x.lock(a.Locker, name)) // its connections are there
+	a.Cut()
+	lock, err := a.Locker.TryLock(x.within(x.h.TTL/4), name, x.long())
+	if err == nil || lock != nil {
+		x.failf("TryLock returned %s and error %v, though nothing had passed", had(lock), err)
+	}
+	a.Deliver()
+	for end := time.Now().Add(x.h.TTL); time.Now().Before(end); {
+		x.freedAfter(err, b, name, "after an attempt that was delivered late")
+	}
+}
+
+// lateAfterCleanUp lets the clean-up pass over a new connection before the
+// request that it is for.
+func lateAfterCleanUp(x *trial) {
+	a, b, name := x.networked(), x.locker(), x.name()
+	if a.Stall == nil {
+		x.skip("network to stall (Client.Stall)")
+	}
+	x.unlock(x.lock(a.Locker, name)) // its connections are there
+	a.Stall()
+	lock, err := a.Locker.TryLock(x.within(x.h.TTL/4), name, x.long())
+	if err == nil { // over a new connection
+		x.unlock(lock)
+	}
+	if errors.Is(err, locker.ErrOutcomeUnknown) {
+		<-time.After(x.h.TTL) // the clean-up goes on behind the caller's back
+	}
+	a.Deliver()
+	for end := time.Now().Add(x.h.TTL); time.Now().Before(end); {
+		x.freedAfter(err, b, name, "after an attempt that was delivered later than its clean-up")
+	}
+}
+
+func silentStore(x *trial) {
+	a, name := x.networked(), x.name()
+	x.unlock(x.lock(a.Locker, name)) // its connections are there
+	a.Cut()
+	for verb, call := range map[string]func(context.Context, string, ...locker.Option) (*locker.Lock, error){
+		"Lock": a.Locker.Lock, "TryLock": a.Locker.TryLock,
+	} {
+		for _, ctx := range []context.Context{x.within(x.h.TTL / 4), x.cancelledSoon(context.Canceled)} {
+			begun := time.Now()
+			w := &waiter{done: make(chan struct{})}
+			go func() {
+				defer close(w.done)
+				w.lock, w.err = call(ctx, name, x.long())
+			}()
+			x.returned(w, "though the store is silent, when the context of "+verb+" ends")
+			if w.err == nil {
+				x.failf("%s succeeded though the store is silent", verb)
+			}
+			if took := time.Since(begun); took > x.longTTL()*6/10 {
+				x.failf("%s returned %v after it was called with a context that ended after %v: it waited for the network, not for its caller", verb, took, x.h.TTL/4)
+			}
+		}
+	}
+}
+
+func cutWhileWaiting(x *trial) {
+	a, b, name := x.networked(), x.locker(), x.name()
+	held := x.lock(b, name, x.long())
+	w := x.wait(x.patient(), a.Locker, name, x.long())
+	x.waits(w, b, name)
+	a.Cut()
+	x.unlock(held)
+	a.Heal()
+	x.returned(w, "after its connections broke")
+	switch {
+	case w.err == nil:
+		x.unlock(w.lock)
+	case errors.Is(w.err, context.DeadlineExceeded):
+		x.failf("a waiter whose connections broke waited until its context ended, though the lock was free: %w", w.err)
+	}
+	x.freedAfter(w.err, b, name, "after a waiter's connections broke")
+}

@@ -1,0 +1,136 @@
+package conformance
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"regexp"
+	"runtime/pprof"
+	"strconv"
+	"sync"
+
+	"github.com/lockstile/locker"
+)
+
+var leakClauses = []Clause{
+	{"goroutines", "A goroutine that stays behind every lock or wait fills the memory of a process that runs for months.", goroutines},
+	{"goroutines-held", "A goroutine for every held lock makes ten thousand locks dear.", goroutinesHeld},
+	{"connections", "A connection for every lock or waiter is more than servers allow.", connections},
+}
+
+// running counts the goroutines that this check has started, and those that
+// they have started: a goroutine inherits its parent's profiler labels.
+func (x *trial) running() int {
+	var profile bytes.Buffer
+	if err := pprof.Lookup("goroutine").WriteTo(&profile, 1); err != nil {
+		x.failf("the goroutine profile: %w", err)
+	}
+	n := 0
+	for _, stack := range bytes.Split(profile.Bytes(), []byte("\n\n")) {
+		if !bytes.Contains(stack, []byte(x.label)) {
+			continue
+		}
+		if m := stackCount.FindSubmatch(stack); m != nil {
+			count, _ := strconv.Atoi(string(m[1])) // digits
+			n += count
+		}
+	}
+	return n
+}
+
+// stackCount matches the head of a stack in the profile: how many goroutines
+// have it.
+var stackCount = regexp.MustCompile(`(?m)^(\d+) @`)
+
+func goroutines(x *trial) {
+	a, b, base := x.locker(), x.locker(), x.name()
+	use := func(n int) {
+		for k := range n {
+			x.useAndCancel(a, b, fmt.Sprint(base, "/", k))
+		}
+	}
+	use(10)
+	before := x.running()
+	const rounds = 100
+	use(rounds)
+	x.eventually(fmt.Sprintf("goroutines return to the %d there were before %d locks and waits that were cancelled", before, rounds),
+		func() bool { return x.running() <= before+rounds/10 })
+}
+
+// useAndCancel does what may leave something behind: a lock, a wait that ends
+// with its context, an attempt that fails.
+func (x *trial) useAndCancel(a, b locker.Locker, name string) {
+	held := x.lock(a, name)
+	ctx, cancel := context.WithCancel(x.ctx)
+	other, same := x.wait(ctx, b, name), x.wait(ctx, a, name)
+	x.taken(b, name, "of a held name")
+	x.waits(other, b, name)
+	cancel()
+	x.returned(other, "when its context ends")
+	x.returned(same, "when its context ends")
+	_ = held.Lost()
+	_ = held.Context()
+	x.unlock(held)
+}
+
+func goroutinesHeld(x *trial) {
+	l, base := x.locker(), x.name()
+	const few, many = 10, 210
+	var locks []*locker.Lock
+	hold := func(n int) int {
+		for len(locks) < n {
+			locks = append(locks, x.lock(l, fmt.Sprint(base, "/", len(locks)), x.long()))
+		}
+		return x.running()
+	}
+	hold(few)
+	var before, after int
+	x.eventually("what Lock has started for ten locks ends", func() bool {
+		before, after = after, x.running()
+		return before == after
+	})
+	if hold(many); x.running() > before+(many-few)/2 {
+		x.eventually(fmt.Sprintf("there are about as many goroutines with %d locks held as with %d (%d)", many, few, before),
+			func() bool { return x.running() <= before+(many-few)/2 })
+	}
+	for _, lock := range locks {
+		x.unlock(lock)
+	}
+}
+
+// connections counts them with few locks and waiters and with many.
+func connections(x *trial) {
+	a, holder, base := x.networked(), x.locker(), x.name()
+	if a.Conns == nil {
+		x.skip("count of connections (Client.Conns)")
+	}
+	i := x.inspector(holder)
+	ctx, cancel := context.WithCancel(x.ctx)
+	defer cancel()
+	var mine, theirs []*locker.Lock
+	var waiters []*waiter
+	grow := func(n int) int {
+		for k := len(mine); k < n; k++ {
+			mine = append(mine, x.lock(a.Locker, fmt.Sprint(base, "/mine/", k)))
+			name := fmt.Sprint(base, "/theirs/", k)
+			theirs = append(theirs, x.lock(holder, name))
+			waiters = append(waiters, x.wait(ctx, a.Locker, name))
+			x.queuedAtLeast(i, name, 1)
+		}
+		return a.Conns()
+	}
+	const few, many = 4, 64
+	before := grow(few)
+	if after := grow(many); after > before+(many-few)/4 {
+		x.failf("with %d locks and %d waiters the client has %d connections, with %d each it had %d", many, many, after, few, before)
+	}
+	cancel()
+	var done sync.WaitGroup
+	for _, lock := range append(mine, theirs...) {
+		done.Go(func() { _ = lock.Unlock(x.ctx) }) // not this clause's matter
+	}
+	done.Wait()
+	for _, w := range waiters {
+		x.returned(w, "when its context ends")
+	}
+}

@@ -1,0 +1,231 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/lockstile/locker"
+)
+
+var losingClauses = []Clause{
+	{"renewal", "A lock that is not renewed in the store is lost under a holder that believes in it.", renewal},
+	{"expiry", "Belief must end before the lease does, by the holder's own clock, or two believe at once.", expiry},
+	{"renew-by-hand", "A program that renews by hand relies on the answer to know until when it holds.", renewByHand},
+	{"silence", "A holder whose store says nothing must stop believing before anybody else can begin.", silence},
+	{"max-hold", "A holder that hangs must not keep everybody else out for ever.", maxHold},
+	{"slow-reply", "Validity counted from the reply outlasts the lease by as long as the reply took.", slowReply},
+	{"min-validity", "A lock that comes too late to be of use must be refused, and not left behind.", minValidity},
+}
+
+// renewal holds a lock for several TTLs. A machine that stalls for longer than a
+// lease loses its lock, and rightly so: only a loss with each of three lengths
+// is a renewal that does not work. Another holder while this one believes never
+// is the machine's fault.
+func renewal(x *trial) {
+	a, b := x.locker(), x.locker()
+	var lost error
+	for _, ttl := range []time.Duration{x.h.TTL, 3 * x.h.TTL, 9 * x.h.TTL} {
+		name := x.name()
+		held := x.lock(a, name, locker.WithTTL(ttl))
+		w := x.waitBehindWithin(x.patientFor(4*ttl), held, b)
+		select {
+		case <-w.done:
+			x.alone(held, w)
+		case <-held.Lost():
+		case <-time.After(5 * ttl / 2):
+		}
+		if lost = held.Err(); lost == nil {
+			x.unlock(held)
+			x.unlock(x.served(w, "after unlock"))
+			return
+		}
+		x.returned(w, "after the lock was lost")
+		if w.err == nil {
+			x.unlock(w.lock)
+		}
+	}
+	x.failf("a lock that is to be renewed was lost each time: %w", lost)
+}
+
+func (x *trial) patientFor(d time.Duration) context.Context { return x.within(x.h.patience + d) }
+
+func expiry(x *trial) {
+	a, b, name := x.locker(), x.locker(), x.name()
+	before := time.Now()
+	held := x.lock(a, name, x.ttl(), locker.WithoutRenewal())
+	if end := before.Add(x.h.TTL); held.Deadline().IsZero() || held.Deadline().After(end) {
+		x.failf("without renewal, a lock with a TTL of %v requested at %v is believed in until %v", x.h.TTL, before, held.Deadline())
+	}
+	ctx := held.Context()
+	w := x.waitBehind(held, b)
+	lock := x.served(w, "after the last holder's lease has ended")
+	x.alone(held, w)
+	x.event(held.Lost(), "Lost closes at the end of the TTL")
+	x.event(ctx.Done(), "the lock's context ends at the end of the TTL")
+	var lost *locker.LostError
+	if !errors.As(held.Err(), &lost) || !errors.Is(lost, locker.ErrLost) || lost.Reason == locker.Unlocked || lost.Reason == 0 {
+		x.failf("a lock that ended with its TTL says %v", held.Err())
+	}
+	if cause := context.Cause(ctx); !errors.Is(cause, locker.ErrLost) {
+		x.failf("the context of a lost lock ended because of %v", cause)
+	}
+	if err := held.Renew(x.patient()); !errors.Is(err, locker.ErrLost) {
+		x.failf("Renew of a lost lock returned %v, want ErrLost", err)
+	}
+	if err := lock.Err(); err != nil {
+		x.failf("the next holder's lock was lost to a renewal by the last: %w", err)
+	}
+	x.unlock(lock)
+}
+
+// renewByHand renews a lock past its first lease. The next client must not get
+// it before the new lease ends.
+func renewByHand(x *trial) {
+	a, b, name := x.locker(), x.locker(), x.name()
+	held := x.lock(a, name, x.ttl(), locker.WithoutRenewal())
+	first := held.Deadline()
+	w := x.waitBehind(held, b)
+	<-time.After(x.h.TTL / 2)
+	before := time.Now()
+	if err := held.Renew(x.patient()); err != nil {
+		if errors.Is(err, locker.ErrLost) && time.Now().After(first) {
+			x.skip("time to renew before the lease was over: the machine is too slow for this TTL")
+		}
+		x.failf("Renew of a held lock: %w", err)
+	}
+	if held.Deadline().After(before.Add(x.h.TTL + time.Since(before))) {
+		x.failf("after Renew the lock is believed in until %v, more than a TTL from now", held.Deadline())
+	}
+	if !held.Deadline().After(first) {
+		x.failf("Renew did not move the deadline: %v, then %v", first, held.Deadline())
+	}
+	lock := x.served(w, "after the renewed lease has ended")
+	x.alone(held, w)
+	x.unlock(lock)
+}
+
+// silence cuts a holder off from its store. It must stop believing by itself, and
+// nobody may have the lock before it has.
+func silence(x *trial) {
+	a, b, name := x.networked(), x.locker(), x.name()
+	held := x.lock(a.Locker, name, x.ttl())
+	lost := held.Lost()
+	lasting := held.Deadline().IsZero()
+	a.Cut()
+	end := time.Now().Add(x.h.TTL) // whatever was renewed was asked for before the cut
+	if lasting {
+		x.lastingSilence(held, b)
+		return
+	}
+	w := x.waitBehind(held, b)
+	x.event(lost, "Lost closes when the store is silent")
+	if held.Deadline().After(end) {
+		x.failf("a lock whose store fell silent was believed in until %v after its TTL had passed", held.Deadline().Sub(end))
+	}
+	lock := x.served(w, "after the silent holder's lease has ended")
+	x.alone(held, w)
+	x.unlock(lock)
+}
+
+// lastingSilence is for locks without a lease: the holder may believe for as
+// long as nobody else is given the lock.
+func (x *trial) lastingSilence(held *locker.Lock, b locker.Locker) {
+	w := x.waitBehindWithin(x.within(3*x.h.TTL), held, b)
+	x.returned(w, "when its context ends")
+	x.alone(held, w)
+	if w.err == nil {
+		x.unlock(w.lock)
+	}
+}
+
+func maxHold(x *trial) {
+	a, b, name := x.locker(), x.locker(), x.name()
+	before := time.Now()
+	held := x.lock(a, name, x.long(), locker.WithMaxHold(x.h.TTL/2))
+	if end := time.Now().Add(x.h.TTL / 2); held.Deadline().IsZero() || held.Deadline().After(end) {
+		x.failf("a lock with a maximum hold of %v is believed in until %v", x.h.TTL/2, held.Deadline())
+	}
+	lost := held.Lost()
+	w := x.waitBehind(held, b, x.long())
+	lock := x.served(w, "after the maximum hold")
+	x.alone(held, w)
+	x.event(lost, "Lost closes at the end of the maximum hold")
+	if took := time.Since(before); took > x.longTTL()-x.h.TTL {
+		x.failf("the lock came free after %v, with its lease and not with the maximum hold of %v", took, x.h.TTL/2)
+	}
+	var reason *locker.LostError
+	if !errors.As(held.Err(), &reason) || reason.Reason != locker.MaxHold {
+		x.failf("a lock that ended with its maximum hold says %v", held.Err())
+	}
+	x.unlock(lock)
+}
+
+// slowReply holds the store's reply back for a part of the TTL. The lease began
+// when the request arrived.
+func slowReply(x *trial) {
+	a, b, name := x.networked(), x.locker(), x.name()
+	x.unlock(x.lock(a.Locker, name)) // its connections are there
+	a.CutReplies()
+	before := time.Now()
+	var lock *locker.Lock
+	var err error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		lock, err = a.Locker.TryLock(x.patient(), name, x.ttl(), locker.WithoutRenewal())
+	}()
+	select {
+	case <-time.After(x.h.TTL / 2): // this is how slow the reply is
+	case <-done:
+	}
+	a.Deliver()
+	x.event(done, "TryLock returns when its reply arrives")
+	if err == nil {
+		if end := before.Add(x.h.TTL); lock.Deadline().After(end) {
+			x.failf("the reply came after %v, and the lock is believed in for %v longer than a TTL from the request", x.h.TTL/2, lock.Deadline().Sub(end))
+		}
+	}
+	next := x.lock(b, name)
+	if err == nil && lock.Err() == nil {
+		x.failf("another client was given the lock while its holder believed in it (until %v)", lock.Deadline())
+	}
+	x.unlock(next)
+}
+
+func minValidity(x *trial) {
+	a, b, name := x.networked(), x.locker(), x.name()
+	if lock, err := a.Locker.TryLock(x.patient(), name, x.ttl(), locker.WithMinValidity(x.h.TTL)); err == nil || lock != nil {
+		x.failf("a minimum validity of the whole TTL cannot be met, and TryLock returned %s and error %v", had(lock), err)
+	}
+	x.free(b, name, "after an attempt with a minimum validity that cannot be met")
+	a.CutReplies()
+	result := make(chan error, 1)
+	go func() {
+		_, err := a.Locker.TryLock(x.patient(), name, x.long(), locker.WithMinValidity(x.longTTL()-locker.Drift(x.longTTL())-x.h.TTL/2))
+		result <- err
+	}()
+	time.AfterFunc(x.h.TTL, a.Deliver) // this is how slow the reply is
+	select {
+	case err := <-result:
+		if err == nil {
+			x.failf("TryLock succeeded with less validity left than WithMinValidity asks for")
+		}
+		if errors.Is(err, locker.ErrTaken) {
+			x.failf("an answer that came too late was reported as %q, though nobody else has the lock", err)
+		}
+	case <-time.After(x.h.patience):
+		x.failf("TryLock has not returned, %v after its reply was delivered", x.h.patience)
+	}
+	x.freeBeforeLease(b, name, "after a lock was refused that came too late")
+}
+
+// freeBeforeLease requires that the name comes free well before a long lease
+// would have ended that was left behind.
+func (x *trial) freeBeforeLease(l locker.Locker, name, when string) {
+	lock, err := l.Lock(x.within(min(x.longTTL()*6/10, x.h.patience)), name, x.long())
+	if err != nil {
+		x.failf("the name has not come free %s: %w", when, err)
+	}
+	x.unlock(lock)
+}

@@ -1,0 +1,125 @@
+package conformance
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/lockstile/locker"
+)
+
+var nameClauses = []Clause{
+	{"odd-names", "A name that is cut, folded or read as a pattern excludes the wrong ones, or nobody.", oddNames},
+	{"bad-names", "A name that the store would change must be refused, not locked under another name.", badNames},
+	{"many-names", "A program locks a name per order, not one name: a thousand at once is nothing.", manyNames},
+}
+
+// names returns pairs and families of names that must not be taken for each
+// other. All of them are valid: see locker.CheckName.
+func names(base string) []string {
+	long := base + strings.Repeat("x", locker.MaxName-len(base)-1)
+	ns := []string{
+		long + "1", long + "2", // they differ in the last byte that is allowed
+		base, strings.ToUpper(base), strings.ToLower(base),
+		strings.Repeat("ä", (locker.MaxName-len(base)-1)/2) + base, // more bytes than characters
+	}
+	for _, odd := range []string{
+		"/", "//", "/b", "/b/", "/../b", "/.", "/..", "\\", ":", ":b", "-", "_", ".", "..", ".lock", "-0000000001",
+		" ", "  ", "\t", "\n", "\r\n", "\x01", "\x7f", "\"", "'", "''", "`", ";", "; DROP TABLE locks", "$1", "?", "#", "&", "=",
+		"%", "%2F", "%2f", "%00", "%s", "%%", "+", "*", "[a-z]", "{}", "{a}", "{a}b", "}{", "\\x00", "\\n",
+		"é", "e\u0301", "ß", "ss", "İ", "i", "I", "日本語", "\u200b", "\u202e", "\ufeff", "🔒",
+	} {
+		ns = append(ns, base+odd)
+	}
+	return append(ns, "/"+base, "//"+base, " "+base, "../"+base, "{"+base+"}", "{"+base, "-"+base, ".", "..", "/", "*", "%", "{}", " ", "\n")
+}
+
+// oddNames holds all of them at the same time, so none excludes another, and
+// then finds every one of them taken, so each excludes itself.
+func oddNames(x *trial) {
+	a, b := x.locker(), x.locker()
+	var held []*locker.Lock
+	seen := make(map[string]bool)
+	for _, name := range names("Conformance-" + suffix() + "a") {
+		if seen[name] {
+			x.failf("the suite's list has %.60q twice", name)
+		}
+		seen[name] = true
+		lock, err := a.Lock(x.patient(), name)
+		if err != nil {
+			x.failf("Lock of %.60q, while other names are held: %w", name, err)
+		}
+		if lock.Name() != name {
+			x.failf("the lock of %.60q says that its name is %.60q", name, lock.Name())
+		}
+		held = append(held, lock)
+	}
+	for _, lock := range held {
+		x.taken(b, lock.Name(), fmt.Sprintf("of %.60q, which another client holds,", lock.Name()))
+	}
+	for _, lock := range held {
+		x.unlock(lock)
+	}
+	for _, lock := range held[:len(held)-shared] {
+		x.free(b, lock.Name(), fmt.Sprintf("of %.60q after unlock", lock.Name()))
+	}
+}
+
+// shared is how many of names have no part that is this run's own: other runs on
+// the same store may hold them.
+const shared = 8
+
+func badNames(x *trial) {
+	l := x.locker()
+	for what, name := range map[string]string{
+		"no name":                     "",
+		"a name of 513 bytes":         strings.Repeat("n", locker.MaxName+1),
+		"a name with a zero byte":     "conformance\x00name",
+		"a name that ends in zero":    "conformance\x00",
+		"a name that is not UTF-8":    "conformance\xff",
+		"half a character at the end": "conformance\xc3",
+	} {
+		for verb, lock := range map[string]func() (*locker.Lock, error){
+			"Lock":    func() (*locker.Lock, error) { return l.Lock(x.patient(), name) },
+			"TryLock": func() (*locker.Lock, error) { return l.TryLock(x.patient(), name) },
+		} {
+			lock, err := lock()
+			if err == nil {
+				x.failf("%s of %s succeeded", verb, what)
+			}
+			if lock != nil || !strings.Contains(err.Error(), "name") {
+				x.failf("%s of %s returned %s and error %q, want one that speaks of the name", verb, what, had(lock), err)
+			}
+		}
+	}
+}
+
+func manyNames(x *trial) {
+	const n = 1000
+	a, b, base := x.locker(), x.locker(), x.name()
+	locks := make([]*locker.Lock, n)
+	errs := make([]error, n)
+	each := func(f func(k int)) {
+		var workers sync.WaitGroup
+		for k := range n {
+			workers.Go(func() { f(k) })
+		}
+		workers.Wait()
+		for k, err := range errs {
+			if err != nil {
+				x.failf("with %d names at once, name %d: %w", n, k, err)
+			}
+		}
+	}
+	each(func(k int) { locks[k], errs[k] = a.Lock(x.patient(), fmt.Sprint(base, "/", k)) })
+	for k := 0; k < n; k += n / 10 {
+		x.taken(b, locks[k].Name(), "of one of many names that another client holds")
+		if err := locks[k].Err(); err != nil {
+			x.failf("one of many locks was lost: %w", err)
+		}
+	}
+	each(func(k int) { errs[k] = locks[k].Unlock(x.patient()) })
+	for k := 0; k < n; k += n / 10 {
+		x.free(b, locks[k].Name(), "of one of many names after unlock")
+	}
+}

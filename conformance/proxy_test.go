@@ -1,0 +1,170 @@
+package conformance
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"testing"
+	"time"
+)
+
+// echo is a server that hears lines, notes them, and answers each.
+type echo struct {
+	addr  string
+	heard chan string
+}
+
+func newEcho(t *testing.T) *echo {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	e := &echo{l.Addr().String(), make(chan string, 10)}
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go e.serve(conn)
+		}
+	}()
+	return e
+}
+
+func (e *echo) serve(conn net.Conn) {
+	defer conn.Close()
+	for in := bufio.NewScanner(conn); in.Scan(); {
+		e.heard <- in.Text()
+		if _, err := io.WriteString(conn, in.Text()+"!\n"); err != nil {
+			return
+		}
+	}
+}
+
+func dial(t *testing.T, p *Proxy) (net.Conn, *bufio.Reader) {
+	t.Helper()
+	conn, err := net.Dial("tcp", p.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn, bufio.NewReader(conn)
+}
+
+func say(t *testing.T, conn net.Conn, line string) {
+	t.Helper()
+	if _, err := io.WriteString(conn, line+"\n"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (e *echo) hears(t *testing.T, want string) {
+	t.Helper()
+	select {
+	case got := <-e.heard:
+		if got != want {
+			t.Fatalf("the server heard %q, want %q", got, want)
+		}
+	case <-time.After(30 * time.Second):
+		t.Fatalf("the server did not hear %q", want)
+	}
+}
+
+func hears(t *testing.T, conn net.Conn, in *bufio.Reader, want string) {
+	t.Helper()
+	_ = conn.SetReadDeadline(time.Now().Add(30 * time.Second))
+	if got, err := in.ReadString('\n'); err != nil || got != want+"\n" {
+		t.Fatalf("the client heard %q, %v, want %q", got, err, want)
+	}
+}
+
+// silent requires that a connection says nothing for a while, and is open.
+func silent(t *testing.T, conn net.Conn, in *bufio.Reader) {
+	t.Helper()
+	_ = conn.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+	if b, err := in.Peek(1); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatalf("a silent connection said %q, %v", b, err)
+	}
+}
+
+func TestCutLetsNothingPassAndHealLosesIt(t *testing.T) {
+	e := newEcho(t)
+	p := NewProxy(t, e.addr)
+	conn, in := dial(t, p)
+	say(t, conn, "before")
+	hears(t, conn, in, "before!")
+	e.hears(t, "before")
+	p.Cut()
+	say(t, conn, "lost")
+	fresh, inFresh := dial(t, p)
+	say(t, fresh, "lost too")
+	silent(t, conn, in)
+	silent(t, fresh, inFresh)
+	p.Heal()
+	for _, c := range []net.Conn{conn, fresh} {
+		_ = c.SetReadDeadline(time.Now().Add(30 * time.Second))
+		if n, err := c.Read(make([]byte, 1)); n != 0 || err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Fatalf("after Heal an old connection gave %d bytes, %v", n, err)
+		}
+	}
+	again, inAgain := dial(t, p)
+	say(t, again, "after")
+	hears(t, again, inAgain, "after!")
+	e.hears(t, "after") // and not what was lost
+}
+
+func TestCutRepliesLetsRequestsPass(t *testing.T) {
+	e := newEcho(t)
+	p := NewProxy(t, e.addr)
+	conn, in := dial(t, p)
+	p.CutReplies()
+	say(t, conn, "hello")
+	e.hears(t, "hello")
+	silent(t, conn, in)
+	p.Deliver()
+	hears(t, conn, in, "hello!")
+}
+
+func TestDeliverBringsWhatASenderSentThatHasHungUp(t *testing.T) {
+	e := newEcho(t)
+	p := NewProxy(t, e.addr)
+	conn, in := dial(t, p)
+	say(t, conn, "before")
+	hears(t, conn, in, "before!")
+	e.hears(t, "before")
+	p.Cut()
+	say(t, conn, "late")
+	_ = conn.Close()
+	p.Deliver()
+	e.hears(t, "late")
+	for deadline := time.Now().Add(30 * time.Second); p.Conns() != 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d connections are left of one that was hung up", p.Conns())
+		}
+	}
+}
+
+func TestStallLetsNewConnectionsOvertakeOldOnes(t *testing.T) {
+	e := newEcho(t)
+	p := NewProxy(t, e.addr)
+	old, inOld := dial(t, p)
+	say(t, old, "before")
+	hears(t, old, inOld, "before!")
+	e.hears(t, "before")
+	p.Stall()
+	say(t, old, "first")
+	fresh, inFresh := dial(t, p)
+	say(t, fresh, "second")
+	e.hears(t, "second")
+	hears(t, fresh, inFresh, "second!")
+	if n := p.Conns(); n != 2 {
+		t.Errorf("%d connections are counted, there are 2", n)
+	}
+	p.Deliver()
+	e.hears(t, "first")
+	hears(t, old, inOld, "first!")
+}

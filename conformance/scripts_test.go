@@ -1,0 +1,139 @@
+package conformance
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockstile/locker"
+)
+
+// KEYS are those of specimen.keys; the last ARGV is the flaw.
+const prelude = `
+local lock, last, who, queue = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local flaw = ARGV[#ARGV]
+`
+
+// take answers a token, 0 if the attempt was withdrawn, -1 if the lock is taken.
+// Waiters that ask no more are dropped.
+var take = redis.NewScript(prelude + `
+local id, value, ttl, holder, waits = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+if redis.call('EXISTS', 'mark:' .. id) == 1 then return 0 end
+local held = redis.call('GET', lock)
+if held == id then return tonumber(redis.call('GET', last)) end
+local function first() return redis.call('ZRANGE', queue, 0, 0)[1] end
+while first() and first() ~= id and redis.call('EXISTS', 'alive:' .. first()) == 0
+  and flaw ~= 'dead waiters stay' and flaw ~= 'no clean-up' do
+  redis.call('ZREM', queue, first())
+end
+local blind = flaw == 'waits for nobody' and waits == '1' or flaw == 'tries are blind' and waits == '0'
+local orderly = flaw ~= 'no order' and flaw ~= 'token is drawn before the wait'
+if not blind and (held or (orderly and first() and first() ~= id)) then
+  if waits == '1' then
+    redis.call('SET', 'alive:' .. id, '1', 'PX', 3000)
+    if not redis.call('ZSCORE', queue, id) then redis.call('ZADD', queue, redis.call('INCR', 'tickets'), id) end
+  end
+  return -1
+end
+redis.call('ZREM', queue, id)
+redis.call('SET', lock, value, 'PX', ttl)
+redis.call('SET', who, holder)
+if flaw == 'no expiry' then redis.call('PERSIST', lock) end
+if flaw == 'tokens are all one' then return 1 end
+local token = redis.call('INCR', last)
+if flaw == 'counter goes with the lease' then redis.call('PEXPIRE', last, ttl) end
+return token
+`)
+
+var renew = redis.NewScript(prelude + `
+if flaw == 'renewal does not compare' then redis.call('SET', lock, ARGV[1]) end
+if redis.call('GET', lock) ~= ARGV[1] then return 0 end
+redis.call('PEXPIRE', lock, ARGV[2])
+return 1
+`)
+
+var release = redis.NewScript(prelude + `
+if redis.call('GET', lock) ~= ARGV[1] and flaw ~= 'release does not compare' then return 0 end
+redis.call('DEL', lock)
+if flaw == 'counter goes with the lock' then redis.call('DEL', last) end
+return 1
+`)
+
+// withdraw leaves a mark, so that a request that arrives later is refused.
+var withdraw = redis.NewScript(prelude + `
+local id, value = ARGV[1], ARGV[2]
+redis.call('ZREM', queue, id)
+if flaw ~= 'clean-up without a mark' then redis.call('SET', 'mark:' .. id, '1', 'PX', 120000) end
+if redis.call('GET', lock) == value then redis.call('DEL', lock) end
+return 1
+`)
+
+var look = redis.NewScript(prelude + `
+if flaw == 'looking counts' then redis.call('INCR', last) end
+return {redis.call('GET', lock) or '', tostring(redis.call('PTTL', lock)), redis.call('GET', last) or '',
+  redis.call('GET', who) or '', tostring(redis.call('ZCARD', queue))}
+`)
+
+var force = redis.NewScript(prelude + `
+if flaw == 'break resets the counter' then redis.call('DEL', last) end
+return redis.call('DEL', lock)
+`)
+
+// acquire asks for the lock, in one step unless that is the flaw.
+func (s *specimen) acquire(ctx context.Context, a *attempt, waits bool) (int64, error) {
+	switch s.flaw {
+	case "set, then expire":
+		return s.setThenExpire(ctx, a)
+	case "timestamps":
+		return s.timestamps(ctx, a)
+	}
+	asked := 0
+	if waits {
+		asked = 1
+	}
+	return s.run(ctx, take, a.req.Name, a.id, a.value, a.req.TTL.Milliseconds(), a.req.Holder, asked, s.flaw)
+}
+
+func (s *specimen) setThenExpire(ctx context.Context, a *attempt) (int64, error) {
+	keys := s.keys(a.req.Name)
+	ok, err := s.rdb.Do(ctx, "setnx", keys[0], a.value).Bool()
+	if err != nil || !ok {
+		return -1, err
+	}
+	if err := s.rdb.PExpire(ctx, keys[0], a.req.TTL).Err(); err != nil {
+		return 0, err
+	}
+	return s.rdb.Incr(ctx, keys[1]).Result()
+}
+
+// timestamps is the algorithm that the page of SETNX used to describe: the key
+// holds when the lock ends, by its holder's clock, and whoever finds that it is
+// past swaps in its own.
+func (s *specimen) timestamps(ctx context.Context, a *attempt) (int64, error) {
+	keys := s.keys(a.req.Name)
+	mine := strconv.FormatInt(time.Now().Add(a.req.TTL).UnixMilli(), 10)
+	ok, err := s.rdb.Do(ctx, "setnx", keys[0], mine).Bool()
+	if err == nil && !ok {
+		theirs, _ := s.rdb.Get(ctx, keys[0]).Result()
+		if end, _ := strconv.ParseInt(theirs, 10, 64); end > time.Now().UnixMilli() {
+			return -1, nil
+		}
+		was, failed := s.rdb.Do(ctx, "getset", keys[0], mine).Text()
+		ok, err = was == theirs, failed
+	}
+	if err != nil || !ok {
+		return -1, err
+	}
+	return s.rdb.Incr(ctx, keys[1]).Result()
+}
+
+func (s *specimen) getThenDel(ctx context.Context, a *attempt) error {
+	key := s.keys(a.req.Name)[0]
+	value, err := s.rdb.Get(ctx, key).Result()
+	if err == nil && value == a.value {
+		return s.rdb.Del(ctx, key).Err()
+	}
+	return &locker.LostError{Name: a.req.Name, Reason: locker.TakenOver, Cause: err}
+}

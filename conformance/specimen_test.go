@@ -1,0 +1,108 @@
+package conformance
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/lockstile/locker/internal/testserver"
+)
+
+// flaws are the ways in which a specimen is broken, each with the clauses that
+// are there to find it.
+var flaws = map[string][]string{
+	"set, then expire":                    {"dead-while-locking"},
+	"fixed value":                         {"unlock-after-break", "late-unlock"},
+	"timestamps":                          {"late-unlock"},
+	"get, then del":                       {"late-unlock-reply"},
+	"release does not compare":            {"unlock-after-break", "late-unlock"},
+	"unlock does nothing":                 {"unlock-twice", "unlock-with-context-over"},
+	"asks again and finds nothing":        {"lost-unlock-reply"},
+	"no expiry":                           {"expiry", "unlock-after-expiry", "tokens-over-expiry", "silence"},
+	"waits for nobody":                    {"lock-waits", "exclusion"},
+	"tries are blind":                     {"try-lock"},
+	"no order":                            {"order"},
+	"dead waiters stay":                   {"dead-waiter"},
+	"a waiter is forgotten":               {"many-waiters", "many-waiters-one-client"},
+	"keeps the lock among its goroutines": {"bounded-turns"},
+	"waiters sleep until the lease ends":  {"waiting-is-told"},
+	"waiters rely on being told":          {"cut-while-waiting"},
+	"context is not looked at":            {"wait-cancelled", "wait-cancelled-in-line", "context-over"},
+	"waits for the network":               {"silent-store"},
+	"no clean-up":                         {"lost-reply", "lost-reply-while-waiting", "late-delivery"},
+	"clean-up without a mark":             {"late-after-clean-up"},
+	"renewal does not compare":            {"late-renewal"},
+	"validity from the reply":             {"slow-reply"},
+	"validity is not checked":             {"min-validity"},
+	"no clock of its own":                 {"silence"},
+	"renewal is not sent":                 {"renewal", "renew-by-hand"},
+	"the holder is not told":              {"break"},
+	"checks nothing":                      {"bad-names", "bad-options", "max-hold", "min-validity"},
+	"names are cut":                       {"odd-names"},
+	"names are folded":                    {"odd-names"},
+	"names are hashed":                    {"many-names"},
+	"tokens are all one":                  {"tokens-increase", "tokens-over-expiry", "tokens-over-break", "tokens-under-contention"},
+	"counter goes with the lock":          {"tokens-increase"},
+	"counter goes with the lease":         {"tokens-over-recreation", "tokens-over-expiry"},
+	"break resets the counter":            {"tokens-over-break"},
+	"token is drawn before the wait":      {"tokens-under-contention"},
+	"a goroutine for every wait":          {"goroutines"},
+	"a goroutine for every lock":          {"goroutines-held"},
+	"a connection for every waiter":       {"connections"},
+	"looking counts":                      {"inspect"},
+	"close is ignored":                    {"closed"},
+	"declares nothing":                    {"guarantees"},
+}
+
+func specimens(addr, flaw string) Harness {
+	return Harness{New: func(t testing.TB) Client {
+		p := NewProxy(t, addr)
+		return Through(newSpecimen(t, p.Addr(), flaw), p)
+	}}
+}
+
+func TestSpecimenWithoutAFlawKeepsEveryClause(t *testing.T) {
+	srv := testserver.Redis(t)
+	Run(t, specimens(srv.Addr(), ""))
+}
+
+func TestEveryFlawIsFoundByTheClausesThatAreThereForIt(t *testing.T) {
+	srv := testserver.Redis(t)
+	clauses := make(map[string]Clause)
+	for _, c := range Clauses() {
+		clauses[c.Name] = c
+	}
+	t.Run("flaw", func(t *testing.T) {
+		for flaw, names := range flaws {
+			for _, name := range names {
+				t.Run(flaw+"/"+name, func(t *testing.T) {
+					t.Parallel()
+					c, ok := clauses[name]
+					if !ok {
+						t.Fatalf("there is no clause %q", name)
+					}
+					h := specimens(srv.Addr(), flaw)
+					h.TTL, h.patience = 500*time.Millisecond, 3*time.Second
+					err := c.Check(t, h)
+					if err == nil || isSkip(err) {
+						t.Errorf("the clause did not find it: %v", err)
+					}
+					t.Log(err)
+				})
+			}
+		}
+	})
+}
+
+func TestEveryClauseFindsSomeFlaw(t *testing.T) {
+	var hit []string
+	for _, names := range flaws {
+		hit = append(hit, names...)
+	}
+	for _, c := range Clauses() {
+		if !slices.Contains(hit, c.Name) {
+			t.Errorf("no specimen fails at clause %q: %s", c.Name, fmt.Sprint(c.Why))
+		}
+	}
+}

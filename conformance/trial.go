@@ -1,0 +1,275 @@
+package conformance
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/lockstile/locker"
+)
+
+// trial is one check of one clause: its clients, its names, its patience.
+type trial struct {
+	t       testing.TB
+	h       Harness
+	ctx     context.Context // ends with the check
+	cancel  context.CancelFunc
+	label   string // of this check's goroutines
+	clients []Client
+}
+
+// labelKey is the profiler label that tells the goroutines of checks apart.
+const labelKey = "conformance-check"
+
+// suffix makes names unique among runs that share a store.
+func suffix() string { return rand.Text()[:12] }
+
+// end lets go of everything that the check has left behind.
+func (x *trial) end() {
+	if x.cancel != nil {
+		x.cancel()
+	}
+	for _, c := range x.clients {
+		if c.Heal != nil {
+			c.Heal()
+		}
+	}
+}
+
+// client starts one more process.
+func (x *trial) client() Client {
+	c := x.h.New(x.t)
+	if c.Locker == nil {
+		x.skip("Client.Locker")
+	}
+	x.clients = append(x.clients, c)
+	return c
+}
+
+// locker starts one more process of which only the Locker is of interest.
+func (x *trial) locker() locker.Locker { return x.client().Locker }
+
+// lockers starts n processes.
+func (x *trial) lockers(n int) []locker.Locker {
+	ls := make([]locker.Locker, n)
+	for i := range ls {
+		ls[i] = x.locker()
+	}
+	return ls
+}
+
+// networked starts a process whose network can be broken.
+func (x *trial) networked() Client {
+	c := x.client()
+	if c.Cut == nil || c.CutReplies == nil || c.Heal == nil || c.Deliver == nil {
+		x.skip("network to break (Client.Cut, CutReplies, Heal and Deliver)")
+	}
+	return c
+}
+
+// name returns a name that nobody else uses.
+func (x *trial) name() string { return "conformance/" + suffix() }
+
+// ttl is the option for a lease whose end the clause waits for.
+func (x *trial) ttl() locker.Option { return locker.WithTTL(x.h.TTL) }
+
+// long is the option for a lease that outlasts what the clause waits for.
+func (x *trial) long() locker.Option { return locker.WithTTL(x.longTTL()) }
+
+func (x *trial) longTTL() time.Duration { return max(10*x.h.TTL, locker.DefaultTTL) }
+
+// patient returns a context with all the time that an event may take.
+func (x *trial) patient() context.Context { return x.within(x.h.patience) }
+
+func (x *trial) within(d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(x.ctx, d)
+	context.AfterFunc(x.ctx, cancel)
+	return ctx
+}
+
+// over returns a context that has ended.
+func over() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}
+
+// lock must succeed.
+func (x *trial) lock(l locker.Locker, name string, opts ...locker.Option) *locker.Lock {
+	lock, err := l.Lock(x.patient(), name, opts...)
+	if err != nil {
+		x.failf("Lock of a free name: %w", err)
+	}
+	if lock == nil {
+		x.failf("Lock returned neither a lock nor an error")
+	}
+	return lock
+}
+
+// free requires that TryLock gets the name now, and gives it back.
+func (x *trial) free(l locker.Locker, name, when string) {
+	x.unlock(x.tryLock(l, name, when))
+}
+
+func (x *trial) tryLock(l locker.Locker, name, when string, opts ...locker.Option) *locker.Lock {
+	lock, err := l.TryLock(x.patient(), name, opts...)
+	if err != nil {
+		x.failf("TryLock %s: %w", when, err)
+	}
+	return lock
+}
+
+// taken requires that TryLock finds the name taken.
+func (x *trial) taken(l locker.Locker, name, when string) {
+	lock, err := l.TryLock(x.patient(), name)
+	if err == nil {
+		_ = lock.Unlock(x.ctx)
+		x.failf("TryLock %s succeeded", when)
+	}
+	if !errors.Is(err, locker.ErrTaken) || lock != nil {
+		x.failf("TryLock %s returned %s and error %q, want ErrTaken", when, had(lock), err)
+	}
+}
+
+// had names a result in an error.
+func had(lock *locker.Lock) string {
+	if lock == nil {
+		return "no lock"
+	}
+	return "a lock"
+}
+
+func (x *trial) unlock(lock *locker.Lock) {
+	if err := lock.Unlock(x.patient()); err != nil {
+		x.failf("Unlock: %w", err)
+	}
+}
+
+// waiter is a call of Lock in a goroutine of its own.
+type waiter struct {
+	done    chan struct{} // closed when Lock has returned
+	lock    *locker.Lock
+	err     error
+	overlap bool // it was served while the holder that it waited for believed
+}
+
+// wait starts a waiter.
+func (x *trial) wait(ctx context.Context, l locker.Locker, name string, opts ...locker.Option) *waiter {
+	w := &waiter{done: make(chan struct{})}
+	go func() {
+		defer close(w.done)
+		w.lock, w.err = l.Lock(ctx, name, opts...)
+	}()
+	return w
+}
+
+// waitBehind starts a waiter for a name that held has.
+func (x *trial) waitBehind(held *locker.Lock, l locker.Locker, opts ...locker.Option) *waiter {
+	return x.waitBehindWithin(x.patient(), held, l, opts...)
+}
+
+func (x *trial) waitBehindWithin(ctx context.Context, held *locker.Lock, l locker.Locker, opts ...locker.Option) *waiter {
+	w := &waiter{done: make(chan struct{})}
+	go func() {
+		defer close(w.done)
+		w.lock, w.err = l.Lock(ctx, held.Name(), opts...)
+		w.overlap = w.err == nil && held.Err() == nil
+	}()
+	return w
+}
+
+// alone fails if the waiter was served while the holder believed. Both looked at
+// clocks of this machine, so one of them was wrong.
+func (x *trial) alone(held *locker.Lock, w *waiter) {
+	if w.overlap {
+		x.failf("another client was given the lock while its holder believed in it (until %v)", held.Deadline())
+	}
+}
+
+// returned waits until the waiter's Lock has returned.
+func (x *trial) returned(w *waiter, when string) {
+	x.event(w.done, "Lock returns "+when)
+}
+
+// served waits until the waiter has the lock.
+func (x *trial) served(w *waiter, when string) *locker.Lock {
+	x.returned(w, when)
+	if w.err != nil {
+		x.failf("the waiter was not served %s: %w", when, w.err)
+	}
+	return w.lock
+}
+
+// next waits until one of ws has the lock, and returns it and the others.
+func (x *trial) next(ws []*waiter, when string) (*waiter, []*waiter) {
+	first := -1
+	x.eventually("a waiter is served "+when, func() bool {
+		first = slices.IndexFunc(ws, (*waiter).back)
+		return first >= 0
+	})
+	w := ws[first]
+	x.served(w, when)
+	return w, slices.Delete(slices.Clone(ws), first, first+1)
+}
+
+// back reports whether Lock has returned.
+func (w *waiter) back() bool {
+	select {
+	case <-w.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// event waits for something that must happen.
+func (x *trial) event(done <-chan struct{}, what string) {
+	select {
+	case <-done:
+	case <-time.After(x.h.patience):
+		x.failf("it did not happen in %v that %s", x.h.patience, what)
+	}
+}
+
+// eventually looks until ok.
+func (x *trial) eventually(what string, ok func() bool) {
+	for deadline := time.Now().Add(x.h.patience); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			x.failf("it did not happen in %v that %s", x.h.patience, what)
+		}
+	}
+}
+
+// inspector returns l as an Inspector, or skips.
+func (x *trial) inspector(l locker.Locker) locker.Inspector {
+	i, ok := l.(locker.Inspector)
+	if !ok {
+		x.skip("locker.Inspector")
+	}
+	return i
+}
+
+// breaker returns l as a Breaker, or skips.
+func (x *trial) breaker(l locker.Locker) locker.Breaker {
+	b, ok := l.(locker.Breaker)
+	if !ok {
+		x.skip("locker.Breaker")
+	}
+	return b
+}
+
+func (x *trial) inspect(i locker.Inspector, name string) locker.Info {
+	info, err := i.Inspect(x.patient(), name)
+	if err != nil {
+		x.failf("Inspect: %w", err)
+	}
+	return info
+}
+
+// queued waits until the store knows of n waiters.
+func (x *trial) queued(i locker.Inspector, name string, n int) {
+	x.eventually("Inspect counts the waiters", func() bool { return x.inspect(i, name).Waiters == n })
+}

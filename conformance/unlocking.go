@@ -1,0 +1,149 @@
+package conformance
+
+import (
+	"errors"
+	"time"
+
+	"github.com/lockstile/locker"
+)
+
+var unlockClauses = []Clause{
+	{"unlock-twice", "A second Unlock, by a defer say, must not free somebody else's lock.", unlockTwice},
+	{"unlock-with-context-over", "Unlock runs in the clean-up of work that was cancelled, and must free the lock all the same.", unlockWithContextOver},
+	{"unlock-after-expiry", "A holder that was too slow must learn it, and must not free its successor's lock.", unlockAfterExpiry},
+	{"unlock-after-break", "Unlock must compare before it frees, in the store: the holder may not know yet that it is none.", unlockAfterBreak},
+	{"late-unlock", "A release that the network delivers late must not free the next holder's lock.", lateUnlock},
+	{"late-unlock-reply", "Release must compare and free in one step: between two, the lock may change hands.", lateUnlockReply},
+	{"late-renewal", "A renewal that the network delivers late must not touch the next holder's lock.", lateRenewal},
+	{"lost-unlock-reply", "A release whose reply is lost has freed the lock, and asking again must not report a loss.", lostUnlockReply},
+}
+
+func unlockTwice(x *trial) {
+	a, b, c, name := x.locker(), x.locker(), x.locker(), x.name()
+	first := x.lock(a, name)
+	x.unlock(first)
+	if !errors.Is(first.Err(), locker.ErrLost) {
+		x.failf("a lock that was unlocked says %v, want ErrLost", first.Err())
+	}
+	held := x.tryLock(b, name, "after unlock")
+	if err := first.Unlock(x.patient()); err != nil {
+		x.failf("the first Unlock succeeded, the second returned: %w", err)
+	}
+	x.taken(c, name, "while another client holds it, after a second Unlock by the first")
+	x.unlock(held)
+}
+
+func unlockWithContextOver(x *trial) {
+	a, b, name := x.locker(), x.locker(), x.name()
+	held := x.lock(a, name, x.long())
+	if err := held.Unlock(over()); err != nil {
+		x.failf("Unlock with a context that is over: %w", err)
+	}
+	x.free(b, name, "after Unlock with a context that was over")
+}
+
+func unlockAfterExpiry(x *trial) {
+	a, b, c, name := x.locker(), x.locker(), x.locker(), x.name()
+	late := x.lock(a, name, x.ttl(), locker.WithoutRenewal())
+	next := x.lock(b, name)
+	for range 2 {
+		if err := late.Unlock(x.patient()); !errors.Is(err, locker.ErrLost) {
+			x.failf("Unlock of a lock that another client has by now returned %v, want ErrLost", err)
+		}
+	}
+	x.taken(c, name, "while the next holder has it, after an Unlock by the last")
+	x.unlock(next)
+}
+
+// unlockAfterBreak makes a stranger of a holder that does not know it: the only
+// way to see that the store compares, for a lock that has ended by the holder's
+// own clock is not released at all.
+func unlockAfterBreak(x *trial) {
+	a, b, c, name := x.locker(), x.locker(), x.locker(), x.name()
+	breaker := x.breaker(c)
+	stranger := x.lock(a, name)
+	if ok, err := breaker.Break(x.patient(), name); err != nil || !ok {
+		x.failf("Break of a held lock returned %v, %v", ok, err)
+	}
+	held := x.lock(b, name)
+	if err := stranger.Unlock(x.patient()); !errors.Is(err, locker.ErrLost) {
+		x.failf("Unlock of a lock that was broken returned %v, want ErrLost", err)
+	}
+	x.taken(c, name, "while the next holder has it, after an Unlock by the one whose lock was broken")
+	x.unlock(held)
+}
+
+func lateUnlock(x *trial) { x.unlockLate((*trial).cut) }
+
+func lateUnlockReply(x *trial) { x.unlockLate((*trial).cutReplies) }
+
+func (x *trial) cut(c Client)        { c.Cut() }
+func (x *trial) cutReplies(c Client) { c.CutReplies() }
+
+// unlockLate delivers what a release sent, or what it was answered, when another
+// client has the lock.
+func (x *trial) unlockLate(silence func(*trial, Client)) {
+	a, b, c, name := x.networked(), x.locker(), x.locker(), x.name()
+	late := x.lock(a.Locker, name, x.ttl(), locker.WithoutRenewal())
+	silence(x, a)
+	unlocked := make(chan struct{})
+	go func() {
+		defer close(unlocked)
+		_ = late.Unlock(x.patient()) // any result is right: nobody can know
+	}()
+	held := x.lock(b, name)
+	a.Deliver()
+	x.event(unlocked, "Unlock returns after its reply was delivered")
+	for end := time.Now().Add(x.h.TTL / 2); time.Now().Before(end); {
+		x.taken(c, name, "while the next holder has it, after a late release by the last")
+	}
+	if err := held.Err(); err != nil {
+		x.failf("the next holder's lock was lost to a late release by the last: %w", err)
+	}
+	x.unlock(held)
+}
+
+func lateRenewal(x *trial) {
+	a, b, c, name := x.networked(), x.locker(), x.locker(), x.name()
+	late := x.lock(a.Locker, name, x.ttl(), locker.WithoutRenewal())
+	a.Cut()
+	renewed := make(chan error, 1)
+	go func() { renewed <- late.Renew(x.patient()) }()
+	held := x.lock(b, name, x.long())
+	a.Deliver()
+	select {
+	case err := <-renewed:
+		if err == nil || late.Err() == nil {
+			x.failf("a renewal that arrived after the next holder had the lock returned %v, and the lock says %v", err, late.Err())
+		}
+	case <-time.After(x.h.patience):
+		x.failf("Renew has not returned, %v after its request was delivered", x.h.patience)
+	}
+	x.taken(c, name, "while the next holder has it, after a late renewal by the last")
+	if err := held.Unlock(x.patient()); err != nil {
+		x.failf("the next holder's lock was lost to a late renewal by the last: %w", err)
+	}
+	x.free(c, name, "after unlock by the next holder")
+}
+
+func lostUnlockReply(x *trial) {
+	a, b, name := x.networked(), x.locker(), x.name()
+	held := x.lock(a.Locker, name, x.long())
+	w := x.wait(x.patient(), b, name, x.long())
+	x.waits(w, b, name)
+	a.CutReplies()
+	unlocked := make(chan error, 1)
+	go func() { unlocked <- held.Unlock(x.patient()) }()
+	lock := x.served(w, "after a release whose reply was lost")
+	a.Heal()
+	select {
+	case err := <-unlocked:
+		if errors.Is(err, locker.ErrLost) {
+			x.failf("Unlock freed the lock and its reply was lost; it reports %q, though nothing was lost", err)
+		}
+	case <-time.After(x.h.patience):
+		x.failf("Unlock has not returned, %v after the network healed", x.h.patience)
+	}
+	x.unlock(lock)
+	x.unlock(x.lock(a.Locker, name))
+}

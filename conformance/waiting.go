@@ -1,0 +1,134 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/lockstile/locker"
+)
+
+var waitingClauses = []Clause{
+	{"waiting-is-told", "A waiter that is not told of a release sleeps until the holder's lease would have ended.", waitingIsTold},
+	{"wait-cancelled", "Whoever gives up waiting must not be given the lock later, nor stand in the way of others.", waitCancelled},
+	{"wait-cancelled-in-line", "A goroutine that gives up behind others of its process must not break the line.", waitCancelledInLine},
+	{"context-over", "A call that begins with a context that is over must not leave a lock that nobody will unlock.", contextOver},
+}
+
+// waitingIsTold has a holder with a long lease, which ends by unlock and not by
+// itself: the waiters must not sleep until then.
+func waitingIsTold(x *trial) {
+	a, b, name := x.locker(), x.locker(), x.name()
+	for round := range 3 {
+		held := x.lock(a, name, x.long(), locker.WithoutRenewal())
+		end := time.Now().Add(x.longTTL())
+		w := x.wait(x.patient(), b, name, x.long())
+		x.waits(w, b, name)
+		x.unlock(held)
+		lock := x.served(w, "after unlock")
+		if left := time.Until(end); left < x.longTTL()/10 {
+			x.failf("in round %d the waiter slept until the lease had %v left, though the lock was unlocked", round, left)
+		}
+		x.unlock(lock)
+	}
+}
+
+// waits returns when w is known to wait: by the store's word where it gives one,
+// else after a while in which it did not return.
+func (x *trial) waits(w *waiter, l locker.Locker, name string) {
+	if i, ok := l.(locker.Inspector); ok {
+		x.queuedAtLeast(i, name, 1)
+		return
+	}
+	select {
+	case <-w.done:
+		x.failf("Lock of a held name returned (error %v)", w.err)
+	case <-time.After(x.h.TTL / 4):
+	}
+}
+
+func waitCancelled(x *trial) {
+	a, b, c, name := x.locker(), x.locker(), x.locker(), x.name()
+	held := x.lock(a, name)
+	why := errors.New("the caller's own reason")
+	for _, end := range []struct {
+		begin func() context.Context
+		want  error
+	}{
+		{func() context.Context { return x.within(x.h.TTL / 4) }, context.DeadlineExceeded},
+		{func() context.Context { return x.cancelledSoon(context.Canceled) }, context.Canceled},
+		{func() context.Context { return x.cancelledSoon(why) }, why},
+	} {
+		w := x.wait(end.begin(), b, name)
+		x.returned(w, "when its context ends")
+		switch {
+		case w.err == nil:
+			x.failf("Lock of a held name succeeded")
+		case !errors.Is(w.err, locker.ErrTaken) || !errors.Is(w.err, end.want):
+			x.failf("a wait that ended with its context returned %q, want ErrTaken and the cause %q", w.err, end.want)
+		case w.lock != nil:
+			x.failf("Lock returned both a lock and the error %q", w.err)
+		}
+	}
+	if err := held.Err(); err != nil {
+		x.failf("the holder's lock was lost to a waiter that gave up: %w", err)
+	}
+	if i, ok := a.(locker.Inspector); ok {
+		x.queued(i, name, 0)
+	}
+	x.unlock(held)
+	x.free(c, name, "of a name that a waiter had given up on")
+	x.free(b, name, "by the client whose wait was cancelled")
+}
+
+// cancelledSoon ends while a Lock that began with it is under way.
+func (x *trial) cancelledSoon(cause error) context.Context {
+	ctx, cancel := context.WithCancelCause(x.ctx)
+	time.AfterFunc(x.h.TTL/4, func() { cancel(cause) })
+	return ctx
+}
+
+func waitCancelledInLine(x *trial) {
+	a, b, name := x.locker(), x.locker(), x.name()
+	held := x.lock(a, name)
+	first := x.wait(x.patient(), b, name)
+	x.waits(first, b, name)
+	ctx, cancel := context.WithCancel(x.ctx)
+	var quitters []*waiter
+	for range 10 {
+		quitters = append(quitters, x.wait(ctx, b, name))
+	}
+	last := x.wait(x.patient(), b, name)
+	cancel()
+	for _, w := range quitters {
+		x.returned(w, "when its context ends")
+		if w.err == nil || !errors.Is(w.err, context.Canceled) {
+			x.failf("a wait that was cancelled returned %v", w.err)
+		}
+	}
+	x.unlock(held)
+	w, rest := x.next([]*waiter{first, last}, "though others of its process gave up")
+	x.unlock(w.lock)
+	w, _ = x.next(rest, "though others before it gave up")
+	x.unlock(w.lock)
+	x.free(a, name, "after all waiters have unlocked")
+}
+
+func contextOver(x *trial) {
+	a, b, name := x.locker(), x.locker(), x.name()
+	why := errors.New("the caller's own reason")
+	ctx, cancel := context.WithCancelCause(x.ctx)
+	cancel(why)
+	for verb, call := range map[string]func(context.Context, string, ...locker.Option) (*locker.Lock, error){
+		"Lock": a.Lock, "TryLock": a.TryLock,
+	} {
+		lock, err := call(ctx, name, x.long())
+		if err == nil || lock != nil {
+			x.failf("%s with a context that is over returned %s and error %v", verb, had(lock), err)
+		}
+		if !errors.Is(err, why) && !errors.Is(err, context.Canceled) {
+			x.failf("%s with a context that is over returned %q, want its cause", verb, err)
+		}
+		x.free(b, name, "after "+verb+" with a context that was over")
+	}
+}
