@@ -122,8 +122,26 @@ func newSession(tb testing.TB, url string) *postgres.SessionLocker {
 // onPool makes a Locker of the kind that the name of the subtest ends with.
 func onPool(tb testing.TB, test string, pool *pgxpool.Pool) lockerUnderTest {
 	tb.Helper()
+	l := opened(tb, test, pool)
+	if err := l.EnsureSchema(context.Background()); err != nil {
+		tb.Fatal(err)
+	}
+	return l
+}
+
+// opened is onPool where the schema is there already.
+func opened(tb testing.TB, test string, pool *pgxpool.Pool) lockerUnderTest {
+	tb.Helper()
 	l, err := kinds[test[strings.LastIndexByte(test, '/')+1:]](pool)
-	return ready(tb, l, err)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			tb.Errorf("Close: %v", err)
+		}
+	})
+	return l
 }
 
 func ready[L lockerUnderTest](tb testing.TB, l L, err error) L {

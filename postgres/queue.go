@@ -39,8 +39,9 @@ type post interface {
 	poll() time.Duration
 	// withdraw removes whatever the lease's attempt has left, or will leave.
 	withdraw(ctx context.Context, l *lease, spare bool) error
-	// held and ended are told of every lock that begins and ends. After a
-	// loss, ended also frees what does not end by itself.
+	// held is told of every lock that begins, and ended of the end of every
+	// attempt that bind was told of. After a loss, ended also frees what does
+	// not end by itself.
 	held(l *lease, lock *locker.Lock)
 	ended(l *lease, lost bool)
 }
@@ -129,6 +130,7 @@ func (q *queue) finish(a *attempt, err error) (*locker.Lock, error) {
 		if (a.queued || a.token != 0 || a.lease.unsure.Load()) && !q.cleanUp(a.lease) {
 			err = fmt.Errorf("%w: %w", locker.ErrOutcomeUnknown, err)
 		}
+		q.post.ended(a.lease, false)
 		a.turn.Leave()
 		return nil, fmt.Errorf("postgres: lock %q: %w", a.req.Name, err)
 	}

@@ -52,6 +52,7 @@ CREATE TABLE IF NOT EXISTS lockstile_lock (
   reserved boolean NOT NULL,
   token    bigint,
   holder   text NOT NULL,
+  ttl      bigint,
   expires  timestamptz NOT NULL,
   pid      integer,
   PRIMARY KEY (name, session)
@@ -123,10 +124,10 @@ BEGIN
   IF NOT _session THEN
     _expires := clock_timestamp() + _ttl * interval '1 millisecond';
   END IF;
-  INSERT INTO lockstile_lock AS l (name, session, value, reserved, token, holder, expires, pid)
-  VALUES (_name, _session, _value, false, _token, _holder, _expires, pg_backend_pid())
+  INSERT INTO lockstile_lock AS l (name, session, value, reserved, token, holder, ttl, expires, pid)
+  VALUES (_name, _session, _value, false, _token, _holder, _ttl, _expires, pg_backend_pid())
   ON CONFLICT (name, session) DO UPDATE SET value = excluded.value, reserved = false, token = excluded.token,
-    holder = excluded.holder, expires = excluded.expires, pid = excluded.pid;
+    holder = excluded.holder, ttl = excluded.ttl, expires = excluded.expires, pid = excluded.pid;
   RETURN _token;
 END $$;
 

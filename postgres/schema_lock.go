@@ -12,7 +12,18 @@ package postgres
 // An advisory lock is held by whom the server says, not by whom the row says, and
 // pg_try_advisory_lock alone decides. The queue comes after it: nothing may be
 // reserved for the first waiter while the lock is still held.
+//
+// lockstile_patience is how long the server keeps the connection of a session
+// that says nothing: it is set with the grant, in one statement, so that no lock
+// is ever without it.
 const schemaAcquire = `
+CREATE OR REPLACE FUNCTION lockstile_patience(_session boolean, _patience bigint) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  IF _session THEN
+    PERFORM set_config('idle_session_timeout', _patience::text, false);
+  END IF;
+END $$;
+
 CREATE OR REPLACE FUNCTION lockstile_acquire(_session boolean, _name text, _value text, _ttl bigint, _holder text,
   _queue boolean, _channel text, _patience bigint, INOUT _ticket bigint,
   OUT _token bigint, OUT _left bigint, OUT _ahead bigint)
@@ -60,6 +71,7 @@ BEGIN
   IF NOT _busy THEN
     DELETE FROM lockstile_waiter w WHERE w.name = _name AND w.session = _session AND w.value = _value;
     _token := lockstile_grant(_session, _name, _value, _ttl, _holder);
+    PERFORM lockstile_patience(_session, _patience);
     RETURN;
   END IF;
 
@@ -125,7 +137,7 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE FUNCTION lockstile_release(_session boolean, _name text, _value text, _channel text, _remember bigint,
-  _next text, _ttl bigint, _holder text, _yield boolean)
+  _next text, _ttl bigint, _holder text, _yield boolean, _patience bigint)
 RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
   _lock lockstile_lock;
@@ -138,10 +150,12 @@ BEGIN
       RETURN _lock.token;
     END IF;
     IF _session AND lockstile_unlock(_name, _value) THEN
+      PERFORM lockstile_patience(_session, _patience);
       RETURN 0;
     END IF;
     RETURN CASE WHEN EXISTS (SELECT FROM lockstile_mark m WHERE m.value = _value AND m.forced) THEN -2 ELSE -1 END;
   END IF;
+  PERFORM lockstile_patience(_session, _patience);
   IF _remember > 0 THEN
     PERFORM lockstile_mark(_value, false, _remember);
   END IF;

@@ -149,7 +149,8 @@ func (s sessions) bind(ctx context.Context, l *lease) error {
 		return err
 	}
 	l.session = sess
-	return sess.patience(ctx, l.ttl)
+	sess.expect(l)
+	return nil
 }
 
 func (s sessions) run(ctx context.Context, l *lease, sql string, args []any, dest ...any) (bool, error) {
@@ -199,6 +200,9 @@ func (s sessions) held(l *lease, lock *locker.Lock) { l.session.hold(l, lock) }
 // before anybody else in this process can ask for it, or the connection would
 // grant it to us a second time.
 func (s sessions) ended(l *lease, lost bool) {
+	if l.session == nil {
+		return
+	}
 	if lost && !l.session.dead() {
 		ctx, cancel := context.WithTimeout(context.Background(), confirmTime)
 		if err := s.withdraw(ctx, l, false); err != nil {

@@ -25,13 +25,12 @@ type session struct {
 	mail    *mailbox
 	died    func(*session)
 
-	mu      sync.Mutex
-	calls   []*call
-	wake    context.CancelFunc // ends the listening
-	longest time.Duration      // TTL that was asked for: what the server knows about our silence
-	locks   map[*lease]*locker.Lock
-	err     error // why it is over
-	over    chan struct{}
+	mu    sync.Mutex
+	calls []*call
+	wake  context.CancelFunc      // ends the listening
+	locks map[*lease]*locker.Lock // nil for one that is only asked for
+	err   error                   // why it is over
+	over  chan struct{}
 }
 
 // call is a statement in the queue. Nobody stops it once it is there: pgx ends
@@ -67,6 +66,11 @@ func (s *session) do(ctx context.Context, sql string, args, dest []any) error {
 	if s.err != nil {
 		defer s.mu.Unlock()
 		return &notSent{s.err}
+	}
+	for i, arg := range args {
+		if arg == any(sessionPatience{}) {
+			args[i] = s.patience().Milliseconds()
+		}
 	}
 	s.calls = append(s.calls, c)
 	if s.wake != nil {
@@ -118,7 +122,7 @@ func (s *session) serve() {
 
 func (s *session) carryOut(c *call) error {
 	s.mu.Lock()
-	limit := max(answerTime, s.longest)
+	limit := max(answerTime, s.patience())
 	s.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
@@ -134,7 +138,9 @@ func (s *session) end(err error) {
 	close(s.over)
 	s.mu.Unlock()
 	for _, lock := range locks {
-		locker.Lose(lock, locker.SessionEnded, err)
+		if lock != nil {
+			locker.Lose(lock, locker.SessionEnded, err)
+		}
 	}
 	for _, c := range calls {
 		c.done <- &notSent{err}
@@ -143,7 +149,16 @@ func (s *session) end(err error) {
 	s.died(s)
 }
 
-// hold enters a lock in the books.
+// expect enters a lock in the books that is about to be asked for.
+func (s *session) expect(l *lease) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err == nil && s.locks[l] == nil {
+		s.locks[l] = nil
+	}
+}
+
+// hold enters the lock that came of it.
 func (s *session) hold(l *lease, lock *locker.Lock) {
 	s.mu.Lock()
 	err := s.err
@@ -173,41 +188,24 @@ func (s *session) closeIfIdle() {
 }
 
 // silence is how much longer than the longest TTL the server keeps a connection
-// on which nothing arrives any more. It counts in seconds, and from later on.
-const silence = 4 * time.Second
+// that says nothing. Its count starts when it has answered, and belief is counted
+// from before it was asked: the holder is always first.
+const silence = time.Second
 
-// patience has the server wait for at least ttl, and not for hours, before it
-// ends a connection that has fallen silent. A server that gave up sooner would
-// free locks that this side still believes in.
-func (s *session) patience(ctx context.Context, ttl time.Duration) error {
-	s.mu.Lock()
-	enough := ttl <= s.longest
-	s.mu.Unlock()
-	if enough {
-		return nil
+// sessionPatience stands for the patience in the arguments of a statement. It is
+// put in together with the statement's place in the queue: a statement that
+// comes later must not bring an earlier look at the books.
+type sessionPatience struct{}
+
+// patience is how long the server must keep the connection when it says nothing:
+// 0, for ever, if it holds no lock. The mutex is held.
+func (s *session) patience() time.Duration {
+	var longest time.Duration
+	for l := range s.locks {
+		longest = max(longest, l.ttl+silence)
 	}
-	seconds := int64((ttl + time.Second - 1) / time.Second)
-	var settings int
-	if err := s.do(ctx, sqlPatience, []any{seconds, (ttl + silence).Milliseconds()}, []any{&settings}); err != nil {
-		return err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.longest = max(s.longest, ttl)
-	return nil
+	return longest
 }
-
-// A statement that goes through pg_settings asks only for settings that the
-// server's version has.
-const sqlPatience = `
-SELECT count(set_config(name, CASE name
-  WHEN 'tcp_keepalives_idle' THEN $1::bigint::text
-  WHEN 'tcp_keepalives_interval' THEN '1'
-  WHEN 'tcp_keepalives_count' THEN '4'
-  WHEN 'tcp_user_timeout' THEN $2::bigint::text
-  ELSE '0' END, false))
-FROM pg_settings WHERE name IN
-  ('tcp_keepalives_idle', 'tcp_keepalives_interval', 'tcp_keepalives_count', 'tcp_user_timeout', 'idle_session_timeout')`
 
 // bury has the server end the connections that were lost, and takes those whose
 // end it confirms out of the list. An old connection holds the advisory lock of

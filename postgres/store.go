@@ -99,9 +99,8 @@ type store struct {
 // withdraw it.
 func (s *store) acquire(ctx context.Context, l *lease, queue bool, channel string, poll time.Duration, ticket int64) (standing, error) {
 	var place, token, left, ahead int64
-	patience := time.Second + 2*poll
 	repeated, err := s.run(ctx, l, `SELECT * FROM lockstile_acquire($1, $2, $3, $4, $5, $6, $7, $8, $9)`,
-		[]any{s.advisory, l.name, l.value, l.ttl.Milliseconds(), l.holder, queue, channel, patience.Milliseconds(), ticket},
+		[]any{s.advisory, l.name, l.value, l.ttl.Milliseconds(), l.holder, queue, channel, s.patience(time.Second + 2*poll), ticket},
 		&place, &token, &left, &ahead)
 	if repeated || unsure(err) || err != nil && s.advisory { // a session's lock survives the error of its statement
 		l.unsure.Store(true)
@@ -127,9 +126,15 @@ func (s *store) release(ctx context.Context, l, next *lease, channel string, yie
 		heir = next
 		heir.session = l.session
 	}
+	if l.session != nil { // whose locks the server's patience must suit from now on
+		l.session.forget(l)
+		if next != nil {
+			l.session.expect(next)
+		}
+	}
 	var code int64
-	repeated, err := s.run(ctx, l, `SELECT lockstile_release($1, $2, $3, $4, $5, $6, $7, $8, $9)`,
-		[]any{s.advisory, l.name, l.value, channel, l.remember(), heir.value, heir.ttl.Milliseconds(), heir.holder, yield}, &code)
+	repeated, err := s.run(ctx, l, `SELECT lockstile_release($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`,
+		[]any{s.advisory, l.name, l.value, channel, l.remember(), heir.value, heir.ttl.Milliseconds(), heir.holder, yield, s.patience(0)}, &code)
 	if repeated || unsure(err) {
 		heir.unsure.Store(true)
 	}
@@ -143,6 +148,15 @@ func (s *store) release(ctx context.Context, l, next *lease, channel string, yie
 	}
 	heir.granted = code > 0
 	return fencing.Token(code), nil
+}
+
+// patience is how long the server waits for a sign of life: of a waiter that
+// polls, or of a session, for which its locks decide.
+func (s *store) patience(polls time.Duration) any {
+	if s.advisory {
+		return sessionPatience{}
+	}
+	return polls.Milliseconds()
 }
 
 func gone(name string, code int64) error {
@@ -186,7 +200,9 @@ FROM (SELECT $1::text AS name) a LEFT JOIN
   (SELECT *, NOT reserved AND expires > clock_timestamp() AS held FROM lockstile_lock WHERE NOT session) l ON l.name = a.name`
 
 	inspectSession = `
-SELECT h.pid IS NOT NULL, coalesce(l.holder, ''), coalesce(l.token, 0), 0::bigint,
+SELECT h.pid IS NOT NULL, coalesce(l.holder, ''), coalesce(l.token, 0),
+  CASE WHEN l.ttl IS NULL THEN 0 ELSE greatest(1, l.ttl - coalesce((SELECT extract(epoch FROM clock_timestamp() - a.state_change) * 1000
+    FROM pg_stat_activity a WHERE a.pid = h.pid), 0)::bigint) END,
   (SELECT count(*) FROM lockstile_waiter w WHERE w.name = h.name AND w.session)
 FROM (SELECT $1::text AS name, lockstile_session_holder($1::text) AS pid) h
 LEFT JOIN lockstile_lock l ON l.name = h.name AND l.session AND NOT l.reserved AND l.pid = h.pid`

@@ -33,10 +33,10 @@ func (q *queue) enter(ctx context.Context, a *attempt) error {
 
 // ask asks the store, and notes a grant in a.
 func (q *queue) ask(ctx context.Context, a *attempt, queue bool, ticket int64) (standing, error) {
+	since := locker.Now()
 	if err := q.post.bind(ctx, a.lease); err != nil {
 		return standing{}, classify(err)
 	}
-	since := locker.Now()
 	s, err := q.store.acquire(ctx, a.lease, queue, q.post.channel(), q.post.poll(), ticket)
 	if err == nil && s.token != 0 {
 		a.token, a.since = s.token, since

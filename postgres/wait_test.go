@@ -101,7 +101,12 @@ func TestDeadAndHangingWaitersAreSkipped(t *testing.T) {
 	}
 	for _, channel := range []string{"dead", "hanging"} {
 		held := lock(t, a, channel, locker.WithTTL(long))
-		exec(t, admin, `INSERT INTO lockstile_waiter VALUES ($1, false, 0, 'x', $1, now() + interval '1 hour')`, channel)
+		waiters := 1
+		if channel == "dead" {
+			waiters = 100 // too many to give each of them time to claim the lock
+		}
+		exec(t, admin, `INSERT INTO lockstile_waiter SELECT $1, false, -i, 'x' || i, $1, now() + interval '1 hour' FROM generate_series(1, $2) i`,
+			channel, waiters)
 		got := make(chan *locker.Lock, 1)
 		go func() {
 			held, err := b.Lock(soon(t), channel, locker.WithTTL(long))
@@ -110,7 +115,7 @@ func TestDeadAndHangingWaitersAreSkipped(t *testing.T) {
 			}
 			got <- held
 		}()
-		queued(t, a, channel, 2)
+		queued(t, a, channel, waiters+1)
 		unlock(t, held)
 		if channel == "hanging" {
 			_, err := a.TryLock(context.Background(), channel)
@@ -121,6 +126,23 @@ func TestDeadAndHangingWaitersAreSkipped(t *testing.T) {
 		if held := <-got; held != nil {
 			unlock(t, held)
 		}
+	}
+}
+
+// Goal: who has waited goes first also where nobody passes the lock on, because
+// its holder died.
+func TestNewcomerDoesNotOvertakeWaitersWhenALeaseEnds(t *testing.T) {
+	url := database(t)
+	a, b := newLocker(t, url, postgres.Options{}), newLocker(t, url, postgres.Options{})
+	admin := connect(t, url)
+	lock(t, a, "a", locker.WithTTL(long))
+	exec(t, admin, `INSERT INTO lockstile_waiter VALUES ('a', false, 0, 'x', '', now() + interval '1 hour')`)
+	exec(t, admin, `UPDATE lockstile_lock SET expires = clock_timestamp()`)
+	if _, err := b.TryLock(soon(t), "a"); !errors.Is(err, locker.ErrTaken) {
+		t.Errorf("TryLock while somebody waits: %v", err)
+	}
+	if first := query[string](t, admin, `SELECT value FROM lockstile_lock WHERE reserved`); first != "x" {
+		t.Errorf("the lock is reserved for %q", first)
 	}
 }
 
