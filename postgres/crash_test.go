@@ -233,3 +233,20 @@ func TestUnlockWithoutAnAnswerStillUnlocks(t *testing.T) {
 		unlock(t, lock(t, b, "a"))
 	})
 }
+
+// Goal: an unlock that never arrived is made up for, over another connection.
+func TestUnlockThatWasLostIsSentAgain(t *testing.T) {
+	forEachKind(t, func(t *testing.T, open func(testing.TB, string) lockerUnderTest) {
+		url := database(t)
+		b := open(t, url)
+		pool, w := wired(t, url)
+		a := onPool(t, t.Name(), pool)
+		held := lock(t, a, "a", locker.WithTTL(long))
+		w.cut(slow)
+		if err := held.Unlock(context.Background()); err == nil {
+			t.Error("Unlock that did not arrive reports success")
+		}
+		w.repair()
+		unlock(t, lock(t, b, "a"))
+	})
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -136,4 +137,76 @@ func TestLeasesWorkThroughPgBouncerInTransactionMode(t *testing.T) {
 		t.Errorf("token %d follows %d", second.Token(), held.Token())
 	}
 	unlock(t, second)
+}
+
+// Goal: the server frees what a process that hangs holds, though its connection
+// lives, and not before that process has stopped believing.
+func TestSessionThatSaysNothingIsEndedByTheServer(t *testing.T) {
+	url := database(t)
+	b := newSession(t, url)
+	pool, w := wired(t, url)
+	a := onPool(t, "/sessions", pool)
+	held := lock(t, a, "a", locker.WithTTL(time.Second))
+	w.cut(slow)
+	second := lock(t, b, "a") // nobody mends the network
+	if err := held.Err(); !errors.Is(err, locker.ErrLost) {
+		t.Errorf("the first holder still believed when the second was granted: %v", err)
+	}
+	unlock(t, second)
+}
+
+// Goal: the server's patience follows the locks that are held. Method: a lock with
+// a long TTL is got after, beside, and from the hands of one with a short TTL, and
+// nothing is said for longer than the short one's patience.
+func TestPatienceOfTheServerSuitsTheLongestLock(t *testing.T) {
+	short := []locker.Option{locker.WithTTL(500 * time.Millisecond), locker.WithoutRenewal()}
+	for name, prepare := range map[string]func(t *testing.T, l locker.Locker) *locker.Lock{
+		"after": func(t *testing.T, l locker.Locker) *locker.Lock {
+			unlock(t, lock(t, l, "b", short...))
+			return lock(t, l, "a", locker.WithTTL(long))
+		},
+		"beside": func(t *testing.T, l locker.Locker) *locker.Lock {
+			held := lock(t, l, "a", locker.WithTTL(long))
+			lock(t, l, "b", short...)
+			return held
+		},
+		"from": func(t *testing.T, l locker.Locker) *locker.Lock {
+			first := lock(t, l, "a", short...)
+			ctx := &watched{Context: soon(t), asked: make(chan struct{})}
+			got := make(chan *locker.Lock, 1)
+			go func() {
+				held, err := l.Lock(ctx, "a", locker.WithTTL(long))
+				if err != nil {
+					t.Errorf("Lock: %v", err)
+				}
+				got <- held
+			}()
+			<-ctx.asked                            // it is about to wait in line
+			_ = first.Unlock(context.Background()) // which is no longer held on a slow machine
+			return <-got
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			held := prepare(t, newSession(t, database(t)))
+			select {
+			case <-held.Lost():
+				t.Errorf("the server ended a session whose longest lock had %v: %v", long, held.Err())
+			case <-time.After(3 * time.Second):
+				unlock(t, held)
+			}
+		})
+	}
+}
+
+// watched is a context that says when somebody begins to wait for its end.
+type watched struct {
+	context.Context
+	once  sync.Once
+	asked chan struct{}
+}
+
+func (w *watched) Done() <-chan struct{} {
+	w.once.Do(func() { close(w.asked) })
+	return w.Context.Done()
 }

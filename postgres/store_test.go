@@ -99,42 +99,53 @@ func TestTakeoverWaitsForARenewalUnderWay(t *testing.T) {
 	}
 }
 
-// Goal: goroutines of one process do not keep other processes out for good.
+// Goal: goroutines of one process do not keep other processes out: after 16 in a
+// row it is another's turn. Method: two processes with many waiters each, and the
+// longest run of one of them. The limit leaves room for a waiter that is slow to
+// get into the queue.
 func TestOtherProcessesGetTheirTurnBetweenGoroutinesOfOne(t *testing.T) {
 	forEachKind(t, func(t *testing.T, open func(testing.TB, string) lockerUnderTest) {
+		const waiters, visits, limit = 30, 10, 100
 		url := database(t)
-		a, b := open(t, url), open(t, url)
-		stranger := make(chan struct{})
+		referee := open(t, url)
+		held := lock(t, referee, "a", locker.WithTTL(long))
+		var mu sync.Mutex
+		var owners []locker.Locker
 		var wait sync.WaitGroup
-		for range 4 { // there is always somebody behind the holder
-			wait.Go(func() {
-				for {
-					held, err := a.Lock(soon(t), "a", locker.WithTTL(long))
-					if err != nil {
-						t.Errorf("Lock: %v", err)
-						return
+		for range 2 {
+			l := open(t, url)
+			for range waiters {
+				wait.Go(func() {
+					for range visits {
+						held, err := l.Lock(soon(t), "a", locker.WithTTL(long))
+						if err != nil {
+							t.Errorf("Lock: %v", err)
+							return
+						}
+						mu.Lock()
+						owners = append(owners, l)
+						mu.Unlock()
+						if err := held.Unlock(context.Background()); err != nil {
+							t.Errorf("Unlock: %v", err)
+						}
 					}
-					if err := held.Unlock(context.Background()); err != nil {
-						t.Errorf("Unlock: %v", err)
-					}
-					select {
-					case <-stranger:
-						return
-					default:
-					}
-				}
-			})
+				})
+			}
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), patience/2)
-		defer cancel()
-		held, err := b.Lock(ctx, "a", locker.WithTTL(long))
-		if err != nil {
-			t.Errorf("Lock of another process: %v", err)
-		} else {
-			unlock(t, held)
-		}
-		close(stranger)
+		queued(t, referee, "a", 2)
+		unlock(t, held)
 		wait.Wait()
+		run, longest := 0, 0
+		for i, owner := range owners {
+			if i > 0 && owner != owners[i-1] {
+				run = 0
+			}
+			run++
+			longest = max(longest, run)
+		}
+		if longest > limit {
+			t.Errorf("one process had the lock %d times in a row, of %d, while another waited", longest, len(owners))
+		}
 	})
 }
 
