@@ -250,3 +250,61 @@ func TestUnlockThatWasLostIsSentAgain(t *testing.T) {
 		unlock(t, lock(t, b, "a"))
 	})
 }
+
+// Goal: an heir that was given the lock without hearing of it, and does not want
+// it any more, leaves nothing behind.
+func TestHeirThatNeverHeardOfItsLockGivesItBack(t *testing.T) {
+	forEachKind(t, func(t *testing.T, open func(testing.TB, string) lockerUnderTest) {
+		url := database(t)
+		b := open(t, url)
+		pool, w := wired(t, url)
+		a := onPool(t, t.Name(), pool)
+		held := lock(t, a, "a", locker.WithTTL(long))
+		ctx, cancel := context.WithCancel(soon(t))
+		waiting := &watched{Context: ctx, asked: make(chan struct{})}
+		heir := make(chan error, 1)
+		go func() {
+			_, err := a.Lock(waiting, "a", locker.WithTTL(long))
+			heir <- err
+		}()
+		<-waiting.asked
+		time.AfterFunc(100*time.Millisecond, cancel) // when it has been picked, or else the heir just leaves
+		w.cut(deaf)
+		_ = held.Unlock(context.Background())
+		if err := <-heir; !errors.Is(err, context.Canceled) {
+			t.Errorf("Lock of an heir that was cancelled: %v", err)
+		}
+		w.repair()
+		unlock(t, lock(t, b, "a"))
+	})
+}
+
+// Goal: what is sent again because its answer was lost with the connection is
+// done once. Method: every connection breaks when the answer comes; the next one
+// is whole.
+func TestLeaseStatementsCanBeSentTwice(t *testing.T) {
+	url := database(t)
+	admin := connect(t, url)
+	pool, w := wired(t, url)
+	a, err := postgres.New(pool, postgres.Options{})
+	a = ready(t, a, err)
+	w.cut(dying)
+	w.repair()
+	held, err := a.TryLock(soon(t), "a", locker.WithTTL(long))
+	if err != nil {
+		t.Fatalf("TryLock: %v", err)
+	}
+	if token := query[fencing.Token](t, admin, `SELECT token FROM lockstile_lock`); token != held.Token() {
+		t.Errorf("the store has token %d, the holder %d", token, held.Token())
+	}
+	w.cut(dying)
+	w.repair()
+	if err := held.Renew(soon(t)); err != nil {
+		t.Errorf("Renew: %v", err)
+	}
+	w.cut(dying)
+	w.repair()
+	if err := held.Unlock(context.Background()); err != nil {
+		t.Errorf("Unlock: %v", err)
+	}
+}

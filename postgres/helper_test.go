@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"context"
+	"io"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -27,6 +28,7 @@ const (
 	whole wireMode = iota
 	deaf           // what is sent arrives, the answer does not
 	slow           // what is sent arrives only with deliver
+	dying          // what is sent arrives, and the connection breaks when the answer comes
 )
 
 // wiredConn is a connection. Once broken, it stays so.
@@ -120,10 +122,14 @@ func (c *wiredConn) Read(b []byte) (int, error) {
 	for {
 		n, err := c.Conn.Read(b)
 		c.w.mu.Lock()
-		lost := c.mode != whole
+		mode := c.mode
 		c.w.mu.Unlock()
-		if err != nil || !lost {
+		switch {
+		case err != nil || mode == whole:
 			return n, err
+		case mode == dying:
+			_ = c.Conn.Close()
+			return 0, io.ErrUnexpectedEOF
 		}
 	}
 }

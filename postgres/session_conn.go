@@ -121,12 +121,23 @@ func (s *session) serve() {
 }
 
 func (s *session) carryOut(c *call) error {
-	s.mu.Lock()
-	limit := max(answerTime, s.patience())
-	s.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	ctx, cancel := context.WithTimeout(context.Background(), s.limit())
 	defer cancel()
 	return scan(ctx, s.conn, s.mode, c.sql, c.args, c.dest)
+}
+
+// limit is how long an answer may take before the session is given up: not while
+// a lock on it may still be believed in.
+func (s *session) limit() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	limit := answerTime
+	for l, lock := range s.locks {
+		if lock != nil {
+			limit = max(limit, l.ttl)
+		}
+	}
+	return limit
 }
 
 // end tells everybody that the session is over.

@@ -156,8 +156,8 @@ func TestSessionThatSaysNothingIsEndedByTheServer(t *testing.T) {
 }
 
 // Goal: the server's patience follows the locks that are held. Method: a lock with
-// a long TTL is got after, beside, and from the hands of one with a short TTL, and
-// nothing is said for longer than the short one's patience.
+// a long TTL is got after, before, beside, and from the hands of one with a short
+// TTL, and nothing is said for longer than the short one's patience.
 func TestPatienceOfTheServerSuitsTheLongestLock(t *testing.T) {
 	short := []locker.Option{locker.WithTTL(500 * time.Millisecond), locker.WithoutRenewal()}
 	for name, prepare := range map[string]func(t *testing.T, l locker.Locker) *locker.Lock{
@@ -165,12 +165,17 @@ func TestPatienceOfTheServerSuitsTheLongestLock(t *testing.T) {
 			unlock(t, lock(t, l, "b", short...))
 			return lock(t, l, "a", locker.WithTTL(long))
 		},
-		"beside": func(t *testing.T, l locker.Locker) *locker.Lock {
+		"before": func(t *testing.T, l locker.Locker) *locker.Lock {
 			held := lock(t, l, "a", locker.WithTTL(long))
 			lock(t, l, "b", short...)
 			return held
 		},
+		"beside": func(t *testing.T, l locker.Locker) *locker.Lock {
+			lock(t, l, "b", short...)
+			return lock(t, l, "a", locker.WithTTL(long))
+		},
 		"from": func(t *testing.T, l locker.Locker) *locker.Lock {
+			lock(t, l, "b", short...)
 			first := lock(t, l, "a", short...)
 			ctx := &watched{Context: soon(t), asked: make(chan struct{})}
 			got := make(chan *locker.Lock, 1)
@@ -197,6 +202,24 @@ func TestPatienceOfTheServerSuitsTheLongestLock(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Goal: a lock that ends with its TTL is given back, and the others that are on
+// the same connection stay.
+func TestSessionLockThatExpiresIsGivenBackAlone(t *testing.T) {
+	url := database(t)
+	a, b := newSession(t, url), newSession(t, url)
+	stays := lock(t, a, "stays", locker.WithTTL(long))
+	first := lock(t, a, "a", locker.WithTTL(500*time.Millisecond), locker.WithoutRenewal())
+	second := lock(t, b, "a")
+	if err := first.Err(); !errors.Is(err, locker.ErrLost) {
+		t.Errorf("the first holder still believed when the second was granted: %v", err)
+	}
+	if err := stays.Renew(soon(t)); err != nil {
+		t.Errorf("another lock on the connection: %v", err)
+	}
+	unlock(t, second)
+	unlock(t, stays)
 }
 
 // watched is a context that says when somebody begins to wait for its end.
