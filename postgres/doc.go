@@ -20,9 +20,15 @@
 // process. A release, in contrast, waits for no disk: if the server crashes just
 // then, the lock may stay, held by nobody, until its lease ends.
 //
-// Session locks: see [NewSession]. Tokens are as durable as those of leases; the
-// locks end with the server or the connection. Locks inside a transaction: see
-// [LockTx].
+// Session locks: tokens are as durable as those of leases, but the locks end with
+// the server or the connection, so a crash of the server or a failover can hand a
+// held lock to a second holder before the first has heard of it ([NewSession]).
+// Locks inside a transaction lean on nothing ([LockTx]).
+//
+// A request that is delayed until after its attempt was given up and cleaned up
+// is refused for a minute and a TTL. One that arrives even later leaves a lease
+// behind that ends with its TTL. What could not be confirmed to be gone is
+// reported as [locker.ErrOutcomeUnknown].
 //
 // # Losing a lock
 //
@@ -41,11 +47,13 @@
 // The lease ends by the database server's clock, read while the request is
 // carried out (clock_timestamp). Validity counts on the holder's clock of elapsed
 // time, read before the request was sent, and ends a hundredth of the TTL and
-// 2 ms early. A standby that takes over must have a clock that agrees.
+// 2 ms early. A standby that takes over must have a clock that agrees. Session
+// locks know no lease while their connection is heard of; its silence is measured
+// by each side for itself.
 //
 // # Requirements
 //
-// PostgreSQL 13 or later (tested with 15), a database encoded in UTF8, and the
+// PostgreSQL 14 or later (tested with 15), a database encoded in UTF8, and the
 // isolation level read committed as the default. Statements are sent unprepared,
 // each in one round trip, so that PgBouncer of any version will do, in transaction
 // mode too; they find the schema through the search path. Tables whose names begin

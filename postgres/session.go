@@ -43,13 +43,12 @@ var (
 // pooler in between is refused.
 //
 // When the connection breaks, all locks on it are lost, and told to be so at
-// once. A break that nobody notices is another matter: a cable is cut, say. This
-// side then stops believing when its TTL ends without an answer ([locker.WithTTL];
-// the connection is asked three times per TTL). The server is told to keep such a
-// connection for 4 seconds longer than the longest TTL asked for, and to end it
-// then (tcp_keepalives_idle and its kin, set for this connection alone); left to
-// itself, it would keep the locks for hours. On platforms other than Linux the
-// server may not know all these settings.
+// once. Silence is loss too, on both sides: the connection is asked for a sign of
+// life three times per TTL, and a lock whose TTL ends without an answer is lost,
+// cable cut or holder paused. The server ends a connection on which nothing has
+// arrived for a second more than the longest TTL held there
+// (idle_session_timeout, set for this connection alone); left to itself, it would
+// keep the locks for hours, or for as long as a proxy in between holds the line.
 //
 // Waiters of different SessionLockers are served in the order in which they
 // arrived. One that takes the key by itself stands in the server's own queue,

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/fencing"
 	"github.com/lockstile/locker/postgres"
 )
 
@@ -41,6 +42,19 @@ func TestLeaseThatEndedInTheStoreIsNotRenewed(t *testing.T) {
 	if err := held.Renew(soon(t)); !errors.Is(err, locker.ErrLost) {
 		t.Errorf("Renew: %v", err)
 	}
+}
+
+// Goal: a request that arrives twice is granted once.
+func TestSecondRequestOfTheHolderIsAnsweredWithTheSameToken(t *testing.T) {
+	url := database(t)
+	l := newLocker(t, url, postgres.Options{})
+	held := lock(t, l, "a", locker.WithTTL(long))
+	token := query[fencing.Token](t, connect(t, url),
+		`SELECT (lockstile_acquire(false, name, value, 600000, '', false, '', 0, 0))._token FROM lockstile_lock`)
+	if token != held.Token() {
+		t.Errorf("the holder has token %d, its second request %d", held.Token(), token)
+	}
+	unlock(t, held)
 }
 
 // Goal: a release that arrives late does not hand the lock to a waiter that has
@@ -135,18 +149,28 @@ func TestOtherProcessesGetTheirTurnBetweenGoroutinesOfOne(t *testing.T) {
 		queued(t, referee, "a", 2)
 		unlock(t, held)
 		wait.Wait()
-		run, longest := 0, 0
-		for i, owner := range owners {
-			if i > 0 && owner != owners[i-1] {
-				run = 0
-			}
-			run++
-			longest = max(longest, run)
-		}
-		if longest > limit {
+		if longest := longestRun(owners, waiters*visits); longest > limit {
 			t.Errorf("one process had the lock %d times in a row, of %d, while another waited", longest, len(owners))
 		}
 	})
+}
+
+// longestRun looks until one of the owners has had its last turn: from then on the
+// other is alone.
+func longestRun(owners []locker.Locker, each int) (longest int) {
+	turns := make(map[locker.Locker]int)
+	run := 0
+	for i, owner := range owners {
+		if i > 0 && owner != owners[i-1] {
+			run = 0
+		}
+		run++
+		longest = max(longest, run)
+		if turns[owner]++; turns[owner] == each {
+			break
+		}
+	}
+	return longest
 }
 
 // Goal: a slow answer is no lock, and what it granted is given back.
