@@ -105,7 +105,7 @@ func (s *store) acquire(ctx context.Context, l *lease, queue bool, channel strin
 	if repeated || unsure(err) || err != nil && s.advisory { // a session's lock survives the error of its statement
 		l.unsure.Store(true)
 	}
-	l.granted = token > 0 && err == nil
+	l.granted = err == nil && token > 0 // in this order: after an error a late answer may be writing it
 	switch {
 	case err != nil:
 		return standing{}, classify(err)
