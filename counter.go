@@ -15,8 +15,9 @@ import (
 // The token is drawn while the lock is held, and a lock that was lost before
 // the draw was over is not returned. So tokens are in the order of grants for
 // as long as l excludes; where it does not, they are still never used twice.
-// The Tokens of its Guarantees are therefore l's Exclusion, together with what
-// c leans on: the result of c's method Tokens() Assumptions if it has one, else
+// The Tokens of its Guarantees are therefore l's Exclusion without PromptHolder,
+// for a holder that was paused over the draw gets no lock, together with what c
+// leans on: the result of c's method Tokens() Assumptions if it has one, else
 // DurableServer and DurableReplica.
 func WithCounter(l Locker, c fencing.Counter) Locker {
 	return &counted{l, c}
@@ -67,6 +68,6 @@ func (c *counted) Guarantees() Guarantees {
 	if d, ok := c.counter.(interface{ Tokens() Assumptions }); ok {
 		leans = d.Tokens()
 	}
-	g.Tokens = g.Exclusion | leans
+	g.Tokens = g.Exclusion&^PromptHolder | leans // count looks at the lock after the draw
 	return g
 }

@@ -134,7 +134,7 @@ func Require(l Locker, need Need) error {
 		return fmt.Errorf("locker: %T does not promise exclusion, which %v needs", l, need)
 	case need == Correctness && g.Tokens&^tolerable != 0:
 		return fmt.Errorf("locker: tokens of %T lean on: %v; %v needs tokens that do not: "+
-			"choose another backend or draw them from a durable store (WithCounter)",
+			"choose a backend whose tokens outlast its faults",
 			l, g.Tokens&^tolerable, need)
 	case need != Efficiency && need != Correctness:
 		return fmt.Errorf("locker: need %d is neither Efficiency nor Correctness", need)

@@ -44,7 +44,11 @@ func NewKeeper[L any](renew func(ctx context.Context, leases []L) []error) *Keep
 		for i, l := range locks {
 			leases[i] = l.hold.Lease.(L)
 		}
-		return renew(ctx, leases)
+		errs := renew(ctx, leases)
+		if len(errs) != len(leases) {
+			panic(fmt.Sprintf("locker: the backend's renewal answered %d errors for %d locks", len(errs), len(leases)))
+		}
+		return errs
 	}}
 }
 
@@ -64,7 +68,7 @@ func (l *Lock) interval() time.Duration { return l.hold.Request.TTL / renewalsPe
 // if that comes first and there is anything to renew.
 func (k *Keeper) plan(l *Lock, renewAt Instant) {
 	l.next = l.deadline
-	pointless := l.maxEnd != 0 && l.maxEnd <= l.hold.Request.Deadline(l.since)
+	pointless := l.maxEnd != 0 && l.maxEnd <= l.hold.Request.Deadline(l.since) && !l.hold.Lasting
 	if l.hold.Request.Renew && !l.renewing && !pointless && (l.next == 0 || renewAt < l.next) {
 		l.next = renewAt
 	}
@@ -80,14 +84,16 @@ func (k *Keeper) plan(l *Lock, renewAt Instant) {
 }
 
 // arm makes the timer fire in time for the first lock. A timer that fires
-// earlier is left alone, so that short-lived locks do not touch it at all.
+// earlier is left alone, so that short-lived locks do not touch it at all. One
+// that should have fired by now is not: the machine was suspended, and it stood
+// still meanwhile.
 func (k *Keeper) arm() {
 	if len(k.locks) == 0 {
 		return
 	}
 	now := Now()
 	at := min(k.locks[0].next, now.Add(glance))
-	if k.fires != 0 && k.fires <= at {
+	if now < k.fires && k.fires <= at {
 		return
 	}
 	k.fires = at
@@ -129,7 +135,7 @@ func (k *Keeper) tick() {
 func (k *Keeper) batch(now Instant) []*Lock {
 	var batch []*Lock
 	for _, l := range k.locks {
-		waiting := l.next != l.deadline && !l.renewing
+		waiting := l.next != l.deadline // for a renewal, and none is under way
 		if waiting && (l.next <= now || now.Sub(l.since) >= l.interval()/2) && !l.over(now) {
 			batch = append(batch, l)
 		}
@@ -150,9 +156,6 @@ func (k *Keeper) renewBatch(batch []*Lock) {
 	defer cancel()
 	since := Now()
 	errs := k.renew(ctx, batch)
-	if len(errs) != len(batch) {
-		panic(fmt.Sprintf("locker: the backend's renewal answered %d errors for %d locks", len(errs), len(batch)))
-	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for i, l := range batch {

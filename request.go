@@ -65,6 +65,9 @@ func newRequest(name string, opts []Option) (*Request, error) {
 	}
 	r := &Request{Name: name, TTL: DefaultTTL, Renew: true, Holder: thisProcess()}
 	for _, opt := range opts {
+		if opt == nil {
+			return nil, fmt.Errorf("locker: lock %q: an option is nil", name)
+		}
 		if err := opt(r); err != nil {
 			return nil, fmt.Errorf("locker: lock %q: %w", name, err)
 		}

@@ -49,8 +49,12 @@ func (c Clause) Check(t testing.TB, h Harness) (err error) {
 	x := &trial{t: t, h: h, label: suffix()}
 	defer x.end()
 	defer func() {
-		if stopped, ok := recover().(verdict); ok {
+		switch stopped := recover().(type) {
+		case nil:
+		case verdict:
 			err = stopped.err
+		default:
+			panic(stopped) // a backend's own
 		}
 	}()
 	pprof.Do(t.Context(), pprof.Labels(labelKey, x.label), func(ctx context.Context) {

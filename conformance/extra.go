@@ -51,7 +51,7 @@ func breaks(x *trial) {
 	if ok, err := breaker.Break(x.patient(), name); ok || err != nil {
 		x.failf("Break of a free name returned %v, %v", ok, err)
 	}
-	held := x.lock(a, name, x.ttl())
+	held := x.lock(a, name, locker.WithTTL(5*x.h.TTL)) // renewed well before a test loses patience
 	lost := held.Lost()
 	w := x.wait(x.patient(), b, name)
 	x.waits(w, b, name)

@@ -35,6 +35,9 @@ type Harness struct {
 	// New makes one more client of the store: with connections of its own,
 	// and nothing else in common with other clients that the backend could
 	// use to tell that they are one process. It cleans up with t.Cleanup.
+	//
+	// Where the store's client library has timeouts of its own, longer ones
+	// show more: a backend must not lean on them to keep its callers' deadlines.
 	New func(t testing.TB) Client
 
 	// TTL is the lease of locks in clauses that wait for its end. The

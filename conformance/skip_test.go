@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/specimen"
 	"github.com/lockstile/locker/internal/testserver"
 )
 
@@ -17,7 +18,9 @@ type bare struct{ locker.Locker }
 func TestClauseWithoutItsMeansIsSkippedAndSaysWhatIsMissing(t *testing.T) {
 	srv := testserver.Redis(t)
 	h := Harness{TTL: 300 * time.Millisecond, New: func(t testing.TB) Client {
-		return Through(bare{newSpecimen(t, srv.Addr(), "")})
+		l, end := specimen.New(srv.Addr(), "")
+		t.Cleanup(end)
+		return Through(bare{l})
 	}}
 	want := map[string]string{
 		"order": "Inspector", "connections": "network", "inspect": "Inspector", "break": "Breaker", "closed": "Close",
@@ -48,6 +51,16 @@ func TestHarnessWithoutNewIsSkippedAndNotCalled(t *testing.T) {
 			t.Errorf("%s: %v", c.Name, err)
 		}
 	}
+}
+
+func TestPanicOfABackendIsNotTakenForAClauseThatIsKept(t *testing.T) {
+	defer func() {
+		if got := recover(); got != "the backend's own" {
+			t.Errorf("recovered %v", got)
+		}
+	}()
+	err := Clauses()[0].Check(t, Harness{New: func(testing.TB) Client { panic("the backend's own") }})
+	t.Errorf("Check returned %v", err)
 }
 
 func TestEveryClauseHasANameOfItsOwnAndAReason(t *testing.T) {

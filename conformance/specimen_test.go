@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lockstile/locker/internal/specimen"
 	"github.com/lockstile/locker/internal/testserver"
 )
 
@@ -30,7 +31,7 @@ var flaws = map[string][]string{
 	"waiters rely on being told":          {"cut-while-waiting"},
 	"context is not looked at":            {"wait-cancelled", "wait-cancelled-in-line", "context-over"},
 	"waits for the network":               {"silent-store"},
-	"no clean-up":                         {"lost-reply", "lost-reply-while-waiting", "late-delivery"},
+	"no clean-up":                         {"lost-reply", "lost-reply-while-waiting", "late-delivery", "wait-cancelled-at-the-turn"},
 	"clean-up without a mark":             {"late-after-clean-up"},
 	"renewal does not compare":            {"late-renewal"},
 	"validity from the reply":             {"slow-reply"},
@@ -58,7 +59,9 @@ var flaws = map[string][]string{
 func specimens(addr, flaw string) Harness {
 	return Harness{New: func(t testing.TB) Client {
 		p := NewProxy(t, addr)
-		return Through(newSpecimen(t, p.Addr(), flaw), p)
+		l, end := specimen.New(p.Addr(), flaw)
+		t.Cleanup(end)
+		return Through(l, p)
 	}}
 }
 
@@ -83,7 +86,7 @@ func TestEveryFlawIsFoundByTheClausesThatAreThereForIt(t *testing.T) {
 						t.Fatalf("there is no clause %q", name)
 					}
 					h := specimens(srv.Addr(), flaw)
-					h.TTL, h.patience = 500*time.Millisecond, 3*time.Second
+					h.TTL, h.patience = 500*time.Millisecond, 2*time.Second
 					err := c.Check(t, h)
 					if err == nil || isSkip(err) {
 						t.Errorf("the clause did not find it: %v", err)

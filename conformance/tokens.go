@@ -124,7 +124,9 @@ func tokensOverRecreation(x *trial) {
 		l := x.locker()
 		lock := x.lock(l, name, x.ttl())
 		order.next(lock, "after the name was unused for longer than its TTL")
-		x.unlock(lock)
+		if err := lock.Unlock(x.patient()); err != nil && !errors.Is(err, locker.ErrLost) { // lost if the machine stalls
+			x.failf("Unlock: %w", err)
+		}
 		<-time.After(x.h.TTL + x.h.TTL/4)
 	}
 }

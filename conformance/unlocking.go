@@ -73,19 +73,16 @@ func unlockAfterBreak(x *trial) {
 	x.unlock(held)
 }
 
-func lateUnlock(x *trial) { x.unlockLate((*trial).cut) }
+func lateUnlock(x *trial) { x.unlockLate(func(c Client) { c.Cut() }) }
 
-func lateUnlockReply(x *trial) { x.unlockLate((*trial).cutReplies) }
-
-func (x *trial) cut(c Client)        { c.Cut() }
-func (x *trial) cutReplies(c Client) { c.CutReplies() }
+func lateUnlockReply(x *trial) { x.unlockLate(func(c Client) { c.CutReplies() }) }
 
 // unlockLate delivers what a release sent, or what it was answered, when another
 // client has the lock.
-func (x *trial) unlockLate(silence func(*trial, Client)) {
+func (x *trial) unlockLate(silence func(Client)) {
 	a, b, c, name := x.networked(), x.locker(), x.locker(), x.name()
 	late := x.lock(a.Locker, name, x.ttl(), locker.WithoutRenewal())
-	silence(x, a)
+	silence(a)
 	unlocked := make(chan struct{})
 	go func() {
 		defer close(unlocked)

@@ -12,6 +12,7 @@ var waitingClauses = []Clause{
 	{"waiting-is-told", "A waiter that is not told of a release sleeps until the holder's lease would have ended.", waitingIsTold},
 	{"wait-cancelled", "Whoever gives up waiting must not be given the lock later, nor stand in the way of others.", waitCancelled},
 	{"wait-cancelled-in-line", "A goroutine that gives up behind others of its process must not break the line.", waitCancelledInLine},
+	{"wait-cancelled-at-the-turn", "A wait that ends in the moment its turn comes must pass the turn on, or the name stays locked by nobody.", waitCancelledAtTheTurn},
 	{"context-over", "A call that begins with a context that is over must not leave a lock that nobody will unlock.", contextOver},
 }
 
@@ -112,6 +113,53 @@ func waitCancelledInLine(x *trial) {
 	w, _ = x.next(rest, "though others before it gave up")
 	x.unlock(w.lock)
 	x.free(a, name, "after all waiters have unlocked")
+}
+
+// waitCancelledAtTheTurn lets waits end at all moments around that of the
+// hand-over.
+func waitCancelledAtTheTurn(x *trial) {
+	const clients, goroutines, rounds = 2, 6, 40
+	name := x.name()
+	ls := x.lockers(clients)
+	var shared critical
+	results := make(chan error, clients*goroutines)
+	for k := range clients * goroutines {
+		go func() {
+			results <- x.impatient(ls[k%clients], name, &shared, k, rounds)
+		}()
+	}
+	for range clients * goroutines {
+		select {
+		case err := <-results:
+			if err != nil {
+				x.failf("among waits that end at all moments: %w", err)
+			}
+		case <-time.After(x.h.patience):
+			x.failf("a wait whose context has ended has not returned after %v", x.h.patience)
+		}
+	}
+	x.freeBeforeLease(x.locker(), name, "after waits that ended at all moments")
+}
+
+func (x *trial) impatient(l locker.Locker, name string, shared *critical, k, rounds int) error {
+	for round := range rounds {
+		patience := time.Duration((7*k+13*round)%50) * 100 * time.Microsecond
+		lock, err := l.Lock(x.within(patience), name, x.long())
+		switch {
+		case errors.Is(err, context.DeadlineExceeded):
+			continue
+		case err != nil:
+			return err
+		case shared.inside.Add(1) != 1:
+			return errors.New("two holders at once")
+		}
+		time.Sleep(200 * time.Microsecond) // work, so that others wait
+		shared.inside.Add(-1)
+		if err := lock.Unlock(x.ctx); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func contextOver(x *trial) {

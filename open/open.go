@@ -25,9 +25,10 @@ type Backend interface {
 
 // URL makes the backend that url stands for ([Schemes] lists the forms) and asks
 // its server for an answer, within ctx and five seconds. A server that cannot be
-// reached, or refuses the user, the password or the database, is an error that
-// wraps [locker.ErrUnavailable]; any other error means that url is wrong and
-// that no server was asked. No error shows a password.
+// reached, or refuses the user, the password or the database, and a directory
+// that cannot be used, is an error that wraps [locker.ErrUnavailable]; any other
+// error means that url is wrong and that no server was asked. No error shows a
+// password.
 //
 // In a user name or password write / as %2F, ? as %3F, # as %23 and % as %25.
 func URL(ctx context.Context, url string) (Backend, error) {
@@ -44,6 +45,8 @@ func open(ctx context.Context, url string) (Backend, error) {
 		return nil, errors.New("the URL has no scheme: " + known())
 	}
 	switch scheme {
+	case "local":
+		return openLocal(rest)
 	case "redis", "rediss":
 		return openRedis(ctx, scheme, rest)
 	case "redis-sentinel":
@@ -76,5 +79,5 @@ type Scheme struct {
 
 // Schemes returns the forms of URLs that [URL] knows. It asks no server.
 func Schemes() []Scheme {
-	return redisSchemes()
+	return append([]Scheme{localScheme()}, redisSchemes()...)
 }

@@ -17,6 +17,7 @@ func TestWrongURLsAreNotTheStoresFault(t *testing.T) {
 		"redis://u:secret%@h", "redis://u:secret/x@h", "redis://u:secret#x@h", "redis://u:secret",
 		"redis://u:secret@h?nonsense=1", "redis://u:secret@h?db=x", "redis://u:secret@h/1/2",
 		"redis://u:secret@h?replicas=x", "redis://u:secret@h?replicas=-1", "redis://u:secret@h?pool_size=x",
+		"redis://u:secret@h h", "redis-cluster://u:secret@h h",
 		"redis-cluster://u:secret@h/1", "redis-cluster://u:secret@h?nonsense=1",
 		"redis-sentinel://u:secret@h", "redis-sentinel://u:secret@h/m/x", "redis-sentinel://u:secret@h/m?password=secret",
 		"redis-sentinel://h/m?nonsense=1&sentinel_password=secret",

@@ -74,6 +74,7 @@ func openRedis(ctx context.Context, scheme, rest string) (Backend, error) {
 	o.Username, o.Password = a.user, a.pass
 	o.ContextTimeoutEnabled = true
 	setTimes(&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout, &o.DialerRetries)
+	speakTLS(o)
 	return serve(ctx, redis.NewClient(o), own, "redis at "+o.Addr)
 }
 
@@ -184,8 +185,10 @@ func ping(ctx context.Context, rdb redis.UniversalClient) error {
 // discreet removes the arguments that a server quotes when it does not know a
 // command. Where AUTH was renamed, the password is one of them.
 func discreet(err error) error {
-	if redis.HasErrorPrefix(err, "ERR unknown command") {
-		text, _, _ := strings.Cut(err.Error(), ", with args")
+	if err == nil {
+		return nil
+	}
+	if text, _, quotes := strings.Cut(err.Error(), ", with args beginning with"); quotes {
 		return errors.New(text)
 	}
 	return err

@@ -148,7 +148,7 @@ func redisDo(t *testing.T, s *testserver.RedisServer, pass string, args ...strin
 // A server quotes the arguments of a command that it does not know.
 func TestPasswordIsNotShownWhereTheServerKnowsNoAUTH(t *testing.T) {
 	s := testserver.Redis(t, "--rename-command", "AUTH", "", "--rename-command", "HELLO", "")
-	refused(t, "redis://:secret@"+s.Addr(), s.Addr(), "unknown command 'AUTH'")
+	refused(t, "redis://:secret@"+s.Addr(), s.Addr(), "unknown command 'auth'")
 }
 
 func TestServerThatIsNotThere(t *testing.T) {
@@ -251,7 +251,8 @@ func TestRedisOverTLSByURL(t *testing.T) {
 		"--tls-ca-cert-file", cert, "--tls-auth-clients", "no", "--requirepass", "dbsecret")
 	works(t, mustOpen(t, "rediss://:dbsecret@"+addr+"?skip_verify=true"))
 	refused(t, "rediss://:dbsecret@"+addr, addr, "certificate")
-	refused(t, "rediss://:dbsecret@"+plain.Addr(), plain.Addr(), "TLS")
+	refused(t, "rediss://:dbsecret@"+plain.Addr(), plain.Addr(), "TLS handshake", "port for TLS")
+	refused(t, "redis://:dbsecret@"+addr, addr)
 }
 
 func selfSigned(t *testing.T) (certFile, keyFile string) {

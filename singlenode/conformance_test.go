@@ -2,6 +2,9 @@ package singlenode_test
 
 import (
 	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/lockstile/locker/conformance"
 	"github.com/lockstile/locker/internal/testserver"
@@ -10,10 +13,25 @@ import (
 
 func TestConformance(t *testing.T) {
 	srv := testserver.Redis(t)
-	conformance.Run(t, conformance.Harness{
+	conformance.Run(t, harness(srv.Addr(), redis.Options{}))
+}
+
+// The client gives up on a silent server after some seconds by itself. Nothing
+// may lean on that: our callers' deadlines are shorter.
+func TestConformanceWithAClientThatIsPatient(t *testing.T) {
+	srv := testserver.Redis(t)
+	conformance.Run(t, harness(srv.Addr(), redis.Options{
+		DialTimeout: time.Minute, ReadTimeout: time.Minute, WriteTimeout: time.Minute, PoolTimeout: time.Minute,
+	}))
+}
+
+func harness(addr string, opts redis.Options) conformance.Harness {
+	return conformance.Harness{
 		New: func(t testing.TB) conformance.Client {
-			p := conformance.NewProxy(t, srv.Addr())
-			return conformance.Through(newLocker(t, p.Addr(), singlenode.Options{}), p)
+			p := conformance.NewProxy(t, addr)
+			opts := opts
+			opts.Addr = p.Addr()
+			return conformance.Through(newLockerOn(t, redis.NewClient(&opts), singlenode.Options{}), p)
 		},
-	})
+	}
 }

@@ -2,6 +2,7 @@ package singlenode_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -323,4 +324,31 @@ func TestCloseEndsWaitingAndLeavesHeldLocks(t *testing.T) {
 	if n := srv.Do("EXISTS", "a", "b", "lockstile:q:{a}"); n != "0" {
 		t.Errorf("%s keys are left", n)
 	}
+}
+
+// A place left behind would be offered the lock, and cost everybody behind it
+// the claim time.
+func TestWaiterWhoseContextEndsLeavesTheQueue(t *testing.T) {
+	srv := testserver.Redis(t)
+	holder, l := newLocker(t, srv.Addr(), singlenode.Options{}), newLocker(t, srv.Addr(), singlenode.Options{})
+	held := mustLock(t, holder, "a")
+	ctx, cancel := context.WithCancel(patience(t))
+	result := make(chan error, 1)
+	go func() {
+		_, err := l.Lock(ctx, "a")
+		result <- err
+	}()
+	for srv.Do("ZCARD", "lockstile:q:{a}") != "1" {
+		time.Sleep(time.Millisecond)
+	}
+	cancel()
+	if err := <-result; !errors.Is(err, locker.ErrTaken) || !errors.Is(err, context.Canceled) {
+		t.Errorf("Lock: %v", err)
+	}
+	for deadline := time.Now().Add(30 * time.Second); srv.Do("ZCARD", "lockstile:q:{a}") != "0"; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the waiter is still in the queue")
+		}
+	}
+	mustUnlock(t, held)
 }

@@ -25,6 +25,9 @@ type invocation struct {
 	maxHold time.Duration // 0: for ever
 	force   bool
 	json    bool
+
+	backends, scenarios      string // words, by comma
+	html, markdown, jsonFile string // paths
 }
 
 // flagSet returns the flags that c takes, which fill in.
@@ -33,10 +36,11 @@ func flagSet(c command, in *invocation) *flag.FlagSet {
 	fs.SetOutput(io.Discard) // errors are returned
 	define := map[string]func(name string){
 		"b": func(n string) {
-			fs.StringVar(&in.backend, n, os.Getenv("LOCKER_BACKEND"), "`URL` of the backend (see \"locker backends\"); default $LOCKER_BACKEND,\nwhich keeps a password out of the list of processes, else \"local:\"")
+			in.backend = os.Getenv("LOCKER_BACKEND")
+			fs.Func(n, "`URL` of the backend (see \"locker backends\"); default $LOCKER_BACKEND,\nwhich keeps a password out of the list of processes, else \"local:\"", given(&in.backend))
 		},
 		"ttl": func(n string) {
-			fs.DurationVar(&in.ttl, n, locker.DefaultTTL, "how long (`DURATION`) the lock outlives a locker that was killed; default 30s")
+			fs.DurationVar(&in.ttl, n, locker.DefaultTTL, "a locker that was killed keeps its lock for `DURATION` at most, where the\nstore has leases; the \"local:\" one frees it at once; default 30s")
 		},
 		"wait": func(n string) {
 			fs.Func(n, "wait for the lock for `DURATION` at most; default for ever", positive(&in.wait))
@@ -46,12 +50,38 @@ func flagSet(c command, in *invocation) *flag.FlagSet {
 			fs.Func(n, "end COMMAND so that the lock is held for `DURATION` at most; default for ever", positive(&in.maxHold))
 		},
 		"force": func(n string) { fs.BoolVar(&in.force, n, false, "yes, take it from whoever holds it") },
-		"json":  func(n string) { fs.BoolVar(&in.json, n, false, "print JSON") },
+		"backends": func(n string) {
+			fs.StringVar(&in.backends, n, "", "only backends with one of these `WORDS` in their name, by comma")
+		},
+		"scenarios": func(n string) {
+			fs.StringVar(&in.scenarios, n, "", "only scenarios with one of these `WORDS` in their name, by comma")
+		},
+		"html":     func(n string) { fs.StringVar(&in.html, n, "", "write one page with a timeline of every run to `FILE`") },
+		"markdown": func(n string) { fs.StringVar(&in.markdown, n, "", "write the matrix as Markdown to `FILE`") },
+		"json": func(n string) {
+			if c.name == compareName {
+				fs.StringVar(&in.jsonFile, n, "", "write everything that happened as JSON to `FILE`")
+				return
+			}
+			fs.BoolVar(&in.json, n, false, "print JSON")
+		},
 	}
 	for _, name := range c.flags {
 		define[name](name)
 	}
 	return fs
+}
+
+// given refuses an empty value: it mostly comes from a variable that is not set,
+// and the default would then be another store than the one that was meant.
+func given(to *string) func(string) error {
+	return func(text string) error {
+		if text == "" {
+			return errors.New("it is empty")
+		}
+		*to = text
+		return nil
+	}
 }
 
 func positive(to *time.Duration) func(string) error {
@@ -98,6 +128,9 @@ func parse(c command, args []string) (in invocation, err error) {
 	}
 	if len(words) > 1 || len(words) == 1 && len(rest) == 0 {
 		return in, fmt.Errorf("after NAME (%q) comes -- and then COMMAND", words[0])
+	}
+	if len(rest) > 0 && rest[0] == "" {
+		return in, errors.New("COMMAND is empty")
 	}
 	in.command = rest
 	return in, in.takeWords(c, words)

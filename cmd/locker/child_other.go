@@ -15,7 +15,8 @@ var endings = []os.Signal{os.Interrupt}
 type child struct {
 	process   *os.Process
 	exited    chan int
-	stopped   chan struct{}  // never
+	stopped   chan os.Signal // never
+	suspended chan os.Signal // never
 	continued chan os.Signal // never
 }
 
@@ -38,7 +39,7 @@ func (c *child) terminate() { c.kill() }
 
 func (c *child) kill() { _ = c.process.Kill() } // an error says that it has ended
 
-func (c *child) groupLives() bool { return false }
-func (c *child) goOn()            {}
-func (c *child) stopAlong()       {}
-func (c *child) leaveTerminal()   {}
+func (c *child) groupLives() bool         { return false }
+func (c *child) goOn()                    {}
+func (c *child) stoppedBy(os.Signal) bool { return false }
+func (c *child) leaveTerminal()           {}

@@ -17,9 +17,10 @@ var endings = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, sysca
 // child is a process that leads a process group of its own.
 type child struct {
 	pid       int            // and the group's number
-	tty       *terminal      // nil if stdin is none, or not ours to give
+	tty       *terminal      // nil if there is none
 	exited    chan int       // its exit status, once
-	stopped   chan struct{}  // the terminal stopped it
+	stopped   chan os.Signal // the terminal stopped it, with this signal
+	suspended chan os.Signal // the terminal wants us to stop
 	continued chan os.Signal // we were continued
 }
 
@@ -29,17 +30,21 @@ func start(cmd *exec.Cmd) (*child, error) {
 	c := &child{
 		tty:       ourTerminal(),
 		exited:    make(chan int, 1),
-		stopped:   make(chan struct{}, 1),
+		stopped:   make(chan os.Signal, 1),
+		suspended: make(chan os.Signal, 1),
 		continued: make(chan os.Signal, 1),
 	}
+	// Before there is a child: stopped or ended by default from now on, we
+	// would leave it alone.
+	signal.Notify(c.continued, syscall.SIGCONT)
+	signal.Notify(c.suspended, syscall.SIGTSTP)
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // a message that nobody reads must not end us before the lock is given back
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	dieWithParent(cmd.SysProcAttr)
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
 	c.pid = cmd.Process.Pid
-	signal.Notify(c.continued, syscall.SIGCONT)
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // a message that nobody reads must not end us before the lock is given back
 	c.goOn()
 	go c.wait()
 	return c, nil
@@ -63,7 +68,7 @@ func (c *child) wait() {
 			c.exited <- exitSignal + int(status.Signal())
 			return
 		case status.Stopped() && c.tty != nil && status.StopSignal() != syscall.SIGSTOP:
-			c.stopped <- struct{}{}
+			c.stopped <- status.StopSignal()
 		}
 	}
 }
@@ -91,23 +96,32 @@ func (c *child) kill() { c.signal(syscall.SIGKILL) }
 // not count: it is out of reach.
 func (c *child) groupLives() bool { return syscall.Kill(-c.pid, 0) == nil }
 
-// goOn gives the terminal to the child, if it is ours to give, and continues the
-// group: it may have been stopped for want of the terminal.
+// goOn gives the terminal to a child that wants it, if it is ours to give, and
+// continues the group.
 func (c *child) goOn() {
 	c.tty.give(c.pid)
 	c.signal(syscall.SIGCONT)
 }
 
-// stopAlong stops us too when the terminal has stopped the child (^Z), so that
-// the shell takes over. It returns when we are continued; where nobody could do
-// that, the system does not stop us either. The lock may be lost meanwhile.
-func (c *child) stopAlong() {
+// stoppedBy is called when the terminal has stopped the child, and reports
+// whether it is to go on. One that wants to use the terminal gets it, if it is
+// ours to give. Otherwise (^Z) we stop as well, so that the shell takes over, and
+// go on when we are continued. The lock may be lost meanwhile.
+func (c *child) stoppedBy(sig os.Signal) bool {
+	asks := sig != syscall.SIGTSTP
+	switch {
+	case asks && c.tty.ask(c.pid):
+		return true
+	case c.tty.withoutShell():
+		return !asks
+	}
 	c.leaveTerminal()
-	_ = syscall.Kill(0, syscall.SIGTSTP) // we may always signal ourselves
+	_ = syscall.Kill(0, syscall.SIGSTOP) // we may always signal ourselves
 	select {
 	case <-c.continued:
-	case <-time.After(glance):
+	case <-time.After(glance): // stopped and continued before this line
 	}
+	return true
 }
 
 // leaveTerminal takes the terminal back from the child.

@@ -28,7 +28,7 @@ const (
 
 // commands is a function because help, one of them, lists them.
 func commands() []command {
-	return []command{runCommand, inspectCommand, unlockCommand, backendsCommand, helpCommand(), versionCommand}
+	return []command{runCommand, inspectCommand, unlockCommand, backendsCommand, compareCommand, helpCommand(), versionCommand}
 }
 
 func find(name string) (command, bool) {
@@ -50,6 +50,9 @@ func find(name string) (command, bool) {
 func dispatch(args []string) (status int, err error) {
 	if len(args) == 0 {
 		return exitUsage, fmt.Errorf("no command given: use one of %s; \"locker help\" says more", names())
+	}
+	if len(args) == 2 && args[0] == workerVerb {
+		return exitUnavailable, compareWorker(args[1])
 	}
 	c, ok := find(args[0])
 	if !ok {

@@ -61,8 +61,12 @@ func printInfo(info locker.Info) error {
 	default:
 		fmt.Fprintf(w, "held:\tyes\nholder:\t%q\n", info.Holder)
 	}
-	if info.Token != 0 {
+	switch {
+	case info.Token == 0:
+	case info.Held:
 		fmt.Fprintf(w, "token:\t%d\n", info.Token)
+	default:
+		fmt.Fprintf(w, "last token:\t%d\n", info.Token)
 	}
 	if info.TimeLeft > 0 {
 		fmt.Fprintf(w, "time left:\t%v\n", info.TimeLeft.Round(time.Millisecond))

@@ -11,8 +11,9 @@ import (
 func main() {
 	status, err := dispatch(os.Args[1:])
 	if err != nil {
-		lines := strings.ReplaceAll(err.Error(), "\n", "\nlocker: ") // several errors, joined
-		fmt.Fprintln(os.Stderr, "locker:", lines)
+		for line := range strings.Lines(err.Error()) { // several errors, joined
+			fmt.Fprintln(os.Stderr, "locker:", strings.TrimPrefix(strings.TrimSuffix(line, "\n"), "locker: "))
+		}
 	}
 	os.Exit(status)
 }

@@ -18,7 +18,10 @@ var runCommand = command{
 	more: `
 COMMAND finds the lock's name in LOCKER_NAME and its fencing token in
 LOCKER_TOKEN, greater than every earlier one of this name: have the storage
-refuse writes with a smaller one.
+refuse writes with a smaller one. LOCKER_BACKEND, and with it a password that it
+may hold, is passed on if it is set: a locker inside COMMAND must not fall back
+to another store. "locker run NAME -- env -u LOCKER_BACKEND COMMAND" keeps it
+from COMMAND. The URL of -b is not passed on.
 
 COMMAND runs in a process group of its own. SIGINT, SIGTERM, SIGHUP and SIGQUIT
 are passed on to it. If renewals of the lock fail, the group is sent SIGTERM a
@@ -26,7 +29,9 @@ quarter of the TTL (five seconds at most; with --max-hold, a quarter of that at
 most) before the lock ends, and SIGKILL just before it does. If the lock is gone
 already, as after a suspended machine wakes up, it is SIGTERM at once and
 SIGKILL a second later. Once SIGTERM was sent the exit status is 70, whatever
-becomes of the lock.
+becomes of the lock. COMMAND has the terminal if its input and output are one,
+and else once it asks for it; ^Z stops locker along with it, and the lock may be
+lost meanwhile.
 
 What COMMAND leaves running in the background when it exits is not ended with
 the lock: such a process runs without it. A process that leaves the group, or
@@ -40,6 +45,9 @@ COMMAND. The token protects against all of these.
 }
 
 func run(in invocation) (int, error) {
+	if _, err := locker.NewRequest(in.name, in.options()...); err != nil {
+		return exitUsage, err // before anybody is asked
+	}
 	cmd := exec.Command(in.command[0], in.command[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	if cmd.Err != nil {
@@ -79,19 +87,23 @@ func acquire(ctx context.Context, in invocation) (hold, error) {
 }
 
 func lockFrom(ctx context.Context, in invocation, b open.Backend) (*locker.Lock, error) {
-	opts := []locker.Option{locker.WithTTL(in.ttl)}
-	if in.maxHold > 0 {
-		opts = append(opts, locker.WithMaxHold(in.maxHold))
-	}
 	if in.noWait {
-		return b.TryLock(ctx, in.name, opts...)
+		return b.TryLock(ctx, in.name, in.options()...)
 	}
 	if in.wait > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, in.wait)
 		defer cancel()
 	}
-	return b.Lock(ctx, in.name, opts...)
+	return b.Lock(ctx, in.name, in.options()...)
+}
+
+func (in invocation) options() []locker.Option {
+	opts := []locker.Option{locker.WithTTL(in.ttl)}
+	if in.maxHold > 0 {
+		opts = append(opts, locker.WithMaxHold(in.maxHold))
+	}
+	return opts
 }
 
 // notHeld explains why there is no lock.

@@ -54,16 +54,16 @@ func (s *supervisor) watch(signals <-chan os.Signal) (status int) {
 		select {
 		case status = <-s.child.exited:
 			s.child.leaveTerminal()
-			if err := s.lock.Err(); err != nil {
-				s.end(err) // lost while neither of us ran, say
-			}
 			s.sweep()
 			return status
 		case sig := <-signals:
 			s.child.signal(sig)
-		case <-s.child.stopped:
-			s.child.stopAlong()
-			s.goOn()
+		case sig := <-s.child.suspended:
+			s.child.signal(sig) // when it has stopped, so do we
+		case sig := <-s.child.stopped:
+			if s.child.stoppedBy(sig) {
+				s.goOn()
+			}
 		case <-s.child.continued:
 			s.goOn()
 		case <-lost:

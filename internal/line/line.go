@@ -27,8 +27,9 @@ type Turn[A any] struct {
 	ready  chan struct{} // closed when the turn is ours
 	picked bool          // by Next: it can no longer walk away
 	left   bool
+	before *Turn[A] // who is ahead
 	next   *Turn[A] // who is behind
-	last   *Turn[A] // at the front only: the end of the line
+	last   *Turn[A] // the end of the line; only the front's is kept up to date
 }
 
 // Enter waits for the turn or for the end of ctx. When the holder has picked
@@ -50,6 +51,16 @@ func (s *Lines[A]) Enter(ctx context.Context, name string, ask A) (*Turn[A], err
 	}
 	<-t.ready // picked: the holder leaves within its release's bound
 	return t, nil
+}
+
+// Len counts who has the turn and who waits for it.
+func (s *Lines[A]) Len(name string) (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for t := s.names[name]; t != nil; t = t.next {
+		n++
+	}
+	return n
 }
 
 // TryEnter takes the turn if nobody has it.
@@ -74,6 +85,7 @@ func (s *Lines[A]) append(t *Turn[A]) bool {
 		return true
 	}
 	t.ready = make(chan struct{})
+	t.before = front.last
 	front.last.next = t
 	front.last = t
 	return false
@@ -89,7 +101,9 @@ func (s *Lines[A]) front(t *Turn[A]) {
 	s.names[t.name] = t
 }
 
-// walkAway takes t out of the line unless it has the turn or was picked.
+// walkAway takes t out of the line unless it has the turn or was picked. It
+// does not look at anybody but t's neighbours: ten thousand waiters whose
+// contexts end at once must not be ten thousand walks along the line.
 func (s *Lines[A]) walkAway(t *Turn[A]) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -97,13 +111,11 @@ func (s *Lines[A]) walkAway(t *Turn[A]) bool {
 	if t == front || t.picked {
 		return false
 	}
-	before := front
-	for before.next != t {
-		before = before.next
-	}
-	before.next = t.next
-	if front.last == t {
-		front.last = before
+	t.before.next = t.next
+	if t.next == nil {
+		front.last = t.before
+	} else {
+		t.next.before = t.before
 	}
 	return true
 }
@@ -116,7 +128,7 @@ func (t *Turn[A]) Ask() A { return t.ask }
 func (t *Turn[A]) Next() (ask A, ok bool) {
 	t.lines.mu.Lock()
 	defer t.lines.mu.Unlock()
-	if t.left || t.next == nil {
+	if t.next == nil {
 		return ask, false
 	}
 	t.next.picked = true
@@ -132,11 +144,13 @@ func (t *Turn[A]) Leave() {
 		return
 	}
 	t.left = true
-	if t.next == nil {
+	next := t.next
+	if next == nil {
 		delete(s.names, t.name)
 		return
 	}
-	t.next.last = t.last
-	s.front(t.next)
-	close(t.next.ready)
+	next.last = t.last
+	t.next, t.last, next.before = nil, nil, nil // a turn that is kept must not keep all that came before or after it
+	s.front(next)
+	close(next.ready)
 }

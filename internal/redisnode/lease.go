@@ -34,6 +34,10 @@ type Lease struct {
 	TTL    time.Duration
 	Holder string
 
+	// Offer is the clock, in microseconds, that a node of a quorum is asked to
+	// lift its token and ticket to. The caller sets it, the same for all nodes.
+	Offer int64
+
 	unsure atomic.Bool // a request may arrive late
 }
 
@@ -84,8 +88,11 @@ func (n *Node) Acquire(ctx context.Context, l *Lease, queue bool, ticket int64) 
 	if queue {
 		member = n.member(l)
 	}
-	reply, repeated, err := n.run(ctx, acquire, l.Keys.list(l.Value),
-		l.Value, l.TTL.Milliseconds(), l.Holder, ClaimTime.Milliseconds(), n.counts, member, ticket)
+	args := []any{l.Value, l.TTL.Milliseconds(), l.Holder, ClaimTime.Milliseconds(), n.counts, member, ticket}
+	if n.quorum {
+		args = append(args, n.quarantine, l.Offer)
+	}
+	reply, repeated, err := n.run(ctx, n.scripts.acquire, l.Keys.list(l.Value), args...)
 	if (repeated || unsure(err)) && !stranger(err) {
 		l.unsure.Store(true)
 	}
@@ -131,8 +138,11 @@ func (n *Node) Release(ctx context.Context, l, next *Lease, yield bool) (fencing
 	if yield {
 		turn = "1"
 	}
-	reply, repeated, err := n.run(ctx, release, keys,
-		l.Value, ClaimTime.Milliseconds(), n.counts, l.remember(), value, ttl, holder, turn)
+	args := []any{l.Value, ClaimTime.Milliseconds(), n.counts, l.remember(), value, ttl, holder, turn}
+	if n.quorum && next != nil {
+		args = append(args, next.Offer)
+	}
+	reply, repeated, err := n.run(ctx, n.scripts.release, keys, args...)
 	if next != nil && (repeated || unsure(err)) {
 		next.unsure.Store(true)
 	}
@@ -250,11 +260,12 @@ func (n *Node) pipeline(ctx context.Context, leases []*Lease) ([]once, error) {
 
 // Inspect reads what the server knows of a lock.
 func (n *Node) Inspect(ctx context.Context, keys Keys) (locker.Info, error) {
-	info, _, err := n.look(ctx, keys)
+	info, _, err := n.Look(ctx, keys)
 	return info, err
 }
 
-func (n *Node) look(ctx context.Context, keys Keys) (info locker.Info, value string, err error) {
+// Look is Inspect, and returns the value that the lock's key has besides.
+func (n *Node) Look(ctx context.Context, keys Keys) (info locker.Info, value string, err error) {
 	reply, _, err := n.run(ctx, inspect, keys.list(""))
 	if err != nil {
 		return info, "", err
@@ -293,7 +304,7 @@ func lastGrant(s string) (token fencing.Token, value, holder string) {
 // Break frees the lock, whoever holds it, and reports whether anybody did.
 func (n *Node) Break(ctx context.Context, keys Keys) (bool, error) {
 	for range 10 { // it may change hands while we look
-		info, value, err := n.look(ctx, keys)
+		info, value, err := n.Look(ctx, keys)
 		if err != nil || !info.Held {
 			return false, err
 		}

@@ -43,8 +43,8 @@ type Mailbox struct {
 	done   sync.WaitGroup
 
 	mu    sync.Mutex
-	boxes map[string]chan Letter // by the waiter's value
-	state *subscription          // nil: not open
+	boxes map[string]func(Letter) // by the waiter's value
+	state *subscription           // nil: not open
 }
 
 // subscription is one reader's life.
@@ -57,7 +57,7 @@ type subscription struct {
 // goroutine of its own, with the value and the lock of a turn that nobody here
 // waits for.
 func NewMailbox(rdb redis.UniversalClient, stray func(value, key string)) *Mailbox {
-	m := &Mailbox{rdb: rdb, id: random(), stray: stray, boxes: make(map[string]chan Letter)}
+	m := &Mailbox{rdb: rdb, id: random(), stray: stray, boxes: make(map[string]func(Letter))}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	return m
 }
@@ -75,8 +75,14 @@ func (m *Mailbox) Close() {
 // dead.
 func (m *Mailbox) Open(ctx context.Context, value string) (<-chan Letter, error) {
 	box := make(chan Letter, 4)
+	return box, m.Listen(ctx, value, func(l Letter) { put(box, l) })
+}
+
+// Listen is Open for a waiter with boxes in several stores: letters are passed
+// to f, which must not block and must not call the Mailbox.
+func (m *Mailbox) Listen(ctx context.Context, value string, f func(Letter)) error {
 	m.mu.Lock()
-	m.boxes[value] = box
+	m.boxes[value] = f
 	if m.state == nil && m.ctx.Err() == nil {
 		m.state = &subscription{decided: make(chan struct{})}
 		m.done.Add(1)
@@ -86,18 +92,18 @@ func (m *Mailbox) Open(ctx context.Context, value string) (<-chan Letter, error)
 	m.mu.Unlock()
 	if state == nil {
 		m.Drop(value)
-		return nil, context.Canceled
+		return context.Canceled
 	}
 	select {
 	case <-state.decided:
 		if state.err == nil {
-			return box, nil
+			return nil
 		}
 		m.Drop(value)
-		return nil, state.err
+		return state.err
 	case <-ctx.Done():
 		m.Drop(value)
-		return nil, context.Cause(ctx)
+		return context.Cause(ctx)
 	}
 }
 
@@ -220,7 +226,7 @@ func (m *Mailbox) listening(state *subscription) {
 	select {
 	case <-state.decided:
 		for _, box := range m.boxes {
-			put(box, LookAgain)
+			box(LookAgain)
 		}
 	default:
 		close(state.decided)
@@ -232,7 +238,7 @@ func (m *Mailbox) deliver(value string, l Letter) bool {
 	defer m.mu.Unlock()
 	box, ok := m.boxes[value]
 	if ok {
-		put(box, l)
+		box(l)
 	}
 	return ok
 }

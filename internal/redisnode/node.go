@@ -32,12 +32,16 @@ type Node struct {
 	mail     *Mailbox
 	counts   string // "1" if PUBLISH counts all listeners, which it does not in a Cluster
 	replicas int
+	scripts  scripts
+
+	quorum     bool
+	quarantine int64 // ms that a node of a quorum must have been up to vote
 }
 
 // New returns a Node on rdb. With replicas above 0, what it grants or renews
 // must be acknowledged by so many of them (WAIT).
 func New(rdb redis.UniversalClient, mail *Mailbox, replicas int) *Node {
-	n := &Node{rdb: rdb, mail: mail, counts: "1", replicas: replicas}
+	n := &Node{rdb: rdb, mail: mail, counts: "1", replicas: replicas, scripts: alone}
 	if _, ok := rdb.(*redis.ClusterClient); ok {
 		n.counts = "0"
 	}
@@ -172,7 +176,7 @@ func broken(err error) bool {
 }
 
 // refusals are error replies with which a server declines to serve, and what to
-// do about them.
+// do about them. The client takes off a leading "ERR " before it compares.
 var refusals = []struct{ prefix, advice string }{
 	{"READONLY", "this server is a read-only replica: connect to its master"},
 	{"WRONGPASS", "check the user name and the password"},
@@ -182,11 +186,12 @@ var refusals = []struct{ prefix, advice string }{
 	{"LOADING", "the server is still loading its data"},
 	{"MASTERDOWN", "the replica has lost its master"},
 	{"CLUSTERDOWN", "the cluster has slots without a master"},
+	{"YOUNG", "it may have forgotten a lock when it was restarted and has no vote until every lease from before has ended"},
 	{"OOM", "the server's memory is full and its eviction policy frees none"},
 	{"MISCONF", "the server cannot save its data and refuses writes"},
 	{"NOREPLICAS", "the server has too few replicas to accept writes"},
 	{"WRONGTYPE", "the key of this name belongs to something else: use a prefix"},
-	{"ERR max number of clients", "the server has too many connections"},
+	{"max number of clients", "the server has too many connections"},
 }
 
 // classify adds locker.ErrUnavailable and advice.
@@ -221,5 +226,5 @@ func unsure(err error) bool {
 		return false
 	}
 	var dial *net.OpError
-	return !(errors.As(err, &dial) && dial.Op == "dial")
+	return !errors.As(err, &dial) || dial.Op != "dial"
 }

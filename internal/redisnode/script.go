@@ -1,7 +1,7 @@
 package redisnode
 
 import (
-	"crypto/sha1"
+	"crypto/sha1" //nolint:gosec // the server names scripts by it; no secret hangs on it
 	"encoding/hex"
 )
 
@@ -12,13 +12,58 @@ type script struct{ text, hash string }
 // so for grants and renewals, not for what only gives back.
 func (s *script) confirmed() bool { return s == acquire || s == renew }
 
+// scripts are those that draw tokens, which a node that stands alone and one of
+// a quorum do differently.
+type scripts struct{ acquire, release *script }
+
+var (
+	alone    = scripts{acquire, release}
+	ofQuorum = scripts{newScript(quorumClock + prelude + restartRule + acquireBody), newScript(quorumClock + prelude + releaseBody)}
+)
+
 func newScript(text string) *script {
-	sum := sha1.Sum([]byte(text)) //nolint:gosec // the server's name for a script, no secret
+	sum := sha1.Sum([]byte(text)) //nolint:gosec // as above
 	return &script{text, hex.EncodeToString(sum[:])}
 }
 
 // A script's KEYS are those of Keys.list. All writes come after all reads that
 // could fail, for what a script has written before an error stays.
+
+// serverClock and quorumClock begin what prelude goes on with: what a token is
+// lifted to, in microseconds. A node that stands alone goes by its own clock.
+// Nodes of a quorum must come to the same token, so each takes the clock that
+// the client offers to all of them, its last argument, as long as that is within
+// a tenth of a second of the node's own.
+const (
+	serverClock = `
+local function clock()
+  local time = redis.call('TIME')
+  return time[1] * 1000000 + time[2]
+end
+`
+	quorumClock = `
+local function clock()
+  local time = redis.call('TIME')
+  local own = time[1] * 1000000 + time[2]
+  return math.max(own - 100000, math.min(own + 100000, tonumber(ARGV[#ARGV])))
+end
+`
+)
+
+// restartRule refuses the vote of a node that may have forgotten a lock in a
+// restart that is younger than the longest lease. The uptime is counted in whole
+// seconds, so the last may not be over yet.
+const restartRule = `
+local quarantine = tonumber(ARGV[#ARGV - 1])
+if quarantine > 0 then
+  local info = redis.call('INFO', 'server')
+  local _, at = string.find(info, 'uptime_in_seconds:', 1, true)
+  local up = at and string.match(info, '^%d+', at + 1)
+  if not up or (up - 1) * 1000 < quarantine then
+    return redis.error_reply('YOUNG up for ' .. (up or '?') .. ' s, must be up for more than ' .. math.ceil(quarantine / 1000) .. ' s')
+  end
+end
+`
 
 // prelude begins every script that grants or passes on a lock.
 //
@@ -44,8 +89,7 @@ end
 
 local function grant(value, ttl, holder)
   local was = redis.call('GET', last)
-  local time = redis.call('TIME')
-  local token = math.max(time[1] * 1000000 + time[2], number(was) + 1)
+  local token = math.max(clock(), number(was) + 1)
   if token >= 9007199254740992 then
     error('the token counter ' .. last .. ' is out of range')
   end
@@ -86,7 +130,9 @@ end
 //
 // Sent again after a lost reply it answers the same grant. The lease is then
 // started anew, for the caller may count its validity from the second request.
-var acquire = newScript(prelude + `
+var acquire = newScript(serverClock + prelude + acquireBody)
+
+const acquireBody = `
 local value, ttl, holder, claim, counts, member, ticket = unpack(ARGV)
 local held = redis.call('GET', lock)
 if held == value then
@@ -109,21 +155,20 @@ if not held or held == '?' .. value then
 end
 local left = redis.call('PTTL', lock)
 if member == '' then return {left, 0, 0} end
-if ticket == '0' then
-  local time = redis.call('TIME')
-  ticket = string.format('%.0f', time[1] * 1000000 + time[2])
-end
+if ticket == '0' then ticket = string.format('%.0f', clock()) end
 redis.call('ZADD', queue, 'NX', ticket, member)
 local keep = math.max(left, tonumber(ttl)) + 60000
 if redis.call('PTTL', queue) < keep then redis.call('PEXPIRE', queue, keep) end
 return {left, redis.call('ZRANK', queue, member), tonumber(ticket)}
-`)
+`
 
 // release answers 0 if the lock was given back, the next value's token if it
 // was handed over to that, and -1 or -2 (forced) if it was not ours. With yield,
 // other processes that wait go before next. A next that was withdrawn before
 // this request arrived gets nothing: its mark is a fifth key.
-var release = newScript(prelude + `
+var release = newScript(serverClock + prelude + releaseBody)
+
+const releaseBody = `
 local value, claim, counts, remember, next, ttl, holder, yield = unpack(ARGV)
 local held = redis.call('GET', lock)
 if held ~= value then
@@ -136,13 +181,13 @@ if next ~= '' and redis.call('EXISTS', KEYS[5]) == 1 then next = '' end
 if next ~= '' and not (waiting and yield == '1') then return grant(next, ttl, holder) end
 if not (waiting and pass(claim, counts)) then redis.call('DEL', lock) end
 return 0
-`)
+`
 
 // withdraw removes whatever an attempt may have left: its place in the queue,
 // a reservation, the lock. The mark refuses its request if that is still on the
 // way, over a connection that is slower than this one. With spare, a lock that
 // is held is left alone.
-var withdraw = newScript(prelude + `
+var withdraw = newScript(serverClock + prelude + `
 local value, claim, counts, remember, member, spare = unpack(ARGV)
 local held = redis.call('GET', lock)
 if member ~= '' then redis.call('ZREM', queue, member) end
@@ -173,10 +218,24 @@ return {redis.call('GET', KEYS[1]) or '', redis.call('PTTL', KEYS[1]),
 `)
 
 // force frees the lock if value has it, and leaves word of it for the holder.
-var force = newScript(prelude + `
+var force = newScript(serverClock + prelude + `
 local value, claim, counts, remember = unpack(ARGV)
 if redis.call('GET', lock) ~= value then return 0 end
 redis.call('SET', mark, 'forced', 'PX', remember)
 if not pass(claim, counts) then redis.call('DEL', lock) end
+return 1
+`)
+
+// raise writes a token back that is greater than the one the lock was granted
+// with here. It answers 1, or -1 if the lock is not ours.
+var raise = newScript(`
+local lock, last = KEYS[1], KEYS[2]
+local value, token, holder = unpack(ARGV)
+if redis.call('GET', lock) ~= value then return -1 end
+local was = tonumber(string.match(redis.call('GET', last) or '0', '^%d+'))
+if was < tonumber(token) then
+  redis.call('SET', last, token .. ' ' .. value .. ' ' .. holder,
+    'PXAT', string.format('%.0f', math.floor(tonumber(token) / 1000) + redis.call('PTTL', lock) + 60000))
+end
 return 1
 `)

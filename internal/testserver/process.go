@@ -145,3 +145,10 @@ func (t *tail) String() string {
 	defer t.mu.Unlock()
 	return strings.TrimSpace(string(t.text))
 }
+
+// StartChild starts a process that ends with this one, where the system knows
+// how. The caller waits for it.
+func StartChild(cmd *exec.Cmd) error {
+	dieWithParent(cmd)
+	return onSpawner(cmd.Start)
+}

@@ -1,6 +1,7 @@
 package testserver
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -18,6 +19,7 @@ type RedisServer struct {
 	binary   string
 	dir      string
 	port     int
+	env      []string
 	args     []string
 	password string
 	process  *process
@@ -28,11 +30,17 @@ type RedisServer struct {
 // such as valkey-server.
 func Redis(t TB, args ...string) *RedisServer {
 	t.Helper()
+	return RedisWithEnv(t, nil, args...)
+}
+
+// RedisWithEnv is Redis with additions to the server's environment.
+func RedisWithEnv(t TB, env []string, args ...string) *RedisServer {
+	t.Helper()
 	binary, err := exec.LookPath(redisBinary())
 	if err != nil {
 		missing(t, redisBinary(), "apt-get install redis-server")
 	}
-	s := &RedisServer{t: t, binary: binary, dir: t.TempDir(), args: args}
+	s := &RedisServer{t: t, binary: binary, dir: t.TempDir(), env: env, args: args}
 	if i := slices.Index(args, "--requirepass"); i >= 0 && i+1 < len(args) {
 		s.password = args[i+1]
 	}
@@ -67,8 +75,10 @@ func (s *RedisServer) start() error {
 		"--bind", "127.0.0.1", "--port", strconv.Itoa(s.port), "--dir", s.dir,
 		"--save", "", "--appendonly", "no", "--enable-debug-command", "local",
 	}
+	cmd := exec.Command(s.binary, append(args, s.args...)...)
+	cmd.Env = append(os.Environ(), s.env...)
 	var err error
-	s.process, err = start(exec.Command(s.binary, append(args, s.args...)...))
+	s.process, err = start(cmd)
 	if err != nil {
 		return err
 	}
@@ -122,6 +132,20 @@ func (s *RedisServer) Resume() {
 	s.t.Helper()
 	if err := s.process.resume(); err != nil {
 		s.t.Fatalf("resuming %s: %v", s.binary, err)
+	}
+}
+
+// Await asks ok again and again until it says yes.
+func (s *RedisServer) Await(what string, ok func() bool) {
+	s.t.Helper()
+	err := s.process.await(func() error {
+		if !ok() {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+	if err != nil {
+		s.t.Fatalf("waiting for %s: %v", what, err)
 	}
 }
 

@@ -1,4 +1,4 @@
-package conformance
+package netproxy
 
 import (
 	"bufio"
@@ -43,6 +43,7 @@ func (e *echo) serve(conn net.Conn) {
 			return
 		}
 	}
+	e.heard <- "hung up"
 }
 
 func dial(t *testing.T, p *Proxy) (net.Conn, *bufio.Reader) {
@@ -93,7 +94,7 @@ func silent(t *testing.T, conn net.Conn, in *bufio.Reader) {
 
 func TestCutLetsNothingPassAndHealLosesIt(t *testing.T) {
 	e := newEcho(t)
-	p := NewProxy(t, e.addr)
+	p := newProxy(t, e.addr)
 	conn, in := dial(t, p)
 	say(t, conn, "before")
 	hears(t, conn, in, "before!")
@@ -114,12 +115,19 @@ func TestCutLetsNothingPassAndHealLosesIt(t *testing.T) {
 	again, inAgain := dial(t, p)
 	say(t, again, "after")
 	hears(t, again, inAgain, "after!")
-	e.hears(t, "after") // and not what was lost
+	for got := range e.heard {
+		if got == "after" {
+			return
+		}
+		if got != "hung up" {
+			t.Fatalf("the server heard %q, which was lost", got)
+		}
+	}
 }
 
 func TestCutRepliesLetsRequestsPass(t *testing.T) {
 	e := newEcho(t)
-	p := NewProxy(t, e.addr)
+	p := newProxy(t, e.addr)
 	conn, in := dial(t, p)
 	p.CutReplies()
 	say(t, conn, "hello")
@@ -131,7 +139,7 @@ func TestCutRepliesLetsRequestsPass(t *testing.T) {
 
 func TestDeliverBringsWhatASenderSentThatHasHungUp(t *testing.T) {
 	e := newEcho(t)
-	p := NewProxy(t, e.addr)
+	p := newProxy(t, e.addr)
 	conn, in := dial(t, p)
 	say(t, conn, "before")
 	hears(t, conn, in, "before!")
@@ -141,6 +149,7 @@ func TestDeliverBringsWhatASenderSentThatHasHungUp(t *testing.T) {
 	_ = conn.Close()
 	p.Deliver()
 	e.hears(t, "late")
+	e.hears(t, "hung up")
 	for deadline := time.Now().Add(30 * time.Second); p.Conns() != 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%d connections are left of one that was hung up", p.Conns())
@@ -148,9 +157,27 @@ func TestDeliverBringsWhatASenderSentThatHasHungUp(t *testing.T) {
 	}
 }
 
+func TestCutHoldsBackThatASenderHungUp(t *testing.T) {
+	e := newEcho(t)
+	p := newProxy(t, e.addr)
+	conn, in := dial(t, p)
+	say(t, conn, "before")
+	hears(t, conn, in, "before!")
+	e.hears(t, "before")
+	p.Cut()
+	_ = conn.Close()
+	select {
+	case what := <-e.heard:
+		t.Fatalf("through a cut the server heard %q", what)
+	case <-time.After(50 * time.Millisecond):
+	}
+	p.Deliver()
+	e.hears(t, "hung up")
+}
+
 func TestStallLetsNewConnectionsOvertakeOldOnes(t *testing.T) {
 	e := newEcho(t)
-	p := NewProxy(t, e.addr)
+	p := newProxy(t, e.addr)
 	old, inOld := dial(t, p)
 	say(t, old, "before")
 	hears(t, old, inOld, "before!")
@@ -167,4 +194,14 @@ func TestStallLetsNewConnectionsOvertakeOldOnes(t *testing.T) {
 	p.Deliver()
 	e.hears(t, "first")
 	hears(t, old, inOld, "first!")
+}
+
+func newProxy(t *testing.T, target string) *Proxy {
+	t.Helper()
+	p, err := Listen(target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	return p
 }

@@ -1,4 +1,6 @@
-package conformance
+// Package specimen is a lock on one Redis that is broken in a way of one's
+// choice. Suites that check locks are checked with it.
+package specimen
 
 import (
 	"context"
@@ -10,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
-	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -20,10 +21,10 @@ import (
 	"github.com/lockstile/locker/internal/line"
 )
 
-// specimen is a simple lock on one Redis that keeps every clause, unless it has
-// a flaw. Its waiters poll, which is slow and breaks nothing.
-type specimen struct {
-	flaw    string // "" or one of flaws
+// Locker is a simple lock on one Redis that keeps every clause of the contract,
+// unless it has a flaw. Its waiters poll, which is slow and breaks nothing.
+type Locker struct {
+	flaw    string
 	rdb     *redis.Client
 	lines   line.Lines[*attempt]
 	keeper  *locker.Keeper
@@ -32,18 +33,19 @@ type specimen struct {
 	waits   atomic.Int32
 }
 
-// newSpecimen stands for a process of its own.
-func newSpecimen(t testing.TB, addr, flaw string) *specimen {
+// New returns a Locker on the server at addr, with a flaw, or "" for none. The
+// flaws are what the code asks for with is, and the scripts for by name. It has a
+// client of its own, as a process has; end closes both.
+func New(addr, flaw string) (l *Locker, end func()) {
 	// No second try behind our back: what is repeated here repeats itself.
 	rdb := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1, ReadTimeout: 10 * time.Second, PoolSize: 8})
-	s := &specimen{flaw: flaw, rdb: rdb}
+	s := &Locker{flaw: flaw, rdb: rdb}
 	s.closing, s.close = context.WithCancel(context.Background())
 	s.keeper = locker.NewKeeper(s.renew)
-	t.Cleanup(func() {
+	return s, func() {
 		s.close()
 		_ = s.rdb.Close()
-	})
-	return s
+	}
 }
 
 // attempt is one call of Lock or TryLock, and the hold that comes of it.
@@ -58,7 +60,7 @@ type attempt struct {
 }
 
 // keys returns the lock's own key, those of its counter, its holder and its queue.
-func (s *specimen) keys(name string) []string {
+func (s *Locker) keys(name string) []string {
 	switch {
 	case s.is("names are cut") && len(name) > 64:
 		name = name[:64]
@@ -71,9 +73,9 @@ func (s *specimen) keys(name string) []string {
 	return []string{"k:" + name, "c:" + name, "h:" + name, "q:" + name}
 }
 
-func (s *specimen) is(flaw string) bool { return s.flaw == flaw }
+func (s *Locker) is(flaw string) bool { return s.flaw == flaw }
 
-func (s *specimen) begin(ctx context.Context, name string, opts []locker.Option) (*attempt, error) {
+func (s *Locker) begin(ctx context.Context, name string, opts []locker.Option) (*attempt, error) {
 	req, err := locker.NewRequest(name, opts...)
 	if s.is("checks nothing") {
 		req, err = unchecked(name, opts), nil
@@ -103,7 +105,8 @@ func unchecked(name string, opts []locker.Option) *locker.Request {
 	return r
 }
 
-func (s *specimen) TryLock(ctx context.Context, name string, opts ...locker.Option) (*locker.Lock, error) {
+// TryLock implements locker.Locker.
+func (s *Locker) TryLock(ctx context.Context, name string, opts ...locker.Option) (*locker.Lock, error) {
 	a, err := s.begin(ctx, name, opts)
 	if err != nil {
 		return nil, err
@@ -118,7 +121,8 @@ func (s *specimen) TryLock(ctx context.Context, name string, opts ...locker.Opti
 	return s.finish(a, s.ask(ctx, a, false))
 }
 
-func (s *specimen) Lock(ctx context.Context, name string, opts ...locker.Option) (*locker.Lock, error) {
+// Lock implements locker.Locker.
+func (s *Locker) Lock(ctx context.Context, name string, opts ...locker.Option) (*locker.Lock, error) {
 	a, err := s.begin(ctx, name, opts)
 	if err != nil {
 		return nil, err
@@ -141,7 +145,7 @@ func (s *specimen) Lock(ctx context.Context, name string, opts ...locker.Option)
 }
 
 // wait polls.
-func (s *specimen) wait(ctx context.Context, a *attempt) error {
+func (s *Locker) wait(ctx context.Context, a *attempt) error {
 	if a.token != 0 {
 		return nil // left to us by our predecessor
 	}
@@ -174,7 +178,7 @@ func (s *specimen) wait(ctx context.Context, a *attempt) error {
 }
 
 // ask asks the store once, and notes a grant in a.
-func (s *specimen) ask(ctx context.Context, a *attempt, waits bool) error {
+func (s *Locker) ask(ctx context.Context, a *attempt, waits bool) error {
 	if s.is("token is drawn before the wait") && a.early == 0 {
 		a.early, _ = s.rdb.Incr(ctx, s.keys(a.req.Name)[1]).Result()
 	}
@@ -197,7 +201,7 @@ func (s *specimen) ask(ctx context.Context, a *attempt, waits bool) error {
 }
 
 // bounded returns at the end of ctx though the client does not.
-func (s *specimen) bounded(ctx context.Context, f func() (int64, error)) (n int64, err error) {
+func (s *Locker) bounded(ctx context.Context, f func() (int64, error)) (n int64, err error) {
 	if s.is("waits for the network") {
 		return f()
 	}
@@ -217,7 +221,7 @@ func (s *specimen) bounded(ctx context.Context, f func() (int64, error)) (n int6
 }
 
 // finish makes the lock of a grant, and clears away what a failed attempt left.
-func (s *specimen) finish(a *attempt, err error) (*locker.Lock, error) {
+func (s *Locker) finish(a *attempt, err error) (*locker.Lock, error) {
 	if err == nil && !s.is("validity is not checked") && !s.is("checks nothing") {
 		err = a.req.CheckValidity(a.since)
 	}
@@ -241,7 +245,7 @@ func (s *specimen) finish(a *attempt, err error) (*locker.Lock, error) {
 
 // withdraw removes what a has left, in the background if need be, and reports
 // whether that was confirmed.
-func (s *specimen) withdraw(a *attempt) bool {
+func (s *Locker) withdraw(a *attempt) bool {
 	if s.is("no clean-up") {
 		return true
 	}
@@ -265,7 +269,7 @@ func (s *specimen) withdraw(a *attempt) bool {
 	}
 }
 
-func (s *specimen) release(ctx context.Context, a *attempt) error {
+func (s *Locker) release(ctx context.Context, a *attempt) error {
 	defer a.turn.Leave()
 	next, ok := a.turn.Next()
 	switch {
@@ -292,7 +296,7 @@ func (s *specimen) release(ctx context.Context, a *attempt) error {
 	return nil
 }
 
-func (s *specimen) renew(ctx context.Context, leases []*attempt) []error {
+func (s *Locker) renew(ctx context.Context, leases []*attempt) []error {
 	errs := make([]error, len(leases))
 	if s.is("renewal is not sent") {
 		return errs
@@ -308,7 +312,8 @@ func (s *specimen) renew(ctx context.Context, leases []*attempt) []error {
 	return errs
 }
 
-func (s *specimen) Inspect(ctx context.Context, name string) (locker.Info, error) {
+// Inspect implements locker.Inspector.
+func (s *Locker) Inspect(ctx context.Context, name string) (locker.Info, error) {
 	if err := locker.CheckName(name); err != nil {
 		return locker.Info{}, err
 	}
@@ -325,17 +330,20 @@ func (s *specimen) Inspect(ctx context.Context, name string) (locker.Info, error
 	return info, nil
 }
 
-func (s *specimen) Break(ctx context.Context, name string) (bool, error) {
+// Break implements locker.Breaker.
+func (s *Locker) Break(ctx context.Context, name string) (bool, error) {
 	n, err := s.run(ctx, force, name, s.flaw)
 	return n == 1, err
 }
 
-func (s *specimen) Close() error {
+// Close ends the waiting.
+func (s *Locker) Close() error {
 	s.close()
 	return nil
 }
 
-func (s *specimen) Guarantees() locker.Guarantees {
+// Guarantees implements locker.Locker.
+func (s *Locker) Guarantees() locker.Guarantees {
 	g := locker.Guarantees{Fair: true, Release: locker.ByExpiry, Exclusion: locker.PromptHolder | locker.SteadyClocks | locker.DurableServer, Tokens: locker.DurableServer}
 	if s.is("declares nothing") {
 		g.Release = 0
@@ -343,6 +351,6 @@ func (s *specimen) Guarantees() locker.Guarantees {
 	return g
 }
 
-func (s *specimen) run(ctx context.Context, script *redis.Script, name string, args ...any) (int64, error) {
+func (s *Locker) run(ctx context.Context, script *redis.Script, name string, args ...any) (int64, error) {
 	return script.Run(ctx, s.rdb, s.keys(name), args...).Int64()
 }

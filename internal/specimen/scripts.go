@@ -1,4 +1,4 @@
-package conformance
+package specimen
 
 import (
 	"context"
@@ -10,7 +10,7 @@ import (
 	"github.com/lockstile/locker"
 )
 
-// KEYS are those of specimen.keys; the last ARGV is the flaw.
+// KEYS are those of Locker.keys; the last ARGV is the flaw.
 const prelude = `
 local lock, last, who, queue = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local flaw = ARGV[#ARGV]
@@ -82,7 +82,7 @@ return redis.call('DEL', lock)
 `)
 
 // acquire asks for the lock, in one step unless that is the flaw.
-func (s *specimen) acquire(ctx context.Context, a *attempt, waits bool) (int64, error) {
+func (s *Locker) acquire(ctx context.Context, a *attempt, waits bool) (int64, error) {
 	switch s.flaw {
 	case "set, then expire":
 		return s.setThenExpire(ctx, a)
@@ -96,7 +96,7 @@ func (s *specimen) acquire(ctx context.Context, a *attempt, waits bool) (int64, 
 	return s.run(ctx, take, a.req.Name, a.id, a.value, a.req.TTL.Milliseconds(), a.req.Holder, asked, s.flaw)
 }
 
-func (s *specimen) setThenExpire(ctx context.Context, a *attempt) (int64, error) {
+func (s *Locker) setThenExpire(ctx context.Context, a *attempt) (int64, error) {
 	keys := s.keys(a.req.Name)
 	ok, err := s.rdb.Do(ctx, "setnx", keys[0], a.value).Bool()
 	if err != nil || !ok {
@@ -111,7 +111,7 @@ func (s *specimen) setThenExpire(ctx context.Context, a *attempt) (int64, error)
 // timestamps is the algorithm that the page of SETNX used to describe: the key
 // holds when the lock ends, by its holder's clock, and whoever finds that it is
 // past swaps in its own.
-func (s *specimen) timestamps(ctx context.Context, a *attempt) (int64, error) {
+func (s *Locker) timestamps(ctx context.Context, a *attempt) (int64, error) {
 	keys := s.keys(a.req.Name)
 	mine := strconv.FormatInt(time.Now().Add(a.req.TTL).UnixMilli(), 10)
 	ok, err := s.rdb.Do(ctx, "setnx", keys[0], mine).Bool()
@@ -129,7 +129,7 @@ func (s *specimen) timestamps(ctx context.Context, a *attempt) (int64, error) {
 	return s.rdb.Incr(ctx, keys[1]).Result()
 }
 
-func (s *specimen) getThenDel(ctx context.Context, a *attempt) error {
+func (s *Locker) getThenDel(ctx context.Context, a *attempt) error {
 	key := s.keys(a.req.Name)[0]
 	value, err := s.rdb.Get(ctx, key).Result()
 	if err == nil && value == a.value {

@@ -1,0 +1,47 @@
+# What the tests need of a machine is Go and make; "make test" installs the rest.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+
+# Every folder with a module of its own; the one for users first.
+MODULES := . $(patsubst %/go.mod,%,$(wildcard bench/go.mod internal/*/go.mod))
+
+BENCH ?=
+
+.PHONY: help
+help: ## say what there is
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: run
+run: ## lock, and show the token: twice, the second is greater
+	go run ./cmd/locker run demo -- sh -c 'echo token $$LOCKER_TOKEN'
+	go run ./cmd/locker run demo -- sh -c 'echo token $$LOCKER_TOKEN'
+
+.PHONY: servers
+servers: ## install the servers that the tests start, where they are missing
+	internal/testserver/install.sh
+
+.PHONY: test
+test: servers ## everything, on real servers, with the race detector
+	for m in $(MODULES); do (cd $$m && LOCKER_TEST_REQUIRE=1 go test -race -timeout 25m ./...); done
+
+.PHONY: check
+check: lint test ## what a patch has to pass: lint and test
+
+.PHONY: lint
+lint: ## gofmt, vet, golangci-lint and tidy modules
+	test -z "$$(gofmt -l . | tee /dev/stderr)"
+	for m in $(MODULES); do (cd $$m && go vet ./... && go run $(LINT) run ./...); done
+	go mod tidy -diff # not in bench: the tests of other libraries need modules that not every proxy has
+	GOOS=darwin go vet ./... && GOOS=windows go vet ./...
+
+.PHONY: bench
+bench: servers ## benchmarks beside other libraries, as Markdown; BENCH="-stores redis"
+	cd bench && go run . $(BENCH)
+
+.PHONY: compare
+compare: servers ## break every backend on purpose; writes docs/GUARANTEES.md and compare.html
+	go run ./cmd/locker compare --markdown docs/GUARANTEES.md --html compare.html

@@ -1,0 +1,72 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+)
+
+// workload is one way to use locks.
+type workload struct {
+	name  string
+	about string
+	takes func(subject) bool
+	run   func(context.Context, trial) (figures, error)
+	table func(io.Writer, workload, []result)
+	once  bool // one round is enough
+}
+
+// trial is one workload of one subject in one round.
+type trial struct {
+	running *running
+	subject subject
+	each    time.Duration
+}
+
+// open opens so many clients, each with connections of its own.
+func (t trial) open(n int) (clients []client, closeAll func(), err error) {
+	closeAll = func() {
+		for _, c := range clients {
+			c.Close()
+		}
+	}
+	for range n {
+		c, err := t.subject.open()
+		if err != nil {
+			closeAll()
+			return nil, nil, err
+		}
+		clients = append(clients, c)
+	}
+	return clients, closeAll, nil
+}
+
+// figures are what was measured, by name.
+type figures map[string]float64
+
+type result struct {
+	subject subject
+	rounds  []figures
+}
+
+func everybody(subject) bool   { return true }
+func realLocks(s subject) bool { return s.kind != floor }
+func onlyOurs(s subject) bool  { return s.kind == ours }
+
+func workloads() []workload {
+	loads := []workload{
+		{name: "uncontended-1", about: "Lock and unlock, uncontended, one goroutine", takes: everybody, run: uncontended(1), table: uncontendedTable},
+		{name: "uncontended-64", about: "Lock and unlock, uncontended, 64 goroutines with a name each", takes: everybody, run: uncontended(64), table: uncontendedTable},
+	}
+	for _, c := range []contention{
+		{2, 1, 0}, {8, 1, 0}, {64, 1, 0}, {64, 8, 0}, {8, 8, 0}, {1000, 8, 0}, {64, 1, time.Millisecond}, {64, 8, time.Millisecond},
+	} {
+		loads = append(loads, workload{name: c.name(), about: c.about(), takes: realLocks, run: c.run, table: contendedTable})
+	}
+	return append(loads,
+		workload{name: "held", about: fmt.Sprintf("%d locks held and renewed", manyHeld), takes: onlyOurs, run: hold, table: plainTable, once: true},
+		workload{name: "waiters", about: fmt.Sprintf("%d waiters on one name", manyWaiters), takes: onlyOurs, run: herd, table: plainTable, once: true},
+		workload{name: "names", about: fmt.Sprintf("%d names, one after another", manyNames), takes: onlyOurs, run: parade, table: plainTable, once: true},
+	)
+}

@@ -1,0 +1,163 @@
+//go:build unix
+
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/testserver"
+)
+
+// Nothing of this reaches a store: there is none at that address.
+func TestWrongUsageIsStatus64AndSaysWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	const url = "redis://u:" + secret + "@127.0.0.1:1"
+	for _, c := range []struct {
+		args  []string
+		wants []string
+	}{
+		{nil, []string{"run, inspect, unlock", "locker help"}},
+		{[]string{"lock"}, []string{`"lock"`, "run, inspect, unlock"}},
+		{[]string{"run"}, []string{"NAME is missing", "locker help run"}},
+		{[]string{"run", "--"}, []string{"NAME is missing"}},
+		{[]string{"run", "--", "true"}, []string{"NAME is missing"}},
+		{[]string{"run", "x"}, []string{`"x"`, "--", "COMMAND"}},
+		{[]string{"run", "x", "--"}, []string{`"x"`, "COMMAND"}},
+		{[]string{"run", "x", "true"}, []string{"--", "COMMAND"}},
+		{[]string{"run", "x", "true", "--", "y"}, []string{"--", "COMMAND"}},
+		{[]string{"run", "x", "--", ""}, []string{"COMMAND is empty"}},
+		{[]string{"run", "-name", "--", "true"}, []string{"-name"}},
+		{[]string{"run", "--nonsense", "x", "--", "true"}, []string{"-nonsense"}},
+		{[]string{"run", "", "--", "true"}, []string{"name", "empty"}},
+		{[]string{"run", strings.Repeat("n", locker.MaxName+1), "--", "true"}, []string{"name", "513 bytes", "512"}},
+		{[]string{"run", "a\xffb", "--", "true"}, []string{"name", "UTF-8"}},
+		{[]string{"run", "--ttl", "soon", "x", "--", "true"}, []string{`"soon"`, "ttl"}},
+		{[]string{"run", "--wait", "soon", "x", "--", "true"}, []string{`"soon"`, "wait", "30s"}},
+		{[]string{"run", "--wait", "0s", "x", "--", "true"}, []string{"wait", "above zero"}},
+		{[]string{"run", "--max-hold", "-1s", "x", "--", "true"}, []string{"max-hold", "above zero"}},
+		{[]string{"run", "--wait", "1s", "--no-wait", "x", "--", "true"}, []string{"--wait", "--no-wait"}},
+		{[]string{"run", "-b", "", "x", "--", "true"}, []string{"-b", "empty"}},
+		{[]string{"run", "--ttl", "1ms", "x", "--", "true"}, []string{"ttl 1ms", "100ms"}},
+		{[]string{"run", "--ttl", "48h", "x", "--", "true"}, []string{"ttl 48h", "24h"}},
+		{[]string{"inspect"}, []string{"NAME is missing", "locker help inspect"}},
+		{[]string{"inspect", "x", "y"}, []string{`"y"`}},
+		{[]string{"inspect", "--force", "x"}, []string{"-force"}},
+		{[]string{"unlock", "--force"}, []string{"NAME is missing"}},
+		{[]string{"backends", "x"}, []string{`"x"`}},
+		{[]string{"help", "lock"}, []string{`"lock"`}},
+	} {
+		p := launchWith(t, []string{"LOCKER_BACKEND=" + url}, c.args...)
+		p.complains(64, c.wants...)
+		if p.out.String() != "" {
+			t.Errorf("%q: this belongs on stderr: %s", c.args, p.out)
+		}
+	}
+}
+
+func TestNameMayBeginWithADash(t *testing.T) {
+	t.Parallel()
+	url := redisURL(t)
+	p := launch(t, "run", "-b", url, "--", "--name", "--", "sh", "-c", `echo "name $LOCKER_NAME"`)
+	p.ends(0)
+	if got := p.word("name"); got != "--name" {
+		t.Errorf("LOCKER_NAME is %q", got)
+	}
+	free(t, url, "--name")
+}
+
+func TestArgumentsOfTheCommandAreItsOwn(t *testing.T) {
+	t.Parallel()
+	p := launch(t, "run", "x", "-b", redisURL(t), "--", "echo", "--ttl", "--", "-b", "--help")
+	p.ends(0)
+	p.says("--ttl -- -b --help\n")
+}
+
+func TestWrongURLIsStatus64AndShowsNoPassword(t *testing.T) {
+	t.Parallel()
+	for url, want := range map[string]string{
+		"mysql://u:" + secret + "@h":          `"mysql"`,
+		"u:" + secret + "@h":                  "no scheme that is known",
+		secret:                                "no scheme",
+		"redis://u:" + secret + "/@h":         "%2F",
+		"redis://u:" + secret + "@h:x":        "port",
+		"redis://u:" + secret + "@h?n=1":      "n",
+		"redis-sentinel://u:" + secret + "@h": "master",
+	} {
+		launch(t, "run", "-b", url, "x", "--", "true").complains(64, want, "-b or LOCKER_BACKEND")
+		launchWith(t, []string{"LOCKER_BACKEND=" + url}, "inspect", "x").complains(64, want)
+	}
+}
+
+func TestStoreThatCannotServeIsStatus69AndNamed(t *testing.T) {
+	t.Parallel()
+	srv := testserver.Redis(t, "--requirepass", "right")
+	gone := testserver.Redis(t)
+	gone.Kill()
+	for _, c := range []struct{ url, addr, want string }{
+		{"redis://u:" + secret + "@" + gone.Addr(), gone.Addr(), "connection refused"},
+		{"redis://:" + secret + "@" + srv.Addr(), srv.Addr(), "WRONGPASS"},
+		{"rediss://:" + secret + "@" + srv.Addr(), srv.Addr(), "TLS"},
+		{"redis://" + srv.Addr(), srv.Addr(), "NOAUTH"},
+		{"redis-sentinel://:" + secret + "@" + gone.Addr() + "/m?sentinel_password=" + secret, gone.Addr(), "connection refused"},
+		{"redis-cluster://:" + secret + "@" + gone.Addr(), gone.Addr(), "connection refused"},
+	} {
+		launchWith(t, []string{"LOCKER_BACKEND=" + c.url}, "run", "--wait", "20s", "x", "--", "echo", "ran").complains(69, c.want, c.addr)
+		launchWith(t, []string{"LOCKER_BACKEND=" + c.url}, "unlock", "--force", "x").complains(69, c.want, c.addr)
+	}
+	if got := srv.Do("KEYS", "*"); got != "" {
+		t.Errorf("a server that refused has %q", got)
+	}
+}
+
+func TestReplicaThatTakesNoWritesIsStatus69(t *testing.T) {
+	t.Parallel()
+	master := testserver.Redis(t, "--repl-diskless-sync-delay", "0")
+	host, port, _ := strings.Cut(master.Addr(), ":")
+	replica := testserver.Redis(t, "--replicaof", host, port)
+	url := "redis://" + replica.Addr()
+	launch(t, "run", "-b", url, "--wait", "20s", "x", "--", "echo", "ran").complains(69, `"x"`, "READONLY")
+	if got := master.Do("KEYS", "*"); got != "" {
+		t.Errorf("the master has %q", got)
+	}
+	holder := launch(t, "run", "-b", "redis://"+master.Addr(), "x", "--", "sh", "-c", report)
+	holder.word("token")
+	waitFor(t, "the replica", func() bool { return replica.Do("EXISTS", "x") == "1" })
+	launch(t, "unlock", "-b", url, "--force", "x").complains(69, `"x"`, "READONLY")
+	holder.goOn()
+	holder.ends(0)
+}
+
+func TestHelpMentionsEveryFlagAndStatus(t *testing.T) {
+	t.Parallel()
+	for _, c := range commands() {
+		for _, args := range [][]string{{"help", c.name}, {c.name, "--help"}, {c.name, "-h"}} {
+			p := launchWith(t, []string{"LOCKER_BACKEND=redis://u:" + secret + "@h"}, args...)
+			p.ends(0)
+			for _, name := range c.flags {
+				p.says("\n  " + dashed(name))
+			}
+		}
+	}
+	for _, args := range [][]string{{"help"}, {"--help"}, {"-h"}} {
+		p := launch(t, args...)
+		p.ends(0)
+		for _, c := range commands() {
+			p.says("locker " + c.name)
+		}
+		for _, status := range []string{"64", "69", "70", "75", "126", "127", "128 + n"} {
+			p.says(status)
+		}
+	}
+}
+
+func TestVersionIsTold(t *testing.T) {
+	t.Parallel()
+	for _, arg := range []string{"version", "--version"} {
+		p := launch(t, arg)
+		p.ends(0)
+		p.says("locker ")
+		p.says(" go1.")
+	}
+}

@@ -1,0 +1,177 @@
+//go:build unix
+
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/lockstile/locker/internal/testserver"
+)
+
+// redisURL is that of a Redis server of the test's own.
+func redisURL(t *testing.T) string {
+	t.Helper()
+	return "redis://" + testserver.Redis(t).Addr()
+}
+
+// report is a child that tells what it got and goes on until its stdin ends.
+const report = `echo "name $LOCKER_NAME"; echo "token $LOCKER_TOKEN"; read x; echo over`
+
+func TestCommandFindsNameAndGreaterTokensInItsEnvironment(t *testing.T) {
+	t.Parallel()
+	url := redisURL(t)
+	var last uint64
+	for range 3 {
+		p := launchWith(t, []string{"LOCKER_TOKEN=99999999999999999", "LOCKER_NAME=outer"}, "run", "-b", url, "a name/x", "--", "sh", "-c", report)
+		if name := p.word("name"); name != "a name/x" {
+			t.Errorf("LOCKER_NAME is %q", name)
+		}
+		token := p.number("token")
+		if token <= last || token == 99999999999999999 {
+			t.Errorf("LOCKER_TOKEN is %d after %d", token, last)
+		}
+		last = token
+		p.goOn()
+		p.ends(0)
+	}
+}
+
+func TestExitStatusIsThatOfTheCommand(t *testing.T) {
+	t.Parallel()
+	url := redisURL(t)
+	for script, want := range map[string]int{"exit 0": 0, "exit 3": 3, "exit 75": 75, "exit 255": 255, "kill -9 $$": 128 + 9, "kill -15 $$": 128 + 15} {
+		launch(t, "run", "-b", url, "x", "--", "sh", "-c", script).ends(want)
+	}
+	free(t, url, "x")
+}
+
+// free expects that nobody holds name.
+func free(t *testing.T, url, name string) {
+	t.Helper()
+	p := launch(t, "inspect", "-b", url, "--", name)
+	p.ends(0)
+	if p.word("held:") != "no" {
+		t.Errorf("%q is held: %s", name, p.out)
+	}
+}
+
+func TestCommandThatCannotBeStartedHasTheStatusOfAShell(t *testing.T) {
+	t.Parallel()
+	url := redisURL(t)
+	dir := t.TempDir()
+	plain, lost := filepath.Join(dir, "plain"), filepath.Join(dir, "lost")
+	writeFile(t, plain, "true\n", 0o600)
+	writeFile(t, lost, "#!"+dir+"/no-such-interpreter\n", 0o700)
+	for command, want := range map[string]int{"no-such-command": 127, "/no/such/command": 127, lost: 127, plain: 126, dir: 126} {
+		launch(t, "run", "-b", url, "x", "--", command).complains(want, "the command", command)
+	}
+	free(t, url, "x")
+}
+
+func writeFile(t *testing.T, name, text string, mode os.FileMode) {
+	t.Helper()
+	if err := os.WriteFile(name, []byte(text), mode); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestTakenLockIsStatus75(t *testing.T) {
+	t.Parallel()
+	url := redisURL(t)
+	holder := launch(t, "run", "-b", url, "x", "--", "sh", "-c", report)
+	holder.word("token")
+	launch(t, "run", "-b", url, "--no-wait", "x", "--", "echo", "ran").complains(75, `the lock "x" is taken`, "--no-wait")
+	late := launch(t, "run", "-b", url, "--wait", "300ms", "x", "--", "echo", "ran")
+	late.complains(75, `the lock "x" is taken`, "300ms")
+	if late.out.String() != "" {
+		t.Errorf("a command ran without the lock: %s", late.out)
+	}
+	launch(t, "run", "-b", url, "--no-wait", "other", "--", "true").ends(0)
+	holder.goOn()
+	holder.ends(0)
+}
+
+func TestWaiterGetsTheLockWhenTheHolderEnds(t *testing.T) {
+	t.Parallel()
+	url := redisURL(t)
+	holder := launch(t, "run", "-b", url, "x", "--", "sh", "-c", report)
+	first := holder.number("token")
+	waiter := launch(t, "run", "-b", url, "--wait", "10m", "x", "--", "sh", "-c", report)
+	awaitWaiters(t, url, "x", "1")
+	if out := waiter.out.String(); out != "" {
+		t.Errorf("it did not wait: %s", out)
+	}
+	holder.goOn()
+	holder.ends(0)
+	if second := waiter.number("token"); second <= first {
+		t.Errorf("token %d after %d", second, first)
+	}
+	waiter.goOn()
+	waiter.ends(0)
+}
+
+// awaitWaiters waits until the store knows of so many waiters.
+func awaitWaiters(t *testing.T, url, name, count string) {
+	t.Helper()
+	waitFor(t, "a waiter", func() bool {
+		p := launch(t, "inspect", "-b", url, name)
+		p.ends(0)
+		return p.word("waiters:") == count
+	})
+}
+
+func TestSignalEndsTheWait(t *testing.T) {
+	t.Parallel()
+	url := redisURL(t)
+	holder := launch(t, "run", "-b", url, "x", "--", "sh", "-c", report)
+	holder.word("token")
+	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
+		waiter := launch(t, "run", "-b", url, "x", "--", "echo", "ran")
+		awaitWaiters(t, url, "x", "1")
+		waiter.signal(sig)
+		waiter.complains(128+int(sig), `waiting for the lock "x"`, sig.String())
+		if waiter.out.String() != "" {
+			t.Errorf("it ran: %s", waiter.out)
+		}
+		awaitWaiters(t, url, "x", "0")
+	}
+	holder.goOn()
+	holder.ends(0)
+}
+
+func TestSignalsArePassedOnToTheCommand(t *testing.T) {
+	t.Parallel()
+	url := redisURL(t)
+	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT} {
+		p := launch(t, "run", "-b", url, "x", "--", "sh", "-c", `trap 'echo caught; exit 5' INT TERM HUP QUIT; echo up; read x`)
+		p.says("up")
+		p.signal(sig)
+		p.ends(5)
+		p.says("caught")
+	}
+	p := launch(t, "run", "-b", url, "x", "--", "sh", "-c", report)
+	p.word("token")
+	p.signal(syscall.SIGTERM)
+	p.ends(128 + int(syscall.SIGTERM))
+	free(t, url, "x")
+}
+
+// A command that uses locker itself must not fall back to another store.
+func TestBackendOfTheEnvironmentReachesTheCommandAndThatOfTheFlagDoesNot(t *testing.T) {
+	t.Parallel()
+	url := redisURL(t)
+	show := []string{"x", "--", "sh", "-c", `echo "backend ${LOCKER_BACKEND-unset}"`}
+	p := launchWith(t, []string{"LOCKER_BACKEND=" + url}, append([]string{"run"}, show...)...)
+	p.ends(0)
+	if got := p.word("backend"); got != url {
+		t.Errorf("LOCKER_BACKEND is %q", got)
+	}
+	p = launch(t, append([]string{"run", "-b", url}, show...)...)
+	p.ends(0)
+	if got := p.word("backend"); got != "unset" {
+		t.Errorf("LOCKER_BACKEND is %q", got)
+	}
+}

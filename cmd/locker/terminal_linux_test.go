@@ -1,0 +1,196 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// onTerminal starts an interactive shell, which has job control, on a terminal
+// of its own, with the test binary in $LOCKER.
+func onTerminal(t *testing.T, url string) (typeIn func(string), screen *stream) {
+	t.Helper()
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	if err != nil {
+		t.Skipf("no terminals here: %v", err)
+	}
+	slave := openSlave(t, master)
+	screen = newStream(t)
+	cmd := exec.Command("bash", "--norc", "--noprofile", "-i")
+	mark := "LOCKER_TEST_MARK=" + t.Name()
+	cmd.Env = append(withoutBackend(os.Environ()), mark, "LOCKER_TEST_IS_COMMAND=1", "GORACE=atexit_sleep_ms=0",
+		"LOCKER_BACKEND="+url, "LOCKER="+os.Args[0], "PS1=ready>", "TERM=dumb", "HISTFILE=")
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	_ = slave.Close() // the shell has it
+	go func() {
+		buffer := make([]byte, 4096)
+		for {
+			n, err := master.Read(buffer)
+			if err != nil {
+				screen.closeWriter()
+				return
+			}
+			_, _ = screen.w.Write(buffer[:n]) // the reader lives as long as we do
+		}
+	}()
+	t.Cleanup(func() {
+		killMarked(mark)
+		_ = cmd.Wait()
+		_ = master.Close()
+	})
+	return func(text string) {
+		t.Helper()
+		if _, err := master.WriteString(text); err != nil {
+			t.Fatal(err)
+		}
+	}, screen
+}
+
+func openSlave(t *testing.T, master *os.File) *os.File {
+	t.Helper()
+	fd := int(master.Fd())
+	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
+		t.Fatal(err)
+	}
+	n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	slave, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slave
+}
+
+// shows waits until text is on the screen, counted from behind after.
+func shows(t *testing.T, screen *stream, after, text string) {
+	t.Helper()
+	if !screen.await(func(s string) bool {
+		i := strings.Index(s, after)
+		return i >= 0 && strings.Contains(s[i+len(after):], text)
+	}) {
+		t.Fatalf("%q does not come after %q on the screen:\n%s", text, after, screen)
+	}
+}
+
+func TestCommandOnATerminalCanReadFromIt(t *testing.T) {
+	t.Parallel()
+	typeIn, screen := onTerminal(t, redisURL(t))
+	shows(t, screen, "", "ready>")
+	typeIn(`"$LOCKER" run x -- sh -c 'echo ask"ing"; read a; echo got-$a'; echo status-$?` + "\n")
+	shows(t, screen, "", "asking")
+	typeIn("hello\n")
+	shows(t, screen, "", "got-hello")
+	shows(t, screen, "got-hello", "status-0")
+	typeIn("echo shell-is-ba\"ck\"\n")
+	shows(t, screen, "status-0", "shell-is-back")
+}
+
+func TestKeysOfTheTerminalReachTheCommand(t *testing.T) {
+	t.Parallel()
+	url := redisURL(t)
+	typeIn, screen := onTerminal(t, url)
+	shows(t, screen, "", "ready>")
+	typeIn(`"$LOCKER" run x -- sh -c 'echo st"art"; read a'` + "\n")
+	shows(t, screen, "", "start")
+	typeIn("\x03") // ^C
+	shows(t, screen, "start", "ready>")
+	typeIn(`echo status-$?` + "\n")
+	shows(t, screen, "start", "status-130")
+	free(t, url, "x")
+}
+
+// ^Z stops both the command and locker, so that the shell takes over; fg goes on
+// with both.
+func TestCommandCanBeStoppedAndGoesOnInTheForeground(t *testing.T) {
+	t.Parallel()
+	typeIn, screen := onTerminal(t, redisURL(t))
+	shows(t, screen, "", "ready>")
+	typeIn(`"$LOCKER" run x -- sh -c 'echo st"art"; read a; echo got-$a'; echo status-$?` + "\n")
+	shows(t, screen, "", "start")
+	typeIn("\x1a") // ^Z
+	shows(t, screen, "start", "Stopped")
+	shows(t, screen, "Stopped", "ready>")
+	typeIn("fg\n")
+	shows(t, screen, "Stopped", "LOCKER\" run")
+	typeIn("again\n")
+	shows(t, screen, "Stopped", "got-again")
+}
+
+// A script has no job control that would see to it.
+func TestScriptHasTheTerminalBackAfterTheCommand(t *testing.T) {
+	t.Parallel()
+	typeIn, screen := onTerminal(t, redisURL(t))
+	shows(t, screen, "", "ready>")
+	typeIn(`sh -c '"$LOCKER" run x -- true; echo ask"ing"; read a; echo got-$a'` + "\n")
+	shows(t, screen, "", "asking")
+	typeIn("hello\n")
+	shows(t, screen, "asking", "got-hello")
+}
+
+// A pager in the same pipeline needs the terminal as well: it must not lose it
+// to a command that does not ask for it.
+func TestPipelineKeepsTheTerminal(t *testing.T) {
+	t.Parallel()
+	typeIn, screen := onTerminal(t, redisURL(t))
+	shows(t, screen, "", "ready>")
+	typeIn(`"$LOCKER" run x -- sh -c 'echo li"ne"; sleep 0.2' | sh -c 'read l; echo $l; read k </dev/tty; echo key-$k'` + "\n")
+	shows(t, screen, "", "line")
+	typeIn("space\n")
+	shows(t, screen, "line", "key-space")
+}
+
+// Stopped, locker cannot watch over its command: that must not run on.
+func TestCommandOfAPipelineIsStoppedWithLocker(t *testing.T) {
+	t.Parallel()
+	typeIn, screen := onTerminal(t, redisURL(t))
+	shows(t, screen, "", "ready>")
+	file := t.TempDir() + "/pid"
+	typeIn(`"$LOCKER" run x -- sh -c 'echo $$ >` + file + `; echo st"art"; while :; do sleep 0.05; done' | cat` + "\n")
+	shows(t, screen, "", "start")
+	typeIn("\x1a") // ^Z
+	shows(t, screen, "start", "Stopped")
+	pid := strings.TrimSpace(readFile(t, file))
+	waitFor(t, "the command to stop", func() bool { return strings.Contains(readFile(t, "/proc/"+pid+"/stat"), ") T ") })
+	typeIn("fg\n")
+	waitFor(t, "the command to go on", func() bool { return !strings.Contains(readFile(t, "/proc/"+pid+"/stat"), ") T ") })
+	typeIn("\x03") // ^C
+	shows(t, screen, "Stopped", "^C")
+	typeIn(`echo status-${PIPESTATUS[0]}` + "\n")
+	shows(t, screen, "Stopped", "status-130")
+}
+
+// Where no shell could continue it, ^Z does nothing, as the system has it.
+func TestStopKeyDoesNothingWithoutAShell(t *testing.T) {
+	t.Parallel()
+	typeIn, screen := onTerminal(t, redisURL(t))
+	shows(t, screen, "", "ready>")
+	typeIn(`exec "$LOCKER" run x -- sh -c 'echo st"art"; read a; echo got-$a'` + "\n")
+	shows(t, screen, "", "start")
+	typeIn("\x1a") // ^Z
+	shows(t, screen, "start", "^Z")
+	typeIn("hello\n")
+	shows(t, screen, "start", "got-hello")
+}
+
+// A command with another stdin asks for a password on the terminal itself.
+func TestCommandWithAnotherInputCanAskOnTheTerminal(t *testing.T) {
+	t.Parallel()
+	typeIn, screen := onTerminal(t, redisURL(t))
+	shows(t, screen, "", "ready>")
+	typeIn(`"$LOCKER" run x -- sh -c 'echo ask"ing"; read a </dev/tty; echo got-$a' </dev/null; echo status-$?` + "\n")
+	shows(t, screen, "", "asking")
+	typeIn("hello\n")
+	shows(t, screen, "", "got-hello")
+	shows(t, screen, "got-hello", "status-0")
+}

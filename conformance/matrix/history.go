@@ -1,0 +1,163 @@
+package matrix
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/fencing"
+)
+
+// Span is one holder's belief: from when it was granted the lock until it gave
+// it back, was told of its loss, or its validity ended.
+type Span struct {
+	Worker string         `json:"worker"`
+	Name   string         `json:"name"`
+	Token  fencing.Token  `json:"token"`
+	Asked  locker.Instant `json:"asked"` // when the request was made
+	From   locker.Instant `json:"from"`
+	Until  locker.Instant `json:"until"` // 0: to the end of the scenario
+	End    string         `json:"end"`   // how it ended
+}
+
+// Write is one write that reached the storage.
+type Write struct {
+	Worker  string         `json:"worker"`
+	Name    string         `json:"name"`
+	Token   fencing.Token  `json:"token"`
+	Value   int            `json:"value"`
+	At      locker.Instant `json:"at"`
+	Stale   bool           `json:"stale"`   // somebody else had been granted the lock since
+	Refused bool           `json:"refused"` // by the guard; storage without one takes everything
+}
+
+// Mark is something that was done to the world.
+type Mark struct {
+	At   locker.Instant `json:"at"`
+	Text string         `json:"text"`
+}
+
+// History is what happened in one scenario on one subject.
+type History struct {
+	Began  locker.Instant `json:"began"`
+	Ended  locker.Instant `json:"ended"`
+	Spans  []Span         `json:"spans"`
+	Writes []Write        `json:"writes"`
+	Marks  []Mark         `json:"marks"`
+
+	mu    sync.Mutex
+	guard fencing.Memory
+	ops   []writeOp
+}
+
+func (h *History) mark(format string, args ...any) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.Marks = append(h.Marks, Mark{locker.Now(), fmt.Sprintf(format, args...)})
+}
+
+func (h *History) granted(s Span) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.Spans = append(h.Spans, s)
+}
+
+// ended ends a belief, if it has not ended earlier.
+func (h *History) ended(worker string, token fencing.Token, at locker.Instant, how string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for i := range h.Spans {
+		s := &h.Spans[i]
+		if s.Worker == worker && s.Token == token && (s.Until == 0 || at < s.Until) {
+			s.Until, s.End = at, how
+		}
+	}
+}
+
+// write is the storage that the lock protects, twice: with a guard, and
+// without, where everything is taken.
+func (h *History) write(w Write) {
+	called := locker.Now()
+	err := h.guard.Check(noContext, w.Name, w.Token)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	w.Refused = err != nil
+	w.Stale = slices.ContainsFunc(h.Spans, func(s Span) bool {
+		return s.Name == w.Name && s.From < w.At && h.later(s, w)
+	})
+	h.Writes = append(h.Writes, w)
+	h.ops = append(h.ops, writeOp{w, called, locker.Now()})
+}
+
+// claim is what Do does with a guard, right after a grant.
+func (h *History) claim(worker, name string, token fencing.Token) {
+	refused := h.guard.Check(noContext, name, token) != nil
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.ops = append(h.ops, writeOp{Write{Worker: worker, Name: name, Token: token, Refused: refused}, locker.Now(), locker.Now()})
+}
+
+// later reports whether s was granted after the grant under which w was
+// written: by the order of grants, not by that of tokens, which is on trial.
+func (h *History) later(s Span, w Write) bool {
+	for _, own := range h.Spans {
+		if own.Worker == w.Worker && own.Token == w.Token && own.Name == w.Name {
+			return s.From > own.From
+		}
+	}
+	return false
+}
+
+// Overlap is the longest time for which two holders believed at once, by name.
+func (h *History) Overlap() time.Duration {
+	var longest time.Duration
+	for i, a := range h.Spans {
+		for _, b := range h.Spans[i+1:] {
+			if a.Name != b.Name {
+				continue
+			}
+			from, until := max(a.From, b.From), min(h.end(a), h.end(b))
+			longest = max(longest, until.Sub(from))
+		}
+	}
+	return longest
+}
+
+func (h *History) end(s Span) locker.Instant {
+	if s.Until == 0 {
+		return h.Ended
+	}
+	return s.Until
+}
+
+// Disorder returns two grants of a name of which the later has no greater
+// token; ok is false if there are none.
+func (h *History) Disorder() (first, second Span, ok bool) {
+	spans := slices.Clone(h.Spans)
+	slices.SortFunc(spans, func(a, b Span) int { return int(a.From - b.From) })
+	for i, a := range spans {
+		for _, b := range spans[i+1:] {
+			// Grants that were under way at once may be told in either order.
+			if a.Name == b.Name && b.Asked > a.From && b.Token <= a.Token || a.Name == b.Name && a.Token == b.Token {
+				return a, b, true
+			}
+		}
+	}
+	return first, second, false
+}
+
+// Stale counts the stale writes that storage without a guard took, and those
+// that got past the guard.
+func (h *History) Stale() (unguarded, guarded int) {
+	for _, w := range h.Writes {
+		if w.Stale {
+			unguarded++
+			if !w.Refused {
+				guarded++
+			}
+		}
+	}
+	return unguarded, guarded
+}

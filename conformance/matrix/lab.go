@@ -1,0 +1,73 @@
+package matrix
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"sync"
+)
+
+// Lab is where one subject's servers and workers run. It is what test servers
+// need of a test: they are ended when the lab is closed.
+type Lab struct {
+	command func(url string) *exec.Cmd
+	// Start starts a child that ends with this process.
+	Start func(cmd *exec.Cmd) error
+
+	mu       sync.Mutex
+	cleanups []func()
+}
+
+// failure carries an error out of a server's start.
+type failure struct{ error }
+
+// Helper does nothing: there is no test log.
+func (l *Lab) Helper() {}
+
+// Fatalf ends what the lab is doing. [Lab.Try] turns it into an error.
+func (l *Lab) Fatalf(format string, args ...any) { panic(failure{fmt.Errorf(format, args...)}) }
+
+// Skipf is a server that is not installed.
+func (l *Lab) Skipf(format string, args ...any) { l.Fatalf(format, args...) }
+
+// Cleanup is called when the lab is closed, the last one first.
+func (l *Lab) Cleanup(f func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.cleanups = append(l.cleanups, f)
+}
+
+// TempDir is removed when the lab is closed.
+func (l *Lab) TempDir() string {
+	dir, err := os.MkdirTemp("", "lockstile-matrix-")
+	if err != nil {
+		l.Fatalf("%w", err)
+	}
+	l.Cleanup(func() { _ = os.RemoveAll(dir) }) // it is in the temporary folder anyhow
+	return dir
+}
+
+// Try runs f and returns what Fatalf said in it.
+func (l *Lab) Try(f func()) (err error) {
+	defer func() {
+		switch p := recover().(type) {
+		case nil:
+		case failure:
+			err = p.error
+		default:
+			panic(p)
+		}
+	}()
+	f()
+	return nil
+}
+
+func (l *Lab) close() {
+	l.mu.Lock()
+	cleanups := l.cleanups
+	l.cleanups = nil
+	l.mu.Unlock()
+	for i := len(cleanups) - 1; i >= 0; i-- {
+		cleanups[i]()
+	}
+}

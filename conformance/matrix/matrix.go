@@ -1,0 +1,72 @@
+// Package matrix breaks lock services on purpose and holds what happens against
+// what they declare.
+//
+// A backend's [locker.Guarantees] say which assumptions about the world each
+// promise leans on. Every [Scenario] breaks one assumption on real servers, with
+// holders that are real processes. A promise that does not lean on it must
+// survive; one that does may break, and then the report shows the break and
+// whether the fencing token made it harmless. So there is no list of expected
+// results: they follow from the declaration, and a declaration that is stronger
+// than the truth is a [FalseClaim].
+package matrix
+
+import (
+	"time"
+
+	"github.com/lockstile/locker"
+)
+
+// Subject is a backend in one configuration, or somebody else's lock, with what
+// it declares.
+type Subject struct {
+	Name       string // "singlenode"
+	About      string // its configuration, in a few words
+	Guarantees locker.Guarantees
+	// TTL of the locks in most scenarios. The default is one second.
+	TTL time.Duration
+	// Start starts its servers. They are ended with the lab.
+	Start func(lab *Lab) (*System, error)
+}
+
+// System is a subject's servers while they run, and how to break them. A hook
+// that is nil is a fault that cannot be injected here; scenarios that need it
+// are skipped, by name.
+type System struct {
+	// Client returns where one more worker process finds the store, and
+	// the network in between; nil if there is none.
+	Client func() (url string, net Network, err error)
+
+	CrashKeeping func() error // kill -9 of a server that matters, started again with its disk
+	CrashEmpty   func() error // the same, its disk lost
+	CrashOld     func() error // the same, with the disk as it was when the scenario began
+	Snapshot     func() error // notes the disk that CrashOld goes back to
+	FailOver     func() error // the primary is lost, a replica that lags takes over
+	Lag          func() error // from now on the replica gets nothing
+	Pause        func() error // servers that are needed stop (SIGSTOP)
+	Resume       func() error // and go on
+	KillMinority func() error // as many servers as the declaration tolerates, the leader first
+	KillMajority func() error // one more
+	Restore      func() error // brings killed servers back, with their disks
+	StepClock    func(d time.Duration) error
+}
+
+// Network is one worker's connections to the store.
+type Network interface {
+	Cut()        // nothing passes; connections stay open and silent
+	CutReplies() // requests arrive, replies do not
+	Heal()       // what was held back is lost with its connections
+	Deliver()    // what was held back is delivered late
+}
+
+// Scenario is one fault, and what people do meanwhile.
+type Scenario struct {
+	Name  string
+	Story string // one sentence
+	// Breaks is the assumption about the world that it breaks. The empty
+	// set is a fault that every lock has to bear.
+	Breaks locker.Assumptions
+	// Needs says what it cannot do without on this system; "" if it can go
+	// ahead.
+	Needs func(s *System) string
+	Play  func(p *Play)
+}

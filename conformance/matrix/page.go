@@ -1,0 +1,34 @@
+package matrix
+
+import (
+	_ "embed"
+	"fmt"
+	"html/template"
+	"io"
+	"time"
+)
+
+//go:embed page.html
+var pageText string
+
+var page = template.Must(template.New("page").Funcs(template.FuncMap{
+	"timeline": func(h *History) template.HTML { return template.HTML(h.Timeline()) }, //nolint:gosec // escapes what it is given
+	"anchor":   anchor,
+	"broken":   broken,
+	"short":    Cell.short,
+	"class": func(v Verdict) string {
+		return map[Verdict]string{Kept: "kept", Unavailable: "wait", BrokenFenced: "fenced", Broken: "broken", FalseClaim: "false", Skipped: "skip"}[v]
+	},
+	"since":  func(h *History, m Mark) string { return m.At.Sub(h.Began).Round(time.Millisecond).String() },
+	"number": func(i int) int { return i + 1 },
+	"id":     func(c Cell) string { return anchor(c.Scenario) + "--" + anchor(c.Subject) },
+}).Parse(pageText))
+
+// WriteHTML writes the matrix as one page that needs no network: the table, and
+// for every cell a timeline of what happened.
+func (m *Matrix) WriteHTML(w io.Writer) error {
+	if err := page.Execute(w, m); err != nil {
+		return fmt.Errorf("matrix: page: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,43 @@
+package matrix
+
+import (
+	"slices"
+	"time"
+)
+
+// Scenarios returns all scenarios.
+func Scenarios() []Scenario {
+	return slices.Concat(holderScenarios(), networkScenarios(), serverScenarios(), clockScenarios(), crowdScenarios())
+}
+
+// wantNetwork is for scenarios that break the network.
+func wantNetwork(s *System) string {
+	_, net, err := s.Client()
+	if err == nil && net == nil {
+		return "there is no network to break"
+	}
+	return ""
+}
+
+// want is for scenarios that need a hook of the system.
+func want(has func(*System) bool, what string) func(*System) string {
+	return func(s *System) string {
+		if !has(s) {
+			return what
+		}
+		return ""
+	}
+}
+
+// long is when a silent holder's lock must have ended in any store that ends
+// locks by time: session timeouts are checked in steps, and leases are whole
+// seconds.
+func (p *Play) long() time.Duration { return 3*p.TTL + 4*time.Second }
+
+// nobodyElse checks that a lock that is held cannot be had: if it can, the
+// history shows the overlap.
+func (p *Play) nobodyElse(w *Worker) {
+	if g, err := w.Try(2 * p.TTL); err == nil {
+		g.Write(99)
+	}
+}

@@ -1,0 +1,51 @@
+package matrix
+
+import (
+	"time"
+
+	"github.com/lockstile/locker"
+)
+
+func hasClock(s *System) bool { return s.StepClock != nil }
+
+const noClock = "the servers' clock cannot be stepped here"
+
+func clockScenarios() []Scenario {
+	return []Scenario{
+		{
+			Name:   "clock steps forward",
+			Story:  "The servers' wall clock steps an hour forward while a lock is held.",
+			Breaks: locker.SteadyClocks,
+			Needs:  want(hasClock, noClock),
+			Play: func(p *Play) {
+				p.crash("the servers' clock steps an hour forward", func() error { return p.System.StepClock(time.Hour) })
+			},
+		},
+		{
+			Name:   "clock steps back",
+			Story:  "The servers' wall clock steps an hour back between two holders.",
+			Breaks: locker.SteadyClocks,
+			Needs:  want(hasClock, noClock),
+			Play: func(p *Play) {
+				a, b := p.Worker("A"), p.Worker("B")
+				a.Lock().Unlock()
+				p.Break("the servers' clock steps an hour back", func() error { return p.System.StepClock(-time.Hour) })
+				b.Next().Unlock()
+				a.Lock().Unlock()
+			},
+		},
+		{
+			Name:   "clock back and data lost",
+			Story:  "A server comes back without its data, and its clock is an hour behind.",
+			Breaks: locker.ForwardClock | locker.DurableServer,
+			Needs: want(func(s *System) bool { return hasClock(s) && s.CrashEmpty != nil },
+				"no server here can lose its data and its clock"),
+			Play: func(p *Play) {
+				a := p.Worker("A")
+				a.Lock().Unlock()
+				p.Break("the servers' clock steps an hour back", func() error { return p.System.StepClock(-time.Hour) })
+				p.crash("a server comes back empty", p.System.CrashEmpty)
+			},
+		},
+	}
+}

@@ -1,0 +1,60 @@
+package matrix
+
+import "fmt"
+
+func crowdScenarios() []Scenario {
+	return []Scenario{
+		{
+			Name:  "herd",
+			Story: "Four processes want the lock four times each, all at once.",
+			Play: func(p *Play) {
+				var all []Waiting
+				for i := range 4 {
+					w := p.Worker(fmt.Sprintf("%c", 'A'+i))
+					for range 4 {
+						all = append(all, w.Locking())
+					}
+				}
+				p.Serve(0, all...)
+			},
+		},
+		{
+			Name:  "dead waiter",
+			Story: "The first waiter's process is killed before its turn comes.",
+			Play: func(p *Play) {
+				a, b, c := p.Worker("A"), p.Worker("B"), p.Worker("C")
+				g := a.Lock()
+				b.Locking()
+				p.Sleep(shortly)
+				second := c.Locking()
+				p.Sleep(shortly)
+				p.must(b.Kill())
+				g.Unlock()
+				begin := Waiting{c, now(), second.answer}
+				next := begin.NextWithin(p.long(), func() {})
+				next.Write(3)
+				next.Unlock()
+			},
+		},
+		{
+			Name:  "suspended waiter",
+			Story: "The first waiter's process is stopped when its turn comes.",
+			Play: func(p *Play) {
+				a, b, c := p.Worker("A"), p.Worker("B"), p.Worker("C")
+				g := a.Lock()
+				first := b.Locking()
+				p.Sleep(shortly)
+				second := c.Locking()
+				p.Sleep(shortly)
+				p.must(b.Suspend())
+				g.Unlock()
+				begin := Waiting{c, now(), second.answer}
+				next := begin.NextWithin(p.long(), func() { p.must(b.Wake()) })
+				next.Write(3)
+				p.must(b.Wake())
+				next.Unlock()
+				p.Serve(0, first)
+			},
+		},
+	}
+}

@@ -1,0 +1,122 @@
+package matrix
+
+import "github.com/lockstile/locker"
+
+func holderScenarios() []Scenario {
+	return []Scenario{
+		{
+			Name:   "pause before the write",
+			Story:  "A holder looks at its lock, is paused for longer than its lease, and then writes.",
+			Breaks: locker.PromptHolder,
+			Play: func(p *Play) {
+				a, b := p.Worker("A"), p.Worker("B")
+				first := a.Lock()
+				wake := first.LookThenSleepThenWrite(1)
+				p.takeOver(b, func(g Grant) { g.Write(2) }, wake, first)
+			},
+		},
+		{
+			Name:   "stale write comes first",
+			Story:  "The same, but the new holder has not written anything yet when the stale write arrives: only its claim protects it.",
+			Breaks: locker.PromptHolder,
+			Play: func(p *Play) {
+				a, b := p.Worker("A"), p.Worker("B")
+				first := a.Lock()
+				wake := first.LookThenSleepThenWrite(1)
+				p.takeOver(b, func(Grant) {}, wake, first)
+			},
+		},
+		{
+			Name:   "delayed write",
+			Story:  "A holder writes in time, and the network delivers it when somebody else holds the lock.",
+			Breaks: locker.PromptHolder,
+			Play: func(p *Play) {
+				a, b := p.Worker("A"), p.Worker("B")
+				first := a.Lock()
+				deliver := first.WriteDelayed(1)
+				if !p.Leased() {
+					deliver() // its unlock would come after its write: there is no such fault
+					first.Unlock()
+					b.Next().Unlock()
+					return
+				}
+				p.must(a.Suspend())
+				second := b.Lock()
+				second.Write(2)
+				p.must(a.Wake())
+				deliver()
+				second.Unlock()
+			},
+		},
+		{
+			Name:  "suspended holder",
+			Story: "A holder's process is stopped for longer than its lease; when it wakes it looks at its lock before it writes.",
+			Play: func(p *Play) {
+				a, b := p.Worker("A"), p.Worker("B")
+				first := a.Lock()
+				p.must(a.Suspend())
+				waiting := b.Locking()
+				if p.Leased() {
+					second := waiting.Wait()
+					second.Write(2)
+					p.must(a.Wake())
+					first.Write(1)
+					second.Unlock()
+					return
+				}
+				p.Sleep(2 * p.TTL)
+				p.must(a.Wake())
+				first.Write(1)
+				first.Unlock()
+				waiting.Wait().Unlock()
+			},
+		},
+		{
+			Name:  "dead holder",
+			Story: "A holder's process is killed.",
+			Play: func(p *Play) {
+				a, b := p.Worker("A"), p.Worker("B")
+				a.Lock().Write(1)
+				waiting := b.Locking()
+				p.must(a.Kill())
+				g := waiting.NextWithin(p.long(), func() {})
+				g.Write(2)
+				g.Unlock()
+			},
+		},
+		{
+			Name:  "unlock by a former holder",
+			Story: "A holder whose lock has ended unlocks while somebody else holds it.",
+			Play: func(p *Play) {
+				a, b, c := p.Worker("A"), p.Worker("B"), p.Worker("C")
+				first := a.LockPlain()
+				first.AwaitLoss()
+				second := b.Lock()
+				first.Unlock()
+				p.nobodyElse(c)
+				second.Write(2)
+				second.Unlock()
+			},
+		},
+	}
+}
+
+// takeOver has b get the lock of a holder that is paused, do something, and then
+// lets the paused one write. Where a paused holder keeps its lock, b waits.
+func (p *Play) takeOver(b *Worker, do func(Grant), wake func(), first Grant) {
+	waiting := b.Locking()
+	if p.Leased() {
+		second := waiting.Wait()
+		do(second)
+		wake()
+		second.Write(3)
+		second.Unlock()
+		return
+	}
+	p.Sleep(2 * p.TTL)
+	wake()
+	first.Unlock()
+	second := waiting.Wait()
+	do(second)
+	second.Unlock()
+}

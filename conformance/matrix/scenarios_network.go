@@ -1,0 +1,166 @@
+package matrix
+
+import (
+	"time"
+)
+
+// shortly is the deadline of an attempt whose answer will not come.
+const shortly = 300 * time.Millisecond
+
+func networkScenarios() []Scenario {
+	all := []Scenario{
+		{
+			Name:  "holder cut off",
+			Story: "The network between a holder and the store is cut; nobody tells it.",
+			Play:  func(p *Play) { p.cutOff(func(n Network) { n.Cut() }) },
+		},
+		{
+			Name:  "holder deaf",
+			Story: "What the store answers to a holder is lost; what the holder sends arrives.",
+			Play:  func(p *Play) { p.cutOff(func(n Network) { n.CutReplies() }) },
+		},
+		{
+			Name:  "lost reply to a lock",
+			Story: "The store grants an attempt, and the answer is lost; the caller gives up.",
+			Play: func(p *Play) {
+				a, b := p.Worker("A"), p.Worker("B")
+				p.Break("answers to A are lost", func() error { a.Net.CutReplies(); return nil })
+				_, _ = a.Try(shortly) // it cannot be granted: nobody would know
+				waiting := b.Locking()
+				g := waiting.NextWithin(p.long(), a.Net.Heal)
+				g.Write(2)
+				p.Break("the network of A is healed", func() error { a.Net.Heal(); return nil })
+				g.Unlock()
+				b.Lock().Unlock()
+			},
+		},
+		{
+			Name:  "late lock",
+			Story: "An attempt is delivered to the store after its caller has given up and cleaned up.",
+			Play: func(p *Play) {
+				a, b := p.Worker("A"), p.Worker("B")
+				p.Break("A is cut off", func() error { a.Net.Cut(); return nil })
+				_, _ = a.Try(shortly) // nothing of it has arrived
+				p.Break("what A sent is delivered late", func() error { a.Net.Deliver(); return nil })
+				g := b.Locking().NextWithin(p.long(), a.Net.Heal)
+				g.Write(2)
+				g.Unlock()
+			},
+		},
+		{
+			Name:  "lost reply to an unlock",
+			Story: "A holder unlocks and does not hear that it worked.",
+			Play: func(p *Play) {
+				a, b := p.Worker("A"), p.Worker("B")
+				a.Lock().Unlock() // what is done for the first time may take more than one request
+				g := a.Lock()
+				g.Write(1)
+				p.Break("answers to A are lost", func() error { a.Net.CutReplies(); return nil })
+				g.free()
+				next := b.Locking().NextWithin(p.long(), a.Net.Heal)
+				next.Write(2)
+				next.Unlock()
+			},
+		},
+		{
+			Name:  "late unlock",
+			Story: "An unlock is delivered when somebody else already holds the lock.",
+			Play: func(p *Play) {
+				a, b, c := p.Worker("A"), p.Worker("B"), p.Worker("C")
+				g := a.LockPlain()
+				p.Break("A is cut off", func() error { a.Net.Cut(); return nil })
+				g.free()
+				next := b.Locking().NextWithin(p.long(), a.Net.Deliver)
+				p.Break("what A sent is delivered late", func() error { a.Net.Deliver(); return nil })
+				p.nobodyElse(c)
+				next.Write(2)
+				next.Unlock()
+			},
+		},
+		{
+			Name:  "late renewal",
+			Story: "A renewal is delivered when the lock has ended and somebody else holds it.",
+			Play: func(p *Play) {
+				a, b, c := p.Worker("A"), p.Worker("B"), p.Worker("C")
+				g := a.Lock()
+				p.Break("A is cut off", func() error { a.Net.Cut(); return nil })
+				next := b.Locking().NextWithin(p.long(), a.Net.Deliver)
+				p.Break("what A sent is delivered late", func() error { a.Net.Deliver(); return nil })
+				p.nobodyElse(c)
+				next.Write(2)
+				g.Write(1)
+				next.Unlock()
+			},
+		},
+		{
+			Name:  "slow answer",
+			Story: "The answer to an attempt takes longer than the lease that it grants.",
+			Play: func(p *Play) {
+				a, b := p.Worker("A"), p.Worker("B")
+				p.Break("answers to A are slow", func() error { a.Net.CutReplies(); return nil })
+				first := a.Locking()
+				p.Sleep(p.TTL + p.TTL/4)
+				second := b.Locking()
+				p.Sleep(p.TTL / 2)
+				p.Break("the answers arrive", func() error { a.Net.Deliver(); return nil })
+				p.Serve(p.TTL/2, first, second)
+			},
+		},
+		{
+			Name:  "waiter cut off",
+			Story: "The network of the first waiter is cut when its turn comes.",
+			Play: func(p *Play) {
+				a, b, c := p.Worker("A"), p.Worker("B"), p.Worker("C")
+				g := a.Lock()
+				first := b.Locking()
+				p.Sleep(shortly)
+				second := c.Locking()
+				p.Sleep(shortly)
+				p.Break("B is cut off", func() error { b.Net.Cut(); return nil })
+				g.Unlock()
+				begin := Waiting{c, now(), second.answer}
+				next := begin.NextWithin(p.long(), b.Net.Heal)
+				next.Write(3)
+				p.Break("the network of B is healed", func() error { b.Net.Heal(); return nil })
+				next.Unlock()
+				p.Serve(0, first)
+			},
+		},
+		{
+			Name:  "lost notification",
+			Story: "The waiter whose turn has come is told, and the message is lost with its connection.",
+			Play: func(p *Play) {
+				a, b := p.Worker("A"), p.Worker("B")
+				g := a.Lock()
+				first := b.Locking()
+				p.Sleep(shortly)
+				p.Break("answers to B are held back", func() error { b.Net.CutReplies(); return nil })
+				g.Unlock()
+				p.Sleep(shortly)
+				p.Break("they are lost with their connections", func() error { b.Net.Heal(); return nil })
+				begin := Waiting{b, now(), first.answer}
+				begin.NextWithin(p.long(), func() {}).Unlock()
+			},
+		},
+	}
+	for i := range all {
+		all[i].Needs = wantNetwork
+	}
+	return all
+}
+
+// cutOff cuts a holder off. It must cease to believe before somebody else gets
+// the lock. Where only the end of the connection frees a lock, the network is
+// healed after a while, which ends the connection.
+func (p *Play) cutOff(cut func(Network)) {
+	a, b := p.Worker("A"), p.Worker("B")
+	g := a.Lock()
+	g.Write(1)
+	waiting := b.Locking()
+	p.Break("A is cut off", func() error { cut(a.Net); return nil })
+	next := waiting.NextWithin(p.long(), a.Net.Heal)
+	next.Write(2)
+	g.Write(1)
+	p.Break("the network of A is healed", func() error { a.Net.Heal(); return nil })
+	next.Unlock()
+}

@@ -1,0 +1,149 @@
+package matrix
+
+import (
+	"time"
+
+	"github.com/lockstile/locker"
+)
+
+func now() locker.Instant { return locker.Now() }
+
+func serverScenarios() []Scenario {
+	return []Scenario{
+		{
+			Name:   "server crashes",
+			Story:  "A server is killed while a lock is held, and comes back with what it has on disk.",
+			Breaks: locker.DurableServer,
+			Needs:  want(func(s *System) bool { return s.CrashKeeping != nil }, "there is no server to crash"),
+			Play:   func(p *Play) { p.crash("a server crashes and comes back", p.System.CrashKeeping) },
+		},
+		{
+			Name:   "server forgets",
+			Story:  "A server is killed while a lock is held, and comes back without its data.",
+			Breaks: locker.DurableServer,
+			Needs:  want(func(s *System) bool { return s.CrashEmpty != nil }, "no server here can come back without its data"),
+			Play:   func(p *Play) { p.crash("a server comes back empty", p.System.CrashEmpty) },
+		},
+		{
+			Name:   "old snapshot",
+			Story:  "A server is killed and comes back with the data of some time ago; the lock had many holders since.",
+			Breaks: locker.DurableServer,
+			Needs:  want(func(s *System) bool { return s.CrashOld != nil }, "no server here can come back with old data"),
+			Play: func(p *Play) {
+				a := p.Worker("A")
+				a.Lock().Unlock()
+				p.Break("a snapshot is taken", p.System.Snapshot)
+				for range 5 {
+					a.Lock().Unlock()
+				}
+				p.crash("a server comes back with the snapshot", p.System.CrashOld)
+			},
+		},
+		{
+			Name:   "failover",
+			Story:  "The primary is lost while a lock is held, and a replica that had not heard of it takes over.",
+			Breaks: locker.DurableReplica,
+			Needs:  want(func(s *System) bool { return s.FailOver != nil }, "there is no replica that could take over"),
+			Play: func(p *Play) {
+				p.TTL *= slower
+				a, b := p.Worker("A"), p.Worker("B")
+				a.Lock().Unlock()
+				p.Break("the replica no longer hears of anything", p.System.Lag)
+				g, err := a.Try(2 * time.Second)
+				p.Break("the primary is lost, the replica takes over", p.System.FailOver)
+				if err != nil { // nothing is granted that the replica does not have
+					b.Next().Unlock()
+					return
+				}
+				p.followUp(g, b.Locking())
+			},
+		},
+		{
+			Name:   "server stops",
+			Story:  "The servers stop for longer than the lease, and then go on as if nothing had happened.",
+			Breaks: locker.ServerUp,
+			Needs:  want(func(s *System) bool { return s.Pause != nil }, "there is no server to stop"),
+			Play: func(p *Play) {
+				a, b := p.Worker("A"), p.Worker("B")
+				g := a.Lock()
+				waiting := b.Locking()
+				p.Break("the servers stop", p.System.Pause)
+				p.Sleep(p.TTL + p.TTL/2)
+				g.Write(1)
+				p.Break("the servers go on", p.System.Resume)
+				p.followUp(g, waiting)
+			},
+		},
+		{
+			Name:  "as many servers down as are tolerated",
+			Story: "Servers are killed while a lock is held, the leader first, as many as the declaration tolerates.",
+			Needs: want(func(s *System) bool { return s.KillMinority != nil }, "none may fail"),
+			Play: func(p *Play) {
+				a, b := p.Worker("A"), p.Worker("B")
+				g := a.Lock()
+				p.Break("servers are killed", p.System.KillMinority)
+				waiting := b.Locking()
+				p.Sleep(p.TTL / 2)
+				g.Write(1)
+				g.Unlock()
+				begin := Waiting{b, now(), waiting.answer}
+				next := begin.NextWithin(p.long()+5*time.Second, func() {})
+				next.Write(2)
+				next.Unlock()
+			},
+		},
+		{
+			Name:   "majority lost",
+			Story:  "More servers are killed than are tolerated, and come back with their disks.",
+			Breaks: locker.ServerUp,
+			Needs:  want(func(s *System) bool { return s.KillMajority != nil }, "there is one server"),
+			Play: func(p *Play) {
+				a, b := p.Worker("A"), p.Worker("B")
+				g := a.Lock()
+				waiting := b.Locking()
+				p.Sleep(shortly)
+				p.Break("a majority is killed", p.System.KillMajority)
+				p.Sleep(p.TTL + p.TTL/2)
+				g.Write(1)
+				p.Break("they come back", p.System.Restore)
+				p.followUp(g, waiting)
+			},
+		},
+	}
+}
+
+// slower makes leases last so long that the holder's next renewal, which would
+// tell it of what happened, comes after the restart of a server and the next
+// holder's first write, on any machine.
+const slower = 6
+
+// crash breaks the store while A holds the lock. If B gets it while A believes,
+// both write.
+func (p *Play) crash(what string, f func() error) {
+	p.TTL *= slower
+	a, b := p.Worker("A2"), p.Worker("B")
+	g := a.Lock()
+	g.Write(1)
+	p.Break(what, f)
+	p.followUp(g, b.Locking())
+}
+
+// followUp has the former holder and the next one write after a fault, wherever
+// they believe that they may.
+func (p *Play) followUp(g Grant, waiting Waiting) {
+	next, ok := waiting.Within(p.TTL / 2)
+	if ok {
+		p.Waited = now().Sub(waiting.since)
+		next.Write(2)
+		g.Write(1)
+		next.Write(2)
+		g.Unlock()
+		next.Unlock()
+		return
+	}
+	g.Write(1)
+	g.Unlock()
+	next = Waiting{waiting.worker, now(), waiting.answer}.NextWithin(p.long()+5*time.Second, func() {})
+	next.Write(2)
+	next.Unlock()
+}

@@ -1,0 +1,157 @@
+package matrix
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/lockstile/locker"
+)
+
+// short is a cell in a few characters.
+func (c Cell) short() string {
+	switch c.Verdict {
+	case Skipped:
+		return "–"
+	case Unavailable:
+		return "kept, " + c.Waited.Round(100*time.Millisecond).String()
+	}
+	return string(c.Verdict)
+}
+
+// WriteText writes the matrix for a terminal: a column for each subject.
+func (m *Matrix) WriteText(w io.Writer) {
+	width := 0
+	for _, s := range m.Scenarios {
+		width = max(width, len(s.Name))
+	}
+	for i, s := range m.Subjects {
+		fmt.Fprintf(w, "%2d  %s: %s\n", i+1, s.Name, s.About)
+	}
+	fmt.Fprintf(w, "\n%-*s", width+2, "")
+	for i := range m.Subjects {
+		fmt.Fprintf(w, "%-16d", i+1)
+	}
+	fmt.Fprintln(w)
+	for _, sc := range m.Scenarios {
+		fmt.Fprintf(w, "%-*s", width+2, sc.Name)
+		for _, sub := range m.Subjects {
+			fmt.Fprintf(w, "%-16s", m.Cell(sc.Name, sub.Name).short())
+		}
+		fmt.Fprintln(w)
+	}
+	m.writeFindings(w)
+}
+
+// writeFindings says what is wrong, and what was skipped and why.
+func (m *Matrix) writeFindings(w io.Writer) {
+	for _, c := range m.FalseClaims() {
+		fmt.Fprintf(w, "\nFALSE CLAIM: %s, %s: %s\n", c.Subject, c.Scenario, c.Why)
+	}
+	for _, mod := range m.Modest {
+		fmt.Fprintf(w, "\nModest: %s says that its %s leans on: %v. No scenario could show it.\n", mod.Subject, mod.Guarantee, mod.Leans)
+	}
+}
+
+// WriteMarkdown writes the matrix as docs/GUARANTEES.md.
+func (m *Matrix) WriteMarkdown(w io.Writer) {
+	fmt.Fprint(w, markdownIntro)
+	m.markdownDeclared(w)
+	m.markdownTable(w)
+	m.markdownScenarios(w)
+	fmt.Fprintf(w, "\n## Findings\n")
+	if len(m.FalseClaims())+len(m.Modest) == 0 {
+		fmt.Fprintf(w, "\nNo false claim, and no declaration that is weaker than what was measured.\n")
+	}
+	m.writeFindings(w)
+	m.markdownSkips(w)
+}
+
+const markdownIntro = `# Guarantees, declared and measured
+
+Made by ` + "`locker compare --markdown docs/GUARANTEES.md`" + `: real servers, holders that are real
+processes, one broken assumption at a time. Do not edit.
+
+- *kept*: one holder at a time, tokens in order. With a time: nobody could lock for so long.
+- *broken, fenced*: two holders believed at once, or a stale write was made, as the declaration
+  says it may; the guard in the storage refused every stale write.
+- *broken*: a stale write got past the guard, as the declaration says it may.
+- *FALSE CLAIM*: something broke that the declaration promises. There must be none.
+- –: the fault does not exist there, or could not be injected; see the end.
+`
+
+func (m *Matrix) markdownDeclared(w io.Writer) {
+	fmt.Fprint(w, "\n## Declared\n\n| backend | configuration | exclusion leans on | tokens lean on | fair | frees a dead holder | tolerates |\n|---|---|---|---|---|---|---|\n")
+	for _, s := range m.Subjects {
+		g := s.Guarantees
+		fmt.Fprintf(w, "| %s | %s | %v | %v | %s | %v | %d |\n", s.Name, s.About, g.Exclusion, g.Tokens, yes(g.Fair), g.Release, g.Tolerates)
+	}
+}
+
+func yes(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "no"
+}
+
+func (m *Matrix) markdownTable(w io.Writer) {
+	fmt.Fprint(w, "\n## Measured\n\n| scenario | breaks |")
+	for _, s := range m.Subjects {
+		fmt.Fprintf(w, " %s |", s.Name)
+	}
+	fmt.Fprintf(w, "\n|---|---|%s\n", strings.Repeat("---|", len(m.Subjects)))
+	for _, sc := range m.Scenarios {
+		fmt.Fprintf(w, "| [%s](#%s) | %v |", sc.Name, anchor(sc.Name), broken(sc.Breaks))
+		for _, sub := range m.Subjects {
+			c := m.Cell(sc.Name, sub.Name)
+			text := c.short()
+			if c.Verdict == FalseClaim {
+				text = "**" + text + "**"
+			}
+			fmt.Fprintf(w, " %s |", text)
+		}
+		fmt.Fprintln(w)
+	}
+}
+
+func broken(a locker.Assumptions) string {
+	if a == 0 {
+		return "–"
+	}
+	return a.String()
+}
+
+func (m *Matrix) markdownScenarios(w io.Writer) {
+	fmt.Fprint(w, "\n## Scenarios\n")
+	for _, sc := range m.Scenarios {
+		fmt.Fprintf(w, "\n### %s\n\n%s Breaks: %s.\n", sc.Name, sc.Story, broken(sc.Breaks))
+	}
+}
+
+func (m *Matrix) markdownSkips(w io.Writer) {
+	fmt.Fprint(w, "\n## Skipped\n\n| scenario | backends | why |\n|---|---|---|\n")
+	for _, sc := range m.Scenarios {
+		var whys []string
+		by := make(map[string][]string)
+		for _, sub := range m.Subjects {
+			c := m.Cell(sc.Name, sub.Name)
+			if c.Verdict != Skipped {
+				continue
+			}
+			if by[c.Why] == nil {
+				whys = append(whys, c.Why)
+			}
+			by[c.Why] = append(by[c.Why], sub.Name)
+		}
+		for _, why := range whys {
+			fmt.Fprintf(w, "| %s | %s | %s |\n", sc.Name, strings.Join(by[why], "; "), why)
+		}
+	}
+}
+
+// anchor is the name of a heading in a link, as GitHub makes it.
+func anchor(heading string) string {
+	return strings.NewReplacer(" ", "-", ",", "", "+", "").Replace(strings.ToLower(heading))
+}

@@ -1,0 +1,73 @@
+package matrix
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/lockstile/locker"
+)
+
+// Verdict is how a subject came through a scenario.
+type Verdict string
+
+const (
+	// Kept: one holder at a time, tokens in order.
+	Kept Verdict = "kept"
+	// Unavailable: kept, but nobody could lock for a while.
+	Unavailable Verdict = "unavailable"
+	// BrokenFenced: two holders believed at once, or a stale write was made,
+	// as declared; the guard refused every stale write.
+	BrokenFenced Verdict = "broken, fenced"
+	// Broken: a stale write got past the guard, or tokens went back, as
+	// declared.
+	Broken Verdict = "broken"
+	// FalseClaim: something broke that the declaration promises.
+	FalseClaim Verdict = "FALSE CLAIM"
+	// Skipped: this fault cannot be injected here.
+	Skipped Verdict = "skipped"
+)
+
+// Cell is one scenario on one subject.
+type Cell struct {
+	Scenario string        `json:"scenario"`
+	Subject  string        `json:"subject"`
+	Verdict  Verdict       `json:"verdict"`
+	Why      string        `json:"why"`
+	Overlap  time.Duration `json:"overlap"`
+	Stale    int           `json:"stale"`   // stale writes that storage without a guard took
+	Passed   int           `json:"passed"`  // those that passed the guard
+	Waited   time.Duration `json:"waited"`  // until the next lock after the fault
+	History  *History      `json:"history"` // nil if skipped
+}
+
+// slack is what two clocks read in two processes may differ by, and what is
+// called available at once.
+const slack = 5 * time.Millisecond
+
+// judge compares what happened with what was declared. The assumption that the
+// scenario breaks is the only one that was broken.
+func judge(g locker.Guarantees, broken locker.Assumptions, h *History) (v Verdict, why string) {
+	exclusionMay, tokensMay := g.Exclusion&broken != 0, g.Tokens&broken != 0
+	stale, passed := h.Stale()
+	overlap := h.Overlap()
+	first, second, disorder := h.Disorder()
+	switch {
+	case !h.Linearizable():
+		return FalseClaim, "the guarded register is not linearizable"
+	case disorder && !tokensMay:
+		return FalseClaim, fmt.Sprintf("token %d of %s came after token %d of %s", second.Token, second.Worker, first.Token, first.Worker)
+	case passed > 0 && !tokensMay:
+		return FalseClaim, fmt.Sprintf("%d stale writes got past the guard", passed)
+	case (overlap > slack || stale > 0) && !exclusionMay:
+		return FalseClaim, said(overlap, stale)
+	case disorder || passed > 0:
+		return Broken, said(overlap, stale) + "; tokens did not tell"
+	case overlap > slack || stale > 0:
+		return BrokenFenced, said(overlap, stale) + "; the guard refused"
+	}
+	return Kept, ""
+}
+
+func said(overlap time.Duration, stale int) string {
+	return fmt.Sprintf("two holders for %v, %d stale writes", overlap.Round(time.Millisecond), stale)
+}

@@ -1,0 +1,65 @@
+package matrix
+
+import (
+	"encoding/json"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/lockstile/locker"
+)
+
+// order is what a worker process is told to do.
+type order struct {
+	ID      int           `json:"id"`
+	Verb    string        `json:"verb"` // lock, try, write, unlock, state
+	Name    string        `json:"name"`
+	TTL     time.Duration `json:"ttl,omitempty"`
+	Bound   time.Duration `json:"bound,omitempty"`   // of the whole request
+	NoRenew bool          `json:"noRenew,omitempty"` // WithoutRenewal
+	Stop    bool          `json:"stop,omitempty"`    // write: SIGSTOP itself between the look at the lock and the write
+	Value   int           `json:"value,omitempty"`
+}
+
+// report is what a worker process says. All times are on the clock of
+// [locker.Now], which processes of one machine share.
+type report struct {
+	ID       int            `json:"id"` // of the order; 0 if nobody asked
+	Kind     string         `json:"kind"`
+	At       locker.Instant `json:"at"`
+	Asked    locker.Instant `json:"asked,omitempty"`
+	Token    uint64         `json:"token,omitempty"`
+	Deadline locker.Instant `json:"deadline,omitempty"` // 0: none
+	Value    int            `json:"value,omitempty"`
+	Err      string         `json:"err,omitempty"`
+	Taken    bool           `json:"taken,omitempty"`
+	Unknown  bool           `json:"unknown,omitempty"`
+	Lost     bool           `json:"lost,omitempty"`
+	Name     string         `json:"name,omitempty"`
+}
+
+// What a report is about.
+const (
+	kindReady   = "ready"   // the worker has its Locker
+	kindGranted = "granted" // a lock
+	kindRefused = "refused" // no lock
+	kindLost    = "lost"    // nobody asked: the lock's Lost channel closed
+	kindWrite   = "write"   // nobody asked: a write that now reaches the storage
+	kindWrote   = "wrote"   // the answer to the order to write
+	kindFreed   = "freed"   // unlocked, or not: Err
+	kindState   = "state"
+)
+
+// lines writes JSON, one value a line, from any goroutine.
+type lines struct {
+	mu  sync.Mutex
+	enc *json.Encoder
+}
+
+func newLines(w io.Writer) *lines { return &lines{enc: json.NewEncoder(w)} }
+
+func (l *lines) send(v any) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.enc.Encode(v)
+}

@@ -1,0 +1,166 @@
+package matrix
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/lockstile/locker"
+)
+
+// Opener makes the Locker that a worker process uses.
+type Opener func(ctx context.Context, url string) (locker.Locker, error)
+
+// Work is a worker process: it opens url and then does what it is told on in
+// until in ends. The program that calls [Run] starts itself again and has the
+// child call Work.
+func Work(ctx context.Context, open Opener, url string, in io.Reader, out io.Writer) error {
+	l, err := open(ctx, url)
+	if err != nil {
+		return err
+	}
+	w := &worker{locker: l, out: newLines(out), held: make(map[string]*locker.Lock)}
+	if err := w.out.send(report{Kind: kindReady, At: locker.Now()}); err != nil {
+		return err
+	}
+	scanner := bufio.NewScanner(in)
+	for scanner.Scan() {
+		var o order
+		if err := json.Unmarshal(scanner.Bytes(), &o); err != nil {
+			return fmt.Errorf("matrix: worker: %w", err)
+		}
+		go w.obey(ctx, o)
+	}
+	return scanner.Err()
+}
+
+type worker struct {
+	locker locker.Locker
+	out    *lines
+
+	mu   sync.Mutex
+	held map[string]*locker.Lock // by name; the last one
+}
+
+func (w *worker) obey(ctx context.Context, o order) {
+	if o.Bound > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, o.Bound)
+		defer cancel()
+	}
+	r := report{ID: o.ID, Name: o.Name, Asked: locker.Now()}
+	switch o.Verb {
+	case "lock":
+		w.lock(ctx, o, w.locker.Lock, &r)
+	case "try":
+		w.lock(ctx, o, w.locker.TryLock, &r)
+	case "write":
+		w.write(o, &r)
+	case "unlock":
+		w.unlock(ctx, o, &r)
+	case "state":
+		w.state(o, &r)
+	}
+	r.At = locker.Now()
+	_ = w.out.send(r) // without a reader there is nobody to tell
+}
+
+type lockFunc func(context.Context, string, ...locker.Option) (*locker.Lock, error)
+
+func (w *worker) lock(ctx context.Context, o order, lock lockFunc, r *report) {
+	opts := []locker.Option{locker.WithTTL(o.TTL)}
+	if o.NoRenew {
+		opts = append(opts, locker.WithoutRenewal())
+	}
+	l, err := lock(ctx, o.Name, opts...)
+	if err != nil {
+		r.Kind = kindRefused
+		r.fail(err)
+		return
+	}
+	w.mu.Lock()
+	w.held[o.Name] = l
+	w.mu.Unlock()
+	r.Kind, r.Token, r.Deadline = kindGranted, uint64(l.Token()), deadline(l)
+	go w.watch(l)
+}
+
+// watch tells when the holder is told.
+func (w *worker) watch(l *locker.Lock) {
+	<-l.Lost()
+	r := report{Kind: kindLost, Name: l.Name(), Token: uint64(l.Token()), At: locker.Now(), Deadline: deadline(l)}
+	r.fail(l.Err())
+	_ = w.out.send(r) // without a reader there is nobody to tell
+}
+
+// write looks whether the lock is held and writes if it is: the mistake that
+// tokens are there for. Between the two lines anything can happen.
+func (w *worker) write(o order, r *report) {
+	r.Kind, r.Value = kindWrote, o.Value
+	l := w.lockOf(o.Name)
+	if l == nil {
+		r.fail(errors.New("no lock"))
+		return
+	}
+	r.Token = uint64(l.Token())
+	if err := l.Err(); err != nil {
+		r.fail(err)
+		return
+	}
+	if o.Stop {
+		stopMyself()
+	}
+	_ = w.out.send(report{Kind: kindWrite, Name: o.Name, Token: uint64(l.Token()), Value: o.Value, At: locker.Now()})
+}
+
+func (w *worker) unlock(ctx context.Context, o order, r *report) {
+	r.Kind = kindFreed
+	l := w.lockOf(o.Name)
+	if l == nil {
+		r.fail(errors.New("no lock"))
+		return
+	}
+	r.Token = uint64(l.Token())
+	r.fail(l.Unlock(ctx))
+}
+
+func (w *worker) state(o order, r *report) {
+	r.Kind = kindState
+	l := w.lockOf(o.Name)
+	if l == nil {
+		r.fail(errors.New("no lock"))
+		return
+	}
+	r.Token, r.Deadline = uint64(l.Token()), deadline(l)
+	r.fail(l.Err())
+}
+
+func (w *worker) lockOf(name string) *locker.Lock {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.held[name]
+}
+
+// deadline is on the clock of locker.Now; 0 if there is none.
+func deadline(l *locker.Lock) locker.Instant {
+	d := l.Deadline()
+	if d.IsZero() {
+		return 0
+	}
+	return locker.Now().Add(time.Until(d))
+}
+
+func (r *report) fail(err error) {
+	if err == nil {
+		return
+	}
+	r.Err = err.Error()
+	r.Taken = errors.Is(err, locker.ErrTaken)
+	r.Unknown = errors.Is(err, locker.ErrOutcomeUnknown)
+	r.Lost = errors.Is(err, locker.ErrLost)
+}

@@ -1,0 +1,128 @@
+package locker
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/lockstile/locker/fencing"
+)
+
+// counter is a fencing.Counter that does something on the way.
+type counter struct {
+	fencing.Memory
+	during func() error
+}
+
+func (c *counter) Next(ctx context.Context, name string) (fencing.Token, error) {
+	if c.during != nil {
+		if err := c.during(); err != nil {
+			return 0, err
+		}
+	}
+	return c.Memory.Next(ctx, name)
+}
+
+// leaning is a counter that says what it leans on.
+type leaning struct{ counter }
+
+func (*leaning) Tokens() Assumptions { return ForwardClock }
+
+// both runs f with Lock and with TryLock.
+func both(t *testing.T, f func(t *testing.T, lock func(Locker) (*Lock, error))) {
+	t.Run("Lock", func(t *testing.T) {
+		virtual(t, func(t *testing.T, _ *clock) {
+			f(t, func(l Locker) (*Lock, error) { return l.Lock(t.Context(), "a", WithTTL(time.Minute)) })
+		})
+	})
+	t.Run("TryLock", func(t *testing.T) {
+		virtual(t, func(t *testing.T, _ *clock) {
+			f(t, func(l Locker) (*Lock, error) { return l.TryLock(t.Context(), "a", WithTTL(time.Minute)) })
+		})
+	})
+}
+
+func TestACountedLockHasTheCountersToken(t *testing.T) {
+	both(t, func(t *testing.T, lock func(Locker) (*Lock, error)) {
+		b := newBackend()
+		b.token = 1000
+		counted := WithCounter(b, &counter{})
+		for want := fencing.Token(1); want <= 3; want++ {
+			l, err := lock(counted)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if l.Token() != want {
+				t.Errorf("token %d, want %d", l.Token(), want)
+			}
+			if got := time.Until(l.Deadline()); got != time.Minute-Drift(time.Minute) {
+				t.Errorf("the option was lost: the deadline is %v away", got)
+			}
+			if err := l.Unlock(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+func TestATakenLockDrawsNoToken(t *testing.T) {
+	both(t, func(t *testing.T, lock func(Locker) (*Lock, error)) {
+		b := newBackend()
+		b.grant(t, "a")
+		counted := WithCounter(b, &counter{during: func() error { t.Error("drawn"); return nil }})
+		if l, err := lock(counted); !errors.Is(err, ErrTaken) || l != nil {
+			t.Errorf("%v, %v", l, err)
+		}
+	})
+}
+
+func TestAFailedDrawUnlocks(t *testing.T) {
+	both(t, func(t *testing.T, lock func(Locker) (*Lock, error)) {
+		b := newBackend()
+		down, refused := errors.New("down"), errors.New("refused")
+		b.onRelease = func(context.Context, string) error { return refused }
+		l, err := lock(WithCounter(b, &counter{during: func() error { return down }}))
+		if l != nil || !errors.Is(err, down) || !errors.Is(err, refused) {
+			t.Errorf("%v, %v; want the counter's error and that of the release", l, err)
+		}
+		if b.releases() != 1 {
+			t.Errorf("%d releases", b.releases())
+		}
+	})
+}
+
+func TestALockLostDuringTheDrawIsNotReturned(t *testing.T) {
+	for name, wait := range map[string]func(*clock){
+		"told by the timer":  func(*clock) { time.Sleep(time.Minute) },
+		"no timer has fired": func(c *clock) { c.jump(time.Minute) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, func(t *testing.T, c *clock) {
+				b := newBackend()
+				counted := WithCounter(b, &counter{during: func() error { wait(c); return nil }})
+				l, err := counted.Lock(t.Context(), "a", WithoutRenewal())
+				if l != nil || !errors.Is(err, ErrLost) {
+					t.Errorf("%v, %v", l, err)
+				}
+			})
+		})
+	}
+}
+
+func TestTheGuaranteesOfACountedLock(t *testing.T) {
+	b := newBackend()
+	for name, c := range map[string]struct {
+		counter fencing.Counter
+		leans   Assumptions
+	}{
+		"it does not say what it leans on": {&counter{}, DurableServer | DurableReplica},
+		"it says so":                       {&leaning{}, ForwardClock},
+	} {
+		want := b.Guarantees()
+		want.Tokens = SteadyClocks | c.leans
+		if got := WithCounter(b, c.counter).Guarantees(); got != want {
+			t.Errorf("%s: %+v, want %+v", name, got, want)
+		}
+	}
+}

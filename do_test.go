@@ -1,0 +1,247 @@
+package locker
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockstile/locker/fencing"
+)
+
+func TestDoLocksCallsAndUnlocks(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		b := newBackend()
+		b.token = 6
+		var used *Lock
+		err := Do(t.Context(), b, "a", func(ctx context.Context, lock *Lock) error {
+			used = lock
+			wantHeld(t, lock)
+			if lock.Name() != "a" || lock.Token() != 7 || ctx.Err() != nil || b.releases() != 0 {
+				t.Errorf("name %q, token %d, context %v, %d releases", lock.Name(), lock.Token(), ctx.Err(), b.releases())
+			}
+			return nil
+		})
+		if err != nil || used == nil {
+			t.Fatalf("Do: %v, called: %v", err, used != nil)
+		}
+		if b.releases() != 1 || used.Err() == nil {
+			t.Errorf("%d releases; Err %v", b.releases(), used.Err())
+		}
+	})
+}
+
+func TestDoUnlocksWhenTheFunctionPanics(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		b := newBackend()
+		got := panics(func() {
+			_ = Do(t.Context(), b, "a", func(context.Context, *Lock) error { panic("at the disco") })
+		})
+		if got != "at the disco" {
+			t.Errorf("panic %v", got)
+		}
+		if b.releases() != 1 {
+			t.Errorf("%d releases", b.releases())
+		}
+	})
+}
+
+func TestDoJoinsTheErrorsOfTheFunctionAndOfUnlock(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		mine, refused := errors.New("mine"), errors.New("refused")
+		b := newBackend()
+		b.onRelease = func(context.Context, string) error { return refused }
+		err := Do(t.Context(), b, "a", func(context.Context, *Lock) error { return mine })
+		if !errors.Is(err, mine) || !errors.Is(err, refused) {
+			t.Errorf("Do: %v", err)
+		}
+		err = Do(t.Context(), b, "b", func(_ context.Context, l *Lock) error { Lose(l, Forced, nil); return nil })
+		if !errors.Is(err, ErrLost) {
+			t.Errorf("Do whose lock was lost: %v", err)
+		}
+	})
+}
+
+func TestDoCallsNothingWithoutTheLock(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		b := newBackend()
+		b.grant(t, "taken")
+		never := func(context.Context, *Lock) error { t.Error("called"); return nil }
+		if err := Do(t.Context(), b, "taken", never); !errors.Is(err, ErrTaken) {
+			t.Errorf("Do: %v", err)
+		}
+		if err := Do(t.Context(), b, "", never); err == nil {
+			t.Error("Do of an empty name worked")
+		}
+		if err := Do(t.Context(), b, "a", never, WithTTL(1)); err == nil || b.held["a"] {
+			t.Errorf("Do with a bad option: %v; held %v", err, b.held["a"])
+		}
+		if b.releases() != 0 {
+			t.Errorf("released %v", b.released)
+		}
+	})
+}
+
+func TestTheContextOfDosFunctionEndsWithTheLockAndSaysWhy(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		b := newBackend()
+		b.onRenew = always(&LostError{Reason: TakenOver})
+		err := Do(t.Context(), b, "a", func(ctx context.Context, l *Lock) error {
+			start := time.Now()
+			<-ctx.Done()
+			if time.Since(start) != DefaultTTL/3 {
+				t.Errorf("the context ended after %v", time.Since(start))
+			}
+			if context.Cause(ctx) != l.Err() || !errors.Is(l.Err(), ErrLost) {
+				t.Errorf("cause %v, Err %v", context.Cause(ctx), l.Err())
+			}
+			return nil
+		})
+		if !errors.Is(err, ErrLost) {
+			t.Errorf("Do: %v", err)
+		}
+	})
+}
+
+func TestTheContextOfDosFunctionIsAChildOfItsCallers(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		type key struct{}
+		enough := errors.New("enough")
+		b := newBackend()
+		ctx, cancel := context.WithCancelCause(context.WithValue(t.Context(), key{}, "trace"))
+		var inner context.Context
+		err := Do(ctx, b, "a", func(ctx context.Context, l *Lock) error {
+			inner = ctx
+			if ctx.Value(key{}) != "trace" {
+				t.Error("the caller's values are gone")
+			}
+			cancel(enough)
+			<-ctx.Done()
+			wantHeld(t, l) // the end of the caller's context is not a loss
+			return context.Cause(ctx)
+		})
+		if !errors.Is(err, enough) || errors.Is(err, ErrLost) {
+			t.Errorf("Do: %v", err)
+		}
+		if b.releases() != 1 {
+			t.Errorf("%d releases though the context was over, want 1", b.releases())
+		}
+		if inner.Err() == nil {
+			t.Error("the function's context outlives Do")
+		}
+	})
+}
+
+func TestTheContextOfDosFunctionEndsWhenItReturns(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		var inner context.Context
+		b := newBackend()
+		b.onRelease = func(context.Context, string) error {
+			if inner.Err() == nil {
+				t.Error("the context is alive while the lock is released")
+			}
+			return nil
+		}
+		_ = Do(t.Context(), b, "a", func(ctx context.Context, _ *Lock) error { inner = ctx; return nil })
+		synctest.Wait()
+		if !errors.Is(context.Cause(inner), context.Canceled) {
+			t.Errorf("cause %v", context.Cause(inner))
+		}
+	})
+}
+
+// claims is a guard that writes down what it was asked.
+type claims struct {
+	fencing.Memory
+	asked []string
+	fail  string // this resource's error
+}
+
+var errGuard = errors.New("guard is down")
+
+func (g *claims) Check(ctx context.Context, resource string, token fencing.Token) error {
+	g.asked = append(g.asked, resource)
+	if resource == g.fail {
+		return errGuard
+	}
+	return g.Memory.Check(ctx, resource, token)
+}
+
+func TestDoClaimsItsResourcesBeforeItCalls(t *testing.T) {
+	for name, c := range map[string]struct{ resources, want []string }{
+		"named":     {[]string{"x", "y"}, []string{"x", "y"}},
+		"not named": {nil, []string{"a"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, func(t *testing.T, _ *clock) {
+				b, g := newBackend(), &claims{}
+				b.token = 9
+				err := Do(t.Context(), b, "a", func(ctx context.Context, l *Lock) error {
+					if !slices.Equal(g.asked, c.want) {
+						t.Errorf("claimed %v before the call, want %v", g.asked, c.want)
+					}
+					for _, r := range c.want {
+						if err := g.Memory.Check(ctx, r, 9); !errors.Is(err, fencing.ErrStale) {
+							t.Errorf("an earlier holder's write to %q: %v", r, err)
+						}
+					}
+					return nil
+				}, WithGuard(g, c.resources...))
+				if err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+func TestAFailedClaimUnlocksAndCallsNothing(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		b, g := newBackend(), &claims{fail: "y"}
+		err := Do(t.Context(), b, "a", func(context.Context, *Lock) error { t.Error("called"); return nil }, WithGuard(g, "x", "y", "z"))
+		if !errors.Is(err, errGuard) {
+			t.Errorf("Do: %v", err)
+		}
+		if want := `locker: claim "y" under lock "a": guard is down`; err.Error() != want {
+			t.Errorf("got  %v\nwant %s", err, want)
+		}
+		if b.releases() != 1 || !slices.Equal(g.asked, []string{"x", "y"}) {
+			t.Errorf("%d releases, claimed %v", b.releases(), g.asked)
+		}
+	})
+}
+
+func TestOnlyDoTakesAGuard(t *testing.T) {
+	b := newBackend()
+	for name, lock := range map[string]func(context.Context, string, ...Option) (*Lock, error){"Lock": b.Lock, "TryLock": b.TryLock} {
+		if l, err := lock(t.Context(), "a", WithGuard(&claims{})); err == nil || l != nil {
+			t.Errorf("%s took a guard: %v, %v", name, l, err)
+		}
+	}
+	err := Do(t.Context(), b, "a", func(context.Context, *Lock) error { t.Error("called"); return nil }, WithGuard(nil))
+	if err == nil {
+		t.Error("no guard was accepted as one")
+	}
+	if b.held["a"] {
+		t.Error("something was locked")
+	}
+}
+
+func TestDoDoesNotChangeItsCallersOptions(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		b := newBackend()
+		marker := func(*Request) error { return errors.New("marker") }
+		opts := make([]Option, 1, 4)
+		opts[0] = WithTTL(time.Minute)
+		opts[:2][1] = marker
+		err := Do(t.Context(), b, "a", func(context.Context, *Lock) error { return nil }, opts...)
+		if err != nil || b.options != 2 {
+			t.Fatalf("Do: %v, with %d options", err, b.options)
+		}
+		if opts[:2][1](nil) == nil {
+			t.Error("Do wrote into its caller's array")
+		}
+	})
+}

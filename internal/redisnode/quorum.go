@@ -1,0 +1,58 @@
+package redisnode
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockstile/locker/fencing"
+)
+
+// NewOfQuorum returns a Node that is one of several. Tokens and tickets are
+// lifted to [Lease].Offer, and the node does not grant before it has been up for
+// longer than quarantine, unless that is 0.
+func NewOfQuorum(rdb redis.UniversalClient, mail *Mailbox, quarantine time.Duration) *Node {
+	n := New(rdb, mail, 0)
+	n.scripts, n.quorum = ofQuorum, true
+	n.quarantine = quarantine.Milliseconds()
+	return n
+}
+
+// Sibling returns a lease of the same lock and value, for another node.
+func (l *Lease) Sibling() *Lease {
+	return &Lease{Keys: l.Keys, Value: l.Value, TTL: l.TTL, Holder: l.Holder}
+}
+
+// Raise lifts the counter to token where the lock is still ours. Nil says that
+// every later grant of this node will have a greater token.
+func (n *Node) Raise(ctx context.Context, l *Lease, token fencing.Token) error {
+	reply, _, err := n.run(ctx, raise, l.Keys.list(l.Value), l.Value, uint64(token), l.Holder)
+	if err != nil {
+		return err
+	}
+	if reply != int64(1) {
+		return errors.New("the lock was lost there before its token was written")
+	}
+	return nil
+}
+
+var runID = regexp.MustCompile(`run_id:(\w+)`)
+
+// Run returns what identifies the running server process.
+func (n *Node) Run(ctx context.Context) (string, error) {
+	reply, err := n.bounded(ctx, func(ctx context.Context) (any, error) {
+		return n.rdb.Info(ctx, "server").Result()
+	})
+	if err != nil {
+		return "", classify(err)
+	}
+	text, _ := reply.(string)
+	if id := runID.FindStringSubmatch(text); id != nil {
+		return id[1], nil
+	}
+	return "", fmt.Errorf("the server's INFO has no run_id")
+}

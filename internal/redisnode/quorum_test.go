@@ -1,0 +1,104 @@
+package redisnode
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/fencing"
+	"github.com/lockstile/locker/internal/testserver"
+)
+
+func ofQuorumNode(t *testing.T, addr string, quarantine time.Duration) *Node {
+	t.Helper()
+	rdb := redis.NewClient(&redis.Options{Addr: addr})
+	mail := NewMailbox(rdb, func(string, string) {})
+	t.Cleanup(func() {
+		mail.Close()
+		_ = rdb.Close()
+	})
+	return NewOfQuorum(rdb, mail, quarantine)
+}
+
+// serverMicros is the server's clock.
+func serverMicros(srv *testserver.RedisServer) int64 {
+	var sec, micro int64
+	_, _ = fmt.Sscan(srv.Do("TIME"), &sec, &micro)
+	return sec*1e6 + micro
+}
+
+// Nodes that are offered the same clock draw the same token. A client whose
+// clock is wrong moves it by a tenth of a second and no further: else a counter
+// would be in a future that the clock cannot pass after a crash.
+func TestTokenFollowsTheOfferAsFarAsTheNodesClockAllows(t *testing.T) {
+	srv := testserver.Redis(t)
+	n := ofQuorumNode(t, srv.Addr(), 0)
+	const tenth = 100_000
+	for name, offset := range map[string]int64{"right": -20_000, "a day ahead": 86_400e6, "a day behind": -86_400e6} {
+		l := newLease(t, name)
+		before := serverMicros(srv)
+		l.Offer = before + offset
+		token := int64(mustGrant(t, n, l).Token)
+		after := serverMicros(srv)
+		switch {
+		case name == "right" && after-before < tenth/2 && token != l.Offer:
+			t.Errorf("token %d is not what was offered, %d", token, l.Offer)
+		case token < before-tenth || token > after+tenth:
+			t.Errorf("%s: token %d with a server clock of %d to %d", name, token, before, after)
+		}
+	}
+}
+
+func TestRaisedTokenIsWhatTheNextGrantExceeds(t *testing.T) {
+	srv := testserver.Redis(t)
+	n := ofQuorumNode(t, srv.Addr(), 0)
+	l := newLease(t, "a")
+	const high = fencing.Token(4000000000000000)
+	if err := n.Raise(background(t), l, high); err == nil {
+		t.Error("raised where nothing is held")
+	}
+	if srv.Do("EXISTS", "lockstile:t:{a}") != "0" {
+		t.Error("the counter was written")
+	}
+	first := mustGrant(t, n, l).Token
+	if err := n.Raise(background(t), l, high); err != nil {
+		t.Fatal(err)
+	}
+	if again := mustGrant(t, n, l).Token; again != high {
+		t.Errorf("asked again: token %d, want %d", again, high)
+	}
+	if err := n.Raise(background(t), l, first); err != nil {
+		t.Error(err)
+	}
+	if ttl := srv.Do("PTTL", "lockstile:t:{a}"); len(ttl) < 13 {
+		t.Errorf("a counter ahead of the clock expires in %s ms, before the clock has passed it", ttl)
+	}
+	if info, err := n.Inspect(background(t), l.Keys); err != nil || info.Holder != "the test" || info.Token != high {
+		t.Errorf("%+v, %v", info, err)
+	}
+	if _, err := n.Release(background(t), l, nil, false); err != nil {
+		t.Fatal(err)
+	}
+	if next := mustGrant(t, n, newLease(t, "a")).Token; next != high+1 {
+		t.Errorf("token %d after %d", next, high)
+	}
+}
+
+// Whoever is refused has nothing to clean up there.
+func TestYoungNodeRefusesAndTakesNothing(t *testing.T) {
+	srv := testserver.Redis(t)
+	n := ofQuorumNode(t, srv.Addr(), time.Hour)
+	l := newLease(t, "a")
+	_, err := n.Acquire(background(t), l, true, 0)
+	if !errors.Is(err, locker.ErrUnavailable) || !strings.Contains(err.Error(), "no vote") || l.Unsure() {
+		t.Errorf("unsure %v: %v", l.Unsure(), err)
+	}
+	if keys := srv.Do("KEYS", "*"); keys != "" {
+		t.Errorf("left behind: %q", keys)
+	}
+}

@@ -1,0 +1,18 @@
+package testbed
+
+import (
+	"github.com/lockstile/locker/conformance/matrix"
+	"github.com/lockstile/locker/local"
+)
+
+func localSubject() matrix.Subject {
+	return matrix.Subject{
+		Name: "local", About: "kernel file locks of one host", Guarantees: (*local.Locker)(nil).Guarantees(),
+		Start: func(lab *matrix.Lab) (*matrix.System, error) {
+			dir := lab.TempDir()
+			return &matrix.System{
+				Client: func() (string, matrix.Network, error) { return "local:" + dir, nil, nil },
+			}, nil
+		},
+	}
+}

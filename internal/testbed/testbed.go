@@ -1,0 +1,66 @@
+// Package testbed sets up every backend on real servers, with the faults that
+// this machine can inject, for the scenarios of conformance/matrix.
+package testbed
+
+import (
+	"github.com/lockstile/locker/conformance/matrix"
+	"github.com/lockstile/locker/internal/netproxy"
+)
+
+// Subjects returns every backend in every configuration.
+func Subjects() []matrix.Subject {
+	return append(redisSubjects(), localSubject())
+}
+
+// proxies are the network of one worker: one proxy for each server.
+type proxies []*netproxy.Proxy
+
+// through starts a proxy in front of each server.
+func through(lab *matrix.Lab, targets ...string) (proxies, error) {
+	var ps proxies
+	for _, target := range targets {
+		p, err := netproxy.Listen(target)
+		if err != nil {
+			return nil, err
+		}
+		lab.Cleanup(p.Close)
+		ps = append(ps, p)
+	}
+	return ps, nil
+}
+
+// Cut implements matrix.Network.
+func (ps proxies) Cut() { ps.each((*netproxy.Proxy).Cut) }
+
+// CutReplies implements matrix.Network.
+func (ps proxies) CutReplies() { ps.each((*netproxy.Proxy).CutReplies) }
+
+// Heal implements matrix.Network.
+func (ps proxies) Heal() { ps.each((*netproxy.Proxy).Heal) }
+
+// Deliver implements matrix.Network.
+func (ps proxies) Deliver() { ps.each((*netproxy.Proxy).Deliver) }
+
+func (ps proxies) each(f func(*netproxy.Proxy)) {
+	for _, p := range ps {
+		f(p)
+	}
+}
+
+// must is for steps on servers, whose own helpers report through the lab.
+func must(lab *matrix.Lab, what string, err error) {
+	if err != nil {
+		lab.Fatalf("%s: %w", what, err)
+	}
+}
+
+// try runs steps on a server and returns what went wrong.
+func try(lab *matrix.Lab, steps ...func()) func() error {
+	return func() error {
+		return lab.Try(func() {
+			for _, step := range steps {
+				step()
+			}
+		})
+	}
+}

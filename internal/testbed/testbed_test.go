@@ -1,0 +1,57 @@
+package testbed_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"testing"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/conformance/matrix"
+	"github.com/lockstile/locker/internal/testbed"
+	"github.com/lockstile/locker/internal/testserver"
+	"github.com/lockstile/locker/open"
+)
+
+// workerURL makes a child of this test a worker.
+const workerURL = "LOCKSTILE_MATRIX_WORKER"
+
+func TestMain(m *testing.M) {
+	if url := os.Getenv(workerURL); url != "" {
+		opener := func(ctx context.Context, url string) (locker.Locker, error) { return open.URL(ctx, url) }
+		if err := matrix.Work(context.Background(), opener, url, os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+func settings(t *testing.T) matrix.Settings {
+	return matrix.Settings{
+		Worker: func(url string) *exec.Cmd {
+			cmd := exec.Command(os.Args[0])
+			cmd.Env = append(os.Environ(), workerURL+"="+url)
+			return cmd
+		},
+		Start: testserver.StartChild,
+		Done: func(c matrix.Cell) {
+			t.Logf("cell %-40s %-20s %-15s %s (overlap %v, waited %v)", c.Scenario, c.Subject, c.Verdict, c.Why, c.Overlap, c.Waited)
+		},
+	}
+}
+
+func TestNoBackendClaimsMoreThanItKeeps(t *testing.T) {
+	m, err := matrix.Run(t.Context(), settings(t), testbed.Subjects(), matrix.Scenarios())
+	if err != nil {
+		t.Error(err)
+	}
+	for _, c := range m.FalseClaims() {
+		t.Errorf("%s on %s: %s: %s", c.Scenario, c.Subject, c.Verdict, c.Why)
+	}
+	for _, m := range m.Modest {
+		t.Logf("modest: %+v", m)
+	}
+}

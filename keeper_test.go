@@ -1,0 +1,315 @@
+package locker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+)
+
+func TestLocksAcquiredAtDifferentTimesShareTheirRenewals(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		b := newBackend()
+		var locks []*Lock
+		for i := range 1000 {
+			locks = append(locks, b.grant(t, fmt.Sprint(i)))
+			time.Sleep(20 * time.Millisecond) // 20 s, two intervals, for all of them
+		}
+		pass(30 * time.Second) // the first rounds
+		before := b.renewed()
+		pass(100 * time.Second)
+		rounds := b.renewals[before:]
+		if len(rounds) != 10 {
+			t.Errorf("%d renewals in ten intervals, want 10", len(rounds))
+		}
+		for i, names := range rounds {
+			if len(names) != len(locks) {
+				t.Errorf("round %d renewed %d locks, want all %d", i, len(names), len(locks))
+			}
+		}
+		for _, l := range locks {
+			wantHeld(t, l)
+		}
+	})
+}
+
+func TestALockIsNotRenewedBeforeHalfAnIntervalIsOver(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		b := newBackend()
+		b.grant(t, "first")
+		pass(5 * time.Second)
+		b.grant(t, "half")
+		pass(time.Nanosecond)
+		b.grant(t, "later")
+		pass(5 * time.Second)
+		if len(b.renewals) != 1 {
+			t.Fatalf("renewed %v", b.renewals)
+		}
+		slices.Sort(b.renewals[0])
+		if !slices.Equal(b.renewals[0], []string{"first", "half"}) {
+			t.Errorf("the first round renewed %v", b.renewals[0])
+		}
+	})
+}
+
+func TestLocksWithoutRenewalAreNotTakenIntoABatch(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		b := newBackend()
+		b.grant(t, "by hand", WithoutRenewal())
+		b.grant(t, "renewed")
+		pass(25 * time.Second)
+		for _, names := range b.renewals {
+			if !slices.Equal(names, []string{"renewed"}) {
+				t.Errorf("renewed %v", names)
+			}
+		}
+	})
+}
+
+func TestHeldLocksCostNoGoroutineAndLittleMemory(t *testing.T) {
+	const n = 10_000
+	virtual(t, func(t *testing.T, _ *clock) {
+		b := newBackend()
+		names := make([]string, n)
+		for i := range names {
+			names[i] = fmt.Sprint(i)
+		}
+		locks := make([]*Lock, n)
+		goroutines, bytes := runtime.NumGoroutine(), liveBytes()
+		for i, name := range names {
+			locks[i] = b.grant(t, name)
+		}
+		each := (int64(liveBytes()) - int64(bytes)) / n
+		if more := runtime.NumGoroutine() - goroutines; more > 5 {
+			t.Errorf("%d goroutines more for %d locks", more, n)
+		}
+		t.Logf("%d bytes for each held lock", each)
+		if each > 2048 {
+			t.Errorf("%d bytes for each held lock, want under 2048", each)
+		}
+		pass(time.Minute)
+		for _, l := range locks {
+			wantHeld(t, l)
+		}
+	})
+}
+
+// liveBytes is the memory in use. What other tests have left is collected first.
+func liveBytes() uint64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+func TestEveryLockEndsAtItsOwnTimeAmongMany(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		b := newBackend()
+		type planned struct {
+			lock *Lock
+			end  time.Time
+		}
+		var locks []planned
+		start := time.Now()
+		for i, ms := range rand.Perm(60_000)[:500] { // no two alike
+			ttl := MinTTL + time.Duration(ms)*time.Millisecond
+			locks = append(locks, planned{b.grant(t, fmt.Sprint(i), WithTTL(ttl), WithoutRenewal()), start.Add(ttl - Drift(ttl))})
+		}
+		rand.Shuffle(len(locks), func(i, j int) { locks[i], locks[j] = locks[j], locks[i] })
+		for _, p := range locks[:100] { // out of the middle of the heap
+			if err := p.lock.Unlock(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if place(p.lock) != -1 {
+				t.Fatalf("an unlocked lock is at %d of the heap", place(p.lock))
+			}
+			checkHeap(t, b.keeper)
+		}
+		locks = locks[100:]
+		slices.SortFunc(locks, func(a, b planned) int { return a.end.Compare(b.end) })
+		for _, p := range locks {
+			lost := p.lock.Lost()
+			if d := time.Until(p.end) - time.Nanosecond; d > 0 {
+				time.Sleep(d)
+			}
+			select {
+			case <-lost:
+				t.Fatalf("lost %v early", time.Until(p.end))
+			default:
+			}
+			<-lost
+			if !time.Now().Equal(p.end) {
+				t.Fatalf("lost %v late", time.Since(p.end))
+			}
+			checkHeap(t, b.keeper)
+		}
+		if len(b.keeper.locks) != 0 {
+			t.Errorf("%d locks are left", len(b.keeper.locks))
+		}
+	})
+}
+
+// place is where l is in its Keeper's heap.
+func place(l *Lock) int {
+	k := l.hold.Keeper
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return l.index
+}
+
+// checkHeap fails the test unless every lock knows its place and no lock comes
+// before the one above it.
+func checkHeap(t *testing.T, k *Keeper) {
+	t.Helper()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for i, l := range k.locks {
+		if l.index != i {
+			t.Fatalf("the lock at %d believes that it is at %d", i, l.index)
+		}
+		if i > 0 && l.next < k.locks[(i-1)/2].next {
+			t.Fatalf("the lock at %d comes before the one above it", i)
+		}
+		if l.err != nil || l.next == 0 {
+			t.Fatalf("lock %q is in the heap: error %v, next %v", l.Name(), l.err, l.next)
+		}
+	}
+}
+
+// Every operation at random times, with a store that is slow, refuses, forgets
+// and hangs. What was lost must be lost at the latest when its validity ended.
+func TestManyLocksUnderEverythingThatCanHappen(t *testing.T) {
+	virtual(t, func(t *testing.T, c *clock) {
+		b := newBackend()
+		b.onRenew = func(ctx context.Context, _ string) error {
+			switch rand.IntN(1000) {
+			case 0:
+				return &LostError{Reason: TakenOver}
+			case 1:
+				return silent(ctx, "")
+			}
+			time.Sleep(time.Duration(rand.IntN(3000)) * time.Microsecond)
+			if rand.IntN(4) == 0 {
+				return errors.New("down")
+			}
+			return nil
+		}
+		var locks []*Lock
+		for i := range 3000 {
+			switch n := rand.IntN(20); {
+			case n < 10 || len(locks) == 0:
+				ttl := time.Duration(100+rand.IntN(20_000)) * time.Millisecond
+				opts := []Option{WithTTL(ttl)}
+				if rand.IntN(4) == 0 {
+					opts = append(opts, WithoutRenewal())
+				}
+				if rand.IntN(4) == 0 {
+					opts = append(opts, WithMaxHold(time.Duration(1+rand.IntN(20_000))*time.Millisecond))
+				}
+				lasting := rand.IntN(4) == 0
+				b.onHold = func(h *Hold) { h.Lasting = lasting }
+				locks = append(locks, b.grant(t, fmt.Sprint(i), opts...))
+			case n < 13:
+				_ = locks[rand.IntN(len(locks))].Unlock(t.Context())
+			case n < 15:
+				Lose(locks[rand.IntN(len(locks))], SessionEnded, nil)
+			case n < 18:
+				l := locks[rand.IntN(len(locks))]
+				go func() {
+					ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+					defer cancel()
+					_ = l.Renew(ctx)
+				}()
+			case n < 19 && i%100 == 0:
+				c.jump(time.Duration(rand.IntN(5000)) * time.Millisecond)
+			default:
+				time.Sleep(time.Duration(rand.IntN(50)) * time.Millisecond)
+			}
+			checkHeap(t, b.keeper)
+			checkEnds(t, b.keeper, locks)
+		}
+		b.answerRenewals(always(&LostError{Reason: Forced}))
+		pass(MaxTTL)
+		for _, l := range locks {
+			if l.Err() == nil {
+				t.Errorf("lock %q is held for ever", l.Name())
+			}
+		}
+		if len(b.keeper.locks) != 0 {
+			t.Errorf("%d locks are left in the Keeper", len(b.keeper.locks))
+		}
+	})
+}
+
+// checkEnds fails the test if a lock is believed in without a reason.
+func checkEnds(t *testing.T, k *Keeper, locks []*Lock) {
+	t.Helper()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, l := range locks {
+		lasts := l.hold.Lasting && l.hold.Request.Renew
+		switch end := l.hold.Request.Deadline(l.since); {
+		case l.err != nil:
+		case !lasts && (l.deadline == 0 || l.deadline > end):
+			t.Fatalf("lock %q is believed in until %v, its lease is good until %v", l.Name(), l.deadline, end)
+		case l.maxEnd != 0 && (l.deadline == 0 || l.deadline > l.maxEnd):
+			t.Fatalf("lock %q is believed in until %v, WithMaxHold allows %v", l.Name(), l.deadline, l.maxEnd)
+		case l.index < 0 && l.deadline != 0:
+			t.Fatalf("nobody watches over lock %q", l.Name())
+		}
+	}
+}
+
+func TestAnIdleKeeperIsNotWokenUp(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		b := newBackend()
+		for range 3 {
+			l := b.grant(t, "a")
+			pass(3 * time.Second)
+			if b.keeper.fires == 0 {
+				t.Fatal("no timer watches over a held lock")
+			}
+			if err := l.Unlock(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			pass(glance)
+			if b.keeper.fires != 0 || b.keeper.timer.Stop() {
+				t.Error("the timer runs though there are no locks")
+			}
+		}
+	})
+}
+
+func TestLocksUnlockedSoonDoNotTouchTheTimer(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		b := newBackend()
+		_ = b.grant(t, "first").Unlock(t.Context())
+		fires := b.keeper.fires
+		for i := range 10 {
+			time.Sleep(time.Millisecond)
+			_ = b.grant(t, fmt.Sprint(i)).Unlock(t.Context())
+		}
+		if b.keeper.fires != fires {
+			t.Errorf("the timer was moved from %v to %v", fires, b.keeper.fires)
+		}
+	})
+}
+
+func BenchmarkNewLockAndUnlock(b *testing.B) {
+	back := newBackend()
+	req, err := NewRequest("a")
+	if err != nil {
+		b.Fatal(err)
+	}
+	ctx := b.Context()
+	b.ReportAllocs()
+	for b.Loop() {
+		l := NewLock(Hold{Request: req, Since: Now(), Keeper: back.keeper, Lease: "a", Release: func(context.Context) error { return nil }})
+		_ = l.Unlock(ctx)
+	}
+}

@@ -1,0 +1,225 @@
+package local
+
+import (
+	"errors"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/fencing"
+)
+
+func flip(content []byte, at int) []byte {
+	content[at] ^= 1
+	return content
+}
+
+// None of these is what a crash leaves. To go on from token 1, or from the
+// clock, would be to guess.
+func TestDamagedFileIsAnErrorAndStaysAsItIs(t *testing.T) {
+	whole := func() []byte { return newContent("x", grant{token: 7, pid: 1}) }
+	for what, content := range map[string][]byte{
+		"empty":              {},
+		"truncated":          whole()[:fileSize-1],
+		"one slot cut off":   whole()[:2*blockSize],
+		"too long":           append(whole(), 0),
+		"text":               []byte("hello\n"),
+		"zeros":              make([]byte, fileSize),
+		"bad beginning":      flip(whole(), 3),
+		"bad name":           flip(whole(), sumSize+len(magic)+2),
+		"both slots bad":     flip(flip(whole(), blockSize+sumSize), 2*blockSize+sumSize),
+		"both sums bad":      flip(flip(whole(), blockSize), 2*blockSize),
+		"of another lock":    newContent("y", grant{token: 7, pid: 1}),
+		"of another format":  append(seal([]byte("lockstile/local 2\n")), whole()[recordSize:]...),
+		"at the last token":  newContent("x", grant{token: math.MaxUint64, pid: 1}),
+		"last token by half": append(whole()[:2*blockSize], newContent("x", grant{token: math.MaxUint64})[2*blockSize:]...),
+	} {
+		t.Run(what, func(t *testing.T) {
+			dir := t.TempDir()
+			l, path := newLocker(t, dir), filepath.Join(dir, "x.lock")
+			writeFile(t, path, content)
+			for _, attempt := range []func() (*locker.Lock, error){
+				func() (*locker.Lock, error) { return l.Lock(patience(t), "x") },
+				func() (*locker.Lock, error) { return l.TryLock(patience(t), "x") },
+			} {
+				lock, err := attempt()
+				if !errors.Is(err, locker.ErrUnavailable) || !strings.Contains(err.Error(), path) {
+					t.Errorf("%v, %v, want ErrUnavailable with the path of the file", lock, err)
+				}
+			}
+			if readFile(t, path) != string(content) {
+				t.Error("the file was changed")
+			}
+			if _, err := l.Inspect(patience(t), "x"); err == nil && !strings.Contains(what, "last token") {
+				t.Error("Inspect reads it")
+			}
+		})
+	}
+}
+
+func TestWhatIsNotAFileIsAnError(t *testing.T) {
+	dir := t.TempDir()
+	l, path := newLocker(t, dir), filepath.Join(dir, "x.lock")
+	outside := filepath.Join(t.TempDir(), "outside")
+	writeFile(t, outside, newContent("x", grant{}))
+	for what, put := range map[string]func() error{
+		"directory":     func() error { return os.Mkdir(path, 0o700) },
+		"symbolic link": func() error { return os.Symlink(outside, path) },
+		"dangling link": func() error { return os.Symlink(outside+"2", path) },
+	} {
+		if err := put(); err != nil {
+			t.Fatal(err)
+		}
+		if lock, err := l.TryLock(patience(t), "x"); !errors.Is(err, locker.ErrUnavailable) || !strings.Contains(err.Error(), path) || strings.Contains(err.Error(), "replaced") {
+			t.Errorf("%s: %v, %v, want ErrUnavailable with the path", what, lock, err)
+		}
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A write that was torn leaves the other slot, which has the last token that
+// was returned. The good one is kept until the next grant is written.
+func TestOneBadSlotIsWrittenOver(t *testing.T) {
+	ahead := fencing.Token(time.Now().Add(time.Hour).UnixMicro())
+	for bad := 1; bad <= 2; bad++ {
+		dir := t.TempDir()
+		l, path := newLocker(t, dir), filepath.Join(dir, "x.lock")
+		content := newContent("x", grant{})
+		copy(content[(3-bad)*blockSize:], grant{ahead, 1, "before"}.record())
+		copy(content[bad*blockSize:], grant{ahead + 1, 1, "torn"}.record())
+		writeFile(t, path, flip(content, bad*blockSize+sumSize+20))
+		good := content[(3-bad)*blockSize:][:blockSize]
+		lock := mustLock(t, l, "x")
+		if lock.Token() != ahead+1 {
+			t.Errorf("token %d after %d, want one more", lock.Token(), ahead)
+		}
+		if got := readFile(t, path)[(3-bad)*blockSize:][:blockSize]; got != string(good) {
+			t.Errorf("slot %d was written over while it was the only good one", 3-bad)
+		}
+		mustUnlock(t, lock)
+		lock = mustLock(t, l, "x")
+		if lock.Token() != ahead+2 {
+			t.Errorf("token %d after %d, want one more", lock.Token(), ahead+1)
+		}
+		mustUnlock(t, lock)
+	}
+}
+
+func TestTokensAreOneMoreWhereTheFileIsAheadOfTheClock(t *testing.T) {
+	dir := t.TempDir()
+	last := aheadOfClock(t, dir, "x")
+	for range 5 {
+		lock := mustLock(t, newLocker(t, dir), "x")
+		if last++; lock.Token() != last {
+			t.Fatalf("token %d, want %d", lock.Token(), last)
+		}
+		mustUnlock(t, lock)
+	}
+}
+
+func TestTokensDoNotGoBackWhenTheFileIsDeleted(t *testing.T) {
+	dir := t.TempDir()
+	l := newLocker(t, dir)
+	last := fencing.Token(0)
+	for range 5 {
+		lock := mustLock(t, l, "x")
+		if lock.Token() <= last {
+			t.Fatalf("token %d after %d", lock.Token(), last)
+		}
+		last = lock.Token()
+		mustUnlock(t, lock)
+		if err := os.Remove(filepath.Join(dir, "x.lock")); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// watchFlush calls f before each flush of a file, until the test is over.
+func watchFlush(t *testing.T, f func(*os.File) error) {
+	t.Helper()
+	real := flush
+	t.Cleanup(func() { flush = real })
+	flush = func(file *os.File) error {
+		if err := f(file); err != nil {
+			return err
+		}
+		return real(file)
+	}
+}
+
+func TestGrantIsReturnedWhenItsTokenIsOnTheDisk(t *testing.T) {
+	dir := t.TempDir()
+	l := newLocker(t, dir)
+	var flushed []string
+	watchFlush(t, func(f *os.File) error {
+		if g, _, err := (&file{File: f, lock: "x"}).newest(); err == nil {
+			flushed = append(flushed, g.token.String())
+		} else {
+			flushed = append(flushed, f.Name())
+		}
+		return nil
+	})
+	for _, want := range []string{"0 TOKEN " + dir, "TOKEN"} { // a new file, its first token, its place in the directory
+		flushed = nil
+		lock := mustLock(t, l, "x")
+		got := strings.Join(flushed, " ")
+		if want = strings.ReplaceAll(want, "TOKEN", lock.Token().String()); got != want {
+			t.Errorf("flushed %q, want %q", got, want)
+		}
+		mustUnlock(t, lock)
+	}
+}
+
+func TestNothingIsHeldWhenTheDiskRefuses(t *testing.T) {
+	full := errors.New("no space left")
+	dir := t.TempDir()
+	l, other := newLocker(t, dir), newLocker(t, dir)
+	last := aheadOfClock(t, dir, "x")
+	refuse := true
+	watchFlush(t, func(*os.File) error {
+		if refuse {
+			return full
+		}
+		return nil
+	})
+	for _, name := range []string{"x", "new"} {
+		if lock, err := l.Lock(patience(t), name); !errors.Is(err, locker.ErrUnavailable) || !errors.Is(err, full) {
+			t.Fatalf("%v, %v, want ErrUnavailable and its cause", lock, err)
+		}
+	}
+	if files, _ := filepath.Glob(dir + "/.new*"); len(files) > 0 {
+		t.Errorf("left behind: %v", files)
+	}
+	refuse = false
+	lock, err := other.TryLock(patience(t), "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if lock.Token() <= last {
+		t.Errorf("token %d after %d", lock.Token(), last)
+	}
+	mustUnlock(t, lock)
+}
+
+// A lock that ends with its TTL must not come when its time is over. One that
+// is kept has no end, however slow the disk is.
+func TestSlowDiskUsesUpTheTTLWithoutRenewal(t *testing.T) {
+	dir := t.TempDir()
+	l := newLocker(t, dir)
+	watchFlush(t, func(*os.File) error { time.Sleep(locker.MinTTL); return nil })
+	lock, err := l.TryLock(patience(t), "x", locker.WithTTL(locker.MinTTL), locker.WithoutRenewal())
+	if !errors.Is(err, locker.ErrUnavailable) {
+		t.Fatalf("%v, %v, want ErrUnavailable", lock, err)
+	}
+	lock, err = newLocker(t, dir).TryLock(patience(t), "x", locker.WithTTL(locker.MinTTL))
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustUnlock(t, lock)
+}

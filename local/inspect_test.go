@@ -1,0 +1,185 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/lockstile/locker"
+)
+
+func mustInspect(t *testing.T, l *Locker, want locker.Info) {
+	t.Helper()
+	if got, err := l.Inspect(patience(t), want.Name); got != want || err != nil {
+		t.Errorf("Inspect: %+v, %v, want %+v", got, err, want)
+	}
+}
+
+func TestInspectTellsAndMakesNothing(t *testing.T) {
+	dir := t.TempDir()
+	l, other := newLocker(t, dir), newLocker(t, dir)
+	mustInspect(t, other, locker.Info{Name: "x"})
+	if files, err := os.ReadDir(dir); len(files) > 0 || err != nil {
+		t.Errorf("%v, %v", files, err)
+	}
+	lock := mustLock(t, l, "x", locker.WithHolder("somebody"))
+	before := readFile(t, l.path("x"))
+	mustInspect(t, other, locker.Info{Name: "x", Held: true, Holder: "somebody", Token: lock.Token()})
+	mustInspect(t, l, locker.Info{Name: "x", Held: true, Holder: "somebody", Token: lock.Token()})
+	if readFile(t, l.path("x")) != before {
+		t.Error("the file was changed")
+	}
+	mustBeTaken(t, other, "x")
+	mustUnlock(t, lock)
+	mustInspect(t, other, locker.Info{Name: "x", Token: lock.Token()})
+
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := l.Inspect(ctx, "x"); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v, want Canceled", err)
+	}
+	if _, err := l.Inspect(t.Context(), ""); err == nil {
+		t.Error("no error without a name")
+	}
+}
+
+func TestEachProcessThatWaitsIsCountedOnce(t *testing.T) {
+	if !seesWaiters {
+		t.Skip("waiters cannot be seen on this system")
+	}
+	dir := t.TempDir()
+	lock := mustLock(t, newLocker(t, dir), "x", locker.WithHolder(""))
+	const n = 5
+	done := make(chan error)
+	ctx, cancel := context.WithCancel(t.Context())
+	for range n {
+		l := newLocker(t, dir)
+		for range 2 {
+			go func() {
+				_, err := l.Lock(ctx, "x")
+				done <- err
+			}()
+		}
+	}
+	until(t, "all wait", func() bool { return waiters(t, newLocker(t, dir), "x") == n })
+	cancel()
+	for range 2 * n {
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	}
+	mustInspect(t, newLocker(t, dir), locker.Info{Name: "x", Held: true, Token: lock.Token()})
+	mustUnlock(t, lock)
+}
+
+func TestDirectoryThatCannotBeUsedIsAnError(t *testing.T) {
+	root := t.TempDir()
+	writeFile(t, root+"/file", nil)
+	for dir, want := range map[string]string{
+		"":                "no directory",
+		root + "/missing": "no such file",
+		root + "/file":    "not a directory",
+	} {
+		if l, err := New(dir, Options{}); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), dir) {
+			t.Errorf("New(%q): %v, %v, want an error with %q", dir, l, err, want)
+		}
+	}
+	if err := os.Mkdir(root+"/later", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	l := newLocker(t, root+"/later")
+	if err := os.Remove(root + "/later"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.TryLock(t.Context(), "x"); !errors.Is(err, locker.ErrUnavailable) || !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%v, want ErrUnavailable and its cause", err)
+	}
+}
+
+func TestRelativeDirectoryStaysWhereItWas(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if err := os.Mkdir("locks", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	l := newLocker(t, "locks")
+	dir, err := filepath.Abs("locks")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(t.TempDir())
+	lock := mustLock(t, l, "x")
+	mustBeTaken(t, newLocker(t, dir), "x")
+	mustUnlock(t, lock)
+}
+
+func TestDefaultDirIsMadeForTheUserAlone(t *testing.T) {
+	runtime, temp := t.TempDir(), t.TempDir()
+	t.Setenv("TMPDIR", temp)
+	for _, c := range []struct{ runtime, in string }{{runtime, runtime}, {"", temp}, {"relative", temp}} {
+		t.Setenv("XDG_RUNTIME_DIR", c.runtime)
+		for range 2 { // the second time it is there
+			dir, err := DefaultDir()
+			if err != nil {
+				t.Fatal(err)
+			}
+			info, err := os.Stat(dir)
+			if err != nil || filepath.Dir(dir) != c.in || info.Mode().Perm() != 0o700 {
+				t.Errorf("%s, %v, %v, want a private one in %s", dir, info.Mode(), err, c.in)
+			}
+			mustUnlock(t, mustLock(t, newLocker(t, dir), "x"))
+		}
+	}
+}
+
+func TestDefaultDirOfOthersIsRefused(t *testing.T) {
+	for what, c := range map[string]struct {
+		put  func(dir string) error
+		want string
+	}{
+		"a link":          {func(dir string) error { return os.Symlink(t.TempDir(), dir) }, "is not a directory"},
+		"a file":          {func(dir string) error { return os.WriteFile(dir, nil, 0o600) }, "is not a directory"},
+		"for the group":   {func(dir string) error { return makeDir(dir, 0o720, os.Geteuid()) }, "written to by others"},
+		"for everybody":   {func(dir string) error { return makeDir(dir, 0o1702, os.Geteuid()) }, "written to by others"},
+		"somebody else's": {func(dir string) error { return makeDir(dir, 0o700, 65534) }, "belongs to user 65534"},
+	} {
+		if what == "somebody else's" && os.Geteuid() != 0 {
+			t.Log("skipped, for it takes root:", what)
+			continue
+		}
+		t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
+		path := filepath.Join(os.Getenv("XDG_RUNTIME_DIR"), "lockstile")
+		if err := c.put(path); err != nil {
+			t.Fatal(err)
+		}
+		if dir, err := DefaultDir(); err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), path) {
+			t.Errorf("%s: %s, %v, want an error with %q", what, dir, err, c.want)
+		}
+	}
+	t.Setenv("XDG_RUNTIME_DIR", t.TempDir()+"/missing")
+	if dir, err := DefaultDir(); err == nil {
+		t.Errorf("%s in a directory that is not there", dir)
+	}
+}
+
+func makeDir(dir string, mode os.FileMode, owner int) error {
+	err := os.Mkdir(dir, 0o700)
+	if err == nil {
+		err = os.Chmod(dir, mode.Perm())
+	}
+	if err == nil && owner != os.Geteuid() {
+		err = os.Chown(dir, owner, -1)
+	}
+	return err
+}
+
+func TestGuaranteesAreGoodEnoughForCorrectness(t *testing.T) {
+	l := newLocker(t, t.TempDir())
+	for _, need := range []locker.Need{locker.Efficiency, locker.Correctness} {
+		if err := locker.Require(l, need); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -1,0 +1,173 @@
+// Package local implements [locker.Locker] between the processes of one host,
+// by kernel file locks. It needs no server.
+//
+// # Guarantees
+//
+// At most one holder at a time, whatever clocks do and however long a process is
+// paused: the kernel keeps the lock until the process gives it back or ends. It
+// is off only where somebody takes the lock by force ([Locker.Break]) or
+// deletes its file: until the old holder notices.
+//
+// The file of a lock keeps the last token, and a grant is returned only when its
+// token is on the disk. Each is one more than the last and at least this
+// machine's clock in microseconds. So tokens increase even when the file was
+// deleted (directories for temporary files are swept, and those in memory are
+// empty after a reboot), unless the clock goes back at the same time. A damaged
+// file is an error and is never repaired behind your back.
+//
+// The order of waiters is not promised. Nobody is starved on purpose: who comes
+// lets those who wait try first, and goroutines of one Locker hand the lock to
+// each other at most 16 times in a row while other processes wait.
+//
+// # Losing a lock
+//
+// The lock of a process that ends, in whatever way, is free at once. Children
+// that it has started do not keep it. A lock has no lease and is held until it
+// is unlocked, except with [locker.WithoutRenewal] (until the end of its TTL) or
+// [locker.WithMaxHold]. It is lost if it was broken or its file was deleted: the
+// holder looks every third of the TTL. Waiters look every 1 to 4 ms, one per
+// process and name.
+//
+// # Clocks
+//
+// Exclusion depends on none. The wall clock puts a floor under tokens.
+//
+// # Requirements
+//
+// Linux (open file description locks), macOS or a BSD (flock). Elsewhere [New]
+// returns an error. On the BSDs and macOS waiters are not counted, and who comes
+// does not see them.
+//
+// A directory on a local file system with hard links. Over a network (NFS, CIFS,
+// FUSE) locks may reach this host alone or nobody at all, and break with the
+// connection: use a backend with a server there. All processes run as one user,
+// or as root: files are made for their owner alone. Each held lock and each name
+// waited for takes one descriptor. Files stay when locks are given back, 12 kB
+// for every name; delete one only when nobody uses its lock.
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/line"
+)
+
+// Options are a Locker's settings. There are none yet.
+type Options struct{}
+
+// Locker grants locks on one host.
+type Locker struct {
+	dir     string
+	lines   line.Lines[*attempt]
+	keeper  *locker.Keeper
+	closing context.Context // ends with Close
+	close   context.CancelFunc
+}
+
+var (
+	_ locker.Locker    = (*Locker)(nil)
+	_ locker.Inspector = (*Locker)(nil)
+	_ locker.Breaker   = (*Locker)(nil)
+)
+
+// New returns a Locker that keeps its files in dir, which must exist and be
+// writable ([DefaultDir] makes one). Whoever can write there can break the
+// locks. Two Lockers exclude each other if they have the same directory, in one
+// process as well.
+func New(dir string, _ Options) (*Locker, error) {
+	if err := unsupported; err != nil {
+		return nil, fmt.Errorf("local: %w", err)
+	}
+	if dir == "" {
+		return nil, errors.New("local: no directory was given: DefaultDir has one")
+	}
+	path, err := filepath.Abs(dir) // the process may change its own later
+	if err == nil {
+		err = checkDir(path)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("local: locks cannot be kept in %s: %w", dir, err)
+	}
+	l := &Locker{dir: path}
+	l.closing, l.close = context.WithCancel(context.Background())
+	l.keeper = locker.NewKeeper(look)
+	return l, nil
+}
+
+func checkDir(dir string) error {
+	info, err := os.Stat(dir)
+	switch {
+	case err != nil:
+		return err
+	case !info.IsDir():
+		return errors.New("it is not a directory")
+	}
+	if err := canWrite(dir); err != nil {
+		return fmt.Errorf("it cannot be written to: %w", err)
+	}
+	return nil
+}
+
+// Lock implements [locker.Locker].
+func (l *Locker) Lock(ctx context.Context, name string, opts ...locker.Option) (*locker.Lock, error) {
+	a, err := l.newAttempt(ctx, name, opts)
+	if err != nil {
+		return nil, err
+	}
+	if err := l.enter(ctx, a); err != nil {
+		return nil, fmt.Errorf("local: lock %q: %w", name, err)
+	}
+	return l.finish(a, l.wait(ctx, a))
+}
+
+// TryLock implements [locker.Locker]. If the lock is free and others wait for
+// it, they have a quarter of a second to take it: who does not is paused.
+func (l *Locker) TryLock(ctx context.Context, name string, opts ...locker.Option) (*locker.Lock, error) {
+	a, err := l.newAttempt(ctx, name, opts)
+	if err != nil {
+		return nil, err
+	}
+	turn, ok := l.lines.TryEnter(name, a)
+	if !ok {
+		return nil, fmt.Errorf("local: lock %q: %w", name, locker.ErrTaken)
+	}
+	a.turn = turn
+	return l.finish(a, l.once(ctx, a))
+}
+
+func (l *Locker) newAttempt(ctx context.Context, name string, opts []locker.Option) (*attempt, error) {
+	req, err := locker.NewRequest(name, opts...)
+	switch {
+	case err != nil:
+		return nil, err
+	case l.closing.Err() != nil:
+		return nil, fmt.Errorf("local: lock %q: %w", name, locker.ErrClosed)
+	case ctx.Err() != nil:
+		return nil, fmt.Errorf("local: lock %q: %w", name, context.Cause(ctx))
+	}
+	return &attempt{req: req}, nil
+}
+
+// path returns the file of a lock.
+func (l *Locker) path(name string) string { return filepath.Join(l.dir, fileName(name)) }
+
+// Guarantees implements [locker.Locker]. Tokens lean on the clock because files
+// get deleted, and the whole directory with a reboot if it is in memory.
+func (l *Locker) Guarantees() locker.Guarantees {
+	return locker.Guarantees{
+		Tokens:  locker.ForwardClock,
+		Release: locker.ByProcess,
+	}
+}
+
+// Close ends the waiting: waiters get [locker.ErrClosed]. Locks that are held
+// stay held and can be unlocked.
+func (l *Locker) Close() error {
+	l.close()
+	return nil
+}

@@ -1,0 +1,266 @@
+package local
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/fencing"
+)
+
+// workerVariable makes the test binary a worker: another process that locks.
+const workerVariable = "LOCAL_TEST_WORKER"
+
+func TestMain(m *testing.M) {
+	work, ok := workers[os.Getenv(workerVariable)]
+	if !ok {
+		os.Exit(m.Run())
+	}
+	if err := work(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+var workers = map[string]func(args []string) error{
+	"count": countWorker,
+	"storm": stormWorker,
+	"hold":  holdWorker,
+	"sleep": func([]string) error { _, err := io.ReadAll(os.Stdin); return err },
+	"new":   func(args []string) error { _, err := New(args[0], Options{}); return err },
+}
+
+// countWorker adds one to the number in a file args[2] times, under the lock.
+func countWorker(args []string) error {
+	l, err := New(args[0], Options{})
+	if err != nil {
+		return err
+	}
+	n, err := strconv.Atoi(args[2])
+	if err != nil {
+		return err
+	}
+	for range n {
+		err := locker.Do(context.Background(), l, "count", func(_ context.Context, lock *locker.Lock) error {
+			return addOne(args[1], lock.Token())
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// addOne reads, is slow, and writes. It notes the token behind the number.
+func addOne(path string, token fencing.Token) error {
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	before, tokens, _ := strings.Cut(string(content), "\n")
+	n, err := strconv.Atoi(before)
+	if err != nil {
+		return err
+	}
+	time.Sleep(time.Millisecond) // the window in which another holder would do harm
+	return os.WriteFile(path, fmt.Appendf(nil, "%d\n%s%d\n", n+1, tokens, token), 0o600)
+}
+
+// stormWorker locks, notes its token in a file, says so and unlocks, until it
+// is killed.
+func stormWorker(args []string) error {
+	l, err := New(args[0], Options{})
+	if err != nil {
+		return err
+	}
+	log, err := os.OpenFile(args[1], os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	for {
+		err := locker.Do(context.Background(), l, "storm", func(_ context.Context, lock *locker.Lock) error {
+			_, err := fmt.Fprintln(log, lock.Token())
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		fmt.Println("unlocked")
+	}
+}
+
+// holdWorker holds a lock until its input ends. With a third argument it first
+// starts a child that lives until its own input, which is the same, ends.
+func holdWorker(args []string) error {
+	l, err := New(args[0], Options{})
+	if err != nil {
+		return err
+	}
+	lock, err := l.Lock(context.Background(), args[1])
+	if err != nil {
+		return err
+	}
+	if len(args) > 2 {
+		child := exec.Command("/proc/self/exe")
+		child.Env = append(os.Environ(), workerVariable+"=sleep")
+		child.Stdin = os.Stdin
+		if err := child.Start(); err != nil {
+			return err
+		}
+		fmt.Println(child.Process.Pid)
+	}
+	fmt.Println(lock.Token())
+	_, err = io.ReadAll(os.Stdin)
+	return err
+}
+
+// worker is another process.
+type worker struct {
+	*exec.Cmd
+	in     io.WriteCloser
+	out    *bufio.Reader
+	errors *strings.Builder
+}
+
+func startWorker(t testing.TB, kind string, args ...string) *worker {
+	t.Helper()
+	w := &worker{Cmd: exec.Command(os.Args[0], args...), errors: &strings.Builder{}}
+	w.Env = append(os.Environ(), workerVariable+"="+kind, "GORACE=atexit_sleep_ms=0")
+	w.Stderr = w.errors
+	var err error
+	if w.in, err = w.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	out, err := w.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.out = bufio.NewReader(out)
+	if err := w.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = w.in.Close()
+		w.kill()
+	})
+	return w
+}
+
+func (w *worker) kill() {
+	_ = w.Process.Kill()
+	_ = w.Wait()
+}
+
+// line waits for the next line that the worker prints.
+func (w *worker) line(t testing.TB) string {
+	t.Helper()
+	timer := time.AfterFunc(30*time.Second, func() { _ = w.Process.Kill() })
+	defer timer.Stop()
+	s, err := w.out.ReadString('\n')
+	if err != nil {
+		w.kill()
+		t.Fatalf("worker: %v: %s", err, w.errors)
+	}
+	return strings.TrimSpace(s)
+}
+
+// newLocker stands for a process of its own.
+func newLocker(t testing.TB, dir string) *Locker {
+	t.Helper()
+	l, err := New(dir, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
+func patience(t testing.TB) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func mustLock(t testing.TB, l locker.Locker, name string, opts ...locker.Option) *locker.Lock {
+	t.Helper()
+	lock, err := l.Lock(patience(t), name, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lock
+}
+
+func mustUnlock(t testing.TB, lock *locker.Lock) {
+	t.Helper()
+	if err := lock.Unlock(patience(t)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func mustBeTaken(t testing.TB, l locker.Locker, name string) {
+	t.Helper()
+	lock, err := l.TryLock(patience(t), name)
+	if !errors.Is(err, locker.ErrTaken) {
+		t.Fatalf("TryLock: %v, %v, want ErrTaken", lock, err)
+	}
+}
+
+// mustBeLost waits for the loss and returns why.
+func mustBeLost(t testing.TB, lock *locker.Lock) locker.Reason {
+	t.Helper()
+	select {
+	case <-lock.Lost():
+	case <-time.After(30 * time.Second):
+		t.Fatal("the loss was never noticed")
+	}
+	var lost *locker.LostError
+	if !errors.As(lock.Err(), &lost) {
+		t.Fatalf("Err: %v, want a LostError", lock.Err())
+	}
+	return lost.Reason
+}
+
+// until waits for something that happens in another goroutine or process.
+func until(t testing.TB, what string, happened func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !happened(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("never: %s", what)
+		}
+	}
+}
+
+// aheadOfClock makes the file of a lock whose counter is an hour ahead of the
+// clock, which then hides no mistake in counting. It returns the last token.
+func aheadOfClock(t testing.TB, dir, name string) fencing.Token {
+	t.Helper()
+	last := fencing.Token(time.Now().Add(time.Hour).UnixMicro())
+	writeFile(t, dir+"/"+fileName(name), newContent(name, grant{token: last, pid: 1}))
+	return last
+}
+
+func writeFile(t testing.TB, path string, content []byte) {
+	t.Helper()
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func readFile(t testing.TB, path string) string {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(content)
+}

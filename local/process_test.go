@@ -1,0 +1,120 @@
+package local
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/lockstile/locker/fencing"
+)
+
+// mustIncrease checks tokens, one a line, and returns the last one.
+func mustIncrease(t *testing.T, lines []string) fencing.Token {
+	t.Helper()
+	last := fencing.Token(0)
+	for i, line := range lines {
+		token, err := fencing.Parse(line)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if token <= last {
+			t.Fatalf("token %d of grant %d came after %d", token, i, last)
+		}
+		last = token
+	}
+	return last
+}
+
+// The counter starts ahead of the clock, so that it is the file alone that makes
+// tokens increase.
+func TestProcessesLoseNoUpdateAndTokensIncrease(t *testing.T) {
+	dir, path := t.TempDir(), filepath.Join(t.TempDir(), "number")
+	aheadOfClock(t, dir, "count")
+	writeFile(t, path, []byte("0\n"))
+	var all []*worker
+	for range 8 {
+		all = append(all, startWorker(t, "count", dir, path, "25"))
+	}
+	for _, w := range all {
+		if err := w.Wait(); err != nil {
+			t.Fatalf("%v: %s", err, w.errors)
+		}
+	}
+	lines := strings.Split(strings.TrimSpace(readFile(t, path)), "\n")
+	if lines[0] != "200" || len(lines) != 201 {
+		t.Fatalf("%s updates and %d tokens of 200 are left", lines[0], len(lines)-1)
+	}
+	mustIncrease(t, lines[1:])
+}
+
+// Processes are killed at random points of locking, noting and unlocking: after
+// each of a number of lines that one of them has printed.
+func TestKilledProcessesNeverDamageTheFileNorSendTokensBack(t *testing.T) {
+	dir, log := t.TempDir(), filepath.Join(t.TempDir(), "log")
+	before := aheadOfClock(t, dir, "storm")
+	all := make([]*worker, 3)
+	for i := range all {
+		all[i] = startWorker(t, "storm", dir, log)
+	}
+	for i := range 60 {
+		w := all[i%len(all)]
+		for range 1 + i%7 {
+			w.line(t)
+		}
+		w.kill()
+		if w.errors.Len() > 0 {
+			t.Fatal(w.errors)
+		}
+		all[i%len(all)] = startWorker(t, "storm", dir, log)
+	}
+	for _, w := range all {
+		w.kill()
+		if w.errors.Len() > 0 {
+			t.Fatal(w.errors)
+		}
+	}
+	last := mustIncrease(t, strings.Fields(readFile(t, log)))
+	lock := mustLock(t, newLocker(t, dir), "storm")
+	if lock.Token() <= last || lock.Token() <= before {
+		t.Errorf("token %d after %d and %d", lock.Token(), before, last)
+	}
+	mustUnlock(t, lock)
+}
+
+// The first grants of a name race to make its file.
+func TestProcessesThatMakeTheFileTogetherShareIt(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "number")
+	writeFile(t, path, []byte("0\n"))
+	for range 5 {
+		dir := t.TempDir()
+		var all []*worker
+		for range 4 {
+			all = append(all, startWorker(t, "count", dir, path, "1"))
+		}
+		for _, w := range all {
+			if err := w.Wait(); err != nil {
+				t.Fatalf("%v: %s", err, w.errors)
+			}
+		}
+	}
+	if got, _, _ := strings.Cut(readFile(t, path), "\n"); got != "20" {
+		t.Errorf("%s updates of 20 are left", got)
+	}
+}
+
+func TestLockOfKilledProcessIsFree(t *testing.T) {
+	dir := t.TempDir()
+	l := newLocker(t, dir)
+	w := startWorker(t, "hold", dir, "x")
+	token, err := fencing.Parse(w.line(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustBeTaken(t, l, "x")
+	w.kill()
+	lock := mustLock(t, l, "x")
+	if lock.Token() <= token {
+		t.Errorf("token %d after %d", lock.Token(), token)
+	}
+	mustUnlock(t, lock)
+}

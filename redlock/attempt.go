@@ -1,0 +1,176 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/fencing"
+	"github.com/lockstile/locker/internal/line"
+	"github.com/lockstile/locker/internal/redisnode"
+)
+
+// attempt is one call of Lock or TryLock, and the hold that comes of it.
+type attempt struct {
+	req   *locker.Request
+	turn  *line.Turn[*attempt]
+	seats []*seat // one for each node
+
+	// The predecessor in the line fills these in before it passes the turn.
+	token  fencing.Token
+	since  locker.Instant
+	streak int // grants in a row within this Locker
+
+	mu sync.Mutex // one release at a time, and none while the turn is passed on
+}
+
+// seat is what an attempt has at one node.
+type seat struct {
+	lease   *redisnode.Lease
+	timeout time.Duration // for each answer
+	held    atomic.Bool   // the node has granted it, as far as we know
+
+	// busy is held while a request of this attempt is under way at this node:
+	// what gives back must not be overtaken by what asks.
+	busy      sync.Mutex
+	over      bool // given back: nothing may be asked any more
+	queued    bool // it may have a place in the node's queue
+	listening bool // its mailbox is open
+}
+
+var errOver = errors.New("the attempt is over")
+
+func (l *Locker) newSeats(first *redisnode.Lease) []*seat {
+	seats, timeout := make([]*seat, len(l.peers)), l.nodeTimeout(first.TTL)
+	for i := range seats {
+		seats[i] = &seat{lease: first.Sibling(), timeout: timeout}
+	}
+	return seats
+}
+
+// left reports whether the node may have anything of the attempt.
+func (s *seat) left() bool { return s.held.Load() || s.queued || s.lease.Unsure() }
+
+// errSlow is why a request to a node is given up.
+var errSlow = errors.New("no answer in time")
+
+// brief bounds one request to one node.
+func (s *seat) brief() (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(context.Background(), s.timeout, errSlow)
+}
+
+// ask asks a node for the lock. With letter set, a place in the node's queue is
+// taken if the lock is not free, and letter gets the node's letters.
+func (l *Locker) ask(s *seat, p *peer, offer, ticket int64, letter func(redisnode.Letter)) (redisnode.Standing, error) {
+	s.busy.Lock()
+	defer s.busy.Unlock()
+	if s.over {
+		return redisnode.Standing{}, errOver
+	}
+	ctx, cancel := s.brief()
+	defer cancel()
+	if err := l.meet(ctx, p); err != nil {
+		return redisnode.Standing{}, err
+	}
+	if letter != nil && !s.listening {
+		if err := p.mail.Listen(ctx, s.lease.Value, letter); err != nil {
+			return redisnode.Standing{}, err
+		}
+		s.listening = true
+	}
+	s.lease.Offer = offer
+	s.queued = s.queued || letter != nil
+	standing, err := p.node.Acquire(ctx, s.lease, letter != nil, ticket)
+	s.held.Store(err == nil && standing.Token != 0)
+	return standing, err
+}
+
+// raise writes the lock's token back to a node that drew a smaller one. A node
+// that does not confirm has no vote; it may still have the lock.
+func (l *Locker) raise(s *seat, p *peer, token fencing.Token) error {
+	s.busy.Lock()
+	defer s.busy.Unlock()
+	if s.over {
+		return errOver
+	}
+	ctx, cancel := s.brief()
+	defer cancel()
+	return p.node.Raise(ctx, s.lease, token)
+}
+
+// giveBack returns what a node has granted, for another round, and reports
+// whether the same value can be used there again: not if a request may arrive
+// late, for then the node refuses the value from now on.
+func (l *Locker) giveBack(s *seat, p *peer) bool {
+	s.busy.Lock()
+	defer s.busy.Unlock()
+	ctx, cancel := s.brief()
+	defer cancel()
+	err := p.node.Withdraw(ctx, s.lease)
+	s.held.Store(err != nil)
+	return err == nil && !s.lease.Unsure()
+}
+
+// sweep ends a seat: whatever is left of it is removed. It reports whether that
+// was confirmed.
+func (l *Locker) sweep(i int, s *seat) bool {
+	s.busy.Lock()
+	defer s.busy.Unlock()
+	l.end(i, s)
+	if !s.left() {
+		return true
+	}
+	node := l.peers[i].node
+	ok := l.persist(func(ctx context.Context) error { return node.Withdraw(ctx, s.lease) })
+	s.held.Store(!ok)
+	return ok
+}
+
+// end says that nothing more is asked for a seat. Its busy is held.
+func (l *Locker) end(i int, s *seat) {
+	s.over = true
+	l.stopListening(i, s)
+}
+
+func (l *Locker) stopListening(i int, s *seat) {
+	if s.listening {
+		l.peers[i].mail.Drop(s.lease.Value)
+		s.listening = false
+	}
+}
+
+// abandon removes what an attempt has left, on all nodes, and reports whether it
+// is certain that no majority is blocked by it. It waits for nodes that answer,
+// and for the others only if so many of them are missing that they could block.
+func (l *Locker) abandon(seats []*seat) bool {
+	swept := make(chan bool, len(seats))
+	prompt := 0
+	for i, s := range seats {
+		if s.busy.TryLock() { // no request is under way, so this is quick
+			s.busy.Unlock()
+			prompt++
+		}
+		l.background(func() { swept <- l.sweep(i, s) })
+	}
+	timer := time.NewTimer(confirmTime)
+	defer timer.Stop()
+	clean := 0
+	for answers := 0; answers < len(seats); {
+		select {
+		case ok := <-swept:
+			answers++
+			if ok {
+				clean++
+			}
+		case <-timer.C:
+			return clean >= l.quorum
+		}
+		if answers >= prompt && clean >= l.quorum {
+			return true
+		}
+	}
+	return clean >= l.quorum
+}

@@ -1,0 +1,65 @@
+package redlock
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/lockstile/locker"
+)
+
+// QuorumError says how each node answered when there was no majority. It is a
+// [locker.ErrTaken] if others hold so many nodes that no majority was left, and
+// a [locker.ErrUnavailable] if too few nodes answered; only then does it wrap
+// the nodes' own errors as well.
+type QuorumError struct {
+	Need  int // nodes that make a majority
+	Nodes []NodeOutcome
+	kind  error
+}
+
+// NodeOutcome is what one node answered.
+type NodeOutcome struct {
+	Node    string // its address where that is known
+	Granted bool
+	Err     error // nil if it granted, if another holder has it or if it was not waited for
+	Taken   bool  // another holder, or waiter, was there first
+}
+
+func (o NodeOutcome) String() string {
+	switch {
+	case o.Granted:
+		return o.Node + ": granted"
+	case o.Err != nil:
+		return o.Node + ": " + strings.TrimPrefix(o.Err.Error(), locker.ErrUnavailable.Error()+": ")
+	case o.Taken:
+		return o.Node + ": taken"
+	}
+	return o.Node + ": not waited for"
+}
+
+func (e *QuorumError) Error() string {
+	granted, lines := 0, make([]string, len(e.Nodes))
+	for i, o := range e.Nodes {
+		if o.Granted {
+			granted++
+		}
+		lines[i] = o.String()
+	}
+	return fmt.Sprintf("%v: %d of %d nodes agreed, %d are needed (%s)",
+		e.kind, granted, len(e.Nodes), e.Need, strings.Join(lines, "; "))
+}
+
+// Unwrap returns what kind of failure this is, and the nodes' errors if they are
+// the reason.
+func (e *QuorumError) Unwrap() []error {
+	errs := []error{e.kind}
+	if e.kind == locker.ErrTaken {
+		return errs
+	}
+	for _, o := range e.Nodes {
+		if o.Err != nil {
+			errs = append(errs, o.Err)
+		}
+	}
+	return errs
+}

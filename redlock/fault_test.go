@@ -1,0 +1,300 @@
+package redlock_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/testserver"
+	"github.com/lockstile/locker/redlock"
+)
+
+// A node that hangs takes connections and answers nothing: a default client
+// reads for seconds. The lock must not wait for it.
+func TestNodeThatHangsDoesNotHoldUpLocks(t *testing.T) {
+	for name, warm := range map[string]bool{"connected before": true, "never connected": false} {
+		t.Run(name, func(t *testing.T) {
+			servers := startNodes(t, 5)
+			l := newLocker(t, servers, redlock.Options{DurableNodes: true, NodeTimeout: 10 * time.Second})
+			if warm {
+				mustUnlock(t, mustLock(t, l, "a"))
+				free(t, "a", servers...)
+			}
+			servers[0].Pause()
+			start := time.Now()
+			for range 20 {
+				mustUnlock(t, mustLock(t, l, "a", locker.WithTTL(2*time.Second)))
+			}
+			if d := time.Since(start); d > 5*time.Second {
+				t.Errorf("20 locks took %v: they waited for the node that hangs", d)
+			}
+			servers[0].Resume()
+			free(t, "a", servers...)
+		})
+	}
+}
+
+// With default options the validity that is left of a short lease must be
+// worth having though two of five nodes do not answer: one hangs, one is gone.
+func TestShortLeaseIsWorthHavingWithTwoNodesDown(t *testing.T) {
+	servers := startNodes(t, 5)
+	l := newLocker(t, servers, redlock.Options{DurableNodes: true, NodeTimeout: time.Second})
+	servers[0].Pause()
+	servers[1].Kill()
+	lock := mustLock(t, l, "a", locker.WithTTL(2*time.Second), locker.WithMinValidity(time.Second))
+	if err := lock.Renew(patience(t)); err != nil {
+		t.Error(err)
+	}
+	mustUnlock(t, lock)
+	free(t, "a", servers[2:]...)
+	servers[0].Resume()
+	free(t, "a", servers[0])
+}
+
+func TestLockIsUnavailableWithThreeOfFiveDownAndNothingIsHeld(t *testing.T) {
+	servers := startNodes(t, 5)
+	l := newLocker(t, servers, redlock.Options{DurableNodes: true, NodeTimeout: 5 * time.Second})
+	for _, s := range servers[:3] {
+		s.Kill()
+	}
+	for name, lock := range map[string]func() (*locker.Lock, error){
+		"Lock":    func() (*locker.Lock, error) { return l.Lock(patience(t), "a") },
+		"TryLock": func() (*locker.Lock, error) { return l.TryLock(patience(t), "a") },
+	} {
+		_, err := lock()
+		var q *redlock.QuorumError
+		if !errors.Is(err, locker.ErrUnavailable) || errors.Is(err, locker.ErrTaken) || !errors.As(err, &q) {
+			t.Fatalf("%s: %v", name, err)
+		}
+		failed := 0
+		for _, o := range q.Nodes {
+			if o.Err != nil {
+				failed++
+			}
+		}
+		if failed != 3 || !strings.Contains(err.Error(), servers[0].Addr()) {
+			t.Errorf("%s: %d nodes failed: %v", name, failed, err)
+		}
+		free(t, "a", servers[3:]...)
+	}
+}
+
+func TestRenewalGoesOnWithAMinorityDown(t *testing.T) {
+	servers := startNodes(t, 5)
+	l := newLocker(t, servers, redlock.Options{DurableNodes: true})
+	lock := mustLockOn(t, l, servers, locker.WithTTL(3*time.Second))
+	servers[0].Kill()
+	servers[1].Pause()
+	select {
+	case <-lock.Lost():
+		t.Fatal(lock.Err())
+	case <-time.After(6 * time.Second):
+	}
+	servers[1].Resume()
+	mustUnlock(t, lock)
+}
+
+func TestLossOfAMajorityEndsTheLockByItsValidity(t *testing.T) {
+	servers := startNodes(t, 5)
+	l := newLocker(t, servers, redlock.Options{DurableNodes: true, NodeTimeout: time.Second})
+	start := time.Now()
+	lock := mustLockOn(t, l, servers, locker.WithTTL(2*time.Second))
+	for _, s := range servers[:3] {
+		s.Pause()
+	}
+	select {
+	case <-lock.Lost():
+	case <-time.After(30 * time.Second):
+		t.Fatal("still believed in")
+	}
+	var lost *locker.LostError
+	if err := lock.Err(); !errors.As(err, &lost) || lost.Reason != locker.Unreachable && lost.Reason != locker.Expired {
+		t.Errorf("%v", err)
+	}
+	if d := time.Since(start); d < 1900*time.Millisecond {
+		t.Errorf("lost after %v, before its validity had ended", d)
+	}
+}
+
+func TestHolderLearnsThatAMajorityHasForgotten(t *testing.T) {
+	servers := startNodes(t, 5)
+	l := newLocker(t, servers, patient)
+	lock := mustLockOn(t, l, servers, locker.WithoutRenewal())
+	for i, s := range servers[:3] {
+		if i == 2 {
+			if err := lock.Renew(patience(t)); err != nil {
+				t.Error("two of five nodes have forgotten it:", err)
+			}
+		}
+		s.Do("DEL", "a")
+	}
+	if err := lock.Renew(patience(t)); !errors.Is(err, locker.ErrLost) {
+		t.Errorf("three of five nodes have forgotten it: %v", err)
+	}
+	free(t, "a", servers[0])
+}
+
+func TestUnlockReportsThatAMajorityHasForgotten(t *testing.T) {
+	servers := startNodes(t, 3)
+	l := newLocker(t, servers, patient)
+	lock := mustLockOn(t, l, servers)
+	servers[0].Do("DEL", "a")
+	servers[1].Do("DEL", "a")
+	if err := lock.Unlock(patience(t)); !errors.Is(err, locker.ErrLost) {
+		t.Error(err)
+	}
+	free(t, "a", servers...)
+}
+
+// proxy passes requests on to a server, and its replies while it is not mute.
+type proxy struct {
+	net.Listener
+	mute atomic.Bool
+}
+
+func newProxy(t *testing.T, s *testserver.RedisServer) *proxy {
+	t.Helper()
+	in, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &proxy{Listener: in}
+	t.Cleanup(func() { _ = in.Close() })
+	go func() {
+		for {
+			conn, err := in.Accept()
+			if err != nil {
+				return
+			}
+			out, err := net.Dial("tcp", s.Addr())
+			if err != nil {
+				_ = conn.Close()
+				continue
+			}
+			go func() { _, _ = io.Copy(out, conn); _ = out.Close() }()
+			go func() { _, _ = io.Copy(writer{p, conn}, out); _ = conn.Close() }()
+		}
+	}()
+	return p
+}
+
+// writer loses what is written while its proxy is mute.
+type writer struct {
+	*proxy
+	net.Conn
+}
+
+func (w writer) Write(b []byte) (int, error) {
+	if w.mute.Load() {
+		return len(b), nil
+	}
+	return w.Conn.Write(b)
+}
+
+// Requests arrive and their replies do not, on a majority.
+func TestLostRepliesLeaveNothingBehind(t *testing.T) {
+	servers := startNodes(t, 3)
+	var clients []redis.UniversalClient
+	var proxies []*proxy
+	for _, s := range servers {
+		p := newProxy(t, s)
+		proxies = append(proxies, p)
+		clients = append(clients, redis.NewClient(&redis.Options{Addr: p.Addr().String()}))
+	}
+	l := newLockerOn(t, clients, redlock.Options{DurableNodes: true, NodeTimeout: 500 * time.Millisecond})
+	mustUnlock(t, mustLock(t, l, "a"))
+	free(t, "a", servers...)
+	proxies[0].mute.Store(true)
+	proxies[1].mute.Store(true)
+	_, err := l.TryLock(patience(t), "a", locker.WithTTL(time.Minute))
+	if !errors.Is(err, locker.ErrUnavailable) || !errors.Is(err, locker.ErrOutcomeUnknown) {
+		t.Errorf("%v", err)
+	}
+	for _, s := range servers[:2] {
+		eventually(t, "the request has arrived", func() bool { return s.Do("EXISTS", "a") == "1" })
+	}
+	proxies[0].mute.Store(false)
+	proxies[1].mute.Store(false)
+	free(t, "a", servers...)
+}
+
+func TestUnusableNodesAreNamedAndNothingIsHeld(t *testing.T) {
+	servers := []*testserver.RedisServer{testserver.Redis(t), testserver.Redis(t, "--requirepass", "the right one"), testserver.Redis(t)}
+	var clients []redis.UniversalClient
+	for i, s := range servers {
+		opts := &redis.Options{Addr: s.Addr()}
+		if i == 1 {
+			opts.Password = "wrong-one"
+		}
+		clients = append(clients, redis.NewClient(opts))
+	}
+	l := newLockerOn(t, clients, patient)
+	mustUnlock(t, mustLock(t, l, "a")) // two of three will do
+	servers[0].Kill()
+	_, err := l.TryLock(patience(t), "a")
+	if !errors.Is(err, locker.ErrUnavailable) || !strings.Contains(fmt.Sprint(err), "check the user name and the password") ||
+		strings.Contains(fmt.Sprint(err), "wrong-one") {
+		t.Error(err)
+	}
+	free(t, "a", servers[1:]...)
+}
+
+func TestConstructorRefusesWhatCannotWork(t *testing.T) {
+	c := func(addr string) redis.UniversalClient { return redis.NewClient(&redis.Options{Addr: addr}) }
+	failover := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "m", SentinelAddrs: []string{"s:1"}})
+	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"s:1"}})
+	for _, test := range []struct {
+		nodes []redis.UniversalClient
+		opts  redlock.Options
+		want  string
+	}{
+		{[]redis.UniversalClient{c("a:1"), c("b:1")}, redlock.Options{}, "singlenode"},
+		{[]redis.UniversalClient{c("a:1"), c("b:1"), nil}, redlock.Options{}, "nil"},
+		{[]redis.UniversalClient{c("a:1"), c("b:1"), (*redis.Client)(nil)}, redlock.Options{}, "nil"},
+		{[]redis.UniversalClient{c("a:1"), c("b:1"), c("a:1")}, redlock.Options{}, "nodes 1 and 3 are both a:1"},
+		{[]redis.UniversalClient{c("a:1"), c("b:1"), failover}, redlock.Options{}, "Sentinel"},
+		{[]redis.UniversalClient{c("a:1"), c("b:1"), cluster}, redlock.Options{}, "ClusterClient"},
+		{[]redis.UniversalClient{c("a:1"), c("b:1"), c("c:1")}, redlock.Options{NodeTimeout: -1}, "negative"},
+		{[]redis.UniversalClient{c("a:1"), c("b:1"), c("c:1")}, redlock.Options{MaxTTL: time.Millisecond}, "largest TTL"},
+	} {
+		if _, err := redlock.New(test.nodes, test.opts); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%v, want %q", err, test.want)
+		}
+	}
+}
+
+// One server that goes by two addresses would have two votes.
+func TestServerUnderTwoAddressesIsAnError(t *testing.T) {
+	servers := startNodes(t, 2)
+	_, port, _ := net.SplitHostPort(servers[0].Addr())
+	l := newLockerOn(t, []redis.UniversalClient{
+		redis.NewClient(&redis.Options{Addr: servers[0].Addr()}),
+		redis.NewClient(&redis.Options{Addr: servers[1].Addr()}),
+		redis.NewClient(&redis.Options{Addr: net.JoinHostPort("localhost", port)}),
+	}, patient)
+	eventually(t, "it is noticed", func() bool {
+		lock, err := l.TryLock(patience(t), "a")
+		if err == nil {
+			mustUnlock(t, lock)
+		}
+		return err != nil && strings.Contains(err.Error(), "are one server")
+	})
+	free(t, "a", servers...)
+}
+
+func TestTTLOverTheLimitIsAnErrorThatNamesIt(t *testing.T) {
+	servers := startNodes(t, 3)
+	l := newLocker(t, servers, redlock.Options{MaxTTL: time.Second})
+	_, err := l.TryLock(patience(t), "a", locker.WithTTL(2*time.Second))
+	if err == nil || !strings.Contains(err.Error(), "over the limit of 1s") {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,130 @@
+package redlock
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/fencing"
+	"github.com/lockstile/locker/internal/redisnode"
+)
+
+// lookTime bounds what a node may take for Inspect and Break.
+const lookTime = time.Second
+
+// Inspect implements [locker.Inspector]. The lock is held if a majority has it
+// under one holder.
+func (l *Locker) Inspect(ctx context.Context, name string) (locker.Info, error) {
+	keys, err := l.keys(name)
+	if err != nil {
+		return locker.Info{}, err
+	}
+	views, err := gather(ctx, l, func(ctx context.Context, n *redisnode.Node) (view, error) {
+		info, value, err := n.Look(ctx, keys)
+		return view{info, value}, err
+	})
+	if err != nil {
+		return locker.Info{}, fmt.Errorf("redlock: inspect %q: %w", name, err)
+	}
+	info := l.merge(views)
+	info.Name = name
+	return info, nil
+}
+
+// view is what one node says.
+type view struct {
+	locker.Info
+	value string
+}
+
+// merge is what a majority says.
+func (l *Locker) merge(views []view) locker.Info {
+	var info locker.Info
+	for _, v := range views {
+		info.Waiters = max(info.Waiters, v.Waiters)
+		info.Token = max(info.Token, v.Token)
+	}
+	for _, v := range views {
+		same := slices.DeleteFunc(slices.Clone(views), func(w view) bool { return !w.Held || w.value != v.value })
+		if !v.Held || len(same) < l.quorum {
+			continue
+		}
+		slices.SortFunc(same, func(a, b view) int { return int(b.TimeLeft - a.TimeLeft) })
+		info.Held, info.Holder, info.Token = true, v.Holder, mostCommon(same)
+		info.TimeLeft = same[l.quorum-1].TimeLeft // from then on it is no majority
+		break
+	}
+	return info
+}
+
+// mostCommon is the holder's token: that of the majority, where a node that
+// granted it too late to count may have drawn another.
+func mostCommon(views []view) fencing.Token {
+	counts := make(map[fencing.Token]int)
+	var most fencing.Token
+	for _, v := range views {
+		counts[v.Token]++
+		if counts[v.Token] > counts[most] {
+			most = v.Token
+		}
+	}
+	return most
+}
+
+// Break implements [locker.Breaker]. It frees the lock on all nodes, and what
+// an attempt without a majority may have left there.
+func (l *Locker) Break(ctx context.Context, name string) (bool, error) {
+	keys, err := l.keys(name)
+	if err != nil {
+		return false, err
+	}
+	broken, err := gather(ctx, l, func(ctx context.Context, n *redisnode.Node) (bool, error) { return n.Break(ctx, keys) })
+	if err != nil {
+		return false, fmt.Errorf("redlock: break %q: %w", name, err)
+	}
+	return slices.Contains(broken, true), nil
+}
+
+// gather asks all nodes, and returns the answers if they are a majority.
+func gather[T any](ctx context.Context, l *Locker, ask func(context.Context, *redisnode.Node) (T, error)) ([]T, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, lookTime, errSlow)
+	defer cancel()
+	type reply struct {
+		node   int
+		answer T
+		err    error
+	}
+	replies := make(chan reply, len(l.peers))
+	for i, p := range l.peers {
+		go func() {
+			answer, err := ask(ctx, p.node)
+			replies <- reply{i, answer, err}
+		}()
+	}
+	var answers []T
+	e := &QuorumError{Need: l.quorum, kind: locker.ErrUnavailable}
+	for range l.peers {
+		r := <-replies
+		e.Nodes = append(e.Nodes, NodeOutcome{Node: l.peers[r.node].name, Granted: r.err == nil, Err: r.err})
+		if r.err == nil {
+			answers = append(answers, r.answer)
+		}
+	}
+	if len(answers) < l.quorum {
+		return nil, e
+	}
+	return answers, nil
+}
+
+func (l *Locker) keys(name string) (redisnode.Keys, error) {
+	if err := locker.CheckName(name); err != nil {
+		return redisnode.Keys{}, err
+	}
+	keys, err := redisnode.NewKeys(l.opts.Prefix + name)
+	if err != nil {
+		return redisnode.Keys{}, fmt.Errorf("redlock: lock %q: %w", name, err)
+	}
+	return keys, nil
+}

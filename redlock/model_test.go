@@ -1,0 +1,314 @@
+package redlock
+
+import (
+	"flag"
+	"math/rand/v2"
+	"testing"
+)
+
+// The model is the protocol without the network: nodes that grant, forget and
+// restart, clients whose requests and replies are lost or come late, clocks that
+// differ. One step is one request. Clocks tick slowly, so that counters matter. Rules
+// can be taken away from it to see that each is needed.
+type rules struct {
+	writeBack bool // nodes of the majority are raised to its token
+	voteLoss  bool // a node that does not confirm does not count
+	restart   bool // a node that forgot has no vote for one TTL
+	majority  int
+	validity  bool // a lock that comes after its validity is given back
+}
+
+var sound = rules{writeBack: true, voteLoss: true, restart: true, majority: 3, validity: true}
+
+const (
+	modelNodes   = 5
+	modelClients = 4
+	modelTTL     = 120
+	tick         = 8 // of the clocks that tokens are lifted to
+	tolerance    = 3 // for what a client offers
+	skew         = 1 // of clocks
+)
+
+type modelNode struct {
+	skew, counter, value, until, young int
+	marks                              map[int]bool
+}
+
+// grant is the acquire script.
+func (n *modelNode) grant(now, value, offer int) (token int) {
+	switch {
+	case now < n.young || n.marks[value]:
+		return 0
+	case n.has(now, value):
+		n.until = now + modelTTL
+		return n.counter
+	case n.until > now:
+		return 0
+	}
+	clock := now/tick + n.skew
+	n.counter = max(n.counter+1, clock-tolerance, min(offer, clock+tolerance))
+	n.value, n.until = value, now+modelTTL
+	return n.counter
+}
+
+func (n *modelNode) has(now, value int) bool { return n.value == value && n.until > now }
+
+func (n *modelNode) raise(now, value, token int) bool {
+	if !n.has(now, value) {
+		return false
+	}
+	n.counter = max(n.counter, token)
+	return true
+}
+
+func (n *modelNode) release(now, value int) {
+	n.marks[value] = true
+	if n.has(now, value) {
+		n.until = now
+	}
+}
+
+type phase int
+
+const (
+	resting phase = iota
+	asks
+	raises
+	holds
+)
+
+type modelClient struct {
+	phase              phase
+	skew, value, since int
+	order              []int
+	asked              int
+	tokens             map[int]int // by node
+	token, until       int
+	paused             int // until then
+}
+
+type model struct {
+	rules
+	rnd     *rand.Rand
+	now     int
+	nodes   []*modelNode
+	clients []*modelClient
+	values  int
+	late    []func() // requests on their way
+
+	last                 int // token
+	grants, stale, twice int
+}
+
+func newModel(r rules, seed uint64) *model {
+	m := &model{rules: r, rnd: rand.New(rand.NewPCG(seed, 7)), now: 1000}
+	for range modelNodes {
+		m.nodes = append(m.nodes, &modelNode{skew: m.rnd.IntN(2*skew) - skew, marks: make(map[int]bool)})
+	}
+	for range modelClients {
+		m.clients = append(m.clients, &modelClient{skew: m.rnd.IntN(8*skew) - 4*skew})
+	}
+	return m
+}
+
+func (m *model) chance(percent int) bool { return m.rnd.IntN(100) < percent }
+
+// send carries a request out now, later or never, and reports whether the reply
+// arrives.
+func (m *model) send(request func()) bool {
+	switch {
+	case m.chance(90):
+		request()
+		return !m.chance(5)
+	case m.chance(80):
+		m.late = append(m.late, request)
+	}
+	return false
+}
+
+func (m *model) step() {
+	m.now += m.rnd.IntN(3)
+	c := m.clients[m.rnd.IntN(modelClients)]
+	switch p := m.rnd.IntN(1000); {
+	case p < 1:
+		m.crash(m.nodes[m.rnd.IntN(modelNodes)])
+	case p < 100 && len(m.late) > 0:
+		i := m.rnd.IntN(len(m.late))
+		m.late[i]()
+		m.late[i] = m.late[len(m.late)-1]
+		m.late = m.late[:len(m.late)-1]
+	case p < 102:
+		c.paused = m.now + m.rnd.IntN(2*modelTTL)
+	}
+	if m.now < c.paused {
+		return
+	}
+	switch c.phase {
+	case resting:
+		if !m.chance(10) {
+			return
+		}
+		m.values++
+		*c = modelClient{phase: asks, skew: c.skew, value: m.values, since: m.now, order: m.rnd.Perm(modelNodes), tokens: make(map[int]int)}
+	case asks:
+		m.ask(c)
+	case raises:
+		m.raiseAll(c)
+	case holds:
+		m.hold(c)
+	}
+}
+
+// crash takes from a node everything it knew.
+func (m *model) crash(n *modelNode) {
+	*n = modelNode{skew: n.skew, marks: make(map[int]bool)}
+	if m.restart {
+		n.young = m.now + modelTTL
+	}
+}
+
+func (m *model) ask(c *modelClient) {
+	if len(c.tokens) >= m.majority {
+		c.phase = raises
+		return
+	}
+	if c.asked == modelNodes {
+		m.giveUp(c)
+		return
+	}
+	i := c.order[c.asked]
+	c.asked++
+	token, value, offer := 0, c.value, c.since/tick+c.skew
+	if m.send(func() { token = m.nodes[i].grant(m.now, value, offer) }) && token != 0 {
+		c.tokens[i] = token
+	}
+}
+
+func (m *model) raiseAll(c *modelClient) {
+	c.token = 0
+	for _, token := range c.tokens {
+		c.token = max(c.token, token)
+	}
+	if m.writeBack {
+		for _, i := range c.order { // not in the order of a map: runs must repeat
+			if token, ok := c.tokens[i]; ok && token < c.token {
+				m.raiseOne(c, i)
+			}
+		}
+	}
+	switch {
+	case len(c.tokens) < m.majority:
+		c.phase = asks // another node may make up for the vote that was lost
+	case m.validity && m.now >= c.since+modelTTL:
+		m.giveUp(c)
+	default:
+		m.granted(c)
+	}
+}
+
+func (m *model) raiseOne(c *modelClient, i int) {
+	ok, value, token := false, c.value, c.token
+	if m.send(func() { ok = m.nodes[i].raise(m.now, value, token) }) && ok || !m.voteLoss {
+		c.tokens[i] = token
+		return
+	}
+	delete(c.tokens, i)
+}
+
+// granted is where a lock is returned to its caller, and is checked.
+func (m *model) granted(c *modelClient) {
+	c.phase, c.until = holds, c.since+modelTTL
+	m.grants++
+	if c.token <= m.last {
+		m.stale++
+	}
+	m.last = max(m.last, c.token)
+	for _, other := range m.clients {
+		if other != c && other.phase == holds && m.now < other.until && m.now < c.until {
+			m.twice++
+		}
+	}
+}
+
+// hold renews, gives back, or dies.
+func (m *model) hold(c *modelClient) {
+	switch {
+	case m.now >= c.until || m.chance(2):
+		c.phase = resting // nothing is given back: the leases end
+	case m.chance(50):
+		since, yes := m.now, 0
+		for _, n := range m.nodes {
+			ok, value := false, c.value
+			if m.send(func() {
+				if ok = n.has(m.now, value); ok {
+					n.until = m.now + modelTTL
+				}
+			}) && ok {
+				yes++
+			}
+		}
+		if yes >= m.majority {
+			c.until = since + modelTTL
+		}
+	default:
+		m.giveUp(c)
+	}
+}
+
+func (m *model) giveUp(c *modelClient) {
+	value := c.value
+	for _, n := range m.nodes {
+		m.send(func() { n.release(m.now, value) })
+	}
+	c.phase = resting
+}
+
+const modelSteps = 2_000_000 // of each run
+
+var seed = flag.Uint64("seed", 1, "what the runs of the model begin with")
+
+func runModel(r rules, seed uint64) *model {
+	m := newModel(r, seed)
+	for range modelSteps {
+		m.step()
+	}
+	return m
+}
+
+// Tokens increase and nobody holds a lock twice, whatever is lost, late or
+// forgotten.
+func TestModelKeepsItsPromises(t *testing.T) {
+	for run := range uint64(4) {
+		m := runModel(sound, *seed+run)
+		if m.stale != 0 || m.twice != 0 || m.grants < modelSteps/1000 {
+			t.Errorf("seed %d: of %d grants %d had tokens that do not increase, %d were second holders", *seed+run, m.grants, m.stale, m.twice)
+		}
+	}
+}
+
+// Each rule is there for a reason: without it the same model breaks.
+func TestModelBreaksWithoutEachRule(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(*rules)
+		broken func(*model) int
+	}{
+		"tokens without write-back":         {func(r *rules) { r.writeBack = false }, func(m *model) int { return m.stale }},
+		"votes that did not confirm":        {func(r *rules) { r.voteLoss = false }, func(m *model) int { return m.stale }},
+		"a restarted node votes at once":    {func(r *rules) { r.restart = false }, func(m *model) int { return m.twice }},
+		"two of five are enough":            {func(r *rules) { r.majority = 2 }, func(m *model) int { return m.twice }},
+		"a lock that comes too late counts": {func(r *rules) { r.validity = false }, func(m *model) int { return m.stale }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := sound
+			test.change(&r)
+			for run := range uint64(10) {
+				m := runModel(r, *seed+run)
+				if test.broken(m) > 0 {
+					t.Logf("of %d grants %d had tokens that do not increase, %d were second holders", m.grants, m.stale, m.twice)
+					return
+				}
+			}
+			t.Error("nothing broke")
+		})
+	}
+}

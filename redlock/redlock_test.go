@@ -1,0 +1,178 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/testserver"
+	"github.com/lockstile/locker/redlock"
+)
+
+// Nodes are down here on purpose: go-redis need not say so.
+func TestMain(m *testing.M) {
+	logging.Disable()
+	os.Exit(m.Run())
+}
+
+// patient is for tests that are not about time: the machine may be slow.
+var patient = redlock.Options{NodeTimeout: 20 * time.Second, DurableNodes: true}
+
+func startNodes(t testing.TB, n int) []*testserver.RedisServer {
+	t.Helper()
+	servers := make([]*testserver.RedisServer, n)
+	for i := range servers {
+		servers[i] = testserver.Redis(t)
+	}
+	return servers
+}
+
+// newLocker stands for a process of its own, with default client settings.
+func newLocker(t testing.TB, servers []*testserver.RedisServer, opts redlock.Options) *redlock.Locker {
+	t.Helper()
+	clients := make([]redis.UniversalClient, len(servers))
+	for i, s := range servers {
+		clients[i] = redis.NewClient(&redis.Options{Addr: s.Addr()})
+	}
+	return newLockerOn(t, clients, opts)
+}
+
+func newLockerOn(t testing.TB, clients []redis.UniversalClient, opts redlock.Options) *redlock.Locker {
+	t.Helper()
+	l, err := redlock.New(clients, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = l.Close()
+		for _, c := range clients {
+			_ = c.Close()
+		}
+	})
+	return l
+}
+
+func patience(t testing.TB) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func mustLock(t testing.TB, l locker.Locker, name string, opts ...locker.Option) *locker.Lock {
+	t.Helper()
+	lock, err := l.Lock(patience(t), name, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lock
+}
+
+// mustLockOn locks and waits until all of the servers have granted it: Lock does
+// not wait for those that come after the majority.
+func mustLockOn(t testing.TB, l locker.Locker, servers []*testserver.RedisServer, opts ...locker.Option) *locker.Lock {
+	t.Helper()
+	lock := mustLock(t, l, "a", opts...)
+	for _, s := range servers {
+		eventually(t, "granted there too", func() bool { return s.Do("EXISTS", "a") == "1" })
+	}
+	return lock
+}
+
+func mustUnlock(t testing.TB, lock *locker.Lock) {
+	t.Helper()
+	if err := lock.Unlock(patience(t)); err != nil {
+		t.Error(err)
+	}
+}
+
+// eventually waits for something that other goroutines or servers do, for less
+// than the half minute after which a lease ends by itself.
+func eventually(t testing.TB, what string, done func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(25 * time.Second); !done(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("still not so: %s", what)
+		}
+	}
+}
+
+// free waits until none of the servers has the name.
+func free(t testing.TB, name string, servers ...*testserver.RedisServer) {
+	t.Helper()
+	for i, s := range servers {
+		eventually(t, fmt.Sprintf("%q is free on node %d", name, i), func() bool { return s.Do("EXISTS", name) == "0" })
+	}
+}
+
+func calls(srv *testserver.RedisServer, cmd string) (n int) {
+	for line := range strings.Lines(srv.Do("INFO", "commandstats")) {
+		if rest, ok := strings.CutPrefix(line, "cmdstat_"+cmd+":calls="); ok {
+			_, _ = fmt.Sscanf(rest, "%d", &n)
+		}
+	}
+	return n
+}
+
+func TestLockAndUnlockAreOneRoundTripToEachNode(t *testing.T) {
+	servers := startNodes(t, 5)
+	l := newLocker(t, servers, patient)
+	mustUnlock(t, mustLock(t, l, "a"))
+	for _, s := range servers {
+		eventually(t, "warm", func() bool { return calls(s, "eval") == 2 && s.Do("EXISTS", "a") == "0" })
+		s.Do("CONFIG", "RESETSTAT")
+	}
+	const rounds = 50
+	for range rounds {
+		mustUnlock(t, mustLock(t, l, "a"))
+	}
+	if err := l.Close(); err != nil { // when stragglers are done
+		t.Error(err)
+	}
+	for i, s := range servers {
+		if s.Do("EXISTS", "a") != "0" {
+			t.Errorf("node %d was asked after the release", i)
+		}
+		if n := calls(s, "evalsha"); n > 2*rounds || calls(s, "eval") > 0 {
+			t.Errorf("node %d: %d requests in %d rounds\n%s", i, n, rounds, s.Do("INFO", "commandstats"))
+		}
+	}
+}
+
+func TestTokensIncreaseOverLockersAndHandOvers(t *testing.T) {
+	servers := startNodes(t, 3)
+	a, b := newLocker(t, servers, patient), newLocker(t, servers, patient)
+	var last *locker.Lock
+	for i := range 40 {
+		lock := mustLock(t, []locker.Locker{a, b}[i%2], "a")
+		if last != nil && lock.Token() <= last.Token() {
+			t.Fatalf("token %d after %d", lock.Token(), last.Token())
+		}
+		mustUnlock(t, lock)
+		last = lock
+	}
+}
+
+func TestTryLockReportsWhoIsInTheWay(t *testing.T) {
+	servers := startNodes(t, 5)
+	a, b := newLocker(t, servers, patient), newLocker(t, servers, patient)
+	lock := mustLock(t, a, "a")
+	_, err := b.TryLock(patience(t), "a")
+	var q *redlock.QuorumError
+	if !errors.Is(err, locker.ErrTaken) || errors.Is(err, locker.ErrUnavailable) || !errors.As(err, &q) || q.Need != 3 || len(q.Nodes) != 5 {
+		t.Fatalf("%v", err)
+	}
+	if _, err := a.TryLock(patience(t), "a"); !errors.Is(err, locker.ErrTaken) {
+		t.Error(err)
+	}
+	mustUnlock(t, lock)
+	mustUnlock(t, mustLock(t, b, "a"))
+}

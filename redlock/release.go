@@ -1,0 +1,150 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/fencing"
+)
+
+// release gives the lock back on all nodes, where it can to the next goroutine
+// in line, and returns when a majority has confirmed. What the others have is
+// removed behind the caller's back.
+func (l *Locker) release(_ context.Context, a *attempt) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	defer a.turn.Leave()
+	var heir *attempt
+	if a.streak < mostInARow { // then other processes go first, on every node
+		if next, ok := a.turn.Next(); ok {
+			heir = next
+		}
+	}
+	since, offer := locker.Now(), time.Now().UnixMicro()
+	results := make(chan result, len(a.seats))
+	for i := range a.seats {
+		l.background(func() { l.releaseOne(a, heir, i, offer, results) })
+	}
+	token, err := l.tally(a, results, heir != nil)
+	if token != 0 {
+		heir.token, heir.since, heir.streak = token, since, a.streak+1
+	}
+	return err
+}
+
+// result is how a release went at one node.
+type result struct {
+	node   int
+	absent bool // the node had not granted the lock
+	token  fencing.Token
+	err    error
+}
+
+// releaseOne gives back what one node has. A request of ours that is still under
+// way there is waited for: a late grant is given back with the rest.
+func (l *Locker) releaseOne(a, heir *attempt, i int, offer int64, results chan<- result) {
+	s := a.seats[i]
+	s.busy.Lock()
+	defer s.busy.Unlock()
+	l.end(i, s)
+	if !s.held.Load() {
+		results <- result{node: i, absent: true}
+	} else {
+		r := l.handOver(s, heir, i, offer)
+		s.held.Store(r.err != nil && !isLost(r.err))
+		results <- r
+	}
+	if s.left() {
+		node := l.peers[i].node
+		if l.persist(func(ctx context.Context) error { return node.Withdraw(ctx, s.lease) }) {
+			s.held.Store(false)
+		}
+	}
+}
+
+// handOver releases what a node has granted, to the heir if there is one that
+// still wants it.
+func (l *Locker) handOver(s *seat, heir *attempt, i int, offer int64) result {
+	ctx, cancel := s.brief()
+	defer cancel()
+	node := l.peers[i].node
+	if heir == nil {
+		_, err := node.Release(ctx, s.lease, nil, false)
+		return result{node: i, err: err}
+	}
+	h := heir.seats[i]
+	h.busy.Lock()
+	defer h.busy.Unlock()
+	if h.over { // it was served by the other nodes, and is done already
+		_, err := node.Release(ctx, s.lease, nil, false)
+		return result{node: i, err: err}
+	}
+	h.lease.Offer = offer
+	token, err := node.Release(ctx, s.lease, h.lease, false)
+	if token != 0 {
+		h.held.Store(true)
+	}
+	return result{node: i, token: token, err: err}
+}
+
+func isLost(err error) bool {
+	var lost *locker.LostError
+	return errors.As(err, &lost)
+}
+
+// tally reads the nodes' answers until it is decided whether the lock was ours
+// and is free, and returns the token that a majority granted to the heir, or 0.
+func (l *Locker) tally(a *attempt, results <-chan result, heir bool) (fencing.Token, error) {
+	tokens := make(map[fencing.Token]int)
+	released, absent, unknown := 0, 0, 0
+	var lost *locker.LostError
+	e := &QuorumError{Need: l.quorum, kind: locker.ErrUnavailable}
+	for left := len(a.seats); left > 0; {
+		r := <-results
+		left--
+		out := NodeOutcome{Node: l.peers[r.node].name, Err: r.err}
+		var gone *locker.LostError
+		switch {
+		case r.absent:
+			absent++
+		case errors.As(r.err, &gone):
+			absent++
+			if lost == nil || gone.Reason == locker.Forced {
+				lost = gone
+			}
+		case r.err != nil:
+			unknown++
+		default:
+			released++
+			out.Granted = true
+		}
+		e.Nodes = append(e.Nodes, out)
+		if r.token != 0 {
+			tokens[r.token]++
+			if tokens[r.token] >= l.quorum {
+				return r.token, nil
+			}
+		}
+		switch {
+		case released >= l.quorum && (!heir || best(tokens)+left < l.quorum):
+			return 0, nil
+		case lost != nil && released+unknown+left < l.quorum:
+			return 0, &locker.LostError{Name: a.req.Name, Reason: lost.Reason}
+		}
+	}
+	if released+absent >= l.quorum {
+		return 0, nil
+	}
+	return 0, fmt.Errorf("redlock: unlock %q: %w", a.req.Name, e)
+}
+
+func best(tokens map[fencing.Token]int) int {
+	most := 0
+	for _, n := range tokens {
+		most = max(most, n)
+	}
+	return most
+}

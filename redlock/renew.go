@@ -1,0 +1,140 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/redisnode"
+)
+
+// renewal is a node's answers for the attempts that it holds.
+type renewal struct {
+	node int
+	of   []int // indexes of attempts
+	errs []error
+}
+
+// renew starts another TTL for each attempt on all nodes that hold it, one batch
+// a node, and returns when every attempt is decided by a majority. A node that
+// hangs is not waited for longer than half of what the Keeper allows.
+func (l *Locker) renew(ctx context.Context, attempts []*attempt) []error {
+	shortest := attempts[0].req.TTL
+	for _, a := range attempts {
+		shortest = min(shortest, a.req.TTL)
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, shortest/6, errSlow)
+	answers := make(chan renewal, len(l.peers))
+	under := l.renewals(attempts)
+	for node, r := range under {
+		l.background(func() { answers <- l.renewOn(ctx, node, r, attempts) })
+	}
+	b := newBallot(l, attempts, under)
+	for range under {
+		if b.decided() {
+			break
+		}
+		b.add(<-answers)
+	}
+	// The batches of slower nodes go on until their time is over: every node
+	// that renews makes the lock safer.
+	time.AfterFunc(shortest/6, cancel)
+	return b.errors()
+}
+
+// renewals returns for each node which attempts it holds.
+func (l *Locker) renewals(attempts []*attempt) [][]int {
+	of := make([][]int, len(l.peers))
+	for k, a := range attempts {
+		for node, s := range a.seats {
+			if s.held.Load() {
+				of[node] = append(of[node], k)
+			}
+		}
+	}
+	return of
+}
+
+func (l *Locker) renewOn(ctx context.Context, node int, of []int, attempts []*attempt) renewal {
+	if len(of) == 0 {
+		return renewal{node: node}
+	}
+	leases := make([]*redisnode.Lease, len(of))
+	for i, k := range of {
+		leases[i] = attempts[k].seats[node].lease
+	}
+	return renewal{node, of, l.peers[node].node.Renew(ctx, leases)}
+}
+
+// ballot counts renewals.
+type ballot struct {
+	l        *Locker
+	attempts []*attempt
+	yes      []int // nodes that have renewed each attempt
+	maybe    []int // nodes that have, or have not answered
+	lost     []*locker.LostError
+	failed   []*QuorumError
+}
+
+func newBallot(l *Locker, attempts []*attempt, under [][]int) *ballot {
+	n := len(attempts)
+	b := &ballot{l, attempts, make([]int, n), make([]int, n), make([]*locker.LostError, n), make([]*QuorumError, n)}
+	for _, of := range under {
+		for _, k := range of {
+			b.maybe[k]++
+		}
+	}
+	return b
+}
+
+func (b *ballot) add(r renewal) {
+	for i, k := range r.of {
+		err := r.errs[i]
+		if err == nil {
+			b.yes[k]++
+			continue
+		}
+		b.maybe[k]--
+		var lost *locker.LostError
+		if errors.As(err, &lost) {
+			if b.lost[k] == nil || lost.Reason == locker.Forced {
+				b.lost[k] = lost
+			}
+			continue
+		}
+		if b.failed[k] == nil {
+			b.failed[k] = &QuorumError{Need: b.l.quorum, kind: locker.ErrUnavailable}
+		}
+		b.failed[k].Nodes = append(b.failed[k].Nodes, NodeOutcome{Node: b.l.peers[r.node].name, Err: err})
+	}
+}
+
+// decided reports whether every attempt has a majority, or cannot get one.
+func (b *ballot) decided() bool {
+	for k := range b.attempts {
+		if b.yes[k] < b.l.quorum && b.maybe[k] >= b.l.quorum {
+			return false
+		}
+	}
+	return true
+}
+
+// errors says of each attempt how it went. It is lost if nodes that have it no
+// more are the reason why there is no majority; where others did not answer, the
+// next renewal may find one.
+func (b *ballot) errors() []error {
+	errs := make([]error, len(b.attempts))
+	for k := range b.attempts {
+		switch {
+		case b.yes[k] >= b.l.quorum:
+		case b.failed[k] != nil:
+			errs[k] = b.failed[k]
+		case b.lost[k] != nil:
+			errs[k] = &locker.LostError{Name: b.attempts[k].req.Name, Reason: b.lost[k].Reason}
+		default:
+			errs[k] = &QuorumError{Need: b.l.quorum, kind: locker.ErrUnavailable}
+		}
+	}
+	return errs
+}

@@ -1,0 +1,110 @@
+package redlock_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/testserver"
+	"github.com/lockstile/locker/redlock"
+)
+
+// reaching returns a Locker that reaches only some of the servers.
+func reaching(t *testing.T, servers []*testserver.RedisServer, opts redlock.Options, reached ...int) *redlock.Locker {
+	t.Helper()
+	clients := make([]redis.UniversalClient, len(servers))
+	for i, s := range servers {
+		p := newProxy(t, s)
+		_ = p.Close() // nobody listens there any more
+		clients[i] = redis.NewClient(&redis.Options{Addr: p.Addr().String()})
+	}
+	for _, i := range reached {
+		clients[i] = redis.NewClient(&redis.Options{Addr: servers[i].Addr()})
+	}
+	return newLockerOn(t, clients, opts)
+}
+
+// forget restarts a server that keeps nothing.
+func forget(s *testserver.RedisServer) {
+	s.Kill()
+	s.Wipe()
+	s.Start()
+}
+
+// The classic double grant: a lock on A, B and C; C is restarted empty; another
+// client gets C, D and E. This is what the rule for restarted nodes is for.
+func TestWithoutTheRestartRuleTwoClientsHoldTheLock(t *testing.T) {
+	servers := startNodes(t, 5)
+	opts := redlock.Options{NodeTimeout: 2 * time.Second, DurableNodes: true} // which they are not
+	first := mustLock(t, reaching(t, servers, opts, 0, 1, 2), "a")
+	forget(servers[2])
+	second, err := reaching(t, servers, opts, 2, 3, 4).TryLock(patience(t), "a")
+	if err != nil || first.Err() != nil {
+		t.Fatalf("the scenario does not show what it should: %v, %v", err, first.Err())
+	}
+	if second.Token() <= first.Token() {
+		t.Errorf("token %d after %d: a guard could not tell", second.Token(), first.Token())
+	}
+}
+
+func TestWithTheRestartRuleOneClientHoldsTheLock(t *testing.T) {
+	const ttl = 3 * time.Second
+	servers := startNodes(t, 5)
+	opts := redlock.Options{NodeTimeout: time.Second, MaxTTL: ttl}
+	one, other := reaching(t, servers, opts, 0, 1, 2), reaching(t, servers, opts, 2, 3, 4)
+	for _, l := range []*redlock.Locker{one, other} {
+		eventually(t, "young servers get their votes", func() bool {
+			lock, err := l.TryLock(patience(t), "a", locker.WithTTL(ttl))
+			if err == nil {
+				mustUnlock(t, lock)
+			} else if !errors.Is(err, locker.ErrUnavailable) {
+				t.Error(err)
+			}
+			return err == nil
+		})
+		free(t, "a", servers...)
+	}
+	first := mustLock(t, one, "a", locker.WithTTL(ttl), locker.WithoutRenewal())
+	forget(servers[2])
+	refused := false
+	eventually(t, "the other client has it", func() bool {
+		second, err := other.TryLock(patience(t), "a", locker.WithTTL(ttl))
+		if err != nil {
+			refused = refused || strings.Contains(err.Error(), "no vote")
+			return false
+		}
+		if first.Err() == nil {
+			t.Error("two holders")
+		}
+		if second.Token() <= first.Token() {
+			t.Errorf("token %d after %d", second.Token(), first.Token())
+		}
+		mustUnlock(t, second)
+		return true
+	})
+	if !refused {
+		t.Error("no error said that the restarted node had no vote")
+	}
+}
+
+// The uptime is counted in whole seconds. A node votes after the longest TTL,
+// never before.
+func TestRestartedNodeVotesOnlyAfterTheLongestTTL(t *testing.T) {
+	servers := startNodes(t, 3)
+	started := time.Now()
+	l := newLocker(t, servers, redlock.Options{NodeTimeout: 10 * time.Second, MaxTTL: 2 * time.Second})
+	eventually(t, "it votes", func() bool {
+		lock, err := l.TryLock(patience(t), "a", locker.WithTTL(time.Second))
+		if err == nil {
+			if d := time.Since(started); d < 1500*time.Millisecond { // they started a moment before
+				t.Errorf("granted after %v", d)
+			}
+			mustUnlock(t, lock)
+		}
+		return err == nil
+	})
+}

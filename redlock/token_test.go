@@ -1,0 +1,72 @@
+package redlock_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/fencing"
+	"github.com/lockstile/locker/redlock"
+)
+
+// Counters that run ahead of every clock, differently on each node: the lock's
+// token is the greatest of its majority, and is on all of that before Lock
+// returns.
+func TestTokensOfNodesThatDisagreeAreWrittenBack(t *testing.T) {
+	const ahead = 4000000000000000 // the year 2096
+	servers := startNodes(t, 5)
+	l := newLocker(t, servers, patient)
+	rnd := rand.New(rand.NewPCG(1, 2))
+	last := fencing.Token(0)
+	for range 20 {
+		base := max(uint64(last), ahead)
+		for _, i := range rnd.Perm(5)[:2] { // a minority: what a grant without a majority may have left
+			servers[i].Do("SET", "lockstile:t:{a}", fmt.Sprintf("%d v h", base+rnd.Uint64N(5)))
+		}
+		lock := mustLock(t, l, "a")
+		if lock.Token() <= last {
+			t.Errorf("token %d after %d", lock.Token(), last)
+		}
+		last = lock.Token()
+		agree := 0
+		for _, s := range servers {
+			var n fencing.Token
+			_, _ = fmt.Sscan(s.Do("GET", "lockstile:t:{a}"), &n)
+			if n >= last {
+				agree++
+			}
+		}
+		if agree < 3 {
+			t.Errorf("token %d is on %d nodes only", last, agree)
+		}
+		mustUnlock(t, lock)
+		free(t, "a", servers...)
+	}
+}
+
+// A node that has lost the lock before its token was written back has no vote:
+// somebody else may hold it there already.
+func TestNodeThatCannotConfirmTheTokenHasNoVote(t *testing.T) {
+	servers := startNodes(t, 3)
+	for i, s := range servers {
+		s.Do("SET", "lockstile:t:{a}", fmt.Sprintf("%d v h", 4000000000000000+10*i))
+	}
+	l := newLocker(t, servers, patient)
+	// The grant stays without its write-back where the script for that is
+	// refused.
+	for _, s := range servers {
+		s.Do("ACL", "SETUSER", "default", "-pttl") // the write-back needs it, a grant of a free lock does not
+	}
+	_, err := l.TryLock(patience(t), "a")
+	if err == nil {
+		t.Fatal("granted with a token that is on one node")
+	}
+	free(t, "a", servers...)
+	for _, s := range servers {
+		s.Do("ACL", "SETUSER", "default", "+pttl")
+	}
+	mustUnlock(t, mustLock(t, l, "a"))
+}
+
+var _ locker.Locker = (*redlock.Locker)(nil)

@@ -1,0 +1,215 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/fencing"
+	"github.com/lockstile/locker/internal/testserver"
+	"github.com/lockstile/locker/redlock"
+)
+
+// crowd has many goroutines take turns and checks what a lock promises.
+func crowd(t *testing.T, lockers []*redlock.Locker, waiters, each int) {
+	t.Helper()
+	var holders atomic.Int32
+	var last fencing.Token // guarded by the lock under test
+	var all sync.WaitGroup
+	for i := range waiters {
+		all.Go(func() {
+			for range each {
+				lock, err := lockers[i%len(lockers)].Lock(patience(t), "a")
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if holders.Add(1) != 1 {
+					t.Error("two holders at once")
+				}
+				if lock.Token() <= last {
+					t.Errorf("token %d after %d", lock.Token(), last)
+				}
+				last = lock.Token()
+				holders.Add(-1)
+				mustUnlock(t, lock)
+			}
+		})
+	}
+	all.Wait()
+}
+
+func TestAllWaitersOfOneLockerAreServed(t *testing.T) {
+	servers := startNodes(t, 5)
+	crowd(t, []*redlock.Locker{newLocker(t, servers, patient)}, 64, 5)
+}
+
+func TestAllWaitersOfManyLockersAreServed(t *testing.T) {
+	servers := startNodes(t, 5)
+	var lockers []*redlock.Locker
+	for range 8 {
+		lockers = append(lockers, newLocker(t, servers, patient))
+	}
+	start := time.Now()
+	crowd(t, lockers, 64, 3)
+	t.Logf("192 turns in %v", time.Since(start))
+}
+
+// queueUp starts a waiter in each Locker, one after another, and returns when
+// every node but those that are down has all of them in its queue.
+func queueUp(t *testing.T, lockers []*redlock.Locker, up []*testserver.RedisServer) <-chan int {
+	t.Helper()
+	served := make(chan int, len(lockers))
+	for i, l := range lockers {
+		go func() {
+			lock, err := l.Lock(patience(t), "a")
+			if err != nil {
+				t.Error(err)
+				served <- -1
+				return
+			}
+			served <- i
+			mustUnlock(t, lock)
+		}()
+		for _, s := range up {
+			eventually(t, "waiter is in the queue", func() bool { return s.Do("ZCARD", "lockstile:q:{a}") == string(rune('1'+i)) })
+		}
+	}
+	return served
+}
+
+func TestWaitersOfManyLockersAreServedInOrderOfArrival(t *testing.T) {
+	for name, down := range map[string]int{"all nodes up": 0, "two nodes down": 2} {
+		t.Run(name, func(t *testing.T) {
+			servers := startNodes(t, 5)
+			opts := redlock.Options{NodeTimeout: time.Second, DurableNodes: true}
+			holder := newLocker(t, servers, opts)
+			for _, s := range servers[:down] {
+				s.Kill()
+			}
+			lock := mustLockOn(t, holder, servers[down:])
+			var lockers []*redlock.Locker
+			for range 6 {
+				lockers = append(lockers, newLocker(t, servers, opts))
+			}
+			served := queueUp(t, lockers, servers[down:])
+			mustUnlock(t, lock)
+			for i := range lockers {
+				if got := <-served; got != i {
+					t.Errorf("number %d was served as number %d", got, i)
+				}
+			}
+		})
+	}
+}
+
+// Nobody asks the nodes while a lock is held and all wait.
+func TestWaitersAskNothingWhileTheLockIsHeld(t *testing.T) {
+	servers := startNodes(t, 5)
+	holder, l := newLocker(t, servers, patient), newLocker(t, servers, patient)
+	lock := mustLockOn(t, holder, servers, locker.WithTTL(time.Minute), locker.WithoutRenewal())
+	served := queueUp(t, []*redlock.Locker{l}, servers)
+	for _, s := range servers {
+		s.Do("CONFIG", "RESETSTAT")
+	}
+	select {
+	case <-served:
+		t.Fatal("served while the lock is held")
+	case <-time.After(time.Second):
+	}
+	for i, s := range servers {
+		if n := calls(s, "evalsha"); n != 0 {
+			t.Errorf("%d requests to node %d", n, i)
+		}
+	}
+	mustUnlock(t, lock)
+	<-served
+	free(t, "a", servers...)
+}
+
+// A dead holder's lock, and a notification that nobody sent: the lease ends it.
+func TestDeadHoldersLockGoesToAWaiter(t *testing.T) {
+	servers := startNodes(t, 3)
+	for _, s := range servers {
+		s.Do("SET", "a", "somebody", "PX", "1500")
+	}
+	mustUnlock(t, mustLock(t, newLocker(t, servers, patient), "a"))
+}
+
+// Each of three nodes has another waiter at the front of its queue, so that
+// each waiter gets one node. Whoever kept it would wait for the others' leases.
+func TestSplitVoteIsResolved(t *testing.T) {
+	servers := startNodes(t, 3)
+	lock := mustLockOn(t, newLocker(t, servers, patient), servers)
+	var lockers []*redlock.Locker
+	for range servers {
+		lockers = append(lockers, newLocker(t, servers, patient))
+	}
+	served := queueUp(t, lockers, servers)
+	for i, s := range servers {
+		members := strings.Fields(s.Do("ZRANGE", "lockstile:q:{a}", "0", "-1"))
+		s.Do("ZADD", "lockstile:q:{a}", "1", members[(i+1)%len(members)])
+	}
+	mustUnlock(t, lock)
+	for range lockers {
+		select {
+		case <-served:
+		case <-time.After(20 * time.Second): // a lease is half a minute
+			t.Fatal("each of them keeps what it has")
+		}
+	}
+	free(t, "a", servers...)
+}
+
+func TestWaiterThatGivesUpLeavesNothing(t *testing.T) {
+	servers := startNodes(t, 5)
+	holder, l := newLocker(t, servers, patient), newLocker(t, servers, patient)
+	lock := mustLockOn(t, holder, servers)
+	ctx, cancel := context.WithCancel(patience(t))
+	result := make(chan error, 1)
+	go func() {
+		_, err := l.Lock(ctx, "a")
+		result <- err
+	}()
+	for _, s := range servers {
+		eventually(t, "queued", func() bool { return s.Do("ZCARD", "lockstile:q:{a}") == "1" })
+	}
+	cancel()
+	if err := <-result; !errors.Is(err, locker.ErrTaken) || !errors.Is(err, context.Canceled) || errors.Is(err, locker.ErrOutcomeUnknown) {
+		t.Error(err)
+	}
+	for _, s := range servers {
+		eventually(t, "gone from the queue", func() bool { return s.Do("EXISTS", "lockstile:q:{a}") == "0" })
+	}
+	mustUnlock(t, lock)
+	free(t, "a", servers...)
+}
+
+func TestCloseEndsWaitingAndLeavesHeldLocks(t *testing.T) {
+	servers := startNodes(t, 3)
+	holder, l := newLocker(t, servers, patient), newLocker(t, servers, patient)
+	lock := mustLockOn(t, holder, servers)
+	mine := mustLock(t, l, "b")
+	result := make(chan error, 1)
+	go func() {
+		_, err := l.Lock(patience(t), "a")
+		result <- err
+	}()
+	eventually(t, "queued", func() bool { return servers[0].Do("ZCARD", "lockstile:q:{a}") == "1" })
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-result; !errors.Is(err, locker.ErrClosed) {
+		t.Error(err)
+	}
+	if err := mine.Renew(patience(t)); err != nil {
+		t.Error(err)
+	}
+	mustUnlock(t, mine)
+	mustUnlock(t, lock)
+}

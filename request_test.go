@@ -1,0 +1,167 @@
+package locker
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestTheDefaultsOfARequest(t *testing.T) {
+	r, err := NewRequest("invoices/42")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Request{Name: "invoices/42", TTL: 30 * time.Second, Renew: true, Holder: thisProcess()}
+	if *r != want {
+		t.Errorf("got  %+v\nwant %+v", *r, want)
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		t.Skip("this machine has no name: ", err)
+	}
+	if got := fmt.Sprintf("process %d on %.200s", os.Getpid(), host); r.Holder != got {
+		t.Errorf("holder %q, want %q", r.Holder, got)
+	}
+	if len(r.Holder) > MaxHolder {
+		t.Errorf("the default holder has %d bytes", len(r.Holder))
+	}
+}
+
+func TestOptionsChangeTheRequest(t *testing.T) {
+	r, err := NewRequest("a", WithTTL(time.Minute), WithoutRenewal(), WithMaxHold(time.Hour), WithMinValidity(time.Second), WithHolder("nightly job é"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Request{Name: "a", TTL: time.Minute, MaxHold: time.Hour, MinValidity: time.Second, Holder: "nightly job é"}
+	if *r != want {
+		t.Errorf("got  %+v\nwant %+v", *r, want)
+	}
+}
+
+func TestOptionsAreValidatedAndNeverClamped(t *testing.T) {
+	ttl, drift := 10*time.Second, 102*time.Millisecond
+	for _, c := range []struct {
+		name string
+		opts []Option
+		says string // part of the error; "" for none
+	}{
+		{"ttl at its least", []Option{WithTTL(MinTTL)}, ""},
+		{"ttl under its least", []Option{WithTTL(MinTTL - time.Millisecond)}, "under the limit of 100ms"},
+		{"ttl at its most", []Option{WithTTL(MaxTTL)}, ""},
+		{"ttl over its most", []Option{WithTTL(MaxTTL + time.Millisecond)}, "over the limit of 24h0m0s"},
+		{"ttl of zero", []Option{WithTTL(0)}, "under the limit"},
+		{"ttl below zero", []Option{WithTTL(-time.Second)}, "under the limit"},
+		{"ttl with a fraction", []Option{WithTTL(time.Second + time.Microsecond)}, "whole number of milliseconds"},
+		{"ttl in milliseconds", []Option{WithTTL(time.Second + time.Millisecond)}, ""},
+		{"max hold of a nanosecond", []Option{WithMaxHold(1)}, ""},
+		{"max hold of zero", []Option{WithMaxHold(0)}, "not positive"},
+		{"max hold below zero", []Option{WithMaxHold(-1)}, "not positive"},
+		{"min validity of zero", []Option{WithMinValidity(0)}, ""},
+		{"min validity below zero", []Option{WithMinValidity(-1)}, "negative"},
+		{"min validity that can be met", []Option{WithTTL(ttl), WithMinValidity(ttl - drift - 1)}, ""},
+		{"min validity that cannot", []Option{WithTTL(ttl), WithMinValidity(ttl - drift)}, "cannot be met"},
+		{"min validity before its ttl", []Option{WithMinValidity(ttl - drift), WithTTL(ttl)}, "cannot be met"},
+		{"no holder", []Option{WithHolder("")}, ""},
+		{"longest holder", []Option{WithHolder(strings.Repeat("h", MaxHolder))}, ""},
+		{"holder too long", []Option{WithHolder(strings.Repeat("h", MaxHolder+1))}, "257 bytes, the limit is 256"},
+		{"holder with a line end", []Option{WithHolder("a\nb")}, "not printable"},
+		{"holder with an escape", []Option{WithHolder("a\x1b[2J")}, "not printable"},
+		{"holder not UTF-8", []Option{WithHolder("a\xff")}, "not printable"},
+		{"a guard", []Option{WithGuard(&claims{})}, "WithGuard works with Do"},
+		{"no guard", []Option{WithGuard(nil)}, "no guard"},
+		{"a guard that was taken back", []Option{WithGuard(&claims{}), withoutGuard}, ""},
+	} {
+		r, err := NewRequest("the name", c.opts...)
+		switch {
+		case c.says == "" && (err != nil || r == nil):
+			t.Errorf("%s: %v", c.name, err)
+		case c.says != "" && (err == nil || r != nil):
+			t.Errorf("%s: accepted", c.name)
+		case c.says != "" && (!strings.Contains(err.Error(), c.says) || !strings.HasPrefix(err.Error(), `locker: lock "the name": `)):
+			t.Errorf("%s: error %q does not name the lock and say %q", c.name, err, c.says)
+		}
+	}
+}
+
+func TestNamesOfLocks(t *testing.T) {
+	for name, ok := range map[string]bool{
+		"a":                                  true,
+		"a/b c\n\t{}*:é世":                    true,
+		strings.Repeat("n", MaxName):         true,
+		strings.Repeat("é", MaxName/2):       true,
+		"":                                   false,
+		strings.Repeat("n", MaxName+1):       false,
+		strings.Repeat("é", MaxName/2) + "n": false,
+		"a\x00b":                             false,
+		"\x00":                               false,
+		"a\xffb":                             false,
+		"\xed\xa0\x80":                       false, // half a surrogate pair
+	} {
+		err := CheckName(name)
+		if (err == nil) != ok {
+			t.Errorf("CheckName(%.20q of %d bytes): %v", name, len(name), err)
+		}
+		if err != nil && (!strings.HasPrefix(err.Error(), "locker: ") || len(err.Error()) > 200) {
+			t.Errorf("CheckName(%.20q): error %q", name, err)
+		}
+		if _, got := NewRequest(name); (got == nil) != ok {
+			t.Errorf("NewRequest(%.20q): %v", name, got)
+		}
+	}
+}
+
+func TestDriftAndDeadline(t *testing.T) {
+	for ttl, want := range map[time.Duration]time.Duration{
+		MinTTL:     3 * time.Millisecond,
+		DefaultTTL: 302 * time.Millisecond,
+		MaxTTL:     864*time.Second + 2*time.Millisecond,
+	} {
+		if got := Drift(ttl); got != want {
+			t.Errorf("Drift(%v) = %v, want %v", ttl, got, want)
+		}
+		r := Request{TTL: ttl}
+		if got := r.Deadline(1000); got != Instant(1000).Add(ttl-want) {
+			t.Errorf("Deadline of %v from 1000: %v", ttl, got)
+		}
+	}
+}
+
+func TestAnAnswerThatTookTooLongIsNoLock(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		for _, c := range []struct {
+			least, took time.Duration
+			ok          bool
+		}{
+			{0, 0, true},
+			{0, validity - 1, true},
+			{0, validity, false},
+			{0, time.Hour, false},
+			{time.Second, validity - time.Second, true},
+			{time.Second, validity - time.Second + 1, false},
+		} {
+			r, err := NewRequest("a", WithMinValidity(c.least))
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = r.CheckValidity(Now().Add(-c.took))
+			if (err == nil) != c.ok || err != nil && !errors.Is(err, ErrUnavailable) {
+				t.Errorf("at least %v, took %v: %v", c.least, c.took, err)
+			}
+		}
+		r := Request{TTL: DefaultTTL, MinValidity: 2 * time.Second}
+		err := r.CheckValidity(Now().Add(-validity + time.Second))
+		want := "lock store unavailable: it took so long to answer that 1s of the TTL of 30s are left, at least 2s are wanted"
+		if err == nil || err.Error() != want {
+			t.Errorf("got  %v\nwant %s", err, want)
+		}
+	})
+}
+
+func TestANilOptionIsAnErrorAndNoPanic(t *testing.T) {
+	if _, err := NewRequest("a", nil); err == nil || !strings.Contains(err.Error(), `lock "a": an option is nil`) {
+		t.Errorf("%v", err)
+	}
+}

@@ -1,0 +1,118 @@
+package singlenode_test
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/netproxy"
+	"github.com/lockstile/locker/internal/testserver"
+	"github.com/lockstile/locker/singlenode"
+)
+
+// behind returns a Locker whose network can be broken.
+func behind(t *testing.T, srv *testserver.RedisServer) (*singlenode.Locker, *netproxy.Proxy) {
+	t.Helper()
+	p, err := netproxy.Listen(srv.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	rdb := redis.NewClient(&redis.Options{Addr: p.Addr(), ReadTimeout: -1})
+	return newLockerOn(t, rdb, singlenode.Options{}), p
+}
+
+func until(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("gave up waiting for %s", what)
+		}
+	}
+}
+
+// The server releases the lock, the connection breaks before it says so, and the
+// request is sent again: the second one finds nothing. That is no loss.
+func TestUnlockThatIsSentAgainIsNoLoss(t *testing.T) {
+	srv := testserver.Redis(t)
+	l, p := behind(t, srv)
+	mustUnlock(t, mustLock(t, l, "a")) // the server knows the script now
+	lock := mustLock(t, l, "a")
+	p.CutReplies()
+	result := make(chan error, 1)
+	go func() { result <- lock.Unlock(patience(t)) }()
+	until(t, "the release", func() bool { return srv.Do("EXISTS", "a") == "0" })
+	p.Heal()
+	if err := <-result; err != nil {
+		t.Errorf("Unlock: %v", err)
+	}
+}
+
+// go-redis does not interrupt a read for a context that was cancelled.
+func TestCallsReturnWhenTheirContextEndsThoughTheServerIsSilent(t *testing.T) {
+	srv := testserver.Redis(t)
+	l, p := behind(t, srv)
+	mustUnlock(t, mustLock(t, l, "a"))
+	p.Cut()
+	ctx, cancel := context.WithCancel(context.Background())
+	result := make(chan error, 2)
+	go func() {
+		_, err := l.TryLock(ctx, "a")
+		result <- err
+	}()
+	go func() {
+		_, err := l.Lock(ctx, "b")
+		result <- err
+	}()
+	time.AfterFunc(20*time.Millisecond, cancel)
+	for range 2 {
+		select {
+		case err := <-result:
+			if !errors.Is(err, context.Canceled) {
+				t.Errorf("%v", err)
+			}
+		case <-time.After(30 * time.Second):
+			t.Fatal("still waiting for the server")
+		}
+	}
+}
+
+// A holder that lost its lock may never call Unlock: its goroutine may hang.
+func TestLossPassesTheTurnToTheNextGoroutine(t *testing.T) {
+	srv := testserver.Redis(t)
+	l := newLocker(t, srv.Addr(), singlenode.Options{})
+	held := mustLock(t, l, "a", locker.WithTTL(time.Second))
+	granted := make(chan *locker.Lock, 1)
+	go func() {
+		lock, err := l.Lock(patience(t), "a")
+		if err != nil {
+			t.Error(err)
+		}
+		granted <- lock
+	}()
+	srv.Do("DEL", "a")
+	<-held.Lost()
+	mustUnlock(t, <-granted)
+}
+
+// Tokens that ran ahead of the clock need the counter for as long as the lock
+// lives.
+func TestRenewalKeepsTheCounter(t *testing.T) {
+	srv := testserver.Redis(t)
+	l := newLocker(t, srv.Addr(), singlenode.Options{})
+	lock := mustLock(t, l, "a", locker.WithTTL(time.Hour))
+	srv.Do("PEXPIRE", "lockstile:t:{a}", "1000")
+	if err := lock.Renew(patience(t)); err != nil {
+		t.Fatal(err)
+	}
+	left, err := strconv.Atoi(srv.Do("PTTL", "lockstile:t:{a}"))
+	if err != nil || time.Duration(left)*time.Millisecond < time.Hour {
+		t.Errorf("the counter has %d ms left, the lock an hour", left)
+	}
+	mustUnlock(t, lock)
+}
