@@ -261,9 +261,18 @@ func (p *poolRunner) repeat(ctx context.Context, send func(context.Context, *pgx
 // errSilent says that the server did not answer.
 var errSilent = fmt.Errorf("no answer within %v", answerTime)
 
-// withCause says why ctx ended, where that is why err happened.
+// withCause says why ctx ended, where that is why err happened. The network may
+// keep the deadline a moment before ctx itself does.
 func withCause(ctx context.Context, err error) error {
-	if cause := context.Cause(ctx); err != nil && cause != nil && !errors.Is(err, cause) {
+	if err == nil {
+		return nil
+	}
+	cause := context.Cause(ctx)
+	if end, ok := ctx.Deadline(); cause == nil && ok && !time.Now().Before(end) {
+		<-ctx.Done() // due now
+		cause = context.Cause(ctx)
+	}
+	if cause != nil && !errors.Is(err, cause) {
 		return fmt.Errorf("%w: %w", cause, err)
 	}
 	return err
