@@ -1,0 +1,133 @@
+package httpfence_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/lockstile/locker/fencing"
+	"github.com/lockstile/locker/fencing/httpfence"
+)
+
+// serve starts a server that answers with the token that its handler was given.
+func serve(t *testing.T, guard fencing.Guard, resource func(*http.Request) string) *httptest.Server {
+	t.Helper()
+	middleware, err := httpfence.Middleware(guard, resource)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(middleware(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		token, ok := httpfence.FromContext(r.Context())
+		fmt.Fprintf(w, "written with %d %t", token, ok)
+	})))
+	t.Cleanup(server.Close)
+	return server
+}
+
+func put(t *testing.T, url string, prepare func(*http.Request)) (status int, body string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(context.Background(), http.MethodPut, url, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	prepare(req)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(b)
+}
+
+func with(token fencing.Token) func(*http.Request) {
+	return func(r *http.Request) { httpfence.Set(r, token) }
+}
+
+func TestStaleRequestsAreRefusedPerResource(t *testing.T) {
+	server := serve(t, new(fencing.Memory), nil)
+	for _, c := range []struct {
+		path  string
+		token fencing.Token
+		want  int
+	}{
+		{"/a", 5, 200}, {"/a", 5, 200}, {"/a", 4, 412}, {"/b", 4, 200}, {"/a", 18446744073709551615, 200}, {"/a", 6, 412},
+	} {
+		status, body := put(t, server.URL+c.path, with(c.token))
+		if status != c.want {
+			t.Errorf("%s with %d: %d, want %d", c.path, c.token, status, c.want)
+		}
+		if written := body == fmt.Sprintf("written with %d true", c.token); written != (c.want == 200) {
+			t.Errorf("%s with %d: the handler said %q", c.path, c.token, body)
+		}
+	}
+}
+
+func TestRequestsWithoutOneReadableTokenAreRefused(t *testing.T) {
+	server := serve(t, new(fencing.Memory), nil)
+	for name, values := range map[string][]string{
+		"missing": nil, "empty": {""}, "zero": {"0"}, "negative": {"-1"}, "text": {"x"}, "list": {"1, 2"},
+		"two": {"1", "1"}, "too large": {"18446744073709551616"},
+	} {
+		status, body := put(t, server.URL, func(r *http.Request) { r.Header[httpfence.Header] = values })
+		if status != http.StatusBadRequest || strings.Contains(body, "written") {
+			t.Errorf("%s: %d %q", name, status, body)
+		}
+	}
+}
+
+func TestResourceIsWhatTheServerSaysItIs(t *testing.T) {
+	server := serve(t, new(fencing.Memory), func(*http.Request) string { return "everything" })
+	put(t, server.URL+"/a", with(2))
+	if status, _ := put(t, server.URL+"/b", with(1)); status != http.StatusPreconditionFailed {
+		t.Errorf("a stale token for the same resource under another path: %d", status)
+	}
+}
+
+type brokenGuard struct{}
+
+func (brokenGuard) Check(context.Context, string, fencing.Token) error {
+	return errors.New("secret of the store")
+}
+
+func TestGuardThatFailsKeepsRequestsOut(t *testing.T) {
+	status, body := put(t, serve(t, brokenGuard{}, nil).URL, with(1))
+	if status != http.StatusServiceUnavailable || strings.Contains(body, "written") || strings.Contains(body, "secret") {
+		t.Errorf("%d %q", status, body)
+	}
+}
+
+func TestMiddlewareNeedsAGuard(t *testing.T) {
+	if _, err := httpfence.Middleware(nil, nil); err == nil {
+		t.Error("Middleware accepts no guard")
+	}
+	if _, ok := httpfence.FromContext(context.Background()); ok {
+		t.Error("FromContext finds a token where there is none")
+	}
+}
+
+func Example() {
+	middleware, err := httpfence.Middleware(new(fencing.Memory), nil)
+	if err != nil {
+		panic(err)
+	}
+	handler := middleware(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	for _, token := range []fencing.Token{34, 33} { // the second is a holder's that was paused
+		req := httptest.NewRequest(http.MethodPut, "/file", nil)
+		httpfence.Set(req, token)
+		answer := httptest.NewRecorder()
+		handler.ServeHTTP(answer, req)
+		fmt.Println(token, answer.Code)
+	}
+	// Output:
+	// 34 200
+	// 33 412
+}

@@ -1,0 +1,106 @@
+// Package pgfence guards data in PostgreSQL: a transaction is refused if its
+// fencing token is smaller than the greatest that its resource has seen.
+//
+//	tx, err := pool.Begin(ctx)
+//	…
+//	if err := pgfence.New(tx).Check(ctx, "account/7", lock.Token()); err != nil {
+//		return err // and roll back
+//	}
+//	_, err = tx.Exec(ctx, `UPDATE account SET …`)
+//	…
+//	err = tx.Commit(ctx)
+//
+// # What is promised
+//
+// The check is one statement of the caller's transaction and holds the
+// resource's row until that ends. So check and writes are one step: a holder
+// with a greater token waits for the commit, and once it has been here the
+// smaller token is refused. The token becomes durable together with the writes.
+//
+// # What is not
+//
+// Only transactions that call Check are refused. A stale token is reported as an
+// error and does not end the transaction by itself: roll it back. Above the
+// isolation level read committed, a transaction that has waited for another one
+// ends with a serialization error instead, and can be run again.
+package pgfence
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/lockstile/locker/fencing"
+)
+
+// Schema is the table that guards keep their tokens in: a row for every resource
+// they have seen. Apply it as a migration of your own; applying it again changes
+// nothing. Whoever writes under a guard needs SELECT, INSERT and UPDATE on it.
+const Schema = `
+CREATE TABLE IF NOT EXISTS lockstile_fence (
+  resource text COLLATE "C" PRIMARY KEY,
+  token    numeric(20) NOT NULL
+);
+`
+
+// Guard is a [fencing.Guard] in the transaction that it was made for.
+type Guard struct {
+	ask func(ctx context.Context, sql string, args ...any) row
+}
+
+type row interface{ Scan(dest ...any) error }
+
+var _ fencing.Guard = (*Guard)(nil)
+
+// Querier is a [pgx.Tx]. A connection or a pool will do as well where nothing is
+// written: for claiming a resource right after its lock was granted.
+type Querier interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+// New returns a Guard in tx.
+func New(tx Querier) *Guard {
+	return &Guard{func(ctx context.Context, sql string, args ...any) row { return tx.QueryRow(ctx, sql, args...) }}
+}
+
+// SQLQuerier is an [sql.Tx] of package database/sql, or, for claims, an [sql.DB].
+type SQLQuerier interface {
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}
+
+// NewSQL returns a Guard in tx, whose driver must be one for PostgreSQL.
+func NewSQL(tx SQLQuerier) *Guard {
+	return &Guard{func(ctx context.Context, sql string, args ...any) row { return tx.QueryRowContext(ctx, sql, args...) }}
+}
+
+// The row is locked before the tokens are compared, and by the insert alone: a
+// look before it would see the row as it was when the statement began.
+const check = `
+INSERT INTO lockstile_fence AS f (resource, token) VALUES ($1, CAST($2 AS numeric))
+ON CONFLICT (resource) DO UPDATE SET token = greatest(f.token, excluded.token)
+RETURNING f.token::text`
+
+// Check implements [fencing.Guard]. In a transaction it holds the resource until
+// that ends: two transactions that check the same resources in different orders
+// can end up waiting for each other, and the server then ends one of them.
+func (g *Guard) Check(ctx context.Context, resource string, token fencing.Token) error {
+	var text string
+	err := g.ask(ctx, check, resource, token.String()).Scan(&text)
+	if err != nil {
+		if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
+			err = fmt.Errorf("%w: %w", cause, err)
+		}
+		return fmt.Errorf("pgfence: check %q: %w", resource, err)
+	}
+	seen, err := fencing.Parse(text)
+	if err != nil {
+		return fmt.Errorf("pgfence: check %q: %w", resource, err)
+	}
+	if token < seen {
+		return fmt.Errorf("pgfence: check: %w", &fencing.StaleError{Resource: resource, Token: token, Seen: seen})
+	}
+	return nil
+}

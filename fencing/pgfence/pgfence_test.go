@@ -1,0 +1,170 @@
+package pgfence_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	_ "github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/lockstile/locker/fencing"
+	"github.com/lockstile/locker/fencing/pgfence"
+	"github.com/lockstile/locker/internal/testserver"
+)
+
+func connect(t *testing.T) (*pgxpool.Pool, *sql.DB) {
+	t.Helper()
+	url := testserver.Postgres(t).URL("postgres")
+	pool, err := pgxpool.New(context.Background(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	for range 2 {
+		if _, err := pool.Exec(context.Background(), pgfence.Schema); err != nil {
+			t.Fatal(err)
+		}
+	}
+	db, err := sql.Open("pgx", url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	return pool, db
+}
+
+func soon(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func TestStaleTokensAreRefusedThroughEitherDriver(t *testing.T) {
+	pool, db := connect(t)
+	for name, guard := range map[string]*pgfence.Guard{"pgx": pgfence.New(pool), "sql": pgfence.NewSQL(db)} {
+		resource := "it's \"" + name + "\""
+		for _, c := range []struct{ token, seen fencing.Token }{
+			{5, 5}, {5, 5}, {4, 5}, {6, 6}, {math.MaxInt64 + 1, math.MaxInt64 + 1}, {math.MaxUint64, math.MaxUint64}, {7, math.MaxUint64},
+		} {
+			err := guard.Check(soon(t), resource, c.token)
+			var stale *fencing.StaleError
+			switch {
+			case c.token == c.seen && err != nil:
+				t.Errorf("%s: %d is refused: %v", name, c.token, err)
+			case c.token < c.seen && (!errors.As(err, &stale) || stale.Seen != c.seen || stale.Token != c.token || stale.Resource != resource):
+				t.Errorf("%s: %d after %d: %v", name, c.token, c.seen, err)
+			}
+		}
+		if err := guard.Check(soon(t), "another "+name, 1); err != nil {
+			t.Errorf("%s: resources are not apart: %v", name, err)
+		}
+	}
+}
+
+func TestTokenIsForgottenWithItsTransaction(t *testing.T) {
+	pool, db := connect(t)
+	tx, err := db.BeginTx(soon(t), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := pgfence.NewSQL(tx).Check(soon(t), "a", 9); err != nil {
+		t.Fatal(err)
+	}
+	if err := tx.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	if err := pgfence.New(pool).Check(soon(t), "a", 8); err != nil {
+		t.Errorf("the token of a transaction that was rolled back is remembered: %v", err)
+	}
+}
+
+// Goal: nothing comes between a check and the writes of its transaction. Method:
+// a greater token arrives between them. It has to wait, or the smaller one's
+// write would come after it.
+func TestCheckHoldsTheResourceUntilTheTransactionEnds(t *testing.T) {
+	for _, start := range []fencing.Token{0, 1} { // a resource that nobody has seen, and one that has a row
+		pool, _ := connect(t)
+		if start > 0 {
+			if err := pgfence.New(pool).Check(soon(t), "a", start); err != nil {
+				t.Fatal(err)
+			}
+		}
+		tx, err := pool.Begin(soon(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := pgfence.New(tx).Check(soon(t), "a", 5); err != nil {
+			t.Fatal(err)
+		}
+		later := make(chan error, 1)
+		go func() { later <- pgfence.New(pool).Check(soon(t), "a", 6) }()
+		waits(t, pool, later)
+		if err := tx.Commit(soon(t)); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-later; err != nil {
+			t.Errorf("the greater token was refused: %v", err)
+		}
+		if err := pgfence.New(pool).Check(soon(t), "a", 5); !errors.Is(err, fencing.ErrStale) {
+			t.Errorf("the smaller token after it: %v", err)
+		}
+	}
+}
+
+// Goal: the comparison is with what is there once the row is ours, not with what
+// was there when the statement began.
+func TestStaleTokenThatWaitedForAGreaterOneIsRefused(t *testing.T) {
+	pool, _ := connect(t)
+	tx, err := pool.Begin(soon(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := pgfence.New(tx).Check(soon(t), "a", 6); err != nil {
+		t.Fatal(err)
+	}
+	stale := make(chan error, 1)
+	go func() { stale <- pgfence.New(pool).Check(soon(t), "a", 5) }()
+	waits(t, pool, stale)
+	if err := tx.Commit(soon(t)); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-stale; !errors.Is(err, fencing.ErrStale) {
+		t.Errorf("a stale token that waited: %v", err)
+	}
+}
+
+// waits returns when somebody waits for a row in the server.
+func waits(t *testing.T, pool *pgxpool.Pool, result <-chan error) {
+	t.Helper()
+	for ctx := soon(t); ; {
+		var n int
+		if err := pool.QueryRow(ctx, `SELECT count(*) FROM pg_locks WHERE NOT granted`).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		if n > 0 {
+			return
+		}
+		select {
+		case err := <-result:
+			t.Fatalf("the other check did not wait: %v", err)
+		default:
+		}
+	}
+}
+
+func TestErrorsOfTheStoreAreNoVerdict(t *testing.T) {
+	pool, _ := connect(t)
+	err := pgfence.New(pool).Check(soon(t), "zero \x00 byte", 1)
+	if err == nil || errors.Is(err, fencing.ErrStale) {
+		t.Errorf("a resource that the store cannot name: %v", err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := pgfence.New(pool).Check(ctx, "a", 1); !errors.Is(err, context.Canceled) {
+		t.Errorf("a context that is over: %v", err)
+	}
+}

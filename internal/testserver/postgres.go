@@ -1,0 +1,232 @@
+package testserver
+
+import (
+	"context"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// PostgresServer is a PostgreSQL cluster of a test's own.
+type PostgresServer struct {
+	t        TB
+	dir      string
+	port     int
+	settings []string
+	process  *process
+}
+
+// Postgres starts a server with settings ("log_statement=all") on top of small
+// defaults. It has a superuser "postgres" without a password, and a database of
+// that name.
+func Postgres(t TB, settings ...string) *PostgresServer {
+	t.Helper()
+	initdb, server := postgresBinary("initdb"), postgresBinary("postgres")
+	if initdb == "" || server == "" {
+		missing(t, "PostgreSQL", "apt-get install postgresql")
+	}
+	s := &PostgresServer{t: t, dir: serviceDir(t), settings: settings}
+	out, err := asService(initdb, "-D", s.data(), "-U", "postgres", "-A", "trust",
+		"-E", "UTF8", "--locale=C", "--no-sync", "--no-instructions").CombinedOutput()
+	if err != nil {
+		t.Fatalf("initdb: %v: %s", err, out)
+	}
+	t.Cleanup(func() {
+		if s.process != nil {
+			s.Kill()
+		}
+	})
+	for range 5 {
+		if s.port, err = freePort(); err != nil {
+			break
+		}
+		if err = s.start(); err == nil || !strings.Contains(err.Error(), "Address already in use") {
+			break
+		}
+	}
+	if err != nil {
+		t.Fatalf("starting %s: %v", server, err)
+	}
+	return s
+}
+
+func (s *PostgresServer) data() string { return filepath.Join(s.dir, "data") }
+
+// Addr returns host:port.
+func (s *PostgresServer) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
+
+// URL returns the address of a database, as the superuser.
+func (s *PostgresServer) URL(database string) string { return PostgresURL(s.Addr(), database) }
+
+// PostgresURL is the URL of a database at addr, which may be a proxy's.
+func PostgresURL(addr, database string) string {
+	return "postgres://postgres@" + addr + "/" + database + "?sslmode=disable&connect_timeout=10"
+}
+
+func (s *PostgresServer) start() error {
+	args := []string{"-D", s.data(), "-p", strconv.Itoa(s.port), "-k", s.dir,
+		"-c", "listen_addresses=127.0.0.1",
+		"-c", "fsync=off", // kill -9 loses nothing that was written; only the machine's own crash would
+		"-c", "shared_buffers=32MB", "-c", "max_connections=200"}
+	for _, setting := range s.settings {
+		args = append(args, "-c", setting)
+	}
+	cmd := asService(postgresBinary("postgres"), args...)
+	cmd.Dir = s.dir
+	var err error
+	if s.process, err = start(cmd); err != nil {
+		return err
+	}
+	return s.process.await(func() error { return askPostgres(s.URL("postgres")) })
+}
+
+func askPostgres(url string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(ctx)
+	return conn.Ping(ctx)
+}
+
+// Kill ends the server and all its backends as kill -9 does, and waits until the
+// server is gone.
+func (s *PostgresServer) Kill() {
+	backends := childrenOf(s.process.cmd.Process.Pid)
+	s.process.kill()
+	for _, pid := range backends {
+		if p, err := os.FindProcess(pid); err == nil {
+			_ = p.Kill() // it may have ended by itself, now that its parent is gone
+		}
+	}
+}
+
+// Start starts a killed server again, on the same port with the data it left.
+func (s *PostgresServer) Start() {
+	s.t.Helper()
+	deadline := time.Now().Add(patience)
+	for {
+		err := s.start()
+		if err == nil {
+			return
+		}
+		// A backend that was killed a moment ago still has the memory that
+		// they share.
+		dying := strings.Contains(err.Error(), "shared memory block") || strings.Contains(err.Error(), "still in use")
+		if !dying || time.Now().After(deadline) {
+			s.t.Fatalf("starting PostgreSQL again: %v", err)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// Pause stops all of the server's processes: connections stay open, nothing is
+// answered.
+func (s *PostgresServer) Pause() {
+	s.t.Helper()
+	// The parent first, so that it starts no more of them.
+	if err := s.forAll((*process).pause); err != nil {
+		s.t.Fatalf("pausing PostgreSQL: %v", err)
+	}
+}
+
+// Resume ends a Pause.
+func (s *PostgresServer) Resume() {
+	s.t.Helper()
+	if err := s.forAll((*process).resume); err != nil {
+		s.t.Fatalf("resuming PostgreSQL: %v", err)
+	}
+}
+
+func (s *PostgresServer) forAll(signal func(*process) error) error {
+	if err := signal(s.process); err != nil {
+		return err
+	}
+	for _, pid := range childrenOf(s.process.cmd.Process.Pid) {
+		if p, err := os.FindProcess(pid); err == nil {
+			_ = signal(&process{cmd: &exec.Cmd{Process: p}}) // it may have ended
+		}
+	}
+	return nil
+}
+
+// childrenOf returns the processes that pid has started, where the system has a
+// /proc. Elsewhere they end by themselves soon after their parent.
+func childrenOf(pid int) []int {
+	var pids []int
+	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, path := range stats {
+		stat, err := os.ReadFile(path) //nolint:gosec // /proc
+		if err != nil {
+			continue // it has ended
+		}
+		// pid (program) state parent …, and the program may contain anything
+		fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+		if len(fields) > 1 && fields[1] == strconv.Itoa(pid) {
+			child, _ := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+			pids = append(pids, child)
+		}
+	}
+	return pids
+}
+
+// postgresBinary finds a program of the newest installed version, "" if there
+// is none. Debian keeps servers out of the path.
+func postgresBinary(name string) string {
+	versions, _ := filepath.Glob("/usr/lib/postgresql/*/bin/" + name)
+	best, newest := "", 0
+	for _, path := range versions {
+		version, _ := strconv.Atoi(filepath.Base(filepath.Dir(filepath.Dir(path))))
+		if version > newest {
+			best, newest = path, version
+		}
+	}
+	if best == "" {
+		best, _ = exec.LookPath(name)
+	}
+	return best
+}
+
+// serviceUser is who runs servers that refuse to be root: "" for ourselves.
+func serviceUser() string {
+	if os.Getuid() != 0 {
+		return ""
+	}
+	return "nobody"
+}
+
+// asService makes a command for a server that refuses to be root. A process
+// that changes its user forgets its death signal, so it is set again.
+func asService(binary string, args ...string) *exec.Cmd {
+	user := serviceUser()
+	if user == "" {
+		return exec.Command(binary, args...) //nolint:gosec // test servers
+	}
+	wrapped := append([]string{"--reuid=" + user, "--regid=nogroup", "--clear-groups", "--pdeathsig=KILL", "--", binary}, args...)
+	return exec.Command("setpriv", wrapped...) //nolint:gosec // test servers
+}
+
+// serviceDir makes a temporary directory for the server's user. The one of a
+// test is closed to others.
+func serviceDir(t TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "lockstile-")
+	if err != nil {
+		t.Fatalf("a directory for the server: %v", err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	if user := serviceUser(); user != "" {
+		if out, err := exec.Command("chown", user, dir).CombinedOutput(); err != nil {
+			t.Fatalf("chown %s: %v: %s", dir, err, out)
+		}
+	}
+	return dir
+}

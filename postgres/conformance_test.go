@@ -1,0 +1,41 @@
+package postgres_test
+
+import (
+	"context"
+	"net/url"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/lockstile/locker/conformance"
+	"github.com/lockstile/locker/internal/testserver"
+)
+
+func TestConformance(t *testing.T) {
+	forEachKind(t, func(t *testing.T, open func(testing.TB, string) lockerUnderTest) {
+		direct := database(t)
+		open(t, direct) // the schema
+		u, err := url.Parse(direct)
+		if err != nil {
+			t.Fatal(err)
+		}
+		kind := t.Name()
+		conformance.Run(t, conformance.Harness{
+			New: func(t testing.TB) conformance.Client {
+				p := conformance.NewProxy(t, u.Host)
+				return conformance.Through(process(t, kind, testserver.PostgresURL(p.Addr(), u.Path[1:])), p)
+			},
+		})
+	})
+}
+
+// process makes a Locker that comes and goes without touching the schema.
+func process(tb testing.TB, kind, url string) lockerUnderTest {
+	tb.Helper()
+	pool, err := pgxpool.New(context.Background(), url)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(pool.Close)
+	return opened(tb, kind, pool)
+}

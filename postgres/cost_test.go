@@ -1,0 +1,156 @@
+package postgres_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/postgres"
+)
+
+// Goal: one round trip to lock and one to unlock, seen from the network and from
+// the server.
+func TestLockAndUnlockTakeOneRoundTripEach(t *testing.T) {
+	url := database(t)
+	admin := connect(t, url)
+	exec(t, admin, "CREATE EXTENSION pg_stat_statements")
+	forEachKind(t, func(t *testing.T, open func(testing.TB, string) lockerUnderTest) {
+		open(t, url) // the schema
+		pool, w := wired(t, url)
+		l := onPool(t, t.Name(), pool)
+		swept := query[int64](t, admin, sqlSweeps)
+		unlock(t, lock(t, l, "warm up"))
+		eventually(t, func() string { // what a Locker does once, in the background, uses the same pool
+			if query[int64](t, admin, sqlSweeps) == swept {
+				return "the dead were not cleared away"
+			}
+			return ""
+		})
+		statements := func() int64 {
+			return query[int64](t, admin, `SELECT coalesce(sum(calls), 0)::bigint FROM pg_stat_statements s
+				JOIN pg_database d ON d.oid = s.dbid WHERE d.datname = current_database() AND s.query LIKE '%lockstile_%'
+				AND s.query NOT LIKE '%pg_stat_statements%' AND s.query NOT LIKE '%sweep%'`)
+		}
+		for i := range 5 {
+			sent, done := w.trips.Load(), statements()
+			held := lock(t, l, fmt.Sprint("name ", i))
+			locked := w.trips.Load()
+			if locked-sent != 1 {
+				t.Errorf("Lock took %d round trips", locked-sent)
+			}
+			unlock(t, held)
+			if n := w.trips.Load() - locked; n != 1 {
+				t.Errorf("Unlock took %d round trips", n)
+			}
+			if n := statements() - done; n != 2 {
+				t.Errorf("Lock and Unlock took %d statements", n)
+			}
+		}
+	})
+}
+
+const sqlSweeps = `SELECT coalesce(sum(calls), 0)::bigint FROM pg_stat_statements s JOIN pg_database d ON d.oid = s.dbid
+	WHERE d.datname = current_database() AND s.query LIKE 'SELECT lockstile_sweep%'`
+
+// Goal: held locks share their renewals. Method: wait until the server has
+// extended the lease of every one of them, and count its statements.
+func TestRenewalsOfManyLocksShareStatements(t *testing.T) {
+	url := database(t)
+	admin := connect(t, url)
+	exec(t, admin, "CREATE EXTENSION pg_stat_statements")
+	l := newLocker(t, url, postgres.Options{})
+	const n = 300
+	for i := range n {
+		lock(t, l, fmt.Sprint(i), locker.WithTTL(3*time.Second))
+	}
+	last := query[time.Time](t, admin, `SELECT max(expires) FROM lockstile_lock`)
+	eventually(t, func() string {
+		left := query[int](t, admin, `SELECT count(*)::int FROM lockstile_lock WHERE expires <= $1`, last)
+		if left > 0 {
+			return fmt.Sprint(left, " locks were not renewed")
+		}
+		return ""
+	})
+	calls := query[int](t, admin, `SELECT coalesce(sum(calls), 0)::int FROM pg_stat_statements s JOIN pg_database d ON d.oid = s.dbid
+		WHERE d.datname = current_database() AND s.query LIKE '%lockstile_renew(%' AND s.query NOT LIKE '%pg_stat%'`)
+	if calls == 0 || calls > n/10 {
+		t.Errorf("%d statements renewed %d locks", calls, n)
+	}
+}
+
+// Goal: many waiters of one process need no connection each, exclude each other
+// and see tokens in the order of grants.
+func TestThousandWaitersOfOneProcessShareAHandfulOfConnections(t *testing.T) {
+	forEachKind(t, func(t *testing.T, open func(testing.TB, string) lockerUnderTest) {
+		url := database(t)
+		admin := connect(t, url)
+		mine := query[int](t, admin, sqlConnections) // those of the test
+		l := open(t, url+"&pool_max_conns=4")
+		held := lock(t, l, "popular")
+		const n = 1000
+		seen := newWitness(t)
+		var wait sync.WaitGroup
+		for range n {
+			wait.Go(func() { seen.visit(l, "popular") })
+		}
+		unlock(t, held)
+		wait.Wait()
+		if c := query[int](t, admin, sqlConnections) - mine; c > 5 {
+			t.Errorf("%d connections", c)
+		}
+		if seen.visits != n {
+			t.Errorf("%d of %d waiters got the lock", seen.visits, n)
+		}
+	})
+}
+
+const sqlConnections = `SELECT count(*)::int FROM pg_stat_activity WHERE datname = current_database()`
+
+// witness stands where the lock's holder works, and sees what the lock must
+// never let happen.
+type witness struct {
+	t      *testing.T
+	ctx    context.Context
+	mu     sync.Mutex
+	inside string
+	visits int
+	last   *locker.Lock
+}
+
+func newWitness(t *testing.T) *witness { return &witness{t: t, ctx: soon(t)} }
+
+func (w *witness) visit(l locker.Locker, name string) {
+	held, err := l.Lock(w.ctx, name)
+	if err != nil {
+		w.t.Errorf("Lock: %v", err)
+		return
+	}
+	w.enter(held)
+	w.leave()
+	if err := held.Unlock(w.ctx); err != nil {
+		w.t.Errorf("Unlock: %v", err)
+	}
+}
+
+func (w *witness) enter(held *locker.Lock) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.inside != "" {
+		w.t.Errorf("two holders at once: %s and %d", w.inside, held.Token())
+	}
+	if w.last != nil && held.Token() <= w.last.Token() {
+		w.t.Errorf("token %d was granted after %d", held.Token(), w.last.Token())
+	}
+	w.inside = held.Token().String()
+	w.last = held
+	w.visits++
+}
+
+func (w *witness) leave() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.inside = ""
+}

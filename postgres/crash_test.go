@@ -1,0 +1,310 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/fencing"
+	"github.com/lockstile/locker/internal/testserver"
+	"github.com/lockstile/locker/postgres"
+)
+
+// careless is a database whose sessions do not wait for the disk.
+const careless = "&synchronous_commit=off"
+
+func TestLeasesSurviveACrashOfTheServer(t *testing.T) {
+	// A writer that never wakes up, so that only what a commit waited for is
+	// on disk.
+	server := testserver.Postgres(t, "wal_writer_delay=10000", "wal_writer_flush_after=0")
+	url := server.URL("postgres") + careless
+	a, b := newLocker(t, url, postgres.Options{}), newLocker(t, url, postgres.Options{})
+	tooShort := lock(t, a, "b", locker.WithTTL(long))
+	unlock(t, tooShort)
+	held := lock(t, a, "a", locker.WithTTL(long))
+	server.Kill()
+	server.Start()
+	if _, err := b.TryLock(soon(t), "a"); !errors.Is(err, locker.ErrTaken) {
+		t.Errorf("TryLock of a lock that was held before the crash: %v", err)
+	}
+	if err := held.Renew(soon(t)); err != nil {
+		t.Errorf("Renew after the crash: %v", err)
+	}
+	unlock(t, held)
+	second := lock(t, b, "a")
+	if second.Token() <= held.Token() {
+		t.Errorf("token %d follows %d", second.Token(), held.Token())
+	}
+	unlock(t, second)
+}
+
+// Goal: no token comes back after a crash, whatever draws it. Method: many
+// crashes right after a draw, in sessions that do not wait for the disk.
+func TestTokensNeverGoBackOverCrashes(t *testing.T) {
+	server := testserver.Postgres(t, "wal_writer_delay=10000", "wal_writer_flush_after=0")
+	url := server.URL("postgres") + careless
+	leases, sessions := newLocker(t, url, postgres.Options{}), newSession(t, url)
+	pool := connect(t, url)
+	var last fencing.Token
+	check := func(what string, token fencing.Token) {
+		if token <= last {
+			t.Errorf("%s: token %d follows %d", what, token, last)
+		}
+		last = token
+		server.Kill()
+		server.Start()
+	}
+	for range 3 {
+		check("leases", lock(t, leases, rare()).Token())
+		check("sessions", lock(t, sessions, rare()).Token())
+		check("transaction", lockTx(t, pool, rare()))
+	}
+}
+
+// rare is a name that nobody uses a second time.
+func rare() string { return "name " + time.Now().String() }
+
+func lockTx(tb testing.TB, pool *pgxpool.Pool, name string) fencing.Token {
+	tb.Helper()
+	pool.Reset() // the connections of a server that crashed
+	tx, err := pool.Begin(soon(tb))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	token, err := postgres.LockTx(soon(tb), tx, name)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if err := tx.Commit(soon(tb)); err != nil {
+		tb.Fatal(err)
+	}
+	return token
+}
+
+func TestSessionLocksAreLostAtOnceWhenTheServerCrashes(t *testing.T) {
+	server := testserver.Postgres(t)
+	a, b := newSession(t, server.URL("postgres")), newSession(t, server.URL("postgres"))
+	var held []*locker.Lock
+	for _, name := range []string{"a", "b", "c"} {
+		held = append(held, lock(t, a, name, locker.WithTTL(long)))
+	}
+	server.Kill()
+	for _, l := range held {
+		select {
+		case <-l.Lost(): // long before the end of its TTL
+		case <-time.After(patience):
+			t.Fatal("a lock on a dead connection is still believed in")
+		}
+		var lost *locker.LostError
+		if !errors.As(l.Err(), &lost) || lost.Reason != locker.SessionEnded {
+			t.Errorf("Err: %v", l.Err())
+		}
+	}
+	server.Start()
+	second := lock(t, b, "a")
+	if second.Token() <= held[0].Token() {
+		t.Errorf("token %d follows %d", second.Token(), held[0].Token())
+	}
+	unlock(t, second)
+	unlock(t, lock(t, a, "a")) // and the first Locker works again
+}
+
+// Goal: silence is loss. The server's processes are stopped, so that no
+// connection breaks and nothing answers.
+func TestLocksAreLostWhenTheServerFallsSilent(t *testing.T) {
+	server := testserver.Postgres(t)
+	forEachKind(t, func(t *testing.T, open func(testing.TB, string) lockerUnderTest) {
+		l := open(t, server.URL("postgres"))
+		held := lock(t, l, "a", locker.WithTTL(2*time.Second))
+		server.Pause()
+		select {
+		case <-held.Lost():
+		case <-time.After(patience):
+			t.Error("a lock of a silent server is still believed in")
+		}
+		server.Resume()
+		unlock(t, lock(t, l, "a"))
+	})
+}
+
+// Goal: a connection that breaks without a word holds its locks in the server no
+// longer than it takes the Locker to open another.
+func TestLostSessionIsEndedInTheServerByTheNext(t *testing.T) {
+	url := database(t)
+	b := newSession(t, url)
+	pool, w := wired(t, url)
+	a := onPool(t, "/sessions", pool)
+	held := lock(t, a, "a", locker.WithTTL(2*time.Second))
+	w.cut(slow) // nothing arrives any more, and nobody is told
+	select {
+	case <-held.Lost():
+	case <-time.After(patience):
+		t.Fatal("a lock on a silent connection is still believed in")
+	}
+	w.repair()
+	unlock(t, lock(t, b, "a"))
+}
+
+// Goal: what an attempt left behind whose answer was lost is removed, and not
+// kept until its TTL ends.
+func TestLostAnswerLeavesNoLockBehind(t *testing.T) {
+	forEachKind(t, func(t *testing.T, open func(testing.TB, string) lockerUnderTest) {
+		url := database(t)
+		b := open(t, url)
+		pool, w := wired(t, url)
+		a := onPool(t, t.Name(), pool)
+		unlock(t, lock(t, a, "warm up"))
+		w.cut(deaf)
+		ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
+		defer cancel()
+		_, err := a.TryLock(ctx, "a", locker.WithTTL(long))
+		if err == nil || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("TryLock without an answer: %v", err)
+		}
+		w.repair()
+		unlock(t, lock(t, b, "a"))
+	})
+}
+
+// Goal: a request that arrives after its clean-up is refused.
+func TestRequestThatArrivesAfterItsCleanUpIsRefused(t *testing.T) {
+	url := database(t)
+	b := newLocker(t, url, postgres.Options{})
+	admin := connect(t, url)
+	pool, w := wired(t, url)
+	a, err := postgres.New(pool, postgres.Options{})
+	a = ready(t, a, err)
+	unlock(t, lock(t, a, "warm up"))
+	w.cut(slow)
+	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
+	defer cancel()
+	_, err = a.TryLock(ctx, "a", locker.WithTTL(long))
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("TryLock without an answer: %v", err)
+	}
+	if !errors.Is(err, locker.ErrOutcomeUnknown) {
+		t.Errorf("TryLock whose clean-up cannot be confirmed: %v", err)
+	}
+	w.repair()
+	eventually(t, func() string {
+		if query[int](t, admin, `SELECT count(*)::int FROM lockstile_mark`) == 0 {
+			return "the attempt was not cleaned up"
+		}
+		return ""
+	})
+	calls := `SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()`
+	before := query[int64](t, admin, calls)
+	if w.deliver() == 0 {
+		t.Fatal("nothing was held back: the test tests nothing")
+	}
+	eventually(t, func() string { // carried out: the connection it came over is idle again, or gone
+		exec(t, admin, `SELECT pg_stat_clear_snapshot()`)
+		busy := query[int](t, admin, `SELECT count(*)::int FROM pg_stat_activity WHERE datname = current_database()
+			AND pid <> pg_backend_pid() AND state <> 'idle'`)
+		if busy > 0 || query[int64](t, admin, calls) <= before {
+			return "the late request has not been carried out"
+		}
+		return ""
+	})
+	held, err := b.TryLock(soon(t), "a")
+	if err != nil {
+		t.Fatalf("TryLock after a late request: %v", err)
+	}
+	unlock(t, held)
+}
+
+// Goal: an unlock whose answer was lost is done all the same.
+func TestUnlockWithoutAnAnswerStillUnlocks(t *testing.T) {
+	forEachKind(t, func(t *testing.T, open func(testing.TB, string) lockerUnderTest) {
+		url := database(t)
+		b := open(t, url)
+		pool, w := wired(t, url)
+		a := onPool(t, t.Name(), pool)
+		held := lock(t, a, "a", locker.WithTTL(long))
+		w.cut(deaf)
+		if err := held.Unlock(context.Background()); err == nil {
+			t.Error("Unlock without an answer reports success")
+		}
+		w.repair()
+		unlock(t, lock(t, b, "a"))
+	})
+}
+
+// Goal: an unlock that never arrived is made up for, over another connection.
+func TestUnlockThatWasLostIsSentAgain(t *testing.T) {
+	forEachKind(t, func(t *testing.T, open func(testing.TB, string) lockerUnderTest) {
+		url := database(t)
+		b := open(t, url)
+		pool, w := wired(t, url)
+		a := onPool(t, t.Name(), pool)
+		held := lock(t, a, "a", locker.WithTTL(long))
+		w.cut(slow)
+		if err := held.Unlock(context.Background()); err == nil {
+			t.Error("Unlock that did not arrive reports success")
+		}
+		w.repair()
+		unlock(t, lock(t, b, "a"))
+	})
+}
+
+// Goal: an heir that was given the lock without hearing of it, and does not want
+// it any more, leaves nothing behind.
+func TestHeirThatNeverHeardOfItsLockGivesItBack(t *testing.T) {
+	forEachKind(t, func(t *testing.T, open func(testing.TB, string) lockerUnderTest) {
+		url := database(t)
+		b := open(t, url)
+		pool, w := wired(t, url)
+		a := onPool(t, t.Name(), pool)
+		held := lock(t, a, "a", locker.WithTTL(long))
+		ctx, cancel := context.WithCancel(soon(t))
+		waiting := &watched{Context: ctx, asked: make(chan struct{})}
+		heir := make(chan error, 1)
+		go func() {
+			_, err := a.Lock(waiting, "a", locker.WithTTL(long))
+			heir <- err
+		}()
+		<-waiting.asked
+		time.AfterFunc(100*time.Millisecond, cancel) // when it has been picked, or else the heir just leaves
+		w.cut(deaf)
+		_ = held.Unlock(context.Background())
+		if err := <-heir; !errors.Is(err, context.Canceled) {
+			t.Errorf("Lock of an heir that was cancelled: %v", err)
+		}
+		w.repair()
+		unlock(t, lock(t, b, "a"))
+	})
+}
+
+// Goal: what is sent again because its answer was lost with the connection is
+// done once. Method: every connection breaks when the answer comes; the next one
+// is whole.
+func TestLeaseStatementsCanBeSentTwice(t *testing.T) {
+	url := database(t)
+	admin := connect(t, url)
+	pool, w := wired(t, url)
+	a, err := postgres.New(pool, postgres.Options{})
+	a = ready(t, a, err)
+	w.cut(dying)
+	w.repair()
+	held, err := a.TryLock(soon(t), "a", locker.WithTTL(long))
+	if err != nil {
+		t.Fatalf("TryLock: %v", err)
+	}
+	if token := query[fencing.Token](t, admin, `SELECT token FROM lockstile_lock`); token != held.Token() {
+		t.Errorf("the store has token %d, the holder %d", token, held.Token())
+	}
+	w.cut(dying)
+	w.repair()
+	if err := held.Renew(soon(t)); err != nil {
+		t.Errorf("Renew: %v", err)
+	}
+	w.cut(dying)
+	w.repair()
+	if err := held.Unlock(context.Background()); err != nil {
+		t.Errorf("Unlock: %v", err)
+	}
+}

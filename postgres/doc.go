@@ -1,0 +1,63 @@
+// Package postgres implements [locker.Locker] in a PostgreSQL database, in three
+// ways. [New] keeps leases in a table: the usual choice, and the one that works
+// through a connection pooler. [NewSession] takes advisory locks, which have no
+// lease, on one connection. [LockTx] locks inside a transaction of the caller's:
+// where lock and data are in one database, nothing is safer.
+//
+// All draw their tokens from one sequence of the database. Before first use it
+// needs the [Schema].
+//
+// # Guarantees
+//
+// Leases: at most one holder at a time, over crashes of the server too: grants
+// and renewals are on disk before they count, even in sessions that run with
+// synchronous_commit off. So are tokens, which therefore increase over a crash.
+// A failover to an asynchronous standby can hand a held lock to a second holder
+// and send tokens back; with a synchronous one it cannot
+// ([Options].SyncStandby). So can a restored backup, and fsync=off. Waiters of
+// different Lockers are served in order of arrival; goroutines of one Locker may
+// hand the lock to each other up to 16 times in a row before it goes to another
+// process. A release, in contrast, waits for no disk: if the server crashes just
+// then, the lock may stay, held by nobody, until its lease ends.
+//
+// Session locks: tokens are as durable as those of leases, but the locks end with
+// the server or the connection, so a crash of the server or a failover can hand a
+// held lock to a second holder before the first has heard of it ([NewSession]).
+// Locks inside a transaction lean on nothing ([LockTx]).
+//
+// A request that is delayed until after its attempt was given up and cleaned up
+// is refused for a minute and a TTL. One that arrives even later leaves a lease
+// behind that ends with its TTL. What could not be confirmed to be gone is
+// reported as [locker.ErrOutcomeUnknown].
+//
+// # Losing a lock
+//
+// A lease is lost when it ends unrenewed, or when a renewal finds the row gone or
+// changed: after a third of the TTL at the latest. Waiters are told by NOTIFY, the
+// one whose turn it is alone. One that is dead is passed over at once when its
+// connection is gone, and after half a second when it is paused; a notification
+// that is lost costs at most what was left of the holder's lease. Where a pooler
+// is in between, waiters look ten times a second instead ([Options].Poll).
+//
+// A session lock is lost when its connection breaks, which is told at once, or
+// when the server has not answered for a TTL.
+//
+// # Clocks
+//
+// The lease ends by the database server's clock, read while the request is
+// carried out (clock_timestamp). Validity counts on the holder's clock of elapsed
+// time, read before the request was sent, and ends a hundredth of the TTL and
+// 2 ms early. A standby that takes over must have a clock that agrees. Session
+// locks know no lease while their connection is heard of; its silence is measured
+// by each side for itself.
+//
+// # Requirements
+//
+// PostgreSQL 14 or later (tested with 15), a database encoded in UTF8, and the
+// isolation level read committed as the default. Statements are sent unprepared,
+// each in one round trip, so that PgBouncer of any version will do, in transaction
+// mode too; they find the schema through the search path. Tables whose names begin
+// with lockstile_ are the locks' own, and so are the advisory locks whose first of
+// two keys is 1819239275 or 1819239276. A lock costs the server one transaction
+// that is synced to disk; its speed is that of commits.
+package postgres

@@ -1,0 +1,170 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// Schema is what the locks need in the database: a sequence, three tables and
+// the functions that work on them. Applying it again changes nothing, so it can
+// be a migration of your own; EnsureSchema applies it. It contains several
+// statements, which must reach the server in one transaction.
+//
+// Everything is made in the first schema of the search path, where it must also
+// be found later. A role that only locks needs SELECT, INSERT, UPDATE and DELETE
+// on the tables lockstile_lock, lockstile_waiter and lockstile_mark, and USAGE on
+// the sequence lockstile_token. Never set that sequence back, and leave its CACHE
+// at 1: tokens are drawn from it.
+const Schema = schemaTables + schemaRules + schemaAcquire + schemaRelease + schemaCare
+
+// ensureSchema applies Schema over a connection of the pool. Without arguments
+// pgx sends it as one message, which the server carries out as one transaction.
+func ensureSchema(ctx context.Context, pool *pgxpool.Pool) error {
+	if _, err := pool.Exec(ctx, Schema); err != nil {
+		return fmt.Errorf("postgres: apply the schema: %w", classify(err))
+	}
+	return nil
+}
+
+// A lock's row is there while it is held or reserved for a waiter. The columns
+// "session" keep leases and advisory locks of the same name apart. Waiters are
+// not logged: after a crash of the server they come again, with their tickets.
+// A mark says that requests with this value must be refused.
+const schemaTables = `
+SELECT pg_advisory_xact_lock(1819239275, 0);
+
+DO $$
+BEGIN
+  IF getdatabaseencoding() <> 'UTF8' THEN
+    RAISE EXCEPTION 'the encoding of the database % is %: names of locks need UTF8',
+      current_database(), getdatabaseencoding() USING ERRCODE = 'feature_not_supported';
+  END IF;
+END $$;
+
+CREATE SEQUENCE IF NOT EXISTS lockstile_token;
+
+CREATE TABLE IF NOT EXISTS lockstile_lock (
+  name     text COLLATE "C" NOT NULL,
+  session  boolean NOT NULL,
+  value    text NOT NULL,
+  reserved boolean NOT NULL,
+  token    bigint,
+  holder   text NOT NULL,
+  ttl      bigint,
+  expires  timestamptz NOT NULL,
+  pid      integer,
+  PRIMARY KEY (name, session)
+) WITH (fillfactor = 50);
+
+CREATE UNLOGGED TABLE IF NOT EXISTS lockstile_waiter (
+  name    text COLLATE "C" NOT NULL,
+  session boolean NOT NULL,
+  ticket  bigint NOT NULL,
+  value   text NOT NULL,
+  channel text NOT NULL,
+  patient timestamptz NOT NULL,
+  PRIMARY KEY (name, session, ticket)
+);
+
+CREATE TABLE IF NOT EXISTS lockstile_mark (
+  value  text COLLATE "C" PRIMARY KEY,
+  forced boolean NOT NULL,
+  until  timestamptz NOT NULL
+);
+`
+
+// lockstile_durable makes the commit of this transaction wait for the disk, and
+// for the synchronous standby where there is one: a token or a lease that a crash
+// could take back must not be handed out. It also refuses isolation levels in
+// which a statement does not see what was committed while it waited for a lock.
+//
+// lockstile_enter lets one transaction at a time deal with a name. It is what
+// makes a grant and its token one step: whoever comes later sees the row that
+// was written before, and draws a greater token.
+//
+// lockstile_grant draws the token. Its caller has entered, so nobody can come
+// between the draw and the row. The lease counts on clock_timestamp(), for now()
+// was read before the transaction waited to enter.
+//
+// lockstile_alive tells a waiter whose process listens, or polled a while ago,
+// from one that is gone: every listening connection holds an advisory lock, for
+// as long as it lives. A waiter on the asking connection itself is alive (a
+// session's own locks never stand in its way).
+//
+// lockstile_pass reserves a lock that becomes free for the first waiter that is
+// alive, returns its value (null: nobody waits), and tells that waiter's process
+// alone. One that does not claim the lock in time loses its turn, and so that
+// somebody notices, the second in line is told to look again by then.
+const schemaRules = `
+CREATE OR REPLACE FUNCTION lockstile_durable() RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  IF current_setting('transaction_isolation') <> 'read committed' THEN
+    RAISE EXCEPTION 'locks need the isolation level "read committed", this is "%": set default_transaction_isolation',
+      current_setting('transaction_isolation') USING ERRCODE = 'feature_not_supported';
+  END IF;
+  IF current_setting('synchronous_commit') IN ('off', 'local') THEN
+    PERFORM set_config('synchronous_commit', 'on', true);
+  END IF;
+END $$;
+
+CREATE OR REPLACE FUNCTION lockstile_enter(_name text) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM lockstile_durable();
+  PERFORM pg_advisory_xact_lock(1819239275, hashtext(_name));
+END $$;
+
+CREATE OR REPLACE FUNCTION lockstile_grant(_session boolean, _name text, _value text, _ttl bigint, _holder text)
+RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+  _token bigint := nextval('lockstile_token');
+  _expires timestamptz := 'infinity';
+BEGIN
+  IF NOT _session THEN
+    _expires := clock_timestamp() + _ttl * interval '1 millisecond';
+  END IF;
+  INSERT INTO lockstile_lock AS l (name, session, value, reserved, token, holder, ttl, expires, pid)
+  VALUES (_name, _session, _value, false, _token, _holder, _ttl, _expires, pg_backend_pid())
+  ON CONFLICT (name, session) DO UPDATE SET value = excluded.value, reserved = false, token = excluded.token,
+    holder = excluded.holder, ttl = excluded.ttl, expires = excluded.expires, pid = excluded.pid;
+  RETURN _token;
+END $$;
+
+CREATE OR REPLACE FUNCTION lockstile_alive(_channel text, _patient timestamptz, _own text)
+RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+  RETURN _patient > clock_timestamp() AND (_channel = '' OR _channel = _own
+    OR NOT pg_try_advisory_xact_lock_shared(1819239276, hashtext(_channel)));
+END $$;
+
+CREATE OR REPLACE FUNCTION lockstile_pass(_session boolean, _name text, _own text)
+RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+  _first lockstile_waiter;
+  _second lockstile_waiter;
+BEGIN
+  LOOP
+    DELETE FROM lockstile_waiter w WHERE w.name = _name AND w.session = _session AND w.ticket =
+      (SELECT min(i.ticket) FROM lockstile_waiter i WHERE i.name = _name AND i.session = _session)
+    RETURNING * INTO _first;
+    IF NOT FOUND THEN
+      RETURN NULL;
+    END IF;
+    EXIT WHEN lockstile_alive(_first.channel, _first.patient, _own);
+  END LOOP;
+  INSERT INTO lockstile_lock AS l (name, session, value, reserved, holder, expires)
+  VALUES (_name, _session, _first.value, true, '', clock_timestamp() + interval '500 milliseconds')
+  ON CONFLICT (name, session) DO UPDATE SET value = excluded.value, reserved = true,
+    holder = '', expires = excluded.expires, pid = NULL;
+  IF _first.channel <> '' THEN
+    PERFORM pg_notify(_first.channel, 'turn ' || _first.value || ' ' || _name);
+  END IF;
+  SELECT * INTO _second FROM lockstile_waiter w
+    WHERE w.name = _name AND w.session = _session ORDER BY w.ticket LIMIT 1;
+  IF FOUND AND _second.channel <> '' THEN
+    PERFORM pg_notify(_second.channel, 'wait ' || _second.value || ' ' || _name);
+  END IF;
+  RETURN _first.value;
+END $$;
+`

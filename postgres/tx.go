@@ -1,0 +1,57 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/fencing"
+)
+
+// LockTx locks name until tx ends, and returns a token for it. The lock and what
+// tx writes come and go together, so no pause, crash or failover can part them:
+// what happens in this database alone needs no other guard. It waits for as long
+// as it takes or until ctx ends, in the server's own queue; pgx ends the
+// connection with ctx, and so tx is over after any error but one about the name.
+// Where the session has a lock_timeout, its end is an [locker.ErrTaken].
+//
+// The lock is an advisory lock with the key hashtextextended(name, 0), the same
+// as those of [NewSession], whose holders it excludes. Locks of [New] are
+// others. A transaction that already has the lock gets it again, with a greater
+// token. Two transactions that take two locks in different orders can end up
+// waiting for each other: the server then ends one of them with an error.
+//
+// The token is good inside tx. It is drawn in tx and becomes durable with it, so
+// until tx has committed, a crash of the server may take it back and give it to
+// somebody else: whatever leaves the database earlier needs a token that was
+// drawn and committed before. If the session runs with synchronous_commit off or
+// local, tx is made to wait for the disk as usual.
+//
+// At the isolation levels above read committed, tx reads the database as it was
+// at its first statement. If that came before the lock was granted, it does not
+// see what the last holder wrote (writing over it is an error).
+func LockTx(ctx context.Context, tx pgx.Tx, name string) (fencing.Token, error) {
+	if err := locker.CheckName(name); err != nil {
+		return 0, err
+	}
+	if tx == nil {
+		return 0, errors.New("postgres: the transaction is nil")
+	}
+	mode := execMode(tx.Conn().Config().DefaultQueryExecMode)
+	var token int64
+	var reply *pgconn.PgError
+	err := tx.QueryRow(ctx, `SELECT lockstile_lock_tx($1)`, mode, name).Scan(&token)
+	switch {
+	case err == nil:
+		return fencing.Token(token), nil
+	case errors.As(err, &reply) && reply.Code == "55P03": // lock_timeout
+		return 0, fmt.Errorf("postgres: lock %q in a transaction: %w: %w", name, locker.ErrTaken, err)
+	case ctx.Err() != nil:
+		return 0, fmt.Errorf("postgres: lock %q in a transaction: %w: %w", name, context.Cause(ctx), err)
+	}
+	return 0, fmt.Errorf("postgres: lock %q in a transaction: %w", name, classify(err))
+}

@@ -1,0 +1,105 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/fencing"
+	"github.com/lockstile/locker/postgres"
+)
+
+func TestLockTxHoldsUntilTheTransactionEnds(t *testing.T) {
+	url := database(t)
+	l := newSession(t, url)
+	pool := connect(t, url)
+	var last fencing.Token
+	for _, end := range []func(pgx.Tx) error{
+		func(tx pgx.Tx) error { return tx.Commit(context.Background()) },
+		func(tx pgx.Tx) error { return tx.Rollback(context.Background()) },
+	} {
+		tx, err := pool.Begin(context.Background())
+		if err != nil {
+			t.Fatal(err)
+		}
+		token, err := postgres.LockTx(soon(t), tx, "it's a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if token <= last {
+			t.Errorf("token %d follows %d", token, last)
+		}
+		if _, err := l.TryLock(context.Background(), "it's a"); !errors.Is(err, locker.ErrTaken) {
+			t.Errorf("TryLock of a name that a transaction holds: %v", err)
+		}
+		if err := end(tx); err != nil {
+			t.Fatal(err)
+		}
+		held := lock(t, l, "it's a")
+		last = held.Token()
+		if last <= token {
+			t.Errorf("token %d follows %d", last, token)
+		}
+		unlock(t, held)
+	}
+}
+
+// Goal: the token is drawn after the wait, not before it.
+func TestLockTxDrawsItsTokenAfterTheWait(t *testing.T) {
+	url := database(t)
+	l := newSession(t, url)
+	pool := connect(t, url)
+	held := lock(t, l, "a")
+	got := make(chan fencing.Token, 1)
+	go func() {
+		tx, err := pool.Begin(soon(t))
+		if err != nil {
+			t.Error(err)
+			close(got)
+			return
+		}
+		defer func() { _ = tx.Rollback(context.Background()) }()
+		token, err := postgres.LockTx(soon(t), tx, "a")
+		if err != nil {
+			t.Error(err)
+		}
+		got <- token
+	}()
+	eventually(t, func() string {
+		if query[int](t, pool, `SELECT count(*)::int FROM pg_locks WHERE locktype = 'advisory' AND NOT granted`) == 0 {
+			return "the transaction does not wait"
+		}
+		return ""
+	})
+	between := lock(t, l, "b") // draws a token meanwhile
+	unlock(t, held)
+	if token := <-got; token <= between.Token() {
+		t.Errorf("token %d was drawn before the lock was granted (%d was drawn during the wait)", token, between.Token())
+	}
+}
+
+func TestLockTxWithLockTimeoutIsTaken(t *testing.T) {
+	url := database(t)
+	held := lock(t, newSession(t, url), "a")
+	defer unlock(t, held)
+	tx, err := connect(t, url).Begin(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	if _, err := tx.Exec(context.Background(), `SET LOCAL lock_timeout = '20ms'`); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := postgres.LockTx(soon(t), tx, "a"); !errors.Is(err, locker.ErrTaken) {
+		t.Errorf("LockTx after lock_timeout: %v", err)
+	}
+	if _, err := postgres.LockTx(soon(t), nil, "a"); err == nil {
+		t.Error("LockTx accepts no transaction")
+	}
+	if _, err := postgres.LockTx(soon(t), tx, ""); err == nil {
+		t.Error("LockTx accepts no name")
+	}
+}

@@ -1,0 +1,199 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/lockstile/locker"
+)
+
+// leeway lets the server's clock pass the millisecond that it spoke of.
+const leeway = 2 * time.Millisecond
+
+// enter waits for the turn in the line of this Locker's goroutines.
+func (q *queue) enter(ctx context.Context, a *attempt) error {
+	turn, ok := q.lines.TryEnter(a.req.Name, a)
+	if ok {
+		a.turn = turn
+		return nil
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stop := context.AfterFunc(q.closing, func() { cancel(locker.ErrClosed) })
+	defer stop()
+	turn, err := q.lines.Enter(ctx, a.req.Name, a)
+	a.turn = turn
+	if err != nil && !errors.Is(err, locker.ErrClosed) {
+		err = fmt.Errorf("%w: %w", locker.ErrTaken, err)
+	}
+	return err
+}
+
+// ask asks the store, and notes a grant in a.
+func (q *queue) ask(ctx context.Context, a *attempt, queue bool, ticket int64) (standing, error) {
+	since := locker.Now()
+	if err := q.post.bind(ctx, a.lease); err != nil {
+		return standing{}, classify(err)
+	}
+	s, err := q.store.acquire(ctx, a.lease, queue, q.post.channel(), q.post.poll(), ticket)
+	if err == nil && s.token != 0 {
+		a.token, a.since = s.token, since
+	}
+	return s, err
+}
+
+// wait asks until the lock is ours. The first question of a Locker to which
+// nobody has listened yet is asked without queueing: most locks are free, and
+// listening costs a connection.
+func (q *queue) wait(ctx context.Context, a *attempt) error {
+	switch {
+	case a.token != 0:
+		return nil // handed over by our predecessor in the line
+	case q.closing.Err() != nil:
+		return locker.ErrClosed
+	}
+	if q.post.channel() == "" {
+		if s, err := q.ask(ctx, a, false, 0); err != nil || s.token != 0 {
+			return err
+		}
+		if err := q.post.open(ctx); err != nil {
+			return q.gaveUp(ctx, classify(err))
+		}
+	}
+	box := q.mail.open(a.lease.value)
+	defer q.mail.drop(a.lease.value)
+	var ticket int64
+	for {
+		s, err := q.ask(ctx, a, true, ticket)
+		a.queued = true
+		if err != nil {
+			return q.gaveUp(ctx, err)
+		}
+		if s.token != 0 {
+			return nil
+		}
+		ticket = s.ticket
+		if err := q.sleep(ctx, box, q.nextLook(s)); err != nil {
+			return err
+		}
+	}
+}
+
+// nextLook is when the lock must have come to us, if everybody before us in the
+// queue has died without a word: when the lease ends, and one claim time later
+// for each of them. That is when we look again unless a letter comes first.
+func (q *queue) nextLook(s standing) time.Duration {
+	look := s.left + time.Duration(s.ahead)*claimTime + leeway
+	if poll := q.post.poll(); poll > 0 {
+		look = min(look, poll)
+	}
+	return look
+}
+
+// sleep returns nil when it is time to look.
+func (q *queue) sleep(ctx context.Context, box <-chan letter, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	for {
+		select {
+		case l := <-box:
+			if l != standBy {
+				return nil
+			}
+			timer.Reset(claimTime + leeway)
+		case <-timer.C:
+			return nil
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", locker.ErrTaken, context.Cause(ctx))
+		case <-q.closing.Done():
+			return locker.ErrClosed
+		}
+	}
+}
+
+// gaveUp explains the end of a wait for a lock that is known to be taken.
+func (q *queue) gaveUp(ctx context.Context, err error) error {
+	switch {
+	case q.closing.Err() != nil:
+		return locker.ErrClosed
+	case ctx.Err() != nil:
+		return fmt.Errorf("%w: %w", locker.ErrTaken, context.Cause(ctx))
+	}
+	return err
+}
+
+// cleanUp removes what an attempt has left, and reports whether that was
+// confirmed before the caller lost patience. It does not stop when the caller's
+// context is over: that is when it is needed most.
+func (q *queue) cleanUp(l *lease) bool {
+	select {
+	case ok := <-q.cleanUpLater(l):
+		return ok
+	case <-time.After(confirmTime):
+		return false
+	}
+}
+
+// cleanUpLater removes what is left of a lease in the background.
+func (q *queue) cleanUpLater(l *lease) <-chan bool {
+	done := make(chan bool, 1)
+	q.background(func() {
+		done <- q.persist(func(ctx context.Context) error { return q.post.withdraw(ctx, l, false) })
+	})
+	return done
+}
+
+// returnTurn gives back a reservation that came for a waiter who has gone. It
+// does not touch a lock that is held under the same value: a letter may be
+// slower than the waiter, who looked by itself and has the lock already.
+func (q *queue) returnTurn(value, name string) {
+	q.background(func() {
+		q.persist(func(ctx context.Context) error {
+			return q.post.withdraw(ctx, &lease{name: name, value: value}, true)
+		})
+	})
+}
+
+// sweep clears away what dead processes have left. Nothing depends on it.
+func (q *queue) sweep() {
+	q.background(func() {
+		ctx, cancel := context.WithTimeout(q.closing, answerTime)
+		defer cancel()
+		_, _ = q.admin.run(ctx, nil, `SELECT lockstile_sweep() WHERE $1`, []any{true}, nil)
+	})
+}
+
+// background runs f in a goroutine that Close waits for.
+func (q *queue) background(f func()) {
+	q.mu.Lock() // so that Close does not begin to wait at the same moment
+	defer q.mu.Unlock()
+	q.work.Add(1)
+	go func() {
+		defer q.work.Done()
+		f()
+	}()
+}
+
+// persist tries until the store confirms, for cleanUpTime at most, and reports
+// whether it did. After Close it tries once more.
+func (q *queue) persist(f func(context.Context) error) bool {
+	deadline := time.NewTimer(cleanUpTime)
+	defer deadline.Stop()
+	for pause := 10 * time.Millisecond; ; pause = min(2*pause, tryTime) {
+		last := q.closing.Err() != nil
+		ctx, cancel := context.WithTimeout(context.Background(), tryTime)
+		err := f(ctx)
+		cancel()
+		if err == nil || last {
+			return err == nil
+		}
+		select {
+		case <-time.After(pause):
+		case <-q.closing.Done():
+		case <-deadline.C:
+			return false
+		}
+	}
+}
