@@ -72,7 +72,7 @@ func (l *Lease) remember() int64 {
 type Standing struct {
 	Token  fencing.Token // 0: not granted
 	Left   time.Duration // of the holder's lease; negative if it has no end
-	Ahead  int           // waiters in front of us
+	Ahead  int           // waiters in front of us; 0 as well if we have just passed the lock on to one
 	Ticket int64         // our place in the queue, for asking again
 }
 
