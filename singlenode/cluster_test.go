@@ -63,6 +63,38 @@ func TestRenewalsOfManySlotsShareABatchInACluster(t *testing.T) {
 	}
 }
 
+// The renewals of both masters are due together.
+func TestSilentMasterLosesNoLocksOfTheOthers(t *testing.T) {
+	servers := testserver.RedisCluster(t, 2)
+	l := newClusterLocker(t, servers)
+	var here, there []*locker.Lock
+	for _, name := range []string{"a", "b", "c", "d", "e", "f"} {
+		lock := mustLock(t, l, name, locker.WithTTL(2*time.Second))
+		if reply, _ := servers[0].TryDo("EXISTS", name); reply == "1" {
+			here = append(here, lock)
+		} else {
+			there = append(there, lock)
+		}
+	}
+	if len(here)*len(there) == 0 {
+		t.Fatal("all names are on one master")
+	}
+	servers[1].Pause()
+	defer servers[1].Resume()
+	for _, lock := range there {
+		<-lock.Lost()
+	}
+	past := time.Now().Add(5 * time.Second)
+	for _, lock := range here {
+		for lock.Deadline().Before(past) {
+			if err := lock.Err(); err != nil {
+				t.Fatalf("lost with the other master: %v", err)
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}
+}
+
 // A Cluster counts only the listeners on the node that publishes, so nobody is
 // taken for dead because nobody was counted: each dead waiter costs its claim time.
 func TestDeadWaitersInAClusterCostTheirClaimTimeEach(t *testing.T) {
