@@ -2,6 +2,7 @@ package singlenode_test
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -62,16 +63,51 @@ func TestRenewalsOfManySlotsShareABatchInACluster(t *testing.T) {
 	}
 }
 
+// The renewals of both masters are due together.
+func TestSilentMasterLosesNoLocksOfTheOthers(t *testing.T) {
+	servers := testserver.RedisCluster(t, 2)
+	l := newClusterLocker(t, servers)
+	var here, there []*locker.Lock
+	for _, name := range []string{"a", "b", "c", "d", "e", "f"} {
+		lock := mustLock(t, l, name, locker.WithTTL(2*time.Second))
+		if reply, _ := servers[0].TryDo("EXISTS", name); reply == "1" {
+			here = append(here, lock)
+		} else {
+			there = append(there, lock)
+		}
+	}
+	if len(here)*len(there) == 0 {
+		t.Fatal("all names are on one master")
+	}
+	servers[1].Pause()
+	defer servers[1].Resume()
+	for _, lock := range there {
+		<-lock.Lost()
+	}
+	past := time.Now().Add(5 * time.Second)
+	for _, lock := range here {
+		for lock.Deadline().Before(past) {
+			if err := lock.Err(); err != nil {
+				t.Fatalf("lost with the other master: %v", err)
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}
+}
+
 // A Cluster counts only the listeners on the node that publishes, so nobody is
-// taken for dead because nobody was counted: a dead waiter costs its claim time.
-func TestDeadWaiterInAClusterCostsItsClaimTime(t *testing.T) {
+// taken for dead because nobody was counted: each dead waiter costs its claim time.
+func TestDeadWaitersInAClusterCostTheirClaimTimeEach(t *testing.T) {
 	servers := testserver.RedisCluster(t, 3)
 	holder, l := newClusterLocker(t, servers), newClusterLocker(t, servers)
 	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{servers[0].Addr()}})
 	defer rdb.Close()
 	held := mustLock(t, holder, "a", locker.WithTTL(time.Minute))
-	if err := rdb.ZAdd(patience(t), "lockstile:q:{a}", redis.Z{Score: 1, Member: "dead:nobody"}).Err(); err != nil {
-		t.Fatal(err)
+	const dead = 10
+	for i := range dead {
+		if err := rdb.ZAdd(patience(t), "lockstile:q:{a}", redis.Z{Score: float64(i), Member: fmt.Sprintf("dead%d:nobody", i)}).Err(); err != nil {
+			t.Fatal(err)
+		}
 	}
 	grants := make(chan grant, 1)
 	go func() {
@@ -79,7 +115,7 @@ func TestDeadWaiterInAClusterCostsItsClaimTime(t *testing.T) {
 		grants <- grant{0, lock, err}
 	}()
 	for {
-		if info, err := holder.Inspect(patience(t), "a"); err == nil && info.Waiters == 2 {
+		if info, err := holder.Inspect(patience(t), "a"); err == nil && info.Waiters == dead+1 {
 			break
 		}
 		time.Sleep(time.Millisecond)

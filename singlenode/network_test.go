@@ -3,7 +3,9 @@ package singlenode_test
 import (
 	"context"
 	"errors"
+	"net"
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -115,4 +117,41 @@ func TestRenewalKeepsTheCounter(t *testing.T) {
 		t.Errorf("the counter has %d ms left, the lock an hour", left)
 	}
 	mustUnlock(t, lock)
+}
+
+// The subscription is being opened, to a server that does not answer, and the
+// client is as patient as it is by default.
+func TestCloseDoesNotWaitForASubscriptionToASilentServer(t *testing.T) {
+	srv := testserver.Redis(t)
+	mustLock(t, newLocker(t, srv.Addr(), singlenode.Options{}), "a")
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // the kernel accepts, and nobody reads
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	var dials atomic.Int32
+	dial := func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if dials.Add(1) > 1 {
+			addr = silent.Addr().String()
+		}
+		return (&net.Dialer{}).DialContext(ctx, network, addr)
+	}
+	rdb := redis.NewClient(&redis.Options{Addr: srv.Addr(), Dialer: dial})
+	l := newLockerOn(t, rdb, singlenode.Options{})
+	ended := make(chan error, 1)
+	go func() {
+		_, err := l.Lock(patience(t), "a")
+		ended <- err
+	}()
+	until(t, "the subscription", func() bool { return dials.Load() == 2 })
+	start := time.Now()
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-ended; !errors.Is(err, locker.ErrClosed) {
+		t.Errorf("Lock: %v", err)
+	}
+	if took := time.Since(start); took > 3*time.Second { // the client's handshake takes five
+		t.Errorf("Close and the end of the waiting took %v", took)
+	}
 }

@@ -126,6 +126,21 @@ func TestOtherRedlockClientsExcludeUsAndWeThem(t *testing.T) {
 	mustUnlock(t, lock)
 }
 
+// The values of other clients are theirs to choose: raw random bytes, or nothing.
+func TestLocksOfOtherClientsAreSeenAndCanBeBrokenWhateverTheirValue(t *testing.T) {
+	srv := testserver.Redis(t)
+	l := newLocker(t, srv.Addr(), singlenode.Options{})
+	for _, value := range []string{"1", "", "?", "?uVx\x00\xff 123456789012345"} {
+		srv.Do("SET", "a", value, "PX", "60000")
+		if info, err := l.Inspect(patience(t), "a"); err != nil || !info.Held || info.TimeLeft == 0 {
+			t.Errorf("%q: %+v, %v", value, info, err)
+		}
+		if broken, err := l.Break(patience(t), "a"); err != nil || !broken || srv.Do("EXISTS", "a") != "0" {
+			t.Errorf("%q: broken %v, %v", value, broken, err)
+		}
+	}
+}
+
 func TestUnusableServersAreNamedAndNothingIsHeld(t *testing.T) {
 	srv := testserver.Redis(t, "--requirepass", "s3cret")
 	master := testserver.Redis(t)

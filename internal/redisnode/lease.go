@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -50,6 +51,9 @@ func NewLease(req *locker.Request, prefix string) (*Lease, error) {
 	return &Lease{Keys: keys, Value: random(), TTL: req.TTL, Holder: req.Holder}, nil
 }
 
+// valueSize is the length of a value of ours.
+var valueSize = base64.RawURLEncoding.EncodedLen(20)
+
 func random() string {
 	var b [20]byte
 	_, _ = rand.Read(b[:]) // crypto/rand never fails since Go 1.24: it crashes instead
@@ -72,7 +76,7 @@ func (l *Lease) remember() int64 {
 type Standing struct {
 	Token  fencing.Token // 0: not granted
 	Left   time.Duration // of the holder's lease; negative if it has no end
-	Ahead  int           // waiters in front of us
+	Ahead  int           // waiters in front of us; 0 as well if we have just passed the lock on to one
 	Ticket int64         // our place in the queue, for asking again
 }
 
@@ -186,8 +190,37 @@ func (n *Node) ReturnTurn(ctx context.Context, value, key string) error {
 	return err
 }
 
-// Renew starts another TTL for each lease, many in one round trip.
+// Renew starts another TTL for each lease, many in one round trip. The masters
+// of a Cluster are asked at the same time: the client answers for all of a batch
+// together, so one that is silent would take the locks on all others with it.
 func (n *Node) Renew(ctx context.Context, leases []*Lease) []error {
+	cluster, ok := n.rdb.(*redis.ClusterClient)
+	if !ok {
+		return n.renewAll(ctx, leases)
+	}
+	byMaster := make(map[*redis.Client][]int)
+	for i, l := range leases {
+		m, _ := cluster.MasterForKey(ctx, l.Keys.Lock) // nil: those that have none known will hear of it from the renewal
+		byMaster[m] = append(byMaster[m], i)
+	}
+	errs := make([]error, len(leases))
+	var wg sync.WaitGroup
+	for _, mine := range byMaster {
+		wg.Go(func() {
+			part := make([]*Lease, len(mine))
+			for i, at := range mine {
+				part[i] = leases[at]
+			}
+			for i, err := range n.renewAll(ctx, part) {
+				errs[mine[i]] = err
+			}
+		})
+	}
+	wg.Wait()
+	return errs
+}
+
+func (n *Node) renewAll(ctx context.Context, leases []*Lease) []error {
 	errs := make([]error, len(leases))
 	const most = 500 // keeps one batch from holding up the server
 	for start := 0; start < len(leases); start += most {
@@ -280,7 +313,7 @@ func (n *Node) Look(ctx context.Context, keys Keys) (info locker.Info, value str
 	waiters, _ := fields[3].(int64)
 	info = locker.Info{Name: keys.Lock, Waiters: int(waiters)}
 	token, of, holder := lastGrant(last)
-	info.Held = value != "" && !strings.HasPrefix(value, "?")
+	info.Held = left != missing && !isReservation(value)
 	if info.Held && of == value {
 		info.Holder = holder
 	}
@@ -291,6 +324,16 @@ func (n *Node) Look(ctx context.Context, keys Keys) (info locker.Info, value str
 		info.Token = token
 	}
 	return info, value, nil
+}
+
+// missing is the time left of a key that is not there.
+const missing = -2
+
+// isReservation tells a reservation from what a client of another library may
+// have put there: random bytes begin with a question mark now and then.
+func isReservation(value string) bool {
+	of, ok := strings.CutPrefix(value, "?")
+	return ok && len(of) == valueSize
 }
 
 // lastGrant reads what grant in the prelude wrote.

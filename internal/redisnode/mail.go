@@ -15,6 +15,9 @@ const (
 	pulse = 5 * time.Second
 	// reopen is the pause before a broken subscription is opened again.
 	reopen = 50 * time.Millisecond
+	// closeTime bounds what Close waits for the reader: the client does not
+	// give up a connection that it is opening, to a server that is silent.
+	closeTime = time.Second
 )
 
 // Letter tells a waiter to do something.
@@ -67,7 +70,15 @@ func (m *Mailbox) Close() {
 	m.mu.Lock()
 	m.cancel() // under the mutex, so that Open starts no reader after it
 	m.mu.Unlock()
-	m.done.Wait()
+	ended := make(chan struct{})
+	go func() {
+		m.done.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-time.After(closeTime):
+	}
 }
 
 // Open makes a box for value and waits until letters for it can arrive. Only
@@ -101,6 +112,9 @@ func (m *Mailbox) Listen(ctx context.Context, value string, f func(Letter)) erro
 		}
 		m.Drop(value)
 		return state.err
+	case <-m.ctx.Done():
+		m.Drop(value)
+		return context.Canceled
 	case <-ctx.Done():
 		m.Drop(value)
 		return context.Cause(ctx)

@@ -333,6 +333,50 @@ func TestNewcomerDoesNotOvertakeWaitersOfALockThatExpired(t *testing.T) {
 	mustGrant(t, n, waiter)
 }
 
+// Those in front of it are paused, and the last in line, who was told to stand by
+// too, may be as well. Whoever has noticed one lapsed claim notices the next.
+func TestWhoPassesALapsedClaimOnIsNextToLook(t *testing.T) {
+	srv := testserver.Redis(t)
+	n, m := client(t, srv.Addr(), nil)
+	waiter := newLease(t, "a")
+	sub := n.rdb.Subscribe(background(t), channel("paused"))
+	defer sub.Close()
+	if _, err := sub.Receive(background(t)); err != nil {
+		t.Fatal(err)
+	}
+	for _, score := range []string{"1", "2", "3", "9e15"} {
+		srv.Do("ZADD", "lockstile:q:{a}", score, score+":paused")
+	}
+	if _, err := m.Open(background(t), waiter.Value); err != nil {
+		t.Fatal(err)
+	}
+	s, err := n.Acquire(background(t), waiter, true, 0)
+	if err != nil || s.Token != 0 || s.Ahead != 0 || s.Left > ClaimTime {
+		t.Errorf("it passed the lock on and looks again with %d before it and %v left, %v", s.Ahead, s.Left, err)
+	}
+	if again, err := n.Acquire(background(t), waiter, true, s.Ticket); err != nil || again.Ahead != 2 {
+		t.Errorf("it has %d before it, want 2: %v", again.Ahead, err)
+	}
+}
+
+// Nobody releases the lock of a dead holder, and so nobody drops those who died
+// while they waited for it. Whoever comes must not wait a claim time for each.
+func TestDeadWaitersInFrontAreNotCounted(t *testing.T) {
+	srv := testserver.Redis(t)
+	n, m := client(t, srv.Addr(), nil)
+	n2, m2 := client(t, srv.Addr(), nil)
+	holder, alive, waiter := newLease(t, "a"), newLease(t, "a"), newLease(t, "a")
+	mustGrant(t, n, holder)
+	mustQueue(t, n2, m2, alive)
+	srv.Do("ZADD", "lockstile:q:{a}", "1", "dead:nobody", "2", "garbage")
+	if _, err := m.Open(background(t), waiter.Value); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := n.Acquire(background(t), waiter, true, 0); err != nil || s.Ahead != 1 {
+		t.Errorf("%d are counted before it, want the one that is alive: %v", s.Ahead, err)
+	}
+}
+
 func TestGrantedWaiterLeavesNoPlaceBehind(t *testing.T) {
 	srv := testserver.Redis(t)
 	n, m := client(t, srv.Addr(), nil)

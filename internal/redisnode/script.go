@@ -79,7 +79,12 @@ end
 // there, and tells that waiter's process alone. A waiter to whose process nobody
 // listens any more is dropped (Cluster counts only listeners on this node: there
 // counts is 0). One that does not claim the lock in time loses its turn, and so
-// that somebody notices, the second in line is told to look again by then.
+// that somebody notices, the second in line is told to look again by then, and
+// so is the last, which has come most recently: several in a row may be paused,
+// and all others sleep until the end of a lease that is long over.
+//
+// prune drops such waiters from the front of the queue, so that nobody counts on
+// them when it plans its next look.
 const prelude = `
 local lock, last, queue, mark = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 
@@ -112,10 +117,22 @@ local function pass(claim, counts)
     local value, heard = tell(member, '')
     if value and (heard ~= 0 or counts == '0') then
       redis.call('SET', lock, '?' .. value, 'PX', claim)
-      local second = redis.call('ZRANGE', queue, 0, 0)[1]
+      local second, latest = redis.call('ZRANGE', queue, 0, 0)[1], redis.call('ZRANGE', queue, -1, -1)[1]
       if second then tell(second, '!') end
+      if latest ~= second then tell(latest, '!') end
       return true
     end
+  end
+end
+
+local function prune(counts)
+  while counts ~= '0' do
+    local first = redis.call('ZRANGE', queue, 0, 0)[1]
+    if not first then return end
+    local id = string.match(first, '^[^:]+:(.+)$')
+    local heard = id and redis.pcall('PUBSUB', 'NUMSUB', 'lockstile:w:' .. id)
+    if heard and (heard.err or heard[2] ~= 0) then return end
+    redis.call('ZREM', queue, first)
   end
 end
 
@@ -126,7 +143,10 @@ end
 `
 
 // acquire answers the token, or 0 if the value was withdrawn, or how things
-// stand: the lock's time left in ms, how many wait before us, our ticket.
+// stand: the lock's time left in ms, how many wait before us, our ticket. Whoever
+// passes the lock on because a claim has lapsed counts as the next in line: it
+// has shown that it is awake, and sees to it that this claim does not lapse
+// unnoticed.
 //
 // Sent again after a lost reply it answers the same grant. The lease is then
 // started anew, for the caller may count its validity from the second request.
@@ -134,7 +154,7 @@ var acquire = newScript(serverClock + prelude + acquireBody)
 
 const acquireBody = `
 local value, ttl, holder, claim, counts, member, ticket = unpack(ARGV)
-local held = redis.call('GET', lock)
+local held, passed = redis.call('GET', lock), false
 if held == value then
   local was = redis.call('GET', last)
   if was and string.find(was, ' ' .. value .. ' ', 1, true) then
@@ -146,7 +166,7 @@ end
 if redis.call('EXISTS', queue, mark) > 0 then
   if redis.call('EXISTS', mark) == 1 then return 0 end
   if not held and redis.call('ZRANGE', queue, 0, 0)[1] ~= member and pass(claim, counts) then
-    held = redis.call('GET', lock)
+    held, passed = redis.call('GET', lock), true
   end
 end
 if not held or held == '?' .. value then
@@ -155,11 +175,12 @@ if not held or held == '?' .. value then
 end
 local left = redis.call('PTTL', lock)
 if member == '' then return {left, 0, 0} end
+prune(counts)
 if ticket == '0' then ticket = string.format('%.0f', clock()) end
 redis.call('ZADD', queue, 'NX', ticket, member)
 local keep = math.max(left, tonumber(ttl)) + 60000
 if redis.call('PTTL', queue) < keep then redis.call('PEXPIRE', queue, keep) end
-return {left, redis.call('ZRANK', queue, member), tonumber(ticket)}
+return {left, passed and 0 or redis.call('ZRANK', queue, member), tonumber(ticket)}
 `
 
 // release answers 0 if the lock was given back, the next value's token if it
