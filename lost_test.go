@@ -384,7 +384,7 @@ func TestContextAndLostAskedForAfterALossAreOver(t *testing.T) {
 		if !isLost(l) {
 			t.Error("Lost is open")
 		}
-		if l.Lost() != l.Lost() || l.Context() != l.Context() {
+		if lost, ctx := l.Lost(), l.Context(); lost != l.Lost() || ctx != l.Context() {
 			t.Error("Lost or Context is another one at every call")
 		}
 	})

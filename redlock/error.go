@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -53,7 +54,7 @@ func (e *QuorumError) Error() string {
 // the reason.
 func (e *QuorumError) Unwrap() []error {
 	errs := []error{e.kind}
-	if e.kind == locker.ErrTaken {
+	if errors.Is(e.kind, locker.ErrTaken) {
 		return errs
 	}
 	for _, o := range e.Nodes {

@@ -143,7 +143,7 @@ func TestTokensNeverGoBackUnderConcurrentWriters(t *testing.T) {
 		greatest = max(greatest, token)
 	}
 	var last fencing.Token
-	for i := range len(entries) {
+	for i := range entries {
 		token, ok := order[sequenceOf(i)]
 		if !ok || token < last {
 			t.Fatalf("write %d has token %d after %d", i, token, last)

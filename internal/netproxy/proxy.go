@@ -5,6 +5,7 @@ package netproxy
 import (
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 )
@@ -73,7 +74,7 @@ func (p *Proxy) Heal() {
 // connections that it was sent on, also where the sender has long hung up.
 func (p *Proxy) Deliver() {
 	p.mu.Lock()
-	all := append(p.stalled, p.now)
+	all := slices.Concat(p.stalled, []network{p.now})
 	p.stalled = nil
 	p.mu.Unlock()
 	for _, n := range all {
