@@ -121,8 +121,8 @@ func (x *trial) free(l locker.Locker, name, when string) {
 	x.unlock(x.tryLock(l, name, when))
 }
 
-func (x *trial) tryLock(l locker.Locker, name, when string, opts ...locker.Option) *locker.Lock {
-	lock, err := l.TryLock(x.patient(), name, opts...)
+func (x *trial) tryLock(l locker.Locker, name, when string) *locker.Lock {
+	lock, err := l.TryLock(x.patient(), name)
 	if err != nil {
 		x.failf("TryLock %s: %w", when, err)
 	}

@@ -41,7 +41,7 @@ func build(source, binary string) error {
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(work)
+	defer func() { _ = os.RemoveAll(work) }() // it is in a folder for caches
 	cmd := exec.Command("go", "build", "-buildvcs=false", "-o", filepath.Join(work, "program"), ".")
 	cmd.Dir = source
 	cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=")
