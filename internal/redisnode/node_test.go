@@ -440,3 +440,17 @@ func TestQueueOfDeadWaitersExpires(t *testing.T) {
 		t.Errorf("the queue expires in %s ms, want about 90 s", ttl)
 	}
 }
+
+// The server quotes a request that it does not understand.
+func TestErrorsShowNoValueOfALock(t *testing.T) {
+	srv := testserver.Redis(t, "--rename-command", "EVALSHA", "")
+	n, _ := client(t, srv.Addr(), nil)
+	l := newLease(t, "a")
+	_, err := n.Acquire(background(t), l, false, 0)
+	if !errors.Is(err, locker.ErrUnavailable) || !strings.Contains(err.Error(), "evalsha") || l.Unsure() {
+		t.Errorf("unsure %v: %v", l.Unsure(), err)
+	}
+	if err != nil && strings.Contains(err.Error(), l.Value[:8]) {
+		t.Errorf("the value %s is in: %v", l.Value, err)
+	}
+}
