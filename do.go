@@ -8,7 +8,8 @@ import (
 
 // Do locks name, calls fn, and unlocks, also when fn panics. The context of fn
 // carries ctx's values and ends when the lock is lost or ctx ends; its cause
-// says which. With [WithGuard] the resources are claimed before fn is called.
+// says which. With [WithGuard] the resources are claimed before fn is called. A
+// lock that is lost by then ends the claim, and fn is not called.
 //
 // Do returns fn's error joined with that of the claim or of Unlock. So an
 // [ErrLost] from Do means that fn, or its last part, ran without the lock.
@@ -22,14 +23,17 @@ func Do(ctx context.Context, l Locker, name string, fn func(ctx context.Context,
 		return err
 	}
 	defer func() { err = errors.Join(err, lock.Unlock(ctx)) }()
-	if err := claim(ctx, req.guard, lock); err != nil {
-		return err
-	}
-	ctx, cancel := context.WithCancelCause(ctx)
+	within, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	stop := context.AfterFunc(lock.Context(), func() { cancel(lock.Err()) })
 	defer stop()
-	return fn(ctx, lock)
+	if err := claim(within, req.guard, lock); err != nil {
+		return err
+	}
+	if lock.Err() != nil {
+		return nil // Unlock says it; the context may not have ended yet
+	}
+	return fn(within, lock)
 }
 
 func claim(ctx context.Context, use *guardUse, lock *Lock) error {

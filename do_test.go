@@ -213,6 +213,37 @@ func TestAFailedClaimUnlocksAndCallsNothing(t *testing.T) {
 	})
 }
 
+// slowGuard takes an hour, or what the context allows if it heeds that.
+type slowGuard struct{ heeds bool }
+
+func (g slowGuard) Check(ctx context.Context, _ string, _ fencing.Token) error {
+	if !g.heeds {
+		ctx = context.WithoutCancel(ctx)
+	}
+	select {
+	case <-time.After(time.Hour):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func TestALockThatIsLostDuringTheClaimEndsItAndNothingIsCalled(t *testing.T) {
+	for heeds, want := range map[bool]time.Duration{true: time.Second, false: time.Hour} {
+		virtual(t, func(t *testing.T, _ *clock) {
+			b, start := newBackend(), time.Now()
+			err := Do(t.Context(), b, "a", func(context.Context, *Lock) error { t.Error("called"); return nil },
+				WithGuard(slowGuard{heeds}), WithTTL(time.Second), WithoutRenewal())
+			if !errors.Is(err, ErrLost) {
+				t.Errorf("Do: %v", err)
+			}
+			if took := time.Since(start); took > want {
+				t.Errorf("it took %v", took)
+			}
+		})
+	}
+}
+
 func TestOnlyDoTakesAGuard(t *testing.T) {
 	b := newBackend()
 	for name, lock := range map[string]func(context.Context, string, ...Option) (*Lock, error){"Lock": b.Lock, "TryLock": b.TryLock} {

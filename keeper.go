@@ -129,14 +129,20 @@ func (k *Keeper) tick() {
 	}
 }
 
-// batch takes every lock whose last renewal is at least half an interval old.
-// Renewing early costs nothing here, and after one round locks that were
-// acquired at different times share a batch for good.
+// batch takes the first lock and every one like it whose last renewal is at least
+// half an interval old. Renewing early costs nothing here, and after one round
+// locks that were acquired at different times share a batch for good.
+//
+// A batch has the time that the shortest of its leases allows. So a longer one
+// that was taken along again and again would be lost to a store that is slow for
+// the short one only.
 func (k *Keeper) batch(now Instant) []*Lock {
 	var batch []*Lock
+	first := k.locks[0].interval()
 	for _, l := range k.locks {
 		waiting := l.next != l.deadline // for a renewal, and none is under way
-		if waiting && (l.next <= now || now.Sub(l.since) >= l.interval()/2) && !l.over(now) {
+		alike := l.interval() <= 2*first && first <= 2*l.interval()
+		if waiting && alike && (l.next <= now || now.Sub(l.since) >= l.interval()/2) && !l.over(now) {
 			batch = append(batch, l)
 		}
 	}

@@ -106,11 +106,40 @@ func TestARenewalByTheKeeperIsGivenAnIntervalOfTheShortestLease(t *testing.T) {
 		}
 		b.grant(t, "long", WithTTL(time.Minute))
 		pass(12 * time.Second)
-		b.grant(t, "short", WithTTL(6*time.Second))
-		pass(2 * time.Second)
-		if len(left) != 2 || left[0] != 2*time.Second || left[1] != 2*time.Second {
-			t.Errorf("the renewals of one batch had %v, want 2s each", left)
+		b.grant(t, "short", WithTTL(36*time.Second))
+		pass(8 * time.Second)
+		if len(left) != 2 || left[0] != 12*time.Second || left[1] != 12*time.Second {
+			t.Errorf("the renewals of one batch had %v, want 12s each", left)
 		}
+	})
+}
+
+// A store that takes a second and a half to answer is too slow for a lease of
+// three seconds. One of a minute must not be lost with it.
+func TestShortLeasesDoNotTakeTheTimeOfLongOnes(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		b := newBackend()
+		b.onRenew = func(ctx context.Context, _ string) error {
+			select {
+			case <-time.After(1500 * time.Millisecond):
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		long := b.grant(t, "long", WithTTL(time.Minute))
+		for range 100 {
+			short := b.grant(t, "short", WithTTL(3*time.Second))
+			pass(2 * time.Second)
+			if err := short.Unlock(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		wantHeld(t, long)
+		if err := long.Unlock(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		pass(2 * time.Second) // a renewal under way ends
 	})
 }
 

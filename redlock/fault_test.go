@@ -1,6 +1,7 @@
 package redlock_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -321,5 +322,51 @@ func TestTTLOverTheLimitIsAnErrorThatNamesIt(t *testing.T) {
 	_, err := l.TryLock(patience(t), "a", locker.WithTTL(2*time.Second))
 	if err == nil || !strings.Contains(err.Error(), "over the limit of 1s") {
 		t.Error(err)
+	}
+}
+
+// The subscriptions are being opened, to servers that do not answer. Close waits
+// for all of them together.
+func TestCloseDoesNotWaitForSubscriptionsToSilentServers(t *testing.T) {
+	servers := startNodes(t, 5)
+	mustLock(t, newLocker(t, servers, redlock.Options{DurableNodes: true}), "a")
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // the kernel accepts, and nobody reads
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	var dials atomic.Int32
+	var cut atomic.Bool
+	dial := func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if cut.Load() {
+			dials.Add(1)
+			addr = silent.Addr().String()
+		}
+		return (&net.Dialer{}).DialContext(ctx, network, addr)
+	}
+	var clients []redis.UniversalClient
+	for _, s := range servers {
+		clients = append(clients, redis.NewClient(&redis.Options{Addr: s.Addr(), Dialer: dial}))
+	}
+	l := newLockerOn(t, clients, redlock.Options{DurableNodes: true})
+	if _, err := l.TryLock(patience(t), "a"); !errors.Is(err, locker.ErrTaken) {
+		t.Fatal(err)
+	}
+	cut.Store(true)
+	ended := make(chan error, 1)
+	go func() {
+		_, err := l.Lock(patience(t), "a")
+		ended <- err
+	}()
+	eventually(t, "the subscriptions", func() bool { return dials.Load() >= 5 })
+	start := time.Now()
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-ended; !errors.Is(err, locker.ErrClosed) {
+		t.Errorf("Lock: %v", err)
+	}
+	if took := time.Since(start); took > 2500*time.Millisecond { // a second for each is five
+		t.Errorf("Close and the end of the waiting took %v", took)
 	}
 }

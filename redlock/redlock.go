@@ -313,9 +313,11 @@ func (l *Locker) Guarantees() locker.Guarantees {
 // open.
 func (l *Locker) Close() error {
 	l.close()
+	var mails sync.WaitGroup
 	for _, p := range l.peers {
-		p.mail.Close()
+		mails.Go(p.mail.Close)
 	}
+	mails.Wait()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for l.work > 0 {

@@ -109,9 +109,13 @@ func NewCounter(rdb redis.Scripter) *Counter { return &Counter{rdb} }
 
 // next is INCR, lifted to the server's clock in microseconds, so that a counter
 // that was lost does not go back unless the clock did so too (a hybrid logical
-// clock, Kulkarni et al., 2014).
+// clock, Kulkarni et al., 2014). A counter that was set to more than Lua counts
+// exactly would give one number to many.
 var next = redis.NewScript(`
 local token = redis.call('INCR', KEYS[1])
+if token >= 9007199254740992 then
+  return redis.error_reply('ERR the counter ' .. KEYS[1] .. ' is beyond 2^53')
+end
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 if token < now then

@@ -136,6 +136,18 @@ func TestCounterIncreasesAlsoAfterTheServerForgot(t *testing.T) {
 	}
 }
 
+// Somebody carries on from counters in nanoseconds.
+func TestCounterBeyondWhatIsCountedExactlyIsAnErrorAndNotOneTokenForMany(t *testing.T) {
+	srv, rdb, ctx := setUp(t)
+	srv.Do("SET", "lockstile:c:{n}", "1800000000000000000")
+	c := redisfence.NewCounter(rdb)
+	for range 3 {
+		if token, err := c.Next(ctx, "n"); err == nil {
+			t.Errorf("token %d", token)
+		}
+	}
+}
+
 // The whole path: a holder that is paused past its lease (here: it does not
 // renew, and does not look) writes late.
 func TestLateWriteOfALostHolderIsRefused(t *testing.T) {

@@ -4,6 +4,7 @@ package hashslot
 import (
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // Beside returns a key that begins with prefix, lies in the slot of key, and is
@@ -30,14 +31,24 @@ func Tag(key string) string {
 		return key
 	}
 	// The whole key is hashed, but it cannot stand in braces for it would
-	// close them too early. Some number has its slot: 16,384 tries on average.
-	want := Slot(key)
-	for n := 0; ; n++ {
-		if tag := strconv.Itoa(n); Slot(tag) == want {
-			return tag
+	// close them too early. Some number has its slot.
+	return strconv.Itoa(numbers()[Slot(key)])
+}
+
+// numbers has the first number of every slot. Finding one takes 16,384 tries on
+// average, which is some milliseconds: too much for every request of a lock.
+var numbers = sync.OnceValue(func() *[slots]int {
+	first := new([slots]int)
+	for n, left := 1, slots; left > 0; n++ {
+		if at := &first[Slot(strconv.Itoa(n))]; *at == 0 {
+			*at = n
+			left--
 		}
 	}
-}
+	return first
+})
+
+const slots = 16384
 
 // Slot returns the Cluster slot of a key without a hash tag: CRC16 (XMODEM)
 // modulo 16384.
@@ -53,5 +64,5 @@ func Slot(key string) uint16 {
 			}
 		}
 	}
-	return crc % 16384
+	return crc % slots
 }

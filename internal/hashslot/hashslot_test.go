@@ -39,3 +39,11 @@ func TestKeyBesideAnotherLiesInItsSlotAndIsUnique(t *testing.T) {
 		seen[key] = name
 	}
 }
+
+// Such names cost no more than others: a lock's keys are made for every request.
+func BenchmarkBesideAKeyThatClosesABrace(b *testing.B) {
+	Beside("x:", "a}")
+	for b.Loop() {
+		Beside("x:", "a}")
+	}
+}

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strings"
 	"syscall"
 	"time"
 
@@ -187,6 +188,7 @@ var refusals = []struct{ prefix, advice string }{
 	{"MASTERDOWN", "the replica has lost its master"},
 	{"CLUSTERDOWN", "the cluster has slots without a master"},
 	{"YOUNG", "it may have forgotten a lock when it was restarted and has no vote until every lease from before has ended"},
+	{"unknown command", "the server does not know a command that locks need: was it renamed or switched off?"},
 	{"OOM", "the server's memory is full and its eviction policy frees none"},
 	{"MISCONF", "the server cannot save its data and refuses writes"},
 	{"NOREPLICAS", "the server has too few replicas to accept writes"},
@@ -199,6 +201,10 @@ func classify(err error) error {
 	if err == nil || errors.Is(err, locker.ErrUnavailable) {
 		return err
 	}
+	if redis.HasErrorPrefix(err, "unknown command") {
+		text, _, _ := strings.Cut(err.Error(), ", with args") // the lock's value is one of them
+		err = refusal(text)
+	}
 	for _, r := range refusals {
 		if redis.HasErrorPrefix(err, r.prefix) {
 			return fmt.Errorf("%w: %s: %w", locker.ErrUnavailable, r.advice, err)
@@ -206,6 +212,14 @@ func classify(err error) error {
 	}
 	return fmt.Errorf("%w: %w", locker.ErrUnavailable, err)
 }
+
+// refusal is an error reply of which something was left out.
+type refusal string
+
+func (r refusal) Error() string { return string(r) }
+
+// RedisError makes it an error reply.
+func (refusal) RedisError() {}
 
 // stranger reports whether the server did not know us. Then it has not carried
 // out an earlier try either, whose reply we may have missed: before it answers, a

@@ -34,11 +34,21 @@ func newScript(text string) *script {
 // Nodes of a quorum must come to the same token, so each takes the clock that
 // the client offers to all of them, its last argument, as long as that is within
 // a tenth of a second of the node's own.
+//
+// arrival is the ticket of one who comes now. Where the server stands alone it is
+// behind everybody's who waits, also when the clock has gone back: else whoever
+// came in the hour before would see newcomers served first for an hour. Nodes of
+// a quorum have different queues and must come to the same ticket.
 const (
 	serverClock = `
 local function clock()
   local time = redis.call('TIME')
   return time[1] * 1000000 + time[2]
+end
+
+local function arrival(queue)
+  local latest = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2]
+  return math.max(clock(), (tonumber(latest) or 0) + 1)
 end
 `
 	quorumClock = `
@@ -47,6 +57,8 @@ local function clock()
   local own = time[1] * 1000000 + time[2]
   return math.max(own - 100000, math.min(own + 100000, tonumber(ARGV[#ARGV])))
 end
+
+local arrival = clock
 `
 )
 
@@ -176,7 +188,7 @@ end
 local left = redis.call('PTTL', lock)
 if member == '' then return {left, 0, 0} end
 prune(counts)
-if ticket == '0' then ticket = string.format('%.0f', clock()) end
+if ticket == '0' then ticket = string.format('%.0f', arrival(queue)) end
 redis.call('ZADD', queue, 'NX', ticket, member)
 local keep = math.max(left, tonumber(ttl)) + 60000
 if redis.call('PTTL', queue) < keep then redis.call('PEXPIRE', queue, keep) end
