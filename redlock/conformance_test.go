@@ -43,7 +43,7 @@ func five(t *testing.T, do func([]*testserver.RedisServer)) conformance.Harness 
 				ps[i] = conformance.NewProxy(t, srv.Addr())
 				nodes[i] = redis.NewClient(&redis.Options{Addr: ps[i].Addr()})
 			}
-			l, err := redlock.New(nodes, redlock.Options{DurableNodes: true, NodeTimeout: 100 * time.Millisecond})
+			l, err := redlock.New(nodes, redlock.Options{DurableNodes: true, NodeTimeout: time.Second})
 			if err != nil {
 				t.Fatal(err)
 			}
