@@ -3,6 +3,7 @@ package redlock
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -64,26 +65,30 @@ func (s *seat) brief() (context.Context, context.CancelFunc) {
 
 // ask asks a node for the lock. With letter set, a place in the node's queue is
 // taken if the lock is not free, and letter gets the node's letters.
-func (l *Locker) ask(s *seat, p *peer, offer, ticket int64, letter func(redisnode.Letter)) (redisnode.Standing, error) {
+func (l *Locker) ask(s *seat, p *peer, offer, ticket int64, letter func(redisnode.Letter)) (standing redisnode.Standing, err error) {
+	if err := p.enter(s.timeout, l.closing.Done()); err != nil {
+		return standing, fmt.Errorf("%w: %w", locker.ErrUnavailable, err)
+	}
+	defer func() { p.leave(err == nil) }()
 	s.busy.Lock()
 	defer s.busy.Unlock()
 	if s.over {
-		return redisnode.Standing{}, errOver
+		return standing, errOver
 	}
 	ctx, cancel := s.brief()
 	defer cancel()
 	if err := l.meet(ctx, p); err != nil {
-		return redisnode.Standing{}, err
+		return standing, err
 	}
 	if letter != nil && !s.listening {
 		if err := p.mail.Listen(ctx, s.lease.Value, letter); err != nil {
-			return redisnode.Standing{}, err
+			return standing, err
 		}
 		s.listening = true
 	}
 	s.lease.Offer = offer
 	s.queued = s.queued || letter != nil
-	standing, err := p.node.Acquire(ctx, s.lease, letter != nil, ticket)
+	standing, err = p.node.Acquire(ctx, s.lease, letter != nil, ticket)
 	granted := err == nil && standing.Token != 0
 	s.held.Store(granted)
 	s.queued = s.queued && !granted
@@ -92,7 +97,11 @@ func (l *Locker) ask(s *seat, p *peer, offer, ticket int64, letter func(redisnod
 
 // raise writes the lock's token back to a node that drew a smaller one. A node
 // that does not confirm has no vote; it may still have the lock.
-func (l *Locker) raise(s *seat, p *peer, token fencing.Token) error {
+func (l *Locker) raise(s *seat, p *peer, token fencing.Token) (err error) {
+	if err := p.enter(s.timeout, l.closing.Done()); err != nil {
+		return fmt.Errorf("%w: %w", locker.ErrUnavailable, err)
+	}
+	defer func() { p.leave(err == nil) }()
 	s.busy.Lock()
 	defer s.busy.Unlock()
 	if s.over {
@@ -107,11 +116,15 @@ func (l *Locker) raise(s *seat, p *peer, token fencing.Token) error {
 // whether the same value can be used there again: not if a request may arrive
 // late, for then the node refuses the value from now on.
 func (l *Locker) giveBack(s *seat, p *peer) bool {
+	slot := p.enter(s.timeout, nil)
 	s.busy.Lock()
 	defer s.busy.Unlock()
 	ctx, cancel := s.brief()
 	defer cancel()
 	err := p.node.Withdraw(ctx, s.lease)
+	if slot == nil {
+		p.leave(err == nil)
+	}
 	s.held.Store(err != nil)
 	return err == nil && !s.lease.Unsure()
 }

@@ -156,10 +156,7 @@ func New(nodes []redis.UniversalClient, opts Options) (*Locker, error) {
 		quarantine = 0
 	}
 	for i, rdb := range nodes {
-		p := &peer{name: names[i]}
-		p.mail = redisnode.NewMailbox(rdb, func(value, key string) { l.returnTurn(p, value, key) })
-		p.node = redisnode.NewOfQuorum(rdb, p.mail, quarantine)
-		l.peers = append(l.peers, p)
+		l.peers = append(l.peers, l.newPeer(names[i], rdb, quarantine))
 	}
 	l.keeper = locker.NewKeeper(l.renew)
 	return l, nil

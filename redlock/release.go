@@ -47,6 +47,7 @@ type result struct {
 // releaseOne gives back what one node has. A request of ours that is still under
 // way there is waited for: a late grant is given back with the rest.
 func (l *Locker) releaseOne(s, heir *seat, i int, offer int64, results chan<- result) {
+	slot := l.peers[i].enter(s.timeout, nil) // a release without one is sent all the same
 	s.busy.Lock()
 	defer s.busy.Unlock()
 	l.end(i, s)
@@ -54,6 +55,9 @@ func (l *Locker) releaseOne(s, heir *seat, i int, offer int64, results chan<- re
 	if s.held.Load() {
 		r = l.handOver(s, heir, i, offer)
 		s.held.Store(r.err != nil && !isLost(r.err))
+	}
+	if slot == nil {
+		l.peers[i].leave(!r.absent && r.err == nil)
 	}
 	results <- r
 	released := !r.absent && r.err == nil
