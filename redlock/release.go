@@ -72,8 +72,8 @@ func (l *Locker) releaseOne(s, heir *seat, i int, offer int64, results chan<- re
 // handOver releases what a node has granted, to the heir if there is one that
 // still wants it.
 func (l *Locker) handOver(s, heir *seat, i int, offer int64) result {
-	ctx, cancel := s.brief()
-	defer cancel()
+	ctx := s.brief()
+	defer ctx.stop()
 	node := l.peers[i].node
 	if heir == nil {
 		_, err := node.Release(ctx, s.lease, nil, false)
