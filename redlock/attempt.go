@@ -3,6 +3,7 @@ package redlock
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -32,6 +33,7 @@ type seat struct {
 	lease   *redisnode.Lease
 	timeout time.Duration // for each answer
 	held    atomic.Bool   // the node has granted it, as far as we know
+	now     atomic.Pointer[brief]
 
 	// busy is held while a request of this attempt is under way at this node:
 	// what gives back must not be overtaken by what asks.
@@ -57,33 +59,71 @@ func (s *seat) left() bool { return s.held.Load() || s.queued || s.lease.Unsure(
 // errSlow is why a request to a node is given up.
 var errSlow = errors.New("no answer in time")
 
-// brief bounds one request to one node.
-func (s *seat) brief() (context.Context, context.CancelFunc) {
-	return context.WithTimeoutCause(context.Background(), s.timeout, errSlow)
+// brief is the context of one request to one node, which ends with the time that
+// the node has, or when nobody needs the answer any more.
+type brief struct {
+	context.Context
+	done  chan struct{}
+	once  sync.Once
+	timer *time.Timer
+}
+
+func (s *seat) brief() *brief {
+	b := &brief{Context: context.Background(), done: make(chan struct{})}
+	b.timer = time.AfterFunc(s.timeout, b.end)
+	s.now.Store(b)
+	return b
+}
+
+func (b *brief) end() { b.once.Do(func() { close(b.done) }) }
+
+func (b *brief) stop() { b.timer.Stop() }
+
+func (b *brief) Done() <-chan struct{} { return b.done }
+
+func (b *brief) Err() error {
+	select {
+	case <-b.done:
+		return errSlow
+	default:
+		return nil
+	}
+}
+
+// giveUp ends the request that is under way, so that what it may have left can be
+// removed. Its answer is unknown then.
+func (s *seat) giveUp() {
+	if b := s.now.Load(); b != nil {
+		b.end()
+	}
 }
 
 // ask asks a node for the lock. With letter set, a place in the node's queue is
 // taken if the lock is not free, and letter gets the node's letters.
-func (l *Locker) ask(s *seat, p *peer, offer, ticket int64, letter func(redisnode.Letter)) (redisnode.Standing, error) {
+func (l *Locker) ask(s *seat, p *peer, offer, ticket int64, letter func(redisnode.Letter)) (standing redisnode.Standing, err error) {
+	if err := p.enter(s.timeout, l.closing.Done()); err != nil {
+		return standing, fmt.Errorf("%w: %w", locker.ErrUnavailable, err)
+	}
+	defer func() { p.leave(err == nil) }()
 	s.busy.Lock()
 	defer s.busy.Unlock()
 	if s.over {
-		return redisnode.Standing{}, errOver
+		return standing, errOver
 	}
-	ctx, cancel := s.brief()
-	defer cancel()
+	ctx := s.brief()
+	defer ctx.stop()
 	if err := l.meet(ctx, p); err != nil {
-		return redisnode.Standing{}, err
+		return standing, err
 	}
 	if letter != nil && !s.listening {
 		if err := p.mail.Listen(ctx, s.lease.Value, letter); err != nil {
-			return redisnode.Standing{}, err
+			return standing, err
 		}
 		s.listening = true
 	}
 	s.lease.Offer = offer
 	s.queued = s.queued || letter != nil
-	standing, err := p.node.Acquire(ctx, s.lease, letter != nil, ticket)
+	standing, err = p.node.Acquire(ctx, s.lease, letter != nil, ticket)
 	granted := err == nil && standing.Token != 0
 	s.held.Store(granted)
 	s.queued = s.queued && !granted
@@ -92,14 +132,18 @@ func (l *Locker) ask(s *seat, p *peer, offer, ticket int64, letter func(redisnod
 
 // raise writes the lock's token back to a node that drew a smaller one. A node
 // that does not confirm has no vote; it may still have the lock.
-func (l *Locker) raise(s *seat, p *peer, token fencing.Token) error {
+func (l *Locker) raise(s *seat, p *peer, token fencing.Token) (err error) {
+	if err := p.enter(s.timeout, l.closing.Done()); err != nil {
+		return fmt.Errorf("%w: %w", locker.ErrUnavailable, err)
+	}
+	defer func() { p.leave(err == nil) }()
 	s.busy.Lock()
 	defer s.busy.Unlock()
 	if s.over {
 		return errOver
 	}
-	ctx, cancel := s.brief()
-	defer cancel()
+	ctx := s.brief()
+	defer ctx.stop()
 	return p.node.Raise(ctx, s.lease, token)
 }
 
@@ -107,11 +151,15 @@ func (l *Locker) raise(s *seat, p *peer, token fencing.Token) error {
 // whether the same value can be used there again: not if a request may arrive
 // late, for then the node refuses the value from now on.
 func (l *Locker) giveBack(s *seat, p *peer) bool {
+	slot := p.enter(s.timeout, nil)
 	s.busy.Lock()
 	defer s.busy.Unlock()
-	ctx, cancel := s.brief()
-	defer cancel()
+	ctx := s.brief()
+	defer ctx.stop()
 	err := p.node.Withdraw(ctx, s.lease)
+	if slot == nil {
+		p.leave(err == nil)
+	}
 	s.held.Store(err != nil)
 	return err == nil && !s.lease.Unsure()
 }

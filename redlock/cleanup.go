@@ -55,6 +55,9 @@ func (l *Locker) abandon(seats []*seat) bool {
 				clean++
 			}
 		case <-timer.C:
+			for _, s := range seats {
+				s.giveUp()
+			}
 			return clean >= l.quorum
 		}
 		if answers >= prompt && clean >= l.quorum {

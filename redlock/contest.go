@@ -62,6 +62,7 @@ const (
 
 type answer struct {
 	node     int
+	life     int
 	raised   fencing.Token // of a raise, otherwise 0
 	standing redisnode.Standing
 	err      error
@@ -74,7 +75,7 @@ type letter struct {
 
 func (l *Locker) newContest(a *attempt, wait bool) *contest {
 	n := len(l.peers)
-	c := &contest{l: l, a: a, wait: wait, votes: make([]vote, n), answers: make(chan answer, n)}
+	c := &contest{l: l, a: a, wait: wait, votes: make([]vote, n), answers: make(chan answer, n*(1+mostLooks))}
 	if wait {
 		c.letters = make(chan letter, 4*n)
 	}
@@ -114,15 +115,18 @@ func (c *contest) kindAtEnd() error {
 }
 
 // begin starts a round. Validity counts from here, for the node that answers
-// last as for the first. Nodes in whose queue we wait are asked only if all is
-// set: they send word.
+// last as for the first, or from the round before where a node has not answered
+// that yet. Nodes in whose queue we wait are asked only if all is set: they send
+// word.
 func (c *contest) begin(all bool) {
-	c.a.since = locker.Now()
+	if c.underWay == 0 {
+		c.a.since = locker.Now()
+	}
 	c.offer = time.Now().UnixMicro()
 	c.resting, c.gathered, c.standBy = false, false, false
 	c.timer.Stop()
 	for i, v := range c.votes {
-		if all || v.told || v.state != waiting {
+		if v.state != asking && (all || v.told || v.state != waiting) {
 			c.ask(i)
 		}
 	}
@@ -132,9 +136,9 @@ func (c *contest) begin(all bool) {
 func (c *contest) ask(i int) {
 	v := &c.votes[i]
 	v.state, v.told, v.err = asking, false, nil
+	s, life, offer, ticket := c.a.seats[i], c.life, c.offer, v.ticket
 	var write func(redisnode.Letter)
 	if c.wait {
-		life := c.life
 		write = func(text redisnode.Letter) {
 			select {
 			case c.letters <- letter{i, life, text}:
@@ -142,11 +146,10 @@ func (c *contest) ask(i int) {
 			}
 		}
 	}
-	s, offer, ticket := c.a.seats[i], c.offer, v.ticket
 	c.underWay++
 	c.l.background(func() {
 		standing, err := c.l.ask(s, c.l.peers[i], offer, ticket, write)
-		c.answers <- answer{node: i, standing: standing, err: err}
+		c.answers <- answer{node: i, life: life, standing: standing, err: err}
 	})
 }
 
@@ -155,6 +158,7 @@ func (c *contest) note(ans answer) {
 	c.underWay--
 	v := &c.votes[ans.node]
 	switch {
+	case ans.life != c.life: // it is swept away
 	case ans.err != nil:
 		v.state, v.err = failed, ans.err
 	case ans.raised != 0:
@@ -223,6 +227,10 @@ const (
 	// straggling is how much later than one node another may send word of the
 	// same release.
 	straggling = 50 * time.Millisecond
+
+	// mostLooks is how often an attempt that does not wait looks again, where
+	// some nodes have granted the lock and others have not.
+	mostLooks = 3
 
 	// firstPause is how long a waiter keeps out of the way after a split vote,
 	// about. It doubles every time, until nothing but the end of a lease is

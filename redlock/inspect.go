@@ -24,7 +24,7 @@ func (l *Locker) Inspect(ctx context.Context, name string) (locker.Info, error) 
 	views, err := gather(ctx, l, func(ctx context.Context, n *redisnode.Node) (view, error) {
 		info, value, err := n.Look(ctx, keys)
 		return view{info, value}, err
-	})
+	}, l.decided)
 	if err != nil {
 		return locker.Info{}, fmt.Errorf("redlock: inspect %q: %w", name, err)
 	}
@@ -80,17 +80,19 @@ func (l *Locker) Break(ctx context.Context, name string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	broken, err := gather(ctx, l, func(ctx context.Context, n *redisnode.Node) (bool, error) { return n.Break(ctx, keys) })
+	broken, err := gather(ctx, l,
+		func(ctx context.Context, n *redisnode.Node) (bool, error) { return n.Break(ctx, keys) },
+		func([]bool) bool { return true }) // whoever holds a majority has lost it
 	if err != nil {
 		return false, fmt.Errorf("redlock: break %q: %w", name, err)
 	}
 	return slices.Contains(broken, true), nil
 }
 
-// gather asks all nodes, and returns the answers if they are a majority.
-func gather[T any](ctx context.Context, l *Locker, ask func(context.Context, *redisnode.Node) (T, error)) ([]T, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, lookTime, errSlow)
-	defer cancel()
+// gather asks all nodes, and returns the answers of a majority as soon as they are
+// enough to know, so that a node that hangs is waited for only where it matters.
+// The others are asked all the same.
+func gather[T any](ctx context.Context, l *Locker, ask func(context.Context, *redisnode.Node) (T, error), enough func([]T) bool) ([]T, error) {
 	type reply struct {
 		node   int
 		answer T
@@ -98,24 +100,47 @@ func gather[T any](ctx context.Context, l *Locker, ask func(context.Context, *re
 	}
 	replies := make(chan reply, len(l.peers))
 	for i, p := range l.peers {
-		go func() {
+		l.background(func() {
+			ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), lookTime, errSlow)
+			defer cancel()
 			answer, err := ask(ctx, p.node)
 			replies <- reply{i, answer, err}
-		}()
+		})
 	}
 	var answers []T
 	e := &QuorumError{Need: l.quorum, kind: locker.ErrUnavailable}
-	for range l.peers {
-		r := <-replies
-		e.Nodes = append(e.Nodes, NodeOutcome{Node: l.peers[r.node].name, Granted: r.err == nil, Err: r.err})
-		if r.err == nil {
-			answers = append(answers, r.answer)
+	for len(e.Nodes) < len(l.peers) && (len(answers) < l.quorum || !enough(answers)) {
+		select {
+		case r := <-replies:
+			e.Nodes = append(e.Nodes, NodeOutcome{Node: l.peers[r.node].name, Granted: r.err == nil, Err: r.err})
+			if r.err == nil {
+				answers = append(answers, r.answer)
+			}
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%w: %w", locker.ErrUnavailable, context.Cause(ctx))
 		}
 	}
 	if len(answers) < l.quorum {
 		return nil, e
 	}
 	return answers, nil
+}
+
+// decided reports whether the nodes that have not answered can change nothing:
+// a majority has the lock under one holder, or none can.
+func (l *Locker) decided(views []view) bool {
+	left := len(l.peers) - len(views)
+	most := 0
+	for _, v := range views {
+		same := 0
+		for _, w := range views {
+			if w.Held && w.value == v.value {
+				same++
+			}
+		}
+		most = max(most, same)
+	}
+	return most >= l.quorum || most+left < l.quorum
 }
 
 func (l *Locker) keys(name string) (redisnode.Keys, error) {

@@ -33,7 +33,12 @@ func (c *contest) judge() (over bool, err error) {
 		c.raise()
 	case c.resting:
 	case !c.wait && mine+c.count(asking) < c.l.quorum:
-		return true, c.defeat()
+		// Nodes that have granted it speak against a holder: an unlock may not
+		// have reached the others yet, or an attempt like ours is giving back.
+		if c.splits+1 >= mostLooks || c.count(granted) == 0 || c.count(raising) > 0 || c.count(failed) > len(c.votes)-c.l.quorum {
+			return true, c.defeat()
+		}
+		c.rest()
 	case !c.wait || c.underWay > 0:
 	case c.count(failed) > len(c.votes)-c.l.quorum:
 		return true, c.defeat()
@@ -76,11 +81,11 @@ func (c *contest) raise() {
 			continue
 		}
 		v.state = raising
-		s := c.a.seats[i]
+		s, life := c.a.seats[i], c.life
 		c.underWay++
 		c.l.background(func() {
 			err := c.l.raise(s, c.l.peers[i], token)
-			c.answers <- answer{node: i, raised: token, err: err}
+			c.answers <- answer{node: i, life: life, raised: token, err: err}
 		})
 	}
 }

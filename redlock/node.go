@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/internal/redisnode"
 )
 
@@ -16,7 +18,55 @@ type peer struct {
 	node *redisnode.Node
 	mail *redisnode.Mailbox
 	met  atomic.Bool
-	run  string // identifies the server process it was when we met; under Locker.mu
+
+	slots chan struct{} // a request under way has one
+	heard atomic.Int64  // answers so far
+
+	run string // identifies the server process it was when we met; under Locker.mu
+}
+
+// newPeer returns a peer with as many slots as its client has connections.
+func (l *Locker) newPeer(name string, rdb redis.UniversalClient, quarantine time.Duration) *peer {
+	p := &peer{name: name, slots: make(chan struct{}, rdb.(*redis.Client).Options().PoolSize)}
+	p.mail = redisnode.NewMailbox(rdb, func(value, key string) { l.returnTurn(p, value, key) })
+	p.node = redisnode.NewOfQuorum(rdb, p.mail, quarantine)
+	return p
+}
+
+// enter waits for a slot. Requests that find no connection free would wait for
+// one: here they do so before their time counts, for it is this process that is
+// busy and not the node that is silent. It fails if the node answers nobody for
+// as long as patience, or at the end of giveUp.
+func (p *peer) enter(patience time.Duration, giveUp <-chan struct{}) error {
+	select {
+	case p.slots <- struct{}{}:
+		return nil
+	default:
+	}
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	for {
+		heard := p.heard.Load()
+		select {
+		case p.slots <- struct{}{}:
+			return nil
+		case <-giveUp:
+			return locker.ErrClosed
+		case <-timer.C:
+			if p.heard.Load() == heard {
+				return errSlow
+			}
+			timer.Reset(patience)
+		}
+	}
+}
+
+// leave gives the slot back. An answer is a sign of life.
+func (p *peer) leave(answered bool) {
+	if answered {
+		p.heard.Add(1)
+	}
+	<-p.slots
 }
 
 // nameNodes names nodes by their addresses and refuses what cannot be one.

@@ -51,7 +51,9 @@
 // elapsed time, read before the first request was sent, and ends a hundredth of
 // the TTL and 2 ms early. How long a node has been up is told by its wall clock
 // in whole seconds: a step forward shortens the time that it stays without a
-// vote, a step back prolongs it.
+// vote, a step back prolongs it. Once a node has been found old enough it keeps
+// its vote until it is restarted, whatever its clock does: its key lockstile:voter
+// says which server process that was (INFO's run_id), and for which MaxTTL.
 //
 // # Requirements
 //
@@ -154,10 +156,7 @@ func New(nodes []redis.UniversalClient, opts Options) (*Locker, error) {
 		quarantine = 0
 	}
 	for i, rdb := range nodes {
-		p := &peer{name: names[i]}
-		p.mail = redisnode.NewMailbox(rdb, func(value, key string) { l.returnTurn(p, value, key) })
-		p.node = redisnode.NewOfQuorum(rdb, p.mail, quarantine)
-		l.peers = append(l.peers, p)
+		l.peers = append(l.peers, l.newPeer(names[i], rdb, quarantine))
 	}
 	l.keeper = locker.NewKeeper(l.renew)
 	return l, nil

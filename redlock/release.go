@@ -47,6 +47,7 @@ type result struct {
 // releaseOne gives back what one node has. A request of ours that is still under
 // way there is waited for: a late grant is given back with the rest.
 func (l *Locker) releaseOne(s, heir *seat, i int, offer int64, results chan<- result) {
+	slot := l.peers[i].enter(s.timeout, nil) // a release without one is sent all the same
 	s.busy.Lock()
 	defer s.busy.Unlock()
 	l.end(i, s)
@@ -54,6 +55,9 @@ func (l *Locker) releaseOne(s, heir *seat, i int, offer int64, results chan<- re
 	if s.held.Load() {
 		r = l.handOver(s, heir, i, offer)
 		s.held.Store(r.err != nil && !isLost(r.err))
+	}
+	if slot == nil {
+		l.peers[i].leave(!r.absent && r.err == nil)
 	}
 	results <- r
 	released := !r.absent && r.err == nil
@@ -68,8 +72,8 @@ func (l *Locker) releaseOne(s, heir *seat, i int, offer int64, results chan<- re
 // handOver releases what a node has granted, to the heir if there is one that
 // still wants it.
 func (l *Locker) handOver(s, heir *seat, i int, offer int64) result {
-	ctx, cancel := s.brief()
-	defer cancel()
+	ctx := s.brief()
+	defer ctx.stop()
 	node := l.peers[i].node
 	if heir == nil {
 		_, err := node.Release(ctx, s.lease, nil, false)

@@ -188,3 +188,52 @@ func Example() {
 	fmt.Println(l.Guarantees().Tolerates)
 	// Output: 1
 }
+
+// A node that hangs is waited for only if its answer could matter.
+func TestInspectAndBreakDoNotWaitForANodeThatHangs(t *testing.T) {
+	servers := startNodes(t, 5)
+	l := newLocker(t, servers, patient)
+	lock := mustLockOn(t, l, servers, locker.WithoutRenewal())
+	servers[0].Pause()
+	start := time.Now()
+	for range 20 {
+		if info, err := l.Inspect(patience(t), "a"); err != nil || !info.Held {
+			t.Errorf("%+v, %v", info, err)
+		}
+	}
+	if broken, err := l.Break(patience(t), "a"); err != nil || !broken {
+		t.Errorf("%v, %v", broken, err)
+	}
+	for range 20 {
+		if info, err := l.Inspect(patience(t), "a"); err != nil || info.Held || info.Token != lock.Token() {
+			t.Errorf("%+v, %v", info, err)
+		}
+	}
+	if d := time.Since(start); d > 20*time.Second {
+		t.Errorf("it took %v: the node that hangs was waited for", d)
+	}
+	servers[0].Resume()
+	free(t, "a", servers...)
+}
+
+// Three answers are a majority, and here they do not say that a majority holds
+// the lock.
+func TestInspectWaitsForANodeWhoseAnswerDecides(t *testing.T) {
+	servers := startNodes(t, 5)
+	var clients []redis.UniversalClient
+	for i, s := range servers {
+		c := redis.NewClient(&redis.Options{Addr: s.Addr()})
+		if i == 0 {
+			c.AddHook(slow{by: 300 * time.Millisecond})
+		}
+		clients = append(clients, c)
+	}
+	l := newLockerOn(t, clients, patient)
+	mustLockOn(t, l, servers, locker.WithoutRenewal())
+	for _, s := range servers[3:] {
+		s.Do("DEL", "a")
+	}
+	if info, err := l.Inspect(patience(t), "a"); err != nil || !info.Held {
+		t.Errorf("%+v, %v", info, err)
+	}
+}

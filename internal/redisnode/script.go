@@ -65,14 +65,24 @@ local arrival = clock
 // restartRule refuses the vote of a node that may have forgotten a lock in a
 // restart that is younger than the longest lease. The uptime is counted in whole
 // seconds, so the last may not be over yet.
+//
+// It is counted on the wall clock, too, and negative after a step back. So a
+// process that was once old enough is remembered, in a key of the node, and the
+// uptime is not asked again: a restarted one has another run_id, also where it
+// finds the key in its snapshot. The quarantine is remembered with it, for a
+// client with a longer one asks for more.
 const restartRule = `
 local quarantine = tonumber(ARGV[#ARGV - 1])
 if quarantine > 0 then
   local info = redis.call('INFO', 'server')
-  local _, at = string.find(info, 'uptime_in_seconds:', 1, true)
-  local up = at and string.match(info, '^%d+', at + 1)
-  if not up or (up - 1) * 1000 < quarantine then
-    return redis.error_reply('YOUNG up for ' .. (up or '?') .. ' s, must be up for more than ' .. math.ceil(quarantine / 1000) .. ' s')
+  local run = string.match(info, 'run_id:(%w+)')
+  local voter = run and run .. ' ' .. quarantine
+  if not voter or redis.call('GET', 'lockstile:voter') ~= voter then
+    local up = string.match(info, 'uptime_in_seconds:(-?%d+)')
+    if not voter or not up or (up - 1) * 1000 < quarantine then
+      return redis.error_reply('YOUNG up for ' .. (up or '?') .. ' s, must be up for more than ' .. math.ceil(quarantine / 1000) .. ' s')
+    end
+    redis.call('SET', 'lockstile:voter', voter)
   end
 end
 `

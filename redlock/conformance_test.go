@@ -1,0 +1,65 @@
+package redlock_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockstile/locker/conformance"
+	"github.com/lockstile/locker/internal/testserver"
+	"github.com/lockstile/locker/redlock"
+)
+
+// The suite takes locks for half a minute, so with the rule for restarted nodes
+// its servers would have to be up for longer than that first. The tests of
+// restarts hold that rule; here the nodes vote at once.
+func TestConformance(t *testing.T) {
+	t.Run("five nodes", func(t *testing.T) {
+		conformance.Run(t, five(t, 5*time.Second, func([]*testserver.RedisServer) {}))
+	})
+	t.Run("two of five down", func(t *testing.T) {
+		conformance.Run(t, five(t, 5*time.Second, func(srvs []*testserver.RedisServer) {
+			srvs[1].Kill()
+			srvs[3].Kill()
+		}))
+	})
+	// A waiter that gets half of the nodes hears the silent one out before it
+	// gives them back: the shorter, the better, as long as the machine can keep up.
+	t.Run("one of five silent", func(t *testing.T) {
+		conformance.Run(t, five(t, 500*time.Millisecond, func(srvs []*testserver.RedisServer) { srvs[2].Pause() }))
+	})
+}
+
+// five returns a harness on five nodes, after something has been done to them.
+func five(t *testing.T, timeout time.Duration, do func([]*testserver.RedisServer)) conformance.Harness {
+	srvs := make([]*testserver.RedisServer, 5)
+	for i := range srvs {
+		srvs[i] = testserver.Redis(t)
+	}
+	do(srvs)
+	return conformance.Harness{
+		New: func(t testing.TB) conformance.Client {
+			nodes, ps := make([]redis.UniversalClient, len(srvs)), make([]*conformance.Proxy, len(srvs))
+			for i, srv := range srvs {
+				ps[i] = conformance.NewProxy(t, srv.Addr())
+				nodes[i] = redis.NewClient(&redis.Options{Addr: ps[i].Addr(), PoolSize: poolSize})
+			}
+			l, err := redlock.New(nodes, redlock.Options{DurableNodes: true, NodeTimeout: timeout})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				_ = l.Close()
+				for _, rdb := range nodes {
+					_ = rdb.Close()
+				}
+			})
+			return conformance.Through(l, ps...)
+		},
+	}
+}
+
+// poolSize bounds a client's connections to a node. Requests to a silent one hold
+// theirs until the client's own timeout, whatever they are for.
+const poolSize = 4
