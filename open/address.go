@@ -3,8 +3,10 @@ package open
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -100,6 +102,23 @@ func (a *address) take(name string) string {
 		return ""
 	}
 	return values[len(values)-1]
+}
+
+// wholeUser refuses a user name without a password and the other way round: a
+// client that needs both takes one alone for none, and connects as nobody.
+func (a *address) wholeUser(scheme string) error {
+	if (a.user == "") != (a.pass == "") {
+		return fmt.Errorf("%s:// takes a user name and a password, or none of both", scheme)
+	}
+	return nil
+}
+
+// nothingLeft refuses parameters that nobody has taken. It shows no values.
+func (a *address) nothingLeft(scheme string) error {
+	if names := slices.Sorted(maps.Keys(a.query)); len(names) > 0 {
+		return fmt.Errorf("%s:// has no parameter %q", scheme, names[0])
+	}
+	return nil
 }
 
 // public is the address as a URL without user name and password, for parsers
