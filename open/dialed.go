@@ -59,6 +59,15 @@ func (d *dialed) err() error {
 	return all
 }
 
+// explain adds to err, of a client that gave up, what is known of connections.
+func (d *dialed) explain(err error) error {
+	seen := d.err()
+	if err == nil || seen == nil || err.Error() == seen.Error() {
+		return err
+	}
+	return fmt.Errorf("%w: %w", err, seen)
+}
+
 // within returns a context that ends with ctx, or when no host could be
 // connected to.
 func (d *dialed) within(ctx context.Context) (context.Context, context.CancelFunc) {

@@ -184,12 +184,8 @@ func dialEtcd(ctx context.Context, config clientv3.Config, opts etcd.Options) (*
 // etcdCause says why there is no answer: what the servers say, or else why ctx
 // ended, and what is known of connections.
 func etcdCause(ctx context.Context, tried *dialed, err error) error {
-	cause := context.Cause(ctx)
-	if cause == nil {
-		return err
+	if cause := context.Cause(ctx); cause != nil {
+		return tried.explain(cause)
 	}
-	if seen := tried.err(); seen != nil && cause.Error() != seen.Error() {
-		return fmt.Errorf("%w: %w", cause, seen)
-	}
-	return cause
+	return err
 }

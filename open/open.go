@@ -68,6 +68,8 @@ func open(ctx context.Context, url string) (Backend, error) {
 		return openRedlock(ctx, scheme, rest)
 	case "etcd", "etcds":
 		return openEtcd(ctx, scheme, rest)
+	case "zk":
+		return openZooKeeper(ctx, scheme, rest)
 	}
 	if !strings.HasPrefix(rest, "//") || strings.ContainsAny(scheme, "@/?#") {
 		return nil, errors.New("the URL has no scheme that is known: " + known()) // it may have begun with a password
@@ -94,5 +96,5 @@ type Scheme struct {
 
 // Schemes returns the forms of URLs that [URL] knows. It asks no server.
 func Schemes() []Scheme {
-	return slices.Concat([]Scheme{localScheme()}, redisSchemes(), redlockSchemes(), etcdSchemes())
+	return slices.Concat([]Scheme{localScheme()}, redisSchemes(), redlockSchemes(), etcdSchemes(), zkSchemes())
 }
