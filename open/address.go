@@ -17,6 +17,7 @@ import (
 type address struct {
 	user, pass string
 	hosts      []string // each with its port
+	anyHost    bool     // none was named, so hosts is localhost
 	path       string   // without slashes around it
 	query      url.Values
 }
@@ -49,6 +50,7 @@ func parseAddress(text, port string) (a address, err error) {
 	if a.hosts, err = parseHosts(hosts, port); err != nil {
 		return a, err
 	}
+	a.anyHost = hosts == ""
 	path, query, _ := strings.Cut(tail, "?")
 	if a.path, err = url.PathUnescape(strings.Trim(path, "/")); err != nil {
 		return a, errors.New("the URL's path has a '%' without two hexadecimal digits after it: write % as %25")
