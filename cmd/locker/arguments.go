@@ -73,6 +73,13 @@ func flagSet(c command, in *invocation) *flag.FlagSet {
 	return fs
 }
 
+// emptyBackend reports whether the environment names the backend, with nothing.
+// That mostly comes from a variable that is not set, as with -b.
+func emptyBackend(c command, in invocation) bool {
+	_, set := os.LookupEnv("LOCKER_BACKEND")
+	return set && in.backend == "" && slices.Contains(c.flags, "b")
+}
+
 // given refuses an empty value: it mostly comes from a variable that is not set,
 // and the default would then be another store than the one that was meant.
 func given(to *string) func(string) error {
@@ -114,6 +121,9 @@ func parse(c command, args []string) (in invocation, err error) {
 		return invocation{help: true}, nil
 	case err != nil:
 		return in, err
+	case emptyBackend(c, in):
+		return in, errors.New("LOCKER_BACKEND is set and empty, which would mean another store than the one that was meant: " +
+			"unset it, or name a backend (\"local:\" is the default)")
 	case in.noWait && in.wait > 0:
 		return in, errors.New("--wait and --no-wait exclude each other")
 	}

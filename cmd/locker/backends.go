@@ -20,9 +20,13 @@ else lockstile-UID in $TMPDIR or /tmp. Both depend on the environment, and a job
 of cron mostly has another one than a terminal: where both lock, name a DIR. It
 must exist; a relative one counts from the working directory.
 
-Redis URLs take parameters: "?prefix=TEXT" goes before every name,
-"&replicas=N" waits for N replicas on every lock; see "go doc" of
-github.com/lockstile/locker/open for the others.
+URLs take parameters, among them these; "go doc" of
+github.com/lockstile/locker/open has them all:
+  redis, redlock, etcd  "?prefix=TEXT" goes before every name
+  redis                 "?replicas=N" waits for N replicas on every lock
+  etcds                 "?cacert=FILE", "?cert=FILE&key=FILE" as with etcdctl
+  zk                    "?session_timeout=10s"; --ttl must not be less
+  postgres              "?schema=ensure" makes the tables: once for a database
 `,
 	do: backends,
 }

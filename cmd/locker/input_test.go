@@ -58,6 +58,22 @@ func TestWrongUsageIsStatus64AndSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
+// It mostly is a variable that is not set, and what was meant is another store.
+func TestEmptyBackendInTheEnvironmentIsStatus64(t *testing.T) {
+	t.Parallel()
+	env := []string{"LOCKER_BACKEND=", "XDG_RUNTIME_DIR=" + t.TempDir()}
+	for _, args := range [][]string{{"run", "x", "--", "echo", "ran"}, {"inspect", "x"}, {"unlock", "--force", "x"}} {
+		p := launchWith(t, env, args...)
+		p.complains(64, "LOCKER_BACKEND", "empty", "unset")
+		if p.out.String() != "" {
+			t.Errorf("%v: %s", args, p.out)
+		}
+	}
+	launchWith(t, env, "run", "-b", "local:"+t.TempDir(), "x", "--", "true").ends(0)
+	launchWith(t, env, "run", "--help").ends(0)
+	launchWith(t, env, "backends").ends(0)
+}
+
 func TestNameMayBeginWithADash(t *testing.T) {
 	t.Parallel()
 	url := redisURL(t)
@@ -86,6 +102,10 @@ func TestWrongURLIsStatus64AndShowsNoPassword(t *testing.T) {
 		"redis://u:" + secret + "@h:x":        "port",
 		"redis://u:" + secret + "@h?n=1":      "n",
 		"redis-sentinel://u:" + secret + "@h": "master",
+		"redlock://u:" + secret + "@h1,h2":    "redlock",
+		"etcd://u:" + secret + "@h/x":         "prefix",
+		"zk://u:" + secret + "@h?n=1":         `"n"`,
+		"postgres://u:" + secret + "@h:x":     "port",
 	} {
 		launch(t, "run", "-b", url, "x", "--", "true").complains(64, want, "-b or LOCKER_BACKEND")
 		launchWith(t, []string{"LOCKER_BACKEND=" + url}, "inspect", "x").complains(64, want)

@@ -28,7 +28,8 @@ const (
 type supervisor struct {
 	lock  *locker.Lock
 	child *child
-	grace time.Duration // before the end of validity
+	grace time.Duration // before the end of validity, at most
+	whole time.Duration // the longest validity seen: a store may grant less than the TTL
 	ahead string        // why validity could end
 
 	lost   error          // why the child is being ended; nil while it is not
@@ -83,18 +84,19 @@ func (s *supervisor) goOn() {
 // look ends the child if it is time to, and returns when to look again.
 func (s *supervisor) look() time.Duration {
 	now := locker.Now()
+	left, ends := s.left()
+	s.whole = max(s.whole, left)
+	grace := min(s.grace, s.whole/4)
 	if err := s.lock.Err(); err != nil {
 		s.end(err)
-	} else if left, ok := s.left(); ok && left <= s.grace && s.lost == nil {
-		s.terminate(fmt.Errorf("the lock %q was about to end: %s", s.lock.Name(), s.ahead), now.Add(left-s.grace/5))
+	} else if ends && left <= grace && s.lost == nil {
+		s.terminate(fmt.Errorf("the lock %q was about to end: %s", s.lock.Name(), s.ahead), now.Add(left-grace/5))
 	}
 	switch {
+	case s.lost == nil && !ends:
+		return glance
 	case s.lost == nil:
-		left, ok := s.left()
-		if !ok {
-			return glance
-		}
-		return max(min(left-s.grace, glance), 0)
+		return max(min(left-grace, glance), 0)
 	case now >= s.killAt:
 		s.child.kill()
 		return glance

@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # Installs what the tests start, where it is missing: on Debian and Ubuntu with
-# apt, elsewhere it says what to install. Nothing that it installs is started or
-# enabled by it: tests start servers of their own.
+# apt, elsewhere it says what to install. Where all is there it does nothing and
+# needs no network. Nothing that it installs is started, now or with the machine,
+# and no database is made: tests start servers of their own. (etcd is not here:
+# tests build it.)
 set -euo pipefail
 
 # have FILE-OR-COMMAND…: one of them is there.
@@ -15,6 +17,10 @@ have() {
 packages=()
 have gcc clang || packages+=(gcc libc6-dev) # for the race detector
 have "${LOCKER_REDIS_SERVER:-redis-server}" || packages+=(redis-server)
+have '/usr/lib/postgresql/*/bin/initdb' initdb || packages+=(postgresql)
+have pgbouncer /usr/sbin/pgbouncer || packages+=(pgbouncer)
+have java || packages+=(default-jre-headless)
+[ -n "${LOCKER_ZOOKEEPER_CLASSPATH:-}" ] || have /usr/share/java/zookeeper.jar || packages+=(libzookeeper-java)
 
 if [ ${#packages[@]} -eq 0 ]; then exit 0; fi
 if ! have apt-get; then
@@ -28,18 +34,35 @@ if [ "$(id -u)" -ne 0 ] && ! have sudo; then
 	exit 1
 fi
 
-# Debian starts the servers that it installs, unless this file says no.
-policy=/usr/sbin/policy-rc.d
-if [ ! -e $policy ]; then
-	trap 'root rm -f $policy' EXIT
-	printf '#!/bin/sh\nexit 101\n' | root tee $policy >/dev/null
-	root chmod 755 $policy
-fi
+# Each of these files keeps Debian from what it does with a server that it
+# installs. They go again, unless they were there before.
+ours=()
+trap 'for file in "${ours[@]}"; do root rm -f "$file"; done' EXIT
+forbid() { # FILE TEXT
+	if [ -e "$1" ]; then return; fi
+	ours+=("$1")
+	root mkdir -p "$(dirname "$1")"
+	printf '%s\n' "$2" | root tee "$1" >/dev/null
+	root chmod 755 "$1"
+}
+forbid /usr/sbin/policy-rc.d $'#!/bin/sh\nexit 101' # start it
+forbid /etc/postgresql-common/createcluster.d/lockstile.conf 'create_main_cluster = false'
+
+# It is enabled all the same, for when the machine starts.
+leave_off() {
+	if ! have systemctl; then return; fi
+	for package in "${packages[@]}"; do
+		case $package in
+		redis-server | postgresql | pgbouncer) root systemctl disable --quiet "$package" ;;
+		esac
+	done
+}
 
 echo "Installing ${packages[*]}" >&2
 for try in 1 2 3; do
 	if root apt-get update -qq && root env DEBIAN_FRONTEND=noninteractive \
 		apt-get install -y -qq --no-install-recommends "${packages[@]}" >/dev/null; then
+		leave_off
 		exit 0
 	fi
 	echo "apt-get did not succeed (try $try of 3)" >&2
