@@ -108,12 +108,16 @@ type redsyncClient struct {
 type redsyncHeld struct{ mutex *redsync.Mutex }
 
 func newRedsync(opts []redsync.Option, rdbs ...*redis.Client) client {
-	pools := make([]redsyncredis.Pool, len(rdbs))
-	for i, rdb := range rdbs {
-		pools[i] = goredis.NewPool(rdb)
-	}
 	opts = append(opts, redsync.WithExpiry(ttl), redsync.WithTries(1<<30))
-	return redsyncClient{rdbs, redsync.New(pools...), opts}
+	return redsyncClient{rdbs, redsync.New(pools(rdbs)...), opts}
+}
+
+func pools(rdbs []*redis.Client) []redsyncredis.Pool {
+	all := make([]redsyncredis.Pool, len(rdbs))
+	for i, rdb := range rdbs {
+		all[i] = goredis.NewPool(rdb)
+	}
+	return all
 }
 
 func (c redsyncClient) Lock(ctx context.Context, name string) (held, error) {

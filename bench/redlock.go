@@ -66,6 +66,9 @@ func awaitAge(srvs []*testserver.RedisServer, age time.Duration) {
 }
 
 func newRedlock(rdbs []*redis.Client, options redlock.Options, opts ...locker.Option) (client, error) {
+	// The nodes and we share a machine, and 64 goroutines dial them at once:
+	// what the default allows a node is not enough for that.
+	options.NodeTimeout = time.Second
 	nodes := make([]redis.UniversalClient, len(rdbs))
 	for i, rdb := range rdbs {
 		nodes[i] = rdb
