@@ -77,8 +77,8 @@ func (c contention) run(ctx context.Context, t trial) (figures, error) {
 		return nil, err
 	}
 	defer closeAll()
-	// Connections, sessions and scripts.
-	if err := spread(c.goroutines, c.goroutines, func(i int) error {
+	// Connections, sessions and scripts; not more at once than servers bear.
+	if err := spread(c.goroutines, min(c.goroutines, 64), func(i int) error {
 		return once(ctx, clients[i%len(clients)], nameOf(i))
 	}); err != nil {
 		return nil, err

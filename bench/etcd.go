@@ -25,7 +25,7 @@ func startEtcd(sc *scope) *running {
 		}
 		return int64(n)
 	}
-	return &running{names: 100_000, subjects: []subject{
+	return &running{names: 50_000, subjects: []subject{
 		{name: "bare put with a lease and delete", kind: floor, requests: requests, open: func() (client, error) { return newBareEtcd(connect()) }},
 		{name: "lockstile/etcd", kind: ours, scales: true, requests: requests, open: func() (client, error) { return newEtcd(connect()) }},
 		{name: "Mutex, a session per client", kind: peer, requests: requests,

@@ -40,7 +40,7 @@ func main() {
 	flag.StringVar(&s.workloads, "workloads", "", "only those whose name has one of these words in it, by comma")
 	flag.StringVar(&s.subjects, "subjects", "", "only these beside the floors, by words as above")
 	flag.IntVar(&s.rounds, "rounds", 3, "interleaved rounds")
-	flag.DurationVar(&s.each, "each", 500*time.Millisecond, "time for one workload of one subject in one round")
+	flag.DurationVar(&s.each, "each", 400*time.Millisecond, "time for one workload of one subject in one round")
 	flag.BoolVar(&s.quick, "quick", false, "for a look: one short round, and a tenth of what there is much of")
 	flag.StringVar(&s.profile, "cpuprofile", "", "write a profile of the whole run to this file")
 	flag.Parse()
@@ -111,7 +111,9 @@ func measureStore(ctx context.Context, s settings, st store, w io.Writer) (err e
 			continue
 		}
 		results, failed := measure(ctx, s, r, load)
-		load.table(w, load, results)
+		if len(results) > 0 {
+			load.table(w, load, results)
+		}
 		for _, err := range failed {
 			fmt.Fprintf(w, "\nNot measured: %v\n", err)
 			errs = append(errs, fmt.Errorf("%s: %w", load.name, err))

@@ -86,7 +86,7 @@ type pgLocker interface {
 func startPostgresRows(sc *scope) *running {
 	s := startPostgres(sc)
 	rows := func(pool *pgxpool.Pool) (pgLocker, error) { return postgres.New(pool, postgres.Options{}) }
-	return &running{names: 100_000, subjects: []subject{
+	return &running{names: 50_000, subjects: []subject{
 		{name: "bare updates of a row, twice", kind: floor, requests: s.requests, open: s.bareRows},
 		{name: "lockstile/postgres", kind: ours, scales: true, requests: s.requests, open: s.ours(rows)},
 		{name: "pglock, defaults", kind: peer, requests: s.requests, open: s.pglock},
@@ -96,7 +96,7 @@ func startPostgresRows(sc *scope) *running {
 func startPostgresSessions(sc *scope) *running {
 	s := startPostgres(sc)
 	sessions := func(pool *pgxpool.Pool) (pgLocker, error) { return postgres.NewSession(pool, postgres.Options{}) }
-	return &running{names: 100_000, subjects: []subject{
+	return &running{names: 10_000, subjects: []subject{
 		{name: "bare advisory lock and unlock", kind: floor, requests: s.requests, open: s.advisory},
 		{name: "lockstile/postgres, session", kind: ours, scales: true, requests: s.requests, open: s.ours(sessions)},
 		{name: "advisory lock, a connection per waiter", kind: peer, requests: s.requests, open: s.advisory},
@@ -200,7 +200,8 @@ func (s pgServer) pglock() (client, error) {
 }
 
 func (c pglockClient) Lock(ctx context.Context, name string) (held, error) {
-	lock, err := c.locks.AcquireContext(ctx, name)
+	// Its locks end with the context that they were acquired with, otherwise.
+	lock, err := c.locks.AcquireContext(ctx, name, pglock.WithCustomHeartbeatContext(context.WithoutCancel(ctx)))
 	return pglockHeld{lock}, err
 }
 

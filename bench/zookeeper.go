@@ -16,7 +16,7 @@ var anybody = zk.WorldACL(zk.PermAll)
 func startZooKeeper(sc *scope) *running {
 	srv := testserver.ZooKeeper(sc, 1)[0]
 	requests := func() int64 { return srv.Stat("zk_packets_received") }
-	return &running{names: 100_000, subjects: []subject{
+	return &running{names: 50_000, subjects: []subject{
 		{name: "bare create and delete", kind: floor, requests: requests, open: func() (client, error) { return newBareZooKeeper(srv.Addr()) }},
 		{name: "lockstile/zookeeper", kind: ours, scales: true, requests: requests, open: func() (client, error) { return newZooKeeper(srv.Addr()) }},
 		{name: "zk.Lock", kind: peer, requests: requests, open: func() (client, error) { return newZKLock(srv.Addr()) }},
