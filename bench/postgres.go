@@ -89,7 +89,7 @@ func startPostgresRows(sc *scope) *running {
 	return &running{names: 50_000, subjects: []subject{
 		{name: "bare updates of a row, twice", kind: floor, requests: s.requests, open: s.bareRows},
 		{name: "lockstile/postgres", kind: ours, scales: true, requests: s.requests, open: s.ours(rows)},
-		{name: "pglock, defaults", kind: peer, requests: s.requests, open: s.pglock},
+		{name: "pglock, no heartbeats", kind: peer, requests: s.requests, open: s.pglock},
 	}}
 }
 
@@ -192,7 +192,10 @@ func (s pgServer) pglock() (client, error) {
 	db := stdlib.OpenDB(*cfg)
 	db.SetMaxOpenConns(poolSize)
 	db.SetMaxIdleConns(poolSize)
-	locks, err := pglock.UnsafeNew(db) // which knows only another driver as safe
+	// Unsafe means that the driver is another one than its own. Its heartbeats
+	// start at once and renumber the lock: a release that interrupts one does
+	// not find it under its old number and leaves it held for the lease.
+	locks, err := pglock.UnsafeNew(db, pglock.WithHeartbeatFrequency(0))
 	if err == nil {
 		err = locks.TryCreateTable()
 	}
@@ -200,8 +203,7 @@ func (s pgServer) pglock() (client, error) {
 }
 
 func (c pglockClient) Lock(ctx context.Context, name string) (held, error) {
-	// Its locks end with the context that they were acquired with, otherwise.
-	lock, err := c.locks.AcquireContext(ctx, name, pglock.WithCustomHeartbeatContext(context.WithoutCancel(ctx)))
+	lock, err := c.locks.AcquireContext(ctx, name)
 	return pglockHeld{lock}, err
 }
 
