@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -26,10 +27,10 @@ func (c contention) about() string {
 	return fmt.Sprintf("One name, %d goroutines %s, held for %v", c.goroutines, clients, c.section)
 }
 
-// tally is what the goroutines note while they hold the lock, which is why it
-// needs no mutex; between two holders it is the lock that orders them.
+// tally is what the goroutines note while they hold the lock.
 type tally struct {
 	mu       sync.Mutex // for locks that do not exclude, and for the race detector
+	over     bool       // the time is up: nothing counts any more
 	released time.Time
 	last     int
 	handOver []time.Duration
@@ -41,6 +42,9 @@ func (t *tally) granted(who int) {
 	now := time.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.over {
+		return
+	}
 	if !t.released.IsZero() {
 		t.handOver = append(t.handOver, now.Sub(t.released))
 		if who != t.last {
@@ -57,54 +61,67 @@ func (t *tally) release() {
 	t.released = time.Now()
 }
 
+func (t *tally) stop() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.over = true
+}
+
+// races makes the name of every trial another one: what a subject leaves behind
+// when its waiters give up does not get in the way of the next.
+var races atomic.Int64
+
 func (c contention) run(ctx context.Context, t trial) (figures, error) {
 	clients, closeAll, err := t.open(c.clients)
 	if err != nil {
 		return nil, err
 	}
 	defer closeAll()
-	for i, cl := range clients {
-		if err := once(ctx, cl, nameOf(i)); err != nil {
-			return nil, err
-		}
-	}
-	ctx, cancel := context.WithTimeout(ctx, t.each+30*time.Second)
-	defer cancel()
-	requests := t.subject.requests()
-	notes, took, err := c.compete(ctx, clients, t.each)
-	if err != nil {
+	// Connections, sessions and scripts; not more at once than servers bear.
+	if err := spread(c.goroutines, min(c.goroutines, 64), func(i int) error {
+		return once(ctx, clients[i%len(clients)], nameOf(i))
+	}); err != nil {
 		return nil, err
 	}
-	f := notes.figures(took)
-	f["requests"] = float64(t.subject.requests()-requests) / float64(notes.total())
-	return f, nil
+	return c.compete(ctx, clients, t)
 }
 
 // compete lets every goroutine lock and unlock until the time is up. What it
-// returns covers that time and no more: the waiters that are still in line then
-// are served, but no longer counted.
-func (c contention) compete(ctx context.Context, clients []client, each time.Duration) (*tally, time.Duration, error) {
+// returns covers that time and no more: waiters that are still in line then are
+// told to give up, and those that do not hear are served, but not counted.
+func (c contention) compete(ctx context.Context, clients []client, t trial) (figures, error) {
 	notes := &tally{served: make([]int, c.goroutines)}
 	errs := make([]error, c.goroutines)
-	begin := time.Now()
+	name := fmt.Sprint("bench/contended/", races.Add(1))
+	waiting, giveUp := context.WithCancel(ctx)
+	defer giveUp()
+	requests, begin := t.subject.requests(), time.Now()
 	var wg sync.WaitGroup
 	for i := range c.goroutines {
-		wg.Go(func() { errs[i] = c.worker(ctx, clients[i%len(clients)], notes, i, begin.Add(each)) })
+		wg.Go(func() { errs[i] = c.worker(ctx, waiting, clients[i%len(clients)], name, notes, i) })
 	}
-	wg.Wait()
+	select {
+	case <-time.After(t.each):
+	case <-ctx.Done():
+	}
+	notes.stop()
 	took := time.Since(begin)
-	for _, err := range errs {
-		if err != nil {
-			return nil, 0, err
-		}
+	requests = t.subject.requests() - requests
+	giveUp()
+	if err := wait(ctx, &wg); err != nil {
+		return nil, err
 	}
-	return notes, took, nil
+	return notes.figures(took, requests), firstError(errs)
 }
 
-func (c contention) worker(ctx context.Context, cl client, notes *tally, who int, end time.Time) error {
-	for time.Now().Before(end) {
-		h, err := cl.Lock(ctx, "bench/contended")
+// worker locks and unlocks until waiting ends.
+func (c contention) worker(ctx, waiting context.Context, cl client, name string, notes *tally, who int) error {
+	for waiting.Err() == nil {
+		h, err := cl.Lock(waiting, name)
 		if err != nil {
+			if waiting.Err() != nil {
+				return nil
+			}
 			return err
 		}
 		notes.granted(who)
@@ -126,7 +143,7 @@ func (t *tally) total() (n int) {
 	return n
 }
 
-func (t *tally) figures(took time.Duration) figures {
+func (t *tally) figures(took time.Duration, requests int64) figures {
 	slices.Sort(t.handOver)
 	at := func(percent int) float64 {
 		if len(t.handOver) == 0 {
@@ -135,11 +152,12 @@ func (t *tally) figures(took time.Duration) figures {
 		return float64(t.handOver[len(t.handOver)*percent/100].Nanoseconds())
 	}
 	return figures{
-		"rate":    float64(t.total()) / took.Seconds(),
-		"p50":     at(50),
-		"p99":     at(99),
-		"jain":    jain(t.served),
-		"changes": float64(t.changes) / float64(max(1, len(t.handOver))),
+		"rate":     float64(t.total()) / took.Seconds(),
+		"requests": float64(requests) / float64(max(1, t.total())),
+		"p50":      at(50),
+		"p99":      at(99),
+		"jain":     jain(t.served),
+		"changes":  float64(t.changes) / float64(max(1, len(t.handOver))),
 	}
 }
 

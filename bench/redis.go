@@ -29,32 +29,17 @@ func startRedis(sc *scope) *running {
 		return func() (client, error) { return newRedsync(opts, rdb()), nil }
 	}
 	return &running{
-		memory: func() int64 { return infoNumber(srv.Do("INFO", "memory"), "used_memory:") },
+		names: 1_000_000, memory: redisMemory(srvs),
 		subjects: []subject{
 			{name: "bare SET NX and DEL", kind: floor, requests: redisRequests(srvs, "set", "del"),
 				open: func() (client, error) { return bareRedis{rdb()}, nil }},
-			{name: "lockstile/singlenode", kind: ours, keeps: true, requests: redisRequests(srvs, "evalsha", "eval", "subscribe", "unsubscribe"),
+			{name: "lockstile/singlenode", kind: ours, scales: true, requests: redisRequests(srvs, "evalsha", "eval", "subscribe", "unsubscribe"),
 				open: func() (client, error) { return newSinglenode(rdb()) }},
 			{name: "redislock, 100 ms retries", kind: peer, requests: redisRequests(srvs, "evalsha", "eval"), open: retry(100 * time.Millisecond)},
 			{name: "redislock, 1 ms retries", kind: peer, requests: redisRequests(srvs, "evalsha", "eval"), open: retry(time.Millisecond)},
 			{name: "redsync, defaults", kind: peer, requests: redisRequests(srvs, "set", "evalsha", "eval"), open: sync()},
 			{name: "redsync, 1 ms retries", kind: peer, requests: redisRequests(srvs, "set", "evalsha", "eval"), open: sync(redsync.WithRetryDelay(time.Millisecond))},
 		},
-	}
-}
-
-// redisRequests counts the calls of some commands. A server counts what scripts
-// call as well, so each subject says which commands are those that it sends.
-func redisRequests(srvs []*testserver.RedisServer, names ...string) func() int64 {
-	return func() int64 {
-		var n int64
-		for _, srv := range srvs {
-			stats := srv.Do("INFO", "commandstats")
-			for _, name := range names {
-				n += infoNumber(stats, "cmdstat_"+name+":calls=")
-			}
-		}
-		return n
 	}
 }
 
@@ -123,12 +108,16 @@ type redsyncClient struct {
 type redsyncHeld struct{ mutex *redsync.Mutex }
 
 func newRedsync(opts []redsync.Option, rdbs ...*redis.Client) client {
-	pools := make([]redsyncredis.Pool, len(rdbs))
-	for i, rdb := range rdbs {
-		pools[i] = goredis.NewPool(rdb)
-	}
 	opts = append(opts, redsync.WithExpiry(ttl), redsync.WithTries(1<<30))
-	return redsyncClient{rdbs, redsync.New(pools...), opts}
+	return redsyncClient{rdbs, redsync.New(pools(rdbs)...), opts}
+}
+
+func pools(rdbs []*redis.Client) []redsyncredis.Pool {
+	all := make([]redsyncredis.Pool, len(rdbs))
+	for i, rdb := range rdbs {
+		all[i] = goredis.NewPool(rdb)
+	}
+	return all
 }
 
 func (c redsyncClient) Lock(ctx context.Context, name string) (held, error) {
@@ -136,11 +125,7 @@ func (c redsyncClient) Lock(ctx context.Context, name string) (held, error) {
 	return redsyncHeld{m}, m.LockContext(ctx)
 }
 
-func (c redsyncClient) Close() {
-	for _, rdb := range c.rdbs {
-		_ = rdb.Close()
-	}
-}
+func (c redsyncClient) Close() { closeRedis(c.rdbs) }
 
 func (h redsyncHeld) Unlock(ctx context.Context) error {
 	_, err := h.mutex.UnlockContext(ctx)

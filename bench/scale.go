@@ -12,13 +12,15 @@ import (
 const (
 	manyHeld    = 10_000
 	manyWaiters = 10_000
-	manyNames   = 1_000_000
 
-	// holdFor is how long many locks are held, and renewed meanwhile.
-	holdFor = time.Minute
+	// holdFor is how long many locks are held: long enough for each to be
+	// renewed twice, as that is due after a third of the TTL. A look has to
+	// do with once.
+	holdFor  = ttl * 3 / 4
+	lookOnly = ttl * 2 / 5
 )
 
-// hold takes many locks and keeps them for a minute.
+// hold takes many locks and keeps them for a while.
 func hold(ctx context.Context, t trial) (figures, error) {
 	clients, closeAll, err := t.open(1)
 	if err != nil {
@@ -26,31 +28,46 @@ func hold(ctx context.Context, t trial) (figures, error) {
 	}
 	defer closeAll()
 	before, goroutines := heap(), runtime.NumGoroutine()
-	locks := make([]held, manyHeld)
-	if err := spread(manyHeld, 64, func(i int) (err error) {
+	n := t.many(manyHeld)
+	locks := make([]held, n)
+	if err := spread(n, 64, func(i int) (err error) {
 		locks[i], err = clients[0].Lock(ctx, nameOf(i))
 		return err
 	}); err != nil {
 		return nil, err
 	}
 	f := figures{
-		"bytes a lock":      (heap() - before) / manyHeld,
-		"goroutines a lock": float64(runtime.NumGoroutine()-goroutines) / manyHeld,
+		"bytes a lock":      (heap() - before) / float64(n),
+		"goroutines a lock": float64(runtime.NumGoroutine()-goroutines) / float64(n),
+		"locks":             float64(n),
+	}
+	while := holdFor
+	if t.quick {
+		while = lookOnly
 	}
 	requests := t.subject.requests()
 	select {
-	case <-time.After(holdFor):
+	case <-time.After(while):
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	f["requests a second while held"] = float64(t.subject.requests()-requests) / holdFor.Seconds()
-	f["locks lost"] = 0
-	for _, h := range locks {
-		if h.Unlock(ctx) != nil {
-			f["locks lost"]++
+	f["requests a second while held"] = float64(t.subject.requests()-requests) / while.Seconds()
+	var lost atomic.Int64
+	_ = spread(n, 64, func(i int) error {
+		if locks[i].Unlock(ctx) != nil {
+			lost.Add(1)
 		}
-	}
+		return nil
+	})
+	f["locks lost"] = float64(lost.Load())
 	return f, nil
+}
+
+// queue is a herd that stands in line.
+type queue struct {
+	order []int // guarded by the lock
+	errs  []error
+	wg    sync.WaitGroup
 }
 
 // herd lets many goroutines wait for one name and serves them all.
@@ -64,49 +81,51 @@ func herd(ctx context.Context, t trial) (figures, error) {
 	if err != nil {
 		return nil, err
 	}
+	n := t.many(manyWaiters)
 	before, goroutines := heap(), runtime.NumGoroutine()
-	var order []int // guarded by the lock
-	var begun atomic.Int64
-	errs := make([]error, manyWaiters)
-	var wg sync.WaitGroup
-	for i := range manyWaiters {
-		at := begun.Load()
-		wg.Go(func() {
-			begun.Add(1)
-			h, err := clients[0].Lock(ctx, "bench/herd")
-			if err == nil {
-				order = append(order, i)
-				err = h.Unlock(ctx)
-			}
-			errs[i] = err
-		})
-		for begun.Load() == at {
-			runtime.Gosched()
-		}
-	}
+	q := &queue{errs: make([]error, n)}
+	q.form(ctx, clients[0])
 	f := figures{
-		"bytes a waiter":               (heap() - before) / manyWaiters,
-		"goroutines a waiter, its own": float64(runtime.NumGoroutine()-goroutines) / manyWaiters,
+		"bytes a waiter":               (heap() - before) / float64(n),
+		"goroutines a waiter, its own": float64(runtime.NumGoroutine()-goroutines) / float64(n),
 	}
 	requests, begin := t.subject.requests(), time.Now()
 	if err := first.Unlock(ctx); err != nil {
 		return nil, err
 	}
-	wg.Wait()
-	f["µs a turn"] = float64(time.Since(begin).Microseconds()) / manyWaiters
-	f["requests a turn"] = float64(t.subject.requests()-requests) / manyWaiters
-	for _, err := range errs {
-		if err != nil {
-			return nil, err
-		}
+	if err := wait(ctx, &q.wg); err != nil {
+		return nil, err
 	}
-	for i := 1; i < len(order); i++ {
-		if order[i] < order[i-1] {
+	f["µs a turn"] = float64(time.Since(begin).Microseconds()) / float64(n)
+	f["requests a turn"] = float64(t.subject.requests()-requests) / float64(n)
+	f["served"] = float64(len(q.order))
+	f["served out of turn"] = 0
+	for i := 1; i < len(q.order); i++ {
+		if q.order[i] < q.order[i-1] {
 			f["served out of turn"]++
 		}
 	}
-	f["served"] = float64(len(order))
-	return f, nil
+	return f, firstError(q.errs)
+}
+
+// form starts one goroutine after the other, each when the one before it runs.
+func (q *queue) form(ctx context.Context, cl client) {
+	var begun atomic.Int64
+	for i := range q.errs {
+		at := begun.Load()
+		q.wg.Go(func() {
+			begun.Add(1)
+			h, err := cl.Lock(ctx, "bench/herd")
+			if err == nil {
+				q.order = append(q.order, i)
+				err = h.Unlock(ctx)
+			}
+			q.errs[i] = err
+		})
+		for begun.Load() == at {
+			runtime.Gosched()
+		}
+	}
 }
 
 // parade locks a great many names, each once.
@@ -117,23 +136,21 @@ func parade(ctx context.Context, t trial) (figures, error) {
 	}
 	defer closeAll()
 	f := figures{}
-	server := func() float64 {
-		if t.running.memory == nil {
-			return 0
-		}
-		return float64(t.running.memory())
-	}
+	n := t.many(t.running.names)
 	begin := time.Now()
 	for quarter := 1; quarter <= 4; quarter++ {
-		if err := spread(manyNames/4, 64, func(i int) error {
+		if err := spread(n/4, 64, func(i int) error {
 			return once(ctx, clients[0], fmt.Sprintf("bench/%d/%d", quarter, i))
 		}); err != nil {
 			return nil, err
 		}
 		f[fmt.Sprintf("client MB after quarter %d", quarter)] = heap() / (1 << 20)
-		f[fmt.Sprintf("server MB after quarter %d", quarter)] = server() / (1 << 20)
+		if t.running.memory != nil {
+			f[fmt.Sprintf("server MB after quarter %d", quarter)] = float64(t.running.memory()) / (1 << 20)
+		}
 	}
-	f["µs a name"] = float64(time.Since(begin).Microseconds()) / manyNames
+	f["µs a name"] = float64(time.Since(begin).Microseconds()) / float64(n)
+	f["names"] = float64(n)
 	return f, nil
 }
 
@@ -161,6 +178,11 @@ func spread(n, goroutines int, f func(i int) error) error {
 		})
 	}
 	wg.Wait()
+	return firstError(errs)
+}
+
+// firstError spares the reader ten thousand copies of one error.
+func firstError(errs []error) error {
 	for _, err := range errs {
 		if err != nil {
 			return err

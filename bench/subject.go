@@ -32,8 +32,8 @@ type subject struct {
 	open func() (client, error)
 	// requests counts what subjects of its kind have sent to the servers.
 	requests func() int64
-	// keeps says that it renews what it holds.
-	keeps bool
+	// scales says that it takes part in the workloads of very many.
+	scales bool
 }
 
 // running is a store that runs, and who locks on it.
@@ -41,6 +41,8 @@ type running struct {
 	subjects []subject
 	// memory is what the servers use, in bytes; nil where they do not tell.
 	memory func() int64
+	// names is how many names are a great many here, for a run has to end.
+	names int
 }
 
 type store struct {
@@ -51,6 +53,12 @@ type store struct {
 func stores() []store {
 	return []store{
 		{"redis", "One Redis", startRedis},
+		{"redlock", "Five Redis", startRedlock},
+		{"etcd", "etcd, three nodes", startEtcd},
+		{"zookeeper", "ZooKeeper, one node", startZooKeeper},
+		{"postgres-rows", "PostgreSQL, leases in rows (every commit waits for the disk)", startPostgresRows},
+		{"postgres-sessions", "PostgreSQL, advisory locks of sessions", startPostgresSessions},
+		{"local", "Files of one host", startLocal},
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 )
@@ -32,7 +33,11 @@ func (r result) ratio(other *result, figure string) string {
 		values = append(values, r.rounds[i][figure]/other.rounds[i][figure])
 	}
 	slices.Sort(values)
-	return fmt.Sprintf("%.2f", values[len(values)/2])
+	median := values[len(values)/2]
+	if math.IsNaN(median) || math.IsInf(median, 0) {
+		return "" // the other one got nothing at all
+	}
+	return fmt.Sprintf("%.2f", median)
 }
 
 // best returns the result of a kind with the best median, or nil.

@@ -17,10 +17,9 @@ func uncontended(goroutines int) func(context.Context, trial) (figures, error) {
 			return nil, err
 		}
 		defer closeAll()
-		for i := range goroutines { // connections and scripts
-			if err := once(ctx, clients[0], nameOf(i)); err != nil {
-				return nil, err
-			}
+		// Connections, sessions and scripts.
+		if err := spread(goroutines, goroutines, func(i int) error { return once(ctx, clients[0], nameOf(i)) }); err != nil {
+			return nil, err
 		}
 		return t.loop(ctx, goroutines, func(i int) error { return once(ctx, clients[0], nameOf(i)) })
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"sync"
 	"time"
 )
 
@@ -22,6 +23,42 @@ type trial struct {
 	running *running
 	subject subject
 	each    time.Duration
+	quick   bool
+}
+
+// patience bounds one trial, whatever its subject does.
+const patience = 5 * time.Minute
+
+// measure runs the workload within a bounded time. What may still be running
+// after that is left to itself: its clients are closed and nothing waits for it.
+func (w workload) measure(ctx context.Context, t trial) (figures, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return w.run(ctx, t)
+}
+
+// wait returns when wg is done, or with an error when ctx is: some locks cannot
+// be told to give up.
+func wait(ctx context.Context, wg *sync.WaitGroup) error {
+	done := make(chan struct{})
+	go func() {
+		wg.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("goroutines still wait: %w", context.Cause(ctx))
+	}
+}
+
+// many is how much of something a workload takes.
+func (t trial) many(n int) int {
+	if t.quick {
+		return n / 10
+	}
+	return n
 }
 
 // open opens so many clients, each with connections of its own.
@@ -50,9 +87,9 @@ type result struct {
 	rounds  []figures
 }
 
-func everybody(subject) bool   { return true }
-func realLocks(s subject) bool { return s.kind != floor }
-func onlyOurs(s subject) bool  { return s.kind == ours }
+func everybody(subject) bool        { return true }
+func realLocks(s subject) bool      { return s.kind != floor }
+func inGreatNumbers(s subject) bool { return s.kind == ours && s.scales }
 
 func workloads() []workload {
 	loads := []workload{
@@ -65,8 +102,8 @@ func workloads() []workload {
 		loads = append(loads, workload{name: c.name(), about: c.about(), takes: realLocks, run: c.run, table: contendedTable})
 	}
 	return append(loads,
-		workload{name: "held", about: fmt.Sprintf("%d locks held and renewed", manyHeld), takes: onlyOurs, run: hold, table: plainTable, once: true},
-		workload{name: "waiters", about: fmt.Sprintf("%d waiters on one name", manyWaiters), takes: onlyOurs, run: herd, table: plainTable, once: true},
-		workload{name: "names", about: fmt.Sprintf("%d names, one after another", manyNames), takes: onlyOurs, run: parade, table: plainTable, once: true},
+		workload{name: "held", about: "Very many locks held and renewed", takes: inGreatNumbers, run: hold, table: plainTable, once: true},
+		workload{name: "waiters", about: "Very many waiters on one name", takes: inGreatNumbers, run: herd, table: plainTable, once: true},
+		workload{name: "names", about: "A great many names, each locked once", takes: inGreatNumbers, run: parade, table: plainTable, once: true},
 	)
 }

@@ -1,0 +1,212 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+
+	"cirello.io/pglock"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/testserver"
+	"github.com/lockstile/locker/postgres"
+)
+
+// poolSize is how many connections a client may have. The server allows them
+// for eight clients.
+const poolSize = 100
+
+// pgServer is a PostgreSQL that counts statements.
+type pgServer struct {
+	*testserver.PostgresServer
+	pool *pgxpool.Pool // to look at it with
+}
+
+func startPostgres(sc *scope) pgServer {
+	srv := testserver.Postgres(sc, "fsync=on", "max_connections=1000",
+		"shared_preload_libraries=pg_stat_statements", "pg_stat_statements.max=10000")
+	s := pgServer{PostgresServer: srv}
+	pool, err := s.connect()
+	if err == nil {
+		_, err = pool.Exec(context.Background(), `CREATE EXTENSION pg_stat_statements;
+			CREATE TABLE bare (name text PRIMARY KEY, holder text)`)
+	}
+	if err != nil {
+		sc.Fatalf("preparing PostgreSQL: %w", err)
+	}
+	s.pool = pool
+	sc.Cleanup(pool.Close)
+	return s
+}
+
+func (s pgServer) connect() (*pgxpool.Pool, error) {
+	cfg, err := pgxpool.ParseConfig(s.URL("postgres"))
+	if err != nil {
+		return nil, err
+	}
+	cfg.MaxConns = poolSize
+	return pgxpool.NewWithConfig(context.Background(), cfg)
+}
+
+// requests counts statements, those inside functions not among them.
+func (s pgServer) requests() int64 {
+	var n int64
+	if err := s.pool.QueryRow(context.Background(), "SELECT coalesce(sum(calls), 0)::bigint FROM pg_stat_statements").Scan(&n); err != nil {
+		panic(failure{err})
+	}
+	return n
+}
+
+// ours opens one of our two kinds of Locker.
+func (s pgServer) ours(make func(*pgxpool.Pool) (pgLocker, error)) func() (client, error) {
+	return func() (client, error) {
+		pool, err := s.connect()
+		if err != nil {
+			return nil, err
+		}
+		l, err := make(pool)
+		if err == nil {
+			err = l.EnsureSchema(context.Background())
+		}
+		if err != nil {
+			return nil, err
+		}
+		return lockstile{l, nil, func() { _ = l.Close(); pool.Close() }}, nil
+	}
+}
+
+type pgLocker interface {
+	locker.Locker
+	EnsureSchema(ctx context.Context) error
+	Close() error
+}
+
+func startPostgresRows(sc *scope) *running {
+	s := startPostgres(sc)
+	rows := func(pool *pgxpool.Pool) (pgLocker, error) { return postgres.New(pool, postgres.Options{}) }
+	return &running{names: 50_000, subjects: []subject{
+		{name: "bare updates of a row, twice", kind: floor, requests: s.requests, open: s.bareRows},
+		{name: "lockstile/postgres", kind: ours, scales: true, requests: s.requests, open: s.ours(rows)},
+		{name: "pglock, no heartbeats", kind: peer, requests: s.requests, open: s.pglock},
+	}}
+}
+
+func startPostgresSessions(sc *scope) *running {
+	s := startPostgres(sc)
+	sessions := func(pool *pgxpool.Pool) (pgLocker, error) { return postgres.NewSession(pool, postgres.Options{}) }
+	return &running{names: 10_000, subjects: []subject{
+		{name: "bare advisory lock and unlock", kind: floor, requests: s.requests, open: s.advisory},
+		{name: "lockstile/postgres, session", kind: ours, scales: true, requests: s.requests, open: s.ours(sessions)},
+		{name: "advisory lock, a connection per waiter", kind: peer, requests: s.requests, open: s.advisory},
+	}}
+}
+
+type bareRows struct{ pool *pgxpool.Pool }
+
+type bareRow struct {
+	pool *pgxpool.Pool
+	name string
+}
+
+func (s pgServer) bareRows() (client, error) {
+	pool, err := s.connect()
+	if err != nil {
+		return nil, err
+	}
+	for i := range 64 { // as many names as goroutines
+		if _, err := pool.Exec(context.Background(), "INSERT INTO bare VALUES ($1) ON CONFLICT DO NOTHING", nameOf(i)); err != nil {
+			return nil, err
+		}
+	}
+	return bareRows{pool}, nil
+}
+
+const bareUpdate = "UPDATE bare SET holder = $2 WHERE name = $1"
+
+func (b bareRows) Lock(ctx context.Context, name string) (held, error) {
+	_, err := b.pool.Exec(ctx, bareUpdate, name, "holder")
+	return bareRow{b.pool, name}, err
+}
+
+func (b bareRows) Close() { b.pool.Close() }
+
+func (r bareRow) Unlock(ctx context.Context) error {
+	_, err := r.pool.Exec(ctx, bareUpdate, r.name, "")
+	return err
+}
+
+// advisory is a lock of the server's own. Uncontended it is the floor; whoever
+// waits occupies a connection.
+type advisory struct{ pool *pgxpool.Pool }
+
+type advisoryHeld struct {
+	conn *pgxpool.Conn
+	name string
+}
+
+func (s pgServer) advisory() (client, error) {
+	pool, err := s.connect()
+	return advisory{pool}, err
+}
+
+func (a advisory) Lock(ctx context.Context, name string) (held, error) {
+	conn, err := a.pool.Acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := conn.Exec(ctx, "SELECT pg_advisory_lock(hashtextextended($1, 0))", name); err != nil {
+		conn.Release() // closed with ctx, if that is why
+		return nil, err
+	}
+	return advisoryHeld{conn, name}, nil
+}
+
+func (a advisory) Close() { a.pool.Close() }
+
+func (h advisoryHeld) Unlock(ctx context.Context) error {
+	defer h.conn.Release()
+	var held bool
+	err := h.conn.QueryRow(ctx, "SELECT pg_advisory_unlock(hashtextextended($1, 0))", h.name).Scan(&held)
+	if err == nil && !held {
+		err = errors.New("the advisory lock was not held")
+	}
+	return err
+}
+
+type pglockClient struct {
+	db    *sql.DB
+	locks *pglock.Client
+}
+
+type pglockHeld struct{ lock *pglock.Lock }
+
+func (s pgServer) pglock() (client, error) {
+	pool, err := s.connect()
+	if err != nil {
+		return nil, err
+	}
+	cfg := pool.Config().ConnConfig
+	pool.Close()
+	db := stdlib.OpenDB(*cfg)
+	db.SetMaxOpenConns(poolSize)
+	db.SetMaxIdleConns(poolSize)
+	// Unsafe means that the driver is another one than its own. Its heartbeats
+	// start at once and renumber the lock: a release that interrupts one does
+	// not find it under its old number and leaves it held for the lease.
+	locks, err := pglock.UnsafeNew(db, pglock.WithHeartbeatFrequency(0))
+	if err == nil {
+		err = locks.TryCreateTable()
+	}
+	return pglockClient{db, locks}, err
+}
+
+func (c pglockClient) Lock(ctx context.Context, name string) (held, error) {
+	lock, err := c.locks.AcquireContext(ctx, name)
+	return pglockHeld{lock}, err
+}
+
+func (c pglockClient) Close() { _ = c.db.Close() }
+
+func (h pglockHeld) Unlock(ctx context.Context) error { return h.lock.Close() }

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/go-redsync/redsync/v4"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/testserver"
+	"github.com/lockstile/locker/redlock"
+)
+
+const (
+	redisNodes = 5
+	// votingAge is the MaxTTL of the subject whose nodes must be older than
+	// it to vote: short, for the run waits until they are.
+	votingAge = 3 * time.Second
+)
+
+func startRedlock(sc *scope) *running {
+	var srvs []*testserver.RedisServer
+	for range redisNodes {
+		srvs = append(srvs, testserver.Redis(sc))
+	}
+	awaitAge(srvs, votingAge)
+	rdbs := func() []*redis.Client {
+		var all []*redis.Client
+		for _, srv := range srvs {
+			all = append(all, redis.NewClient(&redis.Options{Addr: srv.Addr(), PoolSize: 128}))
+		}
+		return all
+	}
+	peers := func(opts ...redsync.Option) func() (client, error) {
+		return func() (client, error) { return newRedsync(opts, rdbs()...), nil }
+	}
+	scripts := redisRequests(srvs, "evalsha", "eval", "subscribe", "unsubscribe")
+	return &running{names: 50_000, memory: redisMemory(srvs), subjects: []subject{
+		{name: "bare SET NX and DEL, in parallel", kind: floor, requests: redisRequests(srvs, "set", "del"),
+			open: func() (client, error) { return bareNodes{rdbs()}, nil }},
+		// Durable stands for the settings of the Locker alone: these servers
+		// keep nothing on disk.
+		{name: "lockstile/redlock, durable nodes", kind: ours, scales: true, requests: scripts,
+			open: func() (client, error) { return newRedlock(rdbs(), redlock.Options{DurableNodes: true}) }},
+		{name: "lockstile/redlock, young nodes have no vote", kind: ours, requests: scripts,
+			open: func() (client, error) {
+				return newRedlock(rdbs(), redlock.Options{MaxTTL: votingAge}, locker.WithTTL(votingAge))
+			}},
+		{name: "redsync, defaults", kind: peer, requests: redisRequests(srvs, "set", "evalsha", "eval"), open: peers()},
+		{name: "redsync, 1 ms retries", kind: peer, requests: redisRequests(srvs, "set", "evalsha", "eval"), open: peers(redsync.WithRetryDelay(time.Millisecond))},
+	}}
+}
+
+// awaitAge returns when all servers say that they have been up for longer than
+// age. They count whole seconds.
+func awaitAge(srvs []*testserver.RedisServer, age time.Duration) {
+	for _, srv := range srvs {
+		srv.Await("old enough to vote", func() bool {
+			up := infoNumber(srv.Do("INFO", "server"), "uptime_in_seconds:")
+			return time.Duration(up-1)*time.Second > age
+		})
+	}
+}
+
+func newRedlock(rdbs []*redis.Client, options redlock.Options, opts ...locker.Option) (client, error) {
+	// The nodes and we share a machine, and 64 goroutines dial them at once:
+	// what the default allows a node is not enough for that.
+	options.NodeTimeout = time.Second
+	nodes := make([]redis.UniversalClient, len(rdbs))
+	for i, rdb := range rdbs {
+		nodes[i] = rdb
+	}
+	l, err := redlock.New(nodes, options)
+	if err != nil {
+		return nil, err
+	}
+	return lockstile{l, opts, func() { _ = l.Close(); closeRedis(rdbs) }}, nil
+}
+
+func closeRedis(rdbs []*redis.Client) {
+	for _, rdb := range rdbs {
+		_ = rdb.Close()
+	}
+}
+
+// bareNodes asks all nodes at once and waits for all.
+type bareNodes struct{ rdbs []*redis.Client }
+
+type bareNodesKey struct {
+	nodes bareNodes
+	name  string
+}
+
+func (b bareNodes) Lock(ctx context.Context, name string) (held, error) {
+	return bareNodesKey{b, name}, b.all(func(rdb *redis.Client) error {
+		return rdb.SetArgs(ctx, name, "v", redis.SetArgs{Mode: "NX", TTL: ttl}).Err()
+	})
+}
+
+func (b bareNodes) Close() { closeRedis(b.rdbs) }
+
+func (b bareNodes) all(f func(*redis.Client) error) error {
+	errs := make([]error, len(b.rdbs))
+	var wg sync.WaitGroup
+	for i, rdb := range b.rdbs {
+		wg.Go(func() { errs[i] = f(rdb) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+func (k bareNodesKey) Unlock(ctx context.Context) error {
+	return k.nodes.all(func(rdb *redis.Client) error { return rdb.Del(ctx, k.name).Err() })
+}
+
+// redisMemory is what the servers use together.
+func redisMemory(srvs []*testserver.RedisServer) func() int64 {
+	return func() (n int64) {
+		for _, srv := range srvs {
+			n += infoNumber(srv.Do("INFO", "memory"), "used_memory:")
+		}
+		return n
+	}
+}
+
+// redisRequests counts the calls of some commands. A server counts what scripts
+// call as well, so each subject says which commands are those that it sends.
+func redisRequests(srvs []*testserver.RedisServer, names ...string) func() int64 {
+	return func() (n int64) {
+		for _, srv := range srvs {
+			stats := srv.Do("INFO", "commandstats")
+			for _, name := range names {
+				n += infoNumber(stats, "cmdstat_"+name+":calls=")
+			}
+		}
+		return n
+	}
+}

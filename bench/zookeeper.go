@@ -1,0 +1,108 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/lockstile/locker/internal/testserver"
+	"github.com/lockstile/locker/zookeeper"
+)
+
+var anybody = zk.WorldACL(zk.PermAll)
+
+func startZooKeeper(sc *scope) *running {
+	srv := testserver.ZooKeeper(sc, 1)[0]
+	requests := func() int64 { return srv.Stat("zk_packets_received") }
+	return &running{names: 50_000, subjects: []subject{
+		{name: "bare create and delete", kind: floor, requests: requests, open: func() (client, error) { return newBareZooKeeper(srv.Addr()) }},
+		{name: "lockstile/zookeeper", kind: ours, scales: true, requests: requests, open: func() (client, error) { return newZooKeeper(srv.Addr()) }},
+		{name: "zk.Lock", kind: peer, requests: requests, open: func() (client, error) { return newZKLock(srv.Addr()) }},
+	}}
+}
+
+type silent struct{}
+
+func (silent) Printf(string, ...any) {}
+
+// connectZooKeeper returns a connection that has its session.
+func connectZooKeeper(addr string, dial zk.Dialer) (*zk.Conn, error) {
+	conn, events, err := zk.Connect([]string{addr}, 10*time.Second, zk.WithDialer(dial), zk.WithLogger(silent{}))
+	if err != nil {
+		return nil, err
+	}
+	patience := time.After(30 * time.Second)
+	for {
+		select {
+		case ev := <-events:
+			if ev.State == zk.StateHasSession {
+				return conn, nil
+			}
+		case <-patience:
+			conn.Close()
+			return nil, errors.New("no zookeeper session after 30 s")
+		}
+	}
+}
+
+func newZooKeeper(addr string) (client, error) {
+	session := zookeeper.NewSession(nil)
+	conn, err := connectZooKeeper(addr, session.Dial)
+	if err != nil {
+		return nil, err
+	}
+	l, err := zookeeper.New(conn, zookeeper.Options{Session: session})
+	if err != nil {
+		return nil, err
+	}
+	return lockstile{l, nil, func() { _ = l.Close(); conn.Close() }}, nil
+}
+
+type bareZooKeeper struct{ conn *zk.Conn }
+
+type bareZooKeeperNode struct {
+	conn *zk.Conn
+	path string
+}
+
+func newBareZooKeeper(addr string) (client, error) {
+	conn, err := connectZooKeeper(addr, zookeeper.NewSession(nil).Dial)
+	if err != nil {
+		return nil, err
+	}
+	return bareZooKeeper{conn}, nil
+}
+
+func (b bareZooKeeper) Lock(context.Context, string) (held, error) {
+	path, err := b.conn.Create("/bare-", nil, zk.FlagEphemeralSequential, anybody)
+	return bareZooKeeperNode{b.conn, path}, err
+}
+
+func (b bareZooKeeper) Close() { b.conn.Close() }
+
+func (n bareZooKeeperNode) Unlock(context.Context) error { return n.conn.Delete(n.path, -1) }
+
+// zkLock is the client's own lock. It takes no context: whoever waits is served
+// in the end, or told when the connection is closed.
+type zkLock struct{ conn *zk.Conn }
+
+type zkLockHeld struct{ lock *zk.Lock }
+
+func newZKLock(addr string) (client, error) {
+	conn, err := connectZooKeeper(addr, zookeeper.NewSession(nil).Dial)
+	if err != nil {
+		return nil, err
+	}
+	return zkLock{conn}, nil
+}
+
+func (c zkLock) Lock(_ context.Context, name string) (held, error) {
+	l := zk.NewLock(c.conn, "/zklock/"+name, anybody)
+	return zkLockHeld{l}, l.Lock()
+}
+
+func (c zkLock) Close() { c.conn.Close() }
+
+func (h zkLockHeld) Unlock(context.Context) error { return h.lock.Unlock() }
