@@ -12,11 +12,9 @@ import (
 	"os/signal"
 	"strings"
 
-	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/conformance/matrix"
 	"github.com/lockstile/locker/internal/testbed"
 	"github.com/lockstile/locker/internal/testserver"
-	"github.com/lockstile/locker/open"
 )
 
 var compareCommand = command{
@@ -39,8 +37,7 @@ const compareName = "compare"
 const workerVerb = "compare-worker"
 
 func compareWorker(url string) error {
-	opener := func(ctx context.Context, url string) (locker.Locker, error) { return open.URL(ctx, url) }
-	return matrix.Work(context.Background(), opener, url, os.Stdin, os.Stdout)
+	return matrix.Work(context.Background(), testbed.Open, url, os.Stdin, os.Stdout)
 }
 
 func compare(in invocation) (int, error) {
@@ -59,7 +56,7 @@ func compare(in invocation) (int, error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	done, all := 0, len(subjects)*len(scenarios)
-	m, err := matrix.Run(ctx, matrix.Settings{
+	m := matrix.Run(ctx, matrix.Settings{
 		Worker: func(url string) *exec.Cmd { return exec.Command(self, workerVerb, url) },
 		Start:  testserver.StartChild,
 		Done: func(c matrix.Cell) {
@@ -67,15 +64,15 @@ func compare(in invocation) (int, error) {
 			fmt.Fprintf(os.Stderr, "%3d/%d  %s, %s: %s %s\n", done, all, c.Subject, c.Scenario, c.Verdict, c.Why)
 		},
 	}, subjects, scenarios)
-	if err != nil {
-		return exitUnavailable, fmt.Errorf("compare: %w", err)
-	}
 	m.WriteText(os.Stdout)
 	if err := writeReports(in, m); err != nil {
 		return exitUsage, fmt.Errorf("compare: %w", err)
 	}
-	if len(m.FalseClaims()) > 0 {
+	switch {
+	case len(m.FalseClaims()) > 0:
 		return 1, nil
+	case len(m.NotPlayed()) > 0:
+		return exitUnavailable, fmt.Errorf("compare: %d runs could not be played: see above", len(m.NotPlayed()))
 	}
 	return 0, nil
 }

@@ -64,9 +64,17 @@ func (p *Play) Worker(name string) *Worker {
 	return w
 }
 
-// Leased reports whether a holder that is silent loses its lock in the store.
-func (p *Play) Leased() bool {
-	return p.guarantees.Release == locker.ByExpiry || p.guarantees.Release == locker.BySession
+// silence is how long to wait for the lock of a holder that is silent. One with a
+// lease or a session loses it. With a connection that depends on the server's
+// settings. The process's own never ends.
+func (p *Play) silence() time.Duration {
+	switch p.guarantees.Release {
+	case locker.ByExpiry, locker.BySession:
+		return patience
+	case locker.ByConnection:
+		return p.long()
+	}
+	return 2 * p.TTL
 }
 
 // Break is a fault: a step on the world, noted in the history.

@@ -49,6 +49,9 @@ func (m *Matrix) writeFindings(w io.Writer) {
 	for _, c := range m.FalseClaims() {
 		fmt.Fprintf(w, "\nFALSE CLAIM: %s, %s: %s\n", c.Subject, c.Scenario, c.Why)
 	}
+	for _, c := range m.NotPlayed() {
+		fmt.Fprintf(w, "\nNot played: %s, %s: %s\n", c.Subject, c.Scenario, c.Why)
+	}
 	for _, mod := range m.Modest {
 		fmt.Fprintf(w, "\nModest: %s says that its %s leans on: %v. No scenario could show it.\n", mod.Subject, mod.Guarantee, mod.Leans)
 	}

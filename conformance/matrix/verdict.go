@@ -25,6 +25,9 @@ const (
 	FalseClaim Verdict = "FALSE CLAIM"
 	// Skipped: this fault cannot be injected here.
 	Skipped Verdict = "skipped"
+	// NotPlayed: something that has nothing to do with the fault went wrong,
+	// so nothing was found out.
+	NotPlayed Verdict = "not played"
 )
 
 // Cell is one scenario on one subject.
@@ -37,7 +40,7 @@ type Cell struct {
 	Stale    int           `json:"stale"`   // stale writes that storage without a guard took
 	Passed   int           `json:"passed"`  // those that passed the guard
 	Waited   time.Duration `json:"waited"`  // until the next lock after the fault
-	History  *History      `json:"history"` // nil if skipped
+	History  *History      `json:"history"` // nil if there was nothing to play on
 }
 
 // slack is what two clocks read in two processes may differ by, and what is

@@ -11,7 +11,10 @@ import (
 
 // Subjects returns every backend in every configuration.
 func Subjects() []matrix.Subject {
-	return slices.Concat([]matrix.Subject{localSubject()}, redisSubjects(), redlockSubjects())
+	return slices.Concat(
+		[]matrix.Subject{localSubject()}, redisSubjects(), redlockSubjects(),
+		[]matrix.Subject{etcdSubject(), zooKeeperSubject()}, postgresSubjects(),
+	)
 }
 
 // proxies are the network of one worker: one proxy for each server.
