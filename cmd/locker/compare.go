@@ -20,13 +20,13 @@ import (
 var compareCommand = command{
 	name:  compareName,
 	about: "break every backend on purpose and show what it kept",
-	flags: []string{"backends", "scenarios", "html", "json", "markdown"},
+	flags: []string{"backends", "scenarios", "short", "html", "json", "markdown"},
 	more: `
 Starts real servers on this machine, on free ports, and ends them. Every scenario
 breaks one assumption about the world; what a backend's declaration does not lean
-on must survive. Exits with 1 if something broke that was promised. Without the
-flags that choose, everything is played, which takes some minutes; a WORD that
-is nowhere lists the names.
+on must survive. Exits with 1 if something broke that was promised, else with 69
+if something could not be played. Without the flags that choose, everything is
+played, which takes some minutes; a WORD that is nowhere lists the names.
 `,
 	do: compare,
 }
@@ -41,13 +41,20 @@ func compareWorker(url string) error {
 }
 
 func compare(in invocation) (int, error) {
-	subjects := pick(testbed.Subjects(), in.backends, subjectName)
-	scenarios := pick(matrix.Scenarios(), in.scenarios, scenarioName)
+	everybody, everything := testbed.Subjects(), matrix.Scenarios()
+	if in.short {
+		everybody, everything = testbed.Short()
+	}
+	subjects := pick(everybody, in.backends, subjectName)
+	scenarios := pick(everything, in.scenarios, scenarioName)
 	switch {
 	case len(subjects) == 0:
-		return exitUsage, noneOf("--backends", in.backends, testbed.Subjects(), subjectName)
+		return exitUsage, noneOf("--backends", in.backends, everybody, subjectName)
 	case len(scenarios) == 0:
-		return exitUsage, noneOf("--scenarios", in.scenarios, matrix.Scenarios(), scenarioName)
+		return exitUsage, noneOf("--scenarios", in.scenarios, everything, scenarioName)
+	}
+	if err := writable(in.html, in.markdown, in.jsonFile); err != nil {
+		return exitUsage, fmt.Errorf("compare: %w", err)
 	}
 	self, err := os.Executable()
 	if err != nil {
@@ -111,6 +118,24 @@ func writeReports(in invocation, m *matrix.Matrix) error {
 			return enc.Encode(m)
 		}),
 	)
+}
+
+// writable finds out before minutes have gone by whether files can be written.
+// What they contain is left alone.
+func writable(paths ...string) error {
+	for _, path := range paths {
+		if path == "" {
+			continue
+		}
+		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o666) //nolint:gosec // as os.Create
+		if err != nil {
+			return err
+		}
+		if err := f.Close(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // writeTo writes a file, or nothing if there is no path.

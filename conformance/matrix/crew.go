@@ -168,7 +168,8 @@ func (w *Worker) tell(o order) <-chan report {
 var errGone = errors.New("the worker process has ended")
 
 func (w *Worker) answer(ctx context.Context, ch <-chan report) (report, error) {
-	timer := time.NewTimer(patience)
+	const enough = patience + patience/4 // a Lock may answer when patience ends
+	timer := time.NewTimer(enough)
 	defer timer.Stop()
 	select {
 	case r := <-ch:
@@ -176,7 +177,7 @@ func (w *Worker) answer(ctx context.Context, ch <-chan report) (report, error) {
 	case <-w.gone:
 		return report{}, fmt.Errorf("worker %s: %w", w.Name, errGone)
 	case <-timer.C:
-		return report{}, fmt.Errorf("worker %s has not answered for %v", w.Name, patience)
+		return report{}, fmt.Errorf("worker %s has not answered for %v", w.Name, enough)
 	case <-ctx.Done():
 		return report{}, context.Cause(ctx)
 	}

@@ -131,8 +131,11 @@ func (w *Worker) persist(answer <-chan report) (Grant, error) {
 	for {
 		g, err := w.claimed(w.granted(answer))
 		var no *refusal
-		if !errors.As(err, &no) || time.Now().After(end) {
+		switch {
+		case !errors.As(err, &no):
 			return g, err
+		case time.Now().After(end):
+			return g, &standstill{no}
 		}
 		w.play.History.mark("%v", no)
 		w.play.Sleep(w.play.TTL / 20)
@@ -209,6 +212,12 @@ type refusal struct {
 }
 
 func (r *refusal) Error() string { return fmt.Sprintf("%s got no lock: %s", r.who, r.Err) }
+
+// standstill is a store that grants nothing for as long as patience lasts. That
+// is a result.
+type standstill struct{ error }
+
+func (s *standstill) Unwrap() error { return s.error }
 
 func (w *Worker) granted(ch <-chan report) (Grant, error) {
 	r, err := w.answer(w.play.ctx, ch)

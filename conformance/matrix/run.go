@@ -125,7 +125,9 @@ func (h *house) play(ctx context.Context, sc Scenario, name string) Cell {
 		defer lab.close()
 	}
 	if err != nil {
-		cell.Why = err.Error()
+		if cell.Why = err.Error(); errors.Is(err, errMissing) {
+			cell.Verdict = Skipped
+		}
 		return cell
 	}
 	p := &Play{
@@ -135,20 +137,28 @@ func (h *house) play(ctx context.Context, sc Scenario, name string) Cell {
 	defer p.end()
 	failed := lab.Try(func() { err = p.step(func() { sc.Play(p) }) })
 	p.History.Ended = locker.Now()
-	if err = errors.Join(failed, err); err != nil {
+	var still *standstill
+	if err = errors.Join(failed, err); err != nil && !errors.As(err, &still) {
 		cell.Why, cell.History = err.Error(), p.History
 		return cell
 	}
 	p.end()
-	return p.cell(cell, h.subject, sc)
+	return p.cell(cell, h.subject, sc, still)
 }
 
-func (p *Play) cell(cell Cell, sub Subject, sc Scenario) Cell {
+func (p *Play) cell(cell Cell, sub Subject, sc Scenario, still *standstill) Cell {
 	h := p.History
 	cell.History, cell.Waited, cell.Overlap = h, p.Waited, max(0, h.Overlap())
 	cell.Stale, cell.Passed = h.Stale()
 	cell.Verdict, cell.Why = judge(sub.Guarantees, sc.Breaks, h)
-	if cell.Verdict == Kept && p.Waited > unavailableAfter {
+	switch {
+	case cell.Verdict == FalseClaim:
+	case still != nil && sc.Breaks == 0:
+		cell.Verdict, cell.Why = FalseClaim, fmt.Sprintf("no lock for %v though nothing that it leans on is broken: %v", patience, still)
+	case cell.Verdict != Kept:
+	case still != nil:
+		cell.Verdict, cell.Waited, cell.Why = Unavailable, patience, fmt.Sprintf("for more than %v: %v", patience, still)
+	case p.Waited > unavailableAfter:
 		cell.Verdict, cell.Why = Unavailable, fmt.Sprintf("for %v", p.Waited.Round(10*time.Millisecond))
 	}
 	return cell

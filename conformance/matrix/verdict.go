@@ -21,9 +21,10 @@ const (
 	// Broken: a stale write got past the guard, or tokens went back, as
 	// declared.
 	Broken Verdict = "broken"
-	// FalseClaim: something broke that the declaration promises.
+	// FalseClaim: something broke that the declaration promises, or nobody
+	// could lock any more though no assumption was broken.
 	FalseClaim Verdict = "FALSE CLAIM"
-	// Skipped: this fault cannot be injected here.
+	// Skipped: this fault cannot be injected here, or the server is missing.
 	Skipped Verdict = "skipped"
 	// NotPlayed: something that has nothing to do with the fault went wrong,
 	// so nothing was found out.
