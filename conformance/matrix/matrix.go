@@ -56,6 +56,7 @@ type System struct {
 type Network interface {
 	Cut()        // nothing passes; connections stay open and silent
 	CutReplies() // requests arrive, replies do not
+	Stall()      // what is open now falls silent; new connections pass
 	Heal()       // what was held back is lost with its connections
 	Deliver()    // what was held back is delivered late
 }

@@ -55,6 +55,7 @@ func judge(g locker.Guarantees, broken locker.Assumptions, h *History) (v Verdic
 	stale, passed := h.Stale()
 	overlap := h.Overlap()
 	first, second, disorder := h.Disorder()
+	victim, robbed := h.Robbed()
 	switch {
 	case !h.Linearizable():
 		return FalseClaim, "the guarded register is not linearizable"
@@ -64,6 +65,8 @@ func judge(g locker.Guarantees, broken locker.Assumptions, h *History) (v Verdic
 		return FalseClaim, fmt.Sprintf("%d stale writes got past the guard", passed)
 	case (overlap > slack || stale > 0) && !exclusionMay:
 		return FalseClaim, said(overlap, stale)
+	case robbed && !exclusionMay:
+		return FalseClaim, fmt.Sprintf("the store gave the lock of %s away while it was valid", victim.Worker)
 	case disorder || passed > 0:
 		return Broken, said(overlap, stale) + "; tokens did not tell"
 	case overlap > slack || stale > 0:

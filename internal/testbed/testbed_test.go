@@ -44,7 +44,7 @@ func settings(t *testing.T) matrix.Settings {
 // the environment asks for it.
 func TestNoBackendClaimsMoreThanItKeeps(t *testing.T) {
 	subjects, scenarios := testbed.Short()
-	if os.Getenv("LOCKER_TEST_MATRIX") == "full" {
+	if full() {
 		subjects, scenarios = testbed.Subjects(), matrix.Scenarios()
 	}
 	m := matrix.Run(t.Context(), settings(t), subjects, scenarios)
