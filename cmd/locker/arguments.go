@@ -27,6 +27,7 @@ type invocation struct {
 	json    bool
 
 	backends, scenarios      string // words, by comma
+	short                    bool
 	html, markdown, jsonFile string // paths
 }
 
@@ -56,6 +57,9 @@ func flagSet(c command, in *invocation) *flag.FlagSet {
 		},
 		"scenarios": func(n string) {
 			fs.StringVar(&in.scenarios, n, "", "only scenarios with one of these `WORDS` in their name, by comma")
+		},
+		"short": func(n string) {
+			fs.BoolVar(&in.short, n, false, "the backends and scenarios that tell most, in about a minute")
 		},
 		"html":     func(n string) { fs.StringVar(&in.html, n, "", "write one page with a timeline of every run to `FILE`") },
 		"markdown": func(n string) { fs.StringVar(&in.markdown, n, "", "write the matrix as Markdown to `FILE`") },

@@ -12,23 +12,21 @@ import (
 	"os/signal"
 	"strings"
 
-	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/conformance/matrix"
 	"github.com/lockstile/locker/internal/testbed"
 	"github.com/lockstile/locker/internal/testserver"
-	"github.com/lockstile/locker/open"
 )
 
 var compareCommand = command{
 	name:  compareName,
 	about: "break every backend on purpose and show what it kept",
-	flags: []string{"backends", "scenarios", "html", "json", "markdown"},
+	flags: []string{"backends", "scenarios", "short", "html", "json", "markdown"},
 	more: `
 Starts real servers on this machine, on free ports, and ends them. Every scenario
 breaks one assumption about the world; what a backend's declaration does not lean
-on must survive. Exits with 1 if something broke that was promised. Without the
-flags that choose, everything is played, which takes some minutes; a WORD that
-is nowhere lists the names.
+on must survive. Exits with 1 if something broke that was promised, else with 69
+if something could not be played. Without the flags that choose, everything is
+played, which takes some minutes; a WORD that is nowhere lists the names.
 `,
 	do: compare,
 }
@@ -39,18 +37,24 @@ const compareName = "compare"
 const workerVerb = "compare-worker"
 
 func compareWorker(url string) error {
-	opener := func(ctx context.Context, url string) (locker.Locker, error) { return open.URL(ctx, url) }
-	return matrix.Work(context.Background(), opener, url, os.Stdin, os.Stdout)
+	return matrix.Work(context.Background(), testbed.Open, url, os.Stdin, os.Stdout)
 }
 
 func compare(in invocation) (int, error) {
-	subjects := pick(testbed.Subjects(), in.backends, subjectName)
-	scenarios := pick(matrix.Scenarios(), in.scenarios, scenarioName)
+	everybody, everything := testbed.Subjects(), matrix.Scenarios()
+	if in.short {
+		everybody, everything = testbed.Short()
+	}
+	subjects := pick(everybody, in.backends, subjectName)
+	scenarios := pick(everything, in.scenarios, scenarioName)
 	switch {
 	case len(subjects) == 0:
-		return exitUsage, noneOf("--backends", in.backends, testbed.Subjects(), subjectName)
+		return exitUsage, noneOf("--backends", in.backends, everybody, subjectName)
 	case len(scenarios) == 0:
-		return exitUsage, noneOf("--scenarios", in.scenarios, matrix.Scenarios(), scenarioName)
+		return exitUsage, noneOf("--scenarios", in.scenarios, everything, scenarioName)
+	}
+	if err := writable(in.html, in.markdown, in.jsonFile); err != nil {
+		return exitUsage, fmt.Errorf("compare: %w", err)
 	}
 	self, err := os.Executable()
 	if err != nil {
@@ -59,7 +63,7 @@ func compare(in invocation) (int, error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	done, all := 0, len(subjects)*len(scenarios)
-	m, err := matrix.Run(ctx, matrix.Settings{
+	m := matrix.Run(ctx, matrix.Settings{
 		Worker: func(url string) *exec.Cmd { return exec.Command(self, workerVerb, url) },
 		Start:  testserver.StartChild,
 		Done: func(c matrix.Cell) {
@@ -67,15 +71,15 @@ func compare(in invocation) (int, error) {
 			fmt.Fprintf(os.Stderr, "%3d/%d  %s, %s: %s %s\n", done, all, c.Subject, c.Scenario, c.Verdict, c.Why)
 		},
 	}, subjects, scenarios)
-	if err != nil {
-		return exitUnavailable, fmt.Errorf("compare: %w", err)
-	}
 	m.WriteText(os.Stdout)
 	if err := writeReports(in, m); err != nil {
 		return exitUsage, fmt.Errorf("compare: %w", err)
 	}
-	if len(m.FalseClaims()) > 0 {
+	switch {
+	case len(m.FalseClaims()) > 0:
 		return 1, nil
+	case len(m.NotPlayed()) > 0:
+		return exitUnavailable, fmt.Errorf("compare: %d runs could not be played: see above", len(m.NotPlayed()))
 	}
 	return 0, nil
 }
@@ -114,6 +118,24 @@ func writeReports(in invocation, m *matrix.Matrix) error {
 			return enc.Encode(m)
 		}),
 	)
+}
+
+// writable finds out before minutes have gone by whether files can be written.
+// What they contain is left alone.
+func writable(paths ...string) error {
+	for _, path := range paths {
+		if path == "" {
+			continue
+		}
+		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o666) //nolint:gosec // as os.Create
+		if err != nil {
+			return err
+		}
+		if err := f.Close(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // writeTo writes a file, or nothing if there is no path.

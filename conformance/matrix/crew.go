@@ -97,6 +97,7 @@ func (w *Worker) hear(r report) {
 	case kindGranted:
 		h.granted(Span{Worker: w.Name, Name: r.Name, Token: token, Asked: r.Asked, From: r.At})
 	case kindLost:
+		w.robbed(r)
 		h.ended(w.Name, token, believed(r), r.Err)
 		w.mu.Lock()
 		close(w.lossOf(token))
@@ -107,12 +108,23 @@ func (w *Worker) hear(r report) {
 		h.write(Write{Worker: w.Name, Name: r.Name, Token: token, Value: r.Value, At: locker.Now()})
 		return
 	}
+	if r.Kind == kindFreed {
+		w.robbed(r)
+	}
 	w.mu.Lock()
 	ch := w.waiting[r.ID]
 	delete(w.waiting, r.ID)
 	w.mu.Unlock()
 	if ch != nil {
 		ch <- r
+	}
+}
+
+// robbed notes a lock that the store no longer had under a holder whose validity
+// had not ended: somebody has taken it away.
+func (w *Worker) robbed(r report) {
+	if r.Reason == locker.TakenOver && r.At < r.Deadline {
+		w.play.History.rob(w.Name, fencing.Token(r.Token))
 	}
 }
 
@@ -168,7 +180,8 @@ func (w *Worker) tell(o order) <-chan report {
 var errGone = errors.New("the worker process has ended")
 
 func (w *Worker) answer(ctx context.Context, ch <-chan report) (report, error) {
-	timer := time.NewTimer(patience)
+	const enough = patience + patience/4 // a Lock may answer when patience ends
+	timer := time.NewTimer(enough)
 	defer timer.Stop()
 	select {
 	case r := <-ch:
@@ -176,7 +189,7 @@ func (w *Worker) answer(ctx context.Context, ch <-chan report) (report, error) {
 	case <-w.gone:
 		return report{}, fmt.Errorf("worker %s: %w", w.Name, errGone)
 	case <-timer.C:
-		return report{}, fmt.Errorf("worker %s has not answered for %v", w.Name, patience)
+		return report{}, fmt.Errorf("worker %s has not answered for %v", w.Name, enough)
 	case <-ctx.Done():
 		return report{}, context.Cause(ctx)
 	}

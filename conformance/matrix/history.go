@@ -18,8 +18,9 @@ type Span struct {
 	Token  fencing.Token  `json:"token"`
 	Asked  locker.Instant `json:"asked"` // when the request was made
 	From   locker.Instant `json:"from"`
-	Until  locker.Instant `json:"until"` // 0: to the end of the scenario
-	End    string         `json:"end"`   // how it ended
+	Until  locker.Instant `json:"until"`  // 0: to the end of the scenario
+	End    string         `json:"end"`    // how it ended
+	Robbed bool           `json:"robbed"` // the store gave it away before its validity ended
 }
 
 // Write is one write that reached the storage.
@@ -74,6 +75,25 @@ func (h *History) ended(worker string, token fencing.Token, at locker.Instant, h
 			s.Until, s.End = at, how
 		}
 	}
+}
+
+func (h *History) rob(worker string, token fencing.Token) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for i := range h.Spans {
+		if s := &h.Spans[i]; s.Worker == worker && s.Token == token {
+			s.Robbed = true
+		}
+	}
+}
+
+// Robbed returns a holder from whom the store took the lock while it was valid.
+func (h *History) Robbed() (Span, bool) {
+	i := slices.IndexFunc(h.Spans, func(s Span) bool { return s.Robbed })
+	if i < 0 {
+		return Span{}, false
+	}
+	return h.Spans[i], true
 }
 
 // write is the storage that the lock protects, twice: with a guard, and
@@ -139,13 +159,20 @@ func (h *History) Disorder() (first, second Span, ok bool) {
 	slices.SortFunc(spans, func(a, b Span) int { return int(a.From - b.From) })
 	for i, a := range spans {
 		for _, b := range spans[i+1:] {
-			// Grants that were under way at once may be told in either order.
-			if a.Name == b.Name && b.Asked > a.From && b.Token <= a.Token || a.Name == b.Name && a.Token == b.Token {
+			if a.Name == b.Name && (a.Token == b.Token || b.Token < a.Token && after(b, a)) {
 				return a, b, true
 			}
 		}
 	}
 	return first, second, false
+}
+
+// after reports whether b was certainly granted after a. Grants that were under
+// way at once may be told in either order, unless one of them began only when the
+// other had ended: a lock that is valid when it is told of is held in the store
+// from its grant until then.
+func after(b, a Span) bool {
+	return b.Asked > a.From || a.Until != 0 && b.From > a.Until
 }
 
 // Stale counts the stale writes that storage without a guard took, and those

@@ -1,6 +1,7 @@
 package matrix
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -27,8 +28,12 @@ func (l *Lab) Helper() {}
 // Fatalf ends what the lab is doing. [Lab.Try] turns it into an error.
 func (l *Lab) Fatalf(format string, args ...any) { panic(failure{fmt.Errorf(format, args...)}) }
 
-// Skipf is a server that is not installed.
-func (l *Lab) Skipf(format string, args ...any) { l.Fatalf(format, args...) }
+var errMissing = errors.New("not on this machine")
+
+// Skipf is a server that is not installed. What needs it is skipped.
+func (l *Lab) Skipf(format string, args ...any) {
+	panic(failure{fmt.Errorf("%w: %w", errMissing, fmt.Errorf(format, args...))})
+}
 
 // Cleanup is called when the lab is closed, the last one first.
 func (l *Lab) Cleanup(f func()) {

@@ -34,6 +34,7 @@ type Subject struct {
 type System struct {
 	// Client returns where one more worker process finds the store, and
 	// the network in between; nil if there is none.
+	// It is called by one goroutine at a time.
 	Client func() (url string, net Network, err error)
 
 	Prepare      func() error // called before the lock is taken under which something will crash
@@ -55,6 +56,7 @@ type System struct {
 type Network interface {
 	Cut()        // nothing passes; connections stay open and silent
 	CutReplies() // requests arrive, replies do not
+	Stall()      // what is open now falls silent; new connections pass
 	Heal()       // what was held back is lost with its connections
 	Deliver()    // what was held back is delivered late
 }
@@ -69,5 +71,8 @@ type Scenario struct {
 	// Needs says what it cannot do without on this system; "" if it can go
 	// ahead.
 	Needs func(s *System) string
+	// Ruins says that it does something to servers or their clocks, so that
+	// it needs servers of its own.
+	Ruins bool
 	Play  func(p *Play)
 }

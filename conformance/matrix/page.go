@@ -17,7 +17,7 @@ var page = template.Must(template.New("page").Funcs(template.FuncMap{
 	"broken":   broken,
 	"short":    Cell.short,
 	"class": func(v Verdict) string {
-		return map[Verdict]string{Kept: "kept", Unavailable: "wait", BrokenFenced: "fenced", Broken: "broken", FalseClaim: "false", Skipped: "skip"}[v]
+		return map[Verdict]string{Kept: "kept", Unavailable: "wait", BrokenFenced: "fenced", Broken: "broken", FalseClaim: "false", Skipped: "skip", NotPlayed: "skip"}[v]
 	},
 	"since":  func(h *History, m Mark) string { return m.At.Sub(h.Began).Round(time.Millisecond).String() },
 	"number": func(i int) int { return i + 1 },

@@ -64,9 +64,17 @@ func (p *Play) Worker(name string) *Worker {
 	return w
 }
 
-// Leased reports whether a holder that is silent loses its lock in the store.
-func (p *Play) Leased() bool {
-	return p.guarantees.Release == locker.ByExpiry || p.guarantees.Release == locker.BySession
+// silence is how long to wait for the lock of a holder that is silent. One with a
+// lease or a session loses it. With a connection that depends on the server's
+// settings. The process's own never ends.
+func (p *Play) silence() time.Duration {
+	switch p.guarantees.Release {
+	case locker.ByExpiry, locker.BySession:
+		return patience
+	case locker.ByConnection:
+		return p.long()
+	}
+	return 2 * p.TTL
 }
 
 // Break is a fault: a step on the world, noted in the history.
@@ -123,8 +131,11 @@ func (w *Worker) persist(answer <-chan report) (Grant, error) {
 	for {
 		g, err := w.claimed(w.granted(answer))
 		var no *refusal
-		if !errors.As(err, &no) || time.Now().After(end) {
+		switch {
+		case !errors.As(err, &no):
 			return g, err
+		case time.Now().After(end):
+			return g, &standstill{no}
 		}
 		w.play.History.mark("%v", no)
 		w.play.Sleep(w.play.TTL / 20)
@@ -201,6 +212,12 @@ type refusal struct {
 }
 
 func (r *refusal) Error() string { return fmt.Sprintf("%s got no lock: %s", r.who, r.Err) }
+
+// standstill is a store that grants nothing for as long as patience lasts. That
+// is a result.
+type standstill struct{ error }
+
+func (s *standstill) Unwrap() error { return s.error }
 
 func (w *Worker) granted(ch <-chan report) (Grant, error) {
 	r, err := w.answer(w.play.ctx, ch)

@@ -46,18 +46,25 @@ func (m *Matrix) Cell(scenario, subject string) Cell {
 
 // FalseClaims returns the cells in which a declaration was stronger than the
 // truth.
-func (m *Matrix) FalseClaims() (cells []Cell) {
+func (m *Matrix) FalseClaims() []Cell { return m.with(FalseClaim) }
+
+// NotPlayed returns the cells of scenarios that could not be played, which is
+// nobody's verdict.
+func (m *Matrix) NotPlayed() []Cell { return m.with(NotPlayed) }
+
+func (m *Matrix) with(v Verdict) (cells []Cell) {
 	for _, c := range m.Cells {
-		if c.Verdict == FalseClaim {
+		if c.Verdict == v {
 			cells = append(cells, c)
 		}
 	}
 	return cells
 }
 
-// Run plays every scenario on every subject, each on servers of its own. An
-// error says that a scenario could not be played, which is nobody's verdict.
-func Run(ctx context.Context, set Settings, subjects []Subject, scenarios []Scenario) (*Matrix, error) {
+// Run plays every scenario on every subject. Scenarios that do no harm to
+// servers share those of their subject, each with a lock of its own; the others
+// have servers of their own.
+func Run(ctx context.Context, set Settings, subjects []Subject, scenarios []Scenario) *Matrix {
 	if set.Parallel == 0 {
 		set.Parallel = 4
 	}
@@ -65,69 +72,93 @@ func Run(ctx context.Context, set Settings, subjects []Subject, scenarios []Scen
 		set.Start = (*exec.Cmd).Start
 	}
 	m := &Matrix{Subjects: subjects, Scenarios: scenarios, Cells: make([]Cell, len(subjects)*len(scenarios))}
-	var (
-		wg   sync.WaitGroup
-		mu   sync.Mutex // for Done and errs
-		errs []error
-		slot = make(chan struct{}, set.Parallel)
-	)
-	for i := range m.Cells {
-		sub, sc := subjects[i%len(subjects)], scenarios[i/len(subjects)]
+	houses := make([]*house, len(subjects))
+	for i, sub := range subjects {
+		houses[i] = &house{set: set, subject: sub}
+		defer houses[i].close()
+	}
+	var wg sync.WaitGroup
+	var mu sync.Mutex // for Done
+	next := make(chan int)
+	for range set.Parallel {
 		wg.Go(func() {
-			slot <- struct{}{}
-			defer func() { <-slot }()
-			cell, err := playCell(ctx, set, sub, sc)
-			m.Cells[i] = cell
-			mu.Lock()
-			defer mu.Unlock()
-			if err != nil {
-				errs = append(errs, fmt.Errorf("matrix: %s on %s: %w", sc.Name, sub.Name, err))
-			} else if set.Done != nil {
-				set.Done(cell)
+			for i := range next {
+				m.Cells[i] = houses[i%len(houses)].play(ctx, scenarios[i/len(houses)], fmt.Sprint(lockName, "-", i))
+				if set.Done != nil {
+					mu.Lock()
+					set.Done(m.Cells[i])
+					mu.Unlock()
+				}
 			}
 		})
 	}
+	for i := range m.Cells {
+		next <- i
+	}
+	close(next)
 	wg.Wait()
 	m.Modest = m.modesty()
-	return m, errors.Join(errs...)
+	return m
 }
 
 // playTime bounds one cell.
 const playTime = 3 * time.Minute
 
-func playCell(ctx context.Context, set Settings, sub Subject, sc Scenario) (Cell, error) {
+// play plays one scenario with a lock of that name.
+func (h *house) play(ctx context.Context, sc Scenario, name string) Cell {
+	cell := Cell{Scenario: sc.Name, Subject: h.subject.Name, Verdict: NotPlayed}
 	ctx, cancel := context.WithTimeoutCause(ctx, playTime, fmt.Errorf("not over after %v", playTime))
 	defer cancel()
-	cell := Cell{Scenario: sc.Name, Subject: sub.Name, Verdict: Skipped}
-	lab := &Lab{command: set.Worker, Start: set.Start}
-	defer lab.close()
-	var sys *System
-	var err error
-	if failed := lab.Try(func() { sys, err = sub.Start(lab) }); failed != nil || err != nil {
-		return cell, errors.Join(failed, err)
+	if ctx.Err() != nil {
+		cell.Why = context.Cause(ctx).Error()
+		return cell
 	}
-	if sc.Needs != nil {
+	sys, lab, err := h.servers()
+	if err == nil && sc.Needs != nil {
 		if cell.Why = sc.Needs(sys); cell.Why != "" {
-			return cell, nil
+			cell.Verdict = Skipped
+			return cell
 		}
 	}
-	p := &Play{System: sys, History: &History{Began: locker.Now()}, TTL: sub.ttl(), ctx: ctx, lab: lab, guarantees: sub.Guarantees, name: lockName}
-	defer p.end()
-	var played error
-	if failed := lab.Try(func() { played = p.step(func() { sc.Play(p) }) }); failed != nil || played != nil {
-		return cell, errors.Join(failed, played)
+	if err == nil && sc.Ruins {
+		sys, lab, err = h.start()
+		defer lab.close()
 	}
+	if err != nil {
+		if cell.Why = err.Error(); errors.Is(err, errMissing) {
+			cell.Verdict = Skipped
+		}
+		return cell
+	}
+	p := &Play{
+		System: sys, History: &History{Began: locker.Now()}, TTL: h.subject.ttl(),
+		ctx: ctx, lab: lab, guarantees: h.subject.Guarantees, name: name,
+	}
+	defer p.end()
+	failed := lab.Try(func() { err = p.step(func() { sc.Play(p) }) })
 	p.History.Ended = locker.Now()
+	var still *standstill
+	if err = errors.Join(failed, err); err != nil && !errors.As(err, &still) {
+		cell.Why, cell.History = err.Error(), p.History
+		return cell
+	}
 	p.end()
-	return p.cell(cell, sub, sc), nil
+	return p.cell(cell, h.subject, sc, still)
 }
 
-func (p *Play) cell(cell Cell, sub Subject, sc Scenario) Cell {
+func (p *Play) cell(cell Cell, sub Subject, sc Scenario, still *standstill) Cell {
 	h := p.History
 	cell.History, cell.Waited, cell.Overlap = h, p.Waited, max(0, h.Overlap())
 	cell.Stale, cell.Passed = h.Stale()
 	cell.Verdict, cell.Why = judge(sub.Guarantees, sc.Breaks, h)
-	if cell.Verdict == Kept && p.Waited > unavailableAfter {
+	switch {
+	case cell.Verdict == FalseClaim:
+	case still != nil && sc.Breaks == 0:
+		cell.Verdict, cell.Why = FalseClaim, fmt.Sprintf("no lock for %v though nothing that it leans on is broken: %v", patience, still)
+	case cell.Verdict != Kept:
+	case still != nil:
+		cell.Verdict, cell.Waited, cell.Why = Unavailable, patience, fmt.Sprintf("for more than %v: %v", patience, still)
+	case p.Waited > unavailableAfter:
 		cell.Verdict, cell.Why = Unavailable, fmt.Sprintf("for %v", p.Waited.Round(10*time.Millisecond))
 	}
 	return cell
@@ -157,7 +188,7 @@ func (m *Matrix) modesty() (all []Modesty) {
 		exclusion, tokens, tried := s.Guarantees.Exclusion, s.Guarantees.Tokens, locker.Assumptions(0)
 		for _, sc := range m.Scenarios {
 			switch c := m.Cell(sc.Name, s.Name); c.Verdict {
-			case Skipped:
+			case Skipped, NotPlayed:
 				continue
 			case Broken:
 				tokens &^= sc.Breaks

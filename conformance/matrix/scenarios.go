@@ -7,7 +7,11 @@ import (
 
 // Scenarios returns all scenarios.
 func Scenarios() []Scenario {
-	return slices.Concat(holderScenarios(), networkScenarios(), serverScenarios(), clockScenarios(), crowdScenarios())
+	ruinous := slices.Concat(serverScenarios(), clockScenarios())
+	for i := range ruinous {
+		ruinous[i].Ruins = true
+	}
+	return slices.Concat(holderScenarios(), networkScenarios(), ruinous, crowdScenarios())
 }
 
 // wantNetwork is for scenarios that break the network.

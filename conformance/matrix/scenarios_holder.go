@@ -34,17 +34,18 @@ func holderScenarios() []Scenario {
 				a, b := p.Worker("A"), p.Worker("B")
 				first := a.Lock()
 				deliver := first.WriteDelayed(1)
-				if !p.Leased() {
-					deliver() // its unlock would come after its write: there is no such fault
-					first.Unlock()
-					b.Next().Unlock()
-					return
-				}
 				p.must(a.Suspend())
-				second := b.Lock()
-				second.Write(2)
+				waiting := b.Locking()
+				second, ok := waiting.Within(p.silence())
+				if ok {
+					second.Write(2)
+				}
 				p.must(a.Wake())
 				deliver()
+				if !ok { // its unlock comes after its write: there is no such fault
+					first.Unlock()
+					second = waiting.Wait()
+				}
 				second.Unlock()
 			},
 		},
@@ -56,19 +57,17 @@ func holderScenarios() []Scenario {
 				first := a.Lock()
 				p.must(a.Suspend())
 				waiting := b.Locking()
-				if p.Leased() {
-					second := waiting.Wait()
+				second, ok := waiting.Within(p.silence())
+				if ok {
 					second.Write(2)
-					p.must(a.Wake())
-					first.Write(1)
-					second.Unlock()
-					return
 				}
-				p.Sleep(2 * p.TTL)
 				p.must(a.Wake())
 				first.Write(1)
-				first.Unlock()
-				waiting.Wait().Unlock()
+				if !ok {
+					first.Unlock()
+					second = waiting.Wait()
+				}
+				second.Unlock()
 			},
 		},
 		{
@@ -105,15 +104,13 @@ func holderScenarios() []Scenario {
 // lets the paused one write. Where a paused holder keeps its lock, b waits.
 func (p *Play) takeOver(b *Worker, do func(Grant), wake func(), first Grant) {
 	waiting := b.Locking()
-	if p.Leased() {
-		second := waiting.Wait()
+	if second, ok := waiting.Within(p.silence()); ok {
 		do(second)
 		wake()
 		second.Write(3)
 		second.Unlock()
 		return
 	}
-	p.Sleep(2 * p.TTL)
 	wake()
 	first.Unlock()
 	second := waiting.Wait()

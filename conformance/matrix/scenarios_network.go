@@ -21,25 +21,27 @@ func networkScenarios() []Scenario {
 		},
 		{
 			Name:  "lost reply to a lock",
-			Story: "The store grants an attempt, and the answer is lost; the caller gives up.",
+			Story: "The store grants an attempt, and the answer is lost with its connection; the caller has given up.",
 			Play: func(p *Play) {
+				p.TTL *= 2 // what is left behind lasts longer than any network is slow
 				a, b := p.Worker("A"), p.Worker("B")
-				p.Break("answers to A are lost", func() error { a.Net.CutReplies(); return nil })
+				a.warmUp()
+				p.Break("answers to A are held back", func() error { a.Net.CutReplies(); return nil })
 				_, _ = a.Try(shortly) // it cannot be granted: nobody would know
-				waiting := b.Locking()
-				g := waiting.NextWithin(p.long(), a.Net.Heal)
+				p.Break("they are lost with their connections", func() error { a.Net.Heal(); return nil })
+				g := b.Next()
 				g.Write(2)
-				p.Break("the network of A is healed", func() error { a.Net.Heal(); return nil })
 				g.Unlock()
 				b.Lock().Unlock()
 			},
 		},
 		{
 			Name:  "late lock",
-			Story: "An attempt is delivered to the store after its caller has given up and cleaned up.",
+			Story: "An attempt is delivered to the store after its caller has given up and cleaned up over another connection.",
 			Play: func(p *Play) {
 				a, b := p.Worker("A"), p.Worker("B")
-				p.Break("A is cut off", func() error { a.Net.Cut(); return nil })
+				a.warmUp()
+				p.Break("what A sends over its open connections is held back", func() error { a.Net.Stall(); return nil })
 				_, _ = a.Try(shortly) // nothing of it has arrived
 				p.Break("what A sent is delivered late", func() error { a.Net.Deliver(); return nil })
 				g := b.Locking().NextWithin(p.long(), a.Net.Heal)
@@ -52,7 +54,7 @@ func networkScenarios() []Scenario {
 			Story: "A holder unlocks and does not hear that it worked.",
 			Play: func(p *Play) {
 				a, b := p.Worker("A"), p.Worker("B")
-				a.Lock().Unlock() // what is done for the first time may take more than one request
+				a.warmUp()
 				g := a.Lock()
 				g.Write(1)
 				p.Break("answers to A are lost", func() error { a.Net.CutReplies(); return nil })
@@ -97,6 +99,7 @@ func networkScenarios() []Scenario {
 			Story: "The answer to an attempt takes longer than the lease that it grants.",
 			Play: func(p *Play) {
 				a, b := p.Worker("A"), p.Worker("B")
+				a.warmUp()
 				p.Break("answers to A are slow", func() error { a.Net.CutReplies(); return nil })
 				first := a.Locking()
 				p.Sleep(p.TTL + p.TTL/4)
@@ -148,6 +151,10 @@ func networkScenarios() []Scenario {
 	}
 	return all
 }
+
+// warmUp has the worker connect and greet the store, so that what it does next is
+// sent at once, in one request.
+func (w *Worker) warmUp() { w.Lock().Unlock() }
 
 // cutOff cuts a holder off. It must cease to believe before somebody else gets
 // the lock. Where only the end of the connection frees a lock, the network is

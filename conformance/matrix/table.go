@@ -3,6 +3,7 @@ package matrix
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,6 +16,9 @@ func (c Cell) short() string {
 	case Skipped:
 		return "–"
 	case Unavailable:
+		if c.Waited >= patience {
+			return "kept, standstill"
+		}
 		return "kept, " + c.Waited.Round(100*time.Millisecond).String()
 	}
 	return string(c.Verdict)
@@ -44,14 +48,41 @@ func (m *Matrix) WriteText(w io.Writer) {
 	m.writeFindings(w)
 }
 
-// writeFindings says what is wrong, and what was skipped and why.
+// writeFindings says what is wrong, with its history, and what was skipped and why.
 func (m *Matrix) writeFindings(w io.Writer) {
 	for _, c := range m.FalseClaims() {
-		fmt.Fprintf(w, "\nFALSE CLAIM: %s, %s: %s\n", c.Subject, c.Scenario, c.Why)
+		fmt.Fprintf(w, "\nFALSE CLAIM: %s, %s: %s\n%s", c.Subject, c.Scenario, c.Why, c.History.Tale())
+	}
+	for _, c := range m.NotPlayed() {
+		fmt.Fprintf(w, "\nNot played: %s, %s: %s\n", c.Subject, c.Scenario, c.Why)
+	}
+	for _, line := range m.skips() {
+		fmt.Fprintf(w, "\nSkipped (–): %s\n", line)
 	}
 	for _, mod := range m.Modest {
 		fmt.Fprintf(w, "\nModest: %s says that its %s leans on: %v. No scenario could show it.\n", mod.Subject, mod.Guarantee, mod.Leans)
 	}
+}
+
+// skips says, for each reason, what was skipped for whom.
+func (m *Matrix) skips() []string {
+	var whys []string
+	scenarios, subjects := make(map[string][]string), make(map[string][]string)
+	for _, c := range m.with(Skipped) {
+		if !slices.Contains(whys, c.Why) {
+			whys = append(whys, c.Why)
+		}
+		if !slices.Contains(scenarios[c.Why], c.Scenario) {
+			scenarios[c.Why] = append(scenarios[c.Why], c.Scenario)
+		}
+		if !slices.Contains(subjects[c.Why], c.Subject) {
+			subjects[c.Why] = append(subjects[c.Why], c.Subject)
+		}
+	}
+	for i, why := range whys {
+		whys[i] = fmt.Sprintf("%s: %s for %s", why, strings.Join(scenarios[why], ", "), strings.Join(subjects[why], ", "))
+	}
+	return whys
 }
 
 // WriteMarkdown writes the matrix as docs/GUARANTEES.md.

@@ -21,10 +21,14 @@ const (
 	// Broken: a stale write got past the guard, or tokens went back, as
 	// declared.
 	Broken Verdict = "broken"
-	// FalseClaim: something broke that the declaration promises.
+	// FalseClaim: something broke that the declaration promises, or nobody
+	// could lock any more though no assumption was broken.
 	FalseClaim Verdict = "FALSE CLAIM"
-	// Skipped: this fault cannot be injected here.
+	// Skipped: this fault cannot be injected here, or the server is missing.
 	Skipped Verdict = "skipped"
+	// NotPlayed: something that has nothing to do with the fault went wrong,
+	// so nothing was found out.
+	NotPlayed Verdict = "not played"
 )
 
 // Cell is one scenario on one subject.
@@ -37,7 +41,7 @@ type Cell struct {
 	Stale    int           `json:"stale"`   // stale writes that storage without a guard took
 	Passed   int           `json:"passed"`  // those that passed the guard
 	Waited   time.Duration `json:"waited"`  // until the next lock after the fault
-	History  *History      `json:"history"` // nil if skipped
+	History  *History      `json:"history"` // nil if there was nothing to play on
 }
 
 // slack is what two clocks read in two processes may differ by, and what is
@@ -51,6 +55,7 @@ func judge(g locker.Guarantees, broken locker.Assumptions, h *History) (v Verdic
 	stale, passed := h.Stale()
 	overlap := h.Overlap()
 	first, second, disorder := h.Disorder()
+	victim, robbed := h.Robbed()
 	switch {
 	case !h.Linearizable():
 		return FalseClaim, "the guarded register is not linearizable"
@@ -60,6 +65,8 @@ func judge(g locker.Guarantees, broken locker.Assumptions, h *History) (v Verdic
 		return FalseClaim, fmt.Sprintf("%d stale writes got past the guard", passed)
 	case (overlap > slack || stale > 0) && !exclusionMay:
 		return FalseClaim, said(overlap, stale)
+	case robbed && !exclusionMay:
+		return FalseClaim, fmt.Sprintf("the store gave the lock of %s away while it was valid", victim.Worker)
 	case disorder || passed > 0:
 		return Broken, said(overlap, stale) + "; tokens did not tell"
 	case overlap > slack || stale > 0:

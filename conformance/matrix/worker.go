@@ -125,7 +125,7 @@ func (w *worker) unlock(ctx context.Context, o order, r *report) {
 		r.fail(errors.New("no lock"))
 		return
 	}
-	r.Token = uint64(l.Token())
+	r.Token, r.Deadline = uint64(l.Token()), deadline(l)
 	r.fail(l.Unlock(ctx))
 }
 
@@ -163,4 +163,7 @@ func (r *report) fail(err error) {
 	r.Taken = errors.Is(err, locker.ErrTaken)
 	r.Unknown = errors.Is(err, locker.ErrOutcomeUnknown)
 	r.Lost = errors.Is(err, locker.ErrLost)
+	if lost := (*locker.LostError)(nil); errors.As(err, &lost) {
+		r.Reason = lost.Reason
+	}
 }

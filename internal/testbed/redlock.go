@@ -92,7 +92,7 @@ func fiveRedis(query string) func(*matrix.Lab) (*matrix.System, error) {
 	}
 }
 
-func each(srvs []*testserver.RedisServer, f func(*testserver.RedisServer)) func() {
+func each[S any](srvs []S, f func(S)) func() {
 	return func() {
 		for _, srv := range srvs {
 			f(srv)

@@ -11,7 +11,10 @@ import (
 
 // Subjects returns every backend in every configuration.
 func Subjects() []matrix.Subject {
-	return slices.Concat([]matrix.Subject{localSubject()}, redisSubjects(), redlockSubjects())
+	return slices.Concat(
+		[]matrix.Subject{localSubject()}, redisSubjects(), redlockSubjects(),
+		[]matrix.Subject{etcdSubject(), zooKeeperSubject()}, postgresSubjects(),
+	)
 }
 
 // proxies are the network of one worker: one proxy for each server.
@@ -36,6 +39,9 @@ func (ps proxies) Cut() { ps.each((*netproxy.Proxy).Cut) }
 
 // CutReplies implements matrix.Network.
 func (ps proxies) CutReplies() { ps.each((*netproxy.Proxy).CutReplies) }
+
+// Stall implements matrix.Network.
+func (ps proxies) Stall() { ps.each((*netproxy.Proxy).Stall) }
 
 // Heal implements matrix.Network.
 func (ps proxies) Heal() { ps.each((*netproxy.Proxy).Heal) }

@@ -19,6 +19,7 @@ type PostgresServer struct {
 	dir      string
 	port     int
 	settings []string
+	env      []string
 	process  *process
 }
 
@@ -27,21 +28,35 @@ type PostgresServer struct {
 // that name.
 func Postgres(t TB, settings ...string) *PostgresServer {
 	t.Helper()
+	return PostgresWithEnv(t, nil, settings...)
+}
+
+// PostgresWithEnv is Postgres with more variables in the server's environment.
+func PostgresWithEnv(t TB, env []string, settings ...string) *PostgresServer {
+	t.Helper()
 	initdb, server := postgresBinary("initdb"), postgresBinary("postgres")
 	if initdb == "" || server == "" {
 		missing(t, "PostgreSQL", "apt-get install postgresql")
 	}
-	s := &PostgresServer{t: t, dir: serviceDir(t), settings: settings}
+	s := &PostgresServer{t: t, dir: serviceDir(t), settings: settings, env: env}
 	out, err := asService(initdb, "-D", s.data(), "-U", "postgres", "-A", "trust",
 		"-E", "UTF8", "--locale=C", "--no-sync", "--no-instructions").CombinedOutput()
 	if err != nil {
 		t.Fatalf("initdb: %v: %s", err, out)
 	}
-	t.Cleanup(func() {
+	s.first(server)
+	return s
+}
+
+// first starts the server on a port that is free, and ends it with the test.
+func (s *PostgresServer) first(server string) {
+	s.t.Helper()
+	s.t.Cleanup(func() {
 		if s.process != nil {
 			s.Kill()
 		}
 	})
+	var err error
 	for range 5 {
 		if s.port, err = freePort(); err != nil {
 			break
@@ -51,9 +66,8 @@ func Postgres(t TB, settings ...string) *PostgresServer {
 		}
 	}
 	if err != nil {
-		t.Fatalf("starting %s: %v", server, err)
+		s.t.Fatalf("starting %s: %v", server, err)
 	}
-	return s
 }
 
 func (s *PostgresServer) data() string { return filepath.Join(s.dir, "data") }
@@ -79,6 +93,9 @@ func (s *PostgresServer) start() error {
 	}
 	cmd := asService(postgresBinary("postgres"), args...)
 	cmd.Dir = s.dir
+	if s.env != nil {
+		cmd.Env = append(os.Environ(), s.env...)
+	}
 	var err error
 	if s.process, err = start(cmd); err != nil {
 		return err

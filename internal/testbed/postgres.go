@@ -1,0 +1,86 @@
+package testbed
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/conformance/matrix"
+	"github.com/lockstile/locker/internal/netproxy"
+	"github.com/lockstile/locker/internal/testserver"
+	"github.com/lockstile/locker/postgres"
+)
+
+func postgresSubjects() []matrix.Subject {
+	return []matrix.Subject{
+		{
+			Name: "postgres", About: "lease rows; one server, with an asynchronous standby that may take over",
+			Guarantees: new(postgres.Locker).Guarantees(), Start: onePostgres(""),
+		},
+		{
+			Name: "postgres session", About: "advisory locks; the same",
+			Guarantees: new(postgres.SessionLocker).Guarantees(), Start: onePostgres("&mode=session"),
+		},
+	}
+}
+
+func onePostgres(query string) func(*matrix.Lab) (*matrix.System, error) {
+	return func(lab *matrix.Lab) (*matrix.System, error) {
+		clock := newClock(lab)
+		primary := testserver.PostgresWithEnv(lab, clock.env())
+		var stream *netproxy.Proxy
+		var standby *testserver.PostgresServer
+		current := primary.Addr()
+		var all []proxies
+		return &matrix.System{
+			Client: func() (string, matrix.Network, error) {
+				ps, err := through(lab, current)
+				if err != nil {
+					return "", nil, err
+				}
+				all = append(all, ps)
+				return testserver.PostgresURL(ps.list(), "postgres") + query, ps, nil
+			},
+			CrashKeeping: try(lab, primary.Kill, primary.Start),
+			Pause:        try(lab, primary.Pause),
+			Resume:       try(lab, primary.Resume),
+			StepClock:    clock.step,
+			// The standby has everything up to now, and no more.
+			Lag: try(lab, func() {
+				var err error
+				stream, err = netproxy.Listen(primary.Addr())
+				must(lab, "standby", err)
+				lab.Cleanup(stream.Close)
+				standby = testserver.PostgresStandby(lab, primary, stream.Addr(), clock.env())
+				stream.Cut()
+			}),
+			FailOver: try(lab, primary.Kill, func() {
+				standby.Promote()
+				current = standby.Addr()
+				for _, ps := range all {
+					ps[0].Retarget(current)
+				}
+			}),
+		}, ensureSchema(primary.URL("postgres"))
+	}
+}
+
+func ensureSchema(url string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), schemaTime)
+	defer cancel()
+	pool, err := pgxpool.New(ctx, url)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	l, err := postgres.New(pool, postgres.Options{})
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	return l.EnsureSchema(ctx)
+}
+
+// schemaTime is generous: machines are slow.
+const schemaTime = locker.DefaultTTL

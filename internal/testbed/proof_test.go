@@ -1,0 +1,137 @@
+package testbed_test
+
+import (
+	"os"
+	"slices"
+	"testing"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/conformance/matrix"
+	"github.com/lockstile/locker/internal/testbed"
+)
+
+// flaws says which scenario finds which flaw.
+var flaws = []struct {
+	scenario string
+	flaw     string
+	verdict  matrix.Verdict
+}{
+	{"slow answer", "validity from the reply", matrix.FalseClaim},
+	{"holder cut off", "no clock of its own", matrix.FalseClaim},
+	{"holder cut off", "renewal is not sent", matrix.FalseClaim},
+	{"late unlock", "release does not compare", matrix.FalseClaim},
+	{"late unlock", "fixed value", matrix.FalseClaim},
+	{"late renewal", "renewal does not compare", matrix.FalseClaim},
+	{"unlock by a former holder", "tries are blind", matrix.FalseClaim},
+	{"dead holder", "counter goes with the lease", matrix.FalseClaim},
+	{"herd", "token is drawn before the wait", matrix.FalseClaim},
+	{"herd", "counter goes with the lock", matrix.FalseClaim},
+	{"herd", "tokens are all one", matrix.FalseClaim},
+	{"herd", "waits for nobody", matrix.FalseClaim},
+	// These keep everybody out for a while, which no declaration forbids.
+	{"late lock", "clean-up without a mark", matrix.Unavailable},
+	{"lost reply to a lock", "no clean-up", matrix.Unavailable},
+}
+
+// hangs are those that take patience to see: nobody gets the lock any more.
+var hangs = []struct{ scenario, flaw string }{
+	{"dead waiter", "dead waiters stay"},
+	{"lost notification", "waiters rely on being told"},
+	{"dead holder", "no expiry"},
+}
+
+func TestEveryFlawIsFoundByTheScenarioMeantForIt(t *testing.T) {
+	byScenario := make(map[string][]matrix.Subject)
+	want := make(map[string]matrix.Verdict)
+	for _, f := range flaws {
+		byScenario[f.scenario] = append(byScenario[f.scenario], testbed.Specimen(f.flaw))
+		want[f.scenario+testbed.Specimen(f.flaw).Name] = f.verdict
+	}
+	if full() {
+		for _, f := range hangs {
+			byScenario[f.scenario] = append(byScenario[f.scenario], testbed.Specimen(f.flaw))
+			want[f.scenario+testbed.Specimen(f.flaw).Name] = matrix.FalseClaim
+		}
+	}
+	for scenario, specimens := range byScenario {
+		t.Run(scenario, func(t *testing.T) {
+			t.Parallel()
+			sound := testbed.Specimen("")
+			m := matrix.Run(t.Context(), settings(t), append(specimens, sound), theScenario(t, scenario))
+			for _, c := range m.Cells {
+				expect := want[c.Scenario+c.Subject]
+				good := c.Verdict == expect
+				if c.Subject == sound.Name { // otherwise the flaw is not what was found
+					good = c.Verdict == matrix.Kept || c.Verdict == matrix.Unavailable && c.Scenario != "late lock" && c.Scenario != "lost reply to a lock"
+				}
+				if !good {
+					t.Errorf("%s, %s: %s (%s), not %q\n%s", c.Subject, c.Scenario, c.Verdict, c.Why, expect, c.History.Tale())
+				}
+			}
+		})
+	}
+}
+
+func full() bool { return os.Getenv("LOCKER_TEST_MATRIX") == "full" }
+
+func theScenario(t *testing.T, name string) []matrix.Scenario {
+	t.Helper()
+	all := matrix.Scenarios()
+	i := slices.IndexFunc(all, func(s matrix.Scenario) bool { return s.Name == name })
+	if i < 0 {
+		t.Fatalf("there is no scenario %q", name)
+	}
+	return all[i : i+1]
+}
+
+func subject(t *testing.T, name string) matrix.Subject {
+	t.Helper()
+	all := testbed.Subjects()
+	i := slices.IndexFunc(all, func(s matrix.Subject) bool { return s.Name == name })
+	if i < 0 {
+		t.Fatalf("there is no subject %q", name)
+	}
+	return all[i]
+}
+
+// A good backend that says too much about itself is found out as well.
+func TestADeclarationThatIsTooStrongIsAFalseClaim(t *testing.T) {
+	for _, c := range []struct {
+		subject, scenario string
+		silent            locker.Assumptions // what its declaration leaves out
+	}{
+		{"singlenode", "server forgets", locker.DurableServer},
+		{"singlenode", "pause before the write", locker.PromptHolder},
+		{"singlenode", "clock steps forward", locker.SteadyClocks},
+		{"singlenode+replica", "failover", locker.DurableReplica},
+		{"redlock-rule", "server forgets", locker.DurableServer | locker.DelayedRestart},
+		{"postgres", "failover", locker.DurableReplica},
+		{"postgres session", "pause before the write", locker.PromptHolder},
+	} {
+		t.Run(c.subject+", "+c.scenario, func(t *testing.T) {
+			t.Parallel()
+			boaster := subject(t, c.subject)
+			boaster.Guarantees.Exclusion &^= c.silent
+			boaster.Guarantees.Tokens &^= c.silent
+			m := matrix.Run(t.Context(), settings(t), []matrix.Subject{boaster}, theScenario(t, c.scenario))
+			if got := m.Cells[0]; got.Verdict != matrix.FalseClaim && got.Verdict != matrix.Skipped {
+				t.Errorf("%s (%s), not a false claim\n%s", got.Verdict, got.Why, got.History.Tale())
+			}
+		})
+	}
+}
+
+// singlenode+WAIT survives a failover, so leaning on the replica is not needed.
+func TestADeclarationThatIsTooWeakIsReportedAsModest(t *testing.T) {
+	t.Parallel()
+	modest := subject(t, "singlenode+WAIT")
+	modest.Guarantees.Exclusion |= locker.DurableReplica
+	m := matrix.Run(t.Context(), settings(t), []matrix.Subject{modest}, theScenario(t, "failover"))
+	if m.Cells[0].Verdict == matrix.Skipped {
+		t.Skip(m.Cells[0].Why)
+	}
+	want := matrix.Modesty{Subject: modest.Name, Guarantee: "exclusion", Leans: locker.DurableReplica}
+	if !slices.Contains(m.Modest, want) {
+		t.Errorf("modest are %v; cell: %+v\n%s", m.Modest, m.Cells[0].Verdict, m.Cells[0].History.Tale())
+	}
+}
