@@ -140,6 +140,11 @@ func (n *Node) member(l *Lease) string { return l.Value + ":" + n.mail.id }
 // a name, says that the lock was no longer ours.
 func (n *Node) Release(ctx context.Context, l, next *Lease, yield bool) (fencing.Token, error) {
 	reply, repeated, err := n.send(ctx, n.releaseRequest(l, next, yield))
+	return released(next, reply, repeated, err)
+}
+
+// released is what a release comes to.
+func released(next *Lease, reply any, repeated bool, err error) (fencing.Token, error) {
 	if next != nil && (repeated || unsure(err)) {
 		next.unsure.Store(true)
 	}

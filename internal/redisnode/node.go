@@ -29,6 +29,7 @@ const tries = 4
 // for concurrent use.
 type Node struct {
 	rdb      redis.UniversalClient
+	brisk    *redis.Client // see ReleaseHere; nil for a Cluster
 	mail     *Mailbox
 	counts   int // 1 if PUBLISH counts all listeners, which it does not in a Cluster
 	replicas int
@@ -41,7 +42,7 @@ type Node struct {
 // New returns a Node on rdb. With replicas above 0, what it grants or renews
 // must be acknowledged by so many of them (WAIT).
 func New(rdb redis.UniversalClient, mail *Mailbox, replicas int) *Node {
-	n := &Node{rdb: rdb, mail: mail, counts: 1, replicas: replicas, scripts: alone}
+	n := &Node{rdb: rdb, brisk: newBrisk(rdb), mail: mail, counts: 1, replicas: replicas, scripts: alone}
 	if _, ok := rdb.(*redis.ClusterClient); ok {
 		n.counts = 0
 	}
@@ -86,7 +87,11 @@ func (n *Node) eval(ctx context.Context, req request) (any, error) {
 }
 
 func (n *Node) process(ctx context.Context, cmd once, _ string) (any, error) {
-	_ = n.rdb.Process(ctx, cmd) // the error is the command's
+	return process(ctx, n.rdb, cmd)
+}
+
+func process(ctx context.Context, rdb redis.UniversalClient, cmd once) (any, error) {
+	_ = rdb.Process(ctx, cmd) // the error is the command's
 	return cmd.Result()
 }
 
