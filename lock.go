@@ -61,13 +61,14 @@ type Lock struct {
 	result error // of Unlock
 
 	// What follows is guarded by the Keeper's mutex.
-	since    Instant // of the last renewal that is known to have worked
-	deadline Instant // when belief ends, or never
-	next     Instant // when the Keeper looks at it again, or never
-	index    int     // in the Keeper's heap, -1 outside
-	renewing bool    // a renewal by the Keeper is under way
-	lastErr  error   // of the last renewal
-	err      error   // nil while held, then a *LostError
+	since    Instant   // of the last renewal that is known to have worked
+	deadline Instant   // when belief ends, or never
+	next     Instant   // when the Keeper looks at it again, or never
+	index    int       // in the Keeper's heap, -1 outside
+	renewing bool      // a renewal by the Keeper is under way
+	lastErr  error     // of the last renewal
+	err      error     // nil while held, then a *LostError
+	unlocked LostError // err after an Unlock: the usual end takes no memory of its own
 	lost     chan struct{}
 	ctx      context.Context
 	cancel   context.CancelCauseFunc
@@ -190,7 +191,10 @@ func (l *Lock) unlock(ctx context.Context) error {
 	if err := l.hold.Keeper.unlock(l); err != nil {
 		return err
 	}
-	return l.release(context.WithoutCancel(ctx))
+	if ctx.Done() != nil {
+		ctx = context.WithoutCancel(ctx)
+	}
+	return l.release(ctx)
 }
 
 func (l *Lock) release(ctx context.Context) error {
@@ -229,7 +233,12 @@ func (l *Lock) reason() Reason {
 
 // end makes the lock no longer held, for good. The Keeper's mutex is held.
 func (l *Lock) end(reason Reason, cause error) {
-	l.err = &LostError{Name: l.Name(), Reason: reason, Cause: cause}
+	lost := &l.unlocked
+	if reason != Unlocked {
+		lost = new(LostError) // who keeps the error of a loss does not keep the lock
+	}
+	*lost = LostError{Name: l.Name(), Reason: reason, Cause: cause}
+	l.err = lost
 	if l.lost != nil && reason != Unlocked {
 		close(l.lost)
 	}

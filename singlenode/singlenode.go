@@ -128,7 +128,7 @@ func New(rdb redis.UniversalClient, opts Options) (*Locker, error) {
 // attempt is one call of Lock or TryLock, and the hold that comes of it.
 type attempt struct {
 	req   *locker.Request
-	lease *redisnode.Lease
+	lease redisnode.Lease
 	turn  *line.Turn[*attempt]
 
 	queued bool // it may have a place in the store's queue
@@ -172,7 +172,8 @@ func (l *Locker) newAttempt(ctx context.Context, name string, opts []locker.Opti
 	if err != nil {
 		return nil, err
 	}
-	lease, err := redisnode.NewLease(req, l.opts.Prefix)
+	a := &attempt{req: req}
+	err = a.lease.Init(req, l.opts.Prefix)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("singlenode: lock %q: %w", name, err)
@@ -181,7 +182,7 @@ func (l *Locker) newAttempt(ctx context.Context, name string, opts []locker.Opti
 	case ctx.Err() != nil:
 		return nil, fmt.Errorf("singlenode: lock %q: %w", name, context.Cause(ctx))
 	}
-	return &attempt{req: req, lease: lease}, nil
+	return a, nil
 }
 
 // finish makes the lock of a granted attempt, and clears away one that failed.
@@ -190,7 +191,7 @@ func (l *Locker) finish(a *attempt, err error) (*locker.Lock, error) {
 		err = a.req.CheckValidity(a.since)
 	}
 	if err != nil {
-		if l.leftSomething(a) && !l.cleanUp(a.lease) {
+		if l.leftSomething(a) && !l.cleanUp(&a.lease) {
 			err = fmt.Errorf("%w: %w", locker.ErrOutcomeUnknown, err)
 		}
 		a.turn.Leave()
@@ -201,7 +202,7 @@ func (l *Locker) finish(a *attempt, err error) (*locker.Lock, error) {
 		Token:   a.token,
 		Since:   a.since,
 		Keeper:  l.keeper,
-		Lease:   a.lease,
+		Lease:   &a.lease,
 		Release: func(ctx context.Context) error { return l.release(ctx, a) },
 		Lost:    a.leave,
 	}), nil
@@ -222,10 +223,10 @@ func (l *Locker) release(ctx context.Context, a *attempt) error {
 	next, ok := a.turn.Next()
 	var heir *redisnode.Lease
 	if ok && l.opts.Replicas == 0 { // with replicas, a grant needs their word, a release does not
-		heir = next.lease
+		heir = &next.lease
 	}
 	since := locker.Now()
-	token, err := l.node.Release(ctx, a.lease, heir, a.streak >= mostInARow)
+	token, err := l.node.ReleaseHere(ctx, &a.lease, heir, a.streak >= mostInARow)
 	if token != 0 {
 		next.token, next.since, next.streak = token, since, a.streak+1
 	}
@@ -235,7 +236,7 @@ func (l *Locker) release(ctx context.Context, a *attempt) error {
 		lost.Name = a.req.Name
 		return lost
 	case err != nil:
-		l.sweepLater(a.lease)
+		l.sweepLater(&a.lease)
 		return fmt.Errorf("singlenode: unlock %q: %w", a.req.Name, err)
 	}
 	return nil

@@ -41,7 +41,7 @@ func (l *Locker) try(ctx context.Context, a *attempt) error {
 // ask asks the store, and notes a grant in a.
 func (l *Locker) ask(ctx context.Context, a *attempt, queue bool, ticket int64) (redisnode.Standing, error) {
 	since := locker.Now()
-	standing, err := l.node.Acquire(ctx, a.lease, queue, ticket)
+	standing, err := l.node.Acquire(ctx, &a.lease, queue, ticket)
 	if err == nil && standing.Token != 0 {
 		a.token, a.since = standing.Token, since
 	}

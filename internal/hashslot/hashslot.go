@@ -11,11 +11,18 @@ import (
 // beside no other key: the tag ends at the first closing brace, and what follows
 // is the whole key unless the tag is that already.
 func Beside(prefix, key string) string {
-	tag := Tag(key)
+	tag, rest := Parts(key)
+	return prefix + "{" + tag + "}" + rest
+}
+
+// Parts returns what Beside puts together, prefix + "{" + tag + "}" + rest, for
+// those who make several keys at once.
+func Parts(key string) (tag, rest string) {
+	tag = Tag(key)
 	if tag == key {
-		return prefix + "{" + tag + "}"
+		return tag, ""
 	}
-	return prefix + "{" + tag + "}:" + key
+	return tag, ":" + key
 }
 
 // Tag returns a text that, in braces, puts a key into the slot of key (Redis

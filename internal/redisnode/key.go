@@ -17,19 +17,27 @@ type Keys struct {
 	last  string // the last grant: token, value and holder
 	queue string // waiters, a sorted set by time of arrival
 	mark  string // prefix of the marks of values that must not be granted
+	own   string // the mark of the value that the keys were made with
 }
 
 // NewKeys returns the keys of the lock called name.
 func NewKeys(name string) (Keys, error) {
+	keys, _, err := newKeys(name, nil)
+	return keys, err
+}
+
+// newKeys returns a lock's keys, and the value, which is the end of the last of
+// them. All share one piece of memory: a held lock is small, and takes little
+// time to make.
+func newKeys(name string, value []byte) (Keys, string, error) {
 	if strings.HasPrefix(name, reserved) {
-		return Keys{}, fmt.Errorf("names that begin with %q are reserved for the locks' own bookkeeping", reserved)
+		return Keys{}, "", fmt.Errorf("names that begin with %q are reserved for the locks' own bookkeeping", reserved)
 	}
-	return Keys{
-		Lock:  name,
-		last:  hashslot.Beside(reserved+"t:", name),
-		queue: hashslot.Beside(reserved+"q:", name),
-		mark:  hashslot.Beside(reserved+"m:", name) + ":",
-	}, nil
+	tag, rest := hashslot.Parts(name)
+	all := reserved + "t:{" + tag + "}" + rest + reserved + "q:{" + tag + "}" + rest + reserved + "m:{" + tag + "}" + rest + ":" + string(value)
+	one := len(reserved) + len("t:{}") + len(tag) + len(rest)
+	own, mark := all[2*one:], all[2*one:len(all)-len(value)]
+	return Keys{Lock: name, last: all[:one], queue: all[one : 2*one], mark: mark, own: own}, own[len(mark):], nil
 }
 
 func (k Keys) list(value string) []string {

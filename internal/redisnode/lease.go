@@ -21,6 +21,7 @@ const (
 	// ClaimTime is how long a lock stays reserved for the waiter whose turn
 	// it is. One that is dead or paused is skipped after that.
 	ClaimTime = 500 * time.Millisecond
+	claim     = int64(ClaimTime / time.Millisecond) // as scripts take it
 
 	// lateTime is how long a withdrawn value is refused, at least. A request
 	// that arrives later still, from a network that holds it back for more
@@ -44,20 +45,29 @@ type Lease struct {
 
 // NewLease returns the attempt that req asks for on the key prefix+req.Name.
 func NewLease(req *locker.Request, prefix string) (*Lease, error) {
-	keys, err := NewKeys(prefix + req.Name)
-	if err != nil {
+	l := new(Lease)
+	if err := l.Init(req, prefix); err != nil {
 		return nil, err
 	}
-	return &Lease{Keys: keys, Value: random(), TTL: req.TTL, Holder: req.Holder}, nil
+	return l, nil
 }
 
-// valueSize is the length of a value of ours.
-var valueSize = base64.RawURLEncoding.EncodedLen(20)
+// Init is NewLease for a Lease that is part of something else. It must be zero.
+func (l *Lease) Init(req *locker.Request, prefix string) (err error) {
+	value := random()
+	l.Keys, l.Value, err = newKeys(prefix+req.Name, value[:])
+	l.TTL, l.Holder = req.TTL, req.Holder
+	return err
+}
 
-func random() string {
+// valueSize is the length of a value of ours: 20 bytes in base64.
+const valueSize = 27
+
+func random() (text [valueSize]byte) {
 	var b [20]byte
 	_, _ = rand.Read(b[:]) // crypto/rand never fails since Go 1.24: it crashes instead
-	return base64.RawURLEncoding.EncodeToString(b[:])
+	base64.RawURLEncoding.Encode(text[:], b[:])
+	return text
 }
 
 // Unsure reports whether a request of this attempt may have been carried out
@@ -92,11 +102,11 @@ func (n *Node) Acquire(ctx context.Context, l *Lease, queue bool, ticket int64) 
 	if queue {
 		member = n.member(l)
 	}
-	args := []any{l.Value, l.TTL.Milliseconds(), l.Holder, ClaimTime.Milliseconds(), n.counts, member, ticket}
+	req := l.request(n.scripts.acquire, &l.Value, l.TTL.Milliseconds(), &l.Holder, claim, n.counts, member, ticket)
 	if n.quorum {
-		args = append(args, n.quarantine, l.Offer)
+		req.args = append(req.args, n.quarantine, l.Offer)
 	}
-	reply, repeated, err := n.run(ctx, n.scripts.acquire, l.Keys.list(l.Value), args...)
+	reply, repeated, err := n.send(ctx, req)
 	if (repeated || unsure(err)) && !stranger(err) {
 		l.unsure.Store(true)
 	}
@@ -133,20 +143,12 @@ func (n *Node) member(l *Lease) string { return l.Value + ":" + n.mail.id }
 // returns. With yield, waiters of other processes go first. A LostError, without
 // a name, says that the lock was no longer ours.
 func (n *Node) Release(ctx context.Context, l, next *Lease, yield bool) (fencing.Token, error) {
-	keys := l.Keys.list(l.Value)
-	value, holder, ttl, turn := "", "", int64(0), "0"
-	if next != nil {
-		value, holder, ttl = next.Value, next.Holder, next.TTL.Milliseconds()
-		keys = append(keys, next.Keys.mark+next.Value)
-	}
-	if yield {
-		turn = "1"
-	}
-	args := []any{l.Value, ClaimTime.Milliseconds(), n.counts, l.remember(), value, ttl, holder, turn}
-	if n.quorum && next != nil {
-		args = append(args, next.Offer)
-	}
-	reply, repeated, err := n.run(ctx, n.scripts.release, keys, args...)
+	reply, repeated, err := n.send(ctx, n.releaseRequest(l, next, yield))
+	return released(next, reply, repeated, err)
+}
+
+// released is what a release comes to.
+func released(next *Lease, reply any, repeated bool, err error) (fencing.Token, error) {
 	if next != nil && (repeated || unsure(err)) {
 		next.unsure.Store(true)
 	}
@@ -163,6 +165,22 @@ func (n *Node) Release(ctx context.Context, l, next *Lease, yield bool) (fencing
 	return fencing.Token(code), nil
 }
 
+func (n *Node) releaseRequest(l, next *Lease, yield bool) request {
+	turn := 0
+	if yield {
+		turn = 1
+	}
+	if next == nil {
+		return l.request(n.scripts.release, &l.Value, claim, n.counts, l.remember(), "", 0, "", turn)
+	}
+	req := l.request(n.scripts.release, &next.Keys.own, &l.Value, claim, n.counts, l.remember(), &next.Value, next.TTL.Milliseconds(), &next.Holder, turn)
+	req.args[2] = 5 // keys: the mark of next is one
+	if n.quorum {
+		req.args = append(req.args, next.Offer)
+	}
+	return req
+}
+
 func gone(code int64) error {
 	if code == -2 {
 		return &locker.LostError{Reason: locker.Forced}
@@ -172,8 +190,7 @@ func gone(code int64) error {
 
 // Withdraw removes whatever the attempt has left, or will leave.
 func (n *Node) Withdraw(ctx context.Context, l *Lease) error {
-	_, _, err := n.run(ctx, withdraw, l.Keys.list(l.Value),
-		l.Value, ClaimTime.Milliseconds(), n.counts, l.remember(), n.member(l), "0")
+	_, _, err := n.send(ctx, l.request(withdraw, &l.Value, claim, n.counts, l.remember(), n.member(l), "0"))
 	return err
 }
 
@@ -186,7 +203,7 @@ func (n *Node) ReturnTurn(ctx context.Context, value, key string) error {
 		return err
 	}
 	_, _, err = n.run(ctx, withdraw, keys.list(value),
-		value, ClaimTime.Milliseconds(), n.counts, 0, "", "1")
+		value, claim, n.counts, 0, "", "1")
 	return err
 }
 
@@ -259,7 +276,7 @@ func (n *Node) renewSome(ctx context.Context, leases []*Lease, errs []error) {
 }
 
 func (n *Node) renewOne(ctx context.Context, l *Lease) error {
-	reply, _, err := n.run(ctx, renew, l.Keys.list(l.Value), l.Value, l.TTL.Milliseconds())
+	reply, _, err := n.send(ctx, l.renewal())
 	if err != nil {
 		return err
 	}
@@ -269,11 +286,13 @@ func (n *Node) renewOne(ctx context.Context, l *Lease) error {
 	return nil
 }
 
+func (l *Lease) renewal() request { return l.request(renew, &l.Value, l.TTL.Milliseconds()) }
+
 func (n *Node) pipeline(ctx context.Context, leases []*Lease) ([]once, error) {
 	pipe := n.rdb.Pipeline()
 	cmds := make([]once, len(leases))
 	for i, l := range leases {
-		cmds[i] = command(ctx, "evalsha", renew.hash, l.Keys.list(l.Value), []any{l.Value, l.TTL.Milliseconds()})
+		cmds[i] = l.renewal().bySum(ctx)
 		_ = pipe.Process(ctx, cmds[i]) // queued; errors are the commands'
 	}
 	wait := once{redis.NewCmd(ctx, "wait", n.replicas, replicaTime.Milliseconds())}
@@ -352,7 +371,7 @@ func (n *Node) Break(ctx context.Context, keys Keys) (bool, error) {
 			return false, err
 		}
 		remember := max(info.TimeLeft, lateTime).Milliseconds()
-		reply, _, err := n.run(ctx, force, keys.list(value), value, ClaimTime.Milliseconds(), n.counts, remember)
+		reply, _, err := n.run(ctx, force, keys.list(value), value, claim, n.counts, remember)
 		if err != nil {
 			return false, err
 		}

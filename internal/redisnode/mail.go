@@ -60,9 +60,14 @@ type subscription struct {
 // goroutine of its own, with the value and the lock of a turn that nobody here
 // waits for.
 func NewMailbox(rdb redis.UniversalClient, stray func(value, key string)) *Mailbox {
-	m := &Mailbox{rdb: rdb, id: random(), stray: stray, boxes: make(map[string]func(Letter))}
+	m := &Mailbox{rdb: rdb, id: newID(), stray: stray, boxes: make(map[string]func(Letter))}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	return m
+}
+
+func newID() string {
+	id := random()
+	return string(id[:])
 }
 
 // Close ends the subscription. Waiters get no more letters.

@@ -30,8 +30,9 @@ const tries = 4
 // for concurrent use.
 type Node struct {
 	rdb      redis.UniversalClient
+	brisk    *redis.Client // see ReleaseHere; nil for a Cluster
 	mail     *Mailbox
-	counts   string // "1" if PUBLISH counts all listeners, which it does not in a Cluster
+	counts   int // 1 if PUBLISH counts all listeners, which it does not in a Cluster
 	replicas int
 	scripts  scripts
 
@@ -42,30 +43,29 @@ type Node struct {
 // New returns a Node on rdb. With replicas above 0, what it grants or renews
 // must be acknowledged by so many of them (WAIT).
 func New(rdb redis.UniversalClient, mail *Mailbox, replicas int) *Node {
-	n := &Node{rdb: rdb, mail: mail, counts: "1", replicas: replicas, scripts: alone}
+	n := &Node{rdb: rdb, brisk: newBrisk(rdb), mail: mail, counts: 1, replicas: replicas, scripts: alone}
 	if _, ok := rdb.(*redis.ClusterClient); ok {
-		n.counts = "0"
+		n.counts = 0
 	}
 	return n
 }
 
-// once is a command that go-redis must not send a second time by itself: whoever
-// does not know that a request was repeated cannot tell a lock that was lost
-// from one that its own first request has released.
-type once struct{ *redis.Cmd }
+// run is send for keys that are not those of a lease.
+func (n *Node) run(ctx context.Context, script *script, keys []string, args ...any) (reply any, repeated bool, err error) {
+	return n.send(ctx, newRequest(script, keys, args))
+}
 
-// NoRetry tells go-redis.
-func (once) NoRetry() bool { return true }
-
-// run sends a script until its reply arrives, and reports whether an earlier
+// send sends a request until its reply arrives, and reports whether an earlier
 // try may have been carried out as well. It returns when ctx ends; the request
 // may then still be under way.
-func (n *Node) run(ctx context.Context, script *script, keys []string, args ...any) (reply any, repeated bool, err error) {
+func (n *Node) send(ctx context.Context, req request) (reply any, repeated bool, err error) {
 	for try := range tries {
 		repeated = try > 0
-		reply, err = n.bounded(ctx, func(ctx context.Context) (any, error) {
-			return n.eval(ctx, script, keys, args)
-		})
+		if ctx.Done() == nil {
+			reply, err = n.eval(ctx, req)
+		} else {
+			reply, err = n.bounded(ctx, func(ctx context.Context) (any, error) { return n.eval(ctx, req) })
+		}
 		if err == nil || !broken(err) || ctx.Err() != nil {
 			break
 		}
@@ -73,61 +73,32 @@ func (n *Node) run(ctx context.Context, script *script, keys []string, args ...a
 	return reply, repeated, classify(err)
 }
 
-// bounded calls f and returns at the end of ctx even where f does not: go-redis
-// never interrupts a read for a cancelled context, and looks at its deadline
-// only if the client was told to.
-func (n *Node) bounded(ctx context.Context, f func(context.Context) (any, error)) (any, error) {
-	if ctx.Done() == nil {
-		return f(ctx)
-	}
-	type result struct {
-		reply any
-		err   error
-	}
-	done := make(chan result, 1)
-	go func() {
-		reply, err := f(ctx)
-		done <- result{reply, err}
-	}()
-	select {
-	case r := <-done:
-		return r.reply, r.err
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
-}
-
 // eval runs the script by its hash, and by its text where the server has not
 // seen it since it started.
-func (n *Node) eval(ctx context.Context, script *script, keys []string, args []any) (any, error) {
-	send := n.send
-	if n.replicas > 0 && script.confirmed() {
-		send = n.sendAndWait
+func (n *Node) eval(ctx context.Context, req request) (any, error) {
+	process := n.process
+	if n.replicas > 0 && req.script.confirmed() {
+		process = n.processAndWait
 	}
-	reply, err := send(ctx, command(ctx, "evalsha", script.hash, keys, args), keys[0])
+	reply, err := process(ctx, req.bySum(ctx), req.key())
 	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
-		return send(ctx, command(ctx, "eval", script.text, keys, args), keys[0])
+		return process(ctx, req.byText(ctx), req.key())
 	}
 	return reply, err
 }
 
-func command(ctx context.Context, verb, what string, keys []string, args []any) once {
-	all := make([]any, 0, 3+len(keys)+len(args))
-	all = append(all, verb, what, len(keys))
-	for _, k := range keys {
-		all = append(all, k)
-	}
-	return once{redis.NewCmd(ctx, append(all, args...)...)}
+func (n *Node) process(ctx context.Context, cmd once, _ string) (any, error) {
+	return process(ctx, n.rdb, cmd)
 }
 
-func (n *Node) send(ctx context.Context, cmd once, _ string) (any, error) {
-	_ = n.rdb.Process(ctx, cmd) // the error is the command's
+func process(ctx context.Context, rdb redis.UniversalClient, cmd once) (any, error) {
+	_ = rdb.Process(ctx, cmd) // the error is the command's
 	return cmd.Result()
 }
 
-// sendAndWait has replicas confirm the command. WAIT follows on the same
+// processAndWait has replicas confirm the command. WAIT follows on the same
 // connection, for it counts only what that connection wrote.
-func (n *Node) sendAndWait(ctx context.Context, cmd once, key string) (any, error) {
+func (n *Node) processAndWait(ctx context.Context, cmd once, key string) (any, error) {
 	rdb, err := n.master(ctx, key)
 	if err != nil {
 		return nil, err

@@ -1,0 +1,56 @@
+package redisnode
+
+import (
+	"context"
+	"slices"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// request is a script with its keys and arguments, as the command that names the
+// script by its hash. Most arguments are pointers, which go-redis follows when it
+// writes them: a string or a number in an any is memory of its own, a pointer is
+// not. So what they point to must never change, for a request may be under way
+// for longer than anybody waits for it.
+type request struct {
+	script *script
+	args   []any
+}
+
+// request returns one with the keys that scripts expect. The lock's own is a
+// string, which tracing can show; values are secrets, and not shown.
+func (l *Lease) request(s *script, args ...any) request {
+	const more = 2 // arguments that a quorum adds
+	all := make([]any, 0, 7+len(args)+more)
+	all = append(all, "evalsha", &s.hash, 4, l.Keys.Lock, &l.Keys.last, &l.Keys.queue, &l.Keys.own)
+	return request{s, append(all, args...)}
+}
+
+func newRequest(s *script, keys []string, args []any) request {
+	all := make([]any, 0, 3+len(keys)+len(args))
+	all = append(all, "evalsha", &s.hash, len(keys))
+	for _, k := range keys {
+		all = append(all, k)
+	}
+	return request{s, append(all, args...)}
+}
+
+// key is the lock's.
+func (r request) key() string { return r.args[3].(string) }
+
+func (r request) bySum(ctx context.Context) once { return once{redis.NewCmd(ctx, r.args...)} }
+
+// byText is the command for a server that has not seen the script.
+func (r request) byText(ctx context.Context) once {
+	args := slices.Clone(r.args)
+	args[0], args[1] = "eval", &r.script.text
+	return once{redis.NewCmd(ctx, args...)}
+}
+
+// once is a command that go-redis must not send a second time by itself: whoever
+// does not know that a request was repeated cannot tell a lock that was lost
+// from one that its own first request has released.
+type once struct{ *redis.Cmd }
+
+// NoRetry tells go-redis.
+func (once) NoRetry() bool { return true }

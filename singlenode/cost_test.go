@@ -1,0 +1,128 @@
+package singlenode_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/testserver"
+	"github.com/lockstile/locker/singlenode"
+)
+
+// The client alone takes 15 for two bare commands.
+func TestLockAndUnlockAllocateLittle(t *testing.T) {
+	if raceDetector {
+		t.Skip("the race detector allocates too")
+	}
+	const most = 36
+	srv := testserver.Redis(t)
+	l := newLocker(t, srv.Addr(), singlenode.Options{})
+	ctx := context.Background()
+	n := testing.AllocsPerRun(500, func() {
+		lock, err := l.Lock(ctx, "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := lock.Unlock(ctx); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if n > most {
+		t.Errorf("%v allocations for a lock and its unlock, want %d at most", n, most)
+	}
+}
+
+func TestHeldLocksAreSmallAndHaveNoGoroutines(t *testing.T) {
+	const locks, most = 10_000, 2048
+	srv := testserver.Redis(t)
+	l := newLocker(t, srv.Addr(), singlenode.Options{})
+	mustUnlock(t, mustLock(t, l, "a"))
+	memory, goroutines := heap(), runtime.NumGoroutine()
+	held := make([]*locker.Lock, locks)
+	for i := range held {
+		held[i] = mustHold(t, l, fmt.Sprint("invoices/", i))
+	}
+	if each := (heap() - memory) / locks; each > most {
+		t.Errorf("%d bytes for each held lock, want %d at most", each, most)
+	} else {
+		t.Logf("%d bytes for each held lock", each)
+	}
+	if n := runtime.NumGoroutine() - goroutines; n > locks/100 {
+		t.Errorf("%d more goroutines for %d held locks", n, locks)
+	}
+	runtime.KeepAlive(held)
+}
+
+// mustHold is mustLock without a context that is kept until the test ends.
+func mustHold(t *testing.T, l locker.Locker, name string) *locker.Lock {
+	t.Helper()
+	lock, err := l.Lock(context.Background(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lock
+}
+
+func heap() int64 {
+	runtime.GC()
+	runtime.GC() // what a pool held in the first goes in the second
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// The client has no timeout of its own here. Twelve at once: some find an idle
+// connection, for the others one is dialled that nobody answers.
+func TestUnlockGivesUpOnAServerThatIsSilent(t *testing.T) {
+	srv := testserver.Redis(t)
+	l, p := behind(t, srv)
+	const locks = 12
+	held := make([]*locker.Lock, locks)
+	for i := range held {
+		held[i] = mustHold(t, l, fmt.Sprint(i))
+	}
+	p.Cut()
+	var wg sync.WaitGroup
+	for _, lock := range held {
+		wg.Go(func() {
+			if err := lock.Unlock(context.Background()); !errors.Is(err, locker.ErrUnavailable) {
+				t.Errorf("Unlock: %v", err)
+			}
+		})
+	}
+	over := make(chan struct{})
+	go func() { wg.Wait(); close(over) }()
+	select {
+	case <-over:
+	case <-time.After(30 * time.Second):
+		t.Error("still waiting for the server") // let go of before the test ends
+		p.Heal()
+		<-over
+	}
+}
+
+// An idle connection may be one that the server has closed: what is sent again
+// goes over another.
+func TestUnlockOverAConnectionThatBrokeIsSentAgain(t *testing.T) {
+	srv := testserver.Redis(t)
+	l, p := behind(t, srv)
+	mustUnlock(t, mustLock(t, l, "a")) // the server knows the script now
+	lock := mustHold(t, l, "a")
+	p.CutReplies()
+	result := make(chan error, 1)
+	go func() { result <- lock.Unlock(context.Background()) }()
+	until(t, "the release", func() bool { return srv.Do("EXISTS", "a") == "0" })
+	srv.Do("SET", "a", "somebody else's")
+	p.Heal()
+	if err := <-result; err != nil {
+		t.Errorf("Unlock: %v", err)
+	}
+	if got := srv.Do("GET", "a"); got != "somebody else's" {
+		t.Errorf("the key has %q", got)
+	}
+}

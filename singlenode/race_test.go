@@ -1,0 +1,5 @@
+//go:build race
+
+package singlenode_test
+
+const raceDetector = true
