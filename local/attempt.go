@@ -131,6 +131,7 @@ func (l *Locker) try(a *attempt, polite bool) (standing, error) {
 
 // tryFile looks at a.file, which it opens if it is not.
 func (l *Locker) tryFile(a *attempt, polite bool) (s standing, err error) {
+	since := locker.Now() // before the file is made, which may take a while to be durable
 	if a.file == nil {
 		if a.file, err = openOrCreate(l.path(a.req.Name), a.req.Name); err != nil {
 			return 0, err
@@ -141,7 +142,6 @@ func (l *Locker) tryFile(a *attempt, polite bool) (s standing, err error) {
 			return s, err
 		}
 	}
-	since := locker.Now()
 	ok, err := a.file.take()
 	if err != nil || !ok {
 		return taken, err
