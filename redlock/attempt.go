@@ -46,9 +46,11 @@ type seat struct {
 var errOver = errors.New("the attempt is over")
 
 func (l *Locker) newSeats(first *redisnode.Lease) []*seat {
-	seats, timeout := make([]*seat, len(l.peers)), l.nodeTimeout(first.TTL)
+	n, timeout := len(l.peers), l.nodeTimeout(first.TTL)
+	room, leases, seats := make([]seat, n), first.Siblings(n), make([]*seat, n)
 	for i := range seats {
-		seats[i] = &seat{lease: first.Sibling(), timeout: timeout}
+		seats[i] = &room[i]
+		seats[i].lease, seats[i].timeout = &leases[i], timeout
 	}
 	return seats
 }
@@ -60,24 +62,40 @@ func (s *seat) left() bool { return s.held.Load() || s.queued || s.lease.Unsure(
 var errSlow = errors.New("no answer in time")
 
 // brief is the context of one request to one node, which ends with the time that
-// the node has, or when nobody needs the answer any more.
+// the node has, or when nobody needs the answer any more. A seat uses one for all
+// its requests, one after the other, until it has ended.
 type brief struct {
 	context.Context
 	done  chan struct{}
-	once  sync.Once
+	ended atomic.Bool
 	timer *time.Timer
 }
 
+// brief starts a request's time. Its busy is held.
 func (s *seat) brief() *brief {
+	if b := s.now.Load(); b != nil && !b.ended.Load() {
+		b.timer.Reset(s.timeout)
+		return b
+	}
 	b := &brief{Context: context.Background(), done: make(chan struct{})}
 	b.timer = time.AfterFunc(s.timeout, b.end)
 	s.now.Store(b)
 	return b
 }
 
-func (b *brief) end() { b.once.Do(func() { close(b.done) }) }
+func (b *brief) end() {
+	if !b.ended.Swap(true) {
+		close(b.done)
+	}
+}
 
-func (b *brief) stop() { b.timer.Stop() }
+// stop says that the request has its answer. Too late, and the next request needs
+// another brief.
+func (b *brief) stop() {
+	if !b.timer.Stop() {
+		b.end()
+	}
+}
 
 func (b *brief) Done() <-chan struct{} { return b.done }
 

@@ -21,7 +21,7 @@ type contest struct {
 	wait  bool // queue and wait, or one look
 	votes []vote
 
-	answers  chan answer
+	answers  chan answer // room for one of each node
 	letters  chan letter
 	underWay int // requests whose answer has not been read
 
@@ -62,7 +62,6 @@ const (
 
 type answer struct {
 	node     int
-	life     int
 	raised   fencing.Token // of a raise, otherwise 0
 	standing redisnode.Standing
 	err      error
@@ -75,7 +74,7 @@ type letter struct {
 
 func (l *Locker) newContest(a *attempt, wait bool) *contest {
 	n := len(l.peers)
-	c := &contest{l: l, a: a, wait: wait, votes: make([]vote, n), answers: make(chan answer, n*(1+mostLooks))}
+	c := &contest{l: l, a: a, wait: wait, votes: make([]vote, n), answers: make(chan answer, n)}
 	if wait {
 		c.letters = make(chan letter, 4*n)
 	}
@@ -136,9 +135,10 @@ func (c *contest) begin(all bool) {
 func (c *contest) ask(i int) {
 	v := &c.votes[i]
 	v.state, v.told, v.err = asking, false, nil
-	s, life, offer, ticket := c.a.seats[i], c.life, c.offer, v.ticket
+	s, answers, offer, ticket := c.a.seats[i], c.answers, c.offer, v.ticket
 	var write func(redisnode.Letter)
 	if c.wait {
+		life := c.life
 		write = func(text redisnode.Letter) {
 			select {
 			case c.letters <- letter{i, life, text}:
@@ -149,7 +149,7 @@ func (c *contest) ask(i int) {
 	c.underWay++
 	c.l.background(func() {
 		standing, err := c.l.ask(s, c.l.peers[i], offer, ticket, write)
-		c.answers <- answer{node: i, life: life, standing: standing, err: err}
+		answers <- answer{node: i, standing: standing, err: err}
 	})
 }
 
@@ -158,7 +158,6 @@ func (c *contest) note(ans answer) {
 	c.underWay--
 	v := &c.votes[ans.node]
 	switch {
-	case ans.life != c.life: // it is swept away
 	case ans.err != nil:
 		v.state, v.err = failed, ans.err
 	case ans.raised != 0:
@@ -296,7 +295,8 @@ func (c *contest) retreat() {
 	}
 }
 
-// rename goes on with a new value and the old places in the queues.
+// rename goes on with a new value and the old places in the queues. Answers to
+// requests that are still under way are for the old value: they go unread.
 func (c *contest) rename() {
 	old := c.a.seats
 	lease, err := redisnode.NewLease(c.a.req, c.l.opts.Prefix)
@@ -305,6 +305,7 @@ func (c *contest) rename() {
 	}
 	c.a.seats = c.l.newSeats(lease)
 	c.life++
+	c.answers, c.underWay = make(chan answer, len(old)), 0
 	for i := range c.votes {
 		c.votes[i] = vote{ticket: c.votes[i].ticket}
 		c.l.background(func() { c.l.sweep(i, old[i]) })

@@ -81,11 +81,11 @@ func (c *contest) raise() {
 			continue
 		}
 		v.state = raising
-		s, life := c.a.seats[i], c.life
+		s, answers := c.a.seats[i], c.answers
 		c.underWay++
 		c.l.background(func() {
 			err := c.l.raise(s, c.l.peers[i], token)
-			c.answers <- answer{node: i, life: life, raised: token, err: err}
+			answers <- answer{node: i, raised: token, err: err}
 		})
 	}
 }

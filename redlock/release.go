@@ -54,7 +54,7 @@ func (l *Locker) releaseOne(s, heir *seat, i int, offer int64, results chan<- re
 	r := result{node: i, absent: true}
 	if s.held.Load() {
 		r = l.handOver(s, heir, i, offer)
-		s.held.Store(r.err != nil && !isLost(r.err))
+		s.held.Store(r.err != nil && asLost(r.err) == nil)
 	}
 	if slot == nil {
 		l.peers[i].leave(!r.absent && r.err == nil)
@@ -93,27 +93,32 @@ func (l *Locker) handOver(s, heir *seat, i int, offer int64) result {
 	return result{node: i, token: token, err: err}
 }
 
-func isLost(err error) bool {
+// asLost returns err as the loss that it is, or nil.
+func asLost(err error) *locker.LostError {
+	if err == nil {
+		return nil // before lost is allocated
+	}
 	var lost *locker.LostError
-	return errors.As(err, &lost)
+	errors.As(err, &lost)
+	return lost
 }
 
 // tally reads the nodes' answers until it is decided whether the lock was ours
 // and is free, and returns the token that a majority granted to the heir, or 0.
 func (l *Locker) tally(a *attempt, results <-chan result, heir bool) (fencing.Token, error) {
-	tokens := make(map[fencing.Token]int)
+	var tokens map[fencing.Token]int
 	released, absent, unknown := 0, 0, 0
 	var lost *locker.LostError
-	e := &QuorumError{Need: l.quorum, kind: locker.ErrUnavailable}
+	e := &QuorumError{Need: l.quorum, Nodes: make([]NodeOutcome, 0, len(a.seats)), kind: locker.ErrUnavailable}
 	for left := len(a.seats); left > 0; {
 		r := <-results
 		left--
 		out := NodeOutcome{Node: l.peers[r.node].name, Err: r.err}
-		var gone *locker.LostError
+		gone := asLost(r.err)
 		switch {
 		case r.absent:
 			absent++
-		case errors.As(r.err, &gone):
+		case gone != nil:
 			absent++
 			if lost == nil || gone.Reason == locker.Forced {
 				lost = gone
@@ -126,6 +131,9 @@ func (l *Locker) tally(a *attempt, results <-chan result, heir bool) (fencing.To
 		}
 		e.Nodes = append(e.Nodes, out)
 		if r.token != 0 {
+			if tokens == nil {
+				tokens = make(map[fencing.Token]int)
+			}
 			tokens[r.token]++
 			if tokens[r.token] >= l.quorum {
 				return r.token, nil

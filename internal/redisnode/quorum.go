@@ -22,9 +22,14 @@ func NewOfQuorum(rdb redis.UniversalClient, mail *Mailbox, quarantine time.Durat
 	return n
 }
 
-// Sibling returns a lease of the same lock and value, for another node.
-func (l *Lease) Sibling() *Lease {
-	return &Lease{Keys: l.Keys, Value: l.Value, TTL: l.TTL, Holder: l.Holder}
+// Siblings returns leases of the same lock and value, for n nodes.
+func (l *Lease) Siblings(n int) []Lease {
+	leases := make([]Lease, n)
+	for i := range leases {
+		s := &leases[i]
+		s.Keys, s.Value, s.TTL, s.Holder = l.Keys, l.Value, l.TTL, l.Holder
+	}
+	return leases
 }
 
 // Raise lifts the counter to token where the lock is still ours. Nil says that
