@@ -44,6 +44,10 @@ func Parse(s string) (Token, error) {
 // the same token.
 var ErrStale = errors.New("stale fencing token")
 
+// ErrZeroToken means that a guard was asked with the zero [Token]. Nothing was
+// written. No lock has that token, so the write is not protected by one.
+var ErrZeroToken = errors.New("the zero token was never granted: was the lock's token passed on?")
+
 // StaleError is an [ErrStale] with its particulars.
 type StaleError struct {
 	Resource string
@@ -64,8 +68,9 @@ func (e *StaleError) Unwrap() error { return ErrStale }
 type Guard interface {
 	// Check accepts a token that is not smaller than every one it accepted
 	// before for resource, and remembers it. A smaller one is an [ErrStale],
-	// and changes nothing. After any other error the token may or may not
-	// have been remembered; both are safe.
+	// and changes nothing. The zero Token is an [ErrZeroToken], also for a
+	// resource that was never seen. After any other error the token may or
+	// may not have been remembered; both are safe.
 	//
 	// A Check followed by a separate write leaves a gap in which the writer
 	// can be paused. Wherever the storage allows it, use the guard's own
@@ -111,6 +116,9 @@ func (m *Memory) Check(ctx context.Context, resource string, token Token) error 
 func (m *Memory) Write(ctx context.Context, resource string, token Token, write func() error) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("fencing: write %q: %w", resource, err)
+	}
+	if token == 0 {
+		return fmt.Errorf("fencing: write %q: %w", resource, ErrZeroToken)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -50,7 +50,6 @@ func TestAGuardAcceptsEqualAndGreaterTokensAndRefusesSmallerOnes(t *testing.T) {
 		{"a", 5, 7},
 		{"a", 6, 7},
 		{"b", 1, 0}, // another resource has seen nothing
-		{"a", 0, 7}, // the zero token was never granted
 		{"a", 1<<64 - 1, 0},
 		{"a", 7, 1<<64 - 1},
 	} {
@@ -64,6 +63,20 @@ func TestAGuardAcceptsEqualAndGreaterTokensAndRefusesSmallerOnes(t *testing.T) {
 		case step.seen != 0 && (!errors.As(err, &stale) || *stale != StaleError{step.resource, step.token, step.seen}):
 			t.Errorf("step %d: refused with %+v, want resource %q, token %d, seen %d", i, stale, step.resource, step.token, step.seen)
 		}
+	}
+}
+
+func TestZeroTokenIsRefusedAndWritesNothing(t *testing.T) {
+	var m Memory
+	written := false
+	if err := m.Write(t.Context(), "r", 0, func() error { written = true; return nil }); !errors.Is(err, ErrZeroToken) || written {
+		t.Errorf("a write: %v, written %t", err, written)
+	}
+	if err := m.Check(t.Context(), "r", 0); !errors.Is(err, ErrZeroToken) || errors.Is(err, ErrStale) {
+		t.Errorf("a check of what was never seen: %v", err)
+	}
+	if err := m.Check(t.Context(), "r", 1); err != nil {
+		t.Errorf("the first token after it: %v", err)
 	}
 }
 

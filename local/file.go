@@ -30,6 +30,10 @@ var flush = (*os.File).Sync
 // the error is fs.ErrNotExist.
 func openFile(path, name string) (*file, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|openFlags, 0)
+	if errors.Is(err, fs.ErrPermission) {
+		err = fmt.Errorf("%w: lock files are their maker's alone, so all processes that lock in a directory run as one user (this one as %d)",
+			err, os.Geteuid())
+	}
 	if err != nil {
 		return nil, err
 	}

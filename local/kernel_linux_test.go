@@ -175,6 +175,15 @@ func TestStoppedProcessKeepsItsLock(t *testing.T) {
 
 func TestUnwritableDirectoryIsAnError(t *testing.T) {
 	dir := t.TempDir()
+	out, err := asOrdinaryUser(t, "new", dir, 0o555)
+	if err == nil || !strings.Contains(out, "cannot be written to") || !strings.Contains(out, dir) {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// asOrdinaryUser runs a worker that is not root on a directory with this mode.
+func asOrdinaryUser(t *testing.T, kind, dir string, mode os.FileMode, args ...string) (said string, err error) {
+	t.Helper()
 	for d := os.TempDir(); d != "/"; d = filepath.Dir(d) {
 		if info, err := os.Stat(d); err != nil || info.Mode().Perm()&0o001 == 0 {
 			t.Skipf("another user cannot get to %s: %v", d, err)
@@ -183,17 +192,32 @@ func TestUnwritableDirectoryIsAnError(t *testing.T) {
 	if err := os.Chmod(filepath.Dir(dir), 0o711); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Chmod(dir, 0o555); err != nil {
+	if err := os.Chmod(dir, mode); err != nil {
 		t.Fatal(err)
 	}
-	w := exec.Command("/proc/self/exe", dir) // the binary's own directory is private
-	w.Env = append(os.Environ(), workerVariable+"=new")
+	w := exec.Command("/proc/self/exe", append([]string{dir}, args...)...) // the binary's own directory is private
+	w.Env = append(os.Environ(), workerVariable+"="+kind)
 	if os.Geteuid() == 0 {
 		w.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 	}
 	out, err := w.CombinedOutput()
-	if err == nil || !strings.Contains(string(out), "cannot be written to") || !strings.Contains(string(out), dir) {
-		t.Errorf("%v: %s", err, out)
+	return string(out), err
+}
+
+func TestLockFileOfAnotherUserIsAnErrorThatSaysWhoMayLock(t *testing.T) {
+	dir := t.TempDir()
+	l := newLocker(t, dir)
+	mustUnlock(t, mustLock(t, l, "x"))
+	if os.Geteuid() != 0 { // there is no other user to be had, but nobody may open this
+		if err := os.Chmod(l.path("x"), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out, err := asOrdinaryUser(t, "hold", dir, 0o777, "x")
+	for _, want := range []string{`"x"`, l.path("x"), "permission denied", "run as one user"} {
+		if err == nil || !strings.Contains(out, want) {
+			t.Errorf("no %q in: %v: %s", want, err, out)
+		}
 	}
 }
 

@@ -64,6 +64,9 @@ func (g *Guard) Do(ctx context.Context, resource string, token fencing.Token, op
 // run compares tokens as text of one width. The stale case is the one that is
 // asked for, because a comparison with the value of a missing key is false.
 func (g *Guard) run(ctx context.Context, resource string, token fencing.Token, ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
+	if token == 0 {
+		return nil, fencing.ErrZeroToken
+	}
 	key, text := prefix+resource, fmt.Sprintf("%020d", token)
 	resp, err := g.kv.Txn(ctx).If(
 		clientv3.Compare(clientv3.Value(key), ">", text),

@@ -57,7 +57,7 @@ func TestEqualAndGreaterTokensAreAccepted(t *testing.T) {
 	client := newClient(t, testserver.Etcd(t, 1).Endpoints()...)
 	guard := etcdfence.NewGuard(client)
 	ctx := patience(t)
-	for _, token := range []fencing.Token{0, 1, 1, 2, math.MaxInt64 + 1, math.MaxUint64, math.MaxUint64} {
+	for _, token := range []fencing.Token{1, 1, 2, math.MaxInt64 + 1, math.MaxUint64, math.MaxUint64} {
 		if err := guard.Check(ctx, "r", token); err != nil {
 			t.Errorf("token %d: %v", token, err)
 		}
@@ -67,6 +67,21 @@ func TestEqualAndGreaterTokensAreAccepted(t *testing.T) {
 	}
 	if err := guard.Check(ctx, "another", 1); err != nil {
 		t.Errorf("another resource: %v", err)
+	}
+}
+
+func TestZeroTokenIsRefusedAndWritesNothing(t *testing.T) {
+	client := newClient(t, testserver.Etcd(t, 1).Endpoints()...)
+	guard := etcdfence.NewGuard(client)
+	ctx := patience(t)
+	if _, err := guard.Do(ctx, "r", 0, clientv3.OpPut("balance", "0")); !errors.Is(err, fencing.ErrZeroToken) {
+		t.Errorf("a write: %v", err)
+	}
+	if err := guard.Check(ctx, "r", 0); !errors.Is(err, fencing.ErrZeroToken) {
+		t.Errorf("a check: %v", err)
+	}
+	if got, err := client.Get(ctx, "", clientv3.WithPrefix()); err != nil || len(got.Kvs) != 0 {
+		t.Errorf("after it: %v, %v", got, err)
 	}
 }
 

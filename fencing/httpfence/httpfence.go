@@ -85,8 +85,11 @@ func read(r *http.Request) (fencing.Token, error) {
 		return 0, errors.New("the request must have exactly one " + Header + " header")
 	}
 	token, err := fencing.Parse(values[0])
-	if err != nil || token == 0 {
+	switch {
+	case err != nil:
 		return 0, errors.New("the " + Header + " header must be a number from 1 to 18446744073709551615")
+	case token == 0:
+		return 0, errors.New("the " + Header + " header: " + fencing.ErrZeroToken.Error())
 	}
 	return token, nil
 }

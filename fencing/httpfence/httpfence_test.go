@@ -84,6 +84,14 @@ func TestRequestsWithoutOneReadableTokenAreRefused(t *testing.T) {
 	}
 }
 
+func TestZeroTokenIsAskedAbout(t *testing.T) {
+	server := serve(t, new(fencing.Memory), nil)
+	status, body := put(t, server.URL, with(0))
+	if status != http.StatusBadRequest || !strings.Contains(body, "was the lock's token passed on?") {
+		t.Errorf("the zero token: %d %s", status, body)
+	}
+}
+
 func TestResourceIsWhatTheServerSaysItIs(t *testing.T) {
 	server := serve(t, new(fencing.Memory), func(*http.Request) string { return "everything" })
 	put(t, server.URL+"/a", with(2))

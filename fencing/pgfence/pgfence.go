@@ -87,6 +87,9 @@ RETURNING f.token::text`
 // that ends: two transactions that check the same resources in different orders
 // can end up waiting for each other, and the server then ends one of them.
 func (g *Guard) Check(ctx context.Context, resource string, token fencing.Token) error {
+	if token == 0 {
+		return fmt.Errorf("pgfence: check %q: %w", resource, fencing.ErrZeroToken)
+	}
 	var text string
 	err := g.ask(ctx, check, resource, token.String()).Scan(&text)
 	if err != nil {

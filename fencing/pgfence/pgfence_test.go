@@ -65,6 +65,19 @@ func TestStaleTokensAreRefusedThroughEitherDriver(t *testing.T) {
 	}
 }
 
+func TestZeroTokenIsRefusedAndWritesNothing(t *testing.T) {
+	pool, db := connect(t)
+	for name, guard := range map[string]*pgfence.Guard{"pgx": pgfence.New(pool), "sql": pgfence.NewSQL(db)} {
+		if err := guard.Check(soon(t), "r", 0); !errors.Is(err, fencing.ErrZeroToken) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	var rows int
+	if err := pool.QueryRow(soon(t), `SELECT count(*) FROM lockstile_fence`).Scan(&rows); err != nil || rows != 0 {
+		t.Errorf("after it there are %d rows, %v", rows, err)
+	}
+}
+
 func TestTokenIsForgottenWithItsTransaction(t *testing.T) {
 	pool, db := connect(t)
 	tx, err := db.BeginTx(soon(t), nil)

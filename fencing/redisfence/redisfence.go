@@ -64,6 +64,9 @@ func (g *Guard) Do(ctx context.Context, key string, token fencing.Token, command
 }
 
 func (g *Guard) run(ctx context.Context, key string, token fencing.Token, command ...any) (any, error) {
+	if token == 0 {
+		return nil, fmt.Errorf("redisfence: %s %q: %w", verb(command), key, fencing.ErrZeroToken)
+	}
 	args := append([]any{fmt.Sprintf("%020d", token)}, command...)
 	reply, err := guarded.Run(ctx, g.rdb, []string{key, hashslot.Beside("lockstile:f:", key)}, args...).Slice()
 	if err != nil {

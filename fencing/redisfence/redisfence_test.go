@@ -48,6 +48,20 @@ func TestStaleWriteIsRefusedAndChangesNothing(t *testing.T) {
 	}
 }
 
+func TestZeroTokenIsRefusedAndWritesNothing(t *testing.T) {
+	srv, rdb, ctx := setUp(t)
+	g := redisfence.NewGuard(rdb)
+	if _, err := g.Do(ctx, "k", 0, "SET", "old"); !errors.Is(err, fencing.ErrZeroToken) {
+		t.Errorf("a write: %v", err)
+	}
+	if err := g.Check(ctx, "k", 0); !errors.Is(err, fencing.ErrZeroToken) {
+		t.Errorf("a check: %v", err)
+	}
+	if got := srv.Do("KEYS", "*"); got != "" {
+		t.Errorf("after it there is %q", got)
+	}
+}
+
 func TestClaimClosesTheWindowBeforeTheFirstWrite(t *testing.T) {
 	_, rdb, ctx := setUp(t)
 	g := redisfence.NewGuard(rdb)

@@ -95,8 +95,11 @@ func (g *Guard) Write(ctx context.Context, resource string, token fencing.Token,
 // run tries until nobody has come between the look at the token and the
 // transaction.
 func (g *Guard) run(ctx context.Context, resource string, token fencing.Token, ops []any) ([]zk.MultiResponse, error) {
-	if resource == "" {
+	switch {
+	case resource == "":
 		return nil, errors.New("the resource has no name")
+	case token == 0:
+		return nil, fencing.ErrZeroToken
 	}
 	path := g.base + "/" + zkclient.Escape(resource)
 	for range mostRounds {

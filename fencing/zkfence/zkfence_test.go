@@ -76,6 +76,22 @@ func TestStaleWriteIsRefusedAndChangesNothing(t *testing.T) {
 	}
 }
 
+func TestZeroTokenIsRefusedAndWritesNothing(t *testing.T) {
+	g, conn, ctx := setUp(t, zkfence.Options{})
+	create := &zk.CreateRequest{Path: "/balance", Data: []byte("0"), Acl: zk.WorldACL(zk.PermAll)}
+	if _, err := g.Write(ctx, "r", 0, create); !errors.Is(err, fencing.ErrZeroToken) {
+		t.Errorf("a write: %v", err)
+	}
+	if err := g.Check(ctx, "r", 0); !errors.Is(err, fencing.ErrZeroToken) {
+		t.Errorf("a check: %v", err)
+	}
+	for _, path := range []string{"/balance", zkfence.DefaultBase} {
+		if there, _, err := conn.Exists(path); err != nil || there {
+			t.Errorf("%s is there: %v, %v", path, there, err)
+		}
+	}
+}
+
 func TestClaimClosesTheWindowBeforeTheFirstWrite(t *testing.T) {
 	g, _, ctx := setUp(t, zkfence.Options{})
 	if err := g.Check(ctx, "k", 34); err != nil {

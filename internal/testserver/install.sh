@@ -53,7 +53,7 @@ leave_off() {
 	if ! have systemctl; then return; fi
 	for package in "${packages[@]}"; do
 		case $package in
-		redis-server | postgresql | pgbouncer) root systemctl disable --quiet "$package" ;;
+		redis-server | postgresql | pgbouncer) root systemctl disable --quiet "$package" || echo "$package could not be disabled" >&2 ;;
 		esac
 	done
 }
