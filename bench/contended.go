@@ -77,10 +77,7 @@ func (c contention) run(ctx context.Context, t trial) (figures, error) {
 		return nil, err
 	}
 	defer closeAll()
-	// Connections, sessions and scripts; not more at once than servers bear.
-	if err := spread(c.goroutines, min(c.goroutines, 64), func(i int) error {
-		return once(ctx, clients[i%len(clients)], nameOf(i))
-	}); err != nil {
+	if err := warm(ctx, clients, c.goroutines); err != nil {
 		return nil, err
 	}
 	return c.compete(ctx, clients, t)

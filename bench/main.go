@@ -31,7 +31,7 @@ type settings struct {
 	rounds    int
 	each      time.Duration
 	quick     bool
-	profile   string
+	profile   string // a path; "" for none
 }
 
 func main() {
@@ -42,7 +42,7 @@ func main() {
 	flag.IntVar(&s.rounds, "rounds", 3, "interleaved rounds")
 	flag.DurationVar(&s.each, "each", 400*time.Millisecond, "time for one workload of one subject in one round")
 	flag.BoolVar(&s.quick, "quick", false, "for a look: one short round, and a tenth of what there is much of")
-	flag.StringVar(&s.profile, "cpuprofile", "", "write a profile of the whole run to this file")
+	flag.StringVar(&s.profile, "profile", "", "write a profile of the whole run to this file, and one of allocations beside it (.allocs)")
 	flag.Parse()
 	if s.quick {
 		s.rounds, s.each = 1, 250*time.Millisecond
@@ -69,7 +69,13 @@ func profiled(path string, f func() error) error {
 	}
 	err = f()
 	pprof.StopCPUProfile()
-	return errors.Join(err, file.Close())
+	err = errors.Join(err, file.Close())
+	if file, fileErr := os.Create(path + ".allocs"); fileErr != nil { //nolint:gosec // as above
+		err = errors.Join(err, fileErr)
+	} else {
+		err = errors.Join(err, pprof.Lookup("allocs").WriteTo(file, 0), file.Close())
+	}
+	return err
 }
 
 // run measures store after store. One that fails does not stop the others.
