@@ -23,11 +23,10 @@ type Worker struct {
 	Name string
 	Net  Network // between it and the store; nil if there is none
 
-	play    *Play
-	cmd     *exec.Cmd
-	stdin   io.WriteCloser
-	out     *lines
-	stopped bool
+	play  *Play
+	cmd   *exec.Cmd
+	stdin io.WriteCloser
+	out   *lines
 
 	mu      sync.Mutex
 	last    int
@@ -198,14 +197,15 @@ func (w *Worker) answer(ctx context.Context, ch <-chan report) (report, error) {
 // Suspend stops the process, as a suspended machine does.
 func (w *Worker) Suspend() error {
 	w.play.History.mark("%s is stopped", w.Name)
-	w.stopped = true
-	return pauseProcess(w.cmd.Process)
+	if err := pauseProcess(w.cmd.Process); err != nil {
+		return err
+	}
+	return w.awaitSuspended()
 }
 
 // Wake lets it go on.
 func (w *Worker) Wake() error {
 	w.play.History.mark("%s goes on", w.Name)
-	w.stopped = false
 	return resumeProcess(w.cmd.Process)
 }
 

@@ -48,13 +48,26 @@ func crowdScenarios() []Scenario {
 				p.Sleep(shortly)
 				p.must(b.Suspend())
 				g.Unlock()
-				begin := Waiting{c, now(), second.answer}
-				next := begin.NextWithin(p.long(), func() { p.must(b.Wake()) })
-				next.Write(3)
-				p.must(b.Wake())
-				next.Unlock()
-				p.Serve(0, first)
+				p.passOver(first, second, func() { p.must(b.Wake()) })
 			},
 		},
 	}
+}
+
+// passOver has the second waiter get the lock that the first, whose turn it is,
+// cannot take. If it does not come, the first is mended, and whoever of the two
+// gets it gives it to the other.
+func (p *Play) passOver(first, second Waiting, mend func()) {
+	second.since = now()
+	next, ok := second.Within(p.long())
+	p.Waited = now().Sub(second.since)
+	if !ok {
+		mend()
+		p.Serve(0, first, second)
+		return
+	}
+	next.Write(3)
+	mend()
+	next.Unlock()
+	p.Serve(0, first)
 }

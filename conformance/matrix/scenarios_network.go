@@ -69,11 +69,13 @@ func networkScenarios() []Scenario {
 			Story: "An unlock is delivered when somebody else already holds the lock.",
 			Play: func(p *Play) {
 				a, b, c := p.Worker("A"), p.Worker("B"), p.Worker("C")
+				a.warmUp()
 				g := a.LockPlain()
 				p.Break("A is cut off", func() error { a.Net.Cut(); return nil })
 				g.free()
 				next := b.Locking().NextWithin(p.long(), a.Net.Deliver)
 				p.Break("what A sent is delivered late", func() error { a.Net.Deliver(); return nil })
+				p.Sleep(shortly) // until it has arrived
 				p.nobodyElse(c)
 				next.Write(2)
 				next.Unlock()
@@ -85,9 +87,11 @@ func networkScenarios() []Scenario {
 			Play: func(p *Play) {
 				a, b, c := p.Worker("A"), p.Worker("B"), p.Worker("C")
 				g := a.Lock()
+				p.Sleep(p.TTL / 2) // the first renewal may take more than one request
 				p.Break("A is cut off", func() error { a.Net.Cut(); return nil })
 				next := b.Locking().NextWithin(p.long(), a.Net.Deliver)
 				p.Break("what A sent is delivered late", func() error { a.Net.Deliver(); return nil })
+				p.Sleep(shortly) // until it has arrived
 				p.nobodyElse(c)
 				next.Write(2)
 				g.Write(1)
@@ -110,6 +114,28 @@ func networkScenarios() []Scenario {
 			},
 		},
 		{
+			Name:  "slow renewal",
+			Story: "The answer to a holder's renewal is slow, and then the holder is cut off: the lease counts from the question.",
+			Play: func(p *Play) {
+				p.TTL *= 2 // the answer has to come within a part of it
+				a, b := p.Worker("A"), p.Worker("B")
+				a.warmUp()
+				g := a.Lock()
+				waiting := b.Locking()
+				p.Sleep(p.TTL / 2)
+				p.Break("answers to A are slow", func() error { a.Net.CutReplies(); return nil })
+				p.Sleep(p.TTL / 2)
+				p.Break("the answers arrive", func() error { a.Net.Deliver(); return nil })
+				p.Sleep(p.TTL / 20)
+				p.Break("A is cut off", func() error { a.Net.Cut(); return nil })
+				waiting.since = now()
+				next := waiting.NextWithin(p.long(), a.Net.Heal)
+				next.Write(2)
+				g.Write(1)
+				next.Unlock()
+			},
+		},
+		{
 			Name:  "waiter cut off",
 			Story: "The network of the first waiter is cut when its turn comes.",
 			Play: func(p *Play) {
@@ -121,12 +147,9 @@ func networkScenarios() []Scenario {
 				p.Sleep(shortly)
 				p.Break("B is cut off", func() error { b.Net.Cut(); return nil })
 				g.Unlock()
-				begin := Waiting{c, now(), second.answer}
-				next := begin.NextWithin(p.long(), b.Net.Heal)
-				next.Write(3)
-				p.Break("the network of B is healed", func() error { b.Net.Heal(); return nil })
-				next.Unlock()
-				p.Serve(0, first)
+				p.passOver(first, second, func() {
+					p.Break("the network of B is healed", func() error { b.Net.Heal(); return nil })
+				})
 			},
 		},
 		{

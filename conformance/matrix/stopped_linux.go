@@ -4,21 +4,38 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"path/filepath"
 	"time"
 )
 
-// awaitStopped waits until the process has stopped itself.
+// awaitStopped waits until the process has stopped, all threads of it: any one
+// that runs on can take a lock.
 func (w *Worker) awaitStopped() error {
-	path := fmt.Sprintf("/proc/%d/stat", w.cmd.Process.Pid)
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Millisecond) {
-		stat, err := os.ReadFile(path)
-		if err != nil {
+		stopped, err := allStopped(w.cmd.Process.Pid)
+		if stopped || err != nil {
 			return err
-		}
-		// The state is the first field after the name, which is in brackets.
-		if i := bytes.LastIndexByte(stat, ')'); i >= 0 && bytes.HasPrefix(stat[i:], []byte(") T")) {
-			return nil
 		}
 	}
 	return fmt.Errorf("worker %s did not stop", w.Name)
+}
+
+func (w *Worker) awaitSuspended() error { return w.awaitStopped() }
+
+func allStopped(pid int) (bool, error) {
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	if err != nil || len(threads) == 0 {
+		return false, fmt.Errorf("process %d is not there to be stopped", pid)
+	}
+	for _, path := range threads {
+		stat, err := os.ReadFile(path)
+		if err != nil {
+			return false, nil // the thread has ended: look again
+		}
+		// The state is the first field after the name, which is in brackets.
+		if i := bytes.LastIndexByte(stat, ')'); i < 0 || !bytes.HasPrefix(stat[i:], []byte(") T")) {
+			return false, nil
+		}
+	}
+	return true, nil
 }

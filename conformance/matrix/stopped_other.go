@@ -10,3 +10,6 @@ func stopMyself() {}
 func (w *Worker) awaitStopped() error {
 	return errors.New("this system does not tell whether a process is stopped")
 }
+
+// awaitSuspended cannot tell: a signal takes a moment here.
+func (w *Worker) awaitSuspended() error { return nil }
