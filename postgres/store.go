@@ -244,8 +244,7 @@ func execMode(configured pgx.QueryExecMode) pgx.QueryExecMode {
 
 // prepare spares the server half of its work with what is sent over a connection
 // later. Nothing depends on it: a statement that could not be prepared is sent in
-// full. Only a request for a lock may wait for it. A release must not: it has to
-// free the lock even if no answer ever comes.
+// full.
 func (p *poolRunner) prepare(ctx context.Context, conn *pgx.Conn) {
 	for _, sql := range []string{acquireSQL, releaseSQL} {
 		if !p.prepares {
@@ -257,23 +256,29 @@ func (p *poolRunner) prepare(ctx context.Context, conn *pgx.Conn) {
 	}
 }
 
-// getReady prepares a connection of the pool when it is used for the second time,
-// if it leads to the server directly.
+// getReady prepares a connection of the pool when it is used for the third time,
+// if it leads to the server directly: a program that locks once pays nothing.
 func (p *poolRunner) getReady(ctx context.Context, conn *pgx.Conn) {
 	const key = "github.com/lockstile/locker/postgres"
 	memory := conn.PgConn().CustomData()
 	uses, _ := memory[key].(int)
-	if memory[key] = uses + 1; uses == 1 && introduced(ctx, conn, p.mode) == nil {
+	if memory[key] = uses + 1; uses == 2 && introduced(ctx, conn, p.mode) == nil {
 		p.prepare(ctx, conn)
 	}
 }
 
+// run implements runner. A request for a lock may wait for a preparation; a
+// release comes first, for it has to free the lock even if no answer ever comes.
 func (p *poolRunner) run(ctx context.Context, _ *lease, sql string, args []any, dest ...any) (repeated bool, err error) {
 	return p.repeat(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		if p.prepares && sql == acquireSQL {
 			p.getReady(ctx, conn)
 		}
-		return scan(ctx, conn, p.mode, sql, args, dest)
+		err := scan(ctx, conn, p.mode, sql, args, dest)
+		if p.prepares && sql == releaseSQL && err == nil {
+			p.getReady(ctx, conn)
+		}
+		return err
 	})
 }
 
