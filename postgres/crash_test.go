@@ -157,7 +157,7 @@ func TestLostAnswerLeavesNoLockBehind(t *testing.T) {
 		b := open(t, url)
 		pool, w := wired(t, url)
 		a := onPool(t, t.Name(), pool)
-		unlock(t, lock(t, a, "warm up"))
+		warmUp(t, a, pool)
 		w.cut(deaf)
 		ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
 		defer cancel()
@@ -178,7 +178,7 @@ func TestRequestThatArrivesAfterItsCleanUpIsRefused(t *testing.T) {
 	pool, w := wired(t, url)
 	a, err := postgres.New(pool, postgres.Options{})
 	a = ready(t, a, err)
-	unlock(t, lock(t, a, "warm up"))
+	warmUp(t, a, pool)
 	w.cut(slow)
 	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
 	defer cancel()
@@ -224,6 +224,7 @@ func TestUnlockWithoutAnAnswerStillUnlocks(t *testing.T) {
 		b := open(t, url)
 		pool, w := wired(t, url)
 		a := onPool(t, t.Name(), pool)
+		warmUp(t, a, pool)
 		held := lock(t, a, "a", locker.WithTTL(long))
 		w.cut(deaf)
 		if err := held.Unlock(context.Background()); err == nil {
@@ -241,6 +242,7 @@ func TestUnlockThatWasLostIsSentAgain(t *testing.T) {
 		b := open(t, url)
 		pool, w := wired(t, url)
 		a := onPool(t, t.Name(), pool)
+		warmUp(t, a, pool)
 		held := lock(t, a, "a", locker.WithTTL(long))
 		w.cut(slow)
 		if err := held.Unlock(context.Background()); err == nil {
@@ -259,6 +261,7 @@ func TestHeirThatNeverHeardOfItsLockGivesItBack(t *testing.T) {
 		b := open(t, url)
 		pool, w := wired(t, url)
 		a := onPool(t, t.Name(), pool)
+		warmUp(t, a, pool)
 		held := lock(t, a, "a", locker.WithTTL(long))
 		ctx, cancel := context.WithCancel(soon(t))
 		waiting := &watched{Context: ctx, asked: make(chan struct{})}
@@ -288,6 +291,7 @@ func TestLeaseStatementsCanBeSentTwice(t *testing.T) {
 	pool, w := wired(t, url)
 	a, err := postgres.New(pool, postgres.Options{})
 	a = ready(t, a, err)
+	warmUp(t, a, pool)
 	w.cut(dying)
 	w.repair()
 	held, err := a.TryLock(soon(t), "a", locker.WithTTL(long))
@@ -297,11 +301,13 @@ func TestLeaseStatementsCanBeSentTwice(t *testing.T) {
 	if token := query[fencing.Token](t, admin, `SELECT token FROM lockstile_lock`); token != held.Token() {
 		t.Errorf("the store has token %d, the holder %d", token, held.Token())
 	}
+	warmUp(t, a, pool)
 	w.cut(dying)
 	w.repair()
 	if err := held.Renew(soon(t)); err != nil {
 		t.Errorf("Renew: %v", err)
 	}
+	warmUp(t, a, pool)
 	w.cut(dying)
 	w.repair()
 	if err := held.Unlock(context.Background()); err != nil {

@@ -54,10 +54,12 @@
 // # Requirements
 //
 // PostgreSQL 14 or later (tested with 15), a database encoded in UTF8, and the
-// isolation level read committed as the default. Statements are sent unprepared,
-// each in one round trip, so that PgBouncer of any version will do, in transaction
-// mode too; they find the schema through the search path. Tables whose names begin
-// with lockstile_ are the locks' own, and so are the advisory locks whose first of
-// two keys is 1819239275 or 1819239276. A lock costs the server one transaction
-// that is synced to disk; its speed is that of commits.
+// isolation level read committed as the default. Each statement takes one round
+// trip. A connection that is used again has them prepared, if it leads to the
+// server directly and the pool's settings allow it; all others are sent in full,
+// so that PgBouncer of any version will do, in transaction mode too. They find the
+// schema through the search path. Tables whose names begin with lockstile_ are the
+// locks' own, and so are the advisory locks whose first of two keys is 1819239275
+// or 1819239276. A lock costs the server one transaction that is synced to disk;
+// its speed is that of commits.
 package postgres

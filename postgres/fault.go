@@ -64,14 +64,16 @@ func unsure(err error) bool {
 }
 
 // broken reports whether the connection broke, so that another may work. A
-// restarted server leaves broken ones in the pool.
+// restarted server leaves broken ones in the pool, and
+// one may have been made to forget its prepared statements (DISCARD ALL).
 func broken(ctx context.Context, err error) bool {
 	var reply *pgconn.PgError
 	switch {
 	case err == nil || ctx.Err() != nil:
 		return false
 	case errors.As(err, &reply):
-		return reply.Code == "57P01" || reply.Code == "57P02" // ended by an administrator or a crash
+		// Ended by an administrator or a crash, or without the prepared statement.
+		return reply.Code == "57P01" || reply.Code == "57P02" || reply.Code == "26000"
 	}
 	return true
 }

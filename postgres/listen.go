@@ -59,15 +59,23 @@ func hangUp(conn *pgx.Conn) {
 // was introduced to: something in between shares connections out.
 var errPooled = errors.New("a connection pooler is between this process and the server")
 
-// attach makes conn one that letters can be sent to: it listens on channel, and
-// holds the advisory lock that says that somebody does.
-func attach(ctx context.Context, conn *pgx.Conn, mode pgx.QueryExecMode, channel string) error {
+// introduced returns errPooled unless conn leads to the server directly.
+func introduced(ctx context.Context, conn *pgx.Conn, mode pgx.QueryExecMode) error {
 	var pid uint32
-	if err := scan(ctx, conn, mode, `SELECT pg_backend_pid()::bigint WHERE $1::text <> ''`, []any{channel}, []any{&pid}); err != nil {
+	if err := scan(ctx, conn, mode, `SELECT pg_backend_pid()::bigint WHERE $1::text <> ''`, []any{"pid"}, []any{&pid}); err != nil {
 		return err
 	}
 	if pid != conn.PgConn().PID() {
 		return errPooled
+	}
+	return nil
+}
+
+// attach makes conn one that letters can be sent to: it listens on channel, and
+// holds the advisory lock that says that somebody does.
+func attach(ctx context.Context, conn *pgx.Conn, mode pgx.QueryExecMode, channel string) error {
+	if err := introduced(ctx, conn, mode); err != nil {
+		return err
 	}
 	_, err := conn.Exec(ctx, fmt.Sprintf(`LISTEN "%[1]s"; SELECT pg_advisory_lock(1819239276, hashtext('%[1]s'))`, channel))
 	return err

@@ -190,6 +190,31 @@ func unlock(tb testing.TB, lock *locker.Lock) {
 	}
 }
 
+// warmUp has l open its connection, get to know it and prepare its statements
+// there, and returns when it leaves the pool alone, so that the next statement
+// takes one round trip.
+func warmUp(tb testing.TB, l locker.Locker, pool *pgxpool.Pool) {
+	tb.Helper()
+	unlock(tb, lock(tb, l, "warm up"))
+	eventually(tb, func() string {
+		uses := int64(2) // the schema and what is done once, in the background
+		if _, ok := l.(*postgres.Locker); ok {
+			uses += 2 // the lock and its release
+		}
+		if stat := pool.Stat(); stat.AcquireCount() < uses || stat.AcquiredConns() > 0 {
+			return "the pool is in use"
+		}
+		return ""
+	})
+	for range 2 {
+		held := lock(tb, l, "warm up")
+		if err := held.Renew(soon(tb)); err != nil {
+			tb.Fatal(err)
+		}
+		unlock(tb, held)
+	}
+}
+
 // eventually waits until check returns "".
 func eventually(tb testing.TB, check func() string) {
 	tb.Helper()

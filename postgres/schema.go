@@ -77,16 +77,22 @@ CREATE TABLE IF NOT EXISTS lockstile_mark (
 
 // lockstile_durable makes the commit of this transaction wait for the disk, and
 // for the synchronous standby where there is one: a token or a lease that a crash
-// could take back must not be handed out. It also refuses isolation levels in
-// which a statement does not see what was committed while it waited for a lock.
+// could take back must not be handed out. Asked not to, it has the commit wait for
+// neither. It also refuses isolation levels in which a statement does not see what
+// was committed while it waited for a lock. Functions that are called with every
+// lock return something, so that they can be part of an expression: PERFORM would
+// cost as much as they do.
 //
 // lockstile_enter lets one transaction at a time deal with a name. It is what
 // makes a grant and its token one step: whoever comes later sees the row that
 // was written before, and draws a greater token.
 //
-// lockstile_grant draws the token. Its caller has entered, so nobody can come
-// between the draw and the row. The lease counts on clock_timestamp(), for now()
-// was read before the transaction waited to enter.
+// lockstile_grant draws the token, in one statement with the row: its caller has
+// entered, so nobody can come between them. Without _sure it grants nothing
+// (null) if the lock is held or reserved, if somebody waits, or if the value was
+// withdrawn. An advisory lock that nobody has reserved is its caller's already,
+// whatever the row says. The lease counts on clock_timestamp(), for now() was read
+// before the transaction waited to enter.
 //
 // lockstile_alive tells a waiter whose process listens, or polled a while ago,
 // from one that is gone: every listening connection holds an advisory lock, for
@@ -98,36 +104,43 @@ CREATE TABLE IF NOT EXISTS lockstile_mark (
 // alone. One that does not claim the lock in time loses its turn, and so that
 // somebody notices, the second in line is told to look again by then.
 const schemaRules = `
-CREATE OR REPLACE FUNCTION lockstile_durable() RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lockstile_durable(_durable boolean) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+  _set text;
 BEGIN
   IF current_setting('transaction_isolation') <> 'read committed' THEN
     RAISE EXCEPTION 'locks need the isolation level "read committed", this is "%": set default_transaction_isolation',
       current_setting('transaction_isolation') USING ERRCODE = 'feature_not_supported';
   END IF;
-  IF current_setting('synchronous_commit') IN ('off', 'local') THEN
-    PERFORM set_config('synchronous_commit', 'on', true);
+  IF NOT _durable THEN
+    _set := set_config('synchronous_commit', 'off', true);
+  ELSIF current_setting('synchronous_commit') IN ('off', 'local') THEN
+    _set := set_config('synchronous_commit', 'on', true);
   END IF;
+  RETURN true;
 END $$;
 
-CREATE OR REPLACE FUNCTION lockstile_enter(_name text) RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lockstile_enter(_name text, _durable boolean) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+  _done boolean := lockstile_durable(_durable);
 BEGIN
-  PERFORM lockstile_durable();
-  PERFORM pg_advisory_xact_lock(1819239275, hashtext(_name));
+  RETURN pg_advisory_xact_lock(1819239275, hashtext(_name)) IS NOT NULL;
 END $$;
 
-CREATE OR REPLACE FUNCTION lockstile_grant(_session boolean, _name text, _value text, _ttl bigint, _holder text)
+CREATE OR REPLACE FUNCTION lockstile_grant(_session boolean, _name text, _value text, _ttl bigint, _holder text, _sure boolean)
 RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
-  _token bigint := nextval('lockstile_token');
-  _expires timestamptz := 'infinity';
+  _token bigint;
 BEGIN
-  IF NOT _session THEN
-    _expires := clock_timestamp() + _ttl * interval '1 millisecond';
-  END IF;
   INSERT INTO lockstile_lock AS l (name, session, value, reserved, token, holder, ttl, expires, pid)
-  VALUES (_name, _session, _value, false, _token, _holder, _ttl, _expires, pg_backend_pid())
+  SELECT _name, _session, _value, false, nextval('lockstile_token'), _holder, _ttl,
+    CASE WHEN _session THEN 'infinity' ELSE clock_timestamp() + _ttl * interval '1 millisecond' END, pg_backend_pid()
+  WHERE _sure OR NOT EXISTS (SELECT FROM lockstile_waiter w WHERE w.name = _name AND w.session = _session)
+    AND NOT EXISTS (SELECT FROM lockstile_mark m WHERE m.value = _value)
   ON CONFLICT (name, session) DO UPDATE SET value = excluded.value, reserved = false, token = excluded.token,
-    holder = excluded.holder, ttl = excluded.ttl, expires = excluded.expires, pid = excluded.pid;
+    holder = excluded.holder, ttl = excluded.ttl, expires = excluded.expires, pid = excluded.pid
+    WHERE _sure OR l.expires <= clock_timestamp() OR l.session AND NOT l.reserved
+  RETURNING l.token INTO _token;
   RETURN _token;
 END $$;
 

@@ -4,8 +4,9 @@ package postgres
 // the lock, with the milliseconds after which to look again, how many wait before
 // us and our ticket; or -1 if the value was withdrawn.
 //
-// The row is read FOR UPDATE, so that a renewal which has not committed yet is
-// waited for and not overlooked. Asked again with the value that has the lease,
+// The usual case comes first: nobody has the lock and nobody waits. Otherwise the
+// row is read FOR UPDATE, so that a renewal which has not committed yet is waited
+// for and not overlooked (the grant waits for it too). Asked again with the value that has the lease,
 // it answers the same token and starts the lease anew, for the caller may count
 // its validity from the second request.
 //
@@ -17,11 +18,9 @@ package postgres
 // that says nothing: it is set with the grant, in one statement, so that no lock
 // is ever without it.
 const schemaAcquire = `
-CREATE OR REPLACE FUNCTION lockstile_patience(_session boolean, _patience bigint) RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lockstile_patience(_patience bigint) RETURNS text LANGUAGE plpgsql AS $$
 BEGIN
-  IF _session THEN
-    PERFORM set_config('idle_session_timeout', _patience::text, false);
-  END IF;
+  RETURN set_config('idle_session_timeout', _patience::text, false);
 END $$;
 
 CREATE OR REPLACE FUNCTION lockstile_acquire(_session boolean, _name text, _value text, _ttl bigint, _holder text,
@@ -29,16 +28,27 @@ CREATE OR REPLACE FUNCTION lockstile_acquire(_session boolean, _name text, _valu
   OUT _token bigint, OUT _left bigint, OUT _ahead bigint)
 LANGUAGE plpgsql AS $$
 DECLARE
+  _done text := lockstile_enter(_name, true);
+  _free boolean := NOT _session OR pg_try_advisory_lock(hashtextextended(_name, 0));
   _lock lockstile_lock;
   _first text;
   _mine boolean;
   _busy boolean;
 BEGIN
-  PERFORM lockstile_enter(_name);
-  SELECT * INTO _lock FROM lockstile_lock l WHERE l.name = _name AND l.session = _session FOR UPDATE;
-  _mine := FOUND AND _lock.value = _value;
   _left := 0;
   _ahead := 0;
+  IF _free THEN
+    _token := lockstile_grant(_session, _name, _value, _ttl, _holder, false);
+    IF _token IS NOT NULL THEN
+      IF _session THEN
+        _done := lockstile_patience(_patience);
+      END IF;
+      RETURN;
+    END IF;
+  END IF;
+
+  SELECT * INTO _lock FROM lockstile_lock l WHERE l.name = _name AND l.session = _session FOR UPDATE;
+  _mine := FOUND AND _lock.value = _value;
   IF _mine AND NOT _lock.reserved AND NOT _session THEN
     UPDATE lockstile_lock l SET expires = clock_timestamp() + _ttl * interval '1 millisecond'
       WHERE l.name = _name AND l.session = _session;
@@ -46,16 +56,17 @@ BEGIN
     RETURN;
   END IF;
   IF EXISTS (SELECT FROM lockstile_mark m WHERE m.value = _value) THEN
+    IF _session AND _free THEN
+      PERFORM pg_advisory_unlock(hashtextextended(_name, 0));
+    END IF;
     _token := -1;
     RETURN;
   END IF;
 
   _busy := _lock.name IS NOT NULL AND NOT _mine AND _lock.expires > clock_timestamp() AND (_lock.reserved OR NOT _session);
-  IF NOT _busy AND _session THEN
-    _busy := NOT pg_try_advisory_lock(hashtextextended(_name, 0));
-    IF _busy THEN -- by its holder, or by somebody who knows nothing of the queue
-      DELETE FROM lockstile_lock l WHERE l.name = _name AND l.session = _session AND l.reserved;
-    END IF;
+  IF NOT _busy AND NOT _free THEN -- by its holder, or by somebody who knows nothing of the queue
+    _busy := true;
+    DELETE FROM lockstile_lock l WHERE l.name = _name AND l.session = _session AND l.reserved;
   END IF;
   IF NOT _busy AND NOT _mine THEN
     SELECT w.value INTO _first FROM lockstile_waiter w
@@ -63,16 +74,18 @@ BEGIN
     IF FOUND AND _first <> _value THEN
       _first := lockstile_pass(_session, _name, _channel);
       _busy := _first IS NOT NULL AND _first <> _value;
-      IF _busy AND _session THEN
-        PERFORM pg_advisory_unlock(hashtextextended(_name, 0));
-      END IF;
     END IF;
   END IF;
   IF NOT _busy THEN
     DELETE FROM lockstile_waiter w WHERE w.name = _name AND w.session = _session AND w.value = _value;
-    _token := lockstile_grant(_session, _name, _value, _ttl, _holder);
-    PERFORM lockstile_patience(_session, _patience);
+    _token := lockstile_grant(_session, _name, _value, _ttl, _holder, true);
+    IF _session THEN
+      _done := lockstile_patience(_patience);
+    END IF;
     RETURN;
+  END IF;
+  IF _session AND _free THEN
+    PERFORM pg_advisory_unlock(hashtextextended(_name, 0));
   END IF;
 
   _token := 0;
@@ -140,41 +153,52 @@ CREATE OR REPLACE FUNCTION lockstile_release(_session boolean, _name text, _valu
   _next text, _ttl bigint, _holder text, _yield boolean, _patience bigint)
 RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
+  _done text := lockstile_enter(_name, _next <> '' OR _remember > 0);
   _lock lockstile_lock;
-  _hand boolean := _next <> '';
+  _token bigint;
+  _waited boolean;
 BEGIN
-  PERFORM lockstile_enter(_name);
-  SELECT * INTO _lock FROM lockstile_lock l WHERE l.name = _name AND l.session = _session FOR UPDATE;
-  IF NOT FOUND OR _lock.value <> _value OR _lock.reserved THEN
-    IF _hand AND _lock.value = _next AND NOT _lock.reserved AND NOT _session THEN
-      RETURN _lock.token;
-    END IF;
-    IF _session AND lockstile_unlock(_name, _value) THEN
-      PERFORM lockstile_patience(_session, _patience);
-      RETURN 0;
-    END IF;
-    RETURN CASE WHEN EXISTS (SELECT FROM lockstile_mark m WHERE m.value = _value AND m.forced) THEN -2 ELSE -1 END;
+  IF _next <> '' THEN
+    UPDATE lockstile_lock l SET value = _next, token = nextval('lockstile_token'), holder = _holder, ttl = _ttl, pid = pg_backend_pid(),
+      expires = CASE WHEN _session THEN 'infinity' ELSE clock_timestamp() + _ttl * interval '1 millisecond' END
+    WHERE l.name = _name AND l.session = _session AND l.value = _value AND NOT l.reserved
+      AND NOT EXISTS (SELECT FROM lockstile_mark m WHERE m.value = _next)
+      AND NOT (_yield AND EXISTS (SELECT FROM lockstile_waiter w WHERE w.name = _name AND w.session = _session))
+    RETURNING l.token INTO _token;
   END IF;
-  PERFORM lockstile_patience(_session, _patience);
+  IF _token IS NULL THEN
+    DELETE FROM lockstile_lock l WHERE l.name = _name AND l.session = _session AND l.value = _value AND NOT l.reserved
+      AND NOT EXISTS (SELECT FROM lockstile_waiter w WHERE w.name = _name AND w.session = _session);
+    _waited := NOT FOUND;
+  END IF;
+  IF _waited THEN
+    SELECT * INTO _lock FROM lockstile_lock l WHERE l.name = _name AND l.session = _session FOR UPDATE;
+    IF NOT FOUND OR _lock.value <> _value OR _lock.reserved THEN
+      IF _next <> '' AND _lock.value = _next AND NOT _lock.reserved AND NOT _session THEN
+        RETURN _lock.token;
+      END IF;
+      IF _session AND lockstile_unlock(_name, _value) THEN
+        _done := lockstile_patience(_patience);
+        RETURN 0;
+      END IF;
+      RETURN CASE WHEN EXISTS (SELECT FROM lockstile_mark m WHERE m.value = _value AND m.forced) THEN -2 ELSE -1 END;
+    END IF;
+  END IF;
+  IF _session THEN
+    _done := lockstile_patience(_patience);
+  END IF;
   IF _remember > 0 THEN
     PERFORM lockstile_mark(_value, false, _remember);
   END IF;
-  IF _hand AND EXISTS (SELECT FROM lockstile_mark m WHERE m.value = _next) THEN
-    _hand := false;
-  END IF;
-  IF _hand AND _yield AND EXISTS (SELECT FROM lockstile_waiter w WHERE w.name = _name AND w.session = _session) THEN
-    _hand := false;
-  END IF;
-  IF _hand THEN
-    RETURN lockstile_grant(_session, _name, _next, _ttl, _holder);
-  END IF;
-  IF _remember = 0 THEN
-    PERFORM set_config('synchronous_commit', 'off', true);
+  IF _token IS NOT NULL THEN
+    RETURN _token;
   END IF;
   IF _session AND NOT pg_advisory_unlock(hashtextextended(_name, 0)) THEN
     RETURN -1;
   END IF;
-  PERFORM lockstile_give(_session, _name, _channel);
+  IF _waited THEN
+    PERFORM lockstile_give(_session, _name, _channel);
+  END IF;
   RETURN 0;
 END $$;
 
@@ -182,7 +206,7 @@ CREATE OR REPLACE FUNCTION lockstile_withdraw(_session boolean, _name text, _val
   _spare boolean, _unlock boolean)
 RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-  PERFORM lockstile_enter(_name);
+  PERFORM lockstile_enter(_name, true);
   DELETE FROM lockstile_waiter w WHERE w.name = _name AND w.session = _session AND w.value = _value;
   IF _remember > 0 THEN
     PERFORM lockstile_mark(_value, false, _remember);
@@ -229,7 +253,7 @@ CREATE OR REPLACE FUNCTION lockstile_renew(_names text[], _values text[], _ttls 
 RETURNS TABLE (place bigint, code integer) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 BEGIN
-  PERFORM lockstile_durable();
+  PERFORM lockstile_durable(true);
   PERFORM FROM unnest(_names, _values) AS a(name, value)
     JOIN lockstile_lock l ON l.name = a.name AND NOT l.session AND l.value = a.value
     ORDER BY l.name FOR UPDATE OF l;
@@ -253,7 +277,7 @@ RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
   _lock lockstile_lock;
 BEGIN
-  PERFORM lockstile_enter(_name);
+  PERFORM lockstile_enter(_name, true);
   SELECT * INTO _lock FROM lockstile_lock l WHERE l.name = _name AND NOT l.session FOR UPDATE;
   IF NOT FOUND OR _lock.reserved OR _lock.expires <= clock_timestamp() THEN
     RETURN false;

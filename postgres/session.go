@@ -249,6 +249,7 @@ func (s *SessionLocker) replace(ctx context.Context, lost *session) (*session, e
 	case err != nil:
 		return nil, withCause(ctx, err)
 	}
+	s.queue.admin.prepare(ctx, conn)
 	sess := newSession(conn, s.queue.admin.mode, channel, s.queue.mail, s.died)
 	s.mu.Lock()
 	if lost != nil {

@@ -28,6 +28,7 @@ type session struct {
 	mu    sync.Mutex
 	calls []*call
 	wake  context.CancelFunc      // ends the listening
+	more  chan struct{}           // filled when a statement comes
 	locks map[*lease]*locker.Lock // nil for one that is only asked for
 	err   error                   // why it is over
 	over  chan struct{}
@@ -44,7 +45,7 @@ type call struct {
 
 func newSession(conn *pgx.Conn, mode pgx.QueryExecMode, channel string, mail *mailbox, died func(*session)) *session {
 	s := &session{conn: conn, mode: mode, channel: channel, mail: mail, died: died,
-		locks: make(map[*lease]*locker.Lock), over: make(chan struct{})}
+		more: make(chan struct{}, 1), locks: make(map[*lease]*locker.Lock), over: make(chan struct{})}
 	go s.serve()
 	return s
 }
@@ -78,6 +79,10 @@ func (s *session) do(ctx context.Context, sql string, args, dest []any) error {
 	}
 	s.mu.Unlock()
 	select {
+	case s.more <- struct{}{}:
+	default:
+	}
+	select {
 	case err := <-c.done:
 		return err
 	case <-ctx.Done():
@@ -107,6 +112,7 @@ func (s *session) serve() {
 		c, idle := s.next()
 		if c != nil {
 			c.done <- s.carryOut(c)
+			s.linger()
 		} else if n, err := s.conn.WaitForNotification(idle); n != nil {
 			s.mail.arrived(n.Payload)
 		} else if idle.Err() == nil {
@@ -115,6 +121,33 @@ func (s *session) serve() {
 		}
 		if s.conn.IsClosed() {
 			s.end(errConnectionLost)
+			return
+		}
+	}
+}
+
+// lingerTime is how long the end of an idle connection may go unnoticed.
+const lingerTime = 2 * time.Millisecond
+
+// linger waits a moment for another statement before the session listens again,
+// for to be interrupted in that costs as much as the statement. When somebody
+// waits for a letter, there is no time to lose.
+func (s *session) linger() {
+	if !s.mail.empty() {
+		return
+	}
+	timer := time.NewTimer(lingerTime)
+	defer timer.Stop()
+	for {
+		s.mu.Lock()
+		waiting := len(s.calls) > 0
+		s.mu.Unlock()
+		if waiting {
+			return
+		}
+		select {
+		case <-s.more: // perhaps for one that is done already
+		case <-timer.C:
 			return
 		}
 	}

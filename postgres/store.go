@@ -99,7 +99,7 @@ type store struct {
 // withdraw it.
 func (s *store) acquire(ctx context.Context, l *lease, queue bool, channel string, poll time.Duration, ticket int64) (standing, error) {
 	var place, token, left, ahead int64
-	repeated, err := s.run(ctx, l, `SELECT * FROM lockstile_acquire($1, $2, $3, $4, $5, $6, $7, $8, $9)`,
+	repeated, err := s.run(ctx, l, acquireSQL,
 		[]any{s.advisory, l.name, l.value, l.ttl.Milliseconds(), l.holder, queue, channel, s.patience(time.Second + 2*poll), ticket},
 		&place, &token, &left, &ahead)
 	if repeated || unsure(err) || err != nil && s.advisory { // a session's lock survives the error of its statement
@@ -133,7 +133,7 @@ func (s *store) release(ctx context.Context, l, next *lease, channel string, yie
 		}
 	}
 	var code int64
-	repeated, err := s.run(ctx, l, `SELECT lockstile_release($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`,
+	repeated, err := s.run(ctx, l, releaseSQL,
 		[]any{s.advisory, l.name, l.value, channel, l.remember(), heir.value, heir.ttl.Milliseconds(), heir.holder, yield, s.patience(0)}, &code)
 	if repeated || unsure(err) {
 		heir.unsure.Store(true)
@@ -208,20 +208,33 @@ FROM (SELECT $1::text AS name, lockstile_session_holder($1::text) AS pid) h
 LEFT JOIN lockstile_lock l ON l.name = h.name AND l.session AND NOT l.reserved AND l.pid = h.pid`
 )
 
+// The statements of every lock. Connections that are used more than once have
+// them prepared.
+const (
+	acquireSQL = `SELECT * FROM lockstile_acquire($1, $2, $3, $4, $5, $6, $7, $8, $9)`
+	releaseSQL = `SELECT lockstile_release($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`
+)
+
 // poolRunner sends statements over the connections of a pool.
 type poolRunner struct {
-	pool *pgxpool.Pool
-	mode pgx.QueryExecMode
+	pool     *pgxpool.Pool
+	mode     pgx.QueryExecMode
+	prepares bool // as far as the pool's settings go
 }
 
 func newPoolRunner(pool *pgxpool.Pool) *poolRunner {
-	return &poolRunner{pool: pool, mode: execMode(pool.Config().ConnConfig.DefaultQueryExecMode)}
+	configured := pool.Config().ConnConfig.DefaultQueryExecMode
+	return &poolRunner{
+		pool:     pool,
+		mode:     execMode(configured),
+		prepares: configured == pgx.QueryExecModeCacheStatement,
+	}
 }
 
-// execMode is how our statements are sent. Parameters travel with the statement,
-// which has no name: that is one round trip on any connection, and needs nothing
-// that a pooler would have to remember between transactions. A pool that is set
-// to the simple protocol has a reason.
+// execMode is how statements are sent that are not prepared. Parameters travel
+// with the statement, which has no name: that is one round trip on any connection,
+// and needs nothing that a pooler would have to remember between transactions. A
+// pool that is set to the simple protocol has a reason.
 func execMode(configured pgx.QueryExecMode) pgx.QueryExecMode {
 	if configured == pgx.QueryExecModeSimpleProtocol {
 		return configured
@@ -229,9 +242,43 @@ func execMode(configured pgx.QueryExecMode) pgx.QueryExecMode {
 	return pgx.QueryExecModeExec
 }
 
+// prepare spares the server half of its work with what is sent over a connection
+// later. Nothing depends on it: a statement that could not be prepared is sent in
+// full.
+func (p *poolRunner) prepare(ctx context.Context, conn *pgx.Conn) {
+	for _, sql := range []string{acquireSQL, releaseSQL} {
+		if !p.prepares {
+			return
+		}
+		if _, err := conn.Prepare(ctx, sql, sql); err != nil {
+			return
+		}
+	}
+}
+
+// getReady prepares a connection of the pool when it is used for the third time,
+// if it leads to the server directly: a program that locks once pays nothing.
+func (p *poolRunner) getReady(ctx context.Context, conn *pgx.Conn) {
+	const key = "github.com/lockstile/locker/postgres"
+	memory := conn.PgConn().CustomData()
+	uses, _ := memory[key].(int)
+	if memory[key] = uses + 1; uses == 2 && introduced(ctx, conn, p.mode) == nil {
+		p.prepare(ctx, conn)
+	}
+}
+
+// run implements runner. A request for a lock may wait for a preparation; a
+// release comes first, for it has to free the lock even if no answer ever comes.
 func (p *poolRunner) run(ctx context.Context, _ *lease, sql string, args []any, dest ...any) (repeated bool, err error) {
 	return p.repeat(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		return scan(ctx, conn, p.mode, sql, args, dest)
+		if p.prepares && sql == acquireSQL {
+			p.getReady(ctx, conn)
+		}
+		err := scan(ctx, conn, p.mode, sql, args, dest)
+		if p.prepares && sql == releaseSQL && err == nil {
+			p.getReady(ctx, conn)
+		}
+		return err
 	})
 }
 
@@ -249,6 +296,9 @@ func (p *poolRunner) repeat(ctx context.Context, send func(context.Context, *pgx
 			break
 		}
 		err = send(ctx, conn.Conn())
+		if broken(ctx, err) { // or the server has ended it, or forgotten what it had prepared
+			hangUp(conn.Conn())
+		}
 		conn.Release()
 		if !broken(ctx, err) {
 			break

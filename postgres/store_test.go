@@ -114,6 +114,40 @@ func TestTakeoverWaitsForARenewalUnderWay(t *testing.T) {
 	}
 }
 
+// Goal: a release is one step with what it finds: nobody queues up between its
+// look and its end. Method: a transaction by hand deals with the name.
+func TestReleaseWaitsForWhoeverDealsWithTheName(t *testing.T) {
+	url := database(t)
+	admin := connect(t, url)
+	held := lock(t, newLocker(t, url, postgres.Options{}), "a", locker.WithTTL(long))
+	tx, err := admin.Begin(soon(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(soon(t), `SELECT pg_advisory_xact_lock(1819239275, hashtext('a'))`); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- held.Unlock(context.Background()) }()
+	eventually(t, func() string {
+		select {
+		case err := <-done:
+			t.Fatalf("Unlock did not wait: %v", err)
+		default:
+		}
+		if query[int](t, admin, `SELECT count(*)::int FROM pg_locks WHERE locktype = 'advisory' AND NOT granted`) == 0 {
+			return "Unlock does not wait"
+		}
+		return ""
+	})
+	if err := tx.Rollback(soon(t)); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil && !errors.Is(err, context.DeadlineExceeded) { // on a slow machine
+		t.Error(err)
+	}
+}
+
 // Goal: goroutines of one process do not keep other processes out: after 16 in a
 // row it is another's turn. Method: more than those stand in line behind a holder
 // before another process is in the store's queue, and all unlock at once.
