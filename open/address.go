@@ -3,8 +3,10 @@ package open
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -15,6 +17,7 @@ import (
 type address struct {
 	user, pass string
 	hosts      []string // each with its port
+	anyHost    bool     // none was named, so hosts is localhost
 	path       string   // without slashes around it
 	query      url.Values
 }
@@ -47,6 +50,7 @@ func parseAddress(text, port string) (a address, err error) {
 	if a.hosts, err = parseHosts(hosts, port); err != nil {
 		return a, err
 	}
+	a.anyHost = hosts == ""
 	path, query, _ := strings.Cut(tail, "?")
 	if a.path, err = url.PathUnescape(strings.Trim(path, "/")); err != nil {
 		return a, errors.New("the URL's path has a '%' without two hexadecimal digits after it: write % as %25")
@@ -100,6 +104,23 @@ func (a *address) take(name string) string {
 		return ""
 	}
 	return values[len(values)-1]
+}
+
+// wholeUser refuses a user name without a password and the other way round: a
+// client that needs both takes one alone for none, and connects as nobody.
+func (a *address) wholeUser(scheme string) error {
+	if (a.user == "") != (a.pass == "") {
+		return fmt.Errorf("%s:// takes a user name and a password, or none of both", scheme)
+	}
+	return nil
+}
+
+// nothingLeft refuses parameters that nobody has taken. It shows no values.
+func (a *address) nothingLeft(scheme string) error {
+	if names := slices.Sorted(maps.Keys(a.query)); len(names) > 0 {
+		return fmt.Errorf("%s:// has no parameter %q", scheme, names[0])
+	}
+	return nil
 }
 
 // public is the address as a URL without user name and password, for parsers

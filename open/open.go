@@ -15,8 +15,8 @@ import (
 )
 
 // Backend is what a URL stands for. Close closes the backend and the client
-// that [URL] made for it. Locks that are still held then can no longer be given
-// back and end as those of a dead holder do.
+// that [URL] made for it. Unlock before: locks that are still held then can mostly
+// no longer be given back, and end as those of a dead holder do.
 type Backend interface {
 	locker.Locker
 	locker.Inspector
@@ -36,12 +36,30 @@ type Backend interface {
 // The forms for Redis take parameters, as in "redis://h/0?prefix=app:&replicas=1":
 // prefix and replicas are the fields of [singlenode.Options], redis-sentinel has
 // sentinel_username and sentinel_password, and the others, such as dial_timeout=1s,
-// are those of go-redis (its ParseURL). "local:" alone is [local.DefaultDir];
-// another directory must exist, and a relative one counts from the working
-// directory.
+// are those of go-redis (its ParseURL). A redlock has prefix, max_ttl, node_timeout
+// and durable_nodes, the fields of [redlock.Options]. "local:" alone is
+// [local.DefaultDir]; another directory must exist, and a relative one counts from
+// the working directory.
+//
+// For etcd, name all members. It takes prefix, and with etcds:// cacert, cert and
+// key, files in PEM form as etcdctl takes them, and skip_verify=true.
+//
+// For ZooKeeper, the user and the password are those of digest authentication, and
+// nodes are then made so that nobody else may touch them; BASE is /lockstile where
+// there is none. It takes session_timeout, 10s by default, for which a dead
+// holder's locks are kept and under which no lock's TTL may be.
+//
+// A URL for PostgreSQL is one of libpq's, with several hosts, sslmode and so on,
+// and what the environment and the password file say counts as always; parameters
+// for the pool (pool_max_conns) are those of pgxpool. Ours are mode=session for
+// advisory locks instead of leases, poll and sync_standby, fields of
+// [postgres.Options], and schema=ensure: it makes the locks' tables, or brings them
+// up to date, and is best given once, by a role that may do so. Without it, a
+// database that has no such tables is unavailable.
 //
 // The client of Redis writes to stderr what goes wrong with its connections, which
-// URL also returns as errors; its SetLogger silences it.
+// URL also returns as errors; its SetLogger silences it. The other clients are
+// silent.
 func URL(ctx context.Context, url string) (Backend, error) {
 	b, err := open(ctx, url)
 	if err != nil {
@@ -66,6 +84,12 @@ func open(ctx context.Context, url string) (Backend, error) {
 		return openCluster(ctx, scheme, rest)
 	case "redlock", "redlocks":
 		return openRedlock(ctx, scheme, rest)
+	case "etcd", "etcds":
+		return openEtcd(ctx, scheme, rest)
+	case "zk":
+		return openZooKeeper(ctx, scheme, rest)
+	case "postgres", "postgresql":
+		return openPostgres(ctx, scheme, rest)
 	}
 	if !strings.HasPrefix(rest, "//") || strings.ContainsAny(scheme, "@/?#") {
 		return nil, errors.New("the URL has no scheme that is known: " + known()) // it may have begun with a password
@@ -92,5 +116,5 @@ type Scheme struct {
 
 // Schemes returns the forms of URLs that [URL] knows. It asks no server.
 func Schemes() []Scheme {
-	return slices.Concat([]Scheme{localScheme()}, redisSchemes(), redlockSchemes())
+	return slices.Concat([]Scheme{localScheme()}, redisSchemes(), redlockSchemes(), etcdSchemes(), zkSchemes(), postgresSchemes())
 }

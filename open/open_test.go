@@ -21,6 +21,16 @@ func TestWrongURLsAreNotTheStoresFault(t *testing.T) {
 		"redis-cluster://u:secret@h/1", "redis-cluster://u:secret@h?nonsense=1",
 		"redis-sentinel://u:secret@h", "redis-sentinel://u:secret@h/m/x", "redis-sentinel://u:secret@h/m?password=secret",
 		"redis-sentinel://h/m?nonsense=1&sentinel_password=secret",
+		"redlock://u:secret@h1,h2", "redlock://u:secret@h1,h2,h3?nonsense=secret", "redlock://u:secret@h1,h2,h3?max_ttl=x",
+		"etcd://u:secret@h/x", "etcd://u@h", "etcd://:secret@h", "etcd://u:secret@h?nonsense=secret", "etcd://u:secret@h?skip_verify=true",
+		"etcds://u:secret@h?skip_verify=x", "etcds://u:secret@h?cacert=missing", "etcds://u:secret@h?cert=missing", "etcd://u:secret@h:x",
+		"zk://u@h", "zk://:secret@h", "zk://u%3Ax:secret@h", "zk://u:secret@h?nonsense=secret", "zk://u:secret@h?session_timeout=x",
+		"zk://u:secret@h?session_timeout=-1s", "zk://u:secret@h/zookeeper", "zk://u:secret@h/a//b", "zk://u:secret@h:x",
+		"postgres://u:secret@h:x/db", "postgres://u:secret/x@h/db", "postgres://u:secret@h/db?mode=x", "postgres://u:secret@h/db?schema=x",
+		"postgres://u:secret@h/db?poll=x", "postgres://u:secret@h/db?poll=1h", "postgres://u:secret@h/db?sync_standby=x",
+		"postgres://u:secret@h/db?mode=session&poll=1ms", "postgres://u:secret@h/db?sslmode=x&password=secret",
+		"postgres://u:secret@h/db?sslpassword=secret&connect_timeout=secret", "postgresql://u:secret@h/db?sslrootcert=missing",
+		"postgres://u:secret@h/db?pool_max_conns=x", "postgres://u:secret%zz@h/db",
 	} {
 		_, err := open.URL(patience(t), url)
 		switch {
@@ -62,10 +72,10 @@ func TestSchemesAreTrue(t *testing.T) {
 			t.Errorf("%s: no guarantees", s.Form)
 		}
 		scheme, _, _ := strings.Cut(s.Form, ":")
-		if slices.Contains(seen, scheme) {
-			t.Errorf("%s is listed twice", scheme)
+		if slices.Contains(seen, s.Form) {
+			t.Errorf("%s is listed twice", s.Form)
 		}
-		seen = append(seen, scheme)
+		seen = append(seen, s.Form)
 		if _, err := open.URL(patience(t), scheme+"://h/\x00%zz"); err != nil && strings.Contains(err.Error(), "unknown scheme") {
 			t.Errorf("%s is listed but not known", scheme)
 		}

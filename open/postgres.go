@@ -1,0 +1,211 @@
+package open
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/postgres"
+)
+
+func postgresSchemes() []Scheme {
+	var leases postgres.Locker // what they promise does not depend on the database
+	var session postgres.SessionLocker
+	return []Scheme{
+		{"postgres://[USER:PASS@]HOST[:PORT][,…]/DB", "leases in a PostgreSQL database; postgresql:// too", leases.Guarantees()},
+		{"postgres://[USER:PASS@]HOST[:PORT][,…]/DB?mode=session", "advisory locks of one PostgreSQL connection", session.Guarantees()},
+	}
+}
+
+// postgresLocker is one of the package's two Lockers.
+type postgresLocker interface {
+	Backend
+	EnsureSchema(ctx context.Context) error
+}
+
+// postgresBackend is a Locker and the pool that was made for it.
+type postgresBackend struct {
+	postgresLocker
+	pool *pgxpool.Pool
+}
+
+// Close closes the Locker first: its clean-ups need the pool.
+func (b *postgresBackend) Close() error {
+	err := b.postgresLocker.Close()
+	b.pool.Close()
+	return err
+}
+
+// postgresOwn are the parameters that are ours and not libpq's.
+type postgresOwn struct {
+	session, ensure bool
+	opts            postgres.Options
+}
+
+func openPostgres(ctx context.Context, scheme, rest string) (Backend, error) {
+	port := os.Getenv("PGPORT") // as everywhere with PostgreSQL
+	if port == "" {
+		port = "5432"
+	}
+	a, err := parseAddress(rest, port)
+	if err != nil {
+		return nil, err
+	}
+	own, err := takePostgresOwn(&a)
+	if err != nil {
+		return nil, err
+	}
+	config, err := parsePostgres(a)
+	if err != nil {
+		return nil, fmt.Errorf("%s:// URL: %w", scheme, err)
+	}
+	where := postgresPlace(config)
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", where, err)
+	}
+	b, err := newPostgres(pool, own)
+	if err != nil {
+		pool.Close()
+		return nil, err
+	}
+	if err := b.ping(ctx, own); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: %w: %w", where, locker.ErrUnavailable, err), b.Close())
+	}
+	return b, nil
+}
+
+// takePostgresOwn takes our own parameters off before the client looks at the
+// rest.
+func takePostgresOwn(a *address) (own postgresOwn, err error) {
+	switch mode := a.take("mode"); mode {
+	case "", "lease":
+	case "session":
+		own.session = true
+	default:
+		return own, fmt.Errorf("mode=%q is neither lease nor session", mode)
+	}
+	switch schema := a.take("schema"); schema {
+	case "":
+	case "ensure":
+		own.ensure = true
+	default:
+		return own, fmt.Errorf("schema=%q is not ensure: to choose a schema of the database, write options=-csearch_path%%3DNAME", schema)
+	}
+	if text := a.take("poll"); text != "" {
+		if own.opts.Poll, err = time.ParseDuration(text); err != nil {
+			return own, fmt.Errorf("poll=%q is not a duration such as 100ms", text)
+		}
+	}
+	if text := a.take("sync_standby"); text != "" {
+		if own.opts.SyncStandby, err = strconv.ParseBool(text); err != nil {
+			return own, fmt.Errorf("sync_standby=%q is neither true nor false", text)
+		}
+	}
+	return own, nil
+}
+
+// parsePostgres leaves to the client what the URL means, but not the password: it
+// quotes what it does not understand. The user name it needs, to find a password
+// in a file.
+func parsePostgres(a address) (*pgxpool.Config, error) {
+	pass := a.take("password")
+	if pass == "" {
+		pass = a.pass
+	}
+	if a.query.Get("connect_timeout") == "" && os.Getenv("PGCONNECT_TIMEOUT") == "" {
+		a.query.Set("connect_timeout", strconv.Itoa(int(replyTime/time.Second))) // its own is minutes, for each host
+	}
+	u := url.URL{Scheme: "postgres", Path: "/" + a.path, RawQuery: a.query.Encode()}
+	if !a.anyHost {
+		u.Host = strings.Join(a.hosts, ",")
+	}
+	if a.user != "" {
+		u.User = url.User(a.user)
+	}
+	config, err := pgxpool.ParseConfig(u.String())
+	if err != nil {
+		text := err.Error()
+		if _, reason, quoted := strings.Cut(text, "`: "); quoted {
+			text = reason
+		}
+		if secret := a.query.Get("sslpassword"); secret != "" { // which the client needs, to read the key
+			text = strings.ReplaceAll(text, secret, "…")
+		}
+		return nil, errors.New(text)
+	}
+	if pass != "" {
+		config.ConnConfig.Password = pass
+	}
+	return config, nil
+}
+
+// postgresPlace names the servers and the database, as the client has understood
+// them.
+func postgresPlace(config *pgxpool.Config) string {
+	c := config.ConnConfig
+	place := fmt.Sprintf("postgres database %q at %s", c.Database, postgresHost(c.Host, c.Port))
+	seen := map[string]bool{postgresHost(c.Host, c.Port): true}
+	for _, f := range c.Fallbacks { // the same host with and without TLS is two
+		if host := postgresHost(f.Host, f.Port); !seen[host] {
+			seen[host] = true
+			place += "," + host
+		}
+	}
+	return place
+}
+
+func postgresHost(host string, port uint16) string {
+	_, addr := pgconn.NetworkAddress(host, port)
+	return addr
+}
+
+func newPostgres(pool *pgxpool.Pool, own postgresOwn) (*postgresBackend, error) {
+	if own.session {
+		l, err := postgres.NewSession(pool, own.opts)
+		if err != nil {
+			return nil, err
+		}
+		return &postgresBackend{l, pool}, nil
+	}
+	l, err := postgres.New(pool, own.opts)
+	if err != nil {
+		return nil, err
+	}
+	return &postgresBackend{l, pool}, nil
+}
+
+// ping asks for the locks' tables, which it makes if it is to. The question is
+// sent unprepared, for a pooler in between.
+func (b *postgresBackend) ping(ctx context.Context, own postgresOwn) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, answerTime, fmt.Errorf("no answer within %v", answerTime))
+	defer cancel()
+	err := b.prepare(ctx, own)
+	if cause := context.Cause(ctx); err != nil && cause != nil {
+		return fmt.Errorf("%w: %w", cause, err)
+	}
+	return err
+}
+
+func (b *postgresBackend) prepare(ctx context.Context, own postgresOwn) error {
+	if own.ensure {
+		return b.EnsureSchema(ctx)
+	}
+	var there bool
+	err := b.pool.QueryRow(ctx, `SELECT to_regclass('lockstile_lock') IS NOT NULL`, pgx.QueryExecModeExec).Scan(&there)
+	if err == nil && !there {
+		err = errors.New("it has no tables for locks: open it once with schema=ensure in the URL, as a role that may create tables, " +
+			"or apply the Schema of package postgres; or check the search path")
+	}
+	return err
+}

@@ -1,0 +1,164 @@
+package open_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/testserver"
+	"github.com/lockstile/locker/open"
+)
+
+func TestPostgresByURL(t *testing.T) {
+	s := testserver.Postgres(t)
+	base := "postgres://postgres@" + s.Addr() + "/postgres?sslmode=disable"
+	refused(t, base, s.Addr(), "no tables for locks", "schema=ensure")
+	works(t, mustOpen(t, base+"&schema=ensure"))
+	works(t, mustOpen(t, base))
+	works(t, mustOpen(t, base+"&schema=ensure&poll=50ms&pool_max_conns=2"))
+	works(t, mustOpen(t, strings.Replace(base, "postgres:", "postgresql:", 1)+"&mode=lease"))
+	works(t, mustOpen(t, strings.Replace(base, s.Addr(), "127.0.0.1:1,"+s.Addr(), 1)))
+	worksInSession(t, mustOpen(t, base+"&mode=session"))
+	works(t, mustOpen(t, "postgres:///postgres?sslmode=disable&user=postgres&host=127.0.0.1&port="+s.Addr()[len("127.0.0.1:"):]))
+	mustHold(t, mustOpen(t, base), "x")
+	if _, err := mustOpen(t, base).TryLock(patience(t), "x"); !errors.Is(err, locker.ErrTaken) {
+		t.Errorf("TryLock of the same name: %v", err)
+	}
+	refused(t, strings.Replace(base, "/postgres?", "/nowhere?", 1), s.Addr(), `"nowhere"`, "does not exist")
+	s.Kill()
+	refused(t, strings.Replace(base, "postgres@", "u:secret@", 1), s.Addr(), "connection refused")
+	refused(t, "postgres://u:secret@host.invalid/db", "host.invalid:5432")
+}
+
+// worksInSession is works where breaking a lock ends the holder's connection,
+// which the holder hears of at once.
+func worksInSession(t *testing.T, b open.Backend) {
+	t.Helper()
+	ctx := patience(t)
+	lock, err := b.Lock(ctx, "a/b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info, err := b.Inspect(ctx, "a/b"); err != nil || !info.Held || info.Token != lock.Token() {
+		t.Errorf("Inspect: %+v, %v", info, err)
+	}
+	if broken, err := b.Break(ctx, "a/b"); err != nil || !broken {
+		t.Errorf("Break: %v, %v", broken, err)
+	}
+	select {
+	case <-lock.Lost():
+	case <-ctx.Done():
+		t.Error("a broken lock is not lost")
+	}
+	if err := lock.Unlock(ctx); !errors.Is(err, locker.ErrLost) {
+		t.Errorf("Unlock of a broken lock: %v", err)
+	}
+}
+
+// Advisory locks are told from leases by what they lean on.
+func TestPostgresParametersReachTheBackend(t *testing.T) {
+	s := testserver.Postgres(t)
+	base := "postgres://postgres@" + s.Addr() + "/postgres?sslmode=disable&schema=ensure"
+	if got := mustOpen(t, base).Guarantees().Release; got != locker.ByExpiry {
+		t.Errorf("leases end by %v", got)
+	}
+	if got := mustOpen(t, base+"&mode=session").Guarantees().Release; got != locker.ByConnection {
+		t.Errorf("mode=session was not heard: locks end by %v", got)
+	}
+	sync := mustOpen(t, base+"&sync_standby=true")
+	if sync.Guarantees().Tokens.Has(locker.DurableReplica) {
+		t.Error("sync_standby was not heard")
+	}
+	if _, err := sync.TryLock(patience(t), "x"); !errors.Is(err, locker.ErrUnavailable) {
+		t.Errorf("a lock that no standby confirms: %v", err)
+	}
+}
+
+// A role that may use the tables needs no right to make them.
+func TestPostgresUserAndPassword(t *testing.T) {
+	const pass = `p@s:s/w?r#d%41,+&= "secret`
+	s := testserver.Postgres(t, "password_encryption=scram-sha-256")
+	mustOpen(t, s.URL("postgres")+"&schema=ensure")
+	ctx := patience(t)
+	admin, err := pgx.Connect(ctx, s.URL("postgres"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = admin.Close(ctx) }()
+	for _, sql := range []string{
+		`CREATE ROLE me LOGIN PASSWORD '` + pass + `'`,
+		`GRANT SELECT, INSERT, UPDATE, DELETE ON lockstile_lock, lockstile_waiter, lockstile_mark TO me`,
+		`GRANT USAGE ON SEQUENCE lockstile_token TO me`,
+	} {
+		if _, err := admin.Exec(ctx, sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantPasswords(t, admin)
+	at := "@" + s.Addr() + "/postgres?sslmode=disable"
+	works(t, mustOpen(t, "postgres://me:"+escapeLess(pass)+at))
+	worksInSession(t, mustOpen(t, "postgres://me:"+escapeLess(pass)+at+"&mode=session"))
+	works(t, mustOpen(t, "postgres://me"+at+"&password=p%40s%3As%2Fw%3Fr%23d%2541%2C%2B%26%3D+%22secret"))
+	refused(t, "postgres://me:secret"+at, s.Addr(), "password authentication failed")
+	refused(t, "postgres://nobody:secret"+at, s.Addr(), "password authentication failed")
+	refused(t, "postgres://me"+at+"&password=secret", s.Addr(), "password authentication failed")
+	refused(t, "postgres://me:"+escapeLess(pass)+at+"&schema=ensure", s.Addr(), "permission denied")
+}
+
+// wantPasswords changes who is let in without one: nobody.
+func wantPasswords(t *testing.T, admin *pgx.Conn) {
+	t.Helper()
+	ctx := patience(t)
+	var file string
+	if err := admin.QueryRow(ctx, `SHOW hba_file`).Scan(&file); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := admin.Exec(ctx, `COPY (SELECT 'host all all 127.0.0.1/32 scram-sha-256') TO '`+file+`'`); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := admin.Exec(ctx, `SELECT pg_reload_conf()`); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "the new rules", func() bool {
+		var rules int
+		err := admin.QueryRow(ctx, `SELECT count(*) FROM pg_hba_file_rules WHERE auth_method = 'scram-sha-256' AND error IS NULL`).Scan(&rules)
+		return err == nil && rules == 1 && refusesWithoutPassword(ctx, admin.Config().Copy())
+	})
+}
+
+func refusesWithoutPassword(ctx context.Context, config *pgx.ConnConfig) bool {
+	conn, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		return true
+	}
+	_ = conn.Close(ctx)
+	return false
+}
+
+func TestPostgresThatDoesNotAnswer(t *testing.T) {
+	s := testserver.Postgres(t)
+	s.Pause()
+	defer s.Resume()
+	url := "postgres://u:secret@" + s.Addr() + "/db?sslmode=disable&connect_timeout=60"
+	ctx, cancel := context.WithCancelCause(context.Background())
+	time.AfterFunc(50*time.Millisecond, func() { cancel(errors.New("enough")) })
+	if _, err := open.URL(ctx, url); !errors.Is(err, locker.ErrUnavailable) || !strings.Contains(err.Error(), "enough") {
+		t.Errorf("a cancelled attempt: %v", err)
+	}
+	refused(t, url, s.Addr(), "no answer within 5s")
+}
+
+func TestPostgresThroughAPoolerTakesLeasesAndRefusesSessions(t *testing.T) {
+	s := testserver.Postgres(t)
+	b := testserver.PgBouncer(t, s, "transaction")
+	works(t, mustOpen(t, b.URL("postgres")+"&schema=ensure"))
+	works(t, mustOpen(t, b.URL("postgres")))
+	if _, err := mustOpen(t, b.URL("postgres")+"&mode=session").TryLock(patience(t), "x"); err == nil || !strings.Contains(err.Error(), "pooler") {
+		t.Errorf("a session lock through a pooler: %v", err)
+	}
+}
