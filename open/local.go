@@ -22,12 +22,24 @@ func openLocal(dir string) (Backend, error) {
 	return l, nil
 }
 
-func newLocal(dir string) (*local.Locker, error) {
-	if dir == "" {
+// localBackend is a Locker and where it is.
+type localBackend struct {
+	*local.Locker
+	dir       string
+	byDefault bool // nobody has named it
+}
+
+func newLocal(dir string) (*localBackend, error) {
+	byDefault := dir == ""
+	if byDefault {
 		var err error
 		if dir, err = local.DefaultDir(); err != nil {
 			return nil, err
 		}
 	}
-	return local.New(dir, local.Options{})
+	l, err := local.New(dir, local.Options{})
+	if err != nil {
+		return nil, err
+	}
+	return &localBackend{l, dir, byDefault}, nil
 }

@@ -37,6 +37,7 @@ type postgresLocker interface {
 type postgresBackend struct {
 	postgresLocker
 	pool *pgxpool.Pool
+	own  postgresOwn
 }
 
 // Close closes the Locker first: its clean-ups need the pool.
@@ -176,13 +177,13 @@ func newPostgres(pool *pgxpool.Pool, own postgresOwn) (*postgresBackend, error) 
 		if err != nil {
 			return nil, err
 		}
-		return &postgresBackend{l, pool}, nil
+		return &postgresBackend{l, pool, own}, nil
 	}
 	l, err := postgres.New(pool, own.opts)
 	if err != nil {
 		return nil, err
 	}
-	return &postgresBackend{l, pool}, nil
+	return &postgresBackend{l, pool, own}, nil
 }
 
 // ping asks for the locks' tables, which it makes if it is to. The question is

@@ -43,7 +43,8 @@ func redisSchemes() []Scheme {
 // redisBackend is a Locker and the client that was made for it.
 type redisBackend struct {
 	*singlenode.Locker
-	rdb redis.UniversalClient
+	rdb  redis.UniversalClient
+	opts singlenode.Options
 }
 
 func newRedis(rdb redis.UniversalClient, opts singlenode.Options) (*redisBackend, error) {
@@ -51,7 +52,7 @@ func newRedis(rdb redis.UniversalClient, opts singlenode.Options) (*redisBackend
 	if err != nil {
 		return nil, err
 	}
-	return &redisBackend{l, rdb}, nil
+	return &redisBackend{l, rdb, opts}, nil
 }
 
 // Close closes the Locker first: its clean-ups need the client.

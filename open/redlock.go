@@ -31,10 +31,11 @@ func redlockSchemes() []Scheme {
 type redlockBackend struct {
 	*redlock.Locker
 	clients []redis.UniversalClient
+	opts    redlock.Options
 }
 
 func newRedlock(nodes []*redis.Options, opts redlock.Options) (*redlockBackend, error) {
-	b := &redlockBackend{}
+	b := &redlockBackend{opts: opts}
 	for _, o := range nodes {
 		b.clients = append(b.clients, redis.NewClient(o))
 	}

@@ -29,7 +29,10 @@ func zkSchemes() []Scheme {
 // zkBackend is a Locker and the connection that was made for it.
 type zkBackend struct {
 	*zookeeper.Locker
-	conn *zk.Conn
+	conn  *zk.Conn
+	hosts []string
+	opts  zookeeper.Options
+	asked time.Duration // for the session
 }
 
 // Close closes the Locker first: its clean-ups need the connection. The session
@@ -123,7 +126,7 @@ func dialZooKeeper(ctx context.Context, a address, opts zookeeper.Options, timeo
 		conn.Close()
 		return nil, err
 	}
-	b := &zkBackend{l, conn}
+	b := &zkBackend{l, conn, a.hosts, opts, timeout}
 	if err := b.ping(ctx, a, opts, tried); err != nil {
 		return nil, errors.Join(fmt.Errorf("zookeeper at %s: %w: %w", strings.Join(a.hosts, ","), locker.ErrUnavailable, err), b.Close())
 	}

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/doctor"
+)
+
+var doctorCommand = command{
+	name:  "doctor",
+	about: "look at a store for what can hurt its locks",
+	more: `
+Each finding says what was seen, what it means for locks, and the setting that
+mends it. A danger is what can break a guarantee without anybody being told, or
+keep locks from working; a note is what to know. Last comes what was checked,
+"fine" where there was nothing to find.
+
+Nothing in the store is changed; etcd is asked for a lease of a second, which is
+given back. The exit status is 0 if there is no danger, 1 if there is one.
+`,
+	flags: []string{"b", "json"},
+	do:    examine,
+}
+
+const (
+	// exitDanger is the doctor's status for a danger.
+	exitDanger = 1
+
+	// doctorTime bounds a look at a store. Several servers are asked, one
+	// after the other, and some may not answer.
+	doctorTime = 60 * time.Second
+)
+
+func examine(in invocation) (int, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), doctorTime)
+	defer cancel()
+	b, err := connect(ctx, in)
+	if err != nil {
+		return statusOf(err), err
+	}
+	report := &doctor.Report{Findings: []doctor.Finding{}, Checked: []doctor.Checked{}}
+	if p, ok := b.(doctor.Patient); !ok {
+		err = errors.New("doctor: there are no checks for this backend")
+	} else if err = p.Examine(ctx, report); err != nil {
+		err = fmt.Errorf("doctor: %w: %w", locker.ErrUnavailable, err)
+	}
+	if cerr := b.Close(); err == nil && cerr != nil {
+		err = fmt.Errorf("doctor: %w: %w", locker.ErrUnavailable, cerr)
+	}
+	if err != nil {
+		return statusOf(err), err
+	}
+	if status, err := printReport(in, report); err != nil {
+		return status, err
+	}
+	if report.Danger() {
+		return exitDanger, nil
+	}
+	return 0, nil
+}
+
+func printReport(in invocation, r *doctor.Report) (int, error) {
+	if in.json {
+		return output(json.NewEncoder(os.Stdout).Encode(r))
+	}
+	var b strings.Builder
+	for _, s := range []doctor.Severity{doctor.Danger, doctor.Note} {
+		for _, f := range r.Findings {
+			if f.Severity == s {
+				writeFinding(&b, f)
+			}
+		}
+	}
+	for _, c := range r.Checked {
+		word := "fine"
+		if slices.ContainsFunc(r.Findings, func(f doctor.Finding) bool { return f.Where == c.Where }) {
+			word = "also checked"
+		}
+		fmt.Fprintf(&b, "%s: %s: %s\n", word, oneLine(c.Where), oneLine(strings.Join(c.What, ", ")))
+	}
+	return answer(b.String())
+}
+
+func writeFinding(b *strings.Builder, f doctor.Finding) {
+	fmt.Fprintf(b, "%s: %s: %s\n        which means: %s\n", f.Severity, oneLine(f.Where), oneLine(f.What), oneLine(f.Means))
+	if f.Mend != "" {
+		fmt.Fprintf(b, "        mend it: %s\n", oneLine(f.Mend))
+	}
+	b.WriteString("\n")
+}
+
+// oneLine keeps what a server or a path says from writing to the terminal what
+// looks like something else.
+func oneLine(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return ' '
+		}
+		return r
+	}, text)
+}

@@ -1,0 +1,122 @@
+package doctor_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockstile/locker/internal/doctor"
+	"github.com/lockstile/locker/internal/testserver"
+)
+
+func redlockURL(query string, nodes ...*testserver.RedisServer) string {
+	var addrs []string
+	for _, n := range nodes {
+		addrs = append(addrs, n.Addr())
+	}
+	return "redlock://" + strings.Join(addrs, ",") + query
+}
+
+func nodes(t *testing.T, n int, args ...string) (all []*testserver.RedisServer) {
+	t.Helper()
+	for range n {
+		all = append(all, testserver.Redis(t, args...))
+	}
+	return all
+}
+
+// What nodes keep on disk does not matter: the rule for restarts covers it. The
+// age that they must have is that of the servers.
+func TestSaneRedlockIsFine(t *testing.T) {
+	t.Parallel()
+	n := nodes(t, 3)
+	url := redlockURL("?max_ttl=1s", n...)
+	for _, s := range n {
+		s.Await("its second second", func() bool {
+			return !strings.Contains(s.Do("INFO", "server"), "uptime_in_seconds:0\r") && !strings.Contains(s.Do("INFO", "server"), "uptime_in_seconds:1\r")
+		})
+	}
+	fine(t, examine(t, url), "3 nodes, 3 of them answer", "clocks", "uptime", "no two nodes are one server", "persistence (none)")
+	finds(t, examine(t, redlockURL("", n...)), doctor.Note, "up for less than max_ttl, 1m0s", n[0].Addr(), n[2].Addr())
+	findsNot(t, examine(t, redlockURL("?durable_nodes=true", n...)), "max_ttl")
+}
+
+func TestEvenNumberOfNodesIsNoted(t *testing.T) {
+	t.Parallel()
+	n := nodes(t, 4)
+	finds(t, examine(t, redlockURL("", n...)), doctor.Note, "their number, 4, is even")
+	findsNot(t, examine(t, redlockURL("", n[:3]...)), "even")
+}
+
+func TestNodesThatAreOneServerAreADanger(t *testing.T) {
+	t.Parallel()
+	n := nodes(t, 2)
+	twin := "localhost" + strings.TrimPrefix(n[0].Addr(), "127.0.0.1")
+	r := examine(t, redlockURL("", n...)+","+twin)
+	finds(t, r, doctor.Danger, n[0].Addr()+" and "+twin+" are one server")
+	findsNot(t, r, n[1].Addr(), "one server")
+}
+
+func TestDurableNodesThatAreNotAreADanger(t *testing.T) {
+	t.Parallel()
+	n := append(nodes(t, 2, "--appendonly", "yes", "--appendfsync", "always"), nodes(t, 1, "--appendonly", "yes", "--appendfsync", "everysec")...)
+	r := examine(t, redlockURL("?durable_nodes=true", n...))
+	finds(t, r, doctor.Danger, n[2].Addr(), "durable_nodes is set", "synced everysec")
+	findsNot(t, r, n[0].Addr(), "durable_nodes")
+	findsNot(t, examine(t, redlockURL("", n...)), "durable_nodes")
+}
+
+func TestEachNodeIsLookedAt(t *testing.T) {
+	t.Parallel()
+	n := nodes(t, 5)
+	n[1].Do("CONFIG", "SET", "maxmemory", "100mb", "maxmemory-policy", "volatile-lru")
+	host, port, _ := strings.Cut(n[0].Addr(), ":")
+	n[2].Do("REPLICAOF", host, port)
+	n[0].Await("its replica", func() bool { return strings.Contains(n[0].Do("INFO", "replication"), "connected_slaves:1\r") })
+	n[3].Kill()
+	r := examine(t, redlockURL("", n...))
+	finds(t, r, doctor.Danger, n[0].Addr(), "1 replicas")
+	finds(t, r, doctor.Danger, n[1].Addr(), "maxmemory-policy volatile-lru")
+	finds(t, r, doctor.Danger, n[2].Addr(), "is a replica of "+n[0].Addr())
+	finds(t, r, doctor.Note, n[3].Addr(), "does not answer")
+	findsNot(t, r, n[4].Addr()+" ") // the one that is sane, where the finding is its own
+	lookedAt(t, r, "5 nodes, 4 of them answer")
+}
+
+// The clock is stepped by a library that is loaded in front of the C library.
+func TestClocksThatDifferAreFound(t *testing.T) {
+	t.Parallel()
+	cc, err := exec.LookPath("cc")
+	if err != nil {
+		t.Skip("no C compiler")
+	}
+	dir := t.TempDir()
+	lib, offset := filepath.Join(dir, "clock.so"), filepath.Join(dir, "offset")
+	if out, err := exec.Command(cc, "-shared", "-fPIC", "-o", lib, "../testbed/shim/clock.c", "-ldl").CombinedOutput(); err != nil {
+		t.Skipf("no C library to build against: %s", out)
+	}
+	n := nodes(t, 2)
+	n = append(n, testserver.RedisWithEnv(t, []string{"LD_PRELOAD=" + lib, "LOCKSTILE_CLOCK_OFFSET=" + offset}))
+	apart := func(d time.Duration) *doctor.Report {
+		if err := os.WriteFile(offset+".new", []byte(durationText(d)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(offset+".new", offset); err != nil {
+			t.Fatal(err)
+		}
+		return examine(t, redlockURL("", n...))
+	}
+	r := apart(40 * time.Second)
+	finds(t, r, doctor.Danger, n[2].Addr(), "the clocks of", "apart")
+	finds(t, r, doctor.Note, n[2].Addr(), "its clock is", "ahead of this machine's")
+	r = apart(-20 * time.Second)
+	finds(t, r, doctor.Note, n[2].Addr(), "the clocks of", "apart")
+	finds(t, r, doctor.Note, n[2].Addr(), "its clock is", "behind this machine's")
+	findsNot(t, apart(0), "clock")
+}
+
+func durationText(d time.Duration) string { return strconv.FormatInt(d.Microseconds(), 10) }

@@ -1,0 +1,55 @@
+package doctor_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/lockstile/locker/internal/doctor"
+	"github.com/lockstile/locker/internal/testserver"
+	"github.com/lockstile/locker/open"
+)
+
+func zkURL(user string, servers ...*testserver.ZooKeeperServer) string {
+	var addrs []string
+	for _, s := range servers {
+		addrs = append(addrs, s.Addr())
+	}
+	return "zk://" + user + strings.Join(addrs, ",")
+}
+
+func TestEnsembleOfThreeIsFineAndWithOneDownThatIsNoted(t *testing.T) {
+	t.Parallel()
+	servers := testserver.ZooKeeper(t, 3)
+	url := zkURL("app:sesame@", servers...)
+	r := examine(t, url)
+	fine(t, r, "3 servers that vote", "leader", "follower", "session timeout (10s)", "session timeouts from", "who may touch")
+	r = examine(t, zkURL("", servers[:2]...))
+	finds(t, r, doctor.Note, "names 2 of 3 servers")
+	finds(t, r, doctor.Note, "anybody who reaches")
+	servers[2].Kill()
+	r = examine(t, url)
+	finds(t, r, doctor.Note, servers[2].Addr(), "does not answer")
+	findsNot(t, r, servers[1].Addr())
+}
+
+func TestLonelyZooKeeperAndTheSessionThatItGrants(t *testing.T) {
+	t.Parallel()
+	srv := testserver.ZooKeeper(t, 1)[0]
+	r := examine(t, zkURL("", srv)+"?session_timeout=100s")
+	finds(t, r, doctor.Note, "stands alone")
+	finds(t, r, doctor.Note, "1m40s was asked for, and 1m0s was granted")
+	findsNot(t, examine(t, zkURL("", srv)), "asked for")
+	b, err := open.URL(patience(t), zkURL("app:sesame@", srv))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	lock, err := b.Lock(patience(t), "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := lock.Unlock(patience(t)); err != nil {
+		t.Fatal(err)
+	}
+	findsNot(t, examine(t, zkURL("app:sesame@", srv)), "anybody who reaches")
+}
