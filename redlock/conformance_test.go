@@ -25,9 +25,9 @@ func TestConformance(t *testing.T) {
 		}))
 	})
 	// A waiter that gets half of the nodes hears the silent one out before it
-	// gives them back: the shorter, the better, as long as the machine can keep up.
+	// gives them back: shorter than elsewhere, but not too short for a busy machine.
 	t.Run("one of five silent", func(t *testing.T) {
-		conformance.Run(t, five(t, 500*time.Millisecond, func(srvs []*testserver.RedisServer) { srvs[2].Pause() }))
+		conformance.Run(t, five(t, 2*time.Second, func(srvs []*testserver.RedisServer) { srvs[2].Pause() }))
 	})
 }
 

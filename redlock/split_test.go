@@ -2,41 +2,49 @@ package redlock_test
 
 import (
 	"context"
+	"errors"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/testserver"
 	"github.com/lockstile/locker/redlock"
 )
 
-// onSecond acts once the client has got an answer to a second script.
-type onSecond struct {
+// onScript acts after every script that the client's server has carried out, the
+// first is 1, and before anybody has the answer.
+type onScript struct {
 	redis.Hook
-	mu  sync.Mutex
-	n   int
-	act func()
+	n   atomic.Int32
+	act func(n int32)
 }
 
-func (*onSecond) DialHook(next redis.DialHook) redis.DialHook { return next }
-func (h *onSecond) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+func (*onScript) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (h *onScript) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		err := next(ctx, cmd)
-		if cmd.Name() == "eval" { // the first of each script, for the server does not have it
-			h.mu.Lock()
-			defer h.mu.Unlock()
-			if h.n++; h.n == 2 {
-				h.act()
-			}
+		if err == nil && strings.HasPrefix(cmd.Name(), "eval") {
+			h.act(h.n.Add(1))
 		}
 		return err
 	}
 }
 
-func (*onSecond) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (*onScript) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return next
+}
+
+func clientsOf(servers []*testserver.RedisServer) []redis.UniversalClient {
+	clients := make([]redis.UniversalClient, len(servers))
+	for i, s := range servers {
+		clients[i] = redis.NewClient(&redis.Options{Addr: s.Addr()})
+	}
+	return clients
 }
 
 // What an attempt or an unlock of somebody else has left on two nodes is about
@@ -44,13 +52,12 @@ func (*onSecond) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proce
 // say that somebody does.
 func TestTryLockLooksAgainWhereNodesDisagree(t *testing.T) {
 	servers := startNodes(t, 5)
-	var clients []redis.UniversalClient
-	for _, s := range servers {
-		clients = append(clients, redis.NewClient(&redis.Options{Addr: s.Addr()}))
-	}
-	clients[4].AddHook(&onSecond{act: func() { // it has granted, and was given back
-		servers[0].Do("DEL", "a")
-		servers[1].Do("DEL", "a")
+	clients := clientsOf(servers)
+	clients[4].AddHook(&onScript{act: func(n int32) {
+		if n == 2 { // it has granted, and was given back
+			servers[0].Do("DEL", "a")
+			servers[1].Do("DEL", "a")
+		}
 	}})
 	for _, s := range servers[:2] {
 		s.Do("SET", "a", "somebody", "PX", "60000")
@@ -63,6 +70,64 @@ func TestTryLockLooksAgainWhereNodesDisagree(t *testing.T) {
 	}
 	servers[2].Resume()
 	mustUnlock(t, lock)
+	free(t, "a", servers...)
+}
+
+// A node that is asked in the first look and answers in the second began the
+// lease in the first: validity counts from there.
+func TestValidityCountsFromTheFirstLookWhereItsAnswerCounts(t *testing.T) {
+	servers := startNodes(t, 5)
+	for _, s := range servers[:3] {
+		s.Do("SET", "a", "somebody", "PX", "60000")
+	}
+	clients := clientsOf(servers)
+	second := make(chan struct{}) // the second look is under way
+	clients[0].AddHook(&onScript{act: func(n int32) {
+		if n == 2 {
+			close(second)
+		}
+	}})
+	var between time.Time
+	clients[3].AddHook(&onScript{act: func(n int32) {
+		if n == 2 { // it has granted, and was given back
+			servers[0].Do("DEL", "a")
+			between = time.Now()
+		}
+	}})
+	clients[4].AddHook(&onScript{act: func(n int32) {
+		if n == 1 {
+			<-second
+		}
+	}})
+	lock, err := newLockerOn(t, clients, patient).TryLock(patience(t), "a", locker.WithoutRenewal())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if end := between.Add(locker.DefaultTTL - locker.Drift(locker.DefaultTTL)); !lock.Deadline().Before(end) {
+		t.Errorf("believed in until %v after the lease may have ended", lock.Deadline().Sub(end))
+	}
+	mustUnlock(t, lock)
+}
+
+// A caller that has gone needs no answer: what the request has left is removed
+// though the node may take its time.
+func TestCleanUpDoesNotWaitForTheRequest(t *testing.T) {
+	servers := startNodes(t, 3)
+	clients, over := clientsOf(servers), make(chan struct{})
+	for _, c := range clients {
+		c.AddHook(&onScript{act: func(n int32) {
+			if n == 1 {
+				<-over
+			}
+		}})
+	}
+	l := newLockerOn(t, clients, redlock.Options{DurableNodes: true, NodeTimeout: time.Hour})
+	t.Cleanup(func() { close(over) })
+	ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
+	defer cancel()
+	if _, err := l.TryLock(ctx, "a", locker.WithTTL(time.Minute)); !errors.Is(err, context.DeadlineExceeded) {
+		t.Error(err)
+	}
 	free(t, "a", servers...)
 }
 
