@@ -117,7 +117,7 @@ func (c contention) worker(ctx, waiting context.Context, cl client, name string,
 		h, err := cl.Lock(waiting, name)
 		if err != nil {
 			if waiting.Err() != nil {
-				return nil
+				return nil //nolint:nilerr // it was told to give up
 			}
 			return err
 		}

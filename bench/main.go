@@ -48,8 +48,9 @@ func main() {
 		s.rounds, s.each = 1, 250*time.Millisecond
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := profiled(s.profile, func() error { return run(ctx, s, os.Stdout) }); err != nil {
+	err := profiled(s.profile, func() error { return run(ctx, s, os.Stdout) })
+	stop()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}

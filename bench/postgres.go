@@ -180,7 +180,10 @@ type pglockClient struct {
 	locks *pglock.Client
 }
 
-type pglockHeld struct{ lock *pglock.Lock }
+type pglockHeld struct {
+	locks *pglock.Client
+	lock  *pglock.Lock
+}
 
 func (s pgServer) pglock() (client, error) {
 	pool, err := s.connect()
@@ -204,9 +207,9 @@ func (s pgServer) pglock() (client, error) {
 
 func (c pglockClient) Lock(ctx context.Context, name string) (held, error) {
 	lock, err := c.locks.AcquireContext(ctx, name)
-	return pglockHeld{lock}, err
+	return pglockHeld{c.locks, lock}, err
 }
 
 func (c pglockClient) Close() { _ = c.db.Close() }
 
-func (h pglockHeld) Unlock(ctx context.Context) error { return h.lock.Close() }
+func (h pglockHeld) Unlock(ctx context.Context) error { return h.locks.ReleaseContext(ctx, h.lock) }
