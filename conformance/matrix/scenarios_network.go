@@ -108,7 +108,7 @@ func networkScenarios() []Scenario {
 				first := a.Locking()
 				p.Sleep(p.TTL + p.TTL/4)
 				second := b.Locking()
-				p.Sleep(p.TTL / 2)
+				p.Sleep(p.TTL * 2 / 5) // a renewal is asked for, and not yet given up
 				p.Break("the answers arrive", func() error { a.Net.Deliver(); return nil })
 				p.Serve(p.TTL/2, first, second)
 			},
@@ -124,7 +124,7 @@ func networkScenarios() []Scenario {
 				waiting := b.Locking()
 				p.Sleep(p.TTL / 2)
 				p.Break("answers to A are slow", func() error { a.Net.CutReplies(); return nil })
-				p.Sleep(p.TTL / 2)
+				p.Sleep(p.TTL * 2 / 5) // a renewal is asked for, and not yet given up
 				p.Break("the answers arrive", func() error { a.Net.Deliver(); return nil })
 				p.Sleep(p.TTL / 20)
 				p.Break("A is cut off", func() error { a.Net.Cut(); return nil })
