@@ -124,6 +124,7 @@ func TestReleaseWaitsForWhoeverDealsWithTheName(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer func() { _ = tx.Rollback(context.Background()) }()
 	if _, err := tx.Exec(soon(t), `SELECT pg_advisory_xact_lock(1819239275, hashtext('a'))`); err != nil {
 		t.Fatal(err)
 	}
