@@ -166,7 +166,7 @@ func (p *Play) cell(cell Cell, sub Subject, sc Scenario, still *standstill) Cell
 
 // unavailableAfter is how long the next lock may take before that is called
 // unavailable.
-const unavailableAfter = 850 * time.Millisecond
+const unavailableAfter = 750 * time.Millisecond
 
 func (s Subject) ttl() time.Duration {
 	if s.TTL == 0 {
