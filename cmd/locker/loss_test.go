@@ -83,7 +83,7 @@ func lastNumber(t *testing.T, text, key string) (last uint64) {
 func TestWholeGroupEndsWithTheLock(t *testing.T) {
 	t.Parallel()
 	srv := testserver.Redis(t)
-	p := launch(t, "run", "-b", "redis://"+srv.Addr(), "--ttl", "2s", "x", "--", "sh", "-c",
+	p := launch(t, "run", "-b", "redis://"+srv.Addr(), "--ttl", "12s", "x", "--", "sh", "-c",
 		`exec 2>/dev/null # where shells tell who was ended
 		sh -c 'trap "echo first asked; exit" TERM; echo first up; while :; do sleep 0.05; done' &
 		sh -c 'trap "" TERM; echo second up; while :; do sleep 0.05; done' &

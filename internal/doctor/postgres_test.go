@@ -80,7 +80,7 @@ func TestSchemaThatIsAnotherIsADanger(t *testing.T) {
 	t.Parallel()
 	srv := testserver.Postgres(t, "fsync=on", "tcp_keepalives_idle=60")
 	url := prepared(t, srv.URL("postgres"))
-	sql(t, srv, `CREATE OR REPLACE FUNCTION lockstile_durable() RETURNS void LANGUAGE plpgsql AS $$ BEGIN END $$`)
+	sql(t, srv, `CREATE OR REPLACE FUNCTION lockstile_durable(_durable boolean) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN RETURN true; END $$`)
 	finds(t, examine(t, url), doctor.Danger, "not this version's: lockstile_durable")
 	prepared(t, url)
 	sql(t, srv, `ALTER SEQUENCE lockstile_token CACHE 20`)

@@ -1,9 +1,11 @@
 package doctor_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
+	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/internal/doctor"
 	"github.com/lockstile/locker/internal/testserver"
 	"github.com/lockstile/locker/open"
@@ -27,6 +29,16 @@ func TestEnsembleOfThreeIsFineAndWithOneDownThatIsNoted(t *testing.T) {
 	finds(t, r, doctor.Note, "names 2 of 3 servers")
 	finds(t, r, doctor.Note, "anybody who reaches")
 	servers[2].Kill()
+	for { // until the other two have agreed on a leader
+		b, err := open.URL(patience(t), url)
+		if err == nil {
+			_ = b.Close()
+			break
+		}
+		if !errors.Is(err, locker.ErrUnavailable) {
+			t.Fatal(err)
+		}
+	}
 	r = examine(t, url)
 	finds(t, r, doctor.Note, servers[2].Addr(), "does not answer")
 	findsNot(t, r, servers[1].Addr())
