@@ -146,7 +146,7 @@ func TestSignalsArePassedOnToTheCommand(t *testing.T) {
 	t.Parallel()
 	url := redisURL(t)
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT} {
-		p := launch(t, "run", "-b", url, "x", "--", "sh", "-c", `trap 'echo caught; exit 5' INT TERM HUP QUIT; echo up; while :; do sleep 0.05; done`)
+		p := launch(t, "run", "-b", url, "x", "--", "sh", "-c", `exec 2>/dev/null; trap 'echo caught; exit 5' INT TERM HUP QUIT; echo up; while :; do sleep 0.05; done`)
 		p.says("up")
 		p.signal(sig)
 		p.ends(5)
