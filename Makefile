@@ -26,7 +26,7 @@ servers: ## install the servers that the tests start, where they are missing
 
 .PHONY: test
 test: servers ## everything, on real servers, with the race detector
-	for m in $(MODULES); do (cd $$m && LOCKER_TEST_REQUIRE=1 go test -race -timeout 25m ./...); done
+	for m in $(MODULES); do (cd $$m && LOCKER_TEST_REQUIRE=1 go test -race -count=1 -timeout 25m ./...); done
 
 .PHONY: check
 check: lint test ## what a patch has to pass: lint and test

@@ -105,8 +105,11 @@ func holderScenarios() []Scenario {
 func (p *Play) takeOver(b *Worker, do func(Grant), wake func(), first Grant) {
 	waiting := b.Locking()
 	if second, ok := waiting.Within(p.silence()); ok {
+		p.Sleep(p.TTL / 8) // so that a reader of the timeline sees one thing after another
 		do(second)
+		p.Sleep(p.TTL / 8)
 		wake()
+		p.Sleep(p.TTL / 8)
 		second.Write(3)
 		second.Unlock()
 		return
