@@ -63,6 +63,12 @@ func unsure(err error) bool {
 	return true
 }
 
+// terminated reports whether the server said that it ended the session.
+func terminated(err error) bool {
+	var reply *pgconn.PgError
+	return errors.As(err, &reply) && reply.Code == "57P01"
+}
+
 // broken reports whether the connection broke, so that another may work. A
 // restarted server leaves broken ones in the pool, and
 // one may have been made to forget its prepared statements (DISCARD ALL).

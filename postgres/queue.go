@@ -175,6 +175,8 @@ func (q *queue) release(ctx context.Context, a *attempt) error {
 	switch {
 	case errors.As(err, &lost):
 		return lost
+	case a.lease.session != nil && terminated(err): // and the lock with it
+		return &locker.LostError{Name: a.req.Name, Reason: locker.SessionEnded, Cause: err}
 	case err != nil:
 		q.cleanUpLater(a.lease)
 		return fmt.Errorf("postgres: unlock %q: %w", a.req.Name, err)

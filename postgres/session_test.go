@@ -233,3 +233,18 @@ func (w *watched) Done() <-chan struct{} {
 	w.once.Do(func() { close(w.asked) })
 	return w.Context.Done()
 }
+
+// The holder may unlock before it has heard that its session was ended.
+func TestUnlockRightAfterABreakSaysThatTheLockWasLost(t *testing.T) {
+	url := database(t)
+	breaker := newSession(t, url)
+	for range 5 {
+		held := lock(t, newSession(t, url), "a")
+		if broken, err := breaker.Break(soon(t), "a"); !broken || err != nil {
+			t.Fatalf("Break: %v, %v", broken, err)
+		}
+		if err := held.Unlock(soon(t)); !errors.Is(err, locker.ErrLost) {
+			t.Errorf("Unlock: %v", err)
+		}
+	}
+}
