@@ -60,8 +60,9 @@ type queue struct {
 
 	closing context.Context // ends with stop
 	close   context.CancelFunc
-	mu      sync.Mutex     // orders stop and new work
-	work    sync.WaitGroup // clean-ups under way
+	mu      sync.Mutex
+	idle    sync.Cond // no clean-ups are under way
+	work    int       // how many are
 }
 
 // attempt is one call of Lock or TryLock, and the hold that comes of it.

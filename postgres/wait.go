@@ -167,13 +167,26 @@ func (q *queue) sweep() {
 
 // background runs f in a goroutine that Close waits for.
 func (q *queue) background(f func()) {
-	q.mu.Lock() // so that Close does not begin to wait at the same moment
+	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.work.Add(1)
+	q.work++
 	go func() {
-		defer q.work.Done()
 		f()
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		q.work--
+		q.idle.Broadcast()
 	}()
+}
+
+// await returns when no clean-up is under way. Waiters that are ended begin
+// theirs meanwhile, which a WaitGroup does not bear.
+func (q *queue) await() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for q.work > 0 {
+		q.idle.Wait()
+	}
 }
 
 // persist tries until the store confirms, for cleanUpTime at most, and reports

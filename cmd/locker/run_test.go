@@ -4,6 +4,7 @@ package main
 
 import (
 	"os"
+	"os/signal"
 	"path/filepath"
 	"syscall"
 	"testing"
@@ -142,10 +143,19 @@ func TestSignalEndsTheWait(t *testing.T) {
 	holder.ends(0)
 }
 
+// heed has children heed a signal though this test was told to ignore it, as
+// nohup does: what is caught is not ignored by those that are started meanwhile.
+func heed(t *testing.T, sig os.Signal) {
+	caught := make(chan os.Signal, 1)
+	signal.Notify(caught, sig)
+	t.Cleanup(func() { signal.Stop(caught) })
+}
+
 func TestSignalsArePassedOnToTheCommand(t *testing.T) {
 	t.Parallel()
 	url := redisURL(t)
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT} {
+		heed(t, sig)
 		p := launch(t, "run", "-b", url, "x", "--", "sh", "-c", `exec 2>/dev/null; trap 'echo caught; exit 5' INT TERM HUP QUIT; echo up; while :; do sleep 0.05; done`)
 		p.says("up")
 		p.signal(sig)
