@@ -294,6 +294,17 @@ func (g Grant) WriteDelayed(value int) (deliver func()) {
 	}
 }
 
+// Renew has the holder renew once by hand, so that what is done for the first
+// time is done: later renewals are one request each.
+func (g Grant) Renew() {
+	w := g.Worker
+	r, err := w.answer(w.play.ctx, w.tell(order{Verb: "renew", Name: w.play.name, Bound: patience}))
+	w.play.must(err)
+	if r.Err != "" {
+		w.play.must(errors.New(r.Err))
+	}
+}
+
 // Unlock has the holder give the lock back.
 func (g Grant) Unlock() {
 	r, err := g.Worker.answer(g.Worker.play.ctx, g.free())

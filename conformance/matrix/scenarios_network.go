@@ -87,7 +87,7 @@ func networkScenarios() []Scenario {
 			Play: func(p *Play) {
 				a, b, c := p.Worker("A"), p.Worker("B"), p.Worker("C")
 				g := a.Lock()
-				p.Sleep(p.TTL / 2) // the first renewal may take more than one request
+				g.Renew()
 				p.Break("A is cut off", func() error { a.Net.Cut(); return nil })
 				next := b.Locking().NextWithin(p.long(), a.Net.Deliver)
 				p.Break("what A sent is delivered late", func() error { a.Net.Deliver(); return nil })

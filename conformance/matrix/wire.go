@@ -12,7 +12,7 @@ import (
 // order is what a worker process is told to do.
 type order struct {
 	ID      int           `json:"id"`
-	Verb    string        `json:"verb"` // lock, try, write, unlock, state
+	Verb    string        `json:"verb"` // lock, try, write, renew, unlock, state
 	Name    string        `json:"name"`
 	TTL     time.Duration `json:"ttl,omitempty"`
 	Bound   time.Duration `json:"bound,omitempty"`   // of the whole request

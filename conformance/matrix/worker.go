@@ -63,6 +63,8 @@ func (w *worker) obey(ctx context.Context, o order) {
 		w.write(o, &r)
 	case "unlock":
 		w.unlock(ctx, o, &r)
+	case "renew":
+		w.renew(ctx, o, &r)
 	case "state":
 		w.state(o, &r)
 	}
@@ -127,6 +129,16 @@ func (w *worker) unlock(ctx context.Context, o order, r *report) {
 	}
 	r.Token, r.Deadline = uint64(l.Token()), deadline(l)
 	r.fail(l.Unlock(ctx))
+}
+
+func (w *worker) renew(ctx context.Context, o order, r *report) {
+	r.Kind = kindState
+	l := w.lockOf(o.Name)
+	if l == nil {
+		r.fail(errors.New("no lock"))
+		return
+	}
+	r.fail(l.Renew(ctx))
 }
 
 func (w *worker) state(o order, r *report) {
