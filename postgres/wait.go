@@ -55,8 +55,12 @@ func (q *queue) wait(ctx context.Context, a *attempt) error {
 		return locker.ErrClosed
 	}
 	if q.post.channel() == "" {
-		if s, err := q.ask(ctx, a, false, 0); err != nil || s.token != 0 {
-			return err
+		s, err := q.ask(ctx, a, false, 0)
+		switch {
+		case err != nil:
+			return q.gaveUp(ctx, err)
+		case s.token != 0:
+			return nil
 		}
 		if err := q.post.open(ctx); err != nil {
 			return q.gaveUp(ctx, classify(err))

@@ -83,9 +83,21 @@ func (s *RedisServer) start() error {
 		return err
 	}
 	return s.process.await(func() error {
-		_, err := s.TryDo("PING")
-		return err
+		if _, err := s.TryDo("PING"); err != nil {
+			return err
+		}
+		return s.isOurs()
 	})
+}
+
+// isOurs tells our server from one of somebody else's that has taken its port
+// while it was down.
+func (s *RedisServer) isOurs() error {
+	info, err := s.TryDo("INFO", "server")
+	if err == nil && !strings.Contains(info, fmt.Sprintf("process_id:%d\r", s.process.cmd.Process.Pid)) {
+		err = errors.New("another server has taken its port")
+	}
+	return err
 }
 
 // Addr returns host:port.
