@@ -57,6 +57,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/chores"
 	"github.com/lockstile/locker/internal/line"
 )
 
@@ -79,8 +80,7 @@ type Locker struct {
 	mu       sync.Mutex
 	sessions map[time.Duration]*slot
 	held     map[*locker.Lock]*attempt
-	quiet    sync.Cond // nothing goes on in the background
-	work     int       // how much does
+	chores   chores.Chores // revocations and clean-ups
 }
 
 var (
@@ -100,7 +100,6 @@ func New(client *clientv3.Client, opts Options) (*Locker, error) {
 		client: client, opts: opts,
 		sessions: make(map[time.Duration]*slot), held: make(map[*locker.Lock]*attempt),
 	}
-	l.quiet.L = &l.mu
 	l.closing, l.close = context.WithCancel(context.Background())
 	l.keeper = locker.NewKeeper(l.renew)
 	return l, nil
@@ -216,10 +215,6 @@ func (l *Locker) Close() error {
 		}
 		<-s.turn
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for l.work > 0 {
-		l.quiet.Wait()
-	}
+	l.chores.Wait()
 	return nil
 }

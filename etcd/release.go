@@ -140,7 +140,7 @@ func (l *Locker) sweepLater(a *attempt) <-chan bool {
 		done <- errors.As(a.session.hold.Err(), &lost) && lost.Reason == locker.SessionEnded
 		return done
 	}
-	l.background(func() {
+	l.chores.Go(func() {
 		defer a.session.leave()
 		done <- l.sweep(a)
 	})
@@ -163,18 +163,4 @@ func (l *Locker) sweep(a *attempt) bool {
 			return false
 		}
 	}
-}
-
-// background runs f in a goroutine that Close waits for.
-func (l *Locker) background(f func()) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.work++
-	go func() {
-		f()
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.work--
-		l.quiet.Broadcast()
-	}()
 }

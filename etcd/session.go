@@ -139,7 +139,7 @@ func (s *session) endUnused(idle time.Duration) {
 	s.ended = s.ended || end
 	s.mu.Unlock()
 	if end {
-		s.owner.background(func() {
+		s.owner.chores.Go(func() {
 			_ = s.hold.Unlock(context.Background()) // bounded; nobody renews it any more
 		})
 	}

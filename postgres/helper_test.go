@@ -138,7 +138,7 @@ func (c *wiredConn) Close() error {
 	c.w.mu.Lock()
 	defer c.w.mu.Unlock()
 	if c.mode == slow {
-		return c.Conn.SetReadDeadline(time.Now()) // ends the reader; the rest is on its way
+		return c.SetReadDeadline(time.Now()) // ends the reader; the rest is on its way
 	}
 	return c.Conn.Close()
 }

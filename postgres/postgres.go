@@ -62,7 +62,6 @@ func New(pool *pgxpool.Pool, opts Options) (*Locker, error) {
 	l := &Locker{opts: opts}
 	runner := newPoolRunner(pool)
 	q := &l.queue
-	q.idle.L = &q.mu
 	q.closing, q.close = context.WithCancel(context.Background())
 	q.store = &store{runner: runner}
 	q.admin = runner
@@ -120,7 +119,7 @@ func (l *Locker) Guarantees() locker.Guarantees {
 func (l *Locker) Close() error {
 	l.queue.stop()
 	l.listener.close()
-	l.queue.await()
+	l.queue.chores.Wait()
 	return nil
 }
 

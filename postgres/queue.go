@@ -10,6 +10,7 @@ import (
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/fencing"
+	"github.com/lockstile/locker/internal/chores"
 	"github.com/lockstile/locker/internal/line"
 )
 
@@ -21,10 +22,6 @@ const (
 	// confirmTime is how long a caller whose attempt failed waits to hear
 	// that nothing of it is left. The clean-up goes on behind its back.
 	confirmTime = 250 * time.Millisecond
-
-	// cleanUpTime bounds the clean-up, tryTime each try of it.
-	cleanUpTime = 10 * time.Second
-	tryTime     = time.Second
 )
 
 // post is how a queue reaches the server and letters reach the queue.
@@ -60,9 +57,7 @@ type queue struct {
 
 	closing context.Context // ends with stop
 	close   context.CancelFunc
-	mu      sync.Mutex
-	idle    sync.Cond // no clean-ups are under way
-	work    int       // how many are
+	chores  chores.Chores // clean-ups under way
 }
 
 // attempt is one call of Lock or TryLock, and the hold that comes of it.
@@ -225,8 +220,4 @@ func (q *queue) force(ctx context.Context, name, sql string, args ...any) (broke
 }
 
 // stop ends the waiting. Clean-ups under way get one more try.
-func (q *queue) stop() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.close()
-}
+func (q *queue) stop() { q.close() }

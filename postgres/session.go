@@ -65,7 +65,6 @@ func NewSession(pool *pgxpool.Pool, opts Options) (*SessionLocker, error) {
 	}
 	s := &SessionLocker{opts: opts, dialing: make(chan struct{}, 1)}
 	q := &s.queue
-	q.idle.L = &q.mu
 	q.closing, q.close = context.WithCancel(context.Background())
 	q.store = &store{runner: sessions{s}, advisory: true}
 	q.admin = newPoolRunner(pool)
@@ -125,7 +124,7 @@ func (s *SessionLocker) Guarantees() locker.Guarantees {
 // stay held; the connection is closed with the last of them.
 func (s *SessionLocker) Close() error {
 	s.queue.stop()
-	s.queue.await()
+	s.queue.chores.Wait()
 	s.mu.Lock()
 	sess := s.current
 	s.mu.Unlock()

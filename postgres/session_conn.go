@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/chores"
 )
 
 // errConnectionLost says that a session is over.
@@ -286,13 +287,13 @@ func (s *SessionLocker) died(*session) {
 	if s.queue.closing.Err() != nil {
 		return
 	}
-	s.queue.background(func() {
-		s.queue.persist(func(ctx context.Context) error {
-			if s.queue.closing.Err() != nil {
-				return nil
+	s.queue.chores.Go(func() {
+		chores.Persist(s.queue.closing, func(ctx context.Context) error {
+			if s.queue.closing.Err() == nil {
+				_, err := s.live(ctx)
+				return err
 			}
-			_, err := s.live(ctx)
-			return err
+			return nil
 		})
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/chores"
 )
 
 // leeway lets the server's clock pass the millisecond that it spoke of.
@@ -143,8 +144,8 @@ func (q *queue) cleanUp(l *lease) bool {
 // cleanUpLater removes what is left of a lease in the background.
 func (q *queue) cleanUpLater(l *lease) <-chan bool {
 	done := make(chan bool, 1)
-	q.background(func() {
-		done <- q.persist(func(ctx context.Context) error { return q.post.withdraw(ctx, l, false) })
+	q.chores.Go(func() {
+		done <- chores.Persist(q.closing, func(ctx context.Context) error { return q.post.withdraw(ctx, l, false) })
 	})
 	return done
 }
@@ -153,8 +154,8 @@ func (q *queue) cleanUpLater(l *lease) <-chan bool {
 // does not touch a lock that is held under the same value: a letter may be
 // slower than the waiter, who looked by itself and has the lock already.
 func (q *queue) returnTurn(value, name string) {
-	q.background(func() {
-		q.persist(func(ctx context.Context) error {
+	q.chores.Go(func() {
+		chores.Persist(q.closing, func(ctx context.Context) error {
 			return q.post.withdraw(ctx, &lease{name: name, value: value}, true)
 		})
 	})
@@ -162,55 +163,9 @@ func (q *queue) returnTurn(value, name string) {
 
 // sweep clears away what dead processes have left. Nothing depends on it.
 func (q *queue) sweep() {
-	q.background(func() {
+	q.chores.Go(func() {
 		ctx, cancel := context.WithTimeout(q.closing, answerTime)
 		defer cancel()
 		_, _ = q.admin.run(ctx, nil, `SELECT lockstile_sweep() WHERE $1`, []any{true}, nil)
 	})
-}
-
-// background runs f in a goroutine that Close waits for.
-func (q *queue) background(f func()) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.work++
-	go func() {
-		f()
-		q.mu.Lock()
-		defer q.mu.Unlock()
-		q.work--
-		q.idle.Broadcast()
-	}()
-}
-
-// await returns when no clean-up is under way. Waiters that are ended begin
-// theirs meanwhile, which a WaitGroup does not bear.
-func (q *queue) await() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for q.work > 0 {
-		q.idle.Wait()
-	}
-}
-
-// persist tries until the store confirms, for cleanUpTime at most, and reports
-// whether it did. After Close it tries once more.
-func (q *queue) persist(f func(context.Context) error) bool {
-	deadline := time.NewTimer(cleanUpTime)
-	defer deadline.Stop()
-	for pause := 10 * time.Millisecond; ; pause = min(2*pause, tryTime) {
-		last := q.closing.Err() != nil
-		ctx, cancel := context.WithTimeout(context.Background(), tryTime)
-		err := f(ctx)
-		cancel()
-		if err == nil || last {
-			return err == nil
-		}
-		select {
-		case <-time.After(pause):
-		case <-q.closing.Done():
-		case <-deadline.C:
-			return false
-		}
-	}
 }

@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"context"
+	"github.com/lockstile/locker/internal/chores"
 	"time"
 )
 
@@ -10,10 +11,6 @@ const (
 	// that what is left of it blocks nobody. The clean-up goes on behind its
 	// back.
 	confirmTime = 250 * time.Millisecond
-
-	// cleanUpTime bounds the clean-up, tryTime each try of it.
-	cleanUpTime = 10 * time.Second
-	tryTime     = time.Second
 )
 
 // sweep ends a seat: whatever is left of it is removed. It reports whether that
@@ -26,7 +23,7 @@ func (l *Locker) sweep(i int, s *seat) bool {
 		return true
 	}
 	node := l.peers[i].node
-	ok := l.persist(func(ctx context.Context) error { return node.Withdraw(ctx, s.lease) })
+	ok := chores.Persist(l.closing, func(ctx context.Context) error { return node.Withdraw(ctx, s.lease) })
 	s.held.Store(!ok)
 	return ok
 }
@@ -42,7 +39,7 @@ func (l *Locker) abandon(seats []*seat) bool {
 			s.busy.Unlock()
 			prompt++
 		}
-		l.background(func() { swept <- l.sweep(i, s) })
+		l.chores.Go(func() { swept <- l.sweep(i, s) })
 	}
 	timer := time.NewTimer(confirmTime)
 	defer timer.Stop()
@@ -69,43 +66,7 @@ func (l *Locker) abandon(seats []*seat) bool {
 
 // returnTurn gives back a reservation that came for a waiter who has gone.
 func (l *Locker) returnTurn(p *peer, value, key string) {
-	l.background(func() {
-		l.persist(func(ctx context.Context) error { return p.node.ReturnTurn(ctx, value, key) })
+	l.chores.Go(func() {
+		chores.Persist(l.closing, func(ctx context.Context) error { return p.node.ReturnTurn(ctx, value, key) })
 	})
-}
-
-// background runs f in a goroutine that Close waits for.
-func (l *Locker) background(f func()) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.work++
-	go func() {
-		f()
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.work--
-		l.idle.Broadcast()
-	}()
-}
-
-// persist tries until the node confirms, for cleanUpTime at most, and reports
-// whether it did. After Close it tries once more.
-func (l *Locker) persist(f func(context.Context) error) bool {
-	deadline := time.NewTimer(cleanUpTime)
-	defer deadline.Stop()
-	for pause := 10 * time.Millisecond; ; pause = min(2*pause, tryTime) {
-		last := l.closing.Err() != nil
-		ctx, cancel := context.WithTimeout(context.Background(), tryTime)
-		err := f(ctx)
-		cancel()
-		if err == nil || last {
-			return err == nil
-		}
-		select {
-		case <-time.After(pause):
-		case <-l.closing.Done():
-		case <-deadline.C:
-			return false
-		}
-	}
 }

@@ -147,7 +147,7 @@ func (c *contest) ask(i int) {
 		}
 	}
 	c.underWay++
-	c.l.background(func() {
+	c.l.chores.Go(func() {
 		standing, err := c.l.ask(s, c.l.peers[i], offer, ticket, write)
 		answers <- answer{node: i, standing: standing, err: err}
 	})
@@ -284,7 +284,7 @@ func (c *contest) retreat() {
 		}
 		given++
 		c.votes[i].state = idle
-		c.l.background(func() { results <- c.l.giveBack(s, c.l.peers[i]) })
+		c.l.chores.Go(func() { results <- c.l.giveBack(s, c.l.peers[i]) })
 	}
 	usable := true
 	for range given {
@@ -308,6 +308,6 @@ func (c *contest) rename() {
 	c.answers, c.underWay = make(chan answer, len(old)), 0
 	for i := range c.votes {
 		c.votes[i] = vote{ticket: c.votes[i].ticket}
-		c.l.background(func() { c.l.sweep(i, old[i]) })
+		c.l.chores.Go(func() { c.l.sweep(i, old[i]) })
 	}
 }

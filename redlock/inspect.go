@@ -100,7 +100,7 @@ func gather[T any](ctx context.Context, l *Locker, ask func(context.Context, *re
 	}
 	replies := make(chan reply, len(l.peers))
 	for i, p := range l.peers {
-		l.background(func() {
+		l.chores.Go(func() {
 			ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), lookTime, errSlow)
 			defer cancel()
 			answer, err := ask(ctx, p.node)

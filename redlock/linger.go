@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"context"
+	"github.com/lockstile/locker/internal/chores"
 	"time"
 )
 
@@ -25,7 +26,7 @@ func (c *contest) linger() {
 		}
 	}
 	for i, s := range c.a.seats {
-		c.l.background(func() { c.l.leaveQueue(i, s) })
+		c.l.chores.Go(func() { c.l.leaveQueue(i, s) })
 	}
 }
 
@@ -43,6 +44,6 @@ func (l *Locker) leaveQueue(i int, s *seat) {
 	l.end(i, s)
 	if s.left() {
 		node := l.peers[i].node
-		l.persist(func(ctx context.Context) error { return node.Withdraw(ctx, s.lease) })
+		chores.Persist(l.closing, func(ctx context.Context) error { return node.Withdraw(ctx, s.lease) })
 	}
 }

@@ -83,7 +83,7 @@ func (c *contest) raise() {
 		v.state = raising
 		s, answers := c.a.seats[i], c.answers
 		c.underWay++
-		c.l.background(func() {
+		c.l.chores.Go(func() {
 			err := c.l.raise(s, c.l.peers[i], token)
 			answers <- answer{node: i, raised: token, err: err}
 		})

@@ -77,6 +77,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/chores"
 	"github.com/lockstile/locker/internal/line"
 	"github.com/lockstile/locker/internal/redisnode"
 )
@@ -119,8 +120,7 @@ type Locker struct {
 	closing context.Context // ends with Close
 	close   context.CancelFunc
 	mu      sync.Mutex
-	idle    sync.Cond // no clean-ups are under way
-	work    int       // how many are
+	chores  chores.Chores // clean-ups under way
 }
 
 var (
@@ -149,7 +149,6 @@ func New(nodes []redis.UniversalClient, opts Options) (*Locker, error) {
 		return nil, err
 	}
 	l := &Locker{opts: opts, quorum: len(nodes)/2 + 1}
-	l.idle.L = &l.mu
 	l.closing, l.close = context.WithCancel(context.Background())
 	quarantine := opts.MaxTTL
 	if opts.DurableNodes {
@@ -255,7 +254,7 @@ func (l *Locker) wait(ctx context.Context, a *attempt) error {
 	c := l.newContest(a, true)
 	err := c.run(ctx)
 	if err == nil && c.count(waiting, asking) > 0 {
-		l.background(c.linger)
+		l.chores.Go(c.linger)
 	}
 	return err
 }
@@ -317,10 +316,6 @@ func (l *Locker) Close() error {
 		mails.Go(p.mail.Close)
 	}
 	mails.Wait()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for l.work > 0 {
-		l.idle.Wait()
-	}
+	l.chores.Wait()
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/fencing"
+	"github.com/lockstile/locker/internal/chores"
 )
 
 // release gives the lock back on all nodes, where it can to the next goroutine
@@ -27,7 +28,7 @@ func (l *Locker) release(_ context.Context, a *attempt) error {
 	since, offer := locker.Now(), time.Now().UnixMicro()
 	results := make(chan result, len(a.seats))
 	for i := range a.seats {
-		l.background(func() { l.releaseOne(a.seats[i], heirs[i], i, offer, results) })
+		l.chores.Go(func() { l.releaseOne(a.seats[i], heirs[i], i, offer, results) })
 	}
 	token, err := l.tally(a, results, ok)
 	if token != 0 {
@@ -63,7 +64,7 @@ func (l *Locker) releaseOne(s, heir *seat, i int, offer int64, results chan<- re
 	released := !r.absent && r.err == nil
 	if !released && s.left() {
 		node := l.peers[i].node
-		if l.persist(func(ctx context.Context) error { return node.Withdraw(ctx, s.lease) }) {
+		if chores.Persist(l.closing, func(ctx context.Context) error { return node.Withdraw(ctx, s.lease) }) {
 			s.held.Store(false)
 		}
 	}

@@ -28,7 +28,7 @@ func (l *Locker) renew(ctx context.Context, attempts []*attempt) []error {
 	answers := make(chan renewal, len(l.peers))
 	under := l.renewals(attempts)
 	for node, r := range under {
-		l.background(func() { answers <- l.renewOn(ctx, node, r, attempts) })
+		l.chores.Go(func() { answers <- l.renewOn(ctx, node, r, attempts) })
 	}
 	b := newBallot(l, attempts, under)
 	for range under {

@@ -51,6 +51,7 @@ import (
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/fencing"
+	"github.com/lockstile/locker/internal/chores"
 	"github.com/lockstile/locker/internal/line"
 	"github.com/lockstile/locker/internal/redisnode"
 )
@@ -63,10 +64,6 @@ const (
 	// confirmTime is how long a caller whose attempt failed waits to hear
 	// that nothing of it is left. The clean-up goes on behind its back.
 	confirmTime = 250 * time.Millisecond
-
-	// cleanUpTime bounds the clean-up, tryTime each try of it.
-	cleanUpTime = 10 * time.Second
-	tryTime     = time.Second
 )
 
 // Options are a Locker's settings. The zero value is ready to use.
@@ -92,9 +89,7 @@ type Locker struct {
 
 	closing context.Context // ends with Close
 	close   context.CancelFunc
-	mu      sync.Mutex
-	idle    sync.Cond // no clean-ups are under way
-	work    int       // how many are
+	chores  chores.Chores // clean-ups under way
 }
 
 var (
@@ -117,7 +112,6 @@ func New(rdb redis.UniversalClient, opts Options) (*Locker, error) {
 		return nil, errors.New("singlenode: a Ring spreads a lock's keys and its notifications over different servers: use a client of one server or of a Cluster")
 	}
 	l := &Locker{opts: opts}
-	l.idle.L = &l.mu
 	l.closing, l.close = context.WithCancel(context.Background())
 	l.mail = redisnode.NewMailbox(rdb, l.returnTurn)
 	l.node = redisnode.New(rdb, l.mail, opts.Replicas)
@@ -300,10 +294,6 @@ func (l *Locker) Guarantees() locker.Guarantees {
 func (l *Locker) Close() error {
 	l.close()
 	l.mail.Close()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for l.work > 0 {
-		l.idle.Wait()
-	}
+	l.chores.Wait()
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/chores"
 	"github.com/lockstile/locker/internal/redisnode"
 )
 
@@ -157,51 +158,15 @@ func (l *Locker) cleanUp(lease *redisnode.Lease) bool {
 // sweepLater removes what is left of a lease in the background.
 func (l *Locker) sweepLater(lease *redisnode.Lease) <-chan bool {
 	done := make(chan bool, 1)
-	l.background(func() {
-		done <- l.persist(func(ctx context.Context) error { return l.node.Withdraw(ctx, lease) })
+	l.chores.Go(func() {
+		done <- chores.Persist(l.closing, func(ctx context.Context) error { return l.node.Withdraw(ctx, lease) })
 	})
 	return done
 }
 
 // returnTurn gives back a reservation that came for a waiter who has gone.
 func (l *Locker) returnTurn(value, key string) {
-	l.background(func() {
-		l.persist(func(ctx context.Context) error { return l.node.ReturnTurn(ctx, value, key) })
+	l.chores.Go(func() {
+		chores.Persist(l.closing, func(ctx context.Context) error { return l.node.ReturnTurn(ctx, value, key) })
 	})
-}
-
-// background runs f in a goroutine that Close waits for.
-func (l *Locker) background(f func()) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.work++
-	go func() {
-		f()
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.work--
-		l.idle.Broadcast()
-	}()
-}
-
-// persist tries until the store confirms, for cleanUpTime at most, and reports
-// whether it did. After Close it tries once more.
-func (l *Locker) persist(f func(context.Context) error) bool {
-	deadline := time.NewTimer(cleanUpTime)
-	defer deadline.Stop()
-	for pause := 10 * time.Millisecond; ; pause = min(2*pause, tryTime) {
-		last := l.closing.Err() != nil
-		ctx, cancel := context.WithTimeout(context.Background(), tryTime)
-		err := f(ctx)
-		cancel()
-		if err == nil || last {
-			return err == nil
-		}
-		select {
-		case <-time.After(pause):
-		case <-l.closing.Done():
-		case <-deadline.C:
-			return false
-		}
-	}
 }

@@ -30,7 +30,7 @@ func allStopped(pid int) (bool, error) {
 	for _, path := range threads {
 		stat, err := os.ReadFile(path)
 		if err != nil {
-			return false, nil // the thread has ended: look again
+			continue // the thread has ended: it is not running
 		}
 		// The state is the first field after the name, which is in brackets.
 		if i := bytes.LastIndexByte(stat, ')'); i < 0 || !bytes.HasPrefix(stat[i:], []byte(") T")) {

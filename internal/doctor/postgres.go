@@ -43,7 +43,6 @@ type postgresServer struct {
 	opts    postgres.Options
 	set     map[string]string
 	standby bool
-	ahead   time.Duration
 }
 
 // ask reads the settings that count in our own sessions.

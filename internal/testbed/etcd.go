@@ -45,7 +45,7 @@ func threeEtcd(lab *matrix.Lab) (*matrix.System, error) {
 		killed = append(killed, s)
 	}
 	return &matrix.System{
-		Client: clients(lab, "etcd://", "", cluster.Endpoints()...),
+		Client: clients(lab, "etcd://", cluster.Endpoints()...),
 		CrashKeeping: try(lab, func() {
 			leader := cluster.Leader()
 			leader.Kill()

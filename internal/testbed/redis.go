@@ -52,7 +52,7 @@ func oneRedis(args ...string) func(*matrix.Lab) (*matrix.System, error) {
 		clock := newClock(lab)
 		srv := testserver.RedisWithEnv(lab, clock.env(), args...)
 		sys := &matrix.System{
-			Client:       clients(lab, "redis://", "", srv.Addr()),
+			Client:       clients(lab, "redis://", srv.Addr()),
 			CrashKeeping: try(lab, srv.Kill, srv.Start),
 			CrashEmpty:   try(lab, srv.Kill, srv.Wipe, srv.Start),
 			Pause:        try(lab, srv.Pause),
@@ -69,13 +69,13 @@ func oneRedis(args ...string) func(*matrix.Lab) (*matrix.System, error) {
 
 // clients returns a matrix.System's Client for a URL that lists the servers by
 // comma.
-func clients(lab *matrix.Lab, before, after string, targets ...string) func() (string, matrix.Network, error) {
+func clients(lab *matrix.Lab, before string, targets ...string) func() (string, matrix.Network, error) {
 	return func() (string, matrix.Network, error) {
 		ps, err := through(lab, targets...)
 		if err != nil {
 			return "", nil, err
 		}
-		return before + ps.list() + after, ps, nil
+		return before + ps.list(), ps, nil
 	}
 }
 

@@ -39,7 +39,7 @@ func threeZooKeeper(lab *matrix.Lab) (*matrix.System, error) {
 		killed = append(killed, s)
 	}
 	return &matrix.System{
-		Client: clients(lab, "zk://", "", addrs...),
+		Client: clients(lab, "zk://", addrs...),
 		CrashKeeping: try(lab, func() {
 			leader := testserver.ZooKeeperLeader(lab, servers)
 			leader.Kill()
