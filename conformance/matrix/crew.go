@@ -200,12 +200,17 @@ func (w *Worker) Suspend() error {
 	if err := pauseProcess(w.cmd.Process); err != nil {
 		return err
 	}
-	return w.awaitSuspended()
+	if err := w.awaitSuspended(); err != nil {
+		return err
+	}
+	w.play.History.leave(w.Name)
+	return nil
 }
 
 // Wake lets it go on.
 func (w *Worker) Wake() error {
 	w.play.History.mark("%s goes on", w.Name)
+	w.play.History.back(w.Name)
 	return resumeProcess(w.cmd.Process)
 }
 

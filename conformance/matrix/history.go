@@ -47,7 +47,11 @@ type History struct {
 	Spans  []Span         `json:"spans"`
 	Writes []Write        `json:"writes"`
 	Marks  []Mark         `json:"marks"`
+	// Tokenless says that the lock has no tokens: the storage cannot have a
+	// guard, and Token is the number of the worker's grant.
+	Tokenless bool `json:"tokenless,omitempty"`
 
+	away  []absence
 	mu    sync.Mutex
 	guard fencing.Memory
 	ops   []writeOp
@@ -100,19 +104,24 @@ func (h *History) Robbed() (Span, bool) {
 // without, where everything is taken.
 func (h *History) write(w Write) {
 	called := locker.Now()
-	err := h.guard.Check(noContext, w.Name, w.Token)
+	refused := !h.Tokenless && h.guard.Check(noContext, w.Name, w.Token) != nil
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	w.Refused = err != nil
+	w.Refused = refused
 	w.Stale = slices.ContainsFunc(h.Spans, func(s Span) bool {
 		return s.Name == w.Name && s.From < w.At && h.later(s, w)
 	})
 	h.Writes = append(h.Writes, w)
-	h.ops = append(h.ops, writeOp{w, called, locker.Now()})
+	if !h.Tokenless {
+		h.ops = append(h.ops, writeOp{w, called, locker.Now()})
+	}
 }
 
 // claim is what Do does with a guard, right after a grant.
 func (h *History) claim(worker, name string, token fencing.Token) {
+	if h.Tokenless {
+		return // there is nothing to claim it with
+	}
 	refused := h.guard.Check(noContext, name, token) != nil
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -139,10 +148,47 @@ func (h *History) Overlap() time.Duration {
 				continue
 			}
 			from, until := max(a.From, b.From), min(h.end(a), h.end(b))
-			longest = max(longest, until.Sub(from))
+			longest = max(longest, until.Sub(from)-h.absent(from, until, a.Worker, b.Worker))
 		}
 	}
 	return longest
+}
+
+// absence is the time for which a process is stopped from outside.
+type absence struct {
+	worker      string
+	from, until locker.Instant // until is 0 while it lasts
+}
+
+func (h *History) leave(worker string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.away = append(h.away, absence{worker: worker, from: locker.Now()})
+}
+
+func (h *History) back(worker string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for i := range h.away {
+		if a := &h.away[i]; a.worker == worker && a.until == 0 {
+			a.until = locker.Now()
+		}
+	}
+}
+
+// absent is how long one of two workers was stopped in a time: a process that is
+// stopped believes nothing, and what it believes when it wakes counts from then.
+// Locks whose deadline is known beforehand need no such allowance.
+func (h *History) absent(from, until locker.Instant, workers ...string) (sum time.Duration) {
+	for _, a := range h.away {
+		if a.until == 0 {
+			a.until = until
+		}
+		if slices.Contains(workers, a.worker) {
+			sum += max(0, min(a.until, until).Sub(max(a.from, from)))
+		}
+	}
+	return sum
 }
 
 func (h *History) end(s Span) locker.Instant {
@@ -155,6 +201,9 @@ func (h *History) end(s Span) locker.Instant {
 // Disorder returns two grants of a name of which the later has no greater
 // token; ok is false if there are none.
 func (h *History) Disorder() (first, second Span, ok bool) {
+	if h.Tokenless {
+		return first, second, false
+	}
 	spans := slices.Clone(h.Spans)
 	slices.SortFunc(spans, func(a, b Span) int { return int(a.From - b.From) })
 	for i, a := range spans {

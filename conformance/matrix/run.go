@@ -131,7 +131,7 @@ func (h *house) play(ctx context.Context, sc Scenario, name string) Cell {
 		return cell
 	}
 	p := &Play{
-		System: sys, History: &History{Began: locker.Now()}, TTL: h.subject.ttl(),
+		System: sys, History: &History{Began: locker.Now(), Tokenless: h.subject.Tokenless()}, TTL: h.subject.ttl(),
 		ctx: ctx, lab: lab, guarantees: h.subject.Guarantees, name: name,
 	}
 	defer p.end()
@@ -174,6 +174,10 @@ func (s Subject) ttl() time.Duration {
 	}
 	return s.TTL
 }
+
+// Tokenless reports whether the lock has no tokens at all: it declares them as
+// not promised.
+func (s Subject) Tokenless() bool { return s.Guarantees.Tokens.Has(locker.Unpromised) }
 
 // Modesty is an assumption that a subject leans on and that no scenario which
 // broke it could hurt.

@@ -45,13 +45,14 @@ func (m *Matrix) WriteText(w io.Writer) {
 		}
 		fmt.Fprintln(w)
 	}
-	m.writeFindings(w)
+	m.writeFindings(w, "", "")
 }
 
-// writeFindings says what is wrong, with its history, and what was skipped and why.
-func (m *Matrix) writeFindings(w io.Writer) {
+// writeFindings says what is wrong, with its history between two fences, and what
+// was skipped and why.
+func (m *Matrix) writeFindings(w io.Writer, open, end string) {
 	for _, c := range m.FalseClaims() {
-		fmt.Fprintf(w, "\nFALSE CLAIM: %s, %s: %s\n%s", c.Subject, c.Scenario, c.Why, c.History.Tale())
+		fmt.Fprintf(w, "\nFALSE CLAIM: %s, %s: %s\n%s%s%s", c.Subject, c.Scenario, c.Why, open, c.History.Tale(), end)
 	}
 	for _, c := range m.NotPlayed() {
 		fmt.Fprintf(w, "\nNot played: %s, %s: %s\n", c.Subject, c.Scenario, c.Why)
@@ -87,7 +88,17 @@ func (m *Matrix) skips() []string {
 
 // WriteMarkdown writes the matrix as docs/GUARANTEES.md.
 func (m *Matrix) WriteMarkdown(w io.Writer) {
-	fmt.Fprint(w, markdownIntro)
+	m.WriteMarkdownUnder(w, `# Guarantees, declared and measured
+
+Made by `+"`locker compare --markdown docs/GUARANTEES.md`"+`: real servers, holders that are real
+processes, one broken assumption at a time. Do not edit.
+`)
+}
+
+// WriteMarkdownUnder is WriteMarkdown under a head of the caller's, which says
+// what the page is and how it was made.
+func (m *Matrix) WriteMarkdownUnder(w io.Writer, head string) {
+	fmt.Fprint(w, head, markdownLegend)
 	m.markdownDeclared(w)
 	m.markdownTable(w)
 	m.markdownScenarios(w)
@@ -95,15 +106,11 @@ func (m *Matrix) WriteMarkdown(w io.Writer) {
 	if len(m.FalseClaims())+len(m.Modest) == 0 {
 		fmt.Fprintf(w, "\nNo false claim, and no declaration that is weaker than what was measured.\n")
 	}
-	m.writeFindings(w)
+	m.writeFindings(w, "\n```\n", "```\n")
 	m.markdownSkips(w)
 }
 
-const markdownIntro = `# Guarantees, declared and measured
-
-Made by ` + "`locker compare --markdown docs/GUARANTEES.md`" + `: real servers, holders that are real
-processes, one broken assumption at a time. Do not edit.
-
+const markdownLegend = `
 - *kept*: one holder at a time, tokens in order. With a time: nobody could lock for so long.
 - *broken, fenced*: two holders believed at once, or a stale write was made, as the declaration
   says it may; the guard in the storage refused every stale write.

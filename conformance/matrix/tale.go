@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/fencing"
 )
 
 // Tale is the history in words, a line for each event in the order of time. A nil
@@ -24,13 +25,13 @@ func (h *History) Tale() string {
 		events = append(events, event{m.At, m.Text})
 	}
 	for _, s := range h.Spans {
-		events = append(events, event{s.From, fmt.Sprintf("%s is granted the lock with token %d", s.Worker, s.Token)})
+		events = append(events, event{s.From, fmt.Sprintf("%s is granted the lock with %s", s.Worker, h.token(s.Token))})
 		if s.Until != 0 {
-			events = append(events, event{s.Until, fmt.Sprintf("%s no longer believes that it holds it with token %d: %s", s.Worker, s.Token, s.End)})
+			events = append(events, event{s.Until, fmt.Sprintf("%s no longer believes that it holds it with %s: %s", s.Worker, h.token(s.Token), s.End)})
 		}
 	}
 	for _, w := range h.Writes {
-		events = append(events, event{w.At, fmt.Sprintf("%s writes with token %d (stale: %v, refused by the guard: %v)", w.Worker, w.Token, w.Stale, w.Refused)})
+		events = append(events, event{w.At, fmt.Sprintf("%s writes with %s (stale: %v, refused by the guard: %v)", w.Worker, h.token(w.Token), w.Stale, w.Refused)})
 	}
 	slices.SortStableFunc(events, func(a, b event) int { return int(a.at - b.at) })
 	var b strings.Builder
@@ -38,4 +39,11 @@ func (h *History) Tale() string {
 		fmt.Fprintf(&b, "%10v  %s\n", e.at.Sub(h.Began).Round(time.Millisecond), e.text)
 	}
 	return b.String()
+}
+
+func (h *History) token(t fencing.Token) string {
+	if h.Tokenless {
+		return fmt.Sprintf("no token, its grant %d", t)
+	}
+	return fmt.Sprintf("token %d", t)
 }

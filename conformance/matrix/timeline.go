@@ -89,10 +89,10 @@ func (t *timeline) marks(bottom int) {
 func (t *timeline) span(s Span) {
 	from, until := t.x(s.From), t.x(t.h.end(s))
 	width := max(until-from, 1.5)
-	fmt.Fprintf(&t.out, `<rect x="%.1f" y="%d" width="%.1f" height="18" rx="2" class="span"><title>%s believes from %v to %v, token %d. %s</title></rect>`,
+	fmt.Fprintf(&t.out, `<rect x="%.1f" y="%d" width="%.1f" height="18" rx="2" class="span"><title>%s believes from %v to %v, %s. %s</title></rect>`,
 		from, t.y(t.lane(s.Worker)), width, html.EscapeString(s.Worker),
-		s.From.Sub(t.h.Began).Round(time.Millisecond), t.h.end(s).Sub(t.h.Began).Round(time.Millisecond), s.Token, html.EscapeString(s.End))
-	if width > 30 {
+		s.From.Sub(t.h.Began).Round(time.Millisecond), t.h.end(s).Sub(t.h.Began).Round(time.Millisecond), t.h.token(s.Token), html.EscapeString(s.End))
+	if width > 30 && !t.h.Tokenless {
 		fmt.Fprintf(&t.out, `<text x="%.1f" y="%d" class="token">…%03d</text>`, from+3, t.y(t.lane(s.Worker))+13, s.Token%1000)
 	}
 }
@@ -106,8 +106,8 @@ func (t *timeline) write(w Write) {
 		class, what = "stale", "stale, ACCEPTED"
 	}
 	x, y := t.x(w.At), t.y(len(t.lanes))+9
-	fmt.Fprintf(&t.out, `<line x1="%.1f" x2="%.1f" y1="%d" y2="%d" class="arrow %s"/><circle cx="%.1f" cy="%d" r="5" class="%s"><title>%s writes with token %d at %v: %s</title></circle>`,
-		x, x, t.y(t.lane(w.Worker))+18, y-5, class, x, y, class, html.EscapeString(w.Worker), w.Token, w.At.Sub(t.h.Began).Round(time.Millisecond), what)
+	fmt.Fprintf(&t.out, `<line x1="%.1f" x2="%.1f" y1="%d" y2="%d" class="arrow %s"/><circle cx="%.1f" cy="%d" r="5" class="%s"><title>%s writes with %s at %v: %s</title></circle>`,
+		x, x, t.y(t.lane(w.Worker))+18, y-5, class, x, y, class, html.EscapeString(w.Worker), t.h.token(w.Token), w.At.Sub(t.h.Began).Round(time.Millisecond), what)
 	if w.Stale && w.Refused {
 		fmt.Fprintf(&t.out, `<path d="M%.1f %d l6 6 m0 -6 l-6 6" class="cross"/>`, x-3, y-3)
 	}

@@ -19,7 +19,8 @@ const (
 	// as declared; the guard refused every stale write.
 	BrokenFenced Verdict = "broken, fenced"
 	// Broken: a stale write got past the guard, or tokens went back, as
-	// declared.
+	// declared; or two holders believed at once, or a stale write was made,
+	// and there is no token by which a guard could tell.
 	Broken Verdict = "broken"
 	// FalseClaim: something broke that the declaration promises, or nobody
 	// could lock any more though no assumption was broken.
@@ -51,7 +52,7 @@ const slack = 5 * time.Millisecond
 // judge compares what happened with what was declared. The assumption that the
 // scenario breaks is the only one that was broken.
 func judge(g locker.Guarantees, broken locker.Assumptions, h *History) (v Verdict, why string) {
-	exclusionMay, tokensMay := g.Exclusion&broken != 0, g.Tokens&broken != 0
+	exclusionMay, tokensMay := g.Exclusion&broken != 0, g.Tokens&broken != 0 || h.Tokenless
 	stale, passed := h.Stale()
 	overlap := h.Overlap()
 	first, second, disorder := h.Disorder()
@@ -67,6 +68,8 @@ func judge(g locker.Guarantees, broken locker.Assumptions, h *History) (v Verdic
 		return FalseClaim, said(overlap, stale)
 	case robbed && broken == 0: // a server that forgot takes locks away and gives them to nobody
 		return FalseClaim, fmt.Sprintf("the store gave the lock of %s away while it was valid", victim.Worker)
+	case h.Tokenless && (overlap > slack || stale > 0):
+		return Broken, said(overlap, stale) + "; there is no token to refuse them by"
 	case disorder || passed > 0:
 		return Broken, said(overlap, stale) + "; tokens did not tell"
 	case overlap > slack || stale > 0:

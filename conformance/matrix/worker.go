@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/fencing"
 )
 
 // Opener makes the Locker that a worker process uses.
@@ -20,11 +21,19 @@ type Opener func(ctx context.Context, url string) (locker.Locker, error)
 // until in ends. The program that calls [Run] starts itself again and has the
 // child call Work.
 func Work(ctx context.Context, open Opener, url string, in io.Reader, out io.Writer) error {
-	l, err := open(ctx, url)
+	return WorkAsPeer(ctx, func(ctx context.Context, url string) (Peer, error) {
+		l, err := open(ctx, url)
+		return AsPeer(l), err
+	}, url, in, out)
+}
+
+// WorkAsPeer is Work for locks of all kinds.
+func WorkAsPeer(ctx context.Context, open PeerOpener, url string, in io.Reader, out io.Writer) error {
+	peer, err := open(ctx, url)
 	if err != nil {
 		return err
 	}
-	w := &worker{locker: l, out: newLines(out), held: make(map[string]*locker.Lock)}
+	w := &worker{peer: peer, out: newLines(out), held: make(map[string]Holding)}
 	if err := w.out.send(report{Kind: kindReady, At: locker.Now()}); err != nil {
 		return err
 	}
@@ -40,11 +49,12 @@ func Work(ctx context.Context, open Opener, url string, in io.Reader, out io.Wri
 }
 
 type worker struct {
-	locker locker.Locker
-	out    *lines
+	peer Peer
+	out  *lines
 
-	mu   sync.Mutex
-	held map[string]*locker.Lock // by name; the last one
+	mu     sync.Mutex
+	held   map[string]Holding // by name; the last one
+	grants fencing.Token      // how many there were, for want of a token
 }
 
 func (w *worker) obey(ctx context.Context, o order) {
@@ -56,9 +66,9 @@ func (w *worker) obey(ctx context.Context, o order) {
 	r := report{ID: o.ID, Name: o.Name, Asked: locker.Now()}
 	switch o.Verb {
 	case "lock":
-		w.lock(ctx, o, w.locker.Lock, &r)
+		w.lock(ctx, o, w.peer.Lock, &r)
 	case "try":
-		w.lock(ctx, o, w.locker.TryLock, &r)
+		w.lock(ctx, o, w.peer.TryLock, &r)
 	case "write":
 		w.write(o, &r)
 	case "unlock":
@@ -72,28 +82,33 @@ func (w *worker) obey(ctx context.Context, o order) {
 	_ = w.out.send(r) // without a reader there is nobody to tell
 }
 
-type lockFunc func(context.Context, string, ...locker.Option) (*locker.Lock, error)
+type lockFunc func(context.Context, *locker.Request) (Holding, error)
 
 func (w *worker) lock(ctx context.Context, o order, lock lockFunc, r *report) {
-	opts := []locker.Option{locker.WithTTL(o.TTL)}
-	if o.NoRenew {
-		opts = append(opts, locker.WithoutRenewal())
-	}
-	l, err := lock(ctx, o.Name, opts...)
+	l, err := lock(ctx, &locker.Request{Name: o.Name, TTL: o.TTL, Renew: !o.NoRenew})
 	if err != nil {
 		r.Kind = kindRefused
 		r.fail(err)
 		return
 	}
-	w.mu.Lock()
-	w.held[o.Name] = l
-	w.mu.Unlock()
+	l = w.keep(o.Name, l)
 	r.Kind, r.Token, r.Deadline = kindGranted, uint64(l.Token()), deadline(l)
 	go w.watch(l)
 }
 
+func (w *worker) keep(name string, l Holding) Holding {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.grants++
+	if l.Token() == 0 {
+		l = numbered{l, w.grants}
+	}
+	w.held[name] = l
+	return l
+}
+
 // watch tells when the holder is told.
-func (w *worker) watch(l *locker.Lock) {
+func (w *worker) watch(l Holding) {
 	<-l.Lost()
 	r := report{Kind: kindLost, Name: l.Name(), Token: uint64(l.Token()), At: locker.Now(), Deadline: deadline(l)}
 	r.fail(l.Err())
@@ -152,14 +167,14 @@ func (w *worker) state(o order, r *report) {
 	r.fail(l.Err())
 }
 
-func (w *worker) lockOf(name string) *locker.Lock {
+func (w *worker) lockOf(name string) Holding {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.held[name]
 }
 
 // deadline is on the clock of locker.Now; 0 if there is none.
-func deadline(l *locker.Lock) locker.Instant {
+func deadline(l Holding) locker.Instant {
 	d := l.Deadline()
 	if d.IsZero() {
 		return 0

@@ -1,0 +1,70 @@
+package matrix
+
+import (
+	"context"
+	"time"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/fencing"
+)
+
+// Holding is a lock in the hands of a worker. A [locker.Lock] is one; an adapter
+// makes one of somebody else's lock. Its methods mean what those of [locker.Lock]
+// do, with two differences, for it shows what that lock is: Token is zero where
+// there is none, and Unlock asks the store also after a loss if that lock does.
+type Holding interface {
+	Name() string
+	Token() fencing.Token
+	Err() error
+	Lost() <-chan struct{}
+	Deadline() time.Time
+	Renew(ctx context.Context) error
+	Unlock(ctx context.Context) error
+}
+
+// Peer is how a worker locks. Of the request it honours Name, TTL and Renew.
+type Peer interface {
+	Lock(ctx context.Context, req *locker.Request) (Holding, error)
+	TryLock(ctx context.Context, req *locker.Request) (Holding, error)
+}
+
+// PeerOpener makes the Peer that a worker process uses.
+type PeerOpener func(ctx context.Context, url string) (Peer, error)
+
+// AsPeer makes a Peer of a Locker.
+func AsPeer(l locker.Locker) Peer { return lockerPeer{l} }
+
+type lockerPeer struct{ locker locker.Locker }
+
+func (p lockerPeer) Lock(ctx context.Context, req *locker.Request) (Holding, error) {
+	return holding(p.locker.Lock(ctx, req.Name, as(req)...))
+}
+
+func (p lockerPeer) TryLock(ctx context.Context, req *locker.Request) (Holding, error) {
+	return holding(p.locker.TryLock(ctx, req.Name, as(req)...))
+}
+
+// holding keeps a nil *Lock from becoming a Holding that is not nil.
+func holding(l *locker.Lock, err error) (Holding, error) {
+	if err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+func as(req *locker.Request) []locker.Option {
+	opts := []locker.Option{locker.WithTTL(req.TTL)}
+	if !req.Renew {
+		opts = append(opts, locker.WithoutRenewal())
+	}
+	return opts
+}
+
+// numbered is a lock without a token. Histories tell the grants of a worker apart
+// by their tokens, so it has the number of the grant in its place.
+type numbered struct {
+	Holding
+	number fencing.Token
+}
+
+func (n numbered) Token() fencing.Token { return n.number }
