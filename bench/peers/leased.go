@@ -1,0 +1,67 @@
+package peers
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/conformance/matrix"
+)
+
+// lease is a lock with a time to live, in a library that leaves renewal to its
+// user.
+type lease interface {
+	extend(ctx context.Context) error
+	release(ctx context.Context) error
+}
+
+// leased is a lease in the hands of a careful user, who extends it at a third of
+// its length and stops believing at its end: a [locker.Keeper] does just that.
+type leased struct {
+	*locker.Lock
+	lease lease
+}
+
+var _ matrix.Holding = leased{}
+
+// newKeeper returns the one that extends leases.
+func newKeeper() *locker.Keeper {
+	return locker.NewKeeper(func(ctx context.Context, leases []lease) []error {
+		errs := make([]error, len(leases))
+		var wg sync.WaitGroup
+		for i, l := range leases {
+			wg.Go(func() { errs[i] = l.extend(ctx) })
+		}
+		wg.Wait()
+		return errs
+	})
+}
+
+// hold makes a leased of a lease of which so much was left at a moment.
+func hold(req *locker.Request, keeper *locker.Keeper, at locker.Instant, left time.Duration, l lease) (matrix.Holding, error) {
+	since := at.Add(left - req.TTL)
+	if err := req.CheckValidity(since); err != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), enough)
+		defer cancel()
+		_ = l.release(ctx) // it has ended, or ends by itself
+		return nil, fmt.Errorf("peers: lock %q: %w", req.Name, err)
+	}
+	return leased{locker.NewLock(locker.Hold{
+		Request: req, Since: since, Keeper: keeper, Lease: l, Release: l.release,
+	}), l}, nil
+}
+
+// Unlock asks the library also when the lock is lost, as a deferred call does:
+// whether that harms the next holder is up to the library.
+func (l leased) Unlock(ctx context.Context) error {
+	lost := l.Err()
+	if lost == nil {
+		return l.Lock.Unlock(ctx)
+	}
+	ctx, cancel := context.WithTimeout(ctx, enough)
+	defer cancel()
+	_ = l.lease.release(ctx) // that it was lost is what counts
+	return lost
+}

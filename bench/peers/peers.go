@@ -1,0 +1,139 @@
+// Package peers puts other people's locks into the safety matrix, beside the
+// Lockstile backend for the same store: the same servers, faults and scenarios.
+//
+// Each is used as its documentation says, by a careful user: contexts count,
+// leases are extended at a third of their length, and a holder stops believing
+// when the library gives it any reason to. What a library does not offer (a
+// token, above all) is not added.
+package peers
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/conformance/matrix"
+	"github.com/lockstile/locker/internal/testbed"
+)
+
+// peer is somebody else's lock. Its URL is that of one of our subjects, whose
+// servers it uses, with its scheme before it.
+type peer struct {
+	scheme     string
+	beside     string // the name of the subject whose servers it uses
+	name       string
+	about      string
+	guarantees locker.Guarantees
+	open       func(ctx context.Context, servers []string) (matrix.Peer, error)
+}
+
+// What a lock with a lease on one Redis leans on, whatever its page says.
+const oneRedis = locker.PromptHolder | locker.SteadyClocks | locker.DurableServer | locker.DurableReplica
+
+// peers declares for each what its documentation claims. Where that is silent,
+// and nothing is claimed, the weakest assumptions that the mechanism allows are
+// taken: silence is no claim.
+func peers() []peer {
+	return []peer{
+		{
+			scheme: "redislock", beside: "singlenode", name: "redislock", about: "one Redis that keeps nothing on disk",
+			guarantees: locker.Guarantees{Exclusion: oneRedis, Tokens: locker.Unpromised, Release: locker.ByExpiry},
+			open:       openRedislock,
+		},
+		{
+			scheme: "redsync", beside: "singlenode", name: "redsync/1", about: "the same",
+			guarantees: locker.Guarantees{Exclusion: oneRedis, Tokens: locker.Unpromised, Release: locker.ByExpiry},
+			open:       openRedsync,
+		},
+		{
+			// Its page sends the reader to the Redlock page, which asks for
+			// steady clocks, work that ends within the validity, and either
+			// durable nodes or a delayed restart.
+			scheme: "redsync", beside: "redlock", name: "redsync/5", about: "five Redis that keep nothing on disk",
+			guarantees: locker.Guarantees{
+				Exclusion: locker.PromptHolder | locker.SteadyClocks | locker.DurableServer | locker.DelayedRestart,
+				Tokens:    locker.Unpromised, Release: locker.ByExpiry, Tolerates: 2,
+			},
+			open: openRedsync,
+		},
+		{
+			// etcd's notes on the usage of lock and lease say that a lease
+			// leans on clocks and pauses, and to validate versions: the
+			// revision, which is the token here.
+			scheme: "mutex", beside: "etcd", name: "Mutex", about: "etcd's concurrency.Mutex, a session each; three servers",
+			guarantees: locker.Guarantees{Exclusion: locker.PromptHolder | locker.SteadyClocks, Fair: true, Release: locker.BySession, Tolerates: 1},
+			open:       openMutex,
+		},
+		{
+			// ZooKeeper's own recipe claims more: that no two clients think
+			// at any moment that they hold the same lock.
+			scheme: "zklock", beside: "zookeeper", name: "zk.Lock", about: "go-zookeeper's lock; three servers",
+			guarantees: locker.Guarantees{
+				Exclusion: locker.PromptHolder | locker.SteadyClocks, Tokens: locker.Unpromised,
+				Fair: true, Release: locker.BySession, Tolerates: 1,
+			},
+			open: openZooKeeper,
+		},
+	}
+}
+
+// Subjects returns every peer after the Lockstile backend whose servers it uses.
+func Subjects() (all []matrix.Subject) {
+	for _, ours := range testbed.Subjects() {
+		n := len(all)
+		for _, p := range peers() {
+			if p.beside == ours.Name {
+				all = append(all, p.subject(ours))
+			}
+		}
+		if len(all) > n {
+			all = append(all[:n:n], append([]matrix.Subject{ours}, all[n:]...)...)
+		}
+	}
+	return all
+}
+
+func (p peer) subject(ours matrix.Subject) matrix.Subject {
+	return matrix.Subject{
+		Name: p.name, About: p.about, Guarantees: p.guarantees, TTL: ours.TTL,
+		Start: func(lab *matrix.Lab) (*matrix.System, error) {
+			sys, err := ours.Start(lab)
+			if err != nil {
+				return nil, err
+			}
+			client := sys.Client
+			sys.Client = func() (string, matrix.Network, error) {
+				url, net, err := client()
+				return p.scheme + "+" + url, net, err
+			}
+			return sys, nil
+		},
+	}
+}
+
+// Open makes what a worker process locks with, of a URL of one of the Subjects.
+func Open(ctx context.Context, url string) (matrix.Peer, error) {
+	scheme, rest, _ := strings.Cut(url, "+")
+	for _, p := range peers() {
+		if p.scheme == scheme {
+			return p.open(ctx, servers(rest))
+		}
+	}
+	l, err := testbed.Open(ctx, url)
+	if err != nil {
+		return nil, fmt.Errorf("peers: open %q: %w", url, err)
+	}
+	return matrix.AsPeer(l), nil
+}
+
+// servers are those that a testbed's URL lists.
+func servers(url string) []string {
+	_, list, _ := strings.Cut(url, "://")
+	list, _, _ = strings.Cut(list, "?")
+	return strings.Split(list, ",")
+}
+
+// enough bounds what waits for a server after the caller has turned away.
+const enough = 2 * time.Second

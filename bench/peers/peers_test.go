@@ -1,0 +1,87 @@
+package peers_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"testing"
+
+	"github.com/lockstile/locker/bench/peers"
+	"github.com/lockstile/locker/conformance/matrix"
+	"github.com/lockstile/locker/internal/testserver"
+)
+
+// workerURL makes a child of this test a worker.
+const workerURL = "LOCKSTILE_PEERS_WORKER"
+
+func TestMain(m *testing.M) {
+	if url := os.Getenv(workerURL); url != "" {
+		if err := matrix.WorkAsPeer(context.Background(), peers.Open, url, os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+func play(t *testing.T, subjects []matrix.Subject, names ...string) *matrix.Matrix {
+	t.Helper()
+	scenarios := slices.DeleteFunc(matrix.Scenarios(), func(s matrix.Scenario) bool { return !slices.Contains(names, s.Name) })
+	if len(scenarios) != len(names) {
+		t.Fatalf("of %q there are %d scenarios", names, len(scenarios))
+	}
+	return matrix.Run(t.Context(), matrix.Settings{
+		Worker: func(url string) *exec.Cmd {
+			cmd := exec.Command(os.Args[0])
+			cmd.Env = append(os.Environ(), workerURL+"="+url)
+			return cmd
+		},
+		Start: testserver.StartChild,
+		Done:  func(c matrix.Cell) { t.Logf("%-30s %-12s %-15s %s", c.Scenario, c.Subject, c.Verdict, c.Why) },
+	}, subjects, scenarios)
+}
+
+// A stale write is what everybody's holder makes after a pause. Only a token keeps
+// it out of the storage.
+func TestAStaleWriteGetsInWhereThereIsNoToken(t *testing.T) {
+	subjects := peers.Subjects()
+	m := play(t, subjects, "pause before the write", "stale write comes first")
+	for _, c := range m.Cells {
+		i := slices.IndexFunc(subjects, func(s matrix.Subject) bool { return s.Name == c.Subject })
+		want := matrix.BrokenFenced
+		if subjects[i].Tokenless() {
+			want = matrix.Broken
+		}
+		if c.Verdict == matrix.Skipped {
+			t.Logf("%s: skipped: %s", c.Subject, c.Why)
+			continue
+		}
+		if c.Verdict != want || c.Stale == 0 || (c.Passed > 0) != subjects[i].Tokenless() {
+			t.Errorf("%s, %s: %s (%s), %d stale writes, %d passed; want %q\n%s",
+				c.Subject, c.Scenario, c.Verdict, c.Why, c.Stale, c.Passed, want, c.History.Tale())
+		}
+	}
+}
+
+// What has nothing to do with pauses, everybody keeps.
+func TestEverybodySurvivesDeadAndFormerHolders(t *testing.T) {
+	m := play(t, peers.Subjects(), "dead holder", "unlock by a former holder")
+	for _, c := range m.Cells {
+		switch c.Verdict {
+		case matrix.Kept, matrix.Unavailable, matrix.Skipped:
+		default:
+			t.Errorf("%s, %s: %s (%s)\n%s", c.Subject, c.Scenario, c.Verdict, c.Why, c.History.Tale())
+		}
+	}
+}
+
+// Whatever is found out about a lock, it is found out: nothing goes wrong that has
+// nothing to do with it.
+func TestALostReplyIsPlayedOnEverybody(t *testing.T) {
+	for _, c := range play(t, peers.Subjects(), "lost reply to a lock").NotPlayed() {
+		t.Errorf("%s: %s", c.Subject, c.Why)
+	}
+}

@@ -1,0 +1,106 @@
+package peers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/go-redsync/redsync/v4"
+	redsyncredis "github.com/go-redsync/redsync/v4/redis"
+	goredis "github.com/go-redsync/redsync/v4/redis/goredis/v9"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/conformance/matrix"
+)
+
+// connect returns a client for which contexts count. By default they do not, and
+// the time limits of redsync would do nothing.
+func connect(addr string) *redis.Client {
+	return redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true})
+}
+
+type redsyncPeer struct {
+	locks  *redsync.Redsync
+	keeper *locker.Keeper
+}
+
+func openRedsync(_ context.Context, servers []string) (matrix.Peer, error) {
+	var pools []redsyncredis.Pool
+	for _, addr := range servers {
+		pools = append(pools, goredis.NewPool(connect(addr)))
+	}
+	return redsyncPeer{redsync.New(pools...), newKeeper()}, nil
+}
+
+func (p redsyncPeer) Lock(ctx context.Context, req *locker.Request) (matrix.Holding, error) {
+	m := p.mutex(req)
+	return p.hold(req, m, m.LockContext(ctx))
+}
+
+func (p redsyncPeer) TryLock(ctx context.Context, req *locker.Request) (matrix.Holding, error) {
+	m := p.mutex(req)
+	return p.hold(req, m, m.TryLockContext(ctx))
+}
+
+// mutex has redsync's defaults, but for the length of the lease and the number of
+// attempts: the context bounds those.
+func (p redsyncPeer) mutex(req *locker.Request) *redsync.Mutex {
+	return p.locks.NewMutex(req.Name, redsync.WithExpiry(req.TTL), redsync.WithTries(math.MaxInt32))
+}
+
+// hold takes the end of validity from redsync: Until has its allowance for drift
+// taken off already.
+func (p redsyncPeer) hold(req *locker.Request, m *redsync.Mutex, err error) (matrix.Holding, error) {
+	if err != nil {
+		if isTaken(err) {
+			err = fmt.Errorf("%w: %w", locker.ErrTaken, err)
+		}
+		return nil, fmt.Errorf("redsync: lock %q: %w", req.Name, err)
+	}
+	left := time.Until(m.Until()) + req.TTL/100
+	return hold(req, p.keeper, locker.Now(), left, &redsyncLease{name: req.Name, mutex: m})
+}
+
+func isTaken(err error) bool {
+	var taken *redsync.ErrTaken
+	return errors.As(err, &taken)
+}
+
+// redsyncLease is used by one goroutine at a time, as a redsync.Mutex has to be.
+type redsyncLease struct {
+	name  string
+	mu    sync.Mutex
+	mutex *redsync.Mutex
+}
+
+func (l *redsyncLease) extend(ctx context.Context) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch ok, err := l.mutex.ExtendContext(ctx); {
+	case ok:
+		return nil
+	case isTaken(err):
+		return &locker.LostError{Name: l.name, Reason: locker.TakenOver, Cause: err}
+	case err != nil:
+		return err
+	}
+	return errors.New("redsync: not extended")
+}
+
+func (l *redsyncLease) release(ctx context.Context) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch ok, err := l.mutex.UnlockContext(ctx); {
+	case ok:
+		return nil
+	case isTaken(err) || errors.Is(err, redsync.ErrLockAlreadyExpired):
+		return &locker.LostError{Name: l.name, Reason: locker.TakenOver, Cause: err}
+	case err != nil:
+		return err
+	}
+	return errors.New("redsync: not unlocked")
+}

@@ -1,0 +1,146 @@
+package peers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/conformance/matrix"
+)
+
+// zkTimeout is that of the session, as for our own backend in the testbed.
+const zkTimeout = 2 * time.Second
+
+// zkPeer is one connection. zk.Lock says nothing of losses; what a careful user
+// has is the connection's events, and ZooKeeper's advice to take a connection
+// that is gone for a session that may be.
+type zkPeer struct {
+	conn *zk.Conn
+
+	mu   sync.Mutex
+	held map[*attached]struct{}
+}
+
+func openZooKeeper(ctx context.Context, servers []string) (matrix.Peer, error) {
+	conn, events, err := zk.Connect(servers, zkTimeout, zk.WithLogger(silent{}))
+	if err != nil {
+		return nil, fmt.Errorf("zk.Lock: %w", err)
+	}
+	p := &zkPeer{conn: conn, held: make(map[*attached]struct{})}
+	ready := make(chan struct{})
+	go p.listen(events, sync.OnceFunc(func() { close(ready) }))
+	select {
+	case <-ready:
+		return p, nil
+	case <-ctx.Done():
+		conn.Close()
+		return nil, context.Cause(ctx)
+	}
+}
+
+// silent is a log that nobody reads.
+type silent struct{}
+
+// Printf implements zk.Logger.
+func (silent) Printf(string, ...any) {}
+
+func (p *zkPeer) listen(events <-chan zk.Event, ready func()) {
+	for ev := range events {
+		switch ev.State {
+		case zk.StateHasSession:
+			ready()
+		case zk.StateDisconnected, zk.StateExpired:
+			p.endAll(fmt.Errorf("the connection is in the state %v", ev.State))
+		}
+	}
+}
+
+func (p *zkPeer) endAll(cause error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for a := range p.held {
+		a.end(locker.SessionEnded, cause)
+		delete(p.held, a)
+	}
+}
+
+// Lock turns away when ctx ends; the library goes on waiting, and what it gets is
+// given back.
+func (p *zkPeer) Lock(ctx context.Context, req *locker.Request) (matrix.Holding, error) {
+	lock := zk.NewLock(p.conn, "/zklock/"+req.Name, zk.WorldACL(zk.PermAll))
+	got := make(chan error, 1)
+	go func() { got <- lock.Lock() }()
+	select {
+	case err := <-got:
+		if err != nil {
+			return nil, fmt.Errorf("zk.Lock: lock %q: %w", req.Name, err)
+		}
+		return p.hold(req, lock), nil
+	case <-ctx.Done():
+		go func() {
+			if <-got == nil {
+				_ = lock.Unlock() // if that fails it is the session's end that frees it
+			}
+		}()
+		return nil, fmt.Errorf("zk.Lock: lock %q: %w: %w", req.Name, locker.ErrTaken, context.Cause(ctx))
+	}
+}
+
+// TryLock is Lock: the library has no single attempt.
+func (p *zkPeer) TryLock(ctx context.Context, req *locker.Request) (matrix.Holding, error) {
+	return p.Lock(ctx, req)
+}
+
+func (p *zkPeer) hold(req *locker.Request, lock *zk.Lock) matrix.Holding {
+	a := newAttached(req.Name, 0, p.over, releaser(lock))
+	p.mu.Lock()
+	p.held[a] = struct{}{}
+	p.mu.Unlock()
+	go func() {
+		<-a.done
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.held, a)
+	}()
+	if !req.Renew { // the session goes on: it is its holder who stops
+		time.AfterFunc(req.TTL, func() {
+			a.end(locker.Expired, nil)
+			_ = a.release(context.Background()) // its holder calls Unlock as well
+		})
+	}
+	return a
+}
+
+var errNoSession = errors.New("the connection has no session")
+
+func (p *zkPeer) over() error {
+	if p.conn.State() != zk.StateHasSession {
+		return errNoSession
+	}
+	return nil
+}
+
+// releaser returns an Unlock that turns away when its context ends: the library's
+// takes none. What it sent may still arrive.
+func releaser(lock *zk.Lock) func(context.Context) error {
+	var mu sync.Mutex // a zk.Lock is for one goroutine at a time
+	return func(ctx context.Context) error {
+		freed := make(chan error, 1)
+		go func() {
+			mu.Lock()
+			defer mu.Unlock()
+			freed <- lock.Unlock()
+		}()
+		select {
+		case err := <-freed:
+			return err
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
