@@ -4,6 +4,9 @@
 // the best other library. Rounds of all subjects are interleaved, and a row shows
 // the medians. Requests are those that the servers counted, per lock and unlock.
 //
+// With -matrix it measures nothing: it breaks the other libraries on purpose, in
+// the scenarios of "locker compare".
+//
 // One client library of note is missing, rueidislock: its modules are not to be
 // had from every proxy, and a benchmark that does not build measures nothing.
 package main
@@ -32,9 +35,17 @@ type settings struct {
 	each      time.Duration
 	quick     bool
 	profile   string // a path; "" for none
+
+	matrix    bool
+	scenarios string
+	markdown  string // paths; "" for none
+	html      string
 }
 
 func main() {
+	if len(os.Args) == 3 && os.Args[1] == workerVerb {
+		leave(matrixWorker(os.Args[2]))
+	}
 	var s settings
 	flag.StringVar(&s.stores, "stores", "", "only these, by comma: "+strings.Join(storeNames(), ", "))
 	flag.StringVar(&s.workloads, "workloads", "", "only those whose name has one of these words in it, by comma")
@@ -43,17 +54,31 @@ func main() {
 	flag.DurationVar(&s.each, "each", 400*time.Millisecond, "time for one workload of one subject in one round")
 	flag.BoolVar(&s.quick, "quick", false, "for a look: one short round, and a tenth of what there is much of")
 	flag.StringVar(&s.profile, "profile", "", "write a profile of the whole run to this file, and one of allocations beside it (.allocs)")
+	flag.BoolVar(&s.matrix, "matrix", false, "no benchmark: play the safety matrix on the other libraries and on our backends beside them")
+	flag.StringVar(&s.scenarios, "scenarios", "", "of the matrix only these, by words as above")
+	flag.StringVar(&s.markdown, "markdown", "", "write the matrix to this file as Markdown")
+	flag.StringVar(&s.html, "html", "", "write the matrix to this file as a page with timelines")
 	flag.Parse()
 	if s.quick {
 		s.rounds, s.each = 1, 250*time.Millisecond
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := profiled(s.profile, func() error { return run(ctx, s, os.Stdout) })
+	err := profiled(s.profile, func() error {
+		if s.matrix {
+			return runMatrix(ctx, s, os.Stdout)
+		}
+		return run(ctx, s, os.Stdout)
+	})
 	stop()
+	leave(err)
+}
+
+func leave(err error) {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
+	os.Exit(0)
 }
 
 // profiled calls f under the profiler if there is a file for it.

@@ -9,7 +9,9 @@ package peers
 
 import (
 	"context"
+	_ "embed"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -112,6 +114,24 @@ func (p peer) subject(ours matrix.Subject) matrix.Subject {
 		},
 	}
 }
+
+// IsPeer tells the name of a peer from that of one of our backends.
+func IsPeer(name string) bool {
+	return slices.ContainsFunc(peers(), func(p peer) bool { return p.name == name })
+}
+
+// Modules are those in which the peers live, with the client on which they stand.
+func Modules() []string {
+	return []string{
+		"github.com/bsm/redislock", "github.com/go-redsync/redsync/v4", "github.com/redis/go-redis/v9",
+		"go.etcd.io/etcd/client/v3", "github.com/go-zookeeper/zk",
+	}
+}
+
+// Notes say what was found out about the cells that need an explanation.
+//
+//go:embed notes.md
+var Notes string
 
 // Open makes what a worker process locks with, of a URL of one of the Subjects.
 func Open(ctx context.Context, url string) (matrix.Peer, error) {

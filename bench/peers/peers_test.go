@@ -78,10 +78,17 @@ func TestEverybodySurvivesDeadAndFormerHolders(t *testing.T) {
 	}
 }
 
-// Whatever is found out about a lock, it is found out: nothing goes wrong that has
-// nothing to do with it.
-func TestALostReplyIsPlayedOnEverybody(t *testing.T) {
-	for _, c := range play(t, peers.Subjects(), "lost reply to a lock").NotPlayed() {
-		t.Errorf("%s: %s", c.Subject, c.Why)
+// Whoever has given up may have been granted the lock all the same. Where the
+// lease is all that ends it, everybody waits that long; nobody waits for ever.
+// Not for etcd's Mutex, which is left locked (docs/PEERS.md): it takes a minute to
+// see.
+func TestALostReplyCostsALeaseAtMost(t *testing.T) {
+	subjects := slices.DeleteFunc(peers.Subjects(), func(s matrix.Subject) bool { return s.Name == "Mutex" })
+	for _, c := range play(t, subjects, "lost reply to a lock").Cells {
+		switch c.Verdict {
+		case matrix.Kept, matrix.Unavailable, matrix.Skipped:
+		default:
+			t.Errorf("%s: %s (%s)\n%s", c.Subject, c.Verdict, c.Why, c.History.Tale())
+		}
 	}
 }

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime/debug"
+	"slices"
+	"time"
+
+	"github.com/lockstile/locker/bench/peers"
+	"github.com/lockstile/locker/conformance/matrix"
+	"github.com/lockstile/locker/internal/testserver"
+)
+
+// workerVerb makes a process a worker of the matrix. It is not for people.
+const workerVerb = "matrix-worker"
+
+func matrixWorker(url string) error {
+	return matrix.WorkAsPeer(context.Background(), peers.Open, url, os.Stdin, os.Stdout)
+}
+
+// runMatrix plays the safety matrix on the peers and on our backends beside them.
+// A false claim of a peer's is a finding and no failure; one of ours is, and so is
+// what could not be played.
+func runMatrix(ctx context.Context, s settings, w io.Writer) error {
+	unwanted := func(words, name string) bool { return !chosen(words, name) }
+	subjects := slices.DeleteFunc(peers.Subjects(), func(sub matrix.Subject) bool { return unwanted(s.subjects, sub.Name) })
+	scenarios := slices.DeleteFunc(matrix.Scenarios(), func(sc matrix.Scenario) bool { return unwanted(s.scenarios, sc.Name) })
+	if len(subjects)*len(scenarios) == 0 {
+		return errors.New("matrix: -subjects or -scenarios leave nothing to play")
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("matrix: %w", err)
+	}
+	done, all := 0, len(subjects)*len(scenarios)
+	m := matrix.Run(ctx, matrix.Settings{
+		Worker: func(url string) *exec.Cmd { return exec.Command(self, workerVerb, url) },
+		Start:  testserver.StartChild,
+		Done: func(c matrix.Cell) {
+			done++
+			fmt.Fprintf(os.Stderr, "%3d/%d  %s, %s: %s %s\n", done, all, c.Subject, c.Scenario, c.Verdict, c.Why)
+		},
+	}, subjects, scenarios)
+	m.WriteText(w)
+	return errors.Join(
+		writeTo(s.html, m.WriteHTML),
+		writeTo(s.markdown, func(w io.Writer) error { m.WriteMarkdownUnder(w, peersHead(time.Now())); return nil }),
+		verdict(m),
+	)
+}
+
+func verdict(m *matrix.Matrix) error {
+	var errs []error
+	for _, c := range m.FalseClaims() {
+		if !peers.IsPeer(c.Subject) {
+			errs = append(errs, fmt.Errorf("matrix: a false claim of ours: %s, %s: %s", c.Subject, c.Scenario, c.Why))
+		}
+	}
+	if n := len(m.NotPlayed()); n > 0 {
+		errs = append(errs, fmt.Errorf("matrix: %d cells could not be played", n))
+	}
+	return errors.Join(errs...)
+}
+
+// peersHead is the head of docs/PEERS.md.
+func peersHead(now time.Time) string {
+	head := fmt.Sprintf("# Other people's locks in the same matrix\n\n"+
+		"Made by `cd bench && go run . -matrix -markdown ../docs/PEERS.md` on %s, with:\n\n", now.Format("2 January 2006"))
+	for _, path := range peers.Modules() {
+		head += fmt.Sprintf("- %s %s\n", path, versionOf(path))
+	}
+	return head + "\n" + peers.Notes
+}
+
+// versionOf is what this program was built with.
+func versionOf(path string) string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "of unknown version"
+	}
+	i := slices.IndexFunc(info.Deps, func(m *debug.Module) bool { return m.Path == path })
+	if i < 0 {
+		return "of unknown version"
+	}
+	return info.Deps[i].Version
+}
+
+// writeTo writes a file, or nothing if there is no path.
+func writeTo(path string, write func(io.Writer) error) error {
+	if path == "" {
+		return nil
+	}
+	f, err := os.Create(path) //nolint:gosec // the user's choice
+	if err != nil {
+		return err
+	}
+	return errors.Join(write(f), f.Close())
+}
