@@ -17,16 +17,23 @@ import (
 
 // mutexPeer gives every lock a session of its own while it is held or waited
 // for: two Mutexes of one session do not exclude each other. Sessions are used
-// again, also after a Lock that has failed, for the library says that it then
-// removes what it has left.
+// again, but for those with which something failed: they are closed, which
+// removes what may be left.
 type mutexPeer struct {
 	client *clientv3.Client
+	// trusting leaves it to the library to remove what a failed Lock has left,
+	// as its documentation says that it tries to.
+	trusting bool
 
 	mu   sync.Mutex
 	idle map[time.Duration][]*concurrency.Session // by TTL
 }
 
-func openMutex(_ context.Context, servers []string) (matrix.Peer, error) {
+func openMutex(trusting bool) func(context.Context, []string) (matrix.Peer, error) {
+	return func(_ context.Context, servers []string) (matrix.Peer, error) { return newMutexPeer(servers, trusting) }
+}
+
+func newMutexPeer(servers []string, trusting bool) (matrix.Peer, error) {
 	client, err := clientv3.New(clientv3.Config{
 		Endpoints:         servers,
 		DialKeepAliveTime: time.Second, DialKeepAliveTimeout: time.Second,
@@ -34,7 +41,7 @@ func openMutex(_ context.Context, servers []string) (matrix.Peer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("mutex: %w", err)
 	}
-	return &mutexPeer{client: client, idle: make(map[time.Duration][]*concurrency.Session)}, nil
+	return &mutexPeer{client: client, trusting: trusting, idle: make(map[time.Duration][]*concurrency.Session)}, nil
 }
 
 func (p *mutexPeer) Lock(ctx context.Context, req *locker.Request) (matrix.Holding, error) {
@@ -52,8 +59,9 @@ func (p *mutexPeer) acquire(ctx context.Context, req *locker.Request, lock func(
 	}
 	m := concurrency.NewMutex(session, "/mutex/"+req.Name)
 	if err := lock(m, ctx); err != nil {
-		p.giveBack(req.TTL, session)
-		if errors.Is(err, concurrency.ErrLocked) {
+		taken := errors.Is(err, concurrency.ErrLocked)
+		p.part(req.TTL, session, taken || p.trusting)
+		if taken {
 			err = fmt.Errorf("%w: %w", locker.ErrTaken, err)
 		}
 		return nil, fmt.Errorf("mutex: lock %q: %w", req.Name, err)
@@ -65,7 +73,7 @@ func (p *mutexPeer) hold(req *locker.Request, session *concurrency.Session, m *c
 	token := fencing.Token(m.Header().Revision) //nolint:gosec // revisions are positive
 	a := newAttached(req.Name, token, func() error { return ended(session) }, func(ctx context.Context) error {
 		err := m.Unlock(ctx)
-		p.giveBack(req.TTL, session)
+		p.part(req.TTL, session, err == nil)
 		return err
 	})
 	if !req.Renew {
@@ -113,7 +121,7 @@ func (p *mutexPeer) take(ctx context.Context, ttl time.Duration) (*concurrency.S
 	case <-ctx.Done():
 		go func() {
 			if m := <-answer; m.err == nil {
-				p.giveBack(ttl, m.session)
+				p.part(ttl, m.session, true)
 			}
 		}()
 		return nil, context.Cause(ctx)
@@ -133,7 +141,12 @@ func (p *mutexPeer) reuse(ttl time.Duration) *concurrency.Session {
 	return nil
 }
 
-func (p *mutexPeer) giveBack(ttl time.Duration, s *concurrency.Session) {
+// part keeps a session for the next lock if it is clean, and closes it otherwise.
+func (p *mutexPeer) part(ttl time.Duration, s *concurrency.Session, clean bool) {
+	if !clean {
+		go func() { _ = s.Close() }() // bounded by its TTL; if it fails, the lease ends by itself
+		return
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.idle[ttl] = append(p.idle[ttl], s)

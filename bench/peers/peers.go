@@ -45,6 +45,11 @@ func peers() []peer {
 			open:       openRedislock,
 		},
 		{
+			scheme: "redislock", beside: "singlenode+replica", name: "redislock+replica", about: "one Redis with a replica that may take over",
+			guarantees: locker.Guarantees{Exclusion: oneRedis, Tokens: locker.Unpromised, Release: locker.ByExpiry},
+			open:       openRedislock,
+		},
+		{
 			scheme: "redsync", beside: "singlenode", name: "redsync/1", about: "the same",
 			guarantees: locker.Guarantees{Exclusion: oneRedis, Tokens: locker.Unpromised, Release: locker.ByExpiry},
 			open:       openRedsync,
@@ -61,12 +66,14 @@ func peers() []peer {
 			open: openRedsync,
 		},
 		{
-			// etcd's notes on the usage of lock and lease say that a lease
-			// leans on clocks and pauses, and to validate versions: the
-			// revision, which is the token here.
-			scheme: "mutex", beside: "etcd", name: "Mutex", about: "etcd's concurrency.Mutex, a session each; three servers",
-			guarantees: locker.Guarantees{Exclusion: locker.PromptHolder | locker.SteadyClocks, Fair: true, Release: locker.BySession, Tolerates: 1},
-			open:       openMutex,
+			scheme: "mutex", beside: "etcd", name: "Mutex",
+			about:      "etcd's concurrency.Mutex, a session each, closed after an error; three servers",
+			guarantees: ofMutex(), open: openMutex(false),
+		},
+		{
+			scheme: "mutex-kept", beside: "etcd", name: "Mutex, trusting",
+			about:      "the same; a session is used again after a Lock that has failed",
+			guarantees: ofMutex(), open: openMutex(true),
 		},
 		{
 			// ZooKeeper's own recipe claims more: that no two clients think
@@ -79,6 +86,13 @@ func peers() []peer {
 			open: openZooKeeper,
 		},
 	}
+}
+
+// ofMutex is what etcd's notes on the usage of lock and lease say: a lease leans on
+// clocks and on holders that are not paused, and storage should validate versions.
+// The revision of the grant is the token here.
+func ofMutex() locker.Guarantees {
+	return locker.Guarantees{Exclusion: locker.PromptHolder | locker.SteadyClocks, Fair: true, Release: locker.BySession, Tolerates: 1}
 }
 
 // Subjects returns every peer after the Lockstile backend whose servers it uses.

@@ -84,7 +84,7 @@ func (p *zkPeer) Lock(ctx context.Context, req *locker.Request) (matrix.Holding,
 	case <-ctx.Done():
 		go func() {
 			if <-got == nil {
-				_ = lock.Unlock() // if that fails it is the session's end that frees it
+				_ = unlock(lock) // if that fails it is the session's end that frees it
 			}
 		}()
 		return nil, fmt.Errorf("zk.Lock: lock %q: %w: %w", req.Name, locker.ErrTaken, context.Cause(ctx))
@@ -126,7 +126,7 @@ func (p *zkPeer) over() error {
 }
 
 // releaser returns an Unlock that turns away when its context ends: the library's
-// takes none. What it sent may still arrive.
+// takes none, and goes on.
 func releaser(lock *zk.Lock) func(context.Context) error {
 	var mu sync.Mutex // a zk.Lock is for one goroutine at a time
 	return func(ctx context.Context) error {
@@ -134,13 +134,26 @@ func releaser(lock *zk.Lock) func(context.Context) error {
 		go func() {
 			mu.Lock()
 			defer mu.Unlock()
-			freed <- lock.Unlock()
+			freed <- unlock(lock)
 		}()
 		select {
 		case err := <-freed:
 			return err
 		case <-ctx.Done():
 			return context.Cause(ctx)
+		}
+	}
+}
+
+// unlock asks again while the connection is gone, for a while: until then nobody
+// knows whether the node is there, and the session may live on.
+func unlock(lock *zk.Lock) error {
+	for end := time.Now().Add(10 * zkTimeout); ; time.Sleep(zkTimeout / 20) {
+		switch err := lock.Unlock(); {
+		case errors.Is(err, zk.ErrNoNode):
+			return nil // an earlier attempt did it
+		case err == nil, errors.Is(err, zk.ErrNotLocked), errors.Is(err, zk.ErrSessionExpired), time.Now().After(end):
+			return err
 		}
 	}
 }
