@@ -10,44 +10,35 @@ import (
 	"github.com/lockstile/locker/local"
 )
 
-// stale is a history in which A writes after B was granted the lock, and both
-// believe for a while.
-func stale(tokenless bool) *History {
-	h := &History{Began: 0, Ended: 100, Tokenless: tokenless}
+// stale is a history in which A writes with token 1 after B was granted the lock.
+func stale(tokenless bool, tokenOfB fencing.Token) *History {
+	h := &History{Tokenless: tokenless}
 	now := locker.Now()
-	h.granted(Span{Worker: "A", Name: "n", Token: 1, Asked: now, From: now + 1})
+	h.granted(Span{Worker: "A", Name: "n", Token: 1, Asked: now, From: now + 1, Until: now + 2})
 	h.claim("A", "n", 1)
-	h.granted(Span{Worker: "B", Name: "n", Token: 1 + token(tokenless), Asked: now + 2, From: now + 3})
-	h.claim("B", "n", 1+token(tokenless))
-	h.write(Write{Worker: "A", Name: "n", Token: 1, At: locker.Now()})
+	h.granted(Span{Worker: "B", Name: "n", Token: tokenOfB, Asked: now + 3, From: now + 4, Until: now + 5})
+	h.claim("B", "n", tokenOfB)
+	h.write(Write{Worker: "A", Name: "n", Token: 1, At: now + 6})
 	return h
 }
 
-// token is what B's is greater by than A's: without tokens both are a worker's
-// first grant.
-func token(tokenless bool) fencing.Token {
-	if tokenless {
-		return 0
-	}
-	return 1
-}
-
 func TestAStaleWriteWithoutATokenIsBrokenAndWithOneIsFenced(t *testing.T) {
-	leaning := locker.Guarantees{Exclusion: locker.PromptHolder, Tokens: locker.Unpromised}
+	none := locker.Guarantees{Exclusion: locker.PromptHolder, Tokens: locker.Unpromised}
+	some := locker.Guarantees{Exclusion: locker.PromptHolder}
 	for _, c := range []struct {
-		name      string
-		g         locker.Guarantees
-		broken    locker.Assumptions
-		tokenless bool
-		want      Verdict
+		name   string
+		g      locker.Guarantees
+		broken locker.Assumptions
+		h      *History
+		want   Verdict
 	}{
-		{"no token, as declared", leaning, locker.PromptHolder, true, Broken},
-		{"no token, and it leans on something else", leaning, locker.DurableServer, true, FalseClaim},
-		{"no token, and nothing is broken", leaning, 0, true, FalseClaim},
-		{"a token", locker.Guarantees{Exclusion: locker.PromptHolder}, locker.PromptHolder, false, BrokenFenced},
-		{"a promise of tokens that are not there", locker.Guarantees{Exclusion: locker.PromptHolder}, locker.PromptHolder, true, Broken},
+		{"no token, as declared", none, locker.PromptHolder, stale(true, 1), Broken},
+		{"no token, and it leans on something else", none, locker.DurableServer, stale(true, 1), FalseClaim},
+		{"no token, and nothing is broken", none, 0, stale(true, 1), FalseClaim},
+		{"a token", some, locker.PromptHolder, stale(false, 2), BrokenFenced},
+		{"a token is promised, and there is none", some, locker.PromptHolder, stale(false, 1), FalseClaim},
 	} {
-		if got, why := judge(c.g, c.broken, stale(c.tokenless)); got != c.want {
+		if got, why := judge(c.g, c.broken, c.h); got != c.want {
 			t.Errorf("%s: %q (%s), not %q", c.name, got, why, c.want)
 		}
 	}
@@ -60,6 +51,13 @@ func TestTwoHoldersWithoutTokensAreNotFencedThoughNobodyWrites(t *testing.T) {
 	g := locker.Guarantees{Exclusion: locker.SteadyClocks, Tokens: locker.Unpromised}
 	if got, why := judge(g, locker.SteadyClocks, h); got != Broken {
 		t.Errorf("%q (%s), not %q", got, why, Broken)
+	}
+}
+
+func TestNothingRefusesAWriteWithoutAToken(t *testing.T) {
+	h := stale(true, 2) // the numbers of grants are no tokens
+	if h.Writes[0].Refused || len(h.ops) > 0 {
+		t.Errorf("there was a guard: %+v", h.Writes[0])
 	}
 }
 
@@ -93,21 +91,21 @@ func TestAWorkerNumbersGrantsThatHaveNoToken(t *testing.T) {
 	}
 	peer := AsPeer(l)
 	req := &locker.Request{Name: "n", TTL: time.Second, Renew: true}
-	real, err := peer.TryLock(context.Background(), req)
+	lock, err := peer.TryLock(context.Background(), req)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer real.Unlock(context.Background())
+	defer lock.Unlock(context.Background())
 	if refused, err := peer.TryLock(context.Background(), req); err == nil || refused != nil {
 		t.Errorf("a refused lock is %v with the error %v", refused, err)
 	}
 	w := &worker{held: make(map[string]Holding)}
-	w.keep("n", blank{real})
-	if got := w.keep("n", blank{real}).Token(); got != 2 {
+	w.keep("n", blank{lock})
+	if got := w.keep("n", blank{lock}).Token(); got != 2 {
 		t.Errorf("the second grant has the number %d", got)
 	}
-	if got := w.keep("n", real).Token(); got != real.Token() {
-		t.Errorf("token %d became %d", real.Token(), got)
+	if got := w.keep("n", lock).Token(); got != lock.Token() {
+		t.Errorf("token %d became %d", lock.Token(), got)
 	}
 }
 
