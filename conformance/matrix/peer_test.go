@@ -56,8 +56,20 @@ func TestTwoHoldersWithoutTokensAreNotFencedThoughNobodyWrites(t *testing.T) {
 
 func TestNothingRefusesAWriteWithoutAToken(t *testing.T) {
 	h := stale(true, 2) // the numbers of grants are no tokens
-	if h.Writes[0].Refused || len(h.ops) > 0 {
-		t.Errorf("there was a guard: %+v", h.Writes[0])
+	h.write(Write{Worker: "B", Name: "n", Token: 2, At: locker.Now()})
+	h.write(Write{Worker: "A", Name: "n", Token: 1, At: locker.Now()})
+	if h.Writes[2].Refused || len(h.ops) > 0 {
+		t.Errorf("there was a guard: %+v", h.Writes)
+	}
+}
+
+func TestOneHolderAfterAnotherIsKeptWithoutTokens(t *testing.T) {
+	h := &History{Tokenless: true}
+	for from, worker := range []string{"A", "B"} {
+		h.granted(Span{Worker: worker, Name: "n", Token: 1, From: locker.Instant(10*from + 1), Until: locker.Instant(10*from + 5)})
+	}
+	if got, why := judge(locker.Guarantees{Tokens: locker.Unpromised}, 0, h); got != Kept {
+		t.Errorf("%q (%s), not %q", got, why, Kept)
 	}
 }
 
