@@ -49,7 +49,11 @@ func runMatrix(ctx context.Context, s settings, w io.Writer) error {
 	m.WriteText(w)
 	return errors.Join(
 		writeTo(s.html, m.WriteHTML),
-		writeTo(s.markdown, func(w io.Writer) error { m.WriteMarkdownUnder(w, peersHead(time.Now())); return nil }),
+		writeTo(s.markdown, func(w io.Writer) error {
+			m.WriteMarkdownUnder(w, peersHead(time.Now()))
+			_, err := fmt.Fprint(w, "\n", peers.Notes)
+			return err
+		}),
 		verdict(m),
 	)
 }
@@ -74,7 +78,7 @@ func peersHead(now time.Time) string {
 	for _, path := range peers.Modules() {
 		head += fmt.Sprintf("- %s %s\n", path, versionOf(path))
 	}
-	return head + "\n" + peers.Notes
+	return head + "\n" + peers.Intro
 }
 
 // versionOf is what this program was built with.

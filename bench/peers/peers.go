@@ -142,10 +142,14 @@ func Modules() []string {
 	}
 }
 
-// Notes say what was found out about the cells that need an explanation.
-//
-//go:embed notes.md
-var Notes string
+// Intro says how the peers are used. Notes say what was found out about the cells
+// that need an explanation. Both are Markdown.
+var (
+	//go:embed intro.md
+	Intro string
+	//go:embed notes.md
+	Notes string
+)
 
 // Open makes what a worker process locks with, of a URL of one of the Subjects.
 func Open(ctx context.Context, url string) (matrix.Peer, error) {
