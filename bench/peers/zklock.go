@@ -60,11 +60,14 @@ func (p *zkPeer) listen(events <-chan zk.Event, ready func()) {
 	}
 }
 
+// endAll tells all holders that they may have lost. Each gives its lock back, for
+// the session may live on, and the lock with it.
 func (p *zkPeer) endAll(cause error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for a := range p.held {
 		a.end(locker.SessionEnded, cause)
+		go func() { _ = a.release(context.Background()) }() // bounded; the session's end frees it otherwise
 		delete(p.held, a)
 	}
 }
