@@ -40,7 +40,7 @@ func newBrisk(rdb redis.UniversalClient) *redis.Client {
 func (n *Node) ReleaseHere(ctx context.Context, l, next *Lease, yield bool) (fencing.Token, error) {
 	req := n.releaseRequest(l, next, yield)
 	repeated := false
-	if n.idle(ctx) {
+	if n.idle(ctx, briskTime) {
 		reply, err := process(ctx, n.brisk, req.bySum(ctx))
 		switch {
 		case err != nil && redis.HasErrorPrefix(err, "NOSCRIPT"):
@@ -54,8 +54,9 @@ func (n *Node) ReleaseHere(ctx context.Context, l, next *Lease, yield bool) (fen
 	return released(next, reply, repeated || again, err)
 }
 
-// idle reports whether a request can be sent at once and be over before ctx is.
-func (n *Node) idle(ctx context.Context) bool {
+// idle reports whether a request that takes so long at most can be sent at once
+// and be over before the deadline of ctx.
+func (n *Node) idle(ctx context.Context, limit time.Duration) bool {
 	end, ok := ctx.Deadline()
-	return ok && n.brisk != nil && time.Until(end) >= briskTime && n.brisk.PoolStats().IdleConns > 0
+	return n.brisk != nil && (!ok || time.Until(end) >= limit) && n.brisk.PoolStats().IdleConns > 0
 }

@@ -13,6 +13,7 @@ import (
 	"io"
 	"net"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -30,7 +31,8 @@ const tries = 4
 // for concurrent use.
 type Node struct {
 	rdb      redis.UniversalClient
-	brisk    *redis.Client // see ReleaseHere; nil for a Cluster
+	brisk    *redis.Client                // see ReleaseHere; nil for a Cluster
+	hasty    atomic.Pointer[redis.Client] // see sendHere; nil while the server is not prompt
 	mail     *Mailbox
 	counts   int // 1 if PUBLISH counts all listeners, which it does not in a Cluster
 	replicas int
