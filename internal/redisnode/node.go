@@ -31,8 +31,7 @@ const tries = 4
 // for concurrent use.
 type Node struct {
 	rdb      redis.UniversalClient
-	brisk    *redis.Client                // see ReleaseHere; nil for a Cluster
-	hasty    atomic.Pointer[redis.Client] // see sendHere; nil while the server is not prompt
+	prompt   atomic.Pointer[hasty] // nil while the server is not
 	mail     *Mailbox
 	counts   int // 1 if PUBLISH counts all listeners, which it does not in a Cluster
 	replicas int
@@ -45,7 +44,7 @@ type Node struct {
 // New returns a Node on rdb. With replicas above 0, what it grants or renews
 // must be acknowledged by so many of them (WAIT).
 func New(rdb redis.UniversalClient, mail *Mailbox, replicas int) *Node {
-	n := &Node{rdb: rdb, brisk: newBrisk(rdb), mail: mail, counts: 1, replicas: replicas, scripts: alone}
+	n := &Node{rdb: rdb, mail: mail, counts: 1, replicas: replicas, scripts: alone}
 	if _, ok := rdb.(*redis.ClusterClient); ok {
 		n.counts = 0
 	}
