@@ -1,6 +1,7 @@
 package matrix
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/lockstile/locker"
@@ -35,6 +36,20 @@ func clockScenarios() []Scenario {
 			},
 		},
 		{
+			Name:  "servers disagree",
+			Story: "The servers' clocks are an hour apart, and each holder reaches another majority of them.",
+			Needs: want(func(s *System) bool { return s.SkewClocks != nil && s.Narrow != nil },
+				"no majority of servers that draw tokens by their own clocks"),
+			Play: func(p *Play) {
+				p.Break("the clocks of some servers go an hour ahead", p.System.SkewClocks)
+				for n, name := range []string{"A", "B", "C"} {
+					g := p.narrow(p.Worker(name), n).Next()
+					g.Write(n)
+					g.Unlock()
+				}
+			},
+		},
+		{
 			Name:   "clock back and data lost",
 			Story:  "A server comes back without its data, and its clock is an hour behind.",
 			Breaks: locker.ForwardClock | locker.DurableServer,
@@ -48,4 +63,12 @@ func clockScenarios() []Scenario {
 			},
 		},
 	}
+}
+
+// narrow lets a worker reach only the nth majority, where servers vote.
+func (p *Play) narrow(w *Worker, n int) *Worker {
+	if p.System.Narrow != nil {
+		p.Break(fmt.Sprintf("%s reaches majority %d only", w.Name, n+1), func() error { return p.System.Narrow(w.Net, n) })
+	}
+	return w
 }
