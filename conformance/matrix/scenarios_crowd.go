@@ -30,8 +30,7 @@ func crowdScenarios() []Scenario {
 				p.Sleep(shortly)
 				p.must(b.Kill())
 				g.Unlock()
-				begin := Waiting{c, now(), second.answer}
-				next := begin.NextWithin(p.long(), func() {})
+				next := second.now().NextWithin(p.long(), func() {})
 				next.Write(3)
 				next.Unlock()
 			},

@@ -128,8 +128,7 @@ func networkScenarios() []Scenario {
 				p.Break("the answers arrive", func() error { a.Net.Deliver(); return nil })
 				p.Sleep(p.TTL / 20)
 				p.Break("A is cut off", func() error { a.Net.Cut(); return nil })
-				waiting.since = now()
-				next := waiting.NextWithin(p.long(), a.Net.Heal)
+				next := waiting.now().NextWithin(p.long(), a.Net.Heal)
 				next.Write(2)
 				g.Write(1)
 				next.Unlock()
@@ -164,8 +163,7 @@ func networkScenarios() []Scenario {
 				g.Unlock()
 				p.Sleep(shortly)
 				p.Break("they are lost with their connections", func() error { b.Net.Heal(); return nil })
-				begin := Waiting{b, now(), first.answer}
-				begin.NextWithin(p.long(), func() {}).Unlock()
+				first.now().NextWithin(p.long(), func() {}).Unlock()
 			},
 		},
 	}
