@@ -165,8 +165,10 @@ func (p *Play) cell(cell Cell, sub Subject, sc Scenario, still *standstill) Cell
 }
 
 // unavailableAfter is how long the next lock may take before that is called
-// unavailable.
-const unavailableAfter = 750 * time.Millisecond
+// unavailable: what a busy machine takes for a lock that is free, and less than
+// anything that is waited for, such as the half second that a waiter has to claim
+// its turn.
+const unavailableAfter = 400 * time.Millisecond
 
 func (s Subject) ttl() time.Duration {
 	if s.TTL == 0 {

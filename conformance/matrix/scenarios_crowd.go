@@ -29,6 +29,7 @@ func crowdScenarios() []Scenario {
 				second := c.Locking()
 				p.Sleep(shortly)
 				p.must(b.Kill())
+				p.Sleep(shortly) // until the end of its connections has arrived
 				g.Unlock()
 				next := second.now().NextWithin(p.long(), func() {})
 				next.Write(3)

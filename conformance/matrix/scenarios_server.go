@@ -85,12 +85,14 @@ func serverScenarios() []Scenario {
 			Play: func(p *Play) {
 				a, b := p.Worker("A"), p.Worker("B")
 				g := a.Lock()
-				waiting := b.Locking()
+				waiting, down := b.Locking(), now()
 				p.Break("the servers stop", p.System.Pause)
 				p.Sleep(p.TTL + p.TTL/2)
 				g.Write(1)
 				p.Break("the servers go on", p.System.Resume)
+				out := now().Sub(down)
 				p.followUp(g, waiting)
+				p.Waited = max(p.Waited, out)
 			},
 		},
 		{
@@ -120,11 +122,14 @@ func serverScenarios() []Scenario {
 				g := a.Lock()
 				waiting := b.Locking()
 				p.Sleep(shortly)
+				down := now()
 				p.Break("a majority is killed", p.System.KillMajority)
 				p.Sleep(p.TTL + p.TTL/2)
 				g.Write(1)
 				p.Break("they come back", p.System.Restore)
+				out := now().Sub(down)
 				p.followUp(g, waiting)
+				p.Waited = max(p.Waited, out)
 			},
 		},
 	}

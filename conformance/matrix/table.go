@@ -5,7 +5,6 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/lockstile/locker"
 )
@@ -19,7 +18,7 @@ func (c Cell) short() string {
 		if c.Waited >= patience {
 			return "kept, standstill"
 		}
-		return "kept, " + c.Waited.Round(100*time.Millisecond).String()
+		return fmt.Sprintf("kept, %.1fs", c.Waited.Seconds())
 	}
 	return string(c.Verdict)
 }
