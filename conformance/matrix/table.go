@@ -95,6 +95,9 @@ func (m *Matrix) WriteMarkdown(w io.Writer) {
 		fmt.Fprintf(w, "\nNo false claim, and no declaration that is weaker than what was measured.\n")
 	}
 	m.writeFindings(w)
+	for _, u := range m.Untried {
+		fmt.Fprintf(w, "\nNot tried: %s says that its %s leans on: %v. No fault that breaks that could be injected here.\n", u.Subject, u.Guarantee, u.Leans)
+	}
 	m.markdownSkips(w)
 }
 

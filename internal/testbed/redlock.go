@@ -106,18 +106,26 @@ func each[S any](srvs []S, f func(S)) func() {
 	}
 }
 
-// narrow cuts a worker off from all nodes but three: the first three for the
-// first worker, the third and the two after it for the second, and so on.
+// narrow cuts a worker off from all nodes outside the nth majority.
 func narrow(net matrix.Network, n int) error {
 	ps, ok := net.(proxies)
 	if !ok {
 		return errors.New("this worker has no network")
 	}
-	majority := len(ps)/2 + 1
-	for i := majority; i < len(ps); i++ {
-		ps[(n*(majority-1)+i)%len(ps)].Cut()
+	for _, i := range outside(n, len(ps)) {
+		ps[i].Cut()
 	}
 	return nil
+}
+
+// outside returns which of the nodes are not in the nth majority. That begins
+// with the last one of the majority before it.
+func outside(n, nodes int) (out []int) {
+	majority := nodes/2 + 1
+	for i := majority; i < nodes; i++ {
+		out = append(out, (n*(majority-1)+i)%nodes)
+	}
+	return out
 }
 
 func stepAll(clocks []*clock) func(time.Duration) error {
