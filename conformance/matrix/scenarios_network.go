@@ -42,8 +42,11 @@ func networkScenarios() []Scenario {
 				a, b := p.Worker("A"), p.Worker("B")
 				a.warmUp()
 				p.Break("what A sends over its open connections is held back", func() error { a.Net.Stall(); return nil })
-				_, _ = a.Try(shortly) // nothing of it has arrived
+				first, err := a.Try(shortly) // nothing of it has arrived
 				p.Break("what A sent is delivered late", func() error { a.Net.Deliver(); return nil })
+				if err == nil { // it was asked for again, over other connections
+					first.Unlock()
+				}
 				g := b.Locking().NextWithin(p.long(), a.Net.Heal)
 				g.Write(2)
 				g.Unlock()
