@@ -1,6 +1,10 @@
 package matrix
 
-import "github.com/lockstile/locker"
+import (
+	"fmt"
+
+	"github.com/lockstile/locker"
+)
 
 // Modesty is an assumption that a subject leans on and that no scenario which
 // broke it could hurt.
@@ -8,6 +12,11 @@ type Modesty struct {
 	Subject   string             `json:"subject"`
 	Guarantee string             `json:"guarantee"` // "exclusion" or "tokens"
 	Leans     locker.Assumptions `json:"leans"`
+}
+
+// String is the declaration in words.
+func (m Modesty) String() string {
+	return fmt.Sprintf("%s leans its %s on: %v", m.Subject, m.Guarantee, m.Leans)
 }
 
 func (m *Matrix) modesty() (modest, untried []Modesty) {

@@ -59,7 +59,7 @@ func (m *Matrix) writeFindings(w io.Writer) {
 		fmt.Fprintf(w, "\nSkipped (–): %s\n", line)
 	}
 	for _, mod := range m.Modest {
-		fmt.Fprintf(w, "\nModest: %s says that its %s leans on: %v. No scenario could show it.\n", mod.Subject, mod.Guarantee, mod.Leans)
+		fmt.Fprintf(w, "\nModest: %v. No scenario that broke that could show it.\n", mod)
 	}
 }
 
@@ -96,7 +96,7 @@ func (m *Matrix) WriteMarkdown(w io.Writer) {
 	}
 	m.writeFindings(w)
 	for _, u := range m.Untried {
-		fmt.Fprintf(w, "\nNot tried: %s says that its %s leans on: %v. No fault that breaks that could be injected here.\n", u.Subject, u.Guarantee, u.Leans)
+		fmt.Fprintf(w, "\nNot tried: %v. No fault that breaks that could be injected there.\n", u)
 	}
 	m.markdownSkips(w)
 }
@@ -109,7 +109,7 @@ processes, one broken assumption at a time. Do not edit.
 - *kept*: one holder at a time, tokens in order. With a time: nobody could lock for so long.
 - *broken, fenced*: two holders believed at once, or a stale write was made, as the declaration
   says it may; the guard in the storage refused every stale write.
-- *broken*: a stale write got past the guard, as the declaration says it may.
+- *broken*: tokens went back, or a stale write got past the guard, as the declaration says they may.
 - *FALSE CLAIM*: something broke that the declaration promises. There must be none.
 - –: the fault does not exist there, or could not be injected; see the end.
 `
