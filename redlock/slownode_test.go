@@ -30,7 +30,7 @@ func TestNodesThatAnswerLaterThanTheMajorityAreRenewedToo(t *testing.T) {
 		eventually(t, "renewed", func() bool { return lock.Deadline().After(deadline.Add(100 * time.Millisecond)) })
 	}
 	deadline := lock.Deadline()
-	eventually(t, "the lease of old is over", func() bool { return lock.Deadline().After(deadline.Add(2 * time.Second)) || lock.Err() != nil })
+	eventually(t, "the lease of old is over", func() bool { return lock.Deadline().After(deadline.Add(2*time.Second)) || lock.Err() != nil })
 	for i, s := range servers {
 		if s.Do("EXISTS", "a") != "1" {
 			t.Errorf("node %d was not renewed", i)
