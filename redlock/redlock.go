@@ -278,15 +278,21 @@ func (l *Locker) finish(a *attempt, err error) (*locker.Lock, error) {
 		Keeper:  l.keeper,
 		Lease:   a,
 		Release: func(ctx context.Context) error { return l.release(ctx, a) },
-		Lost:    a.leave,
+		Lost:    func() { l.lost(a) },
 	}), nil
 }
 
-// leave passes the turn on without the lock.
-func (a *attempt) leave() {
+// lost passes the turn on without the lock. A release need not follow, so nothing
+// else would close the letterboxes.
+func (l *Locker) lost(a *attempt) {
 	a.mu.Lock()
-	defer a.mu.Unlock()
 	a.turn.Leave()
+	a.mu.Unlock()
+	for i, s := range a.seats {
+		s.busy.Lock()
+		l.stopListening(i, s)
+		s.busy.Unlock()
+	}
 }
 
 // Guarantees implements [locker.Locker].
