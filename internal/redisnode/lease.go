@@ -107,7 +107,7 @@ func (n *Node) Acquire(ctx context.Context, l *Lease, queue bool, ticket int64) 
 		req.args = append(req.args, n.quarantine, l.Offer)
 	}
 	reply, repeated, err := n.sendHere(ctx, req)
-	if (repeated || unsure(err)) && !stranger(err) {
+	if (repeated || unsure(err)) && !n.stranger(err) {
 		l.unsure.Store(true)
 	}
 	if err != nil {
