@@ -282,16 +282,15 @@ func (l *Locker) finish(a *attempt, err error) (*locker.Lock, error) {
 	}), nil
 }
 
-// lost passes the turn on without the lock. A release need not follow, so nothing
-// else would close the letterboxes.
+// lost passes the turn on without the lock. A release need not follow, so what
+// the nodes still have is removed here: those that did renew, while a majority did
+// not, would keep everybody out for another TTL.
 func (l *Locker) lost(a *attempt) {
 	a.mu.Lock()
 	a.turn.Leave()
 	a.mu.Unlock()
 	for i, s := range a.seats {
-		s.busy.Lock()
-		l.stopListening(i, s)
-		s.busy.Unlock()
+		l.chores.Go(func() { l.sweep(i, s) })
 	}
 }
 
