@@ -1,6 +1,8 @@
 package redlock_test
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -35,6 +37,28 @@ func TestNodesThatAnswerLaterThanTheMajorityAreRenewedToo(t *testing.T) {
 		if s.Do("EXISTS", "a") != "1" {
 			t.Errorf("node %d was not renewed", i)
 		}
+	}
+	mustUnlock(t, lock)
+}
+
+// One node has forgotten the lock and one is silent, and the caller's time is
+// over before it speaks: the two that are left could be the majority, so nothing
+// is lost yet.
+func TestRenewalThatIsCutShortIsNoLoss(t *testing.T) {
+	servers := startNodes(t, 3)
+	l := newLocker(t, servers, patient)
+	lock := mustLockOn(t, l, servers, locker.WithTTL(time.Minute), locker.WithoutRenewal())
+	servers[0].Do("DEL", "a")
+	servers[1].Pause()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	err := lock.Renew(ctx)
+	if errors.Is(err, locker.ErrLost) || !errors.Is(err, locker.ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Error(err)
+	}
+	servers[1].Resume()
+	if err := lock.Renew(patience(t)); err != nil {
+		t.Error(err)
 	}
 	mustUnlock(t, lock)
 }
