@@ -44,7 +44,7 @@ bench: servers ## benchmarks beside other libraries, as Markdown; BENCH="-stores
 
 .PHONY: compare
 compare: servers ## break every backend on purpose; writes docs/GUARANTEES.md and compare.html
-	go run ./cmd/locker compare --markdown docs/GUARANTEES.md --html compare.html
+	go run ./cmd/locker compare --markdown docs/GUARANTEES.md --readme README.md --html compare.html
 
 .PHONY: peers
 peers: servers ## the same for other people's locks; writes docs/PEERS.md and peers.html

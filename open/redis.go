@@ -72,6 +72,9 @@ func openRedis(ctx context.Context, scheme, rest string) (Backend, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := checkPool(o.PoolSize); err != nil {
+		return nil, err
+	}
 	o.Username, o.Password = a.user, a.pass
 	o.ContextTimeoutEnabled = true
 	setTimes(&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout, &o.DialerRetries)
@@ -99,6 +102,9 @@ func openSentinel(ctx context.Context, scheme, rest string) (Backend, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := checkPool(o.PoolSize); err != nil {
+		return nil, err
+	}
 	o.MasterName, o.SentinelAddrs = master, a.hosts
 	o.Username, o.Password = a.user, a.pass
 	o.SentinelUsername, o.SentinelPassword = sentinelUser, sentinelPass
@@ -118,6 +124,9 @@ func openCluster(ctx context.Context, scheme, rest string) (Backend, error) {
 	}
 	o, err := redis.ParseClusterURL(a.public("redis"))
 	if err != nil {
+		return nil, err
+	}
+	if err := checkPool(o.PoolSize); err != nil {
 		return nil, err
 	}
 	o.Addrs = a.hosts
@@ -140,6 +149,14 @@ func parseRedis(rest, port string) (a address, own singlenode.Options, err error
 		}
 	}
 	return a, own, nil
+}
+
+// checkPool refuses a size with which the client panics.
+func checkPool(size int) error {
+	if size < 0 {
+		return fmt.Errorf("pool_size=%d is negative", size)
+	}
+	return nil
 }
 
 // setTimes sets what the URL has left open. One attempt to dial is enough, for

@@ -75,6 +75,9 @@ func openRedlock(ctx context.Context, scheme, rest string) (Backend, error) {
 		if err != nil {
 			return nil, err
 		}
+		if err := checkPool(o.PoolSize); err != nil {
+			return nil, err
+		}
 		o.Username, o.Password = a.user, a.pass
 		o.ContextTimeoutEnabled = true
 		setTimes(&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout, &o.DialerRetries)
@@ -131,12 +134,15 @@ func (b *redlockBackend) ping(ctx context.Context, hosts []string) error {
 		}
 		var reply redis.Error
 		refused = refused || errors.As(errs[i], &reply)
-		problems = append(problems, hosts[i]+": %w")
+		problems = append(problems, literal(hosts[i])+": %w")
 		causes = append(causes, errs[i])
 	}
 	if !refused && 2*len(problems) < len(hosts) {
 		return nil
 	}
-	format := "%w: redis nodes " + strings.ReplaceAll(strings.Join(hosts, ","), "%", "%%") + ": " + strings.Join(problems, "; ")
+	format := "%w: redis nodes " + literal(strings.Join(hosts, ",")) + ": " + strings.Join(problems, "; ")
 	return fmt.Errorf(format, append([]any{locker.ErrUnavailable}, causes...)...)
 }
+
+// literal is text as part of a format. The zone of an IPv6 address follows a %.
+func literal(text string) string { return strings.ReplaceAll(text, "%", "%%") }

@@ -171,7 +171,7 @@ func (q *queue) release(ctx context.Context, a *attempt) error {
 	switch {
 	case errors.As(err, &lost):
 		return lost
-	case a.lease.session != nil && terminated(err): // and the lock with it
+	case a.lease.session != nil && (terminated(err) || neverSent(err)): // the session is over, and the lock with it
 		return &locker.LostError{Name: a.req.Name, Reason: locker.SessionEnded, Cause: err}
 	case err != nil:
 		q.cleanUpLater(a.lease)

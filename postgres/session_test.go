@@ -248,3 +248,38 @@ func TestUnlockRightAfterABreakSaysThatTheLockWasLost(t *testing.T) {
 		}
 	}
 }
+
+// Unlock is on its way when the session ends: its statement is behind another
+// one, and the end comes before its turn. The lock ended with the session.
+func TestUnlockThatTheEndOfTheSessionOvertakesSaysThatTheLockWasLost(t *testing.T) {
+	url := database(t)
+	breaker, l := newSession(t, url), newSession(t, url)
+	held := lock(t, l, "a")
+	busy, err := postgres.Busy(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	admin := connect(t, url)
+	eventually(t, func() string {
+		if query[int](t, admin, `SELECT count(*)::int FROM pg_stat_activity WHERE wait_event = 'PgSleep'
+			AND datname = current_database()`) == 1 {
+			return ""
+		}
+		return "the statement does not run"
+	})
+	unlocked := make(chan error, 1)
+	go func() { unlocked <- held.Unlock(context.Background()) }()
+	eventually(t, func() string {
+		if postgres.Queued(l) == 1 {
+			return ""
+		}
+		return "the release is not queued"
+	})
+	if broken, err := breaker.Break(soon(t), "a"); !broken || err != nil {
+		t.Fatalf("Break: %v, %v", broken, err)
+	}
+	if err := <-unlocked; !errors.Is(err, locker.ErrLost) {
+		t.Errorf("Unlock: %v", err)
+	}
+	<-busy
+}

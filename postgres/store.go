@@ -341,6 +341,11 @@ func (e *notSent) Error() string     { return e.err.Error() }
 func (e *notSent) Unwrap() error     { return e.err }
 func (e *notSent) SafeToRetry() bool { return true }
 
+func neverSent(err error) bool {
+	var unsent *notSent
+	return errors.As(err, &unsent)
+}
+
 // renew starts another TTL for each lease, many in one statement.
 func (p *poolRunner) renew(ctx context.Context, leases []*lease) []error {
 	errs := make([]error, len(leases))

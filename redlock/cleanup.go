@@ -2,8 +2,9 @@ package redlock
 
 import (
 	"context"
-	"github.com/lockstile/locker/internal/chores"
 	"time"
+
+	"github.com/lockstile/locker/internal/chores"
 )
 
 const (

@@ -52,7 +52,7 @@ func TestNodeThatHangsDoesNotHoldUpLocks(t *testing.T) {
 // and though another comes back in between without its data.
 func TestWaitersAreServedWhileNodesHangAndForget(t *testing.T) {
 	servers := startNodes(t, 5)
-	opts := redlock.Options{DurableNodes: true, NodeTimeout: 100 * time.Millisecond}
+	opts := redlock.Options{DurableNodes: true, NodeTimeout: time.Second}
 	var lockers []*redlock.Locker
 	for range 4 {
 		lockers = append(lockers, newLocker(t, servers, opts))

@@ -2,8 +2,9 @@ package redlock
 
 import (
 	"context"
-	"github.com/lockstile/locker/internal/chores"
 	"time"
+
+	"github.com/lockstile/locker/internal/chores"
 )
 
 // linger goes on for a short while after the contest was won. The nodes that

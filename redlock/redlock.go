@@ -278,15 +278,20 @@ func (l *Locker) finish(a *attempt, err error) (*locker.Lock, error) {
 		Keeper:  l.keeper,
 		Lease:   a,
 		Release: func(ctx context.Context) error { return l.release(ctx, a) },
-		Lost:    a.leave,
+		Lost:    func() { l.lost(a) },
 	}), nil
 }
 
-// leave passes the turn on without the lock.
-func (a *attempt) leave() {
+// lost passes the turn on without the lock. A release need not follow, so what
+// the nodes still have is removed here: those that did renew, while a majority did
+// not, would keep everybody out for another TTL.
+func (l *Locker) lost(a *attempt) {
 	a.mu.Lock()
-	defer a.mu.Unlock()
 	a.turn.Leave()
+	a.mu.Unlock()
+	for i, s := range a.seats {
+		l.chores.Go(func() { l.sweep(i, s) })
+	}
 }
 
 // Guarantees implements [locker.Locker].
@@ -306,16 +311,27 @@ func (l *Locker) Guarantees() locker.Guarantees {
 }
 
 // Close ends the subscriptions and the waiting: waiters get
-// [locker.ErrClosed]. It waits, for about a second at most, for clean-ups under
-// way. Locks that are held stay held, renewed and unlockable; the clients stay
-// open.
+// [locker.ErrClosed]. It waits, for two seconds at most, for requests and
+// clean-ups under way. Locks that are held stay held, renewed and unlockable; the
+// clients stay open.
 func (l *Locker) Close() error {
 	l.close()
-	var mails sync.WaitGroup
-	for _, p := range l.peers {
-		mails.Go(p.mail.Close)
+	idle := make(chan struct{})
+	go func() {
+		var mails sync.WaitGroup
+		for _, p := range l.peers {
+			mails.Go(p.mail.Close)
+		}
+		mails.Wait()
+		l.chores.Wait()
+		close(idle)
+	}()
+	select {
+	case <-idle:
+	case <-time.After(closeTime): // a node may be allowed more time for an answer
 	}
-	mails.Wait()
-	l.chores.Wait()
 	return nil
 }
+
+// closeTime bounds Close. Clean-ups need half of it for their last try.
+const closeTime = 2 * time.Second

@@ -12,9 +12,9 @@ import (
 )
 
 // release gives the lock back on all nodes, where it can to the next goroutine
-// in line, and returns when a majority has confirmed. What the others have is
-// removed behind the caller's back.
-func (l *Locker) release(_ context.Context, a *attempt) error {
+// in line, and returns when a majority has confirmed, or at the end of ctx. What
+// the others have is removed behind the caller's back.
+func (l *Locker) release(ctx context.Context, a *attempt) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	defer a.turn.Leave()
@@ -30,7 +30,7 @@ func (l *Locker) release(_ context.Context, a *attempt) error {
 	for i := range a.seats {
 		l.chores.Go(func() { l.releaseOne(a.seats[i], heirs[i], i, offer, results) })
 	}
-	token, err := l.tally(a, results, ok)
+	token, err := l.tally(ctx, a, results, ok)
 	if token != 0 {
 		heir.token, heir.since, heir.streak = token, since, a.streak+1
 	}
@@ -106,15 +106,27 @@ func asLost(err error) *locker.LostError {
 
 // tally reads the nodes' answers until it is decided whether the lock was ours
 // and is free, and returns the token that a majority granted to the heir, or 0.
-func (l *Locker) tally(a *attempt, results <-chan result, heir bool) (fencing.Token, error) {
+func (l *Locker) tally(ctx context.Context, a *attempt, results <-chan result, heir bool) (fencing.Token, error) {
 	var tokens map[fencing.Token]int
 	released, absent, unknown := 0, 0, 0
 	var lost *locker.LostError
-	e := &QuorumError{Need: l.quorum, Nodes: make([]NodeOutcome, 0, len(a.seats)), kind: locker.ErrUnavailable}
+	e := l.unanswered()
 	for left := len(a.seats); left > 0; {
-		r := <-results
+		var r result
+		select {
+		case r = <-results:
+		case <-ctx.Done(): // a node may be allowed more time than a release is
+			for _, s := range a.seats {
+				s.giveUp()
+			}
+			if released >= l.quorum {
+				return 0, nil
+			}
+			return 0, fmt.Errorf("redlock: unlock %q: %w: %w", a.req.Name, e, context.Cause(ctx))
+		}
 		left--
-		out := NodeOutcome{Node: l.peers[r.node].name, Err: r.err}
+		out := &e.Nodes[r.node]
+		out.Err = r.err
 		gone := asLost(r.err)
 		switch {
 		case r.absent:
@@ -130,7 +142,6 @@ func (l *Locker) tally(a *attempt, results <-chan result, heir bool) (fencing.To
 			released++
 			out.Granted = true
 		}
-		e.Nodes = append(e.Nodes, out)
 		if r.token != 0 {
 			if tokens == nil {
 				tokens = make(map[fencing.Token]int)
@@ -151,6 +162,15 @@ func (l *Locker) tally(a *attempt, results <-chan result, heir bool) (fencing.To
 		return 0, nil
 	}
 	return 0, fmt.Errorf("redlock: unlock %q: %w", a.req.Name, e)
+}
+
+// unanswered is the error of nodes that have said nothing yet.
+func (l *Locker) unanswered() *QuorumError {
+	e := &QuorumError{Need: l.quorum, Nodes: make([]NodeOutcome, len(l.peers)), kind: locker.ErrUnavailable}
+	for i, p := range l.peers {
+		e.Nodes[i] = NodeOutcome{Node: p.name, Err: errSlow}
+	}
+	return e
 }
 
 func best(tokens map[fencing.Token]int) int {

@@ -3,6 +3,7 @@ package redlock
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/lockstile/locker"
@@ -19,28 +20,35 @@ type renewal struct {
 // renew starts another TTL for each attempt on all nodes that hold it, one batch
 // a node, and returns when every attempt is decided by a majority. A node that
 // hangs is not waited for longer than half of what the Keeper allows.
+//
+// The batches of slower nodes go on until their time is over, though ctx ends
+// with the return: every node that renews makes the lock safer, and one that is
+// always slower than the others would never be renewed.
 func (l *Locker) renew(ctx context.Context, attempts []*attempt) []error {
 	shortest := attempts[0].req.TTL
 	for _, a := range attempts {
 		shortest = min(shortest, a.req.TTL)
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, shortest/6, errSlow)
+	own, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), shortest/6, errSlow)
+	time.AfterFunc(shortest/6, cancel)
 	answers := make(chan renewal, len(l.peers))
 	under := l.renewals(attempts)
 	for node, r := range under {
-		l.chores.Go(func() { answers <- l.renewOn(ctx, node, r, attempts) })
+		l.chores.Go(func() { answers <- l.renewOn(own, node, r, attempts) })
 	}
 	b := newBallot(l, attempts, under)
 	for range under {
 		if b.decided() {
 			break
 		}
-		b.add(<-answers)
+		select {
+		case r := <-answers:
+			b.add(r)
+		case <-ctx.Done():
+			return b.errors(context.Cause(ctx))
+		}
 	}
-	// The batches of slower nodes go on until their time is over: every node
-	// that renews makes the lock safer.
-	time.AfterFunc(shortest/6, cancel)
-	return b.errors()
+	return b.errors(nil)
 }
 
 // renewals returns for each node which attempts it holds.
@@ -122,12 +130,14 @@ func (b *ballot) decided() bool {
 
 // errors says of each attempt how it went. It is lost if nodes that have it no
 // more are the reason why there is no majority; where others did not answer, the
-// next renewal may find one.
-func (b *ballot) errors() []error {
+// next renewal may find one. What is not decided yet has the error early.
+func (b *ballot) errors(early error) []error {
 	errs := make([]error, len(b.attempts))
 	for k := range b.attempts {
 		switch {
 		case b.yes[k] >= b.l.quorum:
+		case b.maybe[k] >= b.l.quorum:
+			errs[k] = fmt.Errorf("%w: %w", locker.ErrUnavailable, early)
 		case b.failed[k] != nil:
 			errs[k] = b.failed[k]
 		case b.lost[k] != nil:

@@ -87,9 +87,19 @@ func TestValidityCountsFromTheFirstLookWhereItsAnswerCounts(t *testing.T) {
 			close(second)
 		}
 	}})
+	granted := make(chan struct{}) // by node 3, before three others have refused: else there is no second look
+	clients[2].AddHook(&onScript{act: func(n int32) {
+		if n == 1 {
+			<-granted
+			servers[2].Do("PING") // node 3's answer has a shorter way than this
+		}
+	}})
 	var between time.Time
 	clients[3].AddHook(&onScript{act: func(n int32) {
-		if n == 2 { // it has granted, and was given back
+		switch n {
+		case 1:
+			close(granted)
+		case 2: // it was given back
 			servers[0].Do("DEL", "a")
 			between = time.Now()
 		}

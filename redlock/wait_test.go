@@ -233,3 +233,23 @@ func TestCloseEndsWaitingAndLeavesHeldLocks(t *testing.T) {
 	mustUnlock(t, mine)
 	mustUnlock(t, lock)
 }
+
+// Nodes that renewed while a majority did not keep a lock that is lost, and kept
+// others out for another TTL.
+func TestWhatIsLeftOfALostLockIsRemoved(t *testing.T) {
+	servers := startNodes(t, 5)
+	lock, err := newLockerOn(t, clientsOf(servers), patient).Lock(patience(t), "a", locker.WithTTL(time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range servers {
+		eventually(t, "the node has granted", func() bool { return s.Do("EXISTS", "a") == "1" })
+	}
+	for _, s := range servers[:3] {
+		s.Do("DEL", "a")
+	}
+	if err := lock.Renew(patience(t)); !errors.Is(err, locker.ErrLost) {
+		t.Fatalf("Renew: %v", err)
+	}
+	free(t, "a", servers...)
+}

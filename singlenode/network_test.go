@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -154,4 +155,35 @@ func TestCloseDoesNotWaitForASubscriptionToASilentServer(t *testing.T) {
 	if took := time.Since(start); took > 3*time.Second { // the client's handshake takes five
 		t.Errorf("Close and the end of the waiting took %v", took)
 	}
+}
+
+// A request that the caller itself reads the reply of falls silent on its
+// connection. It is sent again over another. The first one is delivered when the
+// lock has been unlocked, and must not be granted then.
+func TestRequestThatFellSilentIsSentAgainAndIsNotGrantedLate(t *testing.T) {
+	srv := testserver.Redis(t)
+	l, p := behind(t, srv)
+	for range 3 { // a connection, the script, and a prompt answer
+		mustUnlock(t, mustLock(t, l, "a"))
+	}
+	p.Stall()
+	ctx, cancel := context.WithCancel(patience(t))
+	defer cancel()
+	lock, err := l.Lock(ctx, "b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustUnlock(t, lock)
+	before := scriptCalls(srv)
+	p.Deliver()
+	until(t, "the late request", func() bool { return scriptCalls(srv) > before })
+	if srv.Do("EXISTS", "b") != "0" {
+		t.Error("the late request was granted a lock that nobody knows of")
+	}
+}
+
+func scriptCalls(srv *testserver.RedisServer) int {
+	_, rest, _ := strings.Cut(srv.Do("INFO", "commandstats"), "cmdstat_evalsha:calls=")
+	n, _ := strconv.Atoi(rest[:max(0, strings.IndexByte(rest, ','))]) // 0 before the first
+	return n
 }

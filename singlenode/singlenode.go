@@ -135,7 +135,9 @@ type attempt struct {
 	mu sync.Mutex // one release at a time, and none while the turn is passed on
 }
 
-// Lock implements [locker.Locker].
+// Lock implements [locker.Locker]. While a reply of the server is out, the end of
+// ctx may go unnoticed for a quarter of a second: the client cannot be
+// interrupted while it reads.
 func (l *Locker) Lock(ctx context.Context, name string, opts ...locker.Option) (*locker.Lock, error) {
 	a, err := l.newAttempt(ctx, name, opts)
 	if err != nil {
@@ -147,7 +149,7 @@ func (l *Locker) Lock(ctx context.Context, name string, opts ...locker.Option) (
 	return l.finish(a, l.wait(ctx, a))
 }
 
-// TryLock implements [locker.Locker].
+// TryLock implements [locker.Locker]. It notices the end of ctx as Lock does.
 func (l *Locker) TryLock(ctx context.Context, name string, opts ...locker.Option) (*locker.Lock, error) {
 	a, err := l.newAttempt(ctx, name, opts)
 	if err != nil {

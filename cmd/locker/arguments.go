@@ -26,9 +26,9 @@ type invocation struct {
 	force   bool
 	json    bool
 
-	backends, scenarios      string // words, by comma
-	short                    bool
-	html, markdown, jsonFile string // paths
+	backends, scenarios              string // words, by comma
+	short                            bool
+	html, markdown, readme, jsonFile string // paths
 }
 
 // flagSet returns the flags that c takes, which fill in.
@@ -63,6 +63,9 @@ func flagSet(c command, in *invocation) *flag.FlagSet {
 		},
 		"html":     func(n string) { fs.StringVar(&in.html, n, "", "write one page with a timeline of every run to `FILE`") },
 		"markdown": func(n string) { fs.StringVar(&in.markdown, n, "", "write the matrix as Markdown to `FILE`") },
+		"readme": func(n string) {
+			fs.StringVar(&in.readme, n, "", "put the matrix in brief into `FILE`, between its two comments")
+		},
 		"json": func(n string) {
 			if c.name == compareName {
 				fs.StringVar(&in.jsonFile, n, "", "write everything that happened as JSON to `FILE`")

@@ -20,7 +20,7 @@ import (
 var compareCommand = command{
 	name:  compareName,
 	about: "break every backend on purpose and show what it kept",
-	flags: []string{"backends", "scenarios", "short", "html", "json", "markdown"},
+	flags: []string{"backends", "scenarios", "short", "html", "json", "markdown", "readme"},
 	more: `
 Starts real servers on this machine, on free ports, and ends them. Every scenario
 breaks one assumption about the world; what a backend's declaration does not lean
@@ -53,7 +53,7 @@ func compare(in invocation) (int, error) {
 	case len(scenarios) == 0:
 		return exitUsage, noneOf("--scenarios", in.scenarios, everything, scenarioName)
 	}
-	if err := writable(in.html, in.markdown, in.jsonFile); err != nil {
+	if err := errors.Join(writable(in.html, in.markdown, in.jsonFile), hasPlace(in.readme)); err != nil {
 		return exitUsage, fmt.Errorf("compare: %w", err)
 	}
 	self, err := os.Executable()
@@ -112,6 +112,7 @@ func writeReports(in invocation, m *matrix.Matrix) error {
 	return errors.Join(
 		writeTo(in.html, m.WriteHTML),
 		writeTo(in.markdown, func(w io.Writer) error { m.WriteMarkdown(w); return nil }),
+		putInto(in.readme, m),
 		writeTo(in.jsonFile, func(w io.Writer) error {
 			enc := json.NewEncoder(w)
 			enc.SetIndent("", "  ")

@@ -50,6 +50,10 @@ type System struct {
 	KillMajority func() error // one more
 	Restore      func() error // brings killed servers back, with their disks
 	StepClock    func(d time.Duration) error
+	SkewClocks   func() error // some servers' clocks go an hour ahead of the others'
+	// Narrow lets a worker reach only a majority of the servers, the nth.
+	// The nth and the one after it have one server in common.
+	Narrow func(net Network, n int) error
 }
 
 // Network is one worker's connections to the store.

@@ -27,6 +27,8 @@ type Play struct {
 	guarantees locker.Guarantees
 	name       string
 
+	asking sync.WaitGroup // locks that somebody waits for
+
 	mu   sync.Mutex
 	crew []*Worker
 }
@@ -104,24 +106,43 @@ func (w *Worker) LockPlain() Grant {
 	return g
 }
 
-// Waiting is a Lock that was asked for and not answered yet.
+// Waiting is a Lock that was asked for and may not have been granted yet.
 type Waiting struct {
 	worker *Worker
 	since  locker.Instant
-	answer <-chan report
+	end    <-chan outcome // has room: nobody has to wait for it
+}
+
+type outcome struct {
+	grant Grant
+	err   error
 }
 
 // Locking starts a Lock and does not wait for it.
 func (w *Worker) Locking() Waiting {
-	return Waiting{w, locker.Now(), w.tell(w.fill(order{Verb: "lock"}))}
+	p, end := w.play, make(chan outcome, 1)
+	answer := w.tell(w.fill(order{Verb: "lock"}))
+	p.asking.Go(func() {
+		var o outcome
+		err := p.step(func() { o.grant, o.err = w.persist(answer) })
+		o.err = errors.Join(o.err, err)
+		end <- o
+	})
+	return Waiting{w, locker.Now(), end}
 }
 
 // Wait waits for the lock.
-func (p Waiting) Wait() Grant {
-	w := p.worker
-	g, err := w.persist(p.answer)
-	w.play.must(err)
-	return g
+func (p Waiting) Wait() Grant { return p.ended(<-p.end) }
+
+func (p Waiting) ended(o outcome) Grant {
+	p.worker.play.must(o.err)
+	return o.grant
+}
+
+// now is the same, as if it had been asked for now.
+func (p Waiting) now() Waiting {
+	p.since = locker.Now()
+	return p
 }
 
 // persist asks again where a Lock has failed, as long as patience lasts: stores
@@ -148,11 +169,8 @@ func (p Waiting) Within(d time.Duration) (Grant, bool) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
-	case r := <-p.answer:
-		again := make(chan report, 1)
-		again <- r
-		p.answer = again
-		return p.Wait(), true
+	case o := <-p.end:
+		return p.ended(o), true
 	case <-timer.C:
 		return Grant{}, false
 	}
@@ -357,4 +375,5 @@ func (p *Play) end() {
 	for _, w := range crew {
 		w.end()
 	}
+	p.asking.Wait() // their workers are gone
 }

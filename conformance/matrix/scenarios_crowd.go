@@ -29,9 +29,9 @@ func crowdScenarios() []Scenario {
 				second := c.Locking()
 				p.Sleep(shortly)
 				p.must(b.Kill())
+				p.Sleep(shortly) // until the end of its connections has arrived
 				g.Unlock()
-				begin := Waiting{c, now(), second.answer}
-				next := begin.NextWithin(p.long(), func() {})
+				next := second.now().NextWithin(p.long(), func() {})
 				next.Write(3)
 				next.Unlock()
 			},

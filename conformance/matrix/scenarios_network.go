@@ -42,8 +42,11 @@ func networkScenarios() []Scenario {
 				a, b := p.Worker("A"), p.Worker("B")
 				a.warmUp()
 				p.Break("what A sends over its open connections is held back", func() error { a.Net.Stall(); return nil })
-				_, _ = a.Try(shortly) // nothing of it has arrived
+				first, err := a.Try(shortly) // nothing of it has arrived
 				p.Break("what A sent is delivered late", func() error { a.Net.Deliver(); return nil })
+				if err == nil { // it was asked for again, over other connections
+					first.Unlock()
+				}
 				g := b.Locking().NextWithin(p.long(), a.Net.Heal)
 				g.Write(2)
 				g.Unlock()
@@ -128,8 +131,7 @@ func networkScenarios() []Scenario {
 				p.Break("the answers arrive", func() error { a.Net.Deliver(); return nil })
 				p.Sleep(p.TTL / 20)
 				p.Break("A is cut off", func() error { a.Net.Cut(); return nil })
-				waiting.since = now()
-				next := waiting.NextWithin(p.long(), a.Net.Heal)
+				next := waiting.now().NextWithin(p.long(), a.Net.Heal)
 				next.Write(2)
 				g.Write(1)
 				next.Unlock()
@@ -164,8 +166,7 @@ func networkScenarios() []Scenario {
 				g.Unlock()
 				p.Sleep(shortly)
 				p.Break("they are lost with their connections", func() error { b.Net.Heal(); return nil })
-				begin := Waiting{b, now(), first.answer}
-				begin.NextWithin(p.long(), func() {}).Unlock()
+				first.now().NextWithin(p.long(), func() {}).Unlock()
 			},
 		},
 	}

@@ -8,14 +8,33 @@ import (
 
 func now() locker.Instant { return locker.Now() }
 
+const noCrash = "there is no server to crash"
+
 func serverScenarios() []Scenario {
 	return []Scenario{
 		{
 			Name:   "server crashes",
 			Story:  "A server is killed while a lock is held, and comes back with what it has on disk.",
 			Breaks: locker.DurableServer,
-			Needs:  want(func(s *System) bool { return s.CrashKeeping != nil }, "there is no server to crash"),
+			Needs:  want(func(s *System) bool { return s.CrashKeeping != nil }, noCrash),
 			Play:   func(p *Play) { p.crash("a server crashes and comes back", p.System.CrashKeeping) },
+		},
+		{
+			Name:   "server crashes unheard",
+			Story:  "The same, and the holder does not hear of it: its network has fallen silent.",
+			Breaks: locker.DurableServer,
+			Needs: func(s *System) string {
+				if s.CrashKeeping == nil {
+					return noCrash
+				}
+				return wantNetwork(s)
+			},
+			Play: func(p *Play) {
+				p.TTL *= slower
+				a, b := p.Worker("A"), p.Worker("B")
+				p.prepare()
+				p.unheard(a, b, "a server crashes and comes back", p.System.CrashKeeping)
+			},
 		},
 		{
 			Name:   "server forgets",
@@ -66,12 +85,14 @@ func serverScenarios() []Scenario {
 			Play: func(p *Play) {
 				a, b := p.Worker("A"), p.Worker("B")
 				g := a.Lock()
-				waiting := b.Locking()
+				waiting, down := b.Locking(), now()
 				p.Break("the servers stop", p.System.Pause)
 				p.Sleep(p.TTL + p.TTL/2)
 				g.Write(1)
 				p.Break("the servers go on", p.System.Resume)
+				out := now().Sub(down)
 				p.followUp(g, waiting)
+				p.Waited = max(p.Waited, out)
 			},
 		},
 		{
@@ -86,8 +107,7 @@ func serverScenarios() []Scenario {
 				p.Sleep(p.TTL / 2)
 				g.Write(1)
 				g.Unlock()
-				begin := Waiting{b, now(), waiting.answer}
-				next := begin.NextWithin(p.long()+5*time.Second, func() {})
+				next := waiting.now().NextWithin(p.long()+5*time.Second, func() {})
 				next.Write(2)
 				next.Unlock()
 			},
@@ -102,11 +122,14 @@ func serverScenarios() []Scenario {
 				g := a.Lock()
 				waiting := b.Locking()
 				p.Sleep(shortly)
+				down := now()
 				p.Break("a majority is killed", p.System.KillMajority)
 				p.Sleep(p.TTL + p.TTL/2)
 				g.Write(1)
 				p.Break("they come back", p.System.Restore)
+				out := now().Sub(down)
 				p.followUp(g, waiting)
+				p.Waited = max(p.Waited, out)
 			},
 		},
 	}
@@ -121,14 +144,39 @@ const slower = 6
 // both write.
 func (p *Play) crash(what string, f func() error) {
 	p.TTL *= slower
-	a, b := p.Worker("A2"), p.Worker("B")
+	p.crashUnder(p.Worker("A2"), p.Worker("B"), what, f)
+}
+
+// prepare is for the workers that are there.
+func (p *Play) prepare() {
 	if p.System.Prepare != nil {
 		p.must(p.System.Prepare())
 	}
+}
+
+func (p *Play) crashUnder(a, b *Worker, what string, f func() error) {
+	p.prepare()
 	g := a.Lock()
 	g.Write(1)
 	p.Break(what, f)
 	p.followUp(g, b.Locking())
+}
+
+// unheard breaks the store while A holds the lock and cannot hear of it. B comes
+// afterwards.
+func (p *Play) unheard(a, b *Worker, what string, f func() error) {
+	g := a.Lock()
+	g.Write(1)
+	for range 3 { // in one second, so that PostgreSQL has statistics to write: see outlook
+		g.Renew()
+	}
+	p.Break("A is cut off", func() error { a.Net.Cut(); return nil })
+	p.Break(what, f)
+	next := b.Locking().NextWithin(p.long(), a.Net.Heal)
+	next.Write(2)
+	g.Write(1)
+	p.Break("the network of A is healed", func() error { a.Net.Heal(); return nil })
+	next.Unlock()
 }
 
 // followUp has the former holder and the next one write after a fault, wherever
@@ -146,7 +194,7 @@ func (p *Play) followUp(g Grant, waiting Waiting) {
 	}
 	g.Write(1)
 	g.Unlock()
-	next = Waiting{waiting.worker, now(), waiting.answer}.NextWithin(p.long()+5*time.Second, func() {})
+	next = waiting.now().NextWithin(p.long()+5*time.Second, func() {})
 	next.Write(2)
 	next.Unlock()
 }

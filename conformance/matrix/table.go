@@ -5,7 +5,6 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/lockstile/locker"
 )
@@ -19,7 +18,7 @@ func (c Cell) short() string {
 		if c.Waited >= patience {
 			return "kept, standstill"
 		}
-		return "kept, " + c.Waited.Round(100*time.Millisecond).String()
+		return fmt.Sprintf("kept, %.1fs", c.Waited.Seconds())
 	}
 	return string(c.Verdict)
 }
@@ -61,7 +60,7 @@ func (m *Matrix) writeFindings(w io.Writer, open, end string) {
 		fmt.Fprintf(w, "\nSkipped (–): %s\n", line)
 	}
 	for _, mod := range m.Modest {
-		fmt.Fprintf(w, "\nModest: %s says that its %s leans on: %v. No scenario could show it.\n", mod.Subject, mod.Guarantee, mod.Leans)
+		fmt.Fprintf(w, "\nModest: %v. No scenario that broke that could show it.\n", mod)
 	}
 }
 
@@ -107,6 +106,9 @@ func (m *Matrix) WriteMarkdownUnder(w io.Writer, head string) {
 		fmt.Fprintf(w, "\nNo false claim, and no declaration that is weaker than what was measured.\n")
 	}
 	m.writeFindings(w, "\n```\n", "```\n")
+	for _, u := range m.Untried {
+		fmt.Fprintf(w, "\nNot tried: %v. No fault that breaks that could be injected there.\n", u)
+	}
 	m.markdownSkips(w)
 }
 
@@ -114,7 +116,7 @@ const markdownLegend = `
 - *kept*: one holder at a time, tokens in order. With a time: nobody could lock for so long.
 - *broken, fenced*: two holders believed at once, or a stale write was made, as the declaration
   says it may; the guard in the storage refused every stale write.
-- *broken*: a stale write got past the guard, as the declaration says it may.
+- *broken*: tokens went back, or a stale write got past the guard, as the declaration says they may.
 - *FALSE CLAIM*: something broke that the declaration promises. There must be none.
 - –: the fault does not exist there, or could not be injected; see the end.
 `

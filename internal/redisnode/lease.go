@@ -106,8 +106,8 @@ func (n *Node) Acquire(ctx context.Context, l *Lease, queue bool, ticket int64) 
 	if n.quorum {
 		req.args = append(req.args, n.quarantine, l.Offer)
 	}
-	reply, repeated, err := n.send(ctx, req)
-	if (repeated || unsure(err)) && !stranger(err) {
+	reply, repeated, err := n.sendHere(ctx, req)
+	if (repeated || unsure(err)) && !n.stranger(err) {
 		l.unsure.Store(true)
 	}
 	if err != nil {

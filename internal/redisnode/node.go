@@ -13,6 +13,7 @@ import (
 	"io"
 	"net"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -30,11 +31,13 @@ const tries = 4
 // for concurrent use.
 type Node struct {
 	rdb      redis.UniversalClient
-	brisk    *redis.Client // see ReleaseHere; nil for a Cluster
+	prompt   atomic.Pointer[hasty] // nil while the server is not
 	mail     *Mailbox
 	counts   int // 1 if PUBLISH counts all listeners, which it does not in a Cluster
 	replicas int
 	scripts  scripts
+
+	known atomic.Bool // the server has answered us, which it does not do to strangers
 
 	quorum     bool
 	quarantine int64 // ms that a node of a quorum must have been up to vote
@@ -43,7 +46,7 @@ type Node struct {
 // New returns a Node on rdb. With replicas above 0, what it grants or renews
 // must be acknowledged by so many of them (WAIT).
 func New(rdb redis.UniversalClient, mail *Mailbox, replicas int) *Node {
-	n := &Node{rdb: rdb, brisk: newBrisk(rdb), mail: mail, counts: 1, replicas: replicas, scripts: alone}
+	n := &Node{rdb: rdb, mail: mail, counts: 1, replicas: replicas, scripts: alone}
 	if _, ok := rdb.(*redis.ClusterClient); ok {
 		n.counts = 0
 	}
@@ -69,6 +72,9 @@ func (n *Node) send(ctx context.Context, req request) (reply any, repeated bool,
 		if err == nil || !broken(err) || ctx.Err() != nil {
 			break
 		}
+	}
+	if err == nil && !n.known.Load() {
+		n.known.Store(true)
 	}
 	return reply, repeated, classify(err)
 }
@@ -192,10 +198,15 @@ func (r refusal) Error() string { return string(r) }
 // RedisError makes it an error reply.
 func (refusal) RedisError() {}
 
-// stranger reports whether the server did not know us. Then it has not carried
-// out an earlier try either, whose reply we may have missed: before it answers, a
-// server may close a connection that sends too much without a password.
-func stranger(err error) bool {
+// stranger reports whether the server never knew us. Then it has not carried out
+// an earlier try either, whose reply we may have missed: before it answers, a
+// server may close a connection that sends too much without a password. One that
+// has answered us before may have changed its password between the two.
+func (n *Node) stranger(err error) bool {
+	return !n.known.Load() && isStranger(err)
+}
+
+func isStranger(err error) bool {
 	return redis.HasErrorPrefix(err, "WRONGPASS") || redis.HasErrorPrefix(err, "NOAUTH") ||
 		redis.HasErrorPrefix(err, "Protocol error: unauthenticated")
 }

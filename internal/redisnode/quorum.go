@@ -55,6 +55,7 @@ func (n *Node) Run(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", classify(err)
 	}
+	n.known.Store(true)
 	text, _ := reply.(string)
 	if id := runID.FindStringSubmatch(text); id != nil {
 		return id[1], nil

@@ -102,3 +102,25 @@ func TestYoungNodeRefusesAndTakesNothing(t *testing.T) {
 		t.Errorf("left behind: %q", keys)
 	}
 }
+
+// The uptime is counted in whole seconds, from the one in which the server was
+// started: a second may have begun a moment ago. One that says that it has been up
+// for exactly the quarantine may have been up for almost a second less.
+func TestSecondThatMayNotBeOverDoesNotCountForTheUptime(t *testing.T) {
+	srv := testserver.Redis(t)
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		up := uptime(srv)
+		if up == 0 {
+			continue
+		}
+		_, err := ofQuorumNode(t, srv.Addr(), up).Acquire(background(t), newLease(t, "a"), false, 0)
+		if uptime(srv) != up {
+			continue // it has been up for longer meanwhile, perhaps before it was asked
+		}
+		if err == nil || !strings.Contains(err.Error(), "no vote") {
+			t.Errorf("up for at most %v, with a quarantine of as much: %v", up, err)
+		}
+		return
+	}
+	t.Fatal("never asked within one second of its clock")
+}

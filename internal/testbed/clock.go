@@ -24,32 +24,50 @@ type clock struct {
 	file    string
 }
 
-// newClock returns a clock that can be stepped where there is a C compiler, and
-// where libraries can be loaded in front of others.
-func newClock(lab *matrix.Lab) *clock {
+// newClock returns a clock that can be stepped, if this machine can make one.
+func newClock(lab *matrix.Lab) *clock { return newClocks(lab, 1)[0] }
+
+// newClocks returns n clocks. They can be stepped where there is a C compiler,
+// and where libraries can be loaded in front of others.
+func newClocks(lab *matrix.Lab, n int) []*clock {
+	clocks := make([]*clock, n)
+	library := buildShim(lab)
+	for i := range clocks {
+		clocks[i] = &clock{}
+		if library != "" {
+			clocks[i] = &clock{library: library, file: filepath.Join(filepath.Dir(library), fmt.Sprint("offset", i))}
+			clocks[i].step = clocks[i].write
+			must(lab, "clock", clocks[i].write(0))
+		}
+	}
+	return clocks
+}
+
+// buildShim returns where the library is, or nothing if it cannot be built.
+func buildShim(lab *matrix.Lab) string {
 	compiler, err := exec.LookPath("cc")
 	if err != nil {
 		if compiler, err = exec.LookPath("gcc"); err != nil {
-			return &clock{}
+			return ""
 		}
 	}
 	dir := lab.TempDir()
-	source := filepath.Join(dir, "clockshim.c")
-	c := &clock{library: filepath.Join(dir, "clockshim.so"), file: filepath.Join(dir, "offset")}
+	source, library := filepath.Join(dir, "clockshim.c"), filepath.Join(dir, "clockshim.so")
 	must(lab, "clock", os.WriteFile(source, shim, 0o600))
-	must(lab, "clock", os.WriteFile(c.file, []byte("0"), 0o644)) //nolint:gosec // servers that run as somebody else read it
-	must(lab, "clock", os.Chmod(dir, 0o755))                     //nolint:gosec // the same
-	if exec.Command(compiler, "-shared", "-fPIC", "-O1", "-o", c.library, source, "-ldl").Run() != nil {
-		return &clock{} // no C library to build against
+	must(lab, "clock", os.Chmod(dir, 0o755)) //nolint:gosec // servers that run as somebody else read it
+	if exec.Command(compiler, "-shared", "-fPIC", "-O1", "-o", library, source, "-ldl").Run() != nil {
+		return "" // no C library to build against
 	}
-	c.step = func(d time.Duration) error {
-		tmp := c.file + ".new"
-		if err := os.WriteFile(tmp, fmt.Append(nil, d.Microseconds()), 0o644); err != nil { //nolint:gosec // as above
-			return err
-		}
-		return os.Rename(tmp, c.file)
+	return library
+}
+
+// write sets how far the clock is ahead of this machine's.
+func (c *clock) write(d time.Duration) error {
+	tmp := c.file + ".new"
+	if err := os.WriteFile(tmp, fmt.Append(nil, d.Microseconds()), 0o644); err != nil { //nolint:gosec // servers that run as somebody else read it
+		return err
 	}
-	return c
+	return os.Rename(tmp, c.file)
 }
 
 // env is what a server's environment has to have.

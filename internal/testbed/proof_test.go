@@ -107,6 +107,9 @@ func TestADeclarationThatIsTooStrongIsAFalseClaim(t *testing.T) {
 		{"redlock-rule", "server forgets", locker.DurableServer | locker.DelayedRestart},
 		{"postgres", "failover", locker.DurableReplica},
 		{"postgres session", "pause before the write", locker.PromptHolder},
+		{"postgres session", "server crashes unheard", locker.DurableServer},
+		{"postgres session", "clock steps forward unheard", locker.SteadyClocks},
+		{"redlock", "clock back and data lost", locker.ForwardClock},
 	} {
 		t.Run(c.subject+", "+c.scenario, func(t *testing.T) {
 			t.Parallel()

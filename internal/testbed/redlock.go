@@ -2,7 +2,9 @@ package testbed
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -54,10 +56,10 @@ func redlockGuarantees(opts redlock.Options) locker.Guarantees {
 // three that a lock was granted by: the other two are cut off meanwhile.
 func fiveRedis(query string) func(*matrix.Lab) (*matrix.System, error) {
 	return func(lab *matrix.Lab) (*matrix.System, error) {
-		clock := newClock(lab)
+		clocks := newClocks(lab, 5)
 		var srvs []*testserver.RedisServer
 		var addrs []string
-		for range 5 {
+		for _, clock := range clocks {
 			srv := testserver.RedisWithEnv(lab, clock.env())
 			srvs, addrs = append(srvs, srv), append(addrs, srv.Addr())
 		}
@@ -86,9 +88,13 @@ func fiveRedis(query string) func(*matrix.Lab) (*matrix.System, error) {
 			KillMinority: try(lab, each(srvs[:2], (*testserver.RedisServer).Kill)),
 			KillMajority: try(lab, each(srvs[:3], (*testserver.RedisServer).Kill)),
 			Restore:      try(lab, each(srvs[:3], (*testserver.RedisServer).Start)),
-			StepClock:    clock.step,
+			Narrow:       narrow,
 		}
-		return sys, awaitVotes(srvs[0], "redlock://"+strings.Join(addrs, ",")+query)
+		if clocks[0].step != nil {
+			sys.StepClock = stepAll(clocks)
+			sys.SkewClocks = func() error { return stepAll(clocks[:2])(time.Hour) }
+		}
+		return sys, awaitVotes(srvs, "redlock://"+strings.Join(addrs, ",")+query)
 	}
 }
 
@@ -100,16 +106,53 @@ func each[S any](srvs []S, f func(S)) func() {
 	}
 }
 
-// awaitVotes waits until the nodes have been up for long enough.
-func awaitVotes(srv *testserver.RedisServer, url string) error {
+// narrow cuts a worker off from all nodes outside the nth majority.
+func narrow(net matrix.Network, n int) error {
+	ps, ok := net.(proxies)
+	if !ok {
+		return errors.New("this worker has no network")
+	}
+	for _, i := range outside(n, len(ps)) {
+		ps[i].Cut()
+	}
+	return nil
+}
+
+// outside returns which of the nodes are not in the nth majority. That begins
+// with the last one of the majority before it.
+func outside(n, nodes int) (out []int) {
+	majority := nodes/2 + 1
+	for i := majority; i < nodes; i++ {
+		out = append(out, (n*(majority-1)+i)%nodes)
+	}
+	return out
+}
+
+func stepAll(clocks []*clock) func(time.Duration) error {
+	return func(d time.Duration) error {
+		var errs []error
+		for _, c := range clocks {
+			errs = append(errs, c.step(d))
+		}
+		return errors.Join(errs...)
+	}
+}
+
+// awaitVotes waits until all nodes have been up for long enough, and know it.
+func awaitVotes(srvs []*testserver.RedisServer, url string) error {
 	b, err := open.URL(context.Background(), url)
 	if err != nil {
 		return err
 	}
 	defer b.Close()
-	srv.Await("a majority that may vote", func() bool {
+	srvs[0].Await("votes of all nodes", func() bool {
 		lock, err := b.TryLock(context.Background(), "ready?", locker.WithTTL(time.Second))
-		return err == nil && lock.Unlock(context.Background()) == nil
+		if err != nil || lock.Unlock(context.Background()) != nil {
+			return false
+		}
+		return !slices.ContainsFunc(srvs, func(srv *testserver.RedisServer) bool {
+			return srv.Do("EXISTS", "lockstile:t:{ready?}") == "0" // it has drawn no token yet
+		})
 	})
 	return nil
 }

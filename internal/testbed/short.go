@@ -11,7 +11,7 @@ func Short() ([]matrix.Subject, []matrix.Scenario) {
 	subjects := []string{"local", "singlenode", "redlock", "etcd", "zookeeper", "postgres", "postgres session"}
 	scenarios := []string{
 		"pause before the write", "unlock by a former holder", "holder cut off", "lost reply to a lock",
-		"late unlock", "slow answer", "server crashes", "herd",
+		"late unlock", "slow answer", "server crashes", "servers disagree", "herd",
 	}
 	return named(Subjects(), subjects, func(s matrix.Subject) string { return s.Name }),
 		named(matrix.Scenarios(), scenarios, func(s matrix.Scenario) string { return s.Name })

@@ -73,10 +73,10 @@ func (c *EtcdCluster) try(binary, dir string, members int, args []string) error 
 		s := &EtcdServer{t: c.t, binary: binary, name: fmt.Sprintf("m%d", i), args: args}
 		s.dir = filepath.Join(dir, s.name)
 		var err error
-		if s.port, err = freePort(); err != nil {
+		if s.port, err = reserve(c.t); err != nil {
 			return err
 		}
-		if s.peer, err = freePort(); err != nil {
+		if s.peer, err = reserve(c.t); err != nil {
 			return err
 		}
 		peers = append(peers, s.name+"="+url(s.peer))

@@ -57,13 +57,8 @@ func (s *PostgresServer) first(server string) {
 		}
 	})
 	var err error
-	for range 5 {
-		if s.port, err = freePort(); err != nil {
-			break
-		}
-		if err = s.start(); err == nil || !strings.Contains(err.Error(), "Address already in use") {
-			break
-		}
+	if s.port, err = reserve(s.t); err == nil {
+		err = s.start()
 	}
 	if err != nil {
 		s.t.Fatalf("starting %s: %v", server, err)

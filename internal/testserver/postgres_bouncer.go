@@ -27,7 +27,7 @@ func PgBouncer(t TB, s *PostgresServer, mode string) *PgBouncerServer {
 		missing(t, "PgBouncer", "apt-get install pgbouncer")
 	}
 	b := &PgBouncerServer{}
-	if b.port, err = freePort(); err == nil {
+	if b.port, err = reserve(t); err == nil {
 		err = b.start(binary, serviceDir(t), s, mode)
 	}
 	if err != nil {

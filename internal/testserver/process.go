@@ -6,9 +6,7 @@
 package testserver
 
 import (
-	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"runtime"
@@ -105,21 +103,6 @@ func (p *process) await(ready func() error) error {
 			return fmt.Errorf("it is not ready after %v: %w; it said:\n%s", patience, err, p.log)
 		}
 	}
-}
-
-// freePort asks the kernel for a port that nobody uses. Somebody may take it
-// before the server does: then the server says so, and another is tried.
-func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	defer l.Close()
-	addr, ok := l.Addr().(*net.TCPAddr)
-	if !ok {
-		return 0, errors.New("the listener has no TCP address")
-	}
-	return addr.Port, nil
 }
 
 // tail keeps the end of what a server says.

@@ -49,13 +49,8 @@ func RedisWithEnv(t TB, env []string, args ...string) *RedisServer {
 			s.process.kill()
 		}
 	})
-	for range 5 {
-		if s.port, err = freePort(); err != nil {
-			break
-		}
-		if err = s.start(); err == nil || !strings.Contains(err.Error(), "Address already in use") {
-			break
-		}
+	if s.port, err = reserve(t); err == nil {
+		err = s.start()
 	}
 	if err != nil {
 		t.Fatalf("starting %s: %v", binary, err)

@@ -130,3 +130,23 @@ func TestServerEndsWithAProcessThatIsKilled(t *testing.T) {
 		}
 	}
 }
+
+// Nobody who asks for any port gets that of a server which is down: else a test
+// of a dead server would meet a living one of somebody else's.
+func TestPortOfAKilledServerIsItsOwn(t *testing.T) {
+	srv := testserver.Redis(t)
+	srv.Kill()
+	for range 40_000 { // more than there are
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		taken := l.Addr().String() == srv.Addr()
+		_ = l.Close() // it was only asked for
+		if taken {
+			t.Fatal("the port was given away")
+		}
+	}
+	srv.Start()
+	srv.Do("PING")
+}

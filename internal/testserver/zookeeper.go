@@ -64,9 +64,12 @@ func ZooKeeper(t TB, n int) []*ZooKeeperServer {
 const zooKeeperJar = "/usr/share/java/zookeeper.jar"
 
 func startEnsemble(t TB, n int) ([]*ZooKeeperServer, error) {
-	ports, err := freePorts(3 * n)
-	if err != nil {
-		return nil, err
+	ports := make([]int, 3*n)
+	for i := range ports {
+		var err error
+		if ports[i], err = reserve(t); err != nil {
+			return nil, err
+		}
 	}
 	servers := make([]*ZooKeeperServer, n)
 	for i := range servers {
@@ -86,25 +89,6 @@ func startEnsemble(t TB, n int) ([]*ZooKeeperServer, error) {
 		}
 	}
 	return servers, nil
-}
-
-// freePorts holds all listeners open until the last port is known, so that no
-// port comes twice.
-func freePorts(n int) ([]int, error) {
-	var ports []int
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, err
-		}
-		defer l.Close()
-		addr, ok := l.Addr().(*net.TCPAddr)
-		if !ok {
-			return nil, errors.New("the listener has no TCP address")
-		}
-		ports = append(ports, addr.Port)
-	}
-	return ports, nil
 }
 
 func (s *ZooKeeperServer) configure(all []*ZooKeeperServer) error {

@@ -1,0 +1,61 @@
+package matrix
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+)
+
+// WriteBrief writes the matrix as Markdown, narrow enough to be read beside a
+// text: only these subjects, and only the scenarios that break something that a
+// lock may lean on, or that broke one of these. page is where the rest is told,
+// as WriteMarkdown writes it.
+func (m *Matrix) WriteBrief(w io.Writer, page string, subjects []Subject) {
+	fmt.Fprint(w, "| |")
+	for _, s := range subjects {
+		fmt.Fprintf(w, " %s |", s.Name)
+	}
+	fmt.Fprintf(w, "\n|---|%s\n", strings.Repeat(":-:|", len(subjects)))
+	kept := 0
+	for _, sc := range m.Scenarios {
+		cells := m.row(sc, subjects)
+		if sc.Breaks == 0 && !slices.ContainsFunc(cells, Cell.tells) {
+			kept++
+			continue
+		}
+		fmt.Fprintf(w, "| [%s](%s#%s) |", sc.Name, page, anchor(sc.Name))
+		for _, c := range cells {
+			fmt.Fprintf(w, " %s |", c.mark())
+		}
+		fmt.Fprintln(w)
+	}
+	if kept > 0 {
+		fmt.Fprintf(w, "\n%d further scenarios (a network that is cut, messages that are lost or late, a dead waiter, a herd, …): kept by all.\n", kept)
+	}
+}
+
+func (m *Matrix) row(sc Scenario, subjects []Subject) (cells []Cell) {
+	for _, s := range subjects {
+		cells = append(cells, m.Cell(sc.Name, s.Name))
+	}
+	return cells
+}
+
+// tells reports whether something else was found than that all is well.
+func (c Cell) tells() bool { return c.mark() != "✓" && c.mark() != "–" }
+
+// mark is a cell in a word.
+func (c Cell) mark() string {
+	switch c.Verdict {
+	case Kept, Unavailable:
+		return "✓"
+	case BrokenFenced:
+		return "fenced"
+	case Skipped:
+		return "–"
+	case NotPlayed:
+		return "?"
+	}
+	return "**" + string(c.Verdict) + "**"
+}

@@ -1,0 +1,68 @@
+package matrix
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/lockstile/locker"
+)
+
+// found returns a matrix of one subject with these verdicts.
+func found(g locker.Guarantees, verdicts ...Verdict) *Matrix {
+	m := &Matrix{Subjects: []Subject{{Name: "it", Guarantees: g}}, Scenarios: []Scenario{
+		{Name: "pause", Breaks: locker.PromptHolder},
+		{Name: "amnesia", Breaks: locker.DurableServer | locker.ForwardClock},
+		{Name: "herd"},
+	}}
+	for i, v := range verdicts {
+		m.Cells = append(m.Cells, Cell{Scenario: m.Scenarios[i].Name, Subject: "it", Verdict: v})
+	}
+	return m
+}
+
+// What nobody has to expect must not be hidden in the line that says all is well.
+func TestBriefHidesNothingThatBroke(t *testing.T) {
+	for _, c := range []struct {
+		verdicts []Verdict
+		rows     []string
+		kept     bool
+	}{
+		{[]Verdict{BrokenFenced, Broken, Kept}, []string{"| [pause](page#pause) | fenced |", "| [amnesia](page#amnesia) | **broken** |"}, true},
+		{[]Verdict{Kept, Skipped, Unavailable}, []string{"| [pause](page#pause) | ✓ |", "| [amnesia](page#amnesia) | – |"}, true},
+		{[]Verdict{Kept, Kept, FalseClaim}, []string{"| [herd](page#herd) | **FALSE CLAIM** |"}, false},
+		{[]Verdict{Kept, Kept, NotPlayed}, []string{"| [herd](page#herd) | ? |"}, false},
+	} {
+		m := found(locker.Guarantees{}, c.verdicts...)
+		var text strings.Builder
+		m.WriteBrief(&text, "page", m.Subjects)
+		for _, row := range c.rows {
+			if !strings.Contains(text.String(), row+"\n") {
+				t.Errorf("%v: no row %q in\n%s", c.verdicts, row, &text)
+			}
+		}
+		if strings.Contains(text.String(), "\n1 further scenarios") != c.kept {
+			t.Errorf("%v: kept by all, or not:\n%s", c.verdicts, &text)
+		}
+	}
+}
+
+// What a declaration leans on was seen to break, or could not be hurt, or was
+// never tried.
+func TestModestIsWhatWasTriedAndCouldNotBeHurt(t *testing.T) {
+	g := locker.Guarantees{Exclusion: locker.PromptHolder | locker.DurableServer, Tokens: locker.ForwardClock}
+	for _, c := range []struct {
+		verdicts        []Verdict
+		modest, untried []Modesty
+	}{
+		{[]Verdict{BrokenFenced, Broken, Kept}, nil, nil},
+		{[]Verdict{Kept, BrokenFenced, Kept}, []Modesty{{"it", "exclusion", locker.PromptHolder}, {"it", "tokens", locker.ForwardClock}}, nil},
+		{[]Verdict{BrokenFenced, Skipped, Kept}, nil, []Modesty{{"it", "exclusion", locker.DurableServer}, {"it", "tokens", locker.ForwardClock}}},
+		{[]Verdict{NotPlayed, Broken, Kept}, nil, []Modesty{{"it", "exclusion", locker.PromptHolder}}},
+	} {
+		modest, untried := found(g, c.verdicts...).modesty()
+		if !slices.Equal(modest, c.modest) || !slices.Equal(untried, c.untried) {
+			t.Errorf("%v: modest %v, not tried %v; want %v, %v", c.verdicts, modest, untried, c.modest, c.untried)
+		}
+	}
+}

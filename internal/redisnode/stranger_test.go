@@ -1,0 +1,79 @@
+package redisnode
+
+import (
+	"context"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockstile/locker/internal/testserver"
+)
+
+// afterScript acts when the server has carried out a script, whose reply it then
+// loses once.
+type afterScript struct {
+	redis.Hook
+	act func()
+}
+
+func (*afterScript) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (h *afterScript) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if act := h.act; act != nil && err == nil && strings.HasPrefix(cmd.Name(), "eval") {
+			h.act = nil
+			act()
+			cmd.SetErr(io.EOF)
+			return io.EOF
+		}
+		return err
+	}
+}
+
+func (*afterScript) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// The node grants, and its password is changed and all connections are closed
+// before the reply is there. Sent again, the request is refused: we are strangers
+// now, and were none when it was sent for the first time. What it has left there
+// must not be taken for nothing.
+func TestGrantWhoseReplyWasLostWithThePasswordIsNotTakenForNone(t *testing.T) {
+	srv := testserver.Redis(t)
+	srv.Do("ACL", "SETUSER", "admin", "on", ">admin", "~*", "&*", "+@all")
+	admin := redis.NewClient(&redis.Options{Addr: srv.Addr(), Username: "admin", Password: "admin"})
+	rdb := redis.NewClient(&redis.Options{Addr: srv.Addr()})
+	mail := NewMailbox(rdb, func(string, string) {})
+	t.Cleanup(func() {
+		mail.Close()
+		_ = rdb.Close()
+		_ = admin.Close()
+	})
+	do := func(args ...any) any {
+		t.Helper()
+		reply, err := admin.Do(background(t), args...).Result()
+		if err != nil {
+			t.Error(err)
+		}
+		return reply
+	}
+	n := NewOfQuorum(rdb, mail, 0)
+	mustGrant(t, n, newLease(t, "warm"))
+	rdb.AddHook(&afterScript{act: func() {
+		do("CONFIG", "SET", "requirepass", "another")
+		do("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+	}})
+	l := newLease(t, "a")
+	_, err := n.Acquire(background(t), l, false, 0)
+	if !isStranger(err) {
+		t.Fatalf("the scenario does not show what it should: %v", err)
+	}
+	if do("EXISTS", "a") != int64(1) {
+		t.Fatal("the scenario does not show what it should: nothing was granted")
+	}
+	if !l.Unsure() {
+		t.Error("a lock is left behind, and the attempt says that there is none")
+	}
+}

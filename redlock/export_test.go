@@ -1,0 +1,4 @@
+package redlock
+
+// InLine counts the goroutines of l that have or want the lock called name.
+func InLine(l *Locker, name string) int { return l.lines.Len(name) }

@@ -1,0 +1,64 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/redlock"
+)
+
+// Two nodes of five answer later than the majority, always. A renewal that is
+// over when three have answered must not take theirs back: else the lock ends
+// there with its first TTL, and one more node that fails is the loss of it.
+func TestNodesThatAnswerLaterThanTheMajorityAreRenewedToo(t *testing.T) {
+	servers := startNodes(t, 5)
+	var clients []redis.UniversalClient
+	for i, s := range servers {
+		c := redis.NewClient(&redis.Options{Addr: s.Addr()})
+		if i < 2 {
+			c.AddHook(slow{by: 50 * time.Millisecond})
+		}
+		clients = append(clients, c)
+	}
+	l := newLockerOn(t, clients, redlock.Options{DurableNodes: true, NodeTimeout: 20 * time.Second})
+	lock := mustLockOn(t, l, servers, locker.WithTTL(2*time.Second))
+	for range 3 {
+		deadline := lock.Deadline()
+		eventually(t, "renewed", func() bool { return lock.Deadline().After(deadline.Add(100 * time.Millisecond)) })
+	}
+	deadline := lock.Deadline()
+	eventually(t, "the lease of old is over", func() bool { return lock.Deadline().After(deadline.Add(2*time.Second)) || lock.Err() != nil })
+	for i, s := range servers {
+		if s.Do("EXISTS", "a") != "1" {
+			t.Errorf("node %d was not renewed", i)
+		}
+	}
+	mustUnlock(t, lock)
+}
+
+// One node has forgotten the lock and one is silent, and the caller's time is
+// over before it speaks: the two that are left could be the majority, so nothing
+// is lost yet.
+func TestRenewalThatIsCutShortIsNoLoss(t *testing.T) {
+	servers := startNodes(t, 3)
+	l := newLocker(t, servers, patient)
+	lock := mustLockOn(t, l, servers, locker.WithTTL(time.Minute), locker.WithoutRenewal())
+	servers[0].Do("DEL", "a")
+	servers[1].Pause()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	err := lock.Renew(ctx)
+	if errors.Is(err, locker.ErrLost) || !errors.Is(err, locker.ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Error(err)
+	}
+	servers[1].Resume()
+	if err := lock.Renew(patience(t)); err != nil {
+		t.Error(err)
+	}
+	mustUnlock(t, lock)
+}
