@@ -22,6 +22,9 @@ func (m Modesty) String() string {
 func (m *Matrix) modesty() (modest, untried []Modesty) {
 	for _, s := range m.Subjects {
 		exclusion, tokens, tried := s.Guarantees.Exclusion, s.Guarantees.Tokens, locker.Assumptions(0)
+		if s.Tokenless() {
+			tokens = 0 // that they are not promised is nothing that a fault could break
+		}
 		for _, sc := range m.Scenarios {
 			switch c := m.Cell(sc.Name, s.Name); c.Verdict {
 			case Skipped, NotPlayed:

@@ -79,6 +79,13 @@ func TestASubjectThatPromisesTokensIsNotTakenForTokenless(t *testing.T) {
 	}
 }
 
+func TestWhatIsNotPromisedIsNeitherModestNorUntried(t *testing.T) {
+	g := locker.Guarantees{Tokens: locker.Unpromised}
+	if modest, untried := found(g, Kept, Kept, Kept).modesty(); len(modest)+len(untried) > 0 {
+		t.Errorf("modest %v, not tried %v", modest, untried)
+	}
+}
+
 func TestAStoppedProcessBelievesNothing(t *testing.T) {
 	second := locker.Instant(time.Second)
 	h := &History{Ended: 10 * second}
