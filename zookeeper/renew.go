@@ -22,8 +22,6 @@ func (l *Locker) renew(ctx context.Context, leases []*attempt) []error {
 		switch {
 		case l.ended(a.place):
 			errs[i] = &locker.LostError{Name: a.req.Name, Reason: locker.SessionEnded}
-		case l.session != nil && l.session.Timeout() < a.timeout:
-			errs[i] = unavailable(errShorter)
 		default:
 			check = append(check, i)
 		}
