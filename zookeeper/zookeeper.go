@@ -215,6 +215,8 @@ func (l *Locker) newAttempt(ctx context.Context, name string, opts []locker.Opti
 	if l.session != nil {
 		a.ends = l.session.books.since()
 	}
+	ctx, stop := l.untilClosed(ctx)
+	defer stop()
 	a.timeout, err = l.timeout(ctx)
 	if err == nil {
 		err = limit(req, a.timeout)
@@ -340,9 +342,10 @@ func (l *Locker) Guarantees() locker.Guarantees {
 func (l *Locker) Close() error {
 	l.close()
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	for l.sweeping {
 		l.idle.Wait()
 	}
+	l.mu.Unlock()
+	l.dropAnchor()
 	return nil
 }
