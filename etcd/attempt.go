@@ -68,7 +68,7 @@ func (a *attempt) on(s *session) {
 // takes no place behind others: it returns [locker.ErrTaken].
 //
 // One transaction puts our key and looks who came before, so nobody can come
-// between. It is void if the session's mark is newer than we know, which is how
+// between. It is void if the session's mark is another than we know, which is how
 // a clean-up stops requests that are still on their way.
 func (a *attempt) take(ctx context.Context, only bool) (ahead string, err error) {
 	for range mostTries {
@@ -80,7 +80,7 @@ func (a *attempt) take(ctx context.Context, only bool) (ahead string, err error)
 			a.place, a.mod = resp.Header.Revision, resp.Header.Revision
 			return a.decide(first(resp, 0)), nil
 		}
-		a.session.marked(version(resp, 0))
+		a.session.marked(resp.Header.Revision, modified(resp, 0))
 		own := first(resp, 1)
 		switch {
 		case own != nil && string(own.Value) == a.value: // handed over to us, or put by a request sent twice
@@ -109,7 +109,7 @@ func (a *attempt) ask(ctx context.Context, only bool) (*clientv3.TxnResponse, er
 	a.doubt = true
 	resp, err := a.kv().Txn(ctx).If(
 		free,
-		clientv3.Compare(clientv3.Version(a.session.mark), "=", a.session.version()),
+		clientv3.Compare(clientv3.ModRevision(a.session.mark), "=", a.session.lastMark()),
 	).Then(
 		clientv3.OpGet(a.folder, last...),
 		clientv3.OpPut(a.key, a.value, clientv3.WithLease(a.session.id)),
@@ -119,6 +119,7 @@ func (a *attempt) ask(ctx context.Context, only bool) (*clientv3.TxnResponse, er
 		clientv3.OpGet(a.folder, last...),
 	).Commit()
 	if err != nil {
+		a.doubt = !refused(err)
 		return nil, a.failed(ctx, err)
 	}
 	a.doubt = false
@@ -186,7 +187,7 @@ func (a *attempt) erase(ctx context.Context) error {
 	case errors.Is(err, rpctypes.ErrLeaseNotFound):
 		return nil // and so are all its keys
 	case err == nil && a.doubt:
-		a.session.marked(version(resp, 1))
+		a.session.marked(resp.Header.Revision, modified(resp, 1))
 	}
 	return err
 }

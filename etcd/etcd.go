@@ -39,12 +39,14 @@
 //
 // # Requirements
 //
-// etcd 3.4 or later. A TTL is a whole number of seconds and not under the
-// servers' limit, one and a half times their election timeout rounded up: 2 s by
-// default. A user needs the permission to read and write what begins with
-// [Options].Prefix. No name below the prefix of one Locker is the prefix of
-// another. Set DialKeepAliveTime in the client's Config: without it, the client
-// goes on sending a share of its requests to a server that hangs or is cut off.
+// etcd 3.5.13 or later: a leader of earlier ones that hangs, and is replaced
+// meanwhile, may end leases that its successor has kept alive, while their holders
+// believe. A TTL is a whole number of seconds and not under the servers' limit,
+// one and a half times their election timeout rounded up: 2 s by default. A user
+// needs the permission to read and write what begins with [Options].Prefix.
+// No name below the prefix of one Locker is the prefix of another. Set
+// DialKeepAliveTime in the client's Config: without it, the client goes on sending
+// a share of its requests to a server that hangs or is cut off.
 package etcd
 
 import (

@@ -17,8 +17,8 @@ func (l *Locker) folder(name string) string { return l.opts.Prefix + escape.Repl
 // keyOf is the key of a lease below a folder, as package concurrency has it.
 func keyOf(folder string, id clientv3.LeaseID) string { return fmt.Sprintf("%s%x", folder, id) }
 
-// markOf is the key whose version is a session's count of marks. No name is
-// escaped to "%mark".
+// markOf is the key whose revision is a session's mark. No name is escaped to
+// "%mark".
 func (l *Locker) markOf(id clientv3.LeaseID) string { return keyOf(l.opts.Prefix+"%mark/", id) }
 
 // holderOf reads the holder's text from a key's value. Values of other clients,

@@ -54,12 +54,12 @@ func left(t *testing.T, ctx context.Context, a *attempt) string {
 // makes the session forget that, as if what is sent next had been sent before.
 func giveUp(t *testing.T, ctx context.Context, a *attempt) {
 	t.Helper()
-	before := a.session.version()
+	before := a.session.lastMark()
 	a.doubt = true
 	if err := a.erase(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if a.session.version() <= before {
+	if a.session.lastMark() <= before {
 		t.Error("the mark has not moved")
 	}
 	a.session.marks = before
@@ -177,5 +177,34 @@ func TestHeirOfAReleaseThatWasNotAnsweredIsInDoubt(t *testing.T) {
 	}
 	if !l.abandon(heir) {
 		t.Error("the heir's clean-up is not confirmed")
+	}
+}
+
+// Somebody who tidies the store by hand may delete the mark as well. The Locker
+// must not take all its own requests for late ones from then on.
+//
+//	a clean-up moves the mark; the mark is deleted; the next attempt asks with
+//	the mark that the session remembers, again and again
+func TestMarkThatWasDeletedByHandStopsNobody(t *testing.T) {
+	for _, only := range []bool{false, true} {
+		ctx, a, b := setUp(t)
+		a.doubt = true
+		if err := a.erase(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := a.kv().Delete(ctx, a.session.mark); err != nil {
+			t.Fatal(err)
+		}
+		if ahead, err := b.take(ctx, only); err != nil || ahead != "" || !b.granted {
+			t.Errorf("the next attempt: %q, %v", ahead, err)
+		}
+		if released, err := b.give(ctx, nil); err != nil || !released {
+			t.Errorf("its release: %v, %v", released, err)
+		}
+		// And the mark, made anew, still voids what was sent before.
+		giveUp(t, ctx, a)
+		if resp, err := a.ask(ctx, only); err != nil || resp.Succeeded {
+			t.Errorf("a late request: %v, %v", resp, err)
+		}
 	}
 }

@@ -32,6 +32,10 @@ func (l *Locker) release(ctx context.Context, a *attempt) error {
 	defer a.leave()
 	heir := l.heir(a)
 	released, err := a.give(ctx, heir)
+	if heir != nil && refused(err) { // servers without space still delete
+		heir = nil
+		released, err = a.give(ctx, nil)
+	}
 	switch {
 	case errors.Is(err, rpctypes.ErrLeaseNotFound):
 		a.session.gone(err)
@@ -74,7 +78,7 @@ func (a *attempt) give(ctx context.Context, heir *attempt) (bool, error) {
 	heir.asked = locker.Now()
 	resp, err := a.kv().Txn(ctx).If(
 		clientv3.Compare(clientv3.ModRevision(a.folder), "=", a.mod).WithPrefix(),
-		clientv3.Compare(clientv3.Version(a.session.mark), "=", a.session.version()),
+		clientv3.Compare(clientv3.ModRevision(a.session.mark), "=", a.session.lastMark()),
 	).Then(
 		clientv3.OpPut(a.key, heir.value, clientv3.WithLease(a.session.id)),
 	).Else(
@@ -149,7 +153,7 @@ func (l *Locker) sweepLater(a *attempt) <-chan bool {
 
 func (l *Locker) sweep(a *attempt) bool {
 	for wait := 10 * time.Millisecond; ; wait = min(2*wait, tryTime) {
-		last := l.closing.Err() != nil
+		last := l.closing.Err() != nil || l.client.Ctx().Err() != nil
 		ctx, cancel := context.WithTimeout(context.Background(), tryTime)
 		err := a.erase(ctx)
 		cancel()

@@ -18,10 +18,11 @@ func first(resp *clientv3.TxnResponse, i int) *keyValue {
 	return nil
 }
 
-// version is how often the key that read i found was written, 0 for none.
-func version(resp *clientv3.TxnResponse, i int) int64 {
+// modified is the revision at which the key that read i found was last written, 0
+// for none.
+func modified(resp *clientv3.TxnResponse, i int) int64 {
 	if kv := first(resp, i); kv != nil {
-		return kv.Version
+		return kv.ModRevision
 	}
 	return 0
 }

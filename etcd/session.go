@@ -29,7 +29,8 @@ type session struct {
 
 	mu      sync.Mutex
 	renewed locker.Instant // before the last renewal known to have worked was sent
-	marks   int64          // version of mark: requests sent with an older one are void
+	marks   int64          // mod revision of mark: requests sent with another one are void
+	markAt  int64          // the store's revision when that was so
 	users   int            // attempts, locks and clean-ups
 	idle    locker.Instant // since when there are none
 	ended   bool           // nobody may join
@@ -182,16 +183,20 @@ func (s *session) since() locker.Instant {
 	return s.renewed
 }
 
-func (s *session) version() int64 {
+func (s *session) lastMark() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.marks
 }
 
-func (s *session) marked(version int64) {
+// marked notes what the mark was at a revision of the store. It may be gone, by
+// hand, so the latest word counts and not the greatest.
+func (s *session) marked(at, revision int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.marks = max(s.marks, version)
+	if at >= s.markAt {
+		s.marks, s.markAt = revision, at
+	}
 }
 
 // tryTTLs is into how many parts a TTL is cut for the first try of a renewal.

@@ -111,7 +111,7 @@ func (a *attempt) queue(ctx context.Context) error {
 		case errors.Is(err, errPlaceLost): // by hand: the end of the session ends ctx
 			a.place, a.mod = 0, 0
 			ahead, err = a.take(ctx, false)
-		case a.place == 0:
+		case a.place == 0 || a.hopeless(err):
 			return err
 		default: // we have a place, and the servers do not answer: they may again before the session ends
 			pause(ctx, nil, breath)

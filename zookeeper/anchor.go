@@ -62,6 +62,9 @@ func (l *Locker) current(session int64) bool {
 // name. Which session it belongs to is the server's to say: the client may just
 // be changing. One whose reply is lost is harmless, and ends with the session.
 func (l *Locker) newAnchor(ctx context.Context) (anchor, error) {
+	if l.closing.Err() != nil {
+		return anchor{}, locker.ErrClosed
+	}
 	path := l.base + "/%session-" + newGUID()
 	err := l.zk.WithParents(ctx, path, func() error {
 		return zkclient.Act(ctx, l.zk, func() error {
@@ -80,6 +83,18 @@ func (l *Locker) newAnchor(ctx context.Context) (anchor, error) {
 		return anchor{}, err
 	}
 	return anchor{path, stat.EphemeralOwner}, nil
+}
+
+// dropAnchor removes the anchor of a Locker that makes no more places: the session
+// may outlive it by far.
+func (l *Locker) dropAnchor() {
+	a := l.lastAnchor()
+	if !l.current(a.session) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), sweepTime)
+	defer cancel()
+	_ = zkclient.Act(ctx, l.zk, func() error { return l.zk.Delete(a.path, -1) }) // it ends with the session otherwise
 }
 
 // timeout returns the session timeout, and waits for a connection if none has

@@ -33,34 +33,6 @@ func TestSessionLearnsWhatTheServerGrants(t *testing.T) {
 	}
 }
 
-// The same Session on two connections stands for a client that changes to a
-// server which grants less.
-func TestSessionTimeoutThatShrinksRenewsNothing(t *testing.T) {
-	s := server(t)
-	session := zookeeper.NewSession(nil)
-	connect := func(timeout time.Duration) *zk.Conn {
-		conn, _, err := zk.Connect([]string{s.Addr()}, timeout, zk.WithDialer(session.Dial), zk.WithLogger(silent{}))
-		if err == nil {
-			_, _, err = conn.Exists("/")
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(conn.Close)
-		return conn
-	}
-	l := newLocker(t, connect(sessionTimeout), zookeeper.Options{Session: session})
-	held := lock(t, l, "n")
-	if err := held.Renew(soon(t)); err != nil {
-		t.Fatal(err)
-	}
-	connect(time.Second)
-	if err := held.Renew(soon(t)); !errors.Is(err, locker.ErrUnavailable) {
-		t.Errorf("Renew on a session that became shorter: %v", err)
-	}
-	unlock(t, held)
-}
-
 func TestTTLUnderTheSessionTimeoutIsAnErrorThatNamesIt(t *testing.T) {
 	s := server(t)
 	c := newClient(t, 5*time.Second, s.Addr())

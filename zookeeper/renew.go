@@ -22,8 +22,6 @@ func (l *Locker) renew(ctx context.Context, leases []*attempt) []error {
 		switch {
 		case l.ended(a.place):
 			errs[i] = &locker.LostError{Name: a.req.Name, Reason: locker.SessionEnded}
-		case l.session != nil && l.session.Timeout() < a.timeout:
-			errs[i] = unavailable(errShorter)
 		default:
 			check = append(check, i)
 		}
@@ -37,7 +35,7 @@ func (l *Locker) renew(ctx context.Context, leases []*attempt) []error {
 }
 
 // renewSome looks whether the nodes are there, all in one transaction. One that
-// is not makes the transaction fail, so it is tried again without that one.
+// is refused makes the transaction fail, so it is tried again without that one.
 func (l *Locker) renewSome(ctx context.Context, leases []*attempt, check []int, errs []error) {
 	for len(check) > 0 {
 		ops := make([]any, len(check))
@@ -48,13 +46,16 @@ func (l *Locker) renewSome(ctx context.Context, leases []*attempt, check []int, 
 		switch {
 		case err == nil:
 			return
-		case failed < 0 || !errors.Is(err, zk.ErrNoNode):
+		case failed < 0:
 			for _, at := range check {
 				errs[at] = unavailable(err)
 			}
 			return
+		case errors.Is(err, zk.ErrNoNode):
+			errs[check[failed]] = &locker.LostError{Name: leases[check[failed]].req.Name, Reason: locker.TakenOver}
+		default: // of this node alone, such as an ACL that somebody has set
+			errs[check[failed]] = unavailable(err)
 		}
-		errs[check[failed]] = &locker.LostError{Name: leases[check[failed]].req.Name, Reason: locker.TakenOver}
 		check = append(check[:failed:failed], check[failed+1:]...)
 	}
 }

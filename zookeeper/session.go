@@ -7,11 +7,14 @@ import (
 	"time"
 
 	"github.com/go-zookeeper/zk"
+
+	"github.com/lockstile/locker"
 )
 
 // Session learns from the servers' greetings which session timeout they have
 // granted, which may be shorter than what was asked for and which the zk client
-// keeps to itself. Give its Dial to one connection:
+// keeps to itself. It also sees the connection's Close, and ends the locks that
+// hang on it before the servers do. Give its Dial to one connection:
 //
 //	session := zookeeper.NewSession(nil)
 //	conn, _, err := zk.Connect(servers, 10*time.Second, zk.WithDialer(session.Dial))
@@ -20,6 +23,7 @@ import (
 type Session struct {
 	dial    zk.Dialer
 	timeout atomic.Int64
+	books   books
 }
 
 // NewSession returns a Session that connects with dial, for TLS say; nil stands
@@ -64,8 +68,30 @@ func (g *greeted) Read(b []byte) (int, error) {
 		g.done = true
 		// An expired session is greeted with a timeout of 0.
 		if ms := int32(binary.BigEndian.Uint32(g.seen[8:])); ms > 0 {
-			g.session.timeout.Store(int64(time.Duration(ms) * time.Millisecond))
+			g.session.granted(time.Duration(ms) * time.Millisecond)
 		}
 	}
 	return n, err
+}
+
+// granted notes a session timeout. What was locked under a longer one was
+// believed in for longer than the server may keep it by now.
+func (s *Session) granted(timeout time.Duration) {
+	if before := s.timeout.Swap(int64(timeout)); int64(timeout) < before {
+		s.books.loseAll(locker.Expired, errShorter)
+	}
+}
+
+const (
+	opClose   = -11
+	opCodeAt  = 8  // after the length and the request's number
+	opCodeEnd = 12 // the zk client writes every request as a whole
+)
+
+// Write ends the locks before the request that ends the session is sent.
+func (g *greeted) Write(b []byte) (int, error) {
+	if len(b) >= opCodeEnd && int32(binary.BigEndian.Uint32(b[opCodeAt:])) == opClose {
+		g.session.books.loseAll(locker.SessionEnded, errFarewell)
+	}
+	return g.Conn.Write(b)
 }

@@ -75,17 +75,28 @@ func (l *Locker) sweepSome(jobs []sweeping) (left []sweeping) {
 		err := l.remove(ctx, job.place)
 		cancel()
 		gone := err == nil || errors.Is(err, errGone) || l.ended(job.place)
-		switch {
-		case gone || last:
-			job.done <- gone
-			close(job.done)
-		case zkclient.Refused(err):
+		if !gone && !zkclient.Refused(err) { // no answer: the others would not get one either
+			left = append(left, jobs[i:]...)
+			break
+		}
+		if gone {
+			job.end(true)
+		} else {
 			left = append(left, job)
-		default: // no answer: the others would not get one either
-			return append(left, jobs[i:]...)
 		}
 	}
-	return left
+	if !last {
+		return left
+	}
+	for _, job := range left {
+		job.end(l.ended(job.place))
+	}
+	return nil
+}
+
+func (j sweeping) end(gone bool) {
+	j.done <- gone
+	close(j.done)
 }
 
 // ended reports whether the session of a place has ended for certain: the client

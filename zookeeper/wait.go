@@ -19,9 +19,7 @@ func (l *Locker) enter(ctx context.Context, a *attempt) error {
 		a.turn = turn
 		return nil
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	stop := context.AfterFunc(l.closing, func() { cancel(locker.ErrClosed) })
+	ctx, stop := l.untilClosed(ctx)
 	defer stop()
 	turn, err := l.lines.Enter(ctx, a.req.Name, a)
 	a.turn = turn
@@ -31,8 +29,20 @@ func (l *Locker) enter(ctx context.Context, a *attempt) error {
 	return err
 }
 
+// untilClosed returns a context that ends with the Locker, too.
+func (l *Locker) untilClosed(ctx context.Context) (_ context.Context, stop func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	unhook := context.AfterFunc(l.closing, func() { cancel(locker.ErrClosed) })
+	return ctx, func() {
+		unhook()
+		cancel(nil)
+	}
+}
+
 // try takes a place and keeps it only if nobody is ahead.
 func (l *Locker) try(ctx context.Context, a *attempt) error {
+	ctx, stop := l.untilClosed(ctx)
+	defer stop()
 	if err := l.take(ctx, a); err != nil {
 		return unavailable(err)
 	}
@@ -52,9 +62,7 @@ func (l *Locker) try(ctx context.Context, a *attempt) error {
 // wait takes a place, unless the predecessor in the line has left one, and
 // returns when nobody is ahead of it.
 func (l *Locker) wait(ctx context.Context, a *attempt) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	stop := context.AfterFunc(l.closing, func() { cancel(locker.ErrClosed) })
+	ctx, stop := l.untilClosed(ctx)
 	defer stop()
 	if a.place != nil && a.place.alone {
 		return nil

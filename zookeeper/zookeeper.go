@@ -24,7 +24,9 @@
 // A holder that hears nothing from the servers gives up by its own clock, two
 // thirds of the session timeout after it sent the last renewal that was
 // answered. A node that somebody has deleted is found missing by the next
-// renewal, after two ninths of the session timeout.
+// renewal, after two ninths of the session timeout. Closing the connection frees
+// its locks at once: with [Options].Session their holders have lost them before,
+// without it they go on believing, so unlock first.
 //
 // # Clocks
 //
@@ -42,8 +44,9 @@
 // ZooKeeper 3.5.3 or later (containers). The session timeout must be known,
 // which the zk client does not tell: see [Options]. It must not be longer than
 // the TTL of a lock, which it stands for; a shorter one frees a dead holder's
-// lock sooner than the TTL asks for. Whoever closes the connection closes the
-// Locker first. Nodes below the base must allow what Options.ACL allows.
+// lock sooner than the TTL asks for. A client that changes to a server which
+// grants less loses its locks. Whoever closes the connection closes the Locker
+// first. Nodes below the base must allow what Options.ACL allows.
 package zookeeper
 
 import (
@@ -79,7 +82,7 @@ type Options struct {
 	// connection must have been made with its Dial.
 	Session *Session
 
-	// SessionTimeout is the session timeout that the servers have granted, for
+	// SessionTimeout is the session timeout that all the servers grant, for
 	// a connection that was made without a Session. What zk.Connect was asked
 	// for may differ: servers raise it to two ticks and lower it to twenty.
 	// With a longer one than was granted, two may hold the same lock.
@@ -165,7 +168,10 @@ type attempt struct {
 
 	place *place // the predecessor in the line may leave one
 
-	mu sync.Mutex // one release at a time, and none while the turn is passed on
+	ends int // of the session's books, when the attempt began
+
+	mu   sync.Mutex // one release at a time, and none while the turn is passed on
+	left bool       // the turn was passed on
 }
 
 // Lock implements [locker.Locker].
@@ -205,14 +211,21 @@ func (l *Locker) newAttempt(ctx context.Context, name string, opts []locker.Opti
 	case ctx.Err() != nil:
 		return nil, fmt.Errorf("zookeeper: lock %q: %w", name, context.Cause(ctx))
 	}
-	timeout, err := l.timeout(ctx)
+	a := &attempt{req: req, parent: l.base + "/" + zkclient.Escape(name)}
+	if l.session != nil {
+		a.ends = l.session.books.since()
+	}
+	ctx, stop := l.untilClosed(ctx)
+	defer stop()
+	a.timeout, err = l.timeout(ctx)
 	if err == nil {
-		err = limit(req, timeout)
+		err = limit(req, a.timeout)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("zookeeper: lock %q: %w", name, err)
 	}
-	return &attempt{req: req, timeout: timeout, parent: l.base + "/" + zkclient.Escape(name), data: nodeData(req.Holder, timeout)}, nil
+	a.data = nodeData(req.Holder, a.timeout)
+	return a, nil
 }
 
 // limit puts what the session can promise in the place of the TTL.
@@ -241,7 +254,7 @@ func (l *Locker) finish(ctx context.Context, a *attempt, err error) (*locker.Loc
 		a.turn.Leave()
 		return nil, fmt.Errorf("zookeeper: lock %q: %w", a.req.Name, err)
 	}
-	return locker.NewLock(locker.Hold{
+	lock := locker.NewLock(locker.Hold{
 		Request: a.req,
 		Token:   a.place.token,
 		Since:   a.place.since,
@@ -249,7 +262,9 @@ func (l *Locker) finish(ctx context.Context, a *attempt, err error) (*locker.Loc
 		Lease:   a,
 		Release: func(ctx context.Context) error { return l.release(ctx, a) },
 		Lost:    func() { l.leave(a) },
-	}), nil
+	})
+	l.note(a, lock)
+	return lock, nil
 }
 
 // stillGood returns an error if the grant has grown too old on its way, or if
@@ -263,8 +278,6 @@ func (l *Locker) stillGood(a *attempt) error {
 
 // unavailable says that the store did not answer, or refused.
 func unavailable(err error) error { return fmt.Errorf("%w: %w", locker.ErrUnavailable, err) }
-
-var errShorter = errors.New("the server that the client has changed to grants a shorter session timeout")
 
 // withdraw removes the place of a failed attempt: at once if it can.
 func (l *Locker) withdraw(ctx context.Context, p *place) bool {
@@ -284,7 +297,7 @@ func (l *Locker) leave(a *attempt) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	l.sweep(a.place)
-	a.turn.Leave()
+	l.done(a)
 }
 
 // release gives the lock back, and takes a place for the next goroutine in line
@@ -292,7 +305,7 @@ func (l *Locker) leave(a *attempt) {
 func (l *Locker) release(ctx context.Context, a *attempt) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	defer a.turn.Leave()
+	defer l.done(a)
 	if l.ended(a.place) {
 		return &locker.LostError{Name: a.req.Name, Reason: locker.SessionEnded}
 	}
@@ -329,9 +342,10 @@ func (l *Locker) Guarantees() locker.Guarantees {
 func (l *Locker) Close() error {
 	l.close()
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	for l.sweeping {
 		l.idle.Wait()
 	}
+	l.mu.Unlock()
+	l.dropAnchor()
 	return nil
 }

@@ -80,6 +80,7 @@ func (g *Guard) run(ctx context.Context, resource string, token fencing.Token, o
 	}
 	if !resp.Succeeded {
 		resp.Responses = resp.Responses[1:]
+		resp.Succeeded = true // for the caller, who has not seen which way round we ask
 		return resp, nil
 	}
 	found := resp.Responses[0].GetResponseRange()

@@ -91,6 +91,9 @@ func TestResponsesAreThoseOfTheCallersOperations(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if !resp.Succeeded { // or who looks at it, as one does, takes the write for refused and does it again
+		t.Error("a write that was done says that it did not succeed")
+	}
 	if len(resp.Responses) != 2 || string(resp.Responses[1].GetResponseRange().Kvs[0].Value) != "v" {
 		t.Errorf("responses: %v", resp.Responses)
 	}

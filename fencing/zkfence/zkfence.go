@@ -18,6 +18,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"unicode/utf8"
 
 	"github.com/go-zookeeper/zk"
 
@@ -32,6 +33,9 @@ const DefaultBase = "/lockstile-fences"
 // other's way. Every round means that another one's write went through.
 const mostRounds = 100
 
+// mostResource is the longest name of a resource, in bytes, as it is of locks.
+const mostResource = 512
+
 // Options are a Guard's settings. The zero value is ready to use.
 type Options struct {
 	// Base is the node below which the tokens are kept. The default is
@@ -43,8 +47,8 @@ type Options struct {
 	ACL []zk.ACL
 }
 
-// Guard is a [fencing.Guard] on ZooKeeper. A resource is any text that could be
-// a lock's name.
+// Guard is a [fencing.Guard] on ZooKeeper. A resource is any name on which
+// writers agree, of 1 to 512 bytes of UTF-8.
 type Guard struct {
 	zk   *zkclient.Client
 	base string
@@ -73,7 +77,7 @@ func NewGuard(conn *zk.Conn, opts Options) (*Guard, error) {
 // Check implements [fencing.Guard]: two round trips.
 func (g *Guard) Check(ctx context.Context, resource string, token fencing.Token) error {
 	if _, err := g.run(ctx, resource, token, nil); err != nil {
-		return fmt.Errorf("zkfence: check %q: %w", resource, err)
+		return fmt.Errorf("zkfence: check %.100q: %w", resource, err)
 	}
 	return nil
 }
@@ -87,7 +91,7 @@ func (g *Guard) Check(ctx context.Context, resource string, token fencing.Token)
 func (g *Guard) Write(ctx context.Context, resource string, token fencing.Token, ops ...any) ([]zk.MultiResponse, error) {
 	results, err := g.run(ctx, resource, token, ops)
 	if err != nil {
-		return nil, fmt.Errorf("zkfence: write %q: %w", resource, err)
+		return nil, fmt.Errorf("zkfence: write %.100q: %w", resource, err)
 	}
 	return results, nil
 }
@@ -95,9 +99,9 @@ func (g *Guard) Write(ctx context.Context, resource string, token fencing.Token,
 // run tries until nobody has come between the look at the token and the
 // transaction.
 func (g *Guard) run(ctx context.Context, resource string, token fencing.Token, ops []any) ([]zk.MultiResponse, error) {
-	switch {
-	case resource == "":
-		return nil, errors.New("the resource has no name")
+	switch err := checkResource(resource); {
+	case err != nil:
+		return nil, err
 	case token == 0:
 		return nil, fencing.ErrZeroToken
 	}
@@ -120,6 +124,20 @@ func (g *Guard) run(ctx context.Context, resource string, token fencing.Token, o
 		}
 	}
 	return nil, fmt.Errorf("%d other writers were faster", mostRounds)
+}
+
+// checkResource refuses what makes no path: one that is too long would cost the
+// connection, and every lock that hangs on it.
+func checkResource(resource string) error {
+	switch {
+	case resource == "":
+		return errors.New("the resource has no name")
+	case len(resource) > mostResource:
+		return fmt.Errorf("the resource's name has %d bytes, the limit is %d", len(resource), mostResource)
+	case !utf8.ValidString(resource):
+		return errors.New("the resource's name is not valid UTF-8")
+	}
+	return nil
 }
 
 // try runs the transaction. The base is made where it is missing.

@@ -1,0 +1,70 @@
+package zkfence_test
+
+import (
+	"errors"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/lockstile/locker/fencing"
+	"github.com/lockstile/locker/fencing/zkfence"
+)
+
+// What is not text, or too much of it, is an error before the server is asked: a
+// request that is too large would cost the connection, and all locks with it.
+//
+//	check a name that ends in half a character; check one of 1.2 MB; is the
+//	session still the same, and are other resources guarded?
+func TestResourceThatIsNoTextIsAnErrorAndHarmsNobody(t *testing.T) {
+	g, conn, ctx := setUp(t, zkfence.Options{})
+	if err := g.Check(ctx, "k", 7); err != nil {
+		t.Fatal(err)
+	}
+	server := conn.Server()
+	for _, resource := range []string{"", "\xff", "a\xc3", "\xffbc", "ab\xf0\x9f", strings.Repeat("x", 1200<<10)} {
+		err := g.Check(ctx, resource, 1)
+		if err == nil || errors.Is(err, zk.ErrConnectionClosed) || len(err.Error()) > 500 {
+			t.Errorf("the resource %.20q: %.200v", resource, err)
+		}
+	}
+	if conn.State() != zk.StateHasSession || conn.Server() != server {
+		t.Errorf("the connection is in %v", conn.State())
+	}
+	if err := g.Check(ctx, "k", 6); !errors.Is(err, fencing.ErrStale) {
+		t.Errorf("a stale token afterwards: %v", err)
+	}
+}
+
+func TestHostileNamesAreResourcesOfTheirOwn(t *testing.T) {
+	g, _, ctx := setUp(t, zkfence.Options{})
+	names := []string{
+		".", "..", "/", "//", "a", "a/b", "a%2Fb", "a%252Fb", "%", "%2E", "...", "zookeeper", " ", "\n\t\x01\x7f\u0085",
+		"größe", "鍵", "🔒", "\uf8ff\ufff0\uffff\ufffd", "lock-0000000000", strings.Repeat("/", 512), strings.Repeat("x", 512),
+	}
+	for i, name := range names {
+		if err := g.Check(ctx, name, fencing.Token(len(names)-i)); err != nil { // smaller and smaller
+			t.Errorf("%.20q: %v", name, err)
+		}
+	}
+	for i, name := range names {
+		if err := g.Check(ctx, name, fencing.Token(len(names)-i)-1); i < len(names)-1 && !errors.Is(err, fencing.ErrStale) {
+			t.Errorf("%.20q: a stale token: %v", name, err)
+		}
+	}
+}
+
+func TestTokensBeyondInt64AreComparedAsNumbers(t *testing.T) {
+	g, _, ctx := setUp(t, zkfence.Options{})
+	for _, token := range []fencing.Token{9, 10, math.MaxInt64, math.MaxInt64 + 1, math.MaxUint64, math.MaxUint64} {
+		if err := g.Check(ctx, "r", token); err != nil {
+			t.Errorf("token %d: %v", token, err)
+		}
+	}
+	for _, token := range []fencing.Token{1, 9, math.MaxInt64, math.MaxUint64 - 1} {
+		if err := g.Check(ctx, "r", token); !errors.Is(err, fencing.ErrStale) {
+			t.Errorf("token %d: %v", token, err)
+		}
+	}
+}

@@ -1,0 +1,121 @@
+package zookeeper
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/netproxy"
+	"github.com/lockstile/locker/internal/testserver"
+	"github.com/lockstile/locker/internal/zkclient"
+)
+
+type mute struct{}
+
+func (mute) Printf(string, ...any) {}
+
+// granted returns a Locker and an attempt of its that has a place and nobody
+// ahead, and is not a lock yet.
+func granted(t *testing.T) (context.Context, *Locker, *attempt, *zk.Conn, *netproxy.Proxy) {
+	t.Helper()
+	session := NewSession(nil)
+	proxy, err := netproxy.Listen(testserver.ZooKeeper(t, 1)[0].Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(proxy.Close)
+	conn, _, err := zk.Connect([]string{proxy.Addr()}, 10*time.Second, zk.WithDialer(session.Dial), zk.WithLogger(mute{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	l, err := New(conn, Options{Session: session})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() }) // never fails
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	t.Cleanup(cancel)
+	a, err := l.newAttempt(ctx, "n", nil)
+	if err == nil {
+		err = l.enter(ctx, a)
+	}
+	if err == nil {
+		err = l.wait(ctx, a)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ctx, l, a, conn, proxy
+}
+
+// The window between a grant and the lock that is made of it.
+//
+//	the place is granted; the connection is closed, which ends all locks that are
+//	in the books; the lock is made and put there
+func TestConnectionThatIsClosedWhileALockIsMadeLosesIt(t *testing.T) {
+	ctx, l, a, conn, _ := granted(t)
+	conn.Close()
+	lock, err := l.finish(ctx, a, nil)
+	if err == nil && !errors.Is(lock.Err(), locker.ErrLost) {
+		t.Errorf("a lock whose session was closed before it was made is believed in until %v", lock.Deadline())
+	}
+}
+
+// A clean-up must not overtake the request that it cleans up after.
+//
+//	the request for a place has not got as far as the connection; its attempt is
+//	over and looks for what it left, and finds nothing; then the request is sent
+func TestCleanUpWaitsForARequestThatIsStillToBeSent(t *testing.T) {
+	ctx, l, a, _, _ := granted(t)
+	p := &place{parent: a.parent, guid: newGUID(), anchor: a.place.anchor}
+	gate := make(chan struct{})
+	p.sent = zkclient.Async(ctx, l.zk, func() ([]zk.MultiResponse, error) {
+		<-gate
+		return l.zk.Conn.Multi(p.ops(nil, l.acl)...)
+	})
+	short, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+	defer cancel()
+	if err := l.remove(short, p); err == nil || errors.Is(err, errGone) {
+		t.Errorf("a request that is still to be sent is said to have left nothing: %v", err)
+	}
+	close(gate)
+	if err := l.remove(ctx, p); err != nil {
+		t.Errorf("after it was sent: %v", err)
+	}
+	if children, err := l.latest(ctx, a.parent); err != nil || len(children) != 1 {
+		t.Errorf("%q, %v", children, err)
+	}
+	if err := l.release(ctx, a); err != nil {
+		t.Error(err)
+	}
+}
+
+// A waiter's lock counts from before it asked whether its place is still there.
+//
+//	the waiter is woken and asks; the answer is held back: the session may end a
+//	timeout after the question, not after the answer
+func TestGrantAfterAWaitCountsFromBeforeTheQuestion(t *testing.T) {
+	ctx, l, a, _, proxy := granted(t)
+	a.place.fresh = false
+	proxy.CutReplies()
+	delivered := make(chan locker.Instant, 1)
+	time.AfterFunc(200*time.Millisecond, func() { // this is how slow the answer is
+		delivered <- locker.Now()
+		proxy.Deliver()
+	})
+	ahead, err := l.look(ctx, a.place, true)
+	if err != nil || ahead != "" {
+		t.Fatalf("%q, %v", ahead, err)
+	}
+	if late := a.place.since.Sub(<-delivered); late >= 0 {
+		t.Errorf("validity counts from %v after the answer was sent on", late)
+	}
+	if err := l.release(ctx, a); err != nil {
+		t.Error(err)
+	}
+}
