@@ -19,7 +19,7 @@ import (
 )
 
 // patience is how long tests wait for what must happen.
-const patience = 30 * time.Second
+const patience = 90 * time.Second
 
 func TestMain(m *testing.M) {
 	code := m.Run()

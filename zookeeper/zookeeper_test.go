@@ -17,7 +17,7 @@ import (
 )
 
 // patience bounds what tests wait for. Nothing is expected to take so long.
-const patience = 30 * time.Second
+const patience = 90 * time.Second
 
 // sessionTimeout of most tests is long, so that a slow machine loses no lock.
 const sessionTimeout = 10 * time.Second
