@@ -34,6 +34,7 @@ type seat struct {
 	timeout time.Duration // for each answer
 	held    atomic.Bool   // the node has granted it, as far as we know
 	now     atomic.Pointer[brief]
+	sent    atomic.Int64 // when its release got a connection ([locker.Instant]), or 0
 
 	// busy is held while a request of this attempt is under way at this node:
 	// what gives back must not be overtaken by what asks.

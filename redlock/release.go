@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/lockstile/locker"
@@ -28,6 +29,7 @@ func (l *Locker) release(ctx context.Context, a *attempt) error {
 	since, offer := locker.Now(), time.Now().UnixMicro()
 	results := make(chan result, len(a.seats))
 	for i := range a.seats {
+		a.seats[i].sent.Store(0)
 		l.chores.Go(func() { l.releaseOne(a.seats[i], heirs[i], i, offer, results) })
 	}
 	token, err := l.tally(ctx, a, results, ok)
@@ -36,6 +38,10 @@ func (l *Locker) release(ctx context.Context, a *attempt) error {
 	}
 	return err
 }
+
+// releasePatience bounds how long a release waits for a connection to a node that
+// answers nobody, and is what a node has at least to answer one.
+const releasePatience = time.Second
 
 // result is how a release went at one node.
 type result struct {
@@ -48,7 +54,8 @@ type result struct {
 // releaseOne gives back what one node has. A request of ours that is still under
 // way there is waited for: a late grant is given back with the rest.
 func (l *Locker) releaseOne(s, heir *seat, i int, offer int64, results chan<- result) {
-	slot := l.peers[i].enter(s.timeout, nil) // a release without one is sent all the same
+	slot := l.peers[i].enter(min(s.timeout, releasePatience), nil) // a release without one is sent all the same
+	s.sent.Store(int64(locker.Now()))
 	s.busy.Lock()
 	defer s.busy.Unlock()
 	l.end(i, s)
@@ -112,16 +119,11 @@ func (l *Locker) tally(ctx context.Context, a *attempt, results <-chan result, h
 	var lost *locker.LostError
 	e := l.unanswered()
 	for left := len(a.seats); left > 0; {
-		var r result
-		select {
-		case r = <-results:
-		case <-ctx.Done(): // a node may be allowed more time than a release is
-			for _, s := range a.seats {
-				s.giveUp()
-			}
-			if released >= l.quorum {
-				return 0, nil
-			}
+		r, ok := a.answer(ctx, results)
+		switch {
+		case !ok && released >= l.quorum:
+			return 0, nil
+		case !ok:
 			return 0, fmt.Errorf("redlock: unlock %q: %w: %w", a.req.Name, e, context.Cause(ctx))
 		}
 		left--
@@ -162,6 +164,40 @@ func (l *Locker) tally(ctx context.Context, a *attempt, results <-chan result, h
 		return 0, nil
 	}
 	return 0, fmt.Errorf("redlock: unlock %q: %w", a.req.Name, e)
+}
+
+// answer waits for the next node's answer to a release, or for the end of ctx:
+// a node may be allowed more time than that. Where requests have waited for a
+// connection of this process, as in enter, it is not the nodes that are silent.
+func (a *attempt) answer(ctx context.Context, results <-chan result) (r result, ok bool) {
+	select {
+	case r := <-results:
+		return r, true
+	case <-ctx.Done():
+	}
+	for slices.ContainsFunc(a.seats, (*seat).young) {
+		select {
+		case r := <-results:
+			return r, true
+		case <-time.After(straggling):
+		}
+	}
+	select {
+	case r := <-results:
+		return r, true
+	default:
+	}
+	for _, s := range a.seats {
+		s.giveUp()
+	}
+	return r, false
+}
+
+// young reports whether a release waits for a connection, or has not had one for
+// long.
+func (s *seat) young() bool {
+	sent := locker.Instant(s.sent.Load())
+	return sent == 0 || locker.Now().Sub(sent) < releasePatience
 }
 
 // unanswered is the error of nodes that have said nothing yet.
