@@ -92,8 +92,9 @@ func (l *Locker) Break(ctx context.Context, name string) (bool, error) {
 	return l.queue.force(ctx, name, `SELECT lockstile_force($1, $2)`, (lateTime + locker.MaxTTL).Milliseconds())
 }
 
-// EnsureSchema applies [Schema]. The pool's role must be allowed to create
-// tables, or have them already.
+// EnsureSchema applies [Schema]. The pool's role must be allowed to create tables
+// and functions in the first schema of the search path, and own those of ours that
+// are there already.
 func (l *Locker) EnsureSchema(ctx context.Context) error {
 	return ensureSchema(ctx, l.queue.admin.pool)
 }
