@@ -28,7 +28,10 @@ type Options struct {
 	// SyncStandby declares that only a synchronous standby is ever promoted.
 	// Leases and tokens then survive a failover, for every grant and renewal
 	// waits until that standby has it; advisory locks do not. Locks are
-	// refused unless the server has synchronous_standby_names set.
+	// refused unless the server has synchronous_standby_names set. Nobody may
+	// cancel a statement that waits for the standby (pg_cancel_backend, a
+	// client's cancel request): the server then answers as if the standby
+	// had it, with a warning that the pool's owner alone can see.
 	SyncStandby bool
 }
 
