@@ -65,6 +65,34 @@ func TestTokensNeverGoBackOverCrashes(t *testing.T) {
 	}
 }
 
+// Goal: the token of a transaction that has committed never comes back, also if it
+// wrote nothing else.
+//
+// Interleaving: one transaction's draw has the server log the sequence 32 values
+// ahead, and is not committed. A second one's draw is among them: there is nothing
+// to log, and so there was nothing that its commit waited for. The server crashes,
+// and begins again before both.
+func TestTokenOfACommittedTransactionOutlastsACrash(t *testing.T) {
+	server := testserver.Postgres(t, "wal_writer_delay=10000", "wal_writer_flush_after=0")
+	url := server.URL("postgres")
+	newSession(t, url)
+	pool := connect(t, url)
+	open, err := pool.Begin(soon(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := postgres.LockTx(soon(t), open, "another"); err != nil {
+		t.Fatal(err)
+	}
+	first := lockTx(t, connect(t, url), "a")
+	server.Kill()
+	server.Start()
+	if second := lockTx(t, connect(t, url), "a"); second <= first {
+		t.Errorf("token %d follows %d", second, first)
+	}
+	_ = open.Rollback(context.Background()) // its connection is gone
+}
+
 // rare is a name that nobody uses a second time.
 func rare() string { return "name " + time.Now().String() }
 

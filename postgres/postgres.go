@@ -28,7 +28,10 @@ type Options struct {
 	// SyncStandby declares that only a synchronous standby is ever promoted.
 	// Leases and tokens then survive a failover, for every grant and renewal
 	// waits until that standby has it; advisory locks do not. Locks are
-	// refused unless the server has synchronous_standby_names set.
+	// refused unless the server has synchronous_standby_names set. Nobody may
+	// cancel a statement that waits for the standby (pg_cancel_backend, a
+	// client's cancel request): the server then answers as if the standby
+	// had it, with a warning that the pool's owner alone can see.
 	SyncStandby bool
 }
 
@@ -92,8 +95,9 @@ func (l *Locker) Break(ctx context.Context, name string) (bool, error) {
 	return l.queue.force(ctx, name, `SELECT lockstile_force($1, $2)`, (lateTime + locker.MaxTTL).Milliseconds())
 }
 
-// EnsureSchema applies [Schema]. The pool's role must be allowed to create
-// tables, or have them already.
+// EnsureSchema applies [Schema]. The pool's role must be allowed to create tables
+// and functions in the first schema of the search path, and own those of ours that
+// are there already.
 func (l *Locker) EnsureSchema(ctx context.Context) error {
 	return ensureSchema(ctx, l.queue.admin.pool)
 }

@@ -13,7 +13,11 @@ import (
 // statements, which must reach the server in one transaction.
 //
 // Everything is made in the first schema of the search path, where it must also
-// be found later. A role that only locks needs SELECT, INSERT, UPDATE and DELETE
+// be found later. It is an error if the search path has it in another schema
+// already. Two schemas of one database can each have a set of their own, for
+// programs that have nothing in common: leases of one do not exclude those of the
+// other, and tokens of the two say nothing about each other, though the advisory
+// locks of [NewSession] and [LockTx] are the database's and do exclude. A role that only locks needs SELECT, INSERT, UPDATE and DELETE
 // on the tables lockstile_lock, lockstile_waiter and lockstile_mark, and USAGE on
 // the sequence lockstile_token. Never set that sequence back, and leave its CACHE
 // at 1: tokens are drawn from it.
@@ -36,10 +40,18 @@ const schemaTables = `
 SELECT pg_advisory_xact_lock(1819239275, 0);
 
 DO $$
+DECLARE
+  _there name;
 BEGIN
   IF getdatabaseencoding() <> 'UTF8' THEN
     RAISE EXCEPTION 'the encoding of the database % is %: names of locks need UTF8',
       current_database(), getdatabaseencoding() USING ERRCODE = 'feature_not_supported';
+  END IF;
+  SELECT n.nspname INTO _there FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE c.oid = to_regclass('lockstile_token') AND n.nspname <> current_schema();
+  IF FOUND THEN
+    RAISE EXCEPTION 'the locks are in the schema %, which this search path has after %: a second set would exclude nobody who uses the first',
+      _there, current_schema() USING ERRCODE = 'duplicate_table', HINT = 'Set search_path.';
   END IF;
 END $$;
 
@@ -75,6 +87,15 @@ CREATE TABLE IF NOT EXISTS lockstile_mark (
 );
 `
 
+// schemaEncoding refuses sessions for which the bytes of a name are other
+// characters than for everybody else: one name would be two locks. The server
+// takes those of SQL_ASCII as they are.
+const schemaEncoding = `
+  IF current_setting('client_encoding') NOT IN ('UTF8', 'SQL_ASCII') THEN
+    RAISE EXCEPTION 'names of locks need UTF8, the encoding of this session is %: set client_encoding',
+      current_setting('client_encoding') USING ERRCODE = 'feature_not_supported';
+  END IF;`
+
 // lockstile_durable makes the commit of this transaction wait for the disk, and
 // for the synchronous standby where there is one: a token or a lease that a crash
 // could take back must not be handed out. Asked not to, it has the commit wait for
@@ -107,7 +128,7 @@ const schemaRules = `
 CREATE OR REPLACE FUNCTION lockstile_durable(_durable boolean) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
   _set text;
-BEGIN
+BEGIN` + schemaEncoding + `
   IF current_setting('transaction_isolation') <> 'read committed' THEN
     RAISE EXCEPTION 'locks need the isolation level "read committed", this is "%": set default_transaction_isolation',
       current_setting('transaction_isolation') USING ERRCODE = 'feature_not_supported';

@@ -122,7 +122,8 @@ END $$;
 //
 // lockstile_unlock frees the advisory lock of a value whose row may be gone. All
 // locks of a Locker are on one connection, and the server counts them together:
-// if the row has it under another value, it is that one's, and stays.
+// if the row has it under another value, or a row has another name with the same
+// key, it is that one's, and stays.
 const schemaRelease = `
 CREATE OR REPLACE FUNCTION lockstile_give(_session boolean, _name text, _channel text)
 RETURNS void LANGUAGE plpgsql AS $$
@@ -133,12 +134,17 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE FUNCTION lockstile_unlock(_name text, _value text) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+  _key bigint := hashtextextended(_name, 0);
+  _held text;
 BEGIN
-  IF EXISTS (SELECT FROM lockstile_lock l WHERE l.name = _name AND l.session
-    AND NOT l.reserved AND l.pid = pg_backend_pid() AND l.value <> _value) THEN
+  SELECT l.value INTO _held FROM lockstile_lock l
+    WHERE l.name = _name AND l.session AND NOT l.reserved AND l.pid = pg_backend_pid();
+  IF _held <> _value OR _held IS NULL AND EXISTS (SELECT FROM lockstile_lock l WHERE l.session
+    AND NOT l.reserved AND l.pid = pg_backend_pid() AND hashtextextended(l.name, 0) = _key) THEN
     RETURN false;
   END IF;
-  RETURN pg_advisory_unlock(hashtextextended(_name, 0));
+  RETURN pg_advisory_unlock(_key);
 END $$;
 
 CREATE OR REPLACE FUNCTION lockstile_mark(_value text, _forced boolean, _remember bigint)
@@ -223,7 +229,9 @@ END $$;
 `
 
 // lockstile_lock_tx draws its token after the lock is there, in the transaction
-// that holds it.
+// that holds it. The message makes sure that the commit has something to wait for:
+// the server logs a sequence for 32 values at once, so a draw may leave nothing in
+// the log, and what another transaction has left there may not be on disk yet.
 //
 // lockstile_renew answers, for each place in the arrays, 1 if the lease was
 // started anew, else -1 or -2 (forced). Rows are locked in the order of their
@@ -242,13 +250,15 @@ END $$;
 // any more. It never waits for a lock.
 const schemaCare = `
 CREATE OR REPLACE FUNCTION lockstile_lock_tx(_name text) RETURNS bigint LANGUAGE plpgsql AS $$
-BEGIN
+BEGIN` + schemaEncoding + `
   IF current_setting('synchronous_commit') IN ('off', 'local') THEN
     PERFORM set_config('synchronous_commit', 'on', true);
   END IF;
   PERFORM pg_advisory_xact_lock(hashtextextended(_name, 0));
+  PERFORM pg_logical_emit_message(true, 'lockstile', '');
   RETURN nextval('lockstile_token');
 END $$;
+
 CREATE OR REPLACE FUNCTION lockstile_renew(_names text[], _values text[], _ttls bigint[])
 RETURNS TABLE (place bigint, code integer) LANGUAGE plpgsql AS $$
 #variable_conflict use_column

@@ -29,7 +29,8 @@ import (
 // until tx has committed, a crash of the server may take it back and give it to
 // somebody else: whatever leaves the database earlier needs a token that was
 // drawn and committed before. If the session runs with synchronous_commit off or
-// local, tx is made to wait for the disk as usual.
+// local, tx is made to wait for the disk as usual. After the commit the token is
+// good everywhere, also if tx wrote nothing.
 //
 // At the isolation levels above read committed, tx reads the database as it was
 // at its first statement. If that came before the lock was granted, it does not

@@ -103,3 +103,64 @@ func TestLockTxWithLockTimeoutIsTaken(t *testing.T) {
 		t.Error("LockTx accepts no name")
 	}
 }
+
+// Goal: no transaction makes LockTx panic. Those of a pool have given their
+// connection back when they are over.
+func TestLockTxOfAFinishedTransactionIsAnError(t *testing.T) {
+	url := database(t)
+	newSession(t, url)
+	pool := connect(t, url)
+	for name, begin := range map[string]func() (pgx.Tx, error){
+		"pool": func() (pgx.Tx, error) { return pool.Begin(soon(t)) },
+		"connection": func() (pgx.Tx, error) {
+			conn, err := pool.Acquire(soon(t))
+			if err != nil {
+				return nil, err
+			}
+			t.Cleanup(conn.Release)
+			return conn.Conn().Begin(soon(t))
+		},
+	} {
+		tx, err := begin()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := tx.Commit(soon(t)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := postgres.LockTx(soon(t), tx, "a"); !errors.Is(err, pgx.ErrTxClosed) {
+			t.Errorf("%s: LockTx after the commit: %v", name, err)
+		}
+	}
+}
+
+// Goal: a lock that was taken inside a savepoint ends when that is rolled back,
+// together with what was written under it, and not with its release.
+func TestLockTxEndsWithTheSavepointThatItWasTakenIn(t *testing.T) {
+	url := database(t)
+	l := newSession(t, url)
+	tx, err := connect(t, url).Begin(soon(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	for name, end := range map[string]func(pgx.Tx) error{
+		"kept":        func(inner pgx.Tx) error { return inner.Commit(soon(t)) },
+		"rolled back": func(inner pgx.Tx) error { return inner.Rollback(soon(t)) },
+	} {
+		inner, err := tx.Begin(soon(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := postgres.LockTx(soon(t), inner, name); err != nil {
+			t.Fatal(err)
+		}
+		if err := end(inner); err != nil {
+			t.Fatal(err)
+		}
+		_, err = l.TryLock(soon(t), name)
+		if taken := errors.Is(err, locker.ErrTaken); taken != (name == "kept") {
+			t.Errorf("%s: TryLock after the savepoint: %v", name, err)
+		}
+	}
+}

@@ -5,7 +5,11 @@
 // # What is promised
 //
 // A handler behind the middleware runs only for requests whose token the guard
-// has accepted. Requests of clients that are not ours can join in: the header is
+// has accepted. The guard is asked once more when the handler reads the end of the
+// request's body: if the token has become stale while that was under way, the
+// handler gets an error that wraps [fencing.ErrStale] in place of the end. So a
+// handler that writes when it has read the whole body is safe from a client that
+// is paused in the middle of it. Requests of clients that are not ours can join in: the header is
 // "Fencing-Token", and its value the token in decimal.
 //
 // # What is not
@@ -13,12 +17,16 @@
 // Between the check and what the handler writes there is a gap in which the
 // server can be paused. Where the storage has a guard of its own, the handler
 // should check there once more, in one step with its write: [FromContext] has the
-// token. The header is no authentication.
+// token. A handler that writes before it has read the body to its end, as it comes
+// in say, has that gap for as long as the client likes. The header is no
+// authentication.
 package httpfence
 
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"net/http"
 
 	"github.com/lockstile/locker/fencing"
@@ -55,17 +63,52 @@ func Middleware(guard fencing.Guard, resource func(*http.Request) string) (func(
 				http.Error(w, err.Error(), http.StatusBadRequest)
 				return
 			}
-			err = guard.Check(r.Context(), resource(r), token)
+			name := resource(r)
+			err = guard.Check(r.Context(), name, token)
 			switch {
 			case errors.Is(err, fencing.ErrStale):
 				http.Error(w, fencing.ErrStale.Error(), http.StatusPreconditionFailed)
 			case err != nil: // what the store says is none of the client's business
 				http.Error(w, "the fencing token could not be checked", http.StatusServiceUnavailable)
 			default:
-				next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), key{}, token)))
+				next.ServeHTTP(w, admit(r, guard, name, token))
 			}
 		})
 	}, nil
+}
+
+// admit returns the request as the handler gets it.
+func admit(r *http.Request, guard fencing.Guard, resource string, token fencing.Token) *http.Request {
+	r = r.WithContext(context.WithValue(r.Context(), key{}, token))
+	if r.Body != nil && r.Body != http.NoBody {
+		r.Body = &body{ReadCloser: r.Body, check: func() error { return guard.Check(r.Context(), resource, token) }}
+	}
+	return r
+}
+
+// body ends with an error if check finds one when it ends.
+type body struct {
+	io.ReadCloser
+	check func() error
+	end   error // what the first look at the end has found
+}
+
+// Read returns none of the last bytes together with the error: some readers take
+// what they get and never look at it.
+func (b *body) Read(p []byte) (int, error) {
+	if b.end != nil {
+		return 0, b.end
+	}
+	n, err := b.ReadCloser.Read(p)
+	if !errors.Is(err, io.EOF) {
+		return n, err
+	}
+	b.end = io.EOF
+	if err := b.check(); err != nil {
+		b.end = fmt.Errorf("httpfence: the end of the request: %w", err)
+		return 0, b.end
+	}
+	return n, io.EOF
 }
 
 type key struct{}

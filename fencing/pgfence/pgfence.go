@@ -15,11 +15,14 @@
 // The check is one statement of the caller's transaction and holds the
 // resource's row until that ends. So check and writes are one step: a holder
 // with a greater token waits for the commit, and once it has been here the
-// smaller token is refused. The token becomes durable together with the writes.
+// smaller token is refused. The token becomes durable together with the writes,
+// and the commit of both waits for the disk, also where synchronous_commit is off
+// or local.
 //
 // # What is not
 //
-// Only transactions that call Check are refused. A stale token is reported as an
+// Only transactions that call Check are refused, and what is rolled back to a
+// savepoint before the check is unchecked again. A stale token is reported as an
 // error and does not end the transaction by itself: roll it back. Above the
 // isolation level read committed, a transaction that has waited for another one
 // ends with a serialization error instead, and can be run again.
@@ -39,11 +42,27 @@ import (
 // Schema is the table that guards keep their tokens in: a row for every resource
 // they have seen. Apply it as a migration of your own; applying it again changes
 // nothing. Whoever writes under a guard needs SELECT, INSERT and UPDATE on it.
+//
+// The table is made in the first schema of the search path. It is an error if the
+// search path has it in another one already: a second table would know none of the
+// tokens in the first.
 const Schema = `
-CREATE TABLE IF NOT EXISTS lockstile_fence (
-  resource text COLLATE "C" PRIMARY KEY,
-  token    numeric(20) NOT NULL
-);
+DO $$
+DECLARE
+  _there name;
+BEGIN
+  PERFORM pg_advisory_xact_lock(1819239275, 0);
+  SELECT n.nspname INTO _there FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE c.oid = to_regclass('lockstile_fence') AND n.nspname <> current_schema();
+  IF FOUND THEN
+    RAISE EXCEPTION 'the fencing tokens are in the schema %, which this search path has after %: a second table would know none of them',
+      _there, current_schema() USING ERRCODE = 'duplicate_table', HINT = 'Set search_path.';
+  END IF;
+  CREATE TABLE IF NOT EXISTS lockstile_fence (
+    resource text COLLATE "C" PRIMARY KEY,
+    token    numeric(20) NOT NULL
+  );
+END $$;
 `
 
 // Guard is a [fencing.Guard] in the transaction that it was made for.
@@ -77,11 +96,15 @@ func NewSQL(tx SQLQuerier) *Guard {
 }
 
 // The row is locked before the tokens are compared, and by the insert alone: a
-// look before it would see the row as it was when the statement began.
+// look before it would see the row as it was when the statement began. The name
+// travels as bytes, so that it is the same in a session of any encoding. A claim
+// that a crash could take back would let smaller tokens in again, so its commit
+// waits for the disk in every session.
 const check = `
-INSERT INTO lockstile_fence AS f (resource, token) VALUES ($1, CAST($2 AS numeric))
+INSERT INTO lockstile_fence AS f (resource, token) VALUES (convert_from($1::bytea, 'UTF8'), CAST($2 AS numeric))
 ON CONFLICT (resource) DO UPDATE SET token = greatest(f.token, excluded.token)
-RETURNING f.token::text`
+RETURNING f.token::text, CASE WHEN current_setting('synchronous_commit') IN ('off', 'local')
+  THEN set_config('synchronous_commit', 'on', true) END`
 
 // Check implements [fencing.Guard]. In a transaction it holds the resource until
 // that ends: two transactions that check the same resources in different orders
@@ -91,7 +114,8 @@ func (g *Guard) Check(ctx context.Context, resource string, token fencing.Token)
 		return fmt.Errorf("pgfence: check %q: %w", resource, fencing.ErrZeroToken)
 	}
 	var text string
-	err := g.ask(ctx, check, resource, token.String()).Scan(&text)
+	var durable any // what is set does not matter
+	err := g.ask(ctx, check, []byte(resource), token.String()).Scan(&text, &durable)
 	if err != nil {
 		if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
 			err = fmt.Errorf("%w: %w", cause, err)

@@ -6,7 +6,8 @@
 // Check and write are one script on the server, so nothing comes between them.
 // The greatest token of a key is kept under "lockstile:f:{…}", in the key's
 // Cluster slot, without an expiry. It is as durable as the data beside it: a
-// restart from an old snapshot brings back both.
+// restart from an old snapshot brings back both. A server that evicts keys without
+// an expiry (maxmemory-policy allkeys-…) may evict it alone: then it is not kept.
 //
 // # What is not
 //
@@ -19,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 
@@ -34,6 +36,9 @@ var _ fencing.Guard = (*Guard)(nil)
 
 // NewGuard returns a Guard on rdb, which it never closes.
 func NewGuard(rdb redis.Scripter) *Guard { return &Guard{rdb} }
+
+// prefix begins the keys in which guards remember tokens.
+const prefix = "lockstile:f:"
 
 // guarded compares tokens as text of one width, for Lua's numbers are exact only
 // below 2^53.
@@ -57,8 +62,11 @@ func (g *Guard) Check(ctx context.Context, resource string, token fencing.Token)
 // the command nothing was written but the token, which stays remembered. After a
 // network error, it may have happened.
 func (g *Guard) Do(ctx context.Context, key string, token fencing.Token, command string, args ...any) (any, error) {
-	if command == "" {
+	switch {
+	case command == "":
 		return nil, fmt.Errorf("redisfence: write %q: the command is empty", key)
+	case strings.HasPrefix(key, prefix): // it would change what was seen of another key
+		return nil, fmt.Errorf("redisfence: write %q: keys that begin with %q are the guards' own", key, prefix)
 	}
 	return g.run(ctx, key, token, append([]any{command}, args...)...)
 }
@@ -68,7 +76,7 @@ func (g *Guard) run(ctx context.Context, key string, token fencing.Token, comman
 		return nil, fmt.Errorf("redisfence: %s %q: %w", verb(command), key, fencing.ErrZeroToken)
 	}
 	args := append([]any{fmt.Sprintf("%020d", token)}, command...)
-	reply, err := guarded.Run(ctx, g.rdb, []string{key, hashslot.Beside("lockstile:f:", key)}, args...).Slice()
+	reply, err := guarded.Run(ctx, g.rdb, []string{key, hashslot.Beside(prefix, key)}, args...).Slice()
 	if err != nil {
 		return nil, fmt.Errorf("redisfence: %s %q: %w", verb(command), key, err)
 	}

@@ -1,0 +1,152 @@
+package pgfence_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/lockstile/locker/fencing"
+	"github.com/lockstile/locker/fencing/pgfence"
+	"github.com/lockstile/locker/internal/testserver"
+)
+
+func open(t *testing.T, url string) *pgxpool.Pool {
+	t.Helper()
+	pool, err := pgxpool.New(context.Background(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+func apply(t *testing.T, pool *pgxpool.Pool, sql string) {
+	t.Helper()
+	if _, err := pool.Exec(soon(t), sql); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Goal: what a claim refused before a crash it refuses after it. Method: a session
+// that does not wait for the disk, and a server that writes only what it must.
+//
+// Interleaving: 6 claims the resource and reads it, the server crashes, 5 comes
+// late and writes, 6 writes what it has computed.
+func TestClaimOutlastsACrash(t *testing.T) {
+	server := testserver.Postgres(t, "wal_writer_delay=10000", "wal_writer_flush_after=0")
+	url := server.URL("postgres")
+	apply(t, open(t, url), pgfence.Schema)
+	if err := pgfence.New(open(t, url+"&synchronous_commit=off")).Check(soon(t), "a", 6); err != nil {
+		t.Fatal(err)
+	}
+	server.Kill()
+	server.Start()
+	if err := pgfence.New(open(t, url)).Check(soon(t), "a", 5); !errors.Is(err, fencing.ErrStale) {
+		t.Errorf("a smaller token after the crash: %v", err)
+	}
+}
+
+// Goal: one resource has one row. Method: a session in another encoding, in which
+// the bytes of its name are other characters. No interleaving is needed.
+func TestResourceIsTheSameInEveryEncoding(t *testing.T) {
+	server := testserver.Postgres(t)
+	url := server.URL("postgres")
+	apply(t, open(t, url), pgfence.Schema)
+	if err := pgfence.New(open(t, url)).Check(soon(t), "ü", 6); err != nil {
+		t.Fatal(err)
+	}
+	for _, other := range []string{"&client_encoding=LATIN1", "&client_encoding=SQL_ASCII", "&default_query_exec_mode=simple_protocol"} {
+		if err := pgfence.New(open(t, url+other)).Check(soon(t), "ü", 5); !errors.Is(err, fencing.ErrStale) {
+			t.Errorf("%s: a smaller token: %v", other, err)
+		}
+	}
+	for _, text := range []string{"a\x00", "a\xff"} {
+		if err := pgfence.New(open(t, url)).Check(soon(t), text, 1); err == nil {
+			t.Errorf("%q is accepted", text)
+		}
+	}
+}
+
+// Goal: guards of one search path use one table. Method: the schema is applied
+// again by a role that got a schema of its own. No interleaving is needed: the
+// second table would know of no token.
+func TestSecondTableIsNotMadeUnasked(t *testing.T) {
+	server := testserver.Postgres(t)
+	pool := open(t, server.URL("postgres"))
+	apply(t, pool, pgfence.Schema)
+	if err := pgfence.New(pool).Check(soon(t), "a", 6); err != nil {
+		t.Fatal(err)
+	}
+	apply(t, pool, `CREATE SCHEMA postgres`)
+	if _, err := pool.Exec(soon(t), pgfence.Schema); err == nil || !strings.Contains(err.Error(), "public") {
+		t.Errorf("applying the schema: %v", err)
+	}
+	if err := pgfence.New(pool).Check(soon(t), "a", 5); !errors.Is(err, fencing.ErrStale) {
+		t.Errorf("a smaller token: %v", err)
+	}
+}
+
+// Goal: processes that start at once can all apply the schema.
+//
+// Interleaving: the second begins when the first has made the table and has not
+// committed. It would wait for the name, and find it given away.
+func TestSchemaIsAppliedByTwoProcessesAtOnce(t *testing.T) {
+	server := testserver.Postgres(t)
+	pool := open(t, server.URL("postgres"))
+	first, err := pool.Begin(soon(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := first.Exec(soon(t), pgfence.Schema); err != nil {
+		t.Fatal(err)
+	}
+	second := make(chan error, 1)
+	go func() {
+		_, err := pool.Exec(soon(t), pgfence.Schema)
+		second <- err
+	}()
+	waits(t, pool, second)
+	if err := first.Commit(soon(t)); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-second; err != nil {
+		t.Error(err)
+	}
+}
+
+// Goal: no isolation level hides a greater token.
+//
+// Interleaving: the writer's transaction has its picture of the database, a greater
+// token arrives and commits, the writer checks its own.
+func TestNoIsolationLevelHidesAGreaterToken(t *testing.T) {
+	server := testserver.Postgres(t)
+	pool := open(t, server.URL("postgres"))
+	apply(t, pool, pgfence.Schema)
+	for _, level := range []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable} {
+		for name, start := range map[string]fencing.Token{"new " + string(level): 0, "known " + string(level): 1} {
+			if start > 0 {
+				if err := pgfence.New(pool).Check(soon(t), name, start); err != nil {
+					t.Fatal(err)
+				}
+			}
+			tx, err := pool.BeginTx(soon(t), pgx.TxOptions{IsoLevel: level})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := tx.Exec(soon(t), `SELECT count(*) FROM lockstile_fence`); err != nil {
+				t.Fatal(err)
+			}
+			if err := pgfence.New(pool).Check(soon(t), name, 6); err != nil {
+				t.Fatal(err)
+			}
+			if err := pgfence.New(tx).Check(soon(t), name, 5); err == nil {
+				t.Errorf("%s: the smaller token is accepted", name)
+			}
+			_ = tx.Rollback(soon(t))
+		}
+	}
+}

@@ -1,0 +1,106 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/postgres"
+)
+
+// Goal: a database whose transactions read an old picture by default gives no lock
+// away. Method: the levels above read committed, asked of both kinds.
+//
+// Interleaving (were it not refused): a second process waits to enter while the
+// first is granted, and then decides on the picture from before.
+func TestIsolationLevelsThatReadAnOldPictureAreRefused(t *testing.T) {
+	forEachKind(t, func(t *testing.T, open func(testing.TB, string) lockerUnderTest) {
+		url := database(t)
+		held := lock(t, open(t, url), "a")
+		for _, level := range []string{"repeatable read", "serializable"} {
+			l := opened(t, t.Name(), connect(t, url+"&default_transaction_isolation="+strings.ReplaceAll(level, " ", "%20")))
+			for _, name := range []string{"a", "b"} {
+				_, err := l.TryLock(soon(t), name)
+				if !errors.Is(err, locker.ErrUnavailable) || !strings.Contains(err.Error(), "default_transaction_isolation") {
+					t.Errorf("%s: TryLock of %q: %v", level, name, err)
+				}
+			}
+		}
+		if err := held.Renew(soon(t)); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Goal: an owner who closes the pool while locks are held gets them lost in time,
+// and nothing hangs.
+func TestLeasesEndWithTheirPool(t *testing.T) {
+	url := database(t)
+	pool := connect(t, url)
+	l := onPool(t, "/leases", pool)
+	lost, unlocked := lock(t, l, "a", locker.WithTTL(time.Second)), lock(t, l, "b", locker.WithTTL(time.Second))
+	pool.Close()
+	if err := unlocked.Unlock(soon(t)); !errors.Is(err, locker.ErrUnavailable) {
+		t.Errorf("Unlock after the pool was closed: %v", err)
+	}
+	other := newLocker(t, url, postgres.Options{})
+	for _, name := range []string{"a", "b"} {
+		held := lock(t, other, name)
+		if name == "a" && lost.Err() == nil {
+			t.Error("the holder still believed when the next was granted")
+		}
+		unlock(t, held)
+	}
+}
+
+// Goal: what was opened for a Locker ends with it: no connection but the pool's, no
+// row and no lock stays. Method: holders, waiters that are granted and that give up,
+// and a look at the server.
+func TestClosedLockersLeaveNothingInTheServer(t *testing.T) {
+	forEachKind(t, func(t *testing.T, open func(testing.TB, string) lockerUnderTest) {
+		url := database(t)
+		admin := connect(t, url+"&application_name=admin")
+		a, b, c := open(t, url), open(t, url), open(t, url)
+		for range 3 {
+			held := lock(t, a, "a", locker.WithTTL(long))
+			ctx, cancel := context.WithCancel(soon(t))
+			got := make(chan error, 2)
+			wait := func(ctx context.Context, l locker.Locker) {
+				second, err := l.Lock(ctx, "a", locker.WithTTL(long))
+				if err == nil {
+					err = second.Unlock(context.Background())
+				}
+				got <- err
+			}
+			go wait(soon(t), b)
+			queued(t, a, "a", 1)
+			go wait(ctx, c)
+			queued(t, a, "a", 2)
+			cancel()
+			if err := <-got; !errors.Is(err, context.Canceled) {
+				t.Errorf("a waiter that gave up: %v", err)
+			}
+			unlock(t, held)
+			if err := <-got; err != nil {
+				t.Error(err)
+			}
+		}
+		for _, l := range []lockerUnderTest{a, b, c} {
+			if err := l.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+		eventually(t, func() string {
+			rows := query[int](t, admin, `SELECT ((SELECT count(*) FROM lockstile_lock) + (SELECT count(*) FROM lockstile_waiter))::int`)
+			locks := query[int](t, admin, `SELECT count(*)::int FROM pg_locks WHERE locktype = 'advisory'
+				AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`)
+			if rows+locks > 0 {
+				return "rows or advisory locks stay"
+			}
+			return ""
+		})
+	})
+}
