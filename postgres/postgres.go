@@ -33,6 +33,22 @@ type Options struct {
 	// client's cancel request): the server then answers as if the standby
 	// had it, with a warning that the pool's owner alone can see.
 	SyncStandby bool
+
+	// NoStandby declares that nothing ever takes this server's place: no standby
+	// is promoted, no backup is restored under its clients. Tokens then never go
+	// back, and leases survive what the server survives. Nobody checks it.
+	NoStandby bool
+}
+
+// check refuses options that no Locker can have.
+func (o Options) check() error {
+	switch {
+	case o.Poll < 0 || o.Poll > claimTime:
+		return fmt.Errorf("postgres: poll %v is not from 0 to %v", o.Poll, claimTime)
+	case o.SyncStandby && o.NoStandby:
+		return errors.New("postgres: SyncStandby and NoStandby exclude each other")
+	}
+	return nil
 }
 
 // Locker grants leases: rows in a table that end by the database's clock.
@@ -56,11 +72,11 @@ var (
 // process and database: its goroutines share one place in a queue and their
 // renewals.
 func New(pool *pgxpool.Pool, opts Options) (*Locker, error) {
-	switch {
-	case pool == nil:
+	if pool == nil {
 		return nil, errors.New("postgres: the pool is nil")
-	case opts.Poll < 0 || opts.Poll > claimTime:
-		return nil, fmt.Errorf("postgres: poll %v is not from 0 to %v", opts.Poll, claimTime)
+	}
+	if err := opts.check(); err != nil {
+		return nil, err
 	}
 	l := &Locker{opts: opts}
 	runner := newPoolRunner(pool)
@@ -110,7 +126,7 @@ func (l *Locker) Guarantees() locker.Guarantees {
 		Fair:      true,
 		Release:   locker.ByExpiry,
 	}
-	if l.opts.SyncStandby {
+	if l.opts.SyncStandby || l.opts.NoStandby {
 		g.Exclusion &^= locker.DurableReplica
 		g.Tokens &^= locker.DurableReplica
 	}

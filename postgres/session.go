@@ -63,6 +63,9 @@ func NewSession(pool *pgxpool.Pool, opts Options) (*SessionLocker, error) {
 	case opts.Poll != 0:
 		return nil, errors.New("postgres: session locks need a connection that can listen, so Poll must be 0")
 	}
+	if err := opts.check(); err != nil {
+		return nil, err
+	}
 	s := &SessionLocker{opts: opts, dialing: make(chan struct{}, 1)}
 	q := &s.queue
 	q.closing, q.close = context.WithCancel(context.Background())
@@ -114,8 +117,11 @@ func (s *SessionLocker) Guarantees() locker.Guarantees {
 		Fair:      true,
 		Release:   locker.ByConnection,
 	}
-	if s.opts.SyncStandby {
+	if s.opts.SyncStandby || s.opts.NoStandby {
 		g.Tokens &^= locker.DurableReplica
+	}
+	if s.opts.NoStandby {
+		g.Exclusion &^= locker.DurableReplica
 	}
 	return g
 }
