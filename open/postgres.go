@@ -81,7 +81,7 @@ func openPostgres(ctx context.Context, scheme, rest string) (Backend, error) {
 		return nil, err
 	}
 	if err := b.ping(ctx, own); err != nil {
-		return nil, errors.Join(fmt.Errorf("%s: %w: %w", where, locker.ErrUnavailable, err), b.Close())
+		return b, fmt.Errorf("%s: %w: %w", where, locker.ErrUnavailable, err)
 	}
 	return b, nil
 }

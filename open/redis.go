@@ -155,15 +155,14 @@ func setTimes(dial, read, write *time.Duration, dials *int) {
 	}
 }
 
-// serve returns the backend on rdb if the server answers.
+// serve returns the backend on rdb, with an error if the server does not answer.
 func serve(ctx context.Context, rdb redis.UniversalClient, own singlenode.Options, where string) (Backend, error) {
 	b, err := newRedis(rdb, own)
 	if err != nil {
 		return nil, errors.Join(err, rdb.Close())
 	}
 	if err := ping(ctx, rdb); err != nil {
-		err = fmt.Errorf("%s: %w: %w", where, locker.ErrUnavailable, err)
-		return nil, errors.Join(err, b.Close())
+		return b, fmt.Errorf("%s: %w: %w", where, locker.ErrUnavailable, err)
 	}
 	return b, nil
 }

@@ -89,7 +89,7 @@ func openRedlock(ctx context.Context, scheme, rest string) (Backend, error) {
 		return nil, err
 	}
 	if err := b.meet(ctx, a.hosts); err != nil {
-		return nil, errors.Join(err, b.Close())
+		return b, err
 	}
 	return b, nil
 }
