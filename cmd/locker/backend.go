@@ -59,7 +59,7 @@ func withBackend(in invocation, f func(ctx context.Context, b open.Backend) erro
 		return statusOf(err), err
 	}
 	err = f(ctx, b)
-	if cerr := b.Close(); err == nil {
+	if cerr := shut(b); err == nil {
 		err = cerr
 	}
 	return statusOf(err), err
