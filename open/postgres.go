@@ -95,9 +95,28 @@ func openPostgres(ctx context.Context, scheme, rest string) (Backend, error) {
 		return nil, err
 	}
 	if err := b.ping(ctx, own); err != nil {
+		if name := unknownParameter(config, err); name != "" {
+			return nil, errors.Join(fmt.Errorf("%s:// has no parameter %q: it is none of ours, of libpq's or of the pool's, and no setting of %s", scheme, name, where), b.Close())
+		}
 		return b, fmt.Errorf("%s: %w: %w", where, locker.ErrUnavailable, err)
 	}
 	return b, nil
+}
+
+// unknownParameter returns the parameter that the server does not know: the
+// client passes on to it, as a setting, what it does not know itself.
+func unknownParameter(config *pgxpool.Config, err error) string {
+	const undefinedObject = "42704"
+	var refusal *pgconn.PgError
+	if !errors.As(err, &refusal) || refusal.Code != undefinedObject {
+		return ""
+	}
+	for name := range config.ConnConfig.RuntimeParams {
+		if strings.Contains(refusal.Message, `"`+name+`"`) {
+			return name
+		}
+	}
+	return ""
 }
 
 // takePostgresOwn takes our own parameters off before the client looks at the

@@ -184,3 +184,13 @@ func TestPostgresThatHangsDoesNotHoldUpClose(t *testing.T) {
 		t.Errorf("Close: %v", took)
 	}
 }
+
+func TestParameterThatNeitherClientNorServerKnowsIsTheURLsFault(t *testing.T) {
+	s := testserver.Postgres(t)
+	_, err := open.URL(patience(t), s.URL("postgres")+"&replicas=1")
+	if err == nil || errors.Is(err, locker.ErrUnavailable) || !strings.Contains(err.Error(), `postgres:// has no parameter "replicas"`) || strings.Contains(err.Error(), "\n") {
+		t.Error(err)
+	}
+	mustOpen(t, s.URL("postgres")+"&application_name=x&schema=ensure")
+	refused(t, s.URL("postgres")+"&work_mem=x", "work_mem")
+}

@@ -70,7 +70,7 @@ func openRedis(ctx context.Context, scheme, rest string) (Backend, error) {
 	}
 	o, err := redis.ParseURL(a.public(scheme))
 	if err != nil {
-		return nil, err
+		return nil, ofParameter(scheme, err)
 	}
 	o.Username, o.Password = a.user, a.pass
 	o.ContextTimeoutEnabled = true
@@ -97,7 +97,7 @@ func openSentinel(ctx context.Context, scheme, rest string) (Backend, error) {
 	a.path = db
 	o, err := redis.ParseFailoverURL(a.public("redis"))
 	if err != nil {
-		return nil, err
+		return nil, ofParameter(scheme, err)
 	}
 	o.MasterName, o.SentinelAddrs = master, a.hosts
 	o.Username, o.Password = a.user, a.pass
@@ -118,7 +118,7 @@ func openCluster(ctx context.Context, scheme, rest string) (Backend, error) {
 	}
 	o, err := redis.ParseClusterURL(a.public("redis"))
 	if err != nil {
-		return nil, err
+		return nil, ofParameter(scheme, err)
 	}
 	o.Addrs = a.hosts
 	o.Username, o.Password = a.user, a.pass
@@ -140,6 +140,15 @@ func parseRedis(rest, port string) (a address, own singlenode.Options, err error
 		}
 	}
 	return a, own, nil
+}
+
+// ofParameter says in the words of the other schemes that a parameter is not
+// known.
+func ofParameter(scheme string, err error) error {
+	if names, ok := strings.CutPrefix(err.Error(), "redis: unexpected option: "); ok {
+		return fmt.Errorf("%s:// has no parameter %q", scheme, names)
+	}
+	return err
 }
 
 // setTimes sets what the URL has left open. One attempt to dial is enough, for

@@ -76,7 +76,7 @@ func openRedlock(ctx context.Context, scheme, rest string) (Backend, error) {
 		one.hosts = []string{host}
 		o, err := redis.ParseURL(one.public(single))
 		if err != nil {
-			return nil, err
+			return nil, ofParameter(scheme, err)
 		}
 		o.Username, o.Password = a.user, a.pass
 		o.ContextTimeoutEnabled = true
