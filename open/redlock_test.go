@@ -48,6 +48,16 @@ func TestRedlockOpensWithoutTheNodeThatHangs(t *testing.T) {
 	}
 }
 
+// One node that answers is not a majority: the others have their whole time.
+func TestRedlockWaitsForAMajorityThatIsSlow(t *testing.T) {
+	nodes, url := redlockNodes(t)
+	for _, s := range nodes[:2] {
+		s.Pause()
+		time.AfterFunc(time.Second, s.Resume)
+	}
+	mustOpen(t, url+"?read_timeout=30s")
+}
+
 func TestRedlockRefusesOneServerByTwoNames(t *testing.T) {
 	nodes, url := redlockNodes(t)
 	for range 10 {
