@@ -190,7 +190,7 @@ func (n *redisNode) youth(quarantine time.Duration) time.Duration {
 	return max(0, quarantine+time.Second-n.up)
 }
 
-// memory of votes: a node remembers for which max_ttl it was found old enough
+// lastVoter: a node remembers for which max_ttl it was found old enough
 // last, and by which server process.
 func (n *redisNode) lastVoter(ctx context.Context, opts redlock.Options) {
 	text, err := n.rdb.Get(ctx, "lockstile:voter").Result()
