@@ -102,9 +102,12 @@ func openEtcd(ctx context.Context, scheme, rest string) (Backend, error) {
 	}
 	b, err := dialEtcd(ctx, config, opts)
 	if err != nil {
-		return nil, fmt.Errorf("etcd at %s: %w: %w", strings.Join(a.hosts, ","), locker.ErrUnavailable, err)
+		err = fmt.Errorf("etcd at %s: %w: %w", strings.Join(a.hosts, ","), locker.ErrUnavailable, err)
 	}
-	return b, nil
+	if b == nil {
+		return nil, err
+	}
+	return b, err
 }
 
 // etcdTLS reads the files that etcdctl calls --cacert, --cert and --key. Their
@@ -144,7 +147,7 @@ func etcdTLS(a *address, scheme string) (*tls.Config, error) {
 	return config, nil
 }
 
-// dialEtcd returns the backend if a majority answers, and lets the user read
+// dialEtcd returns the backend, with an error unless a majority answers, and lets the user read
 // below the prefix. The client logs the user in when it is made, and looks at no
 // context but the one of its life.
 func dialEtcd(ctx context.Context, config clientv3.Config, opts etcd.Options) (*etcdBackend, error) {
@@ -176,7 +179,7 @@ func dialEtcd(ctx context.Context, config clientv3.Config, opts etcd.Options) (*
 	}
 	// No lock's key has a slash after the prefix.
 	if _, err := client.Get(ctx, opts.Prefix+"/"); err != nil {
-		return nil, errors.Join(etcdCause(ctx, tried, err), b.Close())
+		return b, etcdCause(ctx, tried, err)
 	}
 	return b, nil
 }

@@ -2,8 +2,11 @@ package open
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"path/filepath"
 
+	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/internal/doctor"
 )
 
@@ -16,6 +19,34 @@ var (
 	_ doctor.Patient = (*zkBackend)(nil)
 	_ doctor.Patient = (*postgresBackend)(nil)
 )
+
+// Examine looks at the store that url stands for, for "locker doctor", and adds to
+// r what it finds. Where [URL] would fail its error is returned, and r has what
+// could be found all the same.
+func Examine(ctx context.Context, url string, r *doctor.Report) error {
+	b, err := open(ctx, url)
+	if err != nil {
+		err = fmt.Errorf("open: %w", err)
+	}
+	if b == nil {
+		return err
+	}
+	p, ok := b.(doctor.Patient)
+	if !ok {
+		return errors.Join(errors.New("open: there are no checks for this backend"), b.Close())
+	}
+	defer b.Close() // nothing was asked for that could be lost
+	if err != nil {
+		ctx, cancel := context.WithTimeout(ctx, 2*answerTime)
+		defer cancel()
+		_ = p.Examine(ctx, r) // which fails for the same reason as URL, if it does
+		return err
+	}
+	if err := p.Examine(ctx, r); err != nil {
+		return fmt.Errorf("open: examine: %w: %w", locker.ErrUnavailable, err)
+	}
+	return nil
+}
 
 // Examine implements [doctor.Patient].
 func (b *localBackend) Examine(_ context.Context, r *doctor.Report) error {

@@ -28,7 +28,7 @@ type Backend interface {
 // its server for an answer, within ctx and five seconds. A server that cannot be
 // reached, or refuses the user, the password or the database, and a directory
 // that cannot be used, is an error that wraps [locker.ErrUnavailable]; any other
-// error means that url is wrong and that no server was asked. No error shows a
+// error means that url is wrong: mostly no server was asked. No error shows a
 // password.
 //
 // In a user name or password write / as %2F, ? as %3F, # as %23 and % as %25.
@@ -62,12 +62,18 @@ type Backend interface {
 // silent.
 func URL(ctx context.Context, url string) (Backend, error) {
 	b, err := open(ctx, url)
-	if err != nil {
-		return nil, fmt.Errorf("open: %w", err)
+	if err == nil {
+		return b, nil
 	}
-	return b, nil
+	err = fmt.Errorf("open: %w", err)
+	if b != nil {
+		err = errors.Join(err, b.Close())
+	}
+	return nil, err
 }
 
+// open may return a backend along with an error: the clients are made, and the
+// store is not as it must be.
 func open(ctx context.Context, url string) (Backend, error) {
 	scheme, rest, ok := strings.Cut(url, ":")
 	if !ok {

@@ -46,6 +46,18 @@ func TestWrongURLsAreNotTheStoresFault(t *testing.T) {
 	}
 }
 
+func TestUnknownParameterIsNamed(t *testing.T) {
+	for _, scheme := range []string{"redis", "rediss", "redis-cluster", "redlock", "redlocks", "etcd", "zk"} {
+		_, err := open.URL(patience(t), scheme+"://h1?nonsense=secret")
+		if scheme == "redlock" || scheme == "redlocks" {
+			_, err = open.URL(patience(t), scheme+"://h1,h2,h3?nonsense=secret")
+		}
+		if err == nil || !strings.Contains(err.Error(), scheme+`:// has no parameter "nonsense"`) {
+			t.Errorf("%s: %v", scheme, err)
+		}
+	}
+}
+
 func TestUnknownSchemeListsThoseThatAreKnown(t *testing.T) {
 	_, err := open.URL(patience(t), "mysql://h")
 	if err == nil {

@@ -40,11 +40,25 @@ type postgresBackend struct {
 	own  postgresOwn
 }
 
-// Close closes the Locker first: its clean-ups need the pool.
+// closeTime is how long Close waits. A pool waits for its connections, each of
+// which tells a server that hangs, for a quarter of a minute, that it is leaving.
+const closeTime = 2 * time.Second
+
+// Close closes the Locker first: its clean-ups need the pool. What a server that
+// hangs holds up goes on behind the caller's back.
 func (b *postgresBackend) Close() error {
-	err := b.postgresLocker.Close()
-	b.pool.Close()
-	return err
+	done := make(chan error, 1)
+	go func() {
+		err := b.postgresLocker.Close()
+		b.pool.Close()
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(closeTime):
+		return nil
+	}
 }
 
 // postgresOwn are the parameters that are ours and not libpq's.
@@ -81,9 +95,28 @@ func openPostgres(ctx context.Context, scheme, rest string) (Backend, error) {
 		return nil, err
 	}
 	if err := b.ping(ctx, own); err != nil {
-		return nil, errors.Join(fmt.Errorf("%s: %w: %w", where, locker.ErrUnavailable, err), b.Close())
+		if name := unknownParameter(config, err); name != "" {
+			return nil, errors.Join(fmt.Errorf("%s:// has no parameter %q: it is none of ours, of libpq's or of the pool's, and no setting of %s", scheme, name, where), b.Close())
+		}
+		return b, fmt.Errorf("%s: %w: %w", where, locker.ErrUnavailable, err)
 	}
 	return b, nil
+}
+
+// unknownParameter returns the parameter that the server does not know: the
+// client passes on to it, as a setting, what it does not know itself.
+func unknownParameter(config *pgxpool.Config, err error) string {
+	const undefinedObject = "42704"
+	var refusal *pgconn.PgError
+	if !errors.As(err, &refusal) || refusal.Code != undefinedObject {
+		return ""
+	}
+	for name := range config.ConnConfig.RuntimeParams {
+		if strings.Contains(refusal.Message, `"`+name+`"`) {
+			return name
+		}
+	}
+	return ""
 }
 
 // takePostgresOwn takes our own parameters off before the client looks at the

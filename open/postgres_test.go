@@ -162,3 +162,35 @@ func TestPostgresThroughAPoolerTakesLeasesAndRefusesSessions(t *testing.T) {
 		t.Errorf("a session lock through a pooler: %v", err)
 	}
 }
+
+func TestPostgresThatHangsDoesNotHoldUpClose(t *testing.T) {
+	s := testserver.Postgres(t)
+	b, err := open.URL(patience(t), s.URL("postgres")+"&schema=ensure")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Pause()
+	defer s.Resume()
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := b.TryLock(ctx, "x"); err == nil {
+		t.Error("a database that is stopped has granted a lock")
+	}
+	start := time.Now()
+	if err := b.Close(); err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(start); took >= 10*time.Second {
+		t.Errorf("Close: %v", took)
+	}
+}
+
+func TestParameterThatNeitherClientNorServerKnowsIsTheURLsFault(t *testing.T) {
+	s := testserver.Postgres(t)
+	_, err := open.URL(patience(t), s.URL("postgres")+"&replicas=1")
+	if err == nil || errors.Is(err, locker.ErrUnavailable) || !strings.Contains(err.Error(), `postgres:// has no parameter "replicas"`) || strings.Contains(err.Error(), "\n") {
+		t.Error(err)
+	}
+	mustOpen(t, s.URL("postgres")+"&application_name=x&schema=ensure")
+	refused(t, s.URL("postgres")+"&work_mem=x", "work_mem")
+}

@@ -70,7 +70,7 @@ func openRedis(ctx context.Context, scheme, rest string) (Backend, error) {
 	}
 	o, err := redis.ParseURL(a.public(scheme))
 	if err != nil {
-		return nil, err
+		return nil, ofParameter(scheme, err)
 	}
 	if err := checkPool(o.PoolSize); err != nil {
 		return nil, err
@@ -100,7 +100,7 @@ func openSentinel(ctx context.Context, scheme, rest string) (Backend, error) {
 	a.path = db
 	o, err := redis.ParseFailoverURL(a.public("redis"))
 	if err != nil {
-		return nil, err
+		return nil, ofParameter(scheme, err)
 	}
 	if err := checkPool(o.PoolSize); err != nil {
 		return nil, err
@@ -124,7 +124,7 @@ func openCluster(ctx context.Context, scheme, rest string) (Backend, error) {
 	}
 	o, err := redis.ParseClusterURL(a.public("redis"))
 	if err != nil {
-		return nil, err
+		return nil, ofParameter(scheme, err)
 	}
 	if err := checkPool(o.PoolSize); err != nil {
 		return nil, err
@@ -159,6 +159,15 @@ func checkPool(size int) error {
 	return nil
 }
 
+// ofParameter says in the words of the other schemes that a parameter is not
+// known.
+func ofParameter(scheme string, err error) error {
+	if names, ok := strings.CutPrefix(err.Error(), "redis: unexpected option: "); ok {
+		return fmt.Errorf("%s:// has no parameter %q", scheme, names)
+	}
+	return err
+}
+
 // setTimes sets what the URL has left open. One attempt to dial is enough, for
 // whoever needed the connection tries again or gives up by its own rules.
 func setTimes(dial, read, write *time.Duration, dials *int) {
@@ -172,15 +181,14 @@ func setTimes(dial, read, write *time.Duration, dials *int) {
 	}
 }
 
-// serve returns the backend on rdb if the server answers.
+// serve returns the backend on rdb, with an error if the server does not answer.
 func serve(ctx context.Context, rdb redis.UniversalClient, own singlenode.Options, where string) (Backend, error) {
 	b, err := newRedis(rdb, own)
 	if err != nil {
 		return nil, errors.Join(err, rdb.Close())
 	}
 	if err := ping(ctx, rdb); err != nil {
-		err = fmt.Errorf("%s: %w: %w", where, locker.ErrUnavailable, err)
-		return nil, errors.Join(err, b.Close())
+		return b, fmt.Errorf("%s: %w: %w", where, locker.ErrUnavailable, err)
 	}
 	return b, nil
 }

@@ -14,6 +14,9 @@ import (
 	"github.com/lockstile/locker/redlock"
 )
 
+// graceTime is how long nodes are waited for that are slower than a majority.
+const graceTime = 250 * time.Millisecond
+
 func redlockSchemes() []Scheme {
 	b, err := newRedlock([]*redis.Options{{Addr: "1"}, {Addr: "2"}, {Addr: "3"}}, redlock.Options{})
 	if err != nil {
@@ -73,7 +76,7 @@ func openRedlock(ctx context.Context, scheme, rest string) (Backend, error) {
 		one.hosts = []string{host}
 		o, err := redis.ParseURL(one.public(single))
 		if err != nil {
-			return nil, err
+			return nil, ofParameter(scheme, err)
 		}
 		if err := checkPool(o.PoolSize); err != nil {
 			return nil, err
@@ -88,8 +91,8 @@ func openRedlock(ctx context.Context, scheme, rest string) (Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := b.ping(ctx, a.hosts); err != nil {
-		return nil, errors.Join(err, b.Close())
+	if err := b.meet(ctx, a.hosts); err != nil {
+		return b, err
 	}
 	return b, nil
 }
@@ -113,31 +116,74 @@ func redlockOptions(a *address) (opts redlock.Options, err error) {
 	return opts, nil
 }
 
-// ping returns an error if no majority answers, or if a node refuses us: a
-// minority may be down, but one with another password never comes back.
-func (b *redlockBackend) ping(ctx context.Context, hosts []string) error {
-	errs := make([]error, len(b.clients))
-	done := make(chan int, len(b.clients))
+// meet returns an error if no majority answers, if a node refuses us (a minority
+// may be down, but one with another password never comes back), or if two nodes
+// are one server. Nodes that are slower than a majority have a short time left:
+// one that hangs must not hold up what the others can serve.
+func (b *redlockBackend) meet(ctx context.Context, hosts []string) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, answerTime, fmt.Errorf("no answer within %v", answerTime))
+	defer cancel() // whoever has not answered by then is not waited for
+	answers := make(chan greeting, len(b.clients))
 	for i, c := range b.clients {
-		go func() {
-			errs[i] = ping(ctx, c)
-			done <- i
-		}()
+		go func() { answers <- greet(ctx, c, hosts[i]) }()
 	}
+	var seen []greeting
+	var grace <-chan time.Time
+	good := 0
+	for len(seen) < len(hosts) {
+		select {
+		case g := <-answers:
+			seen = append(seen, g)
+			if g.err == nil {
+				good++
+			}
+		case <-grace:
+			return verdict(hosts, seen)
+		}
+		if 2*good > len(hosts) && grace == nil {
+			grace = time.After(graceTime)
+		}
+	}
+	return verdict(hosts, seen)
+}
+
+// greeting is how one node has answered.
+type greeting struct {
+	host, run string // run says which server process it is, where the user may ask
+	err       error
+}
+
+func greet(ctx context.Context, rdb redis.UniversalClient, host string) greeting {
+	if err := ping(ctx, rdb); err != nil {
+		return greeting{host: host, err: err}
+	}
+	info, err := rdb.Info(ctx, "server").Result()
+	if err != nil {
+		return greeting{host: host} // which locks find out, and say what is missing
+	}
+	_, run, _ := strings.Cut(info, "run_id:")
+	run, _, _ = strings.Cut(run, "\r")
+	return greeting{host: host, run: run}
+}
+
+func verdict(hosts []string, seen []greeting) error {
 	var problems []string
 	var causes []any
-	refused := false
-	for range b.clients {
-		i := <-done
-		if errs[i] == nil {
+	refused, known := false, map[string]string{}
+	for _, g := range seen {
+		if g.err != nil {
+			var reply redis.Error
+			refused = refused || errors.As(g.err, &reply)
+			problems = append(problems, literal(g.host)+": %w")
+			causes = append(causes, g.err)
 			continue
 		}
-		var reply redis.Error
-		refused = refused || errors.As(errs[i], &reply)
-		problems = append(problems, literal(hosts[i])+": %w")
-		causes = append(causes, errs[i])
+		if other := known[g.run]; other != "" && g.run != "" {
+			return fmt.Errorf("nodes %s and %s are one server, which has one vote: give each node once", other, g.host)
+		}
+		known[g.run] = g.host
 	}
-	if !refused && 2*len(problems) < len(hosts) {
+	if !refused && 2*(len(seen)-len(problems)) > len(hosts) {
 		return nil
 	}
 	format := "%w: redis nodes " + literal(strings.Join(hosts, ",")) + ": " + strings.Join(problems, "; ")

@@ -128,7 +128,7 @@ func dialZooKeeper(ctx context.Context, a address, opts zookeeper.Options, timeo
 	}
 	b := &zkBackend{l, conn, a.hosts, opts, timeout}
 	if err := b.ping(ctx, a, opts, tried); err != nil {
-		return nil, errors.Join(fmt.Errorf("zookeeper at %s: %w: %w", strings.Join(a.hosts, ","), locker.ErrUnavailable, err), b.Close())
+		return b, fmt.Errorf("zookeeper at %s: %w: %w", strings.Join(a.hosts, ","), locker.ErrUnavailable, err)
 	}
 	return b, nil
 }

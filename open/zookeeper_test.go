@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-zookeeper/zk"
+
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/internal/testserver"
 	"github.com/lockstile/locker/open"
@@ -67,4 +69,16 @@ func TestZooKeeperThatDoesNotAnswer(t *testing.T) {
 		t.Errorf("a cancelled attempt: %v", err)
 	}
 	refused(t, "zk://u:secret@"+s.Addr(), s.Addr(), "no answer within 5s")
+}
+
+// The base is everybody's, and the node of the lock is not.
+func TestLockThatWasMadeByAnotherUserSaysSo(t *testing.T) {
+	s := testserver.ZooKeeper(t, 1)[0]
+	anybody := mustOpen(t, "zk://"+s.Addr()+"/locks")
+	_ = mustHold(t, anybody, "mine")
+	_ = mustHold(t, mustOpen(t, "zk://u:secret@"+s.Addr()+"/locks"), "theirs")
+	_, err := anybody.TryLock(patience(t), "theirs")
+	if !errors.Is(err, locker.ErrUnavailable) || !errors.Is(err, zk.ErrNoAuth) || !strings.Contains(err.Error(), "its ACL is that of the user") {
+		t.Error(err)
+	}
 }

@@ -2,11 +2,13 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/open"
 )
 
@@ -19,15 +21,30 @@ func (silent) Printf(context.Context, string, ...any) {}
 // connect opens the backend that the command line names.
 func connect(ctx context.Context, in invocation) (open.Backend, error) {
 	redis.SetLogger(silent{})
-	url, advice := in.backend, "check -b or LOCKER_BACKEND"
-	if url == "" {
-		url, advice = "local:", "or choose a backend with -b or LOCKER_BACKEND: none is set"
+	b, err := open.URL(ctx, in.url())
+	return b, in.advise(err)
+}
+
+// url is where the locks are.
+func (in invocation) url() string {
+	if in.backend == "" {
+		return "local:"
 	}
-	b, err := open.URL(ctx, url)
-	if err != nil {
-		return nil, fmt.Errorf("%w; %s", err, advice)
+	return in.backend
+}
+
+// advise adds to an error of package open what the command line can do about it:
+// nothing, if the store is named and does not serve.
+func (in invocation) advise(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case in.backend == "":
+		return fmt.Errorf("%w; or choose a backend with -b or LOCKER_BACKEND: none is set", err)
+	case errors.Is(err, locker.ErrUnavailable):
+		return err
 	}
-	return b, nil
+	return fmt.Errorf("%w; check -b or LOCKER_BACKEND", err)
 }
 
 // askTime bounds what a command waits for that asks the store one thing.
@@ -42,7 +59,7 @@ func withBackend(in invocation, f func(ctx context.Context, b open.Backend) erro
 		return statusOf(err), err
 	}
 	err = f(ctx, b)
-	if cerr := b.Close(); err == nil {
+	if cerr := shut(b); err == nil {
 		err = cerr
 	}
 	return statusOf(err), err

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"slices"
 	"strings"
 
 	"github.com/lockstile/locker/conformance/matrix"
@@ -26,7 +27,9 @@ Starts real servers on this machine, on free ports, and ends them. Every scenari
 breaks one assumption about the world; what a backend's declaration does not lean
 on must survive. Exits with 1 if something broke that was promised, else with 69
 if something could not be played. Without the flags that choose, everything is
-played, which takes some minutes; a WORD that is nowhere lists the names.
+played, which takes some minutes; a WORD that is nowhere lists the names, and one
+that is a whole name chooses that one alone. A FILE of "-" is stdout; the text
+goes to stderr then.
 `,
 	do: compare,
 }
@@ -71,7 +74,7 @@ func compare(in invocation) (int, error) {
 			fmt.Fprintf(os.Stderr, "%3d/%d  %s, %s: %s %s\n", done, all, c.Subject, c.Scenario, c.Verdict, c.Why)
 		},
 	}, subjects, scenarios)
-	m.WriteText(os.Stdout)
+	m.WriteText(textOutput(in))
 	if err := writeReports(in, m); err != nil {
 		return exitUsage, fmt.Errorf("compare: %w", err)
 	}
@@ -84,14 +87,22 @@ func compare(in invocation) (int, error) {
 	return 0, nil
 }
 
-// pick returns those whose name has one of the words in it; all without words.
+// pick returns those whose name is one of the words, or, where a word is nobody's
+// name, has it in it; all without words.
 func pick[T any](all []T, words string, name func(T) string) (some []T) {
-	for _, one := range all {
+	chosen := func(one T) bool {
 		for word := range strings.SplitSeq(words, ",") {
-			if strings.Contains(name(one), strings.TrimSpace(word)) {
-				some = append(some, one)
-				break
+			word = strings.TrimSpace(word)
+			whole := slices.ContainsFunc(all, func(other T) bool { return name(other) == word })
+			if name(one) == word || !whole && strings.Contains(name(one), word) {
+				return true
 			}
+		}
+		return false
+	}
+	for _, one := range all {
+		if chosen(one) {
+			some = append(some, one)
 		}
 	}
 	return some
@@ -125,7 +136,7 @@ func writeReports(in invocation, m *matrix.Matrix) error {
 // What they contain is left alone.
 func writable(paths ...string) error {
 	for _, path := range paths {
-		if path == "" {
+		if path == "" || path == standardOutput {
 			continue
 		}
 		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o666) //nolint:gosec // as os.Create
@@ -139,10 +150,25 @@ func writable(paths ...string) error {
 	return nil
 }
 
+// standardOutput is the path that stands for stdout.
+const standardOutput = "-"
+
+// textOutput is where the text goes: out of the way of a report on stdout.
+func textOutput(in invocation) io.Writer {
+	if slices.Contains([]string{in.html, in.markdown, in.jsonFile}, standardOutput) {
+		return os.Stderr
+	}
+	return os.Stdout
+}
+
 // writeTo writes a file, or nothing if there is no path.
 func writeTo(path string, write func(io.Writer) error) error {
-	if path == "" {
+	switch path {
+	case "":
 		return nil
+	case standardOutput:
+		w := bufio.NewWriter(os.Stdout)
+		return errors.Join(write(w), w.Flush())
 	}
 	f, err := os.Create(path)
 	if err != nil {

@@ -3,15 +3,16 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/lockstile/locker"
+	"github.com/redis/go-redis/v9"
+
 	"github.com/lockstile/locker/internal/doctor"
+	"github.com/lockstile/locker/open"
 )
 
 var doctorCommand = command{
@@ -24,7 +25,9 @@ keep locks from working; a note is what to know. Last comes what was checked,
 "fine" where there was nothing to find.
 
 Nothing in the store is changed; etcd is asked for a lease of a second, which is
-given back. The exit status is 0 if there is no danger, 1 if there is one.
+given back. The exit status is 0 if there is no danger, 1 if there is one. Where
+a store cannot be used, what could be found in it comes first, and the status is
+69.
 `,
 	flags: []string{"b", "json"},
 	do:    examine,
@@ -42,26 +45,19 @@ const (
 func examine(in invocation) (int, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), doctorTime)
 	defer cancel()
-	b, err := connect(ctx, in)
-	if err != nil {
-		return statusOf(err), err
-	}
+	redis.SetLogger(silent{})
 	report := &doctor.Report{Findings: []doctor.Finding{}, Checked: []doctor.Checked{}}
-	if p, ok := b.(doctor.Patient); !ok {
-		err = errors.New("doctor: there are no checks for this backend")
-	} else if err = p.Examine(ctx, report); err != nil {
-		err = fmt.Errorf("doctor: %w: %w", locker.ErrUnavailable, err)
-	}
-	if cerr := b.Close(); err == nil && cerr != nil {
-		err = fmt.Errorf("doctor: %w: %w", locker.ErrUnavailable, cerr)
-	}
-	if err != nil {
+	err := in.advise(open.Examine(ctx, in.url(), report))
+	if err != nil && len(report.Findings)+len(report.Checked) == 0 {
 		return statusOf(err), err
 	}
-	if status, err := printReport(in, report); err != nil {
-		return status, err
+	if status, perr := printReport(in, report); perr != nil {
+		return status, perr
 	}
-	if report.Danger() {
+	switch {
+	case err != nil:
+		return statusOf(err), err
+	case report.Danger():
 		return exitDanger, nil
 	}
 	return 0, nil

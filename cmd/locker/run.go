@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"time"
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/open"
@@ -81,7 +82,7 @@ func acquire(ctx context.Context, in invocation) (hold, error) {
 	}
 	lock, err := lockFrom(ctx, in, b)
 	if err != nil {
-		return hold{}, errors.Join(err, b.Close())
+		return hold{}, errors.Join(err, shut(b))
 	}
 	return hold{b, lock}, nil
 }
@@ -133,7 +134,7 @@ func cannotStart(in invocation, err error) (int, error) {
 // run runs the command under the lock and gives the lock back.
 func (h hold) run(in invocation, cmd *exec.Cmd, signals <-chan os.Signal) (int, error) {
 	if err := h.lock.Err(); err != nil {
-		return exitLost, errors.Join(err, h.backend.Close())
+		return exitLost, errors.Join(err, shut(h.backend))
 	}
 	cmd.Env = append(os.Environ(), "LOCKER_NAME="+in.name, "LOCKER_TOKEN="+h.lock.Token().String())
 	child, err := start(cmd)
@@ -155,11 +156,43 @@ func (h hold) run(in invocation, cmd *exec.Cmd, signals <-chan os.Signal) (int, 
 	return status, err
 }
 
+// partingTime bounds what a store that hangs can hold up at the end.
+const partingTime = 3 * time.Second
+
 // giveBack unlocks and closes. The errors say what is to be told.
 func (h hold) giveBack() error {
-	err := h.lock.Unlock(context.Background())
+	ctx, cancel := context.WithTimeoutCause(context.Background(), partingTime, fmt.Errorf("no answer within %v", partingTime))
+	defer cancel()
+	err := within(ctx, func() error { return h.lock.Unlock(ctx) })
 	if err != nil && !errors.Is(err, locker.ErrLost) {
 		err = fmt.Errorf("warning: the lock could not be given back and stays taken until it ends by itself: %w", err)
 	}
-	return errors.Join(err, h.backend.Close())
+	cerr := within(ctx, h.backend.Close)
+	if ctx.Err() != nil {
+		cerr = nil // the process ends, and with it what is open
+	}
+	return errors.Join(err, cerr)
+}
+
+// shut closes a backend that nothing is held of.
+func shut(b open.Backend) error {
+	ctx, cancel := context.WithTimeout(context.Background(), partingTime)
+	defer cancel()
+	err := within(ctx, b.Close)
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// within calls f and returns at the end of ctx, whether f has or not.
+func within(ctx context.Context, f func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- f() }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }

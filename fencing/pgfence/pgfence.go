@@ -120,6 +120,9 @@ func (g *Guard) Check(ctx context.Context, resource string, token fencing.Token)
 		if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
 			err = fmt.Errorf("%w: %w", cause, err)
 		}
+		if withoutTable(err) {
+			err = fmt.Errorf("the table lockstile_fence is missing: apply Schema of package pgfence, and check the search path: %w", err)
+		}
 		return fmt.Errorf("pgfence: check %q: %w", resource, err)
 	}
 	seen, err := fencing.Parse(text)
@@ -130,4 +133,11 @@ func (g *Guard) Check(ctx context.Context, resource string, token fencing.Token)
 		return fmt.Errorf("pgfence: check: %w", &fencing.StaleError{Resource: resource, Token: token, Seen: seen})
 	}
 	return nil
+}
+
+// withoutTable reports whether the server does not find the table. Drivers differ
+// in their errors; that method is common to pgx and pq.
+func withoutTable(err error) bool {
+	var state interface{ SQLState() string }
+	return errors.As(err, &state) && state.SQLState() == "42P01"
 }

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -179,5 +180,18 @@ func TestErrorsOfTheStoreAreNoVerdict(t *testing.T) {
 	cancel()
 	if err := pgfence.New(pool).Check(ctx, "a", 1); !errors.Is(err, context.Canceled) {
 		t.Errorf("a context that is over: %v", err)
+	}
+}
+
+func TestMissingTableSaysWhatToDo(t *testing.T) {
+	pool, db := connect(t)
+	if _, err := pool.Exec(soon(t), `DROP TABLE lockstile_fence`); err != nil {
+		t.Fatal(err)
+	}
+	for name, guard := range map[string]*pgfence.Guard{"pgx": pgfence.New(pool), "sql": pgfence.NewSQL(db)} {
+		err := guard.Check(soon(t), "r", 1)
+		if err == nil || !strings.Contains(err.Error(), "apply Schema of package pgfence") {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }

@@ -21,18 +21,25 @@ func patience(t *testing.T) context.Context {
 // examine looks at what is behind url.
 func examine(t *testing.T, url string) *doctor.Report {
 	t.Helper()
-	b, err := open.URL(patience(t), url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer b.Close()
-	p, ok := b.(doctor.Patient)
-	if !ok {
-		t.Fatalf("%s cannot be looked at", url)
-	}
 	r := &doctor.Report{}
-	if err := p.Examine(patience(t), r); err != nil {
+	if err := open.Examine(patience(t), url, r); err != nil {
 		t.Fatal(err)
+	}
+	return r
+}
+
+// examineInVain looks at a store that cannot be opened.
+func examineInVain(t *testing.T, url string, wants ...string) *doctor.Report {
+	t.Helper()
+	r := &doctor.Report{}
+	err := open.Examine(patience(t), url, r)
+	if err == nil {
+		t.Fatalf("%s could be opened", url)
+	}
+	for _, want := range wants {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("no %q in: %v", want, err)
+		}
 	}
 	return r
 }

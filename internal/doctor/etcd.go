@@ -27,11 +27,12 @@ const (
 // Etcd looks at the cluster on which package etcd keeps locks.
 func Etcd(ctx context.Context, r *Report, client *clientv3.Client) error {
 	a := r.at("etcd")
-	list, err := client.MemberList(ctx)
+	list, err := memberList(ctx, client)
 	switch {
 	case denied(err):
 		a.blind("the members", err, "look as a user that may read")
 	case err != nil:
+		a.endpoints(ctx, client)
 		return err
 	default:
 		a.members(client, list.Members)
@@ -41,6 +42,13 @@ func Etcd(ctx context.Context, r *Report, client *clientv3.Client) error {
 	a.alarms(ctx, client)
 	a.auth(ctx, client)
 	return nil
+}
+
+// memberList leaves time for other questions where no majority answers this one.
+func memberList(ctx context.Context, client *clientv3.Client) (*clientv3.MemberListResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, memberTime)
+	defer cancel()
+	return client.MemberList(ctx)
 }
 
 // denied reports whether the servers answered, and said no to this user.
@@ -93,6 +101,22 @@ func (a at) statuses(ctx context.Context, client *clientv3.Client, members []*et
 		}
 	}
 	a.checked("health (%d of %d answer)", len(members)-down, len(members))
+}
+
+// endpoints asks the members that the client knows, where the cluster does not
+// answer as a whole.
+func (a at) endpoints(ctx context.Context, client *clientv3.Client) {
+	for _, url := range client.Endpoints() {
+		s, err := status(ctx, client, &etcdserverpb.Member{ClientURLs: []string{url}})
+		switch {
+		case err != nil:
+			a.note(fmt.Sprintf("%s does not answer: %v", url, err), "a majority of all members must be up for every lock", "bring it back")
+		case s.Leader == 0:
+			a.danger(url+" is up and has no leader", "it finds no majority of the other members: no lock is granted or renewed", "bring back a majority of them")
+		default:
+			a.checked("%s answers, version %s", url, s.Version)
+		}
+	}
 }
 
 func status(ctx context.Context, client *clientv3.Client, m *etcdserverpb.Member) (*clientv3.StatusResponse, error) {

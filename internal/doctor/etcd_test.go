@@ -95,3 +95,14 @@ func TestLonelyEtcdWithSlowElectionsAndAnAlarm(t *testing.T) {
 	}
 	finds(t, examine(t, url), doctor.Danger, "NOSPACE")
 }
+
+func TestEtcdWithoutAMajorityIsLookedAtMemberByMember(t *testing.T) {
+	t.Parallel()
+	c := testserver.Etcd(t, 3)
+	url := "etcd://" + c.Members[0].Addr() + "," + c.Members[1].Addr() + "," + c.Members[2].Addr()
+	c.Members[1].Kill()
+	c.Members[2].Kill()
+	r := examineInVain(t, url)
+	finds(t, r, doctor.Danger, c.Members[0].Addr(), "no leader")
+	finds(t, r, doctor.Note, c.Members[2].Addr(), "does not answer")
+}

@@ -106,3 +106,15 @@ func TestPoolerInBetweenIsFoundWithItsMode(t *testing.T) {
 	finds(t, examine(t, url+"&mode=session"), doctor.Danger, "pooler")
 	finds(t, examine(t, testserver.PgBouncer(t, srv, "session").URL("postgres")), doctor.Note, "pooler", "mode is session")
 }
+
+// The tables are what is missing, and not all that is to be known.
+func TestDatabaseWithoutTablesIsLookedAtAllTheSame(t *testing.T) {
+	t.Parallel()
+	srv := testserver.Postgres(t)
+	r := examineInVain(t, srv.URL("postgres"), "no tables for locks")
+	finds(t, r, doctor.Danger, "fsync is off")
+	finds(t, r, doctor.Danger, "schema is not this version's")
+	sql(t, srv, `CREATE DATABASE latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0`)
+	r = examineInVain(t, srv.URL("latin"))
+	finds(t, r, doctor.Danger, "LATIN1")
+}

@@ -74,6 +74,9 @@ type redisNode struct {
 	up     time.Duration
 	ahead  time.Duration // of our clock
 	error  time.Duration // of that
+
+	voted    time.Duration // the max_ttl for which it remembers that it may vote; 0: none
+	votedRun string        // which server process that was
 }
 
 // meet asks a server about itself. Some users may not ask: then little can be
@@ -86,7 +89,7 @@ func meet(ctx context.Context, r *Report, rdb redis.UniversalClient, where strin
 	switch {
 	case err == nil:
 		n.ahead, n.error = now.Sub(sent.Add(took/2)), took/2
-	case !refused(err):
+	case !refused(err), unknown(err):
 		return nil, err
 	}
 	text, err := rdb.Info(ctx).Result()
@@ -105,6 +108,11 @@ func meet(ctx context.Context, r *Report, rdb redis.UniversalClient, where strin
 func refused(err error) bool {
 	var reply redis.Error
 	return errors.As(err, &reply)
+}
+
+// unknown reports whether the server does not know us, and so answers nothing.
+func unknown(err error) bool {
+	return redis.HasErrorPrefix(err, "WRONGPASS") || redis.HasErrorPrefix(err, "NOAUTH")
 }
 
 func (n *redisNode) configuration(ctx context.Context) error {

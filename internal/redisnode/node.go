@@ -153,6 +153,10 @@ func broken(err error) bool {
 		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
+// young begins the script's own reply of a node that has no vote yet. It is for
+// programs, and says nothing to people.
+const young = "YOUNG "
+
 // refusals are error replies with which a server declines to serve, and what to
 // do about them. The client takes off a leading "ERR " before it compares.
 var refusals = []struct{ prefix, advice string }{
@@ -164,7 +168,7 @@ var refusals = []struct{ prefix, advice string }{
 	{"LOADING", "the server is still loading its data"},
 	{"MASTERDOWN", "the replica has lost its master"},
 	{"CLUSTERDOWN", "the cluster has slots without a master"},
-	{"YOUNG", "it may have forgotten a lock when it was restarted and has no vote until every lease from before has ended"},
+	{young, "it was started not long ago and may have forgotten a lock"},
 	{"unknown command", "the server does not know a command that locks need: was it renamed or switched off?"},
 	{"OOM", "the server's memory is full and its eviction policy frees none"},
 	{"MISCONF", "the server cannot save its data and refuses writes"},
@@ -184,6 +188,9 @@ func classify(err error) error {
 	}
 	for _, r := range refusals {
 		if redis.HasErrorPrefix(err, r.prefix) {
+			if r.prefix == young {
+				err = refusal(strings.TrimPrefix(err.Error(), young))
+			}
 			return fmt.Errorf("%w: %s: %w", locker.ErrUnavailable, r.advice, err)
 		}
 	}

@@ -98,6 +98,11 @@ func TestYoungNodeRefusesAndTakesNothing(t *testing.T) {
 	if !errors.Is(err, locker.ErrUnavailable) || !strings.Contains(err.Error(), "no vote") || l.Unsure() {
 		t.Errorf("unsure %v: %v", l.Unsure(), err)
 	}
+	var left int
+	_, text, _ := strings.Cut(err.Error(), "no vote for another ")
+	if _, scan := fmt.Sscanf(text, "%d s", &left); scan != nil || left > 3601 || left < 3000 || strings.Contains(err.Error(), "YOUNG") {
+		t.Errorf("it does not say to people for how long: %v", err)
+	}
 	if keys := srv.Do("KEYS", "*"); keys != "" {
 		t.Errorf("left behind: %q", keys)
 	}

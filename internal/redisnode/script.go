@@ -80,7 +80,8 @@ if quarantine > 0 then
   if not voter or redis.call('GET', 'lockstile:voter') ~= voter then
     local up = string.match(info, 'uptime_in_seconds:(-?%d+)')
     if not voter or not up or (up - 1) * 1000 < quarantine then
-      return redis.error_reply('YOUNG up for ' .. (up or '?') .. ' s, must be up for more than ' .. math.ceil(quarantine / 1000) .. ' s')
+      local wait = math.ceil(quarantine / 1000) + 1 - (up or 0)
+      return redis.error_reply('YOUNG no vote for another ' .. wait .. ' s, until it has been up for longer than max_ttl')
     end
     redis.call('SET', 'lockstile:voter', voter)
   end

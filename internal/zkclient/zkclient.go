@@ -57,7 +57,7 @@ func Async[T any](ctx context.Context, c *Client, f func() (T, error)) <-chan Re
 func Await[T any](ctx context.Context, done <-chan Reply[T]) (T, error) {
 	select {
 	case r := <-done:
-		return r.Value, r.Err
+		return r.Value, explain(r.Err)
 	case <-ctx.Done():
 	}
 	var none T
@@ -91,10 +91,19 @@ func Failed(results []zk.MultiResponse, err error) (int, error) {
 	}
 	for i, r := range results {
 		if r.Error != nil {
-			return i, r.Error
+			return i, explain(r.Error)
 		}
 	}
-	return -1, err
+	return -1, explain(err)
+}
+
+// explain says what "not authenticated" mostly is: the servers take any password,
+// and compare it with that of whoever made the node.
+func explain(err error) error {
+	if err == zk.ErrNoAuth { //nolint:errorlint // what is wrapped has been explained
+		return fmt.Errorf("%w for this node: its ACL is that of the user, or of nobody, under whom it was made", err)
+	}
+	return err
 }
 
 // Refused reports whether err is the server's answer that nothing was done, as
