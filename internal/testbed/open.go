@@ -69,7 +69,8 @@ type silent struct{}
 // Printf implements zk.Logger.
 func (silent) Printf(string, ...any) {}
 
-// openPostgres takes one parameter that is not the server's: mode=session.
+// openPostgres takes parameters that are not the server's: mode=session, and
+// sync_standby=true.
 func openPostgres(ctx context.Context, text string) (locker.Locker, error) {
 	u, err := url.Parse(text)
 	if err != nil {
@@ -77,7 +78,9 @@ func openPostgres(ctx context.Context, text string) (locker.Locker, error) {
 	}
 	query := u.Query()
 	session := query.Get("mode") == "session"
+	opts := postgres.Options{SyncStandby: query.Get("sync_standby") == "true"}
 	query.Del("mode")
+	query.Del("sync_standby")
 	u.RawQuery = query.Encode()
 	pool, err := pgxpool.New(ctx, u.String())
 	if err != nil {
@@ -86,5 +89,5 @@ func openPostgres(ctx context.Context, text string) (locker.Locker, error) {
 	if session {
 		return postgres.NewSession(pool, postgres.Options{})
 	}
-	return postgres.New(pool, postgres.Options{})
+	return postgres.New(pool, opts)
 }

@@ -22,6 +22,7 @@ func postgresSubjects() []matrix.Subject {
 			Name: "postgres session", About: "advisory locks; the same",
 			Guarantees: new(postgres.SessionLocker).Guarantees(), Start: onePostgres("&mode=session"),
 		},
+		postgresSyncSubject(),
 	}
 }
 
@@ -31,17 +32,9 @@ func onePostgres(query string) func(*matrix.Lab) (*matrix.System, error) {
 		primary := testserver.PostgresWithEnv(lab, clock.env())
 		var stream *netproxy.Proxy
 		var standby *testserver.PostgresServer
-		current := primary.Addr()
-		var all []proxies
+		clients := movable{lab: lab, current: primary.Addr(), query: query}
 		return &matrix.System{
-			Client: func() (string, matrix.Network, error) {
-				ps, err := through(lab, current)
-				if err != nil {
-					return "", nil, err
-				}
-				all = append(all, ps)
-				return testserver.PostgresURL(ps.list(), "postgres") + query, ps, nil
-			},
+			Client:       clients.client,
 			CrashKeeping: try(lab, primary.Kill, primary.Start),
 			Pause:        try(lab, primary.Pause),
 			Resume:       try(lab, primary.Resume),
@@ -57,12 +50,33 @@ func onePostgres(query string) func(*matrix.Lab) (*matrix.System, error) {
 			}),
 			FailOver: try(lab, primary.Kill, func() {
 				standby.Promote()
-				current = standby.Addr()
-				for _, ps := range all {
-					ps[0].Retarget(current)
-				}
+				clients.moveTo(standby.Addr())
 			}),
 		}, ensureSchema(primary.URL("postgres"))
+	}
+}
+
+// movable is how workers find the primary, whichever that is.
+type movable struct {
+	lab     *matrix.Lab
+	current string
+	query   string
+	all     []proxies
+}
+
+func (m *movable) client() (string, matrix.Network, error) {
+	ps, err := through(m.lab, m.current)
+	if err != nil {
+		return "", nil, err
+	}
+	m.all = append(m.all, ps)
+	return testserver.PostgresURL(ps.list(), "postgres") + m.query, ps, nil
+}
+
+func (m *movable) moveTo(addr string) {
+	m.current = addr
+	for _, ps := range m.all {
+		ps[0].Retarget(addr)
 	}
 }
 

@@ -1,0 +1,38 @@
+package testbed_test
+
+import (
+	"testing"
+
+	"github.com/lockstile/locker/conformance/matrix"
+	"github.com/lockstile/locker/internal/testbed"
+	"github.com/lockstile/locker/internal/testserver"
+)
+
+func TestASynchronousStandbyTakesOverWithEveryGrant(t *testing.T) {
+	t.Parallel()
+	m := matrix.Run(t.Context(), settings(t), []matrix.Subject{subject(t, "postgres+sync")}, theScenario(t, "failover"))
+	if got := m.Cells[0]; got.Verdict != matrix.Kept && got.Verdict != matrix.Unavailable && got.Verdict != matrix.Skipped {
+		t.Errorf("%s (%s)\n%s", got.Verdict, got.Why, got.History.Tale())
+	}
+}
+
+// SyncStandby promises nothing where a standby takes over that is not the
+// synchronous one.
+func TestPromotingAnAsynchronousStandbyMakesSyncStandbyAFalseClaim(t *testing.T) {
+	t.Parallel()
+	m := matrix.Run(t.Context(), settings(t), []matrix.Subject{testbed.PostgresPromotingAnother()}, theScenario(t, "failover"))
+	if got := m.Cells[0]; got.Verdict != matrix.FalseClaim && got.Verdict != matrix.Skipped {
+		t.Errorf("%s (%s), not a false claim\n%s", got.Verdict, got.Why, got.History.Tale())
+	}
+}
+
+func TestPostgresWithASynchronousStandbyDeclaresWhatTheMatrixSays(t *testing.T) {
+	url := testserver.PostgresURL("127.0.0.1:1", "postgres") + "&sync_standby=true"
+	l, err := testbed.Open(t.Context(), url) // it connects when it is used
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := l.Guarantees(), subject(t, "postgres+sync").Guarantees; got != want {
+		t.Errorf("declared are %+v, the matrix says %+v", got, want)
+	}
+}
