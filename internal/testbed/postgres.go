@@ -23,36 +23,68 @@ func postgresSubjects() []matrix.Subject {
 			Guarantees: new(postgres.SessionLocker).Guarantees(), Start: onePostgres("&mode=session"),
 		},
 		postgresSyncSubject(),
+		{
+			Name: "postgres tx", About: "LockTx: the lock is taken in the transaction that does the writes, and what counts is what it commits",
+			Guarantees: new(inTransactions).Guarantees(), Start: postgresInside("&mode=tx"),
+		},
 	}
 }
 
 func onePostgres(query string) func(*matrix.Lab) (*matrix.System, error) {
 	return func(lab *matrix.Lab) (*matrix.System, error) {
-		clock := newClock(lab)
-		primary := testserver.PostgresWithEnv(lab, clock.env())
-		var stream *netproxy.Proxy
-		var standby *testserver.PostgresServer
-		clients := movable{lab: lab, current: primary.Addr(), query: query}
-		return &matrix.System{
-			Client:       clients.client,
-			CrashKeeping: try(lab, primary.Kill, primary.Start),
-			Pause:        try(lab, primary.Pause),
-			Resume:       try(lab, primary.Resume),
-			StepClock:    clock.step,
-			// The standby has everything up to now, and no more.
-			Lag: try(lab, func() {
-				var err error
-				stream, err = netproxy.Listen(primary.Addr())
-				must(lab, "standby", err)
-				lab.Cleanup(stream.Close)
-				standby = testserver.PostgresStandby(lab, primary, stream.Addr(), clock.env())
-				stream.Cut()
-			}),
-			FailOver: try(lab, primary.Kill, func() {
-				standby.Promote()
-				clients.moveTo(standby.Addr())
-			}),
-		}, ensureSchema(primary.URL("postgres"))
+		sys, _, err := startPostgres(lab, query)
+		return sys, err
+	}
+}
+
+func startPostgres(lab *matrix.Lab, query string) (*matrix.System, *movable, error) {
+	clock := newClock(lab)
+	primary := testserver.PostgresWithEnv(lab, clock.env())
+	var stream *netproxy.Proxy
+	var standby *testserver.PostgresServer
+	clients := &movable{lab: lab, current: primary.Addr(), query: query}
+	return &matrix.System{
+		Client:       clients.client,
+		CrashKeeping: try(lab, primary.Kill, primary.Start),
+		Pause:        try(lab, primary.Pause),
+		Resume:       try(lab, primary.Resume),
+		StepClock:    clock.step,
+		// The standby has everything up to now, and no more.
+		Lag: try(lab, func() {
+			var err error
+			stream, err = netproxy.Listen(primary.Addr())
+			must(lab, "standby", err)
+			lab.Cleanup(stream.Close)
+			standby = testserver.PostgresStandby(lab, primary, stream.Addr(), clock.env())
+			stream.Cut()
+		}),
+		FailOver: try(lab, primary.Kill, func() {
+			standby.Promote()
+			clients.moveTo(standby.Addr())
+		}),
+	}, clients, ensureSchema(primary.URL("postgres"))
+}
+
+// PostgresWritingAside is "postgres tx" with holders that write outside of their
+// transactions: what they declare is false.
+func PostgresWritingAside() matrix.Subject {
+	return matrix.Subject{
+		Name: "postgres tx, writing aside", About: "wrong on purpose",
+		Guarantees: new(inTransactions).Guarantees(), Start: postgresInside("&mode=tx-aside"),
+	}
+}
+
+// postgresInside is a server that keeps the register as well.
+func postgresInside(query string) func(*matrix.Lab) (*matrix.System, error) {
+	return func(lab *matrix.Lab) (*matrix.System, error) {
+		sys, clients, err := startPostgres(lab, query)
+		if err != nil {
+			return sys, err
+		}
+		sys.Register = func(name string) ([]matrix.Entry, error) {
+			return readRegister(testserver.PostgresURL(clients.current, "postgres"), name)
+		}
+		return sys, createRegister(testserver.PostgresURL(clients.current, "postgres"))
 	}
 }
 
