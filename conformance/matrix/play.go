@@ -266,8 +266,13 @@ func (w *Worker) Next() Grant {
 // Write has the holder look at its lock and write. It reports whether the holder
 // still believed.
 func (g Grant) Write(value int) bool {
-	r, err := g.Worker.answer(g.Worker.play.ctx, g.Worker.tell(order{Verb: "write", Name: g.Worker.play.name, Value: value}))
-	g.Worker.play.must(err)
+	p := g.Worker.play
+	// A write inside a transaction needs the network, which may be silent.
+	r, err := g.Worker.answer(p.ctx, g.Worker.tell(order{Verb: "write", Name: p.name, Value: value, Bound: p.TTL}))
+	p.must(err)
+	if p.inside() && r.Err != "" {
+		p.History.mark("%s's write fails: %s", g.Worker.Name, r.Err)
+	}
 	return r.Err == ""
 }
 
