@@ -57,6 +57,9 @@ func (h *History) settle(entries []Entry, name string, workers map[int]string) {
 		s.Void = !slices.ContainsFunc(entries, func(e Entry) bool {
 			return e.Claim && workers[e.PID] == s.Worker && e.Token == s.Token
 		})
+		if s.Void {
+			s.Until, s.End = h.end(*s), "nothing of it was committed; "+s.End
+		}
 	}
 	for _, e := range entries {
 		if e.Claim {

@@ -25,9 +25,6 @@ func (h *History) Tale() string {
 	}
 	for _, s := range h.Spans {
 		events = append(events, event{s.From, fmt.Sprintf("%s is granted the lock with token %d", s.Worker, s.Token)})
-		if s.Void {
-			events = append(events, event{s.From, fmt.Sprintf("nothing of %s's transaction with token %d will be committed", s.Worker, s.Token)})
-		}
 		if s.Until != 0 {
 			events = append(events, event{s.Until, fmt.Sprintf("%s no longer believes that it holds it with token %d: %s", s.Worker, s.Token, s.End)})
 		}
