@@ -79,8 +79,7 @@ func (h *History) settle(entries []Entry, name string, workers map[int]string) {
 // greater token has seen it, and nobody else has. It takes no clock to tell.
 func stale(write Entry, entries []Entry) bool {
 	return slices.ContainsFunc(entries, func(claim Entry) bool {
-		own := claim.PID == write.PID && claim.Token == write.Token
-		return claim.Claim && !own && (claim.Token > write.Token) != slices.Contains(claim.Saw, write.ID)
+		return claim.Claim && (claim.Token > write.Token) != slices.Contains(claim.Saw, write.ID)
 	})
 }
 
