@@ -21,6 +21,7 @@ type Span struct {
 	Until  locker.Instant `json:"until"`  // 0: to the end of the scenario
 	End    string         `json:"end"`    // how it ended
 	Robbed bool           `json:"robbed"` // the store gave it away before its validity ended
+	Void   bool           `json:"void"`   // its transaction was never committed: see Writer
 }
 
 // Write is one write that reached the storage.
@@ -142,8 +143,9 @@ func (h *History) later(s Span, w Write) bool {
 // Overlap is the longest time for which two holders believed at once, by name.
 func (h *History) Overlap() time.Duration {
 	var longest time.Duration
-	for i, a := range h.Spans {
-		for _, b := range h.Spans[i+1:] {
+	spans := h.counts()
+	for i, a := range spans {
+		for _, b := range spans[i+1:] {
 			if a.Name != b.Name {
 				continue
 			}
@@ -204,7 +206,7 @@ func (h *History) Disorder() (first, second Span, ok bool) {
 	if h.Tokenless {
 		return first, second, false
 	}
-	spans := slices.Clone(h.Spans)
+	spans := h.counts()
 	slices.SortFunc(spans, func(a, b Span) int { return int(a.From - b.From) })
 	for i, a := range spans {
 		for _, b := range spans[i+1:] {

@@ -51,6 +51,9 @@ type System struct {
 	Restore      func() error // brings killed servers back, with their disks
 	StepClock    func(d time.Duration) error
 	SkewClocks   func() error // some servers' clocks go an hour ahead of the others'
+	// Register is what storage inside the store has of a name, for Lockers
+	// that are a Writer. It waits for transactions that have not ended.
+	Register func(name string) ([]Entry, error)
 	// Narrow lets a worker reach only a majority of the servers, the nth.
 	// The nth and the one after it have one server in common.
 	Narrow func(net Network, n int) error

@@ -32,7 +32,18 @@ type Peer interface {
 type PeerOpener func(ctx context.Context, url string) (Peer, error)
 
 // AsPeer makes a Peer of a Locker.
-func AsPeer(l locker.Locker) Peer { return lockerPeer{l} }
+func AsPeer(l locker.Locker) Peer {
+	if w, ok := l.(Writer); ok {
+		return writingPeer{lockerPeer{l}, w}
+	}
+	return lockerPeer{l}
+}
+
+// writingPeer is a Locker that is a Writer, too.
+type writingPeer struct {
+	lockerPeer
+	Writer
+}
 
 type lockerPeer struct{ locker locker.Locker }
 

@@ -10,8 +10,8 @@ import (
 	"github.com/lockstile/locker/local"
 )
 
-// stale is a history in which A writes with token 1 after B was granted the lock.
-func stale(tokenless bool, tokenOfB fencing.Token) *History {
+// staleWrite is a history in which A writes with token 1 after B was granted the lock.
+func staleWrite(tokenless bool, tokenOfB fencing.Token) *History {
 	h := &History{Tokenless: tokenless}
 	now := locker.Now()
 	h.granted(Span{Worker: "A", Name: "n", Token: 1, Asked: now, From: now + 1, Until: now + 2})
@@ -32,11 +32,11 @@ func TestAStaleWriteWithoutATokenIsBrokenAndWithOneIsFenced(t *testing.T) {
 		h      *History
 		want   Verdict
 	}{
-		{"no token, as declared", none, locker.PromptHolder, stale(true, 1), Broken},
-		{"no token, and it leans on something else", none, locker.DurableServer, stale(true, 1), FalseClaim},
-		{"no token, and nothing is broken", none, 0, stale(true, 1), FalseClaim},
-		{"a token", some, locker.PromptHolder, stale(false, 2), BrokenFenced},
-		{"a token is promised, and there is none", some, locker.PromptHolder, stale(false, 1), FalseClaim},
+		{"no token, as declared", none, locker.PromptHolder, staleWrite(true, 1), Broken},
+		{"no token, and it leans on something else", none, locker.DurableServer, staleWrite(true, 1), FalseClaim},
+		{"no token, and nothing is broken", none, 0, staleWrite(true, 1), FalseClaim},
+		{"a token", some, locker.PromptHolder, staleWrite(false, 2), BrokenFenced},
+		{"a token is promised, and there is none", some, locker.PromptHolder, staleWrite(false, 1), FalseClaim},
 	} {
 		if got, why := judge(c.g, c.broken, c.h); got != c.want {
 			t.Errorf("%s: %q (%s), not %q", c.name, got, why, c.want)
@@ -55,7 +55,7 @@ func TestTwoHoldersWithoutTokensAreNotFencedThoughNobodyWrites(t *testing.T) {
 }
 
 func TestNothingRefusesAWriteWithoutAToken(t *testing.T) {
-	h := stale(true, 2) // the numbers of grants are no tokens
+	h := staleWrite(true, 2) // the numbers of grants are no tokens
 	h.write(Write{Worker: "B", Name: "n", Token: 2, At: locker.Now()})
 	h.write(Write{Worker: "A", Name: "n", Token: 1, At: locker.Now()})
 	if h.Writes[2].Refused || len(h.ops) > 0 {

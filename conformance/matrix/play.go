@@ -73,7 +73,7 @@ func (p *Play) silence() time.Duration {
 	switch p.guarantees.Release {
 	case locker.ByExpiry, locker.BySession:
 		return patience
-	case locker.ByConnection:
+	case locker.ByConnection, locker.ByTransaction:
 		return p.long()
 	}
 	return 2 * p.TTL
@@ -249,7 +249,7 @@ func (w *Worker) granted(ch <-chan report) (Grant, error) {
 }
 
 func (w *Worker) claimed(g Grant, err error) (Grant, error) {
-	if err == nil {
+	if err == nil && !w.play.inside() { // which claims for itself
 		w.play.History.claim(w.Name, w.play.name, g.Token)
 	}
 	return g, err
@@ -266,8 +266,13 @@ func (w *Worker) Next() Grant {
 // Write has the holder look at its lock and write. It reports whether the holder
 // still believed.
 func (g Grant) Write(value int) bool {
-	r, err := g.Worker.answer(g.Worker.play.ctx, g.Worker.tell(order{Verb: "write", Name: g.Worker.play.name, Value: value}))
-	g.Worker.play.must(err)
+	p := g.Worker.play
+	// A write inside a transaction needs the network, which may be silent.
+	r, err := g.Worker.answer(p.ctx, g.Worker.tell(order{Verb: "write", Name: p.name, Value: value, Bound: p.TTL}))
+	p.must(err)
+	if p.inside() && r.Err != "" {
+		p.History.mark("%s's write fails: %s", g.Worker.Name, r.Err)
+	}
 	return r.Err == ""
 }
 
@@ -290,6 +295,9 @@ func (g Grant) LookThenSleepThenWrite(value int) (wake func()) {
 func (g Grant) WriteDelayed(value int) (deliver func()) {
 	w := g.Worker
 	w.play.History.mark("%s writes; the network delays it", w.Name)
+	if w.play.inside() {
+		return g.writeInside(value)
+	}
 	delay := &delay{sent: make(chan struct{}), delivered: make(chan struct{})}
 	w.mu.Lock()
 	w.delay = delay

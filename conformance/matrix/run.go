@@ -144,6 +144,10 @@ func (h *house) play(ctx context.Context, sc Scenario, name string) Cell {
 		return cell
 	}
 	p.end()
+	if err := p.settle(); err != nil {
+		cell.Why, cell.History = err.Error(), p.History
+		return cell
+	}
 	return p.cell(cell, h.subject, sc, still)
 }
 

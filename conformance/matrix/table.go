@@ -118,6 +118,8 @@ const markdownLegend = `
   says it may; the guard in the storage refused every stale write.
 - *broken*: tokens went back, or a stale write got past the guard, as the declaration says they may.
 - *FALSE CLAIM*: something broke that the declaration promises. There must be none.
+- A lock inside a transaction needs no guard: holders write in it, so a holder and its writes count
+  if they were committed, and who saw which of them is read in the database.
 - –: the fault does not exist there, or could not be injected; see the end.
 `
 

@@ -79,5 +79,8 @@ func judge(g locker.Guarantees, broken locker.Assumptions, h *History) (v Verdic
 }
 
 func said(overlap time.Duration, stale int) string {
+	if overlap <= slack {
+		return fmt.Sprintf("%d stale writes", stale)
+	}
 	return fmt.Sprintf("two holders for %v, %d stale writes", overlap.Round(time.Millisecond), stale)
 }

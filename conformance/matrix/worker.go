@@ -70,7 +70,7 @@ func (w *worker) obey(ctx context.Context, o order) {
 	case "try":
 		w.lock(ctx, o, w.peer.TryLock, &r)
 	case "write":
-		w.write(o, &r)
+		w.write(ctx, o, &r)
 	case "unlock":
 		w.unlock(ctx, o, &r)
 	case "renew":
@@ -117,7 +117,7 @@ func (w *worker) watch(l Holding) {
 
 // write looks whether the lock is held and writes if it is: the mistake that
 // tokens are there for. Between the two lines anything can happen.
-func (w *worker) write(o order, r *report) {
+func (w *worker) write(ctx context.Context, o order, r *report) {
 	r.Kind, r.Value = kindWrote, o.Value
 	l := w.lockOf(o.Name)
 	if l == nil {
@@ -131,6 +131,10 @@ func (w *worker) write(o order, r *report) {
 	}
 	if o.Stop {
 		stopMyself()
+	}
+	if inside, ok := w.peer.(Writer); ok {
+		r.fail(inside.Write(ctx, o.Name, l.Token(), o.Value))
+		return
 	}
 	_ = w.out.send(report{Kind: kindWrite, Name: o.Name, Token: uint64(l.Token()), Value: o.Value, At: locker.Now()})
 }

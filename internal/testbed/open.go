@@ -69,22 +69,28 @@ type silent struct{}
 // Printf implements zk.Logger.
 func (silent) Printf(string, ...any) {}
 
-// openPostgres takes one parameter that is not the server's: mode=session.
+// openPostgres takes parameters that are not the server's: mode (session, tx or
+// tx-aside), and sync_standby=true.
 func openPostgres(ctx context.Context, text string) (locker.Locker, error) {
 	u, err := url.Parse(text)
 	if err != nil {
 		return nil, errors.New("testbed: the URL of a database is not understood") // it may show a password
 	}
 	query := u.Query()
-	session := query.Get("mode") == "session"
+	mode := query.Get("mode")
+	opts := postgres.Options{SyncStandby: query.Get("sync_standby") == "true"}
 	query.Del("mode")
+	query.Del("sync_standby")
 	u.RawQuery = query.Encode()
 	pool, err := pgxpool.New(ctx, u.String())
 	if err != nil {
 		return nil, fmt.Errorf("testbed: %w", err)
 	}
-	if session {
+	switch mode {
+	case "tx", "tx-aside":
+		return newInTransactions(pool, mode == "tx-aside"), nil
+	case "session":
 		return postgres.NewSession(pool, postgres.Options{})
 	}
-	return postgres.New(pool, postgres.Options{})
+	return postgres.New(pool, opts)
 }

@@ -22,47 +22,93 @@ func postgresSubjects() []matrix.Subject {
 			Name: "postgres session", About: "advisory locks; the same",
 			Guarantees: new(postgres.SessionLocker).Guarantees(), Start: onePostgres("&mode=session"),
 		},
+		postgresSyncSubject(),
+		{
+			Name: "postgres tx", About: "LockTx: the lock is taken in the transaction that does the writes, and what counts is what it commits",
+			Guarantees: new(inTransactions).Guarantees(), Start: postgresInside("&mode=tx"),
+		},
 	}
 }
 
 func onePostgres(query string) func(*matrix.Lab) (*matrix.System, error) {
 	return func(lab *matrix.Lab) (*matrix.System, error) {
-		clock := newClock(lab)
-		primary := testserver.PostgresWithEnv(lab, clock.env())
-		var stream *netproxy.Proxy
-		var standby *testserver.PostgresServer
-		current := primary.Addr()
-		var all []proxies
-		return &matrix.System{
-			Client: func() (string, matrix.Network, error) {
-				ps, err := through(lab, current)
-				if err != nil {
-					return "", nil, err
-				}
-				all = append(all, ps)
-				return testserver.PostgresURL(ps.list(), "postgres") + query, ps, nil
-			},
-			CrashKeeping: try(lab, primary.Kill, primary.Start),
-			Pause:        try(lab, primary.Pause),
-			Resume:       try(lab, primary.Resume),
-			StepClock:    clock.step,
-			// The standby has everything up to now, and no more.
-			Lag: try(lab, func() {
-				var err error
-				stream, err = netproxy.Listen(primary.Addr())
-				must(lab, "standby", err)
-				lab.Cleanup(stream.Close)
-				standby = testserver.PostgresStandby(lab, primary, stream.Addr(), clock.env())
-				stream.Cut()
-			}),
-			FailOver: try(lab, primary.Kill, func() {
-				standby.Promote()
-				current = standby.Addr()
-				for _, ps := range all {
-					ps[0].Retarget(current)
-				}
-			}),
-		}, ensureSchema(primary.URL("postgres"))
+		sys, _, err := startPostgres(lab, query)
+		return sys, err
+	}
+}
+
+func startPostgres(lab *matrix.Lab, query string) (*matrix.System, *movable, error) {
+	clock := newClock(lab)
+	primary := testserver.PostgresWithEnv(lab, clock.env())
+	var stream *netproxy.Proxy
+	var standby *testserver.PostgresServer
+	clients := &movable{lab: lab, current: primary.Addr(), query: query}
+	return &matrix.System{
+		Client:       clients.client,
+		CrashKeeping: try(lab, primary.Kill, primary.Start),
+		Pause:        try(lab, primary.Pause),
+		Resume:       try(lab, primary.Resume),
+		StepClock:    clock.step,
+		// The standby has everything up to now, and no more.
+		Lag: try(lab, func() {
+			var err error
+			stream, err = netproxy.Listen(primary.Addr())
+			must(lab, "standby", err)
+			lab.Cleanup(stream.Close)
+			standby = testserver.PostgresStandby(lab, primary, stream.Addr(), clock.env())
+			stream.Cut()
+		}),
+		FailOver: try(lab, primary.Kill, func() {
+			standby.Promote()
+			clients.moveTo(standby.Addr())
+		}),
+	}, clients, ensureSchema(primary.URL("postgres"))
+}
+
+// PostgresWritingAside is "postgres tx" with holders that write outside of their
+// transactions: what they declare is false.
+func PostgresWritingAside() matrix.Subject {
+	return matrix.Subject{
+		Name: "postgres tx, writing aside", About: "wrong on purpose",
+		Guarantees: new(inTransactions).Guarantees(), Start: postgresInside("&mode=tx-aside"),
+	}
+}
+
+// postgresInside is a server that keeps the register as well.
+func postgresInside(query string) func(*matrix.Lab) (*matrix.System, error) {
+	return func(lab *matrix.Lab) (*matrix.System, error) {
+		sys, clients, err := startPostgres(lab, query)
+		if err != nil {
+			return sys, err
+		}
+		sys.Register = func(name string) ([]matrix.Entry, error) {
+			return readRegister(testserver.PostgresURL(clients.current, "postgres"), name)
+		}
+		return sys, createRegister(testserver.PostgresURL(clients.current, "postgres"))
+	}
+}
+
+// movable is how workers find the primary, whichever that is.
+type movable struct {
+	lab     *matrix.Lab
+	current string
+	query   string
+	all     []proxies
+}
+
+func (m *movable) client() (string, matrix.Network, error) {
+	ps, err := through(m.lab, m.current)
+	if err != nil {
+		return "", nil, err
+	}
+	m.all = append(m.all, ps)
+	return testserver.PostgresURL(ps.list(), "postgres") + m.query, ps, nil
+}
+
+func (m *movable) moveTo(addr string) {
+	m.current = addr
+	for _, ps := range m.all {
+		ps[0].Retarget(addr)
 	}
 }
 

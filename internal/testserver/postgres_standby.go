@@ -24,7 +24,7 @@ func PostgresStandby(t TB, primary *PostgresServer, addr string, env []string) *
 		t.Fatalf("pg_basebackup: %v: %s", err, out)
 	}
 	s.first("a standby")
-	s.await("a standby that has everything", `SELECT count(*) = 1 FROM pg_stat_replication WHERE replay_lsn = pg_current_wal_lsn()`, primary)
+	s.await("a standby that has everything", `SELECT count(*) > 0 AND bool_and(replay_lsn = pg_current_wal_lsn()) FROM pg_stat_replication`, primary)
 	return s
 }
 

@@ -1,0 +1,108 @@
+package testbed
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/conformance/matrix"
+	"github.com/lockstile/locker/internal/netproxy"
+	"github.com/lockstile/locker/internal/testserver"
+	"github.com/lockstile/locker/postgres"
+)
+
+func postgresSyncSubject() matrix.Subject {
+	return matrix.Subject{
+		Name: "postgres+sync", About: "lease rows; the standby that may take over is synchronous (SyncStandby)",
+		Guarantees: syncGuarantees(), Start: postgresWithSyncStandby(false),
+	}
+}
+
+// PostgresPromotingAnother is "postgres+sync" run against its rule: there is a
+// synchronous standby, and another one takes over. Its declaration is the same,
+// and so it is false.
+func PostgresPromotingAnother() matrix.Subject {
+	s := postgresSyncSubject()
+	s.Name, s.Start = "postgres+sync, another promoted", postgresWithSyncStandby(true)
+	s.TTL = 3 * time.Second // the holder is not to look before the next one has the lock
+	return s
+}
+
+// syncGuarantees are those of SyncStandby. It takes a database to make such a
+// Locker; that it declares the same is a test of this package.
+func syncGuarantees() locker.Guarantees {
+	g := new(postgres.Locker).Guarantees()
+	g.Exclusion &^= locker.DurableReplica
+	g.Tokens &^= locker.DurableReplica
+	return g
+}
+
+// synchronous has the server wait for a standby, the first that is there, and a
+// standby come back soon after its primary.
+var synchronous = []string{"synchronous_standby_names=*", "wal_retrieve_retry_interval=100ms"}
+
+// postgresWithSyncStandby starts a primary with a standby that takes over. If
+// another standby came first, that is the synchronous one.
+func postgresWithSyncStandby(another bool) func(*matrix.Lab) (*matrix.System, error) {
+	return func(lab *matrix.Lab) (*matrix.System, error) {
+		clock := newClock(lab)
+		primary := testserver.PostgresWithEnv(lab, clock.env(), synchronous...)
+		standbys := 1
+		if another {
+			standbys++
+			testserver.PostgresStandby(lab, primary, primary.Addr(), clock.env())
+		}
+		stream, err := netproxy.Listen(primary.Addr())
+		must(lab, "standby", err)
+		lab.Cleanup(stream.Close)
+		standby := testserver.PostgresStandby(lab, primary, stream.Addr(), clock.env())
+		clients := movable{lab: lab, current: primary.Addr(), query: "&sync_standby=true"}
+		return &matrix.System{
+			Client:       clients.client,
+			CrashKeeping: try(lab, primary.Kill, primary.Start),
+			Pause:        try(lab, primary.Pause),
+			Resume:       try(lab, primary.Resume),
+			StepClock:    clock.step,
+			Lag: try(lab, func() {
+				must(lab, "standby", caughtUp(primary.URL("postgres"), standbys))
+				stream.Cut()
+			}),
+			// Its successor waits for a standby as well.
+			FailOver: try(lab, primary.Kill, func() {
+				standby.Promote()
+				testserver.PostgresStandby(lab, standby, standby.Addr(), clock.env())
+				clients.moveTo(standby.Addr())
+			}),
+		}, ensureSchema(primary.URL("postgres"))
+	}
+}
+
+// caughtUp waits until that many standbys have everything, also what waits for no
+// disk, such as a release.
+func caughtUp(url string, standbys int) error {
+	ctx, cancel := context.WithTimeout(context.Background(), schemaTime)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(ctx)
+	var place string
+	if err := conn.QueryRow(ctx, `SELECT pg_logical_emit_message(true, '', '')::text`).Scan(&place); err != nil {
+		return err
+	}
+	for {
+		var n int
+		err := conn.QueryRow(ctx, `SELECT count(*) FROM pg_stat_replication WHERE replay_lsn >= $1::text::pg_lsn`, place).Scan(&n)
+		switch {
+		case err != nil:
+			return fmt.Errorf("%d of %d standbys have caught up: %w", n, standbys, err)
+		case n >= standbys:
+			return nil
+		}
+		time.Sleep(10 * time.Millisecond) // ctx ends the loop
+	}
+}
