@@ -52,7 +52,7 @@ type Backend interface {
 // A URL for PostgreSQL is one of libpq's, with several hosts, sslmode and so on,
 // and what the environment and the password file say counts as always; parameters
 // for the pool (pool_max_conns) are those of pgxpool. Ours are mode=session for
-// advisory locks instead of leases, poll and sync_standby, fields of
+// advisory locks instead of leases, poll, sync_standby and no_standby, fields of
 // [postgres.Options], and schema=ensure: it makes the locks' tables, or brings them
 // up to date, and is best given once, by a role that may do so. Without it, a
 // database that has no such tables is unavailable.

@@ -141,9 +141,11 @@ func takePostgresOwn(a *address) (own postgresOwn, err error) {
 			return own, fmt.Errorf("poll=%q is not a duration such as 100ms", text)
 		}
 	}
-	if text := a.take("sync_standby"); text != "" {
-		if own.opts.SyncStandby, err = strconv.ParseBool(text); err != nil {
-			return own, fmt.Errorf("sync_standby=%q is neither true nor false", text)
+	for name, option := range map[string]*bool{"sync_standby": &own.opts.SyncStandby, "no_standby": &own.opts.NoStandby} {
+		if text := a.take(name); text != "" {
+			if *option, err = strconv.ParseBool(text); err != nil {
+				return own, fmt.Errorf("%s=%q is neither true nor false", name, text)
+			}
 		}
 	}
 	return own, nil

@@ -70,6 +70,9 @@ func TestPostgresParametersReachTheBackend(t *testing.T) {
 	if got := mustOpen(t, base+"&mode=session").Guarantees().Release; got != locker.ByConnection {
 		t.Errorf("mode=session was not heard: locks end by %v", got)
 	}
+	if err := locker.Require(mustOpen(t, base+"&no_standby=true"), locker.Correctness); err != nil {
+		t.Error(err)
+	}
 	sync := mustOpen(t, base+"&sync_standby=true")
 	if sync.Guarantees().Tokens.Has(locker.DurableReplica) {
 		t.Error("sync_standby was not heard")

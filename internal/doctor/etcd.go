@@ -140,8 +140,8 @@ func (a at) member(name string, s *clientv3.StatusResponse, newest uint64) {
 	if s.Leader == 0 {
 		a.danger(fmt.Sprintf("member %s knows no leader", name), "what asks it for a lock waits, or fails", "etcdctl endpoint status --cluster says who is missing")
 	}
-	if before(s.Version, 3, 4) {
-		a.danger(fmt.Sprintf("member %s has version %s", name, s.Version), "locks need transactions of etcd 3.4", "etcd 3.4 or later")
+	if before(s.Version, 3, 5, 13) {
+		a.danger(fmt.Sprintf("member %s has version %s", name, s.Version), "a leader that was replaced may revoke leases that are kept alive: a lock is lost before its holder can know", "etcd 3.5.13 or later")
 	}
 	if s.RaftAppliedIndex+lag < newest {
 		a.note(fmt.Sprintf("member %s is %d entries behind", name, newest-s.RaftAppliedIndex),

@@ -169,6 +169,9 @@ func (p *postgresServer) standbys(ctx context.Context) error {
 	switch {
 	case names == "" && p.opts.SyncStandby:
 		p.danger("sync_standby is set, and the server waits for no standby (synchronous_standby_names is empty)", "locks are refused", "synchronous_standby_names = 'ANY 1 (…)'")
+	case p.opts.NoStandby && have > 0:
+		p.danger(fmt.Sprintf("no_standby is set, and it has %d standbys", have),
+			"if one of them is promoted, leases are forgotten and tokens go back, though the opposite is declared", "no_standby=false, or see to it that none is ever promoted")
 	case names == "" && have > 0:
 		p.danger(fmt.Sprintf("it has %d standbys and waits for none (synchronous_standby_names is empty)", have),
 			"a failover forgets leases that are held and sends tokens back: a second holder gets in, and a guard may not notice",

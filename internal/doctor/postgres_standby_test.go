@@ -64,6 +64,7 @@ func TestStandbysThatAreNotWaitedForAreADanger(t *testing.T) {
 	sql(t, srv, `ALTER SYSTEM SET synchronous_standby_names = 'pg_receivewal'`, `SELECT pg_reload_conf()`)
 	becomes(t, srv, `SHOW synchronous_standby_names`, "pg_receivewal")
 	finds(t, examine(t, url), doctor.Note, "sync_standby is not set")
+	finds(t, examine(t, url+"&no_standby=true"), doctor.Danger, "no_standby is set")
 	findsNot(t, examine(t, url+"&sync_standby=true"), "standby")
 	sql(t, srv, `SET synchronous_commit = local`, `ALTER ROLE postgres SET synchronous_commit = remote_write`) // nobody confirms
 	finds(t, examine(t, url+"&sync_standby=true"), doctor.Note, "remote_write")

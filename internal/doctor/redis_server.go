@@ -70,17 +70,17 @@ func (n *redisNode) version() {
 
 // before compares a version such as 7.0.15. One that is not understood is not
 // before anything.
-func before(version string, major, minor int) bool {
-	parts := strings.SplitN(version, ".", 3)
-	have, err := strconv.Atoi(parts[0])
-	if err != nil || have != major {
-		return err == nil && have < major
+func before(version string, least ...int) bool {
+	for i, part := range strings.Split(version, ".") {
+		if i == len(least) {
+			break
+		}
+		have, err := strconv.Atoi(part)
+		if err != nil || have != least[i] {
+			return err == nil && have < least[i]
+		}
 	}
-	if len(parts) < 2 {
-		return false
-	}
-	have, err = strconv.Atoi(parts[1])
-	return err == nil && have < minor
+	return false
 }
 
 // memory: a lock and its counter are keys with an expiry, so volatile policies
