@@ -53,8 +53,9 @@
 //
 // # Requirements
 //
-// PostgreSQL 14 or later (tested with 15), a database encoded in UTF8, and the
-// isolation level read committed as the default. Each statement takes one round
+// PostgreSQL 14 or later (tested with 15), a database encoded in UTF8 (and
+// sessions whose client_encoding is UTF8 too), and the isolation level read
+// committed as the default. Each statement takes one round
 // trip. A connection that is used again has them prepared, if it leads to the
 // server directly and the pool's settings allow it; all others are sent in full,
 // so that PgBouncer of any version will do, in transaction mode too. They find the
