@@ -162,3 +162,20 @@ func TestRoleWithTheListedRightsCanDoEverything(t *testing.T) {
 		}
 	})
 }
+
+// A function that anybody may make in a schema of the search path fits our call
+// better than the server's own. It must not decide which key a name has.
+func TestFunctionOfTheSameNameDoesNotChangeTheKeys(t *testing.T) {
+	url := database(t)
+	admin := connect(t, url)
+	if _, err := admin.Exec(soon(t), `CREATE FUNCTION hashtextextended(text, integer) RETURNS bigint LANGUAGE sql AS 'SELECT 7::bigint'`); err != nil {
+		t.Fatal(err)
+	}
+	l := newSession(t, url)
+	held := lock(t, l, "a")
+	if query[bool](t, admin, `SELECT pg_try_advisory_lock(pg_catalog.hashtextextended('a', 0::bigint))`) {
+		t.Error("the lock has another key than the documentation says")
+	}
+	unlock(t, lock(t, l, "b")) // another key
+	unlock(t, held)
+}

@@ -29,7 +29,7 @@ CREATE OR REPLACE FUNCTION lockstile_acquire(_session boolean, _name text, _valu
 LANGUAGE plpgsql AS $$
 DECLARE
   _done text := lockstile_enter(_name, true);
-  _free boolean := NOT _session OR pg_try_advisory_lock(hashtextextended(_name, 0));
+  _free boolean := NOT _session OR pg_try_advisory_lock(pg_catalog.hashtextextended(_name, 0));
   _lock lockstile_lock;
   _first text;
   _mine boolean;
@@ -57,7 +57,7 @@ BEGIN
   END IF;
   IF EXISTS (SELECT FROM lockstile_mark m WHERE m.value = _value) THEN
     IF _session AND _free THEN
-      PERFORM pg_advisory_unlock(hashtextextended(_name, 0));
+      PERFORM pg_advisory_unlock(pg_catalog.hashtextextended(_name, 0));
     END IF;
     _token := -1;
     RETURN;
@@ -85,7 +85,7 @@ BEGIN
     RETURN;
   END IF;
   IF _session AND _free THEN
-    PERFORM pg_advisory_unlock(hashtextextended(_name, 0));
+    PERFORM pg_advisory_unlock(pg_catalog.hashtextextended(_name, 0));
   END IF;
 
   _token := 0;
@@ -135,13 +135,13 @@ END $$;
 
 CREATE OR REPLACE FUNCTION lockstile_unlock(_name text, _value text) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
-  _key bigint := hashtextextended(_name, 0);
+  _key bigint := pg_catalog.hashtextextended(_name, 0);
   _held text;
 BEGIN
   SELECT l.value INTO _held FROM lockstile_lock l
     WHERE l.name = _name AND l.session AND NOT l.reserved AND l.pid = pg_backend_pid();
   IF _held <> _value OR _held IS NULL AND EXISTS (SELECT FROM lockstile_lock l WHERE l.session
-    AND NOT l.reserved AND l.pid = pg_backend_pid() AND hashtextextended(l.name, 0) = _key) THEN
+    AND NOT l.reserved AND l.pid = pg_backend_pid() AND pg_catalog.hashtextextended(l.name, 0) = _key) THEN
     RETURN false;
   END IF;
   RETURN pg_advisory_unlock(_key);
@@ -199,7 +199,7 @@ BEGIN
   IF _token IS NOT NULL THEN
     RETURN _token;
   END IF;
-  IF _session AND NOT pg_advisory_unlock(hashtextextended(_name, 0)) THEN
+  IF _session AND NOT pg_advisory_unlock(pg_catalog.hashtextextended(_name, 0)) THEN
     RETURN -1;
   END IF;
   IF _waited THEN
@@ -254,7 +254,7 @@ BEGIN` + schemaEncoding + `
   IF current_setting('synchronous_commit') IN ('off', 'local') THEN
     PERFORM set_config('synchronous_commit', 'on', true);
   END IF;
-  PERFORM pg_advisory_xact_lock(hashtextextended(_name, 0));
+  PERFORM pg_advisory_xact_lock(pg_catalog.hashtextextended(_name, 0));
   PERFORM pg_logical_emit_message(true, 'lockstile', '');
   RETURN nextval('lockstile_token');
 END $$;
@@ -298,7 +298,7 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE FUNCTION lockstile_session_holder(_name text) RETURNS integer LANGUAGE sql AS $$
-  SELECT p.pid FROM pg_locks p, (SELECT hashtextextended(_name, 0) AS key) k
+  SELECT p.pid FROM pg_locks p, (SELECT pg_catalog.hashtextextended(_name, 0) AS key) k
   WHERE p.locktype = 'advisory' AND p.granted AND p.mode = 'ExclusiveLock' AND p.objsubid = 1
     AND p.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
     AND p.classid::bigint = (k.key >> 32) & 4294967295 AND p.objid::bigint = k.key & 4294967295
