@@ -2,6 +2,7 @@ package matrix
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/lockstile/locker"
@@ -65,22 +66,30 @@ func judge(g locker.Guarantees, broken locker.Assumptions, h *History) (v Verdic
 	case passed > 0 && !tokensMay:
 		return FalseClaim, fmt.Sprintf("%d stale writes got past the guard", passed)
 	case (overlap > slack || stale > 0) && !exclusionMay:
-		return FalseClaim, said(overlap, stale)
+		return FalseClaim, said(overlap, stale, "")
 	case robbed && broken == 0: // a server that forgot takes locks away and gives them to nobody
 		return FalseClaim, fmt.Sprintf("the store gave the lock of %s away while it was valid", victim.Worker)
 	case h.Tokenless && (overlap > slack || stale > 0):
-		return Broken, said(overlap, stale) + "; there is no token to refuse them by"
+		return Broken, said(overlap, stale, "there is no token to refuse them by")
 	case disorder || passed > 0:
-		return Broken, said(overlap, stale) + "; tokens did not tell"
+		return Broken, said(overlap, stale, "tokens did not tell")
 	case overlap > slack || stale > 0:
-		return BrokenFenced, said(overlap, stale) + "; the guard refused"
+		return BrokenFenced, said(overlap, stale, "the guard refused")
 	}
 	return Kept, ""
 }
 
-func said(overlap time.Duration, stale int) string {
-	if overlap <= slack {
-		return fmt.Sprintf("%d stale writes", stale)
+// said puts what was seen before what it means.
+func said(overlap time.Duration, stale int, meaning string) string {
+	var parts []string
+	if overlap > slack {
+		parts = append(parts, fmt.Sprintf("two holders for %v", overlap.Round(time.Millisecond)))
 	}
-	return fmt.Sprintf("two holders for %v, %d stale writes", overlap.Round(time.Millisecond), stale)
+	if stale > 0 {
+		parts = append(parts, fmt.Sprintf("%d stale writes", stale))
+	}
+	if meaning != "" {
+		parts = append(parts, meaning)
+	}
+	return strings.Join(parts, "; ")
 }
