@@ -17,9 +17,11 @@ import (
 // already. Two schemas of one database can each have a set of their own, for
 // programs that have nothing in common: leases of one do not exclude those of the
 // other, and tokens of the two say nothing about each other, though the advisory
-// locks of [NewSession] and [LockTx] are the database's and do exclude. A role that only locks needs SELECT, INSERT, UPDATE and DELETE
-// on the tables lockstile_lock, lockstile_waiter and lockstile_mark, and USAGE on
-// the sequence lockstile_token. Never set that sequence back, and leave its CACHE
+// locks of [NewSession] and [LockTx] are the database's and do exclude.
+//
+// A role that only locks needs SELECT, INSERT, UPDATE and DELETE on the tables
+// lockstile_lock, lockstile_waiter and lockstile_mark, and USAGE on the sequence
+// lockstile_token. Never set that sequence back, and leave its CACHE
 // at 1: tokens are drawn from it.
 const Schema = schemaTables + schemaRules + schemaAcquire + schemaRelease + schemaCare
 

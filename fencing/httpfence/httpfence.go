@@ -9,7 +9,9 @@
 // request's body: if the token has become stale while that was under way, the
 // handler gets an error that wraps [fencing.ErrStale] in place of the end. So a
 // handler that writes when it has read the whole body is safe from a client that
-// is paused in the middle of it. Requests of clients that are not ours can join in: the header is
+// is paused in the middle of it.
+//
+// Requests of clients that are not ours can join in: the header is
 // "Fencing-Token", and its value the token in decimal.
 //
 // # What is not
