@@ -119,9 +119,17 @@ type outcome struct {
 }
 
 // Locking starts a Lock and does not wait for it.
-func (w *Worker) Locking() Waiting {
+func (w *Worker) Locking() Waiting { return w.locking(order{Verb: "lock"}) }
+
+// LockingLong is Locking for a holder that does not need to renew while the play
+// goes on: its renewals would cover up what others have done to its lock.
+func (w *Worker) LockingLong() Waiting {
+	return w.locking(order{Verb: "lock", NoRenew: true, TTL: 10 * w.play.TTL})
+}
+
+func (w *Worker) locking(o order) Waiting {
 	p, end := w.play, make(chan outcome, 1)
-	answer := w.tell(w.fill(order{Verb: "lock"}))
+	answer := w.tell(w.fill(o))
 	p.asking.Go(func() {
 		var o outcome
 		err := p.step(func() { o.grant, o.err = w.persist(answer) })
@@ -216,7 +224,10 @@ func (w *Worker) Try(bound time.Duration) (Grant, error) {
 func (w *Worker) ask(o order) (Grant, error) { return w.granted(w.tell(w.fill(o))) }
 
 func (w *Worker) fill(o order) order {
-	o.Name, o.TTL = w.play.name, w.play.TTL
+	o.Name = w.play.name
+	if o.TTL == 0 {
+		o.TTL = w.play.TTL
+	}
 	if o.Verb == "lock" && o.Bound == 0 {
 		o.Bound = patience
 	}
@@ -329,6 +340,12 @@ func (g Grant) Renew() {
 	if r.Err != "" {
 		w.play.must(errors.New(r.Err))
 	}
+}
+
+// renewing has the holder renew the lock, and waits for no answer.
+func (g Grant) renewing() {
+	w := g.Worker
+	w.tell(order{Verb: "renew", Name: w.play.name, Bound: patience})
 }
 
 // Unlock has the holder give the lock back.
