@@ -1,6 +1,7 @@
 package matrix
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"sync"
@@ -52,16 +53,25 @@ type History struct {
 	// guard, and Token is the number of the worker's grant.
 	Tokenless bool `json:"tokenless,omitempty"`
 
-	away  []absence
-	mu    sync.Mutex
-	guard fencing.Memory
-	ops   []writeOp
+	faults int // done to the world, so far
+	away   []absence
+	mu     sync.Mutex
+	guard  fencing.Memory
+	ops    []writeOp
 }
 
 func (h *History) mark(format string, args ...any) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.Marks = append(h.Marks, Mark{locker.Now(), fmt.Sprintf(format, args...)})
+}
+
+// fault is a mark of what the scenario is about.
+func (h *History) fault(format string, args ...any) {
+	h.mark(format, args...)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.faults++
 }
 
 func (h *History) granted(s Span) {
@@ -123,10 +133,11 @@ func (h *History) claim(worker, name string, token fencing.Token) {
 	if h.Tokenless {
 		return // there is nothing to claim it with
 	}
+	called := locker.Now() // before the guard is asked: others may be refused because of it at once
 	refused := h.guard.Check(noContext, name, token) != nil
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.ops = append(h.ops, writeOp{Write{Worker: worker, Name: name, Token: token, Refused: refused}, locker.Now(), locker.Now()})
+	h.ops = append(h.ops, writeOp{Write{Worker: worker, Name: name, Token: token, Refused: refused}, called, locker.Now()})
 }
 
 // later reports whether s was granted after the grant under which w was
@@ -182,12 +193,15 @@ func (h *History) back(worker string) {
 // stopped believes nothing, and what it believes when it wakes counts from then.
 // Locks whose deadline is known beforehand need no such allowance.
 func (h *History) absent(from, until locker.Instant, workers ...string) (sum time.Duration) {
-	for _, a := range h.away {
+	away := slices.Clone(h.away)
+	slices.SortFunc(away, func(a, b absence) int { return cmp.Compare(a.from, b.from) })
+	for _, a := range away {
 		if a.until == 0 {
 			a.until = until
 		}
-		if slices.Contains(workers, a.worker) {
-			sum += max(0, min(a.until, until).Sub(max(a.from, from)))
+		if begin, end := max(a.from, from), min(a.until, until); slices.Contains(workers, a.worker) && begin < end {
+			sum += end.Sub(begin)
+			from = end // a time in which both were stopped counts once
 		}
 	}
 	return sum
