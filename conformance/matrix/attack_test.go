@@ -149,3 +149,29 @@ func TestTokensThatWentBackDoNotShowThatExclusionCanBreak(t *testing.T) {
 		t.Errorf("modest %v", modest)
 	}
 }
+
+// Goal: a guard is not blamed for what it took before the next holder's claim,
+// and is for what it took after it, also if it refused the claim itself.
+func TestAGuardIsBlamedOnlyForWhatItTookAfterAClaim(t *testing.T) {
+	g := locker.Guarantees{Exclusion: locker.PromptHolder}
+	for _, c := range []struct {
+		next    fencing.Token // whose token went back, or not
+		claimed bool
+		passed  int
+	}{{2, false, 0}, {2, true, 0}, {1, true, 1}} {
+		h, now := &History{}, locker.Now()
+		h.granted(Span{Worker: "A", Name: "n", Token: 1, Asked: now, From: now + 1, Until: now + 2})
+		h.claim("A", "n", 1)
+		h.granted(Span{Worker: "B", Name: "n", Token: c.next, Asked: now + 3, From: now + 4, Until: now + 5})
+		if c.claimed {
+			h.claim("B", "n", c.next)
+		}
+		h.write(Write{Worker: "A", Name: "n", Token: 1, At: now + 6})
+		if stale, passed := h.Stale(); stale != 1 || passed != c.passed {
+			t.Errorf("%+v: %d stale, %d past the guard", c, stale, passed)
+		}
+		if v, why := judge(g, locker.PromptHolder, h); (v == FalseClaim) != (c.passed > 0) {
+			t.Errorf("%+v: %s (%s)", c, v, why)
+		}
+	}
+}

@@ -23,6 +23,8 @@ type Span struct {
 	End    string         `json:"end"`    // how it ended
 	Robbed bool           `json:"robbed"` // the store gave it away before its validity ended
 	Void   bool           `json:"void"`   // its transaction was never committed: see Writer
+
+	claimed bool // the guard has been shown its token, whatever it said
 }
 
 // Write is one write that reached the storage.
@@ -34,6 +36,7 @@ type Write struct {
 	At      locker.Instant `json:"at"`
 	Stale   bool           `json:"stale"`   // somebody else had been granted the lock since
 	Refused bool           `json:"refused"` // by the guard; storage without one takes everything
+	Early   bool           `json:"early"`   // before whoever was granted the lock since had claimed the storage
 }
 
 // Mark is something that was done to the world.
@@ -115,6 +118,7 @@ func (h *History) Robbed() (Span, bool) {
 // without, where everything is taken.
 func (h *History) write(w Write) {
 	called := locker.Now()
+	w.Early = !h.Tokenless && !h.claimedSince(w) // before the guard is asked, which then knows of every claim seen here
 	refused := !h.Tokenless && h.guard.Check(noContext, w.Name, w.Token) != nil
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -137,7 +141,23 @@ func (h *History) claim(worker, name string, token fencing.Token) {
 	refused := h.guard.Check(noContext, name, token) != nil
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	for i := range h.Spans {
+		if s := &h.Spans[i]; s.Worker == worker && s.Name == name && s.Token == token {
+			s.claimed = true
+		}
+	}
 	h.ops = append(h.ops, writeOp{Write{Worker: worker, Name: name, Token: token, Refused: refused}, called, locker.Now()})
+}
+
+// claimedSince reports whether anybody who was granted the lock after the grant
+// under which w is written has claimed the storage. Until then it has done
+// nothing that w could spoil, and no guard can know of it.
+func (h *History) claimedSince(w Write) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.ContainsFunc(h.Spans, func(s Span) bool {
+		return s.claimed && s.Name == w.Name && h.later(s, w)
+	})
 }
 
 // later reports whether s was granted after the grant under which w was
@@ -241,12 +261,12 @@ func after(b, a Span) bool {
 }
 
 // Stale counts the stale writes that storage without a guard took, and those
-// that got past the guard.
+// that got past the guard although it could have known.
 func (h *History) Stale() (unguarded, guarded int) {
 	for _, w := range h.Writes {
 		if w.Stale {
 			unguarded++
-			if !w.Refused {
+			if !w.Refused && !w.Early {
 				guarded++
 			}
 		}
