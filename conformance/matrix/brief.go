@@ -20,7 +20,7 @@ func (m *Matrix) WriteBrief(w io.Writer, page string, subjects []Subject) {
 	kept := 0
 	for _, sc := range m.Scenarios {
 		cells := m.row(sc, subjects)
-		if sc.Breaks == 0 && !slices.ContainsFunc(cells, Cell.tells) {
+		if sc.Breaks == 0 && slices.ContainsFunc(cells, Cell.kept) && !slices.ContainsFunc(cells, Cell.tells) {
 			kept++
 			continue
 		}
@@ -44,6 +44,9 @@ func (m *Matrix) row(sc Scenario, subjects []Subject) (cells []Cell) {
 
 // tells reports whether something else was found than that all is well.
 func (c Cell) tells() bool { return c.mark() != "✓" && c.mark() != "–" }
+
+// kept reports whether it was played at all, and all was well.
+func (c Cell) kept() bool { return c.mark() == "✓" }
 
 // mark is a cell in a word.
 func (c Cell) mark() string {

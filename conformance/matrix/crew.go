@@ -99,7 +99,7 @@ func (w *Worker) hear(r report) {
 		w.robbed(r)
 		h.ended(w.Name, token, believed(r), r.Err)
 		w.mu.Lock()
-		close(w.lossOf(token))
+		w.tellLoss(token)
 		w.mu.Unlock()
 		return
 	case kindWrite:
@@ -164,6 +164,16 @@ func (w *Worker) lossOf(token fencing.Token) chan struct{} {
 	return w.lost[token]
 }
 
+// tellLoss is for a token that may come twice: that is a finding, not a crash.
+func (w *Worker) tellLoss(token fencing.Token) {
+	lost := w.lossOf(token)
+	select {
+	case <-lost:
+	default:
+		close(lost)
+	}
+}
+
 // tell gives an order. The answer comes on the channel.
 func (w *Worker) tell(o order) <-chan report {
 	ch := make(chan report, 1)
@@ -196,7 +206,7 @@ func (w *Worker) answer(ctx context.Context, ch <-chan report) (report, error) {
 
 // Suspend stops the process, as a suspended machine does.
 func (w *Worker) Suspend() error {
-	w.play.History.mark("%s is stopped", w.Name)
+	w.play.History.fault("%s is stopped", w.Name)
 	if err := pauseProcess(w.cmd.Process); err != nil {
 		return err
 	}
@@ -216,14 +226,17 @@ func (w *Worker) Wake() error {
 
 // Kill ends the process as kill -9 does.
 func (w *Worker) Kill() error {
-	w.play.History.mark("%s is killed", w.Name)
+	w.play.History.fault("%s is killed", w.Name)
+	// The signal ends the belief. Long before we hear that the process is gone,
+	// the store may have, and given the lock away.
+	at := locker.Now()
 	w.end()
 	h := w.play.History
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for i := range h.Spans {
 		if s := &h.Spans[i]; s.Worker == w.Name && s.Until == 0 {
-			s.Until, s.End = locker.Now(), "its process was killed"
+			s.Until, s.End = at, "its process was killed"
 		}
 	}
 	return nil

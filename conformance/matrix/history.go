@@ -1,6 +1,7 @@
 package matrix
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"sync"
@@ -22,6 +23,8 @@ type Span struct {
 	End    string         `json:"end"`    // how it ended
 	Robbed bool           `json:"robbed"` // the store gave it away before its validity ended
 	Void   bool           `json:"void"`   // its transaction was never committed: see Writer
+
+	claimed bool // the guard has been shown its token, whatever it said
 }
 
 // Write is one write that reached the storage.
@@ -33,6 +36,7 @@ type Write struct {
 	At      locker.Instant `json:"at"`
 	Stale   bool           `json:"stale"`   // somebody else had been granted the lock since
 	Refused bool           `json:"refused"` // by the guard; storage without one takes everything
+	Early   bool           `json:"early"`   // before whoever was granted the lock since had claimed the storage
 }
 
 // Mark is something that was done to the world.
@@ -52,16 +56,25 @@ type History struct {
 	// guard, and Token is the number of the worker's grant.
 	Tokenless bool `json:"tokenless,omitempty"`
 
-	away  []absence
-	mu    sync.Mutex
-	guard fencing.Memory
-	ops   []writeOp
+	faults int // done to the world, so far
+	away   []absence
+	mu     sync.Mutex
+	guard  fencing.Memory
+	ops    []writeOp
 }
 
 func (h *History) mark(format string, args ...any) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.Marks = append(h.Marks, Mark{locker.Now(), fmt.Sprintf(format, args...)})
+}
+
+// fault is a mark of what the scenario is about.
+func (h *History) fault(format string, args ...any) {
+	h.mark(format, args...)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.faults++
 }
 
 func (h *History) granted(s Span) {
@@ -105,6 +118,7 @@ func (h *History) Robbed() (Span, bool) {
 // without, where everything is taken.
 func (h *History) write(w Write) {
 	called := locker.Now()
+	w.Early = !h.Tokenless && !h.claimedSince(w) // before the guard is asked, which then knows of every claim seen here
 	refused := !h.Tokenless && h.guard.Check(noContext, w.Name, w.Token) != nil
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -123,10 +137,27 @@ func (h *History) claim(worker, name string, token fencing.Token) {
 	if h.Tokenless {
 		return // there is nothing to claim it with
 	}
+	called := locker.Now() // before the guard is asked: others may be refused because of it at once
 	refused := h.guard.Check(noContext, name, token) != nil
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.ops = append(h.ops, writeOp{Write{Worker: worker, Name: name, Token: token, Refused: refused}, locker.Now(), locker.Now()})
+	for i := range h.Spans {
+		if s := &h.Spans[i]; s.Worker == worker && s.Name == name && s.Token == token {
+			s.claimed = true
+		}
+	}
+	h.ops = append(h.ops, writeOp{Write{Worker: worker, Name: name, Token: token, Refused: refused}, called, locker.Now()})
+}
+
+// claimedSince reports whether anybody who was granted the lock after the grant
+// under which w is written has claimed the storage. Until then it has done
+// nothing that w could spoil, and no guard can know of it.
+func (h *History) claimedSince(w Write) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.ContainsFunc(h.Spans, func(s Span) bool {
+		return s.claimed && s.Name == w.Name && h.later(s, w)
+	})
 }
 
 // later reports whether s was granted after the grant under which w was
@@ -182,12 +213,15 @@ func (h *History) back(worker string) {
 // stopped believes nothing, and what it believes when it wakes counts from then.
 // Locks whose deadline is known beforehand need no such allowance.
 func (h *History) absent(from, until locker.Instant, workers ...string) (sum time.Duration) {
-	for _, a := range h.away {
+	away := slices.Clone(h.away)
+	slices.SortFunc(away, func(a, b absence) int { return cmp.Compare(a.from, b.from) })
+	for _, a := range away {
 		if a.until == 0 {
 			a.until = until
 		}
-		if slices.Contains(workers, a.worker) {
-			sum += max(0, min(a.until, until).Sub(max(a.from, from)))
+		if begin, end := max(a.from, from), min(a.until, until); slices.Contains(workers, a.worker) && begin < end {
+			sum += end.Sub(begin)
+			from = end // a time in which both were stopped counts once
 		}
 	}
 	return sum
@@ -227,12 +261,12 @@ func after(b, a Span) bool {
 }
 
 // Stale counts the stale writes that storage without a guard took, and those
-// that got past the guard.
+// that got past the guard although it could have known.
 func (h *History) Stale() (unguarded, guarded int) {
 	for _, w := range h.Writes {
 		if w.Stale {
 			unguarded++
-			if !w.Refused {
+			if !w.Refused && !w.Early {
 				guarded++
 			}
 		}

@@ -25,13 +25,16 @@ func (m *Matrix) modesty() (modest, untried []Modesty) {
 		if s.Tokenless() {
 			tokens = 0 // that they are not promised is nothing that a fault could break
 		}
+		exclusion &^= locker.Unpromised // for the same reason
 		for _, sc := range m.Scenarios {
 			switch c := m.Cell(sc.Name, s.Name); c.Verdict {
 			case Skipped, NotPlayed:
 				continue
 			case Broken:
 				tokens &^= sc.Breaks
-				exclusion &^= sc.Breaks
+				if c.Overlap > slack || c.Stale > 0 { // else only tokens went back
+					exclusion &^= sc.Breaks
+				}
 			case BrokenFenced:
 				exclusion &^= sc.Breaks
 			}

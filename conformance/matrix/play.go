@@ -81,7 +81,18 @@ func (p *Play) silence() time.Duration {
 
 // Break is a fault: a step on the world, noted in the history.
 func (p *Play) Break(what string, f func() error) {
+	p.History.fault("%s", what)
+	p.do(what, f)
+}
+
+// Arrange is a step on the world that goes before the fault and breaks nothing
+// that a lock leans on.
+func (p *Play) Arrange(what string, f func() error) {
 	p.History.mark("%s", what)
+	p.do(what, f)
+}
+
+func (p *Play) do(what string, f func() error) {
 	if err := f(); err != nil {
 		p.must(fmt.Errorf("%s: %w", what, err))
 	}
@@ -291,7 +302,7 @@ func (g Grant) Write(value int) bool {
 // it returns lets it go on, and returns when the write has been made.
 func (g Grant) LookThenSleepThenWrite(value int) (wake func()) {
 	w := g.Worker
-	w.play.History.mark("%s looks: it holds the lock. It is stopped before it writes", w.Name)
+	w.play.History.fault("%s looks: it holds the lock. It is stopped before it writes", w.Name)
 	ch := w.tell(order{Verb: "write", Name: w.play.name, Value: value, Stop: true})
 	w.play.must(w.awaitStopped())
 	return func() {
@@ -305,7 +316,7 @@ func (g Grant) LookThenSleepThenWrite(value int) (wake func()) {
 // is called.
 func (g Grant) WriteDelayed(value int) (deliver func()) {
 	w := g.Worker
-	w.play.History.mark("%s writes; the network delays it", w.Name)
+	w.play.History.fault("%s writes; the network delays it", w.Name)
 	if w.play.inside() {
 		return g.writeInside(value)
 	}

@@ -158,7 +158,7 @@ func (p *Play) cell(cell Cell, sub Subject, sc Scenario, still *standstill) Cell
 	cell.Verdict, cell.Why = judge(sub.Guarantees, sc.Breaks, h)
 	switch {
 	case cell.Verdict == FalseClaim:
-	case still != nil && sc.Breaks == 0:
+	case still != nil && (sc.Breaks == 0 || h.faults == 0): // before its fault a scenario has broken nothing
 		cell.Verdict, cell.Why = FalseClaim, fmt.Sprintf("no lock for %v though nothing that it leans on is broken: %v", patience, still)
 	case cell.Verdict != Kept:
 	case still != nil:

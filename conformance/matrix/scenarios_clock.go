@@ -87,7 +87,7 @@ const outlook = 20 * time.Second
 // narrow lets a worker reach only the nth majority, where servers vote.
 func (p *Play) narrow(w *Worker, n int) *Worker {
 	if p.System.Narrow != nil {
-		p.Break(fmt.Sprintf("%s reaches majority %d only", w.Name, n+1), func() error { return p.System.Narrow(w.Net, n) })
+		p.Arrange(fmt.Sprintf("%s reaches majority %d only", w.Name, n+1), func() error { return p.System.Narrow(w.Net, n) })
 	}
 	return w
 }

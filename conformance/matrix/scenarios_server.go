@@ -51,7 +51,7 @@ func serverScenarios() []Scenario {
 			Play: func(p *Play) {
 				a := p.Worker("A")
 				a.Lock().Unlock()
-				p.Break("a snapshot is taken", p.System.Snapshot)
+				p.Arrange("a snapshot is taken", p.System.Snapshot)
 				for range 5 {
 					a.Lock().Unlock()
 				}

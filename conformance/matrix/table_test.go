@@ -15,8 +15,9 @@ func found(g locker.Guarantees, verdicts ...Verdict) *Matrix {
 		{Name: "amnesia", Breaks: locker.DurableServer | locker.ForwardClock},
 		{Name: "herd"},
 	}}
+	stale := map[Verdict]int{Broken: 1, BrokenFenced: 1}
 	for i, v := range verdicts {
-		m.Cells = append(m.Cells, Cell{Scenario: m.Scenarios[i].Name, Subject: "it", Verdict: v})
+		m.Cells = append(m.Cells, Cell{Scenario: m.Scenarios[i].Name, Subject: "it", Verdict: v, Stale: stale[v]})
 	}
 	return m
 }
@@ -31,6 +32,7 @@ func TestBriefHidesNothingThatBroke(t *testing.T) {
 		{[]Verdict{BrokenFenced, Broken, Kept}, []string{"| [pause](page#pause) | fenced |", "| [amnesia](page#amnesia) | **broken** |"}, true},
 		{[]Verdict{Kept, Skipped, Unavailable}, []string{"| [pause](page#pause) | ✓ |", "| [amnesia](page#amnesia) | – |"}, true},
 		{[]Verdict{Kept, Kept, FalseClaim}, []string{"| [herd](page#herd) | **FALSE CLAIM** |"}, false},
+		{[]Verdict{Kept, Kept, Skipped}, []string{"| [herd](page#herd) | – |"}, false},
 		{[]Verdict{Kept, Kept, NotPlayed}, []string{"| [herd](page#herd) | ? |"}, false},
 	} {
 		m := found(locker.Guarantees{}, c.verdicts...)

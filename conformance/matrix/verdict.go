@@ -53,7 +53,7 @@ const slack = 5 * time.Millisecond
 // judge compares what happened with what was declared. The assumption that the
 // scenario breaks is the only one that was broken.
 func judge(g locker.Guarantees, broken locker.Assumptions, h *History) (v Verdict, why string) {
-	exclusionMay, tokensMay := g.Exclusion&broken != 0, g.Tokens&broken != 0 || h.Tokenless
+	exclusionMay, tokensMay := g.Exclusion&(broken|locker.Unpromised) != 0, g.Tokens&broken != 0 || h.Tokenless
 	stale, passed := h.Stale()
 	overlap := h.Overlap()
 	first, second, disorder := h.Disorder()
@@ -67,7 +67,7 @@ func judge(g locker.Guarantees, broken locker.Assumptions, h *History) (v Verdic
 		return FalseClaim, fmt.Sprintf("%d stale writes got past the guard", passed)
 	case (overlap > slack || stale > 0) && !exclusionMay:
 		return FalseClaim, said(overlap, stale, "")
-	case robbed && broken == 0: // a server that forgot takes locks away and gives them to nobody
+	case robbed && broken == 0 && !exclusionMay: // a server that forgot takes locks away and gives them to nobody
 		return FalseClaim, fmt.Sprintf("the store gave the lock of %s away while it was valid", victim.Worker)
 	case h.Tokenless && (overlap > slack || stale > 0):
 		return Broken, said(overlap, stale, "there is no token to refuse them by")

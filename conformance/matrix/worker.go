@@ -64,11 +64,12 @@ func (w *worker) obey(ctx context.Context, o order) {
 		defer cancel()
 	}
 	r := report{ID: o.ID, Name: o.Name, Asked: locker.Now()}
+	var granted Holding
 	switch o.Verb {
 	case "lock":
-		w.lock(ctx, o, w.peer.Lock, &r)
+		granted = w.lock(ctx, o, w.peer.Lock, &r)
 	case "try":
-		w.lock(ctx, o, w.peer.TryLock, &r)
+		granted = w.lock(ctx, o, w.peer.TryLock, &r)
 	case "write":
 		w.write(ctx, o, &r)
 	case "unlock":
@@ -80,20 +81,23 @@ func (w *worker) obey(ctx context.Context, o order) {
 	}
 	r.At = locker.Now()
 	_ = w.out.send(r) // without a reader there is nobody to tell
+	if granted != nil {
+		go w.watch(granted) // only now: a loss that is told of before its grant would end nothing
+	}
 }
 
 type lockFunc func(context.Context, *locker.Request) (Holding, error)
 
-func (w *worker) lock(ctx context.Context, o order, lock lockFunc, r *report) {
+func (w *worker) lock(ctx context.Context, o order, lock lockFunc, r *report) Holding {
 	l, err := lock(ctx, &locker.Request{Name: o.Name, TTL: o.TTL, Renew: !o.NoRenew})
 	if err != nil {
 		r.Kind = kindRefused
 		r.fail(err)
-		return
+		return nil
 	}
 	l = w.keep(o.Name, l)
 	r.Kind, r.Token, r.Deadline = kindGranted, uint64(l.Token()), deadline(l)
-	go w.watch(l)
+	return l
 }
 
 func (w *worker) keep(name string, l Holding) Holding {
