@@ -348,7 +348,9 @@ func (g Grant) Unlock() {
 	g.Worker.play.must(err)
 	if r.Err != "" {
 		g.Worker.play.History.mark("%s: %s", g.Worker.Name, r.Err)
+		return
 	}
+	g.Worker.play.History.freed(g.Worker.Name, g.Token)
 }
 
 // free starts an Unlock. Belief ends here: an Unlock that fails does not bring it
