@@ -175,3 +175,21 @@ func TestAGuardIsBlamedOnlyForWhatItTookAfterAClaim(t *testing.T) {
 		}
 	}
 }
+
+// A fault that did not happen is no fault that was borne.
+func TestAWriteThatIsNotMadeCannotBeDelayed(t *testing.T) {
+	w := &Worker{Name: "A", waiting: make(map[int]chan report), gone: make(chan struct{})}
+	w.play = &Play{ctx: t.Context(), System: &System{}, History: &History{}}
+	w.out = newLines(writerFunc(func() { w.hear(report{ID: 1, Kind: kindWrote, Err: "lost"}) }))
+	if err := w.play.step(func() { Grant{w, 1}.WriteDelayed(1) }); err == nil {
+		t.Error("nothing was written, and the scenario goes on")
+	}
+}
+
+// writerFunc is called for each line, which it does not look at.
+type writerFunc func()
+
+func (f writerFunc) Write(b []byte) (int, error) {
+	f()
+	return len(b), nil
+}

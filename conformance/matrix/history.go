@@ -24,6 +24,7 @@ type Span struct {
 	Robbed bool           `json:"robbed"` // the store gave it away before its validity ended
 	Void   bool           `json:"void"`   // its transaction was never committed: see Writer
 
+	freed   bool // its unlock was confirmed
 	claimed bool // the guard has been shown its token, whatever it said
 }
 
@@ -91,6 +92,16 @@ func (h *History) ended(worker string, token fencing.Token, at locker.Instant, h
 		s := &h.Spans[i]
 		if s.Worker == worker && s.Token == token && (s.Until == 0 || at < s.Until) {
 			s.Until, s.End = at, how
+		}
+	}
+}
+
+func (h *History) freed(worker string, token fencing.Token) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for i := range h.Spans {
+		if s := &h.Spans[i]; s.Worker == worker && s.Token == token {
+			s.freed = true
 		}
 	}
 }

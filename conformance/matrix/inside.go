@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/fencing"
 )
 
@@ -31,8 +32,9 @@ type Entry struct {
 func (p *Play) inside() bool { return p.System.Register != nil }
 
 // settle takes what was committed into the history. It is called when all workers
-// have ended.
-func (p *Play) settle() error {
+// have ended. A commit that was confirmed and is not there makes all that is read
+// worthless, unless losing it is what the scenario is about.
+func (p *Play) settle(broken locker.Assumptions) error {
 	if !p.inside() {
 		return nil
 	}
@@ -45,6 +47,19 @@ func (p *Play) settle() error {
 		names[w.cmd.Process.Pid] = w.Name
 	}
 	p.History.settle(entries, p.name, names)
+	if broken&(locker.DurableServer|locker.DurableReplica) != 0 {
+		return nil
+	}
+	return p.History.missing()
+}
+
+// missing returns an error if a commit was confirmed and is not in the register.
+func (h *History) missing() error {
+	for _, s := range h.Spans {
+		if s.Void && s.freed {
+			return fmt.Errorf("the register has no claim of %s with token %d, whose commit was confirmed", s.Worker, s.Token)
+		}
+	}
 	return nil
 }
 

@@ -1,6 +1,8 @@
 package matrix
 
 import (
+	"os"
+	"os/exec"
 	"testing"
 
 	"github.com/lockstile/locker"
@@ -55,5 +57,29 @@ func TestOnlyCommittedTransactionsCountAsHolders(t *testing.T) {
 	h.settle(both, "x", workers)
 	if v, why := judge(locker.Guarantees{}, 0, h); v != FalseClaim {
 		t.Errorf("with two committed at once: %s (%s)", v, why)
+	}
+}
+
+// Goal: a register that is not read hides nobody. Method: the same history with
+// and without the claim of a holder whose commit was confirmed.
+func TestAConfirmedCommitThatIsNotInTheRegisterIsMissed(t *testing.T) {
+	claim := Entry{ID: 1, PID: 1, Token: 1, Claim: true}
+	for _, c := range []struct {
+		freed   bool
+		entries []Entry
+		missing bool
+	}{{true, nil, true}, {false, nil, false}, {true, []Entry{claim}, false}} {
+		h := &History{Spans: []Span{{Worker: "A", Name: "x", Token: 1, From: 1, Until: 2}}}
+		p := &Play{History: h, System: &System{Register: func(string) ([]Entry, error) { return c.entries, nil }}, name: "x"}
+		p.crew = []*Worker{{Name: "A", cmd: &exec.Cmd{Process: &os.Process{Pid: 1}}}}
+		if c.freed {
+			h.freed("A", 1)
+		}
+		if err := p.settle(0); (err != nil) != c.missing {
+			t.Errorf("%+v: %v", c, err)
+		}
+		if err := p.settle(locker.DurableReplica); err != nil {
+			t.Errorf("%+v, and a replica forgot: %v", c, err)
+		}
 	}
 }

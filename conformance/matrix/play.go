@@ -327,8 +327,8 @@ func (g Grant) WriteDelayed(value int) (deliver func()) {
 	ch := w.tell(order{Verb: "write", Name: w.play.name, Value: value})
 	select {
 	case <-delay.sent:
-	case <-ch: // it no longer held
-		return func() {}
+	case <-ch:
+		w.play.must(fmt.Errorf("%s no longer held the lock when it was to write: nothing could be delayed", w.Name))
 	case <-w.gone:
 		w.play.must(fmt.Errorf("worker %s: %w", w.Name, errGone))
 	case <-w.play.ctx.Done():
@@ -365,7 +365,9 @@ func (g Grant) Unlock() {
 	g.Worker.play.must(err)
 	if r.Err != "" {
 		g.Worker.play.History.mark("%s: %s", g.Worker.Name, r.Err)
+		return
 	}
+	g.Worker.play.History.freed(g.Worker.Name, g.Token)
 }
 
 // free starts an Unlock. Belief ends here: an Unlock that fails does not bring it

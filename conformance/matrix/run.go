@@ -144,7 +144,7 @@ func (h *house) play(ctx context.Context, sc Scenario, name string) Cell {
 		return cell
 	}
 	p.end()
-	if err := p.settle(); err != nil {
+	if err := p.settle(sc.Breaks); err != nil {
 		cell.Why, cell.History = err.Error(), p.History
 		return cell
 	}

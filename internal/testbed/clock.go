@@ -70,6 +70,31 @@ func (c *clock) write(d time.Duration) error {
 	return os.Rename(tmp, c.file)
 }
 
+// heeded is step, made sure of: a server that is linked so that nothing can be
+// loaded in front of its C library would come through every step. now is what
+// the server takes for the time. It is nil where a clock cannot be stepped.
+func (c *clock) heeded(now func() (time.Time, error)) func(time.Duration) error {
+	if c.step == nil {
+		return nil
+	}
+	return func(d time.Duration) error {
+		if err := c.step(d); err != nil {
+			return err
+		}
+		there, err := now()
+		if err != nil {
+			return fmt.Errorf("asking for the server's time: %w", err)
+		}
+		if off := time.Until(there); (off - d).Abs() > closeEnough {
+			return fmt.Errorf("the server's clock is off by %v and not by %v: it does not go by the library in front of it", off.Round(time.Second), d)
+		}
+		return nil
+	}
+}
+
+// closeEnough is more than any answer takes and less than any step.
+const closeEnough = 15 * time.Minute
+
 // env is what a server's environment has to have.
 func (c *clock) env() []string {
 	if c.step == nil {

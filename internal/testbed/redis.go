@@ -2,6 +2,7 @@ package testbed
 
 import (
 	"context"
+	"strconv"
 	"strings"
 	"time"
 
@@ -57,13 +58,25 @@ func oneRedis(args ...string) func(*matrix.Lab) (*matrix.System, error) {
 			CrashEmpty:   try(lab, srv.Kill, srv.Wipe, srv.Start),
 			Pause:        try(lab, srv.Pause),
 			Resume:       try(lab, srv.Resume),
-			StepClock:    clock.step,
+			StepClock:    clock.heeded(timeOf(srv)),
 		}
 		if len(args) == 0 { // with an append-only file there are no snapshots to go back to
 			sys.Snapshot = try(lab, func() { srv.Do("SAVE") })
 			sys.CrashOld = sys.CrashKeeping
 		}
 		return sys, nil
+	}
+}
+
+// timeOf asks a server for the time.
+func timeOf(srv *testserver.RedisServer) func() (time.Time, error) {
+	return func() (time.Time, error) {
+		said, err := srv.TryDo("EVAL", "return redis.call('TIME')[1]", "0")
+		if err != nil {
+			return time.Time{}, err
+		}
+		seconds, err := strconv.ParseInt(said, 10, 64)
+		return time.Unix(seconds, 0), err
 	}
 }
 

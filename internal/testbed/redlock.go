@@ -91,8 +91,8 @@ func fiveRedis(query string) func(*matrix.Lab) (*matrix.System, error) {
 			Narrow:       narrow,
 		}
 		if clocks[0].step != nil {
-			sys.StepClock = stepAll(clocks)
-			sys.SkewClocks = func() error { return stepAll(clocks[:2])(time.Hour) }
+			sys.StepClock = stepAll(clocks, srvs)
+			sys.SkewClocks = func() error { return stepAll(clocks[:2], srvs[:2])(time.Hour) }
 		}
 		return sys, awaitVotes(srvs, "redlock://"+strings.Join(addrs, ",")+query)
 	}
@@ -128,11 +128,11 @@ func outside(n, nodes int) (out []int) {
 	return out
 }
 
-func stepAll(clocks []*clock) func(time.Duration) error {
+func stepAll(clocks []*clock, srvs []*testserver.RedisServer) func(time.Duration) error {
 	return func(d time.Duration) error {
 		var errs []error
-		for _, c := range clocks {
-			errs = append(errs, c.step(d))
+		for i, c := range clocks {
+			errs = append(errs, c.heeded(timeOf(srvs[i]))(d))
 		}
 		return errors.Join(errs...)
 	}
