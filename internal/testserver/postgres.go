@@ -144,9 +144,12 @@ func (s *PostgresServer) Start() {
 // answered.
 func (s *PostgresServer) Pause() {
 	s.t.Helper()
-	// The parent first, so that it starts no more of them.
-	if err := s.forAll((*process).pause); err != nil {
-		s.t.Fatalf("pausing PostgreSQL: %v", err)
+	// The parent first, so that it starts no more of them. It may be about to when
+	// the signal comes, so its children are looked for once more.
+	for range 2 {
+		if err := s.forAll((*process).pause); err != nil {
+			s.t.Fatalf("pausing PostgreSQL: %v", err)
+		}
 	}
 }
 
