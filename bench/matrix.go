@@ -37,14 +37,10 @@ func runMatrix(ctx context.Context, s settings, w io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("matrix: %w", err)
 	}
-	done, all := 0, len(subjects)*len(scenarios)
 	m := matrix.Run(ctx, matrix.Settings{
 		Worker: func(url string) *exec.Cmd { return exec.Command(self, workerVerb, url) },
 		Start:  testserver.StartChild,
-		Done: func(c matrix.Cell) {
-			done++
-			fmt.Fprintf(os.Stderr, "%3d/%d  %s, %s: %s %s\n", done, all, c.Subject, c.Scenario, c.Verdict, c.Why)
-		},
+		Done:   matrix.Progress(os.Stderr, len(subjects)*len(scenarios)),
 	}, subjects, scenarios)
 	m.WriteText(w)
 	return errors.Join(

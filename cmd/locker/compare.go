@@ -65,14 +65,10 @@ func compare(in invocation) (int, error) {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	done, all := 0, len(subjects)*len(scenarios)
 	m := matrix.Run(ctx, matrix.Settings{
 		Worker: func(url string) *exec.Cmd { return exec.Command(self, workerVerb, url) },
 		Start:  testserver.StartChild,
-		Done: func(c matrix.Cell) {
-			done++
-			fmt.Fprintf(os.Stderr, "%3d/%d  %s, %s: %s %s\n", done, all, c.Subject, c.Scenario, c.Verdict, c.Why)
-		},
+		Done:   matrix.Progress(os.Stderr, len(subjects)*len(scenarios)),
 	}, subjects, scenarios)
 	m.WriteText(textOutput(in))
 	if err := writeReports(in, m); err != nil {

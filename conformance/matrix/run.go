@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os/exec"
 	"sync"
 	"time"
@@ -185,3 +186,12 @@ func (s Subject) ttl() time.Duration {
 // Tokenless reports whether the lock has no tokens at all: it declares them as
 // not promised.
 func (s Subject) Tokenless() bool { return s.Guarantees.Tokens.Has(locker.Unpromised) }
+
+// Progress returns a Settings.Done that writes a line for each of so many cells.
+func Progress(w io.Writer, cells int) func(Cell) {
+	done := 0
+	return func(c Cell) {
+		done++
+		_, _ = fmt.Fprintf(w, "%3d/%d  %s, %s: %s %s\n", done, cells, c.Subject, c.Scenario, c.Verdict, c.Why) // without a reader there is nobody to tell
+	}
+}
