@@ -16,7 +16,14 @@ import (
 	"github.com/lockstile/locker/singlenode"
 )
 
-const ttl = 30 * time.Second
+const (
+	ttl = 30 * time.Second
+
+	// countersLive is when the servers have let go of a counter: a TTL and a
+	// minute after its last token, and a little later, for they take them in
+	// turns.
+	countersLive = ttl + 75*time.Second
+)
 
 func startRedis(sc *scope) *running {
 	srv := testserver.Redis(sc)
@@ -29,7 +36,7 @@ func startRedis(sc *scope) *running {
 		return func() (client, error) { return newRedsync(opts, rdb()), nil }
 	}
 	return &running{
-		names: 1_000_000, memory: redisMemory(srvs),
+		names: 1_000_000, memory: redisMemory(srvs), forgets: countersLive,
 		subjects: []subject{
 			{name: "bare SET NX and DEL", kind: floor, requests: redisRequests(srvs, "set", "del"),
 				open: func() (client, error) { return bareRedis{rdb()}, nil }},

@@ -38,7 +38,7 @@ func startRedlock(sc *scope) *running {
 		return func() (client, error) { return newRedsync(opts, rdbs()...), nil }
 	}
 	scripts := redisRequests(srvs, "evalsha", "eval", "subscribe", "unsubscribe")
-	return &running{names: 50_000, memory: redisMemory(srvs), subjects: []subject{
+	return &running{names: 50_000, memory: redisMemory(srvs), forgets: countersLive, subjects: []subject{
 		{name: "bare SET NX and DEL, in parallel", kind: floor, requests: redisRequests(srvs, "set", "del"),
 			open: func() (client, error) { return bareNodes{rdbs()}, nil }},
 		// Durable stands for the settings of the Locker alone: these servers

@@ -154,7 +154,22 @@ func parade(ctx context.Context, t trial) (figures, error) {
 	}
 	f["µs a name"] = float64(time.Since(begin).Microseconds()) / float64(n)
 	f["names"] = float64(n)
-	return f, nil
+	return f, t.forgotten(ctx, f)
+}
+
+// forgotten tells what a store still holds of names that nobody has used for a
+// while, where it says when it forgets them.
+func (t trial) forgotten(ctx context.Context, f figures) error {
+	if t.running.forgets == 0 || t.quick {
+		return nil
+	}
+	select {
+	case <-time.After(t.running.forgets):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	f["server MB when they are forgotten"] = float64(t.running.memory()) / (1 << 20)
+	return nil
 }
 
 // heap is the live memory, in bytes.

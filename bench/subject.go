@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"time"
 
 	"github.com/lockstile/locker"
 )
@@ -41,6 +42,9 @@ type running struct {
 	subjects []subject
 	// memory is what the servers use, in bytes; nil where they do not tell.
 	memory func() int64
+	// forgets is how long after its last lock a name leaves nothing behind; 0
+	// where that is at once, or memory is nil.
+	forgets time.Duration
 	// names is how many names are a great many here, for a run has to end.
 	names int
 }
