@@ -27,12 +27,12 @@ from COMMAND. The URL of -b is not passed on.
 COMMAND runs in a process group of its own. SIGINT, SIGTERM, SIGHUP and SIGQUIT
 are passed on to it. If renewals of the lock fail, the group is sent SIGTERM a
 quarter of the TTL, or of the ZooKeeper session that stands for it (five seconds
-at most; with --max-hold, a quarter of that at most) before the lock ends, and SIGKILL just before it does. If the lock is gone
-already, as after a suspended machine wakes up, it is SIGTERM at once and
-SIGKILL a second later. Once SIGTERM was sent the exit status is 70, whatever
-becomes of the lock. COMMAND has the terminal if its input and output are one,
-and else once it asks for it; ^Z stops locker along with it, and the lock may be
-lost meanwhile.
+at most; with --max-hold, a quarter of that at most) before the lock ends, and
+SIGKILL just before it does. If the lock is gone already, as after a suspended
+machine wakes up, it is SIGTERM at once and SIGKILL a second later. Once SIGTERM
+was sent the exit status is 70, whatever becomes of the lock. COMMAND has the
+terminal if its input and output are one, and else once it asks for it; ^Z stops
+locker along with it, and the lock may be lost meanwhile.
 
 What COMMAND leaves running in the background when it exits is not ended with
 the lock: such a process runs without it. A process that leaves the group, or
