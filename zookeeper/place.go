@@ -25,7 +25,6 @@ type place struct {
 	token fencing.Token
 	since locker.Instant // before the request that made or last confirmed it
 	alone bool           // nobody else was there when it was made
-	fresh bool           // the queue has not been looked at since it was made
 }
 
 func (p *place) path() string { return p.parent + "/" + p.node }
@@ -57,7 +56,6 @@ func (p *place) made(results []zk.MultiResponse) error {
 	p.node = created.String[len(p.parent)+1:]
 	p.token = fencing.Token(parent.Stat.Mzxid)
 	p.alone = parent.Stat.NumChildren == 1
-	p.fresh = true
 	return nil
 }
 
@@ -120,9 +118,10 @@ func (p *place) settle(ctx context.Context) (failed int, err error) {
 	}
 }
 
-// confirm asks whether the place is still there. It is a transaction, not a
-// read: a server that has lost its leader goes on answering reads while the
-// leader ends the session and lets the next waiter in.
+// confirm asks whether the place is still there, for validity to count from
+// before the question. It is a transaction, not a read: a server that has lost
+// its leader goes on answering reads while the leader ends the session and lets
+// the next waiter in.
 func (l *Locker) confirm(ctx context.Context, p *place) <-chan zkclient.Reply[[]zk.MultiResponse] {
 	return zkclient.Async(ctx, l.zk, func() ([]zk.MultiResponse, error) {
 		return l.zk.Conn.Multi(&zk.CheckVersionRequest{Path: p.path(), Version: -1})

@@ -101,19 +101,59 @@ func TestCleanUpWaitsForARequestThatIsStillToBeSent(t *testing.T) {
 //	timeout after the question, not after the answer
 func TestGrantAfterAWaitCountsFromBeforeTheQuestion(t *testing.T) {
 	ctx, l, a, _, proxy := granted(t)
-	a.place.fresh = false
+	a.place.since = a.place.since.Add(-a.req.TTL) // it has waited for long
 	proxy.CutReplies()
 	delivered := make(chan locker.Instant, 1)
 	time.AfterFunc(200*time.Millisecond, func() { // this is how slow the answer is
 		delivered <- locker.Now()
 		proxy.Deliver()
 	})
-	ahead, err := l.look(ctx, a.place, true)
+	ahead, err := l.look(ctx, a, true)
 	if err != nil || ahead != "" {
 		t.Fatalf("%q, %v", ahead, err)
 	}
 	if late := a.place.since.Sub(<-delivered); late >= 0 {
 		t.Errorf("validity counts from %v after the answer was sent on", late)
+	}
+	if err := l.release(ctx, a); err != nil {
+		t.Error(err)
+	}
+}
+
+// A waiter whose place is young is not confirmed, so its lock counts from when
+// the place was made and not from the look that found it first. Wishes that lean
+// on the beginning of validity get a new one.
+//
+//	the place is made; later, but before half of it is over, it is looked at
+func TestOnlyWishesConfirmAYoungPlace(t *testing.T) {
+	ctx, l, a, _, _ := granted(t)
+	for _, c := range []struct {
+		name      string
+		opts      []locker.Option
+		confirmed bool
+	}{
+		{name: "no wishes"},
+		{"WithoutRenewal", []locker.Option{locker.WithoutRenewal()}, true},
+		{"WithMaxHold", []locker.Option{locker.WithMaxHold(time.Hour)}, true},
+		{"WithMinValidity", []locker.Option{locker.WithMinValidity(time.Millisecond)}, true},
+	} {
+		req, err := locker.NewRequest("n", c.opts...)
+		if err == nil {
+			err = limit(req, a.timeout)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.req = req
+		a.place.since = locker.Now().Add(-req.TTL / 4)
+		before := a.place.since
+		ahead, err := l.look(ctx, a, true)
+		if err != nil || ahead != "" {
+			t.Fatalf("%s: %q, %v", c.name, ahead, err)
+		}
+		if later := a.place.since.Sub(before); later > 0 != c.confirmed {
+			t.Errorf("%s: validity counts from %v later than when the place was made", c.name, later)
+		}
 	}
 	if err := l.release(ctx, a); err != nil {
 		t.Error(err)

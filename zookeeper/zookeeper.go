@@ -35,7 +35,11 @@
 // fails in between, the session runs from the sign before, and the client gives
 // one every third of the timeout. Hence the two thirds. A renewal is a
 // transaction and not a read, because a server that has lost the leader answers
-// reads for a while. A process that is paused for more than a third of the
+// reads for a while. A waiter's lock counts from the transaction that made its
+// place in the queue, so half of its validity may be over at first; after a longer
+// wait, and for options that lean on the beginning (WithoutRenewal, WithMaxHold,
+// WithMinValidity), another transaction finds the place and starts it anew. A
+// process that is paused for more than a third of the
 // timeout, in the same moments in which its server fails, is beyond what this
 // covers: the guard in the storage is not.
 //
