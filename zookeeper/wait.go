@@ -101,7 +101,7 @@ func (l *Locker) queue(ctx context.Context, a *attempt) error {
 			continue
 		case ctx.Err() != nil || zkclient.Refused(err) || locker.Now().Sub(lastWord) > a.timeout:
 			return unavailable(err)
-		case a.place != nil && a.place.node == "":
+		case a.place != nil && a.place.path == "":
 			l.sweep(a.place)
 			a.place = nil
 		}

@@ -72,7 +72,7 @@ func TestConnectionThatIsClosedWhileALockIsMadeLosesIt(t *testing.T) {
 //	over and looks for what it left, and finds nothing; then the request is sent
 func TestCleanUpWaitsForARequestThatIsStillToBeSent(t *testing.T) {
 	ctx, l, a, _, _ := granted(t)
-	p := &place{parent: a.parent, guid: newGUID(), anchor: a.place.anchor}
+	p := newPlace(a.parent, a.place.anchor)
 	gate := make(chan struct{})
 	p.sent = zkclient.Async(ctx, l.zk, func() ([]zk.MultiResponse, error) {
 		<-gate

@@ -38,10 +38,10 @@
 // reads for a while. A waiter's lock counts from the transaction that made its
 // place in the queue, so half of its validity may be over at first; after a longer
 // wait, and for options that lean on the beginning (WithoutRenewal, WithMaxHold,
-// WithMinValidity), another transaction finds the place and starts it anew. A
-// process that is paused for more than a third of the
-// timeout, in the same moments in which its server fails, is beyond what this
-// covers: the guard in the storage is not.
+// WithMinValidity), it counts from another one that finds the place still there.
+// A process that is paused for more than a third of the timeout, in the same
+// moments in which its server fails, is beyond what this covers: the guard in the
+// storage is not.
 //
 // # Requirements
 //
@@ -219,8 +219,6 @@ func (l *Locker) newAttempt(ctx context.Context, name string, opts []locker.Opti
 	if l.session != nil {
 		a.ends = l.session.books.since()
 	}
-	ctx, stop := l.untilClosed(ctx)
-	defer stop()
 	a.timeout, err = l.timeout(ctx)
 	if err == nil {
 		err = limit(req, a.timeout)
