@@ -150,12 +150,12 @@ func pause(ctx context.Context, d time.Duration) {
 // place that somebody deletes after the list was read is found missing by the
 // next renewal, as any holder's is.
 //
-// So only where too little of that validity is left is the place confirmed, and
-// with likely, in the same round trip.
+// So the place is confirmed only where too little of that validity is left; with
+// likely, in the same round trip.
 func (l *Locker) look(ctx context.Context, a *attempt, likely bool) (ahead string, err error) {
-	p, since, stale := a.place, locker.Now(), a.stale()
+	p, since := a.place, locker.Now()
 	var confirmed <-chan zkclient.Reply[[]zk.MultiResponse]
-	if stale && likely {
+	if likely && a.stale() {
 		confirmed = l.confirm(ctx, p)
 	}
 	children, err := l.children(ctx, p.parent)
@@ -166,7 +166,7 @@ func (l *Locker) look(ctx context.Context, a *attempt, likely bool) (ahead strin
 		return "", errGone
 	}
 	_, _, ahead = inLine(children, p.node)
-	if ahead != "" || !stale {
+	if ahead != "" || confirmed == nil && !a.stale() { // the list may have taken long
 		return ahead, nil
 	}
 	if confirmed == nil {

@@ -120,6 +120,29 @@ func TestGrantAfterAWaitCountsFromBeforeTheQuestion(t *testing.T) {
 	}
 }
 
+// A place may grow old while the list is on its way.
+//
+//	the waiter is woken when a little less than half of its validity is over; the
+//	answer is held back until it is more
+func TestPlaceThatGrowsOldWhileTheQueueIsListedIsConfirmed(t *testing.T) {
+	ctx, l, a, _, proxy := granted(t)
+	const young = 200 * time.Millisecond
+	a.place.since = locker.Now().Add(young - a.req.TTL/2)
+	before := a.place.since
+	proxy.CutReplies()
+	time.AfterFunc(2*young, proxy.Deliver)
+	ahead, err := l.look(ctx, a, true)
+	if err != nil || ahead != "" {
+		t.Fatalf("%q, %v", ahead, err)
+	}
+	if a.place.since == before {
+		t.Errorf("validity counts from %v ago", locker.Now().Sub(before))
+	}
+	if err := l.release(ctx, a); err != nil {
+		t.Error(err)
+	}
+}
+
 // A waiter whose place is young is not confirmed, so its lock counts from when
 // the place was made and not from the look that found it first. Wishes that lean
 // on the beginning of validity get a new one.
