@@ -122,21 +122,24 @@ func TestGrantAfterAWaitCountsFromBeforeTheQuestion(t *testing.T) {
 
 // A place may grow old while the list is on its way.
 //
-//	the waiter is woken when a little less than half of its validity is over; the
+//	the waiter looks when a little less than half of its validity is over; the
 //	answer is held back until it is more
 func TestPlaceThatGrowsOldWhileTheQueueIsListedIsConfirmed(t *testing.T) {
 	ctx, l, a, _, proxy := granted(t)
 	const young = 200 * time.Millisecond
 	a.place.since = locker.Now().Add(young - a.req.TTL/2)
-	before := a.place.since
 	proxy.CutReplies()
-	time.AfterFunc(2*young, proxy.Deliver)
-	ahead, err := l.look(ctx, a, true)
+	delivered := make(chan locker.Instant, 1)
+	time.AfterFunc(2*young, func() {
+		delivered <- locker.Now()
+		proxy.Deliver()
+	})
+	ahead, err := l.look(ctx, a, false)
 	if err != nil || ahead != "" {
 		t.Fatalf("%q, %v", ahead, err)
 	}
-	if a.place.since == before {
-		t.Errorf("validity counts from %v ago", locker.Now().Sub(before))
+	if early := (<-delivered).Sub(a.place.since); early > 0 {
+		t.Errorf("validity counts from %v before the list came", early)
 	}
 	if err := l.release(ctx, a); err != nil {
 		t.Error(err)
