@@ -146,6 +146,25 @@ func TestPlaceThatGrowsOldWhileTheQueueIsListedIsConfirmed(t *testing.T) {
 	}
 }
 
+// A place in the list may be gone when it is confirmed.
+//
+//	an old place that the list has; the path that is asked for is not there
+func TestOldPlaceThatIsGoneWhenItIsConfirmedIsNoGrant(t *testing.T) {
+	ctx, l, a, _, _ := granted(t)
+	a.place.since = a.place.since.Add(-a.req.TTL)
+	path := a.place.path
+	a.place.path += "gone"
+	for _, likely := range []bool{true, false} {
+		if ahead, err := l.look(ctx, a, likely); !errors.Is(err, errGone) {
+			t.Errorf("%q, %v", ahead, err)
+		}
+	}
+	a.place.path = path
+	if err := l.release(ctx, a); err != nil {
+		t.Error(err)
+	}
+}
+
 // A waiter whose place is young is not confirmed, so its lock counts from when
 // the place was made and not from the look that found it first. Wishes that lean
 // on the beginning of validity get a new one.
