@@ -65,7 +65,8 @@ func (l *Locker) newAnchor(ctx context.Context) (anchor, error) {
 	if l.closing.Err() != nil {
 		return anchor{}, locker.ErrClosed
 	}
-	path := l.base + "/%session-" + newGUID()
+	guid := newGUID()
+	path := l.base + "/%session-" + string(guid[:])
 	err := l.zk.WithParents(ctx, path, func() error {
 		return zkclient.Act(ctx, l.zk, func() error {
 			_, err := l.zk.Create(path, nil, zk.FlagEphemeral, l.acl)
@@ -94,7 +95,7 @@ func (l *Locker) dropAnchor() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), sweepTime)
 	defer cancel()
-	_ = zkclient.Act(ctx, l.zk, func() error { return l.zk.Delete(a.path, -1) }) // it ends with the session otherwise
+	_ = l.zk.Remove(ctx, a.path) // it ends with the session otherwise
 }
 
 // timeout returns the session timeout, and waits for a connection if none has
@@ -106,6 +107,8 @@ func (l *Locker) timeout(ctx context.Context) (time.Duration, error) {
 	if t := l.session.Timeout(); t != 0 {
 		return t, nil
 	}
+	ctx, stop := l.untilClosed(ctx)
+	defer stop()
 	if err := zkclient.Act(ctx, l.zk, func() error { _, _, err := l.zk.Exists(l.base); return err }); err != nil {
 		return 0, unavailable(err)
 	}

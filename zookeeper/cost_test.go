@@ -48,6 +48,62 @@ func TestAThousandWaitersOfAProcessCostOneRequestEach(t *testing.T) {
 	}
 }
 
+// A turn of another process is a place, two looks at the queue, a watch and a
+// deletion; in a process with a line, the deletion makes the next place.
+func TestTurnsOfManyProcessesTakeFiveRequestsOrFourWithALine(t *testing.T) {
+	for _, goroutines := range []int{1, 8} {
+		t.Run(fmt.Sprint(goroutines, " goroutines each"), func(t *testing.T) { takeTurns(t, 8, goroutines) })
+	}
+}
+
+func takeTurns(t *testing.T, processes, goroutines int) {
+	s := server(t)
+	minute := locker.WithTTL(time.Minute)
+	held := lock(t, newClient(t, time.Minute, s.Addr()), "n", minute) // no pings on the way
+	clients := make([]client, processes)
+	for i := range clients {
+		clients[i] = newClient(t, time.Minute, s.Addr())
+		unlock(t, lock(t, clients[i], fmt.Sprint("other ", i), minute))
+	}
+	before := s.Stat("zk_packets_received")
+	var all sync.WaitGroup
+	for _, c := range clients {
+		for range goroutines {
+			all.Go(func() {
+				lk, err := c.Lock(soon(t), "n", minute)
+				if err == nil {
+					err = lk.Unlock(soon(t))
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+	looks := int64(1) // at the server, a packet each
+	for ctx := soon(t); ; looks++ {
+		waiting := s.Stat("zk_watch_count") >= int64(processes)
+		for _, c := range clients {
+			waiting = waiting && c.InLine("n") == goroutines
+		}
+		if waiting {
+			break
+		}
+		select {
+		case <-time.After(5 * time.Millisecond):
+		case <-ctx.Done():
+			t.Fatal("they do not wait")
+		}
+	}
+	unlock(t, held)
+	all.Wait()
+	used := s.Stat("zk_packets_received") - before - looks - 1
+	want := int64(processes*(4*goroutines+1) + 1)
+	if used > want+int64(processes/2) { // who finds its watch too late looks again
+		t.Errorf("%d turns took %d requests, want %d", processes*goroutines, used, want)
+	}
+}
+
 func TestManyHeldLocksShareTheirRenewals(t *testing.T) {
 	t.Parallel()
 	s := server(t)

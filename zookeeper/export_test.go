@@ -8,3 +8,6 @@ func (l *Locker) AwaitSweeps() {
 		l.idle.Wait()
 	}
 }
+
+// InLine counts the goroutines that hold the name or wait for it.
+func (l *Locker) InLine(name string) int { return l.lines.Len(name) }

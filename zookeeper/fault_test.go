@@ -158,38 +158,98 @@ func TestServerThatHasLostItsLeaderConfirmsNothing(t *testing.T) {
 	}
 }
 
-// A list that says that nobody is ahead may come from a server that has lost
-// its leader: it is no grant.
+// A server that has lost its leader lists the queue, while the leader may end the
+// session of whoever is first. So who has waited for long, or wants to rely on
+// what is left, is not served before the leader has confirmed its place.
 func TestWaiterIsNotServedByAServerThatHasLostItsLeader(t *testing.T) {
-	servers := testserver.ZooKeeper(t, 3)
-	leader := testserver.ZooKeeperLeader(t, servers)
-	follower := servers[0]
-	if follower == leader {
-		follower = servers[1]
+	const timeout = 6 * time.Second
+	t.Run("after a long wait", func(t *testing.T) {
+		q := newLeaderless(t, timeout)
+		<-time.After(timeout/3 + timeout/20) // half of what it counts on
+		q.loseLeader()
+		q.notServed()
+	})
+	t.Run("with wishes", func(t *testing.T) {
+		q := newLeaderless(t, timeout, locker.WithoutRenewal())
+		q.loseLeader()
+		q.notServed()
+	})
+}
+
+// Right after its place was made, that is confirmation enough, and what the lock
+// counts from.
+func TestWaiterThatIsServedWithoutALeaderCountsFromItsPlace(t *testing.T) {
+	q := newLeaderless(t, time.Minute, locker.WithTTL(time.Minute))
+	queued := time.Now()
+	q.loseLeader()
+	lk := <-q.served
+	if lk == nil {
+		t.Fatal("not served")
 	}
-	p := conformance.NewProxy(t, follower.Addr())
-	a, b := newClient(t, sessionTimeout, leader.Addr()), newClient(t, sessionTimeout, p.Addr())
-	held := lock(t, a, "n")
-	served := make(chan error, 1)
+	valid := time.Minute * 2 / 3
+	if late := lk.Deadline().Sub(queued.Add(valid - locker.Drift(valid))); late > time.Millisecond {
+		t.Errorf("believed in for %v longer than its place allows", late)
+	}
+	q.leader.Resume()
+	unlock(t, lk)
+}
+
+// leaderless is a queue of a holder and a waiter, whose server can lose its leader
+// right after the holder has gone.
+type leaderless struct {
+	t                *testing.T
+	leader, follower *testserver.ZooKeeperServer
+	proxy            *conformance.Proxy
+	held             *locker.Lock
+	served           chan *locker.Lock // closed after an error
+}
+
+func newLeaderless(t *testing.T, timeout time.Duration, opts ...locker.Option) *leaderless {
+	t.Helper()
+	servers := testserver.ZooKeeper(t, 3)
+	q := &leaderless{t: t, leader: testserver.ZooKeeperLeader(t, servers), follower: servers[0], served: make(chan *locker.Lock, 1)}
+	if q.follower == q.leader {
+		q.follower = servers[1]
+	}
+	q.proxy = conformance.NewProxy(t, q.follower.Addr())
+	holder, waiter := newClient(t, sessionTimeout, q.leader.Addr()), newClient(t, timeout, q.proxy.Addr())
+	q.held = lock(t, holder, "n")
 	go func() {
-		_, err := b.Lock(soon(t), "n")
-		served <- err
+		defer close(q.served)
+		lk, err := waiter.Lock(soon(t), "n", opts...)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		q.served <- lk
 	}()
-	waiters(t, a, "n", 1)
-	watched(t, follower)
-	p.CutReplies() // the notification is on its way
-	unlock(t, held)
-	caughtUp(t, follower, "/lockstile/n", 1)
-	leader.Pause()
-	p.Deliver()
+	waiters(t, holder, "n", 1)
+	watched(t, q.follower)
+	return q
+}
+
+// loseLeader lets the waiter know that the holder has gone when it can no longer
+// ask the leader.
+func (q *leaderless) loseLeader() {
+	q.t.Helper()
+	q.proxy.CutReplies() // the notification is on its way
+	unlock(q.t, q.held)
+	caughtUp(q.t, q.follower, "/lockstile/n", 1)
+	q.leader.Pause()
+	q.proxy.Deliver()
+}
+
+// notServed checks that the waiter is served only when the leader is back.
+func (q *leaderless) notServed() {
+	q.t.Helper()
 	select {
-	case err := <-served:
-		t.Fatalf("served without a leader, error %v", err)
+	case <-q.served:
+		q.t.Fatal("served without a leader")
 	case <-time.After(time.Second): // for what must not happen
 	}
-	leader.Resume()
-	if err := <-served; err != nil {
-		t.Error(err)
+	q.leader.Resume()
+	if lk := <-q.served; lk != nil {
+		unlock(q.t, lk)
 	}
 }
 

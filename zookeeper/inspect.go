@@ -98,7 +98,7 @@ func (l *Locker) Break(ctx context.Context, name string) (bool, error) {
 	parent := l.base + "/" + zkclient.Escape(name)
 	places, first, err := l.first(ctx, parent)
 	if err == nil && places > 0 {
-		err = zkclient.Act(ctx, l.zk, func() error { return l.zk.Delete(parent+"/"+first, -1) })
+		err = l.zk.Remove(ctx, parent+"/"+first)
 	}
 	switch {
 	case errors.Is(err, zk.ErrNoNode):

@@ -9,15 +9,12 @@ import (
 
 // newGUID returns what tells our nodes from all others, in the form that the
 // recipes use.
-func newGUID() string {
+func newGUID() (guid [32]byte) {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // never fails
-	return hex.EncodeToString(b[:])
+	hex.Encode(guid[:], b[:])
+	return guid
 }
-
-// nodePrefix is how the names of an attempt's nodes begin; the server appends
-// the sequence number.
-func nodePrefix(guid string) string { return "_c_" + guid + "-lock-" }
 
 // sequence reads the number of a place in the queue, whoever made the node:
 // Curator and zk write lock-0000000042, kazoo writes __lock__0000000042. It is

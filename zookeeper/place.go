@@ -16,19 +16,25 @@ import (
 // is not known may have made.
 type place struct {
 	parent string
-	guid   string
+	prefix string // of its path: all but the number, which the server appends
 	anchor anchor
 
 	sent <-chan zkclient.Reply[[]zk.MultiResponse] // the request that makes it, until its reply is read
 
-	node  string // the last element of its path; "" if not known
+	path  string // "" if not known
+	node  string // its last element
 	token fencing.Token
 	since locker.Instant // before the request that made or last confirmed it
 	alone bool           // nobody else was there when it was made
-	fresh bool           // the queue has not been looked at since it was made
 }
 
-func (p *place) path() string { return p.parent + "/" + p.node }
+func newPlace(parent string, at anchor) *place {
+	guid := newGUID()
+	return &place{parent: parent, prefix: parent + "/_c_" + string(guid[:]) + "-lock-", anchor: at}
+}
+
+// found notes under which path the place was found.
+func (p *place) found(path string) { p.path, p.node = path, path[len(p.parent)+1:] }
 
 // errGone means that a place has been removed: its session ended, or somebody
 // deleted the node.
@@ -41,8 +47,7 @@ func (p *place) ops(data []byte, acl []zk.ACL) []any {
 	return []any{
 		&zk.CheckVersionRequest{Path: p.anchor.path, Version: -1},
 		&zk.CreateRequest{
-			Path: p.parent + "/" + nodePrefix(p.guid), Data: data, Acl: acl,
-			Flags: zk.FlagEphemeralSequential,
+			Path: p.prefix, Data: data, Acl: acl, Flags: zk.FlagEphemeralSequential,
 		},
 		&zk.SetDataRequest{Path: p.parent, Version: -1},
 	}
@@ -51,13 +56,12 @@ func (p *place) ops(data []byte, acl []zk.ACL) []any {
 // made notes the answer to ops.
 func (p *place) made(results []zk.MultiResponse) error {
 	created, parent := results[len(results)-2], results[len(results)-1]
-	if len(created.String) <= len(p.parent)+1 || parent.Stat == nil {
+	if !strings.HasPrefix(created.String, p.prefix) || parent.Stat == nil {
 		return errors.New("the server gave an answer of an unknown form")
 	}
-	p.node = created.String[len(p.parent)+1:]
+	p.found(created.String)
 	p.token = fencing.Token(parent.Stat.Mzxid)
 	p.alone = parent.Stat.NumChildren == 1
-	p.fresh = true
 	return nil
 }
 
@@ -70,8 +74,8 @@ func (l *Locker) take(ctx context.Context, a *attempt) error {
 		if err != nil {
 			return err
 		}
-		a.place = &place{parent: a.parent, guid: newGUID(), anchor: at}
-		err = l.zk.WithParents(ctx, a.place.path(), func() error { return l.tryTake(ctx, a.place, a.data) })
+		a.place = newPlace(a.parent, at)
+		err = l.zk.WithParents(ctx, a.place.prefix, func() error { return l.tryTake(ctx, a.place, a.data) })
 		if !errors.Is(err, errAnchor) {
 			if zkclient.Refused(err) || errors.Is(err, zk.ErrNoServer) { // the latter was never sent
 				a.place = nil
@@ -120,12 +124,13 @@ func (p *place) settle(ctx context.Context) (failed int, err error) {
 	}
 }
 
-// confirm asks whether the place is still there. It is a transaction, not a
-// read: a server that has lost its leader goes on answering reads while the
-// leader ends the session and lets the next waiter in.
+// confirm asks whether the place is still there, for validity to count from
+// before the question. It is a transaction, not a read: a server that has lost
+// its leader goes on answering reads while the leader ends the session and lets
+// the next waiter in.
 func (l *Locker) confirm(ctx context.Context, p *place) <-chan zkclient.Reply[[]zk.MultiResponse] {
 	return zkclient.Async(ctx, l.zk, func() ([]zk.MultiResponse, error) {
-		return l.zk.Conn.Multi(&zk.CheckVersionRequest{Path: p.path(), Version: -1})
+		return l.zk.Conn.Multi(&zk.CheckVersionRequest{Path: p.path, Version: -1})
 	})
 }
 
@@ -155,8 +160,8 @@ func (l *Locker) remove(ctx context.Context, p *place) error {
 	if _, err := p.settle(ctx); p.sent != nil {
 		return err
 	}
-	if p.node != "" {
-		err := zkclient.Act(ctx, l.zk, func() error { return l.zk.Delete(p.path(), -1) })
+	if p.path != "" {
+		err := l.zk.Remove(ctx, p.path)
 		if errors.Is(err, zk.ErrNoNode) {
 			return errGone
 		}
@@ -167,8 +172,8 @@ func (l *Locker) remove(ctx context.Context, p *place) error {
 		return errGone
 	}
 	for _, node := range children {
-		if strings.HasPrefix(node, nodePrefix(p.guid)) {
-			p.node = node
+		if path := p.parent + "/" + node; strings.HasPrefix(path, p.prefix) {
+			p.found(path)
 			return l.remove(ctx, p)
 		}
 	}
@@ -183,8 +188,8 @@ func (l *Locker) remove(ctx context.Context, p *place) error {
 // of another process is overtaken, and its token is greater than those that
 // have been given to waiters before.
 func (l *Locker) handOver(ctx context.Context, p *place, next *attempt) error {
-	heir := &place{parent: next.parent, guid: newGUID(), anchor: p.anchor}
-	ops := append([]any{&zk.DeleteRequest{Path: p.path(), Version: -1}}, heir.ops(next.data, l.acl)...)
+	heir := newPlace(next.parent, p.anchor)
+	ops := append([]any{&zk.DeleteRequest{Path: p.path, Version: -1}}, heir.ops(next.data, l.acl)...)
 	failed, err := l.send(ctx, heir, ops)
 	switch {
 	case failed == 0 && errors.Is(err, zk.ErrNoNode):

@@ -40,7 +40,7 @@ func (l *Locker) renewSome(ctx context.Context, leases []*attempt, check []int, 
 	for len(check) > 0 {
 		ops := make([]any, len(check))
 		for i, at := range check {
-			ops[i] = &zk.CheckVersionRequest{Path: leases[at].place.path(), Version: -1}
+			ops[i] = &zk.CheckVersionRequest{Path: leases[at].place.path, Version: -1}
 		}
 		_, failed, err := l.zk.Multi(ctx, ops...)
 		switch {

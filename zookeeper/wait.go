@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -49,7 +50,7 @@ func (l *Locker) try(ctx context.Context, a *attempt) error {
 	if a.place.alone {
 		return nil
 	}
-	ahead, err := l.look(ctx, a.place, false)
+	ahead, err := l.look(ctx, a, false)
 	switch {
 	case err != nil:
 		return unavailable(err)
@@ -100,7 +101,7 @@ func (l *Locker) queue(ctx context.Context, a *attempt) error {
 			continue
 		case ctx.Err() != nil || zkclient.Refused(err) || locker.Now().Sub(lastWord) > a.timeout:
 			return unavailable(err)
-		case a.place != nil && a.place.node == "":
+		case a.place != nil && a.place.path == "":
 			l.sweep(a.place)
 			a.place = nil
 		}
@@ -116,7 +117,7 @@ func (l *Locker) step(ctx context.Context, a *attempt, woken bool) (held, wokenA
 			return err == nil, false, err
 		}
 	}
-	ahead, err := l.look(ctx, a.place, woken)
+	ahead, err := l.look(ctx, a, woken)
 	if err != nil || ahead == "" {
 		return err == nil, false, err
 	}
@@ -136,32 +137,36 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// look reports which place comes right before p, "" if none does: then the lock
-// is p's. Places ahead can only go, never come, so a list that is old errs on
-// the safe side; that p itself is still there is asked in a transaction. With
-// likely, that is asked in the same round trip. A place that has just been made
-// needs no confirmation.
-func (l *Locker) look(ctx context.Context, p *place, likely bool) (ahead string, err error) {
-	since := locker.Now()
+// look reports which place comes right before a's, "" if none does: then the
+// lock is a's.
+//
+// A list with our place in it and nobody ahead is a grant, whichever server it
+// comes from and however old it is. It shows a state after the place was made,
+// for the place is in it; places ahead can only go, never come; so from that
+// state on the lock is ours for as long as the place is there. That is as long
+// as validity which counts from the transaction that made the place, or last
+// found it there: it is what an uncontended lock counts from, too, and no leader
+// ends the session sooner. When the event came, and from whom, plays no part. A
+// place that somebody deletes after the list was read is found missing by the
+// next renewal, as any holder's is.
+//
+// So the place is confirmed only where too little of that validity is left; with
+// likely, in the same round trip.
+func (l *Locker) look(ctx context.Context, a *attempt, likely bool) (ahead string, err error) {
+	p, since := a.place, locker.Now()
 	var confirmed <-chan zkclient.Reply[[]zk.MultiResponse]
-	if likely && !p.fresh {
+	if likely && a.stale() {
 		confirmed = l.confirm(ctx, p)
 	}
 	children, err := l.children(ctx, p.parent)
 	if err != nil && !errors.Is(err, zk.ErrNoNode) {
 		return "", err
 	}
-	mine := false
-	for _, node := range children {
-		mine = mine || node == p.node
-	}
-	if !mine {
+	if !slices.Contains(children, p.node) {
 		return "", errGone
 	}
 	_, _, ahead = inLine(children, p.node)
-	fresh := p.fresh
-	p.fresh = false
-	if ahead != "" || fresh {
+	if ahead != "" || confirmed == nil && !a.stale() { // the list may have taken long
 		return ahead, nil
 	}
 	if confirmed == nil {
@@ -176,6 +181,14 @@ func (l *Locker) look(ctx context.Context, p *place, likely bool) (ahead string,
 		p.since = since
 	}
 	return "", err
+}
+
+// stale reports whether a grant must not count from when the place was made or
+// last confirmed: half of that validity is over, or the caller has wishes that
+// lean on its beginning.
+func (a *attempt) stale() bool {
+	plain := a.req.Renew && a.req.MaxHold == 0 && a.req.MinValidity == 0
+	return !plain || locker.Now().Sub(a.place.since) > a.req.TTL/2
 }
 
 // waitFor returns when the place ahead has gone or changed (then woken is true),

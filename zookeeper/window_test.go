@@ -72,7 +72,7 @@ func TestConnectionThatIsClosedWhileALockIsMadeLosesIt(t *testing.T) {
 //	over and looks for what it left, and finds nothing; then the request is sent
 func TestCleanUpWaitsForARequestThatIsStillToBeSent(t *testing.T) {
 	ctx, l, a, _, _ := granted(t)
-	p := &place{parent: a.parent, guid: newGUID(), anchor: a.place.anchor}
+	p := newPlace(a.parent, a.place.anchor)
 	gate := make(chan struct{})
 	p.sent = zkclient.Async(ctx, l.zk, func() ([]zk.MultiResponse, error) {
 		<-gate
@@ -101,19 +101,104 @@ func TestCleanUpWaitsForARequestThatIsStillToBeSent(t *testing.T) {
 //	timeout after the question, not after the answer
 func TestGrantAfterAWaitCountsFromBeforeTheQuestion(t *testing.T) {
 	ctx, l, a, _, proxy := granted(t)
-	a.place.fresh = false
+	a.place.since = a.place.since.Add(-a.req.TTL) // it has waited for long
 	proxy.CutReplies()
 	delivered := make(chan locker.Instant, 1)
 	time.AfterFunc(200*time.Millisecond, func() { // this is how slow the answer is
 		delivered <- locker.Now()
 		proxy.Deliver()
 	})
-	ahead, err := l.look(ctx, a.place, true)
+	ahead, err := l.look(ctx, a, true)
 	if err != nil || ahead != "" {
 		t.Fatalf("%q, %v", ahead, err)
 	}
 	if late := a.place.since.Sub(<-delivered); late >= 0 {
 		t.Errorf("validity counts from %v after the answer was sent on", late)
+	}
+	if err := l.release(ctx, a); err != nil {
+		t.Error(err)
+	}
+}
+
+// A place may grow old while the list is on its way.
+//
+//	the waiter looks when a little less than half of its validity is over; the
+//	answer is held back until it is more
+func TestPlaceThatGrowsOldWhileTheQueueIsListedIsConfirmed(t *testing.T) {
+	ctx, l, a, _, proxy := granted(t)
+	const young = 200 * time.Millisecond
+	a.place.since = locker.Now().Add(young - a.req.TTL/2)
+	proxy.CutReplies()
+	delivered := make(chan locker.Instant, 1)
+	time.AfterFunc(2*young, func() {
+		delivered <- locker.Now()
+		proxy.Deliver()
+	})
+	ahead, err := l.look(ctx, a, false)
+	if err != nil || ahead != "" {
+		t.Fatalf("%q, %v", ahead, err)
+	}
+	if early := (<-delivered).Sub(a.place.since); early > 0 {
+		t.Errorf("validity counts from %v before the list came", early)
+	}
+	if err := l.release(ctx, a); err != nil {
+		t.Error(err)
+	}
+}
+
+// A place in the list may be gone when it is confirmed.
+//
+//	an old place that the list has; the path that is asked for is not there
+func TestOldPlaceThatIsGoneWhenItIsConfirmedIsNoGrant(t *testing.T) {
+	ctx, l, a, _, _ := granted(t)
+	a.place.since = a.place.since.Add(-a.req.TTL)
+	path := a.place.path
+	a.place.path += "gone"
+	for _, likely := range []bool{true, false} {
+		if ahead, err := l.look(ctx, a, likely); !errors.Is(err, errGone) {
+			t.Errorf("%q, %v", ahead, err)
+		}
+	}
+	a.place.path = path
+	if err := l.release(ctx, a); err != nil {
+		t.Error(err)
+	}
+}
+
+// A waiter whose place is young is not confirmed, so its lock counts from when
+// the place was made and not from the look that found it first. Wishes that lean
+// on the beginning of validity get a new one.
+//
+//	the place is made; later, but before half of it is over, it is looked at
+func TestOnlyWishesConfirmAYoungPlace(t *testing.T) {
+	ctx, l, a, _, _ := granted(t)
+	for _, c := range []struct {
+		name      string
+		opts      []locker.Option
+		confirmed bool
+	}{
+		{name: "no wishes"},
+		{"WithoutRenewal", []locker.Option{locker.WithoutRenewal()}, true},
+		{"WithMaxHold", []locker.Option{locker.WithMaxHold(time.Hour)}, true},
+		{"WithMinValidity", []locker.Option{locker.WithMinValidity(time.Millisecond)}, true},
+	} {
+		req, err := locker.NewRequest("n", c.opts...)
+		if err == nil {
+			err = limit(req, a.timeout)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.req = req
+		a.place.since = locker.Now().Add(-req.TTL / 4)
+		before := a.place.since
+		ahead, err := l.look(ctx, a, true)
+		if err != nil || ahead != "" {
+			t.Fatalf("%s: %q, %v", c.name, ahead, err)
+		}
+		if later := a.place.since.Sub(before); later > 0 != c.confirmed {
+			t.Errorf("%s: validity counts from %v later than when the place was made", c.name, later)
+		}
 	}
 	if err := l.release(ctx, a); err != nil {
 		t.Error(err)

@@ -35,9 +35,13 @@
 // fails in between, the session runs from the sign before, and the client gives
 // one every third of the timeout. Hence the two thirds. A renewal is a
 // transaction and not a read, because a server that has lost the leader answers
-// reads for a while. A process that is paused for more than a third of the
-// timeout, in the same moments in which its server fails, is beyond what this
-// covers: the guard in the storage is not.
+// reads for a while. A waiter's lock counts from the transaction that made its
+// place in the queue, so half of its validity may be over at first; after a longer
+// wait, and for options that lean on the beginning (WithoutRenewal, WithMaxHold,
+// WithMinValidity), it counts from another one that finds the place still there.
+// A process that is paused for more than a third of the timeout, in the same
+// moments in which its server fails, is beyond what this covers: the guard in the
+// storage is not.
 //
 // # Requirements
 //
@@ -215,8 +219,6 @@ func (l *Locker) newAttempt(ctx context.Context, name string, opts []locker.Opti
 	if l.session != nil {
 		a.ends = l.session.books.since()
 	}
-	ctx, stop := l.untilClosed(ctx)
-	defer stop()
 	a.timeout, err = l.timeout(ctx)
 	if err == nil {
 		err = limit(req, a.timeout)

@@ -14,6 +14,9 @@ func Escape(name string) string {
 	if name == "." || name == ".." {
 		return strings.ReplaceAll(name, ".", "%2E")
 	}
+	if !strings.ContainsFunc(name, func(r rune) bool { return !allowed(r) }) {
+		return name
+	}
 	var b strings.Builder
 	for i, r := range name {
 		if allowed(r) {

@@ -75,6 +75,12 @@ func Act(ctx context.Context, c *Client, f func() error) error {
 	return err
 }
 
+// Remove deletes a node, whatever its version.
+func (c *Client) Remove(ctx context.Context, path string) error {
+	_, err := Call(ctx, c, func() (struct{}, error) { return struct{}{}, c.Delete(path, -1) })
+	return err
+}
+
 // Multi runs operations in one transaction. After an error, failed is the index
 // of the one that the server refused, or -1 if it answered nothing.
 func (c *Client) Multi(ctx context.Context, ops ...any) (results []zk.MultiResponse, failed int, err error) {
