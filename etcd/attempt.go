@@ -147,6 +147,36 @@ func (a *attempt) look(ctx context.Context) (ahead string, err error) {
 	return a.decide(first(resp, 0)), nil
 }
 
+// lookAt asks who was ahead of our key at a revision of the store, 0 for none in
+// particular. Any one server can tell, without asking the others, for the past is
+// the same on all of them. A grant may lean on it, for whoever is ahead can only
+// go, and never come: if nobody was, nobody will be, for as long as our key is
+// there. That it still is, the session answers for by the local clock, as for
+// every holder. A server that does not know that revision yet, or no more, is not
+// asked again, nor one that does not show our key: they are all asked then.
+func (a *attempt) lookAt(ctx context.Context, at int64) (ahead string, err error) {
+	if at == 0 {
+		return a.look(ctx)
+	}
+	opts := append(clientv3.WithLastCreate(), clientv3.WithLimit(2), clientv3.WithMaxCreateRev(a.place),
+		clientv3.WithKeysOnly(), clientv3.WithRev(at), clientv3.WithSerializable())
+	try, cancel := context.WithTimeout(ctx, firstTry)
+	defer cancel()
+	resp, err := a.kv().Get(try, a.folder, opts...)
+	if err != nil || len(resp.Kvs) == 0 || !a.is(resp.Kvs[0]) {
+		return a.look(ctx)
+	}
+	if len(resp.Kvs) == 1 {
+		return a.decide(nil), nil
+	}
+	return a.decide(resp.Kvs[1]), nil
+}
+
+// is reports whether a key of the store is ours, as we left it.
+func (a *attempt) is(kv *keyValue) bool {
+	return string(kv.Key) == a.key && kv.CreateRevision == a.place && kv.ModRevision == a.mod
+}
+
 // errPlaceLost means that our key is gone from the queue: the session ended, or
 // somebody deleted it.
 var errPlaceLost = errors.New("the place in the queue was deleted")

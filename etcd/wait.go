@@ -114,7 +114,7 @@ func (a *attempt) queue(ctx context.Context) error {
 		case a.place == 0 || a.hopeless(err):
 			return err
 		default: // we have a place, and the servers do not answer: they may again before the session ends
-			pause(ctx, nil, breath)
+			pause(ctx, breath)
 			ahead, err = a.look(ctx)
 		}
 	}
@@ -125,25 +125,27 @@ func (a *attempt) queue(ctx context.Context) error {
 }
 
 // follow waits until the key ahead is deleted, and returns the one that is ahead
-// then. The watch is there before it looks, so that no deletion goes unseen, and
-// begins now and not at a past revision: the servers serve those with a delay.
+// then. The watch begins now and not at a past revision: the servers serve those
+// with a delay. What has happened between our place and its beginning is looked
+// up; word of it from before our place, which a server gives that lags behind,
+// tells nothing that we did not know when we got the place.
 func (a *attempt) follow(ctx context.Context, ahead string) (string, error) {
 	events, stop := a.watch(ctx, ahead)
 	defer stop()
-	if !pause(ctx, events, askTime) {
-		pause(ctx, nil, breath) // there is no watch: at least we look
-	}
-	for {
-		a.asked = locker.Now()
-		now, err := a.look(ctx)
-		if err != nil || now != ahead {
-			return now, err
+	for patience := askTime; ; patience = a.session.ttl {
+		at, ok := news(ctx, events, patience)
+		switch {
+		case !ok:
+			pause(ctx, breath) // there is no watch any more: at least we look
+		case 0 < at && at <= a.place:
+			continue
 		}
 		// The watch may be silent for ever, if its server is. So we look
 		// once in a TTL, by which time a dead holder's lease is over.
-		if !pause(ctx, events, a.session.ttl) {
-			pause(ctx, nil, breath)
-			return ahead, nil
+		a.asked = locker.Now()
+		now, err := a.lookAt(ctx, at)
+		if err != nil || now != ahead || !ok {
+			return now, err
 		}
 	}
 }
@@ -164,19 +166,26 @@ func (a *attempt) watch(ctx context.Context, key string) (clientv3.WatchChan, fu
 	}
 }
 
-// pause returns when there is an event, ctx is over, or d. It reports false if
-// there are no events to be expected any more.
-func pause(ctx context.Context, events clientv3.WatchChan, d time.Duration) bool {
+// news waits for word of a watch, for d at most. It returns the revision of the
+// store that the word is about, 0 if there was none, and false if none is to be
+// expected any more.
+func news(ctx context.Context, events clientv3.WatchChan, d time.Duration) (at int64, ok bool) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
-	case event, ok := <-events:
-		return ok && event.Err() == nil
+	case word, ok := <-events:
+		if !ok || word.Err() != nil {
+			return 0, false
+		}
+		return word.Header.Revision, true
 	case <-timer.C:
 	case <-ctx.Done():
 	}
-	return true
+	return 0, true
 }
+
+// pause waits for d or the end of ctx.
+func pause(ctx context.Context, d time.Duration) { news(ctx, nil, d) }
 
 // ended explains why there is no lock.
 func (l *Locker) ended(ctx context.Context, a *attempt, err error) error {
