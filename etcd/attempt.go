@@ -147,23 +147,26 @@ func (a *attempt) look(ctx context.Context) (ahead string, err error) {
 	return a.decide(first(resp, 0)), nil
 }
 
-// lookAt asks who was ahead of our key at a revision of the store, 0 for none in
-// particular. Any one server can tell, without asking the others, for the past is
-// the same on all of them. A grant may lean on it, for whoever is ahead can only
-// go, and never come: if nobody was, nobody will be, for as long as our key is
-// there. That it still is, the session answers for by the local clock, as for
-// every holder. A server that does not know that revision yet, or no more, is not
-// asked again, nor one that does not show our key: they are all asked then.
+// lookAt asks who is ahead of our key since a revision of the store that we were
+// told of, 0 for none. Any one server that has got there can tell, without asking
+// the others, for what it shows is the store as it was at some revision, and the
+// same on all of them. A grant may lean on the past, for those ahead can only go,
+// and never come: if nobody was, nobody will be, for as long as our key is there.
+// That it still is, the session answers for by the local clock, as for every
+// holder. Whatever else the server shows is no answer: they are all asked then.
+//
+// To ask for that very revision would do as well, but the client logs a warning
+// for every server that has not got there.
 func (a *attempt) lookAt(ctx context.Context, at int64) (ahead string, err error) {
 	if at == 0 {
 		return a.look(ctx)
 	}
 	opts := append(clientv3.WithLastCreate(), clientv3.WithLimit(2), clientv3.WithMaxCreateRev(a.place),
-		clientv3.WithKeysOnly(), clientv3.WithRev(at), clientv3.WithSerializable())
+		clientv3.WithKeysOnly(), clientv3.WithSerializable())
 	try, cancel := context.WithTimeout(ctx, firstTry)
 	defer cancel()
 	resp, err := a.kv().Get(try, a.folder, opts...)
-	if err != nil || len(resp.Kvs) == 0 || !a.is(resp.Kvs[0]) {
+	if err != nil || resp.Header.Revision < at || len(resp.Kvs) == 0 || !a.is(resp.Kvs[0]) {
 		return a.look(ctx)
 	}
 	if len(resp.Kvs) == 1 {

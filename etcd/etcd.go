@@ -82,7 +82,8 @@ type Locker struct {
 	mu       sync.Mutex
 	sessions map[time.Duration]*slot
 	held     map[*locker.Lock]*attempt
-	chores   chores.Chores // revocations and clean-ups
+	watches  map[string]*watch // kept for their folders' next waiters
+	chores   chores.Chores     // revocations and clean-ups
 }
 
 var (
@@ -101,6 +102,7 @@ func New(client *clientv3.Client, opts Options) (*Locker, error) {
 	l := &Locker{
 		client: client, opts: opts,
 		sessions: make(map[time.Duration]*slot), held: make(map[*locker.Lock]*attempt),
+		watches: make(map[string]*watch),
 	}
 	l.closing, l.close = context.WithCancel(context.Background())
 	l.keeper = locker.NewKeeper(l.renew)

@@ -7,8 +7,6 @@ import (
 	"sync"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-
 	"github.com/lockstile/locker"
 )
 
@@ -125,15 +123,15 @@ func (a *attempt) queue(ctx context.Context) error {
 }
 
 // follow waits until the key ahead is deleted, and returns the one that is ahead
-// then. The watch begins now and not at a past revision: the servers serve those
-// with a delay. What has happened between our place and its beginning is looked
-// up; word of it from before our place, which a server gives that lags behind,
-// tells nothing that we did not know when we got the place.
+// then. A watch that it opens begins now and not at a past revision: the servers
+// serve those with a delay. What has happened between our place and its beginning
+// is looked up; word from before our place tells nothing that we did not know
+// when we got the place.
 func (a *attempt) follow(ctx context.Context, ahead string) (string, error) {
-	events, stop := a.watch(ctx, ahead)
-	defer stop()
+	l := a.session.owner
+	w := l.watch(ctx, a.folder, ahead)
 	for patience := askTime; ; patience = a.session.ttl {
-		at, ok := news(ctx, events, patience)
+		at, ok := w.next(ctx, patience)
 		switch {
 		case !ok:
 			pause(ctx, breath) // there is no watch any more: at least we look
@@ -144,48 +142,26 @@ func (a *attempt) follow(ctx context.Context, ahead string) (string, error) {
 		// once in a TTL, by which time a dead holder's lease is over.
 		a.asked = locker.Now()
 		now, err := a.lookAt(ctx, at)
-		if err != nil || now != ahead || !ok {
+		switch {
+		case a.granted && at != 0:
+			l.keep(a.folder, w)
+			return "", nil
+		case err != nil || now != ahead || !ok:
+			w.cancel()
 			return now, err
 		}
 	}
 }
 
-// watch opens a watch for the deletion of a key. All watches of a Locker share
-// one stream: their contexts must not carry what belongs to a caller. The stream
-// may hang on a server that hangs, and the session live on through another: so
-// opening it has an end, too.
-func (a *attempt) watch(ctx context.Context, key string) (clientv3.WatchChan, func()) {
-	own, cancel := context.WithCancel(clientv3.WithRequireLeader(context.Background()))
-	stop := context.AfterFunc(ctx, cancel)
-	patience := time.AfterFunc(askTime, cancel)
-	defer patience.Stop()
-	events := a.session.owner.client.Watch(own, key, clientv3.WithFilterPut(), clientv3.WithCreatedNotify())
-	return events, func() {
-		stop()
-		cancel()
-	}
-}
-
-// news waits for word of a watch, for d at most. It returns the revision of the
-// store that the word is about, 0 if there was none, and false if none is to be
-// expected any more.
-func news(ctx context.Context, events clientv3.WatchChan, d time.Duration) (at int64, ok bool) {
+// pause waits for d or the end of ctx.
+func pause(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
-	case word, ok := <-events:
-		if !ok || word.Err() != nil {
-			return 0, false
-		}
-		return word.Header.Revision, true
 	case <-timer.C:
 	case <-ctx.Done():
 	}
-	return 0, true
 }
-
-// pause waits for d or the end of ctx.
-func pause(ctx context.Context, d time.Duration) { news(ctx, nil, d) }
 
 // ended explains why there is no lock.
 func (l *Locker) ended(ctx context.Context, a *attempt, err error) error {
