@@ -67,7 +67,7 @@ func (l *Locker) newAttempt(ctx context.Context, name string, opts []locker.Opti
 
 // on puts the attempt, which has no place, on a session that was joined for it.
 func (a *attempt) on(s *session) {
-	a.session, a.key = s, keyOf(a.folder, s.id)
+	a.session, a.key = s, a.folder+s.base
 	a.place, a.mod, a.since, a.granted, a.doubt = 0, 0, 0, false, false
 }
 
@@ -110,18 +110,17 @@ func (a *attempt) take(ctx context.Context, only bool) (ahead string, err error)
 }
 
 func (a *attempt) ask(ctx context.Context, only bool) (*clientv3.TxnResponse, error) {
-	free := clientv3.Compare(clientv3.CreateRevision(a.key), "=", 0)
+	free := unchanged(a.key, 0)
 	var otherwise []clientv3.Op
 	if only {
-		free = clientv3.Compare(clientv3.CreateRevision(a.folder), "=", 0).WithPrefix()
+		free = unchanged(a.folder, 0).WithPrefix()
 		otherwise = []clientv3.Op{clientv3.OpGet(a.folder, oldest...)}
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, askTime, errSilent)
 	defer cancel()
 	a.doubt = true
 	resp, err := a.kv().Txn(ctx).If(
-		free,
-		clientv3.Compare(clientv3.ModRevision(a.session.mark), "=", a.session.lastMark()),
+		free, unchanged(a.session.mark, a.session.lastMark()),
 	).Then(
 		clientv3.OpGet(a.folder, newest...), clientv3.OpPut(a.key, a.value, clientv3.WithLease(a.session.id)),
 	).Else(otherwise...).Commit()
@@ -154,11 +153,7 @@ func (a *attempt) look(ctx context.Context) (ahead string, err error) {
 	before := clientv3.OpGet(a.folder, slices.Concat(newest, []clientv3.OpOption{clientv3.WithMaxCreateRev(a.place - 1)})...)
 	var resp *clientv3.TxnResponse
 	err = insist(ctx, firstTry, func(ctx context.Context) (err error) {
-		resp, err = a.kv().Txn(ctx).If(
-			clientv3.Compare(clientv3.ModRevision(a.key), "=", a.mod),
-		).Then(
-			before,
-		).Commit()
+		resp, err = a.kv().Txn(ctx).If(unchanged(a.key, a.mod)).Then(before).Commit()
 		return err
 	})
 	switch {
@@ -221,9 +216,7 @@ func (a *attempt) decide(ahead *keyValue) string {
 func (a *attempt) clear(ctx context.Context, mod int64) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, askTime, errSilent)
 	defer cancel()
-	_, err := a.kv().Txn(ctx).If(
-		clientv3.Compare(clientv3.ModRevision(a.key), "=", mod),
-	).Then(clientv3.OpDelete(a.key)).Commit()
+	_, err := a.kv().Txn(ctx).If(unchanged(a.key, mod)).Then(clientv3.OpDelete(a.key)).Commit()
 	if err != nil {
 		return a.failed(ctx, err)
 	}

@@ -78,7 +78,7 @@ type Locker struct {
 	keeper *locker.Keeper
 
 	closing  context.Context // ends with Close
-	close    context.CancelFunc
+	close    context.CancelCauseFunc
 	mu       sync.Mutex
 	sessions map[time.Duration]*slot
 	held     map[*locker.Lock]*attempt
@@ -104,7 +104,7 @@ func New(client *clientv3.Client, opts Options) (*Locker, error) {
 		sessions: make(map[time.Duration]*slot), held: make(map[*locker.Lock]*attempt),
 		watches: make(map[string]*watch),
 	}
-	l.closing, l.close = context.WithCancel(context.Background())
+	l.closing, l.close = context.WithCancelCause(context.Background())
 	l.keeper = locker.NewKeeper(l.renew)
 	return l, nil
 }
@@ -205,7 +205,7 @@ func (l *Locker) Guarantees() locker.Guarantees {
 // under way, for some seconds at most. Locks that are held stay held, renewed and
 // unlockable; a session goes with the last of its locks. The client stays open.
 func (l *Locker) Close() error {
-	l.close()
+	l.close(locker.ErrClosed)
 	l.mu.Lock()
 	slots := make([]*slot, 0, len(l.sessions))
 	for _, s := range l.sessions {

@@ -54,17 +54,13 @@ func (l *Locker) wait(ctx context.Context, a *attempt) error {
 	case ctx.Err() != nil:
 		return fmt.Errorf("%w: %w", locker.ErrTaken, context.Cause(ctx))
 	}
-	return l.onSession(ctx, a, func(ctx context.Context) error { return a.queue(ctx) })
+	return l.onSession(ctx, a, a.queue)
 }
 
 // onSession calls f with a context that ends with the session too, and calls it
 // again on a new session if that was the reason for which it failed: the place
 // in the queue is gone then.
 func (l *Locker) onSession(ctx context.Context, a *attempt, f func(context.Context) error) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	stop := context.AfterFunc(l.closing, func() { cancel(locker.ErrClosed) })
-	defer stop()
 	for {
 		if a.session == nil {
 			if err := l.join(ctx, a); err != nil {
@@ -72,7 +68,7 @@ func (l *Locker) onSession(ctx context.Context, a *attempt, f func(context.Conte
 			}
 		}
 		err := a.whileAlive(ctx, f)
-		if err == nil || ctx.Err() != nil || a.session.hold.Err() == nil {
+		if err == nil || ctx.Err() != nil || l.closing.Err() != nil || a.session.hold.Err() == nil {
 			return l.ended(ctx, a, err)
 		}
 		a.session.leave() // what the attempt left goes with the session
@@ -80,12 +76,14 @@ func (l *Locker) onSession(ctx context.Context, a *attempt, f func(context.Conte
 	}
 }
 
-// whileAlive calls f with a context that ends with the session, and renews the
-// session at the same time where validate would have to do it afterwards.
+// whileAlive calls f with a context that ends with the session and the Locker,
+// and renews the session at the same time where validate would have to do it
+// afterwards.
 func (a *attempt) whileAlive(ctx context.Context, f func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	stop := context.AfterFunc(a.session.hold.Context(), func() { cancel(errSession) })
+	waiting := a.session.waiting
+	stop := context.AfterFunc(waiting, func() { cancel(context.Cause(waiting)) })
 	defer stop()
 	var renewal sync.WaitGroup
 	if a.since = a.session.since(); a.since < a.asked && !a.plain() {
