@@ -85,10 +85,11 @@ func (a *attempt) whileAlive(ctx context.Context, f func(context.Context) error)
 	waiting := a.session.waiting
 	stop := context.AfterFunc(waiting, func() { cancel(context.Cause(waiting)) })
 	defer stop()
-	var renewal sync.WaitGroup
-	if a.since = a.session.since(); a.since < a.asked && !a.plain() {
-		renewal.Go(func() { a.since, _ = a.session.keepAlive(ctx) }) // if it fails, validate tries again
+	if a.since = a.session.since(); a.plain() || a.since >= a.asked {
+		return f(ctx)
 	}
+	var renewal sync.WaitGroup
+	renewal.Go(func() { a.since, _ = a.session.keepAlive(ctx) }) // if it fails, validate tries again
 	err := f(ctx)
 	if err != nil {
 		cancel(nil)
