@@ -72,10 +72,11 @@ type Options struct {
 
 // Locker grants locks on one etcd cluster.
 type Locker struct {
-	client *clientv3.Client
-	opts   Options
-	lines  line.Lines[*attempt]
-	keeper *locker.Keeper
+	client   *clientv3.Client
+	opts     Options
+	lines    line.Lines[*attempt]
+	keeper   *locker.Keeper
+	keepTime time.Duration
 
 	closing  context.Context // ends with Close
 	close    context.CancelCauseFunc
@@ -100,7 +101,7 @@ func New(client *clientv3.Client, opts Options) (*Locker, error) {
 		return nil, errors.New("etcd: the client is nil")
 	}
 	l := &Locker{
-		client: client, opts: opts,
+		client: client, opts: opts, keepTime: keepTime,
 		sessions: make(map[time.Duration]*slot), held: make(map[*locker.Lock]*attempt),
 		watches: make(map[string]*watch),
 	}

@@ -7,7 +7,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// keepTime is for how long a watch is kept that nobody waits for.
+// keepTime is for how long a watch is kept that nobody waits for. What it tells
+// meanwhile heaps up in the client.
 const keepTime = time.Second
 
 // watch tells of the deletions of one key.
@@ -50,7 +51,7 @@ func (l *Locker) keep(folder string, w *watch) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.watches[folder] = w
-	w.expiry = time.AfterFunc(keepTime, func() {
+	w.expiry = time.AfterFunc(l.keepTime, func() {
 		w.cancel()
 		l.mu.Lock()
 		defer l.mu.Unlock()
