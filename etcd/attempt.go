@@ -185,18 +185,13 @@ func (a *attempt) lookAt(ctx context.Context, at int64) (ahead string, err error
 	try, cancel := context.WithTimeout(ctx, firstTry)
 	defer cancel()
 	resp, err := a.kv().Get(try, a.folder, opts...)
-	if err != nil || resp.Header.Revision < at || len(resp.Kvs) == 0 || !a.is(resp.Kvs[0]) {
+	switch {
+	case err != nil || resp.Header.Revision < at || len(resp.Kvs) == 0 || resp.Kvs[0].ModRevision != a.mod:
 		return a.look(ctx)
-	}
-	if len(resp.Kvs) == 1 {
+	case len(resp.Kvs) == 1:
 		return a.decide(nil), nil
 	}
 	return a.decide(resp.Kvs[1]), nil
-}
-
-// is reports whether a key of the store is ours, as we left it.
-func (a *attempt) is(kv *keyValue) bool {
-	return string(kv.Key) == a.key && kv.CreateRevision == a.place && kv.ModRevision == a.mod
 }
 
 // errPlaceLost means that our key is gone from the queue: the session ended, or

@@ -106,7 +106,8 @@ func TestOneServerShowsTheNearestKeyAhead(t *testing.T) {
 
 // Nobody ahead is no grant to one whose own key is not there as it was put.
 //
-//	b waits for a; somebody deletes b's key by hand, or writes it; a goes
+//	b waits for a; somebody deletes b's key by hand, or writes it; b looks, a
+//	goes, b looks again
 func TestOneServerThatDoesNotShowOurKeyGrantsNothing(t *testing.T) {
 	spoil := map[string]func(context.Context, *attempt) error{
 		"deleted": func(ctx context.Context, b *attempt) error {
@@ -141,9 +142,15 @@ func TestOneServerThatDoesNotShowOurKeyGrantsNothing(t *testing.T) {
 			if err := spoil(ctx, b); err != nil {
 				t.Fatal(err)
 			}
-			ahead, err := b.lookAt(ctx, gives(t, ctx, a))
-			if !errors.Is(err, errPlaceLost) || b.granted {
-				t.Errorf("%q is ahead, granted: %v, %v", ahead, b.granted, err)
+			for _, goes := range []bool{false, true} {
+				at := b.place
+				if goes {
+					at = gives(t, ctx, a)
+				}
+				ahead, err := b.lookAt(ctx, at)
+				if !errors.Is(err, errPlaceLost) || b.granted {
+					t.Errorf("a has gone: %v; %q is ahead, granted: %v, %v", goes, ahead, b.granted, err)
+				}
 			}
 		})
 	}
@@ -177,5 +184,24 @@ func TestKeyAheadThatGoesBeforeItIsWatchedIsSeenToBeGone(t *testing.T) {
 	defer cancel()
 	if ahead, err := b.follow(short, a.key); err != nil || ahead != "" || !b.granted {
 		t.Errorf("%q is ahead, granted: %v, %v", ahead, b.granted, err)
+	}
+}
+
+// The past is the same on all servers: one tells it while the others are silent.
+func TestOneServerTellsWhoIsAheadWithoutTheOthers(t *testing.T) {
+	t.Parallel()
+	cluster := testserver.Etcd(t, 3)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	endpoints := cluster.Endpoints()[:1]
+	a, b := process(t, ctx, endpoints), process(t, ctx, endpoints)
+	takes(t, ctx, a, "")
+	takes(t, ctx, b, a.key)
+	for _, other := range cluster.Members[1:] {
+		other.Pause()
+		defer other.Resume()
+	}
+	if ahead, err := b.lookAt(ctx, b.place); err != nil || ahead != a.key {
+		t.Errorf("%q is ahead, %v", ahead, err)
 	}
 }
