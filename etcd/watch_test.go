@@ -82,7 +82,11 @@ func TestWatchThatIsKeptInVainEnds(t *testing.T) {
 	l.keepTime = time.Hour
 	waitsFor(t, ctx, a, b)
 	l.keepTime = time.Millisecond
+	asked := quorums(srv)
 	waitsFor(t, ctx, c, again(t, ctx, l))
+	if asked = quorums(srv) - asked; asked != 2 {
+		t.Errorf("2 places took %v questions to a quorum", asked)
+	}
 	for srv.Metric("etcd_debugging_mvcc_watcher_total") > 0 {
 		if ctx.Err() != nil {
 			t.Fatal("a watch that nobody needs is still there")
