@@ -138,7 +138,8 @@ func (a *attempt) follow(ctx context.Context, ahead string) (string, error) {
 			continue
 		}
 		// The watch may be silent for ever, if its server is. So we look
-		// once in a TTL, by which time a dead holder's lease is over.
+		// once in a TTL, by which time a dead holder's lease is over, and
+		// early on, lest a watch that was kept is silent already.
 		a.asked = locker.Now()
 		now, err := a.lookAt(ctx, at)
 		switch {
