@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -17,6 +18,13 @@ import (
 // mostTries bounds how often a place is asked for again because something of
 // this process's past was in the way.
 const mostTries = 10
+
+// newest and oldest are the options of a read that finds the first or the last in
+// the queue.
+var (
+	newest = append(clientv3.WithLastCreate(), clientv3.WithKeysOnly())
+	oldest = append(clientv3.WithFirstCreate(), clientv3.WithKeysOnly())
+)
 
 // attempt is one call of Lock or TryLock, and the hold that comes of it.
 type attempt struct {
@@ -32,7 +40,7 @@ type attempt struct {
 	granted bool
 	asked   locker.Instant // before the request that was or may be granted, was sent
 	since   locker.Instant // what validity counts from
-	doubt   bool           // a request whose outcome is not known may still arrive
+	doubt   bool           // our key may be there or come: a request was not answered, or void and we do not know why
 
 	mu   sync.Mutex // one release at a time
 	lock *locker.Lock
@@ -59,7 +67,7 @@ func (l *Locker) newAttempt(ctx context.Context, name string, opts []locker.Opti
 
 // on puts the attempt, which has no place, on a session that was joined for it.
 func (a *attempt) on(s *session) {
-	a.session, a.key = s, keyOf(a.folder, s.id)
+	a.session, a.key = s, a.folder+s.base
 	a.place, a.mod, a.since, a.granted, a.doubt = 0, 0, 0, false, false
 }
 
@@ -80,18 +88,21 @@ func (a *attempt) take(ctx context.Context, only bool) (ahead string, err error)
 			a.place, a.mod = resp.Header.Revision, resp.Header.Revision
 			return a.decide(first(resp, 0)), nil
 		}
-		a.session.marked(resp.Header.Revision, modified(resp, 0))
-		own := first(resp, 1)
+		if holder := first(resp, 0); only && holder != nil && string(holder.Key) != a.key {
+			a.doubt = false // ours would be the first
+			return "", locker.ErrTaken
+		}
+		own, err := a.find(ctx)
 		switch {
-		case own != nil && string(own.Value) == a.value: // handed over to us, or put by a request sent twice
+		case err != nil:
+			return "", err
+		case own == nil: // it was the mark, or is gone by now
+			continue
+		case string(own.Value) == a.value: // handed over to us, or put by a request sent twice
 			a.place, a.mod = own.CreateRevision, own.ModRevision
 			return a.look(ctx)
-		case own != nil: // our predecessor's in the line: it is over, and its clean-up has not come yet
-			err = a.clear(ctx, own.ModRevision)
-		case only && first(resp, 2) != nil:
-			err = locker.ErrTaken
 		}
-		if err != nil {
+		if err := a.clear(ctx, own.ModRevision); err != nil { // our predecessor's in the line: it is over, and its clean-up has not come yet
 			return "", err
 		}
 	}
@@ -99,43 +110,50 @@ func (a *attempt) take(ctx context.Context, only bool) (ahead string, err error)
 }
 
 func (a *attempt) ask(ctx context.Context, only bool) (*clientv3.TxnResponse, error) {
-	free := clientv3.Compare(clientv3.CreateRevision(a.key), "=", 0)
+	free := unchanged(a.key, 0)
+	var otherwise []clientv3.Op
 	if only {
-		free = clientv3.Compare(clientv3.CreateRevision(a.folder), "=", 0).WithPrefix()
+		free = unchanged(a.folder, 0).WithPrefix()
+		otherwise = []clientv3.Op{clientv3.OpGet(a.folder, oldest...)}
 	}
-	last := append(clientv3.WithLastCreate(), clientv3.WithKeysOnly())
 	ctx, cancel := context.WithTimeoutCause(ctx, askTime, errSilent)
 	defer cancel()
 	a.doubt = true
 	resp, err := a.kv().Txn(ctx).If(
-		free,
-		clientv3.Compare(clientv3.ModRevision(a.session.mark), "=", a.session.lastMark()),
+		free, unchanged(a.session.mark, a.session.lastMark()),
 	).Then(
-		clientv3.OpGet(a.folder, last...),
-		clientv3.OpPut(a.key, a.value, clientv3.WithLease(a.session.id)),
-	).Else(
-		clientv3.OpGet(a.session.mark),
-		clientv3.OpGet(a.key),
-		clientv3.OpGet(a.folder, last...),
-	).Commit()
+		clientv3.OpGet(a.folder, newest...), clientv3.OpPut(a.key, a.value, clientv3.WithLease(a.session.id)),
+	).Else(otherwise...).Commit()
 	if err != nil {
 		a.doubt = !refused(err)
 		return nil, a.failed(ctx, err)
 	}
-	a.doubt = false
+	a.doubt = !resp.Succeeded
 	return resp, nil
+}
+
+// find asks what was in the way of a request that was void: the session's mark,
+// which it notes, or our key, which it returns if it is there. It is a question
+// of its own for it is seldom needed, and may see a later state of the store: if
+// nothing is in the way any more, the request can be sent again.
+func (a *attempt) find(ctx context.Context) (own *keyValue, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, askTime, errSilent)
+	defer cancel()
+	resp, err := a.kv().Txn(ctx).Then(clientv3.OpGet(a.session.mark), clientv3.OpGet(a.key)).Commit()
+	if err != nil {
+		return nil, a.failed(ctx, err)
+	}
+	a.doubt = false
+	a.session.marked(resp.Header.Revision, modified(resp, 0))
+	return first(resp, 1), nil
 }
 
 // look asks who is ahead of our key.
 func (a *attempt) look(ctx context.Context) (ahead string, err error) {
-	opts := append(clientv3.WithLastCreate(), clientv3.WithMaxCreateRev(a.place-1), clientv3.WithKeysOnly())
+	before := clientv3.OpGet(a.folder, slices.Concat(newest, []clientv3.OpOption{clientv3.WithMaxCreateRev(a.place - 1)})...)
 	var resp *clientv3.TxnResponse
 	err = insist(ctx, firstTry, func(ctx context.Context) (err error) {
-		resp, err = a.kv().Txn(ctx).If(
-			clientv3.Compare(clientv3.ModRevision(a.key), "=", a.mod),
-		).Then(
-			clientv3.OpGet(a.folder, opts...),
-		).Commit()
+		resp, err = a.kv().Txn(ctx).If(unchanged(a.key, a.mod)).Then(before).Commit()
 		return err
 	})
 	switch {
@@ -145,6 +163,35 @@ func (a *attempt) look(ctx context.Context) (ahead string, err error) {
 		return "", errPlaceLost
 	}
 	return a.decide(first(resp, 0)), nil
+}
+
+// lookAt asks who is ahead of our key since a revision of the store that we were
+// told of, 0 for none. Any one server that has got there can tell, without asking
+// the others, for what it shows is the store as it was at some revision, and the
+// same on all of them. A grant may lean on the past, for those ahead can only go,
+// and never come: if nobody was, nobody will be, for as long as our key is there.
+// That it still is, the session answers for by the local clock, as for every
+// holder. Whatever else the server shows is no answer: they are all asked then.
+//
+// To ask for that very revision would do as well, but the client logs a warning
+// for every server that has not got there.
+func (a *attempt) lookAt(ctx context.Context, at int64) (ahead string, err error) {
+	if at == 0 {
+		return a.look(ctx)
+	}
+	opts := slices.Concat(newest, []clientv3.OpOption{
+		clientv3.WithMaxCreateRev(a.place), clientv3.WithLimit(2), clientv3.WithSerializable(),
+	})
+	try, cancel := context.WithTimeout(ctx, firstTry)
+	defer cancel()
+	resp, err := a.kv().Get(try, a.folder, opts...)
+	switch {
+	case err != nil || resp.Header.Revision < at || len(resp.Kvs) == 0 || resp.Kvs[0].ModRevision != a.mod:
+		return a.look(ctx)
+	case len(resp.Kvs) == 1:
+		return a.decide(nil), nil
+	}
+	return a.decide(resp.Kvs[1]), nil
 }
 
 // errPlaceLost means that our key is gone from the queue: the session ended, or
@@ -164,9 +211,7 @@ func (a *attempt) decide(ahead *keyValue) string {
 func (a *attempt) clear(ctx context.Context, mod int64) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, askTime, errSilent)
 	defer cancel()
-	_, err := a.kv().Txn(ctx).If(
-		clientv3.Compare(clientv3.ModRevision(a.key), "=", mod),
-	).Then(clientv3.OpDelete(a.key)).Commit()
+	_, err := a.kv().Txn(ctx).If(unchanged(a.key, mod)).Then(clientv3.OpDelete(a.key)).Commit()
 	if err != nil {
 		return a.failed(ctx, err)
 	}

@@ -72,17 +72,19 @@ type Options struct {
 
 // Locker grants locks on one etcd cluster.
 type Locker struct {
-	client *clientv3.Client
-	opts   Options
-	lines  line.Lines[*attempt]
-	keeper *locker.Keeper
+	client   *clientv3.Client
+	opts     Options
+	lines    line.Lines[*attempt]
+	keeper   *locker.Keeper
+	keepTime time.Duration
 
 	closing  context.Context // ends with Close
-	close    context.CancelFunc
+	close    context.CancelCauseFunc
 	mu       sync.Mutex
 	sessions map[time.Duration]*slot
 	held     map[*locker.Lock]*attempt
-	chores   chores.Chores // revocations and clean-ups
+	watches  map[string]*watch // kept for their folders' next waiters
+	chores   chores.Chores     // revocations and clean-ups
 }
 
 var (
@@ -99,10 +101,11 @@ func New(client *clientv3.Client, opts Options) (*Locker, error) {
 		return nil, errors.New("etcd: the client is nil")
 	}
 	l := &Locker{
-		client: client, opts: opts,
+		client: client, opts: opts, keepTime: keepTime,
 		sessions: make(map[time.Duration]*slot), held: make(map[*locker.Lock]*attempt),
+		watches: make(map[string]*watch),
 	}
-	l.closing, l.close = context.WithCancel(context.Background())
+	l.closing, l.close = context.WithCancelCause(context.Background())
 	l.keeper = locker.NewKeeper(l.renew)
 	return l, nil
 }
@@ -203,7 +206,7 @@ func (l *Locker) Guarantees() locker.Guarantees {
 // under way, for some seconds at most. Locks that are held stay held, renewed and
 // unlockable; a session goes with the last of its locks. The client stays open.
 func (l *Locker) Close() error {
-	l.close()
+	l.close(locker.ErrClosed)
 	l.mu.Lock()
 	slots := make([]*slot, 0, len(l.sessions))
 	for _, s := range l.sessions {

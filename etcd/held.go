@@ -31,7 +31,7 @@ func (l *Locker) Held(lock *locker.Lock) (clientv3.Cmp, error) {
 	if err != nil {
 		return clientv3.Cmp{}, fmt.Errorf("etcd: held %q: %w", lock.Name(), err)
 	}
-	return clientv3.Compare(clientv3.ModRevision(a.key), "=", a.mod), nil
+	return unchanged(a.key, a.mod), nil
 }
 
 // note keeps the books about a new lock: the end of its session is its end.

@@ -111,6 +111,39 @@ func TestHandOverWhoseReplyWasLostIsTheHeirs(t *testing.T) {
 	}
 }
 
+// An heir that was not told is void when it asks, for its key is there. If it does
+// not get to know why, it must not leave the key behind.
+//
+//	a hands over, unheard; the heir asks, is void, and gives up before it has
+//	found its key
+func TestHeirThatGivesUpBeforeItFindsItsKeyLeavesNothing(t *testing.T) {
+	ctx, a, heir := setUp(t)
+	l := a.session.owner
+	if ahead, err := a.take(ctx, false); err != nil || ahead != "" {
+		t.Fatal(ahead, err)
+	}
+	if _, err := a.give(ctx, heir); err != nil {
+		t.Fatal(err)
+	}
+	heir.on(heir.session)
+	resp, err := heir.ask(ctx, false)
+	if err != nil || resp.Succeeded {
+		t.Fatalf("the heir's request: %v, %v", resp, err)
+	}
+	over, cancel := context.WithCancel(ctx)
+	cancel()
+	if _, err := heir.find(over); err == nil {
+		t.Fatal("a question whose context is over is answered")
+	}
+	heir.turn, _ = l.lines.TryEnter("x", heir)
+	if !l.abandon(heir) {
+		t.Error("the clean-up is not confirmed")
+	}
+	if got := left(t, ctx, heir); got != "" {
+		t.Errorf("%q is left", got)
+	}
+}
+
 func TestCleanUpDeletesNobodyElsesKey(t *testing.T) {
 	ctx, a, b := setUp(t)
 	if _, err := a.take(ctx, false); err != nil {

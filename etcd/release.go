@@ -69,7 +69,7 @@ func (l *Locker) heir(a *attempt) *attempt {
 // if there are none: if all keys of the name, to the last, are as we left ours.
 // An heir that has given up by the time this arrives has moved the mark.
 func (a *attempt) give(ctx context.Context, heir *attempt) (bool, error) {
-	ours := clientv3.Compare(clientv3.ModRevision(a.key), "=", a.mod)
+	ours := unchanged(a.key, a.mod)
 	remove := clientv3.OpDelete(a.key)
 	if heir == nil {
 		resp, err := a.kv().Txn(ctx).If(ours).Then(remove).Commit()
@@ -77,8 +77,7 @@ func (a *attempt) give(ctx context.Context, heir *attempt) (bool, error) {
 	}
 	heir.asked = locker.Now()
 	resp, err := a.kv().Txn(ctx).If(
-		clientv3.Compare(clientv3.ModRevision(a.folder), "=", a.mod).WithPrefix(),
-		clientv3.Compare(clientv3.ModRevision(a.session.mark), "=", a.session.lastMark()),
+		unchanged(a.folder, a.mod).WithPrefix(), unchanged(a.session.mark, a.session.lastMark()),
 	).Then(
 		clientv3.OpPut(a.key, heir.value, clientv3.WithLease(a.session.id)),
 	).Else(

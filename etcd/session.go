@@ -21,11 +21,13 @@ const idleTTLs = 4
 // have the same TTL. It is kept alive like a lock, by the Keeper, which also
 // ends it by the local clock when the servers are silent.
 type session struct {
-	owner *Locker
-	id    clientv3.LeaseID
-	ttl   time.Duration
-	mark  string
-	hold  *locker.Lock
+	owner   *Locker
+	id      clientv3.LeaseID
+	base    string // the last part of its keys
+	ttl     time.Duration
+	mark    string
+	hold    *locker.Lock
+	waiting context.Context // ends with the session and with the Locker
 
 	mu      sync.Mutex
 	renewed locker.Instant // before the last renewal known to have worked was sent
@@ -51,6 +53,8 @@ func (l *Locker) join(ctx context.Context, a *attempt) error {
 		defer func() { <-slot.turn }()
 	case <-ctx.Done():
 		return context.Cause(ctx)
+	case <-l.closing.Done():
+		return locker.ErrClosed
 	}
 	if slot.session == nil || !slot.session.join() {
 		s, err := l.open(ctx, a.req.TTL)
@@ -82,15 +86,18 @@ func (l *Locker) open(ctx context.Context, ttl time.Duration) (*session, error) 
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, askTime, errSilent)
 	defer cancel()
+	stop := context.AfterFunc(l.closing, cancel)
+	defer stop()
 	since := locker.Now()
 	grant, err := l.client.Grant(ctx, int64(ttl/time.Second))
 	if err != nil {
 		return nil, unavailable(ctx, err)
 	}
 	s := &session{
-		owner: l, id: grant.ID, ttl: ttl, mark: l.markOf(grant.ID),
+		owner: l, id: grant.ID, base: baseOf(grant.ID), ttl: ttl,
 		renewed: since, idle: since,
 	}
+	s.mark = l.markOf(s.base)
 	granted := time.Duration(grant.TTL) * time.Second
 	if granted != ttl {
 		err = fmt.Errorf("ttl %v is under the limit of the servers, %v", ttl, granted)
@@ -108,6 +115,9 @@ func (l *Locker) open(ctx context.Context, ttl time.Duration) (*session, error) 
 		Release: s.revoke,
 		Lost:    s.lost,
 	})
+	waiting, end := context.WithCancelCause(l.closing)
+	context.AfterFunc(s.hold.Context(), func() { end(errSession) })
+	s.waiting = waiting
 	return s, nil
 }
 

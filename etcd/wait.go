@@ -7,8 +7,6 @@ import (
 	"sync"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-
 	"github.com/lockstile/locker"
 )
 
@@ -56,17 +54,13 @@ func (l *Locker) wait(ctx context.Context, a *attempt) error {
 	case ctx.Err() != nil:
 		return fmt.Errorf("%w: %w", locker.ErrTaken, context.Cause(ctx))
 	}
-	return l.onSession(ctx, a, func(ctx context.Context) error { return a.queue(ctx) })
+	return l.onSession(ctx, a, a.queue)
 }
 
 // onSession calls f with a context that ends with the session too, and calls it
 // again on a new session if that was the reason for which it failed: the place
 // in the queue is gone then.
 func (l *Locker) onSession(ctx context.Context, a *attempt, f func(context.Context) error) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	stop := context.AfterFunc(l.closing, func() { cancel(locker.ErrClosed) })
-	defer stop()
 	for {
 		if a.session == nil {
 			if err := l.join(ctx, a); err != nil {
@@ -74,7 +68,7 @@ func (l *Locker) onSession(ctx context.Context, a *attempt, f func(context.Conte
 			}
 		}
 		err := a.whileAlive(ctx, f)
-		if err == nil || ctx.Err() != nil || a.session.hold.Err() == nil {
+		if err == nil || ctx.Err() != nil || l.closing.Err() != nil || a.session.hold.Err() == nil {
 			return l.ended(ctx, a, err)
 		}
 		a.session.leave() // what the attempt left goes with the session
@@ -82,17 +76,20 @@ func (l *Locker) onSession(ctx context.Context, a *attempt, f func(context.Conte
 	}
 }
 
-// whileAlive calls f with a context that ends with the session, and renews the
-// session at the same time where validate would have to do it afterwards.
+// whileAlive calls f with a context that ends with the session and the Locker,
+// and renews the session at the same time where validate would have to do it
+// afterwards.
 func (a *attempt) whileAlive(ctx context.Context, f func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	stop := context.AfterFunc(a.session.hold.Context(), func() { cancel(errSession) })
+	waiting := a.session.waiting
+	stop := context.AfterFunc(waiting, func() { cancel(context.Cause(waiting)) })
 	defer stop()
-	var renewal sync.WaitGroup
-	if a.since = a.session.since(); a.since < a.asked && !a.plain() {
-		renewal.Go(func() { a.since, _ = a.session.keepAlive(ctx) }) // if it fails, validate tries again
+	if a.since = a.session.since(); a.plain() || a.since >= a.asked {
+		return f(ctx)
 	}
+	var renewal sync.WaitGroup
+	renewal.Go(func() { a.since, _ = a.session.keepAlive(ctx) }) // if it fails, validate tries again
 	err := f(ctx)
 	if err != nil {
 		cancel(nil)
@@ -114,7 +111,7 @@ func (a *attempt) queue(ctx context.Context) error {
 		case a.place == 0 || a.hopeless(err):
 			return err
 		default: // we have a place, and the servers do not answer: they may again before the session ends
-			pause(ctx, nil, breath)
+			pause(ctx, breath)
 			ahead, err = a.look(ctx)
 		}
 	}
@@ -125,57 +122,45 @@ func (a *attempt) queue(ctx context.Context) error {
 }
 
 // follow waits until the key ahead is deleted, and returns the one that is ahead
-// then. The watch is there before it looks, so that no deletion goes unseen, and
-// begins now and not at a past revision: the servers serve those with a delay.
+// then. A watch that it opens begins now and not at a past revision: the servers
+// serve those with a delay. What has happened between our place and its beginning
+// is looked up; word from before our place tells nothing that we did not know
+// when we got the place.
 func (a *attempt) follow(ctx context.Context, ahead string) (string, error) {
-	events, stop := a.watch(ctx, ahead)
-	defer stop()
-	if !pause(ctx, events, askTime) {
-		pause(ctx, nil, breath) // there is no watch: at least we look
-	}
-	for {
-		a.asked = locker.Now()
-		now, err := a.look(ctx)
-		if err != nil || now != ahead {
-			return now, err
+	l := a.session.owner
+	w := l.watch(ctx, a.folder, ahead)
+	for patience := askTime; ; patience = a.session.ttl {
+		at, ok := w.next(ctx, patience)
+		switch {
+		case !ok:
+			pause(ctx, breath) // there is no watch any more: at least we look
+		case 0 < at && at <= a.place:
+			continue
 		}
 		// The watch may be silent for ever, if its server is. So we look
-		// once in a TTL, by which time a dead holder's lease is over.
-		if !pause(ctx, events, a.session.ttl) {
-			pause(ctx, nil, breath)
-			return ahead, nil
+		// once in a TTL, by which time a dead holder's lease is over, and
+		// early on, lest a watch that was kept is silent already.
+		a.asked = locker.Now()
+		now, err := a.lookAt(ctx, at)
+		switch {
+		case a.granted && at != 0:
+			l.keep(a.folder, w)
+			return "", nil
+		case err != nil || now != ahead || !ok:
+			w.cancel()
+			return now, err
 		}
 	}
 }
 
-// watch opens a watch for the deletion of a key. All watches of a Locker share
-// one stream: their contexts must not carry what belongs to a caller. The stream
-// may hang on a server that hangs, and the session live on through another: so
-// opening it has an end, too.
-func (a *attempt) watch(ctx context.Context, key string) (clientv3.WatchChan, func()) {
-	own, cancel := context.WithCancel(clientv3.WithRequireLeader(context.Background()))
-	stop := context.AfterFunc(ctx, cancel)
-	patience := time.AfterFunc(askTime, cancel)
-	defer patience.Stop()
-	events := a.session.owner.client.Watch(own, key, clientv3.WithFilterPut(), clientv3.WithCreatedNotify())
-	return events, func() {
-		stop()
-		cancel()
-	}
-}
-
-// pause returns when there is an event, ctx is over, or d. It reports false if
-// there are no events to be expected any more.
-func pause(ctx context.Context, events clientv3.WatchChan, d time.Duration) bool {
+// pause waits for d or the end of ctx.
+func pause(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
-	case event, ok := <-events:
-		return ok && event.Err() == nil
 	case <-timer.C:
 	case <-ctx.Done():
 	}
-	return true
 }
 
 // ended explains why there is no lock.
