@@ -84,10 +84,10 @@ func (g Grant) Renew() {
 	}
 }
 
-// renewing has the holder renew the lock, and waits for no answer.
-func (g Grant) renewing() {
+// renewing has the holder renew the lock, and does not wait for the answer.
+func (g Grant) renewing() <-chan report {
 	w := g.Worker
-	w.tell(order{Verb: "renew", Name: w.play.name, Bound: patience})
+	return w.tell(order{Verb: "renew", Name: w.play.name, Bound: patience})
 }
 
 // Unlock has the holder give the lock back.

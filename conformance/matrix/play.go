@@ -89,6 +89,10 @@ func (p *Play) Arrange(what string, f func() error) {
 	p.do(what, f)
 }
 
+// miss ends a scenario whose story does not take place: nothing can be called kept
+// that was not put to the test.
+func (p *Play) miss(format string, args ...any) { p.must(fmt.Errorf(format, args...)) }
+
 func (p *Play) do(what string, f func() error) {
 	if err := f(); err != nil {
 		p.must(fmt.Errorf("%s: %w", what, err))

@@ -1,6 +1,7 @@
 package matrix
 
 import (
+	"errors"
 	"time"
 
 	"github.com/lockstile/locker"
@@ -68,9 +69,9 @@ func serverScenarios() []Scenario {
 				a, b := p.Worker("A"), p.Worker("B")
 				a.Lock().Unlock()
 				p.Break("the replica no longer hears of anything", p.System.Lag)
-				g, err := a.Try(2 * time.Second)
+				g, granted := a.tryUnheard()
 				p.Break("the primary is lost, the replica takes over", p.System.FailOver)
-				if err != nil { // nothing is granted that the replica does not have
+				if !granted { // nothing is granted that the replica does not have
 					b.Next().Unlock()
 					return
 				}
@@ -139,6 +140,30 @@ func serverScenarios() []Scenario {
 // tell it of what happened, comes after the restart of a server and the next
 // holder's first write, on any machine.
 const slower = 6
+
+// tryUnheard tries for a lock of which no replica hears.
+func (w *Worker) tryUnheard() (Grant, bool) {
+	asked := now()
+	g, err := w.Try(2 * time.Second)
+	var no *refusal
+	switch {
+	case err == nil:
+		return g, true
+	case !errors.As(err, &no):
+		w.play.must(err)
+	case !no.unconfirmed(now().Sub(asked)):
+		w.play.miss("%w: that is not for want of a replica", no)
+	default:
+		w.play.History.mark("%v", no)
+	}
+	return Grant{}, false
+}
+
+// unconfirmed reports whether a refusal that took so long can come of a store that
+// has waited in vain for its replica. Any other says nothing about replicas.
+func (no *refusal) unconfirmed(took time.Duration) bool {
+	return !no.Taken && (no.NoStore || no.Unknown) && took >= shortly
+}
 
 // crash breaks the store while A holds the lock. If B gets it while A believes,
 // both write.

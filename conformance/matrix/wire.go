@@ -35,7 +35,8 @@ type report struct {
 	Taken    bool           `json:"taken,omitempty"`
 	Unknown  bool           `json:"unknown,omitempty"`
 	Lost     bool           `json:"lost,omitempty"`
-	Reason   locker.Reason  `json:"reason,omitempty"` // of the loss
+	NoStore  bool           `json:"noStore,omitempty"` // ErrUnavailable
+	Reason   locker.Reason  `json:"reason,omitempty"`  // of the loss
 	Name     string         `json:"name,omitempty"`
 }
 

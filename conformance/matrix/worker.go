@@ -197,6 +197,7 @@ func (r *report) fail(err error) {
 	r.Err = err.Error()
 	r.Taken = errors.Is(err, locker.ErrTaken)
 	r.Unknown = errors.Is(err, locker.ErrOutcomeUnknown)
+	r.NoStore = errors.Is(err, locker.ErrUnavailable)
 	r.Lost = errors.Is(err, locker.ErrLost)
 	if lost := (*locker.LostError)(nil); errors.As(err, &lost) {
 		r.Reason = lost.Reason
