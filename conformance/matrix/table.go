@@ -68,7 +68,7 @@ func (m *Matrix) writeFindings(w io.Writer, open, end string) {
 func (m *Matrix) skips() []string {
 	var whys []string
 	scenarios, subjects := make(map[string][]string), make(map[string][]string)
-	for _, c := range m.with(Skipped) {
+	for _, c := range m.Skipped() {
 		if !slices.Contains(whys, c.Why) {
 			whys = append(whys, c.Why)
 		}
