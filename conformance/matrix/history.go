@@ -89,32 +89,28 @@ func (h *History) granted(s Span) {
 
 // ended ends a belief, if it has not ended earlier.
 func (h *History) ended(worker string, token fencing.Token, at locker.Instant, how string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for i := range h.Spans {
-		s := &h.Spans[i]
-		if s.Worker == worker && s.Token == token && (s.Until == 0 || at < s.Until) {
+	h.amend(worker, token, func(s *Span) {
+		if s.Until == 0 || at < s.Until {
 			s.Until, s.End = at, how
 		}
-	}
+	})
 }
 
 func (h *History) freed(worker string, token fencing.Token) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for i := range h.Spans {
-		if s := &h.Spans[i]; s.Worker == worker && s.Token == token {
-			s.freed = true
-		}
-	}
+	h.amend(worker, token, func(s *Span) { s.freed = true })
 }
 
 func (h *History) rob(worker string, token fencing.Token) {
+	h.amend(worker, token, func(s *Span) { s.Robbed = true })
+}
+
+// amend is for whatever a worker held with a token.
+func (h *History) amend(worker string, token fencing.Token, f func(*Span)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for i := range h.Spans {
 		if s := &h.Spans[i]; s.Worker == worker && s.Token == token {
-			s.Robbed = true
+			f(s)
 		}
 	}
 }

@@ -160,12 +160,7 @@ func networkScenarios() []Scenario {
 			Name:  "waiter cut off",
 			Story: "The network of the first waiter is cut when its turn comes.",
 			Play: func(p *Play) {
-				a, b, c := p.Worker("A"), p.Worker("B"), p.Worker("C")
-				g := a.Lock()
-				first := b.Locking()
-				p.Sleep(shortly)
-				second := c.Locking()
-				p.Sleep(shortly)
+				g, b, first, second := p.queue()
 				p.Break("B is cut off", func() error { b.Net.Cut(); return nil })
 				b.heldBack("word to B, or from it", anything, func() <-chan report {
 					g.Unlock()

@@ -84,16 +84,7 @@ func serverScenarios() []Scenario {
 			Breaks: locker.ServerUp,
 			Needs:  want(func(s *System) bool { return s.Pause != nil }, "there is no server to stop"),
 			Play: func(p *Play) {
-				a, b := p.Worker("A"), p.Worker("B")
-				g := a.Lock()
-				waiting, down := b.Locking(), now()
-				p.Break("the servers stop", p.System.Pause)
-				p.Sleep(p.TTL + p.TTL/2)
-				g.Write(1)
-				p.Break("the servers go on", p.System.Resume)
-				out := now().Sub(down)
-				p.followUp(g, waiting)
-				p.Waited = max(p.Waited, out)
+				p.outage("the servers stop", p.System.Pause, "the servers go on", p.System.Resume)
 			},
 		},
 		{
@@ -119,18 +110,7 @@ func serverScenarios() []Scenario {
 			Breaks: locker.ServerUp,
 			Needs:  want(func(s *System) bool { return s.KillMajority != nil }, "there is one server"),
 			Play: func(p *Play) {
-				a, b := p.Worker("A"), p.Worker("B")
-				g := a.Lock()
-				waiting := b.Locking()
-				p.Sleep(shortly)
-				down := now()
-				p.Break("a majority is killed", p.System.KillMajority)
-				p.Sleep(p.TTL + p.TTL/2)
-				g.Write(1)
-				p.Break("they come back", p.System.Restore)
-				out := now().Sub(down)
-				p.followUp(g, waiting)
-				p.Waited = max(p.Waited, out)
+				p.outage("a majority is killed", p.System.KillMajority, "they come back", p.System.Restore)
 			},
 		},
 	}
@@ -170,6 +150,22 @@ func (no *refusal) unconfirmed(took time.Duration) bool {
 func (p *Play) crash(what string, f func() error) {
 	p.TTL *= slower
 	p.crashUnder(p.Worker("A2"), p.Worker("B"), what, f)
+}
+
+// outage takes the store away from a holder and a waiter for longer than a lease.
+func (p *Play) outage(ends string, end func() error, begins string, begin func() error) {
+	a, b := p.Worker("A"), p.Worker("B")
+	g := a.Lock()
+	waiting := b.Locking()
+	p.Sleep(shortly)
+	down := now()
+	p.Break(ends, end)
+	p.Sleep(p.TTL + p.TTL/2)
+	g.Write(1)
+	p.Break(begins, begin)
+	out := now().Sub(down)
+	p.followUp(g, waiting)
+	p.Waited = max(p.Waited, out)
 }
 
 // prepare is for the workers that are there.
