@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/lockstile/locker/conformance/matrix"
+	"github.com/lockstile/locker/internal/testbed"
 	"github.com/lockstile/locker/internal/testserver"
 )
 
@@ -34,6 +35,13 @@ func TestNoScenarioTakesANetworkThatWorksForABrokenOne(t *testing.T) {
 			judged(t, withDeafNetwork(t, c.subject), c.scenario, matrix.NotPlayed)
 		})
 	}
+}
+
+// Goal: what is delivered before anybody else has the lock is not late. Method: a lock
+// that outlives its holder until somebody unlocks it.
+func TestAnUnlockThatNobodyGotTheLockBeforeIsNotLate(t *testing.T) {
+	t.Parallel()
+	judged(t, testbed.Specimen("no expiry"), "late unlock", matrix.NotPlayed)
 }
 
 func withDeafNetwork(t *testing.T, name string) matrix.Subject {
