@@ -12,7 +12,7 @@ import (
 func TestAWaitThatMayBeTheMachinesIsMeasuredAgain(t *testing.T) {
 	const ms = time.Millisecond
 	for _, c := range []struct {
-		waits  []time.Duration // of one play after the other; 0: two holders
+		waits  []time.Duration // of one play after the other; below 0: with two holders
 		want   Verdict
 		waited time.Duration
 	}{
@@ -21,7 +21,7 @@ func TestAWaitThatMayBeTheMachinesIsMeasuredAgain(t *testing.T) {
 		{[]time.Duration{700 * ms, 500 * ms, 100 * ms}, Kept, 100 * ms},
 		{[]time.Duration{700 * ms, 500 * ms, 600 * ms}, Unavailable, 500 * ms},
 		{[]time.Duration{1000 * ms}, Unavailable, 1000 * ms},
-		{[]time.Duration{500 * ms, 0}, FalseClaim, 0},
+		{[]time.Duration{500 * ms, -600 * ms}, FalseClaim, 600 * ms},
 	} {
 		names := make(map[string]bool)
 		plays := 0
@@ -30,7 +30,8 @@ func TestAWaitThatMayBeTheMachinesIsMeasuredAgain(t *testing.T) {
 			if plays++; plays > len(c.waits) {
 				return // which is found below
 			}
-			if p.Waited = c.waits[plays-1]; p.Waited == 0 {
+			if p.Waited = c.waits[plays-1]; p.Waited < 0 {
+				p.Waited = -p.Waited
 				now := locker.Now()
 				p.History.granted(Span{Worker: "A", Name: "n", Token: 1, From: now - 2*second})
 				p.History.granted(Span{Worker: "B", Name: "n", Token: 2, From: now - 1*second})
