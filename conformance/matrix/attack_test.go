@@ -193,3 +193,17 @@ func (f writerFunc) Write(b []byte) (int, error) {
 	f()
 	return len(b), nil
 }
+
+// A loss may be told of late: the belief ended when it ended.
+func TestABeliefEndsAtItsEarliestEnd(t *testing.T) {
+	for _, ends := range [][]locker.Instant{{2 * second, 3 * second}, {3 * second, 2 * second}} {
+		h := new(History)
+		h.granted(Span{Worker: "A", Name: "n", Token: 1, From: 1 * second})
+		for _, at := range ends {
+			h.ended("A", 1, at, "told")
+		}
+		if got := h.Spans[0].Until; got != 2*second {
+			t.Errorf("told of %v, it ended at %v", ends, got)
+		}
+	}
+}

@@ -54,6 +54,10 @@ func (m *Matrix) FalseClaims() []Cell { return m.with(FalseClaim) }
 // nobody's verdict.
 func (m *Matrix) NotPlayed() []Cell { return m.with(NotPlayed) }
 
+// Skipped returns the cells of faults that cannot be injected there, and of servers
+// that are missing. Where that is all of them, nothing was measured.
+func (m *Matrix) Skipped() []Cell { return m.with(Skipped) }
+
 func (m *Matrix) with(v Verdict) (cells []Cell) {
 	for _, c := range m.Cells {
 		if c.Verdict == v {
@@ -106,8 +110,21 @@ func Run(ctx context.Context, set Settings, subjects []Subject, scenarios []Scen
 // playTime bounds one cell.
 const playTime = 3 * time.Minute
 
-// play plays one scenario with a lock of that name.
+// play plays one scenario with a lock of that name. A wait that a busy machine may
+// account for is measured again, with another lock: what is waited for in the store
+// takes its time every time. Anything else that comes of it counts.
 func (h *house) play(ctx context.Context, sc Scenario, name string) Cell {
+	cell := h.once(ctx, sc, name)
+	for i := 0; i < 2 && cell.Verdict == Unavailable && cell.Waited < machineAfter; i++ {
+		again := h.once(ctx, sc, fmt.Sprint(name, "-again-", i))
+		if again.Verdict != Unavailable || again.Waited < cell.Waited {
+			cell = again
+		}
+	}
+	return cell
+}
+
+func (h *house) once(ctx context.Context, sc Scenario, name string) Cell {
 	cell := Cell{Scenario: sc.Name, Subject: h.subject.Name, Verdict: NotPlayed}
 	ctx, cancel := context.WithTimeoutCause(ctx, playTime, fmt.Errorf("not over after %v", playTime))
 	defer cancel()
@@ -175,6 +192,10 @@ func (p *Play) cell(cell Cell, sub Subject, sc Scenario, still *standstill) Cell
 // anything that is waited for, such as the half second that a waiter has to claim
 // its turn.
 const unavailableAfter = 400 * time.Millisecond
+
+// machineAfter is more than a busy machine has been seen to add to a wait, and less
+// than any lease.
+const machineAfter = 900 * time.Millisecond
 
 func (s Subject) ttl() time.Duration {
 	if s.TTL == 0 {
