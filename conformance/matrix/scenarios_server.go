@@ -9,7 +9,10 @@ import (
 
 func now() locker.Instant { return locker.Now() }
 
-const noCrash = "there is no server to crash"
+const (
+	noCrash   = "there is no server to crash"
+	noReplica = "there is no replica that could take over"
+)
 
 func serverScenarios() []Scenario {
 	return []Scenario{
@@ -63,20 +66,20 @@ func serverScenarios() []Scenario {
 			Name:   "failover",
 			Story:  "The primary is lost while a lock is held, and a replica that had not heard of it takes over.",
 			Breaks: locker.DurableReplica,
-			Needs:  want(func(s *System) bool { return s.FailOver != nil }, "there is no replica that could take over"),
-			Play: func(p *Play) {
-				p.TTL *= slower
-				a, b := p.Worker("A"), p.Worker("B")
-				a.Lock().Unlock()
-				p.Break("the replica no longer hears of anything", p.System.Lag)
-				g, granted := a.tryUnheard()
-				p.Break("the primary is lost, the replica takes over", p.System.FailOver)
-				if !granted { // nothing is granted that the replica does not have
-					b.Next().Unlock()
-					return
+			Needs:  want(func(s *System) bool { return s.FailOver != nil }, noReplica),
+			Play:   func(p *Play) { p.failOver(p.followUpBy) },
+		},
+		{
+			Name:   "failover unheard",
+			Story:  "The same, and the holder does not hear of it: its network has fallen silent.",
+			Breaks: locker.DurableReplica,
+			Needs: func(s *System) string {
+				if s.FailOver == nil {
+					return noReplica
 				}
-				p.followUp(g, b.Locking())
+				return wantNetwork(s)
 			},
+			Play: func(p *Play) { p.failOver(p.unheardBy) },
 		},
 		{
 			Name:   "server stops",
@@ -183,14 +186,43 @@ func (p *Play) crashUnder(a, b *Worker, what string, f func() error) {
 	p.followUp(g, b.Locking())
 }
 
-// unheard breaks the store while A holds the lock and cannot hear of it. B comes
-// afterwards.
+// failOver loses the primary after A was granted a lock of which the replica has
+// not heard. then breaks it, by f.
+func (p *Play) failOver(then func(g Grant, b *Worker, what string, f func() error)) {
+	p.TTL *= slower
+	a, b := p.Worker("A"), p.Worker("B")
+	a.Lock().Unlock()
+	p.Break("the replica no longer hears of anything", p.System.Lag)
+	const what = "the primary is lost, the replica takes over"
+	g, granted := a.tryUnheard()
+	if !granted { // nothing is granted that the replica does not have
+		p.Break(what, p.System.FailOver)
+		b.Next().Unlock()
+		return
+	}
+	then(g, b, what, p.System.FailOver)
+}
+
+// followUpBy breaks the store while A holds the lock, and has B come at once.
+func (p *Play) followUpBy(g Grant, b *Worker, what string, f func() error) {
+	p.Break(what, f)
+	p.followUp(g, b.Locking())
+}
+
+// unheard breaks the store while A holds the lock and cannot hear of it.
 func (p *Play) unheard(a, b *Worker, what string, f func() error) {
 	g := a.Lock()
 	g.Write(1)
 	for range 3 { // in one second, so that PostgreSQL has statistics to write: see outlook
 		g.Renew()
 	}
+	p.unheardBy(g, b, what, f)
+}
+
+// unheardBy breaks the store when the holder of a lock cannot hear of it any more.
+// B comes afterwards.
+func (p *Play) unheardBy(g Grant, b *Worker, what string, f func() error) {
+	a := g.Worker
 	p.Break("A is cut off", func() error { a.Net.Cut(); return nil })
 	p.Break(what, f)
 	next := b.Locking().NextWithin(p.long(), a.Net.Heal)
