@@ -220,10 +220,10 @@ func (l *Locker) release(ctx context.Context, a *attempt) error {
 	defer a.turn.Leave()
 	next, ok := a.turn.Next()
 	var heir *redisnode.Lease
+	var since locker.Instant        // its own: nobody else needs the clock to be read
 	if ok && l.opts.Replicas == 0 { // with replicas, a grant needs their word, a release does not
-		heir = &next.lease
+		heir, since = &next.lease, locker.Now()
 	}
-	since := locker.Now()
 	token, err := l.node.ReleaseHere(ctx, &a.lease, heir, a.streak >= mostInARow)
 	if token != 0 {
 		next.token, next.since, next.streak = token, since, a.streak+1

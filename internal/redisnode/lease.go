@@ -353,7 +353,7 @@ func isReservation(value string) bool {
 	return ok && len(of) == valueSize
 }
 
-// lastGrant reads what grant in the prelude wrote.
+// lastGrant reads what a script's grant wrote.
 func lastGrant(s string) (token fencing.Token, value, holder string) {
 	number, rest, _ := strings.Cut(s, " ")
 	value, holder, _ = strings.Cut(rest, " ")
