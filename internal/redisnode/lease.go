@@ -169,9 +169,9 @@ func (n *Node) releaseRequest(l, next *Lease, yield bool) request {
 		turn = 1
 	}
 	if next == nil {
-		return l.request(n.scripts.release, &l.Value, claim, n.counts, l.remember(), "", 0, "", turn)
+		return l.request(n.scripts.release, &l.Value, claim, n.counts, l.remember(), turn)
 	}
-	req := l.request(n.scripts.release, &next.Keys.own, &l.Value, claim, n.counts, l.remember(), &next.Value, next.TTL.Milliseconds(), &next.Holder, turn)
+	req := l.request(n.scripts.release, &next.Keys.own, &l.Value, claim, n.counts, l.remember(), turn, &next.Value, next.TTL.Milliseconds(), &next.Holder)
 	req.args[2] = 5 // keys: the mark of next is one
 	if n.quorum {
 		req.args = append(req.args, next.Offer)

@@ -219,16 +219,16 @@ if redis.call('PTTL', queue) < keep then redis.call('PEXPIRE', queue, keep) end
 return {left, passed and 0 or redis.call('ZRANK', queue, member), tonumber(ticket)}
 `
 
-// release answers 0 if the lock was given back, the next value's token if it
-// was handed over to that, and -1 or -2 (forced) if it was not ours. With yield,
-// other processes that wait go before next. A next that was withdrawn before
+// release answers 0 if the lock was given back, the next value's token if there is
+// one and it was handed over to that, and -1 or -2 (forced) if it was not ours. With
+// yield, other processes that wait go before next. A next that was withdrawn before
 // this request arrived gets nothing: its mark is a fifth key.
 var release = newScript(keys + releaseUnwanted + serverClock + grants + passing + releaseWanted)
 
 const releaseUnwanted = `
-local value, claim, counts, remember, next, ttl, holder, yield = unpack(ARGV)
+local value, claim, counts, remember, yield, next, ttl, holder = unpack(ARGV)
 local held, waiting = redis.call('GET', lock), redis.call('EXISTS', queue) == 1
-if held == value and next == '' and remember == '0' and not waiting then
+if held == value and remember == '0' and not (next or waiting) then
   redis.call('DEL', lock)
   return 0
 end
@@ -236,12 +236,12 @@ end
 
 const releaseWanted = `
 if held ~= value then
-  if next ~= '' and held == next then return number(redis.call('GET', last)) end
+  if next and held == next then return number(redis.call('GET', last)) end
   return gone()
 end
 if remember ~= '0' then redis.call('SET', mark, 'withdrawn', 'PX', remember) end
-if next ~= '' and redis.call('EXISTS', KEYS[5]) == 1 then next = '' end
-if next ~= '' and not (waiting and yield == '1') then return grant(next, ttl, holder) end
+if next and redis.call('EXISTS', KEYS[5]) == 1 then next = nil end
+if next and not (waiting and yield == '1') then return grant(next, ttl, holder) end
 if not (waiting and pass(claim, counts)) then redis.call('DEL', lock) end
 return 0
 `
