@@ -127,7 +127,12 @@ func TestLockAndUnlockAreOneRoundTripToEachNode(t *testing.T) {
 	l := newLocker(t, servers, patient)
 	mustUnlock(t, mustLock(t, l, "a"))
 	for _, s := range servers {
-		eventually(t, "warm", func() bool { return calls(s, "eval") == 2 && s.Do("EXISTS", "a") == "0" })
+		eventually(t, "warm", func() bool {
+			if calls(s, "eval") < 2 { // so slow that it was not even asked: the others were enough
+				mustUnlock(t, mustLock(t, l, "a"))
+			}
+			return calls(s, "eval") == 2 && s.Do("EXISTS", "a") == "0"
+		})
 		s.Do("CONFIG", "RESETSTAT")
 	}
 	const rounds = 50
