@@ -18,7 +18,7 @@ import (
 type attempt struct {
 	req   *locker.Request
 	turn  *line.Turn[*attempt]
-	seats []*seat // one for each node
+	seats []seat // one for each node
 
 	// The predecessor in the line fills these in before it passes the turn.
 	token  fencing.Token
@@ -30,11 +30,11 @@ type attempt struct {
 
 // seat is what an attempt has at one node.
 type seat struct {
-	lease   *redisnode.Lease
-	timeout time.Duration // for each answer
-	held    atomic.Bool   // the node has granted it, as far as we know
-	now     atomic.Pointer[brief]
-	sent    atomic.Int64 // when its release got a connection ([locker.Instant]), or 0
+	lease   redisnode.Lease
+	timeout time.Duration         // for each answer
+	held    atomic.Bool           // the node has granted it, as far as we know
+	now     atomic.Pointer[brief] // nil while no request is under way
+	sent    atomic.Int64          // when its release got a connection ([locker.Instant]), or 0
 
 	// busy is held while a request of this attempt is under way at this node:
 	// what gives back must not be overtaken by what asks.
@@ -46,12 +46,10 @@ type seat struct {
 
 var errOver = errors.New("the attempt is over")
 
-func (l *Locker) newSeats(first *redisnode.Lease) []*seat {
-	n, timeout := len(l.peers), l.nodeTimeout(first.TTL)
-	room, leases, seats := make([]seat, n), first.Siblings(n), make([]*seat, n)
+func (l *Locker) newSeats(terms *redisnode.Terms) []seat {
+	timeout, seats := l.nodeTimeout(terms.TTL), make([]seat, len(l.peers))
 	for i := range seats {
-		seats[i] = &room[i]
-		seats[i].lease, seats[i].timeout = &leases[i], timeout
+		seats[i].lease.Terms, seats[i].timeout = terms, timeout
 	}
 	return seats
 }
@@ -63,8 +61,8 @@ func (s *seat) left() bool { return s.held.Load() || s.queued || s.lease.Unsure(
 var errSlow = errors.New("no answer in time")
 
 // brief is the context of one request to one node, which ends with the time that
-// the node has, or when nobody needs the answer any more. A seat uses one for all
-// its requests, one after the other, until it has ended.
+// the node has, or when nobody needs the answer any more. One that has not ended is
+// used again, by any seat: a lock that is held keeps none.
 type brief struct {
 	context.Context
 	done  chan struct{}
@@ -72,14 +70,17 @@ type brief struct {
 	timer *time.Timer
 }
 
+var briefs sync.Pool
+
 // brief starts a request's time. Its busy is held.
 func (s *seat) brief() *brief {
-	if b := s.now.Load(); b != nil && !b.ended.Load() {
+	b, ok := briefs.Get().(*brief)
+	if ok {
 		b.timer.Reset(s.timeout)
-		return b
+	} else {
+		b = &brief{Context: context.Background(), done: make(chan struct{})}
+		b.timer = time.AfterFunc(s.timeout, b.end)
 	}
-	b := &brief{Context: context.Background(), done: make(chan struct{})}
-	b.timer = time.AfterFunc(s.timeout, b.end)
 	s.now.Store(b)
 	return b
 }
@@ -90,11 +91,12 @@ func (b *brief) end() {
 	}
 }
 
-// stop says that the request has its answer. Too late, and the next request needs
-// another brief.
-func (b *brief) stop() {
-	if !b.timer.Stop() {
-		b.end()
+// stop says that the request has its answer. If it did not come too late, nobody
+// can end b any more: its timer is stopped, and giveUp does not find it.
+func (s *seat) stop(b *brief) {
+	mine := s.now.CompareAndSwap(b, nil)
+	if b.timer.Stop() && mine {
+		briefs.Put(b)
 	}
 }
 
@@ -112,7 +114,7 @@ func (b *brief) Err() error {
 // giveUp ends the request that is under way, so that what it may have left can be
 // removed. Its answer is unknown then.
 func (s *seat) giveUp() {
-	if b := s.now.Load(); b != nil {
+	if b := s.now.Swap(nil); b != nil {
 		b.end()
 	}
 }
@@ -130,7 +132,7 @@ func (l *Locker) ask(s *seat, p *peer, offer, ticket int64, letter func(redisnod
 		return standing, errOver
 	}
 	ctx := s.brief()
-	defer ctx.stop()
+	defer s.stop(ctx)
 	if err := l.meet(ctx, p); err != nil {
 		return standing, err
 	}
@@ -142,7 +144,7 @@ func (l *Locker) ask(s *seat, p *peer, offer, ticket int64, letter func(redisnod
 	}
 	s.lease.Offer = offer
 	s.queued = s.queued || letter != nil
-	standing, err = p.node.Acquire(ctx, s.lease, letter != nil, ticket)
+	standing, err = p.node.Acquire(ctx, &s.lease, letter != nil, ticket)
 	granted := err == nil && standing.Token != 0
 	s.held.Store(granted)
 	s.queued = s.queued && !granted
@@ -162,8 +164,8 @@ func (l *Locker) raise(s *seat, p *peer, token fencing.Token) (err error) {
 		return errOver
 	}
 	ctx := s.brief()
-	defer ctx.stop()
-	return p.node.Raise(ctx, s.lease, token)
+	defer s.stop(ctx)
+	return p.node.Raise(ctx, &s.lease, token)
 }
 
 // giveBack returns what a node has granted, for another round, and reports
@@ -174,8 +176,8 @@ func (l *Locker) giveBack(s *seat, p *peer) bool {
 	s.busy.Lock()
 	defer s.busy.Unlock()
 	ctx := s.brief()
-	defer ctx.stop()
-	err := p.node.Withdraw(ctx, s.lease)
+	defer s.stop(ctx)
+	err := p.node.Withdraw(ctx, &s.lease)
 	if slot == nil {
 		p.leave(err == nil)
 	}

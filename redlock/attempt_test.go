@@ -18,16 +18,16 @@ func TestNothingIsAskedOnceASeatIsOver(t *testing.T) {
 	l, servers := threeNodes(t)
 	seats := seatsFor(t, l)
 	ends := map[int]func(){
-		0: func() { l.sweep(0, seats[0]) },
-		1: func() { l.releaseOne(seats[1], nil, 1, 0, make(chan result, 1)) },
-		2: func() { l.leaveQueue(2, seats[2]) },
+		0: func() { l.sweep(0, &seats[0]) },
+		1: func() { l.releaseOne(&seats[1], nil, 1, 0, make(chan result, 1)) },
+		2: func() { l.leaveQueue(2, &seats[2]) },
 	}
 	for i, end := range ends {
 		end()
-		if _, err := l.ask(seats[i], l.peers[i], 0, 0, nil); !errors.Is(err, errOver) {
+		if _, err := l.ask(&seats[i], l.peers[i], 0, 0, nil); !errors.Is(err, errOver) {
 			t.Errorf("seat %d: %v", i, err)
 		}
-		if err := l.raise(seats[i], l.peers[i], 1); !errors.Is(err, errOver) {
+		if err := l.raise(&seats[i], l.peers[i], 1); !errors.Is(err, errOver) {
 			t.Errorf("seat %d: %v", i, err)
 		}
 		if servers[i].Do("EXISTS", "a") != "0" {
@@ -42,12 +42,12 @@ func TestNothingIsAskedOnceASeatIsOver(t *testing.T) {
 func TestNothingIsHandedToAnHeirThatIsOver(t *testing.T) {
 	l, servers := threeNodes(t)
 	holder, heir := seatsFor(t, l), seatsFor(t, l)
-	if _, err := l.ask(holder[0], l.peers[0], time.Now().UnixMicro(), 0, nil); err != nil {
+	if _, err := l.ask(&holder[0], l.peers[0], time.Now().UnixMicro(), 0, nil); err != nil {
 		t.Fatal(err)
 	}
-	l.sweep(0, heir[0])
+	l.sweep(0, &heir[0])
 	results := make(chan result, 1)
-	l.releaseOne(holder[0], heir[0], 0, time.Now().UnixMicro(), results)
+	l.releaseOne(&holder[0], &heir[0], 0, time.Now().UnixMicro(), results)
 	if r := <-results; r.err != nil || r.absent || r.token != 0 {
 		t.Errorf("%+v", r)
 	}
@@ -78,15 +78,15 @@ func threeNodes(t *testing.T) (*Locker, []*testserver.RedisServer) {
 	return l, servers
 }
 
-func seatsFor(t *testing.T, l *Locker) []*seat {
+func seatsFor(t *testing.T, l *Locker) []seat {
 	t.Helper()
 	req, err := locker.NewRequest("a")
 	if err != nil {
 		t.Fatal(err)
 	}
-	lease, err := redisnode.NewLease(req, "")
-	if err != nil {
+	var terms redisnode.Terms
+	if err := terms.Init(req, ""); err != nil {
 		t.Fatal(err)
 	}
-	return l.newSeats(lease)
+	return l.newSeats(&terms)
 }

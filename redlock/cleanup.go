@@ -24,7 +24,7 @@ func (l *Locker) sweep(i int, s *seat) bool {
 		return true
 	}
 	node := l.peers[i].node
-	ok := chores.Persist(l.closing, func(ctx context.Context) error { return node.Withdraw(ctx, s.lease) })
+	ok := chores.Persist(l.closing, func(ctx context.Context) error { return node.Withdraw(ctx, &s.lease) })
 	s.held.Store(!ok)
 	return ok
 }
@@ -32,10 +32,11 @@ func (l *Locker) sweep(i int, s *seat) bool {
 // abandon removes what an attempt has left, on all nodes, and reports whether it
 // is certain that no majority is blocked by it. It waits for nodes that answer,
 // and for the others only if so many of them are missing that they could block.
-func (l *Locker) abandon(seats []*seat) bool {
+func (l *Locker) abandon(seats []seat) bool {
 	swept := make(chan bool, len(seats))
 	prompt := 0
-	for i, s := range seats {
+	for i := range seats {
+		s := &seats[i]
 		if s.busy.TryLock() { // no request is under way, so this is quick
 			s.busy.Unlock()
 			prompt++
@@ -53,8 +54,8 @@ func (l *Locker) abandon(seats []*seat) bool {
 				clean++
 			}
 		case <-timer.C:
-			for _, s := range seats {
-				s.giveUp()
+			for i := range seats {
+				seats[i].giveUp()
 			}
 			return clean >= l.quorum
 		}

@@ -26,10 +26,11 @@ func TestConformance(t *testing.T) {
 		}))
 	})
 	// A waiter that gets half of the nodes hears the silent one out before it
-	// gives them back, so its time must be short here. A thousand locks at once
-	// then measure the machine: they are for the nodes above.
+	// gives them back, so its time must be short here, and not that of the suite's
+	// slow replies: where some come too late, a second round may be won. A thousand
+	// locks at once then measure the machine: they are for the nodes above.
 	t.Run("one of five silent", func(t *testing.T) {
-		h := five(t, 500*time.Millisecond, func(srvs []*testserver.RedisServer) { srvs[2].Pause() })
+		h := five(t, 600*time.Millisecond, func(srvs []*testserver.RedisServer) { srvs[2].Pause() })
 		t.Run("clause", func(t *testing.T) {
 			for _, c := range conformance.Clauses() {
 				if c.Name != "many-names" {

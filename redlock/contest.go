@@ -135,7 +135,7 @@ func (c *contest) begin(all bool) {
 func (c *contest) ask(i int) {
 	v := &c.votes[i]
 	v.state, v.told, v.err = asking, false, nil
-	s, answers, offer, ticket := c.a.seats[i], c.answers, c.offer, v.ticket
+	s, answers, offer, ticket := &c.a.seats[i], c.answers, c.offer, v.ticket
 	var write func(redisnode.Letter)
 	if c.wait {
 		life := c.life
@@ -278,7 +278,8 @@ func (c *contest) majorityLook() time.Time {
 func (c *contest) retreat() {
 	results := make(chan bool, len(c.votes))
 	given := 0
-	for i, s := range c.a.seats {
+	for i := range c.a.seats {
+		s := &c.a.seats[i]
 		if !s.held.Load() {
 			continue
 		}
@@ -299,15 +300,15 @@ func (c *contest) retreat() {
 // requests that are still under way are for the old value: they go unread.
 func (c *contest) rename() {
 	old := c.a.seats
-	lease, err := redisnode.NewLease(c.a.req, c.l.opts.Prefix)
-	if err != nil {
+	terms := new(redisnode.Terms)
+	if err := terms.Init(c.a.req, c.l.opts.Prefix); err != nil {
 		return // it was made once before, of the same
 	}
-	c.a.seats = c.l.newSeats(lease)
+	c.a.seats = c.l.newSeats(terms)
 	c.life++
 	c.answers, c.underWay = make(chan answer, len(old)), 0
 	for i := range c.votes {
 		c.votes[i] = vote{ticket: c.votes[i].ticket}
-		c.l.chores.Go(func() { c.l.sweep(i, old[i]) })
+		c.l.chores.Go(func() { c.l.sweep(i, &old[i]) })
 	}
 }

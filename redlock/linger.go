@@ -26,7 +26,8 @@ func (c *contest) linger() {
 			more = false
 		}
 	}
-	for i, s := range c.a.seats {
+	for i := range c.a.seats {
+		s := &c.a.seats[i]
 		c.l.chores.Go(func() { c.l.leaveQueue(i, s) })
 	}
 }
@@ -45,6 +46,6 @@ func (l *Locker) leaveQueue(i int, s *seat) {
 	l.end(i, s)
 	if s.left() {
 		node := l.peers[i].node
-		chores.Persist(l.closing, func(ctx context.Context) error { return node.Withdraw(ctx, s.lease) })
+		chores.Persist(l.closing, func(ctx context.Context) error { return node.Withdraw(ctx, &s.lease) })
 	}
 }

@@ -81,7 +81,7 @@ func (c *contest) raise() {
 			continue
 		}
 		v.state = raising
-		s, answers := c.a.seats[i], c.answers
+		s, answers := &c.a.seats[i], c.answers
 		c.underWay++
 		c.l.chores.Go(func() {
 			err := c.l.raise(s, c.l.peers[i], token)

@@ -192,7 +192,8 @@ func (l *Locker) newAttempt(ctx context.Context, name string, opts []locker.Opti
 	if err != nil {
 		return nil, err
 	}
-	lease, err := redisnode.NewLease(req, l.opts.Prefix)
+	terms := new(redisnode.Terms)
+	err = terms.Init(req, l.opts.Prefix)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("redlock: lock %q: %w", name, err)
@@ -203,7 +204,7 @@ func (l *Locker) newAttempt(ctx context.Context, name string, opts []locker.Opti
 	case ctx.Err() != nil:
 		return nil, fmt.Errorf("redlock: lock %q: %w", name, context.Cause(ctx))
 	}
-	return &attempt{req: req, seats: l.newSeats(lease)}, nil
+	return &attempt{req: req, seats: l.newSeats(terms)}, nil
 }
 
 func (l *Locker) nodeTimeout(ttl time.Duration) time.Duration {
@@ -289,7 +290,8 @@ func (l *Locker) lost(a *attempt) {
 	a.mu.Lock()
 	a.turn.Leave()
 	a.mu.Unlock()
-	for i, s := range a.seats {
+	for i := range a.seats {
+		s := &a.seats[i]
 		l.chores.Go(func() { l.sweep(i, s) })
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/lockstile/locker"
@@ -19,18 +18,22 @@ func (l *Locker) release(ctx context.Context, a *attempt) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	defer a.turn.Leave()
-	heirs := make([]*seat, len(a.seats)) // read here: the heir may change them once it has the turn
+	var heirs []seat // read here: the heir may take others once it has the turn
 	heir, ok := (*attempt)(nil), false
 	if a.streak < mostInARow { // otherwise other processes go first, on every node
 		if heir, ok = a.turn.Next(); ok {
-			copy(heirs, heir.seats)
+			heirs = heir.seats
 		}
 	}
 	since, offer := locker.Now(), time.Now().UnixMicro()
 	results := make(chan result, len(a.seats))
 	for i := range a.seats {
-		a.seats[i].sent.Store(0)
-		l.chores.Go(func() { l.releaseOne(a.seats[i], heirs[i], i, offer, results) })
+		s, next := &a.seats[i], (*seat)(nil)
+		if ok {
+			next = &heirs[i]
+		}
+		s.sent.Store(0)
+		l.chores.Go(func() { l.releaseOne(s, next, i, offer, results) })
 	}
 	token, err := l.tally(ctx, a, results, ok)
 	if token != 0 {
@@ -71,7 +74,7 @@ func (l *Locker) releaseOne(s, heir *seat, i int, offer int64, results chan<- re
 	released := !r.absent && r.err == nil
 	if !released && s.left() {
 		node := l.peers[i].node
-		if chores.Persist(l.closing, func(ctx context.Context) error { return node.Withdraw(ctx, s.lease) }) {
+		if chores.Persist(l.closing, func(ctx context.Context) error { return node.Withdraw(ctx, &s.lease) }) {
 			s.held.Store(false)
 		}
 	}
@@ -81,20 +84,20 @@ func (l *Locker) releaseOne(s, heir *seat, i int, offer int64, results chan<- re
 // still wants it.
 func (l *Locker) handOver(s, heir *seat, i int, offer int64) result {
 	ctx := s.brief()
-	defer ctx.stop()
+	defer s.stop(ctx)
 	node := l.peers[i].node
 	if heir == nil {
-		_, err := node.Release(ctx, s.lease, nil, false)
+		_, err := node.Release(ctx, &s.lease, nil, false)
 		return result{node: i, err: err}
 	}
 	heir.busy.Lock()
 	defer heir.busy.Unlock()
 	if heir.over { // it was served by the other nodes, and is done already
-		_, err := node.Release(ctx, s.lease, nil, false)
+		_, err := node.Release(ctx, &s.lease, nil, false)
 		return result{node: i, err: err}
 	}
 	heir.lease.Offer = offer
-	token, err := node.Release(ctx, s.lease, heir.lease, false)
+	token, err := node.Release(ctx, &s.lease, &heir.lease, false)
 	if token != 0 {
 		heir.held.Store(true)
 	}
@@ -175,7 +178,7 @@ func (a *attempt) answer(ctx context.Context, results <-chan result) (r result, 
 		return r, true
 	case <-ctx.Done():
 	}
-	for slices.ContainsFunc(a.seats, (*seat).young) {
+	for a.young() {
 		select {
 		case r := <-results:
 			return r, true
@@ -187,17 +190,22 @@ func (a *attempt) answer(ctx context.Context, results <-chan result) (r result, 
 		return r, true
 	default:
 	}
-	for _, s := range a.seats {
-		s.giveUp()
+	for i := range a.seats {
+		a.seats[i].giveUp()
 	}
 	return r, false
 }
 
 // young reports whether a release waits for a connection, or has not had one for
 // long.
-func (s *seat) young() bool {
-	sent := locker.Instant(s.sent.Load())
-	return sent == 0 || locker.Now().Sub(sent) < releasePatience
+func (a *attempt) young() bool {
+	for i := range a.seats {
+		sent := locker.Instant(a.seats[i].sent.Load())
+		if sent == 0 || locker.Now().Sub(sent) < releasePatience {
+			return true
+		}
+	}
+	return false
 }
 
 // unanswered is the error of nodes that have said nothing yet.

@@ -55,8 +55,8 @@ func (l *Locker) renew(ctx context.Context, attempts []*attempt) []error {
 func (l *Locker) renewals(attempts []*attempt) [][]int {
 	of := make([][]int, len(l.peers))
 	for k, a := range attempts {
-		for node, s := range a.seats {
-			if s.held.Load() {
+		for node := range a.seats {
+			if a.seats[node].held.Load() {
 				of[node] = append(of[node], k)
 			}
 		}
@@ -70,7 +70,7 @@ func (l *Locker) renewOn(ctx context.Context, node int, of []int, attempts []*at
 	}
 	leases := make([]*redisnode.Lease, len(of))
 	for i, k := range of {
-		leases[i] = attempts[k].seats[node].lease
+		leases[i] = &attempts[k].seats[node].lease
 	}
 	return renewal{node, of, l.peers[node].node.Renew(ctx, leases)}
 }

@@ -122,7 +122,8 @@ func New(rdb redis.UniversalClient, opts Options) (*Locker, error) {
 // attempt is one call of Lock or TryLock, and the hold that comes of it.
 type attempt struct {
 	req   *locker.Request
-	lease redisnode.Lease
+	terms redisnode.Terms
+	lease redisnode.Lease // on these terms
 	turn  *line.Turn[*attempt]
 
 	queued bool // it may have a place in the store's queue
@@ -169,7 +170,8 @@ func (l *Locker) newAttempt(ctx context.Context, name string, opts []locker.Opti
 		return nil, err
 	}
 	a := &attempt{req: req}
-	err = a.lease.Init(req, l.opts.Prefix)
+	a.lease.Terms = &a.terms
+	err = a.terms.Init(req, l.opts.Prefix)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("singlenode: lock %q: %w", name, err)
@@ -218,10 +220,10 @@ func (l *Locker) release(ctx context.Context, a *attempt) error {
 	defer a.turn.Leave()
 	next, ok := a.turn.Next()
 	var heir *redisnode.Lease
+	var since locker.Instant        // its own: nobody else needs the clock to be read
 	if ok && l.opts.Replicas == 0 { // with replicas, a grant needs their word, a release does not
-		heir = &next.lease
+		heir, since = &next.lease, locker.Now()
 	}
-	since := locker.Now()
 	token, err := l.node.ReleaseHere(ctx, &a.lease, heir, a.streak >= mostInARow)
 	if token != 0 {
 		next.token, next.since, next.streak = token, since, a.streak+1

@@ -29,12 +29,9 @@ const (
 	lateTime = time.Minute
 )
 
-// Lease is one attempt to hold a lock, and the hold that comes of it.
+// Lease is one attempt to hold a lock on one node, and the hold that comes of it.
 type Lease struct {
-	Keys   Keys
-	Value  string // 20 random bytes, as the Redlock page advises
-	TTL    time.Duration
-	Holder string
+	*Terms
 
 	// Offer is the clock, in microseconds, that a node of a quorum is asked to
 	// lift its token and ticket to. The caller sets it, the same for all nodes.
@@ -43,20 +40,21 @@ type Lease struct {
 	unsure atomic.Bool // a request may arrive late
 }
 
-// NewLease returns the attempt that req asks for on the key prefix+req.Name.
-func NewLease(req *locker.Request, prefix string) (*Lease, error) {
-	l := new(Lease)
-	if err := l.Init(req, prefix); err != nil {
-		return nil, err
-	}
-	return l, nil
+// Terms are what is asked for. They never change, so the leases of one lock on
+// several nodes share them.
+type Terms struct {
+	Keys   Keys
+	Value  string // 20 random bytes, as the Redlock page advises
+	TTL    time.Duration
+	Holder string
 }
 
-// Init is NewLease for a Lease that is part of something else. It must be zero.
-func (l *Lease) Init(req *locker.Request, prefix string) (err error) {
+// Init sets what req asks for on the key prefix+req.Name, with a new value. The
+// Terms must be zero.
+func (t *Terms) Init(req *locker.Request, prefix string) (err error) {
 	value := random()
-	l.Keys, l.Value, err = newKeys(prefix+req.Name, value[:])
-	l.TTL, l.Holder = req.TTL, req.Holder
+	t.Keys, t.Value, err = newKeys(prefix+req.Name, value[:])
+	t.TTL, t.Holder = req.TTL, req.Holder
 	return err
 }
 
@@ -171,9 +169,9 @@ func (n *Node) releaseRequest(l, next *Lease, yield bool) request {
 		turn = 1
 	}
 	if next == nil {
-		return l.request(n.scripts.release, &l.Value, claim, n.counts, l.remember(), "", 0, "", turn)
+		return l.request(n.scripts.release, &l.Value, claim, n.counts, l.remember(), turn)
 	}
-	req := l.request(n.scripts.release, &next.Keys.own, &l.Value, claim, n.counts, l.remember(), &next.Value, next.TTL.Milliseconds(), &next.Holder, turn)
+	req := l.request(n.scripts.release, &next.Keys.own, &l.Value, claim, n.counts, l.remember(), turn, &next.Value, next.TTL.Milliseconds(), &next.Holder)
 	req.args[2] = 5 // keys: the mark of next is one
 	if n.quorum {
 		req.args = append(req.args, next.Offer)
@@ -355,7 +353,7 @@ func isReservation(value string) bool {
 	return ok && len(of) == valueSize
 }
 
-// lastGrant reads what grant in the prelude wrote.
+// lastGrant reads what a script's grant wrote.
 func lastGrant(s string) (token fencing.Token, value, holder string) {
 	number, rest, _ := strings.Cut(s, " ")
 	value, holder, _ = strings.Cut(rest, " ")

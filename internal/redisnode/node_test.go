@@ -35,8 +35,8 @@ func newLease(t *testing.T, name string) *Lease {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := NewLease(req, "")
-	if err != nil {
+	l := &Lease{Terms: new(Terms)}
+	if err := l.Init(req, ""); err != nil {
 		t.Fatal(err)
 	}
 	return l

@@ -22,16 +22,6 @@ func NewOfQuorum(rdb redis.UniversalClient, mail *Mailbox, quarantine time.Durat
 	return n
 }
 
-// Siblings returns leases of the same lock and value, for n nodes.
-func (l *Lease) Siblings(n int) []Lease {
-	leases := make([]Lease, n)
-	for i := range leases {
-		s := &leases[i]
-		s.Keys, s.Value, s.TTL, s.Holder = l.Keys, l.Value, l.TTL, l.Holder
-	}
-	return leases
-}
-
 // Raise lifts the counter to token where the lock is still ours. Nil says that
 // every later grant of this node will have a greater token.
 func (n *Node) Raise(ctx context.Context, l *Lease, token fencing.Token) error {

@@ -18,7 +18,10 @@ type scripts struct{ acquire, release *script }
 
 var (
 	alone    = scripts{acquire, release}
-	ofQuorum = scripts{newScript(quorumClock + prelude + restartRule + acquireBody), newScript(quorumClock + prelude + releaseBody)}
+	ofQuorum = scripts{
+		newScript(keys + quorumClock + grants + restartRule + acquireFree + passing + quorumArrival + acquireTaken),
+		newScript(keys + releaseUnwanted + quorumClock + grants + passing + releaseWanted),
+	}
 )
 
 func newScript(text string) *script {
@@ -26,29 +29,23 @@ func newScript(text string) *script {
 	return &script{text, hex.EncodeToString(sum[:])}
 }
 
-// A script's KEYS are those of Keys.list. All writes come after all reads that
-// could fail, for what a script has written before an error stays.
+// keys begins scripts. A script's KEYS are those of Keys.list. All writes come
+// after all reads that could fail, for what a script has written before an error
+// stays. The usual case comes first, and functions after it: the server makes them
+// anew in every call.
+const keys = `
+local lock, last, queue, mark = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+`
 
-// serverClock and quorumClock begin what prelude goes on with: what a token is
-// lifted to, in microseconds. A node that stands alone goes by its own clock.
-// Nodes of a quorum must come to the same token, so each takes the clock that
-// the client offers to all of them, its last argument, as long as that is within
-// a tenth of a second of the node's own.
-//
-// arrival is the ticket of one who comes now. Where the server stands alone it is
-// behind everybody's who waits, also when the clock has gone back: else whoever
-// came in the hour before would see newcomers served first for an hour. Nodes of
-// a quorum have different queues and must come to the same ticket.
+// serverClock and quorumClock are what grant lifts a token to, in microseconds. A
+// node that stands alone goes by its own clock. Nodes of a quorum must come to the
+// same token, so each takes the clock that the client offers to all of them, its
+// last argument, as long as that is within a tenth of a second of the node's own.
 const (
 	serverClock = `
 local function clock()
   local time = redis.call('TIME')
   return time[1] * 1000000 + time[2]
-end
-
-local function arrival(queue)
-  local latest = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2]
-  return math.max(clock(), (tonumber(latest) or 0) + 1)
 end
 `
 	quorumClock = `
@@ -57,7 +54,22 @@ local function clock()
   local own = time[1] * 1000000 + time[2]
   return math.max(own - 100000, math.min(own + 100000, tonumber(ARGV[#ARGV])))
 end
+`
+)
 
+// serverArrival and quorumArrival are the ticket of one who comes now. Where the
+// server stands alone it is behind everybody's who waits, also when the clock has
+// gone back: else whoever came in the hour before would see newcomers served first
+// for an hour. Nodes of a quorum have different queues and must come to the same
+// ticket.
+const (
+	serverArrival = `
+local function arrival(queue)
+  local latest = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2]
+  return math.max(clock(), (tonumber(latest) or 0) + 1)
+end
+`
+	quorumArrival = `
 local arrival = clock
 `
 )
@@ -88,8 +100,6 @@ if quarantine > 0 then
 end
 `
 
-// prelude begins every script that grants or passes on a lock.
-//
 // grant draws a token where exclusion is already certain. It is a hybrid logical
 // clock (Kulkarni et al., 2014): one more than the last, and at least the
 // server's clock in microseconds, so that it does not go back when the counter
@@ -97,20 +107,7 @@ end
 // back too. Lua's numbers are doubles, exact below 2^53, which is the year 2255.
 // The counter expires by the value that it holds and not by the time of the
 // grant, so that it outlives the moment until the clock has passed it.
-//
-// pass reserves a lock that becomes free for the first waiter that is still
-// there, and tells that waiter's process alone. A waiter to whose process nobody
-// listens any more is dropped (Cluster counts only listeners on this node: there
-// counts is 0). One that does not claim the lock in time loses its turn, and so
-// that somebody notices, the second in line is told to look again by then, and
-// so is the last, which has come most recently: several in a row may be paused,
-// and all others sleep until the end of a lease that is long over.
-//
-// prune drops such waiters from the front of the queue, so that nobody counts on
-// them when it plans its next look.
-const prelude = `
-local lock, last, queue, mark = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-
+const grants = `
 local function number(was)
   return was and tonumber(string.match(was, '^%d+')) or 0
 end
@@ -126,7 +123,19 @@ local function grant(value, ttl, holder)
     'PXAT', string.format('%.0f', math.floor(token / 1000) + ttl + 60000))
   return token
 end
+`
 
+// pass reserves a lock that becomes free for the first waiter that is still
+// there, and tells that waiter's process alone. A waiter to whose process nobody
+// listens any more is dropped (Cluster counts only listeners on this node: there
+// counts is 0). One that does not claim the lock in time loses its turn, and so
+// that somebody notices, the second in line is told to look again by then, and
+// so is the last, which has come most recently: several in a row may be paused,
+// and all others sleep until the end of a lease that is long over.
+//
+// prune drops such waiters from the front of the queue, so that nobody counts on
+// them when it plans its next look.
+const passing = `
 local function tell(member, word)
   local value, id = string.match(member, '^([^:]+):(.+)$')
   if not id then return nil, 0 end
@@ -173,10 +182,14 @@ end
 //
 // Sent again after a lost reply it answers the same grant. The lease is then
 // started anew, for the caller may count its validity from the second request.
-var acquire = newScript(serverClock + prelude + acquireBody)
+var acquire = newScript(keys + serverClock + grants + acquireFree + passing + serverArrival + acquireTaken)
 
-const acquireBody = `
+const acquireFree = `
 local value, ttl, holder, claim, counts, member, ticket = unpack(ARGV)
+if redis.call('EXISTS', lock, queue, mark) == 0 then return grant(value, ttl, holder) end
+`
+
+const acquireTaken = `
 local held, passed = redis.call('GET', lock), false
 if held == value then
   local was = redis.call('GET', last)
@@ -206,23 +219,29 @@ if redis.call('PTTL', queue) < keep then redis.call('PEXPIRE', queue, keep) end
 return {left, passed and 0 or redis.call('ZRANK', queue, member), tonumber(ticket)}
 `
 
-// release answers 0 if the lock was given back, the next value's token if it
-// was handed over to that, and -1 or -2 (forced) if it was not ours. With yield,
-// other processes that wait go before next. A next that was withdrawn before
+// release answers 0 if the lock was given back, the next value's token if there is
+// one and it was handed over to that, and -1 or -2 (forced) if it was not ours. With
+// yield, other processes that wait go before next. A next that was withdrawn before
 // this request arrived gets nothing: its mark is a fifth key.
-var release = newScript(serverClock + prelude + releaseBody)
+var release = newScript(keys + releaseUnwanted + serverClock + grants + passing + releaseWanted)
 
-const releaseBody = `
-local value, claim, counts, remember, next, ttl, holder, yield = unpack(ARGV)
-local held = redis.call('GET', lock)
+const releaseUnwanted = `
+local value, claim, counts, remember, yield, next, ttl, holder = unpack(ARGV)
+local held, waiting = redis.call('GET', lock), redis.call('EXISTS', queue) == 1
+if held == value and remember == '0' and not (next or waiting) then
+  redis.call('DEL', lock)
+  return 0
+end
+`
+
+const releaseWanted = `
 if held ~= value then
-  if next ~= '' and held == next then return number(redis.call('GET', last)) end
+  if next and held == next then return number(redis.call('GET', last)) end
   return gone()
 end
 if remember ~= '0' then redis.call('SET', mark, 'withdrawn', 'PX', remember) end
-local waiting = redis.call('EXISTS', queue) == 1
-if next ~= '' and redis.call('EXISTS', KEYS[5]) == 1 then next = '' end
-if next ~= '' and not (waiting and yield == '1') then return grant(next, ttl, holder) end
+if next and redis.call('EXISTS', KEYS[5]) == 1 then next = nil end
+if next and not (waiting and yield == '1') then return grant(next, ttl, holder) end
 if not (waiting and pass(claim, counts)) then redis.call('DEL', lock) end
 return 0
 `
@@ -231,7 +250,7 @@ return 0
 // a reservation, the lock. The mark refuses its request if that is still on the
 // way, over a connection that is slower than this one. With spare, a lock that
 // is held is left alone.
-var withdraw = newScript(serverClock + prelude + `
+var withdraw = newScript(keys + passing + `
 local value, claim, counts, remember, member, spare = unpack(ARGV)
 local held = redis.call('GET', lock)
 if member ~= '' then redis.call('ZREM', queue, member) end
@@ -262,7 +281,7 @@ return {redis.call('GET', KEYS[1]) or '', redis.call('PTTL', KEYS[1]),
 `)
 
 // force frees the lock if value has it, and leaves word of it for the holder.
-var force = newScript(serverClock + prelude + `
+var force = newScript(keys + passing + `
 local value, claim, counts, remember = unpack(ARGV)
 if redis.call('GET', lock) ~= value then return 0 end
 redis.call('SET', mark, 'forced', 'PX', remember)

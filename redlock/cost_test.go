@@ -1,0 +1,56 @@
+package redlock_test
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockstile/locker"
+)
+
+// The clients have two connections each, for buffers weigh more than locks.
+func TestHeldLocksAreSmallAndHaveNoGoroutines(t *testing.T) {
+	const locks, most = 10_000, 2048
+	servers := startNodes(t, 5)
+	clients := make([]redis.UniversalClient, len(servers))
+	for i, s := range servers {
+		clients[i] = redis.NewClient(&redis.Options{Addr: s.Addr(), PoolSize: 2})
+	}
+	l := newLockerOn(t, clients, patient)
+	mustUnlock(t, mustLock(t, l, "a"))
+	memory, goroutines := heap(), runtime.NumGoroutine()
+	held := make([]*locker.Lock, locks)
+	for i := range held {
+		held[i] = mustHold(t, l, fmt.Sprint("invoices/", i))
+	}
+	if each := (heap() - memory) / locks; each > most {
+		t.Errorf("%d bytes for each held lock, want %d at most", each, most)
+	} else {
+		t.Logf("%d bytes for each held lock", each)
+	}
+	if n := runtime.NumGoroutine() - goroutines; n > locks/100 {
+		t.Errorf("%d more goroutines for %d held locks", n, locks)
+	}
+	runtime.KeepAlive(held)
+}
+
+// mustHold is mustLock without a context that is kept until the test ends.
+func mustHold(t *testing.T, l locker.Locker, name string) *locker.Lock {
+	t.Helper()
+	lock, err := l.Lock(context.Background(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lock
+}
+
+func heap() int64 {
+	runtime.GC()
+	runtime.GC() // what a pool held in the first goes in the second
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
