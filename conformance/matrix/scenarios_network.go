@@ -26,12 +26,13 @@ func networkScenarios() []Scenario {
 			Name:  "lost reply to a lock",
 			Story: "The store grants an attempt, and the answer is lost with its connection; the caller has given up.",
 			Play: func(p *Play) {
-				p.TTL *= 2 // what is left behind lasts longer than any network is slow
+				p.TTL *= slower // what is left behind lasts longer than any network is slow
 				a, b := p.Worker("A"), p.Worker("B")
 				a.warmUp()
 				p.Break("answers to A are held back", func() error { a.Net.CutReplies(); return nil })
-				_, _ = a.Try(shortly) // it cannot be granted: nobody would know
+				_, told := a.Try(shortly) // it cannot be granted: nobody would know
 				p.Break("they are lost with their connections", func() error { a.Net.Heal(); return nil })
+				p.holdsTrue(told, b)
 				g := b.Next()
 				g.Write(2)
 				g.Unlock()
@@ -42,14 +43,17 @@ func networkScenarios() []Scenario {
 			Name:  "late lock",
 			Story: "An attempt is delivered to the store after its caller has given up and cleaned up over another connection.",
 			Play: func(p *Play) {
+				p.TTL *= slower // as above
 				a, b := p.Worker("A"), p.Worker("B")
 				a.warmUp()
 				p.Break("what A sends over its open connections is held back", func() error { a.Net.Stall(); return nil })
-				first, err := a.Try(shortly) // nothing of it has arrived
+				first, told := a.Try(shortly) // nothing of it has arrived
 				p.Break("what A sent is delivered late", func() error { a.Net.Deliver(); return nil })
-				if err == nil { // it was asked for again, over other connections
+				p.Sleep(arriving)
+				if told == nil { // it was asked for again, over other connections
 					first.Unlock()
 				}
+				p.holdsTrue(told, b)
 				g := b.Locking().NextWithin(p.long(), a.Net.Heal)
 				g.Write(2)
 				g.Unlock()

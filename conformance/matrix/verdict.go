@@ -61,6 +61,8 @@ func judge(g locker.Guarantees, broken locker.Assumptions, h *History) (v Verdic
 	switch {
 	case !h.Linearizable():
 		return FalseClaim, "the guarded register is not linearizable"
+	case h.Untrue != "": // whatever is broken, what is not known is not to be said
+		return FalseClaim, h.Untrue
 	case disorder && !tokensMay:
 		return FalseClaim, fmt.Sprintf("token %d of %s came after token %d of %s", second.Token, second.Worker, first.Token, first.Worker)
 	case passed > 0 && !tokensMay:

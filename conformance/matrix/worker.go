@@ -198,6 +198,7 @@ func (r *report) fail(err error) {
 	r.Taken = errors.Is(err, locker.ErrTaken)
 	r.Unknown = errors.Is(err, locker.ErrOutcomeUnknown)
 	r.Lost = errors.Is(err, locker.ErrLost)
+	r.Nothing = errors.As(err, new(lockerError)) && !r.Unknown
 	if lost := (*locker.LostError)(nil); errors.As(err, &lost) {
 		r.Reason = lost.Reason
 	}
