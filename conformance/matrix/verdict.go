@@ -24,7 +24,8 @@ const (
 	// and there is no token by which a guard could tell.
 	Broken Verdict = "broken"
 	// FalseClaim: something broke that the declaration promises, or nobody
-	// could lock any more though no assumption was broken.
+	// could lock any more though no assumption was broken, or a caller was
+	// told that it holds nothing and it did.
 	FalseClaim Verdict = "FALSE CLAIM"
 	// Skipped: this fault cannot be injected here, or the server is missing.
 	Skipped Verdict = "skipped"
