@@ -95,7 +95,7 @@ func (p *Play) takesUnheard(other *Worker) *Worker {
 		p.Break("answers to A are held back", func() error { w.Net.CutReplies(); return nil })
 		w.Locking()
 		p.Sleep(patient)
-		g, err := other.Try(patience)
+		g, err := other.Try(p.TTL / 2) // a lock that knows no Try waits for so long
 		var no *refusal
 		switch {
 		case errors.As(err, &no) && no.Taken:
