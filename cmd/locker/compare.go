@@ -26,10 +26,11 @@ var compareCommand = command{
 Starts real servers on this machine, on free ports, and ends them. Every scenario
 breaks one assumption about the world; what a backend's declaration does not lean
 on must survive. Exits with 1 if something broke that was promised, else with 69
-if something could not be played. Without the flags that choose, everything is
-played, which takes some minutes; a WORD that is nowhere lists the names, and one
-that is a whole name chooses that one alone. A FILE of "-" is stdout; the text
-goes to stderr then.
+if something could not be played. Where nothing at all could be, because every
+run was skipped, that is 69 as well, and no report is written. Without the flags
+that choose, everything is played, which takes some minutes; a WORD that is
+nowhere is an error that lists the names, and one that is a whole name chooses
+that one alone. A FILE of "-" is stdout; the text goes to stderr then.
 `,
 	do: compare,
 }
@@ -48,15 +49,9 @@ func compare(in invocation) (int, error) {
 	if in.short {
 		everybody, everything = testbed.Short()
 	}
-	subjects := pick(everybody, in.backends, subjectName)
-	scenarios := pick(everything, in.scenarios, scenarioName)
-	switch {
-	case len(subjects) == 0:
-		return exitUsage, noneOf("--backends", in.backends, everybody, subjectName)
-	case len(scenarios) == 0:
-		return exitUsage, noneOf("--scenarios", in.scenarios, everything, scenarioName)
-	}
-	if err := errors.Join(writable(in.html, in.markdown, in.jsonFile), hasPlace(in.readme)); err != nil {
+	subjects, noSubject := pick("--backends", everybody, in.backends, subjectName)
+	scenarios, noScenario := pick("--scenarios", everything, in.scenarios, scenarioName)
+	if err := errors.Join(noSubject, noScenario, writable(in.html, in.markdown, in.jsonFile), hasPlace(in.readme)); err != nil {
 		return exitUsage, fmt.Errorf("compare: %w", err)
 	}
 	self, err := os.Executable()
@@ -71,6 +66,9 @@ func compare(in invocation) (int, error) {
 		Done:   matrix.Progress(os.Stderr, len(subjects)*len(scenarios)),
 	}, subjects, scenarios)
 	m.WriteText(textOutput(in))
+	if len(m.Skipped()) == len(m.Cells) {
+		return exitUnavailable, fmt.Errorf("compare: nothing was measured: all %d runs were skipped, for the reasons above", len(m.Cells))
+	}
 	if err := writeReports(in, m); err != nil {
 		return exitUsage, fmt.Errorf("compare: %w", err)
 	}
@@ -84,35 +82,43 @@ func compare(in invocation) (int, error) {
 }
 
 // pick returns those whose name is one of the words, or, where a word is nobody's
-// name, has it in it; all without words.
-func pick[T any](all []T, words string, name func(T) string) (some []T) {
-	chosen := func(one T) bool {
-		for word := range strings.SplitSeq(words, ",") {
-			word = strings.TrimSpace(word)
-			whole := slices.ContainsFunc(all, func(other T) bool { return name(other) == word })
-			if name(one) == word || !whole && strings.Contains(name(one), word) {
-				return true
+// name, has it in it; all where there is no text. A word that chooses nobody is an
+// error: what was asked for would be left out, and nobody would notice.
+func pick[T any](flag string, all []T, text string, name func(T) string) (some []T, err error) {
+	if text == "" {
+		return all, nil
+	}
+	chosen := make([]bool, len(all))
+	for word := range strings.SplitSeq(text, ",") {
+		word = strings.TrimSpace(word)
+		whole := slices.ContainsFunc(all, func(one T) bool { return name(one) == word })
+		hit := false
+		for i, one := range all {
+			if name(one) == word || !whole && word != "" && strings.Contains(name(one), word) {
+				chosen[i], hit = true, true
 			}
 		}
-		return false
+		if !hit {
+			return nil, noneOf(flag, word, all, name)
+		}
 	}
-	for _, one := range all {
-		if chosen(one) {
+	for i, one := range all {
+		if chosen[i] {
 			some = append(some, one)
 		}
 	}
-	return some
+	return some, nil
 }
 
 func subjectName(s matrix.Subject) string   { return s.Name }
 func scenarioName(s matrix.Scenario) string { return s.Name }
 
-func noneOf[T any](flag, words string, all []T, name func(T) string) error {
+func noneOf[T any](flag, word string, all []T, name func(T) string) error {
 	var names []string
 	for _, one := range all {
 		names = append(names, name(one))
 	}
-	return fmt.Errorf("compare: %s %q chooses none of: %s", flag, words, strings.Join(names, ", "))
+	return fmt.Errorf("%s: the word %q is in none of: %s", flag, word, strings.Join(names, ", "))
 }
 
 func writeReports(in invocation, m *matrix.Matrix) error {

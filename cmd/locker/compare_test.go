@@ -4,7 +4,10 @@ package main
 
 import (
 	"encoding/json"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -18,11 +21,42 @@ func TestWholeNameChoosesThatOneAlone(t *testing.T) {
 		"sing":               {"single", "single+AOF"},
 		"postgres, single":   {"single", "postgres"},
 		"session,single+AOF": {"single+AOF", "postgres session"},
-		"nothing":            nil,
 	} {
-		if got := pick(all, words, self); !slices.Equal(got, want) {
-			t.Errorf("%q chooses %q", words, got)
+		if got, err := pick("--backends", all, words, self); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%q chooses %q, %v", words, got, err)
 		}
+	}
+}
+
+// Who misspells one of several words would take the rest for all.
+func TestWordThatChoosesNothingIsAnError(t *testing.T) {
+	t.Parallel()
+	for words, missing := range map[string]string{"etcd": `"etcd"`, "local,etdc": `"etdc"`, ",": `""`, "local,": `""`, " ": `""`} {
+		_, err := pick("--backends", []string{"local", "zookeeper"}, words, func(s string) string { return s })
+		if err == nil || !strings.Contains(err.Error(), missing) || !strings.Contains(err.Error(), "local, zookeeper") {
+			t.Errorf("%q: %v", words, err)
+		}
+	}
+	launch(t, "compare", "--backends", "local", "--scenarios", "herd,hred").complains(64, `compare: --scenarios: the word "hred"`, "dead waiter")
+}
+
+// Goal: a run that has measured nothing does not pass for one in which all was
+// well, and does not replace what an earlier one has found.
+func TestCompareThatSkipsEverythingIsAnError(t *testing.T) {
+	t.Parallel()
+	page := filepath.Join(t.TempDir(), "page.md")
+	writeFile(t, page, "measured", 0o600)
+	p := launch(t, "compare", "--backends", "local", "--scenarios", "holder cut off,failover", "--markdown", page)
+	if status := <-p.status; status != 69 { // its lines of progress are no messages
+		t.Errorf("status %d", status)
+	}
+	p.errs.ends()
+	if !strings.Contains(p.errs.String(), "locker: compare: nothing was measured: all 2 runs were skipped") {
+		t.Errorf("it says %s", p.errs)
+	}
+	p.says("there is no network to break")
+	if text, err := os.ReadFile(page); err != nil || string(text) != "measured" {
+		t.Errorf("the page is now %q, %v", text, err)
 	}
 }
 

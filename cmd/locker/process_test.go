@@ -208,6 +208,17 @@ func (p *process) goOn() {
 	}
 }
 
+// followsAndEnds is for a command that reports: it has a later token than the
+// holder before it, and ends well when it is told to go on.
+func (p *process) followsAndEnds(earlier uint64) {
+	p.t.Helper()
+	if token := p.number("token"); token <= earlier {
+		p.t.Errorf("%v: token %d after %d", p.cmd.Args[1:], token, earlier)
+	}
+	p.goOn()
+	p.ends(0)
+}
+
 // stream is what was written to a pipe so far.
 type stream struct {
 	t    *testing.T

@@ -12,7 +12,7 @@ import (
 )
 
 // onTerminal starts an interactive shell, which has job control, on a terminal
-// of its own, with the test binary in $LOCKER.
+// of its own, with the test binary in $LOCKER. It is ready when this returns.
 func onTerminal(t *testing.T, url string) (typeIn func(string), screen *stream) {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
@@ -47,6 +47,7 @@ func onTerminal(t *testing.T, url string) (typeIn func(string), screen *stream) 
 		_ = cmd.Wait()
 		_ = master.Close()
 	})
+	shows(t, screen, "", "ready>")
 	return func(text string) {
 		t.Helper()
 		if _, err := master.WriteString(text); err != nil {
@@ -86,7 +87,6 @@ func shows(t *testing.T, screen *stream, after, text string) {
 func TestCommandOnATerminalCanReadFromIt(t *testing.T) {
 	t.Parallel()
 	typeIn, screen := onTerminal(t, redisURL(t))
-	shows(t, screen, "", "ready>")
 	typeIn(`"$LOCKER" run x -- sh -c 'echo ask"ing"; read a; echo got-$a'; echo status-$?` + "\n")
 	shows(t, screen, "", "asking")
 	typeIn("hello\n")
@@ -100,7 +100,6 @@ func TestKeysOfTheTerminalReachTheCommand(t *testing.T) {
 	t.Parallel()
 	url := redisURL(t)
 	typeIn, screen := onTerminal(t, url)
-	shows(t, screen, "", "ready>")
 	typeIn(`"$LOCKER" run x -- sh -c 'echo st"art"; read a'` + "\n")
 	shows(t, screen, "", "start")
 	typeIn("\x03") // ^C
@@ -115,7 +114,6 @@ func TestKeysOfTheTerminalReachTheCommand(t *testing.T) {
 func TestCommandCanBeStoppedAndGoesOnInTheForeground(t *testing.T) {
 	t.Parallel()
 	typeIn, screen := onTerminal(t, redisURL(t))
-	shows(t, screen, "", "ready>")
 	typeIn(`"$LOCKER" run x -- sh -c 'echo st"art"; read a; echo got-$a'; echo status-$?` + "\n")
 	shows(t, screen, "", "start")
 	typeIn("\x1a") // ^Z
@@ -131,7 +129,6 @@ func TestCommandCanBeStoppedAndGoesOnInTheForeground(t *testing.T) {
 func TestScriptHasTheTerminalBackAfterTheCommand(t *testing.T) {
 	t.Parallel()
 	typeIn, screen := onTerminal(t, redisURL(t))
-	shows(t, screen, "", "ready>")
 	typeIn(`sh -c '"$LOCKER" run x -- true; echo ask"ing"; read a; echo got-$a'` + "\n")
 	shows(t, screen, "", "asking")
 	typeIn("hello\n")
@@ -143,7 +140,6 @@ func TestScriptHasTheTerminalBackAfterTheCommand(t *testing.T) {
 func TestPipelineKeepsTheTerminal(t *testing.T) {
 	t.Parallel()
 	typeIn, screen := onTerminal(t, redisURL(t))
-	shows(t, screen, "", "ready>")
 	typeIn(`"$LOCKER" run x -- sh -c 'echo li"ne"; sleep 0.2' | sh -c 'read l; echo $l; read k </dev/tty; echo key-$k'` + "\n")
 	shows(t, screen, "", "line")
 	typeIn("space\n")
@@ -154,7 +150,6 @@ func TestPipelineKeepsTheTerminal(t *testing.T) {
 func TestCommandOfAPipelineIsStoppedWithLocker(t *testing.T) {
 	t.Parallel()
 	typeIn, screen := onTerminal(t, redisURL(t))
-	shows(t, screen, "", "ready>")
 	file := t.TempDir() + "/pid"
 	// One process, for a shell that is stopped between its vfork and the exec
 	// hangs there and is never seen to stop.
@@ -176,7 +171,6 @@ func TestCommandOfAPipelineIsStoppedWithLocker(t *testing.T) {
 func TestStopKeyDoesNothingWithoutAShell(t *testing.T) {
 	t.Parallel()
 	typeIn, screen := onTerminal(t, redisURL(t))
-	shows(t, screen, "", "ready>")
 	typeIn(`exec "$LOCKER" run x -- sh -c 'echo st"art"; read a; echo got-$a'` + "\n")
 	shows(t, screen, "", "start")
 	typeIn("\x1a") // ^Z
@@ -189,7 +183,6 @@ func TestStopKeyDoesNothingWithoutAShell(t *testing.T) {
 func TestCommandWithAnotherInputCanAskOnTheTerminal(t *testing.T) {
 	t.Parallel()
 	typeIn, screen := onTerminal(t, redisURL(t))
-	shows(t, screen, "", "ready>")
 	typeIn(`"$LOCKER" run x -- sh -c 'echo ask"ing"; read a </dev/tty; echo got-$a' </dev/null; echo status-$?` + "\n")
 	shows(t, screen, "", "asking")
 	typeIn("hello\n")

@@ -24,8 +24,11 @@ type Span struct {
 	Robbed bool           `json:"robbed"` // the store gave it away before its validity ended
 	Void   bool           `json:"void"`   // its transaction was never committed: see Writer
 
-	freed   bool // its unlock was confirmed
-	claimed bool // the guard has been shown its token, whatever it said
+	// Claimed is when the guard had been shown its token, whatever it said; 0:
+	// never.
+	Claimed locker.Instant `json:"claimed,omitempty"`
+
+	freed bool // its unlock was confirmed
 }
 
 // Write is one write that reached the storage.
@@ -37,7 +40,7 @@ type Write struct {
 	At      locker.Instant `json:"at"`
 	Stale   bool           `json:"stale"`   // somebody else had been granted the lock since
 	Refused bool           `json:"refused"` // by the guard; storage without one takes everything
-	Early   bool           `json:"early"`   // before whoever was granted the lock since had claimed the storage
+	Early   bool           `json:"early"`   // stale, but before whoever was granted the lock since had claimed the storage: no guard could know
 }
 
 // Mark is something that was done to the world.
@@ -88,32 +91,28 @@ func (h *History) granted(s Span) {
 
 // ended ends a belief, if it has not ended earlier.
 func (h *History) ended(worker string, token fencing.Token, at locker.Instant, how string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for i := range h.Spans {
-		s := &h.Spans[i]
-		if s.Worker == worker && s.Token == token && (s.Until == 0 || at < s.Until) {
+	h.amend(worker, token, func(s *Span) {
+		if s.Until == 0 || at < s.Until {
 			s.Until, s.End = at, how
 		}
-	}
+	})
 }
 
 func (h *History) freed(worker string, token fencing.Token) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for i := range h.Spans {
-		if s := &h.Spans[i]; s.Worker == worker && s.Token == token {
-			s.freed = true
-		}
-	}
+	h.amend(worker, token, func(s *Span) { s.freed = true })
 }
 
 func (h *History) rob(worker string, token fencing.Token) {
+	h.amend(worker, token, func(s *Span) { s.Robbed = true })
+}
+
+// amend is for whatever a worker held with a token.
+func (h *History) amend(worker string, token fencing.Token, f func(*Span)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for i := range h.Spans {
 		if s := &h.Spans[i]; s.Worker == worker && s.Token == token {
-			s.Robbed = true
+			f(s)
 		}
 	}
 }
@@ -131,7 +130,7 @@ func (h *History) Robbed() (Span, bool) {
 // without, where everything is taken.
 func (h *History) write(w Write) {
 	called := locker.Now()
-	w.Early = !h.Tokenless && !h.claimedSince(w) // before the guard is asked, which then knows of every claim seen here
+	claimed := h.claimedSince(w) // before the guard is asked, which then knows of every claim seen here
 	refused := !h.Tokenless && h.guard.Check(noContext, w.Name, w.Token) != nil
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -139,6 +138,7 @@ func (h *History) write(w Write) {
 	w.Stale = slices.ContainsFunc(h.Spans, func(s Span) bool {
 		return s.Name == w.Name && s.From < w.At && h.later(s, w)
 	})
+	w.Early = w.Stale && !claimed && !h.Tokenless
 	h.Writes = append(h.Writes, w)
 	if !h.Tokenless {
 		h.ops = append(h.ops, writeOp{w, called, locker.Now()})
@@ -156,7 +156,7 @@ func (h *History) claim(worker, name string, token fencing.Token) {
 	defer h.mu.Unlock()
 	for i := range h.Spans {
 		if s := &h.Spans[i]; s.Worker == worker && s.Name == name && s.Token == token {
-			s.claimed = true
+			s.Claimed = locker.Now()
 		}
 	}
 	h.ops = append(h.ops, writeOp{Write{Worker: worker, Name: name, Token: token, Refused: refused}, called, locker.Now()})
@@ -169,7 +169,7 @@ func (h *History) claimedSince(w Write) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return slices.ContainsFunc(h.Spans, func(s Span) bool {
-		return s.claimed && s.Name == w.Name && h.later(s, w)
+		return s.Claimed != 0 && s.Name == w.Name && h.later(s, w)
 	})
 }
 
@@ -285,4 +285,14 @@ func (h *History) Stale() (unguarded, guarded int) {
 		}
 	}
 	return unguarded, guarded
+}
+
+// early counts the stale writes that no guard could have known.
+func (h *History) early() (n int) {
+	for _, w := range h.Writes {
+		if w.Early && !w.Refused {
+			n++
+		}
+	}
+	return n
 }

@@ -102,8 +102,12 @@ func stale(write Entry, entries []Entry) bool {
 // network, and it is delivered late.
 func (g Grant) writeInside(value int) (deliver func()) {
 	w := g.Worker
-	w.Net.Cut()
-	ch := w.tell(order{Verb: "write", Name: w.play.name, Value: value, Bound: patience})
+	var ch <-chan report
+	w.heldBack(w.Name+"'s write", requests, func() <-chan report {
+		w.Net.Cut()
+		ch = w.tell(order{Verb: "write", Name: w.play.name, Value: value, Bound: patience})
+		return nil // its answer is for deliver
+	})
 	return func() {
 		w.play.History.mark("%s's write is delivered", w.Name)
 		w.Net.Deliver()

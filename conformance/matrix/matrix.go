@@ -67,6 +67,9 @@ type Network interface {
 	Stall()              // what is open now falls silent; new connections pass
 	Heal()               // what was held back is lost with its connections
 	Deliver()            // what was held back is delivered late
+	// Held returns how many bytes are held back now: 0 if, and only if, there
+	// is nothing.
+	Held() (requests, replies int)
 }
 
 // Scenario is one fault, and what people do meanwhile.

@@ -54,6 +54,10 @@ func (m *Matrix) FalseClaims() []Cell { return m.with(FalseClaim) }
 // nobody's verdict.
 func (m *Matrix) NotPlayed() []Cell { return m.with(NotPlayed) }
 
+// Skipped returns the cells of faults that cannot be injected there, and of servers
+// that are missing. Where that is all of them, nothing was measured.
+func (m *Matrix) Skipped() []Cell { return m.with(Skipped) }
+
 func (m *Matrix) with(v Verdict) (cells []Cell) {
 	for _, c := range m.Cells {
 		if c.Verdict == v {

@@ -22,12 +22,7 @@ func crowdScenarios() []Scenario {
 			Name:  "dead waiter",
 			Story: "The first waiter's process is killed before its turn comes.",
 			Play: func(p *Play) {
-				a, b, c := p.Worker("A"), p.Worker("B"), p.Worker("C")
-				g := a.Lock()
-				b.Locking()
-				p.Sleep(shortly)
-				second := c.Locking()
-				p.Sleep(shortly)
+				g, b, _, second := p.queue()
 				p.must(b.Kill())
 				p.Sleep(shortly) // until the end of its connections has arrived
 				g.Unlock()
@@ -40,18 +35,24 @@ func crowdScenarios() []Scenario {
 			Name:  "suspended waiter",
 			Story: "The first waiter's process is stopped when its turn comes.",
 			Play: func(p *Play) {
-				a, b, c := p.Worker("A"), p.Worker("B"), p.Worker("C")
-				g := a.Lock()
-				first := b.Locking()
-				p.Sleep(shortly)
-				second := c.Locking()
-				p.Sleep(shortly)
+				g, b, first, second := p.queue()
 				p.must(b.Suspend())
 				g.Unlock()
 				p.passOver(first, second, func() { p.must(b.Wake()) })
 			},
 		},
 	}
+}
+
+// queue is a holder and two who wait, b being the first.
+func (p *Play) queue() (holder Grant, b *Worker, first, second Waiting) {
+	a, b, c := p.Worker("A"), p.Worker("B"), p.Worker("C")
+	holder = a.Lock()
+	first = b.Locking()
+	p.Sleep(shortly)
+	second = c.Locking()
+	p.Sleep(shortly)
+	return holder, b, first, second
 }
 
 // passOver has the second waiter get the lock that the first, whose turn it is,

@@ -34,19 +34,7 @@ func holderScenarios() []Scenario {
 				a, b := p.Worker("A"), p.Worker("B")
 				first := a.Lock()
 				deliver := first.WriteDelayed(1)
-				p.must(a.Suspend())
-				waiting := b.Locking()
-				second, ok := waiting.Within(p.silence())
-				if ok {
-					second.Write(2)
-				}
-				p.must(a.Wake())
-				deliver()
-				if !ok { // its unlock comes after its write: there is no such fault
-					first.Unlock()
-					second = waiting.Wait()
-				}
-				second.Unlock()
+				p.suspend(first, b, deliver)
 			},
 		},
 		{
@@ -55,19 +43,7 @@ func holderScenarios() []Scenario {
 			Play: func(p *Play) {
 				a, b := p.Worker("A"), p.Worker("B")
 				first := a.Lock()
-				p.must(a.Suspend())
-				waiting := b.Locking()
-				second, ok := waiting.Within(p.silence())
-				if ok {
-					second.Write(2)
-				}
-				p.must(a.Wake())
-				first.Write(1)
-				if !ok {
-					first.Unlock()
-					second = waiting.Wait()
-				}
-				second.Unlock()
+				p.suspend(first, b, func() { first.Write(1) })
 			},
 		},
 		{
@@ -98,6 +74,25 @@ func holderScenarios() []Scenario {
 			},
 		},
 	}
+}
+
+// suspend stops the process of a holder while b waits for the lock, and then has
+// the holder do something. Where it keeps its lock all the while, it does so before
+// it unlocks, which is no fault.
+func (p *Play) suspend(first Grant, b *Worker, do func()) {
+	p.must(first.Worker.Suspend())
+	waiting := b.Locking()
+	second, ok := waiting.Within(p.silence())
+	if ok {
+		second.Write(2)
+	}
+	p.must(first.Worker.Wake())
+	do()
+	if !ok {
+		first.Unlock()
+		second = waiting.Wait()
+	}
+	second.Unlock()
 }
 
 // takeOver has b get the lock of a holder that is paused, do something, and then

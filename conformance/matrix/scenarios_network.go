@@ -30,7 +30,11 @@ func networkScenarios() []Scenario {
 				a, b := p.Worker("A"), p.Worker("B")
 				a.warmUp()
 				p.Break("answers to A are held back", func() error { a.Net.CutReplies(); return nil })
-				_, told := a.Try(shortly) // it cannot be granted: nobody would know
+				var told error
+				a.heldBack("the answer to A", replies, func() <-chan report {
+					_, told = a.Try(shortly) // it cannot be granted: nobody would know
+					return nil
+				})
 				p.Break("they are lost with their connections", func() error { a.Net.Heal(); return nil })
 				p.holdsTrue(told, b)
 				g := b.Next()
@@ -47,7 +51,12 @@ func networkScenarios() []Scenario {
 				a, b := p.Worker("A"), p.Worker("B")
 				a.warmUp()
 				p.Break("what A sends over its open connections is held back", func() error { a.Net.Stall(); return nil })
-				first, told := a.Try(shortly) // nothing of it has arrived
+				var first Grant
+				var told error
+				a.heldBack("A's attempt", requests, func() <-chan report {
+					first, told = a.Try(shortly) // nothing of it has arrived
+					return nil
+				})
 				p.Break("what A sent is delivered late", func() error { a.Net.Deliver(); return nil })
 				p.Sleep(arriving)
 				if told == nil { // it was asked for again, over other connections
@@ -68,7 +77,7 @@ func networkScenarios() []Scenario {
 				g := a.Lock()
 				g.Write(1)
 				p.Break("answers to A are lost", func() error { a.Net.CutReplies(); return nil })
-				g.free()
+				a.heldBack("the answer to A's unlock", replies, g.free)
 				next := b.Locking().NextWithin(p.long(), a.Net.Heal)
 				next.Write(2)
 				next.Unlock()
@@ -82,8 +91,8 @@ func networkScenarios() []Scenario {
 				a.warmUp()
 				g := a.LockPlain()
 				p.Break("A is cut off", func() error { a.Net.Cut(); return nil })
-				g.free()
-				next := b.Locking().NextWithin(p.long(), a.Net.Deliver)
+				a.heldBack("A's unlock", requests, g.free)
+				next := b.Locking().NextWithin(p.long(), p.late("A's unlock"))
 				p.Break("what A sent is delivered late", func() error { a.Net.Deliver(); return nil })
 				p.Sleep(arriving)
 				p.nobodyElse(c)
@@ -99,8 +108,8 @@ func networkScenarios() []Scenario {
 				g := a.Lock()
 				g.Renew()
 				p.Break("A is cut off", func() error { a.Net.Cut(); return nil })
-				g.renewing()
-				next := b.LockingLong().NextWithin(p.long(), a.Net.Deliver)
+				a.heldBack("A's renewal", requests, g.renewing)
+				next := b.LockingLong().NextWithin(p.long(), p.late("A's renewal"))
 				p.Break("what A sent is delivered late", func() error { a.Net.Deliver(); return nil })
 				p.Sleep(arriving)
 				p.nobodyElse(c)
@@ -116,8 +125,12 @@ func networkScenarios() []Scenario {
 				a, b := p.Worker("A"), p.Worker("B")
 				a.warmUp()
 				p.Break("answers to A are slow", func() error { a.Net.CutReplies(); return nil })
-				first := a.Locking()
-				p.Sleep(p.TTL + p.TTL/4)
+				var first Waiting
+				a.heldBack("the answer to A", replies, func() <-chan report {
+					first = a.Locking()
+					p.Sleep(p.TTL + p.TTL/4)
+					return nil
+				})
 				second := b.Locking()
 				p.Sleep(p.TTL * 2 / 5) // a renewal is asked for, and not yet given up
 				p.Break("the answers arrive", func() error { a.Net.Deliver(); return nil })
@@ -135,7 +148,10 @@ func networkScenarios() []Scenario {
 				waiting := b.Locking()
 				p.Sleep(p.TTL / 2)
 				p.Break("answers to A are slow", func() error { a.Net.CutReplies(); return nil })
-				p.Sleep(p.TTL * 2 / 5) // a renewal is asked for, and not yet given up
+				a.heldBack("the answer to A's renewal", replies, func() <-chan report {
+					p.Sleep(p.TTL * 2 / 5) // a renewal is asked for, and not yet given up
+					return nil
+				})
 				p.Break("the answers arrive", func() error { a.Net.Deliver(); return nil })
 				p.Sleep(p.TTL / 20)
 				p.Break("A is cut off", func() error { a.Net.Cut(); return nil })
@@ -149,14 +165,12 @@ func networkScenarios() []Scenario {
 			Name:  "waiter cut off",
 			Story: "The network of the first waiter is cut when its turn comes.",
 			Play: func(p *Play) {
-				a, b, c := p.Worker("A"), p.Worker("B"), p.Worker("C")
-				g := a.Lock()
-				first := b.Locking()
-				p.Sleep(shortly)
-				second := c.Locking()
-				p.Sleep(shortly)
+				g, b, first, second := p.queue()
 				p.Break("B is cut off", func() error { b.Net.Cut(); return nil })
-				g.Unlock()
+				b.heldBack("word to B, or from it", anything, func() <-chan report {
+					g.Unlock()
+					return nil
+				})
 				p.passOver(first, second, func() {
 					p.Break("the network of B is healed", func() error { b.Net.Heal(); return nil })
 				})
@@ -171,8 +185,11 @@ func networkScenarios() []Scenario {
 				first := b.Locking()
 				p.Sleep(shortly)
 				p.Break("answers to B are held back", func() error { b.Net.CutReplies(); return nil })
-				g.Unlock()
-				p.Sleep(shortly)
+				b.heldBack("word to B", replies, func() <-chan report {
+					g.Unlock()
+					p.Sleep(shortly)
+					return nil
+				})
 				p.Break("they are lost with their connections", func() error { b.Net.Heal(); return nil })
 				first.now().NextWithin(p.long(), func() {}).Unlock()
 			},

@@ -1,6 +1,7 @@
 package matrix
 
 import (
+	"errors"
 	"time"
 
 	"github.com/lockstile/locker"
@@ -68,9 +69,9 @@ func serverScenarios() []Scenario {
 				a, b := p.Worker("A"), p.Worker("B")
 				a.Lock().Unlock()
 				p.Break("the replica no longer hears of anything", p.System.Lag)
-				g, err := a.Try(2 * time.Second)
+				g, granted := a.tryUnheard()
 				p.Break("the primary is lost, the replica takes over", p.System.FailOver)
-				if err != nil { // nothing is granted that the replica does not have
+				if !granted { // nothing is granted that the replica does not have
 					b.Next().Unlock()
 					return
 				}
@@ -83,16 +84,7 @@ func serverScenarios() []Scenario {
 			Breaks: locker.ServerUp,
 			Needs:  want(func(s *System) bool { return s.Pause != nil }, "there is no server to stop"),
 			Play: func(p *Play) {
-				a, b := p.Worker("A"), p.Worker("B")
-				g := a.Lock()
-				waiting, down := b.Locking(), now()
-				p.Break("the servers stop", p.System.Pause)
-				p.Sleep(p.TTL + p.TTL/2)
-				g.Write(1)
-				p.Break("the servers go on", p.System.Resume)
-				out := now().Sub(down)
-				p.followUp(g, waiting)
-				p.Waited = max(p.Waited, out)
+				p.outage("the servers stop", p.System.Pause, "the servers go on", p.System.Resume)
 			},
 		},
 		{
@@ -118,18 +110,7 @@ func serverScenarios() []Scenario {
 			Breaks: locker.ServerUp,
 			Needs:  want(func(s *System) bool { return s.KillMajority != nil }, "there is one server"),
 			Play: func(p *Play) {
-				a, b := p.Worker("A"), p.Worker("B")
-				g := a.Lock()
-				waiting := b.Locking()
-				p.Sleep(shortly)
-				down := now()
-				p.Break("a majority is killed", p.System.KillMajority)
-				p.Sleep(p.TTL + p.TTL/2)
-				g.Write(1)
-				p.Break("they come back", p.System.Restore)
-				out := now().Sub(down)
-				p.followUp(g, waiting)
-				p.Waited = max(p.Waited, out)
+				p.outage("a majority is killed", p.System.KillMajority, "they come back", p.System.Restore)
 			},
 		},
 	}
@@ -140,11 +121,51 @@ func serverScenarios() []Scenario {
 // holder's first write, on any machine.
 const slower = 6
 
+// tryUnheard tries for a lock of which no replica hears.
+func (w *Worker) tryUnheard() (Grant, bool) {
+	asked := now()
+	g, err := w.Try(2 * time.Second)
+	var no *refusal
+	switch {
+	case err == nil:
+		return g, true
+	case !errors.As(err, &no):
+		w.play.must(err)
+	case !no.unconfirmed(now().Sub(asked)):
+		w.play.miss("%w: that is not for want of a replica", no)
+	default:
+		w.play.History.mark("%v", no)
+	}
+	return Grant{}, false
+}
+
+// unconfirmed reports whether a refusal that took so long can come of a store that
+// has waited in vain for its replica. Any other says nothing about replicas.
+func (no *refusal) unconfirmed(took time.Duration) bool {
+	return !no.Taken && (no.NoStore || no.Unknown) && took >= shortly
+}
+
 // crash breaks the store while A holds the lock. If B gets it while A believes,
 // both write.
 func (p *Play) crash(what string, f func() error) {
 	p.TTL *= slower
 	p.crashUnder(p.Worker("A2"), p.Worker("B"), what, f)
+}
+
+// outage takes the store away from a holder and a waiter for longer than a lease.
+func (p *Play) outage(ends string, end func() error, begins string, begin func() error) {
+	a, b := p.Worker("A"), p.Worker("B")
+	g := a.Lock()
+	waiting := b.Locking()
+	p.Sleep(shortly)
+	down := now()
+	p.Break(ends, end)
+	p.Sleep(p.TTL + p.TTL/2)
+	g.Write(1)
+	p.Break(begins, begin)
+	out := now().Sub(down)
+	p.followUp(g, waiting)
+	p.Waited = max(p.Waited, out)
 }
 
 // prepare is for the workers that are there.

@@ -32,7 +32,8 @@ func tornScenarios() []Scenario {
 				g := a.LockPlain()
 				p.Break("answers to A are slow", func() error { a.Net.CutReplies(); return nil })
 				freed := g.free()
-				next := b.LockingLong().NextWithin(p.long(), a.Net.Deliver)
+				a.heldBack("the answer to A's unlock", replies, func() <-chan report { return freed })
+				next := b.LockingLong().NextWithin(p.long(), p.late("the answer to A's unlock"))
 				p.answers(a, freed)
 				p.nobodyElse(c)
 				next.Write(2)
@@ -107,6 +108,6 @@ func (p *Play) takesUnheard(other *Worker) *Worker {
 		}
 		p.must(w.Kill())
 	}
-	p.must(errors.New("no attempt took the lock unheard: nothing was torn"))
+	p.miss("no attempt took the lock unheard: nothing was torn")
 	return nil
 }

@@ -68,7 +68,7 @@ func (m *Matrix) writeFindings(w io.Writer, open, end string) {
 func (m *Matrix) skips() []string {
 	var whys []string
 	scenarios, subjects := make(map[string][]string), make(map[string][]string)
-	for _, c := range m.with(Skipped) {
+	for _, c := range m.Skipped() {
 		if !slices.Contains(whys, c.Why) {
 			whys = append(whys, c.Why)
 		}
@@ -115,7 +115,8 @@ func (m *Matrix) WriteMarkdownUnder(w io.Writer, head string) {
 const markdownLegend = `
 - *kept*: one holder at a time, tokens in order. With a time: nobody could lock for so long.
 - *broken, fenced*: two holders believed at once, or a stale write was made, as the declaration
-  says it may; the guard in the storage refused every stale write.
+  says it may; the guard in the storage refused every stale write that it could know of: it knows of
+  a holder from that holder's claim on.
 - *broken*: tokens went back, or a stale write got past the guard, as the declaration says they may.
 - *FALSE CLAIM*: something broke that the declaration promises. There must be none.
 - A lock inside a transaction needs no guard: holders write in it, so a holder and its writes count

@@ -26,12 +26,15 @@ func (h *History) Tale() string {
 	}
 	for _, s := range h.Spans {
 		events = append(events, event{s.From, fmt.Sprintf("%s is granted the lock with %s", s.Worker, h.token(s.Token))})
+		if s.Claimed != 0 && h.early() > 0 { // else it matters to nobody when
+			events = append(events, event{s.Claimed, s.Worker + " has claimed the storage"})
+		}
 		if s.Until != 0 {
 			events = append(events, event{s.Until, fmt.Sprintf("%s no longer believes that it holds it with %s: %s", s.Worker, h.token(s.Token), s.End)})
 		}
 	}
 	for _, w := range h.Writes {
-		events = append(events, event{w.At, fmt.Sprintf("%s writes with %s (stale: %v, refused by the guard: %v)", w.Worker, h.token(w.Token), w.Stale, w.Refused)})
+		events = append(events, event{w.At, fmt.Sprintf("%s writes with %s: %s", w.Worker, h.token(w.Token), h.fate(w))})
 	}
 	slices.SortStableFunc(events, func(a, b event) int { return int(a.at - b.at) })
 	var b strings.Builder
@@ -39,6 +42,24 @@ func (h *History) Tale() string {
 		fmt.Fprintf(&b, "%10v  %s\n", e.at.Sub(h.Began).Round(time.Millisecond), e.text)
 	}
 	return b.String()
+}
+
+// fate is what comes of a write, in words.
+func (h *History) fate(w Write) string {
+	const late = "stale, for somebody else has been granted the lock since; "
+	switch {
+	case w.Refused && w.Stale:
+		return late + "the guard refuses it"
+	case w.Refused:
+		return "in turn, and the guard refuses it"
+	case w.Early:
+		return late + "no guard could know, for that holder has not claimed the storage yet"
+	case w.Stale && h.Tokenless:
+		return late + "there is no token to refuse it by"
+	case w.Stale:
+		return late + "IT IS TAKEN"
+	}
+	return "in turn"
 }
 
 func (h *History) token(t fencing.Token) string {

@@ -98,17 +98,19 @@ func (t *timeline) span(s Span) {
 }
 
 func (t *timeline) write(w Write) {
-	class, what := "fresh", "accepted"
+	class := "fresh"
 	switch {
-	case w.Stale && w.Refused:
-		class, what = "refused", "stale, refused by the guard"
+	case w.Refused:
+		class = "refused"
+	case w.Early:
+		class = "early"
 	case w.Stale:
-		class, what = "stale", "stale, ACCEPTED"
+		class = "stale"
 	}
 	x, y := t.x(w.At), t.y(len(t.lanes))+9
 	fmt.Fprintf(&t.out, `<line x1="%.1f" x2="%.1f" y1="%d" y2="%d" class="arrow %s"/><circle cx="%.1f" cy="%d" r="5" class="%s"><title>%s writes with %s at %v: %s</title></circle>`,
-		x, x, t.y(t.lane(w.Worker))+18, y-5, class, x, y, class, html.EscapeString(w.Worker), t.h.token(w.Token), w.At.Sub(t.h.Began).Round(time.Millisecond), what)
-	if w.Stale && w.Refused {
+		x, x, t.y(t.lane(w.Worker))+18, y-5, class, x, y, class, html.EscapeString(w.Worker), t.h.token(w.Token), w.At.Sub(t.h.Began).Round(time.Millisecond), t.h.fate(w))
+	if w.Refused {
 		fmt.Fprintf(&t.out, `<path d="M%.1f %d l6 6 m0 -6 l-6 6" class="cross"/>`, x-3, y-3)
 	}
 }

@@ -17,7 +17,8 @@ const (
 	// Unavailable: kept, but nobody could lock for a while.
 	Unavailable Verdict = "unavailable"
 	// BrokenFenced: two holders believed at once, or a stale write was made,
-	// as declared; the guard refused every stale write.
+	// as declared; the guard refused every stale write that it could know
+	// of: none before the next holder's claim.
 	BrokenFenced Verdict = "broken, fenced"
 	// Broken: a stale write got past the guard, or tokens went back, as
 	// declared; or two holders believed at once, or a stale write was made,
@@ -67,19 +68,40 @@ func judge(g locker.Guarantees, broken locker.Assumptions, h *History) (v Verdic
 	case disorder && !tokensMay:
 		return FalseClaim, fmt.Sprintf("token %d of %s came after token %d of %s", second.Token, second.Worker, first.Token, first.Worker)
 	case passed > 0 && !tokensMay:
-		return FalseClaim, fmt.Sprintf("%d stale writes got past the guard", passed)
+		return FalseClaim, count(passed, "stale write") + " got past the guard"
 	case (overlap > slack || stale > 0) && !exclusionMay:
 		return FalseClaim, said(overlap, stale, "")
 	case robbed && broken == 0 && !exclusionMay: // a server that forgot takes locks away and gives them to nobody
 		return FalseClaim, fmt.Sprintf("the store gave the lock of %s away while it was valid", victim.Worker)
 	case h.Tokenless && (overlap > slack || stale > 0):
-		return Broken, said(overlap, stale, "there is no token to refuse them by")
+		return Broken, said(overlap, stale, "there is no token to refuse by")
 	case disorder || passed > 0:
 		return Broken, said(overlap, stale, "tokens did not tell")
 	case overlap > slack || stale > 0:
-		return BrokenFenced, said(overlap, stale, "the guard refused")
+		return BrokenFenced, said(overlap, stale, fenced(stale, h.early()))
 	}
 	return Kept, ""
+}
+
+// fenced says what kept stale writes from doing harm, some of which were early.
+func fenced(stale, early int) string {
+	switch {
+	case stale == 0:
+		return "nobody wrote out of turn"
+	case early == 0:
+		return "the guard refused"
+	case early == stale:
+		return "before the next holder's claim, so that no guard could know"
+	}
+	return fmt.Sprintf("the guard refused, but for %d before the next holder's claim, of which no guard could know", early)
+}
+
+// count puts a number before what is counted.
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
 }
 
 // said puts what was seen before what it means.
@@ -89,7 +111,7 @@ func said(overlap time.Duration, stale int, meaning string) string {
 		parts = append(parts, fmt.Sprintf("two holders for %v", overlap.Round(time.Millisecond)))
 	}
 	if stale > 0 {
-		parts = append(parts, fmt.Sprintf("%d stale writes", stale))
+		parts = append(parts, count(stale, "stale write"))
 	}
 	if meaning != "" {
 		parts = append(parts, meaning)

@@ -12,7 +12,7 @@ import (
 // order is what a worker process is told to do.
 type order struct {
 	ID      int           `json:"id"`
-	Verb    string        `json:"verb"` // lock, try, write, renew, unlock, state
+	Verb    string        `json:"verb"` // lock, try, write, renew, unlock
 	Name    string        `json:"name"`
 	TTL     time.Duration `json:"ttl,omitempty"`
 	Bound   time.Duration `json:"bound,omitempty"`   // of the whole request
@@ -35,6 +35,7 @@ type report struct {
 	Taken    bool           `json:"taken,omitempty"`
 	Unknown  bool           `json:"unknown,omitempty"`
 	Lost     bool           `json:"lost,omitempty"`
+	NoStore  bool           `json:"noStore,omitempty"` // ErrUnavailable
 	Nothing  bool           `json:"nothing,omitempty"` // the error promises that nothing is held: see lockerError
 	Reason   locker.Reason  `json:"reason,omitempty"`  // of the loss
 	Name     string         `json:"name,omitempty"`
@@ -49,7 +50,7 @@ const (
 	kindWrite   = "write"   // nobody asked: a write that now reaches the storage
 	kindWrote   = "wrote"   // the answer to the order to write
 	kindFreed   = "freed"   // unlocked, or not: Err
-	kindState   = "state"
+	kindRenewed = "renewed" // or not: Err
 )
 
 // lines writes JSON, one value a line, from any goroutine.

@@ -76,8 +76,6 @@ func (w *worker) obey(ctx context.Context, o order) {
 		w.unlock(ctx, o, &r)
 	case "renew":
 		w.renew(ctx, o, &r)
-	case "state":
-		w.state(o, &r)
 	}
 	r.At = locker.Now()
 	_ = w.out.send(r) // without a reader there is nobody to tell
@@ -123,12 +121,10 @@ func (w *worker) watch(l Holding) {
 // tokens are there for. Between the two lines anything can happen.
 func (w *worker) write(ctx context.Context, o order, r *report) {
 	r.Kind, r.Value = kindWrote, o.Value
-	l := w.lockOf(o.Name)
+	l := w.lockOf(o, r)
 	if l == nil {
-		r.fail(errors.New("no lock"))
 		return
 	}
-	r.Token = uint64(l.Token())
 	if err := l.Err(); err != nil {
 		r.fail(err)
 		return
@@ -145,40 +141,30 @@ func (w *worker) write(ctx context.Context, o order, r *report) {
 
 func (w *worker) unlock(ctx context.Context, o order, r *report) {
 	r.Kind = kindFreed
-	l := w.lockOf(o.Name)
-	if l == nil {
-		r.fail(errors.New("no lock"))
-		return
+	if l := w.lockOf(o, r); l != nil {
+		r.fail(l.Unlock(ctx))
 	}
-	r.Token, r.Deadline = uint64(l.Token()), deadline(l)
-	r.fail(l.Unlock(ctx))
 }
 
 func (w *worker) renew(ctx context.Context, o order, r *report) {
-	r.Kind = kindState
-	l := w.lockOf(o.Name)
-	if l == nil {
-		r.fail(errors.New("no lock"))
-		return
+	r.Kind = kindRenewed
+	if l := w.lockOf(o, r); l != nil {
+		r.fail(l.Renew(ctx))
 	}
-	r.fail(l.Renew(ctx))
 }
 
-func (w *worker) state(o order, r *report) {
-	r.Kind = kindState
-	l := w.lockOf(o.Name)
+// lockOf returns the lock that an order is about, and puts it into the report: also
+// that there is none.
+func (w *worker) lockOf(o order, r *report) Holding {
+	w.mu.Lock()
+	l := w.held[o.Name]
+	w.mu.Unlock()
 	if l == nil {
 		r.fail(errors.New("no lock"))
-		return
+		return nil
 	}
 	r.Token, r.Deadline = uint64(l.Token()), deadline(l)
-	r.fail(l.Err())
-}
-
-func (w *worker) lockOf(name string) Holding {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.held[name]
+	return l
 }
 
 // deadline is on the clock of locker.Now; 0 if there is none.
@@ -197,6 +183,7 @@ func (r *report) fail(err error) {
 	r.Err = err.Error()
 	r.Taken = errors.Is(err, locker.ErrTaken)
 	r.Unknown = errors.Is(err, locker.ErrOutcomeUnknown)
+	r.NoStore = errors.Is(err, locker.ErrUnavailable)
 	r.Lost = errors.Is(err, locker.ErrLost)
 	r.Nothing = errors.As(err, new(lockerError)) && !r.Unknown
 	if lost := (*locker.LostError)(nil); errors.As(err, &lost) {

@@ -100,6 +100,18 @@ func (p *Proxy) Conns() int {
 	return len(p.links)
 }
 
+// Held returns how many bytes wait for a cut or stall to end: at least those of
+// the first thing that each connection has said since.
+func (p *Proxy) Held() (requests, replies int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, n := range slices.Concat(p.stalled, []network{p.now}) {
+		requests += n.requests.waiting()
+		replies += n.replies.waiting()
+	}
+	return requests, replies
+}
+
 // Close ends the proxy and its connections.
 func (p *Proxy) Close() {
 	p.mu.Lock()
@@ -185,6 +197,7 @@ type gate struct {
 	closed  bool
 	last    bool // closed, and one write may pass yet
 	passing int  // writes under way
+	held    int  // bytes that wait
 }
 
 func newGate() *gate {
@@ -216,12 +229,20 @@ func (g *gate) open() {
 	g.changed.Broadcast()
 }
 
-// pass runs write once the gate is open.
-func (g *gate) pass(write func()) {
+func (g *gate) waiting() int {
 	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.held
+}
+
+// pass runs write, of n bytes, once the gate is open.
+func (g *gate) pass(n int, write func()) {
+	g.mu.Lock()
+	g.held += n
 	for g.closed && !g.last {
 		g.changed.Wait()
 	}
+	g.held -= n
 	g.last = false
 	g.passing++
 	g.mu.Unlock()
@@ -241,13 +262,13 @@ func (g *gate) carry(from, to *net.TCPConn) {
 	for {
 		n, err := from.Read(buf)
 		if n > 0 && !deaf {
-			g.pass(func() {
+			g.pass(n, func() {
 				_, failed := to.Write(buf[:n])
 				deaf = failed != nil
 			})
 		}
 		if err != nil {
-			g.pass(func() { _ = to.CloseWrite() })
+			g.pass(0, func() { _ = to.CloseWrite() })
 			return
 		}
 	}

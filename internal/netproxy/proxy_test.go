@@ -213,6 +213,46 @@ func TestStallLetsNewConnectionsOvertakeOldOnes(t *testing.T) {
 	hears(t, old, inOld, "first!")
 }
 
+// Goal: whoever cuts the network can tell whether anything was lost or is late.
+func TestHeldIsWhatWaitsForTheEndOfACutOrStall(t *testing.T) {
+	for _, c := range []struct {
+		name              string
+		hold, end         func(*Proxy)
+		requests, replies int
+	}{
+		{"cut", (*Proxy).Cut, (*Proxy).Deliver, len("late\n"), 0},
+		{"cut, lost", (*Proxy).Cut, (*Proxy).Heal, len("late\n"), 0},
+		{"replies cut", (*Proxy).CutReplies, (*Proxy).Deliver, 0, len("late!\n")},
+		{"stalled", (*Proxy).Stall, (*Proxy).Deliver, len("late\n"), 0},
+	} {
+		p := newProxy(t, newEcho(t).addr)
+		conn, in := dial(t, p)
+		say(t, conn, "before")
+		hears(t, conn, in, "before!")
+		c.hold(p)
+		if requests, replies := p.Held(); requests+replies != 0 {
+			t.Errorf("%s: before anything is said, %d and %d bytes are held", c.name, requests, replies)
+		}
+		say(t, conn, "late")
+		awaitHeld(t, p, c.name, c.requests, c.replies)
+		c.end(p)
+		awaitHeld(t, p, c.name+", ended", 0, 0)
+	}
+}
+
+func awaitHeld(t *testing.T, p *Proxy, when string, requests, replies int) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
+		gotRequests, gotReplies := p.Held()
+		if gotRequests == requests && gotReplies == replies {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: %d and %d bytes are held, want %d and %d", when, gotRequests, gotReplies, requests, replies)
+		}
+	}
+}
+
 func newProxy(t *testing.T, target string) *Proxy {
 	t.Helper()
 	p, err := Listen(target)

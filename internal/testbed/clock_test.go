@@ -3,6 +3,9 @@ package testbed
 import (
 	"testing"
 	"time"
+
+	"github.com/lockstile/locker/conformance/matrix"
+	"github.com/lockstile/locker/internal/testserver"
 )
 
 // A fault that does not happen must not pass for one that was borne.
@@ -21,5 +24,40 @@ func TestAServerThatDoesNotHeedItsClockIsFoundOut(t *testing.T) {
 	}
 	if (&clock{}).heeded(ahead(0)) != nil {
 		t.Error("a clock that cannot be stepped has a step")
+	}
+}
+
+// Method: a server with the clock in front of its C library, and one without.
+func TestAPostgresThatDoesNotHeedItsClockIsFoundOut(t *testing.T) {
+	t.Parallel()
+	step := matrix.Scenario{
+		Name: "step", Ruins: true,
+		Needs: func(s *matrix.System) string {
+			if s.StepClock == nil {
+				return "no clock can be made here"
+			}
+			return ""
+		},
+		Play: func(p *matrix.Play) {
+			p.Break("the clock steps", func() error { return p.System.StepClock(time.Hour) })
+		},
+	}
+	for _, heeds := range []bool{true, false} {
+		sub := matrix.Subject{Name: "postgres", Start: func(lab *matrix.Lab) (*matrix.System, error) {
+			clock := newClock(lab)
+			var env []string
+			if heeds {
+				env = clock.env()
+			}
+			clients := &movable{lab: lab}
+			return clients.system(testserver.PostgresWithEnv(lab, env), clock, takeOver{})
+		}}
+		c := matrix.Run(t.Context(), matrix.Settings{}, []matrix.Subject{sub}, []matrix.Scenario{step}).Cells[0]
+		if c.Verdict == matrix.Skipped {
+			t.Skip(c.Why)
+		}
+		if (c.Verdict == matrix.Kept) != heeds {
+			t.Errorf("heeds its clock: %v; %s (%s)", heeds, c.Verdict, c.Why)
+		}
 	}
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/redis/go-redis/v9"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/lockstile/locker/conformance/matrix"
 	"github.com/lockstile/locker/fencing"
 	"github.com/lockstile/locker/fencing/etcdfence"
 	"github.com/lockstile/locker/fencing/httpfence"
@@ -30,10 +29,10 @@ func TestTokenOfAStoppedHolderIsRefusedByEveryStorage(t *testing.T) {
 	all := guards(t)
 	for _, name := range []string{"singlenode", "redlock-rule", "etcd", "zookeeper", "postgres"} {
 		t.Run(name, func(t *testing.T) {
-			m := matrix.Run(t.Context(), settings(t), []matrix.Subject{subject(t, name)}, theScenario(t, "pause before the write"))
-			spans := m.Cells[0].History.Spans
+			c := played(t, subject(t, name), "pause before the write")
+			spans := c.History.Spans
 			if len(spans) != 2 {
-				t.Fatalf("%d holders: %s\n%s", len(spans), m.Cells[0].Why, m.Cells[0].History.Tale())
+				t.Fatalf("%d holders: %s\n%s", len(spans), c.Why, c.History.Tale())
 			}
 			stopped, next := spans[0].Token, spans[1].Token
 			for storage, check := range all {

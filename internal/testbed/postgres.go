@@ -2,10 +2,10 @@ package testbed
 
 import (
 	"context"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/conformance/matrix"
 	"github.com/lockstile/locker/internal/netproxy"
 	"github.com/lockstile/locker/internal/testserver"
@@ -40,29 +40,49 @@ func onePostgres(query string) func(*matrix.Lab) (*matrix.System, error) {
 func startPostgres(lab *matrix.Lab, query string) (*matrix.System, *movable, error) {
 	clock := newClock(lab)
 	primary := testserver.PostgresWithEnv(lab, clock.env())
-	var stream *netproxy.Proxy
 	var standby *testserver.PostgresServer
 	clients := &movable{lab: lab, current: primary.Addr(), query: query}
-	return &matrix.System{
-		Client:       clients.client,
-		CrashKeeping: try(lab, primary.Kill, primary.Start),
-		Pause:        try(lab, primary.Pause),
-		Resume:       try(lab, primary.Resume),
-		StepClock:    clock.step,
+	sys, err := clients.system(primary, clock, takeOver{
 		// The standby has everything up to now, and no more.
-		Lag: try(lab, func() {
-			var err error
-			stream, err = netproxy.Listen(primary.Addr())
-			must(lab, "standby", err)
-			lab.Cleanup(stream.Close)
-			standby = testserver.PostgresStandby(lab, primary, stream.Addr(), clock.env())
+		lag: func() {
+			var stream *netproxy.Proxy
+			standby, stream = standbyOf(lab, primary, clock)
 			stream.Cut()
-		}),
-		FailOver: try(lab, primary.Kill, func() {
+		},
+		promote: func() *testserver.PostgresServer {
 			standby.Promote()
-			clients.moveTo(standby.Addr())
-		}),
-	}, clients, ensureSchema(primary.URL("postgres"))
+			return standby
+		},
+	})
+	return sys, clients, err
+}
+
+// standbyOf starts a standby, and a network between it and its primary.
+func standbyOf(lab *matrix.Lab, primary *testserver.PostgresServer, clock *clock) (*testserver.PostgresServer, *netproxy.Proxy) {
+	stream, err := netproxy.Listen(primary.Addr())
+	must(lab, "standby", err)
+	lab.Cleanup(stream.Close)
+	return testserver.PostgresStandby(lab, primary, stream.Addr(), clock.env()), stream
+}
+
+// takeOver is how a standby falls behind, and then comes to be the primary.
+type takeOver struct {
+	lag     func()
+	promote func() *testserver.PostgresServer
+}
+
+// system is a primary that a standby may take over from, with the locks' tables.
+func (m *movable) system(primary *testserver.PostgresServer, clock *clock, standby takeOver) (*matrix.System, error) {
+	url := primary.URL("postgres")
+	return &matrix.System{
+		Client:       m.client,
+		CrashKeeping: try(m.lab, primary.Kill, primary.Start),
+		Pause:        try(m.lab, primary.Pause),
+		Resume:       try(m.lab, primary.Resume),
+		StepClock:    clock.heeded(func() (time.Time, error) { return postgresTime(url) }),
+		Lag:          try(m.lab, standby.lag),
+		FailOver:     try(m.lab, primary.Kill, func() { m.moveTo(standby.promote().Addr()) }),
+	}, ensureSchema(url)
 }
 
 // PostgresWritingAside is "postgres tx" with holders that write outside of their
@@ -113,7 +133,7 @@ func (m *movable) moveTo(addr string) {
 }
 
 func ensureSchema(url string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), schemaTime)
+	ctx, cancel := context.WithTimeout(context.Background(), askTime)
 	defer cancel()
 	pool, err := pgxpool.New(ctx, url)
 	if err != nil {
@@ -127,6 +147,3 @@ func ensureSchema(url string) error {
 	defer l.Close()
 	return l.EnsureSchema(ctx)
 }
-
-// schemaTime is generous: machines are slow.
-const schemaTime = locker.DefaultTTL

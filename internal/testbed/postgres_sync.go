@@ -9,7 +9,6 @@ import (
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/conformance/matrix"
-	"github.com/lockstile/locker/internal/netproxy"
 	"github.com/lockstile/locker/internal/testserver"
 	"github.com/lockstile/locker/postgres"
 )
@@ -55,54 +54,40 @@ func postgresWithSyncStandby(another bool) func(*matrix.Lab) (*matrix.System, er
 			standbys++
 			testserver.PostgresStandby(lab, primary, primary.Addr(), clock.env())
 		}
-		stream, err := netproxy.Listen(primary.Addr())
-		must(lab, "standby", err)
-		lab.Cleanup(stream.Close)
-		standby := testserver.PostgresStandby(lab, primary, stream.Addr(), clock.env())
-		clients := movable{lab: lab, current: primary.Addr(), query: "&sync_standby=true"}
-		return &matrix.System{
-			Client:       clients.client,
-			CrashKeeping: try(lab, primary.Kill, primary.Start),
-			Pause:        try(lab, primary.Pause),
-			Resume:       try(lab, primary.Resume),
-			StepClock:    clock.step,
-			Lag: try(lab, func() {
+		standby, stream := standbyOf(lab, primary, clock)
+		clients := &movable{lab: lab, current: primary.Addr(), query: "&sync_standby=true"}
+		return clients.system(primary, clock, takeOver{
+			lag: func() {
 				must(lab, "standby", caughtUp(primary.URL("postgres"), standbys))
 				stream.Cut()
-			}),
-			// Its successor waits for a standby as well.
-			FailOver: try(lab, primary.Kill, func() {
+			},
+			promote: func() *testserver.PostgresServer {
 				standby.Promote()
-				testserver.PostgresStandby(lab, standby, standby.Addr(), clock.env())
-				clients.moveTo(standby.Addr())
-			}),
-		}, ensureSchema(primary.URL("postgres"))
+				testserver.PostgresStandby(lab, standby, standby.Addr(), clock.env()) // it waits for one as well
+				return standby
+			},
+		})
 	}
 }
 
 // caughtUp waits until that many standbys have everything, also what waits for no
 // disk, such as a release.
 func caughtUp(url string, standbys int) error {
-	ctx, cancel := context.WithTimeout(context.Background(), schemaTime)
-	defer cancel()
-	conn, err := pgx.Connect(ctx, url)
-	if err != nil {
-		return err
-	}
-	defer conn.Close(ctx)
-	var place string
-	if err := conn.QueryRow(ctx, `SELECT pg_logical_emit_message(true, '', '')::text`).Scan(&place); err != nil {
-		return err
-	}
-	for {
-		var n int
-		err := conn.QueryRow(ctx, `SELECT count(*) FROM pg_stat_replication WHERE replay_lsn >= $1::text::pg_lsn`, place).Scan(&n)
-		switch {
-		case err != nil:
-			return fmt.Errorf("%d of %d standbys have caught up: %w", n, standbys, err)
-		case n >= standbys:
-			return nil
+	return askPostgres(url, func(ctx context.Context, conn *pgx.Conn) error {
+		var place string
+		if err := conn.QueryRow(ctx, `SELECT pg_logical_emit_message(true, '', '')::text`).Scan(&place); err != nil {
+			return err
 		}
-		time.Sleep(10 * time.Millisecond) // ctx ends the loop
-	}
+		for {
+			var n int
+			err := conn.QueryRow(ctx, `SELECT count(*) FROM pg_stat_replication WHERE replay_lsn >= $1::text::pg_lsn`, place).Scan(&n)
+			switch {
+			case err != nil:
+				return fmt.Errorf("%d of %d standbys have caught up: %w", n, standbys, err)
+			case n >= standbys:
+				return nil
+			}
+			time.Sleep(10 * time.Millisecond) // ctx ends the loop
+		}
+	})
 }

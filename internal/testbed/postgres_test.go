@@ -10,20 +10,14 @@ import (
 
 func TestASynchronousStandbyTakesOverWithEveryGrant(t *testing.T) {
 	t.Parallel()
-	m := matrix.Run(t.Context(), settings(t), []matrix.Subject{subject(t, "postgres+sync")}, theScenario(t, "failover"))
-	if got := m.Cells[0]; got.Verdict != matrix.Kept && got.Verdict != matrix.Unavailable && got.Verdict != matrix.Skipped {
-		t.Errorf("%s (%s)\n%s", got.Verdict, got.Why, got.History.Tale())
-	}
+	judged(t, subject(t, "postgres+sync"), "failover", matrix.Kept, matrix.Unavailable)
 }
 
 // SyncStandby promises nothing where a standby takes over that is not the
 // synchronous one.
 func TestPromotingAnAsynchronousStandbyMakesSyncStandbyAFalseClaim(t *testing.T) {
 	t.Parallel()
-	m := matrix.Run(t.Context(), settings(t), []matrix.Subject{testbed.PostgresPromotingAnother()}, theScenario(t, "failover"))
-	if got := m.Cells[0]; got.Verdict != matrix.FalseClaim && got.Verdict != matrix.Skipped {
-		t.Errorf("%s (%s), not a false claim\n%s", got.Verdict, got.Why, got.History.Tale())
-	}
+	judged(t, testbed.PostgresPromotingAnother(), "failover", matrix.FalseClaim)
 }
 
 func TestPostgresWithASynchronousStandbyDeclaresWhatTheMatrixSays(t *testing.T) {
@@ -41,11 +35,7 @@ func TestPostgresWithASynchronousStandbyDeclaresWhatTheMatrixSays(t *testing.T) 
 // whatever it believes.
 func TestAStaleHolderOfATransactionCommitsNothing(t *testing.T) {
 	t.Parallel()
-	m := matrix.Run(t.Context(), settings(t), []matrix.Subject{subject(t, "postgres tx")}, theScenario(t, "pause before the write"))
-	c := m.Cells[0]
-	if c.Verdict == matrix.Skipped {
-		t.Skip(c.Why)
-	}
+	c := played(t, subject(t, "postgres tx"), "pause before the write")
 	if c.Verdict != matrix.Kept && c.Verdict != matrix.Unavailable {
 		t.Fatalf("%s (%s)\n%s", c.Verdict, c.Why, c.History.Tale())
 	}
@@ -64,11 +54,7 @@ func TestAStaleHolderOfATransactionCommitsNothing(t *testing.T) {
 
 func TestEveryTransactionOfAHerdIsCommittedInTurn(t *testing.T) {
 	t.Parallel()
-	m := matrix.Run(t.Context(), settings(t), []matrix.Subject{subject(t, "postgres tx")}, theScenario(t, "herd"))
-	c := m.Cells[0]
-	if c.Verdict == matrix.Skipped {
-		t.Skip(c.Why)
-	}
+	c := played(t, subject(t, "postgres tx"), "herd")
 	if n := len(c.History.Writes); c.Verdict != matrix.Kept || n < 16 {
 		t.Errorf("%s (%s), %d writes\n%s", c.Verdict, c.Why, n, c.History.Tale())
 	}
@@ -76,8 +62,5 @@ func TestEveryTransactionOfAHerdIsCommittedInTurn(t *testing.T) {
 
 func TestWritingOutsideOfTheTransactionIsAFalseClaim(t *testing.T) {
 	t.Parallel()
-	m := matrix.Run(t.Context(), settings(t), []matrix.Subject{testbed.PostgresWritingAside()}, theScenario(t, "stale write comes first"))
-	if got := m.Cells[0]; got.Verdict != matrix.FalseClaim && got.Verdict != matrix.Skipped {
-		t.Errorf("%s (%s), not a false claim\n%s", got.Verdict, got.Why, got.History.Tale())
-	}
+	judged(t, testbed.PostgresWritingAside(), "stale write comes first", matrix.FalseClaim)
 }

@@ -159,37 +159,29 @@ func (tx *transaction) renew(ctx context.Context) error {
 }
 
 func createRegister(url string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), schemaTime)
-	defer cancel()
-	conn, err := pgx.Connect(ctx, url)
-	if err != nil {
+	return askPostgres(url, func(ctx context.Context, conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, register)
 		return err
-	}
-	defer conn.Close(ctx)
-	_, err = conn.Exec(ctx, register)
-	return err
+	})
 }
 
 // readRegister returns what has been committed. It waits for the lock, and so for
 // every transaction that has it.
-func readRegister(url, name string) ([]matrix.Entry, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), schemaTime)
-	defer cancel()
-	conn, err := pgx.Connect(ctx, url)
-	if err != nil {
-		return nil, err
-	}
-	defer conn.Close(ctx)
-	tx, err := conn.Begin(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := postgres.LockTx(ctx, tx, name); err != nil {
-		return nil, err
-	}
-	rows, err := tx.Query(ctx, `SELECT id, pid, token, saw IS NOT NULL, value, saw FROM matrix_register WHERE name = $1 ORDER BY id`, name)
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(rows, pgx.RowToStructByPos[matrix.Entry])
+func readRegister(url, name string) (entries []matrix.Entry, err error) {
+	err = askPostgres(url, func(ctx context.Context, conn *pgx.Conn) error {
+		tx, err := conn.Begin(ctx)
+		if err != nil {
+			return err
+		}
+		if _, err := postgres.LockTx(ctx, tx, name); err != nil {
+			return err
+		}
+		rows, err := tx.Query(ctx, `SELECT id, pid, token, saw IS NOT NULL, value, saw FROM matrix_register WHERE name = $1 ORDER BY id`, name)
+		if err != nil {
+			return err
+		}
+		entries, err = pgx.CollectRows(rows, pgx.RowToStructByPos[matrix.Entry])
+		return err
+	})
+	return entries, err
 }

@@ -52,6 +52,15 @@ func (ps proxies) Heal() { ps.each((*netproxy.Proxy).Heal) }
 // Deliver implements matrix.Network.
 func (ps proxies) Deliver() { ps.each((*netproxy.Proxy).Deliver) }
 
+// Held implements matrix.Network.
+func (ps proxies) Held() (requests, replies int) {
+	for _, p := range ps {
+		sent, answered := p.Held()
+		requests, replies = requests+sent, replies+answered
+	}
+	return requests, replies
+}
+
 func (ps proxies) each(f func(*netproxy.Proxy)) {
 	for _, p := range ps {
 		f(p)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"testing"
 
 	"github.com/lockstile/locker/conformance/matrix"
@@ -37,6 +38,25 @@ func settings(t *testing.T) matrix.Settings {
 		Done: func(c matrix.Cell) {
 			t.Logf("cell %-40s %-20s %-15s %s (overlap %v, waited %v)", c.Scenario, c.Subject, c.Verdict, c.Why, c.Overlap, c.Waited)
 		},
+	}
+}
+
+// played is the cell of one scenario on one subject, which is skipped where it
+// cannot be played.
+func played(t *testing.T, sub matrix.Subject, scenario string) matrix.Cell {
+	t.Helper()
+	c := matrix.Run(t.Context(), settings(t), []matrix.Subject{sub}, theScenario(t, scenario)).Cells[0]
+	if c.Verdict == matrix.Skipped {
+		t.Skip(c.Why)
+	}
+	return c
+}
+
+// judged plays a scenario on a subject and wants one of these verdicts.
+func judged(t *testing.T, sub matrix.Subject, scenario string, want ...matrix.Verdict) {
+	t.Helper()
+	if c := played(t, sub, scenario); !slices.Contains(want, c.Verdict) {
+		t.Errorf("%s (%s), not one of %q\n%s", c.Verdict, c.Why, want, c.History.Tale())
 	}
 }
 

@@ -1,0 +1,33 @@
+package testbed
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/lockstile/locker"
+)
+
+// askTime is generous: machines are slow.
+const askTime = locker.DefaultTTL
+
+// askPostgres runs f on a connection of its own.
+func askPostgres(url string, f func(ctx context.Context, conn *pgx.Conn) error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), askTime)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(ctx)
+	return f(ctx, conn)
+}
+
+// postgresTime asks a server for the time, by the clock that leases go by.
+func postgresTime(url string) (there time.Time, err error) {
+	err = askPostgres(url, func(ctx context.Context, conn *pgx.Conn) error {
+		return conn.QueryRow(ctx, `SELECT clock_timestamp()`).Scan(&there)
+	})
+	return there, err
+}
