@@ -52,6 +52,7 @@ func tornScenarios() []Scenario {
 				first.AwaitLoss()
 				next := c.LockingLong().NextWithin(p.long(), b.Net.Deliver)
 				p.answers(b, tried)
+				p.Sleep(p.TTL) // what B may have left in the store as its own has ended
 				p.nobodyElse(d)
 				next.Write(2)
 				next.Unlock()
