@@ -59,6 +59,8 @@ type History struct {
 	// Tokenless says that the lock has no tokens: the storage cannot have a
 	// guard, and Token is the number of the worker's grant.
 	Tokenless bool `json:"tokenless,omitempty"`
+	// Untrue is what a caller was told about its attempt that is not true.
+	Untrue string `json:"untrue,omitempty"`
 
 	faults int // done to the world, so far
 	away   []absence

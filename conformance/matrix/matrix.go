@@ -61,11 +61,12 @@ type System struct {
 
 // Network is one worker's connections to the store.
 type Network interface {
-	Cut()        // nothing passes; connections stay open and silent
-	CutReplies() // requests arrive, replies do not
-	Stall()      // what is open now falls silent; new connections pass
-	Heal()       // what was held back is lost with its connections
-	Deliver()    // what was held back is delivered late
+	Cut()                // nothing passes; connections stay open and silent
+	CutReplies()         // requests arrive, replies do not
+	CutRepliesAfterOne() // the same, once each server has answered once more
+	Stall()              // what is open now falls silent; new connections pass
+	Heal()               // what was held back is lost with its connections
+	Deliver()            // what was held back is delivered late
 	// Held returns how many bytes are held back now: 0 if, and only if, there
 	// is nothing.
 	Held() (requests, replies int)

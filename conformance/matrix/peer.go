@@ -58,10 +58,16 @@ func (p lockerPeer) TryLock(ctx context.Context, req *locker.Request) (Holding, 
 // holding keeps a nil *Lock from becoming a Holding that is not nil.
 func holding(l *locker.Lock, err error) (Holding, error) {
 	if err != nil {
-		return nil, err
+		return nil, lockerError{err}
 	}
 	return l, nil
 }
+
+// lockerError is an attempt's error by the contract of [locker.Locker]: unless it
+// is an ErrOutcomeUnknown, nothing is held. What other locks say promises nothing.
+type lockerError struct{ error }
+
+func (e lockerError) Unwrap() error { return e.error }
 
 func as(req *locker.Request) []locker.Option {
 	opts := []locker.Option{locker.WithTTL(req.TTL)}

@@ -12,7 +12,7 @@ func Scenarios() []Scenario {
 	for i := range ruinous {
 		ruinous[i].Ruins = true
 	}
-	return slices.Concat(holderScenarios(), networkScenarios(), ruinous, crowdScenarios())
+	return slices.Concat(holderScenarios(), networkScenarios(), tornScenarios(), ruinous, crowdScenarios())
 }
 
 // wantNetwork is for scenarios that break the network.

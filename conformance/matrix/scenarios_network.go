@@ -26,15 +26,17 @@ func networkScenarios() []Scenario {
 			Name:  "lost reply to a lock",
 			Story: "The store grants an attempt, and the answer is lost with its connection; the caller has given up.",
 			Play: func(p *Play) {
-				p.TTL *= 2 // what is left behind lasts longer than any network is slow
+				p.TTL *= slower // what is left behind lasts longer than any network is slow
 				a, b := p.Worker("A"), p.Worker("B")
 				a.warmUp()
 				p.Break("answers to A are held back", func() error { a.Net.CutReplies(); return nil })
+				var told error
 				a.heldBack("the answer to A", replies, func() <-chan report {
-					_, _ = a.Try(shortly) // it cannot be granted: nobody would know
+					_, told = a.Try(shortly) // it cannot be granted: nobody would know
 					return nil
 				})
 				p.Break("they are lost with their connections", func() error { a.Net.Heal(); return nil })
+				p.holdsTrue(told, b)
 				g := b.Next()
 				g.Write(2)
 				g.Unlock()
@@ -45,19 +47,22 @@ func networkScenarios() []Scenario {
 			Name:  "late lock",
 			Story: "An attempt is delivered to the store after its caller has given up and cleaned up over another connection.",
 			Play: func(p *Play) {
+				p.TTL *= slower // as above
 				a, b := p.Worker("A"), p.Worker("B")
 				a.warmUp()
 				p.Break("what A sends over its open connections is held back", func() error { a.Net.Stall(); return nil })
 				var first Grant
-				var err error
+				var told error
 				a.heldBack("A's attempt", requests, func() <-chan report {
-					first, err = a.Try(shortly) // nothing of it has arrived
+					first, told = a.Try(shortly) // nothing of it has arrived
 					return nil
 				})
 				p.Break("what A sent is delivered late", func() error { a.Net.Deliver(); return nil })
-				if err == nil { // it was asked for again, over other connections
+				p.Sleep(arriving)
+				if told == nil { // it was asked for again, over other connections
 					first.Unlock()
 				}
+				p.holdsTrue(told, b)
 				g := b.Locking().NextWithin(p.long(), a.Net.Heal)
 				g.Write(2)
 				g.Unlock()
@@ -197,8 +202,13 @@ func networkScenarios() []Scenario {
 }
 
 // warmUp has the worker connect and greet the store, so that what it does next is
-// sent at once, in one request.
-func (w *Worker) warmUp() { w.Lock().Unlock() }
+// sent at once, in one request. Once is not enough: some prepare what they send
+// when they send it for the second time.
+func (w *Worker) warmUp() {
+	for range 2 {
+		w.Lock().Unlock()
+	}
+}
 
 // cutOff cuts a holder off. It must cease to believe before somebody else gets
 // the lock. Where only the end of the connection frees a lock, the network is

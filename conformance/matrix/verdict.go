@@ -25,7 +25,8 @@ const (
 	// and there is no token by which a guard could tell.
 	Broken Verdict = "broken"
 	// FalseClaim: something broke that the declaration promises, or nobody
-	// could lock any more though no assumption was broken.
+	// could lock any more though no assumption was broken, or a caller was
+	// told that it holds nothing and it did.
 	FalseClaim Verdict = "FALSE CLAIM"
 	// Skipped: this fault cannot be injected here, or the server is missing.
 	Skipped Verdict = "skipped"
@@ -62,6 +63,8 @@ func judge(g locker.Guarantees, broken locker.Assumptions, h *History) (v Verdic
 	switch {
 	case !h.Linearizable():
 		return FalseClaim, "the guarded register is not linearizable"
+	case h.Untrue != "": // whatever is broken, what is not known is not to be said
+		return FalseClaim, h.Untrue
 	case disorder && !tokensMay:
 		return FalseClaim, fmt.Sprintf("token %d of %s came after token %d of %s", second.Token, second.Worker, first.Token, first.Worker)
 	case passed > 0 && !tokensMay:

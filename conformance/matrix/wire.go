@@ -36,6 +36,7 @@ type report struct {
 	Unknown  bool           `json:"unknown,omitempty"`
 	Lost     bool           `json:"lost,omitempty"`
 	NoStore  bool           `json:"noStore,omitempty"` // ErrUnavailable
+	Nothing  bool           `json:"nothing,omitempty"` // the error promises that nothing is held: see lockerError
 	Reason   locker.Reason  `json:"reason,omitempty"`  // of the loss
 	Name     string         `json:"name,omitempty"`
 }

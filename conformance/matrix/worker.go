@@ -185,6 +185,7 @@ func (r *report) fail(err error) {
 	r.Unknown = errors.Is(err, locker.ErrOutcomeUnknown)
 	r.NoStore = errors.Is(err, locker.ErrUnavailable)
 	r.Lost = errors.Is(err, locker.ErrLost)
+	r.Nothing = errors.As(err, new(lockerError)) && !r.Unknown
 	if lost := (*locker.LostError)(nil); errors.As(err, &lost) {
 		r.Reason = lost.Reason
 	}

@@ -53,6 +53,10 @@ func (p *Proxy) Cut() {
 // CutReplies holds back what the server answers. Requests arrive.
 func (p *Proxy) CutReplies() { p.network().replies.shut() }
 
+// CutRepliesAfterOne lets one more answer of the server pass, and holds back what
+// comes after it. An answer is what the server sends in one go.
+func (p *Proxy) CutRepliesAfterOne() { p.network().replies.shutAfterOne() }
+
 // Stall silences the connections that are open now. New ones pass, so that what
 // is sent over them overtakes what was sent before.
 func (p *Proxy) Stall() {
@@ -191,8 +195,9 @@ type gate struct {
 	mu      sync.Mutex
 	changed sync.Cond
 	closed  bool
-	passing int // writes under way
-	held    int // bytes that wait
+	last    bool // closed, and one write may pass yet
+	passing int  // writes under way
+	held    int  // bytes that wait
 }
 
 func newGate() *gate {
@@ -205,16 +210,22 @@ func newGate() *gate {
 func (g *gate) shut() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.closed = true
+	g.closed, g.last = true, false
 	for g.passing > 0 {
 		g.changed.Wait()
 	}
 }
 
+func (g *gate) shutAfterOne() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.closed, g.last = true, true
+}
+
 func (g *gate) open() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.closed = false
+	g.closed, g.last = false, false
 	g.changed.Broadcast()
 }
 
@@ -228,10 +239,11 @@ func (g *gate) waiting() int {
 func (g *gate) pass(n int, write func()) {
 	g.mu.Lock()
 	g.held += n
-	for g.closed {
+	for g.closed && !g.last {
 		g.changed.Wait()
 	}
 	g.held -= n
+	g.last = false
 	g.passing++
 	g.mu.Unlock()
 	write()

@@ -137,6 +137,23 @@ func TestCutRepliesLetsRequestsPass(t *testing.T) {
 	hears(t, conn, in, "hello!")
 }
 
+func TestCutRepliesAfterOneLetsOneMoreAnswerPass(t *testing.T) {
+	e := newEcho(t)
+	p := newProxy(t, e.addr)
+	conn, in := dial(t, p)
+	p.CutRepliesAfterOne()
+	say(t, conn, "first")
+	hears(t, conn, in, "first!")
+	say(t, conn, "second")
+	e.hears(t, "first")
+	e.hears(t, "second")
+	silent(t, conn, in)
+	p.Deliver()
+	hears(t, conn, in, "second!")
+	say(t, conn, "third")
+	hears(t, conn, in, "third!")
+}
+
 func TestDeliverBringsWhatASenderSentThatHasHungUp(t *testing.T) {
 	e := newEcho(t)
 	p := newProxy(t, e.addr)

@@ -110,7 +110,8 @@ func (s *Locker) setThenExpire(ctx context.Context, a *attempt) (int64, error) {
 
 // timestamps is the algorithm that the page of SETNX used to describe: the key
 // holds when the lock ends, by its holder's clock, and whoever finds that it is
-// past swaps in its own.
+// past swaps in its own. A holder whose lock has not ended deletes the key, and
+// nobody renews.
 func (s *Locker) timestamps(ctx context.Context, a *attempt) (int64, error) {
 	keys := s.keys(a.req.Name)
 	mine := strconv.FormatInt(time.Now().Add(a.req.TTL).UnixMilli(), 10)

@@ -281,6 +281,8 @@ func (s *Locker) release(ctx context.Context, a *attempt) error {
 		return nil
 	case s.is("get, then del"):
 		return s.getThenDel(context.WithoutCancel(ctx), a)
+	case s.is("timestamps"):
+		return s.rdb.Del(ctx, s.keys(a.req.Name)[0]).Err()
 	}
 	freed, err := s.bounded(ctx, func() (int64, error) { return s.run(ctx, release, a.req.Name, a.value, s.flaw) })
 	if err != nil && s.is("asks again and finds nothing") {
@@ -302,6 +304,10 @@ func (s *Locker) renew(ctx context.Context, leases []*attempt) []error {
 		return errs
 	}
 	for i, a := range leases {
+		if s.is("timestamps") {
+			errs[i] = errors.New("specimen: a timestamp is not renewed")
+			continue
+		}
 		n, err := s.bounded(ctx, func() (int64, error) {
 			return s.run(ctx, renew, a.req.Name, a.value, a.req.TTL.Milliseconds(), s.flaw)
 		})

@@ -40,6 +40,9 @@ func (ps proxies) Cut() { ps.each((*netproxy.Proxy).Cut) }
 // CutReplies implements matrix.Network.
 func (ps proxies) CutReplies() { ps.each((*netproxy.Proxy).CutReplies) }
 
+// CutRepliesAfterOne implements matrix.Network.
+func (ps proxies) CutRepliesAfterOne() { ps.each((*netproxy.Proxy).CutRepliesAfterOne) }
+
 // Stall implements matrix.Network.
 func (ps proxies) Stall() { ps.each((*netproxy.Proxy).Stall) }
 
