@@ -61,6 +61,9 @@ func verdict(m *matrix.Matrix) error {
 			errs = append(errs, fmt.Errorf("matrix: a false claim of ours: %s, %s: %s", c.Subject, c.Scenario, c.Why))
 		}
 	}
+	if len(m.Skipped()) == len(m.Cells) {
+		errs = append(errs, errors.New("matrix: nothing was measured: everything was skipped"))
+	}
 	if n := len(m.NotPlayed()); n > 0 {
 		errs = append(errs, fmt.Errorf("matrix: %d cells could not be played", n))
 	}

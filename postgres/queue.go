@@ -81,7 +81,7 @@ func (q *queue) lock(ctx context.Context, name string, opts []locker.Option) (*l
 	if err != nil {
 		return nil, err
 	}
-	if err := q.enter(ctx, a); err != nil {
+	if a.turn, err = q.lines.Stand(ctx, q.closing, name, a); err != nil {
 		return nil, fmt.Errorf("postgres: lock %q: %w", name, err)
 	}
 	return q.finish(a, q.wait(ctx, a))

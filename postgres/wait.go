@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -12,25 +11,6 @@ import (
 
 // leeway lets the server's clock pass the millisecond that it spoke of.
 const leeway = 2 * time.Millisecond
-
-// enter waits for the turn in the line of this Locker's goroutines.
-func (q *queue) enter(ctx context.Context, a *attempt) error {
-	turn, ok := q.lines.TryEnter(a.req.Name, a)
-	if ok {
-		a.turn = turn
-		return nil
-	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	stop := context.AfterFunc(q.closing, func() { cancel(locker.ErrClosed) })
-	defer stop()
-	turn, err := q.lines.Enter(ctx, a.req.Name, a)
-	a.turn = turn
-	if err != nil && !errors.Is(err, locker.ErrClosed) {
-		err = fmt.Errorf("%w: %w", locker.ErrTaken, err)
-	}
-	return err
-}
 
 // ask asks the store, and notes a grant in a.
 func (q *queue) ask(ctx context.Context, a *attempt, queue bool, ticket int64) (standing, error) {

@@ -167,7 +167,7 @@ func (l *Locker) Lock(ctx context.Context, name string, opts ...locker.Option) (
 	if err != nil {
 		return nil, err
 	}
-	if err := l.enter(ctx, a); err != nil {
+	if a.turn, err = l.lines.Stand(ctx, l.closing, name, a); err != nil {
 		return nil, fmt.Errorf("redlock: lock %q: %w", name, err)
 	}
 	return l.finish(a, l.wait(ctx, a))
@@ -212,25 +212,6 @@ func (l *Locker) nodeTimeout(ttl time.Duration) time.Duration {
 		return l.opts.NodeTimeout
 	}
 	return min(max(ttl/50, 10*time.Millisecond), 100*time.Millisecond)
-}
-
-// enter waits for the turn in the line of this Locker's goroutines.
-func (l *Locker) enter(ctx context.Context, a *attempt) error {
-	turn, ok := l.lines.TryEnter(a.req.Name, a)
-	if ok {
-		a.turn = turn
-		return nil
-	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	stop := context.AfterFunc(l.closing, func() { cancel(locker.ErrClosed) })
-	defer stop()
-	turn, err := l.lines.Enter(ctx, a.req.Name, a)
-	a.turn = turn
-	if err != nil && !errors.Is(err, locker.ErrClosed) {
-		err = fmt.Errorf("%w: %w", locker.ErrTaken, err)
-	}
-	return err
 }
 
 // wait asks until a majority agrees. The first question of a Locker to which

@@ -144,7 +144,7 @@ func (l *Locker) Lock(ctx context.Context, name string, opts ...locker.Option) (
 	if err != nil {
 		return nil, err
 	}
-	if err := l.enter(ctx, a); err != nil {
+	if a.turn, err = l.lines.Stand(ctx, l.closing, name, a); err != nil {
 		return nil, fmt.Errorf("singlenode: lock %q: %w", name, err)
 	}
 	return l.finish(a, l.wait(ctx, a))

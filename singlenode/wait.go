@@ -2,7 +2,6 @@ package singlenode
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -10,25 +9,6 @@ import (
 	"github.com/lockstile/locker/internal/chores"
 	"github.com/lockstile/locker/internal/redisnode"
 )
-
-// enter waits for the turn in the line of this Locker's goroutines.
-func (l *Locker) enter(ctx context.Context, a *attempt) error {
-	turn, ok := l.lines.TryEnter(a.req.Name, a)
-	if ok {
-		a.turn = turn
-		return nil
-	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	stop := context.AfterFunc(l.closing, func() { cancel(locker.ErrClosed) })
-	defer stop()
-	turn, err := l.lines.Enter(ctx, a.req.Name, a)
-	a.turn = turn
-	if err != nil && !errors.Is(err, locker.ErrClosed) {
-		err = fmt.Errorf("%w: %w", locker.ErrTaken, err)
-	}
-	return err
-}
 
 // try asks once.
 func (l *Locker) try(ctx context.Context, a *attempt) error {

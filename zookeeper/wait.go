@@ -13,23 +13,6 @@ import (
 	"github.com/lockstile/locker/internal/zkclient"
 )
 
-// enter waits for the turn in the line of this Locker's goroutines.
-func (l *Locker) enter(ctx context.Context, a *attempt) error {
-	turn, ok := l.lines.TryEnter(a.req.Name, a)
-	if ok {
-		a.turn = turn
-		return nil
-	}
-	ctx, stop := l.untilClosed(ctx)
-	defer stop()
-	turn, err := l.lines.Enter(ctx, a.req.Name, a)
-	a.turn = turn
-	if err != nil && !errors.Is(err, locker.ErrClosed) {
-		err = fmt.Errorf("%w: %w", locker.ErrTaken, err)
-	}
-	return err
-}
-
 // untilClosed returns a context that ends with the Locker, too.
 func (l *Locker) untilClosed(ctx context.Context) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(ctx)

@@ -42,7 +42,7 @@ func granted(t *testing.T) (context.Context, *Locker, *attempt, *zk.Conn, *netpr
 	t.Cleanup(cancel)
 	a, err := l.newAttempt(ctx, "n", nil)
 	if err == nil {
-		err = l.enter(ctx, a)
+		a.turn, err = l.lines.Stand(ctx, l.closing, "n", a)
 	}
 	if err == nil {
 		err = l.wait(ctx, a)
