@@ -23,7 +23,7 @@ import (
 // lockstile_lock, lockstile_waiter and lockstile_mark, and USAGE on the sequence
 // lockstile_token. Never set that sequence back, and leave its CACHE
 // at 1: tokens are drawn from it.
-const Schema = schemaTables + schemaRules + schemaAcquire + schemaRelease + schemaCare
+const Schema = schemaTables + schemaDraw + schemaRules + schemaAcquire + schemaRelease + schemaCare
 
 // ensureSchema applies Schema over a connection of the pool. Without arguments
 // pgx sends it as one message, which the server carries out as one transaction.
@@ -59,6 +59,13 @@ END $$;
 
 CREATE SEQUENCE IF NOT EXISTS lockstile_token;
 
+CREATE UNLOGGED SEQUENCE IF NOT EXISTS lockstile_quick;
+
+CREATE UNLOGGED TABLE IF NOT EXISTS lockstile_block (
+  number bigint NOT NULL,
+  writer xid8 NOT NULL
+);
+
 CREATE TABLE IF NOT EXISTS lockstile_lock (
   name     text COLLATE "C" NOT NULL,
   session  boolean NOT NULL,
@@ -70,7 +77,13 @@ CREATE TABLE IF NOT EXISTS lockstile_lock (
   expires  timestamptz NOT NULL,
   pid      integer,
   PRIMARY KEY (name, session)
-) WITH (fillfactor = 50);
+) PARTITION BY LIST (session);
+
+CREATE TABLE IF NOT EXISTS lockstile_lease PARTITION OF lockstile_lock
+  FOR VALUES IN (false) WITH (fillfactor = 50);
+
+CREATE UNLOGGED TABLE IF NOT EXISTS lockstile_session PARTITION OF lockstile_lock
+  FOR VALUES IN (true) WITH (fillfactor = 50);
 
 CREATE UNLOGGED TABLE IF NOT EXISTS lockstile_waiter (
   name    text COLLATE "C" NOT NULL,
@@ -150,13 +163,13 @@ BEGIN
   RETURN pg_advisory_xact_lock(1819239275, hashtext(_name)) IS NOT NULL;
 END $$;
 
-CREATE OR REPLACE FUNCTION lockstile_grant(_session boolean, _name text, _value text, _ttl bigint, _holder text, _sure boolean)
+CREATE OR REPLACE FUNCTION lockstile_grant(_session boolean, _name text, _value text, _ttl bigint, _holder text, _drawn bigint, _sure boolean)
 RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
   _token bigint;
 BEGIN
   INSERT INTO lockstile_lock AS l (name, session, value, reserved, token, holder, ttl, expires, pid)
-  SELECT _name, _session, _value, false, nextval('lockstile_token'), _holder, _ttl,
+  SELECT _name, _session, _value, false, _drawn, _holder, _ttl,
     CASE WHEN _session THEN 'infinity' ELSE clock_timestamp() + _ttl * interval '1 millisecond' END, pg_backend_pid()
   WHERE _sure OR NOT EXISTS (SELECT FROM lockstile_waiter w WHERE w.name = _name AND w.session = _session)
     AND NOT EXISTS (SELECT FROM lockstile_mark m WHERE m.value = _value)

@@ -30,6 +30,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
   _done text := lockstile_enter(_name, true);
   _free boolean := NOT _session OR pg_try_advisory_lock(pg_catalog.hashtextextended(_name, 0));
+  _drawn bigint := lockstile_draw(true);
   _lock lockstile_lock;
   _first text;
   _mine boolean;
@@ -38,7 +39,7 @@ BEGIN
   _left := 0;
   _ahead := 0;
   IF _free THEN
-    _token := lockstile_grant(_session, _name, _value, _ttl, _holder, false);
+    _token := lockstile_grant(_session, _name, _value, _ttl, _holder, _drawn, false);
     IF _token IS NOT NULL THEN
       IF _session THEN
         _done := lockstile_patience(_patience);
@@ -78,7 +79,7 @@ BEGIN
   END IF;
   IF NOT _busy THEN
     DELETE FROM lockstile_waiter w WHERE w.name = _name AND w.session = _session AND w.value = _value;
-    _token := lockstile_grant(_session, _name, _value, _ttl, _holder, true);
+    _token := lockstile_grant(_session, _name, _value, _ttl, _holder, _drawn, true);
     IF _session THEN
       _done := lockstile_patience(_patience);
     END IF;
@@ -94,7 +95,7 @@ BEGIN
   _left := greatest(coalesce(_left, 500), 0);
   IF _queue THEN
     IF _ticket = 0 THEN
-      _ticket := nextval('lockstile_token');
+      _ticket := _drawn;
     END IF;
     SELECT count(*) INTO _ahead FROM lockstile_waiter w
       WHERE w.name = _name AND w.session = _session AND w.ticket < _ticket;
@@ -160,12 +161,13 @@ CREATE OR REPLACE FUNCTION lockstile_release(_session boolean, _name text, _valu
 RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
   _done text := lockstile_enter(_name, _next <> '' OR _remember > 0);
+  _drawn bigint := CASE WHEN _next <> '' THEN lockstile_draw(true) END;
   _lock lockstile_lock;
   _token bigint;
   _waited boolean;
 BEGIN
   IF _next <> '' THEN
-    UPDATE lockstile_lock l SET value = _next, token = nextval('lockstile_token'), holder = _holder, ttl = _ttl, pid = pg_backend_pid(),
+    UPDATE lockstile_lock l SET value = _next, token = _drawn, holder = _holder, ttl = _ttl, pid = pg_backend_pid(),
       expires = CASE WHEN _session THEN 'infinity' ELSE clock_timestamp() + _ttl * interval '1 millisecond' END
     WHERE l.name = _name AND l.session = _session AND l.value = _value AND NOT l.reserved
       AND NOT EXISTS (SELECT FROM lockstile_mark m WHERE m.value = _next)
@@ -255,8 +257,7 @@ BEGIN` + schemaEncoding + `
     PERFORM set_config('synchronous_commit', 'on', true);
   END IF;
   PERFORM pg_advisory_xact_lock(pg_catalog.hashtextextended(_name, 0));
-  PERFORM pg_logical_emit_message(true, 'lockstile', '');
-  RETURN nextval('lockstile_token');
+  RETURN lockstile_draw(false);
 END $$;
 
 CREATE OR REPLACE FUNCTION lockstile_renew(_names text[], _values text[], _ttls bigint[])
