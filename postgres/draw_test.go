@@ -4,11 +4,13 @@ import (
 	"context"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/fencing"
 	"github.com/lockstile/locker/internal/testserver"
 	"github.com/lockstile/locker/postgres"
 )
@@ -292,4 +294,40 @@ func waits(t *testing.T, admin *pgxpool.Pool, n int) {
 		}
 		return ""
 	})
+}
+
+// Goal: where there is a synchronous standby, no lock is granted without it: it may
+// have taken over, and grant the same lock with greater tokens. And what it takes
+// over is enough to go on from.
+func TestSessionLocksWaitForTheSynchronousStandby(t *testing.T) {
+	primary := testserver.Postgres(t, lazy...)
+	l := newSession(t, primary.URL("postgres"))
+	admin := connect(t, primary.URL("postgres"))
+	standby := testserver.PostgresStandby(t, primary, primary.Addr(), nil)
+	exec(t, admin, `ALTER SYSTEM SET synchronous_standby_names = '*'`)
+	exec(t, admin, `SELECT pg_reload_conf()`)
+	eventually(t, func() string {
+		if query[int](t, admin, `SELECT count(*)::int FROM pg_stat_replication WHERE sync_state = 'sync'`) == 0 {
+			return "the standby is not synchronous"
+		}
+		return ""
+	})
+	var last fencing.Token
+	for range 5 {
+		held := lock(t, l, "a")
+		last = held.Token()
+		unlock(t, held)
+	}
+	standby.Kill()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if _, err := l.TryLock(ctx, "b"); err == nil {
+		t.Error("a lock was granted without the standby")
+	}
+	standby.Start()
+	primary.Kill()
+	standby.Promote()
+	if next := lock(t, newSession(t, standby.URL("postgres")), "a"); next.Token() <= last {
+		t.Errorf("token %d follows %d on the promoted standby", next.Token(), last)
+	}
 }

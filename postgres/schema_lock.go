@@ -4,7 +4,10 @@ package postgres
 // the lock, with the milliseconds after which to look again, how many wait before
 // us and our ticket; or -1 if the value was withdrawn.
 //
-// The usual case comes first: nobody has the lock and nobody waits. Otherwise the
+// It draws first: when nobody else deals with the name any more and no row is
+// locked yet. Where there is no grant, what was drawn is the ticket.
+//
+// The usual case comes next: nobody has the lock and nobody waits. Otherwise the
 // row is read FOR UPDATE, so that a renewal which has not committed yet is waited
 // for and not overlooked (the grant waits for it too). Asked again with the value that has the lease,
 // it answers the same token and starts the lease anew, for the caller may count
@@ -231,9 +234,7 @@ END $$;
 `
 
 // lockstile_lock_tx draws its token after the lock is there, in the transaction
-// that holds it. The message makes sure that the commit has something to wait for:
-// the server logs a sequence for 32 values at once, so a draw may leave nothing in
-// the log, and what another transaction has left there may not be on disk yet.
+// that holds it.
 //
 // lockstile_renew answers, for each place in the arrays, 1 if the lease was
 // started anew, else -1 or -2 (forced). Rows are locked in the order of their
