@@ -60,9 +60,8 @@ BEGIN
   PERFORM pg_advisory_xact_lock_shared(1819239277, 0);
   PERFORM pg_advisory_xact_lock(1819239277, 1);
   PERFORM setval('lockstile_quick', b.number * 1048576)
-    FROM lockstile_block b, lockstile_token t, lockstile_quick q
-    WHERE b.number = t.last_value AND b.number * 1048576 > q.last_value
-      AND b.writer IS DISTINCT FROM pg_current_xact_id_if_assigned();
+    FROM lockstile_block b, lockstile_quick q
+    WHERE b.number * 1048576 > q.last_value AND b.writer IS DISTINCT FROM pg_current_xact_id_if_assigned();
   RAISE EXCEPTION USING ERRCODE = 'LS000';
 EXCEPTION WHEN SQLSTATE 'LS000' OR lock_not_available THEN
 END $$;
