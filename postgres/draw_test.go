@@ -2,7 +2,6 @@ package postgres_test
 
 import (
 	"context"
-	"sync"
 	"testing"
 	"time"
 
@@ -215,25 +214,26 @@ func TestTokensIncreaseFromBlockToBlock(t *testing.T) {
 }
 
 // Goal: those who come while a block is being set aside wait for it, and do not
-// draw a number each, which would make it useless.
-func TestManyWhoDrawAtOnceSetOneBlockAside(t *testing.T) {
+// draw a number each, which would make it useless. Method: the one who sets it
+// aside is a transaction by hand.
+func TestThoseWhoComeWhileABlockIsSetAsideWaitForIt(t *testing.T) {
 	url := database(t)
 	newSession(t, url)
-	pool := connect(t, url+"&pool_max_conns=16")
-	var wait sync.WaitGroup
-	for range 16 {
-		wait.Go(func() {
-			for range 20 {
-				var token int64
-				if err := pool.QueryRow(soon(t), draw).Scan(&token); err != nil {
-					t.Error(err)
-				}
-			}
-		})
+	admin := connect(t, url)
+	tx := begun(t, url)
+	first := ask[int64](t, tx, draw)
+	got := make(chan int64, 2)
+	for _, sql := range []string{draw, `SELECT lockstile_draw(false)`} {
+		go func() { got <- query[int64](t, admin, sql) }()
 	}
-	wait.Wait()
-	if n := query[int64](t, pool, `SELECT last_value FROM lockstile_token`); n > 4 {
-		t.Errorf("320 draws took %d blocks", n)
+	waits(t, admin, 2, got)
+	if err := tx.Commit(soon(t)); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if token := <-got; token>>20 != first>>20 {
+			t.Errorf("token %d is not in the block of %d", token, first)
+		}
 	}
 }
 
@@ -249,12 +249,13 @@ func TestDrawWaitsBeforeAnyRowIsLocked(t *testing.T) {
 	exec(t, admin, `SELECT nextval('lockstile_token')`) // no block is in use
 	tx := begun(t, url)
 	ask[bool](t, tx, `SELECT pg_try_advisory_xact_lock(1819239277, 0)`)
-	got := make(chan error, 2)
+	other := newLocker(t, url, postgres.Options{})
+	got := make(chan error, 1)
 	go func() {
-		_, err := newLocker(t, url, postgres.Options{}).TryLock(soon(t), "a")
+		_, err := other.TryLock(soon(t), "a")
 		got <- err
 	}()
-	waits(t, admin, 1)
+	waits(t, admin, 1, got)
 	ask[string](t, tx, `SELECT name FROM lockstile_lock WHERE name = 'a' FOR UPDATE NOWAIT`)
 	if err := tx.Rollback(soon(t)); err != nil {
 		t.Fatal(err)
@@ -275,7 +276,7 @@ func TestOnlyOneAtATimeRaisesTheSequence(t *testing.T) {
 	ask[bool](t, tx, `SELECT pg_try_advisory_xact_lock(1819239277, 1)`)
 	got := make(chan int64, 1)
 	go func() { got <- query[int64](t, admin, draw) }()
-	waits(t, connect(t, url), 1)
+	waits(t, connect(t, url), 1, got)
 	if err := tx.Rollback(soon(t)); err != nil {
 		t.Fatal(err)
 	}
@@ -284,10 +285,16 @@ func TestOnlyOneAtATimeRaisesTheSequence(t *testing.T) {
 	}
 }
 
-// waits returns when n connections wait for an advisory lock.
-func waits(t *testing.T, admin *pgxpool.Pool, n int) {
+// waits returns when n connections wait for an advisory lock. None may have got
+// what it asked for.
+func waits[T any](t *testing.T, admin *pgxpool.Pool, n int, got <-chan T) {
 	t.Helper()
 	eventually(t, func() string {
+		select {
+		case early := <-got:
+			t.Fatalf("somebody did not wait: %v", early)
+		default:
+		}
 		if query[int](t, admin, `SELECT count(*)::int FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
 			AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`) < n {
 			return "nobody waits"
