@@ -4,8 +4,8 @@
 // lease, on one connection. [LockTx] locks inside a transaction of the caller's:
 // where lock and data are in one database, nothing is safer.
 //
-// All draw their tokens from one sequence of the database. Before first use it
-// needs the [Schema].
+// All draw their tokens from the same sequences of the database. Before first use
+// it needs the [Schema].
 //
 // # Guarantees
 //
@@ -20,8 +20,10 @@
 // process. A release, in contrast, waits for no disk: if the server crashes just
 // then, the lock may stay, held by nobody, until its lease ends.
 //
-// Session locks: tokens are as durable as those of leases, but the locks end with
-// the server or the connection, so a crash of the server or a failover can hand a
+// Session locks: tokens never go back where those of leases do not, though nobody
+// waits for the disk: they come from blocks of a million that were set aside on
+// disk before. A crash or a number that somebody draws for itself costs the rest
+// of a block, so tokens leave gaps. The locks end with the server or the connection, so a crash of the server or a failover can hand a
 // held lock to a second holder before the first has heard of it ([NewSession]).
 // Locks inside a transaction lean on nothing ([LockTx]).
 //
@@ -53,14 +55,15 @@
 //
 // # Requirements
 //
-// PostgreSQL 14 or later (tested with 15), a database encoded in UTF8 (and
+// PostgreSQL 15 or later (tested with 15), a database encoded in UTF8 (and
 // sessions whose client_encoding is UTF8 too), and the isolation level read
 // committed as the default. Each statement takes one round
 // trip. A connection that is used again has them prepared, if it leads to the
 // server directly and the pool's settings allow it; all others are sent in full,
 // so that PgBouncer of any version will do, in transaction mode too. They find the
 // schema through the search path. Tables whose names begin with lockstile_ are the
-// locks' own, and so are the advisory locks whose first of two keys is 1819239275
-// or 1819239276. A lock costs the server one transaction that is synced to disk;
-// its speed is that of commits.
+// locks' own, and so are the advisory locks whose first of two keys is 1819239275,
+// 1819239276 or 1819239277. A lease costs the server one transaction that is synced
+// to disk, and its speed is that of commits. A session lock costs none, unless
+// there is a synchronous standby: then it waits for that.
 package postgres

@@ -16,7 +16,7 @@ import (
 var advice = []struct{ code, text string }{
 	{"42P01", "a table is missing: call EnsureSchema or apply Schema, and check the search path"},
 	{"42883", "a function is missing: call EnsureSchema or apply Schema, and check the search path"},
-	{"42501", "the role may not use the locks' tables, functions or sequence"},
+	{"42501", "the role may not use the locks' tables, functions or sequences"},
 	{"25006", "this server or session is read-only: connect to the primary"},
 	{"25P02", "the transaction has failed before"},
 	{"28", "check the user name and the password"},

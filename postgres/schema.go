@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Schema is what the locks need in the database: a sequence, three tables and
+// Schema is what the locks need in the database: two sequences, a few tables and
 // the functions that work on them. Applying it again changes nothing, so it can
 // be a migration of your own; EnsureSchema applies it. It contains several
 // statements, which must reach the server in one transaction.
@@ -20,10 +20,12 @@ import (
 // locks of [NewSession] and [LockTx] are the database's and do exclude.
 //
 // A role that only locks needs SELECT, INSERT, UPDATE and DELETE on the tables
-// lockstile_lock, lockstile_waiter and lockstile_mark, and USAGE on the sequence
-// lockstile_token. Never set that sequence back, and leave its CACHE
-// at 1: tokens are drawn from it.
-const Schema = schemaTables + schemaRules + schemaAcquire + schemaRelease + schemaCare
+// lockstile_lock, lockstile_waiter, lockstile_mark and lockstile_block, SELECT and
+// USAGE on the sequence lockstile_token, and SELECT and UPDATE on the sequence
+// lockstile_quick. Never set or alter these two, for tokens are drawn from them,
+// and leave what is unlogged unlogged. A set of an earlier version is refused: its
+// table lockstile_lock must be dropped first, when nobody holds a lock.
+const Schema = schemaTables + schemaDraw + schemaRules + schemaAcquire + schemaRelease + schemaCare
 
 // ensureSchema applies Schema over a connection of the pool. Without arguments
 // pgx sends it as one message, which the server carries out as one transaction.
@@ -35,9 +37,12 @@ func ensureSchema(ctx context.Context, pool *pgxpool.Pool) error {
 }
 
 // A lock's row is there while it is held or reserved for a waiter. The columns
-// "session" keep leases and advisory locks of the same name apart. Waiters are
-// not logged: after a crash of the server they come again, with their tickets.
-// A mark says that requests with this value must be refused.
+// "session" keep leases and advisory locks of the same name apart. The rows of
+// advisory locks are not logged, for a crash of the server ends these locks. Nor
+// are waiters: they come again, with their tickets. A mark says that requests with
+// this value must be refused. The row of lockstile_block is the block of tokens
+// that was set aside last. It ends with a lockstile_quick that was dropped, for a
+// new one does not know which of its tokens were drawn.
 const schemaTables = `
 SELECT pg_advisory_xact_lock(1819239275, 0);
 
@@ -45,6 +50,10 @@ DO $$
 DECLARE
   _there name;
 BEGIN
+  IF current_setting('server_version_num')::integer < 150000 THEN
+    RAISE EXCEPTION 'locks need PostgreSQL 15 or later, this is %',
+      current_setting('server_version') USING ERRCODE = 'feature_not_supported';
+  END IF;
   IF getdatabaseencoding() <> 'UTF8' THEN
     RAISE EXCEPTION 'the encoding of the database % is %: names of locks need UTF8',
       current_database(), getdatabaseencoding() USING ERRCODE = 'feature_not_supported';
@@ -55,9 +64,27 @@ BEGIN
     RAISE EXCEPTION 'the locks are in the schema %, which this search path has after %: a second set would exclude nobody who uses the first',
       _there, current_schema() USING ERRCODE = 'duplicate_table', HINT = 'Set search_path.';
   END IF;
+  IF EXISTS (SELECT FROM pg_class c WHERE c.oid = to_regclass('lockstile_lock') AND c.relkind <> 'p') THEN
+    RAISE EXCEPTION 'the table lockstile_lock is an earlier version''s: drop it when nobody holds a lock'
+      USING ERRCODE = 'duplicate_table', HINT = 'Keep the sequence lockstile_token, where tokens go on from.';
+  END IF;
+END $$;
+
+DO $$
+BEGIN
+  IF to_regclass('lockstile_quick') IS NULL AND to_regclass('lockstile_token') IS NOT NULL THEN
+    PERFORM nextval('lockstile_token');
+  END IF;
 END $$;
 
 CREATE SEQUENCE IF NOT EXISTS lockstile_token;
+
+CREATE UNLOGGED SEQUENCE IF NOT EXISTS lockstile_quick;
+
+CREATE UNLOGGED TABLE IF NOT EXISTS lockstile_block (
+  number bigint NOT NULL,
+  writer xid8 NOT NULL
+);
 
 CREATE TABLE IF NOT EXISTS lockstile_lock (
   name     text COLLATE "C" NOT NULL,
@@ -70,7 +97,13 @@ CREATE TABLE IF NOT EXISTS lockstile_lock (
   expires  timestamptz NOT NULL,
   pid      integer,
   PRIMARY KEY (name, session)
-) WITH (fillfactor = 50);
+) PARTITION BY LIST (session);
+
+CREATE TABLE IF NOT EXISTS lockstile_lease PARTITION OF lockstile_lock
+  FOR VALUES IN (false) WITH (fillfactor = 50);
+
+CREATE UNLOGGED TABLE IF NOT EXISTS lockstile_session PARTITION OF lockstile_lock
+  FOR VALUES IN (true) WITH (fillfactor = 50);
 
 CREATE UNLOGGED TABLE IF NOT EXISTS lockstile_waiter (
   name    text COLLATE "C" NOT NULL,
@@ -110,8 +143,8 @@ const schemaEncoding = `
 // makes a grant and its token one step: whoever comes later sees the row that
 // was written before, and draws a greater token.
 //
-// lockstile_grant draws the token, in one statement with the row: its caller has
-// entered, so nobody can come between them. Without _sure it grants nothing
+// lockstile_grant writes the row with the token that its caller has drawn since it
+// entered, so that nobody can come between them. Without _sure it grants nothing
 // (null) if the lock is held or reserved, if somebody waits, or if the value was
 // withdrawn. An advisory lock that nobody has reserved is its caller's already,
 // whatever the row says. The lease counts on clock_timestamp(), for now() was read
@@ -150,13 +183,13 @@ BEGIN
   RETURN pg_advisory_xact_lock(1819239275, hashtext(_name)) IS NOT NULL;
 END $$;
 
-CREATE OR REPLACE FUNCTION lockstile_grant(_session boolean, _name text, _value text, _ttl bigint, _holder text, _sure boolean)
+CREATE OR REPLACE FUNCTION lockstile_grant(_session boolean, _name text, _value text, _ttl bigint, _holder text, _drawn bigint, _sure boolean)
 RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
   _token bigint;
 BEGIN
   INSERT INTO lockstile_lock AS l (name, session, value, reserved, token, holder, ttl, expires, pid)
-  SELECT _name, _session, _value, false, nextval('lockstile_token'), _holder, _ttl,
+  SELECT _name, _session, _value, false, _drawn, _holder, _ttl,
     CASE WHEN _session THEN 'infinity' ELSE clock_timestamp() + _ttl * interval '1 millisecond' END, pg_backend_pid()
   WHERE _sure OR NOT EXISTS (SELECT FROM lockstile_waiter w WHERE w.name = _name AND w.session = _session)
     AND NOT EXISTS (SELECT FROM lockstile_mark m WHERE m.value = _value)

@@ -4,7 +4,10 @@ package postgres
 // the lock, with the milliseconds after which to look again, how many wait before
 // us and our ticket; or -1 if the value was withdrawn.
 //
-// The usual case comes first: nobody has the lock and nobody waits. Otherwise the
+// It draws first: when nobody else deals with the name any more and no row is
+// locked yet. Where there is no grant, what was drawn is the ticket.
+//
+// The usual case comes next: nobody has the lock and nobody waits. Otherwise the
 // row is read FOR UPDATE, so that a renewal which has not committed yet is waited
 // for and not overlooked (the grant waits for it too). Asked again with the value that has the lease,
 // it answers the same token and starts the lease anew, for the caller may count
@@ -30,6 +33,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
   _done text := lockstile_enter(_name, true);
   _free boolean := NOT _session OR pg_try_advisory_lock(pg_catalog.hashtextextended(_name, 0));
+  _drawn bigint := lockstile_draw(true);
   _lock lockstile_lock;
   _first text;
   _mine boolean;
@@ -38,7 +42,7 @@ BEGIN
   _left := 0;
   _ahead := 0;
   IF _free THEN
-    _token := lockstile_grant(_session, _name, _value, _ttl, _holder, false);
+    _token := lockstile_grant(_session, _name, _value, _ttl, _holder, _drawn, false);
     IF _token IS NOT NULL THEN
       IF _session THEN
         _done := lockstile_patience(_patience);
@@ -78,7 +82,7 @@ BEGIN
   END IF;
   IF NOT _busy THEN
     DELETE FROM lockstile_waiter w WHERE w.name = _name AND w.session = _session AND w.value = _value;
-    _token := lockstile_grant(_session, _name, _value, _ttl, _holder, true);
+    _token := lockstile_grant(_session, _name, _value, _ttl, _holder, _drawn, true);
     IF _session THEN
       _done := lockstile_patience(_patience);
     END IF;
@@ -94,7 +98,7 @@ BEGIN
   _left := greatest(coalesce(_left, 500), 0);
   IF _queue THEN
     IF _ticket = 0 THEN
-      _ticket := nextval('lockstile_token');
+      _ticket := _drawn;
     END IF;
     SELECT count(*) INTO _ahead FROM lockstile_waiter w
       WHERE w.name = _name AND w.session = _session AND w.ticket < _ticket;
@@ -160,12 +164,13 @@ CREATE OR REPLACE FUNCTION lockstile_release(_session boolean, _name text, _valu
 RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
   _done text := lockstile_enter(_name, _next <> '' OR _remember > 0);
+  _drawn bigint := CASE WHEN _next <> '' THEN lockstile_draw(true) END;
   _lock lockstile_lock;
   _token bigint;
   _waited boolean;
 BEGIN
   IF _next <> '' THEN
-    UPDATE lockstile_lock l SET value = _next, token = nextval('lockstile_token'), holder = _holder, ttl = _ttl, pid = pg_backend_pid(),
+    UPDATE lockstile_lock l SET value = _next, token = _drawn, holder = _holder, ttl = _ttl, pid = pg_backend_pid(),
       expires = CASE WHEN _session THEN 'infinity' ELSE clock_timestamp() + _ttl * interval '1 millisecond' END
     WHERE l.name = _name AND l.session = _session AND l.value = _value AND NOT l.reserved
       AND NOT EXISTS (SELECT FROM lockstile_mark m WHERE m.value = _next)
@@ -229,9 +234,7 @@ END $$;
 `
 
 // lockstile_lock_tx draws its token after the lock is there, in the transaction
-// that holds it. The message makes sure that the commit has something to wait for:
-// the server logs a sequence for 32 values at once, so a draw may leave nothing in
-// the log, and what another transaction has left there may not be on disk yet.
+// that holds it.
 //
 // lockstile_renew answers, for each place in the arrays, 1 if the lease was
 // started anew, else -1 or -2 (forced). Rows are locked in the order of their
@@ -255,8 +258,7 @@ BEGIN` + schemaEncoding + `
     PERFORM set_config('synchronous_commit', 'on', true);
   END IF;
   PERFORM pg_advisory_xact_lock(pg_catalog.hashtextextended(_name, 0));
-  PERFORM pg_logical_emit_message(true, 'lockstile', '');
-  RETURN nextval('lockstile_token');
+  RETURN lockstile_draw(false);
 END $$;
 
 CREATE OR REPLACE FUNCTION lockstile_renew(_names text[], _values text[], _ttls bigint[])

@@ -86,8 +86,8 @@ func (p *postgresServer) number(setting string) int {
 
 // standing is what keeps locks from working at all.
 func (p *postgresServer) standing() {
-	if p.number("server_version_num") < 140000 {
-		p.danger("its version is "+p.set["server_version"], "locks need PostgreSQL 14: they may be refused", "PostgreSQL 14 or later")
+	if p.number("server_version_num") < 150000 {
+		p.danger("its version is "+p.set["server_version"], "locks need PostgreSQL 15: they are refused", "PostgreSQL 15 or later")
 	}
 	p.checked("version %s", p.set["server_version"])
 	switch {

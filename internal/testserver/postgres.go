@@ -121,7 +121,21 @@ func (s *PostgresServer) Kill() {
 	}
 }
 
-// Start starts a killed server again, on the same port with the data it left.
+// Stop ends the server in an orderly way: it writes everything down first.
+func (s *PostgresServer) Stop() {
+	s.t.Helper()
+	if err := s.process.cmd.Process.Signal(os.Interrupt); err != nil {
+		s.t.Fatalf("stopping PostgreSQL: %v", err)
+	}
+	select {
+	case <-s.process.gone:
+	case <-time.After(patience):
+		s.t.Fatalf("PostgreSQL has not stopped after %v", patience)
+	}
+}
+
+// Start starts a server again that was killed or stopped, on the same port
+// with the data it left.
 func (s *PostgresServer) Start() {
 	s.t.Helper()
 	deadline := time.Now().Add(patience)
