@@ -118,6 +118,7 @@ func (a *attempt) ask(ctx context.Context, only bool) (*clientv3.TxnResponse, er
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, askTime, errSilent)
 	defer cancel()
+	before := a.doubt // of what our predecessor in the line has sent for us
 	a.doubt = true
 	resp, err := a.kv().Txn(ctx).If(
 		free, unchanged(a.session.mark, a.session.lastMark()),
@@ -125,7 +126,7 @@ func (a *attempt) ask(ctx context.Context, only bool) (*clientv3.TxnResponse, er
 		clientv3.OpGet(a.folder, newest...), clientv3.OpPut(a.key, a.value, clientv3.WithLease(a.session.id)),
 	).Else(otherwise...).Commit()
 	if err != nil {
-		a.doubt = !refused(err)
+		a.doubt = before || !refused(err)
 		return nil, a.failed(ctx, err)
 	}
 	a.doubt = !resp.Succeeded
@@ -143,9 +144,10 @@ func (a *attempt) find(ctx context.Context) (own *keyValue, err error) {
 	if err != nil {
 		return nil, a.failed(ctx, err)
 	}
-	a.doubt = false
+	own = first(resp, 1)
+	a.doubt = own != nil && string(own.Value) != a.value // while our predecessor's is there, its hand-over to us may come
 	a.session.marked(resp.Header.Revision, modified(resp, 0))
-	return first(resp, 1), nil
+	return own, nil
 }
 
 // look asks who is ahead of our key.
