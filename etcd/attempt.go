@@ -33,6 +33,7 @@ type attempt struct {
 	folder string // the prefix of the name's keys
 	value  string // of our key: nobody else's
 
+	former  *session // the last one that ended under us while we had something there
 	session *session
 	key     string
 	place   int64 // create revision of our key, the place in the queue; 0: none

@@ -71,7 +71,10 @@ func (l *Locker) onSession(ctx context.Context, a *attempt, f func(context.Conte
 		if err == nil || ctx.Err() != nil || l.closing.Err() != nil || a.session.hold.Err() == nil {
 			return l.ended(ctx, a, err)
 		}
-		a.session.leave() // what the attempt left goes with the session
+		if a.place != 0 || a.doubt {
+			a.former = a.session // what we have there goes with its lease
+		}
+		a.session.leave()
 		a.session = nil
 	}
 }
