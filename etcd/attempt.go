@@ -33,6 +33,7 @@ type attempt struct {
 	folder string // the prefix of the name's keys
 	value  string // of our key: nobody else's
 
+	former  *session // the last one that ended under us while we had something there
 	session *session
 	key     string
 	place   int64 // create revision of our key, the place in the queue; 0: none
@@ -118,6 +119,7 @@ func (a *attempt) ask(ctx context.Context, only bool) (*clientv3.TxnResponse, er
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, askTime, errSilent)
 	defer cancel()
+	before := a.doubt // of what our predecessor in the line has sent for us
 	a.doubt = true
 	resp, err := a.kv().Txn(ctx).If(
 		free, unchanged(a.session.mark, a.session.lastMark()),
@@ -125,7 +127,7 @@ func (a *attempt) ask(ctx context.Context, only bool) (*clientv3.TxnResponse, er
 		clientv3.OpGet(a.folder, newest...), clientv3.OpPut(a.key, a.value, clientv3.WithLease(a.session.id)),
 	).Else(otherwise...).Commit()
 	if err != nil {
-		a.doubt = !refused(err)
+		a.doubt = before || !refused(err)
 		return nil, a.failed(ctx, err)
 	}
 	a.doubt = !resp.Succeeded
@@ -143,9 +145,10 @@ func (a *attempt) find(ctx context.Context) (own *keyValue, err error) {
 	if err != nil {
 		return nil, a.failed(ctx, err)
 	}
-	a.doubt = false
+	own = first(resp, 1)
+	a.doubt = own != nil && string(own.Value) != a.value // while our predecessor's is there, its hand-over to us may come
 	a.session.marked(resp.Header.Revision, modified(resp, 0))
-	return first(resp, 1), nil
+	return own, nil
 }
 
 // look asks who is ahead of our key.

@@ -269,3 +269,31 @@ func TestBrokenLockGoesToTheNextAndItsHolderFindsOut(t *testing.T) {
 	lostFor(t, lock, locker.TakenOver)
 	mustUnlock(t, next)
 }
+
+// The end of a session by the local clock says nothing about the store: what the
+// attempt has there stays until the servers end the lease.
+//
+//	b waits; the server hangs, and hangs still when b is told that it is in vain
+func TestWaiterWhosePlaceOutlivesItsSessionIsToldSo(t *testing.T) {
+	t.Parallel()
+	srv := testserver.Etcd(t, 1).Members[0]
+	a, b := newLocker(t, srv.Addr()), newLocker(t, srv.Addr())
+	held := mustLock(t, a, "x", locker.WithTTL(short))
+	result := make(chan error, 1)
+	go func() {
+		_, err := b.Lock(context.Background(), "x", locker.WithTTL(short))
+		result <- err
+	}()
+	until(t, "b waits", func() bool { return waiters(t, a, "x") == 1 })
+	srv.Pause()
+	defer srv.Resume()
+	select {
+	case err := <-result:
+		if !errors.Is(err, locker.ErrOutcomeUnknown) || !errors.Is(err, locker.ErrUnavailable) {
+			t.Errorf("with its place still there: %v", err)
+		}
+	case <-time.After(time.Minute):
+		t.Error("it waits for ever")
+	}
+	lostFor(t, held, locker.Unreachable, locker.Expired)
+}

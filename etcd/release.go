@@ -122,15 +122,28 @@ func (l *Locker) abandon(a *attempt) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	defer a.leave()
-	if a.session == nil || (a.place == 0 && !a.doubt) {
+	if a.session != nil && (a.place != 0 || a.doubt) {
+		select {
+		case ok := <-l.sweepLater(a):
+			if !ok {
+				return false
+			}
+		case <-time.After(confirmTime):
+			return false
+		}
+	}
+	return a.formerOver()
+}
+
+// formerOver reports whether nothing is left that hung on an earlier session. By
+// the local clock it has ended, but its lease ends when the servers say so.
+func (a *attempt) formerOver() bool {
+	if a.former == nil {
 		return true
 	}
-	select {
-	case ok := <-l.sweepLater(a):
-		return ok
-	case <-time.After(confirmTime):
-		return false
-	}
+	ctx, cancel := context.WithTimeout(context.Background(), confirmTime)
+	defer cancel()
+	return a.former.revoke(ctx) == nil
 }
 
 // sweepLater removes the attempt's key in the background. It tries until the

@@ -52,7 +52,10 @@ func (l *Locker) onSession(ctx context.Context, a *attempt, f func(context.Conte
 		if err == nil || ctx.Err() != nil || l.closing.Err() != nil || a.session.hold.Err() == nil {
 			return l.ended(ctx, a, err)
 		}
-		a.session.leave() // what the attempt left goes with the session
+		if a.place != 0 || a.doubt {
+			a.former = a.session // what we have there goes with its lease
+		}
+		a.session.leave()
 		a.session = nil
 	}
 }
@@ -110,7 +113,8 @@ func (a *attempt) queue(ctx context.Context) error {
 func (a *attempt) follow(ctx context.Context, ahead string) (string, error) {
 	l := a.session.owner
 	w := l.watch(ctx, a.folder, ahead)
-	for patience := askTime; ; patience = a.session.ttl {
+	patience := askTime
+	for {
 		at, ok := w.next(ctx, patience)
 		switch {
 		case !ok:
@@ -120,17 +124,19 @@ func (a *attempt) follow(ctx context.Context, ahead string) (string, error) {
 		}
 		// The watch may be silent for ever, if its server is. So we look
 		// once in a TTL, by which time a dead holder's lease is over, and
-		// early on, lest a watch that was kept is silent already.
+		// early on, lest a watch that was kept is silent already. One that
+		// was is not relied on any longer: another is opened.
 		a.asked = locker.Now()
 		now, err := a.lookAt(ctx, at)
 		switch {
 		case a.granted && at != 0:
 			l.keep(a.folder, w)
 			return "", nil
-		case err != nil || now != ahead || !ok:
+		case err != nil || now != ahead || at == 0:
 			w.cancel()
 			return now, err
 		}
+		patience = a.session.ttl
 	}
 }
 

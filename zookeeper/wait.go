@@ -86,7 +86,7 @@ func (l *Locker) queue(ctx context.Context, a *attempt) error {
 			return unavailable(err)
 		case a.place != nil && a.place.path == "":
 			l.sweep(a.place)
-			a.place = nil
+			a.place, a.former = nil, a.place
 		}
 		pause(ctx, retryPause)
 	}

@@ -170,7 +170,8 @@ type attempt struct {
 	data    []byte
 	turn    *line.Turn[*attempt]
 
-	place *place // the predecessor in the line may leave one
+	place  *place // the predecessor in the line may leave one
+	former *place // the last one that was given up, in doubt whether it was made
 
 	ends int // of the session's books, when the attempt began
 
@@ -250,7 +251,7 @@ func (l *Locker) finish(ctx context.Context, a *attempt, err error) (*locker.Loc
 		err = l.stillGood(a)
 	}
 	if err != nil {
-		if a.place != nil && !l.withdraw(ctx, a.place) {
+		if a.place != nil && !l.withdraw(ctx, a.place) || a.former != nil && !l.cleanUp(ctx, a.former) {
 			err = fmt.Errorf("%w: %w", locker.ErrOutcomeUnknown, err)
 		}
 		a.turn.Leave()
