@@ -115,7 +115,7 @@ func TestLockIsUnavailableWithThreeOfFiveDownAndNothingIsHeld(t *testing.T) {
 
 func TestRenewalGoesOnWithAMinorityDown(t *testing.T) {
 	servers := startNodes(t, 5)
-	l := newLocker(t, servers, redlock.Options{DurableNodes: true})
+	l := newLocker(t, servers, redlock.Options{DurableNodes: true, NodeTimeout: time.Second})
 	lock := mustLockOn(t, l, servers, locker.WithTTL(3*time.Second))
 	servers[0].Kill()
 	servers[1].Pause()
