@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -30,7 +32,7 @@ func (c contention) about() string {
 // tally is what the goroutines note while they hold the lock.
 type tally struct {
 	mu       sync.Mutex // for locks that do not exclude, and for the race detector
-	over     bool       // the time is up: nothing counts any more
+	counts   bool       // the start is over, and the time is not up
 	released time.Time
 	last     int
 	handOver []time.Duration
@@ -42,16 +44,17 @@ func (t *tally) granted(who int) {
 	now := time.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.over {
+	last := t.last
+	t.last = who
+	if !t.counts {
 		return
 	}
 	if !t.released.IsZero() {
 		t.handOver = append(t.handOver, now.Sub(t.released))
-		if who != t.last {
+		if who != last {
 			t.changes++
 		}
 	}
-	t.last = who
 	t.served[who]++
 }
 
@@ -61,10 +64,10 @@ func (t *tally) release() {
 	t.released = time.Now()
 }
 
-func (t *tally) stop() {
+func (t *tally) count(yes bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.over = true
+	t.counts = yes
 }
 
 // races makes the name of every trial another one: what a subject leaves behind
@@ -83,32 +86,45 @@ func (c contention) run(ctx context.Context, t trial) (figures, error) {
 	return c.compete(ctx, clients, t)
 }
 
+// leadIn is how long they compete before it counts. It grows with their number,
+// for who asks the server for himself needs a connection or a session for himself,
+// and all ask at once in the beginning. That is a cost of starting, not of locking.
+func (c contention) leadIn(r *running) time.Duration {
+	return 100*time.Millisecond + time.Duration(c.goroutines)*max(r.joining, 3*time.Millisecond)
+}
+
 // compete lets every goroutine lock and unlock until the time is up. What it
-// returns covers that time and no more: waiters that are still in line then are
-// told to give up, and those that do not hear are served, but not counted.
+// returns covers that time without the lead-in: waiters that are still in line then
+// are told to give up, and those that do not hear are served, but not counted.
 func (c contention) compete(ctx context.Context, clients []client, t trial) (figures, error) {
 	notes := &tally{served: make([]int, c.goroutines)}
 	errs := make([]error, c.goroutines)
 	name := fmt.Sprint("bench/contended/", races.Add(1))
 	waiting, giveUp := context.WithCancel(ctx)
 	defer giveUp()
-	requests, begin := t.subject.requests(), time.Now()
 	var wg sync.WaitGroup
 	for i := range c.goroutines {
 		wg.Go(func() { errs[i] = c.worker(ctx, waiting, clients[i%len(clients)], name, notes, i) })
 	}
-	select {
-	case <-time.After(t.each):
-	case <-ctx.Done():
-	}
-	notes.stop()
+	pause(ctx, c.leadIn(t.running))
+	requests, begin := t.subject.requests(), time.Now()
+	notes.count(true)
+	pause(ctx, t.each)
+	notes.count(false)
 	took := time.Since(begin)
 	requests = t.subject.requests() - requests
 	giveUp()
 	if err := wait(ctx, &wg); err != nil {
 		return nil, err
 	}
-	return notes.figures(took, requests), firstError(errs)
+	return notes.figures(took, requests), errors.Join(ctx.Err(), firstError(errs))
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
 }
 
 // worker locks and unlocks until waiting ends.
@@ -140,34 +156,37 @@ func (t *tally) total() (n int) {
 	return n
 }
 
+// figures are not numbers where there is nothing to divide by: no lock was
+// granted, or none was handed over.
 func (t *tally) figures(took time.Duration, requests int64) figures {
 	slices.Sort(t.handOver)
-	at := func(percent int) float64 {
-		if len(t.handOver) == 0 {
-			return 0
-		}
-		return float64(t.handOver[len(t.handOver)*percent/100].Nanoseconds())
-	}
 	return figures{
 		"rate":     float64(t.total()) / took.Seconds(),
-		"requests": float64(requests) / float64(max(1, t.total())),
-		"p50":      at(50),
-		"p99":      at(99),
+		"requests": float64(requests) / float64(t.total()),
+		"p50":      percentile(t.handOver, 50),
+		"p99":      percentile(t.handOver, 99),
 		"jain":     jain(t.served),
-		"changes":  float64(t.changes) / float64(max(1, len(t.handOver))),
+		"changes":  float64(t.changes) / float64(len(t.handOver)),
 	}
 }
 
+// percentile is the least of the sorted times that so many percent of them do not
+// exceed, in nanoseconds.
+func percentile(sorted []time.Duration, percent int) float64 {
+	if len(sorted) == 0 {
+		return math.NaN()
+	}
+	return float64(sorted[(len(sorted)*percent+99)/100-1].Nanoseconds())
+}
+
 // jain is Jain's fairness index: 1 if everybody got the same, 1/n if one got
-// everything (Jain, Chiu and Hawe, 1984).
+// everything (Jain, Chiu and Hawe, 1984). Of fewer locks than goroutines it cannot
+// be more than their share, and of none it is not a number.
 func jain(served []int) float64 {
 	var sum, squares float64
 	for _, s := range served {
 		sum += float64(s)
 		squares += float64(s) * float64(s)
-	}
-	if squares == 0 {
-		return 0
 	}
 	return sum * sum / (float64(len(served)) * squares)
 }

@@ -23,6 +23,7 @@ import (
 	"runtime/pprof"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -62,7 +63,10 @@ func main() {
 	if s.quick {
 		s.rounds, s.each = 1, 250*time.Millisecond
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	if err := s.check(flag.Args()); err != nil {
+		leave(err)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := profiled(s.profile, func() error {
 		if s.matrix {
 			return runMatrix(ctx, s, os.Stdout)
@@ -71,6 +75,37 @@ func main() {
 	})
 	stop()
 	leave(err)
+}
+
+// check refuses what would measure something else than was asked for, or nothing.
+func (s settings) check(args []string) error {
+	if len(args) > 0 {
+		return fmt.Errorf("%q is no flag: to choose stores say -stores %s", args[0], args[0])
+	}
+	if s.rounds < 1 || s.each <= 0 {
+		return errors.New("-rounds and -each must be above zero")
+	}
+	if s.matrix {
+		return nil
+	}
+	if s.scenarios+s.markdown+s.html != "" {
+		return errors.New("-scenarios, -markdown and -html are for -matrix")
+	}
+	var loads []string
+	for _, load := range workloads() {
+		loads = append(loads, load.name)
+	}
+	return errors.Join(known("-stores", s.stores, storeNames()), known("-workloads", s.workloads, loads))
+}
+
+// known refuses a word that no name has in it.
+func known(option, words string, names []string) error {
+	for word := range strings.SplitSeq(words, ",") {
+		if words != "" && (word == "" || !slices.ContainsFunc(names, func(name string) bool { return chosen(word, name) })) {
+			return fmt.Errorf("%s: nothing is called %q: there are %s", option, word, strings.Join(names, ", "))
+		}
+	}
+	return nil
 }
 
 func leave(err error) {
@@ -116,7 +151,10 @@ func run(ctx context.Context, s settings, w io.Writer) error {
 			errs = append(errs, fmt.Errorf("%s: %w", st.name, err))
 		}
 	}
-	return errors.Join(append(errs, ctx.Err())...)
+	if ctx.Err() != nil {
+		errs = append(errs, context.Cause(ctx))
+	}
+	return errors.Join(errs...)
 }
 
 // chosen reports whether a name has one of the words in it, or there are none.
@@ -143,6 +181,9 @@ func measureStore(ctx context.Context, s settings, st store, w io.Writer) (err e
 			continue
 		}
 		results, failed := measure(ctx, s, r, load)
+		if ctx.Err() != nil {
+			break // half a table has no medians
+		}
 		if len(results) > 0 {
 			load.table(w, load, results)
 		}
@@ -155,7 +196,8 @@ func measureStore(ctx context.Context, s settings, st store, w io.Writer) (err e
 }
 
 // measure runs a workload on every subject that takes part in it, in turn, for
-// as many rounds as were asked for. A subject that fails takes part no more.
+// as many rounds as were asked for; each round begins with another one, for what
+// the one before leaves to the machine. A subject that fails takes part no more.
 func measure(ctx context.Context, s settings, r *running, load workload) (results []result, failed []error) {
 	for _, sub := range r.subjects {
 		if load.takes(sub) && (sub.kind == floor || chosen(s.subjects, sub.name)) {
@@ -166,18 +208,19 @@ func measure(ctx context.Context, s settings, r *running, load workload) (result
 	if load.once {
 		rounds = 1
 	}
-	for range rounds {
-		for i := 0; i < len(results); i++ {
-			fmt.Fprintf(os.Stderr, "%s: %s\n", load.name, results[i].subject.name)
-			m, err := load.measure(ctx, trial{running: r, subject: results[i].subject, each: s.each, quick: s.quick})
-			if err != nil {
-				failed = append(failed, fmt.Errorf("%s: %w", results[i].subject.name, err))
-				results = slices.Delete(results, i, i+1)
-				i--
+	for round := range rounds {
+		for n := range results {
+			res := &results[(n+round)%len(results)]
+			if res.failed || ctx.Err() != nil {
 				continue
 			}
-			results[i].rounds = append(results[i].rounds, m)
+			fmt.Fprintf(os.Stderr, "%s: %s\n", load.name, res.subject.name)
+			m, err := load.measure(ctx, trial{running: r, subject: res.subject, each: s.each, quick: s.quick})
+			if res.failed = err != nil; res.failed && ctx.Err() == nil {
+				failed = append(failed, fmt.Errorf("%s: %w", res.subject.name, err))
+			}
+			res.rounds = append(res.rounds, m)
 		}
 	}
-	return results, failed
+	return slices.DeleteFunc(results, func(res result) bool { return res.failed }), failed
 }

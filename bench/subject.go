@@ -45,6 +45,9 @@ type running struct {
 	// forgets is how long after its last lock a name leaves nothing behind; 0
 	// where that is at once, or memory is nil.
 	forgets time.Duration
+	// joining is how long a goroutine more delays the start of a contest, if that
+	// is more than elsewhere.
+	joining time.Duration
 	// names is how many names are a great many here, for a run has to end.
 	names int
 }
@@ -60,7 +63,7 @@ func stores() []store {
 		{"redlock", "Five Redis", startRedlock},
 		{"etcd", "etcd, three nodes", startEtcd},
 		{"zookeeper", "ZooKeeper, one node", startZooKeeper},
-		{"postgres-rows", "PostgreSQL, leases in rows (every commit waits for the disk)", startPostgresRows},
+		{"postgres-rows", "PostgreSQL, leases in rows (with fsync)", startPostgresRows},
 		{"postgres-sessions", "PostgreSQL, advisory locks of sessions", startPostgresSessions},
 		{"local", "Files of one host", startLocal},
 	}

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -15,11 +16,30 @@ func (r result) median(figure string) float64 {
 	for _, f := range r.rounds {
 		values = append(values, f[figure])
 	}
-	if len(values) == 0 {
-		return 0
+	return median(values)
+}
+
+// median is that of the middle two where there are two. It is not a number where
+// there is nothing, and what is not a number counts as the least.
+func median(values []float64) float64 {
+	n := len(values)
+	if n == 0 {
+		return math.NaN()
 	}
 	slices.Sort(values)
-	return values[len(values)/2]
+	return (values[(n-1)/2] + values[n/2]) / 2
+}
+
+// number prints a figure with so many decimals, or nothing if it is not a number.
+func number(f float64, decimals int) string {
+	if math.IsNaN(f) || math.IsInf(f, 0) {
+		return ""
+	}
+	s := strconv.FormatFloat(f, 'f', decimals, 64)
+	if strings.Trim(s, "-0.") == "" {
+		return strings.TrimPrefix(s, "-") // nothing, after rounding
+	}
+	return s
 }
 
 // ratio is the median of a figure against another subject's in the same round:
@@ -32,12 +52,7 @@ func (r result) ratio(other *result, figure string) string {
 	for i := range r.rounds {
 		values = append(values, r.rounds[i][figure]/other.rounds[i][figure])
 	}
-	slices.Sort(values)
-	median := values[len(values)/2]
-	if math.IsNaN(median) || math.IsInf(median, 0) {
-		return "" // the other one got nothing at all
-	}
-	return fmt.Sprintf("%.2f", median)
+	return number(median(values), 2) // none, if the other one got nothing at all
 }
 
 // best returns the result of a kind with the best median, or nil.
@@ -56,8 +71,8 @@ func uncontendedTable(w io.Writer, load workload, results []result) {
 	bare, rival := best(results, floor, faster), best(results, peer, faster)
 	head(w, load, "", "µs", "× floor", "× best peer", "requests", "allocations")
 	for _, r := range results {
-		row(w, r.subject.name, fmt.Sprintf("%.0f", r.median("time")/1000), r.ratio(bare, "time"), r.ratio(rival, "time"),
-			fmt.Sprintf("%.2f", r.median("requests")), fmt.Sprintf("%.0f", r.median("allocs")))
+		row(w, r.subject.name, number(r.median("time")/1000, 0), r.ratio(bare, "time"), r.ratio(rival, "time"),
+			number(r.median("requests"), 2), number(r.median("allocs"), 0))
 	}
 }
 
@@ -66,9 +81,12 @@ func contendedTable(w io.Writer, load workload, results []result) {
 	rival := best(results, peer, more)
 	head(w, load, "", "locks/s", "× best peer", "requests", "hand-over p50 µs", "p99 µs", "Jain", "changes hands")
 	for _, r := range results {
-		row(w, r.subject.name, fmt.Sprintf("%.0f", r.median("rate")), r.ratio(rival, "rate"), fmt.Sprintf("%.2f", r.median("requests")),
-			fmt.Sprintf("%.0f", r.median("p50")/1000), fmt.Sprintf("%.0f", r.median("p99")/1000),
-			fmt.Sprintf("%.2f", r.median("jain")), fmt.Sprintf("%.0f %%", 100*r.median("changes")))
+		changes := number(100*r.median("changes"), 0)
+		if changes != "" {
+			changes += " %"
+		}
+		row(w, r.subject.name, number(r.median("rate"), 0), r.ratio(rival, "rate"), number(r.median("requests"), 2),
+			number(r.median("p50")/1000, 0), number(r.median("p99")/1000, 0), number(r.median("jain"), 2), changes)
 	}
 }
 
@@ -87,10 +105,25 @@ func plainTable(w io.Writer, load workload, results []result) {
 	for _, name := range slices.Compact(names) {
 		cells := []string{name}
 		for _, r := range results {
-			cells = append(cells, fmt.Sprintf("%.4g", r.median(name)))
+			cells = append(cells, plain(r.median(name)))
 		}
 		row(w, cells...)
 	}
+}
+
+// plain prints a figure of unknown size: a whole number as that, others with four
+// digits or two decimals.
+func plain(f float64) string {
+	decimals := 2
+	switch size := math.Abs(f); {
+	case f == math.Trunc(f), size >= 1000:
+		decimals = 0
+	case size >= 100:
+		decimals = 1
+	case math.Round(100*size) == 0:
+		decimals = 0
+	}
+	return number(f, decimals)
 }
 
 func head(w io.Writer, load workload, columns ...string) {

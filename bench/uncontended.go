@@ -76,6 +76,9 @@ func (t trial) loop(ctx context.Context, goroutines int, op func(i int) error) (
 	if err := fail.Load(); err != nil {
 		return nil, *err
 	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	n := float64(ops.Load())
 	return figures{
 		"time":     float64(took.Nanoseconds()) / n,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"runtime"
 	"sync"
 	"time"
 )
@@ -34,6 +35,7 @@ const patience = 5 * time.Minute
 func (w workload) measure(ctx context.Context, t trial) (figures, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
+	runtime.GC() // of what the last subject left
 	return w.run(ctx, t)
 }
 
@@ -85,6 +87,7 @@ type figures map[string]float64
 type result struct {
 	subject subject
 	rounds  []figures
+	failed  bool
 }
 
 func everybody(subject) bool        { return true }
