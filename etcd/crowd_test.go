@@ -25,7 +25,7 @@ import (
 func inLine() int {
 	var stacks bytes.Buffer
 	_ = pprof.Lookup("goroutine").WriteTo(&stacks, 2) // a Buffer takes everything
-	return bytes.Count(stacks.Bytes(), []byte("internal/line.(*Lines"))
+	return bytes.Count(stacks.Bytes(), []byte("internal/line.(*Lines[...]).Enter("))
 }
 
 // TestThousandWaitersOfOneProcess sees that they cost the process no goroutines

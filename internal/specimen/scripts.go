@@ -43,7 +43,7 @@ redis.call('SET', who, holder)
 if flaw == 'no expiry' then redis.call('PERSIST', lock) end
 if flaw == 'tokens are all one' then return 1 end
 local token = redis.call('INCR', last)
-if flaw == 'counter goes with the lease' then redis.call('PEXPIRE', last, ttl) end
+if flaw == 'counter goes with the lease' then redis.call('PEXPIREAT', last, redis.call('PEXPIRETIME', lock)) end
 return token
 `)
 
