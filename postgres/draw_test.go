@@ -266,6 +266,35 @@ func TestDrawWaitsBeforeAnyRowIsLocked(t *testing.T) {
 	_ = held.Unlock(context.Background()) // it is another's now
 }
 
+// Goal: a row that somebody keeps stops its own name alone. Method: whoever sets a
+// block aside wants the row, and is a connection that waits as long as it takes.
+func TestRowThatIsKeptStopsNoOtherName(t *testing.T) {
+	url := database(t)
+	lock(t, newLocker(t, url, postgres.Options{}), "kept", locker.WithTTL(long))
+	admin := connect(t, url)
+	exec(t, admin, `SELECT nextval('lockstile_token')`) // no block is in use
+	keeper := begun(t, url)
+	ask[string](t, keeper, `SELECT name FROM lockstile_lock WHERE name = 'kept' FOR UPDATE`)
+	got := make(chan error, 1)
+	go func() {
+		_, err := admin.Exec(context.Background(), `SELECT lockstile_acquire(false, 'kept', 'v', 1000, '', false, '', 0, 0)`)
+		got <- err
+	}()
+	eventually(t, func() string {
+		if !query[bool](t, admin, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database())`) {
+			return "nobody waits for the row"
+		}
+		return ""
+	})
+	if _, err := postgres.LockTx(soon(t), begun(t, url), "other"); err != nil {
+		t.Error(err)
+	}
+	if err := keeper.Rollback(soon(t)); err != nil {
+		t.Fatal(err)
+	}
+	<-got // granted or not: the row may have been kept for longer than it waits
+}
+
 // Goal: two who raise at once cannot set the sequence back.
 func TestOnlyOneAtATimeRaisesTheSequence(t *testing.T) {
 	url := database(t)

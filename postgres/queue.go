@@ -127,7 +127,7 @@ func (q *queue) finish(a *attempt, err error) (*locker.Lock, error) {
 			err = fmt.Errorf("%w: %w", locker.ErrOutcomeUnknown, err)
 		}
 		q.post.ended(a.lease, false)
-		a.turn.Leave()
+		q.leave(a)
 		return nil, fmt.Errorf("postgres: lock %q: %w", a.req.Name, err)
 	}
 	lock := locker.NewLock(locker.Hold{
@@ -148,14 +148,14 @@ func (q *queue) lost(a *attempt) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	q.post.ended(a.lease, true)
-	a.turn.Leave()
+	q.leave(a)
 }
 
 // release gives the lock back, where it can to the next goroutine in line.
 func (q *queue) release(ctx context.Context, a *attempt) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	defer a.turn.Leave()
+	defer q.leave(a)
 	defer q.post.ended(a.lease, false)
 	next, ok := a.turn.Next()
 	var heir *lease

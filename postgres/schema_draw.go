@@ -42,7 +42,9 @@ package postgres
 // is a statement by itself, which commits at once: it sets a block aside for all,
 // or waits for somebody who does (a draw in between would make the block useless).
 // That is why it is called before any row is locked: nobody for whom others wait
-// here may wait for them. A transaction that goes on for long only draws a number.
+// here may wait for them. Everybody waits while one who sets a block aside waits
+// for the row of its own name, so it soon gives up if somebody keeps that, even if
+// its client is gone. A transaction that goes on for long only draws a number.
 // The message makes sure that the commit has something to wait for: the server
 // logs a sequence for 32 values at once, so a draw may leave nothing in the log,
 // and what another transaction has left there may not be on disk yet. Where there
@@ -84,6 +86,9 @@ BEGIN
     IF _alone THEN
       DELETE FROM lockstile_block;
       INSERT INTO lockstile_block (number, writer) VALUES (_number, pg_current_xact_id());
+      IF current_setting('lock_timeout')::interval NOT BETWEEN '1 ms' AND '5 s' THEN
+        PERFORM set_config('lock_timeout', '5000', true);
+      END IF;
     END IF;
   ELSIF current_setting('synchronous_standby_names') = '' THEN
     RETURN _token;

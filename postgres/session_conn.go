@@ -228,9 +228,12 @@ func (s *session) closeIfIdle() {
 	idle := len(s.locks) == 0 && s.err == nil
 	s.mu.Unlock()
 	if idle {
-		_ = s.conn.PgConn().Conn().Close() // the server ends with it
+		s.hangUp()
 	}
 }
+
+// hangUp ends the session, and the server with it all that it holds.
+func (s *session) hangUp() { _ = s.conn.PgConn().Conn().Close() }
 
 // silence is how much longer than the longest TTL the server keeps a connection
 // that says nothing. Its count starts when it has answered, and belief is counted

@@ -47,6 +47,7 @@ type lease struct {
 	unsure  atomic.Bool // a statement may have been carried out without our knowing, or may yet be
 	session *session    // which holds it, or may; nil for lease rows
 	granted bool
+	cleaned <-chan struct{} // closed at the end of a clean-up that goes on behind the caller's back
 }
 
 func newLease(req *locker.Request) *lease {

@@ -121,13 +121,40 @@ func (q *queue) cleanUp(l *lease) bool {
 	}
 }
 
-// cleanUpLater removes what is left of a lease in the background.
+// cleanUpLater removes what is left of a lease in the background. A session that
+// may still hold an advisory lock which nobody here knows of any more is ended.
 func (q *queue) cleanUpLater(l *lease) <-chan bool {
-	done := make(chan bool, 1)
+	done, cleaned := make(chan bool, 1), make(chan struct{})
+	l.cleaned = cleaned
 	q.chores.Go(func() {
-		done <- chores.Persist(q.closing, func(ctx context.Context) error { return q.post.withdraw(ctx, l, false) })
+		ok := chores.Persist(q.closing, func(ctx context.Context) error { return q.post.withdraw(ctx, l, false) })
+		if !ok && l.session != nil {
+			l.session.hangUp()
+		}
+		close(cleaned)
+		done <- ok
 	})
 	return done
+}
+
+// leave passes the turn on, in a session after the clean-up: the server counts the
+// advisory locks of a connection together, and a lock that is granted once more
+// before it was given back is given back once only.
+func (q *queue) leave(a *attempt) {
+	cleaned := a.lease.cleaned
+	if a.lease.session == nil || cleaned == nil {
+		a.turn.Leave()
+		return
+	}
+	select {
+	case <-cleaned:
+		a.turn.Leave()
+	default:
+		q.chores.Go(func() {
+			<-cleaned
+			a.turn.Leave()
+		})
+	}
 }
 
 // returnTurn gives back a reservation that came for a waiter who has gone. It
