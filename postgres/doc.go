@@ -23,8 +23,9 @@
 // Session locks: tokens never go back where those of leases do not, though nobody
 // waits for the disk: they come from blocks of a million that were set aside on
 // disk before. A crash or a number that somebody draws for itself costs the rest
-// of a block, so tokens leave gaps. The locks end with the server or the connection, so a crash of the server or a failover can hand a
-// held lock to a second holder before the first has heard of it ([NewSession]).
+// of a block, so tokens leave gaps. The locks end with the server or the
+// connection, so a crash of the server or a failover can hand a held lock to a
+// second holder before the first has heard of it ([NewSession]).
 // Locks inside a transaction lean on nothing ([LockTx]).
 //
 // A request that is delayed until after its attempt was given up and cleaned up

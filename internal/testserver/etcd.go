@@ -43,10 +43,11 @@ func Etcd(t TB, members int, args ...string) *EtcdCluster {
 		}
 	}
 	c := &EtcdCluster{t: t}
+	root := t.TempDir() // before the clean-up, for it goes after it: what still runs still writes
 	t.Cleanup(c.end)
 	var err error
-	for range 5 {
-		if err = c.try(binary, t.TempDir(), members, args); err == nil || !strings.Contains(err.Error(), "address already in use") {
+	for try := range 5 {
+		if err = c.try(binary, filepath.Join(root, strconv.Itoa(try)), members, args); err == nil || !strings.Contains(err.Error(), "address already in use") {
 			break
 		}
 		c.end()

@@ -42,6 +42,7 @@ func ZooKeeper(t TB, n int) []*ZooKeeperServer {
 			missing(t, "zookeeper", "apt-get install zookeeper")
 		}
 	}
+	root := t.TempDir() // before the clean-up, for it goes after it: what still runs still writes
 	var servers []*ZooKeeperServer
 	t.Cleanup(func() {
 		for _, s := range servers {
@@ -50,7 +51,7 @@ func ZooKeeper(t TB, n int) []*ZooKeeperServer {
 	})
 	var err error
 	for range 3 { // somebody may have taken a port between our look and the server's
-		if servers, err = startEnsemble(t, n); err == nil {
+		if servers, err = startEnsemble(t, root, n); err == nil {
 			return servers
 		}
 		for _, s := range servers {
@@ -63,7 +64,7 @@ func ZooKeeper(t TB, n int) []*ZooKeeperServer {
 
 const zooKeeperJar = "/usr/share/java/zookeeper.jar"
 
-func startEnsemble(t TB, n int) ([]*ZooKeeperServer, error) {
+func startEnsemble(t TB, root string, n int) ([]*ZooKeeperServer, error) {
 	ports := make([]int, 3*n)
 	for i := range ports {
 		var err error
@@ -73,7 +74,11 @@ func startEnsemble(t TB, n int) ([]*ZooKeeperServer, error) {
 	}
 	servers := make([]*ZooKeeperServer, n)
 	for i := range servers {
-		servers[i] = &ZooKeeperServer{t: t, id: i + 1, dir: t.TempDir(), client: ports[3*i], peer: ports[3*i+1], election: ports[3*i+2]}
+		dir, err := os.MkdirTemp(root, "")
+		if err != nil {
+			return nil, err
+		}
+		servers[i] = &ZooKeeperServer{t: t, id: i + 1, dir: dir, client: ports[3*i], peer: ports[3*i+1], election: ports[3*i+2]}
 	}
 	for _, s := range servers {
 		if err := s.configure(servers); err != nil {
