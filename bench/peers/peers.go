@@ -119,6 +119,7 @@ func (p peer) subject(ours matrix.Subject) matrix.Subject {
 			if err != nil {
 				return nil, err
 			}
+			sys.RenewsItself = p.guarantees.Release == locker.BySession
 			client := sys.Client
 			sys.Client = func() (string, matrix.Network, error) {
 				url, net, err := client()

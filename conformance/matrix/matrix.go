@@ -54,6 +54,9 @@ type System struct {
 	// Register is what storage inside the store has of a name, for Lockers
 	// that are a Writer. It waits for transactions that have not ended.
 	Register func(name string) ([]Entry, error)
+	// RenewsItself says that holders cannot ask for a renewal: their client
+	// keeps a session alive.
+	RenewsItself bool
 	// Narrow lets a worker reach only a majority of the servers, the nth.
 	// The nth and the one after it have one server in common.
 	Narrow func(net Network, n int) error
