@@ -35,6 +35,13 @@ func (c *Chores) Go(f func()) {
 	}()
 }
 
+// Len counts what is under way.
+func (c *Chores) Len() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.busy
+}
+
 func (c *Chores) done() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
