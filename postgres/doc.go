@@ -11,7 +11,13 @@
 //
 // Leases: at most one holder at a time, over crashes of the server too: grants
 // and renewals are on disk before they count, even in sessions that run with
-// synchronous_commit off. So are tokens, which therefore increase over a crash.
+// synchronous_commit off. A lock that goes from one goroutine to the next of the
+// same Locker does not wait for the disk, unless there is a synchronous standby:
+// until its first renewal the second believes no longer than the first would have,
+// and if a crash takes the hand-over back, it loses the lock and nobody else has
+// it before. Tokens come from blocks of a million that were set aside on disk
+// before, so they increase over a crash; a crash, or a number that somebody draws
+// for itself, costs the rest of a block, so they leave gaps.
 // A failover to an asynchronous standby can hand a held lock to a second holder
 // and send tokens back; with a synchronous one it cannot
 // ([Options].SyncStandby). So can a restored backup, and fsync=off. Waiters of
@@ -20,12 +26,10 @@
 // process. A release, in contrast, waits for no disk: if the server crashes just
 // then, the lock may stay, held by nobody, until its lease ends.
 //
-// Session locks: tokens never go back where those of leases do not, though nobody
-// waits for the disk: they come from blocks of a million that were set aside on
-// disk before. A crash or a number that somebody draws for itself costs the rest
-// of a block, so tokens leave gaps. The locks end with the server or the
-// connection, so a crash of the server or a failover can hand a held lock to a
-// second holder before the first has heard of it ([NewSession]).
+// Session locks: tokens come from the same blocks, and nobody waits for the disk.
+// The locks end with the server or the connection, so a crash of the server or a
+// failover can hand a held lock to a second holder before the first has heard of
+// it ([NewSession]).
 // Locks inside a transaction lean on nothing ([LockTx]).
 //
 // A request that is delayed until after its attempt was given up and cleaned up
@@ -65,6 +69,7 @@
 // schema through the search path. Tables whose names begin with lockstile_ are the
 // locks' own, and so are the advisory locks whose first of two keys is 1819239275,
 // 1819239276 or 1819239277. A lease costs the server one transaction that is synced
-// to disk, and its speed is that of commits. A session lock costs none, unless
-// there is a synchronous standby: then it waits for that.
+// to disk, and its speed is that of commits, except between goroutines of one
+// Locker with the same TTL, where every hand-over costs one that is not. A session
+// lock waits for no disk. Where there is a synchronous standby, both wait for it.
 package postgres

@@ -162,10 +162,11 @@ func (q *queue) release(ctx context.Context, a *attempt) error {
 	if ok {
 		heir = next.lease
 	}
-	since := locker.Now()
-	token, err := q.store.release(ctx, a.lease, heir, q.post.channel(), a.streak >= mostInARow)
+	since, quick := a.passOn(next)
+	token, err := q.store.release(ctx, a.lease, heir, q.post.channel(), a.streak >= mostInARow, quick)
 	if token != 0 {
 		next.token, next.since, next.streak = token, since, a.streak+1
+		heir.onDisk.Store(int64(since))
 	}
 	var lost *locker.LostError
 	switch {

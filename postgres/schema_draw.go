@@ -45,6 +45,7 @@ package postgres
 // here may wait for them. Everybody waits while one who sets a block aside waits
 // for the row of its own name, so it soon gives up if somebody keeps that, even if
 // its client is gone. A transaction that goes on for long only draws a number.
+// A commit that waits for no disk may give out a quick token, and never a number.
 // The message makes sure that the commit has something to wait for: the server
 // logs a sequence for 32 values at once, so a draw may leave nothing in the log,
 // and what another transaction has left there may not be on disk yet. Where there
@@ -81,6 +82,7 @@ BEGIN
     _token := lockstile_quick();
   END LOOP;
   IF _token IS NULL THEN
+    PERFORM lockstile_durable(true);
     _number := nextval('lockstile_token');
     _token := _number * 1048576;
     IF _alone THEN

@@ -116,7 +116,10 @@ END $$;
 // before this request arrived gets nothing.
 //
 // A release need not survive a crash: what it left would end with its lease. So
-// nobody waits for the disk, except where a token is drawn.
+// nobody waits for the disk, except where a lease is started. With _quick that
+// does not wait either, if there is no standby to wait for: the heir's process
+// promises to believe no longer than in the lease that is on disk. A crash may
+// bring that one back, and until its end the lock is nobody else's.
 //
 // lockstile_withdraw removes whatever an attempt may have left: its place in the
 // queue, a reservation, the lock. The mark refuses its request if that is still
@@ -160,10 +163,11 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE FUNCTION lockstile_release(_session boolean, _name text, _value text, _channel text, _remember bigint,
-  _next text, _ttl bigint, _holder text, _yield boolean, _patience bigint)
+  _next text, _ttl bigint, _holder text, _yield boolean, _patience bigint, _quick boolean)
 RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
-  _done text := lockstile_enter(_name, _next <> '' OR _remember > 0);
+  _done text := lockstile_enter(_name, _remember > 0 OR _next <> ''
+    AND (NOT _quick OR current_setting('synchronous_standby_names') <> ''));
   _drawn bigint := CASE WHEN _next <> '' THEN lockstile_draw(true) END;
   _lock lockstile_lock;
   _token bigint;

@@ -44,8 +44,9 @@ type lease struct {
 	ttl    time.Duration
 	holder string
 
-	unsure  atomic.Bool // a statement may have been carried out without our knowing, or may yet be
-	session *session    // which holds it, or may; nil for lease rows
+	onDisk  atomic.Int64 // when the lease was asked for that the disk is known to have, an [locker.Instant]
+	unsure  atomic.Bool  // a statement may have been carried out without our knowing, or may yet be
+	session *session     // which holds it, or may; nil for lease rows
 	granted bool
 	cleaned <-chan struct{} // closed at the end of a clean-up that goes on behind the caller's back
 }
@@ -119,9 +120,10 @@ func (s *store) acquire(ctx context.Context, l *lease, queue bool, channel strin
 }
 
 // release gives the lock back, to next if that is not nil, whose token it then
-// returns. With yield, waiters of other processes go first. A LostError says
-// that the lock was no longer ours.
-func (s *store) release(ctx context.Context, l, next *lease, channel string, yield bool) (fencing.Token, error) {
+// returns. With yield, waiters of other processes go first. With quick, next's
+// lease does not wait for the disk. A LostError says that the lock was no longer
+// ours.
+func (s *store) release(ctx context.Context, l, next *lease, channel string, yield, quick bool) (fencing.Token, error) {
 	heir := &lease{}
 	if next != nil {
 		heir = next
@@ -135,7 +137,7 @@ func (s *store) release(ctx context.Context, l, next *lease, channel string, yie
 	}
 	var code int64
 	repeated, err := s.run(ctx, l, releaseSQL,
-		[]any{s.advisory, l.name, l.value, channel, l.remember(), heir.value, heir.ttl.Milliseconds(), heir.holder, yield, s.patience(0)}, &code)
+		[]any{s.advisory, l.name, l.value, channel, l.remember(), heir.value, heir.ttl.Milliseconds(), heir.holder, yield, s.patience(0), quick}, &code)
 	if repeated || unsure(err) {
 		heir.unsure.Store(true)
 	}
@@ -213,7 +215,7 @@ LEFT JOIN lockstile_lock l ON l.name = h.name AND l.session AND NOT l.reserved A
 // them prepared.
 const (
 	acquireSQL = `SELECT * FROM lockstile_acquire($1, $2, $3, $4, $5, $6, $7, $8, $9)`
-	releaseSQL = `SELECT lockstile_release($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`
+	releaseSQL = `SELECT lockstile_release($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`
 )
 
 // poolRunner sends statements over the connections of a pool.
@@ -369,6 +371,7 @@ func (p *poolRunner) renewSome(ctx context.Context, leases []*lease, errs []erro
 	for i := range errs {
 		errs[i] = errors.New("the server did not answer for this lock")
 	}
+	since := locker.Now()
 	_, err := p.repeat(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		rows, err := conn.Query(ctx, `SELECT place, code FROM lockstile_renew($1::text[], $2::text[], $3::bigint[])`, p.mode, names, values, ttls)
 		if err != nil {
@@ -384,5 +387,10 @@ func (p *poolRunner) renewSome(ctx context.Context, leases []*lease, errs []erro
 		})
 		return err
 	})
+	for i, l := range leases {
+		if err == nil && errs[i] == nil {
+			l.onDisk.Store(int64(since))
+		}
+	}
 	return err
 }

@@ -21,6 +21,7 @@ func (q *queue) ask(ctx context.Context, a *attempt, queue bool, ticket int64) (
 	s, err := q.store.acquire(ctx, a.lease, queue, q.post.channel(), q.post.poll(), ticket)
 	if err == nil && s.token != 0 {
 		a.token, a.since = s.token, since
+		a.lease.onDisk.Store(int64(since))
 	}
 	return s, err
 }
