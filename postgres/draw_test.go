@@ -277,7 +277,7 @@ func TestRowThatIsKeptStopsNoOtherName(t *testing.T) {
 	ask[string](t, keeper, `SELECT name FROM lockstile_lock WHERE name = 'kept' FOR UPDATE`)
 	got := make(chan error, 1)
 	go func() {
-		_, err := admin.Exec(context.Background(), `SELECT lockstile_acquire(false, 'kept', 'v', 1000, '', false, '', 0, 0)`)
+		_, err := admin.Exec(context.Background(), `SELECT lockstile_lease_acquire('kept', 'v', 1000, '', false, '', 0, 0)`)
 		got <- err
 	}()
 	eventually(t, func() string {

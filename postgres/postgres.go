@@ -82,7 +82,7 @@ func New(pool *pgxpool.Pool, opts Options) (*Locker, error) {
 	runner := newPoolRunner(pool)
 	q := &l.queue
 	q.closing, q.close = context.WithCancel(context.Background())
-	q.store = &store{runner: runner}
+	q.store = &store{runner: runner, sql: leaseSQL}
 	q.admin = runner
 	q.mail = newMailbox(q.returnTurn)
 	q.post = leases{l}

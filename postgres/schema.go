@@ -20,12 +20,13 @@ import (
 // locks of [NewSession] and [LockTx] are the database's and do exclude.
 //
 // A role that only locks needs SELECT, INSERT, UPDATE and DELETE on the tables
-// lockstile_lock, lockstile_waiter, lockstile_mark and lockstile_block, SELECT and
-// USAGE on the sequence lockstile_token, and SELECT and UPDATE on the sequence
-// lockstile_quick. Never set or alter these two, for tokens are drawn from them,
-// and leave what is unlogged unlogged. A set of an earlier version is refused: its
+// lockstile_lock, lockstile_lease, lockstile_session, lockstile_waiter,
+// lockstile_mark and lockstile_block, SELECT and USAGE on the sequence
+// lockstile_token, and SELECT and UPDATE on the sequence lockstile_quick. Never set
+// or alter these two, for tokens are drawn from them, and leave what is unlogged
+// unlogged. A set of an earlier version is refused: its
 // table lockstile_lock must be dropped first, when nobody holds a lock.
-const Schema = schemaTables + schemaDraw + schemaRules + schemaAcquire + schemaRelease + schemaCare
+const Schema = schemaTables + schemaDraw + schemaRules + schemaWait + schemaLease + schemaSession + schemaCare
 
 // ensureSchema applies Schema over a connection of the pool. Without arguments
 // pgx sends it as one message, which the server carries out as one transaction.
@@ -37,8 +38,11 @@ func ensureSchema(ctx context.Context, pool *pgxpool.Pool) error {
 }
 
 // A lock's row is there while it is held or reserved for a waiter. The columns
-// "session" keep leases and advisory locks of the same name apart. The rows of
-// advisory locks are not logged, for a crash of the server ends these locks. Nor
+// "session" keep leases and advisory locks of the same name apart: lockstile_lock
+// is both, for those who look after either kind or look on. What is done with every
+// lock names the one table it means. The server would plan it anew each time if
+// it had to find out, and if it did not see that a name has one row: that is why
+// the key is the tables' own. The rows of advisory locks are not logged, for a crash of the server ends these locks. Nor
 // are waiters: they come again, with their tickets. A mark says that requests with
 // this value must be refused. The row of lockstile_block is the block of tokens
 // that was set aside last. It ends with a lockstile_quick that was dropped, for a
@@ -64,7 +68,7 @@ BEGIN
     RAISE EXCEPTION 'the locks are in the schema %, which this search path has after %: a second set would exclude nobody who uses the first',
       _there, current_schema() USING ERRCODE = 'duplicate_table', HINT = 'Set search_path.';
   END IF;
-  IF EXISTS (SELECT FROM pg_class c WHERE c.oid = to_regclass('lockstile_lock') AND c.relkind <> 'p') THEN
+  IF EXISTS (SELECT FROM pg_class c WHERE c.oid = to_regclass('lockstile_lock') AND (c.relkind <> 'p' OR c.relhasindex)) THEN
     RAISE EXCEPTION 'the table lockstile_lock is an earlier version''s: drop it when nobody holds a lock'
       USING ERRCODE = 'duplicate_table', HINT = 'Keep the sequence lockstile_token, where tokens go on from.';
   END IF;
@@ -95,14 +99,13 @@ CREATE TABLE IF NOT EXISTS lockstile_lock (
   holder   text NOT NULL,
   ttl      bigint,
   expires  timestamptz NOT NULL,
-  pid      integer,
-  PRIMARY KEY (name, session)
+  pid      integer
 ) PARTITION BY LIST (session);
 
-CREATE TABLE IF NOT EXISTS lockstile_lease PARTITION OF lockstile_lock
+CREATE TABLE IF NOT EXISTS lockstile_lease PARTITION OF lockstile_lock (PRIMARY KEY (name))
   FOR VALUES IN (false) WITH (fillfactor = 50);
 
-CREATE UNLOGGED TABLE IF NOT EXISTS lockstile_session PARTITION OF lockstile_lock
+CREATE UNLOGGED TABLE IF NOT EXISTS lockstile_session PARTITION OF lockstile_lock (PRIMARY KEY (name))
   FOR VALUES IN (true) WITH (fillfactor = 50);
 
 CREATE UNLOGGED TABLE IF NOT EXISTS lockstile_waiter (
@@ -131,24 +134,33 @@ const schemaEncoding = `
       current_setting('client_encoding') USING ERRCODE = 'feature_not_supported';
   END IF;`
 
-// lockstile_durable makes the commit of this transaction wait for the disk, and
-// for the synchronous standby where there is one: a token or a lease that a crash
-// could take back must not be handed out. Asked not to, it has the commit wait for
-// neither. It also refuses isolation levels in which a statement does not see what
-// was committed while it waited for a lock. Functions that are called with every
-// lock return something, so that they can be part of an expression: PERFORM would
-// cost as much as they do.
+// schemaSync makes the commit of this transaction wait for the disk, and for the
+// synchronous standby where there is one: a token or a lease that a crash could
+// take back must not be handed out.
+const schemaSync = `
+  IF current_setting('synchronous_commit') IN ('off', 'local') THEN
+    PERFORM set_config('synchronous_commit', 'on', true);
+  END IF;`
+
+// schemaDurable does the same, or asked not to, has the commit wait for neither.
+// It also refuses isolation levels in which a statement does not see what was
+// committed while it waited for a lock.
+const schemaDurable = schemaEncoding + `
+  IF current_setting('transaction_isolation') <> 'read committed' THEN
+    RAISE EXCEPTION 'locks need the isolation level "read committed", this is "%": set default_transaction_isolation',
+      current_setting('transaction_isolation') USING ERRCODE = 'feature_not_supported';
+  END IF;
+  IF NOT _durable THEN
+    _set := set_config('synchronous_commit', 'off', true);
+  ELSE` + schemaSync + `
+  END IF;`
+
+// Functions that are called with every lock return something, so that they can be
+// part of an expression: PERFORM would cost as much as they do.
 //
 // lockstile_enter lets one transaction at a time deal with a name. It is what
 // makes a grant and its token one step: whoever comes later sees the row that
 // was written before, and draws a greater token.
-//
-// lockstile_grant writes the row with the token that its caller has drawn since it
-// entered, so that nobody can come between them. Without _sure it grants nothing
-// (null) if the lock is held or reserved, if somebody waits, or if the value was
-// withdrawn. An advisory lock that nobody has reserved is its caller's already,
-// whatever the row says. The lease counts on clock_timestamp(), for now() was read
-// before the transaction waited to enter.
 //
 // lockstile_alive tells a waiter whose process listens, or polled a while ago,
 // from one that is gone: every listening connection holds an advisory lock, for
@@ -163,41 +175,15 @@ const schemaRules = `
 CREATE OR REPLACE FUNCTION lockstile_durable(_durable boolean) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
   _set text;
-BEGIN` + schemaEncoding + `
-  IF current_setting('transaction_isolation') <> 'read committed' THEN
-    RAISE EXCEPTION 'locks need the isolation level "read committed", this is "%": set default_transaction_isolation',
-      current_setting('transaction_isolation') USING ERRCODE = 'feature_not_supported';
-  END IF;
-  IF NOT _durable THEN
-    _set := set_config('synchronous_commit', 'off', true);
-  ELSIF current_setting('synchronous_commit') IN ('off', 'local') THEN
-    _set := set_config('synchronous_commit', 'on', true);
-  END IF;
+BEGIN` + schemaDurable + `
   RETURN true;
 END $$;
 
 CREATE OR REPLACE FUNCTION lockstile_enter(_name text, _durable boolean) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
-  _done boolean := lockstile_durable(_durable);
-BEGIN
+  _set text;
+BEGIN` + schemaDurable + `
   RETURN pg_advisory_xact_lock(1819239275, hashtext(_name)) IS NOT NULL;
-END $$;
-
-CREATE OR REPLACE FUNCTION lockstile_grant(_session boolean, _name text, _value text, _ttl bigint, _holder text, _drawn bigint, _sure boolean)
-RETURNS bigint LANGUAGE plpgsql AS $$
-DECLARE
-  _token bigint;
-BEGIN
-  INSERT INTO lockstile_lock AS l (name, session, value, reserved, token, holder, ttl, expires, pid)
-  SELECT _name, _session, _value, false, _drawn, _holder, _ttl,
-    CASE WHEN _session THEN 'infinity' ELSE clock_timestamp() + _ttl * interval '1 millisecond' END, pg_backend_pid()
-  WHERE _sure OR NOT EXISTS (SELECT FROM lockstile_waiter w WHERE w.name = _name AND w.session = _session)
-    AND NOT EXISTS (SELECT FROM lockstile_mark m WHERE m.value = _value)
-  ON CONFLICT (name, session) DO UPDATE SET value = excluded.value, reserved = false, token = excluded.token,
-    holder = excluded.holder, ttl = excluded.ttl, expires = excluded.expires, pid = excluded.pid
-    WHERE _sure OR l.expires <= clock_timestamp() OR l.session AND NOT l.reserved
-  RETURNING l.token INTO _token;
-  RETURN _token;
 END $$;
 
 CREATE OR REPLACE FUNCTION lockstile_alive(_channel text, _patient timestamptz, _own text)
@@ -222,10 +208,13 @@ BEGIN
     END IF;
     EXIT WHEN lockstile_alive(_first.channel, _first.patient, _own);
   END LOOP;
-  INSERT INTO lockstile_lock AS l (name, session, value, reserved, holder, expires)
-  VALUES (_name, _session, _first.value, true, '', clock_timestamp() + interval '500 milliseconds')
-  ON CONFLICT (name, session) DO UPDATE SET value = excluded.value, reserved = true,
-    holder = '', expires = excluded.expires, pid = NULL;
+  UPDATE lockstile_lock l SET value = _first.value, reserved = true, holder = '',
+    expires = clock_timestamp() + interval '500 milliseconds', pid = NULL
+    WHERE l.name = _name AND l.session = _session;
+  IF NOT FOUND THEN
+    INSERT INTO lockstile_lock (name, session, value, reserved, holder, expires)
+    VALUES (_name, _session, _first.value, true, '', clock_timestamp() + interval '500 milliseconds');
+  END IF;
   IF _first.channel <> '' THEN
     PERFORM pg_notify(_first.channel, 'turn ' || _first.value || ' ' || _name);
   END IF;

@@ -69,7 +69,7 @@ func NewSession(pool *pgxpool.Pool, opts Options) (*SessionLocker, error) {
 	s := &SessionLocker{opts: opts, dialing: make(chan struct{}, 1)}
 	q := &s.queue
 	q.closing, q.close = context.WithCancel(context.Background())
-	q.store = &store{runner: sessions{s}, advisory: true}
+	q.store = &store{runner: sessions{s}, sql: sessionSQL, advisory: true}
 	q.admin = newPoolRunner(pool)
 	q.mail = newMailbox(q.returnTurn)
 	q.post = sessions{s}
@@ -255,7 +255,7 @@ func (s *SessionLocker) replace(ctx context.Context, lost *session) (*session, e
 	case err != nil:
 		return nil, withCause(ctx, err)
 	}
-	s.queue.admin.prepare(ctx, conn)
+	s.queue.admin.prepare(ctx, conn, sessionSQL)
 	sess := newSession(conn, s.queue.admin.mode, channel, s.queue.mail, s.died)
 	s.mu.Lock()
 	if lost != nil {

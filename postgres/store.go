@@ -92,6 +92,7 @@ type runner interface {
 // store calls the functions of Schema.
 type store struct {
 	runner
+	sql      statements
 	advisory bool // for advisory locks of a session, not leases
 }
 
@@ -101,8 +102,8 @@ type store struct {
 // withdraw it.
 func (s *store) acquire(ctx context.Context, l *lease, queue bool, channel string, poll time.Duration, ticket int64) (standing, error) {
 	var place, token, left, ahead int64
-	repeated, err := s.run(ctx, l, acquireSQL,
-		[]any{s.advisory, l.name, l.value, l.ttl.Milliseconds(), l.holder, queue, channel, s.patience(time.Second + 2*poll), ticket},
+	repeated, err := s.run(ctx, l, s.sql.acquire,
+		[]any{l.name, l.value, l.ttl.Milliseconds(), l.holder, queue, channel, s.patience(time.Second + 2*poll), ticket},
 		&place, &token, &left, &ahead)
 	if repeated || unsure(err) || err != nil && s.advisory { // a session's lock survives the error of its statement
 		l.unsure.Store(true)
@@ -136,8 +137,13 @@ func (s *store) release(ctx context.Context, l, next *lease, channel string, yie
 		}
 	}
 	var code int64
-	repeated, err := s.run(ctx, l, releaseSQL,
-		[]any{s.advisory, l.name, l.value, channel, l.remember(), heir.value, heir.ttl.Milliseconds(), heir.holder, yield, s.patience(0), quick}, &code)
+	args := []any{l.name, l.value, channel, heir.value, heir.ttl.Milliseconds(), heir.holder, yield}
+	if s.advisory {
+		args = append(args, s.patience(0))
+	} else {
+		args = append(args, l.remember(), quick)
+	}
+	repeated, err := s.run(ctx, l, s.sql.release, args, &code)
 	if repeated || unsure(err) {
 		heir.unsure.Store(true)
 	}
@@ -211,11 +217,19 @@ FROM (SELECT $1::text AS name, lockstile_session_holder($1::text) AS pid) h
 LEFT JOIN lockstile_lock l ON l.name = h.name AND l.session AND NOT l.reserved AND l.pid = h.pid`
 )
 
-// The statements of every lock. Connections that are used more than once have
-// them prepared.
-const (
-	acquireSQL = `SELECT * FROM lockstile_acquire($1, $2, $3, $4, $5, $6, $7, $8, $9)`
-	releaseSQL = `SELECT lockstile_release($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`
+// statements are those of every lock. Connections that are used more than once
+// have them prepared.
+type statements struct{ acquire, release string }
+
+var (
+	leaseSQL = statements{
+		acquire: `SELECT * FROM lockstile_lease_acquire($1, $2, $3, $4, $5, $6, $7, $8)`,
+		release: `SELECT lockstile_lease_release($1, $2, $3, $4, $5, $6, $7, $8, $9)`,
+	}
+	sessionSQL = statements{
+		acquire: `SELECT * FROM lockstile_session_acquire($1, $2, $3, $4, $5, $6, $7, $8)`,
+		release: `SELECT lockstile_session_release($1, $2, $3, $4, $5, $6, $7, $8)`,
+	}
 )
 
 // poolRunner sends statements over the connections of a pool.
@@ -248,8 +262,8 @@ func execMode(configured pgx.QueryExecMode) pgx.QueryExecMode {
 // prepare spares the server half of its work with what is sent over a connection
 // later. Nothing depends on it: a statement that could not be prepared is sent in
 // full.
-func (p *poolRunner) prepare(ctx context.Context, conn *pgx.Conn) {
-	for _, sql := range []string{acquireSQL, releaseSQL} {
+func (p *poolRunner) prepare(ctx context.Context, conn *pgx.Conn, sql statements) {
+	for _, sql := range []string{sql.acquire, sql.release} {
 		if !p.prepares {
 			return
 		}
@@ -266,7 +280,7 @@ func (p *poolRunner) getReady(ctx context.Context, conn *pgx.Conn) {
 	memory := conn.PgConn().CustomData()
 	uses, _ := memory[key].(int)
 	if memory[key] = uses + 1; uses == 2 && introduced(ctx, conn, p.mode) == nil {
-		p.prepare(ctx, conn)
+		p.prepare(ctx, conn, leaseSQL)
 	}
 }
 
@@ -274,11 +288,11 @@ func (p *poolRunner) getReady(ctx context.Context, conn *pgx.Conn) {
 // release comes first, for it has to free the lock even if no answer ever comes.
 func (p *poolRunner) run(ctx context.Context, _ *lease, sql string, args []any, dest ...any) (repeated bool, err error) {
 	return p.repeat(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		if p.prepares && sql == acquireSQL {
+		if p.prepares && sql == leaseSQL.acquire {
 			p.getReady(ctx, conn)
 		}
 		err := scan(ctx, conn, p.mode, sql, args, dest)
-		if p.prepares && sql == releaseSQL && err == nil {
+		if p.prepares && sql == leaseSQL.release && err == nil {
 			p.getReady(ctx, conn)
 		}
 		return err

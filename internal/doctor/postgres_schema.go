@@ -77,7 +77,7 @@ func (p *postgresServer) sequence(ctx context.Context, name string, logged bool,
 
 // rights are those that the schema's doc asks for.
 func (p *postgresServer) rights(ctx context.Context) error {
-	const sql = `SELECT n FROM unnest(ARRAY['lockstile_lock', 'lockstile_waiter', 'lockstile_mark', 'lockstile_block']) n, unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) r
+	const sql = `SELECT n FROM unnest(ARRAY['lockstile_lock', 'lockstile_lease', 'lockstile_session', 'lockstile_waiter', 'lockstile_mark', 'lockstile_block']) n, unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) r
 		WHERE to_regclass(n) IS NULL OR NOT has_table_privilege(to_regclass(n), r)
 		UNION SELECT s FROM (VALUES ('lockstile_token', 'USAGE'), ('lockstile_token', 'SELECT'), ('lockstile_quick', 'UPDATE'), ('lockstile_quick', 'SELECT')) v(s, r)
 		WHERE to_regclass(s) IS NULL OR NOT has_sequence_privilege(to_regclass(s), r) ORDER BY 1`
@@ -91,7 +91,7 @@ func (p *postgresServer) rights(ctx context.Context) error {
 	}
 	if len(missing) > 0 {
 		p.danger("the role lacks rights on "+strings.Join(missing, ", "), "locks are refused",
-			"GRANT SELECT, INSERT, UPDATE, DELETE ON lockstile_lock, lockstile_waiter, lockstile_mark, lockstile_block TO …; "+
+			"GRANT SELECT, INSERT, UPDATE, DELETE ON lockstile_lock, lockstile_lease, lockstile_session, lockstile_waiter, lockstile_mark, lockstile_block TO …; "+
 				"GRANT SELECT, USAGE ON SEQUENCE lockstile_token TO …; GRANT SELECT, UPDATE ON SEQUENCE lockstile_quick TO …")
 	}
 	p.checked("rights of the role")

@@ -95,10 +95,10 @@ func TestSchemaThatIsAnotherIsADanger(t *testing.T) {
 	sql(t, srv, `ALTER SEQUENCE lockstile_token SET LOGGED`)
 	fine(t, examine(t, url), "schema")
 	sql(t, srv, `CREATE ROLE app LOGIN`, `GRANT SELECT, INSERT, UPDATE ON lockstile_lock, lockstile_waiter TO app`,
-		`GRANT SELECT, INSERT, UPDATE, DELETE ON lockstile_mark, lockstile_block TO app`, `GRANT SELECT ON SEQUENCE lockstile_quick, lockstile_token TO app`)
+		`GRANT SELECT, INSERT, UPDATE, DELETE ON lockstile_session, lockstile_mark, lockstile_block TO app`, `GRANT SELECT ON SEQUENCE lockstile_quick, lockstile_token TO app`)
 	r := examine(t, strings.Replace(url, "postgres@", "app@", 1))
-	finds(t, r, doctor.Danger, "lacks rights on lockstile_lock, lockstile_quick, lockstile_token, lockstile_waiter")
-	sql(t, srv, `GRANT DELETE ON lockstile_lock, lockstile_waiter TO app`, `GRANT USAGE ON SEQUENCE lockstile_token TO app`, `GRANT UPDATE ON SEQUENCE lockstile_quick TO app`)
+	finds(t, r, doctor.Danger, "lacks rights on lockstile_lease, lockstile_lock, lockstile_quick, lockstile_token, lockstile_waiter")
+	sql(t, srv, `GRANT DELETE ON lockstile_lock, lockstile_waiter TO app`, `GRANT SELECT, INSERT, UPDATE, DELETE ON lockstile_lease TO app`, `GRANT USAGE ON SEQUENCE lockstile_token TO app`, `GRANT UPDATE ON SEQUENCE lockstile_quick TO app`)
 	fine(t, examine(t, strings.Replace(url, "postgres@", "app@", 1)), "rights")
 	sql(t, srv, `DROP SEQUENCE lockstile_token`)
 	finds(t, examine(t, url), doctor.Danger, "no sequence lockstile_token")
