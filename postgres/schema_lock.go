@@ -59,25 +59,28 @@ RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
   _done boolean := lockstile_enter(_name, _remember > 0 OR _next <> ''
     AND (NOT _quick OR current_setting('synchronous_standby_names') <> ''));
+  _over boolean := false;
   _code bigint;
   _lock lockstile_lease;
 BEGIN
-  IF _next <> '' THEN
+  IF _yield THEN
+    _yield := EXISTS (SELECT FROM lockstile_waiter w WHERE w.name = _name AND NOT w.session);
+  END IF;
+  IF _next <> '' AND NOT _yield THEN
     _code := lockstile_draw(true);
     UPDATE lockstile_lease l SET value = _next, token = _code, holder = _holder, ttl = _ttl,
       expires = clock_timestamp() + _ttl * interval '1 millisecond'
     WHERE l.name = _name AND l.value = _value AND NOT l.reserved
-      AND NOT EXISTS (SELECT FROM lockstile_mark m WHERE m.value = _next)
-      AND NOT (_yield AND EXISTS (SELECT FROM lockstile_waiter w WHERE w.name = _name AND NOT w.session));
-    _done := FOUND;
+      AND NOT EXISTS (SELECT FROM lockstile_mark m WHERE m.value = _next);
+    _over := FOUND;
   END IF;
-  IF _next = '' OR NOT _done THEN
+  IF NOT _over THEN
     _code := 0;
     DELETE FROM lockstile_lease l WHERE l.name = _name AND l.value = _value AND NOT l.reserved
       AND NOT EXISTS (SELECT FROM lockstile_waiter w WHERE w.name = _name AND NOT w.session);
-    _done := FOUND;
+    _over := FOUND;
   END IF;
-  IF NOT _done THEN
+  IF NOT _over THEN
     SELECT * INTO _lock FROM lockstile_lease l WHERE l.name = _name FOR UPDATE;
     IF NOT FOUND OR _lock.value <> _value OR _lock.reserved THEN
       RETURN CASE WHEN _next <> '' AND _lock.value = _next AND NOT _lock.reserved THEN _lock.token
@@ -143,11 +146,13 @@ DECLARE
   _lock lockstile_session;
   _set text;
 BEGIN
-  IF _next <> '' THEN
+  IF _yield THEN
+    _yield := EXISTS (SELECT FROM lockstile_waiter w WHERE w.name = _name AND w.session);
+  END IF;
+  IF _next <> '' AND NOT _yield THEN
     _code := lockstile_draw(true);
     UPDATE lockstile_session l SET value = _next, token = _code, holder = _holder, ttl = _ttl, pid = pg_backend_pid()
-    WHERE l.name = _name AND l.value = _value AND NOT l.reserved
-      AND NOT (_yield AND EXISTS (SELECT FROM lockstile_waiter w WHERE w.name = _name AND w.session));
+    WHERE l.name = _name AND l.value = _value AND NOT l.reserved;
     IF FOUND THEN
       _set := set_config('idle_session_timeout', _patience::text, false);
       RETURN _code;
