@@ -45,6 +45,66 @@ func TestLockAndUnlockTakeOneRoundTripEach(t *testing.T) {
 	})
 }
 
+// Goal: what is done with every lock is planned once, and not anew each time,
+// which would cost the server more than to do it. Method: it counts its plans,
+// those inside of functions too.
+func TestServerPlansNothingForALockOrAHandOverOnAConnectionItKnows(t *testing.T) {
+	url := database(t)
+	admin := connect(t, url)
+	exec(t, admin, "CREATE EXTENSION pg_stat_statements")
+	exec(t, admin, `DO $$ BEGIN
+		EXECUTE format('ALTER DATABASE %I SET pg_stat_statements.track = "all"', current_database());
+		EXECUTE format('ALTER DATABASE %I SET pg_stat_statements.track_planning = on', current_database());
+		END $$`)
+	counted := func(what string) int64 {
+		return query[int64](t, admin, `SELECT coalesce(sum(`+what+`), 0)::bigint FROM pg_stat_statements s
+			JOIN pg_database d ON d.oid = s.dbid WHERE d.datname = current_database() AND NOT s.toplevel
+			AND (s.query LIKE 'INSERT INTO lockstile%' OR s.query LIKE 'UPDATE lockstile%' OR s.query LIKE 'DELETE FROM lockstile%')`)
+	}
+	forEachKind(t, func(t *testing.T, open func(testing.TB, string) lockerUnderTest) {
+		open(t, url) // the schema
+		pool := connect(t, url+"&pool_max_conns=1")
+		l := onPool(t, t.Name(), pool)
+		warmUp(t, l, pool)
+		for range 10 {
+			handOverOnce(t, l)
+		}
+		plans, calls := counted("plans"), counted("calls")
+		for range 10 {
+			handOverOnce(t, l)
+		}
+		if n := counted("calls") - calls; n != 30 {
+			t.Errorf("the server counted %d statements inside of functions, of 10 locks, hand-overs and releases", n)
+		}
+		if n := counted("plans") - plans; n != 0 {
+			t.Errorf("the server planned %d statements anew", n)
+		}
+	})
+}
+
+// handOverOnce takes a lock, hands it to a goroutine that waits, and gives it back.
+func handOverOnce(t *testing.T, l locker.Locker) {
+	t.Helper()
+	held := lock(t, l, "a")
+	var wait sync.WaitGroup
+	wait.Go(func() {
+		next, err := l.Lock(soon(t), "a")
+		if err != nil {
+			t.Errorf("Lock: %v", err)
+		} else if err := next.Unlock(context.Background()); err != nil {
+			t.Errorf("Unlock: %v", err)
+		}
+	})
+	eventually(t, func() string {
+		if postgres.InLine(l, "a") < 2 {
+			return "nobody waits"
+		}
+		return ""
+	})
+	unlock(t, held)
+	wait.Wait()
+}
+
 // Goal: held locks share their renewals. Method: wait until the server has
 // extended the lease of every one of them, and count its statements.
 func TestRenewalsOfManyLocksShareStatements(t *testing.T) {

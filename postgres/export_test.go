@@ -46,7 +46,12 @@ func PassOn(held, next *locker.Request, onDisk locker.Instant, ofSession bool) (
 }
 
 // InLine is how many have the name or wait for it in this process.
-func InLine(l *Locker, name string) int { return l.queue.lines.Len(name) }
+func InLine(l locker.Locker, name string) int {
+	if s, ok := l.(*SessionLocker); ok {
+		return s.queue.lines.Len(name)
+	}
+	return l.(*Locker).queue.lines.Len(name)
+}
 
 // OnDisk takes a lock, and answers since when its lease is known to be on disk. It
 // also returns a function that renews it and answers the same.

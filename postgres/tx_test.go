@@ -164,3 +164,26 @@ func TestLockTxEndsWithTheSavepointThatItWasTakenIn(t *testing.T) {
 		}
 	}
 }
+
+// Goal: a transaction at a higher isolation level gets the lock where no block of
+// tokens is open too, and its commit waits for the disk.
+func TestLockTxDrawsANumberAtAHigherIsolationLevel(t *testing.T) {
+	url := database(t)
+	newSession(t, url)
+	admin := connect(t, url)
+	exec(t, admin, `SELECT nextval('lockstile_token')`) // no block is in use
+	tx, err := connect(t, url+"&synchronous_commit=off").BeginTx(soon(t), pgx.TxOptions{IsoLevel: pgx.Serializable})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	if _, err := postgres.LockTx(soon(t), tx, "a"); err != nil {
+		t.Fatal(err)
+	}
+	if set := ask[string](t, tx, `SELECT current_setting('synchronous_commit')`); set != "on" {
+		t.Errorf("synchronous_commit is %s", set)
+	}
+	if err := tx.Commit(soon(t)); err != nil {
+		t.Error(err)
+	}
+}
