@@ -1,8 +1,8 @@
 package postgres
 
-// What is done with every lock is short, and each kind has its own: it is what a
-// lock costs the server. The rest is in lockstile_wait, and behind the first
-// RETURN of a release.
+// What is done with every lock is short, and each kind has its own functions for
+// it: they are what a lock costs the server. The rest of a request is in
+// lockstile_wait.
 //
 // An acquire answers the token of the grant, or 0 if somebody else has the lock,
 // with the milliseconds after which to look again, how many wait before us and our
@@ -20,8 +20,9 @@ package postgres
 //
 // A release answers 0 if the lock was given back, the next value's token if it was
 // handed over to that, and -1 or -2 (forced) if it was not ours. With _yield, other
-// processes that wait go before _next. A _next that was withdrawn before this
-// request arrived gets nothing.
+// processes that wait go before _next: that is asked apart, for as part of the
+// update it would have the server plan that anew each time. A _next that was
+// withdrawn before this request arrived gets nothing.
 //
 // A release need not survive a crash: what it left would end with its lease. So
 // nobody waits for the disk, except where a lease is started. With _quick that
@@ -96,9 +97,9 @@ END $$;
 `
 
 // An advisory lock is held by whom the server says, not by whom the row says, and
-// pg_try_advisory_lock alone decides: before the row, for nothing may be written
-// there, or be reserved, while the lock is still held. What was granted is its
-// caller's already, whatever the row says, unless it is reserved for somebody else.
+// pg_try_advisory_lock alone decides. The row and the queue come after it: nothing
+// may be reserved for the first waiter while the lock is still held. A lock that
+// nobody has reserved is its caller's already, whatever the row says.
 // No value of a session is ever withdrawn: what it sends late is lost with it.
 //
 // _patience is how long the server keeps the connection of a session that says

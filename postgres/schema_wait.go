@@ -2,14 +2,13 @@ package postgres
 
 // lockstile_wait is the rest of a request for a lock that could not be granted at
 // once. Its caller has entered, and has drawn what now is the token or the ticket.
-// The row is read FOR UPDATE, so that a renewal which has not committed yet is waited
-// for and not overlooked (the grant waits for it too). Asked again with the value that has the lease,
-// it answers the same token and starts the lease anew, for the caller may count
-// its validity from the second request.
+// _free says that the advisory lock is the caller's, which gives it back where there
+// is no grant. Without it nobody is given a turn.
 //
-// An advisory lock is held by whom the server says, not by whom the row says, and
-// _free says which it is. The queue comes after it: nothing may be reserved for
-// the first waiter while the lock is still held.
+// The row is read FOR UPDATE, so that a renewal which has not committed yet is
+// waited for and not overlooked (the grant waits for it too). Asked again with the
+// value that has the lease, it answers the same token and starts the lease anew,
+// for the caller may count its validity from the second request.
 //
 // lockstile_withdraw removes whatever an attempt may have left: its place in the
 // queue, a reservation, the lock. The mark refuses its request if that is still
