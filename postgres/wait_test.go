@@ -130,21 +130,41 @@ func TestDeadAndHangingWaitersAreSkipped(t *testing.T) {
 }
 
 // Goal: who has waited goes first also where nobody passes the lock on, because
-// its holder died.
-func TestNewcomerDoesNotOvertakeWaitersWhenALeaseEnds(t *testing.T) {
-	url := database(t)
-	a, b := newLocker(t, url, postgres.Options{}), newLocker(t, url, postgres.Options{})
-	admin := connect(t, url)
-	lock(t, a, "a", locker.WithTTL(long))
-	exec(t, admin, `INSERT INTO lockstile_waiter VALUES ('a', false, 0, 'x', '', now() + interval '1 hour')`)
-	exec(t, admin, `UPDATE lockstile_lock SET expires = clock_timestamp()`)
-	if _, err := b.TryLock(soon(t), "a"); !errors.Is(err, locker.ErrTaken) {
-		t.Errorf("TryLock while somebody waits: %v", err)
-	}
-	if first := query[string](t, admin, `SELECT value FROM lockstile_lock WHERE reserved`); first != "x" {
-		t.Errorf("the lock is reserved for %q", first)
-	}
+// its holder died, and the newcomer keeps nothing.
+func TestNewcomerDoesNotOvertakeWaitersWhenALockEnds(t *testing.T) {
+	forEachKind(t, func(t *testing.T, open func(testing.TB, string) lockerUnderTest) {
+		url := database(t)
+		a, b := open(t, url), open(t, url)
+		admin := connect(t, url)
+		unlock(t, lock(t, b, "another"))
+		held := lock(t, a, "a", locker.WithTTL(long))
+		exec(t, admin, `INSERT INTO lockstile_waiter SELECT name, session, 0, 'x', '', now() + interval '1 hour' FROM lockstile_lock`)
+		exec(t, admin, `UPDATE lockstile_lock SET expires = clock_timestamp() WHERE NOT session`)
+		exec(t, admin, `SELECT lockstile_session_force('a')`)
+		if _, ok := a.(*postgres.SessionLocker); ok {
+			<-held.Lost()
+		}
+		eventually(t, func() string {
+			if query[int](t, admin, advisoryLocks) > 0 {
+				return "the advisory lock is held"
+			}
+			return ""
+		})
+		if _, err := b.TryLock(soon(t), "a"); !errors.Is(err, locker.ErrTaken) {
+			t.Errorf("TryLock while somebody waits: %v", err)
+		}
+		if first := query[string](t, admin, `SELECT value FROM lockstile_lock WHERE reserved`); first != "x" {
+			t.Errorf("the lock is reserved for %q", first)
+		}
+		if n := query[int](t, admin, advisoryLocks); n > 0 {
+			t.Error("the newcomer has the advisory lock")
+		}
+	})
 }
+
+// advisoryLocks counts the advisory locks of session locks in this database.
+const advisoryLocks = `SELECT count(*)::int FROM pg_locks l JOIN pg_database d ON d.oid = l.database
+	WHERE d.datname = current_database() AND l.locktype = 'advisory' AND l.objsubid = 1`
 
 func TestExpiredLeaseIsTakenOverAfterItsHolderStoppedBelieving(t *testing.T) {
 	url := database(t)
