@@ -150,14 +150,34 @@ func TestNewcomerDoesNotOvertakeWaitersWhenALockEnds(t *testing.T) {
 			}
 			return ""
 		})
-		if _, err := b.TryLock(soon(t), "a"); !errors.Is(err, locker.ErrTaken) {
-			t.Errorf("TryLock while somebody waits: %v", err)
+		for range 2 { // where nobody else waits the reservation alone keeps it
+			if _, err := b.TryLock(soon(t), "a"); !errors.Is(err, locker.ErrTaken) {
+				t.Errorf("TryLock while somebody waits: %v", err)
+			}
+			exec(t, admin, `UPDATE lockstile_lock SET expires = now() + interval '1 hour' WHERE reserved`)
 		}
 		if first := query[string](t, admin, `SELECT value FROM lockstile_lock WHERE reserved`); first != "x" {
 			t.Errorf("the lock is reserved for %q", first)
 		}
 		if n := query[int](t, admin, advisoryLocks); n > 0 {
 			t.Error("the newcomer has the advisory lock")
+		}
+	})
+}
+
+// Goal: a release reserves the lock for who waits in another process.
+func TestReleaseReservesTheLockForTheFirstWaiter(t *testing.T) {
+	forEachKind(t, func(t *testing.T, open func(testing.TB, string) lockerUnderTest) {
+		url := database(t)
+		held := lock(t, open(t, url), "a")
+		admin := connect(t, url)
+		exec(t, admin, `INSERT INTO lockstile_waiter SELECT name, session, i, 'x' || i, '', now() + interval '1 hour' FROM lockstile_lock, generate_series(1, 2) i`)
+		unlock(t, held)
+		if first := query[string](t, admin, `SELECT coalesce(min(value), '') FROM lockstile_lock WHERE reserved`); first != "x1" {
+			t.Errorf("the lock is reserved for %q", first)
+		}
+		if n := query[int](t, admin, advisoryLocks); n > 0 {
+			t.Error("the advisory lock is held")
 		}
 	})
 }
