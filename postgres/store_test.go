@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"context"
 	"errors"
+	"path"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -217,6 +218,27 @@ func TestGrantThatTookTooLongIsRefusedAndGivenBack(t *testing.T) {
 		held, err := b.TryLock(soon(t), "a")
 		if err != nil {
 			t.Fatalf("TryLock after it: %v", err)
+		}
+		unlock(t, held)
+	})
+}
+
+// Goal: whoever has lost the lock hands nothing over. Method: the statements
+// themselves, with a value that is not the holder's.
+func TestReleaseOfAnotherValueHandsNothingOver(t *testing.T) {
+	statements := map[string]string{
+		"leases":   `SELECT lockstile_lease_release('a', 'other', '', 'heir', 600000, '', false, 0, false)`,
+		"sessions": `SELECT lockstile_session_release('a', 'other', '', 'heir', 600000, '', false, 0)`,
+	}
+	forEachKind(t, func(t *testing.T, open func(testing.TB, string) lockerUnderTest) {
+		url := database(t)
+		held := lock(t, open(t, url), "a", locker.WithTTL(long))
+		admin := connect(t, url)
+		if code := query[int64](t, admin, statements[path.Base(t.Name())]); code != -1 {
+			t.Errorf("release answers %d", code)
+		}
+		if n := query[int](t, admin, `SELECT count(*)::int FROM lockstile_lock WHERE value <> 'heir' AND token = $1`, int64(held.Token())); n != 1 {
+			t.Error("the lock was handed over, or is gone")
 		}
 		unlock(t, held)
 	})
