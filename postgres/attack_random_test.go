@@ -1,0 +1,278 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/fencing"
+	"github.com/lockstile/locker/internal/testserver"
+	"github.com/lockstile/locker/postgres"
+)
+
+// onlooker sees every grant of one name.
+type onlooker struct {
+	name   string
+	breaks bool // somebody breaks locks of this name, which parts holders from exclusion, not from tokens
+
+	mu     sync.Mutex
+	held   map[*locker.Lock]string // and what is known of it
+	newest fencing.Token
+	grants int
+}
+
+// granted is called when Lock has returned. Who is lost already, for the machine
+// was slow, is no evidence. Another is looked at first: if both believe, they did
+// so at that moment. Tokens of locks that somebody breaks are only known to be
+// above those that were seen before they were asked for: whoever was granted one
+// may be slow to tell us, and others are granted theirs meanwhile.
+func (w *onlooker) granted(t *testing.T, lock *locker.Lock, how string, before fencing.Token) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var others []string
+	for other, whose := range w.held {
+		if other.Err() == nil {
+			others = append(others, fmt.Sprintf("%s with token %d until %v", whose, other.Token(), other.Deadline()))
+		}
+	}
+	if lock.Err() != nil {
+		return
+	}
+	if len(others) > 0 && !w.breaks {
+		t.Errorf("%s has %q with token %d, and so has %v", how, w.name, lock.Token(), others)
+	}
+	if !w.breaks {
+		before = w.newest
+	}
+	if lock.Token() <= before {
+		t.Errorf("%s has %q with token %d, which follows %d", how, w.name, lock.Token(), before)
+	}
+	w.newest = max(w.newest, lock.Token())
+	w.held[lock] = how
+	w.grants++
+}
+
+func (w *onlooker) gone(lock *locker.Lock) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.held, lock)
+}
+
+// believed is the token that somebody believes in, or 0.
+func (w *onlooker) believed() (token fencing.Token) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for lock := range w.held {
+		if lock.Err() == nil {
+			token = max(token, lock.Token())
+		}
+	}
+	return token
+}
+
+func (w *onlooker) last() fencing.Token {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.newest
+}
+
+func (w *onlooker) count() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.grants
+}
+
+// storm is what the processes of the test share.
+type storm struct {
+	t         *testing.T
+	server    *testserver.PostgresServer
+	wires     []*wire
+	onlookers []*onlooker
+	still     atomic.Bool // whoever has a lock keeps it until it is lost
+}
+
+// Goal: at no time do two holders believe, and tokens increase, whatever is done
+// with a lock when the server crashes or the network fails. Method: goroutines of
+// several processes, half of which lose their network now and then, use a few names
+// in all ways, while the server, which puts nothing on disk that nobody waits for,
+// is killed again and again. An onlooker sees every grant. It goes on until crashes
+// have taken back what holders believed in who heard of nothing.
+func TestOneHolderBelievesAndTokensIncreaseOverCrashes(t *testing.T) {
+	s := &storm{t: t, server: testserver.Postgres(t, lazy...)}
+	for i, name := range []string{"a", "b", "broken"} {
+		s.onlookers = append(s.onlookers, &onlooker{name: name, breaks: i == 2, held: make(map[*locker.Lock]string)})
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	var wait sync.WaitGroup
+	for i, url := range []string{s.server.URL("postgres"), s.server.URL("postgres") + careless, s.server.URL("postgres"), s.server.URL("postgres") + careless} {
+		pool, w := wired(t, url)
+		l, err := postgres.New(pool, postgres.Options{Poll: time.Duration(i/3) * 50 * time.Millisecond})
+		ready(t, l, err)
+		if i < 2 {
+			s.wires = append(s.wires, w)
+		}
+		for _, o := range s.onlookers {
+			for worker := range 4 {
+				wait.Go(func() { s.use(ctx, fmt.Sprintf("process %d, goroutine %d", i, worker), l, o) })
+			}
+		}
+	}
+	deadline := time.Now().Add(patience)
+	round := 0
+	for taken := 0; taken < 8 && !t.Failed(); round++ {
+		if time.Now().After(deadline) {
+			t.Errorf("%d crashes of %d took back what a holder believed in who heard of nothing", taken, round)
+			break
+		}
+		taken += s.round()
+	}
+	t.Logf("%d rounds, %d and %d grants", round, s.onlookers[0].count(), s.onlookers[1].count())
+	stop()
+	s.still.Store(false)
+	wait.Wait()
+}
+
+// round lets everybody work for a while, breaks something, and reports how many
+// locks a crash took back from processes that did not hear of it.
+func (s *storm) round() (taken int) {
+	enough := s.onlookers[0].count() + 5 + rand.N(100)
+	eventually(s.t, func() string {
+		if s.onlookers[0].count() < enough {
+			return "nobody gets a lock any more"
+		}
+		return ""
+	})
+	if rand.N(8) == 0 { // answers are lost, and that is all
+		s.cut([]wireMode{deaf, slow, dying}[rand.N(3)])
+		<-time.After(rand.N(300 * time.Millisecond))
+		s.repair()
+		return 0
+	}
+	calm := rand.N(6) > 0
+	s.still.Store(calm)
+	if calm {
+		<-time.After(rand.N(30 * time.Millisecond))
+		s.cut(slow)
+	}
+	s.server.Kill()
+	var believed []fencing.Token
+	for _, w := range s.onlookers {
+		believed = append(believed, w.believed())
+	}
+	s.server.Start()
+	if calm {
+		taken = s.takenBack(believed)
+		<-time.After(rand.N(2500 * time.Millisecond)) // leases end
+	}
+	s.still.Store(false)
+	s.repair()
+	return taken
+}
+
+// takenBack counts the names of which the store has an earlier holder.
+func (s *storm) takenBack(believed []fencing.Token) (n int) {
+	pool, err := pgxpool.New(context.Background(), s.server.URL("postgres"))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer pool.Close()
+	for i, w := range s.onlookers {
+		token := query[fencing.Token](s.t, pool, `SELECT coalesce(max(token), 0) FROM lockstile_lock WHERE name = $1`, w.name)
+		if !w.breaks && 0 < token && token < believed[i] && w.believed() == believed[i] {
+			n++
+		}
+	}
+	return n
+}
+
+func (s *storm) cut(mode wireMode) {
+	for _, w := range s.wires {
+		w.cut(mode)
+	}
+}
+
+func (s *storm) repair() {
+	for _, w := range s.wires {
+		w.repair()
+		w.close()
+	}
+}
+
+// use takes one name after the other in all ways.
+func (s *storm) use(ctx context.Context, who string, l *postgres.Locker, w *onlooker) {
+	for ctx.Err() == nil {
+		before := w.last()
+		how, lock, err := s.take(l, w.name)
+		if w.breaks && rand.N(30) == 0 {
+			_, _ = l.Break(ctx, w.name)
+		}
+		if err != nil {
+			if !errors.Is(err, locker.ErrTaken) && !errors.Is(err, locker.ErrUnavailable) &&
+				!errors.Is(err, locker.ErrOutcomeUnknown) && !errors.Is(err, context.DeadlineExceeded) {
+				s.t.Errorf("%s: %s: %v", who, how, err)
+			}
+			<-time.After(rand.N(10 * time.Millisecond))
+			continue
+		}
+		w.granted(s.t, lock, who+", "+how, before)
+		s.keep(ctx, lock)
+		err = lock.Unlock(context.Background())
+		if err != nil && !errors.Is(err, locker.ErrLost) && !errors.Is(err, locker.ErrUnavailable) {
+			s.t.Errorf("%s: Unlock: %v", who, err)
+		}
+		w.gone(lock)
+	}
+}
+
+func (s *storm) take(l *postgres.Locker, name string) (how string, lock *locker.Lock, err error) {
+	opts := []locker.Option{locker.WithTTL(2 * time.Second)}
+	how = "Lock"
+	switch rand.N(40) {
+	case 0:
+		how, opts = "with another TTL", []locker.Option{locker.WithTTL(1500 * time.Millisecond)}
+	case 1:
+		how, opts = "without renewal", append(opts, locker.WithoutRenewal())
+	case 2:
+		how, opts = "with a maximum hold", append(opts, locker.WithMaxHold(time.Second))
+	case 3:
+		how, opts = "with a minimum of validity", append(opts, locker.WithMinValidity(1900*time.Millisecond))
+	case 4:
+		lock, err = l.TryLock(context.Background(), name, opts...)
+		return "TryLock", lock, err
+	}
+	patience := 3 * time.Second
+	if rand.N(8) == 0 {
+		patience = rand.N(20 * time.Millisecond)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	lock, err = l.Lock(ctx, name, opts...)
+	return how, lock, err
+}
+
+// keep returns when the lock may be given back.
+func (s *storm) keep(ctx context.Context, lock *locker.Lock) {
+	switch rand.N(30) {
+	case 0:
+		_ = lock.Renew(ctx)
+	case 1:
+		go func() { _ = lock.Renew(ctx) }() // while it is given back
+	case 2:
+		<-time.After(rand.N(20 * time.Millisecond))
+	}
+	for s.still.Load() {
+		select {
+		case <-lock.Lost():
+			return
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
