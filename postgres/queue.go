@@ -71,7 +71,8 @@ type attempt struct {
 	// The predecessor in the line fills these in before it passes the turn.
 	token  fencing.Token
 	since  locker.Instant
-	streak int // grants in a row within this Locker
+	streak int           // grants in a row within this Locker
+	behind fencing.Token // what a crash may go back to, if the grant did without the disk
 
 	mu sync.Mutex // one release at a time, and none while the turn is passed on
 }
@@ -163,10 +164,13 @@ func (q *queue) release(ctx context.Context, a *attempt) error {
 		heir = next.lease
 	}
 	since, quick := a.passOn(next)
-	token, err := q.store.release(ctx, a.lease, heir, q.post.channel(), a.streak >= mostInARow, quick)
+	token, err := q.store.release(ctx, a.lease, heir, q.post.channel(), a.streak >= mostInARow, quick, a.behind, a.token)
 	if token != 0 {
 		next.token, next.since, next.streak = token, since, a.streak+1
 		heir.onDisk.Store(int64(since))
+		if quick {
+			next.behind = a.tokenOnDisk()
+		}
 	}
 	var lost *locker.LostError
 	switch {

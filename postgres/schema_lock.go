@@ -119,7 +119,9 @@ END $$;
 // nobody waits for the disk, except where a lease is started. With _quick that
 // does not wait either, if there is no standby to wait for: the heir's process
 // promises to believe no longer than in the lease that is on disk. A crash may
-// bring that one back, and until its end the lock is nobody else's.
+// bring that one back, and until its end the lock is nobody else's. Its holder is
+// known to nobody any more, so an heir's release removes it too: the tokens from
+// _behind, that lease's, up to _mine were all given out in the heir's line.
 //
 // lockstile_withdraw removes whatever an attempt may have left: its place in the
 // queue, a reservation, the lock. The mark refuses its request if that is still
@@ -163,7 +165,8 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE FUNCTION lockstile_release(_session boolean, _name text, _value text, _channel text, _remember bigint,
-  _next text, _ttl bigint, _holder text, _yield boolean, _patience bigint, _quick boolean)
+  _next text, _ttl bigint, _holder text, _yield boolean, _patience bigint, _quick boolean,
+  _behind bigint, _mine bigint)
 RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
   _done text := lockstile_enter(_name, _remember > 0 OR _next <> ''
@@ -172,6 +175,7 @@ DECLARE
   _lock lockstile_lock;
   _token bigint;
   _waited boolean;
+  _back boolean;
 BEGIN
   IF _next <> '' THEN
     UPDATE lockstile_lock l SET value = _next, token = _drawn, holder = _holder, ttl = _ttl, pid = pg_backend_pid(),
@@ -188,7 +192,8 @@ BEGIN
   END IF;
   IF _waited THEN
     SELECT * INTO _lock FROM lockstile_lock l WHERE l.name = _name AND l.session = _session FOR UPDATE;
-    IF NOT FOUND OR _lock.value <> _value OR _lock.reserved THEN
+    _back := FOUND AND NOT _session AND NOT _lock.reserved AND _behind > 0 AND _lock.token >= _behind AND _lock.token < _mine;
+    IF NOT _back AND (_lock.name IS NULL OR _lock.value <> _value OR _lock.reserved) THEN
       IF _next <> '' AND _lock.value = _next AND NOT _lock.reserved AND NOT _session THEN
         RETURN _lock.token;
       END IF;

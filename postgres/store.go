@@ -122,8 +122,8 @@ func (s *store) acquire(ctx context.Context, l *lease, queue bool, channel strin
 // release gives the lock back, to next if that is not nil, whose token it then
 // returns. With yield, waiters of other processes go first. With quick, next's
 // lease does not wait for the disk. A LostError says that the lock was no longer
-// ours.
-func (s *store) release(ctx context.Context, l, next *lease, channel string, yield, quick bool) (fencing.Token, error) {
+// ours, nor had a token from behind, if that is not 0, up to mine.
+func (s *store) release(ctx context.Context, l, next *lease, channel string, yield, quick bool, behind, mine fencing.Token) (fencing.Token, error) {
 	heir := &lease{}
 	if next != nil {
 		heir = next
@@ -137,7 +137,8 @@ func (s *store) release(ctx context.Context, l, next *lease, channel string, yie
 	}
 	var code int64
 	repeated, err := s.run(ctx, l, releaseSQL,
-		[]any{s.advisory, l.name, l.value, channel, l.remember(), heir.value, heir.ttl.Milliseconds(), heir.holder, yield, s.patience(0), quick}, &code)
+		[]any{s.advisory, l.name, l.value, channel, l.remember(), heir.value, heir.ttl.Milliseconds(), heir.holder, yield, s.patience(0), quick,
+			int64(behind), int64(mine)}, &code)
 	if repeated || unsure(err) {
 		heir.unsure.Store(true)
 	}
@@ -215,7 +216,7 @@ LEFT JOIN lockstile_lock l ON l.name = h.name AND l.session AND NOT l.reserved A
 // them prepared.
 const (
 	acquireSQL = `SELECT * FROM lockstile_acquire($1, $2, $3, $4, $5, $6, $7, $8, $9)`
-	releaseSQL = `SELECT lockstile_release($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`
+	releaseSQL = `SELECT lockstile_release($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)`
 )
 
 // poolRunner sends statements over the connections of a pool.

@@ -66,7 +66,7 @@ func TestLateReleaseDoesNotHandOverToAWaiterThatHasGone(t *testing.T) {
 	l := newLocker(t, url, postgres.Options{})
 	held := lock(t, l, "a", locker.WithTTL(long))
 	exec(t, admin, `SELECT lockstile_withdraw(false, 'a', 'heir', '', 600000, false, false)`)
-	code := query[int64](t, admin, `SELECT lockstile_release(false, 'a', value, '', 0, 'heir', 600000, '', false, 0, false) FROM lockstile_lock`)
+	code := query[int64](t, admin, `SELECT lockstile_release(false, 'a', value, '', 0, 'heir', 600000, '', false, 0, false, 0, 0) FROM lockstile_lock`)
 	if n := query[int](t, admin, `SELECT count(*)::int FROM lockstile_lock`); code != 0 || n != 0 {
 		t.Errorf("the release answered %d and left %d locks", code, n)
 	}
