@@ -43,7 +43,7 @@ func TestRenewalPutsAnHeirOnDiskWhateverTheRoleSays(t *testing.T) {
 func TestHeirThatAsksForItselfIsOnDisk(t *testing.T) {
 	server := testserver.Postgres(t, lazy...)
 	url := server.URL("postgres")
-	pool, w := wired(t, url)
+	pool, w := wired(t, url+"&pool_max_conns=1") // so that the heir has another than its predecessor
 	l, err := postgres.New(pool, postgres.Options{})
 	l = ready(t, l, err)
 	warmUp(t, l, pool)
