@@ -22,9 +22,10 @@
 // and send tokens back; with a synchronous one it cannot
 // ([Options].SyncStandby). So can a restored backup, and fsync=off. Waiters of
 // different Lockers are served in order of arrival; goroutines of one Locker may
-// hand the lock to each other up to 16 times in a row before it goes to another
-// process. A release, in contrast, waits for no disk: if the server crashes just
-// then, the lock may stay, held by nobody, until its lease ends.
+// hand the lock to each other up to 16 times in a row, or up to 128 times within
+// 20 ms, before it goes to another process. A release, in contrast, waits for no
+// disk: if the server crashes just then, the lock may stay, held by nobody, until
+// its lease ends.
 //
 // Session locks: tokens come from the same blocks, and nobody waits for the disk.
 // The locks end with the server or the connection, so a crash of the server or a
