@@ -82,7 +82,9 @@ BEGIN
     _token := lockstile_quick();
   END LOOP;
   IF _token IS NULL THEN
-    PERFORM lockstile_durable(true);
+    IF current_setting('synchronous_commit') IN ('off', 'local') THEN
+      PERFORM set_config('synchronous_commit', 'on', true);
+    END IF;
     _number := nextval('lockstile_token');
     _token := _number * 1048576;
     IF _alone THEN
