@@ -17,7 +17,10 @@ func (b *benchReport) print(in invocation) (int, error) {
 	}
 	var text strings.Builder
 	b.writeTables(&text)
-	if b.CutShort {
+	switch {
+	case b.CutShort && len(b.Workloads) == 0:
+		text.WriteString("cut short: nothing was measured\n")
+	case b.CutShort:
 		text.WriteString("cut short: MEASURED says how much of each was, and what is missing was not\n")
 	}
 	fmt.Fprintf(&text, "checked: %d locks, one holder of a name at a time, and each token above the last\n", b.Checked)
@@ -40,8 +43,10 @@ func (b *benchReport) writeTables(to io.Writer) {
 		}
 		fmt.Fprintf(w, "%s\t%v\t%.0f\t%s\n", f.who(), short(f.Measured), f.Rate, strings.Join(cells, "\t"))
 	}
+	if head != "" {
+		fmt.Fprintln(w)
+	}
 	_ = w.Flush() // to a buffer
-	fmt.Fprintln(to)
 }
 
 func (f figures) who() string {

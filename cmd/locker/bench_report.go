@@ -53,7 +53,7 @@ func (b *benchReport) measure(ctx context.Context, run *benchRun) error {
 			break
 		}
 		m := newMeter(w.goroutines)
-		took, err := (&race{benchRun: run, workload: w, meter: m}).run(ctx)
+		took, err := (&race{benchRun: run, load: w, meter: m}).run(ctx)
 		if err != nil {
 			return err
 		}

@@ -46,8 +46,9 @@ type workload struct {
 // race is a workload under way.
 type race struct {
 	*benchRun
-	workload
+	load  workload
 	meter *meter
+	end   func(cause error) // at once
 
 	mu  sync.Mutex
 	err error // the first, but a broken promise before all others
@@ -67,15 +68,13 @@ func (r *race) run(ctx context.Context) (took time.Duration, err error) {
 	defer giveUp(nil)
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
+	r.end = func(cause error) {
+		stop()
+		giveUp(cause)
+	}
 	var wg sync.WaitGroup
-	for i := range r.goroutines {
-		wg.Go(func() {
-			if err := r.worker(ctx, waiting, i); err != nil {
-				r.fails(err)
-				stop()
-				giveUp(err)
-			}
-		})
+	for i := range r.load.goroutines {
+		wg.Go(func() { r.worker(ctx, waiting, i) })
 	}
 	took = r.count(ctx)
 	stop()
@@ -108,7 +107,12 @@ func (r *race) pause(ctx context.Context, enough <-chan struct{}) {
 	}
 }
 
+// fails ends the race if there is an error.
 func (r *race) fails(err error) {
+	if err == nil {
+		return
+	}
+	defer r.end(err)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.err == nil || errors.Is(err, errBroken) && !errors.Is(r.err, errBroken) {
@@ -117,34 +121,32 @@ func (r *race) fails(err error) {
 }
 
 // worker locks and unlocks until ctx ends, and waits until waiting does.
-func (r *race) worker(ctx, waiting context.Context, who int) error {
+func (r *race) worker(ctx, waiting context.Context, who int) {
 	number := who
-	if r.oneName {
+	if r.load.oneName {
 		number = 0
 	}
-	name, client := fmt.Sprint(r.prefix, number), r.benchRun.clients[who%r.workload.clients]
+	name, seen := fmt.Sprint(r.prefix, number), &r.witnesses[number]
+	client := r.clients[who%r.load.clients]
 	for ctx.Err() == nil {
 		begin := time.Now()
 		lock, err := client.Lock(waiting, name, r.options...)
 		if err != nil {
-			return unlessGivenUp(waiting, err)
+			r.fails(unlessGivenUp(waiting, err))
+			return
 		}
 		now := time.Now()
-		seen := r.witnesses[number].granted(name, lock.Token(), lock.Err)
+		r.fails(seen.granted(name, lock.Token(), lock.Err)) // before it is held for long
 		r.meter.granted(who, begin, now)
-		err = r.finish(ctx, &r.witnesses[number], lock)
-		if seen != nil || err != nil {
-			return errors.Join(seen, err)
-		}
+		r.fails(r.finish(ctx, seen, lock))
 	}
-	return nil
 }
 
 // finish holds the lock for as long as was asked for, and gives it back.
 func (r *race) finish(ctx context.Context, w *witness, lock *locker.Lock) error {
-	if r.workload.hold > 0 {
+	if r.load.hold > 0 {
 		select {
-		case <-time.After(r.workload.hold):
+		case <-time.After(r.load.hold):
 		case <-ctx.Done():
 		}
 	}
