@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -89,6 +90,25 @@ func TestBenchTellsOfABrokenPromiseBeforeAnyOtherError(t *testing.T) {
 		}
 		if !errors.Is(r.err, errBroken) {
 			t.Errorf("%v: %v", order, r.err)
+		}
+	}
+}
+
+// A store that has stopped to answer must not pass for one where somebody waits.
+func TestBenchTakesOnlyAWaitThatWasGivenUpForNoError(t *testing.T) {
+	t.Parallel()
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	taken := fmt.Errorf("%w: %w", locker.ErrTaken, context.Canceled)
+	if err := unlessGivenUp(over, taken); err != nil {
+		t.Error(err)
+	}
+	if err := unlessGivenUp(t.Context(), taken); !errors.Is(err, locker.ErrTaken) {
+		t.Errorf("nobody was told to give up: %v", err)
+	}
+	for _, want := range []error{locker.ErrUnavailable, locker.ErrOutcomeUnknown} {
+		if err := unlessGivenUp(over, fmt.Errorf("%w: %w", want, context.Canceled)); !errors.Is(err, want) {
+			t.Errorf("%v instead of %v", err, want)
 		}
 	}
 }
