@@ -69,10 +69,11 @@ func best(results []result, k kind, better func(a, b result) bool) *result {
 func uncontendedTable(w io.Writer, load workload, results []result) {
 	faster := func(a, b result) bool { return a.median("time") < b.median("time") }
 	bare, rival := best(results, floor, faster), best(results, peer, faster)
-	head(w, load, "", "µs", "× floor", "× best peer", "requests", "allocations")
+	head(w, load, "", "µs", "× floor", "× best peer", "requests", "allocations", "CPU µs here", "in servers")
 	for _, r := range results {
 		row(w, r.subject.name, number(r.median("time")/1000, 0), r.ratio(bare, "time"), r.ratio(rival, "time"),
-			number(r.median("requests"), 2), number(r.median("allocs"), 0))
+			number(r.median("requests"), 2), number(r.median("allocs"), 0),
+			number(r.median("client")/1000, 0), number(r.median("servers")/1000, 0))
 	}
 }
 

@@ -56,7 +56,7 @@ func (t trial) loop(ctx context.Context, goroutines int, op func(i int) error) (
 		fail atomic.Pointer[error]
 		mem  [2]runtime.MemStats
 	)
-	requests := t.subject.requests()
+	requests, cpu := t.subject.requests(), readCPU()
 	runtime.ReadMemStats(&mem[0])
 	begin := time.Now()
 	for i := range goroutines {
@@ -73,16 +73,19 @@ func (t trial) loop(ctx context.Context, goroutines int, op func(i int) error) (
 	wg.Wait()
 	took := time.Since(begin)
 	runtime.ReadMemStats(&mem[1])
+	n := float64(ops.Load())
+	work := readCPU().since(cpu, n)
 	if err := fail.Load(); err != nil {
 		return nil, *err
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	n := float64(ops.Load())
 	return figures{
 		"time":     float64(took.Nanoseconds()) / n,
 		"requests": float64(t.subject.requests()-requests) / n,
 		"allocs":   float64(mem[1].Mallocs-mem[0].Mallocs) / n,
+		"client":   work.client,
+		"servers":  work.servers,
 	}, nil
 }

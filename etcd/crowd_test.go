@@ -208,12 +208,7 @@ func TestWaitEndsWithItsContextAndLeavesNothing(t *testing.T) {
 	for i := range 3 {
 		ctx, cancel := context.WithCancelCause(context.Background())
 		reason := fmt.Errorf("reason %d", i)
-		result := make(chan error, 1)
-		go func() {
-			_, err := b.Lock(ctx, "x")
-			result <- err
-		}()
-		until(t, "b waits", func() bool { return waiters(t, a, "x") == 1 })
+		result := waitBehind(t, ctx, a, b)
 		cancel(reason)
 		if err := <-result; !errors.Is(err, locker.ErrTaken) || !errors.Is(err, reason) {
 			t.Errorf("a wait that was cancelled: %v", err)

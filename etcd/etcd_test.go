@@ -81,6 +81,19 @@ func received(t testing.TB, got <-chan *locker.Lock) *locker.Lock {
 	return lock
 }
 
+// waitBehind has b lock x in a goroutine of its own while it is held, and returns
+// when a sees b wait. The channel gets the error that ends the wait.
+func waitBehind(t testing.TB, ctx context.Context, a, b *etcd.Locker, opts ...locker.Option) <-chan error {
+	t.Helper()
+	result := make(chan error, 1)
+	go func() {
+		_, err := b.Lock(ctx, "x", opts...)
+		result <- err
+	}()
+	until(t, "b waits", func() bool { return waiters(t, a, "x") == 1 })
+	return result
+}
+
 func mustUnlock(t testing.TB, lock *locker.Lock) {
 	t.Helper()
 	if err := lock.Unlock(patience(t)); err != nil {

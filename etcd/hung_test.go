@@ -14,14 +14,7 @@ import (
 // waits for the TTL to be over waits for ever.
 func anHour(t *testing.T, ctx context.Context, l *Locker) *attempt {
 	t.Helper()
-	a, err := l.newAttempt(ctx, "x", []locker.Option{locker.WithTTL(time.Hour)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := l.join(ctx, a); err != nil {
-		t.Fatal(err)
-	}
-	return a
+	return again(t, ctx, l, locker.WithTTL(time.Hour))
 }
 
 // The connection of a watch that is kept may fall silent. Whoever takes it is

@@ -8,6 +8,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/internal/testserver"
 )
 
@@ -41,9 +42,9 @@ func process(t *testing.T, ctx context.Context, endpoints []string) *attempt {
 }
 
 // again returns one more attempt of a process.
-func again(t *testing.T, ctx context.Context, l *Locker) *attempt {
+func again(t *testing.T, ctx context.Context, l *Locker, opts ...locker.Option) *attempt {
 	t.Helper()
-	a, err := l.newAttempt(ctx, "x", nil)
+	a, err := l.newAttempt(ctx, "x", opts)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -185,12 +185,7 @@ func TestWaitersReturnWhenTheServerStaysDown(t *testing.T) {
 	srv := testserver.Etcd(t, 1).Members[0]
 	a, b := newLocker(t, srv.Addr()), newLocker(t, srv.Addr())
 	held := mustLock(t, a, "x", locker.WithTTL(short))
-	result := make(chan error, 1)
-	go func() {
-		_, err := b.Lock(context.Background(), "x", locker.WithTTL(short))
-		result <- err
-	}()
-	until(t, "b waits", func() bool { return waiters(t, a, "x") == 1 })
+	result := waitBehind(t, context.Background(), a, b, locker.WithTTL(short))
 	srv.Kill()
 	lostFor(t, held, locker.Unreachable, locker.Expired)
 	select {
@@ -279,12 +274,7 @@ func TestWaiterWhosePlaceOutlivesItsSessionIsToldSo(t *testing.T) {
 	srv := testserver.Etcd(t, 1).Members[0]
 	a, b := newLocker(t, srv.Addr()), newLocker(t, srv.Addr())
 	held := mustLock(t, a, "x", locker.WithTTL(short))
-	result := make(chan error, 1)
-	go func() {
-		_, err := b.Lock(context.Background(), "x", locker.WithTTL(short))
-		result <- err
-	}()
-	until(t, "b waits", func() bool { return waiters(t, a, "x") == 1 })
+	result := waitBehind(t, context.Background(), a, b, locker.WithTTL(short))
 	srv.Pause()
 	defer srv.Resume()
 	select {

@@ -4,37 +4,14 @@ import (
 	"context"
 	"testing"
 	"time"
-
-	clientv3 "go.etcd.io/etcd/client/v3"
-
-	"github.com/lockstile/locker/internal/testserver"
 )
 
 // setUp returns two attempts of one process at one name, on one session.
 func setUp(t *testing.T) (ctx context.Context, a, b *attempt) {
 	t.Helper()
-	client, err := clientv3.New(clientv3.Config{Endpoints: testserver.Etcd(t, 1).Endpoints()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = client.Close() })
-	l, err := New(client, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = l.Close() })
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	t.Cleanup(cancel)
-	var both [2]*attempt
-	for i := range both {
-		if both[i], err = l.newAttempt(ctx, "x", nil); err != nil {
-			t.Fatal(err)
-		}
-		if err := l.join(ctx, both[i]); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return ctx, both[0], both[1]
+	ctx, _, all := processes(t, 1)
+	a = all[0]
+	return ctx, a, again(t, ctx, a.session.owner)
 }
 
 // left returns the value that the attempt's key has in the store.

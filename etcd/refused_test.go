@@ -124,12 +124,7 @@ func TestWaiterWhosePermissionIsTakenAwayIsTold(t *testing.T) {
 	user, root := login(t, testserver.Etcd(t, 1).Endpoints(), "locks/")
 	a, b := newLockerOn(t, root, etcd.Options{Prefix: "locks/"}), newLockerOn(t, user, etcd.Options{Prefix: "locks/"})
 	held := mustLock(t, a, "x", locker.WithTTL(time.Hour))
-	result := make(chan error, 1)
-	go func() {
-		_, err := b.Lock(context.Background(), "x", locker.WithTTL(time.Hour))
-		result <- err
-	}()
-	until(t, "b waits", func() bool { return waiters(t, a, "x") == 1 })
+	result := waitBehind(t, context.Background(), a, b, locker.WithTTL(time.Hour))
 	if _, err := root.RoleRevokePermission(patience(t), "user", "locks/", clientv3.GetPrefixRangeEnd("locks/")); err != nil {
 		t.Fatal(err)
 	}
@@ -155,12 +150,7 @@ func TestWaiterWhoseClientIsClosedIsTold(t *testing.T) {
 	client := newClient(t, endpoints...)
 	a, b := newLocker(t, endpoints...), newLockerOn(t, client, etcd.Options{})
 	held := mustLock(t, a, "x", locker.WithTTL(time.Hour))
-	result := make(chan error, 1)
-	go func() {
-		_, err := b.Lock(context.Background(), "x", locker.WithTTL(time.Hour))
-		result <- err
-	}()
-	until(t, "b waits", func() bool { return waiters(t, a, "x") == 1 })
+	result := waitBehind(t, context.Background(), a, b, locker.WithTTL(time.Hour))
 	_ = client.Close()
 	select {
 	case err := <-result:

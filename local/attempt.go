@@ -14,10 +14,6 @@ import (
 )
 
 const (
-	// mostInARow bounds how often goroutines of one Locker hand the lock to
-	// each other while other processes wait.
-	mostInARow = 16
-
 	// claimTime is how long a free lock is left to those who wait for it.
 	claimTime = 250 * time.Millisecond
 
@@ -34,9 +30,9 @@ type attempt struct {
 	since locker.Instant
 
 	// The predecessor in the line may fill these in before it passes the turn.
-	file   *file // nil: not open
-	streak int   // how often the file was handed on locked
-	yield  bool  // others first
+	file   *file       // nil: not open
+	streak line.Streak // of hand-overs of the locked file
+	yield  bool        // others first
 
 	mu sync.Mutex // guards file once the lock is granted
 }

@@ -84,19 +84,19 @@ func (a *attempt) release() error {
 }
 
 // handOver leaves the file, locked as it is, to the next goroutine in line,
-// which draws its own token from it. After so many times in a row others go
-// first, if there are any.
+// which draws its own token from it. After a streak others go first, if there are
+// any.
 func (a *attempt) handOver(f *file) bool {
 	heir, ok := a.turn.Next()
 	if !ok {
 		return false
 	}
-	if a.streak >= mostInARow {
+	if a.streak.Over() {
 		waiting, err := countWaiters(f.File, 1)
 		if heir.yield = err != nil || waiting > 0 || !seesWaiters; heir.yield {
 			return false
 		}
 	}
-	heir.file, heir.streak = f, a.streak+1
+	heir.file, heir.streak = f, a.streak.Next()
 	return true
 }

@@ -17,7 +17,8 @@
 //
 // The order of waiters is not promised. Nobody is starved on purpose: who comes
 // lets those who wait try first, and goroutines of one Locker hand the lock to
-// each other at most 16 times in a row while other processes wait.
+// each other at most 16 times in a row, or at most 128 times within 20 ms, while
+// other processes wait.
 //
 // # Losing a lock
 //

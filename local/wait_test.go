@@ -11,6 +11,7 @@ import (
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/fencing"
+	"github.com/lockstile/locker/internal/line"
 )
 
 // waiters returns how many processes wait, as the kernel has it.
@@ -274,15 +275,19 @@ func TestHandOverStopsWhereOthersWait(t *testing.T) {
 		t.Fatal("handed over to nobody")
 	}
 	heir, _ := queued(t, l)
-	if a.streak = mostInARow; seesWaiters && !a.handOver(a.file) {
+	for range 128 {
+		a.streak = a.streak.Next()
+	}
+	if seesWaiters && !a.handOver(a.file) {
 		t.Error("not handed over though nobody else waits")
 	}
 	pausedWaiter(t, l)
 	if a.handOver(a.file) || !heir.yield {
 		t.Error("handed over once more though others wait")
 	}
-	if a.streak = mostInARow - 1; !a.handOver(a.file) || heir.streak != mostInARow || heir.file != a.file {
-		t.Error("not handed over for the last time in a row")
+	a.streak = line.Streak{}.Next()
+	if !a.handOver(a.file) || heir.streak != a.streak.Next() || heir.file != a.file {
+		t.Error("not handed over within a streak, or not with one turn more")
 	}
 	if err := a.file.drop(); err != nil {
 		t.Fatal(err)

@@ -15,16 +15,18 @@
 // same Locker does not wait for the disk, unless there is a synchronous standby:
 // until its first renewal the second believes no longer than the first would have,
 // and if a crash takes the hand-over back, it loses the lock and nobody else has
-// it before. Tokens come from blocks of a million that were set aside on disk
-// before, so they increase over a crash; a crash, or a number that somebody draws
-// for itself, costs the rest of a block, so they leave gaps.
-// A failover to an asynchronous standby can hand a held lock to a second holder
+// it before. The name then stays taken until the first one's lease ends, unless
+// the second gives it back while it believes. Tokens come from blocks of a million
+// that were set aside on disk before, so they increase over a crash; a crash, or a
+// number that somebody draws for itself, costs the rest of a block, so they leave
+// gaps. A failover to an asynchronous standby can hand a held lock to a second holder
 // and send tokens back; with a synchronous one it cannot
 // ([Options].SyncStandby). So can a restored backup, and fsync=off. Waiters of
 // different Lockers are served in order of arrival; goroutines of one Locker may
-// hand the lock to each other up to 16 times in a row before it goes to another
-// process. A release, in contrast, waits for no disk: if the server crashes just
-// then, the lock may stay, held by nobody, until its lease ends.
+// hand the lock to each other up to 16 times in a row, or up to 128 times within
+// 20 ms, before it goes to another process. A release, in contrast, waits for no
+// disk: if the server crashes just then, the lock may stay, held by nobody, until
+// its lease ends.
 //
 // Session locks: tokens come from the same blocks, and nobody waits for the disk.
 // The locks end with the server or the connection, so a crash of the server or a
@@ -70,6 +72,8 @@
 // locks' own, and so are the advisory locks whose first of two keys is 1819239275,
 // 1819239276 or 1819239277. A lease costs the server one transaction that is synced
 // to disk, and its speed is that of commits, except between goroutines of one
-// Locker with the same TTL, where every hand-over costs one that is not. A session
-// lock waits for no disk. Where there is a synchronous standby, both wait for it.
+// Locker with the same TTL, where a hand-over costs one that is not, unless a third
+// of the TTL is over or the second asks for a minimum of validity, a maximum hold or
+// no renewal. A session lock waits for no disk. Where there is a synchronous
+// standby, both wait for it.
 package postgres

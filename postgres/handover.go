@@ -1,6 +1,9 @@
 package postgres
 
-import "github.com/lockstile/locker"
+import (
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/fencing"
+)
 
 // passOn says from when the validity of an heir counts, and whether its grant may
 // do without the disk.
@@ -30,4 +33,15 @@ func (a *attempt) passOn(next *attempt) (since locker.Instant, quick bool) {
 // held's as with one of its own.
 func sameTerms(held, next *locker.Request) bool {
 	return held.TTL == next.TTL && next.Renew && next.MinValidity == 0 && next.MaxHold == 0
+}
+
+// tokenOnDisk is the least token that a crash could bring back: the holder's own, or
+// that of the predecessor who waited for the disk last. All tokens from there up to
+// the holder's were given out in this line, and those who had them have passed them
+// on, so an heir that gives the lock back may give back theirs.
+func (a *attempt) tokenOnDisk() fencing.Token {
+	if a.behind != 0 {
+		return a.behind
+	}
+	return a.token
 }

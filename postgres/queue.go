@@ -14,15 +14,9 @@ import (
 	"github.com/lockstile/locker/internal/line"
 )
 
-const (
-	// mostInARow bounds how often goroutines of one Locker hand the lock to
-	// each other while other processes wait.
-	mostInARow = 16
-
-	// confirmTime is how long a caller whose attempt failed waits to hear
-	// that nothing of it is left. The clean-up goes on behind its back.
-	confirmTime = 250 * time.Millisecond
-)
+// confirmTime is how long a caller whose attempt failed waits to hear that
+// nothing of it is left. The clean-up goes on behind its back.
+const confirmTime = 250 * time.Millisecond
 
 // post is how a queue reaches the server and letters reach the queue.
 type post interface {
@@ -71,7 +65,8 @@ type attempt struct {
 	// The predecessor in the line fills these in before it passes the turn.
 	token  fencing.Token
 	since  locker.Instant
-	streak int // grants in a row within this Locker
+	streak line.Streak
+	behind fencing.Token // what a crash may go back to, if the grant did without the disk
 
 	mu sync.Mutex // one release at a time, and none while the turn is passed on
 }
@@ -163,10 +158,13 @@ func (q *queue) release(ctx context.Context, a *attempt) error {
 		heir = next.lease
 	}
 	since, quick := a.passOn(next)
-	token, err := q.store.release(ctx, a.lease, heir, q.post.channel(), a.streak >= mostInARow, quick)
+	token, err := q.store.release(ctx, a.lease, heir, q.post.channel(), a.streak.Over(), quick, a.behind, a.token)
 	if token != 0 {
-		next.token, next.since, next.streak = token, since, a.streak+1
+		next.token, next.since, next.streak = token, since, a.streak.Next()
 		heir.onDisk.Store(int64(since))
+		if quick {
+			next.behind = a.tokenOnDisk()
+		}
 	}
 	var lost *locker.LostError
 	switch {

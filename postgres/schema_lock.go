@@ -28,7 +28,9 @@ package postgres
 // nobody waits for the disk, except where a lease is started. With _quick that
 // does not wait either, if there is no standby to wait for: the heir's process
 // promises to believe no longer than in the lease that is on disk. A crash may
-// bring that one back, and until its end the lock is nobody else's.
+// bring that one back, and until its end the lock is nobody else's. Its holder is
+// known to nobody any more, so an heir's release removes it too: the tokens from
+// _behind, that lease's, up to _mine were all given out in the heir's line.
 const schemaLease = `
 CREATE OR REPLACE FUNCTION lockstile_lease_acquire(_name text, _value text, _ttl bigint, _holder text,
   _queue boolean, _channel text, _patience bigint, INOUT _ticket bigint,
@@ -55,12 +57,14 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE FUNCTION lockstile_lease_release(_name text, _value text, _channel text,
-  _next text, _ttl bigint, _holder text, _yield boolean, _remember bigint, _quick boolean)
+  _next text, _ttl bigint, _holder text, _yield boolean, _remember bigint, _quick boolean,
+  _behind bigint, _mine bigint)
 RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
   _done boolean := lockstile_enter(_name, _remember > 0 OR _next <> ''
     AND (NOT _quick OR current_setting('synchronous_standby_names') <> ''));
   _over boolean := false;
+  _back boolean;
   _code bigint;
   _lock lockstile_lease;
 BEGIN
@@ -83,7 +87,8 @@ BEGIN
   END IF;
   IF NOT _over THEN
     SELECT * INTO _lock FROM lockstile_lease l WHERE l.name = _name FOR UPDATE;
-    IF NOT FOUND OR _lock.value <> _value OR _lock.reserved THEN
+    _back := FOUND AND NOT _lock.reserved AND _behind > 0 AND _lock.token >= _behind AND _lock.token < _mine;
+    IF NOT _back AND (_lock.name IS NULL OR _lock.value <> _value OR _lock.reserved) THEN
       RETURN CASE WHEN _next <> '' AND _lock.value = _next AND NOT _lock.reserved THEN _lock.token
         WHEN EXISTS (SELECT FROM lockstile_mark m WHERE m.value = _value AND m.forced) THEN -2 ELSE -1 END;
     END IF;

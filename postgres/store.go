@@ -123,8 +123,8 @@ func (s *store) acquire(ctx context.Context, l *lease, queue bool, channel strin
 // release gives the lock back, to next if that is not nil, whose token it then
 // returns. With yield, waiters of other processes go first. With quick, next's
 // lease does not wait for the disk. A LostError says that the lock was no longer
-// ours.
-func (s *store) release(ctx context.Context, l, next *lease, channel string, yield, quick bool) (fencing.Token, error) {
+// ours, nor had a token from behind, if that is not 0, up to mine.
+func (s *store) release(ctx context.Context, l, next *lease, channel string, yield, quick bool, behind, mine fencing.Token) (fencing.Token, error) {
 	heir := &lease{}
 	if next != nil {
 		heir = next
@@ -141,7 +141,7 @@ func (s *store) release(ctx context.Context, l, next *lease, channel string, yie
 	if s.advisory {
 		args = append(args, s.patience(0))
 	} else {
-		args = append(args, l.remember(), quick)
+		args = append(args, l.remember(), quick, int64(behind), int64(mine))
 	}
 	repeated, err := s.run(ctx, l, s.sql.release, args, &code)
 	if repeated || unsure(err) {
@@ -224,7 +224,7 @@ type statements struct{ acquire, release string }
 var (
 	leaseSQL = statements{
 		acquire: `SELECT * FROM lockstile_lease_acquire($1, $2, $3, $4, $5, $6, $7, $8)`,
-		release: `SELECT lockstile_lease_release($1, $2, $3, $4, $5, $6, $7, $8, $9)`,
+		release: `SELECT lockstile_lease_release($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`,
 	}
 	sessionSQL = statements{
 		acquire: `SELECT * FROM lockstile_session_acquire($1, $2, $3, $4, $5, $6, $7, $8)`,

@@ -23,7 +23,7 @@ type attempt struct {
 	// The predecessor in the line fills these in before it passes the turn.
 	token  fencing.Token
 	since  locker.Instant
-	streak int // grants in a row within this Locker
+	streak line.Streak
 
 	mu sync.Mutex // one release at a time, and none while the turn is passed on
 }

@@ -25,7 +25,7 @@
 // Waiters of different Lockers are served in the order of the clocks with which
 // they arrived, where a node corrects a clock that is a tenth of a second off its
 // own. Goroutines of one Locker may hand the lock to each other up to 16 times in
-// a row before it goes to another process.
+// a row, or up to 128 times within 20 ms, before it goes to another process.
 //
 // An even number of nodes buys nothing: of four nodes, three are a majority, so
 // no more of them may fail than of three.
@@ -81,10 +81,6 @@ import (
 	"github.com/lockstile/locker/internal/line"
 	"github.com/lockstile/locker/internal/redisnode"
 )
-
-// mostInARow bounds how often goroutines of one Locker hand the lock to each
-// other while other processes wait.
-const mostInARow = 16
 
 // Options are a Locker's settings. The zero value is ready to use.
 type Options struct {

@@ -20,7 +20,7 @@ func (l *Locker) release(ctx context.Context, a *attempt) error {
 	defer a.turn.Leave()
 	var heirs []seat // read here: the heir may take others once it has the turn
 	heir, ok := (*attempt)(nil), false
-	if a.streak < mostInARow { // otherwise other processes go first, on every node
+	if !a.streak.Over() { // otherwise other processes go first, on every node
 		if heir, ok = a.turn.Next(); ok {
 			heirs = heir.seats
 		}
@@ -37,7 +37,7 @@ func (l *Locker) release(ctx context.Context, a *attempt) error {
 	}
 	token, err := l.tally(ctx, a, results, ok)
 	if token != 0 {
-		heir.token, heir.since, heir.streak = token, since, a.streak+1
+		heir.token, heir.since, heir.streak = token, since, a.streak.Next()
 	}
 	return err
 }

@@ -10,7 +10,8 @@
 // time: each is one more than the last and at least the server's clock in
 // microseconds. Guard writes with them. Waiters of different Lockers are served
 // in order of arrival; goroutines of one Locker may hand the lock to each other
-// up to 16 times in a row before it goes to another process.
+// up to 16 times in a row, or up to 128 times within 20 ms, before it goes to
+// another process.
 //
 // A lock's key is its name, holding a random value with an expiry, as the
 // Redlock page describes (redis.io, "Distributed Locks with Redis"). So clients
@@ -56,15 +57,9 @@ import (
 	"github.com/lockstile/locker/internal/redisnode"
 )
 
-const (
-	// mostInARow bounds how often goroutines of one Locker hand the lock to
-	// each other while other processes wait.
-	mostInARow = 16
-
-	// confirmTime is how long a caller whose attempt failed waits to hear
-	// that nothing of it is left. The clean-up goes on behind its back.
-	confirmTime = 250 * time.Millisecond
-)
+// confirmTime is how long a caller whose attempt failed waits to hear that
+// nothing of it is left. The clean-up goes on behind its back.
+const confirmTime = 250 * time.Millisecond
 
 // Options are a Locker's settings. The zero value is ready to use.
 type Options struct {
@@ -131,7 +126,7 @@ type attempt struct {
 	// The predecessor in the line fills these in before it passes the turn.
 	token  fencing.Token
 	since  locker.Instant
-	streak int // grants in a row within this Locker
+	streak line.Streak
 
 	mu sync.Mutex // one release at a time, and none while the turn is passed on
 }
@@ -224,9 +219,9 @@ func (l *Locker) release(ctx context.Context, a *attempt) error {
 	if ok && l.opts.Replicas == 0 { // with replicas, a grant needs their word, a release does not
 		heir, since = &next.lease, locker.Now()
 	}
-	token, err := l.node.ReleaseHere(ctx, &a.lease, heir, a.streak >= mostInARow)
+	token, err := l.node.ReleaseHere(ctx, &a.lease, heir, a.streak.Over())
 	if token != 0 {
-		next.token, next.since, next.streak = token, since, a.streak+1
+		next.token, next.since, next.streak = token, since, a.streak.Next()
 	}
 	var lost *locker.LostError
 	switch {

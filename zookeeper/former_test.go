@@ -6,29 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-zookeeper/zk"
-
 	"github.com/lockstile/locker"
-	"github.com/lockstile/locker/internal/netproxy"
 	"github.com/lockstile/locker/internal/testserver"
 )
-
-// connect returns a connection that ends with the test, and a Locker on it.
-func connect(t *testing.T, addr string) (*zk.Conn, *Locker) {
-	t.Helper()
-	session := NewSession(nil)
-	conn, _, err := zk.Connect([]string{addr}, 4*time.Second, zk.WithDialer(session.Dial), zk.WithLogger(mute{}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(conn.Close)
-	l, err := New(conn, Options{Session: session})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = l.Close() }) // never fails
-	return conn, l
-}
 
 // A waiter gives up a place of which it does not know whether it was made, and
 // asks for another. When that is in vain, the first may still be there.
@@ -37,15 +17,11 @@ func connect(t *testing.T, addr string) (*zk.Conn, *Locker) {
 //	cannot be reached, for as long as the waiter has patience
 func TestPlaceThatWasGivenUpForAnotherIsNotForgotten(t *testing.T) {
 	srv := testserver.ZooKeeper(t, 1)[0]
-	proxy, err := netproxy.Listen(srv.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(proxy.Close)
+	proxy := inFront(t, srv)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	_, l := connect(t, proxy.Addr())
-	_, watcher := connect(t, srv.Addr())
+	_, l := connect(t, proxy.Addr(), 4*time.Second)
+	_, watcher := connect(t, srv.Addr(), 4*time.Second)
 	lock, err := l.Lock(ctx, "n") // makes what the next does not have to ask for
 	if err == nil {
 		err = lock.Unlock(ctx)

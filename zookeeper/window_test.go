@@ -18,17 +18,22 @@ type mute struct{}
 
 func (mute) Printf(string, ...any) {}
 
-// granted returns a Locker and an attempt of its that has a place and nobody
-// ahead, and is not a lock yet.
-func granted(t *testing.T) (context.Context, *Locker, *attempt, *zk.Conn, *netproxy.Proxy) {
+// inFront returns a proxy in front of a server.
+func inFront(t *testing.T, srv *testserver.ZooKeeperServer) *netproxy.Proxy {
 	t.Helper()
-	session := NewSession(nil)
-	proxy, err := netproxy.Listen(testserver.ZooKeeper(t, 1)[0].Addr())
+	proxy, err := netproxy.Listen(srv.Addr())
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(proxy.Close)
-	conn, _, err := zk.Connect([]string{proxy.Addr()}, 10*time.Second, zk.WithDialer(session.Dial), zk.WithLogger(mute{}))
+	return proxy
+}
+
+// connect returns a connection that ends with the test, and a Locker on it.
+func connect(t *testing.T, addr string, timeout time.Duration) (*zk.Conn, *Locker) {
+	t.Helper()
+	session := NewSession(nil)
+	conn, _, err := zk.Connect([]string{addr}, timeout, zk.WithDialer(session.Dial), zk.WithLogger(mute{}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,6 +43,15 @@ func granted(t *testing.T) (context.Context, *Locker, *attempt, *zk.Conn, *netpr
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = l.Close() }) // never fails
+	return conn, l
+}
+
+// granted returns a Locker and an attempt of its that has a place and nobody
+// ahead, and is not a lock yet.
+func granted(t *testing.T) (context.Context, *Locker, *attempt, *zk.Conn, *netproxy.Proxy) {
+	t.Helper()
+	proxy := inFront(t, testserver.ZooKeeper(t, 1)[0])
+	conn, l := connect(t, proxy.Addr(), 10*time.Second)
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	t.Cleanup(cancel)
 	a, err := l.newAttempt(ctx, "n", nil)

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"slices"
 	"time"
@@ -29,6 +30,8 @@ type invocation struct {
 	backends, scenarios              string // words, by comma
 	short                            bool
 	html, markdown, readme, jsonFile string // paths
+
+	bench benchSettings
 }
 
 // flagSet returns the flags that c takes, which fill in.
@@ -74,6 +77,7 @@ func flagSet(c command, in *invocation) *flag.FlagSet {
 			fs.BoolVar(&in.json, n, false, "print JSON")
 		},
 	}
+	maps.Copy(define, benchFlags(fs, &in.bench))
 	for _, name := range c.flags {
 		define[name](name)
 	}

@@ -28,7 +28,7 @@ const (
 
 // commands is a function because help, one of them, lists them.
 func commands() []command {
-	return []command{runCommand, inspectCommand, unlockCommand, doctorCommand, backendsCommand, compareCommand, helpCommand(), versionCommand}
+	return []command{runCommand, inspectCommand, unlockCommand, doctorCommand, backendsCommand, compareCommand, benchCommand, helpCommand(), versionCommand}
 }
 
 func find(name string) (command, bool) {
