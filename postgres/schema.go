@@ -24,8 +24,8 @@ import (
 // lockstile_mark and lockstile_block, SELECT and USAGE on the sequence
 // lockstile_token, and SELECT and UPDATE on the sequence lockstile_quick. Never set
 // or alter these two, for tokens are drawn from them, and leave what is unlogged
-// unlogged. A set of an earlier version is refused: its
-// table lockstile_lock must be dropped first, when nobody holds a lock.
+// unlogged. A set of an earlier version is refused: its table lockstile_lock must be
+// dropped first, when nobody holds a lock.
 const Schema = schemaTables + schemaDraw + schemaRules + schemaWait + schemaLease + schemaSession + schemaCare
 
 // ensureSchema applies Schema over a connection of the pool. Without arguments
@@ -39,14 +39,15 @@ func ensureSchema(ctx context.Context, pool *pgxpool.Pool) error {
 
 // A lock's row is there while it is held or reserved for a waiter. The columns
 // "session" keep leases and advisory locks of the same name apart: lockstile_lock
-// is both, for those who look after either kind or look on. What is done with every
-// lock names the one table it means. The server would plan it anew each time if
-// it had to find out, and if it did not see that a name has one row: that is why
-// the key is the tables' own. The rows of advisory locks are not logged, for a crash of the server ends these locks. Nor
-// are waiters: they come again, with their tickets. A mark says that requests with
-// this value must be refused. The row of lockstile_block is the block of tokens
-// that was set aside last. It ends with a lockstile_quick that was dropped, for a
-// new one does not know which of its tokens were drawn.
+// is both, for those who look after either kind or look on. What is done with
+// every lock names the one table it means. The server would plan it anew each time
+// if it had to find out, and if it did not see that a name has one row: that is
+// why the key is the tables' own. The rows of advisory locks are not logged, for a
+// crash of the server ends these locks. Nor are waiters: they come again, with
+// their tickets. A mark says that requests with this value must be refused. The
+// row of lockstile_block is the block of tokens that was set aside last. It ends
+// with a lockstile_quick that was dropped, for a new one does not know which of
+// its tokens were drawn.
 const schemaTables = `
 SELECT pg_advisory_xact_lock(1819239275, 0);
 
