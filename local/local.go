@@ -17,7 +17,7 @@
 //
 // The order of waiters is not promised. Nobody is starved on purpose: who comes
 // lets those who wait try first, and goroutines of one Locker hand the lock to
-// each other at most 16 times in a row, or at most 128 times within 20 ms, while
+// each other at most 16 times in a row, or at most 128 times within 25 ms, while
 // other processes wait.
 //
 // # Losing a lock

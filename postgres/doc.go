@@ -24,7 +24,7 @@
 // ([Options].SyncStandby). So can a restored backup, and fsync=off. Waiters of
 // different Lockers are served in order of arrival; goroutines of one Locker may
 // hand the lock to each other up to 16 times in a row, or up to 128 times within
-// 20 ms, before it goes to another process. A release, in contrast, waits for no
+// 25 ms, before it goes to another process. A release, in contrast, waits for no
 // disk: if the server crashes just then, the lock may stay, held by nobody, until
 // its lease ends.
 //

@@ -153,7 +153,7 @@ func TestReleaseWaitsForWhoeverDealsWithTheName(t *testing.T) {
 // Goal: goroutines of one process do not keep other processes out: after 16 in a
 // row it is another's turn. Method: more than those stand in line behind a holder
 // before another process is in the store's queue, and all unlock so soon that 16
-// turns take just more than 20 ms, within which there could be more.
+// turns take just more than 25 ms, within which there could be more.
 func TestOtherProcessesGetTheirTurnBetweenGoroutinesOfOne(t *testing.T) {
 	forEachKind(t, func(t *testing.T, open func(testing.TB, string) lockerUnderTest) {
 		const waiters, limit = 24, 16

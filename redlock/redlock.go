@@ -25,7 +25,7 @@
 // Waiters of different Lockers are served in the order of the clocks with which
 // they arrived, where a node corrects a clock that is a tenth of a second off its
 // own. Goroutines of one Locker may hand the lock to each other up to 16 times in
-// a row, or up to 128 times within 20 ms, before it goes to another process.
+// a row, or up to 128 times within 25 ms, before it goes to another process.
 //
 // An even number of nodes buys nothing: of four nodes, three are a majority, so
 // no more of them may fail than of three.

@@ -10,7 +10,7 @@
 // time: each is one more than the last and at least the server's clock in
 // microseconds. Guard writes with them. Waiters of different Lockers are served
 // in order of arrival; goroutines of one Locker may hand the lock to each other
-// up to 16 times in a row, or up to 128 times within 20 ms, before it goes to
+// up to 16 times in a row, or up to 128 times within 25 ms, before it goes to
 // another process.
 //
 // A lock's key is its name, holding a random value with an expiry, as the

@@ -10,13 +10,13 @@ const (
 	mostTurns = 128
 	// youngTime is how long a streak goes on where turns are so short that more
 	// than the sure ones fit in. Other processes hardly feel that wait.
-	youngTime = 20 * time.Millisecond
+	youngTime = 25 * time.Millisecond
 )
 
 // Streak is how often in a row a lock went from one goroutine of a Locker to the
 // next. To hand it to another process takes five to ten times as long on Redis or
 // PostgreSQL, so that is done seldom where turns are short. But other processes
-// wait no longer than for 16 turns or, if more fit in, for 20 ms and the turn
+// wait no longer than for 16 turns or, if more fit in, for 25 ms and the turn
 // under way then, and never for more than 128 turns.
 //
 // Its clock is this process's monotonic one. Only who is next depends on it, not

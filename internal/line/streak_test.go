@@ -23,15 +23,15 @@ func turnsOf(t *testing.T, length time.Duration) (turns int) {
 	return turns
 }
 
-func TestStreakIsOverAfter16TurnsOr20MsOr128Turns(t *testing.T) {
+func TestStreakIsOverAfter16TurnsOr25MsOr128Turns(t *testing.T) {
 	for length, want := range map[time.Duration]int{
 		time.Hour:               16,
 		20 * time.Millisecond:   16,
-		1250 * time.Microsecond: 16, // 16 last 20 ms
-		1249 * time.Microsecond: 17,
-		time.Millisecond:        20,
-		500 * time.Microsecond:  40,
-		157 * time.Microsecond:  128, // 127.4 last 20 ms
+		1563 * time.Microsecond: 16, // 16 last 25 ms
+		1562 * time.Microsecond: 17,
+		time.Millisecond:        25,
+		500 * time.Microsecond:  50,
+		196 * time.Microsecond:  128, // 127.6 last 25 ms
 		time.Nanosecond:         128,
 		0:                       128,
 	} {
@@ -59,7 +59,7 @@ func TestStreakIsYoungHoweverLongTheFirstHoldLasted(t *testing.T) {
 		}
 		time.Sleep(time.Nanosecond)
 		if !s.Over() {
-			t.Error("not over after 20 ms")
+			t.Error("not over after 25 ms")
 		}
 		if s = (Streak{}).Next(); s.Over() {
 			t.Error("a new streak is over")
