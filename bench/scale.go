@@ -27,7 +27,7 @@ func hold(ctx context.Context, t trial) (figures, error) {
 		return nil, err
 	}
 	defer closeAll()
-	if err := warm(ctx, clients, t.many(manyHeld)/2); err != nil { // a connection weighs more than a lock
+	if err := warm(ctx, clients, 2*t.many(manyHeld)); err != nil { // a connection weighs more than a lock
 		return nil, err
 	}
 	before, goroutines := heap(), runtime.NumGoroutine()

@@ -213,8 +213,10 @@ func (p *Play) followUpBy(g Grant, b *Worker, what string, f func() error) {
 func (p *Play) unheard(a, b *Worker, what string, f func() error) {
 	g := a.Lock()
 	g.Write(1)
-	for range 3 { // in one second, so that PostgreSQL has statistics to write: see outlook
-		g.Renew()
+	if p.System.Prepare == nil { // where some servers are silent, some clients wait for them until the lease is over
+		for range 3 { // in one second, so that PostgreSQL has statistics to write: see outlook
+			g.Renew()
+		}
 	}
 	p.unheardBy(g, b, what, f)
 }
