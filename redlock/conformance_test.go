@@ -1,7 +1,6 @@
 package redlock_test
 
 import (
-	"errors"
 	"testing"
 	"time"
 
@@ -34,21 +33,24 @@ func TestConformance(t *testing.T) {
 		t.Run("clause", func(t *testing.T) {
 			for _, c := range conformance.Clauses() {
 				if c.Name != "many-names" {
-					t.Run(c.Name, func(t *testing.T) { check(t, c, h) })
+					t.Run(c.Name, func(t *testing.T) {
+						t.Parallel()
+						c.Run(t, h)
+					})
 				}
 			}
 		})
 	})
 }
 
-func check(t *testing.T, c conformance.Clause, h conformance.Harness) {
-	t.Parallel()
-	var skipped *conformance.Skipped
-	switch err := c.Check(t, h); {
-	case errors.As(err, &skipped):
-		t.Skip(skipped)
-	case err != nil:
-		t.Errorf("%v\nwhy it matters: %s", err, c.Why)
+// A clause must not live on what its neighbours have left, such as scripts that the
+// servers know already.
+func TestEachClauseHoldsAloneOnServersOfItsOwn(t *testing.T) {
+	for _, c := range conformance.Clauses() {
+		t.Run(c.Name, func(t *testing.T) {
+			t.Parallel()
+			c.Run(t, five(t, 5*time.Second, func([]*testserver.RedisServer) {}))
+		})
 	}
 }
 

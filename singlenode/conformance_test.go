@@ -16,6 +16,17 @@ func TestConformance(t *testing.T) {
 	conformance.Run(t, harness(srv.Addr(), redis.Options{}))
 }
 
+// A clause must not live on what its neighbours have left, such as scripts that the
+// server knows already.
+func TestEachClauseHoldsAloneOnAServerOfItsOwn(t *testing.T) {
+	for _, c := range conformance.Clauses() {
+		t.Run(c.Name, func(t *testing.T) {
+			t.Parallel()
+			c.Run(t, harness(testserver.Redis(t).Addr(), redis.Options{}))
+		})
+	}
+}
+
 // The client gives up on a silent server after some seconds by itself. Nothing
 // may lean on that: our callers' deadlines are shorter.
 func TestConformanceWithAClientThatIsPatient(t *testing.T) {

@@ -63,10 +63,8 @@ func (n *Node) sendHere(ctx context.Context, req request) (reply any, repeated b
 		}
 		return reply, repeated, err
 	}
-	reply, err = process(ctx, server.ask, req.bySum(ctx))
+	reply, err = n.eval(ctx, server.ask, req)
 	switch {
-	case err != nil && redis.HasErrorPrefix(err, "NOSCRIPT"):
-		return n.send(ctx, req)
 	case timedOut(err):
 		n.prompt.Store(nil)
 		fallthrough
@@ -84,14 +82,11 @@ func (n *Node) ReleaseHere(ctx context.Context, l, next *Lease, yield bool) (fen
 	req := n.releaseRequest(l, next, yield)
 	repeated := false
 	if server := n.prompt.Load(); server != nil && leaves(ctx, giveTime) {
-		reply, err := process(ctx, server.give, req.bySum(ctx))
-		switch {
-		case err != nil && redis.HasErrorPrefix(err, "NOSCRIPT"):
-		case broken(err):
-			repeated = true
-		default:
+		reply, err := n.eval(ctx, server.give, req)
+		if !broken(err) {
 			return released(next, reply, false, classify(err))
 		}
+		req.repeated, repeated = true, true
 	}
 	reply, again, err := n.send(ctx, req)
 	return released(next, reply, repeated || again, err)

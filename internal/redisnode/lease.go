@@ -263,7 +263,7 @@ func (n *Node) renewSome(ctx context.Context, leases []*Lease, errs []error) {
 	for i, cmd := range replies.([]once) {
 		code, err := cmd.Int64()
 		switch {
-		case redis.HasErrorPrefix(err, "NOSCRIPT"): // the first of them loads it for the next round
+		case n.noScript(err): // the first of them loads it for the next round
 			errs[i] = n.renewOne(ctx, leases[i])
 		case err != nil:
 			errs[i] = classify(err)
@@ -368,14 +368,16 @@ func (n *Node) Break(ctx context.Context, keys Keys) (bool, error) {
 		if err != nil || !info.Held {
 			return false, err
 		}
-		remember := max(info.TimeLeft, lateTime).Milliseconds()
-		reply, _, err := n.run(ctx, force, keys.list(value), value, claim, n.counts, remember)
-		if err != nil {
-			return false, err
-		}
-		if reply == int64(1) {
-			return true, nil
+		broken, err := n.force(ctx, keys, value, max(info.TimeLeft, lateTime))
+		if err != nil || broken {
+			return broken, err
 		}
 	}
 	return false, errors.New("the lock changes hands so fast that none of its holders could be broken")
+}
+
+// force frees the lock if value has it, and reports whether it had.
+func (n *Node) force(ctx context.Context, keys Keys, value string, remember time.Duration) (bool, error) {
+	reply, _, err := n.run(ctx, force, keys.list(value), value, claim, n.counts, remember.Milliseconds())
+	return reply == int64(1), err
 }

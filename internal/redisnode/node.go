@@ -37,7 +37,8 @@ type Node struct {
 	replicas int
 	scripts  scripts
 
-	known atomic.Bool // the server has answered us, which it does not do to strangers
+	known  atomic.Bool // the server has answered us, which it does not do to strangers
+	cached cached
 
 	quorum     bool
 	quarantine int64 // ms that a node of a quorum must have been up to vote
@@ -64,10 +65,11 @@ func (n *Node) run(ctx context.Context, script *script, keys []string, args ...a
 func (n *Node) send(ctx context.Context, req request) (reply any, repeated bool, err error) {
 	for try := range tries {
 		repeated = try > 0
+		req.repeated = req.repeated || repeated
 		if ctx.Done() == nil {
-			reply, err = n.eval(ctx, req)
+			reply, err = n.eval(ctx, n.rdb, req)
 		} else {
-			reply, err = n.bounded(ctx, func(ctx context.Context) (any, error) { return n.eval(ctx, req) })
+			reply, err = n.bounded(ctx, func(ctx context.Context) (any, error) { return n.eval(ctx, n.rdb, req) })
 		}
 		if err == nil || !broken(err) || ctx.Err() != nil {
 			break
@@ -79,25 +81,11 @@ func (n *Node) send(ctx context.Context, req request) (reply any, repeated bool,
 	return reply, repeated, classify(err)
 }
 
-// eval runs the script by its hash, and by its text where the server has not
-// seen it since it started.
-func (n *Node) eval(ctx context.Context, req request) (any, error) {
-	process := n.process
+// process sends cmd, which is req, once.
+func (n *Node) process(ctx context.Context, rdb redis.UniversalClient, req request, cmd once) (any, error) {
 	if n.replicas > 0 && req.script.confirmed() {
-		process = n.processAndWait
+		return n.processAndWait(ctx, cmd, req.key())
 	}
-	reply, err := process(ctx, req.bySum(ctx), req.key())
-	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
-		return process(ctx, req.byText(ctx), req.key())
-	}
-	return reply, err
-}
-
-func (n *Node) process(ctx context.Context, cmd once, _ string) (any, error) {
-	return process(ctx, n.rdb, cmd)
-}
-
-func process(ctx context.Context, rdb redis.UniversalClient, cmd once) (any, error) {
 	_ = rdb.Process(ctx, cmd) // the error is the command's
 	return cmd.Result()
 }

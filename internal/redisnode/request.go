@@ -13,8 +13,9 @@ import (
 // not. So what they point to must never change, for a request may be under way
 // for longer than anybody waits for it.
 type request struct {
-	script *script
-	args   []any
+	script   *script
+	args     []any
+	repeated bool // its connection broke, so the server may be another one by now
 }
 
 // request returns one with the keys that scripts expect. The lock's own is a
@@ -23,7 +24,7 @@ func (l *Lease) request(s *script, args ...any) request {
 	const more = 2 // arguments that a quorum adds
 	all := make([]any, 0, 7+len(args)+more)
 	all = append(all, "evalsha", &s.hash, 4, l.Keys.Lock, &l.Keys.last, &l.Keys.queue, &l.Keys.own)
-	return request{s, append(all, args...)}
+	return request{script: s, args: append(all, args...)}
 }
 
 func newRequest(s *script, keys []string, args []any) request {
@@ -32,7 +33,7 @@ func newRequest(s *script, keys []string, args []any) request {
 	for _, k := range keys {
 		all = append(all, k)
 	}
-	return request{s, append(all, args...)}
+	return request{script: s, args: append(all, args...)}
 }
 
 // key is the lock's.
