@@ -33,6 +33,7 @@ type seat struct {
 	lease   redisnode.Lease
 	timeout time.Duration         // for each answer
 	held    atomic.Bool           // the node has granted it, as far as we know
+	asked   atomic.Bool           // the node was asked for it, and its answer has not come, or got lost
 	now     atomic.Pointer[brief] // nil while no request is under way
 	sent    atomic.Int64          // when its release got a connection ([locker.Instant]), or 0
 
@@ -56,6 +57,10 @@ func (l *Locker) newSeats(terms *redisnode.Terms) []seat {
 
 // left reports whether the node may have anything of the attempt.
 func (s *seat) left() bool { return s.held.Load() || s.queued || s.lease.Unsure() }
+
+// mayHold reports whether the node may have the lock: it counts for a majority, and
+// so it is asked to renew and to release, also where its grant was not heard.
+func (s *seat) mayHold() bool { return s.held.Load() || s.asked.Load() }
 
 // errSlow is why a request to a node is given up.
 var errSlow = errors.New("no answer in time")
@@ -144,9 +149,11 @@ func (l *Locker) ask(s *seat, p *peer, offer, ticket int64, letter func(redisnod
 	}
 	s.lease.Offer = offer
 	s.queued = s.queued || letter != nil
+	s.asked.Store(true)
 	standing, err = p.node.Acquire(ctx, &s.lease, letter != nil, ticket)
 	granted := err == nil && standing.Token != 0
 	s.held.Store(granted)
+	s.asked.Store(err != nil && s.lease.Unsure())
 	s.queued = s.queued && !granted
 	return standing, err
 }

@@ -30,6 +30,8 @@ func (o NodeOutcome) String() string {
 	switch {
 	case o.Granted:
 		return o.Node + ": granted"
+	case asLost(o.Err) != nil:
+		return o.Node + ": " + asLost(o.Err).Reason.String()
 	case o.Err != nil:
 		return o.Node + ": " + strings.TrimPrefix(o.Err.Error(), locker.ErrUnavailable.Error()+": ")
 	case o.Taken:
@@ -51,14 +53,15 @@ func (e *QuorumError) Error() string {
 }
 
 // Unwrap returns what kind of failure this is, and the nodes' errors if they are
-// the reason.
+// the reason. That a node has the lock no more does not make it lost: it would be
+// if a majority said so, and that is no QuorumError.
 func (e *QuorumError) Unwrap() []error {
 	errs := []error{e.kind}
 	if errors.Is(e.kind, locker.ErrTaken) {
 		return errs
 	}
 	for _, o := range e.Nodes {
-		if o.Err != nil {
+		if o.Err != nil && asLost(o.Err) == nil {
 			errs = append(errs, o.Err)
 		}
 	}

@@ -168,6 +168,40 @@ func TestHolderLearnsThatAMajorityHasForgotten(t *testing.T) {
 	free(t, "a", servers[0])
 }
 
+// All five nodes have the lock, and the answer of one is lost. It counts for as much
+// as the others when two of those forget.
+func TestRenewalAsksANodeWhoseGrantWasNotHeard(t *testing.T) {
+	for name, timeout := range map[string]time.Duration{"still waited for": 5 * time.Second, "given up": 500 * time.Millisecond} {
+		t.Run(name, func(t *testing.T) {
+			servers := startNodes(t, 5)
+			p := newProxy(t, servers[4])
+			var clients []redis.UniversalClient
+			for _, addr := range []string{servers[0].Addr(), servers[1].Addr(), servers[2].Addr(), servers[3].Addr(), p.Addr().String()} {
+				clients = append(clients, redis.NewClient(&redis.Options{Addr: addr, ReadTimeout: -1}))
+			}
+			l := newLockerOn(t, clients, redlock.Options{DurableNodes: true, NodeTimeout: timeout})
+			mustUnlock(t, mustLockOn(t, l, servers)) // every node is connected
+			free(t, "a", servers...)
+			eventually(t, "all have answered", func() bool { return redlock.UnderWay(l) == 0 })
+			p.mute.Store(true)
+			lock := mustLockOn(t, l, servers, locker.WithoutRenewal())
+			if timeout < time.Second {
+				eventually(t, "no request is under way", func() bool { return redlock.UnderWay(l) == 0 })
+			}
+			p.mute.Store(false)
+			servers[0].Do("DEL", "a")
+			servers[1].Do("DEL", "a")
+			if err := lock.Renew(patience(t)); err != nil {
+				t.Error("three of five nodes have it:", err)
+			}
+			if err := lock.Unlock(patience(t)); errors.Is(err, locker.ErrLost) { // it may give up on the silent node
+				t.Error("three of five nodes had it:", err)
+			}
+			free(t, "a", servers...)
+		})
+	}
+}
+
 func TestUnlockReportsThatAMajorityHasForgotten(t *testing.T) {
 	servers := startNodes(t, 3)
 	l := newLocker(t, servers, patient)

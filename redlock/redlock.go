@@ -37,9 +37,9 @@
 // # Losing a lock
 //
 // A lock is lost when its lease ends before a majority has renewed it, or when a
-// renewal finds that no majority has it any more. Nodes that had not granted it,
-// or have forgotten it, are not asked again: a lock that is held for weeks can be
-// lost to restarts of a majority one after another.
+// renewal finds that no majority has it any more. Nodes that had refused it, or
+// have forgotten it, are not asked to grant it again: a lock that is held for weeks
+// can be lost to restarts of a majority one after another.
 //
 // Waiters learn of a release from the nodes through publish and subscribe. What
 // they miss costs at most what was left of the holder's lease. A vote that is

@@ -49,7 +49,7 @@ const releasePatience = time.Second
 // result is how a release went at one node.
 type result struct {
 	node   int
-	absent bool // the node had not granted the lock
+	absent bool // the node had not been asked for the lock, or had refused it
 	token  fencing.Token
 	err    error
 }
@@ -63,7 +63,7 @@ func (l *Locker) releaseOne(s, heir *seat, i int, offer int64, results chan<- re
 	defer s.busy.Unlock()
 	l.end(i, s)
 	r := result{node: i, absent: true}
-	if s.held.Load() {
+	if s.mayHold() {
 		r = l.handOver(s, heir, i, offer)
 		s.held.Store(r.err != nil && asLost(r.err) == nil)
 	}

@@ -10,14 +10,14 @@ import (
 	"github.com/lockstile/locker/internal/redisnode"
 )
 
-// renewal is a node's answers for the attempts that it holds.
+// renewal is a node's answers for the attempts that it may hold.
 type renewal struct {
 	node int
 	of   []int // indexes of attempts
 	errs []error
 }
 
-// renew starts another TTL for each attempt on all nodes that hold it, one batch
+// renew starts another TTL for each attempt on all nodes that may hold it, one batch
 // a node, and returns when every attempt is decided by a majority. A node that
 // hangs is not waited for longer than half of what the Keeper allows.
 //
@@ -51,12 +51,12 @@ func (l *Locker) renew(ctx context.Context, attempts []*attempt) []error {
 	return b.errors(nil)
 }
 
-// renewals returns for each node which attempts it holds.
+// renewals returns for each node which attempts it may hold.
 func (l *Locker) renewals(attempts []*attempt) [][]int {
 	of := make([][]int, len(l.peers))
 	for k, a := range attempts {
 		for node := range a.seats {
-			if a.seats[node].held.Load() {
+			if a.seats[node].mayHold() {
 				of[node] = append(of[node], k)
 			}
 		}
