@@ -4,6 +4,9 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 
+# It prints a line for each package, and at the end what failed and what was skipped.
+GOTESTSUM := go run gotest.tools/gotestsum@v1.13.0 --raw-command --format pkgname-and-test-fails --format-hide-empty-pkg
+
 LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 # Every folder with a module of its own; the one for users first.
@@ -26,7 +29,14 @@ servers: ## install the servers that the tests start, where they are missing
 
 .PHONY: test
 test: servers ## everything, on real servers, with the race detector
-	for m in $(MODULES); do (cd $$m && LOCKER_TEST_REQUIRE=1 go test -race -count=1 -timeout 25m ./...); done
+	$(GOTESTSUM) -- internal/testserver/test.sh $(MODULES)
+
+COUNT ?= 20
+LOAD ?= 6
+
+.PHONY: hunt
+hunt: servers ## run every package COUNT times beside LOAD busy loops; hunt/log has the record; can be stopped
+	internal/testserver/hunt.sh $(COUNT) $(LOAD)
 
 .PHONY: check
 check: lint test ## what a patch has to pass: lint and test
