@@ -18,6 +18,14 @@ type Clause struct {
 	check func(x *trial)
 }
 
+// crowded are the clauses that keep a whole machine busy. They do not run beside
+// others, whose leases of a second they would cost time.
+var crowded = map[string]bool{
+	"exclusion": true, "many-waiters": true, "many-waiters-one-client": true, "wait-cancelled-at-the-turn": true,
+	"odd-names": true, "many-names": true, "tokens-under-contention": true,
+	"goroutines": true, "goroutines-held": true, "connections": true,
+}
+
 // Clauses returns the contract.
 func Clauses() []Clause {
 	return slices.Concat(exclusionClauses, waitingClauses, queueClauses, unlockClauses,

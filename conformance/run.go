@@ -60,23 +60,25 @@ type Client struct {
 	Conns      func() int // connections to the store that are open now
 }
 
-// Run checks every clause, each in a subtest. Clauses run in parallel as far as
-// the -parallel flag allows; all have ended when Run returns.
+// Run checks every clause, each in a subtest. Those that keep the machine busy run
+// one after another, the others then in parallel as far as the -parallel flag
+// allows; all have ended when Run returns.
 func Run(t *testing.T, h Harness) {
 	t.Helper()
 	t.Run("clause", func(t *testing.T) { // returns when its parallel subtests have ended
 		for _, c := range Clauses() {
-			t.Run(c.Name, func(t *testing.T) {
-				t.Parallel()
-				c.Run(t, h)
-			})
+			t.Run(c.Name, func(t *testing.T) { c.Run(t, h) })
 		}
 	})
 }
 
-// Run checks one clause in the test t, for suites that choose their clauses.
+// Run checks one clause in t, which is its own: a subtest of a suite that chooses
+// its clauses. It makes t parallel where [Run] would.
 func (c Clause) Run(t *testing.T, h Harness) {
 	t.Helper()
+	if !crowded[c.Name] {
+		t.Parallel()
+	}
 	var skipped *Skipped
 	switch err := c.Check(t, h); {
 	case errors.As(err, &skipped):

@@ -87,7 +87,12 @@ func TestEveryFlawIsFoundByTheClausesThatAreThereForIt(t *testing.T) {
 					}
 					h := specimens(srv.Addr(), flaw)
 					h.TTL, h.patience = 500*time.Millisecond, 2*time.Second
-					err := c.Check(t, h)
+					var err error
+					for range 10 { // a machine that stalls where a flaw shows itself hides it
+						if err = c.Check(t, h); err != nil {
+							break
+						}
+					}
 					if err == nil || isSkip(err) {
 						t.Errorf("the clause did not find it: %v", err)
 					}

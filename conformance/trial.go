@@ -100,13 +100,7 @@ func over() context.Context {
 // lock must succeed. A machine that stalls for half a lease may be refused it,
 // and rightly so: then it is asked for again.
 func (x *trial) lock(l locker.Locker, name string, opts ...locker.Option) *locker.Lock {
-	ctx := x.patient()
-	begun := time.Now()
-	lock, err := l.Lock(ctx, name, opts...)
-	for errors.Is(err, locker.ErrUnavailable) && time.Since(begun) > x.h.TTL/2 && ctx.Err() == nil {
-		begun = time.Now()
-		lock, err = l.Lock(ctx, name, opts...)
-	}
+	lock, err := x.lockSlowly(l, name, opts...)
 	if err != nil {
 		x.failf("Lock of a name that is free or comes free: %w", err)
 	}
@@ -114,6 +108,17 @@ func (x *trial) lock(l locker.Locker, name string, opts ...locker.Option) *locke
 		x.failf("Lock returned neither a lock nor an error")
 	}
 	return lock
+}
+
+func (x *trial) lockSlowly(l locker.Locker, name string, opts ...locker.Option) (*locker.Lock, error) {
+	ctx := x.patient()
+	for {
+		begun := time.Now()
+		lock, err := l.Lock(ctx, name, opts...)
+		if !errors.Is(err, locker.ErrUnavailable) || time.Since(begun) < x.h.TTL/2 || ctx.Err() != nil {
+			return lock, err
+		}
+	}
 }
 
 // free requires that TryLock gets the name now, and gives it back.

@@ -53,15 +53,21 @@ func waitCancelled(x *trial) {
 	held := x.lock(a, name)
 	why := errors.New("the caller's own reason")
 	for _, end := range []struct {
-		begin func() context.Context
+		begin func(time.Duration) context.Context
 		want  error
 	}{
-		{func() context.Context { return x.within(x.h.TTL / 4) }, context.DeadlineExceeded},
-		{func() context.Context { return x.cancelledSoon(context.Canceled) }, context.Canceled},
-		{func() context.Context { return x.cancelledSoon(why) }, why},
+		{x.within, context.DeadlineExceeded},
+		{func(d time.Duration) context.Context { return x.cancelledAfter(d, context.Canceled) }, context.Canceled},
+		{func(d time.Duration) context.Context { return x.cancelledAfter(d, why) }, why},
 	} {
-		w := x.wait(end.begin(), b, name)
-		x.returned(w, "when its context ends")
+		var w *waiter
+		for d := x.h.TTL / 4; d < x.h.patience; d *= 2 {
+			w = x.wait(end.begin(d), b, name)
+			x.returned(w, "when its context ends")
+			if !errors.Is(w.err, locker.ErrUnavailable) { // else the store is slower than that
+				break
+			}
+		}
 		switch {
 		case w.err == nil:
 			x.failf("Lock of a held name succeeded")
@@ -84,8 +90,12 @@ func waitCancelled(x *trial) {
 
 // cancelledSoon ends while a Lock that began with it is under way.
 func (x *trial) cancelledSoon(cause error) context.Context {
+	return x.cancelledAfter(x.h.TTL/4, cause)
+}
+
+func (x *trial) cancelledAfter(d time.Duration, cause error) context.Context {
 	ctx, cancel := context.WithCancelCause(x.ctx)
-	time.AfterFunc(x.h.TTL/4, func() { cancel(cause) })
+	time.AfterFunc(d, func() { cancel(cause) })
 	return ctx
 }
 

@@ -42,10 +42,13 @@ type view struct {
 // merge is what a majority says.
 func (l *Locker) merge(views []view) locker.Info {
 	var info locker.Info
+	var waiters []int
 	for _, v := range views {
-		info.Waiters = max(info.Waiters, v.Waiters)
+		waiters = append(waiters, v.Waiters)
 		info.Token = max(info.Token, v.Token)
 	}
+	slices.Sort(waiters)
+	info.Waiters = waiters[len(waiters)-l.quorum] // a waiter is one whom a majority knows
 	for _, v := range views {
 		same := slices.DeleteFunc(slices.Clone(views), func(w view) bool { return !w.Held || w.value != v.value })
 		if !v.Held || len(same) < l.quorum {

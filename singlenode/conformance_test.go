@@ -21,7 +21,6 @@ func TestConformance(t *testing.T) {
 func TestEachClauseHoldsAloneOnAServerOfItsOwn(t *testing.T) {
 	for _, c := range conformance.Clauses() {
 		t.Run(c.Name, func(t *testing.T) {
-			t.Parallel()
 			c.Run(t, harness(testserver.Redis(t).Addr(), redis.Options{}))
 		})
 	}

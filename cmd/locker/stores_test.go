@@ -22,7 +22,7 @@ var stores = []struct {
 		for range 3 {
 			hosts = append(hosts, testserver.Redis(t).Addr())
 		}
-		return "redlock://" + strings.Join(hosts, ",") + "?durable_nodes=true" // or nodes this young have no vote
+		return "redlock://" + strings.Join(hosts, ",") + "?durable_nodes=true&node_timeout=10s" // or nodes this young have no vote; and the machine may be slow
 	}},
 	{"etcd", func(t *testing.T) string {
 		return "etcd://" + testserver.Etcd(t, 1).Members[0].Addr() + "?prefix=locks/"

@@ -82,14 +82,12 @@ func TestMaxTTLThatDiffersBetweenClientsIsADanger(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer b.Close()
-	lock, err := b.Lock(patience(t), "a", locker.WithTTL(time.Second))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer lock.Unlock(patience(t))
 	for _, s := range n {
-		s.Await("its vote", func() bool {
-			return s.Do("EXISTS", "lockstile:voter") != ":0" && s.Do("EXISTS", "lockstile:voter") != "0"
+		s.Await("its vote", func() bool { // a machine that is slow may need several for one
+			if lock, err := b.TryLock(patience(t), "a", locker.WithTTL(time.Second)); err == nil {
+				_ = lock.Unlock(patience(t))
+			}
+			return s.Do("EXISTS", "lockstile:voter") == "1"
 		})
 	}
 	findsNot(t, examine(t, redlockURL("?max_ttl=1s", n...)), "max_ttl")

@@ -39,7 +39,7 @@ for ((round = 1; round <= count; round++)); do
 		key="$commit load=$load $package round=$round"
 		if grep -qsF "$key " hunt/log; then continue; fi
 		out="$work/out" begin=$SECONDS result=ok failed=
-		if ! (cd "$dir" && "$work/${package//\//_}" -test.timeout 25m -test.parallel 8) >"$out" 2>&1; then
+		if ! (cd "$dir" && "$work/${package//\//_}" -test.timeout 25m) >"$out" 2>&1; then
 			result=FAIL failures=$((failures + 1))
 			failed=$(grep -oE '^ *--- FAIL: [^ ]+' "$out" | awk '{print $3}' | paste -sd,)
 			cp "$out" "hunt/$commit-load$load-${package//\//_}-$round.txt"
