@@ -9,15 +9,20 @@
 //
 // # What is not
 //
-// Only writes that go through the [Guard] are refused. When a reply was lost,
-// the write may have happened: it is not tried again.
+// Only writes that go through the [Guard] are refused, and only the token of the
+// resource that [Guard.Write] is given is compared, whatever nodes its operations
+// write. They may not write at or below the guard's base; a client that writes there
+// by itself can undo the guard. When a reply was lost, the write may have happened:
+// it is not tried again.
 package zkfence
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/go-zookeeper/zk"
@@ -88,12 +93,33 @@ func (g *Guard) Check(ctx context.Context, resource string, token fencing.Token)
 // nothing was done, and so does any error of the server's own about one of ops:
 // the token is not remembered then. After zk.ErrConnectionClosed, or when ctx
 // ends, it may have happened.
+//
+// Operations that write at or below the guard's base are refused. The servers cut the
+// connection on a transaction of more than their jute.maxbuffer (1 MB), which is the
+// caller's to keep.
 func (g *Guard) Write(ctx context.Context, resource string, token fencing.Token, ops ...any) ([]zk.MultiResponse, error) {
+	if slices.ContainsFunc(ops, g.reaches) { // it could change what was seen of another resource
+		return nil, fmt.Errorf("zkfence: write %.100q: the nodes at and below %q are the guard's own", resource, g.base)
+	}
 	results, err := g.run(ctx, resource, token, ops)
 	if err != nil {
 		return nil, fmt.Errorf("zkfence: write %.100q: %w", resource, err)
 	}
 	return results, nil
+}
+
+// reaches reports whether an operation writes the guard's own nodes.
+func (g *Guard) reaches(op any) bool {
+	var path string
+	switch op := op.(type) {
+	case *zk.CreateRequest:
+		path = op.Path
+	case *zk.SetDataRequest:
+		path = op.Path
+	case *zk.DeleteRequest:
+		path = op.Path
+	}
+	return path == g.base || strings.HasPrefix(path, g.base+"/")
 }
 
 // run tries until nobody has come between the look at the token and the
