@@ -193,21 +193,29 @@ func (g *Guard) check(ctx context.Context, resource, path string, token fencing.
 		data, stat, err := g.zk.Get(path)
 		return node{data, stat}, err
 	})
-	text := []byte(token.String())
 	switch {
 	case errors.Is(err, zk.ErrNoNode):
-		return &zk.CreateRequest{Path: path, Data: text, Acl: g.acl}, nil
+		return &zk.CreateRequest{Path: path, Data: []byte(token.String()), Acl: g.acl}, nil
 	case err != nil:
 		return nil, err
 	}
-	seen, err := strconv.ParseUint(string(n.data), 10, 64)
+	return condition(resource, path, n.data, n.stat.Version, token)
+}
+
+// condition returns the operation for a node that holds data in a version. The
+// version wraps, and -1 stands for any: a transaction would go through whatever
+// greater token has come since.
+func condition(resource, path string, data []byte, version int32, token fencing.Token) (any, error) {
+	seen, err := strconv.ParseUint(string(data), 10, 64)
 	switch {
 	case err != nil:
 		return nil, errors.New("its node does not hold a token: is the base used by somebody else?")
 	case token < fencing.Token(seen):
 		return nil, &fencing.StaleError{Resource: resource, Token: token, Seen: fencing.Token(seen)}
+	case version == -1:
+		return nil, fmt.Errorf("its node %s has been written 2^32 - 1 times, and the servers compare no such version: set it to the token it holds, by hand and while nobody writes", path)
 	case token == fencing.Token(seen):
-		return &zk.CheckVersionRequest{Path: path, Version: n.stat.Version}, nil
+		return &zk.CheckVersionRequest{Path: path, Version: version}, nil
 	}
-	return &zk.SetDataRequest{Path: path, Data: text, Version: n.stat.Version}, nil
+	return &zk.SetDataRequest{Path: path, Data: []byte(token.String()), Version: version}, nil
 }
