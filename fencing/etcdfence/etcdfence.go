@@ -14,7 +14,10 @@
 //
 // # What is not
 //
-// Only writes that go through the [Guard] are refused.
+// Only writes that go through the [Guard] are refused, and only the token of the
+// resource that [Guard.Do] is given is compared, whatever keys its operations write.
+// They may not reach into the guards' own, by a range or in a transaction of theirs
+// either; a client that writes there by itself can undo the guard.
 //
 // [etcd.Locker.Held]: https://pkg.go.dev/github.com/lockstile/locker/etcd#Locker.Held
 package etcdfence
@@ -23,6 +26,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -51,9 +56,15 @@ func (g *Guard) Check(ctx context.Context, resource string, token fencing.Token)
 
 // Do carries out ops in one transaction with the check, unless token is stale,
 // and returns their responses in order. An [fencing.ErrStale] says that nothing
-// was done. After any other error that is not the server's refusal, it may have
-// happened; etcd's client does not send a write twice.
+// was done. So does a refusal of the server's (too many operations, one of which is
+// the guard's own; too many bytes): the token is not remembered then. After any
+// other error it may have happened; etcd's client does not send a write twice.
+//
+// Operations that write or delete keys which begin with "lockstile:f:" are refused.
 func (g *Guard) Do(ctx context.Context, resource string, token fencing.Token, ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
+	if slices.ContainsFunc(ops, reaches) { // it could change what was seen of another resource
+		return nil, fmt.Errorf("etcdfence: write %q: keys that begin with %q are the guards' own", resource, prefix)
+	}
 	resp, err := g.run(ctx, resource, token, ops...)
 	if err != nil {
 		return nil, fmt.Errorf("etcdfence: write %q: %w", resource, err)
@@ -92,4 +103,21 @@ func (g *Guard) run(ctx context.Context, resource string, token fencing.Token, o
 		return nil, err
 	}
 	return nil, &fencing.StaleError{Resource: resource, Token: token, Seen: seen}
+}
+
+// reaches reports whether an operation writes keys of the guards' own. The end of a
+// range is as the client sends it: no text for a single key, and a zero byte for all
+// keys from the first one on.
+func reaches(op clientv3.Op) bool {
+	key, end := string(op.KeyBytes()), string(op.RangeBytes())
+	switch {
+	case op.IsTxn():
+		_, then, otherwise := op.Txn()
+		return slices.ContainsFunc(then, reaches) || slices.ContainsFunc(otherwise, reaches)
+	case op.IsGet():
+		return false
+	case end == "":
+		return strings.HasPrefix(key, prefix)
+	}
+	return key < clientv3.GetPrefixRangeEnd(prefix) && (end == "\x00" || end > prefix)
 }

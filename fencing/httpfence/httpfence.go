@@ -5,23 +5,45 @@
 // # What is promised
 //
 // A handler behind the middleware runs only for requests whose token the guard
-// has accepted. The guard is asked once more when the handler reads the end of the
-// request's body: if the token has become stale while that was under way, the
-// handler gets an error that wraps [fencing.ErrStale] in place of the end. So a
-// handler that writes when it has read the whole body is safe from a client that
-// is paused in the middle of it.
+// has accepted, and is given nothing of the request's body that came in after the
+// guard had seen a greater one: the guard is asked again after every read of the
+// body, before the handler gets what was read, and at the body's end. A read that
+// is refused returns no bytes and an error that wraps [fencing.ErrStale], or what
+// the guard has failed with, and so do all reads after it. So a client that is
+// paused in the middle of its request is refused like one that is paused before it,
+// whether or not the handler reads to the end.
+//
+// That is one question to the guard for every read. A handler that reads a large
+// body asks less often through a [bufio.Reader] of a larger size.
 //
 // Requests of clients that are not ours can join in: the header is
 // "Fencing-Token", and its value the token in decimal.
 //
 // # What is not
 //
-// Between the check and what the handler writes there is a gap in which the
-// server can be paused. Where the storage has a guard of its own, the handler
-// should check there once more, in one step with its write: [FromContext] has the
-// token. A handler that writes before it has read the body to its end, as it comes
-// in say, has that gap for as long as the client likes. The header is no
-// authentication.
+// Between the last check and what the handler writes there is a gap, in which the
+// server can be paused and the handler can wait for something. Where the storage
+// has a guard of its own, the handler should check there once more, in one step
+// with its write: [FromContext] has the token.
+//
+// What the handler was given in time stays with it. A handler that writes while it
+// reads may have written a part when the rest is refused. One that does not read the
+// body, or serves a request without one, has the first check alone.
+//
+// A handler that passes the request on, such as a reverse proxy, does not write
+// itself, and the gap reaches to the server that does. The body which that server
+// gets breaks off; it may have stored what was complete before, though the client is
+// told of an error ([net/http/httputil.ReverseProxy] answers 502 Bad Gateway). Put the
+// middleware in front of that server too: a reverse proxy passes the header on.
+//
+// What comes in over a connection that the handler has hijacked is not checked.
+//
+// # Authentication
+//
+// The header is no authentication, and a token is remembered before the handler can
+// refuse the request. Whoever reaches the middleware can shut out all holders with
+// the greatest token there is, and fill the guard with resources that nobody has.
+// So authenticate and authorize in front of the middleware, not behind it.
 package httpfence
 
 import (
@@ -43,7 +65,9 @@ func Set(req *http.Request, token fencing.Token) {
 }
 
 // Middleware returns a function that puts guard in front of a handler. Resource
-// names what a request is about; nil means the path of its URL. A guard that has
+// names what a request is about; nil means the path of its URL. Two names are two
+// resources, also where the handler takes two paths for the same thing ("/a" and
+// "/a/", or "/A"): resource has to make one name of them then. A guard that has
 // a check and write of its own, in a transaction say, has no place here: one that
 // stands for itself does, such as a pgfence.Guard on a pool.
 //
@@ -88,29 +112,33 @@ func admit(r *http.Request, guard fencing.Guard, resource string, token fencing.
 	return r
 }
 
-// body ends with an error if check finds one when it ends.
+// body asks before it hands out what it has read.
 type body struct {
 	io.ReadCloser
 	check func() error
-	end   error // what the first look at the end has found
+	end   error // what all further reads return
 }
 
-// Read returns none of the last bytes together with the error: some readers take
-// what they get and never look at it.
+// Read asks every time, for no read knows whether another one follows: a decoder
+// stops where its value does, and the end may come long after the last byte. A
+// refusal takes the bytes back: some readers use what they get and never look at
+// the error that comes with it.
 func (b *body) Read(p []byte) (int, error) {
 	if b.end != nil {
 		return 0, b.end
 	}
 	n, err := b.ReadCloser.Read(p)
-	if !errors.Is(err, io.EOF) {
-		return n, err
+	if n == 0 && !errors.Is(err, io.EOF) {
+		return 0, err
 	}
-	b.end = io.EOF
-	if err := b.check(); err != nil {
-		b.end = fmt.Errorf("httpfence: the end of the request: %w", err)
+	if refused := b.check(); refused != nil {
+		b.end = fmt.Errorf("httpfence: the body of the request: %w", refused)
 		return 0, b.end
 	}
-	return n, io.EOF
+	if errors.Is(err, io.EOF) {
+		b.end = io.EOF
+	}
+	return n, err
 }
 
 type key struct{}

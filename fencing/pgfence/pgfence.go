@@ -22,7 +22,9 @@
 // # What is not
 //
 // Only transactions that call Check are refused, and what is rolled back to a
-// savepoint before the check is unchecked again. A stale token is reported as an
+// savepoint before the check is unchecked again. What else a transaction does is not
+// looked at: whoever writes under a guard can write its table too, and make it
+// forget, so let no stranger choose the SQL. A stale token is reported as an
 // error and does not end the transaction by itself: roll it back. Above the
 // isolation level read committed, a transaction that has waited for another one
 // ends with a serialization error instead, and can be run again.

@@ -11,15 +11,24 @@
 //
 // # What is not
 //
-// Only writes that go through the [Guard] are refused. A client that is set to
-// retry may carry out a command twice when a reply was lost, here as everywhere
-// in go-redis: use commands that bear it, such as SET.
+// Only writes that go through the [Guard] are refused, and only the token of the
+// key that [Guard.Do] is given is compared. What the command does to other keys, as
+// RENAME and MSET do, no token of theirs stands against. Neither key nor arguments
+// may begin with "lockstile:", for the tokens are there and the bookkeeping of
+// locks; this is the only look at what a command does. One that empties or swaps
+// databases (FLUSHALL, FLUSHDB, SWAPDB) makes the guard forget: do not let strangers
+// choose the command. A lock of this server lies under its own name, so do not write
+// data under the name of a lock.
+//
+// A client that is set to retry may carry out a command twice when a reply was lost,
+// here as everywhere in go-redis: use commands that bear it, such as SET.
 package redisfence
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -37,12 +46,32 @@ var _ fencing.Guard = (*Guard)(nil)
 // NewGuard returns a Guard on rdb, which it never closes.
 func NewGuard(rdb redis.Scripter) *Guard { return &Guard{rdb} }
 
-// prefix begins the keys in which guards remember tokens.
-const prefix = "lockstile:f:"
+const (
+	// reserved begins all keys of ours that are not a lock.
+	reserved = "lockstile:"
+
+	// prefix begins the keys in which guards remember tokens.
+	prefix = reserved + "f:"
+
+	// mostArgs is less than the 8,000 values that a Lua function of Redis can be
+	// called with. The script would fail behind the token.
+	mostArgs = 7000
+)
+
+// ErrInexact means that a command was carried out, and that its reply has an integer
+// of 2^53 or more, or of -2^53 or less. Scripts of Redis round such numbers, so that
+// the reply is not returned. Commands that reply with text, as GET does, are exact.
+var ErrInexact = errors.New("the command was carried out, but a script of Redis does not return integers beyond 2^53 exactly: read them as text, with GET")
 
 // guarded compares tokens as text of one width, for Lua's numbers are exact only
-// below 2^53.
+// below 2^53. The arguments are looked at here, where they are what the command will
+// see: the client makes text of values of many types.
 var guarded = redis.NewScript(`
+for i = 3, #ARGV do
+  if string.sub(ARGV[i], 1, 10) == 'lockstile:' then
+    return redis.error_reply('ERR arguments that begin with "lockstile:" are refused: keys that do are Lockstile\'s own')
+  end
+end
 local seen = redis.call('GET', KEYS[2])
 if seen and ARGV[1] < seen then return {0, seen} end
 if seen ~= ARGV[1] then redis.call('SET', KEYS[2], ARGV[1]) end
@@ -57,16 +86,22 @@ func (g *Guard) Check(ctx context.Context, resource string, token fencing.Token)
 }
 
 // Do runs one Redis command on key, unless token is stale: Do(ctx, "balance",
-// token, "SET", 42) is SET balance 42. It returns the command's reply. A
-// [fencing.ErrStale] says that nothing was done. When the server itself refuses
-// the command nothing was written but the token, which stays remembered. After a
-// network error, it may have happened.
+// token, "SET", 42) is SET balance 42. It returns the command's reply; nil where
+// that is null. A [fencing.ErrStale] says that nothing was done, and an [ErrInexact]
+// that it was. When the server itself refuses the command (WRONGTYPE, say, or a
+// command that it does not know) nothing was written but the token, which stays
+// remembered. After a network error, it may have happened.
+//
+// A command has 7,000 further arguments at most, and neither they nor key may begin
+// with "lockstile:"; else nothing is written, and no token remembered.
 func (g *Guard) Do(ctx context.Context, key string, token fencing.Token, command string, args ...any) (any, error) {
 	switch {
 	case command == "":
 		return nil, fmt.Errorf("redisfence: write %q: the command is empty", key)
-	case strings.HasPrefix(key, prefix): // it would change what was seen of another key
-		return nil, fmt.Errorf("redisfence: write %q: keys that begin with %q are the guards' own", key, prefix)
+	case strings.HasPrefix(key, reserved): // it could change what was seen of another key
+		return nil, fmt.Errorf("redisfence: write %q: keys that begin with %q are Lockstile's own", key, reserved)
+	case len(args) > mostArgs:
+		return nil, fmt.Errorf("redisfence: write %q: the command has %d arguments, and the most is %d: divide it", key, len(args), mostArgs)
 	}
 	return g.run(ctx, key, token, append([]any{command}, args...)...)
 }
@@ -91,7 +126,22 @@ func (g *Guard) run(ctx context.Context, key string, token fencing.Token, comman
 	if len(reply) < 2 {
 		return nil, nil
 	}
+	if !exact(reply[1]) {
+		return nil, fmt.Errorf("redisfence: write %q: %w", key, ErrInexact)
+	}
 	return reply[1], nil
+}
+
+// exact reports whether no integer of the reply can have been rounded: 2^53 itself
+// is what 2^53 + 1 becomes.
+func exact(reply any) bool {
+	switch r := reply.(type) {
+	case int64:
+		return -1<<53 < r && r < 1<<53
+	case []any:
+		return !slices.ContainsFunc(r, func(element any) bool { return !exact(element) })
+	}
+	return true
 }
 
 func verb(command []any) string {
@@ -138,7 +188,7 @@ return token
 
 // Next implements [fencing.Counter]: one round trip.
 func (c *Counter) Next(ctx context.Context, name string) (fencing.Token, error) {
-	token, err := next.Run(ctx, c.rdb, []string{hashslot.Beside("lockstile:c:", name)}).Int64()
+	token, err := next.Run(ctx, c.rdb, []string{hashslot.Beside(reserved+"c:", name)}).Int64()
 	if err != nil {
 		return 0, fmt.Errorf("redisfence: next token of %q: %w", name, err)
 	}

@@ -68,3 +68,39 @@ func TestTokensBeyondInt64AreComparedAsNumbers(t *testing.T) {
 		}
 	}
 }
+
+// Goal: what the guard remembers of one resource is not written over under another.
+//
+// Interleaving: 34 has written "victim". Whoever chooses paths writes, deletes or
+// makes a node below the guard's base; 33 comes late.
+func TestGuardsOwnNodesAreNotWritten(t *testing.T) {
+	for _, base := range []string{zkfence.DefaultBase, "/app/fences"} {
+		g, _, ctx := setUp(t, zkfence.Options{Base: base})
+		if err := g.Check(ctx, "victim", 34); err != nil {
+			t.Fatal(err)
+		}
+		acl := zk.WorldACL(zk.PermAll)
+		for name, op := range map[string]any{
+			"set":               set(base+"/victim", "0"),
+			"set of its own":    set(base+"/other", "0"),
+			"set of the base":   set(base, "0"),
+			"delete":            &zk.DeleteRequest{Path: base + "/victim", Version: -1},
+			"create":            &zk.CreateRequest{Path: base + "/new", Data: []byte("9"), Acl: acl},
+			"create in a child": &zk.CreateRequest{Path: base + "/victim/a", Acl: acl},
+		} {
+			if _, err := g.Write(ctx, "other", 9, op); err == nil || errors.Is(err, fencing.ErrStale) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		if err := g.Check(ctx, "other", 1); err != nil {
+			t.Errorf("a smaller token afterwards: %v", err)
+		}
+		if err := g.Check(ctx, "victim", 33); !errors.Is(err, fencing.ErrStale) {
+			t.Errorf("a stale token: %v", err)
+		}
+		beside := &zk.CreateRequest{Path: base + "-beside", Acl: acl}
+		if _, err := g.Write(ctx, "other", 9, beside, &zk.CheckVersionRequest{Path: base + "/victim", Version: 0}); err != nil {
+			t.Errorf("a node beside the base, and a look at one below it: %v", err)
+		}
+	}
+}

@@ -9,15 +9,20 @@
 //
 // # What is not
 //
-// Only writes that go through the [Guard] are refused. When a reply was lost,
-// the write may have happened: it is not tried again.
+// Only writes that go through the [Guard] are refused, and only the token of the
+// resource that [Guard.Write] is given is compared, whatever nodes its operations
+// write. They may not write at or below the guard's base; a client that writes there
+// by itself can undo the guard. When a reply was lost, the write may have happened:
+// it is not tried again.
 package zkfence
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/go-zookeeper/zk"
@@ -88,12 +93,33 @@ func (g *Guard) Check(ctx context.Context, resource string, token fencing.Token)
 // nothing was done, and so does any error of the server's own about one of ops:
 // the token is not remembered then. After zk.ErrConnectionClosed, or when ctx
 // ends, it may have happened.
+//
+// Operations that write at or below the guard's base are refused. The servers cut the
+// connection on a transaction of more than their jute.maxbuffer (1 MB), which is the
+// caller's to keep.
 func (g *Guard) Write(ctx context.Context, resource string, token fencing.Token, ops ...any) ([]zk.MultiResponse, error) {
+	if slices.ContainsFunc(ops, g.reaches) { // it could change what was seen of another resource
+		return nil, fmt.Errorf("zkfence: write %.100q: the nodes at and below %q are the guard's own", resource, g.base)
+	}
 	results, err := g.run(ctx, resource, token, ops)
 	if err != nil {
 		return nil, fmt.Errorf("zkfence: write %.100q: %w", resource, err)
 	}
 	return results, nil
+}
+
+// reaches reports whether an operation writes the guard's own nodes.
+func (g *Guard) reaches(op any) bool {
+	var path string
+	switch op := op.(type) {
+	case *zk.CreateRequest:
+		path = op.Path
+	case *zk.SetDataRequest:
+		path = op.Path
+	case *zk.DeleteRequest:
+		path = op.Path
+	}
+	return path == g.base || strings.HasPrefix(path, g.base+"/")
 }
 
 // run tries until nobody has come between the look at the token and the
@@ -167,21 +193,29 @@ func (g *Guard) check(ctx context.Context, resource, path string, token fencing.
 		data, stat, err := g.zk.Get(path)
 		return node{data, stat}, err
 	})
-	text := []byte(token.String())
 	switch {
 	case errors.Is(err, zk.ErrNoNode):
-		return &zk.CreateRequest{Path: path, Data: text, Acl: g.acl}, nil
+		return &zk.CreateRequest{Path: path, Data: []byte(token.String()), Acl: g.acl}, nil
 	case err != nil:
 		return nil, err
 	}
-	seen, err := strconv.ParseUint(string(n.data), 10, 64)
+	return condition(resource, path, n.data, n.stat.Version, token)
+}
+
+// condition returns the operation for a node that holds data in a version. The
+// version wraps, and -1 stands for any: a transaction would go through whatever
+// greater token has come since.
+func condition(resource, path string, data []byte, version int32, token fencing.Token) (any, error) {
+	seen, err := strconv.ParseUint(string(data), 10, 64)
 	switch {
 	case err != nil:
 		return nil, errors.New("its node does not hold a token: is the base used by somebody else?")
 	case token < fencing.Token(seen):
 		return nil, &fencing.StaleError{Resource: resource, Token: token, Seen: fencing.Token(seen)}
+	case version == -1:
+		return nil, fmt.Errorf("its node %s has been written 2^32 - 1 times, and the servers compare no such version: set it to the token it holds, by hand and while nobody writes", path)
 	case token == fencing.Token(seen):
-		return &zk.CheckVersionRequest{Path: path, Version: n.stat.Version}, nil
+		return &zk.CheckVersionRequest{Path: path, Version: version}, nil
 	}
-	return &zk.SetDataRequest{Path: path, Data: text, Version: n.stat.Version}, nil
+	return &zk.SetDataRequest{Path: path, Data: []byte(token.String()), Version: version}, nil
 }

@@ -34,11 +34,11 @@ func Tag(key string) string {
 			return key[open+1 : open+1+n]
 		}
 	}
-	if !strings.Contains(key, "}") {
+	if key != "" && !strings.Contains(key, "}") {
 		return key
 	}
-	// The whole key is hashed, but it cannot stand in braces for it would
-	// close them too early. Some number has its slot.
+	// The whole key is hashed, but it cannot stand in braces: it would close them
+	// too early, and braces with nothing in them are no tag. Some number has its slot.
 	return strconv.Itoa(numbers()[Slot(key)])
 }
 

@@ -26,7 +26,7 @@ func tagged(key string) string {
 }
 
 func TestKeyBesideAnotherLiesInItsSlotAndIsUnique(t *testing.T) {
-	names := []string{"a", "{a}", "{a}b", "b{a}", "a}b", "{}", "{}x", "{", "}", "{{a}}", "{a", "a{}b{c}", "t:{a}", "invoices/42", "{a}:{a}"}
+	names := []string{"", "a", "{a}", "{a}b", "b{a}", "a}b", "{}", "{}x", "{", "}", "{{a}}", "{a", "a{}b{c}", "t:{a}", "invoices/42", "{a}:{a}"}
 	seen := make(map[string]string)
 	for _, name := range names {
 		key := Beside("x:", name)

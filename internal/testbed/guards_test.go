@@ -3,8 +3,12 @@ package testbed_test
 import (
 	"context"
 	"errors"
+	"math"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -46,6 +50,33 @@ func TestTokenOfAStoppedHolderIsRefusedByEveryStorage(t *testing.T) {
 				cancel()
 			}
 		})
+	}
+}
+
+// Goal: every storage tells resources apart and compares tokens exactly, whatever
+// the names are and where the numbers end. Method: each name gets a smaller token
+// than those before it, near 2^64, and then one less: two names that are one would
+// refuse the first of these, and a number that is rounded would let in the second.
+func TestOddResourcesAndLastNumbersAreKeptApartByEveryStorage(t *testing.T) {
+	names := []string{
+		"a", "A", " a", "a ", "a/", "/a", "//a", "a/b", "a%2Fb", "%", "%00", ".", "..", "a/../b", "...", "/", "*", "a*", "?", "a?b", "#", "a;b", "'", `"`, `\`, "$1",
+		"{a}", "{a}b", "a}b", "{}", "{", "}", "lockstile:f:a", "lockstile:f:{a}", ":a", "0", "00", "1", "-1", "NULL", "\t", "\n", "\u0085", "\ufeff",
+		"ü", "u\u0308", "ß", "ẞ", "İ", "鍵", "🔒", "\uf8ff", "\uffff", strings.Repeat("x", 511), strings.Repeat("x", 512),
+	}
+	mayBeRefused := []string{"", "\x00", "a\x00b", "a\xff", "\xed\xa0\x80", strings.Repeat("y", 100_000)}
+	for storage, check := range guards(t) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		for i, name := range slices.Concat(names, mayBeRefused) {
+			token := fencing.Token(math.MaxUint64) - 2*fencing.Token(i)
+			err := check(ctx, name, token)
+			if err != nil && (i < len(names) || errors.Is(err, fencing.ErrStale)) {
+				t.Errorf("%s: %.20q: token %d: %.300v", storage, name, token, err)
+			}
+			if again := check(ctx, name, token-1); again == nil || err == nil && !errors.Is(again, fencing.ErrStale) {
+				t.Errorf("%s: %.20q: token %d after %d: %.300v", storage, name, token-1, token, again)
+			}
+		}
+		cancel()
 	}
 }
 
@@ -111,7 +142,7 @@ func overHTTP(t *testing.T) checkFunc {
 	srv := httptest.NewServer(guarded(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })))
 	t.Cleanup(srv.Close)
 	return func(ctx context.Context, resource string, token fencing.Token) error {
-		req, err := http.NewRequestWithContext(ctx, http.MethodPut, srv.URL+"/"+resource, nil)
+		req, err := http.NewRequestWithContext(ctx, http.MethodPut, srv.URL+"/"+url.PathEscape(resource), nil)
 		if err != nil {
 			return err
 		}
