@@ -148,8 +148,8 @@ func TestShortLeasesDoNotTakeTheTimeOfLongOnes(t *testing.T) {
 func TestARenewalAnsweredTooLateDoesNotResurrectAndIsReleased(t *testing.T) {
 	for name, see := range map[string]func(l *Lock, c *clock){
 		"told by the timer":       func(*Lock, *clock) { pass(validity) },
-		"no timer has fired":      func(_ *Lock, c *clock) { pass(10 * time.Second); c.jump(validity) },
-		"somebody looked at Err":  func(l *Lock, c *clock) { pass(10 * time.Second); c.jump(validity); _ = l.Err() },
+		"no timer has fired":      func(_ *Lock, c *clock) { pass(10 * time.Second); c.jump(validity - 10*time.Second) },
+		"somebody looked at Err":  func(l *Lock, c *clock) { pass(10 * time.Second); c.jump(validity - 10*time.Second); _ = l.Err() },
 		"the store said it first": func(l *Lock, _ *clock) { pass(10 * time.Second); Lose(l, Expired, nil) },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -23,7 +23,7 @@ type Clause struct {
 var crowded = map[string]bool{
 	"exclusion": true, "many-waiters": true, "many-waiters-one-client": true, "wait-cancelled-at-the-turn": true,
 	"odd-names": true, "many-names": true, "tokens-under-contention": true,
-	"goroutines": true, "goroutines-held": true, "connections": true,
+	"early": true, "goroutines": true, "goroutines-held": true, "connections": true,
 }
 
 // Clauses returns the contract.
@@ -40,13 +40,14 @@ type Skipped struct{ Missing string }
 func (s *Skipped) Error() string { return "not checked: there is no " + s.Missing }
 
 // Check checks the clause and returns nil if it is kept. A [*Skipped] says what
-// was missing to check it. It must be called on the goroutine of the test that t
+// was missing to check it, where the backend declares nothing that hangs on it; a
+// guarantee that is declared and cannot be checked is an error. It must be called on the goroutine of the test that t
 // is, for h.New may end that test; it never ends it by itself, so that a test
 // can expect a broken backend to fail.
 func (c Clause) Check(t testing.TB, h Harness) (err error) {
 	t.Helper()
 	if h.New == nil {
-		return &Skipped{"Harness.New"}
+		return errors.New("nothing can be checked: Harness.New is nil")
 	}
 	if h.TTL == 0 {
 		h.TTL = time.Second
@@ -79,6 +80,15 @@ type verdict struct{ err error }
 func (x *trial) failf(format string, args ...any) { panic(verdict{fmt.Errorf(format, args...)}) }
 
 func (x *trial) skip(missing string) { panic(verdict{&Skipped{missing}}) }
+
+// skipUnless skips the clause, or fails it if it is what holds the backend to a
+// guarantee that it declares: add says what its author can do about it.
+func (x *trial) skipUnless(declared bool, guarantee, missing, add string) {
+	if declared {
+		x.failf("it declares %s, which cannot be checked: there is no %s. %s", guarantee, missing, add)
+	}
+	x.skip(missing)
+}
 
 // isSkip reports whether err says that a clause was not checked.
 func isSkip(err error) bool {

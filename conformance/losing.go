@@ -11,6 +11,7 @@ import (
 var losingClauses = []Clause{
 	{"renewal", "A lock that is not renewed in the store is lost under a holder that believes in it.", renewal},
 	{"expiry", "Belief must end before the lease does, by the holder's own clock, or two believe at once.", expiry},
+	{"early", "A lease that the store ends before its holder stops believing makes two holders, and renewals hide it.", early},
 	{"renew-by-hand", "A program that renews by hand relies on the answer to know until when it holds.", renewByHand},
 	{"silence", "A holder whose store says nothing must stop believing before anybody else can begin.", silence},
 	{"max-hold", "A holder that hangs must not keep everybody else out for ever.", maxHold},

@@ -15,7 +15,14 @@
 // Every clause says why it is there. A clause that a backend cannot keep is a
 // guarantee to take out of its declaration ([locker.Guarantees]), not a test to
 // skip. What a backend does not have (a network, [locker.Inspector],
-// [locker.Breaker], a Close) is skipped, and the skip says what was missing.
+// [locker.Breaker], a Close) is skipped, and the end of [Run] says what was missing.
+// But a guarantee that is declared and cannot be checked fails, and says what to add
+// to the [Harness]: Fair without an Inspector, any Release but ByProcess without a
+// network, Exclusion without a network or a Breaker.
+//
+// Servers are not broken here. What a declaration says of their crashes, failovers
+// and clocks (the assumptions of Exclusion and Tokens, and Tolerates) is not checked:
+// that is what package matrix is for.
 //
 // No clause depends on how fast the machine is: all waits are for events, half
 // a minute at most. Every clause uses names of its own, so one store serves all
@@ -62,26 +69,37 @@ type Client struct {
 
 // Run checks every clause, each in a subtest. Those that keep the machine busy run
 // one after another, the others then in parallel as far as the -parallel flag
-// allows; all have ended when Run returns.
+// allows; all have ended when Run returns. At the end it logs which clauses were not
+// checked and what was missing.
 func Run(t *testing.T, h Harness) {
 	t.Helper()
+	var sum summary
 	t.Run("clause", func(t *testing.T) { // returns when its parallel subtests have ended
 		for _, c := range Clauses() {
-			t.Run(c.Name, func(t *testing.T) { c.Run(t, h) })
+			t.Run(c.Name, func(t *testing.T) { c.run(t, h, &sum) })
 		}
 	})
+	sum.show(t)
 }
 
 // Run checks one clause in t, which is its own: a subtest of a suite that chooses
 // its clauses. It makes t parallel where [Run] would.
 func (c Clause) Run(t *testing.T, h Harness) {
 	t.Helper()
+	c.run(t, h, new(summary))
+}
+
+func (c Clause) run(t *testing.T, h Harness, sum *summary) {
+	t.Helper()
 	if !crowded[c.Name] {
 		t.Parallel()
 	}
+	err := c.Check(t, h)
 	var skipped *Skipped
-	switch err := c.Check(t, h); {
-	case errors.As(err, &skipped):
+	errors.As(err, &skipped)
+	sum.note(c, skipped)
+	switch {
+	case skipped != nil:
 		t.Skip(skipped)
 	case err != nil:
 		t.Errorf("%v\nwhy it matters: %s", err, c.Why)

@@ -2,6 +2,8 @@ package conformance
 
 import (
 	"errors"
+	"os"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -11,19 +13,32 @@ import (
 	"github.com/lockstile/locker/internal/testserver"
 )
 
-// bare is a backend with nothing but the three methods.
-type bare struct{ locker.Locker }
+// bare is a backend with nothing but the three methods. It declares what it is
+// given, and else next to nothing.
+type bare struct {
+	locker.Locker
+	declared locker.Guarantees
+}
+
+func (b bare) Guarantees() locker.Guarantees { return b.declared }
+
+var modest = locker.Guarantees{Release: locker.ByProcess, Exclusion: locker.Unpromised, Tokens: locker.Unpromised}
+
+// bareOn returns a harness without a network.
+func bareOn(addr string, declared locker.Guarantees) Harness {
+	return Harness{TTL: 300 * time.Millisecond, New: func(t testing.TB) Client {
+		l, end := specimen.New(addr, "")
+		t.Cleanup(end)
+		return Through(bare{l, declared})
+	}}
+}
 
 // A backend author must see what was not checked, and why.
 func TestClauseWithoutItsMeansIsSkippedAndSaysWhatIsMissing(t *testing.T) {
 	srv := testserver.Redis(t)
-	h := Harness{TTL: 300 * time.Millisecond, New: func(t testing.TB) Client {
-		l, end := specimen.New(srv.Addr(), "")
-		t.Cleanup(end)
-		return Through(bare{l})
-	}}
+	h := bareOn(srv.Addr(), modest)
 	want := map[string]string{
-		"order": "Inspector", "connections": "network", "inspect": "Inspector", "break": "Breaker", "closed": "Close",
+		"order": "promise to be fair", "connections": "network", "inspect": "Inspector", "break": "Breaker", "closed": "Close",
 		"unlock-after-break": "Breaker", "tokens-over-break": "Breaker",
 		"dead-waiter": "network", "late-unlock": "network", "late-unlock-reply": "network", "late-renewal": "network",
 		"lost-unlock-reply": "network", "silence": "network", "slow-reply": "network", "min-validity": "network",
@@ -45,10 +60,67 @@ func TestClauseWithoutItsMeansIsSkippedAndSaysWhatIsMissing(t *testing.T) {
 	}
 }
 
-func TestHarnessWithoutNewIsSkippedAndNotCalled(t *testing.T) {
+// A declaration that nothing holds the backend to is worth nothing.
+func TestDeclaredGuaranteeThatCannotBeCheckedFailsAndSaysWhatToAdd(t *testing.T) {
+	srv := testserver.Redis(t)
+	clauses := make(map[string]Clause)
 	for _, c := range Clauses() {
-		if err := c.Check(t, Harness{}); !isSkip(err) {
-			t.Errorf("%s: %v", c.Name, err)
+		clauses[c.Name] = c
+	}
+	fair, excludes := modest, modest
+	fair.Fair, excludes.Exclusion = true, locker.PromptHolder
+	for _, test := range []struct {
+		declared locker.Guarantees
+		clause   string
+		want     []string
+	}{
+		{fair, "order", []string{"declares Fair", "no locker.Inspector", "Inspect that counts waiters"}},
+		{excludes, "unlock-after-break", []string{"declares Exclusion", "no locker.Breaker", "a Break,"}},
+		{locker.Guarantees{Release: locker.ByExpiry}, "silence", []string{"declares Release by expiry", "no network", "NewProxy"}},
+		{locker.Guarantees{Release: locker.BySession}, "dead-while-locking", []string{"declares Release by session", "no network", "NewProxy"}},
+	} {
+		err := clauses[test.clause].Check(t, bareOn(srv.Addr(), test.declared))
+		for _, want := range test.want {
+			if err == nil || isSkip(err) || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: got %v, want a failure that says %q", test.clause, err, want)
+			}
+		}
+	}
+}
+
+func TestHarnessThatMakesNoLockerIsAnError(t *testing.T) {
+	for _, c := range Clauses() {
+		for _, h := range []Harness{{}, {New: func(testing.TB) Client { return Client{} }}} {
+			if err := c.Check(t, h); err == nil || isSkip(err) {
+				t.Errorf("%s: %v", c.Name, err)
+			}
+		}
+	}
+}
+
+// Goal: who runs the suite sees what was not checked, without -v, too. Method: this
+// test again, as a process of its own.
+func TestRunSaysWhatItHasNotChecked(t *testing.T) {
+	if addr := os.Getenv("CONFORMANCE_OF"); addr != "" {
+		Run(t, bareOn(addr, modest))
+		return
+	}
+	srv := testserver.Redis(t)
+	for _, flag := range []string{"-test.v=false", "-test.v=true"} {
+		cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$/^clause$/^(try-lock|bad-names|break|silence|late-unlock)$", flag)
+		cmd.Env = append(os.Environ(), "CONFORMANCE_OF="+srv.Addr())
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		for _, want := range []string{
+			"conformance: 2 clauses were checked\n",
+			"1 not, for there is no locker.Breaker: break\n",
+			"2 not, for there is no network to break (Client.Cut, CutReplies, Heal and Deliver): late-unlock, silence\n",
+		} {
+			if strings.Count(string(out), want) != 1 {
+				t.Errorf("with %s it does not say once %q:\n%s", flag, want, out)
+			}
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -43,7 +44,7 @@ func (x *trial) end() {
 func (x *trial) client() Client {
 	c := x.h.New(x.t)
 	if c.Locker == nil {
-		x.skip("Client.Locker")
+		x.failf("nothing can be checked: Harness.New returned no Client.Locker")
 	}
 	x.clients = append(x.clients, c)
 	return c
@@ -61,13 +62,24 @@ func (x *trial) lockers(n int) []locker.Locker {
 	return ls
 }
 
-// networked starts a process whose network can be broken.
+// networked starts a process whose network can be broken. Only a lock that the end
+// of a process frees has none: every other Release begins where nothing is heard of
+// the holder any more, and that is when exclusion is in danger.
 func (x *trial) networked() Client {
 	c := x.client()
-	if c.Cut == nil || c.CutReplies == nil || c.Heal == nil || c.Deliver == nil {
-		x.skip("network to break (Client.Cut, CutReplies, Heal and Deliver)")
+	if !c.breaks() {
+		g := c.Locker.Guarantees()
+		x.skipUnless(g.Release != locker.ByProcess, fmt.Sprintf("Release by %v", g.Release), network,
+			"Connect the Locker through a NewProxy for every server and return Through(locker, proxies...)")
 	}
 	return c
+}
+
+const network = "network to break (Client.Cut, CutReplies, Heal and Deliver)"
+
+// breaks reports whether the client has a network that can be broken.
+func (c Client) breaks() bool {
+	return c.Cut != nil && c.CutReplies != nil && c.Heal != nil && c.Deliver != nil
 }
 
 // name returns a name that nobody else uses.

@@ -16,23 +16,15 @@ func TestConformance(t *testing.T) {
 	conformance.Run(t, harness(srv.Addr(), redis.Options{}))
 }
 
-// A clause must not live on what its neighbours have left, such as scripts that the
-// server knows already.
-func TestEachClauseHoldsAloneOnAServerOfItsOwn(t *testing.T) {
-	for _, c := range conformance.Clauses() {
-		t.Run(c.Name, func(t *testing.T) {
-			c.Run(t, harness(testserver.Redis(t).Addr(), redis.Options{}))
-		})
-	}
-}
-
 // The client gives up on a silent server after some seconds by itself. Nothing
-// may lean on that: our callers' deadlines are shorter.
-func TestConformanceWithAClientThatIsPatient(t *testing.T) {
-	srv := testserver.Redis(t)
-	conformance.Run(t, harness(srv.Addr(), redis.Options{
-		DialTimeout: time.Minute, ReadTimeout: time.Minute, WriteTimeout: time.Minute, PoolTimeout: time.Minute,
-	}))
+// may lean on that: our callers' deadlines are shorter. And each clause has a server
+// of its own: none may live on what its neighbours have left, such as scripts that
+// the server knows already.
+func TestEachClauseHoldsAloneWithAClientThatIsPatient(t *testing.T) {
+	patient := redis.Options{DialTimeout: time.Minute, ReadTimeout: time.Minute, WriteTimeout: time.Minute, PoolTimeout: time.Minute}
+	for _, c := range conformance.Clauses() {
+		t.Run(c.Name, func(t *testing.T) { c.Run(t, harness(testserver.Redis(t).Addr(), patient)) })
+	}
 }
 
 func harness(addr string, opts redis.Options) conformance.Harness {

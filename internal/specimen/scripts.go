@@ -22,6 +22,8 @@ var take = redis.NewScript(prelude + `
 local id, value, ttl, holder, waits = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 if redis.call('EXISTS', 'mark:' .. id) == 1 then return 0 end
 local held = redis.call('GET', lock)
+if flaw == 'a try finds the lease over early' and waits == '0' and redis.call('PTTL', lock) < 100 then held = false end
+if flaw == 'a new lease is short' then ttl = math.floor(ttl * 2 / 3) end
 if held == id then return tonumber(redis.call('GET', last)) end
 local function first() return redis.call('ZRANGE', queue, 0, 0)[1] end
 while first() and first() ~= id and redis.call('EXISTS', 'alive:' .. first()) == 0
@@ -50,7 +52,9 @@ return token
 var renew = redis.NewScript(prelude + `
 if flaw == 'renewal does not compare' then redis.call('SET', lock, ARGV[1]) end
 if redis.call('GET', lock) ~= ARGV[1] then return 0 end
-redis.call('PEXPIRE', lock, ARGV[2])
+local ttl = tonumber(ARGV[2])
+if flaw == 'a renewed lease is short' then ttl = math.floor(ttl * 2 / 3) end
+redis.call('PEXPIRE', lock, ttl)
 return 1
 `)
 

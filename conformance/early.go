@@ -1,0 +1,108 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/lockstile/locker"
+)
+
+// early has others ask without a pause for locks that nobody renews, from the
+// first moment to the last. A lock that is renewed hides this flaw, for its lease
+// never comes near its end; and so does a waiter alone, who asks again only when
+// the lease is known to be over.
+//
+// A lease begins in several ways, which are several lines in most backends. And
+// whether a waiter is there decides in many of them which line looks at its end.
+func early(x *trial) {
+	a, b, c := x.locker(), x.locker(), x.locker()
+	ways := []struct {
+		how  string
+		take func() *locker.Lock
+	}{
+		{"that was free", func() *locker.Lock { return x.lease(a, x.name()) }},
+		{"that was renewed", func() *locker.Lock { return x.renewed(x.lease(a, x.name())) }},
+		{"that had been waited for", func() *locker.Lock { return x.leaseAfter(x.lock(b, x.name(), x.long()), a, b) }},
+		{"that came from a goroutine of its own process", func() *locker.Lock {
+			return x.leaseAfter(x.lock(a, x.name(), x.long()), a, nil)
+		}},
+	}
+	var takings []chan error
+	for _, way := range ways {
+		for _, waits := range []bool{false, true} {
+			held := way.take()
+			takings = append(takings, x.takeFrom(held, way.how, c.TryLock))
+			if waits {
+				takings = append(takings, x.takeFrom(held, way.how, b.Lock))
+			}
+		}
+	}
+	for _, taking := range takings {
+		select {
+		case err := <-taking:
+			if err != nil {
+				x.failf("%w", err)
+			}
+		case <-time.After(x.h.patience):
+			x.failf("a lock that is not renewed has not come to anybody else %v after the last one did", x.h.patience)
+		}
+	}
+}
+
+// lease takes a lock that ends by itself.
+func (x *trial) lease(l locker.Locker, name string) *locker.Lock {
+	return x.lock(l, name, x.ttl(), locker.WithoutRenewal())
+}
+
+// renewed starts the lease anew. One that ended before that, on a machine that
+// stalls, has nothing to show.
+func (x *trial) renewed(lock *locker.Lock) *locker.Lock {
+	if err := lock.Renew(x.patient()); err != nil && !errors.Is(err, locker.ErrLost) {
+		x.failf("Renew of a held lock: %w", err)
+	}
+	return lock
+}
+
+// leaseAfter takes a lock that ends by itself from who has it now. The waiter is
+// seen through the client, if that is not nil.
+func (x *trial) leaseAfter(held *locker.Lock, l, through locker.Locker) *locker.Lock {
+	w := x.wait(x.patient(), l, held.Name(), x.ttl(), locker.WithoutRenewal())
+	x.waits(w, through, held.Name())
+	x.unlock(held)
+	x.returned(w, "after unlock")
+	if errors.Is(w.err, locker.ErrUnavailable) { // the machine stalled for a whole lease
+		return x.lease(l, held.Name())
+	}
+	return x.served(w, "after unlock")
+}
+
+// asking is Lock or TryLock of one client.
+type asking func(context.Context, string, ...locker.Option) (*locker.Lock, error)
+
+// takeFrom asks for held's name until it is granted, and reports whether held was
+// believed in then. The holder is asked after the grant, on the same machine: if
+// it believes still, it did so at the grant, however slow the machine is.
+func (x *trial) takeFrom(held *locker.Lock, how string, ask asking) chan error {
+	result := make(chan error, 1)
+	ctx := x.patientFor(x.h.TTL)
+	go func() {
+		lock, err := ask(ctx, held.Name(), x.long())
+		for err != nil && ctx.Err() == nil { // taken, or not answered in time by a store that is busy
+			time.Sleep(time.Millisecond) // let the others run, too
+			lock, err = ask(ctx, held.Name(), x.long())
+		}
+		switch {
+		case err != nil:
+			err = fmt.Errorf("a name %s, whose lock was not renewed, has not come to another client: %w", how, err)
+		case held.Err() == nil:
+			err = fmt.Errorf("a name %s was given to another client %v before its holder stops believing", how, time.Until(held.Deadline()))
+		}
+		result <- err
+		if lock != nil {
+			_ = lock.Unlock(x.ctx) // not this clause's matter
+		}
+	}()
+	return result
+}

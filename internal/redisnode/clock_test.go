@@ -1,0 +1,86 @@
+package redisnode
+
+import (
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockstile/locker/internal/testserver"
+)
+
+// Goal: a lease lasts for its TTL to the millisecond, and a counter for about a
+// minute more, however the lease began. The holder's allowance for the store is 2 ms:
+// what a script takes from it, no test with a network can see.
+//
+// Method: the clock is read in one batch with the script, so it is mostly still the
+// same millisecond. A lease that is short by one ends before the reading and the
+// TTL, and one that is not never does.
+func TestLeasesLastToTheMillisecondAndCountersOutliveThem(t *testing.T) {
+	srv := testserver.Redis(t)
+	n, _ := client(t, srv.Addr(), nil)
+	quorum := ofQuorumNode(t, srv.Addr(), 0)
+	for how, begin := range map[string]func(*Lease) request{
+		"free": func(l *Lease) request {
+			return l.request(n.scripts.acquire, &l.Value, l.TTL.Milliseconds(), &l.Holder, claim, n.counts, "", 0)
+		},
+		"queued for": func(l *Lease) request {
+			srv.Do("SET", l.Keys.Lock, "?"+l.Value, "PX", "5000")
+			srv.Do("ZADD", l.Keys.queue, "1", n.member(l))
+			return l.request(n.scripts.acquire, &l.Value, l.TTL.Milliseconds(), &l.Holder, claim, n.counts, n.member(l), 1)
+		},
+		"asked for again": func(l *Lease) request {
+			mustGrant(t, n, l)
+			srv.Do("PEXPIRE", l.Keys.Lock, "5000")
+			return l.request(n.scripts.acquire, &l.Value, l.TTL.Milliseconds(), &l.Holder, claim, n.counts, "", 0)
+		},
+		"handed over": func(l *Lease) request {
+			holder := newLease(t, l.Keys.Lock)
+			mustGrant(t, n, holder)
+			return n.releaseRequest(holder, l, false)
+		},
+		"renewed": func(l *Lease) request {
+			mustGrant(t, n, l)
+			srv.Do("PEXPIRE", l.Keys.Lock, "5000")
+			srv.Do("PEXPIRE", l.Keys.last, "5000")
+			return l.renewal()
+		},
+		"of a quorum": func(l *Lease) request {
+			return l.request(quorum.scripts.acquire, &l.Value, l.TTL.Milliseconds(), &l.Holder, claim, n.counts, "", 0, 0, serverMicros(srv))
+		},
+		"raised": func(l *Lease) request {
+			token := mustGrant(t, n, l).Token
+			srv.Do("PEXPIRE", l.Keys.Lock, "3600000") // so that it lasts whatever happens between
+			return newRequest(raise, l.Keys.list(l.Value), []any{l.Value, uint64(token) + 1, l.Holder})
+		},
+	} {
+		for range 50 {
+			l := newLease(t, how)
+			lease, counter := ends(t, n.rdb, l, begin(l))
+			again := how == "asked for again" // whose counter is the first grant's
+			if lease < l.TTL || counter < l.TTL+time.Minute-time.Second && !again {
+				t.Fatalf("a lease that was %s: of %v, it lasts for %v and its counter for %v", how, l.TTL, lease, counter)
+			}
+			srv.Do("FLUSHALL")
+		}
+	}
+}
+
+// ends sends the request, and returns how long after the server's clock before it
+// the lease and its counter end.
+func ends(t *testing.T, rdb redis.UniversalClient, l *Lease, r request) (lease, counter time.Duration) {
+	t.Helper()
+	pipe := rdb.Pipeline()
+	before := pipe.Time(background(t))
+	reply := r.byText(background(t))
+	_ = pipe.Process(background(t), reply)
+	of := []*redis.DurationCmd{pipe.PExpireTime(background(t), l.Keys.Lock), pipe.PExpireTime(background(t), l.Keys.last)}
+	if _, err := pipe.Exec(background(t)); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := reply.Int64(); err != nil || got <= 0 {
+		t.Fatalf("not granted: %v, %v", got, err)
+	}
+	begun := time.Duration(before.Val().UnixMilli()) * time.Millisecond
+	return of[0].Val() - begun, of[1].Val() - begun
+}

@@ -1,0 +1,102 @@
+package postgres_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/lockstile/locker/postgres"
+)
+
+// Goal: a lease lasts for its TTL, however it began. The holder's allowance for the
+// store is 2 ms: what a function takes from it, no test with a network can see.
+// Method: in one statement with what begins the lease, the clock is read before, so a
+// lease that is short ends before the reading and the TTL, and one that is not never
+// does.
+func TestLeasesLastForTheirWholeTTL(t *testing.T) {
+	admin := emptySchema(t)
+	const held = `PERFORM lockstile_lease_acquire('a', 'other', 60000, '', false, '', 0, 0);`
+	const waits = held + `PERFORM lockstile_lease_acquire('a', 'mine', 30000, '', true, '', 60000, 0);`
+	for how, steps := range map[string]struct{ before, begin string }{
+		"free":    {"", acquireMine},
+		"expired": {held + `UPDATE lockstile_lease SET expires = clock_timestamp();`, acquireMine},
+		"reserved": {waits + `PERFORM lockstile_lease_release('a', 'other', '', '', 0, '', false, 0, false, 0, 0);`,
+			acquireMine},
+		"left behind": {waits + `DELETE FROM lockstile_lease;`, acquireMine},
+		"asked for again": {acquireMine + `UPDATE lockstile_lease SET expires = clock_timestamp() + interval '1 second';`,
+			acquireMine},
+		"handed over": {held, `PERFORM lockstile_lease_release('a', 'other', '', 'mine', 30000, '', false, 0, false, 0, 0);`},
+		"renewed": {acquireMine + `UPDATE lockstile_lease SET expires = clock_timestamp() + interval '1 second';`,
+			`PERFORM lockstile_renew(ARRAY['a'], ARRAY['mine'], ARRAY[30000]);`},
+	} {
+		repeatedly(t, admin, "a lease that was "+how, `
+DECLARE _before timestamptz; _lasts interval;
+BEGIN
+  `+steps.before+`
+  _before := clock_timestamp();
+  `+steps.begin+`
+  SELECT l.expires - _before INTO _lasts FROM lockstile_lease l WHERE l.name = 'a' AND l.value = 'mine' AND NOT l.reserved;
+  IF _lasts IS NULL OR _lasts < interval '30 seconds' THEN
+    RAISE EXCEPTION 'of 30 s, it lasts for %', _lasts;
+  END IF;`)
+	}
+}
+
+const acquireMine = `PERFORM lockstile_lease_acquire('a', 'mine', 30000, '', false, '', 0, 0);`
+
+// Goal: a lease is its holder's until its end, and from then on nobody's. Method: it
+// ends in a millisecond, or has just ended. What was told that it has not ended has
+// asked before its end, by a clock that is read first; what was told that it has, has
+// asked after it, by a clock that is read last.
+func TestLeasesEndWhenTheyEnd(t *testing.T) {
+	admin := emptySchema(t)
+	for what, ask := range map[string]struct{ asks, over string }{
+		"another":             {`lockstile_lease_acquire('a', 'other', 60000, '', false, '', 0, 0)`, `l.value = 'other'`},
+		"another that queues": {`lockstile_lease_acquire('a', 'other', 60000, '', true, '', 60000, 0)`, `l.value = 'other'`},
+		"its own renewal":     {`lockstile_renew(ARRAY['a'], ARRAY['mine'], ARRAY[60000])`, `l.expires < _ends + interval '30 seconds'`},
+		"Break":               {`lockstile_force('a', 60000)`, `true`},
+	} {
+		for _, left := range []string{"1 millisecond", "0"} {
+			repeatedly(t, admin, what+" of a lease that ends in "+left, `
+DECLARE _ends timestamptz; _over boolean; _before timestamptz;
+BEGIN
+  `+acquireMine+`
+  UPDATE lockstile_lease SET expires = clock_timestamp() + interval '`+left+`' RETURNING expires INTO _ends;
+  _before := clock_timestamp();
+  PERFORM `+ask.asks+`;
+  SELECT `+ask.over+` INTO _over FROM lockstile_lease l WHERE l.name = 'a';
+  _over := coalesce(_over, false);
+  IF _over AND clock_timestamp() < _ends THEN
+    RAISE EXCEPTION 'found it over % early', _ends - clock_timestamp();
+  END IF;
+  IF NOT _over AND _before > _ends THEN
+    RAISE EXCEPTION 'found it held, % late', _before - _ends;
+  END IF;`)
+		}
+	}
+}
+
+// emptySchema returns a pool of a database that has the schema, and tokens to draw.
+func emptySchema(t *testing.T) *pgxpool.Pool {
+	t.Helper()
+	url := database(t)
+	l := newLocker(t, url, postgres.Options{})
+	unlock(t, lock(t, l, "a"))
+	return connect(t, url)
+}
+
+// repeatedly runs a block many times, for its readings of the clock are not always
+// close enough to show something. Whatever it did is rolled back.
+func repeatedly(t *testing.T, admin *pgxpool.Pool, what, block string) {
+	t.Helper()
+	for range 50 {
+		_, err := admin.Exec(soon(t), `DO $$ `+block+` RAISE EXCEPTION USING ERRCODE = 'LS999'; END $$`)
+		var done *pgconn.PgError
+		if !errors.As(err, &done) || done.Code != "LS999" {
+			t.Errorf("%s: %v", what, err)
+			return
+		}
+	}
+}
