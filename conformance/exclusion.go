@@ -62,7 +62,7 @@ type critical struct {
 }
 
 func (c *critical) update(x *trial, l locker.Locker, name string) error {
-	lock, err := l.Lock(x.patient(), name)
+	lock, err := x.lockSlowly(l, name)
 	if err != nil {
 		return err
 	}
@@ -77,7 +77,7 @@ func (c *critical) update(x *trial, l locker.Locker, name string) error {
 		return nil
 	})
 	c.inside.Add(-1)
-	return errors.Join(err, lock.Unlock(x.ctx))
+	return errors.Join(err, x.unlockInACrowd(lock))
 }
 
 func tryLock(x *trial) {

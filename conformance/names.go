@@ -1,8 +1,6 @@
 package conformance
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -120,19 +118,8 @@ func manyNames(x *trial) {
 			x.failf("one of many locks was lost: %w", err)
 		}
 	}
-	slow := make([]bool, n)
-	each(func(k int) {
-		err := locks[k].Unlock(x.patient())
-		if slow[k] = errors.Is(err, context.DeadlineExceeded); !slow[k] {
-			errs[k] = err
-		}
-	})
-	for k, slow := range slow {
-		if slow { // Unlock waits two seconds at most, which are not enough for so many on a slow machine
-			x.freeBeforeLease(b, locks[k].Name(), "after an Unlock that gave up waiting")
-		}
-	}
+	each(func(k int) { errs[k] = x.unlockInACrowd(locks[k]) })
 	for k := 0; k < n; k += n / 10 {
-		x.free(b, locks[k].Name(), "of one of many names after unlock")
+		x.freeBeforeLease(b, locks[k].Name(), "after unlock of one of many names")
 	}
 }

@@ -99,14 +99,14 @@ func (x *trial) serveMany(holder locker.Locker, ls []locker.Locker, n int) {
 	results := make(chan error, n)
 	for k := range n {
 		go func() {
-			lock, err := ls[k%len(ls)].Lock(x.patient(), name)
+			lock, err := x.lockSlowly(ls[k%len(ls)], name)
 			if err == nil {
 				if inside.Add(1) != 1 {
 					err = fmt.Errorf("two waiters were served at once")
 				}
 				served.Add(1)
 				inside.Add(-1)
-				if failed := lock.Unlock(x.ctx); err == nil {
+				if failed := x.unlockInACrowd(lock); err == nil {
 					err = failed
 				}
 			}
@@ -120,11 +120,11 @@ func (x *trial) serveMany(holder locker.Locker, ls []locker.Locker, n int) {
 			if err != nil {
 				x.failf("one of %d waiters, after %d were served: %w", n, served.Load(), err)
 			}
-		case <-time.After(x.h.patience):
+		case <-time.After(2 * x.h.patience):
 			x.failf("of %d waiters only %d have been served", n, k)
 		}
 	}
-	x.free(holder, name, "after all waiters have unlocked")
+	x.freeBeforeLease(holder, name, "after all waiters have unlocked")
 }
 
 // deadWaiter cuts off the first in the queue. Who is behind it must be served

@@ -87,14 +87,14 @@ func tokensUnderContention(x *trial) {
 	var workers sync.WaitGroup
 	errs := make(chan error, clients*goroutines)
 	step := func(l locker.Locker) error {
-		lock, err := l.Lock(x.patient(), name)
+		lock, err := x.lockSlowly(l, name)
 		if err != nil {
 			return err
 		}
 		mu.Lock()
 		err = order.check(lock)
 		mu.Unlock()
-		return errors.Join(err, lock.Unlock(x.ctx))
+		return errors.Join(err, x.unlockInACrowd(lock))
 	}
 	for _, l := range x.lockers(clients) {
 		for range goroutines {

@@ -165,7 +165,7 @@ func (x *trial) impatient(l locker.Locker, name string, shared *critical, k, rou
 		}
 		time.Sleep(200 * time.Microsecond) // work, so that others wait
 		shared.inside.Add(-1)
-		if err := lock.Unlock(x.ctx); err != nil {
+		if err := x.unlockInACrowd(lock); err != nil {
 			return err
 		}
 	}
