@@ -37,6 +37,7 @@ var workers = map[string]func(args []string) error{
 	"hold":  holdWorker,
 	"sleep": func([]string) error { _, err := io.ReadAll(os.Stdin); return err },
 	"new":   func(args []string) error { _, err := New(args[0], Options{}); return err },
+	"break": breakWorker,
 }
 
 // countWorker adds one to the number in a file args[2] times, under the lock.
@@ -123,6 +124,17 @@ func holdWorker(args []string) error {
 	return err
 }
 
+// breakWorker breaks a lock and prints whether anybody had it.
+func breakWorker(args []string) error {
+	l, err := New(args[0], Options{})
+	if err != nil {
+		return err
+	}
+	broken, err := l.Break(context.Background(), args[1])
+	fmt.Println(broken)
+	return err
+}
+
 // worker is another process.
 type worker struct {
 	*exec.Cmd
@@ -133,7 +145,13 @@ type worker struct {
 
 func startWorker(t testing.TB, kind string, args ...string) *worker {
 	t.Helper()
-	w := &worker{Cmd: exec.Command(os.Args[0], args...), errors: &strings.Builder{}}
+	return startAs(t, exec.Command(os.Args[0], args...), kind)
+}
+
+// startAs makes a worker of a command that runs the test binary.
+func startAs(t testing.TB, cmd *exec.Cmd, kind string) *worker {
+	t.Helper()
+	w := &worker{Cmd: cmd, errors: &strings.Builder{}}
 	w.Env = append(os.Environ(), workerVariable+"="+kind, "GORACE=atexit_sleep_ms=0")
 	w.Stderr = w.errors
 	var err error
