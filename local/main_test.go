@@ -38,6 +38,7 @@ var workers = map[string]func(args []string) error{
 	"sleep": func([]string) error { _, err := io.ReadAll(os.Stdin); return err },
 	"new":   func(args []string) error { _, err := New(args[0], Options{}); return err },
 	"break": breakWorker,
+	"home":  homeWorker,
 }
 
 // countWorker adds one to the number in a file args[2] times, under the lock.
@@ -122,6 +123,19 @@ func holdWorker(args []string) error {
 	fmt.Println(lock.Token())
 	_, err = io.ReadAll(os.Stdin)
 	return err
+}
+
+// homeWorker makes the default directory, looks whether it can be used, and prints it.
+func homeWorker([]string) error {
+	dir, err := DefaultDir()
+	if err != nil {
+		return err
+	}
+	if _, err := New(dir, Options{}); err != nil {
+		return err
+	}
+	fmt.Println(dir)
+	return nil
 }
 
 // breakWorker breaks a lock and prints whether anybody had it.

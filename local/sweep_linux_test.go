@@ -127,7 +127,9 @@ func TestUmaskThatAllowsNothingLeavesLocksUsable(t *testing.T) {
 	start := func(kind string) *worker {
 		return withUmask(t, func() *worker { return startNotRoot(t, kind, dir, "x") })
 	}
+	t.Setenv("XDG_RUNTIME_DIR", dir)
 	for range 2 {
+		start("home").line(t)
 		first := start("hold")
 		first.line(t)
 		for _, want := range []string{"true", "false"} { // .break is made, and used again
@@ -139,5 +141,15 @@ func TestUmaskThatAllowsNothingLeavesLocksUsable(t *testing.T) {
 		second.line(t)
 		first.kill()
 		second.kill()
+	}
+}
+
+// Root's directories are nobody's runtime directory but root's.
+func TestRuntimeDirectoryOfRootIsNoOtherUsers(t *testing.T) {
+	temp := openDir(t)
+	t.Setenv("XDG_RUNTIME_DIR", "/")
+	t.Setenv("TMPDIR", temp)
+	if got := startNotRoot(t, "home").line(t); filepath.Dir(got) != temp {
+		t.Errorf("%s, want one in %s", got, temp)
 	}
 }
