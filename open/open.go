@@ -31,7 +31,10 @@ type Backend interface {
 // error means that url is wrong: mostly no server was asked. No error shows a
 // password.
 //
-// In a user name or password write / as %2F, ? as %3F, # as %23 and % as %25.
+// In a user name or password write / as %2F, ? as %3F, # as %23 and % as %25. A
+// host that is empty, a parameter without a value and one that is given twice are
+// errors: a variable may not be set. Only PostgreSQL has a host by default, which
+// is libpq's.
 //
 // The forms for Redis take parameters, as in "redis://h/0?prefix=app:&replicas=1":
 // prefix and replicas are the fields of [singlenode.Options], redis-sentinel has

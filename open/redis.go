@@ -138,7 +138,7 @@ func openCluster(ctx context.Context, scheme, rest string) (Backend, error) {
 
 // parseRedis takes our own parameters off before the client looks at the rest.
 func parseRedis(rest, port string) (a address, own singlenode.Options, err error) {
-	a, err = parseAddress(rest, port)
+	a, err = parseServers(rest, port)
 	if err != nil {
 		return a, own, err
 	}

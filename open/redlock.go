@@ -61,7 +61,7 @@ func (b *redlockBackend) closeClients() (err error) {
 
 // openRedlock takes one user, password and database for all nodes.
 func openRedlock(ctx context.Context, scheme, rest string) (Backend, error) {
-	a, err := parseAddress(rest, "6379")
+	a, err := parseServers(rest, "6379")
 	if err != nil {
 		return nil, err
 	}
