@@ -69,6 +69,9 @@ func openRedlock(ctx context.Context, scheme, rest string) (Backend, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := a.forRedis(scheme); err != nil {
+		return nil, err
+	}
 	single := map[string]string{"redlock": "redis", "redlocks": "rediss"}[scheme]
 	var nodes []*redis.Options
 	for _, host := range a.hosts {
@@ -76,9 +79,6 @@ func openRedlock(ctx context.Context, scheme, rest string) (Backend, error) {
 		one.hosts = []string{host}
 		o, err := redis.ParseURL(one.public(single))
 		if err != nil {
-			return nil, ofParameter(scheme, err)
-		}
-		if err := checkPool(o.PoolSize); err != nil {
 			return nil, err
 		}
 		o.Username, o.Password = a.user, a.pass
