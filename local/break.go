@@ -42,12 +42,10 @@ func (l *Locker) breakLock(ctx context.Context, name string) (bool, error) {
 // onlyBreaker keeps two breakers from reading the same file and replacing each
 // other's: the later one would take a counter that is not the last.
 func (l *Locker) onlyBreaker(ctx context.Context) (*file, error) {
-	path := filepath.Join(l.dir, ".break")
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|openFlags, 0o600)
+	breaker, err := openOrCreate(filepath.Join(l.dir, ".break"), "") // of no lock: nothing in it is read
 	if err != nil {
 		return nil, unavailable(err)
 	}
-	breaker := &file{File: f, path: path}
 	for {
 		ok, err := breaker.take()
 		if ok && err == nil {

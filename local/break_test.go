@@ -171,6 +171,7 @@ func TestBreakKeepsTokensThatAreDrawnMeanwhile(t *testing.T) {
 	dir := t.TempDir()
 	l, other := newLocker(t, dir), newLocker(t, dir)
 	last := aheadOfClock(t, dir, "x")
+	mustBreak(t, other, false) // makes the file of breakers
 	lock := mustLock(t, l, "x")
 	watchFlush(t, once(func() { // the breaker's temporary file
 		mustUnlock(t, lock)
@@ -193,6 +194,7 @@ func TestBreakKeepsTokensThatAreDrawnMeanwhile(t *testing.T) {
 func TestNewFileIsLockedUntilItsCounterIsWritten(t *testing.T) {
 	dir := t.TempDir()
 	l, other := newLocker(t, dir), newLocker(t, dir)
+	mustBreak(t, other, false) // makes the file of breakers
 	mustLock(t, l, "x", locker.WithTTL(time.Hour))
 	third, flushes := newLocker(t, dir), 0
 	watchFlush(t, func(*os.File) error {

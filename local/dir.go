@@ -15,6 +15,11 @@ import (
 // somebody else or that others can write to is an error: they could break locks,
 // or have made the directory so that they can.
 //
+// A runtime directory that is not this user's own, as sudo -E and su leave it
+// behind, is passed over. One for temporary files has to be root's or this user's,
+// and sticky where everybody can write to it, for otherwise somebody else could
+// move ours away and let a second holder in.
+//
 // Processes that exclude each other must agree on it, and a job of cron has no
 // $XDG_RUNTIME_DIR where the terminal of the same user has one. Where both lock,
 // give New a directory by name.
@@ -22,17 +27,41 @@ func DefaultDir() (string, error) {
 	if unsupported != nil {
 		return "", fmt.Errorf("local: %w", unsupported)
 	}
-	dir := filepath.Join(os.TempDir(), "lockstile-"+strconv.Itoa(os.Geteuid()))
-	if runtime := os.Getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(runtime) { // others are to be ignored, says its specification
-		dir = filepath.Join(runtime, "lockstile")
+	parent, dir := os.TempDir(), "lockstile-"+strconv.Itoa(os.Geteuid())
+	runtime := os.Getenv("XDG_RUNTIME_DIR")
+	if filepath.IsAbs(runtime) && trust(runtime, false) == nil { // others are to be ignored, says its specification
+		parent, dir = runtime, "lockstile"
+	} else if err := trust(parent, true); err != nil {
+		return "", fmt.Errorf("local: the directory %s, where the default one would be, %w: use a directory of your own", parent, err)
 	}
-	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+	dir = filepath.Join(parent, dir)
+	err := os.Mkdir(dir, 0o700)
+	if err == nil {
+		err = os.Chmod(dir, 0o700) // the umask may have left us less
+	}
+	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return "", fmt.Errorf("local: make the default directory: %w", err)
 	}
 	if err := checkOwn(dir); err != nil {
 		return "", fmt.Errorf("local: the default directory %s %w: use a directory of your own", dir, err)
 	}
 	return dir, nil
+}
+
+// trust returns an error if somebody else could move away a directory that we make
+// in parent. Root always can, and the owner of a directory chooses its group. If
+// parent is not there, making ours in it says so.
+func trust(parent string, orRoot bool) error {
+	info, err := os.Stat(parent)
+	switch {
+	case err != nil:
+		return nil
+	case owner(info) != os.Geteuid() && (!orRoot || owner(info) != 0):
+		return fmt.Errorf("belongs to user %d and not to %d", owner(info), os.Geteuid())
+	case info.Mode().Perm()&0o002 != 0 && info.Mode()&os.ModeSticky == 0:
+		return fmt.Errorf("can be written to by others (mode %04o)", info.Mode().Perm())
+	}
+	return nil
 }
 
 // checkOwn does not follow a link that somebody else may have put there.

@@ -51,14 +51,31 @@ func openFile(path, name string) (*file, error) {
 func openOrCreate(path, name string) (*file, error) {
 	for range 10 { // somebody may delete it in between
 		f, err := openFile(path, name)
+		if err == nil {
+			return f.protect()
+		}
 		if !errors.Is(err, fs.ErrNotExist) {
-			return f, err
+			return nil, err
 		}
 		if err := create(path, name); err != nil {
 			return nil, err
 		}
 	}
 	return nil, fmt.Errorf("the lock file %s is deleted as fast as it is made", path)
+}
+
+// protect returns f, and gives it the bits of fileMode if an older version made it
+// without them. It takes nothing away that somebody else was allowed. Who may not
+// do this is not the owner, whose next lock does.
+func (f *file) protect() (*file, error) {
+	info, err := f.Stat()
+	if err == nil && info.Mode()&fileMode != fileMode {
+		err = f.Chmod(info.Mode() | fileMode)
+	}
+	if err == nil || errors.Is(err, fs.ErrPermission) {
+		return f, nil
+	}
+	return nil, errors.Join(err, f.Close())
 }
 
 // create makes the file of a lock appear complete, with no grant in it. A file
@@ -77,13 +94,17 @@ func create(path, name string) error {
 }
 
 // newTemp makes a complete lock file under a temporary name. One that a crash
-// leaves behind is 12 kB of litter and never taken for a lock's.
+// leaves behind is 12 kB of litter and never taken for a lock's. Its mode is set
+// before others can see it at its path: what the umask has left is not enough.
 func newTemp(path, name string, last grant) (*file, error) {
 	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
 	if err != nil {
 		return nil, err
 	}
 	_, err = f.Write(newContent(name, last))
+	if err == nil {
+		err = f.Chmod(fileMode)
+	}
 	if err == nil {
 		err = flush(f)
 	}

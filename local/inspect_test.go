@@ -134,6 +134,76 @@ func TestDefaultDirIsMadeForTheUserAlone(t *testing.T) {
 	}
 }
 
+// With sudo -E or su, the runtime directory is that of the user before. A directory
+// of ours in it would keep that user's own programs out, and the user could move
+// it away with the files of held locks.
+func TestRuntimeDirectoryOfSomebodyElseIsLeftAlone(t *testing.T) {
+	temp := t.TempDir()
+	t.Setenv("TMPDIR", temp)
+	for what, c := range map[string]struct {
+		mode  os.FileMode
+		owner int
+	}{
+		"somebody else's":            {0o700, 65534},
+		"everybody's":                {os.ModeSticky | 0o777, 65534},
+		"ours, for others to change": {0o777, os.Geteuid()},
+	} {
+		if c.owner != os.Geteuid() && os.Geteuid() != 0 {
+			t.Log("skipped, for it takes root:", what)
+			continue
+		}
+		runtime := filepath.Join(t.TempDir(), "runtime")
+		if err := makeDir(runtime, c.mode, c.owner); err != nil {
+			t.Fatal(err)
+		}
+		t.Setenv("XDG_RUNTIME_DIR", runtime)
+		if dir, err := DefaultDir(); err != nil || filepath.Dir(dir) != temp {
+			t.Errorf("%s: %s, %v, want one in %s", what, dir, err, temp)
+		}
+		if files, err := os.ReadDir(runtime); err != nil || len(files) > 0 {
+			t.Errorf("%s: %v, %v, want nothing made", what, files, err)
+		}
+	}
+}
+
+// TMPDIR is passed on as XDG_RUNTIME_DIR is, and there is no third place.
+func TestTemporaryDirectoryOfSomebodyElseIsRefused(t *testing.T) {
+	t.Setenv("XDG_RUNTIME_DIR", "")
+	for what, c := range map[string]struct {
+		mode  os.FileMode
+		owner int
+		want  string
+	}{
+		"somebody else's": {0o700, 65534, "belongs to user 65534"},
+		"everybody's":     {os.ModeSticky | 0o777, 65534, "belongs to user 65534"},
+		"not sticky":      {0o777, os.Geteuid(), "written to by others"},
+		"sticky":          {os.ModeSticky | 0o777, os.Geteuid(), ""},
+	} {
+		if c.owner != os.Geteuid() && os.Geteuid() != 0 {
+			t.Log("skipped, for it takes root:", what)
+			continue
+		}
+		temp := filepath.Join(t.TempDir(), "temp")
+		if err := makeDir(temp, c.mode, c.owner); err != nil {
+			t.Fatal(err)
+		}
+		t.Setenv("TMPDIR", temp)
+		dir, err := DefaultDir()
+		if c.want == "" {
+			if err != nil {
+				t.Errorf("%s: %v", what, err)
+			}
+			continue
+		}
+		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), temp) {
+			t.Errorf("%s: %s, %v, want an error with %q", what, dir, err, c.want)
+		}
+		if files, err := os.ReadDir(temp); err != nil || len(files) > 0 {
+			t.Errorf("%s: %v, %v, want nothing made", what, files, err)
+		}
+	}
+}
+
 func TestDefaultDirOfOthersIsRefused(t *testing.T) {
 	for what, c := range map[string]struct {
 		put  func(dir string) error
@@ -142,7 +212,7 @@ func TestDefaultDirOfOthersIsRefused(t *testing.T) {
 		"a link":          {func(dir string) error { return os.Symlink(t.TempDir(), dir) }, "is not a directory"},
 		"a file":          {func(dir string) error { return os.WriteFile(dir, nil, 0o600) }, "is not a directory"},
 		"for the group":   {func(dir string) error { return makeDir(dir, 0o720, os.Geteuid()) }, "written to by others"},
-		"for everybody":   {func(dir string) error { return makeDir(dir, 0o1702, os.Geteuid()) }, "written to by others"},
+		"for everybody":   {func(dir string) error { return makeDir(dir, os.ModeSticky|0o702, os.Geteuid()) }, "written to by others"},
 		"somebody else's": {func(dir string) error { return makeDir(dir, 0o700, 65534) }, "belongs to user 65534"},
 	} {
 		if what == "somebody else's" && os.Geteuid() != 0 {
@@ -167,7 +237,7 @@ func TestDefaultDirOfOthersIsRefused(t *testing.T) {
 func makeDir(dir string, mode os.FileMode, owner int) error {
 	err := os.Mkdir(dir, 0o700)
 	if err == nil {
-		err = os.Chmod(dir, mode.Perm())
+		err = os.Chmod(dir, mode)
 	}
 	if err == nil && owner != os.Geteuid() {
 		err = os.Chown(dir, owner, -1)

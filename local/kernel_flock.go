@@ -14,6 +14,10 @@ import (
 const (
 	openFlags   = unix.O_NOFOLLOW | unix.O_NONBLOCK // O_NONBLOCK: opening a FIFO that lies there must not hang
 	seesWaiters = false
+
+	// fileMode lets the owner alone in. The sticky bit, which helps on Linux, is
+	// root's alone to set on a file of a BSD, and no sweeper there heeds it.
+	fileMode = 0o600
 )
 
 // unsupported is why New refuses to work here.

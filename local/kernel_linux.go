@@ -20,6 +20,14 @@ const (
 	lastByte    = 1 << 62
 )
 
+// fileMode lets the owner alone in. The sticky bit means nothing to the kernel on
+// a file. It keeps systemd-tmpfiles from deleting the file of a held lock, which
+// looks old after 10 days in /tmp: "Skip files for which the sticky bit is set",
+// says dir_cleanup in its src/tmpfiles/tmpfiles.c, and refers to the specification
+// of $XDG_RUNTIME_DIR, where 6 hours are enough to look old. It also passes over
+// directories that somebody has locked with flock, which costs a descriptor.
+const fileMode = os.ModeSticky | 0o600
+
 // unsupported is why New refuses to work here.
 var unsupported error
 

@@ -86,6 +86,7 @@ func TestErrorsOfTheDiskLeakNoDescriptor(t *testing.T) {
 	dir := t.TempDir()
 	l := newLocker(t, dir)
 	mustUnlock(t, mustLock(t, l, "there"))
+	mustBreak(t, l, false) // makes the file of breakers
 	held := mustLock(t, newLocker(t, dir), "x")
 	for fails := range 4 { // at the first flush, at the second, …
 		n := 0

@@ -11,6 +11,7 @@ import (
 const (
 	openFlags   = 0
 	seesWaiters = false
+	fileMode    = 0o600
 )
 
 // unsupported is why New refuses to work here.

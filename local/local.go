@@ -11,9 +11,15 @@
 // The file of a lock keeps the last token, and a grant is returned only when its
 // token is on the disk. Each is one more than the last and at least this
 // machine's clock in microseconds. So tokens increase even when the file was
-// deleted (directories for temporary files are swept, and those in memory are
-// empty after a reboot), unless the clock goes back at the same time. A damaged
-// file is an error and is never repaired behind your back.
+// deleted (a directory in memory is empty after a reboot), unless the clock goes
+// back at the same time. A damaged file is an error and is never repaired behind
+// your back.
+//
+// Programs that sweep directories for temporary files delete what looks old, and
+// the file of a lock that is held for days does. On Linux files have the sticky
+// bit, which systemd-tmpfiles heeds, also in $XDG_RUNTIME_DIR. Others (tmpreaper,
+// tmpwatch, those of macOS and the BSDs, a find in a job of cron) do not know it:
+// have them leave the directory out, or keep locks where nobody sweeps.
 //
 // The order of waiters is not promised. Nobody is starved on purpose: who comes
 // lets those who wait try first, and goroutines of one Locker hand the lock to
@@ -44,7 +50,7 @@
 // connection: use a backend with a server there. All processes run as one user,
 // or as root: files are made for their owner alone. Each held lock and each name
 // waited for takes one descriptor. Files stay when locks are given back, 12 kB
-// for every name; delete one only when nobody uses its lock.
+// for every name, and nobody sweeps them; delete one only when nobody uses its lock.
 package local
 
 import (

@@ -37,6 +37,8 @@ var workers = map[string]func(args []string) error{
 	"hold":  holdWorker,
 	"sleep": func([]string) error { _, err := io.ReadAll(os.Stdin); return err },
 	"new":   func(args []string) error { _, err := New(args[0], Options{}); return err },
+	"break": breakWorker,
+	"home":  homeWorker,
 }
 
 // countWorker adds one to the number in a file args[2] times, under the lock.
@@ -123,6 +125,30 @@ func holdWorker(args []string) error {
 	return err
 }
 
+// homeWorker makes the default directory, looks whether it can be used, and prints it.
+func homeWorker([]string) error {
+	dir, err := DefaultDir()
+	if err != nil {
+		return err
+	}
+	if _, err := New(dir, Options{}); err != nil {
+		return err
+	}
+	fmt.Println(dir)
+	return nil
+}
+
+// breakWorker breaks a lock and prints whether anybody had it.
+func breakWorker(args []string) error {
+	l, err := New(args[0], Options{})
+	if err != nil {
+		return err
+	}
+	broken, err := l.Break(context.Background(), args[1])
+	fmt.Println(broken)
+	return err
+}
+
 // worker is another process.
 type worker struct {
 	*exec.Cmd
@@ -133,7 +159,13 @@ type worker struct {
 
 func startWorker(t testing.TB, kind string, args ...string) *worker {
 	t.Helper()
-	w := &worker{Cmd: exec.Command(os.Args[0], args...), errors: &strings.Builder{}}
+	return startAs(t, exec.Command(os.Args[0], args...), kind)
+}
+
+// startAs makes a worker of a command that runs the test binary.
+func startAs(t testing.TB, cmd *exec.Cmd, kind string) *worker {
+	t.Helper()
+	w := &worker{Cmd: cmd, errors: &strings.Builder{}}
 	w.Env = append(os.Environ(), workerVariable+"="+kind, "GORACE=atexit_sleep_ms=0")
 	w.Stderr = w.errors
 	var err error

@@ -16,8 +16,8 @@ import (
 // the URL in its errors with the password in it.
 type address struct {
 	user, pass string
-	hosts      []string // each with its port
-	anyHost    bool     // none was named, so hosts is localhost
+	hosts      []string // each with its port; an empty one is alone
+	anyHost    bool     // not even a port is there
 	path       string   // without slashes around it
 	query      url.Values
 }
@@ -58,7 +58,21 @@ func parseAddress(text, port string) (a address, err error) {
 	if a.query, err = url.ParseQuery(query); err != nil {
 		return a, errors.New("what follows '?' in the URL is not of the form name=value&name=value")
 	}
-	return a, nil
+	return a, a.oneValueEach()
+}
+
+// oneValueEach refuses a parameter without a value, which a variable that is not
+// set leaves behind, and one with two, of which each client would choose another.
+func (a *address) oneValueEach() error {
+	for _, name := range slices.Sorted(maps.Keys(a.query)) {
+		switch values := a.query[name]; {
+		case len(values) > 1:
+			return fmt.Errorf("the parameter %q is in the URL %d times: give it once", name, len(values))
+		case values[0] == "":
+			return fmt.Errorf("the parameter %q in the URL has no value: give it one or leave it out", name)
+		}
+	}
+	return nil
 }
 
 func parseUser(text string) (user, pass string, err error) {
@@ -88,22 +102,35 @@ func parseHosts(text, port string) ([]string, error) {
 		if n, err := strconv.ParseUint(p, 10, 16); err != nil || n == 0 {
 			return nil, fmt.Errorf("host number %d in the URL has a port that is not a number from 1 to 65535", i+1)
 		}
-		if host == "" {
-			host = "localhost"
+		if host = strings.TrimSpace(host); host == "" && len(hosts) > 1 {
+			return nil, emptyHost(i + 1)
 		}
 		hosts[i] = net.JoinHostPort(host, p)
 	}
 	return hosts, nil
 }
 
-// take removes a parameter from the query and returns its last value.
-func (a *address) take(name string) string {
-	values := a.query[name]
-	delete(a.query, name)
-	if len(values) == 0 {
-		return ""
+// emptyHost is an error because localhost, in the place of a host whose variable
+// is not set, would be another server on every machine: all of them would have the
+// same lock.
+func emptyHost(number int) error {
+	return fmt.Errorf("host number %d in the URL is empty: is a variable not set? Write localhost where you mean it", number)
+}
+
+// parseServers is parseAddress where a host has to be named.
+func parseServers(text, port string) (address, error) {
+	a, err := parseAddress(text, port)
+	if err == nil && strings.HasPrefix(a.hosts[0], ":") {
+		err = emptyHost(1)
 	}
-	return values[len(values)-1]
+	return a, err
+}
+
+// take removes a parameter from the query and returns its value.
+func (a *address) take(name string) string {
+	value := a.query.Get(name)
+	delete(a.query, name)
+	return value
 }
 
 // wholeUser refuses a user name without a password and the other way round: a

@@ -1,9 +1,12 @@
 package open
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/lockstile/locker"
 )
 
 func TestAddressIsTakenApart(t *testing.T) {
@@ -11,7 +14,7 @@ func TestAddressIsTakenApart(t *testing.T) {
 		url, user, pass, path string
 		hosts                 []string
 	}{
-		{"//", "", "", "", []string{"localhost:1"}},
+		{"//", "", "", "", []string{":1"}}, // which parseServers refuses
 		{"//h", "", "", "", []string{"h:1"}},
 		{"//h:7/3", "", "", "3", []string{"h:7"}},
 		{"//h1,h2:7,h3/m/2?a=b", "", "", "m/2", []string{"h1:1", "h2:7", "h3:1"}},
@@ -58,6 +61,39 @@ func TestErrorsOnAddressesShowNoPassword(t *testing.T) {
 			t.Errorf("%s: no error", url)
 		} else if strings.Contains(err.Error(), "secret") {
 			t.Errorf("%s: %v", url, err)
+		}
+	}
+}
+
+// A variable that is not set leaves nothing between two commas. Localhost in its
+// place would be another server on every machine.
+func TestEmptyHostIsAnError(t *testing.T) {
+	for _, hosts := range []string{"", ":7", "h,,i", ",h,i", "h,i,", "h,:7,i", "h, ,i", "[],h,i", "u:p@", "u:p@h,,i"} {
+		for _, scheme := range []string{
+			"redis", "rediss", "redis-sentinel", "redis-cluster", "redlock", "redlocks", "etcd", "etcds", "zk", "postgres", "postgresql",
+		} {
+			if strings.HasPrefix(scheme, "postgres") && !strings.Contains(hosts, ",") {
+				continue // one that is not named is libpq's default
+			}
+			url := scheme + "://" + hosts + map[string]string{"redis-sentinel": "/m"}[scheme]
+			b, err := URL(t.Context(), url)
+			if err == nil {
+				_ = b.Close()
+			}
+			if err == nil || errors.Is(err, locker.ErrUnavailable) || !strings.Contains(err.Error(), "is empty") {
+				t.Errorf("%s: %v", url, err)
+			}
+		}
+	}
+}
+
+// The last value was ours and the first a client's, and an empty one counted as
+// none: replicas=$N with N not set is no wish for no replicas.
+func TestParameterWithoutOneValueIsAnError(t *testing.T) {
+	for _, query := range []string{"prefix=", "prefix", "replicas=", "x=1&x=2", "x=1&x=1", "prefix=a&y=&prefix=b"} {
+		_, err := parseAddress("//h?"+query, "1")
+		if err == nil || !strings.Contains(err.Error(), "parameter") {
+			t.Errorf("%s: %v", query, err)
 		}
 	}
 }

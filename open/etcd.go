@@ -81,7 +81,7 @@ func etcdConfig(hosts []string) clientv3.Config {
 }
 
 func openEtcd(ctx context.Context, scheme, rest string) (Backend, error) {
-	a, err := parseAddress(rest, "2379")
+	a, err := parseServers(rest, "2379")
 	if err != nil {
 		return nil, err
 	}

@@ -31,15 +31,23 @@ type Backend interface {
 // error means that url is wrong: mostly no server was asked. No error shows a
 // password.
 //
-// In a user name or password write / as %2F, ? as %3F, # as %23 and % as %25.
+// In a user name or password write / as %2F, ? as %3F, # as %23 and % as %25. A
+// host that is empty, a parameter without a value and one that is given twice are
+// errors: a variable may not be set. Only PostgreSQL has a host by default, which
+// is libpq's.
 //
 // The forms for Redis take parameters, as in "redis://h/0?prefix=app:&replicas=1":
 // prefix and replicas are the fields of [singlenode.Options], redis-sentinel has
-// sentinel_username and sentinel_password, and the others, such as dial_timeout=1s,
-// are those of go-redis (its ParseURL). A redlock has prefix, max_ttl, node_timeout
-// and durable_nodes, the fields of [redlock.Options]. "local:" alone is
-// [local.DefaultDir]; another directory must exist, and a relative one counts from
-// the working directory.
+// sentinel_username and sentinel_password. The others are those of go-redis that a
+// lock can use: client_name, protocol, max_retries, min_retry_backoff and
+// max_retry_backoff; dial_timeout, read_timeout, write_timeout and pool_timeout,
+// which cannot be switched off; pool_size, pool_fifo, min_idle_conns, max_idle_conns
+// and max_active_conns; conn_max_idle_time and conn_max_lifetime; and over TLS
+// skip_verify. A redlock has prefix, max_ttl, node_timeout and durable_nodes, the
+// fields of [redlock.Options], as well.
+//
+// "local:" alone is [local.DefaultDir]; another directory must exist, and a relative
+// one counts from the working directory.
 //
 // For etcd, name all members. It takes prefix, and with etcds:// cacert, cert and
 // key, files in PEM form as etcdctl takes them, and skip_verify=true.
@@ -49,13 +57,14 @@ type Backend interface {
 // there is none. It takes session_timeout, 10s by default, for which a dead
 // holder's locks are kept and under which no lock's TTL may be.
 //
-// A URL for PostgreSQL is one of libpq's, with several hosts, sslmode and so on,
-// and what the environment and the password file say counts as always; parameters
-// for the pool (pool_max_conns) are those of pgxpool. Ours are mode=session for
-// advisory locks instead of leases, poll, sync_standby and no_standby, fields of
-// [postgres.Options], and schema=ensure: it makes the locks' tables, or brings them
-// up to date, and is best given once, by a role that may do so. Without it, a
-// database that has no such tables is unavailable.
+// A URL for PostgreSQL is one of libpq's, with several hosts, sslmode and so on, a
+// socket's directory as a host (%2Frun%2Fpostgresql), and what the environment and
+// the password file say counts as always; parameters for the pool (pool_max_conns)
+// are those of pgxpool. Ours are mode=session for advisory locks instead of leases,
+// poll, sync_standby and no_standby, fields of [postgres.Options], and schema=ensure:
+// it makes the locks' tables, or brings them up to date, and is best given once, by
+// a role that may do so. Without it, a database that has no such tables is
+// unavailable.
 //
 // The client of Redis writes to stderr what goes wrong with its connections, which
 // URL also returns as errors; its SetLogger silences it. The other clients are

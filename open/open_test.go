@@ -58,6 +58,47 @@ func TestUnknownParameterIsNamed(t *testing.T) {
 	}
 }
 
+// Each of these was taken and not heeded, or ended the process: at once, out of
+// memory, or in a goroutine of the pool's.
+func TestParametersThatClientsIgnoreOrPanicAtAreErrors(t *testing.T) {
+	ofRedis := []string{
+		"pool_size=10000000000", "pool_size=2147483647", "pool_size=-1", "pool_size=0", "min_idle_conns=-1", "min_idle_conns=10000000000",
+		"max_idle_conns=10000000000", "max_active_conns=-1", "max_active_conns=10000000000", "pool_fifo=yes",
+		"dial_timeout=0", "dial_timeout=-1s", "dial_timeout=10000000000", "dial_timeout=9223372037", "read_timeout=-1", "write_timeout=0s", "pool_timeout=0",
+		"max_retries=0", "max_retries=-2", "max_retries=1000000000", "protocol=1", "protocol=7", "min_retry_backoff=-1s",
+		"conn_max_lifetime=10000000000", "conn_max_idle_time=-2", "conn_max_lifetime_jitter=1h",
+		"pipeline_read_buffer_size=99999999999999", "addr=h:1", "db=2", "db=-1", "username=u", "master_name=m", "route_randomly=true",
+		"replicas=-1", "replicas=9223372036854775807", "replicas=2147483648",
+	}
+	for form, queries := range map[string][]string{
+		"redis://h/1":          append(ofRedis, "skip_verify=true", "max_ttl=1s"),
+		"rediss://h/1":         append(ofRedis, "skip_verify=x"),
+		"redis-cluster://h":    append(ofRedis, "read_only=true", "route_by_latency=true", "route_by_latency_tolerance=1s", "skip_verify=true"),
+		"redis-sentinel://h/m": append(ofRedis, "replica_only=true", "route_by_latency=1", "use_disconnected_replicas=true", "context_timeout_enabled=false", "sentinel_username=u"),
+		"redlock://h,i,j/1":    append(ofRedis, "max_ttl=-1s", "max_ttl=1ns", "max_ttl=2562047h", "node_timeout=-1s", "skip_verify=true"),
+		"etcd://h":             {"dial_timeout=1s", "addr=h"},
+		"zk://h":               {"session_timeout=0", "session_timeout=2562047h", "session_timeout=1ns"},
+		"postgres://h/db": {
+			"pool_health_check_period=0s", "pool_health_check_period=-1s", "pool_max_conns=0", "pool_max_conns=2147483647", "pool_max_conns=10000000000",
+			"pool_min_conns=2147483647", "pool_min_conns=-1", "pool_min_idle_conns=2147483647", "statement_cache_capacity=2147483647",
+			"statement_cache_capacity=-1", "description_cache_capacity=2147483647", "connect_timeout=9223372037", "connect_timeout=9223372036854775807",
+			"poll=2562047h", "host=g", "port=70000",
+		},
+		"redis://h/-1": {"pool_size=1"}, "redlock://h,i,j/-1": {"pool_size=1"}, "redis-sentinel://h/m/-1": {"pool_size=1"},
+		"redis://u@h": {"pool_size=1"}, "redis-cluster://u@h": {"pool_size=1"}, "redis-sentinel://u@h/m": {"pool_size=1"}, "redlock://u@h,i,j": {"pool_size=1"},
+	} {
+		for _, query := range queries {
+			b, err := open.URL(patience(t), form+"?"+query)
+			if err == nil {
+				_ = b.Close()
+			}
+			if err == nil || errors.Is(err, locker.ErrUnavailable) {
+				t.Errorf("%s?%s: %v", form, query, err)
+			}
+		}
+	}
+}
+
 func TestUnknownSchemeListsThoseThatAreKnown(t *testing.T) {
 	_, err := open.URL(patience(t), "mysql://h")
 	if err == nil {

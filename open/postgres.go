@@ -81,6 +81,9 @@ func openPostgres(ctx context.Context, scheme, rest string) (Backend, error) {
 		return nil, err
 	}
 	config, err := parsePostgres(a)
+	if err == nil {
+		err = checkPostgres(config, a.query.Get("connect_timeout"))
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s:// URL: %w", scheme, err)
 	}
@@ -151,10 +154,40 @@ func takePostgresOwn(a *address) (own postgresOwn, err error) {
 	return own, nil
 }
 
+// checkPostgres refuses numbers at which the client panics in a goroutine of its
+// own, runs out of memory or wraps.
+func checkPostgres(config *pgxpool.Config, connectTimeout string) error {
+	if config.HealthCheckPeriod <= 0 {
+		return fmt.Errorf("pool_health_check_period is %v, and has to be more than 0", config.HealthCheckPeriod)
+	}
+	for _, c := range []struct {
+		name string
+		n    int
+	}{
+		{"pool_max_conns", int(config.MaxConns)},
+		{"pool_min_conns", int(config.MinConns)},
+		{"pool_min_idle_conns", int(config.MinIdleConns)},
+		{"statement_cache_capacity", config.ConnConfig.StatementCacheCapacity},
+		{"description_cache_capacity", config.ConnConfig.DescriptionCacheCapacity},
+	} {
+		if c.n < 0 || c.n > mostConns {
+			return fmt.Errorf("%s is %d, and has to be from 0 to %d", c.name, c.n, mostConns)
+		}
+	}
+	seconds := numberFrom(0, int(longest/time.Second))
+	if connectTimeout != "" && !seconds.ok(connectTimeout) {
+		return fmt.Errorf("connect_timeout is not %s, in seconds", seconds.is)
+	}
+	return nil
+}
+
 // parsePostgres leaves to the client what the URL means, but not the password: it
 // quotes what it does not understand. The user name it needs, to find a password
 // in a file.
 func parsePostgres(a address) (*pgxpool.Config, error) {
+	if !a.anyHost && a.query.Has("host") {
+		return nil, errors.New("the parameter host would replace the hosts before the path: name them once")
+	}
 	pass := a.take("password")
 	if pass == "" {
 		pass = a.pass
@@ -162,14 +195,17 @@ func parsePostgres(a address) (*pgxpool.Config, error) {
 	if a.query.Get("connect_timeout") == "" && os.Getenv("PGCONNECT_TIMEOUT") == "" {
 		a.query.Set("connect_timeout", strconv.Itoa(int(replyTime/time.Second))) // its own is minutes, for each host
 	}
-	u := url.URL{Scheme: "postgres", Path: "/" + a.path, RawQuery: a.query.Encode()}
-	if !a.anyHost {
-		u.Host = strings.Join(a.hosts, ",")
-	}
+	// Not by net/url: it would escape the %2F of a socket's directory once more,
+	// and it writes a space as +, which stays one to libpq and the client.
+	text := "postgres://"
 	if a.user != "" {
-		u.User = url.User(a.user)
+		text += url.User(a.user).String() + "@"
 	}
-	config, err := pgxpool.ParseConfig(u.String())
+	if !a.anyHost {
+		text += strings.Join(a.hosts, ",")
+	}
+	text += "/" + url.PathEscape(a.path) + "?" + strings.ReplaceAll(a.query.Encode(), "+", "%20")
+	config, err := pgxpool.ParseConfig(text)
 	if err != nil {
 		text := err.Error()
 		if _, reason, quoted := strings.Cut(text, "`: "); quoted {

@@ -3,6 +3,7 @@ package open_test
 import (
 	"context"
 	"errors"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -33,6 +34,32 @@ func TestPostgresByURL(t *testing.T) {
 	s.Kill()
 	refused(t, strings.Replace(base, "postgres@", "u:secret@", 1), s.Addr(), "connection refused")
 	refused(t, "postgres://u:secret@host.invalid/db", "host.invalid:5432")
+}
+
+// A socket's directory stands where a host does, in libpq's form.
+func TestPostgresBySocket(t *testing.T) {
+	s := testserver.Postgres(t)
+	dir, port := url.PathEscape(s.SocketDir()), s.Addr()[len("127.0.0.1:"):]
+	works(t, mustOpen(t, "postgres://postgres@"+dir+":"+port+"/postgres?schema=ensure"))
+	works(t, mustOpen(t, "postgres://postgres@"+dir+":"+port+",127.0.0.1:1/postgres?sslmode=disable"))
+	works(t, mustOpen(t, "postgres:///postgres?user=postgres&host="+dir+"&port="+port))
+	refused(t, "postgres://u:secret@"+dir+":1/postgres", s.SocketDir()+"/.s.PGSQL.1")
+}
+
+// A space is written as + or %20, in every scheme, and comes through as one.
+func TestPostgresParametersKeepSpacesAndPlusSigns(t *testing.T) {
+	s := testserver.Postgres(t)
+	b := mustOpen(t, s.URL("postgres")+"&schema=ensure&mode=session&application_name=a+b%20c%2Bd&options=-c%20work_mem%3D77kB")
+	mustHold(t, b, "x")
+	conn, err := pgx.Connect(patience(t), s.URL("postgres"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(patience(t))
+	var seen int
+	if err := conn.QueryRow(patience(t), `SELECT count(*) FROM pg_stat_activity WHERE application_name = 'a b c+d'`).Scan(&seen); err != nil || seen == 0 {
+		t.Errorf("%d connections by that name, %v", seen, err)
+	}
 }
 
 // worksInSession is works where breaking a lock ends the holder's connection,

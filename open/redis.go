@@ -68,11 +68,11 @@ func openRedis(ctx context.Context, scheme, rest string) (Backend, error) {
 	if len(a.hosts) > 1 {
 		return nil, fmt.Errorf("%s:// takes one host: several are for redis-sentinel:// or redis-cluster://", scheme)
 	}
+	if err := a.forRedis(scheme); err != nil {
+		return nil, err
+	}
 	o, err := redis.ParseURL(a.public(scheme))
 	if err != nil {
-		return nil, ofParameter(scheme, err)
-	}
-	if err := checkPool(o.PoolSize); err != nil {
 		return nil, err
 	}
 	o.Username, o.Password = a.user, a.pass
@@ -90,6 +90,9 @@ func openSentinel(ctx context.Context, scheme, rest string) (Backend, error) {
 		return nil, err
 	}
 	sentinelUser, sentinelPass := a.take("sentinel_username"), a.take("sentinel_password")
+	if sentinelUser != "" && sentinelPass == "" {
+		return nil, fmt.Errorf("%s:// takes no sentinel_username without a sentinel_password", scheme)
+	}
 	if a.take("username")+a.take("password") != "" {
 		return nil, fmt.Errorf("%s:// takes the user name and password before the hosts", scheme)
 	}
@@ -98,11 +101,11 @@ func openSentinel(ctx context.Context, scheme, rest string) (Backend, error) {
 		return nil, fmt.Errorf("%s:// needs the name of the master as its path", scheme)
 	}
 	a.path = db
+	if err := a.forRedis(scheme); err != nil {
+		return nil, err
+	}
 	o, err := redis.ParseFailoverURL(a.public("redis"))
 	if err != nil {
-		return nil, ofParameter(scheme, err)
-	}
-	if err := checkPool(o.PoolSize); err != nil {
 		return nil, err
 	}
 	o.MasterName, o.SentinelAddrs = master, a.hosts
@@ -122,11 +125,11 @@ func openCluster(ctx context.Context, scheme, rest string) (Backend, error) {
 	if a.path != "" {
 		return nil, fmt.Errorf("%s:// takes no path: a Redis Cluster has one database", scheme)
 	}
+	if err := a.forRedis(scheme); err != nil {
+		return nil, err
+	}
 	o, err := redis.ParseClusterURL(a.public("redis"))
 	if err != nil {
-		return nil, ofParameter(scheme, err)
-	}
-	if err := checkPool(o.PoolSize); err != nil {
 		return nil, err
 	}
 	o.Addrs = a.hosts
@@ -138,34 +141,18 @@ func openCluster(ctx context.Context, scheme, rest string) (Backend, error) {
 
 // parseRedis takes our own parameters off before the client looks at the rest.
 func parseRedis(rest, port string) (a address, own singlenode.Options, err error) {
-	a, err = parseAddress(rest, port)
+	a, err = parseServers(rest, port)
 	if err != nil {
 		return a, own, err
 	}
 	own.Prefix = a.take("prefix")
 	if text := a.take("replicas"); text != "" {
-		if own.Replicas, err = strconv.Atoi(text); err != nil {
-			return a, own, fmt.Errorf("replicas=%q is not a number", text)
+		if want := numberFrom(0, mostConns); !want.ok(text) {
+			return a, own, fmt.Errorf("replicas=%q is not %s", text, want.is)
 		}
+		own.Replicas, err = strconv.Atoi(text)
 	}
-	return a, own, nil
-}
-
-// checkPool refuses a size with which the client panics.
-func checkPool(size int) error {
-	if size < 0 {
-		return fmt.Errorf("pool_size=%d is negative", size)
-	}
-	return nil
-}
-
-// ofParameter says in the words of the other schemes that a parameter is not
-// known.
-func ofParameter(scheme string, err error) error {
-	if names, ok := strings.CutPrefix(err.Error(), "redis: unexpected option: "); ok {
-		return fmt.Errorf("%s:// has no parameter %q", scheme, names)
-	}
-	return err
+	return a, own, err
 }
 
 // setTimes sets what the URL has left open. One attempt to dial is enough, for

@@ -61,12 +61,15 @@ func (b *redlockBackend) closeClients() (err error) {
 
 // openRedlock takes one user, password and database for all nodes.
 func openRedlock(ctx context.Context, scheme, rest string) (Backend, error) {
-	a, err := parseAddress(rest, "6379")
+	a, err := parseServers(rest, "6379")
 	if err != nil {
 		return nil, err
 	}
 	opts, err := redlockOptions(&a)
 	if err != nil {
+		return nil, err
+	}
+	if err := a.forRedis(scheme); err != nil {
 		return nil, err
 	}
 	single := map[string]string{"redlock": "redis", "redlocks": "rediss"}[scheme]
@@ -76,9 +79,6 @@ func openRedlock(ctx context.Context, scheme, rest string) (Backend, error) {
 		one.hosts = []string{host}
 		o, err := redis.ParseURL(one.public(single))
 		if err != nil {
-			return nil, ofParameter(scheme, err)
-		}
-		if err := checkPool(o.PoolSize); err != nil {
 			return nil, err
 		}
 		o.Username, o.Password = a.user, a.pass

@@ -34,15 +34,3 @@ func TestErrorsOfNodesWhoseNamesHavePercentSignsStandByTheirNames(t *testing.T) 
 		}
 	}
 }
-
-func TestPoolWithLessThanNoConnectionsIsAnError(t *testing.T) {
-	for _, url := range []string{"redlock://a,b,c", "redis://a", "redis-cluster://a", "redis-sentinel://a/m"} {
-		b, err := URL(t.Context(), url+"?pool_size=-1")
-		if err == nil {
-			_ = b.Close()
-		}
-		if err == nil || errors.Is(err, locker.ErrUnavailable) || !strings.Contains(err.Error(), "pool_size=-1") {
-			t.Errorf("%s: %v", url, err)
-		}
-	}
-}

@@ -81,7 +81,7 @@ func (r *zkRing) Connected() {
 }
 
 func openZooKeeper(ctx context.Context, scheme, rest string) (Backend, error) {
-	a, err := parseAddress(rest, "2181")
+	a, err := parseServers(rest, "2181")
 	if err != nil {
 		return nil, err
 	}

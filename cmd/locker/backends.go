@@ -15,8 +15,8 @@ var backendsCommand = command{
 "Exclusion leans on" is what must be true of the world for at most one holder at
 a time, "tokens lean on" what must be true for tokens to increase.
 
-"local:" alone is this user's own directory: lockstile in $XDG_RUNTIME_DIR, or
-else lockstile-UID in $TMPDIR or /tmp. Both depend on the environment, and a job
+"local:" alone is this user's own directory: lockstile in $XDG_RUNTIME_DIR, if
+that is this user's own, or else lockstile-UID in $TMPDIR or /tmp. Both depend on the environment, and a job
 of cron mostly has another one than a terminal: where both lock, name a DIR. It
 must exist; a relative one counts from the working directory.
 

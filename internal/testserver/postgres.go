@@ -70,6 +70,9 @@ func (s *PostgresServer) data() string { return filepath.Join(s.dir, "data") }
 // Addr returns host:port.
 func (s *PostgresServer) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
 
+// SocketDir returns the directory of the server's socket.
+func (s *PostgresServer) SocketDir() string { return s.dir }
+
 // URL returns the address of a database, as the superuser.
 func (s *PostgresServer) URL(database string) string { return PostgresURL(s.Addr(), database) }
 
