@@ -37,7 +37,7 @@ func DefaultDir() (string, error) {
 	dir = filepath.Join(parent, dir)
 	err := os.Mkdir(dir, 0o700)
 	if err == nil {
-		err = os.Chmod(dir, 0o700) // the umask may have left us less
+		err = os.Chmod(dir, 0o700) //nolint:gosec // a directory, of which the umask may have left us less
 	}
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return "", fmt.Errorf("local: make the default directory: %w", err)
@@ -55,7 +55,7 @@ func trust(parent string, orRoot bool) error {
 	info, err := os.Stat(parent)
 	switch {
 	case err != nil:
-		return nil
+		return nil //nolint:nilerr // see above
 	case owner(info) != os.Geteuid() && (!orRoot || owner(info) != 0):
 		return fmt.Errorf("belongs to user %d and not to %d", owner(info), os.Geteuid())
 	case info.Mode().Perm()&0o002 != 0 && info.Mode()&os.ModeSticky == 0:
