@@ -88,13 +88,17 @@ func acquire(ctx context.Context, in invocation) (hold, error) {
 }
 
 func lockFrom(ctx context.Context, in invocation, b open.Backend) (*locker.Lock, error) {
+	if in.wait > 0 {
+		waiting, cancel := context.WithTimeout(ctx, in.wait)
+		defer cancel()
+		lock, err := b.Lock(waiting, in.name, in.options()...)
+		if err == nil || waiting.Err() == nil || statusOf(err) != exitUsage {
+			return lock, err
+		}
+		in.noWait = true // it was over before the store was asked
+	}
 	if in.noWait {
 		return b.TryLock(ctx, in.name, in.options()...)
-	}
-	if in.wait > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, in.wait)
-		defer cancel()
 	}
 	return b.Lock(ctx, in.name, in.options()...)
 }

@@ -95,6 +95,33 @@ func TestTakenLockIsStatus75(t *testing.T) {
 	holder.ends(0)
 }
 
+// A wait that is over before the store was asked is none: like --no-wait, it
+// finds out whether the lock is taken.
+func TestShortestWaitTellsATakenLockFromAFreeOne(t *testing.T) {
+	t.Parallel()
+	for _, url := range []string{redisURL(t), "local:" + t.TempDir()} {
+		holder := launch(t, "run", "-b", url, "x", "--", "sh", "-c", report)
+		holder.word("token")
+		late := launch(t, "run", "-b", url, "--wait", "1ns", "x", "--", "echo", "ran")
+		late.complains(75, `the lock "x" is taken`, "1ns")
+		if late.out.String() != "" {
+			t.Errorf("a command ran without the lock: %s", late.out)
+		}
+		holder.goOn()
+		holder.ends(0)
+		launch(t, "run", "-b", url, "--wait", "1ns", "x", "--", "true").ends(0)
+	}
+}
+
+func TestLongestMaxHoldIsHeld(t *testing.T) {
+	t.Parallel()
+	url := redisURL(t)
+	holder := launch(t, "run", "-b", url, "--max-hold", "2562047h47m16.854775807s", "x", "--", "sh", "-c", report)
+	holder.word("token")
+	holder.goOn()
+	holder.ends(0)
+}
+
 func TestWaiterGetsTheLockWhenTheHolderEnds(t *testing.T) {
 	t.Parallel()
 	url := redisURL(t)
