@@ -44,8 +44,15 @@ func (c *counted) TryLock(ctx context.Context, name string, opts ...Option) (*Lo
 	return c.count(ctx, lock)
 }
 
-// count gives the lock a token of the counter's before anybody has seen it.
-func (c *counted) count(ctx context.Context, lock *Lock) (*Lock, error) {
+// count gives the lock a token of the counter's before anybody has seen it. One
+// without, also because the counter panicked, is given back.
+func (c *counted) count(ctx context.Context, lock *Lock) (_ *Lock, err error) {
+	counted := false
+	defer func() {
+		if !counted {
+			err = errors.Join(err, lock.Unlock(ctx))
+		}
+	}()
 	token, err := c.counter.Next(ctx, lock.Name())
 	if err == nil {
 		// Without this look, a holder that was paused between the grant
@@ -54,10 +61,9 @@ func (c *counted) count(ctx context.Context, lock *Lock) (*Lock, error) {
 		err = lock.Err()
 	}
 	if err != nil {
-		err = fmt.Errorf("locker: token for lock %q: %w", lock.Name(), err)
-		return nil, errors.Join(err, lock.Unlock(ctx))
+		return nil, fmt.Errorf("locker: token for lock %q: %w", lock.Name(), err)
 	}
-	lock.token = token
+	lock.token, counted = token, true
 	return lock, nil
 }
 

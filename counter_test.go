@@ -92,6 +92,25 @@ func TestAFailedDrawUnlocks(t *testing.T) {
 	})
 }
 
+// Nobody has seen the lock, so nobody else can give it back.
+func TestADrawThatPanicsUnlocks(t *testing.T) {
+	both(t, func(t *testing.T, lock func(Locker) (*Lock, error)) {
+		b := newBackend()
+		counted := WithCounter(b, &counter{during: func() error { panic("a hook of the counter's") }})
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Error("the panic was not passed on")
+				}
+			}()
+			_, _ = lock(counted)
+		}()
+		if b.releases() != 1 {
+			t.Errorf("%d releases", b.releases())
+		}
+	})
+}
+
 func TestALockLostDuringTheDrawIsNotReturned(t *testing.T) {
 	for name, wait := range map[string]func(*clock){
 		"told by the timer":  func(*clock) { time.Sleep(time.Minute) },
