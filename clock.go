@@ -7,9 +7,10 @@ import (
 
 // Instant is a reading of this machine's clock of elapsed time, the one that
 // validity is counted on. It runs on while the machine is suspended
-// (CLOCK_BOOTTIME on Linux; elsewhere Go's monotonic clock, which on some
-// systems stands still then), and no step of the wall clock moves it. Instants
-// mean nothing outside the process. The zero Instant stands for "never".
+// (CLOCK_BOOTTIME on Linux, CLOCK_MONOTONIC_RAW on macOS; elsewhere Go's monotonic
+// clock, which on some systems stands still then), and no step of the wall clock
+// moves it. Instants mean nothing outside the process. The zero Instant stands for
+// "never".
 type Instant time.Duration
 
 // Now reads the clock. A backend reads it before it sends the request that may

@@ -38,7 +38,7 @@ func start(cmd *exec.Cmd) (*child, error) {
 func (c *child) signal(os.Signal) {}
 func (c *child) pass(os.Signal)   {}
 
-// terminate kills: there is no gentler way here.
+// terminate kills, long before the lock ends: there is no gentler way here.
 func (c *child) terminate() { c.kill() }
 
 func (c *child) kill() { _ = c.process.Kill() } // an error says that it has ended
