@@ -1,6 +1,7 @@
 package locker
 
 import (
+	"math"
 	"testing"
 	"time"
 )
@@ -39,5 +40,36 @@ func TestInstantsAddAndSubtract(t *testing.T) {
 	}
 	if got := i.Add(-time.Second).Sub(i); got != -time.Second {
 		t.Errorf("Add and Sub: %v", got)
+	}
+}
+
+// A sum that wrapped would be an end that has long passed.
+func TestInstantsSaturateAndNeverWrap(t *testing.T) {
+	const most, least = Instant(math.MaxInt64), Instant(math.MinInt64)
+	const longest, shortest = time.Duration(math.MaxInt64), time.Duration(math.MinInt64)
+	now := Instant(5 * time.Second)
+	for _, sum := range []struct {
+		i    Instant
+		d    time.Duration
+		want Instant
+	}{
+		{now, longest, most}, {now, longest - time.Duration(now), most}, {now, longest - time.Duration(now) - 1, most - 1},
+		{most, 1, most}, {most, longest, most}, {most, -1, most - 1}, {now, shortest, Instant(shortest) + now},
+		{-now, shortest, least}, {least, -1, least}, {0, longest, most}, {0, shortest, least},
+	} {
+		if got := sum.i.Add(sum.d); got != sum.want {
+			t.Errorf("%d.Add(%d) is %d, want %d", sum.i, sum.d, got, sum.want)
+		}
+	}
+	for _, diff := range []struct {
+		i, j Instant
+		want time.Duration
+	}{
+		{most, now, longest - time.Duration(now)}, {most, -now, longest}, {most, least, longest}, {now, least, longest},
+		{least, now, shortest}, {least, most, shortest}, {least, least, 0}, {most, most, 0}, {0, least, longest}, {-1, most, shortest},
+	} {
+		if got := diff.i.Sub(diff.j); got != diff.want {
+			t.Errorf("%d.Sub(%d) is %d, want %d", diff.i, diff.j, got, diff.want)
+		}
 	}
 }

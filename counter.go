@@ -13,12 +13,16 @@ import (
 // lock protects. It costs one call of c more per lock.
 //
 // The token is drawn while the lock is held, and a lock that was lost before
-// the draw was over is not returned. So tokens are in the order of grants for
-// as long as l excludes; where it does not, they are still never used twice.
-// The Tokens of its Guarantees are therefore l's Exclusion without PromptHolder,
-// for a holder that was paused over the draw gets no lock, together with what c
-// leans on: the result of c's method Tokens() Assumptions if it has one, else
-// DurableServer and DurableReplica.
+// the draw was over is not returned. After a draw that failed, that ctx ended or
+// that gave the zero token, the lock is given back: the error is an
+// [ErrUnavailable] then, or an [ErrOutcomeUnknown] if that failed too, and wraps
+// the counter's. A call takes as long as c does to heed the end of ctx.
+//
+// So tokens are in the order of grants for as long as l excludes; where it does
+// not, they are still never used twice. The Tokens of its Guarantees are
+// therefore l's Exclusion without PromptHolder, for a holder that was paused over
+// the draw gets no lock, together with what c leans on: the result of c's method
+// Tokens() Assumptions if it has one, else DurableServer and DurableReplica.
 func WithCounter(l Locker, c fencing.Counter) Locker {
 	return &counted{l, c}
 }
@@ -44,21 +48,45 @@ func (c *counted) TryLock(ctx context.Context, name string, opts ...Option) (*Lo
 	return c.count(ctx, lock)
 }
 
-// count gives the lock a token of the counter's before anybody has seen it.
-func (c *counted) count(ctx context.Context, lock *Lock) (*Lock, error) {
+// count gives the lock a token of the counter's before anybody has seen it. One
+// without, also because the counter panicked, is given back.
+func (c *counted) count(ctx context.Context, lock *Lock) (_ *Lock, err error) {
+	counted := false
+	defer func() {
+		if !counted {
+			err = lock.discard(ctx, err)
+		}
+	}()
 	token, err := c.counter.Next(ctx, lock.Name())
-	if err == nil {
+	switch {
+	case err == nil && token == 0:
+		return nil, errors.New("the counter gave the zero token, which every guard refuses")
+	case err == nil:
 		// Without this look, a holder that was paused between the grant
 		// and the draw would come back with a greater token than that of
 		// whoever holds the lock by now.
 		err = lock.Err()
+	case ctx.Err() != nil && !errors.Is(err, context.Cause(ctx)):
+		err = fmt.Errorf("%w: %w", context.Cause(ctx), err)
 	}
 	if err != nil {
-		err = fmt.Errorf("locker: token for lock %q: %w", lock.Name(), err)
-		return nil, errors.Join(err, lock.Unlock(ctx))
+		return nil, err
 	}
-	lock.token = token
+	lock.token, counted = token, true
 	return lock, nil
+}
+
+// discard gives back a lock that is of no use, because of why, and returns what
+// is to be told of it. The store may have a lost one still, for a moment.
+func (l *Lock) discard(ctx context.Context, why error) error {
+	err := l.Unlock(ctx)
+	if errors.Is(err, ErrLost) {
+		err = l.release(context.WithoutCancel(ctx))
+	}
+	if err != nil && !errors.Is(err, ErrLost) {
+		return fmt.Errorf("locker: lock %q: %w: no token was drawn: %w; and it could not be given back: %w", l.Name(), ErrOutcomeUnknown, why, err)
+	}
+	return fmt.Errorf("locker: lock %q: %w: no token was drawn: %w", l.Name(), ErrUnavailable, why)
 }
 
 // Guarantees implements [Locker].

@@ -3,6 +3,7 @@ package locker
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -77,15 +78,88 @@ func TestATakenLockDrawsNoToken(t *testing.T) {
 	})
 }
 
-func TestAFailedDrawUnlocks(t *testing.T) {
+// What a caller may do next depends on whether the name is free.
+func TestAFailedDrawSaysWhatIsLeftInTheStore(t *testing.T) {
+	refused := errors.New("refused")
+	for name, c := range map[string]struct {
+		release error
+		want    error
+	}{
+		"given back":        {nil, ErrUnavailable},
+		"not there":         {&LostError{Reason: TakenOver}, ErrUnavailable},
+		"nobody could tell": {refused, ErrOutcomeUnknown},
+	} {
+		t.Run(name, func(t *testing.T) {
+			both(t, func(t *testing.T, lock func(Locker) (*Lock, error)) {
+				b := newBackend()
+				down := errors.New("down")
+				b.onRelease = func(context.Context, string) error { return c.release }
+				l, err := lock(WithCounter(b, &counter{during: func() error { return down }}))
+				if l != nil || !errors.Is(err, down) {
+					t.Errorf("%v, %v; want the counter's error", l, err)
+				}
+				for _, other := range []error{ErrTaken, ErrUnavailable, ErrOutcomeUnknown} {
+					if errors.Is(err, other) != (other == c.want) {
+						t.Errorf("%v: want that it is %q alone", err, c.want)
+					}
+				}
+				if unknown := c.want == ErrOutcomeUnknown; errors.Is(err, refused) != unknown || b.held["a"] {
+					t.Errorf("%v; held: %v", err, b.held["a"])
+				}
+				if strings.Contains(err.Error(), "\n") {
+					t.Errorf("more than one line: %q", err)
+				}
+			})
+		})
+	}
+}
+
+func TestADrawThatTheContextEndsIsUnavailableAndNamesTheCause(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		b := newBackend()
+		ctx, cancel := context.WithCancelCause(t.Context())
+		enough := errors.New("enough")
+		l, err := WithCounter(b, &counter{during: func() error { cancel(enough); return ctx.Err() }}).Lock(ctx, "a")
+		if l != nil || !errors.Is(err, ErrUnavailable) || !errors.Is(err, enough) || !errors.Is(err, context.Canceled) {
+			t.Errorf("%v, %v", l, err)
+		}
+		if b.held["a"] {
+			t.Error("it is held")
+		}
+	})
+}
+
+// zeros is a counter that was never set up.
+type zeros struct{}
+
+func (zeros) Next(context.Context, string) (fencing.Token, error) { return 0, nil }
+
+func TestTheZeroTokenOfACounterIsRefused(t *testing.T) {
 	both(t, func(t *testing.T, lock func(Locker) (*Lock, error)) {
 		b := newBackend()
-		down, refused := errors.New("down"), errors.New("refused")
-		b.onRelease = func(context.Context, string) error { return refused }
-		l, err := lock(WithCounter(b, &counter{during: func() error { return down }}))
-		if l != nil || !errors.Is(err, down) || !errors.Is(err, refused) {
-			t.Errorf("%v, %v; want the counter's error and that of the release", l, err)
+		l, err := lock(WithCounter(b, zeros{}))
+		if l != nil || !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), "zero token") {
+			t.Errorf("%v, %v", l, err)
 		}
+		if b.held["a"] {
+			t.Error("it is held")
+		}
+	})
+}
+
+// Nobody has seen the lock, so nobody else can give it back.
+func TestADrawThatPanicsUnlocks(t *testing.T) {
+	both(t, func(t *testing.T, lock func(Locker) (*Lock, error)) {
+		b := newBackend()
+		counted := WithCounter(b, &counter{during: func() error { panic("a hook of the counter's") }})
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Error("the panic was not passed on")
+				}
+			}()
+			_, _ = lock(counted)
+		}()
 		if b.releases() != 1 {
 			t.Errorf("%d releases", b.releases())
 		}
@@ -102,8 +176,11 @@ func TestALockLostDuringTheDrawIsNotReturned(t *testing.T) {
 				b := newBackend()
 				counted := WithCounter(b, &counter{during: func() error { wait(c); return nil }})
 				l, err := counted.Lock(t.Context(), "a", WithoutRenewal())
-				if l != nil || !errors.Is(err, ErrLost) {
+				if l != nil || !errors.Is(err, ErrUnavailable) || !errors.Is(err, ErrLost) {
 					t.Errorf("%v, %v", l, err)
+				}
+				if b.held["a"] {
+					t.Error("the store has it")
 				}
 			})
 		})

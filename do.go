@@ -11,8 +11,9 @@ import (
 // says which. With [WithGuard] the resources are claimed before fn is called. A
 // lock that is lost by then ends the claim, and fn is not called.
 //
-// Do returns fn's error joined with that of the claim or of Unlock. So an
-// [ErrLost] from Do means that fn, or its last part, ran without the lock.
+// Do returns fn's error, or that of the claim, together with Unlock's, in one
+// line. So an [ErrLost] from Do means that fn, or its last part, ran without the
+// lock.
 func Do(ctx context.Context, l Locker, name string, fn func(ctx context.Context, lock *Lock) error, opts ...Option) (err error) {
 	req, err := newRequest(name, opts)
 	if err != nil {
@@ -22,7 +23,7 @@ func Do(ctx context.Context, l Locker, name string, fn func(ctx context.Context,
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, lock.Unlock(ctx)) }()
+	defer func() { err = oneLine(err, lock.Unlock(ctx)) }()
 	within, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	stop := context.AfterFunc(lock.Context(), func() { cancel(lock.Err()) })
@@ -34,6 +35,19 @@ func Do(ctx context.Context, l Locker, name string, fn func(ctx context.Context,
 		return nil // Unlock says it; the context may not have ended yet
 	}
 	return fn(within, lock)
+}
+
+// oneLine wraps two errors, either of which may be nil, in one line. Where the first
+// is the second already, as in a function that returns why its context ended, it
+// is told once.
+func oneLine(first, second error) error {
+	switch {
+	case first == nil:
+		return second
+	case second == nil || errors.Is(first, second):
+		return first
+	}
+	return fmt.Errorf("%w; %w", first, second)
 }
 
 func claim(ctx context.Context, use *guardUse, lock *Lock) error {

@@ -3,7 +3,9 @@ package locker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -62,6 +64,36 @@ func TestDoJoinsTheErrorsOfTheFunctionAndOfUnlock(t *testing.T) {
 			t.Errorf("Do whose lock was lost: %v", err)
 		}
 	})
+}
+
+func TestDoSaysEverythingOnceAndInOneLine(t *testing.T) {
+	mine, refused := errors.New("mine"), errors.New("refused")
+	lose := func(l *Lock) error { Lose(l, Forced, nil); return l.Err() }
+	for want, fn := range map[string]func(ctx context.Context, l *Lock) error{
+		`mine; refused`: func(context.Context, *Lock) error { return mine },
+		`refused`:       func(context.Context, *Lock) error { return nil },
+		`lock "a" lost: it was forcibly unlocked`: func(ctx context.Context, l *Lock) error {
+			_ = lose(l)
+			<-ctx.Done()
+			return context.Cause(ctx)
+		},
+		`half done: lock "a" lost: it was forcibly unlocked`: func(_ context.Context, l *Lock) error { return fmt.Errorf("half done: %w", lose(l)) },
+		`mine; lock "a" lost: it was forcibly unlocked`:      func(_ context.Context, l *Lock) error { _ = lose(l); return mine },
+	} {
+		virtual(t, func(t *testing.T, _ *clock) {
+			b := newBackend()
+			b.onRelease = func(context.Context, string) error { return refused }
+			err := Do(t.Context(), b, "a", fn)
+			if err == nil || err.Error() != want {
+				t.Errorf("got  %v\nwant %s", err, want)
+			}
+			var lost *LostError
+			if strings.Contains(want, "lost") != (errors.Is(err, ErrLost) && errors.As(err, &lost) && lost.Reason == Forced) ||
+				strings.Contains(want, "mine") != errors.Is(err, mine) || strings.Contains(want, "refused") != errors.Is(err, refused) {
+				t.Errorf("errors.Is and As do not say the same as %q", err)
+			}
+		})
+	}
 }
 
 func TestDoCallsNothingWithoutTheLock(t *testing.T) {

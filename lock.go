@@ -3,6 +3,7 @@ package locker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -57,8 +58,9 @@ type Lock struct {
 	token  fencing.Token
 	maxEnd Instant // the end of WithMaxHold, or never
 
-	once   sync.Once
-	result error // of Unlock
+	once     sync.Once
+	returned bool  // the release has; else it panicked
+	result   error // of Unlock
 
 	// What follows is guarded by the Keeper's mutex.
 	since    Instant   // of the last renewal that is known to have worked
@@ -181,9 +183,17 @@ func (l *Lock) Renew(ctx context.Context) error {
 //
 // A ctx that is over, or ends, does not stop the release: Unlock carries ctx's
 // values, not its end, and waits two seconds at most. Calls after the first do
-// nothing and return the first call's result.
+// nothing and return the first call's result; if that panicked, which only a
+// defect of the backend or of the client in it can bring about, an
+// [ErrOutcomeUnknown].
 func (l *Lock) Unlock(ctx context.Context) error {
-	l.once.Do(func() { l.result = l.unlock(ctx) })
+	l.once.Do(func() {
+		l.result = l.unlock(ctx)
+		l.returned = true
+	})
+	if !l.returned {
+		return fmt.Errorf("locker: lock %q: %w: the first Unlock panicked before the store had answered", l.Name(), ErrOutcomeUnknown)
+	}
 	return l.result
 }
 

@@ -113,22 +113,28 @@ const (
 	Unlocked                       // its holder gave it back: no loss, but no longer held
 )
 
-var reasonNames = [...]string{
-	"unknown reason",
-	"its validity ended before it was renewed",
-	"the store no longer has it under this holder",
-	"its session ended",
-	"its validity ended while the store did not answer",
-	"it was forcibly unlocked",
-	"it was held for as long as WithMaxHold allows",
-	"it was unlocked",
+var reasons = [...]struct{ code, words string }{
+	{"unknown", "unknown reason"},
+	{"expired", "its validity ended before it was renewed"},
+	{"taken_over", "the store no longer has it under this holder"},
+	{"session_ended", "its session ended"},
+	{"unreachable", "its validity ended while the store did not answer"},
+	{"forced", "it was forcibly unlocked"},
+	{"max_hold", "it was held for as long as WithMaxHold allows"},
+	{"unlocked", "it was unlocked"},
 }
 
-func (r Reason) String() string {
-	if int(r) >= len(reasonNames) {
+// String says it in words, for people. They may be put better one day.
+func (r Reason) String() string { return r.texts().words }
+
+// Code is one word, for labels of metrics and for programs. It never changes.
+func (r Reason) Code() string { return r.texts().code }
+
+func (r Reason) texts() struct{ code, words string } {
+	if int(r) >= len(reasons) {
 		r = 0
 	}
-	return reasonNames[r]
+	return reasons[r]
 }
 
 // LostError is an [ErrLost] with its reason. A backend returns one from its

@@ -26,6 +26,18 @@ func TestReasonsInWords(t *testing.T) {
 	}
 }
 
+// Dashboards and alerts keep them: a code is never changed.
+func TestReasonsHaveCodes(t *testing.T) {
+	for r, want := range map[Reason]string{
+		0: "unknown", Expired: "expired", TakenOver: "taken_over", SessionEnded: "session_ended", Unreachable: "unreachable",
+		Forced: "forced", MaxHold: "max_hold", Unlocked: "unlocked", Unlocked + 1: "unknown", 255: "unknown",
+	} {
+		if got := r.Code(); got != want {
+			t.Errorf("Reason %d has the code %q, want %q", uint8(r), got, want)
+		}
+	}
+}
+
 func TestALostErrorSaysWhichLockAndWhy(t *testing.T) {
 	for want, e := range map[string]*LostError{
 		`lock "a" lost: its session ended`:                       {Name: "a", Reason: SessionEnded},

@@ -3,6 +3,8 @@ package locker
 import (
 	"context"
 	"errors"
+	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -25,6 +27,40 @@ func TestUnlockReleasesOnceAndReportsItsFirstResult(t *testing.T) {
 			t.Errorf("%d releases", b.releases())
 		}
 	})
+}
+
+// A deferred Unlock comes after the one that panicked, and its nil would say that
+// the lock is free.
+func TestUnlockAfterAReleaseThatDidNotReturnSaysThatNobodyKnows(t *testing.T) {
+	for name, stop := range map[string]func(){
+		"panic":  func() { panic("a hook of the client's") },
+		"goexit": runtime.Goexit,
+	} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, func(t *testing.T, _ *clock) {
+				b := newBackend()
+				b.onRelease = func(context.Context, string) error { stop(); return nil }
+				l := b.grant(t, "a")
+				ended := make(chan any)
+				go func() {
+					defer func() { ended <- recover() }()
+					_ = l.Unlock(t.Context())
+					t.Error("Unlock returned")
+				}()
+				if panicked := <-ended; (panicked != nil) != (name == "panic") {
+					t.Errorf("Unlock panicked with %v", panicked)
+				}
+				for range 2 {
+					if err := l.Unlock(t.Context()); !errors.Is(err, ErrOutcomeUnknown) || !strings.Contains(err.Error(), `"a"`) {
+						t.Errorf("Unlock: %v", err)
+					}
+				}
+				if b.releases() != 1 {
+					t.Errorf("%d releases", b.releases())
+				}
+			})
+		})
+	}
 }
 
 func TestConcurrentUnlocksReleaseOnceAndAllWaitForIt(t *testing.T) {

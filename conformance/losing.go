@@ -3,6 +3,7 @@ package conformance
 import (
 	"context"
 	"errors"
+	"math"
 	"time"
 
 	"github.com/lockstile/locker"
@@ -15,6 +16,7 @@ var losingClauses = []Clause{
 	{"renew-by-hand", "A program that renews by hand relies on the answer to know until when it holds.", renewByHand},
 	{"silence", "A holder whose store says nothing must stop believing before anybody else can begin.", silence},
 	{"max-hold", "A holder that hangs must not keep everybody else out for ever.", maxHold},
+	{"longest-hold", "An end that is so far away that the sum wraps has long passed, and the lock is lost at birth.", longestHold},
 	{"slow-reply", "Validity counted from the reply outlasts the lease by as long as the reply took.", slowReply},
 	{"min-validity", "A lock that comes too late to be of use must be refused, and not left behind.", minValidity},
 }
@@ -172,6 +174,21 @@ func maxHold(x *trial) {
 		x.failf("a lock that ended with its maximum hold says %v", held.Err())
 	}
 	x.unlock(lock)
+}
+
+// longestHold takes a lock with the largest bound there is, which is as good as none.
+func longestHold(x *trial) {
+	a, b, name := x.locker(), x.locker(), x.name()
+	held := x.lock(a, name, x.long(), locker.WithMaxHold(math.MaxInt64))
+	if end := held.Deadline(); !end.After(time.Now()) {
+		x.failf("a lock with a maximum hold of 292 years was believed in until %v", end)
+	}
+	x.taken(b, name, "while a lock with a maximum hold of 292 years is held")
+	if err := held.Renew(x.patient()); err != nil {
+		x.failf("a lock with a maximum hold of 292 years was not renewed: %w", err)
+	}
+	x.unlock(held)
+	x.free(b, name, "after a lock with a maximum hold of 292 years")
 }
 
 // slowReply holds the store's reply back for a part of the TTL. The lease began

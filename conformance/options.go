@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"errors"
+	"math"
 	"strings"
 	"time"
 
@@ -27,6 +28,7 @@ func badOptions(x *trial) {
 		{"hold", locker.WithMaxHold(0)},
 		{"hold", locker.WithMaxHold(-time.Second)},
 		{"validity", locker.WithMinValidity(-time.Second)},
+		{"validity", locker.WithMinValidity(math.MaxInt64)},
 		{"holder", locker.WithHolder("two\nlines")},
 		{"holder", locker.WithHolder(strings.Repeat("h", locker.MaxHolder+1))},
 	} {

@@ -39,6 +39,7 @@ var flaws = map[string][]string{
 	"renewal does not compare":            {"late-renewal"},
 	"validity from the reply":             {"slow-reply"},
 	"validity is not checked":             {"min-validity"},
+	"long times wrap":                     {"longest-hold"},
 	"no clock of its own":                 {"silence"},
 	"renewal is not sent":                 {"renewal", "renew-by-hand"},
 	"the holder is not told":              {"break"},

@@ -42,7 +42,7 @@ func handOver(t *testing.T, l *redlock.Locker, first *locker.Lock, between func(
 // must be on a majority before the heir has the lock, or the next one's could be
 // smaller.
 func TestHeirsTokenIsOnAMajority(t *testing.T) {
-	const ahead = 4000000000000000 // the year 2096
+	const ahead fencing.Token = 4000000000000000 // the year 2096
 	servers := startNodes(t, 3)
 	clients := clientsOf(servers)
 	for _, c := range clients[1:] {
@@ -51,7 +51,7 @@ func TestHeirsTokenIsOnAMajority(t *testing.T) {
 	l := newLockerOn(t, clients, patient)
 	heir := handOver(t, l, mustLockOn(t, l, servers), func() {
 		for i, s := range servers {
-			s.Do("SET", "lockstile:t:{a}", fmt.Sprintf("%d v h", ahead-1000*i))
+			s.Do("SET", "lockstile:t:{a}", fmt.Sprintf("%d v h", ahead-1000*fencing.Token(i)))
 		}
 	})
 	agree := 0

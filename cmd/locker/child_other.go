@@ -10,6 +10,9 @@ import (
 // endings are the signals that end a wait.
 var endings = []os.Signal{os.Interrupt}
 
+// messages are signals that are passed on: there are none here.
+var messages []os.Signal
+
 // child is a process. Without process groups, what it has started itself is out
 // of reach, and an interrupt reaches it through the console, not through us.
 type child struct {
@@ -33,8 +36,9 @@ func start(cmd *exec.Cmd) (*child, error) {
 }
 
 func (c *child) signal(os.Signal) {}
+func (c *child) pass(os.Signal)   {}
 
-// terminate kills: there is no gentler way here.
+// terminate kills, long before the lock ends: there is no gentler way here.
 func (c *child) terminate() { c.kill() }
 
 func (c *child) kill() { _ = c.process.Kill() } // an error says that it has ended

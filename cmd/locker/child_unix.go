@@ -7,12 +7,16 @@ import (
 	"os/exec"
 	"os/signal"
 	"runtime"
+	"slices"
 	"syscall"
 	"time"
 )
 
 // endings are the signals that end a wait and are passed on to the child.
 var endings = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT}
+
+// messages are signals that mean what the child makes of them.
+var messages = []os.Signal{syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGALRM, syscall.SIGWINCH}
 
 // child is a process that leads a process group of its own.
 type child struct {
@@ -51,29 +55,37 @@ func start(cmd *exec.Cmd) (*child, error) {
 }
 
 // wait tells how the child fares. It waits by itself, for os/exec does not tell
-// of a child that was stopped.
+// of a child that was stopped. It waits for everybody: orphans become our children
+// where we are process 1, and would stay zombies.
 func (c *child) wait() {
 	for {
 		var status syscall.WaitStatus
-		_, err := syscall.Wait4(c.pid, &status, syscall.WUNTRACED, nil)
+		pid, err := syscall.Wait4(-1, &status, syscall.WUNTRACED, nil)
 		switch {
 		case err == syscall.EINTR:
-		case err != nil:
-			c.exited <- exitSignal // somebody else has waited for it; how it ended is not known
+		case err != nil: // ECHILD: nobody is left, nor will there be
 			return
+		case pid != c.pid:
 		case status.Exited():
 			c.exited <- status.ExitStatus()
-			return
 		case status.Signaled():
 			c.exited <- exitSignal + int(status.Signal())
-			return
 		case status.Stopped() && c.tty != nil && status.StopSignal() != syscall.SIGSTOP:
 			c.stopped <- status.StopSignal()
 		}
 	}
 }
 
-// signal passes a signal on to the group.
+// pass passes a signal on to the group. Stopped, it would hear of an end only
+// when somebody continues it.
+func (c *child) pass(sig os.Signal) {
+	c.signal(sig)
+	if slices.Contains(endings, sig) {
+		c.signal(syscall.SIGCONT)
+	}
+}
+
+// signal sends the group a signal.
 func (c *child) signal(sig os.Signal) {
 	if s, ok := sig.(syscall.Signal); ok {
 		// An error says that there is no group any more, or that it has
@@ -82,11 +94,8 @@ func (c *child) signal(sig os.Signal) {
 	}
 }
 
-// terminate asks the group to end. A stopped process hears it when it goes on.
-func (c *child) terminate() {
-	c.signal(syscall.SIGTERM)
-	c.signal(syscall.SIGCONT)
-}
+// terminate asks the group to end.
+func (c *child) terminate() { c.pass(syscall.SIGTERM) }
 
 // kill ends the group.
 func (c *child) kill() { c.signal(syscall.SIGKILL) }

@@ -25,14 +25,26 @@ to another store. "locker run NAME -- env -u LOCKER_BACKEND COMMAND" keeps it
 from COMMAND. The URL of -b is not passed on.
 
 COMMAND runs in a process group of its own. SIGINT, SIGTERM, SIGHUP and SIGQUIT
-are passed on to it. If renewals of the lock fail, the group is sent SIGTERM a
-quarter of the TTL, or of the ZooKeeper session that stands for it (five seconds
-at most; with --max-hold, a quarter of that at most) before the lock ends, and
-SIGKILL just before it does. If the lock is gone already, as after a suspended
-machine wakes up, it is SIGTERM at once and SIGKILL a second later. Once SIGTERM
-was sent the exit status is 70, whatever becomes of the lock. COMMAND has the
-terminal if its input and output are one, and else once it asks for it; ^Z stops
-locker along with it, and the lock may be lost meanwhile.
+are passed on to it, with SIGCONT, without which a stopped one would not hear
+them; so are SIGUSR1, SIGUSR2, SIGALRM and SIGWINCH. A SIGHUP or SIGINT that
+locker was started to ignore (nohup) is ignored by COMMAND too; others that were
+ignored (trap '' TERM) are not.
+
+If renewals of the lock fail, the group is sent SIGTERM a quarter of the TTL, or
+of the ZooKeeper session that stands for it (five seconds at most; with
+--max-hold, a quarter of that at most) before the lock ends, and SIGKILL just
+before it does. If the lock is gone already, as after a suspended machine wakes
+up, it is SIGTERM at once and SIGKILL a second later. Once SIGTERM was sent the
+exit status is 70, whatever becomes of the lock. COMMAND has the terminal if its
+input and output are one, and else once it asks for it; ^Z stops locker along
+with it, and the lock may be lost meanwhile.
+
+As a container's first process, locker reaps what its descendants leave. Under
+systemd, set KillMode=mixed: by default systemd sends SIGTERM to every process of
+a service, so COMMAND would get it twice, once from locker, and some programs
+take the second for "at once". Windows has no signals: ^C reaches COMMAND through
+the console, and where it would be sent SIGTERM it is killed, without what it
+has started.
 
 What COMMAND leaves running in the background when it exits is not ended with
 the lock: such a process runs without it. A process that leaves the group, or
@@ -88,13 +100,17 @@ func acquire(ctx context.Context, in invocation) (hold, error) {
 }
 
 func lockFrom(ctx context.Context, in invocation, b open.Backend) (*locker.Lock, error) {
+	if in.wait > 0 {
+		waiting, cancel := context.WithTimeout(ctx, in.wait)
+		defer cancel()
+		lock, err := b.Lock(waiting, in.name, in.options()...)
+		if err == nil || waiting.Err() == nil || statusOf(err) != exitUsage {
+			return lock, err
+		}
+		in.noWait = true // it was over before the store was asked
+	}
 	if in.noWait {
 		return b.TryLock(ctx, in.name, in.options()...)
-	}
-	if in.wait > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, in.wait)
-		defer cancel()
 	}
 	return b.Lock(ctx, in.name, in.options()...)
 }

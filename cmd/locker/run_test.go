@@ -95,6 +95,33 @@ func TestTakenLockIsStatus75(t *testing.T) {
 	holder.ends(0)
 }
 
+// A wait that is over before the store was asked is none: like --no-wait, it
+// finds out whether the lock is taken.
+func TestShortestWaitTellsATakenLockFromAFreeOne(t *testing.T) {
+	t.Parallel()
+	for _, url := range []string{redisURL(t), "local:" + t.TempDir()} {
+		holder := launch(t, "run", "-b", url, "x", "--", "sh", "-c", report)
+		holder.word("token")
+		late := launch(t, "run", "-b", url, "--wait", "1ns", "x", "--", "echo", "ran")
+		late.complains(75, `the lock "x" is taken`, "1ns")
+		if late.out.String() != "" {
+			t.Errorf("a command ran without the lock: %s", late.out)
+		}
+		holder.goOn()
+		holder.ends(0)
+		launch(t, "run", "-b", url, "--wait", "1ns", "x", "--", "true").ends(0)
+	}
+}
+
+func TestLongestMaxHoldIsHeld(t *testing.T) {
+	t.Parallel()
+	url := redisURL(t)
+	holder := launch(t, "run", "-b", url, "--max-hold", "2562047h47m16.854775807s", "x", "--", "sh", "-c", report)
+	holder.word("token")
+	holder.goOn()
+	holder.ends(0)
+}
+
 func TestWaiterGetsTheLockWhenTheHolderEnds(t *testing.T) {
 	t.Parallel()
 	url := redisURL(t)
@@ -163,6 +190,47 @@ func TestSignalsArePassedOnToTheCommand(t *testing.T) {
 	p.signal(syscall.SIGTERM)
 	p.ends(128 + int(syscall.SIGTERM))
 	free(t, url, "x")
+}
+
+// What reaches locker before there is a command to pass it on to ends nothing.
+func TestSignalsThatSayNothingOfAnEndArePassedOnToo(t *testing.T) {
+	t.Parallel()
+	url := redisURL(t)
+	holder := launch(t, "run", "-b", url, "x", "--", "sh", "-c", report)
+	holder.word("token")
+	script := `exec 2>/dev/null; trap 'echo usr1' USR1; trap 'echo usr2' USR2; trap 'echo alrm' ALRM; trap 'echo winch' WINCH
+		trap 'exit 6' TERM; echo up; while :; do sleep 0.05; done`
+	p := launch(t, "run", "-b", url, "x", "--", "sh", "-c", script)
+	awaitWaiters(t, url, "x", "1")
+	all := []syscall.Signal{syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGALRM, syscall.SIGWINCH}
+	for _, sig := range all {
+		p.signal(sig)
+	}
+	holder.goOn()
+	holder.ends(0)
+	p.says("up")
+	for i, said := range []string{"usr1", "usr2", "alrm", "winch"} {
+		p.signal(all[i])
+		p.says(said)
+	}
+	p.signal(syscall.SIGTERM)
+	p.ends(6)
+}
+
+// A stopped process does not hear a signal before it is continued.
+func TestStoppedCommandHearsTheSignalThatIsPassedOn(t *testing.T) {
+	t.Parallel()
+	url := redisURL(t)
+	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT} {
+		heed(t, sig)
+		p := launch(t, "run", "-b", url, "x", "--", "sh", "-c", `exec 2>/dev/null; trap 'echo caught; exit 5' INT TERM HUP QUIT; echo "pid $$"; while :; do sleep 0.05; done`)
+		pid := int(p.number("pid"))
+		if err := syscall.Kill(-pid, syscall.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+		p.signal(sig)
+		p.ends(5)
+	}
 }
 
 // A command that uses locker itself must not fall back to another store.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 )
 
@@ -20,11 +21,13 @@ func (e signalError) status() int {
 	return exitSignal
 }
 
-// catch returns a channel of the signals that end locker, or are passed on. One
-// that was ignored from the start, as nohup does, stays ignored.
+// catch returns a channel of the signals that end locker, or are passed on. A
+// SIGHUP or SIGINT that was ignored from the start, as nohup does, stays ignored,
+// by the child too. Of the other signals nobody can know: Go's runtime has taken
+// them over by now.
 func catch() <-chan os.Signal {
 	signals := make(chan os.Signal, 16)
-	for _, s := range endings {
+	for _, s := range slices.Concat(endings, messages) {
 		if !signal.Ignored(s) {
 			signal.Notify(signals, s)
 		}
@@ -32,8 +35,9 @@ func catch() <-chan os.Signal {
 	return signals
 }
 
-// until calls f with a context that the first of signals ends, and returns that
-// signal, if there was one before f returned.
+// until calls f with a context that the first of signals that is an ending ends,
+// and returns that signal, if there was one before f returned. Messages are for
+// nobody meanwhile.
 func until(signals <-chan os.Signal, f func(context.Context)) (ended *signalError) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
@@ -42,12 +46,15 @@ func until(signals <-chan os.Signal, f func(context.Context)) (ended *signalErro
 		f(ctx)
 		close(done)
 	}()
-	select {
-	case s := <-signals:
-		ended = &signalError{s}
-		cancel(ended)
-		<-done
-	case <-done:
+	for {
+		select {
+		case s := <-signals:
+			if ended == nil && slices.Contains(endings, s) {
+				ended = &signalError{s}
+				cancel(ended)
+			}
+		case <-done:
+			return ended
+		}
 	}
-	return ended
 }

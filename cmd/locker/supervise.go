@@ -58,7 +58,7 @@ func (s *supervisor) watch(signals <-chan os.Signal) (status int) {
 			s.sweep()
 			return status
 		case sig := <-signals:
-			s.child.signal(sig)
+			s.child.pass(sig)
 		case sig := <-s.child.suspended:
 			s.child.signal(sig) // when it has stopped, so do we
 		case sig := <-s.child.stopped:

@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -83,7 +84,7 @@ func (l *Lease) remember() int64 {
 // Standing is the answer to an attempt.
 type Standing struct {
 	Token  fencing.Token // 0: not granted
-	Left   time.Duration // of the holder's lease; negative if it has no end
+	Left   time.Duration // of the holder's lease, a day at most; negative if it has no end
 	Ahead  int           // waiters in front of us; 0 as well if we have just passed the lock on to one
 	Ticket int64         // our place in the queue, for asking again
 }
@@ -335,6 +336,7 @@ func (n *Node) Look(ctx context.Context, keys Keys) (info locker.Info, value str
 		info.Holder = holder
 	}
 	if info.Held {
+		left = min(left, int64(math.MaxInt64/time.Millisecond)) // a key of somebody else's may have more
 		info.TimeLeft = max(0, time.Duration(left)*time.Millisecond)
 	}
 	if !info.Held || of == value {

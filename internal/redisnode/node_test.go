@@ -441,6 +441,31 @@ func TestQueueOfDeadWaitersExpires(t *testing.T) {
 	}
 }
 
+// A stranger's key may end so far away that no sum of milliseconds is a number
+// to the server, or a Duration.
+func TestWaiterBehindAKeyThatHardlyEndsLooksOnceADay(t *testing.T) {
+	srv := testserver.Redis(t)
+	n, m := client(t, srv.Addr(), nil)
+	for i, left := range []string{"100000000000000", "10000000000000000", "900000000000000000", "9000000000000000000"} {
+		name := fmt.Sprint("a", i)
+		srv.Do("SET", name, "a stranger's", "PX", left)
+		waiter := newLease(t, name)
+		if _, err := m.Open(background(t), waiter.Value); err != nil {
+			t.Fatal(err)
+		}
+		s, err := n.Acquire(background(t), waiter, true, 0)
+		if err != nil || s.Token != 0 || s.Left != locker.MaxTTL {
+			t.Errorf("behind a key with %s ms left: %+v, %v", left, s, err)
+		}
+		if keep := srv.Do("PTTL", waiter.Keys.queue); len(keep) != len("86460000") {
+			t.Errorf("behind a key with %s ms left the queue expires in %s ms", left, keep)
+		}
+		if info, err := n.Inspect(background(t), waiter.Keys); err != nil || info.TimeLeft < locker.MaxTTL {
+			t.Errorf("Inspect of a key with %s ms left: %+v, %v", left, info, err)
+		}
+	}
+}
+
 // The server quotes a request that it does not understand.
 func TestErrorsShowNoValueOfALock(t *testing.T) {
 	srv := testserver.Redis(t, "--rename-command", "EVALSHA", "")

@@ -180,6 +180,9 @@ end
 // has shown that it is awake, and sees to it that this claim does not lapse
 // unnoticed.
 //
+// A key of somebody else's may end in any number of milliseconds. No time left is
+// told that is over a day, the longest lease of ours, so all sums stay in range.
+//
 // Sent again after a lost reply it answers the same grant. The lease is then
 // started anew, for the caller may count its validity from the second request.
 var acquire = newScript(keys + serverClock + grants + acquireFree + passing + serverArrival + acquireTaken)
@@ -209,7 +212,7 @@ if not held or held == '?' .. value then
   if member ~= '' then redis.call('ZREM', queue, member) end
   return grant(value, ttl, holder)
 end
-local left = redis.call('PTTL', lock)
+local left = math.min(redis.call('PTTL', lock), 86400000)
 if member == '' then return {left, 0, 0} end
 prune(counts)
 if ticket == '0' then ticket = string.format('%.0f', arrival(queue)) end

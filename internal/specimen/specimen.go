@@ -235,12 +235,16 @@ func (s *Locker) finish(a *attempt, err error) (*locker.Lock, error) {
 	if s.is("a goroutine for every lock") {
 		go func() { <-s.closing.Done() }()
 	}
-	return locker.NewLock(locker.Hold{
+	lock := locker.NewLock(locker.Hold{
 		Request: a.req, Token: fencing.Token(a.token), Since: a.since, //nolint:gosec // positive
 		Keeper: s.keeper, Lease: a, Lasting: s.is("no clock of its own"),
 		Release: func(ctx context.Context) error { return s.release(ctx, a) },
 		Lost:    a.turn.Leave,
-	}), nil
+	})
+	if end := a.since + locker.Instant(a.req.MaxHold); s.is("long times wrap") && end < a.since {
+		locker.Lose(lock, locker.MaxHold, nil)
+	}
+	return lock, nil
 }
 
 // withdraw removes what a has left, in the background if need be, and reports
