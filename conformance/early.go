@@ -29,7 +29,7 @@ func early(x *trial) {
 			return x.leaseAfter(x.lock(a, x.name(), x.long()), a, nil)
 		}},
 	}
-	var takings []chan error
+	var takings []<-chan error
 	for _, way := range ways {
 		for _, waits := range []bool{false, true} {
 			held := way.take()
@@ -40,14 +40,19 @@ func early(x *trial) {
 		}
 	}
 	for _, taking := range takings {
-		select {
-		case err := <-taking:
-			if err != nil {
-				x.failf("%w", err)
-			}
-		case <-time.After(x.h.patience):
-			x.failf("a lock that is not renewed has not come to anybody else %v after the last one did", x.h.patience)
+		x.takenInTime(taking)
+	}
+}
+
+// takenInTime waits for the end of a takeFrom.
+func (x *trial) takenInTime(taking <-chan error) {
+	select {
+	case err := <-taking:
+		if err != nil {
+			x.failf("%w", err)
 		}
+	case <-time.After(x.h.patience):
+		x.failf("a lock that is not renewed has not come to another client after %v", x.h.patience)
 	}
 }
 
@@ -84,7 +89,7 @@ type asking func(context.Context, string, ...locker.Option) (*locker.Lock, error
 // takeFrom asks for held's name until it is granted, and reports whether held was
 // believed in then. The holder is asked after the grant, on the same machine: if
 // it believes still, it did so at the grant, however slow the machine is.
-func (x *trial) takeFrom(held *locker.Lock, how string, ask asking) chan error {
+func (x *trial) takeFrom(held *locker.Lock, how string, ask asking) <-chan error {
 	result := make(chan error, 1)
 	ctx := x.patientFor(x.h.TTL)
 	go func() {

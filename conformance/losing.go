@@ -120,9 +120,10 @@ func (x *trial) renewedByHand(a, b locker.Locker, ttl time.Duration) bool {
 }
 
 // silence cuts a holder off from its store. It must stop believing by itself, and
-// nobody may have the lock before it has.
+// nobody may have the lock before it has: neither who waits for it nor who tries all
+// the time, and so makes a waiter look that would have looked too late to see.
 func silence(x *trial) {
-	a, b, name := x.networked(), x.locker(), x.name()
+	a, b, c, name := x.networked(), x.locker(), x.locker(), x.name()
 	held := x.lock(a.Locker, name, x.ttl())
 	lost := x.lock(a.Locker, x.name(), x.ttl()).Lost() // nobody asks this one for Err
 	lasting := held.Deadline().IsZero()
@@ -132,7 +133,7 @@ func silence(x *trial) {
 		x.lastingSilence(held, b)
 		return
 	}
-	w := x.waitBehind(held, b)
+	w, impatient := x.waitBehind(held, b), x.takeFrom(held, "whose holder was cut off", c.TryLock)
 	x.event(lost, "Lost closes when the store is silent, though nobody asks")
 	x.event(held.Lost(), "Lost closes when the store is silent")
 	if held.Deadline().After(end) {
@@ -141,6 +142,7 @@ func silence(x *trial) {
 	lock := x.served(w, "after the silent holder's lease has ended")
 	x.alone(held, w)
 	x.unlock(lock)
+	x.takenInTime(impatient)
 }
 
 // lastingSilence is for locks without a lease: the holder may believe for as

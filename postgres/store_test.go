@@ -245,3 +245,18 @@ func TestReleaseOfAnotherValueHandsNothingOver(t *testing.T) {
 		unlock(t, held)
 	})
 }
+
+// Goal: what was withdrawn is refused for as long as was asked, also where another
+// process clears away meanwhile what the dead have left. Method: the statements
+// themselves.
+func TestSweepSparesWhatWasWithdrawnForAsLongAsItMayArrive(t *testing.T) {
+	url := database(t)
+	admin := connect(t, url)
+	newLocker(t, url, postgres.Options{})
+	exec(t, admin, `SELECT lockstile_withdraw(false, 'a', 'late', '', 60000, false, false)`)
+	exec(t, admin, `SELECT lockstile_sweep()`)
+	token := query[int64](t, admin, `SELECT (lockstile_lease_acquire('a', 'late', 600000, '', false, '', 0, 0))._token`)
+	if token != -1 {
+		t.Errorf("what was withdrawn for a minute and arrives now was answered %d", token)
+	}
+}
