@@ -17,6 +17,14 @@
 // The nodes of names are containers, which the server removes when they are
 // empty; their data is overwritten.
 //
+// The server numbers the places of a queue from 0 to 2147483647, and gives
+// everybody who comes later the last number again. A Locker refuses it, waits
+// until the queue is empty, removes its node, and begins another. Until then
+// TryLock gets ErrTaken, and a Lock that gives up gets ErrUnavailable; the order
+// of arrival is lost this once. Other libraries take the last number: from there
+// on their locks exclude nobody, so remove the node of a name that has been locked
+// two thousand million times, while nobody uses it.
+//
 // # Losing a lock
 //
 // The lock hangs on the session of the zk client, and so does its end when the
@@ -172,6 +180,7 @@ type attempt struct {
 
 	place  *place // the predecessor in the line may leave one
 	former *place // the last one that was given up, in doubt whether it was made
+	usedUp int64  // the queue that had no number left for it, or 0
 
 	ends int // of the session's books, when the attempt began
 
