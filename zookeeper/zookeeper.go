@@ -12,8 +12,13 @@
 // every turn.
 //
 // Nodes are laid out as in ZooKeeper's lock recipe, base/name/_c_guid-lock-0000000042,
-// so Curator's InterProcessMutex, kazoo's Lock and zk.Lock on the same path
-// exclude us and we them. Characters that a path cannot have are escaped as %XX.
+// so Curator's InterProcessMutex and zk.Lock on the same path exclude us and we
+// them. We wait for kazoo's Lock, too, but it counts only nodes of its own kind,
+// and takes no notice of ours unless it is told of them:
+//
+//	Lock(client, path, extra_lock_patterns=["-lock-"])  # kazoo 2.8 or later
+//
+// Characters that a path cannot have are escaped as %XX.
 // The nodes of names are containers, which the server removes when they are
 // empty; their data is overwritten.
 //
