@@ -47,7 +47,8 @@ const (
 	// ForwardClock: where data was lost, the server's clock did not go back
 	// as well.
 	ForwardClock
-	// ServerUp: the server is running and reachable.
+	// ServerUp: the server is running and reachable, and a connection to it
+	// does not end on its side alone.
 	ServerUp
 	// Unpromised: the guarantee is not given at all.
 	Unpromised

@@ -50,6 +50,12 @@ var (
 // (idle_session_timeout, set for this connection alone); left to itself, it would
 // keep the locks for hours, or for as long as a proxy in between holds the line.
 //
+// What lies between can also end the connection on the server's side alone, as a
+// proxy that is stopped or a firewall that forgets may do. The server frees its
+// locks at once and gives them to others, while the holder hears nothing and
+// believes until its TTL ends: guard writes with the token, or use [New], whose
+// leases do not hang on a connection.
+//
 // Waiters of different SessionLockers are served in the order in which they
 // arrived. One that takes the key by itself stands in the server's own queue,
 // which goes first; its release is found by looking, twice a second, and so is
@@ -108,11 +114,12 @@ func (s *SessionLocker) EnsureSchema(ctx context.Context) error {
 
 // Guarantees implements [locker.Locker]. While the connection and the server
 // live, exclusion leans on nothing. Clocks and promptness come in when the
-// connection breaks and nobody says so, and a server that crashes, or its
-// successor, knows nothing of advisory locks.
+// connection breaks and nobody says so; that the server can be reached, when it
+// breaks on the server's side alone; and a server that crashes, or its successor,
+// knows nothing of advisory locks.
 func (s *SessionLocker) Guarantees() locker.Guarantees {
 	g := locker.Guarantees{
-		Exclusion: locker.PromptHolder | locker.SteadyClocks | locker.DurableServer | locker.DurableReplica,
+		Exclusion: locker.PromptHolder | locker.SteadyClocks | locker.ServerUp | locker.DurableServer | locker.DurableReplica,
 		Tokens:    locker.DurableReplica,
 		Fair:      true,
 		Release:   locker.ByConnection,

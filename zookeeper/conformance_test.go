@@ -7,11 +7,11 @@ import (
 	"github.com/lockstile/locker/conformance"
 )
 
-// The lease of a lock is the session, whatever the TTL: two seconds here, so
+// The lease of a lock is the session, whatever the TTL: five seconds here, so
 // that the suite need not wait long for their end.
 func TestConformance(t *testing.T) {
 	s := server(t)
-	const lease = 2 * time.Second
+	const lease = 5 * time.Second
 	conformance.Run(t, conformance.Harness{
 		TTL: lease,
 		New: func(t testing.TB) conformance.Client {

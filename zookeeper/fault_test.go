@@ -92,51 +92,6 @@ func TestCrashOfTheLeaderBreaksNeitherExclusionNorTokensAndStopsNobody(t *testin
 	}
 }
 
-// The leader learns of a client's signs of life from the server that the client
-// is connected to. If that one stops right after a renewal, the leader has not
-// heard of it, and counts from the sign before: here nearly a ping's interval
-// old.
-func TestServerThatStopsRightAfterARenewalBreaksNoExclusion(t *testing.T) {
-	t.Parallel()
-	servers := testserver.ZooKeeper(t, 3)
-	leader := testserver.ZooKeeperLeader(t, servers)
-	var follower *testserver.ZooKeeperServer
-	for _, s := range servers {
-		if s != leader {
-			follower = s
-		}
-	}
-	const timeout = 3 * time.Second
-	for range 2 {
-		holder := newClient(t, timeout, follower.Addr())
-		waiter := newClient(t, timeout, leader.Addr())
-		held := lock(t, holder, "n", locker.WithoutRenewal())
-		next := make(chan error, 1)
-		var all sync.WaitGroup
-		all.Go(func() {
-			lk, err := waiter.Lock(soon(t), "n")
-			if err == nil && held.Err() == nil {
-				err = errors.New("granted while the first holder believes")
-			}
-			if err == nil {
-				err = lk.Unlock(soon(t))
-			}
-			next <- err
-		})
-		waiters(t, waiter, "n", 1)
-		<-time.After(timeout / 4) // the zk client gives no sign meanwhile: it pings after a third
-		if err := held.Renew(soon(t)); err != nil {
-			t.Fatal(err)
-		}
-		follower.Pause()
-		if err := <-next; err != nil {
-			t.Error(err)
-		}
-		follower.Resume()
-		all.Wait()
-	}
-}
-
 func TestServerThatHasLostItsLeaderConfirmsNothing(t *testing.T) {
 	servers := testserver.ZooKeeper(t, 3)
 	leader := testserver.ZooKeeperLeader(t, servers)
@@ -165,7 +120,7 @@ func TestWaiterIsNotServedByAServerThatHasLostItsLeader(t *testing.T) {
 	const timeout = 6 * time.Second
 	t.Run("after a long wait", func(t *testing.T) {
 		q := newLeaderless(t, timeout)
-		<-time.After(timeout/3 + timeout/20) // half of what it counts on
+		<-time.After(timeout / 4) // more than half of what it counts on
 		q.loseLeader()
 		q.notServed()
 	})
@@ -186,7 +141,7 @@ func TestWaiterThatIsServedWithoutALeaderCountsFromItsPlace(t *testing.T) {
 	if lk == nil {
 		t.Fatal("not served")
 	}
-	valid := time.Minute * 2 / 3
+	valid := time.Minute * 5 / 12
 	if late := lk.Deadline().Sub(queued.Add(valid - locker.Drift(valid))); late > time.Millisecond {
 		t.Errorf("believed in for %v longer than its place allows", late)
 	}
@@ -323,7 +278,7 @@ func TestPausedServerLosesTheLockByTheHoldersClock(t *testing.T) {
 	a := newClient(t, timeout, s.Addr())
 	before := time.Now()
 	held := lock(t, a, "n")
-	if left := held.Deadline().Sub(before); left > time.Since(before)+timeout*2/3 {
+	if left := held.Deadline().Sub(before); left > time.Since(before)+timeout*5/12 {
 		t.Errorf("the lock is believed in for %v of a session timeout of %v", left, timeout)
 	}
 	s.Pause()

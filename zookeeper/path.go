@@ -3,6 +3,7 @@ package zookeeper
 import (
 	"crypto/rand"
 	"encoding/hex"
+	"math"
 	"strconv"
 	"strings"
 )
@@ -18,8 +19,7 @@ func newGUID() (guid [32]byte) {
 
 // sequence reads the number of a place in the queue, whoever made the node:
 // Curator and zk write lock-0000000042, kazoo writes __lock__0000000042. It is
-// what the server counted, an int32 that starts again below zero after its
-// largest.
+// what the server counted in an int32.
 func sequence(node string) (int32, bool) {
 	at := strings.LastIndex(node, "lock-")
 	end := at + len("lock-")
@@ -34,9 +34,14 @@ func sequence(node string) (int32, bool) {
 	return int32(n), err == nil
 }
 
-// before orders sequence numbers, also across the overflow: places in one queue
-// are never two thousand million apart.
-func before(a, b int32) bool { return a-b < 0 }
+// numbered reports whether a place has a number of its own. The server counts the
+// children that a queue has ever had, and its count sticks at the largest int32:
+// everybody who comes later gets that number, or one below zero in the middle of
+// other requests.
+func numbered(node string) bool {
+	n, ok := sequence(node)
+	return ok && n >= 0 && n < math.MaxInt32
+}
 
 // inLine returns those of the children that are places in the queue, and which
 // of them is the first, and which comes right before own ("" if none does).
@@ -49,10 +54,10 @@ func inLine(children []string, own string) (places int, first, ahead string) {
 			continue
 		}
 		places++
-		if first == "" || before(seq, firstSeq) {
+		if first == "" || seq < firstSeq {
 			first, firstSeq = node, seq
 		}
-		if own != "" && before(seq, mine) && (ahead == "" || before(aheadSeq, seq)) {
+		if own != "" && seq < mine && (ahead == "" || aheadSeq < seq) {
 			ahead, aheadSeq = node, seq
 		}
 	}

@@ -18,10 +18,13 @@ func TestPlacesAreSortedByNumberWhoeverMadeThem(t *testing.T) {
 	}
 }
 
-// The server counts in an int32, which a busy name gets through in weeks.
-func TestPlacesAreSortedAcrossTheOverflowOfTheirNumber(t *testing.T) {
-	old, young := "_c_0-lock-2147483647", "_c_1-lock--2147483648"
-	if _, first, ahead := inLine([]string{young, old}, young); first != old || ahead != old {
-		t.Errorf("first %q, ahead %q", first, ahead)
+func TestNumbersThatTheServerGivesTwiceAreNone(t *testing.T) {
+	for node, want := range map[string]bool{
+		"_c_0-lock-0000000000": true, "_c_0-lock-2147483646": true,
+		"_c_0-lock-2147483647": false, "_c_0-lock--2147483648": false, "lock-": false,
+	} {
+		if numbered(node) != want {
+			t.Errorf("numbered(%q) = %v", node, !want)
+		}
 	}
 }

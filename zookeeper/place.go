@@ -3,6 +3,7 @@ package zookeeper
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 
 	"github.com/go-zookeeper/zk"
@@ -26,6 +27,7 @@ type place struct {
 	token fencing.Token
 	since locker.Instant // before the request that made or last confirmed it
 	alone bool           // nobody else was there when it was made
+	queue int64          // the zxid that made the parent, which tells it from one that is made later
 }
 
 func newPlace(parent string, at anchor) *place {
@@ -62,6 +64,10 @@ func (p *place) made(results []zk.MultiResponse) error {
 	p.found(created.String)
 	p.token = fencing.Token(parent.Stat.Mzxid)
 	p.alone = parent.Stat.NumChildren == 1
+	p.queue = parent.Stat.Czxid
+	if !numbered(p.node) {
+		return errUsedUp
+	}
 	return nil
 }
 
@@ -69,22 +75,67 @@ func (p *place) made(results []zk.MultiResponse) error {
 // a.place is set, also after an error.
 func (l *Locker) take(ctx context.Context, a *attempt) error {
 	var lost anchor
-	for range 3 { // a session that ends more often than that is none
+	for range 3 { // a session that ends more often than that is none, and so with numbers
+		if err := l.startAgain(ctx, a); err != nil {
+			return err
+		}
 		at, err := l.currentAnchor(ctx, lost)
 		if err != nil {
 			return err
 		}
 		a.place = newPlace(a.parent, at)
 		err = l.zk.WithParents(ctx, a.place.prefix, func() error { return l.tryTake(ctx, a.place, a.data) })
-		if !errors.Is(err, errAnchor) {
+		switch {
+		case errors.Is(err, errAnchor):
+			lost, a.place = at, nil
+		case errors.Is(err, errUsedUp):
+			a.usedUp = a.place.queue
+			if !l.withdraw(ctx, a.place) {
+				a.former = a.place
+			}
+			a.place = nil
+		default:
 			if zkclient.Refused(err) || errors.Is(err, zk.ErrNoServer) { // the latter was never sent
 				a.place = nil
 			}
 			return err
 		}
-		lost, a.place = at, nil
 	}
-	return errors.New("sessions end as fast as they begin")
+	return errors.New("sessions and queues end as fast as they begin")
+}
+
+// errUsedUp means that a place has got no number of its own: see numbered.
+var errUsedUp = errors.New("its queue has no numbers left and starts again once it is empty")
+
+// startAgain removes a queue that has no numbers left for a, for the next one
+// begins at zero. The server refuses while there is a place in it, so none is
+// overtaken. Nobody makes places meanwhile, which could go on for ever.
+func (l *Locker) startAgain(ctx context.Context, a *attempt) error {
+	if a.usedUp == 0 {
+		return nil
+	}
+	places := 0
+	queue, err := zkclient.Call(ctx, l.zk, func() (int64, error) {
+		children, stat, err := l.zk.Children(a.parent)
+		if err != nil {
+			return 0, err
+		}
+		places, _, _ = inLine(children, "")
+		return stat.Czxid, nil
+	})
+	if err == nil && queue == a.usedUp { // else somebody else has removed it
+		err = l.zk.Remove(ctx, a.parent)
+	}
+	switch {
+	case errors.Is(err, zk.ErrNotEmpty) && places > 0:
+		return fmt.Errorf("%w: %w", locker.ErrTaken, errUsedUp)
+	case errors.Is(err, zk.ErrNotEmpty):
+		return unavailable(fmt.Errorf("%w, and something else is below %q: remove it", errUsedUp, a.parent))
+	case err != nil && !errors.Is(err, zk.ErrNoNode):
+		return err
+	}
+	a.usedUp = 0
+	return nil
 }
 
 // errAnchor means that the session that a request was made for has ended.

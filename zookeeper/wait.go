@@ -27,7 +27,10 @@ func (l *Locker) untilClosed(ctx context.Context) (_ context.Context, stop func(
 func (l *Locker) try(ctx context.Context, a *attempt) error {
 	ctx, stop := l.untilClosed(ctx)
 	defer stop()
-	if err := l.take(ctx, a); err != nil {
+	switch err := l.take(ctx, a); {
+	case errors.Is(err, errUsedUp):
+		return err
+	case err != nil:
 		return unavailable(err)
 	}
 	if a.place.alone {
@@ -57,6 +60,8 @@ func (l *Locker) wait(ctx context.Context, a *attempt) error {
 		return nil
 	case errors.Is(context.Cause(ctx), locker.ErrClosed):
 		return locker.ErrClosed
+	case ctx.Err() != nil && a.usedUp != 0: // by what is there: a holder, or something else
+		return unavailable(fmt.Errorf("%w: %w", errUsedUp, context.Cause(ctx)))
 	case ctx.Err() != nil:
 		return fmt.Errorf("%w: %w", locker.ErrTaken, context.Cause(ctx))
 	}
@@ -82,6 +87,8 @@ func (l *Locker) queue(ctx context.Context, a *attempt) error {
 			l.sweep(a.place) // in case that this was an error: an orphan would block the queue
 			a.place = nil    // the next is somewhere at the end
 			continue
+		case errors.Is(err, errUsedUp):
+			lastWord = locker.Now() // the wait goes on
 		case ctx.Err() != nil || zkclient.Refused(err) || locker.Now().Sub(lastWord) > a.timeout:
 			return unavailable(err)
 		case a.place != nil && a.place.path == "":

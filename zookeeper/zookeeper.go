@@ -12,44 +12,59 @@
 // every turn.
 //
 // Nodes are laid out as in ZooKeeper's lock recipe, base/name/_c_guid-lock-0000000042,
-// so Curator's InterProcessMutex, kazoo's Lock and zk.Lock on the same path
-// exclude us and we them. Characters that a path cannot have are escaped as %XX.
+// so Curator's InterProcessMutex and zk.Lock on the same path exclude us and we
+// them. We wait for kazoo's Lock, too, but it counts only nodes of its own kind,
+// and takes no notice of ours unless it is told of them:
+//
+//	Lock(client, path, extra_lock_patterns=["-lock-"])  # kazoo 2.8 or later
+//
+// Characters that a path cannot have are escaped as %XX.
 // The nodes of names are containers, which the server removes when they are
 // empty; their data is overwritten.
+//
+// The server numbers the places of a queue from 0 to 2147483647, and gives
+// everybody who comes later the last number again. A Locker refuses it, waits
+// until the queue is empty, removes its node, and begins another. Until then
+// TryLock gets ErrTaken, and a Lock that gives up gets ErrUnavailable; the order
+// of arrival is lost this once. Other libraries take the last number: from there
+// on their locks exclude nobody, so remove the node of a name that has been locked
+// two thousand million times, while nobody uses it.
 //
 // # Losing a lock
 //
 // The lock hangs on the session of the zk client, and so does its end when the
 // holder has died: after one session timeout, rounded up to the servers' ticks.
-// A holder that hears nothing from the servers gives up by its own clock, two
-// thirds of the session timeout after it sent the last renewal that was
+// A holder that hears nothing from the servers gives up by its own clock, five
+// twelfths of the session timeout after it sent the last renewal that was
 // answered. A node that somebody has deleted is found missing by the next
-// renewal, after two ninths of the session timeout. Closing the connection frees
+// renewal, after a seventh of the session timeout. Closing the connection frees
 // its locks at once: with [Options].Session their holders have lost them before,
 // without it they go on believing, so unlock first.
 //
 // # Clocks
 //
-// Only rates count. The leader hears of a client's sign of life through the
+// Only rates count. The leader hears of a client's signs of life through the
 // server that the client is connected to, half a tick later; if that server
 // fails in between, the session runs from the sign before, and the client gives
-// one every third of the timeout. Hence the two thirds. A renewal is a
+// one every third of the timeout. A tick is half of the timeout at most. Hence
+// the five twelfths. A renewal is a
 // transaction and not a read, because a server that has lost the leader answers
 // reads for a while. A waiter's lock counts from the transaction that made its
 // place in the queue, so half of its validity may be over at first; after a longer
 // wait, and for options that lean on the beginning (WithoutRenewal, WithMaxHold,
 // WithMinValidity), it counts from another one that finds the place still there.
-// A process that is paused for more than a third of the timeout, in the same
-// moments in which its server fails, is beyond what this covers: the guard in the
-// storage is not.
+// A holder that is paused, so that its pings are late, or a leader that is, so
+// that it asks late, in the same moments in which the holder's server fails, is
+// beyond what this covers: the guard in the storage is not.
 //
 // # Requirements
 //
 // ZooKeeper 3.5.3 or later (containers). The session timeout must be known,
 // which the zk client does not tell: see [Options]. It must not be longer than
 // the TTL of a lock, which it stands for; a shorter one frees a dead holder's
-// lock sooner than the TTL asks for. A client that changes to a server which
-// grants less loses its locks. Whoever closes the connection closes the Locker
+// lock sooner than the TTL asks for. It must be two ticks of the servers or more,
+// and is, unless somebody has set their minSessionTimeout to less: locker doctor
+// looks. A client that changes to a server which grants less loses its locks. Whoever closes the connection closes the Locker
 // first. Nodes below the base must allow what Options.ACL allows.
 package zookeeper
 
@@ -172,6 +187,7 @@ type attempt struct {
 
 	place  *place // the predecessor in the line may leave one
 	former *place // the last one that was given up, in doubt whether it was made
+	usedUp int64  // the queue that had no number left for it, or 0
 
 	ends int // of the session's books, when the attempt began
 
@@ -237,13 +253,31 @@ func limit(req *locker.Request, timeout time.Duration) error {
 		return fmt.Errorf("ttl %v is under the session timeout of %v, for which the store keeps a dead holder's locks: ask for a longer ttl or connect with a shorter session timeout",
 			req.TTL, timeout)
 	}
-	req.TTL = (timeout * 2 / 3).Truncate(time.Millisecond)
+	req.TTL = believable(timeout).Truncate(time.Millisecond)
 	if valid := req.TTL - locker.Drift(req.TTL); req.MinValidity >= valid {
 		return fmt.Errorf("minimum validity %v cannot be met with a session timeout of %v: it leaves %v",
 			req.MinValidity, timeout, valid)
 	}
 	return nil
 }
+
+// believable is what of the session timeout T can be relied on after a renewal
+// that was answered.
+//
+// The leader ends a session no sooner than T after it has last heard of it. A
+// client's signs of life, renewals included, go to the server that the client is
+// connected to. That one passes them on when the leader asks it, twice a tick; if
+// it stops in between, all signs since the leader has last asked are lost: those
+// of half a tick. The sign before may be a ping, and pings come every T/3. So when
+// the server stops right after the renewal,
+//
+//	the leader has last asked   tick/2 before the renewal, at most
+//	and heard of a sign that is    T/3 older than that, at most
+//	so the session lives for       T - T/3 - tick/2 after the renewal, at least
+//
+// Nobody tells a client what a tick is, but that servers grant no session under
+// two of them, so tick/2 is T/4 at most, which leaves T*5/12.
+func believable(t time.Duration) time.Duration { return t * 5 / 12 }
 
 // finish makes the lock of a granted attempt, and clears away one that failed.
 func (l *Locker) finish(ctx context.Context, a *attempt, err error) (*locker.Lock, error) {

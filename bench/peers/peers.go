@@ -125,6 +125,13 @@ func (p peer) subject(ours matrix.Subject) matrix.Subject {
 				url, net, err := client()
 				return p.scheme + "+" + url, net, err
 			}
+			if part := sys.Part; part != nil {
+				sys.Part = func(spare bool) (matrix.Part, error) {
+					some, err := part(spare)
+					some.URL = p.scheme + "+" + some.URL
+					return some, err
+				}
+			}
 			return sys, nil
 		},
 	}

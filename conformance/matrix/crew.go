@@ -42,6 +42,11 @@ func (p *Play) start(ctx context.Context, name string) (*Worker, error) {
 	if err != nil {
 		return nil, err
 	}
+	return p.startAt(ctx, name, url, net)
+}
+
+// startAt is start with a store that is found at url.
+func (p *Play) startAt(ctx context.Context, name, url string, net Network) (_ *Worker, err error) {
 	w := &Worker{
 		Name: name, Net: net, play: p,
 		waiting: make(map[int]chan report), lost: make(map[fencing.Token]chan struct{}), gone: make(chan struct{}),

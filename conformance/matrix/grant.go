@@ -75,13 +75,17 @@ func (g Grant) WriteDelayed(value int) (deliver func()) {
 
 // Renew has the holder renew once by hand, so that what is done for the first
 // time is done: later renewals are one request each.
-func (g Grant) Renew() {
+func (g Grant) Renew() { g.Worker.play.must(g.tryRenew()) }
+
+// tryRenew is Renew for a lock that may have ended.
+func (g Grant) tryRenew() error {
 	w := g.Worker
 	r, err := w.answer(w.play.ctx, w.tell(order{Verb: "renew", Name: w.play.name, Bound: patience}))
 	w.play.must(err)
 	if r.Err != "" {
-		w.play.must(errors.New(r.Err))
+		return errors.New(r.Err)
 	}
+	return nil
 }
 
 // renewing has the holder renew the lock, and does not wait for the answer.

@@ -57,9 +57,20 @@ type System struct {
 	// RenewsItself says that holders cannot ask for a renewal: their client
 	// keeps a session alive.
 	RenewsItself bool
+	// Part returns where one more worker finds only some of the servers: those
+	// that the others can do without or, with spare false, some of the others.
+	Part func(spare bool) (Part, error)
 	// Narrow lets a worker reach only a majority of the servers, the nth.
 	// The nth and the one after it have one server in common.
 	Narrow func(net Network, n int) error
+}
+
+// Part is some of a system's servers.
+type Part struct {
+	URL    string
+	Net    Network
+	Stop   func() error // SIGSTOP
+	Resume func() error
 }
 
 // Network is one worker's connections to the store.
@@ -67,6 +78,7 @@ type Network interface {
 	Cut()                // nothing passes; connections stay open and silent
 	CutReplies()         // requests arrive, replies do not
 	CutRepliesAfterOne() // the same, once each server has answered once more
+	EndUnheard()         // connections end on the store's side; on the worker's they stay open and silent
 	Stall()              // what is open now falls silent; new connections pass
 	Heal()               // what was held back is lost with its connections
 	Deliver()            // what was held back is delivered late

@@ -8,7 +8,7 @@ import (
 
 // Scenarios returns all scenarios.
 func Scenarios() []Scenario {
-	ruinous := slices.Concat(serverScenarios(), clockScenarios())
+	ruinous := slices.Concat(serverScenarios(), clockScenarios(), []Scenario{betweenSigns()})
 	for i := range ruinous {
 		ruinous[i].Ruins = true
 	}

@@ -2,6 +2,8 @@ package matrix
 
 import (
 	"time"
+
+	"github.com/lockstile/locker"
 )
 
 // shortly is the deadline of an attempt whose answer will not come.
@@ -21,6 +23,12 @@ func networkScenarios() []Scenario {
 			Name:  "holder deaf",
 			Story: "What the store answers to a holder is lost; what the holder sends arrives.",
 			Play:  func(p *Play) { p.cutOff(func(n Network) { n.CutReplies() }) },
+		},
+		{
+			Name:   "told nothing",
+			Story:  "A holder's connections end on the store's side, and the holder is not told: something in between has dropped them.",
+			Breaks: locker.ServerUp,
+			Play:   func(p *Play) { p.cutOff(func(n Network) { n.EndUnheard() }) },
 		},
 		{
 			Name:  "lost reply to a lock",

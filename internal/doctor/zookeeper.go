@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strconv"
 	"strings"
 	"time"
 
@@ -122,6 +123,13 @@ func (a at) zkConf(ctx context.Context) {
 		if name, value, ok := strings.Cut(strings.TrimSpace(line), "="); ok {
 			conf[name] = value
 		}
+	}
+	tick, noTick := strconv.Atoi(conf["tickTime"])
+	least, noLeast := strconv.Atoi(conf["minSessionTimeout"])
+	if noTick == nil && noLeast == nil && least < 2*tick {
+		a.danger(fmt.Sprintf("minSessionTimeout is %d ms, less than two ticks of %d ms", least, tick),
+			"with such a session timeout, a lock can have two holders when the server that the first is connected to fails",
+			fmt.Sprintf("minSessionTimeout=%d, the default", 2*tick))
 	}
 	a.checked("session timeouts from %s to %s ms", conf["minSessionTimeout"], conf["maxSessionTimeout"])
 }

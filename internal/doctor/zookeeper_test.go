@@ -65,3 +65,9 @@ func TestLonelyZooKeeperAndTheSessionThatItGrants(t *testing.T) {
 	}
 	findsNot(t, examine(t, zkURL("app:sesame@", srv)), "anybody who reaches")
 }
+
+func TestSessionsThatMayBeShorterThanTwoTicksAreADanger(t *testing.T) {
+	t.Parallel()
+	srv := testserver.ZooKeeperWith(t, 1, "minSessionTimeout=499")[0]
+	finds(t, examine(t, zkURL("", srv)), doctor.Danger, "minSessionTimeout is 499 ms", "250 ms")
+}

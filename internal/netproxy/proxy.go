@@ -50,6 +50,17 @@ func (p *Proxy) Cut() {
 	n.replies.shut()
 }
 
+// EndUnheard is Cut, and the connections that are open now end on the server's
+// side.
+func (p *Proxy) EndUnheard() {
+	p.Cut()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for l := range p.links {
+		_ = l.server.Close()
+	}
+}
+
 // CutReplies holds back what the server answers. Requests arrive.
 func (p *Proxy) CutReplies() { p.network().replies.shut() }
 

@@ -262,3 +262,20 @@ func newProxy(t *testing.T, target string) *Proxy {
 	t.Cleanup(p.Close)
 	return p
 }
+
+func TestConnectionThatEndsUnheardIsSilentForTheClient(t *testing.T) {
+	e := newEcho(t)
+	p := newProxy(t, e.addr)
+	conn, in := dial(t, p)
+	say(t, conn, "before")
+	hears(t, conn, in, "before!")
+	e.hears(t, "before")
+	p.EndUnheard()
+	e.hears(t, "hung up")
+	say(t, conn, "lost")
+	silent(t, conn, in)
+	p.Heal()
+	conn, in = dial(t, p)
+	say(t, conn, "after")
+	hears(t, conn, in, "after!")
+}

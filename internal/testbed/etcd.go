@@ -51,8 +51,15 @@ func threeEtcd(lab *matrix.Lab) (*matrix.System, error) {
 			leader.Kill()
 			leader.Start()
 		}),
-		Pause:        try(lab, each(cluster.Members, (*testserver.EtcdServer).Pause)),
-		Resume:       try(lab, each(cluster.Members, (*testserver.EtcdServer).Resume)),
+		Pause:  try(lab, each(cluster.Members, (*testserver.EtcdServer).Pause)),
+		Resume: try(lab, each(cluster.Members, (*testserver.EtcdServer).Resume)),
+		Part: func(spare bool) (matrix.Part, error) {
+			s := cluster.Leader()
+			if spare {
+				s = another(cluster.Members, s)
+			}
+			return onePart(lab, "etcd://", s)
+		},
 		KillMinority: try(lab, kill),
 		KillMajority: try(lab, kill, kill),
 		Restore: try(lab, func() {

@@ -109,6 +109,7 @@ func TestADeclarationThatIsTooStrongIsAFalseClaim(t *testing.T) {
 		{"postgres", "failover", locker.DurableReplica},
 		{"postgres session", "pause before the write", locker.PromptHolder},
 		{"postgres session", "server crashes unheard", locker.DurableServer},
+		{"postgres session", "told nothing", locker.ServerUp},
 		{"postgres session", "clock steps forward unheard", locker.SteadyClocks},
 		{"redlock", "clock back and data lost", locker.ForwardClock},
 	} {

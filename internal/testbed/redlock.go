@@ -85,6 +85,14 @@ func fiveRedis(query string) func(*matrix.Lab) (*matrix.System, error) {
 			CrashEmpty:   try(lab, back, srvs[2].Kill, srvs[2].Wipe, srvs[2].Start),
 			Pause:        try(lab, each(srvs, (*testserver.RedisServer).Pause)),
 			Resume:       try(lab, each(srvs, (*testserver.RedisServer).Resume)),
+			Part: func(bool) (matrix.Part, error) {
+				ps, err := through(lab, addrs...)
+				return matrix.Part{
+					URL: "redlock://" + ps.list() + query, Net: ps,
+					Stop:   try(lab, each(srvs[3:], (*testserver.RedisServer).Pause)),
+					Resume: try(lab, each(srvs[3:], (*testserver.RedisServer).Resume)),
+				}, err
+			},
 			KillMinority: try(lab, each(srvs[:2], (*testserver.RedisServer).Kill)),
 			KillMajority: try(lab, each(srvs[:3], (*testserver.RedisServer).Kill)),
 			Restore:      try(lab, each(srvs[:3], (*testserver.RedisServer).Start)),

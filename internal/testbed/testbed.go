@@ -37,6 +37,9 @@ func through(lab *matrix.Lab, targets ...string) (proxies, error) {
 // Cut implements matrix.Network.
 func (ps proxies) Cut() { ps.each((*netproxy.Proxy).Cut) }
 
+// EndUnheard implements matrix.Network.
+func (ps proxies) EndUnheard() { ps.each((*netproxy.Proxy).EndUnheard) }
+
 // CutReplies implements matrix.Network.
 func (ps proxies) CutReplies() { ps.each((*netproxy.Proxy).CutReplies) }
 
@@ -83,4 +86,26 @@ func try(lab *matrix.Lab, steps ...func()) func() error {
 			}
 		})
 	}
+}
+
+// server is a process that can be stopped.
+type server interface {
+	comparable
+	Addr() string
+	Pause()
+	Resume()
+}
+
+// onePart is one server alone.
+func onePart[S server](lab *matrix.Lab, before string, s S) (matrix.Part, error) {
+	ps, err := through(lab, s.Addr())
+	return matrix.Part{URL: before + ps.list(), Net: ps, Stop: try(lab, s.Pause), Resume: try(lab, s.Resume)}, err
+}
+
+// another returns one that is not the one.
+func another[S server](all []S, one S) S {
+	if all[0] != one {
+		return all[0]
+	}
+	return all[1]
 }

@@ -1,6 +1,7 @@
 package testbed
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/lockstile/locker"
@@ -9,8 +10,12 @@ import (
 	"github.com/lockstile/locker/zookeeper"
 )
 
-// zooKeeperTTL is the session timeout as well.
-const zooKeeperTTL = 2 * time.Second
+// zooKeeperTTL is the session timeout as well. It is two ticks, the least that
+// servers grant: the longer a tick, the more can be lost with a server.
+const (
+	zooKeeperTTL  = 2 * time.Second
+	zooKeeperTick = zooKeeperTTL / 2
+)
 
 func zooKeeperSubject() matrix.Subject {
 	return matrix.Subject{
@@ -27,7 +32,7 @@ func zooKeeperGuarantees() locker.Guarantees {
 
 // threeZooKeeper has no clock to step: sessions follow the clock of elapsed time.
 func threeZooKeeper(lab *matrix.Lab) (*matrix.System, error) {
-	servers := testserver.ZooKeeper(lab, 3)
+	servers := testserver.ZooKeeperWith(lab, 3, fmt.Sprint("tickTime=", zooKeeperTick.Milliseconds()))
 	var addrs []string
 	for _, s := range servers {
 		addrs = append(addrs, s.Addr())
@@ -45,10 +50,37 @@ func threeZooKeeper(lab *matrix.Lab) (*matrix.System, error) {
 			leader.Kill()
 			leader.Start()
 		}),
-		Pause:        try(lab, each(servers, (*testserver.ZooKeeperServer).Pause)),
-		Resume:       try(lab, each(servers, (*testserver.ZooKeeperServer).Resume)),
+		Pause:  try(lab, each(servers, (*testserver.ZooKeeperServer).Pause)),
+		Resume: try(lab, each(servers, (*testserver.ZooKeeperServer).Resume)),
+		Part: func(spare bool) (matrix.Part, error) {
+			leader := testserver.ZooKeeperLeader(lab, servers)
+			if !spare {
+				return onePart(lab, "zk://", leader)
+			}
+			askBetweenTicks(leader)
+			return onePart(lab, "zk://", another(servers, leader))
+		},
 		KillMinority: try(lab, kill),
 		KillMajority: try(lab, kill, kill),
 		Restore:      try(lab, func() { each(killed, (*testserver.ZooKeeperServer).Start)() }),
 	}, nil
+}
+
+// askBetweenTicks has the leader ask the others for their clients' signs of life
+// at about the middle of its ticks, and returns so late in one that who comes now
+// has made its first sign when the leader asks at its end. Sessions end with a
+// tick, so this is when most can be lost with a server. The leader asks when it
+// goes on after a stop, and twice a tick from then on.
+func askBetweenTicks(leader *testserver.ZooKeeperServer) {
+	leader.Pause()
+	sleepUntil(0.45)
+	leader.Resume()
+	sleepUntil(0.78)
+}
+
+// sleepUntil returns at a part of the next tick. The server's clock is
+// ours, less the time that this machine was suspended.
+func sleepUntil(part float64) {
+	now := time.Duration(locker.Now())
+	time.Sleep(now.Truncate(zooKeeperTick) + zooKeeperTick + time.Duration(part*float64(zooKeeperTick)) - now)
 }

@@ -22,6 +22,7 @@ const ZooKeeperTick = 250 * time.Millisecond
 type ZooKeeperServer struct {
 	t        TB
 	id       int
+	settings []string
 	dir      string
 	client   int // ports
 	peer     int
@@ -33,6 +34,13 @@ type ZooKeeperServer struct {
 // It needs Java and Debian's package zookeeper, or the same jar elsewhere, which
 // LOCKER_ZOOKEEPER_CLASSPATH names. No service of the system is touched.
 func ZooKeeper(t TB, n int) []*ZooKeeperServer {
+	t.Helper()
+	return ZooKeeperWith(t, n)
+}
+
+// ZooKeeperWith is ZooKeeper with settings, such as tickTime=1000, instead of or
+// besides those that servers have here.
+func ZooKeeperWith(t TB, n int, settings ...string) []*ZooKeeperServer {
 	t.Helper()
 	if _, err := exec.LookPath("java"); err != nil {
 		missing(t, "java", "apt-get install default-jre-headless")
@@ -51,7 +59,7 @@ func ZooKeeper(t TB, n int) []*ZooKeeperServer {
 	})
 	var err error
 	for range 3 { // somebody may have taken a port between our look and the server's
-		if servers, err = startEnsemble(t, root, n); err == nil {
+		if servers, err = startEnsemble(t, root, n, settings); err == nil {
 			return servers
 		}
 		for _, s := range servers {
@@ -64,7 +72,7 @@ func ZooKeeper(t TB, n int) []*ZooKeeperServer {
 
 const zooKeeperJar = "/usr/share/java/zookeeper.jar"
 
-func startEnsemble(t TB, root string, n int) ([]*ZooKeeperServer, error) {
+func startEnsemble(t TB, root string, n int, settings []string) ([]*ZooKeeperServer, error) {
 	ports := make([]int, 3*n)
 	for i := range ports {
 		var err error
@@ -78,7 +86,7 @@ func startEnsemble(t TB, root string, n int) ([]*ZooKeeperServer, error) {
 		if err != nil {
 			return nil, err
 		}
-		servers[i] = &ZooKeeperServer{t: t, id: i + 1, dir: dir, client: ports[3*i], peer: ports[3*i+1], election: ports[3*i+2]}
+		servers[i] = &ZooKeeperServer{t: t, id: i + 1, settings: settings, dir: dir, client: ports[3*i], peer: ports[3*i+1], election: ports[3*i+2]}
 	}
 	for _, s := range servers {
 		if err := s.configure(servers); err != nil {
@@ -102,6 +110,7 @@ func (s *ZooKeeperServer) configure(all []*ZooKeeperServer) error {
 	fmt.Fprintf(&b, "maxSessionTimeout=60000\ninitLimit=80\nsyncLimit=20\n") // in ticks: slow machines
 	fmt.Fprintf(&b, "dataDir=%s\nclientPort=%d\nclientPortAddress=127.0.0.1\n", s.dir, s.client)
 	fmt.Fprintf(&b, "maxClientCnxns=0\nadmin.enableServer=false\n4lw.commands.whitelist=*\n")
+	fmt.Fprintln(&b, strings.Join(s.settings, "\n")) // the last of two counts
 	if len(all) > 1 {
 		for _, peer := range all {
 			fmt.Fprintf(&b, "server.%d=127.0.0.1:%d:%d\n", peer.id, peer.peer, peer.election)

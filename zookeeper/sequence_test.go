@@ -1,0 +1,126 @@
+package zookeeper_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/testserver"
+	"github.com/lockstile/locker/zookeeper"
+)
+
+const queue = zookeeper.DefaultBase + "/n"
+
+// almostUsedUp returns a server whose queue of the lock "n" has so many numbers
+// left, and a client that may remove the node which has kept that queue.
+func almostUsedUp(t *testing.T, left int32) (*testserver.ZooKeeperServer, *zk.Conn) {
+	t.Helper()
+	s := server(t)
+	c := newClient(t, sessionTimeout, s.Addr())
+	keep(t, c, c.conn, "n")
+	c.conn.Close() // it would look for the server less and less often
+	s.SetSequence(queue, math.MaxInt32-left)
+	return s, newClient(t, sessionTimeout, s.Addr()).conn
+}
+
+// The server counts the children that a node has ever had in an int32, and gives
+// every child beyond 2147483647 that number again. (Requests that come in close
+// succession get numbers below zero instead.)
+func TestExclusionHoldsWhenTheNumbersOfAQueueAreUsedUp(t *testing.T) {
+	t.Parallel()
+	s, conn := almostUsedUp(t, 1)
+	last := newClient(t, sessionTimeout, s.Addr())
+	held := lock(t, last, "n")
+	if err := conn.Delete(queue+"/keep", -1); err != nil {
+		t.Fatal(err)
+	}
+	const clients = 5
+	g := &grants{t: t, last: held, n: make(map[int]int)}
+	var all sync.WaitGroup
+	for i := range clients {
+		c := newClient(t, sessionTimeout, s.Addr())
+		if _, err := c.TryLock(soon(t), "n"); !errors.Is(err, locker.ErrTaken) {
+			t.Errorf("TryLock beside a holder: %v", err)
+		}
+		all.Go(func() {
+			for range 3 {
+				lk, err := c.Lock(soon(t), "n")
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				g.granted(i, lk)
+				<-time.After(10 * time.Millisecond) // in which others would be granted it
+				unlock(t, lk)
+			}
+		})
+	}
+	<-time.After(time.Second) // for what must not happen
+	unlock(t, held)
+	all.Wait()
+}
+
+// What keeps a queue from being removed is not always somebody who holds the lock.
+func TestQueueThatCannotStartAgainIsNotSaidToBeTaken(t *testing.T) {
+	t.Parallel()
+	s, conn := almostUsedUp(t, 0)
+	c := newClient(t, sessionTimeout, s.Addr())
+	_, err := c.TryLock(soon(t), "n")
+	if !errors.Is(err, locker.ErrUnavailable) || errors.Is(err, locker.ErrTaken) {
+		t.Errorf("TryLock: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(soon(t), 200*time.Millisecond)
+	defer cancel()
+	_, err = c.Lock(ctx, "n")
+	if !errors.Is(err, locker.ErrUnavailable) || errors.Is(err, locker.ErrTaken) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Lock: %v", err)
+	}
+	if err := conn.Delete(queue+"/keep", -1); err != nil {
+		t.Fatalf("the attempts have left something: %v", err)
+	}
+	lk, err := c.TryLock(soon(t), "n")
+	if err != nil {
+		t.Fatalf("TryLock, though the queue may be removed: %v", err)
+	}
+	unlock(t, lk)
+}
+
+// The next goroutine of the same Locker gets the last number with the release.
+func TestHandOverAtTheLastNumberIsNone(t *testing.T) {
+	t.Parallel()
+	s, conn := almostUsedUp(t, 1)
+	c := newClient(t, sessionTimeout, s.Addr())
+	held := lock(t, c, "n")
+	if err := conn.Delete(queue+"/keep", -1); err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() {
+		lk, err := c.Lock(soon(t), "n")
+		if err == nil && lk.Token() <= held.Token() {
+			err = fmt.Errorf("token %d after %d", lk.Token(), held.Token())
+		}
+		if err == nil {
+			err = lk.Unlock(soon(t))
+		}
+		served <- err
+	}()
+	for ctx := soon(t); c.InLine("n") < 2; {
+		select {
+		case <-time.After(time.Millisecond):
+		case <-ctx.Done():
+			t.Fatal("nobody waits")
+		}
+	}
+	unlock(t, held)
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+}
