@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -113,9 +114,12 @@ func manyNames(x *trial) {
 	}
 	each(func(k int) { locks[k], errs[k] = x.lockSlowly(a, fmt.Sprint(base, "/", k)) })
 	for k := 0; k < n; k += n / 10 {
-		x.taken(b, locks[k].Name(), "of one of many names that another client holds")
-		if err := locks[k].Err(); err != nil {
-			x.failf("one of many locks was lost: %w", err)
+		other, err := b.TryLock(x.patient(), locks[k].Name())
+		if lost := locks[k].Err(); lost != nil {
+			x.failf("one of many locks was lost: %w", lost)
+		}
+		if !errors.Is(err, locker.ErrTaken) || other != nil {
+			x.failf("TryLock of one of many names that another client holds returned %s and error %v, want ErrTaken", had(other), err)
 		}
 	}
 	each(func(k int) { errs[k] = x.unlockInACrowd(locks[k]) })
