@@ -19,7 +19,7 @@ type Clause struct {
 }
 
 // crowded are the clauses that keep a whole machine busy. They do not run beside
-// others, whose leases of a second they would cost time.
+// others, whose leases of a second they would cost time, and have more patience.
 var crowded = map[string]bool{
 	"exclusion": true, "many-waiters": true, "many-waiters-one-client": true, "wait-cancelled-at-the-turn": true,
 	"odd-names": true, "many-names": true, "tokens-under-contention": true,
@@ -54,6 +54,9 @@ func (c Clause) Check(t testing.TB, h Harness) (err error) {
 	}
 	if h.patience == 0 {
 		h.patience = 30 * time.Second
+	}
+	if crowded[c.Name] {
+		h.patience *= 4
 	}
 	x := &trial{t: t, h: h, label: suffix()}
 	defer x.end()
