@@ -112,18 +112,11 @@ const playTime = 3 * time.Minute
 
 // play plays one scenario with a lock of that name. A wait that a busy machine may
 // account for is measured again, with another lock: what is waited for in the store
-// takes its time every time. A scenario that came to nothing, because a lock was
-// lost to a stall before its fault say, is played with longer leases. Anything else
-// that comes of it counts.
+// takes its time every time. Anything else that comes of it counts.
 func (h *house) play(ctx context.Context, sc Scenario, name string) Cell {
-	ttl := h.subject.ttl()
-	cell := h.once(ctx, sc, name, ttl)
-	for i := 0; i < 2 && cell.Verdict == NotPlayed && cell.History != nil; i++ {
-		ttl *= 2
-		cell = h.once(ctx, sc, fmt.Sprint(name, "-longer-", i), ttl)
-	}
+	cell := h.once(ctx, sc, name)
 	for i := 0; i < 2 && cell.Verdict == Unavailable && cell.Waited < machineAfter; i++ {
-		again := h.once(ctx, sc, fmt.Sprint(name, "-again-", i), ttl)
+		again := h.once(ctx, sc, fmt.Sprint(name, "-again-", i))
 		if again.Verdict != Unavailable || again.Waited < cell.Waited {
 			cell = again
 		}
@@ -131,7 +124,7 @@ func (h *house) play(ctx context.Context, sc Scenario, name string) Cell {
 	return cell
 }
 
-func (h *house) once(ctx context.Context, sc Scenario, name string, ttl time.Duration) Cell {
+func (h *house) once(ctx context.Context, sc Scenario, name string) Cell {
 	cell := Cell{Scenario: sc.Name, Subject: h.subject.Name, Verdict: NotPlayed}
 	ctx, cancel := context.WithTimeoutCause(ctx, playTime, fmt.Errorf("not over after %v", playTime))
 	defer cancel()
@@ -157,7 +150,7 @@ func (h *house) once(ctx context.Context, sc Scenario, name string, ttl time.Dur
 		return cell
 	}
 	p := &Play{
-		System: sys, History: &History{Began: locker.Now(), Tokenless: h.subject.Tokenless()}, TTL: ttl,
+		System: sys, History: &History{Began: locker.Now(), Tokenless: h.subject.Tokenless()}, TTL: h.subject.ttl(),
 		ctx: ctx, lab: lab, guarantees: h.subject.Guarantees, name: name,
 	}
 	defer p.end()

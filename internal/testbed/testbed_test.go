@@ -68,7 +68,16 @@ func TestNoBackendClaimsMoreThanItKeeps(t *testing.T) {
 		subjects, scenarios = testbed.Subjects(), matrix.Scenarios()
 	}
 	m := matrix.Run(t.Context(), settings(t), subjects, scenarios)
-	for _, c := range append(m.FalseClaims(), m.NotPlayed()...) {
+	bad := m.FalseClaims()
+	for _, c := range m.NotPlayed() {
+		for i := 1; i <= 2 && c.Verdict == matrix.NotPlayed; i++ {
+			c = longer(t, named(subjects, c.Subject), c.Scenario, i)
+		}
+		if c.Verdict == matrix.NotPlayed || c.Verdict == matrix.FalseClaim {
+			bad = append(bad, c)
+		}
+	}
+	for _, c := range bad {
 		t.Errorf("%s on %s: %s: %s\n%s", c.Scenario, c.Subject, c.Verdict, c.Why, c.History.Tale())
 	}
 	for _, m := range m.Modest {
