@@ -124,21 +124,19 @@ func calls(srv *testserver.RedisServer, cmd string) (n int) {
 
 func TestLockAndUnlockAreOneRoundTripToEachNode(t *testing.T) {
 	servers := startNodes(t, 5)
-	first := newLocker(t, servers, patient)
+	l := newLocker(t, servers, patient)
 	for _, s := range servers {
 		eventually(t, "the scripts are known", func() bool {
-			mustUnlock(t, mustLock(t, first, "a")) // more than once: a slow node may not even be asked
+			mustUnlock(t, mustLock(t, l, "a")) // more than once: a slow node may not even be asked
 			return calls(s, "eval") >= 2
 		})
 	}
-	if err := first.Close(); err != nil { // when stragglers are done
-		t.Error(err)
-	}
+	eventually(t, "the stragglers are done", func() bool { return redlock.UnderWay(l) == 0 })
 	for _, s := range servers {
 		s.Do("CONFIG", "RESETSTAT")
 	}
-	l := newLocker(t, servers, patient)
 	const rounds = 50
+	const raises = rounds / 5 // now and then a token has to be raised, by a script that a node may not know yet
 	for range rounds {
 		mustUnlock(t, mustLock(t, l, "a"))
 	}
@@ -149,7 +147,7 @@ func TestLockAndUnlockAreOneRoundTripToEachNode(t *testing.T) {
 		if s.Do("EXISTS", "a") != "0" {
 			t.Errorf("node %d was asked after the release", i)
 		}
-		if n := calls(s, "evalsha"); n > 2*rounds || calls(s, "eval") > 0 {
+		if n, text := calls(s, "evalsha"), calls(s, "eval"); n+text > 2*rounds+raises || text > raises {
 			t.Errorf("node %d: %d requests in %d rounds\n%s", i, n, rounds, s.Do("INFO", "commandstats"))
 		}
 	}
