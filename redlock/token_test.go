@@ -50,7 +50,7 @@ func TestTokensOfNodesThatDisagreeAreWrittenBack(t *testing.T) {
 func TestNodeThatCannotConfirmTheTokenHasNoVote(t *testing.T) {
 	servers := startNodes(t, 3)
 	for i, s := range servers {
-		s.Do("SET", "lockstile:t:{a}", fmt.Sprintf("%d v h", 4000000000000000+10*i))
+		s.Do("SET", "lockstile:t:{a}", fmt.Sprintf("%d v h", 4000000000000000+10*uint64(i)))
 	}
 	l := newLocker(t, servers, patient)
 	// The grant stays without its write-back where the script for that is
