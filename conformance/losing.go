@@ -18,6 +18,7 @@ var losingClauses = []Clause{
 	{"max-hold", "A holder that hangs must not keep everybody else out for ever.", maxHold},
 	{"longest-hold", "An end that is so far away that the sum wraps has long passed, and the lock is lost at birth.", longestHold},
 	{"slow-reply", "Validity counted from the reply outlasts the lease by as long as the reply took.", slowReply},
+	{"slow-hand-over", "A lock that comes from a goroutine of the same process began in the store when the release arrived there.", slowHandOver},
 	{"min-validity", "A lock that comes too late to be of use must be refused, and not left behind.", minValidity},
 }
 
@@ -228,6 +229,36 @@ func slowReply(x *trial) {
 		x.failf("another client was given the lock while its holder believed in it (until %v)", lock.Deadline())
 	}
 	x.unlock(next)
+}
+
+// slowHandOver holds back the answer to a release that may give the lock to the
+// next goroutine. That one must not believe for longer than the store does; who
+// does not hand over asks for it after the answer, and has nothing to fear.
+func slowHandOver(x *trial) {
+	a, b, name := x.networked(), x.locker(), x.name()
+	held := x.lock(a.Locker, name, x.long())
+	w := x.wait(x.patient(), a.Locker, name, x.long())
+	x.waits(w, nil, name)
+	x.unlock(held)
+	held = x.served(w, "after unlock") // what a hand-over needs is there: connections and scripts
+	w = x.wait(x.patient(), a.Locker, name, x.ttl(), locker.WithoutRenewal())
+	x.waits(w, nil, name)
+	a.CutReplies()
+	unlocked := make(chan struct{})
+	go func() {
+		defer close(unlocked)
+		_ = held.Unlock(x.patient()) // any result is right
+	}()
+	select {
+	case <-time.After(x.h.TTL / 2): // this is how slow the answer is
+	case <-unlocked:
+	}
+	a.Deliver()
+	x.event(unlocked, "Unlock returns when its answer arrives")
+	x.returned(w, "after unlock")
+	if w.err == nil { // else the answer took all the validity there was
+		x.takenInTime(x.takeFrom(w.lock, "that was handed over with a slow answer", b.TryLock))
+	}
 }
 
 func minValidity(x *trial) {

@@ -37,6 +37,7 @@ var flaws = map[string][]string{
 	"no clean-up":                         {"lost-reply", "lost-reply-while-waiting", "late-delivery", "wait-cancelled-at-the-turn"},
 	"clean-up without a mark":             {"late-after-clean-up"},
 	"renewal does not compare":            {"late-renewal"},
+	"an heir counts from the answer":      {"slow-hand-over"},
 	"validity from the reply":             {"slow-reply"},
 	"validity is not checked":             {"min-validity"},
 	"long times wrap":                     {"longest-hold"},

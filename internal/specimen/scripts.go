@@ -65,6 +65,12 @@ if flaw == 'counter goes with the lock' then redis.call('DEL', last) end
 return 1
 `)
 
+var handOver = redis.NewScript(prelude + `
+if redis.call('GET', lock) ~= ARGV[1] then return 0 end
+redis.call('SET', lock, ARGV[2], 'PX', ARGV[3])
+return redis.call('INCR', last)
+`)
+
 // withdraw leaves a mark, so that a request that arrives later is refused.
 var withdraw = redis.NewScript(prelude + `
 local id, value = ARGV[1], ARGV[2]

@@ -283,6 +283,10 @@ func (s *Locker) release(ctx context.Context, a *attempt) error {
 		next.value, next.since = a.value, a.since
 		next.token = s.rdb.Incr(ctx, s.keys(a.req.Name)[1]).Val()
 		return nil
+	case s.is("an heir counts from the answer") && ok:
+		token, err := s.run(ctx, handOver, a.req.Name, a.value, next.value, next.req.TTL.Milliseconds(), s.flaw)
+		next.token, next.since = token, locker.Now()
+		return err
 	case s.is("get, then del"):
 		return s.getThenDel(context.WithoutCancel(ctx), a)
 	case s.is("timestamps"):
