@@ -93,10 +93,13 @@ func (x *trial) takeFrom(held *locker.Lock, how string, ask asking) <-chan error
 	result := make(chan error, 1)
 	ctx := x.patientFor(x.h.TTL)
 	go func() {
-		lock, err := ask(ctx, held.Name(), x.long())
-		for err != nil && ctx.Err() == nil { // taken, or not answered in time by a store that is busy
+		var lock *locker.Lock
+		err := locker.ErrTaken
+		for stalled := false; ctx.Err() == nil && (errors.Is(err, locker.ErrTaken) || errors.Is(err, locker.ErrUnavailable) && stalled); {
 			time.Sleep(time.Millisecond) // let the others run, too
+			begun := time.Now()
 			lock, err = ask(ctx, held.Name(), x.long())
+			stalled = time.Since(begun) > x.h.TTL/2 // then it is refused, and rightly so: see lock
 		}
 		switch {
 		case err != nil:
