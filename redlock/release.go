@@ -97,10 +97,10 @@ func (l *Locker) handOver(s, heir *seat, i int, offer int64) result {
 		return result{node: i, err: err}
 	}
 	heir.lease.Offer = offer
+	heir.asked.Store(true)
 	token, err := node.Release(ctx, &s.lease, &heir.lease, false)
-	if token != 0 {
-		heir.held.Store(true)
-	}
+	heir.held.Store(token != 0)
+	heir.asked.Store(err != nil && heir.lease.Unsure())
 	return result{node: i, token: token, err: err}
 }
 
