@@ -3,6 +3,7 @@ package redlock_test
 import (
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -71,14 +72,26 @@ func TestHeirsTokenIsOnAMajority(t *testing.T) {
 
 // The nodes begin the heir's lease when they carry the release out, and their
 // answers take a while: its validity counts from before the release was sent.
+//
+// A node that a slow machine lets carry out the release late draws another token,
+// and the heir has to ask by itself: then there is nothing to see, and the test
+// begins again.
 func TestHeirsValidityCountsFromBeforeTheReleaseWasSent(t *testing.T) {
+	for !heirIsSeenToCountFromTheRelease(t) {
+		t.Log("the heir had to ask")
+	}
+}
+
+func heirIsSeenToCountFromTheRelease(t *testing.T) bool {
 	servers := startNodes(t, 3)
 	clients := clientsOf(servers)
 	var mu sync.Mutex
 	var began time.Time // the first of the leases
+	var asked atomic.Bool
 	for _, c := range clients {
 		c.(*redis.Client).AddHook(&onScript{act: func(n int32) {
 			if n != 2 { // the acquisition was the first
+				asked.Store(asked.Load() || n > 2)
 				return
 			}
 			mu.Lock()
@@ -91,11 +104,13 @@ func TestHeirsValidityCountsFromBeforeTheReleaseWasSent(t *testing.T) {
 	}
 	l := newLockerOn(t, clients, patient)
 	heir := handOver(t, l, mustLockOn(t, l, servers), func() {})
+	seen := !asked.Load()
 	mu.Lock()
 	end := began.Add(locker.DefaultTTL - locker.Drift(locker.DefaultTTL))
 	mu.Unlock()
-	if !heir.Deadline().Before(end) {
+	if seen && !heir.Deadline().Before(end) {
 		t.Errorf("believed in until %v after the lease may have ended", heir.Deadline().Sub(end))
 	}
 	mustUnlock(t, heir)
+	return seen
 }

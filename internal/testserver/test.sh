@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
 # Runs the tests of the modules that it is given, with the race detector, and
-# prints what "go test -json" says. Tests wait for servers and for leases to end
-# more than they work, so more packages than there are processors run side by side,
-# and those that wait longest begin.
+# prints what "go test -json" says. The packages that take longest begin, so that
+# none of them is left over at the end.
 set -uo pipefail
 export LOCKER_TEST_REQUIRE=1 # a server that is missing fails
 longest=(redlock postgres zookeeper singlenode internal/testbed etcd cmd/locker open)
@@ -14,7 +13,7 @@ for module in "$@"; do
 		for package in "${longest[@]}"; do
 			if [ -d "$package" ]; then first+=("./$package"); fi
 		done
-		go test -json -race -count=1 -timeout 25m -p 4 "${first[@]}" ./...
+		go test -json -race -count=1 -timeout 25m "${first[@]}" ./...
 	) || failed=1
 done
 exit $failed
