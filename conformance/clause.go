@@ -41,9 +41,9 @@ func (s *Skipped) Error() string { return "not checked: there is no " + s.Missin
 
 // Check checks the clause and returns nil if it is kept. A [*Skipped] says what
 // was missing to check it, where the backend declares nothing that hangs on it; a
-// guarantee that is declared and cannot be checked is an error. It must be called on the goroutine of the test that t
-// is, for h.New may end that test; it never ends it by itself, so that a test
-// can expect a broken backend to fail.
+// guarantee that is declared and cannot be checked is an error. It must be called
+// on the goroutine of the test that t is, for h.New may end that test; it never
+// ends it by itself, so that a test can expect a broken backend to fail.
 func (c Clause) Check(t testing.TB, h Harness) (err error) {
 	t.Helper()
 	if h.New == nil {

@@ -112,7 +112,9 @@ func manyNames(x *trial) {
 			}
 		}
 	}
-	each(func(k int) { locks[k], errs[k] = x.lockSlowly(a, fmt.Sprint(base, "/", k), locker.WithTTL(2*x.longTTL())) })
+	each(func(k int) {
+		locks[k], errs[k] = x.lockSlowly(a, fmt.Sprint(base, "/", k), locker.WithTTL(2*x.longTTL()))
+	})
 	for k := 0; k < n; k += n / 10 {
 		other, err := b.TryLock(x.patient(), locks[k].Name())
 		if lost := locks[k].Err(); lost != nil {
