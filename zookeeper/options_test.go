@@ -36,7 +36,7 @@ func TestSessionLearnsWhatTheServerGrants(t *testing.T) {
 func TestTTLUnderTheSessionTimeoutIsAnErrorThatNamesIt(t *testing.T) {
 	s := server(t)
 	c := newClient(t, 5*time.Second, s.Addr())
-	_, err := c.Lock(soon(t), "n", locker.WithTTL(4*time.Second))
+	_, err := c.Lock(soon(t), "n", locker.WithTTL(5*time.Second-time.Millisecond))
 	if err == nil || !strings.Contains(err.Error(), "5s") {
 		t.Errorf("a TTL under the session timeout: %v", err)
 	}

@@ -80,6 +80,44 @@ func TestConnectionThatIsClosedWhileALockIsMadeLosesIt(t *testing.T) {
 	}
 }
 
+// A grant that is good for nothing is refused, and leaves no place behind.
+//
+//	the place is granted; its validity ends, or the client changes to a server that
+//	grants a millisecond less, which may have ended the session; the lock is made
+func TestGrantThatGrewTooOldOrTooShortIsRefused(t *testing.T) {
+	for what, spoil := range map[string]func(*Locker, *attempt){
+		"old":   func(_ *Locker, a *attempt) { a.place.since = locker.Now().Add(locker.Drift(a.req.TTL) - a.req.TTL) },
+		"short": func(l *Locker, a *attempt) { l.session.granted(a.timeout - time.Millisecond) },
+	} {
+		ctx, l, a, _, _ := granted(t)
+		spoil(l, a)
+		if lock, err := l.finish(ctx, a, nil); lock != nil || !errors.Is(err, locker.ErrUnavailable) {
+			t.Errorf("%s: error %v, want ErrUnavailable", what, err)
+		}
+		if children, err := l.latest(ctx, a.parent); err != nil || len(children) != 0 {
+			t.Errorf("%s: left behind: %q, %v", what, children, err)
+		}
+	}
+}
+
+// What is believed in hangs on the session timeout that was granted, to the
+// millisecond: a server that grants one less ends every lock that counts on more.
+func TestSessionThatIsShortenedByAMillisecondEndsItsLocks(t *testing.T) {
+	ctx, l, a, _, _ := granted(t)
+	lock, err := l.finish(ctx, a, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.session.granted(a.timeout)
+	if lock.Err() != nil {
+		t.Errorf("lost to a server that grants the same: %v", lock.Err())
+	}
+	l.session.granted(a.timeout - time.Millisecond)
+	if !errors.Is(lock.Err(), locker.ErrLost) {
+		t.Errorf("believed in until %v, though the session is shorter now", lock.Deadline())
+	}
+}
+
 // A clean-up must not overtake the request that it cleans up after.
 //
 //	the request for a place has not got as far as the connection; its attempt is
@@ -116,6 +154,7 @@ func TestCleanUpWaitsForARequestThatIsStillToBeSent(t *testing.T) {
 func TestGrantAfterAWaitCountsFromBeforeTheQuestion(t *testing.T) {
 	ctx, l, a, _, proxy := granted(t)
 	a.place.since = a.place.since.Add(-a.req.TTL) // it has waited for long
+	before := a.place.since
 	proxy.CutReplies()
 	delivered := make(chan locker.Instant, 1)
 	time.AfterFunc(200*time.Millisecond, func() { // this is how slow the answer is
@@ -126,7 +165,7 @@ func TestGrantAfterAWaitCountsFromBeforeTheQuestion(t *testing.T) {
 	if err != nil || ahead != "" {
 		t.Fatalf("%q, %v", ahead, err)
 	}
-	if late := a.place.since.Sub(<-delivered); late >= 0 {
+	if late := a.place.since.Sub(<-delivered); late >= 0 || a.place.since <= before {
 		t.Errorf("validity counts from %v after the answer was sent on", late)
 	}
 	if err := l.release(ctx, a); err != nil {
@@ -154,6 +193,9 @@ func TestPlaceThatGrowsOldWhileTheQueueIsListedIsConfirmed(t *testing.T) {
 	}
 	if early := (<-delivered).Sub(a.place.since); early > 0 {
 		t.Errorf("validity counts from %v before the list came", early)
+	}
+	if late := a.place.since.Sub(locker.Now()); late > 0 {
+		t.Errorf("validity counts from %v after the answer", late)
 	}
 	if err := l.release(ctx, a); err != nil {
 		t.Error(err)
