@@ -13,8 +13,8 @@ import (
 // never sends the text.
 //
 // So what must be done though no answer ever comes is sent as text, in one request:
-// a withdrawal always; a release until its server has answered one, again after any
-// NOSCRIPT, and when it is repeated. One case is left: nobody has told us that the
+// a withdrawal always; a release until its server has answered one, and again after
+// any NOSCRIPT. One case is left: nobody has told us that the
 // server is another one, and the answer to the release is lost. The lock then stays
 // until the withdrawal that follows every release without an answer.
 type cached struct {
@@ -85,7 +85,7 @@ func (n *Node) eval(ctx context.Context, rdb redis.UniversalClient, req request)
 func (n *Node) evalRelease(ctx context.Context, rdb redis.UniversalClient, req request) (any, error) {
 	server := n.server(ctx, req.key())
 	known, flushes := n.cached.release(server)
-	if known && !req.repeated {
+	if known {
 		reply, err := n.process(ctx, rdb, req, req.bySum(ctx))
 		if !n.noScript(err) {
 			return reply, err

@@ -6,6 +6,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/internal/testserver"
 )
 
@@ -83,4 +84,39 @@ func ends(t *testing.T, rdb redis.UniversalClient, l *Lease, r request) (lease, 
 	}
 	begun := time.Duration(before.Val().UnixMilli()) * time.Millisecond
 	return of[0].Val() - begun, of[1].Val() - begun
+}
+
+// A withdrawn attempt's request may still be on its way, and its caller counts on a
+// TTL at most from then on. A holder that was forced out must hear of it from its
+// next renewal, which may be a whole lease away. The marks last for as long.
+func TestMarksOutliveWhatTheyRefuse(t *testing.T) {
+	srv := testserver.Redis(t)
+	n, _ := client(t, srv.Addr(), nil)
+	lasts := func(l *Lease) time.Duration { return n.rdb.PTTL(background(t), l.Keys.mark+l.Value).Val() }
+	const slack = 10 * time.Second // for a slow machine
+
+	withdrawn := newLease(t, "withdrawn")
+	withdrawn.TTL = time.Hour
+	withdrawn.unsure.Store(true)
+	if err := n.Withdraw(background(t), withdrawn); err != nil {
+		t.Fatal(err)
+	}
+	if left := lasts(withdrawn); left < withdrawn.TTL+lateTime-slack {
+		t.Errorf("a withdrawn attempt with a TTL of %v is refused for %v", withdrawn.TTL, left)
+	}
+
+	for _, ttl := range []time.Duration{locker.MinTTL, time.Hour} {
+		forced := newLease(t, "forced")
+		forced.TTL = ttl
+		for broken := false; !broken; { // the shorter may have ended
+			mustGrant(t, n, forced)
+			var err error
+			if broken, err = n.Break(background(t), forced.Keys); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if left := lasts(forced); left < max(ttl, lateTime)-slack {
+			t.Errorf("that a lock with a TTL of %v was broken is known for %v", ttl, left)
+		}
+	}
 }

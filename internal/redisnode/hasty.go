@@ -86,7 +86,7 @@ func (n *Node) ReleaseHere(ctx context.Context, l, next *Lease, yield bool) (fen
 		if !broken(err) {
 			return released(next, reply, false, classify(err))
 		}
-		req.repeated, repeated = true, true
+		repeated = true
 	}
 	reply, again, err := n.send(ctx, req)
 	return released(next, reply, repeated || again, err)

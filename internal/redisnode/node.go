@@ -65,7 +65,6 @@ func (n *Node) run(ctx context.Context, script *script, keys []string, args ...a
 func (n *Node) send(ctx context.Context, req request) (reply any, repeated bool, err error) {
 	for try := range tries {
 		repeated = try > 0
-		req.repeated = req.repeated || repeated
 		if ctx.Done() == nil {
 			reply, err = n.eval(ctx, n.rdb, req)
 		} else {

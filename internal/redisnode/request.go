@@ -13,9 +13,8 @@ import (
 // not. So what they point to must never change, for a request may be under way
 // for longer than anybody waits for it.
 type request struct {
-	script   *script
-	args     []any
-	repeated bool // its connection broke, so the server may be another one by now
+	script *script
+	args   []any
 }
 
 // request returns one with the keys that scripts expect. The lock's own is a
