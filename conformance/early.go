@@ -9,7 +9,7 @@ import (
 	"github.com/lockstile/locker"
 )
 
-// early has others ask without a pause for locks that nobody renews, from the
+// early has others ask again and again for locks that nobody renews, from the
 // first moment to the last. A lock that is renewed hides this flaw, for its lease
 // never comes near its end; and so does a waiter alone, who asks again only when
 // the lease is known to be over.
@@ -96,7 +96,7 @@ func (x *trial) takeFrom(held *locker.Lock, how string, ask asking) <-chan error
 		var lock *locker.Lock
 		err := locker.ErrTaken
 		for stalled := false; ctx.Err() == nil && (errors.Is(err, locker.ErrTaken) || errors.Is(err, locker.ErrUnavailable) && stalled); {
-			time.Sleep(time.Millisecond) // let the others run, too
+			time.Sleep(x.h.TTL / 200) // let the others run, too
 			begun := time.Now()
 			lock, err = ask(ctx, held.Name(), x.long())
 			stalled = time.Since(begun) > x.h.TTL/2 // then it is refused, and rightly so: see lock

@@ -110,6 +110,7 @@ func TestOneServerShowsTheNearestKeyAhead(t *testing.T) {
 //	b waits for a; somebody deletes b's key by hand, or writes it; b looks, a
 //	goes, b looks again
 func TestOneServerThatDoesNotShowOurKeyGrantsNothing(t *testing.T) {
+	t.Parallel()
 	spoil := map[string]func(context.Context, *attempt) error{
 		"deleted": func(ctx context.Context, b *attempt) error {
 			_, err := b.kv().Delete(ctx, b.key)

@@ -19,6 +19,7 @@ import (
 )
 
 func TestEtcdByURL(t *testing.T) {
+	t.Parallel()
 	c := testserver.Etcd(t, 1)
 	addr := c.Members[0].Addr()
 	works(t, mustOpen(t, "etcd://"+addr))
@@ -38,6 +39,7 @@ func TestEtcdByURL(t *testing.T) {
 }
 
 func TestEtcdMemberThatIsDownIsNotTheClusters(t *testing.T) {
+	t.Parallel()
 	c := testserver.Etcd(t, 3)
 	c.Members[0].Kill()
 	url := "etcd://" + strings.Join(c.Endpoints(), ",")
@@ -49,6 +51,7 @@ func TestEtcdMemberThatIsDownIsNotTheClusters(t *testing.T) {
 }
 
 func TestEtcdThatDoesNotAnswer(t *testing.T) {
+	t.Parallel()
 	c := testserver.Etcd(t, 1)
 	c.Members[0].Pause()
 	defer c.Members[0].Resume()
@@ -64,6 +67,7 @@ func TestEtcdThatDoesNotAnswer(t *testing.T) {
 
 // The user may use what is below one prefix.
 func TestEtcdUserPasswordAndPermission(t *testing.T) {
+	t.Parallel()
 	const pass = `p@s:s/w?r#d%41,+&= "secret`
 	c := testserver.Etcd(t, 1)
 	addr := c.Members[0].Addr()
@@ -103,6 +107,7 @@ func withAuth(t *testing.T, addr, pass string) {
 }
 
 func TestEtcdOverTLSByURL(t *testing.T) {
+	t.Parallel()
 	cert, key := selfSigned(t)
 	addr := behindTLS(t, testserver.Etcd(t, 1).Members[0].Addr(), cert, key)
 	works(t, mustOpen(t, "etcds://"+addr+"?skip_verify=true"))

@@ -16,6 +16,7 @@ import (
 )
 
 func TestPostgresByURL(t *testing.T) {
+	t.Parallel()
 	s := testserver.Postgres(t)
 	base := "postgres://postgres@" + s.Addr() + "/postgres?sslmode=disable"
 	refused(t, base, s.Addr(), "no tables for locks", "schema=ensure")
@@ -38,6 +39,7 @@ func TestPostgresByURL(t *testing.T) {
 
 // A socket's directory stands where a host does, in libpq's form.
 func TestPostgresBySocket(t *testing.T) {
+	t.Parallel()
 	s := testserver.Postgres(t)
 	dir, port := url.PathEscape(s.SocketDir()), s.Addr()[len("127.0.0.1:"):]
 	works(t, mustOpen(t, "postgres://postgres@"+dir+":"+port+"/postgres?schema=ensure"))
@@ -89,6 +91,7 @@ func worksInSession(t *testing.T, b open.Backend) {
 
 // Advisory locks are told from leases by what they lean on.
 func TestPostgresParametersReachTheBackend(t *testing.T) {
+	t.Parallel()
 	s := testserver.Postgres(t)
 	base := "postgres://postgres@" + s.Addr() + "/postgres?sslmode=disable&schema=ensure"
 	if got := mustOpen(t, base).Guarantees().Release; got != locker.ByExpiry {
@@ -111,6 +114,7 @@ func TestPostgresParametersReachTheBackend(t *testing.T) {
 
 // A role that may use the tables needs no right to make them.
 func TestPostgresUserAndPassword(t *testing.T) {
+	t.Parallel()
 	const pass = `p@s:s/w?r#d%41,+&= "secret`
 	s := testserver.Postgres(t, "password_encryption=scram-sha-256")
 	mustOpen(t, s.URL("postgres")+"&schema=ensure")
@@ -172,6 +176,7 @@ func refusesWithoutPassword(ctx context.Context, config *pgx.ConnConfig) bool {
 }
 
 func TestPostgresThatDoesNotAnswer(t *testing.T) {
+	t.Parallel()
 	s := testserver.Postgres(t)
 	s.Pause()
 	defer s.Resume()
@@ -185,6 +190,7 @@ func TestPostgresThatDoesNotAnswer(t *testing.T) {
 }
 
 func TestPostgresThroughAPoolerTakesLeasesAndRefusesSessions(t *testing.T) {
+	t.Parallel()
 	s := testserver.Postgres(t)
 	b := testserver.PgBouncer(t, s, "transaction")
 	works(t, mustOpen(t, b.URL("postgres")+"&schema=ensure"))
@@ -195,6 +201,7 @@ func TestPostgresThroughAPoolerTakesLeasesAndRefusesSessions(t *testing.T) {
 }
 
 func TestPostgresThatHangsDoesNotHoldUpClose(t *testing.T) {
+	t.Parallel()
 	s := testserver.Postgres(t)
 	b, err := open.URL(patience(t), s.URL("postgres")+"&schema=ensure")
 	if err != nil {
@@ -217,6 +224,7 @@ func TestPostgresThatHangsDoesNotHoldUpClose(t *testing.T) {
 }
 
 func TestParameterThatNeitherClientNorServerKnowsIsTheURLsFault(t *testing.T) {
+	t.Parallel()
 	s := testserver.Postgres(t)
 	_, err := open.URL(patience(t), s.URL("postgres")+"&replicas=1")
 	if err == nil || errors.Is(err, locker.ErrUnavailable) || !strings.Contains(err.Error(), `postgres:// has no parameter "replicas"`) || strings.Contains(err.Error(), "\n") {

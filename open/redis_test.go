@@ -107,6 +107,7 @@ func mustHold(t *testing.T, b open.Backend, name string) *locker.Lock {
 }
 
 func TestReplicasParameterReachesTheBackend(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t)
 	with := mustOpen(t, "redis://"+s.Addr()+"?replicas=1")
 	if with.Guarantees().Exclusion.Has(locker.DurableReplica) {
@@ -166,6 +167,7 @@ func TestDatabaseThatIsNotThere(t *testing.T) {
 }
 
 func TestServerThatDoesNotAnswer(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t)
 	s.Pause()
 	defer s.Resume()
@@ -178,6 +180,7 @@ func TestServerThatDoesNotAnswer(t *testing.T) {
 }
 
 func TestClusterByURL(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t, "--cluster-enabled", "yes")
 	s.Do("CLUSTER", "ADDSLOTSRANGE", "0", "16383")
 	waitFor(t, "the cluster", func() bool { return strings.Contains(s.Do("CLUSTER", "INFO"), "cluster_state:ok") })
@@ -244,6 +247,7 @@ func dials(addr string) bool {
 }
 
 func TestRedisOverTLSByURL(t *testing.T) {
+	t.Parallel()
 	cert, key := selfSigned(t)
 	addr := freeAddr(t)
 	_, port, _ := strings.Cut(addr, ":")

@@ -15,6 +15,7 @@ import (
 )
 
 func TestZooKeeperByURL(t *testing.T) {
+	t.Parallel()
 	s := testserver.ZooKeeper(t, 1)[0]
 	addr := s.Addr()
 	works(t, mustOpen(t, "zk://"+addr))
@@ -32,6 +33,7 @@ func TestZooKeeperByURL(t *testing.T) {
 
 // The session's timeout is the least TTL that a lock may have.
 func TestZooKeeperSessionTimeoutReachesTheServer(t *testing.T) {
+	t.Parallel()
 	addr := testserver.ZooKeeper(t, 1)[0].Addr()
 	short, usual := mustOpen(t, "zk://"+addr+"?session_timeout=1500ms"), mustOpen(t, "zk://"+addr)
 	lock, err := short.TryLock(patience(t), "x", locker.WithTTL(1500*time.Millisecond))
@@ -48,6 +50,7 @@ func TestZooKeeperSessionTimeoutReachesTheServer(t *testing.T) {
 
 // What one user has locked, others can neither take nor break.
 func TestZooKeeperUserAndPassword(t *testing.T) {
+	t.Parallel()
 	const pass = `p@s:s/w?r#d%41,+&= "secret`
 	addr := testserver.ZooKeeper(t, 1)[0].Addr()
 	mine := mustOpen(t, "zk://me:"+escapeLess(pass)+"@"+addr+"/mine")
@@ -60,6 +63,7 @@ func TestZooKeeperUserAndPassword(t *testing.T) {
 }
 
 func TestZooKeeperThatDoesNotAnswer(t *testing.T) {
+	t.Parallel()
 	s := testserver.ZooKeeper(t, 1)[0]
 	s.Pause()
 	defer s.Resume()
@@ -73,6 +77,7 @@ func TestZooKeeperThatDoesNotAnswer(t *testing.T) {
 
 // The base is everybody's, and the node of the lock is not.
 func TestLockThatWasMadeByAnotherUserSaysSo(t *testing.T) {
+	t.Parallel()
 	s := testserver.ZooKeeper(t, 1)[0]
 	anybody := mustOpen(t, "zk://"+s.Addr()+"/locks")
 	_ = mustHold(t, anybody, "mine")

@@ -16,6 +16,7 @@ import (
 // lease that is short ends before the reading and the TTL, and one that is not never
 // does.
 func TestLeasesLastForTheirWholeTTL(t *testing.T) {
+	t.Parallel()
 	admin := emptySchema(t)
 	const held = `PERFORM lockstile_lease_acquire('a', 'other', 60000, '', false, '', 0, 0);`
 	const waits = held + `PERFORM lockstile_lease_acquire('a', 'mine', 30000, '', true, '', 60000, 0);`

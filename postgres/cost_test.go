@@ -134,6 +134,7 @@ func TestRenewalsOfManyLocksShareStatements(t *testing.T) {
 // Goal: many waiters of one process need no connection each, exclude each other
 // and see tokens in the order of grants.
 func TestThousandWaitersOfOneProcessShareAHandfulOfConnections(t *testing.T) {
+	t.Parallel()
 	forEachKind(t, func(t *testing.T, open func(testing.TB, string) lockerUnderTest) {
 		url := database(t)
 		admin := connect(t, url)

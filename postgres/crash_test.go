@@ -18,6 +18,7 @@ import (
 const careless = "&synchronous_commit=off"
 
 func TestLeasesSurviveACrashOfTheServer(t *testing.T) {
+	t.Parallel()
 	// A writer that never wakes up, so that only what a commit waited for is
 	// on disk.
 	server := testserver.Postgres(t, "wal_writer_delay=10000", "wal_writer_flush_after=0")
@@ -45,6 +46,7 @@ func TestLeasesSurviveACrashOfTheServer(t *testing.T) {
 // Goal: no token comes back after a crash, whatever draws it. Method: many
 // crashes right after a draw, in sessions that do not wait for the disk.
 func TestTokensNeverGoBackOverCrashes(t *testing.T) {
+	t.Parallel()
 	server := testserver.Postgres(t, "wal_writer_delay=10000", "wal_writer_flush_after=0")
 	url := server.URL("postgres") + careless
 	leases, sessions := newLocker(t, url, postgres.Options{}), newSession(t, url)
@@ -73,6 +75,7 @@ func TestTokensNeverGoBackOverCrashes(t *testing.T) {
 // to log, and so there was nothing that its commit waited for. The server crashes,
 // and begins again before both.
 func TestTokenOfACommittedTransactionOutlastsACrash(t *testing.T) {
+	t.Parallel()
 	server := testserver.Postgres(t, "wal_writer_delay=10000", "wal_writer_flush_after=0")
 	url := server.URL("postgres")
 	newSession(t, url)
@@ -114,6 +117,7 @@ func lockTx(tb testing.TB, pool *pgxpool.Pool, name string) fencing.Token {
 }
 
 func TestSessionLocksAreLostAtOnceWhenTheServerCrashes(t *testing.T) {
+	t.Parallel()
 	server := testserver.Postgres(t)
 	a, b := newSession(t, server.URL("postgres")), newSession(t, server.URL("postgres"))
 	var held []*locker.Lock
@@ -144,6 +148,7 @@ func TestSessionLocksAreLostAtOnceWhenTheServerCrashes(t *testing.T) {
 // Goal: silence is loss. The server's processes are stopped, so that no
 // connection breaks and nothing answers.
 func TestLocksAreLostWhenTheServerFallsSilent(t *testing.T) {
+	t.Parallel()
 	server := testserver.Postgres(t)
 	forEachKind(t, func(t *testing.T, open func(testing.TB, string) lockerUnderTest) {
 		l := open(t, server.URL("postgres"))
@@ -162,6 +167,7 @@ func TestLocksAreLostWhenTheServerFallsSilent(t *testing.T) {
 // Goal: a connection that breaks without a word holds its locks in the server no
 // longer than it takes the Locker to open another.
 func TestLostSessionIsEndedInTheServerByTheNext(t *testing.T) {
+	t.Parallel()
 	url := database(t)
 	b := newSession(t, url)
 	pool, w := wired(t, url)
@@ -180,6 +186,7 @@ func TestLostSessionIsEndedInTheServerByTheNext(t *testing.T) {
 // Goal: what an attempt left behind whose answer was lost is removed, and not
 // kept until its TTL ends.
 func TestLostAnswerLeavesNoLockBehind(t *testing.T) {
+	t.Parallel()
 	forEachKind(t, func(t *testing.T, open func(testing.TB, string) lockerUnderTest) {
 		url := database(t)
 		b := open(t, url)
@@ -247,6 +254,7 @@ func TestRequestThatArrivesAfterItsCleanUpIsRefused(t *testing.T) {
 
 // Goal: an unlock whose answer was lost is done all the same.
 func TestUnlockWithoutAnAnswerStillUnlocks(t *testing.T) {
+	t.Parallel()
 	forEachKind(t, func(t *testing.T, open func(testing.TB, string) lockerUnderTest) {
 		url := database(t)
 		b := open(t, url)
@@ -265,6 +273,7 @@ func TestUnlockWithoutAnAnswerStillUnlocks(t *testing.T) {
 
 // Goal: an unlock that never arrived is made up for, over another connection.
 func TestUnlockThatWasLostIsSentAgain(t *testing.T) {
+	t.Parallel()
 	forEachKind(t, func(t *testing.T, open func(testing.TB, string) lockerUnderTest) {
 		url := database(t)
 		b := open(t, url)
@@ -284,6 +293,7 @@ func TestUnlockThatWasLostIsSentAgain(t *testing.T) {
 // Goal: an heir that was given the lock without hearing of it, and does not want
 // it any more, leaves nothing behind.
 func TestHeirThatNeverHeardOfItsLockGivesItBack(t *testing.T) {
+	t.Parallel()
 	forEachKind(t, func(t *testing.T, open func(testing.TB, string) lockerUnderTest) {
 		url := database(t)
 		b := open(t, url)

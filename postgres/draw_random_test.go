@@ -48,6 +48,7 @@ func (h *history) committed(token fencing.Token) {
 // server at any moment. Method: connections draw in all ways at once, for a few
 // names, until the server is killed; those that were told of their commit count.
 func TestTokensOfEveryKindIncreaseOverCrashes(t *testing.T) {
+	t.Parallel()
 	server := testserver.Postgres(t, lazy...)
 	url := server.URL("postgres") + careless
 	newSession(t, url)

@@ -23,6 +23,7 @@ const draw = `SELECT lockstile_draw(true)`
 // Goal: session locks, and tokens in general, do not wait for the disk. Method:
 // what was written before a lock is on disk after it, if that waited for anything.
 func TestSessionLocksDoNotWaitForTheDisk(t *testing.T) {
+	t.Parallel()
 	url := testserver.Postgres(t, lazy...).URL("postgres")
 	a, b := newSession(t, url), newSession(t, url)
 	admin := connect(t, url)
@@ -169,6 +170,7 @@ func TestBlockOfBeforeACrashIsNotUsedAgain(t *testing.T) {
 
 // Goal: a clean restart, which keeps what is not logged, sends no token back.
 func TestTokensIncreaseOverACleanRestart(t *testing.T) {
+	t.Parallel()
 	server := testserver.Postgres(t)
 	newSession(t, server.URL("postgres"))
 	admin := connect(t, server.URL("postgres"))

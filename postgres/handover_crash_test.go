@@ -18,6 +18,7 @@ import (
 // any more. The heir gives the lock back: its first try finds the connection
 // broken, and the second that the lock is not the heir's.
 func TestUnlockOfAnHeirAfterACrashFreesTheLock(t *testing.T) {
+	t.Parallel()
 	for what, flushed := range map[string]int{"the first": 0, "an heir before": 1} {
 		t.Run(what, func(t *testing.T) {
 			server := testserver.Postgres(t, lazy...)
@@ -49,6 +50,7 @@ func TestUnlockOfAnHeirAfterACrashFreesTheLock(t *testing.T) {
 
 // Goal: such a release frees nobody's lock who came later.
 func TestUnlockOfAnHeirAfterACrashLeavesALaterLock(t *testing.T) {
+	t.Parallel()
 	server := testserver.Postgres(t, lazy...)
 	url := server.URL("postgres")
 	a := newLocker(t, url, postgres.Options{})

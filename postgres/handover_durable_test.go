@@ -11,6 +11,7 @@ import (
 
 // Goal: the first renewal puts an heir's lease on disk, whatever the role's setting.
 func TestRenewalPutsAnHeirOnDiskWhateverTheRoleSays(t *testing.T) {
+	t.Parallel()
 	for _, level := range []string{"off", "local", "remote_write", "remote_apply"} {
 		t.Run(level, func(t *testing.T) {
 			server := testserver.Postgres(t, lazy...)
@@ -41,6 +42,7 @@ func TestRenewalPutsAnHeirOnDiskWhateverTheRoleSays(t *testing.T) {
 // Interleaving: the hand-over is carried out, its answer never comes, and the
 // predecessor gives up. The heir asks, and is told that it has the lock.
 func TestHeirThatAsksForItselfIsOnDisk(t *testing.T) {
+	t.Parallel()
 	server := testserver.Postgres(t, lazy...)
 	url := server.URL("postgres")
 	pool, w := wired(t, url+"&pool_max_conns=1") // so that the heir has another than its predecessor

@@ -120,6 +120,7 @@ type storm struct {
 // is killed again and again. An onlooker sees every grant. It goes on until crashes
 // have taken back what holders believed in who heard of nothing.
 func TestOneHolderBelievesAndTokensIncreaseOverCrashes(t *testing.T) {
+	t.Parallel()
 	s := &storm{t: t, server: testserver.Postgres(t, lazy...)}
 	for i, name := range []string{"a", "b", "broken"} {
 		s.onlookers = append(s.onlookers, &onlooker{name: name, pass: make(chan struct{}), breaks: i == 2, held: make(map[*locker.Lock]string)})

@@ -120,6 +120,7 @@ func TestHeirsOfHeirsBelieveNoLongerThanTheFirst(t *testing.T) {
 
 // Goal: a hand-over between goroutines does not wait for the disk.
 func TestHandOverOfALeaseDoesNotWaitForTheDisk(t *testing.T) {
+	t.Parallel()
 	url := testserver.Postgres(t, lazy...).URL("postgres")
 	l := newLocker(t, url, postgres.Options{})
 	admin := connect(t, url)
@@ -146,6 +147,7 @@ func TestHandOverOfALeaseDoesNotWaitForTheDisk(t *testing.T) {
 // predecessor's is, and comes back. The heir hears of nothing, for its connections
 // are silent.
 func TestHandOverThatACrashTakesBackIsNobodyElses(t *testing.T) {
+	t.Parallel()
 	server := testserver.Postgres(t, lazy...)
 	pool, w := wired(t, server.URL("postgres"))
 	a, err := postgres.New(pool, postgres.Options{})
@@ -175,6 +177,7 @@ func TestHandOverThatACrashTakesBackIsNobodyElses(t *testing.T) {
 
 // Goal: the first token of a block is on disk before it is used, also for an heir.
 func TestHeirsTokenIsNotTakenBackByACrash(t *testing.T) {
+	t.Parallel()
 	server := testserver.Postgres(t, lazy...)
 	url := server.URL("postgres")
 	l := newLocker(t, url, postgres.Options{})
@@ -192,6 +195,7 @@ func TestHeirsTokenIsNotTakenBackByACrash(t *testing.T) {
 
 // Goal: where there is a synchronous standby, a hand-over waits for it.
 func TestHandOverOfALeaseWaitsForTheSynchronousStandby(t *testing.T) {
+	t.Parallel()
 	primary := testserver.Postgres(t, lazy...)
 	l := newLocker(t, primary.URL("postgres"), postgres.Options{})
 	admin := connect(t, primary.URL("postgres"))

@@ -48,6 +48,7 @@ func TestLateReleaseSparesALockWhoseNameHasTheSameHash(t *testing.T) {
 // Interleaving: none is needed. The server would keep the name "ü" as "Ã¼" for the
 // one and as "ü" for the other, and grant both.
 func TestSessionsInAnotherEncodingAreRefused(t *testing.T) {
+	t.Parallel()
 	forEachKind(t, func(t *testing.T, open func(testing.TB, string) lockerUnderTest) {
 		url := database(t)
 		unlock(t, lock(t, open(t, url), "ü"))

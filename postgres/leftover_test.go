@@ -45,6 +45,7 @@ func TestReleaseThatFailsIsMadeGoodBeforeTheNextGoroutineLocks(t *testing.T) {
 // Goal: a lock that cannot be given back ends with its connection, and is not held
 // for ever by one that lives on.
 func TestSessionEndsThatCannotGiveALockBack(t *testing.T) {
+	t.Parallel()
 	url := database(t)
 	a, b := newSession(t, url+"&lock_timeout=100"), newSession(t, url)
 	keep := lock(t, a, "b", locker.WithTTL(long))
@@ -75,6 +76,7 @@ func failedRelease(t *testing.T, url string, l locker.Locker) pgx.Tx {
 
 // Goal: whoever was refused by a standby holds nothing when it is promoted.
 func TestLockThatAStandbyRefusedIsNotHeldAfterItsPromotion(t *testing.T) {
+	t.Parallel()
 	primary := testserver.Postgres(t)
 	newSession(t, primary.URL("postgres"))
 	standby := testserver.PostgresStandby(t, primary, primary.Addr(), nil)
@@ -97,6 +99,7 @@ func TestLockThatAStandbyRefusedIsNotHeldAfterItsPromotion(t *testing.T) {
 
 // Goal: what is not logged works on a standby that knows of it from the log alone.
 func TestSchemaThatAStandbyHasFromTheLogWorksAfterItsPromotion(t *testing.T) {
+	t.Parallel()
 	primary := testserver.Postgres(t)
 	standby := testserver.PostgresStandby(t, primary, primary.Addr(), nil)
 	l := newSession(t, primary.URL("postgres"))

@@ -49,6 +49,7 @@ func TestLockExcludesAndTokensIncreaseWhateverTheName(t *testing.T) {
 }
 
 func TestInspectTellsWhoHoldsAndBreakFrees(t *testing.T) {
+	t.Parallel()
 	forEachKind(t, func(t *testing.T, open func(testing.TB, string) lockerUnderTest) {
 		url := database(t)
 		a, b := open(t, url), open(t, url)

@@ -142,6 +142,7 @@ func TestLeasesWorkThroughPgBouncerInTransactionMode(t *testing.T) {
 // Goal: the server frees what a process that hangs holds, though its connection
 // lives, and not before that process has stopped believing.
 func TestSessionThatSaysNothingIsEndedByTheServer(t *testing.T) {
+	t.Parallel()
 	url := database(t)
 	b := newSession(t, url)
 	pool, w := wired(t, url)

@@ -28,6 +28,7 @@ func queued(tb testing.TB, l locker.Inspector, name string, n int) {
 }
 
 func TestWaitersOfDifferentProcessesAreServedInOrderOfArrival(t *testing.T) {
+	t.Parallel()
 	forEachKind(t, func(t *testing.T, open func(testing.TB, string) lockerUnderTest) {
 		url := database(t)
 		first := open(t, url)

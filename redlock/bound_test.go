@@ -29,6 +29,7 @@ func stubbornClients(servers []*testserver.RedisServer) []redis.UniversalClient 
 // majority will answer, and what one node may take is far more than the two
 // seconds that Unlock promises.
 func TestUnlockIsBoundedThoughNodesMayTakeLonger(t *testing.T) {
+	t.Parallel()
 	servers := startNodes(t, 3)
 	l := newLockerOn(t, stubbornClients(servers), redlock.Options{DurableNodes: true, NodeTimeout: stubborn})
 	lock := mustLockOn(t, l, servers, locker.WithTTL(time.Minute), locker.WithoutRenewal())
@@ -52,6 +53,7 @@ func TestUnlockIsBoundedThoughNodesMayTakeLonger(t *testing.T) {
 // One of three nodes is silent when a lock is taken: the request to it is under
 // way for as long as the node may take. Close waits about a second.
 func TestCloseIsBoundedThoughNodesMayTakeLonger(t *testing.T) {
+	t.Parallel()
 	servers := startNodes(t, 3)
 	l := newLockerOn(t, stubbornClients(servers), redlock.Options{DurableNodes: true, NodeTimeout: stubborn})
 	servers[0].Pause()
@@ -74,6 +76,7 @@ func TestCloseIsBoundedThoughNodesMayTakeLonger(t *testing.T) {
 // not silent, and none of the locks may be taken for one that could not be given
 // back.
 func TestUnlocksThatWaitForAConnectionAreNotGivenUp(t *testing.T) {
+	t.Parallel()
 	servers := startNodes(t, 3)
 	clients := make([]redis.UniversalClient, len(servers))
 	for i, s := range servers {

@@ -13,7 +13,7 @@ import (
 
 // The clients have two connections each, for buffers weigh more than locks.
 func TestHeldLocksAreSmallAndHaveNoGoroutines(t *testing.T) {
-	const locks, most = 10_000, 2048
+	const locks, most = 3_000, 2048
 	servers := startNodes(t, 5)
 	clients := make([]redis.UniversalClient, len(servers))
 	for i, s := range servers {

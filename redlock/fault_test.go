@@ -21,6 +21,7 @@ import (
 // A node that hangs takes connections and answers nothing: a default client
 // reads for seconds. The lock must not wait for it.
 func TestNodeThatHangsDoesNotHoldUpLocks(t *testing.T) {
+	t.Parallel()
 	for name, warm := range map[string]bool{"connected before": true, "never connected": false} {
 		t.Run(name, func(t *testing.T) {
 			servers := startNodes(t, 5)
@@ -86,6 +87,7 @@ func TestShortLeaseIsWorthHavingWithTwoNodesDown(t *testing.T) {
 }
 
 func TestLockIsUnavailableWithThreeOfFiveDownAndNothingIsHeld(t *testing.T) {
+	t.Parallel()
 	servers := startNodes(t, 5)
 	l := newLocker(t, servers, redlock.Options{DurableNodes: true, NodeTimeout: 5 * time.Second})
 	for _, s := range servers[:3] {
@@ -114,6 +116,7 @@ func TestLockIsUnavailableWithThreeOfFiveDownAndNothingIsHeld(t *testing.T) {
 }
 
 func TestRenewalGoesOnWithAMinorityDown(t *testing.T) {
+	t.Parallel()
 	servers := startNodes(t, 5)
 	l := newLocker(t, servers, redlock.Options{DurableNodes: true, NodeTimeout: time.Second})
 	lock := mustLockOn(t, l, servers, locker.WithTTL(3*time.Second))
@@ -129,6 +132,7 @@ func TestRenewalGoesOnWithAMinorityDown(t *testing.T) {
 }
 
 func TestLossOfAMajorityEndsTheLockByItsValidity(t *testing.T) {
+	t.Parallel()
 	servers := startNodes(t, 5)
 	l := newLocker(t, servers, redlock.Options{DurableNodes: true, NodeTimeout: time.Second})
 	start := time.Now()
@@ -171,6 +175,7 @@ func TestHolderLearnsThatAMajorityHasForgotten(t *testing.T) {
 // All five nodes have the lock, and the answer of one is lost. It counts for as much
 // as the others when two of those forget.
 func TestRenewalAsksANodeWhoseGrantWasNotHeard(t *testing.T) {
+	t.Parallel()
 	for name, timeout := range map[string]time.Duration{"still waited for": 5 * time.Second, "given up": 500 * time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
 			servers := startNodes(t, 5)
@@ -204,6 +209,7 @@ func TestRenewalAsksANodeWhoseGrantWasNotHeard(t *testing.T) {
 
 // The same for a lock that came from a goroutine of the same Locker.
 func TestRenewalAsksANodeWhoseHandOverWasNotHeard(t *testing.T) {
+	t.Parallel()
 	servers := startNodes(t, 5)
 	p := newProxy(t, servers[4])
 	var clients []redis.UniversalClient

@@ -43,6 +43,7 @@ func handOver(t *testing.T, l *redlock.Locker, first *locker.Lock, between func(
 // must be on a majority before the heir has the lock, or the next one's could be
 // smaller.
 func TestHeirsTokenIsOnAMajority(t *testing.T) {
+	t.Parallel()
 	const ahead fencing.Token = 4000000000000000 // the year 2096
 	servers := startNodes(t, 3)
 	clients := clientsOf(servers)

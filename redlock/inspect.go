@@ -15,7 +15,8 @@ import (
 const lookTime = time.Second
 
 // Inspect implements [locker.Inspector]. The lock is held if a majority has it
-// under one holder.
+// under one holder. The token of a lock that is free is the last holder's or greater:
+// a node that was too late to count for that holder may have drawn another.
 func (l *Locker) Inspect(ctx context.Context, name string) (locker.Info, error) {
 	keys, err := l.keys(name)
 	if err != nil {

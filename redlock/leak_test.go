@@ -17,6 +17,7 @@ import (
 // release follows. Its letterboxes must go all the same: while there is one, the
 // subscription is kept up for it, a connection to every node.
 func TestSubscriptionsEndThoughTheLockOfTheLastWaiterWasLost(t *testing.T) {
+	t.Parallel()
 	servers := startNodes(t, 3)
 	clients := clientsOf(servers)
 	clients[1].AddHook(slow{by: 300 * time.Millisecond}) // it answers last

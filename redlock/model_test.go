@@ -288,6 +288,7 @@ func TestModelKeepsItsPromises(t *testing.T) {
 
 // Each rule is there for a reason: without it the same model breaks.
 func TestModelBreaksWithoutEachRule(t *testing.T) {
+	t.Parallel()
 	for name, test := range map[string]struct {
 		change func(*rules)
 		broken func(*model) int

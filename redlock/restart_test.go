@@ -38,6 +38,7 @@ func forget(s *testserver.RedisServer) {
 // The classic double grant: a lock on A, B and C; C is restarted empty; another
 // client gets C, D and E. This is what the rule for restarted nodes is for.
 func TestWithoutTheRestartRuleTwoClientsHoldTheLock(t *testing.T) {
+	t.Parallel()
 	servers := startNodes(t, 5)
 	opts := redlock.Options{NodeTimeout: 2 * time.Second, DurableNodes: true} // which they are not
 	first := mustLock(t, reaching(t, servers, opts, 0, 1, 2), "a")
@@ -52,6 +53,7 @@ func TestWithoutTheRestartRuleTwoClientsHoldTheLock(t *testing.T) {
 }
 
 func TestWithTheRestartRuleOneClientHoldsTheLock(t *testing.T) {
+	t.Parallel()
 	const ttl = 3 * time.Second
 	servers := startNodes(t, 5)
 	opts := redlock.Options{NodeTimeout: time.Second, MaxTTL: ttl}
@@ -94,6 +96,7 @@ func TestWithTheRestartRuleOneClientHoldsTheLock(t *testing.T) {
 // The uptime is counted in whole seconds. A node votes after the longest TTL,
 // never before.
 func TestRestartedNodeVotesOnlyAfterTheLongestTTL(t *testing.T) {
+	t.Parallel()
 	started := time.Now() // they are younger
 	servers := startNodes(t, 3)
 	const longest = 6 * time.Second

@@ -16,6 +16,7 @@ import (
 // over when three have answered must not take theirs back: else the lock ends
 // there with its first TTL, and one more node that fails is the loss of it.
 func TestNodesThatAnswerLaterThanTheMajorityAreRenewedToo(t *testing.T) {
+	t.Parallel()
 	servers := startNodes(t, 5)
 	var clients []redis.UniversalClient
 	for i, s := range servers {

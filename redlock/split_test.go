@@ -51,6 +51,7 @@ func clientsOf(servers []*testserver.RedisServer) []redis.UniversalClient {
 // to go, and a third says nothing: nobody holds the lock, and TryLock must not
 // say that somebody does.
 func TestTryLockLooksAgainWhereNodesDisagree(t *testing.T) {
+	t.Parallel()
 	servers := startNodes(t, 5)
 	clients := clientsOf(servers)
 	clients[4].AddHook(&onScript{act: func(n int32) {
@@ -145,6 +146,7 @@ func TestCleanUpDoesNotWaitForTheRequest(t *testing.T) {
 // More locks at once than there are connections make this process slow, and no
 // node silent.
 func TestRequestsThatWaitForAConnectionAreNotTakenForSilence(t *testing.T) {
+	t.Parallel()
 	servers := startNodes(t, 3)
 	var clients []redis.UniversalClient
 	for _, s := range servers {

@@ -116,6 +116,7 @@ func (slow) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPip
 // Validity counts from before the first request: a majority that took most of
 // the lease to answer is no lock worth having.
 func TestSlowMajorityIsGivenBackWhenTooLittleValidityIsLeft(t *testing.T) {
+	t.Parallel()
 	servers := startNodes(t, 3)
 	var clients []redis.UniversalClient
 	for i, s := range servers {
@@ -206,8 +207,8 @@ func TestInspectAndBreakDoNotWaitForANodeThatHangs(t *testing.T) {
 	if broken, err := l.Break(patience(t), "a"); err != nil || !broken {
 		t.Errorf("%v, %v", broken, err)
 	}
-	for range 20 {
-		if info, err := l.Inspect(patience(t), "a"); err != nil || info.Held || info.Token != lock.Token() {
+	for range 20 { // a node that was too late to count may have drawn a greater token
+		if info, err := l.Inspect(patience(t), "a"); err != nil || info.Held || info.Token < lock.Token() {
 			t.Errorf("%+v, %v", info, err)
 		}
 	}
@@ -221,6 +222,7 @@ func TestInspectAndBreakDoNotWaitForANodeThatHangs(t *testing.T) {
 // Three answers are a majority, and here they do not say that a majority holds
 // the lock.
 func TestInspectWaitsForANodeWhoseAnswerDecides(t *testing.T) {
+	t.Parallel()
 	servers := startNodes(t, 5)
 	var clients []redis.UniversalClient
 	for i, s := range servers {

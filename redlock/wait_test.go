@@ -104,6 +104,7 @@ func queueUp(t *testing.T, lockers []*redlock.Locker, up []*testserver.RedisServ
 }
 
 func TestWaitersOfManyLockersAreServedInOrderOfArrival(t *testing.T) {
+	t.Parallel()
 	for name, down := range map[string]int{"all nodes up": 0, "two nodes down": 2} {
 		t.Run(name, func(t *testing.T) {
 			servers := startNodes(t, 5)

@@ -51,6 +51,7 @@ func TestAThousandWaitersOfAProcessCostOneRequestEach(t *testing.T) {
 // A turn of another process is a place, two looks at the queue, a watch and a
 // deletion; in a process with a line, the deletion makes the next place.
 func TestTurnsOfManyProcessesTakeFiveRequestsOrFourWithALine(t *testing.T) {
+	t.Parallel()
 	for _, goroutines := range []int{1, 8} {
 		t.Run(fmt.Sprint(goroutines, " goroutines each"), func(t *testing.T) { takeTurns(t, 8, goroutines) })
 	}

@@ -16,6 +16,7 @@ import (
 //	the request for a place arrives, and its reply is lost; the server hangs, and
 //	cannot be reached, for as long as the waiter has patience
 func TestPlaceThatWasGivenUpForAnotherIsNotForgotten(t *testing.T) {
+	t.Parallel()
 	srv := testserver.ZooKeeper(t, 1)[0]
 	proxy := inFront(t, srv)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)

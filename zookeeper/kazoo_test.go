@@ -72,6 +72,7 @@ func (k *kazoo) release() {
 // As it comes, kazoo's Lock takes no notice of ours; told of our pattern, it
 // does. We take notice of it in any case.
 func TestKazoosLockExcludesUsOnlyIfItIsToldOfOurNodes(t *testing.T) {
+	t.Parallel()
 	s := server(t)
 	c, other := newClient(t, sessionTimeout, s.Addr()), newClient(t, sessionTimeout, s.Addr()).conn
 	for i, k := range []struct {

@@ -64,6 +64,7 @@ func TestRequestThatArrivesAfterTheCleanUpMakesNoPlace(t *testing.T) {
 // session has ended, and then sends it in the next one: long after its attempt
 // failed, and with nobody left who knows of it.
 func TestRequestThatIsSentInTheNextSessionMakesNoPlace(t *testing.T) {
+	t.Parallel()
 	s := server(t)
 	var mu sync.Mutex // the network: held while it is down
 	var last net.Conn
@@ -159,6 +160,7 @@ func anchorGone(t *testing.T, conn *zk.Conn) {
 // An attempt may end before its request has got as far as the connection, so
 // that its clean-up could overtake it.
 func TestAttemptsThatAreCutShortLeaveNothing(t *testing.T) {
+	t.Parallel()
 	s := server(t)
 	c := newClient(t, sessionTimeout, s.Addr())
 	const names, attempts = 64, 40
@@ -190,6 +192,7 @@ func TestAttemptsThatAreCutShortLeaveNothing(t *testing.T) {
 // The place that was made for the next goroutine in line, in the transaction
 // whose reply was lost, must not stay ahead of the one that it then makes.
 func TestLostReplyOfAHandOverLeavesNoOrphan(t *testing.T) {
+	t.Parallel()
 	s := server(t)
 	p := conformance.NewProxy(t, s.Addr())
 	a, b := newClient(t, sessionTimeout, p.Addr()), newClient(t, sessionTimeout, s.Addr())
@@ -219,6 +222,7 @@ func TestLostReplyOfAHandOverLeavesNoOrphan(t *testing.T) {
 
 // The session lives on, so nothing but the clean-up frees the lock.
 func TestUnlockThatWasNotHeardIsMadeUpFor(t *testing.T) {
+	t.Parallel()
 	s := server(t)
 	p := conformance.NewProxy(t, s.Addr())
 	a, b := newClient(t, sessionTimeout, p.Addr()), newClient(t, sessionTimeout, s.Addr())

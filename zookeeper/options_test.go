@@ -14,6 +14,7 @@ import (
 )
 
 func TestSessionLearnsWhatTheServerGrants(t *testing.T) {
+	t.Parallel()
 	s := server(t)
 	for asked, granted := range map[time.Duration]time.Duration{
 		time.Hour:              time.Minute,            // the server's limit
@@ -34,6 +35,7 @@ func TestSessionLearnsWhatTheServerGrants(t *testing.T) {
 }
 
 func TestTTLUnderTheSessionTimeoutIsAnErrorThatNamesIt(t *testing.T) {
+	t.Parallel()
 	s := server(t)
 	c := newClient(t, 5*time.Second, s.Addr())
 	_, err := c.Lock(soon(t), "n", locker.WithTTL(5*time.Second-time.Millisecond))
@@ -48,6 +50,7 @@ func TestTTLUnderTheSessionTimeoutIsAnErrorThatNamesIt(t *testing.T) {
 }
 
 func TestOptionsAreChecked(t *testing.T) {
+	t.Parallel()
 	s := server(t)
 	conn := newClient(t, sessionTimeout, s.Addr()).conn
 	session := zookeeper.NewSession(nil)
@@ -75,6 +78,7 @@ func TestOptionsAreChecked(t *testing.T) {
 }
 
 func TestNodesAreMadeWithTheACL(t *testing.T) {
+	t.Parallel()
 	s := server(t)
 	c, stranger := newClient(t, sessionTimeout, s.Addr()), newClient(t, sessionTimeout, s.Addr())
 	if err := c.conn.AddAuth("digest", []byte("user:secret")); err != nil {

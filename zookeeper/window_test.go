@@ -72,6 +72,7 @@ func granted(t *testing.T) (context.Context, *Locker, *attempt, *zk.Conn, *netpr
 //	the place is granted; the connection is closed, which ends all locks that are
 //	in the books; the lock is made and put there
 func TestConnectionThatIsClosedWhileALockIsMadeLosesIt(t *testing.T) {
+	t.Parallel()
 	ctx, l, a, conn, _ := granted(t)
 	conn.Close()
 	lock, err := l.finish(ctx, a, nil)
@@ -85,6 +86,7 @@ func TestConnectionThatIsClosedWhileALockIsMadeLosesIt(t *testing.T) {
 //	the place is granted; its validity ends, or the client changes to a server that
 //	grants a millisecond less, which may have ended the session; the lock is made
 func TestGrantThatGrewTooOldOrTooShortIsRefused(t *testing.T) {
+	t.Parallel()
 	for what, spoil := range map[string]func(*Locker, *attempt){
 		"old":   func(_ *Locker, a *attempt) { a.place.since = locker.Now().Add(locker.Drift(a.req.TTL) - a.req.TTL) },
 		"short": func(l *Locker, a *attempt) { l.session.granted(a.timeout - time.Millisecond) },
@@ -152,6 +154,7 @@ func TestCleanUpWaitsForARequestThatIsStillToBeSent(t *testing.T) {
 //	the waiter is woken and asks; the answer is held back: the session may end a
 //	timeout after the question, not after the answer
 func TestGrantAfterAWaitCountsFromBeforeTheQuestion(t *testing.T) {
+	t.Parallel()
 	ctx, l, a, _, proxy := granted(t)
 	a.place.since = a.place.since.Add(-a.req.TTL) // it has waited for long
 	before := a.place.since
@@ -178,6 +181,7 @@ func TestGrantAfterAWaitCountsFromBeforeTheQuestion(t *testing.T) {
 //	the waiter looks when a little less than half of its validity is over; the
 //	answer is held back until it is more
 func TestPlaceThatGrowsOldWhileTheQueueIsListedIsConfirmed(t *testing.T) {
+	t.Parallel()
 	ctx, l, a, _, proxy := granted(t)
 	const young = 200 * time.Millisecond
 	a.place.since = locker.Now().Add(young - a.req.TTL/2)
@@ -227,6 +231,7 @@ func TestOldPlaceThatIsGoneWhenItIsConfirmedIsNoGrant(t *testing.T) {
 //
 //	the place is made; later, but before half of it is over, it is looked at
 func TestOnlyWishesConfirmAYoungPlace(t *testing.T) {
+	t.Parallel()
 	ctx, l, a, _, _ := granted(t)
 	for _, c := range []struct {
 		name      string

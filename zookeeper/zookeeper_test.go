@@ -182,6 +182,7 @@ func TestWaitersOfManyProcessesAreServedInOrderOfArrival(t *testing.T) {
 }
 
 func TestHostileNamesAreLocksOfTheirOwn(t *testing.T) {
+	t.Parallel()
 	s := server(t)
 	c := newClient(t, sessionTimeout, s.Addr())
 	names := []string{

@@ -29,6 +29,7 @@ func TestReadmeShowsWhatGuaranteesSays(t *testing.T) {
 
 // A scenario or a backend that the page does not know was never measured.
 func TestGuaranteesKnowsEveryScenarioAndBackend(t *testing.T) {
+	t.Parallel()
 	m := measured(t)
 	if got, want := len(m.Subjects), len(testbed.Subjects()); got != want {
 		t.Errorf("%d backends of %d", got, want)

@@ -60,5 +60,6 @@ func TestNoUpdateIsLostOnRedis(t *testing.T) {
 }
 
 func TestNoUpdateIsLostOnThisMachine(t *testing.T) {
+	t.Parallel()
 	noUpdateIsLost(t, "local:"+t.TempDir())
 }

@@ -37,6 +37,7 @@ func apply(t *testing.T, pool *pgxpool.Pool, sql string) {
 // Interleaving: 6 claims the resource and reads it, the server crashes, 5 comes
 // late and writes, 6 writes what it has computed.
 func TestClaimOutlastsACrash(t *testing.T) {
+	t.Parallel()
 	server := testserver.Postgres(t, "wal_writer_delay=10000", "wal_writer_flush_after=0")
 	url := server.URL("postgres")
 	apply(t, open(t, url), pgfence.Schema)
@@ -53,6 +54,7 @@ func TestClaimOutlastsACrash(t *testing.T) {
 // Goal: one resource has one row. Method: a session in another encoding, in which
 // the bytes of its name are other characters. No interleaving is needed.
 func TestResourceIsTheSameInEveryEncoding(t *testing.T) {
+	t.Parallel()
 	server := testserver.Postgres(t)
 	url := server.URL("postgres")
 	apply(t, open(t, url), pgfence.Schema)
@@ -75,6 +77,7 @@ func TestResourceIsTheSameInEveryEncoding(t *testing.T) {
 // again by a role that got a schema of its own. No interleaving is needed: the
 // second table would know of no token.
 func TestSecondTableIsNotMadeUnasked(t *testing.T) {
+	t.Parallel()
 	server := testserver.Postgres(t)
 	pool := open(t, server.URL("postgres"))
 	apply(t, pool, pgfence.Schema)
@@ -95,6 +98,7 @@ func TestSecondTableIsNotMadeUnasked(t *testing.T) {
 // Interleaving: the second begins when the first has made the table and has not
 // committed. It would wait for the name, and find it given away.
 func TestSchemaIsAppliedByTwoProcessesAtOnce(t *testing.T) {
+	t.Parallel()
 	server := testserver.Postgres(t)
 	pool := open(t, server.URL("postgres"))
 	first, err := pool.Begin(soon(t))
@@ -123,6 +127,7 @@ func TestSchemaIsAppliedByTwoProcessesAtOnce(t *testing.T) {
 // Interleaving: the writer's transaction has its picture of the database, a greater
 // token arrives and commits, the writer checks its own.
 func TestNoIsolationLevelHidesAGreaterToken(t *testing.T) {
+	t.Parallel()
 	server := testserver.Postgres(t)
 	pool := open(t, server.URL("postgres"))
 	apply(t, pool, pgfence.Schema)

@@ -45,6 +45,7 @@ func soon(t *testing.T) context.Context {
 }
 
 func TestStaleTokensAreRefusedThroughEitherDriver(t *testing.T) {
+	t.Parallel()
 	pool, db := connect(t)
 	for name, guard := range map[string]*pgfence.Guard{"pgx": pgfence.New(pool), "sql": pgfence.NewSQL(db)} {
 		resource := "it's \"" + name + "\""
@@ -67,6 +68,7 @@ func TestStaleTokensAreRefusedThroughEitherDriver(t *testing.T) {
 }
 
 func TestZeroTokenIsRefusedAndWritesNothing(t *testing.T) {
+	t.Parallel()
 	pool, db := connect(t)
 	for name, guard := range map[string]*pgfence.Guard{"pgx": pgfence.New(pool), "sql": pgfence.NewSQL(db)} {
 		if err := guard.Check(soon(t), "r", 0); !errors.Is(err, fencing.ErrZeroToken) {
@@ -80,6 +82,7 @@ func TestZeroTokenIsRefusedAndWritesNothing(t *testing.T) {
 }
 
 func TestTokenIsForgottenWithItsTransaction(t *testing.T) {
+	t.Parallel()
 	pool, db := connect(t)
 	tx, err := db.BeginTx(soon(t), nil)
 	if err != nil {
@@ -100,6 +103,7 @@ func TestTokenIsForgottenWithItsTransaction(t *testing.T) {
 // a greater token arrives between them. It has to wait, or the smaller one's
 // write would come after it.
 func TestCheckHoldsTheResourceUntilTheTransactionEnds(t *testing.T) {
+	t.Parallel()
 	for _, start := range []fencing.Token{0, 1} { // a resource that nobody has seen, and one that has a row
 		pool, _ := connect(t)
 		if start > 0 {
@@ -132,6 +136,7 @@ func TestCheckHoldsTheResourceUntilTheTransactionEnds(t *testing.T) {
 // Goal: the comparison is with what is there once the row is ours, not with what
 // was there when the statement began.
 func TestStaleTokenThatWaitedForAGreaterOneIsRefused(t *testing.T) {
+	t.Parallel()
 	pool, _ := connect(t)
 	tx, err := pool.Begin(soon(t))
 	if err != nil {
@@ -171,6 +176,7 @@ func waits(t *testing.T, pool *pgxpool.Pool, result <-chan error) {
 }
 
 func TestErrorsOfTheStoreAreNoVerdict(t *testing.T) {
+	t.Parallel()
 	pool, _ := connect(t)
 	err := pgfence.New(pool).Check(soon(t), "zero \x00 byte", 1)
 	if err == nil || errors.Is(err, fencing.ErrStale) {
@@ -184,6 +190,7 @@ func TestErrorsOfTheStoreAreNoVerdict(t *testing.T) {
 }
 
 func TestMissingTableSaysWhatToDo(t *testing.T) {
+	t.Parallel()
 	pool, db := connect(t)
 	if _, err := pool.Exec(soon(t), `DROP TABLE lockstile_fence`); err != nil {
 		t.Fatal(err)

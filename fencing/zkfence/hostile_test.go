@@ -18,6 +18,7 @@ import (
 //	check a name that ends in half a character; check one of 1.2 MB; is the
 //	session still the same, and are other resources guarded?
 func TestResourceThatIsNoTextIsAnErrorAndHarmsNobody(t *testing.T) {
+	t.Parallel()
 	g, conn, ctx := setUp(t, zkfence.Options{})
 	if err := g.Check(ctx, "k", 7); err != nil {
 		t.Fatal(err)
@@ -38,6 +39,7 @@ func TestResourceThatIsNoTextIsAnErrorAndHarmsNobody(t *testing.T) {
 }
 
 func TestHostileNamesAreResourcesOfTheirOwn(t *testing.T) {
+	t.Parallel()
 	g, _, ctx := setUp(t, zkfence.Options{})
 	names := []string{
 		".", "..", "/", "//", "a", "a/b", "a%2Fb", "a%252Fb", "%", "%2E", "...", "zookeeper", " ", "\n\t\x01\x7f\u0085",
@@ -56,6 +58,7 @@ func TestHostileNamesAreResourcesOfTheirOwn(t *testing.T) {
 }
 
 func TestTokensBeyondInt64AreComparedAsNumbers(t *testing.T) {
+	t.Parallel()
 	g, _, ctx := setUp(t, zkfence.Options{})
 	for _, token := range []fencing.Token{9, 10, math.MaxInt64, math.MaxInt64 + 1, math.MaxUint64, math.MaxUint64} {
 		if err := g.Check(ctx, "r", token); err != nil {
@@ -74,6 +77,7 @@ func TestTokensBeyondInt64AreComparedAsNumbers(t *testing.T) {
 // Interleaving: 34 has written "victim". Whoever chooses paths writes, deletes or
 // makes a node below the guard's base; 33 comes late.
 func TestGuardsOwnNodesAreNotWritten(t *testing.T) {
+	t.Parallel()
 	for _, base := range []string{zkfence.DefaultBase, "/app/fences"} {
 		g, _, ctx := setUp(t, zkfence.Options{Base: base})
 		if err := g.Check(ctx, "victim", 34); err != nil {

@@ -52,6 +52,7 @@ func data(t *testing.T, conn *zk.Conn, path string) string {
 }
 
 func TestStaleWriteIsRefusedAndChangesNothing(t *testing.T) {
+	t.Parallel()
 	g, conn, ctx := setUp(t, zkfence.Options{Base: "/a/b/c/d/e/f"})
 	if _, err := conn.Create("/data", nil, zk.FlagPersistent, zk.WorldACL(zk.PermAll)); err != nil {
 		t.Fatal(err)
@@ -77,6 +78,7 @@ func TestStaleWriteIsRefusedAndChangesNothing(t *testing.T) {
 }
 
 func TestZeroTokenIsRefusedAndWritesNothing(t *testing.T) {
+	t.Parallel()
 	g, conn, ctx := setUp(t, zkfence.Options{})
 	create := &zk.CreateRequest{Path: "/balance", Data: []byte("0"), Acl: zk.WorldACL(zk.PermAll)}
 	if _, err := g.Write(ctx, "r", 0, create); !errors.Is(err, fencing.ErrZeroToken) {
@@ -93,6 +95,7 @@ func TestZeroTokenIsRefusedAndWritesNothing(t *testing.T) {
 }
 
 func TestClaimClosesTheWindowBeforeTheFirstWrite(t *testing.T) {
+	t.Parallel()
 	g, _, ctx := setUp(t, zkfence.Options{})
 	if err := g.Check(ctx, "k", 34); err != nil {
 		t.Fatal(err)
@@ -106,6 +109,7 @@ func TestClaimClosesTheWindowBeforeTheFirstWrite(t *testing.T) {
 }
 
 func TestWriteThatTheServerRefusesIsTheCallersErrorAndLeavesNoToken(t *testing.T) {
+	t.Parallel()
 	g, _, ctx := setUp(t, zkfence.Options{})
 	for range 2 { // with no node of the resource yet, and with one
 		if _, err := g.Write(ctx, "k", 9, set("/missing", "x")); !errors.Is(err, zk.ErrNoNode) {
@@ -120,6 +124,7 @@ func TestWriteThatTheServerRefusesIsTheCallersErrorAndLeavesNoToken(t *testing.T
 // A look at the token may be old. The transaction must notice: of writers that
 // run at once, none may get in after one with a greater token.
 func TestTokensNeverGoBackUnderConcurrentWriters(t *testing.T) {
+	t.Parallel()
 	g, conn, ctx := setUp(t, zkfence.Options{})
 	const writers, rounds = 8, 20
 	if _, err := conn.Create("/log", nil, zk.FlagPersistent, zk.WorldACL(zk.PermAll)); err != nil {
@@ -187,6 +192,7 @@ func newLocker(t *testing.T, conn *zk.Conn) *zookeeper.Locker {
 }
 
 func TestLateWriterOfALostLockIsRefused(t *testing.T) {
+	t.Parallel()
 	g, conn, ctx := setUp(t, zkfence.Options{})
 	l, other := newLocker(t, conn), newLocker(t, conn)
 	first, err := l.Lock(ctx, "k")
@@ -209,6 +215,7 @@ func TestLateWriterOfALostLockIsRefused(t *testing.T) {
 }
 
 func TestOptionsAreChecked(t *testing.T) {
+	t.Parallel()
 	if _, err := zkfence.NewGuard(nil, zkfence.Options{}); err == nil {
 		t.Error("a nil connection was accepted")
 	}

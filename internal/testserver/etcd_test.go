@@ -7,6 +7,7 @@ import (
 )
 
 func TestEtcdClusterElectsAnotherLeaderWhenItsLeaderIsKilled(t *testing.T) {
+	t.Parallel()
 	c := testserver.Etcd(t, 3)
 	first := c.Leader()
 	first.Kill()

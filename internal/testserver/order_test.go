@@ -33,6 +33,7 @@ func (o *orderly) TempDir() string {
 
 // A server that runs while its folder is removed makes new files there.
 func TestServersEndBeforeTheirFolders(t *testing.T) {
+	t.Parallel()
 	for name, start := range map[string]func(TB) (addr string){
 		"redis":     func(tb TB) string { return Redis(tb).Addr() },
 		"etcd":      func(tb TB) string { return Etcd(tb, 1).Members[0].Addr() },

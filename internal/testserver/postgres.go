@@ -85,6 +85,7 @@ func (s *PostgresServer) start() error {
 	args := []string{"-D", s.data(), "-p", strconv.Itoa(s.port), "-k", s.dir,
 		"-c", "listen_addresses=127.0.0.1",
 		"-c", "fsync=off", // kill -9 loses nothing that was written; only the machine's own crash would
+		"-c", "dynamic_shared_memory_type=mmap", // its own folder's, which goes with the test
 		"-c", "shared_buffers=32MB", "-c", "max_connections=200"}
 	for _, setting := range s.settings {
 		args = append(args, "-c", setting)
@@ -246,11 +247,11 @@ func asService(binary string, args ...string) *exec.Cmd {
 	return exec.Command("setpriv", wrapped...) //nolint:gosec // test servers
 }
 
-// serviceDir makes a temporary directory for the server's user. The one of a
-// test is closed to others.
+// serviceDir makes a temporary directory for the server's user, below
+// LOCKER_TEST_POSTGRES if that is set. The one of a test is closed to others.
 func serviceDir(t TB) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "lockstile-")
+	dir, err := os.MkdirTemp(os.Getenv("LOCKER_TEST_POSTGRES"), "lockstile-")
 	if err != nil {
 		t.Fatalf("a directory for the server: %v", err)
 	}

@@ -94,6 +94,7 @@ func TestServersStartedAtOnceDoNotCollide(t *testing.T) {
 }
 
 func TestClusterServesEverySlot(t *testing.T) {
+	t.Parallel()
 	servers := testserver.RedisCluster(t, 3)
 	if got := servers[2].Do("CLUSTER", "INFO"); !strings.Contains(got, "cluster_slots_ok:16384") {
 		t.Error(got)
@@ -134,6 +135,7 @@ func TestServerEndsWithAProcessThatIsKilled(t *testing.T) {
 // Nobody who asks for any port gets that of a server which is down: else a test
 // of a dead server would meet a living one of somebody else's.
 func TestPortOfAKilledServerIsItsOwn(t *testing.T) {
+	t.Parallel()
 	srv := testserver.Redis(t)
 	srv.Kill()
 	for range 40_000 { // more than there are

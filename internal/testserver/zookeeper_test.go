@@ -8,6 +8,7 @@ import (
 )
 
 func TestZooKeeperServersFormAnEnsembleAndElectAnotherLeader(t *testing.T) {
+	t.Parallel()
 	servers := testserver.ZooKeeper(t, 3)
 	first := testserver.ZooKeeperLeader(t, servers)
 	first.Kill()
