@@ -216,7 +216,7 @@ func (c *contest) wake() {
 	}
 	c.gathered = true
 	for i, v := range c.votes {
-		if v.state == waiting {
+		if v.state == waiting || v.state == taken {
 			c.ask(i)
 		}
 	}

@@ -49,6 +49,37 @@ func TestNodeThatHangsDoesNotHoldUpLocks(t *testing.T) {
 	}
 }
 
+// Two nodes learn of the last unlock later than the others, and a third hangs. The
+// first two are looked at again; the third is not heard out, which takes an hour.
+func TestNodeThatHangsIsNotHeardOutWhereOthersLagBehind(t *testing.T) {
+	t.Parallel()
+	servers := startNodes(t, 5)
+	for verb, take := range map[string]func(locker.Locker) (*locker.Lock, error){
+		"Lock":    func(l locker.Locker) (*locker.Lock, error) { return l.Lock(patience(t), "a") },
+		"TryLock": func(l locker.Locker) (*locker.Lock, error) { return l.TryLock(patience(t), "a") },
+	} {
+		var clients []redis.UniversalClient
+		for _, s := range servers {
+			clients = append(clients, redis.NewClient(&redis.Options{Addr: s.Addr(), ReadTimeout: time.Hour}))
+		}
+		l := newLockerOn(t, clients, redlock.Options{DurableNodes: true, NodeTimeout: time.Hour})
+		mustUnlock(t, mustLockOn(t, l, servers))
+		free(t, "a", servers...)
+		servers[0].Pause()
+		for _, s := range servers[3:] {
+			s.Do("SET", "a", "the last holder", "PX", "30")
+		}
+		lock, err := take(l)
+		if err != nil {
+			t.Errorf("%s: %v", verb, err)
+		} else {
+			mustUnlock(t, lock)
+		}
+		servers[0].Resume()
+		free(t, "a", servers...)
+	}
+}
+
 // Waiters are served and locks handed over though nothing is heard from one node,
 // and though another comes back in between without its data.
 func TestWaitersAreServedWhileNodesHangAndForget(t *testing.T) {

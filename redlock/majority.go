@@ -39,11 +39,11 @@ func (c *contest) judge() (over bool, err error) {
 			return true, c.defeat()
 		}
 		c.rest()
+	case mine > 0 && mine+c.count(waiting, taken) >= c.l.quorum && !c.gathered:
+		c.timer.Reset(min(c.a.seats[0].timeout, straggling)) // the holder is giving back: the others come a moment later
 	case !c.wait || c.underWay > 0:
 	case c.count(failed) > len(c.votes)-c.l.quorum:
 		return true, c.defeat()
-	case mine > 0 && mine+c.count(waiting) >= c.l.quorum && !c.gathered:
-		c.timer.Reset(min(c.a.seats[0].timeout, straggling)) // the holder is giving back: the others will send word
 	default:
 		c.rest()
 	}
