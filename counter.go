@@ -18,6 +18,8 @@ import (
 // [ErrUnavailable] then, or an [ErrOutcomeUnknown] if that failed too, and wraps
 // the counter's. A call takes as long as c does to heed the end of ctx.
 //
+// What comes back is a Locker and no more: to inspect or break its locks, use l.
+//
 // So tokens are in the order of grants for as long as l excludes; where it does
 // not, they are still never used twice. The Tokens of its Guarantees are
 // therefore l's Exclusion without PromptHolder, for a holder that was paused over

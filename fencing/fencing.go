@@ -56,7 +56,7 @@ type StaleError struct {
 }
 
 func (e *StaleError) Error() string {
-	return fmt.Sprintf("%v: %q has seen token %d, this writer has %d: the lock has had another holder since",
+	return fmt.Sprintf("%v: %.100q has seen token %d, this writer has %d: the lock has had another holder since",
 		ErrStale, e.Resource, e.Seen, e.Token)
 }
 
@@ -115,10 +115,10 @@ func (m *Memory) Check(ctx context.Context, resource string, token Token) error 
 // must not call the same Memory.
 func (m *Memory) Write(ctx context.Context, resource string, token Token, write func() error) error {
 	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("fencing: write %q: %w", resource, err)
+		return fmt.Errorf("fencing: write %.100q: %w", resource, err)
 	}
 	if token == 0 {
-		return fmt.Errorf("fencing: write %q: %w", resource, ErrZeroToken)
+		return fmt.Errorf("fencing: write %.100q: %w", resource, ErrZeroToken)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -135,7 +135,7 @@ func (m *Memory) Write(ctx context.Context, resource string, token Token, write 
 // Next implements [Counter]: 1, 2, 3, … for each name.
 func (m *Memory) Next(ctx context.Context, name string) (Token, error) {
 	if err := ctx.Err(); err != nil {
-		return 0, fmt.Errorf("fencing: next token of %q: %w", name, err)
+		return 0, fmt.Errorf("fencing: next token of %.100q: %w", name, err)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()

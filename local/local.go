@@ -19,7 +19,8 @@
 // the file of a lock that is held for days does. On Linux files have the sticky
 // bit, which systemd-tmpfiles heeds, also in $XDG_RUNTIME_DIR. Others (tmpreaper,
 // tmpwatch, those of macOS and the BSDs, a find in a job of cron) do not know it:
-// have them leave the directory out, or keep locks where nobody sweeps.
+// have them leave the directory out, or keep locks where nobody sweeps. All of them
+// may remove a directory in which no name was ever locked; locking in it fails then.
 //
 // The order of waiters is not promised. Nobody is starved on purpose: who comes
 // lets those who wait try first, and goroutines of one Locker hand the lock to

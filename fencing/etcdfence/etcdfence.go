@@ -49,7 +49,7 @@ func NewGuard(kv clientv3.KV) *Guard { return &Guard{kv} }
 // Check implements [fencing.Guard].
 func (g *Guard) Check(ctx context.Context, resource string, token fencing.Token) error {
 	if _, err := g.run(ctx, resource, token); err != nil {
-		return fmt.Errorf("etcdfence: check %q: %w", resource, err)
+		return fmt.Errorf("etcdfence: check %.100q: %w", resource, err)
 	}
 	return nil
 }
@@ -63,11 +63,11 @@ func (g *Guard) Check(ctx context.Context, resource string, token fencing.Token)
 // Operations that write or delete keys which begin with "lockstile:f:" are refused.
 func (g *Guard) Do(ctx context.Context, resource string, token fencing.Token, ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
 	if slices.ContainsFunc(ops, reaches) { // it could change what was seen of another resource
-		return nil, fmt.Errorf("etcdfence: write %q: keys that begin with %q are the guards' own", resource, prefix)
+		return nil, fmt.Errorf("etcdfence: write %.100q: keys that begin with %q are the guards' own", resource, prefix)
 	}
 	resp, err := g.run(ctx, resource, token, ops...)
 	if err != nil {
-		return nil, fmt.Errorf("etcdfence: write %q: %w", resource, err)
+		return nil, fmt.Errorf("etcdfence: write %.100q: %w", resource, err)
 	}
 	return resp, nil
 }

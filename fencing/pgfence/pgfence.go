@@ -113,7 +113,7 @@ RETURNING f.token::text, CASE WHEN current_setting('synchronous_commit') IN ('of
 // can end up waiting for each other, and the server then ends one of them.
 func (g *Guard) Check(ctx context.Context, resource string, token fencing.Token) error {
 	if token == 0 {
-		return fmt.Errorf("pgfence: check %q: %w", resource, fencing.ErrZeroToken)
+		return fmt.Errorf("pgfence: check %.100q: %w", resource, fencing.ErrZeroToken)
 	}
 	var text string
 	var durable any // what is set does not matter
@@ -125,11 +125,11 @@ func (g *Guard) Check(ctx context.Context, resource string, token fencing.Token)
 		if withoutTable(err) {
 			err = fmt.Errorf("the table lockstile_fence is missing: apply Schema of package pgfence, and check the search path: %w", err)
 		}
-		return fmt.Errorf("pgfence: check %q: %w", resource, err)
+		return fmt.Errorf("pgfence: check %.100q: %w", resource, err)
 	}
 	seen, err := fencing.Parse(text)
 	if err != nil {
-		return fmt.Errorf("pgfence: check %q: %w", resource, err)
+		return fmt.Errorf("pgfence: check %.100q: %w", resource, err)
 	}
 	if token < seen {
 		return fmt.Errorf("pgfence: check: %w", &fencing.StaleError{Resource: resource, Token: token, Seen: seen})

@@ -97,28 +97,28 @@ func (g *Guard) Check(ctx context.Context, resource string, token fencing.Token)
 func (g *Guard) Do(ctx context.Context, key string, token fencing.Token, command string, args ...any) (any, error) {
 	switch {
 	case command == "":
-		return nil, fmt.Errorf("redisfence: write %q: the command is empty", key)
+		return nil, fmt.Errorf("redisfence: write %.100q: the command is empty", key)
 	case strings.HasPrefix(key, reserved): // it could change what was seen of another key
-		return nil, fmt.Errorf("redisfence: write %q: keys that begin with %q are Lockstile's own", key, reserved)
+		return nil, fmt.Errorf("redisfence: write %.100q: keys that begin with %q are Lockstile's own", key, reserved)
 	case len(args) > mostArgs:
-		return nil, fmt.Errorf("redisfence: write %q: the command has %d arguments, and the most is %d: divide it", key, len(args), mostArgs)
+		return nil, fmt.Errorf("redisfence: write %.100q: the command has %d arguments, and the most is %d: divide it", key, len(args), mostArgs)
 	}
 	return g.run(ctx, key, token, append([]any{command}, args...)...)
 }
 
 func (g *Guard) run(ctx context.Context, key string, token fencing.Token, command ...any) (any, error) {
 	if token == 0 {
-		return nil, fmt.Errorf("redisfence: %s %q: %w", verb(command), key, fencing.ErrZeroToken)
+		return nil, fmt.Errorf("redisfence: %s %.100q: %w", verb(command), key, fencing.ErrZeroToken)
 	}
 	args := append([]any{fmt.Sprintf("%020d", token)}, command...)
 	reply, err := guarded.Run(ctx, g.rdb, []string{key, hashslot.Beside(prefix, key)}, args...).Slice()
 	if err != nil {
-		return nil, fmt.Errorf("redisfence: %s %q: %w", verb(command), key, err)
+		return nil, fmt.Errorf("redisfence: %s %.100q: %w", verb(command), key, err)
 	}
 	if len(reply) == 2 && reply[0] == int64(0) {
 		seen, err := parse(reply[1])
 		if err != nil {
-			return nil, fmt.Errorf("redisfence: %s %q: %w", verb(command), key, err)
+			return nil, fmt.Errorf("redisfence: %s %.100q: %w", verb(command), key, err)
 		}
 		return nil, fmt.Errorf("redisfence: %s: %w", verb(command),
 			&fencing.StaleError{Resource: key, Token: token, Seen: seen})
@@ -127,7 +127,7 @@ func (g *Guard) run(ctx context.Context, key string, token fencing.Token, comman
 		return nil, nil
 	}
 	if !exact(reply[1]) {
-		return nil, fmt.Errorf("redisfence: write %q: %w", key, ErrInexact)
+		return nil, fmt.Errorf("redisfence: write %.100q: %w", key, ErrInexact)
 	}
 	return reply[1], nil
 }
@@ -190,7 +190,7 @@ return token
 func (c *Counter) Next(ctx context.Context, name string) (fencing.Token, error) {
 	token, err := next.Run(ctx, c.rdb, []string{hashslot.Beside(reserved+"c:", name)}).Int64()
 	if err != nil {
-		return 0, fmt.Errorf("redisfence: next token of %q: %w", name, err)
+		return 0, fmt.Errorf("redisfence: next token of %.100q: %w", name, err)
 	}
 	return fencing.Token(token), nil
 }
