@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/internal/redisnode"
@@ -30,7 +29,7 @@ func (l *Locker) renew(ctx context.Context, attempts []*attempt) []error {
 		shortest = min(shortest, a.req.TTL)
 	}
 	own, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), shortest/6, errSlow)
-	time.AfterFunc(shortest/6, cancel)
+	context.AfterFunc(own, cancel)
 	answers := make(chan renewal, len(l.peers))
 	under := l.renewals(attempts)
 	for node, r := range under {
