@@ -75,7 +75,14 @@ func (a *address) oneValueEach() error {
 	return nil
 }
 
+// parseUser takes what stands before the last @. One more there, and a comma after
+// it, mean that they were given with every host: all hosts but the last would be part
+// of the password.
 func parseUser(text string) (user, pass string, err error) {
+	if _, after, ok := strings.Cut(text, "@"); ok && strings.Contains(after, ",") {
+		return "", "", errors.New("the URL has a ',' between two '@': give a user name and password once, before all hosts; " +
+			"in them write @ as %40 and a comma as %2C")
+	}
 	user, pass, _ = strings.Cut(text, ":")
 	user, err = url.PathUnescape(user)
 	if err == nil {
@@ -96,7 +103,7 @@ func parseHosts(text, port string) ([]string, error) {
 		if err != nil {
 			host, p, err = net.SplitHostPort(h + ":" + port)
 		}
-		if err != nil {
+		if err != nil || strings.ContainsFunc(strings.TrimSpace(host), func(r rune) bool { return r <= ' ' || r == 0x7f }) {
 			return nil, fmt.Errorf("host number %d in the URL is not of the form HOST or HOST:PORT", i+1)
 		}
 		if n, err := strconv.ParseUint(p, 10, 16); err != nil || n == 0 {

@@ -55,6 +55,7 @@ func TestErrorsOnAddressesShowNoPassword(t *testing.T) {
 		"//h?x=secret%zz",
 		"//h?sentinel_password=se@secret",
 		"//h#secret",
+		"//u:secret@h1,u:secret@h2,h3",
 	} {
 		_, err := parseAddress(url, "1")
 		if err == nil {

@@ -133,7 +133,7 @@ func TestPasswordWithOddCharacters(t *testing.T) {
 
 // escapeLess writes a password as the documentation of URL asks for.
 func escapeLess(pass string) string {
-	return strings.NewReplacer("/", "%2F", "?", "%3F", "#", "%23", "%", "%25").Replace(pass)
+	return strings.NewReplacer("/", "%2F", ",", "%2C", "?", "%3F", "#", "%23", "%", "%25").Replace(pass)
 }
 
 // redisDo sends one command as the default user with a password.

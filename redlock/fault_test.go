@@ -438,7 +438,7 @@ func TestTTLOverTheLimitIsAnErrorThatNamesIt(t *testing.T) {
 // for all of them together.
 func TestCloseDoesNotWaitForSubscriptionsToSilentServers(t *testing.T) {
 	servers := startNodes(t, 5)
-	mustLock(t, newLocker(t, servers, redlock.Options{DurableNodes: true}), "a")
+	mustLock(t, newLocker(t, servers, patient), "a")
 	silent, err := net.Listen("tcp", "127.0.0.1:0") // the kernel accepts, and nobody reads
 	if err != nil {
 		t.Fatal(err)

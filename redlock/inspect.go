@@ -131,20 +131,24 @@ func gather[T any](ctx context.Context, l *Locker, ask func(context.Context, *re
 }
 
 // decided reports whether the nodes that have not answered can change nothing:
-// a majority has the lock under one holder, or none can.
+// a majority has the lock under one holder and with one token, or none can have it
+// under one holder.
 func (l *Locker) decided(views []view) bool {
 	left := len(l.peers) - len(views)
-	most := 0
+	holder, token := 0, 0
 	for _, v := range views {
-		same := 0
+		same, alike := 0, 0
 		for _, w := range views {
 			if w.Held && w.value == v.value {
 				same++
+				if w.Token == v.Token {
+					alike++
+				}
 			}
 		}
-		most = max(most, same)
+		holder, token = max(holder, same), max(token, alike)
 	}
-	return most >= l.quorum || most+left < l.quorum
+	return token >= l.quorum || holder+left < l.quorum
 }
 
 func (l *Locker) keys(name string) (redisnode.Keys, error) {

@@ -108,7 +108,7 @@ func takeTurns(t *testing.T, processes, goroutines int) {
 func TestManyHeldLocksShareTheirRenewals(t *testing.T) {
 	t.Parallel()
 	s := server(t)
-	c := newClient(t, 20*time.Second, s.Addr())
+	c := newClient(t, time.Minute, s.Addr())
 	const n = 1200 // more than one transaction renews
 	locks := make([]*locker.Lock, n)
 	var all sync.WaitGroup

@@ -107,7 +107,7 @@ func (m *Matrix) WriteMarkdownUnder(w io.Writer, head string) {
 	}
 	m.writeFindings(w, "\n```\n", "```\n")
 	for _, u := range m.Untried {
-		fmt.Fprintf(w, "\nNot tried: %v. No fault that breaks that could be injected there.\n", u)
+		fmt.Fprintf(w, "\nNot tried: %v. Nothing that breaks it could be injected there.\n", u)
 	}
 	m.markdownSkips(w)
 }
@@ -118,7 +118,7 @@ const markdownLegend = `
   says it may; the guard in the storage refused every stale write that it could know of: it knows of
   a holder from that holder's claim on.
 - *broken*: tokens went back, or a stale write got past the guard, as the declaration says they may.
-- *FALSE CLAIM*: something broke that the declaration promises. There must be none.
+- *FALSE CLAIM*: something broke that the declaration promises. No backend of ours may have one.
 - A lock inside a transaction needs no guard: holders write in it, so a holder and its writes count
   if they were committed, and who saw which of them is read in the database.
 - –: the fault does not exist there, or could not be injected; see the end.

@@ -378,8 +378,13 @@ func (n *Node) Break(ctx context.Context, keys Keys) (bool, error) {
 	return false, errors.New("the lock changes hands so fast that none of its holders could be broken")
 }
 
-// force frees the lock if value has it, and reports whether it had.
+// force frees the lock if value has it, and reports whether it had. Nobody asks for
+// the mark of a value that is not ours, and it may be long: it is no part of a name.
 func (n *Node) force(ctx context.Context, keys Keys, value string, remember time.Duration) (bool, error) {
-	reply, _, err := n.run(ctx, force, keys.list(value), value, claim, n.counts, remember.Milliseconds())
+	ours := value
+	if len(value) != valueSize {
+		ours = ""
+	}
+	reply, _, err := n.run(ctx, force, keys.list(ours), value, claim, n.counts, remember.Milliseconds())
 	return reply == int64(1), err
 }

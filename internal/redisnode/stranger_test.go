@@ -77,3 +77,22 @@ func TestGrantWhoseReplyWasLostWithThePasswordIsNotTakenForNone(t *testing.T) {
 		t.Error("a lock is left behind, and the attempt says that there is none")
 	}
 }
+
+// What somebody else keeps under the name may be long, or a secret: to free the name
+// must not make a key's name of it, which every MONITOR and slow log shows.
+func TestBreakingAStrangersKeyDoesNotCopyItsValue(t *testing.T) {
+	srv := testserver.Redis(t)
+	n, _ := client(t, srv.Addr(), nil)
+	keys, err := NewKeys("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret := strings.Repeat("secret", 1000)
+	srv.Do("SET", "a", secret)
+	if broken, err := n.Break(background(t), keys); err != nil || !broken {
+		t.Errorf("%v, %v", broken, err)
+	}
+	if left := srv.Do("KEYS", "*"); strings.Contains(left, "secret") || srv.Do("EXISTS", "a") != "0" {
+		t.Errorf("left behind: %.200s", left)
+	}
+}
