@@ -74,7 +74,8 @@ type Breaker interface {
 	// Break frees the lock, whoever holds it, and reports whether anybody
 	// did. The holder may go on believing until its next renewal or the end
 	// of its validity, so exclusion is off for that time; tokens still
-	// increase, and a guard still refuses its writes.
+	// increase, and a guard still refuses its writes. After an error the lock
+	// may have been freed.
 	Break(ctx context.Context, name string) (bool, error)
 }
 

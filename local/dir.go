@@ -49,16 +49,34 @@ func DefaultDir() (string, error) {
 }
 
 // trust returns an error if somebody else could move away a directory that we make
-// in parent. Root always can, and the owner of a directory chooses its group. If
-// parent is not there, making ours in it says so.
+// in parent, or what leads to it. Root always can, and the owner of a directory
+// chooses its group. If parent is not there, making ours in it says so.
 func trust(parent string, orRoot bool) error {
-	info, err := os.Stat(parent)
+	real, err := filepath.EvalSymlinks(parent)
+	if err != nil {
+		return nil //nolint:nilerr // see above
+	}
+	if err := trustOne(real, orRoot); err != nil {
+		return err
+	}
+	for _, path := range []string{parent, real} { // the links on the way, and where they lead
+		for ; path != filepath.Dir(path); path = filepath.Dir(path) {
+			if err := trustOne(path, true); err != nil {
+				return fmt.Errorf("is reached through %s, which %w", path, err)
+			}
+		}
+	}
+	return nil
+}
+
+func trustOne(path string, orRoot bool) error {
+	info, err := os.Lstat(path)
 	switch {
 	case err != nil:
-		return nil //nolint:nilerr // see above
+		return nil //nolint:nilerr // see trust
 	case owner(info) != os.Geteuid() && (!orRoot || owner(info) != 0):
 		return fmt.Errorf("belongs to user %d and not to %d", owner(info), os.Geteuid())
-	case info.Mode().Perm()&0o002 != 0 && info.Mode()&os.ModeSticky == 0:
+	case info.IsDir() && info.Mode().Perm()&0o002 != 0 && info.Mode()&os.ModeSticky == 0:
 		return fmt.Errorf("can be written to by others (mode %04o)", info.Mode().Perm())
 	}
 	return nil

@@ -204,6 +204,26 @@ func TestTemporaryDirectoryOfSomebodyElseIsRefused(t *testing.T) {
 	}
 }
 
+// What leads to the directory can be moved away as well, and another put there, in
+// which a second holder gets the lock.
+func TestTemporaryDirectoryThatIsReachedThroughSomebodyElsesIsRefused(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can make a directory of somebody else's")
+	}
+	theirs, ours := filepath.Join(t.TempDir(), "theirs"), t.TempDir()
+	if err := errors.Join(makeDir(theirs, 0o755, 65534), os.Mkdir(filepath.Join(theirs, "ours"), 0o700),
+		os.Symlink(ours, filepath.Join(theirs, "link"))); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("XDG_RUNTIME_DIR", "")
+	for _, last := range []string{"ours", "link"} {
+		t.Setenv("TMPDIR", filepath.Join(theirs, last))
+		if dir, err := DefaultDir(); err == nil || !strings.Contains(err.Error(), theirs+", which belongs to user 65534") {
+			t.Errorf("%s: %s, %v", last, dir, err)
+		}
+	}
+}
+
 func TestDefaultDirOfOthersIsRefused(t *testing.T) {
 	for what, c := range map[string]struct {
 		put  func(dir string) error

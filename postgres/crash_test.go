@@ -3,12 +3,14 @@ package postgres_test
 import (
 	"context"
 	"errors"
+	"net/url"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/conformance"
 	"github.com/lockstile/locker/fencing"
 	"github.com/lockstile/locker/internal/testserver"
 	"github.com/lockstile/locker/postgres"
@@ -351,4 +353,61 @@ func TestLeaseStatementsCanBeSentTwice(t *testing.T) {
 	if err := held.Unlock(context.Background()); err != nil {
 		t.Errorf("Unlock: %v", err)
 	}
+}
+
+// The answer to a Break is lost, and somebody else has the lock by the time that this
+// is heard. One holder was to be broken, and the next must not be.
+func TestBreakWhoseAnswerIsLostBreaksOneHolder(t *testing.T) {
+	t.Parallel()
+	forEachKind(t, func(t *testing.T, open func(testing.TB, string) lockerUnderTest) {
+		direct := database(t)
+		u, err := url.Parse(direct)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := conformance.NewProxy(t, u.Host)
+		first, second := open(t, direct), open(t, direct)
+		breaker := open(t, testserver.PostgresURL(p.Addr(), u.Path[1:]))
+		if _, err := breaker.Inspect(soon(t), "a"); err != nil { // it is connected
+			t.Fatal(err)
+		}
+		held, err := first.Lock(soon(t), "a", locker.WithTTL(time.Minute))
+		if err != nil {
+			t.Fatal(err)
+		}
+		next := make(chan *locker.Lock, 1)
+		go func() {
+			lock, err := second.Lock(soon(t), "a", locker.WithTTL(time.Minute))
+			if err != nil {
+				t.Error(err)
+			}
+			next <- lock
+		}()
+		for waits := false; !waits; {
+			info, err := first.Inspect(soon(t), "a")
+			if err != nil {
+				t.Fatal(err)
+			}
+			waits = info.Waiters == 1
+		}
+		p.CutReplies()
+		answer := make(chan error, 1)
+		go func() {
+			_, err := breaker.Break(soon(t), "a")
+			answer <- err
+		}()
+		lock := <-next // the server has broken the first
+		p.Heal()
+		if err := <-answer; !errors.Is(err, locker.ErrUnavailable) {
+			t.Errorf("Break: %v", err)
+		}
+		if lock != nil {
+			if err := lock.Renew(soon(t)); err != nil {
+				t.Errorf("the next holder: %v", err)
+			}
+		}
+		if err := held.Renew(soon(t)); !errors.Is(err, locker.ErrLost) {
+			t.Errorf("the first holder: %v", err)
+		}
+	})
 }

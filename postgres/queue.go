@@ -207,12 +207,13 @@ func (q *queue) inspect(ctx context.Context, name string) (locker.Info, error) {
 	return info, nil
 }
 
-// force runs a function of the schema's that frees a lock.
+// force runs a function of the schema's that frees a lock, whoever holds it: sent
+// again after a lost answer, it would free the next holder's.
 func (q *queue) force(ctx context.Context, name, sql string, args ...any) (broken bool, err error) {
 	if err := locker.CheckName(name); err != nil {
 		return false, err
 	}
-	if _, err := q.admin.run(ctx, nil, sql, append([]any{name}, args...), &broken); err != nil {
+	if err := q.admin.runOnce(ctx, sql, append([]any{name}, args...), &broken); err != nil {
 		return false, fmt.Errorf("postgres: break %q: %w", name, classify(err))
 	}
 	return broken, nil

@@ -299,6 +299,23 @@ func (p *poolRunner) run(ctx context.Context, _ *lease, sql string, args []any, 
 	})
 }
 
+// runOnce is run for what must not be carried out twice. After an error that is
+// unsure it may have been, once.
+func (p *poolRunner) runOnce(ctx context.Context, sql string, args []any, dest ...any) error {
+	var maybe error
+	_, err := p.repeat(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		err := scan(ctx, conn, p.mode, sql, args, dest)
+		if unsure(err) {
+			maybe, err = err, nil
+		}
+		return err
+	})
+	if err == nil {
+		err = maybe
+	}
+	return err
+}
+
 // repeat calls send with a connection, and with another if that was broken, and
 // reports whether an earlier call may have been carried out as well as the last.
 func (p *poolRunner) repeat(ctx context.Context, send func(context.Context, *pgx.Conn) error) (repeated bool, err error) {

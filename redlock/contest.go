@@ -280,7 +280,7 @@ func (c *contest) retreat() {
 	given := 0
 	for i := range c.a.seats {
 		s := &c.a.seats[i]
-		if !s.held.Load() {
+		if !s.held.Load() || c.votes[i].state == asking { // its answer is still to be counted
 			continue
 		}
 		given++

@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -55,7 +56,7 @@ func (l *Locker) merge(views []view) locker.Info {
 		if !v.Held || len(same) < l.quorum {
 			continue
 		}
-		slices.SortFunc(same, func(a, b view) int { return int(b.TimeLeft - a.TimeLeft) })
+		slices.SortFunc(same, func(a, b view) int { return cmp.Compare(b.TimeLeft, a.TimeLeft) })
 		info.Held, info.Holder, info.Token = true, v.Holder, mostCommon(same)
 		info.TimeLeft = same[l.quorum-1].TimeLeft // from then on it is no majority
 		break

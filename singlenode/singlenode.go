@@ -70,7 +70,9 @@ type Options struct {
 	// Replicas is how many replicas must have received a grant or a renewal
 	// before it counts (WAIT). Set it to the number of all replicas that may
 	// be promoted. A server that cannot get so many confirmations within a
-	// second grants nothing. The default is 0: a failover may forget locks.
+	// second grants nothing. It takes a *redis.Client or *redis.ClusterClient:
+	// what wraps one may send WAIT to another server. The default is 0: a
+	// failover may forget locks.
 	Replicas int
 }
 
@@ -106,12 +108,24 @@ func New(rdb redis.UniversalClient, opts Options) (*Locker, error) {
 	if _, ok := rdb.(*redis.Ring); ok {
 		return nil, errors.New("singlenode: a Ring spreads a lock's keys and its notifications over different servers: use a client of one server or of a Cluster")
 	}
+	if opts.Replicas > 0 && !known(rdb) {
+		return nil, fmt.Errorf("singlenode: replicas of a %T cannot be waited for: it may ask another server than that of the lock; use a *redis.Client or *redis.ClusterClient, with hooks in place of what wraps it", rdb)
+	}
 	l := &Locker{opts: opts}
 	l.closing, l.close = context.WithCancel(context.Background())
 	l.mail = redisnode.NewMailbox(rdb, l.returnTurn)
 	l.node = redisnode.New(rdb, l.mail, opts.Replicas)
 	l.keeper = locker.NewKeeper(l.node.Renew)
 	return l, nil
+}
+
+// known reports whether rdb sends WAIT where it has sent what is to be waited for.
+func known(rdb redis.UniversalClient) bool {
+	switch rdb.(type) {
+	case *redis.Client, *redis.ClusterClient:
+		return true
+	}
+	return false
 }
 
 // attempt is one call of Lock or TryLock, and the hold that comes of it.

@@ -190,6 +190,10 @@ func TestConstructorRefusesWhatCannotWork(t *testing.T) {
 	}
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	defer rdb.Close()
+	wrapped := struct{ *redis.Client }{rdb}
+	if _, err := singlenode.New(wrapped, singlenode.Options{Replicas: 1}); err == nil {
+		t.Error("a wrapped client was accepted, which may send WAIT anywhere")
+	}
 	if _, err := singlenode.New(rdb, singlenode.Options{Replicas: -1}); err == nil {
 		t.Error("a negative number of replicas was accepted")
 	}

@@ -187,9 +187,13 @@ func gone(code int64) error {
 	return &locker.LostError{Reason: locker.TakenOver}
 }
 
-// Withdraw removes whatever the attempt has left, or will leave.
+// Withdraw removes whatever the attempt has left, or will leave. Where the attempt
+// is unsure afterwards, its value must not be used again.
 func (n *Node) Withdraw(ctx context.Context, l *Lease) error {
-	_, _, err := n.send(ctx, l.request(withdraw, &l.Value, claim, n.counts, l.remember(), n.member(l), "0"))
+	_, repeated, err := n.send(ctx, l.request(withdraw, &l.Value, claim, n.counts, l.remember(), n.member(l), "0"))
+	if repeated {
+		l.unsure.Store(true) // the first may arrive late, and take away what the value is granted by then
+	}
 	return err
 }
 
@@ -378,13 +382,20 @@ func (n *Node) Break(ctx context.Context, keys Keys) (bool, error) {
 	return false, errors.New("the lock changes hands so fast that none of its holders could be broken")
 }
 
-// force frees the lock if value has it, and reports whether it had. Nobody asks for
-// the mark of a value that is not ours, and it may be long: it is no part of a name.
+// force frees the lock if value has it, and reports whether it had. A value that is
+// not ours is not marked: nobody asks for its mark, and it may be long or a secret.
 func (n *Node) force(ctx context.Context, keys Keys, value string, remember time.Duration) (bool, error) {
 	ours := value
 	if len(value) != valueSize {
-		ours = ""
+		ours, remember = "", 0
 	}
-	reply, _, err := n.run(ctx, force, keys.list(ours), value, claim, n.counts, remember.Milliseconds())
+	reply, repeated, err := n.run(ctx, force, keys.list(ours), value, claim, n.counts, remember.Milliseconds())
+	if err == nil && reply == int64(0) && repeated && ours == "" {
+		err = classify(errMaybeForced)
+	}
 	return reply == int64(1), err
 }
+
+// errMaybeForced is the end of a force whose first answer was lost. A second look
+// would be at the next holder.
+var errMaybeForced = errors.New("the answer was lost: the lock may have been broken, look who has it")

@@ -283,11 +283,12 @@ return {redis.call('GET', KEYS[1]) or '', redis.call('PTTL', KEYS[1]),
   redis.call('GET', KEYS[2]) or '', redis.call('ZCARD', KEYS[3])}
 `)
 
-// force frees the lock if value has it, and leaves word of it for the holder.
+// force frees the lock if value has it, and leaves word of it for the holder. Sent
+// again after a lost answer, it says the same.
 var force = newScript(keys + passing + `
 local value, claim, counts, remember = unpack(ARGV)
-if redis.call('GET', lock) ~= value then return 0 end
-redis.call('SET', mark, 'forced', 'PX', remember)
+if redis.call('GET', lock) ~= value then return redis.call('GET', mark) == 'forced' and 1 or 0 end
+if remember ~= '0' then redis.call('SET', mark, 'forced', 'PX', remember) end
 if not pass(claim, counts) then redis.call('DEL', lock) end
 return 1
 `)

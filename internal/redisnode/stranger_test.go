@@ -2,12 +2,14 @@ package redisnode
 
 import (
 	"context"
+	"errors"
 	"io"
 	"strings"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/internal/testserver"
 )
 
@@ -15,14 +17,15 @@ import (
 // loses once.
 type afterScript struct {
 	redis.Hook
-	act func()
+	text bool // only one that is sent as text
+	act  func()
 }
 
 func (*afterScript) DialHook(next redis.DialHook) redis.DialHook { return next }
 func (h *afterScript) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		err := next(ctx, cmd)
-		if act := h.act; act != nil && err == nil && strings.HasPrefix(cmd.Name(), "eval") {
+		if act := h.act; act != nil && err == nil && strings.HasPrefix(cmd.Name(), "eval") && (!h.text || cmd.Name() == "eval") {
 			h.act = nil
 			act()
 			cmd.SetErr(io.EOF)
@@ -94,5 +97,48 @@ func TestBreakingAStrangersKeyDoesNotCopyItsValue(t *testing.T) {
 	}
 	if left := srv.Do("KEYS", "*"); strings.Contains(left, "secret") || srv.Do("EXISTS", "a") != "0" {
 		t.Errorf("left behind: %.200s", left)
+	}
+}
+
+// The answer to a Break is lost, so it is sent again, when the next holder has the
+// lock already, or nobody. It breaks the first holder and says so.
+func TestBreakWhoseAnswerIsLostBreaksOneHolder(t *testing.T) {
+	for name, value := range map[string]string{"ours": "", "a stranger's": "a stranger's"} {
+		for _, served := range []bool{false, true} {
+			srv := testserver.Redis(t)
+			n, _ := client(t, srv.Addr(), nil)
+			l, next := newLease(t, "a"), newLease(t, "a")
+			if mustGrant(t, n, l); value != "" {
+				srv.Do("SET", "a", value)
+			}
+			if _, _, err := n.Look(background(t), l.Keys); err != nil { // its script is known
+				t.Fatal(err)
+			}
+			n.rdb.(*redis.Client).AddHook(&afterScript{text: true, act: func() {
+				if served {
+					srv.Do("SET", "a", next.Value, "PX", "60000")
+				}
+			}})
+			broken, err := n.Break(background(t), l.Keys)
+			if broken == (err != nil) || err != nil && (value == "" || !errors.Is(err, locker.ErrUnavailable)) {
+				t.Errorf("%s: %v, %v", name, broken, err)
+			}
+			if served && srv.Do("GET", "a") != next.Value {
+				t.Errorf("%s: the next holder was broken, too", name)
+			}
+		}
+	}
+}
+
+// A withdrawal is sent again where its connection broke, and the first may arrive
+// late: after the value was granted anew, if it is used again.
+func TestWithdrawalThatWasSentTwiceLeavesAValueThatIsNotUsedAgain(t *testing.T) {
+	srv := testserver.Redis(t)
+	n, _ := client(t, srv.Addr(), nil)
+	l := newLease(t, "a")
+	mustGrant(t, n, l)
+	n.rdb.(*redis.Client).AddHook(&afterScript{act: func() {}})
+	if err := n.Withdraw(background(t), l); err != nil || !l.Unsure() {
+		t.Errorf("error %v, unsure %v", err, l.Unsure())
 	}
 }
