@@ -152,9 +152,9 @@ func TestHandOverThatACrashTakesBackIsNobodyElses(t *testing.T) {
 	pool, w := wired(t, server.URL("postgres"))
 	a, err := postgres.New(pool, postgres.Options{})
 	a = ready(t, a, err)
-	ttl := locker.WithTTL(3 * time.Second)
+	ttl := locker.WithTTL(12 * time.Second)
 	held := lock(t, a, "a", ttl)
-	<-time.After(900 * time.Millisecond) // so that a lease of its own would last much longer
+	<-time.After(2 * time.Second) // so that a lease of its own would last much longer; the renewal comes after four
 	heir := heirOf(t, a, held, ttl)
 	w.cut(slow)
 	server.Kill()

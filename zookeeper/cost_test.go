@@ -115,7 +115,7 @@ func TestManyHeldLocksShareTheirRenewals(t *testing.T) {
 	for i := range locks {
 		all.Go(func() {
 			var err error
-			if locks[i], err = c.Lock(soon(t), fmt.Sprint("name ", i)); err != nil {
+			if locks[i], err = c.Lock(soon(t), fmt.Sprint("name ", i), locker.WithTTL(time.Minute)); err != nil {
 				t.Error(err)
 			}
 		})
