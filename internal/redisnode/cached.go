@@ -14,9 +14,9 @@ import (
 //
 // So what must be done though no answer ever comes is sent as text, in one request:
 // a withdrawal always; a release until its server has answered one, and again after
-// any NOSCRIPT. One case is left: nobody has told us that the
-// server is another one, and the answer to the release is lost. The lock then stays
-// until the withdrawal that follows every release without an answer.
+// any NOSCRIPT. One case is left: nobody has told us that the server is another one,
+// and the answer to the release is lost. The lock then stays until the withdrawal
+// that follows every release without an answer.
 type cached struct {
 	mu       sync.Mutex
 	flushes  int            // NOSCRIPTs heard so far, of any server
