@@ -127,6 +127,11 @@ func TestOneHolderBelievesAndTokensIncreaseOverCrashes(t *testing.T) {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	var wait sync.WaitGroup
+	defer func() { // also where a wait was in vain
+		stop()
+		s.still.Store(false)
+		wait.Wait()
+	}()
 	for i, url := range []string{s.server.URL("postgres"), s.server.URL("postgres") + careless, s.server.URL("postgres"), s.server.URL("postgres") + careless} {
 		pool, w := wired(t, url)
 		l, err := postgres.New(pool, postgres.Options{})
@@ -149,9 +154,6 @@ func TestOneHolderBelievesAndTokensIncreaseOverCrashes(t *testing.T) {
 		t.Errorf("none of %d crashes took back what a holder believed in who heard of nothing", round)
 	}
 	t.Logf("%d rounds, %d and %d grants", round, s.onlookers[0].count(), s.onlookers[1].count())
-	stop()
-	s.still.Store(false)
-	wait.Wait()
 }
 
 // round lets everybody work for a while, breaks something, and reports how many
