@@ -371,10 +371,7 @@ func TestBreakWhoseAnswerIsLostBreaksOneHolder(t *testing.T) {
 		if _, err := breaker.Inspect(soon(t), "a"); err != nil { // it is connected
 			t.Fatal(err)
 		}
-		held, err := first.Lock(soon(t), "a", locker.WithTTL(time.Minute))
-		if err != nil {
-			t.Fatal(err)
-		}
+		held := lock(t, first, "a", locker.WithTTL(time.Minute))
 		next := make(chan *locker.Lock, 1)
 		go func() {
 			lock, err := second.Lock(soon(t), "a", locker.WithTTL(time.Minute))
@@ -383,13 +380,7 @@ func TestBreakWhoseAnswerIsLostBreaksOneHolder(t *testing.T) {
 			}
 			next <- lock
 		}()
-		for waits := false; !waits; {
-			info, err := first.Inspect(soon(t), "a")
-			if err != nil {
-				t.Fatal(err)
-			}
-			waits = info.Waiters == 1
-		}
+		queued(t, first, "a", 1)
 		p.CutReplies()
 		answer := make(chan error, 1)
 		go func() {

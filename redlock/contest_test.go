@@ -1,8 +1,6 @@
 package redlock
 
 import (
-	"context"
-	"fmt"
 	"testing"
 	"time"
 
@@ -16,11 +14,10 @@ import (
 // A node that an attempt has given back has no vote any more.
 //
 //	one node grants, three say taken, and the fifth has granted, but its answer is not
-//	read yet; the attempt gives back what it has and rests, longer than it should, for
-//	the process is paused; somebody else gets a majority with the fifth node; the timer
-//	has fired, all are asked again, and then the old answer is read
+//	read yet; the attempt gives back what it has, and then the answer is read: by then
+//	the fifth node may be somebody else's
 func TestVoteOfANodeThatWasGivenBackIsNotCounted(t *testing.T) {
-	servers, l := make([]*testserver.RedisServer, 5), (*Locker)(nil)
+	servers := make([]*testserver.RedisServer, 5)
 	var clients []redis.UniversalClient
 	for i := range servers {
 		servers[i] = testserver.Redis(t)
@@ -32,6 +29,7 @@ func TestVoteOfANodeThatWasGivenBackIsNotCounted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = l.Close() }) // never fails
 	req, err := locker.NewRequest("a")
 	terms := new(redisnode.Terms)
 	if err == nil {
@@ -61,10 +59,4 @@ func TestVoteOfANodeThatWasGivenBackIsNotCounted(t *testing.T) {
 	if c.note(unread); c.votes[4].state == granted && servers[4].Do("EXISTS", "a") == "0" {
 		t.Error("its grant counts, and it has been given back")
 	}
-	for i := range c.a.seats { // it was asked in the background
-		if err := l.peers[i].node.Withdraw(context.Background(), &c.a.seats[i].lease); err != nil {
-			t.Error(fmt.Errorf("node %d: %w", i, err))
-		}
-	}
-	_ = l.Close()
 }

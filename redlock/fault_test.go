@@ -18,8 +18,7 @@ import (
 	"github.com/lockstile/locker/redlock"
 )
 
-// hanging is a Locker for which a node that hangs does so for an hour, and so does
-// who waits for it.
+// hanging returns a Locker that gives a node an hour to answer.
 func hanging(t *testing.T, servers []*testserver.RedisServer) *redlock.Locker {
 	t.Helper()
 	var clients []redis.UniversalClient
