@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -181,6 +182,21 @@ func lock(tb testing.TB, l locker.Locker, name string, opts ...locker.Option) *l
 		tb.Fatal(err)
 	}
 	return lock
+}
+
+// brief is lock with a TTL so short that a machine that stalls may use it up before
+// the answer is read: then it asks again.
+func brief(tb testing.TB, l locker.Locker, name string, opts ...locker.Option) *locker.Lock {
+	tb.Helper()
+	for ctx := soon(tb); ; {
+		lock, err := l.Lock(ctx, name, opts...)
+		if err == nil {
+			return lock
+		}
+		if !errors.Is(err, locker.ErrUnavailable) || ctx.Err() != nil {
+			tb.Fatal(err)
+		}
+	}
 }
 
 func unlock(tb testing.TB, lock *locker.Lock) {

@@ -163,21 +163,21 @@ func TestPatienceOfTheServerSuitsTheLongestLock(t *testing.T) {
 	short := []locker.Option{locker.WithTTL(500 * time.Millisecond), locker.WithoutRenewal()}
 	for name, prepare := range map[string]func(t *testing.T, l locker.Locker) *locker.Lock{
 		"after": func(t *testing.T, l locker.Locker) *locker.Lock {
-			unlock(t, lock(t, l, "b", short...))
+			_ = brief(t, l, "b", short...).Unlock(context.Background()) // which may have ended
 			return lock(t, l, "a", locker.WithTTL(long))
 		},
 		"before": func(t *testing.T, l locker.Locker) *locker.Lock {
 			held := lock(t, l, "a", locker.WithTTL(long))
-			lock(t, l, "b", short...)
+			brief(t, l, "b", short...)
 			return held
 		},
 		"beside": func(t *testing.T, l locker.Locker) *locker.Lock {
-			lock(t, l, "b", short...)
+			brief(t, l, "b", short...)
 			return lock(t, l, "a", locker.WithTTL(long))
 		},
 		"from": func(t *testing.T, l locker.Locker) *locker.Lock {
-			lock(t, l, "b", short...)
-			first := lock(t, l, "a", short...)
+			brief(t, l, "b", short...)
+			first := brief(t, l, "a", short...)
 			ctx := &watched{Context: soon(t), asked: make(chan struct{})}
 			got := make(chan *locker.Lock, 1)
 			go func() {
@@ -211,7 +211,7 @@ func TestSessionLockThatExpiresIsGivenBackAlone(t *testing.T) {
 	url := database(t)
 	a, b := newSession(t, url), newSession(t, url)
 	stays := lock(t, a, "stays", locker.WithTTL(long))
-	first := lock(t, a, "a", locker.WithTTL(500*time.Millisecond), locker.WithoutRenewal())
+	first := brief(t, a, "a", locker.WithTTL(500*time.Millisecond), locker.WithoutRenewal())
 	second := lock(t, b, "a")
 	if err := first.Err(); !errors.Is(err, locker.ErrLost) {
 		t.Errorf("the first holder still believed when the second was granted: %v", err)

@@ -127,6 +127,30 @@ func TestDeadWaitersInAClusterCostTheirClaimTimeEach(t *testing.T) {
 	mustUnlock(t, next(t, grants).lock) // 20 s, where the lease has a minute
 }
 
+// A Cluster passes what is published on from master to master, and says nothing where
+// it cannot: here the master of the lock has forgotten the one that the waiter
+// listens to.
+func TestWaiterIsServedThoughTheClusterLosesItsLetter(t *testing.T) {
+	servers := testserver.RedisCluster(t, 2)
+	holder, l := newClusterLocker(t, servers), newClusterLocker(t, servers)
+	var held []*locker.Lock
+	var grants []<-chan grant
+	for _, s := range servers {
+		s.Do("CONFIG", "SET", "cluster-require-full-coverage", "no")
+		lock := mustLock(t, holder, nameOn(t, s), locker.WithTTL(time.Hour))
+		held, grants = append(held, lock), append(grants, waitIn(t, holder, lock.Name(), l))
+	}
+	listening, other := 0, 1
+	if servers[0].Do("PUBSUB", "CHANNELS", "lockstile:w:*") == "" {
+		listening, other = other, listening
+	}
+	servers[other].Do("CLUSTER", "FORGET", servers[listening].Do("CLUSTER", "MYID"))
+	mustUnlock(t, held[other])
+	mustUnlock(t, next(t, grants[other]).lock)
+	mustUnlock(t, held[listening])
+	mustUnlock(t, next(t, grants[listening]).lock)
+}
+
 // What one master knows, the others do not.
 func TestFirstUnlockOnEachMasterFreesTheLockThoughNoAnswerComes(t *testing.T) {
 	servers := testserver.RedisCluster(t, 2)

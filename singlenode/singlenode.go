@@ -24,7 +24,8 @@
 // gone or changed: after a third of the TTL at the latest. Waiters learn of a
 // release through publish and subscribe; a dead waiter is passed over at once
 // when its connection is gone, and after half a second when it is paused. A
-// notification that is lost costs at most what was left of the holder's lease.
+// notification that is lost costs at most what was left of the holder's lease, and in
+// a Cluster, which can lose them unheard, 5 s for each waiter up to the one it was for.
 //
 // # Clocks
 //
@@ -84,6 +85,8 @@ type Locker struct {
 	lines  line.Lines[*attempt]
 	keeper *locker.Keeper
 
+	isCluster bool // whose masters pass letters on to each other
+
 	closing context.Context // ends with Close
 	close   context.CancelFunc
 	chores  chores.Chores // clean-ups under way
@@ -112,6 +115,7 @@ func New(rdb redis.UniversalClient, opts Options) (*Locker, error) {
 		return nil, fmt.Errorf("singlenode: replicas of a %T cannot be waited for: it may ask another server than that of the lock; use a *redis.Client or *redis.ClusterClient, with hooks in place of what wraps it", rdb)
 	}
 	l := &Locker{opts: opts}
+	_, l.isCluster = rdb.(*redis.ClusterClient)
 	l.closing, l.close = context.WithCancel(context.Background())
 	l.mail = redisnode.NewMailbox(rdb, l.returnTurn)
 	l.node = redisnode.New(rdb, l.mail, opts.Replicas)

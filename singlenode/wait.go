@@ -66,7 +66,7 @@ func (l *Locker) queue(ctx context.Context, a *attempt, box <-chan redisnode.Let
 			return nil
 		}
 		ticket = standing.Ticket
-		if err := l.sleep(ctx, box, nextLook(standing)); err != nil {
+		if err := l.sleep(ctx, box, l.nextLook(standing)); err != nil {
 			return err
 		}
 	}
@@ -74,13 +74,22 @@ func (l *Locker) queue(ctx context.Context, a *attempt, box <-chan redisnode.Let
 
 // nextLook is when the lock must have come to us, if everybody before us in the
 // queue has died without a word: when the lease ends, and one claim time later
-// for each of them.
-func nextLook(s redisnode.Standing) time.Duration {
+// for each of them. A Cluster drops letters where its masters have lost each other,
+// so there we look sooner, and the later the more there are before us.
+func (l *Locker) nextLook(s redisnode.Standing) time.Duration {
 	if s.Left < 0 {
 		return time.Second // somebody's key without an expiry: nothing will tell us that it was deleted
 	}
-	return s.Left + time.Duration(s.Ahead)*redisnode.ClaimTime + leeway
+	end := s.Left + time.Duration(s.Ahead)*redisnode.ClaimTime + leeway
+	if l.isCluster {
+		return min(end, time.Duration(1+s.Ahead)*clusterLook)
+	}
+	return end
 }
+
+// clusterLook is when the first of a queue in a Cluster looks whether it missed its
+// turn.
+const clusterLook = 5 * time.Second
 
 // leeway lets the server's clock pass the millisecond that it spoke of.
 const leeway = 2 * time.Millisecond

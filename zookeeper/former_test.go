@@ -21,8 +21,8 @@ func TestPlaceThatWasGivenUpForAnotherIsNotForgotten(t *testing.T) {
 	proxy := inFront(t, srv)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	_, l := connect(t, proxy.Addr(), 4*time.Second)
-	_, watcher := connect(t, srv.Addr(), 4*time.Second)
+	_, l := connect(t, proxy.Addr(), 10*time.Second)
+	_, watcher := connect(t, srv.Addr(), 30*time.Second)
 	lock, err := l.Lock(ctx, "n") // makes what the next does not have to ask for
 	if err == nil {
 		err = lock.Unlock(ctx)

@@ -220,9 +220,12 @@ func (s *RedisServer) clusterReady(nodes int) error {
 	if err != nil {
 		return err
 	}
-	known := fmt.Sprintf("cluster_known_nodes:%d\r", nodes)
-	if !strings.Contains(info, "cluster_state:ok") || !strings.Contains(info, known) {
+	if !strings.Contains(info, "cluster_state:ok") {
 		return fmt.Errorf("the cluster has not formed: %s", info)
 	}
-	return nil
+	links, err := s.TryDo("CLUSTER", "NODES") // what is published while one is down is lost
+	if err == nil && (strings.Count(links, " connected") != nodes || strings.Contains(links, "handshake")) {
+		err = fmt.Errorf("the masters are not connected: %s", links)
+	}
+	return err
 }
