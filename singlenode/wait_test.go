@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -200,6 +202,30 @@ func TestWaitersKeepTheirOrderWhenSubscriptionsBreak(t *testing.T) {
 		}
 		mustUnlock(t, g.lock)
 	}
+}
+
+// The client subscribes again by itself. A second subscription in place of that one
+// would leave a gap, in which a waiter whose turn comes is taken for dead.
+func TestSubscriptionThatBreaksIsReplacedOnce(t *testing.T) {
+	srv := testserver.Redis(t)
+	holder := newLocker(t, srv.Addr(), singlenode.Options{})
+	var dialled atomic.Int32
+	l := newLockerOn(t, redis.NewClient(&redis.Options{Addr: srv.Addr(), Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
+		dialled.Add(1)
+		return new(net.Dialer).DialContext(ctx, network, addr)
+	}}), singlenode.Options{})
+	held := mustLock(t, holder, "a", locker.WithTTL(time.Hour))
+	grants := waitIn(t, holder, "a", l)
+	before := dialled.Load()
+	srv.Do("CLIENT", "KILL", "TYPE", "pubsub")
+	for asked := calls(t, srv, "evalsha"); calls(t, srv, "evalsha") == asked; {
+		time.Sleep(time.Millisecond) // until it has been told to look again
+	}
+	if n := dialled.Load() - before; n != 1 {
+		t.Errorf("%d connections took the place of the one that broke", n)
+	}
+	mustUnlock(t, held)
+	mustUnlock(t, next(t, grants).lock)
 }
 
 // The release's letter is lost: as if the connection had broken without a trace.

@@ -133,12 +133,7 @@ func (m *Mailbox) Listening() bool {
 	if m.state == nil {
 		return false
 	}
-	select {
-	case <-m.state.decided:
-		return m.state.err == nil
-	default:
-		return false
-	}
+	return !m.state.undecided() && m.state.err == nil
 }
 
 // Drop removes the box for value.
@@ -149,7 +144,8 @@ func (m *Mailbox) Drop(value string) {
 }
 
 // read listens until Close, or until nobody has been waiting for a while. A
-// connection that breaks later is opened again, and everybody is told to look.
+// subscription on which nothing was heard is opened again, and everybody is told to
+// look.
 func (m *Mailbox) read(state *subscription) {
 	defer m.done.Done()
 	for {
@@ -157,10 +153,14 @@ func (m *Mailbox) read(state *subscription) {
 		if m.over(state, err) {
 			return
 		}
-		select {
-		case <-time.After(reopen):
-		case <-m.ctx.Done():
-		}
+		m.rest()
+	}
+}
+
+func (m *Mailbox) rest() {
+	select {
+	case <-time.After(reopen):
+	case <-m.ctx.Done():
 	}
 }
 
@@ -168,25 +168,37 @@ func (m *Mailbox) read(state *subscription) {
 func (m *Mailbox) over(state *subscription, err error) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	undecided := true
-	select {
-	case <-state.decided:
-		undecided = false
-	default:
-	}
-	if !undecided && len(m.boxes) > 0 && m.ctx.Err() == nil {
-		return false
-	}
-	if undecided {
+	switch {
+	case state.undecided():
 		state.err = classify(err)
 		close(state.decided)
+	case len(m.boxes) > 0 && m.ctx.Err() == nil:
+		return false
 	}
 	m.state = nil
 	return true
 }
 
-// listen receives letters over one connection until it breaks, is idle or
-// Close is called.
+func (s *subscription) undecided() bool {
+	select {
+	case <-s.decided:
+		return false
+	default:
+		return true
+	}
+}
+
+// wanted reports whether the reader goes on though its connection broke.
+func (m *Mailbox) wanted(state *subscription) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return !state.undecided() && len(m.boxes) > 0 && m.ctx.Err() == nil
+}
+
+// listen receives letters until nobody waits, nothing is heard or Close is called.
+// The client replaces a connection that breaks, and subscribes again, before it
+// returns the error. To close that one as well would cost their places the waiters
+// whose turn comes in between.
 func (m *Mailbox) listen(state *subscription) error {
 	sub := m.rdb.Subscribe(m.ctx, channel(m.id))
 	defer sub.Close()
@@ -196,6 +208,9 @@ func (m *Mailbox) listen(state *subscription) error {
 	for {
 		msg, err := sub.ReceiveTimeout(m.ctx, pulse)
 		switch {
+		case broken(err) && m.wanted(state):
+			m.rest()
+			continue
 		case err != nil && (silent || !timeout(err) || m.empty()):
 			return err
 		case err != nil:
@@ -242,13 +257,12 @@ func (m *Mailbox) handle(state *subscription, msg any) {
 func (m *Mailbox) listening(state *subscription) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	select {
-	case <-state.decided:
-		for _, box := range m.boxes {
-			box(LookAgain)
-		}
-	default:
+	if state.undecided() {
 		close(state.decided)
+		return
+	}
+	for _, box := range m.boxes {
+		box(LookAgain)
 	}
 }
 
