@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -29,7 +30,11 @@ func TestHeldLocksAreSmallAndHaveNoGoroutines(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if each := (heap() - memory) / locks; each > most {
+	each := (heap() - memory) / locks
+	for end := time.Now().Add(time.Minute); each > most && time.Now().Before(end); each = (heap() - memory) / locks {
+		time.Sleep(100 * time.Millisecond) // renewals under way take memory, too
+	}
+	if each > most {
 		t.Errorf("%d bytes for each held lock, want %d at most", each, most)
 	} else {
 		t.Logf("%d bytes for each held lock", each)

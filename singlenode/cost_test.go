@@ -47,10 +47,17 @@ func TestHeldLocksAreSmallAndHaveNoGoroutines(t *testing.T) {
 	for i := range held {
 		held[i] = mustHold(t, l, fmt.Sprint("invoices/", i))
 	}
-	if each := (heap() - memory) / locks; each > most {
+	each := (heap() - memory) / locks
+	for end := time.Now().Add(time.Minute); each > most && time.Now().Before(end); each = (heap() - memory) / locks {
+		time.Sleep(100 * time.Millisecond) // renewals under way take memory, too
+	}
+	if each > most {
 		t.Errorf("%d bytes for each held lock, want %d at most", each, most)
 	} else {
 		t.Logf("%d bytes for each held lock", each)
+	}
+	for end := time.Now().Add(time.Minute); runtime.NumGoroutine()-goroutines > locks/100 && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
 	}
 	if n := runtime.NumGoroutine() - goroutines; n > locks/100 {
 		t.Errorf("%d more goroutines for %d held locks", n, locks)
