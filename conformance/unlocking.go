@@ -133,6 +133,7 @@ func lostUnlockReply(x *trial) {
 	held := x.lock(a.Locker, name, x.long())
 	w := x.wait(x.patient(), b, name, x.long())
 	x.waits(w, b, name)
+	<-time.After(x.h.TTL + x.h.TTL/4) // some clients ask a connection that was idle for a sign of life, and wait for that
 	a.CutReplies()
 	unlocked := make(chan error, 1)
 	go func() { unlocked <- held.Unlock(x.patient()) }()

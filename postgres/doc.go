@@ -51,6 +51,11 @@
 // A session lock is lost when its connection breaks, which is told at once, or
 // when the server has not answered for a TTL.
 //
+// A pool asks a connection that was idle for over a second for a sign of life before
+// it hands it out. Where the network loses the answer, the release behind it is never
+// sent, and a lock that was held for longer stays until its lease ends. A pool whose
+// Config.ShouldPing returns false sends the release at once.
+//
 // # Clocks
 //
 // The lease ends by the database server's clock, read while the request is
