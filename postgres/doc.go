@@ -52,9 +52,9 @@
 // when the server has not answered for a TTL.
 //
 // A pool asks a connection that was idle for over a second for a sign of life before
-// it hands it out. Where the network loses the answer, the release behind it is never
-// sent, and a lock that was held for longer stays until its lease ends. A pool whose
-// Config.ShouldPing returns false sends the release at once.
+// it hands it out. If the network loses the answer, the release is not sent. It is
+// tried again for ten seconds; if the network is still silent, the lock stays until its
+// lease ends. A pool whose Config.ShouldPing returns false sends the release at once.
 //
 // # Clocks
 //

@@ -130,10 +130,7 @@ func (m *Mailbox) Listen(ctx context.Context, value string, f func(Letter)) erro
 func (m *Mailbox) Listening() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.state == nil {
-		return false
-	}
-	return !m.state.undecided() && m.state.err == nil
+	return m.state != nil && !m.state.undecided() && m.state.err == nil
 }
 
 // Drop removes the box for value.
@@ -143,9 +140,8 @@ func (m *Mailbox) Drop(value string) {
 	delete(m.boxes, value)
 }
 
-// read listens until Close, or until nobody has been waiting for a while. A
-// subscription on which nothing was heard is opened again, and everybody is told to
-// look.
+// read listens until Close, or until nobody has been waiting for a while. What ends
+// the listening before that, it begins again, and everybody is told to look.
 func (m *Mailbox) read(state *subscription) {
 	defer m.done.Done()
 	for {
@@ -188,13 +184,6 @@ func (s *subscription) undecided() bool {
 	}
 }
 
-// wanted reports whether the reader goes on though its connection broke.
-func (m *Mailbox) wanted(state *subscription) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return !state.undecided() && len(m.boxes) > 0 && m.ctx.Err() == nil
-}
-
 // listen receives letters until nobody waits, nothing is heard or Close is called.
 // The client replaces a connection that breaks, and subscribes again, before it
 // returns the error. To close that one as well would cost their places the waiters
@@ -208,7 +197,7 @@ func (m *Mailbox) listen(state *subscription) error {
 	for {
 		msg, err := sub.ReceiveTimeout(m.ctx, pulse)
 		switch {
-		case broken(err) && m.wanted(state):
+		case broken(err) && !state.undecided() && !m.empty() && m.ctx.Err() == nil:
 			m.rest()
 			continue
 		case err != nil && (silent || !timeout(err) || m.empty()):

@@ -224,7 +224,7 @@ func (s *RedisServer) clusterReady(nodes int) error {
 		return fmt.Errorf("the cluster has not formed: %s", info)
 	}
 	links, err := s.TryDo("CLUSTER", "NODES") // what is published while one is down is lost
-	if err == nil && (strings.Count(links, " connected") != nodes || strings.Contains(links, "handshake")) {
+	if err == nil && (strings.Count(links, " connected") != nodes || strings.Contains(links, "disconnected") || strings.Contains(links, "handshake")) {
 		err = fmt.Errorf("the masters are not connected: %s", links)
 	}
 	return err
