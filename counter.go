@@ -35,7 +35,7 @@ type counted struct {
 }
 
 func (c *counted) Lock(ctx context.Context, name string, opts ...Option) (*Lock, error) {
-	lock, err := c.Locker.Lock(ctx, name, opts...)
+	lock, err := c.Locker.Lock(ctx, name, append(opts[:len(opts):len(opts)], alone)...)
 	if err != nil {
 		return nil, err
 	}
@@ -43,7 +43,7 @@ func (c *counted) Lock(ctx context.Context, name string, opts ...Option) (*Lock,
 }
 
 func (c *counted) TryLock(ctx context.Context, name string, opts ...Option) (*Lock, error) {
-	lock, err := c.Locker.TryLock(ctx, name, opts...)
+	lock, err := c.Locker.TryLock(ctx, name, append(opts[:len(opts):len(opts)], alone)...)
 	if err != nil {
 		return nil, err
 	}
@@ -74,16 +74,24 @@ func (c *counted) count(ctx context.Context, lock *Lock) (_ *Lock, err error) {
 	if err != nil {
 		return nil, err
 	}
-	lock.token, counted = token, true
-	return lock, nil
+	counted = true
+	return LockOf(withToken{lock.held, token}), nil
 }
+
+// withToken is a lock that has its token from a counter.
+type withToken struct {
+	Held
+	token fencing.Token
+}
+
+func (h withToken) Token() fencing.Token { return h.token }
 
 // discard gives back a lock that is of no use, because of why, and returns what
 // is to be told of it. The store may have a lost one still, for a moment.
 func (l *Lock) discard(ctx context.Context, why error) error {
 	err := l.Unlock(ctx)
-	if errors.Is(err, ErrLost) {
-		err = l.release(context.WithoutCancel(ctx))
+	if k, ok := l.held.(*kept); ok && errors.Is(err, ErrLost) {
+		err = k.release(context.WithoutCancel(ctx))
 	}
 	if err != nil && !errors.Is(err, ErrLost) {
 		return fmt.Errorf("locker: lock %q: %w: no token was drawn: %w; and it could not be given back: %w", l.Name(), ErrOutcomeUnknown, why, err)

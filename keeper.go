@@ -25,7 +25,7 @@ const (
 // of the backend's function, and ends their validity by the local clock. It has
 // no goroutine of its own, only a timer while there are locks.
 type Keeper struct {
-	renew func(ctx context.Context, locks []*Lock) []error
+	renew func(ctx context.Context, locks []*kept) []error
 
 	mu    sync.Mutex
 	locks lockHeap // those with something to do, the next first
@@ -39,7 +39,7 @@ type Keeper struct {
 // any other error renewal is tried again until validity ends. renew must return
 // when ctx ends. It is called from several goroutines at once if it is slow.
 func NewKeeper[L any](renew func(ctx context.Context, leases []L) []error) *Keeper {
-	return &Keeper{renew: func(ctx context.Context, locks []*Lock) []error {
+	return &Keeper{renew: func(ctx context.Context, locks []*kept) []error {
 		leases := make([]L, len(locks))
 		for i, l := range locks {
 			leases[i] = l.hold.Lease.(L)
@@ -53,7 +53,7 @@ func NewKeeper[L any](renew func(ctx context.Context, leases []L) []error) *Keep
 }
 
 // keep takes a new lock under watch.
-func (k *Keeper) keep(l *Lock) {
+func (k *Keeper) keep(l *kept) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	l.extend(l.hold.Since)
@@ -62,11 +62,11 @@ func (k *Keeper) keep(l *Lock) {
 }
 
 // interval is the time between two renewals.
-func (l *Lock) interval() time.Duration { return l.hold.Request.TTL / renewalsPerTTL }
+func (l *kept) interval() time.Duration { return l.hold.Request.TTL / renewalsPerTTL }
 
 // plan sets when to look at l again: at the end of its validity, or at renewAt
 // if that comes first and there is anything to renew.
-func (k *Keeper) plan(l *Lock, renewAt Instant) {
+func (k *Keeper) plan(l *kept, renewAt Instant) {
 	l.next = l.deadline
 	pointless := l.maxEnd != 0 && l.maxEnd <= l.hold.Request.Deadline(l.since) && !l.hold.Lasting
 	if l.hold.Request.Renew && !l.renewing && !pointless && (l.next == 0 || renewAt < l.next) {
@@ -118,7 +118,7 @@ func (k *Keeper) tick() {
 			due = true
 		}
 	}
-	var batch []*Lock
+	var batch []*kept
 	if due {
 		batch = k.batch(now)
 	}
@@ -136,8 +136,8 @@ func (k *Keeper) tick() {
 // A batch has the time that the shortest of its leases allows. So a longer one
 // that was taken along again and again would be lost to a store that is slow for
 // the short one only.
-func (k *Keeper) batch(now Instant) []*Lock {
-	var batch []*Lock
+func (k *Keeper) batch(now Instant) []*kept {
+	var batch []*kept
 	first := k.locks[0].interval()
 	for _, l := range k.locks {
 		waiting := l.next != l.deadline // for a renewal, and none is under way
@@ -153,7 +153,7 @@ func (k *Keeper) batch(now Instant) []*Lock {
 	return batch
 }
 
-func (k *Keeper) renewBatch(batch []*Lock) {
+func (k *Keeper) renewBatch(batch []*kept) {
 	shortest := batch[0].interval()
 	for _, l := range batch {
 		shortest = min(shortest, l.interval())
@@ -171,12 +171,12 @@ func (k *Keeper) renewBatch(batch []*Lock) {
 	k.arm()
 }
 
-func (k *Keeper) renewNow(ctx context.Context, l *Lock) error {
+func (k *Keeper) renewNow(ctx context.Context, l *kept) error {
 	if err := k.check(l); err != nil {
 		return err
 	}
 	since := Now()
-	err := k.renew(ctx, []*Lock{l})[0]
+	err := k.renew(ctx, []*kept{l})[0]
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.settle(l, since, err)
@@ -191,7 +191,7 @@ func (k *Keeper) renewNow(ctx context.Context, l *Lock) error {
 // of validity comes too late, also where no timer has fired yet: the holder may
 // have been told, and whoever was told that it has lost must not hold again.
 // What such a renewal left in the store is removed.
-func (k *Keeper) settle(l *Lock, since Instant, err error) {
+func (k *Keeper) settle(l *kept, since Instant, err error) {
 	var lost *LostError
 	switch now := Now(); {
 	case l.err != nil || l.over(now):
@@ -215,7 +215,7 @@ func (k *Keeper) settle(l *Lock, since Instant, err error) {
 }
 
 // check returns the lock's error, after a look at the clock.
-func (k *Keeper) check(l *Lock) error {
+func (k *Keeper) check(l *kept) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if l.err == nil && l.over(Now()) {
@@ -224,7 +224,7 @@ func (k *Keeper) check(l *Lock) error {
 	return l.err
 }
 
-func (k *Keeper) lose(l *Lock, reason Reason, cause error) {
+func (k *Keeper) lose(l *kept, reason Reason, cause error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if l.err == nil {
@@ -235,7 +235,7 @@ func (k *Keeper) lose(l *Lock, reason Reason, cause error) {
 
 // unlock ends belief before the release is sent: once it is under way somebody
 // else may hold the lock.
-func (k *Keeper) unlock(l *Lock) error {
+func (k *Keeper) unlock(l *kept) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if l.err == nil && l.over(Now()) {
@@ -251,7 +251,7 @@ func (k *Keeper) unlock(l *Lock) error {
 
 // expire ends a lock whose deadline has come. A lock that would not end in the
 // store by itself, or not yet, is given back there.
-func (k *Keeper) expire(l *Lock) {
+func (k *Keeper) expire(l *kept) {
 	reason := l.reason()
 	k.remove(l)
 	l.end(reason, l.lastErr)
@@ -260,14 +260,14 @@ func (k *Keeper) expire(l *Lock) {
 	}
 }
 
-func (k *Keeper) remove(l *Lock) {
+func (k *Keeper) remove(l *kept) {
 	if l.index >= 0 {
 		heap.Remove(&k.locks, l.index)
 	}
 }
 
 // lockHeap is a heap.Interface, ordered by Lock.next.
-type lockHeap []*Lock
+type lockHeap []*kept
 
 func (h lockHeap) Len() int           { return len(h) }
 func (h lockHeap) Less(i, j int) bool { return h[i].next < h[j].next }
@@ -278,7 +278,7 @@ func (h lockHeap) Swap(i, j int) {
 }
 
 func (h *lockHeap) Push(x any) {
-	l := x.(*Lock)
+	l := x.(*kept)
 	l.index = len(*h)
 	*h = append(*h, l)
 }

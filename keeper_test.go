@@ -156,10 +156,11 @@ func TestEveryLockEndsAtItsOwnTimeAmongMany(t *testing.T) {
 
 // place is where l is in its Keeper's heap.
 func place(l *Lock) int {
-	k := l.hold.Keeper
+	at := l.held.(*kept)
+	k := at.hold.Keeper
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return l.index
+	return at.index
 }
 
 // checkHeap fails the test unless every lock knows its place and no lock comes
@@ -251,7 +252,8 @@ func checkEnds(t *testing.T, k *Keeper, locks []*Lock) {
 	t.Helper()
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for _, l := range locks {
+	for _, lock := range locks {
+		l := lock.held.(*kept)
 		lasts := l.hold.Lasting && l.hold.Request.Renew
 		switch end := l.hold.Request.Deadline(l.since); {
 		case l.err != nil:

@@ -352,7 +352,7 @@ func TestAWrongNumberOfAnswersPanics(t *testing.T) {
 			want := fmt.Sprintf("locker: the backend's renewal answered %d errors for 1 locks", n)
 			for name, f := range map[string]func(){
 				"Renew":            func() { _ = l.Renew(t.Context()) },
-				"the Keeper's own": func() { k.renewBatch([]*Lock{l}) },
+				"the Keeper's own": func() { k.renewBatch([]*kept{l.held.(*kept)}) },
 			} {
 				if got := panics(f); got != want {
 					t.Errorf("%s: panic %v, want %q", name, got, want)

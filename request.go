@@ -36,6 +36,7 @@ type Request struct {
 	MinValidity time.Duration
 	Holder      string
 	Renew       bool // renewed by itself until it is unlocked or lost
+	Alone       bool // asked of the store, and not passed on in memory
 
 	guard *guardUse
 }
@@ -206,6 +207,12 @@ func WithGuard(g fencing.Guard, resources ...string) Option {
 		r.guard = &guardUse{g, resources}
 		return nil
 	}
+}
+
+// alone keeps a lock from being passed on within the process.
+func alone(r *Request) error {
+	r.Alone = true
+	return nil
 }
 
 // withoutGuard hides the guard from the backend when Do has taken it on itself.

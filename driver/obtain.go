@@ -1,0 +1,188 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/lockstile/locker"
+)
+
+const (
+	// firstPause and longestPause are between questions to a store that is silent.
+	firstPause   = 50 * time.Millisecond
+	longestPause = time.Second
+	// confirmTime is how long a call that failed waits to hear that nothing of it
+	// is left. The clean-up goes on behind its back.
+	confirmTime = 250 * time.Millisecond
+)
+
+// obtain returns the turn of c: handed over by another goroutine, or on a lease
+// that c has asked the store for.
+func (l *Locker[H]) obtain(ctx context.Context, c *call[H]) (*turn[H], error) {
+	t, err := l.stand(ctx, c)
+	if t != nil || err != nil {
+		l.store.End(c.h) // nothing was sent for it
+		return t, err
+	}
+	grant, err := l.ask(ctx, c)
+	received := l.now()
+	if err != nil {
+		return nil, l.giveUp(ctx, c, err)
+	}
+	if err := l.check(c.req, grant.Since, grant.Lasting); err != nil {
+		return nil, l.abandon(c, err) // which is no failure of the store's for anybody else
+	}
+	return l.grant(c, grant, received), nil
+}
+
+// ask asks the store until it grants, or until there is no use in it.
+func (l *Locker[H]) ask(ctx context.Context, c *call[H]) (Grant, error) {
+	switch { // while it stood in line
+	case l.closing.Err() != nil:
+		return Grant{}, locker.ErrClosed
+	case ctx.Err() != nil:
+		return Grant{}, cause(ctx)
+	case c.once:
+		return l.askOnce(ctx, c)
+	}
+	w := &waiting[H]{locker: l, call: c, ctx: ctx}
+	defer w.stop()
+	for pause := firstPause; ; pause = min(2*pause, longestPause) {
+		grant, err := l.store.Acquire(w.ctx, c.h, w.wait)
+		if err == nil && grant.Count == 0 {
+			err = errNoGrant
+		}
+		if err == nil || refused(err) || !l.known(c.line) || w.over() {
+			return grant, err
+		}
+		select {
+		case <-time.After(pause):
+		case <-w.wait().Done():
+		}
+	}
+}
+
+var errNoGrant = errors.New("the backend returned neither a grant nor an error")
+
+func (l *Locker[H]) askOnce(ctx context.Context, c *call[H]) (Grant, error) {
+	grant, err := l.store.Acquire(ctx, c.h, nil)
+	if err == nil && grant.Count == 0 {
+		err = locker.ErrTaken
+	}
+	return grant, err
+}
+
+// waiting is a call of Lock that asks the store.
+type waiting[H any] struct {
+	locker *Locker[H]
+	call   *call[H]
+	ctx    context.Context // the caller's, and from the first wait on the Locker's too
+	cancel context.CancelCauseFunc
+	unhook func() bool
+}
+
+func (w *waiting[H]) wait() context.Context {
+	if w.cancel != nil {
+		return w.ctx
+	}
+	l, n := w.locker, w.call.line
+	l.mu.Lock()
+	n.tell()
+	l.mu.Unlock()
+	w.ctx, w.cancel = context.WithCancelCause(w.ctx)
+	w.unhook = context.AfterFunc(l.closing, func() { w.cancel(locker.ErrClosed) })
+	return w.ctx
+}
+
+func (w *waiting[H]) over() bool { return w.ctx.Err() != nil || w.locker.closing.Err() != nil }
+
+func (w *waiting[H]) stop() {
+	if w.cancel != nil {
+		w.unhook()
+		w.cancel(nil)
+	}
+}
+
+func (l *Locker[H]) known(n *line[H]) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return n.known
+}
+
+// giveUp ends a call to which the store has granted nothing, and returns what is to
+// be said of it.
+func (l *Locker[H]) giveUp(ctx context.Context, c *call[H], err error) error {
+	n := c.line
+	taken := errors.Is(err, locker.ErrTaken)
+	l.mu.Lock()
+	if taken {
+		n.tell()
+	}
+	switch {
+	case l.closing.Err() != nil:
+		err = locker.ErrClosed
+	case taken && ctx.Err() == nil:
+	case ctx.Err() != nil && (n.known || errors.Is(err, context.Cause(ctx))):
+		err = n.inVain(cause(ctx))
+	case ctx.Err() != nil:
+		err = n.inVain(fmt.Errorf("%w: %w", cause(ctx), err))
+	default:
+		err = unavailable(err)
+		n.fail(err)
+	}
+	l.mu.Unlock()
+	return l.abandon(c, err)
+}
+
+// abandon removes what c has left in the store, and lets the next call come to the
+// front. The clean-up does not stop when the caller's context has ended: that is
+// when it is needed most.
+func (l *Locker[H]) abandon(c *call[H], err error) error {
+	defer l.leave(c.line)
+	if !l.store.Left(c.h) {
+		l.store.End(c.h)
+		return err
+	}
+	done := make(chan bool, 1)
+	l.chores.run(func() {
+		done <- l.withdraw(c.h)
+		l.store.End(c.h)
+	})
+	select {
+	case ok := <-done:
+		if ok {
+			return err
+		}
+	case <-time.After(confirmTime):
+	}
+	return fmt.Errorf("%w: %w", locker.ErrOutcomeUnknown, err)
+}
+
+func (l *Locker[H]) leave(n *line[H]) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.advance(n)
+}
+
+// check returns an error if a lease that counts from since has less validity left
+// now than is wanted.
+func (l *Locker[H]) check(req *locker.Request, since locker.Instant, lasting bool) error {
+	left := req.Deadline(since).Sub(l.now())
+	if lasting && req.Renew || left > 0 && left >= req.MinValidity {
+		return nil
+	}
+	return fmt.Errorf("%w: it took so long to answer that %v of the TTL of %v are left, at least %v are wanted",
+		locker.ErrUnavailable, max(left, 0).Round(time.Millisecond), req.TTL, max(req.MinValidity, time.Millisecond))
+}
+
+// unavailable makes err an [locker.ErrUnavailable], unless it says what it is.
+func unavailable(err error) error {
+	for _, class := range []error{locker.ErrUnavailable, locker.ErrTaken, locker.ErrClosed, locker.ErrOutcomeUnknown} {
+		if errors.Is(err, class) {
+			return err
+		}
+	}
+	return fmt.Errorf("%w: %w", locker.ErrUnavailable, err)
+}

@@ -1,0 +1,297 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockstile/locker"
+)
+
+func TestUnlockReleasesOnceAndReportsItsFirstResult(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		b := newBackend()
+		refused := errors.New("refused")
+		b.onRelease = func(context.Context, string) error { return refused }
+		l := b.grant(t, "a")
+		for range 3 {
+			if err := l.Unlock(t.Context()); !errors.Is(err, refused) {
+				t.Errorf("Unlock: %v", err)
+			}
+		}
+		if b.releases() != 1 {
+			t.Errorf("%d releases", b.releases())
+		}
+	})
+}
+
+// A deferred Unlock comes after the one that panicked, and its nil would say that
+// the lock is free.
+func TestUnlockAfterAReleaseThatDidNotReturnSaysThatNobodyKnows(t *testing.T) {
+	for name, stop := range map[string]func(){
+		"panic":  func() { panic("a hook of the client's") },
+		"goexit": runtime.Goexit,
+	} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, func(t *testing.T, _ *clock) {
+				b := newBackend()
+				b.onRelease = func(context.Context, string) error { stop(); return nil }
+				l := b.grant(t, "a")
+				ended := make(chan any)
+				go func() {
+					defer func() { ended <- recover() }()
+					_ = l.Unlock(t.Context())
+					t.Error("Unlock returned")
+				}()
+				if panicked := <-ended; (panicked != nil) != (name == "panic") {
+					t.Errorf("Unlock panicked with %v", panicked)
+				}
+				for range 2 {
+					if err := l.Unlock(t.Context()); !errors.Is(err, locker.ErrOutcomeUnknown) || !strings.Contains(err.Error(), `"a"`) {
+						t.Errorf("Unlock: %v", err)
+					}
+				}
+				if b.releases() != 1 {
+					t.Errorf("%d releases", b.releases())
+				}
+			})
+		})
+	}
+}
+
+func TestConcurrentUnlocksReleaseOnceAndAllWaitForIt(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		const n = 20
+		b := newBackend()
+		var started, wg sync.WaitGroup
+		var over atomic.Bool
+		refused := errors.New("refused")
+		b.onRelease = func(context.Context, string) error {
+			started.Wait() // until everybody is about to unlock
+			over.Store(true)
+			return refused
+		}
+		l := b.grant(t, "a")
+		started.Add(n)
+		for range n {
+			wg.Go(func() {
+				started.Done()
+				if err := l.Unlock(t.Context()); !errors.Is(err, refused) || !over.Load() {
+					t.Errorf("Unlock: %v; the release was over: %v", err, over.Load())
+				}
+			})
+		}
+		wg.Wait()
+		if b.releases() != 1 {
+			t.Errorf("%d releases", b.releases())
+		}
+	})
+}
+
+func TestALockThatIsBeingReleasedIsNoLongerHeldNorLost(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		b := newBackend()
+		l := b.grant(t, "a")
+		ctx, lost := l.Context(), l.Lost()
+		b.onRelease = func(context.Context, string) error {
+			if lost, ok := l.Err().(*locker.LostError); !ok || lost.Reason != locker.Unlocked {
+				t.Errorf("Err while it is released: %v", l.Err())
+			}
+			if context.Cause(ctx) != l.Err() {
+				t.Errorf("the cause of Context while it is released: %v", context.Cause(ctx))
+			}
+			return nil
+		}
+		if err := l.Unlock(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		pass(time.Minute)
+		select {
+		case <-lost:
+			t.Error("Unlock closed Lost")
+		default:
+		}
+		if !errors.Is(l.Err(), locker.ErrLost) || l.Context().Err() == nil {
+			t.Errorf("after Unlock: Err %v, Context %v", l.Err(), l.Context().Err())
+		}
+		if b.renewed() != 0 {
+			t.Error("an unlocked lock was renewed")
+		}
+	})
+}
+
+func TestUnlockDoesNotCloseLostThatNobodyHadAskedForBefore(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		l := newBackend().grant(t, "a")
+		if err := l.Unlock(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if isLost(l) {
+			t.Error("Lost is closed")
+		}
+		if context.Cause(l.Context()) != l.Err() {
+			t.Errorf("cause %v", context.Cause(l.Context()))
+		}
+	})
+}
+
+func TestUnlockAfterALossReportsItAndDoesNotAskTheStore(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		b := newBackend()
+		lost := b.grant(t, "lost")
+		lose(lost, locker.Forced, nil)
+		expired := b.grant(t, "expired", locker.WithoutRenewal())
+		pass(time.Minute)
+		for _, l := range []*locker.Lock{lost, expired} {
+			for range 2 {
+				if err := l.Unlock(t.Context()); err != l.Err() || !errors.Is(err, locker.ErrLost) {
+					t.Errorf("Unlock of %s: %v", l.Name(), err)
+				}
+			}
+		}
+		if b.releases() != 0 {
+			t.Errorf("released %v", b.released)
+		}
+	})
+}
+
+func TestALossThatTheReleaseFindsIsReported(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		b := newBackend()
+		b.onRelease = func(_ context.Context, name string) error {
+			return &locker.LostError{Name: name, Reason: locker.TakenOver}
+		}
+		l := b.grant(t, "a")
+		if err := l.Unlock(t.Context()); !errors.Is(err, locker.ErrLost) {
+			t.Errorf("Unlock: %v", err)
+		}
+	})
+}
+
+func TestUnlockWithACancelledContextStillReleases(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		type key struct{}
+		b := newBackend()
+		b.onRelease = func(ctx context.Context, _ string) error {
+			if ctx.Err() != nil {
+				t.Errorf("Release was called with a context that is over: %v", ctx.Err())
+			}
+			end, ok := ctx.Deadline()
+			if !ok || time.Until(end) != releaseTime {
+				t.Errorf("Release has until %v, %v; want %v", end, ok, releaseTime)
+			}
+			if ctx.Value(key{}) != "trace" {
+				t.Error("the values of Unlock's context are gone")
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		l := b.grant(t, "a")
+		ctx, cancel := context.WithCancel(context.WithValue(t.Context(), key{}, "trace"))
+		cancel()
+		start := time.Now()
+		if err := l.Unlock(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Unlock: %v", err)
+		}
+		if time.Since(start) != releaseTime || b.releases() != 1 {
+			t.Errorf("%d releases in %v", b.releases(), time.Since(start))
+		}
+	})
+}
+
+func TestWhatIsReleasedBehindTheCallersBackIsBounded(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		b := newBackend()
+		b.onRelease = func(ctx context.Context, _ string) error {
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		l := b.grant(t, "a", locker.WithMaxHold(time.Second))
+		pass(time.Second)
+		wantReason(t, l, locker.MaxHold)
+		pass(persistTime + tryTime)
+		if n := b.l.UnderWay(); n != 0 || b.releases() < 2 || b.releases() > int(persistTime/tryTime) {
+			t.Errorf("%d releases, and %d are under way after %v", b.releases(), n, persistTime+tryTime)
+		}
+	})
+}
+
+// The context that Lock was called with means nothing to the lock.
+func TestTheLockOutlivesTheContextItWasLockedWith(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		b := newBackend()
+		ctx, cancel := context.WithCancel(t.Context())
+		l, err := b.l.Lock(ctx, "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		own := l.Context()
+		cancel()
+		pass(time.Minute)
+		wantHeld(t, l)
+		if own.Err() != nil {
+			t.Error("Context ended with the one that Lock was called with")
+		}
+		synctest.Wait()
+	})
+}
+
+func TestTokenAndNameStayReadable(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		b := newBackend()
+		b.token = 41
+		l := b.grant(t, "a")
+		if err := l.Unlock(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if l.Token() != 42 || l.Name() != "a" {
+			t.Errorf("token %d, name %q", l.Token(), l.Name())
+		}
+	})
+}
+
+// What a holder shows of its place in the store must not become the next goroutine's.
+func TestPinnedLeaseIsNotPassedOn(t *testing.T) {
+	for _, pinned := range []bool{false, true} {
+		virtual(t, func(t *testing.T, _ *clock) {
+			b := newBackend()
+			b.count = 64
+			held := b.grant(t, "a")
+			if pinned {
+				if h, ok := b.l.Pin(held); !ok || h.req.Name != "a" {
+					t.Errorf("Pin of a held lock: %v", ok)
+				}
+			}
+			next := make(chan *locker.Lock)
+			go func() {
+				lock, err := b.l.Lock(t.Context(), "a")
+				if err != nil {
+					t.Error(err)
+				}
+				next <- lock
+			}()
+			synctest.Wait()
+			if err := held.Unlock(t.Context()); err != nil {
+				t.Error(err)
+			}
+			lock := <-next
+			if same := LeaseOf(lock) == LeaseOf(held); same == pinned {
+				t.Errorf("pinned: %v, and the next goroutine has the same lease: %v", pinned, same)
+			}
+			_, lost := b.l.Pin(held)
+			_, others := newBackend().l.Pin(lock)
+			if lost || others {
+				t.Errorf("Pin of a lock that was unlocked: %v; of another Locker's: %v", lost, others)
+			}
+			if err := lock.Unlock(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}

@@ -1,0 +1,96 @@
+// Package lockertest is a [locker.Locker] in memory, for tests of programs that use
+// locks. It needs no server, and a test can tell it what a store does to its users on
+// a bad day: that a lock is taken, lost, or that nobody answers.
+//
+//	locks := lockertest.New()
+//	go program(locks)
+//	locks.Lose("invoices/42") // what does program do now?
+//
+// Its locks are as real as those of any backend: they exclude each other, have
+// tokens, leases and waiters, and pass the conformance suite. Only they end with the
+// process. In a bubble of testing/synctest, leases end by the bubble's clock, if New
+// was called there.
+package lockertest
+
+import (
+	"context"
+	"time"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
+)
+
+// Locker is one process's view of a store in memory.
+type Locker struct {
+	locks  *driver.Locker[*attempt]
+	server *server
+	link   *Link
+}
+
+var (
+	_ locker.Locker    = (*Locker)(nil)
+	_ locker.Inspector = (*Locker)(nil)
+	_ locker.Breaker   = (*Locker)(nil)
+)
+
+// New returns a Locker on a store of its own.
+func New() *Locker {
+	began := time.Now().Add(-time.Hour) // so that no reading is the zero Instant
+	return newLocker(&server{names: make(map[string]*entry), now: func() locker.Instant { return locker.Instant(time.Since(began)) }})
+}
+
+// Another returns a Locker on the same store: another process, as far as that can
+// tell.
+func (l *Locker) Another() *Locker { return newLocker(l.server) }
+
+func newLocker(s *server) *Locker {
+	l := &Locker{server: s, link: newLink()}
+	l.locks = driver.New("lockertest", &client{s, l.link}, driver.Options{Clock: s.now})
+	return l
+}
+
+// Lock implements [locker.Locker].
+func (l *Locker) Lock(ctx context.Context, name string, opts ...locker.Option) (*locker.Lock, error) {
+	return l.locks.Lock(ctx, name, opts...)
+}
+
+// TryLock implements [locker.Locker].
+func (l *Locker) TryLock(ctx context.Context, name string, opts ...locker.Option) (*locker.Lock, error) {
+	return l.locks.TryLock(ctx, name, opts...)
+}
+
+// Guarantees implements [locker.Locker].
+func (l *Locker) Guarantees() locker.Guarantees { return l.locks.Guarantees() }
+
+// Inspect implements [locker.Inspector].
+func (l *Locker) Inspect(ctx context.Context, name string) (locker.Info, error) {
+	return l.locks.Inspect(ctx, name)
+}
+
+// Break implements [locker.Breaker].
+func (l *Locker) Break(ctx context.Context, name string) (bool, error) {
+	return l.locks.Break(ctx, name)
+}
+
+// Close implements [io.Closer] as the backends do.
+func (l *Locker) Close() error { return l.locks.Close() }
+
+// Link returns what lies between this Locker and its store.
+func (l *Locker) Link() *Link { return l.link }
+
+// Lose takes the lock called name from the goroutine of this Locker that holds it,
+// which learns of it at once, and reports whether there was one.
+func (l *Locker) Lose(name string) bool {
+	holder := l.server.free(name)
+	if holder == nil {
+		return false
+	}
+	l.locks.Lose(name, holder, locker.TakenOver, nil)
+	return true
+}
+
+// Take gives the lock called name to nobody, for good: it is taken, until Free.
+func (l *Locker) Take(name string) { l.server.take(name) }
+
+// Free ends Take.
+func (l *Locker) Free(name string) { l.server.free(name) }
