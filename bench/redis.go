@@ -19,10 +19,13 @@ import (
 const (
 	ttl = 30 * time.Second
 
-	// countersLive is when the servers have let go of a counter: a TTL and a
-	// minute after its last token, and a little later, for they take them in
-	// turns.
-	countersLive = ttl + 75*time.Second
+	// keepCounter is shorter than the default, so that a run has an end.
+	keepCounter = time.Minute
+
+	// countersLive is when the servers have let go of a counter: a TTL, the time
+	// that it is kept and a third of that after its last token, and a little later,
+	// for they take them in turns.
+	countersLive = ttl + keepCounter*4/3 + 15*time.Second
 )
 
 func startRedis(sc *scope) *running {
@@ -62,7 +65,7 @@ func infoNumber(info, label string) int64 {
 }
 
 func newSinglenode(rdb *redis.Client) (client, error) {
-	l, err := singlenode.New(rdb, singlenode.Options{})
+	l, err := singlenode.New(rdb, singlenode.Options{KeepCounter: keepCounter})
 	if err != nil {
 		return nil, err
 	}

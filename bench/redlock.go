@@ -43,10 +43,12 @@ func startRedlock(sc *scope) *running {
 		// Durable stands for the settings of the Locker alone: these servers
 		// keep nothing on disk.
 		{name: "lockstile/redlock, durable nodes", kind: ours, scales: true, requests: scripts,
-			open: func() (client, error) { return newRedlock(rdbs(), redlock.Options{DurableNodes: true}) }},
+			open: func() (client, error) {
+				return newRedlock(rdbs(), redlock.Options{DurableNodes: true, KeepCounter: keepCounter})
+			}},
 		{name: "lockstile/redlock, young nodes have no vote", kind: ours, requests: scripts,
 			open: func() (client, error) {
-				return newRedlock(rdbs(), redlock.Options{MaxTTL: votingAge}, locker.WithTTL(votingAge))
+				return newRedlock(rdbs(), redlock.Options{MaxTTL: votingAge, KeepCounter: keepCounter}, locker.WithTTL(votingAge))
 			}},
 		{name: "redsync, defaults", kind: peer, requests: redisRequests(srvs, "set", "evalsha", "eval"), open: peers()},
 		{name: "redsync, fail fast", kind: peer, requests: redisRequests(srvs, "set", "evalsha", "eval"), open: peers(redsync.WithFailFast(true))},

@@ -3,204 +3,213 @@ package redlock
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/lockstile/locker"
-	"github.com/lockstile/locker/fencing"
-	"github.com/lockstile/locker/internal/line"
+	"github.com/lockstile/locker/internal/mailbox"
 	"github.com/lockstile/locker/internal/redisnode"
 )
 
-// attempt is one call of Lock or TryLock, and the hold that comes of it.
+// attempt is one attempt at a name, and the hold that comes of it.
 type attempt struct {
-	req   *locker.Request
-	turn  *line.Turn[*attempt]
-	seats []seat // one for each node
-
-	// The predecessor in the line fills these in before it passes the turn.
-	token  fencing.Token
-	since  locker.Instant
-	streak line.Streak
-
-	mu sync.Mutex // one release at a time, and none while the turn is passed on
+	req     *locker.Request
+	seats   []*seat // one for each node
+	token   uint64  // the first of its majority
+	since   locker.Instant
+	tidying sync.Once // its clean-up has begun
+	tidied  chan bool // gets a result for each node
+	swept   int       // results so far
+	clean   int       // nodes of which it is known that nothing is left
 }
 
 // seat is what an attempt has at one node.
 type seat struct {
 	lease   redisnode.Lease
-	timeout time.Duration         // for each answer
-	held    atomic.Bool           // the node has granted it, as far as we know
-	asked   atomic.Bool           // the node was asked for it, and its answer has not come, or got lost
-	now     atomic.Pointer[brief] // nil while no request is under way
-	sent    atomic.Int64          // when its release got a connection ([locker.Instant]), or 0
+	timeout time.Duration // for each answer
+	held    atomic.Bool   // the node has granted it, as far as we know
+	asked   atomic.Bool   // the node is being asked for it, or its answer got lost
+	queued  atomic.Bool   // it may have a place in the node's queue
+	gone    atomic.Bool   // it was withdrawn
 
 	// busy is held while a request of this attempt is under way at this node:
 	// what gives back must not be overtaken by what asks.
 	busy      sync.Mutex
 	over      bool // given back: nothing may be asked any more
-	queued    bool // it may have a place in the node's queue
-	listening bool // its mailbox is open
+	listening bool // its box is open
 }
 
-var errOver = errors.New("the attempt is over")
+// releaseTime is what a node has to answer a release. A majority decides when its
+// caller goes on, so it can be long.
+const releaseTime = 2 * time.Second
 
-func (l *Locker) newSeats(terms *redisnode.Terms) []seat {
-	timeout, seats := l.nodeTimeout(terms.TTL), make([]seat, len(l.peers))
-	for i := range seats {
-		seats[i].lease.Terms, seats[i].timeout = terms, timeout
+// slotTime bounds the wait for a connection. Behind a node that hangs, requests would
+// else wait for each other's time.
+const slotTime = 2 * time.Second
+
+var (
+	errOver = errors.New("the attempt is over")
+	// errBusy is why a request was not sent.
+	errBusy = errors.New("all connections of the client are busy")
+	// errSlow is why a request to a node is given up.
+	errSlow = errors.New("no answer in time")
+)
+
+func (s *store) newSeats(req *locker.Request) ([]*seat, error) {
+	terms := new(redisnode.Terms)
+	if err := terms.Init(req, s.opts.Prefix); err != nil {
+		return nil, err
 	}
-	return seats
+	seats := make([]*seat, len(s.nodes))
+	for i := range seats {
+		seats[i] = &seat{timeout: s.nodeTimeout(req.TTL)}
+		seats[i].lease.Terms = terms
+	}
+	return seats, nil
 }
 
 // left reports whether the node may have anything of the attempt.
-func (s *seat) left() bool { return s.held.Load() || s.queued || s.lease.Unsure() }
+func (t *seat) left() bool {
+	return !t.gone.Load() && (t.mayHold() || t.queued.Load() || t.lease.Unsure())
+}
 
 // mayHold reports whether the node may have the lock: it counts for a majority, and
 // so it is asked to renew and to release, also where its grant was not heard.
-func (s *seat) mayHold() bool { return s.held.Load() || s.asked.Load() }
+func (t *seat) mayHold() bool { return t.held.Load() || t.asked.Load() }
 
-// errSlow is why a request to a node is given up.
-var errSlow = errors.New("no answer in time")
-
-// brief is the context of one request to one node, which ends with the time that
-// the node has, or when nobody needs the answer any more. One that has not ended is
-// used again, by any seat: a lock that is held keeps none.
-type brief struct {
-	context.Context
-	done  chan struct{}
-	ended atomic.Bool
-	timer *time.Timer
-}
-
-var briefs sync.Pool
-
-// brief starts a request's time. Its busy is held.
-func (s *seat) brief() *brief {
-	b, ok := briefs.Get().(*brief)
-	if ok {
-		b.timer.Reset(s.timeout)
-	} else {
-		b = &brief{Context: context.Background(), done: make(chan struct{})}
-		b.timer = time.AfterFunc(s.timeout, b.end)
+// do sends one request for a seat. The time that the node has for its answer begins
+// when a connection is free, for before that it is this process that is busy.
+func (n *node) do(t *seat, timeout time.Duration, f func(context.Context) error) error {
+	if !n.enter() {
+		return errBusy
 	}
-	s.now.Store(b)
-	return b
+	defer func() { <-n.slots }()
+	t.busy.Lock()
+	defer t.busy.Unlock()
+	ctx, cancel := context.WithTimeoutCause(context.Background(), timeout, errSlow)
+	defer cancel()
+	return f(ctx)
 }
 
-func (b *brief) end() {
-	if !b.ended.Swap(true) {
-		close(b.done)
-	}
-}
-
-// stop says that the request has its answer. If it did not come too late, nobody
-// can end b any more: its timer is stopped, and giveUp does not find it.
-func (s *seat) stop(b *brief) {
-	mine := s.now.CompareAndSwap(b, nil)
-	if b.timer.Stop() && mine {
-		briefs.Put(b)
-	}
-}
-
-func (b *brief) Done() <-chan struct{} { return b.done }
-
-func (b *brief) Err() error {
+// enter waits for a connection, and reports whether there is one.
+func (n *node) enter() bool {
 	select {
-	case <-b.done:
-		return errSlow
+	case n.slots <- struct{}{}:
+		return true
 	default:
-		return nil
+	}
+	select {
+	case n.slots <- struct{}{}:
+		return true
+	case <-time.After(slotTime):
+		return false
 	}
 }
 
-// giveUp ends the request that is under way, so that what it may have left can be
-// removed. Its answer is unknown then.
-func (s *seat) giveUp() {
-	if b := s.now.Swap(nil); b != nil {
-		b.end()
-	}
-}
-
-// ask asks a node for the lock. With letter set, a place in the node's queue is
-// taken if the lock is not free, and letter gets the node's letters.
-func (l *Locker) ask(s *seat, p *peer, offer, ticket int64, letter func(redisnode.Letter)) (standing redisnode.Standing, err error) {
-	if err := p.enter(s.timeout, l.closing.Done()); err != nil {
-		return standing, fmt.Errorf("%w: %w", locker.ErrUnavailable, err)
-	}
-	defer func() { p.leave(err == nil) }()
-	s.busy.Lock()
-	defer s.busy.Unlock()
-	if s.over {
-		return standing, errOver
-	}
-	ctx := s.brief()
-	defer s.stop(ctx)
-	if err := l.meet(ctx, p); err != nil {
-		return standing, err
-	}
-	if letter != nil && !s.listening {
-		if err := p.mail.Listen(ctx, s.lease.Value, letter); err != nil {
-			return standing, err
+// ask asks a node for the lock. With listener set, a place in the node's queue is
+// taken if the lock is not free, and listener gets the node's words.
+func (s *store) ask(t *seat, n *node, offer, ticket int64, listener func(mailbox.Word)) (standing redisnode.Standing, err error) {
+	err = n.do(t, t.timeout, func(ctx context.Context) error {
+		standing, err = s.askNow(ctx, t, n, offer, ticket, listener)
+		granted := err == nil && standing.First != 0
+		t.held.Store(granted)
+		t.asked.Store(err != nil && t.lease.Unsure())
+		if granted {
+			t.queued.Store(false)
 		}
-		s.listening = true
+		return err
+	})
+	if errors.Is(err, errBusy) {
+		t.asked.Store(t.lease.Unsure())
 	}
-	s.lease.Offer = offer
-	s.queued = s.queued || letter != nil
-	s.asked.Store(true)
-	standing, err = p.node.Acquire(ctx, &s.lease, letter != nil, ticket)
-	granted := err == nil && standing.Token != 0
-	s.held.Store(granted)
-	s.asked.Store(err != nil && s.lease.Unsure())
-	s.queued = s.queued && !granted
 	return standing, err
 }
 
-// raise writes the lock's token back to a node that drew a smaller one. A node
-// that does not confirm has no vote; it may still have the lock.
-func (l *Locker) raise(s *seat, p *peer, token fencing.Token) (err error) {
-	if err := p.enter(s.timeout, l.closing.Done()); err != nil {
-		return fmt.Errorf("%w: %w", locker.ErrUnavailable, err)
+func (s *store) askNow(ctx context.Context, t *seat, n *node, offer, ticket int64, listener func(mailbox.Word)) (redisnode.Standing, error) {
+	if t.over {
+		return redisnode.Standing{}, errOver
 	}
-	defer func() { p.leave(err == nil) }()
-	s.busy.Lock()
-	defer s.busy.Unlock()
-	if s.over {
-		return errOver
+	if err := s.meet(ctx, n); err != nil {
+		return redisnode.Standing{}, err
 	}
-	ctx := s.brief()
-	defer s.stop(ctx)
-	return p.node.Raise(ctx, &s.lease, token)
+	if listener != nil && !t.listening {
+		if err := n.redis.Mail().Open(ctx, t.lease.Value, listener); err != nil {
+			return redisnode.Standing{}, err
+		}
+		t.listening = true
+	}
+	if listener != nil {
+		t.queued.Store(true)
+	}
+	t.lease.Offer = offer
+	return n.redis.Acquire(ctx, &t.lease, listener != nil, ticket)
+}
+
+// raise lifts a node's counter to the end of the lock's range. A node that does not
+// confirm has no vote; it may still have the lock.
+func (n *node) raise(t *seat, first uint64) error {
+	return n.do(t, t.timeout, func(ctx context.Context) error {
+		if t.over {
+			return errOver
+		}
+		return n.redis.Raise(ctx, &t.lease, first)
+	})
 }
 
 // giveBack returns what a node has granted, for another round, and reports
 // whether the same value can be used there again: not if a request may arrive
 // late, for then the node refuses the value from now on.
-func (l *Locker) giveBack(s *seat, p *peer) bool {
-	slot := p.enter(s.timeout, nil)
-	s.busy.Lock()
-	defer s.busy.Unlock()
-	ctx := s.brief()
-	defer s.stop(ctx)
-	err := p.node.Withdraw(ctx, &s.lease)
-	if slot == nil {
-		p.leave(err == nil)
+func (n *node) giveBack(t *seat) bool {
+	err := n.do(t, t.timeout, func(ctx context.Context) error {
+		err := n.redis.Withdraw(ctx, &t.lease)
+		t.held.Store(err != nil)
+		return err
+	})
+	return err == nil && !t.lease.Unsure()
+}
+
+// release gives the lock back, if the node may have it. A request of ours that is
+// still under way there is waited for: a late grant is given back with the rest.
+func (n *node) release(t *seat) (absent bool, err error) {
+	err = n.do(t, releaseTime, func(ctx context.Context) error {
+		n.end(t)
+		if absent = !t.mayHold(); absent {
+			return nil
+		}
+		err := n.redis.Release(ctx, &t.lease)
+		t.held.Store(err != nil && asLost(err) == nil)
+		t.asked.Store(false)
+		return err
+	})
+	return absent, err
+}
+
+// sweep ends a seat: whatever is left of it is removed, once.
+func (n *node) sweep(ctx context.Context, t *seat) error {
+	t.busy.Lock()
+	defer t.busy.Unlock()
+	n.end(t)
+	if !t.left() {
+		return nil
 	}
-	s.held.Store(err != nil)
-	return err == nil && !s.lease.Unsure()
+	err := n.redis.Withdraw(ctx, &t.lease)
+	t.held.Store(err != nil)
+	if err == nil {
+		t.gone.Store(true)
+	}
+	return err
 }
 
 // end says that nothing more is asked for a seat. Its busy is held.
-func (l *Locker) end(i int, s *seat) {
-	s.over = true
-	l.stopListening(i, s)
+func (n *node) end(t *seat) {
+	t.over = true
+	n.stopListening(t)
 }
 
-func (l *Locker) stopListening(i int, s *seat) {
-	if s.listening {
-		l.peers[i].mail.Drop(s.lease.Value)
-		s.listening = false
+func (n *node) stopListening(t *seat) {
+	if t.listening {
+		n.redis.Mail().Drop(t.lease.Value)
+		t.listening = false
 	}
 }

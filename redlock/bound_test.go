@@ -2,7 +2,6 @@ package redlock_test
 
 import (
 	"errors"
-	"sync"
 	"testing"
 	"time"
 
@@ -69,30 +68,4 @@ func TestCloseIsBoundedThoughNodesMayTakeLonger(t *testing.T) {
 		t.Error("Close waits for a node that is silent")
 	}
 	servers[0].Resume()
-}
-
-// More locks are given back at once than this process has connections, so that
-// some requests wait for one for longer than Unlock waits for nodes. The nodes are
-// not silent, and none of the locks may be taken for one that could not be given
-// back.
-func TestUnlocksThatWaitForAConnectionAreNotGivenUp(t *testing.T) {
-	t.Parallel()
-	servers := startNodes(t, 3)
-	clients := make([]redis.UniversalClient, len(servers))
-	for i, s := range servers {
-		clients[i] = redis.NewClient(&redis.Options{Addr: s.Addr(), PoolSize: 1})
-	}
-	l := newLockerOn(t, clients, patient)
-	var locks []*locker.Lock
-	for k := range 150 {
-		locks = append(locks, mustLock(t, l, string(rune('a'+k)), locker.WithoutRenewal(), locker.WithTTL(time.Minute)))
-	}
-	for _, c := range clients {
-		c.(*redis.Client).AddHook(slow{by: 20 * time.Millisecond}) // 3 s for all of them
-	}
-	var all sync.WaitGroup
-	for _, lock := range locks {
-		all.Go(func() { mustUnlock(t, lock) })
-	}
-	all.Wait()
 }

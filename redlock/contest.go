@@ -2,13 +2,13 @@ package redlock
 
 import (
 	"context"
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"time"
 
 	"github.com/lockstile/locker"
-	"github.com/lockstile/locker/fencing"
+	"github.com/lockstile/locker/driver"
+	"github.com/lockstile/locker/internal/mailbox"
 	"github.com/lockstile/locker/internal/redisnode"
 )
 
@@ -16,67 +16,46 @@ import (
 // requests to the nodes run in others and answer into a channel with room for
 // all of them, so that a node that hangs holds up nobody.
 type contest struct {
-	l     *Locker
+	s     *store
 	a     *attempt
-	wait  bool // queue and wait, or one look
+	queue bool        // and wait, or one look
+	told  driver.Wait // nil for one look
 	votes []vote
 
-	answers  chan answer // room for one of each node
-	letters  chan letter
-	underWay int // requests whose answer has not been read
+	answers chan answer // room for one of each node
+	words   chan word
 
 	offer int64 // our clock when the round began, for all nodes the same
 
 	// A round begins by asking and ends with a majority, or without one: then
 	// what was granted is given back and the contest rests until a node
 	// sends word or the timer fires.
-	resting  bool
-	gathered bool // nodes that kept us waiting were asked once more
-	timer    *time.Timer
-	standBy  bool
-	splits   int
-	life     int // of the value, which changes when a node may refuse it
+	situation
+	timer   *time.Timer
+	standBy bool
+	life    int // of the value, which changes when a node may refuse it
 }
-
-// vote is how a node stands.
-type vote struct {
-	state  state
-	token  fencing.Token
-	err    error
-	look   time.Time // when it makes sense to ask again without a letter
-	ticket int64
-	told   bool // a letter came that no request has followed yet
-}
-
-type state uint8
-
-const (
-	idle    state = iota // not asked, or given back
-	asking               // a request is under way
-	granted              //
-	raising              // granted, and its token is being written back
-	waiting              // taken by somebody else, and we are in the queue
-	taken                // taken by somebody else
-	failed               //
-)
 
 type answer struct {
 	node     int
-	raised   fencing.Token // of a raise, otherwise 0
+	raised   uint64 // of a raise, otherwise 0
 	standing redisnode.Standing
 	err      error
 }
 
-type letter struct {
+type word struct {
 	node, life int
-	text       redisnode.Letter
+	text       mailbox.Word
 }
 
-func (l *Locker) newContest(a *attempt, wait bool) *contest {
-	n := len(l.peers)
-	c := &contest{l: l, a: a, wait: wait, votes: make([]vote, n), answers: make(chan answer, n)}
-	if wait {
-		c.letters = make(chan letter, 4*n)
+// newContest returns a contest that waits if told is not nil, and queues for that if
+// queue is set.
+func (s *store) newContest(a *attempt, queue bool, told driver.Wait) *contest {
+	n := len(s.nodes)
+	c := &contest{s: s, a: a, queue: queue, told: told, votes: make([]vote, n), answers: make(chan answer, n)}
+	c.wait = queue
+	if queue {
+		c.words = make(chan word, 4*n)
 	}
 	c.timer = time.NewTimer(time.Hour)
 	c.timer.Stop()
@@ -88,29 +67,38 @@ func (c *contest) run(ctx context.Context) error {
 	defer c.timer.Stop()
 	c.begin(true)
 	for {
-		if over, err := c.judge(); over {
+		if c.told != nil && saysTaken(c.votes) {
+			c.told()
+		}
+		if err := c.s.twins(); err != nil {
 			return err
+		}
+		switch judge(c.votes, c.situation) {
+		case won:
+			c.a.token = common(c.votes)
+			return nil
+		case short:
+			c.raise()
+		case late:
+			c.timer.Reset(min(c.a.seats[0].timeout, straggling))
+		case split:
+			c.rest()
+		case lost:
+			return c.defeat()
 		}
 		select {
 		case ans := <-c.answers:
 			c.note(ans)
-		case let := <-c.letters:
-			c.read(let)
+		case w := <-c.words:
+			c.read(w)
 		case <-c.timer.C:
 			c.wake()
 		case <-ctx.Done():
-			return fmt.Errorf("%w: %w", c.kindAtEnd(), context.Cause(ctx))
-		case <-c.l.closing.Done():
+			return c.defeat()
+		case <-c.s.locks.Closing().Done():
 			return locker.ErrClosed
 		}
 	}
-}
-
-func (c *contest) kindAtEnd() error {
-	if c.wait {
-		return locker.ErrTaken
-	}
-	return locker.ErrUnavailable
 }
 
 // begin starts a round. Validity counts from here, for the node that answers
@@ -118,7 +106,7 @@ func (c *contest) kindAtEnd() error {
 // that yet. Nodes in whose queue we wait are asked only if all is set: they send
 // word.
 func (c *contest) begin(all bool) {
-	if c.underWay == 0 {
+	if count(c.votes, asking, raising) == 0 {
 		c.a.since = locker.Now()
 	}
 	c.offer = time.Now().UnixMicro()
@@ -135,36 +123,37 @@ func (c *contest) begin(all bool) {
 func (c *contest) ask(i int) {
 	v := &c.votes[i]
 	v.state, v.told, v.err = asking, false, nil
-	s, answers, offer, ticket := &c.a.seats[i], c.answers, c.offer, v.ticket
-	var write func(redisnode.Letter)
-	if c.wait {
+	seat, answers, offer, ticket := c.a.seats[i], c.answers, c.offer, v.ticket
+	var listener func(mailbox.Word)
+	if c.queue {
 		life := c.life
-		write = func(text redisnode.Letter) {
+		listener = func(text mailbox.Word) {
 			select {
-			case c.letters <- letter{i, life, text}:
+			case c.words <- word{i, life, text}:
 			default: // never blocks: the timer makes up for it
 			}
 		}
 	}
-	c.underWay++
-	c.l.chores.Go(func() {
-		standing, err := c.l.ask(s, c.l.peers[i], offer, ticket, write)
+	seat.asked.Store(true) // before anybody can ask what is left of the attempt
+	c.s.locks.Go(func() {
+		standing, err := c.s.ask(seat, c.s.nodes[i], offer, ticket, listener)
 		answers <- answer{node: i, standing: standing, err: err}
 	})
 }
 
 // note takes note of an answer.
 func (c *contest) note(ans answer) {
-	c.underWay--
 	v := &c.votes[ans.node]
 	switch {
+	case ans.err != nil && c.wait && redisnode.Young(ans.err):
+		v.state, v.err, v.look = young, ans.err, time.Now().Add(time.Second)
 	case ans.err != nil:
 		v.state, v.err = failed, ans.err
 	case ans.raised != 0:
 		v.state, v.token = granted, ans.raised
-	case ans.standing.Token != 0:
-		v.state, v.token = granted, ans.standing.Token
-	case c.wait:
+	case ans.standing.First != 0:
+		v.state, v.token = granted, ans.standing.First
+	case c.queue:
 		v.state, v.ticket = waiting, ans.standing.Ticket
 		v.look = time.Now().Add(nextLook(ans.standing))
 		if v.told {
@@ -182,27 +171,27 @@ func nextLook(s redisnode.Standing) time.Duration {
 	if s.Left < 0 {
 		return time.Second // somebody's key without an expiry: nothing will tell us that it was deleted
 	}
-	return s.Left + time.Duration(s.Ahead)*redisnode.ClaimTime + leeway
+	return s.Left + time.Duration(s.Ahead)*mailbox.ClaimTime + leeway
 }
 
 // leeway lets the server's clock pass the millisecond that it spoke of.
 const leeway = 2 * time.Millisecond
 
-// read acts on a letter.
-func (c *contest) read(let letter) {
-	v := &c.votes[let.node]
+// read acts on a node's word.
+func (c *contest) read(w word) {
+	v := &c.votes[w.node]
 	switch {
-	case let.life != c.life:
-	case let.text == redisnode.StandBy:
+	case w.life != c.life:
+	case w.text == mailbox.StandBy:
 		c.standBy = true
 		if c.resting {
-			c.timer.Reset(redisnode.ClaimTime + leeway)
+			c.timer.Reset(mailbox.ClaimTime + leeway)
 		}
 	case c.resting:
 		v.told = true
 		c.begin(false)
 	case v.state == waiting:
-		c.ask(let.node)
+		c.ask(w.node)
 	default:
 		v.told = true
 	}
@@ -241,7 +230,7 @@ const (
 // in the queues, and waits for word from the nodes.
 func (c *contest) rest() {
 	c.resting = true
-	split := c.count(granted) > 0
+	split := count(c.votes, granted) > 0
 	c.retreat()
 	pause := time.Until(c.majorityLook())
 	if split {
@@ -250,7 +239,7 @@ func (c *contest) rest() {
 		c.splits++
 	}
 	if c.standBy {
-		pause = min(pause, redisnode.ClaimTime+leeway)
+		pause = min(pause, mailbox.ClaimTime+leeway)
 	}
 	c.timer.Reset(max(pause, leeway))
 }
@@ -261,7 +250,7 @@ func (c *contest) majorityLook() time.Time {
 	looks := make([]time.Time, len(c.votes))
 	for i, v := range c.votes {
 		switch v.state {
-		case waiting:
+		case waiting, young:
 			looks[i] = v.look
 		case failed:
 			looks[i] = now.Add(time.Second)
@@ -270,7 +259,7 @@ func (c *contest) majorityLook() time.Time {
 		}
 	}
 	slices.SortFunc(looks, time.Time.Compare)
-	return looks[c.l.quorum-1]
+	return looks[c.s.quorum-1]
 }
 
 // retreat gives back what was granted. Where a node may refuse our value from
@@ -278,14 +267,13 @@ func (c *contest) majorityLook() time.Time {
 func (c *contest) retreat() {
 	results := make(chan bool, len(c.votes))
 	given := 0
-	for i := range c.a.seats {
-		s := &c.a.seats[i]
-		if !s.held.Load() || c.votes[i].state == asking { // its answer is still to be counted
+	for i, t := range c.a.seats {
+		if !t.held.Load() || c.votes[i].state == asking { // its answer is still to be counted
 			continue
 		}
 		given++
 		c.votes[i].state = idle
-		c.l.chores.Go(func() { results <- c.l.giveBack(s, c.l.peers[i]) })
+		c.s.locks.Go(func() { results <- c.s.nodes[i].giveBack(t) })
 	}
 	usable := true
 	for range given {
@@ -299,16 +287,15 @@ func (c *contest) retreat() {
 // rename goes on with a new value and the old places in the queues. Answers to
 // requests that are still under way are for the old value: they go unread.
 func (c *contest) rename() {
-	old := c.a.seats
-	terms := new(redisnode.Terms)
-	if err := terms.Init(c.a.req, c.l.opts.Prefix); err != nil {
+	fresh, err := c.s.newSeats(c.a.req)
+	if err != nil {
 		return // it was made once before, of the same
 	}
-	c.a.seats = c.l.newSeats(terms)
-	c.life++
-	c.answers, c.underWay = make(chan answer, len(old)), 0
-	for i := range c.votes {
+	for i, t := range c.a.seats {
 		c.votes[i] = vote{ticket: c.votes[i].ticket}
-		c.l.chores.Go(func() { c.l.sweep(i, &old[i]) })
+		c.s.sweepLater(c.s.nodes[i], t)
 	}
+	c.a.seats = fresh
+	c.life++
+	c.answers = make(chan answer, len(fresh))
 }

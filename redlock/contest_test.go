@@ -7,7 +7,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockstile/locker"
-	"github.com/lockstile/locker/internal/redisnode"
 	"github.com/lockstile/locker/internal/testserver"
 )
 
@@ -30,15 +29,7 @@ func TestVoteOfANodeThatWasGivenBackIsNotCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = l.Close() }) // never fails
-	req, err := locker.NewRequest("a")
-	terms := new(redisnode.Terms)
-	if err == nil {
-		err = terms.Init(req, "")
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := l.newContest(&attempt{req: req, seats: l.newSeats(terms)}, false)
+	c := l.store.newContest(newAttempt(t, l.store), false, nil)
 	for _, s := range servers[1:4] {
 		s.Do("SET", "a", "the last holder")
 	}
@@ -53,10 +44,77 @@ func TestVoteOfANodeThatWasGivenBackIsNotCounted(t *testing.T) {
 	}
 	c.gathered = true
 	c.rest()
-	if unread.standing.Token == 0 {
+	if unread.standing.First == 0 {
 		t.Fatalf("the scenario does not show what it should: %+v", unread)
 	}
 	if c.note(unread); c.votes[4].state == granted && servers[4].Do("EXISTS", "a") == "0" {
 		t.Error("its grant counts, and it has been given back")
+	}
+}
+
+// judge and tally decide by the votes alone: five nodes, three of which are a majority.
+func TestJudge(t *testing.T) {
+	const g, q, r, a, w, x, y, f, i = granted, granted + 100, raising, asking, waiting, taken, young, failed, idle // q: with another token
+	for _, test := range []struct {
+		votes []state
+		situation
+		want verdict
+	}{
+		{votes: []state{g, g, g, a, a}, want: won},
+		{votes: []state{g, g, q, a, a}, want: short},
+		{votes: []state{g, g, r, a, a}, want: open},
+		{votes: []state{g, g, g, f, f}, want: won},
+		{votes: []state{g, g, a, f, f}, want: open},
+		{votes: []state{x, x, x, a, a}, want: lost},
+		{votes: []state{x, x, f, f, a}, want: lost},
+		{votes: []state{g, g, x, x, x}, want: split},
+		{votes: []state{g, g, x, x, x}, situation: situation{splits: mostLooks - 1}, want: lost},
+		{votes: []state{g, g, f, f, f}, want: lost},
+		{votes: []state{g, g, x, x, a}, want: late},
+		{votes: []state{g, g, x, x, a}, situation: situation{gathered: true}, want: open},
+		{votes: []state{g, g, w, w, a}, situation: situation{wait: true}, want: late},
+		{votes: []state{g, g, w, w, a}, situation: situation{wait: true, gathered: true}, want: open},
+		{votes: []state{g, g, w, w, w}, situation: situation{wait: true, gathered: true}, want: split},
+		{votes: []state{w, w, w, w, w}, situation: situation{wait: true}, want: split},
+		{votes: []state{w, w, f, f, f}, situation: situation{wait: true}, want: lost},
+		{votes: []state{w, w, y, y, y}, situation: situation{wait: true}, want: split},
+		{votes: []state{w, y, y, f, f}, situation: situation{wait: true}, want: split},
+		{votes: []state{w, w, w, i, i}, situation: situation{wait: true, resting: true}, want: open},
+		{votes: []state{g, g, g, i, i}, situation: situation{wait: true, resting: true}, want: won},
+	} {
+		votes := make([]vote, len(test.votes))
+		for k, st := range test.votes {
+			votes[k] = vote{state: st, token: 1}
+			if st == q {
+				votes[k] = vote{state: granted, token: 2}
+			}
+		}
+		if got := judge(votes, test.situation); got != test.want {
+			t.Errorf("%v, %+v: %v, want %v", test.votes, test.situation, got, test.want)
+		}
+	}
+}
+
+func TestTally(t *testing.T) {
+	ok, absent, down := &result{}, &result{absent: true}, &result{err: errSlow}
+	gone, forced := &result{err: &locker.LostError{Reason: locker.TakenOver}}, &result{err: &locker.LostError{Reason: locker.Forced}}
+	for _, test := range []struct {
+		results []*result
+		want    answerOf
+		reason  locker.Reason
+	}{
+		{[]*result{ok, ok, ok, nil, nil}, yes, 0},
+		{[]*result{ok, ok, nil, nil, nil}, undecided, 0},
+		{[]*result{ok, ok, down, down, down}, unknown, 0},
+		{[]*result{ok, ok, absent, down, down}, yes, 0},
+		{[]*result{gone, gone, gone, nil, nil}, no, locker.TakenOver},
+		{[]*result{gone, gone, nil, nil, nil}, undecided, 0},
+		{[]*result{gone, forced, gone, down, ok}, no, locker.Forced},
+		{[]*result{gone, gone, down, down, ok}, yes, 0},
+		{[]*result{gone, ok, ok, down, down}, yes, 0},
+	} {
+		if got, reason := tally(test.results); got != test.want || reason != test.reason {
+			t.Errorf("%v: %v because %v, want %v because %v", test.results, got, reason, test.want, test.reason)
+		}
 	}
 }

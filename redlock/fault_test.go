@@ -240,45 +240,6 @@ func TestRenewalAsksANodeWhoseGrantWasNotHeard(t *testing.T) {
 	}
 }
 
-// The same for a lock that came from a goroutine of the same Locker.
-func TestRenewalAsksANodeWhoseHandOverWasNotHeard(t *testing.T) {
-	t.Parallel()
-	servers := startNodes(t, 5)
-	p := newProxy(t, servers[4])
-	var clients []redis.UniversalClient
-	for _, addr := range []string{servers[0].Addr(), servers[1].Addr(), servers[2].Addr(), servers[3].Addr(), p.Addr().String()} {
-		clients = append(clients, redis.NewClient(&redis.Options{Addr: addr, ReadTimeout: -1}))
-	}
-	l := newLockerOn(t, clients, redlock.Options{DurableNodes: true, NodeTimeout: 5 * time.Second})
-	mustUnlock(t, mustLockOn(t, l, servers)) // every node is connected, and knows the scripts
-	free(t, "a", servers...)
-	eventually(t, "all have answered", func() bool { return redlock.UnderWay(l) == 0 })
-	held := mustLockOn(t, l, servers)
-	heirs := make(chan *locker.Lock, 1)
-	go func() {
-		heir, err := l.Lock(patience(t), "a", locker.WithoutRenewal())
-		if err != nil {
-			t.Error(err)
-		}
-		heirs <- heir
-	}()
-	eventually(t, "the heir is in line", func() bool { return redlock.InLine(l, "a") == 2 })
-	eventually(t, "all have answered", func() bool { return redlock.UnderWay(l) == 0 })
-	was := servers[4].Do("GET", "a")
-	p.mute.Store(true)
-	mustUnlock(t, held)
-	heir := <-heirs
-	eventually(t, "handed over there too", func() bool { now := servers[4].Do("GET", "a"); return now != was && now != "" })
-	p.mute.Store(false)
-	servers[0].Do("DEL", "a")
-	servers[1].Do("DEL", "a")
-	if err := heir.Renew(patience(t)); err != nil {
-		t.Error("three of five nodes have it:", err)
-	}
-	_ = heir.Unlock(patience(t)) // it may give up on the silent node
-	free(t, "a", servers...)
-}
-
 func TestUnlockReportsThatAMajorityHasForgotten(t *testing.T) {
 	servers := startNodes(t, 3)
 	l := newLocker(t, servers, patient)
@@ -401,6 +362,7 @@ func TestConstructorRefusesWhatCannotWork(t *testing.T) {
 		{[]redis.UniversalClient{c("a:1"), c("b:1"), cluster}, redlock.Options{}, "ClusterClient"},
 		{[]redis.UniversalClient{c("a:1"), c("b:1"), c("c:1")}, redlock.Options{NodeTimeout: -1}, "negative"},
 		{[]redis.UniversalClient{c("a:1"), c("b:1"), c("c:1")}, redlock.Options{MaxTTL: time.Millisecond}, "largest TTL"},
+		{[]redis.UniversalClient{c("a:1"), c("b:1"), c("c:1")}, redlock.Options{KeepCounter: -1}, "KeepCounter"},
 	} {
 		if _, err := redlock.New(test.nodes, test.opts); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%v, want %q", err, test.want)

@@ -3,8 +3,6 @@ package redlock
 import (
 	"context"
 	"time"
-
-	"github.com/lockstile/locker/internal/chores"
 )
 
 // linger goes on for a short while after the contest was won. The nodes that
@@ -14,38 +12,33 @@ import (
 func (c *contest) linger() {
 	timer := time.NewTimer(min(c.a.seats[0].timeout, straggling))
 	defer timer.Stop()
-	for more := true; more && c.count(waiting, asking) > 0; {
+	for more := true; more && count(c.votes, waiting, asking) > 0; {
 		select {
 		case ans := <-c.answers:
 			c.note(ans)
-		case let := <-c.letters:
-			c.read(let)
+		case w := <-c.words:
+			c.read(w)
 		case <-timer.C:
 			more = false
-		case <-c.l.closing.Done():
+		case <-c.s.locks.Closing().Done():
 			more = false
 		}
 	}
-	for i := range c.a.seats {
-		s := &c.a.seats[i]
-		c.l.chores.Go(func() { c.l.leaveQueue(i, s) })
+	for i, t := range c.a.seats {
+		c.s.locks.Go(func() { c.s.leaveQueue(c.s.nodes[i], t) })
 	}
 }
 
 // leaveQueue gives up a place in a queue that nobody needs any more.
-func (l *Locker) leaveQueue(i int, s *seat) {
-	s.busy.Lock()
-	defer s.busy.Unlock()
-	if s.over {
-		return
+func (s *store) leaveQueue(n *node, t *seat) {
+	t.busy.Lock()
+	held := t.held.Load()
+	if held {
+		n.stopListening(t)
 	}
-	if s.held.Load() {
-		l.stopListening(i, s)
-		return
-	}
-	l.end(i, s)
-	if s.left() {
-		node := l.peers[i].node
-		chores.Persist(l.closing, func(ctx context.Context) error { return node.Withdraw(ctx, &s.lease) })
+	over := t.over
+	t.busy.Unlock()
+	if !held && !over {
+		s.locks.Persist(func(ctx context.Context) error { return n.sweep(ctx, t) })
 	}
 }

@@ -2,15 +2,58 @@ package redlock
 
 import (
 	"slices"
+	"time"
 
 	"github.com/lockstile/locker"
-	"github.com/lockstile/locker/fencing"
 )
 
-// count returns how many nodes are in one of the states.
-func (c *contest) count(states ...state) int {
+// vote is how a node stands.
+type vote struct {
+	state  state
+	token  uint64
+	err    error
+	look   time.Time // when it makes sense to ask again without a word
+	ticket int64
+	told   bool // a word came that no request has followed yet
+}
+
+type state uint8
+
+const (
+	idle    state = iota // not asked, or given back
+	asking               // a request is under way
+	granted              //
+	raising              // granted, and its counter is being lifted
+	waiting              // taken by somebody else, and we are in the queue
+	taken                // taken by somebody else
+	young                // it has no vote yet
+	failed               //
+)
+
+// situation is what else decides how a contest goes on.
+type situation struct {
+	wait     bool // for a majority, or one look
+	resting  bool
+	gathered bool // nodes that kept us waiting were asked once more
+	splits   int  // votes that were split so far
+}
+
+// verdict is what the votes come to.
+type verdict uint8
+
+const (
+	open  verdict = iota // there is word to come
+	won                  // a majority has granted it, with one token
+	short                // a majority has, and some of it must be lifted to its token
+	late                 // others may be a moment later: the holder is giving back
+	split                // nobody has a majority: what was won is given back
+	lost                 // there is no use in it
+)
+
+// count returns how many votes are in one of the states.
+func count(votes []vote, states ...state) int {
 	n := 0
-	for _, v := range c.votes {
+	for _, v := range votes {
 		if slices.Contains(states, v.state) {
 			n++
 		}
@@ -18,58 +61,59 @@ func (c *contest) count(states ...state) int {
 	return n
 }
 
-// judge decides whether the contest is over.
-func (c *contest) judge() (over bool, err error) {
-	if err := c.l.twins(); err != nil {
-		return true, err
-	}
-	if token := c.common(); token != 0 {
-		c.a.token = token
-		return true, nil
-	}
-	mine := c.count(granted, raising)
+// saysTaken reports whether others have so many nodes that no majority is left.
+func saysTaken(votes []vote) bool { return count(votes, waiting, taken) > len(votes)-quorum(votes) }
+
+func quorum(votes []vote) int { return len(votes)/2 + 1 }
+
+// judge says what the votes come to.
+func judge(votes []vote, s situation) verdict {
+	need := quorum(votes)
+	mine, failures := count(votes, granted, raising), count(votes, failed)
 	switch {
-	case mine >= c.l.quorum && c.count(raising) == 0:
-		c.raise()
-	case c.resting:
-	case !c.wait && mine+c.count(asking) < c.l.quorum:
+	case common(votes) != 0:
+		return won
+	case mine >= need && count(votes, raising) == 0:
+		return short
+	case s.resting:
+		return open
+	case !s.wait && mine+count(votes, asking) < need:
 		// Nodes that have granted it speak against a holder: an unlock may not
 		// have reached the others yet, or an attempt like ours is giving back.
-		if c.splits+1 >= mostLooks || c.count(granted) == 0 || c.count(raising) > 0 || c.count(failed) > len(c.votes)-c.l.quorum {
-			return true, c.defeat()
+		if s.splits+1 >= mostLooks || count(votes, granted) == 0 || count(votes, raising) > 0 || failures > len(votes)-need {
+			return lost
 		}
-		c.rest()
-	case mine > 0 && mine+c.count(waiting, taken) >= c.l.quorum && !c.gathered:
-		c.timer.Reset(min(c.a.seats[0].timeout, straggling)) // the holder is giving back: the others come a moment later
-	case !c.wait || c.underWay > 0:
-	case c.count(failed) > len(c.votes)-c.l.quorum:
-		return true, c.defeat()
-	default:
-		c.rest()
+		return split
+	case 0 < mine && mine < need && mine+count(votes, waiting, taken) >= need && !s.gathered:
+		return late
+	case !s.wait || count(votes, asking, raising) > 0:
+		return open
+	case failures > len(votes)-need:
+		return lost
 	}
-	return false, nil
+	return split
 }
 
 // common returns the token that a majority has granted, or 0.
-func (c *contest) common() fencing.Token {
-	for _, v := range c.votes {
+func common(votes []vote) uint64 {
+	for _, v := range votes {
 		n := 0
-		for _, w := range c.votes {
+		for _, w := range votes {
 			if w.state == granted && w.token == v.token {
 				n++
 			}
 		}
-		if v.state == granted && n >= c.l.quorum {
+		if v.state == granted && n >= quorum(votes) {
 			return v.token
 		}
 	}
 	return 0
 }
 
-// raise writes the greatest token of a majority back to those of its nodes that
-// drew a smaller one.
+// raise lifts the nodes of a majority that drew a smaller number than the greatest to
+// the end of the range that begins with that: their counters end below it.
 func (c *contest) raise() {
-	var token fencing.Token
+	var token uint64
 	for _, v := range c.votes {
 		if v.state == granted {
 			token = max(token, v.token)
@@ -81,10 +125,9 @@ func (c *contest) raise() {
 			continue
 		}
 		v.state = raising
-		s, answers := &c.a.seats[i], c.answers
-		c.underWay++
-		c.l.chores.Go(func() {
-			err := c.l.raise(s, c.l.peers[i], token)
+		seat, answers := c.a.seats[i], c.answers
+		c.s.locks.Go(func() {
+			err := c.s.nodes[i].raise(seat, token)
 			answers <- answer{node: i, raised: token, err: err}
 		})
 	}
@@ -92,13 +135,13 @@ func (c *contest) raise() {
 
 // defeat explains why there is no majority.
 func (c *contest) defeat() error {
-	e := &QuorumError{Need: c.l.quorum, kind: locker.ErrTaken}
-	if c.count(failed) > len(c.votes)-c.l.quorum {
-		e.kind = locker.ErrUnavailable
+	e := &QuorumError{Need: c.s.quorum, kind: locker.ErrUnavailable}
+	if saysTaken(c.votes) {
+		e.kind = locker.ErrTaken
 	}
 	for i, v := range c.votes {
 		e.Nodes = append(e.Nodes, NodeOutcome{
-			Node:    c.l.peers[i].name,
+			Node:    c.s.nodes[i].name,
 			Granted: v.state == granted || v.state == raising,
 			Taken:   v.state == taken || v.state == waiting,
 			Err:     v.err,

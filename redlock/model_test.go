@@ -12,26 +12,28 @@ import (
 // can be taken away from it to see that each is needed.
 type rules struct {
 	writeBack bool // nodes of the majority are raised to its token
+	whole     bool // and to the end of the range that begins with it
 	voteLoss  bool // a node that does not confirm does not count
 	restart   bool // a node that forgot has no vote for one TTL
 	majority  int
 	validity  bool // a lock that comes after its validity is given back
 }
 
-var sound = rules{writeBack: true, voteLoss: true, restart: true, majority: 3, validity: true}
+var sound = rules{writeBack: true, whole: true, voteLoss: true, restart: true, majority: 3, validity: true}
 
 const (
 	modelNodes   = 5
 	modelClients = 4
 	modelTTL     = 120
+	modelRange   = 4 // tokens of a grant
 	tick         = 8 // of the clocks that tokens are lifted to
 	tolerance    = 3 // for what a client offers
 	skew         = 1 // of clocks
 )
 
 type modelNode struct {
-	skew, counter, value, until, young int
-	marks                              map[int]bool
+	skew, counter, value, first, until, young int
+	marks                                     map[int]bool
 }
 
 // grant is the acquire script.
@@ -41,23 +43,24 @@ func (n *modelNode) grant(now, value, offer int) (token int) {
 		return 0
 	case n.has(now, value):
 		n.until = now + modelTTL
-		return n.counter
+		return n.first
 	case n.until > now:
 		return 0
 	}
 	clock := now/tick + n.skew
-	n.counter = max(n.counter+1, clock-tolerance, min(offer, clock+tolerance))
+	n.first = max(n.counter+1, clock-tolerance, min(offer, clock+tolerance))
+	n.counter = n.first + modelRange - 1
 	n.value, n.until = value, now+modelTTL
-	return n.counter
+	return n.first
 }
 
 func (n *modelNode) has(now, value int) bool { return n.value == value && n.until > now }
 
-func (n *modelNode) raise(now, value, token int) bool {
+func (n *modelNode) raise(now, value, counter int) bool {
 	if !n.has(now, value) {
 		return false
 	}
-	n.counter = max(n.counter, token)
+	n.counter = max(n.counter, counter)
 	return true
 }
 
@@ -96,7 +99,7 @@ type model struct {
 	values  int
 	late    []func() // requests on their way
 
-	last                 int // token
+	last                 int // token of the latest range
 	grants, stale, twice int
 }
 
@@ -207,9 +210,12 @@ func (m *model) raiseAll(c *modelClient) {
 }
 
 func (m *model) raiseOne(c *modelClient, i int) {
-	ok, value, token := false, c.value, c.token
-	if m.send(func() { ok = m.nodes[i].raise(m.now, value, token) }) && ok || !m.voteLoss {
-		c.tokens[i] = token
+	ok, value, counter := false, c.value, c.token
+	if m.whole {
+		counter += modelRange - 1
+	}
+	if m.send(func() { ok = m.nodes[i].raise(m.now, value, counter) }) && ok || !m.voteLoss {
+		c.tokens[i] = c.token
 		return
 	}
 	delete(c.tokens, i)
@@ -222,7 +228,7 @@ func (m *model) granted(c *modelClient) {
 	if c.token <= m.last {
 		m.stale++
 	}
-	m.last = max(m.last, c.token)
+	m.last = max(m.last, c.token+modelRange-1)
 	for _, other := range m.clients {
 		if other != c && other.phase == holds && m.now < other.until && m.now < c.until {
 			m.twice++
@@ -294,6 +300,7 @@ func TestModelBreaksWithoutEachRule(t *testing.T) {
 		broken func(*model) int
 	}{
 		"tokens without write-back":         {func(r *rules) { r.writeBack = false }, func(m *model) int { return m.stale }},
+		"nodes raised to the token alone":   {func(r *rules) { r.whole = false }, func(m *model) int { return m.stale }},
 		"votes that did not confirm":        {func(r *rules) { r.voteLoss = false }, func(m *model) int { return m.stale }},
 		"a restarted node votes at once":    {func(r *rules) { r.restart = false }, func(m *model) int { return m.twice }},
 		"two of five are enough":            {func(r *rules) { r.majority = 2 }, func(m *model) int { return m.twice }},

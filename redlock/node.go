@@ -8,65 +8,25 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 	"github.com/lockstile/locker/internal/redisnode"
 )
 
-// peer is one node.
-type peer struct {
-	name string
-	node *redisnode.Node
-	mail *redisnode.Mailbox
-	met  atomic.Bool
-
-	slots chan struct{} // a request under way has one
-	heard atomic.Int64  // answers so far
-
-	run string // identifies the server process it was when we met; under Locker.mu
+// node is one of the masters.
+type node struct {
+	name  string
+	redis *redisnode.Node
+	slots chan struct{} // a request under way has one: as many as the client has connections
+	met   atomic.Bool
+	run   string // identifies the server process it was when we met; under store.mu
 }
 
-// newPeer returns a peer with as many slots as its client has connections.
-func (l *Locker) newPeer(name string, rdb redis.UniversalClient, quarantine time.Duration) *peer {
-	p := &peer{name: name, slots: make(chan struct{}, rdb.(*redis.Client).Options().PoolSize)}
-	p.mail = redisnode.NewMailbox(rdb, func(value, key string) { l.returnTurn(p, value, key) })
-	p.node = redisnode.NewOfQuorum(rdb, p.mail, quarantine)
-	return p
-}
-
-// enter waits for a slot. Requests that find no connection free would wait for
-// one: here they do so before their time counts, for it is this process that is
-// busy and not the node that is silent. It fails if the node answers nobody for
-// as long as patience, or at the end of giveUp.
-func (p *peer) enter(patience time.Duration, giveUp <-chan struct{}) error {
-	select {
-	case p.slots <- struct{}{}:
-		return nil
-	default:
+func newNode(name string, rdb redis.UniversalClient, quarantine time.Duration) *node {
+	return &node{
+		name:  name,
+		redis: redisnode.NewOfQuorum(rdb, quarantine),
+		slots: make(chan struct{}, rdb.(*redis.Client).Options().PoolSize),
 	}
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
-	for {
-		heard := p.heard.Load()
-		select {
-		case p.slots <- struct{}{}:
-			return nil
-		case <-giveUp:
-			return locker.ErrClosed
-		case <-timer.C:
-			if p.heard.Load() == heard {
-				return errSlow
-			}
-			timer.Reset(patience)
-		}
-	}
-}
-
-// leave gives the slot back. An answer is a sign of life.
-func (p *peer) leave(answered bool) {
-	if answered {
-		p.heard.Add(1)
-	}
-	<-p.slots
 }
 
 // nameNodes names nodes by their addresses and refuses what cannot be one.
@@ -99,43 +59,43 @@ const sentinel = "FailoverClient"
 
 // meet makes sure, once for each node, that no two of them are one server that
 // goes by two addresses.
-func (l *Locker) meet(ctx context.Context, p *peer) error {
-	if p.met.Load() {
+func (s *store) meet(ctx context.Context, n *node) error {
+	if n.met.Load() {
 		return nil
 	}
-	run, err := p.node.Run(ctx)
+	run, err := n.redis.Run(ctx)
 	if err != nil {
 		return err
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, other := range l.peers {
-		if other != p && other.run == run {
-			err := fmt.Errorf("nodes %s and %s are one server, which has one vote", p.name, other.name)
-			l.twin.Store(&err)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, other := range s.nodes {
+		if other != n && other.run == run {
+			err := driver.Refused(fmt.Errorf("nodes %s and %s are one server, which has one vote", n.name, other.name))
+			s.twin.Store(&err)
 			return err
 		}
 	}
-	p.run = run
-	p.met.Store(true)
+	n.run = run
+	n.met.Store(true)
 	return nil
 }
 
 // twins returns an error once two nodes have turned out to be one server.
-func (l *Locker) twins() error {
-	if err := l.twin.Load(); err != nil {
+func (s *store) twins() error {
+	if err := s.twin.Load(); err != nil {
 		return *err
 	}
 	return nil
 }
 
-// listening reports whether letters can arrive from a majority.
-func (l *Locker) listening() bool {
+// listening reports whether words can arrive from a majority.
+func (s *store) listening() bool {
 	n := 0
-	for _, p := range l.peers {
-		if p.mail.Listening() {
+	for _, p := range s.nodes {
+		if p.redis.Mail().Channel() != "" {
 			n++
 		}
 	}
-	return n >= l.quorum
+	return n >= s.quorum
 }

@@ -24,8 +24,8 @@
 //
 // Waiters of different Lockers are served in the order of the clocks with which
 // they arrived, where a node corrects a clock that is a tenth of a second off its
-// own. Goroutines of one Locker may hand the lock to each other up to 16 times in
-// a row, or up to 128 times within 25 ms, before it goes to another process.
+// own. Goroutines of one Locker pass the lock on to each other in memory, up to 64
+// times and for 25 ms at most, before it goes to another process.
 //
 // An even number of nodes buys nothing: of four nodes, three are a majority, so
 // no more of them may fail than of three.
@@ -77,8 +77,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockstile/locker"
-	"github.com/lockstile/locker/internal/chores"
-	"github.com/lockstile/locker/internal/line"
+	"github.com/lockstile/locker/driver"
 	"github.com/lockstile/locker/internal/redisnode"
 )
 
@@ -102,21 +101,18 @@ type Options struct {
 	// DurableNodes says that nodes lose nothing in a crash (appendonly yes,
 	// appendfsync always), and lets them vote as soon as they are up.
 	DurableNodes bool
+
+	// KeepCounter is for how long the nodes keep the counter of a name's tokens
+	// after its last lease: about 200 bytes. A name that was idle for longer leans on
+	// clocks that have not gone back by more than that. The default is an hour; less
+	// than a minute is an error.
+	KeepCounter time.Duration
 }
 
 // Locker grants locks that a majority of its nodes agrees on.
 type Locker struct {
-	opts   Options
-	peers  []*peer
-	quorum int
-	lines  line.Lines[*attempt]
-	keeper *locker.Keeper
-	twin   atomic.Pointer[error] // two nodes turned out to be one
-
-	closing context.Context // ends with Close
-	close   context.CancelFunc
-	mu      sync.Mutex
-	chores  chores.Chores // clean-ups under way
+	locks *driver.Locker[*attempt]
+	store *store
 }
 
 var (
@@ -140,177 +136,146 @@ func New(nodes []redis.UniversalClient, opts Options) (*Locker, error) {
 	if opts.MaxTTL == 0 {
 		opts.MaxTTL = time.Minute
 	}
+	keep, err := redisnode.KeepFor(opts.KeepCounter)
+	if err != nil {
+		return nil, fmt.Errorf("redlock: %w", err)
+	}
 	names, err := nameNodes(nodes)
 	if err != nil {
 		return nil, err
 	}
-	l := &Locker{opts: opts, quorum: len(nodes)/2 + 1}
-	l.closing, l.close = context.WithCancel(context.Background())
 	quarantine := opts.MaxTTL
 	if opts.DurableNodes {
 		quarantine = 0
 	}
+	s := &store{opts: opts, quorum: len(nodes)/2 + 1}
 	for i, rdb := range nodes {
-		l.peers = append(l.peers, l.newPeer(names[i], rdb, quarantine))
+		s.nodes = append(s.nodes, newNode(names[i], rdb, quarantine))
+		s.nodes[i].redis.Keep = keep
 	}
-	l.keeper = locker.NewKeeper(l.renew)
-	return l, nil
+	s.locks = driver.New("redlock", s, driver.Options{})
+	return &Locker{s.locks, s}, nil
 }
 
 // Lock implements [locker.Locker].
 func (l *Locker) Lock(ctx context.Context, name string, opts ...locker.Option) (*locker.Lock, error) {
-	a, err := l.newAttempt(ctx, name, opts)
-	if err != nil {
-		return nil, err
-	}
-	if a.turn, err = l.lines.Stand(ctx, l.closing, name, a); err != nil {
-		return nil, fmt.Errorf("redlock: lock %q: %w", name, err)
-	}
-	return l.finish(a, l.wait(ctx, a))
+	return l.locks.Lock(ctx, name, opts...)
 }
 
 // TryLock implements [locker.Locker].
 func (l *Locker) TryLock(ctx context.Context, name string, opts ...locker.Option) (*locker.Lock, error) {
-	a, err := l.newAttempt(ctx, name, opts)
-	if err != nil {
-		return nil, err
-	}
-	turn, ok := l.lines.TryEnter(name, a)
-	if !ok {
-		return nil, fmt.Errorf("redlock: lock %q: %w", name, locker.ErrTaken)
-	}
-	a.turn = turn
-	return l.finish(a, l.newContest(a, false).run(ctx))
+	return l.locks.TryLock(ctx, name, opts...)
 }
 
-func (l *Locker) newAttempt(ctx context.Context, name string, opts []locker.Option) (*attempt, error) {
-	req, err := locker.NewRequest(name, opts...)
-	if err != nil {
-		return nil, err
-	}
-	terms := new(redisnode.Terms)
-	err = terms.Init(req, l.opts.Prefix)
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("redlock: lock %q: %w", name, err)
-	case req.TTL > l.opts.MaxTTL:
-		return nil, fmt.Errorf("redlock: lock %q: ttl %v is over the limit of %v (Options.MaxTTL)", name, req.TTL, l.opts.MaxTTL)
-	case l.closing.Err() != nil:
-		return nil, fmt.Errorf("redlock: lock %q: %w", name, locker.ErrClosed)
-	case ctx.Err() != nil:
-		return nil, fmt.Errorf("redlock: lock %q: %w", name, context.Cause(ctx))
-	}
-	return &attempt{req: req, seats: l.newSeats(terms)}, nil
+// Inspect implements [locker.Inspector]. The lock is held if a majority has it
+// under one holder. The token of a lock that is free is the last holder's or greater:
+// a node that was too late to count for that holder may have drawn another.
+func (l *Locker) Inspect(ctx context.Context, name string) (locker.Info, error) {
+	return l.locks.Inspect(ctx, name)
 }
 
-func (l *Locker) nodeTimeout(ttl time.Duration) time.Duration {
-	if l.opts.NodeTimeout > 0 {
-		return l.opts.NodeTimeout
-	}
-	return min(max(ttl/50, 10*time.Millisecond), 100*time.Millisecond)
-}
-
-// wait asks until a majority agrees. The first question of a Locker to which
-// nobody has listened yet is asked without queueing: most locks are free, and a
-// subscription costs a connection to each node.
-func (l *Locker) wait(ctx context.Context, a *attempt) error {
-	switch {
-	case a.token != 0:
-		return nil // handed over by our predecessor in the line
-	case l.closing.Err() != nil:
-		return locker.ErrClosed
-	}
-	if !l.listening() {
-		err := l.newContest(a, false).run(ctx)
-		switch {
-		case err != nil && ctx.Err() != nil:
-			return fmt.Errorf("%w: %w", locker.ErrTaken, context.Cause(ctx))
-		case err == nil || !errors.Is(err, locker.ErrTaken):
-			return err
-		}
-	}
-	c := l.newContest(a, true)
-	err := c.run(ctx)
-	if err == nil && c.count(waiting, asking) > 0 {
-		l.chores.Go(c.linger)
-	}
-	return err
-}
-
-// finish makes the lock of a granted attempt, and clears away one that failed.
-func (l *Locker) finish(a *attempt, err error) (*locker.Lock, error) {
-	if err == nil {
-		err = a.req.CheckValidity(a.since)
-	}
-	if err != nil {
-		if !l.abandon(a.seats) {
-			err = fmt.Errorf("%w: %w", locker.ErrOutcomeUnknown, err)
-		}
-		a.turn.Leave()
-		return nil, fmt.Errorf("redlock: lock %q: %w", a.req.Name, err)
-	}
-	return locker.NewLock(locker.Hold{
-		Request: a.req,
-		Token:   a.token,
-		Since:   a.since,
-		Keeper:  l.keeper,
-		Lease:   a,
-		Release: func(ctx context.Context) error { return l.release(ctx, a) },
-		Lost:    func() { l.lost(a) },
-	}), nil
-}
-
-// lost passes the turn on without the lock. A release need not follow, so what
-// the nodes still have is removed here: those that did renew, while a majority did
-// not, would keep everybody out for another TTL.
-func (l *Locker) lost(a *attempt) {
-	a.mu.Lock()
-	a.turn.Leave()
-	a.mu.Unlock()
-	for i := range a.seats {
-		s := &a.seats[i]
-		l.chores.Go(func() { l.sweep(i, s) })
-	}
+// Break implements [locker.Breaker]. It frees the lock on all nodes, and what
+// an attempt without a majority may have left there.
+func (l *Locker) Break(ctx context.Context, name string) (bool, error) {
+	return l.locks.Break(ctx, name)
 }
 
 // Guarantees implements [locker.Locker].
-func (l *Locker) Guarantees() locker.Guarantees {
-	g := locker.Guarantees{
-		Exclusion: locker.PromptHolder | locker.SteadyClocks,
-		Tokens:    locker.ForwardClock,
-		Fair:      true,
-		Release:   locker.ByExpiry,
-		Tolerates: (len(l.peers) - 1) / 2,
-	}
-	if l.opts.DurableNodes { // a node that forgot would vote before the clock has passed its counter for sure
-		g.Exclusion |= locker.DurableServer
-		g.Tokens = locker.DurableServer
-	}
-	return g
-}
+func (l *Locker) Guarantees() locker.Guarantees { return l.locks.Guarantees() }
 
 // Close ends the subscriptions and the waiting: waiters get
 // [locker.ErrClosed]. It waits, for two seconds at most, for requests and
 // clean-ups under way. Locks that are held stay held, renewed and unlockable; the
 // clients stay open.
 func (l *Locker) Close() error {
-	l.close()
-	idle := make(chan struct{})
-	go func() {
-		var mails sync.WaitGroup
-		for _, p := range l.peers {
-			mails.Go(p.mail.Close)
-		}
-		mails.Wait()
-		l.chores.Wait()
-		close(idle)
-	}()
-	select {
-	case <-idle:
-	case <-time.After(closeTime): // a node may be allowed more time for an answer
+	err := l.locks.Close()
+	var mails sync.WaitGroup
+	for _, n := range l.store.nodes {
+		mails.Go(n.redis.Mail().Close)
 	}
-	return nil
+	mails.Wait()
+	return err
 }
 
-// closeTime bounds Close. Clean-ups need half of it for their last try.
-const closeTime = 2 * time.Second
+// store is the [driver.Store].
+type store struct {
+	opts   Options
+	nodes  []*node
+	quorum int
+	locks  *driver.Locker[*attempt]
+	twin   atomic.Pointer[error] // two nodes turned out to be one
+	mu     sync.Mutex
+}
+
+// Features implements [driver.Store].
+func (s *store) Features() driver.Features {
+	g := locker.Guarantees{
+		Exclusion: locker.PromptHolder | locker.SteadyClocks,
+		Tokens:    locker.ForwardClock,
+		Fair:      true,
+		Release:   locker.ByExpiry,
+		Tolerates: (len(s.nodes) - 1) / 2,
+	}
+	if s.opts.DurableNodes { // a node that forgot would vote before the clock has passed its counter for sure
+		g.Exclusion |= locker.DurableServer
+		g.Tokens = locker.DurableServer
+	}
+	return driver.Features{Guarantees: g}
+}
+
+// Begin implements [driver.Store].
+func (s *store) Begin(req *locker.Request) (*attempt, error) {
+	if req.TTL > s.opts.MaxTTL {
+		return nil, fmt.Errorf("ttl %v is over the limit of %v (Options.MaxTTL)", req.TTL, s.opts.MaxTTL)
+	}
+	seats, err := s.newSeats(req)
+	return &attempt{req: req, seats: seats}, err
+}
+
+func (s *store) nodeTimeout(ttl time.Duration) time.Duration {
+	if s.opts.NodeTimeout > 0 {
+		return s.opts.NodeTimeout
+	}
+	return min(max(ttl/50, 10*time.Millisecond), 100*time.Millisecond)
+}
+
+// Acquire implements [driver.Store]. The first question of a Locker to which nobody
+// has listened yet is asked without queueing: most locks are free, and a
+// subscription costs a connection to each node.
+func (s *store) Acquire(ctx context.Context, a *attempt, wait driver.Wait) (driver.Grant, error) {
+	if wait == nil || !s.listening() {
+		err := s.newContest(a, false, wait).run(ctx)
+		if err == nil || wait == nil || ctx.Err() != nil || !s.worthWaiting(err) {
+			return a.grant(), err
+		}
+	}
+	c := s.newContest(a, true, wait)
+	err := c.run(ctx)
+	if err == nil && count(c.votes, waiting, asking) > 0 {
+		s.locks.Go(c.linger)
+	}
+	return a.grant(), err
+}
+
+// worthWaiting reports whether an attempt that did not wait was defeated by others, or
+// by nodes that have no vote yet.
+func (s *store) worthWaiting(err error) bool {
+	var e *QuorumError
+	if !errors.As(err, &e) {
+		return false
+	}
+	down := 0
+	for _, o := range e.Nodes {
+		if o.Err != nil && !redisnode.Young(o.Err) {
+			down++
+		}
+	}
+	return down <= len(e.Nodes)-e.Need
+}
+
+func (a *attempt) grant() driver.Grant {
+	if a.token == 0 {
+		return driver.Grant{}
+	}
+	return driver.Grant{First: a.token, Count: redisnode.Tokens, Since: a.since}
+}

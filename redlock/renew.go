@@ -16,26 +16,26 @@ type renewal struct {
 	errs []error
 }
 
-// renew starts another TTL for each attempt on all nodes that may hold it, one batch
+// Renew implements [driver.Store]. It starts another TTL for each attempt on all nodes that may hold it, one batch
 // a node, and returns when every attempt is decided by a majority. A node that
 // hangs is not waited for longer than half of what the Keeper allows.
 //
 // The batches of slower nodes go on until their time is over, though ctx ends
 // with the return: every node that renews makes the lock safer, and one that is
 // always slower than the others would never be renewed.
-func (l *Locker) renew(ctx context.Context, attempts []*attempt) []error {
+func (s *store) Renew(ctx context.Context, attempts []*attempt) []error {
 	shortest := attempts[0].req.TTL
 	for _, a := range attempts {
 		shortest = min(shortest, a.req.TTL)
 	}
 	own, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), shortest/6, errSlow)
 	context.AfterFunc(own, cancel)
-	answers := make(chan renewal, len(l.peers))
-	under := l.renewals(attempts)
+	answers := make(chan renewal, len(s.nodes))
+	under := s.renewals(attempts)
 	for node, r := range under {
-		l.chores.Go(func() { answers <- l.renewOn(own, node, r, attempts) })
+		s.locks.Go(func() { answers <- s.renewOn(own, node, r, attempts) })
 	}
-	b := newBallot(l, attempts, under)
+	b := newBallot(s, attempts, under)
 	for range under {
 		if b.decided() {
 			break
@@ -51,8 +51,8 @@ func (l *Locker) renew(ctx context.Context, attempts []*attempt) []error {
 }
 
 // renewals returns for each node which attempts it may hold.
-func (l *Locker) renewals(attempts []*attempt) [][]int {
-	of := make([][]int, len(l.peers))
+func (s *store) renewals(attempts []*attempt) [][]int {
+	of := make([][]int, len(s.nodes))
 	for k, a := range attempts {
 		for node := range a.seats {
 			if a.seats[node].mayHold() {
@@ -63,7 +63,7 @@ func (l *Locker) renewals(attempts []*attempt) [][]int {
 	return of
 }
 
-func (l *Locker) renewOn(ctx context.Context, node int, of []int, attempts []*attempt) renewal {
+func (s *store) renewOn(ctx context.Context, node int, of []int, attempts []*attempt) renewal {
 	if len(of) == 0 {
 		return renewal{node: node}
 	}
@@ -71,12 +71,12 @@ func (l *Locker) renewOn(ctx context.Context, node int, of []int, attempts []*at
 	for i, k := range of {
 		leases[i] = &attempts[k].seats[node].lease
 	}
-	return renewal{node, of, l.peers[node].node.Renew(ctx, leases)}
+	return renewal{node, of, s.nodes[node].redis.Renew(ctx, leases)}
 }
 
 // ballot counts renewals.
 type ballot struct {
-	l        *Locker
+	s        *store
 	attempts []*attempt
 	yes      []int // nodes that have renewed each attempt
 	maybe    []int // nodes that have, or have not answered
@@ -84,9 +84,9 @@ type ballot struct {
 	failed   []*QuorumError
 }
 
-func newBallot(l *Locker, attempts []*attempt, under [][]int) *ballot {
+func newBallot(s *store, attempts []*attempt, under [][]int) *ballot {
 	n := len(attempts)
-	b := &ballot{l, attempts, make([]int, n), make([]int, n), make([]*locker.LostError, n), make([]*QuorumError, n)}
+	b := &ballot{s, attempts, make([]int, n), make([]int, n), make([]*locker.LostError, n), make([]*QuorumError, n)}
 	for _, of := range under {
 		for _, k := range of {
 			b.maybe[k]++
@@ -111,16 +111,16 @@ func (b *ballot) add(r renewal) {
 			continue
 		}
 		if b.failed[k] == nil {
-			b.failed[k] = &QuorumError{Need: b.l.quorum, kind: locker.ErrUnavailable}
+			b.failed[k] = &QuorumError{Need: b.s.quorum, kind: locker.ErrUnavailable}
 		}
-		b.failed[k].Nodes = append(b.failed[k].Nodes, NodeOutcome{Node: b.l.peers[r.node].name, Err: err})
+		b.failed[k].Nodes = append(b.failed[k].Nodes, NodeOutcome{Node: b.s.nodes[r.node].name, Err: err})
 	}
 }
 
 // decided reports whether every attempt has a majority, or cannot get one.
 func (b *ballot) decided() bool {
 	for k := range b.attempts {
-		if b.yes[k] < b.l.quorum && b.maybe[k] >= b.l.quorum {
+		if b.yes[k] < b.s.quorum && b.maybe[k] >= b.s.quorum {
 			return false
 		}
 	}
@@ -134,15 +134,15 @@ func (b *ballot) errors(early error) []error {
 	errs := make([]error, len(b.attempts))
 	for k := range b.attempts {
 		switch {
-		case b.yes[k] >= b.l.quorum:
-		case b.maybe[k] >= b.l.quorum:
+		case b.yes[k] >= b.s.quorum:
+		case b.maybe[k] >= b.s.quorum:
 			errs[k] = fmt.Errorf("%w: %w", locker.ErrUnavailable, early)
 		case b.failed[k] != nil:
 			errs[k] = b.failed[k]
 		case b.lost[k] != nil:
 			errs[k] = &locker.LostError{Name: b.attempts[k].req.Name, Reason: b.lost[k].Reason}
 		default:
-			errs[k] = &QuorumError{Need: b.l.quorum, kind: locker.ErrUnavailable}
+			errs[k] = &QuorumError{Need: b.s.quorum, kind: locker.ErrUnavailable}
 		}
 	}
 	return errs

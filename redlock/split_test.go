@@ -2,7 +2,6 @@ package redlock_test
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -119,28 +118,6 @@ func TestValidityCountsFromTheFirstLookWhereItsAnswerCounts(t *testing.T) {
 		t.Errorf("believed in until %v after the lease may have ended", lock.Deadline().Sub(end))
 	}
 	mustUnlock(t, lock)
-}
-
-// A caller that has gone needs no answer: what the request has left is removed
-// though the node may take its time.
-func TestCleanUpDoesNotWaitForTheRequest(t *testing.T) {
-	servers := startNodes(t, 3)
-	clients, over := clientsOf(servers), make(chan struct{})
-	for _, c := range clients {
-		c.AddHook(&onScript{act: func(n int32) {
-			if n == 1 {
-				<-over
-			}
-		}})
-	}
-	l := newLockerOn(t, clients, redlock.Options{DurableNodes: true, NodeTimeout: time.Hour})
-	t.Cleanup(func() { close(over) })
-	ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
-	defer cancel()
-	if _, err := l.TryLock(ctx, "a", locker.WithTTL(time.Minute)); !errors.Is(err, context.DeadlineExceeded) {
-		t.Error(err)
-	}
-	free(t, "a", servers...)
 }
 
 // More locks at once than there are connections make this process slow, and no

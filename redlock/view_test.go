@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/redisnode"
 	"github.com/lockstile/locker/redlock"
 )
 
@@ -18,7 +19,7 @@ func TestInspectSaysWhatAMajoritySays(t *testing.T) {
 	l := newLocker(t, servers, patient)
 	lock := mustLockOn(t, l, servers, locker.WithHolder("me"))
 	for _, s := range servers { // one that was late may have drawn a token of its own
-		s.Do("SET", "lockstile:t:{a}", fmt.Sprintf("%d %s me", lock.Token(), s.Do("GET", "a")))
+		s.Do("SET", "lockstile:t:{a}", fmt.Sprintf("%d %s %d me", lock.Token()+redisnode.Tokens-1, s.Do("GET", "a"), lock.Token()))
 	}
 	want := func(what string, held bool) {
 		t.Helper()

@@ -49,8 +49,8 @@ func TestTokensIncreaseThoughTheServerCameBackFromAnOldSnapshot(t *testing.T) {
 func TestTokensIncreaseThoughTheClockIsBehindTheCounter(t *testing.T) {
 	srv := testserver.Redis(t)
 	l := newLocker(t, srv.Addr(), singlenode.Options{})
-	srv.Do("SET", "lockstile:t:{a}", "4000000000000000 value holder") // the year 2096
-	for want := fencing.Token(4000000000000001); want < 4000000000000004; want++ {
+	srv.Do("SET", "lockstile:t:{a}", "4000000000000000 value 3999999999999937 holder") // the year 2096
+	for want := fencing.Token(4000000000000001); want < 4000000000000001+3*64; want += 64 {
 		lock := mustLock(t, l, "a")
 		if lock.Token() != want {
 			t.Errorf("token %d, want %d", lock.Token(), want)

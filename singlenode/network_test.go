@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"net"
-	"strconv"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -142,23 +140,6 @@ func TestLossPassesTheTurnToTheNextGoroutine(t *testing.T) {
 	mustUnlock(t, <-granted)
 }
 
-// Tokens that ran ahead of the clock need the counter for as long as the lock
-// lives.
-func TestRenewalKeepsTheCounter(t *testing.T) {
-	srv := testserver.Redis(t)
-	l := newLocker(t, srv.Addr(), singlenode.Options{})
-	lock := mustLock(t, l, "a", locker.WithTTL(time.Hour))
-	srv.Do("PEXPIRE", "lockstile:t:{a}", "1000")
-	if err := lock.Renew(patience(t)); err != nil {
-		t.Fatal(err)
-	}
-	left, err := strconv.Atoi(srv.Do("PTTL", "lockstile:t:{a}"))
-	if err != nil || time.Duration(left)*time.Millisecond < time.Hour {
-		t.Errorf("the counter has %d ms left, the lock an hour", left)
-	}
-	mustUnlock(t, lock)
-}
-
 // The subscription is being opened, to a server that does not answer, and the
 // client is as patient as it is by default.
 func TestCloseDoesNotWaitForASubscriptionToASilentServer(t *testing.T) {
@@ -195,35 +176,4 @@ func TestCloseDoesNotWaitForASubscriptionToASilentServer(t *testing.T) {
 	if took := time.Since(start); took > handshake/2 {
 		t.Errorf("Close and the end of the waiting took %v", took)
 	}
-}
-
-// A request that the caller itself reads the reply of falls silent on its
-// connection. It is sent again over another. The first one is delivered when the
-// lock has been unlocked, and must not be granted then.
-func TestRequestThatFellSilentIsSentAgainAndIsNotGrantedLate(t *testing.T) {
-	srv := testserver.Redis(t)
-	l, p := behind(t, srv)
-	for range 3 { // a connection, the script, and a prompt answer
-		mustUnlock(t, mustLock(t, l, "a"))
-	}
-	p.Stall()
-	ctx, cancel := context.WithCancel(patience(t))
-	defer cancel()
-	lock, err := l.Lock(ctx, "b")
-	if err != nil {
-		t.Fatal(err)
-	}
-	mustUnlock(t, lock)
-	before := scriptCalls(srv)
-	p.Deliver()
-	until(t, "the late request", func() bool { return scriptCalls(srv) > before })
-	if srv.Do("EXISTS", "b") != "0" {
-		t.Error("the late request was granted a lock that nobody knows of")
-	}
-}
-
-func scriptCalls(srv *testserver.RedisServer) int {
-	_, rest, _ := strings.Cut(srv.Do("INFO", "commandstats"), "cmdstat_evalsha:calls=")
-	n, _ := strconv.Atoi(rest[:max(0, strings.IndexByte(rest, ','))]) // 0 before the first
-	return n
 }

@@ -102,25 +102,3 @@ func TestWaitersAreServedWhereReplicasConfirm(t *testing.T) {
 	mustUnlock(t, held)
 	mustUnlock(t, next(t, grants).lock)
 }
-
-// The goroutine that is next in line must not get the lock with the release,
-// which no replica confirms.
-func TestHandOverWithinAProcessNeedsTheReplicasToo(t *testing.T) {
-	master, replica := replicated(t)
-	l := newLocker(t, master.Addr(), singlenode.Options{Replicas: 1})
-	held := mustLock(t, l, "a")
-	result := make(chan error, 1)
-	go func() {
-		_, err := l.Lock(patience(t), "a")
-		result <- err
-	}()
-	until(t, "the goroutine to stand in line", func() bool { return l.InLine("a") == 2 })
-	replica.Pause()
-	defer replica.Resume()
-	if err := held.Unlock(patience(t)); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-result; !errors.Is(err, locker.ErrUnavailable) {
-		t.Errorf("a lock that no replica confirms: %v", err)
-	}
-}

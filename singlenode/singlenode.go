@@ -9,9 +9,8 @@
 // latter). Tokens increase even then, unless the clock goes back at the same
 // time: each is one more than the last and at least the server's clock in
 // microseconds. Guard writes with them. Waiters of different Lockers are served
-// in order of arrival; goroutines of one Locker may hand the lock to each other
-// up to 16 times in a row, or up to 128 times within 25 ms, before it goes to
-// another process.
+// in order of arrival; goroutines of one Locker pass the lock on to each other in
+// memory, up to 64 times and for 25 ms at most, before it goes to another process.
 //
 // A lock's key is its name, holding a random value with an expiry, as the
 // Redlock page describes (redis.io, "Distributed Locks with Redis"). So clients
@@ -46,21 +45,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockstile/locker"
-	"github.com/lockstile/locker/fencing"
-	"github.com/lockstile/locker/internal/chores"
-	"github.com/lockstile/locker/internal/line"
+	"github.com/lockstile/locker/driver"
+	"github.com/lockstile/locker/internal/mailbox"
 	"github.com/lockstile/locker/internal/redisnode"
 )
-
-// confirmTime is how long a caller whose attempt failed waits to hear that
-// nothing of it is left. The clean-up goes on behind its back.
-const confirmTime = 250 * time.Millisecond
 
 // Options are a Locker's settings. The zero value is ready to use.
 type Options struct {
@@ -71,25 +65,20 @@ type Options struct {
 	// Replicas is how many replicas must have received a grant or a renewal
 	// before it counts (WAIT). Set it to the number of all replicas that may
 	// be promoted. A server that cannot get so many confirmations within a
-	// second grants nothing. It takes a *redis.Client or *redis.ClusterClient:
-	// what wraps one may send WAIT to another server. The default is 0: a
-	// failover may forget locks.
+	// second grants nothing. The default is 0: a failover may forget locks.
 	Replicas int
+
+	// KeepCounter is for how long the counter of a name's tokens is kept after its
+	// last lease: about 200 bytes. A name that was idle for longer leans on a server
+	// clock that has not gone back by more than that. The default is an hour; less
+	// than a minute is an error.
+	KeepCounter time.Duration
 }
 
 // Locker grants locks on one Redis.
 type Locker struct {
-	opts   Options
-	node   *redisnode.Node
-	mail   *redisnode.Mailbox
-	lines  line.Lines[*attempt]
-	keeper *locker.Keeper
-
-	isCluster bool // whose masters pass letters on to each other
-
-	closing context.Context // ends with Close
-	close   context.CancelFunc
-	chores  chores.Chores // clean-ups under way
+	locks *driver.Locker[*attempt]
+	store *store
 }
 
 var (
@@ -98,219 +87,245 @@ var (
 	_ locker.Breaker   = (*Locker)(nil)
 )
 
-// New returns a Locker on rdb, which it never closes. Make one per process and
-// server: its goroutines share one place in a queue, one subscription and their
-// renewals.
+// New returns a Locker on rdb, which it never closes: a *redis.Client or a
+// *redis.ClusterClient. What wraps one is refused, for it may send a lock's requests
+// to another server than its notifications. Make one Locker per process and server:
+// its goroutines share one place in a queue, one subscription and their renewals.
 func New(rdb redis.UniversalClient, opts Options) (*Locker, error) {
-	switch {
-	case rdb == nil:
-		return nil, errors.New("singlenode: the client is nil")
-	case opts.Replicas < 0:
+	if opts.Replicas < 0 {
 		return nil, fmt.Errorf("singlenode: replicas %d is negative", opts.Replicas)
 	}
-	if _, ok := rdb.(*redis.Ring); ok {
-		return nil, errors.New("singlenode: a Ring spreads a lock's keys and its notifications over different servers: use a client of one server or of a Cluster")
-	}
-	if opts.Replicas > 0 && !known(rdb) {
-		return nil, fmt.Errorf("singlenode: replicas of a %T cannot be waited for: it may ask another server than that of the lock; use a *redis.Client or *redis.ClusterClient, with hooks in place of what wraps it", rdb)
-	}
-	l := &Locker{opts: opts}
-	_, l.isCluster = rdb.(*redis.ClusterClient)
-	l.closing, l.close = context.WithCancel(context.Background())
-	l.mail = redisnode.NewMailbox(rdb, l.returnTurn)
-	l.node = redisnode.New(rdb, l.mail, opts.Replicas)
-	l.keeper = locker.NewKeeper(l.node.Renew)
-	return l, nil
-}
-
-// known reports whether rdb sends WAIT where it has sent what is to be waited for.
-func known(rdb redis.UniversalClient) bool {
-	switch rdb.(type) {
-	case *redis.Client, *redis.ClusterClient:
-		return true
-	}
-	return false
-}
-
-// attempt is one call of Lock or TryLock, and the hold that comes of it.
-type attempt struct {
-	req   *locker.Request
-	terms redisnode.Terms
-	lease redisnode.Lease // on these terms
-	turn  *line.Turn[*attempt]
-
-	queued bool // it may have a place in the store's queue
-
-	// The predecessor in the line fills these in before it passes the turn.
-	token  fencing.Token
-	since  locker.Instant
-	streak line.Streak
-
-	mu sync.Mutex // one release at a time, and none while the turn is passed on
-}
-
-// Lock implements [locker.Locker]. While a reply of the server is out, the end of
-// ctx may go unnoticed for a quarter of a second: the client cannot be
-// interrupted while it reads.
-func (l *Locker) Lock(ctx context.Context, name string, opts ...locker.Option) (*locker.Lock, error) {
-	a, err := l.newAttempt(ctx, name, opts)
+	keep, err := redisnode.KeepFor(opts.KeepCounter)
 	if err != nil {
+		return nil, fmt.Errorf("singlenode: %w", err)
+	}
+	if err := usable(rdb); err != nil {
 		return nil, err
 	}
-	if a.turn, err = l.lines.Stand(ctx, l.closing, name, a); err != nil {
-		return nil, fmt.Errorf("singlenode: lock %q: %w", name, err)
-	}
-	return l.finish(a, l.wait(ctx, a))
+	s := &store{opts: opts, node: redisnode.New(rdb, opts.Replicas)}
+	s.node.Keep = keep
+	_, s.isCluster = rdb.(*redis.ClusterClient)
+	return &Locker{driver.New("singlenode", s, driver.Options{}), s}, nil
 }
 
-// TryLock implements [locker.Locker]. It notices the end of ctx as Lock does.
-func (l *Locker) TryLock(ctx context.Context, name string, opts ...locker.Option) (*locker.Lock, error) {
-	a, err := l.newAttempt(ctx, name, opts)
-	if err != nil {
-		return nil, err
-	}
-	turn, ok := l.lines.TryEnter(name, a)
-	if !ok {
-		return nil, fmt.Errorf("singlenode: lock %q: %w", name, locker.ErrTaken)
-	}
-	a.turn = turn
-	return l.finish(a, l.try(ctx, a))
-}
-
-func (l *Locker) newAttempt(ctx context.Context, name string, opts []locker.Option) (*attempt, error) {
-	req, err := locker.NewRequest(name, opts...)
-	if err != nil {
-		return nil, err
-	}
-	a := &attempt{req: req}
-	a.lease.Terms = &a.terms
-	err = a.terms.Init(req, l.opts.Prefix)
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("singlenode: lock %q: %w", name, err)
-	case l.closing.Err() != nil:
-		return nil, fmt.Errorf("singlenode: lock %q: %w", name, locker.ErrClosed)
-	case ctx.Err() != nil:
-		return nil, fmt.Errorf("singlenode: lock %q: %w", name, context.Cause(ctx))
-	}
-	return a, nil
-}
-
-// finish makes the lock of a granted attempt, and clears away one that failed.
-func (l *Locker) finish(a *attempt, err error) (*locker.Lock, error) {
-	if err == nil {
-		err = a.req.CheckValidity(a.since)
-	}
-	if err != nil {
-		if l.leftSomething(a) && !l.cleanUp(&a.lease) {
-			err = fmt.Errorf("%w: %w", locker.ErrOutcomeUnknown, err)
+func usable(rdb redis.UniversalClient) error {
+	switch rdb := rdb.(type) {
+	case *redis.Client:
+		if rdb != nil {
+			return nil
 		}
-		a.turn.Leave()
-		return nil, fmt.Errorf("singlenode: lock %q: %w", a.req.Name, err)
+	case *redis.ClusterClient:
+		if rdb != nil {
+			return nil
+		}
+	case nil:
+	default:
+		return fmt.Errorf("singlenode: a %T may send a lock's requests to another server than its notifications: use a *redis.Client or *redis.ClusterClient, with hooks in place of what wraps it", rdb)
 	}
-	return locker.NewLock(locker.Hold{
-		Request: a.req,
-		Token:   a.token,
-		Since:   a.since,
-		Keeper:  l.keeper,
-		Lease:   &a.lease,
-		Release: func(ctx context.Context) error { return l.release(ctx, a) },
-		Lost:    a.leave,
-	}), nil
+	return errors.New("singlenode: the client is nil")
 }
 
-// leave passes the turn on without the lock.
-func (a *attempt) leave() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.turn.Leave()
+// Lock implements [locker.Locker].
+func (l *Locker) Lock(ctx context.Context, name string, opts ...locker.Option) (*locker.Lock, error) {
+	return l.locks.Lock(ctx, name, opts...)
 }
 
-// release gives the lock back, where it can to the next goroutine in line.
-func (l *Locker) release(ctx context.Context, a *attempt) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	defer a.turn.Leave()
-	next, ok := a.turn.Next()
-	var heir *redisnode.Lease
-	var since locker.Instant        // its own: nobody else needs the clock to be read
-	if ok && l.opts.Replicas == 0 { // with replicas, a grant needs their word, a release does not
-		heir, since = &next.lease, locker.Now()
-	}
-	token, err := l.node.ReleaseHere(ctx, &a.lease, heir, a.streak.Over())
-	if token != 0 {
-		next.token, next.since, next.streak = token, since, a.streak.Next()
-	}
-	var lost *locker.LostError
-	switch {
-	case errors.As(err, &lost):
-		lost.Name = a.req.Name
-		return lost
-	case err != nil:
-		l.sweepLater(&a.lease)
-		return fmt.Errorf("singlenode: unlock %q: %w", a.req.Name, err)
-	}
-	return nil
+// TryLock implements [locker.Locker].
+func (l *Locker) TryLock(ctx context.Context, name string, opts ...locker.Option) (*locker.Lock, error) {
+	return l.locks.TryLock(ctx, name, opts...)
 }
 
 // Inspect implements [locker.Inspector].
 func (l *Locker) Inspect(ctx context.Context, name string) (locker.Info, error) {
-	keys, err := l.keys(name)
-	if err != nil {
-		return locker.Info{}, err
-	}
-	info, err := l.node.Inspect(ctx, keys)
-	if err != nil {
-		return locker.Info{}, fmt.Errorf("singlenode: inspect %q: %w", name, err)
-	}
-	info.Name = name
-	return info, nil
+	return l.locks.Inspect(ctx, name)
 }
 
 // Break implements [locker.Breaker].
 func (l *Locker) Break(ctx context.Context, name string) (bool, error) {
-	keys, err := l.keys(name)
-	if err != nil {
-		return false, err
-	}
-	broken, err := l.node.Break(ctx, keys)
-	if err != nil {
-		return false, fmt.Errorf("singlenode: break %q: %w", name, err)
-	}
-	return broken, nil
-}
-
-func (l *Locker) keys(name string) (redisnode.Keys, error) {
-	if err := locker.CheckName(name); err != nil {
-		return redisnode.Keys{}, err
-	}
-	keys, err := redisnode.NewKeys(l.opts.Prefix + name)
-	if err != nil {
-		return redisnode.Keys{}, fmt.Errorf("singlenode: lock %q: %w", name, err)
-	}
-	return keys, nil
+	return l.locks.Break(ctx, name)
 }
 
 // Guarantees implements [locker.Locker].
-func (l *Locker) Guarantees() locker.Guarantees {
+func (l *Locker) Guarantees() locker.Guarantees { return l.locks.Guarantees() }
+
+// Close ends the subscription and the waiting: waiters get [locker.ErrClosed].
+// It waits, for about two seconds at most, for clean-ups under way. Locks that are
+// held stay held, renewed and unlockable; the client stays open.
+func (l *Locker) Close() error {
+	err := l.locks.Close()
+	l.store.node.Mail().Close()
+	return err
+}
+
+// store is the [driver.Store].
+type store struct {
+	opts      Options
+	node      *redisnode.Node
+	isCluster bool // whose masters pass words on to each other
+}
+
+// attempt is one attempt at a name, and the hold that comes of it.
+type attempt struct {
+	terms  redisnode.Terms
+	lease  redisnode.Lease // on these terms
+	ticket int64           // of its place in the queue
+
+	queued bool        // it may have a place in the queue
+	held   atomic.Bool // it may have the lock
+	gone   bool        // it was withdrawn
+}
+
+func (s *store) Features() driver.Features {
 	g := locker.Guarantees{
 		Exclusion: locker.PromptHolder | locker.SteadyClocks | locker.DurableServer | locker.DurableReplica,
 		Tokens:    locker.ForwardClock,
 		Fair:      true,
 		Release:   locker.ByExpiry,
 	}
-	if l.opts.Replicas > 0 {
+	if s.opts.Replicas > 0 {
 		g.Exclusion &^= locker.DurableReplica
 	}
-	return g
+	return driver.Features{Guarantees: g}
 }
 
-// Close ends the subscription and the waiting: waiters get [locker.ErrClosed].
-// It waits, for about a second at most, for clean-ups under way. Locks that are
-// held stay held, renewed and unlockable; the client stays open.
-func (l *Locker) Close() error {
-	l.close()
-	l.mail.Close()
-	l.chores.Wait()
-	return nil
+func (s *store) Begin(req *locker.Request) (*attempt, error) {
+	a := new(attempt)
+	a.lease.Terms = &a.terms
+	return a, a.terms.Init(req, s.opts.Prefix)
+}
+
+// Acquire asks without queueing first where nobody has listened yet: most locks are
+// free, and a subscription costs a connection.
+func (s *store) Acquire(ctx context.Context, a *attempt, wait driver.Wait) (driver.Grant, error) {
+	mail := s.node.Mail()
+	if wait == nil || mail.Channel() == "" {
+		grant, _, err := s.ask(ctx, a, false)
+		if wait == nil || err != nil || grant.Count > 0 {
+			return grant, err
+		}
+		ctx = wait()
+	}
+	box := mailbox.NewBox()
+	if err := mail.Open(ctx, a.terms.Value, box.Put); err != nil {
+		return driver.Grant{}, err
+	}
+	defer mail.Drop(a.terms.Value)
+	for {
+		a.queued = true
+		grant, left, err := s.ask(ctx, a, true)
+		if err != nil || grant.Count > 0 {
+			return grant, err
+		}
+		ctx = wait()
+		if err := box.Sleep(ctx, left); err != nil {
+			return driver.Grant{}, err
+		}
+	}
+}
+
+// ask asks once, and says when to ask again.
+func (s *store) ask(ctx context.Context, a *attempt, queue bool) (driver.Grant, time.Duration, error) {
+	since := locker.Now()
+	standing, err := s.node.Acquire(ctx, &a.lease, queue, a.ticket)
+	if err != nil || standing.First == 0 {
+		a.ticket = standing.Ticket
+		return driver.Grant{}, s.nextLook(standing), refusal(err)
+	}
+	a.held.Store(true)
+	return driver.Grant{First: standing.First, Count: redisnode.Tokens, Since: since}, 0, nil
+}
+
+// nextLook is when the lock must have come to us, if everybody before us in the
+// queue has died without a word: when the lease ends, and one claim time later
+// for each of them. A Cluster drops words where its masters have lost each other,
+// so there we look sooner, and the later the more there are before us.
+func (s *store) nextLook(st redisnode.Standing) time.Duration {
+	if st.Left < 0 {
+		return strangerLook
+	}
+	end := st.Left + time.Duration(st.Ahead)*mailbox.ClaimTime
+	if s.isCluster {
+		return min(end, time.Duration(1+st.Ahead)*clusterLook)
+	}
+	return end
+}
+
+const (
+	// strangerLook is for somebody's key without an expiry: nothing will tell us
+	// that it was deleted.
+	strangerLook = time.Second
+	// clusterLook is when the first of a queue in a Cluster looks whether it missed
+	// its turn.
+	clusterLook = 5 * time.Second
+)
+
+// refusal marks what the server has refused.
+func refusal(err error) error {
+	if redisnode.Refused(err) {
+		return driver.Refused(err)
+	}
+	return err
+}
+
+func (s *store) Renew(ctx context.Context, as []*attempt) []error {
+	leases := make([]*redisnode.Lease, len(as))
+	for i, a := range as {
+		leases[i] = &a.lease
+	}
+	errs := s.node.Renew(ctx, leases)
+	for i, err := range errs {
+		as[i].lost(err)
+	}
+	return errs
+}
+
+// lost notes that the server has the lock no more, if err says so.
+func (a *attempt) lost(err error) {
+	if err == nil {
+		return
+	}
+	if lost := (*locker.LostError)(nil); errors.As(err, &lost) {
+		a.held.Store(false)
+	}
+}
+
+func (s *store) Release(ctx context.Context, a *attempt, _ time.Duration) error {
+	err := s.node.Release(ctx, &a.lease)
+	if err == nil {
+		a.held.Store(false)
+	}
+	a.lost(err)
+	return err
+}
+
+func (s *store) Withdraw(ctx context.Context, a *attempt) error {
+	err := s.node.Withdraw(ctx, &a.lease)
+	if err == nil {
+		a.gone = true
+	}
+	return err
+}
+
+func (s *store) Left(a *attempt) bool {
+	return !a.gone && (a.queued || a.held.Load() || a.lease.Unsure())
+}
+
+func (s *store) End(*attempt) {}
+
+// Inspect implements [locker.Inspector].
+func (s *store) Inspect(ctx context.Context, name string) (locker.Info, error) {
+	keys, err := redisnode.NewKeys(s.opts.Prefix + name)
+	if err != nil {
+		return locker.Info{}, err
+	}
+	return s.node.Inspect(ctx, keys)
+}
+
+// Break implements [locker.Breaker].
+func (s *store) Break(ctx context.Context, name string) (bool, error) {
+	keys, err := redisnode.NewKeys(s.opts.Prefix + name)
+	if err != nil {
+		return false, err
+	}
+	return s.node.Break(ctx, keys)
 }

@@ -194,6 +194,9 @@ func TestConstructorRefusesWhatCannotWork(t *testing.T) {
 	if _, err := singlenode.New(wrapped, singlenode.Options{Replicas: 1}); err == nil {
 		t.Error("a wrapped client was accepted, which may send WAIT anywhere")
 	}
+	if _, err := singlenode.New(rdb, singlenode.Options{KeepCounter: time.Second}); err == nil || !strings.Contains(err.Error(), "KeepCounter") {
+		t.Errorf("a counter that is kept for a second: %v", err)
+	}
 	if _, err := singlenode.New(rdb, singlenode.Options{Replicas: -1}); err == nil {
 		t.Error("a negative number of replicas was accepted")
 	}

@@ -68,31 +68,31 @@ func (n *Node) server(ctx context.Context, key string) string {
 
 // eval runs the script by its hash, and by its text where the server may not have
 // it and must not need a second request, or has said that it has not.
-func (n *Node) eval(ctx context.Context, rdb redis.UniversalClient, req request) (any, error) {
-	if req.script == withdraw || req.script == force {
-		return n.process(ctx, rdb, req, req.byText(ctx))
+func (n *Node) eval(ctx context.Context, req request) (any, error) {
+	switch req.script {
+	case withdraw, force:
+		return n.process(ctx, req, req.byText(ctx))
+	case release:
+		return n.evalRelease(ctx, req)
 	}
-	if req.script == n.scripts.release {
-		return n.evalRelease(ctx, rdb, req)
-	}
-	reply, err := n.process(ctx, rdb, req, req.bySum(ctx))
+	reply, err := n.process(ctx, req, req.bySum(ctx))
 	if n.noScript(err) {
-		return n.process(ctx, rdb, req, req.byText(ctx))
+		return n.process(ctx, req, req.byText(ctx))
 	}
 	return reply, err
 }
 
-func (n *Node) evalRelease(ctx context.Context, rdb redis.UniversalClient, req request) (any, error) {
+func (n *Node) evalRelease(ctx context.Context, req request) (any, error) {
 	server := n.server(ctx, req.key())
 	known, flushes := n.cached.release(server)
 	if known {
-		reply, err := n.process(ctx, rdb, req, req.bySum(ctx))
+		reply, err := n.process(ctx, req, req.bySum(ctx))
 		if !n.noScript(err) {
 			return reply, err
 		}
 		_, flushes = n.cached.release(server)
 	}
-	reply, err := n.process(ctx, rdb, req, req.byText(ctx))
+	reply, err := n.process(ctx, req, req.byText(ctx))
 	if err == nil {
 		n.cached.learn(server, flushes)
 	}

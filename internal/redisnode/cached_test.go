@@ -13,8 +13,7 @@ import (
 // scripts and answers NOSCRIPT. Whoever does not hear that never sends the text.
 // So what must be done though no answer ever comes has to be one request.
 func TestGivingBackIsOneRequestToAServerThatKnowsNoScripts(t *testing.T) {
-	release := func(ctx context.Context, n *Node, l *Lease) { _, _ = n.Release(ctx, l, nil, false) }
-	releaseHere := func(ctx context.Context, n *Node, l *Lease) { _, _ = n.ReleaseHere(ctx, l, nil, false) }
+	release := func(ctx context.Context, n *Node, l *Lease) { _ = n.Release(ctx, l) }
 	withdraw := func(ctx context.Context, n *Node, l *Lease) { _ = n.Withdraw(ctx, l) }
 	for name, test := range map[string]struct {
 		released bool // this process has released a lock there before
@@ -22,9 +21,7 @@ func TestGivingBackIsOneRequestToAServerThatKnowsNoScripts(t *testing.T) {
 		give     func(context.Context, *Node, *Lease)
 	}{
 		"first release":                  {false, false, release},
-		"first release, here":            {false, false, releaseHere},
 		"release after a restart":        {true, true, release},
-		"release after a restart, here":  {true, true, releaseHere},
 		"first withdrawal":               {false, false, withdraw},
 		"withdrawal after a restart":     {true, true, withdraw},
 		"withdrawal, restart not heard":  {true, false, withdraw},
@@ -38,11 +35,10 @@ func TestGivingBackIsOneRequestToAServerThatKnowsNoScripts(t *testing.T) {
 			}
 			defer p.Close()
 			n, _ := client(t, p.Addr(), nil)
-			n.hurry()
 			if test.released {
 				before := newLease(t, "before")
 				mustGrant(t, n, before)
-				if _, err := n.Release(background(t), before, nil, false); err != nil {
+				if err := n.Release(background(t), before); err != nil {
 					t.Fatal(err)
 				}
 				if err := n.Withdraw(background(t), before); err != nil {

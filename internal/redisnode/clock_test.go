@@ -10,8 +10,8 @@ import (
 	"github.com/lockstile/locker/internal/testserver"
 )
 
-// Goal: a lease lasts for its TTL to the millisecond, and a counter for about a
-// minute more, however the lease began. The holder's allowance for the store is 2 ms:
+// Goal: a lease lasts for its TTL to the millisecond, and a counter for about an
+// hour more, however the lease began. The holder's allowance for the store is 2 ms:
 // what a script takes from it, no test with a network can see.
 //
 // Method: the clock is read in one batch with the script, so it is mostly still the
@@ -20,46 +20,43 @@ import (
 func TestLeasesLastToTheMillisecondAndCountersOutliveThem(t *testing.T) {
 	srv := testserver.Redis(t)
 	n, _ := client(t, srv.Addr(), nil)
+	n.Keep = 2 * time.Hour
 	quorum := ofQuorumNode(t, srv.Addr(), 0)
 	for how, begin := range map[string]func(*Lease) request{
 		"free": func(l *Lease) request {
-			return l.request(n.scripts.acquire, &l.Value, l.TTL.Milliseconds(), &l.Holder, claim, n.counts, "", 0)
+			return l.request(n.acquire, &l.Value, l.TTL.Milliseconds(), &l.Holder, claim, n.counts, "", 0, n.keepFor())
 		},
 		"queued for": func(l *Lease) request {
 			srv.Do("SET", l.Keys.Lock, "?"+l.Value, "PX", "5000")
 			srv.Do("ZADD", l.Keys.queue, "1", n.member(l))
-			return l.request(n.scripts.acquire, &l.Value, l.TTL.Milliseconds(), &l.Holder, claim, n.counts, n.member(l), 1)
+			return l.request(n.acquire, &l.Value, l.TTL.Milliseconds(), &l.Holder, claim, n.counts, n.member(l), 1, n.keepFor())
 		},
 		"asked for again": func(l *Lease) request {
 			mustGrant(t, n, l)
 			srv.Do("PEXPIRE", l.Keys.Lock, "5000")
-			return l.request(n.scripts.acquire, &l.Value, l.TTL.Milliseconds(), &l.Holder, claim, n.counts, "", 0)
-		},
-		"handed over": func(l *Lease) request {
-			holder := newLease(t, l.Keys.Lock)
-			mustGrant(t, n, holder)
-			return n.releaseRequest(holder, l, false)
+			return l.request(n.acquire, &l.Value, l.TTL.Milliseconds(), &l.Holder, claim, n.counts, "", 0, n.keepFor())
 		},
 		"renewed": func(l *Lease) request {
 			mustGrant(t, n, l)
 			srv.Do("PEXPIRE", l.Keys.Lock, "5000")
 			srv.Do("PEXPIRE", l.Keys.last, "5000")
-			return l.renewal()
+			l.kept.Store(int64(locker.Now().Add(-n.Keep)))
+			return n.renewal(l)
 		},
 		"of a quorum": func(l *Lease) request {
-			return l.request(quorum.scripts.acquire, &l.Value, l.TTL.Milliseconds(), &l.Holder, claim, n.counts, "", 0, 0, serverMicros(srv))
+			return l.request(quorum.acquire, &l.Value, l.TTL.Milliseconds(), &l.Holder, claim, n.counts, "", 0, n.keepFor(), 0, serverMicros(srv))
 		},
 		"raised": func(l *Lease) request {
-			token := mustGrant(t, n, l).Token
+			first := mustGrant(t, n, l).First
 			srv.Do("PEXPIRE", l.Keys.Lock, "3600000") // so that it lasts whatever happens between
-			return newRequest(raise, l.Keys.list(l.Value), []any{l.Value, uint64(token) + 1, l.Holder})
+			return newRequest(raise, l.Keys.list(l.Value), []any{l.Value, first + Tokens, first + 1, l.Holder, n.keepFor()})
 		},
 	} {
 		for range 50 {
 			l := newLease(t, how)
 			lease, counter := ends(t, n.rdb, l, begin(l))
 			again := how == "asked for again" // whose counter is the first grant's
-			if lease < l.TTL || counter < l.TTL+time.Minute-time.Second && !again {
+			if lease < l.TTL || counter < l.TTL+n.Keep-time.Second && !again {
 				t.Fatalf("a lease that was %s: of %v, it lasts for %v and its counter for %v", how, l.TTL, lease, counter)
 			}
 			srv.Do("FLUSHALL")

@@ -16,13 +16,11 @@ import (
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/fencing"
+	"github.com/lockstile/locker/internal/mailbox"
 )
 
 const (
-	// ClaimTime is how long a lock stays reserved for the waiter whose turn
-	// it is. One that is dead or paused is skipped after that.
-	ClaimTime = 500 * time.Millisecond
-	claim     = int64(ClaimTime / time.Millisecond) // as scripts take it
+	claim = int64(mailbox.ClaimTime / time.Millisecond) // as scripts take it
 
 	// lateTime is how long a withdrawn value is refused, at least. A request
 	// that arrives later still, from a network that holds it back for more
@@ -38,7 +36,8 @@ type Lease struct {
 	// lift its token and ticket to. The caller sets it, the same for all nodes.
 	Offer int64
 
-	unsure atomic.Bool // a request may arrive late
+	unsure atomic.Bool  // a request may arrive late
+	kept   atomic.Int64 // when its counter was last kept from expiring ([locker.Instant])
 }
 
 // Terms are what is asked for. They never change, so the leases of one lock on
@@ -83,7 +82,7 @@ func (l *Lease) remember() int64 {
 
 // Standing is the answer to an attempt.
 type Standing struct {
-	Token  fencing.Token // 0: not granted
+	First  uint64        // of its numbers; 0: not granted
 	Left   time.Duration // of the holder's lease, a day at most; negative if it has no end
 	Ahead  int           // waiters in front of us; 0 as well if we have just passed the lock on to one
 	Ticket int64         // our place in the queue, for asking again
@@ -93,7 +92,7 @@ type Standing struct {
 var ErrWithdrawn = errors.New("the attempt was withdrawn")
 
 // Acquire asks for the lock. If queue is set and the lock is taken, the attempt
-// waits in the store from then on and is told through the Mailbox when its turn
+// waits in the store from then on and is told through [Node.Mail] when its turn
 // has come; ticket is 0 or that of an earlier Standing. After an error the
 // attempt may be anywhere: withdraw it.
 func (n *Node) Acquire(ctx context.Context, l *Lease, queue bool, ticket int64) (Standing, error) {
@@ -101,11 +100,12 @@ func (n *Node) Acquire(ctx context.Context, l *Lease, queue bool, ticket int64) 
 	if queue {
 		member = n.member(l)
 	}
-	req := l.request(n.scripts.acquire, &l.Value, l.TTL.Milliseconds(), &l.Holder, claim, n.counts, member, ticket)
+	req := l.request(n.acquire, &l.Value, l.TTL.Milliseconds(), &l.Holder, claim, n.counts, member, ticket, n.keepFor())
 	if n.quorum {
 		req.args = append(req.args, n.quarantine, l.Offer)
 	}
-	reply, repeated, err := n.sendHere(ctx, req)
+	l.kept.Store(int64(locker.Now()))
+	reply, repeated, err := n.send(ctx, req)
 	if (repeated || unsure(err)) && !n.stranger(err) {
 		l.unsure.Store(true)
 	}
@@ -117,7 +117,7 @@ func (n *Node) Acquire(ctx context.Context, l *Lease, queue bool, ticket int64) 
 		if reply == 0 {
 			return Standing{}, ErrWithdrawn
 		}
-		return Standing{Token: fencing.Token(reply)}, nil
+		return Standing{First: uint64(reply)}, nil
 	case []any:
 		if left, ahead, ticket, ok := integers(reply); ok {
 			return Standing{Left: time.Duration(left) * time.Millisecond, Ahead: int(ahead), Ticket: ticket}, nil
@@ -136,48 +136,20 @@ func integers(reply []any) (a, b, c int64, ok bool) {
 	return a, b, c, okA && okB && okC
 }
 
-func (n *Node) member(l *Lease) string { return l.Value + ":" + n.mail.id }
+func (n *Node) member(l *Lease) string { return l.Value + ":" + n.id }
 
-// Release gives the lock back, to next if that is not nil, whose token it then
-// returns. With yield, waiters of other processes go first. A LostError, without
-// a name, says that the lock was no longer ours.
-func (n *Node) Release(ctx context.Context, l, next *Lease, yield bool) (fencing.Token, error) {
-	reply, repeated, err := n.send(ctx, n.releaseRequest(l, next, yield))
-	return released(next, reply, repeated, err)
-}
-
-// released is what a release comes to.
-func released(next *Lease, reply any, repeated bool, err error) (fencing.Token, error) {
-	if next != nil && (repeated || unsure(err)) {
-		next.unsure.Store(true)
-	}
+// Release gives the lock back. A LostError, without a name, says that it was no
+// longer ours.
+func (n *Node) Release(ctx context.Context, l *Lease) error {
+	reply, repeated, err := n.send(ctx, l.request(release, &l.Value, claim, n.counts, l.remember()))
 	if err != nil {
-		return 0, err
+		return err
 	}
 	code, _ := reply.(int64)
-	if code == -1 && repeated {
-		return 0, nil // the first try released it; we would have been told of a loss in time
+	if code == -1 && repeated || code >= 0 {
+		return nil // the first try released it; we would have been told of a loss in time
 	}
-	if code < 0 {
-		return 0, gone(code)
-	}
-	return fencing.Token(code), nil
-}
-
-func (n *Node) releaseRequest(l, next *Lease, yield bool) request {
-	turn := 0
-	if yield {
-		turn = 1
-	}
-	if next == nil {
-		return l.request(n.scripts.release, &l.Value, claim, n.counts, l.remember(), turn)
-	}
-	req := l.request(n.scripts.release, &next.Keys.own, &l.Value, claim, n.counts, l.remember(), turn, &next.Value, next.TTL.Milliseconds(), &next.Holder)
-	req.args[2] = 5 // keys: the mark of next is one
-	if n.quorum {
-		req.args = append(req.args, next.Offer)
-	}
-	return req
+	return gone(code)
 }
 
 func gone(code int64) error {
@@ -279,7 +251,7 @@ func (n *Node) renewSome(ctx context.Context, leases []*Lease, errs []error) {
 }
 
 func (n *Node) renewOne(ctx context.Context, l *Lease) error {
-	reply, _, err := n.send(ctx, l.renewal())
+	reply, _, err := n.send(ctx, n.renewal(l))
 	if err != nil {
 		return err
 	}
@@ -289,13 +261,40 @@ func (n *Node) renewOne(ctx context.Context, l *Lease) error {
 	return nil
 }
 
-func (l *Lease) renewal() request { return l.request(renew, &l.Value, l.TTL.Milliseconds()) }
+// KeepTime is the default of [Node].Keep.
+const KeepTime = time.Hour
+
+// KeepFor is what a user's option makes of [Node].Keep.
+func KeepFor(option time.Duration) (time.Duration, error) {
+	if option == 0 {
+		return KeepTime, nil
+	}
+	if option < time.Minute || option > 10*365*24*time.Hour {
+		return 0, fmt.Errorf("counters must be kept for a minute to ten years, not %v (Options.KeepCounter)", option)
+	}
+	return option, nil
+}
+
+// keepFor is for how long after the end of a lease its counter is kept, in ms: longer
+// than was wished by what passes until the next renewal that keeps it.
+func (n *Node) keepFor() int64 { return (n.Keep + n.Keep/3).Milliseconds() }
+
+// renewal asks for another TTL, and three times in the time that counters are kept
+// for the lock's counter to be kept as well.
+func (n *Node) renewal(l *Lease) request {
+	keep, now := int64(0), locker.Now()
+	if now.Sub(locker.Instant(l.kept.Load())) > n.Keep/3 {
+		keep = n.keepFor()
+		l.kept.Store(int64(now))
+	}
+	return l.request(renew, &l.Value, l.TTL.Milliseconds(), keep)
+}
 
 func (n *Node) pipeline(ctx context.Context, leases []*Lease) ([]once, error) {
 	pipe := n.rdb.Pipeline()
 	cmds := make([]once, len(leases))
 	for i, l := range leases {
-		cmds[i] = l.renewal().bySum(ctx)
+		cmds[i] = n.renewal(l).bySum(ctx)
 		_ = pipe.Process(ctx, cmds[i]) // queued; errors are the commands'
 	}
 	wait := once{redis.NewCmd(ctx, "wait", n.replicas, replicaTime.Milliseconds())}
@@ -359,12 +358,17 @@ func isReservation(value string) bool {
 	return ok && len(of) == valueSize
 }
 
-// lastGrant reads what a script's grant wrote.
+// lastGrant reads what a script's grant wrote. The token is the first of its majority,
+// to whose range a node's counter is raised.
 func lastGrant(s string) (token fencing.Token, value, holder string) {
 	number, rest, _ := strings.Cut(s, " ")
-	value, holder, _ = strings.Cut(rest, " ")
-	token, _ = fencing.Parse(number) // 0, "unknown", where it was never written
-	return token, value, holder
+	value, rest, _ = strings.Cut(rest, " ")
+	_, holder, _ = strings.Cut(rest, " ")
+	final, _ := fencing.Parse(number)
+	if final < Tokens {
+		return 0, value, holder // it was never written: unknown
+	}
+	return final - Tokens + 1, value, holder
 }
 
 // Break frees the lock, whoever holds it, and reports whether anybody did.

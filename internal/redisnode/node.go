@@ -1,6 +1,6 @@
 // Package redisnode is one Redis server as the lock backends see it: the scripts
-// that grant, renew, release and hand over a lock, and the mailbox through which
-// waiters are woken.
+// that grant, renew and release a lock, and the subscription through which waiters
+// are woken.
 //
 // A lock's key holds a random value, set with an expiry: what every client that
 // follows the Redlock page does, so all of them exclude each other.
@@ -20,6 +20,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/mailbox"
 )
 
 // tries bounds how often a request is sent when its connection breaks. More
@@ -30,12 +31,18 @@ const tries = 4
 // Node runs scripts on one server, or on the master of a key's slot. It is safe
 // for concurrent use.
 type Node struct {
+	// Keep is for how long a name's counter is kept after its last lease. A name
+	// that was idle for longer leans on a clock that did not go back by more. Set it
+	// before the Node is used.
+	Keep time.Duration
+
 	rdb      redis.UniversalClient
-	prompt   atomic.Pointer[hasty] // nil while the server is not
-	mail     *Mailbox
-	counts   int // 1 if PUBLISH counts all listeners, which it does not in a Cluster
+	mail     *mailbox.Mailbox
+	id       string // of the channel that mail is sent to
+	counts   int    // 1 if PUBLISH counts all listeners, which it does not in a Cluster
 	replicas int
-	scripts  scripts
+	acquire  *script
+	prompt   bool // the client gives a read up about as soon as an Unlock does
 
 	known  atomic.Bool // the server has answered us, which it does not do to strangers
 	cached cached
@@ -46,13 +53,27 @@ type Node struct {
 
 // New returns a Node on rdb. With replicas above 0, what it grants or renews
 // must be acknowledged by so many of them (WAIT).
-func New(rdb redis.UniversalClient, mail *Mailbox, replicas int) *Node {
-	n := &Node{rdb: rdb, mail: mail, counts: 1, replicas: replicas, scripts: alone}
-	if _, ok := rdb.(*redis.ClusterClient); ok {
+func New(rdb redis.UniversalClient, replicas int) *Node {
+	n := &Node{Keep: KeepTime, rdb: rdb, id: newID(), counts: 1, replicas: replicas, acquire: acquire}
+	switch rdb := rdb.(type) {
+	case *redis.Client:
+		n.prompt = givesUp(rdb.Options().ContextTimeoutEnabled, rdb.Options().ReadTimeout)
+	case *redis.ClusterClient:
+		n.prompt = givesUp(rdb.Options().ContextTimeoutEnabled, rdb.Options().ReadTimeout)
 		n.counts = 0
 	}
+	n.mail = mailbox.New(n.listen, n.stray)
 	return n
 }
+
+// givesUp reports whether a client gives a read up in time by itself.
+func givesUp(heedsDeadline bool, readTimeout time.Duration) bool {
+	return heedsDeadline || 0 < readTimeout && readTimeout <= readTime
+}
+
+// readTime is how long a client may read for a release that its caller waits for: it
+// is the client's default.
+const readTime = 3 * time.Second
 
 // run is send for keys that are not those of a lease.
 func (n *Node) run(ctx context.Context, script *script, keys []string, args ...any) (reply any, repeated bool, err error) {
@@ -62,13 +83,17 @@ func (n *Node) run(ctx context.Context, script *script, keys []string, args ...a
 // send sends a request until its reply arrives, and reports whether an earlier
 // try may have been carried out as well. It returns when ctx ends; the request
 // may then still be under way.
+//
+// A client does not interrupt a read for a context that ends. So the request is
+// handed to another goroutine, which costs about as much as the request, but where
+// ctx cannot end, or nothing but its deadline ends it and the client heeds that.
 func (n *Node) send(ctx context.Context, req request) (reply any, repeated bool, err error) {
 	for try := range tries {
 		repeated = try > 0
-		if ctx.Done() == nil {
-			reply, err = n.eval(ctx, n.rdb, req)
+		if ctx.Done() == nil || req.script == release && n.prompt {
+			reply, err = n.eval(ctx, req)
 		} else {
-			reply, err = n.bounded(ctx, func(ctx context.Context) (any, error) { return n.eval(ctx, n.rdb, req) })
+			reply, err = n.bounded(ctx, func(ctx context.Context) (any, error) { return n.eval(ctx, req) })
 		}
 		if err == nil || !broken(err) || ctx.Err() != nil {
 			break
@@ -81,11 +106,11 @@ func (n *Node) send(ctx context.Context, req request) (reply any, repeated bool,
 }
 
 // process sends cmd, which is req, once.
-func (n *Node) process(ctx context.Context, rdb redis.UniversalClient, req request, cmd once) (any, error) {
+func (n *Node) process(ctx context.Context, req request, cmd once) (any, error) {
 	if n.replicas > 0 && req.script.confirmed() {
 		return n.processAndWait(ctx, cmd, req.key())
 	}
-	_ = rdb.Process(ctx, cmd) // the error is the command's
+	_ = n.rdb.Process(ctx, cmd) // the error is the command's
 	return cmd.Result()
 }
 
@@ -176,12 +201,26 @@ func classify(err error) error {
 	for _, r := range refusals {
 		if redis.HasErrorPrefix(err, r.prefix) {
 			if r.prefix == young {
-				err = refusal(strings.TrimPrefix(err.Error(), young))
+				err = youngError{refusal(strings.TrimPrefix(err.Error(), young))}
 			}
 			return fmt.Errorf("%w: %s: %w", locker.ErrUnavailable, r.advice, err)
 		}
 	}
 	return fmt.Errorf("%w: %w", locker.ErrUnavailable, err)
+}
+
+// Refused reports whether err is the server's refusal to serve: an error reply, other
+// than that it is not ready yet.
+func Refused(err error) bool {
+	var reply redis.Error
+	return errors.As(err, &reply) && !redis.HasErrorPrefix(err, "LOADING") && !redis.HasErrorPrefix(err, "MASTERDOWN") &&
+		!redis.HasErrorPrefix(err, "CLUSTERDOWN") && !Young(err)
+}
+
+// Young reports whether err is that of a node which has no vote yet.
+func Young(err error) bool {
+	var young youngError
+	return errors.As(err, &young)
 }
 
 // refusal is an error reply of which something was left out.
@@ -191,6 +230,9 @@ func (r refusal) Error() string { return string(r) }
 
 // RedisError makes it an error reply.
 func (refusal) RedisError() {}
+
+// youngError is the refusal of a node that has no vote yet.
+type youngError struct{ refusal }
 
 // stranger reports whether the server never knew us. Then it has not carried out
 // an earlier try either, whose reply we may have missed: before it answers, a

@@ -11,22 +11,24 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/mailbox"
 	"github.com/lockstile/locker/internal/testserver"
 )
 
 // client stands for a process of its own.
-func client(t *testing.T, addr string, stray func(value, key string)) (*Node, *Mailbox) {
+func client(t *testing.T, addr string, stray func(value, key string)) (*Node, *mailbox.Mailbox) {
 	t.Helper()
 	rdb := redis.NewClient(&redis.Options{Addr: addr})
 	if stray == nil {
 		stray = func(value, key string) { t.Errorf("a turn for %q on %q that nobody waits for", value, key) }
 	}
-	mail := NewMailbox(rdb, stray)
+	n := New(rdb, 0)
+	n.mail = mailbox.New(n.listen, func(_ context.Context, value, key string) { stray(value, key) })
 	t.Cleanup(func() {
-		mail.Close()
+		n.mail.Close()
 		_ = rdb.Close()
 	})
-	return New(rdb, mail, 0), mail
+	return n, n.mail
 }
 
 func newLease(t *testing.T, name string) *Lease {
@@ -52,25 +54,25 @@ func background(t *testing.T) context.Context {
 func mustGrant(t *testing.T, n *Node, l *Lease) Standing {
 	t.Helper()
 	s, err := n.Acquire(background(t), l, false, 0)
-	if err != nil || s.Token == 0 {
+	if err != nil || s.First == 0 {
 		t.Fatalf("not granted: %+v, %v", s, err)
 	}
 	return s
 }
 
-func mustQueue(t *testing.T, n *Node, m *Mailbox, l *Lease) <-chan Letter {
+func mustQueue(t *testing.T, n *Node, m *mailbox.Mailbox, l *Lease) mailbox.Box {
 	t.Helper()
-	box, err := m.Open(background(t), l.Value)
-	if err != nil {
+	box := mailbox.NewBox()
+	if err := m.Open(background(t), l.Value, box.Put); err != nil {
 		t.Fatal(err)
 	}
-	if s, err := n.Acquire(background(t), l, true, 0); err != nil || s.Token != 0 {
+	if s, err := n.Acquire(background(t), l, true, 0); err != nil || s.First != 0 {
 		t.Fatalf("not queued: %+v, %v", s, err)
 	}
 	return box
 }
 
-func await(t *testing.T, box <-chan Letter, want Letter) {
+func await(t *testing.T, box mailbox.Box, want mailbox.Word) {
 	t.Helper()
 	select {
 	case got := <-box:
@@ -91,15 +93,15 @@ func TestGrantSentAgainIsTheSameGrant(t *testing.T) {
 	l := newLease(t, "a")
 	first := mustGrant(t, n, l)
 	srv.Do("PEXPIRE", "a", "5000")
-	if second := mustGrant(t, n, l); second.Token != first.Token {
-		t.Errorf("token %d, then %d for the same grant", first.Token, second.Token)
+	if second := mustGrant(t, n, l); second.First != first.First {
+		t.Errorf("token %d, then %d for the same grant", first.First, second.First)
 	}
 	if left, _ := n.Inspect(background(t), l.Keys); left.TimeLeft < 20*time.Second {
 		t.Errorf("the lease was not started anew: %v left", left.TimeLeft)
 	}
 	srv.Do("DEL", "lockstile:t:{a}")
-	if third := mustGrant(t, n, l); third.Token <= first.Token {
-		t.Errorf("token %d after the counter was lost, not greater than %d", third.Token, first.Token)
+	if third := mustGrant(t, n, l); third.First < first.First+Tokens {
+		t.Errorf("token %d after the counter was lost, not greater than %d", third.First, first.First)
 	}
 }
 
@@ -121,26 +123,6 @@ func TestRequestThatArrivesAfterItsWithdrawalIsRefused(t *testing.T) {
 	}
 }
 
-// A release that hands over times out; the heir gives up and is withdrawn; then
-// the release arrives.
-func TestLateHandOverGivesNothingToAnHeirThatWithdrew(t *testing.T) {
-	srv := testserver.Redis(t)
-	n, _ := client(t, srv.Addr(), nil)
-	holder, heir := newLease(t, "a"), newLease(t, "a")
-	mustGrant(t, n, holder)
-	heir.unsure.Store(true)
-	if err := n.Withdraw(background(t), heir); err != nil {
-		t.Fatal(err)
-	}
-	token, err := n.Release(background(t), holder, heir, false)
-	if err != nil || token != 0 {
-		t.Errorf("handed over to nobody: token %d, %v", token, err)
-	}
-	if n := srv.Do("EXISTS", "a"); n != "0" {
-		t.Error("the lock is held by an heir that has gone")
-	}
-}
-
 // A lock that was granted after repeated tries is unlocked; then the first try
 // arrives.
 func TestFirstTryThatArrivesAfterUnlockIsRefused(t *testing.T) {
@@ -149,25 +131,11 @@ func TestFirstTryThatArrivesAfterUnlockIsRefused(t *testing.T) {
 	l := newLease(t, "a")
 	mustGrant(t, n, l)
 	l.unsure.Store(true) // as after a try whose reply was lost
-	if _, err := n.Release(background(t), l, nil, false); err != nil {
+	if err := n.Release(background(t), l); err != nil {
 		t.Fatal(err)
 	}
 	if s, err := n.Acquire(background(t), l, false, 0); !errors.Is(err, ErrWithdrawn) {
 		t.Fatalf("late request: %+v, %v", s, err)
-	}
-}
-
-func TestHandOverSentAgainIsTheSameHandOver(t *testing.T) {
-	srv := testserver.Redis(t)
-	n, _ := client(t, srv.Addr(), nil)
-	holder, heir := newLease(t, "a"), newLease(t, "a")
-	mustGrant(t, n, holder)
-	first, err := n.Release(background(t), holder, heir, false)
-	if err != nil || first == 0 {
-		t.Fatalf("no hand-over: %d, %v", first, err)
-	}
-	if second, err := n.Release(background(t), holder, heir, false); err != nil || second != first {
-		t.Errorf("sent again: token %d, %v; want %d", second, err, first)
 	}
 }
 
@@ -196,7 +164,7 @@ func TestTurnForAWaiterWhoHasGoneIsPassedOn(t *testing.T) {
 	mustQueue(t, n, m, goner)
 	box := mustQueue(t, n2, m2, next)
 	m.Drop(goner.Value)
-	if _, err := n.Release(background(t), holder, nil, false); err != nil {
+	if err := n.Release(background(t), holder); err != nil {
 		t.Fatal(err)
 	}
 	select {
@@ -207,11 +175,11 @@ func TestTurnForAWaiterWhoHasGoneIsPassedOn(t *testing.T) {
 	case <-time.After(10 * time.Second):
 		t.Fatal("the stray letter was swallowed")
 	}
-	await(t, box, StandBy)
+	await(t, box, mailbox.StandBy)
 	if err := n.ReturnTurn(background(t), goner.Value, "a"); err != nil {
 		t.Fatal(err)
 	}
-	await(t, box, YourTurn)
+	await(t, box, mailbox.YourTurn)
 	mustGrant(t, n2, next)
 }
 
@@ -223,14 +191,14 @@ func TestReservedLockIsTakenAndNotHeld(t *testing.T) {
 	holder, waiter, other := newLease(t, "a"), newLease(t, "a"), newLease(t, "a")
 	held := mustGrant(t, n, holder)
 	box := mustQueue(t, n, m, waiter)
-	if _, err := n.Release(background(t), holder, nil, false); err != nil {
+	if err := n.Release(background(t), holder); err != nil {
 		t.Fatal(err)
 	}
-	await(t, box, YourTurn)
+	await(t, box, mailbox.YourTurn)
 	if info, err := n.Inspect(background(t), holder.Keys); err != nil || info.Held {
 		t.Errorf("a reserved lock is shown as held: %+v, %v", info, err)
 	}
-	if s, err := n.Acquire(background(t), other, false, 0); err != nil || s.Token != 0 {
+	if s, err := n.Acquire(background(t), other, false, 0); err != nil || s.First != 0 {
 		t.Errorf("a reserved lock was granted to a stranger: %+v, %v", s, err)
 	}
 	for _, err := range n.Renew(background(t), []*Lease{waiter}) {
@@ -238,8 +206,8 @@ func TestReservedLockIsTakenAndNotHeld(t *testing.T) {
 			t.Errorf("a reservation was renewed: %v", err)
 		}
 	}
-	if s := mustGrant(t, n, waiter); s.Token <= held.Token {
-		t.Errorf("token %d after %d", s.Token, held.Token)
+	if s := mustGrant(t, n, waiter); s.First < held.First+Tokens {
+		t.Errorf("token %d after %d", s.First, held.First)
 	}
 }
 
@@ -250,7 +218,7 @@ func TestReleaseAndRenewalOfAStrangerTouchNothing(t *testing.T) {
 	mustGrant(t, n, holder)
 	srv.Do("PEXPIRE", "a", "5000")
 	var lost *locker.LostError
-	if _, err := n.Release(background(t), stranger, nil, false); !errors.As(err, &lost) || lost.Reason != locker.TakenOver {
+	if err := n.Release(background(t), stranger); !errors.As(err, &lost) || lost.Reason != locker.TakenOver {
 		t.Errorf("a stranger's release: %v", err)
 	}
 	if err := n.Renew(background(t), []*Lease{stranger})[0]; !errors.As(err, &lost) {
@@ -277,7 +245,7 @@ func TestBrokenHolderIsToldThatItWasForced(t *testing.T) {
 	if err := n.Renew(background(t), []*Lease{l})[0]; !errors.As(err, &lost) || lost.Reason != locker.Forced {
 		t.Errorf("renewal after a break: %v", err)
 	}
-	if _, err := n.Release(background(t), l, nil, false); !errors.As(err, &lost) || lost.Reason != locker.Forced {
+	if err := n.Release(background(t), l); !errors.As(err, &lost) || lost.Reason != locker.Forced {
 		t.Errorf("release after a break: %v", err)
 	}
 	if broken, err := n.Break(background(t), l.Keys); err != nil || broken {
@@ -307,10 +275,10 @@ func TestGarbageInTheQueueIsPassedOver(t *testing.T) {
 	mustGrant(t, n, holder)
 	srv.Do("ZADD", "lockstile:q:{a}", "1", "garbage", "2", "dead:nobody")
 	box := mustQueue(t, n, m, waiter)
-	if _, err := n.Release(background(t), holder, nil, false); err != nil {
+	if err := n.Release(background(t), holder); err != nil {
 		t.Fatal(err)
 	}
-	await(t, box, YourTurn)
+	await(t, box, mailbox.YourTurn)
 }
 
 func TestReservedNamesAreRefused(t *testing.T) {
@@ -328,10 +296,10 @@ func TestNewcomerDoesNotOvertakeWaitersOfALockThatExpired(t *testing.T) {
 	mustGrant(t, n, dead)
 	box := mustQueue(t, n, m, waiter)
 	srv.Do("DEL", "a")
-	if s, err := n.Acquire(background(t), newcomer, false, 0); err != nil || s.Token != 0 {
+	if s, err := n.Acquire(background(t), newcomer, false, 0); err != nil || s.First != 0 {
 		t.Errorf("a newcomer was served first: %+v, %v", s, err)
 	}
-	await(t, box, YourTurn)
+	await(t, box, mailbox.YourTurn)
 	mustGrant(t, n, waiter)
 }
 
@@ -349,11 +317,11 @@ func TestWhoPassesALapsedClaimOnIsNextToLook(t *testing.T) {
 	for _, score := range []string{"1", "2", "3"} {
 		srv.Do("ZADD", "lockstile:q:{a}", score, score+":paused")
 	}
-	if _, err := m.Open(background(t), waiter.Value); err != nil {
+	if err := m.Open(background(t), waiter.Value, func(mailbox.Word) {}); err != nil {
 		t.Fatal(err)
 	}
 	s, err := n.Acquire(background(t), waiter, true, 0)
-	if err != nil || s.Token != 0 || s.Ahead != 0 || s.Left > ClaimTime {
+	if err != nil || s.First != 0 || s.Ahead != 0 || s.Left > mailbox.ClaimTime {
 		t.Errorf("it passed the lock on and looks again with %d before it and %v left, %v", s.Ahead, s.Left, err)
 	}
 	if again, err := n.Acquire(background(t), waiter, true, s.Ticket); err != nil || again.Ahead != 2 {
@@ -371,7 +339,7 @@ func TestDeadWaitersInFrontAreNotCounted(t *testing.T) {
 	mustGrant(t, n, holder)
 	mustQueue(t, n2, m2, alive)
 	srv.Do("ZADD", "lockstile:q:{a}", "1", "dead:nobody", "2", "garbage")
-	if _, err := m.Open(background(t), waiter.Value); err != nil {
+	if err := m.Open(background(t), waiter.Value, func(mailbox.Word) {}); err != nil {
 		t.Fatal(err)
 	}
 	if s, err := n.Acquire(background(t), waiter, true, 0); err != nil || s.Ahead != 1 {
@@ -386,7 +354,7 @@ func TestGrantedWaiterLeavesNoPlaceBehind(t *testing.T) {
 	mustGrant(t, n, dead)
 	mustQueue(t, n, m, waiter)
 	srv.Do("DEL", "a")
-	if s, err := n.Acquire(background(t), waiter, true, 0); err != nil || s.Token == 0 {
+	if s, err := n.Acquire(background(t), waiter, true, 0); err != nil || s.First == 0 {
 		t.Fatalf("the first waiter of a free lock: %+v, %v", s, err)
 	}
 	if places := srv.Do("ZCARD", "lockstile:q:{a}"); places != "0" {
@@ -401,7 +369,7 @@ func TestWaiterThatAsksAgainKeepsItsPlace(t *testing.T) {
 	n, m := client(t, srv.Addr(), nil)
 	holder, first, second := newLease(t, "a"), newLease(t, "a"), newLease(t, "a")
 	mustGrant(t, n, holder)
-	if _, err := m.Open(background(t), first.Value); err != nil {
+	if err := m.Open(background(t), first.Value, func(mailbox.Word) {}); err != nil {
 		t.Fatal(err)
 	}
 	was, err := n.Acquire(background(t), first, true, 0)
@@ -450,11 +418,11 @@ func TestWaiterBehindAKeyThatHardlyEndsLooksOnceADay(t *testing.T) {
 		name := fmt.Sprint("a", i)
 		srv.Do("SET", name, "a stranger's", "PX", left)
 		waiter := newLease(t, name)
-		if _, err := m.Open(background(t), waiter.Value); err != nil {
+		if err := m.Open(background(t), waiter.Value, func(mailbox.Word) {}); err != nil {
 			t.Fatal(err)
 		}
 		s, err := n.Acquire(background(t), waiter, true, 0)
-		if err != nil || s.Token != 0 || s.Left != locker.MaxTTL {
+		if err != nil || s.First != 0 || s.Left != locker.MaxTTL {
 			t.Errorf("behind a key with %s ms left: %+v, %v", left, s, err)
 		}
 		if keep := srv.Do("PTTL", waiter.Keys.queue); len(keep) != len("86460000") {

@@ -8,24 +8,23 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/lockstile/locker/fencing"
 )
 
 // NewOfQuorum returns a Node that is one of several. Tokens and tickets are
 // lifted to [Lease].Offer, and the node does not grant before it has been up for
 // longer than quarantine, unless that is 0.
-func NewOfQuorum(rdb redis.UniversalClient, mail *Mailbox, quarantine time.Duration) *Node {
-	n := New(rdb, mail, 0)
-	n.scripts, n.quorum = ofQuorum, true
+func NewOfQuorum(rdb redis.UniversalClient, quarantine time.Duration) *Node {
+	n := New(rdb, 0)
+	n.acquire, n.quorum = acquireOfQuorum, true
 	n.quarantine = quarantine.Milliseconds()
 	return n
 }
 
-// Raise lifts the counter to token where the lock is still ours. Nil says that
-// every later grant of this node will have a greater token.
-func (n *Node) Raise(ctx context.Context, l *Lease, token fencing.Token) error {
-	reply, _, err := n.run(ctx, raise, l.Keys.list(l.Value), l.Value, uint64(token), l.Holder)
+// Raise lifts the counter to the end of the range that begins with first, where the
+// lock is still ours. Nil says that every later grant of this node will have greater
+// tokens.
+func (n *Node) Raise(ctx context.Context, l *Lease, first uint64) error {
+	reply, _, err := n.run(ctx, raise, l.Keys.list(l.Value), l.Value, first+Tokens-1, first, l.Holder, n.keepFor())
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,8 @@ package redisnode
 import (
 	"crypto/sha1" //nolint:gosec // the server names scripts by it; no secret hangs on it
 	"encoding/hex"
+	"strconv"
+	"strings"
 )
 
 // script is a Lua script and the hash that the server knows it by.
@@ -12,19 +14,14 @@ type script struct{ text, hash string }
 // so for grants and renewals, not for what only gives back.
 func (s *script) confirmed() bool { return s == acquire || s == renew }
 
-// scripts are those that draw tokens, which a node that stands alone and one of
-// a quorum do differently.
-type scripts struct{ acquire, release *script }
+// acquireOfQuorum is acquire for a node that is one of several.
+var acquireOfQuorum = newScript(keys + quorumClock + grants + restartRule + acquireFree + passing + quorumArrival + acquireTaken)
 
-var (
-	alone    = scripts{acquire, release}
-	ofQuorum = scripts{
-		newScript(keys + quorumClock + grants + restartRule + acquireFree + passing + quorumArrival + acquireTaken),
-		newScript(keys + releaseUnwanted + quorumClock + grants + passing + releaseWanted),
-	}
-)
+// Tokens is how many numbers a grant has.
+const Tokens = 64
 
 func newScript(text string) *script {
+	text = strings.ReplaceAll(text, "TOKENS", strconv.Itoa(Tokens))
 	sum := sha1.Sum([]byte(text)) //nolint:gosec // as above
 	return &script{text, hex.EncodeToString(sum[:])}
 }
@@ -100,13 +97,16 @@ if quarantine > 0 then
 end
 `
 
-// grant draws a token where exclusion is already certain. It is a hybrid logical
-// clock (Kulkarni et al., 2014): one more than the last, and at least the
-// server's clock in microseconds, so that it does not go back when the counter
-// was lost to a crash, a failover, eviction or expiry, unless the clock went
-// back too. Lua's numbers are doubles, exact below 2^53, which is the year 2255.
-// The counter expires by the value that it holds and not by the time of the
-// grant, so that it outlives the moment until the clock has passed it.
+// grant draws Tokens numbers where exclusion is already certain, and answers the
+// first. It is a hybrid logical clock (Kulkarni et al., 2014): one more than the
+// last, and at least the server's clock in microseconds, so that it does not go back
+// when the counter was lost to a crash, a failover, eviction or expiry, unless the
+// clock went back too. Lua's numbers are doubles, exact below 2^53, which is the year
+// 2255.
+//
+// The counter stands at the end of the range from then on. It is kept for some time
+// after the last lease, and at least until the clock has passed it. Its entry is the
+// end of the range, the value, the first number, and the holder's text.
 const grants = `
 local function number(was)
   return was and tonumber(string.match(was, '^%d+')) or 0
@@ -114,14 +114,15 @@ end
 
 local function grant(value, ttl, holder)
   local was = redis.call('GET', last)
-  local token = math.max(clock(), number(was) + 1)
-  if token >= 9007199254740992 then
+  local first = math.max(clock(), number(was) + 1)
+  local final = first + TOKENS - 1
+  if final >= 9007199254740992 then
     error('the token counter ' .. last .. ' is out of range')
   end
   redis.call('SET', lock, value, 'PX', ttl)
-  redis.call('SET', last, string.format('%.0f %s %s', token, value, holder),
-    'PXAT', string.format('%.0f', math.floor(token / 1000) + ttl + 60000))
-  return token
+  redis.call('SET', last, string.format('%.0f %s %.0f %s', final, value, first, holder),
+    'PXAT', string.format('%.0f', math.floor(final / 1000) + ttl + ARGV[8]))
+  return first
 end
 `
 
@@ -196,9 +197,10 @@ const acquireTaken = `
 local held, passed = redis.call('GET', lock), false
 if held == value then
   local was = redis.call('GET', last)
-  if was and string.find(was, ' ' .. value .. ' ', 1, true) then
+  local _, next = string.find(was or '', ' ' .. value .. ' ', 1, true)
+  if next then
     redis.call('PEXPIRE', lock, ttl)
-    return number(was)
+    return tonumber(string.match(was, '^%d+', next + 1))
   end
   return grant(value, ttl, holder)
 end
@@ -222,29 +224,22 @@ if redis.call('PTTL', queue) < keep then redis.call('PEXPIRE', queue, keep) end
 return {left, passed and 0 or redis.call('ZRANK', queue, member), tonumber(ticket)}
 `
 
-// release answers 0 if the lock was given back, the next value's token if there is
-// one and it was handed over to that, and -1 or -2 (forced) if it was not ours. With
-// yield, other processes that wait go before next. A next that was withdrawn before
-// this request arrived gets nothing: its mark is a fifth key.
-var release = newScript(keys + releaseUnwanted + serverClock + grants + passing + releaseWanted)
+// release answers 0 if the lock was given back, and -1 or -2 (forced) if it was not
+// ours.
+var release = newScript(keys + releaseUnwanted + passing + releaseWanted)
 
 const releaseUnwanted = `
-local value, claim, counts, remember, yield, next, ttl, holder = unpack(ARGV)
+local value, claim, counts, remember = unpack(ARGV)
 local held, waiting = redis.call('GET', lock), redis.call('EXISTS', queue) == 1
-if held == value and remember == '0' and not (next or waiting) then
+if held == value and remember == '0' and not waiting then
   redis.call('DEL', lock)
   return 0
 end
 `
 
 const releaseWanted = `
-if held ~= value then
-  if next and held == next then return number(redis.call('GET', last)) end
-  return gone()
-end
+if held ~= value then return gone() end
 if remember ~= '0' then redis.call('SET', mark, 'withdrawn', 'PX', remember) end
-if next and redis.call('EXISTS', KEYS[5]) == 1 then next = nil end
-if next and not (waiting and yield == '1') then return grant(next, ttl, holder) end
 if not (waiting and pass(claim, counts)) then redis.call('DEL', lock) end
 return 0
 `
@@ -264,13 +259,15 @@ end
 return 1
 `)
 
-// renew answers 1, or -1 or -2 (forced) if the lock is not ours.
+// renew answers 1, or -1 or -2 (forced) if the lock is not ours. It touches the lock
+// alone, and now and then, with keep above 0, the counter too, which would else expire
+// under a lock that is held for hours.
 var renew = newScript(`
 local lock, last, mark = KEYS[1], KEYS[2], KEYS[4]
-local value, ttl = unpack(ARGV)
+local value, ttl, keep = unpack(ARGV)
 if redis.call('GET', lock) == value then
   redis.call('PEXPIRE', lock, ttl)
-  redis.call('PEXPIRE', last, ttl + 60000, 'GT')
+  if keep ~= '0' then redis.call('PEXPIRE', last, ttl + keep, 'GT') end
   return 1
 end
 if redis.call('GET', mark) == 'forced' then return -2 end
@@ -293,16 +290,18 @@ if not pass(claim, counts) then redis.call('DEL', lock) end
 return 1
 `)
 
-// raise writes a token back that is greater than the one the lock was granted
-// with here. It answers 1, or -1 if the lock is not ours.
+// raise lifts the counter to the end of the range that the lock was granted by its
+// majority. The grant's first number here stays, so that it answers the same when it
+// is sent again. It answers 1, or -1 if the lock is not ours.
 var raise = newScript(`
 local lock, last = KEYS[1], KEYS[2]
-local value, token, holder = unpack(ARGV)
+local value, final, first, holder, keep = unpack(ARGV)
 if redis.call('GET', lock) ~= value then return -1 end
-local was = tonumber(string.match(redis.call('GET', last) or '0', '^%d+'))
-if was < tonumber(token) then
-  redis.call('SET', last, token .. ' ' .. value .. ' ' .. holder,
-    'PXAT', string.format('%.0f', math.floor(tonumber(token) / 1000) + redis.call('PTTL', lock) + 60000))
+local was = redis.call('GET', last) or '0'
+if tonumber(string.match(was, '^%d+')) < tonumber(final) then
+  local own = string.match(was, '^%d+ %S+ (%d+)') or first
+  redis.call('SET', last, final .. ' ' .. value .. ' ' .. own .. ' ' .. holder,
+    'PXAT', string.format('%.0f', math.floor(tonumber(final) / 1000) + redis.call('PTTL', lock) + keep))
 end
 return 1
 `)

@@ -48,9 +48,9 @@ func TestGrantWhoseReplyWasLostWithThePasswordIsNotTakenForNone(t *testing.T) {
 	srv.Do("ACL", "SETUSER", "admin", "on", ">admin", "~*", "&*", "+@all")
 	admin := redis.NewClient(&redis.Options{Addr: srv.Addr(), Username: "admin", Password: "admin"})
 	rdb := redis.NewClient(&redis.Options{Addr: srv.Addr()})
-	mail := NewMailbox(rdb, func(string, string) {})
+	n := NewOfQuorum(rdb, 0)
 	t.Cleanup(func() {
-		mail.Close()
+		n.mail.Close()
 		_ = rdb.Close()
 		_ = admin.Close()
 	})
@@ -62,7 +62,6 @@ func TestGrantWhoseReplyWasLostWithThePasswordIsNotTakenForNone(t *testing.T) {
 		}
 		return reply
 	}
-	n := NewOfQuorum(rdb, mail, 0)
 	mustGrant(t, n, newLease(t, "warm"))
 	rdb.AddHook(&afterScript{act: func() {
 		do("CONFIG", "SET", "requirepass", "another")
