@@ -23,13 +23,14 @@ type Clause struct {
 var crowded = map[string]bool{
 	"exclusion": true, "many-waiters": true, "many-waiters-one-client": true, "wait-cancelled-at-the-turn": true,
 	"odd-names": true, "many-names": true, "tokens-under-contention": true,
+	"turns-in-memory": true, "turns-ranges": true,
 	"early": true, "goroutines": true, "goroutines-held": true, "connections": true,
 }
 
 // Clauses returns the contract.
 func Clauses() []Clause {
 	return slices.Concat(exclusionClauses, waitingClauses, queueClauses, unlockClauses,
-		losingClauses, tokenClauses, nameClauses, optionClauses,
+		losingClauses, tokenClauses, turnClauses, nameClauses, optionClauses,
 		faultClauses, leakClauses, extraClauses)
 }
 

@@ -117,22 +117,30 @@ func lateAfterCleanUp(x *trial) {
 }
 
 func silentStore(x *trial) {
-	a, name := x.networked(), x.name()
-	x.unlock(x.lock(a.Locker, name)) // its connections are there
+	a := x.networked()
+	x.unlock(x.lock(a.Locker, x.name())) // its connections are there
 	a.Cut()
 	for verb, call := range map[string]func(context.Context, string, ...locker.Option) (*locker.Lock, error){
 		"Lock": a.Locker.Lock, "TryLock": a.Locker.TryLock,
 	} {
-		for _, ctx := range []context.Context{x.within(x.h.TTL / 4), x.cancelledSoon(context.Canceled)} {
-			begun := time.Now()
+		for _, ends := range []func() context.Context{
+			func() context.Context { return x.within(x.h.TTL / 4) },
+			func() context.Context { return x.cancelledSoon(context.Canceled) },
+		} {
+			ctx, begun := ends(), time.Now()
 			w := &waiter{done: make(chan struct{})}
 			go func() {
 				defer close(w.done)
-				w.lock, w.err = call(ctx, name, x.long())
+				w.lock, w.err = call(ctx, x.name(), x.long())
 			}()
 			x.returned(w, "though the store is silent, when the context of "+verb+" ends")
-			if w.err == nil {
+			switch {
+			case w.err == nil:
 				x.failf("%s succeeded though the store is silent", verb)
+			case errors.Is(w.err, locker.ErrTaken):
+				x.failf("%s of a silent store says that the lock is taken, which nobody has told it: %w", verb, w.err)
+			case !errors.Is(w.err, locker.ErrUnavailable) && !errors.Is(w.err, locker.ErrOutcomeUnknown):
+				x.failf("%s of a silent store: got %w, want ErrUnavailable or ErrOutcomeUnknown", verb, w.err)
 			}
 			if took := time.Since(begun); took > x.longTTL()*6/10 {
 				x.failf("%s returned %v after it was called with a context that ended after %v: it waited for the network, not for its caller", verb, took, x.h.TTL/4)

@@ -39,7 +39,7 @@ func TestClauseWithoutItsMeansIsSkippedAndSaysWhatIsMissing(t *testing.T) {
 	h := bareOn(srv.Addr(), modest)
 	want := map[string]string{
 		"order": "promise to be fair", "connections": "network", "inspect": "Inspector", "break": "Breaker", "closed": "Close",
-		"unlock-after-break": "Breaker", "tokens-over-break": "Breaker",
+		"unlock-after-break": "Breaker", "tokens-over-break": "Breaker", "turns-over-break": "Breaker", "turns-in-memory": "network", "turns-ranges": "network",
 		"dead-waiter": "network", "late-unlock": "network", "late-unlock-reply": "network", "late-renewal": "network",
 		"lost-unlock-reply": "network", "silence": "network", "slow-reply": "network", "slow-hand-over": "network", "min-validity": "network",
 		"lost-reply": "network", "lost-reply-while-waiting": "network", "dead-while-locking": "network",

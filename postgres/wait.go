@@ -36,16 +36,18 @@ func (q *queue) wait(ctx context.Context, a *attempt) error {
 	case q.closing.Err() != nil:
 		return locker.ErrClosed
 	}
+	told := false
 	if q.post.channel() == "" {
 		s, err := q.ask(ctx, a, false, 0)
 		switch {
 		case err != nil:
-			return q.gaveUp(ctx, err)
+			return q.gaveUp(ctx, told, err)
 		case s.token != 0:
 			return nil
 		}
+		told = true
 		if err := q.post.open(ctx); err != nil {
-			return q.gaveUp(ctx, classify(err))
+			return q.gaveUp(ctx, told, classify(err))
 		}
 	}
 	box := q.mail.open(a.lease.value)
@@ -55,12 +57,12 @@ func (q *queue) wait(ctx context.Context, a *attempt) error {
 		s, err := q.ask(ctx, a, true, ticket)
 		a.queued = true
 		if err != nil {
-			return q.gaveUp(ctx, err)
+			return q.gaveUp(ctx, told, err)
 		}
 		if s.token != 0 {
 			return nil
 		}
-		ticket = s.ticket
+		told, ticket = true, s.ticket
 		if err := q.sleep(ctx, box, q.nextLook(s)); err != nil {
 			return err
 		}
@@ -99,12 +101,13 @@ func (q *queue) sleep(ctx context.Context, box <-chan letter, d time.Duration) e
 	}
 }
 
-// gaveUp explains the end of a wait for a lock that is known to be taken.
-func (q *queue) gaveUp(ctx context.Context, err error) error {
+// gaveUp explains the end of a wait. It was for a lock that is taken if the server has
+// told us so.
+func (q *queue) gaveUp(ctx context.Context, told bool, err error) error {
 	switch {
 	case q.closing.Err() != nil:
 		return locker.ErrClosed
-	case ctx.Err() != nil:
+	case ctx.Err() != nil && told:
 		return fmt.Errorf("%w: %w", locker.ErrTaken, context.Cause(ctx))
 	}
 	return err

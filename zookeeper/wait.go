@@ -62,8 +62,10 @@ func (l *Locker) wait(ctx context.Context, a *attempt) error {
 		return locker.ErrClosed
 	case ctx.Err() != nil && a.usedUp != 0: // by what is there: a holder, or something else
 		return unavailable(fmt.Errorf("%w: %w", errUsedUp, context.Cause(ctx)))
-	case ctx.Err() != nil:
+	case ctx.Err() != nil && a.told:
 		return fmt.Errorf("%w: %w", locker.ErrTaken, context.Cause(ctx))
+	case ctx.Err() != nil:
+		return unavailable(context.Cause(ctx))
 	}
 	return err
 }
@@ -111,6 +113,7 @@ func (l *Locker) step(ctx context.Context, a *attempt, woken bool) (held, wokenA
 	if err != nil || ahead == "" {
 		return err == nil, false, err
 	}
+	a.told = true
 	woken, err = l.waitFor(ctx, a, ahead)
 	return false, woken, err
 }

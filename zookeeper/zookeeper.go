@@ -193,6 +193,7 @@ type attempt struct {
 
 	mu   sync.Mutex // one release at a time, and none while the turn is passed on
 	left bool       // the turn was passed on
+	told bool       // that somebody is ahead
 }
 
 // Lock implements [locker.Locker].

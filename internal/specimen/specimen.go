@@ -9,6 +9,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -57,7 +58,19 @@ type attempt struct {
 	token int64
 	early int64 // a token that was drawn too early
 	since locker.Instant
+
+	lease  int64       // the token of the first turn with what was passed on
+	passed atomic.Bool // to the next goroutine
 }
+
+// turn is a hold of a lease that goroutines share.
+type turn struct {
+	locker.Held
+	lease fencing.Token
+}
+
+// Lease is for [driver.LeaseOf].
+func (t turn) Lease() fencing.Token { return t.lease }
 
 // keys returns the lock's own key, those of its counter, its holder and its queue.
 func (s *Locker) keys(name string) []string {
@@ -146,7 +159,11 @@ func (s *Locker) Lock(ctx context.Context, name string, opts ...locker.Option) (
 
 // wait polls.
 func (s *Locker) wait(ctx context.Context, a *attempt) error {
-	if a.token != 0 {
+	switch {
+	case a.token != 0 && s.is("a lease is passed on to the dead") && ctx.Err() != nil:
+		a.value = ""
+		return fmt.Errorf("%w: %w", locker.ErrTaken, context.Cause(ctx))
+	case a.token != 0:
 		return nil // left to us by our predecessor
 	}
 	switch {
@@ -157,12 +174,16 @@ func (s *Locker) wait(ctx context.Context, a *attempt) error {
 	case s.is("a goroutine for every wait"):
 		go func() { <-s.closing.Done() }()
 	}
+	told := s.is("silence is taken")
 	for {
 		err := s.ask(ctx, a, true)
+		told = told || errors.Is(err, locker.ErrTaken)
 		pause := 3 * time.Millisecond
 		switch {
-		case ctx.Err() != nil:
+		case ctx.Err() != nil && told:
 			return fmt.Errorf("%w: %w", locker.ErrTaken, context.Cause(ctx))
+		case ctx.Err() != nil:
+			return fmt.Errorf("%w: %w", locker.ErrUnavailable, context.Cause(ctx))
 		case err != nil && s.is("waiters rely on being told"):
 			pause = time.Hour
 		case !errors.Is(err, locker.ErrTaken):
@@ -222,7 +243,8 @@ func (s *Locker) bounded(ctx context.Context, f func() (int64, error)) (n int64,
 
 // finish makes the lock of a grant, and clears away what a failed attempt left.
 func (s *Locker) finish(a *attempt, err error) (*locker.Lock, error) {
-	if err == nil && !s.is("validity is not checked") && !s.is("checks nothing") {
+	unseen := a.lease != 0 && (s.is("a lease is passed on unseen") || s.is("a lost lease is passed on"))
+	if err == nil && !s.is("validity is not checked") && !s.is("checks nothing") && !unseen {
 		err = a.req.CheckValidity(a.since)
 	}
 	if err != nil {
@@ -239,8 +261,19 @@ func (s *Locker) finish(a *attempt, err error) (*locker.Lock, error) {
 		Request: a.req, Token: fencing.Token(a.token), Since: a.since, //nolint:gosec // positive
 		Keeper: s.keeper, Lease: a, Lasting: s.is("no clock of its own"),
 		Release: func(ctx context.Context) error { return s.release(ctx, a) },
-		Lost:    a.turn.Leave,
+		Lost: func() {
+			if next, ok := a.turn.Next(); s.is("a lost lease is passed on") && ok {
+				s.passOn(a, next)
+			}
+			a.turn.Leave()
+		},
 	})
+	if s.shares() {
+		if a.lease == 0 {
+			a.lease = a.token
+		}
+		lock = locker.LockOf(turn{locker.HeldOf(lock), fencing.Token(a.lease)}) //nolint:gosec // positive
+	}
 	if end := a.since + locker.Instant(a.req.MaxHold); s.is("long times wrap") && end < a.since {
 		locker.Lose(lock, locker.MaxHold, nil)
 	}
@@ -279,9 +312,8 @@ func (s *Locker) release(ctx context.Context, a *attempt) error {
 	switch {
 	case s.is("unlock does nothing"):
 		return nil
-	case s.is("keeps the lock among its goroutines") && ok:
-		next.value, next.since = a.value, a.since
-		next.token = s.rdb.Incr(ctx, s.keys(a.req.Name)[1]).Val()
+	case s.shares() && ok:
+		s.passOn(a, next)
 		return nil
 	case s.is("an heir counts from the answer") && ok:
 		token, err := s.run(ctx, handOver, a.req.Name, a.value, next.value, next.req.TTL.Milliseconds(), s.flaw)
@@ -306,6 +338,26 @@ func (s *Locker) release(ctx context.Context, a *attempt) error {
 	return nil
 }
 
+// sharing are the flaws of goroutines that share a lease.
+var sharing = []string{
+	"keeps the lock among its goroutines", "a lease is passed on unseen", "a turn has its predecessor's bound",
+	"a renewal belongs to its turn", "a lost lease is passed on", "a lease is passed on to the dead",
+}
+
+func (s *Locker) shares() bool { return slices.Contains(sharing, s.flaw) }
+
+// passOn leaves a's lease to the next goroutine, and asks the store for its token.
+func (s *Locker) passOn(a, next *attempt) {
+	next.value, next.since, next.lease = a.value, a.since, a.lease
+	if s.is("a turn has its predecessor's bound") {
+		req := *next.req
+		req.MaxHold = a.req.MaxHold
+		next.req = &req
+	}
+	a.passed.Store(true)
+	next.token = s.rdb.Incr(context.Background(), s.keys(a.req.Name)[1]).Val()
+}
+
 func (s *Locker) renew(ctx context.Context, leases []*attempt) []error {
 	errs := make([]error, len(leases))
 	if s.is("renewal is not sent") {
@@ -321,6 +373,9 @@ func (s *Locker) renew(ctx context.Context, leases []*attempt) []error {
 		})
 		if errs[i] = err; err == nil && n == 0 && !s.is("the holder is not told") {
 			errs[i] = &locker.LostError{Name: a.req.Name, Reason: locker.TakenOver}
+		}
+		if s.is("a renewal belongs to its turn") && a.passed.Load() {
+			_, _ = s.run(ctx, release, a.req.Name, a.value, s.flaw) // which is over
 		}
 	}
 	return errs
