@@ -47,6 +47,9 @@ func main() {
 	if len(os.Args) == 3 && os.Args[1] == workerVerb {
 		leave(matrixWorker(os.Args[2]))
 	}
+	if len(os.Args) == 3 && os.Args[1] == processVerb {
+		leave(beProcess(os.Args[2]))
+	}
 	var s settings
 	flag.StringVar(&s.stores, "stores", "", "only these, by comma: "+strings.Join(storeNames(), ", "))
 	flag.StringVar(&s.workloads, "workloads", "", "only those whose name has one of these words in it, by comma")
@@ -174,10 +177,11 @@ func measureStore(ctx context.Context, s settings, st store, w io.Writer) (err e
 	sc := &scope{}
 	defer sc.end(&err)
 	r := st.start(sc)
+	r.subjects = append(r.subjects, channel)
 	fmt.Fprintf(w, "\n## %s\n", st.about)
 	var errs []error
 	for _, load := range workloads() {
-		if !chosen(s.workloads, load.name) || ctx.Err() != nil {
+		if !chosen(s.workloads, load.name) || ctx.Err() != nil || load.reach && r.addrs == nil {
 			continue
 		}
 		results, failed := measure(ctx, s, r, load)

@@ -29,27 +29,34 @@ const (
 )
 
 func startRedis(sc *scope) *running {
-	srv := testserver.Redis(sc)
-	srvs := []*testserver.RedisServer{srv}
-	rdb := func() *redis.Client { return redis.NewClient(&redis.Options{Addr: srv.Addr(), PoolSize: 128}) }
+	srvs := []*testserver.RedisServer{testserver.Redis(sc)}
+	return &running{
+		store: "redis", addrs: addrsOf(srvs), names: 1_000_000, memory: redisMemory(srvs), forgets: countersLive,
+		subjects: redisSubjects(addrsOf(srvs), counterOn(srvs)),
+	}
+}
+
+// redisSubjects are those on one server. Requests counts some of its commands.
+func redisSubjects(addrs []string, requests counter) []subject {
+	rdb := func() *redis.Client { return redis.NewClient(&redis.Options{Addr: addrs[0], PoolSize: 128}) }
 	retry := func(d time.Duration) func() (client, error) {
 		return func() (client, error) { return newRedislock(rdb(), d), nil }
 	}
 	sync := func(opts ...redsync.Option) func() (client, error) {
 		return func() (client, error) { return newRedsync(opts, rdb()), nil }
 	}
-	return &running{
-		names: 1_000_000, memory: redisMemory(srvs), forgets: countersLive,
-		subjects: []subject{
-			{name: "bare SET NX and DEL", kind: floor, requests: redisRequests(srvs, "set", "del"),
-				open: func() (client, error) { return bareRedis{rdb()}, nil }},
-			{name: "lockstile/singlenode", kind: ours, scales: true, requests: redisRequests(srvs, "evalsha", "eval", "subscribe", "unsubscribe"),
-				open: func() (client, error) { return newSinglenode(rdb()) }},
-			{name: "redislock, 100 ms retries", kind: peer, requests: redisRequests(srvs, "evalsha", "eval"), open: retry(100 * time.Millisecond)},
-			{name: "redislock, 1 ms retries", kind: peer, requests: redisRequests(srvs, "evalsha", "eval"), open: retry(time.Millisecond)},
-			{name: "redsync, defaults", kind: peer, requests: redisRequests(srvs, "set", "evalsha", "eval"), open: sync()},
-			{name: "redsync, 1 ms retries", kind: peer, requests: redisRequests(srvs, "set", "evalsha", "eval"), open: sync(redsync.WithRetryDelay(time.Millisecond))},
-		},
+	scripts := requests("evalsha", "eval", "subscribe", "unsubscribe")
+	return []subject{
+		{name: "bare SET NX and DEL", kind: floor, requests: requests("set", "del"),
+			open: func() (client, error) { return bareRedis{rdb()}, nil }},
+		{name: "lockstile/singlenode", kind: ours, scales: true, requests: scripts,
+			open: func() (client, error) { return newSinglenode(rdb()) }},
+		{name: "lockstile/singlenode, ctx without an end", kind: ours, alone: true, requests: scripts,
+			open: func() (client, error) { return endless(newSinglenode(rdb())) }},
+		{name: "redislock, 100 ms retries", kind: peer, requests: requests("evalsha", "eval"), open: retry(100 * time.Millisecond)},
+		{name: "redislock, 1 ms retries", kind: peer, requests: requests("evalsha", "eval"), open: retry(time.Millisecond)},
+		{name: "redsync, defaults", kind: peer, requests: requests("set", "evalsha", "eval"), open: sync()},
+		{name: "redsync, 1 ms retries", kind: peer, requests: requests("set", "evalsha", "eval"), open: sync(redsync.WithRetryDelay(time.Millisecond))},
 	}
 }
 

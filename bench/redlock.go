@@ -26,19 +26,27 @@ func startRedlock(sc *scope) *running {
 		srvs = append(srvs, testserver.Redis(sc))
 	}
 	awaitAge(srvs, votingAge)
+	return &running{
+		store: "redlock", addrs: addrsOf(srvs), names: 50_000, memory: redisMemory(srvs), forgets: countersLive,
+		subjects: redlockSubjects(addrsOf(srvs), counterOn(srvs)),
+	}
+}
+
+// redlockSubjects are those on several servers.
+func redlockSubjects(addrs []string, requests counter) []subject {
 	rdbs := func() []*redis.Client {
 		var all []*redis.Client
-		for _, srv := range srvs {
-			all = append(all, redis.NewClient(&redis.Options{Addr: srv.Addr(), PoolSize: 128}))
+		for _, addr := range addrs {
+			all = append(all, redis.NewClient(&redis.Options{Addr: addr, PoolSize: 128}))
 		}
 		return all
 	}
 	peers := func(opts ...redsync.Option) func() (client, error) {
 		return func() (client, error) { return newRedsync(opts, rdbs()...), nil }
 	}
-	scripts := redisRequests(srvs, "evalsha", "eval", "subscribe", "unsubscribe")
-	return &running{names: 50_000, memory: redisMemory(srvs), forgets: countersLive, subjects: []subject{
-		{name: "bare SET NX and DEL, a majority awaited", kind: floor, requests: redisRequests(srvs, "set", "del"),
+	scripts := requests("evalsha", "eval", "subscribe", "unsubscribe")
+	return []subject{
+		{name: "bare SET NX and DEL, a majority awaited", kind: floor, requests: requests("set", "del"),
 			open: func() (client, error) { return bareNodes{rdbs()}, nil }},
 		// Durable stands for the settings of the Locker alone: these servers
 		// keep nothing on disk.
@@ -50,10 +58,10 @@ func startRedlock(sc *scope) *running {
 			open: func() (client, error) {
 				return newRedlock(rdbs(), redlock.Options{MaxTTL: votingAge, KeepCounter: keepCounter}, locker.WithTTL(votingAge))
 			}},
-		{name: "redsync, defaults", kind: peer, requests: redisRequests(srvs, "set", "evalsha", "eval"), open: peers()},
-		{name: "redsync, fail fast", kind: peer, requests: redisRequests(srvs, "set", "evalsha", "eval"), open: peers(redsync.WithFailFast(true))},
-		{name: "redsync, 1 ms retries", kind: peer, requests: redisRequests(srvs, "set", "evalsha", "eval"), open: peers(redsync.WithRetryDelay(time.Millisecond))},
-	}}
+		{name: "redsync, defaults", kind: peer, requests: requests("set", "evalsha", "eval"), open: peers()},
+		{name: "redsync, fail fast", kind: peer, requests: requests("set", "evalsha", "eval"), open: peers(redsync.WithFailFast(true))},
+		{name: "redsync, 1 ms retries", kind: peer, requests: requests("set", "evalsha", "eval"), open: peers(redsync.WithRetryDelay(time.Millisecond))},
+	}
 }
 
 // awaitAge returns when all servers say that they have been up for longer than
@@ -140,14 +148,24 @@ func redisMemory(srvs []*testserver.RedisServer) func() int64 {
 
 // redisRequests counts the calls of some commands. A server counts what scripts
 // call as well, so each subject says which commands are those that it sends.
-func redisRequests(srvs []*testserver.RedisServer, names ...string) func() int64 {
-	return func() (n int64) {
-		for _, srv := range srvs {
-			stats := srv.Do("INFO", "commandstats")
-			for _, name := range names {
-				n += infoNumber(stats, "cmdstat_"+name+":calls=")
+func counterOn(srvs []*testserver.RedisServer) counter {
+	return func(names ...string) func() int64 {
+		return func() (n int64) {
+			for _, srv := range srvs {
+				stats := srv.Do("INFO", "commandstats")
+				for _, name := range names {
+					n += infoNumber(stats, "cmdstat_"+name+":calls=")
+				}
 			}
+			return n
 		}
-		return n
 	}
+}
+
+func addrsOf(srvs []*testserver.RedisServer) []string {
+	var addrs []string
+	for _, srv := range srvs {
+		addrs = append(addrs, srv.Addr())
+	}
+	return addrs
 }

@@ -24,6 +24,7 @@ const (
 	ours kind = iota
 	peer
 	floor // the two cheapest commands; it excludes nobody
+	inner // a lock of this process alone
 )
 
 // subject is a lock library, with its settings, on a running store.
@@ -33,13 +34,20 @@ type subject struct {
 	open func() (client, error)
 	// requests counts what subjects of its kind have sent to the servers.
 	requests func() int64
-	// scales says that it takes part in the workloads of very many.
-	scales bool
+	// scales says that it takes part in the workloads of very many, alone that it
+	// takes part only where nobody else wants the lock.
+	scales, alone bool
 }
+
+// counter returns what counts some commands of a store.
+type counter func(commands ...string) func() int64
 
 // running is a store that runs, and who locks on it.
 type running struct {
 	subjects []subject
+	// store and addrs are for processes that compete; nil where they cannot.
+	store string
+	addrs []string
 	// memory is what the servers use, in bytes; nil where they do not tell.
 	memory func() int64
 	// forgets is how long after its last lock a name leaves nothing behind; 0
@@ -55,17 +63,18 @@ type running struct {
 type store struct {
 	name, about string
 	start       func(sc *scope) *running
+	at          func(addrs []string, requests counter) []subject // on servers that run; nil where processes do not compete
 }
 
 func stores() []store {
 	return []store{
-		{"redis", "One Redis", startRedis},
-		{"redlock", "Five Redis", startRedlock},
-		{"etcd", "etcd, three nodes", startEtcd},
-		{"zookeeper", "ZooKeeper, one node", startZooKeeper},
-		{"postgres-rows", "PostgreSQL, leases in rows (with fsync)", startPostgresRows},
-		{"postgres-sessions", "PostgreSQL, advisory locks of sessions", startPostgresSessions},
-		{"local", "Files of one host", startLocal},
+		{name: "redis", about: "One Redis", start: startRedis, at: redisSubjects},
+		{name: "redlock", about: "Five Redis", start: startRedlock, at: redlockSubjects},
+		{name: "etcd", about: "etcd, three nodes", start: startEtcd},
+		{name: "zookeeper", about: "ZooKeeper, one node", start: startZooKeeper},
+		{name: "postgres-rows", about: "PostgreSQL, leases in rows (with fsync)", start: startPostgresRows},
+		{name: "postgres-sessions", about: "PostgreSQL, advisory locks of sessions", start: startPostgresSessions},
+		{name: "local", about: "Files of one host", start: startLocal},
 	}
 }
 
@@ -89,3 +98,37 @@ func (l lockstile) Lock(ctx context.Context, name string) (held, error) {
 }
 
 func (l lockstile) Close() { l.close() }
+
+// endless gives a client contexts that cannot end: what has to be given up at no
+// moment needs no goroutine of its own.
+func endless(c client, err error) (client, error) { return withoutEnd{c}, err }
+
+type withoutEnd struct{ client }
+
+func (c withoutEnd) Lock(ctx context.Context, name string) (held, error) {
+	return c.client.Lock(context.WithoutCancel(ctx), name)
+}
+
+// channel is a line of goroutines made of a channel: how fast a lock can be passed on
+// at all.
+var channel = subject{name: "a channel", kind: inner, requests: func() int64 { return 0 }, open: func() (client, error) { return line, nil }}
+
+type channelLock chan struct{}
+
+var line = make(channelLock, 1)
+
+func (c channelLock) Lock(ctx context.Context, _ string) (held, error) {
+	select {
+	case c <- struct{}{}:
+		return c, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (c channelLock) Unlock(context.Context) error {
+	<-c
+	return nil
+}
+
+func (c channelLock) Close() {}

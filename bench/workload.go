@@ -17,6 +17,7 @@ type workload struct {
 	run   func(context.Context, trial) (figures, error)
 	table func(io.Writer, workload, []result)
 	once  bool // one round is enough
+	reach bool // it needs the servers' addresses
 }
 
 // trial is one workload of one subject in one round.
@@ -90,8 +91,9 @@ type result struct {
 	failed  bool
 }
 
-func everybody(subject) bool        { return true }
-func realLocks(s subject) bool      { return s.kind != floor }
+func everybody(s subject) bool      { return s.kind != inner }
+func contenders(s subject) bool     { return s.kind != floor && !s.alone }
+func realLocks(s subject) bool      { return contenders(s) && s.kind != inner }
 func inGreatNumbers(s subject) bool { return s.kind == ours && s.scales }
 
 func workloads() []workload {
@@ -102,7 +104,10 @@ func workloads() []workload {
 	for _, c := range []contention{
 		{2, 1, 0}, {8, 1, 0}, {64, 1, 0}, {64, 8, 0}, {8, 8, 0}, {1000, 8, 0}, {64, 1, time.Millisecond}, {64, 8, time.Millisecond},
 	} {
-		loads = append(loads, workload{name: c.name(), about: c.about(), takes: realLocks, run: c.run, table: contendedTable})
+		loads = append(loads, workload{name: c.name(), about: c.about(), takes: contenders, run: c.run, table: contendedTable})
+	}
+	for _, p := range []crowd{{8, 0, 0}, {8, time.Millisecond, 0}, {8, 0, 500 * time.Microsecond}} {
+		loads = append(loads, workload{name: p.name(), about: p.about(), takes: realLocks, run: p.run, table: contendedTable, reach: true})
 	}
 	return append(loads,
 		workload{name: "held", about: "Very many locks held and renewed", takes: inGreatNumbers, run: hold, table: plainTable, once: true},

@@ -4,10 +4,12 @@ package netproxy
 
 import (
 	"fmt"
+	"io"
 	"net"
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // Proxy is a TCP proxy in front of one server, and a network that can be broken
@@ -15,6 +17,7 @@ import (
 type Proxy struct {
 	listener net.Listener
 	target   atomic.Pointer[string]
+	delay    atomic.Int64 // of new connections, in nanoseconds
 	wg       sync.WaitGroup
 
 	mu      sync.Mutex
@@ -38,6 +41,10 @@ func Listen(target string) (*Proxy, error) {
 
 // Retarget has new connections go to another server. Those that are there stay.
 func (p *Proxy) Retarget(target string) { p.target.Store(&target) }
+
+// Delay has every byte on new connections take d in each direction. Those that are there
+// stay as they are.
+func (p *Proxy) Delay(d time.Duration) { p.delay.Store(int64(d)) }
 
 // Addr returns where clients connect to, host:port.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
@@ -167,9 +174,10 @@ func (p *Proxy) serve(client *net.TCPConn) {
 		l.close()
 		return
 	}
+	d := time.Duration(p.delay.Load())
 	var replies sync.WaitGroup
-	replies.Go(func() { n.replies.carry(l.server, l.client) })
-	n.requests.carry(l.client, l.server)
+	replies.Go(func() { n.replies.carry(slow(l.server, d), l.client) })
+	n.requests.carry(slow(l.client, d), l.server)
 	replies.Wait()
 	l.close()
 	p.mu.Lock()
@@ -267,7 +275,7 @@ func (g *gate) pass(n int, write func()) {
 // carry copies until from has no more. A hang-up is held back like anything
 // else, so that what was sent before it is delivered though the sender is gone.
 // What cannot be delivered is dropped: the other direction goes on.
-func (g *gate) carry(from, to *net.TCPConn) {
+func (g *gate) carry(from io.Reader, to *net.TCPConn) {
 	buf := make([]byte, 32<<10)
 	deaf := false
 	for {

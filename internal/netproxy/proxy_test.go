@@ -279,3 +279,21 @@ func TestConnectionThatEndsUnheardIsSilentForTheClient(t *testing.T) {
 	say(t, conn, "after")
 	hears(t, conn, in, "after!")
 }
+
+func TestDelayIsEachWaysAndKeepsTheOrder(t *testing.T) {
+	e := newEcho(t)
+	p := newProxy(t, e.addr)
+	const d = 30 * time.Millisecond
+	p.Delay(d)
+	conn, in := dial(t, p)
+	begun := time.Now()
+	for _, line := range []string{"a", "b", "c"} {
+		say(t, conn, line)
+	}
+	for _, line := range []string{"a", "b", "c"} {
+		hears(t, conn, in, line+"!")
+	}
+	if took := time.Since(begun); took < 2*d {
+		t.Errorf("the answers came after %v, want %v at least", took, 2*d)
+	}
+}
