@@ -155,23 +155,13 @@ func (c *contest) note(ans answer) {
 		v.state, v.token = granted, ans.standing.First
 	case c.queue:
 		v.state, v.ticket = waiting, ans.standing.Ticket
-		v.look = time.Now().Add(nextLook(ans.standing))
+		v.look = time.Now().Add(ans.standing.NextLook() + leeway)
 		if v.told {
 			c.ask(ans.node)
 		}
 	default:
 		v.state = taken
 	}
-}
-
-// nextLook is when a node must have come to us, if everybody before us in its
-// queue has died without a word: when the lease ends, and one claim time later
-// for each of them.
-func nextLook(s redisnode.Standing) time.Duration {
-	if s.Left < 0 {
-		return time.Second // somebody's key without an expiry: nothing will tell us that it was deleted
-	}
-	return s.Left + time.Duration(s.Ahead)*mailbox.ClaimTime + leeway
 }
 
 // leeway lets the server's clock pass the millisecond that it spoke of.

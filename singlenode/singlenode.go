@@ -235,29 +235,19 @@ func (s *store) ask(ctx context.Context, a *attempt, queue bool) (driver.Grant, 
 	return driver.Grant{First: standing.First, Count: redisnode.Tokens, Since: since}, 0, nil
 }
 
-// nextLook is when the lock must have come to us, if everybody before us in the
-// queue has died without a word: when the lease ends, and one claim time later
-// for each of them. A Cluster drops words where its masters have lost each other,
-// so there we look sooner, and the later the more there are before us.
+// nextLook is when to ask again where no word comes. A Cluster drops words where its
+// masters have lost each other, so there we look sooner, and the later the more there
+// are before us.
 func (s *store) nextLook(st redisnode.Standing) time.Duration {
-	if st.Left < 0 {
-		return strangerLook
-	}
-	end := st.Left + time.Duration(st.Ahead)*mailbox.ClaimTime
 	if s.isCluster {
-		return min(end, time.Duration(1+st.Ahead)*clusterLook)
+		return min(st.NextLook(), time.Duration(1+st.Ahead)*clusterLook)
 	}
-	return end
+	return st.NextLook()
 }
 
-const (
-	// strangerLook is for somebody's key without an expiry: nothing will tell us
-	// that it was deleted.
-	strangerLook = time.Second
-	// clusterLook is when the first of a queue in a Cluster looks whether it missed
-	// its turn.
-	clusterLook = 5 * time.Second
-)
+// clusterLook is when the first of a queue in a Cluster looks whether it missed its
+// turn.
+const clusterLook = 5 * time.Second
 
 // refusal marks what the server has refused.
 func refusal(err error) error {

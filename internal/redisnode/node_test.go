@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -331,20 +332,23 @@ func TestWhoPassesALapsedClaimOnIsNextToLook(t *testing.T) {
 
 // Nobody releases the lock of a dead holder, and so nobody drops those who died
 // while they waited for it. Whoever comes must not wait a claim time for each.
-func TestDeadWaitersInFrontAreNotCounted(t *testing.T) {
+func TestDeadWaitersInFrontCostAFewClaimTimes(t *testing.T) {
 	srv := testserver.Redis(t)
 	n, m := client(t, srv.Addr(), nil)
-	n2, m2 := client(t, srv.Addr(), nil)
-	holder, alive, waiter := newLease(t, "a"), newLease(t, "a"), newLease(t, "a")
-	mustGrant(t, n, holder)
-	mustQueue(t, n2, m2, alive)
-	srv.Do("ZADD", "lockstile:q:{a}", "1", "dead:nobody", "2", "garbage")
+	waiter := newLease(t, "a")
+	mustGrant(t, n, newLease(t, "a"))
+	for k := range 100 {
+		srv.Do("ZADD", "lockstile:q:{a}", strconv.Itoa(k), strconv.Itoa(k)+":nobody")
+	}
 	if err := m.Open(background(t), waiter.Value, func(mailbox.Word) {}); err != nil {
 		t.Fatal(err)
 	}
-	if s, err := n.Acquire(background(t), waiter, true, 0); err != nil || s.Ahead != 1 {
-		t.Errorf("%d are counted before it, want the one that is alive: %v", s.Ahead, err)
+	s, err := n.Acquire(background(t), waiter, true, 0)
+	if look := s.NextLook() - s.Left; err != nil || s.Ahead != 100 || look > 4*mailbox.ClaimTime {
+		t.Errorf("it looks %v after the end of the lease, with %d before it: %v", look, s.Ahead, err)
 	}
+	srv.Do("DEL", "a")
+	mustGrant(t, n, waiter)
 }
 
 func TestGrantedWaiterLeavesNoPlaceBehind(t *testing.T) {

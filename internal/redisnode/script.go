@@ -129,18 +129,24 @@ end
 // pass reserves a lock that becomes free for the first waiter that is still
 // there, and tells that waiter's process alone. A waiter to whose process nobody
 // listens any more is dropped (Cluster counts only listeners on this node: there
-// counts is 0). One that does not claim the lock in time loses its turn, and so
-// that somebody notices, the second in line is told to look again by then, and
-// so is the last, which has come most recently: several in a row may be paused,
-// and all others sleep until the end of a lease that is long over.
-//
-// prune drops such waiters from the front of the queue, so that nobody counts on
-// them when it plans its next look.
+// counts is 0). One that does not claim the lock in time loses its turn. So that
+// somebody notices, the last in line, which has come most recently, is told to look
+// again by then: several at the front may be paused, and all others sleep until the end
+// of a lease that is long over. Where the last is no longer there, the first is told.
 const passing = `
 local function tell(member, word)
   local value, id = string.match(member, '^([^:]+):(.+)$')
   if not id then return nil, 0 end
   return value, redis.pcall('PUBLISH', 'lockstile:w:' .. id, word .. value .. ' ' .. lock)
+end
+
+local function standBy(counts)
+  local latest = redis.call('ZRANGE', queue, -1, -1)[1]
+  local _, heard = tell(latest or '', '!')
+  if latest and (heard == 0 or counts == '0') then
+    local first = redis.call('ZRANGE', queue, 0, 0)[1]
+    if first ~= latest then tell(first, '!') end
+  end
 end
 
 local function pass(claim, counts)
@@ -150,22 +156,9 @@ local function pass(claim, counts)
     local value, heard = tell(member, '')
     if value and (heard ~= 0 or counts == '0') then
       redis.call('SET', lock, '?' .. value, 'PX', claim)
-      local second, latest = redis.call('ZRANGE', queue, 0, 0)[1], redis.call('ZRANGE', queue, -1, -1)[1]
-      if second then tell(second, '!') end
-      if latest ~= second then tell(latest, '!') end
+      standBy(counts)
       return true
     end
-  end
-end
-
-local function prune(counts)
-  while counts ~= '0' do
-    local first = redis.call('ZRANGE', queue, 0, 0)[1]
-    if not first then return end
-    local id = string.match(first, '^[^:]+:(.+)$')
-    local heard = id and redis.pcall('PUBSUB', 'NUMSUB', 'lockstile:w:' .. id)
-    if heard and (heard.err or heard[2] ~= 0) then return end
-    redis.call('ZREM', queue, first)
   end
 end
 
@@ -190,7 +183,8 @@ var acquire = newScript(keys + serverClock + grants + acquireFree + passing + se
 
 const acquireFree = `
 local value, ttl, holder, claim, counts, member, ticket = unpack(ARGV)
-if redis.call('EXISTS', lock, queue, mark) == 0 then return grant(value, ttl, holder) end
+local there = redis.call('EXISTS', lock, queue, mark)
+if there == 0 then return grant(value, ttl, holder) end
 `
 
 const acquireTaken = `
@@ -204,11 +198,10 @@ if held == value then
   end
   return grant(value, ttl, holder)
 end
-if redis.call('EXISTS', queue, mark) > 0 then
-  if redis.call('EXISTS', mark) == 1 then return 0 end
-  if not held and redis.call('ZRANGE', queue, 0, 0)[1] ~= member and pass(claim, counts) then
-    held, passed = redis.call('GET', lock), true
-  end
+if held then there = there - 1 end
+if there > 0 and redis.call('EXISTS', mark) == 1 then return 0 end
+if not held and redis.call('ZRANGE', queue, 0, 0)[1] ~= member and pass(claim, counts) then
+  held, passed = redis.call('GET', lock), true
 end
 if not held or held == '?' .. value then
   if member ~= '' then redis.call('ZREM', queue, member) end
@@ -216,11 +209,10 @@ if not held or held == '?' .. value then
 end
 local left = math.min(redis.call('PTTL', lock), 86400000)
 if member == '' then return {left, 0, 0} end
-prune(counts)
 if ticket == '0' then ticket = string.format('%.0f', arrival(queue)) end
 redis.call('ZADD', queue, 'NX', ticket, member)
 local keep = math.max(left, tonumber(ttl)) + 60000
-if redis.call('PTTL', queue) < keep then redis.call('PEXPIRE', queue, keep) end
+if redis.call('PTTL', queue) < keep - 30000 then redis.call('PEXPIRE', queue, keep) end
 return {left, passed and 0 or redis.call('ZRANK', queue, member), tonumber(ticket)}
 `
 
