@@ -15,7 +15,7 @@
 // A lock's key is its name, holding a random value with an expiry, as the
 // Redlock page describes (redis.io, "Distributed Locks with Redis"). So clients
 // of other libraries that follow that page exclude us and we them. They know
-// nothing of the queue: while they poll, the order is theirs to break.
+// nothing of the queue: while such clients poll, the order of arrival is not guaranteed.
 //
 // # Losing a lock
 //
@@ -36,7 +36,12 @@
 //
 // Redis 7.0 or later, or a fork that has its commands (Valkey); Lua scripts,
 // and publish and subscribe. An eviction policy that spares keys with an expiry
-// (noeviction): an evicted lock is a lost one. Names that begin with
+// (noeviction): an evicted lock is a lost one. The client's ContextTimeoutEnabled lets
+// an Unlock heed its bound without a goroutine; where it is off, and its ReadTimeout is
+// above 3 s or none, that costs about as much as the request. What a Lock sends is always
+// given up when its context ends, and takes a goroutine unless that cannot end.
+// Renewals share the client's pool: give it more connections than the application keeps
+// busy for long. Names that begin with
 // "lockstile:" are reserved for queues, counters and marks; a user restricted by
 // ACL needs "~lockstile:*" and "&lockstile:*" besides the names it locks.
 package singlenode
