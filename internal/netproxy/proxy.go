@@ -3,6 +3,7 @@
 package netproxy
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -17,7 +18,9 @@ import (
 type Proxy struct {
 	listener net.Listener
 	target   atomic.Pointer[string]
-	delay    atomic.Int64 // of new connections, in nanoseconds
+	delay    atomic.Int64    // of new connections, in nanoseconds
+	open     context.Context // ends with Close
+	end      context.CancelFunc
 	wg       sync.WaitGroup
 
 	mu      sync.Mutex
@@ -34,6 +37,7 @@ func Listen(target string) (*Proxy, error) {
 		return nil, fmt.Errorf("netproxy: for %s: %w", target, err)
 	}
 	p := &Proxy{listener: l, links: make(map[*link]struct{}), now: newNetwork()}
+	p.open, p.end = context.WithCancel(context.Background())
 	p.target.Store(&target)
 	p.wg.Go(p.accept)
 	return p, nil
@@ -135,6 +139,7 @@ func (p *Proxy) Close() {
 	p.mu.Lock()
 	p.done = true
 	p.mu.Unlock()
+	p.end()
 	_ = p.listener.Close()
 	p.Heal()
 	p.wg.Wait()
@@ -164,7 +169,8 @@ func (p *Proxy) accept() {
 // serve carries one connection until both sides have hung up, or hangUp.
 func (p *Proxy) serve(client *net.TCPConn) {
 	defer client.Close()
-	conn, err := net.Dial("tcp", *p.target.Load())
+	var d net.Dialer
+	conn, err := d.DialContext(p.open, "tcp", *p.target.Load()) // a server that hangs may accept nobody any more
 	if err != nil {
 		return // the server is down: the client is hung up on, as it would be without us
 	}
@@ -174,10 +180,10 @@ func (p *Proxy) serve(client *net.TCPConn) {
 		l.close()
 		return
 	}
-	d := time.Duration(p.delay.Load())
+	delay := time.Duration(p.delay.Load())
 	var replies sync.WaitGroup
-	replies.Go(func() { n.replies.carry(slow(l.server, d), l.client) })
-	n.requests.carry(slow(l.client, d), l.server)
+	replies.Go(func() { n.replies.carry(slow(l.server, delay), l.client) })
+	n.requests.carry(slow(l.client, delay), l.server)
 	replies.Wait()
 	l.close()
 	p.mu.Lock()

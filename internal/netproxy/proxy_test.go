@@ -3,9 +3,11 @@ package netproxy
 import (
 	"bufio"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -295,5 +297,50 @@ func TestDelayIsEachWaysAndKeepsTheOrder(t *testing.T) {
 	}
 	if took := time.Since(begun); took < 2*d {
 		t.Errorf("the answers came after %v, want %v at least", took, 2*d)
+	}
+}
+
+// A server that is stopped accepts nobody, and when its queue of connections is full, to
+// dial it takes minutes.
+func TestCloseDoesNotWaitForAServerThatAcceptsNobody(t *testing.T) {
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Close(fd)
+	if err := errors.Join(syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}), syscall.Listen(fd, 0)); err != nil {
+		t.Fatal(err)
+	}
+	name, err := syscall.Getsockname(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := fmt.Sprint("127.0.0.1:", name.(*syscall.SockaddrInet4).Port)
+	for full := false; !full; {
+		conn, err := net.DialTimeout("tcp", addr, 200*time.Millisecond)
+		if full = err != nil; !full {
+			defer conn.Close()
+		}
+	}
+	p, err := Listen(addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := net.Dial("tcp", p.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_ = conn.SetReadDeadline(time.Now().Add(100 * time.Millisecond)) // the proxy dials now
+	_, _ = conn.Read(make([]byte, 1))
+	closed := make(chan struct{})
+	go func() {
+		p.Close()
+		close(closed)
+	}()
+	select {
+	case <-closed:
+	case <-time.After(30 * time.Second):
+		t.Error("Close waits for the server")
 	}
 }
