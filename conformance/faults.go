@@ -11,6 +11,7 @@ import (
 var faultClauses = []Clause{
 	{"lost-reply", "An attempt whose reply is lost must not leave a lock that nobody holds.", lostReply},
 	{"lost-reply-while-waiting", "A waiter that gives up on a silent store must not be given the lock afterwards.", lostReplyWhileWaiting},
+	{"lost-grant", "A waiter whose grant was not heard must not believe for longer than the store keeps it.", lostGrant},
 	{"dead-while-locking", "A process that dies between two requests must not leave a lock for ever: its first must carry the expiry.", deadWhileLocking},
 	{"late-delivery", "A request that was given up on may still arrive, after the clean-up: no lock may come of it.", lateDelivery},
 	{"late-after-clean-up", "A clean-up that overtakes the request it is for removes nothing, and then the request makes a lock.", lateAfterCleanUp},
@@ -76,6 +77,28 @@ func lostReplyWhileWaiting(x *trial) {
 	}
 	a.Heal()
 	x.freedAfter(w.err, c, name, "after a waiter gave up whose turn had come unheard")
+}
+
+// lostGrant loses the reply that grants a waiter the lock, and lets it ask again. The
+// store has started the lease by then.
+func lostGrant(x *trial) {
+	a, b, name := x.networked(), x.locker(), x.name()
+	held := x.lock(b, name)
+	w := x.waitBehind(held, a.Locker, x.ttl(), locker.WithoutRenewal())
+	x.waits(w, b, name)
+	a.CutReplies()
+	x.unlock(held)
+	<-time.After(x.h.TTL / 2)
+	a.Heal()
+	x.returned(w, "after its connections broke")
+	if w.err != nil { // it says so, which cut-while-waiting has an eye on
+		x.freedAfter(w.err, b, name, "after a waiter's connections broke")
+		return
+	}
+	lock := w.lock
+	next := x.waitBehind(lock, b)
+	x.unlock(x.served(next, "after the end of a lease that nobody renews"))
+	x.alone(lock, next)
 }
 
 // lateDelivery gives up on a request, and lets it arrive then. Clients of other

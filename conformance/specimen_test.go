@@ -39,6 +39,7 @@ var flaws = map[string][]string{
 	"waiters rely on being told":          {"cut-while-waiting"},
 	"context is not looked at":            {"wait-cancelled", "wait-cancelled-in-line", "context-over"},
 	"waits for the network":               {"silent-store"},
+	"a grant is told twice":               {"lost-grant"},
 	"silence is taken":                    {"silent-store"},
 	"no clean-up":                         {"lost-reply", "lost-reply-while-waiting", "late-delivery", "wait-cancelled-at-the-turn"},
 	"clean-up without a mark":             {"late-after-clean-up"},

@@ -171,22 +171,31 @@ func turnsOverBreak(x *trial) {
 	if ok, err := breaker.Break(x.patient(), name); err != nil || !ok {
 		x.failf("Break of a held lock returned %v, %v", ok, err)
 	}
-	successor := x.lock(b, name, x.long())
+	s := x.wait(x.patient(), b, name, x.long())
+	first, _ := x.next([]*waiter{s, w}, "after Break")
 	_ = held.Unlock(x.patient()) // it may have been lost
+	if first == w {              // its process learned of the break, and asked before s
+		_ = w.lock.Unlock(x.patient())
+		if successor := x.served(s, "after Break"); successor.Token() <= w.lock.Token() {
+			x.failf("token %d was granted after token %d", successor.Token(), w.lock.Token())
+		}
+		x.unlock(s.lock)
+		return
+	}
 	select {
 	case <-w.done:
-		if w.err == nil && w.lock.Token() >= successor.Token() {
-			x.failf("a goroutine was granted token %d while the holder that came after the break had %d", w.lock.Token(), successor.Token())
+		if w.err == nil && w.lock.Token() >= s.lock.Token() {
+			x.failf("a goroutine was granted token %d while the holder that came after the break had %d", w.lock.Token(), s.lock.Token())
 		}
 		if w.err == nil {
 			_ = w.lock.Unlock(x.patient()) // of a lease that is over
 		}
-		x.unlock(successor)
+		x.unlock(s.lock)
 	case <-time.After(100 * time.Millisecond): // it asks the store, and waits there
-		x.unlock(successor)
+		x.unlock(s.lock)
 		lock := x.served(w, "after the holder that came after the break")
-		if lock.Token() <= successor.Token() {
-			x.failf("token %d was granted after token %d", lock.Token(), successor.Token())
+		if lock.Token() <= s.lock.Token() {
+			x.failf("token %d was granted after token %d", lock.Token(), s.lock.Token())
 		}
 		x.unlock(lock)
 	}

@@ -186,7 +186,7 @@ func (s *Locker) wait(ctx context.Context, a *attempt) error {
 			return fmt.Errorf("%w: %w", locker.ErrUnavailable, context.Cause(ctx))
 		case err != nil && s.is("waiters rely on being told"):
 			pause = time.Hour
-		case !errors.Is(err, locker.ErrTaken):
+		case !told || err == nil:
 			return err
 		case s.is("waiters sleep until the lease ends"):
 			pause, _ = s.rdb.PTTL(ctx, s.keys(a.req.Name)[0]).Result()
