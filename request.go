@@ -36,7 +36,7 @@ type Request struct {
 	MinValidity time.Duration
 	Holder      string
 	Renew       bool // renewed by itself until it is unlocked or lost
-	Alone       bool // asked of the store, and not passed on in memory
+	Alone       bool // asked of the store and not passed on in memory, which package driver sees to: [WithCounter]
 
 	guard *guardUse
 }

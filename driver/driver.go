@@ -99,7 +99,7 @@ func cause(ctx context.Context) error {
 
 // Lose ends a lease at once. It is for backends whose store tells them that a lock is
 // gone: its session ended, its key was deleted. One that is no longer held stays as it
-// is.
+// is. Lose calls nothing of the Store's before it returns.
 func (l *Locker[H]) Lose(name string, h H, reason locker.Reason, cause error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -27,9 +27,12 @@ import (
 )
 
 // Store is what a backend implements. An H is one attempt at a name, and the hold
-// that comes of it; it is a pointer in most backends. The Locker calls the methods
-// for one H one after another, but for Renew, which may be under way at any time
-// before End.
+// that comes of it; it is a pointer in most backends. A process has one attempt at a
+// name at a time. The Locker calls the methods for one H one after another, but for
+// Renew, which may be under way at any time before End. It holds no mutex meanwhile.
+//
+// A Store that is a [locker.Inspector] or a [locker.Breaker] as well makes the Locker
+// one; else the two return [errors.ErrUnsupported].
 type Store[H any] interface {
 	// Features says what this store promises and can do.
 	Features() Features
@@ -39,20 +42,23 @@ type Store[H any] interface {
 	Begin(req *locker.Request) (H, error)
 
 	// Acquire asks for the lock. With a nil wait it asks once, and returns the
-	// zero Grant if it is taken. Otherwise it calls wait when the store has said
-	// that it is taken, and goes on until it is granted, in the context that wait
+	// zero Grant if somebody has it or waits for it. Otherwise it calls wait when the
+	// store has said so, and goes on until it is granted, in the context that wait
 	// returns: that one ends with ctx and with the Locker.
 	//
-	// It returns soon after its context ends, with any error. Every error means
+	// It returns soon after its context ends, with any error. Where ctx has no end,
+	// it bounds each request by itself: silence is an error, too. Every error means
 	// that nothing was granted as far as we know, and is taken for an
 	// [locker.ErrUnavailable] unless it says what it is. After one that is not
-	// [Refused], Acquire may be called again for the same H: whoever was told
-	// "taken" waits through the silence of a store.
+	// [Refused], and before Withdraw, Acquire may be called again for the same H, after
+	// 50 ms and more each time: whoever was told "taken" waits through the silence of
+	// a store. A request for the same H may so come twice. It gets the same grant, and
+	// either starts the lease anew or leaves Since as it was.
 	Acquire(ctx context.Context, h H, wait Wait) (Grant, error)
 
 	// Renew starts another TTL for each, many in one round trip: an error for
-	// each, in order. A [locker.LostError] says that the store has it no more; any
-	// other error is a reason to try again while validity lasts. Renew returns
+	// each, in order. A [locker.LostError] with a Reason says that the store has it no
+	// more; any other error is a reason to try again while validity lasts. Renew returns
 	// when ctx ends. It is called from several goroutines at once if it is slow.
 	Renew(ctx context.Context, hs []H) []error
 
@@ -67,7 +73,9 @@ type Store[H any] interface {
 	// is called again until it returns nil, for a bounded time.
 	Withdraw(ctx context.Context, h H) error
 
-	// Left reports whether h has, or may come to have, anything to withdraw.
+	// Left reports whether h has, or may come to have, anything to withdraw: not before
+	// Acquire, after a plain "taken", or after a Release that worked. A true too many
+	// costs a request, a false too many leaves a lock behind.
 	Left(h H) bool
 
 	// End is the last call for h, when nothing of it is left or it was given up. It
@@ -91,7 +99,8 @@ type Features struct {
 type Grant struct {
 	// First is the first of Count tokens that are this grant's alone: greater than
 	// all that were granted before, and no later grant has one that is not greater
-	// than all of them.
+	// than all of them. When they are used up the lease goes back to the store: 64 is
+	// plenty for the 25 ms that goroutines share it. With 1 it is never passed on.
 	First uint64
 	Count uint32
 
