@@ -23,7 +23,7 @@ func order(x *trial) {
 	if !holder.Guarantees().Fair {
 		x.skip("promise to be fair (Guarantees.Fair)")
 	}
-	i, ok := holder.(locker.Inspector)
+	i, ok := x.inspects(holder)
 	if !ok {
 		x.skipUnless(true, "Fair", "locker.Inspector to see who has arrived", "Give Client.Locker an Inspect that counts waiters, in your test alone if need be")
 	}
@@ -135,7 +135,7 @@ func deadWaiter(x *trial) {
 	first := x.wait(x.patient(), dead.Locker, name, x.ttl())
 	x.waits(first, holder, name)
 	second := x.wait(x.patient(), b, name)
-	if i, ok := holder.(locker.Inspector); ok {
+	if i, ok := x.inspects(holder); ok {
 		x.queuedAtLeast(i, name, 2)
 	}
 	dead.Cut()

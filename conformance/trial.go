@@ -280,20 +280,41 @@ func (x *trial) eventually(what string, ok func() bool) {
 
 // inspector returns l as an Inspector, or skips.
 func (x *trial) inspector(l locker.Locker) locker.Inspector {
-	i, ok := l.(locker.Inspector)
+	i, ok := x.inspects(l)
 	if !ok {
 		x.skip("locker.Inspector")
 	}
 	return i
 }
 
+// inspects returns l as an Inspector, if it is one. One of package driver has the
+// method, and its Store may not.
+func (x *trial) inspects(l locker.Locker) (locker.Inspector, bool) {
+	i, ok := l.(locker.Inspector)
+	if !ok {
+		return nil, false
+	}
+	_, err := i.Inspect(x.patient(), x.name())
+	return i, !errors.Is(err, errors.ErrUnsupported)
+}
+
 // breaker returns l as a Breaker, or skips.
 func (x *trial) breaker(l locker.Locker) locker.Breaker {
-	b, ok := l.(locker.Breaker)
+	b, ok := x.breaks(l)
 	if !ok {
 		x.skip("locker.Breaker")
 	}
 	return b
+}
+
+// breaks is inspects for a Breaker.
+func (x *trial) breaks(l locker.Locker) (locker.Breaker, bool) {
+	b, ok := l.(locker.Breaker)
+	if !ok {
+		return nil, false
+	}
+	_, err := b.Break(x.patient(), x.name())
+	return b, !errors.Is(err, errors.ErrUnsupported)
 }
 
 func (x *trial) inspect(i locker.Inspector, name string) locker.Info {

@@ -116,7 +116,7 @@ func turnsRanges(x *trial) {
 		})
 	}
 	crowd("in a crowd", a.Locker, b)
-	if breaker, ok := b.(locker.Breaker); ok {
+	if breaker, ok := x.breaks(b); ok {
 		held := x.lock(a.Locker, name, x.long())
 		note(held, "before a break")
 		if ok, err := breaker.Break(x.patient(), name); err != nil || !ok {
@@ -234,7 +234,7 @@ func turnsOptions(x *trial) {
 	x.unlock(longer)
 	ends := x.served(w, "after unlock")
 	x.event(ends.Lost(), "a lock without renewal ends, though whoever had it before asked for more")
-	if i, ok := l.(locker.Inspector); ok {
+	if i, ok := x.inspects(l); ok {
 		x.holderIsShown(l, i)
 	}
 }

@@ -61,7 +61,7 @@ func unlockAfterExpiry(x *trial) {
 func unlockAfterBreak(x *trial) {
 	a, b, third, name := x.locker(), x.locker(), x.client(), x.name()
 	c := third.Locker
-	breaker, ok := c.(locker.Breaker)
+	breaker, ok := x.breaks(c)
 	if !ok { // with a network, late-unlock makes a stranger
 		x.skipUnless(!third.breaks() && !c.Guarantees().Exclusion.Has(locker.Unpromised), "Exclusion", "locker.Breaker",
 			"Give Client.Locker a Break, in your test alone if need be, or a network to break")

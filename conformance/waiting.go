@@ -37,7 +37,7 @@ func waitingIsTold(x *trial) {
 // waits returns when w is known to wait: by the store's word where it gives one,
 // else after a while in which it did not return.
 func (x *trial) waits(w *waiter, l locker.Locker, name string) {
-	if i, ok := l.(locker.Inspector); ok {
+	if i, ok := x.inspects(l); ok {
 		x.queuedAtLeast(i, name, 1)
 		return
 	}
@@ -80,7 +80,7 @@ func waitCancelled(x *trial) {
 	if err := held.Err(); err != nil {
 		x.failf("the holder's lock was lost to a waiter that gave up: %w", err)
 	}
-	if i, ok := a.(locker.Inspector); ok {
+	if i, ok := x.inspects(a); ok {
 		x.queued(i, name, 0)
 	}
 	x.unlock(held)

@@ -88,10 +88,20 @@ func (l *Locker[H]) wrap(verb, name string, err error) error {
 	return fmt.Errorf("%s: %s %q: %w", l.name, verb, name, err)
 }
 
-// cause is why ctx has ended.
+// over reports whether ctx has ended, or its deadline has passed: a client that heeds
+// the deadline by itself may return a moment before ctx ends.
+func over(ctx context.Context) bool {
+	deadline, ok := ctx.Deadline()
+	return ctx.Err() != nil || ok && !time.Now().Before(deadline)
+}
+
+// cause is why ctx is over.
 func cause(ctx context.Context) error {
 	err := context.Cause(ctx)
-	if err == nil || errors.Is(err, ctx.Err()) {
+	switch {
+	case err == nil:
+		return context.DeadlineExceeded
+	case errors.Is(err, ctx.Err()):
 		return err
 	}
 	return fmt.Errorf("%w: %w", ctx.Err(), err)

@@ -96,7 +96,7 @@ func (w *waiting[H]) wait() context.Context {
 	return w.ctx
 }
 
-func (w *waiting[H]) over() bool { return w.ctx.Err() != nil || w.locker.closing.Err() != nil }
+func (w *waiting[H]) over() bool { return over(w.ctx) || w.locker.closing.Err() != nil }
 
 func (w *waiting[H]) stop() {
 	if w.cancel != nil {
@@ -123,10 +123,10 @@ func (l *Locker[H]) giveUp(ctx context.Context, c *call[H], err error) error {
 	switch {
 	case l.closing.Err() != nil:
 		err = locker.ErrClosed
-	case taken && ctx.Err() == nil:
-	case ctx.Err() != nil && (n.known || errors.Is(err, context.Cause(ctx))):
+	case taken && !over(ctx):
+	case over(ctx) && (n.known || errors.Is(err, cause(ctx))):
 		err = n.inVain(cause(ctx))
-	case ctx.Err() != nil:
+	case over(ctx):
 		err = n.inVain(fmt.Errorf("%w: %w", cause(ctx), err))
 	default:
 		err = unavailable(err)

@@ -295,3 +295,43 @@ func TestPinnedLeaseIsNotPassedOn(t *testing.T) {
 		})
 	}
 }
+
+// late is a context whose deadline has passed, and whose own timer has not fired.
+type late struct{ context.Context }
+
+func (late) Deadline() (time.Time, bool) { return time.Now(), true }
+
+// A client that heeds the deadline returns a moment before the context ends. That is no
+// failure of the store for anybody else.
+func TestDeadlineThatTheClientHeedsIsTheCallersOwn(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		b := newBackend()
+		asked, answer := make(chan struct{}), make(chan error)
+		b.onAcquire = func(ctx context.Context) error {
+			if _, early := ctx.(late); !early {
+				return nil
+			}
+			asked <- struct{}{}
+			return <-answer
+		}
+		first := make(chan error)
+		go func() {
+			_, err := b.l.Lock(late{t.Context()}, "a")
+			first <- err
+		}()
+		<-asked
+		next := make(chan error)
+		go func() {
+			_, err := b.l.Lock(t.Context(), "a")
+			next <- err
+		}()
+		synctest.Wait()
+		answer <- errors.New("i/o timeout")
+		if err := <-first; !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, locker.ErrUnavailable) || !strings.Contains(err.Error(), "i/o timeout") {
+			t.Errorf("the call whose deadline has passed: %v", err)
+		}
+		if err := <-next; err != nil {
+			t.Errorf("the call behind it: %v", err)
+		}
+	})
+}

@@ -52,6 +52,7 @@ type backend struct {
 	took     time.Duration // each grant
 	count    uint32        // of its tokens; 0 for one
 
+	onAcquire func(ctx context.Context) error              // nil: granted
 	onRenew   func(ctx context.Context, name string) error // nil: renewed
 	onRelease func(ctx context.Context, name string) error // nil: released
 }
@@ -72,7 +73,12 @@ func (b *backend) Features() Features { return Features{} }
 
 func (b *backend) Begin(req *locker.Request) (*hold, error) { return &hold{req: req}, nil }
 
-func (b *backend) Acquire(_ context.Context, h *hold, _ Wait) (Grant, error) {
+func (b *backend) Acquire(ctx context.Context, h *hold, _ Wait) (Grant, error) {
+	if b.onAcquire != nil {
+		if err := b.onAcquire(ctx); err != nil {
+			return Grant{}, err
+		}
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	count := max(b.count, 1)

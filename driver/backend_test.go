@@ -1,0 +1,152 @@
+package driver_test
+
+import (
+	"context"
+	"crypto/rand"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/conformance"
+	"github.com/lockstile/locker/driver"
+	"github.com/lockstile/locker/internal/testserver"
+)
+
+// What follows is a complete backend, on one Redis, for docs/BACKENDS.md. It is simple:
+// its waiters poll, are not served in order, and nobody can look or break.
+
+// try is one attempt at a name, and the hold that comes of it.
+type try struct {
+	req   *locker.Request
+	value string // of the lock's key: nobody else's
+	left  bool
+}
+
+func (t *try) keys() []string {
+	return []string{"lock:" + t.req.Name, "token:" + t.req.Name, "mark:" + t.value}
+}
+
+// small is a [driver.Store].
+type small struct{ rdb *redis.Client }
+
+// newSmall needs a client that gives up at a deadline, and does not send a request
+// twice by itself: a second release finds nothing, which is no loss.
+func newSmall(addr string) (*driver.Locker[*try], *redis.Client) {
+	rdb := redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true, MaxRetries: -1})
+	return driver.New("small", &small{rdb}, driver.Options{}), rdb
+}
+
+func (s *small) Features() driver.Features {
+	return driver.Features{Guarantees: locker.Guarantees{
+		Exclusion: locker.PromptHolder | locker.SteadyClocks | locker.DurableServer | locker.DurableReplica,
+		Tokens:    locker.DurableServer | locker.DurableReplica,
+		Release:   locker.ByExpiry,
+	}}
+}
+
+func (s *small) Begin(req *locker.Request) (*try, error) {
+	return &try{req: req, value: rand.Text()}, nil
+}
+
+// acquire answers the first of 64 tokens, 0 if somebody else has the lock, or -1 if the
+// attempt was withdrawn. Sent again it answers the same and starts the lease anew.
+var acquire = redis.NewScript(`
+if redis.call('EXISTS', KEYS[3]) == 1 then return -1 end
+local held = redis.call('GET', KEYS[1])
+if held and held ~= ARGV[1] then return 0 end
+redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+if held then return redis.call('GET', KEYS[2]) - 63 end
+return redis.call('INCRBY', KEYS[2], 64) - 63`)
+
+func (s *small) Acquire(ctx context.Context, t *try, wait driver.Wait) (driver.Grant, error) {
+	for {
+		since := locker.Now() // before the request is sent
+		t.left = true
+		first, err := s.run(ctx, acquire, t, t.value, t.req.TTL.Milliseconds())
+		switch {
+		case err != nil || first < 0:
+			return driver.Grant{}, err // the second is no grant, which is an error for who waits
+		case first > 0:
+			return driver.Grant{First: uint64(first), Count: 64, Since: since}, nil
+		}
+		t.left = false
+		if wait == nil {
+			return driver.Grant{}, nil
+		}
+		ctx = wait()
+		select {
+		case <-time.After(5 * time.Millisecond):
+		case <-ctx.Done():
+			return driver.Grant{}, context.Cause(ctx)
+		}
+	}
+}
+
+// run bounds each request: to wait for a silent server is the driver's decision.
+func (s *small) run(ctx context.Context, script *redis.Script, t *try, args ...any) (int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	answered := make(chan *redis.Cmd, 1)
+	go func() { // the client does not hear that ctx was cancelled
+		answered <- script.Eval(ctx, s.rdb, t.keys(), args...) // one request, whatever the server has seen
+	}()
+	select {
+	case reply := <-answered:
+		return reply.Int64()
+	case <-ctx.Done():
+		return 0, context.Cause(ctx)
+	}
+}
+
+var renew = redis.NewScript(`
+return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('PEXPIRE', KEYS[1], ARGV[2]) or 0`)
+
+func (s *small) Renew(ctx context.Context, ts []*try) []error {
+	errs := make([]error, len(ts))
+	for i, t := range ts {
+		errs[i] = s.ours(s.run(ctx, renew, t, t.value, t.req.TTL.Milliseconds()))
+	}
+	return errs
+}
+
+func (s *small) ours(n int64, err error) error {
+	if err == nil && n == 0 {
+		return &locker.LostError{Reason: locker.TakenOver}
+	}
+	return err
+}
+
+var release = redis.NewScript(`
+return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('DEL', KEYS[1]) or 0`)
+
+func (s *small) Release(ctx context.Context, t *try, _ time.Duration) error {
+	err := s.ours(s.run(ctx, release, t, t.value))
+	t.left = err != nil
+	return err
+}
+
+// withdraw refuses what may yet arrive for as long as a network may hold it back.
+var withdraw = redis.NewScript(`
+redis.call('SET', KEYS[3], '', 'PX', ARGV[2] + 60000)
+if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end
+return 1`)
+
+func (s *small) Withdraw(ctx context.Context, t *try) error {
+	_, err := s.run(ctx, withdraw, t, t.value, t.req.TTL.Milliseconds())
+	return err
+}
+
+func (s *small) Left(t *try) bool { return t.left }
+func (s *small) End(*try)         {}
+
+func TestSmallBackendPassesConformance(t *testing.T) {
+	srv := testserver.Redis(t)
+	conformance.Run(t, conformance.Harness{New: func(t testing.TB) conformance.Client {
+		p := conformance.NewProxy(t, srv.Addr())
+		l, rdb := newSmall(p.Addr())
+		t.Cleanup(func() { _, _ = l.Close(), rdb.Close() })
+		return conformance.Through(l, p)
+	}})
+}
