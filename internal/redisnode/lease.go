@@ -253,14 +253,14 @@ func (n *Node) renewSome(ctx context.Context, leases []*Lease, errs []error) {
 		}
 		return
 	}
-	replies, err := n.bounded(ctx, func(ctx context.Context) (any, error) { return n.pipeline(ctx, leases) })
+	replies, err := bounded(ctx, func(ctx context.Context) ([]once, error) { return n.pipeline(ctx, leases) })
 	if err != nil {
 		for i := range errs {
 			errs[i] = classify(err)
 		}
 		return
 	}
-	for i, cmd := range replies.([]once) {
+	for i, cmd := range replies {
 		code, err := cmd.Int64()
 		switch {
 		case n.noScript(err): // the first of them loads it for the next round

@@ -93,7 +93,7 @@ func (n *Node) send(ctx context.Context, req request) (reply any, repeated bool,
 		if ctx.Done() == nil || req.script == release && n.prompt {
 			reply, err = n.eval(ctx, req)
 		} else {
-			reply, err = n.bounded(ctx, func(ctx context.Context) (any, error) { return n.eval(ctx, req) })
+			reply, err = bounded(ctx, func(ctx context.Context) (any, error) { return n.eval(ctx, req) })
 		}
 		if err == nil || !broken(err) || ctx.Err() != nil {
 			break

@@ -38,14 +38,11 @@ var runID = regexp.MustCompile(`run_id:(\w+)`)
 
 // Run returns what identifies the running server process.
 func (n *Node) Run(ctx context.Context) (string, error) {
-	reply, err := n.bounded(ctx, func(ctx context.Context) (any, error) {
-		return n.rdb.Info(ctx, "server").Result()
-	})
+	text, err := bounded(ctx, func(ctx context.Context) (string, error) { return n.rdb.Info(ctx, "server").Result() })
 	if err != nil {
 		return "", classify(err)
 	}
 	n.known.Store(true)
-	text, _ := reply.(string)
 	if id := runID.FindStringSubmatch(text); id != nil {
 		return id[1], nil
 	}
