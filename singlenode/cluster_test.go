@@ -1,17 +1,14 @@
 package singlenode_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"net"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockstile/locker"
-	"github.com/lockstile/locker/internal/netproxy"
 	"github.com/lockstile/locker/internal/testserver"
 	"github.com/lockstile/locker/singlenode"
 )
@@ -149,34 +146,6 @@ func TestWaiterIsServedThoughTheClusterLosesItsLetter(t *testing.T) {
 	mustUnlock(t, next(t, grants[other]).lock)
 	mustUnlock(t, held[listening])
 	mustUnlock(t, next(t, grants[listening]).lock)
-}
-
-// What one master knows, the others do not.
-func TestFirstUnlockOnEachMasterFreesTheLockThoughNoAnswerComes(t *testing.T) {
-	servers := testserver.RedisCluster(t, 2)
-	proxies := make(map[string]*netproxy.Proxy)
-	for _, s := range servers {
-		p, err := netproxy.Listen(s.Addr())
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(p.Close)
-		proxies[s.Addr()] = p
-	}
-	l := newLockerOn(t, redis.NewClusterClient(&redis.ClusterOptions{
-		Addrs: []string{servers[0].Addr()},
-		Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, network, proxies[addr].Addr())
-		},
-	}), singlenode.Options{})
-	for _, s := range servers {
-		name := nameOn(t, s)
-		lock := mustLock(t, l, name, locker.WithTTL(time.Hour))
-		proxies[s.Addr()].CutReplies()
-		go func() { _ = lock.Unlock(patience(t)) }()
-		until(t, "the release", func() bool { return s.Do("EXISTS", name) == "0" })
-		proxies[s.Addr()].Heal()
-	}
 }
 
 // nameOn returns the name of a lock that is on the master s.

@@ -54,45 +54,6 @@ func TestUnlockThatIsSentAgainIsNoLoss(t *testing.T) {
 	}
 }
 
-// Nobody has released a lock there before, so the server does not know the script.
-func TestFirstUnlockFreesTheLockThoughNoAnswerComes(t *testing.T) {
-	srv := testserver.Redis(t)
-	l, p := behind(t, srv)
-	lock := mustLock(t, l, "a")
-	p.CutReplies()
-	go func() { _ = lock.Unlock(patience(t)) }()
-	until(t, "the release", func() bool { return srv.Do("EXISTS", "a") == "0" })
-}
-
-// The server that answered our last release has been replaced, and nothing has told
-// us. The release may be asked for by a name that the new one does not know. What
-// cleans up after it is one request.
-func TestUnlockIsMadeUpForWhereTheServerWasReplacedUnheard(t *testing.T) {
-	srv := testserver.Redis(t)
-	p, err := netproxy.Listen(srv.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(p.Close)
-	rdb := redis.NewClient(&redis.Options{Addr: p.Addr(), ReadTimeout: -1})
-	l := newLockerOn(t, rdb, singlenode.Options{})
-	mustUnlock(t, mustLock(t, l, "a"))
-	one, another := rdb.Conn(), rdb.Conn() // the release keeps one for itself, and a new one needs answers
-	for _, c := range []*redis.Conn{one, another} {
-		if err := c.Ping(patience(t)).Err(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	_, _ = one.Close(), another.Close()
-	lock := mustLock(t, l, "a", locker.WithTTL(time.Hour))
-	srv.Do("SCRIPT", "FLUSH")
-	p.CutReplies()
-	if err := lock.Unlock(patience(t)); err == nil || errors.Is(err, locker.ErrLost) {
-		t.Errorf("Unlock without an answer: %v", err)
-	}
-	until(t, "the clean-up", func() bool { return srv.Do("EXISTS", "a") == "0" })
-}
-
 // go-redis does not interrupt a read for a context that was cancelled.
 func TestCallsReturnWhenTheirContextEndsThoughTheServerIsSilent(t *testing.T) {
 	srv := testserver.Redis(t)

@@ -263,7 +263,7 @@ func (n *Node) renewSome(ctx context.Context, leases []*Lease, errs []error) {
 	for i, cmd := range replies {
 		code, err := cmd.Int64()
 		switch {
-		case n.noScript(err): // the first of them loads it for the next round
+		case noScript(err): // the first of them loads it for the next round
 			errs[i] = n.renewOne(ctx, leases[i])
 		case err != nil:
 			errs[i] = classify(err)
@@ -317,7 +317,7 @@ func (n *Node) pipeline(ctx context.Context, leases []*Lease) ([]once, error) {
 	pipe := n.rdb.Pipeline()
 	cmds := make([]once, len(leases))
 	for i, l := range leases {
-		cmds[i] = n.renewal(l).bySum(ctx)
+		cmds[i] = n.renewal(l).command(ctx)
 		_ = pipe.Process(ctx, cmds[i]) // queued; errors are the commands'
 	}
 	wait := once{redis.NewCmd(ctx, "wait", n.replicas, replicaTime.Milliseconds())}

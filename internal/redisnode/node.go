@@ -44,8 +44,7 @@ type Node struct {
 	acquire  *script
 	prompt   bool // the client gives a read up about as soon as an Unlock does
 
-	known  atomic.Bool // the server has answered us, which it does not do to strangers
-	cached cached
+	known atomic.Bool // the server has answered us, which it does not do to strangers
 
 	quorum     bool
 	quarantine int64 // ms that a node of a quorum must have been up to vote
@@ -104,6 +103,18 @@ func (n *Node) send(ctx context.Context, req request) (reply any, repeated bool,
 	}
 	return reply, repeated, classify(err)
 }
+
+// eval sends req once, and its script's text after it to a server that has answered
+// that it does not have it.
+func (n *Node) eval(ctx context.Context, req request) (any, error) {
+	reply, err := n.process(ctx, req, req.command(ctx))
+	if noScript(err) {
+		return n.process(ctx, req, req.byText(ctx))
+	}
+	return reply, err
+}
+
+func noScript(err error) bool { return err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") }
 
 // process sends cmd, which is req, once.
 func (n *Node) process(ctx context.Context, req request, cmd once) (any, error) {

@@ -7,8 +7,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// request is a script with its keys and arguments, as the command that names the
-// script by its hash. Most arguments are pointers, which go-redis follows when it
+// request is a script with its keys and arguments, as a command. Most arguments are pointers, which go-redis follows when it
 // writes them: a string or a number in an any is memory of its own, a pointer is
 // not. So what they point to must never change, for a request may be under way
 // for longer than anybody waits for it.
@@ -22,13 +21,13 @@ type request struct {
 func (l *Lease) request(s *script, args ...any) request {
 	const more = 2 // arguments that a quorum adds
 	all := make([]any, 0, 7+len(args)+more)
-	all = append(all, "evalsha", &s.hash, 4, l.Keys.Lock, &l.Keys.last, &l.Keys.queue, &l.Keys.own)
+	all = append(s.call(all), 4, l.Keys.Lock, &l.Keys.last, &l.Keys.queue, &l.Keys.own)
 	return request{script: s, args: append(all, args...)}
 }
 
 func newRequest(s *script, keys []string, args []any) request {
 	all := make([]any, 0, 3+len(keys)+len(args))
-	all = append(all, "evalsha", &s.hash, len(keys))
+	all = append(s.call(all), len(keys))
 	for _, k := range keys {
 		all = append(all, k)
 	}
@@ -38,7 +37,7 @@ func newRequest(s *script, keys []string, args []any) request {
 // key is the lock's.
 func (r request) key() string { return r.args[3].(string) }
 
-func (r request) bySum(ctx context.Context) once { return once{redis.NewCmd(ctx, r.args...)} }
+func (r request) command(ctx context.Context) once { return once{redis.NewCmd(ctx, r.args...)} }
 
 // byText is the command for a server that has not seen the script.
 func (r request) byText(ctx context.Context) once {

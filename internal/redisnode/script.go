@@ -14,6 +14,17 @@ type script struct{ text, hash string }
 // so for grants and renewals, not for what only gives back.
 func (s *script) confirmed() bool { return s == acquire || s == renew }
 
+// call begins a command. It names the script by its hash, which the server may not
+// know: it has restarted, or has taken another's place. Whoever does not hear it say so
+// never sends the text. So what has to be done though no answer ever comes, to give
+// back, is sent as text at once.
+func (s *script) call(args []any) []any {
+	if s == release || s == withdraw || s == force {
+		return append(args, "eval", &s.text)
+	}
+	return append(args, "evalsha", &s.hash)
+}
+
 // acquireOfQuorum is acquire for a node that is one of several.
 var acquireOfQuorum = newScript(keys + quorumClock + grants + restartRule + acquireFree + passing + quorumArrival + acquireTaken)
 
