@@ -124,7 +124,7 @@ func (n *Node) Acquire(ctx context.Context, l *Lease, queue bool, ticket int64) 
 		member = n.member(l)
 	}
 	req := l.request(n.acquire, &l.Value, l.TTL.Milliseconds(), &l.Holder, claim, n.counts, member, ticket, n.keepFor())
-	if n.quorum {
+	if n.acquire == acquireOfQuorum {
 		req.args = append(req.args, n.quarantine, l.Offer)
 	}
 	l.kept.Store(int64(locker.Now()))

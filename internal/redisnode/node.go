@@ -42,11 +42,10 @@ type Node struct {
 	counts   int    // 1 if PUBLISH counts all listeners, which it does not in a Cluster
 	replicas int
 	acquire  *script
-	prompt   bool // the client gives a read up about as soon as an Unlock does
+	heeds    bool // the client heeds a context's deadline
 
 	known atomic.Bool // the server has answered us, which it does not do to strangers
 
-	quorum     bool
 	quarantine int64 // ms that a node of a quorum must have been up to vote
 }
 
@@ -56,23 +55,14 @@ func New(rdb redis.UniversalClient, replicas int) *Node {
 	n := &Node{Keep: KeepTime, rdb: rdb, id: newID(), counts: 1, replicas: replicas, acquire: acquire}
 	switch rdb := rdb.(type) {
 	case *redis.Client:
-		n.prompt = givesUp(rdb.Options().ContextTimeoutEnabled, rdb.Options().ReadTimeout)
+		n.heeds = rdb.Options().ContextTimeoutEnabled
 	case *redis.ClusterClient:
-		n.prompt = givesUp(rdb.Options().ContextTimeoutEnabled, rdb.Options().ReadTimeout)
+		n.heeds = rdb.Options().ContextTimeoutEnabled
 		n.counts = 0
 	}
 	n.mail = mailbox.New(n.listen, n.stray)
 	return n
 }
-
-// givesUp reports whether a client gives a read up in time by itself.
-func givesUp(heedsDeadline bool, readTimeout time.Duration) bool {
-	return heedsDeadline || 0 < readTimeout && readTimeout <= readTime
-}
-
-// readTime is how long a client may read for a release that its caller waits for: it
-// is the client's default.
-const readTime = 3 * time.Second
 
 // run is send for keys that are not those of a lease.
 func (n *Node) run(ctx context.Context, script *script, keys []string, args ...any) (reply any, repeated bool, err error) {
@@ -84,12 +74,13 @@ func (n *Node) run(ctx context.Context, script *script, keys []string, args ...a
 // may then still be under way.
 //
 // A client does not interrupt a read for a context that ends. So the request is
-// handed to another goroutine, which costs about as much as the request, but where
-// ctx cannot end, or nothing but its deadline ends it and the client heeds that.
+// handed to another goroutine, which costs about as much as the request. That is not
+// needed where ctx cannot end, nor for a release, whose context has nothing but a
+// deadline, if the client heeds that.
 func (n *Node) send(ctx context.Context, req request) (reply any, repeated bool, err error) {
 	for try := range tries {
 		repeated = try > 0
-		if ctx.Done() == nil || req.script == release && n.prompt {
+		if ctx.Done() == nil || req.script == release && n.heeds {
 			reply, err = n.eval(ctx, req)
 		} else {
 			reply, err = bounded(ctx, func(ctx context.Context) (any, error) { return n.eval(ctx, req) })

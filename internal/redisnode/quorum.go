@@ -15,8 +15,7 @@ import (
 // longer than quarantine, unless that is 0.
 func NewOfQuorum(rdb redis.UniversalClient, quarantine time.Duration) *Node {
 	n := New(rdb, 0)
-	n.acquire, n.quorum = acquireOfQuorum, true
-	n.quarantine = quarantine.Milliseconds()
+	n.acquire, n.quarantine = acquireOfQuorum, quarantine.Milliseconds()
 	return n
 }
 
