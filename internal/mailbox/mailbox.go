@@ -16,13 +16,11 @@ import (
 type Word uint8
 
 const (
-	// YourTurn: the lock is reserved for you, ask for it.
-	YourTurn Word = iota + 1
+	// Ask: the lock is reserved for you, or words may have been lost.
+	Ask Word = iota + 1
 	// StandBy: it is reserved for the waiter before you; ask when the claim time is
 	// over.
 	StandBy
-	// LookAgain: words may have been lost, ask.
-	LookAgain
 )
 
 const (
@@ -47,14 +45,9 @@ const (
 // has begun to listen, and [Mailbox.Deliver] with what arrives.
 type Listen func(ctx context.Context, m *Mailbox) error
 
-// Stray gives back the turn of somebody who does not wait here. It is called in a
-// goroutine of its own; closing ends with Close, which waits for it for a while.
-type Stray func(closing context.Context, value, key string)
-
 // Mailbox is the waiters of one process.
 type Mailbox struct {
 	listen Listen
-	stray  Stray
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
@@ -73,8 +66,8 @@ type line struct {
 }
 
 // New returns a Mailbox.
-func New(listen Listen, stray Stray) *Mailbox {
-	m := &Mailbox{listen: listen, stray: stray, boxes: make(map[string]func(Word))}
+func New(listen Listen) *Mailbox {
+	m := &Mailbox{listen: listen, boxes: make(map[string]func(Word))}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	return m
 }
@@ -212,19 +205,17 @@ func (m *Mailbox) Ready(channel string) {
 		return
 	}
 	for _, box := range m.boxes {
-		box(LookAgain)
+		box(Ask)
 	}
 }
 
-// Deliver passes a word on to the waiter with this value. A turn of one who does not
-// wait here is a stray.
-func (m *Mailbox) Deliver(w Word, value, key string) {
+// Deliver passes a word on to the waiter with this value. One who waits no longer needs
+// none: it has withdrawn, or is about to, which gives its turn back.
+func (m *Mailbox) Deliver(w Word, value string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if box, ok := m.boxes[value]; ok {
 		box(w)
-	} else if w == YourTurn && m.ctx.Err() == nil {
-		m.done.Go(func() { m.stray(m.ctx, value, key) })
 	}
 }
 

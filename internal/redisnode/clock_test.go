@@ -19,7 +19,7 @@ import (
 // TTL, and one that is not never does.
 func TestLeasesLastToTheMillisecondAndCountersOutliveThem(t *testing.T) {
 	srv := testserver.Redis(t)
-	n, _ := client(t, srv.Addr(), nil)
+	n, _ := client(t, srv.Addr())
 	n.Keep = 2 * time.Hour
 	quorum := ofQuorumNode(t, srv.Addr(), 0)
 	for how, begin := range map[string]func(*Lease) request{
@@ -88,7 +88,7 @@ func ends(t *testing.T, rdb redis.UniversalClient, l *Lease, r request) (lease, 
 // next renewal, which may be a whole lease away. The marks last for as long.
 func TestMarksOutliveWhatTheyRefuse(t *testing.T) {
 	srv := testserver.Redis(t)
-	n, _ := client(t, srv.Addr(), nil)
+	n, _ := client(t, srv.Addr())
 	lasts := func(l *Lease) time.Duration { return n.rdb.PTTL(background(t), l.Keys.mark+l.Value).Val() }
 	const slack = 10 * time.Second // for a slow machine
 

@@ -185,23 +185,10 @@ func gone(code int64) error {
 // Withdraw removes whatever the attempt has left, or will leave. Where the attempt
 // is unsure afterwards, its value must not be used again.
 func (n *Node) Withdraw(ctx context.Context, l *Lease) error {
-	_, repeated, err := n.send(ctx, l.request(withdraw, &l.Value, claim, n.counts, l.remember(), n.member(l), "0"))
+	_, repeated, err := n.send(ctx, l.request(withdraw, &l.Value, claim, n.counts, l.remember(), n.member(l)))
 	if repeated {
 		l.unsure.Store(true) // the first may arrive late, and take away what the value is granted by then
 	}
-	return err
-}
-
-// ReturnTurn gives back a reservation that came for a waiter who is no longer
-// there. It must not touch a lock that is held under the same value: a letter
-// may be slower than the waiter, who looked by itself and has the lock already.
-func (n *Node) ReturnTurn(ctx context.Context, value, key string) error {
-	keys, err := NewKeys(key)
-	if err != nil {
-		return err
-	}
-	_, _, err = n.run(ctx, withdraw, keys.list(value),
-		value, claim, n.counts, 0, "", "1")
 	return err
 }
 

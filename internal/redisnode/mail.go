@@ -6,7 +6,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/lockstile/locker/internal/chores"
 	"github.com/lockstile/locker/internal/mailbox"
 )
 
@@ -20,11 +19,6 @@ func channel(id string) string { return reserved + "w:" + id }
 // Mail is where the words for this process's waiters arrive. A waiter's value is that
 // of its [Lease].
 func (n *Node) Mail() *mailbox.Mailbox { return n.mail }
-
-// stray gives back the turn of a waiter who has gone.
-func (n *Node) stray(closing context.Context, value, key string) {
-	chores.Persist(closing, func(ctx context.Context) error { return n.ReturnTurn(ctx, value, key) })
-}
 
 // listen is a [mailbox.Listen]. The client replaces a connection that breaks, and
 // subscribes again, before it returns the error. To close that one as well would cost
@@ -67,11 +61,10 @@ func (n *Node) read(m *mailbox.Mailbox, msg any) bool {
 		m.Ready(msg.Channel)
 		return true
 	case *redis.Message:
-		value, key, _ := strings.Cut(msg.Payload, " ")
-		if value, ok := strings.CutPrefix(value, "!"); ok {
-			m.Deliver(mailbox.StandBy, value, key)
+		if value, ok := strings.CutPrefix(msg.Payload, "!"); ok {
+			m.Deliver(mailbox.StandBy, value)
 		} else {
-			m.Deliver(mailbox.YourTurn, value, key)
+			m.Deliver(mailbox.Ask, msg.Payload)
 		}
 	}
 	return false

@@ -60,7 +60,7 @@ func New(rdb redis.UniversalClient, replicas int) *Node {
 		n.heeds = rdb.Options().ContextTimeoutEnabled
 		n.counts = 0
 	}
-	n.mail = mailbox.New(n.listen, n.stray)
+	n.mail = mailbox.New(n.listen)
 	return n
 }
 

@@ -17,14 +17,10 @@ import (
 )
 
 // client stands for a process of its own.
-func client(t *testing.T, addr string, stray func(value, key string)) (*Node, *mailbox.Mailbox) {
+func client(t *testing.T, addr string) (*Node, *mailbox.Mailbox) {
 	t.Helper()
 	rdb := redis.NewClient(&redis.Options{Addr: addr})
-	if stray == nil {
-		stray = func(value, key string) { t.Errorf("a turn for %q on %q that nobody waits for", value, key) }
-	}
 	n := New(rdb, 0)
-	n.mail = mailbox.New(n.listen, func(_ context.Context, value, key string) { stray(value, key) })
 	t.Cleanup(func() {
 		n.mail.Close()
 		_ = rdb.Close()
@@ -78,10 +74,10 @@ func await(t *testing.T, box mailbox.Box, want mailbox.Word) {
 	select {
 	case got := <-box:
 		if got != want {
-			t.Fatalf("letter %d, want %d", got, want)
+			t.Fatalf("word %d, want %d", got, want)
 		}
 	case <-time.After(10 * time.Second):
-		t.Fatalf("no letter %d", want)
+		t.Fatalf("no word %d", want)
 	}
 }
 
@@ -90,7 +86,7 @@ func await(t *testing.T, box mailbox.Box, want mailbox.Word) {
 // request.
 func TestGrantSentAgainIsTheSameGrant(t *testing.T) {
 	srv := testserver.Redis(t)
-	n, _ := client(t, srv.Addr(), nil)
+	n, _ := client(t, srv.Addr())
 	l := newLease(t, "a")
 	first := mustGrant(t, n, l)
 	srv.Do("PEXPIRE", "a", "5000")
@@ -110,7 +106,7 @@ func TestGrantSentAgainIsTheSameGrant(t *testing.T) {
 // the request arrives.
 func TestRequestThatArrivesAfterItsWithdrawalIsRefused(t *testing.T) {
 	srv := testserver.Redis(t)
-	n, _ := client(t, srv.Addr(), nil)
+	n, _ := client(t, srv.Addr())
 	l := newLease(t, "a")
 	l.unsure.Store(true)
 	if err := n.Withdraw(background(t), l); err != nil {
@@ -128,7 +124,7 @@ func TestRequestThatArrivesAfterItsWithdrawalIsRefused(t *testing.T) {
 // arrives.
 func TestFirstTryThatArrivesAfterUnlockIsRefused(t *testing.T) {
 	srv := testserver.Redis(t)
-	n, _ := client(t, srv.Addr(), nil)
+	n, _ := client(t, srv.Addr())
 	l := newLease(t, "a")
 	mustGrant(t, n, l)
 	l.unsure.Store(true) // as after a try whose reply was lost
@@ -140,47 +136,23 @@ func TestFirstTryThatArrivesAfterUnlockIsRefused(t *testing.T) {
 	}
 }
 
-// The waiter's own timer fires while the letter is on its way: it looks, claims
-// the lock and closes its box. The letter is now nobody's.
-func TestLetterThatComesAfterTheClaimDoesNotFreeTheLock(t *testing.T) {
+// A waiter gives up when its turn has come: whoever is next gets it.
+func TestTurnOfAWaiterWhoWithdrawsIsPassedOn(t *testing.T) {
 	srv := testserver.Redis(t)
-	n, _ := client(t, srv.Addr(), nil)
-	l := newLease(t, "a")
-	mustGrant(t, n, l)
-	if err := n.ReturnTurn(background(t), l.Value, "a"); err != nil {
-		t.Fatal(err)
-	}
-	if got := srv.Do("GET", "a"); got != l.Value {
-		t.Fatalf("the key holds %q: the lock was taken from its holder", got)
-	}
-}
-
-func TestTurnForAWaiterWhoHasGoneIsPassedOn(t *testing.T) {
-	srv := testserver.Redis(t)
-	strays := make(chan string, 1)
-	n, m := client(t, srv.Addr(), func(value, key string) { strays <- value + " " + key })
-	n2, m2 := client(t, srv.Addr(), nil)
+	n, m := client(t, srv.Addr())
+	n2, m2 := client(t, srv.Addr())
 	holder, goner, next := newLease(t, "a"), newLease(t, "a"), newLease(t, "a")
 	mustGrant(t, n, holder)
-	mustQueue(t, n, m, goner)
-	box := mustQueue(t, n2, m2, next)
-	m.Drop(goner.Value)
+	first, second := mustQueue(t, n, m, goner), mustQueue(t, n2, m2, next)
 	if err := n.Release(background(t), holder); err != nil {
 		t.Fatal(err)
 	}
-	select {
-	case got := <-strays:
-		if got != goner.Value+" a" {
-			t.Errorf("stray %q", got)
-		}
-	case <-time.After(10 * time.Second):
-		t.Fatal("the stray letter was swallowed")
-	}
-	await(t, box, mailbox.StandBy)
-	if err := n.ReturnTurn(background(t), goner.Value, "a"); err != nil {
+	await(t, first, mailbox.Ask)
+	await(t, second, mailbox.StandBy)
+	if err := n.Withdraw(background(t), goner); err != nil {
 		t.Fatal(err)
 	}
-	await(t, box, mailbox.YourTurn)
+	await(t, second, mailbox.Ask)
 	mustGrant(t, n2, next)
 }
 
@@ -188,14 +160,14 @@ func TestTurnForAWaiterWhoHasGoneIsPassedOn(t *testing.T) {
 // not held.
 func TestReservedLockIsTakenAndNotHeld(t *testing.T) {
 	srv := testserver.Redis(t)
-	n, m := client(t, srv.Addr(), nil)
+	n, m := client(t, srv.Addr())
 	holder, waiter, other := newLease(t, "a"), newLease(t, "a"), newLease(t, "a")
 	held := mustGrant(t, n, holder)
 	box := mustQueue(t, n, m, waiter)
 	if err := n.Release(background(t), holder); err != nil {
 		t.Fatal(err)
 	}
-	await(t, box, mailbox.YourTurn)
+	await(t, box, mailbox.Ask)
 	if info, err := n.Inspect(background(t), holder.Keys); err != nil || info.Held {
 		t.Errorf("a reserved lock is shown as held: %+v, %v", info, err)
 	}
@@ -214,7 +186,7 @@ func TestReservedLockIsTakenAndNotHeld(t *testing.T) {
 
 func TestReleaseAndRenewalOfAStrangerTouchNothing(t *testing.T) {
 	srv := testserver.Redis(t)
-	n, _ := client(t, srv.Addr(), nil)
+	n, _ := client(t, srv.Addr())
 	holder, stranger := newLease(t, "a"), newLease(t, "a")
 	mustGrant(t, n, holder)
 	srv.Do("PEXPIRE", "a", "5000")
@@ -236,7 +208,7 @@ func TestReleaseAndRenewalOfAStrangerTouchNothing(t *testing.T) {
 
 func TestBrokenHolderIsToldThatItWasForced(t *testing.T) {
 	srv := testserver.Redis(t)
-	n, _ := client(t, srv.Addr(), nil)
+	n, _ := client(t, srv.Addr())
 	l := newLease(t, "a")
 	mustGrant(t, n, l)
 	if broken, err := n.Break(background(t), l.Keys); err != nil || !broken {
@@ -256,7 +228,7 @@ func TestBrokenHolderIsToldThatItWasForced(t *testing.T) {
 
 func TestScriptsAreLoadedAgainAfterAFlush(t *testing.T) {
 	srv := testserver.Redis(t)
-	n, _ := client(t, srv.Addr(), nil)
+	n, _ := client(t, srv.Addr())
 	leases := []*Lease{newLease(t, "a"), newLease(t, "b"), newLease(t, "c")}
 	for _, l := range leases {
 		mustGrant(t, n, l)
@@ -271,7 +243,7 @@ func TestScriptsAreLoadedAgainAfterAFlush(t *testing.T) {
 
 func TestGarbageInTheQueueIsPassedOver(t *testing.T) {
 	srv := testserver.Redis(t)
-	n, m := client(t, srv.Addr(), nil)
+	n, m := client(t, srv.Addr())
 	holder, waiter := newLease(t, "a"), newLease(t, "a")
 	mustGrant(t, n, holder)
 	srv.Do("ZADD", "lockstile:q:{a}", "1", "garbage", "2", "dead:nobody")
@@ -279,7 +251,7 @@ func TestGarbageInTheQueueIsPassedOver(t *testing.T) {
 	if err := n.Release(background(t), holder); err != nil {
 		t.Fatal(err)
 	}
-	await(t, box, mailbox.YourTurn)
+	await(t, box, mailbox.Ask)
 }
 
 func TestReservedNamesAreRefused(t *testing.T) {
@@ -292,7 +264,7 @@ func TestReservedNamesAreRefused(t *testing.T) {
 // has fired.
 func TestNewcomerDoesNotOvertakeWaitersOfALockThatExpired(t *testing.T) {
 	srv := testserver.Redis(t)
-	n, m := client(t, srv.Addr(), nil)
+	n, m := client(t, srv.Addr())
 	dead, waiter, newcomer := newLease(t, "a"), newLease(t, "a"), newLease(t, "a")
 	mustGrant(t, n, dead)
 	box := mustQueue(t, n, m, waiter)
@@ -300,7 +272,7 @@ func TestNewcomerDoesNotOvertakeWaitersOfALockThatExpired(t *testing.T) {
 	if s, err := n.Acquire(background(t), newcomer, false, 0); err != nil || s.First != 0 {
 		t.Errorf("a newcomer was served first: %+v, %v", s, err)
 	}
-	await(t, box, mailbox.YourTurn)
+	await(t, box, mailbox.Ask)
 	mustGrant(t, n, waiter)
 }
 
@@ -308,7 +280,7 @@ func TestNewcomerDoesNotOvertakeWaitersOfALockThatExpired(t *testing.T) {
 // too, may be as well by then. Whoever has noticed one lapsed claim notices the next.
 func TestWhoPassesALapsedClaimOnIsNextToLook(t *testing.T) {
 	srv := testserver.Redis(t)
-	n, m := client(t, srv.Addr(), nil)
+	n, m := client(t, srv.Addr())
 	waiter := newLease(t, "a")
 	sub := n.rdb.Subscribe(background(t), channel("paused"))
 	defer sub.Close()
@@ -334,7 +306,7 @@ func TestWhoPassesALapsedClaimOnIsNextToLook(t *testing.T) {
 // while they waited for it. Whoever comes must not wait a claim time for each.
 func TestDeadWaitersInFrontCostAFewClaimTimes(t *testing.T) {
 	srv := testserver.Redis(t)
-	n, m := client(t, srv.Addr(), nil)
+	n, m := client(t, srv.Addr())
 	waiter := newLease(t, "a")
 	mustGrant(t, n, newLease(t, "a"))
 	for k := range 100 {
@@ -353,7 +325,7 @@ func TestDeadWaitersInFrontCostAFewClaimTimes(t *testing.T) {
 
 func TestGrantedWaiterLeavesNoPlaceBehind(t *testing.T) {
 	srv := testserver.Redis(t)
-	n, m := client(t, srv.Addr(), nil)
+	n, m := client(t, srv.Addr())
 	dead, waiter := newLease(t, "a"), newLease(t, "a")
 	mustGrant(t, n, dead)
 	mustQueue(t, n, m, waiter)
@@ -370,7 +342,7 @@ func TestGrantedWaiterLeavesNoPlaceBehind(t *testing.T) {
 // with its ticket.
 func TestWaiterThatAsksAgainKeepsItsPlace(t *testing.T) {
 	srv := testserver.Redis(t)
-	n, m := client(t, srv.Addr(), nil)
+	n, m := client(t, srv.Addr())
 	holder, first, second := newLease(t, "a"), newLease(t, "a"), newLease(t, "a")
 	mustGrant(t, n, holder)
 	if err := m.Open(background(t), first.Value, func(mailbox.Word) {}); err != nil {
@@ -390,7 +362,7 @@ func TestWaiterThatAsksAgainKeepsItsPlace(t *testing.T) {
 
 func TestNewcomerIsBehindWhoeverWaitsThoughTheClockHasGoneBack(t *testing.T) {
 	srv := testserver.Redis(t)
-	n, m := client(t, srv.Addr(), nil)
+	n, m := client(t, srv.Addr())
 	holder, first, second := newLease(t, "a"), newLease(t, "a"), newLease(t, "a")
 	mustGrant(t, n, holder)
 	mustQueue(t, n, m, first)
@@ -404,7 +376,7 @@ func TestNewcomerIsBehindWhoeverWaitsThoughTheClockHasGoneBack(t *testing.T) {
 
 func TestQueueOfDeadWaitersExpires(t *testing.T) {
 	srv := testserver.Redis(t)
-	n, m := client(t, srv.Addr(), nil)
+	n, m := client(t, srv.Addr())
 	holder, waiter := newLease(t, "a"), newLease(t, "a")
 	mustGrant(t, n, holder)
 	mustQueue(t, n, m, waiter)
@@ -417,7 +389,7 @@ func TestQueueOfDeadWaitersExpires(t *testing.T) {
 // to the server, or a Duration.
 func TestWaiterBehindAKeyThatHardlyEndsLooksOnceADay(t *testing.T) {
 	srv := testserver.Redis(t)
-	n, m := client(t, srv.Addr(), nil)
+	n, m := client(t, srv.Addr())
 	for i, left := range []string{"100000000000000", "10000000000000000", "900000000000000000", "9000000000000000000"} {
 		name := fmt.Sprint("a", i)
 		srv.Do("SET", name, "a stranger's", "PX", left)
@@ -441,7 +413,7 @@ func TestWaiterBehindAKeyThatHardlyEndsLooksOnceADay(t *testing.T) {
 // The server quotes a request that it does not understand.
 func TestErrorsShowNoValueOfALock(t *testing.T) {
 	srv := testserver.Redis(t, "--rename-command", "EVALSHA", "")
-	n, _ := client(t, srv.Addr(), nil)
+	n, _ := client(t, srv.Addr())
 	l := newLease(t, "a")
 	_, err := n.Acquire(background(t), l, false, 0)
 	if !errors.Is(err, locker.ErrUnavailable) || !strings.Contains(err.Error(), "evalsha") || l.Unsure() {

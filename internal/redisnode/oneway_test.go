@@ -24,7 +24,7 @@ func TestGivingBackIsOneRequestToAServerThatKnowsNoScripts(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer p.Close()
-			n, _ := client(t, p.Addr(), nil)
+			n, _ := client(t, p.Addr())
 			for range 2 { // the second time, this process has heard that the server knew the script
 				l := newLease(t, "a")
 				l.TTL = time.Hour

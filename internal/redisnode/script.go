@@ -148,7 +148,7 @@ const passing = `
 local function tell(member, word)
   local value, id = string.match(member, '^([^:]+):(.+)$')
   if not id then return nil, 0 end
-  return value, redis.pcall('PUBLISH', 'lockstile:w:' .. id, word .. value .. ' ' .. lock)
+  return value, redis.pcall('PUBLISH', 'lockstile:w:' .. id, word .. value)
 end
 
 local function standBy(counts)
@@ -249,14 +249,13 @@ return 0
 
 // withdraw removes whatever an attempt may have left: its place in the queue,
 // a reservation, the lock. The mark refuses its request if that is still on the
-// way, over a connection that is slower than this one. With spare, a lock that
-// is held is left alone.
+// way, over a connection that is slower than this one.
 var withdraw = newScript(keys + passing + `
-local value, claim, counts, remember, member, spare = unpack(ARGV)
+local value, claim, counts, remember, member = unpack(ARGV)
 local held = redis.call('GET', lock)
-if member ~= '' then redis.call('ZREM', queue, member) end
+redis.call('ZREM', queue, member)
 if remember ~= '0' then redis.call('SET', mark, 'withdrawn', 'PX', remember) end
-if held == '?' .. value or (held == value and spare == '0') then
+if held == '?' .. value or held == value then
   if not pass(claim, counts) then redis.call('DEL', lock) end
 end
 return 1

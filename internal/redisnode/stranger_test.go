@@ -84,7 +84,7 @@ func TestGrantWhoseReplyWasLostWithThePasswordIsNotTakenForNone(t *testing.T) {
 // must not make a key's name of it, which every MONITOR and slow log shows.
 func TestBreakingAStrangersKeyDoesNotCopyItsValue(t *testing.T) {
 	srv := testserver.Redis(t)
-	n, _ := client(t, srv.Addr(), nil)
+	n, _ := client(t, srv.Addr())
 	keys, err := NewKeys("a")
 	if err != nil {
 		t.Fatal(err)
@@ -105,7 +105,7 @@ func TestBreakWhoseAnswerIsLostBreaksOneHolder(t *testing.T) {
 	for name, value := range map[string]string{"ours": "", "a stranger's": "a stranger's"} {
 		for _, served := range []bool{false, true} {
 			srv := testserver.Redis(t)
-			n, _ := client(t, srv.Addr(), nil)
+			n, _ := client(t, srv.Addr())
 			l, next := newLease(t, "a"), newLease(t, "a")
 			if mustGrant(t, n, l); value != "" {
 				srv.Do("SET", "a", value)
@@ -133,7 +133,7 @@ func TestBreakWhoseAnswerIsLostBreaksOneHolder(t *testing.T) {
 // late: after the value was granted anew, if it is used again.
 func TestWithdrawalThatWasSentTwiceLeavesAValueThatIsNotUsedAgain(t *testing.T) {
 	srv := testserver.Redis(t)
-	n, _ := client(t, srv.Addr(), nil)
+	n, _ := client(t, srv.Addr())
 	l := newLease(t, "a")
 	mustGrant(t, n, l)
 	n.rdb.(*redis.Client).AddHook(&afterScript{act: func() {}})
