@@ -148,45 +148,6 @@ func TestLockIsUnavailableWithThreeOfFiveDownAndNothingIsHeld(t *testing.T) {
 	}
 }
 
-func TestRenewalGoesOnWithAMinorityDown(t *testing.T) {
-	t.Parallel()
-	servers := startNodes(t, 5)
-	l := newLocker(t, servers, redlock.Options{DurableNodes: true, NodeTimeout: time.Second})
-	lock := mustLockOn(t, l, servers, locker.WithTTL(3*time.Second))
-	servers[0].Kill()
-	servers[1].Pause()
-	select {
-	case <-lock.Lost():
-		t.Fatal(lock.Err())
-	case <-time.After(6 * time.Second):
-	}
-	servers[1].Resume()
-	mustUnlock(t, lock)
-}
-
-func TestLossOfAMajorityEndsTheLockByItsValidity(t *testing.T) {
-	t.Parallel()
-	servers := startNodes(t, 5)
-	l := newLocker(t, servers, redlock.Options{DurableNodes: true, NodeTimeout: time.Second})
-	start := time.Now()
-	lock := mustLockOn(t, l, servers, locker.WithTTL(2*time.Second))
-	for _, s := range servers[:3] {
-		s.Pause()
-	}
-	select {
-	case <-lock.Lost():
-	case <-time.After(30 * time.Second):
-		t.Fatal("still believed in")
-	}
-	var lost *locker.LostError
-	if err := lock.Err(); !errors.As(err, &lost) || lost.Reason != locker.Unreachable && lost.Reason != locker.Expired {
-		t.Errorf("%v", err)
-	}
-	if d := time.Since(start); d < 1900*time.Millisecond {
-		t.Errorf("lost after %v, before its validity had ended", d)
-	}
-}
-
 func TestHolderLearnsThatAMajorityHasForgotten(t *testing.T) {
 	servers := startNodes(t, 5)
 	l := newLocker(t, servers, patient)
@@ -202,7 +163,7 @@ func TestHolderLearnsThatAMajorityHasForgotten(t *testing.T) {
 	if err := lock.Renew(patience(t)); !errors.Is(err, locker.ErrLost) {
 		t.Errorf("three of five nodes have forgotten it: %v", err)
 	}
-	free(t, "a", servers[0])
+	free(t, "a", servers...) // also where it was renewed meanwhile
 }
 
 // All five nodes have the lock, and the answer of one is lost. It counts for as much
@@ -238,18 +199,6 @@ func TestRenewalAsksANodeWhoseGrantWasNotHeard(t *testing.T) {
 			free(t, "a", servers...)
 		})
 	}
-}
-
-func TestUnlockReportsThatAMajorityHasForgotten(t *testing.T) {
-	servers := startNodes(t, 3)
-	l := newLocker(t, servers, patient)
-	lock := mustLockOn(t, l, servers)
-	servers[0].Do("DEL", "a")
-	servers[1].Do("DEL", "a")
-	if err := lock.Unlock(patience(t)); !errors.Is(err, locker.ErrLost) {
-		t.Error(err)
-	}
-	free(t, "a", servers...)
 }
 
 // proxy passes requests on to a server, and its replies while it is not mute.
@@ -295,33 +244,6 @@ func (w writer) Write(b []byte) (int, error) {
 		return len(b), nil
 	}
 	return w.Conn.Write(b)
-}
-
-// Requests arrive and their replies do not, on a majority.
-func TestLostRepliesLeaveNothingBehind(t *testing.T) {
-	servers := startNodes(t, 3)
-	var clients []redis.UniversalClient
-	var proxies []*proxy
-	for _, s := range servers {
-		p := newProxy(t, s)
-		proxies = append(proxies, p)
-		clients = append(clients, redis.NewClient(&redis.Options{Addr: p.Addr().String()}))
-	}
-	l := newLockerOn(t, clients, redlock.Options{DurableNodes: true, NodeTimeout: 500 * time.Millisecond})
-	mustUnlock(t, mustLockOn(t, l, servers)) // every node is connected
-	free(t, "a", servers...)
-	proxies[0].mute.Store(true)
-	proxies[1].mute.Store(true)
-	_, err := l.TryLock(patience(t), "a", locker.WithTTL(time.Minute))
-	if !errors.Is(err, locker.ErrUnavailable) || !errors.Is(err, locker.ErrOutcomeUnknown) {
-		t.Errorf("%v", err)
-	}
-	for _, s := range servers[:2] {
-		eventually(t, "the request has arrived", func() bool { return s.Do("EXISTS", "a") == "1" })
-	}
-	proxies[0].mute.Store(false)
-	proxies[1].mute.Store(false)
-	free(t, "a", servers...)
 }
 
 func TestUnusableNodesAreNamedAndNothingIsHeld(t *testing.T) {

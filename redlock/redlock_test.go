@@ -160,33 +160,3 @@ func TestLockAndUnlockAreOneRoundTripToEachNode(t *testing.T) {
 		}
 	}
 }
-
-func TestTokensIncreaseOverLockersAndHandOvers(t *testing.T) {
-	servers := startNodes(t, 3)
-	a, b := newLocker(t, servers, patient), newLocker(t, servers, patient)
-	var last *locker.Lock
-	for i := range 40 {
-		lock := mustLock(t, []locker.Locker{a, b}[i%2], "a")
-		if last != nil && lock.Token() <= last.Token() {
-			t.Fatalf("token %d after %d", lock.Token(), last.Token())
-		}
-		mustUnlock(t, lock)
-		last = lock
-	}
-}
-
-func TestTryLockReportsWhoIsInTheWay(t *testing.T) {
-	servers := startNodes(t, 5)
-	a, b := newLocker(t, servers, patient), newLocker(t, servers, patient)
-	lock := mustLock(t, a, "a")
-	_, err := b.TryLock(patience(t), "a")
-	var q *redlock.QuorumError
-	if !errors.Is(err, locker.ErrTaken) || errors.Is(err, locker.ErrUnavailable) || !errors.As(err, &q) || q.Need != 3 || len(q.Nodes) != 5 {
-		t.Fatalf("%v", err)
-	}
-	if _, err := a.TryLock(patience(t), "a"); !errors.Is(err, locker.ErrTaken) {
-		t.Error(err)
-	}
-	mustUnlock(t, lock)
-	mustUnlock(t, mustLock(t, b, "a"))
-}

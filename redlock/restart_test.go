@@ -92,23 +92,3 @@ func TestWithTheRestartRuleOneClientHoldsTheLock(t *testing.T) {
 		t.Error("no error said that the restarted node had no vote")
 	}
 }
-
-// The uptime is counted in whole seconds. A node votes after the longest TTL,
-// never before.
-func TestRestartedNodeVotesOnlyAfterTheLongestTTL(t *testing.T) {
-	t.Parallel()
-	started := time.Now() // they are younger
-	servers := startNodes(t, 3)
-	const longest = 6 * time.Second
-	l := newLocker(t, servers, redlock.Options{NodeTimeout: 10 * time.Second, MaxTTL: longest})
-	eventually(t, "it votes", func() bool {
-		lock, err := l.TryLock(patience(t), "a", locker.WithTTL(time.Second))
-		if err == nil {
-			if d := time.Since(started); d < longest {
-				t.Errorf("granted after %v", d)
-			}
-			mustUnlock(t, lock)
-		}
-		return err == nil
-	})
-}

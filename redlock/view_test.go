@@ -117,31 +117,6 @@ func (slow) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPip
 	return next
 }
 
-// Validity counts from before the first request: a majority that took most of
-// the lease to answer is no lock worth having.
-func TestSlowMajorityIsGivenBackWhenTooLittleValidityIsLeft(t *testing.T) {
-	t.Parallel()
-	servers := startNodes(t, 3)
-	var clients []redis.UniversalClient
-	for i, s := range servers {
-		c := redis.NewClient(&redis.Options{Addr: s.Addr()})
-		if i > 0 {
-			c.AddHook(slow{by: 300 * time.Millisecond})
-		}
-		clients = append(clients, c)
-	}
-	l := newLockerOn(t, clients, patient)
-	for name, opts := range map[string][]locker.Option{
-		"less than is wanted": {locker.WithTTL(10 * time.Second), locker.WithMinValidity(9700 * time.Millisecond)},
-		"none":                {locker.WithTTL(250 * time.Millisecond)},
-	} {
-		if _, err := l.TryLock(patience(t), "a", opts...); !errors.Is(err, locker.ErrUnavailable) {
-			t.Errorf("%s: %v", name, err)
-		}
-		free(t, "a", servers...)
-	}
-}
-
 // A holder with a bare majority: the waiter gets the other nodes whenever it
 // asks, and must not ask all the time.
 func TestWaiterDoesNotPollForAMinority(t *testing.T) {
@@ -171,13 +146,6 @@ func TestGuaranteesFollowTheOptions(t *testing.T) {
 	}
 	if err := locker.Require(newLocker(t, servers, redlock.Options{}), locker.Correctness); err != nil {
 		t.Error(err)
-	}
-}
-
-func TestReservedNamesAreRefused(t *testing.T) {
-	l := newLocker(t, startNodes(t, 3), patient)
-	if _, err := l.TryLock(patience(t), "lockstile:t:x"); err == nil {
-		t.Error("it would be somebody's counter")
 	}
 }
 

@@ -1,8 +1,6 @@
 package redlock_test
 
 import (
-	"context"
-	"errors"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -42,22 +40,6 @@ func crowd(t *testing.T, lockers []*redlock.Locker, waiters, each int) {
 		})
 	}
 	all.Wait()
-}
-
-func TestAllWaitersOfOneLockerAreServed(t *testing.T) {
-	servers := startNodes(t, 5)
-	crowd(t, []*redlock.Locker{newLocker(t, servers, patient)}, 64, 5)
-}
-
-func TestAllWaitersOfManyLockersAreServed(t *testing.T) {
-	servers := startNodes(t, 5)
-	var lockers []*redlock.Locker
-	for range 8 {
-		lockers = append(lockers, newLocker(t, servers, patient))
-	}
-	start := time.Now()
-	crowd(t, lockers, 64, 3)
-	t.Logf("192 turns in %v", time.Since(start))
 }
 
 // What a turn costs a node does not depend on how many wait: a place in the
@@ -153,15 +135,6 @@ func TestWaitersAskNothingWhileTheLockIsHeld(t *testing.T) {
 	free(t, "a", servers...)
 }
 
-// A dead holder's lock, and a notification that nobody sent: the lease ends it.
-func TestDeadHoldersLockGoesToAWaiter(t *testing.T) {
-	servers := startNodes(t, 3)
-	for _, s := range servers {
-		s.Do("SET", "a", "somebody", "PX", "1500")
-	}
-	mustUnlock(t, mustLock(t, newLocker(t, servers, patient), "a"))
-}
-
 // Each of three nodes has another waiter at the front of its queue, so that
 // each waiter gets one node. Whoever kept it would wait for the others' leases.
 func TestSplitVoteIsResolved(t *testing.T) {
@@ -183,74 +156,6 @@ func TestSplitVoteIsResolved(t *testing.T) {
 		case <-time.After(20 * time.Second): // a lease is half a minute
 			t.Fatal("each of them keeps what it has")
 		}
-	}
-	free(t, "a", servers...)
-}
-
-func TestWaiterThatGivesUpLeavesNothing(t *testing.T) {
-	servers := startNodes(t, 5)
-	holder, l := newLocker(t, servers, patient), newLocker(t, servers, patient)
-	lock := mustLockOn(t, holder, servers)
-	ctx, cancel := context.WithCancel(patience(t))
-	result := make(chan error, 1)
-	go func() {
-		_, err := l.Lock(ctx, "a")
-		result <- err
-	}()
-	for _, s := range servers {
-		eventually(t, "queued", func() bool { return s.Do("ZCARD", "lockstile:q:{a}") == "1" })
-	}
-	cancel()
-	if err := <-result; !errors.Is(err, locker.ErrTaken) || !errors.Is(err, context.Canceled) || errors.Is(err, locker.ErrOutcomeUnknown) {
-		t.Error(err)
-	}
-	for _, s := range servers {
-		eventually(t, "gone from the queue", func() bool { return s.Do("EXISTS", "lockstile:q:{a}") == "0" })
-	}
-	mustUnlock(t, lock)
-	free(t, "a", servers...)
-}
-
-func TestCloseEndsWaitingAndLeavesHeldLocks(t *testing.T) {
-	servers := startNodes(t, 3)
-	holder, l := newLocker(t, servers, patient), newLocker(t, servers, patient)
-	lock := mustLockOn(t, holder, servers)
-	mine := mustLock(t, l, "b")
-	result := make(chan error, 1)
-	go func() {
-		_, err := l.Lock(patience(t), "a")
-		result <- err
-	}()
-	eventually(t, "queued", func() bool { return servers[0].Do("ZCARD", "lockstile:q:{a}") == "1" })
-	if err := l.Close(); err != nil {
-		t.Error(err)
-	}
-	if err := <-result; !errors.Is(err, locker.ErrClosed) {
-		t.Error(err)
-	}
-	if err := mine.Renew(patience(t)); err != nil {
-		t.Error(err)
-	}
-	mustUnlock(t, mine)
-	mustUnlock(t, lock)
-}
-
-// Nodes that renewed while a majority did not keep a lock that is lost, and kept
-// others out for another TTL.
-func TestWhatIsLeftOfALostLockIsRemoved(t *testing.T) {
-	servers := startNodes(t, 5)
-	lock, err := newLockerOn(t, clientsOf(servers), patient).Lock(patience(t), "a", locker.WithTTL(time.Minute))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, s := range servers {
-		eventually(t, "the node has granted", func() bool { return s.Do("EXISTS", "a") == "1" })
-	}
-	for _, s := range servers[:3] {
-		s.Do("DEL", "a")
-	}
-	if err := lock.Renew(patience(t)); !errors.Is(err, locker.ErrLost) {
-		t.Fatalf("Renew: %v", err)
 	}
 	free(t, "a", servers...)
 }

@@ -42,27 +42,6 @@ func TestEveryNameWorksInACluster(t *testing.T) {
 	}
 }
 
-func TestRenewalsOfManySlotsShareABatchInACluster(t *testing.T) {
-	servers := testserver.RedisCluster(t, 3)
-	l := newClusterLocker(t, servers)
-	var locks []*locker.Lock
-	for _, name := range []string{"a", "b", "c", "d", "e", "f"} {
-		locks = append(locks, mustLock(t, l, name, locker.WithTTL(time.Second)))
-	}
-	past := time.Now().Add(2 * time.Second)
-	for _, lock := range locks {
-		for lock.Deadline().Before(past) {
-			if lock.Err() != nil {
-				t.Fatal(lock.Err())
-			}
-			time.Sleep(time.Millisecond)
-		}
-	}
-	for _, lock := range locks {
-		mustUnlock(t, lock)
-	}
-}
-
 // The renewals of both masters are due together.
 func TestSilentMasterLosesNoLocksOfTheOthers(t *testing.T) {
 	servers := testserver.RedisCluster(t, 2)

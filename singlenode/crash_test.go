@@ -1,9 +1,7 @@
 package singlenode_test
 
 import (
-	"errors"
 	"testing"
-	"time"
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/fencing"
@@ -71,22 +69,5 @@ func TestCounterOutOfRangeIsAnErrorAndNotAnOldToken(t *testing.T) {
 	}
 	if srv.Do("EXISTS", "a") != "0" {
 		t.Error("the lock is held all the same")
-	}
-}
-
-func TestHolderLearnsThatTheServerForgotItsLock(t *testing.T) {
-	srv := testserver.Redis(t)
-	l := newLocker(t, srv.Addr(), singlenode.Options{})
-	lock := mustLock(t, l, "a", locker.WithTTL(3*time.Second))
-	srv.Kill()
-	srv.Wipe()
-	srv.Start()
-	<-lock.Lost()
-	var lost *locker.LostError
-	if !errors.As(lock.Err(), &lost) || lost.Reason != locker.TakenOver {
-		t.Errorf("after a crash: %v", lock.Err())
-	}
-	if err := lock.Unlock(patience(t)); !errors.Is(err, locker.ErrLost) {
-		t.Errorf("Unlock of a forgotten lock: %v", err)
 	}
 }

@@ -201,32 +201,3 @@ func TestConstructorRefusesWhatCannotWork(t *testing.T) {
 		t.Error("a negative number of replicas was accepted")
 	}
 }
-
-func TestReservedNamesAreRefused(t *testing.T) {
-	srv := testserver.Redis(t)
-	l := newLocker(t, srv.Addr(), singlenode.Options{})
-	_, err := l.TryLock(patience(t), "lockstile:q:{a}")
-	if err == nil || !strings.Contains(err.Error(), "reserved") {
-		t.Errorf("a lock on bookkeeping: %v", err)
-	}
-}
-
-func TestSlowGrantIsGivenBackWhenTooLittleValidityIsLeft(t *testing.T) {
-	srv := testserver.Redis(t)
-	l := newLocker(t, srv.Addr(), singlenode.Options{})
-	mustUnlock(t, mustLock(t, l, "warm"))
-	srv.Pause()
-	result := make(chan error, 1)
-	go func() {
-		_, err := l.TryLock(patience(t), "a", locker.WithTTL(10*time.Second), locker.WithMinValidity(9800*time.Millisecond))
-		result <- err
-	}()
-	time.Sleep(300 * time.Millisecond) // the slowness itself
-	srv.Resume()
-	if err := <-result; !errors.Is(err, locker.ErrUnavailable) || !strings.Contains(err.Error(), "so long") {
-		t.Errorf("a grant that took too long: %v", err)
-	}
-	if got := srv.Do("EXISTS", "a"); got != "0" {
-		t.Error("it is still held")
-	}
-}

@@ -2,7 +2,6 @@ package singlenode_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -14,7 +13,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockstile/locker"
-	"github.com/lockstile/locker/fencing"
 	"github.com/lockstile/locker/internal/testserver"
 	"github.com/lockstile/locker/singlenode"
 )
@@ -238,25 +236,6 @@ func TestLostLetterCostsAtMostTheRestOfTheLease(t *testing.T) {
 	mustUnlock(t, next(t, grants).lock)
 }
 
-// The dead holder never releases; the waiters were told nothing.
-func TestDeadHoldersLockGoesToTheFirstWaiter(t *testing.T) {
-	srv := testserver.Redis(t)
-	holder := newLocker(t, srv.Addr(), singlenode.Options{})
-	lockers := []*singlenode.Locker{newLocker(t, srv.Addr(), singlenode.Options{}), newLocker(t, srv.Addr(), singlenode.Options{})}
-	dead := mustLock(t, holder, "a", locker.WithTTL(2*time.Second), locker.WithoutRenewal())
-	grants := waitIn(t, holder, "a", lockers...)
-	for want := range lockers {
-		g := next(t, grants)
-		if g.who != want || g.lock.Token() <= dead.Token() {
-			t.Errorf("waiter %d with token %d, it was the turn of %d after token %d", g.who, g.lock.Token(), want, dead.Token())
-		}
-		if dead.Err() == nil {
-			t.Error("the first holder still believes")
-		}
-		mustUnlock(t, g.lock)
-	}
-}
-
 // However many wait, a hand-over costs the server the same.
 func TestCommandsPerAcquisitionDoNotGrowWithTheWaiters(t *testing.T) {
 	srv := testserver.Redis(t)
@@ -278,127 +257,4 @@ func TestCommandsPerAcquisitionDoNotGrowWithTheWaiters(t *testing.T) {
 	if many > few+few/10 {
 		t.Errorf("%d requests for 100 acquisitions with 40 waiters, %d with 4", many, few)
 	}
-}
-
-// Goroutines of one process must not keep the lock among themselves while
-// another process waits. Turns are so long that 16 of them take more than 25 ms.
-func TestOtherProcessIsServedAfterABoundedNumberOfTurns(t *testing.T) {
-	srv := testserver.Redis(t)
-	l, other := newLocker(t, srv.Addr(), singlenode.Options{}), newLocker(t, srv.Addr(), singlenode.Options{})
-	held := mustLock(t, l, "a")
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	var turns int // guarded by the lock
-	var wg sync.WaitGroup
-	for range 4 {
-		wg.Go(func() {
-			for ctx.Err() == nil {
-				lock, err := l.Lock(ctx, "a")
-				if err != nil {
-					return
-				}
-				turns++
-				time.Sleep(2 * time.Millisecond)
-				_ = lock.Unlock(ctx)
-			}
-		})
-	}
-	grants := waitIn(t, l, "a", other)
-	before := turns
-	mustUnlock(t, held)
-	lock := next(t, grants).lock
-	if took := turns - before; took > 2*16+4 {
-		t.Errorf("the other process waited for %d turns", took)
-	}
-	cancel()
-	mustUnlock(t, lock)
-	wg.Wait()
-}
-
-func TestTokensFollowTheOrderOfGrantsOverProcessesAndHandOvers(t *testing.T) {
-	srv := testserver.Redis(t)
-	var last fencing.Token // guarded by the lock
-	inside := false
-	var wg sync.WaitGroup
-	for range 4 {
-		l := newLocker(t, srv.Addr(), singlenode.Options{})
-		for range 8 {
-			wg.Go(func() {
-				for range 50 {
-					lock := mustLock(t, l, "a")
-					if inside {
-						t.Error("two holders")
-					}
-					inside = true
-					if lock.Token() <= last {
-						t.Errorf("token %d after %d", lock.Token(), last)
-					}
-					last = lock.Token()
-					inside = false
-					mustUnlock(t, lock)
-				}
-			})
-		}
-	}
-	wg.Wait()
-}
-
-func TestCloseEndsWaitingAndLeavesHeldLocks(t *testing.T) {
-	srv := testserver.Redis(t)
-	holder, l := newLocker(t, srv.Addr(), singlenode.Options{}), newLocker(t, srv.Addr(), singlenode.Options{})
-	held := mustLock(t, holder, "a")
-	mine := mustLock(t, l, "b")
-	results := make(chan error, 3)
-	for range 3 {
-		go func() {
-			_, err := l.Lock(patience(t), "a")
-			results <- err
-		}()
-	}
-	for srv.Do("EXISTS", "lockstile:q:{a}") != "1" {
-		time.Sleep(time.Millisecond)
-	}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
-	for range 3 {
-		if err := <-results; !strings.Contains(err.Error(), locker.ErrClosed.Error()) {
-			t.Errorf("a waiter after Close: %v", err)
-		}
-	}
-	if err := mine.Renew(patience(t)); err != nil {
-		t.Errorf("a lock held over Close: %v", err)
-	}
-	mustUnlock(t, mine)
-	mustUnlock(t, held)
-	if n := srv.Do("EXISTS", "a", "b", "lockstile:q:{a}"); n != "0" {
-		t.Errorf("%s keys are left", n)
-	}
-}
-
-// A place left behind would be offered the lock, and cost everybody behind it
-// the claim time.
-func TestWaiterWhoseContextEndsLeavesTheQueue(t *testing.T) {
-	srv := testserver.Redis(t)
-	holder, l := newLocker(t, srv.Addr(), singlenode.Options{}), newLocker(t, srv.Addr(), singlenode.Options{})
-	held := mustLock(t, holder, "a")
-	ctx, cancel := context.WithCancel(patience(t))
-	result := make(chan error, 1)
-	go func() {
-		_, err := l.Lock(ctx, "a")
-		result <- err
-	}()
-	for srv.Do("ZCARD", "lockstile:q:{a}") != "1" {
-		time.Sleep(time.Millisecond)
-	}
-	cancel()
-	if err := <-result; !errors.Is(err, locker.ErrTaken) || !errors.Is(err, context.Canceled) {
-		t.Errorf("Lock: %v", err)
-	}
-	for deadline := time.Now().Add(30 * time.Second); srv.Do("ZCARD", "lockstile:q:{a}") != "0"; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("the waiter is still in the queue")
-		}
-	}
-	mustUnlock(t, held)
 }
