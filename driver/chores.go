@@ -77,9 +77,9 @@ func (l *Locker[H]) Persist(f func(ctx context.Context) error) bool {
 	}
 }
 
-// chores counts what is done behind the callers' backs. It is no WaitGroup, for
-// waiters that are ended begin their clean-ups while Close already waits, which a
-// WaitGroup does not bear.
+// chores counts what is done in the background. It is no WaitGroup: waiters that Close
+// ends begin their clean-ups while it already waits, and a WaitGroup must not be added
+// to then.
 type chores struct {
 	mu   sync.Mutex
 	busy int

@@ -11,8 +11,8 @@ import (
 	"github.com/lockstile/locker"
 )
 
-// What follows are the interleavings of the Keeper with itself: renewals under
-// way while something else happens to their locks.
+// What follows are renewals that are under way while something else happens to their
+// locks.
 
 // answers lets a test answer renewals one by one, in any order.
 type answers struct{ asked chan chan error }
@@ -32,7 +32,7 @@ func TestAnOlderAnswerDoesNotShortenValidity(t *testing.T) {
 				b.onRenew = a.renew
 				l := b.grant(t, "a")
 				pass(12 * time.Second)
-				older := <-a.asked // sent at 10 by the Keeper
+				older := <-a.asked // sent at 10 by the Locker
 				done := make(chan error, 1)
 				go func() { done <- l.Renew(context.Background()) }()
 				newer := <-a.asked // sent at 12 by hand
@@ -55,26 +55,26 @@ func TestAnOlderAnswerDoesNotShortenValidity(t *testing.T) {
 	}
 }
 
-// While the Keeper's own renewal is under way, one by hand must not start a
-// second one of the Keeper's.
-func TestARenewalByHandDoesNotDoubleTheKeepers(t *testing.T) {
+// While the Locker's own renewal is under way, one by hand must not start a second
+// one of the Locker's.
+func TestARenewalByHandDoesNotStartASecondOne(t *testing.T) {
 	virtual(t, func(t *testing.T, _ *clock) {
 		b := newBackend()
 		a := answers{make(chan chan error, 2)}
 		b.onRenew = a.renew
 		l := b.grant(t, "a")
 		pass(10 * time.Second)
-		keepers := <-a.asked
+		lockers := <-a.asked
 		b.answerRenewals(always(errors.New("down")))
 		if err := l.Renew(t.Context()); err == nil {
 			t.Fatal("Renew worked")
 		}
 		pass(10 * time.Second)
 		if b.renewed() != 2 {
-			t.Errorf("%d renewals, want the Keeper's and the one by hand", b.renewed())
+			t.Errorf("%d renewals, want the Locker's and the one by hand", b.renewed())
 		}
 		b.answerRenewals(nil)
-		keepers <- nil
+		lockers <- nil
 		pass(time.Minute)
 		wantHeld(t, l)
 	})
@@ -150,7 +150,7 @@ func TestARenewalThatHangsHoldsUpNobodyElse(t *testing.T) {
 	})
 }
 
-// One look of the Keeper's can find locks that are over behind one that is due.
+// One look of the Locker's can find locks that are over behind one that is due.
 func TestLocksThatAreOverEndThoughOthersAreDueBeforeThem(t *testing.T) {
 	virtual(t, func(t *testing.T, c *clock) {
 		b := newBackend()

@@ -97,7 +97,7 @@ func TestFailedRenewalsOfShortLocksAreNotAStorm(t *testing.T) {
 	})
 }
 
-func TestARenewalByTheKeeperIsGivenAnIntervalOfTheShortestLease(t *testing.T) {
+func TestARenewalByTheLockerIsGivenAnIntervalOfTheShortestLease(t *testing.T) {
 	virtual(t, func(t *testing.T, _ *clock) {
 		b := newBackend()
 		var left []time.Duration // one batch at a time

@@ -50,7 +50,7 @@ func TestUnlockIsBoundedThoughNodesMayTakeLonger(t *testing.T) {
 }
 
 // One of three nodes is silent when a lock is taken: the request to it is under
-// way for as long as the node may take. Close waits about a second.
+// way for as long as the node may take. Close waits for two seconds.
 func TestCloseIsBoundedThoughNodesMayTakeLonger(t *testing.T) {
 	t.Parallel()
 	servers := startNodes(t, 3)

@@ -42,12 +42,12 @@ type situation struct {
 type verdict uint8
 
 const (
-	open  verdict = iota // there is word to come
+	open  verdict = iota // answers are still to come
 	won                  // a majority has granted it, with one token
 	short                // a majority has, and some of it must be lifted to its token
 	late                 // others may be a moment later: the holder is giving back
 	split                // nobody has a majority: what was won is given back
-	lost                 // there is no use in it
+	lost                 // it cannot be won any more
 )
 
 // count returns how many votes are in one of the states.

@@ -16,9 +16,9 @@ type renewal struct {
 	errs []error
 }
 
-// Renew implements [driver.Store]. It starts another TTL for each attempt on all nodes that may hold it, one batch
-// a node, and returns when every attempt is decided by a majority. A node that
-// hangs is not waited for longer than half of what the Keeper allows.
+// Renew implements [driver.Store]. It starts another TTL for each attempt on all nodes
+// that may hold it, one batch a node, and returns when every attempt is decided by a
+// majority. A node has a sixth of the shortest TTL, half of what the driver allows.
 //
 // The batches of slower nodes go on until their time is over, though ctx ends
 // with the return: every node that renews makes the lock safer, and one that is

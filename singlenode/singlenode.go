@@ -24,7 +24,7 @@
 // release through publish and subscribe; a dead waiter is passed over at once
 // when its connection is gone, and after half a second when it is paused. A
 // notification that is lost costs at most what was left of the holder's lease, and in
-// a Cluster, which can lose them unheard, 5 s for each waiter up to the one it was for.
+// a Cluster, which can lose them without an error, 5 s for each waiter up to the one it was for.
 //
 // # Clocks
 //
