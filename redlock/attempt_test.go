@@ -19,7 +19,7 @@ func TestNothingIsAskedOnceASeatIsOver(t *testing.T) {
 	ends := map[int]func(){
 		0: func() { _ = s.nodes[0].sweep(t.Context(), seats[0]) },
 		1: func() { _, _ = s.nodes[1].release(seats[1]) },
-		2: func() { s.leaveQueue(s.nodes[2], seats[2]) },
+		2: func() { s.leaveQueue(2, seats[2]) },
 	}
 	for i, end := range ends {
 		end()

@@ -12,9 +12,7 @@ func (s *store) Withdraw(ctx context.Context, a *attempt) error {
 	a.tidying.Do(func() {
 		a.tidied = make(chan bool, len(a.seats))
 		for i, t := range a.seats {
-			s.locks.Go(func() {
-				a.tidied <- s.locks.Persist(func(ctx context.Context) error { return s.nodes[i].sweep(ctx, t) })
-			})
+			s.locks.Go(func() { a.tidied <- s.clear(i, t) })
 		}
 	})
 	var enough <-chan time.Time // others may be a moment later
@@ -43,11 +41,10 @@ func (s *store) Withdraw(ctx context.Context, a *attempt) error {
 	return nil
 }
 
-// sweepLater removes what an attempt has left at a node, in the background.
-func (s *store) sweepLater(n *node, t *seat) {
-	s.locks.Go(func() {
-		s.locks.Persist(func(ctx context.Context) error { return n.sweep(ctx, t) })
-	})
+// clear removes what an attempt has left at a node, and reports whether that was
+// confirmed.
+func (s *store) clear(node int, t *seat) bool {
+	return s.locks.Persist(func(ctx context.Context) error { return s.nodes[node].sweep(ctx, t) })
 }
 
 // Left implements [driver.Store].

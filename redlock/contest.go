@@ -283,7 +283,7 @@ func (c *contest) rename() {
 	}
 	for i, t := range c.a.seats {
 		c.votes[i] = vote{ticket: c.votes[i].ticket}
-		c.s.sweepLater(c.s.nodes[i], t)
+		c.s.locks.Go(func() { c.s.clear(i, t) })
 	}
 	c.a.seats = fresh
 	c.life++

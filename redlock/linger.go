@@ -1,9 +1,6 @@
 package redlock
 
-import (
-	"context"
-	"time"
-)
+import "time"
 
 // linger goes on for a short while after the contest was won. The nodes that
 // the last holder gave back a moment later than the others are claimed too: the
@@ -25,20 +22,20 @@ func (c *contest) linger() {
 		}
 	}
 	for i, t := range c.a.seats {
-		c.s.locks.Go(func() { c.s.leaveQueue(c.s.nodes[i], t) })
+		c.s.locks.Go(func() { c.s.leaveQueue(i, t) })
 	}
 }
 
 // leaveQueue gives up a place in a queue that nobody needs any more.
-func (s *store) leaveQueue(n *node, t *seat) {
+func (s *store) leaveQueue(node int, t *seat) {
 	t.busy.Lock()
 	held := t.held.Load()
 	if held {
-		n.stopListening(t)
+		s.nodes[node].stopListening(t)
 	}
 	over := t.over
 	t.busy.Unlock()
 	if !held && !over {
-		s.locks.Persist(func(ctx context.Context) error { return n.sweep(ctx, t) })
+		s.clear(node, t)
 	}
 }

@@ -25,7 +25,7 @@ func (s *store) Release(ctx context.Context, a *attempt, _ time.Duration) error 
 			absent, err := s.nodes[i].release(t)
 			results <- result{i, absent, err}
 			if absent || err != nil && asLost(err) == nil {
-				s.locks.Persist(func(ctx context.Context) error { return s.nodes[i].sweep(ctx, t) })
+				s.clear(i, t)
 			}
 		})
 	}
