@@ -36,17 +36,17 @@ type seat struct {
 	// busy is held while a request of this attempt is under way at this node:
 	// what gives back must not be overtaken by what asks.
 	busy      sync.Mutex
-	over      bool // given back: nothing may be asked any more
-	listening bool // its box is open
+	over      atomic.Bool // given back: nothing may be asked any more
+	listening bool        // its box is open
 }
 
 // releaseTime is what a node has to answer a release. A majority decides when its
 // caller goes on, so it can be long.
 const releaseTime = 2 * time.Second
 
-// slotTime bounds the wait for a connection. Behind a node that hangs, requests would
-// else wait for each other's time.
-const slotTime = 2 * time.Second
+// slotLook is how soon a request that waits for a connection notices that its attempt is
+// over.
+const slotLook = 100 * time.Millisecond
 
 var (
 	errOver = errors.New("the attempt is over")
@@ -78,33 +78,44 @@ func (t *seat) left() bool {
 // so it is asked to renew and to release, also where its grant was not heard.
 func (t *seat) mayHold() bool { return t.held.Load() || t.asked.Load() }
 
-// do sends one request for a seat. The time that the node has for its answer begins
-// when a connection is free, for before that it is this process that is busy.
+// do sends one request for a seat. It waits for a connection for as long as the answer
+// may be of use: the time that the node has begins then, for before that it is this
+// process that is busy.
 func (n *node) do(t *seat, timeout time.Duration, f func(context.Context) error) error {
-	if !n.enter() {
-		return errBusy
+	if err := n.enter(t.lease.TTL, t.over.Load); err != nil {
+		return err
 	}
+	return n.send(t, timeout, f)
+}
+
+// enter waits for a connection. Behind a node that hangs none may come free.
+func (n *node) enter(most time.Duration, over func() bool) error {
+	select {
+	case n.slots <- struct{}{}:
+		return nil
+	default:
+	}
+	for end := time.Now().Add(most); time.Now().Before(end); {
+		select {
+		case n.slots <- struct{}{}:
+			return nil
+		case <-time.After(slotLook):
+		}
+		if over() {
+			return errOver
+		}
+	}
+	return errBusy
+}
+
+// send calls f over the connection that enter has waited for.
+func (n *node) send(t *seat, timeout time.Duration, f func(context.Context) error) error {
 	defer func() { <-n.slots }()
 	t.busy.Lock()
 	defer t.busy.Unlock()
 	ctx, cancel := context.WithTimeoutCause(context.Background(), timeout, errSlow)
 	defer cancel()
 	return f(ctx)
-}
-
-// enter waits for a connection, and reports whether there is one.
-func (n *node) enter() bool {
-	select {
-	case n.slots <- struct{}{}:
-		return true
-	default:
-	}
-	select {
-	case n.slots <- struct{}{}:
-		return true
-	case <-time.After(slotTime):
-		return false
-	}
 }
 
 // ask asks a node for the lock. With listener set, a place in the node's queue is
@@ -120,14 +131,14 @@ func (s *store) ask(t *seat, n *node, offer, ticket int64, listener func(mailbox
 		}
 		return err
 	})
-	if errors.Is(err, errBusy) {
+	if errors.Is(err, errBusy) || errors.Is(err, errOver) { // it was not sent
 		t.asked.Store(t.lease.Unsure())
 	}
 	return standing, err
 }
 
 func (s *store) askNow(ctx context.Context, t *seat, n *node, offer, ticket int64, listener func(mailbox.Word)) (redisnode.Standing, error) {
-	if t.over {
+	if t.over.Load() {
 		return redisnode.Standing{}, errOver
 	}
 	if err := s.meet(ctx, n); err != nil {
@@ -150,7 +161,7 @@ func (s *store) askNow(ctx context.Context, t *seat, n *node, offer, ticket int6
 // confirm has no vote; it may still have the lock.
 func (n *node) raise(t *seat, first uint64) error {
 	return n.do(t, t.timeout, func(ctx context.Context) error {
-		if t.over {
+		if t.over.Load() {
 			return errOver
 		}
 		return n.redis.Raise(ctx, &t.lease, first)
@@ -172,7 +183,10 @@ func (n *node) giveBack(t *seat) bool {
 // release gives the lock back, if the node may have it. A request of ours that is
 // still under way there is waited for: a late grant is given back with the rest.
 func (n *node) release(t *seat) (absent bool, err error) {
-	err = n.do(t, releaseTime, func(ctx context.Context) error {
+	if err := n.enter(releaseTime, func() bool { return false }); err != nil {
+		return false, err
+	}
+	err = n.send(t, releaseTime, func(ctx context.Context) error {
 		n.end(t)
 		if absent = !t.mayHold(); absent {
 			return nil
@@ -203,7 +217,7 @@ func (n *node) sweep(ctx context.Context, t *seat) error {
 
 // end says that nothing more is asked for a seat. Its busy is held.
 func (n *node) end(t *seat) {
-	t.over = true
+	t.over.Store(true)
 	n.stopListening(t)
 }
 

@@ -10,6 +10,7 @@ import (
 // caller's back.
 func (s *store) Withdraw(ctx context.Context, a *attempt) error {
 	a.tidying.Do(func() {
+		a.end()
 		a.tidied = make(chan bool, len(a.seats))
 		for i, t := range a.seats {
 			s.locks.Go(func() { a.tidied <- s.clear(i, t) })
@@ -39,6 +40,13 @@ func (s *store) Withdraw(ctx context.Context, a *attempt) error {
 		return errSlow
 	}
 	return nil
+}
+
+// end has what still waits for a connection give up.
+func (a *attempt) end() {
+	for _, t := range a.seats {
+		t.over.Store(true)
+	}
 }
 
 // clear removes what an attempt has left at a node, and reports whether that was

@@ -33,7 +33,7 @@ func (s *store) leaveQueue(node int, t *seat) {
 	if held {
 		s.nodes[node].stopListening(t)
 	}
-	over := t.over
+	over := t.over.Load()
 	t.busy.Unlock()
 	if !held && !over {
 		s.clear(node, t)

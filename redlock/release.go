@@ -19,6 +19,7 @@ type result struct {
 // Release implements [driver.Store]. It returns when a majority has confirmed, or at
 // the end of ctx. What the others have is removed behind the caller's back.
 func (s *store) Release(ctx context.Context, a *attempt, _ time.Duration) error {
+	a.end()
 	results := make(chan result, len(a.seats))
 	for i, t := range a.seats {
 		s.locks.Go(func() {
