@@ -35,6 +35,8 @@ func (q *queue) wait(ctx context.Context, a *attempt) error {
 		return nil // handed over by our predecessor in the line
 	case q.closing.Err() != nil:
 		return locker.ErrClosed
+	case ctx.Err() != nil: // while it stood in line
+		return fmt.Errorf("%w: %w", locker.ErrTaken, context.Cause(ctx))
 	}
 	told := false
 	if q.post.channel() == "" {

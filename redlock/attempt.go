@@ -192,8 +192,10 @@ func (n *node) release(t *seat) (absent bool, err error) {
 			return nil
 		}
 		err := n.redis.Release(ctx, &t.lease)
-		t.held.Store(err != nil && asLost(err) == nil)
+		answered := err == nil || asLost(err) != nil
+		t.held.Store(!answered)
 		t.asked.Store(false)
+		t.gone.Store(answered && !t.queued.Load())
 		return err
 	})
 	return absent, err

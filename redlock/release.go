@@ -25,7 +25,7 @@ func (s *store) Release(ctx context.Context, a *attempt, _ time.Duration) error 
 		s.locks.Go(func() {
 			absent, err := s.nodes[i].release(t)
 			results <- result{i, absent, err}
-			if absent || err != nil && asLost(err) == nil {
+			if t.left() {
 				s.clear(i, t)
 			}
 		})

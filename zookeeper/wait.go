@@ -51,8 +51,11 @@ func (l *Locker) try(ctx context.Context, a *attempt) error {
 func (l *Locker) wait(ctx context.Context, a *attempt) error {
 	ctx, stop := l.untilClosed(ctx)
 	defer stop()
-	if a.place != nil && a.place.alone {
+	switch {
+	case a.place != nil && a.place.alone:
 		return nil
+	case ctx.Err() != nil && !errors.Is(context.Cause(ctx), locker.ErrClosed): // while it stood in line
+		return fmt.Errorf("%w: %w", locker.ErrTaken, context.Cause(ctx))
 	}
 	err := l.queue(ctx, a)
 	switch {

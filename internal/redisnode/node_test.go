@@ -423,3 +423,20 @@ func TestErrorsShowNoValueOfALock(t *testing.T) {
 		t.Errorf("the value %s is in: %v", l.Value, err)
 	}
 }
+
+// A request for the lock is held up on its way, the attempt wins on other nodes, or with
+// a request that was sent again, and is released: here it finds nothing. Then the first
+// request arrives.
+func TestReleaseRefusesARequestThatIsStillOnItsWay(t *testing.T) {
+	srv := testserver.Redis(t)
+	n, _ := client(t, srv.Addr())
+	l := newLease(t, "a")
+	l.unsure.Store(true)
+	var lost *locker.LostError
+	if err := n.Release(background(t), l); !errors.As(err, &lost) {
+		t.Fatal(err)
+	}
+	if s, err := n.Acquire(background(t), l, false, 0); !errors.Is(err, ErrWithdrawn) {
+		t.Errorf("the request that came late: %+v, %v", s, err)
+	}
+}

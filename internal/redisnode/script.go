@@ -228,7 +228,7 @@ return {left, passed and 0 or redis.call('ZRANK', queue, member), tonumber(ticke
 `
 
 // release answers 0 if the lock was given back, and -1 or -2 (forced) if it was not
-// ours.
+// ours. The mark refuses a request for the lock that is still on its way, in either case.
 var release = newScript(keys + releaseUnwanted + passing + releaseWanted)
 
 const releaseUnwanted = `
@@ -241,8 +241,9 @@ end
 `
 
 const releaseWanted = `
-if held ~= value then return gone() end
-if remember ~= '0' then redis.call('SET', mark, 'withdrawn', 'PX', remember) end
+local lost = held ~= value and gone()
+if remember ~= '0' and lost ~= -2 then redis.call('SET', mark, 'withdrawn', 'PX', remember) end
+if lost then return lost end
 if not (waiting and pass(claim, counts)) then redis.call('DEL', lock) end
 return 0
 `
