@@ -27,13 +27,20 @@ func (l *Locker[H]) UnderWay() int {
 func (l *Locker[H]) Closing() context.Context { return l.closing }
 
 // cleanUp removes what a lease has left in the store, in the background. It is one
-// of the lease's uses.
+// of the lease's uses. Two of them come one after the other.
 func (l *Locker[H]) cleanUp(a *lease[H]) {
+	if a.cleaning.Add(1) > 1 {
+		return // who cleans up already sees to it
+	}
 	l.chores.run(func() {
-		a.cleaning.Lock()
-		l.withdraw(a.h)
-		a.cleaning.Unlock()
-		l.done(a)
+		for n := a.cleaning.Load(); n > 0; {
+			l.withdraw(a.h)
+			left := a.cleaning.Add(-n)
+			for range n {
+				l.done(a)
+			}
+			n = left
+		}
 	})
 }
 

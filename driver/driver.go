@@ -72,8 +72,10 @@ func (l *Locker[H]) lock(ctx context.Context, name string, opts []locker.Option,
 	switch {
 	case err != nil:
 	case l.closing.Err() != nil:
+		l.store.End(c.h)
 		err = locker.ErrClosed
 	case ctx.Err() != nil:
+		l.store.End(c.h)
 		err = cause(ctx)
 	default:
 		var t *turn[H]

@@ -18,11 +18,13 @@ type line[H any] struct {
 	lease  *lease[H]  // which front has a turn with, or nil
 	behind list.List  // of *call[H]
 	once   []*call[H] // TryLocks, which wait for the answer to the question under way
-
-	// known says that somebody in the line has the lock, or was told that it is
-	// taken. Whoever stands in it then knows as much.
-	known bool
+	taken  bool       // the store has told whoever is in front
+	calls  uint64     // that have come
 }
+
+// known reports whether the lock is known to be taken: somebody in the line has it, or
+// is in front and was told by the store. The Locker's mutex is held.
+func (n *line[H]) known() bool { return n.lease != nil || n.taken }
 
 // call is one call of Lock or TryLock.
 type call[H any] struct {
@@ -30,6 +32,8 @@ type call[H any] struct {
 	h    H
 	once bool
 	line *line[H]
+	came uint64
+	told bool // that the lock is taken: by the store, or by the line while that was known
 
 	place   *list.Element // behind others; nil if it is not there
 	decided chan struct{} // closed when what follows is set; nil for the first in line
@@ -63,11 +67,13 @@ func (l *Locker[H]) enter(c *call[H]) bool {
 		l.lines[c.req.Name] = c.line
 		return true
 	}
-	c.line, c.decided = n, make(chan struct{})
+	n.calls++
+	c.line, c.decided, c.came = n, make(chan struct{}), n.calls
 	switch {
 	case !c.once:
+		c.told = n.known()
 		c.place = n.behind.PushBack(c)
-	case n.known:
+	case n.known():
 		c.decide(nil, locker.ErrTaken)
 	default:
 		n.once = append(n.once, c)
@@ -88,13 +94,13 @@ func (l *Locker[H]) walkAway(c *call[H], why error) {
 		c.line.behind.Remove(c.place)
 	}
 	c.line.once = slices.DeleteFunc(c.line.once, func(other *call[H]) bool { return other == c })
-	c.decide(nil, c.line.inVain(why))
+	c.decide(nil, c.inVain(why))
 }
 
 // inVain is the error of a call that has ended because of why. Silence is never
 // called taken. The Locker's mutex is held.
-func (n *line[H]) inVain(why error) error {
-	if n.known && !errors.Is(why, locker.ErrClosed) {
+func (c *call[H]) inVain(why error) error {
+	if c.told && !errors.Is(why, locker.ErrClosed) {
 		return fmt.Errorf("%w: %w", locker.ErrTaken, why)
 	}
 	return unavailable(why)
@@ -106,9 +112,19 @@ func (c *call[H]) decide(t *turn[H], err error) {
 	close(c.decided)
 }
 
-// tell notes that the lock is taken. The Locker's mutex is held.
+// heard notes that the store has told c, which is in front, that the lock is taken. The
+// Locker's mutex is held.
+func (c *call[H]) heard() {
+	c.told, c.line.taken = true, true
+	c.line.tell()
+}
+
+// tell notes that everybody in the line knows that the lock is taken. The Locker's mutex
+// is held.
 func (n *line[H]) tell() {
-	n.known = true
+	for e := n.behind.Front(); e != nil; e = e.Next() {
+		e.Value.(*call[H]).told = true
+	}
 	for _, c := range n.once {
 		c.decide(nil, locker.ErrTaken)
 	}
@@ -130,11 +146,12 @@ func (n *line[H]) fail(err error) {
 // advance lets the next call come to the front, when the one there has left. The
 // Locker's mutex is held.
 func (l *Locker[H]) advance(n *line[H]) {
+	n.taken = false
 	switch e := n.behind.Front(); {
+	case len(n.once) > 0 && (e == nil || n.once[0].came < e.Value.(*call[H]).came):
+		n.front, n.once = n.once[0], n.once[1:]
 	case e != nil:
 		n.front = n.behind.Remove(e).(*call[H])
-	case len(n.once) > 0:
-		n.front, n.once = n.once[0], n.once[1:]
 	default:
 		delete(l.lines, n.name)
 		return

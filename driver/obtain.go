@@ -26,7 +26,7 @@ func (l *Locker[H]) obtain(ctx context.Context, c *call[H]) (*turn[H], error) {
 		l.store.End(c.h) // nothing was sent for it
 		return t, err
 	}
-	grant, err := l.ask(ctx, c)
+	grant, err := l.askOrLeave(ctx, c)
 	received := l.now()
 	if err != nil {
 		return nil, l.giveUp(ctx, c, err)
@@ -35,6 +35,20 @@ func (l *Locker[H]) obtain(ctx context.Context, c *call[H]) (*turn[H], error) {
 		return nil, l.abandon(c, err) // which is no failure of the store's for anybody else
 	}
 	return l.grant(c, grant, received), nil
+}
+
+// askOrLeave is ask. A caller's hook may panic in it, and the caller recover: that is
+// no reason to keep those behind it waiting for ever.
+func (l *Locker[H]) askOrLeave(ctx context.Context, c *call[H]) (Grant, error) {
+	returned := false
+	defer func() {
+		if !returned {
+			_ = l.abandon(c, nil)
+		}
+	}()
+	grant, err := l.ask(ctx, c)
+	returned = true
+	return grant, err
 }
 
 // ask asks the store until it grants, or until there is no use in it.
@@ -54,7 +68,7 @@ func (l *Locker[H]) ask(ctx context.Context, c *call[H]) (Grant, error) {
 		if err == nil && grant.Count == 0 {
 			err = errNoGrant
 		}
-		if err == nil || refused(err) || !l.known(c.line) || w.over() {
+		if err == nil || refused(err) || !l.told(c) || w.over() {
 			return grant, err
 		}
 		select {
@@ -87,9 +101,9 @@ func (w *waiting[H]) wait() context.Context {
 	if w.cancel != nil {
 		return w.ctx
 	}
-	l, n := w.locker, w.call.line
+	l := w.locker
 	l.mu.Lock()
-	n.tell()
+	w.call.heard()
 	l.mu.Unlock()
 	w.ctx, w.cancel = context.WithCancelCause(w.ctx)
 	w.unhook = context.AfterFunc(l.closing, func() { w.cancel(locker.ErrClosed) })
@@ -105,10 +119,10 @@ func (w *waiting[H]) stop() {
 	}
 }
 
-func (l *Locker[H]) known(n *line[H]) bool {
+func (l *Locker[H]) told(c *call[H]) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return n.known
+	return c.told
 }
 
 // giveUp ends a call to which the store has granted nothing, and returns what is to
@@ -118,16 +132,16 @@ func (l *Locker[H]) giveUp(ctx context.Context, c *call[H], err error) error {
 	taken := errors.Is(err, locker.ErrTaken)
 	l.mu.Lock()
 	if taken {
-		n.tell()
+		c.heard()
 	}
 	switch {
 	case l.closing.Err() != nil:
 		err = locker.ErrClosed
 	case taken && !over(ctx):
-	case over(ctx) && (n.known || errors.Is(err, cause(ctx))):
-		err = n.inVain(cause(ctx))
+	case over(ctx) && (c.told || errors.Is(err, cause(ctx))):
+		err = c.inVain(cause(ctx))
 	case over(ctx):
-		err = n.inVain(fmt.Errorf("%w: %w", cause(ctx), err))
+		err = c.inVain(fmt.Errorf("%w: %w", cause(ctx), err))
 	default:
 		err = unavailable(err)
 		n.fail(err)
@@ -169,8 +183,15 @@ func (l *Locker[H]) leave(n *line[H]) {
 // check returns an error if a lease that counts from since has less validity left
 // now than is wanted.
 func (l *Locker[H]) check(req *locker.Request, since locker.Instant, lasting bool) error {
-	left := req.Deadline(since).Sub(l.now())
-	if lasting && req.Renew || left > 0 && left >= req.MinValidity {
+	now := l.now()
+	left := req.Deadline(since).Sub(now)
+	if lasting && req.Renew {
+		left = locker.MaxTTL
+	}
+	if req.MaxHold > 0 {
+		left = min(left, since.Add(req.MaxHold).Sub(now))
+	}
+	if left > 0 && left >= req.MinValidity {
 		return nil
 	}
 	return fmt.Errorf("%w: it took so long to answer that %v of the TTL of %v are left, at least %v are wanted",

@@ -3,7 +3,7 @@ package driver
 import (
 	"context"
 	"errors"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/lockstile/locker"
@@ -30,7 +30,7 @@ type lease[H any] struct {
 
 	turn     *turn[H]       // the latest
 	uses     int            // turns, renewals and clean-ups that may yet call the store
-	cleaning sync.Mutex     // one clean-up at a time
+	cleaning atomic.Int32   // clean-ups that were asked for, and have not ended
 	turns    uint32         // that have begun
 	pinned   bool           // to the turn under way: see Pin
 	over     bool           // given back, or lost
@@ -112,13 +112,20 @@ func (t *turn[H]) Unlock(ctx context.Context) error {
 	if passed, err := l.end(t); passed || err != nil {
 		return err
 	}
-	defer l.leave(a.line)
+	returned := false
+	defer func() {
+		if !returned { // a hook of the caller's has panicked
+			l.cleanUp(a)
+		}
+		l.leave(a.line)
+	}()
 	if ctx.Done() != nil {
 		ctx = context.WithoutCancel(ctx)
 	}
 	ctx, cancel := context.WithTimeout(ctx, releaseTime)
 	defer cancel()
 	err := l.store.Release(ctx, a.h, 0)
+	returned = true
 	var lost *locker.LostError
 	switch {
 	case err == nil:

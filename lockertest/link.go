@@ -3,6 +3,7 @@ package lockertest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -33,6 +34,11 @@ type message struct {
 }
 
 var errReset = errors.New("connection reset")
+
+// patience bounds a request, as the clients of real stores do.
+const patience = 5 * time.Second
+
+var errSilent = fmt.Errorf("no answer within %v", patience)
 
 func newLink() *Link { return &Link{requests: true, answers: true, conn: new(conn)} }
 
@@ -129,6 +135,8 @@ func send[T any](ctx context.Context, n *Link, f func() T) (answer T, err error)
 	if refusal != nil {
 		return answer, driver.Refused(refusal)
 	}
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, errSilent)
+	defer cancel()
 	answered, lost := make(chan T, 1), make(chan struct{})
 	lose := func() { close(lost) }
 	n.pass(&message{on, func() {

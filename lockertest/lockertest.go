@@ -81,7 +81,7 @@ func (l *Locker) Link() *Link { return l.link }
 // Lose takes the lock called name from the goroutine of this Locker that holds it,
 // which learns of it at once, and reports whether there was one.
 func (l *Locker) Lose(name string) bool {
-	holder := l.server.free(name)
+	holder := l.server.lose(name, l.link)
 	if holder == nil {
 		return false
 	}

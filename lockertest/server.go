@@ -182,6 +182,19 @@ func (s *server) free(name string) (holder *attempt) {
 	return holder
 }
 
+// lose takes the lock from a holder behind this link, if it has it.
+func (s *server) lose(name string, link *Link) (holder *attempt) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.entry(name)
+	if e.holder == nil || e.holder.link != link {
+		return nil
+	}
+	holder = e.holder
+	e.pass(s.now())
+	return holder
+}
+
 func (s *server) take(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

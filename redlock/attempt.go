@@ -144,7 +144,7 @@ func (s *store) askNow(ctx context.Context, t *seat, n *node, offer, ticket int6
 	if err := s.meet(ctx, n); err != nil {
 		return redisnode.Standing{}, err
 	}
-	if listener != nil && !t.listening {
+	if listener != nil { // another contest of the attempt has a listener of its own
 		if err := n.redis.Mail().Open(ctx, t.lease.Value, listener); err != nil {
 			return redisnode.Standing{}, err
 		}

@@ -82,7 +82,7 @@ func (c *contest) run(ctx context.Context) error {
 		case late:
 			c.timer.Reset(min(c.a.seats[0].timeout, straggling))
 		case split:
-			c.rest()
+			c.rest(ctx)
 		case lost:
 			return c.defeat()
 		}
@@ -218,10 +218,10 @@ const (
 
 // rest gives back what a round has won, which was not enough, keeps the places
 // in the queues, and waits for word from the nodes.
-func (c *contest) rest() {
+func (c *contest) rest(ctx context.Context) {
 	c.resting = true
 	split := count(c.votes, granted) > 0
-	c.retreat()
+	c.retreat(ctx)
 	pause := time.Until(c.majorityLook())
 	if split {
 		longest := firstPause << min(c.splits, 20)
@@ -254,7 +254,7 @@ func (c *contest) majorityLook() time.Time {
 
 // retreat gives back what was granted. Where a node may refuse our value from
 // then on, the contest goes on with another.
-func (c *contest) retreat() {
+func (c *contest) retreat(ctx context.Context) {
 	results := make(chan bool, len(c.votes))
 	given := 0
 	for i, t := range c.a.seats {
@@ -267,7 +267,14 @@ func (c *contest) retreat() {
 	}
 	usable := true
 	for range given {
-		usable = <-results && usable
+		select {
+		case ok := <-results:
+			usable = ok && usable
+		case <-ctx.Done():
+			return // what is not given back is cleared away with the rest
+		case <-c.s.locks.Closing().Done():
+			return
+		}
 	}
 	if !usable {
 		c.rename()

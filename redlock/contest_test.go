@@ -43,7 +43,7 @@ func TestVoteOfANodeThatWasGivenBackIsNotCounted(t *testing.T) {
 		}
 	}
 	c.gathered = true
-	c.rest()
+	c.rest(t.Context())
 	if unread.standing.First == 0 {
 		t.Fatalf("the scenario does not show what it should: %+v", unread)
 	}

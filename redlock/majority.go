@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
+	"github.com/lockstile/locker/internal/redisnode"
 )
 
 // vote is how a node stands.
@@ -135,6 +137,20 @@ func (c *contest) raise() {
 
 // defeat explains why there is no majority.
 func (c *contest) defeat() error {
+	e := c.outcome()
+	refused := 0
+	for _, o := range e.Nodes {
+		if o.Err != nil && redisnode.Refused(o.Err) {
+			refused++
+		}
+	}
+	if refused > len(e.Nodes)-e.Need {
+		return driver.Refused(e)
+	}
+	return e
+}
+
+func (c *contest) outcome() *QuorumError {
 	e := &QuorumError{Need: c.s.quorum, kind: locker.ErrUnavailable}
 	if saysTaken(c.votes) {
 		e.kind = locker.ErrTaken

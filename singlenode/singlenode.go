@@ -212,7 +212,7 @@ func (s *store) Acquire(ctx context.Context, a *attempt, wait driver.Wait) (driv
 	}
 	box := mailbox.NewBox()
 	if err := mail.Open(ctx, a.terms.Value, box.Put); err != nil {
-		return driver.Grant{}, err
+		return driver.Grant{}, refusal(err)
 	}
 	defer mail.Drop(a.terms.Value)
 	for {

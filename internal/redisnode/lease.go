@@ -242,13 +242,17 @@ func (n *Node) renewSome(ctx context.Context, leases []*Lease, errs []error) {
 	}
 	replies, err := bounded(ctx, func(ctx context.Context) ([]once, error) { return n.pipeline(ctx, leases) })
 	if err != nil {
-		for i := range errs {
+		for i, l := range leases {
+			l.kept.Store(0)
 			errs[i] = classify(err)
 		}
 		return
 	}
 	for i, cmd := range replies {
 		code, err := cmd.Int64()
+		if err != nil {
+			leases[i].kept.Store(0)
+		}
 		switch {
 		case noScript(err): // the first of them loads it for the next round
 			errs[i] = n.renewOne(ctx, leases[i])
@@ -263,6 +267,7 @@ func (n *Node) renewSome(ctx context.Context, leases []*Lease, errs []error) {
 func (n *Node) renewOne(ctx context.Context, l *Lease) error {
 	reply, _, err := n.send(ctx, n.renewal(l))
 	if err != nil {
+		l.kept.Store(0)
 		return err
 	}
 	if code, _ := reply.(int64); code < 0 {
@@ -290,7 +295,7 @@ func KeepFor(option time.Duration) (time.Duration, error) {
 func (n *Node) keepFor() int64 { return (n.Keep + n.Keep/3).Milliseconds() }
 
 // renewal asks for another TTL, and three times in the time that counters are kept
-// for the lock's counter to be kept as well.
+// for the lock's counter to be kept as well. One that failed is made up for by the next.
 func (n *Node) renewal(l *Lease) request {
 	keep, now := int64(0), locker.Now()
 	if now.Sub(locker.Instant(l.kept.Load())) > n.Keep/3 {

@@ -136,11 +136,20 @@ func (n *Node) processAndWait(ctx context.Context, cmd once, key string) (any, e
 		return reply, nil // nothing was granted
 	}
 	acks, err := wait.Int()
-	if err == nil && acks < n.replicas {
+	switch {
+	case err != nil:
+		err = &waitError{err}
+	case acks < n.replicas:
 		err = &replicaError{acks, n.replicas}
 	}
 	return reply, err
 }
+
+// waitError says that WAIT was refused or not answered. What went before it was carried
+// out.
+type waitError struct{ error }
+
+func (e *waitError) Unwrap() error { return e.error }
 
 // replicaTime is how long a server waits for its replicas.
 const replicaTime = time.Second
@@ -256,7 +265,8 @@ func unsure(err error) bool {
 		return false
 	}
 	var reply redis.Error
-	if errors.As(err, &reply) {
+	var wait *waitError
+	if errors.As(err, &reply) && !errors.As(err, &wait) {
 		return false
 	}
 	var dial *net.OpError

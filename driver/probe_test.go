@@ -1,0 +1,257 @@
+package driver_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
+	"github.com/lockstile/locker/lockertest"
+)
+
+// probe is a Store with functions that a test sets.
+type probe struct {
+	mu      sync.Mutex
+	begun   int
+	ended   int
+	with    int
+	left    bool
+	token   uint64
+	acquire func(ctx context.Context, wait driver.Wait) error
+	release func() error
+}
+
+type att struct{ req *locker.Request }
+
+func (p *probe) Features() driver.Features { return driver.Features{} }
+func (p *probe) Begin(req *locker.Request) (*att, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.begun++
+	return &att{req}, nil
+}
+func (p *probe) Acquire(ctx context.Context, _ *att, wait driver.Wait) (driver.Grant, error) {
+	since := locker.Now()
+	if p.acquire != nil {
+		if err := p.acquire(ctx, wait); err != nil {
+			return driver.Grant{}, err
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.token += 64
+	return driver.Grant{First: p.token - 63, Count: 64, Since: since}, nil
+}
+func (p *probe) Renew(_ context.Context, hs []*att) []error { return make([]error, len(hs)) }
+func (p *probe) Release(context.Context, *att, time.Duration) error {
+	if p.release != nil {
+		return p.release()
+	}
+	return nil
+}
+func (p *probe) Withdraw(context.Context, *att) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.with++
+	return nil
+}
+func (p *probe) Left(*att) bool { return p.left }
+func (p *probe) End(*att) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ended++
+}
+
+func TestEndForAnAttemptWhoseCtxHadEnded(t *testing.T) {
+	p := &probe{}
+	l := driver.New("probe", p, driver.Options{})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, _ = l.Lock(ctx, "a")
+	_ = l.Close()
+	_, _ = l.TryLock(t.Context(), "a")
+	if p.begun != p.ended {
+		t.Errorf("%d attempts begun, %d ended", p.begun, p.ended)
+	}
+}
+
+func TestPanicInAcquireLetsTheNextOneAsk(t *testing.T) {
+	p := &probe{left: true}
+	p.acquire = func(context.Context, driver.Wait) error { panic("a hook of the client's") }
+	l := driver.New("probe", p, driver.Options{})
+	func() {
+		defer func() { _ = recover() }() // as net/http does
+		_, _ = l.Lock(context.Background(), "a")
+	}()
+	p.acquire = nil
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if lock, err := l.TryLock(ctx, "a"); err != nil {
+		t.Errorf("TryLock: %v", err)
+	} else {
+		mustUnlock(t, lock)
+	}
+	ctx, cancel = context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if _, err := l.Lock(ctx, "a"); err != nil {
+		t.Errorf("Lock: %v", err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.with == 0 {
+		t.Error("what the attempt may have left was not withdrawn")
+	}
+}
+
+func TestPanicInReleaseIsCleanedUp(t *testing.T) {
+	p := &probe{left: true}
+	p.release = func() error { panic("a hook of the client's") }
+	l := driver.New("probe", p, driver.Options{})
+	lock, err := l.Lock(context.Background(), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	func() {
+		defer func() { _ = recover() }()
+		_ = lock.Unlock(context.Background())
+	}()
+	time.Sleep(100 * time.Millisecond)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.with == 0 || p.ended == 0 {
+		t.Errorf("the lock is left in the store for its TTL: withdrawn %d times, ended %d times", p.with, p.ended)
+	}
+}
+
+// Nobody holds it and nobody who was told so is there any more.
+func TestSilenceIsNotCalledTakenForHours(t *testing.T) {
+	play(t, func(t *testing.T, l *lockertest.Locker) {
+		held := mustLock(t, l, locker.WithTTL(10*time.Second))
+		stop := make(chan struct{})
+		var wg sync.WaitGroup
+		wg.Go(func() { // a new caller each second, with three seconds of patience
+			for {
+				select {
+				case <-stop:
+					return
+				case <-time.After(time.Second):
+				}
+				wg.Go(func() {
+					ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+					defer cancel()
+					_, _ = l.Lock(ctx, "a")
+				})
+			}
+		})
+		time.Sleep(2 * time.Second)
+		l.Link().Cut()
+		time.Sleep(time.Hour)
+		if held.Err() == nil {
+			t.Error("held?")
+		}
+		_, err := l.TryLock(t.Context(), "a")
+		if errors.Is(err, locker.ErrTaken) || !errors.Is(err, locker.ErrUnavailable) {
+			t.Errorf("TryLock an hour after the store went silent: %v", err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 2500*time.Millisecond)
+		defer cancel()
+		if _, err = l.Lock(ctx, "a"); errors.Is(err, locker.ErrTaken) {
+			t.Errorf("Lock an hour after the store went silent: %v", err)
+		}
+		close(stop)
+		wg.Wait()
+		l.Link().Heal()
+	})
+}
+
+func TestTryLockIsNotStarvedByImpatientLocks(t *testing.T) {
+	play(t, func(t *testing.T, l *lockertest.Locker) {
+		l.Link().Cut()
+		stop := make(chan struct{})
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				case <-time.After(100 * time.Millisecond):
+				}
+				wg.Go(func() {
+					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+					defer cancel()
+					_, _ = l.Lock(ctx, "a")
+				})
+			}
+		})
+		time.Sleep(time.Second)
+		ctx, cancel := context.WithCancel(t.Context())
+		once := trying(ctx, l)
+		asked := l.Link().Requests()
+		time.Sleep(10 * time.Minute)
+		select {
+		case o := <-once:
+			t.Logf("returned: %v", o.err)
+		default:
+			t.Errorf("TryLock is not back after 10 minutes; %d requests were sent by others meanwhile", l.Link().Requests()-asked)
+		}
+		cancel()
+		close(stop)
+		wg.Wait()
+		l.Link().Heal()
+	})
+}
+
+func TestLoseIsForItsOwnLocks(t *testing.T) {
+	play(t, func(t *testing.T, l *lockertest.Locker) {
+		b := l.Another()
+		held := mustLock(t, b)
+		if l.Lose("a") {
+			t.Error("Lose says that a goroutine of this Locker held it")
+		}
+		if lock, err := l.TryLock(t.Context(), "a"); err == nil && held.Err() == nil {
+			t.Errorf("two holders: %d and %d", held.Token(), lock.Token())
+		}
+	})
+}
+
+func TestLoseLeavesWhatTakeTook(t *testing.T) {
+	play(t, func(t *testing.T, l *lockertest.Locker) {
+		l.Take("a")
+		if l.Lose("a") {
+			t.Error("there was none")
+		}
+		if _, err := l.TryLock(t.Context(), "a"); !errors.Is(err, locker.ErrTaken) {
+			t.Errorf("taken until Free: %v", err)
+		}
+	})
+}
+
+func TestLockWhoseMaxHoldIsOverIsNotGranted(t *testing.T) {
+	play(t, func(t *testing.T, l *lockertest.Locker) {
+		l.Link().Delay(50 * time.Millisecond)
+		lock, err := l.TryLock(t.Context(), "a", locker.WithMaxHold(80*time.Millisecond), locker.WithMinValidity(time.Second))
+		l.Link().Delay(0)
+		if err == nil {
+			t.Errorf("a lock with %v of validity wanted is granted and is already: %v", time.Second, lock.Err())
+		}
+	})
+}
+
+var _ = synctest.Wait
+
+// Two clean-ups of a lease meet: the second waits at a mutex for the first, which
+// waits for the store, and a bubble's clock stands still for ever. Run it with a
+// -timeout.
+func TestTwoCleanUpsOfALeaseHoldNoMutex(t *testing.T) {
+	play(t, func(t *testing.T, l *lockertest.Locker) {
+		lock := mustLock(t, l, locker.WithTTL(time.Second), locker.WithoutRenewal())
+		l.Link().Delay(600 * time.Millisecond)
+		_ = lock.Renew(t.Context()) // answered after 1.2 s: lost at 0.99 s, and renewed in the store
+		time.Sleep(30 * time.Second)
+		l.Link().Delay(0)
+	})
+}

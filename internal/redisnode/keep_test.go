@@ -1,0 +1,91 @@
+package redisnode
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/testserver"
+)
+
+func counterLeft(t *testing.T, srv *testserver.RedisServer, l *Lease) time.Duration {
+	t.Helper()
+	ms, err := strconv.ParseInt(srv.Do("PTTL", l.Keys.last), 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(ms) * time.Millisecond
+}
+
+// A batch of renewals finds that the server has lost its scripts. It is the one that
+// should have kept the counters.
+func TestRenewalAfterAFlushKeepsTheCounter(t *testing.T) {
+	srv := testserver.Redis(t)
+	n, _ := client(t, srv.Addr())
+	ls := []*Lease{newLease(t, "a"), newLease(t, "b")}
+	for _, l := range ls {
+		mustGrant(t, n, l)
+		srv.Do("PEXPIRE", l.Keys.last, strconv.FormatInt((l.TTL+2*time.Minute).Milliseconds(), 10)) // as if it were long ago
+		l.kept.Store(int64(locker.Now().Add(-n.Keep)))
+	}
+	srv.Do("SCRIPT", "FLUSH")
+	for _, err := range n.Renew(background(t), ls) {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, err := range n.Renew(background(t), ls) { // and the next ones
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, l := range ls {
+		if left := counterLeft(t, srv, l); left < l.TTL+n.Keep-time.Second {
+			t.Errorf("%s: after the renewal its counter has %v, and is to be kept for %v after the lease", l.Keys.Lock, left, n.Keep)
+		}
+	}
+}
+
+type failFirst struct{ n *int }
+
+func (failFirst) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (f failFirst) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if *f.n > 0 {
+			*f.n--
+			err := errors.New("the network is down")
+			cmd.SetErr(err)
+			return err
+		}
+		return next(ctx, cmd)
+	}
+}
+func (failFirst) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func TestRenewalAfterOneThatFailedKeepsTheCounter(t *testing.T) {
+	srv := testserver.Redis(t)
+	n, _ := client(t, srv.Addr())
+	fails := 0
+	n.rdb.(*redis.Client).AddHook(failFirst{&fails})
+	l := newLease(t, "a")
+	mustGrant(t, n, l)
+	srv.Do("PEXPIRE", l.Keys.last, strconv.FormatInt((l.TTL+2*time.Minute).Milliseconds(), 10))
+	l.kept.Store(int64(locker.Now().Add(-n.Keep)))
+	fails = 1
+	if err := n.Renew(background(t), []*Lease{l})[0]; err == nil {
+		t.Fatal("renewed")
+	}
+	if err := n.Renew(background(t), []*Lease{l})[0]; err != nil {
+		t.Fatal(err)
+	}
+	if left := counterLeft(t, srv, l); left < l.TTL+n.Keep-time.Second {
+		t.Errorf("after the renewal its counter has %v, and is to be kept for %v after the lease", left, n.Keep)
+	}
+}

@@ -1,0 +1,140 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/redlock"
+)
+
+// A waiter that was told "taken" is refused by all nodes.
+func TestRefusalByAMajorityEndsAWait(t *testing.T) {
+	t.Parallel()
+	servers := startNodes(t, 3)
+	held := mustLockOn(t, newLocker(t, servers, patient), servers, locker.WithTTL(30*time.Second))
+	clients := make([]redis.UniversalClient, 3)
+	for i, s := range servers {
+		s.Do("ACL", "SETUSER", "u", "on", ">p", "~*", "&*", "+@all")
+		clients[i] = redis.NewClient(&redis.Options{Addr: s.Addr(), Username: "u", Password: "p"})
+	}
+	l := newLockerOn(t, clients, patient)
+	got := make(chan error, 1)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	began := time.Now()
+	go func() {
+		_, err := l.Lock(ctx, "a")
+		got <- err
+	}()
+	eventually(t, "it waits", func() bool { return servers[0].Do("ZCARD", "lockstile:q:{a}") == "1" })
+	for _, s := range servers {
+		s.Do("ACL", "SETUSER", "u", "-evalsha", "-eval")
+	}
+	mustUnlock(t, held) // wakes it
+	err := <-got
+	if took := time.Since(began); took > 5*time.Second || errors.Is(err, locker.ErrTaken) || !strings.Contains(err.Error(), "NOPERM") {
+		t.Errorf("after %v: %v", took, err)
+	}
+}
+
+// A waiter wins one of three nodes, which then is silent. It gives that back, and
+// hears nothing, for as long as a node may take.
+func TestRetreatHeedsTheEndOfTheContext(t *testing.T) {
+	t.Parallel()
+	servers := startNodes(t, 3)
+	for _, s := range servers[1:] {
+		s.Do("SET", "a", "a stranger's", "PX", "60000")
+	}
+	clients := stubbornClients(servers)
+	var paused atomic.Bool
+	clients[0].(*redis.Client).AddHook(&onScript{act: func(n int32) {
+		if n == 1 { // granted
+			servers[0].Pause()
+			paused.Store(true)
+		}
+	}})
+	for _, c := range clients[1:] {
+		c.(*redis.Client).AddHook(slow{by: 300 * time.Millisecond})
+	}
+	l := newLockerOn(t, clients, redlock.Options{DurableNodes: true, NodeTimeout: 8 * time.Second})
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	began := time.Now()
+	_, err := l.Lock(ctx, "a")
+	if took := time.Since(began); took > 3*time.Second {
+		t.Errorf("paused: %v; Lock with a context of 2 s took %v: %v", paused.Load(), took, err)
+	}
+	servers[0].Resume()
+}
+
+// failing fails the scripts that it is told to, unsent.
+type failing struct {
+	redis.Hook
+	n    atomic.Int32
+	from int32
+	to   int32
+}
+
+func (*failing) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (h *failing) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if strings.HasPrefix(cmd.Name(), "eval") {
+			if n := h.n.Add(1); h.from <= n && n <= h.to {
+				err := errors.New("the network is down")
+				cmd.SetErr(err)
+				return err
+			}
+		}
+		return next(ctx, cmd)
+	}
+}
+func (*failing) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// A waiter that was told "taken" meets a moment's silence, and asks again. It must
+// still hear when its turn comes.
+func TestWaiterHearsItsTurnAfterASilence(t *testing.T) {
+	t.Parallel()
+	for name, to := range map[string]int32{"no silence": 0, "silence": 3} {
+		t.Run(name, func(t *testing.T) {
+			servers := startNodes(t, 3)
+			held := mustLockOn(t, newLocker(t, servers, patient), servers, locker.WithTTL(20*time.Second))
+			clients := clientsOf(servers)
+			for i, s := range servers { // so that all know the scripts
+				_ = s
+				if i < 2 {
+					clients[i].(*redis.Client).AddHook(&failing{from: 2, to: to})
+				}
+			}
+			l := newLockerOn(t, clients, patient)
+			got := make(chan time.Time, 1)
+			go func() {
+				lock, err := l.Lock(patience(t), "a")
+				got <- time.Now()
+				if err == nil {
+					err = lock.Unlock(patience(t))
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			}()
+			for _, s := range servers {
+				eventually(t, "it waits", func() bool { return s.Do("ZCARD", "lockstile:q:{a}") == "1" })
+			}
+			time.Sleep(200 * time.Millisecond)
+			mustUnlock(t, held)
+			free := time.Now()
+			if took := (<-got).Sub(free); took > 3*time.Second {
+				t.Errorf("it got the lock %v after the unlock", took)
+			}
+		})
+	}
+}

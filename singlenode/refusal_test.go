@@ -1,0 +1,91 @@
+package singlenode_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/testserver"
+	"github.com/lockstile/locker/singlenode"
+)
+
+// The user may run scripts and not WAIT: the grant is carried out, its confirmation
+// refused.
+func TestGrantWhoseWaitIsRefusedIsGivenBack(t *testing.T) {
+	master, _ := replicated(t)
+	master.Do("ACL", "SETUSER", "u", "on", ">p", "~*", "&*", "+@all", "-wait")
+	rdb := redis.NewClient(&redis.Options{Addr: master.Addr(), Username: "u", Password: "p"})
+	l := newLockerOn(t, rdb, singlenode.Options{Replicas: 1})
+	_, err := l.TryLock(patience(t), "a", locker.WithTTL(time.Hour))
+	t.Log(err)
+	if err == nil {
+		t.Fatal("granted")
+	}
+	time.Sleep(500 * time.Millisecond)
+	if master.Do("EXISTS", "a") != "0" {
+		t.Errorf("the lock is left behind for %s ms, and the error does not say ErrOutcomeUnknown (%v)", master.Do("PTTL", "a"), errors.Is(err, locker.ErrOutcomeUnknown))
+	}
+}
+
+// The user may not listen to the locks' channels. Nothing that Lock waits for will help.
+func TestSubscriptionThatIsRefusedEndsTheWait(t *testing.T) {
+	srv := testserver.Redis(t)
+	srv.Do("ACL", "SETUSER", "u", "on", ">p", "~*", "resetchannels", "+@all")
+	held := mustLock(t, newLocker(t, srv.Addr(), singlenode.Options{}), "a")
+	defer mustUnlock(t, held)
+	l := newLockerOn(t, redis.NewClient(&redis.Options{Addr: srv.Addr(), Username: "u", Password: "p"}), singlenode.Options{})
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	began := time.Now()
+	_, err := l.Lock(ctx, "a")
+	if took := time.Since(began); took > 2*time.Second || !strings.Contains(err.Error(), "NOPERM") || !errors.Is(err, locker.ErrUnavailable) {
+		t.Errorf("Lock after %v: %v", took, err)
+	}
+}
+
+func TestUnlockIsBoundedByTwoSeconds(t *testing.T) {
+	for name, o := range map[string]redis.Options{
+		"default":                 {},
+		"read 3 s":                {ReadTimeout: 3 * time.Second},
+		"read 3 s, pool 1":        {ReadTimeout: 3 * time.Second, PoolSize: 1},
+		"heeds":                   {ContextTimeoutEnabled: true},
+		"read -1":                 {ReadTimeout: -1},
+		"heeds, read -1":          {ReadTimeout: -1, ContextTimeoutEnabled: true},
+		"pool of 1":               {PoolSize: 1},
+		"pool of 1 and not known": {PoolSize: 1, MaxRetries: -1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			srv := testserver.Redis(t)
+			o.Addr = srv.Addr()
+			l := newLockerOn(t, redis.NewClient(&o), singlenode.Options{})
+			lock := mustLock(t, l, "a", locker.WithTTL(time.Hour))
+			srv.Pause()
+			defer srv.Resume()
+			began := time.Now()
+			err := lock.Unlock(context.Background())
+			if took := time.Since(began); took > 2500*time.Millisecond {
+				t.Errorf("Unlock took %v: %v", took, err)
+			}
+		})
+	}
+}
+
+// slowly is a hook that takes its time, as a rate limiter does.
+type slowly struct{ d *time.Duration }
+
+func (slowly) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (s slowly) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		time.Sleep(*s.d)
+		return next(ctx, cmd)
+	}
+}
+func (slowly) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
