@@ -44,6 +44,9 @@ type seat struct {
 // caller goes on, so it can be long.
 const releaseTime = 2 * time.Second
 
+// sweepTime is what a node has to answer a clean-up, which is repeated.
+const sweepTime = time.Second
+
 // slotLook is how soon a request that waits for a connection notices that its attempt is
 // over.
 const slotLook = 100 * time.Millisecond
@@ -107,6 +110,8 @@ func (n *node) enter(most time.Duration, over func() bool) error {
 	}
 	return errBusy
 }
+
+func never() bool { return false }
 
 // send calls f over the connection that enter has waited for.
 func (n *node) send(t *seat, timeout time.Duration, f func(context.Context) error) error {
@@ -183,7 +188,7 @@ func (n *node) giveBack(t *seat) bool {
 // release gives the lock back, if the node may have it. A request of ours that is
 // still under way there is waited for: a late grant is given back with the rest.
 func (n *node) release(t *seat) (absent bool, err error) {
-	if err := n.enter(releaseTime, func() bool { return false }); err != nil {
+	if err := n.enter(releaseTime, never); err != nil {
 		return false, err
 	}
 	err = n.send(t, releaseTime, func(ctx context.Context) error {
@@ -201,20 +206,26 @@ func (n *node) release(t *seat) (absent bool, err error) {
 	return absent, err
 }
 
-// sweep ends a seat: whatever is left of it is removed, once.
+// sweep ends a seat: whatever is left of it is removed, once. It waits for a connection
+// like every request: what is given up on in the client's own pool is sent all the same,
+// and the tries for many locks would heap up there.
 func (n *node) sweep(ctx context.Context, t *seat) error {
-	t.busy.Lock()
-	defer t.busy.Unlock()
-	n.end(t)
-	if !t.left() {
-		return nil
+	deadline, _ := ctx.Deadline()
+	if err := n.enter(time.Until(deadline), never); err != nil {
+		return err
 	}
-	err := n.redis.Withdraw(ctx, &t.lease)
-	t.held.Store(err != nil)
-	if err == nil {
-		t.gone.Store(true)
-	}
-	return err
+	return n.send(t, sweepTime, func(ctx context.Context) error {
+		n.end(t)
+		if !t.left() {
+			return nil
+		}
+		err := n.redis.Withdraw(ctx, &t.lease)
+		t.held.Store(err != nil)
+		if err == nil {
+			t.gone.Store(true)
+		}
+		return err
+	})
 }
 
 // end says that nothing more is asked for a seat. Its busy is held.
