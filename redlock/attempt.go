@@ -44,8 +44,8 @@ type seat struct {
 // caller goes on, so it can be long.
 const releaseTime = 2 * time.Second
 
-// sweepTime is what a node has to answer a clean-up, which is repeated.
-const sweepTime = time.Second
+// sweepTime is for how long a clean-up waits for a connection.
+const sweepTime = 10 * time.Second
 
 // slotLook is how soon a request that waits for a connection notices that its attempt is
 // over.
@@ -85,33 +85,42 @@ func (t *seat) mayHold() bool { return t.held.Load() || t.asked.Load() }
 // may be of use: the time that the node has begins then, for before that it is this
 // process that is busy.
 func (n *node) do(t *seat, timeout time.Duration, f func(context.Context) error) error {
-	if err := n.enter(t.lease.TTL, t.over.Load); err != nil {
+	if err := n.enterFor(t); err != nil {
 		return err
 	}
 	return n.send(t, timeout, f)
 }
 
-// enter waits for a connection. Behind a node that hangs none may come free.
-func (n *node) enter(most time.Duration, over func() bool) error {
+// enter waits for a connection, for most at most. Behind a node that hangs none may come
+// free.
+func (n *node) enter(most time.Duration) error {
 	select {
 	case n.slots <- struct{}{}:
 		return nil
 	default:
 	}
-	for end := time.Now().Add(most); time.Now().Before(end); {
-		select {
-		case n.slots <- struct{}{}:
+	timer := time.NewTimer(most)
+	defer timer.Stop()
+	select {
+	case n.slots <- struct{}{}:
+		return nil
+	case <-timer.C:
+		return errBusy
+	}
+}
+
+// enterFor is enter for a request that is of use only while its attempt lasts.
+func (n *node) enterFor(t *seat) error {
+	for end := time.Now().Add(t.lease.TTL); time.Now().Before(end); {
+		if err := n.enter(slotLook); err == nil {
 			return nil
-		case <-time.After(slotLook):
 		}
-		if over() {
+		if t.over.Load() {
 			return errOver
 		}
 	}
 	return errBusy
 }
-
-func never() bool { return false }
 
 // send calls f over the connection that enter has waited for.
 func (n *node) send(t *seat, timeout time.Duration, f func(context.Context) error) error {
@@ -188,7 +197,7 @@ func (n *node) giveBack(t *seat) bool {
 // release gives the lock back, if the node may have it. A request of ours that is
 // still under way there is waited for: a late grant is given back with the rest.
 func (n *node) release(t *seat) (absent bool, err error) {
-	if err := n.enter(releaseTime, never); err != nil {
+	if err := n.enter(releaseTime); err != nil {
 		return false, err
 	}
 	err = n.send(t, releaseTime, func(ctx context.Context) error {
@@ -206,26 +215,20 @@ func (n *node) release(t *seat) (absent bool, err error) {
 	return absent, err
 }
 
-// sweep ends a seat: whatever is left of it is removed, once. It waits for a connection
-// like every request: what is given up on in the client's own pool is sent all the same,
-// and the tries for many locks would heap up there.
+// sweep ends a seat: whatever is left of it is removed, once.
 func (n *node) sweep(ctx context.Context, t *seat) error {
-	deadline, _ := ctx.Deadline()
-	if err := n.enter(time.Until(deadline), never); err != nil {
-		return err
+	t.busy.Lock()
+	defer t.busy.Unlock()
+	n.end(t)
+	if !t.left() {
+		return nil
 	}
-	return n.send(t, sweepTime, func(ctx context.Context) error {
-		n.end(t)
-		if !t.left() {
-			return nil
-		}
-		err := n.redis.Withdraw(ctx, &t.lease)
-		t.held.Store(err != nil)
-		if err == nil {
-			t.gone.Store(true)
-		}
-		return err
-	})
+	err := n.redis.Withdraw(ctx, &t.lease)
+	t.held.Store(err != nil)
+	if err == nil {
+		t.gone.Store(true)
+	}
+	return err
 }
 
 // end says that nothing more is asked for a seat. Its busy is held.

@@ -51,7 +51,15 @@ func (a *attempt) end() {
 
 // clear removes what an attempt has left at a node, and reports whether that was
 // confirmed.
+//
+// It waits for a connection like every request. What is given up in the client's own
+// pool is sent all the same, so the tries for many locks would heap up there.
 func (s *store) clear(node int, t *seat) bool {
+	n := s.nodes[node]
+	if err := n.enter(sweepTime); err != nil {
+		return false
+	}
+	defer func() { <-n.slots }()
 	return s.locks.Persist(func(ctx context.Context) error { return s.nodes[node].sweep(ctx, t) })
 }
 
