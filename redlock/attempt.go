@@ -136,7 +136,12 @@ func (n *node) send(t *seat, timeout time.Duration, f func(context.Context) erro
 // taken if the lock is not free, and listener gets the node's words.
 func (s *store) ask(t *seat, n *node, offer, ticket int64, listener func(mailbox.Word)) (standing redisnode.Standing, err error) {
 	err = n.do(t, t.timeout, func(ctx context.Context) error {
-		standing, err = s.askNow(ctx, t, n, offer, ticket, listener)
+		if err := s.prepare(ctx, t, n, listener); err != nil {
+			t.asked.Store(t.lease.Unsure()) // as before: what the node has granted it still has
+			return err
+		}
+		t.lease.Offer = offer
+		standing, err = n.redis.Acquire(ctx, &t.lease, listener != nil, ticket)
 		granted := err == nil && standing.First != 0
 		t.held.Store(granted)
 		t.asked.Store(err != nil && t.lease.Unsure())
@@ -151,24 +156,22 @@ func (s *store) ask(t *seat, n *node, offer, ticket int64, listener func(mailbox
 	return standing, err
 }
 
-func (s *store) askNow(ctx context.Context, t *seat, n *node, offer, ticket int64, listener func(mailbox.Word)) (redisnode.Standing, error) {
+// prepare does what must come before a node is asked.
+func (s *store) prepare(ctx context.Context, t *seat, n *node, listener func(mailbox.Word)) error {
 	if t.over.Load() {
-		return redisnode.Standing{}, errOver
+		return errOver
 	}
 	if err := s.meet(ctx, n); err != nil {
-		return redisnode.Standing{}, err
+		return err
 	}
 	if listener != nil { // another contest of the attempt has a listener of its own
 		if err := n.redis.Mail().Open(ctx, t.lease.Value, listener); err != nil {
-			return redisnode.Standing{}, err
+			return err
 		}
 		t.listening = true
-	}
-	if listener != nil {
 		t.queued.Store(true)
 	}
-	t.lease.Offer = offer
-	return n.redis.Acquire(ctx, &t.lease, listener != nil, ticket)
+	return nil
 }
 
 // raise lifts a node's counter to the end of the lock's range. A node that does not

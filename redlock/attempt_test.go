@@ -35,6 +35,25 @@ func TestNothingIsAskedOnceASeatIsOver(t *testing.T) {
 	}
 }
 
+// A second request for a seat comes too late to be sent, and the first was granted.
+func TestGrantIsGivenBackThoughALaterRequestWasNotSent(t *testing.T) {
+	s, servers := threeNodes(t)
+	a := newAttempt(t, s)
+	if st, err := s.ask(a.seats[0], s.nodes[0], 0, 0, nil); err != nil || st.First == 0 {
+		t.Fatalf("%+v, %v", st, err)
+	}
+	a.end()
+	if _, err := s.ask(a.seats[0], s.nodes[0], 0, 0, nil); !errors.Is(err, errOver) {
+		t.Error(err)
+	}
+	if _, err := s.nodes[0].release(a.seats[0]); err != nil {
+		t.Error(err)
+	}
+	if servers[0].Do("EXISTS", "a") != "0" {
+		t.Error("the node still has it")
+	}
+}
+
 func threeNodes(t *testing.T) (*store, []*testserver.RedisServer) {
 	t.Helper()
 	var clients []redis.UniversalClient
