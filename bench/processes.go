@@ -38,9 +38,9 @@ func (p crowd) about() string {
 
 // task is what one of the processes is told.
 type task struct {
-	Store, Subject, Name string
-	Addrs                []string
-	Section              time.Duration
+	Store, Subject string
+	Addrs          []string
+	Section        time.Duration
 }
 
 // holdTime is when a process had the lock, in nanoseconds of the machine's clock.
@@ -57,7 +57,7 @@ func (p crowd) run(ctx context.Context, t trial) (figures, error) {
 	defer end()
 	all := make([]*competitor, p.count)
 	for i := range all {
-		if all[i], err = start(ctx, task{t.running.store, t.subject.name, fmt.Sprint("bench/processes/", races.Add(1)), addrs, p.section}); err != nil {
+		if all[i], err = start(ctx, task{t.running.store, t.subject.name, addrs, p.section}); err != nil {
 			return nil, err
 		}
 		defer all[i].end()

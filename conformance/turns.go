@@ -306,7 +306,7 @@ func turnsRenewal(x *trial) {
 		renewed := make(chan error, 1)
 		go func() { renewed <- held.Renew(x.patient()) }()
 		x.unlock(held)
-		<-renewed // or the lock was unlocked before
+		_ = <-renewed // or the lock was unlocked before
 		held = x.served(w, "after an unlock that met a renewal")
 	}
 	x.unlock(held)

@@ -45,7 +45,7 @@ func New[H any](name string, s Store[H], opts Options) *Locker[H] {
 		opts.Clock = locker.Now
 	}
 	l := &Locker[H]{name: name, store: s, now: opts.Clock, lines: make(map[string]*line[H])}
-	l.closing, l.close = context.WithCancel(context.Background())
+	l.closing, l.close = context.WithCancel(context.Background()) //nolint:gosec // Close calls it
 	return l
 }
 

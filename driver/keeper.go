@@ -167,7 +167,7 @@ func (l *Locker[H]) settle(a *lease[H], since locker.Instant, err error) {
 	}
 	switch {
 	case a.over:
-		if err == nil && a.turn.err != &a.turn.unlocked {
+		if err == nil && a.turn.unlocked.Reason != locker.Unlocked {
 			a.uses++
 			l.cleanUp(a)
 		}

@@ -24,7 +24,6 @@ type world struct {
 	start time.Time
 	mu    sync.Mutex
 	names map[string]*place
-	log   []string
 }
 
 type place struct {

@@ -208,7 +208,7 @@ func (t *turn[H]) Lost() <-chan struct{} {
 	defer t.lease.locker.mu.Unlock()
 	if t.lost == nil {
 		t.lost = make(chan struct{})
-		if t.err != nil && t.err != &t.unlocked {
+		if t.err != nil && t.unlocked.Reason != locker.Unlocked {
 			close(t.lost)
 		}
 	}

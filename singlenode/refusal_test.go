@@ -75,17 +75,3 @@ func TestUnlockIsBoundedByTwoSeconds(t *testing.T) {
 		})
 	}
 }
-
-// slowly is a hook that takes its time, as a rate limiter does.
-type slowly struct{ d *time.Duration }
-
-func (slowly) DialHook(next redis.DialHook) redis.DialHook { return next }
-func (s slowly) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		time.Sleep(*s.d)
-		return next(ctx, cmd)
-	}
-}
-func (slowly) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}

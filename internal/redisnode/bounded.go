@@ -10,9 +10,6 @@ func bounded[T any](ctx context.Context, f func(context.Context) (T, error)) (T,
 		reply T
 		err   error
 	}
-	if ctx.Done() == nil {
-		return f(ctx)
-	}
 	done := make(chan result, 1)
 	go func() {
 		reply, err := f(ctx)

@@ -320,11 +320,7 @@ func (n *Node) pipeline(ctx context.Context, leases []*Lease) ([]once, error) {
 	if n.replicas == 0 {
 		return cmds, nil
 	}
-	acks, err := wait.Int()
-	if err == nil && acks < n.replicas {
-		err = &replicaError{acks, n.replicas}
-	}
-	return cmds, err
+	return cmds, n.confirmed(wait)
 }
 
 // Inspect reads what the server knows of a lock.

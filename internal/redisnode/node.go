@@ -135,14 +135,19 @@ func (n *Node) processAndWait(ctx context.Context, cmd once, key string) (any, e
 	if code, ok := reply.(int64); !ok || code <= 0 {
 		return reply, nil // nothing was granted
 	}
+	return reply, n.confirmed(wait)
+}
+
+// confirmed returns an error unless a WAIT says that enough replicas have it.
+func (n *Node) confirmed(wait once) error {
 	acks, err := wait.Int()
 	switch {
 	case err != nil:
-		err = &waitError{err}
+		return &waitError{err}
 	case acks < n.replicas:
-		err = &replicaError{acks, n.replicas}
+		return &replicaError{acks, n.replicas}
 	}
-	return reply, err
+	return nil
 }
 
 // waitError says that WAIT was refused or not answered. What went before it was carried

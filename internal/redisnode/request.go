@@ -7,10 +7,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// request is a script with its keys and arguments, as a command. Most arguments are pointers, which go-redis follows when it
-// writes them: a string or a number in an any is memory of its own, a pointer is
-// not. So what they point to must never change, for a request may be under way
-// for longer than anybody waits for it.
+// request is a script with its keys and arguments, as a command. Most arguments are
+// pointers, which go-redis follows when it writes them: a string or a number in an any
+// is memory of its own, a pointer is not. So what they point to must never change, for a
+// request may be under way for longer than anybody waits for it.
 type request struct {
 	script *script
 	args   []any
