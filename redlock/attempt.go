@@ -29,7 +29,8 @@ type seat struct {
 	lease   redisnode.Lease
 	timeout time.Duration // for each answer
 	held    atomic.Bool   // the node has granted it, as far as we know
-	asked   atomic.Bool   // the node is being asked for it, or its answer got lost
+	asking  atomic.Int32  // requests for it that have no answer yet, sent or not
+	unheard atomic.Bool   // the answer to the last of them got lost
 	queued  atomic.Bool   // it may have a place in the node's queue
 	gone    atomic.Bool   // it was withdrawn
 
@@ -79,7 +80,7 @@ func (t *seat) left() bool {
 
 // mayHold reports whether the node may have the lock: it counts for a majority, and
 // so it is asked to renew and to release, also where its grant was not heard.
-func (t *seat) mayHold() bool { return t.held.Load() || t.asked.Load() }
+func (t *seat) mayHold() bool { return t.held.Load() || t.unheard.Load() || t.asking.Load() > 0 }
 
 // do sends one request for a seat. It waits for a connection for as long as the answer
 // may be of use: the time that the node has begins then, for before that it is this
@@ -137,22 +138,18 @@ func (n *node) send(t *seat, timeout time.Duration, f func(context.Context) erro
 func (s *store) ask(t *seat, n *node, offer, ticket int64, listener func(mailbox.Word)) (standing redisnode.Standing, err error) {
 	err = n.do(t, t.timeout, func(ctx context.Context) error {
 		if err := s.prepare(ctx, t, n, listener); err != nil {
-			t.asked.Store(t.lease.Unsure()) // as before: what the node has granted it still has
-			return err
+			return err // it was not sent: what the node has granted before it still has
 		}
 		t.lease.Offer = offer
 		standing, err = n.redis.Acquire(ctx, &t.lease, listener != nil, ticket)
 		granted := err == nil && standing.First != 0
 		t.held.Store(granted)
-		t.asked.Store(err != nil && t.lease.Unsure())
+		t.unheard.Store(err != nil && t.lease.Unsure())
 		if granted {
 			t.queued.Store(false)
 		}
 		return err
 	})
-	if errors.Is(err, errBusy) || errors.Is(err, errOver) { // it was not sent
-		t.asked.Store(t.lease.Unsure())
-	}
 	return standing, err
 }
 
@@ -211,7 +208,7 @@ func (n *node) release(t *seat) (absent bool, err error) {
 		err := n.redis.Release(ctx, &t.lease)
 		answered := err == nil || asLost(err) != nil
 		t.held.Store(!answered)
-		t.asked.Store(false)
+		t.unheard.Store(false)
 		t.gone.Store(answered && !t.queued.Load())
 		return err
 	})

@@ -54,6 +54,31 @@ func TestGrantIsGivenBackThoughALaterRequestWasNotSent(t *testing.T) {
 	}
 }
 
+// A look has failed, and a wait asks all nodes again before one has answered the look.
+// That answer says nothing of the request which is yet to be sent.
+func TestNodeThatIsYetToBeAskedMayComeToHoldTheLock(t *testing.T) {
+	s, servers := threeNodes(t)
+	servers[0].Do("SET", "a", "somebody's", "PX", "60000")
+	a, n := newAttempt(t, s), s.nodes[0]
+	n.slots = make(chan struct{}, 1)
+	n.slots <- struct{}{} // no connection is free for the second request
+	second := s.newContest(a, false, nil)
+	second.ask(0)
+	with := &node{name: n.name, redis: n.redis, slots: make(chan struct{}, 1)} // the first one's connection
+	with.met.Store(true)
+	if st, err := s.ask(a.seats[0], with, 0, 0, nil); err != nil || st.First != 0 {
+		t.Fatalf("%+v, %v", st, err)
+	}
+	if !s.Left(a) {
+		t.Error("nothing is left of the attempt, though a request of it is yet to be sent")
+	}
+	<-n.slots
+	<-second.answers
+	if s.Left(a) {
+		t.Error("something is left of an attempt that was refused")
+	}
+}
+
 func threeNodes(t *testing.T) (*store, []*testserver.RedisServer) {
 	t.Helper()
 	var clients []redis.UniversalClient

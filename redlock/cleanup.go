@@ -60,7 +60,7 @@ func (s *store) clear(node int, t *seat) bool {
 		return false
 	}
 	defer func() { <-n.slots }()
-	return s.locks.Persist(func(ctx context.Context) error { return s.nodes[node].sweep(ctx, t) })
+	return s.locks.Persist(func(ctx context.Context) error { return n.sweep(ctx, t) })
 }
 
 // Left implements [driver.Store].

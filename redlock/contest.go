@@ -134,9 +134,10 @@ func (c *contest) ask(i int) {
 			}
 		}
 	}
-	seat.asked.Store(true) // before anybody can ask what is left of the attempt
+	seat.asking.Add(1) // before anybody can ask what is left of the attempt
 	c.s.locks.Go(func() {
 		standing, err := c.s.ask(seat, c.s.nodes[i], offer, ticket, listener)
+		seat.asking.Add(-1)
 		answers <- answer{node: i, standing: standing, err: err}
 	})
 }
