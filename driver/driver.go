@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/chores"
 )
 
 // Options are a Locker's settings. The zero value is ready to use.
@@ -25,7 +26,7 @@ type Locker[H any] struct {
 
 	closing context.Context // ends with Close
 	close   context.CancelFunc
-	chores  chores // clean-ups under way
+	chores  chores.Chores // clean-ups under way
 
 	mu     sync.Mutex
 	lines  map[string]*line[H]
@@ -162,8 +163,13 @@ func (l *Locker[H]) can(ok bool, name string) error {
 // unlockable.
 func (l *Locker[H]) Close() error {
 	l.close()
+	idle := make(chan struct{})
+	go func() { // ends with the last clean-up
+		l.chores.Wait()
+		close(idle)
+	}()
 	select {
-	case <-l.chores.idle():
+	case <-idle:
 	case <-time.After(releaseTime):
 	}
 	return nil

@@ -160,7 +160,7 @@ func (l *Locker[H]) abandon(c *call[H], err error) error {
 		return err
 	}
 	done := make(chan bool, 1)
-	l.chores.run(func() {
+	l.chores.Go(func() {
 		done <- l.withdraw(c.h)
 		l.store.End(c.h)
 	})

@@ -30,8 +30,8 @@ func (c *Chores) Go(f func()) {
 	defer c.mu.Unlock()
 	c.busy++
 	go func() {
+		defer c.done()
 		f()
-		c.done()
 	}()
 }
 
