@@ -303,10 +303,13 @@ func turnsRenewal(x *trial) {
 	for range 20 {
 		w := x.wait(x.patient(), l, name, x.long())
 		x.stands(w)
-		renewed := make(chan error, 1)
-		go func() { renewed <- held.Renew(x.patient()) }()
+		renewed := make(chan struct{})
+		go func() {
+			_ = held.Renew(x.patient()) // or the lock was unlocked before
+			close(renewed)
+		}()
 		x.unlock(held)
-		_ = <-renewed // or the lock was unlocked before
+		<-renewed
 		held = x.served(w, "after an unlock that met a renewal")
 	}
 	x.unlock(held)
