@@ -163,6 +163,7 @@ func (l *Locker[H]) can(ok bool, name string) error {
 // unlockable.
 func (l *Locker[H]) Close() error {
 	l.close()
+	l.endSessions()
 	idle := make(chan struct{})
 	go func() { // ends with the last clean-up
 		l.chores.Wait()

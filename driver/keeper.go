@@ -1,10 +1,12 @@
 package driver
 
 import (
+	"cmp"
 	"container/heap"
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/lockstile/locker"
@@ -27,13 +29,19 @@ const (
 func (a *lease[H]) extend(since locker.Instant) {
 	a.since = max(a.since, since)
 	a.deadline = a.req.Deadline(a.since)
-	if a.grant.Lasting && a.req.Renew {
+	if a.lasting() {
 		a.deadline = 0
 	}
 }
 
-// end is when belief ends unless the lease is renewed before, or never. The
-// Locker's mutex is held.
+// lasting reports whether renewals only look whether the lock is still there. The
+// session that it may hang on is renewed by itself.
+func (a *lease[H]) lasting() bool {
+	return a.req.Renew && (a.grant.Lasting || a.grant.Session != nil)
+}
+
+// end is when belief ends unless the lease is renewed before, or never; the end of the
+// session that it hangs on is another's. The Locker's mutex is held.
 func (a *lease[H]) end() locker.Instant {
 	if most := a.turn.maxEnd; most != 0 && (a.deadline == 0 || most < a.deadline) {
 		return most
@@ -41,7 +49,21 @@ func (a *lease[H]) end() locker.Instant {
 	return a.deadline
 }
 
-func (a *lease[H]) ended(now locker.Instant) bool { return a.end() != 0 && now >= a.end() }
+// forever is what is left of a lease that has no end.
+const forever = time.Duration(math.MaxInt64)
+
+// left is how much validity there is, by the lease and by the session that it hangs on.
+// The Locker's mutex is held.
+func (a *lease[H]) left(now locker.Instant) time.Duration {
+	left := forever
+	if end := a.end(); end != 0 {
+		left = end.Sub(now)
+	}
+	if a.hub != nil && !a.isSession() {
+		left = min(left, a.hub.left(now))
+	}
+	return left
+}
 
 // interval is the time between two renewals.
 func (a *lease[H]) interval() time.Duration { return a.req.TTL / renewalsPerTTL }
@@ -58,8 +80,14 @@ func (a *lease[H]) reason() locker.Reason {
 	}
 }
 
-// expire ends a lease whose end has come. The Locker's mutex is held.
-func (l *Locker[H]) expire(a *lease[H]) { l.lose(a, a.reason(), a.lastErr) }
+// expire ends a lease whose end has come, or that of its session. The Locker's mutex
+// is held.
+func (l *Locker[H]) expire(a *lease[H], now locker.Instant) {
+	if a.hub != nil && a.hub.left(now) <= 0 {
+		a = &a.hub.lease
+	}
+	l.lose(a, a.reason(), a.lastErr)
+}
 
 // lose ends a lease and the turn under way. The next in line asks the store, while
 // what the lease has left there is removed. The Locker's mutex is held.
@@ -69,7 +97,11 @@ func (l *Locker[H]) lose(a *lease[H], reason locker.Reason, cause error) {
 	}
 	l.forget(a)
 	a.turn.end(reason, cause)
-	l.advance(a.line)
+	if a.isSession() {
+		a.hub.loseLocks(reason, cause)
+	} else {
+		l.advance(a.line)
+	}
 	l.cleanUp(a)
 }
 
@@ -80,12 +112,12 @@ func (l *Locker[H]) tick() {
 	now := l.now()
 	l.leases.fires = 0
 	batch := []*lease[H](nil)
-	for a := l.leases.first(); a != nil && a.next <= now; a = l.leases.first() {
-		if !a.ended(now) {
+	for a := l.leases.first(); a != nil && a.due <= now; a = l.leases.first() {
+		if a.left(now) > 0 {
 			batch = l.leases.batch(now)
 			break
 		}
-		l.expire(a)
+		l.expire(a, now)
 	}
 	l.arm()
 	l.mu.Unlock()
@@ -110,16 +142,22 @@ func (l *Locker[H]) renewDue(batch []*lease[H]) {
 
 // renewNow renews a turn's lease because its holder wants it.
 func (l *Locker[H]) renewNow(ctx context.Context, t *turn[H]) error {
+	batch := make([]*lease[H], 0, 2) // and the session that it hangs on
 	l.mu.Lock()
 	err := l.look(t)
 	if err == nil {
 		t.lease.uses++
+		batch = append(batch, t.lease)
+		if hub := t.lease.hub; hub != nil {
+			hub.uses++
+			batch = append(batch, &hub.lease)
+		}
 	}
 	l.mu.Unlock()
 	if err != nil {
 		return err
 	}
-	err = l.renew(ctx, []*lease[H]{t.lease}, func(*lease[H]) {})[0]
+	err = cmp.Or(l.renew(ctx, batch, func(*lease[H]) {})...)
 	if lost := t.Err(); lost != nil {
 		return lost
 	}
@@ -162,8 +200,8 @@ func (l *Locker[H]) renew(ctx context.Context, batch []*lease[H], ended func(*le
 func (l *Locker[H]) settle(a *lease[H], since locker.Instant, err error) {
 	var lost *locker.LostError
 	now := l.now()
-	if !a.over && a.ended(now) {
-		l.expire(a)
+	if !a.over && a.left(now) <= 0 {
+		l.expire(a, now)
 	}
 	switch {
 	case a.over:
@@ -180,6 +218,9 @@ func (l *Locker[H]) settle(a *lease[H], since locker.Instant, err error) {
 		a.lastErr = nil
 		a.extend(since)
 		l.leases.plan(a, since.Add(a.interval()))
+		if a.isSession() {
+			l.endUnused(a.hub)
+		}
 	}
 }
 
@@ -201,14 +242,14 @@ func (s *leases[H]) first() *lease[H] {
 // plan sets when to look at a again: at its end, or at renewAt if that comes first
 // and there is anything to renew.
 func (s *leases[H]) plan(a *lease[H], renewAt locker.Instant) {
-	a.next = a.end()
+	a.due = a.end()
 	most := a.turn.maxEnd
-	pointless := most != 0 && most <= a.req.Deadline(a.since) && !a.grant.Lasting
-	if a.req.Renew && !a.renewing && !pointless && (a.next == 0 || renewAt < a.next) {
-		a.next = renewAt
+	pointless := most != 0 && most <= a.req.Deadline(a.since) && !a.lasting()
+	if a.req.Renew && !a.renewing && !pointless && (a.due == 0 || renewAt < a.due) {
+		a.due = renewAt
 	}
 	switch {
-	case a.next == 0:
+	case a.due == 0:
 		s.remove(a)
 	case a.index >= 0:
 		heap.Fix(&s.heap, a.index)
@@ -234,9 +275,9 @@ func (s *leases[H]) batch(now locker.Instant) []*lease[H] {
 	var batch []*lease[H]
 	first := s.heap[0].interval()
 	for _, a := range s.heap {
-		waiting := a.next != a.end() // for a renewal, and none is under way
+		waiting := a.due != a.end() // for a renewal, and none is under way
 		alike := a.interval() <= 2*first && first <= 2*a.interval()
-		if waiting && alike && (a.next <= now || now.Sub(a.since) >= a.interval()/2) && !a.ended(now) {
+		if waiting && alike && (a.due <= now || now.Sub(a.since) >= a.interval()/2) && a.left(now) > 0 {
 			batch = append(batch, a)
 		}
 	}
@@ -257,7 +298,7 @@ func (s *leases[H]) arm(now locker.Instant, tick func()) {
 	if first == nil {
 		return
 	}
-	at := min(first.next, now.Add(glance))
+	at := min(first.due, now.Add(glance))
 	if now < s.fires && s.fires <= at {
 		return
 	}
@@ -269,11 +310,11 @@ func (s *leases[H]) arm(now locker.Instant, tick func()) {
 	s.timer.Reset(at.Sub(now))
 }
 
-// leaseHeap is a heap.Interface, ordered by next.
+// leaseHeap is a heap.Interface, ordered by due.
 type leaseHeap[H any] []*lease[H]
 
 func (h leaseHeap[H]) Len() int           { return len(h) }
-func (h leaseHeap[H]) Less(i, j int) bool { return h[i].next < h[j].next }
+func (h leaseHeap[H]) Less(i, j int) bool { return h[i].due < h[j].due }
 
 func (h leaseHeap[H]) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]

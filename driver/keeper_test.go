@@ -174,11 +174,11 @@ func checkHeap(t *testing.T, l *Locker[*hold]) {
 		if a.index != i {
 			t.Fatalf("the lease at %d believes that it is at %d", i, a.index)
 		}
-		if i > 0 && a.next < l.leases.heap[(i-1)/2].next {
+		if i > 0 && a.due < l.leases.heap[(i-1)/2].due {
 			t.Fatalf("the lease at %d comes before the one above it", i)
 		}
-		if a.over || a.turn.err != nil || a.next == 0 {
-			t.Fatalf("lock %q is in the heap: error %v, next %v", a.req.Name, a.turn.err, a.next)
+		if a.over || a.turn.err != nil || a.due == 0 {
+			t.Fatalf("lock %q is in the heap: error %v, next %v", a.req.Name, a.turn.err, a.due)
 		}
 	}
 }

@@ -31,10 +31,11 @@ func (l *Locker[H]) obtain(ctx context.Context, c *call[H]) (*turn[H], error) {
 	if err != nil {
 		return nil, l.giveUp(ctx, c, err)
 	}
-	if err := l.check(c.req, grant.Since, grant.Lasting); err != nil {
+	t, err = l.grant(c, grant, received)
+	if err != nil {
 		return nil, l.abandon(c, err) // which is no failure of the store's for anybody else
 	}
-	return l.grant(c, grant, received), nil
+	return t, nil
 }
 
 // askOrLeave is ask. A caller's hook may panic in it, and the caller recover: that is
@@ -178,24 +179,6 @@ func (l *Locker[H]) leave(n *line[H]) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.advance(n)
-}
-
-// check returns an error if a lease that counts from since has less validity left
-// now than is wanted.
-func (l *Locker[H]) check(req *locker.Request, since locker.Instant, lasting bool) error {
-	now := l.now()
-	left := req.Deadline(since).Sub(now)
-	if lasting && req.Renew {
-		left = locker.MaxTTL
-	}
-	if req.MaxHold > 0 {
-		left = min(left, since.Add(req.MaxHold).Sub(now))
-	}
-	if left > 0 && left >= req.MinValidity {
-		return nil
-	}
-	return fmt.Errorf("%w: it took so long to answer that %v of the TTL of %v are left, at least %v are wanted",
-		locker.ErrUnavailable, max(left, 0).Round(time.Millisecond), req.TTL, max(req.MinValidity, time.Millisecond))
 }
 
 // unavailable makes err an [locker.ErrUnavailable], unless it says what it is.

@@ -115,6 +115,11 @@ type Grant struct {
 	// Lasting says that there is no lease: the store keeps the lock for as long as
 	// this process lives. Renewals only look whether it is still there.
 	Lasting bool
+
+	// Session is what the lock hangs on, or nil if it has a lease of its own. It
+	// lasts no longer than the session, and renewals only look whether it is still
+	// there.
+	Session Session
 }
 
 // Refused marks an error with which the store declines to serve: credentials, a

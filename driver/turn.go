@@ -3,6 +3,7 @@ package driver
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -27,6 +28,7 @@ type lease[H any] struct {
 	req      *locker.Request // of whoever asked for it
 	grant    Grant
 	received locker.Instant // when the grant came
+	hub      *session[H]    // that it hangs on, or that it is; nil for a lease of its own
 
 	turn     *turn[H]       // the latest
 	uses     int            // turns, renewals and clean-ups that may yet call the store
@@ -36,7 +38,7 @@ type lease[H any] struct {
 	over     bool           // given back, or lost
 	since    locker.Instant // of the last renewal that is known to have worked
 	deadline locker.Instant // when belief ends, or never
-	next     locker.Instant // when it is looked at again, or never
+	due      locker.Instant // when it is looked at again, or never
 	index    int            // among the Locker's leases, -1 outside
 	renewing bool           // a renewal by the Locker is under way
 	lastErr  error          // of the last renewal
@@ -59,29 +61,52 @@ type turn[H any] struct {
 
 var _ locker.Held = (*turn[int])(nil)
 
-// grant makes a lease of what c was granted, and returns its first turn.
-func (l *Locker[H]) grant(c *call[H], g Grant, received locker.Instant) *turn[H] {
+// grant makes a lease of what c was granted, and returns its first turn, or an error if
+// it has less validity than is wanted.
+func (l *Locker[H]) grant(c *call[H], g Grant, received locker.Instant) (*turn[H], error) {
 	a := &lease[H]{locker: l, line: c.line, h: c.h, req: c.req, grant: g, received: received, uses: 1, index: -1}
+	a.hub, _ = g.Session.(*session[H])
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	t := a.next(c.req, g.Since)
+	a.extend(g.Since)
+	if err := a.check(l.now()); err != nil {
+		return nil, err
+	}
 	a.line.tell()
 	a.line.lease = a
-	a.extend(g.Since)
-	return l.begin(a, c.req, g.Since)
+	l.begin(a)
+	if a.hub != nil {
+		a.hub.take(a)
+	}
+	return t, nil
 }
 
-// begin starts the next turn of a lease, which counts from since. The Locker's
-// mutex is held.
-func (l *Locker[H]) begin(a *lease[H], req *locker.Request, since locker.Instant) *turn[H] {
+// next makes the next turn of a lease, which counts from since.
+func (a *lease[H]) next(req *locker.Request, since locker.Instant) *turn[H] {
 	t := &turn[H]{lease: a, name: req.Name, token: fencing.Token(a.grant.First + uint64(a.turns))}
 	if req.MaxHold > 0 {
 		t.maxEnd = since.Add(req.MaxHold)
 	}
 	a.turn = t
 	a.turns++
+	return t
+}
+
+// begin watches over a turn that was made. The Locker's mutex is held.
+func (l *Locker[H]) begin(a *lease[H]) {
 	l.leases.plan(a, a.since.Add(a.interval()))
 	l.arm()
-	return t
+}
+
+// check returns an error if the turn under way has less validity left than is wanted.
+func (a *lease[H]) check(now locker.Instant) error {
+	left := a.left(now)
+	if left > 0 && left >= a.req.MinValidity {
+		return nil
+	}
+	return fmt.Errorf("%w: it took so long to answer that %v of the TTL of %v are left, at least %v are wanted",
+		locker.ErrUnavailable, max(left, 0).Round(time.Millisecond), a.req.TTL, max(a.req.MinValidity, time.Millisecond))
 }
 
 // pass begins the turn of the next goroutine in line, if it wants what the lease is
@@ -96,12 +121,13 @@ func (l *Locker[H]) pass(a *lease[H]) bool {
 	switch {
 	case !alike, c.req.Alone, a.req.Alone, a.pinned, a.turns == a.grant.Count, now.Sub(a.received) >= sharing:
 		return false
-	case a.deadline != 0 && a.deadline.Sub(now) < max(c.req.MinValidity, 1):
+	case a.left(now) < max(c.req.MinValidity, 1):
 		return false
 	}
 	a.line.behind.Remove(e)
 	a.line.front = c
-	c.decide(l.begin(a, c.req, now), nil)
+	c.decide(a.next(c.req, now), nil)
+	l.begin(a)
 	return true
 }
 
@@ -160,7 +186,12 @@ func (l *Locker[H]) end(t *turn[H]) (passed bool, err error) {
 // mutex is held.
 func (l *Locker[H]) forget(a *lease[H]) {
 	a.over = true
-	a.line.lease = nil
+	if a.line != nil {
+		a.line.lease = nil
+	}
+	if a.hub != nil {
+		delete(a.hub.held, a)
+	}
 	l.leases.remove(a)
 }
 
@@ -183,8 +214,8 @@ func (t *turn[H]) end(reason locker.Reason, cause error) {
 // look returns the turn's error, after a look at the clock. The Locker's mutex is
 // held.
 func (l *Locker[H]) look(t *turn[H]) error {
-	if t.err == nil && t.lease.ended(l.now()) {
-		l.expire(t.lease)
+	if now := l.now(); t.err == nil && t.lease.left(now) <= 0 {
+		l.expire(t.lease, now)
 	}
 	return t.err
 }
@@ -233,11 +264,11 @@ func (t *turn[H]) Deadline() time.Time {
 	l := t.lease.locker
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	end := t.lease.end()
-	if end == 0 {
+	left := t.lease.left(l.now())
+	if left == forever {
 		return time.Time{}
 	}
-	return time.Now().Add(end.Sub(l.now()))
+	return time.Now().Add(left)
 }
 
 // Renew implements [locker.Held].

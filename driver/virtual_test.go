@@ -49,6 +49,7 @@ type backend struct {
 	released []string
 	ended    map[string]int
 	lasting  bool          // so are locks from now on
+	session  Session       // what locks hang on from now on, or nil
 	took     time.Duration // each grant
 	count    uint32        // of its tokens; 0 for one
 
@@ -84,7 +85,7 @@ func (b *backend) Acquire(ctx context.Context, h *hold, _ Wait) (Grant, error) {
 	count := max(b.count, 1)
 	b.token += uint64(count)
 	h.left.Store(h.req.MaxHold > 0 || b.lasting)
-	return Grant{First: b.token - uint64(count) + 1, Count: count, Since: b.l.Now().Add(-b.took), Lasting: b.lasting}, nil
+	return Grant{First: b.token - uint64(count) + 1, Count: count, Since: b.l.Now().Add(-b.took), Lasting: b.lasting, Session: b.session}, nil
 }
 
 func (b *backend) Renew(ctx context.Context, hs []*hold) []error {

@@ -1,0 +1,320 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/lockstile/locker"
+)
+
+const sessionTTL = 10 * time.Second
+
+// open has the locks to come hang on a new session.
+func (b *backend) open(t testing.TB) Session {
+	t.Helper()
+	req, err := locker.NewRequest("session")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &hold{req: req}
+	h.left.Store(true)
+	b.session, err = b.l.NewSession(h, sessionTTL, b.l.Now().Add(-b.took))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b.session
+}
+
+// only answers renewals of name with err, and others with nil.
+func only(name string, err error) func(context.Context, string) error {
+	return func(_ context.Context, other string) error {
+		if other == name {
+			return err
+		}
+		return nil
+	}
+}
+
+func TestLocksAreLostWithTheirSession(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		b := newBackend()
+		s := b.open(t)
+		first, second := b.grant(t, "a"), b.grant(t, "b")
+		b.session = nil
+		other := b.grant(t, "c")
+		gone := errors.New("no such lease")
+		s.Lose(locker.SessionEnded, gone)
+		for _, l := range []*locker.Lock{first, second} {
+			if lost := wantReason(t, l, locker.SessionEnded); lost.Cause != gone {
+				t.Errorf("the cause is %v", lost.Cause)
+			}
+		}
+		if s.Context().Err() == nil || s.Join() {
+			t.Error("the session can be used after its end")
+		}
+		pass(0)
+		if b.ended["session"] != 1 || b.ended["a"] != 1 || b.ended["b"] != 1 {
+			t.Errorf("End was called so often: %v", b.ended)
+		}
+		wantHeld(t, other)
+		if l, err := b.l.TryLock(t.Context(), "a"); err != nil || l.Err() != nil {
+			t.Errorf("the name is not free for the next: %v", err)
+		}
+	})
+}
+
+func TestStoreThatHasNoMoreOfASessionEndsItsLocks(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		b := newBackend()
+		b.open(t)
+		l := b.grant(t, "a")
+		b.answerRenewals(only("session", &locker.LostError{Reason: locker.SessionEnded}))
+		pass(sessionTTL / renewalsPerTTL)
+		wantReason(t, l, locker.SessionEnded)
+	})
+}
+
+// That the key of a lock is still there says nothing of its session, which the store
+// may end later.
+func TestLocksEndWithASilentSessionThoughTheirKeysAreSeen(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		b := newBackend()
+		s := b.open(t)
+		b.answerRenewals(only("session", errors.New("down")))
+		pass(sessionTTL / 2)
+		l := b.grant(t, "a")
+		left := time.Until(l.Deadline())
+		if left > sessionTTL/2 {
+			t.Errorf("the lock is believed for %v, and its session ends %v from now", left, sessionTTL/2)
+		}
+		pass(left - time.Nanosecond)
+		wantHeld(t, l)
+		pass(time.Nanosecond)
+		wantReason(t, l, locker.Unreachable)
+		if s.Context().Err() == nil {
+			t.Error("the session goes on")
+		}
+	})
+}
+
+func TestLocksOfASessionEndWhileTheMachineIsSuspended(t *testing.T) {
+	virtual(t, func(t *testing.T, c *clock) {
+		b := newBackend()
+		other := b.open(t)
+		b.open(t)
+		l := b.grant(t, "a")
+		c.jump(sessionTTL)
+		if other.Join() {
+			t.Error("a session is believed in after its end")
+		}
+		wantReason(t, l, locker.Expired)
+	})
+}
+
+func TestLockWantsItsValidityOfTheSession(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		b := newBackend()
+		b.open(t)
+		b.answerRenewals(only("session", errors.New("down")))
+		pass(sessionTTL / 2)
+		if _, err := b.l.TryLock(t.Context(), "a", locker.WithMinValidity(sessionTTL/2)); !errors.Is(err, locker.ErrUnavailable) {
+			t.Errorf("got %v, though the session has less validity left than is wanted", err)
+		}
+		b.grant(t, "a", locker.WithMinValidity(sessionTTL/4))
+	})
+}
+
+// Granted on the session, ended, heard of: the order in which a store may do it.
+func TestLockIsLostWhoseSessionEndedOnItsWay(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		b := newBackend()
+		s := b.open(t)
+		b.onAcquire = func(context.Context) error { s.Lose(locker.SessionEnded, nil); return nil }
+		wantReason(t, b.grant(t, "a"), locker.SessionEnded)
+		pass(sessionTTL)
+		b.session, b.onAcquire = nil, nil
+		b.grant(t, "a")
+	})
+}
+
+func TestSessionIsRenewedForWhoeverWaits(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		b := newBackend()
+		s := b.open(t)
+		before := s.Since()
+		if !s.Join() {
+			t.Fatal("a new session cannot be used")
+		}
+		pass(10 * idleTTLs * sessionTTL)
+		if s.Context().Err() != nil || s.Since() == before {
+			t.Error("the session of a waiter was not kept")
+		}
+		s.Leave()
+		pass((idleTTLs - 1) * sessionTTL)
+		if s.Context().Err() != nil {
+			t.Error("the next waiter must make a session of its own")
+		}
+		pass(2 * sessionTTL)
+		if s.Context().Err() == nil || s.Join() {
+			t.Error("a session without users goes on")
+		}
+		if b.ended["session"] != 1 || b.releases() != 1 {
+			t.Errorf("its end: %v, withdrawn %d times", b.ended, b.releases())
+		}
+	})
+}
+
+func TestCloseEndsSessionsThatNobodyUses(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		b := newBackend()
+		unused, used := b.open(t), b.open(t)
+		used.Join()
+		l := b.grant(t, "a")
+		if err := b.l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if unused.Context().Err() == nil {
+			t.Error("a session without users was left")
+		}
+		pass(2 * sessionTTL)
+		wantHeld(t, l)
+		if err := l.Unlock(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		used.Leave()
+		if used.Context().Err() == nil {
+			t.Error("a session was left when its last user had gone")
+		}
+		pass(0)
+	})
+}
+
+func TestLockEndsBeforeItsSession(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		b := newBackend()
+		s := b.open(t)
+		s.Join()
+		once := b.grant(t, "a", locker.WithoutRenewal(), locker.WithTTL(sessionTTL))
+		short := b.grant(t, "b", locker.WithMaxHold(3*time.Second))
+		pass(3 * time.Second)
+		wantReason(t, short, locker.MaxHold)
+		wantHeld(t, once)
+		pass(sessionTTL)
+		wantReason(t, once, locker.Expired)
+		if s.Context().Err() != nil {
+			t.Error("the session ended with its locks")
+		}
+	})
+}
+
+// The store keeps the lock for as long as the session lasts, whether it says so or not.
+func TestLockLastsAsLongAsItsSessionThoughItsKeyIsNotSeen(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		b := newBackend()
+		s := b.open(t)
+		s.Join()
+		l := b.grant(t, "a")
+		b.answerRenewals(only("a", errors.New("down")))
+		pass(5 * locker.DefaultTTL)
+		wantHeld(t, l)
+	})
+}
+
+func TestSessionForgetsLocksThatWereGivenBack(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		b := newBackend()
+		s := b.open(t)
+		if err := b.grant(t, "a").Unlock(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if n := len(s.(*session[*hold]).held); n > 0 {
+			t.Errorf("it knows %d locks", n)
+		}
+	})
+}
+
+// A session may have been asked for long before the answer came.
+func TestSessionCountsFromItsRequest(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		b := newBackend()
+		b.took = sessionTTL / 2
+		b.open(t)
+		b.took = 0
+		if left := time.Until(b.grant(t, "a").Deadline()); left > sessionTTL/2 {
+			t.Errorf("the lock is believed for %v", left)
+		}
+	})
+}
+
+func TestSessionThatIsRenewedByHandIsNotForgottenMeanwhile(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		b := newBackend()
+		s := b.open(t)
+		l := b.grant(t, "a")
+		answer := make(chan struct{})
+		b.answerRenewals(func(context.Context, string) error { <-answer; return nil })
+		renewed := make(chan error, 1)
+		go func() { renewed <- l.Renew(t.Context()) }()
+		pass(time.Second)
+		s.Lose(locker.SessionEnded, nil)
+		pass(time.Second)
+		b.mu.Lock()
+		if b.ended["session"] > 0 {
+			t.Error("the session was forgotten while a renewal of it was under way")
+		}
+		b.mu.Unlock()
+		close(answer)
+		if err := <-renewed; !errors.Is(err, locker.ErrLost) {
+			t.Errorf("the renewal of a session that has ended: %v", err)
+		}
+		pass(0)
+		if b.ended["session"] != 1 {
+			t.Errorf("the session was forgotten %d times", b.ended["session"])
+		}
+	})
+}
+
+func TestRenewByHandRenewsTheSessionToo(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		b := newBackend()
+		b.open(t)
+		l := b.grant(t, "a")
+		pass(3 * time.Second)
+		before := l.Deadline()
+		if err := l.Renew(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := l.Deadline().Sub(before); got != 3*time.Second {
+			t.Errorf("the deadline is %v later after a renewal 3s later", got)
+		}
+		b.answerRenewals(only("session", errors.New("down")))
+		if err := l.Renew(t.Context()); !errors.Is(err, locker.ErrUnavailable) {
+			t.Errorf("a renewal of the key alone is called one: %v", err)
+		}
+	})
+}
+
+func TestLeaseIsNotPassedOnLongerThanItsSession(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		b := newBackend()
+		b.count = 64
+		b.open(t)
+		b.answerRenewals(only("session", errors.New("down")))
+		pass(sessionTTL / 2)
+		l := b.grant(t, "a")
+		got := make(chan error)
+		go func() {
+			_, err := b.l.Lock(t.Context(), "a", locker.WithMinValidity(sessionTTL/2))
+			got <- err
+		}()
+		pass(0)
+		if err := l.Unlock(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-got; !errors.Is(err, locker.ErrUnavailable) {
+			t.Errorf("it was granted for longer than its session lasts: %v", err)
+		}
+	})
+}
