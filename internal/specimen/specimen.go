@@ -61,6 +61,7 @@ type attempt struct {
 
 	lease  int64       // the token of the first turn with what was passed on
 	passed atomic.Bool // to the next goroutine
+	left   atomic.Bool // whoever is next was looked for
 }
 
 // turn is a hold of a lease that goroutines share.
@@ -262,10 +263,13 @@ func (s *Locker) finish(a *attempt, err error) (*locker.Lock, error) {
 		Keeper: s.keeper, Lease: a, Lasting: s.is("no clock of its own"),
 		Release: func(ctx context.Context) error { return s.release(ctx, a) },
 		Lost: func() {
-			if next, ok := a.turn.Next(); s.is("a lost lease is passed on") && ok {
+			next, first := a.leave()
+			if next != nil && s.is("a lost lease is passed on") {
 				s.passOn(a, next)
 			}
-			a.turn.Leave()
+			if first {
+				a.turn.Leave()
+			}
 		},
 	})
 	if s.shares() {
@@ -307,15 +311,17 @@ func (s *Locker) withdraw(a *attempt) bool {
 }
 
 func (s *Locker) release(ctx context.Context, a *attempt) error {
-	defer a.turn.Leave()
-	next, ok := a.turn.Next()
+	next, first := a.leave()
+	if first {
+		defer a.turn.Leave()
+	}
 	switch {
 	case s.is("unlock does nothing"):
 		return nil
-	case s.shares() && ok:
+	case s.shares() && next != nil:
 		s.passOn(a, next)
 		return nil
-	case s.is("an heir counts from the answer") && ok:
+	case s.is("an heir counts from the answer") && next != nil:
 		token, err := s.run(ctx, handOver, a.req.Name, a.value, next.value, next.req.TTL.Milliseconds(), s.flaw)
 		next.token, next.since = token, locker.Now()
 		return err
@@ -336,6 +342,16 @@ func (s *Locker) release(ctx context.Context, a *attempt) error {
 		return &locker.LostError{Name: a.req.Name, Reason: locker.TakenOver}
 	}
 	return nil
+}
+
+// leave returns who is next in line, or nil, and whether the turn is to be left. After a
+// loss the lock is released as well, at the same time: the first of the two does it.
+func (a *attempt) leave() (next *attempt, first bool) {
+	if !a.left.CompareAndSwap(false, true) {
+		return nil, false
+	}
+	next, _ = a.turn.Next()
+	return next, true
 }
 
 // sharing are the flaws of goroutines that share a lease.
