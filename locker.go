@@ -79,6 +79,14 @@ type Breaker interface {
 	Break(ctx context.Context, name string) (bool, error)
 }
 
+// Lister is implemented by backends that can tell which names are held.
+type Lister interface {
+	// List returns what is held of the names that begin with prefix, by name. It
+	// changes nothing in the store. Names that are locked or unlocked meanwhile may be
+	// missing.
+	List(ctx context.Context, prefix string) ([]Info, error)
+}
+
 var (
 	// ErrTaken means that another holder has the lock, or was there first.
 	// Nothing is held by this attempt. Trying again may work.

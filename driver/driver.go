@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -37,6 +39,7 @@ var (
 	_ locker.Locker    = (*Locker[int])(nil)
 	_ locker.Inspector = (*Locker[int])(nil)
 	_ locker.Breaker   = (*Locker[int])(nil)
+	_ locker.Lister    = (*Locker[int])(nil)
 )
 
 // New returns a Locker on s. The name is the backend's package, with which its
@@ -116,8 +119,12 @@ func cause(ctx context.Context) error {
 func (l *Locker[H]) Lose(name string, h H, reason locker.Reason, cause error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if n := l.lines[name]; n != nil && n.lease != nil && any(n.lease.h) == any(h) {
+	switch n := l.lines[name]; {
+	case n == nil:
+	case n.lease != nil && any(n.lease.h) == any(h):
 		l.lose(n.lease, reason, cause)
+	case n.lease == nil && any(n.front.h) == any(h):
+		n.front.lost = &locker.LostError{Reason: reason, Cause: cause} // its grant is on the way
 	}
 }
 
@@ -127,7 +134,7 @@ func (l *Locker[H]) Guarantees() locker.Guarantees { return l.store.Features().G
 // Inspect implements [locker.Inspector], if the Store does.
 func (l *Locker[H]) Inspect(ctx context.Context, name string) (locker.Info, error) {
 	s, ok := any(l.store).(locker.Inspector)
-	if err := l.can(ok, name); err != nil {
+	if err := l.can(ok, locker.CheckName(name)); err != nil {
 		return locker.Info{}, err
 	}
 	info, err := s.Inspect(ctx, name)
@@ -141,7 +148,7 @@ func (l *Locker[H]) Inspect(ctx context.Context, name string) (locker.Info, erro
 // Break implements [locker.Breaker], if the Store does.
 func (l *Locker[H]) Break(ctx context.Context, name string) (bool, error) {
 	s, ok := any(l.store).(locker.Breaker)
-	if err := l.can(ok, name); err != nil {
+	if err := l.can(ok, locker.CheckName(name)); err != nil {
 		return false, err
 	}
 	broken, err := s.Break(ctx, name)
@@ -151,11 +158,26 @@ func (l *Locker[H]) Break(ctx context.Context, name string) (bool, error) {
 	return broken, nil
 }
 
-func (l *Locker[H]) can(ok bool, name string) error {
+// List implements [locker.Lister], if the Store does.
+func (l *Locker[H]) List(ctx context.Context, prefix string) ([]locker.Info, error) {
+	s, ok := any(l.store).(locker.Lister)
+	if err := l.can(ok, nil); err != nil {
+		return nil, err
+	}
+	infos, err := s.List(ctx, prefix)
+	if err != nil {
+		return nil, l.wrap("list", prefix, unavailable(err))
+	}
+	slices.SortFunc(infos, func(a, b locker.Info) int { return strings.Compare(a.Name, b.Name) })
+	return infos, nil
+}
+
+// can returns an error if the Store cannot do what it is asked, or a bad argument's.
+func (l *Locker[H]) can(ok bool, bad error) error {
 	if !ok {
 		return fmt.Errorf("%s: %w", l.name, errors.ErrUnsupported)
 	}
-	return locker.CheckName(name)
+	return bad
 }
 
 // Close ends the waiting: waiters get [locker.ErrClosed]. It waits, for two seconds

@@ -212,17 +212,27 @@ type counter struct{ fencing.Memory }
 // A turn on a lease that is over, unknown to its process, would draw a token above
 // its successor's.
 func TestCountedLocksAreNotPassedOn(t *testing.T) {
-	play(t, func(t *testing.T, l *lockertest.Locker) {
-		counted := locker.WithCounter(l, &counter{})
-		held := mustLock(t, counted)
-		w := asking(t.Context(), counted)
-		before := l.Link().Requests()
-		mustUnlock(t, held)
-		mustUnlock(t, granted(t, w))
-		if n := l.Link().Requests() - before; n != 3 { // release, acquire, release
-			t.Errorf("%d requests for a hand-over and a release", n)
-		}
-	})
+	for _, who := range []string{"both", "the holder", "the next"} {
+		t.Run(who, func(t *testing.T) {
+			play(t, func(t *testing.T, l *lockertest.Locker) {
+				first, second := locker.WithCounter(l, &counter{}), locker.WithCounter(l, &counter{})
+				switch who {
+				case "the holder":
+					second = l
+				case "the next":
+					first = l
+				}
+				held := mustLock(t, first)
+				w := asking(t.Context(), second)
+				before := l.Link().Requests()
+				mustUnlock(t, held)
+				mustUnlock(t, granted(t, w))
+				if n := l.Link().Requests() - before; n != 3 { // release, acquire, release
+					t.Errorf("%d requests for a hand-over and a release", n)
+				}
+			})
+		})
+	}
 }
 
 // MaxHold counts from the turn's own beginning.

@@ -33,7 +33,8 @@ type call[H any] struct {
 	once bool
 	line *line[H]
 	came uint64
-	told bool // that the lock is taken: by the store, or by the line while that was known
+	told bool              // that the lock is taken: by the store, or by the line while that was known
+	lost *locker.LostError // as the store said before we saw its grant
 
 	place   *list.Element // behind others; nil if it is not there
 	decided chan struct{} // closed when what follows is set; nil for the first in line

@@ -371,3 +371,18 @@ func TestContextAndLostAskedForAfterALossAreOver(t *testing.T) {
 		}
 	})
 }
+
+// The store grants, and says that the lock is gone, before the driver has seen the
+// grant.
+func TestLossThatOvertakesItsGrantIsNotForgotten(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		b := newBackend()
+		b.onAcquire = func(context.Context) error {
+			b.l.Lose("a", b.l.lines["a"].front.h, locker.Forced, nil)
+			return nil
+		}
+		wantReason(t, b.grant(t, "a"), locker.Forced)
+		b.onAcquire = nil
+		wantHeld(t, b.grant(t, "a"))
+	})
+}

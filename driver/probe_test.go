@@ -255,3 +255,26 @@ func TestTwoCleanUpsOfALeaseHoldNoMutex(t *testing.T) {
 		l.Link().Delay(0)
 	})
 }
+
+func TestStoreThatCannotLookSaysSo(t *testing.T) {
+	l := driver.New("probe", &probe{}, driver.Options{})
+	_, inspected := l.Inspect(t.Context(), "a")
+	_, broken := l.Break(t.Context(), "a")
+	_, listed := l.List(t.Context(), "")
+	for _, err := range []error{inspected, broken, listed} {
+		if !errors.Is(err, errors.ErrUnsupported) {
+			t.Errorf("got %v", err)
+		}
+	}
+}
+
+func TestEndForAnAttemptThatHasLeftNothing(t *testing.T) {
+	p := &probe{acquire: func(context.Context, driver.Wait) error { return locker.ErrTaken }}
+	l := driver.New("probe", p, driver.Options{})
+	if _, err := l.TryLock(t.Context(), "a"); !errors.Is(err, locker.ErrTaken) {
+		t.Fatal(err)
+	}
+	if p.begun != 1 || p.ended != 1 {
+		t.Errorf("%d attempts have begun and %d ended", p.begun, p.ended)
+	}
+}

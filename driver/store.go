@@ -31,8 +31,8 @@ import (
 // name at a time. The Locker calls the methods for one H one after another, but for
 // Renew, which may be under way at any time before End. It holds no mutex meanwhile.
 //
-// A Store that is a [locker.Inspector] or a [locker.Breaker] as well makes the Locker
-// one; else the two return [errors.ErrUnsupported].
+// A Store that is a [locker.Inspector], [locker.Breaker] or [locker.Lister] as well makes
+// the Locker one; else these return [errors.ErrUnsupported].
 type Store[H any] interface {
 	// Features says what this store promises and can do.
 	Features() Features

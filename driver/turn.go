@@ -79,6 +79,9 @@ func (l *Locker[H]) grant(c *call[H], g Grant, received locker.Instant) (*turn[H
 	if a.hub != nil {
 		a.hub.take(a)
 	}
+	if c.lost != nil {
+		l.lose(a, c.lost.Reason, c.lost.Cause)
+	}
 	return t, nil
 }
 

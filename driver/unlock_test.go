@@ -297,6 +297,17 @@ func TestPinnedLeaseIsNotPassedOn(t *testing.T) {
 	}
 }
 
+func TestLockWhoseValidityHasEndedCannotBePinned(t *testing.T) {
+	virtual(t, func(t *testing.T, c *clock) {
+		b := newBackend()
+		held := b.grant(t, "a")
+		c.jump(locker.DefaultTTL) // no timer has seen it
+		if _, ok := b.l.Pin(held); ok {
+			t.Error("the place of a lock that has ended was shown as a condition")
+		}
+	})
+}
+
 // late is a context whose deadline has passed, and whose own timer has not fired.
 type late struct{ context.Context }
 

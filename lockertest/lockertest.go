@@ -31,6 +31,7 @@ var (
 	_ locker.Locker    = (*Locker)(nil)
 	_ locker.Inspector = (*Locker)(nil)
 	_ locker.Breaker   = (*Locker)(nil)
+	_ locker.Lister    = (*Locker)(nil)
 )
 
 // New returns a Locker on a store of its own.
@@ -70,6 +71,11 @@ func (l *Locker) Inspect(ctx context.Context, name string) (locker.Info, error) 
 // Break implements [locker.Breaker].
 func (l *Locker) Break(ctx context.Context, name string) (bool, error) {
 	return l.locks.Break(ctx, name)
+}
+
+// List implements [locker.Lister].
+func (l *Locker) List(ctx context.Context, prefix string) ([]locker.Info, error) {
+	return l.locks.List(ctx, prefix)
 }
 
 // Close implements [io.Closer] as the backends do.

@@ -1,8 +1,11 @@
 package lockertest_test
 
 import (
+	"errors"
+	"slices"
 	"testing"
 
+	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/conformance"
 	"github.com/lockstile/locker/lockertest"
 )
@@ -17,4 +20,35 @@ func TestConformance(t *testing.T) {
 			return conformance.Client{Locker: l, Cut: n.Cut, CutReplies: n.CutReplies, Stall: n.Stall, Heal: n.Heal, Deliver: n.Deliver}
 		},
 	})
+}
+
+func TestListShowsWhatIsHeldBelowThePrefix(t *testing.T) {
+	locks := lockertest.New()
+	var want []locker.Info
+	for _, name := range []string{"jobs/b", "jobs/a", "other", "jobs/free"} {
+		lock, err := locks.TryLock(t.Context(), name, locker.WithHolder("host 1"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if name == "jobs/free" {
+			if err := lock.Unlock(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if name == "jobs/a" || name == "jobs/b" {
+			want = append(want, locker.Info{Name: name, Held: true, Holder: "host 1", Token: lock.Token()})
+		}
+	}
+	slices.Reverse(want)
+	got, err := locks.Another().List(t.Context(), "jobs/")
+	for i := range got {
+		got[i].TimeLeft = 0
+	}
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("listed %+v, %v, want %+v", got, err, want)
+	}
+	locks.Link().Refuse(errors.New("no permission"))
+	if _, err := locks.List(t.Context(), "jobs/"); !errors.Is(err, locker.ErrUnavailable) {
+		t.Errorf("List of a store that refuses: %v", err)
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -164,8 +165,25 @@ func (s *server) withdraw(a *attempt) {
 func (s *server) inspect(name string) locker.Info {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.info(name)
+}
+
+// list returns what is held.
+func (s *server) list(prefix string) []locker.Info {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var infos []locker.Info
+	for name := range s.names {
+		if info := s.info(name); info.Held && strings.HasPrefix(name, prefix) {
+			infos = append(infos, info)
+		}
+	}
+	return infos
+}
+
+func (s *server) info(name string) locker.Info {
 	e := s.entry(name)
-	info := locker.Info{Token: fencing.Token(e.last), Waiters: len(e.waiters), Held: e.end != 0 && e.next == nil}
+	info := locker.Info{Name: name, Token: fencing.Token(e.last), Waiters: len(e.waiters), Held: e.end != 0 && e.next == nil}
 	if e.holder != nil {
 		info.Holder, info.Token, info.TimeLeft = e.holder.req.Holder, fencing.Token(e.holder.first), e.end.Sub(s.now())
 	}
@@ -283,6 +301,10 @@ func (c *client) End(*attempt)         {}
 
 func (c *client) Inspect(ctx context.Context, name string) (locker.Info, error) {
 	return send(ctx, c.link, func() locker.Info { return c.server.inspect(name) })
+}
+
+func (c *client) List(ctx context.Context, prefix string) ([]locker.Info, error) {
+	return send(ctx, c.link, func() []locker.Info { return c.server.list(prefix) })
 }
 
 func (c *client) Break(ctx context.Context, name string) (bool, error) {
