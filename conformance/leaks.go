@@ -51,10 +51,10 @@ func goroutines(x *trial) {
 	}
 	use(10)
 	before := x.running()
-	const rounds = 100
+	const rounds = 40
 	use(rounds)
 	x.eventually(fmt.Sprintf("goroutines return to the %d there were before %d locks and waits that were cancelled", before, rounds),
-		func() bool { return x.running() <= before+rounds/10 })
+		func() bool { return x.running() <= before+rounds/4 })
 }
 
 // useAndCancel does what may leave something behind: a lock, a wait that ends

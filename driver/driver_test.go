@@ -3,6 +3,7 @@ package driver_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -407,6 +408,51 @@ func TestTryLockBehindAQuestionWaitsForTheAnswer(t *testing.T) {
 		failed(t, trying(t.Context(), l), locker.ErrTaken)
 		l.Link().Delay(0)
 		mustUnlock(t, lock)
+	})
+}
+
+// Goal: the answer to one TryLock is everybody's who waits for it, and ends no Lock.
+func TestTakenForATryLockIsKnowledgeForThoseBehindIt(t *testing.T) {
+	play(t, func(t *testing.T, l *lockertest.Locker) {
+		other := l.Another()
+		held := mustLock(t, other)
+		l.Link().Delay(time.Second)
+		before := l.Link().Requests()
+		first, second := trying(t.Context(), l), trying(t.Context(), l)
+		w := asking(t.Context(), l)
+		time.Sleep(2 * time.Second)
+		failed(t, first, locker.ErrTaken)
+		failed(t, second, locker.ErrTaken)
+		if n := l.Link().Requests() - before; n != 2 { // the TryLock's, and the Lock's
+			t.Errorf("%d requests", n)
+		}
+		pending(t, w)
+		mustUnlock(t, held)
+		time.Sleep(10 * time.Second)
+		l.Link().Delay(0)
+		mustUnlock(t, granted(t, w))
+	})
+}
+
+func TestCauseIsSaidOnce(t *testing.T) {
+	play(t, func(t *testing.T, l *lockertest.Locker) {
+		held := mustLock(t, l.Another())
+		for _, silent := range []bool{false, true} {
+			ctx, cancel := context.WithCancel(t.Context())
+			if silent {
+				l.Link().Cut()
+			}
+			w := asking(ctx, l)
+			cancel()
+			synctest.Wait()
+			time.Sleep(confirmTime)
+			err := settled(t, w).err
+			if n := strings.Count(err.Error(), context.Canceled.Error()); n != 1 || !errors.Is(err, context.Canceled) {
+				t.Errorf("silent: %v, and the error says the cause %d times: %v", silent, n, err)
+			}
+			l.Link().Heal()
+		}
+		mustUnlock(t, held)
 	})
 }
 

@@ -3,6 +3,7 @@ package driver_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -20,6 +21,7 @@ type probe struct {
 	ended   int
 	with    int
 	left    bool
+	none    bool // a bug: no grant and no error
 	token   uint64
 	acquire func(ctx context.Context, wait driver.Wait) error
 	release func() error
@@ -43,6 +45,9 @@ func (p *probe) Acquire(ctx context.Context, _ *att, wait driver.Wait) (driver.G
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.none {
+		return driver.Grant{}, nil
+	}
 	p.token += 64
 	return driver.Grant{First: p.token - 63, Count: 64, Since: since}, nil
 }
@@ -276,5 +281,13 @@ func TestEndForAnAttemptThatHasLeftNothing(t *testing.T) {
 	}
 	if p.begun != 1 || p.ended != 1 {
 		t.Errorf("%d attempts have begun and %d ended", p.begun, p.ended)
+	}
+}
+
+func TestBackendThatReturnsNothingGrantsNothing(t *testing.T) {
+	l := driver.New("probe", &probe{none: true}, driver.Options{})
+	lock, err := l.Lock(t.Context(), "a")
+	if lock != nil || err == nil || !strings.Contains(err.Error(), "neither a grant nor an error") {
+		t.Errorf("got %v, %v", lock, err)
 	}
 }

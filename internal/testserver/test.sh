@@ -31,7 +31,7 @@ for module in "${@:2}"; do # the small ones, whose words must not come between t
 	(tests "$module" -p 1) >"$work/${module//\//-}" &
 	pids+=($!)
 done
-(tests "$1" -p 2) || failed=1
+(tests "$1" -p 3) || failed=1
 for pid in "${pids[@]}"; do
 	wait "$pid" || failed=1
 done
