@@ -434,6 +434,30 @@ func TestTakenForATryLockIsKnowledgeForThoseBehindIt(t *testing.T) {
 	})
 }
 
+// Goal: that the lock was taken before it was ours says nothing of it now.
+func TestWhatTheStoreSaidEndsWithTheLease(t *testing.T) {
+	play(t, func(t *testing.T, l *lockertest.Locker) {
+		others := mustLock(t, l.Another())
+		w := asking(t.Context(), l)
+		mustUnlock(t, others)
+		held := granted(t, w)
+		next := asking(t.Context(), l, locker.WithTTL(5*time.Second)) // it goes through the store
+		l.Link().Delay(100 * time.Millisecond)
+		mustUnlock(t, held)
+		l.Link().Cut()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		once := trying(ctx, l)
+		pending(t, once)
+		time.Sleep(time.Second + confirmTime)
+		failed(t, once, locker.ErrUnavailable, locker.ErrTaken)
+		l.Link().Deliver()
+		l.Link().Delay(0)
+		time.Sleep(time.Minute)
+		mustUnlock(t, granted(t, next))
+	})
+}
+
 func TestCauseIsSaidOnce(t *testing.T) {
 	play(t, func(t *testing.T, l *lockertest.Locker) {
 		held := mustLock(t, l.Another())
