@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/redisnode"
 	"github.com/lockstile/locker/internal/testserver"
 )
 
@@ -17,16 +18,16 @@ func TestNothingIsAskedOnceASeatIsOver(t *testing.T) {
 	s, servers := threeNodes(t)
 	seats := newAttempt(t, s).seats
 	ends := map[int]func(){
-		0: func() { _ = s.nodes[0].sweep(t.Context(), seats[0]) },
-		1: func() { _, _ = s.nodes[1].release(seats[1]) },
-		2: func() { s.leaveQueue(2, seats[2]) },
+		0: func() { _ = s.nodes[0].sweep(t.Context(), &seats[0]) },
+		1: func() { _, _ = s.nodes[1].release(&seats[1]) },
+		2: func() { s.leaveQueue(2, &seats[2]) },
 	}
 	for i, end := range ends {
 		end()
-		if _, err := s.ask(seats[i], s.nodes[i], 0, 0, nil); !errors.Is(err, errOver) {
+		if _, err := s.ask(&seats[i], s.nodes[i], redisnode.Ask{}, nil); !errors.Is(err, errOver) {
 			t.Errorf("seat %d: %v", i, err)
 		}
-		if err := s.nodes[i].raise(seats[i], 1); !errors.Is(err, errOver) {
+		if err := s.nodes[i].raise(&seats[i], 1); !errors.Is(err, errOver) {
 			t.Errorf("seat %d: %v", i, err)
 		}
 		if servers[i].Do("EXISTS", "a") != "0" {
@@ -39,14 +40,14 @@ func TestNothingIsAskedOnceASeatIsOver(t *testing.T) {
 func TestGrantIsGivenBackThoughALaterRequestWasNotSent(t *testing.T) {
 	s, servers := threeNodes(t)
 	a := newAttempt(t, s)
-	if st, err := s.ask(a.seats[0], s.nodes[0], 0, 0, nil); err != nil || st.First == 0 {
+	if st, err := s.ask(&a.seats[0], s.nodes[0], redisnode.Ask{}, nil); err != nil || st.First == 0 {
 		t.Fatalf("%+v, %v", st, err)
 	}
 	a.end()
-	if _, err := s.ask(a.seats[0], s.nodes[0], 0, 0, nil); !errors.Is(err, errOver) {
+	if _, err := s.ask(&a.seats[0], s.nodes[0], redisnode.Ask{}, nil); !errors.Is(err, errOver) {
 		t.Error(err)
 	}
-	if _, err := s.nodes[0].release(a.seats[0]); err != nil {
+	if _, err := s.nodes[0].release(&a.seats[0]); err != nil {
 		t.Error(err)
 	}
 	if servers[0].Do("EXISTS", "a") != "0" {
@@ -64,9 +65,9 @@ func TestNodeThatIsYetToBeAskedMayComeToHoldTheLock(t *testing.T) {
 	n.slots <- struct{}{} // no connection is free for the second request
 	second := s.newContest(a, false, nil)
 	second.ask(0)
-	with := &node{name: n.name, redis: n.redis, slots: make(chan struct{}, 1)} // the first one's connection
+	with := &node{name: n.name, redis: n.redis, timeout: n.timeout, slots: make(chan struct{}, 1)} // the first one's connection
 	with.met.Store(true)
-	if st, err := s.ask(a.seats[0], with, 0, 0, nil); err != nil || st.First != 0 {
+	if st, err := s.ask(&a.seats[0], with, redisnode.Ask{}, nil); err != nil || st.First != 0 {
 		t.Fatalf("%+v, %v", st, err)
 	}
 	if !s.Left(a) {

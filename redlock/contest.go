@@ -25,7 +25,8 @@ type contest struct {
 	answers chan answer // room for one of each node
 	words   chan word
 
-	offer int64 // our clock when the round began, for all nodes the same
+	since locker.Instant // validity counts from here
+	offer int64          // our clock when the round began, for all nodes the same
 
 	// A round begins by asking and ends with a majority, or without one: then
 	// what was granted is given back and the contest rests until a node
@@ -62,8 +63,8 @@ func (s *store) newContest(a *attempt, queue bool, told driver.Wait) *contest {
 	return c
 }
 
-// run returns nil when the attempt has a majority with one token.
-func (c *contest) run(ctx context.Context) error {
+// run returns what a majority has granted, with one token.
+func (c *contest) run(ctx context.Context) (driver.Grant, error) {
 	defer c.timer.Stop()
 	c.begin(true)
 	for {
@@ -71,20 +72,19 @@ func (c *contest) run(ctx context.Context) error {
 			c.told()
 		}
 		if err := c.s.twins(); err != nil {
-			return err
+			return driver.Grant{}, err
 		}
 		switch judge(c.votes, c.situation) {
 		case won:
-			c.a.token = common(c.votes)
-			return nil
+			return driver.Grant{First: common(c.votes), Count: redisnode.Tokens, Since: c.since}, nil
 		case short:
 			c.raise()
 		case late:
-			c.timer.Reset(min(c.a.seats[0].timeout, straggling))
+			c.timer.Reset(c.lag())
 		case split:
 			c.rest(ctx)
 		case lost:
-			return c.defeat()
+			return driver.Grant{}, c.defeat()
 		}
 		select {
 		case ans := <-c.answers:
@@ -94,9 +94,9 @@ func (c *contest) run(ctx context.Context) error {
 		case <-c.timer.C:
 			c.wake()
 		case <-ctx.Done():
-			return c.defeat()
+			return driver.Grant{}, c.defeat()
 		case <-c.s.locks.Closing().Done():
-			return locker.ErrClosed
+			return driver.Grant{}, locker.ErrClosed
 		}
 	}
 }
@@ -107,7 +107,7 @@ func (c *contest) run(ctx context.Context) error {
 // word.
 func (c *contest) begin(all bool) {
 	if count(c.votes, asking, raising) == 0 {
-		c.a.since = locker.Now()
+		c.since = locker.Now()
 	}
 	c.offer = time.Now().UnixMicro()
 	c.resting, c.gathered, c.standBy = false, false, false
@@ -123,7 +123,8 @@ func (c *contest) begin(all bool) {
 func (c *contest) ask(i int) {
 	v := &c.votes[i]
 	v.state, v.told, v.err = asking, false, nil
-	seat, answers, offer, ticket := c.a.seats[i], c.answers, c.offer, v.ticket
+	seat, answers := &c.a.seats[i], c.answers
+	how := redisnode.Ask{Queue: c.queue, Ticket: v.ticket, Offer: c.offer}
 	var listener func(mailbox.Word)
 	if c.queue {
 		life := c.life
@@ -136,7 +137,7 @@ func (c *contest) ask(i int) {
 	}
 	seat.asking.Add(1) // before anybody can ask what is left of the attempt
 	c.s.locks.Go(func() {
-		standing, err := c.s.ask(seat, c.s.nodes[i], offer, ticket, listener)
+		standing, err := c.s.ask(seat, c.s.nodes[i], how, listener)
 		seat.asking.Add(-1)
 		answers <- answer{node: i, standing: standing, err: err}
 	})
@@ -217,6 +218,9 @@ const (
 	firstPause = 10 * time.Millisecond
 )
 
+// lag is how much longer than for the others a node is waited for.
+func (c *contest) lag() time.Duration { return min(c.s.nodes[0].timeoutOf(c.a.req().TTL), straggling) }
+
 // rest gives back what a round has won, which was not enough, keeps the places
 // in the queues, and waits for word from the nodes.
 func (c *contest) rest(ctx context.Context) {
@@ -258,8 +262,9 @@ func (c *contest) majorityLook() time.Time {
 func (c *contest) retreat(ctx context.Context) {
 	results := make(chan bool, len(c.votes))
 	given := 0
-	for i, t := range c.a.seats {
-		if !t.held.Load() || c.votes[i].state == asking { // its answer is still to be counted
+	for i := range c.a.seats {
+		t := &c.a.seats[i]
+		if t.has.Load() != held || c.votes[i].state == asking { // its answer is still to be counted
 			continue
 		}
 		given++
@@ -285,11 +290,12 @@ func (c *contest) retreat(ctx context.Context) {
 // rename goes on with a new value and the old places in the queues. Answers to
 // requests that are still under way are for the old value: they go unread.
 func (c *contest) rename() {
-	fresh, err := c.s.newSeats(c.a.req)
+	fresh, err := c.s.newSeats(c.a.req())
 	if err != nil {
 		return // it was made once before, of the same
 	}
-	for i, t := range c.a.seats {
+	for i := range c.a.seats {
+		t := &c.a.seats[i]
 		c.votes[i] = vote{ticket: c.votes[i].ticket}
 		c.s.locks.Go(func() { c.s.clear(i, t) })
 	}

@@ -127,7 +127,7 @@ func (c *contest) raise() {
 			continue
 		}
 		v.state = raising
-		seat, answers := c.a.seats[i], c.answers
+		seat, answers := &c.a.seats[i], c.answers
 		c.s.locks.Go(func() {
 			err := c.s.nodes[i].raise(seat, token)
 			answers <- answer{node: i, raised: token, err: err}

@@ -21,7 +21,8 @@ type result struct {
 func (s *store) Release(ctx context.Context, a *attempt, _ time.Duration) error {
 	a.end()
 	results := make(chan result, len(a.seats))
-	for i, t := range a.seats {
+	for i := range a.seats {
+		t := &a.seats[i]
 		s.locks.Go(func() {
 			absent, err := s.nodes[i].release(t)
 			results <- result{i, absent, err}

@@ -24,9 +24,9 @@ type renewal struct {
 // with the return: every node that renews makes the lock safer, and one that is
 // always slower than the others would never be renewed.
 func (s *store) Renew(ctx context.Context, attempts []*attempt) []error {
-	shortest := attempts[0].req.TTL
+	shortest := attempts[0].req().TTL
 	for _, a := range attempts {
-		shortest = min(shortest, a.req.TTL)
+		shortest = min(shortest, a.req().TTL)
 	}
 	own, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), shortest/6, errSlow)
 	context.AfterFunc(own, cancel)
@@ -140,7 +140,7 @@ func (b *ballot) errors(early error) []error {
 		case b.failed[k] != nil:
 			errs[k] = b.failed[k]
 		case b.lost[k] != nil:
-			errs[k] = &locker.LostError{Name: b.attempts[k].req.Name, Reason: b.lost[k].Reason}
+			errs[k] = &locker.LostError{Name: b.attempts[k].req().Name, Reason: b.lost[k].Reason}
 		default:
 			errs[k] = &QuorumError{Need: b.s.quorum, kind: locker.ErrUnavailable}
 		}
