@@ -208,14 +208,14 @@ func (n *node) giveBack(t *seat) bool {
 
 // release gives the lock back, if the node may have it. A request of ours that is
 // still under way there is waited for: a late grant is given back with the rest.
-func (n *node) release(t *seat) (absent bool, err error) {
+func (n *node) release(t *seat) error {
 	if err := n.enter(releaseTime); err != nil {
-		return false, err
+		return err
 	}
-	err = n.send(t, releaseTime, func(ctx context.Context) error {
+	return n.send(t, releaseTime, func(ctx context.Context) error {
 		n.end(t)
-		if absent = !t.mayHold(); absent {
-			return nil
+		if !t.mayHold() {
+			return errAbsent
 		}
 		err := n.redis.Release(ctx, &t.lease)
 		if err == nil || asLost(err) != nil {
@@ -226,7 +226,6 @@ func (n *node) release(t *seat) (absent bool, err error) {
 		}
 		return err
 	})
-	return absent, err
 }
 
 // sweep ends a seat: whatever is left of it is removed, once.

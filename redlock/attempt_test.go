@@ -19,7 +19,7 @@ func TestNothingIsAskedOnceASeatIsOver(t *testing.T) {
 	seats := newAttempt(t, s).seats
 	ends := map[int]func(){
 		0: func() { _ = s.nodes[0].sweep(t.Context(), &seats[0]) },
-		1: func() { _, _ = s.nodes[1].release(&seats[1]) },
+		1: func() { _ = s.nodes[1].release(&seats[1]) },
 		2: func() { s.leaveQueue(2, &seats[2]) },
 	}
 	for i, end := range ends {
@@ -47,7 +47,7 @@ func TestGrantIsGivenBackThoughALaterRequestWasNotSent(t *testing.T) {
 	if _, err := s.ask(&a.seats[0], s.nodes[0], redisnode.Ask{}, nil); !errors.Is(err, errOver) {
 		t.Error(err)
 	}
-	if _, err := s.nodes[0].release(&a.seats[0]); err != nil {
+	if err := s.nodes[0].release(&a.seats[0]); err != nil {
 		t.Error(err)
 	}
 	if servers[0].Do("EXISTS", "a") != "0" {

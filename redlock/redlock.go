@@ -144,7 +144,7 @@ func New(nodes []redis.UniversalClient, opts Options) (*Locker, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &store{opts: opts, quorum: len(nodes)/2 + 1}
+	s := &store{opts: opts, quorum: majority(len(nodes))}
 	for i, rdb := range nodes {
 		s.nodes = append(s.nodes, newNode(names[i], rdb, opts))
 	}
