@@ -184,12 +184,7 @@ func (s *store) prepare(ctx context.Context, t *seat, n *node, queue bool, liste
 // raise lifts a node's counter to the end of the lock's range. A node that does not
 // confirm has no vote; it may still have the lock.
 func (n *node) raise(t *seat, first uint64) error {
-	return n.do(t, func(ctx context.Context) error {
-		if t.ended() {
-			return errOver
-		}
-		return n.redis.Raise(ctx, &t.lease, first)
-	})
+	return n.do(t, func(ctx context.Context) error { return n.redis.Raise(ctx, &t.lease, first) })
 }
 
 // giveBack returns what a node has granted, for another round, and reports

@@ -34,7 +34,6 @@ type contest struct {
 	situation
 	timer   *time.Timer
 	standBy bool
-	life    int // of the value, which changes when a node may refuse it
 }
 
 type answer struct {
@@ -44,9 +43,11 @@ type answer struct {
 	err      error
 }
 
+// word is what a node sends. It is a reason to ask, and no more than that: one that is
+// for a value which the contest has given up costs a request.
 type word struct {
-	node, life int
-	text       mailbox.Word
+	node int
+	text mailbox.Word
 }
 
 // newContest returns a contest that waits if told is not nil, and queues for that if
@@ -127,10 +128,9 @@ func (c *contest) ask(i int) {
 	how := redisnode.Ask{Queue: c.queue, Ticket: v.ticket, Offer: c.offer}
 	var listener func(mailbox.Word)
 	if c.queue {
-		life := c.life
 		listener = func(text mailbox.Word) {
 			select {
-			case c.words <- word{i, life, text}:
+			case c.words <- word{i, text}:
 			default: // never blocks: the timer makes up for it
 			}
 		}
@@ -173,7 +173,6 @@ const leeway = 2 * time.Millisecond
 func (c *contest) read(w word) {
 	v := &c.votes[w.node]
 	switch {
-	case w.life != c.life:
 	case w.text == mailbox.StandBy:
 		c.standBy = true
 		if c.resting {
@@ -300,6 +299,5 @@ func (c *contest) rename() {
 		c.s.locks.Go(func() { c.s.clear(i, t) })
 	}
 	c.a.seats = fresh
-	c.life++
 	c.answers = make(chan answer, len(fresh))
 }

@@ -52,7 +52,8 @@ func TestVoteOfANodeThatWasGivenBackIsNotCounted(t *testing.T) {
 	}
 }
 
-// judge and tally decide by the votes alone: of five nodes, three are a majority.
+// judge and tally decide by the votes alone: of five nodes, three are a majority, and so
+// they are of four.
 func TestJudge(t *testing.T) {
 	const g, q, r, a, w, x, y, f, i = granted, granted + 100, raising, asking, waiting, taken, young, failed, idle // q: with another token
 	for _, test := range []struct {
@@ -81,6 +82,10 @@ func TestJudge(t *testing.T) {
 		{votes: []state{w, y, y, f, f}, situation: situation{wait: true}, want: split},
 		{votes: []state{w, w, w, i, i}, situation: situation{wait: true, resting: true}, want: open},
 		{votes: []state{g, g, g, i, i}, situation: situation{wait: true, resting: true}, want: won},
+		{votes: []state{g, g, a, a}, want: open},
+		{votes: []state{g, g, x, x}, want: split},
+		{votes: []state{x, x, a, a}, want: lost},
+		{votes: []state{g, g, g, a}, want: won},
 	} {
 		votes := make([]vote, len(test.votes))
 		for k, st := range test.votes {
@@ -123,6 +128,7 @@ func TestTally(t *testing.T) {
 		{[]error{ok, ok, down, down}, unknown, 0},
 		{[]error{ok, ok, absent, down}, free, 0},
 		{[]error{ok, ok, gone, gone}, no, locker.TakenOver},
+		{[]error{ok, down}, unknown, 0},
 	} {
 		if got, reason := tally(test.answers); got != test.want || reason != test.reason {
 			t.Errorf("%v: %v because %v, want %v because %v", test.answers, got, reason, test.want, test.reason)
