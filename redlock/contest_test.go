@@ -52,6 +52,21 @@ func TestVoteOfANodeThatWasGivenBackIsNotCounted(t *testing.T) {
 	}
 }
 
+// A node's grant to a value that the attempt has given up is about to be withdrawn.
+func TestAnswerToAnOldValueIsNotRead(t *testing.T) {
+	s, _ := threeNodes(t)
+	c := s.newContest(newAttempt(t, s), false, nil)
+	c.ask(0)
+	old := c.answers
+	c.rename()
+	old <- <-old // it has come, and is not read yet
+	select {
+	case ans := <-c.answers:
+		t.Errorf("read: %+v", ans)
+	default:
+	}
+}
+
 // judge and tally decide by the votes alone: of five nodes, three are a majority, and so
 // they are of four.
 func TestJudge(t *testing.T) {
