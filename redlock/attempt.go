@@ -14,32 +14,38 @@ import (
 
 // attempt is one attempt at a name, and the hold that comes of it.
 type attempt struct {
-	req     *locker.Request
-	seats   []*seat // one for each node
-	token   uint64  // the first of its majority
-	since   locker.Instant
-	tidying sync.Once // its clean-up has begun
-	tidied  chan bool // gets a result for each node
-	swept   int       // results so far
-	clean   int       // nodes of which it is known that nothing is left
+	seats   []seat   // one for each node
+	cleanUp *cleanUp // nil until it begins
 }
+
+func (a *attempt) req() *locker.Request { return a.seats[0].lease.Request }
 
 // seat is what an attempt has at one node.
 type seat struct {
-	lease   redisnode.Lease
-	timeout time.Duration // for each answer
-	held    atomic.Bool   // the node has granted it, as far as we know
-	asking  atomic.Int32  // requests for it that have no answer yet, sent or not
-	unheard atomic.Bool   // the answer to the last of them got lost
-	queued  atomic.Bool   // it may have a place in the node's queue
-	gone    atomic.Bool   // it was withdrawn
+	lease  redisnode.Lease
+	has    atomic.Int32 // what the node has granted: nothing, unheard or held
+	asking atomic.Int32 // requests for it that have no answer yet, sent or not
+	queued atomic.Bool  // it may have a place in the node's queue
+	stage  atomic.Int32 // going, over or gone
 
 	// busy is held while a request of this attempt is under way at this node:
 	// what gives back must not be overtaken by what asks.
-	busy      sync.Mutex
-	over      atomic.Bool // given back: nothing may be asked any more
-	listening bool        // its box is open
+	busy sync.Mutex
 }
+
+// What a node has granted, by the last request for it that was sent.
+const (
+	nothing int32 = iota
+	unheard       // its answer got lost
+	held          // as far as we know
+)
+
+// The stages of a seat.
+const (
+	going int32 = iota
+	over        // nothing may be asked any more
+	gone        // and nothing is left of it
+)
 
 // releaseTime is what a node has to answer a release. A majority decides when its
 // caller goes on, so it can be long.
@@ -60,14 +66,13 @@ var (
 	errSlow = errors.New("no answer in time")
 )
 
-func (s *store) newSeats(req *locker.Request) ([]*seat, error) {
+func (s *store) newSeats(req *locker.Request) ([]seat, error) {
 	terms := new(redisnode.Terms)
 	if err := terms.Init(req, s.opts.Prefix); err != nil {
 		return nil, err
 	}
-	seats := make([]*seat, len(s.nodes))
+	seats := make([]seat, len(s.nodes))
 	for i := range seats {
-		seats[i] = &seat{timeout: s.nodeTimeout(req.TTL)}
 		seats[i].lease.Terms = terms
 	}
 	return seats, nil
@@ -75,21 +80,26 @@ func (s *store) newSeats(req *locker.Request) ([]*seat, error) {
 
 // left reports whether the node may have anything of the attempt.
 func (t *seat) left() bool {
-	return !t.gone.Load() && (t.mayHold() || t.queued.Load() || t.lease.Unsure())
+	return t.stage.Load() != gone && (t.mayHold() || t.queued.Load() || t.lease.Unsure())
 }
 
 // mayHold reports whether the node may have the lock: it counts for a majority, and
 // so it is asked to renew and to release, also where its grant was not heard.
-func (t *seat) mayHold() bool { return t.held.Load() || t.unheard.Load() || t.asking.Load() > 0 }
+func (t *seat) mayHold() bool { return t.has.Load() != nothing || t.asking.Load() > 0 }
+
+// end says that nothing more is asked.
+func (t *seat) end() { t.stage.CompareAndSwap(going, over) }
+
+func (t *seat) ended() bool { return t.stage.Load() != going }
 
 // do sends one request for a seat. It waits for a connection for as long as the answer
 // may be of use: the time that the node has begins then, for before that it is this
 // process that is busy.
-func (n *node) do(t *seat, timeout time.Duration, f func(context.Context) error) error {
+func (n *node) do(t *seat, f func(context.Context) error) error {
 	if err := n.enterFor(t); err != nil {
 		return err
 	}
-	return n.send(t, timeout, f)
+	return n.send(t, n.timeoutOf(t.lease.TTL), f)
 }
 
 // enter waits for a connection, for most at most. Behind a node that hangs none may come
@@ -116,7 +126,7 @@ func (n *node) enterFor(t *seat) error {
 		if err := n.enter(slotLook); err == nil {
 			return nil
 		}
-		if t.over.Load() {
+		if t.ended() {
 			return errOver
 		}
 	}
@@ -133,20 +143,21 @@ func (n *node) send(t *seat, timeout time.Duration, f func(context.Context) erro
 	return f(ctx)
 }
 
-// ask asks a node for the lock. With listener set, a place in the node's queue is
-// taken if the lock is not free, and listener gets the node's words.
-func (s *store) ask(t *seat, n *node, offer, ticket int64, listener func(mailbox.Word)) (standing redisnode.Standing, err error) {
-	err = n.do(t, t.timeout, func(ctx context.Context) error {
-		if err := s.prepare(ctx, t, n, listener); err != nil {
+// ask asks a node for the lock. If it queues, listener gets the node's words.
+func (s *store) ask(t *seat, n *node, ask redisnode.Ask, listener func(mailbox.Word)) (standing redisnode.Standing, err error) {
+	err = n.do(t, func(ctx context.Context) error {
+		if err := s.prepare(ctx, t, n, ask.Queue, listener); err != nil {
 			return err // it was not sent: what the node has granted before it still has
 		}
-		t.lease.Offer = offer
-		standing, err = n.redis.Acquire(ctx, &t.lease, listener != nil, ticket)
-		granted := err == nil && standing.First != 0
-		t.held.Store(granted)
-		t.unheard.Store(err != nil && t.lease.Unsure())
-		if granted {
+		standing, err = n.redis.Acquire(ctx, &t.lease, ask)
+		switch {
+		case err != nil && t.lease.Unsure():
+			t.has.Store(unheard)
+		case err == nil && standing.First != 0:
+			t.has.Store(held)
 			t.queued.Store(false)
+		default:
+			t.has.Store(nothing)
 		}
 		return err
 	})
@@ -154,18 +165,17 @@ func (s *store) ask(t *seat, n *node, offer, ticket int64, listener func(mailbox
 }
 
 // prepare does what must come before a node is asked.
-func (s *store) prepare(ctx context.Context, t *seat, n *node, listener func(mailbox.Word)) error {
-	if t.over.Load() {
+func (s *store) prepare(ctx context.Context, t *seat, n *node, queue bool, listener func(mailbox.Word)) error {
+	if t.ended() {
 		return errOver
 	}
 	if err := s.meet(ctx, n); err != nil {
 		return err
 	}
-	if listener != nil { // another contest of the attempt has a listener of its own
+	if queue { // another contest of the attempt has a listener of its own
 		if err := n.redis.Mail().Open(ctx, t.lease.Value, listener); err != nil {
 			return err
 		}
-		t.listening = true
 		t.queued.Store(true)
 	}
 	return nil
@@ -174,21 +184,18 @@ func (s *store) prepare(ctx context.Context, t *seat, n *node, listener func(mai
 // raise lifts a node's counter to the end of the lock's range. A node that does not
 // confirm has no vote; it may still have the lock.
 func (n *node) raise(t *seat, first uint64) error {
-	return n.do(t, t.timeout, func(ctx context.Context) error {
-		if t.over.Load() {
-			return errOver
-		}
-		return n.redis.Raise(ctx, &t.lease, first)
-	})
+	return n.do(t, func(ctx context.Context) error { return n.redis.Raise(ctx, &t.lease, first) })
 }
 
 // giveBack returns what a node has granted, for another round, and reports
 // whether the same value can be used there again: not if a request may arrive
 // late, for then the node refuses the value from now on.
 func (n *node) giveBack(t *seat) bool {
-	err := n.do(t, t.timeout, func(ctx context.Context) error {
+	err := n.do(t, func(ctx context.Context) error {
 		err := n.redis.Withdraw(ctx, &t.lease)
-		t.held.Store(err != nil)
+		if err == nil {
+			t.has.Store(nothing)
+		}
 		return err
 	})
 	return err == nil && !t.lease.Unsure()
@@ -196,23 +203,24 @@ func (n *node) giveBack(t *seat) bool {
 
 // release gives the lock back, if the node may have it. A request of ours that is
 // still under way there is waited for: a late grant is given back with the rest.
-func (n *node) release(t *seat) (absent bool, err error) {
+func (n *node) release(t *seat) error {
 	if err := n.enter(releaseTime); err != nil {
-		return false, err
+		return err
 	}
-	err = n.send(t, releaseTime, func(ctx context.Context) error {
+	return n.send(t, releaseTime, func(ctx context.Context) error {
 		n.end(t)
-		if absent = !t.mayHold(); absent {
-			return nil
+		if !t.mayHold() {
+			return errAbsent
 		}
 		err := n.redis.Release(ctx, &t.lease)
-		answered := err == nil || asLost(err) != nil
-		t.held.Store(!answered)
-		t.unheard.Store(false)
-		t.gone.Store(answered && !t.queued.Load())
+		if err == nil || asLost(err) != nil {
+			t.has.Store(nothing)
+			if !t.queued.Load() {
+				t.stage.Store(gone)
+			}
+		}
 		return err
 	})
-	return absent, err
 }
 
 // sweep ends a seat: whatever is left of it is removed, once.
@@ -224,22 +232,17 @@ func (n *node) sweep(ctx context.Context, t *seat) error {
 		return nil
 	}
 	err := n.redis.Withdraw(ctx, &t.lease)
-	t.held.Store(err != nil)
 	if err == nil {
-		t.gone.Store(true)
+		t.has.Store(nothing)
+		t.stage.Store(gone)
 	}
 	return err
 }
 
 // end says that nothing more is asked for a seat. Its busy is held.
 func (n *node) end(t *seat) {
-	t.over.Store(true)
+	t.end()
 	n.stopListening(t)
 }
 
-func (n *node) stopListening(t *seat) {
-	if t.listening {
-		n.redis.Mail().Drop(t.lease.Value)
-		t.listening = false
-	}
-}
+func (n *node) stopListening(t *seat) { n.redis.Mail().Drop(t.lease.Value) }

@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
@@ -8,6 +9,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/mailbox"
+	"github.com/lockstile/locker/internal/redisnode"
 	"github.com/lockstile/locker/internal/testserver"
 )
 
@@ -17,16 +20,13 @@ func TestNothingIsAskedOnceASeatIsOver(t *testing.T) {
 	s, servers := threeNodes(t)
 	seats := newAttempt(t, s).seats
 	ends := map[int]func(){
-		0: func() { _ = s.nodes[0].sweep(t.Context(), seats[0]) },
-		1: func() { _, _ = s.nodes[1].release(seats[1]) },
-		2: func() { s.leaveQueue(2, seats[2]) },
+		0: func() { _ = s.nodes[0].sweep(t.Context(), &seats[0]) },
+		1: func() { _ = s.nodes[1].release(&seats[1]) },
+		2: func() { s.leaveQueue(2, &seats[2]) },
 	}
 	for i, end := range ends {
 		end()
-		if _, err := s.ask(seats[i], s.nodes[i], 0, 0, nil); !errors.Is(err, errOver) {
-			t.Errorf("seat %d: %v", i, err)
-		}
-		if err := s.nodes[i].raise(seats[i], 1); !errors.Is(err, errOver) {
+		if _, err := s.ask(&seats[i], s.nodes[i], redisnode.Ask{}, nil); !errors.Is(err, errOver) {
 			t.Errorf("seat %d: %v", i, err)
 		}
 		if servers[i].Do("EXISTS", "a") != "0" {
@@ -39,18 +39,91 @@ func TestNothingIsAskedOnceASeatIsOver(t *testing.T) {
 func TestGrantIsGivenBackThoughALaterRequestWasNotSent(t *testing.T) {
 	s, servers := threeNodes(t)
 	a := newAttempt(t, s)
-	if st, err := s.ask(a.seats[0], s.nodes[0], 0, 0, nil); err != nil || st.First == 0 {
+	if st, err := s.ask(&a.seats[0], s.nodes[0], redisnode.Ask{}, nil); err != nil || st.First == 0 {
 		t.Fatalf("%+v, %v", st, err)
 	}
 	a.end()
-	if _, err := s.ask(a.seats[0], s.nodes[0], 0, 0, nil); !errors.Is(err, errOver) {
+	if _, err := s.ask(&a.seats[0], s.nodes[0], redisnode.Ask{}, nil); !errors.Is(err, errOver) {
 		t.Error(err)
 	}
-	if _, err := s.nodes[0].release(a.seats[0]); err != nil {
+	if err := s.nodes[0].release(&a.seats[0]); err != nil {
 		t.Error(err)
 	}
 	if servers[0].Do("EXISTS", "a") != "0" {
 		t.Error("the node still has it")
+	}
+}
+
+// A node refuses to take its grant back, and then does not: what it was not heard to do
+// it is asked for again, and after it was, nothing is left.
+func TestWhatANodeDidNotTakeBackIsGivenBackAgain(t *testing.T) {
+	s, servers := threeNodes(t)
+	seats := newAttempt(t, s).seats
+	for i, giveBack := range []func(){
+		func() { _ = s.nodes[0].giveBack(&seats[0]) },
+		func() { _ = s.nodes[1].release(&seats[1]) },
+		func() { _ = s.nodes[2].sweep(t.Context(), &seats[2]) },
+	} {
+		if st, err := s.ask(&seats[i], s.nodes[i], redisnode.Ask{}, nil); err != nil || st.First == 0 {
+			t.Fatalf("%+v, %v", st, err)
+		}
+		servers[i].Do("ACL", "SETUSER", "default", "-eval", "-evalsha")
+		giveBack()
+		servers[i].Do("ACL", "SETUSER", "default", "+eval", "+evalsha")
+		if !seats[i].left() {
+			t.Errorf("seat %d: the node has it still, and nothing is left to give back", i)
+		}
+		giveBack()
+		if servers[i].Do("EXISTS", "a") != "0" || seats[i].left() {
+			t.Errorf("seat %d: EXISTS is %s, left %v", i, servers[i].Do("EXISTS", "a"), seats[i].left())
+		}
+	}
+}
+
+// The node has us in its queue, and the answer to a later question got lost. It does not
+// have the lock to give back, and still has the place.
+func TestPlaceInAQueueOutlastsARelease(t *testing.T) {
+	s, servers := threeNodes(t)
+	servers[0].Do("SET", "a", "somebody's", "PX", "60000")
+	n, seat := s.nodes[0], &newAttempt(t, s).seats[0]
+	if _, err := s.ask(seat, n, redisnode.Ask{Queue: true}, func(mailbox.Word) {}); err != nil {
+		t.Fatal(err)
+	}
+	seat.has.Store(unheard)
+	if err := n.release(seat); asLost(err) == nil || !seat.left() {
+		t.Errorf("released: %v, left: %v", err, seat.left())
+	}
+	if err := n.sweep(t.Context(), seat); err != nil || servers[0].Do("ZCARD", "lockstile:q:{a}") != "0" {
+		t.Errorf("swept: %v, waiting: %s", err, servers[0].Do("ZCARD", "lockstile:q:{a}"))
+	}
+	if seat.end(); seat.left() {
+		t.Error("what is gone comes back")
+	}
+}
+
+// Whichever call is the last of a seat, its box is closed: while one is open the
+// subscription is kept up for it.
+func TestNobodyListensForASeatThatHasEnded(t *testing.T) {
+	s, _ := threeNodes(t)
+	a := newAttempt(t, s)
+	for i, end := range []func(*node, *seat) error{
+		func(n *node, t *seat) error { return n.release(t) },
+		func(n *node, t *seat) error { return n.sweep(context.Background(), t) },
+		func(n *node, t *seat) error {
+			if !n.giveBack(t) || s.Left(a) {
+				return errors.New("something is left")
+			}
+			s.End(a)
+			return nil
+		},
+	} {
+		n, seat := s.nodes[i], &a.seats[i]
+		if st, err := s.ask(seat, n, redisnode.Ask{Queue: true}, func(mailbox.Word) {}); err != nil || st.First == 0 || n.redis.Mail().Idle() {
+			t.Fatalf("%+v, %v, idle: %v", st, err, n.redis.Mail().Idle())
+		}
+		if err := end(n, seat); err != nil || !n.redis.Mail().Idle() {
+			t.Errorf("seat %d: %v, idle: %v", i, err, n.redis.Mail().Idle())
+		}
 	}
 }
 
@@ -64,9 +137,9 @@ func TestNodeThatIsYetToBeAskedMayComeToHoldTheLock(t *testing.T) {
 	n.slots <- struct{}{} // no connection is free for the second request
 	second := s.newContest(a, false, nil)
 	second.ask(0)
-	with := &node{name: n.name, redis: n.redis, slots: make(chan struct{}, 1)} // the first one's connection
+	with := &node{name: n.name, redis: n.redis, timeout: n.timeout, slots: make(chan struct{}, 1)} // the first one's connection
 	with.met.Store(true)
-	if st, err := s.ask(a.seats[0], with, 0, 0, nil); err != nil || st.First != 0 {
+	if st, err := s.ask(&a.seats[0], with, redisnode.Ask{}, nil); err != nil || st.First != 0 {
 		t.Fatalf("%+v, %v", st, err)
 	}
 	if !s.Left(a) {

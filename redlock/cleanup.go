@@ -5,47 +5,61 @@ import (
 	"time"
 )
 
+// cleanUp is the clean-up of an attempt.
+type cleanUp struct {
+	results chan bool // one for each node: whether it is known that nothing is left there
+	ended   int       // results so far
+	clean   int       // nodes of which that is known
+}
+
 // Withdraw implements [driver.Store]. It is confirmed as soon as it is certain that
 // what the others may still have blocks no majority; they are asked behind the
 // caller's back.
 func (s *store) Withdraw(ctx context.Context, a *attempt) error {
-	a.tidying.Do(func() {
-		a.end()
-		a.tidied = make(chan bool, len(a.seats))
-		for i, t := range a.seats {
-			s.locks.Go(func() { a.tidied <- s.clear(i, t) })
-		}
-	})
+	if a.cleanUp == nil {
+		a.cleanUp = s.startCleanUp(a)
+	}
+	c := a.cleanUp
 	var enough <-chan time.Time // others may be a moment later
-	for a.swept < len(a.seats) {
+	for c.ended < len(a.seats) {
 		select {
-		case ok := <-a.tidied:
-			a.swept++
+		case ok := <-c.results:
+			c.ended++
 			if ok {
-				a.clean++
+				c.clean++
 			}
 		case <-enough:
 			return nil
 		case <-ctx.Done():
-			if a.clean >= s.quorum {
+			if c.clean >= s.quorum {
 				return nil
 			}
 			return context.Cause(ctx)
 		}
-		if a.clean >= s.quorum && enough == nil {
+		if c.clean >= s.quorum && enough == nil {
 			enough = time.After(straggling)
 		}
 	}
-	if a.clean < s.quorum {
+	if c.clean < s.quorum {
 		return errSlow
 	}
 	return nil
 }
 
+func (s *store) startCleanUp(a *attempt) *cleanUp {
+	a.end()
+	c := &cleanUp{results: make(chan bool, len(a.seats))}
+	for i := range a.seats {
+		t := &a.seats[i]
+		s.locks.Go(func() { c.results <- s.clear(i, t) })
+	}
+	return c
+}
+
 // end has what still waits for a connection give up.
 func (a *attempt) end() {
-	for _, t := range a.seats {
-		t.over.Store(true)
+	for i := range a.seats {
+		a.seats[i].end()
 	}
 }
 
@@ -65,8 +79,8 @@ func (s *store) clear(node int, t *seat) bool {
 
 // Left implements [driver.Store].
 func (s *store) Left(a *attempt) bool {
-	for _, t := range a.seats {
-		if t.left() {
+	for i := range a.seats {
+		if a.seats[i].left() {
 			return true
 		}
 	}
@@ -75,10 +89,7 @@ func (s *store) Left(a *attempt) bool {
 
 // End implements [driver.Store].
 func (s *store) End(a *attempt) {
-	for i, t := range a.seats {
-		if t.busy.TryLock() { // else what is under way there ends it
-			s.nodes[i].stopListening(t)
-			t.busy.Unlock()
-		}
+	for i := range a.seats {
+		s.nodes[i].stopListening(&a.seats[i])
 	}
 }

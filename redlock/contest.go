@@ -25,7 +25,8 @@ type contest struct {
 	answers chan answer // room for one of each node
 	words   chan word
 
-	offer int64 // our clock when the round began, for all nodes the same
+	since locker.Instant // validity counts from here
+	offer int64          // our clock when the round began, for all nodes the same
 
 	// A round begins by asking and ends with a majority, or without one: then
 	// what was granted is given back and the contest rests until a node
@@ -33,7 +34,6 @@ type contest struct {
 	situation
 	timer   *time.Timer
 	standBy bool
-	life    int // of the value, which changes when a node may refuse it
 }
 
 type answer struct {
@@ -43,9 +43,11 @@ type answer struct {
 	err      error
 }
 
+// word is what a node sends. It is a reason to ask, and no more than that: one that is
+// for a value which the contest has given up costs a request.
 type word struct {
-	node, life int
-	text       mailbox.Word
+	node int
+	text mailbox.Word
 }
 
 // newContest returns a contest that waits if told is not nil, and queues for that if
@@ -62,8 +64,8 @@ func (s *store) newContest(a *attempt, queue bool, told driver.Wait) *contest {
 	return c
 }
 
-// run returns nil when the attempt has a majority with one token.
-func (c *contest) run(ctx context.Context) error {
+// run returns what a majority has granted, with one token.
+func (c *contest) run(ctx context.Context) (driver.Grant, error) {
 	defer c.timer.Stop()
 	c.begin(true)
 	for {
@@ -71,20 +73,19 @@ func (c *contest) run(ctx context.Context) error {
 			c.told()
 		}
 		if err := c.s.twins(); err != nil {
-			return err
+			return driver.Grant{}, err
 		}
 		switch judge(c.votes, c.situation) {
 		case won:
-			c.a.token = common(c.votes)
-			return nil
+			return driver.Grant{First: common(c.votes), Count: redisnode.Tokens, Since: c.since}, nil
 		case short:
 			c.raise()
 		case late:
-			c.timer.Reset(min(c.a.seats[0].timeout, straggling))
+			c.timer.Reset(c.lag())
 		case split:
 			c.rest(ctx)
 		case lost:
-			return c.defeat()
+			return driver.Grant{}, c.defeat()
 		}
 		select {
 		case ans := <-c.answers:
@@ -94,9 +95,9 @@ func (c *contest) run(ctx context.Context) error {
 		case <-c.timer.C:
 			c.wake()
 		case <-ctx.Done():
-			return c.defeat()
+			return driver.Grant{}, c.defeat()
 		case <-c.s.locks.Closing().Done():
-			return locker.ErrClosed
+			return driver.Grant{}, locker.ErrClosed
 		}
 	}
 }
@@ -107,7 +108,7 @@ func (c *contest) run(ctx context.Context) error {
 // word.
 func (c *contest) begin(all bool) {
 	if count(c.votes, asking, raising) == 0 {
-		c.a.since = locker.Now()
+		c.since = locker.Now()
 	}
 	c.offer = time.Now().UnixMicro()
 	c.resting, c.gathered, c.standBy = false, false, false
@@ -123,20 +124,20 @@ func (c *contest) begin(all bool) {
 func (c *contest) ask(i int) {
 	v := &c.votes[i]
 	v.state, v.told, v.err = asking, false, nil
-	seat, answers, offer, ticket := c.a.seats[i], c.answers, c.offer, v.ticket
+	seat, answers := &c.a.seats[i], c.answers
+	how := redisnode.Ask{Queue: c.queue, Ticket: v.ticket, Offer: c.offer}
 	var listener func(mailbox.Word)
 	if c.queue {
-		life := c.life
 		listener = func(text mailbox.Word) {
 			select {
-			case c.words <- word{i, life, text}:
+			case c.words <- word{i, text}:
 			default: // never blocks: the timer makes up for it
 			}
 		}
 	}
 	seat.asking.Add(1) // before anybody can ask what is left of the attempt
 	c.s.locks.Go(func() {
-		standing, err := c.s.ask(seat, c.s.nodes[i], offer, ticket, listener)
+		standing, err := c.s.ask(seat, c.s.nodes[i], how, listener)
 		seat.asking.Add(-1)
 		answers <- answer{node: i, standing: standing, err: err}
 	})
@@ -172,7 +173,6 @@ const leeway = 2 * time.Millisecond
 func (c *contest) read(w word) {
 	v := &c.votes[w.node]
 	switch {
-	case w.life != c.life:
 	case w.text == mailbox.StandBy:
 		c.standBy = true
 		if c.resting {
@@ -217,6 +217,9 @@ const (
 	firstPause = 10 * time.Millisecond
 )
 
+// lag is how much longer than for the others a node is waited for.
+func (c *contest) lag() time.Duration { return min(c.s.nodes[0].timeoutOf(c.a.req().TTL), straggling) }
+
 // rest gives back what a round has won, which was not enough, keeps the places
 // in the queues, and waits for word from the nodes.
 func (c *contest) rest(ctx context.Context) {
@@ -258,8 +261,9 @@ func (c *contest) majorityLook() time.Time {
 func (c *contest) retreat(ctx context.Context) {
 	results := make(chan bool, len(c.votes))
 	given := 0
-	for i, t := range c.a.seats {
-		if !t.held.Load() || c.votes[i].state == asking { // its answer is still to be counted
+	for i := range c.a.seats {
+		t := &c.a.seats[i]
+		if t.has.Load() != held || c.votes[i].state == asking { // its answer is still to be counted
 			continue
 		}
 		given++
@@ -285,15 +289,15 @@ func (c *contest) retreat(ctx context.Context) {
 // rename goes on with a new value and the old places in the queues. Answers to
 // requests that are still under way are for the old value: they go unread.
 func (c *contest) rename() {
-	fresh, err := c.s.newSeats(c.a.req)
+	fresh, err := c.s.newSeats(c.a.req())
 	if err != nil {
 		return // it was made once before, of the same
 	}
-	for i, t := range c.a.seats {
+	for i := range c.a.seats {
+		t := &c.a.seats[i]
 		c.votes[i] = vote{ticket: c.votes[i].ticket}
 		c.s.locks.Go(func() { c.s.clear(i, t) })
 	}
 	c.a.seats = fresh
-	c.life++
 	c.answers = make(chan answer, len(fresh))
 }

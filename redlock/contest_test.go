@@ -52,7 +52,23 @@ func TestVoteOfANodeThatWasGivenBackIsNotCounted(t *testing.T) {
 	}
 }
 
-// judge and tally decide by the votes alone: five nodes, three of which are a majority.
+// A node's grant to a value that the attempt has given up is about to be withdrawn.
+func TestAnswerToAnOldValueIsNotRead(t *testing.T) {
+	s, _ := threeNodes(t)
+	c := s.newContest(newAttempt(t, s), false, nil)
+	c.ask(0)
+	old := c.answers
+	c.rename()
+	old <- <-old // it has come, and is not read yet
+	select {
+	case ans := <-c.answers:
+		t.Errorf("read: %+v", ans)
+	default:
+	}
+}
+
+// judge and tally decide by the votes alone: of five nodes, three are a majority, and so
+// they are of four.
 func TestJudge(t *testing.T) {
 	const g, q, r, a, w, x, y, f, i = granted, granted + 100, raising, asking, waiting, taken, young, failed, idle // q: with another token
 	for _, test := range []struct {
@@ -81,6 +97,10 @@ func TestJudge(t *testing.T) {
 		{votes: []state{w, y, y, f, f}, situation: situation{wait: true}, want: split},
 		{votes: []state{w, w, w, i, i}, situation: situation{wait: true, resting: true}, want: open},
 		{votes: []state{g, g, g, i, i}, situation: situation{wait: true, resting: true}, want: won},
+		{votes: []state{g, g, a, a}, want: open},
+		{votes: []state{g, g, x, x}, want: split},
+		{votes: []state{x, x, a, a}, want: lost},
+		{votes: []state{g, g, g, a}, want: won},
 	} {
 		votes := make([]vote, len(test.votes))
 		for k, st := range test.votes {
@@ -96,25 +116,37 @@ func TestJudge(t *testing.T) {
 }
 
 func TestTally(t *testing.T) {
-	ok, absent, down := &result{}, &result{absent: true}, &result{err: errSlow}
-	gone, forced := &result{err: &locker.LostError{Reason: locker.TakenOver}}, &result{err: &locker.LostError{Reason: locker.Forced}}
+	ok, absent, wait, down := error(nil), errAbsent, errPending, errSlow
+	gone, forced := &locker.LostError{Reason: locker.TakenOver}, &locker.LostError{Reason: locker.Forced}
 	for _, test := range []struct {
-		results []*result
-		want    answerOf
+		answers []error
+		want    decision
 		reason  locker.Reason
 	}{
-		{[]*result{ok, ok, ok, nil, nil}, yes, 0},
-		{[]*result{ok, ok, nil, nil, nil}, undecided, 0},
-		{[]*result{ok, ok, down, down, down}, unknown, 0},
-		{[]*result{ok, ok, absent, down, down}, yes, 0},
-		{[]*result{gone, gone, gone, nil, nil}, no, locker.TakenOver},
-		{[]*result{gone, gone, nil, nil, nil}, undecided, 0},
-		{[]*result{gone, forced, gone, down, ok}, no, locker.Forced},
-		{[]*result{gone, gone, down, down, ok}, yes, 0},
-		{[]*result{gone, ok, ok, down, down}, yes, 0},
+		{[]error{ok, ok, ok, wait, wait}, yes, 0},
+		{[]error{ok, ok, ok, gone, gone}, yes, 0},
+		{[]error{ok, ok, wait, wait, wait}, undecided, 0},
+		{[]error{ok, ok, wait, gone, down}, undecided, 0},
+		{[]error{ok, ok, down, down, down}, unknown, 0},
+		{[]error{ok, wait, down, down, absent}, unknown, 0},
+		{[]error{ok, wait, gone, gone, down}, unknown, 0}, // the one that is down may have it
+		{[]error{ok, ok, absent, down, down}, free, 0},
+		{[]error{ok, ok, absent, absent, absent}, free, 0}, // nobody has said that it was lost
+		{[]error{gone, gone, down, down, ok}, free, 0},
+		{[]error{gone, ok, ok, down, down}, free, 0},
+		{[]error{gone, gone, gone, wait, wait}, no, locker.TakenOver},
+		{[]error{gone, gone, wait, wait, wait}, undecided, 0},
+		{[]error{gone, absent, absent, ok, ok}, no, locker.TakenOver},
+		{[]error{gone, forced, gone, down, ok}, no, locker.Forced},
+		{[]error{forced, gone, absent, down, wait}, no, locker.Forced},
+		{[]error{ok, ok, ok, down}, yes, 0}, // of four nodes, three are a majority
+		{[]error{ok, ok, down, down}, unknown, 0},
+		{[]error{ok, ok, absent, down}, free, 0},
+		{[]error{ok, ok, gone, gone}, no, locker.TakenOver},
+		{[]error{ok, down}, unknown, 0},
 	} {
-		if got, reason := tally(test.results); got != test.want || reason != test.reason {
-			t.Errorf("%v: %v because %v, want %v because %v", test.results, got, reason, test.want, test.reason)
+		if got, reason := tally(test.answers); got != test.want || reason != test.reason {
+			t.Errorf("%v: %v because %v, want %v because %v", test.answers, got, reason, test.want, test.reason)
 		}
 	}
 }

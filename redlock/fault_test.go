@@ -166,6 +166,27 @@ func TestHolderLearnsThatAMajorityHasForgotten(t *testing.T) {
 	free(t, "a", servers...) // also where it was renewed meanwhile
 }
 
+// Of five nodes one was never asked, two renew and two are down.
+func TestRenewalThatFailsNamesAllNodesAndWhatEachSaid(t *testing.T) {
+	t.Parallel()
+	servers := startNodes(t, 5)
+	servers[0].Do("SET", "a", "a stranger's")
+	l := newLocker(t, servers, patient)
+	lock := mustLockOn(t, l, servers, locker.WithoutRenewal(), locker.WithTTL(time.Minute))
+	eventually(t, "all have answered", func() bool { return redlock.UnderWay(l) == 0 })
+	servers[3].Kill()
+	servers[4].Kill()
+	err := lock.Renew(patience(t))
+	if !errors.Is(err, locker.ErrUnavailable) || !strings.Contains(fmt.Sprint(err), "2 of 5 nodes agreed, 3 are needed") {
+		t.Error(err)
+	}
+	for _, s := range servers {
+		if !strings.Contains(fmt.Sprint(err), s.Addr()) {
+			t.Errorf("%s is not in: %v", s.Addr(), err)
+		}
+	}
+}
+
 // All five nodes have the lock, and the answer of one is lost. It counts for as much
 // as the others when two of those forget.
 func TestRenewalAsksANodeWhoseGrantWasNotHeard(t *testing.T) {

@@ -7,7 +7,7 @@ import "time"
 // more nodes hold the lock, the more of them may fail. Then our places in the
 // queues are given up.
 func (c *contest) linger() {
-	timer := time.NewTimer(min(c.a.seats[0].timeout, straggling))
+	timer := time.NewTimer(c.lag())
 	defer timer.Stop()
 	for more := true; more && count(c.votes, waiting, asking) > 0; {
 		select {
@@ -21,7 +21,8 @@ func (c *contest) linger() {
 			more = false
 		}
 	}
-	for i, t := range c.a.seats {
+	for i := range c.a.seats {
+		t := &c.a.seats[i]
 		c.s.locks.Go(func() { c.s.leaveQueue(i, t) })
 	}
 }
@@ -29,13 +30,13 @@ func (c *contest) linger() {
 // leaveQueue gives up a place in a queue that nobody needs any more.
 func (s *store) leaveQueue(node int, t *seat) {
 	t.busy.Lock()
-	held := t.held.Load()
-	if held {
+	holds := t.has.Load() == held
+	if holds {
 		s.nodes[node].stopListening(t)
 	}
-	over := t.over.Load()
+	ended := t.ended()
 	t.busy.Unlock()
-	if !held && !over {
+	if !holds && !ended {
 		s.clear(node, t)
 	}
 }

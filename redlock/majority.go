@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"errors"
 	"slices"
 	"time"
 
@@ -66,7 +67,9 @@ func count(votes []vote, states ...state) int {
 // saysTaken reports whether others have so many nodes that no majority is left.
 func saysTaken(votes []vote) bool { return count(votes, waiting, taken) > len(votes)-quorum(votes) }
 
-func quorum(votes []vote) int { return len(votes)/2 + 1 }
+func quorum(votes []vote) int { return majority(len(votes)) }
+
+func majority(nodes int) int { return nodes/2 + 1 }
 
 // judge says what the votes come to.
 func judge(votes []vote, s situation) verdict {
@@ -127,7 +130,7 @@ func (c *contest) raise() {
 			continue
 		}
 		v.state = raising
-		seat, answers := c.a.seats[i], c.answers
+		seat, answers := &c.a.seats[i], c.answers
 		c.s.locks.Go(func() {
 			err := c.s.nodes[i].raise(seat, token)
 			answers <- answer{node: i, raised: token, err: err}
@@ -164,4 +167,76 @@ func (c *contest) outcome() *QuorumError {
 		})
 	}
 	return e
+}
+
+// decision is what the nodes' answers to a renewal or a release come to.
+type decision uint8
+
+const (
+	undecided decision = iota
+	yes                // a majority has done it
+	no                 // so many have the lock no more that no majority is left
+	free               // too few have done it, but a majority does not have the lock
+	unknown            // too few have answered
+)
+
+var (
+	// errPending is the answer of a node that has given none yet.
+	errPending = errors.New("no answer yet")
+	// errAbsent is the answer of a node that was not asked.
+	errAbsent = errors.New("it had not granted the lock")
+)
+
+// tally says what the answers of all nodes come to; nil is a yes. Where nodes did not
+// answer or were never asked, that alone does not make a lock lost: a node must have
+// said that it has it no more.
+func tally(answers []error) (decision, locker.Reason) {
+	agreed, failed, pending := 0, 0, 0
+	reason := locker.Reason(0)
+	for _, err := range answers {
+		lost := asLost(err)
+		switch {
+		case err == nil:
+			agreed++
+		case errors.Is(err, errPending):
+			pending++
+		case lost != nil:
+			if reason == 0 || lost.Reason == locker.Forced {
+				reason = lost.Reason
+			}
+		case !errors.Is(err, errAbsent):
+			failed++
+		}
+	}
+	need := majority(len(answers))
+	switch {
+	case agreed >= need:
+		return yes, 0
+	case reason != 0 && agreed+failed+pending < need:
+		return no, reason
+	case agreed+pending >= need:
+		return undecided, 0
+	case pending == 0 && failed <= len(answers)-need:
+		return free, 0
+	}
+	return unknown, 0
+}
+
+// disagreement says how each node answered a renewal or a release that has no majority.
+func (s *store) disagreement(answers []error) *QuorumError {
+	e := &QuorumError{Need: s.quorum, kind: locker.ErrUnavailable}
+	for i, err := range answers {
+		e.Nodes = append(e.Nodes, NodeOutcome{Node: s.nodes[i].name, Granted: err == nil, Err: err})
+	}
+	return e
+}
+
+// asLost returns err as the loss that it is, or nil.
+func asLost(err error) *locker.LostError {
+	if err == nil {
+		return nil // before lost is allocated
+	}
+	var lost *locker.LostError
+	errors.As(err, &lost)
+	return lost
 }

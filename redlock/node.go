@@ -14,19 +14,35 @@ import (
 
 // node is one of the masters.
 type node struct {
-	name  string
-	redis *redisnode.Node
-	slots chan struct{} // a request under way has one: as many as the client has connections
-	met   atomic.Bool
-	run   string // identifies the server process it was when we met; under store.mu
+	name    string
+	redis   *redisnode.Node
+	timeout time.Duration // Options.NodeTimeout
+	slots   chan struct{} // a request under way has one: as many as the client has connections
+	met     atomic.Bool
+	run     string // identifies the server process it was when we met; under store.mu
 }
 
-func newNode(name string, rdb redis.UniversalClient, quarantine time.Duration) *node {
-	return &node{
-		name:  name,
-		redis: redisnode.NewOfQuorum(rdb, quarantine),
-		slots: make(chan struct{}, rdb.(*redis.Client).Options().PoolSize),
+func newNode(name string, rdb redis.UniversalClient, opts Options) *node {
+	quarantine := opts.MaxTTL
+	if opts.DurableNodes {
+		quarantine = 0
 	}
+	n := &node{
+		name:    name,
+		redis:   redisnode.NewOfQuorum(rdb, quarantine),
+		timeout: opts.NodeTimeout,
+		slots:   make(chan struct{}, rdb.(*redis.Client).Options().PoolSize),
+	}
+	n.redis.Keep = opts.KeepCounter
+	return n
+}
+
+// timeoutOf is how long the node may take for an answer about a lock with this TTL.
+func (n *node) timeoutOf(ttl time.Duration) time.Duration {
+	if n.timeout > 0 {
+		return n.timeout
+	}
+	return min(max(ttl/50, 10*time.Millisecond), 100*time.Millisecond)
 }
 
 // nameNodes names nodes by their addresses and refuses what cannot be one.

@@ -136,22 +136,17 @@ func New(nodes []redis.UniversalClient, opts Options) (*Locker, error) {
 	if opts.MaxTTL == 0 {
 		opts.MaxTTL = time.Minute
 	}
-	keep, err := redisnode.KeepFor(opts.KeepCounter)
-	if err != nil {
+	var err error
+	if opts.KeepCounter, err = redisnode.KeepFor(opts.KeepCounter); err != nil {
 		return nil, fmt.Errorf("redlock: %w", err)
 	}
 	names, err := nameNodes(nodes)
 	if err != nil {
 		return nil, err
 	}
-	quarantine := opts.MaxTTL
-	if opts.DurableNodes {
-		quarantine = 0
-	}
-	s := &store{opts: opts, quorum: len(nodes)/2 + 1}
+	s := &store{opts: opts, quorum: majority(len(nodes))}
 	for i, rdb := range nodes {
-		s.nodes = append(s.nodes, newNode(names[i], rdb, quarantine))
-		s.nodes[i].redis.Keep = keep
+		s.nodes = append(s.nodes, newNode(names[i], rdb, opts))
 	}
 	s.locks = driver.New("redlock", s, driver.Options{})
 	return &Locker{s.locks, s}, nil
@@ -229,14 +224,7 @@ func (s *store) Begin(req *locker.Request) (*attempt, error) {
 		return nil, fmt.Errorf("ttl %v is over the limit of %v (Options.MaxTTL)", req.TTL, s.opts.MaxTTL)
 	}
 	seats, err := s.newSeats(req)
-	return &attempt{req: req, seats: seats}, err
-}
-
-func (s *store) nodeTimeout(ttl time.Duration) time.Duration {
-	if s.opts.NodeTimeout > 0 {
-		return s.opts.NodeTimeout
-	}
-	return min(max(ttl/50, 10*time.Millisecond), 100*time.Millisecond)
+	return &attempt{seats: seats}, err
 }
 
 // Acquire implements [driver.Store]. The first question of a Locker to which nobody
@@ -244,17 +232,17 @@ func (s *store) nodeTimeout(ttl time.Duration) time.Duration {
 // subscription costs a connection to each node.
 func (s *store) Acquire(ctx context.Context, a *attempt, wait driver.Wait) (driver.Grant, error) {
 	if wait == nil || !s.listening() {
-		err := s.newContest(a, false, wait).run(ctx)
+		grant, err := s.newContest(a, false, wait).run(ctx)
 		if err == nil || wait == nil || ctx.Err() != nil || !s.worthWaiting(err) {
-			return a.grant(), err
+			return grant, err
 		}
 	}
 	c := s.newContest(a, true, wait)
-	err := c.run(ctx)
+	grant, err := c.run(ctx)
 	if err == nil && count(c.votes, waiting, asking) > 0 {
 		s.locks.Go(c.linger)
 	}
-	return a.grant(), err
+	return grant, err
 }
 
 // worthWaiting reports whether an attempt that did not wait was defeated by others, or
@@ -271,11 +259,4 @@ func (s *store) worthWaiting(err error) bool {
 		}
 	}
 	return down <= len(e.Nodes)-e.Need
-}
-
-func (a *attempt) grant() driver.Grant {
-	if a.token == 0 {
-		return driver.Grant{}
-	}
-	return driver.Grant{First: a.token, Count: redisnode.Tokens, Since: a.since}
 }

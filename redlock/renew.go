@@ -2,8 +2,8 @@ package redlock
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/internal/redisnode"
@@ -24,49 +24,51 @@ type renewal struct {
 // with the return: every node that renews makes the lock safer, and one that is
 // always slower than the others would never be renewed.
 func (s *store) Renew(ctx context.Context, attempts []*attempt) []error {
-	shortest := attempts[0].req.TTL
+	shortest := attempts[0].req().TTL
 	for _, a := range attempts {
-		shortest = min(shortest, a.req.TTL)
+		shortest = min(shortest, a.req().TTL)
 	}
 	own, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), shortest/6, errSlow)
 	context.AfterFunc(own, cancel)
-	answers := make(chan renewal, len(s.nodes))
-	under := s.renewals(attempts)
-	for node, r := range under {
-		s.locks.Go(func() { answers <- s.renewOn(own, node, r, attempts) })
+	answers, under := s.ballots(attempts)
+	renewals := make(chan renewal, len(s.nodes))
+	for node, of := range under {
+		s.locks.Go(func() { renewals <- s.renewOn(own, node, of, attempts) })
 	}
-	b := newBallot(s, attempts, under)
 	for range under {
-		if b.decided() {
+		if decided(answers) {
 			break
 		}
 		select {
-		case r := <-answers:
-			b.add(r)
+		case r := <-renewals:
+			for i, k := range r.of {
+				answers[k][r.node] = r.errs[i]
+			}
 		case <-ctx.Done():
-			return b.errors(context.Cause(ctx))
+			return s.renewed(attempts, answers, context.Cause(ctx))
 		}
 	}
-	return b.errors(nil)
+	return s.renewed(attempts, answers, nil)
 }
 
-// renewals returns for each node which attempts it may hold.
-func (s *store) renewals(attempts []*attempt) [][]int {
-	of := make([][]int, len(s.nodes))
+// ballots returns for each attempt the answers of the nodes, before any has come, and
+// for each node which attempts it may hold.
+func (s *store) ballots(attempts []*attempt) (answers [][]error, under [][]int) {
+	answers, under = make([][]error, len(attempts)), make([][]int, len(s.nodes))
 	for k, a := range attempts {
+		answers[k] = make([]error, len(s.nodes))
 		for node := range a.seats {
+			answers[k][node] = errAbsent
 			if a.seats[node].mayHold() {
-				of[node] = append(of[node], k)
+				answers[k][node] = errPending
+				under[node] = append(under[node], k)
 			}
 		}
 	}
-	return of
+	return answers, under
 }
 
 func (s *store) renewOn(ctx context.Context, node int, of []int, attempts []*attempt) renewal {
-	if len(of) == 0 {
-		return renewal{node: node}
-	}
 	leases := make([]*redisnode.Lease, len(of))
 	for i, k := range of {
 		leases[i] = &attempts[k].seats[node].lease
@@ -74,75 +76,27 @@ func (s *store) renewOn(ctx context.Context, node int, of []int, attempts []*att
 	return renewal{node, of, s.nodes[node].redis.Renew(ctx, leases)}
 }
 
-// ballot counts renewals.
-type ballot struct {
-	s        *store
-	attempts []*attempt
-	yes      []int // nodes that have renewed each attempt
-	maybe    []int // nodes that have, or have not answered
-	lost     []*locker.LostError
-	failed   []*QuorumError
-}
-
-func newBallot(s *store, attempts []*attempt, under [][]int) *ballot {
-	n := len(attempts)
-	b := &ballot{s, attempts, make([]int, n), make([]int, n), make([]*locker.LostError, n), make([]*QuorumError, n)}
-	for _, of := range under {
-		for _, k := range of {
-			b.maybe[k]++
-		}
-	}
-	return b
-}
-
-func (b *ballot) add(r renewal) {
-	for i, k := range r.of {
-		err := r.errs[i]
-		if err == nil {
-			b.yes[k]++
-			continue
-		}
-		b.maybe[k]--
-		var lost *locker.LostError
-		if errors.As(err, &lost) {
-			if b.lost[k] == nil || lost.Reason == locker.Forced {
-				b.lost[k] = lost
-			}
-			continue
-		}
-		if b.failed[k] == nil {
-			b.failed[k] = &QuorumError{Need: b.s.quorum, kind: locker.ErrUnavailable}
-		}
-		b.failed[k].Nodes = append(b.failed[k].Nodes, NodeOutcome{Node: b.s.nodes[r.node].name, Err: err})
-	}
-}
-
 // decided reports whether every attempt has a majority, or cannot get one.
-func (b *ballot) decided() bool {
-	for k := range b.attempts {
-		if b.yes[k] < b.s.quorum && b.maybe[k] >= b.s.quorum {
-			return false
-		}
-	}
-	return true
+func decided(answers [][]error) bool {
+	return !slices.ContainsFunc(answers, func(of []error) bool {
+		d, _ := tally(of)
+		return d == undecided
+	})
 }
 
-// errors says of each attempt how it went. It is lost if nodes that have it no
-// more are the reason why there is no majority; where others did not answer, the
-// next renewal may find one. What is not decided yet has the error early.
-func (b *ballot) errors(early error) []error {
-	errs := make([]error, len(b.attempts))
-	for k := range b.attempts {
-		switch {
-		case b.yes[k] >= b.s.quorum:
-		case b.maybe[k] >= b.s.quorum:
-			errs[k] = fmt.Errorf("%w: %w", locker.ErrUnavailable, early)
-		case b.failed[k] != nil:
-			errs[k] = b.failed[k]
-		case b.lost[k] != nil:
-			errs[k] = &locker.LostError{Name: b.attempts[k].req.Name, Reason: b.lost[k].Reason}
-		default:
-			errs[k] = &QuorumError{Need: b.s.quorum, kind: locker.ErrUnavailable}
+// renewed says of each attempt how it went. What is not decided yet has the error
+// early.
+func (s *store) renewed(attempts []*attempt, answers [][]error, early error) []error {
+	errs := make([]error, len(attempts))
+	for k, a := range attempts {
+		switch d, reason := tally(answers[k]); d {
+		case yes:
+		case no:
+			errs[k] = &locker.LostError{Name: a.req().Name, Reason: reason}
+		case undecided:
+			errs[k] = fmt.Errorf("%w: %w", s.disagreement(answers[k]), early)
+		default: // the next renewal may find a majority
+			errs[k] = s.disagreement(answers[k])
 		}
 	}
 	return errs

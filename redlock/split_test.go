@@ -2,6 +2,7 @@ package redlock_test
 
 import (
 	"context"
+	"io"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -19,8 +20,9 @@ import (
 // first is 1, and before anybody has the answer.
 type onScript struct {
 	redis.Hook
-	n   atomic.Int32
-	act func(n int32)
+	n    atomic.Int32
+	act  func(n int32)
+	lose int32 // the script whose answer is lost
 }
 
 func (*onScript) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -28,7 +30,12 @@ func (h *onScript) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		err := next(ctx, cmd)
 		if err == nil && strings.HasPrefix(cmd.Name(), "eval") {
-			h.act(h.n.Add(1))
+			n := h.n.Add(1)
+			h.act(n)
+			if n == h.lose {
+				err = io.EOF
+				cmd.SetErr(err)
+			}
 		}
 		return err
 	}
@@ -71,6 +78,35 @@ func TestTryLockLooksAgainWhereNodesDisagree(t *testing.T) {
 	servers[2].Resume()
 	mustUnlock(t, lock)
 	free(t, "a", servers...)
+}
+
+// A waiter has one node of three, whose first answer was lost, so that it was asked
+// twice. When that is given back the node refuses the value from then on, for the other
+// request may arrive late. The waiter needs this node as soon as a second is free.
+func TestWaiterGoesOnWithAnotherValueWhereANodeRefusesTheOld(t *testing.T) {
+	t.Parallel()
+	servers := startNodes(t, 3)
+	for _, s := range servers[1:] {
+		s.Do("SET", "a", "somebody", "PX", "600000")
+	}
+	clients := clientsOf(servers)
+	clients[0].AddHook(&onScript{act: func(int32) {}, lose: 1})
+	l := newLockerOn(t, clients, patient)
+	got := make(chan error, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		lock, err := l.Lock(ctx, "a")
+		if err == nil {
+			err = lock.Unlock(ctx)
+		}
+		got <- err
+	}()
+	eventually(t, "it was given back", func() bool { return servers[0].Do("KEYS", "lockstile:m:*") != "" })
+	servers[1].Do("DEL", "a")
+	if err := <-got; err != nil {
+		t.Error(err)
+	}
 }
 
 // A node that is asked in the first look and answers in the second began the

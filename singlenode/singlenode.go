@@ -231,7 +231,7 @@ func (s *store) Acquire(ctx context.Context, a *attempt, wait driver.Wait) (driv
 // ask asks once, and says when to ask again.
 func (s *store) ask(ctx context.Context, a *attempt, queue bool) (driver.Grant, time.Duration, error) {
 	since := locker.Now()
-	standing, err := s.node.Acquire(ctx, &a.lease, queue, a.ticket)
+	standing, err := s.node.Acquire(ctx, &a.lease, redisnode.Ask{Queue: queue, Ticket: a.ticket})
 	if err != nil || standing.First == 0 {
 		a.ticket = standing.Ticket
 		return driver.Grant{}, s.nextLook(standing), refusal(err)

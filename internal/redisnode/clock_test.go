@@ -89,7 +89,7 @@ func ends(t *testing.T, rdb redis.UniversalClient, l *Lease, r request) (lease, 
 func TestMarksOutliveWhatTheyRefuse(t *testing.T) {
 	srv := testserver.Redis(t)
 	n, _ := client(t, srv.Addr())
-	lasts := func(l *Lease) time.Duration { return n.rdb.PTTL(background(t), l.Keys.mark+l.Value).Val() }
+	lasts := func(l *Lease) time.Duration { return n.rdb.PTTL(background(t), l.Keys.own).Val() }
 	const slack = 10 * time.Second // for a slow machine
 
 	withdrawn := newLease(t, "withdrawn")

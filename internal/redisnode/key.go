@@ -16,8 +16,8 @@ type Keys struct {
 	Lock  string // the holder's value: what every Redlock client looks at
 	last  string // the last grant: token, value and holder
 	queue string // waiters, a sorted set by time of arrival
-	mark  string // prefix of the marks of values that must not be granted
-	own   string // the mark of the value that the keys were made with
+	own   string // marks the value that the keys were made with, so that it is not granted
+	mark  int    // how much of own begins the marks of all values
 }
 
 // NewKeys returns the keys of the lock called name.
@@ -36,10 +36,11 @@ func newKeys(name string, value []byte) (Keys, string, error) {
 	tag, rest := hashslot.Parts(name)
 	all := reserved + "t:{" + tag + "}" + rest + reserved + "q:{" + tag + "}" + rest + reserved + "m:{" + tag + "}" + rest + ":" + string(value)
 	one := len(reserved) + len("t:{}") + len(tag) + len(rest)
-	own, mark := all[2*one:], all[2*one:len(all)-len(value)]
-	return Keys{Lock: name, last: all[:one], queue: all[one : 2*one], mark: mark, own: own}, own[len(mark):], nil
+	own := all[2*one:]
+	mark := len(own) - len(value)
+	return Keys{Lock: name, last: all[:one], queue: all[one : 2*one], own: own, mark: mark}, own[mark:], nil
 }
 
 func (k Keys) list(value string) []string {
-	return []string{k.Lock, k.last, k.queue, k.mark + value}
+	return []string{k.Lock, k.last, k.queue, k.own[:k.mark] + value}
 }

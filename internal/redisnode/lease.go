@@ -32,11 +32,6 @@ const (
 // Lease is one attempt to hold a lock on one node, and the hold that comes of it.
 type Lease struct {
 	*Terms
-
-	// Offer is the clock, in microseconds, that a node of a quorum is asked to
-	// lift its token and ticket to. The caller sets it, the same for all nodes.
-	Offer int64
-
 	unsure atomic.Bool  // a request may arrive late
 	kept   atomic.Int64 // when its counter was last kept from expiring ([locker.Instant])
 }
@@ -44,18 +39,17 @@ type Lease struct {
 // Terms are what is asked for. They never change, so the leases of one lock on
 // several nodes share them.
 type Terms struct {
-	Keys   Keys
-	Value  string // 20 random bytes, as the Redlock page advises
-	TTL    time.Duration
-	Holder string
+	*locker.Request
+	Keys  Keys
+	Value string // 20 random bytes, as the Redlock page advises
 }
 
 // Init sets what req asks for on the key prefix+req.Name, with a new value. The
 // Terms must be zero.
 func (t *Terms) Init(req *locker.Request, prefix string) (err error) {
 	value := random()
+	t.Request = req
 	t.Keys, t.Value, err = newKeys(prefix+req.Name, value[:])
-	t.TTL, t.Holder = req.TTL, req.Holder
 	return err
 }
 
@@ -114,18 +108,27 @@ func (s Standing) NextLook() time.Duration {
 // ErrWithdrawn means that the attempt had been withdrawn before it arrived.
 var ErrWithdrawn = errors.New("the attempt was withdrawn")
 
-// Acquire asks for the lock. If queue is set and the lock is taken, the attempt
-// waits in the store from then on and is told through [Node.Mail] when its turn
-// has come; ticket is 0 or that of an earlier Standing. After an error the
-// attempt may be anywhere: withdraw it.
-func (n *Node) Acquire(ctx context.Context, l *Lease, queue bool, ticket int64) (Standing, error) {
+// Ask is how an attempt asks for the lock. The zero Ask is one look.
+type Ask struct {
+	// Queue has the attempt wait in the store from then on, if the lock is taken. It
+	// is told through [Node.Mail] when its turn has come.
+	Queue  bool
+	Ticket int64 // 0, or that of an earlier Standing
+
+	// Offer is the clock, in microseconds, that a node of a quorum is asked to
+	// lift its token and ticket to, the same for all nodes.
+	Offer int64
+}
+
+// Acquire asks for the lock. After an error the attempt may be anywhere: withdraw it.
+func (n *Node) Acquire(ctx context.Context, l *Lease, ask Ask) (Standing, error) {
 	member := ""
-	if queue {
+	if ask.Queue {
 		member = n.member(l)
 	}
-	req := l.request(n.acquire, &l.Value, l.TTL.Milliseconds(), &l.Holder, claim, n.counts, member, ticket, n.keepFor())
+	req := l.request(n.acquire, &l.Value, l.TTL.Milliseconds(), &l.Holder, claim, n.counts, member, ask.Ticket, n.keepFor())
 	if n.acquire == acquireOfQuorum {
-		req.args = append(req.args, n.quarantine, l.Offer)
+		req.args = append(req.args, n.quarantine, ask.Offer)
 	}
 	l.kept.Store(int64(locker.Now()))
 	reply, repeated, err := n.send(ctx, req)

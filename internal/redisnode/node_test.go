@@ -50,7 +50,7 @@ func background(t *testing.T) context.Context {
 
 func mustGrant(t *testing.T, n *Node, l *Lease) Standing {
 	t.Helper()
-	s, err := n.Acquire(background(t), l, false, 0)
+	s, err := n.Acquire(background(t), l, Ask{})
 	if err != nil || s.First == 0 {
 		t.Fatalf("not granted: %+v, %v", s, err)
 	}
@@ -63,7 +63,7 @@ func mustQueue(t *testing.T, n *Node, m *mailbox.Mailbox, l *Lease) mailbox.Box 
 	if err := m.Open(background(t), l.Value, box.Put); err != nil {
 		t.Fatal(err)
 	}
-	if s, err := n.Acquire(background(t), l, true, 0); err != nil || s.First != 0 {
+	if s, err := n.Acquire(background(t), l, Ask{Queue: true}); err != nil || s.First != 0 {
 		t.Fatalf("not queued: %+v, %v", s, err)
 	}
 	return box
@@ -112,7 +112,7 @@ func TestRequestThatArrivesAfterItsWithdrawalIsRefused(t *testing.T) {
 	if err := n.Withdraw(background(t), l); err != nil {
 		t.Fatal(err)
 	}
-	if s, err := n.Acquire(background(t), l, true, 0); !errors.Is(err, ErrWithdrawn) {
+	if s, err := n.Acquire(background(t), l, Ask{Queue: true}); !errors.Is(err, ErrWithdrawn) {
 		t.Fatalf("late request: %+v, %v", s, err)
 	}
 	if n := srv.Do("EXISTS", "a", "lockstile:q:{a}"); n != "0" {
@@ -131,7 +131,7 @@ func TestFirstTryThatArrivesAfterUnlockIsRefused(t *testing.T) {
 	if err := n.Release(background(t), l); err != nil {
 		t.Fatal(err)
 	}
-	if s, err := n.Acquire(background(t), l, false, 0); !errors.Is(err, ErrWithdrawn) {
+	if s, err := n.Acquire(background(t), l, Ask{}); !errors.Is(err, ErrWithdrawn) {
 		t.Fatalf("late request: %+v, %v", s, err)
 	}
 }
@@ -171,7 +171,7 @@ func TestReservedLockIsTakenAndNotHeld(t *testing.T) {
 	if info, err := n.Inspect(background(t), holder.Keys); err != nil || info.Held {
 		t.Errorf("a reserved lock is shown as held: %+v, %v", info, err)
 	}
-	if s, err := n.Acquire(background(t), other, false, 0); err != nil || s.First != 0 {
+	if s, err := n.Acquire(background(t), other, Ask{}); err != nil || s.First != 0 {
 		t.Errorf("a reserved lock was granted to a stranger: %+v, %v", s, err)
 	}
 	for _, err := range n.Renew(background(t), []*Lease{waiter}) {
@@ -269,7 +269,7 @@ func TestNewcomerDoesNotOvertakeWaitersOfALockThatExpired(t *testing.T) {
 	mustGrant(t, n, dead)
 	box := mustQueue(t, n, m, waiter)
 	srv.Do("DEL", "a")
-	if s, err := n.Acquire(background(t), newcomer, false, 0); err != nil || s.First != 0 {
+	if s, err := n.Acquire(background(t), newcomer, Ask{}); err != nil || s.First != 0 {
 		t.Errorf("a newcomer was served first: %+v, %v", s, err)
 	}
 	await(t, box, mailbox.Ask)
@@ -293,11 +293,11 @@ func TestWhoPassesALapsedClaimOnIsNextToLook(t *testing.T) {
 	if err := m.Open(background(t), waiter.Value, func(mailbox.Word) {}); err != nil {
 		t.Fatal(err)
 	}
-	s, err := n.Acquire(background(t), waiter, true, 0)
+	s, err := n.Acquire(background(t), waiter, Ask{Queue: true})
 	if err != nil || s.First != 0 || s.Ahead != 0 || s.Left > mailbox.ClaimTime {
 		t.Errorf("it passed the lock on and looks again with %d before it and %v left, %v", s.Ahead, s.Left, err)
 	}
-	if again, err := n.Acquire(background(t), waiter, true, s.Ticket); err != nil || again.Ahead != 2 {
+	if again, err := n.Acquire(background(t), waiter, Ask{Queue: true, Ticket: s.Ticket}); err != nil || again.Ahead != 2 {
 		t.Errorf("it has %d before it, want 2: %v", again.Ahead, err)
 	}
 }
@@ -315,7 +315,7 @@ func TestDeadWaitersInFrontCostAFewClaimTimes(t *testing.T) {
 	if err := m.Open(background(t), waiter.Value, func(mailbox.Word) {}); err != nil {
 		t.Fatal(err)
 	}
-	s, err := n.Acquire(background(t), waiter, true, 0)
+	s, err := n.Acquire(background(t), waiter, Ask{Queue: true})
 	if look := s.NextLook() - s.Left; err != nil || s.Ahead != 100 || look > 4*mailbox.ClaimTime {
 		t.Errorf("it looks %v after the end of the lease, with %d before it: %v", look, s.Ahead, err)
 	}
@@ -330,7 +330,7 @@ func TestGrantedWaiterLeavesNoPlaceBehind(t *testing.T) {
 	mustGrant(t, n, dead)
 	mustQueue(t, n, m, waiter)
 	srv.Do("DEL", "a")
-	if s, err := n.Acquire(background(t), waiter, true, 0); err != nil || s.First == 0 {
+	if s, err := n.Acquire(background(t), waiter, Ask{Queue: true}); err != nil || s.First == 0 {
 		t.Fatalf("the first waiter of a free lock: %+v, %v", s, err)
 	}
 	if places := srv.Do("ZCARD", "lockstile:q:{a}"); places != "0" {
@@ -348,13 +348,13 @@ func TestWaiterThatAsksAgainKeepsItsPlace(t *testing.T) {
 	if err := m.Open(background(t), first.Value, func(mailbox.Word) {}); err != nil {
 		t.Fatal(err)
 	}
-	was, err := n.Acquire(background(t), first, true, 0)
+	was, err := n.Acquire(background(t), first, Ask{Queue: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	mustQueue(t, n, m, second)
 	srv.Do("ZREM", "lockstile:q:{a}", n.member(first))
-	again, err := n.Acquire(background(t), first, true, was.Ticket)
+	again, err := n.Acquire(background(t), first, Ask{Queue: true, Ticket: was.Ticket})
 	if err != nil || again.Ahead != 0 || again.Ticket != was.Ticket {
 		t.Errorf("it is back as %+v, %v; it was %+v", again, err, was)
 	}
@@ -397,7 +397,7 @@ func TestWaiterBehindAKeyThatHardlyEndsLooksOnceADay(t *testing.T) {
 		if err := m.Open(background(t), waiter.Value, func(mailbox.Word) {}); err != nil {
 			t.Fatal(err)
 		}
-		s, err := n.Acquire(background(t), waiter, true, 0)
+		s, err := n.Acquire(background(t), waiter, Ask{Queue: true})
 		if err != nil || s.First != 0 || s.Left != locker.MaxTTL {
 			t.Errorf("behind a key with %s ms left: %+v, %v", left, s, err)
 		}
@@ -415,7 +415,7 @@ func TestErrorsShowNoValueOfALock(t *testing.T) {
 	srv := testserver.Redis(t, "--rename-command", "EVALSHA", "")
 	n, _ := client(t, srv.Addr())
 	l := newLease(t, "a")
-	_, err := n.Acquire(background(t), l, false, 0)
+	_, err := n.Acquire(background(t), l, Ask{})
 	if !errors.Is(err, locker.ErrUnavailable) || !strings.Contains(err.Error(), "evalsha") || l.Unsure() {
 		t.Errorf("unsure %v: %v", l.Unsure(), err)
 	}
@@ -436,7 +436,7 @@ func TestReleaseRefusesARequestThatIsStillOnItsWay(t *testing.T) {
 	if err := n.Release(background(t), l); !errors.As(err, &lost) {
 		t.Fatal(err)
 	}
-	if s, err := n.Acquire(background(t), l, false, 0); !errors.Is(err, ErrWithdrawn) {
+	if s, err := n.Acquire(background(t), l, Ask{}); !errors.Is(err, ErrWithdrawn) {
 		t.Errorf("the request that came late: %+v, %v", s, err)
 	}
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // NewOfQuorum returns a Node that is one of several. Tokens and tickets are
-// lifted to [Lease].Offer, and the node does not grant before it has been up for
+// lifted to [Ask].Offer, and the node does not grant before it has been up for
 // longer than quarantine, unless that is 0.
 func NewOfQuorum(rdb redis.UniversalClient, quarantine time.Duration) *Node {
 	n := New(rdb, 0)

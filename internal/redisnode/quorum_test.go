@@ -39,14 +39,16 @@ func TestTokenFollowsTheOfferAsFarAsTheNodesClockAllows(t *testing.T) {
 	n := ofQuorumNode(t, srv.Addr(), 0)
 	const tenth = 100_000
 	for name, offset := range map[string]int64{"right": -20_000, "a day ahead": 86_400e6, "a day behind": -86_400e6} {
-		l := newLease(t, name)
 		before := serverMicros(srv)
-		l.Offer = before + offset
-		token := int64(mustGrant(t, n, l).First)
-		after := serverMicros(srv)
+		offer := before + offset
+		s, err := n.Acquire(background(t), newLease(t, name), Ask{Offer: offer})
+		if err != nil {
+			t.Fatal(err)
+		}
+		token, after := int64(s.First), serverMicros(srv)
 		switch {
-		case name == "right" && after-before < tenth/2 && token != l.Offer:
-			t.Errorf("token %d is not what was offered, %d", token, l.Offer)
+		case name == "right" && after-before < tenth/2 && token != offer:
+			t.Errorf("token %d is not what was offered, %d", token, offer)
 		case token < before-tenth || token > after+tenth:
 			t.Errorf("%s: token %d with a server clock of %d to %d", name, token, before, after)
 		}
@@ -95,7 +97,7 @@ func TestYoungNodeRefusesAndTakesNothing(t *testing.T) {
 	srv := testserver.Redis(t)
 	n := ofQuorumNode(t, srv.Addr(), time.Hour)
 	l := newLease(t, "a")
-	_, err := n.Acquire(background(t), l, true, 0)
+	_, err := n.Acquire(background(t), l, Ask{Queue: true})
 	if !errors.Is(err, locker.ErrUnavailable) || !strings.Contains(err.Error(), "no vote") || l.Unsure() {
 		t.Errorf("unsure %v: %v", l.Unsure(), err)
 	}
@@ -124,7 +126,7 @@ func TestSecondThatMayNotBeOverDoesNotCountForTheUptime(t *testing.T) {
 		}
 		var errs []error
 		for _, quarantine := range []time.Duration{up - 500*time.Millisecond, up} {
-			_, err := ofQuorumNode(t, srv.Addr(), quarantine).Acquire(background(t), newLease(t, "a"), false, 0)
+			_, err := ofQuorumNode(t, srv.Addr(), quarantine).Acquire(background(t), newLease(t, "a"), Ask{})
 			errs = append(errs, err)
 		}
 		if uptime(srv) != up {

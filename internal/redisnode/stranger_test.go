@@ -68,7 +68,7 @@ func TestGrantWhoseReplyWasLostWithThePasswordIsNotTakenForNone(t *testing.T) {
 		do("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
 	}})
 	l := newLease(t, "a")
-	_, err := n.Acquire(background(t), l, false, 0)
+	_, err := n.Acquire(background(t), l, Ask{})
 	if !isStranger(err) {
 		t.Fatalf("the scenario does not show what it should: %v", err)
 	}

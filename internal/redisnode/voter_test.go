@@ -52,7 +52,7 @@ func uptime(srv *testserver.RedisServer) time.Duration {
 
 func refused(t *testing.T, n *Node, name string) {
 	t.Helper()
-	if s, err := n.Acquire(background(t), newLease(t, name), false, 0); err == nil || !strings.Contains(err.Error(), "no vote") {
+	if s, err := n.Acquire(background(t), newLease(t, name), Ask{}); err == nil || !strings.Contains(err.Error(), "no vote") {
 		t.Errorf("%+v, %v: want no vote", s, err)
 	}
 }
