@@ -59,6 +59,13 @@ func (t *Terms) Init(req *locker.Request, prefix string) (err error) {
 	return err
 }
 
+// Again returns the same Terms with a new value.
+func (t *Terms) Again() *Terms {
+	value, fresh := random(), *t
+	fresh.Keys, fresh.Value, _ = newKeys(t.Keys.Lock, value[:]) // which was allowed before
+	return &fresh
+}
+
 // valueSize is the length of a value of ours: 20 bytes in base64.
 const valueSize = 27
 
@@ -111,7 +118,8 @@ func (s Standing) NextLook() time.Duration {
 	return s.Left + mostAhead*mailbox.ClaimTime + mathrand.N(mailbox.ClaimTime) //nolint:gosec // no secret: so that they do not all ask at once
 }
 
-// ErrWithdrawn means that the attempt had been withdrawn before it arrived.
+// ErrWithdrawn means that the attempt had been withdrawn, or its lock broken, before
+// the request arrived. The server refuses the value for a minute and more.
 var ErrWithdrawn = errors.New("the attempt was withdrawn")
 
 // Acquire asks for the lock. If queue is set and the lock is taken, the attempt
