@@ -16,6 +16,7 @@
 // Redlock page describes (redis.io, "Distributed Locks with Redis"). So clients
 // of other libraries that follow that page exclude us and we them. They know
 // nothing of the queue: while such clients poll, the order of arrival is not guaranteed.
+// They tell nobody when they give a lock back: the first in the queue looks every second.
 //
 // # Losing a lock
 //

@@ -91,28 +91,20 @@ func (l *Lease) remember() int64 {
 // Standing is the answer to an attempt.
 type Standing struct {
 	First  uint64        // of its numbers; 0: not granted
-	Left   time.Duration // of the holder's lease, a day at most; negative if it has no end
+	Left   time.Duration // of the holder's lease, or until we should look for a stranger's
 	Ahead  int           // waiters in front of us; 0 as well if we have just passed the lock on to one
 	Ticket int64         // our place in the queue, for asking again
 }
 
-const (
-	// strangerLook is for somebody's key without an expiry: nothing will tell us
-	// that it was deleted.
-	strangerLook = time.Second
-	// mostAhead is how many waiters ahead may use up their claim time.
-	mostAhead = 3
-)
+// mostAhead is how many waiters ahead may use up their claim time.
+const mostAhead = 3
 
 // NextLook is when to ask again where no word comes: when the lease has ended, and one
 // claim time later for each waiter ahead, who may all have died with the holder. Where
 // there are many, the first who looks passes the lock on to one who is there, so
 // nobody waits for more than a few.
 func (s Standing) NextLook() time.Duration {
-	switch {
-	case s.Left < 0:
-		return strangerLook
-	case s.Ahead <= mostAhead:
+	if s.Ahead <= mostAhead {
 		return s.Left + time.Duration(s.Ahead)*mailbox.ClaimTime
 	}
 	return s.Left + mostAhead*mailbox.ClaimTime + mathrand.N(mailbox.ClaimTime) //nolint:gosec // no secret: so that they do not all ask at once

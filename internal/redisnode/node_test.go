@@ -385,27 +385,60 @@ func TestQueueOfDeadWaitersExpires(t *testing.T) {
 	}
 }
 
-// A stranger's key may end so far away that no sum of milliseconds is a number
-// to the server, or a Duration.
-func TestWaiterBehindAKeyThatHardlyEndsLooksOnceADay(t *testing.T) {
+// A stranger tells nobody when it gives the lock back, so whoever is first in the
+// queue looks soon, and the others the later the more there are before them. Its key may
+// end so far away that no sum of milliseconds is a number to the server, or a Duration.
+func TestFirstInTheQueueLooksOftenBehindAStranger(t *testing.T) {
 	srv := testserver.Redis(t)
 	n, m := client(t, srv.Addr())
-	for i, left := range []string{"100000000000000", "10000000000000000", "900000000000000000", "9000000000000000000"} {
+	quorum := ofQuorumNode(t, srv.Addr(), 0)
+	for i, left := range []string{"", "60000", "100000000000000", "10000000000000000", "900000000000000000", "9000000000000000000"} {
 		name := fmt.Sprint("a", i)
-		srv.Do("SET", name, "a stranger's", "PX", left)
-		waiter := newLease(t, name)
-		if err := m.Open(background(t), waiter.Value, func(mailbox.Word) {}); err != nil {
+		l := newLease(t, name)
+		mustGrant(t, n, l) // so that there is an entry of ours
+		if err := n.Release(background(t), l); err != nil {
 			t.Fatal(err)
 		}
-		s, err := n.Acquire(background(t), waiter, true, 0)
-		if err != nil || s.First != 0 || s.Left != locker.MaxTTL {
-			t.Errorf("behind a key with %s ms left: %+v, %v", left, s, err)
+		if srv.Do("SET", name, "the"); left != "" { // which is a word of our holder's text, too
+			srv.Do("PEXPIRE", name, left)
 		}
-		if keep := srv.Do("PTTL", waiter.Keys.queue); len(keep) != len("86460000") {
-			t.Errorf("behind a key with %s ms left the queue expires in %s ms", left, keep)
+		for ahead, n := range []*Node{n, quorum} {
+			waiter := newLease(t, name)
+			if err := m.Open(background(t), waiter.Value, func(mailbox.Word) {}); err != nil {
+				t.Fatal(err)
+			}
+			waiter.Offer = serverMicros(srv)
+			s, err := n.Acquire(background(t), waiter, true, 0)
+			if most := time.Duration(ahead+1) * time.Second; err != nil || s.First != 0 || s.Ahead != ahead || s.Left != most {
+				t.Errorf("behind a key with %q ms left it looks after %v, want %v: %+v, %v", left, s.Left, most, s, err)
+			}
 		}
-		if info, err := n.Inspect(background(t), waiter.Keys); err != nil || info.TimeLeft < locker.MaxTTL {
-			t.Errorf("Inspect of a key with %s ms left: %+v, %v", left, info, err)
+		if keep := srv.Do("PTTL", l.Keys.queue); len(keep) != 5 {
+			t.Errorf("behind a key with %q ms left the queue expires in %s ms, want about 90 s", left, keep)
+		}
+		if info, err := n.Inspect(background(t), l.Keys); err != nil || len(left) > 5 && info.TimeLeft < locker.MaxTTL {
+			t.Errorf("Inspect of a key with %q ms left: %+v, %v", left, info, err)
+		}
+	}
+	srv.Do("SET", "short", "a stranger's", "PX", "500")
+	if s, err := n.Acquire(background(t), newLease(t, "short"), true, 0); err != nil || s.First == 0 && s.Left > 500*time.Millisecond {
+		t.Errorf("behind a key that ends in 500 ms it looks after %v, %v", s.Left, err)
+	}
+}
+
+// A holder of ours tells who is next: nobody needs to look before the end of its lease,
+// also where the counter was raised since.
+func TestNobodyLooksOftenBehindAHolderOfOurs(t *testing.T) {
+	srv := testserver.Redis(t)
+	n := ofQuorumNode(t, srv.Addr(), 0)
+	holder := newLease(t, "a")
+	first := mustGrant(t, n, holder).First
+	for range 2 {
+		if s, err := n.Acquire(background(t), newLease(t, "a"), true, 0); err != nil || s.Left < 20*time.Second {
+			t.Errorf("it looks after %v, %v", s.Left, err)
+		}
+		if err := n.Raise(background(t), holder, first+10*Tokens); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

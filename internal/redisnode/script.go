@@ -185,8 +185,10 @@ end
 // has shown that it is awake, and sees to it that this claim does not lapse
 // unnoticed.
 //
-// A key of somebody else's may end in any number of milliseconds. No time left is
-// told that is over a day, the longest lease of ours, so all sums stay in range.
+// A holder that the last grant does not name is a stranger: a client of another library,
+// which tells nobody when it gives the lock back. So we are told to look after a second,
+// and the others after one more for each waiter before them: a long queue does not ask
+// all the time. A stranger's key has any number of milliseconds left, or no end.
 //
 // Sent again after a lost reply it answers the same grant. The lease is then
 // started anew, for the caller may count its validity from the second request.
@@ -199,10 +201,9 @@ if there == 0 then return grant(value, ttl, holder) end
 `
 
 const acquireTaken = `
-local held, passed = redis.call('GET', lock), false
+local held, was, passed = redis.call('GET', lock), redis.call('GET', last) or '', false
 if held == value then
-  local was = redis.call('GET', last)
-  local _, next = string.find(was or '', ' ' .. value .. ' ', 1, true)
+  local _, next = string.find(was, ' ' .. value .. ' ', 1, true)
   if next then
     redis.call('PEXPIRE', lock, ttl)
     return tonumber(string.match(was, '^%d+', next + 1))
@@ -218,13 +219,15 @@ if not held or held == '?' .. value then
   if member ~= '' then redis.call('ZREM', queue, member) end
   return grant(value, ttl, holder)
 end
-local left = math.min(redis.call('PTTL', lock), 86400000)
-if member == '' then return {left, 0, 0} end
+if member == '' then return {0, 0, 0} end
 if ticket == '0' then ticket = string.format('%.0f', arrival(queue)) end
 redis.call('ZADD', queue, 'NX', ticket, member)
+local ahead = passed and 0 or redis.call('ZRANK', queue, member)
+local left, look = redis.call('PTTL', lock), (1 + ahead) * 1000
+if left < 0 or left > look and string.match(was, '^%d+ (%S+) ') ~= held then left = look end
 local keep = math.max(left, tonumber(ttl)) + 60000
 if redis.call('PTTL', queue) < keep - 30000 then redis.call('PEXPIRE', queue, keep) end
-return {left, passed and 0 or redis.call('ZRANK', queue, member), tonumber(ticket)}
+return {left, ahead, tonumber(ticket)}
 `
 
 // release answers 0 if the lock was given back, and -1 or -2 (forced) if it was not
