@@ -10,8 +10,8 @@ import (
 	"github.com/lockstile/locker/internal/testserver"
 )
 
-// Goal: a lease lasts for its TTL to the millisecond, and a counter for about an
-// hour more, however the lease began. The holder's allowance for the store is 2 ms:
+// Goal: a lease lasts for its TTL to the millisecond, and a counter for as long as it is
+// kept after that, however the lease began. The holder's allowance for the store is 2 ms:
 // what a script takes from it, no test with a network can see.
 //
 // Method: the clock is read in one batch with the script, so it is mostly still the
@@ -56,7 +56,8 @@ func TestLeasesLastToTheMillisecondAndCountersOutliveThem(t *testing.T) {
 			l := newLease(t, how)
 			lease, counter := ends(t, n.rdb, l, begin(l))
 			again := how == "asked for again" // whose counter is the first grant's
-			if lease < l.TTL || counter < l.TTL+n.Keep-time.Second && !again {
+			kept := time.Duration(n.keepFor()) * time.Millisecond
+			if lease < l.TTL || counter < lease+kept-time.Second && !again {
 				t.Fatalf("a lease that was %s: of %v, it lasts for %v and its counter for %v", how, l.TTL, lease, counter)
 			}
 			srv.Do("FLUSHALL")
@@ -100,6 +101,17 @@ func TestMarksOutliveWhatTheyRefuse(t *testing.T) {
 	}
 	if left := lasts(withdrawn); left < withdrawn.TTL+lateTime-slack {
 		t.Errorf("a withdrawn attempt with a TTL of %v is refused for %v", withdrawn.TTL, left)
+	}
+
+	released := newLease(t, "released")
+	released.TTL = time.Hour
+	mustGrant(t, n, released)
+	released.unsure.Store(true)
+	if err := n.Release(background(t), released); err != nil {
+		t.Fatal(err)
+	}
+	if left := lasts(released); left < released.TTL+lateTime-slack {
+		t.Errorf("a released lock with a TTL of %v is refused for %v", released.TTL, left)
 	}
 
 	for _, ttl := range []time.Duration{locker.MinTTL, time.Hour} {

@@ -113,7 +113,7 @@ end
 // last, and at least the server's clock in microseconds, so that it does not go back
 // when the counter was lost to a crash, a failover, eviction or expiry, unless the
 // clock went back too. Lua's numbers are doubles, exact below 2^53, which is the year
-// 2255.
+// 2255; no sum on the way to the last number may be above that.
 //
 // The counter stands at the end of the range from then on. It is kept for some time
 // after the last lease, and at least until the clock has passed it. Its entry is the
@@ -126,7 +126,7 @@ end
 local function grant(value, ttl, holder)
   local was = redis.call('GET', last)
   local first = math.max(clock(), number(was) + 1)
-  local final = first + TOKENS - 1
+  local final = first + (TOKENS - 1)
   if final >= 9007199254740992 then
     error('the token counter ' .. last .. ' is out of range')
   end
@@ -196,8 +196,7 @@ var acquire = newScript(keys + serverClock + grants + acquireFree + passing + se
 
 const acquireFree = `
 local value, ttl, holder, claim, counts, member, ticket = unpack(ARGV)
-local there = redis.call('EXISTS', lock, queue, mark)
-if there == 0 then return grant(value, ttl, holder) end
+if redis.call('EXISTS', lock, queue, mark) == 0 then return grant(value, ttl, holder) end
 `
 
 const acquireTaken = `
@@ -210,8 +209,7 @@ if held == value then
   end
   return grant(value, ttl, holder)
 end
-if held then there = there - 1 end
-if there > 0 and redis.call('EXISTS', mark) == 1 then return 0 end
+if redis.call('EXISTS', mark) == 1 then return 0 end
 if not held and redis.call('ZRANGE', queue, 0, 0)[1] ~= member and pass(claim, counts) then
   held, passed = redis.call('GET', lock), true
 end
