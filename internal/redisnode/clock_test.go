@@ -49,7 +49,7 @@ func TestLeasesLastToTheMillisecondAndCountersOutliveThem(t *testing.T) {
 		"raised": func(l *Lease) request {
 			first := mustGrant(t, n, l).First
 			srv.Do("PEXPIRE", l.Keys.Lock, "3600000") // so that it lasts whatever happens between
-			return newRequest(raise, l.Keys.list(l.Value), []any{l.Value, first + Tokens, first + 1, l.Holder, n.keepFor()})
+			return l.request(raise, &l.Value, first+Tokens, first+1, &l.Holder, n.keepFor())
 		},
 	} {
 		for range 50 {

@@ -39,7 +39,3 @@ func newKeys(name string, value []byte) (Keys, string, error) {
 	own, mark := all[2*one:], all[2*one:len(all)-len(value)]
 	return Keys{Lock: name, last: all[:one], queue: all[one : 2*one], mark: mark, own: own}, own[len(mark):], nil
 }
-
-func (k Keys) list(value string) []string {
-	return []string{k.Lock, k.last, k.queue, k.mark + value}
-}

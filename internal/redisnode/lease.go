@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math"
 	mathrand "math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -222,46 +223,48 @@ func (n *Node) Renew(ctx context.Context, leases []*Lease) []error {
 	return errs
 }
 
-func (n *Node) renewAll(ctx context.Context, leases []*Lease) []error {
-	errs := make([]error, len(leases))
+func (n *Node) renewAll(ctx context.Context, leases []*Lease) (errs []error) {
 	const most = 500 // keeps one batch from holding up the server
-	for start := 0; start < len(leases); start += most {
-		end := min(start+most, len(leases))
-		n.renewSome(ctx, leases[start:end], errs[start:end])
+	for some := range slices.Chunk(leases, most) {
+		errs = append(errs, n.renewSome(ctx, some)...)
 	}
 	return errs
 }
 
-func (n *Node) renewSome(ctx context.Context, leases []*Lease, errs []error) {
+func (n *Node) renewSome(ctx context.Context, leases []*Lease) []error {
+	errs := make([]error, len(leases))
 	_, isCluster := n.rdb.(*redis.ClusterClient)
 	if len(leases) == 1 || isCluster && n.replicas > 0 { // WAIT has no key: it needs the lock's own server
 		for i, l := range leases {
 			errs[i] = n.renewOne(ctx, l)
 		}
-		return
+		return errs
 	}
-	replies, err := bounded(ctx, func(ctx context.Context) ([]once, error) { return n.pipeline(ctx, leases) })
-	if err != nil {
+	cmds, all := bounded(ctx, func(ctx context.Context) ([]once, error) {
+		cmds := make([]once, len(leases))
 		for i, l := range leases {
-			l.kept.Store(0)
-			errs[i] = classify(err)
+			cmds[i] = n.renewal(l).command(ctx)
 		}
-		return
-	}
-	for i, cmd := range replies {
-		code, err := cmd.Int64()
+		return cmds, n.pipeline(ctx, n.rdb, cmds...)
+	})
+	for i, l := range leases {
+		code, err := int64(0), all
+		if err == nil {
+			code, err = cmds[i].Int64()
+		}
 		if err != nil {
-			leases[i].kept.Store(0)
+			l.kept.Store(0)
 		}
 		switch {
 		case noScript(err): // the first of them loads it for the next round
-			errs[i] = n.renewOne(ctx, leases[i])
+			errs[i] = n.renewOne(ctx, l)
 		case err != nil:
 			errs[i] = classify(err)
 		case code < 0:
 			errs[i] = gone(code)
 		}
 	}
+	return errs
 }
 
 func (n *Node) renewOne(ctx context.Context, l *Lease) error {
@@ -305,24 +308,6 @@ func (n *Node) renewal(l *Lease) request {
 	return l.request(renew, &l.Value, l.TTL.Milliseconds(), keep)
 }
 
-func (n *Node) pipeline(ctx context.Context, leases []*Lease) ([]once, error) {
-	pipe := n.rdb.Pipeline()
-	cmds := make([]once, len(leases))
-	for i, l := range leases {
-		cmds[i] = n.renewal(l).command(ctx)
-		_ = pipe.Process(ctx, cmds[i]) // queued; errors are the commands'
-	}
-	wait := once{redis.NewCmd(ctx, "wait", n.replicas, replicaTime.Milliseconds())}
-	if n.replicas > 0 {
-		_ = pipe.Process(ctx, wait)
-	}
-	_, _ = pipe.Exec(ctx)
-	if n.replicas == 0 {
-		return cmds, nil
-	}
-	return cmds, n.confirmed(wait)
-}
-
 // Inspect reads what the server knows of a lock.
 func (n *Node) Inspect(ctx context.Context, keys Keys) (locker.Info, error) {
 	info, _, err := n.Look(ctx, keys)
@@ -331,7 +316,7 @@ func (n *Node) Inspect(ctx context.Context, keys Keys) (locker.Info, error) {
 
 // Look is Inspect, and returns the value that the lock's key has besides.
 func (n *Node) Look(ctx context.Context, keys Keys) (info locker.Info, value string, err error) {
-	reply, _, err := n.run(ctx, inspect, keys.list(""))
+	reply, _, err := n.send(ctx, keys.request(inspect, keys.mark))
 	if err != nil {
 		return info, "", err
 	}
@@ -404,7 +389,7 @@ func (n *Node) force(ctx context.Context, keys Keys, value string, remember time
 	if len(value) != valueSize {
 		ours, remember = "", 0
 	}
-	reply, repeated, err := n.run(ctx, force, keys.list(ours), value, claim, n.counts, remember.Milliseconds())
+	reply, repeated, err := n.send(ctx, keys.request(force, keys.mark+ours, value, claim, n.counts, remember.Milliseconds()))
 	if err == nil && reply == int64(0) && repeated && ours == "" {
 		err = classify(errMaybeForced)
 	}
