@@ -140,6 +140,66 @@ func TestFirstTryThatArrivesAfterUnlockIsRefused(t *testing.T) {
 	}
 }
 
+// The last of the queue, who is to look if the claim lapses, is dead: the first is told.
+func TestFirstStandsByWhereTheLastOfTheQueueIsDead(t *testing.T) {
+	srv := testserver.Redis(t)
+	n, m := client(t, srv.Addr())
+	holder, next, first := newLease(t, "a"), newLease(t, "a"), newLease(t, "a")
+	mustGrant(t, n, holder)
+	mustQueue(t, n, m, next)
+	box := mustQueue(t, n, m, first)
+	srv.Do("ZADD", "lockstile:q:{a}", "9000000000000000", "dead:nobody")
+	if err := n.Release(background(t), holder); err != nil {
+		t.Fatal(err)
+	}
+	await(t, box, mailbox.StandBy)
+}
+
+// In a Cluster a server knows only of the listeners of its own: one of which it knows
+// none may listen to another. It is not taken for dead, and the first stands by, too.
+func TestWaiterOfAClusterIsNotTakenForDeadWhereNobodyListens(t *testing.T) {
+	srv := testserver.Redis(t)
+	n, m := client(t, srv.Addr())
+	n.counts = 0
+	for _, elsewhere := range []bool{true, false} {
+		name := fmt.Sprint(elsewhere)
+		holder, next, first, last := newLease(t, name), newLease(t, name), newLease(t, name), newLease(t, name)
+		mustGrant(t, n, holder)
+		if elsewhere {
+			srv.Do("ZADD", holder.Keys.queue, "1", next.Value+":another server's")
+		} else {
+			mustQueue(t, n, m, next)
+		}
+		boxes := []mailbox.Box{mustQueue(t, n, m, first), mustQueue(t, n, m, last)}
+		if err := n.Release(background(t), holder); err != nil {
+			t.Fatal(err)
+		}
+		if got := srv.Do("GET", name); got != "?"+next.Value {
+			t.Errorf("it is reserved for %s, want %s", got, next.Value)
+		}
+		for _, box := range boxes {
+			await(t, box, mailbox.StandBy)
+		}
+	}
+}
+
+// The holder may not publish. Its release works, and the waiter finds out by itself.
+func TestReleaseByWhoMayNotPublishPassesTheLockOn(t *testing.T) {
+	srv := testserver.Redis(t)
+	srv.Do("ACL", "SETUSER", "u", "on", ">p", "~*", "resetchannels", "+@all")
+	rdb := redis.NewClient(&redis.Options{Addr: srv.Addr(), Username: "u", Password: "p"})
+	defer rdb.Close()
+	mute := New(rdb, 0)
+	n, m := client(t, srv.Addr())
+	holder, waiter := newLease(t, "a"), newLease(t, "a")
+	mustGrant(t, mute, holder)
+	mustQueue(t, n, m, waiter)
+	if err := mute.Release(background(t), holder); err != nil {
+		t.Error(err)
+	}
+	mustGrant(t, n, waiter)
+}
+
 // A waiter gives up when its turn has come: whoever is next gets it.
 func TestTurnOfAWaiterWhoWithdrawsIsPassedOn(t *testing.T) {
 	srv := testserver.Redis(t)
