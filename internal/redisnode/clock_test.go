@@ -40,7 +40,7 @@ func TestLeasesLastToTheMillisecondAndCountersOutliveThem(t *testing.T) {
 			mustGrant(t, n, l)
 			srv.Do("PEXPIRE", l.Keys.Lock, "5000")
 			srv.Do("PEXPIRE", l.Keys.last, "5000")
-			l.kept.Store(int64(locker.Now().Add(-n.Keep)))
+			l.kept.Store(int64(locker.Now().Add(-n.Keep/3 - time.Second))) // it is due
 			return n.renewal(l)
 		},
 		"of a quorum": func(l *Lease) request {
@@ -56,7 +56,7 @@ func TestLeasesLastToTheMillisecondAndCountersOutliveThem(t *testing.T) {
 			l := newLease(t, how)
 			lease, counter := ends(t, n.rdb, l, begin(l))
 			again := how == "asked for again" // whose counter is the first grant's
-			kept := time.Duration(n.keepFor()) * time.Millisecond
+			kept := n.Keep + n.Keep/3         // until the next renewal that keeps it, and Keep from then on
 			if lease < l.TTL || counter < lease+kept-time.Second && !again {
 				t.Fatalf("a lease that was %s: of %v, it lasts for %v and its counter for %v", how, l.TTL, lease, counter)
 			}

@@ -293,6 +293,37 @@ func TestBrokenHolderIsToldThatItWasForced(t *testing.T) {
 	}
 }
 
+// The first answer to a release is lost, so it is sent again.
+func TestReleaseOfABrokenLockThatIsSentAgainSaysThatItWasForced(t *testing.T) {
+	srv := testserver.Redis(t)
+	n, _ := client(t, srv.Addr())
+	l := newLease(t, "a")
+	mustGrant(t, n, l)
+	if broken, err := n.Break(background(t), l.Keys); err != nil || !broken {
+		t.Fatalf("break: %v, %v", broken, err)
+	}
+	n.rdb.(*redis.Client).AddHook(&afterScript{act: func() {}})
+	var lost *locker.LostError
+	if err := n.Release(background(t), l); !errors.As(err, &lost) || lost.Reason != locker.Forced {
+		t.Errorf("release after a break: %v", err)
+	}
+}
+
+// A mark is for requests that may be late. Where all were answered it would only fill
+// the server.
+func TestReleaseWithoutALateRequestLeavesNoMark(t *testing.T) {
+	srv := testserver.Redis(t)
+	n, _ := client(t, srv.Addr())
+	l := newLease(t, "a")
+	mustGrant(t, n, l)
+	if err := n.Release(background(t), l); err != nil {
+		t.Fatal(err)
+	}
+	if left := srv.Do("KEYS", "*"); left != l.Keys.last {
+		t.Errorf("left behind: %q, want the counter alone", left)
+	}
+}
+
 func TestBrokenLockIsPassedOn(t *testing.T) {
 	srv := testserver.Redis(t)
 	n, m := client(t, srv.Addr())
