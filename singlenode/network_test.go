@@ -3,7 +3,10 @@ package singlenode_test
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
+	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -73,4 +76,75 @@ func TestCloseDoesNotWaitForASubscriptionToASilentServer(t *testing.T) {
 	if took := time.Since(start); took > handshake/2 {
 		t.Errorf("Close and the end of the waiting took %v", took)
 	}
+}
+
+// loseGrant acts when the server has granted a lock, and then loses the reply.
+type loseGrant struct {
+	redis.Hook
+	act atomic.Pointer[func()] // taken when it is called
+}
+
+func (*loseGrant) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (*loseGrant) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (h *loseGrant) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if err := next(ctx, cmd); err != nil || cmd.Name() != "evalsha" || h.act.Load() == nil {
+			return err
+		}
+		if _, err := cmd.(interface{ Int64() (int64, error) }).Int64(); err != nil {
+			return nil // it is taken
+		}
+		(*h.act.Swap(nil))()
+		cmd.SetErr(io.EOF)
+		return io.EOF
+	}
+}
+
+// The lock is granted, and broken before its holder has heard of it. The server
+// refuses that value from then on, for a minute, and for longer where the attempt's
+// own requests may come later than that.
+func TestWhoWasBrokenBeforeItHeardOfItsGrantIsServed(t *testing.T) {
+	srv := testserver.Redis(t)
+	other := newLocker(t, srv.Addr(), singlenode.Options{})
+	rdb, hook := redis.NewClient(&redis.Options{Addr: srv.Addr()}), new(loseGrant)
+	l := newLockerOn(t, rdb, singlenode.Options{})
+	mustUnlock(t, mustLock(t, l, "a")) // the server knows the script
+	rdb.AddHook(hook)
+	loseNext := func() {
+		act := func() {
+			if broken, err := other.Break(patience(t), "a"); err != nil || !broken {
+				t.Errorf("Break: %v, %v", broken, err)
+			}
+		}
+		hook.act.Store(&act)
+	}
+	left := func(how string) {
+		if n := srv.Do("EXISTS", "a", "lockstile:q:{a}"); n != "0" || hook.act.Load() != nil {
+			t.Errorf("%s: %s keys of the lock and its queue are left, and no grant was lost: %v", how, n, hook.act.Load() != nil)
+		}
+		for mark := range strings.FieldsSeq(srv.Do("KEYS", "lockstile:m:{a}:*")) {
+			if ms, err := strconv.Atoi(srv.Do("PTTL", mark)); err != nil || ms < 80_000 { // a TTL and a minute
+				t.Errorf("%s: its old value is refused for %d ms", how, ms)
+			}
+		}
+	}
+
+	held := mustLock(t, other, "a")
+	grants := waitIn(t, other, "a", l)
+	loseNext()
+	mustUnlock(t, held)
+	mustUnlock(t, next(t, grants).lock)
+	left("who waits")
+
+	loseNext()
+	lock, err := l.TryLock(patience(t), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustUnlock(t, lock)
+	left("who tries")
 }

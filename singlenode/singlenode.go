@@ -16,6 +16,7 @@
 // Redlock page describes (redis.io, "Distributed Locks with Redis"). So clients
 // of other libraries that follow that page exclude us and we them. They know
 // nothing of the queue: while such clients poll, the order of arrival is not guaranteed.
+// They tell nobody when they give a lock back: the first in the queue looks every second.
 //
 // # Losing a lock
 //
@@ -172,7 +173,7 @@ type store struct {
 // attempt is one attempt at a name, and the hold that comes of it.
 type attempt struct {
 	terms  redisnode.Terms
-	lease  redisnode.Lease // on these terms
+	lease  redisnode.Lease // on these terms, or on those with another value
 	ticket int64           // of its place in the queue
 
 	queued bool        // it may have a place in the queue
@@ -199,9 +200,31 @@ func (s *store) Begin(req *locker.Request) (*attempt, error) {
 	return a, a.terms.Init(req, s.opts.Prefix)
 }
 
-// Acquire asks without queueing first where nobody has listened yet: most locks are
-// free, and a subscription costs a connection.
 func (s *store) Acquire(ctx context.Context, a *attempt, wait driver.Wait) (driver.Grant, error) {
+	grant, err := s.acquire(ctx, a, wait)
+	if !errors.Is(err, redisnode.ErrWithdrawn) {
+		return grant, err
+	}
+	if err := s.rename(ctx, a); err != nil {
+		return driver.Grant{}, err
+	}
+	return s.acquire(ctx, a, wait)
+}
+
+// rename gives a another value. The server refuses the old one: the attempt was
+// granted the lock, the answer was lost, and somebody has broken the lock since. The
+// withdrawal has it refused for as long as its own requests may be on their way.
+func (s *store) rename(ctx context.Context, a *attempt) error {
+	if err := s.node.Withdraw(ctx, &a.lease); err != nil {
+		return refusal(err)
+	}
+	a.lease.Terms, a.ticket = a.lease.Again(), 0
+	return nil
+}
+
+// acquire asks without queueing first where nobody has listened yet: most locks are
+// free, and a subscription costs a connection.
+func (s *store) acquire(ctx context.Context, a *attempt, wait driver.Wait) (driver.Grant, error) {
 	mail := s.node.Mail()
 	if wait == nil || mail.Channel() == "" {
 		grant, _, err := s.ask(ctx, a, false)
@@ -211,10 +234,10 @@ func (s *store) Acquire(ctx context.Context, a *attempt, wait driver.Wait) (driv
 		ctx = wait()
 	}
 	box := mailbox.NewBox()
-	if err := mail.Open(ctx, a.terms.Value, box.Put); err != nil {
+	if err := mail.Open(ctx, a.lease.Value, box.Put); err != nil {
 		return driver.Grant{}, refusal(err)
 	}
-	defer mail.Drop(a.terms.Value)
+	defer mail.Drop(a.lease.Value)
 	for {
 		a.queued = true
 		grant, left, err := s.ask(ctx, a, true)

@@ -236,6 +236,21 @@ func TestLostLetterCostsAtMostTheRestOfTheLease(t *testing.T) {
 	mustUnlock(t, next(t, grants).lock)
 }
 
+// A client of another library tells nobody that it has given the lock back.
+func TestLockThatAStrangerHasGivenBackDoesNotWaitForTheEndOfItsLease(t *testing.T) {
+	srv := testserver.Redis(t)
+	inspector := newLocker(t, srv.Addr(), singlenode.Options{})
+	mustUnlock(t, mustLock(t, inspector, "a")) // the name has had holders of ours
+	for _, lease := range [][]string{{"PX", "3600000"}, nil} {
+		if got := srv.Do(append([]string{"SET", "a", "theirs", "NX"}, lease...)...); got != "OK" {
+			t.Fatal(got)
+		}
+		grants := waitIn(t, inspector, "a", newLocker(t, srv.Addr(), singlenode.Options{}))
+		srv.Do("DEL", "a")
+		mustUnlock(t, next(t, grants).lock)
+	}
+}
+
 // However many wait, a hand-over costs the server the same.
 func TestCommandsPerAcquisitionDoNotGrowWithTheWaiters(t *testing.T) {
 	srv := testserver.Redis(t)

@@ -10,8 +10,8 @@ import (
 	"github.com/lockstile/locker/internal/testserver"
 )
 
-// Goal: a lease lasts for its TTL to the millisecond, and a counter for about an
-// hour more, however the lease began. The holder's allowance for the store is 2 ms:
+// Goal: a lease lasts for its TTL to the millisecond, and a counter for as long as it is
+// kept after that, however the lease began. The holder's allowance for the store is 2 ms:
 // what a script takes from it, no test with a network can see.
 //
 // Method: the clock is read in one batch with the script, so it is mostly still the
@@ -40,7 +40,7 @@ func TestLeasesLastToTheMillisecondAndCountersOutliveThem(t *testing.T) {
 			mustGrant(t, n, l)
 			srv.Do("PEXPIRE", l.Keys.Lock, "5000")
 			srv.Do("PEXPIRE", l.Keys.last, "5000")
-			l.kept.Store(int64(locker.Now().Add(-n.Keep)))
+			l.kept.Store(int64(locker.Now().Add(-n.Keep/3 - time.Second))) // it is due
 			return n.renewal(l)
 		},
 		"of a quorum": func(l *Lease) request {
@@ -49,14 +49,15 @@ func TestLeasesLastToTheMillisecondAndCountersOutliveThem(t *testing.T) {
 		"raised": func(l *Lease) request {
 			first := mustGrant(t, n, l).First
 			srv.Do("PEXPIRE", l.Keys.Lock, "3600000") // so that it lasts whatever happens between
-			return newRequest(raise, l.Keys.list(l.Value), []any{l.Value, first + Tokens, first + 1, l.Holder, n.keepFor()})
+			return l.request(raise, &l.Value, first+Tokens, first+1, &l.Holder, n.keepFor())
 		},
 	} {
 		for range 50 {
 			l := newLease(t, how)
 			lease, counter := ends(t, n.rdb, l, begin(l))
 			again := how == "asked for again" // whose counter is the first grant's
-			if lease < l.TTL || counter < l.TTL+n.Keep-time.Second && !again {
+			kept := n.Keep + n.Keep/3         // until the next renewal that keeps it, and Keep from then on
+			if lease < l.TTL || counter < lease+kept-time.Second && !again {
 				t.Fatalf("a lease that was %s: of %v, it lasts for %v and its counter for %v", how, l.TTL, lease, counter)
 			}
 			srv.Do("FLUSHALL")
@@ -100,6 +101,17 @@ func TestMarksOutliveWhatTheyRefuse(t *testing.T) {
 	}
 	if left := lasts(withdrawn); left < withdrawn.TTL+lateTime-slack {
 		t.Errorf("a withdrawn attempt with a TTL of %v is refused for %v", withdrawn.TTL, left)
+	}
+
+	released := newLease(t, "released")
+	released.TTL = time.Hour
+	mustGrant(t, n, released)
+	released.unsure.Store(true)
+	if err := n.Release(background(t), released); err != nil {
+		t.Fatal(err)
+	}
+	if left := lasts(released); left < released.TTL+lateTime-slack {
+		t.Errorf("a released lock with a TTL of %v is refused for %v", released.TTL, left)
 	}
 
 	for _, ttl := range []time.Duration{locker.MinTTL, time.Hour} {

@@ -40,7 +40,3 @@ func newKeys(name string, value []byte) (Keys, string, error) {
 	mark := len(own) - len(value)
 	return Keys{Lock: name, last: all[:one], queue: all[one : 2*one], own: own, mark: mark}, own[mark:], nil
 }
-
-func (k Keys) list(value string) []string {
-	return []string{k.Lock, k.last, k.queue, k.own[:k.mark] + value}
-}

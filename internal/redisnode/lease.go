@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math"
 	mathrand "math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -53,6 +54,13 @@ func (t *Terms) Init(req *locker.Request, prefix string) (err error) {
 	return err
 }
 
+// Again returns the same Terms with a new value.
+func (t *Terms) Again() *Terms {
+	value, fresh := random(), *t
+	fresh.Keys, fresh.Value, _ = newKeys(t.Keys.Lock, value[:]) // which was allowed before
+	return &fresh
+}
+
 // valueSize is the length of a value of ours: 20 bytes in base64.
 const valueSize = 27
 
@@ -78,34 +86,27 @@ func (l *Lease) remember() int64 {
 // Standing is the answer to an attempt.
 type Standing struct {
 	First  uint64        // of its numbers; 0: not granted
-	Left   time.Duration // of the holder's lease, a day at most; negative if it has no end
+	Left   time.Duration // of the holder's lease, or until we should look for a stranger's
 	Ahead  int           // waiters in front of us; 0 as well if we have just passed the lock on to one
 	Ticket int64         // our place in the queue, for asking again
 }
 
-const (
-	// strangerLook is for somebody's key without an expiry: nothing will tell us
-	// that it was deleted.
-	strangerLook = time.Second
-	// mostAhead is how many waiters ahead may use up their claim time.
-	mostAhead = 3
-)
+// mostAhead is how many waiters ahead may use up their claim time.
+const mostAhead = 3
 
 // NextLook is when to ask again where no word comes: when the lease has ended, and one
 // claim time later for each waiter ahead, who may all have died with the holder. Where
 // there are many, the first who looks passes the lock on to one who is there, so
 // nobody waits for more than a few.
 func (s Standing) NextLook() time.Duration {
-	switch {
-	case s.Left < 0:
-		return strangerLook
-	case s.Ahead <= mostAhead:
+	if s.Ahead <= mostAhead {
 		return s.Left + time.Duration(s.Ahead)*mailbox.ClaimTime
 	}
 	return s.Left + mostAhead*mailbox.ClaimTime + mathrand.N(mailbox.ClaimTime) //nolint:gosec // no secret: so that they do not all ask at once
 }
 
-// ErrWithdrawn means that the attempt had been withdrawn before it arrived.
+// ErrWithdrawn means that the attempt had been withdrawn, or its lock broken, before
+// the request arrived. The server refuses the value for a minute and more.
 var ErrWithdrawn = errors.New("the attempt was withdrawn")
 
 // Ask is how an attempt asks for the lock. The zero Ask is one look.
@@ -225,46 +226,48 @@ func (n *Node) Renew(ctx context.Context, leases []*Lease) []error {
 	return errs
 }
 
-func (n *Node) renewAll(ctx context.Context, leases []*Lease) []error {
-	errs := make([]error, len(leases))
+func (n *Node) renewAll(ctx context.Context, leases []*Lease) (errs []error) {
 	const most = 500 // keeps one batch from holding up the server
-	for start := 0; start < len(leases); start += most {
-		end := min(start+most, len(leases))
-		n.renewSome(ctx, leases[start:end], errs[start:end])
+	for some := range slices.Chunk(leases, most) {
+		errs = append(errs, n.renewSome(ctx, some)...)
 	}
 	return errs
 }
 
-func (n *Node) renewSome(ctx context.Context, leases []*Lease, errs []error) {
+func (n *Node) renewSome(ctx context.Context, leases []*Lease) []error {
+	errs := make([]error, len(leases))
 	_, isCluster := n.rdb.(*redis.ClusterClient)
 	if len(leases) == 1 || isCluster && n.replicas > 0 { // WAIT has no key: it needs the lock's own server
 		for i, l := range leases {
 			errs[i] = n.renewOne(ctx, l)
 		}
-		return
+		return errs
 	}
-	replies, err := bounded(ctx, func(ctx context.Context) ([]once, error) { return n.pipeline(ctx, leases) })
-	if err != nil {
+	cmds, all := bounded(ctx, func(ctx context.Context) ([]once, error) {
+		cmds := make([]once, len(leases))
 		for i, l := range leases {
-			l.kept.Store(0)
-			errs[i] = classify(err)
+			cmds[i] = n.renewal(l).command(ctx)
 		}
-		return
-	}
-	for i, cmd := range replies {
-		code, err := cmd.Int64()
+		return cmds, n.pipeline(ctx, n.rdb, cmds...)
+	})
+	for i, l := range leases {
+		code, err := int64(0), all
+		if err == nil {
+			code, err = cmds[i].Int64()
+		}
 		if err != nil {
-			leases[i].kept.Store(0)
+			l.kept.Store(0)
 		}
 		switch {
 		case noScript(err): // the first of them loads it for the next round
-			errs[i] = n.renewOne(ctx, leases[i])
+			errs[i] = n.renewOne(ctx, l)
 		case err != nil:
 			errs[i] = classify(err)
 		case code < 0:
 			errs[i] = gone(code)
 		}
 	}
+	return errs
 }
 
 func (n *Node) renewOne(ctx context.Context, l *Lease) error {
@@ -308,24 +311,6 @@ func (n *Node) renewal(l *Lease) request {
 	return l.request(renew, &l.Value, l.TTL.Milliseconds(), keep)
 }
 
-func (n *Node) pipeline(ctx context.Context, leases []*Lease) ([]once, error) {
-	pipe := n.rdb.Pipeline()
-	cmds := make([]once, len(leases))
-	for i, l := range leases {
-		cmds[i] = n.renewal(l).command(ctx)
-		_ = pipe.Process(ctx, cmds[i]) // queued; errors are the commands'
-	}
-	wait := once{redis.NewCmd(ctx, "wait", n.replicas, replicaTime.Milliseconds())}
-	if n.replicas > 0 {
-		_ = pipe.Process(ctx, wait)
-	}
-	_, _ = pipe.Exec(ctx)
-	if n.replicas == 0 {
-		return cmds, nil
-	}
-	return cmds, n.confirmed(wait)
-}
-
 // Inspect reads what the server knows of a lock.
 func (n *Node) Inspect(ctx context.Context, keys Keys) (locker.Info, error) {
 	info, _, err := n.Look(ctx, keys)
@@ -334,7 +319,7 @@ func (n *Node) Inspect(ctx context.Context, keys Keys) (locker.Info, error) {
 
 // Look is Inspect, and returns the value that the lock's key has besides.
 func (n *Node) Look(ctx context.Context, keys Keys) (info locker.Info, value string, err error) {
-	reply, _, err := n.run(ctx, inspect, keys.list(""))
+	reply, _, err := n.send(ctx, keys.request(inspect, keys.own[:keys.mark]))
 	if err != nil {
 		return info, "", err
 	}
@@ -407,7 +392,7 @@ func (n *Node) force(ctx context.Context, keys Keys, value string, remember time
 	if len(value) != valueSize {
 		ours, remember = "", 0
 	}
-	reply, repeated, err := n.run(ctx, force, keys.list(ours), value, claim, n.counts, remember.Milliseconds())
+	reply, repeated, err := n.send(ctx, keys.request(force, keys.own[:keys.mark]+ours, value, claim, n.counts, remember.Milliseconds()))
 	if err == nil && reply == int64(0) && repeated && ours == "" {
 		err = classify(errMaybeForced)
 	}

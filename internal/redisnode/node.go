@@ -64,11 +64,6 @@ func New(rdb redis.UniversalClient, replicas int) *Node {
 	return n
 }
 
-// run is send for keys that are not those of a lease.
-func (n *Node) run(ctx context.Context, script *script, keys []string, args ...any) (reply any, repeated bool, err error) {
-	return n.send(ctx, newRequest(script, keys, args))
-}
-
 // send sends a request until its reply arrives, and reports whether an earlier
 // try may have been carried out as well. It returns when ctx ends; the request
 // may then still be under way.
@@ -116,18 +111,13 @@ func (n *Node) process(ctx context.Context, req request, cmd once) (any, error) 
 	return cmd.Result()
 }
 
-// processAndWait has replicas confirm the command. WAIT follows on the same
-// connection, for it counts only what that connection wrote.
+// processAndWait has replicas confirm the command.
 func (n *Node) processAndWait(ctx context.Context, cmd once, key string) (any, error) {
 	rdb, err := n.master(ctx, key)
 	if err != nil {
 		return nil, err
 	}
-	wait := once{redis.NewCmd(ctx, "wait", n.replicas, replicaTime.Milliseconds())}
-	pipe := rdb.Pipeline()
-	_ = pipe.Process(ctx, cmd) // queued; errors are the commands'
-	_ = pipe.Process(ctx, wait)
-	_, _ = pipe.Exec(ctx)
+	confirmed := n.pipeline(ctx, rdb, cmd)
 	reply, err := cmd.Result()
 	if err != nil {
 		return nil, err
@@ -135,11 +125,25 @@ func (n *Node) processAndWait(ctx context.Context, cmd once, key string) (any, e
 	if code, ok := reply.(int64); !ok || code <= 0 {
 		return reply, nil // nothing was granted
 	}
-	return reply, n.confirmed(wait)
+	return reply, confirmed
 }
 
-// confirmed returns an error unless a WAIT says that enough replicas have it.
-func (n *Node) confirmed(wait once) error {
+// pipeline sends commands, which have errors of their own, in one round trip. It
+// returns an error unless enough replicas confirm them: WAIT follows on the same
+// connection, for it counts only what that connection wrote.
+func (n *Node) pipeline(ctx context.Context, rdb redis.Cmdable, cmds ...once) error {
+	pipe := rdb.Pipeline()
+	for _, cmd := range cmds {
+		_ = pipe.Process(ctx, cmd) // queued
+	}
+	wait := once{redis.NewCmd(ctx, "wait", n.replicas, replicaTime.Milliseconds())}
+	if n.replicas > 0 {
+		_ = pipe.Process(ctx, wait)
+	}
+	_, _ = pipe.Exec(ctx)
+	if n.replicas == 0 {
+		return nil
+	}
 	acks, err := wait.Int()
 	switch {
 	case err != nil:

@@ -81,14 +81,18 @@ func await(t *testing.T, box mailbox.Box, want mailbox.Word) {
 	}
 }
 
-// A grant whose reply was lost is asked for again: same grant, same token, and
-// a lease that starts anew, because validity may be counted from the second
-// request.
+// A grant whose reply was lost is asked for again: same grant, same token, also when it
+// was renewed meanwhile, and a lease that starts anew, because validity may be counted
+// from the second request.
 func TestGrantSentAgainIsTheSameGrant(t *testing.T) {
 	srv := testserver.Redis(t)
 	n, _ := client(t, srv.Addr())
 	l := newLease(t, "a")
 	first := mustGrant(t, n, l)
+	l.kept.Store(int64(locker.Now().Add(-n.Keep)))
+	if err := n.Renew(background(t), []*Lease{l})[0]; err != nil {
+		t.Fatal(err)
+	}
 	srv.Do("PEXPIRE", "a", "5000")
 	if second := mustGrant(t, n, l); second.First != first.First {
 		t.Errorf("token %d, then %d for the same grant", first.First, second.First)
@@ -134,6 +138,66 @@ func TestFirstTryThatArrivesAfterUnlockIsRefused(t *testing.T) {
 	if s, err := n.Acquire(background(t), l, Ask{}); !errors.Is(err, ErrWithdrawn) {
 		t.Fatalf("late request: %+v, %v", s, err)
 	}
+}
+
+// The last of the queue, who is to look if the claim lapses, is dead: the first is told.
+func TestFirstStandsByWhereTheLastOfTheQueueIsDead(t *testing.T) {
+	srv := testserver.Redis(t)
+	n, m := client(t, srv.Addr())
+	holder, next, first := newLease(t, "a"), newLease(t, "a"), newLease(t, "a")
+	mustGrant(t, n, holder)
+	mustQueue(t, n, m, next)
+	box := mustQueue(t, n, m, first)
+	srv.Do("ZADD", "lockstile:q:{a}", "9000000000000000", "dead:nobody")
+	if err := n.Release(background(t), holder); err != nil {
+		t.Fatal(err)
+	}
+	await(t, box, mailbox.StandBy)
+}
+
+// In a Cluster a server knows only of the listeners of its own: one of which it knows
+// none may listen to another. It is not taken for dead, and the first stands by, too.
+func TestWaiterOfAClusterIsNotTakenForDeadWhereNobodyListens(t *testing.T) {
+	srv := testserver.Redis(t)
+	n, m := client(t, srv.Addr())
+	n.counts = 0
+	for _, elsewhere := range []bool{true, false} {
+		name := fmt.Sprint(elsewhere)
+		holder, next, first, last := newLease(t, name), newLease(t, name), newLease(t, name), newLease(t, name)
+		mustGrant(t, n, holder)
+		if elsewhere {
+			srv.Do("ZADD", holder.Keys.queue, "1", next.Value+":another server's")
+		} else {
+			mustQueue(t, n, m, next)
+		}
+		boxes := []mailbox.Box{mustQueue(t, n, m, first), mustQueue(t, n, m, last)}
+		if err := n.Release(background(t), holder); err != nil {
+			t.Fatal(err)
+		}
+		if got := srv.Do("GET", name); got != "?"+next.Value {
+			t.Errorf("it is reserved for %s, want %s", got, next.Value)
+		}
+		for _, box := range boxes {
+			await(t, box, mailbox.StandBy)
+		}
+	}
+}
+
+// The holder may not publish. Its release works, and the waiter finds out by itself.
+func TestReleaseByWhoMayNotPublishPassesTheLockOn(t *testing.T) {
+	srv := testserver.Redis(t)
+	srv.Do("ACL", "SETUSER", "u", "on", ">p", "~*", "resetchannels", "+@all")
+	rdb := redis.NewClient(&redis.Options{Addr: srv.Addr(), Username: "u", Password: "p"})
+	defer rdb.Close()
+	mute := New(rdb, 0)
+	n, m := client(t, srv.Addr())
+	holder, waiter := newLease(t, "a"), newLease(t, "a")
+	mustGrant(t, mute, holder)
+	mustQueue(t, n, m, waiter)
+	if err := mute.Release(background(t), holder); err != nil {
+		t.Error(err)
+	}
+	mustGrant(t, n, waiter)
 }
 
 // A waiter gives up when its turn has come: whoever is next gets it.
@@ -218,12 +282,59 @@ func TestBrokenHolderIsToldThatItWasForced(t *testing.T) {
 	if err := n.Renew(background(t), []*Lease{l})[0]; !errors.As(err, &lost) || lost.Reason != locker.Forced {
 		t.Errorf("renewal after a break: %v", err)
 	}
-	if err := n.Release(background(t), l); !errors.As(err, &lost) || lost.Reason != locker.Forced {
-		t.Errorf("release after a break: %v", err)
+	l.unsure.Store(true)
+	for range 2 { // its answer may be lost
+		if err := n.Release(background(t), l); !errors.As(err, &lost) || lost.Reason != locker.Forced {
+			t.Errorf("release after a break: %v", err)
+		}
 	}
 	if broken, err := n.Break(background(t), l.Keys); err != nil || broken {
 		t.Errorf("break of a free lock: %v, %v", broken, err)
 	}
+}
+
+// The first answer to a release is lost, so it is sent again.
+func TestReleaseOfABrokenLockThatIsSentAgainSaysThatItWasForced(t *testing.T) {
+	srv := testserver.Redis(t)
+	n, _ := client(t, srv.Addr())
+	l := newLease(t, "a")
+	mustGrant(t, n, l)
+	if broken, err := n.Break(background(t), l.Keys); err != nil || !broken {
+		t.Fatalf("break: %v, %v", broken, err)
+	}
+	n.rdb.(*redis.Client).AddHook(&afterScript{act: func() {}})
+	var lost *locker.LostError
+	if err := n.Release(background(t), l); !errors.As(err, &lost) || lost.Reason != locker.Forced {
+		t.Errorf("release after a break: %v", err)
+	}
+}
+
+// A mark is for requests that may be late. Where all were answered it would only fill
+// the server.
+func TestReleaseWithoutALateRequestLeavesNoMark(t *testing.T) {
+	srv := testserver.Redis(t)
+	n, _ := client(t, srv.Addr())
+	l := newLease(t, "a")
+	mustGrant(t, n, l)
+	if err := n.Release(background(t), l); err != nil {
+		t.Fatal(err)
+	}
+	if left := srv.Do("KEYS", "*"); left != l.Keys.last {
+		t.Errorf("left behind: %q, want the counter alone", left)
+	}
+}
+
+func TestBrokenLockIsPassedOn(t *testing.T) {
+	srv := testserver.Redis(t)
+	n, m := client(t, srv.Addr())
+	holder, waiter := newLease(t, "a"), newLease(t, "a")
+	mustGrant(t, n, holder)
+	box := mustQueue(t, n, m, waiter)
+	if broken, err := n.Break(background(t), holder.Keys); err != nil || !broken {
+		t.Fatalf("break: %v, %v", broken, err)
+	}
+	await(t, box, mailbox.Ask)
+	mustGrant(t, n, waiter)
 }
 
 func TestScriptsAreLoadedAgainAfterAFlush(t *testing.T) {
@@ -274,6 +385,23 @@ func TestNewcomerDoesNotOvertakeWaitersOfALockThatExpired(t *testing.T) {
 	}
 	await(t, box, mailbox.Ask)
 	mustGrant(t, n, waiter)
+}
+
+// Its own subscription may be broken just then: nobody listens for it.
+func TestFirstInTheQueueIsGrantedAFreeLockThoughNobodyListensForIt(t *testing.T) {
+	srv := testserver.Redis(t)
+	n, _ := client(t, srv.Addr())
+	n2, m2 := client(t, srv.Addr())
+	dead, first, second := newLease(t, "a"), newLease(t, "a"), newLease(t, "a")
+	mustGrant(t, n, dead)
+	if s, err := n.Acquire(background(t), first, Ask{Queue: true}); err != nil || s.First != 0 {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	mustQueue(t, n2, m2, second)
+	srv.Do("DEL", "a")
+	if s, err := n.Acquire(background(t), first, Ask{Queue: true}); err != nil || s.First == 0 {
+		t.Errorf("the first of the queue: %+v, %v", s, err)
+	}
 }
 
 // Those in front of it are paused, and the last in line, who is told to stand by
@@ -353,6 +481,9 @@ func TestWaiterThatAsksAgainKeepsItsPlace(t *testing.T) {
 		t.Fatal(err)
 	}
 	mustQueue(t, n, m, second)
+	if again, err := n.Acquire(background(t), first, Ask{Queue: true}); err != nil || again.Ahead != 0 {
+		t.Errorf("it has not heard of its ticket, and is there again as %+v, %v", again, err)
+	}
 	srv.Do("ZREM", "lockstile:q:{a}", n.member(first))
 	again, err := n.Acquire(background(t), first, Ask{Queue: true, Ticket: was.Ticket})
 	if err != nil || again.Ahead != 0 || again.Ticket != was.Ticket {
@@ -374,38 +505,80 @@ func TestNewcomerIsBehindWhoeverWaitsThoughTheClockHasGoneBack(t *testing.T) {
 	}
 }
 
-func TestQueueOfDeadWaitersExpires(t *testing.T) {
+// It lasts longer than any waiter sleeps: until the end of the lease that it knows of.
+func TestQueueOfDeadWaitersExpiresAndOutlivesThoseWhoSleep(t *testing.T) {
 	srv := testserver.Redis(t)
 	n, m := client(t, srv.Addr())
-	holder, waiter := newLease(t, "a"), newLease(t, "a")
-	mustGrant(t, n, holder)
-	mustQueue(t, n, m, waiter)
-	if ttl := srv.Do("PTTL", "lockstile:q:{a}"); len(ttl) != 5 {
-		t.Errorf("the queue expires in %s ms, want about 90 s", ttl)
+	for _, c := range []struct{ holder, waiter, want time.Duration }{
+		{time.Minute, time.Second, time.Minute}, {time.Second, time.Minute, time.Minute}, {time.Hour, time.Second, time.Hour},
+	} {
+		name := fmt.Sprint(c)
+		holder, waiter, other := newLease(t, name), newLease(t, name), newLease(t, name)
+		holder.TTL, waiter.TTL, other.TTL = c.holder, c.waiter, time.Second
+		mustGrant(t, n, holder)
+		mustQueue(t, n, m, waiter)
+		srv.Do("PEXPIRE", name, "1000") // as if a holder with a short lease had come meanwhile
+		mustQueue(t, n, m, other)
+		left := n.rdb.PTTL(background(t), holder.Keys.queue).Val()
+		if most := c.want + time.Minute; left > most || left < most-10*time.Second {
+			t.Errorf("behind a lease of %v with one of %v the queue expires in %v, want %v", c.holder, c.waiter, left, most)
+		}
 	}
 }
 
-// A stranger's key may end so far away that no sum of milliseconds is a number
-// to the server, or a Duration.
-func TestWaiterBehindAKeyThatHardlyEndsLooksOnceADay(t *testing.T) {
+// A stranger tells nobody when it gives the lock back, so whoever is first in the
+// queue looks soon, and the others the later the more there are before them. Its key may
+// end so far away that no sum of milliseconds is a number to the server, or a Duration.
+func TestFirstInTheQueueLooksOftenBehindAStranger(t *testing.T) {
 	srv := testserver.Redis(t)
 	n, m := client(t, srv.Addr())
-	for i, left := range []string{"100000000000000", "10000000000000000", "900000000000000000", "9000000000000000000"} {
+	quorum := ofQuorumNode(t, srv.Addr(), 0)
+	for i, left := range []string{"", "60000", "100000000000000", "10000000000000000", "900000000000000000", "9000000000000000000"} {
 		name := fmt.Sprint("a", i)
-		srv.Do("SET", name, "a stranger's", "PX", left)
-		waiter := newLease(t, name)
-		if err := m.Open(background(t), waiter.Value, func(mailbox.Word) {}); err != nil {
+		l := newLease(t, name)
+		mustGrant(t, n, l) // so that there is an entry of ours
+		if err := n.Release(background(t), l); err != nil {
 			t.Fatal(err)
 		}
-		s, err := n.Acquire(background(t), waiter, Ask{Queue: true})
-		if err != nil || s.First != 0 || s.Left != locker.MaxTTL {
-			t.Errorf("behind a key with %s ms left: %+v, %v", left, s, err)
+		if srv.Do("SET", name, "the"); left != "" { // which is a word of our holder's text, too
+			srv.Do("PEXPIRE", name, left)
 		}
-		if keep := srv.Do("PTTL", waiter.Keys.queue); len(keep) != len("86460000") {
-			t.Errorf("behind a key with %s ms left the queue expires in %s ms", left, keep)
+		for ahead, n := range []*Node{n, quorum} {
+			waiter := newLease(t, name)
+			if err := m.Open(background(t), waiter.Value, func(mailbox.Word) {}); err != nil {
+				t.Fatal(err)
+			}
+			s, err := n.Acquire(background(t), waiter, Ask{Queue: true, Offer: serverMicros(srv)})
+			if most := time.Duration(ahead+1) * time.Second; err != nil || s.First != 0 || s.Ahead != ahead || s.Left != most {
+				t.Errorf("behind a key with %q ms left it looks after %v, want %v: %+v, %v", left, s.Left, most, s, err)
+			}
 		}
-		if info, err := n.Inspect(background(t), waiter.Keys); err != nil || info.TimeLeft < locker.MaxTTL {
-			t.Errorf("Inspect of a key with %s ms left: %+v, %v", left, info, err)
+		if keep := srv.Do("PTTL", l.Keys.queue); len(keep) != 5 {
+			t.Errorf("behind a key with %q ms left the queue expires in %s ms, want about 90 s", left, keep)
+		}
+		if info, err := n.Inspect(background(t), l.Keys); err != nil || len(left) > 5 && info.TimeLeft < locker.MaxTTL {
+			t.Errorf("Inspect of a key with %q ms left: %+v, %v", left, info, err)
+		}
+	}
+	srv.Do("SET", "short", "a stranger's", "PX", "500")
+	if s, err := n.Acquire(background(t), newLease(t, "short"), Ask{Queue: true}); err != nil || s.First == 0 && s.Left > 500*time.Millisecond {
+		t.Errorf("behind a key that ends in 500 ms it looks after %v, %v", s.Left, err)
+	}
+}
+
+// A holder of ours tells who is next: nobody needs to look before the end of its lease,
+// also where the counter was raised since.
+func TestNobodyLooksOftenBehindAHolderOfOurs(t *testing.T) {
+	srv := testserver.Redis(t)
+	n := ofQuorumNode(t, srv.Addr(), 0)
+	holder := newLease(t, "a")
+	first := mustGrant(t, n, holder).First
+	for range 2 {
+		if s, err := n.Acquire(background(t), newLease(t, "a"), Ask{Queue: true}); err != nil || s.Left < 20*time.Second {
+			t.Errorf("it looks after %v, %v", s.Left, err)
+		}
+		if err := n.Raise(background(t), holder, first+10*Tokens); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

@@ -23,7 +23,7 @@ func NewOfQuorum(rdb redis.UniversalClient, quarantine time.Duration) *Node {
 // lock is still ours. Nil says that every later grant of this node will have greater
 // tokens.
 func (n *Node) Raise(ctx context.Context, l *Lease, first uint64) error {
-	reply, _, err := n.run(ctx, raise, l.Keys.list(l.Value), l.Value, first+Tokens-1, first, l.Holder, n.keepFor())
+	reply, _, err := n.send(ctx, l.request(raise, &l.Value, first+Tokens-1, first, &l.Holder, n.keepFor()))
 	if err != nil {
 		return err
 	}

@@ -78,17 +78,68 @@ func TestRaisedTokenIsWhatTheNextGrantExceeds(t *testing.T) {
 	if err := n.Raise(background(t), l, first); err != nil {
 		t.Error(err)
 	}
-	if ttl := srv.Do("PTTL", "lockstile:t:{a}"); len(ttl) < 13 {
-		t.Errorf("a counter ahead of the clock expires in %s ms, before the clock has passed it", ttl)
+	outlivesTheClock := func(when string) {
+		if ttl := srv.Do("PTTL", "lockstile:t:{a}"); len(ttl) < 13 {
+			t.Errorf("a counter ahead of the clock expires in %s ms %s, before the clock has passed it", ttl, when)
+		}
 	}
+	outlivesTheClock("after it was raised")
+	l.kept.Store(int64(locker.Now().Add(-n.Keep)))
+	if err := n.Renew(background(t), []*Lease{l})[0]; err != nil {
+		t.Fatal(err)
+	}
+	outlivesTheClock("after a renewal")
 	if info, err := n.Inspect(background(t), l.Keys); err != nil || info.Holder != "the test" || info.Token != high {
 		t.Errorf("%+v, %v", info, err)
 	}
 	if err := n.Release(background(t), l); err != nil {
 		t.Fatal(err)
 	}
-	if next := mustGrant(t, n, newLease(t, "a")).First; next != high+Tokens {
-		t.Errorf("token %d after a range that began with %d", next, high)
+	for want := uint64(high + Tokens); want < high+4*Tokens; want += Tokens {
+		next := newLease(t, "a")
+		if got := mustGrant(t, n, next).First; got != want {
+			t.Errorf("token %d after a range that began with %d", got, want-Tokens)
+		}
+		outlivesTheClock("after the next grant")
+		if err := n.Release(background(t), next); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// The counter is lost between the grant and the raise. What is written then answers the
+// grant when that is sent again.
+func TestRaiseOfACounterThatWasLostKeepsTheGrant(t *testing.T) {
+	srv := testserver.Redis(t)
+	n := ofQuorumNode(t, srv.Addr(), 0)
+	l := newLease(t, "a")
+	first := mustGrant(t, n, l).First + 1000
+	srv.Do("DEL", l.Keys.last)
+	if err := n.Raise(background(t), l, first); err != nil {
+		t.Fatal(err)
+	}
+	if again := mustGrant(t, n, l).First; again != first {
+		t.Errorf("asked again: token %d, want %d", again, first)
+	}
+}
+
+// Lua's numbers are exact below 2^53: a range that does not end below it is refused, and
+// nothing is held.
+func TestLastTokenIsBelowTwoToTheFiftyThree(t *testing.T) {
+	srv := testserver.Redis(t)
+	n := ofQuorumNode(t, srv.Addr(), 0)
+	const end = 1 << 53
+	l := newLease(t, "a")
+	srv.Do("SET", l.Keys.last, fmt.Sprint(end-Tokens-1))
+	if got := mustGrant(t, n, l).First; got != end-Tokens {
+		t.Errorf("the last range begins with %d, want %d", got, end-Tokens)
+	}
+	for _, last := range []int64{end - Tokens, end - 1} {
+		srv.Do("SET", l.Keys.last, fmt.Sprint(last))
+		srv.Do("DEL", "a")
+		if s, err := n.Acquire(background(t), newLease(t, "a"), Ask{}); err == nil || srv.Do("EXISTS", "a") != "0" {
+			t.Errorf("after token %d: %+v, %v", last, s, err)
+		}
 	}
 }
 

@@ -16,21 +16,17 @@ type request struct {
 	args   []any
 }
 
-// request returns one with the keys that scripts expect. The lock's own is a
-// string, which tracing can show; values are secrets, and not shown.
+// request returns one with the keys that scripts expect.
 func (l *Lease) request(s *script, args ...any) request {
-	const more = 2 // arguments that a quorum adds
-	all := make([]any, 0, 7+len(args)+more)
-	all = append(s.call(all), 4, l.Keys.Lock, &l.Keys.last, &l.Keys.queue, &l.Keys.own)
-	return request{script: s, args: append(all, args...)}
+	return l.Keys.request(s, &l.Keys.own, args...)
 }
 
-func newRequest(s *script, keys []string, args []any) request {
-	all := make([]any, 0, 3+len(keys)+len(args))
-	all = append(s.call(all), len(keys))
-	for _, k := range keys {
-		all = append(all, k)
-	}
+// request has mark for the last key. The lock's own is a string, which tracing can show;
+// values are secrets, and not shown.
+func (k *Keys) request(s *script, mark any, args ...any) request {
+	const more = 2 // arguments that a quorum adds
+	all := make([]any, 0, 7+len(args)+more)
+	all = append(s.call(all), 4, k.Lock, &k.last, &k.queue, mark)
 	return request{script: s, args: append(all, args...)}
 }
 

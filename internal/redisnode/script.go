@@ -113,7 +113,7 @@ end
 // last, and at least the server's clock in microseconds, so that it does not go back
 // when the counter was lost to a crash, a failover, eviction or expiry, unless the
 // clock went back too. Lua's numbers are doubles, exact below 2^53, which is the year
-// 2255.
+// 2255; no sum on the way to the last number may be above that.
 //
 // The counter stands at the end of the range from then on. It is kept for some time
 // after the last lease, and at least until the clock has passed it. Its entry is the
@@ -126,7 +126,7 @@ end
 local function grant(value, ttl, holder)
   local was = redis.call('GET', last)
   local first = math.max(clock(), number(was) + 1)
-  local final = first + TOKENS - 1
+  local final = first + (TOKENS - 1)
   if final >= 9007199254740992 then
     error('the token counter ' .. last .. ' is out of range')
   end
@@ -185,8 +185,10 @@ end
 // has shown that it is awake, and sees to it that this claim does not lapse
 // unnoticed.
 //
-// A key of somebody else's may end in any number of milliseconds. No time left is
-// told that is over a day, the longest lease of ours, so all sums stay in range.
+// A holder that the last grant does not name is a stranger: a client of another library,
+// which tells nobody when it gives the lock back. So we are told to look after a second,
+// and the others after one more for each waiter before them: a long queue does not ask
+// all the time. A stranger's key has any number of milliseconds left, or no end.
 //
 // Sent again after a lost reply it answers the same grant. The lease is then
 // started anew, for the caller may count its validity from the second request.
@@ -194,23 +196,20 @@ var acquire = newScript(keys + serverClock + grants + acquireFree + passing + se
 
 const acquireFree = `
 local value, ttl, holder, claim, counts, member, ticket = unpack(ARGV)
-local there = redis.call('EXISTS', lock, queue, mark)
-if there == 0 then return grant(value, ttl, holder) end
+if redis.call('EXISTS', lock, queue, mark) == 0 then return grant(value, ttl, holder) end
 `
 
 const acquireTaken = `
-local held, passed = redis.call('GET', lock), false
+local held, was, passed = redis.call('GET', lock), redis.call('GET', last) or '', false
 if held == value then
-  local was = redis.call('GET', last)
-  local _, next = string.find(was or '', ' ' .. value .. ' ', 1, true)
+  local _, next = string.find(was, ' ' .. value .. ' ', 1, true)
   if next then
     redis.call('PEXPIRE', lock, ttl)
     return tonumber(string.match(was, '^%d+', next + 1))
   end
   return grant(value, ttl, holder)
 end
-if held then there = there - 1 end
-if there > 0 and redis.call('EXISTS', mark) == 1 then return 0 end
+if redis.call('EXISTS', mark) == 1 then return 0 end
 if not held and redis.call('ZRANGE', queue, 0, 0)[1] ~= member and pass(claim, counts) then
   held, passed = redis.call('GET', lock), true
 end
@@ -218,13 +217,15 @@ if not held or held == '?' .. value then
   if member ~= '' then redis.call('ZREM', queue, member) end
   return grant(value, ttl, holder)
 end
-local left = math.min(redis.call('PTTL', lock), 86400000)
-if member == '' then return {left, 0, 0} end
+if member == '' then return {0, 0, 0} end
 if ticket == '0' then ticket = string.format('%.0f', arrival(queue)) end
 redis.call('ZADD', queue, 'NX', ticket, member)
+local ahead = passed and 0 or redis.call('ZRANK', queue, member)
+local left, look = redis.call('PTTL', lock), (1 + ahead) * 1000
+if left < 0 or left > look and string.match(was, '^%d+ (%S+) ') ~= held then left = look end
 local keep = math.max(left, tonumber(ttl)) + 60000
 if redis.call('PTTL', queue) < keep - 30000 then redis.call('PEXPIRE', queue, keep) end
-return {left, passed and 0 or redis.call('ZRANK', queue, member), tonumber(ticket)}
+return {left, ahead, tonumber(ticket)}
 `
 
 // release answers 0 if the lock was given back, and -1 or -2 (forced) if it was not
