@@ -12,6 +12,7 @@ var faultClauses = []Clause{
 	{"lost-reply", "An attempt whose reply is lost must not leave a lock that nobody holds.", lostReply},
 	{"lost-reply-while-waiting", "A waiter that gives up on a silent store must not be given the lock afterwards.", lostReplyWhileWaiting},
 	{"lost-grant", "A waiter whose grant was not heard must not believe for longer than the store keeps it.", lostGrant},
+	{"break-unheard", "A waiter whose grant was not heard, and then broken, must be served like any other.", breakUnheard},
 	{"dead-while-locking", "A process that dies between two requests must not leave a lock for ever: its first must carry the expiry.", deadWhileLocking},
 	{"late-delivery", "A request that was given up on may still arrive, after the clean-up: no lock may come of it.", lateDelivery},
 	{"late-after-clean-up", "A clean-up that overtakes the request it is for removes nothing, and then the request makes a lock.", lateAfterCleanUp},
@@ -99,6 +100,40 @@ func lostGrant(x *trial) {
 	next := x.waitBehind(lock, b)
 	x.unlock(x.served(next, "after the end of a lease that nobody renews"))
 	x.alone(lock, next)
+}
+
+// breakUnheard has a store break what it has granted to a waiter that does not know. The
+// waiter asks again, as the one whose lock was broken.
+func breakUnheard(x *trial) {
+	a, b, name := x.networked(), x.locker(), x.name()
+	breaker := x.breaker(b)
+	held := x.lock(b, name, x.ttl(), locker.WithoutRenewal())
+	lost := held.Lost()
+	w := x.waitBehind(held, a.Locker, x.long())
+	x.waits(w, b, name)
+	a.CutReplies()
+	x.event(lost, "a lock that nobody renews is lost")
+	// The waiter looks by itself. Whatever it is granted meanwhile is broken.
+	for end := time.Now().Add(x.h.TTL); time.Now().Before(end); {
+		if _, err := breaker.Break(x.patient(), name); err != nil {
+			x.failf("Break: %w", err)
+		}
+		<-time.After(x.h.TTL / 20)
+	}
+	a.Heal()
+	x.returned(w, "after its connections broke")
+	switch {
+	case errors.Is(w.err, locker.ErrTaken):
+		x.failf("a waiter whose grant was broken went on waiting for a name that was free: %w", w.err)
+	case w.err != nil: // it says so, which cut-while-waiting has an eye on
+		x.freedAfter(w.err, b, name, "after a waiter's connections broke")
+		return
+	}
+	if err := w.lock.Err(); err != nil {
+		x.failf("a waiter was given a lock that had been broken: %w", err)
+	}
+	x.taken(b, name, "of a name that a waiter was given after a break")
+	x.unlock(w.lock)
 }
 
 // lateDelivery gives up on a request, and lets it arrive then. Clients of other

@@ -40,6 +40,7 @@ var flaws = map[string][]string{
 	"context is not looked at":            {"wait-cancelled", "wait-cancelled-in-line", "context-over"},
 	"waits for the network":               {"silent-store"},
 	"a grant is told twice":               {"lost-grant"},
+	"a broken value is refused":           {"break-unheard"},
 	"silence is taken":                    {"silent-store"},
 	"no clean-up":                         {"lost-reply", "lost-reply-while-waiting", "late-delivery", "wait-cancelled-at-the-turn"},
 	"clean-up without a mark":             {"late-after-clean-up"},

@@ -2,6 +2,7 @@ package driver
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/lockstile/locker"
@@ -105,8 +106,8 @@ func (s *session[H]) locks() {}
 // granted it. The Locker's mutex is held.
 func (s *session[H]) take(a *lease[H]) {
 	s.held[a] = struct{}{}
-	if s.over {
-		s.loseLocks(s.turn.err.(*locker.LostError).Reason, s.lastErr)
+	if lost := (*locker.LostError)(nil); s.over && errors.As(s.turn.err, &lost) {
+		s.loseLocks(lost.Reason, lost.Cause)
 	}
 }
 

@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -85,7 +86,11 @@ func (c *contest) run(ctx context.Context) (driver.Grant, error) {
 		case split:
 			c.rest(ctx)
 		case lost:
-			return driver.Grant{}, c.defeat()
+			if !c.refused() {
+				return driver.Grant{}, c.defeat()
+			}
+			c.rename()
+			c.begin(true)
 		}
 		select {
 		case ans := <-c.answers:
@@ -270,7 +275,7 @@ func (c *contest) retreat(ctx context.Context) {
 		c.votes[i].state = idle
 		c.s.locks.Go(func() { results <- c.s.nodes[i].giveBack(t) })
 	}
-	usable := true
+	usable := !c.refused()
 	for range given {
 		select {
 		case ok := <-results:
@@ -284,6 +289,12 @@ func (c *contest) retreat(ctx context.Context) {
 	if !usable {
 		c.rename()
 	}
+}
+
+// refused reports whether a node does not take the attempt's value any more: it had
+// granted the lock, the answer was lost, and somebody has broken the lock since.
+func (c *contest) refused() bool {
+	return slices.ContainsFunc(c.votes, func(v vote) bool { return errors.Is(v.err, redisnode.ErrWithdrawn) })
 }
 
 // rename goes on with a new value and the old places in the queues. Answers to

@@ -95,12 +95,11 @@ func (h *loseGrant) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		if err := next(ctx, cmd); err != nil || cmd.Name() != "evalsha" || h.act.Load() == nil {
 			return err
 		}
-		if _, err := cmd.(interface{ Int64() (int64, error) }).Int64(); err != nil {
-			return nil // it is taken
+		if _, err := cmd.(interface{ Int64() (int64, error) }).Int64(); err == nil { // else it is taken
+			(*h.act.Swap(nil))()
+			cmd.SetErr(io.EOF)
 		}
-		(*h.act.Swap(nil))()
-		cmd.SetErr(io.EOF)
-		return io.EOF
+		return cmd.Err()
 	}
 }
 

@@ -37,10 +37,11 @@
 //
 // Redis 7.0 or later, or a fork that has its commands (Valkey); Lua scripts,
 // and publish and subscribe. An eviction policy that spares keys with an expiry
-// (noeviction): an evicted lock is a lost one. The client's ContextTimeoutEnabled lets
-// an Unlock heed its bound without a goroutine; where it is off, and its ReadTimeout is
-// above 3 s or none, that costs about as much as the request. What a Lock sends is always
-// given up when its context ends, and takes a goroutine unless that cannot end.
+// (noeviction): an evicted lock is a lost one. With the client's
+// ContextTimeoutEnabled an Unlock heeds its bound without another goroutine, which costs
+// about as much as the request; a hook of the client's that sleeps then keeps Unlock
+// waiting. What a Lock sends is always given up when its context ends, and takes a
+// goroutine unless that cannot end.
 // Renewals share the client's pool: give it more connections than the application keeps
 // busy for long. Names that begin with
 // "lockstile:" are reserved for queues, counters and marks; a user restricted by

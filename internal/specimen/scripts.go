@@ -91,6 +91,7 @@ return {redis.call('GET', lock) or '', tostring(redis.call('PTTL', lock)), redis
 
 var force = redis.NewScript(prelude + `
 if flaw == 'break resets the counter' then redis.call('DEL', last) end
+if flaw == 'a broken value is refused' then redis.call('SET', 'mark:' .. (redis.call('GET', lock) or ''), '1', 'PX', 120000) end
 return redis.call('DEL', lock)
 `)
 

@@ -189,7 +189,7 @@ func (s *Locker) wait(ctx context.Context, a *attempt) error {
 			pause = time.Hour
 		case !told || err == nil:
 			return err
-		case s.is("waiters sleep until the lease ends"):
+		case s.is("waiters sleep until the lease ends"), s.is("a broken value is refused"):
 			pause, _ = s.rdb.PTTL(ctx, s.keys(a.req.Name)[0]).Result()
 		}
 		select {
