@@ -39,6 +39,9 @@ func startRedis(sc *scope) *running {
 // redisSubjects are those on one server. Requests counts some of its commands.
 func redisSubjects(addrs []string, requests counter) []subject {
 	rdb := func() *redis.Client { return redis.NewClient(&redis.Options{Addr: addrs[0], PoolSize: 128}) }
+	heedful := func() *redis.Client {
+		return redis.NewClient(&redis.Options{Addr: addrs[0], PoolSize: 128, ContextTimeoutEnabled: true})
+	}
 	retry := func(d time.Duration) func() (client, error) {
 		return func() (client, error) { return newRedislock(rdb(), d), nil }
 	}
@@ -51,8 +54,8 @@ func redisSubjects(addrs []string, requests counter) []subject {
 			open: func() (client, error) { return bareRedis{rdb()}, nil }},
 		{name: "lockstile/singlenode", kind: ours, scales: true, requests: scripts,
 			open: func() (client, error) { return newSinglenode(rdb()) }},
-		{name: "lockstile/singlenode, ctx without an end", kind: ours, alone: true, requests: scripts,
-			open: func() (client, error) { return endless(newSinglenode(rdb())) }},
+		{name: "lockstile/singlenode, ContextTimeoutEnabled, ctx without an end", kind: ours, alone: true, requests: scripts,
+			open: func() (client, error) { return endless(newSinglenode(heedful())) }},
 		{name: "redislock, 100 ms retries", kind: peer, requests: requests("evalsha", "eval"), open: retry(100 * time.Millisecond)},
 		{name: "redislock, 1 ms retries", kind: peer, requests: requests("evalsha", "eval"), open: retry(time.Millisecond)},
 		{name: "redsync, defaults", kind: peer, requests: requests("set", "evalsha", "eval"), open: sync()},
