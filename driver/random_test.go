@@ -325,96 +325,18 @@ func fuzz(t *testing.T, seed uint64) {
 			p.l = driver.New("fuzz", p, driver.Options{Clock: w.now})
 			procs = append(procs, p)
 		}
-		var mu sync.Mutex
-		locks := map[*locker.Lock]time.Time{}
-		var highest = map[string]uint64{}
-		check := func() {
-			mu.Lock()
-			defer mu.Unlock()
-			held := map[string]*locker.Lock{}
-			for l := range locks {
-				if l.Err() != nil {
-					continue
-				}
-				if o := held[l.Name()]; o != nil {
-					t.Errorf("two holders of %q: %d and %d", l.Name(), o.Token(), l.Token())
-				}
-				held[l.Name()] = l
-			}
-		}
+		held := &believers{w: w, locks: make(map[*locker.Lock]bool)}
 		var wg sync.WaitGroup
 		for range 12 {
-			p := procs[w.intn(2)]
-			r := rand.New(rand.NewPCG(seed, uint64(w.intn(1<<30))))
+			u := &user{w: w, l: procs[w.intn(2)].l, r: rand.New(rand.NewPCG(seed, uint64(w.intn(1<<30)))), held: held}
 			wg.Go(func() {
 				for range 12 {
-					time.Sleep(time.Duration(r.IntN(50)) * time.Millisecond)
-					name := []string{"a", "a", "b"}[r.IntN(3)]
-					opts := []locker.Option{locker.WithTTL([]time.Duration{200, 300, 1000}[r.IntN(3)] * time.Millisecond)}
-					if r.IntN(4) == 0 {
-						opts = append(opts, locker.WithoutRenewal())
-					}
-					if r.IntN(5) == 0 {
-						opts = append(opts, locker.WithMaxHold(time.Duration(1+r.IntN(400))*time.Millisecond))
-					}
-					if r.IntN(5) == 0 {
-						opts = append(opts, locker.WithMinValidity(time.Duration(r.IntN(190))*time.Millisecond))
-					}
-					if r.IntN(6) == 0 {
-						opts = append(opts, locker.WithHolder("x"))
-					}
-					limit := time.Duration(1+r.IntN(3000)) * time.Millisecond
-					ctx, cancel := context.WithTimeout(context.Background(), limit)
-					do := p.l.Lock
-					if r.IntN(4) == 0 {
-						do = p.l.TryLock
-					}
-					began := time.Now()
-					lock, err := do(ctx, name, opts...)
-					if took := time.Since(began); took > limit+251*time.Millisecond {
-						t.Errorf("a call with %v took %v: %v", limit, took, err)
-					}
-					cancel()
-					if err != nil {
-						n := 0
-						for _, c := range []error{locker.ErrTaken, locker.ErrUnavailable, locker.ErrClosed} {
-							if errors.Is(err, c) {
-								n++
-							}
-						}
-						if n != 1 {
-							t.Errorf("%d classes: %v", n, err)
-						}
-						continue
-					}
-					mu.Lock()
-					locks[lock] = time.Now()
-					_ = highest
-					mu.Unlock()
-					check()
-					if r.IntN(5) == 0 {
-						rc, stop := context.WithTimeout(context.Background(), time.Duration(r.IntN(300))*time.Millisecond)
-						_ = lock.Renew(rc)
-						stop()
-					}
-					if r.IntN(2) == 0 {
-						time.Sleep(time.Duration(r.IntN(20)) * time.Millisecond)
-					} else {
-						time.Sleep(time.Duration(r.IntN(900)) * time.Millisecond)
-					}
-					check()
-					began = time.Now()
-					_ = lock.Unlock(context.Background())
-					if took := time.Since(began); took > 2001*time.Millisecond {
-						t.Errorf("Unlock took %v", took)
-					}
-					mu.Lock()
-					delete(locks, lock)
-					mu.Unlock()
+					u.play()
 				}
 			})
 		}
-		if seed%5 == 0 {
+		closed := seed%5 == 0
+		if closed {
 			wg.Go(func() {
 				time.Sleep(time.Duration(w.intn(3000)) * time.Millisecond)
 				_ = procs[0].l.Close()
@@ -423,22 +345,133 @@ func fuzz(t *testing.T, seed uint64) {
 		wg.Wait()
 		time.Sleep(time.Minute)
 		for _, p := range procs {
-			_ = p.l.Close()
-			if n := p.l.UnderWay(); n != 0 {
-				t.Errorf("%d chores under way a minute later", n)
-			}
-			never := 0
-			w.mu.Lock()
-			for _, h := range p.all {
-				if h.ended == 0 {
-					never++
-				}
-			}
-			w.mu.Unlock()
-			if never > 0 && seed%5 != 0 {
-				t.Errorf("%d of %d attempts were never ended", never, len(p.all))
-			}
+			p.finish(closed)
 		}
 		time.Sleep(time.Minute)
 	})
+}
+
+// finish requires that nothing is left a minute after the last call. An attempt may have
+// no end where Close came before its clean-up was through.
+func (p *proc) finish(closed bool) {
+	_ = p.l.Close()
+	if n := p.l.UnderWay(); n != 0 {
+		p.w.fail("%d chores under way a minute later", n)
+	}
+	p.w.mu.Lock()
+	defer p.w.mu.Unlock()
+	for _, h := range p.all {
+		if h.ended == 0 && !closed {
+			p.w.fail("an attempt of %d was never ended", len(p.all))
+		}
+	}
+}
+
+// believers are the locks whose holders believe in them.
+type believers struct {
+	w     *world
+	mu    sync.Mutex
+	locks map[*locker.Lock]bool
+}
+
+func (b *believers) set(l *locker.Lock, believes bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.locks[l] = believes
+	if !believes {
+		delete(b.locks, l)
+	}
+}
+
+// check requires that no name has two.
+func (b *believers) check() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	of := map[string]*locker.Lock{}
+	for l := range b.locks {
+		if l.Err() != nil {
+			continue
+		}
+		if o := of[l.Name()]; o != nil {
+			b.w.fail("two holders of %q: %d and %d", l.Name(), o.Token(), l.Token())
+		}
+		of[l.Name()] = l
+	}
+}
+
+// user is a goroutine that locks.
+type user struct {
+	w    *world
+	l    *driver.Locker[*bid]
+	r    *rand.Rand
+	held *believers
+}
+
+// upTo returns a time of at least one millisecond and at most n.
+func (u *user) upTo(n int) time.Duration { return time.Duration(1+u.r.IntN(n)) * time.Millisecond }
+
+func (u *user) options() []locker.Option {
+	opts := []locker.Option{locker.WithTTL([]time.Duration{200, 300, 1000}[u.r.IntN(3)] * time.Millisecond)}
+	if u.r.IntN(4) == 0 {
+		opts = append(opts, locker.WithoutRenewal())
+	}
+	if u.r.IntN(5) == 0 {
+		opts = append(opts, locker.WithMaxHold(u.upTo(400)))
+	}
+	if u.r.IntN(5) == 0 {
+		opts = append(opts, locker.WithMinValidity(u.upTo(190)))
+	}
+	if u.r.IntN(6) == 0 {
+		opts = append(opts, locker.WithHolder("x"))
+	}
+	return opts
+}
+
+// play asks for a lock, and holds it for a while if it gets it.
+func (u *user) play() {
+	time.Sleep(u.upTo(50))
+	lock := u.ask([]string{"a", "a", "b"}[u.r.IntN(3)], u.upTo(3000))
+	if lock == nil {
+		return
+	}
+	u.held.set(lock, true)
+	u.held.check()
+	if u.r.IntN(5) == 0 {
+		ctx, stop := context.WithTimeout(context.Background(), u.upTo(300))
+		_ = lock.Renew(ctx)
+		stop()
+	}
+	time.Sleep(u.upTo([]int{20, 900}[u.r.IntN(2)]))
+	u.held.check()
+	began := time.Now()
+	_ = lock.Unlock(context.Background())
+	if took := time.Since(began); took > 2001*time.Millisecond {
+		u.w.fail("Unlock took %v", took)
+	}
+	u.held.set(lock, false)
+}
+
+// ask requires an answer in time, and an error that says one thing.
+func (u *user) ask(name string, limit time.Duration) *locker.Lock {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	do := u.l.Lock
+	if u.r.IntN(4) == 0 {
+		do = u.l.TryLock
+	}
+	began := time.Now()
+	lock, err := do(ctx, name, u.options()...)
+	if took := time.Since(began); took > limit+251*time.Millisecond {
+		u.w.fail("a call with %v took %v: %v", limit, took, err)
+	}
+	classes := 0
+	for _, class := range []error{locker.ErrTaken, locker.ErrUnavailable, locker.ErrClosed} {
+		if errors.Is(err, class) {
+			classes++
+		}
+	}
+	if err != nil && classes != 1 {
+		u.w.fail("%d classes: %v", classes, err)
+	}
+	return lock
 }
