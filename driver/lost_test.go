@@ -386,3 +386,23 @@ func TestLossThatOvertakesItsGrantIsNotForgotten(t *testing.T) {
 		wantHeld(t, b.grant(t, "a"))
 	})
 }
+
+// The process may stall between its two readings of the time.
+func TestDeadlineIsNotLaterThanTheEndOfBeliefThoughItsReaderStalls(t *testing.T) {
+	virtual(t, func(t *testing.T, c *clock) {
+		stall := time.Duration(0)
+		b := newBackend()
+		b.l = New("backend", b, Options{Clock: func() locker.Instant {
+			now := c.now()
+			time.Sleep(stall)
+			return now
+		}})
+		end := time.Now().Add(validity)
+		l := b.grant(t, "a", locker.WithoutRenewal())
+		stall = time.Second
+		if late := l.Deadline().Sub(end); late > 0 {
+			t.Errorf("the deadline is %v after the end of belief", late)
+		}
+		stall = 0
+	})
+}

@@ -267,11 +267,12 @@ func (t *turn[H]) Deadline() time.Time {
 	l := t.lease.locker
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	now := time.Now() // first: a stall between the two readings makes the deadline earlier
 	left := t.lease.left(l.now())
 	if left == forever {
 		return time.Time{}
 	}
-	return time.Now().Add(left)
+	return now.Add(left)
 }
 
 // Renew implements [locker.Held].
