@@ -62,7 +62,7 @@ type critical struct {
 }
 
 func (c *critical) update(x *trial, l locker.Locker, name string) error {
-	lock, err := x.lockSlowly(l, name)
+	lock, err := x.lockSlowly(x.patient(), l, name)
 	if err != nil {
 		return err
 	}

@@ -99,7 +99,7 @@ func (x *trial) serveMany(holder locker.Locker, ls []locker.Locker, n int) {
 	results := make(chan error, n)
 	for k := range n {
 		go func() {
-			lock, err := x.lockSlowly(ls[k%len(ls)], name)
+			lock, err := x.lockSlowly(x.patient(), ls[k%len(ls)], name)
 			if err == nil {
 				if inside.Add(1) != 1 {
 					err = fmt.Errorf("two waiters were served at once")

@@ -87,7 +87,7 @@ func tokensUnderContention(x *trial) {
 	var workers sync.WaitGroup
 	errs := make(chan error, clients*goroutines)
 	step := func(l locker.Locker) error {
-		lock, err := x.lockSlowly(l, name)
+		lock, err := x.lockSlowly(x.patient(), l, name)
 		if err != nil {
 			return err
 		}

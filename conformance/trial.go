@@ -112,7 +112,7 @@ func over() context.Context {
 // lock must succeed. A machine that stalls for half a lease may be refused it,
 // and rightly so: then it is asked for again.
 func (x *trial) lock(l locker.Locker, name string, opts ...locker.Option) *locker.Lock {
-	lock, err := x.lockSlowly(l, name, opts...)
+	lock, err := x.lockSlowly(x.patient(), l, name, opts...)
 	if err != nil {
 		x.failf("Lock of a name that is free or comes free: %w", err)
 	}
@@ -122,8 +122,7 @@ func (x *trial) lock(l locker.Locker, name string, opts ...locker.Option) *locke
 	return lock
 }
 
-func (x *trial) lockSlowly(l locker.Locker, name string, opts ...locker.Option) (*locker.Lock, error) {
-	ctx := x.patient()
+func (x *trial) lockSlowly(ctx context.Context, l locker.Locker, name string, opts ...locker.Option) (*locker.Lock, error) {
 	for {
 		begun := time.Now()
 		lock, err := l.Lock(ctx, name, opts...)

@@ -89,9 +89,18 @@ func TestEveryKeyLeftBehindExpires(t *testing.T) {
 	srv := testserver.Redis(t)
 	l, other := newLocker(t, srv.Addr(), singlenode.Options{}), newLocker(t, srv.Addr(), singlenode.Options{})
 	held := mustLock(t, l, "a")
-	ctx, cancel := context.WithTimeout(patience(t), 50*time.Millisecond)
-	defer cancel()
-	if _, err := other.Lock(ctx, "a"); !errors.Is(err, locker.ErrTaken) || !errors.Is(err, context.DeadlineExceeded) {
+	ctx, cancel := context.WithCancel(patience(t))
+	ended := make(chan error, 1)
+	go func() {
+		_, err := other.Lock(ctx, "a")
+		ended <- err
+	}()
+	until(t, "it waits", func() bool {
+		info, err := l.Inspect(patience(t), "a")
+		return err == nil && info.Waiters == 1
+	})
+	cancel()
+	if err := <-ended; !errors.Is(err, locker.ErrTaken) || !errors.Is(err, context.Canceled) {
 		t.Fatalf("a wait that ended: %v", err)
 	}
 	mustUnlock(t, held)
