@@ -594,3 +594,20 @@ func TestLockThatWasLostIsNotHeldAgainByALateRenewal(t *testing.T) {
 		mustUnlock(t, lock)
 	})
 }
+
+// A waiter's grant is not heard. The store takes the lock from it. Its connection breaks, it
+// asks again and is granted the lock, which is free.
+func TestLossOfAnUnheardGrantDoesNotEndTheNextOne(t *testing.T) {
+	play(t, func(t *testing.T, l *lockertest.Locker) {
+		mustLock(t, l.Another(), locker.WithTTL(10*time.Second), locker.WithoutRenewal())
+		w := asking(t.Context(), l)
+		time.Sleep(time.Second)
+		l.Link().CutReplies()
+		for !l.Lose("a") { // the waiter looks by itself
+			time.Sleep(10 * time.Millisecond)
+		}
+		l.Link().Heal()
+		time.Sleep(10 * time.Second)
+		mustUnlock(t, granted(t, w))
+	})
+}

@@ -37,7 +37,7 @@ func (a *lease[H]) extend(since locker.Instant) {
 // lasting reports whether renewals only look whether the lock is still there. The
 // session that it may hang on is renewed by itself.
 func (a *lease[H]) lasting() bool {
-	return a.req.Renew && (a.grant.Lasting || a.grant.Session != nil)
+	return a.req.Renew && (a.grant.Lasting || a.hub != nil && !a.isSession())
 }
 
 // end is when belief ends unless the lease is renewed before, or never; the end of the
@@ -205,7 +205,7 @@ func (l *Locker[H]) settle(a *lease[H], since locker.Instant, err error) {
 	}
 	switch {
 	case a.over:
-		if err == nil && a.turn.unlocked.Reason != locker.Unlocked {
+		if err == nil && (a.isSession() || a.turn.unlocked.Reason != locker.Unlocked) {
 			a.uses++
 			l.cleanUp(a)
 		}

@@ -65,6 +65,7 @@ func (l *Locker[H]) ask(ctx context.Context, c *call[H]) (Grant, error) {
 	w := &waiting[H]{locker: l, call: c, ctx: ctx}
 	defer w.stop()
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
+		l.forgetLoss(c)
 		grant, err := l.store.Acquire(w.ctx, c.h, w.wait)
 		if err == nil && grant.Count == 0 {
 			err = errNoGrant
@@ -118,6 +119,13 @@ func (w *waiting[H]) stop() {
 		w.unhook()
 		w.cancel(nil)
 	}
+}
+
+// forgetLoss: what was said of a grant that was never heard is not said of the next.
+func (l *Locker[H]) forgetLoss(c *call[H]) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c.lost = nil
 }
 
 func (l *Locker[H]) told(c *call[H]) bool {

@@ -29,8 +29,9 @@ type Session interface {
 	// Lose ends the session at once, because the store says that it has.
 	Lose(reason locker.Reason, cause error)
 
-	// locks are what was granted on the session: none but NewSession makes one.
-	locks()
+	// inner is what NewSession made, which a backend may have embedded in a type of its
+	// own.
+	inner() any
 }
 
 // idleTTLs is for how many TTLs a session is kept that nobody uses.
@@ -41,6 +42,8 @@ type session[H any] struct {
 	lease[H]
 
 	// The Locker's mutex guards what follows.
+	ctx   context.Context
+	end   context.CancelCauseFunc
 	users int
 	idle  locker.Instant // since when there are none
 	held  map[*lease[H]]struct{}
@@ -49,7 +52,8 @@ type session[H any] struct {
 // NewSession begins a session with a TTL that counts from since, read before it was
 // asked for. The Store's Renew is called for h as for a lock, and Withdraw and End
 // when it is over: because Renew said so, because validity has ended unrenewed, or
-// because nobody has used it for four TTLs, or since Close.
+// because nobody has used it for four TTLs, or since Close. After Close there is
+// none: what the store has of h is withdrawn, and the error is [locker.ErrClosed].
 func (l *Locker[H]) NewSession(h H, ttl time.Duration, since locker.Instant) (Session, error) {
 	req, err := locker.NewRequest("session", locker.WithTTL(ttl))
 	if err != nil {
@@ -57,6 +61,7 @@ func (l *Locker[H]) NewSession(h H, ttl time.Duration, since locker.Instant) (Se
 	}
 	s := &session[H]{lease: lease[H]{locker: l, h: h, req: req, uses: 1, index: -1}, held: make(map[*lease[H]]struct{})}
 	s.hub = s
+	s.ctx, s.end = context.WithCancelCause(context.Background())
 	s.turn = &turn[H]{lease: &s.lease, name: req.Name}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -64,6 +69,10 @@ func (l *Locker[H]) NewSession(h H, ttl time.Duration, since locker.Instant) (Se
 	s.extend(since)
 	l.leases.plan(&s.lease, since.Add(s.interval()))
 	l.arm()
+	if l.closing.Err() != nil {
+		l.endUnused(s)
+		return nil, locker.ErrClosed
+	}
 	return s, nil
 }
 
@@ -73,7 +82,7 @@ func (s *session[H]) Since() locker.Instant {
 	return s.since
 }
 
-func (s *session[H]) Context() context.Context { return s.turn.Context() }
+func (s *session[H]) Context() context.Context { return s.ctx }
 
 func (s *session[H]) Join() bool {
 	s.locker.mu.Lock()
@@ -100,7 +109,19 @@ func (s *session[H]) Lose(reason locker.Reason, cause error) {
 	s.locker.lose(&s.lease, reason, cause)
 }
 
-func (s *session[H]) locks() {}
+func (s *session[H]) inner() any { return s }
+
+// hubOf returns the session that a grant hangs on, or nil.
+func (l *Locker[H]) hubOf(g Grant) *session[H] {
+	if g.Session == nil {
+		return nil
+	}
+	s, ok := g.Session.inner().(*session[H])
+	if !ok || s.locker != l {
+		panic(l.name + ": the grant hangs on another Locker's session")
+	}
+	return s
+}
 
 // take notes that a lease hangs on the session, which may have ended since the store
 // granted it. The Locker's mutex is held.
@@ -111,8 +132,12 @@ func (s *session[H]) take(a *lease[H]) {
 	}
 }
 
+// errEnded is why waiting on a session ends: nobody has lost a lock by it.
+var errEnded = errors.New("the session has ended")
+
 // loseLocks ends all locks that hang on the session. The Locker's mutex is held.
 func (s *session[H]) loseLocks(reason locker.Reason, cause error) {
+	s.end(errEnded)
 	for a := range s.held {
 		s.locker.lose(a, reason, cause)
 	}
@@ -122,7 +147,7 @@ func (s *session[H]) loseLocks(reason locker.Reason, cause error) {
 // Locker's mutex is held.
 func (l *Locker[H]) endUnused(s *session[H]) {
 	long := l.now().Sub(s.idle) >= idleTTLs*s.req.TTL
-	if s.users == 0 && (long || l.closing.Err() != nil) {
+	if s.users == 0 && len(s.held) == 0 && (long || l.closing.Err() != nil) {
 		l.lose(&s.lease, locker.Unlocked, nil)
 	}
 }

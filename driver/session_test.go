@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/lockstile/locker"
@@ -315,6 +316,166 @@ func TestLeaseIsNotPassedOnLongerThanItsSession(t *testing.T) {
 		}
 		if err := <-got; !errors.Is(err, locker.ErrUnavailable) {
 			t.Errorf("it was granted for longer than its session lasts: %v", err)
+		}
+	})
+}
+
+// ownSession is a backend's own session, which is a Session because it embeds one: the
+// unexported method comes with it.
+type ownSession struct {
+	Session
+	lease int64 // what the store knows it by
+}
+
+// A backend keeps what it needs of a session beside it, and returns that in its Grant. The
+// session falls silent and ends.
+func TestLockEndsWithASessionThatABackendHasWrapped(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		b := newBackend()
+		s := b.open(t)
+		s.Join()
+		b.session = ownSession{Session: s, lease: 7}
+		l := b.grant(t, "a")
+		b.answerRenewals(only("session", errors.New("down")))
+		pass(2 * sessionTTL)
+		if s.Context().Err() == nil {
+			t.Fatal("the session goes on")
+		}
+		if err := l.Err(); err == nil {
+			t.Errorf("the lock is believed in after its session has ended, until %v (zero: for ever)", l.Deadline())
+		}
+	})
+}
+
+// The store grants, the answer is lost, the store takes the lock away and says so, and the
+// waiter asks again: what it is granted then is not lost.
+func TestLossOfAGrantThatWasNeverHeardIsNotTheNextOnes(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		s := &asksTwice{backend: newBackend()}
+		s.l = New("backend", s, Options{Clock: ticking.now})
+		l, err := s.l.Lock(t.Context(), "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Err(); err != nil {
+			t.Errorf("the second grant is lost at birth: %v", err)
+		}
+	})
+}
+
+type asksTwice struct {
+	*backend
+	l     *Locker[*hold]
+	asked int
+}
+
+func (s *asksTwice) Acquire(ctx context.Context, h *hold, wait Wait) (Grant, error) {
+	if s.asked++; s.asked == 1 {
+		wait()
+		s.l.Lose("a", h, locker.Forced, nil) // was granted, and broken
+		return Grant{}, errors.New("no answer")
+	}
+	return Grant{First: 1, Count: 1, Since: s.l.Now()}, nil
+}
+
+// A renewal of the session is under way. Close ends the session, which is withdrawn. Then
+// the renewal is carried out.
+func TestRenewalOfASessionThatWasEndedMeanwhileIsCleanedUp(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		b := newBackend()
+		req, _ := locker.NewRequest("session")
+		h := &hold{req: req}
+		h.left.Store(true)
+		s, err := b.l.NewSession(h, sessionTTL, b.l.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer := make(chan struct{})
+		b.answerRenewals(func(context.Context, string) error { <-answer; return nil })
+		pass(sessionTTL/renewalsPerTTL + time.Millisecond)
+		_ = b.l.Close()
+		if s.Context().Err() == nil {
+			t.Fatal("the session goes on")
+		}
+		pass(0)
+		close(answer)
+		pass(time.Minute)
+		if h.left.Load() {
+			t.Errorf("the session was renewed in the store after it was withdrawn, once: %v", b.released)
+		}
+	})
+}
+
+// A lock hangs on it, though nobody has joined it.
+func TestSessionOnWhichALockHangsIsNotUnused(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		b := newBackend()
+		b.open(t)
+		l := b.grant(t, "a")
+		lost := l.Lost()
+		pass((idleTTLs + 2) * sessionTTL)
+		select {
+		case <-lost:
+		default:
+			if err := l.Err(); err != nil {
+				t.Errorf("the lock is not held any more, and Lost is open: %v", err)
+			}
+		}
+	})
+}
+
+// A waiter waits until its session ends, and returns the cause.
+func TestEndOfASessionIsNotTheLossOfALockThatNobodyHad(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		b := newBackend()
+		s := b.open(t)
+		b.onAcquire = func(context.Context) error {
+			s.Join()
+			<-s.Context().Done()
+			return context.Cause(s.Context())
+		}
+		time.AfterFunc(time.Second, func() { s.Lose(locker.SessionEnded, nil) })
+		_, err := b.l.TryLock(t.Context(), "a")
+		if errors.Is(err, locker.ErrLost) {
+			t.Errorf("a lock that was never held is called lost: %v", err)
+		}
+	})
+}
+
+// A TryLock stands behind a question whose grant is known to be lost when it is heard.
+func TestTryLockIsNotToldTakenByAGrantThatIsLostAtBirth(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		b := newBackend()
+		answer := make(chan struct{})
+		b.onAcquire = func(context.Context) error { <-answer; return nil }
+		go func() { _, _ = b.l.TryLock(t.Context(), "a") }()
+		synctest.Wait()
+		second := make(chan error, 1)
+		go func() { _, err := b.l.TryLock(t.Context(), "a"); second <- err }()
+		synctest.Wait()
+		b.l.Lose("a", b.l.lines["a"].front.h, locker.Forced, nil)
+		close(answer)
+		if err := <-second; err != nil {
+			t.Errorf("nobody has it: %v", err)
+		}
+		synctest.Wait()
+	})
+}
+
+// A waiter asks for a session; the Locker is closed; the session comes.
+func TestSessionThatComesAfterCloseIsEnded(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		b := newBackend()
+		_ = b.l.Close()
+		h := &hold{req: &locker.Request{Name: "session"}}
+		h.left.Store(true)
+		s, err := b.l.NewSession(h, sessionTTL, b.l.Now())
+		if !errors.Is(err, locker.ErrClosed) || s != nil {
+			t.Errorf("got %v, %v", s, err)
+		}
+		pass(0)
+		if b.releases() != 1 || b.ended["session"] != 1 {
+			t.Errorf("it was withdrawn %d times and ended %d times", b.releases(), b.ended["session"])
 		}
 	})
 }

@@ -65,7 +65,7 @@ var _ locker.Held = (*turn[int])(nil)
 // it has less validity than is wanted.
 func (l *Locker[H]) grant(c *call[H], g Grant, received locker.Instant) (*turn[H], error) {
 	a := &lease[H]{locker: l, line: c.line, h: c.h, req: c.req, grant: g, received: received, uses: 1, index: -1}
-	a.hub, _ = g.Session.(*session[H])
+	a.hub = l.hubOf(g)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	t := a.next(c.req, g.Since)
@@ -73,7 +73,6 @@ func (l *Locker[H]) grant(c *call[H], g Grant, received locker.Instant) (*turn[H
 	if err := a.check(l.now()); err != nil {
 		return nil, err
 	}
-	a.line.tell()
 	a.line.lease = a
 	l.begin(a)
 	if a.hub != nil {
@@ -81,6 +80,9 @@ func (l *Locker[H]) grant(c *call[H], g Grant, received locker.Instant) (*turn[H
 	}
 	if c.lost != nil {
 		l.lose(a, c.lost.Reason, c.lost.Cause)
+	}
+	if !a.over {
+		a.line.tell()
 	}
 	return t, nil
 }

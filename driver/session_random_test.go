@@ -1,0 +1,280 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockstile/locker"
+)
+
+// chaos is a backend that does as it likes, on sessions.
+type chaos struct {
+	l   *Locker[*item]
+	rnd *rand.Rand
+	mu  sync.Mutex
+	tok uint64
+	all []*item
+	cur Session
+}
+
+type item struct {
+	req   *locker.Request
+	s     Session
+	ended int
+	ses   bool
+	left  bool
+}
+
+func (c *chaos) n(n int) int        { c.mu.Lock(); defer c.mu.Unlock(); return c.rnd.IntN(n) }
+func (c *chaos) Features() Features { return Features{} }
+func (c *chaos) Begin(req *locker.Request) (*item, error) {
+	it := &item{req: req}
+	c.mu.Lock()
+	c.all = append(c.all, it)
+	c.mu.Unlock()
+	return it, nil
+}
+func (c *chaos) session() (Session, error) {
+	c.mu.Lock()
+	s := c.cur
+	c.mu.Unlock()
+	if s != nil && s.Join() {
+		return s, nil
+	}
+	req, _ := locker.NewRequest("session")
+	it := &item{req: req, ses: true, left: true}
+	since := c.l.Now()
+	time.Sleep(time.Duration(c.n(3000)) * time.Millisecond)
+	s, err := c.l.NewSession(it, time.Duration(1+c.n(9))*time.Second, since)
+	c.mu.Lock()
+	c.all = append(c.all, it)
+	c.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	c.cur = s
+	c.mu.Unlock()
+	if !s.Join() {
+		return nil, errors.New("the session is over already")
+	}
+	return s, nil
+}
+func (c *chaos) Acquire(ctx context.Context, h *item, wait Wait) (Grant, error) {
+	if h.s == nil && c.n(4) > 0 {
+		s, err := c.session()
+		if err != nil {
+			return Grant{}, err
+		}
+		h.s = s
+	}
+	h.left = true
+	since := c.l.Now()
+	if wait != nil && c.n(2) == 0 {
+		ctx = wait()
+	}
+	select {
+	case <-time.After(time.Duration(c.n(400)) * time.Millisecond):
+	case <-ctx.Done():
+		return Grant{}, context.Cause(ctx)
+	}
+	switch c.n(8) {
+	case 0:
+		return Grant{}, errors.New("net")
+	case 1:
+		c.l.Lose(h.req.Name, h, locker.Forced, nil)
+	case 2:
+		if h.s != nil {
+			h.s.Lose(locker.SessionEnded, nil)
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.tok += 64
+	return Grant{First: c.tok - 63, Count: 64, Since: since, Session: h.s, Lasting: h.s == nil && c.rnd.IntN(2) == 0}, nil
+}
+func (c *chaos) Renew(ctx context.Context, hs []*item) []error {
+	errs := make([]error, len(hs))
+	d := time.Duration(c.n(100)) * time.Millisecond
+	if c.n(4) == 0 {
+		d = time.Duration(c.n(6000)) * time.Millisecond
+	}
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+		for i := range errs {
+			errs[i] = ctx.Err()
+		}
+		return errs
+	}
+	for i, h := range hs {
+		c.mu.Lock()
+		if h.ended > 0 {
+			panic("renewed after End")
+		}
+		c.mu.Unlock()
+		switch c.n(12) {
+		case 0, 1, 2:
+			errs[i] = errors.New("net")
+		case 3:
+			errs[i] = &locker.LostError{Reason: locker.TakenOver}
+		}
+	}
+	return errs
+}
+func (c *chaos) call(h *item) error {
+	time.Sleep(time.Duration(c.n(50)) * time.Millisecond)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if h.ended > 0 {
+		panic("called after End")
+	}
+	if c.rnd.IntN(4) == 0 {
+		return errors.New("net")
+	}
+	h.left = false
+	return nil
+}
+func (c *chaos) Release(_ context.Context, h *item, _ time.Duration) error { return c.call(h) }
+func (c *chaos) Withdraw(_ context.Context, h *item) error                 { return c.call(h) }
+func (c *chaos) Left(h *item) bool                                         { c.mu.Lock(); defer c.mu.Unlock(); return h.left }
+func (c *chaos) End(h *item) {
+	c.mu.Lock()
+	h.ended++
+	c.mu.Unlock()
+	if h.s != nil {
+		h.s.Leave()
+	}
+}
+
+func (c *chaos) check() error {
+	l := c.l
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i, a := range l.leases.heap {
+		switch {
+		case a.over:
+			return fmt.Errorf("a lease that is over is planned: session %v", a.isSession())
+		case a.index != i:
+			return fmt.Errorf("index %d at %d", a.index, i)
+		case i > 0 && l.leases.heap[(i-1)/2].due > a.due:
+			return fmt.Errorf("heap out of order at %d", i)
+		case a.hub != nil && !a.isSession() && a.hub.over:
+			return errors.New("a lock outlives its session")
+		case a.isSession() && (a.hub.users < 0):
+			return errors.New("users below 0")
+		}
+		if a.isSession() {
+			for h := range a.hub.held {
+				if h.over {
+					return errors.New("a session knows a lock that is over")
+				}
+			}
+		}
+	}
+	for name, n := range l.lines {
+		a := n.lease
+		switch {
+		case a == nil:
+		case a.over:
+			return fmt.Errorf("line %s has a lease that is over", name)
+		case a.hub != nil && a.hub.over:
+			return errors.New("a lock outlives its session")
+		case a.index < 0 && !(a.end() == 0 && a.renewing):
+			return errors.New("a lease is watched by nobody")
+		case a.hub != nil && a.hub.index < 0:
+			return errors.New("a session is watched by nobody")
+		}
+	}
+	return nil
+}
+
+// Goal: whatever happens to sessions, their locks end with them, every attempt has one end,
+// and nothing is left.
+func TestRandomRunsOnSessionsLeaveNothing(t *testing.T) {
+	for seed := range 300 {
+		synctest.Test(t, func(t *testing.T) {
+			clk := &clock{start: time.Now()}
+			c := &chaos{rnd: rand.New(rand.NewPCG(uint64(seed), 1))}
+			c.l = New("chaos", c, Options{Clock: clk.now})
+			var wg sync.WaitGroup
+			for range 8 {
+				wg.Go(func() {
+					for range 12 {
+						c.play(t, clk)
+						if err := c.check(); err != nil {
+							t.Errorf("seed %d: %v", seed, err)
+						}
+					}
+				})
+			}
+			wg.Wait()
+			if c.n(2) == 0 {
+				time.Sleep(time.Duration(c.n(60)) * time.Second)
+			}
+			_ = c.l.Close()
+			time.Sleep(3 * time.Minute)
+			synctest.Wait()
+			if err := c.left(); err != nil {
+				t.Errorf("seed %d: %v", seed, err)
+			}
+		})
+		if t.Failed() {
+			return
+		}
+	}
+}
+
+// play locks and unlocks once.
+func (c *chaos) play(t *testing.T, clk *clock) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Duration(1+c.n(8000))*time.Millisecond)
+	defer cancel()
+	opts := []locker.Option{locker.WithTTL(time.Duration(1+c.n(4)) * time.Second)}
+	if c.n(4) == 0 {
+		opts = append(opts, locker.WithoutRenewal())
+	}
+	if c.n(4) == 0 {
+		opts = append(opts, locker.WithMaxHold(time.Duration(1+c.n(5000))*time.Millisecond))
+	}
+	do := c.l.Lock
+	if c.n(2) == 0 {
+		do = c.l.TryLock
+	}
+	l, err := do(ctx, string(rune('a'+c.n(3))), opts...)
+	if err != nil {
+		return
+	}
+	switch c.n(8) {
+	case 0, 1:
+		_ = l.Renew(ctx)
+	case 2, 3:
+		time.Sleep(time.Duration(c.n(4000)) * time.Millisecond)
+	case 4:
+		clk.jump(time.Duration(c.n(5000)) * time.Millisecond)
+	}
+	_ = l.Unlock(ctx)
+	if l.Err() == nil {
+		t.Error("held after Unlock")
+	}
+}
+
+// left returns an error if anything is left when all is over.
+func (c *chaos) left() error {
+	for _, it := range c.all {
+		if it.ended != 1 {
+			return fmt.Errorf("ended %d times: session %v", it.ended, it.ses)
+		}
+	}
+	c.l.mu.Lock()
+	defer c.l.mu.Unlock()
+	if len(c.l.leases.heap) > 0 || len(c.l.lines) > 0 {
+		return fmt.Errorf("%d leases and %d lines are left", len(c.l.leases.heap), len(c.l.lines))
+	}
+	return nil
+}
