@@ -15,6 +15,7 @@ import (
 // attempt is one attempt at a name, and the hold that comes of it.
 type attempt struct {
 	seats   []seat   // one for each node
+	former  [][]seat // under values that were given up, while the nodes may have anything of them
 	cleanUp *cleanUp // nil until it begins
 }
 
@@ -81,6 +82,15 @@ func (s *store) newSeats(req *locker.Request) ([]seat, error) {
 // left reports whether the node may have anything of the attempt.
 func (t *seat) left() bool {
 	return t.stage.Load() != gone && (t.mayHold() || t.queued.Load() || t.lease.Unsure())
+}
+
+func anyLeft(seats []seat) bool {
+	for i := range seats {
+		if seats[i].left() {
+			return true
+		}
+	}
+	return false
 }
 
 // mayHold reports whether the node may have the lock: it counts for a majority, and
@@ -156,9 +166,9 @@ func (s *store) ask(t *seat, n *node, ask redisnode.Ask, listener func(mailbox.W
 		case err == nil && standing.First != 0:
 			t.has.Store(held)
 			t.queued.Store(false)
-		default:
+		case err == nil:
 			t.has.Store(nothing)
-		}
+		} // a refusal says nothing of what the node has granted before
 		return err
 	})
 	return standing, err

@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"context"
+	"slices"
 	"time"
 )
 
@@ -50,8 +51,13 @@ func (s *store) startCleanUp(a *attempt) *cleanUp {
 	a.end()
 	c := &cleanUp{results: make(chan bool, len(a.seats))}
 	for i := range a.seats {
-		t := &a.seats[i]
-		s.locks.Go(func() { c.results <- s.clear(i, t) })
+		s.locks.Go(func() {
+			clean := s.clear(i, &a.seats[i])
+			for _, seats := range a.former {
+				clean = s.clear(i, &seats[i]) && clean
+			}
+			c.results <- clean
+		})
 	}
 	return c
 }
@@ -79,12 +85,7 @@ func (s *store) clear(node int, t *seat) bool {
 
 // Left implements [driver.Store].
 func (s *store) Left(a *attempt) bool {
-	for i := range a.seats {
-		if a.seats[i].left() {
-			return true
-		}
-	}
-	return false
+	return anyLeft(a.seats) || slices.ContainsFunc(a.former, anyLeft)
 }
 
 // End implements [driver.Store].

@@ -23,7 +23,7 @@ type contest struct {
 	told  driver.Wait // nil for one look
 	votes []vote
 
-	answers chan answer // room for one of each node
+	answers chan answer // room for two of each node, which may be lifted and asked
 	words   chan word
 
 	since locker.Instant // validity counts from here
@@ -55,7 +55,7 @@ type word struct {
 // queue is set.
 func (s *store) newContest(a *attempt, queue bool, told driver.Wait) *contest {
 	n := len(s.nodes)
-	c := &contest{s: s, a: a, queue: queue, told: told, votes: make([]vote, n), answers: make(chan answer, n)}
+	c := &contest{s: s, a: a, queue: queue, told: told, votes: make([]vote, n), answers: make(chan answer, 2*n)}
 	c.wait = queue
 	if queue {
 		c.words = make(chan word, 4*n)
@@ -306,9 +306,13 @@ func (c *contest) rename() {
 	}
 	for i := range c.a.seats {
 		t := &c.a.seats[i]
+		t.end()
+		c.s.nodes[i].stopListening(t)
 		c.votes[i] = vote{ticket: c.votes[i].ticket}
 		c.s.locks.Go(func() { c.s.clear(i, t) })
 	}
+	gone := func(seats []seat) bool { return !anyLeft(seats) }
+	c.a.former = append(slices.DeleteFunc(c.a.former, gone), c.a.seats)
 	c.a.seats = fresh
-	c.answers = make(chan answer, len(fresh))
+	c.answers = make(chan answer, 2*len(fresh))
 }
