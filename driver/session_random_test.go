@@ -186,7 +186,7 @@ func (c *chaos) check() error {
 			return fmt.Errorf("line %s has a lease that is over", name)
 		case a.hub != nil && a.hub.over:
 			return errors.New("a lock outlives its session")
-		case a.index < 0 && !(a.end() == 0 && a.renewing):
+		case a.index < 0 && (a.end() != 0 || !a.renewing):
 			return errors.New("a lease is watched by nobody")
 		case a.hub != nil && a.hub.index < 0:
 			return errors.New("a session is watched by nobody")
