@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -390,19 +391,19 @@ func TestLossThatOvertakesItsGrantIsNotForgotten(t *testing.T) {
 // The process may stall between its two readings of the time.
 func TestDeadlineIsNotLaterThanTheEndOfBeliefThoughItsReaderStalls(t *testing.T) {
 	virtual(t, func(t *testing.T, c *clock) {
-		stall := time.Duration(0)
+		var stall atomic.Int64
 		b := newBackend()
 		b.l = New("backend", b, Options{Clock: func() locker.Instant {
 			now := c.now()
-			time.Sleep(stall)
+			time.Sleep(time.Duration(stall.Load()))
 			return now
 		}})
 		end := time.Now().Add(validity)
 		l := b.grant(t, "a", locker.WithoutRenewal())
-		stall = time.Second
+		stall.Store(int64(time.Second))
 		if late := l.Deadline().Sub(end); late > 0 {
 			t.Errorf("the deadline is %v after the end of belief", late)
 		}
-		stall = 0
+		stall.Store(0)
 	})
 }

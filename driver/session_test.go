@@ -241,6 +241,7 @@ func TestSessionCountsFromItsRequest(t *testing.T) {
 	virtual(t, func(t *testing.T, _ *clock) {
 		b := newBackend()
 		b.took = sessionTTL / 2
+		b.answerRenewals(only("session", errors.New("down"))) // one is due at once
 		b.open(t)
 		b.took = 0
 		if left := time.Until(b.grant(t, "a").Deadline()); left > sessionTTL/2 {
