@@ -37,7 +37,7 @@ func (a *lease[H]) extend(since locker.Instant) {
 // lasting reports whether renewals only look whether the lock is still there. The
 // session that it may hang on is renewed by itself.
 func (a *lease[H]) lasting() bool {
-	return a.req.Renew && (a.grant.Lasting || a.hub != nil && !a.isSession())
+	return a.req.Renew && (a.grant.Lasting || a.hub != nil)
 }
 
 // end is when belief ends unless the lease is renewed before, or never; the end of the
@@ -59,7 +59,7 @@ func (a *lease[H]) left(now locker.Instant) time.Duration {
 	if end := a.end(); end != 0 {
 		left = end.Sub(now)
 	}
-	if a.hub != nil && !a.isSession() {
+	if a.hub != nil {
 		left = min(left, a.hub.left(now))
 	}
 	return left
@@ -97,8 +97,8 @@ func (l *Locker[H]) lose(a *lease[H], reason locker.Reason, cause error) {
 	}
 	l.forget(a)
 	a.turn.end(reason, cause)
-	if a.isSession() {
-		a.hub.loseLocks(reason, cause)
+	if a.session != nil {
+		a.session.loseLocks(reason, cause)
 	} else {
 		l.advance(a.line)
 	}
@@ -205,7 +205,7 @@ func (l *Locker[H]) settle(a *lease[H], since locker.Instant, err error) {
 	}
 	switch {
 	case a.over:
-		if err == nil && (a.isSession() || a.turn.unlocked.Reason != locker.Unlocked) {
+		if err == nil && (a.session != nil || a.turn.unlocked.Reason != locker.Unlocked) {
 			a.uses++
 			l.cleanUp(a)
 		}
@@ -218,8 +218,8 @@ func (l *Locker[H]) settle(a *lease[H], since locker.Instant, err error) {
 		a.lastErr = nil
 		a.extend(since)
 		l.leases.plan(a, since.Add(a.interval()))
-		if a.isSession() {
-			l.endUnused(a.hub)
+		if a.session != nil {
+			l.endUnused(a.session)
 		}
 	}
 }

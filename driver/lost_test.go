@@ -388,6 +388,37 @@ func TestLossThatOvertakesItsGrantIsNotForgotten(t *testing.T) {
 	})
 }
 
+// The store grants, the answer is lost, the store takes the lock away and says so, and the
+// waiter asks again: what it is granted then is not lost.
+func TestLossOfAGrantThatWasNeverHeardIsNotTheNextOnes(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		s := &asksTwice{backend: newBackend()}
+		s.l = New("backend", s, Options{Clock: ticking.now})
+		l, err := s.l.Lock(t.Context(), "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Err(); err != nil {
+			t.Errorf("the second grant is lost at birth: %v", err)
+		}
+	})
+}
+
+type asksTwice struct {
+	*backend
+	l     *Locker[*hold]
+	asked int
+}
+
+func (s *asksTwice) Acquire(ctx context.Context, h *hold, wait Wait) (Grant, error) {
+	if s.asked++; s.asked == 1 {
+		wait()
+		s.l.Lose("a", h, locker.Forced, nil) // was granted, and broken
+		return Grant{}, errors.New("no answer")
+	}
+	return Grant{First: 1, Count: 1, Since: s.l.Now()}, nil
+}
+
 // The process may stall between its two readings of the time.
 func TestDeadlineIsNotLaterThanTheEndOfBeliefThoughItsReaderStalls(t *testing.T) {
 	virtual(t, func(t *testing.T, c *clock) {

@@ -60,7 +60,7 @@ func (l *Locker[H]) NewSession(h H, ttl time.Duration, since locker.Instant) (Se
 		return nil, err
 	}
 	s := &session[H]{lease: lease[H]{locker: l, h: h, req: req, uses: 1, index: -1}, held: make(map[*lease[H]]struct{})}
-	s.hub = s
+	s.session = s
 	s.ctx, s.end = context.WithCancelCause(context.Background())
 	s.turn = &turn[H]{lease: &s.lease, name: req.Name}
 	l.mu.Lock()
@@ -157,11 +157,8 @@ func (l *Locker[H]) endSessions() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, a := range append(leaseHeap[H](nil), l.leases.heap...) {
-		if a.isSession() {
-			l.endUnused(a.hub)
+		if a.session != nil {
+			l.endUnused(a.session)
 		}
 	}
 }
-
-// isSession reports whether a is a session, and not a lease that may hang on one.
-func (a *lease[H]) isSession() bool { return a.hub != nil && a == &a.hub.lease }

@@ -160,18 +160,18 @@ func (c *chaos) check() error {
 	for i, a := range l.leases.heap {
 		switch {
 		case a.over:
-			return fmt.Errorf("a lease that is over is planned: session %v", a.isSession())
+			return fmt.Errorf("a lease that is over is planned: session %v", a.session != nil)
 		case a.index != i:
 			return fmt.Errorf("index %d at %d", a.index, i)
 		case i > 0 && l.leases.heap[(i-1)/2].due > a.due:
 			return fmt.Errorf("heap out of order at %d", i)
-		case a.hub != nil && !a.isSession() && a.hub.over:
+		case a.hub != nil && a.hub.over:
 			return errors.New("a lock outlives its session")
-		case a.isSession() && (a.hub.users < 0):
+		case a.session != nil && a.session.users < 0:
 			return errors.New("users below 0")
 		}
-		if a.isSession() {
-			for h := range a.hub.held {
+		if a.session != nil {
+			for h := range a.session.held {
 				if h.over {
 					return errors.New("a session knows a lock that is over")
 				}

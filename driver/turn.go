@@ -28,7 +28,8 @@ type lease[H any] struct {
 	req      *locker.Request // of whoever asked for it
 	grant    Grant
 	received locker.Instant // when the grant came
-	hub      *session[H]    // that it hangs on, or that it is; nil for a lease of its own
+	hub      *session[H]    // that it hangs on, or nil
+	session  *session[H]    // that it is, or nil
 
 	turn     *turn[H]       // the latest
 	uses     int            // turns, renewals and clean-ups that may yet call the store

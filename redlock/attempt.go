@@ -67,16 +67,12 @@ var (
 	errSlow = errors.New("no answer in time")
 )
 
-func (s *store) newSeats(req *locker.Request) ([]seat, error) {
-	terms := new(redisnode.Terms)
-	if err := terms.Init(req, s.opts.Prefix); err != nil {
-		return nil, err
-	}
+func (s *store) newSeats(terms *redisnode.Terms) []seat {
 	seats := make([]seat, len(s.nodes))
 	for i := range seats {
 		seats[i].lease.Terms = terms
 	}
-	return seats, nil
+	return seats
 }
 
 // left reports whether the node may have anything of the attempt.

@@ -300,10 +300,7 @@ func (c *contest) refused() bool {
 // rename goes on with a new value and the old places in the queues. Answers to
 // requests that are still under way are for the old value: they go unread.
 func (c *contest) rename() {
-	fresh, err := c.s.newSeats(c.a.req())
-	if err != nil {
-		return // it was made once before, of the same
-	}
+	fresh := c.s.newSeats(c.a.seats[0].lease.Again())
 	for i := range c.a.seats {
 		t := &c.a.seats[i]
 		t.end()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"strings"
@@ -22,14 +21,8 @@ import (
 // cutAfter has the server carry out the first script, loses its answer, and then nothing
 // gets through any more.
 type cutAfter struct {
-	redis.Hook
-	n     atomic.Int32
-	until chan struct{} // the error comes then; nil: at once
-}
-
-func (*cutAfter) DialHook(next redis.DialHook) redis.DialHook { return next }
-func (*cutAfter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
+	onScript               // for what else a hook has, and its count
+	until    chan struct{} // the error comes then; nil: at once
 }
 
 func (h *cutAfter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
@@ -54,33 +47,19 @@ func (h *cutAfter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// brokenAfter breaks the first grant of a server before its answer is heard, which is
-// lost with its connection.
-type brokenAfter struct {
-	cutAfter
-	srv *testserver.RedisServer
-}
-
-func (h *brokenAfter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		err := next(ctx, cmd)
-		if err != nil || !strings.HasPrefix(cmd.Name(), "eval") {
-			return err
-		}
-		switch h.n.Add(1) {
+// breakFirst breaks the first grant of a server before its answer is heard, which is
+// lost with its connection, and closes refused when the request was sent again.
+func breakFirst(srv *testserver.RedisServer, refused chan struct{}) *onScript {
+	return &onScript{lose: 1, act: func(n int32) {
+		switch n {
 		case 1:
-		case 2: // sent again, and refused
-			close(h.until)
-			return nil
-		default:
-			return nil
+			value := srv.Do("GET", "a")
+			srv.Do("SET", "lockstile:m:{a}:"+value, "forced", "PX", "60000") // what Break does there
+			srv.Do("DEL", "a")
+		case 2:
+			close(refused)
 		}
-		value := h.srv.Do("GET", "a")
-		h.srv.Do("SET", "lockstile:m:{a}:"+value, "forced", "PX", "60000") // what Break does there
-		h.srv.Do("DEL", "a")
-		cmd.SetErr(io.EOF)
-		return io.EOF
-	}
+	}}
 }
 
 // Two of three nodes grant the lock, their answers are lost, and so are they. The third
@@ -98,7 +77,7 @@ func TestLockThatMayBeHeldUnderAnOldValueIsAnUnknownOutcome(t *testing.T) {
 			clients[0].AddHook(&cutAfter{until: until})
 			clients[1].AddHook(&cutAfter{until: until})
 			if broken {
-				clients[2].AddHook(&brokenAfter{cutAfter: cutAfter{until: until}, srv: servers[2]})
+				clients[2].AddHook(breakFirst(servers[2], until))
 			} else {
 				clients[2].AddHook(&cutAfter{})
 			}

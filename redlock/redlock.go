@@ -223,8 +223,11 @@ func (s *store) Begin(req *locker.Request) (*attempt, error) {
 	if req.TTL > s.opts.MaxTTL {
 		return nil, fmt.Errorf("ttl %v is over the limit of %v (Options.MaxTTL)", req.TTL, s.opts.MaxTTL)
 	}
-	seats, err := s.newSeats(req)
-	return &attempt{seats: seats}, err
+	terms := new(redisnode.Terms)
+	if err := terms.Init(req, s.opts.Prefix); err != nil {
+		return nil, err
+	}
+	return &attempt{seats: s.newSeats(terms)}, nil
 }
 
 // Acquire implements [driver.Store]. The first question of a Locker to which nobody

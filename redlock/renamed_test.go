@@ -88,3 +88,23 @@ func TestContestThatIsLeftWhileItLiftsANodeLeavesNoGoroutine(t *testing.T) {
 		}
 	}
 }
+
+// A value was given up, its node is silent, and under the new one nothing was asked.
+func TestWhatAFormerValueMayHaveLeftIsLeft(t *testing.T) {
+	s, servers := threeNodes(t)
+	a := newAttempt(t, s)
+	if st, err := s.ask(&a.seats[0], s.nodes[0], redisnode.Ask{}, nil); err != nil || st.First == 0 {
+		t.Fatalf("%+v, %v", st, err)
+	}
+	servers[0].Pause()
+	s.newContest(a, false, nil).rename()
+	if !s.Left(a) {
+		t.Error("nothing is said to be left, and a node has the lock")
+	}
+	servers[0].Resume()
+	for end := time.Now().Add(30 * time.Second); s.Left(a); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("it is not cleared away")
+		}
+	}
+}
