@@ -128,13 +128,13 @@ func TestRaiseOfACounterThatWasLostKeepsTheGrant(t *testing.T) {
 func TestLastTokenIsBelowTwoToTheFiftyThree(t *testing.T) {
 	srv := testserver.Redis(t)
 	n := ofQuorumNode(t, srv.Addr(), 0)
-	const end = 1 << 53
+	const end uint64 = 1 << 53
 	l := newLease(t, "a")
 	srv.Do("SET", l.Keys.last, fmt.Sprint(end-Tokens-1))
 	if got := mustGrant(t, n, l).First; got != end-Tokens {
 		t.Errorf("the last range begins with %d, want %d", got, end-Tokens)
 	}
-	for _, last := range []int64{end - Tokens, end - 1} {
+	for _, last := range []uint64{end - Tokens, end - 1} {
 		srv.Do("SET", l.Keys.last, fmt.Sprint(last))
 		srv.Do("DEL", "a")
 		if s, err := n.Acquire(background(t), newLease(t, "a"), Ask{}); err == nil || srv.Do("EXISTS", "a") != "0" {

@@ -123,6 +123,24 @@ func (s *PostgresServer) Kill() {
 			_ = p.Kill() // it may have ended by itself, now that its parent is gone
 		}
 	}
+	s.removeSegment()
+}
+
+// removeSegment removes the System V segment by which a server notices another
+// one in its folder. A server that is killed leaves it behind, and the kernel
+// has place for 4,096 of them.
+func (s *PostgresServer) removeSegment() {
+	notes, err := os.ReadFile(filepath.Join(s.data(), "postmaster.pid"))
+	if err != nil {
+		return // it has ended in an orderly way
+	}
+	lines := strings.Split(string(notes), "\n")
+	if len(lines) < 7 {
+		return // it was killed before it had one
+	}
+	if ids := strings.Fields(lines[6]); len(ids) == 2 { // a key and the segment's number
+		_ = exec.Command("ipcrm", "-m", ids[1]).Run() //nolint:gosec // a number; and the test is over
+	}
 }
 
 // Stop ends the server in an orderly way: it writes everything down first.

@@ -6,7 +6,17 @@
 set -uo pipefail
 export LOCKER_TEST_REQUIRE=1 # a server that is missing fails
 work=$(mktemp -d)
-trap 'rm -rf "$work" ${LOCKER_TEST_POSTGRES:-}' EXIT
+trap clean EXIT
+
+# clean removes what tests have left that were ended from outside, and the System V
+# segments of their PostgreSQL servers (the second number in line 7).
+clean() {
+	for notes in "${LOCKER_TEST_POSTGRES:-/nowhere}"/*/data/postmaster.pid; do
+		[ -f "$notes" ] && ipcrm -m "$(sed -n 7p "$notes" | awk '{print $2}')"
+	done
+	rm -rf "$work" ${LOCKER_TEST_POSTGRES:-}
+}
+
 if [ "$(df --output=avail /dev/shm 2>/dev/null | tail -1)" -gt 4000000 ] 2>/dev/null; then
 	# In memory: to make and remove the files of so many servers is much of the work.
 	LOCKER_TEST_POSTGRES=$(mktemp -d /dev/shm/lockstile-XXXXXX)
