@@ -3,62 +3,29 @@ package local
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
-
-	"github.com/lockstile/locker"
 )
 
-// Break implements [locker.Breaker]. The file of the lock is replaced, so the
-// old holder keeps the kernel's lock on a file that nobody else opens. It learns
-// of that at its next look, after a third of its TTL at most, with the reason
-// Forced. After an error the lock may have been broken or not.
-func (l *Locker) Break(ctx context.Context, name string) (bool, error) {
-	if err := locker.CheckName(name); err != nil {
-		return false, err
-	}
-	broken, err := l.breakLock(ctx, name)
-	if err != nil {
-		return false, fmt.Errorf("local: break %q: %w", name, err)
-	}
-	return broken, nil
-}
-
-func (l *Locker) breakLock(ctx context.Context, name string) (bool, error) {
-	breaker, err := l.onlyBreaker(ctx)
+// Break implements [locker.Breaker]. Two breakers must not read the same file and
+// replace each other's: the later one would take a counter that is not the last.
+func (s *store) Break(ctx context.Context, name string) (bool, error) {
+	breaker, err := openOrCreate(filepath.Join(s.dir, ".break"), "") // of no lock: nothing in it is read
 	if err != nil {
 		return false, err
 	}
 	defer func() { _ = breaker.drop() }()
-	broken, err := replace(l.path(name), name)
-	if err != nil {
-		return false, unavailable(err)
-	}
-	return broken, nil
-}
-
-// onlyBreaker keeps two breakers from reading the same file and replacing each
-// other's: the later one would take a counter that is not the last.
-func (l *Locker) onlyBreaker(ctx context.Context) (*file, error) {
-	breaker, err := openOrCreate(filepath.Join(l.dir, ".break"), "") // of no lock: nothing in it is read
-	if err != nil {
-		return nil, unavailable(err)
-	}
 	for {
 		ok, err := breaker.take()
-		if ok && err == nil {
-			return breaker, nil
+		switch {
+		case err != nil:
+			return false, err
+		case ok:
+			return replace(s.path(name), name)
 		}
-		if err == nil {
-			err = l.pause(ctx)
-		} else {
-			err = unavailable(err)
-		}
-		if err != nil {
-			_ = breaker.drop()
-			return nil, err
+		if err := pause(ctx); err != nil {
+			return false, err
 		}
 	}
 }
@@ -67,22 +34,22 @@ func (l *Locker) onlyBreaker(ctx context.Context) (*file, error) {
 // locked, and reports whether it was. Only one breaker of a directory is in here.
 //
 // An acquirer on the old file takes the kernel's lock, looks whether the file is
-// still at its path (first look), writes its token, looks again (second look),
+// still at its path (first look), writes its tokens, looks again (second look),
 // and returns. A breaker renames first and reads the counter afterwards, while
 // it keeps the new file locked:
 //
 //   - rename before the first look: the acquirer writes nothing and goes on to
 //     the new file, which it gets when the breaker has written the counter.
-//   - rename between the looks: its token may or may not be read here, but is
+//   - rename between the looks: its tokens may or may not be read here, but are
 //     returned to nobody. It can be in the middle of its write, which spoils one
 //     slot at most: there is no second such acquirer, for the next one to lock
-//     the old file fails at its first look. The other slot has the last token
-//     that was returned.
-//   - rename after the second look: the token was written before, so it is read
-//     here. The acquirer is the holder that we break.
-//   - the holder gives the lock back, or hands it on, at any point: it looks
-//     too. Whoever holds it at the rename is broken; nobody, and the new file is
-//     as free as the old one.
+//     the old file fails at its first look. The other slot has the last tokens
+//     that were returned.
+//   - rename after the second look: the tokens were written before, all that the
+//     lease will ever have, so their last is read here. The acquirer is the holder
+//     that we break. Goroutines that it passes the lease on to have none above it.
+//   - the holder gives the lock back at any point: it looks too. Whoever holds it at
+//     the rename is broken; nobody, and the new file is as free as the old one.
 //
 // A breaker that dies after the rename leaves the counter as it was before it.
 // Tokens given between the two readings are then covered by the clock alone. One
@@ -109,7 +76,7 @@ func replace(path, name string) (bool, error) {
 	}
 	last, err := old.glance()
 	if err == nil {
-		err = fresh.write(grant{token: last.token}, 1)
+		err = fresh.write(grant{last: last.last}, 1)
 	}
 	if err == nil {
 		err = syncDir(filepath.Dir(path))
@@ -123,7 +90,7 @@ func lockedTemp(old *file) (*file, error) {
 	if err != nil {
 		return nil, err
 	}
-	fresh, err := newTemp(old.path, old.lock, grant{token: last.token})
+	fresh, err := newTemp(old.path, old.lock, grant{last: last.last})
 	if err != nil {
 		return nil, err
 	}

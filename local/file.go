@@ -9,17 +9,18 @@ import (
 	"path/filepath"
 
 	"github.com/lockstile/locker"
-	"github.com/lockstile/locker/fencing"
 )
 
 // file is an open lock file. Whoever has the kernel's lock on it has the lock,
 // for as long as it is the file that others find at its path.
 type file struct {
 	*os.File
-	path string
-	lock string // the name of the lock
-	held bool   // we have the kernel's lock
-	seen bool   // others can see that we wait
+	path   string
+	lock   string      // the name of the lock
+	info   os.FileInfo // of the open file
+	held   bool        // we have the kernel's lock
+	seen   bool        // others can see that we wait
+	closed bool
 }
 
 // flush makes what was written to a file or directory durable. It is a variable
@@ -44,38 +45,21 @@ func openFile(path, name string) (*file, error) {
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	return &file{File: f, path: path, lock: name}, nil
+	return &file{File: f, path: path, lock: name, info: info}, nil
 }
 
 // openOrCreate opens the file of a lock, which it makes if need be.
 func openOrCreate(path, name string) (*file, error) {
 	for range 10 { // somebody may delete it in between
 		f, err := openFile(path, name)
-		if err == nil {
-			return f.protect()
-		}
 		if !errors.Is(err, fs.ErrNotExist) {
-			return nil, err
+			return f, err
 		}
 		if err := create(path, name); err != nil {
 			return nil, err
 		}
 	}
 	return nil, fmt.Errorf("the lock file %s is deleted as fast as it is made", path)
-}
-
-// protect returns f, and gives it the bits of fileMode if an older version made it
-// without them. It takes nothing away that somebody else was allowed. Who may not
-// do this is not the owner, whose next lock does.
-func (f *file) protect() (*file, error) {
-	info, err := f.Stat()
-	if err == nil && info.Mode()&fileMode != fileMode {
-		err = f.Chmod(info.Mode() | fileMode)
-	}
-	if err == nil || errors.Is(err, fs.ErrPermission) {
-		return f, nil
-	}
-	return nil, errors.Join(err, f.Close())
 }
 
 // create makes the file of a lock appear complete, with no grant in it. A file
@@ -114,16 +98,11 @@ func newTemp(path, name string, last grant) (*file, error) {
 	return &file{File: f, path: path, lock: name}, nil
 }
 
-// take takes the kernel's lock, if we do not have it yet, and reports false if
-// somebody else has it.
+// take takes the kernel's lock and reports false if somebody else has it.
 func (f *file) take() (bool, error) {
-	if f.held {
-		return true, nil
-	}
 	ok, err := lockFile(f.File)
 	f.held = ok
 	if ok && f.seen {
-		f.seen = false
 		err = retire(f.File)
 	}
 	return ok, err
@@ -131,28 +110,24 @@ func (f *file) take() (bool, error) {
 
 // wait lets others see that we wait.
 func (f *file) wait() error {
-	if f.seen {
+	if f.seen || f.closed {
 		return nil
 	}
 	f.seen = true
 	return announce(f.File)
 }
 
-// gone returns 0 if f is still the file at its path, else why not. A lock on
-// any other file excludes nobody.
-func (f *file) gone() (locker.Reason, error) {
+// lost returns a LostError if f is no longer the file at its path: a lock on any
+// other file excludes nobody.
+func (f *file) lost() error {
 	there, err := os.Lstat(f.path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return locker.TakenOver, nil
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return &locker.LostError{Reason: locker.TakenOver}
+	case err == nil && !os.SameFile(f.info, there):
+		return &locker.LostError{Reason: locker.Forced}
 	}
-	if err != nil {
-		return 0, err
-	}
-	here, err := f.Stat()
-	if err == nil && !os.SameFile(here, there) {
-		return locker.Forced, nil
-	}
-	return 0, err
+	return err
 }
 
 // newest reads the newest grant, and which block the next one goes to.
@@ -165,26 +140,37 @@ func (f *file) newest() (grant, int, error) {
 	return readGrants(content[:n], f.path, f.lock)
 }
 
-// draw takes the next token, and returns it when it is certain that it will be
+// glance is newest for who does not have the lock. A grant that is written while we
+// read can look like damage, so it looks again a few times.
+func (f *file) glance() (last grant, err error) {
+	for range 5 {
+		if last, _, err = f.newest(); err == nil {
+			break
+		}
+	}
+	return last, err
+}
+
+// draw takes the next tokens, and returns them when it is certain that they will be
 // remembered. Only who has the kernel's lock may call it.
-func (f *file) draw(req *locker.Request) (fencing.Token, error) {
+func (f *file) draw(holder string) (grant, error) {
 	last, spare, err := f.newest()
 	if err != nil {
-		return 0, err
+		return grant{}, err
 	}
-	token, err := next(last.token)
+	next, err := last.next(holder)
 	if err != nil {
-		return 0, fmt.Errorf("the lock file %s: %w", f.path, err)
+		return grant{}, fmt.Errorf("the lock file %s: %w", f.path, err)
 	}
-	if err := f.write(newGrant(token, req.Holder), spare); err != nil {
-		return 0, err
+	if err := f.write(next, spare); err != nil {
+		return grant{}, err
 	}
-	if last.pid == 0 {
+	if last.count == 0 {
 		// Nobody was granted anything in this file before, so whoever put it
 		// in the directory may have died before that was durable.
 		err = syncDir(filepath.Dir(f.path))
 	}
-	return token, err
+	return next, err
 }
 
 func (f *file) write(g grant, block int) error {
@@ -209,5 +195,6 @@ func (f *file) drop() error {
 	if f.held {
 		_ = unlockFile(f.File) // what cannot be unlocked is freed by closing
 	}
+	f.held, f.closed = false, true
 	return f.Close()
 }

@@ -8,12 +8,13 @@
 // is off only where somebody takes the lock by force ([Locker.Break]) or
 // deletes its file: until the old holder notices.
 //
-// The file of a lock keeps the last token, and a grant is returned only when its
-// token is on the disk. Each is one more than the last and at least this
-// machine's clock in microseconds. So tokens increase even when the file was
-// deleted (a directory in memory is empty after a reboot), unless the clock goes
-// back at the same time. A damaged file is an error and is never repaired behind
-// your back.
+// The file of a lock keeps the last token. A grant has 64 of them, or 8 where they
+// have come to be ahead of the clock, and is returned only when the last is on the disk.
+// The first is one more than any before and at least this machine's clock in
+// microseconds. So tokens increase even when the file was deleted (a directory in
+// memory is empty after a reboot), unless the clock goes back at the same time, or the
+// lock is granted again within 64 µs. A damaged file is an error and is never repaired
+// behind your back.
 //
 // Programs that sweep directories for temporary files delete what looks old, and
 // the file of a lock that is held for days does. On Linux files have the sticky
@@ -22,10 +23,10 @@
 // have them leave the directory out, or keep locks where nobody sweeps. All of them
 // may remove a directory in which no name was ever locked; locking in it fails then.
 //
-// The order of waiters is not promised. Nobody is starved on purpose: who comes
-// lets those who wait try first, and goroutines of one Locker hand the lock to
-// each other at most 16 times in a row, or at most 128 times within 25 ms, while
-// other processes wait.
+// The order in which processes are served is not promised. Nobody is starved on
+// purpose: who comes lets those who wait try first, and goroutines of one Locker pass
+// the lock on to each other in memory, in order, up to 64 times and for 25 ms at most,
+// before others have their chance.
 //
 // # Losing a lock
 //
@@ -33,12 +34,13 @@
 // that it has started do not keep it. A lock has no lease and is held until it
 // is unlocked, except with [locker.WithoutRenewal] (until the end of its TTL) or
 // [locker.WithMaxHold]. It is lost if it was broken or its file was deleted: the
-// holder looks every third of the TTL. Waiters look every 1 to 4 ms, one per
-// process and name.
+// holder looks every third of the TTL, and when it gives the lock back. Waiters look
+// every 1 to 4 ms, one per process and name.
 //
 // # Clocks
 //
-// Exclusion depends on none. The wall clock puts a floor under tokens.
+// Exclusion depends on none. The wall clock puts a floor under tokens. The end of a
+// TTL or of WithMaxHold comes by the holder's clock of elapsed time.
 //
 // # Requirements
 //
@@ -62,7 +64,7 @@ import (
 	"path/filepath"
 
 	"github.com/lockstile/locker"
-	"github.com/lockstile/locker/internal/line"
+	"github.com/lockstile/locker/driver"
 )
 
 // Options are a Locker's settings. There are none yet.
@@ -70,11 +72,8 @@ type Options struct{}
 
 // Locker grants locks on one host.
 type Locker struct {
-	dir     string
-	lines   line.Lines[*attempt]
-	keeper  *locker.Keeper
-	closing context.Context // ends with Close
-	close   context.CancelFunc
+	locks *driver.Locker[*attempt]
+	store *store
 }
 
 var (
@@ -101,10 +100,8 @@ func New(dir string, _ Options) (*Locker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("local: locks cannot be kept in %s: %w", dir, err)
 	}
-	l := &Locker{dir: path}
-	l.closing, l.close = context.WithCancel(context.Background())
-	l.keeper = locker.NewKeeper(look)
-	return l, nil
+	s := &store{dir: path}
+	return &Locker{driver.New("local", s, driver.Options{}), s}, nil
 }
 
 func checkDir(dir string) error {
@@ -123,59 +120,33 @@ func checkDir(dir string) error {
 
 // Lock implements [locker.Locker].
 func (l *Locker) Lock(ctx context.Context, name string, opts ...locker.Option) (*locker.Lock, error) {
-	a, err := l.newAttempt(ctx, name, opts)
-	if err != nil {
-		return nil, err
-	}
-	if err := l.enter(ctx, a); err != nil {
-		return nil, fmt.Errorf("local: lock %q: %w", name, err)
-	}
-	return l.finish(a, l.wait(ctx, a))
+	return l.locks.Lock(ctx, name, opts...)
 }
 
 // TryLock implements [locker.Locker]. If the lock is free and others wait for
 // it, they have a quarter of a second to take it: who does not is paused.
 func (l *Locker) TryLock(ctx context.Context, name string, opts ...locker.Option) (*locker.Lock, error) {
-	a, err := l.newAttempt(ctx, name, opts)
-	if err != nil {
-		return nil, err
-	}
-	turn, ok := l.lines.TryEnter(name, a)
-	if !ok {
-		return nil, fmt.Errorf("local: lock %q: %w", name, locker.ErrTaken)
-	}
-	a.turn = turn
-	return l.finish(a, l.once(ctx, a))
+	return l.locks.TryLock(ctx, name, opts...)
 }
 
-func (l *Locker) newAttempt(ctx context.Context, name string, opts []locker.Option) (*attempt, error) {
-	req, err := locker.NewRequest(name, opts...)
-	switch {
-	case err != nil:
-		return nil, err
-	case l.closing.Err() != nil:
-		return nil, fmt.Errorf("local: lock %q: %w", name, locker.ErrClosed)
-	case ctx.Err() != nil:
-		return nil, fmt.Errorf("local: lock %q: %w", name, context.Cause(ctx))
-	}
-	return &attempt{req: req}, nil
+// Inspect implements [locker.Inspector]. It makes no file. A holder that has
+// not drawn its tokens yet is shown under the name of the one before it.
+func (l *Locker) Inspect(ctx context.Context, name string) (locker.Info, error) {
+	return l.locks.Inspect(ctx, name)
 }
 
-// path returns the file of a lock.
-func (l *Locker) path(name string) string { return filepath.Join(l.dir, fileName(name)) }
-
-// Guarantees implements [locker.Locker]. Tokens lean on the clock because files
-// get deleted, and the whole directory with a reboot if it is in memory.
-func (l *Locker) Guarantees() locker.Guarantees {
-	return locker.Guarantees{
-		Tokens:  locker.ForwardClock,
-		Release: locker.ByProcess,
-	}
+// Break implements [locker.Breaker]. The file of the lock is replaced, so the
+// old holder keeps the kernel's lock on a file that nobody else opens. It learns
+// of that at its next look, after a third of its TTL at most, with the reason
+// Forced. After an error the lock may have been broken or not.
+func (l *Locker) Break(ctx context.Context, name string) (bool, error) {
+	return l.locks.Break(ctx, name)
 }
+
+// Guarantees implements [locker.Locker]. They are the same for every Locker, the
+// zero one included.
+func (l *Locker) Guarantees() locker.Guarantees { return promised }
 
 // Close ends the waiting: waiters get [locker.ErrClosed]. Locks that are held
 // stay held and can be unlocked.
-func (l *Locker) Close() error {
-	l.close()
-	return nil
-}
+func (l *Locker) Close() error { return l.locks.Close() }

@@ -41,7 +41,8 @@ var workers = map[string]func(args []string) error{
 	"home":  homeWorker,
 }
 
-// countWorker adds one to the number in a file args[2] times, under the lock.
+// countWorker has two goroutines add one to the number in a file args[2] times each,
+// under the lock.
 func countWorker(args []string) error {
 	l, err := New(args[0], Options{})
 	if err != nil {
@@ -51,15 +52,21 @@ func countWorker(args []string) error {
 	if err != nil {
 		return err
 	}
-	for range n {
-		err := locker.Do(context.Background(), l, "count", func(_ context.Context, lock *locker.Lock) error {
-			return addOne(args[1], lock.Token())
-		})
-		if err != nil {
-			return err
+	return inTwo(func() (err error) {
+		for k := 0; k < n && err == nil; k++ {
+			err = locker.Do(context.Background(), l, "count", func(_ context.Context, lock *locker.Lock) error {
+				return addOne(args[1], lock.Token())
+			})
 		}
-	}
-	return nil
+		return err
+	})
+}
+
+// inTwo calls f in two goroutines, which pass leases on to each other.
+func inTwo(f func() error) error {
+	other := make(chan error)
+	go func() { other <- f() }()
+	return errors.Join(f(), <-other)
 }
 
 // addOne reads, is slow, and writes. It notes the token behind the number.
@@ -77,8 +84,8 @@ func addOne(path string, token fencing.Token) error {
 	return os.WriteFile(path, fmt.Appendf(nil, "%d\n%s%d\n", n+1, tokens, token), 0o600)
 }
 
-// stormWorker locks, notes its token in a file, says so and unlocks, until it
-// is killed.
+// stormWorker locks, notes its token in a file, says so and unlocks, in two goroutines,
+// until it is killed.
 func stormWorker(args []string) error {
 	l, err := New(args[0], Options{})
 	if err != nil {
@@ -88,16 +95,16 @@ func stormWorker(args []string) error {
 	if err != nil {
 		return err
 	}
-	for {
-		err := locker.Do(context.Background(), l, "storm", func(_ context.Context, lock *locker.Lock) error {
-			_, err := fmt.Fprintln(log, lock.Token())
-			return err
-		})
-		if err != nil {
-			return err
+	return inTwo(func() (err error) {
+		for err == nil {
+			err = locker.Do(context.Background(), l, "storm", func(_ context.Context, lock *locker.Lock) error {
+				_, err := fmt.Fprintln(log, lock.Token())
+				return err
+			})
+			fmt.Println("unlocked")
 		}
-		fmt.Println("unlocked")
-	}
+		return err
+	})
 }
 
 // holdWorker holds a lock until its input ends. With a third argument it first
@@ -273,11 +280,12 @@ func until(t testing.TB, what string, happened func() bool) {
 }
 
 // aheadOfClock makes the file of a lock whose counter is an hour ahead of the
-// clock, which then hides no mistake in counting. It returns the last token.
+// clock, which then hides no mistake in counting. It returns the last token. Grants
+// have fewTokens then.
 func aheadOfClock(t testing.TB, dir, name string) fencing.Token {
 	t.Helper()
 	last := fencing.Token(time.Now().Add(time.Hour).UnixMicro())
-	writeFile(t, dir+"/"+fileName(name), newContent(name, grant{token: last, pid: 1}))
+	writeFile(t, dir+"/"+fileName(name), newContent(name, grant{last: last, count: 1}))
 	return last
 }
 

@@ -33,7 +33,7 @@ func TestProcessesLoseNoUpdateAndTokensIncrease(t *testing.T) {
 	writeFile(t, path, []byte("0\n"))
 	var all []*worker
 	for range 8 {
-		all = append(all, startWorker(t, "count", dir, path, "25"))
+		all = append(all, startWorker(t, "count", dir, path, "13"))
 	}
 	for _, w := range all {
 		if err := w.Wait(); err != nil {
@@ -41,8 +41,8 @@ func TestProcessesLoseNoUpdateAndTokensIncrease(t *testing.T) {
 		}
 	}
 	lines := strings.Split(strings.TrimSpace(readFile(t, path)), "\n")
-	if lines[0] != "200" || len(lines) != 201 {
-		t.Fatalf("%s updates and %d tokens of 200 are left", lines[0], len(lines)-1)
+	if lines[0] != "208" || len(lines) != 209 {
+		t.Fatalf("%s updates and %d tokens of 208 are left", lines[0], len(lines)-1)
 	}
 	mustIncrease(t, lines[1:])
 }
@@ -97,8 +97,8 @@ func TestProcessesThatMakeTheFileTogetherShareIt(t *testing.T) {
 			}
 		}
 	}
-	if got, _, _ := strings.Cut(readFile(t, path), "\n"); got != "20" {
-		t.Errorf("%s updates of 20 are left", got)
+	if got, _, _ := strings.Cut(readFile(t, path), "\n"); got != "40" {
+		t.Errorf("%s updates of 40 are left", got)
 	}
 }
 

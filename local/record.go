@@ -7,10 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"os"
 	"time"
 
-	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/fencing"
 )
 
@@ -26,21 +24,35 @@ const (
 	magic      = "lockstile/local 1\n"
 )
 
+// A grant has many tokens, for the goroutines of the process that share it. Where the
+// counter is ahead of the clock it has few: no process makes a grant in 8 µs. So the
+// counter does not run away from the clock, which goes on where the file is deleted.
+const (
+	manyTokens = 64
+	fewTokens  = 8
+)
+
 // grant is what a slot says.
 type grant struct {
-	token  fencing.Token // of the last grant; 0 if there never was one
-	pid    uint32        // 0: there was no grant in this file yet, see draw
+	last   fencing.Token // of the tokens that were granted; 0 if there never were any
+	count  uint32        // how many there are, up to last; 0: there was no grant in this file yet, see draw
 	holder string
 }
 
-// next returns the token after t: one more, or the clock if that is ahead. The
-// clock is there for what the file cannot remember: that it was deleted, or
-// that a newer slot than the one we read went bad on the disk.
-func next(t fencing.Token) (fencing.Token, error) {
-	if t == math.MaxUint64 {
-		return 0, errors.New("the token is the greatest that there is")
+func (g grant) first() fencing.Token { return g.last + 1 - fencing.Token(max(1, g.count)) }
+
+// next returns the grant after g: its first token is one more than the last, or the
+// clock if that is ahead. The clock is there for what the file cannot remember: that
+// it was deleted, or that a newer slot than the one we read went bad on the disk.
+func (g grant) next(holder string) (grant, error) {
+	first, count := fencing.Token(max(0, time.Now().UnixMicro())), uint32(manyTokens)
+	if g.last >= first {
+		first, count = g.last+1, fewTokens
 	}
-	return max(t+1, fencing.Token(max(0, time.Now().UnixMicro()))), nil
+	if first == 0 || first > math.MaxUint64-manyTokens {
+		return grant{}, errors.New("the tokens are at the greatest that there is")
+	}
+	return grant{first + fencing.Token(count) - 1, count, holder}, nil
 }
 
 // seal returns a record with body.
@@ -63,8 +75,8 @@ func unseal(content []byte, i int) []byte {
 }
 
 func (g grant) record() []byte {
-	b := binary.BigEndian.AppendUint64(nil, uint64(g.token))
-	b = binary.BigEndian.AppendUint32(b, g.pid)
+	b := binary.BigEndian.AppendUint64(nil, uint64(g.last))
+	b = binary.BigEndian.AppendUint32(b, g.count)
 	return seal(appendText(b, g.holder))
 }
 
@@ -92,22 +104,21 @@ func newContent(name string, last grant) []byte {
 // that the next one goes to.
 //
 // One bad slot is what a crash in the middle of a write leaves. That write was
-// not synced, so its token was never returned and the other slot has the last
-// one that was. The next token may be the very number that was torn: nobody has
-// it. The bad slot is the one to write to, whatever its token may have been, so
+// not synced, so its tokens were never returned and the other slot has the last
+// that were. The next ones may be the very numbers that were torn: nobody has
+// them. The bad slot is the one to write to, whatever its tokens may have been, so
 // that there is always a good one. Two bad slots, or a bad beginning, are never
 // the result of a crash of ours, and there is no telling what tokens were given.
 func readGrants(content []byte, path, name string) (newest grant, spare int, err error) {
 	if len(content) != fileSize {
 		return newest, 0, damaged(path, fmt.Sprintf("it has not %d bytes", fileSize))
 	}
-	head, isOurs := bytes.CutPrefix(unseal(content, 0), []byte(magic))
+	of, isOurs := readName(content)
 	if !isOurs {
 		return newest, 0, damaged(path, "it does not begin as a lock file does")
 	}
-	if of := text(head); of != name {
-		return newest, 0, fmt.Errorf("%w: the lock file %s belongs to the lock %q: was it copied? If nobody uses it, delete it",
-			locker.ErrUnavailable, path, of)
+	if of != name {
+		return newest, 0, fmt.Errorf("the lock file %s belongs to the lock %q: was it copied? If nobody uses it, delete it", path, of)
 	}
 	for i := 1; i <= 2; i++ {
 		b := unseal(content, i)
@@ -115,7 +126,7 @@ func readGrants(content []byte, path, name string) (newest grant, spare int, err
 			continue
 		}
 		g := grant{fencing.Token(binary.BigEndian.Uint64(b)), binary.BigEndian.Uint32(b[8:]), text(b[12:])}
-		if spare == 0 || g.token > newest.token {
+		if spare == 0 || g.last > newest.last {
 			newest, spare = g, 3-i
 		}
 	}
@@ -125,12 +136,16 @@ func readGrants(content []byte, path, name string) (newest grant, spare int, err
 	return newest, spare, nil
 }
 
-func damaged(path, how string) error {
-	return fmt.Errorf("%w: the lock file %s is damaged: %s, so its last token is not known: "+
-		"stop everybody who uses the lock, delete the file, and tokens go on from this machine's clock",
-		locker.ErrUnavailable, path, how)
+// readName reads which lock the file is of.
+func readName(content []byte) (name string, isOurs bool) {
+	head, isOurs := bytes.CutPrefix(unseal(content, 0), []byte(magic))
+	if !isOurs {
+		return "", false
+	}
+	return text(head), true
 }
 
-func newGrant(token fencing.Token, holder string) grant {
-	return grant{token, uint32(os.Getpid()), holder}
+func damaged(path, how string) error {
+	return fmt.Errorf("the lock file %s is damaged: %s, so its last token is not known: "+
+		"stop everybody who uses the lock, delete the file, and tokens go on from this machine's clock", path, how)
 }

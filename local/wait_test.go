@@ -3,15 +3,14 @@ package local
 import (
 	"context"
 	"errors"
-	"runtime"
-	"strings"
+	"os"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/lockstile/locker"
-	"github.com/lockstile/locker/fencing"
-	"github.com/lockstile/locker/internal/line"
+	"github.com/lockstile/locker/driver"
 )
 
 // waiters returns how many processes wait, as the kernel has it.
@@ -27,201 +26,45 @@ func waiters(t testing.TB, l *Locker, name string) int {
 	return info.Waiters
 }
 
-func TestWaitingEndsWithTheContext(t *testing.T) {
-	dir := t.TempDir()
-	lock := mustLock(t, newLocker(t, dir), "x")
-	l := newLocker(t, dir)
-	reason := errors.New("enough")
-	ctx, cancel := context.WithCancelCause(t.Context())
-	done := make(chan error)
-	for range 2 { // one looks at the file, the other waits behind it
-		go func() {
-			_, err := l.Lock(ctx, "x")
-			done <- err
-		}()
-	}
-	until(t, "both wait", func() bool { return waiters(t, l, "x") == 1 && inLine() == 1 })
-	cancel(reason)
-	for range 2 {
-		if err := <-done; !errors.Is(err, locker.ErrTaken) || !errors.Is(err, reason) {
-			t.Errorf("%v, want ErrTaken and the cause", err)
+// A turn that is passed on writes nothing: its token was written with the grant.
+func TestTurnsThatShareAGrantWriteNothing(t *testing.T) {
+	l, ctx := newLocker(t, t.TempDir()), patience(t)
+	var writes, shared atomic.Int64
+	watchFlush(t, func(*os.File) error { writes.Add(1); return nil })
+	last, written := mustLock(t, l, "x"), writes.Load()
+	turn := func() error {
+		lock, err := l.Lock(ctx, "x")
+		if err != nil {
+			return err
 		}
-	}
-	if n := waiters(t, l, "x"); n != 0 {
-		t.Errorf("%d are still seen to wait", n)
-	}
-	mustUnlock(t, lock)
-	mustUnlock(t, mustLock(t, l, "x"))
-}
-
-func TestWaitingEndsWithCloseAndHoldsDoNot(t *testing.T) {
-	dir := t.TempDir()
-	other, l := newLocker(t, dir), newLocker(t, dir)
-	lock, kept := mustLock(t, other, "x"), mustLock(t, l, "kept")
-	done := make(chan error)
-	for range 2 {
-		go func() {
-			_, err := l.Lock(t.Context(), "x")
-			done <- err
-		}()
-	}
-	until(t, "somebody waits", func() bool { return waiters(t, l, "x") == 1 })
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
-	for range 2 {
-		if err := <-done; !errors.Is(err, locker.ErrClosed) {
-			t.Errorf("%v, want ErrClosed", err)
-		}
-	}
-	if _, err := l.TryLock(t.Context(), "y"); !errors.Is(err, locker.ErrClosed) {
-		t.Errorf("%v, want ErrClosed", err)
-	}
-	mustBeTaken(t, other, "kept")
-	mustUnlock(t, kept)
-	mustUnlock(t, mustLock(t, other, "kept"))
-	mustUnlock(t, lock)
-}
-
-func TestContextThatIsOverAsksNothing(t *testing.T) {
-	l := newLocker(t, t.TempDir())
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	for _, lock := range []func(context.Context, string, ...locker.Option) (*locker.Lock, error){l.Lock, l.TryLock} {
-		if _, err := lock(ctx, "x"); !errors.Is(err, context.Canceled) || errors.Is(err, locker.ErrTaken) {
-			t.Errorf("%v, want Canceled alone", err)
-		}
-	}
-}
-
-// inLine counts the goroutines that wait for their turn.
-func inLine() int {
-	stacks := make([]byte, 1<<20)
-	stacks = stacks[:runtime.Stack(stacks, true)]
-	n := 0
-	for s := range strings.SplitSeq(string(stacks), "\n\n") {
-		_, top, _ := strings.Cut(s, "\n")
-		if strings.HasPrefix(top, "github.com/lockstile/locker/internal/line.(*Lines") && strings.Contains(s, " [select") {
-			n++
-		}
-	}
-	return n
-}
-
-// With nobody else there, the kernel's lock is never given back: the same open
-// file goes through all hands, each of which draws its own token.
-func TestLockIsHandedOverInOrderOfArrival(t *testing.T) {
-	dir := t.TempDir()
-	l := newLocker(t, dir)
-	first := aheadOfClock(t, dir, "x")
-	lock := mustLock(t, l, "x")
-	const n = 40
-	tokens := make([]fencing.Token, n)
-	var all sync.WaitGroup
-	for i := range n {
-		all.Go(func() {
-			lock, err := l.Lock(t.Context(), "x")
-			if err != nil {
-				t.Error(err)
-				return
+		if now := writes.Load(); driver.LeaseOf(lock) == driver.LeaseOf(last) {
+			shared.Add(1)
+			if lock.Token() != last.Token()+1 || now != written {
+				t.Errorf("token %d after %d of the same grant, and %d writes", lock.Token(), last.Token(), now-written)
 			}
-			tokens[i] = lock.Token()
-			if err := lock.Unlock(t.Context()); err != nil {
-				t.Error(err)
-			}
-		})
-		until(t, "it is in line", func() bool { return inLine() == i+1 })
-	}
-	mustUnlock(t, lock)
-	all.Wait()
-	for i, token := range tokens {
-		if want := first + 2 + fencing.Token(i); token != want {
-			t.Fatalf("token of arrival %d is %d, want %d", i, token, want)
 		}
+		last, written = lock, writes.Load()
+		return lock.Unlock(ctx)
 	}
-}
-
-// queued returns a new attempt that has its turn in the line of l as soon as
-// whoever has it now leaves.
-func queued(t *testing.T, l *Locker) (a *attempt, ready <-chan struct{}) {
-	t.Helper()
-	a, turn := &attempt{req: &locker.Request{Name: "x", Renew: true}}, make(chan struct{})
-	before := inLine()
-	go func() {
-		a.turn, _ = l.lines.Enter(context.Background(), "x", a)
-		close(turn)
-	}()
-	until(t, "it has the turn or is in line", func() bool {
-		select {
-		case <-turn:
-			return true
-		default:
-			return inLine() > before
-		}
-	})
-	return a, turn
-}
-
-// A waiter whose context ends just as it was picked cannot walk away any more:
-// what it was handed goes on to the next, or back.
-func TestHandedOverLockIsPassedOnByWhoHasGone(t *testing.T) {
-	dir := t.TempDir()
-	l := newLocker(t, dir)
-	lock := mustLock(t, l, "x")
-	heir, heirsTurn := queued(t, l)
-	next, nextsTurn := queued(t, l)
-	mustUnlock(t, lock)
-	<-heirsTurn
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if lock, err := l.finish(heir, l.wait(ctx, heir)); !errors.Is(err, locker.ErrTaken) || !errors.Is(err, context.Canceled) {
-		t.Fatalf("%v, %v, want ErrTaken and Canceled", lock, err)
-	}
-	<-nextsTurn
-	if next.file == nil || !next.file.held {
-		t.Error("the lock was not passed on")
-	}
-	mustBeTaken(t, newLocker(t, dir), "x")
-	if lock, err := l.finish(next, l.wait(ctx, next)); !errors.Is(err, locker.ErrTaken) {
-		t.Fatalf("%v, %v, want ErrTaken", lock, err)
-	}
-	mustUnlock(t, mustLock(t, newLocker(t, dir), "x"))
-}
-
-func TestOtherProcessesGetTheLockFromABusyOne(t *testing.T) {
-	dir := t.TempDir()
-	busy, other := newLocker(t, dir), newLocker(t, dir)
-	ctx, stop := context.WithCancel(patience(t))
 	var all sync.WaitGroup
 	for range 4 {
 		all.Go(func() {
-			for ctx.Err() == nil {
-				lock, err := busy.Lock(ctx, "x")
-				if err != nil {
+			for shared.Load() < 100 {
+				if err := turn(); err != nil {
+					t.Errorf("after %d turns that shared a grant: %v", shared.Load(), err)
 					return
-				}
-				if err := lock.Unlock(ctx); err != nil {
-					t.Error(err)
 				}
 			}
 		})
 	}
-	for range 5 {
-		lock, err := other.Lock(ctx, "x")
-		if err != nil {
-			t.Error(err)
-			break
-		}
-		mustUnlock(t, lock)
-	}
-	stop()
+	mustUnlock(t, last)
 	all.Wait()
 }
 
 // pausedWaiter waits for x and never takes it, as a process that is stopped.
 func pausedWaiter(t *testing.T, l *Locker) *file {
 	t.Helper()
-	f, err := openOrCreate(l.path("x"), "x")
+	f, err := openOrCreate(l.store.path("x"), "x")
 	if err == nil {
 		err = f.wait()
 	}
@@ -239,11 +82,13 @@ func TestFreeLockIsLeftToWhoWaitsButNotForEver(t *testing.T) {
 	l := newLocker(t, t.TempDir())
 	waiter := pausedWaiter(t, l)
 	a := &attempt{req: &locker.Request{Name: "x"}}
-	if s, err := l.try(a, true); s != awaited || err != nil {
-		t.Errorf("a polite look: %v, %v, want awaited", s, err)
+	if g, awaited, err := l.store.look(a, true); g.Count > 0 || !awaited || err != nil {
+		t.Errorf("a polite look: %+v, awaited %v, %v", g, awaited, err)
 	}
-	if err := a.file.drop(); err != nil {
-		t.Fatal(err)
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	if g, err := l.store.Acquire(over, a, nil); g.Count > 0 || err != nil || l.store.Left(a) {
+		t.Errorf("a TryLock whose context ends while another waits: %+v, %v, want taken and nothing left", g, err)
 	}
 	began := time.Now()
 	lock, err := l.TryLock(patience(t), "x")
@@ -264,68 +109,52 @@ func TestFreeLockIsLeftToWhoWaitsButNotForEver(t *testing.T) {
 	}
 }
 
-func TestHandOverStopsWhereOthersWait(t *testing.T) {
+// Where waiters cannot be seen, whoever stood in line for what its process gives back
+// lets others look first.
+func TestWhoStoodInLineForWhatWasGivenBackIsLateOnce(t *testing.T) {
 	l := newLocker(t, t.TempDir())
-	a, ready := queued(t, l)
-	<-ready
-	if s, err := l.try(a, false); s != granted || err != nil {
-		t.Fatal(s, err)
-	}
-	if a.handOver(a.file) {
-		t.Fatal("handed over to nobody")
-	}
-	heir, _ := queued(t, l)
-	for range 128 {
-		a.streak = a.streak.Next()
-	}
-	if seesWaiters && !a.handOver(a.file) {
-		t.Error("not handed over though nobody else waits")
-	}
-	pausedWaiter(t, l)
-	if a.handOver(a.file) || !heir.yield {
-		t.Error("handed over once more though others wait")
-	}
-	a.streak = line.Streak{}.Next()
-	if !a.handOver(a.file) || heir.streak != a.streak.Next() || heir.file != a.file {
-		t.Error("not handed over within a streak, or not with one turn more")
-	}
-	if err := a.file.drop(); err != nil {
+	lock := mustLock(t, l, "x")
+	stood, err := l.store.Begin(&locker.Request{Name: "x"})
+	if err != nil {
 		t.Fatal(err)
 	}
-	a.turn.Leave()
+	if l.store.late(stood) {
+		t.Error("late before anything was given back")
+	}
+	mustUnlock(t, lock)
+	if !l.store.late(stood) || l.store.late(stood) {
+		t.Error("not late, or twice")
+	}
+	if came, err := l.store.Begin(&locker.Request{Name: "x"}); err != nil || l.store.late(came) {
+		t.Errorf("late though it came afterwards, %v", err)
+	}
 }
 
-func TestLockEndsWithItsTTLWithoutRenewal(t *testing.T) {
+// What the file system refuses to do ends a wait: it will do no other in a second.
+func TestWaitEndsWhenTheDirectoryIsRemoved(t *testing.T) {
 	dir := t.TempDir()
-	lock := mustLock(t, newLocker(t, dir), "x", locker.WithoutRenewal(), locker.WithTTL(2*time.Second))
-	next := mustLock(t, newLocker(t, dir), "x")
-	if reason := mustBeLost(t, lock); reason != locker.Expired {
-		t.Errorf("lost because %v", reason)
+	l, held := newLocker(t, dir), mustLock(t, newLocker(t, dir), "x", locker.WithTTL(time.Hour))
+	done := make(chan error)
+	go func() {
+		_, err := l.Lock(patience(t), "x")
+		done <- err
+	}()
+	until(t, "it waits", func() bool { return waiters(t, l, "x") == 1 })
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
 	}
-	if err := lock.Unlock(t.Context()); !errors.Is(err, locker.ErrLost) {
-		t.Errorf("Unlock: %v, want ErrLost", err)
+	if err := <-done; !errors.Is(err, locker.ErrUnavailable) || !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%v, want ErrUnavailable and its cause", err)
 	}
-	mustBeTaken(t, newLocker(t, dir), "x")
-	mustUnlock(t, next)
+	if err := held.Renew(t.Context()); !errors.Is(err, locker.ErrLost) {
+		t.Errorf("the holder: %v, want ErrLost", err)
+	}
 }
 
-func TestLockIsKeptPastItsTTL(t *testing.T) {
-	dir := t.TempDir()
-	l, other := newLocker(t, dir), newLocker(t, dir)
-	lock := mustLock(t, l, "x", locker.WithTTL(locker.MinTTL))
+func TestLockThatIsKeptHasNoEnd(t *testing.T) {
+	lock := mustLock(t, newLocker(t, t.TempDir()), "x", locker.WithTTL(locker.MinTTL))
 	if !lock.Deadline().IsZero() {
 		t.Errorf("deadline %v", lock.Deadline())
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 3*locker.MinTTL)
-	defer cancel()
-	if _, err := other.Lock(ctx, "x"); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("%v, want DeadlineExceeded", err)
-	}
-	if err := lock.Renew(t.Context()); err != nil {
-		t.Error(err)
-	}
 	mustUnlock(t, lock)
-	if err := lock.Unlock(t.Context()); err != nil {
-		t.Errorf("the second Unlock: %v", err)
-	}
 }

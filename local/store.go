@@ -1,0 +1,170 @@
+package local
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"math/rand/v2"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
+)
+
+// claimTime is how long TryLock leaves a free lock to those who wait for it.
+const claimTime = 250 * time.Millisecond
+
+// promised is what the package doc says, as data. Tokens lean on the clock because
+// files get deleted, and the whole directory with a reboot if it is in memory.
+var promised = locker.Guarantees{Tokens: locker.ForwardClock, Release: locker.ByProcess}
+
+// store is the [driver.Store]: a directory.
+type store struct {
+	dir   string
+	given atomic.Uint64 // locks that were given back
+}
+
+// attempt is one attempt at a name, and the hold that comes of it.
+type attempt struct {
+	req   *locker.Request
+	file  *file  // the last that was opened
+	given uint64 // of the store's, when the attempt began or was last late
+}
+
+func (s *store) Features() driver.Features { return driver.Features{Guarantees: promised} }
+
+func (s *store) path(name string) string { return filepath.Join(s.dir, fileName(name)) }
+
+func (s *store) Begin(req *locker.Request) (*attempt, error) {
+	return &attempt{req: req, given: s.given.Load()}, nil
+}
+
+// Acquire looks once, or with a wait every few milliseconds. What the file system
+// refuses to do ends a wait.
+func (s *store) Acquire(ctx context.Context, a *attempt, wait driver.Wait) (driver.Grant, error) {
+	grant, err := s.acquire(ctx, a, wait)
+	if grant.Count == 0 && s.Left(a) {
+		_ = a.file.drop() // who does not have the lock has no use for what this says
+	}
+	return grant, err
+}
+
+func (s *store) acquire(ctx context.Context, a *attempt, wait driver.Wait) (driver.Grant, error) {
+	claim := locker.Now().Add(claimTime)
+	for first := true; ; first = false {
+		grant, awaited, err := s.look(a, first || wait == nil && locker.Now() < claim)
+		switch {
+		case err != nil:
+			return driver.Grant{}, driver.Refused(err)
+		case grant.Count > 0 || wait == nil && !awaited:
+			return grant, nil
+		case wait != nil:
+			ctx = wait()
+			if err := a.file.wait(); err != nil {
+				return driver.Grant{}, driver.Refused(err)
+			}
+		}
+		if err := pause(ctx); err != nil {
+			if wait == nil {
+				err = nil // others wait for it: it is taken
+			}
+			return driver.Grant{}, err
+		}
+	}
+}
+
+// pause waits as long as all waiters do between two looks, at random so that
+// each of them has its chance.
+func pause(ctx context.Context) error {
+	timer := time.NewTimer(time.Millisecond + rand.N(3*time.Millisecond))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// look looks once, at the file that is there now. If polite, it leaves the lock to
+// others who wait for it. Awaited says that it may be free, and was not for us to take.
+func (s *store) look(a *attempt, polite bool) (grant driver.Grant, awaited bool, err error) {
+	grant, awaited, err = s.lookAt(a, polite)
+	if err == nil {
+		err = a.file.lost() // the second look: see replace
+	}
+	if errors.Is(err, locker.ErrLost) {
+		// Somebody broke the lock or deleted its file meanwhile. A token that was drawn
+		// from the old file is returned to nobody.
+		return driver.Grant{}, true, a.file.drop()
+	}
+	return grant, awaited, err
+}
+
+// lookAt looks at the attempt's file, which it opens if it is not.
+func (s *store) lookAt(a *attempt, polite bool) (grant driver.Grant, awaited bool, err error) {
+	since := locker.Now() // before the file is made, which may take a while to be durable
+	if !s.Left(a) {
+		if a.file, err = openOrCreate(s.path(a.req.Name), a.req.Name); err != nil {
+			return grant, false, err
+		}
+	}
+	if polite {
+		if others, err := s.others(a); err != nil || others {
+			locked, failed := isLocked(a.file.File)
+			return grant, !locked, cmp.Or(err, failed)
+		}
+	}
+	if ok, err := a.file.take(); err != nil || !ok {
+		return grant, false, err
+	}
+	if err := a.file.lost(); err != nil {
+		return grant, false, err // the first look: nothing is written to a file that is gone
+	}
+	r, err := a.file.draw(a.req.Holder)
+	return driver.Grant{First: uint64(r.first()), Count: r.count, Since: since, Lasting: true}, false, err
+}
+
+// others reports whether other processes wait for the lock, or may do so.
+func (s *store) others(a *attempt) (bool, error) {
+	if !seesWaiters {
+		return s.late(a), nil
+	}
+	n, err := countWaiters(a.file.File, 1)
+	return n > 0, err
+}
+
+// late reports, once, whether a lock was given back since the attempt began: then it
+// may have stood in line for that lock, and be here before any other process looks.
+func (s *store) late(a *attempt) bool {
+	before := a.given
+	a.given = s.given.Load()
+	return a.given != before
+}
+
+// Renew looks whether the locks are still there. It touches nothing of a file that may
+// change: the lock may be given back meanwhile.
+func (s *store) Renew(_ context.Context, as []*attempt) []error {
+	errs := make([]error, len(as))
+	for i, a := range as {
+		errs[i] = a.file.lost()
+	}
+	return errs
+}
+
+// Release closes the file. Whatever it returns, the lock is no longer ours then.
+func (s *store) Release(_ context.Context, a *attempt, _ time.Duration) error {
+	s.given.Add(1)
+	return cmp.Or(a.file.lost(), a.file.drop())
+}
+
+func (s *store) Withdraw(_ context.Context, a *attempt) error {
+	_ = a.file.drop() // closed in any case
+	return nil
+}
+
+func (s *store) Left(a *attempt) bool { return a.file != nil && !a.file.closed }
+
+func (s *store) End(*attempt) {}
