@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
 
 	"github.com/lockstile/locker"
 )
@@ -41,4 +44,56 @@ func (f *file) inspect() (info locker.Info, err error) {
 		info.Holder = last.holder
 	}
 	return info, err
+}
+
+// List implements [locker.Lister].
+func (s *store) List(ctx context.Context, prefix string) ([]locker.Info, error) {
+	files, err := os.ReadDir(s.dir)
+	if err != nil {
+		return nil, err
+	}
+	var held []locker.Info
+	for _, file := range files {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		if !file.Type().IsRegular() || filepath.Ext(file.Name()) != suffix {
+			continue
+		}
+		info, err := s.inspectHeld(file.Name(), prefix)
+		if err != nil {
+			return nil, err
+		}
+		if info.Held {
+			held = append(held, info)
+		}
+	}
+	return held, nil
+}
+
+// inspectHeld inspects a lock whose file we know, and not its name. It returns nothing
+// of one that nobody holds, so that a damaged file spoils no list, nor of a file that
+// is not ours, or a copy.
+func (s *store) inspectHeld(fileIs, prefix string) (info locker.Info, err error) {
+	f, err := openFile(filepath.Join(s.dir, fileIs), "")
+	if errors.Is(err, fs.ErrNotExist) {
+		return info, nil // it was deleted meanwhile
+	}
+	if err != nil {
+		return info, err
+	}
+	defer f.Close() // nothing was written
+	if held, err := isLocked(f.File); err != nil || !held {
+		return info, err
+	}
+	head := make([]byte, recordSize)
+	if _, err := f.ReadAt(head, 0); err != nil {
+		return info, nil //nolint:nilerr // it is too short to be ours
+	}
+	name, ours := readName(head)
+	if !ours || fileName(name) != fileIs || !strings.HasPrefix(name, prefix) {
+		return info, nil
+	}
+	f.lock = name
+	return f.inspect()
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -267,5 +268,49 @@ func TestGuaranteesAreGoodEnoughForCorrectness(t *testing.T) {
 		if err := locker.Require(l, need); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+func TestListShowsWhatIsHeldBelowThePrefix(t *testing.T) {
+	dir := t.TempDir()
+	l, other := newLocker(t, dir), newLocker(t, dir)
+	var want []locker.Info
+	for _, name := range []string{"jobs/A", "jobs/a", "jobs/b", "jobs/" + strings.Repeat("x", 500)} {
+		lock := mustLock(t, l, name, locker.WithHolder("host 1"))
+		want = append(want, locker.Info{Name: name, Held: true, Holder: "host 1", Token: lock.Token()})
+	}
+	mustLock(t, l, "other")
+	mustUnlock(t, mustLock(t, l, "jobs/free"))
+	mustBreak(t, other, false) // makes the file of breakers
+	writeFile(t, l.store.path("jobs/damaged"), []byte("?"))
+	for name, content := range map[string][]byte{"apt.lock": nil, "copy.lock": newContent("jobs/a", grant{})} { // strangers' locks
+		writeFile(t, filepath.Join(dir, name), content)
+		f, err := openFile(filepath.Join(dir, name), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = f.drop() }()
+		if ok, err := f.take(); !ok || err != nil {
+			t.Fatal(ok, err)
+		}
+	}
+	if err := errors.Join(os.Mkdir(filepath.Join(dir, "dir.lock"), 0o700), os.Symlink(t.TempDir(), filepath.Join(dir, "link.lock"))); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := other.List(t.Context(), "jobs/"); err != nil || !slices.Equal(got, want) {
+		t.Errorf("listed %+v, %v, want %+v", got, err, want)
+	}
+	if got, err := other.List(t.Context(), ""); err != nil || len(got) != len(want)+1 {
+		t.Errorf("listed %+v, %v, want %d", got, err, len(want)+1)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := l.List(ctx, ""); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v, want Canceled", err)
+	}
+	// Who holds a lock whose file is damaged cannot be told, and that it is held must be.
+	writeFile(t, l.store.path("jobs/b"), flip(flip(newContent("jobs/b", grant{}), blockSize), 2*blockSize))
+	if got, err := other.List(t.Context(), "jobs/"); !errors.Is(err, locker.ErrUnavailable) || !strings.Contains(err.Error(), l.store.path("jobs/b")) {
+		t.Errorf("%v, %v, want ErrUnavailable with the path of the file", got, err)
 	}
 }

@@ -80,6 +80,7 @@ var (
 	_ locker.Locker    = (*Locker)(nil)
 	_ locker.Inspector = (*Locker)(nil)
 	_ locker.Breaker   = (*Locker)(nil)
+	_ locker.Lister    = (*Locker)(nil)
 )
 
 // New returns a Locker that keeps its files in dir, which must exist and be
@@ -133,6 +134,11 @@ func (l *Locker) TryLock(ctx context.Context, name string, opts ...locker.Option
 // not drawn its tokens yet is shown under the name of the one before it.
 func (l *Locker) Inspect(ctx context.Context, name string) (locker.Info, error) {
 	return l.locks.Inspect(ctx, name)
+}
+
+// List implements [locker.Lister]. It looks at each file in the directory.
+func (l *Locker) List(ctx context.Context, prefix string) ([]locker.Info, error) {
+	return l.locks.List(ctx, prefix)
 }
 
 // Break implements [locker.Breaker]. The file of the lock is replaced, so the
