@@ -52,9 +52,9 @@ func (s *store) Acquire(ctx context.Context, a *attempt, wait driver.Wait) (driv
 }
 
 func (s *store) acquire(ctx context.Context, a *attempt, wait driver.Wait) (driver.Grant, error) {
-	claim := locker.Now().Add(claimTime)
+	claim := time.Now().Add(claimTime)
 	for first := true; ; first = false {
-		grant, awaited, err := s.look(a, first || wait == nil && locker.Now() < claim)
+		grant, awaited, err := s.look(a, first || wait == nil && time.Now().Before(claim))
 		switch {
 		case err != nil:
 			return driver.Grant{}, driver.Refused(err)
