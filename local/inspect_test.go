@@ -282,7 +282,8 @@ func TestListShowsWhatIsHeldBelowThePrefix(t *testing.T) {
 	mustLock(t, l, "other")
 	mustUnlock(t, mustLock(t, l, "jobs/free"))
 	mustBreak(t, other, false) // makes the file of breakers
-	writeFile(t, l.store.path("jobs/damaged"), []byte("?"))
+	damaged := func(name string) []byte { return flip(flip(newContent(name, grant{}), blockSize), 2*blockSize) }
+	writeFile(t, l.store.path("jobs/damaged"), damaged("jobs/damaged"))
 	for name, content := range map[string][]byte{"apt.lock": nil, "copy.lock": newContent("jobs/a", grant{})} { // strangers' locks
 		writeFile(t, filepath.Join(dir, name), content)
 		f, err := openFile(filepath.Join(dir, name), "")
@@ -309,7 +310,7 @@ func TestListShowsWhatIsHeldBelowThePrefix(t *testing.T) {
 		t.Errorf("%v, want Canceled", err)
 	}
 	// Who holds a lock whose file is damaged cannot be told, and that it is held must be.
-	writeFile(t, l.store.path("jobs/b"), flip(flip(newContent("jobs/b", grant{}), blockSize), 2*blockSize))
+	writeFile(t, l.store.path("jobs/b"), damaged("jobs/b"))
 	if got, err := other.List(t.Context(), "jobs/"); !errors.Is(err, locker.ErrUnavailable) || !strings.Contains(err.Error(), l.store.path("jobs/b")) {
 		t.Errorf("%v, %v, want ErrUnavailable with the path of the file", got, err)
 	}
