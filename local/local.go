@@ -10,11 +10,11 @@
 //
 // The file of a lock keeps the last token. A grant has 64 of them, or 8 where they
 // have come to be ahead of the clock, and is returned only when the last is on the disk.
-// The first is one more than any before and at least this machine's clock in
-// microseconds. So tokens increase even when the file was deleted (a directory in
-// memory is empty after a reboot), unless the clock goes back at the same time, or the
-// lock is granted again within 64 µs. A damaged file is an error and is never repaired
-// behind your back.
+// The first is one more than the last before it, or this machine's clock in
+// microseconds if that is ahead. So tokens increase even when the file was deleted (a
+// directory in memory is empty after a reboot), unless the clock goes back at the same
+// time, or the lock is granted again within 64 µs of the grant before. A damaged file is
+// an error and is never repaired behind your back.
 //
 // Programs that sweep directories for temporary files delete what looks old, and
 // the file of a lock that is held for days does. On Linux files have the sticky
