@@ -23,7 +23,9 @@ func (l *Locker[H]) cleanUp(a *lease[H]) {
 	}
 	l.chores.Go(func() {
 		for n := a.cleaning.Load(); n > 0; {
-			l.withdraw(a.h)
+			if !l.goesWithSession(a) {
+				l.withdraw(a.h)
+			}
 			left := a.cleaning.Add(-n)
 			for range n {
 				l.done(a)
@@ -31,6 +33,14 @@ func (l *Locker[H]) cleanUp(a *lease[H]) {
 			n = left
 		}
 	})
+}
+
+// goesWithSession reports whether a lease hangs on a session that has ended. What is
+// left of it goes with what is left of that, which is one request and not ten thousand.
+func (l *Locker[H]) goesWithSession(a *lease[H]) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return a.hub != nil && a.hub.over
 }
 
 // done ends one use of a lease. After the last one the store forgets it.

@@ -3,6 +3,7 @@ package driver
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -62,6 +63,23 @@ func TestLocksAreLostWithTheirSession(t *testing.T) {
 		wantHeld(t, other)
 		if l, err := b.l.TryLock(t.Context(), "a"); err != nil || l.Err() != nil {
 			t.Errorf("the name is not free for the next: %v", err)
+		}
+	})
+}
+
+// Ten thousand locks may hang on a session, and the store be silent.
+func TestLocksAreNotWithdrawnWhoseSessionIs(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		b := newBackend()
+		s := b.open(t)
+		b.grant(t, "a", locker.WithMaxHold(time.Hour)) // there is something left of it
+		over := b.grant(t, "b", locker.WithMaxHold(time.Second))
+		pass(2 * time.Second)
+		wantReason(t, over, locker.MaxHold)
+		s.Lose(locker.SessionEnded, nil)
+		pass(0)
+		if !slices.Equal(b.released, []string{"b", "session"}) || b.ended["a"] != 1 {
+			t.Errorf("%q were withdrawn, and a ended %d times", b.released, b.ended["a"])
 		}
 	})
 }
