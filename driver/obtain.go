@@ -48,8 +48,31 @@ func (l *Locker[H]) askOrLeave(ctx context.Context, c *call[H]) (Grant, error) {
 		}
 	}()
 	grant, err := l.ask(ctx, c)
+	if err == nil {
+		l.freshen(ctx, c, grant)
+	}
 	returned = true
 	return grant, err
+}
+
+// freshen renews the session that a grant hangs on, if that is older than the request and
+// has less validity left than the caller wants.
+func (l *Locker[H]) freshen(ctx context.Context, c *call[H], g Grant) {
+	s := l.hubOf(g)
+	if s == nil {
+		return
+	}
+	l.mu.Lock()
+	short := l.look(s.turn) == nil && s.since < g.Since && s.left(l.now()) < c.req.MinValidity
+	if short {
+		s.uses++
+	}
+	l.mu.Unlock()
+	if short {
+		ctx, cancel := context.WithTimeout(ctx, s.interval())
+		defer cancel()
+		l.renew(ctx, []*lease[H]{&s.lease}, func(*lease[H]) {})
+	}
 }
 
 // ask asks the store until it grants, or until there is no use in it.

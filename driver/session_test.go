@@ -145,6 +145,28 @@ func TestLockWantsItsValidityOfTheSession(t *testing.T) {
 	})
 }
 
+// Whether there is a session already, and how old it is, is nothing that a caller knows.
+func TestSessionIsRenewedForALockThatWantsMoreValidity(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		b := newBackend()
+		b.open(t)
+		pass(sessionTTL / 4)
+		b.grant(t, "a", locker.WithMinValidity(sessionTTL/2))
+		if n := b.renewed(); n != 0 {
+			t.Errorf("%d renewals for a lock that could do without", n)
+		}
+		l := b.grant(t, "b", locker.WithMinValidity(sessionTTL*9/10))
+		if left := time.Until(l.Deadline()); left < sessionTTL*9/10 || b.renewed() != 1 {
+			t.Errorf("%v are left after %d renewals", left, b.renewed())
+		}
+		b.took = sessionTTL / 2
+		b.open(t)
+		if _, err := b.l.TryLock(t.Context(), "c", locker.WithMinValidity(sessionTTL*9/10)); !errors.Is(err, locker.ErrUnavailable) {
+			t.Errorf("the store was slow to open the session and to grant the lock: %v", err)
+		}
+	})
+}
+
 // Granted on the session, ended, heard of: the order in which a store may do it.
 func TestLockIsLostWhoseSessionEndedOnItsWay(t *testing.T) {
 	virtual(t, func(t *testing.T, _ *clock) {
