@@ -120,6 +120,17 @@ func (c *EtcdCluster) Leader() *EtcdServer {
 	return nil
 }
 
+// Etcdctl returns a command of etcd's own client, of the version that internal/etcdctl
+// requires, which is to talk to the cluster.
+func (c *EtcdCluster) Etcdctl(args ...string) *exec.Cmd {
+	c.t.Helper()
+	binary, err := built("etcdctl")
+	if err != nil {
+		missing(c.t, "etcdctl", fmt.Sprintf("it is built with go build in internal/etcdctl: %v", err))
+	}
+	return exec.Command(binary, append([]string{"--endpoints", strings.Join(c.Endpoints(), ",")}, args...)...)
+}
+
 func url(port int) string { return "http://127.0.0.1:" + strconv.Itoa(port) }
 
 func (s *EtcdServer) launch() error {
