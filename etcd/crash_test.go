@@ -7,7 +7,10 @@ import (
 	"testing"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/conformance"
 	"github.com/lockstile/locker/etcd"
 	"github.com/lockstile/locker/fencing"
 	"github.com/lockstile/locker/internal/testserver"
@@ -150,40 +153,59 @@ func TestWaiterIsServedThoughItsWatchIsOnAPausedServer(t *testing.T) {
 	}
 }
 
-func TestUnusedSessionsEnd(t *testing.T) {
+func TestLeaseIsRevokedWhenNobodyUsesIt(t *testing.T) {
 	t.Parallel()
 	client := newClient(t, testserver.Etcd(t, 1).Endpoints()...)
 	l := newLockerOn(t, client, etcd.Options{})
-	leases := func() int {
-		resp, err := client.Leases(patience(t))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return len(resp.Leases)
-	}
 	for ttl := 2; ttl < 6; ttl++ {
 		mustUnlock(t, mustLock(t, l, "x", locker.WithTTL(time.Duration(ttl)*time.Second)))
 	}
 	kept := mustLock(t, l, "x", locker.WithTTL(short))
-	until(t, "only the session in use is left", func() bool { return leases() == 1 })
-	if err := kept.Err(); err != nil {
-		t.Error(err)
-	}
-	waiting := make(chan error, 1)
-	go func() {
-		_, err := l.Lock(patience(t), "x", locker.WithTTL(short))
-		waiting <- err
-	}()
-	until(t, "it waits", func() bool { return inLine() >= 1 })
+	until(t, "only the lease in use is left", func() bool { return leases(t, client) == 1 })
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
-	}
-	if err := <-waiting; !errors.Is(err, locker.ErrClosed) {
-		t.Errorf("a waiter of a closed Locker: %v", err)
 	}
 	if err := kept.Renew(patience(t)); err != nil {
 		t.Errorf("a lock held while its Locker is closed: %v", err)
 	}
 	mustUnlock(t, kept)
-	until(t, "the session goes with the last lock", func() bool { return leases() == 0 })
+	until(t, "the lease goes with the last lock", func() bool { return leases(t, client) == 0 })
+}
+
+func leases(t testing.TB, client *clientv3.Client) int {
+	t.Helper()
+	resp, err := client.Leases(patience(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(resp.Leases)
+}
+
+// The answer to a request for a lease may come when its caller has gone.
+//
+//	the first TryLock ends before the lease comes; then it comes; the second is
+//	granted on it
+func TestLeaseThatACallerDidNotWaitForIsTheNextOnes(t *testing.T) {
+	srv := testserver.Etcd(t, 1).Members[0]
+	proxy := conformance.NewProxy(t, srv.Addr())
+	client := newClient(t, srv.Addr())
+	l := newLocker(t, proxy.Addr())
+	waiters(t, l, "x") // is asked over a connection that stays
+	proxy.CutReplies()
+	ctx, cancel := context.WithCancel(context.Background())
+	failed := make(chan error, 1)
+	go func() {
+		_, err := l.TryLock(ctx, "x")
+		failed <- err
+	}()
+	until(t, "the servers have granted a lease", func() bool { return leases(t, client) == 1 })
+	cancel()
+	if err := <-failed; !errors.Is(err, context.Canceled) || !errors.Is(err, locker.ErrUnavailable) || errors.Is(err, locker.ErrOutcomeUnknown) {
+		t.Errorf("before there is a lease: %v", err)
+	}
+	proxy.Deliver()
+	mustUnlock(t, mustLock(t, l, "x"))
+	if n := leases(t, client); n != 1 {
+		t.Errorf("%d leases", n)
+	}
 }

@@ -1,8 +1,10 @@
 package etcd_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"runtime/pprof"
 	"testing"
 	"time"
 
@@ -10,6 +12,7 @@ import (
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/etcd"
+	"github.com/lockstile/locker/fencing"
 	"github.com/lockstile/locker/internal/testserver"
 )
 
@@ -81,6 +84,22 @@ func received(t testing.TB, got <-chan *locker.Lock) *locker.Lock {
 	return lock
 }
 
+func waiters(t testing.TB, l *etcd.Locker, name string) int {
+	t.Helper()
+	info, err := l.Inspect(patience(t), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.Waiters
+}
+
+// inLine counts the goroutines that wait in a Locker's own line.
+func inLine() int {
+	var stacks bytes.Buffer
+	_ = pprof.Lookup("goroutine").WriteTo(&stacks, 2) // a Buffer takes everything
+	return bytes.Count(stacks.Bytes(), []byte("driver.(*Locker[...]).stand("))
+}
+
 // waitBehind has b lock x in a goroutine of its own while it is held, and returns
 // when a sees b wait. The channel gets the error that ends the wait.
 func waitBehind(t testing.TB, ctx context.Context, a, b *etcd.Locker, opts ...locker.Option) <-chan error {
@@ -141,58 +160,51 @@ func TestLockAndUnlockAreOneRoundTripEach(t *testing.T) {
 	}
 }
 
-func TestLockThatIsTakenIsRefusedAndLeavesNothing(t *testing.T) {
-	srv := testserver.Etcd(t, 1).Members[0]
-	client := newClient(t, srv.Addr())
+// One that asks may not leave anything in the queue, where somebody waits for it.
+func TestAttemptThatFindsItTakenPutsNothing(t *testing.T) {
+	client := newClient(t, testserver.Etcd(t, 1).Endpoints()...)
 	a, b := newLockerOn(t, client, etcd.Options{}), newLockerOn(t, client, etcd.Options{})
 	lock := mustLock(t, a, "x")
+	revision := func() int64 {
+		resp, err := client.Get(patience(t), "x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.Header.Revision
+	}
+	before := revision()
 	for _, l := range []*etcd.Locker{a, b} {
 		if _, err := l.TryLock(patience(t), "x"); !errors.Is(err, locker.ErrTaken) {
 			t.Errorf("TryLock of a held lock: %v", err)
 		}
 	}
-	if got := keys(t, client, "x/"); len(got) != 1 {
-		t.Errorf("keys of one holder and two that were refused: %q", got)
+	if got := revision(); got != before {
+		t.Errorf("%d writes by attempts that were refused", got-before)
 	}
-	first := lock.Token()
 	mustUnlock(t, lock)
 	if got := keys(t, client, ""); len(got) != 0 {
 		t.Errorf("keys left behind: %q", got)
 	}
-	next, err := b.TryLock(patience(t), "x")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if next.Token() <= first {
-		t.Errorf("token %d after %d", next.Token(), first)
-	}
-	mustUnlock(t, next)
 }
 
-func TestWaiterIsServedAfterRelease(t *testing.T) {
-	srv := testserver.Etcd(t, 1).Members[0]
-	a, b := newLocker(t, srv.Addr()), newLocker(t, srv.Addr())
-	held := mustLock(t, a, "x")
-	got := lockLater(t, b, "x")
-	until(t, "b waits in the store", func() bool { return waiters(t, a, "x") == 1 })
-	select {
-	case <-got:
-		t.Fatal("two holders")
-	default:
+// A grant has tokens for all goroutines that the lock is passed on to.
+func TestGrantHasTokensOfItsRevisionAlone(t *testing.T) {
+	client := newClient(t, testserver.Etcd(t, 1).Endpoints()...)
+	l := newLockerOn(t, client, etcd.Options{})
+	first := mustLock(t, l, "x")
+	resp, err := client.Get(patience(t), "x/", clientv3.WithPrefix())
+	if err != nil || len(resp.Kvs) != 1 {
+		t.Fatalf("%v, %v", resp, err)
 	}
-	mustUnlock(t, held)
-	lock := received(t, got)
-	if lock.Token() <= held.Token() {
-		t.Errorf("token %d after %d", lock.Token(), held.Token())
+	if want := fencing.Token(resp.Kvs[0].CreateRevision) << 10; first.Token() != want {
+		t.Errorf("token %d, want %d", first.Token(), want)
 	}
-	mustUnlock(t, lock)
-}
-
-func waiters(t testing.TB, l *etcd.Locker, name string) int {
-	t.Helper()
-	info, err := l.Inspect(patience(t), name)
-	if err != nil {
-		t.Fatal(err)
+	next := lockLater(t, l, "x")
+	until(t, "it waits", func() bool { return inLine() >= 1 })
+	mustUnlock(t, first)
+	second := received(t, next)
+	if second.Token() != first.Token()+1 && (second.Token() <= first.Token() || second.Token()%(1<<10) != 0) { // its turn, or a grant of its own
+		t.Errorf("token %d after %d", second.Token(), first.Token())
 	}
-	return info.Waiters
+	mustUnlock(t, second)
 }

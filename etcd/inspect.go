@@ -1,65 +1,136 @@
 package etcd
 
 import (
+	"cmp"
 	"context"
-	"fmt"
+	"path"
+	"strings"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/fencing"
 )
 
-// Inspect implements [locker.Inspector]. It does not know the token of a last
-// holder that has gone.
-func (l *Locker) Inspect(ctx context.Context, name string) (locker.Info, error) {
-	info := locker.Info{Name: name}
-	if err := locker.CheckName(name); err != nil {
-		return info, err
-	}
-	resp, err := l.client.Get(ctx, l.folder(name), clientv3.WithFirstCreate()...)
+// get reads keys from a majority.
+func (s *store) get(ctx context.Context, key string, opts ...clientv3.OpOption) (resp *clientv3.GetResponse, err error) {
+	err = insist(ctx, firstTry, func(ctx context.Context) (err error) {
+		resp, err = s.client.Get(ctx, key, opts...)
+		return err
+	})
 	if err != nil {
-		return info, fmt.Errorf("etcd: inspect %q: %w", name, unavailable(ctx, err))
+		return nil, s.explain(ctx, err)
 	}
-	if len(resp.Kvs) == 0 {
-		return info, nil
+	return resp, nil
+}
+
+// Inspect implements [locker.Inspector].
+func (s *store) Inspect(ctx context.Context, name string) (locker.Info, error) {
+	resp, err := s.get(ctx, s.folder(name), clientv3.WithFirstCreate()...)
+	if err != nil || len(resp.Kvs) == 0 {
+		return locker.Info{}, err
 	}
-	oldest := resp.Kvs[0]
-	info.Held = true
-	info.Holder = holderOf(oldest.Value)
-	info.Token = fencing.Token(oldest.ModRevision)
+	info, err := s.info(ctx, resp.Kvs[0], make(map[int64]time.Duration, 1))
 	info.Waiters = int(resp.Count) - 1
-	if oldest.Lease == 0 {
-		return info, nil // somebody's key without an end
+	return info, err
+}
+
+// info says what the oldest key of a name tells of its holder. What is left of leases is
+// asked for once, and kept in ends.
+func (s *store) info(ctx context.Context, oldest *mvccpb.KeyValue, ends map[int64]time.Duration) (locker.Info, error) {
+	info := locker.Info{Held: true}
+	if strings.Contains(path.Base(string(oldest.Key)), "-") { // a Mutex's has the lease alone
+		info.Holder = string(oldest.Value)
 	}
-	left, err := l.client.TimeToLive(ctx, clientv3.LeaseID(oldest.Lease))
+	token, err := firstToken(oldest.CreateRevision)
+	info.Token = fencing.Token(token)
+	if err != nil || oldest.Lease == 0 {
+		return info, err // somebody's key without an end
+	}
+	if _, known := ends[oldest.Lease]; !known {
+		err = insist(ctx, firstTry, func(ctx context.Context) error {
+			resp, err := s.client.TimeToLive(ctx, clientv3.LeaseID(oldest.Lease))
+			if err == nil {
+				ends[oldest.Lease] = max(0, time.Duration(resp.TTL)*time.Second)
+			}
+			return err
+		})
+	}
 	if err != nil {
-		return info, fmt.Errorf("etcd: inspect %q: %w", name, unavailable(ctx, err))
+		return info, s.explain(ctx, err)
 	}
-	info.TimeLeft = max(0, time.Duration(left.TTL)*time.Second)
+	info.TimeLeft = ends[oldest.Lease]
 	return info, nil
 }
 
-// Break implements [locker.Breaker]. It deletes the holder's key; the holder finds
-// out at its next renewal, after a third of its TTL at the latest.
-func (l *Locker) Break(ctx context.Context, name string) (bool, error) {
-	if err := locker.CheckName(name); err != nil {
+// Break implements [locker.Breaker].
+func (s *store) Break(ctx context.Context, name string) (bool, error) {
+	resp, err := s.get(ctx, s.folder(name), oldest...)
+	if err != nil || len(resp.Kvs) == 0 {
 		return false, err
 	}
-	resp, err := l.client.Get(ctx, l.folder(name), clientv3.WithFirstCreate()...)
-	if err != nil {
-		return false, fmt.Errorf("etcd: break %q: %w", name, unavailable(ctx, err))
-	}
-	if len(resp.Kvs) == 0 {
-		return false, nil
-	}
+	ctx, cancel := bounded(ctx)
+	defer cancel()
 	key := string(resp.Kvs[0].Key)
-	done, err := l.client.Txn(ctx).If(
-		clientv3.Compare(clientv3.CreateRevision(key), "=", resp.Kvs[0].CreateRevision), // of whichever goroutine by now
-	).Then(clientv3.OpDelete(key)).Commit()
+	done, err := s.client.Txn(ctx).If(putAt(key, resp.Kvs[0].CreateRevision)).Then(clientv3.OpDelete(key)).Commit()
 	if err != nil {
-		return false, fmt.Errorf("etcd: break %q: %w", name, unavailable(ctx, err))
+		return false, s.explain(ctx, err)
 	}
 	return done.Succeeded, nil
+}
+
+// page is how many keys List reads at a time.
+const page = 1000
+
+// queue is what List has seen of a name.
+type queue struct {
+	oldest *mvccpb.KeyValue
+	keys   int
+}
+
+// List implements [locker.Lister].
+func (s *store) List(ctx context.Context, prefix string) ([]locker.Info, error) {
+	from := s.prefix + escape.Replace(prefix)
+	upTo := clientv3.WithRange(clientv3.GetPrefixRangeEnd(from))
+	queues := make(map[string]*queue)
+	for more := true; more; {
+		resp, err := s.get(ctx, cmp.Or(from, "\x00"), upTo, clientv3.WithLimit(page))
+		if err != nil {
+			return nil, err
+		}
+		for _, kv := range resp.Kvs {
+			s.note(queues, kv)
+			from = string(kv.Key) + "\x00" // the next one
+		}
+		more = resp.More
+	}
+	infos := make([]locker.Info, 0, len(queues))
+	ends := make(map[int64]time.Duration)
+	for name, q := range queues {
+		info, err := s.info(ctx, q.oldest, ends)
+		if err != nil {
+			return nil, err
+		}
+		info.Name, info.Waiters = name, q.keys-1
+		infos = append(infos, info)
+	}
+	return infos, nil
+}
+
+// note adds a key to its queue, if it is in one.
+func (s *store) note(queues map[string]*queue, kv *mvccpb.KeyValue) {
+	name, ok := s.nameOf(string(kv.Key))
+	if !ok {
+		return
+	}
+	q := queues[name]
+	if q == nil {
+		q = &queue{oldest: kv}
+		queues[name] = q
+	}
+	if q.keys++; kv.CreateRevision < q.oldest.CreateRevision {
+		q.oldest = kv
+	}
 }

@@ -1,40 +1,62 @@
 package etcd
 
 import (
-	"strconv"
+	"fmt"
+	"math"
 	"strings"
 
-	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // escape keeps the keys of one name out of the prefix of another: "a" is the
 // prefix of "a/b", and whoever waits for the first would wait for the second.
-var escape = strings.NewReplacer("%", "%25", "/", "%2F")
+var (
+	escape   = strings.NewReplacer("%", "%25", "/", "%2F")
+	unescape = strings.NewReplacer("%25", "%", "%2F", "/")
+)
 
 // folder is the prefix of all keys of a name: those of its holder and waiters.
-func (l *Locker) folder(name string) string { return l.opts.Prefix + escape.Replace(name) + "/" }
+func (s *store) folder(name string) string { return s.prefix + escape.Replace(name) + "/" }
 
-// baseOf is the last part of a lease's keys, as package concurrency has it.
-func baseOf(id clientv3.LeaseID) string { return strconv.FormatInt(int64(id), 16) }
-
-// markOf is the key whose revision is a session's mark. No name is escaped to
-// "%mark".
-func (l *Locker) markOf(base string) string { return l.opts.Prefix + "%mark/" + base }
-
-// unchanged is the condition that a key was last written at a revision of the
-// store, or, for 0, that there is none. It does without the copies that
-// [clientv3.Compare] makes.
-func unchanged(key string, revision int64) clientv3.Cmp {
-	is := clientv3.ModRevision(key)
-	is.GetCompare().Result = etcdserverpb.Compare_EQUAL
-	is.GetCompare().TargetUnion = &etcdserverpb.Compare_ModRevision{ModRevision: revision}
-	return is
+// nameOf is the name that a key stands in the queue of, if it does. What is deeper down is
+// somebody's data.
+func (s *store) nameOf(key string) (name string, ok bool) {
+	folder, last, ok := strings.Cut(strings.TrimPrefix(key, s.prefix), "/")
+	name = unescape.Replace(folder)
+	return name, ok && name != "" && !strings.Contains(last, "/") && escape.Replace(name) == folder
 }
 
-// holderOf reads the holder's text from a key's value. Values of other clients,
-// and older ones of ours, have none.
-func holderOf(value []byte) string {
-	_, text, _ := strings.Cut(string(value), " ")
-	return text
+// marks is the folder of the marks of clean-ups. No name is escaped to it.
+func (s *store) marks() string { return s.prefix + "%mark/" }
+
+// putAt is the condition that a key was put at a revision of the store and not deleted
+// since, or, for 0, that there is none.
+func putAt(key string, revision int64) clientv3.Cmp {
+	return clientv3.Compare(clientv3.CreateRevision(key), "=", revision)
+}
+
+const (
+	// tokens is how many a grant has: what one process does in the 25 ms for which
+	// its goroutines share it.
+	tokens = 1024
+	// lastRevision is the last of the store for which there are any: after a million
+	// writes a second for 570 years.
+	lastRevision int64 = math.MaxUint64 / tokens
+)
+
+// firstToken is the first of a lock whose key was put at a revision of the store.
+func firstToken(revision int64) (uint64, error) {
+	if revision <= 0 || revision > lastRevision {
+		return 0, fmt.Errorf("the store is at revision %d: there are no tokens after %d", revision, lastRevision)
+	}
+	return uint64(revision) * tokens, nil
+}
+
+// first is the first key that read i of a transaction found, or nil.
+func first(resp *clientv3.TxnResponse, i int) *mvccpb.KeyValue {
+	if found := resp.Responses[i].GetResponseRange(); found != nil && len(found.Kvs) > 0 {
+		return found.Kvs[0]
+	}
+	return nil
 }

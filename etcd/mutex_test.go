@@ -1,8 +1,13 @@
 package etcd_test
 
 import (
+	"bufio"
+	"context"
 	"errors"
+	"os"
 	"slices"
+	"strings"
+	"sync"
 	"testing"
 
 	"go.etcd.io/etcd/client/v3/concurrency"
@@ -56,32 +61,35 @@ func TestMutexOfEtcdsClientExcludesUsAndWeIt(t *testing.T) {
 	}
 }
 
-// A Mutex in the queue counts as a waiter: a goroutine of ours that came after
-// it must not be served before it.
-func TestLockIsNotHandedOnPastAMutexThatWaits(t *testing.T) {
+// A Mutex in the queue counts as another process: our goroutines pass the lock on to each
+// other for a short while only.
+func TestMutexIsServedThoughOurGoroutinesAlwaysWantTheLock(t *testing.T) {
 	t.Parallel()
 	client := newClient(t, testserver.Etcd(t, 1).Endpoints()...)
 	l := newLockerOn(t, client, etcd.Options{})
-	held := mustLock(t, l, "shared")
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	for range 4 {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				if lock, err := l.Lock(ctx, "shared"); err == nil {
+					_ = lock.Unlock(ctx) // bounded
+				}
+			}
+		})
+	}
 	theirs := newMutex(t, client, "shared")
-	locked := make(chan error, 1)
-	go func() { locked <- theirs.Lock(patience(t)) }()
-	until(t, "the Mutex waits", func() bool { return waiters(t, l, "shared") == 1 })
-	ours := lockLater(t, l, "shared")
-	mustUnlock(t, held)
-	if err := <-locked; err != nil {
+	if err := theirs.Lock(patience(t)); err != nil {
 		t.Fatal(err)
 	}
-	select {
-	case <-ours:
-		t.Fatal("two holders")
-	default:
+	if _, err := newLockerOn(t, client, etcd.Options{}).TryLock(patience(t), "shared"); !errors.Is(err, locker.ErrTaken) {
+		t.Errorf("TryLock while a Mutex is held: %v", err)
 	}
-	until(t, "we wait in turn", func() bool { return waiters(t, l, "shared") == 1 })
 	if err := theirs.Unlock(patience(t)); err != nil {
 		t.Fatal(err)
 	}
-	mustUnlock(t, received(t, ours))
 }
 
 func TestPrefixGoesBeforeEveryKeyAsItIs(t *testing.T) {
@@ -118,5 +126,59 @@ func TestNamesDoNotShareKeys(t *testing.T) {
 			mustUnlock(t, lock)
 		}
 		slices.Reverse(names)
+	}
+}
+
+// etcdctlLock runs etcdctl lock, which waits for the lock, tells its key on the channel,
+// and gives it back at the first signal.
+func etcdctlLock(t *testing.T, cluster *testserver.EtcdCluster, name string) (*os.Process, <-chan string) {
+	t.Helper()
+	command := cluster.Etcdctl("lock", name)
+	out, err := command.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = command.Process.Kill() // it has ended, mostly
+		_ = command.Wait()
+	})
+	key := make(chan string, 1)
+	go func() {
+		line, _ := bufio.NewReader(out).ReadString('\n')
+		key <- line
+	}()
+	return command.Process, key
+}
+
+func TestEtcdctlLockExcludesUsAndWeIt(t *testing.T) {
+	t.Parallel()
+	cluster := testserver.Etcd(t, 1)
+	l := newLocker(t, cluster.Endpoints()...)
+	theirs, key := etcdctlLock(t, cluster, "shared")
+	if got := <-key; !strings.HasPrefix(got, "shared/") {
+		t.Fatalf("etcdctl says %q", got)
+	}
+	if _, err := l.TryLock(patience(t), "shared"); !errors.Is(err, locker.ErrTaken) {
+		t.Errorf("TryLock while etcdctl has the lock: %v", err)
+	}
+	got := lockLater(t, l, "shared")
+	until(t, "we wait for etcdctl", func() bool { return waiters(t, l, "shared") == 1 })
+	if err := theirs.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	ours := received(t, got)
+	_, key = etcdctlLock(t, cluster, "shared")
+	until(t, "etcdctl waits for us", func() bool { return waiters(t, l, "shared") == 1 })
+	select {
+	case got := <-key:
+		t.Errorf("etcdctl says %q while we hold the lock", got)
+	default:
+	}
+	mustUnlock(t, ours)
+	if got := <-key; !strings.HasPrefix(got, "shared/") {
+		t.Errorf("etcdctl says %q", got)
 	}
 }

@@ -3,6 +3,7 @@ package etcd
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -11,89 +12,96 @@ import (
 	"github.com/lockstile/locker"
 )
 
-// lease is what is renewed: a session, and a key that hangs on it unless it is
-// the session itself.
-type lease struct {
-	session *session
-	attempt *attempt
-}
+// mostOps is how many keys one transaction looks at: servers take 128 operations,
+// unless they are told otherwise.
+const mostOps = 100
 
-// renew is the Keeper's function. It asks twice for each session, at the same
-// time, however many locks hang on it.
-func (l *Locker) renew(ctx context.Context, leases []*lease) []error {
+// Renew asks twice for each session, at the same time, however many locks hang on it.
+func (s *store) Renew(ctx context.Context, as []*attempt) []error {
 	groups := make(map[*session][]int)
-	for i, le := range leases {
-		groups[le.session] = append(groups[le.session], i)
+	for i, a := range as {
+		groups[a.session] = append(groups[a.session], i)
 	}
-	errs := make([]error, len(leases))
+	errs := make([]error, len(as))
 	var wg sync.WaitGroup
-	for s, group := range groups {
-		wg.Go(func() {
-			s.renew(ctx, leases, group, errs)
-			s.endUnused(idleTTLs * s.ttl)
-		})
+	for n, group := range groups {
+		wg.Go(func() { s.renew(ctx, n, as, group, errs) })
 	}
 	wg.Wait()
 	return errs
 }
 
-// renew renews the leases of one session: those whose indexes are in group.
-func (s *session) renew(ctx context.Context, leases []*lease, group []int, errs []error) {
-	var keys map[string]bool
-	var lookErr error
+// renew renews a session, and looks whether the keys of locks on it are still there:
+// those of as whose indexes are in group, and where the session itself may be one.
+func (s *store) renew(ctx context.Context, n *session, as []*attempt, group []int, errs []error) {
 	var wg sync.WaitGroup
-	if len(group) > 1 || leases[group[0]].attempt != nil {
-		wg.Go(func() { keys, lookErr = s.keys(ctx) })
-	}
-	_, err := s.keepAlive(ctx)
-	wg.Wait()
-	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
-		s.gone(err)
-		err = &locker.LostError{Reason: locker.SessionEnded, Cause: err}
-	}
+	var locks []int
+	var ended error
 	for _, i := range group {
-		a := leases[i].attempt
-		switch {
-		case err != nil || a == nil:
-			errs[i] = err
-		case lookErr != nil:
-			errs[i] = lookErr
-		case !keys[a.key]:
-			errs[i] = a.confirm(ctx)
+		if as[i].req != nil {
+			locks = append(locks, i)
+			continue
+		}
+		wg.Go(func() {
+			errs[i] = s.keepAlive(ctx, n)
+			if errors.Is(errs[i], rpctypes.ErrLeaseNotFound) {
+				ended = &locker.LostError{Reason: locker.SessionEnded, Cause: errs[i]}
+			}
+		})
+	}
+	if len(locks) > 0 {
+		s.lookFor(ctx, n, as, locks, errs)
+	}
+	wg.Wait()
+	for _, i := range group {
+		if ended != nil {
+			errs[i] = ended
 		}
 	}
 }
 
-// keys asks for all keys that hang on the session.
-func (s *session) keys(ctx context.Context) (map[string]bool, error) {
-	var resp *clientv3.LeaseTimeToLiveResponse
-	err := insist(ctx, s.patience(), func(ctx context.Context) (err error) {
-		resp, err = s.owner.client.TimeToLive(ctx, s.id, clientv3.WithAttachedKeys())
+// lookFor looks whether the keys of locks on one session are there. The servers' list of
+// a lease's keys may lag behind the grant, so that what is missing there proves nothing
+// yet: a majority is asked for that.
+func (s *store) lookFor(ctx context.Context, n *session, as []*attempt, locks []int, errs []error) {
+	var listed *clientv3.LeaseTimeToLiveResponse
+	err := insist(ctx, n.patience(), func(ctx context.Context) (err error) {
+		listed, err = s.client.TimeToLive(ctx, n.id, clientv3.WithAttachedKeys())
 		return err
 	})
 	if err != nil {
-		return nil, err
+		for _, i := range locks {
+			errs[i] = err
+		}
+		return
 	}
-	keys := make(map[string]bool, len(resp.Keys))
-	for _, key := range resp.Keys {
-		keys[string(key)] = true
+	there := make(map[string]bool, len(listed.Keys))
+	for _, key := range listed.Keys {
+		there[string(key)] = true
 	}
-	return keys, nil
+	missing := slices.DeleteFunc(locks, func(i int) bool { return there[as[i].key] })
+	for chunk := range slices.Chunk(missing, mostOps) {
+		s.confirm(ctx, n, as, chunk, errs)
+	}
 }
 
-// confirm looks at one key. The servers' list of keys may lag behind the grant,
-// so that a key that is missing there proves nothing yet.
-func (a *attempt) confirm(ctx context.Context) error {
-	var resp *clientv3.GetResponse
-	err := insist(ctx, a.session.patience(), func(ctx context.Context) (err error) {
-		resp, err = a.kv().Get(ctx, a.key)
+// confirm asks a majority for some keys.
+func (s *store) confirm(ctx context.Context, n *session, as []*attempt, locks []int, errs []error) {
+	reads := make([]clientv3.Op, len(locks))
+	for j, i := range locks {
+		reads[j] = clientv3.OpGet(as[i].key, clientv3.WithKeysOnly())
+	}
+	var resp *clientv3.TxnResponse
+	err := insist(ctx, n.patience(), func(ctx context.Context) (err error) {
+		resp, err = s.client.Txn(ctx).Then(reads...).Commit()
 		return err
 	})
-	if err != nil {
-		return err
+	for j, i := range locks {
+		switch {
+		case err != nil:
+			errs[i] = err
+		case first(resp, j).GetCreateRevision() != as[i].place:
+			errs[i] = &locker.LostError{Reason: locker.TakenOver}
+		}
 	}
-	if len(resp.Kvs) == 0 || resp.Kvs[0].ModRevision != a.mod {
-		return &locker.LostError{Name: a.req.Name, Reason: locker.TakenOver}
-	}
-	return nil
 }

@@ -4,7 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
+	"strconv"
+	"sync/atomic"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -12,232 +13,139 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 )
 
-// idleTTLs is for how many TTLs a session is kept that nobody uses.
-const idleTTLs = 4
+const (
+	// mostSessions bounds how many sessions one request goes through that end before
+	// it can use them.
+	mostSessions = 3
 
-// session is a lease of etcd's, shared by all locks and waiters of a Locker that
-// have the same TTL. It is kept alive like a lock, by the Keeper, which also
-// ends it by the local clock when the servers are silent.
+	// mostMarks is how many marks of clean-ups may hang on a session for new attempts:
+	// they go with it.
+	mostMarks = 100
+)
+
+// session is a lease of etcd's, which all locks and waiters of a Locker share that
+// have the same TTL.
 type session struct {
-	owner   *Locker
-	id      clientv3.LeaseID
-	base    string // the last part of its keys
-	ttl     time.Duration
-	mark    string
-	hold    *locker.Lock
-	waiting context.Context // ends with the session and with the Locker
+	driver.Session
+	id    clientv3.LeaseID
+	ttl   time.Duration
+	marks atomic.Int32 // of clean-ups that hang on it
 
-	mu      sync.Mutex
-	renewed locker.Instant // before the last renewal known to have worked was sent
-	marks   int64          // mod revision of mark: requests sent with another one are void
-	markAt  int64          // the store's revision when that was so
-	users   int            // attempts, locks and clean-ups
-	idle    locker.Instant // since when there are none
-	ended   bool           // nobody may join
+	opened chan struct{} // closed when it is there, or err says why not
+	err    error
 }
 
-// slot is where the session of one TTL is kept; turn is a mutex that gives up
-// with a context.
-type slot struct {
-	turn    chan struct{}
-	session *session
-}
-
-// join gives the attempt a session, a new one if there is none that is alive.
-func (l *Locker) join(ctx context.Context, a *attempt) error {
-	slot := l.slot(a.req.TTL)
-	select {
-	case slot.turn <- struct{}{}:
-		defer func() { <-slot.turn }()
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-l.closing.Done():
-		return locker.ErrClosed
-	}
-	if slot.session == nil || !slot.session.join() {
-		s, err := l.open(ctx, a.req.TTL)
-		if err != nil {
-			return err
+// attach has the attempt hang on a session that lasts. What it has on one that is over
+// is removed first: the servers may keep that for longer.
+func (s *store) attach(ctx context.Context, a *attempt) error {
+	if a.session != nil {
+		if a.session.Context().Err() == nil {
+			return nil
 		}
-		s.join()
-		slot.session = s
+		if s.Left(a) {
+			if err := s.Withdraw(ctx, a); err != nil {
+				return err
+			}
+		}
+		a.session.Leave()
+		a.session = nil
 	}
-	a.on(slot.session)
-	return nil
+	for range mostSessions {
+		n := s.current(a.req.TTL)
+		select {
+		case <-n.opened:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		switch {
+		case n.err != nil:
+			return n.err
+		case n.Join():
+			a.session, a.key = n, a.folder+strconv.FormatInt(int64(n.id), 16)+"-"+a.number
+			return nil
+		}
+	}
+	return fmt.Errorf("%d leases in a row ended before they could be used", mostSessions)
 }
 
-func (l *Locker) slot(ttl time.Duration) *slot {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	s := l.sessions[ttl]
-	if s == nil {
-		s = &slot{turn: make(chan struct{}, 1)}
-		l.sessions[ttl] = s
-	}
-	return s
-}
-
-func (l *Locker) open(ctx context.Context, ttl time.Duration) (*session, error) {
-	req, err := locker.NewRequest("session", locker.WithTTL(ttl))
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithTimeoutCause(ctx, askTime, errSilent)
-	defer cancel()
-	stop := context.AfterFunc(l.closing, cancel)
-	defer stop()
-	since := locker.Now()
-	grant, err := l.client.Grant(ctx, int64(ttl/time.Second))
-	if err != nil {
-		return nil, unavailable(ctx, err)
-	}
-	s := &session{
-		owner: l, id: grant.ID, base: baseOf(grant.ID), ttl: ttl,
-		renewed: since, idle: since,
-	}
-	s.mark = l.markOf(s.base)
-	granted := time.Duration(grant.TTL) * time.Second
-	if granted != ttl {
-		err = fmt.Errorf("ttl %v is under the limit of the servers, %v", ttl, granted)
-	} else {
-		err = req.CheckValidity(since)
-	}
-	if err != nil {
-		return nil, errors.Join(err, s.revoke(ctx))
-	}
-	s.hold = locker.NewLock(locker.Hold{
-		Request: req,
-		Since:   since,
-		Keeper:  l.keeper,
-		Lease:   &lease{session: s},
-		Release: s.revoke,
-		Lost:    s.lost,
-	})
-	waiting, end := context.WithCancelCause(l.closing)
-	context.AfterFunc(s.hold.Context(), func() { end(errSession) })
-	s.waiting = waiting
-	return s, nil
-}
-
-// join reports whether the session is alive, and if so keeps it from being ended
-// for want of users.
-func (s *session) join() bool {
+// current returns the session for new attempts with a TTL. It may just be opening: that
+// is nobody's request, so that a lease is not lost to all because one caller's context
+// has ended.
+func (s *store) current(ttl time.Duration) *session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.ended || (s.hold != nil && s.hold.Err() != nil) {
-		return false
-	}
-	s.users++
-	return true
-}
-
-func (s *session) leave() {
-	s.mu.Lock()
-	s.users--
-	s.idle = locker.Now()
-	s.mu.Unlock()
-	if s.owner.closing.Err() != nil {
-		s.endUnused(0)
-	}
-}
-
-// endUnused revokes the session if nobody has used it for so long.
-func (s *session) endUnused(idle time.Duration) {
-	s.mu.Lock()
-	end := !s.ended && s.users == 0 && locker.Now().Sub(s.idle) >= idle
-	s.ended = s.ended || end
-	s.mu.Unlock()
-	if end {
-		s.owner.chores.Go(func() {
-			_ = s.hold.Unlock(context.Background()) // bounded; nobody renews it any more
+	n := s.sessions[ttl]
+	if n == nil || n.spent() {
+		n = &session{ttl: ttl, opened: make(chan struct{})}
+		s.sessions[ttl] = n
+		s.locks.Go(func() {
+			defer close(n.opened)
+			n.err = s.open(n)
 		})
 	}
+	return n
 }
 
-// lost is called when the session has ended, by the servers' word or by the
-// local clock.
-func (s *session) lost() {
-	for _, lock := range s.owner.heldOn(s) {
-		lose(lock, s.hold.Err())
+// spent reports whether new attempts need another session.
+func (n *session) spent() bool {
+	select {
+	case <-n.opened:
+		return n.err != nil || n.Context().Err() != nil || n.marks.Load() >= mostMarks
+	default:
+		return false
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), askTime)
+}
+
+func (s *store) open(n *session) error {
+	ctx, cancel := bounded(context.Background())
 	defer cancel()
-	_ = s.revoke(ctx) // nobody renews it: without this, it ends by itself a little later
-}
-
-// lose ends a lock for the reason for which its session ended.
-func lose(lock *locker.Lock, err error) {
-	var lost *locker.LostError
-	if errors.As(err, &lost) {
-		locker.Lose(lock, lost.Reason, lost.Cause)
+	since := locker.Now()
+	resp, err := s.client.Grant(ctx, int64(n.ttl/time.Second))
+	if err != nil {
+		return s.explain(ctx, err)
 	}
-}
-
-// gone notes that the servers do not have the lease any more.
-func (s *session) gone(cause error) { locker.Lose(s.hold, locker.SessionEnded, cause) }
-
-func (s *session) revoke(ctx context.Context) error {
-	_, err := s.owner.client.Revoke(ctx, s.id)
-	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
-		return nil
+	n.id = resp.ID
+	a := &attempt{session: n, unsure: true}
+	if granted := time.Duration(resp.TTL) * time.Second; granted != n.ttl {
+		err = driver.Refused(fmt.Errorf("ttl %v is under the limit of the servers, %v", n.ttl, granted))
+		return errors.Join(err, s.revoke(ctx, a))
 	}
+	n.Session, err = s.locks.NewSession(a, n.ttl, since)
 	return err
 }
 
-// since is when validity counts from for whatever hangs on the session.
-func (s *session) since() locker.Instant {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.renewed
-}
-
-func (s *session) lastMark() int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.marks
-}
-
-// marked notes what the mark was at a revision of the store. It may be gone, by
-// hand, so the latest word counts and not the greatest.
-func (s *session) marked(at, revision int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if at >= s.markAt {
-		s.marks, s.markAt = revision, at
+// revoke ends a session's lease, and with it everything that hangs on it.
+func (s *store) revoke(ctx context.Context, a *attempt) error {
+	_, err := s.client.Revoke(ctx, a.session.id)
+	if err != nil && !errors.Is(err, rpctypes.ErrLeaseNotFound) {
+		return s.explain(ctx, err)
 	}
+	a.unsure = false
+	return nil
 }
 
 // tryTTLs is into how many parts a TTL is cut for the first try of a renewal.
 const tryTTLs = 8
 
 // patience is how long a server is given to answer the first try of a renewal.
-func (s *session) patience() time.Duration { return min(firstTry, s.ttl/tryTTLs) }
+func (n *session) patience() time.Duration { return min(firstTry, n.ttl/tryTTLs) }
 
-// keepAlive starts another TTL, and returns the instant before it asked for it.
-func (s *session) keepAlive(ctx context.Context) (since locker.Instant, err error) {
-	err = insist(ctx, s.patience(), func(ctx context.Context) error {
-		since = locker.Now()
-		return s.askForTTL(ctx)
-	})
-	if err != nil {
-		return 0, err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.renewed = max(s.renewed, since)
-	return since, nil
+// keepAlive starts another TTL.
+func (s *store) keepAlive(ctx context.Context, n *session) error {
+	return insist(ctx, n.patience(), func(ctx context.Context) error { return s.askForTTL(ctx, n) })
 }
 
 // askForTTL does what the client's KeepAliveOnce does, which asks again and again
-// without a pause while servers refuse; the Keeper knows when to.
-func (s *session) askForTTL(ctx context.Context) error {
-	stream, err := clientv3.RetryLeaseClient(s.owner.client).LeaseKeepAlive(ctx)
+// without a pause while servers refuse; the driver knows when to.
+func (s *store) askForTTL(ctx context.Context, n *session) error {
+	stream, err := clientv3.RetryLeaseClient(s.client).LeaseKeepAlive(ctx)
 	if err != nil {
 		return clientv3.ContextError(ctx, err)
 	}
-	if err := stream.Send(&etcdserverpb.LeaseKeepAliveRequest{ID: int64(s.id)}); err != nil {
+	if err := stream.Send(&etcdserverpb.LeaseKeepAliveRequest{ID: int64(n.id)}); err != nil {
 		return clientv3.ContextError(ctx, err)
 	}
 	resp, err := stream.Recv()
@@ -246,8 +154,8 @@ func (s *session) askForTTL(ctx context.Context) error {
 		return clientv3.ContextError(ctx, err)
 	case resp.TTL <= 0:
 		return rpctypes.ErrLeaseNotFound
-	case time.Duration(resp.TTL)*time.Second < s.ttl:
-		return fmt.Errorf("the servers have renewed a lease of %v for %ds only", s.ttl, resp.TTL)
+	case time.Duration(resp.TTL)*time.Second < n.ttl:
+		return fmt.Errorf("the servers have renewed a lease of %v for %ds only", n.ttl, resp.TTL)
 	}
 	return nil
 }

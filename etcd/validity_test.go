@@ -6,9 +6,7 @@ import (
 	"time"
 
 	"github.com/lockstile/locker"
-	"github.com/lockstile/locker/conformance"
 	"github.com/lockstile/locker/etcd"
-	"github.com/lockstile/locker/fencing"
 	"github.com/lockstile/locker/internal/testserver"
 )
 
@@ -28,57 +26,19 @@ func TestValidityCountsFromTheSessionsLastRenewal(t *testing.T) {
 	if err := bounded.Err(); err != nil {
 		t.Errorf("a lock with a maximum hold of a second, on a session older than that: %v", err)
 	}
-	whole := mustLock(t, l, "whole", locker.WithTTL(time.Hour), locker.WithoutRenewal())
-	if more := whole.Deadline().Sub(early.Deadline()); more < time.Second/2 {
-		t.Errorf("a lock without renewal ends only %v after one that is a second older", more)
-	}
 }
 
-// The next goroutine in line has the same key as one whose lock is over. If it
-// comes before the clean-up, it must not take the old key for its own.
-func TestTokensIncreaseWhereACleanUpIsUnderWay(t *testing.T) {
+// One that wants more than is left of the session gets it.
+func TestSessionIsRenewedForALockThatWantsMoreValidity(t *testing.T) {
 	t.Parallel()
-	l := newLocker(t, testserver.Etcd(t, 1).Endpoints()...)
-	var last fencing.Token
-	for range 100 {
-		lock := mustLock(t, l, "x", locker.WithMaxHold(5*time.Millisecond))
-		if lock.Token() <= last {
-			t.Fatalf("token %d after %d", lock.Token(), last)
-		}
-		last = lock.Token()
-		<-lock.Lost()
-	}
-}
-
-// An heir that wants a whole TTL gets one, on a session of any age.
-func TestHeirWithoutRenewalGetsAWholeTTL(t *testing.T) {
+	const ttl = 1000 * time.Second
 	l := newLocker(t, testserver.Etcd(t, 1).Endpoints()...)
 	begun := time.Now()
-	early := mustLock(t, l, "early", locker.WithTTL(time.Hour))
-	held := mustLock(t, l, "x", locker.WithTTL(time.Hour))
-	got := lockLater(t, l, "x", locker.WithTTL(time.Hour), locker.WithoutRenewal())
-	until(t, "it waits and a second has passed", func() bool { return inLine() >= 1 && time.Since(begun) > time.Second })
-	mustUnlock(t, held)
-	heir := received(t, got)
-	if more := heir.Deadline().Sub(early.Deadline()); more < time.Second/2 {
-		t.Errorf("the heir's lock ends only %v after one that is a second older", more)
-	}
-	mustUnlock(t, heir)
-}
-
-// A renewal whose reply is slow began a TTL when it was sent, or later.
-func TestRenewedSessionCountsFromBeforeItWasAskedFor(t *testing.T) {
-	t.Parallel()
-	proxy := conformance.NewProxy(t, testserver.Etcd(t, 1).Members[0].Addr())
-	l := newLocker(t, proxy.Addr())
-	mustUnlock(t, mustLock(t, l, "x", locker.WithTTL(time.Hour)))
-	proxy.CutReplies()
-	before := time.Now()
-	time.AfterFunc(600*time.Millisecond, proxy.Deliver) // this is how slow the replies are
-	lock := mustLock(t, l, "x", locker.WithTTL(time.Hour), locker.WithoutRenewal())
-	end := before.Add(time.Hour - locker.Drift(time.Hour))
-	if late := lock.Deadline().Sub(end); time.Since(before) < time.Second && late > 300*time.Millisecond {
-		t.Errorf("believed in for %v longer than a TTL from when it was asked for", late)
+	early := mustLock(t, l, "early", locker.WithTTL(ttl))
+	until(t, "five seconds have passed", func() bool { return time.Since(begun) > 5*time.Second })
+	mustLock(t, l, "late", locker.WithTTL(ttl), locker.WithMinValidity(ttl-locker.Drift(ttl)-4*time.Second))
+	if more := early.Deadline().Sub(begun.Add(ttl - locker.Drift(ttl))); more < 4*time.Second {
+		t.Errorf("the session ends only %v later", more)
 	}
 }
 

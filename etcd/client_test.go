@@ -1,0 +1,126 @@
+package etcd_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/leasing"
+	"go.etcd.io/etcd/client/v3/namespace"
+	"go.etcd.io/etcd/client/v3/ordering"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/etcd"
+	"github.com/lockstile/locker/internal/testserver"
+)
+
+// All requests of a client with a namespace stay in it, so two of them have locks of
+// their own.
+func TestClientWithANamespaceIsUsedAsItIs(t *testing.T) {
+	t.Parallel()
+	cluster := testserver.Etcd(t, 1)
+	in := func(prefixes ...string) *clientv3.Client {
+		client := newClient(t, cluster.Endpoints()...)
+		for _, prefix := range prefixes {
+			client.KV = namespace.NewKV(client.KV, prefix)
+			client.Lease = namespace.NewLease(client.Lease, prefix)
+			client.Watcher = namespace.NewWatcher(client.Watcher, prefix)
+		}
+		return client
+	}
+	a, b := newLockerOn(t, in("ours/"), etcd.Options{}), newLockerOn(t, in("ours/"), etcd.Options{})
+	other := newLockerOn(t, in("theirs/", "deeper/"), etcd.Options{})
+	held := mustLock(t, a, "x", locker.WithTTL(time.Hour))
+	mustUnlock(t, mustLock(t, other, "x"))
+	if _, err := b.TryLock(patience(t), "x"); !errors.Is(err, locker.ErrTaken) {
+		t.Errorf("TryLock in the same namespace: %v", err)
+	}
+	got := lockLater(t, b, "x", locker.WithTTL(time.Hour))
+	until(t, "b waits", func() bool { return waiters(t, a, "x") == 1 })
+	if err := held.Renew(patience(t)); err != nil {
+		t.Error(err)
+	}
+	if infos, err := a.List(patience(t), ""); err != nil || len(infos) != 1 || infos[0].Name != "x" {
+		t.Errorf("List: %+v, %v", infos, err)
+	}
+	if keys := keys(t, newClient(t, cluster.Endpoints()...), "ours/x/"); len(keys) != 2 {
+		t.Errorf("in the namespace there are %q", keys)
+	}
+	mustUnlock(t, held)
+	mustUnlock(t, received(t, got))
+}
+
+// What a part of a client says must be what the servers say, and of the same keys.
+func TestClientWhosePartsDoNotBelongTogetherIsRefused(t *testing.T) {
+	t.Parallel()
+	cluster := testserver.Etcd(t, 1)
+	for want, spoil := range map[string]func(*clientv3.Client){
+		"KV is a *namespace.kvPrefix and its Lease": func(c *clientv3.Client) { c.KV = namespace.NewKV(c.KV, "p/") },
+		"and its Watcher a *clientv3.watcher": func(c *clientv3.Client) {
+			c.KV, c.Lease = namespace.NewKV(c.KV, "p/"), namespace.NewLease(c.Lease, "p/")
+		},
+		"KV is a *leasing.leasingKV": func(c *clientv3.Client) {
+			kv, closeKV, err := leasing.NewKV(c, "p/")
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(closeKV)
+			c.KV = kv
+		},
+		"KV is a *namespace.kvPrefix, or has one": func(c *clientv3.Client) {
+			c.KV = namespace.NewKV(ordering.NewKV(c.KV, nil), "p/")
+			c.Lease, c.Watcher = namespace.NewLease(c.Lease, "p/"), namespace.NewWatcher(c.Watcher, "p/")
+		},
+		"Watcher is a <nil>": func(c *clientv3.Client) { c.Watcher = nil },
+	} {
+		client := newClient(t, cluster.Endpoints()...)
+		kv, lease, watcher := client.KV, client.Lease, client.Watcher
+		spoil(client)
+		if _, err := etcd.New(client, etcd.Options{}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want that it says %q", err, want)
+		}
+		client.KV, client.Lease, client.Watcher = kv, lease, watcher
+	}
+	for _, client := range []*clientv3.Client{nil, clientv3.NewCtxClient(t.Context())} {
+		if _, err := etcd.New(client, etcd.Options{}); err == nil {
+			t.Errorf("a Locker on %v", client)
+		}
+	}
+}
+
+func TestListShowsWhatIsHeldBelowAPrefix(t *testing.T) {
+	t.Parallel()
+	client := newClient(t, testserver.Etcd(t, 1).Endpoints()...)
+	l, other := newLockerOn(t, client, etcd.Options{Prefix: "p/"}), newLockerOn(t, client, etcd.Options{})
+	want := map[string]*locker.Lock{}
+	for _, name := range []string{"a", "a/b", "a%", "a/b%2F", "ab"} {
+		want[name] = mustLock(t, l, name, locker.WithHolder("me"))
+	}
+	mustLock(t, l, "b")
+	mustLock(t, other, "a")
+	mustUnlock(t, mustLock(t, l, "a gone"))
+	for _, key := range []string{"p/a", "p/a/data/deeper", "p/a%2x/y", "p/%mark/z"} {
+		if _, err := client.Put(patience(t), key, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	waiting := lockLater(t, newLockerOn(t, client, etcd.Options{Prefix: "p/"}), "a/b")
+	until(t, "it waits", func() bool { return waiters(t, l, "a/b") == 1 })
+	infos, err := l.List(patience(t), "a")
+	if err != nil || len(infos) != len(want) {
+		t.Errorf("%d are held, want %d, %v", len(infos), len(want), err)
+	}
+	for _, info := range infos {
+		lock := want[info.Name]
+		if lock == nil || !info.Held || info.Holder != "me" || info.Token != lock.Token() || info.TimeLeft <= 0 || info.Waiters == 1 != (info.Name == "a/b") {
+			t.Errorf("%+v", info)
+		}
+	}
+	if infos, err := other.List(patience(t), ""); err != nil || len(infos) < 2 {
+		t.Errorf("all that looks like a lock: %+v, %v", infos, err)
+	}
+	mustUnlock(t, want["a/b"])
+	mustUnlock(t, received(t, waiting))
+}

@@ -1,0 +1,380 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/testserver"
+)
+
+// process returns a Locker that stands for a process of its own.
+func process(t *testing.T, srv *testserver.EtcdServer) *Locker {
+	t.Helper()
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{srv.Addr()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	l, err := New(client, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
+func aMinute(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// begin returns an attempt at a name that has joined a session of an hour: no renewal
+// comes between.
+func begin(t *testing.T, ctx context.Context, l *Locker, name string) *attempt {
+	t.Helper()
+	req, err := locker.NewRequest(name, locker.WithTTL(time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := l.store.Begin(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.store.attach(ctx, a); err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// takes requires that an attempt gets its place behind a key, or the lock.
+func takes(t *testing.T, ctx context.Context, l *Locker, a *attempt, behind string) {
+	t.Helper()
+	if ahead, err := l.store.ask(ctx, a, false); err != nil || ahead != behind {
+		t.Fatalf("a place behind %q, %v, want %q", ahead, err, behind)
+	}
+}
+
+// below returns the keys with a prefix.
+func below(t *testing.T, ctx context.Context, l *Locker, prefix string) []string {
+	t.Helper()
+	resp, err := l.store.client.Get(ctx, prefix, clientv3.WithPrefix())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var keys []string
+	for _, kv := range resp.Kvs {
+		keys = append(keys, string(kv.Key))
+	}
+	return keys
+}
+
+func wantKeys(t *testing.T, ctx context.Context, l *Locker, want ...string) {
+	t.Helper()
+	if got := below(t, ctx, l, "x/"); !slices.Equal(got, want) {
+		t.Errorf("the queue is %q, want %q", got, want)
+	}
+}
+
+// A request overtakes its clean-up, or is overtaken by it. Other attempts of the same
+// process are neither here nor there.
+//
+//	a's request is not answered; a is withdrawn; its request arrives
+func TestRequestThatArrivesAfterItsCleanUpIsVoid(t *testing.T) {
+	for _, only := range []bool{false, true} {
+		ctx, l := aMinute(t), process(t, testserver.Etcd(t, 1).Members[0])
+		a, b := begin(t, ctx, l, "x"), begin(t, ctx, l, "x")
+		a.unsure = true
+		if err := l.store.Withdraw(ctx, a); err != nil || l.store.Left(a) {
+			t.Fatal(err)
+		}
+		if ahead, err := l.store.ask(ctx, a, only); err == nil {
+			t.Errorf("a late request is answered with %q", ahead)
+		}
+		wantKeys(t, ctx, l)
+		takes(t, ctx, l, b, "")
+		wantKeys(t, ctx, l, b.key)
+	}
+}
+
+// The first of two requests may arrive when the lock that the second was granted has been
+// given back.
+//
+//	a asks, unheard; a asks again, and is granted; a unlocks; the first arrives
+func TestRequestThatArrivesAfterTheReleaseIsVoid(t *testing.T) {
+	ctx, l := aMinute(t), process(t, testserver.Etcd(t, 1).Members[0])
+	a := begin(t, ctx, l, "x")
+	a.unsure = true
+	takes(t, ctx, l, a, "")
+	if !a.unsure {
+		t.Error("that one request was answered says nothing of the other")
+	}
+	if err := l.store.Release(ctx, a, 0); err != nil {
+		t.Fatal(err)
+	}
+	if ahead, err := l.store.ask(ctx, a, false); err == nil {
+		t.Errorf("a late request is answered with %q", ahead)
+	}
+	wantKeys(t, ctx, l)
+}
+
+func TestRequestThatIsSentTwiceGetsOnePlace(t *testing.T) {
+	for _, only := range []bool{false, true} {
+		ctx, l := aMinute(t), process(t, testserver.Etcd(t, 1).Members[0])
+		a, b := begin(t, ctx, l, "x"), begin(t, ctx, l, "x")
+		takes(t, ctx, l, a, "")
+		takes(t, ctx, l, b, a.key)
+		for _, all := range []struct {
+			attempt *attempt
+			ahead   string
+		}{{a, ""}, {b, a.key}} {
+			if only && all.attempt == b {
+				continue // which it is told is not its own
+			}
+			place := all.attempt.place
+			ahead, err := l.store.ask(ctx, all.attempt, only)
+			if err != nil || ahead != all.ahead || all.attempt.place != place {
+				t.Errorf("it is behind %q at %d, %v; was behind %q at %d", ahead, all.attempt.place, err, all.ahead, place)
+			}
+		}
+		wantKeys(t, ctx, l, a.key, b.key)
+	}
+}
+
+// A request whose answer is lost is in doubt, one that is refused is not.
+func TestOnlySilenceIsInDoubt(t *testing.T) {
+	ctx, l := aMinute(t), process(t, testserver.Etcd(t, 1).Members[0])
+	a := begin(t, ctx, l, "x")
+	over, cancel := context.WithCancel(ctx)
+	cancel()
+	if _, err := l.store.ask(over, a, true); !errors.Is(err, context.Canceled) || !l.store.Left(a) {
+		t.Errorf("after silence (%v) there is nothing to clean up", err)
+	}
+	b := begin(t, ctx, l, "y")
+	if _, err := l.store.client.Revoke(ctx, b.session.id); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.store.ask(ctx, b, true); err == nil || l.store.Left(b) {
+		t.Errorf("after a refusal (%v) there is something to clean up", err)
+	}
+}
+
+// What cannot be cleaned up would last for as long as other locks keep the session.
+func TestCleanUpGoesOnWhenTheDriverHasGivenUp(t *testing.T) {
+	ctx, l := aMinute(t), process(t, testserver.Etcd(t, 1).Members[0])
+	a := begin(t, ctx, l, "x")
+	takes(t, ctx, l, a, "")
+	l.store.End(a)
+	for len(below(t, ctx, l, "x/")) > 0 {
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// Marks hang on the session, so it must not have more and more of them.
+func TestSessionWithManyMarksIsNotUsedForNewAttempts(t *testing.T) {
+	ctx, l := aMinute(t), process(t, testserver.Etcd(t, 1).Members[0])
+	first := begin(t, ctx, l, "x")
+	for range mostMarks {
+		a := begin(t, ctx, l, "x")
+		a.unsure = true
+		if err := l.store.Withdraw(ctx, a); err != nil {
+			t.Fatal(err)
+		}
+		l.store.End(a)
+	}
+	if n := len(below(t, ctx, l, l.store.marks())); n != mostMarks {
+		t.Errorf("%d marks", n)
+	}
+	next := begin(t, ctx, l, "x")
+	if first.session == next.session {
+		t.Error("the session goes on")
+	}
+	if err := first.session.Context().Err(); err != nil {
+		t.Errorf("the session of others has ended: %v", err)
+	}
+	if err := l.store.revoke(ctx, first); err != nil {
+		t.Fatal(err)
+	}
+	if marks := below(t, ctx, l, l.store.marks()); len(marks) > 0 {
+		t.Errorf("%d marks are left", len(marks))
+	}
+}
+
+// By the local clock a session may be over while its lease is not: what hangs on that
+// must not stand in the way of who takes a new place.
+func TestPlaceOnASessionThatIsOverIsGivenUpForANewOne(t *testing.T) {
+	ctx, l := aMinute(t), process(t, testserver.Etcd(t, 1).Members[0])
+	a := begin(t, ctx, l, "x")
+	takes(t, ctx, l, a, "")
+	former := a.session
+	former.Lose(locker.Unreachable, nil)
+	grant, err := l.store.Acquire(ctx, a, nil)
+	if err != nil || grant.First == 0 || a.session == former {
+		t.Fatalf("granted %d, %v", grant.First, err)
+	}
+	wantKeys(t, ctx, l, a.key)
+}
+
+// What happens between our place and the beginning of the watch is not missed.
+//
+//	b takes a place behind a; a goes; b begins to watch a's key
+func TestKeyAheadThatGoesBeforeItIsWatchedIsSeenToBeGone(t *testing.T) {
+	ctx, l := aMinute(t), process(t, testserver.Etcd(t, 1).Members[0])
+	a, b := begin(t, ctx, l, "x"), begin(t, ctx, l, "x")
+	takes(t, ctx, l, a, "")
+	takes(t, ctx, l, b, a.key)
+	if err := l.store.Release(ctx, a, 0); err != nil {
+		t.Fatal(err)
+	}
+	soon, cancel := context.WithTimeout(ctx, locker.DefaultTTL/2) // it looks by itself then
+	defer cancel()
+	if _, ahead, err := l.store.follow(soon, b, a.key); err != nil || ahead != "" {
+		t.Errorf("%q is ahead, %v", ahead, err)
+	}
+}
+
+// That nobody is ahead is no grant to one whose own key is not there as it was put, also
+// where one server alone is asked.
+//
+//	b waits for a; somebody deletes b's key, and may put another; a goes
+func TestPlaceThatWasDeletedGrantsNothing(t *testing.T) {
+	for _, anew := range []string{"", "the same", "a later one"} {
+		ctx, l := aMinute(t), process(t, testserver.Etcd(t, 1).Members[0])
+		a, b := begin(t, ctx, l, "x"), begin(t, ctx, l, "x")
+		takes(t, ctx, l, a, "")
+		takes(t, ctx, l, b, a.key)
+		resp, err := l.store.client.Delete(ctx, b.key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if anew != "" {
+			key := map[string]string{"the same": b.key, "a later one": b.folder + "later"}[anew]
+			if _, err := l.store.client.Put(ctx, key, ""); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := l.store.Release(ctx, a, 0); err != nil {
+			t.Fatal(err)
+		}
+		for _, at := range []int64{0, b.place, resp.Header.Revision} {
+			if ahead, err := l.store.lookAt(ctx, b, at); err == nil {
+				t.Errorf("put anew: %q; at %d %q is ahead", anew, at, ahead)
+			}
+		}
+	}
+}
+
+// One server shows the nearest key ahead, whatever came before that or after us, and no
+// majority is asked; one that has not got to the revision that we were told of is not
+// believed.
+//
+//	a to d in a queue; c looks when b has gone, and when a has
+func TestOneServerShowsTheNearestKeyAhead(t *testing.T) {
+	srv := testserver.Etcd(t, 1).Members[0]
+	ctx, l := aMinute(t), process(t, srv)
+	var queue []*attempt
+	for ahead := ""; len(queue) < 4; ahead = queue[len(queue)-1].key {
+		queue = append(queue, begin(t, ctx, l, "x"))
+		takes(t, ctx, l, queue[len(queue)-1], ahead)
+	}
+	a, b, c, d := queue[0], queue[1], queue[2], queue[3]
+	majorities := func() float64 { return srv.Metric(`grpc_server_handled_total{grpc_code="OK",grpc_method="Txn"`) }
+	looks := func(at int64, want string, asked float64) {
+		t.Helper()
+		before := majorities()
+		if ahead, err := l.store.lookAt(ctx, c, at); err != nil || ahead != want || majorities()-before != asked {
+			t.Errorf("%q is ahead, want %q, %v; a majority was asked %v times, want %v", ahead, want, err, majorities()-before, asked)
+		}
+	}
+	looks(d.place, b.key, 0)
+	looks(d.place+1000, b.key, 1)
+	for _, goes := range []struct {
+		who  *attempt
+		want string
+	}{{b, a.key}, {a, ""}} {
+		resp, err := l.store.client.Delete(ctx, goes.who.key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		looks(resp.Header.Revision, goes.want, 0)
+	}
+}
+
+func TestTokensEndWhereTheyWouldGoBack(t *testing.T) {
+	for revision, ok := range map[int64]bool{1: true, 1 << 40: true, lastRevision: true, lastRevision + 1: false, math.MaxInt64: false, 0: false, -1: false} {
+		first, err := firstToken(revision)
+		if ok != (err == nil) || ok && (first/tokens != uint64(revision) || first+tokens-1 < first) {
+			t.Errorf("revision %d: %d, %v", revision, first, err)
+		}
+	}
+}
+
+// many returns holders on one session, and how often their server was asked what.
+func many(t *testing.T, ctx context.Context, n int) (l *Locker, as []*attempt, asked func(method string) float64) {
+	t.Helper()
+	srv := testserver.Etcd(t, 1).Members[0]
+	l = process(t, srv)
+	for i := range n {
+		a := begin(t, ctx, l, fmt.Sprint(i))
+		takes(t, ctx, l, a, "")
+		as = append(as, a)
+	}
+	return l, as, func(method string) float64 {
+		t.Helper()
+		return srv.Metric(fmt.Sprintf(`grpc_server_started_total{grpc_method="%s"`, method))
+	}
+}
+
+func TestRenewalOfManyLocksIsTwoRequests(t *testing.T) {
+	const n, gone = 500, 150
+	ctx := aMinute(t)
+	l, as, asked := many(t, ctx, n)
+	session := &attempt{session: as[0].session}
+	lists, keepAlives, txns := asked("LeaseTimeToLive"), asked("LeaseKeepAlive"), asked("Txn")
+	for i, err := range l.store.Renew(ctx, append([]*attempt{session}, as...)) {
+		if err != nil {
+			t.Errorf("%d: %v", i, err)
+		}
+	}
+	if lists, keepAlives, txns := asked("LeaseTimeToLive")-lists, asked("LeaseKeepAlive")-keepAlives, asked("Txn")-txns; lists+keepAlives != 2 || txns != 0 {
+		t.Errorf("%v lists of keys, %v renewals and %v transactions", lists, keepAlives, txns)
+	}
+	for _, a := range as[:gone] {
+		if _, err := l.store.client.Delete(ctx, a.key); err != nil {
+			t.Fatal(err)
+		}
+	}
+	txns = asked("Txn")
+	for i, err := range l.store.Renew(ctx, as) {
+		var lost *locker.LostError
+		if errors.As(err, &lost) != (i < gone) || lost != nil && lost.Reason != locker.TakenOver {
+			t.Errorf("%d of %d that are gone: %v", i, gone, err)
+		}
+	}
+	if more := asked("Txn") - txns; more != 2 {
+		t.Errorf("%v transactions looked for %d keys", more, gone)
+	}
+}
+
+// All that hangs on a session ends for the same reason.
+func TestRenewalOfASessionThatHasEndedSaysSoOfAllItsLocks(t *testing.T) {
+	ctx := aMinute(t)
+	l, as, _ := many(t, ctx, 3)
+	if _, err := l.store.client.Revoke(ctx, as[0].session.id); err != nil {
+		t.Fatal(err)
+	}
+	for i, err := range l.store.Renew(ctx, append([]*attempt{{session: as[0].session}}, as...)) {
+		if lost := (*locker.LostError)(nil); !errors.As(err, &lost) || lost.Reason != locker.SessionEnded {
+			t.Errorf("%d: %v", i, err)
+		}
+	}
+}

@@ -1,0 +1,232 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
+)
+
+// store is the [driver.Store].
+type store struct {
+	client *clientv3.Client
+	prefix string
+	locks  *driver.Locker[*attempt]
+	count  atomic.Uint64 // of attempts
+
+	mu       sync.Mutex
+	sessions map[time.Duration]*session // by TTL: the ones for new attempts
+}
+
+// attempt is one attempt at a name, and the hold that comes of it; or, with a session
+// alone, that session, which the driver renews and ends like a lock.
+type attempt struct {
+	req    *locker.Request
+	folder string
+	number string // no other attempt of this Locker has it
+
+	session *session
+	key     string // nobody else's: it has the session's lease and the number
+	place   int64  // the revision at which the key was put
+	there   bool   // the key is, as far as we know
+	unsure  bool   // a request was not answered: what it puts may be there, or come
+}
+
+func (s *store) Features() driver.Features {
+	return driver.Features{Guarantees: locker.Guarantees{
+		Exclusion: locker.PromptHolder | locker.SteadyClocks,
+		Tokens:    0,
+		Fair:      true,
+		Release:   locker.BySession,
+		Tolerates: max(0, len(s.client.Endpoints())-1) / 2,
+	}}
+}
+
+// Begin refuses a TTL that etcd would round. The servers' floor is known when a lease
+// is asked for.
+func (s *store) Begin(req *locker.Request) (*attempt, error) {
+	if req.TTL%time.Second != 0 {
+		return nil, fmt.Errorf("ttl %v is not a whole number of seconds, in which etcd counts", req.TTL)
+	}
+	return &attempt{req: req, folder: s.folder(req.Name), number: strconv.FormatUint(s.count.Add(1), 36)}, nil
+}
+
+func (s *store) Acquire(ctx context.Context, a *attempt, wait driver.Wait) (driver.Grant, error) {
+	grant, err := s.acquire(ctx, a, wait)
+	if errors.Is(err, rpctypes.ErrLeaseNotFound) { // the lease had ended unheard: on a new one
+		grant, err = s.acquire(ctx, a, wait)
+	}
+	return grant, err
+}
+
+func (s *store) acquire(ctx context.Context, a *attempt, wait driver.Wait) (driver.Grant, error) {
+	since := locker.Now() // the lease may begin with it
+	if err := s.attach(ctx, a); err != nil {
+		return driver.Grant{}, err
+	}
+	ahead, err := s.ask(ctx, a, wait == nil)
+	for err == nil && ahead != "" {
+		if wait == nil {
+			return driver.Grant{}, nil
+		}
+		ctx = wait()
+		since, ahead, err = s.follow(ctx, a, ahead)
+	}
+	if err != nil {
+		return driver.Grant{}, err
+	}
+	token, err := firstToken(a.place)
+	return driver.Grant{First: token, Count: tokens, Since: since, Session: a.session}, err
+}
+
+// newest and oldest are the options of a read that finds the last or the first in
+// the queue.
+var (
+	newest = append(clientv3.WithLastCreate(), clientv3.WithKeysOnly())
+	oldest = append(clientv3.WithFirstCreate(), clientv3.WithKeysOnly())
+)
+
+// ask puts the attempt's key at the end of the queue, and returns the key that is ahead
+// of it; "" is the lock. With only set, it puts it where nobody is.
+//
+// One transaction puts the key and looks who came before, so nobody can come between.
+// It is void if the attempt was withdrawn, which is how a clean-up stops requests that
+// are still on their way, and if the key is there: a request that is sent again gets
+// the place of the first.
+func (s *store) ask(ctx context.Context, a *attempt, only bool) (ahead string, err error) {
+	put := clientv3.OpPut(a.key, a.req.Holder, clientv3.WithLease(a.session.id))
+	free, then, otherwise := putAt(a.key, 0), []clientv3.Op{clientv3.OpGet(a.folder, newest...), put}, clientv3.OpGet(a.key)
+	if only {
+		free, then, otherwise = putAt(a.folder, 0).WithPrefix(), []clientv3.Op{put}, clientv3.OpGet(a.folder, oldest...)
+	}
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	before := a.unsure
+	a.unsure = true
+	resp, err := s.client.Txn(ctx).If(free, putAt(s.markOf(a), 0)).Then(then...).Else(otherwise).Commit()
+	if err == nil || void(err) {
+		a.unsure = before
+	}
+	if err != nil {
+		return "", s.failed(ctx, a, err)
+	}
+	found := first(resp, 0)
+	switch {
+	case resp.Succeeded:
+		a.place, a.there = resp.Header.Revision, true
+		return string(found.GetKey()), nil
+	case found == nil:
+		return "", errors.New("the attempt was withdrawn")
+	case string(found.Key) != a.key:
+		return string(found.Key), nil
+	}
+	a.place, a.there = found.CreateRevision, true
+	return s.look(ctx, a)
+}
+
+// look asks a majority who is ahead of the attempt's key.
+func (s *store) look(ctx context.Context, a *attempt) (ahead string, err error) {
+	before := clientv3.OpGet(a.folder, slices.Concat(newest, []clientv3.OpOption{clientv3.WithMaxCreateRev(a.place - 1)})...)
+	var resp *clientv3.TxnResponse
+	err = insist(ctx, firstTry, func(ctx context.Context) (err error) {
+		resp, err = s.client.Txn(ctx).If(putAt(a.key, a.place)).Then(before).Commit()
+		return err
+	})
+	switch {
+	case err != nil:
+		return "", s.explain(ctx, err)
+	case !resp.Succeeded: // by hand, or with the lease: the next request takes a new one
+		a.there = false
+		return "", errors.New("the place in the queue was deleted")
+	}
+	return string(first(resp, 0).GetKey()), nil
+}
+
+// failed explains an error of the servers. Without the lease there is nothing on it, and
+// will be nothing.
+func (s *store) failed(ctx context.Context, a *attempt, err error) error {
+	if !errors.Is(err, rpctypes.ErrLeaseNotFound) {
+		return s.explain(ctx, err)
+	}
+	a.there, a.unsure = false, false
+	a.session.Lose(locker.SessionEnded, err)
+	return err
+}
+
+// Release deletes the attempt's key, which is nobody else's.
+func (s *store) Release(ctx context.Context, a *attempt, _ time.Duration) error {
+	found, err := s.remove(ctx, a)
+	switch {
+	case err != nil || found:
+		return err
+	case a.session.Context().Err() != nil:
+		return &locker.LostError{Reason: locker.SessionEnded}
+	}
+	return &locker.LostError{Reason: locker.TakenOver}
+}
+
+func (s *store) Withdraw(ctx context.Context, a *attempt) error {
+	if a.req == nil {
+		return s.revoke(ctx, a)
+	}
+	_, err := s.remove(ctx, a)
+	return err
+}
+
+// markOf is the key that makes void what an attempt has sent. It hangs on the lease that
+// its other key does: when that has ended, everything on it is void.
+func (s *store) markOf(a *attempt) string { return s.marks() + a.key[len(a.folder):] }
+
+// remove deletes the attempt's key, and reports whether it was there. Where a request
+// that puts it may still be on its way, it leaves a mark.
+func (s *store) remove(ctx context.Context, a *attempt) (found bool, err error) {
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	ops := []clientv3.Op{clientv3.OpDelete(a.key)}
+	if a.unsure {
+		ops = append(ops, clientv3.OpPut(s.markOf(a), "", clientv3.WithLease(a.session.id)))
+		a.session.marks.Add(1)
+	}
+	resp, err := s.client.Txn(ctx).Then(ops...).Commit()
+	switch {
+	case errors.Is(err, rpctypes.ErrLeaseNotFound):
+		_ = s.failed(ctx, a, err)
+		return false, nil
+	case err != nil:
+		return false, s.explain(ctx, err)
+	}
+	a.there, a.unsure = false, false
+	return resp.Responses[0].GetResponseDeleteRange().GetDeleted() > 0, nil
+}
+
+func (s *store) Left(a *attempt) bool { return a.there || a.unsure }
+
+// End leaves the session. If something of the attempt may still be there, it would last
+// as long as the session, which others keep: the clean-up goes on behind the driver's
+// back, until the servers confirm it or the session ends.
+func (s *store) End(a *attempt) {
+	switch {
+	case a.req == nil || a.session == nil:
+	case !s.Left(a) || a.session.Context().Err() != nil:
+		a.session.Leave()
+	default:
+		s.locks.Go(func() {
+			defer a.session.Leave()
+			for a.session.Context().Err() == nil && s.locks.Closing().Err() == nil {
+				if s.locks.Persist(func(ctx context.Context) error { return s.Withdraw(ctx, a) }) {
+					return
+				}
+			}
+		})
+	}
+}
