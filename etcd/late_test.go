@@ -12,6 +12,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 	"github.com/lockstile/locker/internal/testserver"
 )
 
@@ -209,19 +210,27 @@ func TestSessionWithManyMarksIsNotUsedForNewAttempts(t *testing.T) {
 	}
 }
 
+// over is a session that has ended, while its lease has not.
+type over struct{ driver.Session }
+
+func (over) Context() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}
+
 // By the local clock a session may be over while its lease is not: what hangs on that
 // must not stand in the way of who takes a new place.
 func TestPlaceOnASessionThatIsOverIsGivenUpForANewOne(t *testing.T) {
 	ctx, l := aMinute(t), process(t, testserver.Etcd(t, 1).Members[0])
 	a := begin(t, ctx, l, "x")
 	takes(t, ctx, l, a, "")
-	former := a.session
-	former.Lose(locker.Unreachable, nil)
-	grant, err := l.store.Acquire(ctx, a, nil)
-	if err != nil || grant.First == 0 || a.session == former {
-		t.Fatalf("granted %d, %v", grant.First, err)
+	former, key := a.place, a.key
+	a.session = &session{Session: over{a.session.Session}, id: a.session.id}
+	if grant, err := l.store.Acquire(ctx, a, nil); err != nil || grant.First != uint64(a.place)*tokens || a.place == former {
+		t.Fatalf("granted %d at %d after %d, %v", grant.First, a.place, former, err)
 	}
-	wantKeys(t, ctx, l, a.key)
+	wantKeys(t, ctx, l, key) // the test's lease is the same
 }
 
 // What happens between our place and the beginning of the watch is not missed.
@@ -262,12 +271,16 @@ func TestPlaceThatWasDeletedGrantsNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := l.store.Release(ctx, a, 0); err != nil {
-			t.Fatal(err)
-		}
-		for _, at := range []int64{0, b.place, resp.Header.Revision} {
-			if ahead, err := l.store.lookAt(ctx, b, at); err == nil {
-				t.Errorf("put anew: %q; at %d %q is ahead", anew, at, ahead)
+		for _, goes := range []bool{false, true} {
+			if goes {
+				if err := l.store.Release(ctx, a, 0); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, at := range []int64{0, b.place, resp.Header.Revision} {
+				if ahead, err := l.store.lookAt(ctx, b, at); err == nil {
+					t.Errorf("put anew: %q; a has gone: %v; at %d %q is ahead", anew, goes, at, ahead)
+				}
 			}
 		}
 	}
@@ -352,6 +365,9 @@ func TestRenewalOfManyLocksIsTwoRequests(t *testing.T) {
 		if _, err := l.store.client.Delete(ctx, a.key); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if _, err := l.store.client.Put(ctx, as[0].key, ""); err != nil { // somebody's, by hand
+		t.Fatal(err)
 	}
 	txns = asked("Txn")
 	for i, err := range l.store.Renew(ctx, as) {
