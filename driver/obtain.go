@@ -26,8 +26,7 @@ func (l *Locker[H]) obtain(ctx context.Context, c *call[H]) (*turn[H], error) {
 		l.store.End(c.h) // nothing was sent for it
 		return t, err
 	}
-	grant, err := l.askOrLeave(ctx, c)
-	received := l.now()
+	grant, received, err := l.askOrLeave(ctx, c)
 	if err != nil {
 		return nil, l.giveUp(ctx, c, err)
 	}
@@ -40,19 +39,20 @@ func (l *Locker[H]) obtain(ctx context.Context, c *call[H]) (*turn[H], error) {
 
 // askOrLeave is ask. A caller's hook may panic in it, and the caller recover: that is
 // no reason to keep those behind it waiting for ever.
-func (l *Locker[H]) askOrLeave(ctx context.Context, c *call[H]) (Grant, error) {
+func (l *Locker[H]) askOrLeave(ctx context.Context, c *call[H]) (grant Grant, received locker.Instant, err error) {
 	returned := false
 	defer func() {
 		if !returned {
 			_ = l.abandon(c, nil)
 		}
 	}()
-	grant, err := l.ask(ctx, c)
+	grant, err = l.ask(ctx, c)
+	received = l.now()
 	if err == nil {
 		l.freshen(ctx, c, grant)
 	}
 	returned = true
-	return grant, err
+	return grant, received, err
 }
 
 // freshen renews the session that a grant hangs on, if that is older than the request and

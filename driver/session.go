@@ -52,7 +52,9 @@ type session[H any] struct {
 // NewSession begins a session with a TTL that counts from since, read before it was
 // asked for. The Store's Renew is called for h as for a lock, and Withdraw and End
 // when it is over: because Renew said so, because validity has ended unrenewed, or
-// because nobody has used it for four TTLs, or since Close. After Close there is
+// because nobody has used it for four TTLs, or since Close. What hangs on it goes with
+// it: Withdraw is not called for the locks that are lost with a session. A Store whose
+// client keeps such a session alive removes what is Left in End. After Close there is
 // none: what the store has of h is withdrawn, and the error is [locker.ErrClosed].
 func (l *Locker[H]) NewSession(h H, ttl time.Duration, since locker.Instant) (Session, error) {
 	req, err := locker.NewRequest("session", locker.WithTTL(ttl))
