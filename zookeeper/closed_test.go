@@ -93,13 +93,7 @@ func TestLockIsLostWhenTheClientChangesToAServerThatGrantsLess(t *testing.T) {
 	waiters(t, b, "n", 1)
 	shorter.Store(int64(time.Second))
 	p.Heal() // hangs up
-	for ctx := soon(t); session.Timeout() != time.Second; {
-		select {
-		case <-time.After(time.Millisecond):
-		case <-ctx.Done():
-			t.Fatal("not connected again")
-		}
-	}
+	until(t, "another connection", func() bool { return session.Timeout() == time.Second })
 	p.Cut()
 	lk := <-next
 	if lk == nil {

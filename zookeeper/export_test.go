@@ -1,13 +1,12 @@
 package zookeeper
 
-// AwaitSweeps returns when nothing is left to clean up.
-func (l *Locker) AwaitSweeps() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for l.sweeping {
-		l.idle.Wait()
-	}
-}
+// UnderWay counts the clean-ups that are under way.
+func (l *Locker) UnderWay() int { return l.store.locks.UnderWay() }
 
-// InLine counts the goroutines that hold the name or wait for it.
-func (l *Locker) InLine(name string) int { return l.lines.Len(name) }
+// Watches counts those that are remembered.
+func (l *Locker) Watches() int {
+	w := &l.store.watches
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.live)
+}

@@ -3,6 +3,7 @@ package zookeeper_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -39,24 +40,16 @@ func (g *grants) granted(worker int, lk *locker.Lock) {
 }
 
 // everybody waits until each worker has had the lock again.
-func (g *grants) everybody(ctx context.Context, workers int) {
+func (g *grants) everybody(workers int) {
 	g.t.Helper()
 	g.mu.Lock()
 	clear(g.n)
 	g.mu.Unlock()
-	for {
+	until(g.t, fmt.Sprintf("each of %d workers to have the lock", workers), func() bool {
 		g.mu.Lock()
-		n := len(g.n)
-		g.mu.Unlock()
-		if n == workers {
-			return
-		}
-		select {
-		case <-time.After(10 * time.Millisecond):
-		case <-ctx.Done():
-			g.t.Fatalf("%d of %d workers have had the lock", n, workers)
-		}
-	}
+		defer g.mu.Unlock()
+		return len(g.n) == workers
+	})
 }
 
 func TestCrashOfTheLeaderBreaksNeitherExclusionNorTokensAndStopsNobody(t *testing.T) {
@@ -70,7 +63,7 @@ func TestCrashOfTheLeaderBreaksNeitherExclusionNorTokensAndStopsNobody(t *testin
 	defer all.Wait()
 	defer stop()
 	for w := range workers {
-		c := newClient(t, 4*time.Second, addrs...)
+		c := newClient(t, sessionTimeout, addrs...)
 		all.Go(func() {
 			for ctx.Err() == nil {
 				lk, err := c.Lock(ctx, "n")
@@ -82,144 +75,88 @@ func TestCrashOfTheLeaderBreaksNeitherExclusionNorTokensAndStopsNobody(t *testin
 			}
 		})
 	}
-	g.everybody(soon(t), workers)
+	g.everybody(workers)
 	for range 2 {
 		leader := testserver.ZooKeeperLeader(t, servers)
 		leader.Kill()
-		g.everybody(soon(t), workers)
+		g.everybody(workers)
 		leader.Start()
-		g.everybody(soon(t), workers)
+		g.everybody(workers)
 	}
 }
 
 func TestServerThatHasLostItsLeaderConfirmsNothing(t *testing.T) {
 	t.Parallel()
 	servers := testserver.ZooKeeper(t, 3)
-	leader := testserver.ZooKeeperLeader(t, servers)
-	for _, s := range servers {
-		if s == leader {
-			continue
-		}
-		c := newClient(t, sessionTimeout, s.Addr())
-		held := lock(t, c, "n")
-		leader.Pause()
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		err := held.Renew(ctx)
-		cancel()
-		leader.Resume()
-		if err == nil {
-			t.Error("renewed without the leader")
-		}
-		return
+	leader, follower := leaderAndFollower(t, servers)
+	held := lock(t, newClient(t, sessionTimeout, follower.Addr()), "n")
+	leader.Pause()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if err := held.Renew(ctx); err == nil {
+		t.Error("renewed without the leader")
 	}
+	leader.Resume()
 }
 
 // A server that has lost its leader lists the queue, while the leader may end the
-// session of whoever is first. So who has waited for long, or wants to rely on
-// what is left, is not served before the leader has confirmed its place.
-func TestWaiterIsNotServedByAServerThatHasLostItsLeader(t *testing.T) {
+// session of whoever is first. So who is served by it believes for no longer than what
+// the leader has last confirmed.
+//
+//	a holder and a waiter; the notification that the holder has gone is held back
+//	until the leader does not answer
+func TestWaiterThatIsServedWithoutALeaderCountsFromWhatItHasConfirmed(t *testing.T) {
 	t.Parallel()
-	const timeout = 6 * time.Second
-	t.Run("after a long wait", func(t *testing.T) {
-		q := newLeaderless(t, timeout)
-		<-time.After(timeout / 4) // more than half of what it counts on
-		q.loseLeader()
-		q.notServed()
-	})
-	t.Run("with wishes", func(t *testing.T) {
-		q := newLeaderless(t, timeout, locker.WithoutRenewal())
-		q.loseLeader()
-		q.notServed()
-	})
-}
-
-// Right after its place was made, that is confirmation enough, and what the lock
-// counts from.
-func TestWaiterThatIsServedWithoutALeaderCountsFromItsPlace(t *testing.T) {
-	t.Parallel()
-	q := newLeaderless(t, time.Minute, locker.WithTTL(time.Minute))
-	queued := time.Now()
-	q.loseLeader()
-	lk := <-q.served
-	if lk == nil {
-		t.Fatal("not served")
-	}
-	valid := time.Minute * 5 / 12
-	if late := lk.Deadline().Sub(queued.Add(valid - locker.Drift(valid))); late > time.Millisecond {
-		t.Errorf("believed in for %v longer than its place allows", late)
-	}
-	q.leader.Resume()
-	unlock(t, lk)
-}
-
-// leaderless is a queue of a holder and a waiter, whose server can lose its leader
-// right after the holder has gone.
-type leaderless struct {
-	t                *testing.T
-	leader, follower *testserver.ZooKeeperServer
-	proxy            *conformance.Proxy
-	held             *locker.Lock
-	served           chan *locker.Lock // closed after an error
-}
-
-func newLeaderless(t *testing.T, timeout time.Duration, opts ...locker.Option) *leaderless {
-	t.Helper()
+	const timeout = time.Minute
+	minute := locker.WithTTL(timeout)
 	servers := testserver.ZooKeeper(t, 3)
-	q := &leaderless{t: t, leader: testserver.ZooKeeperLeader(t, servers), follower: servers[0], served: make(chan *locker.Lock, 1)}
-	if q.follower == q.leader {
-		q.follower = servers[1]
-	}
-	q.proxy = conformance.NewProxy(t, q.follower.Addr())
-	holder, waiter := newClient(t, sessionTimeout, q.leader.Addr()), newClient(t, timeout, q.proxy.Addr())
-	q.held = lock(t, holder, "n")
+	leader, follower := leaderAndFollower(t, servers)
+	proxy := conformance.NewProxy(t, follower.Addr())
+	holder, waiter := newClient(t, timeout, leader.Addr()), newClient(t, timeout, proxy.Addr())
+	held := lock(t, holder, "n", minute)
+	served := make(chan *locker.Lock, 1)
 	go func() {
-		defer close(q.served)
-		lk, err := waiter.Lock(soon(t), "n", opts...)
+		defer close(served)
+		lk, err := waiter.Lock(soon(t), "n", minute, locker.WithoutRenewal())
 		if err != nil {
 			t.Error(err)
 			return
 		}
-		q.served <- lk
+		served <- lk
 	}()
 	waiters(t, holder, "n", 1)
-	watched(t, q.follower)
-	return q
+	until(t, "a watch", func() bool { return follower.Stat("zk_watch_count") > 0 })
+	proxy.CutReplies()
+	unlock(t, held)
+	caughtUp(t, follower, "/lockstile/n", 1)
+	leader.Pause()
+	paused := time.Now()
+	proxy.Deliver()
+	lk := <-served
+	if lk == nil {
+		t.Fatal("not served")
+	}
+	if late := lk.Deadline().Sub(paused.Add(timeout * 5 / 12)); late > 0 {
+		t.Errorf("believed in for %v longer than what was confirmed allows", late)
+	}
+	leader.Resume()
+	unlock(t, lk)
 }
 
-// loseLeader lets the waiter know that the holder has gone when it can no longer
-// ask the leader.
-func (q *leaderless) loseLeader() {
-	q.t.Helper()
-	q.proxy.CutReplies() // the notification is on its way
-	unlock(q.t, q.held)
-	caughtUp(q.t, q.follower, "/lockstile/n", 1)
-	q.leader.Pause()
-	q.proxy.Deliver()
-}
-
-// notServed checks that the waiter is served only when the leader is back.
-func (q *leaderless) notServed() {
-	q.t.Helper()
-	select {
-	case <-q.served:
-		q.t.Fatal("served without a leader")
-	case <-time.After(time.Second): // for what must not happen
+func leaderAndFollower(t *testing.T, servers []*testserver.ZooKeeperServer) (leader, follower *testserver.ZooKeeperServer) {
+	t.Helper()
+	leader = testserver.ZooKeeperLeader(t, servers)
+	if servers[0] == leader {
+		return leader, servers[1]
 	}
-	q.leader.Resume()
-	if lk := <-q.served; lk != nil {
-		unlock(q.t, lk)
-	}
+	return leader, servers[0]
 }
 
 // A server that lags behind catches up before it says what the queue is.
 func TestInspectAtAServerThatLagsSeesWhatWasDoneBefore(t *testing.T) {
 	t.Parallel()
 	servers := testserver.ZooKeeper(t, 3)
-	leader := testserver.ZooKeeperLeader(t, servers)
-	follower := servers[0]
-	if follower == leader {
-		follower = servers[1]
-	}
+	leader, follower := leaderAndFollower(t, servers)
 	a, b := newClient(t, sessionTimeout, leader.Addr()), newClient(t, sessionTimeout, follower.Addr())
 	unlock(t, lock(t, b, "n")) // connected
 	for range 5 {
@@ -248,36 +185,17 @@ func TestInspectAtAServerThatLagsSeesWhatWasDoneBefore(t *testing.T) {
 	}
 }
 
-// watched waits until somebody watches a node on s.
-func watched(t *testing.T, s *testserver.ZooKeeperServer) {
-	t.Helper()
-	for ctx := soon(t); s.Stat("zk_watch_count") == 0; {
-		select {
-		case <-time.After(5 * time.Millisecond):
-		case <-ctx.Done():
-			t.Fatal("nobody watches")
-		}
-	}
-}
-
 // caughtUp waits until s itself knows of only n children.
 func caughtUp(t *testing.T, s *testserver.ZooKeeperServer, path string, n int) {
 	t.Helper()
 	c := newClient(t, sessionTimeout, s.Addr())
-	for ctx := soon(t); ; {
+	until(t, "what the leader knows", func() bool {
 		children, _, err := c.conn.Children(path)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(children) == n {
-			return
-		}
-		select {
-		case <-time.After(5 * time.Millisecond):
-		case <-ctx.Done():
-			t.Fatalf("%d children, want %d", len(children), n)
-		}
-	}
+		return len(children) == n
+	})
 }
 
 func TestPausedServerLosesTheLockByTheHoldersClock(t *testing.T) {
@@ -309,33 +227,34 @@ func TestPausedServerLosesTheLockByTheHoldersClock(t *testing.T) {
 }
 
 func TestNodeThatIsDeletedLosesItsLockAndNoOther(t *testing.T) {
+	t.Parallel()
 	s := server(t)
 	c := newClient(t, 2*time.Second, s.Addr())
-	names := []string{"a", "b", "c", "d", "e"}
 	var locks []*locker.Lock
-	for _, name := range names {
-		locks = append(locks, lock(t, c, name))
+	for _, name := range []string{"a", "b", "c", "d", "e"} {
+		locks = append(locks, lock(t, c, name, locker.WithTTL(2*time.Second)))
 	}
 	for _, i := range []int{1, 3} {
-		if broken, err := c.Break(soon(t), names[i]); err != nil || !broken {
-			t.Fatalf("Break = %v, %v", broken, err)
+		if err := c.conn.Delete(only(t, c.conn, locks[i].Name()), -1); err != nil {
+			t.Fatal(err)
 		}
 	}
-	for _, i := range []int{1, 3} {
+	for i, lk := range locks {
+		if i == 0 || i == 2 || i == 4 {
+			if err := lk.Renew(soon(t)); err != nil {
+				t.Errorf("%q: %v", lk.Name(), err)
+			}
+			unlock(t, lk)
+			continue
+		}
 		select {
-		case <-locks[i].Lost():
+		case <-lk.Lost():
 		case <-soon(t).Done():
-			t.Fatalf("%q is not lost", names[i])
+			t.Fatalf("%q is not lost", lk.Name())
 		}
-		if err := locks[i].Unlock(soon(t)); !errors.Is(err, locker.ErrLost) {
-			t.Errorf("Unlock of a lost lock: %v", err)
+		if lost := (*locker.LostError)(nil); !errors.As(lk.Err(), &lost) || lost.Reason != locker.TakenOver {
+			t.Errorf("lost with %v", lk.Err())
 		}
-	}
-	for _, i := range []int{0, 2, 4} {
-		if err := locks[i].Renew(soon(t)); err != nil {
-			t.Errorf("%q: %v", names[i], err)
-		}
-		unlock(t, locks[i])
 	}
 }
 
@@ -362,7 +281,7 @@ func TestWaiterWhoseNodeIsDeletedWaitsOn(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if fencing.Token(stat.Czxid) != held.Token() {
+		if fencing.Token(stat.Czxid)<<10 != held.Token() {
 			if err := a.conn.Delete("/lockstile/n/"+node, -1); err != nil {
 				t.Fatal(err)
 			}

@@ -18,18 +18,19 @@ import (
 // ping, and counts from the sign before: see believable. Where sessions are two
 // ticks long, the worst moments are these, in ticks of the leader's clock:
 //
-//	0.95  the leader asks; the last sign was a lock at 0.90, right after a ping
-//	1.45  it asks, and there is nothing new
+//	0.90  the client connects
+//	1.45  the leader asks, and there is nothing new
 //	1.57  the client pings
-//	1.83  the lock is renewed, and the server stops
+//	1.83  the first lock counts from here, and the server stops
 //	3.00  the session ends, as sessions do at whole ticks
 func TestServerThatStopsRightAfterARenewalBreaksNoExclusion(t *testing.T) {
 	const tick = time.Second
 	servers := testserver.ZooKeeperWith(t, 3, fmt.Sprint("tickTime=", tick.Milliseconds()))
-	leader := testserver.ZooKeeperLeader(t, servers)
-	follower := servers[0]
-	if follower == leader {
-		follower = servers[1]
+	leader, follower := leaderAndFollower(t, servers)
+	percents := []time.Duration{70, 75, 89, 92, 95, 98}
+	first := newClient(t, time.Minute, leader.Addr())
+	for i := range percents { // so that the queues need not be made at the moment
+		keep(t, first, first.conn, fmt.Sprint(i), locker.WithTTL(time.Minute))
 	}
 	for range 3 { // a busy machine misses moments
 		waiter := newClient(t, time.Minute, leader.Addr())
@@ -39,13 +40,11 @@ func TestServerThatStopsRightAfterARenewalBreaksNoExclusion(t *testing.T) {
 		leader.Resume()
 		renewal := javaClock().Truncate(tick) + 3*tick + tick*83/100
 		var renewed, next sync.WaitGroup
-		for i, percent := range []time.Duration{70, 75, 89, 92, 95, 98} { // whose beginnings last for long enough, whatever we believe
-			before := tick * percent / 100
+		for i, percent := range percents {
 			renewed.Go(func() {
-				h := &pinger{t: t, client: newClientAt(t, renewal-before-2*tick/3, 2*tick, follower.Addr()), name: fmt.Sprint(i)}
-				h.lockAt(renewal - before)
+				h := &holder{t: t, client: newClientAt(t, renewal-tick*percent/100, 2*tick, follower.Addr()), name: fmt.Sprint(i)}
+				h.lockAt(renewal)
 				next.Go(func() { h.excludes(waiter) })
-				h.renewAt(renewal)
 			})
 		}
 		renewed.Wait()
@@ -55,9 +54,9 @@ func TestServerThatStopsRightAfterARenewalBreaksNoExclusion(t *testing.T) {
 	}
 }
 
-// pinger is a client that pings two thirds of a tick after it has connected, and
+// holder is a client that pings two thirds of a tick after it has connected, and
 // again and again.
-type pinger struct {
+type holder struct {
 	t *testing.T
 	client
 	name string
@@ -73,23 +72,16 @@ func newClientAt(t *testing.T, at, timeout time.Duration, addr string) client {
 	return c
 }
 
-func (h *pinger) lockAt(at time.Duration) {
+func (h *holder) lockAt(at time.Duration) {
 	var err error
 	sleepUntil(at)
-	if h.held, err = h.Lock(soon(h.t), h.name, locker.WithoutRenewal()); err != nil {
+	if h.held, err = h.Lock(soon(h.t), h.name); err != nil {
 		h.t.Error(err)
 	}
 }
 
-func (h *pinger) renewAt(at time.Duration) {
-	sleepUntil(at)
-	if h.held != nil {
-		_ = h.held.Renew(soon(h.t)) // it may be lost by now
-	}
-}
-
 // excludes checks that l gets the lock only when it is no longer believed in.
-func (h *pinger) excludes(l locker.Locker) {
+func (h *holder) excludes(l locker.Locker) {
 	next, err := l.Lock(soon(h.t), h.name, locker.WithTTL(time.Minute))
 	switch {
 	case err != nil:

@@ -3,7 +3,6 @@ package zookeeper
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"time"
 
@@ -14,40 +13,33 @@ import (
 	"github.com/lockstile/locker/internal/zkclient"
 )
 
-// Inspect implements [locker.Inspector]. Nobody can see when a session would
-// end, so TimeLeft is its timeout: how long the lock stays if the holder falls
-// silent now, or 0 if the holder is not one of ours. The token of a free lock is
-// not known.
-func (l *Locker) Inspect(ctx context.Context, name string) (locker.Info, error) {
-	if err := locker.CheckName(name); err != nil {
-		return locker.Info{}, err
-	}
-	info, err := l.inspect(ctx, name)
+// Inspect implements [locker.Inspector].
+func (s *store) Inspect(ctx context.Context, name string) (info locker.Info, err error) {
+	ctx, cancel := s.bounded(ctx)
+	defer cancel()
 	for range 10 { // times that the holder may go between two looks
-		if !errors.Is(err, errGone) {
+		if info, err = s.inspect(ctx, s.queue(name)); !errors.Is(err, errGone) {
 			break
 		}
-		info, err = l.inspect(ctx, name)
 	}
-	if err != nil {
-		return locker.Info{}, fmt.Errorf("zookeeper: inspect %q: %w", name, unavailable(err))
-	}
-	return info, nil
+	return info, err
 }
 
-func (l *Locker) inspect(ctx context.Context, name string) (locker.Info, error) {
-	parent := l.base + "/" + zkclient.Escape(name)
-	info := locker.Info{Name: name}
-	places, first, err := l.first(ctx, parent)
-	if err != nil || places == 0 {
+func (s *store) inspect(ctx context.Context, queue string) (info locker.Info, err error) {
+	children, err := s.latest(ctx, queue)
+	places, first, _ := inLine(children, "")
+	if errors.Is(err, zk.ErrNoNode) || err == nil && places == 0 {
+		return info, nil
+	}
+	if err != nil {
 		return info, err
 	}
 	type node struct {
 		data []byte
 		stat *zk.Stat
 	}
-	n, err := zkclient.Call(ctx, l.zk, func() (node, error) {
-		data, stat, err := l.zk.Get(parent + "/" + first)
+	n, err := zkclient.Call(ctx, s.zk, func() (node, error) {
+		data, stat, err := s.zk.Get(queue + "/" + first)
 		return node{data, stat}, err
 	})
 	switch {
@@ -56,21 +48,34 @@ func (l *Locker) inspect(ctx context.Context, name string) (locker.Info, error) 
 	case err != nil:
 		return info, err
 	}
-	info.Held = true
-	info.Token = fencing.Token(n.stat.Czxid)
+	token, err := firstToken(n.stat.Czxid)
+	info = locker.Info{Held: true, Token: fencing.Token(token), Waiters: places - 1}
 	info.Holder, info.TimeLeft = readData(n.data)
-	info.Waiters = places - 1
-	return info, nil
+	return info, err
 }
 
-// first lists a queue as it is now.
-func (l *Locker) first(ctx context.Context, parent string) (places int, first string, err error) {
-	children, err := l.latest(ctx, parent)
+// List implements [locker.Lister].
+func (s *store) List(ctx context.Context, prefix string) ([]locker.Info, error) {
+	nodes, err := s.latest(ctx, s.opts.Base)
 	if err != nil && !errors.Is(err, zk.ErrNoNode) {
-		return 0, "", err
+		return nil, err
 	}
-	places, first, _ = inLine(children, "")
-	return places, first, nil
+	var infos []locker.Info
+	for _, node := range nodes {
+		name, ok := zkclient.Unescape(node)
+		if !ok || !strings.HasPrefix(name, prefix) {
+			continue
+		}
+		info, err := s.Inspect(ctx, name)
+		switch {
+		case err != nil && !errors.Is(err, errGone):
+			return nil, err
+		case info.Held:
+			info.Name = name
+			infos = append(infos, info)
+		}
+	}
+	return infos, nil
 }
 
 // nodeData is what our nodes have: the holder's text, and on a second line the
@@ -89,22 +94,17 @@ func readData(data []byte) (holder string, timeout time.Duration) {
 	return holder, timeout
 }
 
-// Break implements [locker.Breaker]: it deletes the first node of the queue,
-// whoever made it. The next waiter holds the lock at once.
-func (l *Locker) Break(ctx context.Context, name string) (bool, error) {
-	if err := locker.CheckName(name); err != nil {
-		return false, err
+// Break implements [locker.Breaker].
+func (s *store) Break(ctx context.Context, name string) (bool, error) {
+	ctx, cancel := s.bounded(ctx)
+	defer cancel()
+	children, err := s.latest(ctx, s.queue(name))
+	_, first, _ := inLine(children, "")
+	if err == nil && first != "" {
+		err = s.zk.Remove(ctx, s.queue(name)+"/"+first)
 	}
-	parent := l.base + "/" + zkclient.Escape(name)
-	places, first, err := l.first(ctx, parent)
-	if err == nil && places > 0 {
-		err = l.zk.Remove(ctx, parent+"/"+first)
+	if errors.Is(err, zk.ErrNoNode) { // it was given back meanwhile
+		return false, nil
 	}
-	switch {
-	case errors.Is(err, zk.ErrNoNode):
-		return false, nil // it was given back meanwhile
-	case err != nil:
-		return false, fmt.Errorf("zookeeper: break %q: %w", name, unavailable(err))
-	}
-	return places > 0, nil
+	return err == nil && first != "", err
 }

@@ -103,13 +103,25 @@ func TestNodesAreMadeWithTheACL(t *testing.T) {
 func TestClosedConnectionIsUnavailable(t *testing.T) {
 	t.Parallel()
 	s := server(t)
-	c := newClient(t, 2*time.Second, s.Addr())
-	unlock(t, lock(t, c, "n"))
+	c, other := newClient(t, 2*time.Second, s.Addr()), newClient(t, sessionTimeout, s.Addr())
+	held := lock(t, other, "n")
+	waited := make(chan error, 1)
+	go func() { _, err := c.Lock(context.Background(), "n"); waited <- err }()
+	waiters(t, other, "n", 1)
 	c.conn.Close()
-	if _, err := c.TryLock(soon(t), "n"); !errors.Is(err, locker.ErrUnavailable) {
+	if _, err := c.TryLock(soon(t), "m"); !errors.Is(err, locker.ErrUnavailable) {
 		t.Errorf("TryLock on a closed connection: %v", err)
 	}
-	if _, err := c.Lock(context.Background(), "n"); !errors.Is(err, locker.ErrUnavailable) {
+	if _, err := c.Lock(context.Background(), "m"); !errors.Is(err, locker.ErrUnavailable) {
 		t.Errorf("Lock on a closed connection: %v", err)
 	}
+	select {
+	case err := <-waited:
+		if !errors.Is(err, locker.ErrUnavailable) {
+			t.Errorf("a waiter on a closed connection: %v", err)
+		}
+	case <-time.After(patience):
+		t.Error("a waiter on a closed connection waits on")
+	}
+	unlock(t, held)
 }

@@ -10,11 +10,10 @@ import (
 
 // newGUID returns what tells our nodes from all others, in the form that the
 // recipes use.
-func newGUID() (guid [32]byte) {
+func newGUID() string {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // never fails
-	hex.Encode(guid[:], b[:])
-	return guid
+	return hex.EncodeToString(b[:])
 }
 
 // sequence reads the number of a place in the queue, whoever made the node:

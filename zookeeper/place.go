@@ -9,248 +9,194 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/lockstile/locker"
-	"github.com/lockstile/locker/fencing"
 	"github.com/lockstile/locker/internal/zkclient"
 )
 
-// place is an attempt's node in a queue, or the node that a request whose reply
-// is not known may have made.
-type place struct {
-	parent string
-	prefix string // of its path: all but the number, which the server appends
-	anchor anchor
+// attempt is one attempt at a name, with its place in the queue, and the hold that
+// comes of it; or a session's own node.
+type attempt struct {
+	req   *locker.Request // nil for a session
+	queue string          // the path below which its place is
+	hub   *hub            // that it has joined, or nil
 
-	sent <-chan zkclient.Reply[[]zk.MultiResponse] // the request that makes it, until its reply is read
+	path    string // of its node; all but the number, which the server appends, until that is found
+	session int64  // of the zk client, in which that was made
+	found   bool
+	gone    bool // it is certain that there is no such node, nor will be
 
-	path  string // "" if not known
-	node  string // its last element
-	token fencing.Token
-	since locker.Instant // before the request that made or last confirmed it
-	alone bool           // nobody else was there when it was made
-	queue int64          // the zxid that made the parent, which tells it from one that is made later
+	made   <-chan zkclient.Reply[[]zk.MultiResponse] // the answer to the request that makes it, until that is read
+	zxid   int64                                     // of that request, 0 if its answer was not heard
+	alone  bool                                      // nobody else was there then
+	usedUp int64                                     // the zxid that made a queue which had no number left for it, or 0
+	since  locker.Instant                            // before the request that found it first in the queue
 }
 
-func newPlace(parent string, at anchor) *place {
-	guid := newGUID()
-	return &place{parent: parent, prefix: parent + "/_c_" + string(guid[:]) + "-lock-", anchor: at}
+var (
+	// errGone means that a place has been removed: somebody deleted the node.
+	errGone = errors.New("its node is gone")
+	// errUsedUp means that a place has got no number of its own: see numbered.
+	errUsedUp = errors.New("its queue has no numbers left and starts again once it is empty")
+	// errAnchor means that the session that a request was made for has ended.
+	errAnchor = errors.New("its session has ended")
+)
+
+// enter takes a place at the end of the queue, unless a has one. If there is none to be
+// had until somebody has gone, it returns who.
+func (s *store) enter(ctx context.Context, a *attempt) (ahead string, err error) {
+	for range 3 { // a session that ends more often than that is none, and so with numbers
+		ahead, err = s.tryEnter(ctx, a)
+		if !errors.Is(err, errAnchor) && !errors.Is(err, errUsedUp) {
+			break
+		}
+	}
+	return ahead, err
 }
 
-// found notes under which path the place was found.
-func (p *place) found(path string) { p.path, p.node = path, path[len(p.parent)+1:] }
+func (s *store) tryEnter(ctx context.Context, a *attempt) (ahead string, err error) {
+	if err := s.join(ctx, a); err != nil {
+		return "", err
+	}
+	if a.zxid != 0 && a.usedUp == 0 && s.Left(a) {
+		return "", nil // also in a session that has another anchor since
+	}
+	if err := s.Withdraw(ctx, a); err != nil {
+		return "", err
+	}
+	if ahead, err := s.startAgain(ctx, a); ahead != "" || err != nil {
+		return ahead, err
+	}
+	err = s.zk.WithParents(ctx, a.queue+"/", func() error { return s.take(ctx, a) })
+	if errors.Is(err, errAnchor) {
+		a.hub.Lose(locker.SessionEnded, nil)
+	}
+	return "", err
+}
 
-// errGone means that a place has been removed: its session ended, or somebody
-// deleted the node.
-var errGone = errors.New("its node is gone")
+// take asks for a place. The queue's node is written to because its Stat is the answer
+// to everything: the zxid of this transaction, which is the token, and the number
+// of its children.
+func (s *store) take(ctx context.Context, a *attempt) error {
+	a.path, a.session = a.queue+"/_c_"+newGUID()+"-lock-", a.hub.id
+	a.found, a.gone, a.zxid = false, false, 0
+	ops := []any{
+		&zk.CheckVersionRequest{Path: a.hub.anchor, Version: -1},
+		&zk.CreateRequest{Path: a.path, Data: nodeData(a.req.Holder, a.hub.timeout), Acl: s.opts.ACL, Flags: zk.FlagEphemeralSequential},
+		&zk.SetDataRequest{Path: a.queue, Version: -1},
+	}
+	a.since = locker.Now()
+	a.made = zkclient.Async(ctx, s.zk, func() ([]zk.MultiResponse, error) { return s.zk.Conn.Multi(ops...) })
+	return a.settle(ctx)
+}
 
-// ops are the operations that make the place. The parent is written to because
-// its Stat is the answer to everything: the zxid of this transaction, which is
-// the token, and the number of its children.
-func (p *place) ops(data []byte, acl []zk.ACL) []any {
-	return []any{
-		&zk.CheckVersionRequest{Path: p.anchor.path, Version: -1},
-		&zk.CreateRequest{
-			Path: p.prefix, Data: data, Acl: acl, Flags: zk.FlagEphemeralSequential,
-		},
-		&zk.SetDataRequest{Path: p.parent, Version: -1},
+// settle waits for the answer to take. When ctx ends first, another settle waits on.
+func (a *attempt) settle(ctx context.Context) error {
+	if a.made == nil {
+		return nil
+	}
+	select {
+	case r := <-a.made:
+		a.made = nil
+		failed, err := zkclient.Failed(r.Value, r.Err)
+		if err == nil {
+			return a.note(r.Value)
+		}
+		a.gone = failed >= 0 || zkclient.Refused(err) || errors.Is(err, zk.ErrNoServer) // the latter was never sent
+		if failed == 0 && errors.Is(err, zk.ErrNoNode) {
+			return errAnchor
+		}
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
 }
 
-// made notes the answer to ops.
-func (p *place) made(results []zk.MultiResponse) error {
-	created, parent := results[len(results)-2], results[len(results)-1]
-	if !strings.HasPrefix(created.String, p.prefix) || parent.Stat == nil {
+// note takes note of the place that a has got.
+func (a *attempt) note(results []zk.MultiResponse) error {
+	if len(results) != 3 || !strings.HasPrefix(results[1].String, a.path) || results[2].Stat == nil {
 		return errors.New("the server gave an answer of an unknown form")
 	}
-	p.found(created.String)
-	p.token = fencing.Token(parent.Stat.Mzxid)
-	p.alone = parent.Stat.NumChildren == 1
-	p.queue = parent.Stat.Czxid
-	if !numbered(p.node) {
+	a.path, a.found = results[1].String, true
+	queue := results[2].Stat
+	a.zxid, a.alone = queue.Mzxid, queue.NumChildren == 1
+	if !numbered(a.node()) {
+		a.usedUp = queue.Czxid
 		return errUsedUp
 	}
 	return nil
 }
 
-// take makes a place at the end of the queue for a. Whenever it may have one,
-// a.place is set, also after an error.
-func (l *Locker) take(ctx context.Context, a *attempt) error {
-	var lost anchor
-	for range 3 { // a session that ends more often than that is none, and so with numbers
-		if err := l.startAgain(ctx, a); err != nil {
-			return err
-		}
-		at, err := l.currentAnchor(ctx, lost)
-		if err != nil {
-			return err
-		}
-		a.place = newPlace(a.parent, at)
-		err = l.zk.WithParents(ctx, a.place.prefix, func() error { return l.tryTake(ctx, a.place, a.data) })
-		switch {
-		case errors.Is(err, errAnchor):
-			lost, a.place = at, nil
-		case errors.Is(err, errUsedUp):
-			a.usedUp = a.place.queue
-			if !l.withdraw(ctx, a.place) {
-				a.former = a.place
-			}
-			a.place = nil
-		default:
-			if zkclient.Refused(err) || errors.Is(err, zk.ErrNoServer) { // the latter was never sent
-				a.place = nil
-			}
-			return err
-		}
-	}
-	return errors.New("sessions and queues end as fast as they begin")
-}
+// node is the last element of the place's path.
+func (a *attempt) node() string { return a.path[len(a.queue)+1:] }
 
-// errUsedUp means that a place has got no number of its own: see numbered.
-var errUsedUp = errors.New("its queue has no numbers left and starts again once it is empty")
-
-// startAgain removes a queue that has no numbers left for a, for the next one
-// begins at zero. The server refuses while there is a place in it, so none is
-// overtaken. Nobody makes places meanwhile, which could go on for ever.
-func (l *Locker) startAgain(ctx context.Context, a *attempt) error {
+// startAgain removes a queue that has had no number left for a, for the next one
+// begins at zero. The server refuses while there is a place in it, so nobody is
+// overtaken: then it returns who is first. Nobody makes places meanwhile, which could go
+// on for ever.
+func (s *store) startAgain(ctx context.Context, a *attempt) (ahead string, err error) {
 	if a.usedUp == 0 {
-		return nil
+		return "", nil
 	}
-	places := 0
-	queue, err := zkclient.Call(ctx, l.zk, func() (int64, error) {
-		children, stat, err := l.zk.Children(a.parent)
+	first := ""
+	queue, err := zkclient.Call(ctx, s.zk, func() (int64, error) {
+		children, stat, err := s.zk.Children(a.queue)
 		if err != nil {
 			return 0, err
 		}
-		places, _, _ = inLine(children, "")
+		_, first, _ = inLine(children, "")
 		return stat.Czxid, nil
 	})
 	if err == nil && queue == a.usedUp { // else somebody else has removed it
-		err = l.zk.Remove(ctx, a.parent)
+		err = s.zk.Remove(ctx, a.queue)
 	}
 	switch {
-	case errors.Is(err, zk.ErrNotEmpty) && places > 0:
-		return fmt.Errorf("%w: %w", locker.ErrTaken, errUsedUp)
+	case errors.Is(err, zk.ErrNotEmpty) && first != "":
+		return first, nil
 	case errors.Is(err, zk.ErrNotEmpty):
-		return unavailable(fmt.Errorf("%w, and something else is below %q: remove it", errUsedUp, a.parent))
+		return "", fmt.Errorf("%w, and something else is below %q: remove it", errUsedUp, a.queue)
 	case err != nil && !errors.Is(err, zk.ErrNoNode):
-		return err
+		return "", err
 	}
 	a.usedUp = 0
-	return nil
+	return "", nil
 }
 
-// errAnchor means that the session that a request was made for has ended.
-var errAnchor = errors.New("its session has ended")
-
-func (l *Locker) tryTake(ctx context.Context, p *place, data []byte) error {
-	failed, err := l.send(ctx, p, p.ops(data, l.acl))
-	if failed == 0 && errors.Is(err, zk.ErrNoNode) {
-		return errAnchor
+// Withdraw removes a's node, or what may be there of it. Late requests of the same
+// session need no other care, for the servers drop what comes over a connection
+// that was replaced; those that come in the next session do not find the anchor.
+func (s *store) Withdraw(ctx context.Context, a *attempt) error {
+	// A request that has not got as far as the connection could be overtaken by
+	// the look for what it left.
+	if err := a.settle(ctx); a.made != nil {
+		return err
 	}
+	if !s.Left(a) {
+		return nil
+	}
+	err := s.find(ctx, a)
+	if err == nil {
+		err = s.zk.Remove(ctx, a.path)
+	}
+	if errors.Is(err, zk.ErrNoNode) || errors.Is(err, errGone) {
+		err = nil
+	}
+	a.gone = err == nil
 	return err
 }
 
-// send sends the operations that end with those that make p.
-func (l *Locker) send(ctx context.Context, p *place, ops []any) (failed int, err error) {
-	p.since = locker.Now()
-	p.sent = zkclient.Async(ctx, l.zk, func() ([]zk.MultiResponse, error) { return l.zk.Conn.Multi(ops...) })
-	return p.settle(ctx)
-}
-
-// settle waits for the reply to the request that makes the place. When ctx ends
-// first, another settle waits on.
-func (p *place) settle(ctx context.Context) (failed int, err error) {
-	if p.sent == nil {
-		return -1, nil
+// find looks for the node that a request whose answer was lost may have made.
+func (s *store) find(ctx context.Context, a *attempt) error {
+	if a.found {
+		return nil
 	}
-	select {
-	case r := <-p.sent:
-		p.sent = nil
-		failed, err := zkclient.Failed(r.Value, r.Err)
-		if err == nil {
-			err = p.made(r.Value)
-		}
-		return failed, err
-	case <-ctx.Done():
-		return -1, context.Cause(ctx)
-	}
-}
-
-// confirm asks whether the place is still there, for validity to count from
-// before the question. It is a transaction, not a read: a server that has lost
-// its leader goes on answering reads while the leader ends the session and lets
-// the next waiter in.
-func (l *Locker) confirm(ctx context.Context, p *place) <-chan zkclient.Reply[[]zk.MultiResponse] {
-	return zkclient.Async(ctx, l.zk, func() ([]zk.MultiResponse, error) {
-		return l.zk.Conn.Multi(&zk.CheckVersionRequest{Path: p.path, Version: -1})
-	})
-}
-
-// children lists a queue.
-func (l *Locker) children(ctx context.Context, parent string) ([]string, error) {
-	return zkclient.Call(ctx, l.zk, func() ([]string, error) {
-		children, _, err := l.zk.Children(parent)
-		return children, err
-	})
-}
-
-// latest lists a queue as it is now: the server catches up first. One that the
-// client has changed to may lag behind the one that carried its last request out.
-func (l *Locker) latest(ctx context.Context, parent string) ([]string, error) {
-	err := zkclient.Act(ctx, l.zk, func() error { _, err := l.zk.Sync(parent); return err })
+	children, err := s.latest(ctx, a.queue)
 	if err != nil {
-		return nil, err
-	}
-	return l.children(ctx, parent)
-}
-
-// remove removes a place, or what may be there of it. Nil means that nothing is
-// left and that nothing can come later; errGone that there was nothing.
-func (l *Locker) remove(ctx context.Context, p *place) error {
-	// A request that has not got as far as the connection could be overtaken by
-	// the look for what it left.
-	if _, err := p.settle(ctx); p.sent != nil {
 		return err
-	}
-	if p.path != "" {
-		err := l.zk.Remove(ctx, p.path)
-		if errors.Is(err, zk.ErrNoNode) {
-			return errGone
-		}
-		return err
-	}
-	children, err := l.latest(ctx, p.parent)
-	if errors.Is(err, zk.ErrNoNode) {
-		return errGone
 	}
 	for _, node := range children {
-		if path := p.parent + "/" + node; strings.HasPrefix(path, p.prefix) {
-			p.found(path)
-			return l.remove(ctx, p)
+		if path := a.queue + "/" + node; strings.HasPrefix(path, a.path) {
+			a.path, a.found = path, true
+			return nil
 		}
 	}
-	if err != nil {
-		return err
-	}
 	return errGone
-}
-
-// handOver removes a place and makes another for the next goroutine of this
-// Locker, in one transaction. The new one is at the end of the queue: nobody
-// of another process is overtaken, and its token is greater than those that
-// have been given to waiters before.
-func (l *Locker) handOver(ctx context.Context, p *place, next *attempt) error {
-	heir := newPlace(next.parent, p.anchor)
-	ops := append([]any{&zk.DeleteRequest{Path: p.path, Version: -1}}, heir.ops(next.data, l.acl)...)
-	failed, err := l.send(ctx, heir, ops)
-	switch {
-	case failed == 0 && errors.Is(err, zk.ErrNoNode):
-		return errGone
-	case failed >= 0:
-		return l.remove(ctx, p) // the heir asks for itself
-	case err != nil:
-		l.sweep(heir)
-		return err
-	}
-	next.place = heir
-	return nil
 }

@@ -1,9 +1,7 @@
 package zookeeper_test
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"math"
 	"sync"
 	"testing"
@@ -76,10 +74,8 @@ func TestQueueThatCannotStartAgainIsNotSaidToBeTaken(t *testing.T) {
 	if !errors.Is(err, locker.ErrUnavailable) || errors.Is(err, locker.ErrTaken) {
 		t.Errorf("TryLock: %v", err)
 	}
-	ctx, cancel := context.WithTimeout(soon(t), 200*time.Millisecond)
-	defer cancel()
-	_, err = c.Lock(ctx, "n")
-	if !errors.Is(err, locker.ErrUnavailable) || errors.Is(err, locker.ErrTaken) || !errors.Is(err, context.DeadlineExceeded) {
+	_, err = c.Lock(soon(t), "n")
+	if !errors.Is(err, locker.ErrUnavailable) || errors.Is(err, locker.ErrTaken) {
 		t.Errorf("Lock: %v", err)
 	}
 	if err := conn.Delete(queue+"/keep", -1); err != nil {
@@ -90,37 +86,4 @@ func TestQueueThatCannotStartAgainIsNotSaidToBeTaken(t *testing.T) {
 		t.Fatalf("TryLock, though the queue may be removed: %v", err)
 	}
 	unlock(t, lk)
-}
-
-// The next goroutine of the same Locker gets the last number with the release.
-func TestHandOverAtTheLastNumberIsNone(t *testing.T) {
-	t.Parallel()
-	s, conn := almostUsedUp(t, 1)
-	c := newClient(t, sessionTimeout, s.Addr())
-	held := lock(t, c, "n")
-	if err := conn.Delete(queue+"/keep", -1); err != nil {
-		t.Fatal(err)
-	}
-	served := make(chan error, 1)
-	go func() {
-		lk, err := c.Lock(soon(t), "n")
-		if err == nil && lk.Token() <= held.Token() {
-			err = fmt.Errorf("token %d after %d", lk.Token(), held.Token())
-		}
-		if err == nil {
-			err = lk.Unlock(soon(t))
-		}
-		served <- err
-	}()
-	for ctx := soon(t); c.InLine("n") < 2; {
-		select {
-		case <-time.After(time.Millisecond):
-		case <-ctx.Done():
-			t.Fatal("nobody waits")
-		}
-	}
-	unlock(t, held)
-	if err := <-served; err != nil {
-		t.Error(err)
-	}
 }

@@ -1,10 +1,12 @@
 package zookeeper
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -13,236 +15,151 @@ import (
 	"github.com/lockstile/locker/internal/zkclient"
 )
 
-// untilClosed returns a context that ends with the Locker, too.
-func (l *Locker) untilClosed(ctx context.Context) (_ context.Context, stop func()) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	unhook := context.AfterFunc(l.closing, func() { cancel(locker.ErrClosed) })
-	return ctx, func() {
-		unhook()
-		cancel(nil)
+// approach reports who comes right before a, "" if nobody does: then the lock is a's.
+// It takes a place if a has none, and if it is to ask only once, leaves the place again
+// where somebody is ahead.
+func (s *store) approach(ctx context.Context, a *attempt, once bool) (ahead string, err error) {
+	ctx, cancel := s.bounded(ctx)
+	defer cancel()
+	if ahead, err := s.enter(ctx, a); ahead != "" || err != nil || a.alone {
+		return ahead, err
 	}
+	ahead, err = s.look(ctx, a)
+	if once && ahead != "" {
+		_ = s.Withdraw(ctx, a) // else the Locker does it
+	}
+	if errors.Is(err, errGone) { // in case that this was an error: an orphan would block the queue
+		err = cmp.Or(s.Withdraw(ctx, a), errGone)
+	}
+	return ahead, err
 }
 
-// try takes a place and keeps it only if nobody is ahead.
-func (l *Locker) try(ctx context.Context, a *attempt) error {
-	ctx, stop := l.untilClosed(ctx)
-	defer stop()
-	switch err := l.take(ctx, a); {
-	case errors.Is(err, errUsedUp):
-		return err
-	case err != nil:
-		return unavailable(err)
+// bounded returns a context that ends when the servers have been silent for as long as a
+// session may be.
+func (s *store) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	patience := s.opts.Session.Timeout()
+	if patience == 0 {
+		patience = firstAnswer
 	}
-	if a.place.alone {
-		return nil
-	}
-	ahead, err := l.look(ctx, a, false)
-	switch {
-	case err != nil:
-		return unavailable(err)
-	case ahead != "":
-		return locker.ErrTaken
-	}
-	return nil
+	return context.WithTimeoutCause(ctx, patience, fmt.Errorf("no answer within %v", patience))
 }
 
-// wait takes a place, unless the predecessor in the line has left one, and
-// returns when nobody is ahead of it.
-func (l *Locker) wait(ctx context.Context, a *attempt) error {
-	ctx, stop := l.untilClosed(ctx)
-	defer stop()
-	switch {
-	case a.place != nil && a.place.alone:
-		return nil
-	case ctx.Err() != nil && !errors.Is(context.Cause(ctx), locker.ErrClosed): // while it stood in line
-		return fmt.Errorf("%w: %w", locker.ErrTaken, context.Cause(ctx))
-	}
-	err := l.queue(ctx, a)
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(context.Cause(ctx), locker.ErrClosed):
-		return locker.ErrClosed
-	case ctx.Err() != nil && a.usedUp != 0: // by what is there: a holder, or something else
-		return unavailable(fmt.Errorf("%w: %w", errUsedUp, context.Cause(ctx)))
-	case ctx.Err() != nil && a.told:
-		return fmt.Errorf("%w: %w", locker.ErrTaken, context.Cause(ctx))
-	case ctx.Err() != nil:
-		return unavailable(context.Cause(ctx))
-	}
-	return err
-}
+// firstAnswer is how long the first connection may take.
+const firstAnswer = 10 * time.Second
 
-// queue takes a place, and waits for those ahead to go. A connection that breaks
-// does not end the wait, for the place is still there: only a silence as long as
-// the session timeout does.
-func (l *Locker) queue(ctx context.Context, a *attempt) error {
-	lastWord := locker.Now()
-	for woken := false; ; {
-		var held bool
-		var err error
-		held, woken, err = l.step(ctx, a, woken)
-		switch {
-		case held:
-			return nil
-		case err == nil:
-			lastWord = locker.Now()
-			continue
-		case errors.Is(err, errGone):
-			l.sweep(a.place) // in case that this was an error: an orphan would block the queue
-			a.place = nil    // the next is somewhere at the end
-			continue
-		case errors.Is(err, errUsedUp):
-			lastWord = locker.Now() // the wait goes on
-		case ctx.Err() != nil || zkclient.Refused(err) || locker.Now().Sub(lastWord) > a.timeout:
-			return unavailable(err)
-		case a.place != nil && a.place.path == "":
-			l.sweep(a.place)
-			a.place, a.former = nil, a.place
-		}
-		pause(ctx, retryPause)
-	}
-}
-
-// step takes a place if there is none, looks, and waits once if somebody is
-// ahead.
-func (l *Locker) step(ctx context.Context, a *attempt, woken bool) (held, wokenAgain bool, err error) {
-	if a.place == nil {
-		if err := l.take(ctx, a); err != nil || a.place.alone {
-			return err == nil, false, err
-		}
-	}
-	ahead, err := l.look(ctx, a, woken)
-	if err != nil || ahead == "" {
-		return err == nil, false, err
-	}
-	a.told = true
-	woken, err = l.waitFor(ctx, a, ahead)
-	return false, woken, err
-}
-
-// retryPause keeps a waiter from spinning while the client has no connection.
-const retryPause = 50 * time.Millisecond
-
-func pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
-}
-
-// look reports which place comes right before a's, "" if none does: then the
-// lock is a's.
+// look lists the queue.
 //
 // A list with our place in it and nobody ahead is a grant, whichever server it
 // comes from and however old it is. It shows a state after the place was made,
 // for the place is in it; places ahead can only go, never come; so from that
 // state on the lock is ours for as long as the place is there. That is as long
-// as validity which counts from the transaction that made the place, or last
-// found it there: it is what an uncontended lock counts from, too, and no leader
-// ends the session sooner. When the event came, and from whom, plays no part. A
+// as the session, in which nobody believes for longer than the leader is sure to keep it.
+// When the event came, and from whom, plays no part. A
 // place that somebody deletes after the list was read is found missing by the
 // next renewal, as any holder's is.
-//
-// So the place is confirmed only where too little of that validity is left; with
-// likely, in the same round trip.
-func (l *Locker) look(ctx context.Context, a *attempt, likely bool) (ahead string, err error) {
-	p, since := a.place, locker.Now()
-	var confirmed <-chan zkclient.Reply[[]zk.MultiResponse]
-	if likely && a.stale() {
-		confirmed = l.confirm(ctx, p)
-	}
-	children, err := l.children(ctx, p.parent)
+func (s *store) look(ctx context.Context, a *attempt) (ahead string, err error) {
+	a.since = locker.Now()
+	children, err := s.children(ctx, a.queue)
 	if err != nil && !errors.Is(err, zk.ErrNoNode) {
 		return "", err
 	}
-	if !slices.Contains(children, p.node) {
+	if !slices.Contains(children, a.node()) {
 		return "", errGone
 	}
-	_, _, ahead = inLine(children, p.node)
-	if ahead != "" || confirmed == nil && !a.stale() { // the list may have taken long
-		return ahead, nil
+	_, _, ahead = inLine(children, a.node())
+	return ahead, nil
+}
+
+// children lists a queue.
+func (s *store) children(ctx context.Context, queue string) ([]string, error) {
+	return zkclient.Call(ctx, s.zk, func() ([]string, error) {
+		children, _, err := s.zk.Children(queue)
+		return children, err
+	})
+}
+
+// latest lists a queue as it is now: the server catches up first. One that the
+// client has changed to may lag behind the one that carried its last request out.
+func (s *store) latest(ctx context.Context, queue string) ([]string, error) {
+	err := zkclient.Act(ctx, s.zk, func() error { _, err := s.zk.Sync(queue); return err })
+	if err != nil {
+		return nil, err
 	}
-	if confirmed == nil {
-		since = locker.Now()
-		confirmed = l.confirm(ctx, p)
-	}
-	_, err = zkclient.Await(ctx, confirmed)
+	return s.children(ctx, queue)
+}
+
+// waitFor returns when the node ahead has gone or changed, or when it is time to
+// look without having been told: the zk client sets its watches again after a broken
+// connection, and drops them if that fails.
+func (s *store) waitFor(ctx context.Context, a *attempt, ahead string) error {
+	events, err := s.watch(ctx, ahead)
 	switch {
 	case errors.Is(err, zk.ErrNoNode):
-		return "", errGone
-	case err == nil:
-		p.since = since
+		return nil
+	case err != nil:
+		return err
 	}
-	return "", err
-}
-
-// stale reports whether a grant must not count from when the place was made or
-// last confirmed: half of that validity is over, or the caller has wishes that
-// lean on its beginning.
-func (a *attempt) stale() bool {
-	plain := a.req.Renew && a.req.MaxHold == 0 && a.req.MinValidity == 0
-	return !plain || locker.Now().Sub(a.place.since) > a.req.TTL/2
-}
-
-// waitFor returns when the place ahead has gone or changed (then woken is true),
-// or when it is time to look without having been told: the zk client sets its
-// watches again after a broken connection, and drops them if that fails.
-func (l *Locker) waitFor(ctx context.Context, a *attempt, ahead string) (woken bool, err error) {
-	fired, err := l.watch(ctx, a.place.parent+"/"+ahead)
-	if err != nil {
-		return false, err
-	}
-	timer := time.NewTimer(max(a.timeout, time.Second))
+	timer := time.NewTimer(max(a.hub.timeout, time.Second))
 	defer timer.Stop()
 	select {
-	case <-fired:
-		return true, nil
+	case <-events:
+		s.watches.drop(ahead)
 	case <-timer.C:
-		return false, nil
+	case <-a.hub.Context().Done():
 	case <-ctx.Done():
-		return false, context.Cause(ctx)
+		return context.Cause(ctx)
 	}
+	return nil
 }
 
-// watch returns a channel that closes when a node has gone or changed. The zk
-// client cannot take a watch back, so one that a waiter has left is kept and
-// shared with the next who waits for the same node: a hundred attempts with a
-// short patience leave one watch, not a hundred.
-func (l *Locker) watch(ctx context.Context, path string) (<-chan struct{}, error) {
-	l.mu.Lock()
-	fired := l.watches[path]
-	l.mu.Unlock()
-	if fired != nil {
-		return fired, nil
+func (s *store) watch(ctx context.Context, path string) (<-chan zk.Event, error) {
+	if events := s.watches.of(path); events != nil {
+		return events, nil
 	}
-	return zkclient.Call(ctx, l.zk, func() (<-chan struct{}, error) {
-		_, _, events, err := l.zk.GetW(path)
-		fired := make(chan struct{})
-		switch {
-		case errors.Is(err, zk.ErrNoNode):
-			close(fired)
-			return fired, nil
-		case err != nil:
-			return nil, err
+	ctx, cancel := s.bounded(ctx)
+	defer cancel()
+	return zkclient.Call(ctx, s.zk, func() (<-chan zk.Event, error) {
+		_, _, events, err := s.zk.GetW(path)
+		if err == nil {
+			s.watches.keep(path, events)
 		}
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.watches[path] = fired
-		go func() {
+		return events, err
+	})
+}
+
+// watches are those of the zk client. It cannot take one back, so one that a waiter has
+// left is kept for the next who waits for the same node: a hundred attempts with a
+// short patience leave one watch, not a hundred. A channel has one event, and is closed.
+type watches struct {
+	mu   sync.Mutex
+	live map[string]<-chan zk.Event
+	most int // when to look for those that have fired while nobody waited
+}
+
+func (w *watches) of(path string) <-chan zk.Event {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.live[path]
+}
+
+func (w *watches) drop(path string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.live, path)
+}
+
+func (w *watches) keep(path string, events <-chan zk.Event) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.live) >= w.most {
+		for path, events := range w.live {
 			select {
 			case <-events:
-			case <-l.closing.Done():
+				delete(w.live, path)
+			default:
 			}
-			l.mu.Lock()
-			defer l.mu.Unlock()
-			if l.watches[path] == fired {
-				delete(l.watches, path)
-			}
-			close(fired)
-		}()
-		return fired, nil
-	})
+		}
+		w.most = 2*len(w.live) + 16
+	}
+	w.live[path] = events
 }

@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -88,96 +88,105 @@ func unlock(t *testing.T, lk *locker.Lock) {
 func waiters(t *testing.T, l locker.Inspector, name string, n int) {
 	t.Helper()
 	ctx := soon(t)
-	for {
+	until(t, fmt.Sprintf("%d waiters", n), func() bool {
 		info, err := l.Inspect(ctx, name)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if info.Waiters == n {
-			return
-		}
+		return info.Waiters == n
+	})
+}
+
+// until waits until it is so.
+func until(t *testing.T, what string, so func() bool) {
+	t.Helper()
+	for ctx := soon(t); !so(); {
 		select {
 		case <-time.After(5 * time.Millisecond):
 		case <-ctx.Done():
-			t.Fatalf("%d waiters, want %d", info.Waiters, n)
+			t.Fatalf("still waiting for %s", what)
 		}
 	}
 }
 
-func TestLockExcludesAndTokensIncrease(t *testing.T) {
+// cleanedUp waits until nothing is left to clean up.
+func cleanedUp(t *testing.T, l *zookeeper.Locker) {
+	t.Helper()
+	until(t, "clean-ups", func() bool { return l.UnderWay() == 0 })
+}
+
+// keep makes a queue, and puts a node into it that is no place: the server would remove
+// the queue otherwise, a second after its last place has gone.
+func keep(t *testing.T, l locker.Locker, conn *zk.Conn, name string, opts ...locker.Option) {
+	t.Helper()
+	held := lock(t, l, name, opts...)
+	defer unlock(t, held)
+	if _, err := conn.Create(zookeeper.DefaultBase+"/"+name+"/keep", nil, zk.FlagPersistent, zk.WorldACL(zk.PermAll)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// keepEmpty is keep, and leaves the queue empty.
+func keepEmpty(t *testing.T, conn *zk.Conn, name string) {
+	t.Helper()
+	for _, path := range []string{zookeeper.DefaultBase, zookeeper.DefaultBase + "/" + name} {
+		if _, err := conn.Create(path, nil, zk.FlagPersistent, zk.WorldACL(zk.PermAll)); err != nil && !errors.Is(err, zk.ErrNodeExists) {
+			t.Fatal(err)
+		}
+	}
+}
+
+// only returns the path of the only place in a queue.
+func only(t *testing.T, conn *zk.Conn, name string) string {
+	t.Helper()
+	queue := zookeeper.DefaultBase + "/" + name
+	children, _, err := conn.Children(queue)
+	if err != nil || len(children) != 1 {
+		t.Fatalf("children %q, %v", children, err)
+	}
+	return queue + "/" + children[0]
+}
+
+func TestTokenIsTheZxidTimes1024(t *testing.T) {
 	s := server(t)
 	a, b := newClient(t, sessionTimeout, s.Addr()), newClient(t, sessionTimeout, s.Addr())
-	first := lock(t, a, "n", locker.WithHolder("me"))
-	if _, err := b.TryLock(soon(t), "n"); !errors.Is(err, locker.ErrTaken) {
-		t.Fatalf("TryLock of a held name: %v, want ErrTaken", err)
+	held := lock(t, a, "n", locker.WithHolder("me"))
+	_, stat, err := a.conn.Get(only(t, a.conn, "n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if uint64(held.Token()) != uint64(stat.Czxid)<<10 {
+		t.Errorf("token %d of zxid %d", held.Token(), stat.Czxid)
 	}
 	info, err := b.Inspect(soon(t), "n")
-	want := locker.Info{Name: "n", Held: true, Holder: "me", Token: first.Token(), TimeLeft: sessionTimeout}
+	want := locker.Info{Name: "n", Held: true, Holder: "me", Token: held.Token(), TimeLeft: sessionTimeout}
 	if err != nil || info != want {
 		t.Errorf("Inspect = %+v, %v; want %+v", info, err, want)
 	}
-	unlock(t, first)
-	second := lock(t, b, "n")
-	if second.Token() <= first.Token() {
-		t.Errorf("tokens %d, then %d", first.Token(), second.Token())
-	}
-	unlock(t, second)
-	if info, err := a.Inspect(soon(t), "n"); err != nil || info.Held {
-		t.Errorf("Inspect after unlock = %+v, %v", info, err)
-	}
-}
-
-func TestLockAndUnlockTakeOneRoundTripEach(t *testing.T) {
-	s := server(t)
-	c := newClient(t, time.Minute, s.Addr()) // no pings on the way
-	unlock(t, lock(t, c, "n", locker.WithTTL(time.Minute)))
-	before := s.Stat("zk_packets_received")
-	lk := lock(t, c, "n", locker.WithTTL(time.Minute))
-	locked := s.Stat("zk_packets_received")
-	unlock(t, lk)
-	unlocked := s.Stat("zk_packets_received")
-	// The look itself is one packet.
-	if n := locked - before - 1; n != 1 {
-		t.Errorf("Lock took %d requests", n)
-	}
-	if n := unlocked - locked - 1; n != 1 {
-		t.Errorf("Unlock took %d requests", n)
-	}
-}
-
-func TestWaitersOfManyProcessesAreServedInOrderOfArrival(t *testing.T) {
-	s := server(t)
-	const n = 8
-	holder := newClient(t, sessionTimeout, s.Addr())
-	held := lock(t, holder, "n")
-	served := make(chan int, n)
-	var all sync.WaitGroup
-	defer all.Wait()
-	for i := range n {
-		c := newClient(t, sessionTimeout, s.Addr())
-		all.Go(func() {
-			lk, err := c.Lock(soon(t), "n")
-			if err != nil {
-				t.Error(err)
-			} else {
-				served <- i
-				if err := lk.Unlock(soon(t)); err != nil {
-					t.Error(err)
-				}
-			}
-		})
-		waiters(t, holder, "n", i+1)
-	}
 	unlock(t, held)
-	for i := range n {
-		select {
-		case got := <-served:
-			if got != i {
-				t.Errorf("turn %d went to waiter %d", i, got)
-			}
-		case <-soon(t).Done():
-			t.Fatal("a waiter was not served")
+}
+
+func TestListShowsWhatIsHeldBelowThePrefix(t *testing.T) {
+	s := server(t)
+	a, b := newClient(t, sessionTimeout, s.Addr()), newClient(t, sessionTimeout, s.Addr())
+	if infos, err := b.List(soon(t), ""); err != nil || len(infos) != 0 {
+		t.Errorf("with no base: %+v, %v", infos, err)
+	}
+	var want []locker.Info
+	for _, name := range []string{"jobs/a", "jobs/%2F", "jobs/🔒", "other"} {
+		held := lock(t, a, name, locker.WithHolder("host 1"))
+		if name != "other" {
+			want = append(want, locker.Info{Name: name, Held: true, Holder: "host 1", Token: held.Token(), TimeLeft: sessionTimeout})
 		}
+	}
+	slices.SortFunc(want, func(a, b locker.Info) int { return strings.Compare(a.Name, b.Name) })
+	for _, node := range []string{"jobs%2Ffree", "jobs%2fa", "%ff"} { // a name that is free, and two that are none
+		if _, err := a.conn.Create(zookeeper.DefaultBase+"/"+node, nil, zk.FlagPersistent, zk.WorldACL(zk.PermAll)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if infos, err := b.List(soon(t), "jobs/"); err != nil || !slices.Equal(infos, want) {
+		t.Errorf("listed %+v, %v, want %+v", infos, err, want)
 	}
 }
 

@@ -21,6 +21,9 @@ have '/usr/lib/postgresql/*/bin/initdb' initdb || packages+=(postgresql)
 have pgbouncer /usr/sbin/pgbouncer || packages+=(pgbouncer)
 have java || packages+=(default-jre-headless)
 [ -n "${LOCKER_ZOOKEEPER_CLASSPATH:-}" ] || have /usr/share/java/zookeeper.jar || packages+=(libzookeeper-java)
+have /usr/share/java/curator-recipes.jar || packages+=(libcurator-recipes-java)
+have /usr/share/java/bsh.jar || packages+=(bsh) # which runs a script of Curator's calls without a compiler
+{ /usr/bin/python3 -c 'import kazoo' || python3 -c 'import kazoo'; } 2>/dev/null || packages+=(python3-kazoo)
 
 if [ ${#packages[@]} -eq 0 ]; then exit 0; fi
 if ! have apt-get; then

@@ -2,8 +2,10 @@ package zkclient
 
 import (
 	"fmt"
+	"net/url"
 	"path"
 	"strings"
+	"unicode/utf8"
 )
 
 // Escape makes one element of a path of a name. Names of plain characters
@@ -28,6 +30,12 @@ func Escape(name string) string {
 		}
 	}
 	return b.String()
+}
+
+// Unescape is Escape backwards. It reports false for what Escape makes of no name.
+func Unescape(node string) (name string, ok bool) {
+	name, err := url.PathUnescape(node)
+	return name, err == nil && utf8.ValidString(name) && Escape(name) == node
 }
 
 // allowed reports whether r may stand in a path element. The server checks
