@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -41,11 +40,13 @@ func (s *store) bounded(ctx context.Context) (context.Context, context.CancelFun
 	if patience == 0 {
 		patience = firstAnswer
 	}
-	return context.WithTimeoutCause(ctx, patience, fmt.Errorf("no answer within %v", patience))
+	return context.WithTimeoutCause(ctx, patience, errSilent)
 }
 
 // firstAnswer is how long the first connection may take.
 const firstAnswer = 10 * time.Second
+
+var errSilent = errors.New("the servers have not answered for as long as a session lasts")
 
 // look lists the queue.
 //
