@@ -71,7 +71,7 @@ func stores() []store {
 		{name: "redis", about: "One Redis", start: startRedis, at: redisSubjects},
 		{name: "redlock", about: "Five Redis", start: startRedlock, at: redlockSubjects},
 		{name: "etcd", about: "etcd, three nodes", start: startEtcd},
-		{name: "zookeeper", about: "ZooKeeper, one node", start: startZooKeeper},
+		{name: "zookeeper", about: "ZooKeeper, one node", start: startZooKeeper, at: zooKeeperSubjects},
 		{name: "postgres-rows", about: "PostgreSQL, leases in rows (with fsync)", start: startPostgresRows},
 		{name: "postgres-sessions", about: "PostgreSQL, advisory locks of sessions", start: startPostgresSessions},
 		{name: "local", about: "Files of one host", start: startLocal},

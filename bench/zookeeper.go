@@ -15,12 +15,19 @@ var anybody = zk.WorldACL(zk.PermAll)
 
 func startZooKeeper(sc *scope) *running {
 	srv := testserver.ZooKeeper(sc, 1)[0]
-	requests := func() int64 { return srv.Stat("zk_packets_received") }
-	return &running{names: 50_000, subjects: []subject{
-		{name: "bare create and delete", kind: floor, requests: requests, open: func() (client, error) { return newBareZooKeeper(srv.Addr()) }},
-		{name: "lockstile/zookeeper", kind: ours, scales: true, requests: requests, open: func() (client, error) { return newZooKeeper(srv.Addr()) }},
-		{name: "zk.Lock", kind: peer, requests: requests, open: func() (client, error) { return newZKLock(srv.Addr()) }},
-	}}
+	requests := func(...string) func() int64 { return func() int64 { return srv.Stat("zk_packets_received") } }
+	addrs := []string{srv.Addr()}
+	return &running{store: "zookeeper", addrs: addrs, names: 50_000, subjects: zooKeeperSubjects(addrs, requests)}
+}
+
+// zooKeeperSubjects are those on one server.
+func zooKeeperSubjects(addrs []string, requests counter) []subject {
+	addr, packets := addrs[0], requests()
+	return []subject{
+		{name: "bare create and delete", kind: floor, requests: packets, open: func() (client, error) { return newBareZooKeeper(addr) }},
+		{name: "lockstile/zookeeper", kind: ours, scales: true, requests: packets, open: func() (client, error) { return newZooKeeper(addr) }},
+		{name: "zk.Lock", kind: peer, requests: packets, open: func() (client, error) { return newZKLock(addr) }},
+	}
 }
 
 type silent struct{}
