@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"context"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -300,14 +301,19 @@ func turnsMaxHold(x *trial) {
 func turnsRenewal(x *trial) {
 	l, name := x.locker(), x.name()
 	held := x.lock(l, name, x.long())
-	for range 20 {
+	for round := range 20 {
 		w := x.wait(x.patient(), l, name, x.long())
 		x.stands(w)
-		renewed := make(chan struct{})
+		begins, renewed := make(chan struct{}), make(chan struct{})
 		go func() {
+			close(begins)
 			_ = held.Renew(x.patient()) // or the lock was unlocked before
 			close(renewed)
 		}()
+		if round%2 == 0 { // and else whichever comes first
+			<-begins
+			runtime.Gosched()
+		}
 		x.unlock(held)
 		<-renewed
 		held = x.served(w, "after an unlock that met a renewal")
