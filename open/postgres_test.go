@@ -126,9 +126,8 @@ func TestPostgresUserAndPassword(t *testing.T) {
 	defer func() { _ = admin.Close(ctx) }()
 	for _, sql := range []string{
 		`CREATE ROLE me LOGIN PASSWORD '` + pass + `'`,
-		`GRANT SELECT, INSERT, UPDATE, DELETE ON lockstile_lock, lockstile_lease, lockstile_session, lockstile_waiter, lockstile_mark, lockstile_block TO me`,
+		`GRANT SELECT, INSERT, UPDATE, DELETE ON lockstile_lock, lockstile_lease, lockstile_session, lockstile_waiter, lockstile_mark TO me`,
 		`GRANT SELECT, USAGE ON SEQUENCE lockstile_token TO me`,
-		`GRANT SELECT, UPDATE ON SEQUENCE lockstile_quick TO me`,
 	} {
 		if _, err := admin.Exec(ctx, sql); err != nil {
 			t.Fatal(err)

@@ -30,9 +30,11 @@ var advice = []struct{ code, text string }{
 // classify adds locker.ErrUnavailable and advice.
 func classify(err error) error {
 	var reply *pgconn.PgError
+	var version *versionError
 	switch {
 	case err == nil || errors.Is(err, locker.ErrUnavailable):
 		return err
+	case errors.As(err, &version): // which says it all
 	case errors.As(err, &reply):
 		for _, a := range advice {
 			if strings.HasPrefix(reply.Code, a.code) {

@@ -7,8 +7,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Schema is what the locks need in the database: two sequences, a few tables and
-// the functions that work on them. Applying it again changes nothing, so it can
+// Schema is what the locks need in the database: a sequence, a few tables and the
+// functions that work on them. Applying it again changes nothing, so it can
 // be a migration of your own; EnsureSchema applies it. It contains several
 // statements, which must reach the server in one transaction.
 //
@@ -20,13 +20,15 @@ import (
 // locks of [NewSession] and [LockTx] are the database's and do exclude.
 //
 // A role that only locks needs SELECT, INSERT, UPDATE and DELETE on the tables
-// lockstile_lock, lockstile_lease, lockstile_session, lockstile_waiter,
-// lockstile_mark and lockstile_block, SELECT and USAGE on the sequence
-// lockstile_token, and SELECT and UPDATE on the sequence lockstile_quick. Never set
-// or alter these two, for tokens are drawn from them, and leave what is unlogged
-// unlogged. A set of an earlier version is refused: its table lockstile_lock must be
-// dropped first, when nobody holds a lock.
-const Schema = schemaTables + schemaDraw + schemaRules + schemaWait + schemaLease + schemaSession + schemaCare
+// lockstile_lock, lockstile_lease, lockstile_session, lockstile_waiter
+// and lockstile_mark, and SELECT and USAGE on the sequence
+// lockstile_token. Never set or alter that, for tokens are drawn from it, and leave
+// what is unlogged unlogged.
+//
+// It has a version. A program of an earlier version is refused from then on, in words
+// that say so, and cannot lower it; one of a later version is refused until it has
+// been raised.
+const Schema = schemaPlace + schemaUpgrade + schemaTables + schemaToken + schemaRules + schemaWait + schemaLease + schemaSession + schemaCare
 
 // ensureSchema applies Schema over a connection of the pool. Without arguments
 // pgx sends it as one message, which the server carries out as one transaction.
@@ -37,18 +39,9 @@ func ensureSchema(ctx context.Context, pool *pgxpool.Pool) error {
 	return nil
 }
 
-// A lock's row is there while it is held or reserved for a waiter. The columns
-// "session" keep leases and advisory locks of the same name apart: lockstile_lock
-// is both, for those who look after either kind or look on. What is done with
-// every lock names the one table it means. The server would plan it anew each time
-// if it had to find out, and if it did not see that a name has one row: that is
-// why the key is the tables' own. The rows of advisory locks are not logged, for a
-// crash of the server ends these locks. Nor are waiters: they come again, with
-// their tickets. A mark says that requests with this value must be refused. The
-// row of lockstile_block is the block of tokens that was set aside last. It ends
-// with a lockstile_quick that was dropped, for a new one does not know which of
-// its tokens were drawn.
-const schemaTables = `
+// schemaPlace comes first: those who apply the schema at once do so one after the
+// other, on a server and in a place that will do.
+const schemaPlace = `
 SELECT pg_advisory_xact_lock(1819239275, 0);
 
 DO $$
@@ -69,27 +62,21 @@ BEGIN
     RAISE EXCEPTION 'the locks are in the schema %, which this search path has after %: a second set would exclude nobody who uses the first',
       _there, current_schema() USING ERRCODE = 'duplicate_table', HINT = 'Set search_path.';
   END IF;
-  IF EXISTS (SELECT FROM pg_class c WHERE c.oid = to_regclass('lockstile_lock') AND (c.relkind <> 'p' OR c.relhasindex)) THEN
-    RAISE EXCEPTION 'the table lockstile_lock is an earlier version''s: drop it when nobody holds a lock'
-      USING ERRCODE = 'duplicate_table', HINT = 'Keep the sequence lockstile_token, where tokens go on from.';
-  END IF;
 END $$;
+`
 
-DO $$
-BEGIN
-  IF to_regclass('lockstile_quick') IS NULL AND to_regclass('lockstile_token') IS NOT NULL THEN
-    PERFORM nextval('lockstile_token');
-  END IF;
-END $$;
-
-CREATE SEQUENCE IF NOT EXISTS lockstile_token;
-
-CREATE UNLOGGED SEQUENCE IF NOT EXISTS lockstile_quick;
-
-CREATE UNLOGGED TABLE IF NOT EXISTS lockstile_block (
-  number bigint NOT NULL,
-  writer xid8 NOT NULL
-);
+// A lock's row is there while it is held or reserved for a waiter. The columns
+// "session" keep leases and advisory locks of the same name apart: lockstile_lock
+// is both, for those who look after either kind or look on. What is done with
+// every lock names the one table it means. The server would plan it anew each time
+// if it had to find out, and if it did not see that a name has one row: that is
+// why the key is the tables' own. The rows of advisory locks are not logged, for a
+// crash of the server ends these locks. Nor are waiters: they come again, with
+// their tickets. A mark says that requests with this value must be refused.
+//
+// The sequence ends where the last of 1,024 tokens still fits a bigint.
+const schemaTables = `
+CREATE SEQUENCE IF NOT EXISTS lockstile_token MAXVALUE 9007199254740991 NO CYCLE;
 
 CREATE TABLE IF NOT EXISTS lockstile_lock (
   name     text COLLATE "C" NOT NULL,
@@ -133,14 +120,6 @@ const schemaEncoding = `
   IF current_setting('client_encoding') NOT IN ('UTF8', 'SQL_ASCII') THEN
     RAISE EXCEPTION 'names of locks need UTF8, the encoding of this session is %: set client_encoding',
       current_setting('client_encoding') USING ERRCODE = 'feature_not_supported';
-  END IF;`
-
-// schemaSync makes the commit of this transaction wait for the disk, and for the
-// synchronous standby where there is one: a token or a lease that a crash could
-// take back must not be handed out.
-const schemaSync = `
-  IF current_setting('synchronous_commit') IN ('off', 'local') THEN
-    PERFORM set_config('synchronous_commit', 'on', true);
   END IF;`
 
 // schemaDurable does the same, or asked not to, has the commit wait for neither.

@@ -1,7 +1,7 @@
 package postgres
 
 // lockstile_lock_tx draws its token after the lock is there, in the transaction
-// that holds it.
+// that holds it. The message is for the commit to wait for, where nothing else is written.
 //
 // lockstile_renew answers, for each place in the arrays, 1 if the lease was
 // started anew, else -1 or -2 (forced). Rows are locked in the order of their
@@ -19,10 +19,14 @@ package postgres
 // lockstile_sweep removes what the dead have left under names that nobody uses
 // any more. It never waits for a lock.
 const schemaCare = `
-CREATE OR REPLACE FUNCTION lockstile_lock_tx(_name text) RETURNS bigint LANGUAGE plpgsql AS $$
-BEGIN` + schemaEncoding + schemaSync + `
+CREATE OR REPLACE FUNCTION lockstile_lock_tx_` + schemaVersion + `(_name text) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+  _token bigint;
+BEGIN` + schemaEncoding + `
   PERFORM pg_advisory_xact_lock(pg_catalog.hashtextextended(_name, 0));
-  RETURN lockstile_draw(false);
+  _token := lockstile_draw();
+  PERFORM pg_logical_emit_message(true, 'lockstile', '');
+  RETURN _token;
 END $$;
 
 CREATE OR REPLACE FUNCTION lockstile_renew(_names text[], _values text[], _ttls bigint[])

@@ -38,7 +38,7 @@ CREATE OR REPLACE FUNCTION lockstile_lease_acquire(_name text, _value text, _ttl
 LANGUAGE plpgsql AS $$
 DECLARE
   _done boolean := lockstile_enter(_name, true);
-  _drawn bigint := lockstile_draw(true);
+  _drawn bigint := lockstile_draw();
 BEGIN
   _left := 0;
   _ahead := 0;
@@ -72,7 +72,7 @@ BEGIN
     _yield := EXISTS (SELECT FROM lockstile_waiter w WHERE w.name = _name AND NOT w.session);
   END IF;
   IF _next <> '' AND NOT _yield THEN
-    _code := lockstile_draw(true);
+    _code := lockstile_draw();
     UPDATE lockstile_lease l SET value = _next, token = _code, holder = _holder, ttl = _ttl,
       expires = clock_timestamp() + _ttl * interval '1 millisecond'
     WHERE l.name = _name AND l.value = _value AND NOT l.reserved
@@ -118,7 +118,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
   _done boolean := lockstile_enter(_name, true);
   _free boolean := pg_try_advisory_lock(pg_catalog.hashtextextended(_name, 0));
-  _drawn bigint := lockstile_draw(true);
+  _drawn bigint := lockstile_draw();
   _set text;
 BEGIN
   _left := 0;
@@ -137,6 +137,7 @@ BEGIN
       _holder, _queue, _channel, _patience, _ticket) w;
   END IF;
   IF _token > 0 THEN
+    PERFORM pg_logical_emit_message(true, 'lockstile', '');
     _set := set_config('idle_session_timeout', _patience::text, false);
   ELSIF _free THEN
     _free := pg_advisory_unlock(pg_catalog.hashtextextended(_name, 0));
@@ -156,10 +157,11 @@ BEGIN
     _yield := EXISTS (SELECT FROM lockstile_waiter w WHERE w.name = _name AND w.session);
   END IF;
   IF _next <> '' AND NOT _yield THEN
-    _code := lockstile_draw(true);
+    _code := lockstile_draw();
     UPDATE lockstile_session l SET value = _next, token = _code, holder = _holder, ttl = _ttl, pid = pg_backend_pid()
     WHERE l.name = _name AND l.value = _value AND NOT l.reserved;
     IF FOUND THEN
+      PERFORM pg_logical_emit_message(true, 'lockstile', '');
       _set := set_config('idle_session_timeout', _patience::text, false);
       RETURN _code;
     END IF;

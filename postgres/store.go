@@ -339,7 +339,7 @@ func (p *poolRunner) repeat(ctx context.Context, send func(context.Context, *pgx
 		}
 		maybeDone = maybeDone || unsure(err)
 	}
-	return repeated, withCause(ctx, err)
+	return repeated, withCause(ctx, p.explain(ctx, err))
 }
 
 // errSilent says that the server did not answer.

@@ -45,7 +45,7 @@ func LockTx(ctx context.Context, tx pgx.Tx, name string) (fencing.Token, error) 
 	mode := execMode(tx.Conn().Config().DefaultQueryExecMode)
 	var token int64
 	var reply *pgconn.PgError
-	err := tx.QueryRow(ctx, `SELECT lockstile_lock_tx($1)`, mode, name).Scan(&token)
+	err := tx.QueryRow(ctx, `SELECT lockstile_lock_tx_`+schemaVersion+`($1)`, mode, name).Scan(&token)
 	switch {
 	case err == nil:
 		return fencing.Token(token), nil

@@ -1,59 +1,89 @@
 package postgres_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
+	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/postgres"
 )
 
-// Goal: a schema of an earlier version is refused in words that say what to do,
-// and tokens go on from its sequence.
-func TestSchemaOfAnEarlierVersionIsRefusedUntilItsTableIsDropped(t *testing.T) {
-	for _, table := range []string{
-		`CREATE TABLE lockstile_lock (name text, session boolean, PRIMARY KEY (name, session))`,
-		`CREATE TABLE lockstile_lock (name text, session boolean, PRIMARY KEY (name, session)) PARTITION BY LIST (session)`,
+// Goal: a set that was made before versions were counted is refused in words that say
+// what to do.
+func TestSchemaWithoutAVersionIsRefused(t *testing.T) {
+	url := database(t)
+	admin := connect(t, url)
+	exec(t, admin, `CREATE SEQUENCE lockstile_token`)
+	l, err := postgres.New(admin, postgres.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.EnsureSchema(soon(t)); err == nil || !strings.Contains(err.Error(), "drop it") {
+		t.Errorf("EnsureSchema over a set without a version: %v", err)
+	}
+	exec(t, admin, `DROP SEQUENCE lockstile_token`)
+	unlock(t, lock(t, ready(t, l, nil), "a"))
+}
+
+// otherVersion makes the schema look like another version's.
+func otherVersion(t *testing.T, url, version string) {
+	t.Helper()
+	exec(t, connect(t, url), `DO $$
+		DECLARE _old regprocedure;
+		BEGIN
+		  FOR _old IN SELECT p.oid FROM pg_proc p WHERE p.proname LIKE 'lockstile\_%' LOOP
+		    EXECUTE format('DROP FUNCTION %s', _old);
+		  END LOOP;
+		END $$;
+		CREATE FUNCTION lockstile_version() RETURNS integer LANGUAGE sql AS 'SELECT `+version+`'`)
+}
+
+// Goal: a program that is older than the schema is refused in words that say so, also
+// in the midst of its work, and does not lower the version.
+func TestProgramThatIsOlderThanTheSchemaIsRefused(t *testing.T) {
+	url := database(t)
+	l := newLocker(t, url, postgres.Options{})
+	held := lock(t, l, "a")
+	otherVersion(t, url, "1000")
+	for what, err := range map[string]error{
+		"TryLock":      tried(t, l, "b"),
+		"Renew":        held.Renew(soon(t)),
+		"EnsureSchema": l.EnsureSchema(soon(t)),
 	} {
-		url := database(t)
-		admin := connect(t, url)
-		exec(t, admin, `CREATE SEQUENCE lockstile_token`)
-		exec(t, admin, table)
-		old := query[int64](t, admin, `SELECT setval('lockstile_token', 5000000)`)
-		l, err := postgres.New(admin, postgres.Options{})
-		if err != nil {
-			t.Fatal(err)
+		if err == nil || !strings.Contains(err.Error(), "version 1000") || !strings.Contains(err.Error(), "older") {
+			t.Errorf("%s: %v", what, err)
 		}
-		if err := l.EnsureSchema(soon(t)); err == nil || !strings.Contains(err.Error(), "drop it when nobody holds a lock") {
-			t.Errorf("EnsureSchema over an earlier version: %v", err)
-		}
-		exec(t, admin, `DROP TABLE lockstile_lock`)
-		held := lock(t, ready(t, l, nil), "a")
-		if int64(held.Token()) <= old {
-			t.Errorf("token %d follows %d", held.Token(), old)
-		}
-		unlock(t, held)
+	}
+	if version := query[int](t, connect(t, url), `SELECT lockstile_version()`); version != 1000 {
+		t.Errorf("the version is %d", version)
 	}
 }
 
-// Goal: a sequence that somebody drops does not begin again in the block that was
-// in use.
-func TestSequenceThatWasMadeAgainBeginsAnotherBlock(t *testing.T) {
+// Goal: a program that is newer than the schema says what to do, and can do it itself,
+// while locks are held.
+func TestProgramThatIsNewerThanTheSchemaRaisesIt(t *testing.T) {
 	url := database(t)
-	l := newSession(t, url)
-	admin := connect(t, url)
-	var last int64
-	for range 3 {
-		last = query[int64](t, admin, draw)
+	l := newLocker(t, url, postgres.Options{})
+	held := lock(t, l, "a")
+	otherVersion(t, url, "0")
+	if err := tried(t, l, "b"); err == nil || !strings.Contains(err.Error(), "version 0") || !strings.Contains(err.Error(), "EnsureSchema") {
+		t.Errorf("TryLock before the schema was raised: %v", err)
 	}
-	exec(t, admin, `DROP SEQUENCE lockstile_quick`)
 	if err := l.EnsureSchema(soon(t)); err != nil {
 		t.Fatal(err)
 	}
-	for range 3 {
-		next := query[int64](t, admin, draw)
-		if next <= last {
-			t.Errorf("token %d follows %d", next, last)
-		}
-		last = next
+	if err := held.Renew(soon(t)); err != nil {
+		t.Errorf("Renew after the schema was raised: %v", err)
 	}
+	if err := tried(t, newLocker(t, url, postgres.Options{}), "a"); !errors.Is(err, locker.ErrTaken) {
+		t.Errorf("TryLock of what was held before: %v", err)
+	}
+	unlock(t, held)
+}
+
+func tried(t *testing.T, l locker.Locker, name string) error {
+	t.Helper()
+	_, err := l.TryLock(soon(t), name)
+	return err
 }

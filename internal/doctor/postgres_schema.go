@@ -38,48 +38,36 @@ func (p *postgresServer) schema(ctx context.Context) error {
 		p.danger("its schema is not this version's: "+strings.Join(other, ", "), "locks are refused, or follow the rules of another version", "schema=ensure in the URL, once, as a role that may create tables")
 	}
 	p.checked("schema")
-	return p.sequences(ctx)
+	return p.tokens(ctx)
 }
 
-// sequences are as the schema makes them: tokens that a session has drawn ahead of
-// time are overtaken, and those of a sequence that a crash sets back come again.
-func (p *postgresServer) sequences(ctx context.Context) error {
-	const repair = "ALTER SEQUENCE lockstile_token CACHE 1 INCREMENT 1 NO CYCLE; ALTER SEQUENCE lockstile_token SET LOGGED"
-	if err := p.sequence(ctx, "lockstile_token", true, repair); err != nil {
-		return err
-	}
-	const again = "DROP SEQUENCE lockstile_quick; then schema=ensure in the URL, once: altered, it begins in a block of tokens"
-	if err := p.sequence(ctx, "lockstile_quick", false, again); err != nil {
-		return err
-	}
-	p.checked("sequences of tokens")
-	return nil
-}
-
-func (p *postgresServer) sequence(ctx context.Context, name string, logged bool, repair string) error {
+// tokens come from a sequence that is as the schema makes it: those that a session has
+// drawn ahead of time are overtaken, and those that a crash sets back come again.
+func (p *postgresServer) tokens(ctx context.Context) error {
 	var cache, step int64
 	var cycles, permanent bool
 	err := p.pool.QueryRow(ctx, `SELECT s.seqcache, s.seqincrement, s.seqcycle, c.relpersistence = 'p' FROM pg_sequence s JOIN pg_class c ON c.oid = s.seqrelid
-		WHERE s.seqrelid = to_regclass($1::text)`, unpooled, name).Scan(&cache, &step, &cycles, &permanent)
+		WHERE s.seqrelid = to_regclass('lockstile_token')`, unpooled).Scan(&cache, &step, &cycles, &permanent)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
-		p.danger("there is no sequence "+name, "locks are refused", "schema=ensure in the URL, once, as a role that may create tables")
+		p.danger("there is no sequence lockstile_token", "locks are refused", "schema=ensure in the URL, once, as a role that may create tables")
 		return nil
 	case err != nil:
 		return err
 	}
-	if cache != 1 || step != 1 || cycles || permanent != logged {
-		p.danger("the sequence "+name+" is not as it was made", "tokens do not increase in the order of grants: a guard lets a former holder in, and keeps the present one out",
-			repair)
+	if cache != 1 || step != 1 || cycles || !permanent {
+		p.danger("the sequence lockstile_token is not as it was made", "tokens do not increase in the order of grants: a guard lets a former holder in, and keeps the present one out",
+			"ALTER SEQUENCE lockstile_token CACHE 1 INCREMENT 1 NO CYCLE; ALTER SEQUENCE lockstile_token SET LOGGED")
 	}
+	p.checked("sequence of tokens")
 	return nil
 }
 
 // rights are those that the schema's doc asks for.
 func (p *postgresServer) rights(ctx context.Context) error {
-	const sql = `SELECT n FROM unnest(ARRAY['lockstile_lock', 'lockstile_lease', 'lockstile_session', 'lockstile_waiter', 'lockstile_mark', 'lockstile_block']) n, unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) r
+	const sql = `SELECT n FROM unnest(ARRAY['lockstile_lock', 'lockstile_lease', 'lockstile_session', 'lockstile_waiter', 'lockstile_mark']) n, unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) r
 		WHERE to_regclass(n) IS NULL OR NOT has_table_privilege(to_regclass(n), r)
-		UNION SELECT s FROM (VALUES ('lockstile_token', 'USAGE'), ('lockstile_token', 'SELECT'), ('lockstile_quick', 'UPDATE'), ('lockstile_quick', 'SELECT')) v(s, r)
+		UNION SELECT s FROM (VALUES ('lockstile_token', 'USAGE'), ('lockstile_token', 'SELECT')) v(s, r)
 		WHERE to_regclass(s) IS NULL OR NOT has_sequence_privilege(to_regclass(s), r) ORDER BY 1`
 	rows, err := p.pool.Query(ctx, sql, unpooled)
 	if err != nil {
@@ -91,8 +79,8 @@ func (p *postgresServer) rights(ctx context.Context) error {
 	}
 	if len(missing) > 0 {
 		p.danger("the role lacks rights on "+strings.Join(missing, ", "), "locks are refused",
-			"GRANT SELECT, INSERT, UPDATE, DELETE ON lockstile_lock, lockstile_lease, lockstile_session, lockstile_waiter, lockstile_mark, lockstile_block TO …; "+
-				"GRANT SELECT, USAGE ON SEQUENCE lockstile_token TO …; GRANT SELECT, UPDATE ON SEQUENCE lockstile_quick TO …")
+			"GRANT SELECT, INSERT, UPDATE, DELETE ON lockstile_lock, lockstile_lease, lockstile_session, lockstile_waiter, lockstile_mark TO …; "+
+				"GRANT SELECT, USAGE ON SEQUENCE lockstile_token TO …")
 	}
 	p.checked("rights of the role")
 	return nil

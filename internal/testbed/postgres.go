@@ -48,7 +48,7 @@ func startPostgres(lab *matrix.Lab, query string) (*matrix.System, *movable, err
 			var stream *netproxy.Proxy
 			standby, stream = standbyOf(lab, primary, clock)
 			stream.Cut()
-			must(lab, "blocks of tokens", drawBlocks(primary.URL("postgres")))
+			must(lab, "tokens", drawLogged(primary.URL("postgres")))
 		},
 		promote: func() *testserver.PostgresServer {
 			standby.Promote()

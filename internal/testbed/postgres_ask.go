@@ -32,11 +32,10 @@ func postgresTime(url string) (there time.Time, err error) {
 	return there, err
 }
 
-// drawBlocks uses up as many blocks of tokens as the log of their sequence may be
-// ahead of it, which a standby has for good. It stands for the millions of locks
-// that do so in time: without it, a standby would have to lag for that long to
-// give tokens out again.
-func drawBlocks(url string) error {
+// drawLogged uses up as many tokens as the log of their sequence may be ahead of it,
+// which a standby has for good. It stands for the locks that do so in time: without
+// it, a standby would have to lag for that long to give tokens out again.
+func drawLogged(url string) error {
 	return askPostgres(url, func(ctx context.Context, conn *pgx.Conn) error {
 		_, err := conn.Exec(ctx, `SELECT nextval('lockstile_token') FROM generate_series(1, 40)`)
 		return err
