@@ -112,8 +112,11 @@ func connections(x *trial) {
 			mine = append(mine, x.lock(a.Locker, fmt.Sprint(base, "/mine/", k)))
 			name := fmt.Sprint(base, "/theirs/", k)
 			theirs = append(theirs, x.lock(holder, name))
-			waiters = append(waiters, x.wait(ctx, a.Locker, name))
-			x.queuedAtLeast(i, name, 1)
+			w := x.wait(ctx, a.Locker, name)
+			waiters = append(waiters, w)
+			x.eventually("Inspect counts a waiter, or it is refused", func() bool {
+				return x.inspect(i, name).Waiters > 0 || w.refused() // a client may have a limit
+			})
 		}
 		return a.Conns()
 	}

@@ -200,6 +200,16 @@ func (x *trial) wait(ctx context.Context, l locker.Locker, name string, opts ...
 	return w
 }
 
+// refused reports whether Lock has returned because it does not wait.
+func (w *waiter) refused() bool {
+	select {
+	case <-w.done:
+		return errors.Is(w.err, locker.ErrUnavailable)
+	default:
+		return false
+	}
+}
+
 // waitBehind starts a waiter for a name that held has.
 func (x *trial) waitBehind(held *locker.Lock, l locker.Locker, opts ...locker.Option) *waiter {
 	return x.waitBehindWithin(x.patient(), held, l, opts...)
