@@ -274,7 +274,7 @@ func (b *postgresBackend) prepare(ctx context.Context, own postgresOwn) error {
 		return b.EnsureSchema(ctx)
 	}
 	var there bool
-	err := b.pool.QueryRow(ctx, `SELECT to_regclass('lockstile_lock') IS NOT NULL`, pgx.QueryExecModeExec).Scan(&there)
+	err := b.pool.QueryRow(ctx, `SELECT to_regclass('lockstile_lease') IS NOT NULL`, pgx.QueryExecModeExec).Scan(&there)
 	if err == nil && !there {
 		err = errors.New("it has no tables for locks: open it once with schema=ensure in the URL, as a role that may create tables, " +
 			"or apply the Schema of package postgres; or check the search path")

@@ -18,19 +18,17 @@ import (
 func TestLeasesLastForTheirWholeTTL(t *testing.T) {
 	t.Parallel()
 	admin := emptySchema(t)
-	const held = `PERFORM lockstile_lease_acquire('a', 'other', 60000, '', false, '', 0, 0);`
-	const waits = held + `PERFORM lockstile_lease_acquire('a', 'mine', 30000, '', true, '', 60000, 0);`
+	const held = `PERFORM lockstile_acquire_1('a', 'other', 60000, '', false, '', 0, 0);`
+	const waits = held + `PERFORM lockstile_acquire_1('a', 'mine', 30000, '', true, '', 60000, 0);`
 	for how, steps := range map[string]struct{ before, begin string }{
-		"free":    {"", acquireMine},
-		"expired": {held + `UPDATE lockstile_lease SET expires = clock_timestamp();`, acquireMine},
-		"reserved": {waits + `PERFORM lockstile_lease_release('a', 'other', '', '', 0, '', false, 0, false, 0, 0);`,
-			acquireMine},
+		"free":        {"", acquireMine},
+		"expired":     {held + `UPDATE lockstile_lease SET expires = clock_timestamp();`, acquireMine},
+		"reserved":    {waits + `PERFORM lockstile_release_1('a', 'other', 0);`, acquireMine},
 		"left behind": {waits + `DELETE FROM lockstile_lease;`, acquireMine},
 		"asked for again": {acquireMine + `UPDATE lockstile_lease SET expires = clock_timestamp() + interval '1 second';`,
 			acquireMine},
-		"handed over": {held, `PERFORM lockstile_lease_release('a', 'other', '', 'mine', 30000, '', false, 0, false, 0, 0);`},
 		"renewed": {acquireMine + `UPDATE lockstile_lease SET expires = clock_timestamp() + interval '1 second';`,
-			`PERFORM lockstile_renew(ARRAY['a'], ARRAY['mine'], ARRAY[30000]);`},
+			`PERFORM lockstile_renew_1(ARRAY['a'], ARRAY['mine'], ARRAY[30000]);`},
 	} {
 		repeatedly(t, admin, "a lease that was "+how, `
 DECLARE _before timestamptz; _lasts interval;
@@ -45,7 +43,7 @@ BEGIN
 	}
 }
 
-const acquireMine = `PERFORM lockstile_lease_acquire('a', 'mine', 30000, '', false, '', 0, 0);`
+const acquireMine = `PERFORM lockstile_acquire_1('a', 'mine', 30000, '', false, '', 0, 0);`
 
 // Goal: a lease is its holder's until its end, and from then on nobody's. Method: it
 // ends in a millisecond, or has just ended. What was told that it has not ended has
@@ -54,10 +52,10 @@ const acquireMine = `PERFORM lockstile_lease_acquire('a', 'mine', 30000, '', fal
 func TestLeasesEndWhenTheyEnd(t *testing.T) {
 	admin := emptySchema(t)
 	for what, ask := range map[string]struct{ asks, over string }{
-		"another":             {`lockstile_lease_acquire('a', 'other', 60000, '', false, '', 0, 0)`, `l.value = 'other'`},
-		"another that queues": {`lockstile_lease_acquire('a', 'other', 60000, '', true, '', 60000, 0)`, `l.value = 'other'`},
-		"its own renewal":     {`lockstile_renew(ARRAY['a'], ARRAY['mine'], ARRAY[60000])`, `l.expires < _ends + interval '30 seconds'`},
-		"Break":               {`lockstile_force('a', 60000)`, `true`},
+		"another":             {`lockstile_acquire_1('a', 'other', 60000, '', false, '', 0, 0)`, `l.value = 'other'`},
+		"another that queues": {`lockstile_acquire_1('a', 'other', 60000, '', true, '', 60000, 0)`, `l.value = 'other'`},
+		"its own renewal":     {`lockstile_renew_1(ARRAY['a'], ARRAY['mine'], ARRAY[60000])`, `l.expires < _ends + interval '30 seconds'`},
+		"Break":               {`lockstile_force_1('a', 'mine', 60000)`, `true`},
 	} {
 		for _, left := range []string{"1 millisecond", "0"} {
 			repeatedly(t, admin, what+" of a lease that ends in "+left, `
@@ -79,7 +77,7 @@ BEGIN
 	}
 }
 
-// emptySchema returns a pool of a database that has the schema, and tokens to draw.
+// emptySchema returns a pool of a database that has the schema.
 func emptySchema(t *testing.T) *pgxpool.Pool {
 	t.Helper()
 	url := database(t)

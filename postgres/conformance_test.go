@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"context"
 	"net/url"
+	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -23,7 +24,13 @@ func TestConformance(t *testing.T) {
 		conformance.Run(t, conformance.Harness{
 			New: func(t testing.TB) conformance.Client {
 				p := conformance.NewProxy(t, u.Host)
-				return conformance.Through(process(t, kind, testserver.PostgresURL(p.Addr(), u.Path[1:])), p)
+				l := process(t, kind, testserver.PostgresURL(p.Addr(), u.Path[1:]))
+				if strings.HasSuffix(kind, "leases") {
+					for range 3 { // its connection is prepared: what a clause loses is what it asks for, and no preparation
+						unlock(t, lock(t, l, "warm up"))
+					}
+				}
+				return conformance.Through(l, p)
 			},
 		})
 	})

@@ -7,7 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/testserver"
 	"github.com/lockstile/locker/postgres"
 )
 
@@ -48,7 +51,7 @@ func TestLockAndUnlockTakeOneRoundTripEach(t *testing.T) {
 // Goal: what is done with every lock is planned once, and not anew each time,
 // which would cost the server more than to do it. Method: it counts its plans,
 // those inside of functions too.
-func TestServerPlansNothingForALockOrAHandOverOnAConnectionItKnows(t *testing.T) {
+func TestServerPlansNothingForALeaseOnAConnectionItKnows(t *testing.T) {
 	url := database(t)
 	admin := connect(t, url)
 	exec(t, admin, "CREATE EXTENSION pg_stat_statements")
@@ -59,50 +62,133 @@ func TestServerPlansNothingForALockOrAHandOverOnAConnectionItKnows(t *testing.T)
 	counted := func(what string) int64 {
 		return query[int64](t, admin, `SELECT coalesce(sum(`+what+`), 0)::bigint FROM pg_stat_statements s
 			JOIN pg_database d ON d.oid = s.dbid WHERE d.datname = current_database() AND NOT s.toplevel
-			AND (s.query LIKE 'INSERT INTO lockstile%' OR s.query LIKE 'UPDATE lockstile%' OR s.query LIKE 'DELETE FROM lockstile%')`)
+			AND (s.query LIKE 'INSERT INTO lockstile%' OR s.query LIKE 'DELETE FROM lockstile%')`)
 	}
-	forEachKind(t, func(t *testing.T, open func(testing.TB, string) lockerUnderTest) {
-		open(t, url) // the schema
-		pool := connect(t, url+"&pool_max_conns=1")
-		l := onPool(t, t.Name(), pool)
-		warmUp(t, l, pool)
-		for range 10 {
-			handOverOnce(t, l)
-		}
-		plans, calls := counted("plans"), counted("calls")
-		for range 10 {
-			handOverOnce(t, l)
-		}
-		if n := counted("calls") - calls; n != 30 {
-			t.Errorf("the server counted %d statements inside of functions, of 10 locks, hand-overs and releases", n)
-		}
-		if n := counted("plans") - plans; n != 0 {
-			t.Errorf("the server planned %d statements anew", n)
-		}
-	})
+	pool := connect(t, url+"&pool_max_conns=1")
+	l := onPool(t, "/leases", pool)
+	warmUp(t, l, pool)
+	for range 10 {
+		unlock(t, lock(t, l, "a"))
+	}
+	plans, calls := counted("plans"), counted("calls")
+	for range 10 {
+		unlock(t, lock(t, l, "a"))
+	}
+	if n := counted("calls") - calls; n != 20 {
+		t.Errorf("the server counted %d statements that write inside of functions, of 10 locks and releases", n)
+	}
+	if n := counted("plans") - plans; n != 0 {
+		t.Errorf("the server planned %d statements anew", n)
+	}
 }
 
-// handOverOnce takes a lock, hands it to a goroutine that waits, and gives it back.
-func handOverOnce(t *testing.T, l locker.Locker) {
-	t.Helper()
-	held := lock(t, l, "a")
-	var wait sync.WaitGroup
-	wait.Go(func() {
-		next, err := l.Lock(soon(t), "a")
-		if err != nil {
-			t.Errorf("Lock: %v", err)
-		} else if err := next.Unlock(context.Background()); err != nil {
-			t.Errorf("Unlock: %v", err)
+// Goal: whoever finds the lock taken and does not wait leaves nothing behind: no
+// transaction number and nothing in the log. Method: the statement itself, in a
+// transaction of its own. The same statement does both where the lock is free.
+func TestTryLockThatFindsItTakenWritesNothing(t *testing.T) {
+	t.Parallel()
+	url := testserver.Postgres(t, "autovacuum=off").URL("postgres") // nobody else writes
+	held := lock(t, newLocker(t, url, postgres.Options{}), "taken", locker.WithTTL(long))
+	for name, writes := range map[string]bool{"taken": false, "free": true} {
+		tx := begun(t, url)
+		start := ask[string](t, tx, `SELECT pg_current_wal_insert_lsn()::text`)
+		token := ask[int64](t, tx, `SELECT (lockstile_acquire_1($1, 'x', 60000, '', false, '', 0, 0))._token`, name)
+		if ask[bool](t, tx, `SELECT pg_current_xact_id_if_assigned() IS NOT NULL`) != writes || (token > 0) != writes {
+			t.Errorf("%s: it was answered %d, and has a transaction number, or has none", name, token)
 		}
-	})
-	eventually(t, func() string {
-		if postgres.InLine(l, "a") < 2 {
-			return "nobody waits"
+		if grew := ask[bool](t, tx, `SELECT pg_current_wal_insert_lsn() > $1::pg_lsn`, start); grew != writes {
+			t.Errorf("%s: it wrote to the log: %v", name, grew)
 		}
-		return ""
-	})
+		if err := tx.Rollback(soon(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
 	unlock(t, held)
-	wait.Wait()
+}
+
+// Goal: nobody waits for a disk because somebody else has the lock. Method: what
+// was written before is on disk afterwards only if something waited for it.
+func TestWaitersAndReleasesDoNotWaitForTheDisk(t *testing.T) {
+	t.Parallel()
+	url := testserver.Postgres(t, lazy...).URL("postgres")
+	newLocker(t, url, postgres.Options{})
+	admin := connect(t, url)
+	waits := map[string]int{}
+	const n = 50
+	count := func(what, sql string, args ...any) {
+		start := query[string](t, admin, `SELECT pg_current_wal_insert_lsn()::text`)
+		query[string](t, admin, `SELECT (`+sql+`)::text`, args...)
+		if query[bool](t, admin, `SELECT pg_current_wal_flush_lsn() > $1::pg_lsn`, start) {
+			waits[what]++
+		}
+	}
+	for i := range n {
+		count("granted", `lockstile_acquire_1('a', 'v' || $1::int, 60000, '', false, '', 0, 0)`, i)
+		count("queued", `lockstile_acquire_1('a', 'w' || $1::int, 60000, '', true, '', 60000, 0)`, i)
+		count("released", `lockstile_release_1('a', 'v' || $1::int, 0)`, i)
+		count("withdrawn", `lockstile_withdraw_1('a', 'w' || $1::int, 0)`, i)
+	}
+	if waits["granted"] != n {
+		t.Errorf("%d of %d grants are seen to wait for the disk: the test tests nothing", waits["granted"], n)
+	}
+	for _, what := range []string{"queued", "released", "withdrawn"} {
+		if waits[what] > n/10 { // the server has things to do for itself
+			t.Errorf("%s: %d of %d waited for the disk", what, waits[what], n)
+		}
+	}
+}
+
+// Goal: a lock goes from process to process in three requests: to queue, to give it
+// back, to claim it. Method: processes that take turns, whose every turn is awaited by
+// the other, and the server's count of statements.
+func TestLockGoesFromProcessToProcessInThreeRequests(t *testing.T) {
+	url := database(t)
+	admin := connect(t, url)
+	exec(t, admin, "CREATE EXTENSION pg_stat_statements")
+	var pools [2]*pgxpool.Pool
+	var lockers [2]locker.Locker
+	for i := range lockers {
+		pools[i] = connect(t, url+"&pool_max_conns=1")
+		lockers[i] = onPool(t, "/leases", pools[i])
+		warmUp(t, lockers[i], pools[i])
+	}
+	held := lock(t, lockers[0], "a", locker.WithTTL(long))
+	turn := func(i int) {
+		got := make(chan *locker.Lock, 1)
+		go func() {
+			next, err := lockers[i%2].Lock(soon(t), "a", locker.WithTTL(long))
+			if err != nil {
+				t.Error(err)
+			}
+			got <- next
+		}()
+		eventually(t, func() string {
+			if query[int](t, admin, `SELECT count(*)::int FROM lockstile_queue`) == 0 {
+				return "nobody waits"
+			}
+			return ""
+		})
+		unlock(t, held)
+		if held = <-got; held == nil {
+			t.FailNow()
+		}
+	}
+	const n = 20
+	for i := range 3 { // each listens by then
+		turn(i + 1)
+	}
+	requests := func() int {
+		return query[int](t, admin, `SELECT coalesce(sum(calls), 0)::int FROM pg_stat_statements s JOIN pg_database d ON d.oid = s.dbid
+			WHERE d.datname = current_database() AND s.query NOT LIKE '%pg_stat_statements%' AND s.query NOT LIKE '%FROM lockstile_queue'`)
+	}
+	before := requests()
+	for i := range n {
+		turn(i)
+	}
+	if sent := requests() - before; sent > 3*n+2 { // and a sign of life now and then
+		t.Errorf("%d requests for %d hand-overs", sent, n)
+	}
+	unlock(t, held)
 }
 
 // Goal: held locks share their renewals. Method: wait until the server has
@@ -116,16 +202,16 @@ func TestRenewalsOfManyLocksShareStatements(t *testing.T) {
 	for i := range n {
 		lock(t, l, fmt.Sprint(i), locker.WithTTL(3*time.Second))
 	}
-	last := query[time.Time](t, admin, `SELECT max(expires) FROM lockstile_lock`)
+	last := query[time.Time](t, admin, `SELECT max(expires) FROM lockstile_lease`)
 	eventually(t, func() string {
-		left := query[int](t, admin, `SELECT count(*)::int FROM lockstile_lock WHERE expires <= $1`, last)
+		left := query[int](t, admin, `SELECT count(*)::int FROM lockstile_lease WHERE expires <= $1`, last)
 		if left > 0 {
 			return fmt.Sprint(left, " locks were not renewed")
 		}
 		return ""
 	})
 	calls := query[int](t, admin, `SELECT coalesce(sum(calls), 0)::int FROM pg_stat_statements s JOIN pg_database d ON d.oid = s.dbid
-		WHERE d.datname = current_database() AND s.query LIKE '%lockstile_renew(%' AND s.query NOT LIKE '%pg_stat%'`)
+		WHERE d.datname = current_database() AND s.query LIKE '%lockstile_renew_%' AND s.query NOT LIKE '%pg_stat%'`)
 	if calls == 0 || calls > n/10 {
 		t.Errorf("%d statements renewed %d locks", calls, n)
 	}
@@ -149,7 +235,7 @@ func TestThousandWaitersOfOneProcessShareAHandfulOfConnections(t *testing.T) {
 		}
 		unlock(t, held)
 		wait.Wait()
-		if c := query[int](t, admin, sqlConnections) - mine; c > 5 {
+		if c := query[int](t, admin, sqlConnections) - mine; c > 6 {
 			t.Errorf("%d connections", c)
 		}
 		if seen.visits != n {

@@ -3,14 +3,12 @@ package postgres_test
 import (
 	"context"
 	"errors"
-	"net/url"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/lockstile/locker"
-	"github.com/lockstile/locker/conformance"
 	"github.com/lockstile/locker/fencing"
 	"github.com/lockstile/locker/internal/testserver"
 	"github.com/lockstile/locker/postgres"
@@ -43,6 +41,39 @@ func TestLeasesSurviveACrashOfTheServer(t *testing.T) {
 		t.Errorf("token %d follows %d", second.Token(), held.Token())
 	}
 	unlock(t, second)
+}
+
+// Goal: what somebody was told is on disk, whatever the role says: that a lease goes
+// on, and that a value is refused from now on. Method: the statements themselves, and a
+// crash right after each.
+func TestRenewalsAndMarksSurviveACrashWhateverTheRoleSays(t *testing.T) {
+	t.Parallel()
+	server := testserver.Postgres(t, lazy...)
+	url := server.URL("postgres") + careless
+	newLocker(t, url, postgres.Options{})
+	const row = `(SELECT value || expires FROM lockstile_lease)`
+	for what, c := range map[string]struct{ do, see string }{
+		"granted":         {`SELECT lockstile_acquire_1('a', 'mine', 600000, '', false, '', 0, 0)`, row},
+		"asked for again": {`SELECT lockstile_acquire_1('a', 'mine', 600000, '', false, '', 0, 0)`, row},
+		"renewed":         {`SELECT lockstile_renew_1(ARRAY['a'], ARRAY['mine'], ARRAY[600000])`, row},
+		"withdrawn":       {`SELECT lockstile_withdraw_1('b', 'late', 600000)`, `(SELECT value || until FROM lockstile_mark WHERE NOT forced)`},
+		"broken":          {`SELECT lockstile_force_1('a', 'mine', 600000)`, `(SELECT value || until FROM lockstile_mark WHERE forced)`},
+	} {
+		pool := connect(t, url)
+		exec(t, pool, `DELETE FROM lockstile_lease`)
+		exec(t, pool, `DELETE FROM lockstile_mark`)
+		if what != "granted" {
+			query[string](t, pool, `SELECT lockstile_acquire_1('a', 'mine', 600000, '', false, '', 0, 0)::text`)
+		}
+		exec(t, connect(t, server.URL("postgres")), `CHECKPOINT`)
+		query[string](t, pool, `SELECT (`+c.do[len("SELECT "):]+`)::text`)
+		told := query[string](t, pool, `SELECT `+c.see)
+		server.Kill()
+		server.Start()
+		if after := query[string](t, connect(t, url), `SELECT coalesce(`+c.see+`, '')`); after != told {
+			t.Errorf("%s: %q before the crash, %q after it", what, told, after)
+		}
+	}
 }
 
 // Goal: no token comes back after a crash, whatever draws it. Method: many
@@ -185,28 +216,6 @@ func TestLostSessionIsEndedInTheServerByTheNext(t *testing.T) {
 	unlock(t, lock(t, b, "a"))
 }
 
-// Goal: what an attempt left behind whose answer was lost is removed, and not
-// kept until its TTL ends.
-func TestLostAnswerLeavesNoLockBehind(t *testing.T) {
-	t.Parallel()
-	forEachKind(t, func(t *testing.T, open func(testing.TB, string) lockerUnderTest) {
-		url := database(t)
-		b := open(t, url)
-		pool, w := wired(t, url)
-		a := onPool(t, t.Name(), pool)
-		warmUp(t, a, pool)
-		w.cut(deaf)
-		ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
-		defer cancel()
-		_, err := a.TryLock(ctx, "a", locker.WithTTL(long))
-		if err == nil || !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("TryLock without an answer: %v", err)
-		}
-		w.repair()
-		unlock(t, lock(t, b, "a"))
-	})
-}
-
 // Goal: a request that arrives after its clean-up is refused.
 func TestRequestThatArrivesAfterItsCleanUpIsRefused(t *testing.T) {
 	url := database(t)
@@ -254,74 +263,6 @@ func TestRequestThatArrivesAfterItsCleanUpIsRefused(t *testing.T) {
 	unlock(t, held)
 }
 
-// Goal: an unlock whose answer was lost is done all the same.
-func TestUnlockWithoutAnAnswerStillUnlocks(t *testing.T) {
-	t.Parallel()
-	forEachKind(t, func(t *testing.T, open func(testing.TB, string) lockerUnderTest) {
-		url := database(t)
-		b := open(t, url)
-		pool, w := wired(t, url)
-		a := onPool(t, t.Name(), pool)
-		warmUp(t, a, pool)
-		held := lock(t, a, "a", locker.WithTTL(long))
-		w.cut(deaf)
-		if err := held.Unlock(context.Background()); err == nil {
-			t.Error("Unlock without an answer reports success")
-		}
-		w.repair()
-		unlock(t, lock(t, b, "a"))
-	})
-}
-
-// Goal: an unlock that never arrived is made up for, over another connection.
-func TestUnlockThatWasLostIsSentAgain(t *testing.T) {
-	t.Parallel()
-	forEachKind(t, func(t *testing.T, open func(testing.TB, string) lockerUnderTest) {
-		url := database(t)
-		b := open(t, url)
-		pool, w := wired(t, url)
-		a := onPool(t, t.Name(), pool)
-		warmUp(t, a, pool)
-		held := lock(t, a, "a", locker.WithTTL(long))
-		w.cut(slow)
-		if err := held.Unlock(context.Background()); err == nil {
-			t.Error("Unlock that did not arrive reports success")
-		}
-		w.repair()
-		unlock(t, lock(t, b, "a"))
-	})
-}
-
-// Goal: an heir that was given the lock without hearing of it, and does not want
-// it any more, leaves nothing behind.
-func TestHeirThatNeverHeardOfItsLockGivesItBack(t *testing.T) {
-	t.Parallel()
-	forEachKind(t, func(t *testing.T, open func(testing.TB, string) lockerUnderTest) {
-		url := database(t)
-		b := open(t, url)
-		pool, w := wired(t, url)
-		a := onPool(t, t.Name(), pool)
-		warmUp(t, a, pool)
-		held := lock(t, a, "a", locker.WithTTL(long))
-		ctx, cancel := context.WithCancel(soon(t))
-		waiting := &watched{Context: ctx, asked: make(chan struct{})}
-		heir := make(chan error, 1)
-		go func() {
-			_, err := a.Lock(waiting, "a", locker.WithTTL(long))
-			heir <- err
-		}()
-		<-waiting.asked
-		time.AfterFunc(100*time.Millisecond, cancel) // when it has been picked, or else the heir just leaves
-		w.cut(deaf)
-		_ = held.Unlock(context.Background())
-		if err := <-heir; !errors.Is(err, context.Canceled) {
-			t.Errorf("Lock of an heir that was cancelled: %v", err)
-		}
-		w.repair()
-		unlock(t, lock(t, b, "a"))
-	})
-}
-
 // Goal: what is sent again because its answer was lost with the connection is
 // done once. Method: every connection breaks when the answer comes; the next one
 // is whole.
@@ -338,7 +279,7 @@ func TestLeaseStatementsCanBeSentTwice(t *testing.T) {
 	if err != nil {
 		t.Fatalf("TryLock: %v", err)
 	}
-	if token := query[fencing.Token](t, admin, `SELECT token FROM lockstile_lock`); token != held.Token() {
+	if token := query[fencing.Token](t, admin, `SELECT token FROM lockstile_lease`); token != held.Token() {
 		t.Errorf("the store has token %d, the holder %d", token, held.Token())
 	}
 	warmUp(t, a, pool)
@@ -355,50 +296,38 @@ func TestLeaseStatementsCanBeSentTwice(t *testing.T) {
 	}
 }
 
-// The answer to a Break is lost, and somebody else has the lock by the time that this
-// is heard. One holder was to be broken, and the next must not be.
+// The answer to a Break is lost, and somebody else has the lock by the time that it is
+// sent again. One holder was to be broken, and the next must not be.
 func TestBreakWhoseAnswerIsLostBreaksOneHolder(t *testing.T) {
-	t.Parallel()
-	forEachKind(t, func(t *testing.T, open func(testing.TB, string) lockerUnderTest) {
-		direct := database(t)
-		u, err := url.Parse(direct)
+	url := database(t)
+	first, second := newLocker(t, url, postgres.Options{}), newLocker(t, url, postgres.Options{})
+	held := lock(t, first, "a", locker.WithTTL(long))
+	next := make(chan *locker.Lock, 1)
+	go func() {
+		lock, err := second.Lock(soon(t), "a", locker.WithTTL(long))
 		if err != nil {
-			t.Fatal(err)
+			t.Error(err)
 		}
-		p := conformance.NewProxy(t, u.Host)
-		first, second := open(t, direct), open(t, direct)
-		breaker := open(t, testserver.PostgresURL(p.Addr(), u.Path[1:]))
-		if _, err := breaker.Inspect(soon(t), "a"); err != nil { // it is connected
-			t.Fatal(err)
+		next <- lock
+	}()
+	queued(t, first, "a", 1)
+	admin := connect(t, url)
+	value := query[string](t, admin, `SELECT value FROM lockstile_lease`)
+	const force = `SELECT lockstile_force_1('a', $1, 600000)`
+	if !query[bool](t, admin, force, value) {
+		t.Error("nobody was broken")
+	}
+	lock := <-next
+	if !query[bool](t, admin, force, value) {
+		t.Error("sent again, it says that nobody was broken")
+	}
+	if lock != nil {
+		if err := lock.Renew(soon(t)); err != nil {
+			t.Errorf("the next holder: %v", err)
 		}
-		held := lock(t, first, "a", locker.WithTTL(time.Minute))
-		next := make(chan *locker.Lock, 1)
-		go func() {
-			lock, err := second.Lock(soon(t), "a", locker.WithTTL(time.Minute))
-			if err != nil {
-				t.Error(err)
-			}
-			next <- lock
-		}()
-		queued(t, first, "a", 1)
-		p.CutReplies()
-		answer := make(chan error, 1)
-		go func() {
-			_, err := breaker.Break(soon(t), "a")
-			answer <- err
-		}()
-		lock := <-next // the server has broken the first
-		p.Heal()
-		if err := <-answer; !errors.Is(err, locker.ErrUnavailable) {
-			t.Errorf("Break: %v", err)
-		}
-		if lock != nil {
-			if err := lock.Renew(soon(t)); err != nil {
-				t.Errorf("the next holder: %v", err)
-			}
-		}
-		if err := held.Renew(soon(t)); !errors.Is(err, locker.ErrLost) {
-			t.Errorf("the first holder: %v", err)
-		}
-	})
+	}
+	var lost *locker.LostError
+	if err := held.Renew(soon(t)); !errors.As(err, &lost) || lost.Reason != locker.Forced {
+		t.Errorf("the first holder: %v", err)
+	}
 }

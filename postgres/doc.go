@@ -1,37 +1,30 @@
 // Package postgres implements [locker.Locker] in a PostgreSQL database, in three
 // ways. [New] keeps leases in a table: the usual choice, and the one that works
 // through a connection pooler. [NewSession] takes advisory locks, which have no
-// lease, on one connection. [LockTx] locks inside a transaction of the caller's:
-// where lock and data are in one database, nothing is safer.
+// lease, on connections of its own. [LockTx] locks inside a transaction of the
+// caller's: where lock and data are in one database, nothing is safer.
 //
-// All draw their tokens from the same sequences of the database. Before first use
+// All draw their tokens from the same sequence of the database. Before first use
 // it needs the [Schema].
 //
 // # Guarantees
 //
 // Leases: at most one holder at a time, over crashes of the server too: grants
 // and renewals are on disk before they count, even in sessions that run with
-// synchronous_commit off. A lock that goes from one goroutine to the next of the
-// same Locker does not wait for the disk, unless there is a synchronous standby:
-// until its first renewal the second believes no longer than the first would have,
-// and if a crash takes the hand-over back, it loses the lock and nobody else has
-// it before. The name then stays taken until the first one's lease ends, unless
-// the second gives it back while it believes. Tokens come from blocks of a million
-// that were set aside on disk before, so they increase over a crash; a crash, or a
-// number that somebody draws for itself, costs the rest of a block, so they leave
-// gaps. A failover to an asynchronous standby can hand a held lock to a second holder
-// and send tokens back; with a synchronous one it cannot
+// synchronous_commit off. So are tokens, 1,024 for each grant, so they increase over a
+// crash, and leave gaps. A failover to an asynchronous standby can hand a held lock to
+// a second holder and send tokens back; with a synchronous one it cannot
 // ([Options].SyncStandby). So can a restored backup, and fsync=off. Waiters of
-// different Lockers are served in order of arrival; goroutines of one Locker may
-// hand the lock to each other up to 16 times in a row, or up to 128 times within
-// 25 ms, before it goes to another process. A release, in contrast, waits for no
-// disk: if the server crashes just then, the lock may stay, held by nobody, until
-// its lease ends.
+// different Lockers are served in order of arrival; goroutines of one Locker pass the
+// lock on to each other in memory, up to 1,024 times and for 25 ms at most, before it
+// goes to another process. A release, in contrast, waits for no disk: if the server
+// crashes just then, the lock may stay, held by nobody, until its lease ends.
 //
-// Session locks: tokens come from the same blocks, and nobody waits for the disk.
-// The locks end with the server or the connection, so a crash of the server or a
-// failover can hand a held lock to a second holder before the first has heard of
-// it ([NewSession]).
+// Session locks end with the server or the connection, so a crash of the server, a
+// failover, or a connection that ends on the server's side alone can hand a held lock
+// to a second holder before the first has heard of it ([NewSession]). Their tokens are
+// on disk before they count, too, which one in 32 has to wait for. Waiters stand in the
+// server's own queue.
 // Locks inside a transaction lean on nothing ([LockTx]).
 //
 // A request that is delayed until after its attempt was given up and cleaned up
@@ -42,14 +35,18 @@
 // # Losing a lock
 //
 // A lease is lost when it ends unrenewed, or when a renewal finds the row gone or
-// changed: after a third of the TTL at the latest. Waiters are told by NOTIFY, the
-// one whose turn it is alone. One that is dead is passed over at once when its
-// connection is gone, and after half a second when it is paused; a notification
-// that is lost costs at most what was left of the holder's lease. Where a pooler
-// is in between, waiters look ten times a second instead ([Options].Poll).
+// changed: after a third of the TTL at the latest. Renewals have a connection of their
+// own, so the application's queries, which may take all connections of the pool, lose
+// no lock; where the role may have no other connection, they share the pool. Waiters
+// are told by NOTIFY, the one whose turn it is alone. One that is dead is passed over
+// at once when its connection is gone, and after half a second when it is paused; a
+// notification that is lost costs at most what was left of the holder's lease. Where a
+// pooler is in between, waiters look ten times a second instead ([Options].Poll).
 //
-// A session lock is lost when its connection breaks, which is told at once, or
-// when the server has not answered for a TTL.
+// A session lock is lost when its connection breaks, which is told within a quarter of a
+// second, or when the server has not answered for a TTL. One that could not be given
+// back ends with its connection: the server is asked to end it, and ends it by itself
+// when nothing has been heard on it for a second more than the longest TTL there.
 //
 // A pool asks a connection that was idle for over a second for a sign of life before
 // it hands it out. If the network loses the answer, the release is not sent. It is
@@ -75,10 +72,10 @@
 // so that PgBouncer of any version will do, in transaction mode too. They find the
 // schema through the search path. Tables whose names begin with lockstile_ are the
 // locks' own, and so are the advisory locks whose first of two keys is 1819239275,
-// 1819239276 or 1819239277. A lease costs the server one transaction that is synced
-// to disk, and its speed is that of commits, except between goroutines of one
-// Locker with the same TTL, where a hand-over costs one that is not, unless a third
-// of the TTL is over or the second asks for a minimum of validity, a maximum hold or
-// no renewal. A session lock waits for no disk. Where there is a synchronous
-// standby, both wait for it.
+// 1819239276 or 1819239277. A lease costs the server one transaction that is synced to disk, and so
+// does a round of renewals. To find a lock taken, to wait for it and to give it back
+// wait for no disk. Where there is a synchronous standby, grants and renewals wait for
+// it. A Locker has up to two connections beside the pool: one while somebody waits, and
+// one while there are renewals. A SessionLocker has none of the pool's but to look on:
+// one of its own, and one for each name that it waits for or has waited for, 16 at most.
 package postgres

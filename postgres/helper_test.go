@@ -2,8 +2,10 @@ package postgres_test
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
+	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -25,10 +27,11 @@ type wire struct {
 type wireMode int
 
 const (
-	whole wireMode = iota
-	deaf           // what is sent arrives, the answer does not
-	slow           // what is sent arrives only with deliver
-	dying          // what is sent arrives, and the connection breaks when the answer comes
+	whole  wireMode = iota
+	deaf            // what is sent arrives, the answer does not
+	slow            // what is sent arrives only with deliver
+	dying           // what is sent arrives, and the connection breaks when the answer comes
+	deafer          // as deaf, and the end of the connection does not arrive either
 )
 
 // wiredConn is a connection. Once broken, it stays so.
@@ -75,6 +78,13 @@ func (w *wire) cut(mode wireMode) {
 	for _, c := range w.conns {
 		c.mode = mode
 	}
+}
+
+// cutLast breaks the connection that was opened last.
+func (w *wire) cutLast(mode wireMode) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.conns[len(w.conns)-1].mode = mode
 }
 
 // repair makes new connections work again.
@@ -125,6 +135,8 @@ func (c *wiredConn) Read(b []byte) (int, error) {
 		mode := c.mode
 		c.w.mu.Unlock()
 		switch {
+		case err != nil && mode == deafer && !errors.Is(err, net.ErrClosed) && !errors.Is(err, os.ErrDeadlineExceeded):
+			time.Sleep(time.Millisecond) // until this side closes it
 		case err != nil || mode == whole:
 			return n, err
 		case mode == dying:

@@ -213,9 +213,9 @@ func warmUp(tb testing.TB, l locker.Locker, pool *pgxpool.Pool) {
 	tb.Helper()
 	unlock(tb, lock(tb, l, "warm up"))
 	eventually(tb, func() string {
-		uses := int64(2) // the schema and what is done once, in the background
+		uses := int64(1) // the schema
 		if _, ok := l.(*postgres.Locker); ok {
-			uses += 2 // the lock and its release
+			uses += 3 // what is done once, in the background, the lock and its release
 		}
 		if stat := pool.Stat(); stat.AcquireCount() < uses || stat.AcquiredConns() > 0 {
 			return "the pool is in use"

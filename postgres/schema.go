@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/lockstile/locker"
 )
 
 // Schema is what the locks need in the database: a sequence, a few tables and the
@@ -20,21 +22,19 @@ import (
 // locks of [NewSession] and [LockTx] are the database's and do exclude.
 //
 // A role that only locks needs SELECT, INSERT, UPDATE and DELETE on the tables
-// lockstile_lock, lockstile_lease, lockstile_session, lockstile_waiter
-// and lockstile_mark, and SELECT and USAGE on the sequence
-// lockstile_token. Never set or alter that, for tokens are drawn from it, and leave
-// what is unlogged unlogged.
+// lockstile_lease, lockstile_queue, lockstile_mark, lockstile_session and
+// lockstile_known, and SELECT and USAGE on the sequence lockstile_token. Never set or alter that, for tokens are drawn from it.
 //
 // It has a version. A program of an earlier version is refused from then on, in words
 // that say so, and cannot lower it; one of a later version is refused until it has
 // been raised.
-const Schema = schemaPlace + schemaUpgrade + schemaTables + schemaToken + schemaRules + schemaWait + schemaLease + schemaSession + schemaCare
+const Schema = schemaPlace + schemaUpgrade + schemaTables + schemaToken + schemaQueue + schemaLease + schemaSession + schemaCare
 
 // ensureSchema applies Schema over a connection of the pool. Without arguments
 // pgx sends it as one message, which the server carries out as one transaction.
 func ensureSchema(ctx context.Context, pool *pgxpool.Pool) error {
 	if _, err := pool.Exec(ctx, Schema); err != nil {
-		return fmt.Errorf("postgres: apply the schema: %w", classify(err))
+		return fmt.Errorf("postgres: apply the schema: %w: %w", locker.ErrUnavailable, classify(err))
 	}
 	return nil
 }
@@ -65,45 +65,31 @@ BEGIN
 END $$;
 `
 
-// A lock's row is there while it is held or reserved for a waiter. The columns
-// "session" keep leases and advisory locks of the same name apart: lockstile_lock
-// is both, for those who look after either kind or look on. What is done with
-// every lock names the one table it means. The server would plan it anew each time
-// if it had to find out, and if it did not see that a name has one row: that is
-// why the key is the tables' own. The rows of advisory locks are not logged, for a
-// crash of the server ends these locks. Nor are waiters: they come again, with
-// their tickets. A mark says that requests with this value must be refused.
+// A lease's row is there while it is held or reserved for a waiter, and after its end
+// until somebody needs it or sweeps it away. Waiters are not logged: who finds itself
+// forgotten after a crash of the server comes again, with its ticket. A mark says that
+// requests with this value are refused, or that its lease was taken from it by force.
 //
 // The sequence ends where the last of 1,024 tokens still fits a bigint.
 const schemaTables = `
 CREATE SEQUENCE IF NOT EXISTS lockstile_token MAXVALUE 9007199254740991 NO CYCLE;
 
-CREATE TABLE IF NOT EXISTS lockstile_lock (
-  name     text COLLATE "C" NOT NULL,
-  session  boolean NOT NULL,
+CREATE TABLE IF NOT EXISTS lockstile_lease (
+  name     text COLLATE "C" PRIMARY KEY,
   value    text NOT NULL,
   reserved boolean NOT NULL,
-  token    bigint,
+  token    bigint NOT NULL,
   holder   text NOT NULL,
-  ttl      bigint,
-  expires  timestamptz NOT NULL,
-  pid      integer
-) PARTITION BY LIST (session);
+  expires  timestamptz NOT NULL
+) WITH (fillfactor = 50);
 
-CREATE TABLE IF NOT EXISTS lockstile_lease PARTITION OF lockstile_lock (PRIMARY KEY (name))
-  FOR VALUES IN (false) WITH (fillfactor = 50);
-
-CREATE UNLOGGED TABLE IF NOT EXISTS lockstile_session PARTITION OF lockstile_lock (PRIMARY KEY (name))
-  FOR VALUES IN (true) WITH (fillfactor = 50);
-
-CREATE UNLOGGED TABLE IF NOT EXISTS lockstile_waiter (
+CREATE UNLOGGED TABLE IF NOT EXISTS lockstile_queue (
   name    text COLLATE "C" NOT NULL,
-  session boolean NOT NULL,
   ticket  bigint NOT NULL,
-  value   text NOT NULL,
+  value   text COLLATE "C" NOT NULL,
   channel text NOT NULL,
   patient timestamptz NOT NULL,
-  PRIMARY KEY (name, session, ticket)
+  PRIMARY KEY (name, ticket, value)
 );
 
 CREATE TABLE IF NOT EXISTS lockstile_mark (
@@ -122,87 +108,23 @@ const schemaEncoding = `
       current_setting('client_encoding') USING ERRCODE = 'feature_not_supported';
   END IF;`
 
-// schemaDurable does the same, or asked not to, has the commit wait for neither.
-// It also refuses isolation levels in which a statement does not see what was
+// schemaReads refuses isolation levels in which a statement does not see what was
 // committed while it waited for a lock.
-const schemaDurable = schemaEncoding + `
+const schemaReads = schemaEncoding + `
   IF current_setting('transaction_isolation') <> 'read committed' THEN
     RAISE EXCEPTION 'locks need the isolation level "read committed", this is "%": set default_transaction_isolation',
       current_setting('transaction_isolation') USING ERRCODE = 'feature_not_supported';
-  END IF;
-  IF NOT _durable THEN
-    _set := set_config('synchronous_commit', 'off', true);
-  ELSE` + schemaSync + `
   END IF;`
 
-// Functions that are called with every lock return something, so that they can be
-// part of an expression: PERFORM would cost as much as they do.
-//
-// lockstile_enter lets one transaction at a time deal with a name. It is what
-// makes a grant and its token one step: whoever comes later sees the row that
-// was written before, and draws a greater token.
-//
-// lockstile_alive tells a waiter whose process listens, or polled a while ago,
-// from one that is gone: every listening connection holds an advisory lock, for
-// as long as it lives. A waiter on the asking connection itself is alive (a
-// session's own locks never stand in its way).
-//
-// lockstile_pass reserves a lock that becomes free for the first waiter that is
-// alive, returns its value (null: nobody waits), and tells that waiter's process
-// alone. One that does not claim the lock in time loses its turn, and so that
-// somebody notices, the second in line is told to look again by then.
-const schemaRules = `
-CREATE OR REPLACE FUNCTION lockstile_durable(_durable boolean) RETURNS boolean LANGUAGE plpgsql AS $$
-DECLARE
-  _set text;
-BEGIN` + schemaDurable + `
-  RETURN true;
-END $$;
+// schemaSync makes the commit of this transaction wait for the disk, and for the
+// synchronous standby where there is one: a token or a lease that a crash could
+// take back must not be handed out.
+const schemaSync = `
+  IF current_setting('synchronous_commit') IN ('off', 'local') THEN
+    PERFORM set_config('synchronous_commit', 'on', true);
+  END IF;`
 
-CREATE OR REPLACE FUNCTION lockstile_enter(_name text, _durable boolean) RETURNS boolean LANGUAGE plpgsql AS $$
-DECLARE
-  _set text;
-BEGIN` + schemaDurable + `
-  RETURN pg_advisory_xact_lock(1819239275, hashtext(_name)) IS NOT NULL;
-END $$;
-
-CREATE OR REPLACE FUNCTION lockstile_alive(_channel text, _patient timestamptz, _own text)
-RETURNS boolean LANGUAGE plpgsql AS $$
-BEGIN
-  RETURN _patient > clock_timestamp() AND (_channel = '' OR _channel = _own
-    OR NOT pg_try_advisory_xact_lock_shared(1819239276, hashtext(_channel)));
-END $$;
-
-CREATE OR REPLACE FUNCTION lockstile_pass(_session boolean, _name text, _own text)
-RETURNS text LANGUAGE plpgsql AS $$
-DECLARE
-  _first lockstile_waiter;
-  _second lockstile_waiter;
-BEGIN
-  LOOP
-    DELETE FROM lockstile_waiter w WHERE w.name = _name AND w.session = _session AND w.ticket =
-      (SELECT min(i.ticket) FROM lockstile_waiter i WHERE i.name = _name AND i.session = _session)
-    RETURNING * INTO _first;
-    IF NOT FOUND THEN
-      RETURN NULL;
-    END IF;
-    EXIT WHEN lockstile_alive(_first.channel, _first.patient, _own);
-  END LOOP;
-  UPDATE lockstile_lock l SET value = _first.value, reserved = true, holder = '',
-    expires = clock_timestamp() + interval '500 milliseconds', pid = NULL
-    WHERE l.name = _name AND l.session = _session;
-  IF NOT FOUND THEN
-    INSERT INTO lockstile_lock (name, session, value, reserved, holder, expires)
-    VALUES (_name, _session, _first.value, true, '', clock_timestamp() + interval '500 milliseconds');
-  END IF;
-  IF _first.channel <> '' THEN
-    PERFORM pg_notify(_first.channel, 'turn ' || _first.value || ' ' || _name);
-  END IF;
-  SELECT * INTO _second FROM lockstile_waiter w
-    WHERE w.name = _name AND w.session = _session ORDER BY w.ticket LIMIT 1;
-  IF FOUND AND _second.channel <> '' THEN
-    PERFORM pg_notify(_second.channel, 'wait ' || _second.value || ' ' || _name);
-  END IF;
-  RETURN _first.value;
-END $$;
-`
+// schemaLazy has it wait for neither: what is given back, reserved or queued need not
+// outlast a crash.
+const schemaLazy = `
+  _set := set_config('synchronous_commit', 'off', true);`

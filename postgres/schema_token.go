@@ -1,13 +1,5 @@
 package postgres
 
-// schemaSync makes the commit of this transaction wait for the disk, and for the
-// synchronous standby where there is one: a token or a lease that a crash could
-// take back must not be handed out.
-const schemaSync = `
-  IF current_setting('synchronous_commit') IN ('off', 'local') THEN
-    PERFORM set_config('synchronous_commit', 'on', true);
-  END IF;`
-
 // Tokens come from one logged sequence. lockstile_draw answers the first of 1,024
 // that are its caller's alone, so that the next draw's are all greater. It is called
 // where exclusion is already certain: whoever else draws for the same name is kept

@@ -1,14 +1,5 @@
 package postgres
 
-import (
-	"context"
-	"errors"
-	"fmt"
-	"strconv"
-
-	"github.com/jackc/pgx/v5/pgconn"
-)
-
 // schemaVersion is what this program's schema is. It goes up with every change
 // that a program of before would not understand. Functions that programs call have
 // it in their names, so that a schema of another version has none for them: they are
@@ -44,31 +35,3 @@ END $$;
 
 CREATE OR REPLACE FUNCTION lockstile_version() RETURNS integer LANGUAGE sql IMMUTABLE AS $$ SELECT ` + schemaVersion + ` $$;
 `
-
-// explain asks for the version of a schema that has not what was asked of it.
-func (p *poolRunner) explain(ctx context.Context, err error) error {
-	var reply *pgconn.PgError
-	if !errors.As(err, &reply) || reply.Code != "42883" && reply.Code != "42P01" {
-		return err
-	}
-	var there int
-	if p.pool.QueryRow(ctx, `SELECT lockstile_version()`, p.mode).Scan(&there) != nil || strconv.Itoa(there) == schemaVersion {
-		return err
-	}
-	return &versionError{there, err}
-}
-
-// versionError says that the schema is another program's.
-type versionError struct {
-	there int
-	err   error
-}
-
-func (e *versionError) Unwrap() error { return e.err }
-
-func (e *versionError) Error() string {
-	if ours, _ := strconv.Atoi(schemaVersion); e.there > ours {
-		return fmt.Sprintf("the schema has version %d, and this program is older: it knows version %s", e.there, schemaVersion)
-	}
-	return fmt.Sprintf("the schema has version %d, this program needs version %s: call EnsureSchema or apply Schema", e.there, schemaVersion)
-}

@@ -3,63 +3,59 @@ package postgres
 import (
 	"context"
 	"errors"
-	"fmt"
-	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 )
 
-// SessionLocker grants advisory locks of the server, all on one connection. They
-// have no lease: the server frees them when that connection ends. See
-// [NewSession].
+// SessionLocker grants advisory locks of the server. They have no lease: the server
+// frees them when their connection ends. See [NewSession].
 type SessionLocker struct {
-	opts  Options
-	queue queue
-
-	dialing chan struct{} // filled while a connection is being opened
-
-	mu      sync.Mutex
-	current *session
-	old     []string // channels of connections whose end the server has not confirmed
+	locks *driver.Locker[*sessionAttempt]
+	store *sessionStore
 }
 
 var (
 	_ locker.Locker    = (*SessionLocker)(nil)
 	_ locker.Inspector = (*SessionLocker)(nil)
 	_ locker.Breaker   = (*SessionLocker)(nil)
+	_ locker.Lister    = (*SessionLocker)(nil)
 )
 
 // NewSession returns a Locker whose locks are advisory locks of the server, with
 // the key hashtextextended(name, 0): whoever takes that with pg_advisory_lock in
 // psql, or with [LockTx], is excluded and excludes. Two names with the same hash
-// exclude each other as well, which harms nothing but speed.
+// exclude each other as well.
 //
-// All locks of a SessionLocker live on one connection, and waiting for them needs
-// no other. It has the pool's settings, does not count in the pool, is made for
-// the first lock and again when it is lost. It must go to the server directly: a
-// pooler in between is refused.
+// Locks that are free when they are asked for live on one connection, all of them. A
+// Lock that has to wait does so in the server's own queue, on a connection of its
+// own, and the lock then lives there: with 16 of those, waiting or held, the next is
+// refused. The goroutines of a process need one between them. These connections have the
+// pool's settings and hooks, do not count in the pool, and are closed when they have
+// not been used for four TTLs. They must go to the server directly: a pooler in
+// between is refused. While a connection waits, the server keeps dead rows that
+// its statement could see, as for any statement that takes long.
 //
-// When the connection breaks, all locks on it are lost, and told to be so at
-// once. Silence is loss too, on both sides: the connection is asked for a sign of
+// When a connection breaks, all locks on it are lost, and told to be so at once, or
+// within a quarter of a second where it has just been used. Silence is loss too, on both sides: each connection is asked for a sign of
 // life three times per TTL, and a lock whose TTL ends without an answer is lost,
-// cable cut or holder paused. The server ends a connection on which nothing has
-// arrived for a second more than the longest TTL held there
-// (idle_session_timeout, set for this connection alone); left to itself, it would
-// keep the locks for hours, or for as long as a proxy in between holds the line.
+// cable cut or holder paused. A statement that the server does not answer, because
+// its table is locked or its standby is away, is silence, too. The server ends a
+// connection on which nothing has arrived for a second more than the longest TTL that
+// was asked for there (idle_session_timeout, set for this connection alone); a
+// waiter that it cannot reach for so long, and one whose process has ended, does not
+// stay in the queue (tcp_user_timeout, client_connection_check_interval).
 //
-// What lies between can also end the connection on the server's side alone, as a
+// What lies between can also end a connection on the server's side alone, as a
 // proxy that is stopped or a firewall that forgets may do. The server frees its
 // locks at once and gives them to others, while the holder hears nothing and
 // believes until its TTL ends: guard writes with the token, or use [New], whose
 // leases do not hang on a connection.
-//
-// Waiters of different SessionLockers are served in the order in which they
-// arrived. One that takes the key by itself stands in the server's own queue,
-// which goes first; its release is found by looking, twice a second, and so is
-// the end of a holder that died.
 //
 // [Options].Poll must be 0: waiters are always told.
 func NewSession(pool *pgxpool.Pool, opts Options) (*SessionLocker, error) {
@@ -72,44 +68,44 @@ func NewSession(pool *pgxpool.Pool, opts Options) (*SessionLocker, error) {
 	if err := opts.check(); err != nil {
 		return nil, err
 	}
-	s := &SessionLocker{opts: opts, dialing: make(chan struct{}, 1)}
-	q := &s.queue
-	q.closing, q.close = context.WithCancel(context.Background())
-	q.store = &store{runner: sessions{s}, sql: sessionSQL, advisory: true}
-	q.admin = newPoolRunner(pool)
-	q.mail = newMailbox(q.returnTurn)
-	q.post = sessions{s}
-	q.keeper = locker.NewKeeper(renewSessions)
-	return s, nil
+	s := &sessionStore{opts: opts, admin: newPoolRunner(pool), dialing: make(chan struct{}, 1)}
+	s.locks = driver.New("postgres", s, driver.Options{})
+	return &SessionLocker{s.locks, s}, nil
 }
 
 // Lock implements [locker.Locker].
-func (s *SessionLocker) Lock(ctx context.Context, name string, opts ...locker.Option) (*locker.Lock, error) {
-	return s.queue.lock(ctx, name, opts)
+func (l *SessionLocker) Lock(ctx context.Context, name string, opts ...locker.Option) (*locker.Lock, error) {
+	return l.locks.Lock(ctx, name, opts...)
 }
 
 // TryLock implements [locker.Locker].
-func (s *SessionLocker) TryLock(ctx context.Context, name string, opts ...locker.Option) (*locker.Lock, error) {
-	return s.queue.tryLock(ctx, name, opts)
+func (l *SessionLocker) TryLock(ctx context.Context, name string, opts ...locker.Option) (*locker.Lock, error) {
+	return l.locks.TryLock(ctx, name, opts...)
 }
 
 // Inspect implements [locker.Inspector]. A holder that is none of ours has
 // neither text nor token.
-func (s *SessionLocker) Inspect(ctx context.Context, name string) (locker.Info, error) {
-	return s.queue.inspect(ctx, name)
+func (l *SessionLocker) Inspect(ctx context.Context, name string) (locker.Info, error) {
+	return l.locks.Inspect(ctx, name)
+}
+
+// List implements [locker.Lister]. It does not show what others hold, whose names
+// the server does not know.
+func (l *SessionLocker) List(ctx context.Context, prefix string) ([]locker.Info, error) {
+	return l.locks.List(ctx, prefix)
 }
 
 // Break implements [locker.Breaker] by ending the holder's connection, for there
 // is no other way to free an advisory lock from outside. So it takes all other
 // locks of that connection as well. The role must be the holder's own, or one
 // that may signal backends.
-func (s *SessionLocker) Break(ctx context.Context, name string) (bool, error) {
-	return s.queue.force(ctx, name, `SELECT lockstile_session_force($1)`)
+func (l *SessionLocker) Break(ctx context.Context, name string) (bool, error) {
+	return l.locks.Break(ctx, name)
 }
 
 // EnsureSchema applies [Schema].
-func (s *SessionLocker) EnsureSchema(ctx context.Context) error {
-	return ensureSchema(ctx, s.queue.admin.pool)
+func (l *SessionLocker) EnsureSchema(ctx context.Context) error {
+	return ensureSchema(ctx, l.store.admin.pool)
 }
 
 // Guarantees implements [locker.Locker]. While the connection and the server
@@ -117,7 +113,37 @@ func (s *SessionLocker) EnsureSchema(ctx context.Context) error {
 // connection breaks and nobody says so; that the server can be reached, when it
 // breaks on the server's side alone; and a server that crashes, or its successor,
 // knows nothing of advisory locks.
-func (s *SessionLocker) Guarantees() locker.Guarantees {
+func (l *SessionLocker) Guarantees() locker.Guarantees {
+	if l.store == nil { // what is promised without options
+		return new(sessionStore).Features().Guarantees
+	}
+	return l.locks.Guarantees()
+}
+
+// Close ends the waiting: waiters get [locker.ErrClosed]. It waits, for two seconds at
+// most, for clean-ups under way. Locks that are held stay held; a connection is closed
+// with the last of them.
+func (l *SessionLocker) Close() error { return l.locks.Close() }
+
+// sessionAttempt is one attempt at a name, and the hold that comes of it; or a
+// session, on which such hang.
+type sessionAttempt struct {
+	name, holder string
+	ttl          time.Duration
+	isSession    bool
+
+	session driver.Session // that it has joined, or is
+	conn    *sessionConn   // of that
+	own     bool           // and nobody else's
+	asked   *pending       // what it asked last
+	waits   bool           // and for how long that takes is up to others
+
+	// What follows is for whoever is being asked, and then for who has the answer.
+	first  int64 // of the tokens that it was granted, until it is given back
+	unsure bool  // the connection broke: there may have been a grant
+}
+
+func (s *sessionStore) Features() driver.Features {
 	g := locker.Guarantees{
 		Exclusion: locker.PromptHolder | locker.SteadyClocks | locker.ServerUp | locker.DurableServer | locker.DurableReplica,
 		Tokens:    locker.DurableReplica,
@@ -130,150 +156,200 @@ func (s *SessionLocker) Guarantees() locker.Guarantees {
 	if s.opts.NoStandby {
 		g.Exclusion &^= locker.DurableReplica
 	}
-	return g
+	return driver.Features{Guarantees: g}
 }
 
-// Close ends the waiting: waiters get [locker.ErrClosed]. Locks that are held
-// stay held; the connection is closed with the last of them.
-func (s *SessionLocker) Close() error {
-	s.queue.stop()
-	s.queue.chores.Wait()
-	s.mu.Lock()
-	sess := s.current
-	s.mu.Unlock()
-	if sess != nil {
-		sess.closeIfIdle()
-	}
-	return nil
+func (s *sessionStore) Begin(req *locker.Request) (*sessionAttempt, error) {
+	return &sessionAttempt{name: req.Name, holder: req.Holder, ttl: req.TTL}, nil
 }
 
-// sessions is the post and the runner of advisory locks.
-type sessions struct{ *SessionLocker }
-
-// bind gives the lease the connection that is in use. Nothing is held on an
-// earlier one that it may have had: that has died.
-func (s sessions) bind(ctx context.Context, l *lease) error {
-	if err := s.queue.checkStandby(ctx, s.opts); err != nil {
-		return err
+// Acquire asks on the connection that all share. Where the lock is taken, it asks
+// again on one that waits.
+func (s *sessionStore) Acquire(ctx context.Context, a *sessionAttempt, wait driver.Wait) (driver.Grant, error) {
+	grant, err := s.try(ctx, a)
+	if err == nil && grant.Count == 0 && wait != nil {
+		grant, err = s.wait(wait(), a)
 	}
-	sess, err := s.live(ctx)
-	if err != nil {
-		return err
-	}
-	l.session = sess
-	sess.expect(l)
-	return nil
+	return grant, s.explain(ctx, err)
 }
 
-func (s sessions) run(ctx context.Context, l *lease, sql string, args []any, dest ...any) (bool, error) {
+// try asks once more where the connection turns out to have ended, and the server knows
+// nothing of it any more: of a server that was restarted we may hear with the answer.
+func (s *sessionStore) try(ctx context.Context, a *sessionAttempt) (grant driver.Grant, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, answerTime, errSilent)
 	defer cancel()
-	return false, l.session.do(ctx, sql, args, dest)
-}
-
-func (s sessions) open(ctx context.Context) error {
-	_, err := s.live(ctx)
-	return err
-}
-
-// channel is that of the connection in use, which also receives the letters.
-func (s sessions) channel() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.current == nil || s.current.dead() {
-		return ""
+	for range tries {
+		grant, err = s.tryOnce(ctx, a)
+		if err == nil || ctx.Err() != nil || !a.unsure {
+			break
+		}
 	}
-	return s.current.channel
+	return grant, err
 }
 
-func (sessions) poll() time.Duration { return 0 }
-
-// withdraw follows the attempt's own statement over the same connection, which
-// carries them out in order. If that has died, its locks are freed with it, and
-// opening another has the server confirm it.
-func (s sessions) withdraw(ctx context.Context, l *lease, spare bool) error {
-	if sess := l.session; sess != nil && !sess.dead() {
-		return s.queue.store.withdraw(ctx, l, sess.channel, spare, !spare && (l.granted || l.unsure.Load()))
+func (s *sessionStore) tryOnce(ctx context.Context, a *sessionAttempt) (driver.Grant, error) {
+	if s.Left(a) { // of an earlier try
+		if err := s.Withdraw(ctx, a); err != nil {
+			return driver.Grant{}, err
+		}
 	}
-	other := &lease{name: l.name, value: l.value}
-	if err := s.bind(ctx, other); err != nil {
+	s.part(a)
+	if err := s.share(ctx, a); err != nil {
+		return driver.Grant{}, withCause(ctx, err)
+	}
+	since := locker.Now()
+	a.asked = a.conn.begin(a.acquire)
+	if err := a.asked.wait(ctx); err != nil {
+		return driver.Grant{}, err
+	}
+	return a.grant(since), nil
+}
+
+// freshness is for how long what was sent before a lock was granted may be what its
+// validity counts from.
+const freshness = 10 * time.Millisecond
+
+// wait returns when the lock is granted. The server may have done so long before its
+// answer is here, and would end a connection that is silent from then on. So a lock
+// that was waited for counts from before another question that was answered.
+func (s *sessionStore) wait(ctx context.Context, a *sessionAttempt) (driver.Grant, error) {
+	s.part(a)
+	opening, cancel := context.WithTimeoutCause(ctx, answerTime, errSilent)
+	defer cancel()
+	if err := s.own(opening, a); err != nil {
+		return driver.Grant{}, withCause(opening, err)
+	}
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	defer context.AfterFunc(a.session.Context(), func() { end(errConnectionLost) })()
+	since := locker.Now()
+	a.asked, a.waits = a.conn.begin(a.await), true
+	err := a.asked.wait(ctx)
+	a.waits = !a.asked.over()
+	if err == nil && a.first == 0 {
+		err = errors.New("the connection has this lock, and nobody knows of it")
+	}
+	if err == nil && locker.Now().Sub(since) > freshness {
+		since = locker.Now()
+		ctx, cancel := context.WithTimeoutCause(ctx, answerTime, errSilent)
+		defer cancel()
+		err = a.conn.sign(ctx)
+	}
+	if err != nil {
+		return driver.Grant{}, err
+	}
+	return a.grant(since), nil
+}
+
+// tokensPerDraw is how many tokens a number of the sequence stands for.
+const tokensPerDraw = 1024
+
+func (a *sessionAttempt) grant(since locker.Instant) driver.Grant {
+	if a.first == 0 {
+		return driver.Grant{}
+	}
+	return driver.Grant{First: uint64(a.first), Count: tokensPerDraw, Since: since, Session: a.session}
+}
+
+// Renew asks each connection for a sign of life, which is good for all that hangs on it.
+func (s *sessionStore) Renew(ctx context.Context, as []*sessionAttempt) []error {
+	type sign struct {
+		done chan struct{}
+		err  error
+	}
+	signs := make(map[*sessionConn]*sign)
+	for _, a := range as {
+		if signs[a.conn] == nil {
+			one := &sign{done: make(chan struct{})}
+			signs[a.conn] = one
+			go func() {
+				defer close(one.done)
+				one.err = s.explain(ctx, a.conn.sign(ctx))
+			}()
+		}
+	}
+	errs := make([]error, len(as))
+	for i, a := range as {
+		<-signs[a.conn].done
+		errs[i] = signs[a.conn].err
+	}
+	return errs
+}
+
+func (s *sessionStore) Release(ctx context.Context, a *sessionAttempt, _ time.Duration) error {
+	mine := true
+	a.asked = a.conn.begin(func(pg *pgx.Conn) (err error) {
+		mine, err = a.release(pg)
+		return err
+	})
+	err := a.asked.wait(ctx)
+	var unsent *notSent
+	var reply *pgconn.PgError
+	switch {
+	case errors.As(err, &unsent), errors.As(err, &reply) && reply.Code == "57P01": // it was over before
+		if s.bury(ctx, a.conn) == nil {
+			return &locker.LostError{Reason: locker.SessionEnded, Cause: err}
+		}
+	case err == nil && !mine:
+		return &locker.LostError{Reason: locker.TakenOver}
+	}
+	return s.explain(ctx, err)
+}
+
+// Withdraw follows what the attempt asked last over the same connection, which
+// carries it out in order. One that waits ends with its connection. If that has died,
+// its locks are freed with it, and the server confirms it over another.
+func (s *sessionStore) Withdraw(ctx context.Context, a *sessionAttempt) error {
+	if a.isSession {
+		a.conn.drop(a)
+		return nil
+	}
+	if a.waits {
+		a.conn.end(nil)
+	}
+	if err := a.asked.wait(ctx); !a.asked.over() {
 		return err
 	}
-	if s.unburied() {
-		return errors.New("the server has not ended the lost connection yet")
+	if a.first == 0 && !a.unsure {
+		return nil
 	}
-	return s.queue.store.withdraw(ctx, other, other.session.channel, spare, false)
+	if a.conn.ended() == nil {
+		a.asked = a.conn.begin(a.giveBack)
+		if err := a.asked.wait(ctx); err == nil || a.conn.ended() == nil {
+			return err
+		}
+	}
+	if err := s.bury(ctx, a.conn); err != nil {
+		return err
+	}
+	a.first, a.unsure = 0, false
+	return nil
 }
 
-func (s sessions) held(l *lease, lock *locker.Lock) { l.session.hold(l, lock) }
+func (s *sessionStore) Left(a *sessionAttempt) bool {
+	switch {
+	case a.isSession:
+		return true
+	case a.asked == nil:
+		return false
+	}
+	return !a.asked.over() || a.first != 0 || a.unsure
+}
 
-// ended takes a lock out of the books. One that was lost while its connection
-// lives is still held in the server. Giving it back is in the connection's queue
-// before anybody else in this process can ask for it, or the connection would
-// grant it to us a second time.
-func (s sessions) ended(l *lease, lost bool) {
-	if l.session == nil {
+// End lets go of the connection. A lock that could not be given back is given back when
+// the connection answers again, or else ends with it.
+func (s *sessionStore) End(a *sessionAttempt) {
+	if a.isSession {
 		return
 	}
-	if lost && !l.session.dead() {
-		ctx, cancel := context.WithTimeout(context.Background(), confirmTime)
-		if err := s.withdraw(ctx, l, false); err != nil {
-			s.queue.cleanUpLater(l)
-		}
-		cancel()
+	left := s.Left(a)
+	s.part(a)
+	if left && a.conn.ended() == nil {
+		go func() { // ends with the connection, at the latest
+			<-a.asked.done
+			if a.first != 0 && a.conn.begin(a.giveBack).wait(context.Background()) != nil {
+				a.conn.end(nil)
+			}
+		}()
 	}
-	l.session.forget(l)
-	if s.queue.closing.Err() != nil {
-		l.session.closeIfIdle()
-	}
-}
-
-// live returns the connection in use, or opens one.
-func (s *SessionLocker) live(ctx context.Context) (*session, error) {
-	s.mu.Lock()
-	sess := s.current
-	s.mu.Unlock()
-	if sess != nil && !sess.dead() {
-		return sess, nil
-	}
-	select {
-	case s.dialing <- struct{}{}:
-		defer func() { <-s.dialing }()
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
-	s.mu.Lock()
-	sess = s.current
-	s.mu.Unlock()
-	if sess != nil && !sess.dead() {
-		return sess, nil
-	}
-	return s.replace(ctx, sess)
-}
-
-// replace opens a connection, and has the server end those that were lost.
-func (s *SessionLocker) replace(ctx context.Context, lost *session) (*session, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, answerTime, errSilent)
-	defer cancel()
-	conn, channel, err := s.queue.admin.connect(ctx)
-	switch {
-	case errors.Is(err, errPooled):
-		return nil, fmt.Errorf("%w: session locks need a connection of their own: connect directly, or use lease rows", err)
-	case err != nil:
-		return nil, withCause(ctx, err)
-	}
-	s.queue.admin.prepare(ctx, conn, sessionSQL)
-	sess := newSession(conn, s.queue.admin.mode, channel, s.queue.mail, s.died)
-	s.mu.Lock()
-	if lost != nil {
-		s.old = append(s.old, lost.channel)
-	}
-	old := s.old
-	s.current = sess
-	s.mu.Unlock()
-	s.bury(ctx, sess, old)
-	if lost == nil {
-		s.queue.sweep()
-	}
-	return sess, nil
 }

@@ -5,317 +5,286 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/lockstile/locker"
-	"github.com/lockstile/locker/internal/chores"
+	"github.com/lockstile/locker/driver"
 )
 
-// errConnectionLost says that a session is over.
+const (
+	// sessionSilence is how much longer than the longest TTL the server keeps a
+	// connection that says nothing. Its count starts when it has answered, and belief
+	// is counted from before it was asked: the holder is always first.
+	sessionSilence = time.Second
+
+	// sessionLinger is how long the end of a connection may go unnoticed that was used
+	// just now: to be interrupted in listening costs as much as a statement.
+	sessionLinger = 250 * time.Millisecond
+
+	// sessionSlow is when a connection that owes an answer is no longer used for what
+	// is new.
+	sessionSlow = time.Second
+)
+
+// errConnectionLost says that a connection is over.
 var errConnectionLost = errors.New("the connection was lost")
 
-// session is one connection with the locks that it holds. A goroutine of its own
-// carries out statements in the order in which they come, and listens in
-// between, for letters and for the end.
-type session struct {
-	conn    *pgx.Conn
-	mode    pgx.QueryExecMode
-	channel string
-	mail    *mailbox
-	died    func(*session)
+// sessionConn is a connection with the advisory locks that live on it. Statements
+// use it one after another. In between a goroutine listens for its end, so that
+// holders are told at once.
+type sessionConn struct {
+	store *sessionStore
+	pg    *pgx.Conn
+	since locker.Instant // read before it was opened
+	extra bool           // made for one that waits; the store's mutex guards it
 
-	mu    sync.Mutex
-	calls []*call
-	wake  context.CancelFunc      // ends the listening
-	more  chan struct{}           // filled when a statement comes
-	locks map[*lease]*locker.Lock // nil for one that is only asked for
-	err   error                   // why it is over
-	over  chan struct{}
+	io     sync.Mutex   // whoever has it uses pg
+	wanted atomic.Int32 // statements that have pg, or wait for it
+	used   atomic.Bool  // since the last look
+	asked  atomic.Int64 // when the statement under way began, a [locker.Instant], or 0
+	waits  atomic.Bool  // the statement under way waits for a lock
+
+	mu       sync.Mutex
+	wake     context.CancelFunc // ends the listening
+	longest  time.Duration      // of the TTLs for which there was a session
+	pid      int32              // of the server's process, if there was a session
+	began    int64              // when that began, by the server's clock: a later one may have the same pid
+	sessions map[time.Duration]*sessionAttempt
+	err      error // why it is over
+
+	burying chan struct{} // filled while the server is asked to end it
+	buried  bool          // it is gone in the server, with all its locks; guarded by burying
 }
 
-// call is a statement in the queue. Nobody stops it once it is there: pgx ends
-// the connection together with a statement's context, and all locks with it.
-type call struct {
-	sql  string
-	args []any
-	dest []any
-	done chan error
+// pending is a statement whose answer comes, though its caller may be gone.
+type pending struct {
+	done chan struct{}
+	err  error // once done is closed
 }
 
-func newSession(conn *pgx.Conn, mode pgx.QueryExecMode, channel string, mail *mailbox, died func(*session)) *session {
-	s := &session{conn: conn, mode: mode, channel: channel, mail: mail, died: died,
-		more: make(chan struct{}, 1), locks: make(map[*lease]*locker.Lock), over: make(chan struct{})}
-	go s.serve()
-	return s
+// begin has f use the connection when its turn comes. pgx ends a connection together
+// with a statement's context, and the server all locks with it. So f has none, and
+// goes on until it is answered, or the connection ends: at the latest when its last
+// session does, for want of an answer.
+func (c *sessionConn) begin(f func(pg *pgx.Conn) error) *pending {
+	p := &pending{done: make(chan struct{})}
+	go func() {
+		defer close(p.done)
+		p.err = c.use(f)
+	}()
+	return p
 }
 
-func (s *session) dead() bool {
+func (p *pending) wait(ctx context.Context) error {
 	select {
-	case <-s.over:
+	case <-p.done:
+		return p.err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (p *pending) over() bool {
+	select {
+	case <-p.done:
 		return true
 	default:
 		return false
 	}
 }
 
-// do has a statement carried out, and waits for its answer or the end of ctx; it
-// is carried out in any case.
-func (s *session) do(ctx context.Context, sql string, args, dest []any) error {
-	c := &call{sql, args, dest, make(chan error, 1)}
-	s.mu.Lock()
-	if s.err != nil {
-		defer s.mu.Unlock()
-		return &notSent{s.err}
+func (c *sessionConn) use(f func(pg *pgx.Conn) error) error {
+	c.wanted.Add(1)
+	defer c.wanted.Add(-1)
+	c.mu.Lock()
+	c.wake()
+	c.mu.Unlock()
+	c.io.Lock()
+	defer c.io.Unlock()
+	if err := c.ended(); err != nil {
+		return &notSent{err}
 	}
-	for i, arg := range args {
-		if arg == any(sessionPatience{}) {
-			args[i] = s.patience().Milliseconds()
+	c.used.Store(true)
+	c.asked.Store(int64(locker.Now()))
+	err := f(c.pg)
+	c.asked.Store(0)
+	c.used.Store(true)
+	if c.pg.IsClosed() {
+		c.end(err)
+	}
+	return err
+}
+
+// slow reports whether an answer is overdue.
+func (c *sessionConn) slow() bool {
+	asked := c.asked.Load()
+	return asked != 0 && !c.waits.Load() && locker.Now().Sub(locker.Instant(asked)) > sessionSlow
+}
+
+// listen runs until the connection ends.
+func (c *sessionConn) listen() {
+	for c.ended() == nil {
+		for c.used.Swap(false) {
+			time.Sleep(sessionLinger) // bounded by the end of use
 		}
-	}
-	s.calls = append(s.calls, c)
-	if s.wake != nil {
-		s.wake()
-	}
-	s.mu.Unlock()
-	select {
-	case s.more <- struct{}{}:
-	default:
-	}
-	select {
-	case err := <-c.done:
-		return err
-	case <-ctx.Done():
-		return context.Cause(ctx)
+		c.io.Lock()
+		ctx := c.listening()
+		_, err := c.pg.WaitForNotification(ctx)
+		over := err != nil && (ctx.Err() == nil || c.pg.IsClosed())
+		c.io.Unlock()
+		if over {
+			c.end(err)
+		}
 	}
 }
 
-// next takes a statement from the queue. Without one, it returns a context that
-// ends when one comes.
-func (s *session) next() (*call, context.Context) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.calls) > 0 {
-		c := s.calls[0]
-		s.calls = s.calls[1:]
-		s.wake = nil
-		return c, nil
-	}
+// listening returns a context that ends when a statement comes.
+func (c *sessionConn) listening() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
-	s.wake = cancel
-	return nil, ctx
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.wake()
+	c.wake = cancel
+	if c.wanted.Load() > 0 || c.used.Load() {
+		cancel()
+	}
+	return ctx
 }
 
-// serve runs until the connection ends.
-func (s *session) serve() {
-	for {
-		c, idle := s.next()
-		if c != nil {
-			c.done <- s.carryOut(c)
-			s.linger()
-		} else if n, err := s.conn.WaitForNotification(idle); n != nil {
-			s.mail.arrived(n.Payload)
-		} else if idle.Err() == nil {
-			s.end(fmt.Errorf("%w: %w", errConnectionLost, err))
-			return
-		}
-		if s.conn.IsClosed() {
-			s.end(errConnectionLost)
-			return
-		}
-	}
+// who says which of the server's processes this is.
+func (c *sessionConn) who() (pid int32, began int64, longest time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.pid, c.began, c.longest
 }
 
-// lingerTime is how long the end of an idle connection may go unnoticed.
-const lingerTime = 2 * time.Millisecond
+func (c *sessionConn) ended() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err
+}
 
-// linger waits a moment for another statement before the session listens again,
-// for to be interrupted in that costs as much as the statement. When somebody
-// waits for a letter, there is no time to lose.
-func (s *session) linger() {
-	if !s.mail.empty() {
-		return
-	}
-	timer := time.NewTimer(lingerTime)
-	defer timer.Stop()
-	for {
-		s.mu.Lock()
-		waiting := len(s.calls) > 0
-		s.mu.Unlock()
-		if waiting {
-			return
-		}
-		select {
-		case <-s.more: // perhaps for one that is done already
-		case <-timer.C:
-			return
+// end ends the connection, and tells everybody that it is over.
+func (c *sessionConn) end(err error) {
+	_ = c.pg.PgConn().Conn().Close() // so that whoever uses it finds that it is over
+	c.mu.Lock()
+	first := c.err == nil
+	if first {
+		c.err = errConnectionLost
+		if err != nil {
+			c.err = fmt.Errorf("%w: %w", errConnectionLost, err)
 		}
 	}
-}
-
-func (s *session) carryOut(c *call) error {
-	ctx, cancel := context.WithTimeout(context.Background(), s.limit())
-	defer cancel()
-	return scan(ctx, s.conn, s.mode, c.sql, c.args, c.dest)
-}
-
-// limit is how long an answer may take before the session is given up: not while
-// a lock on it may still be believed in.
-func (s *session) limit() time.Duration {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	limit := answerTime
-	for l, lock := range s.locks {
-		if lock != nil {
-			limit = max(limit, l.ttl)
-		}
+	sessions, cause := c.sessions, c.err
+	c.sessions = nil
+	c.mu.Unlock()
+	if first {
+		c.store.forget(c)
 	}
-	return limit
-}
-
-// end tells everybody that the session is over.
-func (s *session) end(err error) {
-	s.mu.Lock()
-	s.err = err
-	calls, locks := s.calls, s.locks
-	s.calls, s.locks = nil, nil
-	close(s.over)
-	s.mu.Unlock()
-	for _, lock := range locks {
-		if lock != nil {
-			locker.Lose(lock, locker.SessionEnded, err)
-		}
-	}
-	for _, c := range calls {
-		c.done <- &notSent{err}
-	}
-	hangUp(s.conn)
-	s.died(s)
-}
-
-// expect enters a lock in the books that is about to be asked for.
-func (s *session) expect(l *lease) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.err == nil && s.locks[l] == nil {
-		s.locks[l] = nil
+	for _, a := range sessions {
+		a.session.Lose(locker.SessionEnded, cause)
 	}
 }
 
-// hold enters the lock that came of it.
-func (s *session) hold(l *lease, lock *locker.Lock) {
-	s.mu.Lock()
-	err := s.err
-	if err == nil {
-		s.locks[l] = lock
-	}
-	s.mu.Unlock()
-	if err != nil {
-		locker.Lose(lock, locker.SessionEnded, err)
-	}
-}
-
-func (s *session) forget(l *lease) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.locks, l)
-}
-
-// closeIfIdle ends a session that holds nothing.
-func (s *session) closeIfIdle() {
-	s.mu.Lock()
-	idle := len(s.locks) == 0 && s.err == nil
-	s.mu.Unlock()
-	if idle {
-		s.hangUp()
-	}
-}
-
-// hangUp ends the session, and the server with it all that it holds.
-func (s *session) hangUp() { _ = s.conn.PgConn().Conn().Close() }
-
-// silence is how much longer than the longest TTL the server keeps a connection
-// that says nothing. Its count starts when it has answered, and belief is counted
-// from before it was asked: the holder is always first.
-const silence = time.Second
-
-// sessionPatience stands for the patience in the arguments of a statement. It is
-// put in together with the statement's place in the queue: a statement that
-// comes later must not bring an earlier look at the books.
-type sessionPatience struct{}
-
-// patience is how long the server must keep the connection when it says nothing:
-// 0, for ever, if it holds no lock. The mutex is held.
-func (s *session) patience() time.Duration {
-	var longest time.Duration
-	for l := range s.locks {
-		longest = max(longest, l.ttl+silence)
-	}
-	return longest
-}
-
-// bury has the server end the connections that were lost, and takes those whose
-// end it confirms out of the list. An old connection holds the advisory lock of
-// its channel for as long as it lives: waiting for that is waiting for its end.
-func (s *SessionLocker) bury(ctx context.Context, sess *session, old []string) {
-	for _, channel := range old {
-		var ended bool
-		err := sess.do(ctx, `SELECT lockstile_session_end($1)`, []any{channel}, []any{&ended})
-		if err != nil || !ended {
-			continue
-		}
-		s.mu.Lock()
-		for i, c := range s.old {
-			if c == channel {
-				s.old = append(s.old[:i:i], s.old[i+1:]...)
-				break
-			}
-		}
-		s.mu.Unlock()
-	}
-}
-
-// unburied reports whether a lost connection may still be alive in the server.
-func (s *SessionLocker) unburied() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.old) > 0
-}
-
-// died opens another connection in the background, so that the server ends this
-// one soon if it has not noticed.
-func (s *SessionLocker) died(*session) {
-	s.queue.mail.wakeAll()
-	if s.queue.closing.Err() != nil {
-		return
-	}
-	s.queue.chores.Go(func() {
-		chores.Persist(s.queue.closing, func(ctx context.Context) error {
-			if s.queue.closing.Err() == nil {
-				_, err := s.live(ctx)
-				return err
-			}
+// join makes the connection that of an attempt. There is a session for each TTL that
+// is in use on it.
+func (c *sessionConn) join(ctx context.Context, a *sessionAttempt) error {
+	for range tries { // it may end just then, for want of users
+		c.mu.Lock()
+		there := c.sessions[a.ttl]
+		c.mu.Unlock()
+		if there != nil && there.session.Join() {
+			a.conn, a.session = c, there.session
 			return nil
-		})
-	})
+		}
+		if err := c.begin(func(pg *pgx.Conn) error { return c.start(pg, a.ttl) }).wait(ctx); err != nil {
+			return err
+		}
+	}
+	return errConnectionLost
 }
 
-// renewSessions asks every connection for a sign of life, which is good for all
-// locks that it holds.
-func renewSessions(ctx context.Context, leases []*lease) []error {
-	answers := make(map[*session]error)
-	errs := make([]error, len(leases))
-	for i, l := range leases {
-		err, asked := answers[l.session]
-		if !asked {
-			var alive bool
-			if err = l.session.do(ctx, `SELECT $1::boolean`, []any{true}, []any{&alive}); err != nil {
-				err = classify(err)
-			}
-			answers[l.session] = err
-		}
-		errs[i] = err
+// start makes a session, and has the server keep the connection for longer than
+// that lasts. A connection that never had one is no use to anybody. It is called with
+// the connection in use.
+func (c *sessionConn) start(pg *pgx.Conn, ttl time.Duration) (err error) {
+	c.mu.Lock()
+	there, longest, fresh := c.sessions[ttl], max(c.longest, ttl), c.longest == 0
+	c.mu.Unlock()
+	if there != nil && there.session.Context().Err() == nil {
+		return nil // another has made it
 	}
-	return errs
+	since := locker.Now()
+	if fresh {
+		since = c.since // somebody may want to know how long all of it took
+		limit := time.AfterFunc(answerTime, func() { c.end(errSilent) })
+		defer func() {
+			limit.Stop()
+			if err != nil {
+				c.end(err)
+			}
+		}()
+	}
+	a := &sessionAttempt{conn: c, ttl: ttl, isSession: true}
+	pid, began, err := c.introduce(pg, (longest + sessionSilence).Milliseconds(), fresh)
+	if err != nil {
+		return err
+	}
+	if a.session, err = c.store.locks.NewSession(a, ttl, since); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		a.session.Lose(locker.SessionEnded, c.err)
+		return c.err
+	}
+	c.longest, c.pid, c.began = longest, pid, began
+	c.sessions[ttl] = a
+	return nil
+}
+
+// introduce tells the server for how long to keep the connection, and learns which of
+// its processes this is.
+func (c *sessionConn) introduce(pg *pgx.Conn, patience int64, fresh bool) (pid int32, began int64, err error) {
+	var standbys string
+	err = pg.QueryRow(context.Background(), sessionOpen, patience, fresh).Scan(&pid, &began, &standbys)
+	switch {
+	case err != nil:
+	case uint32(pid) != pg.PgConn().PID():
+		err = driver.Refused(fmt.Errorf("%w: session locks need a connection of their own: connect directly, or use lease rows", errPooled))
+	case standbys == "" && c.store.opts.SyncStandby:
+		err = driver.Refused(errors.New("SyncStandby is set, but the server has no synchronous_standby_names"))
+	}
+	return pid, began, err
+}
+
+// drop ends a session. The connection ends with the last.
+func (c *sessionConn) drop(a *sessionAttempt) {
+	c.mu.Lock()
+	if c.sessions[a.ttl] == a {
+		delete(c.sessions, a.ttl)
+	}
+	last := len(c.sessions) == 0
+	c.mu.Unlock()
+	if last {
+		c.end(nil)
+	}
+}
+
+// sign asks for a sign of life. A connection that waits for a lock cannot be asked:
+// whether the server still has it wait is asked over another. Nothing is held on it
+// yet, and what it is granted later the server frees later, too.
+func (c *sessionConn) sign(ctx context.Context) error {
+	if c.waits.Load() {
+		return c.store.look(ctx, c)
+	}
+	err := c.begin(func(pg *pgx.Conn) error { return pg.Ping(context.Background()) }).wait(ctx)
+	if over := c.ended(); over != nil {
+		return &locker.LostError{Reason: locker.SessionEnded, Cause: over}
+	}
+	return err
 }

@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -271,7 +272,7 @@ func TestUnlockThatTheEndOfTheSessionOvertakesSaysThatTheLockWasLost(t *testing.
 	unlocked := make(chan error, 1)
 	go func() { unlocked <- held.Unlock(context.Background()) }()
 	eventually(t, func() string {
-		if postgres.Queued(l) == 1 {
+		if postgres.Queued(l) == 2 { // and the statement itself
 			return ""
 		}
 		return "the release is not queued"
@@ -283,4 +284,288 @@ func TestUnlockThatTheEndOfTheSessionOvertakesSaysThatTheLockWasLost(t *testing.
 		t.Errorf("Unlock: %v", err)
 	}
 	<-busy
+}
+
+// Goal: a connection per waiter, and not one too many.
+func TestWaiterThatWouldNeedTooManyConnectionsIsRefused(t *testing.T) {
+	url := database(t)
+	a, b := newSession(t, url), newSession(t, url)
+	const limit = 16
+	var held []*locker.Lock
+	got := make(chan *locker.Lock, limit)
+	for i := range limit {
+		name := fmt.Sprint(i)
+		held = append(held, lock(t, a, name))
+		go func() {
+			l, err := b.Lock(soon(t), name)
+			if err != nil {
+				t.Errorf("Lock of %s: %v", name, err)
+			}
+			got <- l
+		}()
+		queued(t, a, name, 1)
+	}
+	lock(t, a, "one more")
+	if _, err := b.Lock(soon(t), "one more"); !errors.Is(err, locker.ErrUnavailable) || !strings.Contains(err.Error(), "16 connections") {
+		t.Errorf("Lock with 16 that wait: %v", err)
+	}
+	unlock(t, lock(t, b, "free")) // that needs none
+	for _, l := range held {
+		unlock(t, l)
+		if next := <-got; next != nil {
+			unlock(t, next)
+		}
+	}
+	held = append(held[:0], lock(t, a, "again"))
+	go func() { _ = held[0].Unlock(context.Background()) }()
+	unlock(t, lock(t, b, "again")) // those that waited have theirs to spare
+}
+
+// Goal: connections are made for waiters, and not for each wait.
+func TestConnectionOfAWaiterIsUsedAgain(t *testing.T) {
+	url := database(t)
+	a, b := newSession(t, url), newSession(t, url)
+	for range 5 {
+		held := lock(t, a, "a")
+		got := make(chan error, 1)
+		go func() {
+			l, err := b.Lock(soon(t), "a")
+			if err == nil {
+				err = l.Unlock(context.Background())
+			}
+			got <- err
+		}()
+		queued(t, a, "a", 1)
+		unlock(t, held)
+		if err := <-got; err != nil {
+			t.Fatal(err)
+		}
+	}
+	if shared, extra := postgres.Connections(b); shared != 1 || extra != 1 {
+		t.Errorf("%d shared connections and %d extra ones", shared, extra)
+	}
+}
+
+// Goal: who finds a lock taken writes nothing. Method: the server's count of
+// transactions that wrote, and its log.
+func TestTryLockOfATakenLockWritesNothing(t *testing.T) {
+	server := testserver.Postgres(t, "autovacuum=off", "bgwriter_lru_maxpages=0", "checkpoint_timeout=1d")
+	url := server.URL("postgres")
+	a, b := newSession(t, url), newSession(t, url)
+	lock(t, a, "a", locker.WithTTL(long))
+	_, _ = b.TryLock(soon(t), "a", locker.WithTTL(long)) // it has its connection
+	admin := connect(t, url)
+	written := `SELECT pg_snapshot_xmax(pg_current_snapshot())::text || ' ' || pg_current_wal_insert_lsn()::text`
+	before := query[string](t, admin, written)
+	for range 20 {
+		if _, err := b.TryLock(soon(t), "a", locker.WithTTL(long)); !errors.Is(err, locker.ErrTaken) {
+			t.Fatal(err)
+		}
+	}
+	if after := query[string](t, admin, written); after != before {
+		t.Errorf("next transaction and end of the log were %s, and are %s", before, after)
+	}
+}
+
+// Goal: a waiter waits for as long as its caller wants, whatever the role's settings
+// are for statements that are to be short.
+func TestWaiterOutwaitsTheTimeoutsOfTheRole(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	a, b := newSession(t, url), newSession(t, url+"&statement_timeout=200&lock_timeout=200")
+	held := lock(t, a, "a", locker.WithTTL(long))
+	got := make(chan error, 1)
+	go func() {
+		l, err := b.Lock(soon(t), "a", locker.WithTTL(long))
+		if err == nil {
+			err = l.Unlock(context.Background())
+		}
+		got <- err
+	}()
+	queued(t, a, "a", 1)
+	admin := connect(t, url)
+	first := query[int](t, admin, waitingPid)
+	eventually(t, func() string {
+		if query[bool](t, admin, `SELECT clock_timestamp() - query_start < interval '1 second' FROM pg_stat_activity WHERE pid = $1`, first) {
+			return "it has not waited for so long"
+		}
+		return ""
+	})
+	if again := query[int](t, admin, waitingPid); again != first {
+		t.Errorf("%d waits, and no longer %d", again, first)
+	}
+	unlock(t, held)
+	if err := <-got; err != nil {
+		t.Error(err)
+	}
+}
+
+// waitingPid is the process of the server that waits for an advisory lock.
+const waitingPid = `SELECT coalesce(min(pid), 0) FROM pg_locks l JOIN pg_database d ON d.oid = l.database
+	WHERE d.datname = current_database() AND l.locktype = 'advisory' AND NOT l.granted`
+
+// Goal: a waiter whose connection ends on the server's side alone does not wait for
+// ever. Method: no answer gets through on its connection any more, and the server's
+// process is ended. The network keeps the waiter's side open.
+func TestWaiterWhoseConnectionEndsOnTheOtherSideAloneWaitsOnAnother(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	a := newSession(t, url)
+	held := lock(t, a, "a", locker.WithTTL(long))
+	pool, w := wired(t, url)
+	b := onPool(t, "/sessions", pool)
+	got := make(chan error, 1)
+	go func() {
+		l, err := b.Lock(soon(t), "a", locker.WithTTL(time.Second))
+		if err == nil {
+			err = l.Unlock(context.Background())
+		}
+		got <- err
+	}()
+	queued(t, a, "a", 1)
+	admin := connect(t, url)
+	first := query[int](t, admin, waitingPid)
+	w.cutLast(deafer)
+	exec(t, admin, `SELECT pg_terminate_backend($1)`, first)
+	eventually(t, func() string {
+		if again := query[int](t, admin, waitingPid); again == 0 || again == first {
+			return "it does not wait on another connection"
+		}
+		return ""
+	})
+	unlock(t, held)
+	if err := <-got; err != nil {
+		t.Error(err)
+	}
+}
+
+// Goal: a connection that owes an answer keeps its locks, and nobody else waits for it.
+func TestSilentConnectionIsReplacedForNewcomersAndKeepsItsLocks(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	pool, w := wired(t, url)
+	a := onPool(t, "/sessions", pool)
+	held := lock(t, a, "a", locker.WithTTL(long))
+	w.cut(deaf)
+	w.repair()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	if _, err := a.TryLock(ctx, "b", locker.WithTTL(long)); err == nil || errors.Is(err, locker.ErrTaken) {
+		t.Errorf("TryLock on a silent connection: %v", err)
+	}
+	unlock(t, lock(t, a, "c", locker.WithTTL(long)))
+	if err := held.Err(); err != nil {
+		t.Errorf("the lock on the silent connection: %v", err)
+	}
+}
+
+// Goal: rows that dead connections have left, and rows that are gone, mean nothing.
+func TestRowsOfSessionLocksDecideNothing(t *testing.T) {
+	url := database(t)
+	admin := connect(t, url)
+	a := newSession(t, url)
+	held := lock(t, a, "a")
+	exec(t, admin, `TRUNCATE lockstile_session`)
+	exec(t, admin, `INSERT INTO lockstile_session (key, name, pid, token, holder, ttl) VALUES (hashtextextended('b', 0), 'b', 0, 1 << 40, 'nobody', 1000)`)
+	b := newSession(t, url)
+	if _, err := b.TryLock(soon(t), "a"); !errors.Is(err, locker.ErrTaken) {
+		t.Errorf("TryLock of a held lock without a row: %v", err)
+	}
+	unlock(t, held)
+	unlock(t, lock(t, b, "a"))
+	if n := query[int](t, admin, `SELECT count(*)::int FROM lockstile_session`); n != 0 {
+		t.Errorf("%d rows are left", n)
+	}
+	unlock(t, lock(t, b, "b"))
+}
+
+func TestListShowsSessionLocksBelowAPrefix(t *testing.T) {
+	url := database(t)
+	a, b := newSession(t, url), newSession(t, url)
+	held := lock(t, a, "x/1", locker.WithHolder("me"))
+	lock(t, a, "x/2")
+	lock(t, a, "y")
+	unlock(t, lock(t, a, "x/3"))
+	infos, err := b.List(soon(t), "x/")
+	if err != nil || len(infos) != 2 || infos[0].Name != "x/1" || infos[1].Name != "x/2" {
+		t.Fatalf("List: %+v, %v", infos, err)
+	}
+	if info := infos[0]; !info.Held || info.Holder != "me" || info.Token != held.Token() || info.Waiters != 0 {
+		t.Errorf("List: %+v", info)
+	}
+}
+
+// Goal: no token of a session lock comes back, though few of them wait for the disk.
+//
+// Interleaving: a transaction's draw has the server log the sequence 32 numbers ahead,
+// and is not committed. The session's draw is among them: there is nothing to log. The
+// server crashes, and begins again before both.
+func TestTokenOfASessionLockOutlastsACrash(t *testing.T) {
+	t.Parallel()
+	server := testserver.Postgres(t, "wal_writer_delay=10000", "wal_writer_flush_after=0")
+	url := server.URL("postgres")
+	l := newSession(t, url+careless)
+	open, err := connect(t, url).Begin(soon(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := postgres.LockTx(soon(t), open, "another"); err != nil {
+		t.Fatal(err)
+	}
+	first := lock(t, l, "a")
+	server.Kill()
+	server.Start()
+	second := lock(t, l, "a")
+	if second.Token() <= first.Token() {
+		t.Errorf("token %d follows %d", second.Token(), first.Token())
+	}
+	_ = open.Rollback(context.Background()) // its connection is gone
+}
+
+// Goal: whoever was refused by a standby holds nothing when it is promoted.
+func TestLockThatAStandbyRefusedIsNotHeldAfterItsPromotion(t *testing.T) {
+	t.Parallel()
+	primary := testserver.Postgres(t)
+	newSession(t, primary.URL("postgres"))
+	standby := testserver.PostgresStandby(t, primary, primary.Addr(), nil)
+	early := opened(t, "a/sessions", connect(t, standby.URL("postgres")))
+	if _, err := early.TryLock(soon(t), "a"); !errors.Is(err, locker.ErrUnavailable) {
+		t.Fatalf("TryLock on a standby: %v", err)
+	}
+	admin := connect(t, standby.URL("postgres"))
+	eventually(t, func() string {
+		if query[int](t, admin, `SELECT count(*)::int FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1`) > 0 {
+			return "the lock that was refused is held"
+		}
+		return ""
+	})
+	primary.Kill()
+	standby.Promote()
+	unlock(t, lock(t, newSession(t, standby.URL("postgres")), "a"))
+	unlock(t, lock(t, early, "a"))
+}
+
+// Goal: what is not logged works on a standby that knows of it from the log alone.
+func TestSchemaThatAStandbyHasFromTheLogWorksAfterItsPromotion(t *testing.T) {
+	t.Parallel()
+	primary := testserver.Postgres(t)
+	standby := testserver.PostgresStandby(t, primary, primary.Addr(), nil)
+	l := newSession(t, primary.URL("postgres"))
+	held := lock(t, l, "a")
+	unlock(t, held)
+	lsn := query[string](t, connect(t, primary.URL("postgres")), `SELECT pg_current_wal_flush_lsn()::text`)
+	admin := connect(t, standby.URL("postgres"))
+	eventually(t, func() string {
+		if !query[bool](t, admin, `SELECT pg_last_wal_replay_lsn() >= $1::pg_lsn`, lsn) {
+			return "the standby lags"
+		}
+		return ""
+	})
+	primary.Kill()
+	standby.Promote()
+	next := lock(t, opened(t, "a/sessions", connect(t, standby.URL("postgres"))), "a")
+	if next.Token() <= held.Token() {
+		t.Errorf("token %d follows %d", next.Token(), held.Token())
+	}
+	unlock(t, next)
 }

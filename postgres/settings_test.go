@@ -5,10 +5,8 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/lockstile/locker"
-	"github.com/lockstile/locker/postgres"
 )
 
 // Goal: a database whose transactions read an old picture by default gives no lock
@@ -33,27 +31,6 @@ func TestIsolationLevelsThatReadAnOldPictureAreRefused(t *testing.T) {
 			t.Error(err)
 		}
 	})
-}
-
-// Goal: an owner who closes the pool while locks are held gets them lost in time,
-// and nothing hangs.
-func TestLeasesEndWithTheirPool(t *testing.T) {
-	url := database(t)
-	pool := connect(t, url)
-	l := onPool(t, "/leases", pool)
-	lost, unlocked := lock(t, l, "a", locker.WithTTL(time.Second)), lock(t, l, "b", locker.WithTTL(time.Second))
-	pool.Close()
-	if err := unlocked.Unlock(soon(t)); !errors.Is(err, locker.ErrUnavailable) {
-		t.Errorf("Unlock after the pool was closed: %v", err)
-	}
-	other := newLocker(t, url, postgres.Options{})
-	for _, name := range []string{"a", "b"} {
-		held := lock(t, other, name)
-		if name == "a" && lost.Err() == nil {
-			t.Error("the holder still believed when the next was granted")
-		}
-		unlock(t, held)
-	}
 }
 
 // Goal: what was opened for a Locker ends with it: no connection but the pool's, no
@@ -94,7 +71,7 @@ func TestClosedLockersLeaveNothingInTheServer(t *testing.T) {
 			}
 		}
 		eventually(t, func() string {
-			rows := query[int](t, admin, `SELECT ((SELECT count(*) FROM lockstile_lock) + (SELECT count(*) FROM lockstile_waiter))::int`)
+			rows := query[int](t, admin, `SELECT ((SELECT count(*) FROM lockstile_lease) + (SELECT count(*) FROM lockstile_queue))::int`)
 			locks := query[int](t, admin, `SELECT count(*)::int FROM pg_locks WHERE locktype = 'advisory'
 				AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`)
 			if rows+locks > 0 {

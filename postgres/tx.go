@@ -54,5 +54,5 @@ func LockTx(ctx context.Context, tx pgx.Tx, name string) (fencing.Token, error) 
 	case ctx.Err() != nil:
 		return 0, fmt.Errorf("postgres: lock %q in a transaction: %w: %w", name, context.Cause(ctx), err)
 	}
-	return 0, fmt.Errorf("postgres: lock %q in a transaction: %w", name, classify(err))
+	return 0, fmt.Errorf("postgres: lock %q in a transaction: %w: %w", name, locker.ErrUnavailable, classify(err))
 }

@@ -65,7 +65,7 @@ func (p *postgresServer) tokens(ctx context.Context) error {
 
 // rights are those that the schema's doc asks for.
 func (p *postgresServer) rights(ctx context.Context) error {
-	const sql = `SELECT n FROM unnest(ARRAY['lockstile_lock', 'lockstile_lease', 'lockstile_session', 'lockstile_waiter', 'lockstile_mark']) n, unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) r
+	const sql = `SELECT n FROM unnest(ARRAY['lockstile_lease', 'lockstile_queue', 'lockstile_mark', 'lockstile_session', 'lockstile_known']) n, unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) r
 		WHERE to_regclass(n) IS NULL OR NOT has_table_privilege(to_regclass(n), r)
 		UNION SELECT s FROM (VALUES ('lockstile_token', 'USAGE'), ('lockstile_token', 'SELECT')) v(s, r)
 		WHERE to_regclass(s) IS NULL OR NOT has_sequence_privilege(to_regclass(s), r) ORDER BY 1`
@@ -79,7 +79,7 @@ func (p *postgresServer) rights(ctx context.Context) error {
 	}
 	if len(missing) > 0 {
 		p.danger("the role lacks rights on "+strings.Join(missing, ", "), "locks are refused",
-			"GRANT SELECT, INSERT, UPDATE, DELETE ON lockstile_lock, lockstile_lease, lockstile_session, lockstile_waiter, lockstile_mark TO …; "+
+			"GRANT SELECT, INSERT, UPDATE, DELETE ON lockstile_lease, lockstile_queue, lockstile_mark, lockstile_session, lockstile_known TO …; "+
 				"GRANT SELECT, USAGE ON SEQUENCE lockstile_token TO …")
 	}
 	p.checked("rights of the role")

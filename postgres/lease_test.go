@@ -1,0 +1,269 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/fencing"
+	"github.com/lockstile/locker/postgres"
+)
+
+// Goal: only the holder renews and releases. Method: the row is given to somebody
+// else behind the holder's back.
+func TestHolderThatWasReplacedIsToldAndTouchesNothing(t *testing.T) {
+	url := database(t)
+	admin := connect(t, url)
+	l := newLocker(t, url, postgres.Options{})
+	renews, unlocks := lock(t, l, "a", locker.WithTTL(long)), lock(t, l, "b", locker.WithTTL(long))
+	exec(t, admin, `UPDATE lockstile_lease SET value = 'other', expires = now() + interval '1 hour'`)
+	var lost *locker.LostError
+	if err := renews.Renew(soon(t)); !errors.As(err, &lost) || lost.Reason != locker.TakenOver {
+		t.Errorf("Renew: %v", err)
+	}
+	if err := unlocks.Unlock(context.Background()); !errors.As(err, &lost) || lost.Reason != locker.TakenOver {
+		t.Errorf("Unlock: %v", err)
+	}
+	untouched := `SELECT count(*)::int FROM lockstile_lease WHERE value = 'other' AND expires BETWEEN now() + interval '50 minutes' AND now() + interval '1 hour'`
+	if n := query[int](t, admin, untouched); n != 2 {
+		t.Errorf("%d of 2 rows are as they were", n)
+	}
+}
+
+// Goal: a lease that has ended is over, also where nobody has taken it yet.
+func TestLeaseThatEndedInTheStoreIsNotRenewed(t *testing.T) {
+	url := database(t)
+	l := newLocker(t, url, postgres.Options{})
+	held := lock(t, l, "a", locker.WithTTL(long))
+	exec(t, connect(t, url), `UPDATE lockstile_lease SET expires = clock_timestamp() - interval '1 second'`)
+	if err := held.Renew(soon(t)); !errors.Is(err, locker.ErrLost) {
+		t.Errorf("Renew: %v", err)
+	}
+}
+
+// Goal: a request that arrives twice is granted once.
+func TestSecondRequestOfTheHolderIsAnsweredWithTheSameToken(t *testing.T) {
+	url := database(t)
+	l := newLocker(t, url, postgres.Options{})
+	held := lock(t, l, "a", locker.WithTTL(long))
+	token := query[fencing.Token](t, connect(t, url),
+		`SELECT (lockstile_acquire_1(name, value, 600000, '', false, '', 0, 0))._token FROM lockstile_lease`)
+	if token != held.Token() {
+		t.Errorf("the holder has token %d, its second request %d", held.Token(), token)
+	}
+	unlock(t, held)
+}
+
+// Goal: a renewal that has not committed yet is waited for. Method: a transaction
+// by hand extends a lease at its end, and commits only when somebody waits.
+func TestTakeoverWaitsForARenewalUnderWay(t *testing.T) {
+	url := database(t)
+	admin := connect(t, url)
+	a, b := newLocker(t, url, postgres.Options{}), newLocker(t, url, postgres.Options{})
+	lock(t, a, "a", locker.WithTTL(long))
+	renewal, err := admin.Begin(soon(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	exec(t, admin, `UPDATE lockstile_lease SET expires = clock_timestamp()`)
+	if _, err := renewal.Exec(soon(t), `UPDATE lockstile_lease SET expires = clock_timestamp() + interval '1 hour'`); err != nil {
+		t.Fatal(err)
+	}
+	got := make(chan error, 1)
+	go func() {
+		_, err := b.TryLock(soon(t), "a")
+		got <- err
+	}()
+	eventually(t, func() string {
+		select {
+		case err := <-got:
+			t.Fatalf("TryLock did not wait for the renewal: %v", err)
+		default:
+		}
+		if query[int](t, admin, `SELECT count(*)::int FROM pg_locks WHERE NOT granted`) == 0 {
+			return "TryLock does not wait for the renewal"
+		}
+		return ""
+	})
+	if err := renewal.Commit(soon(t)); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-got; !errors.Is(err, locker.ErrTaken) {
+		t.Errorf("TryLock of a lease that was being renewed: %v", err)
+	}
+}
+
+// Goal: a release is one step with what it finds: nobody queues up between its
+// look and its end. Method: a transaction by hand deals with the name.
+func TestReleaseWaitsForWhoeverDealsWithTheName(t *testing.T) {
+	url := database(t)
+	admin := connect(t, url)
+	held := lock(t, newLocker(t, url, postgres.Options{}), "a", locker.WithTTL(long))
+	tx, err := admin.Begin(soon(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	if _, err := tx.Exec(soon(t), `SELECT pg_advisory_xact_lock(1819239275, hashtext('a'))`); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- held.Unlock(context.Background()) }()
+	eventually(t, func() string {
+		select {
+		case err := <-done:
+			t.Fatalf("Unlock did not wait: %v", err)
+		default:
+		}
+		if query[int](t, admin, `SELECT count(*)::int FROM pg_locks WHERE locktype = 'advisory' AND NOT granted`) == 0 {
+			return "Unlock does not wait"
+		}
+		return ""
+	})
+	if err := tx.Rollback(soon(t)); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil && !errors.Is(err, context.DeadlineExceeded) { // on a slow machine
+		t.Error(err)
+	}
+}
+
+// Goal: what was withdrawn is refused for as long as was asked, also where another
+// process clears away meanwhile what the dead have left, and gets no place in the
+// queue. Method: the statements themselves.
+func TestSweepSparesWhatWasWithdrawnForAsLongAsItMayArrive(t *testing.T) {
+	url := database(t)
+	admin := connect(t, url)
+	held := lock(t, newLocker(t, url, postgres.Options{}), "taken")
+	exec(t, admin, `SELECT lockstile_withdraw_1('a', 'late', 60000)`)
+	exec(t, admin, `SELECT lockstile_sweep_1()`)
+	for _, name := range []string{"a", "taken"} {
+		token := query[int64](t, admin, `SELECT (lockstile_acquire_1($1, 'late', 600000, '', true, '', 600000, 0))._token`, name)
+		if token != -1 {
+			t.Errorf("what was withdrawn for a minute and arrives now was answered %d", token)
+		}
+	}
+	if n := query[int](t, admin, `SELECT count(*)::int FROM lockstile_queue`); n != 0 {
+		t.Error("it waits")
+	}
+	unlock(t, held)
+}
+
+// Goal: what the dead left goes, however much it is, and nothing else. Method: more
+// than one step removes, put there by hand; a lock that is held, one that ended a
+// moment ago, a waiter and a mark that are wanted.
+func TestSweepGoesOnUntilNothingIsLeft(t *testing.T) {
+	url := database(t)
+	newLocker(t, url, postgres.Options{})
+	admin := connect(t, url)
+	exec(t, admin, `INSERT INTO lockstile_lease SELECT 'dead ' || i, 'x', false, i, '', clock_timestamp() - interval '2 minutes' FROM generate_series(1, 250) i`)
+	exec(t, admin, `INSERT INTO lockstile_lease VALUES ('ended', 'x', false, 1, '', clock_timestamp())`)
+	exec(t, admin, `INSERT INTO lockstile_queue SELECT 'dead', i, 'x', '', clock_timestamp() - interval '1 second' FROM generate_series(1, 2500) i`)
+	exec(t, admin, `INSERT INTO lockstile_queue VALUES ('live', 1, 'x', '', clock_timestamp() + interval '1 hour')`)
+	exec(t, admin, `INSERT INTO lockstile_mark SELECT 'dead ' || i, false, clock_timestamp() - interval '1 second' FROM generate_series(1, 2500) i`)
+	exec(t, admin, `INSERT INTO lockstile_mark VALUES ('live', false, clock_timestamp() + interval '1 hour')`)
+	l := newLocker(t, url, postgres.Options{})
+	held := lock(t, l, "held")
+	eventually(t, func() string {
+		rows := query[string](t, admin, `SELECT (SELECT count(*) FROM lockstile_lease) || ' leases, ' || (SELECT count(*) FROM lockstile_queue)
+			|| ' waiters, ' || (SELECT count(*) FROM lockstile_mark) || ' marks'`)
+		if rows != "2 leases, 1 waiters, 1 marks" {
+			return rows
+		}
+		return ""
+	})
+	unlock(t, held)
+}
+
+// Goal: names that are held are listed by prefix, which is no pattern.
+func TestListTellsWhatIsHeldBelowAPrefix(t *testing.T) {
+	url := database(t)
+	a, b := newLocker(t, url, postgres.Options{}), newLocker(t, url, postgres.Options{})
+	var want []string
+	for _, name := range []string{"job%/2", "job%/1", "job%", "jobs/3", "other"} {
+		held := lock(t, a, name, locker.WithHolder("me"), locker.WithTTL(long))
+		defer unlock(t, held)
+		if strings.HasPrefix(name, "job%") {
+			want = append(want, fmt.Sprint(name, " me ", held.Token(), " true true"))
+		}
+	}
+	unlock(t, lock(t, a, "job%/free"))
+	slices.Sort(want)
+	infos, err := b.List(soon(t), "job%")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, info := range infos {
+		got = append(got, fmt.Sprint(info.Name, " ", info.Holder, " ", info.Token, " ", info.Held, " ", info.TimeLeft > 0))
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("List: %q, want %q", got, want)
+	}
+	if all, err := b.List(soon(t), ""); err != nil || len(all) != 5 {
+		t.Errorf("List of all: %v, %v", all, err)
+	}
+}
+
+// panics is a hook that panics when the answer to a statement has come.
+type panics struct{ on string }
+
+func (panics) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
+	return context.WithValue(ctx, panics{}, data.SQL)
+}
+
+func (p panics) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryEndData) {
+	if sql, _ := ctx.Value(panics{}).(string); strings.Contains(sql, p.on) {
+		panic("the hook")
+	}
+}
+
+// Goal: a hook of the caller's that panics, and is recovered from, leaves no lock
+// behind and keeps nobody waiting.
+func TestHookThatPanicsLeavesNoLockBehind(t *testing.T) {
+	t.Parallel()
+	for _, on := range []string{"lockstile_acquire", "lockstile_release"} {
+		url := database(t)
+		b := newLocker(t, url, postgres.Options{})
+		config, err := pgxpool.ParseConfig(url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		config.ConnConfig.Tracer = panics{on}
+		pool, err := pgxpool.NewWithConfig(context.Background(), config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(pool.Close)
+		a, err := postgres.New(pool, postgres.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 * pool.Config().MaxConns {
+			func() {
+				defer func() {
+					if recover() == nil {
+						t.Errorf("%s: the hook has not panicked", on)
+					}
+				}()
+				held, err := a.TryLock(soon(t), "a", locker.WithTTL(long))
+				if err != nil {
+					t.Errorf("%s: TryLock: %v", on, err)
+					return
+				}
+				_ = held.Unlock(soon(t))
+			}()
+			unlock(t, lock(t, b, "a"))
+		}
+		if err := a.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}

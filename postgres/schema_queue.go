@@ -1,0 +1,82 @@
+package postgres
+
+// Functions that are called with every lock return something, so that they can be
+// part of an expression: PERFORM would cost as much as they do.
+//
+// lockstile_enter lets one transaction at a time deal with a name, and all do but
+// renewals, which only ever make a lease last longer. It is what makes a grant and
+// its token one step: whoever comes later sees the row that was written before, and
+// draws a greater token.
+//
+// lockstile_alive tells a waiter whose process listens, or polled a while ago,
+// from one that is gone: every listening connection holds an advisory lock, for
+// as long as it lives.
+//
+// lockstile_pass reserves a lock that becomes free for the first waiter that is
+// alive, and returns its value. It tells that waiter's process alone. One that does
+// not claim the lock in time loses its turn, and so that somebody notices, the second
+// in line is told to look again by then. If nobody waits, the row goes, and it returns
+// nothing.
+//
+// lockstile_wait gives a waiter its place, or keeps it: behind everybody who is there,
+// and behind everybody whom a crash has made the queue forget, as far as the clock is
+// right. It answers the ticket and how many are before. A ticket of -1 says that there
+// may be a place already, of which its waiter was not told.
+const schemaQueue = `
+CREATE OR REPLACE FUNCTION lockstile_enter(_name text) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN` + schemaReads + `
+  RETURN pg_advisory_xact_lock(1819239275, hashtext(_name)) IS NOT NULL;
+END $$;
+
+CREATE OR REPLACE FUNCTION lockstile_alive(_channel text, _patient timestamptz)
+RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+  RETURN _patient > clock_timestamp() AND (_channel = ''
+    OR NOT pg_try_advisory_xact_lock_shared(1819239276, hashtext(_channel)));
+END $$;
+
+CREATE OR REPLACE FUNCTION lockstile_pass(_name text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+  _first lockstile_queue;
+  _second lockstile_queue;
+BEGIN
+  LOOP
+    SELECT * INTO _first FROM lockstile_queue w WHERE w.name = _name ORDER BY w.ticket, w.value LIMIT 1;
+    IF NOT FOUND THEN
+      DELETE FROM lockstile_lease l WHERE l.name = _name;
+      RETURN NULL;
+    END IF;
+    DELETE FROM lockstile_queue w WHERE w.name = _name AND w.ticket = _first.ticket AND w.value = _first.value;
+    EXIT WHEN lockstile_alive(_first.channel, _first.patient);
+  END LOOP;
+  INSERT INTO lockstile_lease AS l (name, value, reserved, token, holder, expires)
+  VALUES (_name, _first.value, true, 0, '', clock_timestamp() + interval '500 milliseconds')
+  ON CONFLICT (name) DO UPDATE SET value = excluded.value, reserved = true, holder = '', expires = excluded.expires;
+  IF _first.channel <> '' THEN
+    PERFORM pg_notify(_first.channel, _first.value);
+  END IF;
+  SELECT * INTO _second FROM lockstile_queue w WHERE w.name = _name ORDER BY w.ticket, w.value LIMIT 1;
+  IF FOUND AND _second.channel <> '' THEN
+    PERFORM pg_notify(_second.channel, '!' || _second.value);
+  END IF;
+  RETURN _first.value;
+END $$;
+
+CREATE OR REPLACE FUNCTION lockstile_wait(_name text, _value text, _channel text, _patience bigint, _left bigint,
+  INOUT _ticket bigint, OUT _ahead bigint)
+LANGUAGE plpgsql AS $$
+BEGIN
+  IF _ticket < 0 THEN
+    SELECT w.ticket INTO _ticket FROM lockstile_queue w WHERE w.name = _name AND w.value = _value;
+  END IF;
+  IF coalesce(_ticket, 0) = 0 THEN
+    SELECT greatest(max(w.ticket) + 1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) INTO _ticket
+      FROM lockstile_queue w WHERE w.name = _name;
+  END IF;
+  SELECT count(*) INTO _ahead FROM lockstile_queue w WHERE w.name = _name AND w.ticket < _ticket;
+  INSERT INTO lockstile_queue (name, ticket, value, channel, patient)
+  VALUES (_name, _ticket, _value, _channel, clock_timestamp()
+    + (CASE WHEN _channel = '' THEN _patience ELSE _left + _ahead * 500 + 60000 END) * interval '1 millisecond')
+  ON CONFLICT (name, ticket, value) DO UPDATE SET channel = excluded.channel, patient = excluded.patient;
+END $$;
+`
