@@ -15,6 +15,7 @@ var losingClauses = []Clause{
 	{"early", "A lease that the store ends before its holder stops believing makes two holders, and renewals hide it.", early},
 	{"renew-by-hand", "A program that renews by hand relies on the answer to know until when it holds.", renewByHand},
 	{"silence", "A holder whose store says nothing must stop believing before anybody else can begin.", silence},
+	{"short-after-long", "The lock of a dead holder must come free after its own TTL, whatever longer one its process had before.", shortAfterLong},
 	{"max-hold", "A holder that hangs must not keep everybody else out for ever.", maxHold},
 	{"longest-hold", "An end that is so far away that the sum wraps has long passed, and the lock is lost at birth.", longestHold},
 	{"slow-reply", "Validity counted from the reply outlasts the lease by as long as the reply took.", slowReply},
@@ -155,6 +156,27 @@ func (x *trial) lastingSilence(held *locker.Lock, b locker.Locker) {
 	if w.err == nil {
 		x.unlock(w.lock)
 	}
+}
+
+// shortAfterLong cuts off a holder that had a lock with a long TTL before, and has given
+// it back: what the store keeps for the process may still have the length of that.
+func shortAfterLong(x *trial) {
+	a, b, name := x.networked(), x.locker(), x.name()
+	x.unlock(x.lock(a.Locker, name, x.long()))
+	held := x.lock(a.Locker, name, x.ttl())
+	if held.Deadline().IsZero() {
+		x.unlock(held)
+		return
+	}
+	a.Cut()
+	before := time.Now()
+	w := x.waitBehindWithin(x.patientFor(x.longTTL()), held, b)
+	lock := x.served(w, "after a holder was cut off")
+	x.alone(held, w)
+	if took := time.Since(before); took > x.longTTL()-x.h.TTL {
+		x.failf("the lock came free after %v, with the %v of one that was given back and not with its own TTL of %v", took, x.longTTL(), x.h.TTL)
+	}
+	x.unlock(lock)
 }
 
 func maxHold(x *trial) {

@@ -22,6 +22,7 @@ var flaws = map[string][]string{
 	"asks again and finds nothing":        {"lost-unlock-reply"},
 	"no expiry":                           {"expiry", "unlock-after-expiry", "tokens-over-expiry", "silence"},
 	"a try finds the lease over early":    {"early"},
+	"a lease is as long as the longest":   {"short-after-long"},
 	"a new lease is short":                {"early"},
 	"a renewed lease is short":            {"early"},
 	"waits for nobody":                    {"lock-waits", "exclusion"},

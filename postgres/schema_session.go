@@ -17,11 +17,13 @@ package postgres
 // standby, every draw waits for it: a server that was replaced without knowing must
 // not go on granting.
 //
-// lockstile_session_open gets a connection ready whose locks its process believes in
-// for as long as it is heard of, and a TTL more. The server keeps it longer than
-// that, by a second at least, and not much longer where nothing is heard: nothing
-// else would end the connection of a process that vanished. Limits on the time of
-// statements are for others: these wait for as long as their process wants.
+// lockstile_session_patience says for how long the server keeps a connection of which
+// nothing is heard. Its process believes in a lock for a TTL after it was heard of, and
+// the server keeps it longer than that, by a second at least, and not much longer:
+// nothing else would end the connection of a process that vanished. 0 changes nothing.
+//
+// lockstile_session_open gets a connection ready. Limits on the time of statements are
+// for others: these wait for as long as their process wants.
 //
 // lockstile_session_acquire answers the first of 1,024 tokens that are this grant's,
 // or 0 if somebody has the lock, which may be this connection itself: then the row is
@@ -50,15 +52,19 @@ CREATE UNLOGGED TABLE IF NOT EXISTS lockstile_known (
   upto bigint NOT NULL
 );
 
+CREATE OR REPLACE FUNCTION lockstile_session_patience_` + schemaVersion + `(_patience bigint) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM set_config(c.name, c.value::text, false) FROM (VALUES ('idle_session_timeout', _patience), ('tcp_user_timeout', _patience),
+    ('tcp_keepalives_idle', least(ceil(_patience / 1000.0)::bigint, 32767))) c(name, value) WHERE _patience > 0;
+END $$;
+
 CREATE OR REPLACE FUNCTION lockstile_session_open_` + schemaVersion + `(_patience bigint, _first boolean,
   OUT _pid integer, OUT _began bigint, OUT _standbys text)
 LANGUAGE plpgsql AS $$
-DECLARE
-  _seconds bigint := ceil(_patience / 1000.0);
 BEGIN` + schemaReads + `
-  PERFORM set_config(c.name, c.value::text, false) FROM (VALUES ('idle_session_timeout', _patience), ('statement_timeout', 0),
-    ('lock_timeout', 0), ('tcp_user_timeout', _patience), ('tcp_keepalives_idle', least(_seconds, 32767)), ('tcp_keepalives_interval', 1),
-    ('tcp_keepalives_count', 3)) c(name, value);
+  PERFORM lockstile_session_patience_` + schemaVersion + `(_patience);
+  PERFORM set_config(c.name, c.value::text, false) FROM (VALUES ('statement_timeout', 0), ('lock_timeout', 0),
+    ('tcp_keepalives_interval', 1), ('tcp_keepalives_count', 3)) c(name, value);
   BEGIN
     PERFORM set_config('client_connection_check_interval', '1000', false);
   EXCEPTION WHEN invalid_parameter_value THEN -- not on this server's system: the end of a waiter is seen when it is granted
@@ -82,13 +88,16 @@ BEGIN` + schemaSync + `
   END IF;
 END $$;
 
-CREATE OR REPLACE FUNCTION lockstile_session_acquire_` + schemaVersion + `(_name text, _holder text, _ttl bigint, _wait boolean)
+CREATE OR REPLACE FUNCTION lockstile_session_acquire_` + schemaVersion + `(_name text, _holder text, _ttl bigint, _wait boolean, _patience bigint)
 RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
   _key bigint := pg_catalog.hashtextextended(_name, 0);
   _number bigint;
   _known boolean;
 BEGIN
+  IF _patience > 0 THEN
+    PERFORM lockstile_session_patience_` + schemaVersion + `(_patience);
+  END IF;
   IF _wait THEN
     _wait := pg_advisory_lock(_key) IS NULL;
   ELSIF NOT pg_try_advisory_lock(_key) THEN
@@ -144,8 +153,9 @@ END $$;
 
 const (
 	sessionOpen    = `SELECT * FROM lockstile_session_open_` + schemaVersion + `($1, $2)`
-	sessionAcquire = `SELECT lockstile_session_acquire_` + schemaVersion + `($1, $2, $3, $4)`
+	sessionAcquire = `SELECT lockstile_session_acquire_` + schemaVersion + `($1, $2, $3, $4, $5)`
 	sessionRelease = `SELECT lockstile_session_release_` + schemaVersion + `($1, $2)`
+	sessionKeep    = `SELECT lockstile_session_patience_` + schemaVersion + `($1)`
 	sessionEnd     = `SELECT lockstile_session_end_` + schemaVersion + `($1, $2)`
 	sessionForce   = `SELECT lockstile_session_force_` + schemaVersion + `($1)`
 

@@ -47,7 +47,7 @@ var (
 // cable cut or holder paused. A statement that the server does not answer, because
 // its table is locked or its standby is away, is silence, too. The server ends a
 // connection on which nothing has arrived for a second more than the longest TTL that
-// was asked for there (idle_session_timeout, set for this connection alone); a
+// is held or asked for there (idle_session_timeout, set for this connection alone); a
 // waiter that it cannot reach for so long, and one whose process has ended, does not
 // stay in the queue (tcp_user_timeout, client_connection_check_interval).
 //

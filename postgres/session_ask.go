@@ -23,8 +23,10 @@ func (a *sessionAttempt) await(pg *pgx.Conn) error {
 // ask leaves no lock behind that its connection does not know of: one outlives the
 // error of the statement that took it.
 func (a *sessionAttempt) ask(pg *pgx.Conn, wait bool) error {
-	err := pg.QueryRow(context.Background(), sessionAcquire, a.name, a.holder, a.ttl.Milliseconds(), wait).Scan(&a.first)
+	patience := a.conn.patience()
+	err := pg.QueryRow(context.Background(), sessionAcquire, a.name, a.holder, a.ttl.Milliseconds(), wait, a.conn.change(patience)).Scan(&a.first)
 	if err == nil {
+		a.conn.kept = patience
 		return nil
 	}
 	a.first = 0

@@ -41,17 +41,19 @@ type sessionConn struct {
 	since locker.Instant // read before it was opened
 	extra bool           // made for one that waits; the store's mutex guards it
 
-	io     sync.Mutex   // whoever has it uses pg
-	wanted atomic.Int32 // statements that have pg, or wait for it
-	used   atomic.Bool  // since the last look
-	asked  atomic.Int64 // when the statement under way began, a [locker.Instant], or 0
-	waits  atomic.Bool  // the statement under way waits for a lock
+	io     sync.Mutex    // whoever has it uses pg
+	kept   time.Duration // for how long the server keeps it in silence, as far as it was told; guarded by io
+	wanted atomic.Int32  // statements that have pg, or wait for it
+	used   atomic.Bool   // since the last look
+	asked  atomic.Int64  // when the statement under way began, a [locker.Instant], or 0
+	waits  atomic.Bool   // the statement under way waits for a lock
 
 	mu       sync.Mutex
-	wake     context.CancelFunc // ends the listening
-	longest  time.Duration      // of the TTLs for which there was a session
-	pid      int32              // of the server's process, if there was a session
-	began    int64              // when that began, by the server's clock: a later one may have the same pid
+	wake     context.CancelFunc    // ends the listening
+	users    map[time.Duration]int // attempts that have joined, by TTL
+	ttl      time.Duration         // of the first session
+	pid      int32                 // of the server's process, if there was a session
+	began    int64                 // when that began, by the server's clock: a later one may have the same pid
 	sessions map[time.Duration]*sessionAttempt
 	err      error // why it is over
 
@@ -154,11 +156,59 @@ func (c *sessionConn) listening() context.Context {
 	return ctx
 }
 
-// who says which of the server's processes this is.
-func (c *sessionConn) who() (pid int32, began int64, longest time.Duration) {
+// who says which of the server's processes this is, and for what TTL it was opened.
+func (c *sessionConn) who() (pid int32, began int64, ttl time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.pid, c.began, c.longest
+	return c.pid, c.began, c.ttl
+}
+
+// patience is for how long the server has to keep the connection in silence: longer than
+// anybody on it believes, and no longer than that, or a lock of a holder that was cut off
+// stays for as long as a longer one would that was there before. Where nobody uses it,
+// its sessions keep it. An attempt joins before it asks, and sends what this says with
+// its question: nobody's is forgotten.
+func (c *sessionConn) patience() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	longest := time.Duration(0)
+	for ttl := range c.users {
+		longest = max(longest, ttl)
+	}
+	for ttl := range c.sessions {
+		if len(c.users) == 0 {
+			longest = max(longest, ttl)
+		}
+	}
+	return longest + sessionSilence
+}
+
+// change is what the server is to be told of its patience, in milliseconds, or 0 if it
+// knows. It is called with the connection in use.
+func (c *sessionConn) change(patience time.Duration) int64 {
+	if patience == c.kept {
+		return 0
+	}
+	return patience.Milliseconds()
+}
+
+// keep tells the server for how long to keep the connection.
+func (c *sessionConn) keep(pg *pgx.Conn) error {
+	patience := c.patience()
+	_, err := pg.Exec(context.Background(), sessionKeep, c.change(patience))
+	if err == nil {
+		c.kept = patience
+	}
+	return err
+}
+
+// leave ends what join has begun.
+func (c *sessionConn) leave(ttl time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.users[ttl]--; c.users[ttl] == 0 {
+		delete(c.users, ttl)
+	}
 }
 
 func (c *sessionConn) ended() error {
@@ -198,6 +248,9 @@ func (c *sessionConn) join(ctx context.Context, a *sessionAttempt) error {
 		c.mu.Unlock()
 		if there != nil && there.session.Join() {
 			a.conn, a.session = c, there.session
+			c.mu.Lock()
+			c.users[a.ttl]++
+			c.mu.Unlock()
 			return nil
 		}
 		if err := c.begin(func(pg *pgx.Conn) error { return c.start(pg, a.ttl) }).wait(ctx); err != nil {
@@ -212,7 +265,7 @@ func (c *sessionConn) join(ctx context.Context, a *sessionAttempt) error {
 // the connection in use.
 func (c *sessionConn) start(pg *pgx.Conn, ttl time.Duration) (err error) {
 	c.mu.Lock()
-	there, longest, fresh := c.sessions[ttl], max(c.longest, ttl), c.longest == 0
+	there, fresh := c.sessions[ttl], c.pid == 0
 	c.mu.Unlock()
 	if there != nil && there.session.Context().Err() == nil {
 		return nil // another has made it
@@ -229,10 +282,12 @@ func (c *sessionConn) start(pg *pgx.Conn, ttl time.Duration) (err error) {
 		}()
 	}
 	a := &sessionAttempt{conn: c, ttl: ttl, isSession: true}
-	pid, began, err := c.introduce(pg, (longest + sessionSilence).Milliseconds(), fresh)
+	patience := max(c.kept, ttl+sessionSilence)
+	pid, began, err := c.introduce(pg, patience.Milliseconds(), fresh)
 	if err != nil {
 		return err
 	}
+	c.kept = patience
 	if a.session, err = c.store.locks.NewSession(a, ttl, since); err != nil {
 		return err
 	}
@@ -242,7 +297,9 @@ func (c *sessionConn) start(pg *pgx.Conn, ttl time.Duration) (err error) {
 		a.session.Lose(locker.SessionEnded, c.err)
 		return c.err
 	}
-	c.longest, c.pid, c.began = longest, pid, began
+	if c.pid, c.began = pid, began; fresh {
+		c.ttl = ttl
+	}
 	c.sessions[ttl] = a
 	return nil
 }
@@ -262,7 +319,8 @@ func (c *sessionConn) introduce(pg *pgx.Conn, patience int64, fresh bool) (pid i
 	return pid, began, err
 }
 
-// drop ends a session. The connection ends with the last.
+// drop ends a session. The connection ends with the last; the server's patience with it
+// may have been that of a short one.
 func (c *sessionConn) drop(a *sessionAttempt) {
 	c.mu.Lock()
 	if c.sessions[a.ttl] == a {
@@ -272,7 +330,9 @@ func (c *sessionConn) drop(a *sessionAttempt) {
 	c.mu.Unlock()
 	if last {
 		c.end(nil)
+		return
 	}
+	c.begin(c.keep)
 }
 
 // sign asks for a sign of life. A connection that waits for a lock cannot be asked:

@@ -91,7 +91,7 @@ func (s *sessionStore) open(ctx context.Context, extra bool) (*sessionConn, erro
 		return nil, err
 	}
 	c := &sessionConn{store: s, pg: pg, extra: extra, since: since, wake: func() {}, burying: make(chan struct{}, 1),
-		sessions: make(map[time.Duration]*sessionAttempt)}
+		users: make(map[time.Duration]int), sessions: make(map[time.Duration]*sessionAttempt)}
 	go c.listen()
 	return c, nil
 }
@@ -156,6 +156,7 @@ func (s *sessionStore) part(a *sessionAttempt) {
 	if a.session == nil {
 		return
 	}
+	a.conn.leave(a.ttl)
 	a.session.Leave()
 	a.session = nil
 	s.mu.Lock()
@@ -189,6 +190,7 @@ func (s *sessionStore) over(ctx context.Context, ttl time.Duration, f func(ctx c
 	if err := s.share(ctx, a); err != nil {
 		return err
 	}
+	a.conn.leave(ttl) // nobody believes in anything here
 	defer a.session.Leave()
 	return a.conn.begin(func(pg *pgx.Conn) error { return f(context.Background(), pg) }).wait(ctx)
 }

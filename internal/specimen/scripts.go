@@ -107,7 +107,12 @@ func (s *Locker) acquire(ctx context.Context, a *attempt, waits bool) (int64, er
 	if waits {
 		asked = 1
 	}
-	return s.run(ctx, take, a.req.Name, a.id, a.value, a.req.TTL.Milliseconds(), a.req.Holder, asked, s.flaw)
+	ttl := a.req.TTL.Milliseconds()
+	if s.is("a lease is as long as the longest") {
+		ttl = max(ttl, s.longest.Load())
+		s.longest.Store(ttl)
+	}
+	return s.run(ctx, take, a.req.Name, a.id, a.value, ttl, a.req.Holder, asked, s.flaw)
 }
 
 func (s *Locker) setThenExpire(ctx context.Context, a *attempt) (int64, error) {

@@ -32,6 +32,7 @@ type Locker struct {
 	closing context.Context
 	close   context.CancelFunc
 	waits   atomic.Int32
+	longest atomic.Int64 // TTL that was asked for, in milliseconds
 }
 
 // New returns a Locker on the server at addr, with a flaw, or "" for none. The
