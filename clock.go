@@ -14,7 +14,7 @@ import (
 type Instant time.Duration
 
 // Now reads the clock. A backend reads it before it sends the request that may
-// grant or renew a lock, never after: see [Hold].
+// grant or renew a lock, never after.
 func Now() Instant { return Instant(elapsed()) }
 
 // Add returns the instant d later. A sum that is out of range becomes the last

@@ -87,12 +87,9 @@ type withToken struct {
 func (h withToken) Token() fencing.Token { return h.token }
 
 // discard gives back a lock that is of no use, because of why, and returns what
-// is to be told of it. The store may have a lost one still, for a moment.
+// is to be told of it. Of a lost one the backend removes what the store may still have.
 func (l *Lock) discard(ctx context.Context, why error) error {
 	err := l.Unlock(ctx)
-	if k, ok := l.held.(*kept); ok && errors.Is(err, ErrLost) {
-		err = k.release(context.WithoutCancel(ctx))
-	}
 	if err != nil && !errors.Is(err, ErrLost) {
 		return fmt.Errorf("locker: lock %q: %w: no token was drawn: %w; and it could not be given back: %w", l.Name(), ErrOutcomeUnknown, why, err)
 	}

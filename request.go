@@ -27,8 +27,8 @@ const (
 // Option changes one acquisition.
 type Option func(*Request) error
 
-// Request is one acquisition's settings, validated. Backends make it with
-// [NewRequest] and hand it on in [Hold].
+// Request is one acquisition's settings, validated by [NewRequest]. Package driver
+// makes it, and hands it to the backend.
 type Request struct {
 	Name        string
 	TTL         time.Duration
@@ -107,18 +107,6 @@ func Drift(ttl time.Duration) time.Duration { return ttl/100 + 2*time.Millisecon
 
 // Deadline is the end of validity of a lease that was requested at since.
 func (r *Request) Deadline(since Instant) Instant { return since.Add(r.TTL - Drift(r.TTL)) }
-
-// CheckValidity returns an error if a lease requested at since has now less
-// validity left than the caller wants ([WithMinValidity]; without it, any). A
-// backend that gets one releases what it was granted.
-func (r *Request) CheckValidity(since Instant) error {
-	left := r.Deadline(since).Sub(Now())
-	if left > 0 && left >= r.MinValidity {
-		return nil
-	}
-	return fmt.Errorf("%w: it took so long to answer that %v of the TTL of %v are left, at least %v are wanted",
-		ErrUnavailable, max(left, 0).Round(time.Millisecond), r.TTL, max(r.MinValidity, time.Millisecond))
-}
 
 // WithTTL sets how long the lock outlives a holder that has stopped renewing
 // it. Short leases free a dead holder's lock sooner and are lost to a slow

@@ -1,7 +1,6 @@
 package locker
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -127,37 +126,6 @@ func TestDriftAndDeadline(t *testing.T) {
 			t.Errorf("Deadline of %v from 1000: %v", ttl, got)
 		}
 	}
-}
-
-func TestAnAnswerThatTookTooLongIsNoLock(t *testing.T) {
-	virtual(t, func(t *testing.T, _ *clock) {
-		for _, c := range []struct {
-			least, took time.Duration
-			ok          bool
-		}{
-			{0, 0, true},
-			{0, validity - 1, true},
-			{0, validity, false},
-			{0, time.Hour, false},
-			{time.Second, validity - time.Second, true},
-			{time.Second, validity - time.Second + 1, false},
-		} {
-			r, err := NewRequest("a", WithMinValidity(c.least))
-			if err != nil {
-				t.Fatal(err)
-			}
-			err = r.CheckValidity(Now().Add(-c.took))
-			if (err == nil) != c.ok || err != nil && !errors.Is(err, ErrUnavailable) {
-				t.Errorf("at least %v, took %v: %v", c.least, c.took, err)
-			}
-		}
-		r := Request{TTL: DefaultTTL, MinValidity: 2 * time.Second}
-		err := r.CheckValidity(Now().Add(-validity + time.Second))
-		want := "lock store unavailable: it took so long to answer that 1s of the TTL of 30s are left, at least 2s are wanted"
-		if err == nil || err.Error() != want {
-			t.Errorf("got  %v\nwant %s", err, want)
-		}
-	})
 }
 
 func TestANilOptionIsAnErrorAndNoPanic(t *testing.T) {

@@ -3,7 +3,6 @@ package locker
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -33,41 +32,47 @@ func virtual(t *testing.T, f func(t *testing.T, c *clock)) {
 	})
 }
 
-// backend is the half of a Locker that is not the core's: its memory stands for
-// the store, and it answers renewals and releases as a test tells it to.
+// backend is a Locker whose locks end when a test says so, or with their TTL. Package
+// driver has the tests of what becomes of a lock.
 type backend struct {
-	keeper *Keeper
-
 	mu       sync.Mutex
 	held     map[string]bool
 	token    fencing.Token
-	renewals [][]string
 	released []string
 	options  int // of the last Lock or TryLock
 
-	onRenew   func(ctx context.Context, name string) error // nil: renewed
 	onRelease func(ctx context.Context, name string) error // nil: released
-	onHold    func(*Hold)                                  // changes what is granted
 }
 
-func newBackend() *backend {
-	b := &backend{held: make(map[string]bool)}
-	b.keeper = NewKeeper(b.renew)
-	return b
-}
+func newBackend() *backend { return &backend{held: make(map[string]bool)} }
 
-func (b *backend) renew(ctx context.Context, names []string) []error {
-	b.mu.Lock()
-	b.renewals = append(b.renewals, slices.Clone(names))
-	answer := b.onRenew
-	b.mu.Unlock()
-	errs := make([]error, len(names))
-	for i, name := range names {
-		if answer != nil {
-			errs[i] = answer(ctx, name)
-		}
+func (b *backend) Lock(_ context.Context, name string, opts ...Option) (*Lock, error) {
+	req, err := NewRequest(name, opts...)
+	if err != nil {
+		return nil, err
 	}
-	return errs
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.options = len(opts)
+	if b.held[name] {
+		return nil, fmt.Errorf("backend: lock %q: %w", name, ErrTaken)
+	}
+	b.held[name] = true
+	b.token++
+	h := &hold{backend: b, req: req, token: b.token, end: req.Deadline(Now()), lost: make(chan struct{})}
+	h.ctx, h.cancel = context.WithCancelCause(context.Background())
+	if !req.Renew {
+		time.AfterFunc(h.end.Sub(Now()), func() { _ = h.Err() })
+	}
+	return LockOf(h), nil
+}
+
+func (b *backend) TryLock(ctx context.Context, name string, opts ...Option) (*Lock, error) {
+	return b.Lock(ctx, name, opts...)
+}
+
+func (b *backend) Guarantees() Guarantees {
+	return Guarantees{Exclusion: PromptHolder | SteadyClocks, Tokens: DurableServer, Fair: true, Release: ByExpiry, Tolerates: 2}
 }
 
 func (b *backend) release(ctx context.Context, name string) error {
@@ -82,37 +87,6 @@ func (b *backend) release(ctx context.Context, name string) error {
 	return nil
 }
 
-func (b *backend) Lock(ctx context.Context, name string, opts ...Option) (*Lock, error) {
-	req, err := NewRequest(name, opts...)
-	if err != nil {
-		return nil, err
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.options = len(opts)
-	if b.held[name] {
-		return nil, fmt.Errorf("backend: lock %q: %w", name, ErrTaken)
-	}
-	b.held[name] = true
-	b.token++
-	h := Hold{
-		Request: req, Token: b.token, Since: Now(), Keeper: b.keeper, Lease: name,
-		Release: func(ctx context.Context) error { return b.release(ctx, name) },
-	}
-	if b.onHold != nil {
-		b.onHold(&h)
-	}
-	return NewLock(h), nil
-}
-
-func (b *backend) TryLock(ctx context.Context, name string, opts ...Option) (*Lock, error) {
-	return b.Lock(ctx, name, opts...)
-}
-
-func (b *backend) Guarantees() Guarantees {
-	return Guarantees{Exclusion: PromptHolder | SteadyClocks, Tokens: DurableServer, Fair: true, Release: ByExpiry, Tolerates: 2}
-}
-
 // grant locks name, which must be free.
 func (b *backend) grant(t testing.TB, name string, opts ...Option) *Lock {
 	t.Helper()
@@ -123,69 +97,74 @@ func (b *backend) grant(t testing.TB, name string, opts ...Option) *Lock {
 	return l
 }
 
-func (b *backend) renewed() int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return len(b.renewals)
-}
-
 func (b *backend) releases() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return len(b.released)
 }
 
-// answerRenewals sets what renewals are answered from now on.
-func (b *backend) answerRenewals(f func(ctx context.Context, name string) error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.onRenew = f
+// hold is a lock of a backend's.
+type hold struct {
+	backend *backend
+	req     *Request
+	token   fencing.Token
+	end     Instant // unless it is renewed, which always works
+	lost    chan struct{}
+	ctx     context.Context
+	cancel  context.CancelCauseFunc
+
+	mu  sync.Mutex
+	err error
 }
 
-// always answers every renewal with err.
-func always(err error) func(context.Context, string) error {
-	return func(context.Context, string) error { return err }
+// lose ends a lock that a backend granted.
+func lose(l *Lock, reason Reason) {
+	h := HeldOf(l).(*hold)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.over(reason)
 }
 
-// silent never answers: it returns when ctx ends, as a renewal has to.
-func silent(ctx context.Context, _ string) error {
-	<-ctx.Done()
-	return ctx.Err()
-}
-
-// pass lets d go by and everything happen that was due.
-func pass(d time.Duration) {
-	time.Sleep(d)
-	synctest.Wait()
-}
-
-// isLost reports what Lost says, without a wait.
-func isLost(l *Lock) bool {
-	select {
-	case <-l.Lost():
-		return true
-	default:
-		return false
+// over ends it. The mutex is held.
+func (h *hold) over(reason Reason) {
+	if h.err != nil {
+		return
 	}
+	h.err = &LostError{Name: h.req.Name, Reason: reason}
+	if reason != Unlocked {
+		close(h.lost)
+		h.backend.mu.Lock()
+		h.backend.held[h.req.Name] = false
+		h.backend.mu.Unlock()
+	}
+	h.cancel(h.err)
 }
 
-// wantReason fails the test unless l was lost for this reason, and everything
-// that tells of a loss tells of it.
-func wantReason(t *testing.T, l *Lock, reason Reason) *LostError {
-	t.Helper()
-	lost, ok := l.Err().(*LostError)
-	if !ok || lost.Reason != reason || lost.Name != l.Name() {
-		t.Fatalf("Err is %v, want a loss of %q because %v", l.Err(), l.Name(), reason)
+func (h *hold) Err() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.req.Renew && Now() >= h.end {
+		h.over(Expired)
 	}
-	synctest.Wait()
-	if !isLost(l) {
-		t.Error("Lost is not closed")
-	}
-	if cause := context.Cause(l.Context()); cause != error(lost) {
-		t.Errorf("the cause of Context is %v, want what Err returns", cause)
-	}
-	return lost
+	return h.err
 }
+
+func (h *hold) Unlock(ctx context.Context) error {
+	if err := h.Err(); err != nil {
+		return err
+	}
+	h.mu.Lock()
+	h.over(Unlocked)
+	h.mu.Unlock()
+	return h.backend.release(ctx, h.req.Name)
+}
+
+func (h *hold) Name() string                { return h.req.Name }
+func (h *hold) Token() fencing.Token        { return h.token }
+func (h *hold) Context() context.Context    { return h.ctx }
+func (h *hold) Lost() <-chan struct{}       { return h.lost }
+func (h *hold) Deadline() time.Time         { return time.Now().Add(h.end.Sub(Now())) }
+func (h *hold) Renew(context.Context) error { return h.Err() }
 
 // wantHeld fails the test if l is not held.
 func wantHeld(t *testing.T, l *Lock) {
@@ -193,7 +172,11 @@ func wantHeld(t *testing.T, l *Lock) {
 	if err := l.Err(); err != nil {
 		t.Fatalf("not held: %v", err)
 	}
-	if isLost(l) || l.Context().Err() != nil {
-		t.Fatal("held, but Lost or Context says that it is not")
+	select {
+	case <-l.Lost():
+		t.Fatal("held, but Lost says that it is not")
+	case <-l.Context().Done():
+		t.Fatal("held, but Context says that it is not")
+	default:
 	}
 }

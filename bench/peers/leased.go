@@ -3,11 +3,11 @@ package peers
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/conformance/matrix"
+	"github.com/lockstile/locker/internal/held"
 )
 
 // lease is a lock with a time to live, in a library that leaves renewal to its
@@ -18,7 +18,7 @@ type lease interface {
 }
 
 // leased is a lease in the hands of a careful user, who extends it at a third of
-// its length and stops believing at its end: a [locker.Keeper] does just that.
+// its length and stops believing at its end.
 type leased struct {
 	*locker.Lock
 	lease lease
@@ -26,31 +26,16 @@ type leased struct {
 
 var _ matrix.Holding = leased{}
 
-// newKeeper returns the one that extends leases.
-func newKeeper() *locker.Keeper {
-	return locker.NewKeeper(func(ctx context.Context, leases []lease) []error {
-		errs := make([]error, len(leases))
-		var wg sync.WaitGroup
-		for i, l := range leases {
-			wg.Go(func() { errs[i] = l.extend(ctx) })
-		}
-		wg.Wait()
-		return errs
-	})
-}
-
 // hold makes a leased of a lease of which so much was left at a moment.
-func hold(req *locker.Request, keeper *locker.Keeper, at locker.Instant, left time.Duration, l lease) (matrix.Holding, error) {
+func hold(req *locker.Request, at locker.Instant, left time.Duration, l lease) (matrix.Holding, error) {
 	since := at.Add(left - req.TTL)
-	if err := req.CheckValidity(since); err != nil {
+	if err := held.Check(req, since); err != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), enough)
 		defer cancel()
 		_ = l.release(ctx) // it has ended, or ends by itself
 		return nil, fmt.Errorf("peers: lock %q: %w", req.Name, err)
 	}
-	return leased{locker.NewLock(locker.Hold{
-		Request: req, Since: since, Keeper: keeper, Lease: l, Release: l.release,
-	}), l}, nil
+	return leased{held.New(held.Hold{Request: req, Since: since, Renew: l.extend, Release: l.release}), l}, nil
 }
 
 // Unlock asks the library also when the lock is lost, as a deferred call does:

@@ -13,12 +13,11 @@ import (
 )
 
 type redislockPeer struct {
-	locks  *redislock.Client
-	keeper *locker.Keeper
+	locks *redislock.Client
 }
 
 func openRedislock(_ context.Context, servers []string) (matrix.Peer, error) {
-	return redislockPeer{redislock.New(connect(servers[0])), newKeeper()}, nil
+	return redislockPeer{redislock.New(connect(servers[0]))}, nil
 }
 
 // Lock retries as the library's examples do.
@@ -45,7 +44,7 @@ func (p redislockPeer) obtain(ctx context.Context, req *locker.Request, retry re
 	if err != nil {
 		left = 0 // hold gives it back
 	}
-	return hold(req, p.keeper, at, left, redislockLease{lock, req.TTL})
+	return hold(req, at, left, redislockLease{lock, req.TTL})
 }
 
 type redislockLease struct {

@@ -24,8 +24,7 @@ func connect(addr string) *redis.Client {
 }
 
 type redsyncPeer struct {
-	locks  *redsync.Redsync
-	keeper *locker.Keeper
+	locks *redsync.Redsync
 }
 
 func openRedsync(_ context.Context, servers []string) (matrix.Peer, error) {
@@ -33,7 +32,7 @@ func openRedsync(_ context.Context, servers []string) (matrix.Peer, error) {
 	for _, addr := range servers {
 		pools = append(pools, goredis.NewPool(connect(addr)))
 	}
-	return redsyncPeer{redsync.New(pools...), newKeeper()}, nil
+	return redsyncPeer{redsync.New(pools...)}, nil
 }
 
 func (p redsyncPeer) Lock(ctx context.Context, req *locker.Request) (matrix.Holding, error) {
@@ -62,7 +61,7 @@ func (p redsyncPeer) hold(req *locker.Request, m *redsync.Mutex, err error) (mat
 		return nil, fmt.Errorf("redsync: lock %q: %w", req.Name, err)
 	}
 	left := time.Until(m.Until()) + req.TTL/100
-	return hold(req, p.keeper, locker.Now(), left, &redsyncLease{name: req.Name, mutex: m})
+	return hold(req, locker.Now(), left, &redsyncLease{name: req.Name, mutex: m})
 }
 
 func isTaken(err error) bool {

@@ -19,7 +19,7 @@ import (
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/fencing"
-	"github.com/lockstile/locker/internal/line"
+	"github.com/lockstile/locker/internal/held"
 )
 
 // Locker is a simple lock on one Redis that keeps every clause of the contract,
@@ -27,8 +27,7 @@ import (
 type Locker struct {
 	flaw    string
 	rdb     *redis.Client
-	lines   line.Lines[*attempt]
-	keeper  *locker.Keeper
+	lines   lines
 	closing context.Context
 	close   context.CancelFunc
 	waits   atomic.Int32
@@ -43,7 +42,6 @@ func New(addr, flaw string) (l *Locker, end func()) {
 	rdb := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1, ReadTimeout: 10 * time.Second, PoolSize: 8})
 	s := &Locker{flaw: flaw, rdb: rdb}
 	s.closing, s.close = context.WithCancel(context.Background())
-	s.keeper = locker.NewKeeper(s.renew)
 	return s, func() {
 		s.close()
 		_ = s.rdb.Close()
@@ -55,7 +53,7 @@ type attempt struct {
 	req   *locker.Request
 	id    string // of the attempt
 	value string // of the lock's key while it is held
-	turn  *line.Turn[*attempt]
+	place *place
 	token int64
 	early int64 // a token that was drawn too early
 	since locker.Instant
@@ -130,7 +128,7 @@ func (s *Locker) TryLock(ctx context.Context, name string, opts ...locker.Option
 		ctx = context.WithoutCancel(ctx)
 	}
 	var ok bool
-	if a.turn, ok = s.lines.TryEnter(name, a); !ok {
+	if a.place, ok = s.lines.tryEnter(name, a); !ok {
 		return nil, fmt.Errorf("specimen: %w", locker.ErrTaken)
 	}
 	return s.finish(a, s.ask(ctx, a, false))
@@ -150,7 +148,7 @@ func (s *Locker) Lock(ctx context.Context, name string, opts ...locker.Option) (
 	if !s.is("close is ignored") {
 		defer context.AfterFunc(s.closing, func() { cancel(locker.ErrClosed) })()
 	}
-	if a.turn, err = s.lines.Enter(ctx, name, a); err != nil {
+	if a.place, err = s.lines.enter(ctx, name, a); err != nil {
 		return nil, fmt.Errorf("specimen: %w: %w", locker.ErrTaken, err)
 	}
 	if s.is("a waiter is forgotten") && s.waits.Add(1) == 30 {
@@ -247,21 +245,22 @@ func (s *Locker) bounded(ctx context.Context, f func() (int64, error)) (n int64,
 func (s *Locker) finish(a *attempt, err error) (*locker.Lock, error) {
 	unseen := a.lease != 0 && (s.is("a lease is passed on unseen") || s.is("a lost lease is passed on"))
 	if err == nil && !s.is("validity is not checked") && !s.is("checks nothing") && !unseen {
-		err = a.req.CheckValidity(a.since)
+		err = held.Check(a.req, a.since)
 	}
 	if err != nil {
 		if !s.withdraw(a) {
 			err = fmt.Errorf("%w: %w", locker.ErrOutcomeUnknown, err)
 		}
-		a.turn.Leave()
+		a.place.leave()
 		return nil, fmt.Errorf("specimen: %w", err)
 	}
 	if s.is("a goroutine for every lock") {
 		go func() { <-s.closing.Done() }()
 	}
-	lock := locker.NewLock(locker.Hold{
+	lock := held.New(held.Hold{
 		Request: a.req, Token: fencing.Token(a.token), Since: a.since, //nolint:gosec // positive
-		Keeper: s.keeper, Lease: a, Lasting: s.is("no clock of its own"),
+		Lasting: s.is("no clock of its own"),
+		Renew:   func(ctx context.Context) error { return s.renew(ctx, a) },
 		Release: func(ctx context.Context) error { return s.release(ctx, a) },
 		Lost: func() {
 			next, first := a.leave()
@@ -269,7 +268,7 @@ func (s *Locker) finish(a *attempt, err error) (*locker.Lock, error) {
 				s.passOn(a, next)
 			}
 			if first {
-				a.turn.Leave()
+				a.place.leave()
 			}
 		},
 	})
@@ -280,7 +279,7 @@ func (s *Locker) finish(a *attempt, err error) (*locker.Lock, error) {
 		lock = locker.LockOf(turn{locker.HeldOf(lock), fencing.Token(a.lease)}) //nolint:gosec // positive
 	}
 	if end := a.since + locker.Instant(a.req.MaxHold); s.is("long times wrap") && end < a.since {
-		locker.Lose(lock, locker.MaxHold, nil)
+		held.Lose(lock, locker.MaxHold, nil)
 	}
 	return lock, nil
 }
@@ -314,7 +313,7 @@ func (s *Locker) withdraw(a *attempt) bool {
 func (s *Locker) release(ctx context.Context, a *attempt) error {
 	next, first := a.leave()
 	if first {
-		defer a.turn.Leave()
+		defer a.place.leave()
 	}
 	switch {
 	case s.is("unlock does nothing"):
@@ -351,7 +350,7 @@ func (a *attempt) leave() (next *attempt, first bool) {
 	if !a.left.CompareAndSwap(false, true) {
 		return nil, false
 	}
-	next, _ = a.turn.Next()
+	next, _ = a.place.successor()
 	return next, true
 }
 
@@ -375,27 +374,23 @@ func (s *Locker) passOn(a, next *attempt) {
 	next.token = s.rdb.Incr(context.Background(), s.keys(a.req.Name)[1]).Val()
 }
 
-func (s *Locker) renew(ctx context.Context, leases []*attempt) []error {
-	errs := make([]error, len(leases))
-	if s.is("renewal is not sent") {
-		return errs
+func (s *Locker) renew(ctx context.Context, a *attempt) error {
+	switch {
+	case s.is("renewal is not sent"):
+		return nil
+	case s.is("timestamps"):
+		return errors.New("specimen: a timestamp is not renewed")
 	}
-	for i, a := range leases {
-		if s.is("timestamps") {
-			errs[i] = errors.New("specimen: a timestamp is not renewed")
-			continue
-		}
-		n, err := s.bounded(ctx, func() (int64, error) {
-			return s.run(ctx, renew, a.req.Name, a.value, a.req.TTL.Milliseconds(), s.flaw)
-		})
-		if errs[i] = err; err == nil && n == 0 && !s.is("the holder is not told") {
-			errs[i] = &locker.LostError{Name: a.req.Name, Reason: locker.TakenOver}
-		}
-		if s.is("a renewal belongs to its turn") && a.passed.Load() {
-			_, _ = s.run(ctx, release, a.req.Name, a.value, s.flaw) // which is over
-		}
+	n, err := s.bounded(ctx, func() (int64, error) {
+		return s.run(ctx, renew, a.req.Name, a.value, a.req.TTL.Milliseconds(), s.flaw)
+	})
+	if s.is("a renewal belongs to its turn") && a.passed.Load() {
+		_, _ = s.run(ctx, release, a.req.Name, a.value, s.flaw) // which is over
 	}
-	return errs
+	if err == nil && n == 0 && !s.is("the holder is not told") {
+		return &locker.LostError{Name: a.req.Name, Reason: locker.TakenOver}
+	}
+	return err
 }
 
 // Inspect implements locker.Inspector.

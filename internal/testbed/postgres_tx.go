@@ -14,6 +14,7 @@ import (
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/conformance/matrix"
 	"github.com/lockstile/locker/fencing"
+	"github.com/lockstile/locker/internal/held"
 	"github.com/lockstile/locker/postgres"
 )
 
@@ -27,9 +28,8 @@ const register = `CREATE TABLE IF NOT EXISTS matrix_register (
 // is a statement now and then, for the server ends a transaction that has been
 // idle for a TTL; LockTx itself asks for neither.
 type inTransactions struct {
-	pool   *pgxpool.Pool
-	keeper *locker.Keeper
-	aside  bool // writes go over other connections: wrong, on purpose
+	pool  *pgxpool.Pool
+	aside bool // writes go over other connections: wrong, on purpose
 
 	mu   sync.Mutex
 	held map[fencing.Token]*transaction // those of the dead stay
@@ -47,7 +47,7 @@ var (
 )
 
 func newInTransactions(pool *pgxpool.Pool, aside bool) *inTransactions {
-	return &inTransactions{pool: pool, aside: aside, keeper: locker.NewKeeper(renewTransactions), held: make(map[fencing.Token]*transaction)}
+	return &inTransactions{pool: pool, aside: aside, held: make(map[fencing.Token]*transaction)}
 }
 
 // Guarantees implements [locker.Locker].
@@ -80,13 +80,13 @@ func (l *inTransactions) lock(ctx context.Context, patience, name string, opts [
 		_ = tx.Rollback(ctx) // over a connection that is good, or is closed with ctx
 		return nil, fmt.Errorf("testbed: lock %q: %w", name, err)
 	}
-	held := &transaction{Tx: tx}
+	mine := &transaction{Tx: tx}
 	l.mu.Lock()
-	l.held[token] = held
+	l.held[token] = mine
 	l.mu.Unlock()
-	return locker.NewLock(locker.Hold{
-		Request: req, Token: token, Since: since, Keeper: l.keeper, Lease: held, Lasting: true,
-		Release: held.commit, Lost: held.commitAnyhow,
+	return held.New(held.Hold{
+		Request: req, Token: token, Since: since, Lasting: true,
+		Renew: mine.renew, Release: mine.commit, Lost: mine.commitAnyhow,
 	}), nil
 }
 
@@ -135,16 +135,6 @@ func (tx *transaction) commitAnyhow() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	_ = tx.commit(ctx) // the register says what came of it
-}
-
-func renewTransactions(ctx context.Context, txs []*transaction) []error {
-	errs := make([]error, len(txs))
-	var all sync.WaitGroup
-	for i, tx := range txs {
-		all.Go(func() { errs[i] = tx.renew(ctx) })
-	}
-	all.Wait()
-	return errs
 }
 
 // renew loses the lock if there is no answer: pgx closes a connection on which it

@@ -1,0 +1,235 @@
+// Package held watches over a single lock that is not on package driver: a specimen,
+// or another library's. It renews the lock after each third of its TTL, ends it by the
+// local clock, and gives it back once. It is simple where the driver is fast: each lock
+// has timers of its own.
+package held
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/fencing"
+)
+
+// releaseTime bounds what Unlock waits for the store.
+const releaseTime = 2 * time.Second
+
+// Hold is what was granted. Renew and Release are asked with a bounded context, and
+// say with a [locker.LostError] that the store has the lock no more.
+type Hold struct {
+	Request *locker.Request
+	Token   fencing.Token
+	Since   locker.Instant // read before the request that was granted was sent
+	Lasting bool           // there is no lease: renewals only look
+	Renew   func(ctx context.Context) error
+	Release func(ctx context.Context) error
+	Lost    func() // if set, is called once after a loss, in a goroutine of its own
+}
+
+// lock is a Hold under watch.
+type lock struct {
+	Hold
+	maxEnd locker.Instant // the end of WithMaxHold, or never
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	lost   chan struct{}
+
+	mu       sync.Mutex
+	since    locker.Instant // of the last renewal that is known to have worked
+	deadline locker.Instant // when belief ends, or never
+	lastErr  error          // of the last renewal
+	err      error          // nil while held, then a *LostError
+	expiry   *time.Timer
+	renewal  *time.Timer
+}
+
+// Check returns an error if a lease that was asked for at since has now less validity
+// left than the caller wants.
+func Check(req *locker.Request, since locker.Instant) error {
+	left := req.Deadline(since).Sub(locker.Now())
+	if left > 0 && left >= req.MinValidity {
+		return nil
+	}
+	return fmt.Errorf("%w: %v of the TTL of %v are left, at least %v are wanted", locker.ErrUnavailable, left, req.TTL, req.MinValidity)
+}
+
+// New returns the Lock of a hold.
+func New(h Hold) *locker.Lock {
+	l := &lock{Hold: h, lost: make(chan struct{})}
+	l.ctx, l.cancel = context.WithCancelCause(context.Background())
+	if h.Request.MaxHold > 0 {
+		l.maxEnd = h.Since.Add(h.Request.MaxHold)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.expiry = time.AfterFunc(time.Hour, func() { _ = l.Err() })
+	l.extend(h.Since)
+	if h.Request.Renew {
+		l.renewal = time.AfterFunc(l.interval(), l.renewSoon)
+	}
+	return locker.LockOf(l)
+}
+
+// Lose ends a lock of this package's at once.
+func Lose(held *locker.Lock, reason locker.Reason, cause error) {
+	if l, ok := locker.HeldOf(held).(*lock); ok {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.end(reason, cause)
+	}
+}
+
+func (l *lock) interval() time.Duration { return l.Request.TTL / 3 }
+
+// extend counts validity from since, if that is later than what it counts from now.
+// The mutex is held, here and where nothing else is said.
+func (l *lock) extend(since locker.Instant) {
+	l.since = max(l.since, since)
+	l.deadline = l.Request.Deadline(l.since)
+	if l.Lasting && l.Request.Renew {
+		l.deadline = 0
+	}
+	if l.maxEnd != 0 && (l.deadline == 0 || l.maxEnd < l.deadline) {
+		l.deadline = l.maxEnd
+	}
+	if l.deadline != 0 {
+		l.expiry.Reset(l.deadline.Sub(locker.Now()))
+	}
+}
+
+// end makes the lock no longer held, for good.
+func (l *lock) end(reason locker.Reason, cause error) {
+	if l.err != nil {
+		return
+	}
+	l.err = &locker.LostError{Name: l.Request.Name, Reason: reason, Cause: cause}
+	l.expiry.Stop()
+	if l.renewal != nil {
+		l.renewal.Stop()
+	}
+	if reason != locker.Unlocked {
+		close(l.lost)
+		if l.Hold.Lost != nil {
+			go l.Hold.Lost()
+		}
+	}
+	l.cancel(l.err)
+}
+
+// look ends the lock if its time is over. One that would not end in the store by itself,
+// or not yet, is given back there.
+func (l *lock) look() {
+	if l.err != nil || l.deadline == 0 || locker.Now() < l.deadline {
+		return
+	}
+	reason := locker.Expired
+	switch {
+	case l.deadline == l.maxEnd:
+		reason = locker.MaxHold
+	case l.lastErr != nil:
+		reason = locker.Unreachable
+	}
+	l.end(reason, l.lastErr)
+	if reason == locker.MaxHold || l.Lasting {
+		go func() { _ = l.release(context.Background()) }() // bounded; the lease or the process ends it otherwise
+	}
+}
+
+// renewSoon renews, and plans the next renewal.
+func (l *lock) renewSoon() {
+	ctx, cancel := context.WithTimeout(context.Background(), l.interval())
+	defer cancel()
+	pause := l.interval()
+	if l.Renew(ctx) != nil {
+		pause = max(pause/5, 10*time.Millisecond)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.err == nil {
+		l.renewal.Reset(pause)
+	}
+}
+
+// Renew implements [locker.Held]. An answer that comes after the end comes too late, and
+// what it left in the store is given back.
+func (l *lock) Renew(ctx context.Context) error {
+	if err := l.Err(); err != nil {
+		return err
+	}
+	since := locker.Now()
+	err := l.Hold.Renew(ctx)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.look()
+	var lost *locker.LostError
+	switch {
+	case l.err != nil:
+		if err == nil && !l.unlocked() {
+			go func() { _ = l.release(context.Background()) }() // bounded; the lease ends it otherwise
+		}
+	case errors.As(err, &lost):
+		l.end(lost.Reason, lost.Cause)
+	default:
+		if l.lastErr = err; err == nil {
+			l.extend(since)
+		}
+	}
+	if l.err != nil {
+		return l.err
+	}
+	return err
+}
+
+func (l *lock) unlocked() bool { return l.err.(*locker.LostError).Reason == locker.Unlocked }
+
+func (l *lock) release(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, releaseTime)
+	defer cancel()
+	return l.Release(ctx)
+}
+
+// Unlock implements [locker.Held]. Belief ends before the release is sent.
+func (l *lock) Unlock(ctx context.Context) error {
+	if err := l.unlock(); err != nil {
+		return err
+	}
+	return l.release(context.WithoutCancel(ctx))
+}
+
+func (l *lock) unlock() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.look(); l.err != nil {
+		return l.err
+	}
+	l.end(locker.Unlocked, nil)
+	return nil
+}
+
+// Err implements [locker.Held].
+func (l *lock) Err() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.look()
+	return l.err
+}
+
+// Deadline implements [locker.Held].
+func (l *lock) Deadline() time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	if l.deadline == 0 {
+		return time.Time{}
+	}
+	return now.Add(l.deadline.Sub(locker.Now()))
+}
+
+func (l *lock) Name() string             { return l.Request.Name }
+func (l *lock) Token() fencing.Token     { return l.Hold.Token }
+func (l *lock) Context() context.Context { return l.ctx }
+func (l *lock) Lost() <-chan struct{}    { return l.lost }
