@@ -220,7 +220,7 @@ func longestHold(x *trial) {
 // when the request arrived.
 func slowReply(x *trial) {
 	a, b, name := x.networked(), x.locker(), x.name()
-	x.unlock(x.lock(a.Locker, name)) // its connections are there
+	x.unlock(x.lock(a.Locker, name, x.ttl())) // its connections are there, and what it keeps for a TTL
 	a.CutReplies()
 	var asked time.Time
 	var lock *locker.Lock
@@ -289,17 +289,26 @@ func minValidity(x *trial) {
 		x.failf("a minimum validity of the whole TTL cannot be met, and TryLock returned %s and error %v", had(lock), err)
 	}
 	x.free(b, name, "after an attempt with a minimum validity that cannot be met")
+	wanted := x.longTTL() - locker.Drift(x.longTTL()) - x.h.TTL/2
+	var lock *locker.Lock
 	a.CutReplies()
-	result := make(chan error, 1)
+	result, delivered := make(chan error, 1), make(chan time.Time, 1)
 	go func() {
-		_, err := a.Locker.TryLock(x.patient(), name, x.long(), locker.WithMinValidity(x.longTTL()-locker.Drift(x.longTTL())-x.h.TTL/2))
+		var err error
+		lock, err = a.Locker.TryLock(x.patient(), name, x.long(), locker.WithMinValidity(wanted))
 		result <- err
 	}()
-	time.AfterFunc(x.h.TTL, a.Deliver) // this is how slow the reply is
+	time.AfterFunc(x.h.TTL, func() { // this is how slow the reply is
+		delivered <- time.Now()
+		a.Deliver()
+	})
 	select {
 	case err := <-result:
-		if err == nil {
+		if err == nil && lock.Deadline().Before((<-delivered).Add(wanted)) {
 			x.failf("TryLock succeeded with less validity left than WithMinValidity asks for")
+		}
+		if err == nil { // what it hangs on was renewed first
+			x.unlock(lock)
 		}
 		if errors.Is(err, locker.ErrTaken) {
 			x.failf("an answer that came too late was reported as %q, though nobody else has the lock", err)
