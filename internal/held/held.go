@@ -43,6 +43,7 @@ type lock struct {
 	deadline locker.Instant // when belief ends, or never
 	lastErr  error          // of the last renewal
 	err      error          // nil while held, then a *LostError
+	unlocked bool           // that is how it ended
 	expiry   *time.Timer
 	renewal  *time.Timer
 }
@@ -107,11 +108,12 @@ func (l *lock) end(reason locker.Reason, cause error) {
 		return
 	}
 	l.err = &locker.LostError{Name: l.Request.Name, Reason: reason, Cause: cause}
+	l.unlocked = reason == locker.Unlocked
 	l.expiry.Stop()
 	if l.renewal != nil {
 		l.renewal.Stop()
 	}
-	if reason != locker.Unlocked {
+	if !l.unlocked {
 		close(l.lost)
 		if l.Hold.Lost != nil {
 			go l.Hold.Lost()
@@ -135,7 +137,7 @@ func (l *lock) look() {
 	}
 	l.end(reason, l.lastErr)
 	if reason == locker.MaxHold || l.Lasting {
-		go func() { _ = l.release(context.Background()) }() // bounded; the lease or the process ends it otherwise
+		go l.giveBack()
 	}
 }
 
@@ -168,8 +170,8 @@ func (l *lock) Renew(ctx context.Context) error {
 	var lost *locker.LostError
 	switch {
 	case l.err != nil:
-		if err == nil && !l.unlocked() {
-			go func() { _ = l.release(context.Background()) }() // bounded; the lease ends it otherwise
+		if err == nil && !l.unlocked {
+			go l.giveBack()
 		}
 	case errors.As(err, &lost):
 		l.end(lost.Reason, lost.Cause)
@@ -184,7 +186,9 @@ func (l *lock) Renew(ctx context.Context) error {
 	return err
 }
 
-func (l *lock) unlocked() bool { return l.err.(*locker.LostError).Reason == locker.Unlocked }
+// giveBack releases what the store may still have of a lock that was lost. It is bounded,
+// and the lease or the process ends it otherwise.
+func (l *lock) giveBack() { _ = l.release(context.Background()) }
 
 func (l *lock) release(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, releaseTime)
