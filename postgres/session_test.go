@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/internal/testserver"
 	"github.com/lockstile/locker/postgres"
@@ -568,4 +570,45 @@ func TestSchemaThatAStandbyHasFromTheLogWorksAfterItsPromotion(t *testing.T) {
 		t.Errorf("token %d follows %d", next.Token(), held.Token())
 	}
 	unlock(t, next)
+}
+
+// refuseRows has the server refuse to insert or delete the row of a name.
+func refuseRows(t *testing.T, pool *pgxpool.Pool, event, name string) {
+	t.Helper()
+	record := map[string]string{"INSERT": "NEW", "DELETE": "OLD"}[event]
+	exec(t, pool, `CREATE OR REPLACE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+		BEGIN RAISE EXCEPTION 'no room' USING ERRCODE = 'disk_full'; END $$`)
+	exec(t, pool, `CREATE TRIGGER refuse BEFORE `+event+` ON lockstile_session FOR EACH ROW WHEN (`+record+`.name = '`+name+`') EXECUTE FUNCTION refuse()`)
+}
+
+// An advisory lock outlives the error of the statement that took it.
+func TestSessionLockWhoseRowCannotBeWrittenIsNotHeld(t *testing.T) {
+	url := database(t)
+	l, pool := newSession(t, url), connect(t, url)
+	stays := lock(t, l, "stays")
+	refuseRows(t, pool, "INSERT", "a")
+	if held, err := l.TryLock(soon(t), "a"); !errors.Is(err, locker.ErrUnavailable) {
+		t.Fatalf("%v, %v", held, err)
+	}
+	if !query[bool](t, pool, `SELECT pg_try_advisory_lock(hashtextextended('a', 0))`) {
+		t.Error("the connection holds a lock that nobody was granted")
+	}
+	unlock(t, stays) // on the same connection, which goes on
+}
+
+// A lock that cannot be given back ends with its connection.
+func TestSessionEndsThatCannotGiveALockBack(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	a, b, pool := newSession(t, url), newSession(t, url), connect(t, url)
+	held := lock(t, a, "a")
+	refuseRows(t, pool, "DELETE", "a")
+	if err := held.Unlock(soon(t)); !errors.Is(err, locker.ErrUnavailable) {
+		t.Errorf("Unlock: %v", err)
+	}
+	unlock := lock(t, b, "a").Unlock // though the row of the first cannot go, which means nothing any more
+	exec(t, pool, `DROP TRIGGER refuse ON lockstile_session`)
+	if err := unlock(soon(t)); err != nil {
+		t.Error(err)
+	}
 }
