@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -38,4 +39,17 @@ func Connections(l *SessionLocker) (shared, extra int) {
 		shared = 1
 	}
 	return shared, l.store.extra
+}
+
+// Patience is for how long the server keeps the shared connection in silence.
+func Patience(ctx context.Context, l *SessionLocker) (time.Duration, error) {
+	c, err := l.store.live(ctx)
+	if err != nil {
+		return 0, err
+	}
+	var ms int64
+	err = c.begin(func(pg *pgx.Conn) error {
+		return pg.QueryRow(ctx, `SELECT setting::bigint FROM pg_settings WHERE name = 'idle_session_timeout'`).Scan(&ms)
+	}).wait(ctx)
+	return time.Duration(ms) * time.Millisecond, err
 }

@@ -612,3 +612,24 @@ func TestSessionEndsThatCannotGiveALockBack(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A process that is paused says nothing: the server must keep its connection for longer
+// than the longest of its locks is believed in, and for no longer than that.
+func TestPatienceOfTheServerIsThatOfTheLongestLockThatIsHeld(t *testing.T) {
+	l := newSession(t, database(t))
+	want := func(when string, ttl time.Duration) {
+		t.Helper()
+		got, err := postgres.Patience(soon(t), l)
+		if err != nil || got != ttl+time.Second {
+			t.Errorf("%s: %v (%v), want a second more than %v", when, got, err, ttl)
+		}
+	}
+	first := lock(t, l, "a", locker.WithTTL(time.Hour))
+	short := lock(t, l, "b", locker.WithTTL(time.Minute))
+	want("beside a longer one", time.Hour)
+	unlock(t, first)
+	other := lock(t, l, "c", locker.WithTTL(time.Minute))
+	want("when the longer one was given back", time.Minute)
+	unlock(t, short)
+	unlock(t, other)
+}
