@@ -137,7 +137,7 @@ func (l *lock) look() {
 	}
 	l.end(reason, l.lastErr)
 	if reason == locker.MaxHold || l.Lasting {
-		go l.giveBack()
+		go l.giveBack(context.Background())
 	}
 }
 
@@ -171,7 +171,7 @@ func (l *lock) Renew(ctx context.Context) error {
 	switch {
 	case l.err != nil:
 		if err == nil && !l.unlocked {
-			go l.giveBack()
+			go l.giveBack(context.WithoutCancel(ctx))
 		}
 	case errors.As(err, &lost):
 		l.end(lost.Reason, lost.Cause)
@@ -188,7 +188,7 @@ func (l *lock) Renew(ctx context.Context) error {
 
 // giveBack releases what the store may still have of a lock that was lost. It is bounded,
 // and the lease or the process ends it otherwise.
-func (l *lock) giveBack() { _ = l.release(context.Background()) }
+func (l *lock) giveBack(ctx context.Context) { _ = l.release(ctx) }
 
 func (l *lock) release(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, releaseTime)
