@@ -89,17 +89,3 @@ func TestConcurrentUnlocksReleaseOnceAndAllWaitForIt(t *testing.T) {
 		}
 	})
 }
-
-func TestTokenAndNameStayReadable(t *testing.T) {
-	virtual(t, func(t *testing.T, _ *clock) {
-		b := newBackend()
-		b.token = 41
-		l := b.grant(t, "a")
-		if err := l.Unlock(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if l.Token() != 42 || l.Name() != "a" {
-			t.Errorf("token %d, name %q", l.Token(), l.Name())
-		}
-	})
-}

@@ -3,96 +3,13 @@ package driver
 import (
 	"context"
 	"errors"
-	"runtime"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/lockstile/locker"
 )
-
-func TestUnlockReleasesOnceAndReportsItsFirstResult(t *testing.T) {
-	virtual(t, func(t *testing.T, _ *clock) {
-		b := newBackend()
-		refused := errors.New("refused")
-		b.onRelease = func(context.Context, string) error { return refused }
-		l := b.grant(t, "a")
-		for range 3 {
-			if err := l.Unlock(t.Context()); !errors.Is(err, refused) {
-				t.Errorf("Unlock: %v", err)
-			}
-		}
-		if b.releases() != 1 {
-			t.Errorf("%d releases", b.releases())
-		}
-	})
-}
-
-// A deferred Unlock comes after the one that panicked, and its nil would say that
-// the lock is free.
-func TestUnlockAfterAReleaseThatDidNotReturnSaysThatNobodyKnows(t *testing.T) {
-	for name, stop := range map[string]func(){
-		"panic":  func() { panic("a hook of the client's") },
-		"goexit": runtime.Goexit,
-	} {
-		t.Run(name, func(t *testing.T) {
-			virtual(t, func(t *testing.T, _ *clock) {
-				b := newBackend()
-				b.onRelease = func(context.Context, string) error { stop(); return nil }
-				l := b.grant(t, "a")
-				ended := make(chan any)
-				go func() {
-					defer func() { ended <- recover() }()
-					_ = l.Unlock(t.Context())
-					t.Error("Unlock returned")
-				}()
-				if panicked := <-ended; (panicked != nil) != (name == "panic") {
-					t.Errorf("Unlock panicked with %v", panicked)
-				}
-				for range 2 {
-					if err := l.Unlock(t.Context()); !errors.Is(err, locker.ErrOutcomeUnknown) || !strings.Contains(err.Error(), `"a"`) {
-						t.Errorf("Unlock: %v", err)
-					}
-				}
-				if b.releases() != 1 {
-					t.Errorf("%d releases", b.releases())
-				}
-			})
-		})
-	}
-}
-
-func TestConcurrentUnlocksReleaseOnceAndAllWaitForIt(t *testing.T) {
-	virtual(t, func(t *testing.T, _ *clock) {
-		const n = 20
-		b := newBackend()
-		var started, wg sync.WaitGroup
-		var over atomic.Bool
-		refused := errors.New("refused")
-		b.onRelease = func(context.Context, string) error {
-			started.Wait() // until everybody is about to unlock
-			over.Store(true)
-			return refused
-		}
-		l := b.grant(t, "a")
-		started.Add(n)
-		for range n {
-			wg.Go(func() {
-				started.Done()
-				if err := l.Unlock(t.Context()); !errors.Is(err, refused) || !over.Load() {
-					t.Errorf("Unlock: %v; the release was over: %v", err, over.Load())
-				}
-			})
-		}
-		wg.Wait()
-		if b.releases() != 1 {
-			t.Errorf("%d releases", b.releases())
-		}
-	})
-}
 
 func TestALockThatIsBeingReleasedIsNoLongerHeldNorLost(t *testing.T) {
 	virtual(t, func(t *testing.T, _ *clock) {

@@ -58,14 +58,7 @@ func TestSessionLocksExcludeAdvisoryLocksTakenByHand(t *testing.T) {
 	if _, err := l.TryLock(context.Background(), "a"); !errors.Is(err, locker.ErrTaken) {
 		t.Errorf("TryLock of a lock that psql holds: %v", err)
 	}
-	got := make(chan error, 1)
-	go func() {
-		held, err := l.Lock(soon(t), "a", locker.WithTTL(long))
-		if err == nil {
-			err = held.Unlock(context.Background())
-		}
-		got <- err
-	}()
+	got := waits(t, l, "a")
 	queued(t, l, "a", 1)
 	try("pg_advisory_unlock")
 	if err := <-got; err != nil {
@@ -369,6 +362,19 @@ func TestTryLockOfATakenLockWritesNothing(t *testing.T) {
 	}
 }
 
+// waits locks a name and gives it back, and returns a channel with what came of it.
+func waits(t *testing.T, l locker.Locker, name string) <-chan error {
+	got := make(chan error, 1)
+	go func() {
+		held, err := l.Lock(soon(t), name, locker.WithTTL(long))
+		if err == nil {
+			err = held.Unlock(context.Background())
+		}
+		got <- err
+	}()
+	return got
+}
+
 // Goal: a waiter waits for as long as its caller wants, whatever the role's settings
 // are for statements that are to be short.
 func TestWaiterOutwaitsTheTimeoutsOfTheRole(t *testing.T) {
@@ -376,14 +382,7 @@ func TestWaiterOutwaitsTheTimeoutsOfTheRole(t *testing.T) {
 	url := database(t)
 	a, b := newSession(t, url), newSession(t, url+"&statement_timeout=200&lock_timeout=200")
 	held := lock(t, a, "a", locker.WithTTL(long))
-	got := make(chan error, 1)
-	go func() {
-		l, err := b.Lock(soon(t), "a", locker.WithTTL(long))
-		if err == nil {
-			err = l.Unlock(context.Background())
-		}
-		got <- err
-	}()
+	got := waits(t, b, "a")
 	queued(t, a, "a", 1)
 	admin := connect(t, url)
 	first := query[int](t, admin, waitingPid)

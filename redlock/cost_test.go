@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/testserver"
 	"github.com/lockstile/locker/redlock"
 )
 
@@ -33,7 +34,7 @@ func checkCost(t *testing.T, nodes int, most int64) {
 	l := newLockerOn(t, clients, opts)
 	mustUnlock(t, mustLock(t, l, "a"))
 	eventually(t, "the stragglers are done", func() bool { return redlock.UnderWay(l) == 0 })
-	memory, goroutines := heap(), runtime.NumGoroutine()
+	memory, goroutines := testserver.Heap(), runtime.NumGoroutine()
 	held := make([]*locker.Lock, locks)
 	for i := range held {
 		var err error // mustLock would keep a context of each
@@ -42,7 +43,7 @@ func checkCost(t *testing.T, nodes int, most int64) {
 		}
 	}
 	eventually(t, "the stragglers are done", func() bool { return redlock.UnderWay(l) == 0 })
-	each := (heap() - memory) / locks
+	each := (testserver.Heap() - memory) / locks
 	if each > most {
 		t.Errorf("%d bytes for each held lock, want %d at most", each, most)
 	} else {
@@ -52,12 +53,4 @@ func checkCost(t *testing.T, nodes int, most int64) {
 		return runtime.NumGoroutine()-goroutines <= locks/100
 	})
 	runtime.KeepAlive(held)
-}
-
-func heap() int64 {
-	runtime.GC()
-	runtime.GC() // what a pool held in the first goes in the second
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
 }

@@ -42,13 +42,13 @@ func TestHeldLocksAreSmallAndHaveNoGoroutines(t *testing.T) {
 	srv := testserver.Redis(t)
 	l := newLocker(t, srv.Addr(), singlenode.Options{})
 	mustUnlock(t, mustLock(t, l, "a"))
-	memory, goroutines := heap(), runtime.NumGoroutine()
+	memory, goroutines := testserver.Heap(), runtime.NumGoroutine()
 	held := make([]*locker.Lock, locks)
 	for i := range held {
 		held[i] = mustHold(t, l, fmt.Sprint("invoices/", i))
 	}
-	each := (heap() - memory) / locks
-	for end := time.Now().Add(time.Minute); each > most && time.Now().Before(end); each = (heap() - memory) / locks {
+	each := (testserver.Heap() - memory) / locks
+	for end := time.Now().Add(time.Minute); each > most && time.Now().Before(end); each = (testserver.Heap() - memory) / locks {
 		time.Sleep(100 * time.Millisecond) // renewals under way take memory, too
 	}
 	if each > most {
@@ -68,14 +68,6 @@ func mustHold(t *testing.T, l locker.Locker, name string) *locker.Lock {
 		t.Fatal(err)
 	}
 	return lock
-}
-
-func heap() int64 {
-	runtime.GC()
-	runtime.GC() // what a pool held in the first goes in the second
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
 }
 
 // The client has no timeout of its own here. Twelve at once: some find an idle

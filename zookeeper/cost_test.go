@@ -13,6 +13,7 @@ import (
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/driver"
+	"github.com/lockstile/locker/internal/testserver"
 )
 
 // A renewal may come in between, on a machine that stalls: then it is tried again.
@@ -181,7 +182,7 @@ func TestHeldLocksAreSmallAndHaveNoGoroutines(t *testing.T) {
 	c := newClient(t, time.Minute, s.Addr())
 	minute := locker.WithTTL(time.Minute)
 	unlock(t, lock(t, c, "a", minute))
-	memory, goroutines := heap(), runtime.NumGoroutine()
+	memory, goroutines := testserver.Heap(), runtime.NumGoroutine()
 	held := make([]*locker.Lock, locks)
 	work := make(chan int)
 	var all sync.WaitGroup
@@ -200,19 +201,11 @@ func TestHeldLocksAreSmallAndHaveNoGoroutines(t *testing.T) {
 	}
 	close(work)
 	all.Wait()
-	each := func() int64 { return (heap() - memory) / locks }
+	each := func() int64 { return (testserver.Heap() - memory) / locks }
 	until(t, "the memory of renewals under way", func() bool { return each() <= most })
 	t.Logf("%d bytes for each held lock", each())
 	until(t, "the goroutines of renewals under way", func() bool { return runtime.NumGoroutine()-goroutines <= locks/100 })
 	runtime.KeepAlive(held)
-}
-
-func heap() int64 {
-	runtime.GC()
-	runtime.GC() // what a pool held in the first goes in the second
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
 }
 
 // A thousand waiters that come and go leave nodes, watches and goroutines to
