@@ -79,7 +79,8 @@ type Store[H any] interface {
 	Left(h H) bool
 
 	// End is the last call for h, when nothing of it is left or it was given up. It
-	// sends nothing.
+	// sends nothing itself. Where what is Left would last as long as a session that others
+	// keep, a Store goes on to remove it in the background ([Locker.Go]).
 	End(h H)
 }
 

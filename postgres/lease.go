@@ -23,7 +23,8 @@ const (
 	// processes have left.
 	sweepEvery = 10 * time.Minute
 
-	// tokens is how many a grant has. The schema says it too.
+	// tokens is how many a grant of either kind has: as many as a number of the sequence
+	// stands for. The schema says it too.
 	tokens = 1024
 )
 

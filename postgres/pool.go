@@ -135,11 +135,13 @@ func (p *poolRunner) checkStandby(ctx context.Context, opts Options) error {
 	case err != nil:
 		return classify(err)
 	case names == "":
-		return errors.New("SyncStandby is set, but the server has no synchronous_standby_names")
+		return errNoStandby
 	}
 	p.standby.Store(true)
 	return nil
 }
+
+var errNoStandby = errors.New("SyncStandby is set, but the server has no synchronous_standby_names")
 
 // errSilent says that the server did not answer.
 var errSilent = fmt.Errorf("no answer within %v", answerTime)

@@ -241,14 +241,11 @@ func (s *sessionStore) wait(ctx context.Context, a *sessionAttempt) (driver.Gran
 	return a.grant(since), nil
 }
 
-// tokensPerDraw is how many tokens a number of the sequence stands for.
-const tokensPerDraw = 1024
-
 func (a *sessionAttempt) grant(since locker.Instant) driver.Grant {
 	if a.first == 0 {
 		return driver.Grant{}
 	}
-	return driver.Grant{First: uint64(a.first), Count: tokensPerDraw, Since: since, Session: a.session}
+	return driver.Grant{First: uint64(a.first), Count: tokens, Since: since, Session: a.session}
 }
 
 // Renew asks each connection for a sign of life, which is good for all that hangs on it.

@@ -192,10 +192,14 @@ func (c *sessionConn) change(patience time.Duration) int64 {
 	return patience.Milliseconds()
 }
 
-// keep tells the server for how long to keep the connection.
+// keep tells the server for how long to keep the connection, if that has changed.
 func (c *sessionConn) keep(pg *pgx.Conn) error {
 	patience := c.patience()
-	_, err := pg.Exec(context.Background(), sessionKeep, c.change(patience))
+	change := c.change(patience)
+	if change == 0 {
+		return nil
+	}
+	_, err := pg.Exec(context.Background(), sessionKeep, change)
 	if err == nil {
 		c.kept = patience
 	}
@@ -314,7 +318,7 @@ func (c *sessionConn) introduce(pg *pgx.Conn, patience int64, fresh bool) (pid i
 	case uint32(pid) != pg.PgConn().PID():
 		err = driver.Refused(fmt.Errorf("%w: session locks need a connection of their own: connect directly, or use lease rows", errPooled))
 	case standbys == "" && c.store.opts.SyncStandby:
-		err = driver.Refused(errors.New("SyncStandby is set, but the server has no synchronous_standby_names"))
+		err = driver.Refused(errNoStandby)
 	}
 	return pid, began, err
 }
