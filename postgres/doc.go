@@ -12,9 +12,9 @@
 // Leases: at most one holder at a time, over crashes of the server too: grants
 // and renewals are on disk before they count, even in sessions that run with
 // synchronous_commit off. So are tokens, 1,024 for each grant, so they increase over a
-// crash, and leave gaps. A failover to an asynchronous standby can hand a held lock to
-// a second holder and send tokens back; with a synchronous one it cannot
-// ([Options].SyncStandby). So can a restored backup, and fsync=off. Waiters of
+// crash, and leave gaps. A failover to an asynchronous standby, a restored backup and
+// fsync=off can hand a held lock to a second holder and send tokens back; a failover to a
+// synchronous standby cannot ([Options].SyncStandby). Waiters of
 // different Lockers are served in order of arrival; goroutines of one Locker pass the
 // lock on to each other in memory, up to 1,024 times and for 25 ms at most, before it
 // goes to another process. A release, in contrast, waits for no disk: if the server
@@ -23,8 +23,9 @@
 // Session locks end with the server or the connection, so a crash of the server, a
 // failover, or a connection that ends on the server's side alone can hand a held lock
 // to a second holder before the first has heard of it ([NewSession]). Their tokens are
-// on disk before they count, too, which one in 32 has to wait for. Waiters stand in the
+// on disk before they count, too: one lock in 32 waits for that. Waiters stand in the
 // server's own queue.
+//
 // Locks inside a transaction lean on nothing ([LockTx]).
 //
 // A request that is delayed until after its attempt was given up and cleaned up
@@ -72,10 +73,13 @@
 // so that PgBouncer of any version will do, in transaction mode too. They find the
 // schema through the search path. Tables whose names begin with lockstile_ are the
 // locks' own, and so are the advisory locks whose first of two keys is 1819239275,
-// 1819239276 or 1819239277. A lease costs the server one transaction that is synced to disk, and so
-// does a round of renewals. To find a lock taken, to wait for it and to give it back
-// wait for no disk. Where there is a synchronous standby, grants and renewals wait for
-// it. A Locker has up to two connections beside the pool: one while somebody waits, and
-// one while there are renewals. A SessionLocker has none of the pool's but to look on:
-// one of its own, and one for each name that it waits for or has waited for, 16 at most.
+// 1819239276 or 1819239277.
+//
+// A lease costs the server one transaction that is synced to disk, and so does a round
+// of renewals. Nobody waits for the disk to find a lock taken, to queue for it or to give
+// it back. Where there is a synchronous standby, grants and renewals wait for it. A Locker
+// has up to two connections beside the pool: one while somebody waits, and one while
+// there are renewals. A SessionLocker uses the pool only to look on. It has one connection
+// of its own, and one for each name that it waits for or has waited for, 16 of those at
+// most.
 package postgres

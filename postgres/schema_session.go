@@ -11,11 +11,11 @@ package postgres
 // drawn, but not while the transaction that logged them is still under way. So
 // lockstile_known says up to which number they are: a row that others can see was
 // committed, and that commit waited for the disk. A greater number makes its own
-// commit wait, for which the message makes sure that there is something to wait for.
-// A crash empties the table. What log_cnt says when it is read, after the draw, holds
-// from the number drawn on, whoever has drawn since. Where there is a synchronous
-// standby, every draw waits for it: a server that was replaced without knowing must
-// not go on granting.
+// commit wait; a message in the log makes sure that there is something to wait for.
+// log_cnt is read after the draw: if others have drawn since, the sum is too small, and
+// never too great. A crash empties the table. Where there is a synchronous standby, every
+// draw waits for it: a server that was replaced and does not know it must not go on
+// granting.
 //
 // lockstile_session_patience says for how long the server keeps a connection of which
 // nothing is heard. Its process believes in a lock for a TTL after it was heard of, and

@@ -41,10 +41,10 @@ var (
 // between is refused. While a connection waits, the server keeps dead rows that
 // its statement could see, as for any statement that takes long.
 //
-// When a connection breaks, all locks on it are lost, and told to be so at once, or
-// within a quarter of a second where it has just been used. Silence is loss too, on both sides: each connection is asked for a sign of
-// life three times per TTL, and a lock whose TTL ends without an answer is lost,
-// cable cut or holder paused. A statement that the server does not answer, because
+// When a connection breaks, all locks on it are lost, and their holders are told at once,
+// or within a quarter of a second where it has just been used. Silence is loss too, on
+// both sides: each connection is asked for a sign of life three times per TTL, and a lock
+// whose TTL ends without an answer is lost, cable cut or holder paused. A statement that the server does not answer, because
 // its table is locked or its standby is away, is silence, too. The server ends a
 // connection on which nothing has arrived for a second more than the longest TTL that
 // is held or asked for there (idle_session_timeout, set for this connection alone); a
