@@ -4,15 +4,17 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 
-# It prints a line for each package, and at the end what failed and what was skipped.
+# Prints a line for each package, and at the end what failed and what was skipped.
 GOTESTSUM := go run gotest.tools/gotestsum@v1.13.0 --raw-command --format pkgname-and-test-fails --format-hide-empty-pkg
 
 LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+VULN := golang.org/x/vuln/cmd/govulncheck@v1.9.0
+VULNDB ?= https://vuln.go.dev
 
-# Every folder with a module of its own; the one for users first.
-MODULES := . $(patsubst %/go.mod,%,$(wildcard bench/go.mod internal/*/go.mod))
+# Every folder that has a module of its own, the users' one first.
+MODULES := . $(patsubst %/go.mod,%,$(wildcard bench/go.mod internal/lab/*/go.mod))
 
-# Systems and processors that nothing is run on here: users' programs are to be built for them.
+# Systems and processors on which we run nothing. Users' programs must build for them.
 ELSEWHERE := darwin/arm64 windows/amd64 freebsd/amd64 openbsd/amd64 linux/386 linux/arm
 
 BENCH ?=
@@ -28,28 +30,30 @@ run: ## lock, and show the token: twice, the second is greater
 
 .PHONY: servers
 servers: ## install the servers that the tests start, where they are missing
-	internal/testserver/install.sh
+	internal/lab/testserver/install.sh
 
 .PHONY: test
 test: servers ## everything, on real servers, with the race detector
-	$(GOTESTSUM) -- internal/testserver/test.sh $(MODULES)
+	$(GOTESTSUM) -- internal/lab/testserver/test.sh $(MODULES)
 
 COUNT ?= 20
 LOAD ?= 6
 
 .PHONY: hunt
-hunt: servers ## run every package COUNT times beside LOAD busy loops; hunt/log has the record; can be stopped
-	internal/testserver/hunt.sh $(COUNT) $(LOAD)
+hunt: servers ## run every package COUNT times beside LOAD busy loops; the record is hunt/log; can be stopped
+	internal/lab/testserver/hunt.sh $(COUNT) $(LOAD)
 
 .PHONY: check
-check: lint test ## what a patch has to pass: lint and test
+check: lint test ## lint and test: what a patch has to pass
 
 .PHONY: lint
-lint: ## gofmt, vet, golangci-lint and tidy modules
+lint: ## gofmt, vet, golangci-lint, govulncheck and tidy modules
 	test -z "$$(gofmt -l . | tee /dev/stderr)"
 	for m in $(MODULES); do (cd $$m && go vet ./... && go run $(LINT) run ./...); done
-	go mod tidy -diff # not in bench: the tests of other libraries need modules that not every proxy has
+	go mod tidy -diff # not in bench: other libraries' tests need modules that not every proxy has
 	for t in $(ELSEWHERE); do echo "vet for $$t"; GOOS=$${t%/*} GOARCH=$${t#*/} go vet ./...; done
+	if curl -sfo /dev/null --max-time 20 $(VULNDB)/index/db.json; then go run $(VULN) -db $(VULNDB) ./...; \
+	else echo "govulncheck: $(VULNDB) cannot be reached, so nobody looked for known vulnerabilities"; fi
 
 .PHONY: bench
 bench: servers ## benchmarks beside other libraries, as Markdown; BENCH="-stores redis"

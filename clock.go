@@ -5,20 +5,20 @@ import (
 	"time"
 )
 
-// Instant is a reading of this machine's clock of elapsed time, the one that
-// validity is counted on. It runs on while the machine is suspended
-// (CLOCK_BOOTTIME on Linux, CLOCK_MONOTONIC_RAW on macOS; elsewhere Go's monotonic
-// clock, which on some systems stands still then), and no step of the wall clock
-// moves it. Instants mean nothing outside the process. The zero Instant stands for
-// "never".
+// Instant is a reading of this machine's clock of elapsed time, on which validity is
+// counted. Only authors of backends need it. The clock runs on while the machine is
+// suspended (CLOCK_BOOTTIME on Linux, CLOCK_MONOTONIC_RAW on macOS; elsewhere Go's
+// monotonic clock, which on some systems stands still then), and no step of the wall
+// clock moves it. Instants mean nothing outside the process. The zero Instant stands
+// for "never".
 type Instant time.Duration
 
-// Now reads the clock. A backend reads it before it sends the request that may
-// grant or renew a lock, never after.
+// Now reads the clock. A backend does so before it sends the request that may grant
+// or renew a lock, never after.
 func Now() Instant { return Instant(elapsed()) }
 
 // Add returns the instant d later. A sum that is out of range becomes the last
-// instant, or the first: a far end that wrapped would have passed long ago.
+// instant, or the first, and does not wrap: a far end would lie in the past.
 func (i Instant) Add(d time.Duration) Instant {
 	switch sum := i + Instant(d); {
 	case d > 0 && sum < i:

@@ -8,23 +8,24 @@ import (
 	"github.com/lockstile/locker/fencing"
 )
 
-// WithCounter returns a Locker that locks with l and takes its tokens from c:
-// exclusion from a fast store, say, and tokens from the durable one that the
-// lock protects. It costs one call of c more per lock.
+// WithCounter returns a Locker that locks with l and takes its tokens from c: for
+// example, exclusion from a fast store and tokens from the durable one that the lock
+// protects. It costs one call of c more per lock, and no lease is passed on from
+// goroutine to goroutine in memory.
 //
-// The token is drawn while the lock is held, and a lock that was lost before
-// the draw was over is not returned. After a draw that failed, that ctx ended or
-// that gave the zero token, the lock is given back: the error is an
-// [ErrUnavailable] then, or an [ErrOutcomeUnknown] if that failed too, and wraps
-// the counter's. A call takes as long as c does to heed the end of ctx.
+// The token is drawn while the lock is held. If the draw fails, is ended by ctx or
+// gives the zero token, or if the lock is lost before the draw is over, the lock is
+// given back and not returned: the error is an [ErrUnavailable] and wraps the cause;
+// if giving it back failed too, it is an [ErrOutcomeUnknown]. When ctx ends, a call
+// returns as soon as c does.
 //
-// What comes back is a Locker and no more: to inspect or break its locks, use l.
+// The Locker is no [Inspector], [Breaker] or [Lister]: for these use l.
 //
-// So tokens are in the order of grants for as long as l excludes; where it does
-// not, they are still never used twice. The Tokens of its Guarantees are
-// therefore l's Exclusion without PromptHolder, for a holder that was paused over
-// the draw gets no lock, together with what c leans on: the result of c's method
-// Tokens() Assumptions if it has one, else DurableServer and DurableReplica.
+// Tokens are in the order of grants for as long as l excludes; where it does not,
+// they are still never used twice. So the Tokens of the new Guarantees are l's
+// Exclusion without PromptHolder (a holder that was paused during the draw gets no
+// lock), together with what c leans on: the result of c's method
+// Tokens() fencing.Assumptions if it has one, else DurableServer and DurableReplica.
 func WithCounter(l Locker, c fencing.Counter) Locker {
 	return &counted{l, c}
 }
@@ -50,8 +51,8 @@ func (c *counted) TryLock(ctx context.Context, name string, opts ...Option) (*Lo
 	return c.count(ctx, lock)
 }
 
-// count gives the lock a token of the counter's before anybody has seen it. One
-// without, also because the counter panicked, is given back.
+// count gives the lock a token of the counter before anybody sees it. A lock that gets
+// none, also because the counter panicked, is given back.
 func (c *counted) count(ctx context.Context, lock *Lock) (_ *Lock, err error) {
 	counted := false
 	defer func() {
@@ -64,9 +65,8 @@ func (c *counted) count(ctx context.Context, lock *Lock) (_ *Lock, err error) {
 	case err == nil && token == 0:
 		return nil, errors.New("the counter gave the zero token, which every guard refuses")
 	case err == nil:
-		// Without this look, a holder that was paused between the grant
-		// and the draw would come back with a greater token than that of
-		// whoever holds the lock by now.
+		// A holder that was paused between the grant and the draw may have
+		// lost the lock, and drawn a greater token than its successor.
 		err = lock.Err()
 	case ctx.Err() != nil && !errors.Is(err, context.Cause(ctx)):
 		err = fmt.Errorf("%w: %w", context.Cause(ctx), err)
@@ -78,7 +78,7 @@ func (c *counted) count(ctx context.Context, lock *Lock) (_ *Lock, err error) {
 	return LockOf(withToken{lock.held, token}), nil
 }
 
-// withToken is a lock that has its token from a counter.
+// withToken is a lock with a token from a counter.
 type withToken struct {
 	Held
 	token fencing.Token
@@ -86,8 +86,8 @@ type withToken struct {
 
 func (h withToken) Token() fencing.Token { return h.token }
 
-// discard gives back a lock that is of no use, because of why, and returns what
-// is to be told of it. Of a lost one the backend removes what the store may still have.
+// discard gives back a lock that got no token, because of why, and returns the caller's
+// error. If it was lost, the backend removes what the store may still have.
 func (l *Lock) discard(ctx context.Context, why error) error {
 	err := l.Unlock(ctx)
 	if err != nil && !errors.Is(err, ErrLost) {

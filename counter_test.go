@@ -85,9 +85,9 @@ func TestAFailedDrawSaysWhatIsLeftInTheStore(t *testing.T) {
 		release error
 		want    error
 	}{
-		"given back":        {nil, ErrUnavailable},
-		"not there":         {&LostError{Reason: TakenOver}, ErrUnavailable},
-		"nobody could tell": {refused, ErrOutcomeUnknown},
+		"given back":    {nil, ErrUnavailable},
+		"not there":     {&LostError{Reason: TakenOver}, ErrUnavailable},
+		"not confirmed": {refused, ErrOutcomeUnknown},
 	} {
 		t.Run(name, func(t *testing.T) {
 			both(t, func(t *testing.T, lock func(Locker) (*Lock, error)) {

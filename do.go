@@ -8,12 +8,12 @@ import (
 
 // Do locks name, calls fn, and unlocks, also when fn panics. The context of fn
 // carries ctx's values and ends when the lock is lost or ctx ends; its cause
-// says which. With [WithGuard] the resources are claimed before fn is called. A
-// lock that is lost by then ends the claim, and fn is not called.
+// says which. With [WithGuard] the resources are claimed before fn is called; if
+// the claim fails or the lock is lost meanwhile, fn is not called.
 //
-// Do returns fn's error, or that of the claim, together with Unlock's, in one
-// line. So an [ErrLost] from Do means that fn, or its last part, ran without the
-// lock.
+// Do returns the error of Lock; or that of fn or the claim and that of Unlock, in one
+// line. An [ErrLost] means that the lock was lost before Unlock: fn, or its last
+// part, may have run without it.
 func Do(ctx context.Context, l Locker, name string, fn func(ctx context.Context, lock *Lock) error, opts ...Option) (err error) {
 	req, err := newRequest(name, opts)
 	if err != nil {
@@ -37,9 +37,8 @@ func Do(ctx context.Context, l Locker, name string, fn func(ctx context.Context,
 	return fn(within, lock)
 }
 
-// oneLine wraps two errors, either of which may be nil, in one line. Where the first
-// is the second already, as in a function that returns why its context ended, it
-// is told once.
+// oneLine wraps two errors, either of which may be nil, in one line. If the first wraps
+// the second already, as when a function returns why its context ended, it is the first.
 func oneLine(first, second error) error {
 	switch {
 	case first == nil:

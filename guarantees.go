@@ -2,18 +2,19 @@ package locker
 
 import (
 	"fmt"
-	"strings"
+
+	"github.com/lockstile/locker/fencing"
 )
 
 // Guarantees says what a backend, as it is configured, promises, and what must
 // be true of the world for the promise to hold. It is data, so that a program
-// can refuse a backend ([Require]) and the conformance suite can hold the
-// declaration against what happens when it breaks each assumption on purpose.
+// can refuse a backend ([Require]), and the conformance suite can break each
+// assumption on purpose and compare what happens with the declaration.
 type Guarantees struct {
 	// Exclusion is what must hold for at most one holder to believe, at any
 	// instant, that it has the lock.
 	Exclusion Assumptions
-	// Tokens is what must hold for tokens of a name to increase strictly in
+	// Tokens is what must hold for the tokens of a name to increase strictly in
 	// the order of its grants.
 	Tokens Assumptions
 	// Fair says that waiters of different Lockers are served in the order in
@@ -26,55 +27,21 @@ type Guarantees struct {
 	Tolerates int
 }
 
-// Assumptions is a set of things that a guarantee leans on. The empty set is
-// the strongest claim: nothing in this list can break the guarantee.
-type Assumptions uint16
+// Assumptions is a set of things that a guarantee leans on. The type is in package
+// fencing, which says what each one means, because counters declare theirs too.
+type Assumptions = fencing.Assumptions
 
+// What a guarantee may lean on.
 const (
-	// PromptHolder: the holder is not paused, nor its writes delayed, from
-	// before the end of its validity until after it.
-	PromptHolder Assumptions = 1 << iota
-	// SteadyClocks: the clocks involved run at the same rate, up to the
-	// drift allowed for, and do not jump.
-	SteadyClocks
-	// DurableServer: what the server acknowledged survives its crash.
-	DurableServer
-	// DurableReplica: what the server acknowledged survives a failover.
-	DurableReplica
-	// DelayedRestart: a server that forgot stays out until every lock
-	// granted before has expired.
-	DelayedRestart
-	// ForwardClock: where data was lost, the server's clock did not go back
-	// as well.
-	ForwardClock
-	// ServerUp: the server is running and reachable, and a connection to it
-	// does not end on its side alone.
-	ServerUp
-	// Unpromised: the guarantee is not given at all.
-	Unpromised
+	PromptHolder   = fencing.PromptHolder
+	SteadyClocks   = fencing.SteadyClocks
+	DurableServer  = fencing.DurableServer
+	DurableReplica = fencing.DurableReplica
+	DelayedRestart = fencing.DelayedRestart
+	ForwardClock   = fencing.ForwardClock
+	ServerUp       = fencing.ServerUp
+	Unpromised     = fencing.Unpromised
 )
-
-var assumptionNames = [...]string{
-	"prompt holder", "steady clocks", "durable server", "durable replica",
-	"delayed restart", "forward clock", "server up", "not promised",
-}
-
-// Has reports whether all of b is in a.
-func (a Assumptions) Has(b Assumptions) bool { return a&b == b }
-
-// String lists the assumptions in words; the empty set is "nothing".
-func (a Assumptions) String() string {
-	var words []string
-	for i, name := range assumptionNames {
-		if a.Has(1 << i) {
-			words = append(words, name)
-		}
-	}
-	if words == nil {
-		return "nothing"
-	}
-	return strings.Join(words, ", ")
-}
 
 // Release is what frees the lock of a holder that died.
 type Release uint8
@@ -117,17 +84,17 @@ func (n Need) String() string {
 	return "unknown need"
 }
 
-// tolerable is what tokens may lean on when correctness depends on them. A
-// server that is down grants nothing, which is safe. A clock that goes back in
-// the same moment in which its data is lost takes two failures at once; pauses,
-// clock drift, crashes and failovers happen one by one, to everybody.
+// tolerable is what tokens may lean on when correctness depends on them. A server
+// that is down grants nothing, which is safe. A clock that goes back just when the
+// data is lost takes two failures at once; pauses, clock drift, crashes and failovers
+// happen one by one, to everybody.
 const tolerable = ServerUp | ForwardClock | DelayedRestart
 
 // Require returns an error if l does not meet the need, saying why. Call it
 // where a Locker is chosen by configuration. Efficiency needs a lock that
-// excludes at all. Correctness needs tokens that go on increasing through
-// pauses, clock drift, crashes and failovers: the part of the work that Require
-// cannot see is the guard in the storage (package fencing).
+// excludes at all. Correctness needs tokens that go on increasing through pauses,
+// clock drift, crashes and failovers. Require asks no server, and cannot see whether
+// the storage has a guard (package fencing), which correctness needs as well.
 func Require(l Locker, need Need) error {
 	g := l.Guarantees()
 	switch {
@@ -143,7 +110,7 @@ func Require(l Locker, need Need) error {
 	return nil
 }
 
-// kind names what the caller chose, which is not the wrapper of [WithCounter].
+// kind names the Locker, and not the wrapper of [WithCounter].
 func kind(l Locker) string {
 	if c, ok := l.(*counted); ok {
 		return fmt.Sprintf("%s with the counter %T", kind(c.Locker), c.counter)

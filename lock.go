@@ -15,12 +15,12 @@ type Lock struct {
 	held Held
 
 	once     sync.Once
-	returned bool  // Unlock has; else it panicked
-	result   error // of Unlock
+	returned bool  // held.Unlock has returned; else it panicked
+	result   error // of held.Unlock
 }
 
-// Held is one acquisition as package driver keeps it. Its methods do what those of
-// [Lock] promise; Unlock is called once. Only authors of backends need it.
+// Held is what is behind a [Lock]: its methods keep what those of Lock promise, and
+// Unlock is called once. Only package driver needs it.
 type Held interface {
 	Name() string
 	Token() fencing.Token
@@ -32,29 +32,33 @@ type Held interface {
 	Unlock(ctx context.Context) error
 }
 
-// LockOf returns the Lock of what is held.
+// LockOf returns a Lock on h. Only package driver needs it.
 func LockOf(h Held) *Lock { return &Lock{held: h} }
 
-// HeldOf returns what LockOf was given.
+// HeldOf returns what LockOf was given for l. Only package driver needs it.
 func HeldOf(l *Lock) Held { return l.held }
 
 // Name returns the name that is locked.
 func (l *Lock) Name() string { return l.held.Name() }
 
-// Token returns the fencing token of this acquisition. Pass it to the storage
-// with every write. It stays readable after the lock is lost; the storage then
-// refuses it as soon as it has seen the next one.
+// Token returns the fencing token of this acquisition: greater than those of all
+// earlier holders of the name, under the assumptions in the Tokens of the Locker's
+// [Guarantees]. Pass it to the storage with every write. It stays readable after the
+// lock is lost, and the storage refuses it once it has seen the next holder's.
 func (l *Lock) Token() fencing.Token { return l.held.Token() }
 
-// Err returns nil while the lock is held, and then a *[LostError] whose Reason
-// says why it no longer is. It reads the clock: it is right also where the
-// process has just been woken and no timer has fired yet. A nil is true of the
-// past only. Between it and whatever is done next the process may be paused for
-// any length of time, so what must be safe needs the token.
+// Err returns nil while this process believes in the lock, and then a *[LostError]
+// whose Reason says why it no longer does. It reads this machine's clock and does
+// not ask the store, so it is right also when the machine has just been woken and
+// no timer has fired yet. A nil is true of the past only: before the next step the
+// process may be paused for any length of time, so what must be safe needs the
+// token.
 func (l *Lock) Err() error { return l.held.Err() }
 
-// Lost returns a channel that is closed when the lock is lost. It is not closed
-// by Unlock.
+// Lost returns a channel that is closed when the lock is lost: at the end of its
+// validity by this machine's clock, or as soon as this process hears that the store
+// no longer has it. After the machine was suspended that may take a second; [Lock.Err]
+// is never late. Unlock does not close it.
 func (l *Lock) Lost() <-chan struct{} { return l.held.Lost() }
 
 // Context returns a context that ends when the lock is lost or unlocked;
@@ -64,27 +68,31 @@ func (l *Lock) Context() context.Context { return l.held.Context() }
 
 // Deadline returns when this process stops believing in the lock unless it is
 // renewed before. It is the zero Time for a lock that has no lease, which ends
-// with the process. The instant is counted on the clock of [Instant]; the
-// returned Time is for showing and for timers.
+// with the process. Validity is counted on this machine's clock of elapsed time
+// ([Instant]), from before the request that granted or renewed the lock was sent;
+// the returned Time is for showing and for timers.
 func (l *Lock) Deadline() time.Time { return l.held.Deadline() }
 
 // Renew asks the store for another TTL now. Most callers never need it: without
 // [WithoutRenewal] a lock is renewed by itself. An [ErrLost] says that the lock
-// is lost. After any other error it is held until its deadline, which the
-// renewal may or may not have moved in the store.
+// is lost. After any other error the lock is held until its [Lock.Deadline], and
+// the store may or may not keep it for longer.
 func (l *Lock) Renew(ctx context.Context) error { return l.held.Renew(ctx) }
 
-// Unlock gives the lock back. Its context ends before the store is asked. Unlock
-// reports [ErrLost] if the lock had been lost before, in which case nothing in
-// the store was touched, or if the store has it no more. After any other error
-// the lock may still be held in the store, and ends with its lease at the
-// latest.
+// Unlock gives the lock back. [Lock.Context] ends before the store is asked. If
+// another goroutine of this process waits for the name, its turn with the lease may
+// begin right there, and the store is not asked: Unlock then returns nil though
+// the store may have lost the lease, which the next renewal finds out.
 //
-// A ctx that is over, or ends, does not stop the release: Unlock carries ctx's
-// values, not its end, and waits two seconds at most. Calls after the first do
-// nothing and return the first call's result; if that panicked, which only a
-// defect of the backend or of the client in it can bring about, an
-// [ErrOutcomeUnknown].
+// Unlock reports [ErrLost] if the lock had been lost before, in which case the store
+// was not asked, or if the store no longer has it. After any other error the lock
+// may still be held in the store; it is removed in the background, and ends with
+// its lease at the latest.
+//
+// The end of ctx does not stop the release: Unlock uses ctx's values only, and waits
+// for the store for two seconds at most. Calls after the first do nothing and return
+// the first call's result. If the first call panicked, through a defect of the backend
+// or of its client, they return [ErrOutcomeUnknown].
 func (l *Lock) Unlock(ctx context.Context) error {
 	l.once.Do(func() {
 		l.result = l.held.Unlock(ctx)

@@ -29,7 +29,7 @@ func TestUnlockReleasesOnceAndReportsItsFirstResult(t *testing.T) {
 
 // A deferred Unlock comes after the one that panicked, and its nil would say that
 // the lock is free.
-func TestUnlockAfterAReleaseThatDidNotReturnSaysThatNobodyKnows(t *testing.T) {
+func TestUnlockAfterOneThatPanickedIsAnUnknownOutcome(t *testing.T) {
 	for name, stop := range map[string]func(){
 		"panic":  func() { panic("a hook of the client's") },
 		"goexit": runtime.Goexit,

@@ -4,8 +4,8 @@
 // A lock with a lease can be lost while its holder is paused, and the holder
 // does not know. So every [Lock] has a [Lock.Token], greater than those of all
 // earlier holders of its name, which the storage that the lock protects checks
-// on every write (package fencing); and every Lock has a local validity, at the
-// end of which [Lock.Lost] closes, whatever the store may say later.
+// on every write (package fencing). And every Lock has a validity by this machine's
+// clock, at the end of which [Lock.Lost] closes, whatever the store may say later.
 //
 //	err := locker.Do(ctx, l, "invoices/42", func(ctx context.Context, lock *locker.Lock) error {
 //		return store.Write(ctx, lock.Token(), …) // ctx ends when the lock is lost
@@ -19,10 +19,13 @@
 //
 // # What the caller knows after an error
 //
-// [ErrTaken]: nothing happened in the store. [ErrUnavailable]: nothing is held.
-// [ErrOutcomeUnknown]: the name may stay locked for up to one TTL. [ErrLost]:
-// somebody else may hold the lock, now or already for a while. Any other error
-// came before the store was asked.
+// Of Lock and TryLock: after [ErrOutcomeUnknown] the name may stay locked for up to
+// one TTL. It may come with one of the next two, and outranks them: test for it first.
+// After [ErrTaken] nothing has happened in the store. After [ErrUnavailable] nothing is
+// held. Any other error came before the store was asked.
+//
+// [ErrLost], of a Lock: somebody else may hold the lock, perhaps already for a while.
+// What other errors of [Lock.Unlock] and [Lock.Renew] mean is said there.
 package locker
 
 import (
@@ -38,52 +41,54 @@ import (
 // hold connections or goroutines of their own have a Close method as well; none
 // closes a client it was given.
 type Locker interface {
-	// Lock waits until the lock is held or ctx ends. When ctx ends first, the
-	// error is an [ErrTaken] and wraps the cause, and nothing is held; a ctx
-	// that is over from the start is told of by its cause alone. The end of
-	// ctx after Lock has returned means nothing to the lock.
+	// Lock waits until the lock is held or ctx ends. If ctx ends first, the
+	// error wraps its cause and [ErrTaken], or [ErrUnavailable] if nobody had
+	// said yet that the lock is taken. If ctx has already ended, Lock returns
+	// only its cause. When Lock has returned, the end of ctx no longer matters
+	// to the lock.
 	Lock(ctx context.Context, name string, opts ...Option) (*Lock, error)
 
-	// TryLock makes one attempt. If somebody has the lock, or is waiting for
-	// it, that is [ErrTaken].
+	// TryLock makes one attempt, and waits only for the store's answer. If somebody
+	// has the lock, or is waiting for it, the error is an [ErrTaken].
 	TryLock(ctx context.Context, name string, opts ...Option) (*Lock, error)
 
 	// Guarantees says what this backend, as configured, promises.
 	Guarantees() Guarantees
 }
 
-// Info is what a store knows about a name at one moment. It is for people; by
-// the time they read it, it may be wrong.
+// Info is what a store knew about a name when it was asked. It is for people to
+// read, and may be wrong by then.
 type Info struct {
 	Name     string
 	Held     bool
 	Holder   string        // the text of [WithHolder]; "" if the holder is not one of ours
-	Token    fencing.Token // of the holder, or of the last one; 0 if the store does not know
+	Token    fencing.Token // first of the holder's lease, or of the last one; 0 if the store does not know
 	TimeLeft time.Duration // until the lease ends, by the store's clock; 0 if it has no end
 	Waiters  int           // waiters that the store knows of; a process counts once
 }
 
-// Inspector is implemented by backends that can tell who holds a lock.
+// Inspector is implemented by backends that can say who holds a lock.
 type Inspector interface {
-	// Inspect changes nothing in the store.
+	// Inspect asks the store about one name. It changes nothing there. An
+	// [ErrUnavailable] says that the store did not answer.
 	Inspect(ctx context.Context, name string) (Info, error)
 }
 
 // Breaker is implemented by backends that can take a lock from its holder.
 type Breaker interface {
-	// Break frees the lock, whoever holds it, and reports whether anybody
-	// did. The holder may go on believing until its next renewal or the end
-	// of its validity, so exclusion is off for that time; tokens still
-	// increase, and a guard still refuses its writes. After an error the lock
-	// may have been freed.
+	// Break frees the lock, no matter who holds it, and reports whether anybody
+	// did. The holder may go on believing until its next renewal or the end of
+	// its validity, and for that time the lock excludes nobody; tokens still
+	// increase, and a guard still refuses the old holder's writes. After an error
+	// the lock may have been freed.
 	Break(ctx context.Context, name string) (bool, error)
 }
 
-// Lister is implemented by backends that can tell which names are held.
+// Lister is implemented by backends that can say which names are held.
 type Lister interface {
-	// List returns what is held of the names that begin with prefix, by name. It
-	// changes nothing in the store. Names that are locked or unlocked meanwhile may be
-	// missing.
+	// List returns the names that begin with prefix and are held, in order. It changes
+	// nothing in the store. Names that are locked or unlocked meanwhile may be missing.
+	// An [ErrUnavailable] says that the store did not answer.
 	List(ctx context.Context, prefix string) ([]Info, error)
 }
 
@@ -96,16 +101,19 @@ var (
 	ErrLost = errors.New("lock lost")
 
 	// ErrUnavailable means that the store, or its majority, did not answer or
-	// refused to serve. Nothing is held by this attempt: either it never
-	// reached the store, or what it may have left there was removed.
+	// refused to serve. From Lock and TryLock: nothing is held by this attempt,
+	// for it never reached the store, or what it may have left there was removed,
+	// unless the error is ErrOutcomeUnknown as well. From Unlock and Renew: what
+	// was asked may have happened.
 	ErrUnavailable = errors.New("lock store unavailable")
 
-	// ErrOutcomeUnknown means that an attempt was sent, its outcome is not
-	// known, and its removal could not be confirmed. The name may stay locked,
-	// by nobody, for up to one TTL.
+	// ErrOutcomeUnknown means that a request was sent, its outcome is not known,
+	// and the store did not confirm the removal of what it may have left. The
+	// name may stay locked, by nobody, for up to one TTL.
 	ErrOutcomeUnknown = errors.New("outcome unknown")
 
-	// ErrClosed means that the Locker was closed.
+	// ErrClosed means that the Locker was closed. Nothing is held by this attempt,
+	// unless the error is ErrOutcomeUnknown as well.
 	ErrClosed = errors.New("locker is closed")
 )
 
@@ -114,10 +122,10 @@ type Reason uint8
 
 const (
 	Expired      Reason = iota + 1 // its validity ended before it was renewed
-	TakenOver                      // the store has it under another holder, or not at all
-	SessionEnded                   // the store ended the session that it hung on
+	TakenOver                      // the store has it for another holder, or not at all
+	SessionEnded                   // the store ended the session that it depended on
 	Unreachable                    // its validity ended while the store did not answer
-	Forced                         // somebody broke it (Breaker)
+	Forced                         // somebody broke it ([Breaker])
 	MaxHold                        // the time given with WithMaxHold is over
 	Unlocked                       // its holder gave it back: no loss, but no longer held
 )
@@ -133,10 +141,10 @@ var reasons = [...]struct{ code, words string }{
 	{"unlocked", "it was unlocked"},
 }
 
-// String says it in words, for people. They may be put better one day.
+// String returns the reason in words, for people. They may change.
 func (r Reason) String() string { return r.texts().words }
 
-// Code is one word, for labels of metrics and for programs. It never changes.
+// Code returns one word, for labels of metrics and for programs. It never changes.
 func (r Reason) Code() string { return r.texts().code }
 
 func (r Reason) texts() struct{ code, words string } {
@@ -146,8 +154,7 @@ func (r Reason) texts() struct{ code, words string } {
 	return reasons[r]
 }
 
-// LostError is an [ErrLost] with its reason. A backend returns one from its
-// renewal when the store answers that the lock is gone.
+// LostError is an [ErrLost] with its reason.
 type LostError struct {
 	Name   string
 	Reason Reason

@@ -24,11 +24,11 @@ const (
 	MaxHolder = 256
 )
 
-// Option changes one acquisition.
+// Option changes one acquisition. Make it with one of the functions below.
 type Option func(*Request) error
 
-// Request is one acquisition's settings, validated by [NewRequest]. Package driver
-// makes it, and hands it to the backend.
+// Request is one acquisition's settings. Only authors of backends need it: package
+// driver makes it, and hands it to the backend.
 type Request struct {
 	Name        string
 	TTL         time.Duration
@@ -36,7 +36,7 @@ type Request struct {
 	MinValidity time.Duration
 	Holder      string
 	Renew       bool // renewed by itself until it is unlocked or lost
-	Alone       bool // asked of the store and not passed on in memory, which package driver sees to: [WithCounter]
+	Alone       bool // not passed on from goroutine to goroutine in memory: [WithCounter]
 
 	guard *guardUse
 }
@@ -47,8 +47,8 @@ type guardUse struct {
 	resources []string
 }
 
-// NewRequest validates a name and options. Backends call it before anything
-// else: after an error from it, nothing has happened in the store.
+// NewRequest validates a name and options. Only authors of backends need it. A backend
+// calls it before anything else, so after an error nothing has happened in the store.
 func NewRequest(name string, opts ...Option) (*Request, error) {
 	r, err := newRequest(name, opts)
 	if err != nil {
@@ -102,10 +102,10 @@ func CheckName(name string) error {
 
 // Drift is how much earlier than its store a holder stops believing in a lease
 // of ttl: a hundredth of it for clocks that run at different rates, plus 2 ms
-// for the store's resolution. The figures are those of the Redlock page.
+// for the resolution of the store's clock. The figures are those of the Redlock page.
 func Drift(ttl time.Duration) time.Duration { return ttl/100 + 2*time.Millisecond }
 
-// Deadline is the end of validity of a lease that was requested at since.
+// Deadline returns the end of validity of a lease whose request was sent after since.
 func (r *Request) Deadline(since Instant) Instant { return since.Add(r.TTL - Drift(r.TTL)) }
 
 // WithTTL sets how long the lock outlives a holder that has stopped renewing
@@ -129,7 +129,7 @@ func WithTTL(d time.Duration) Option {
 }
 
 // WithoutRenewal gives the lock up at the end of its TTL unless the holder
-// calls [Lock.Renew]. Without this option it is renewed by itself.
+// calls [Lock.Renew]. Without this option the lock is renewed by itself.
 func WithoutRenewal() Option {
 	return func(r *Request) error {
 		r.Renew = false
@@ -138,8 +138,9 @@ func WithoutRenewal() Option {
 }
 
 // WithMaxHold bounds how long the lock can be held, renewals included. At the
-// end of d it is lost, and freed in the store, so that a holder that hangs does
-// not keep everybody else out for ever. The default is no bound.
+// end of d, by this machine's clock, it is lost, and freed in the store, so that a
+// holder that hangs does not keep everybody else out for ever. The default is no
+// bound.
 func WithMaxHold(d time.Duration) Option {
 	return func(r *Request) error {
 		if d <= 0 {
@@ -151,7 +152,8 @@ func WithMaxHold(d time.Duration) Option {
 }
 
 // WithMinValidity refuses a lock that was granted so slowly that less than d of
-// its validity is left when it arrives. The default is 0: any validity will do.
+// its validity is left when the grant arrives: that is an [ErrUnavailable]. The
+// default is 0: any validity will do.
 func WithMinValidity(d time.Duration) Option {
 	return func(r *Request) error {
 		if d < 0 {
@@ -162,9 +164,9 @@ func WithMinValidity(d time.Duration) Option {
 	}
 }
 
-// WithHolder sets the text that an [Inspector] shows for the holder. It is at
-// most [MaxHolder] bytes of printable UTF-8. The default names the process and
-// its host. It is not a secret and identifies nobody to the store.
+// WithHolder sets the text that an [Inspector] shows for the holder: at most
+// [MaxHolder] bytes of printable UTF-8, and no secret. The store does not tell
+// holders apart by it. The default names the process and its host.
 func WithHolder(text string) Option {
 	return func(r *Request) error {
 		if len(text) > MaxHolder {
@@ -181,9 +183,9 @@ func WithHolder(text string) Option {
 }
 
 // WithGuard makes [Do] claim resources with the lock's token before it calls
-// its function, so that an earlier holder's late write is refused from then on
-// and not only from the new holder's first write on. Without resources it
-// claims the one that has the lock's name. Only Do takes this option.
+// its function. So an earlier holder's late write is refused from then on, and
+// not only after the new holder's first write. Without resources it claims the
+// one that has the lock's name. Lock and TryLock refuse this option.
 func WithGuard(g fencing.Guard, resources ...string) Option {
 	return func(r *Request) error {
 		if g == nil {

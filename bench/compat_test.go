@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockstile/locker"
-	"github.com/lockstile/locker/internal/testserver"
+	"github.com/lockstile/locker/internal/lab/testserver"
 	"github.com/lockstile/locker/redlock"
 	"github.com/lockstile/locker/singlenode"
 )
@@ -117,8 +117,8 @@ func weHoldIt(t *testing.T, l locker.Locker, rs *redsync.Redsync) {
 	release(t, m)
 }
 
-// weWaitForThem lets their lease end, which is what we wait for: they tell nobody
-// of a release.
+// weWaitForThem lets their lease end, which is what we wait for: when they release, they
+// tell nobody.
 func weWaitForThem(t *testing.T, l locker.Locker, rs *redsync.Redsync) {
 	ctx := patient(t)
 	m := rs.NewMutex("awaited", redsync.WithExpiry(5*time.Second), redsync.WithTimeoutFactor(0.9))

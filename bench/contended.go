@@ -2,13 +2,13 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/lockstile/locker/internal/meter"
 )
 
 // contention is many goroutines that want one name.
@@ -27,47 +27,6 @@ func (c contention) about() string {
 		clients = fmt.Sprintf("over %d clients", c.clients)
 	}
 	return fmt.Sprintf("One name, %d goroutines %s, held for %v", c.goroutines, clients, c.section)
-}
-
-// tally is what the goroutines note while they hold the lock.
-type tally struct {
-	mu       sync.Mutex // for locks that do not exclude, and for the race detector
-	counts   bool       // the start is over, and the time is not up
-	released time.Time
-	last     int
-	handOver []time.Duration
-	changes  int
-	served   []int
-}
-
-func (t *tally) granted(who int) {
-	now := time.Now()
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	last := t.last
-	t.last = who
-	if !t.counts {
-		return
-	}
-	if !t.released.IsZero() {
-		t.handOver = append(t.handOver, now.Sub(t.released))
-		if who != last {
-			t.changes++
-		}
-	}
-	t.served[who]++
-}
-
-func (t *tally) release() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.released = time.Now()
-}
-
-func (t *tally) count(yes bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.counts = yes
 }
 
 // races makes the name of every trial another one: what a subject leaves behind
@@ -97,27 +56,36 @@ func (c contention) leadIn(r *running) time.Duration {
 // returns covers that time without the lead-in: waiters that are still in line then
 // are told to give up, and those that do not hear are served, but not counted.
 func (c contention) compete(ctx context.Context, clients []client, t trial) (figures, error) {
-	notes := &tally{served: make([]int, c.goroutines)}
+	notes := meter.New(c.goroutines)
+	end := c.crowd(ctx, clients, fmt.Sprint("bench/contended/", races.Add(1)), notes)
+	pause(ctx, c.leadIn(t.running))
+	requests, begin := t.subject.requests(), time.Now()
+	notes.Count(true)
+	pause(ctx, t.each)
+	notes.Count(false)
+	took := time.Since(begin)
+	requests = t.subject.requests() - requests
+	if err := end(); err != nil {
+		return nil, err
+	}
+	return contest(notes, took, requests), ctx.Err()
+}
+
+// crowd has all goroutines want a name, until end is called, which waits for them.
+func (c contention) crowd(ctx context.Context, clients []client, name string, notes *meter.Meter) (end func() error) {
 	errs := make([]error, c.goroutines)
-	name := fmt.Sprint("bench/contended/", races.Add(1))
 	waiting, giveUp := context.WithCancel(ctx)
-	defer giveUp()
 	var wg sync.WaitGroup
 	for i := range c.goroutines {
 		wg.Go(func() { errs[i] = c.worker(ctx, waiting, clients[i%len(clients)], name, notes, i) })
 	}
-	pause(ctx, c.leadIn(t.running))
-	requests, begin := t.subject.requests(), time.Now()
-	notes.count(true)
-	pause(ctx, t.each)
-	notes.count(false)
-	took := time.Since(begin)
-	requests = t.subject.requests() - requests
-	giveUp()
-	if err := wait(ctx, &wg); err != nil {
-		return nil, err
+	return func() error {
+		giveUp()
+		if err := wait(ctx, &wg); err != nil {
+			return err
+		}
+		return firstError(errs)
 	}
-	return notes.figures(took, requests), errors.Join(ctx.Err(), firstError(errs))
 }
 
 func pause(ctx context.Context, d time.Duration) {
@@ -128,7 +96,7 @@ func pause(ctx context.Context, d time.Duration) {
 }
 
 // worker locks and unlocks until waiting ends.
-func (c contention) worker(ctx, waiting context.Context, cl client, name string, notes *tally, who int) error {
+func (c contention) worker(ctx, waiting context.Context, cl client, name string, notes *meter.Meter, who int) error {
 	for waiting.Err() == nil {
 		h, err := cl.Lock(waiting, name)
 		if err != nil {
@@ -137,11 +105,11 @@ func (c contention) worker(ctx, waiting context.Context, cl client, name string,
 			}
 			return err
 		}
-		notes.granted(who)
+		notes.Granted(who, time.Now())
 		if c.section > 0 {
 			time.Sleep(c.section)
 		}
-		notes.release()
+		notes.Leaves(time.Now())
 		if err := h.Unlock(ctx); err != nil {
 			return err
 		}
@@ -149,44 +117,24 @@ func (c contention) worker(ctx, waiting context.Context, cl client, name string,
 	return nil
 }
 
-func (t *tally) total() (n int) {
-	for _, s := range t.served {
-		n += s
-	}
-	return n
-}
-
-// figures are not numbers where there is nothing to divide by: no lock was
-// granted, or none was handed over.
-func (t *tally) figures(took time.Duration, requests int64) figures {
-	slices.Sort(t.handOver)
+// contest is what a meter has counted in that time. Figures are not numbers where
+// there is nothing to divide by: no lock was granted, or none was handed over.
+func contest(m *meter.Meter, took time.Duration, requests int64) figures {
+	locks := float64(m.Locks())
 	return figures{
-		"rate":     float64(t.total()) / took.Seconds(),
-		"requests": float64(requests) / float64(t.total()),
-		"p50":      percentile(t.handOver, 50),
-		"p99":      percentile(t.handOver, 99),
-		"jain":     jain(t.served),
-		"changes":  float64(t.changes) / float64(len(t.handOver)),
+		"rate":     locks / took.Seconds(),
+		"requests": float64(requests) / locks,
+		"p50":      nanoseconds(&m.HandOver, 50),
+		"p99":      nanoseconds(&m.HandOver, 99),
+		"jain":     m.Jain(),
+		"changes":  float64(m.Changes) / float64(m.HandOver.Len()),
 	}
 }
 
-// percentile is the least of the sorted times that so many percent of them do not
-// exceed, in nanoseconds.
-func percentile(sorted []time.Duration, percent int) float64 {
-	if len(sorted) == 0 {
+// nanoseconds is a percentile, and not a number if there is none.
+func nanoseconds(h *meter.Histogram, percent int) float64 {
+	if h.Len() == 0 {
 		return math.NaN()
 	}
-	return float64(sorted[(len(sorted)*percent+99)/100-1].Nanoseconds())
-}
-
-// jain is Jain's fairness index: 1 if everybody got the same, 1/n if one got
-// everything (Jain, Chiu and Hawe, 1984). Of fewer locks than goroutines it cannot
-// be more than their share, and of none it is not a number.
-func jain(served []int) float64 {
-	var sum, squares float64
-	for _, s := range served {
-		sum += float64(s)
-		squares += float64(s) * float64(s)
-	}
-	return sum * sum / (float64(len(served)) * squares)
+	return float64(h.Percentile(percent))
 }

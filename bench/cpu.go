@@ -13,11 +13,11 @@ import (
 const tick = 10 * time.Millisecond
 
 // cpuTime is how long processors have worked: for this process, which is the
-// client, and for all that it has started, which are the servers. Where there is
-// no /proc they are not numbers.
+// client, and for those that it has started, which are the servers. Where there is
+// no /proc both are NaN.
 type cpuTime struct{ client, servers float64 } // in nanoseconds
 
-// process is one line of what /proc tells.
+// process is what /proc says about one process.
 type process struct {
 	parent int
 	ticks  int64
@@ -41,7 +41,7 @@ func readCPU() cpuTime {
 	return t
 }
 
-// since is what one operation took of it, of so many.
+// since is the time since before, divided by the number of operations.
 func (t cpuTime) since(before cpuTime, ops float64) cpuTime {
 	return cpuTime{(t.client - before.client) / ops, (t.servers - before.servers) / ops}
 }
@@ -57,7 +57,7 @@ func descends(all map[int]process, p process, from int) bool {
 	return false
 }
 
-// processes reads what there is at the moment, with what each has worked.
+// processes returns the processes that run now, by their ids.
 func processes() map[int]process {
 	all := map[int]process{}
 	paths, _ := filepath.Glob("/proc/[0-9]*/stat")
@@ -74,9 +74,8 @@ func processes() map[int]process {
 	return all
 }
 
-// parseStat reads "pid (program) state parent …", where the program may contain
-// anything, and the 14th and 15th fields are the time for itself and the kernel's
-// for it.
+// parseStat reads "pid (program) state parent …", where the program may contain anything.
+// The 14th and 15th fields are the processor time of the program and of the kernel for it.
 func parseStat(stat string) (process, bool) {
 	fields := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
 	if len(fields) < 13 {

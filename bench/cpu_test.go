@@ -20,8 +20,8 @@ func TestStatIsReadBehindAProgramWithAnyName(t *testing.T) {
 	}
 }
 
-// Goal: what a server works is told apart from what this process does. Method: a
-// child's child works until it was seen to, and nobody here does.
+// Goal: the work of servers is not counted as work of this process. Method: a child's
+// child works until that is seen, and this process does nothing.
 func TestWorkOfServersIsTheirs(t *testing.T) {
 	if _, err := os.Stat("/proc/self/stat"); err != nil {
 		t.Skip("no /proc here")

@@ -9,30 +9,39 @@ import (
 	"go.etcd.io/etcd/client/v3/concurrency"
 
 	"github.com/lockstile/locker/etcd"
-	"github.com/lockstile/locker/internal/testserver"
+	"github.com/lockstile/locker/internal/lab/testserver"
 )
 
 func startEtcd(sc *scope) *running {
 	cluster := testserver.Etcd(sc, 3)
-	connect := func() (*clientv3.Client, error) {
-		return clientv3.New(clientv3.Config{Endpoints: cluster.Endpoints(), DialTimeout: 10 * time.Second})
-	}
-	// Messages and not calls: keep-alives and watches are calls that stay open.
-	requests := func() int64 {
-		n := 0.0
-		for _, s := range cluster.Members {
-			n += s.Metric("grpc_server_msg_received_total")
+	// Messages are counted, and not calls: keep-alives and watches are calls that stay open.
+	requests := func(...string) func() int64 {
+		return func() int64 {
+			n := 0.0
+			for _, s := range cluster.Members {
+				n += s.Metric("grpc_server_msg_received_total")
+			}
+			return int64(n)
 		}
-		return int64(n)
 	}
-	return &running{names: 50_000, subjects: []subject{
-		{name: "bare put with a lease and delete", kind: floor, requests: requests, open: func() (client, error) { return newBareEtcd(connect()) }},
-		{name: "lockstile/etcd", kind: ours, scales: true, requests: requests, open: func() (client, error) { return newEtcd(connect()) }},
-		{name: "Mutex, a session per client", kind: peer, requests: requests,
+	addrs := cluster.Endpoints()
+	return &running{store: "etcd", addrs: addrs, names: 50_000, subjects: etcdSubjects(addrs, requests)}
+}
+
+// etcdSubjects are the subjects on one cluster.
+func etcdSubjects(addrs []string, requests counter) []subject {
+	connect := func() (*clientv3.Client, error) {
+		return clientv3.New(clientv3.Config{Endpoints: addrs, DialTimeout: 10 * time.Second})
+	}
+	messages := requests()
+	return []subject{
+		{name: "bare put with a lease and delete", kind: floor, requests: messages, open: func() (client, error) { return newBareEtcd(connect()) }},
+		{name: "lockstile/etcd", kind: ours, scales: true, requests: messages, open: func() (client, error) { return newEtcd(connect()) }},
+		{name: "Mutex, a session per client", kind: peer, requests: messages,
 			open: func() (client, error) { return newEtcdMutex(connect()) }},
-		{name: "Mutex, a session per goroutine", kind: peer, requests: requests,
+		{name: "Mutex, a session per goroutine", kind: peer, requests: messages,
 			open: func() (client, error) { return newEtcdMutexes(connect()) }},
-	}}
+	}
 }
 
 func newEtcd(cl *clientv3.Client, err error) (client, error) {

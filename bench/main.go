@@ -7,8 +7,8 @@
 // With -matrix it measures nothing: it breaks the other libraries on purpose, in
 // the scenarios of "locker compare".
 //
-// One client library of note is missing, rueidislock: its modules are not to be
-// had from every proxy, and a benchmark that does not build measures nothing.
+// One client library of note is missing, rueidislock: not every module proxy has its
+// modules, and a benchmark that does not build measures nothing.
 package main
 
 import (
@@ -25,6 +25,9 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/lockstile/locker/bench/peers"
+	"github.com/lockstile/locker/conformance/matrix"
 )
 
 // settings are what the command line says.
@@ -44,9 +47,7 @@ type settings struct {
 }
 
 func main() {
-	if len(os.Args) == 3 && os.Args[1] == workerVerb {
-		leave(matrixWorker(os.Args[2]))
-	}
+	matrix.BecomePeerWorker(peers.Open)
 	if len(os.Args) == 3 && os.Args[1] == processVerb {
 		leave(beProcess(os.Args[2]))
 	}
@@ -56,7 +57,7 @@ func main() {
 	flag.StringVar(&s.subjects, "subjects", "", "only these beside the floors, by words as above")
 	flag.IntVar(&s.rounds, "rounds", 3, "interleaved rounds")
 	flag.DurationVar(&s.each, "each", 400*time.Millisecond, "time for one workload of one subject in one round")
-	flag.BoolVar(&s.quick, "quick", false, "for a look: one short round, and a tenth of what there is much of")
+	flag.BoolVar(&s.quick, "quick", false, "one short round, with a tenth of the locks, waiters and names")
 	flag.StringVar(&s.profile, "profile", "", "write a profile of the whole run to this file, and one of allocations beside it (.allocs)")
 	flag.BoolVar(&s.matrix, "matrix", false, "no benchmark: play the safety matrix on the other libraries and on our backends beside them")
 	flag.StringVar(&s.scenarios, "scenarios", "", "of the matrix only these, by words as above")
@@ -80,7 +81,7 @@ func main() {
 	leave(err)
 }
 
-// check refuses what would measure something else than was asked for, or nothing.
+// check refuses settings that would measure nothing, or something else than was asked for.
 func (s settings) check(args []string) error {
 	if len(args) > 0 {
 		return fmt.Errorf("%q is no flag: to choose stores say -stores %s", args[0], args[0])
@@ -101,7 +102,7 @@ func (s settings) check(args []string) error {
 	return errors.Join(known("-stores", s.stores, storeNames()), known("-workloads", s.workloads, loads))
 }
 
-// known refuses a word that no name has in it.
+// known returns an error for a word that no name has in it.
 func known(option, words string, names []string) error {
 	for word := range strings.SplitSeq(words, ",") {
 		if words != "" && (word == "" || !slices.ContainsFunc(names, func(name string) bool { return chosen(word, name) })) {
@@ -186,7 +187,7 @@ func measureStore(ctx context.Context, s settings, st store, w io.Writer) (err e
 		}
 		results, failed := measure(ctx, s, r, load)
 		if ctx.Err() != nil {
-			break // half a table has no medians
+			break // a part of the rounds has no medians
 		}
 		if len(results) > 0 {
 			load.table(w, load, results)
@@ -199,9 +200,9 @@ func measureStore(ctx context.Context, s settings, st store, w io.Writer) (err e
 	return errors.Join(errs...)
 }
 
-// measure runs a workload on every subject that takes part in it, in turn, for
-// as many rounds as were asked for; each round begins with another one, for what
-// the one before leaves to the machine. A subject that fails takes part no more.
+// measure runs a workload on every subject that takes part in it, in turn, for as many
+// rounds as were asked for. Each round begins with another subject, because a subject
+// may slow down the next one. A subject that fails takes part no more.
 func measure(ctx context.Context, s settings, r *running, load workload) (results []result, failed []error) {
 	for _, sub := range r.subjects {
 		if load.takes(sub) && (sub.kind == floor || chosen(s.subjects, sub.name)) {

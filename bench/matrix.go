@@ -6,26 +6,18 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"runtime/debug"
 	"slices"
 	"time"
 
 	"github.com/lockstile/locker/bench/peers"
 	"github.com/lockstile/locker/conformance/matrix"
-	"github.com/lockstile/locker/internal/testserver"
+	"github.com/lockstile/locker/internal/lab/testserver"
 )
 
-// workerVerb makes a process a worker of the matrix. It is not for people.
-const workerVerb = "matrix-worker"
-
-func matrixWorker(url string) error {
-	return matrix.WorkAsPeer(context.Background(), peers.Open, url, os.Stdin, os.Stdout)
-}
-
 // runMatrix plays the safety matrix on the peers and on our backends beside them.
-// A false claim of a peer's is a finding and no failure; one of ours is, and so is
-// what could not be played.
+// A false claim of a peer's is a finding, and no failure. One of ours is a failure, and
+// so is a cell that could not be played.
 func runMatrix(ctx context.Context, s settings, w io.Writer) error {
 	unwanted := func(words, name string) bool { return !chosen(words, name) }
 	subjects := slices.DeleteFunc(peers.Subjects(), func(sub matrix.Subject) bool { return unwanted(s.subjects, sub.Name) })
@@ -33,14 +25,9 @@ func runMatrix(ctx context.Context, s settings, w io.Writer) error {
 	if len(subjects)*len(scenarios) == 0 {
 		return errors.New("matrix: -subjects or -scenarios leave nothing to play")
 	}
-	self, err := os.Executable()
-	if err != nil {
-		return fmt.Errorf("matrix: %w", err)
-	}
 	m := matrix.Run(ctx, matrix.Settings{
-		Worker: func(url string) *exec.Cmd { return exec.Command(self, workerVerb, url) },
-		Start:  testserver.StartChild,
-		Done:   matrix.Progress(os.Stderr, len(subjects)*len(scenarios)),
+		Start: testserver.StartChild,
+		Done:  matrix.Progress(os.Stderr, len(subjects)*len(scenarios)),
 	}, subjects, scenarios)
 	m.WriteText(w)
 	return errors.Join(
@@ -80,7 +67,7 @@ func peersHead(now time.Time) string {
 	return head + "\n" + peers.Intro
 }
 
-// versionOf is what this program was built with.
+// versionOf is the version of a module that this program was built with.
 func versionOf(path string) string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/lockstile/locker"
-	"github.com/lockstile/locker/internal/testserver"
+	"github.com/lockstile/locker/internal/lab/testserver"
 	"github.com/lockstile/locker/postgres"
 )
 
@@ -19,21 +19,18 @@ import (
 // for eight clients.
 const poolSize = 100
 
-// joining is what a connection costs: the server starts a process for each. Some
-// locks write and sync once for everybody whom they refuse, besides.
+// joining is what a connection costs: the server starts a process for each. Some locks
+// also write to the disk for each request that they refuse.
 const joining = 10 * time.Millisecond
 
-// pgServer is a PostgreSQL that counts statements.
-type pgServer struct {
-	*testserver.PostgresServer
-	pool *pgxpool.Pool // to look at it with
-}
+// pgServer is the address of a PostgreSQL.
+type pgServer string
 
-func startPostgres(sc *scope) pgServer {
+// startPostgres starts one that counts statements.
+func startPostgres(sc *scope, store string, names int, at func([]string, counter) []subject) *running {
 	srv := testserver.Postgres(sc, "fsync=on", "max_connections=1000",
 		"shared_preload_libraries=pg_stat_statements", "pg_stat_statements.max=10000")
-	s := pgServer{PostgresServer: srv}
-	pool, err := s.connect()
+	pool, err := pgServer(srv.Addr()).connect()
 	if err == nil {
 		_, err = pool.Exec(context.Background(), `CREATE EXTENSION pg_stat_statements;
 			CREATE TABLE bare (name text PRIMARY KEY, holder text)`)
@@ -41,13 +38,14 @@ func startPostgres(sc *scope) pgServer {
 	if err != nil {
 		sc.Fatalf("preparing PostgreSQL: %w", err)
 	}
-	s.pool = pool
 	sc.Cleanup(pool.Close)
-	return s
+	addrs := []string{srv.Addr()}
+	requests := func(...string) func() int64 { return func() int64 { return statements(pool) } }
+	return &running{store: store, addrs: addrs, names: names, joining: joining, subjects: at(addrs, requests)}
 }
 
 func (s pgServer) connect() (*pgxpool.Pool, error) {
-	cfg, err := pgxpool.ParseConfig(s.URL("postgres"))
+	cfg, err := pgxpool.ParseConfig(testserver.PostgresURL(string(s), "postgres"))
 	if err != nil {
 		return nil, err
 	}
@@ -55,10 +53,10 @@ func (s pgServer) connect() (*pgxpool.Pool, error) {
 	return pgxpool.NewWithConfig(context.Background(), cfg)
 }
 
-// requests counts statements, those inside functions not among them.
-func (s pgServer) requests() int64 {
+// statements counts all statements that clients have sent, not those inside functions.
+func statements(pool *pgxpool.Pool) int64 {
 	var n int64
-	if err := s.pool.QueryRow(context.Background(), "SELECT coalesce(sum(calls), 0)::bigint FROM pg_stat_statements").Scan(&n); err != nil {
+	if err := pool.QueryRow(context.Background(), "SELECT coalesce(sum(calls), 0)::bigint FROM pg_stat_statements").Scan(&n); err != nil {
 		panic(failure{err})
 	}
 	return n
@@ -89,23 +87,33 @@ type pgLocker interface {
 }
 
 func startPostgresRows(sc *scope) *running {
-	s := startPostgres(sc)
-	rows := func(pool *pgxpool.Pool) (pgLocker, error) { return postgres.New(pool, postgres.Options{}) }
-	return &running{names: 50_000, joining: joining, subjects: []subject{
-		{name: "bare updates of a row, the first waits for the disk", kind: floor, requests: s.requests, open: s.bareRows},
-		{name: "lockstile/postgres", kind: ours, scales: true, requests: s.requests, open: s.ours(rows)},
-		{name: "pglock, no heartbeats", kind: peer, requests: s.requests, open: s.pglock},
-	}}
+	return startPostgres(sc, "postgres-rows", 50_000, rowSubjects)
 }
 
 func startPostgresSessions(sc *scope) *running {
-	s := startPostgres(sc)
+	return startPostgres(sc, "postgres-sessions", 10_000, sessionSubjects)
+}
+
+// rowSubjects are the subjects whose locks are rows.
+func rowSubjects(addrs []string, requests counter) []subject {
+	s, count := pgServer(addrs[0]), requests()
+	rows := func(pool *pgxpool.Pool) (pgLocker, error) { return postgres.New(pool, postgres.Options{}) }
+	return []subject{
+		{name: "bare updates of a row, the first waits for the disk", kind: floor, requests: count, open: s.bareRows},
+		{name: "lockstile/postgres", kind: ours, scales: true, requests: count, open: s.ours(rows)},
+		{name: "pglock, no heartbeats", kind: peer, requests: count, open: s.pglock},
+	}
+}
+
+// sessionSubjects are the subjects whose locks end with their connection.
+func sessionSubjects(addrs []string, requests counter) []subject {
+	s, count := pgServer(addrs[0]), requests()
 	sessions := func(pool *pgxpool.Pool) (pgLocker, error) { return postgres.NewSession(pool, postgres.Options{}) }
-	return &running{names: 10_000, joining: joining, subjects: []subject{
-		{name: "bare advisory lock and unlock", kind: floor, requests: s.requests, open: s.advisory},
-		{name: "lockstile/postgres, session", kind: ours, scales: true, requests: s.requests, open: s.ours(sessions)},
-		{name: "advisory lock, a connection per waiter", kind: peer, requests: s.requests, open: s.advisory},
-	}}
+	return []subject{
+		{name: "bare advisory lock and unlock", kind: floor, requests: count, open: s.advisory},
+		{name: "lockstile/postgres, session", kind: ours, scales: true, requests: count, open: s.ours(sessions)},
+		{name: "advisory lock, a connection per waiter", kind: peer, requests: count, open: s.advisory},
+	}
 }
 
 type bareRows struct{ pool *pgxpool.Pool }
@@ -128,8 +136,8 @@ func (s pgServer) bareRows() (client, error) {
 	return bareRows{pool}, nil
 }
 
-// A lock has to be on disk before it counts, but nobody has to wait until its end
-// is. So the second update commits without, as our releases do.
+// A lock has to be on disk before it counts, but nobody has to wait until its release is.
+// So the second update commits without waiting for the disk, as our releases do.
 const (
 	bareUpdate  = "UPDATE bare SET holder = $2 WHERE name = $1"
 	bareRelease = bareUpdate + " AND set_config('synchronous_commit', 'off', true) = 'off'"
@@ -147,8 +155,8 @@ func (r bareRow) Unlock(ctx context.Context) error {
 	return err
 }
 
-// advisory is a lock of the server's own. Uncontended it is the floor; whoever
-// waits occupies a connection.
+// advisory is a lock of the server's own. Uncontended it is the floor. A waiter occupies a
+// connection.
 type advisory struct{ pool *pgxpool.Pool }
 
 type advisoryHeld struct {
@@ -167,7 +175,7 @@ func (a advisory) Lock(ctx context.Context, name string) (held, error) {
 		return nil, err
 	}
 	if _, err := conn.Exec(ctx, "SELECT pg_advisory_lock(hashtextextended($1, 0))", name); err != nil {
-		conn.Release() // closed with ctx, if that is why
+		conn.Release() // pgx has closed it, if ctx has ended
 		return nil, err
 	}
 	return advisoryHeld{conn, name}, nil
@@ -205,9 +213,9 @@ func (s pgServer) pglock() (client, error) {
 	db := stdlib.OpenDB(*cfg)
 	db.SetMaxOpenConns(poolSize)
 	db.SetMaxIdleConns(poolSize)
-	// Unsafe means that the driver is another one than its own. Its heartbeats
-	// start at once and renumber the lock: a release that interrupts one does
-	// not find it under its old number and leaves it held for the lease.
+	// Unsafe means another database driver than pglock's own. Without the option its
+	// heartbeats would start at once and give the lock another number: a release that
+	// interrupts one does not find the lock, which stays until its lease ends.
 	locks, err := pglock.UnsafeNew(db, pglock.WithHeartbeatFrequency(0))
 	if err == nil {
 		err = locks.TryCreateTable()

@@ -13,22 +13,23 @@ import (
 	"slices"
 	"time"
 
-	"github.com/lockstile/locker/internal/netproxy"
+	"github.com/lockstile/locker/internal/lab/netproxy"
+	"github.com/lockstile/locker/internal/meter"
 )
 
-// crowd is a contention of processes, with a goroutine in each. A client in the
-// process that measures is cheaper to wake than another process.
-type crowd struct {
+// processContest is a contention of processes, with one goroutine in each. To wake another
+// process costs more than to wake a goroutine of the process that measures.
+type processContest struct {
 	count   int
 	section time.Duration
-	network time.Duration // there and back; 0 for the loopback alone
+	network time.Duration // there and back; 0 for the loopback interface alone
 }
 
-func (p crowd) name() string {
+func (p processContest) name() string {
 	return fmt.Sprintf("processes-%d-%v-%v", p.count, p.section, p.network)
 }
 
-func (p crowd) about() string {
+func (p processContest) about() string {
 	network := ""
 	if p.network > 0 {
 		network = fmt.Sprintf(", over a network of %v", p.network)
@@ -36,7 +37,7 @@ func (p crowd) about() string {
 	return fmt.Sprintf("One name, %d processes of one goroutine, held for %v%s", p.count, p.section, network)
 }
 
-// task is what one of the processes is told.
+// task tells one of the processes what to do.
 type task struct {
 	Store, Subject string
 	Addrs          []string
@@ -49,7 +50,7 @@ type holdTime struct{ Granted, Released int64 }
 // processVerb makes a process one of those that compete. It is not for people.
 const processVerb = "compete"
 
-func (p crowd) run(ctx context.Context, t trial) (figures, error) {
+func (p processContest) run(ctx context.Context, t trial) (figures, error) {
 	addrs, end, err := p.reach(t.running.addrs)
 	if err != nil {
 		return nil, err
@@ -65,8 +66,8 @@ func (p crowd) run(ctx context.Context, t trial) (figures, error) {
 	return p.compete(ctx, all, t)
 }
 
-// reach returns addresses at which the servers are as far away as is wanted.
-func (p crowd) reach(servers []string) (addrs []string, end func(), err error) {
+// reach returns addresses of proxies that delay what passes, if a delay is wanted.
+func (p processContest) reach(servers []string) (addrs []string, end func(), err error) {
 	end = func() {}
 	if p.network == 0 {
 		return servers, end, nil
@@ -85,7 +86,7 @@ func (p crowd) reach(servers []string) (addrs []string, end func(), err error) {
 
 func both(a, b func()) func() { return func() { a(); b() } }
 
-func (p crowd) compete(ctx context.Context, all []*competitor, t trial) (figures, error) {
+func (p processContest) compete(ctx context.Context, all []*competitor, t trial) (figures, error) {
 	name := fmt.Sprint("bench/processes/", races.Add(1))
 	for _, pr := range all {
 		if err := pr.say(name); err != nil {
@@ -97,7 +98,8 @@ func (p crowd) compete(ctx context.Context, all []*competitor, t trial) (figures
 	pause(ctx, t.each)
 	end := time.Now()
 	requests = t.subject.requests() - requests
-	notes := &tally{served: make([]int, len(all))}
+	notes := meter.New(len(all))
+	notes.Count(true)
 	type event struct {
 		holdTime
 		who int
@@ -115,19 +117,14 @@ func (p crowd) compete(ctx context.Context, all []*competitor, t trial) (figures
 		}
 	}
 	slices.SortFunc(events, func(a, b event) int { return cmp.Compare(a.Granted, b.Granted) })
-	for i, e := range events {
-		notes.served[e.who]++
-		if i > 0 {
-			notes.handOver = append(notes.handOver, time.Duration(e.Granted-events[i-1].Released))
-			if e.who != events[i-1].who {
-				notes.changes++
-			}
-		}
+	for _, e := range events {
+		notes.Granted(e.who, time.Unix(0, e.Granted))
+		notes.Leaves(time.Unix(0, e.Released))
 	}
-	return notes.figures(end.Sub(begin), requests), ctx.Err()
+	return contest(notes, end.Sub(begin), requests), ctx.Err()
 }
 
-// competitor is one of those that compete, as seen from here.
+// competitor is one of the processes, seen from the one that measures.
 type competitor struct {
 	cmd *exec.Cmd
 	in  io.WriteCloser
@@ -183,8 +180,8 @@ func (p *competitor) end() {
 	_ = p.cmd.Wait()
 }
 
-// beProcess is what a process does that competes: it reads the name of the lock, and
-// goes on until there is no more to read.
+// beProcess is what a competing process does: it reads the name of the lock, and locks
+// and unlocks until its input ends.
 func beProcess(text string) error {
 	var t task
 	if err := json.Unmarshal([]byte(text), &t); err != nil {

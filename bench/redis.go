@@ -12,19 +12,19 @@ import (
 	goredis "github.com/go-redsync/redsync/v4/redis/goredis/v9"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/lockstile/locker/internal/testserver"
+	"github.com/lockstile/locker/internal/lab/testserver"
 	"github.com/lockstile/locker/singlenode"
 )
 
 const (
 	ttl = 30 * time.Second
 
-	// keepCounter is shorter than the default, so that a run has an end.
+	// keepCounter is shorter than the default: a run waits until counters are gone.
 	keepCounter = time.Minute
 
-	// countersLive is when the servers have let go of a counter: a TTL, the time
-	// that it is kept and a third of that after its last token, and a little later,
-	// for they take them in turns.
+	// countersLive is how long after its last token a counter is gone from the servers: a
+	// TTL, the time that it is kept and a third of that, and a little more, because the
+	// servers remove a few expired keys at a time.
 	countersLive = ttl + keepCounter*4/3 + 15*time.Second
 )
 
@@ -36,7 +36,7 @@ func startRedis(sc *scope) *running {
 	}
 }
 
-// redisSubjects are those on one server. Requests counts some of its commands.
+// redisSubjects are the subjects on one server. Requests counts some of its commands.
 func redisSubjects(addrs []string, requests counter) []subject {
 	rdb := func() *redis.Client { return redis.NewClient(&redis.Options{Addr: addrs[0], PoolSize: 128}) }
 	heedful := func() *redis.Client {

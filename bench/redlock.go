@@ -9,14 +9,14 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockstile/locker"
-	"github.com/lockstile/locker/internal/testserver"
+	"github.com/lockstile/locker/internal/lab/testserver"
 	"github.com/lockstile/locker/redlock"
 )
 
 const (
 	redisNodes = 5
-	// votingAge is the MaxTTL of the subject whose nodes must be older than
-	// it to vote: short, for the run waits until they are.
+	// votingAge is the MaxTTL of the subject whose nodes must be older than that to
+	// vote. It is short, because the run waits until they are.
 	votingAge = 3 * time.Second
 )
 
@@ -32,7 +32,7 @@ func startRedlock(sc *scope) *running {
 	}
 }
 
-// redlockSubjects are those on several servers.
+// redlockSubjects are the subjects on several servers.
 func redlockSubjects(addrs []string, requests counter) []subject {
 	rdbs := func() []*redis.Client {
 		var all []*redis.Client
@@ -48,8 +48,7 @@ func redlockSubjects(addrs []string, requests counter) []subject {
 	return []subject{
 		{name: "bare SET NX and DEL, a majority awaited", kind: floor, requests: requests("set", "del"),
 			open: func() (client, error) { return bareNodes{rdbs()}, nil }},
-		// Durable stands for the settings of the Locker alone: these servers
-		// keep nothing on disk.
+		// Durable is what the Locker is told: these servers keep nothing on disk.
 		{name: "lockstile/redlock, durable nodes", kind: ours, scales: true, requests: scripts,
 			open: func() (client, error) {
 				return newRedlock(rdbs(), redlock.Options{DurableNodes: true, KeepCounter: keepCounter})
@@ -76,8 +75,8 @@ func awaitAge(srvs []*testserver.RedisServer, age time.Duration) {
 }
 
 func newRedlock(rdbs []*redis.Client, options redlock.Options, opts ...locker.Option) (client, error) {
-	// The nodes and we share a machine, and 64 goroutines dial them at once:
-	// what the default allows a node is not enough for that.
+	// The nodes share the machine with 64 goroutines that dial them at once: the
+	// default is too short for that.
 	options.NodeTimeout = time.Second
 	nodes := make([]redis.UniversalClient, len(rdbs))
 	for i, rdb := range rdbs {
@@ -96,8 +95,8 @@ func closeRedis(rdbs []*redis.Client) {
 	}
 }
 
-// bareNodes asks all nodes at once and waits for a majority, as a lock may. A
-// deletion may come before what it deletes then, so a key that is there is fine.
+// bareNodes asks all nodes at once and waits for a majority, as a lock may. A node may get
+// a deletion before the key that it is to delete, so a key that is there is no error.
 type bareNodes struct{ rdbs []*redis.Client }
 
 type bareNodesKey struct {
@@ -146,8 +145,8 @@ func redisMemory(srvs []*testserver.RedisServer) func() int64 {
 	}
 }
 
-// redisRequests counts the calls of some commands. A server counts what scripts
-// call as well, so each subject says which commands are those that it sends.
+// counterOn counts the calls of some commands. A server also counts what scripts call, so
+// each subject names the commands that it sends itself.
 func counterOn(srvs []*testserver.RedisServer) counter {
 	return func(names ...string) func() int64 {
 		return func() (n int64) {

@@ -13,15 +13,14 @@ const (
 	manyHeld    = 10_000
 	manyWaiters = 10_000
 
-	// holdFor is how long many locks are held: long enough for each to be
-	// renewed twice, as that is due after a third of the TTL. A look has to
-	// do with once.
-	holdFor  = ttl * 3 / 4
-	lookOnly = ttl * 2 / 5
+	// holdFor is how long many locks are held. A renewal is due after a third of the
+	// TTL, so each is renewed twice; in a quick run, once.
+	holdFor      = ttl * 3 / 4
+	holdForQuick = ttl * 2 / 5
 )
 
-// hold takes many locks and keeps them for a while.
-func hold(ctx context.Context, t trial) (figures, error) {
+// holdMany takes many locks and keeps them for a while.
+func holdMany(ctx context.Context, t trial) (figures, error) {
 	clients, closeAll, err := t.open(1)
 	if err != nil {
 		return nil, err
@@ -46,7 +45,7 @@ func hold(ctx context.Context, t trial) (figures, error) {
 	}
 	while := holdFor
 	if t.quick {
-		while = lookOnly
+		while = holdForQuick
 	}
 	requests := t.subject.requests()
 	select {
@@ -66,28 +65,28 @@ func hold(ctx context.Context, t trial) (figures, error) {
 	return f, nil
 }
 
-// queue is a herd that stands in line.
-type queue struct {
-	order []int // guarded by the lock
+// waiters are goroutines that wait for one lock.
+type waiters struct {
+	order []int // in which they were served; guarded by the lock
 	errs  []error
 	wg    sync.WaitGroup
 }
 
-// herd lets many goroutines wait for one name and serves them all.
-func herd(ctx context.Context, t trial) (figures, error) {
+// waitMany lets many goroutines wait for one name and serves them all.
+func waitMany(ctx context.Context, t trial) (figures, error) {
 	clients, closeAll, err := t.open(1)
 	if err != nil {
 		return nil, err
 	}
 	defer closeAll()
-	first, err := clients[0].Lock(ctx, "bench/herd")
+	first, err := clients[0].Lock(ctx, "bench/waiters")
 	if err != nil {
 		return nil, err
 	}
 	n := t.many(manyWaiters)
 	before, goroutines := heap(), runtime.NumGoroutine()
-	q := &queue{errs: make([]error, n)}
-	q.form(ctx, clients[0])
+	w := &waiters{errs: make([]error, n)}
+	w.start(ctx, clients[0])
 	f := figures{
 		"bytes a waiter":               (heap() - before) / float64(n),
 		"goroutines a waiter, its own": float64(runtime.NumGoroutine()-goroutines) / float64(n),
@@ -96,34 +95,34 @@ func herd(ctx context.Context, t trial) (figures, error) {
 	if err := first.Unlock(ctx); err != nil {
 		return nil, err
 	}
-	if err := wait(ctx, &q.wg); err != nil {
+	if err := wait(ctx, &w.wg); err != nil {
 		return nil, err
 	}
 	f["µs a turn"] = float64(time.Since(begin).Microseconds()) / float64(n)
 	f["requests a turn"] = float64(t.subject.requests()-requests) / float64(n)
-	f["served"] = float64(len(q.order))
+	f["served"] = float64(len(w.order))
 	f["served out of turn"] = 0
-	for i := 1; i < len(q.order); i++ {
-		if q.order[i] < q.order[i-1] {
+	for i := 1; i < len(w.order); i++ {
+		if w.order[i] < w.order[i-1] {
 			f["served out of turn"]++
 		}
 	}
-	return f, firstError(q.errs)
+	return f, firstError(w.errs)
 }
 
-// form starts one goroutine after the other, each when the one before it runs.
-func (q *queue) form(ctx context.Context, cl client) {
+// start starts one goroutine after the other, each when the one before it runs.
+func (w *waiters) start(ctx context.Context, cl client) {
 	var begun atomic.Int64
-	for i := range q.errs {
+	for i := range w.errs {
 		at := begun.Load()
-		q.wg.Go(func() {
+		w.wg.Go(func() {
 			begun.Add(1)
-			h, err := cl.Lock(ctx, "bench/herd")
+			h, err := cl.Lock(ctx, "bench/waiters")
 			if err == nil {
-				q.order = append(q.order, i)
+				w.order = append(w.order, i)
 				err = h.Unlock(ctx)
 			}
-			q.errs[i] = err
+			w.errs[i] = err
 		})
 		for begun.Load() == at {
 			runtime.Gosched()
@@ -131,8 +130,8 @@ func (q *queue) form(ctx context.Context, cl client) {
 	}
 }
 
-// parade locks a great many names, each once.
-func parade(ctx context.Context, t trial) (figures, error) {
+// lockManyNames locks a great many names, each once.
+func lockManyNames(ctx context.Context, t trial) (figures, error) {
 	clients, closeAll, err := t.open(1)
 	if err != nil {
 		return nil, err
@@ -157,8 +156,8 @@ func parade(ctx context.Context, t trial) (figures, error) {
 	return f, t.forgotten(ctx, f)
 }
 
-// forgotten tells what a store still holds of names that nobody has used for a
-// while, where it says when it forgets them.
+// forgotten measures what a store still keeps of names that nobody has used for a while,
+// where the store says when it forgets them.
 func (t trial) forgotten(ctx context.Context, f figures) error {
 	if t.running.forgets == 0 || t.quick {
 		return nil
@@ -199,7 +198,7 @@ func spread(n, goroutines int, f func(i int) error) error {
 	return firstError(errs)
 }
 
-// firstError spares the reader ten thousand copies of one error.
+// firstError returns one error: ten thousand goroutines mostly have the same one.
 func firstError(errs []error) error {
 	for _, err := range errs {
 		if err != nil {

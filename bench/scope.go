@@ -5,7 +5,7 @@ import (
 	"os"
 )
 
-// scope is what test servers need of a test: it ends them at the end.
+// scope is the [testserver.TB] of one store: it ends the servers at the end.
 type scope struct {
 	cleanups []func()
 }

@@ -34,29 +34,29 @@ type subject struct {
 	open func() (client, error)
 	// requests counts what subjects of its kind have sent to the servers.
 	requests func() int64
-	// scales says that it takes part in the workloads of very many, alone that it
-	// takes part only where nobody else wants the lock.
+	// scales says that it takes part in the workloads of very many locks, waiters or
+	// names; alone, that it takes part only where nobody else wants the lock.
 	scales, alone bool
 }
 
-// counter returns what counts some commands of a store.
+// counter returns a function that counts some commands of a store.
 type counter func(commands ...string) func() int64
 
-// running is a store that runs, and who locks on it.
+// running is a store that runs, and the subjects that lock on it.
 type running struct {
 	subjects []subject
-	// store and addrs are for processes that compete; nil where they cannot.
+	// store and addrs are for processes that compete; addrs is nil where they cannot.
 	store string
 	addrs []string
-	// memory is what the servers use, in bytes; nil where they do not tell.
+	// memory returns how many bytes the servers use; nil where they do not say.
 	memory func() int64
-	// forgets is how long after its last lock a name leaves nothing behind; 0
-	// where that is at once, or memory is nil.
+	// forgets is how long the servers keep anything of a name after its last lock; 0
+	// if nothing, or if memory is nil.
 	forgets time.Duration
-	// joining is how long a goroutine more delays the start of a contest, if that
-	// is more than elsewhere.
+	// joining is by how much each goroutine delays the start of a contest, if by more
+	// than elsewhere.
 	joining time.Duration
-	// names is how many names are a great many here, for a run has to end.
+	// names is how many names the workload of many names locks.
 	names int
 }
 
@@ -70,10 +70,10 @@ func stores() []store {
 	return []store{
 		{name: "redis", about: "One Redis", start: startRedis, at: redisSubjects},
 		{name: "redlock", about: "Five Redis", start: startRedlock, at: redlockSubjects},
-		{name: "etcd", about: "etcd, three nodes", start: startEtcd},
+		{name: "etcd", about: "etcd, three nodes", start: startEtcd, at: etcdSubjects},
 		{name: "zookeeper", about: "ZooKeeper, one node", start: startZooKeeper, at: zooKeeperSubjects},
-		{name: "postgres-rows", about: "PostgreSQL, leases in rows (with fsync)", start: startPostgresRows},
-		{name: "postgres-sessions", about: "PostgreSQL, advisory locks of sessions", start: startPostgresSessions},
+		{name: "postgres-rows", about: "PostgreSQL, leases in rows (with fsync)", start: startPostgresRows, at: rowSubjects},
+		{name: "postgres-sessions", about: "PostgreSQL, advisory locks of sessions", start: startPostgresSessions, at: sessionSubjects},
 		{name: "local", about: "Files of one host", start: startLocal},
 	}
 }
@@ -99,8 +99,8 @@ func (l lockstile) Lock(ctx context.Context, name string) (held, error) {
 
 func (l lockstile) Close() { l.close() }
 
-// endless gives a client contexts that cannot end: what has to be given up at no
-// moment needs no goroutine of its own.
+// endless gives a client contexts that cannot end: a request that is never given up needs
+// no goroutine of its own.
 func endless(c client, err error) (client, error) { return withoutEnd{c}, err }
 
 type withoutEnd struct{ client }
@@ -109,8 +109,8 @@ func (c withoutEnd) Lock(ctx context.Context, name string) (held, error) {
 	return c.client.Lock(context.WithoutCancel(ctx), name)
 }
 
-// channel is a line of goroutines made of a channel: how fast a lock can be passed on
-// at all.
+// channel is a lock made of a channel. It shows how fast goroutines can pass a lock on at
+// all.
 var channel = subject{name: "a channel", kind: inner, requests: func() int64 { return 0 }, open: func() (client, error) { return line, nil }}
 
 type channelLock chan struct{}

@@ -6,47 +6,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/lockstile/locker/internal/meter"
 )
-
-func TestJainIsOneForEqualSharesAndOneNthForOneWhoGetsAll(t *testing.T) {
-	for _, c := range []struct {
-		served []int
-		want   float64
-	}{
-		{[]int{7, 7, 7, 7}, 1},
-		{[]int{12, 0, 0, 0}, 0.25},
-		{[]int{1, 1, 0, 0}, 0.5}, // fewer locks than goroutines: at most their share
-		{[]int{1, 2, 3}, 36.0 / 42},
-	} {
-		if got := jain(c.served); math.Abs(got-c.want) > 1e-12 {
-			t.Errorf("of %v it is %v, want %v", c.served, got, c.want)
-		}
-	}
-	if got := jain([]int{0, 0}); !math.IsNaN(got) {
-		t.Errorf("of nothing it is %v", got)
-	}
-}
-
-func TestPercentileIsTheLeastThatSoManyDoNotExceed(t *testing.T) {
-	var hundred []time.Duration
-	for i := range 100 {
-		hundred = append(hundred, time.Duration(i+1))
-	}
-	for _, c := range []struct {
-		sorted  []time.Duration
-		percent int
-		want    float64
-	}{
-		{hundred, 50, 50}, {hundred, 99, 99}, {hundred[:3], 50, 2}, {hundred[:2], 50, 1}, {hundred[:10], 99, 10}, {hundred[:1], 99, 1},
-	} {
-		if got := percentile(c.sorted, c.percent); got != c.want {
-			t.Errorf("%d %% of %d: %v, want %v", c.percent, len(c.sorted), got, c.want)
-		}
-	}
-	if got := percentile(nil, 50); !math.IsNaN(got) {
-		t.Errorf("of nothing it is %v", got)
-	}
-}
 
 func TestMedianIsTheMiddleAndOfAnEvenNumberBetweenTheTwo(t *testing.T) {
 	for _, c := range []struct {
@@ -113,30 +75,9 @@ func TestFiguresPrintWithoutExponentsAndNegativeNothings(t *testing.T) {
 	}
 }
 
-// What is granted before it counts, or after, only says who had it last.
-func TestTallyCountsWhatIsGrantedWhileItCounts(t *testing.T) {
-	notes := &tally{served: make([]int, 3)}
-	grant := func(who int) {
-		notes.granted(who)
-		notes.release()
-	}
-	grant(0)
-	notes.count(true)
-	grant(0)
-	grant(1)
-	grant(1)
-	grant(2)
-	notes.count(false)
-	grant(0)
-	f := notes.figures(2*time.Second, 8)
-	if !slices.Equal(notes.served, []int{1, 2, 1}) || f["rate"] != 2 || f["requests"] != 2 || f["changes"] != 0.5 || len(notes.handOver) != 4 {
-		t.Errorf("served %v, %d handed over, %v", notes.served, len(notes.handOver), f)
-	}
-}
-
 func TestNoLocksAreNoFigures(t *testing.T) {
 	var page strings.Builder
-	f := (&tally{served: make([]int, 2)}).figures(time.Second, 500)
+	f := contest(meter.New(2), time.Second, 500)
 	contendedTable(&page, workload{about: "nothing"}, []result{{subject: subject{name: "a", kind: peer}, rounds: []figures{f}}})
 	if want := "| a | 0 |  |  |  |  |  |  |\n"; !strings.HasSuffix(page.String(), want) {
 		t.Errorf("%s\nwant at the end\n%s", page.String(), want)

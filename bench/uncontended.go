@@ -24,9 +24,9 @@ func uncontended(goroutines int) func(context.Context, trial) (figures, error) {
 	}
 }
 
-// warm makes connections, sessions and scripts for so many goroutines, but not
-// more at once than servers bear. A request that comes with a dial may take
-// longer than a lock allows, which is not what is measured, so it is repeated.
+// warm makes connections, sessions and scripts for so many goroutines, but for no more at
+// once than servers bear. A request that has to dial first may take longer than a lock
+// allows, so it is repeated.
 func warm(ctx context.Context, clients []client, goroutines int) error {
 	return spread(goroutines, min(goroutines, 64), func(i int) (err error) {
 		for range 5 {

@@ -31,17 +31,17 @@ type trial struct {
 // patience bounds one trial, whatever its subject does.
 const patience = 5 * time.Minute
 
-// measure runs the workload within a bounded time. What may still be running
-// after that is left to itself: its clients are closed and nothing waits for it.
+// measure runs the workload within a bounded time. Goroutines that still run after that
+// are left to themselves: their clients are closed and nobody waits for them.
 func (w workload) measure(ctx context.Context, t trial) (figures, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	runtime.GC() // of what the last subject left
+	runtime.GC() // the last subject's garbage
 	return w.run(ctx, t)
 }
 
-// wait returns when wg is done, or with an error when ctx is: some locks cannot
-// be told to give up.
+// wait returns when wg is done, or with an error when ctx ends: some libraries' Lock takes
+// no context.
 func wait(ctx context.Context, wg *sync.WaitGroup) error {
 	done := make(chan struct{})
 	go func() {
@@ -56,7 +56,7 @@ func wait(ctx context.Context, wg *sync.WaitGroup) error {
 	}
 }
 
-// many is how much of something a workload takes.
+// many is n, or a tenth of it for a quick run.
 func (t trial) many(n int) int {
 	if t.quick {
 		return n / 10
@@ -106,12 +106,14 @@ func workloads() []workload {
 	} {
 		loads = append(loads, workload{name: c.name(), about: c.about(), takes: contenders, run: c.run, table: contendedTable})
 	}
-	for _, p := range []crowd{{8, 0, 0}, {8, time.Millisecond, 0}, {8, 0, 500 * time.Microsecond}} {
+	g := guest{64}
+	loads = append(loads, workload{name: g.name(), about: g.about(), takes: realLocks, run: g.run, table: guestTable})
+	for _, p := range []processContest{{8, 0, 0}, {8, time.Millisecond, 0}, {8, 0, 500 * time.Microsecond}} {
 		loads = append(loads, workload{name: p.name(), about: p.about(), takes: realLocks, run: p.run, table: contendedTable, reach: true})
 	}
 	return append(loads,
-		workload{name: "held", about: "Very many locks held and renewed", takes: inGreatNumbers, run: hold, table: plainTable, once: true},
-		workload{name: "waiters", about: "Very many waiters on one name", takes: inGreatNumbers, run: herd, table: plainTable, once: true},
-		workload{name: "names", about: "A great many names, each locked once", takes: inGreatNumbers, run: parade, table: plainTable, once: true},
+		workload{name: "held", about: "Very many locks held and renewed", takes: inGreatNumbers, run: holdMany, table: plainTable, once: true},
+		workload{name: "waiters", about: "Very many waiters on one name", takes: inGreatNumbers, run: waitMany, table: plainTable, once: true},
+		workload{name: "names", about: "A great many names, each locked once", takes: inGreatNumbers, run: lockManyNames, table: plainTable, once: true},
 	)
 }

@@ -7,7 +7,7 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/lockstile/locker/internal/testserver"
+	"github.com/lockstile/locker/internal/lab/testserver"
 	"github.com/lockstile/locker/zookeeper"
 )
 
@@ -20,7 +20,7 @@ func startZooKeeper(sc *scope) *running {
 	return &running{store: "zookeeper", addrs: addrs, names: 50_000, subjects: zooKeeperSubjects(addrs, requests)}
 }
 
-// zooKeeperSubjects are those on one server.
+// zooKeeperSubjects are the subjects on one server.
 func zooKeeperSubjects(addrs []string, requests counter) []subject {
 	addr, packets := addrs[0], requests()
 	return []subject{
@@ -91,8 +91,8 @@ func (b bareZooKeeper) Close() { b.conn.Close() }
 
 func (n bareZooKeeperNode) Unlock(context.Context) error { return n.conn.Delete(n.path, -1) }
 
-// zkLock is the client's own lock. It takes no context: whoever waits is served
-// in the end, or told when the connection is closed.
+// zkLock is the client's own lock. It takes no context: a waiter is served in the end, or
+// gets an error when the connection is closed.
 type zkLock struct{ conn *zk.Conn }
 
 type zkLockHeld struct{ lock *zk.Lock }

@@ -18,8 +18,8 @@ type Clause struct {
 	check func(x *trial)
 }
 
-// crowded are the clauses that keep a whole machine busy. They do not run beside
-// others, whose leases of a second they would cost time, and have more patience.
+// crowded are the clauses that keep a whole machine busy. They run alone, because they
+// would delay clauses that wait for leases of a second, and they have more patience.
 var crowded = map[string]bool{
 	"exclusion": true, "many-waiters": true, "many-waiters-one-client": true, "wait-cancelled-at-the-turn": true,
 	"odd-names": true, "many-names": true, "tokens-under-contention": true,
@@ -34,17 +34,17 @@ func Clauses() []Clause {
 		faultClauses, leakClauses, extraClauses)
 }
 
-// Skipped is the result of a clause that the harness or the backend gives no
-// means to check.
+// Skipped is the error of a clause that was not checked, because the harness or the
+// backend lacks something.
 type Skipped struct{ Missing string }
 
 func (s *Skipped) Error() string { return "not checked: there is no " + s.Missing }
 
-// Check checks the clause and returns nil if it is kept. A [*Skipped] says what
-// was missing to check it, where the backend declares nothing that hangs on it; a
-// guarantee that is declared and cannot be checked is an error. It must be called
-// on the goroutine of the test that t is, for h.New may end that test; it never
-// ends it by itself, so that a test can expect a broken backend to fail.
+// Check checks the clause and returns nil if it is kept. It returns a [*Skipped] if the
+// harness or the backend lacks what the clause needs, and another error if the backend
+// declares the guarantee all the same. Call it on the goroutine of the test t, because
+// h.New may end that test. Check itself never ends it, so that a test can expect a broken
+// backend to fail.
 func (c Clause) Check(t testing.TB, h Harness) (err error) {
 	t.Helper()
 	if h.New == nil {
@@ -67,7 +67,7 @@ func (c Clause) Check(t testing.TB, h Harness) (err error) {
 		case verdict:
 			err = stopped.err
 		default:
-			panic(stopped) // a backend's own
+			panic(stopped) // the backend's own
 		}
 	}()
 	pprof.Do(t.Context(), pprof.Labels(labelKey, x.label), func(ctx context.Context) {
@@ -77,16 +77,16 @@ func (c Clause) Check(t testing.TB, h Harness) (err error) {
 	return nil
 }
 
-// verdict ends a check from wherever it is, as FailNow ends a test: it is
-// thrown by failf and skip and caught by Check.
+// verdict ends a check from wherever it is, as FailNow ends a test: failf and skip panic
+// with it, and Check recovers.
 type verdict struct{ err error }
 
 func (x *trial) failf(format string, args ...any) { panic(verdict{fmt.Errorf(format, args...)}) }
 
 func (x *trial) skip(missing string) { panic(verdict{&Skipped{missing}}) }
 
-// skipUnless skips the clause, or fails it if it is what holds the backend to a
-// guarantee that it declares: add says what its author can do about it.
+// skipUnless skips the clause, unless the backend has declared the guarantee that it
+// checks. Then the clause fails, and add says what the author of the backend can add.
 func (x *trial) skipUnless(declared bool, guarantee, missing, add string) {
 	if declared {
 		x.failf("it declares %s, which cannot be checked: there is no %s. %s", guarantee, missing, add)

@@ -9,13 +9,12 @@ import (
 	"github.com/lockstile/locker"
 )
 
-// early has others ask again and again for locks that nobody renews, from the
-// first moment to the last. A lock that is renewed hides this flaw, for its lease
-// never comes near its end; and so does a waiter alone, who asks again only when
-// the lease is known to be over.
+// early asks again and again, from the first moment to the last, for locks that nobody
+// renews. A renewal would hide this flaw, because the lease never comes near its end. So
+// would a waiter alone, who asks again only after the end of the lease.
 //
-// A lease begins in several ways, which are several lines in most backends. And
-// whether a waiter is there decides in many of them which line looks at its end.
+// A lease begins in several ways, which most backends write in several places. In many of
+// them it also depends on a waiter which code looks at the end of the lease.
 func early(x *trial) {
 	a, b, c := x.locker(), x.locker(), x.locker()
 	ways := []struct {
@@ -44,7 +43,7 @@ func early(x *trial) {
 	}
 }
 
-// takenInTime waits for the end of a takeFrom.
+// takenInTime waits for the result of a takeFrom.
 func (x *trial) takenInTime(taking <-chan error) {
 	select {
 	case err := <-taking:
@@ -61,8 +60,8 @@ func (x *trial) lease(l locker.Locker, name string) *locker.Lock {
 	return x.lock(l, name, x.ttl(), locker.WithoutRenewal())
 }
 
-// renewed starts the lease anew. One that ended before that, on a machine that
-// stalls, has nothing to show.
+// renewed renews a lock. One that has ended before, because the machine stalled, shows
+// nothing.
 func (x *trial) renewed(lock *locker.Lock) *locker.Lock {
 	if err := lock.Renew(x.patient()); err != nil && !errors.Is(err, locker.ErrLost) {
 		x.failf("Renew of a held lock: %w", err)
@@ -70,8 +69,8 @@ func (x *trial) renewed(lock *locker.Lock) *locker.Lock {
 	return lock
 }
 
-// leaseAfter takes a lock that ends by itself from who has it now. The waiter is
-// seen through the client, if that is not nil.
+// leaseAfter has l wait behind held, unlocks held, and returns l's lock, which ends by
+// itself. through is the client that can see the waiter; nil if none can.
 func (x *trial) leaseAfter(held *locker.Lock, l, through locker.Locker) *locker.Lock {
 	w := x.wait(x.patient(), l, held.Name(), x.ttl(), locker.WithoutRenewal())
 	x.waits(w, through, held.Name())
@@ -86,9 +85,9 @@ func (x *trial) leaseAfter(held *locker.Lock, l, through locker.Locker) *locker.
 // asking is Lock or TryLock of one client.
 type asking func(context.Context, string, ...locker.Option) (*locker.Lock, error)
 
-// takeFrom asks for held's name until it is granted, and reports whether held was
-// believed in then. The holder is asked after the grant, on the same machine: if
-// it believes still, it did so at the grant, however slow the machine is.
+// takeFrom asks for held's name until it is granted. The result is an error if held was
+// still valid then. held is asked after the grant, on the same machine: if it is valid
+// then, it was valid at the grant, however slow the machine is.
 func (x *trial) takeFrom(held *locker.Lock, how string, ask asking) <-chan error {
 	result := make(chan error, 1)
 	ctx := x.patientFor(x.h.TTL)
@@ -96,10 +95,10 @@ func (x *trial) takeFrom(held *locker.Lock, how string, ask asking) <-chan error
 		var lock *locker.Lock
 		err := locker.ErrTaken
 		for stalled := false; ctx.Err() == nil && (errors.Is(err, locker.ErrTaken) || errors.Is(err, locker.ErrUnavailable) && stalled); {
-			time.Sleep(x.h.TTL / 200) // let the others run, too
+			time.Sleep(x.h.TTL / 200) // let the others run
 			begun := time.Now()
 			lock, err = ask(ctx, held.Name(), x.long())
-			stalled = time.Since(begun) > x.h.TTL/2 // then it is refused, and rightly so: see lock
+			stalled = time.Since(begun) > x.h.TTL/2 // then it may be refused, and rightly so: see lock
 		}
 		switch {
 		case err != nil:
@@ -109,7 +108,7 @@ func (x *trial) takeFrom(held *locker.Lock, how string, ask asking) <-chan error
 		}
 		result <- err
 		if lock != nil {
-			_ = lock.Unlock(x.ctx) // not this clause's matter
+			_ = lock.Unlock(x.ctx) // another clause checks this
 		}
 	}()
 	return result

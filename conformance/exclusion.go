@@ -11,9 +11,9 @@ import (
 )
 
 var exclusionClauses = []Clause{
-	{"exclusion", "Two holders at once lose updates: it is what a lock is for.", exclusion},
-	{"try-lock", "TryLock tells taken from free at once: programs branch on it.", tryLock},
-	{"lock-waits", "Lock that returns before the holder has unlocked makes two holders.", lockWaits},
+	{"exclusion", "Two holders at once overwrite each other's updates, which a lock is there to prevent.", exclusion},
+	{"try-lock", "TryLock must tell taken from free at once, because programs branch on it.", tryLock},
+	{"lock-waits", "A Lock that returns before the holder has unlocked makes two holders.", lockWaits},
 }
 
 // exclusion has goroutines of several clients read a counter, pause and write it
@@ -52,8 +52,8 @@ func exclusion(x *trial) {
 	}
 }
 
-// critical is what the lock protects. Its numbers are atomic only so that the
-// race detector leaves the judgement to the clause.
+// critical is what the lock protects. Its numbers are atomic only so that the clause, and
+// not the race detector, finds the mistake.
 type critical struct {
 	inside  atomic.Int32
 	counter atomic.Int64

@@ -11,13 +11,13 @@ import (
 var faultClauses = []Clause{
 	{"lost-reply", "An attempt whose reply is lost must not leave a lock that nobody holds.", lostReply},
 	{"lost-reply-while-waiting", "A waiter that gives up on a silent store must not be given the lock afterwards.", lostReplyWhileWaiting},
-	{"lost-grant", "A waiter whose grant was not heard must not believe for longer than the store keeps it.", lostGrant},
-	{"break-unheard", "A waiter whose grant was not heard, and then broken, must be served like any other.", breakUnheard},
+	{"lost-grant", "A waiter that did not hear of its grant must not believe for longer than the store keeps the lock.", lostGrant},
+	{"break-unheard", "A waiter that did not hear of its grant, which was then broken, must be served like any other.", breakUnheard},
 	{"dead-while-locking", "A process that dies between two requests must not leave a lock for ever: its first must carry the expiry.", deadWhileLocking},
-	{"late-delivery", "A request that was given up on may still arrive, after the clean-up: no lock may come of it.", lateDelivery},
+	{"late-delivery", "A request may arrive after its caller has given up and cleaned up: no lock may come of it.", lateDelivery},
 	{"late-after-clean-up", "A clean-up that overtakes the request it is for removes nothing, and then the request makes a lock.", lateAfterCleanUp},
-	{"silent-store", "A caller that sets a deadline must get its answer by then, also when the store says nothing.", silentStore},
-	{"cut-while-waiting", "A waiter whose connection breaks must find back into the queue or fail, and never hang.", cutWhileWaiting},
+	{"silent-store", "A caller that sets a deadline must get an answer by then, also when the store says nothing.", silentStore},
+	{"cut-while-waiting", "A waiter whose connection breaks must queue again or fail, and never hang.", cutWhileWaiting},
 }
 
 func lostReply(x *trial) {
@@ -32,8 +32,8 @@ func lostReply(x *trial) {
 	x.freedAfter(err, b, name, "after an attempt whose reply was lost")
 }
 
-// freedAfter requires that what a failed attempt may have left is gone soon, or
-// that the attempt has said that it may stay for a TTL, and then it ends by then.
+// freedAfter requires that a failed attempt leaves nothing in the store. If its error is
+// ErrOutcomeUnknown, something may stay for a TTL.
 func (x *trial) freedAfter(err error, l locker.Locker, name, when string) {
 	if errors.Is(err, locker.ErrOutcomeUnknown) {
 		lock, err := l.Lock(x.patientFor(x.longTTL()), name, x.long())
@@ -46,8 +46,8 @@ func (x *trial) freedAfter(err error, l locker.Locker, name, when string) {
 	x.freeBeforeLease(l, name, when)
 }
 
-// deadWhileLocking silences a process in the middle of its attempt, for good:
-// nobody cleans up.
+// deadWhileLocking cuts a process off for good in the middle of its attempt: nobody cleans
+// up.
 func deadWhileLocking(x *trial) {
 	a, b, name := x.networked(), x.locker(), x.name()
 	x.unlock(x.lock(a.Locker, name)) // its connections are there
@@ -74,14 +74,14 @@ func lostReplyWhileWaiting(x *trial) {
 	cancel()
 	x.returned(w, "when its context ends")
 	if w.err == nil {
-		x.unlock(w.lock) // it was told before the cut: not this clause's case
+		x.unlock(w.lock) // it heard of its turn before the cut: this shows nothing
 	}
 	a.Heal()
 	x.freedAfter(w.err, c, name, "after a waiter gave up whose turn had come unheard")
 }
 
-// lostGrant loses the reply that grants a waiter the lock, and lets it ask again. The
-// store has started the lease by then.
+// lostGrant loses the reply that grants a waiter the lock, and has it ask again. By then
+// the store has started the lease.
 func lostGrant(x *trial) {
 	a, b, name := x.networked(), x.locker(), x.name()
 	held := x.lock(b, name)
@@ -92,7 +92,7 @@ func lostGrant(x *trial) {
 	<-time.After(x.h.TTL / 2)
 	a.Heal()
 	x.returned(w, "after its connections broke")
-	if w.err != nil { // it says so, which cut-while-waiting has an eye on
+	if w.err != nil { // cut-while-waiting checks which error
 		x.freedAfter(w.err, b, name, "after a waiter's connections broke")
 		return
 	}
@@ -102,8 +102,8 @@ func lostGrant(x *trial) {
 	x.alone(lock, next)
 }
 
-// breakUnheard has a store break what it has granted to a waiter that does not know. The
-// waiter asks again, as the one whose lock was broken.
+// breakUnheard breaks a lock that was granted to a waiter, which has not heard of the
+// grant and asks again.
 func breakUnheard(x *trial) {
 	a, b, name := x.networked(), x.locker(), x.name()
 	breaker := x.breaker(b)
@@ -113,7 +113,7 @@ func breakUnheard(x *trial) {
 	x.waits(w, b, name)
 	a.CutReplies()
 	x.event(lost, "a lock that nobody renews is lost")
-	// The waiter looks by itself. Whatever it is granted meanwhile is broken.
+	// The waiter asks again by itself. Each grant that it gets meanwhile is broken.
 	for end := time.Now().Add(x.h.TTL); time.Now().Before(end); {
 		if _, err := breaker.Break(x.patient(), name); err != nil {
 			x.failf("Break: %w", err)
@@ -125,7 +125,7 @@ func breakUnheard(x *trial) {
 	switch {
 	case errors.Is(w.err, locker.ErrTaken):
 		x.failf("a waiter whose grant was broken went on waiting for a name that was free: %w", w.err)
-	case w.err != nil: // it says so, which cut-while-waiting has an eye on
+	case w.err != nil: // cut-while-waiting checks which error
 		x.freedAfter(w.err, b, name, "after a waiter's connections broke")
 		return
 	}
@@ -136,8 +136,8 @@ func breakUnheard(x *trial) {
 	x.unlock(w.lock)
 }
 
-// lateDelivery gives up on a request, and lets it arrive then. Clients of other
-// processes lock and unlock meanwhile, and find no lock left at any time.
+// lateDelivery gives up on a request, which then arrives. Meanwhile another client locks
+// and unlocks, and never finds a lock that was left.
 func lateDelivery(x *trial) {
 	a, b, name := x.networked(), x.locker(), x.name()
 	x.unlock(x.lock(a.Locker, name)) // its connections are there
@@ -152,8 +152,7 @@ func lateDelivery(x *trial) {
 	}
 }
 
-// lateAfterCleanUp lets the clean-up pass over a new connection before the
-// request that it is for.
+// lateAfterCleanUp has the clean-up overtake its request, over a new connection.
 func lateAfterCleanUp(x *trial) {
 	a, b, name := x.networked(), x.locker(), x.name()
 	if a.Stall == nil {

@@ -13,8 +13,8 @@ import (
 )
 
 var leakClauses = []Clause{
-	{"goroutines", "A goroutine that stays behind every lock or wait fills the memory of a process that runs for months.", goroutines},
-	{"goroutines-held", "A goroutine for every held lock makes ten thousand locks dear.", goroutinesHeld},
+	{"goroutines", "A goroutine that is left by each lock or wait fills the memory of a process that runs for months.", goroutines},
+	{"goroutines-held", "A goroutine for every held lock makes ten thousand locks expensive.", goroutinesHeld},
 	{"connections", "A connection for every lock or waiter is more than servers allow.", connections},
 }
 
@@ -84,7 +84,7 @@ func goroutinesHeld(x *trial) {
 	}
 	hold(few)
 	var before, after int
-	x.eventually("what Lock has started for ten locks ends", func() bool {
+	x.eventually("the number of goroutines stays the same after ten locks", func() bool {
 		before, after = after, x.running()
 		return before == after
 	})
@@ -96,7 +96,7 @@ func goroutinesHeld(x *trial) {
 	}
 }
 
-// connections counts them with few locks and waiters and with many.
+// connections compares their number with few locks and waiters to that with many.
 func connections(x *trial) {
 	a, holder, base := x.networked(), x.locker(), x.name()
 	if a.Conns == nil {
@@ -128,7 +128,7 @@ func connections(x *trial) {
 	cancel()
 	var done sync.WaitGroup
 	for _, lock := range append(mine, theirs...) {
-		done.Go(func() { _ = lock.Unlock(x.ctx) }) // not this clause's matter
+		done.Go(func() { _ = lock.Unlock(x.ctx) }) // another clause checks this
 	}
 	done.Wait()
 	for _, w := range waiters {

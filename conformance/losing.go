@@ -10,23 +10,23 @@ import (
 )
 
 var losingClauses = []Clause{
-	{"renewal", "A lock that is not renewed in the store is lost under a holder that believes in it.", renewal},
-	{"expiry", "Belief must end before the lease does, by the holder's own clock, or two believe at once.", expiry},
+	{"renewal", "A lock that is not renewed in the store ends there while its holder still believes.", renewal},
+	{"expiry", "A holder must stop believing before its lease ends, by its own clock, or two believe at once.", expiry},
 	{"early", "A lease that the store ends before its holder stops believing makes two holders, and renewals hide it.", early},
-	{"renew-by-hand", "A program that renews by hand relies on the answer to know until when it holds.", renewByHand},
-	{"silence", "A holder whose store says nothing must stop believing before anybody else can begin.", silence},
-	{"short-after-long", "The lock of a dead holder must come free after its own TTL, whatever longer one its process had before.", shortAfterLong},
+	{"renew-by-hand", "A program that renews by hand relies on the new deadline.", renewByHand},
+	{"hasty-renewal", "A call of Renew that has no time left must not lose a lock that the backend goes on renewing.", hastyRenewal},
+	{"silence", "A holder that hears nothing from the store must stop believing before anybody else gets the lock.", silence},
+	{"short-after-long", "The lock of a dead holder must come free after its own TTL, even if its process had one with a longer TTL before.", shortAfterLong},
 	{"max-hold", "A holder that hangs must not keep everybody else out for ever.", maxHold},
-	{"longest-hold", "An end that is so far away that the sum wraps has long passed, and the lock is lost at birth.", longestHold},
+	{"longest-hold", "A maximum hold so long that a sum of times overflows must not make the lock end at once.", longestHold},
 	{"slow-reply", "Validity counted from the reply outlasts the lease by as long as the reply took.", slowReply},
-	{"slow-hand-over", "A lock that comes from a goroutine of the same process began in the store when the release arrived there.", slowHandOver},
-	{"min-validity", "A lock that comes too late to be of use must be refused, and not left behind.", minValidity},
+	{"slow-hand-over", "The lease of a lock that is handed over within a process begins when the release arrives, not when its answer does.", slowHandOver},
+	{"min-validity", "A lock that is granted too late to be of use must be refused, and not left in the store.", minValidity},
 }
 
-// renewal holds a lock for several TTLs. A machine that stalls for longer than a
-// lease loses its lock, and rightly so: only a loss with each of three lengths
-// is a renewal that does not work. Another holder while this one believes never
-// is the machine's fault.
+// renewal holds a lock for several TTLs. A machine that stalls for longer than a lease
+// loses its lock, and rightly so: renewal does not work only if the lock is lost with each
+// of three TTLs. But a second holder while this one believes is never the machine's fault.
 func renewal(x *trial) {
 	a, b := x.locker(), x.locker()
 	var lost error
@@ -83,9 +83,8 @@ func expiry(x *trial) {
 	x.unlock(lock)
 }
 
-// renewByHand renews a lock past its first lease. The next client must not get
-// it before the new lease ends. As in renewal, a machine that stalls for longer than
-// a lease is asked for a longer one.
+// renewByHand renews a lock once. The next client must not get it before the new lease
+// ends. As in renewal, a machine that stalls is given a longer TTL.
 func renewByHand(x *trial) {
 	a, b := x.locker(), x.locker()
 	for _, ttl := range []time.Duration{x.h.TTL, 3 * x.h.TTL, 9 * x.h.TTL} {
@@ -101,7 +100,7 @@ func (x *trial) renewedByHand(a, b locker.Locker, ttl time.Duration) bool {
 	held := x.lock(a, name, locker.WithTTL(ttl), locker.WithoutRenewal())
 	first := held.Deadline()
 	w := x.waitBehindWithin(x.patientFor(2*ttl), held, b)
-	<-time.After(time.Until(first) / 2) // which for a lock that hangs on a session is less than half of its TTL
+	<-time.After(time.Until(first) / 2) // less than half of the TTL, for a lock that lasts as long as a session
 	before := time.Now()
 	if err := held.Renew(x.patient()); err != nil {
 		if errors.Is(err, locker.ErrUnavailable) || errors.Is(err, locker.ErrLost) && time.Now().After(first) {
@@ -121,16 +120,36 @@ func (x *trial) renewedByHand(a, b locker.Locker, ttl time.Duration) bool {
 	return true
 }
 
-// silence cuts a holder off from its store. It must stop believing by itself, and
-// nobody may have the lock before it has: neither who waits for it nor who tries all
-// the time, and so makes a waiter look that would have looked too late to see.
+// hastyRenewal calls Renew all the time, with a context that has ended. As in renewal, a
+// machine that stalls is given a longer TTL.
+func hastyRenewal(x *trial) {
+	l := x.locker()
+	over, cancel := context.WithCancel(x.ctx)
+	cancel()
+	var lost error
+	for _, ttl := range []time.Duration{x.h.TTL, 3 * x.h.TTL, 9 * x.h.TTL} {
+		held := x.lock(l, x.name(), locker.WithTTL(ttl))
+		for end := time.Now().Add(5 * ttl / 2); held.Err() == nil && time.Now().Before(end); time.Sleep(ttl / 100) {
+			_ = held.Renew(over) // any answer is right
+		}
+		if lost = held.Err(); lost == nil {
+			x.unlock(held)
+			return
+		}
+	}
+	x.failf("a lock that is to be renewed was lost each time while its holder asked for renewals in a context that had ended: %w", lost)
+}
+
+// silence cuts a holder off from its store. The holder must stop believing by itself, and
+// before that nobody may get the lock: neither a waiter, nor a client that tries all the
+// time and so makes the waiter look earlier than it would.
 func silence(x *trial) {
 	a, b, c, name := x.networked(), x.locker(), x.locker(), x.name()
 	held := x.lock(a.Locker, name, x.ttl())
 	lost := x.lock(a.Locker, x.name(), x.ttl()).Lost() // nobody asks this one for Err
 	lasting := held.Deadline().IsZero()
 	a.Cut()
-	end := time.Now().Add(x.h.TTL) // whatever was renewed was asked for before the cut
+	end := time.Now().Add(x.h.TTL) // every renewal was sent before the cut
 	if lasting {
 		x.lastingSilence(held, b)
 		return
@@ -147,8 +166,8 @@ func silence(x *trial) {
 	x.takenInTime(impatient)
 }
 
-// lastingSilence is for locks without a lease: the holder may believe for as
-// long as nobody else is given the lock.
+// lastingSilence is for locks without a lease: the holder may believe until somebody else
+// gets the lock.
 func (x *trial) lastingSilence(held *locker.Lock, b locker.Locker) {
 	w := x.waitBehindWithin(x.within(3*x.h.TTL), held, b)
 	x.returned(w, "when its context ends")
@@ -158,8 +177,8 @@ func (x *trial) lastingSilence(held *locker.Lock, b locker.Locker) {
 	}
 }
 
-// shortAfterLong cuts off a holder that had a lock with a long TTL before, and has given
-// it back: what the store keeps for the process may still have the length of that.
+// shortAfterLong cuts off a holder that had a lock with a long TTL before and has unlocked
+// it. A session that the store keeps for the process may still last as long as that one.
 func shortAfterLong(x *trial) {
 	a, b, name := x.networked(), x.locker(), x.name()
 	x.unlock(x.lock(a.Locker, name, x.long()))
@@ -201,7 +220,7 @@ func maxHold(x *trial) {
 	x.unlock(lock)
 }
 
-// longestHold takes a lock with the largest bound there is, which is as good as none.
+// longestHold takes a lock with the largest possible bound, which is as good as none.
 func longestHold(x *trial) {
 	a, b, name := x.locker(), x.locker(), x.name()
 	held := x.lock(a, name, x.long(), locker.WithMaxHold(math.MaxInt64))
@@ -216,8 +235,8 @@ func longestHold(x *trial) {
 	x.free(b, name, "after a lock with a maximum hold of 292 years")
 }
 
-// slowReply holds the store's reply back for a part of the TTL. The lease began
-// when the request arrived.
+// slowReply holds back the store's reply for a part of the TTL. The lease began when the
+// request arrived.
 func slowReply(x *trial) {
 	a, b, name := x.networked(), x.locker(), x.name()
 	x.unlock(x.lock(a.Locker, name, x.ttl())) // its connections are there, and what it keeps for a TTL
@@ -239,8 +258,8 @@ func slowReply(x *trial) {
 	a.Deliver()
 	x.event(done, "TryLock returns when its reply arrives")
 	if err == nil {
-		// The request was sent a moment after asked, which on a slow machine is a
-		// while, and before its reply was delivered.
+		// The request was sent between asked and delivered: on a slow machine, long
+		// after asked.
 		over := lock.Deadline().Sub(asked.Add(x.h.TTL))
 		if over > 0 && !lock.Deadline().Before(delivered.Add(x.h.TTL-locker.Drift(x.h.TTL))) {
 			x.failf("the reply came after %v, and the lock is believed in for %v longer than a TTL from the request", delivered.Sub(asked), over)
@@ -253,16 +272,16 @@ func slowReply(x *trial) {
 	x.unlock(next)
 }
 
-// slowHandOver holds back the answer to a release that may give the lock to the
-// next goroutine. That one must not believe for longer than the store does; who
-// does not hand over asks for it after the answer, and has nothing to fear.
+// slowHandOver holds back the answer to a release that may hand the lock over to the next
+// goroutine, which must not believe for longer than the store. A backend that does not
+// hand over asks the store after the answer, and keeps the clause.
 func slowHandOver(x *trial) {
 	a, b, name := x.networked(), x.locker(), x.name()
 	held := x.lock(a.Locker, name, x.long())
 	w := x.wait(x.patient(), a.Locker, name, x.long())
 	x.waits(w, nil, name)
 	x.unlock(held)
-	held = x.served(w, "after unlock") // what a hand-over needs is there: connections and scripts
+	held = x.served(w, "after unlock") // the connections and scripts of a hand-over are there
 	w = x.wait(x.patient(), a.Locker, name, x.ttl(), locker.WithoutRenewal())
 	x.waits(w, nil, name)
 	a.CutReplies()
@@ -278,7 +297,7 @@ func slowHandOver(x *trial) {
 	a.Deliver()
 	x.event(unlocked, "Unlock returns when its answer arrives")
 	x.returned(w, "after unlock")
-	if w.err == nil { // else the answer took all the validity there was
+	if w.err == nil { // else no validity was left after the answer
 		x.takenInTime(x.takeFrom(w.lock, "that was handed over with a slow answer", b.TryLock))
 	}
 }
@@ -307,7 +326,7 @@ func minValidity(x *trial) {
 		if err == nil && lock.Deadline().Before((<-delivered).Add(wanted)) {
 			x.failf("TryLock succeeded with less validity left than WithMinValidity asks for")
 		}
-		if err == nil { // what it hangs on was renewed first
+		if err == nil { // its session was renewed first
 			x.unlock(lock)
 		}
 		if errors.Is(err, locker.ErrTaken) {
@@ -319,8 +338,8 @@ func minValidity(x *trial) {
 	x.freeBeforeLease(b, name, "after a lock was refused that came too late")
 }
 
-// freeBeforeLease requires that the name comes free well before a long lease
-// would have ended that was left behind.
+// freeBeforeLease requires that the name comes free long before the end of a long lease
+// that was left in the store.
 func (x *trial) freeBeforeLease(l locker.Locker, name, when string) {
 	lock, err := l.Lock(x.within(min(x.longTTL()*6/10, x.h.patience)), name, x.long())
 	if err != nil {

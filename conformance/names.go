@@ -10,13 +10,13 @@ import (
 )
 
 var nameClauses = []Clause{
-	{"odd-names", "A name that is cut, folded or read as a pattern excludes the wrong ones, or nobody.", oddNames},
+	{"odd-names", "A name that is cut, changed in case or read as a pattern excludes the wrong holders, or nobody.", oddNames},
 	{"bad-names", "A name that the store would change must be refused, not locked under another name.", badNames},
-	{"many-names", "A program locks a name per order, not one name: a thousand at once is nothing.", manyNames},
+	{"many-names", "A program that locks a name for each order may hold a thousand at once.", manyNames},
 }
 
-// names returns pairs and families of names that must not be taken for each
-// other. All of them are valid: see locker.CheckName.
+// names returns names that must not be taken for each other. All of them are valid: see
+// [locker.CheckName].
 func names(base string) []string {
 	long := base + strings.Repeat("x", locker.MaxName-len(base)-1)
 	ns := []string{
@@ -35,8 +35,8 @@ func names(base string) []string {
 	return append(ns, "/"+base, "//"+base, " "+base, "../"+base, "{"+base+"}", "{"+base, "-"+base, ".", "..", "/", "*", "%", "{}", " ", "\n")
 }
 
-// oddNames holds all of them at the same time, so none excludes another, and
-// then finds every one of them taken, so each excludes itself.
+// oddNames holds all of them at the same time: none may exclude another. Then it finds
+// every one of them taken: each must exclude itself.
 func oddNames(x *trial) {
 	a, b := x.locker(), x.locker()
 	var held []*locker.Lock
@@ -66,8 +66,8 @@ func oddNames(x *trial) {
 	}
 }
 
-// shared is how many of names have no part that is this run's own: other runs on
-// the same store may hold them.
+// shared is how many of the names are the same in every run: other runs on the store may
+// hold them.
 const shared = 8
 
 func badNames(x *trial) {
@@ -95,9 +95,9 @@ func badNames(x *trial) {
 	}
 }
 
-// manyNames holds a thousand names at once. A machine that stalls for longer than
-// their leases, which a session may make short, loses them all, and rightly so: then
-// there is nothing to see, and it is tried again.
+// manyNames holds a thousand names at once. A machine that stalls for longer than their
+// leases, which may be as short as a session, loses them all, and rightly so: then the
+// clause has seen nothing, and tries again.
 func manyNames(x *trial) {
 	a, b := x.locker(), x.locker()
 	for range 3 {
@@ -130,7 +130,7 @@ func (x *trial) holdMany(a, b locker.Locker, n int) (seen bool) {
 		locks[k], errs[k] = x.lockSlowly(crowd, a, fmt.Sprint(base, "/", k), locker.WithTTL(2*x.longTTL()))
 	})
 	for k := 0; k < n; k += n / 10 {
-		other, err := b.TryLock(x.patient(), locks[k].Name())
+		other, err := x.askSlowly(crowd, func() (*locker.Lock, error) { return b.TryLock(x.patient(), locks[k].Name()) })
 		if locks[k].Err() != nil {
 			if err == nil {
 				x.unlock(other)

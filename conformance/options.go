@@ -10,7 +10,7 @@ import (
 )
 
 var optionClauses = []Clause{
-	{"bad-options", "A value that is clamped in silence is not what the caller reckons with.", badOptions},
+	{"bad-options", "A value that is silently clamped is not the one that the caller counts on.", badOptions},
 	{"guarantees", "Programs choose and refuse backends by what they declare.", guarantees},
 }
 

@@ -3,11 +3,11 @@ package conformance
 import (
 	"testing"
 
-	"github.com/lockstile/locker/internal/netproxy"
+	"github.com/lockstile/locker/internal/lab/netproxy"
 )
 
-// Proxy is a TCP proxy in front of one server, and a network that can be broken
-// there: no root, no firewall, and only one client is hit.
+// Proxy is a TCP proxy in front of one server: a network that a test can break for one
+// client, without root or a firewall.
 type Proxy struct{ p *netproxy.Proxy }
 
 // NewProxy starts a proxy in front of the server at target, host:port. It ends

@@ -11,10 +11,10 @@ import (
 )
 
 var queueClauses = []Clause{
-	{"order", "A backend that says it is fair serves waiters in order of arrival; else some starve.", order},
+	{"order", "A backend that declares itself fair must serve waiters in order of arrival, or some starve.", order},
 	{"bounded-turns", "Goroutines of one process that hand the lock to each other must let other processes in.", boundedTurns},
-	{"many-waiters-one-client", "Every waiter is served once: a lost one hangs, one served twice breaks exclusion.", manyWaitersOneClient},
-	{"many-waiters", "Every waiter of every process is served once, however many there are.", manyWaiters},
+	{"many-waiters-one-client", "Every waiter must be served once: one that is forgotten hangs, and one that is served twice breaks exclusion.", manyWaitersOneClient},
+	{"many-waiters", "Every waiter of every process must be served once, however many there are.", manyWaiters},
 	{"dead-waiter", "A waiter whose machine is gone must not hold up those behind it.", deadWaiter},
 }
 
@@ -127,8 +127,8 @@ func (x *trial) serveMany(holder locker.Locker, ls []locker.Locker, n int) {
 	x.freeBeforeLease(holder, name, "after all waiters have unlocked")
 }
 
-// deadWaiter cuts off the first in the queue. Who is behind it must be served
-// though the first says nothing any more, not even that it is gone.
+// deadWaiter cuts off the first in the queue. The one behind it must be served, though
+// the first says nothing any more, not even that it is gone.
 func deadWaiter(x *trial) {
 	holder, dead, b, name := x.locker(), x.networked(), x.locker(), x.name()
 	held := x.lock(holder, name)

@@ -1,32 +1,31 @@
-// Package conformance is the contract of [locker.Locker] as a table of clauses,
-// run against a real store. A backend that passes keeps what the contract says,
-// also when the network between it and the store breaks.
+// Package conformance is the contract of [locker.Locker] as a table of clauses, which run
+// against a real store. A backend that passes keeps the contract, also when the network
+// between it and the store breaks.
 //
 //	func TestConformance(t *testing.T) {
 //		srv := startYourServer(t)
 //		conformance.Run(t, conformance.Harness{
-//			New: func(t testing.TB) conformance.Client { // one more process, as far as the store can tell
+//			New: func(t testing.TB) conformance.Client { // stands for one more process
 //				p := conformance.NewProxy(t, srv.Addr())
 //				return conformance.Through(newLocker(t, p.Addr()), p)
 //			},
 //		})
 //	}
 //
-// Every clause says why it is there. A clause that a backend cannot keep is a
-// guarantee to take out of its declaration ([locker.Guarantees]), not a test to
-// skip. What a backend does not have (a network, [locker.Inspector],
-// [locker.Breaker], a Close) is skipped, and the end of [Run] says what was missing.
-// But a guarantee that is declared and cannot be checked fails, and says what to add
-// to the [Harness]: Fair without an Inspector, any Release but ByProcess without a
-// network, Exclusion without a network or a Breaker.
+// Every clause says why it is there. If a backend cannot keep a clause, take the guarantee
+// out of its declaration ([locker.Guarantees]); do not skip the test. Clauses that need
+// what a backend does not have (a network, [locker.Inspector], [locker.Breaker], a Close)
+// are skipped, and at its end [Run] says what was missing. But a guarantee that is
+// declared and cannot be checked fails, and the error says what to add to the [Harness]:
+// Fair without an Inspector, any Release but ByProcess without a network, Exclusion
+// without a network or a Breaker.
 //
-// Servers are not broken here. What a declaration says of their crashes, failovers
-// and clocks (the assumptions of Exclusion and Tokens, and Tolerates) is not checked:
-// that is what package matrix is for.
+// Servers are not broken here. Package matrix checks what a declaration says about their
+// crashes, failovers and clocks (the assumptions of Exclusion and Tokens, and Tolerates).
 //
-// No clause depends on how fast the machine is: all waits are for events, half
-// a minute at most. Every clause uses names of its own, so one store serves all
-// of them, several runs at once included.
+// No clause depends on the speed of the machine: all waits are for events, for half a
+// minute at most. Every clause uses names of its own, so one store can serve all of them,
+// and several runs at once.
 package conformance
 
 import (
@@ -37,25 +36,25 @@ import (
 	"github.com/lockstile/locker"
 )
 
-// Harness is what the suite needs of a backend.
+// Harness is what the suite needs from a backend.
 type Harness struct {
-	// New makes one more client of the store: with connections of its own,
-	// and nothing else in common with other clients that the backend could
-	// use to tell that they are one process. It cleans up with t.Cleanup.
+	// New makes one more client of the store, as another process would: it has
+	// connections of its own, and shares nothing with the other clients. It
+	// cleans up with t.Cleanup.
 	//
-	// Where the store's client library has timeouts of its own, longer ones
-	// show more: a backend must not lean on them to keep its callers' deadlines.
+	// If the store's client library has timeouts of its own, set long ones: a
+	// backend must keep its callers' deadlines without them.
 	New func(t testing.TB) Client
 
 	// TTL is the lease of locks in clauses that wait for its end. The
 	// default is one second. A backend with a higher floor sets that.
 	TTL time.Duration
 
-	patience time.Duration // bounds every wait for an event; specimens that hang need not take 30 s
+	patience time.Duration // bounds every wait for an event; shorter for specimens that hang
 }
 
-// Client stands for one process that uses the store. The functions break and
-// mend its network; nil skips the clauses that need them. [Through] fills them.
+// Client stands for one process that uses the store. The functions break and mend its
+// network; clauses that need one that is nil are skipped. [Through] sets them.
 type Client struct {
 	Locker locker.Locker
 
@@ -67,10 +66,10 @@ type Client struct {
 	Conns      func() int // connections to the store that are open now
 }
 
-// Run checks every clause, each in a subtest. Those that keep the machine busy run
-// one after another, the others then in parallel as far as the -parallel flag
-// allows; all have ended when Run returns. At the end it logs which clauses were not
-// checked and what was missing.
+// Run checks every clause, each in a subtest. Those that keep the machine busy run one
+// after another, and then the others in parallel, as the -parallel flag allows. All have
+// ended when Run returns. At the end it logs which clauses were not checked and what was
+// missing.
 func Run(t *testing.T, h Harness) {
 	t.Helper()
 	var sum summary
@@ -82,8 +81,8 @@ func Run(t *testing.T, h Harness) {
 	sum.show(t)
 }
 
-// Run checks one clause in t, which is its own: a subtest of a suite that chooses
-// its clauses. It makes t parallel where [Run] would.
+// Run checks one clause in t, a subtest of its own, for a suite that chooses its clauses.
+// It makes t parallel if [Run] would.
 func (c Clause) Run(t *testing.T, h Harness) {
 	t.Helper()
 	c.run(t, h, new(summary))

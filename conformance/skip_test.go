@@ -9,12 +9,11 @@ import (
 	"time"
 
 	"github.com/lockstile/locker"
-	"github.com/lockstile/locker/internal/specimen"
-	"github.com/lockstile/locker/internal/testserver"
+	"github.com/lockstile/locker/internal/lab/specimen"
+	"github.com/lockstile/locker/internal/lab/testserver"
 )
 
-// bare is a backend with nothing but the three methods. It declares what it is
-// given, and else next to nothing.
+// bare is a backend with only the three methods, and with this declaration.
 type bare struct {
 	locker.Locker
 	declared locker.Guarantees
@@ -60,7 +59,6 @@ func TestClauseWithoutItsMeansIsSkippedAndSaysWhatIsMissing(t *testing.T) {
 	}
 }
 
-// A declaration that nothing holds the backend to is worth nothing.
 func TestDeclaredGuaranteeThatCannotBeCheckedFailsAndSaysWhatToAdd(t *testing.T) {
 	srv := testserver.Redis(t)
 	clauses := make(map[string]Clause)
@@ -98,8 +96,8 @@ func TestHarnessThatMakesNoLockerIsAnError(t *testing.T) {
 	}
 }
 
-// Goal: who runs the suite sees what was not checked, without -v, too. Method: this
-// test again, as a process of its own.
+// Goal: the suite shows what was not checked, without -v, too. Method: this test again, as
+// a process of its own.
 func TestRunSaysWhatItHasNotChecked(t *testing.T) {
 	if addr := os.Getenv("CONFORMANCE_OF"); addr != "" {
 		Run(t, bareOn(addr, modest))

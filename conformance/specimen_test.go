@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockstile/locker/internal/specimen"
-	"github.com/lockstile/locker/internal/testserver"
+	"github.com/lockstile/locker/internal/lab/specimen"
+	"github.com/lockstile/locker/internal/lab/testserver"
 )
 
 // flaws are the ways in which a specimen is broken, each with the clauses that
@@ -46,12 +46,13 @@ var flaws = map[string][]string{
 	"no clean-up":                         {"lost-reply", "lost-reply-while-waiting", "late-delivery", "wait-cancelled-at-the-turn"},
 	"clean-up without a mark":             {"late-after-clean-up"},
 	"renewal does not compare":            {"late-renewal"},
-	"an heir counts from the answer":      {"slow-hand-over"},
+	"a hand-over counts from the answer":  {"slow-hand-over"},
 	"validity from the reply":             {"slow-reply"},
 	"validity is not checked":             {"min-validity"},
 	"long times wrap":                     {"longest-hold"},
 	"no clock of its own":                 {"silence"},
 	"renewal is not sent":                 {"renewal", "renew-by-hand"},
+	"a failed renewal puts off the next":  {"hasty-renewal"},
 	"the holder is not told":              {"break"},
 	"checks nothing":                      {"bad-names", "bad-options", "max-hold", "min-validity"},
 	"names are cut":                       {"odd-names"},

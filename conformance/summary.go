@@ -10,14 +10,14 @@ import (
 	"testing"
 )
 
-// summary is what Run has checked, and what it has not.
+// summary says what Run has checked and what it has not.
 type summary struct {
 	mu      sync.Mutex
 	checked int
-	missing map[string][]string // what there was none of: the clauses that need it
+	missing map[string][]string // by what was missing: the clauses that need it
 }
 
-// note takes down how a clause went: a nil for one that was checked.
+// note notes a clause. skipped is nil if it was checked.
 func (s *summary) note(c Clause, skipped *Skipped) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -31,7 +31,8 @@ func (s *summary) note(c Clause, skipped *Skipped) {
 	s.missing[skipped.Missing] = append(s.missing[skipped.Missing], c.Name)
 }
 
-// String is one line for everything that was missing, after one that counts.
+// String counts the clauses that were checked, and has a line for each thing that was
+// missing.
 func (s *summary) String() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -44,8 +45,8 @@ func (s *summary) String() string {
 	return text
 }
 
-// show logs the summary. A log of a test that passes is seen with -v alone, so where
-// something was not checked it goes to the terminal, too.
+// show logs the summary. Without -v the log of a test that passes is not shown, so if
+// something was not checked the summary goes to the terminal, too.
 func (s *summary) show(t *testing.T) {
 	t.Helper()
 	t.Log(s)

@@ -11,11 +11,11 @@ import (
 )
 
 var tokenClauses = []Clause{
-	{"tokens-increase", "The storage tells a late write by its smaller token: the next holder's must be greater.", tokensIncrease},
-	{"tokens-over-expiry", "The holder whose lease has ended is the one that writes late.", tokensOverExpiry},
-	{"tokens-over-break", "After a forced unlock the old holder goes on writing until it learns.", tokensOverBreak},
+	{"tokens-increase", "The storage recognizes a late write by its smaller token, so the next holder's must be greater.", tokensIncrease},
+	{"tokens-over-expiry", "Late writes come from holders whose lease has ended, so the next token must be greater then, too.", tokensOverExpiry},
+	{"tokens-over-break", "After a forced unlock the old holder goes on writing until it hears of it, so the next token must be greater.", tokensOverBreak},
 	{"tokens-under-contention", "A token drawn before the wait is over can be overtaken by one drawn later.", tokensUnderContention},
-	{"tokens-over-recreation", "A counter that is forgotten with the lock starts again, and old writes pass.", tokensOverRecreation},
+	{"tokens-over-recreation", "A counter that is deleted with the lock starts again, and then late writes pass.", tokensOverRecreation},
 }
 
 // tokenOrder checks the tokens of one name in the order of its grants.
@@ -83,7 +83,7 @@ func tokensUnderContention(x *trial) {
 	const clients, goroutines, rounds = 3, 6, 8
 	name := x.name()
 	order := tokenOrder{x: x}
-	var mu sync.Mutex // so that a backend that does not exclude is judged for its tokens here
+	var mu sync.Mutex // exclusion is checked elsewhere
 	var workers sync.WaitGroup
 	errs := make(chan error, clients*goroutines)
 	step := func(l locker.Locker) error {
@@ -116,7 +116,7 @@ func tokensUnderContention(x *trial) {
 	}
 }
 
-// tokensOverRecreation lets everything end that goes with the lease.
+// tokensOverRecreation waits until everything has ended that ends with the lease.
 func tokensOverRecreation(x *trial) {
 	name := x.name()
 	order := tokenOrder{x: x}

@@ -25,10 +25,10 @@ type trial struct {
 // labelKey is the profiler label that tells the goroutines of checks apart.
 const labelKey = "conformance-check"
 
-// suffix makes names unique among runs that share a store.
+// suffix makes a name unique among runs that share a store.
 func suffix() string { return rand.Text()[:12] }
 
-// end lets go of everything that the check has left behind.
+// end ends what the check has started, and heals its networks.
 func (x *trial) end() {
 	if x.cancel != nil {
 		x.cancel()
@@ -50,7 +50,7 @@ func (x *trial) client() Client {
 	return c
 }
 
-// locker starts one more process of which only the Locker is of interest.
+// locker starts one more process and returns its Locker.
 func (x *trial) locker() locker.Locker { return x.client().Locker }
 
 // lockers starts n processes.
@@ -62,9 +62,9 @@ func (x *trial) lockers(n int) []locker.Locker {
 	return ls
 }
 
-// networked starts a process whose network can be broken. Only a lock that the end
-// of a process frees has none: every other Release begins where nothing is heard of
-// the holder any more, and that is when exclusion is in danger.
+// networked starts a process whose network can be broken. A lock that only the end of its
+// process frees need not have one. Every other Release frees the lock of a holder that is
+// silent, and then exclusion is in danger.
 func (x *trial) networked() Client {
 	c := x.client()
 	if !c.breaks() {
@@ -93,7 +93,7 @@ func (x *trial) long() locker.Option { return locker.WithTTL(x.longTTL()) }
 
 func (x *trial) longTTL() time.Duration { return max(10*x.h.TTL, locker.DefaultTTL) }
 
-// patient returns a context with all the time that an event may take.
+// patient returns a context that lasts as long as an event may take.
 func (x *trial) patient() context.Context { return x.within(x.h.patience) }
 
 func (x *trial) within(d time.Duration) context.Context {
@@ -109,8 +109,8 @@ func over() context.Context {
 	return ctx
 }
 
-// lock must succeed. A machine that stalls for half a lease may be refused it,
-// and rightly so: then it is asked for again.
+// lock must succeed. If the machine stalls for half a lease, the lock may be refused, and
+// rightly so: then it asks again.
 func (x *trial) lock(l locker.Locker, name string, opts ...locker.Option) *locker.Lock {
 	lock, err := x.lockSlowly(x.patient(), l, name, opts...)
 	if err != nil {
@@ -123,9 +123,15 @@ func (x *trial) lock(l locker.Locker, name string, opts ...locker.Option) *locke
 }
 
 func (x *trial) lockSlowly(ctx context.Context, l locker.Locker, name string, opts ...locker.Option) (*locker.Lock, error) {
+	return x.askSlowly(ctx, func() (*locker.Lock, error) { return l.Lock(ctx, name, opts...) })
+}
+
+// askSlowly asks again after an ErrUnavailable that took so long that the machine may have
+// been the reason.
+func (x *trial) askSlowly(ctx context.Context, ask func() (*locker.Lock, error)) (*locker.Lock, error) {
 	for {
 		begun := time.Now()
-		lock, err := l.Lock(ctx, name, opts...)
+		lock, err := ask()
 		if !errors.Is(err, locker.ErrUnavailable) || time.Since(begun) < x.h.TTL/2 || ctx.Err() != nil {
 			return lock, err
 		}
@@ -165,9 +171,9 @@ func had(lock *locker.Lock) string {
 	return "a lock"
 }
 
-// unlockInACrowd is for clauses that keep the machine busy: Unlock waits two seconds
-// at most, and on a slow machine these may not be enough. The lock comes free behind
-// its back then, as others see who wait for it.
+// unlockInACrowd is for clauses that keep the machine busy: Unlock waits for two seconds at
+// most, which may not be enough on a slow machine. Then the lock comes free in the
+// background, and those that wait for it see that it does.
 func (x *trial) unlockInACrowd(lock *locker.Lock) error {
 	err := lock.Unlock(x.ctx)
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, locker.ErrUnavailable) {
@@ -187,7 +193,8 @@ type waiter struct {
 	done    chan struct{} // closed when Lock has returned
 	lock    *locker.Lock
 	err     error
-	overlap bool // it was served while the holder that it waited for believed
+	late    bool // its context had ended before Lock was called
+	overlap bool // it was served while the holder before it still believed
 }
 
 // wait starts a waiter.
@@ -195,12 +202,13 @@ func (x *trial) wait(ctx context.Context, l locker.Locker, name string, opts ...
 	w := &waiter{done: make(chan struct{})}
 	go func() {
 		defer close(w.done)
+		w.late = ctx.Err() != nil
 		w.lock, w.err = l.Lock(ctx, name, opts...)
 	}()
 	return w
 }
 
-// refused reports whether Lock has returned because it does not wait.
+// refused reports whether Lock has returned with ErrUnavailable.
 func (w *waiter) refused() bool {
 	select {
 	case <-w.done:
@@ -210,7 +218,7 @@ func (w *waiter) refused() bool {
 	}
 }
 
-// waitBehind starts a waiter for a name that held has.
+// waitBehind starts a waiter for held's name, and notes an overlap with held.
 func (x *trial) waitBehind(held *locker.Lock, l locker.Locker, opts ...locker.Option) *waiter {
 	return x.waitBehindWithin(x.patient(), held, l, opts...)
 }
@@ -278,7 +286,7 @@ func (x *trial) event(done <-chan struct{}, what string) {
 	}
 }
 
-// eventually looks until ok.
+// eventually waits until ok returns true.
 func (x *trial) eventually(what string, ok func() bool) {
 	for deadline := time.Now().Add(x.h.patience); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
@@ -296,8 +304,8 @@ func (x *trial) inspector(l locker.Locker) locker.Inspector {
 	return i
 }
 
-// inspects returns l as an Inspector, if it is one. One of package driver has the
-// method, and its Store may not.
+// inspects returns l as an Inspector, if it is one. A Locker of package driver always has
+// the method, and its Store may not.
 func (x *trial) inspects(l locker.Locker) (locker.Inspector, bool) {
 	i, ok := l.(locker.Inspector)
 	if !ok {

@@ -13,19 +13,19 @@ import (
 )
 
 var turnClauses = []Clause{
-	{"turns-in-memory", "Goroutines that share a lease must not need the store for each turn: that is what they share it for.", turnsInMemory},
-	{"turns-ranges", "A lease's tokens must lie between those of its neighbours, or a turn's token says nothing to the storage.", turnsRanges},
-	{"turns-over-break", "A goroutine may be passed a lease that is over, which its process does not know: the storage must tell its token from the successor's.", turnsOverBreak},
-	{"turns-options", "Who asks for another lease than the holder's must not be passed that one.", turnsOptions},
-	{"turns-validity", "Who asks for much validity must not be passed a lease that has little left.", turnsValidity},
-	{"turns-max-hold", "The bound on a goroutine's hold is its own, not that of whoever it was passed the lease by.", turnsMaxHold},
-	{"turns-renewal", "A renewal that is under way when the lease is passed on must neither be lost nor hold up the next.", turnsRenewal},
-	{"turns-given-up", "A goroutine whose context has ended must not be passed a lease that nobody gives back.", turnsGivenUp},
-	{"turns-loss", "What one goroutine has lost must not be passed on to the next.", turnsLoss},
+	{"turns-in-memory", "Goroutines that share a lease must not need the store for each turn, because that is why they share it.", turnsInMemory},
+	{"turns-ranges", "The tokens of a lease must lie between those of the leases before and after it, or the storage cannot order the writes.", turnsRanges},
+	{"turns-over-break", "A process may pass on a lease that it does not know to be over, so the token of that turn must be below the successor's.", turnsOverBreak},
+	{"turns-options", "A goroutine that asks for other options than the holder's must not be passed the holder's lease.", turnsOptions},
+	{"turns-validity", "A goroutine that asks for much validity must not be passed a lease that has little left.", turnsValidity},
+	{"turns-max-hold", "The maximum hold of a turn is its own, not that of the turn before.", turnsMaxHold},
+	{"turns-renewal", "A renewal that is under way when the lease is passed on must neither be lost nor hold up the next turn.", turnsRenewal},
+	{"turns-given-up", "A goroutine whose context has ended must not be passed a lease, which nobody would give back.", turnsGivenUp},
+	{"turns-loss", "A lease that was lost must not be passed on.", turnsLoss},
 }
 
-// stands gives a waiter time to stand in line behind a goroutine of its own client,
-// which no store tells. On a machine that is too slow for it there is nothing to see.
+// stands gives a waiter time to enter the line behind a goroutine of its own client. The
+// store does not know of it. On a machine that is too slow the clause sees nothing.
 func (x *trial) stands(w *waiter) {
 	select {
 	case <-w.done:
@@ -34,9 +34,8 @@ func (x *trial) stands(w *waiter) {
 	}
 }
 
-// turnsInMemory has a goroutine cut the network in its turn, and the next one heal it.
-// Nothing else passes the lock on then: a lease that has to go back to the store does
-// not, and the network is healed for it.
+// turnsInMemory has a goroutine cut the network in its turn, and the next one heal it. If
+// the lease must go back to the store instead, a timer heals the network.
 func turnsInMemory(x *trial) {
 	a, name := x.networked(), x.name()
 	for deadline := time.Now().Add(x.h.patience); time.Now().Before(deadline); {
@@ -51,14 +50,14 @@ func turnsInMemory(x *trial) {
 	x.failf("goroutines have turns with one lease, and none was passed on while the store was silent")
 }
 
-// passOnUnheard lets some goroutines take turns, of which one in four cuts the network
-// before it unlocks. It returns how many turns shared a lease with the turn before, and
-// whether one of them began while nothing could be heard of the store.
+// passOnUnheard has some goroutines take turns. Every fourth turn cuts the network before
+// it ends. It returns how many turns shared a lease with the turn before, and whether one
+// of them began while the network was cut.
 func (x *trial) passOnUnheard(a Client, name string) (shared int, passed bool) {
 	const goroutines, rounds = 4, 16
-	var mu sync.Mutex // so that a backend that does not exclude is judged elsewhere
+	var mu sync.Mutex // exclusion is checked elsewhere
 	var last fencing.Token
-	var cut *time.Timer // which heals the network if it comes to that
+	var cut *time.Timer // heals the network if no turn has
 	turn := func(k int) {
 		lock := x.lock(a.Locker, name, x.long())
 		mu.Lock()
@@ -89,8 +88,8 @@ func (x *trial) passOnUnheard(a Client, name string) (shared int, passed bool) {
 	return shared, passed
 }
 
-// turnsRanges lets goroutines of two clients take turns, has one of them break the
-// other's lock, and cuts the other off.
+// turnsRanges has goroutines of two clients take turns. One client then breaks a lock of
+// the other, which is later cut off.
 func turnsRanges(x *trial) {
 	a, b, name := x.networked(), x.locker(), x.name()
 	var mu sync.Mutex
@@ -156,13 +155,13 @@ func (x *trial) each(ls []locker.Locker, n int, f func(locker.Locker)) {
 	}
 	for range len(ls) * n {
 		if stopped := <-results; stopped != nil {
-			panic(stopped) // a verdict, on the goroutine of the check
+			panic(stopped) // a verdict, now on the goroutine of the check
 		}
 	}
 }
 
-// turnsOverBreak has the lock forced from a client that has another goroutine in line,
-// and taken by somebody else.
+// turnsOverBreak breaks the lock of a client that has another goroutine in line. Then
+// somebody else takes it.
 func turnsOverBreak(x *trial) {
 	a, b, name := x.locker(), x.locker(), x.name()
 	breaker := x.breaker(b)
@@ -202,16 +201,16 @@ func turnsOverBreak(x *trial) {
 	}
 }
 
-// full is how long a lock of the long TTL is believed in without renewal: less than the
-// TTL where it lasts as long as a session.
+// full returns for how long a lock with the long TTL is valid without renewal: for less
+// than the TTL if it lasts as long as a session.
 func (x *trial) full(l locker.Locker) time.Duration {
 	lock := x.lock(l, x.name(), x.long(), locker.WithoutRenewal())
 	defer x.unlock(lock)
 	return time.Until(lock.Deadline())
 }
 
-// turnsOptions has goroutines wait behind a holder who wants what they do not. A second
-// client tells whether the store knows of the longer TTL.
+// turnsOptions has goroutines wait behind a holder that has other options. A second client
+// shows whether the store knows of the longer TTL.
 func turnsOptions(x *trial) {
 	l, other, name := x.locker(), x.locker(), x.name()
 	full := x.full(l)
@@ -234,13 +233,13 @@ func turnsOptions(x *trial) {
 	x.stands(w)
 	x.unlock(longer)
 	ends := x.served(w, "after unlock")
-	x.event(ends.Lost(), "a lock without renewal ends, though whoever had it before asked for more")
+	x.event(ends.Lost(), "a lock without renewal ends, though the one before it had a longer TTL")
 	if i, ok := x.inspects(l); ok {
 		x.holderIsShown(l, i)
 	}
 }
 
-// holderIsShown has a goroutine with another holder's text follow one.
+// holderIsShown has a goroutine follow one that has another text as its holder.
 func (x *trial) holderIsShown(l locker.Locker, i locker.Inspector) {
 	name := x.name()
 	held := x.lock(l, name, locker.WithHolder("first"))
@@ -310,7 +309,7 @@ func turnsRenewal(x *trial) {
 			_ = held.Renew(x.patient()) // or the lock was unlocked before
 			close(renewed)
 		}()
-		if round%2 == 0 { // and else whichever comes first
+		if round%2 == 0 { // in the other rounds either may come first
 			<-begins
 			runtime.Gosched()
 		}
@@ -339,7 +338,7 @@ func turnsGivenUp(x *trial) {
 	x.unlock(x.lock(l, name))
 }
 
-// turnsLoss lets the lease end of a client that has another goroutine in line.
+// turnsLoss waits for the end of a lease whose client has another goroutine in line.
 func turnsLoss(x *trial) {
 	l, name := x.locker(), x.name()
 	for range 3 { // a machine that stalls may lose what was granted at once
@@ -355,5 +354,5 @@ func turnsLoss(x *trial) {
 			return
 		}
 	}
-	x.failf("what a goroutine was given after its predecessor's lease had ended, was lost from the start")
+	x.failf("each lock that a goroutine was given after its predecessor's lease had ended was lost from the start")
 }

@@ -8,12 +8,12 @@ import (
 )
 
 var unlockClauses = []Clause{
-	{"unlock-twice", "A second Unlock, by a defer say, must not free somebody else's lock.", unlockTwice},
+	{"unlock-twice", "A second Unlock, such as a deferred one, must not free somebody else's lock.", unlockTwice},
 	{"unlock-with-context-over", "Unlock runs in the clean-up of work that was cancelled, and must free the lock all the same.", unlockWithContextOver},
-	{"unlock-after-expiry", "A holder that was too slow must learn it, and must not free its successor's lock.", unlockAfterExpiry},
-	{"unlock-after-break", "Unlock must compare before it frees, in the store: the holder may not know yet that it is none.", unlockAfterBreak},
+	{"unlock-after-expiry", "A holder that was too slow must learn that it lost the lock, and must not free its successor's.", unlockAfterExpiry},
+	{"unlock-after-break", "Unlock must compare in the store before it frees: the holder may not know yet that it has lost the lock.", unlockAfterBreak},
 	{"late-unlock", "A release that the network delivers late must not free the next holder's lock.", lateUnlock},
-	{"late-unlock-reply", "Release must compare and free in one step: between two, the lock may change hands.", lateUnlockReply},
+	{"late-unlock-reply", "Release must compare and free in one step: between two steps the lock may change hands.", lateUnlockReply},
 	{"late-renewal", "A renewal that the network delivers late must not touch the next holder's lock.", lateRenewal},
 	{"lost-unlock-reply", "A release whose reply is lost has freed the lock, and asking again must not report a loss.", lostUnlockReply},
 }
@@ -55,23 +55,23 @@ func unlockAfterExpiry(x *trial) {
 	x.unlock(next)
 }
 
-// unlockAfterBreak makes a stranger of a holder that does not know it: the only
-// way to see that the store compares, for a lock that has ended by the holder's
+// unlockAfterBreak has a holder unlock that does not know that its lock was broken. There
+// is no other way to see that the store compares: a lock that has ended by the holder's
 // own clock is not released at all.
 func unlockAfterBreak(x *trial) {
 	a, b, third, name := x.locker(), x.locker(), x.client(), x.name()
 	c := third.Locker
 	breaker, ok := x.breaks(c)
-	if !ok { // with a network, late-unlock makes a stranger
+	if !ok { // with a network, late-unlock checks the same
 		x.skipUnless(!third.breaks() && !c.Guarantees().Exclusion.Has(locker.Unpromised), "Exclusion", "locker.Breaker",
 			"Give Client.Locker a Break, in your test alone if need be, or a network to break")
 	}
-	stranger := x.lock(a, name)
+	broken := x.lock(a, name)
 	if ok, err := breaker.Break(x.patient(), name); err != nil || !ok {
 		x.failf("Break of a held lock returned %v, %v", ok, err)
 	}
 	held := x.lock(b, name)
-	if err := stranger.Unlock(x.patient()); !errors.Is(err, locker.ErrLost) {
+	if err := broken.Unlock(x.patient()); !errors.Is(err, locker.ErrLost) {
 		x.failf("Unlock of a lock that was broken returned %v, want ErrLost", err)
 	}
 	x.taken(c, name, "while the next holder has it, after an Unlock by the one whose lock was broken")
@@ -82,8 +82,7 @@ func lateUnlock(x *trial) { x.unlockLate(func(c Client) { c.Cut() }) }
 
 func lateUnlockReply(x *trial) { x.unlockLate(func(c Client) { c.CutReplies() }) }
 
-// unlockLate delivers what a release sent, or what it was answered, when another
-// client has the lock.
+// unlockLate delivers a release, or the answer to it, when another client has the lock.
 func (x *trial) unlockLate(silence func(Client)) {
 	a, b, c, name := x.networked(), x.locker(), x.locker(), x.name()
 	late := x.lock(a.Locker, name, x.ttl(), locker.WithoutRenewal())
@@ -91,7 +90,7 @@ func (x *trial) unlockLate(silence func(Client)) {
 	unlocked := make(chan struct{})
 	go func() {
 		defer close(unlocked)
-		_ = late.Unlock(x.patient()) // any result is right: nobody can know
+		_ = late.Unlock(x.patient()) // any result is right
 	}()
 	held := x.lock(b, name)
 	a.Deliver()

@@ -10,10 +10,10 @@ import (
 
 var waitingClauses = []Clause{
 	{"waiting-is-told", "A waiter that is not told of a release sleeps until the holder's lease would have ended.", waitingIsTold},
-	{"wait-cancelled", "Whoever gives up waiting must not be given the lock later, nor stand in the way of others.", waitCancelled},
+	{"wait-cancelled", "A waiter that gives up must not be given the lock later, nor hold up the others.", waitCancelled},
 	{"wait-cancelled-in-line", "A goroutine that gives up behind others of its process must not break the line.", waitCancelledInLine},
-	{"wait-cancelled-at-the-turn", "A wait that ends in the moment its turn comes must pass the turn on, or the name stays locked by nobody.", waitCancelledAtTheTurn},
-	{"context-over", "A call that begins with a context that is over must not leave a lock that nobody will unlock.", contextOver},
+	{"wait-cancelled-at-the-turn", "A wait that ends at the moment of the hand-over must pass the lock on, or the name stays locked by nobody.", waitCancelledAtTheTurn},
+	{"context-over", "A call whose context has already ended must not leave a lock that nobody will unlock.", contextOver},
 }
 
 // waitingIsTold has a holder with a long lease, which ends by unlock and not by
@@ -34,8 +34,8 @@ func waitingIsTold(x *trial) {
 	}
 }
 
-// waits returns when w is known to wait: by the store's word where it gives one,
-// else after a while in which it did not return.
+// waits returns when w waits. Inspect says so, if there is one; otherwise w must not
+// return for a while.
 func (x *trial) waits(w *waiter, l locker.Locker, name string) {
 	if i, ok := x.inspects(l); ok {
 		x.queuedAtLeast(i, name, 1)
@@ -64,7 +64,7 @@ func waitCancelled(x *trial) {
 		for d := x.h.TTL / 4; d < x.h.patience; d *= 2 {
 			w = x.wait(end.begin(d), b, name)
 			x.returned(w, "when its context ends")
-			if !errors.Is(w.err, locker.ErrUnavailable) { // else the store is slower than that
+			if !w.late && !errors.Is(w.err, locker.ErrUnavailable) { // else the machine is slower than that, or the store
 				break
 			}
 		}
@@ -125,8 +125,7 @@ func waitCancelledInLine(x *trial) {
 	x.free(a, name, "after all waiters have unlocked")
 }
 
-// waitCancelledAtTheTurn lets waits end at all moments around that of the
-// hand-over.
+// waitCancelledAtTheTurn has waits end at all moments around the hand-over.
 func waitCancelledAtTheTurn(x *trial) {
 	const clients, goroutines, rounds = 2, 6, 40
 	name := x.name()

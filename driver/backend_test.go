@@ -11,11 +11,11 @@ import (
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/conformance"
 	"github.com/lockstile/locker/driver"
-	"github.com/lockstile/locker/internal/testserver"
+	"github.com/lockstile/locker/internal/lab/testserver"
 )
 
 // What follows is a complete backend, on one Redis, for docs/BACKENDS.md. It is simple:
-// its waiters poll, are not served in order, and nobody can look or break.
+// its waiters poll, are not served in order, and it has no Inspect and no Break.
 
 // try is one attempt at a name, and the hold that comes of it.
 type try struct {
@@ -31,8 +31,8 @@ func (t *try) keys() []string {
 // small is a [driver.Store].
 type small struct{ rdb *redis.Client }
 
-// newSmall needs a client that gives up at a deadline, and does not send a request
-// twice by itself: a second release finds nothing, which is no loss.
+// newSmall makes a client that gives up at a deadline and sends no request twice by
+// itself: a second release would find nothing, and look like a loss.
 func newSmall(addr string) (*driver.Locker[*try], *redis.Client) {
 	rdb := redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true, MaxRetries: -1})
 	return driver.New("small", &small{rdb}, driver.Options{}), rdb
@@ -67,7 +67,7 @@ func (s *small) Acquire(ctx context.Context, t *try, wait driver.Wait) (driver.G
 		first, err := s.run(ctx, acquire, t, t.value, t.req.TTL.Milliseconds())
 		switch {
 		case err != nil || first < 0:
-			return driver.Grant{}, err // the second is no grant, which is an error for who waits
+			return driver.Grant{}, err // withdrawn: no grant, which the driver makes an error for a waiter
 		case first > 0:
 			return driver.Grant{First: uint64(first), Count: 64, Since: since}, nil
 		}
@@ -84,12 +84,13 @@ func (s *small) Acquire(ctx context.Context, t *try, wait driver.Wait) (driver.G
 	}
 }
 
-// run bounds each request: to wait for a silent server is the driver's decision.
+// run bounds each request: whether to go on waiting for a silent server is the driver's
+// decision.
 func (s *small) run(ctx context.Context, script *redis.Script, t *try, args ...any) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	answered := make(chan *redis.Cmd, 1)
-	go func() { // the client does not hear that ctx was cancelled
+	go func() { // the client does not notice that ctx was cancelled
 		answered <- script.Eval(ctx, s.rdb, t.keys(), args...) // one request, whatever the server has seen
 	}()
 	select {

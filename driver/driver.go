@@ -10,13 +10,12 @@ import (
 	"time"
 
 	"github.com/lockstile/locker"
-	"github.com/lockstile/locker/internal/chores"
 )
 
 // Options are a Locker's settings. The zero value is ready to use.
 type Options struct {
-	// Clock is what validity counts on. The default is [locker.Now]; a store in
-	// memory may have another.
+	// Clock is what validity counts on. It never goes back, and never reads zero.
+	// The default is [locker.Now]; a store in memory may have another.
 	Clock func() locker.Instant
 }
 
@@ -26,13 +25,13 @@ type Locker[H any] struct {
 	store Store[H]
 	now   func() locker.Instant
 
-	closing context.Context // ends with Close
-	close   context.CancelFunc
-	chores  chores.Chores // clean-ups under way
+	closing    context.Context // ends with Close
+	close      context.CancelFunc
+	background *background // clean-ups under way
 
-	mu     sync.Mutex
-	lines  map[string]*line[H]
-	leases leases[H]
+	mu       sync.Mutex
+	lines    map[string]*line[H]
+	schedule schedule[H]
 }
 
 var (
@@ -42,18 +41,18 @@ var (
 	_ locker.Lister    = (*Locker[int])(nil)
 )
 
-// New returns a Locker on s. The name is the backend's package, with which its
-// errors begin.
+// New returns a Locker on s. Its errors begin with name, which is the backend's
+// package.
 func New[H any](name string, s Store[H], opts Options) *Locker[H] {
 	if opts.Clock == nil {
 		opts.Clock = locker.Now
 	}
-	l := &Locker[H]{name: name, store: s, now: opts.Clock, lines: make(map[string]*line[H])}
+	l := &Locker[H]{name: name, store: s, now: opts.Clock, background: newBackground(), lines: make(map[string]*line[H])}
 	l.closing, l.close = context.WithCancel(context.Background()) //nolint:gosec // Close calls it
 	return l
 }
 
-// Now reads the Locker's clock, for [Grant].
+// Now reads the Locker's clock, for [Grant] and [Locker.NewSession].
 func (l *Locker[H]) Now() locker.Instant { return l.now() }
 
 // Lock implements [locker.Locker].
@@ -83,7 +82,7 @@ func (l *Locker[H]) lock(ctx context.Context, name string, opts []locker.Option,
 		err = cause(ctx)
 	default:
 		var t *turn[H]
-		if t, err = l.obtain(ctx, c); err == nil {
+		if t, err = l.acquire(ctx, c); err == nil {
 			return locker.LockOf(t), nil
 		}
 	}
@@ -113,9 +112,10 @@ func cause(ctx context.Context) error {
 	return fmt.Errorf("%w: %w", ctx.Err(), err)
 }
 
-// Lose ends a lease at once. It is for backends whose store tells them that a lock is
-// gone: its session ended, its key was deleted. One that is no longer held stays as it
-// is. Lose calls nothing of the Store's before it returns.
+// Lose ends the lease that h holds, and the turn under way, at once. It is for backends
+// whose store tells them that a lock is gone: its session ended, its key was deleted. A
+// lease that is over already stays as it is. Lose calls nothing of the Store's before it
+// returns.
 func (l *Locker[H]) Lose(name string, h H, reason locker.Reason, cause error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -131,7 +131,8 @@ func (l *Locker[H]) Lose(name string, h H, reason locker.Reason, cause error) {
 // Guarantees implements [locker.Locker].
 func (l *Locker[H]) Guarantees() locker.Guarantees { return l.store.Features().Guarantees }
 
-// Inspect implements [locker.Inspector], if the Store does.
+// Inspect implements [locker.Inspector], if the Store does. During a turn, Token is the
+// first of the lease's tokens: no store knows whose turn it is.
 func (l *Locker[H]) Inspect(ctx context.Context, name string) (locker.Info, error) {
 	s, ok := any(l.store).(locker.Inspector)
 	if err := l.can(ok, locker.CheckName(name)); err != nil {
@@ -172,7 +173,8 @@ func (l *Locker[H]) List(ctx context.Context, prefix string) ([]locker.Info, err
 	return infos, nil
 }
 
-// can returns an error if the Store cannot do what it is asked, or a bad argument's.
+// can returns an error if the Store cannot do what it is asked, else bad, which is about
+// the argument.
 func (l *Locker[H]) can(ok bool, bad error) error {
 	if !ok {
 		return fmt.Errorf("%s: %w", l.name, errors.ErrUnsupported)
@@ -180,15 +182,17 @@ func (l *Locker[H]) can(ok bool, bad error) error {
 	return bad
 }
 
-// Close ends the waiting: waiters get [locker.ErrClosed]. It waits, for two seconds
-// at most, for clean-ups under way. Locks that are held stay held, renewed and
-// unlockable.
+// Close makes waiters, and all calls of Lock and TryLock from now on, return
+// [locker.ErrClosed]. Locks that are held stay held, are renewed and can be unlocked.
+// Close waits for clean-ups under way, for two seconds at most, and returns nil. Each
+// that has not worked is tried once more; what it leaves in the store ends with its
+// lease there.
 func (l *Locker[H]) Close() error {
 	l.close()
 	l.endSessions()
 	idle := make(chan struct{})
 	go func() { // ends with the last clean-up
-		l.chores.Wait()
+		l.background.wait()
 		close(idle)
 	}()
 	select {

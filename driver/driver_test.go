@@ -184,7 +184,7 @@ func TestOtherProcessIsServedWithin25msAndATurn(t *testing.T) {
 	})
 }
 
-func TestWhatTheLeaseIsNotGoesThroughTheStore(t *testing.T) {
+func TestLockWithOtherOptionsGoesThroughTheStore(t *testing.T) {
 	for name, opt := range map[string]locker.Option{
 		"TTL":          locker.WithTTL(time.Minute),
 		"holder":       locker.WithHolder("somebody"),
@@ -411,7 +411,7 @@ func TestTryLockBehindAQuestionWaitsForTheAnswer(t *testing.T) {
 	})
 }
 
-// Goal: the answer to one TryLock is everybody's who waits for it, and ends no Lock.
+// Goal: the answer to one TryLock is for all that wait for it, and ends no Lock.
 func TestTakenForATryLockIsKnowledgeForThoseBehindIt(t *testing.T) {
 	play(t, func(t *testing.T, l *lockertest.Locker) {
 		other := l.Another()
@@ -480,7 +480,7 @@ func TestCauseIsSaidOnce(t *testing.T) {
 	})
 }
 
-// Goal: who was told "taken" waits through the silence of a store.
+// Goal: a waiter that was told "taken" waits through the silence of a store.
 func TestWaiterThatWasToldWaitsThroughSilence(t *testing.T) {
 	play(t, func(t *testing.T, l *lockertest.Locker) {
 		other := l.Another()

@@ -160,7 +160,7 @@ func TestLocksThatAreOverEndThoughOthersAreDueBeforeThem(t *testing.T) {
 		over := b.grant(t, "over", locker.WithTTL(12*time.Second), locker.WithoutRenewal())
 		lost := over.Lost()
 		c.jump(15 * time.Second)
-		pass(glance)
+		pass(longestSleep)
 		select {
 		case <-lost:
 		default:
@@ -180,7 +180,7 @@ func TestALockThatIsOverIsNotRenewed(t *testing.T) {
 		time.Sleep(15 * time.Second)
 		old := b.grant(t, "old") // due at 25 s, over at 45
 		c.jump(35 * time.Second)
-		pass(glance)
+		pass(longestSleep)
 		wantReason(t, old, locker.Expired)
 		wantHeld(t, alive)
 		for _, names := range b.renewals {

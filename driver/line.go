@@ -11,19 +11,19 @@ import (
 )
 
 // line is the calls of one process for one name, in order of arrival. The one in
-// front deals with the store, or has a turn with what it was granted.
+// front asks the store, or has a turn with the lease.
 type line[H any] struct {
 	name   string
 	front  *call[H]
-	lease  *lease[H]  // which front has a turn with, or nil
+	lease  *lease[H]  // front has a turn with it; or nil
 	behind list.List  // of *call[H]
-	once   []*call[H] // TryLocks, which wait for the answer to the question under way
-	taken  bool       // the store has told whoever is in front
+	once   []*call[H] // TryLocks, which wait for the answer to the request under way
+	taken  bool       // the store has told front so
 	calls  uint64     // that have come
 }
 
-// known reports whether the lock is known to be taken: somebody in the line has it, or
-// is in front and was told by the store. The Locker's mutex is held.
+// known reports whether the lock is known to be taken: the call in front has it, or the
+// store has told it so. The Locker's mutex is held.
 func (n *line[H]) known() bool { return n.lease != nil || n.taken }
 
 // call is one call of Lock or TryLock.
@@ -33,27 +33,27 @@ type call[H any] struct {
 	once bool
 	line *line[H]
 	came uint64
-	told bool              // that the lock is taken: by the store, or by the line while that was known
-	lost *locker.LostError // as the store said before we saw its grant
+	told bool              // it knows that the lock is taken: from the store, or from the line
+	lost *locker.LostError // what the store said before its grant arrived
 
 	place   *list.Element // behind others; nil if it is not there
 	decided chan struct{} // closed when what follows is set; nil for the first in line
-	turn    *turn[H]      // handed over; if err is nil too, the call is in front
+	turn    *turn[H]      // that has begun; if it and err are nil, the call is in front
 	err     error
 }
 
-// stand waits in line. It returns the turn that c was handed, or nil if c is in
-// front now. After an error the store knows nothing of c.
-func (l *Locker[H]) stand(ctx context.Context, c *call[H]) (*turn[H], error) {
+// waitInLine returns the turn of c, if another goroutine has passed the lease on to it,
+// or nil if c is in front now. After an error the store knows nothing of c.
+func (l *Locker[H]) waitInLine(ctx context.Context, c *call[H]) (*turn[H], error) {
 	if l.enter(c) {
 		return nil, nil
 	}
 	select {
 	case <-c.decided:
 	case <-ctx.Done():
-		l.walkAway(c, cause(ctx))
+		l.leaveLine(c, cause(ctx))
 	case <-l.closing.Done():
-		l.walkAway(c, locker.ErrClosed)
+		l.leaveLine(c, locker.ErrClosed)
 	}
 	return c.turn, c.err
 }
@@ -82,8 +82,8 @@ func (l *Locker[H]) enter(c *call[H]) bool {
 	return false
 }
 
-// walkAway takes c out of the line, because of why, unless it was decided by then.
-func (l *Locker[H]) walkAway(c *call[H], why error) {
+// leaveLine takes c out of the line, because of why, unless it was decided already.
+func (l *Locker[H]) leaveLine(c *call[H], why error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	select {
@@ -95,12 +95,12 @@ func (l *Locker[H]) walkAway(c *call[H], why error) {
 		c.line.behind.Remove(c.place)
 	}
 	c.line.once = slices.DeleteFunc(c.line.once, func(other *call[H]) bool { return other == c })
-	c.decide(nil, c.inVain(why))
+	c.decide(nil, c.endedBy(why))
 }
 
-// inVain is the error of a call that has ended because of why. Silence is never
-// called taken. The Locker's mutex is held.
-func (c *call[H]) inVain(why error) error {
+// endedBy is the error of a call that ends because of why. It says "taken" only if
+// somebody has told the call so. The Locker's mutex is held.
+func (c *call[H]) endedBy(why error) error {
 	if c.told && !errors.Is(why, locker.ErrClosed) {
 		return fmt.Errorf("%w: %w", locker.ErrTaken, why)
 	}
@@ -113,15 +113,14 @@ func (c *call[H]) decide(t *turn[H], err error) {
 	close(c.decided)
 }
 
-// heard notes that the store has told c, which is in front, that the lock is taken. The
-// Locker's mutex is held.
+// heard notes that the store has said "taken" to c, which is in front. The Locker's
+// mutex is held.
 func (c *call[H]) heard() {
 	c.told, c.line.taken = true, true
 	c.line.tell()
 }
 
-// tell notes that everybody in the line knows that the lock is taken. The Locker's mutex
-// is held.
+// tell tells everybody in the line that the lock is taken. The Locker's mutex is held.
 func (n *line[H]) tell() {
 	for e := n.behind.Front(); e != nil; e = e.Next() {
 		e.Value.(*call[H]).told = true
@@ -132,8 +131,8 @@ func (n *line[H]) tell() {
 	n.once = nil
 }
 
-// fail ends all calls that stand behind a question which the store has failed: they
-// need not ask one after another. The Locker's mutex is held.
+// fail ends all calls behind one whose request the store has failed, so that they do not
+// ask one after another. The Locker's mutex is held.
 func (n *line[H]) fail(err error) {
 	for e := n.behind.Front(); e != nil; e = n.behind.Front() {
 		n.behind.Remove(e).(*call[H]).decide(nil, err)
@@ -144,7 +143,7 @@ func (n *line[H]) fail(err error) {
 	n.once = nil
 }
 
-// advance lets the next call come to the front, when the one there has left. The
+// advance lets the next call come to the front after the one there has left. The
 // Locker's mutex is held.
 func (l *Locker[H]) advance(n *line[H]) {
 	n.taken = false

@@ -132,7 +132,7 @@ func TestPanicInReleaseIsCleanedUp(t *testing.T) {
 	}
 }
 
-// Nobody holds it and nobody who was told so is there any more.
+// Nobody holds the lock, and no caller that was told so is there any more.
 func TestSilenceIsNotCalledTakenForHours(t *testing.T) {
 	play(t, func(t *testing.T, l *lockertest.Locker) {
 		held := mustLock(t, l, locker.WithTTL(10*time.Second))

@@ -82,6 +82,32 @@ func TestAFailedRenewalIsTriedAgainSoonAndForgottenWhenItWorks(t *testing.T) {
 	})
 }
 
+// Who renews by hand may have less patience than the store needs, and may ask again and
+// again.
+//
+//	twice a second a holder asks for a renewal in a context that has ended: of a lock with
+//	a lease of its own, and of one on a session that others share
+func TestARenewalByHandThatFailsPutsOffNoOther(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		b := newBackend()
+		b.answerRenewals(func(ctx context.Context, _ string) error { return ctx.Err() })
+		apart := b.grant(t, "a")
+		b.open(t)
+		hanging, beside := b.grant(t, "b"), b.grant(t, "c")
+		over, cancel := context.WithCancel(t.Context())
+		cancel()
+		for range 200 {
+			pass(time.Second / 2)
+			_, _ = apart.Renew(over), hanging.Renew(over)
+		}
+		for _, l := range []*locker.Lock{apart, hanging, beside} {
+			if err := l.Err(); err != nil {
+				t.Errorf("the store has refused no renewal of the Locker's, and %v", err)
+			}
+		}
+	})
+}
+
 // The interval of the shortest lease divided by five would still be a storm
 // against a store that refuses at once.
 func TestFailedRenewalsOfShortLocksAreNotAStorm(t *testing.T) {
@@ -145,7 +171,7 @@ func TestShortLeasesDoNotTakeTheTimeOfLongOnes(t *testing.T) {
 	})
 }
 
-// Whoever was told that the lock is lost must not hold it again; and the lease
+// A holder that was told that the lock is lost must not hold it again, and the lease
 // that the store has started must not keep others out.
 func TestARenewalAnsweredTooLateDoesNotResurrectAndIsReleased(t *testing.T) {
 	for name, see := range map[string]func(l *locker.Lock, c *clock){

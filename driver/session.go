@@ -8,25 +8,25 @@ import (
 	"github.com/lockstile/locker"
 )
 
-// Session is what attempts hang on where the store frees many of them together: a
-// lease of etcd's, a session of ZooKeeper's, a connection. A backend makes one with
+// Session is what attempts depend on where the store frees many of them together: a
+// lease of etcd, a session of ZooKeeper, a connection. A backend makes one with
 // [Locker.NewSession]. The Locker renews it like a lock, also while only waiters use
 // it, and when it ends so do all its locks.
 type Session interface {
-	// Since is when the session's TTL counts from: before the last renewal that is
-	// known to have worked was sent.
+	// Since is what the session's validity counts from, on the Locker's clock: the
+	// instant before the last renewal that is known to have worked was sent.
 	Since() locker.Instant
 
-	// Context ends with the session. Who waits on it waits in vain from then on.
+	// Context ends with the session. No waiter on it will be granted a lock after that.
 	Context() context.Context
 
-	// Join keeps the session from being ended for want of users until Leave, and
-	// reports whether it lasts. An attempt joins before it sends anything, and
-	// leaves when the Store's End is called for it.
+	// Join counts a user, for whom the session is kept until Leave, and reports false
+	// if the session has ended. An attempt joins before it sends anything, and leaves
+	// when the Store's End is called for it.
 	Join() bool
 	Leave()
 
-	// Lose ends the session at once, because the store says that it has.
+	// Lose ends the session and its locks at once, because the store has ended it.
 	Lose(reason locker.Reason, cause error)
 
 	// inner is what NewSession made, which a backend may have embedded in a type of its
@@ -34,42 +34,42 @@ type Session interface {
 	inner() any
 }
 
-// idleTTLs is for how many TTLs a session is kept that nobody uses.
+// idleTTLs is for how many TTLs a session without users is kept.
 const idleTTLs = 4
 
-// session is a lease that is nobody's turn, and on which others depend.
+// session is a lease without turns of goroutines, on which other leases depend.
 type session[H any] struct {
 	lease[H]
 
 	// The Locker's mutex guards what follows.
-	ctx   context.Context
-	end   context.CancelCauseFunc
-	users int
-	idle  locker.Instant // since when there are none
-	held  map[*lease[H]]struct{}
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	users  int
+	idle   locker.Instant         // since when there are none
+	held   map[*lease[H]]struct{} // that depend on it
 }
 
-// NewSession begins a session with a TTL that counts from since, read before it was
-// asked for. The Store's Renew is called for h as for a lock, and Withdraw and End
-// when it is over: because Renew said so, because validity has ended unrenewed, or
-// because nobody has used it for four TTLs, or since Close. What hangs on it goes with
-// it: Withdraw is not called for the locks that are lost with a session. A Store whose
-// client keeps such a session alive removes what is Left in End. After Close there is
-// none: what the store has of h is withdrawn, and the error is [locker.ErrClosed].
+// NewSession begins a session with a TTL that counts from since, read on the Locker's
+// clock before the session was asked for. The Store's Renew is called for h as for a
+// lock, and Withdraw and End when the session ends: because Renew said so, because its
+// validity has ended, because nobody has used it for four TTLs, or nobody uses it after
+// Close. Its locks end in the store together with it, so Withdraw is not called for them;
+// a Store whose client keeps the session alive removes what is Left in End. If the Locker
+// is closed already, the error is [locker.ErrClosed], and h is withdrawn.
 func (l *Locker[H]) NewSession(h H, ttl time.Duration, since locker.Instant) (Session, error) {
 	req, err := locker.NewRequest("session", locker.WithTTL(ttl))
 	if err != nil {
 		return nil, err
 	}
 	s := &session[H]{lease: lease[H]{locker: l, h: h, req: req, uses: 1, index: -1}, held: make(map[*lease[H]]struct{})}
-	s.session = s
-	s.ctx, s.end = context.WithCancelCause(context.Background())
+	s.self = s
+	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	s.turn = &turn[H]{lease: &s.lease, name: req.Name}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s.idle = l.now()
 	s.extend(since)
-	l.leases.plan(&s.lease, since.Add(s.interval()))
+	l.schedule.plan(&s.lease, since.Add(s.interval()))
 	l.arm()
 	if l.closing.Err() != nil {
 		l.endUnused(s)
@@ -89,7 +89,7 @@ func (s *session[H]) Context() context.Context { return s.ctx }
 func (s *session[H]) Join() bool {
 	s.locker.mu.Lock()
 	defer s.locker.mu.Unlock()
-	if s.locker.look(s.turn) != nil {
+	if s.locker.checkHeld(s.turn) != nil {
 		return false
 	}
 	s.users++
@@ -113,40 +113,40 @@ func (s *session[H]) Lose(reason locker.Reason, cause error) {
 
 func (s *session[H]) inner() any { return s }
 
-// hubOf returns the session that a grant hangs on, or nil.
-func (l *Locker[H]) hubOf(g Grant) *session[H] {
+// sessionOf returns the session that a grant depends on, or nil.
+func (l *Locker[H]) sessionOf(g Grant) *session[H] {
 	if g.Session == nil {
 		return nil
 	}
 	s, ok := g.Session.inner().(*session[H])
 	if !ok || s.locker != l {
-		panic(l.name + ": the grant hangs on another Locker's session")
+		panic(l.name + ": the grant depends on another Locker's session")
 	}
 	return s
 }
 
-// take notes that a lease hangs on the session, which may have ended since the store
-// granted it. The Locker's mutex is held.
-func (s *session[H]) take(a *lease[H]) {
+// add notes that a lease depends on the session, which may have ended since the store
+// granted the lease. The Locker's mutex is held.
+func (s *session[H]) add(a *lease[H]) {
 	s.held[a] = struct{}{}
 	if lost := (*locker.LostError)(nil); s.over && errors.As(s.turn.err, &lost) {
 		s.loseLocks(lost.Reason, lost.Cause)
 	}
 }
 
-// errEnded is why waiting on a session ends: nobody has lost a lock by it.
+// errEnded ends waiting on a session. It is no ErrLost: a waiter has lost no lock.
 var errEnded = errors.New("the session has ended")
 
-// loseLocks ends all locks that hang on the session. The Locker's mutex is held.
+// loseLocks ends all locks that depend on the session. The Locker's mutex is held.
 func (s *session[H]) loseLocks(reason locker.Reason, cause error) {
-	s.end(errEnded)
+	s.cancel(errEnded)
 	for a := range s.held {
 		s.locker.lose(a, reason, cause)
 	}
 }
 
-// endUnused ends a session that nobody has used for long, or will any more. The
-// Locker's mutex is held.
+// endUnused ends a session that nobody uses, if that has been so for long or the Locker
+// is closed. The Locker's mutex is held.
 func (l *Locker[H]) endUnused(s *session[H]) {
 	long := l.now().Sub(s.idle) >= idleTTLs*s.req.TTL
 	if s.users == 0 && len(s.held) == 0 && (long || l.closing.Err() != nil) {
@@ -154,13 +154,13 @@ func (l *Locker[H]) endUnused(s *session[H]) {
 	}
 }
 
-// endSessions ends those that nobody uses, when the Locker is closed.
+// endSessions ends the sessions that nobody uses, when the Locker is closed.
 func (l *Locker[H]) endSessions() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, a := range append(leaseHeap[H](nil), l.leases.heap...) {
-		if a.session != nil {
-			l.endUnused(a.session)
+	for _, a := range append(leaseHeap[H](nil), l.schedule.heap...) {
+		if a.self != nil {
+			l.endUnused(a.self)
 		}
 	}
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/lockstile/locker"
 )
 
-// chaos is a backend that does as it likes, on sessions.
-type chaos struct {
+// randomStore is a Store that answers at random, on sessions.
+type randomStore struct {
 	l   *Locker[*item]
 	rnd *rand.Rand
 	mu  sync.Mutex
@@ -31,16 +31,16 @@ type item struct {
 	left  bool
 }
 
-func (c *chaos) n(n int) int        { c.mu.Lock(); defer c.mu.Unlock(); return c.rnd.IntN(n) }
-func (c *chaos) Features() Features { return Features{} }
-func (c *chaos) Begin(req *locker.Request) (*item, error) {
+func (c *randomStore) n(n int) int        { c.mu.Lock(); defer c.mu.Unlock(); return c.rnd.IntN(n) }
+func (c *randomStore) Features() Features { return Features{} }
+func (c *randomStore) Begin(req *locker.Request) (*item, error) {
 	it := &item{req: req}
 	c.mu.Lock()
 	c.all = append(c.all, it)
 	c.mu.Unlock()
 	return it, nil
 }
-func (c *chaos) session() (Session, error) {
+func (c *randomStore) session() (Session, error) {
 	c.mu.Lock()
 	s := c.cur
 	c.mu.Unlock()
@@ -66,7 +66,7 @@ func (c *chaos) session() (Session, error) {
 	}
 	return s, nil
 }
-func (c *chaos) Acquire(ctx context.Context, h *item, wait Wait) (Grant, error) {
+func (c *randomStore) Acquire(ctx context.Context, h *item, wait Wait) (Grant, error) {
 	if h.s == nil && c.n(4) > 0 {
 		s, err := c.session()
 		if err != nil {
@@ -99,7 +99,7 @@ func (c *chaos) Acquire(ctx context.Context, h *item, wait Wait) (Grant, error) 
 	c.tok += 64
 	return Grant{First: c.tok - 63, Count: 64, Since: since, Session: h.s, Lasting: h.s == nil && c.rnd.IntN(2) == 0}, nil
 }
-func (c *chaos) Renew(ctx context.Context, hs []*item) []error {
+func (c *randomStore) Renew(ctx context.Context, hs []*item) []error {
 	errs := make([]error, len(hs))
 	d := time.Duration(c.n(100)) * time.Millisecond
 	if c.n(4) == 0 {
@@ -128,7 +128,7 @@ func (c *chaos) Renew(ctx context.Context, hs []*item) []error {
 	}
 	return errs
 }
-func (c *chaos) call(h *item) error {
+func (c *randomStore) call(h *item) error {
 	time.Sleep(time.Duration(c.n(50)) * time.Millisecond)
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -141,10 +141,10 @@ func (c *chaos) call(h *item) error {
 	h.left = false
 	return nil
 }
-func (c *chaos) Release(_ context.Context, h *item, _ time.Duration) error { return c.call(h) }
-func (c *chaos) Withdraw(_ context.Context, h *item) error                 { return c.call(h) }
-func (c *chaos) Left(h *item) bool                                         { c.mu.Lock(); defer c.mu.Unlock(); return h.left }
-func (c *chaos) End(h *item) {
+func (c *randomStore) Release(_ context.Context, h *item, _ time.Duration) error { return c.call(h) }
+func (c *randomStore) Withdraw(_ context.Context, h *item) error                 { return c.call(h) }
+func (c *randomStore) Left(h *item) bool                                         { c.mu.Lock(); defer c.mu.Unlock(); return h.left }
+func (c *randomStore) End(h *item) {
 	c.mu.Lock()
 	h.ended++
 	c.mu.Unlock()
@@ -153,25 +153,25 @@ func (c *chaos) End(h *item) {
 	}
 }
 
-func (c *chaos) check() error {
+func (c *randomStore) check() error {
 	l := c.l
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for i, a := range l.leases.heap {
+	for i, a := range l.schedule.heap {
 		switch {
 		case a.over:
-			return fmt.Errorf("a lease that is over is planned: session %v", a.session != nil)
+			return fmt.Errorf("a lease that is over is planned: session %v", a.self != nil)
 		case a.index != i:
 			return fmt.Errorf("index %d at %d", a.index, i)
-		case i > 0 && l.leases.heap[(i-1)/2].due > a.due:
+		case i > 0 && l.schedule.heap[(i-1)/2].due > a.due:
 			return fmt.Errorf("heap out of order at %d", i)
-		case a.hub != nil && a.hub.over:
+		case a.session != nil && a.session.over:
 			return errors.New("a lock outlives its session")
-		case a.session != nil && a.session.users < 0:
+		case a.self != nil && a.self.users < 0:
 			return errors.New("users below 0")
 		}
-		if a.session != nil {
-			for h := range a.session.held {
+		if a.self != nil {
+			for h := range a.self.held {
 				if h.over {
 					return errors.New("a session knows a lock that is over")
 				}
@@ -184,11 +184,11 @@ func (c *chaos) check() error {
 		case a == nil:
 		case a.over:
 			return fmt.Errorf("line %s has a lease that is over", name)
-		case a.hub != nil && a.hub.over:
+		case a.session != nil && a.session.over:
 			return errors.New("a lock outlives its session")
-		case a.index < 0 && (a.end() != 0 || !a.renewing):
+		case a.index < 0 && (a.ends() != 0 || !a.renewing):
 			return errors.New("a lease is watched by nobody")
-		case a.hub != nil && a.hub.index < 0:
+		case a.session != nil && a.session.index < 0:
 			return errors.New("a session is watched by nobody")
 		}
 	}
@@ -201,8 +201,8 @@ func TestRandomRunsOnSessionsLeaveNothing(t *testing.T) {
 	for seed := range 300 {
 		synctest.Test(t, func(t *testing.T) {
 			clk := &clock{start: time.Now()}
-			c := &chaos{rnd: rand.New(rand.NewPCG(uint64(seed), 1))}
-			c.l = New("chaos", c, Options{Clock: clk.now})
+			c := &randomStore{rnd: rand.New(rand.NewPCG(uint64(seed), 1))}
+			c.l = New("randomStore", c, Options{Clock: clk.now})
 			var wg sync.WaitGroup
 			for range 8 {
 				wg.Go(func() {
@@ -232,7 +232,7 @@ func TestRandomRunsOnSessionsLeaveNothing(t *testing.T) {
 }
 
 // play locks and unlocks once.
-func (c *chaos) play(t *testing.T, clk *clock) {
+func (c *randomStore) play(t *testing.T, clk *clock) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Duration(1+c.n(8000))*time.Millisecond)
 	defer cancel()
 	opts := []locker.Option{locker.WithTTL(time.Duration(1+c.n(4)) * time.Second)}
@@ -265,7 +265,7 @@ func (c *chaos) play(t *testing.T, clk *clock) {
 }
 
 // left returns an error if anything is left when all is over.
-func (c *chaos) left() error {
+func (c *randomStore) left() error {
 	for _, it := range c.all {
 		if it.ended != 1 {
 			return fmt.Errorf("ended %d times: session %v", it.ended, it.ses)
@@ -273,8 +273,8 @@ func (c *chaos) left() error {
 	}
 	c.l.mu.Lock()
 	defer c.l.mu.Unlock()
-	if len(c.l.leases.heap) > 0 || len(c.l.lines) > 0 {
-		return fmt.Errorf("%d leases and %d lines are left", len(c.l.leases.heap), len(c.l.lines))
+	if len(c.l.schedule.heap) > 0 || len(c.l.lines) > 0 {
+		return fmt.Errorf("%d leases and %d lines are left", len(c.l.schedule.heap), len(c.l.lines))
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,7 +14,7 @@ import (
 
 const sessionTTL = 10 * time.Second
 
-// open has the locks to come hang on a new session.
+// open makes a session, on which all further locks depend.
 func (b *backend) open(t testing.TB) Session {
 	t.Helper()
 	req, err := locker.NewRequest("session")
@@ -67,8 +68,8 @@ func TestLocksAreLostWithTheirSession(t *testing.T) {
 	})
 }
 
-// Ten thousand locks may hang on a session, and the store be silent.
-func TestLocksAreNotWithdrawnWhoseSessionIs(t *testing.T) {
+// Ten thousand locks may depend on a session, and the store be silent.
+func TestLocksAreNotWithdrawnIfTheirSessionIs(t *testing.T) {
 	virtual(t, func(t *testing.T, _ *clock) {
 		b := newBackend()
 		s := b.open(t)
@@ -180,7 +181,7 @@ func TestLockIsLostWhoseSessionEndedOnItsWay(t *testing.T) {
 	})
 }
 
-func TestSessionIsRenewedForWhoeverWaits(t *testing.T) {
+func TestSessionIsRenewedForItsWaiters(t *testing.T) {
 	virtual(t, func(t *testing.T, _ *clock) {
 		b := newBackend()
 		s := b.open(t)
@@ -416,8 +417,8 @@ func TestRenewalOfASessionThatWasEndedMeanwhileIsCleanedUp(t *testing.T) {
 	})
 }
 
-// A lock hangs on it, though nobody has joined it.
-func TestSessionOnWhichALockHangsIsNotUnused(t *testing.T) {
+// A lock depends on it, though no attempt has joined it.
+func TestSessionOfALockIsNotUnused(t *testing.T) {
 	virtual(t, func(t *testing.T, _ *clock) {
 		b := newBackend()
 		b.open(t)
@@ -453,7 +454,7 @@ func TestEndOfASessionIsNotTheLossOfALockThatNobodyHad(t *testing.T) {
 }
 
 // A TryLock stands behind a question whose grant is known to be lost when it is heard.
-func TestTryLockIsNotToldTakenByAGrantThatIsLostAtBirth(t *testing.T) {
+func TestTryLockIsNotToldTakenByAGrantThatIsLostBeforeItArrives(t *testing.T) {
 	virtual(t, func(t *testing.T, _ *clock) {
 		b := newBackend()
 		answer := make(chan struct{})
@@ -486,6 +487,41 @@ func TestSessionThatComesAfterCloseIsEnded(t *testing.T) {
 		pass(0)
 		if b.releases() != 1 || b.ended["session"] != 1 {
 			t.Errorf("it was withdrawn %d times and ended %d times", b.releases(), b.ended["session"])
+		}
+	})
+}
+
+// down is a backend that removes nothing until it is up.
+type down struct {
+	*backend
+	up atomic.Bool
+}
+
+func (d *down) Withdraw(ctx context.Context, h *hold) error {
+	if !d.up.Load() {
+		return errors.New("down")
+	}
+	return d.backend.Withdraw(ctx, h)
+}
+
+// What depends on a session that goes on does not end by itself.
+func TestWhatIsLeftOnASessionIsRemovedHoweverLongTheStoreIsAway(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		for _, closed := range []bool{false, true} {
+			d := &down{backend: newBackend()}
+			l, h := New("down", d, Options{Clock: ticking.now}), new(hold)
+			h.req = &locker.Request{Name: "a"}
+			h.left.Store(true)
+			l.Finish(h)
+			pass(time.Minute)
+			if closed {
+				_ = l.Close()
+			}
+			d.up.Store(!closed)
+			pass(2 * time.Second)
+			if l.UnderWay() > 0 || h.left.Load() != closed {
+				t.Errorf("closed %v: %d clean-ups under way, left %v", closed, l.UnderWay(), h.left.Load())
+			}
 		}
 	})
 }

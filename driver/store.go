@@ -1,21 +1,22 @@
-// Package driver is what all backends share: how the goroutines of one process
-// wait for a name and share its lease, how an attempt is made and cleared away, how
-// a lock is renewed, ends and is given back, and what is said of each error.
+// Package driver does what is the same for every store: goroutines of one process
+// wait in line for a name and share their process's lease; leases are renewed, end
+// and are given back; what a failed attempt has left in the store is removed; and
+// each error says what the caller knows about the store.
 //
 // A backend implements [Store], which asks its store and knows how to wait there,
 // and returns the [Locker] that [New] makes of it.
 //
 // # A lease and its turns
 //
-// What a store grants is a lease of the process. A goroutine that unlocks passes it
-// on to the next one in line, without a request, if that one wants the same (TTL,
-// renewal, holder's text) and the lease has validity enough left for it. So each
-// goroutine has a turn with the lease. The store grants a range of tokens; each
-// turn has the next of them. Other processes wait no longer than 25 ms, counted
-// from the arrival of the grant, and the turn under way then.
+// A store grants a lease to the process, with a range of tokens. Each goroutine has
+// a turn with the lease, and the next token of the range. When it unlocks, the turn
+// of the next goroutine in line begins, without a request, if that one wants the same
+// (TTL, renewal, holder's text) and the lease has validity enough left for it. 25 ms
+// after the grant arrived, no further turn begins: the turn under way ends, and the
+// lease goes back to the store, where other processes wait.
 //
-// A turn counts as granted when its lease was. One on a lease that is over, which
-// its process does not know yet, has a token below those of the lease's successor.
+// A turn counts as granted when its lease was. If the lease is over and its process
+// does not know yet, a turn on it has a token below those of the lease's successor.
 package driver
 
 import (
@@ -26,69 +27,80 @@ import (
 	"github.com/lockstile/locker"
 )
 
-// Store is what a backend implements. An H is one attempt at a name, and the hold
-// that comes of it; it is a pointer in most backends. A process has one attempt at a
-// name at a time. The Locker calls the methods for one H one after another, but for
-// Renew, which may be under way at any time before End. It holds no mutex meanwhile.
+// Store is what a backend implements. An H is one attempt: a try at a name and the
+// hold that comes of it, from Begin to End; it is a pointer in most backends. Of a
+// Locker's attempts at one name, one at a time asks the store or holds the lock; what
+// earlier ones have left may be withdrawn meanwhile. The Locker calls the methods for
+// one H one after another, except Renew, which may be under way at any time before
+// End. It holds no mutex during a call.
 //
-// A Store that is a [locker.Inspector], [locker.Breaker] or [locker.Lister] as well makes
-// the Locker one; else these return [errors.ErrUnsupported].
+// A Store that is a [locker.Inspector], [locker.Breaker] or [locker.Lister] as well
+// makes the Locker one; without them, these calls return [errors.ErrUnsupported].
 type Store[H any] interface {
 	// Features says what this store promises and can do.
 	Features() Features
 
 	// Begin returns a new attempt, or an error that says what this store cannot
-	// do. It sends nothing.
+	// do. It sends nothing, so after an error nothing has happened.
 	Begin(req *locker.Request) (H, error)
 
-	// Acquire asks for the lock. With a nil wait it asks once, and returns the
-	// zero Grant if somebody has it or waits for it. Otherwise it calls wait when the
-	// store has said so, and goes on until it is granted, in the context that wait
-	// returns: that one ends with ctx and with the Locker.
+	// Acquire asks for the lock. If wait is nil it asks once, and returns the zero
+	// Grant if somebody has the lock or waits for it. Otherwise it goes on until the
+	// lock is granted: whenever the store has said "taken" it calls wait, and goes on
+	// in the context that this returns, which ends with ctx and with the Locker.
 	//
-	// It returns soon after its context ends, with any error. Where ctx has no end,
-	// it bounds each request by itself: silence is an error, too. Every error means
-	// that nothing was granted as far as we know, and is taken for an
-	// [locker.ErrUnavailable] unless it says what it is. After one that is not
-	// [Refused], and before Withdraw, Acquire may be called again for the same H, after
-	// 50 ms and more each time: whoever was told "taken" waits through the silence of
-	// a store. A request for the same H may so come twice. It gets the same grant, and
-	// either starts the lease anew or leaves Since as it was.
+	// Acquire returns soon after its context ends, with any error. If ctx has no end,
+	// Acquire bounds each request by itself: silence is an error, too. An error
+	// means that Acquire has seen no grant; the store may have granted the lock
+	// all the same, which Withdraw is for. The Locker makes it a
+	// [locker.ErrUnavailable] unless it is another of package locker's.
+	//
+	// Before Withdraw, the Locker may call Acquire again for the same H, after a pause
+	// of 50 ms or more: a waiter that was told "taken" goes on waiting through the
+	// silence of a store, but not after an error that is [Refused]. So a request for
+	// one H may come twice. It gets the same grant, and either starts the lease
+	// anew or leaves Since as it was.
 	Acquire(ctx context.Context, h H, wait Wait) (Grant, error)
 
-	// Renew starts another TTL for each, many in one round trip: an error for
-	// each, in order. A [locker.LostError] with a Reason says that the store has it no
-	// more; any other error is a reason to try again while validity lasts. Renew returns
-	// when ctx ends. It is called from several goroutines at once if it is slow.
+	// Renew asks for another TTL for each of hs, which are locks and sessions, many in
+	// one round trip, and returns an error for each, in order. The new TTL counts from before the call, on the
+	// Locker's clock. A [locker.LostError] with a Reason says that the store no longer
+	// has the lock under h: it is lost at once. After any other error it may have been
+	// renewed or not; the Locker asks again while validity lasts. Renew returns when
+	// ctx ends. If it is slow, several calls may be under way at once.
 	Renew(ctx context.Context, hs []H) []error
 
 	// Release gives the lock back if it is still h's: compared and removed in one
-	// atomic step. A [locker.LostError] says that it no longer was. After any
-	// other error Withdraw follows. For as long as keep nobody else may be granted
-	// it yet; that is 0 where Features.Keeps is false.
+	// atomic step. A [locker.LostError] says that it no longer was, and that nothing
+	// was removed. After any other error it may have been given back or not, and
+	// Withdraw follows. Nobody else is granted the lock until keep has passed, which is
+	// 0 where Features.Keeps is false.
 	Release(ctx context.Context, h H, keep time.Duration) error
 
-	// Withdraw removes whatever h has left in the store: a lock, a place in a
-	// queue. A request of h's that is still under way must find itself refused. It
-	// is called again until it returns nil, for a bounded time.
+	// Withdraw removes whatever h has left in the store: a lock, a place in a queue.
+	// A request of h's that is still under way must find itself refused when it
+	// arrives. A nil confirms both. After an error Withdraw is called again, for ten
+	// seconds at most.
 	Withdraw(ctx context.Context, h H) error
 
-	// Left reports whether h has, or may come to have, anything to withdraw: not before
-	// Acquire, after a plain "taken", or after a Release that worked. A true too many
-	// costs a request, a false too many leaves a lock behind.
+	// Left reports whether Withdraw has anything to do for h, now or when a request
+	// that is under way arrives. It is false before Acquire, after a plain "taken" and
+	// after a Release that worked. A wrong true costs a request, a wrong false leaves
+	// a lock behind. It sends nothing.
 	Left(h H) bool
 
-	// End is the last call for h, when nothing of it is left or it was given up. It
-	// sends nothing itself. Where what is Left would last as long as a session that others
-	// keep, a Store goes on to remove it in the background ([Locker.Go]).
+	// End is the last call for h, when nothing of it is left or its removal was
+	// given up. It sends nothing itself. If what is Left would last as long as a
+	// session that others keep, the Store has it removed in the background
+	// ([Locker.Finish]).
 	End(h H)
 }
 
-// Wait is called with the knowledge that the lock is taken, any number of times,
-// and returns the context to wait in, always the same.
+// Wait tells the Locker that the store has said "taken". It returns the context to
+// wait in, and may be called any number of times: the context is always the same.
 type Wait func() context.Context
 
-// Features is what a Store can do. No request wants anything of the last three yet.
+// Features is what a Store can do. No request makes use of the last three yet.
 type Features struct {
 	Guarantees locker.Guarantees
 	Shared     bool // Acquire grants a lock to many who want to share it
@@ -96,12 +108,12 @@ type Features struct {
 	Keeps      bool // Release honours keep
 }
 
-// Grant is what a Store was granted.
+// Grant is what a Store was granted. The zero Grant says that the lock is taken.
 type Grant struct {
 	// First is the first of Count tokens that are this grant's alone: greater than
-	// all that were granted before, and no later grant has one that is not greater
-	// than all of them. When they are used up the lease goes back to the store: 64 is
-	// plenty for the 25 ms that goroutines share it. With 1 it is never passed on.
+	// those of every earlier grant of the name, and smaller than those of every later
+	// one. When they are used up the lease goes back to the store: 64 are plenty for
+	// the 25 ms in which goroutines share it. With 1 it is never passed on.
 	First uint64
 	Count uint32
 
@@ -117,9 +129,9 @@ type Grant struct {
 	// this process lives. Renewals only look whether it is still there.
 	Lasting bool
 
-	// Session is what the lock hangs on, or nil if it has a lease of its own. It
-	// lasts no longer than the session, and renewals only look whether it is still
-	// there.
+	// Session is what the lock depends on, or nil if it has a lease of its own. The
+	// lock lasts no longer than the session, and renewals only look whether it is
+	// still there.
 	Session Session
 }
 

@@ -12,10 +12,10 @@ import (
 )
 
 const (
-	// sharing is for how long after the arrival of a grant the goroutines of a
-	// process pass its lease on to each other, while other processes wait.
-	sharing = 25 * time.Millisecond
-	// releaseTime bounds what Unlock waits for the store, and what Close does.
+	// shareTime is how long after the arrival of a grant the goroutines of a process
+	// pass its lease on to each other, while other processes wait.
+	shareTime = 25 * time.Millisecond
+	// releaseTime bounds how long Unlock waits for the store, and Close for clean-ups.
 	releaseTime = 2 * time.Second
 )
 
@@ -25,22 +25,22 @@ type lease[H any] struct {
 	locker   *Locker[H]
 	line     *line[H]
 	h        H
-	req      *locker.Request // of whoever asked for it
+	req      *locker.Request // of the call that asked for it
 	grant    Grant
-	received locker.Instant // when the grant came
-	hub      *session[H]    // that it hangs on, or nil
-	session  *session[H]    // that it is, or nil
+	received locker.Instant // when the grant arrived
+	session  *session[H]    // that it depends on, or nil
+	self     *session[H]    // that it is itself, or nil
 
 	turn     *turn[H]       // the latest
-	uses     int            // turns, renewals and clean-ups that may yet call the store
-	cleaning atomic.Int32   // clean-ups that were asked for, and have not ended
+	uses     int            // turns, renewals and clean-ups that may still call the store
+	cleaning atomic.Int32   // clean-ups that were asked for and have not ended
 	turns    uint32         // that have begun
 	pinned   bool           // to the turn under way: see Pin
 	over     bool           // given back, or lost
-	since    locker.Instant // of the last renewal that is known to have worked
-	deadline locker.Instant // when belief ends, or never
-	due      locker.Instant // when it is looked at again, or never
-	index    int            // among the Locker's leases, -1 outside
+	since    locker.Instant // validity counts from here: before the grant, or the last renewal that worked
+	deadline locker.Instant // the end of validity, or never
+	due      locker.Instant // when it ends or is renewed, or never
+	index    int            // in the schedule, -1 outside
 	renewing bool           // a renewal by the Locker is under way
 	lastErr  error          // of the last renewal
 }
@@ -54,7 +54,7 @@ type turn[H any] struct {
 
 	// What follows is guarded by the Locker's mutex.
 	err      error            // nil while held, then a *LostError
-	unlocked locker.LostError // err after an Unlock: the usual end takes no memory of its own
+	unlocked locker.LostError // err points here after an Unlock: the usual end allocates nothing
 	lost     chan struct{}
 	ctx      context.Context
 	cancel   context.CancelCauseFunc
@@ -62,22 +62,22 @@ type turn[H any] struct {
 
 var _ locker.Held = (*turn[int])(nil)
 
-// grant makes a lease of what c was granted, and returns its first turn, or an error if
-// it has less validity than is wanted.
-func (l *Locker[H]) grant(c *call[H], g Grant, received locker.Instant) (*turn[H], error) {
+// beginLease makes a lease of what c was granted, and returns its first turn, or an
+// error if it has less validity than is wanted.
+func (l *Locker[H]) beginLease(c *call[H], g Grant, received locker.Instant) (*turn[H], error) {
 	a := &lease[H]{locker: l, line: c.line, h: c.h, req: c.req, grant: g, received: received, uses: 1, index: -1}
-	a.hub = l.hubOf(g)
+	a.session = l.sessionOf(g)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	t := a.next(c.req, g.Since)
+	t := a.nextTurn(c.req, g.Since)
 	a.extend(g.Since)
-	if err := a.check(l.now()); err != nil {
+	if err := a.checkValidity(l.now()); err != nil {
 		return nil, err
 	}
 	a.line.lease = a
-	l.begin(a)
-	if a.hub != nil {
-		a.hub.take(a)
+	l.watch(a)
+	if a.session != nil {
+		a.session.add(a)
 	}
 	if c.lost != nil {
 		l.lose(a, c.lost.Reason, c.lost.Cause)
@@ -88,8 +88,8 @@ func (l *Locker[H]) grant(c *call[H], g Grant, received locker.Instant) (*turn[H
 	return t, nil
 }
 
-// next makes the next turn of a lease, which counts from since.
-func (a *lease[H]) next(req *locker.Request, since locker.Instant) *turn[H] {
+// nextTurn makes the next turn of a lease. Its WithMaxHold counts from since.
+func (a *lease[H]) nextTurn(req *locker.Request, since locker.Instant) *turn[H] {
 	t := &turn[H]{lease: a, name: req.Name, token: fencing.Token(a.grant.First + uint64(a.turns))}
 	if req.MaxHold > 0 {
 		t.maxEnd = since.Add(req.MaxHold)
@@ -99,14 +99,14 @@ func (a *lease[H]) next(req *locker.Request, since locker.Instant) *turn[H] {
 	return t
 }
 
-// begin watches over a turn that was made. The Locker's mutex is held.
-func (l *Locker[H]) begin(a *lease[H]) {
-	l.leases.plan(a, a.since.Add(a.interval()))
+// watch puts a lease with a new turn into the schedule. The Locker's mutex is held.
+func (l *Locker[H]) watch(a *lease[H]) {
+	l.schedule.plan(a, a.since.Add(a.interval()))
 	l.arm()
 }
 
-// check returns an error if the turn under way has less validity left than is wanted.
-func (a *lease[H]) check(now locker.Instant) error {
+// checkValidity returns an error if less validity is left than was asked for.
+func (a *lease[H]) checkValidity(now locker.Instant) error {
 	left := a.left(now)
 	if left > 0 && left >= a.req.MinValidity {
 		return nil
@@ -115,8 +115,8 @@ func (a *lease[H]) check(now locker.Instant) error {
 		locker.ErrUnavailable, max(left, 0).Round(time.Millisecond), a.req.TTL, max(a.req.MinValidity, time.Millisecond))
 }
 
-// pass begins the turn of the next goroutine in line, if it wants what the lease is
-// and there is enough of it. The Locker's mutex is held.
+// pass begins the turn of the next goroutine in line, if it wants the same of a lease and
+// this one has enough left, and reports whether it did. The Locker's mutex is held.
 func (l *Locker[H]) pass(a *lease[H]) bool {
 	e := a.line.behind.Front()
 	if e == nil {
@@ -125,15 +125,15 @@ func (l *Locker[H]) pass(a *lease[H]) bool {
 	c, now := e.Value.(*call[H]), l.now()
 	alike := c.req.TTL == a.req.TTL && c.req.Renew == a.req.Renew && c.req.Holder == a.req.Holder
 	switch {
-	case !alike, c.req.Alone, a.req.Alone, a.pinned, a.turns == a.grant.Count, now.Sub(a.received) >= sharing:
+	case !alike, c.req.Alone, a.req.Alone, a.pinned, a.turns == a.grant.Count, now.Sub(a.received) >= shareTime:
 		return false
 	case a.left(now) < max(c.req.MinValidity, 1):
 		return false
 	}
 	a.line.behind.Remove(e)
 	a.line.front = c
-	c.decide(a.next(c.req, now), nil)
-	l.begin(a)
+	c.decide(a.nextTurn(c.req, now), nil)
+	l.watch(a)
 	return true
 }
 
@@ -141,15 +141,15 @@ func (l *Locker[H]) pass(a *lease[H]) bool {
 func (t *turn[H]) Unlock(ctx context.Context) error {
 	a := t.lease
 	l := a.locker
-	if passed, err := l.end(t); passed || err != nil {
+	if passed, err := l.endTurn(t); passed || err != nil {
 		return err
 	}
 	returned := false
 	defer func() {
-		if !returned { // a hook of the caller's has panicked
+		if !returned { // a hook of the client's has panicked
 			l.cleanUp(a)
 		}
-		l.leave(a.line)
+		l.leaveFront(a.line)
 	}()
 	if ctx.Done() != nil {
 		ctx = context.WithoutCancel(ctx)
@@ -171,41 +171,40 @@ func (t *turn[H]) Unlock(ctx context.Context) error {
 	return err
 }
 
-// end ends a turn that is still held, and reports whether the next one has begun.
-// Belief ends before the release is sent: once it is under way somebody else may
-// hold the lock.
-func (l *Locker[H]) end(t *turn[H]) (passed bool, err error) {
+// endTurn ends a turn that is still held, and reports whether the next one has begun.
+// Belief ends before the release is sent: from then on somebody else may hold the lock.
+func (l *Locker[H]) endTurn(t *turn[H]) (passed bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if err := l.look(t); err != nil {
+	if err := l.checkHeld(t); err != nil {
 		return false, err
 	}
 	t.end(locker.Unlocked, nil)
 	if l.pass(t.lease) {
 		return true, nil
 	}
-	l.forget(t.lease)
+	l.endLease(t.lease)
 	return false, nil
 }
 
-// forget ends a lease. Its line may still be waiting for its release. The Locker's
-// mutex is held.
-func (l *Locker[H]) forget(a *lease[H]) {
+// endLease ends a lease. Its line may still wait for its release. The Locker's mutex is
+// held.
+func (l *Locker[H]) endLease(a *lease[H]) {
 	a.over = true
 	if a.line != nil {
 		a.line.lease = nil
 	}
-	if a.hub != nil {
-		delete(a.hub.held, a)
+	if a.session != nil {
+		delete(a.session.held, a)
 	}
-	l.leases.remove(a)
+	l.schedule.remove(a)
 }
 
 // end makes the turn no longer held, for good. The Locker's mutex is held.
 func (t *turn[H]) end(reason locker.Reason, cause error) {
 	lost := &t.unlocked
 	if reason != locker.Unlocked {
-		lost = new(locker.LostError) // who keeps the error of a loss does not keep the lock
+		lost = new(locker.LostError) // a caller that keeps it does not keep the lock in memory
 	}
 	*lost = locker.LostError{Name: t.name, Reason: reason, Cause: cause}
 	t.err = lost
@@ -217,9 +216,9 @@ func (t *turn[H]) end(reason locker.Reason, cause error) {
 	}
 }
 
-// look returns the turn's error, after a look at the clock. The Locker's mutex is
-// held.
-func (l *Locker[H]) look(t *turn[H]) error {
+// checkHeld reads the clock, ends the turn if its validity has ended, and returns its
+// error. The Locker's mutex is held.
+func (l *Locker[H]) checkHeld(t *turn[H]) error {
 	if now := l.now(); t.err == nil && t.lease.left(now) <= 0 {
 		l.expire(t.lease, now)
 	}
@@ -236,7 +235,7 @@ func (t *turn[H]) Token() fencing.Token { return t.token }
 func (t *turn[H]) Err() error {
 	t.lease.locker.mu.Lock()
 	defer t.lease.locker.mu.Unlock()
-	return t.lease.locker.look(t)
+	return t.lease.locker.checkHeld(t)
 }
 
 // Lost implements [locker.Held].
@@ -282,9 +281,10 @@ func (t *turn[H]) Deadline() time.Time {
 func (t *turn[H]) Renew(ctx context.Context) error { return t.lease.locker.renewNow(ctx, t) }
 
 // Pin returns the attempt that a lock of this Locker's was granted for, and keeps its
-// lease from being passed on when it is unlocked. It is for backends that show the
-// place of a lock in the store, as a condition of other requests: nobody else's turn
-// may meet that. It reports false if the lock is not held, or not by this Locker.
+// lease from being passed on when it is unlocked. It is for backends that give away the
+// lock's place in the store, as a condition of other requests: during another turn that
+// condition must not be met. It reports false if the lock is not held, or not by this
+// Locker.
 func (l *Locker[H]) Pin(lock *locker.Lock) (h H, ok bool) {
 	t, mine := locker.HeldOf(lock).(*turn[H])
 	if !mine || t.lease.locker != l {
@@ -292,16 +292,16 @@ func (l *Locker[H]) Pin(lock *locker.Lock) (h H, ok bool) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.look(t) != nil {
+	if l.checkHeld(t) != nil {
 		return h, false
 	}
 	t.lease.pinned = true
 	return t.lease.h, true
 }
 
-// LeaseOf returns a number that the turns of one lease have in common, and no other
-// lock of the name has: its first token. For a lock that is not of this package, and
-// does not know its lease, it is the lock's own token.
+// LeaseOf returns the first token of the lock's lease: the turns of one lease have it in
+// common, and no other lock of the name has it. For a lock that is not of this package,
+// and does not know its lease, it is the lock's own token.
 func LeaseOf(lock *locker.Lock) fencing.Token {
 	if t, ok := locker.HeldOf(lock).(interface{ Lease() fencing.Token }); ok {
 		return t.Lease()

@@ -122,7 +122,7 @@ func TestUnlockWithACancelledContextStillReleases(t *testing.T) {
 	})
 }
 
-func TestWhatIsReleasedBehindTheCallersBackIsBounded(t *testing.T) {
+func TestCleanUpIsBounded(t *testing.T) {
 	virtual(t, func(t *testing.T, _ *clock) {
 		b := newBackend()
 		b.onRelease = func(ctx context.Context, _ string) error {
@@ -132,7 +132,6 @@ func TestWhatIsReleasedBehindTheCallersBackIsBounded(t *testing.T) {
 		l := b.grant(t, "a", locker.WithMaxHold(time.Second))
 		pass(time.Second)
 		wantReason(t, l, locker.MaxHold)
-		const persistTime, tryTime = 10 * time.Second, time.Second // as Persist says
 		pass(persistTime + tryTime)
 		if n := b.l.UnderWay(); n != 0 || b.releases() < 2 || b.releases() > int(persistTime/tryTime) {
 			t.Errorf("%d releases, and %d are under way after %v", b.releases(), n, persistTime+tryTime)

@@ -49,7 +49,7 @@ type backend struct {
 	released []string
 	ended    map[string]int
 	lasting  bool          // so are locks from now on
-	session  Session       // what locks hang on from now on, or nil
+	session  Session       // of the locks from now on, or nil
 	took     time.Duration // each grant
 	count    uint32        // of its tokens; 0 for one
 
@@ -192,8 +192,8 @@ func isLost(l *locker.Lock) bool {
 	}
 }
 
-// wantReason fails the test unless l was lost for this reason, and everything
-// that tells of a loss tells of it.
+// wantReason fails the test unless l was lost for this reason, and Err, Lost and
+// Context all say so.
 func wantReason(t *testing.T, l *locker.Lock, reason locker.Reason) *locker.LostError {
 	t.Helper()
 	lost, ok := l.Err().(*locker.LostError)

@@ -1,7 +1,9 @@
 package etcd_test
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -10,10 +12,11 @@ import (
 	"go.etcd.io/etcd/client/v3/leasing"
 	"go.etcd.io/etcd/client/v3/namespace"
 	"go.etcd.io/etcd/client/v3/ordering"
+	"google.golang.org/grpc"
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/etcd"
-	"github.com/lockstile/locker/internal/testserver"
+	"github.com/lockstile/locker/internal/lab/testserver"
 )
 
 // All requests of a client with a namespace stay in it, so two of them have locks of
@@ -123,4 +126,46 @@ func TestListShowsWhatIsHeldBelowAPrefix(t *testing.T) {
 	}
 	mustUnlock(t, want["a/b"])
 	mustUnlock(t, received(t, waiting))
+}
+
+// A list of many keys is of one revision of the store.
+//
+//	1,200 keys; the last lock is given back when the first of them have been read
+func TestListOfManyKeysShowsOneMoment(t *testing.T) {
+	t.Parallel()
+	const names = 1200
+	cluster := testserver.Etcd(t, 1)
+	plain := newClient(t, cluster.Endpoints()...)
+	for i := 0; i < names; i += 100 {
+		var puts []clientv3.Op
+		for j := i; j < i+100; j++ {
+			puts = append(puts, clientv3.OpPut(fmt.Sprintf("%04d/somebody", j), ""))
+		}
+		if _, err := plain.Txn(patience(t)).Then(puts...).Commit(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	read := false
+	client, err := clientv3.New(clientv3.Config{
+		Endpoints: cluster.Endpoints(), DialTimeout: 30 * time.Second,
+		DialOptions: []grpc.DialOption{grpc.WithUnaryInterceptor(
+			func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, call grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+				err := call(ctx, method, req, reply, cc, opts...)
+				if !read && strings.HasSuffix(method, "/Range") {
+					read = true
+					_, _ = plain.Delete(ctx, fmt.Sprintf("%04d/somebody", names-1))
+				}
+				return err
+			})},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	if infos, err := newLockerOn(t, client, etcd.Options{}).List(patience(t), ""); err != nil || len(infos) != names {
+		t.Errorf("%d of %d are listed, %v", len(infos), names, err)
+	}
+	if got := keys(t, plain, ""); len(got) != names-1 {
+		t.Errorf("%d keys: nothing was given back meanwhile", len(got))
+	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/lockstile/locker/conformance"
 	"github.com/lockstile/locker/etcd"
 	"github.com/lockstile/locker/fencing"
-	"github.com/lockstile/locker/internal/testserver"
+	"github.com/lockstile/locker/internal/lab/testserver"
 )
 
 // TestLeaderIsKilledWhileTheLockIsHeldAndWaitedFor: the holder keeps the lock or

@@ -23,12 +23,12 @@
 // # Losing a lock
 //
 // All locks of a Locker that have one TTL hang on one lease of etcd's, which the
-// Locker keeps alive. They are lost together when it ends, by the servers' word or
-// because the servers are silent. A lock whose key was deleted is lost when its next
-// renewal finds out, after a third of the TTL at the latest.
+// Locker keeps alive. They are lost together when the servers say that it has ended, or
+// are silent. A lock whose key was deleted is lost when its next renewal finds out,
+// after a third of the TTL at the latest.
 //
-// A waiter that has died is passed over when its lease ends, after a TTL at most. One
-// that has a place and loses its lease takes a new place at the end.
+// A waiter that has died is passed over when its lease ends, after a TTL at most. A
+// waiter that lives and loses its lease takes a new place, at the end of the queue.
 //
 // # Clocks
 //
@@ -40,7 +40,7 @@
 //
 // # Requirements
 //
-// etcd 3.5.13 or later: a leader of earlier ones that hangs, and is replaced
+// etcd 3.5.13 or later: in earlier versions a leader that hangs, and is replaced
 // meanwhile, may end leases that its successor has kept alive, while their holders
 // believe. A TTL is a whole number of seconds and not under the servers' limit, one
 // and a half times their election timeout rounded up: 2 s by default. A user needs the
@@ -49,8 +49,8 @@
 //
 // Set DialKeepAliveTime in the client's Config: without it, the client goes on sending
 // a share of its requests to a server that hangs or is cut off. The client's
-// interceptors see all requests; one that sends a write again must wait for the end of
-// the first. A client with a namespace has it around its KV, its Lease and its Watcher.
+// interceptors see all requests; one that sends a write again must wait until the first
+// has ended. A client with a namespace has it around its KV, its Lease and its Watcher.
 package etcd
 
 import (
@@ -85,10 +85,10 @@ var (
 	_ locker.Lister    = (*Locker)(nil)
 )
 
-// New returns a Locker on client, which it never closes. Make one per process
-// and cluster: its goroutines share one place in a queue and one lease. New does
-// not ask the servers anything. A client whose KV, Lease or Watcher was replaced by
-// something else than a namespace is refused.
+// New returns a Locker on client, which it never closes. New sends nothing. Make one
+// Locker per process and cluster: its goroutines share one place in a queue and one
+// lease. A client whose KV, Lease or Watcher was replaced by something else than a
+// namespace is refused.
 func New(client *clientv3.Client, opts Options) (*Locker, error) {
 	if client == nil {
 		return nil, errors.New("etcd: the client is nil")
@@ -115,7 +115,7 @@ func (l *Locker) TryLock(ctx context.Context, name string, opts ...locker.Option
 // Held returns the condition under which lock, which this Locker has granted, is
 // held in the store. A transaction that has it among its conditions and writes to
 // the same cluster needs no other guard: the store itself decides, in one step
-// with the write, so no pause and no clock can come between.
+// with the write, so no pause and no clock can come between. Held sends nothing.
 //
 //	held, err := locks.Held(lock)
 //	…
@@ -124,7 +124,7 @@ func (l *Locker) TryLock(ctx context.Context, name string, opts ...locker.Option
 // If resp.Succeeded is false, nothing was written, for the lock was lost. When such a
 // lock is unlocked, its key is deleted, and it is not passed on to another goroutine
 // in memory: nobody else's lock meets the condition. For a lock that is known not to be
-// held any more, Held returns its error, an [locker.ErrLost].
+// held any more, Held returns its error, a [locker.ErrLost].
 func (l *Locker) Held(lock *locker.Lock) (clientv3.Cmp, error) {
 	a, ok := l.locks.Pin(lock)
 	if ok {

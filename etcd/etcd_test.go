@@ -13,7 +13,7 @@ import (
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/etcd"
 	"github.com/lockstile/locker/fencing"
-	"github.com/lockstile/locker/internal/testserver"
+	"github.com/lockstile/locker/internal/lab/testserver"
 )
 
 func newClient(t testing.TB, endpoints ...string) *clientv3.Client {
@@ -97,7 +97,7 @@ func waiters(t testing.TB, l *etcd.Locker, name string) int {
 func inLine() int {
 	var stacks bytes.Buffer
 	_ = pprof.Lookup("goroutine").WriteTo(&stacks, 2) // a Buffer takes everything
-	return bytes.Count(stacks.Bytes(), []byte("driver.(*Locker[...]).stand("))
+	return bytes.Count(stacks.Bytes(), []byte("driver.(*Locker[...]).waitInLine("))
 }
 
 // waitBehind has b lock x in a goroutine of its own while it is held, and returns

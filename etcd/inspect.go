@@ -37,7 +37,7 @@ func (s *store) Inspect(ctx context.Context, name string) (locker.Info, error) {
 	return info, err
 }
 
-// info says what the oldest key of a name tells of its holder. What is left of leases is
+// info is what the oldest key of a name says about its holder. The time left of a lease is
 // asked for once, and kept in ends.
 func (s *store) info(ctx context.Context, oldest *mvccpb.KeyValue, ends map[int64]time.Duration) (locker.Info, error) {
 	info := locker.Info{Held: true}
@@ -95,11 +95,13 @@ func (s *store) List(ctx context.Context, prefix string) ([]locker.Info, error) 
 	from := s.prefix + escape.Replace(prefix)
 	upTo := clientv3.WithRange(clientv3.GetPrefixRangeEnd(from))
 	queues := make(map[string]*queue)
+	revision := int64(0) // of the first page, and so of all
 	for more := true; more; {
-		resp, err := s.get(ctx, cmp.Or(from, "\x00"), upTo, clientv3.WithLimit(page))
+		resp, err := s.get(ctx, cmp.Or(from, "\x00"), upTo, clientv3.WithLimit(page), clientv3.WithRev(revision))
 		if err != nil {
 			return nil, err
 		}
+		revision = cmp.Or(revision, resp.Header.Revision)
 		for _, kv := range resp.Kvs {
 			s.note(queues, kv)
 			from = string(kv.Key) + "\x00" // the next one

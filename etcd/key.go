@@ -9,8 +9,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// escape keeps the keys of one name out of the prefix of another: "a" is the
-// prefix of "a/b", and whoever waits for the first would wait for the second.
+// escape keeps the keys of one name out of the prefix of another: else those of "a/b"
+// would begin with "a/", and a waiter for "a" would wait for the holder of "a/b".
 var (
 	escape   = strings.NewReplacer("%", "%25", "/", "%2F")
 	unescape = strings.NewReplacer("%25", "%", "%2F", "/")
@@ -19,7 +19,7 @@ var (
 // folder is the prefix of all keys of a name: those of its holder and waiters.
 func (s *store) folder(name string) string { return s.prefix + escape.Replace(name) + "/" }
 
-// nameOf is the name that a key stands in the queue of, if it does. What is deeper down is
+// nameOf is the name in whose queue a key is, if it is in one. What is deeper down is
 // somebody's data.
 func (s *store) nameOf(key string) (name string, ok bool) {
 	folder, last, ok := strings.Cut(strings.TrimPrefix(key, s.prefix), "/")
@@ -40,12 +40,12 @@ const (
 	// tokens is how many a grant has: what one process does in the 25 ms for which
 	// its goroutines share it.
 	tokens = 1024
-	// lastRevision is the last of the store for which there are any: after a million
+	// lastRevision is the last revision of the store that has tokens: after a million
 	// writes a second for 570 years.
 	lastRevision int64 = math.MaxUint64 / tokens
 )
 
-// firstToken is the first of a lock whose key was put at a revision of the store.
+// firstToken is the first token of a lock whose key was put at a revision of the store.
 func firstToken(revision int64) (uint64, error) {
 	if revision <= 0 || revision > lastRevision {
 		return 0, fmt.Errorf("the store is at revision %d: there are no tokens after %d", revision, lastRevision)

@@ -2,12 +2,10 @@ package etcd_test
 
 import (
 	"bufio"
-	"context"
 	"errors"
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"go.etcd.io/etcd/client/v3/concurrency"
@@ -16,7 +14,7 @@ import (
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/etcd"
-	"github.com/lockstile/locker/internal/testserver"
+	"github.com/lockstile/locker/internal/lab/testserver"
 )
 
 func newMutex(t *testing.T, client *clientv3.Client, name string) *concurrency.Mutex {
@@ -58,37 +56,6 @@ func TestMutexOfEtcdsClientExcludesUsAndWeIt(t *testing.T) {
 	mustUnlock(t, ours)
 	if err := <-locked; err != nil {
 		t.Error(err)
-	}
-}
-
-// A Mutex in the queue counts as another process: our goroutines pass the lock on to each
-// other for a short while only.
-func TestMutexIsServedThoughOurGoroutinesAlwaysWantTheLock(t *testing.T) {
-	t.Parallel()
-	client := newClient(t, testserver.Etcd(t, 1).Endpoints()...)
-	l := newLockerOn(t, client, etcd.Options{})
-	ctx, cancel := context.WithCancel(context.Background())
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	defer cancel()
-	for range 4 {
-		wg.Go(func() {
-			for ctx.Err() == nil {
-				if lock, err := l.Lock(ctx, "shared"); err == nil {
-					_ = lock.Unlock(ctx) // bounded
-				}
-			}
-		})
-	}
-	theirs := newMutex(t, client, "shared")
-	if err := theirs.Lock(patience(t)); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := newLockerOn(t, client, etcd.Options{}).TryLock(patience(t), "shared"); !errors.Is(err, locker.ErrTaken) {
-		t.Errorf("TryLock while a Mutex is held: %v", err)
-	}
-	if err := theirs.Unlock(patience(t)); err != nil {
-		t.Fatal(err)
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/etcd"
-	"github.com/lockstile/locker/internal/testserver"
+	"github.com/lockstile/locker/internal/lab/testserver"
 )
 
 // alarm raises or ends the servers' alarm that they have no space left: they
@@ -128,7 +128,7 @@ func TestWaiterWhosePermissionIsTakenAwayIsTold(t *testing.T) {
 	mustUnlock(t, held)
 }
 
-// Nor must one whose client was closed under it.
+// Nor must a waiter whose client is closed.
 //
 //	b waits in the queue with Background, on a session of an hour; the owner of
 //	its client closes it

@@ -16,7 +16,8 @@ import (
 // unless they are told otherwise.
 const mostOps = 100
 
-// Renew asks twice for each session, at the same time, however many locks hang on it.
+// Renew sends two requests for each session, at the same time, however many locks hang on
+// it.
 func (s *store) Renew(ctx context.Context, as []*attempt) []error {
 	groups := make(map[*session][]int)
 	for i, a := range as {
@@ -31,8 +32,8 @@ func (s *store) Renew(ctx context.Context, as []*attempt) []error {
 	return errs
 }
 
-// renew renews a session, and looks whether the keys of locks on it are still there:
-// those of as whose indexes are in group, and where the session itself may be one.
+// renew renews the session and looks whether the keys of locks on it are still there.
+// group has the indexes into as of those that hang on it; the session may be one of them.
 func (s *store) renew(ctx context.Context, n *session, as []*attempt, group []int, errs []error) {
 	var wg sync.WaitGroup
 	var locks []int
@@ -53,16 +54,16 @@ func (s *store) renew(ctx context.Context, n *session, as []*attempt, group []in
 		s.lookFor(ctx, n, as, locks, errs)
 	}
 	wg.Wait()
-	for _, i := range group {
-		if ended != nil {
+	if ended != nil { // all end for the same reason
+		for _, i := range group {
 			errs[i] = ended
 		}
 	}
 }
 
-// lookFor looks whether the keys of locks on one session are there. The servers' list of
-// a lease's keys may lag behind the grant, so that what is missing there proves nothing
-// yet: a majority is asked for that.
+// lookFor looks whether the keys of locks on one session are there. A server's list of a
+// lease's keys may lag behind the grant, so a key that is missing in it proves nothing
+// yet: a majority is asked for that key.
 func (s *store) lookFor(ctx context.Context, n *session, as []*attempt, locks []int, errs []error) {
 	var listed *clientv3.LeaseTimeToLiveResponse
 	err := insist(ctx, n.patience(), func(ctx context.Context) (err error) {

@@ -17,12 +17,12 @@ import (
 )
 
 const (
-	// mostSessions bounds how many sessions one request goes through that end before
+	// mostSessions bounds the sessions that one call goes through because they end before
 	// it can use them.
 	mostSessions = 3
 
-	// mostMarks is how many marks of clean-ups may hang on a session for new attempts:
-	// they go with it.
+	// mostMarks is how many marks of clean-ups a session may have and still get new
+	// attempts: marks end with their session.
 	mostMarks = 100
 )
 
@@ -34,13 +34,13 @@ type session struct {
 	ttl   time.Duration
 	marks atomic.Int32 // of clean-ups that hang on it
 
-	opened chan struct{} // closed when it is there, or err says why not
+	opened chan struct{} // closed when the lease is there, or err says why not
 	err    error
 }
 
-// attach has the attempt hang on a session that lasts. What it has on one that is over
-// is removed first: the servers may keep that for longer.
-func (s *store) attach(ctx context.Context, a *attempt) error {
+// join has the attempt hang on a session that lasts. What it has on one that is over is
+// removed first: the servers may keep that for longer.
+func (s *store) join(ctx context.Context, a *attempt) error {
 	if a.session != nil {
 		if a.session.Context().Err() == nil {
 			return nil
@@ -72,8 +72,7 @@ func (s *store) attach(ctx context.Context, a *attempt) error {
 }
 
 // current returns the session for new attempts with a TTL. It may just be opening: that
-// is nobody's request, so that a lease is not lost to all because one caller's context
-// has ended.
+// is nobody's request, for all would go without a lease when one caller's context ends.
 func (s *store) current(ttl time.Duration) *session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -138,8 +137,8 @@ func (s *store) keepAlive(ctx context.Context, n *session) error {
 	return insist(ctx, n.patience(), func(ctx context.Context) error { return s.askForTTL(ctx, n) })
 }
 
-// askForTTL does what the client's KeepAliveOnce does, which asks again and again
-// without a pause while servers refuse; the driver knows when to.
+// askForTTL does what the client's KeepAliveOnce does, which while servers refuse asks
+// again and again without a pause; the driver knows when to ask again.
 func (s *store) askForTTL(ctx context.Context, n *session) error {
 	stream, err := clientv3.RetryLeaseClient(s.client).LeaseKeepAlive(ctx)
 	if err != nil {

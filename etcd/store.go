@@ -28,17 +28,17 @@ type store struct {
 	sessions map[time.Duration]*session // by TTL: the ones for new attempts
 }
 
-// attempt is one attempt at a name, and the hold that comes of it; or, with a session
-// alone, that session, which the driver renews and ends like a lock.
+// attempt is one attempt at a name, and the hold that comes of it; or it stands for its
+// session, which the driver renews and ends like a lock.
 type attempt struct {
-	req    *locker.Request
+	req    *locker.Request // nil for a session
 	folder string
 	number string // no other attempt of this Locker has it
 
 	session *session
 	key     string // nobody else's: it has the session's lease and the number
 	place   int64  // the revision at which the key was put
-	there   bool   // the key is, as far as we know
+	there   bool   // the key is: we have heard it
 	unsure  bool   // a request was not answered: what it puts may be there, or come
 }
 
@@ -63,7 +63,7 @@ func (s *store) Begin(req *locker.Request) (*attempt, error) {
 
 func (s *store) Acquire(ctx context.Context, a *attempt, wait driver.Wait) (driver.Grant, error) {
 	grant, err := s.acquire(ctx, a, wait)
-	if errors.Is(err, rpctypes.ErrLeaseNotFound) { // the lease had ended unheard: on a new one
+	if errors.Is(err, rpctypes.ErrLeaseNotFound) { // it had ended unheard: on a new one
 		grant, err = s.acquire(ctx, a, wait)
 	}
 	return grant, err
@@ -71,7 +71,7 @@ func (s *store) Acquire(ctx context.Context, a *attempt, wait driver.Wait) (driv
 
 func (s *store) acquire(ctx context.Context, a *attempt, wait driver.Wait) (driver.Grant, error) {
 	since := locker.Now() // the lease may begin with it
-	if err := s.attach(ctx, a); err != nil {
+	if err := s.join(ctx, a); err != nil {
 		return driver.Grant{}, err
 	}
 	ahead, err := s.ask(ctx, a, wait == nil)
@@ -97,16 +97,17 @@ var (
 )
 
 // ask puts the attempt's key at the end of the queue, and returns the key that is ahead
-// of it; "" is the lock. With only set, it puts it where nobody is.
+// of it; if that is "", the lock is a's. With once set, it puts the key only where the
+// queue is empty.
 //
 // One transaction puts the key and looks who came before, so nobody can come between.
 // It is void if the attempt was withdrawn, which is how a clean-up stops requests that
 // are still on their way, and if the key is there: a request that is sent again gets
 // the place of the first.
-func (s *store) ask(ctx context.Context, a *attempt, only bool) (ahead string, err error) {
+func (s *store) ask(ctx context.Context, a *attempt, once bool) (ahead string, err error) {
 	put := clientv3.OpPut(a.key, a.req.Holder, clientv3.WithLease(a.session.id))
 	free, then, otherwise := putAt(a.key, 0), []clientv3.Op{clientv3.OpGet(a.folder, newest...), put}, clientv3.OpGet(a.key)
-	if only {
+	if once {
 		free, then, otherwise = putAt(a.folder, 0).WithPrefix(), []clientv3.Op{put}, clientv3.OpGet(a.folder, oldest...)
 	}
 	ctx, cancel := bounded(ctx)
@@ -145,7 +146,7 @@ func (s *store) look(ctx context.Context, a *attempt) (ahead string, err error) 
 	switch {
 	case err != nil:
 		return "", s.explain(ctx, err)
-	case !resp.Succeeded: // by hand, or with the lease: the next request takes a new one
+	case !resp.Succeeded: // by hand, or with the lease: the next request takes a new place
 		a.there = false
 		return "", errors.New("the place in the queue was deleted")
 	}
@@ -211,22 +212,13 @@ func (s *store) remove(ctx context.Context, a *attempt) (found bool, err error) 
 
 func (s *store) Left(a *attempt) bool { return a.there || a.unsure }
 
-// End leaves the session. If something of the attempt may still be there, it would last
-// as long as the session, which others keep: the clean-up goes on behind the driver's
-// back, until the servers confirm it or the session ends.
+// End leaves the session. What is left on one that has ended goes with its lease.
 func (s *store) End(a *attempt) {
-	switch {
-	case a.req == nil || a.session == nil:
-	case !s.Left(a) || a.session.Context().Err() != nil:
-		a.session.Leave()
-	default:
-		s.locks.Go(func() {
-			defer a.session.Leave()
-			for a.session.Context().Err() == nil && s.locks.Closing().Err() == nil {
-				if s.locks.Persist(func(ctx context.Context) error { return s.Withdraw(ctx, a) }) {
-					return
-				}
-			}
-		})
+	if a.req == nil || a.session == nil {
+		return
+	}
+	a.session.Leave()
+	if a.session.Context().Err() == nil {
+		s.locks.Finish(a)
 	}
 }

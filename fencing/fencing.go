@@ -30,7 +30,7 @@ type Token uint64
 // String returns the token in decimal, as [Parse] reads it.
 func (t Token) String() string { return strconv.FormatUint(uint64(t), 10) }
 
-// Parse reads a token written by [Token.String].
+// Parse reads a token that [Token.String] wrote. It reads the zero Token, too.
 func Parse(s string) (Token, error) {
 	n, err := strconv.ParseUint(s, 10, 64)
 	if err != nil {
@@ -40,15 +40,15 @@ func Parse(s string) (Token, error) {
 }
 
 // ErrStale means that the storage has seen a greater token: somebody else has
-// held the lock since. Nothing was written. It is never worth trying again with
-// the same token.
+// been granted the lock since. Nothing was written. It is never worth trying
+// again with the same token.
 var ErrStale = errors.New("stale fencing token")
 
-// ErrZeroToken means that a guard was asked with the zero [Token]. Nothing was
-// written. No lock has that token, so the write is not protected by one.
+// ErrZeroToken means that a guard was called with the zero [Token]. Nothing was
+// written. No lock has that token, so no lock protects the write.
 var ErrZeroToken = errors.New("the zero token was never granted: was the lock's token passed on?")
 
-// StaleError is an [ErrStale] with its particulars.
+// StaleError is an [ErrStale] that says which tokens were compared.
 type StaleError struct {
 	Resource string
 	Token    Token // what the writer brought
@@ -66,25 +66,25 @@ func (e *StaleError) Unwrap() error { return ErrStale }
 // Guard remembers the greatest token that a resource has seen and refuses
 // smaller ones.
 type Guard interface {
-	// Check accepts a token that is not smaller than every one it accepted
-	// before for resource, and remembers it. A smaller one is an [ErrStale],
-	// and changes nothing. The zero Token is an [ErrZeroToken], also for a
+	// Check accepts a token if it has accepted no greater one for resource
+	// before, and remembers it. Otherwise the error is an [ErrStale], and
+	// nothing has changed. The zero Token is an [ErrZeroToken], also for a
 	// resource that was never seen. After any other error the token may or
 	// may not have been remembered; both are safe.
 	//
-	// A Check followed by a separate write leaves a gap in which the writer
-	// can be paused. Wherever the storage allows it, use the guard's own
-	// form of check and write in one step. Check alone is for claiming a
-	// resource right after the lock was granted, so that writes of earlier
-	// holders are refused from then on.
+	// Between a Check and a separate write there is a gap, in which the
+	// writer can be paused. Wherever the storage allows it, use the guard's
+	// own method that checks and writes in one step. Check alone is for
+	// claiming a resource right after the lock was granted: it refuses
+	// writes of earlier holders from then on.
 	Check(ctx context.Context, resource string, token Token) error
 }
 
-// Counter hands out tokens: a source of them that does not come with the lock,
-// such as a sequence in the database that the lock protects.
+// Counter hands out tokens without a lock. An example is a sequence in the
+// database that a lock in another store protects.
 type Counter interface {
-	// Next returns a token greater than all it returned before for name.
-	// After an error the number may have been used up; a gap is harmless.
+	// Next returns a token greater than all that it returned before for name.
+	// After an error a token may have been used up; a gap is harmless.
 	Next(ctx context.Context, name string) (Token, error)
 }
 

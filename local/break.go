@@ -1,6 +1,7 @@
 package local
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -8,8 +9,8 @@ import (
 	"path/filepath"
 )
 
-// Break implements [locker.Breaker]. Two breakers must not read the same file and
-// replace each other's: the later one would take a counter that is not the last.
+// Break lets one breaker at a time replace a file. Of two that read the same file, the
+// later one would write a counter that is not the last.
 func (s *store) Break(ctx context.Context, name string) (bool, error) {
 	breaker, err := openOrCreate(filepath.Join(s.dir, ".break"), "") // of no lock: nothing in it is read
 	if err != nil {
@@ -48,12 +49,12 @@ func (s *store) Break(ctx context.Context, name string) (bool, error) {
 //   - rename after the second look: the tokens were written before, all that the
 //     lease will ever have, so their last is read here. The acquirer is the holder
 //     that we break. Goroutines that it passes the lease on to have none above it.
-//   - the holder gives the lock back at any point: it looks too. Whoever holds it at
-//     the rename is broken; nobody, and the new file is as free as the old one.
+//   - the holder gives the lock back at any point: it looks too. If it holds the lock at
+//     the rename, it is broken; if nobody does, the new file is as free as the old one.
 //
-// A breaker that dies after the rename leaves the counter as it was before it.
-// Tokens given between the two readings are then covered by the clock alone. One
-// that is paused there keeps the lock from everybody, as a paused holder does.
+// A breaker that dies after the rename leaves the counter as it was before the rename.
+// Only the clock then keeps later tokens above those given between the two readings. A
+// breaker that is paused there keeps the lock from everybody, as a paused holder does.
 func replace(path, name string) (bool, error) {
 	old, err := openFile(path, name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -66,36 +67,27 @@ func replace(path, name string) (bool, error) {
 	if locked, err := isLocked(old.File); err != nil || !locked {
 		return false, err
 	}
-	fresh, err := lockedTemp(old)
+	last, err := old.glance()
+	if err != nil {
+		return false, err
+	}
+	fresh, err := newTemp(path, grant{lock: name, last: last.last})
 	if err != nil {
 		return false, err
 	}
 	defer func() { _ = fresh.drop() }()
+	if ok, err := fresh.take(); err != nil || !ok {
+		return false, errors.Join(cmp.Or(err, errors.New("somebody has locked its new file")), os.Remove(fresh.Name()))
+	}
 	if err := os.Rename(fresh.Name(), path); err != nil {
 		return false, errors.Join(err, os.Remove(fresh.Name()))
 	}
-	last, err := old.glance()
+	last, err = old.glance()
 	if err == nil {
-		err = fresh.write(grant{last: last.last}, 1)
+		err = fresh.write(grant{lock: name, last: last.last}, 0)
 	}
 	if err == nil {
 		err = syncDir(filepath.Dir(path))
 	}
 	return err == nil, err
-}
-
-// lockedTemp makes a locked file with the counter of old.
-func lockedTemp(old *file) (*file, error) {
-	last, err := old.glance()
-	if err != nil {
-		return nil, err
-	}
-	fresh, err := newTemp(old.path, old.lock, grant{last: last.last})
-	if err != nil {
-		return nil, err
-	}
-	if ok, err := fresh.take(); err != nil || !ok {
-		return nil, errors.Join(err, os.Remove(fresh.Name()), fresh.drop())
-	}
-	return fresh, nil
 }

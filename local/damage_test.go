@@ -1,6 +1,7 @@
 package local
 
 import (
+	"crypto/sha256"
 	"errors"
 	"math"
 	"os"
@@ -18,26 +19,36 @@ func flip(content []byte, at int) []byte {
 	return content
 }
 
+// anotherFormat has the slots say that they are of one, with sums that are right.
+func anotherFormat(content []byte) []byte {
+	for i := range 2 {
+		slot := content[i*blockSize:][:slotSize]
+		slot[sumSize+len(magic)-2]++ // the number of the format
+		sum := sha256.Sum256(slot[sumSize:])
+		copy(slot, sum[:])
+	}
+	return content
+}
+
 // None of these is what a crash leaves. To go on from token 1, or from the
 // clock, would be to guess.
 func TestDamagedFileIsAnErrorAndStaysAsItIs(t *testing.T) {
-	whole := func() []byte { return newContent("x", grant{last: 7, count: 1}) }
+	with := func(last fencing.Token) []byte { return newContent(grant{lock: "x", last: last, count: 1}) }
+	whole := func() []byte { return with(7) }
 	for what, content := range map[string][]byte{
 		"empty":               {},
 		"truncated":           whole()[:fileSize-1],
-		"one slot cut off":    whole()[:2*blockSize],
+		"one slot cut off":    whole()[:blockSize],
 		"too long":            append(whole(), 0),
 		"text":                []byte("hello\n"),
 		"zeros":               make([]byte, fileSize),
-		"bad beginning":       flip(whole(), 3),
-		"bad name":            flip(whole(), sumSize+len(magic)+2),
-		"both slots bad":      flip(flip(whole(), blockSize+sumSize), 2*blockSize+sumSize),
-		"both sums bad":       flip(flip(whole(), blockSize), 2*blockSize),
-		"of another lock":     newContent("y", grant{last: 7, count: 1}),
-		"of another format":   append(seal([]byte("lockstile/local 2\n")), whole()[recordSize:]...),
-		"at the last token":   newContent("x", grant{last: math.MaxUint64, count: 1}),
-		"near the last token": newContent("x", grant{last: math.MaxUint64 - 10, count: 1}),
-		"last token by half":  append(whole()[:2*blockSize], newContent("x", grant{last: math.MaxUint64})[2*blockSize:]...),
+		"both slots bad":      flip(flip(whole(), slotSize-1), blockSize+sumSize+len(magic)),
+		"both sums bad":       flip(flip(whole(), 0), blockSize),
+		"of another lock":     newContent(grant{lock: "y", last: 7, count: 1}),
+		"of another format":   anotherFormat(whole()),
+		"at the last token":   with(math.MaxUint64),
+		"near the last token": with(math.MaxUint64 - 10),
+		"last token by half":  append(whole()[:blockSize], with(math.MaxUint64)[blockSize:]...),
 	} {
 		t.Run(what, func(t *testing.T) {
 			dir := t.TempDir()
@@ -66,7 +77,7 @@ func TestWhatIsNotAFileIsAnError(t *testing.T) {
 	dir := t.TempDir()
 	l, path := newLocker(t, dir), filepath.Join(dir, "x.lock")
 	outside := filepath.Join(t.TempDir(), "outside")
-	writeFile(t, outside, newContent("x", grant{}))
+	writeFile(t, outside, newContent(grant{lock: "x"}))
 	for what, put := range map[string]func() error{
 		"directory":     func() error { return os.Mkdir(path, 0o700) },
 		"symbolic link": func() error { return os.Symlink(outside, path) },
@@ -88,20 +99,19 @@ func TestWhatIsNotAFileIsAnError(t *testing.T) {
 // was returned. The good one is kept until the next grant is written.
 func TestOneBadSlotIsWrittenOver(t *testing.T) {
 	ahead := fencing.Token(time.Now().Add(time.Hour).UnixMicro())
-	for bad := 1; bad <= 2; bad++ {
+	for bad := range 2 {
 		dir := t.TempDir()
 		l, path := newLocker(t, dir), filepath.Join(dir, "x.lock")
-		content := newContent("x", grant{})
-		copy(content[(3-bad)*blockSize:], grant{ahead, 1, "before"}.record())
-		copy(content[bad*blockSize:], grant{ahead + fewTokens, fewTokens, "torn"}.record())
+		content := newContent(grant{"x", ahead, 1, "before"})
+		copy(content[bad*blockSize:], grant{"x", ahead + fewTokens, fewTokens, "torn"}.slot())
 		writeFile(t, path, flip(content, bad*blockSize+sumSize+20))
-		good := content[(3-bad)*blockSize:][:blockSize]
+		good := content[(1-bad)*blockSize:][:blockSize]
 		lock := mustLock(t, l, "x")
 		if lock.Token() != ahead+1 {
 			t.Errorf("token %d after %d, want one more", lock.Token(), ahead)
 		}
-		if got := readFile(t, path)[(3-bad)*blockSize:][:blockSize]; got != string(good) {
-			t.Errorf("slot %d was written over while it was the only good one", 3-bad)
+		if got := readFile(t, path)[(1-bad)*blockSize:][:blockSize]; got != string(good) {
+			t.Errorf("slot %d was written over while it was the only good one", 1-bad)
 		}
 		mustUnlock(t, lock)
 		lock = mustLock(t, l, "x")
@@ -212,8 +222,8 @@ func TestNothingIsHeldWhenTheDiskRefuses(t *testing.T) {
 	mustUnlock(t, lock)
 }
 
-// A lock that ends with its TTL must not come when its time is over. One that
-// is kept has no end, however slow the disk is.
+// A lock WithoutRenewal must not be granted when its TTL is over. A renewed lock has no
+// end, however slow the disk is.
 func TestSlowDiskUsesUpTheTTLWithoutRenewal(t *testing.T) {
 	dir := t.TempDir()
 	l := newLocker(t, dir)

@@ -9,27 +9,26 @@ import (
 	"strconv"
 )
 
-// DefaultDir returns the directory in which the programs of this user keep
-// their locks unless told otherwise, and makes it if need be: lockstile in
-// $XDG_RUNTIME_DIR, or else lockstile-<uid> in [os.TempDir]. One that belongs to
-// somebody else or that others can write to is an error: they could break locks,
-// or have made the directory so that they can.
+// DefaultDir returns the directory in which the programs of this user keep their locks
+// by default, and makes it if need be: lockstile in $XDG_RUNTIME_DIR, or else
+// lockstile-<uid> in [os.TempDir]. It is an error if that belongs to somebody else or
+// others can write to it: they could break locks.
 //
-// A runtime directory that is not this user's own, as sudo -E and su leave it
-// behind, is passed over. One for temporary files has to be root's or this user's,
-// and sticky where everybody can write to it, for otherwise somebody else could
-// move ours away and let a second holder in.
+// A runtime directory that is not this user's own, as sudo -E and su leave it behind,
+// is ignored. The directory for temporary files has to be root's or this user's, and
+// sticky where everybody can write to it. Otherwise somebody else could move ours away
+// and let a second holder in.
 //
-// Processes that exclude each other must agree on it, and a job of cron has no
-// $XDG_RUNTIME_DIR where the terminal of the same user has one. Where both lock,
-// give New a directory by name.
+// Processes that exclude each other must agree on the directory. A job of cron has no
+// $XDG_RUNTIME_DIR where the terminal of the same user has one: where both lock, give
+// [New] a directory by name.
 func DefaultDir() (string, error) {
 	if unsupported != nil {
 		return "", fmt.Errorf("local: %w", unsupported)
 	}
 	parent, dir := os.TempDir(), "lockstile-"+strconv.Itoa(os.Geteuid())
 	runtime := os.Getenv("XDG_RUNTIME_DIR")
-	if filepath.IsAbs(runtime) && trust(runtime, false) == nil { // others are to be ignored, says its specification
+	if filepath.IsAbs(runtime) && trust(runtime, false) == nil { // its specification says to ignore a relative one
 		parent, dir = runtime, "lockstile"
 	} else if err := trust(parent, true); err != nil {
 		return "", fmt.Errorf("local: the directory %s, where the default one would be, %w: use a directory of your own", parent, err)
@@ -48,9 +47,9 @@ func DefaultDir() (string, error) {
 	return dir, nil
 }
 
-// trust returns an error if somebody else could move away a directory that we make
-// in parent, or what leads to it. Root always can, and the owner of a directory
-// chooses its group. If parent is not there, making ours in it says so.
+// trust returns an error if another user could move away a directory that we make in
+// parent, or a directory or link that leads to it. It trusts root, who always can, and
+// the group that the owner has chosen. If parent is not there, making ours says so.
 func trust(parent string, orRoot bool) error {
 	real, err := filepath.EvalSymlinks(parent)
 	if err != nil {
@@ -82,7 +81,7 @@ func trustOne(path string, orRoot bool) error {
 	return nil
 }
 
-// checkOwn does not follow a link that somebody else may have put there.
+// checkOwn does not follow a link, which somebody else may have put there.
 func checkOwn(dir string) error {
 	info, err := os.Lstat(dir)
 	switch {

@@ -11,14 +11,13 @@ import (
 	"github.com/lockstile/locker"
 )
 
-// file is an open lock file. Whoever has the kernel's lock on it has the lock,
-// for as long as it is the file that others find at its path.
+// file is an open lock file. The kernel's lock on it is the lock. It counts only while
+// the file is still the one at its path.
 type file struct {
 	*os.File
 	path   string
-	lock   string      // the name of the lock
+	lock   string      // the name of the lock, "" if that is not known
 	info   os.FileInfo // of the open file
-	held   bool        // we have the kernel's lock
 	seen   bool        // others can see that we wait
 	closed bool
 }
@@ -62,11 +61,11 @@ func openOrCreate(path, name string) (*file, error) {
 	return nil, fmt.Errorf("the lock file %s is deleted as fast as it is made", path)
 }
 
-// create makes the file of a lock appear complete, with no grant in it. A file
-// that is there already stays: it has the counter. A file that is seen half
-// written would have to be told from a damaged one, so none ever is.
+// create makes the file of a lock, with no grant in it. A file that is there already
+// stays: it has the counter. The file appears complete, because one that is seen half
+// written would look damaged.
 func create(path, name string) error {
-	temp, err := newTemp(path, name, grant{})
+	temp, err := newTemp(path, grant{lock: name})
 	if err != nil {
 		return err
 	}
@@ -77,15 +76,15 @@ func create(path, name string) error {
 	return errors.Join(err, os.Remove(temp.Name()), temp.Close())
 }
 
-// newTemp makes a complete lock file under a temporary name. One that a crash
-// leaves behind is 12 kB of litter and never taken for a lock's. Its mode is set
-// before others can see it at its path: what the umask has left is not enough.
-func newTemp(path, name string, last grant) (*file, error) {
+// newTemp makes a complete lock file under a temporary name. One that a crash leaves
+// behind is never taken for a lock's. Its mode does not depend on the umask, and is set
+// before others can see it at its path.
+func newTemp(path string, last grant) (*file, error) {
 	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
 	if err != nil {
 		return nil, err
 	}
-	_, err = f.Write(newContent(name, last))
+	_, err = f.Write(newContent(last))
 	if err == nil {
 		err = f.Chmod(fileMode)
 	}
@@ -95,21 +94,20 @@ func newTemp(path, name string, last grant) (*file, error) {
 	if err != nil {
 		return nil, errors.Join(err, os.Remove(f.Name()), f.Close())
 	}
-	return &file{File: f, path: path, lock: name}, nil
+	return &file{File: f, path: path, lock: last.lock}, nil
 }
 
 // take takes the kernel's lock and reports false if somebody else has it.
 func (f *file) take() (bool, error) {
 	ok, err := lockFile(f.File)
-	f.held = ok
 	if ok && f.seen {
 		err = retire(f.File)
 	}
 	return ok, err
 }
 
-// wait lets others see that we wait.
-func (f *file) wait() error {
+// showWaiting lets others see that we wait.
+func (f *file) showWaiting() error {
 	if f.seen || f.closed {
 		return nil
 	}
@@ -130,18 +128,22 @@ func (f *file) lost() error {
 	return err
 }
 
-// newest reads the newest grant, and which block the next one goes to.
-func (f *file) newest() (grant, int, error) {
+// newest reads the newest grant, and which slot is spare: the next grant goes there.
+func (f *file) newest() (last grant, spare int, err error) {
 	content := make([]byte, fileSize+1)
 	n, err := f.ReadAt(content, 0)
 	if err != nil && !errors.Is(err, io.EOF) {
-		return grant{}, 0, err
+		return last, 0, err
 	}
-	return readGrants(content[:n], f.path, f.lock)
+	last, spare, err = readGrants(content[:n], f.path)
+	if err == nil && f.lock != "" && f.lock != last.lock {
+		err = fmt.Errorf("the lock file %s belongs to the lock %q: was it copied? If nobody uses it, delete it", f.path, last.lock)
+	}
+	return last, spare, err
 }
 
-// glance is newest for who does not have the lock. A grant that is written while we
-// read can look like damage, so it looks again a few times.
+// glance is newest for those who do not have the lock. A grant that is written while we
+// read can look like damage, so it reads again a few times.
 func (f *file) glance() (last grant, err error) {
 	for range 5 {
 		if last, _, err = f.newest(); err == nil {
@@ -151,8 +153,8 @@ func (f *file) glance() (last grant, err error) {
 	return last, err
 }
 
-// draw takes the next tokens, and returns them when it is certain that they will be
-// remembered. Only who has the kernel's lock may call it.
+// draw takes the next tokens, and returns them when they are on the disk. Its caller has
+// the kernel's lock.
 func (f *file) draw(holder string) (grant, error) {
 	last, spare, err := f.newest()
 	if err != nil {
@@ -166,15 +168,15 @@ func (f *file) draw(holder string) (grant, error) {
 		return grant{}, err
 	}
 	if last.count == 0 {
-		// Nobody was granted anything in this file before, so whoever put it
-		// in the directory may have died before that was durable.
+		// The file had no grant yet, so the process that put it in the directory
+		// may have died before that was durable.
 		err = syncDir(filepath.Dir(f.path))
 	}
 	return next, err
 }
 
-func (f *file) write(g grant, block int) error {
-	if _, err := f.WriteAt(g.record(), int64(block)*blockSize); err != nil {
+func (f *file) write(g grant, slot int) error {
+	if _, err := f.WriteAt(g.slot(), int64(slot)*blockSize); err != nil {
 		return err
 	}
 	return flush(f.File)
@@ -188,13 +190,11 @@ func syncDir(dir string) error {
 	return errors.Join(flush(d), d.Close())
 }
 
-// drop closes f and with it gives the kernel's lock back. It unlocks first: a
-// process that was forked at this moment, and has not come to its exec yet, has
-// the descriptor too, and would keep the lock until then.
+// drop closes f and with it gives the kernel's lock back. It unlocks first: a process
+// that was forked just now has the descriptor too, and would keep the lock until its
+// exec.
 func (f *file) drop() error {
-	if f.held {
-		_ = unlockFile(f.File) // what cannot be unlocked is freed by closing
-	}
-	f.held, f.closed = false, true
+	f.closed = true
+	_ = unlockFile(f.File) // what cannot be unlocked is freed by closing
 	return f.Close()
 }

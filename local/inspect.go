@@ -14,7 +14,6 @@ import (
 // mostCounted bounds how many waiters Inspect counts.
 const mostCounted = 10_000
 
-// Inspect implements [locker.Inspector].
 func (s *store) Inspect(ctx context.Context, name string) (locker.Info, error) {
 	if ctx.Err() != nil {
 		return locker.Info{}, context.Cause(ctx)
@@ -31,7 +30,6 @@ func (s *store) Inspect(ctx context.Context, name string) (locker.Info, error) {
 }
 
 func (f *file) inspect() (info locker.Info, err error) {
-	info.Name = f.lock
 	if info.Held, err = isLocked(f.File); err != nil {
 		return info, err
 	}
@@ -39,14 +37,13 @@ func (f *file) inspect() (info locker.Info, err error) {
 		return info, err
 	}
 	last, err := f.glance()
-	info.Token = last.first()
+	info.Name, info.Token = last.lock, last.first()
 	if info.Held {
 		info.Holder = last.holder
 	}
 	return info, err
 }
 
-// List implements [locker.Lister].
 func (s *store) List(ctx context.Context, prefix string) ([]locker.Info, error) {
 	files, err := os.ReadDir(s.dir)
 	if err != nil {
@@ -71,11 +68,11 @@ func (s *store) List(ctx context.Context, prefix string) ([]locker.Info, error) 
 	return held, nil
 }
 
-// inspectHeld inspects a lock whose file we know, and not its name. It returns nothing
-// of one that nobody holds, so that a damaged file spoils no list, nor of a file that
-// is not ours, or a copy.
-func (s *store) inspectHeld(fileIs, prefix string) (info locker.Info, err error) {
-	f, err := openFile(filepath.Join(s.dir, fileIs), "")
+// inspectHeld inspects the lock of a file, whose name it does not know yet. It returns
+// nothing for a lock that nobody holds, so that a damaged file spoils no list, nor for a
+// file that is not ours, or a copy.
+func (s *store) inspectHeld(file, prefix string) (info locker.Info, err error) {
+	f, err := openFile(filepath.Join(s.dir, file), "")
 	if errors.Is(err, fs.ErrNotExist) {
 		return info, nil // it was deleted meanwhile
 	}
@@ -83,17 +80,12 @@ func (s *store) inspectHeld(fileIs, prefix string) (info locker.Info, err error)
 		return info, err
 	}
 	defer f.Close() // nothing was written
-	if held, err := isLocked(f.File); err != nil || !held {
+	if held, err := isLocked(f.File); err != nil || !held || f.info.Size() != fileSize {
 		return info, err
 	}
-	head := make([]byte, recordSize)
-	if _, err := f.ReadAt(head, 0); err != nil {
-		return info, nil //nolint:nilerr // it is too short to be ours
+	info, err = f.inspect()
+	if err == nil && (fileName(info.Name) != file || !strings.HasPrefix(info.Name, prefix)) {
+		return locker.Info{}, nil
 	}
-	name, ours := readName(head)
-	if !ours || fileName(name) != fileIs || !strings.HasPrefix(name, prefix) {
-		return info, nil
-	}
-	f.lock = name
-	return f.inspect()
+	return info, err
 }

@@ -163,7 +163,7 @@ func TestRuntimeDirectoryOfSomebodyElseIsLeftAlone(t *testing.T) {
 	}
 }
 
-// TMPDIR is passed on as XDG_RUNTIME_DIR is, and there is no third place.
+// TMPDIR is passed on as XDG_RUNTIME_DIR is, and there is no third place to go to.
 func TestTemporaryDirectoryOfSomebodyElseIsRefused(t *testing.T) {
 	t.Setenv("XDG_RUNTIME_DIR", "")
 	for what, c := range map[string]struct {
@@ -201,8 +201,8 @@ func TestTemporaryDirectoryOfSomebodyElseIsRefused(t *testing.T) {
 	}
 }
 
-// What leads to the directory can be moved away as well, and another put there, in
-// which a second holder gets the lock.
+// A directory or link that leads to ours can be moved away as well, and another put there,
+// in which a second holder gets the lock.
 func TestTemporaryDirectoryThatIsReachedThroughSomebodyElsesIsRefused(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can make a directory of somebody else's")
@@ -282,9 +282,9 @@ func TestListShowsWhatIsHeldBelowThePrefix(t *testing.T) {
 	mustLock(t, l, "other")
 	mustUnlock(t, mustLock(t, l, "jobs/free"))
 	mustBreak(t, other, false) // makes the file of breakers
-	damaged := func(name string) []byte { return flip(flip(newContent(name, grant{}), blockSize), 2*blockSize) }
+	damaged := func(name string) []byte { return flip(flip(newContent(grant{lock: name}), 0), blockSize) }
 	writeFile(t, l.store.path("jobs/damaged"), damaged("jobs/damaged"))
-	for name, content := range map[string][]byte{"apt.lock": nil, "copy.lock": newContent("jobs/a", grant{})} { // strangers' locks
+	for name, content := range map[string][]byte{"apt.lock": nil, "copy.lock": newContent(grant{lock: "jobs/a"})} { // strangers' locks
 		writeFile(t, filepath.Join(dir, name), content)
 		f, err := openFile(filepath.Join(dir, name), "")
 		if err != nil {

@@ -9,14 +9,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// flock(2) knows one lock a file and tells nothing about it, so waiters are not
-// seen here.
+// flock(2) has one lock a file and no way to ask about it, so waiters are not seen here.
 const (
 	openFlags   = unix.O_NOFOLLOW | unix.O_NONBLOCK // O_NONBLOCK: opening a FIFO that lies there must not hang
 	seesWaiters = false
 
-	// fileMode lets the owner alone in. The sticky bit, which helps on Linux, is
-	// root's alone to set on a file of a BSD, and no sweeper there heeds it.
+	// fileMode is for the owner alone. The sticky bit, which helps on Linux, can be
+	// set only by root on a file of a BSD, and no sweeper there heeds it.
 	fileMode = 0o600
 )
 

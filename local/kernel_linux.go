@@ -20,7 +20,7 @@ const (
 	lastByte    = 1 << 62
 )
 
-// fileMode lets the owner alone in. The sticky bit means nothing to the kernel on
+// fileMode is for the owner alone. The sticky bit means nothing to the kernel on
 // a file. It keeps systemd-tmpfiles from deleting the file of a held lock, which
 // looks old after 10 days in /tmp: "Skip files for which the sticky bit is set",
 // says dir_cleanup in its src/tmpfiles/tmpfiles.c, and refers to the specification
@@ -32,13 +32,10 @@ const fileMode = os.ModeSticky | 0o600
 var unsupported error
 
 // lockFile takes the lock and reports false if somebody else has it.
-func lockFile(f *os.File) (bool, error) { return setLock(f, unix.F_WRLCK, 0) }
+func lockFile(f *os.File) (bool, error) { return lockByte(f, 0) }
 
-// unlockFile gives the lock back and stops being seen as a waiter.
-func unlockFile(f *os.File) error {
-	_, err := setLock(f, unix.F_UNLCK, 0)
-	return err
-}
+// unlockFile gives the lock back, if f has it, and stops being seen as a waiter.
+func unlockFile(f *os.File) error { return unlockFrom(f, 0) }
 
 // isLocked reports whether another open file has the lock.
 func isLocked(f *os.File) (bool, error) {
@@ -49,14 +46,17 @@ func isLocked(f *os.File) (bool, error) {
 // announce lets others see that f waits. Should the byte be another waiter's by
 // chance, f is not counted: waiting does not depend on it.
 func announce(f *os.File) error {
-	_, err := setLock(f, unix.F_WRLCK, 1+rand.Int64N(lastByte))
+	_, err := lockByte(f, 1+rand.Int64N(lastByte))
 	return err
 }
 
 // retire undoes announce.
-func retire(f *os.File) error {
-	lock := unix.Flock_t{Type: unix.F_UNLCK, Whence: io.SeekStart, Start: 1, Len: 0}
-	return wrap("fcntl", f, unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &lock))
+func retire(f *os.File) error { return unlockFrom(f, 1) }
+
+// unlockFrom lets go of whatever f has locked from a byte on.
+func unlockFrom(f *os.File, at int64) error {
+	lock := unix.Flock_t{Type: unix.F_UNLCK, Whence: io.SeekStart, Start: at}
+	return wrap(f, unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &lock))
 }
 
 // countWaiters counts the others who wait, up to most.
@@ -83,29 +83,29 @@ func countBetween(f *os.File, first, last int64, most int) (int, error) {
 	return 1 + before + behind, err
 }
 
-func setLock(f *os.File, kind int16, at int64) (bool, error) {
-	lock := unix.Flock_t{Type: kind, Whence: io.SeekStart, Start: at, Len: 1}
+func lockByte(f *os.File, at int64) (bool, error) {
+	lock := unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart, Start: at, Len: 1}
 	err := unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &lock)
 	if err == unix.EAGAIN || err == unix.EACCES {
 		return false, nil
 	}
-	return err == nil, wrap("fcntl", f, err)
+	return err == nil, wrap(f, err)
 }
 
 // getLock returns where in the range another open file has a lock.
 func getLock(f *os.File, start, length int64) (at int64, ok bool, err error) {
 	lock := unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart, Start: start, Len: length}
 	if err := unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, &lock); err != nil {
-		return 0, false, wrap("fcntl", f, err)
+		return 0, false, wrap(f, err)
 	}
 	return lock.Start, lock.Type != unix.F_UNLCK, nil
 }
 
-func wrap(call string, f *os.File, err error) error {
+func wrap(f *os.File, err error) error {
 	if err == nil {
 		return nil
 	}
-	return &os.PathError{Op: call, Path: f.Name(), Err: err}
+	return &os.PathError{Op: "fcntl", Path: f.Name(), Err: err}
 }
 
 func owner(info os.FileInfo) int { return int(info.Sys().(*syscall.Stat_t).Uid) }

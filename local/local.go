@@ -4,13 +4,13 @@
 // # Guarantees
 //
 // At most one holder at a time, whatever clocks do and however long a process is
-// paused: the kernel keeps the lock until the process gives it back or ends. It
-// is off only where somebody takes the lock by force ([Locker.Break]) or
-// deletes its file: until the old holder notices.
+// paused: the kernel keeps the lock until the process gives it back or ends. There can
+// be two only if somebody takes the lock by force ([Locker.Break]) or deletes its file:
+// until the old holder notices.
 //
-// The file of a lock keeps the last token. A grant has 64 of them, or 8 where they
-// have come to be ahead of the clock, and is returned only when the last is on the disk.
-// The first is one more than the last before it, or this machine's clock in
+// The file of a lock keeps the last token. A grant has 64 tokens, or 8 where the file's
+// are ahead of the clock, and is returned only when the last of them is on the disk. The
+// first is one more than the last of the grant before, or this machine's clock in
 // microseconds if that is ahead. So tokens increase even when the file was deleted (a
 // directory in memory is empty after a reboot), unless the clock goes back at the same
 // time, or the lock is granted again within 64 µs of the grant before. A damaged file is
@@ -20,13 +20,12 @@
 // the file of a lock that is held for days does. On Linux files have the sticky
 // bit, which systemd-tmpfiles heeds, also in $XDG_RUNTIME_DIR. Others (tmpreaper,
 // tmpwatch, those of macOS and the BSDs, a find in a job of cron) do not know it:
-// have them leave the directory out, or keep locks where nobody sweeps. All of them
+// make them leave the directory out, or keep locks where nobody sweeps. All of them
 // may remove a directory in which no name was ever locked; locking in it fails then.
 //
-// The order in which processes are served is not promised. Nobody is starved on
-// purpose: who comes lets those who wait try first, and goroutines of one Locker pass
-// the lock on to each other in memory, in order, up to 64 times and for 25 ms at most,
-// before others have their chance.
+// The order in which processes are served is not promised. A newcomer lets those who
+// wait try first. Goroutines of one Locker pass the lock on to each other in memory, in
+// order, up to 64 times and for 25 ms at most, before other processes have their chance.
 //
 // # Losing a lock
 //
@@ -45,14 +44,14 @@
 // # Requirements
 //
 // Linux (open file description locks), macOS or a BSD (flock). Elsewhere [New]
-// returns an error. On the BSDs and macOS waiters are not counted, and who comes
-// does not see them.
+// returns an error. On the BSDs and macOS waiters are not counted, and a newcomer does
+// not let those of other processes try first.
 //
 // A directory on a local file system with hard links. Over a network (NFS, CIFS,
 // FUSE) locks may reach this host alone or nobody at all, and break with the
 // connection: use a backend with a server there. All processes run as one user,
 // or as root: files are made for their owner alone. Each held lock and each name
-// waited for takes one descriptor. Files stay when locks are given back, 12 kB
+// waited for takes one descriptor. Files stay when locks are given back, 8 kB
 // for every name, and nobody sweeps them; delete one only when nobody uses its lock.
 package local
 
@@ -84,7 +83,7 @@ var (
 )
 
 // New returns a Locker that keeps its files in dir, which must exist and be
-// writable ([DefaultDir] makes one). Whoever can write there can break the
+// writable ([DefaultDir] makes one). Everybody who can write there can break the
 // locks. Two Lockers exclude each other if they have the same directory, in one
 // process as well.
 func New(dir string, _ Options) (*Locker, error) {
@@ -124,14 +123,14 @@ func (l *Locker) Lock(ctx context.Context, name string, opts ...locker.Option) (
 	return l.locks.Lock(ctx, name, opts...)
 }
 
-// TryLock implements [locker.Locker]. If the lock is free and others wait for
-// it, they have a quarter of a second to take it: who does not is paused.
+// TryLock implements [locker.Locker]. If the lock is free and other processes wait for
+// it, they have a quarter of a second to take it: those that do not are paused.
 func (l *Locker) TryLock(ctx context.Context, name string, opts ...locker.Option) (*locker.Lock, error) {
 	return l.locks.TryLock(ctx, name, opts...)
 }
 
-// Inspect implements [locker.Inspector]. It makes no file. A holder that has
-// not drawn its tokens yet is shown under the name of the one before it.
+// Inspect implements [locker.Inspector]. It makes no file. A holder that has not
+// written its tokens yet is shown with the text and the token of the one before it.
 func (l *Locker) Inspect(ctx context.Context, name string) (locker.Info, error) {
 	return l.locks.Inspect(ctx, name)
 }
@@ -153,6 +152,6 @@ func (l *Locker) Break(ctx context.Context, name string) (bool, error) {
 // zero one included.
 func (l *Locker) Guarantees() locker.Guarantees { return promised }
 
-// Close ends the waiting: waiters get [locker.ErrClosed]. Locks that are held
-// stay held and can be unlocked.
+// Close ends the waiting: waiters get [locker.ErrClosed]. Locks that are held stay
+// held and unlockable.
 func (l *Locker) Close() error { return l.locks.Close() }

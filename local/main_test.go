@@ -285,7 +285,7 @@ func until(t testing.TB, what string, happened func() bool) {
 func aheadOfClock(t testing.TB, dir, name string) fencing.Token {
 	t.Helper()
 	last := fencing.Token(time.Now().Add(time.Hour).UnixMicro())
-	writeFile(t, dir+"/"+fileName(name), newContent(name, grant{last: last, count: 1}))
+	writeFile(t, dir+"/"+fileName(name), newContent(grant{lock: name, last: last, count: 1}))
 	return last
 }
 

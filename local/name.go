@@ -14,13 +14,13 @@ const (
 	longest = 120
 )
 
-// fileName returns the name of the file of a lock. Different locks have
-// different files, on file systems that ignore case as well: lower case
-// letters, digits and "._-" stay, every other byte becomes "%xx". No file name
-// begins with a dot: those are ours (temporary files), hidden, or directories.
+// fileName returns the name of the file of a lock. Different locks have different
+// files, on file systems that ignore case as well: lower case letters, digits and "._-"
+// stay, every other byte becomes "%xx". No lock's file begins with a dot: such names are
+// for our temporary files, hidden, or directories.
 //
-// A name that would be too long becomes a hash. "%sha256" is nothing that the
-// other form can be, for "%" is followed by two digits there.
+// A name that would be too long becomes a hash. No other name begins with "%sha256":
+// there, two hexadecimal digits follow each "%".
 func fileName(name string) string {
 	var b strings.Builder
 	for i := range len(name) {

@@ -101,20 +101,3 @@ func TestProcessesThatMakeTheFileTogetherShareIt(t *testing.T) {
 		t.Errorf("%s updates of 40 are left", got)
 	}
 }
-
-func TestLockOfKilledProcessIsFree(t *testing.T) {
-	dir := t.TempDir()
-	l := newLocker(t, dir)
-	w := startWorker(t, "hold", dir, "x")
-	token, err := fencing.Parse(w.line(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	mustBeTaken(t, l, "x")
-	w.kill()
-	lock := mustLock(t, l, "x")
-	if lock.Token() <= token {
-		t.Errorf("token %d after %d", lock.Token(), token)
-	}
-	mustUnlock(t, lock)
-}

@@ -7,26 +7,26 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"time"
 
 	"github.com/lockstile/locker/fencing"
 )
 
-// A lock file is three records at the starts of three blocks: what it is and
-// of which lock, and two slots for the last grant, written in turn. Each record
-// begins with the hash of the rest of it. They are a block apart so that
-// a write that a power cut tears damages one record and not its neighbour.
+// A lock file has two slots, at the starts of two blocks, which are written in turn. A slot
+// says which lock the file is of, and its last grant. It begins with the hash of the rest of
+// it. The slots are a block apart, so a write that a power cut tears damages only one.
 const (
-	blockSize  = 4096
-	fileSize   = 3 * blockSize
-	recordSize = 1024 // the longest name and the longest holder text fit well
-	sumSize    = sha256.Size
-	magic      = "lockstile/local 1\n"
+	blockSize = 4096
+	fileSize  = 2 * blockSize
+	slotSize  = 1024 // the longest name and the longest holder text fit well
+	sumSize   = sha256.Size
+	magic     = "lockstile/local 2\n"
 )
 
 // A grant has many tokens, for the goroutines of the process that share it. Where the
-// counter is ahead of the clock it has few: no process makes a grant in 8 µs. So the
-// counter does not run away from the clock, which goes on where the file is deleted.
+// counter is ahead of the clock it has few: a grant takes longer than 8 µs, so the clock
+// catches up. It has to, for if the file is deleted, tokens go on from the clock.
 const (
 	manyTokens = 64
 	fewTokens  = 8
@@ -34,6 +34,7 @@ const (
 
 // grant is what a slot says.
 type grant struct {
+	lock   string        // that the file is of
 	last   fencing.Token // of the tokens that were granted; 0 if there never were any
 	count  uint32        // how many there are, up to last; 0: there was no grant in this file yet, see draw
 	holder string
@@ -41,9 +42,9 @@ type grant struct {
 
 func (g grant) first() fencing.Token { return g.last + 1 - fencing.Token(max(1, g.count)) }
 
-// next returns the grant after g: its first token is one more than the last, or the
-// clock if that is ahead. The clock is there for what the file cannot remember: that
-// it was deleted, or that a newer slot than the one we read went bad on the disk.
+// next returns the grant after g: its first token is one more than g's last, or the
+// clock if that is ahead. The clock covers what the file cannot remember: that it was
+// deleted, or that a newer slot than the one we read went bad on the disk.
 func (g grant) next(holder string) (grant, error) {
 	first, count := fencing.Token(max(0, time.Now().UnixMicro())), uint32(manyTokens)
 	if g.last >= first {
@@ -52,97 +53,65 @@ func (g grant) next(holder string) (grant, error) {
 	if first == 0 || first > math.MaxUint64-manyTokens {
 		return grant{}, errors.New("the tokens are at the greatest that there is")
 	}
-	return grant{first + fencing.Token(count) - 1, count, holder}, nil
+	return grant{g.lock, first + fencing.Token(count) - 1, count, holder}, nil
 }
 
-// seal returns a record with body.
-func seal(body []byte) []byte {
-	record := make([]byte, recordSize)
-	copy(record[sumSize:], body)
-	sum := sha256.Sum256(record[sumSize:])
-	copy(record, sum[:])
-	return record
-}
-
-// unseal returns what follows the hash of block i, or nil if it is damaged.
-func unseal(content []byte, i int) []byte {
-	record := content[i*blockSize:][:recordSize]
-	sum := sha256.Sum256(record[sumSize:])
-	if !bytes.Equal(sum[:], record[:sumSize]) {
-		return nil
-	}
-	return record[sumSize:]
-}
-
-func (g grant) record() []byte {
-	b := binary.BigEndian.AppendUint64(nil, uint64(g.last))
+// slot returns a slot that says g. Neither of its texts has a zero byte.
+func (g grant) slot() []byte {
+	b := append(make([]byte, sumSize), magic...)
+	b = binary.BigEndian.AppendUint64(b, uint64(g.last))
 	b = binary.BigEndian.AppendUint32(b, g.count)
-	return seal(appendText(b, g.holder))
+	b = append(b, g.lock+"\x00"+g.holder...)
+	b = append(b, make([]byte, slotSize-len(b))...)
+	sum := sha256.Sum256(b[sumSize:])
+	copy(b, sum[:])
+	return b
 }
 
-func appendText(b []byte, text string) []byte {
-	b = binary.BigEndian.AppendUint16(b, uint16(len(text)))
-	return append(b, text...)
-}
-
-// text reads what appendText wrote.
-func text(b []byte) string {
-	n := min(int(binary.BigEndian.Uint16(b)), len(b)-2)
-	return string(b[2:][:n])
+// readSlot reads what slot wrote, and reports false if b is anything else.
+func readSlot(b []byte) (g grant, ok bool) {
+	sum := sha256.Sum256(b[sumSize:])
+	b, ok = bytes.CutPrefix(b, append(sum[:], magic...))
+	if !ok {
+		return g, false
+	}
+	g.last, g.count = fencing.Token(binary.BigEndian.Uint64(b)), binary.BigEndian.Uint32(b[8:])
+	lock, rest, _ := strings.Cut(string(b[12:]), "\x00")
+	g.lock, g.holder = lock, strings.TrimRight(rest, "\x00")
+	return g, true
 }
 
 // newContent is a complete lock file.
-func newContent(name string, last grant) []byte {
+func newContent(last grant) []byte {
 	content := make([]byte, fileSize)
-	copy(content, seal(appendText([]byte(magic), name)))
-	copy(content[blockSize:], last.record())
-	copy(content[2*blockSize:], last.record())
+	copy(content, last.slot())
+	copy(content[blockSize:], last.slot())
 	return content
 }
 
-// readGrants reads the content of a lock file: its newest grant, and the block
-// that the next one goes to.
+// readGrants reads the content of a lock file: its newest grant, and the slot that the
+// next one goes to.
 //
 // One bad slot is what a crash in the middle of a write leaves. That write was
 // not synced, so its tokens were never returned and the other slot has the last
-// that were. The next ones may be the very numbers that were torn: nobody has
-// them. The bad slot is the one to write to, whatever its tokens may have been, so
-// that there is always a good one. Two bad slots, or a bad beginning, are never
-// the result of a crash of ours, and there is no telling what tokens were given.
-func readGrants(content []byte, path, name string) (newest grant, spare int, err error) {
+// that were. The next grant may have the very numbers that were torn: nobody has
+// them. It is written to the bad slot, so there is always a good one. Two bad slots
+// are never the result of a crash of ours, and the last token is not known.
+func readGrants(content []byte, path string) (newest grant, spare int, err error) {
 	if len(content) != fileSize {
 		return newest, 0, damaged(path, fmt.Sprintf("it has not %d bytes", fileSize))
 	}
-	of, isOurs := readName(content)
-	if !isOurs {
-		return newest, 0, damaged(path, "it does not begin as a lock file does")
-	}
-	if of != name {
-		return newest, 0, fmt.Errorf("the lock file %s belongs to the lock %q: was it copied? If nobody uses it, delete it", path, of)
-	}
-	for i := 1; i <= 2; i++ {
-		b := unseal(content, i)
-		if b == nil {
-			continue
-		}
-		g := grant{fencing.Token(binary.BigEndian.Uint64(b)), binary.BigEndian.Uint32(b[8:]), text(b[12:])}
-		if spare == 0 || g.last > newest.last {
-			newest, spare = g, 3-i
+	spare = -1
+	for i := range 2 {
+		g, ok := readSlot(content[i*blockSize:][:slotSize])
+		if ok && (spare < 0 || g.last > newest.last) {
+			newest, spare = g, 1-i
 		}
 	}
-	if spare == 0 {
-		return newest, 0, damaged(path, "both of its records of the last token are bad")
+	if spare < 0 {
+		return newest, 0, damaged(path, "neither of its two slots can be read")
 	}
 	return newest, spare, nil
-}
-
-// readName reads which lock the file is of.
-func readName(content []byte) (name string, isOurs bool) {
-	head, isOurs := bytes.CutPrefix(unseal(content, 0), []byte(magic))
-	if !isOurs {
-		return "", false
-	}
-	return text(head), true
 }
 
 func damaged(path, how string) error {

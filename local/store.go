@@ -30,7 +30,7 @@ type store struct {
 type attempt struct {
 	req   *locker.Request
 	file  *file  // the last that was opened
-	given uint64 // of the store's, when the attempt began or was last late
+	given uint64 // the store's, when the attempt began or late was last asked
 }
 
 func (s *store) Features() driver.Features { return driver.Features{Guarantees: promised} }
@@ -41,12 +41,12 @@ func (s *store) Begin(req *locker.Request) (*attempt, error) {
 	return &attempt{req: req, given: s.given.Load()}, nil
 }
 
-// Acquire looks once, or with a wait every few milliseconds. What the file system
-// refuses to do ends a wait.
+// Acquire looks once, or with a wait every few milliseconds. An error of the file system
+// ends a wait.
 func (s *store) Acquire(ctx context.Context, a *attempt, wait driver.Wait) (driver.Grant, error) {
 	grant, err := s.acquire(ctx, a, wait)
 	if grant.Count == 0 && s.Left(a) {
-		_ = a.file.drop() // who does not have the lock has no use for what this says
+		_ = a.file.drop() // it has no lock to give back
 	}
 	return grant, err
 }
@@ -62,7 +62,7 @@ func (s *store) acquire(ctx context.Context, a *attempt, wait driver.Wait) (driv
 			return grant, nil
 		case wait != nil:
 			ctx = wait()
-			if err := a.file.wait(); err != nil {
+			if err := a.file.showWaiting(); err != nil {
 				return driver.Grant{}, driver.Refused(err)
 			}
 		}
@@ -75,8 +75,7 @@ func (s *store) acquire(ctx context.Context, a *attempt, wait driver.Wait) (driv
 	}
 }
 
-// pause waits as long as all waiters do between two looks, at random so that
-// each of them has its chance.
+// pause waits between two looks, for a random time, so that each waiter has its chance.
 func pause(ctx context.Context) error {
 	timer := time.NewTimer(time.Millisecond + rand.N(3*time.Millisecond))
 	defer timer.Stop()
@@ -89,7 +88,7 @@ func pause(ctx context.Context) error {
 }
 
 // look looks once, at the file that is there now. If polite, it leaves the lock to
-// others who wait for it. Awaited says that it may be free, and was not for us to take.
+// others who wait for it. If awaited, the lock may be free, but was not ours to take.
 func (s *store) look(a *attempt, polite bool) (grant driver.Grant, awaited bool, err error) {
 	grant, awaited, err = s.lookAt(a, polite)
 	if err == nil {
@@ -136,16 +135,17 @@ func (s *store) others(a *attempt) (bool, error) {
 	return n > 0, err
 }
 
-// late reports, once, whether a lock was given back since the attempt began: then it
-// may have stood in line for that lock, and be here before any other process looks.
+// late reports, once, whether this store has given a lock back since the attempt began:
+// then the attempt may have stood in line for that lock, and be here before any other
+// process looks.
 func (s *store) late(a *attempt) bool {
 	before := a.given
 	a.given = s.given.Load()
 	return a.given != before
 }
 
-// Renew looks whether the locks are still there. It touches nothing of a file that may
-// change: the lock may be given back meanwhile.
+// Renew looks whether the files are still there. It reads only what never changes in a
+// file: the lock may be given back meanwhile.
 func (s *store) Renew(_ context.Context, as []*attempt) []error {
 	errs := make([]error, len(as))
 	for i, a := range as {
@@ -154,7 +154,7 @@ func (s *store) Renew(_ context.Context, as []*attempt) []error {
 	return errs
 }
 
-// Release closes the file. Whatever it returns, the lock is no longer ours then.
+// Release closes the file. Whatever it returns, we no longer have the lock.
 func (s *store) Release(_ context.Context, a *attempt, _ time.Duration) error {
 	s.given.Add(1)
 	return cmp.Or(a.file.lost(), a.file.drop())

@@ -12,7 +12,7 @@ import (
 const nobody = 65534
 
 // openDir makes a directory that everybody can come to and that belongs to a
-// user who is not root: nobody, or whoever we are.
+// user who is not root: nobody, or ourselves.
 func openDir(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -81,8 +81,8 @@ func TestSweeperOfTemporaryFilesLeavesTheFileOfAHeldLock(t *testing.T) {
 	}
 }
 
-// Everything that is ever in the directory is protected, whoever sweeps it on
-// this machine.
+// Everything that is ever in the directory is protected from all that sweep on this
+// machine.
 func TestFilesAreMadeSticky(t *testing.T) {
 	dir := t.TempDir()
 	l := newLocker(t, dir)

@@ -4,16 +4,13 @@ import (
 	"context"
 	"errors"
 	"os"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/lockstile/locker"
-	"github.com/lockstile/locker/driver"
 )
 
-// waiters returns how many processes wait, as the kernel has it.
+// waiters returns how many processes the kernel says are waiting.
 func waiters(t testing.TB, l *Locker, name string) int {
 	t.Helper()
 	if !seesWaiters {
@@ -26,47 +23,12 @@ func waiters(t testing.TB, l *Locker, name string) int {
 	return info.Waiters
 }
 
-// A turn that is passed on writes nothing: its token was written with the grant.
-func TestTurnsThatShareAGrantWriteNothing(t *testing.T) {
-	l, ctx := newLocker(t, t.TempDir()), patience(t)
-	var writes, shared atomic.Int64
-	watchFlush(t, func(*os.File) error { writes.Add(1); return nil })
-	last, written := mustLock(t, l, "x"), writes.Load()
-	turn := func() error {
-		lock, err := l.Lock(ctx, "x")
-		if err != nil {
-			return err
-		}
-		if now := writes.Load(); driver.LeaseOf(lock) == driver.LeaseOf(last) {
-			shared.Add(1)
-			if lock.Token() != last.Token()+1 || now != written {
-				t.Errorf("token %d after %d of the same grant, and %d writes", lock.Token(), last.Token(), now-written)
-			}
-		}
-		last, written = lock, writes.Load()
-		return lock.Unlock(ctx)
-	}
-	var all sync.WaitGroup
-	for range 4 {
-		all.Go(func() {
-			for shared.Load() < 100 {
-				if err := turn(); err != nil {
-					t.Errorf("after %d turns that shared a grant: %v", shared.Load(), err)
-					return
-				}
-			}
-		})
-	}
-	mustUnlock(t, last)
-	all.Wait()
-}
-
 // pausedWaiter waits for x and never takes it, as a process that is stopped.
 func pausedWaiter(t *testing.T, l *Locker) *file {
 	t.Helper()
 	f, err := openOrCreate(l.store.path("x"), "x")
 	if err == nil {
-		err = f.wait()
+		err = f.showWaiting()
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -109,8 +71,8 @@ func TestFreeLockIsLeftToWhoWaitsButNotForEver(t *testing.T) {
 	}
 }
 
-// Where waiters cannot be seen, whoever stood in line for what its process gives back
-// lets others look first.
+// Where waiters cannot be seen, a goroutine that stood in line for a lock which its process
+// gives back lets other processes look first.
 func TestWhoStoodInLineForWhatWasGivenBackIsLateOnce(t *testing.T) {
 	l := newLocker(t, t.TempDir())
 	lock := mustLock(t, l, "x")
@@ -130,7 +92,7 @@ func TestWhoStoodInLineForWhatWasGivenBackIsLateOnce(t *testing.T) {
 	}
 }
 
-// What the file system refuses to do ends a wait: it will do no other in a second.
+// An error of the file system ends a wait: it would be the same a second later.
 func TestWaitEndsWhenTheDirectoryIsRemoved(t *testing.T) {
 	dir := t.TempDir()
 	l, held := newLocker(t, dir), mustLock(t, newLocker(t, dir), "x", locker.WithTTL(time.Hour))

@@ -10,45 +10,47 @@ import (
 	"github.com/lockstile/locker/driver"
 )
 
-// Link is the network between a Locker and its store, and the store's door. It passes
-// all messages at once, unless it is told otherwise.
+// Link is the network between a Locker and its store. It carries all messages at once,
+// unless a test tells it otherwise.
 type Link struct {
 	mu                sync.Mutex
 	requests, answers bool       // whether these pass
-	held              []*message // what does not, in order
+	withheld          []*message // what does not, in order
 	delay             time.Duration
 	refusal           error
 	sent              int
 	conn              *conn // for the next request
 }
 
-// conn is a connection. One on which an answer was not waited for is not used again.
+// conn is a connection. It is not used again after a caller has given up a request on it.
 type conn struct{ stalled bool }
 
 // message is on its way: first to the store, then back.
 type message struct {
 	conn    *conn
-	carry   func() // to where it goes
+	carry   func() // delivers it
 	request bool
-	lose    func() // with its connection
+	lose    func() // ends it with its connection
 }
 
 var errReset = errors.New("connection reset")
 
-// patience bounds a request, as the clients of real stores do.
-const patience = 5 * time.Second
+// requestTime bounds a request, as clients of real stores do.
+const requestTime = 5 * time.Second
 
-var errSilent = fmt.Errorf("no answer within %v", patience)
+var errSilent = fmt.Errorf("no answer within %v", requestTime)
 
 func newLink() *Link { return &Link{requests: true, answers: true, conn: new(conn)} }
 
-// Cut lets nothing pass in either direction.
+// Cut holds back all messages, until Heal or Deliver.
 func (n *Link) Cut() { n.set(false, false) }
 
-// CutReplies lets requests pass, and no answers.
+// CutReplies holds back the store's answers and lets requests pass, until Heal or
+// Deliver.
 func (n *Link) CutReplies() { n.set(true, false) }
 
-// Stall has nothing pass on the connection that is open now. The next one passes.
+// Stall holds back all messages on the connection that is open now, until Heal or
+// Deliver. When a request on it was given up, a new connection is opened, which works.
 func (n *Link) Stall() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -61,38 +63,39 @@ func (n *Link) set(requests, answers bool) {
 	n.requests, n.answers = requests, answers
 }
 
-// Delay has every message take d from now on. 0 ends that.
+// Delay makes every message take d from now on. 0 ends that.
 func (n *Link) Delay(d time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.delay = d
 }
 
-// Refuse has the store answer every request with err, and do nothing. Nil ends that.
+// Refuse makes the store answer every request with err, and do nothing. Nil ends that.
 func (n *Link) Refuse(err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.refusal = err
 }
 
-// Requests counts what was sent to the store so far.
+// Requests returns how many requests this Locker has sent so far.
 func (n *Link) Requests() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.sent
 }
 
-// Heal ends what the other methods began. What was held back is lost.
+// Heal ends Cut, CutReplies and Stall. What was held back is lost: its callers get an
+// error.
 func (n *Link) Heal() {
 	for _, m := range n.open() {
 		m.lose()
 	}
 }
 
-// Deliver ends what the other methods began. What was held back arrives now.
+// Deliver ends Cut, CutReplies and Stall. What was held back arrives now.
 func (n *Link) Deliver() {
-	for held := n.open(); len(held) > 0; held = n.open() {
-		for _, m := range held {
+	for messages := n.open(); len(messages) > 0; messages = n.open() {
+		for _, m := range messages {
 			m.carry()
 		}
 	}
@@ -102,20 +105,20 @@ func (n *Link) open() []*message {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.requests, n.answers, n.conn = true, true, new(conn)
-	held := n.held
-	n.held = nil
-	for _, m := range held {
+	messages := n.withheld
+	n.withheld = nil
+	for _, m := range messages {
 		m.conn.stalled = false
 	}
-	return held
+	return messages
 }
 
-// pass carries a message, or holds it back.
+// pass delivers a message, or holds it back.
 func (n *Link) pass(m *message) {
 	n.mu.Lock()
 	passes, delay := !m.conn.stalled && (m.request && n.requests || !m.request && n.answers), n.delay
 	if !passes {
-		n.held = append(n.held, m)
+		n.withheld = append(n.withheld, m)
 	}
 	n.mu.Unlock()
 	switch {
@@ -126,7 +129,7 @@ func (n *Link) pass(m *message) {
 	}
 }
 
-// send calls f in the store, and returns its answer when that has come back.
+// send calls f in the store, and returns the answer when it has come back.
 func send[T any](ctx context.Context, n *Link, f func() T) (answer T, err error) {
 	n.mu.Lock()
 	on, refusal := n.conn, n.refusal
@@ -135,7 +138,7 @@ func send[T any](ctx context.Context, n *Link, f func() T) (answer T, err error)
 	if refusal != nil {
 		return answer, driver.Refused(refusal)
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, errSilent)
+	ctx, cancel := context.WithTimeoutCause(ctx, requestTime, errSilent)
 	defer cancel()
 	answered, lost := make(chan T, 1), make(chan struct{})
 	lose := func() { close(lost) }
@@ -154,8 +157,8 @@ func send[T any](ctx context.Context, n *Link, f func() T) (answer T, err error)
 	}
 }
 
-// push carries a word from the store. The end of its connection is as good: whoever
-// waits asks again.
+// push carries a word from the store. If its connection breaks, the waiter is woken all
+// the same, to ask again.
 func (n *Link) push(f func()) {
 	n.mu.Lock()
 	on := n.conn
@@ -163,7 +166,7 @@ func (n *Link) push(f func()) {
 	n.pass(&message{on, f, false, f})
 }
 
-// leave gives up a connection on which an answer is missing.
+// leave gives up a connection on which an answer did not come.
 func (n *Link) leave(on *conn) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -1,15 +1,14 @@
 // Package lockertest is a [locker.Locker] in memory, for tests of programs that use
-// locks. It needs no server, and a test can tell it what a store does to its users on
-// a bad day: that a lock is taken, lost, or that nobody answers.
+// locks. It needs no server, and a test can tell it that a lock is taken or lost, or that
+// the store does not answer.
 //
 //	locks := lockertest.New()
 //	go program(locks)
 //	locks.Lose("invoices/42") // what does program do now?
 //
-// Its locks are as real as those of any backend: they exclude each other, have
-// tokens, leases and waiters, and pass the conformance suite. Only they end with the
-// process. In a bubble of testing/synctest, leases end by the bubble's clock, if New
-// was called there.
+// Its locks exclude each other, have tokens, leases and waiters, and pass the conformance
+// suite like those of any backend, but end with the process. In a bubble of
+// testing/synctest, leases end by the bubble's clock, if New was called there.
 package lockertest
 
 import (
@@ -40,8 +39,7 @@ func New() *Locker {
 	return newLocker(&server{names: make(map[string]*entry), now: func() locker.Instant { return locker.Instant(time.Since(began)) }})
 }
 
-// Another returns a Locker on the same store: another process, as far as that can
-// tell.
+// Another returns a Locker on the same store, which takes it for another process.
 func (l *Locker) Another() *Locker { return newLocker(l.server) }
 
 func newLocker(s *server) *Locker {
@@ -78,14 +76,15 @@ func (l *Locker) List(ctx context.Context, prefix string) ([]locker.Info, error)
 	return l.locks.List(ctx, prefix)
 }
 
-// Close implements [io.Closer] as the backends do.
+// Close makes waiters and further calls return [locker.ErrClosed]. Locks that are held
+// stay held.
 func (l *Locker) Close() error { return l.locks.Close() }
 
 // Link returns what lies between this Locker and its store.
 func (l *Locker) Link() *Link { return l.link }
 
-// Lose takes the lock called name from the goroutine of this Locker that holds it,
-// which learns of it at once, and reports whether there was one.
+// Lose takes the lock called name from the goroutine of this Locker that holds it, whose
+// [locker.Lock] is lost at once, and reports whether there was one.
 func (l *Locker) Lose(name string) bool {
 	holder := l.server.lose(name, l.link)
 	if holder == nil {
@@ -95,8 +94,9 @@ func (l *Locker) Lose(name string) bool {
 	return true
 }
 
-// Take gives the lock called name to nobody, for good: it is taken, until Free.
+// Take makes the lock called name taken, by nobody, until Free. A goroutine that holds it
+// finds out at its next renewal.
 func (l *Locker) Take(name string) { l.server.take(name) }
 
-// Free ends Take.
+// Free ends Take. If somebody holds the lock instead, it is taken from that holder.
 func (l *Locker) Free(name string) { l.server.free(name) }

@@ -15,15 +15,15 @@ import (
 )
 
 const (
-	// tokens is how many a grant has.
+	// tokens is how many tokens a grant has.
 	tokens = 64
-	// claim is how long a lock stays reserved for the waiter whose turn it is.
-	claim = 500 * time.Millisecond
+	// reserveTime is how long a lock stays reserved for the waiter whose turn it is.
+	reserveTime = 500 * time.Millisecond
 	// forever is the lease of a lock that was taken by Take.
 	forever = locker.Instant(math.MaxInt64)
 )
 
-// server is the store: what it does in one call of a method, it does at once.
+// server is the store. Each method is one atomic step.
 type server struct {
 	now func() locker.Instant
 
@@ -33,19 +33,19 @@ type server struct {
 
 // entry is what the server knows of a name.
 type entry struct {
-	holder  *attempt // has the lock until end; a nil one with an end was taken by Take
+	holder  *attempt // has the lock until end; nil with an end: taken by Take
 	next    *attempt // for whom the lock is reserved until end
 	end     locker.Instant
 	waiters []*attempt
 	last    uint64 // token
 }
 
-// attempt is one attempt at a name, and the hold that comes of it.
+// attempt is one attempt at a name, and the hold that comes of it: the driver's H.
 type attempt struct {
-	req    *locker.Request
-	letter chan struct{} // a word from the server: ask again
-	left   bool          // something of it may be in the store
-	link   *Link
+	req  *locker.Request
+	word chan struct{} // of the server: ask again
+	left bool          // something of it may be in the store
+	link *Link
 
 	// What follows is the server's.
 	withdrawn, forced bool
@@ -77,17 +77,17 @@ func (e *entry) pass(now locker.Instant) {
 	if len(e.waiters) == 0 {
 		return
 	}
-	e.next, e.waiters, e.end = e.waiters[0], e.waiters[1:], now.Add(claim)
+	e.next, e.waiters, e.end = e.waiters[0], e.waiters[1:], now.Add(reserveTime)
 	e.next.tell()
 	if len(e.waiters) > 0 {
-		e.waiters[0].tell() // looks again when the claim has ended, if that is in vain
+		e.waiters[0].tell() // asks again, and is told to wait for reserveTime
 	}
 }
 
 func (a *attempt) tell() {
 	a.link.push(func() {
 		select {
-		case a.letter <- struct{}{}:
+		case a.word <- struct{}{}:
 		default:
 		}
 	})
@@ -112,12 +112,12 @@ func (s *server) acquire(a *attempt, queue bool) answer {
 			e.waiters = append(e.waiters, a)
 		}
 		ahead := max(slices.Index(e.waiters, a), 0)
-		return answer{left: e.end.Sub(now) + time.Duration(ahead)*claim}
+		return answer{left: e.end.Sub(now) + time.Duration(ahead)*reserveTime}
 	}
 	return answer{first: a.first}
 }
 
-// renew answers nil, or that the lock is a's no more.
+// renew answers nil, or that a no longer has the lock.
 func (s *server) renew(a *attempt) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -190,7 +190,7 @@ func (s *server) info(name string) locker.Info {
 	return info
 }
 
-// free takes the lock from whoever has it.
+// free takes the lock from its holder, or ends Take.
 func (s *server) free(name string) (holder *attempt) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -200,7 +200,7 @@ func (s *server) free(name string) (holder *attempt) {
 	return holder
 }
 
-// lose takes the lock from a holder behind this link, if it has it.
+// lose takes the lock from its holder, if that is behind this link.
 func (s *server) lose(name string, link *Link) (holder *attempt) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -233,7 +233,7 @@ func (c *client) Features() driver.Features {
 }
 
 func (c *client) Begin(req *locker.Request) (*attempt, error) {
-	return &attempt{req: req, letter: make(chan struct{}, 1), link: c.link}, nil
+	return &attempt{req: req, word: make(chan struct{}, 1), link: c.link}, nil
 }
 
 var errWithdrawn = errors.New("the attempt was withdrawn")
@@ -257,7 +257,7 @@ func (c *client) Acquire(ctx context.Context, a *attempt, wait driver.Wait) (dri
 		ctx = wait()
 		look := time.NewTimer(got.left)
 		select {
-		case <-a.letter:
+		case <-a.word:
 		case <-look.C:
 		case <-ctx.Done():
 		}

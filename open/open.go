@@ -8,10 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
-	"strings"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/dial"
 )
 
 // Backend is what a URL stands for. Close closes the backend and the client
@@ -37,16 +36,16 @@ type Backend interface {
 // is libpq's.
 //
 // The forms for Redis take parameters, as in "redis://h/0?prefix=app:&replicas=1":
-// prefix and replicas are the fields of [singlenode.Options], redis-sentinel has
+// prefix and replicas are the fields of singlenode.Options, redis-sentinel has
 // sentinel_username and sentinel_password. The others are those of go-redis that a
 // lock can use: client_name, protocol, max_retries, min_retry_backoff and
 // max_retry_backoff; dial_timeout, read_timeout, write_timeout and pool_timeout,
 // which cannot be switched off; pool_size, pool_fifo, min_idle_conns, max_idle_conns
 // and max_active_conns; conn_max_idle_time and conn_max_lifetime; and over TLS
 // skip_verify. A redlock has prefix, max_ttl, node_timeout and durable_nodes, the
-// fields of [redlock.Options], as well.
+// fields of redlock.Options, as well.
 //
-// "local:" alone is [local.DefaultDir]; another directory must exist, and a relative
+// "local:" alone is local.DefaultDir; another directory must exist, and a relative
 // one counts from the working directory.
 //
 // For etcd, name all members. It takes prefix, and with etcds:// cacert, cert and
@@ -61,7 +60,7 @@ type Backend interface {
 // socket's directory as a host (%2Frun%2Fpostgresql), and what the environment and
 // the password file say counts as always; parameters for the pool (pool_max_conns)
 // are those of pgxpool. Ours are mode=session for advisory locks instead of leases,
-// poll, sync_standby and no_standby, fields of [postgres.Options], and schema=ensure:
+// poll, sync_standby and no_standby, fields of postgres.Options, and schema=ensure:
 // it makes the locks' tables, or brings them up to date, and is best given once, by
 // a role that may do so. Without it, a database that has no such tables is
 // unavailable.
@@ -70,7 +69,7 @@ type Backend interface {
 // URL also returns as errors; its SetLogger silences it. The other clients are
 // silent.
 func URL(ctx context.Context, url string) (Backend, error) {
-	b, err := open(ctx, url)
+	b, err := dial.URL(ctx, url)
 	if err == nil {
 		return b, nil
 	}
@@ -79,46 +78,6 @@ func URL(ctx context.Context, url string) (Backend, error) {
 		err = errors.Join(err, b.Close())
 	}
 	return nil, err
-}
-
-// open may return a backend along with an error: the clients are made, and the
-// store is not as it must be.
-func open(ctx context.Context, url string) (Backend, error) {
-	scheme, rest, ok := strings.Cut(url, ":")
-	if !ok {
-		return nil, errors.New("the URL has no scheme: " + known())
-	}
-	switch scheme {
-	case "local":
-		return openLocal(rest)
-	case "redis", "rediss":
-		return openRedis(ctx, scheme, rest)
-	case "redis-sentinel":
-		return openSentinel(ctx, scheme, rest)
-	case "redis-cluster":
-		return openCluster(ctx, scheme, rest)
-	case "redlock", "redlocks":
-		return openRedlock(ctx, scheme, rest)
-	case "etcd", "etcds":
-		return openEtcd(ctx, scheme, rest)
-	case "zk":
-		return openZooKeeper(ctx, scheme, rest)
-	case "postgres", "postgresql":
-		return openPostgres(ctx, scheme, rest)
-	}
-	if !strings.HasPrefix(rest, "//") || strings.ContainsAny(scheme, "@/?#") {
-		return nil, errors.New("the URL has no scheme that is known: " + known()) // it may have begun with a password
-	}
-	return nil, fmt.Errorf("unknown scheme %q: %s", scheme, known())
-}
-
-// known lists the forms of URLs for an error.
-func known() string {
-	var forms []string
-	for _, s := range Schemes() {
-		forms = append(forms, s.Form)
-	}
-	return "use one of " + strings.Join(forms, ", ")
 }
 
 // Scheme describes one form of URL.
@@ -131,5 +90,9 @@ type Scheme struct {
 
 // Schemes returns the forms of URLs that [URL] knows. It asks no server.
 func Schemes() []Scheme {
-	return slices.Concat([]Scheme{localScheme()}, redisSchemes(), redlockSchemes(), etcdSchemes(), zkSchemes(), postgresSchemes())
+	var all []Scheme
+	for _, s := range dial.Schemes() {
+		all = append(all, Scheme(s))
+	}
+	return all
 }

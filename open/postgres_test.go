@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/lockstile/locker"
-	"github.com/lockstile/locker/internal/testserver"
+	"github.com/lockstile/locker/internal/lab/testserver"
 	"github.com/lockstile/locker/open"
 )
 
@@ -28,6 +28,9 @@ func TestPostgresByURL(t *testing.T) {
 	worksInSession(t, mustOpen(t, base+"&mode=session"))
 	works(t, mustOpen(t, "postgres:///postgres?sslmode=disable&user=postgres&host=127.0.0.1&port="+s.Addr()[len("127.0.0.1:"):]))
 	mustHold(t, mustOpen(t, base), "x")
+	if _, lists := mustOpen(t, base).(locker.Lister); !lists {
+		t.Error("what is held cannot be listed")
+	}
 	if _, err := mustOpen(t, base).TryLock(patience(t), "x"); !errors.Is(err, locker.ErrTaken) {
 		t.Errorf("TryLock of the same name: %v", err)
 	}

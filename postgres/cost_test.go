@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/lockstile/locker"
-	"github.com/lockstile/locker/internal/testserver"
+	"github.com/lockstile/locker/internal/lab/testserver"
 	"github.com/lockstile/locker/postgres"
 )
 
@@ -82,9 +82,9 @@ func TestServerPlansNothingForALeaseOnAConnectionItKnows(t *testing.T) {
 	}
 }
 
-// Goal: whoever finds the lock taken and does not wait leaves nothing behind: no
-// transaction number and nothing in the log. Method: the statement itself, in a
-// transaction of its own. The same statement does both where the lock is free.
+// Goal: a TryLock that finds the lock taken leaves nothing behind: no transaction
+// number and nothing in the log. Method: the statement itself, in a transaction of its
+// own. Where the lock is free, the same statement leaves both.
 func TestTryLockThatFindsItTakenWritesNothing(t *testing.T) {
 	t.Parallel()
 	url := testserver.Postgres(t, "autovacuum=off").URL("postgres") // nobody else writes
@@ -92,7 +92,7 @@ func TestTryLockThatFindsItTakenWritesNothing(t *testing.T) {
 	for name, writes := range map[string]bool{"taken": false, "free": true} {
 		tx := begun(t, url)
 		start := ask[string](t, tx, `SELECT pg_current_wal_insert_lsn()::text`)
-		token := ask[int64](t, tx, `SELECT (lockstile_acquire_1($1, 'x', 60000, '', false, '', 0, 0))._token`, name)
+		token := ask[int64](t, tx, `SELECT (lockstile_acquire_1($1, 'x', 60000, '', false, '', 0, 0, false))._token`, name)
 		if ask[bool](t, tx, `SELECT pg_current_xact_id_if_assigned() IS NOT NULL`) != writes || (token > 0) != writes {
 			t.Errorf("%s: it was answered %d, and has a transaction number, or has none", name, token)
 		}
@@ -123,10 +123,10 @@ func TestWaitersAndReleasesDoNotWaitForTheDisk(t *testing.T) {
 		}
 	}
 	for i := range n {
-		count("granted", `lockstile_acquire_1('a', 'v' || $1::int, 60000, '', false, '', 0, 0)`, i)
-		count("queued", `lockstile_acquire_1('a', 'w' || $1::int, 60000, '', true, '', 60000, 0)`, i)
-		count("released", `lockstile_release_1('a', 'v' || $1::int, 0)`, i)
-		count("withdrawn", `lockstile_withdraw_1('a', 'w' || $1::int, 0)`, i)
+		count("granted", `lockstile_acquire_1('a', 'v' || $1::int, 60000, '', false, '', 0, 0, false)`, i)
+		count("queued", `lockstile_acquire_1('a', 'w' || $1::int, 60000, '', true, '', 60000, 0, false)`, i)
+		count("released", `lockstile_release_1('a', 'v' || $1::int, false, 0)`, i)
+		count("withdrawn", `lockstile_release_1('a', 'w' || $1::int, true, 0)`, i)
 	}
 	if waits["granted"] != n {
 		t.Errorf("%d of %d grants are seen to wait for the disk: the test tests nothing", waits["granted"], n)
@@ -139,8 +139,8 @@ func TestWaitersAndReleasesDoNotWaitForTheDisk(t *testing.T) {
 }
 
 // Goal: a lock goes from process to process in three requests: to queue, to give it
-// back, to claim it. Method: processes that take turns, whose every turn is awaited by
-// the other, and the server's count of statements.
+// back, to claim it. Method: two processes that take turns, each waiting while the other
+// holds the lock, and the server's count of statements.
 func TestLockGoesFromProcessToProcessInThreeRequests(t *testing.T) {
 	url := database(t)
 	admin := connect(t, url)
@@ -246,8 +246,8 @@ func TestThousandWaitersOfOneProcessShareAHandfulOfConnections(t *testing.T) {
 
 const sqlConnections = `SELECT count(*)::int FROM pg_stat_activity WHERE datname = current_database()`
 
-// witness stands where the lock's holder works, and sees what the lock must
-// never let happen.
+// witness is what the lock protects. Two holders at once, or a token that does not
+// increase, fail the test.
 type witness struct {
 	t      *testing.T
 	ctx    context.Context

@@ -11,7 +11,7 @@ import (
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/fencing"
-	"github.com/lockstile/locker/internal/testserver"
+	"github.com/lockstile/locker/internal/lab/testserver"
 	"github.com/lockstile/locker/postgres"
 )
 
@@ -25,9 +25,9 @@ type onlooker struct {
 	grants int
 }
 
-// granted is called when Lock has returned. Who is lost already, for the machine
-// was slow, is no evidence. Another is looked at first: if both believe, they did
-// so at that moment.
+// granted is called when Lock has returned. A holder that has lost already, because the
+// machine was slow, proves nothing. The other holder is looked at first: if both believe,
+// they believed at that moment.
 func (o *onlooker) granted(t *testing.T, lock *locker.Lock, who string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/fencing"
-	"github.com/lockstile/locker/internal/testserver"
+	"github.com/lockstile/locker/internal/lab/testserver"
 	"github.com/lockstile/locker/postgres"
 )
 
@@ -53,17 +53,17 @@ func TestRenewalsAndMarksSurviveACrashWhateverTheRoleSays(t *testing.T) {
 	newLocker(t, url, postgres.Options{})
 	const row = `(SELECT value || expires FROM lockstile_lease)`
 	for what, c := range map[string]struct{ do, see string }{
-		"granted":         {`SELECT lockstile_acquire_1('a', 'mine', 600000, '', false, '', 0, 0)`, row},
-		"asked for again": {`SELECT lockstile_acquire_1('a', 'mine', 600000, '', false, '', 0, 0)`, row},
+		"granted":         {`SELECT lockstile_acquire_1('a', 'mine', 600000, '', false, '', 0, 0, false)`, row},
+		"asked for again": {`SELECT lockstile_acquire_1('a', 'mine', 600000, '', false, '', 0, 0, false)`, row},
 		"renewed":         {`SELECT lockstile_renew_1(ARRAY['a'], ARRAY['mine'], ARRAY[600000])`, row},
-		"withdrawn":       {`SELECT lockstile_withdraw_1('b', 'late', 600000)`, `(SELECT value || until FROM lockstile_mark WHERE NOT forced)`},
-		"broken":          {`SELECT lockstile_force_1('a', 'mine', 600000)`, `(SELECT value || until FROM lockstile_mark WHERE forced)`},
+		"withdrawn":       {`SELECT lockstile_release_1('b', 'late', true, 600000)`, `(SELECT value || until FROM lockstile_mark WHERE NOT forced)`},
+		"broken":          {`SELECT lockstile_break_1('a', (SELECT token FROM lockstile_lease), 600000)`, `(SELECT value || until FROM lockstile_mark WHERE forced)`},
 	} {
 		pool := connect(t, url)
 		exec(t, pool, `DELETE FROM lockstile_lease`)
 		exec(t, pool, `DELETE FROM lockstile_mark`)
 		if what != "granted" {
-			query[string](t, pool, `SELECT lockstile_acquire_1('a', 'mine', 600000, '', false, '', 0, 0)::text`)
+			query[string](t, pool, `SELECT lockstile_acquire_1('a', 'mine', 600000, '', false, '', 0, 0, false)::text`)
 		}
 		exec(t, connect(t, server.URL("postgres")), `CHECKPOINT`)
 		query[string](t, pool, `SELECT (`+c.do[len("SELECT "):]+`)::text`)
@@ -178,44 +178,6 @@ func TestSessionLocksAreLostAtOnceWhenTheServerCrashes(t *testing.T) {
 	unlock(t, lock(t, a, "a")) // and the first Locker works again
 }
 
-// Goal: silence is loss. The server's processes are stopped, so that no
-// connection breaks and nothing answers.
-func TestLocksAreLostWhenTheServerFallsSilent(t *testing.T) {
-	t.Parallel()
-	server := testserver.Postgres(t)
-	forEachKind(t, func(t *testing.T, open func(testing.TB, string) lockerUnderTest) {
-		l := open(t, server.URL("postgres"))
-		held := lock(t, l, "a", locker.WithTTL(2*time.Second))
-		server.Pause()
-		select {
-		case <-held.Lost():
-		case <-time.After(patience):
-			t.Error("a lock of a silent server is still believed in")
-		}
-		server.Resume()
-		unlock(t, lock(t, l, "a"))
-	})
-}
-
-// Goal: a connection that breaks without a word holds its locks in the server no
-// longer than it takes the Locker to open another.
-func TestLostSessionIsEndedInTheServerByTheNext(t *testing.T) {
-	t.Parallel()
-	url := database(t)
-	b := newSession(t, url)
-	pool, w := wired(t, url)
-	a := onPool(t, "/sessions", pool)
-	held := lock(t, a, "a", locker.WithTTL(2*time.Second))
-	w.cut(slow) // nothing arrives any more, and nobody is told
-	select {
-	case <-held.Lost():
-	case <-time.After(patience):
-		t.Fatal("a lock on a silent connection is still believed in")
-	}
-	w.repair()
-	unlock(t, lock(t, b, "a"))
-}
-
 // Goal: a request that arrives after its clean-up is refused.
 func TestRequestThatArrivesAfterItsCleanUpIsRefused(t *testing.T) {
 	url := database(t)
@@ -296,6 +258,26 @@ func TestLeaseStatementsCanBeSentTwice(t *testing.T) {
 	}
 }
 
+// Goal: a Break whose answer is lost still reports that somebody had the lock.
+func TestBreakThatIsSentTwiceSaysThatSomebodyHadTheLock(t *testing.T) {
+	url := database(t)
+	held := lock(t, newLocker(t, url, postgres.Options{}), "a", locker.WithTTL(long))
+	pool, w := wired(t, url)
+	a, err := postgres.New(pool, postgres.Options{})
+	a = ready(t, a, err)
+	info, err := a.Inspect(soon(t), "a") // the connection is there
+	if err != nil || info.Token != held.Token() {
+		t.Fatalf("Inspect: %+v, %v", info, err)
+	}
+	w.cutAt("lockstile_break", dying)
+	if broken, err := a.Break(soon(t), "a"); !broken || err != nil {
+		t.Errorf("Break: %v, %v", broken, err)
+	}
+	if err := held.Renew(soon(t)); !errors.Is(err, locker.ErrLost) {
+		t.Errorf("Renew: %v", err)
+	}
+}
+
 // The answer to a Break is lost, and somebody else has the lock by the time that it is
 // sent again. One holder was to be broken, and the next must not be.
 func TestBreakWhoseAnswerIsLostBreaksOneHolder(t *testing.T) {
@@ -312,14 +294,13 @@ func TestBreakWhoseAnswerIsLostBreaksOneHolder(t *testing.T) {
 	}()
 	queued(t, first, "a", 1)
 	admin := connect(t, url)
-	value := query[string](t, admin, `SELECT value FROM lockstile_lease`)
-	const force = `SELECT lockstile_force_1('a', $1, 600000)`
-	if !query[bool](t, admin, force, value) {
+	const breaks = `SELECT lockstile_break_1('a', $1, 600000)`
+	if !query[bool](t, admin, breaks, int64(held.Token())) {
 		t.Error("nobody was broken")
 	}
 	lock := <-next
-	if !query[bool](t, admin, force, value) {
-		t.Error("sent again, it says that nobody was broken")
+	if query[bool](t, admin, breaks, int64(held.Token())) {
+		t.Error("sent again, it says that somebody was broken")
 	}
 	if lock != nil {
 		if err := lock.Renew(soon(t)); err != nil {

@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -22,6 +23,8 @@ type wire struct {
 	mu    sync.Mutex
 	conns []*wiredConn
 	mode  wireMode
+	at    string   // what breaks the connection when it is sent, once
+	next  wireMode // and how
 }
 
 type wireMode int
@@ -32,14 +35,19 @@ const (
 	slow            // what is sent arrives only with deliver
 	dying           // what is sent arrives, and the connection breaks when the answer comes
 	deafer          // as deaf, and the end of the connection does not arrive either
+	parted          // what is sent arrives; with the answer, or with part, the connection ends for this side alone
+	late            // what is sent arrives, the answer only with answer, and nothing after it
 )
 
 // wiredConn is a connection. Once broken, it stays so.
 type wiredConn struct {
 	net.Conn
 	w    *wire
-	mode wireMode // guarded by w.mu, as is held
+	mode wireMode // guarded by w.mu, as is the rest
 	held []byte
+	over bool // it has ended, for this side alone
+	kept []byte
+	come []byte
 }
 
 // wired returns a pool whose network is in the test's hands.
@@ -87,6 +95,42 @@ func (w *wire) cutLast(mode wireMode) {
 	w.conns[len(w.conns)-1].mode = mode
 }
 
+// cutAt breaks the connection on which a text is sent next.
+func (w *wire) cutAt(text string, mode wireMode) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.at, w.next = text, mode
+}
+
+// part ends the connections for this side alone: the server hears of nothing.
+func (w *wire) part() {
+	w.cut(parted)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, c := range w.conns {
+		c.over = true
+		_ = c.SetReadDeadline(time.Now()) // wakes the reader
+	}
+}
+
+// answer has what is late on the connection that was opened last arrive, and reports
+// how much that was.
+func (w *wire) answer() (bytes int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	c := w.conns[len(w.conns)-1]
+	c.come, c.kept, c.mode = c.kept, nil, deaf
+	_ = c.SetReadDeadline(time.Now()) // wakes the reader
+	return len(c.come)
+}
+
+// kept is how much is late on the connection that was opened last.
+func (w *wire) kept() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.conns[len(w.conns)-1].kept)
+}
+
 // repair makes new connections work again.
 func (w *wire) repair() {
 	w.mu.Lock()
@@ -121,8 +165,14 @@ func (c *wiredConn) Write(b []byte) (int, error) {
 	c.w.trips.Add(1)
 	c.w.mu.Lock()
 	defer c.w.mu.Unlock()
+	if c.w.at != "" && bytes.Contains(b, []byte(c.w.at)) {
+		c.mode, c.w.at = c.w.next, ""
+	}
 	if c.mode == slow {
 		c.held = append(c.held, b...)
+		return len(b), nil
+	}
+	if c.over {
 		return len(b), nil
 	}
 	return c.Conn.Write(b)
@@ -131,6 +181,9 @@ func (c *wiredConn) Write(b []byte) (int, error) {
 func (c *wiredConn) Read(b []byte) (int, error) {
 	for {
 		n, err := c.Conn.Read(b)
+		if n, done, err := c.partly(b, n, err); done {
+			return n, err
+		}
 		c.w.mu.Lock()
 		mode := c.mode
 		c.w.mu.Unlock()
@@ -146,10 +199,30 @@ func (c *wiredConn) Read(b []byte) (int, error) {
 	}
 }
 
+// partly is Read for a connection that is parted or late.
+func (c *wiredConn) partly(b []byte, n int, err error) (read int, done bool, failed error) {
+	c.w.mu.Lock()
+	defer c.w.mu.Unlock()
+	switch {
+	case c.over, c.mode == parted && n > 0:
+		c.over = true
+		return 0, true, io.ErrUnexpectedEOF
+	case len(c.come) > 0:
+		n := copy(b, c.come)
+		c.come = c.come[n:]
+		return n, true, c.SetReadDeadline(time.Time{})
+	case c.mode == late && n > 0:
+		c.kept = append(c.kept, b[:n]...)
+	case c.mode == late || c.mode == parted:
+		return n, true, err
+	}
+	return 0, false, nil
+}
+
 func (c *wiredConn) Close() error {
 	c.w.mu.Lock()
 	defer c.w.mu.Unlock()
-	if c.mode == slow {
+	if c.mode == slow || c.over {
 		return c.SetReadDeadline(time.Now()) // ends the reader; the rest is on its way
 	}
 	return c.Conn.Close()

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -10,13 +11,16 @@ import (
 	"github.com/lockstile/locker/internal/mailbox"
 )
 
-// listen is a [mailbox.Listen]. It has a connection of its own: one that also sent
-// renewals would have to be woken for each, and behind a pooler there is nothing to
-// listen to and still something to renew.
+// listen is a [mailbox.Listen]. It does not share its connection with renewals: it would
+// have to be woken for each, and behind a pooler there is nothing to listen to but still
+// something to renew.
 func (p *poolRunner) listen(ctx context.Context, m *mailbox.Mailbox) error {
 	conn, channel, err := p.subscribe(ctx)
+	if errors.Is(err, errPooled) {
+		return mailbox.ErrNoWords
+	}
 	if err != nil {
-		return err
+		return p.explain(ctx, err)
 	}
 	defer hangUp(conn)
 	m.Ready(channel)
@@ -26,7 +30,11 @@ func (p *poolRunner) listen(ctx context.Context, m *mailbox.Mailbox) error {
 		cancel()
 		switch {
 		case n != nil:
-			read(m, n.Payload)
+			if value, ok := strings.CutPrefix(n.Payload, "!"); ok { // see lockstile_pass
+				m.Deliver(mailbox.StandBy, value)
+			} else {
+				m.Deliver(mailbox.Ask, n.Payload)
+			}
 		case ctx.Err() != nil || conn.IsClosed() || m.Idle():
 			return err
 		default:
@@ -37,25 +45,16 @@ func (p *poolRunner) listen(ctx context.Context, m *mailbox.Mailbox) error {
 	}
 }
 
-// read passes on what lockstile_pass has sent.
-func read(m *mailbox.Mailbox, payload string) {
-	if value, ok := strings.CutPrefix(payload, "!"); ok {
-		m.Deliver(mailbox.StandBy, value)
-	} else {
-		m.Deliver(mailbox.Ask, payload)
-	}
-}
-
-// subscribe opens a connection that listens on a channel of its own, and holds the
-// advisory lock that says that somebody does.
+// subscribe opens a connection that listens on a channel of its own. While it lives it
+// holds the advisory lock by which lockstile_pass knows that somebody listens.
 func (p *poolRunner) subscribe(ctx context.Context) (conn *pgx.Conn, channel string, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, answerTime, errSilent)
 	defer cancel()
-	if conn, err = dial(ctx, p.pool); err != nil {
+	if conn, err = dial(ctx, p.pool, nil); err != nil {
 		return nil, "", withCause(ctx, err)
 	}
 	channel = "lockstile_" + random()
-	if err = introduced(ctx, conn, p.mode); err == nil {
+	if err = checkDirect(ctx, conn, p.mode); err == nil {
 		_, err = conn.Exec(ctx, fmt.Sprintf(`LISTEN "%[1]s"; SELECT pg_advisory_lock(1819239276, hashtext('%[1]s'))`, channel))
 	}
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/lockstile/locker"
-	"github.com/lockstile/locker/internal/testserver"
+	"github.com/lockstile/locker/internal/lab/testserver"
 	"github.com/lockstile/locker/postgres"
 )
 
@@ -184,7 +184,7 @@ func lock(tb testing.TB, l locker.Locker, name string, opts ...locker.Option) *l
 	return lock
 }
 
-// brief is lock with a TTL so short that a machine that stalls may use it up before
+// brief is lock with an end so near that a machine that stalls may use it up before
 // the answer is read: then it asks again.
 func brief(tb testing.TB, l locker.Locker, name string, opts ...locker.Option) *locker.Lock {
 	tb.Helper()
@@ -207,7 +207,7 @@ func unlock(tb testing.TB, lock *locker.Lock) {
 }
 
 // warmUp has l open its connection, get to know it and prepare its statements
-// there, and returns when it leaves the pool alone, so that the next statement
+// there, and returns when it no longer uses the pool, so that the next statement
 // takes one round trip.
 func warmUp(tb testing.TB, l locker.Locker, pool *pgxpool.Pool) {
 	tb.Helper()

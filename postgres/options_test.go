@@ -10,8 +10,8 @@ import (
 	"github.com/lockstile/locker/postgres"
 )
 
-// Without a word on standbys, a failover may send tokens back: that is not enough
-// for correctness. A server that nothing ever replaces is.
+// If nothing is said of standbys, a failover may send tokens back: that is not enough for
+// correctness. A server that nothing ever replaces is enough.
 func TestWhatIsSaidOfStandbysDecidesWhatIsPromised(t *testing.T) {
 	pool, err := pgxpool.New(context.Background(), "postgres://nowhere.invalid/db") // it connects when it is used
 	if err != nil {

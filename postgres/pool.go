@@ -6,18 +6,18 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/fencing"
 )
 
 const (
-	// answerTime is how long a statement may take: none waits for a lock that
-	// somebody holds.
+	// answerTime is how long a statement may take. None of them waits for a lock
+	// that somebody holds.
 	answerTime = 10 * time.Second
 
 	// tries bounds how often a statement is sent when its connection breaks.
@@ -28,8 +28,7 @@ const (
 type poolRunner struct {
 	pool     *pgxpool.Pool
 	mode     pgx.QueryExecMode
-	prepares bool        // as far as the pool's settings go
-	standby  atomic.Bool // a synchronous standby was seen configured
+	prepares bool // the pool's settings allow prepared statements
 }
 
 func newPoolRunner(pool *pgxpool.Pool) *poolRunner {
@@ -41,10 +40,9 @@ func newPoolRunner(pool *pgxpool.Pool) *poolRunner {
 	}
 }
 
-// execMode is how statements are sent that are not prepared. Parameters travel
-// with the statement, which has no name: that is one round trip on any connection,
-// and needs nothing that a pooler would have to remember between transactions. A
-// pool that is set to the simple protocol has a reason.
+// execMode is how statements are sent that are not prepared: in one round trip, with
+// their parameters and without a name, so that a pooler need remember nothing between
+// transactions. A pool that is set to the simple protocol keeps it.
 func execMode(configured pgx.QueryExecMode) pgx.QueryExecMode {
 	if configured == pgx.QueryExecModeSimpleProtocol {
 		return configured
@@ -52,15 +50,15 @@ func execMode(configured pgx.QueryExecMode) pgx.QueryExecMode {
 	return pgx.QueryExecModeExec
 }
 
-// The statements that are prepared on connections which are used more than once.
+// The statements that getReady prepares.
 const (
-	sqlAcquire = `SELECT * FROM lockstile_acquire_` + schemaVersion + `($1, $2, $3, $4, $5, $6, $7, $8)`
-	sqlRelease = `SELECT lockstile_release_` + schemaVersion + `($1, $2, $3)`
+	sqlAcquire = `SELECT * FROM lockstile_acquire_` + schemaVersion + `($1, $2, $3, $4, $5, $6, $7, $8, $9)`
+	sqlRelease = `SELECT lockstile_release_` + schemaVersion + `($1, $2, $3, $4)`
 )
 
-// getReady prepares a connection of the pool when it is used for the third time,
-// if it leads to the server directly: a program that locks once pays nothing. That
-// spares the server half of its work. Nothing depends on it: a statement that could
+// getReady prepares statements on a connection of the pool that is used for the third
+// time, if it leads to the server directly. That spares the server half of its work, and
+// costs a program that locks once nothing. Nothing depends on it: a statement that could
 // not be prepared is sent in full.
 func (p *poolRunner) getReady(ctx context.Context, conn *pgx.Conn) {
 	const key = "github.com/lockstile/locker/postgres"
@@ -69,7 +67,7 @@ func (p *poolRunner) getReady(ctx context.Context, conn *pgx.Conn) {
 	}
 	memory := conn.PgConn().CustomData()
 	uses, _ := memory[key].(int)
-	if memory[key] = uses + 1; uses != 2 || introduced(ctx, conn, p.mode) != nil {
+	if memory[key] = uses + 1; uses != 2 || checkDirect(ctx, conn, p.mode) != nil {
 		return
 	}
 	for _, sql := range []string{sqlAcquire, sqlRelease} {
@@ -79,9 +77,9 @@ func (p *poolRunner) getReady(ctx context.Context, conn *pgx.Conn) {
 	}
 }
 
-// run sends a statement that answers one row, until its answer arrives or ctx ends,
-// and reports whether an earlier try may have been carried out as well. A release comes
-// before the preparation, for it has to free the lock even if no answer ever comes.
+// run sends a statement that returns one row, until its answer arrives or ctx ends,
+// and reports whether an earlier try may have been carried out as well. A release is sent
+// before its connection is prepared: it has to free the lock even if no answer ever comes.
 func (p *poolRunner) run(ctx context.Context, sql string, args []any, dest ...any) (repeated bool, err error) {
 	return p.repeat(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		err := scan(ctx, conn, p.mode, sql, args, dest)
@@ -92,7 +90,26 @@ func (p *poolRunner) run(ctx context.Context, sql string, args []any, dest ...an
 	})
 }
 
-// repeat calls send with a connection, and with another if that was broken, and
+// look sends a statement that returns a row for each lock: the name, whether it is held,
+// the holder's text, the token, the time left in milliseconds, how many wait.
+func (p *poolRunner) look(ctx context.Context, sql, arg string) (infos []locker.Info, err error) {
+	_, err = p.repeat(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		rows, err := conn.Query(ctx, sql, p.mode, arg)
+		if err != nil {
+			return err
+		}
+		infos, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (info locker.Info, err error) {
+			var token, left int64
+			err = row.Scan(&info.Name, &info.Held, &info.Holder, &token, &left, &info.Waiters)
+			info.Token, info.TimeLeft = fencing.Token(token), time.Duration(left)*time.Millisecond
+			return info, err
+		})
+		return err
+	})
+	return infos, err
+}
+
+// repeat calls send with a connection, and with another if that one was broken, and
 // reports whether an earlier call may have been carried out as well as the last.
 func (p *poolRunner) repeat(ctx context.Context, send func(context.Context, *pgx.Conn) error) (repeated bool, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, answerTime, errSilent)
@@ -117,44 +134,27 @@ func (p *poolRunner) repeat(ctx context.Context, send func(context.Context, *pgx
 // lend gives the connection back whatever happens: a hook of the caller's may panic.
 func (p *poolRunner) lend(ctx context.Context, conn *pgxpool.Conn, send func(context.Context, *pgx.Conn) error) error {
 	defer conn.Release()
+	if conn.Conn().PgConn().TxStatus() != 'I' {
+		return &notSent{errInTransaction}
+	}
 	err := send(ctx, conn.Conn())
-	if broken(ctx, err) { // or the server has ended it, or forgotten what it had prepared
+	if broken(ctx, err) { // not for the next user
 		hangUp(conn.Conn())
 	}
 	return err
 }
 
-// checkStandby looks once whether the server is what SyncStandby says.
-func (p *poolRunner) checkStandby(ctx context.Context, opts Options) error {
-	if !opts.SyncStandby || p.standby.Load() {
-		return nil
-	}
-	var names string
-	_, err := p.run(ctx, `SELECT current_setting($1)`, []any{"synchronous_standby_names"}, &names)
-	switch {
-	case err != nil:
-		return classify(err)
-	case names == "":
-		return errNoStandby
-	}
-	p.standby.Store(true)
-	return nil
-}
-
-var errNoStandby = errors.New("SyncStandby is set, but the server has no synchronous_standby_names")
-
-// errSilent says that the server did not answer.
 var errSilent = fmt.Errorf("no answer within %v", answerTime)
 
-// withCause says why ctx ended, where that is why err happened. The network may
-// keep the deadline a moment before ctx itself does.
+// withCause adds why ctx ended, if it has. At its deadline the network may fail a moment
+// before ctx ends.
 func withCause(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
 	}
 	cause := context.Cause(ctx)
 	if end, ok := ctx.Deadline(); cause == nil && ok && !time.Now().Before(end) {
-		<-ctx.Done() // due now
+		<-ctx.Done()
 		cause = context.Cause(ctx)
 	}
 	if cause != nil && !errors.Is(err, cause) {
@@ -163,68 +163,16 @@ func withCause(ctx context.Context, err error) error {
 	return err
 }
 
-// scan runs the statement and reads its row; a single nil stands for a result
-// that does not matter.
 func scan(ctx context.Context, conn *pgx.Conn, mode pgx.QueryExecMode, sql string, args, dest []any) error {
 	return conn.QueryRow(ctx, sql, append([]any{mode}, args...)...).Scan(dest...)
 }
 
-// notSent is an error before anything was sent.
+// notSent is an error that came before anything was sent.
 type notSent struct{ err error }
 
 func (e *notSent) Error() string     { return e.err.Error() }
 func (e *notSent) Unwrap() error     { return e.err }
 func (e *notSent) SafeToRetry() bool { return true }
-
-// dial opens a connection of our own with the pool's settings and hooks. It does not
-// come out of the pool: one that is kept for good would be missing there, and keep
-// the pool from closing.
-func dial(ctx context.Context, pool *pgxpool.Pool) (*pgx.Conn, error) {
-	config := pool.Config()
-	config.ConnConfig.OnNotification = nil // it would keep them from us
-	// The end of a wait for notifications must only end the wait. The other
-	// handler that pgx has would cancel whatever the server does next.
-	config.ConnConfig.BuildContextWatcherHandler = func(c *pgconn.PgConn) ctxwatch.Handler {
-		return &pgconn.DeadlineContextWatcherHandler{Conn: c.Conn()}
-	}
-	if config.BeforeConnect != nil {
-		if err := config.BeforeConnect(ctx, config.ConnConfig); err != nil {
-			return nil, err
-		}
-	}
-	conn, err := pgx.ConnectConfig(ctx, config.ConnConfig)
-	if err != nil || config.AfterConnect == nil {
-		return conn, err
-	}
-	if err := config.AfterConnect(ctx, conn); err != nil {
-		hangUp(conn)
-		return nil, err
-	}
-	return conn, nil
-}
-
-// hangUp closes a connection without waiting for a server that is gone.
-func hangUp(conn *pgx.Conn) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	_ = conn.Close(ctx)
-}
-
-// errPooled means that the server's process is not the one that the connection
-// was introduced to: something in between shares connections out.
-var errPooled = errors.New("a connection pooler is between this process and the server")
-
-// introduced returns errPooled unless conn leads to the server directly.
-func introduced(ctx context.Context, conn *pgx.Conn, mode pgx.QueryExecMode) error {
-	var pid uint32
-	if err := scan(ctx, conn, mode, `SELECT pg_backend_pid()::bigint WHERE $1::text <> ''`, []any{"pid"}, []any{&pid}); err != nil {
-		return err
-	}
-	if pid != conn.PgConn().PID() {
-		return errPooled
-	}
-	return nil
-}
 
 func random() string {
 	var b [16]byte

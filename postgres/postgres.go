@@ -18,26 +18,26 @@ const defaultPoll = 100 * time.Millisecond
 
 // Options are a Locker's settings. The zero value is ready to use.
 type Options struct {
-	// Poll is how often waiters look at the database where they cannot be
-	// told. The default, 0, is to be told (LISTEN and NOTIFY), unless the
-	// first waiter finds that a connection pooler is in between: then it is
-	// 100 ms. Set it to spare the connection that listening takes, or where
-	// a pooler hides itself. More than 500 ms is refused, for that is how
-	// long a lock waits for the one whose turn it is.
+	// Poll is the time between two looks of a waiter at the database. By
+	// default, 0, waiters are told instead (LISTEN and NOTIFY); if the first of
+	// them finds that a connection pooler is in between, they look every 100 ms.
+	// Set Poll to spare the connection that listening takes, or where a pooler
+	// hides itself. More than 500 ms is an error: for that long a free lock is
+	// reserved for the waiter whose turn it is.
 	Poll time.Duration
 
 	// SyncStandby declares that only a synchronous standby is ever promoted.
-	// Leases and tokens then survive a failover, for every grant and renewal
-	// waits until that standby has it; advisory locks do not. Locks are
+	// Leases and tokens then survive a failover, because every grant and renewal
+	// waits until that standby has it. Advisory locks do not survive. Locks are
 	// refused unless the server has synchronous_standby_names set. Nobody may
 	// cancel a statement that waits for the standby (pg_cancel_backend, a
 	// client's cancel request): the server then answers as if the standby
-	// had it, with a warning that the pool's owner alone can see.
+	// had it, with a warning that only the pool's owner can see.
 	SyncStandby bool
 
 	// NoStandby declares that nothing ever takes this server's place: no standby
 	// is promoted, no backup is restored under its clients. Tokens then never go
-	// back, and leases survive what the server survives. Nobody checks it.
+	// back, and leases survive what the server survives. We cannot check it.
 	NoStandby bool
 }
 
@@ -67,6 +67,23 @@ func (o Options) leases() locker.Guarantees {
 	return g
 }
 
+// sessions is what session locks promise with these options.
+func (o Options) sessions() locker.Guarantees {
+	g := locker.Guarantees{
+		Exclusion: locker.PromptHolder | locker.SteadyClocks | locker.ServerUp | locker.DurableServer | locker.DurableReplica,
+		Tokens:    locker.DurableReplica,
+		Fair:      true,
+		Release:   locker.ByConnection,
+	}
+	if o.SyncStandby || o.NoStandby {
+		g.Tokens &^= locker.DurableReplica
+	}
+	if o.NoStandby {
+		g.Exclusion &^= locker.DurableReplica
+	}
+	return g
+}
+
 // Locker grants leases: rows in a table that end by the database's clock.
 type Locker struct {
 	opts  Options
@@ -80,11 +97,13 @@ var (
 	_ locker.Lister    = (*Locker)(nil)
 )
 
-// New returns a Locker on the pool's database, which must have the Schema. It
-// never closes the pool. It has up to two more connections with the pool's settings and
-// hooks, which do not count in the pool: one while somebody waits, and one for renewals
-// of locks that are held for longer than a third of their TTL. Make one Locker per
-// process and database: its goroutines share one place in a queue and their renewals.
+// New returns a Locker on the pool's database, which must have the [Schema]. It sends
+// nothing, and never closes the pool. Unlock before you close it: releases go over it. A
+// goroutine that asks for a lock while it has the pool's last connection waits for itself.
+// The Locker has up to two more connections with the pool's settings and hooks, which do
+// not count in the pool: one while somebody waits, and one for renewals of locks that are
+// held for longer than a third of their TTL. Make one Locker per process and database:
+// its goroutines share one place in a queue and their renewals.
 func New(pool *pgxpool.Pool, opts Options) (*Locker, error) {
 	if pool == nil {
 		return nil, errors.New("postgres: the pool is nil")
@@ -92,8 +111,16 @@ func New(pool *pgxpool.Pool, opts Options) (*Locker, error) {
 	if err := opts.check(); err != nil {
 		return nil, err
 	}
-	runner := newPoolRunner(pool)
-	s := &store{opts: opts, pool: runner, renewer: newRenewer(runner), mail: mailbox.New(runner.listen)}
+	own, err := newOwnPool(pool)
+	if err != nil {
+		return nil, fmt.Errorf("postgres: %w", err)
+	}
+	s := &store{opts: opts, pool: newPoolRunner(pool), own: newPoolRunner(own)}
+	if opts.Poll == 0 {
+		s.mail = mailbox.New(s.pool.listen)
+	} else {
+		s.mail = mailbox.New(nil)
+	}
 	s.locks = driver.New("postgres", s, driver.Options{})
 	return &Locker{opts, s}, nil
 }
@@ -126,19 +153,20 @@ func (l *Locker) List(ctx context.Context, prefix string) ([]locker.Info, error)
 // Guarantees implements [locker.Locker].
 func (l *Locker) Guarantees() locker.Guarantees { return l.opts.leases() }
 
-// EnsureSchema applies [Schema]. The pool's role must be allowed to create tables
-// and functions in the first schema of the search path, and own those of ours that
-// are there already.
+// EnsureSchema applies [Schema]: all of it, or nothing. The pool's role must be allowed
+// to create tables and functions in the first schema of the search path, and own those of
+// ours that are there already. After an error without an answer it may have been applied;
+// applying it again changes nothing.
 func (l *Locker) EnsureSchema(ctx context.Context) error {
 	return ensureSchema(ctx, l.store.pool.pool)
 }
 
-// Close ends the waiting: waiters get [locker.ErrClosed]. It waits, for a few
-// seconds at most, for clean-ups under way. Locks that are held stay held,
-// renewed and unlockable; the pool stays open.
+// Close ends the waiting: waiters get [locker.ErrClosed]. It waits, for a few seconds at
+// most, for clean-ups under way. Locks that are held stay held, renewed and unlockable,
+// over the pool from then on. The pool stays open.
 func (l *Locker) Close() error {
 	err := l.store.locks.Close()
 	l.store.mail.Close()
-	l.store.renewer.close()
+	go l.store.own.pool.Close() // it waits for renewals under way
 	return err
 }

@@ -7,25 +7,25 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/lockstile/locker"
 )
 
 const (
-	// batchSize keeps one renewal from holding up the server.
+	// batchSize bounds how many locks one statement renews.
 	batchSize = 500
 
-	// renewerIdle is for how long the connection for renewals is kept when there are
-	// none. Locks with the default TTL have one every ten seconds.
-	renewerIdle = time.Minute
+	// ownIdle is for how long the connection for renewals is kept when there are none.
+	// Locks with the default TTL have one every ten seconds.
+	ownIdle = time.Minute
 
-	// busyTries and busyPause are for rows that somebody has locked: another renewal,
-	// for as long as the disk takes.
+	// busyTries and busyPause are for rows that somebody has locked: mostly another
+	// renewal, which waits for the disk.
 	busyTries = 5
 	busyPause = 10 * time.Millisecond
 )
 
-// Renew implements [driver.Store].
 func (s *store) Renew(ctx context.Context, as []*attempt) []error {
 	errs := make([]error, len(as))
 	for start := 0; start < len(as); start += batchSize {
@@ -46,12 +46,12 @@ func (s *store) renewBatch(ctx context.Context, as []*attempt, errs []error) {
 		if try > 0 {
 			time.Sleep(busyPause)
 		}
-		codes, err := s.renewer.send(ctx, as, left)
+		codes, err := s.send(ctx, as, left)
 		busy := []int(nil)
 		for i, place := range left {
 			switch {
 			case err != nil:
-				errs[place] = classify(err)
+				errs[place] = err
 			case codes[i] == 0:
 				errs[place] = errBusy
 				busy = append(busy, place)
@@ -63,7 +63,8 @@ func (s *store) renewBatch(ctx context.Context, as []*attempt, errs []error) {
 	}
 }
 
-// answer is what a code of the schema's functions says of a lock.
+// answer is the loss that a code of lockstile_renew and lockstile_release stands for, or
+// nil.
 func answer(code int64) error {
 	switch code {
 	case -2:
@@ -74,115 +75,47 @@ func answer(code int64) error {
 	return nil
 }
 
-// renewer sends renewals over a connection of its own, so that the application's
-// queries, which may take all connections of the pool, lose no lock. It is opened for
-// the first renewal. What cannot be sent there goes over the pool.
-type renewer struct {
-	pool *poolRunner
-	slot chan *pgx.Conn // holds the connection, or nil, while nobody uses it
-	idle *time.Timer    // closes the connection; it belongs to whoever has taken the slot
+// newOwnPool returns a pool of one connection, for renewals, with the settings and hooks of
+// the application's pool. So queries that take all connections there lose no lock.
+// The connection is opened for the first renewal, and closed when there are none.
+func newOwnPool(pool *pgxpool.Pool) (*pgxpool.Pool, error) {
+	config := pool.Config()
+	config.MaxConns, config.MinConns, config.MinIdleConns = 1, 0, 0
+	config.MaxConnIdleTime = ownIdle
+	config.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false } // a renewal is a sign of life itself
+	return pgxpool.NewWithConfig(context.Background(), config)
 }
 
-func newRenewer(pool *poolRunner) *renewer {
-	r := &renewer{pool: pool, slot: make(chan *pgx.Conn, 1)}
-	r.slot <- nil
-	return r
-}
-
-// send renews some of the leases, and returns the server's codes in their order.
-func (r *renewer) send(ctx context.Context, as []*attempt, places []int) (codes []int64, err error) {
+// send renews some of the leases, and returns the server's codes in their order. What
+// our own connection does not do in half of the time goes over the application's pool:
+// the role may have no other connection, or the Locker was closed.
+func (s *store) send(ctx context.Context, as []*attempt, places []int) (codes []int64, err error) {
 	names, values, ttls := make([]string, len(places)), make([]string, len(places)), make([]int64, len(places))
 	for i, place := range places {
 		a := as[place]
 		names[i], values[i], ttls[i] = a.req.Name, a.value, a.req.TTL.Milliseconds()
 	}
-	codes = make([]int64, len(places))
-	err = r.do(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		clear(codes)
-		rows, err := conn.Query(ctx, sqlRenew, r.pool.mode, names, values, ttls)
+	renew := func(ctx context.Context, conn *pgx.Conn) error {
+		rows, err := conn.Query(ctx, sqlRenew, s.pool.mode, names, values, ttls)
 		if err != nil {
 			return err
 		}
-		var place, code int64
-		_, err = pgx.ForEachRow(rows, []any{&place, &code}, func() error {
-			if place < 1 || place > int64(len(codes)) {
-				return fmt.Errorf("the server renewed lock %d of %d", place, len(codes))
-			}
-			codes[place-1] = code
-			return nil
-		})
+		codes, err = pgx.CollectRows(rows, pgx.RowTo[int64])
 		return err
-	})
-	return codes, r.pool.explain(ctx, err)
-}
-
-const sqlRenew = `SELECT place, code FROM lockstile_renew_` + schemaVersion + `($1::text[], $2::text[], $3::bigint[])`
-
-// do calls f with the connection, or if that is in use or of no use, with one of the
-// pool, which may have hooks that make more of a connection before it lends it.
-func (r *renewer) do(ctx context.Context, f func(context.Context, *pgx.Conn) error) error {
-	if r.own(ctx, f) == nil {
-		return nil
 	}
-	_, err := r.pool.repeat(ctx, f)
-	return err
-}
-
-// errInUse means that another renewal is under way on the connection, and may be slow.
-var errInUse = errors.New("the connection is in use")
-
-// own calls f with our connection, which it opens if need be.
-func (r *renewer) own(ctx context.Context, f func(context.Context, *pgx.Conn) error) (err error) {
-	var conn *pgx.Conn
-	select {
-	case conn = <-r.slot:
-	default:
-		return errInUse
-	}
-	defer func() { r.keep(conn) }() // also if a hook of the caller's panics
-	ctx, cancel := half(ctx)
-	defer cancel()
-	if conn == nil {
-		if conn, err = dial(ctx, r.pool.pool); err != nil {
-			conn = nil
-			return err
-		}
-	}
-	err = f(ctx, conn)
-	if conn.IsClosed() || broken(ctx, err) {
-		hangUp(conn)
-		conn = nil
-	}
-	return err
-}
-
-// half leaves the other half of the time for another try.
-func half(ctx context.Context) (context.Context, context.CancelFunc) {
 	left := answerTime
 	if end, ok := ctx.Deadline(); ok {
 		left = time.Until(end)
 	}
-	return context.WithTimeout(ctx, left/2)
+	first, cancel := context.WithTimeout(ctx, left/2)
+	defer cancel()
+	if _, err = s.own.repeat(first, renew); err != nil {
+		_, err = s.pool.repeat(ctx, renew)
+	}
+	if err == nil && len(codes) != len(places) {
+		err = fmt.Errorf("the server renewed %d locks of %d", len(codes), len(places))
+	}
+	return codes, err
 }
 
-func (r *renewer) keep(conn *pgx.Conn) {
-	if r.idle != nil {
-		r.idle.Stop()
-	}
-	if conn != nil {
-		r.idle = time.AfterFunc(renewerIdle, r.close)
-	}
-	r.slot <- conn
-}
-
-// close closes the connection, unless it is in use. The next renewal opens another.
-func (r *renewer) close() {
-	select {
-	case conn := <-r.slot:
-		if conn != nil {
-			hangUp(conn)
-		}
-		r.slot <- nil
-	default:
-	}
-}
+const sqlRenew = `SELECT code FROM lockstile_renew_` + schemaVersion + `($1::text[], $2::text[], $3::bigint[]) ORDER BY place`

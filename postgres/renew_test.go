@@ -178,6 +178,26 @@ func TestRenewalsOutliveTheirConnection(t *testing.T) {
 	unlock(t, held)
 }
 
+// Goal: a renewal does not wait for its own connection until there is no time left.
+// Method: that one falls silent, and the pool's are whole.
+func TestRenewalGoesOverThePoolWhereItsConnectionIsSilent(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	pool, w := wired(t, url)
+	l := onPool(t, "/leases", pool)
+	held := lock(t, l, "a", locker.WithTTL(long))
+	if err := held.Renew(soon(t)); err != nil { // over a connection that is opened last
+		t.Fatal(err)
+	}
+	w.cutLast(deaf)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if err := held.Renew(ctx); err != nil {
+		t.Error(err)
+	}
+	unlock(t, held)
+}
+
 // Goal: an owner who closes the pool while locks are held finds that nothing hangs, and
 // what cannot be given back any more ends with its lease.
 func TestLeaseThatCannotBeGivenBackEnds(t *testing.T) {

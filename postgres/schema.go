@@ -14,21 +14,22 @@ import (
 // be a migration of your own; EnsureSchema applies it. It contains several
 // statements, which must reach the server in one transaction.
 //
-// Everything is made in the first schema of the search path, where it must also
-// be found later. It is an error if the search path has it in another schema
-// already. Two schemas of one database can each have a set of their own, for
-// programs that have nothing in common: leases of one do not exclude those of the
-// other, and tokens of the two say nothing about each other, though the advisory
-// locks of [NewSession] and [LockTx] are the database's and do exclude.
+// Everything is made in the first schema of the search path, where programs must also
+// find it later. It is an error if the search path has it in another schema already.
+// Two schemas of one database can each have a set of their own, for programs that have
+// nothing in common: leases of one do not exclude those of the other, and tokens of one
+// do not compare with those of the other. The advisory locks of [NewSession] and
+// [LockTx] are the database's, and do exclude each other.
 //
 // A role that only locks needs SELECT, INSERT, UPDATE and DELETE on the tables
 // lockstile_lease, lockstile_queue, lockstile_mark, lockstile_session and
-// lockstile_known, and SELECT and USAGE on the sequence lockstile_token. Never set or alter that, for tokens are drawn from it.
+// lockstile_known, and SELECT and USAGE on the sequence lockstile_token. Never set or
+// alter that sequence: tokens are drawn from it.
 //
-// It has a version. A program of an earlier version is refused from then on, in words
-// that say so, and cannot lower it; one of a later version is refused until it has
-// been raised.
-const Schema = schemaPlace + schemaUpgrade + schemaTables + schemaToken + schemaQueue + schemaLease + schemaSession + schemaCare
+// The schema has a version. A program with an older Schema is refused, with an error that
+// says so, and cannot lower the version. A program with a newer Schema is refused until
+// its Schema has been applied.
+const Schema = schemaPlace + schemaUpgrade + schemaTables + schemaQueue + schemaLease + schemaSession + schemaTx
 
 // ensureSchema applies Schema over a connection of the pool. Without arguments
 // pgx sends it as one message, which the server carries out as one transaction.
@@ -39,8 +40,8 @@ func ensureSchema(ctx context.Context, pool *pgxpool.Pool) error {
 	return nil
 }
 
-// schemaPlace comes first: those who apply the schema at once do so one after the
-// other, on a server and in a place that will do.
+// schemaPlace comes first. It lets one program at a time apply the schema, and refuses a
+// server or a place that will not do.
 const schemaPlace = `
 SELECT pg_advisory_xact_lock(1819239275, 0);
 
@@ -65,12 +66,22 @@ BEGIN
 END $$;
 `
 
-// A lease's row is there while it is held or reserved for a waiter, and after its end
-// until somebody needs it or sweeps it away. Waiters are not logged: who finds itself
-// forgotten after a crash of the server comes again, with its ticket. A mark says that
+// A lease has a row while it is held or reserved for a waiter, and after its end until
+// the name is locked again or the row is swept away. The queue is not logged: a waiter
+// that a crash of the server has removed asks again, with its ticket. A mark says that
 // requests with this value are refused, or that its lease was taken from it by force.
 //
-// The sequence ends where the last of 1,024 tokens still fits a bigint.
+// All tokens come from one logged sequence, 1,024 for each number, so all tokens of the
+// next draw are greater. A number is drawn where exclusion is already certain: others who
+// draw for the same name are kept out until this transaction has committed. The sequence
+// ends, with an error, where the last of 1,024 tokens still fits a bigint.
+//
+// A sequence is not undone with its transaction, and the server logs 32 numbers at
+// once. So a draw may leave nothing in the log, and what another transaction has left
+// there may not be on disk yet: a crash would then give the number out again. A token may
+// be returned once a transaction has written something to the log after the draw, and
+// has committed with a wait for the disk ([schemaSync]): a row of a logged table, or a
+// message (pg_logical_emit_message).
 const schemaTables = `
 CREATE SEQUENCE IF NOT EXISTS lockstile_token MAXVALUE 9007199254740991 NO CYCLE;
 
@@ -99,9 +110,8 @@ CREATE TABLE IF NOT EXISTS lockstile_mark (
 );
 `
 
-// schemaEncoding refuses sessions for which the bytes of a name are other
-// characters than for everybody else: one name would be two locks. The server
-// takes those of SQL_ASCII as they are.
+// schemaEncoding refuses sessions that read other characters in the bytes of a name:
+// one name would be two locks. In SQL_ASCII the server takes the bytes as they are.
 const schemaEncoding = `
   IF current_setting('client_encoding') NOT IN ('UTF8', 'SQL_ASCII') THEN
     RAISE EXCEPTION 'names of locks need UTF8, the encoding of this session is %: set client_encoding',
@@ -124,7 +134,13 @@ const schemaSync = `
     PERFORM set_config('synchronous_commit', 'on', true);
   END IF;`
 
-// schemaLazy has it wait for neither: what is given back, reserved or queued need not
+// schemaLazy makes it wait for neither: what is given back, reserved or queued need not
 // outlast a crash.
 const schemaLazy = `
   _set := set_config('synchronous_commit', 'off', true);`
+
+// schemaStandby refuses a server that is not what [Options].SyncStandby says.
+const schemaStandby = `
+  IF _synced AND current_setting('synchronous_standby_names') = '' THEN
+    RAISE EXCEPTION 'SyncStandby is set, but the server has no synchronous_standby_names' USING ERRCODE = 'feature_not_supported';
+  END IF;`

@@ -1,32 +1,43 @@
 package postgres
 
-// lockstile_acquire answers the first token of the grant; or 0 if somebody else has
+// lockstile_acquire returns the first token of the grant; or 0 if somebody else has
 // the lock, with the milliseconds after which to look again, how many wait before us
 // and our ticket; or -1 if the value was withdrawn.
 //
-// The row is read without a lock, for to lock a row is to write: whoever finds the
-// lock taken, and does not queue, leaves nothing in the log and needs no transaction
-// number. A lease that has ended is read once more FOR UPDATE: a renewal may be on
-// its way to the disk. The token is drawn last, when nothing can come between it and
-// the grant any more. The lease counts on clock_timestamp(), for now() was read before
-// the transaction waited to enter.
+// It reads the row without locking it, for to lock a row is to write. So a TryLock that
+// finds the lock taken leaves nothing in the log and needs no transaction number. A
+// lease that has ended is read once more FOR UPDATE: a renewal may be on its way to the
+// disk. The token is drawn last, when nothing can come between it and the grant any
+// more. The lease counts from clock_timestamp(): now() was read before the transaction
+// waited to enter.
 //
-// Asked again with the value that has the lease, it answers the same token and starts
+// Asked again with the value that has the lease, it returns the same token and starts
 // the lease anew, for the caller may count its validity from the second request.
 //
-// lockstile_release answers 0 if the lock was given back, and -1 or -2 (forced) if
-// it was not ours. It need not outlast a crash: what it left would end with its lease.
+// lockstile_renew returns, for each place in the arrays, 1 if the lease was started
+// anew, -1 or -2 (forced) if it is not ours, and 0 if somebody has locked its row just
+// now: one row that is stuck must not hold up the leases that are renewed with it. A
+// lease that has ended is not renewed even if nobody has taken it: its holder may have
+// been told.
 //
-// lockstile_withdraw removes whatever an attempt may have left: its place in the
-// queue, a reservation, the lock.
+// lockstile_release removes everything that an attempt has in the store: the lock, a
+// reservation, and its place in the queue if it may have one. It returns 0 if the attempt
+// had the lock or its reservation, and -1 or -2 (forced) if not. That need not outlast a
+// crash: what is left then ends with its lease. For _remember milliseconds from then on,
+// requests with this value are refused: one may be on its way over a slower connection.
+// The refusal outlasts a crash, for a pooler may keep the request.
 //
-// lockstile_forget removes the place in the queue, and has requests with this value
-// refused for so many milliseconds: one may be on its way, over a connection that is
-// slower than this one. That outlasts a crash, for a pooler may keep the request.
+// lockstile_break takes the lease with this token from its holder, and leaves a mark
+// that says so.
+//
+// lockstile_inspect returns what is known of a name.
+//
+// lockstile_sweep removes a bounded part of what dead processes have left under names
+// that nobody uses any more, and returns how much that was. It never waits for a lock.
 const schemaLease = `
 CREATE OR REPLACE FUNCTION lockstile_acquire_` + schemaVersion + `(_name text, _value text, _ttl bigint, _holder text,
   _queue boolean, _channel text, _patience bigint, INOUT _ticket bigint,
-  OUT _token bigint, OUT _left bigint, OUT _ahead bigint)
+  _synced boolean, OUT _token bigint, OUT _left bigint, OUT _ahead bigint)
 LANGUAGE plpgsql AS $$
 DECLARE
   _set text;
@@ -34,7 +45,7 @@ DECLARE
   _refused boolean;
   _lock lockstile_lease;
   _free boolean := lockstile_enter(_name);
-BEGIN
+BEGIN` + schemaStandby + `
   _token := 0;
   _left := 0;
   _ahead := 0;
@@ -64,8 +75,9 @@ BEGIN
     IF _ticket < 0 OR _first = _value THEN
       DELETE FROM lockstile_queue w WHERE w.name = _name AND w.value = _value;
     END IF;
+` + schemaSync + `
     INSERT INTO lockstile_lease AS l (name, value, reserved, token, holder, expires)
-    VALUES (_name, _value, false, lockstile_draw(), _holder, clock_timestamp() + _ttl * interval '1 millisecond')
+    VALUES (_name, _value, false, nextval('lockstile_token') * 1024, _holder, clock_timestamp() + _ttl * interval '1 millisecond')
     ON CONFLICT (name) DO UPDATE SET value = excluded.value, reserved = false, token = excluded.token,
       holder = excluded.holder, expires = excluded.expires
     RETURNING l.token INTO _token;
@@ -79,49 +91,99 @@ BEGIN
   END IF;
 END $$;
 
-CREATE OR REPLACE FUNCTION lockstile_release_` + schemaVersion + `(_name text, _value text, _remember bigint)
+CREATE OR REPLACE FUNCTION lockstile_renew_` + schemaVersion + `(_names text[], _values text[], _ttls bigint[])
+RETURNS TABLE (place bigint, code integer) LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+  _mine bigint[];
+BEGIN` + schemaReads + schemaSync + `
+  _mine := ARRAY(SELECT a.place FROM unnest(_names, _values) WITH ORDINALITY AS a(name, value, place)
+    JOIN lockstile_lease l ON l.name = a.name AND l.value = a.value
+    WHERE NOT l.reserved AND l.expires > clock_timestamp() FOR UPDATE OF l SKIP LOCKED);
+  UPDATE lockstile_lease l SET expires = clock_timestamp() + _ttls[a.place] * interval '1 millisecond'
+    FROM unnest(_names) WITH ORDINALITY AS a(name, place) WHERE a.place = ANY (_mine) AND l.name = a.name;
+  RETURN QUERY SELECT a.place, CASE WHEN a.place = ANY (_mine) THEN 1
+      WHEN EXISTS (SELECT FROM lockstile_lease l WHERE l.name = a.name AND l.value = a.value
+        AND NOT l.reserved AND l.expires > clock_timestamp()) THEN 0
+      WHEN EXISTS (SELECT FROM lockstile_mark m WHERE m.value = a.value AND m.forced) THEN -2
+      ELSE -1 END
+    FROM unnest(_names, _values) WITH ORDINALITY AS a(name, value, place);
+END $$;
+
+CREATE OR REPLACE FUNCTION lockstile_release_` + schemaVersion + `(_name text, _value text, _queued boolean, _remember bigint)
 RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
   _set text;
   _done boolean := lockstile_enter(_name);
 BEGIN` + schemaLazy + `
-  IF _remember > 0 THEN
-    _done := lockstile_forget(_name, _value, false, _remember);
+  IF _queued THEN
+    DELETE FROM lockstile_queue w WHERE w.name = _name AND w.value = _value;
   END IF;
-  DELETE FROM lockstile_lease l WHERE l.name = _name AND l.value = _value AND NOT l.reserved
+  IF _remember > 0 THEN` + schemaSync + `
+    INSERT INTO lockstile_mark AS m (value, forced, until)
+    VALUES (_value, false, clock_timestamp() + _remember * interval '1 millisecond')
+    ON CONFLICT (value) DO UPDATE SET until = greatest(m.until, excluded.until);
+  END IF;
+  DELETE FROM lockstile_lease l WHERE l.name = _name AND l.value = _value
     AND NOT EXISTS (SELECT FROM lockstile_queue w WHERE w.name = _name);
   IF FOUND THEN
     RETURN 0;
   END IF;
-  IF EXISTS (SELECT FROM lockstile_lease l WHERE l.name = _name AND l.value = _value AND NOT l.reserved) THEN
+  IF EXISTS (SELECT FROM lockstile_lease l WHERE l.name = _name AND l.value = _value) THEN
     PERFORM lockstile_pass(_name);
     RETURN 0;
   END IF;
   RETURN CASE WHEN EXISTS (SELECT FROM lockstile_mark m WHERE m.value = _value AND m.forced) THEN -2 ELSE -1 END;
 END $$;
 
-CREATE OR REPLACE FUNCTION lockstile_withdraw_` + schemaVersion + `(_name text, _value text, _remember bigint)
+CREATE OR REPLACE FUNCTION lockstile_break_` + schemaVersion + `(_name text, _token bigint, _remember bigint)
 RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
-  _set text;
+  _value text;
   _done boolean := lockstile_enter(_name);
-BEGIN` + schemaLazy + `
-  _done := lockstile_forget(_name, _value, false, _remember);
-  IF EXISTS (SELECT FROM lockstile_lease l WHERE l.name = _name AND l.value = _value) THEN
-    PERFORM lockstile_pass(_name);
+BEGIN
+  SELECT l.value INTO _value FROM lockstile_lease l WHERE l.name = _name AND l.token = _token
+    AND NOT l.reserved AND l.expires > clock_timestamp();
+  IF NOT FOUND THEN
+    RETURN false;
   END IF;
+  PERFORM lockstile_release_` + schemaVersion + `(_name, _value, true, _remember);
+  UPDATE lockstile_mark m SET forced = true WHERE m.value = _value;
   RETURN true;
 END $$;
 
-CREATE OR REPLACE FUNCTION lockstile_forget(_name text, _value text, _forced boolean, _remember bigint)
-RETURNS boolean LANGUAGE plpgsql AS $$
-BEGIN
-  DELETE FROM lockstile_queue w WHERE w.name = _name AND w.value = _value;
-  IF _remember > 0 THEN` + schemaSync + `
-    INSERT INTO lockstile_mark AS m (value, forced, until)
-    VALUES (_value, _forced, clock_timestamp() + _remember * interval '1 millisecond')
-    ON CONFLICT (value) DO UPDATE SET forced = m.forced OR excluded.forced, until = greatest(m.until, excluded.until);
-  END IF;
-  RETURN true;
+CREATE OR REPLACE FUNCTION lockstile_inspect_` + schemaVersion + `(_name text)
+RETURNS TABLE (name text, held boolean, holder text, token bigint, time_left bigint, waiters bigint) LANGUAGE sql STABLE AS $$
+  SELECT _name, l.remains IS NOT NULL, CASE WHEN l.remains > 0 THEN l.holder ELSE '' END, coalesce(l.token, 0),
+    coalesce(l.remains, 0), (SELECT count(*) FROM lockstile_queue w WHERE w.name = _name)
+  FROM (SELECT) one LEFT JOIN (SELECT i.holder, i.token, CASE WHEN NOT i.reserved AND i.expires > clock_timestamp()
+    THEN ceil(extract(epoch FROM i.expires - clock_timestamp()) * 1000)::bigint END AS remains
+    FROM lockstile_lease i WHERE i.name = _name) l ON true
+$$;
+
+CREATE OR REPLACE FUNCTION lockstile_sweep_` + schemaVersion + `() RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+  _set text;
+  _name text;
+  _rows bigint;
+  _swept bigint;
+BEGIN` + schemaLazy + `
+  DELETE FROM lockstile_mark m WHERE m.value IN (SELECT o.value FROM lockstile_mark o
+    WHERE o.until < clock_timestamp() LIMIT 1000 FOR UPDATE SKIP LOCKED);
+  GET DIAGNOSTICS _swept = ROW_COUNT;
+  DELETE FROM lockstile_queue w WHERE (w.name, w.ticket, w.value) IN (SELECT o.name, o.ticket, o.value
+    FROM lockstile_queue o WHERE o.patient < clock_timestamp() LIMIT 1000 FOR UPDATE SKIP LOCKED);
+  GET DIAGNOSTICS _rows = ROW_COUNT;
+  _swept := _swept + _rows;
+  FOR _name IN SELECT l.name FROM lockstile_lease l WHERE l.expires < clock_timestamp() - interval '1 minute'
+    LIMIT 100 FOR UPDATE SKIP LOCKED
+  LOOP
+    IF pg_try_advisory_xact_lock(1819239275, hashtext(_name)) THEN
+      DELETE FROM lockstile_lease l WHERE l.name = _name AND l.expires < clock_timestamp() - interval '1 minute';
+      GET DIAGNOSTICS _rows = ROW_COUNT;
+      _swept := _swept + _rows;
+    END IF;
+  END LOOP;
+  RETURN _swept;
 END $$;
 `

@@ -3,36 +3,26 @@ package postgres
 // Functions that are called with every lock return something, so that they can be
 // part of an expression: PERFORM would cost as much as they do.
 //
-// lockstile_enter lets one transaction at a time deal with a name, and all do but
-// renewals, which only ever make a lease last longer. It is what makes a grant and
-// its token one step: whoever comes later sees the row that was written before, and
-// draws a greater token.
+// lockstile_enter lets one transaction at a time deal with a name. All functions call it
+// except renewals, which only make a lease last longer. It makes a grant and its token
+// one step: the next transaction sees the row that this one wrote, and draws a greater
+// token.
 //
-// lockstile_alive tells a waiter whose process listens, or polled a while ago,
-// from one that is gone: every listening connection holds an advisory lock, for
-// as long as it lives.
+// lockstile_pass reserves a lock that becomes free for the first waiter that is alive,
+// and returns that waiter's value. A waiter is alive if its process listens (every
+// listening connection holds an advisory lock for as long as it lives) or has polled
+// lately. Only that waiter's process is told. A waiter that does not claim the lock in
+// time is skipped; the second in the queue is told to look again by then, so that
+// somebody notices. If nobody waits, the row goes, and the function returns nothing.
 //
-// lockstile_pass reserves a lock that becomes free for the first waiter that is
-// alive, and returns its value. It tells that waiter's process alone. One that does
-// not claim the lock in time loses its turn, and so that somebody notices, the second
-// in line is told to look again by then. If nobody waits, the row goes, and it returns
-// nothing.
-//
-// lockstile_wait gives a waiter its place, or keeps it: behind everybody who is there,
-// and behind everybody whom a crash has made the queue forget, as far as the clock is
-// right. It answers the ticket and how many are before. A ticket of -1 says that there
-// may be a place already, of which its waiter was not told.
+// lockstile_wait gives a waiter a place in the queue, or keeps its place. A new place is
+// behind all that are there, and, if the clock did not go back, behind all that a crash
+// has made the queue forget. It returns the ticket and how many are before. A ticket of
+// -1 says that there may be a place already, of which its waiter was not told.
 const schemaQueue = `
 CREATE OR REPLACE FUNCTION lockstile_enter(_name text) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN` + schemaReads + `
   RETURN pg_advisory_xact_lock(1819239275, hashtext(_name)) IS NOT NULL;
-END $$;
-
-CREATE OR REPLACE FUNCTION lockstile_alive(_channel text, _patient timestamptz)
-RETURNS boolean LANGUAGE plpgsql AS $$
-BEGIN
-  RETURN _patient > clock_timestamp() AND (_channel = ''
-    OR NOT pg_try_advisory_xact_lock_shared(1819239276, hashtext(_channel)));
 END $$;
 
 CREATE OR REPLACE FUNCTION lockstile_pass(_name text) RETURNS text LANGUAGE plpgsql AS $$
@@ -47,7 +37,8 @@ BEGIN
       RETURN NULL;
     END IF;
     DELETE FROM lockstile_queue w WHERE w.name = _name AND w.ticket = _first.ticket AND w.value = _first.value;
-    EXIT WHEN lockstile_alive(_first.channel, _first.patient);
+    EXIT WHEN _first.patient > clock_timestamp() AND (_first.channel = ''
+      OR NOT pg_try_advisory_xact_lock_shared(1819239276, hashtext(_first.channel)));
   END LOOP;
   INSERT INTO lockstile_lease AS l (name, value, reserved, token, holder, expires)
   VALUES (_name, _first.value, true, 0, '', clock_timestamp() + interval '500 milliseconds')

@@ -1,13 +1,13 @@
 package postgres
 
-// schemaVersion is what this program's schema is. It goes up with every change
-// that a program of before would not understand. Functions that programs call have
-// it in their names, so that a schema of another version has none for them: they are
-// refused without a question of their own, also in the midst of their work.
+// schemaVersion is the version of this program's schema. It goes up with every change
+// that an earlier program would not understand. The functions that programs call have
+// it in their names, so a program finds none in a schema of another version: it is
+// refused at once, also in the midst of its work, and no request is spent on asking.
 const schemaVersion = "1"
 
-// schemaUpgrade refuses to lower the version, and clears the way for raising it: what
-// the functions of a version are called and return is its own business.
+// schemaUpgrade refuses to lower the version. To raise it, it drops all functions of the
+// old version: names and results may differ.
 const schemaUpgrade = `
 DO $$
 DECLARE

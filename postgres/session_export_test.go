@@ -5,30 +5,28 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/lockstile/locker"
 )
+
+// current is the shared connection, which is opened if need be.
+func current(l *SessionLocker) *sessionConn {
+	l.store.mu.Lock()
+	defer l.store.mu.Unlock()
+	return l.store.current()
+}
 
 // Busy keeps the shared connection busy with a statement that does not end by itself,
 // and returns a channel with its error.
-func Busy(l *SessionLocker) (<-chan error, error) {
-	c, err := l.store.live(context.Background())
-	if err != nil {
-		return nil, err
-	}
+func Busy(l *SessionLocker) <-chan error {
 	done := make(chan error, 1)
 	go func() {
-		done <- c.begin(func(pg *pgx.Conn) error {
+		done <- current(l).begin(func(pg *pgx.Conn) error {
 			_, err := pg.Exec(context.Background(), `SELECT pg_sleep(3600)`)
 			return err
 		}).wait(context.Background())
 	}()
-	return done, nil
-}
-
-// Queued is how many statements have the shared connection, or wait for it.
-func Queued(l *SessionLocker) int {
-	l.store.mu.Lock()
-	defer l.store.mu.Unlock()
-	return int(l.store.shared.wanted.Load())
+	return done
 }
 
 // Connections counts those of a Locker that are open.
@@ -38,18 +36,45 @@ func Connections(l *SessionLocker) (shared, extra int) {
 	if l.store.shared != nil {
 		shared = 1
 	}
-	return shared, l.store.extra
+	return shared, len(l.store.extra)
 }
 
 // Patience is for how long the server keeps the shared connection in silence.
 func Patience(ctx context.Context, l *SessionLocker) (time.Duration, error) {
-	c, err := l.store.live(ctx)
-	if err != nil {
-		return 0, err
-	}
 	var ms int64
-	err = c.begin(func(pg *pgx.Conn) error {
+	err := current(l).begin(func(pg *pgx.Conn) error {
 		return pg.QueryRow(ctx, `SELECT setting::bigint FROM pg_settings WHERE name = 'idle_session_timeout'`).Scan(&ms)
 	}).wait(ctx)
 	return time.Duration(ms) * time.Millisecond, err
+}
+
+// SessionEnd ends a connection by its number and its beginning, and says whether it is gone.
+const SessionEnd = sessionEnd
+
+// Await has a connection of its own wait for a name. Look looks for it as if its process
+// in the server had begun so much later, and says whether it has been given up.
+func Await(l *SessionLocker, name string) (look func(later int64) error, end func(), err error) {
+	req, err := locker.NewRequest(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	a, err := l.store.Begin(req)
+	if err == nil {
+		err = l.store.own(a)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	a.asked = a.conn.begin(func(pg *pgx.Conn) error { return a.ask(pg, true) })
+	look = func(later int64) error {
+		l.store.mu.Lock()
+		a.conn.began += later
+		l.store.mu.Unlock()
+		l.store.look(context.Background(), a.conn, answerTime)
+		return a.conn.ended()
+	}
+	return look, func() {
+		_ = l.store.Withdraw(context.Background(), a)
+		l.store.End(a)
+	}, nil
 }

@@ -3,232 +3,286 @@ package postgres
 import (
 	"context"
 	"errors"
-	"fmt"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/driver"
 )
 
-// sessionLimit is how many connections there are at most of those that wait for a
-// lock, or hold one that was waited for.
-const sessionLimit = 16
-
 // sessionStore is the [driver.Store] of advisory locks, and has its connections.
 type sessionStore struct {
 	opts  Options
-	admin *poolRunner // for those who look on
+	admin *poolRunner // for Inspect, List, Break and the schema
 	locks *driver.Locker[*sessionAttempt]
 
-	dialing chan struct{} // filled while the shared connection is being opened
-
-	mu     sync.Mutex
+	mu     sync.Mutex // never held while anything is sent
 	shared *sessionConn
-	idle   []*sessionConn // of the extra ones
-	extra  int            // of them, those included that are being opened
+	extra  map[*sessionConn]struct{} // of waiters, and shared ones that were replaced
 }
 
-var (
-	errNoSign = errors.New("the answer of the server is under way")
+// sessionAttempt is one attempt at a name, and the hold that comes of it.
+type sessionAttempt struct {
+	req   *locker.Request
+	conn  *sessionConn // that it has joined
+	own   bool         // and nobody else may
+	asked *pending     // what it asked last
 
-	errSessionLimit = driver.Refused(fmt.Errorf("%d connections wait for locks, or hold some that were waited for: that is the limit of a Locker", sessionLimit))
-)
+	// The goroutine that asks writes what follows. Others read it once asked is answered.
+	since  locker.Instant // when it asked for the lock, or for a sign of life after that
+	first  int64          // of the tokens that it was granted, until it is given back
+	mine   bool           // the lock was still there when it was given back
+	unsure bool           // the connection broke: there may have been a grant
+}
 
-// share makes an attempt's connection the shared one.
-func (s *sessionStore) share(ctx context.Context, a *sessionAttempt) error {
-	err := errConnectionLost
-	for range tries { // it may end just then, for want of users
-		if !errors.Is(err, errConnectionLost) {
+func (s *sessionStore) Features() driver.Features {
+	return driver.Features{Guarantees: s.opts.sessions()}
+}
+
+func (s *sessionStore) Begin(req *locker.Request) (*sessionAttempt, error) {
+	return &sessionAttempt{req: req}, nil
+}
+
+// Acquire asks on the shared connection. Where the lock is taken, it asks again on a
+// connection of the attempt's own, and waits there.
+func (s *sessionStore) Acquire(ctx context.Context, a *sessionAttempt, wait driver.Wait) (driver.Grant, error) {
+	grant, err := s.try(ctx, a)
+	if err == nil && grant.Count == 0 && wait != nil {
+		grant, err = s.wait(wait(), a)
+	}
+	return grant, s.explain(ctx, err)
+}
+
+// try asks again if the connection turns out to have ended and the server has freed
+// whatever it had there: that a server was restarted we may hear with the answer.
+func (s *sessionStore) try(ctx context.Context, a *sessionAttempt) (grant driver.Grant, err error) {
+	for range tries {
+		grant, err = s.tryOnce(ctx, a)
+		if err == nil || ctx.Err() != nil || !errors.Is(a.conn.ended(), errConnectionLost) {
 			break
 		}
-		var c *sessionConn
-		if c, err = s.live(ctx); err == nil {
-			err = c.join(ctx, a)
-		}
 	}
-	return err
+	return grant, err
 }
 
-// live returns the shared connection, or opens one. One whose answer is overdue is
-// replaced. It counts as extra from then on, and so it stays where there are too many.
-func (s *sessionStore) live(ctx context.Context) (*sessionConn, error) {
-	if c := s.usable(); c != nil {
-		return c, nil
+func (s *sessionStore) tryOnce(ctx context.Context, a *sessionAttempt) (driver.Grant, error) {
+	if s.Left(a) { // of an earlier try
+		if err := s.clear(ctx, a); err != nil {
+			return driver.Grant{}, err
+		}
 	}
-	select {
-	case s.dialing <- struct{}{}:
-		defer func() { <-s.dialing }()
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+	s.leave(a)
+	s.share(a)
+	ctx, cancel := driver.Patient(ctx, answerTime, a.conn.heard, errSilent)
+	defer cancel()
+	a.asked = a.conn.begin(func(pg *pgx.Conn) error { return a.ask(pg, false) })
+	if err := a.asked.wait(ctx); err != nil {
+		return driver.Grant{}, err
 	}
-	if c := s.usable(); c != nil {
-		return c, nil
+	return s.grant(a)
+}
+
+// clear is Withdraw, for no longer than an answer may take.
+func (s *sessionStore) clear(ctx context.Context, a *sessionAttempt) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, answerTime, errSilent)
+	defer cancel()
+	return s.Withdraw(ctx, a)
+}
+
+// freshness bounds the time from a request to its grant within which validity may count
+// from the request.
+const freshness = 10 * time.Millisecond
+
+// wait returns when the lock is granted. The grant may be much older than its answer, and
+// from the grant on the server would end a connection that is silent. So the validity of
+// a lock that was waited for counts from before another question that was answered.
+func (s *sessionStore) wait(ctx context.Context, a *sessionAttempt) (driver.Grant, error) {
+	s.leave(a)
+	if err := s.own(a); err != nil {
+		return driver.Grant{}, err
 	}
-	c, err := s.open(ctx, false)
+	a.asked = a.conn.begin(func(pg *pgx.Conn) error { return a.ask(pg, true) })
+	err := s.answer(ctx, a)
+	if err == nil && locker.Now().Sub(a.since) > freshness {
+		a.since = locker.Now()
+		ctx, cancel := context.WithTimeoutCause(ctx, answerTime, errSilent)
+		defer cancel()
+		err = a.conn.lives(ctx, a.conn.sign())
+	}
 	if err != nil {
-		return nil, err
+		return driver.Grant{}, err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if old := s.shared; old != nil && old.ended() == nil {
-		old.extra = true
-		s.extra++
-	}
-	s.shared = c
-	return c, nil
+	return s.grant(a)
 }
 
-func (s *sessionStore) open(ctx context.Context, extra bool) (*sessionConn, error) {
-	since := locker.Now()
-	pg, err := dial(ctx, s.admin.pool)
-	if err != nil {
-		return nil, err
-	}
-	c := &sessionConn{store: s, pg: pg, extra: extra, since: since, wake: func() {}, burying: make(chan struct{}, 1),
-		users: make(map[time.Duration]int), sessions: make(map[time.Duration]*sessionAttempt)}
-	go c.listen()
-	return c, nil
-}
-
-func (s *sessionStore) usable() *sessionConn {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	c := s.shared
-	if c == nil || c.ended() != nil || c.slow() && s.extra < sessionLimit {
-		return nil
-	}
-	return c
-}
-
-// own makes an attempt's connection one that nobody else uses.
-func (s *sessionStore) own(ctx context.Context, a *sessionAttempt) error {
-	err := errConnectionLost
-	for range sessionLimit + tries { // idle ones may end just then
-		if !errors.Is(err, errConnectionLost) {
-			break
-		}
-		var c *sessionConn
-		if c, err = s.take(ctx); err != nil {
-			return err
-		}
-		if err = c.join(ctx, a); err != nil {
-			c.end(nil)
-		}
-	}
-	a.own = err == nil
-	return err
-}
-
-// take takes an extra connection that nobody uses, or opens one.
-func (s *sessionStore) take(ctx context.Context) (c *sessionConn, err error) {
-	s.mu.Lock()
-	n := len(s.idle)
-	switch {
-	case n > 0:
-		c, s.idle = s.idle[n-1], s.idle[:n-1]
-	case s.extra >= sessionLimit:
-		err = errSessionLimit
-	default:
-		s.extra++
-	}
-	s.mu.Unlock()
-	if c != nil || err != nil {
-		return c, err
-	}
-	defer func() {
-		if c == nil { // also if a hook of the caller's has panicked
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			s.extra--
-		}
-	}()
-	return s.open(ctx, true)
-}
-
-// part lets go of an attempt's connection.
-func (s *sessionStore) part(a *sessionAttempt) {
-	if a.session == nil {
-		return
-	}
-	a.conn.leave(a.ttl)
-	a.session.Leave()
-	a.session = nil
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if a.own && !s.Left(a) && a.conn.ended() == nil {
-		s.idle = append(s.idle, a.conn)
-	}
-	a.own = false
-}
-
-// forget is called when a connection has ended.
-func (s *sessionStore) forget(c *sessionConn) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.shared == c {
-		s.shared = nil
-	}
-	s.idle = slices.DeleteFunc(s.idle, func(other *sessionConn) bool { return other == c })
-	if c.extra {
-		s.extra--
-	}
-}
-
-// over has f use the shared connection, for others than attempts. When the Locker has
-// been closed there may be none, and it is one of the pool's.
-func (s *sessionStore) over(ctx context.Context, ttl time.Duration, f func(ctx context.Context, pg *pgx.Conn) error) error {
-	if s.locks.Closing().Err() != nil {
-		return s.admin.pool.AcquireFunc(ctx, func(pg *pgxpool.Conn) error { return f(ctx, pg.Conn()) })
-	}
-	a := &sessionAttempt{ttl: ttl}
-	if err := s.share(ctx, a); err != nil {
-		return err
-	}
-	a.conn.leave(ttl) // nobody believes in anything here
-	defer a.session.Leave()
-	return a.conn.begin(func(pg *pgx.Conn) error { return f(context.Background(), pg) }).wait(ctx)
-}
-
-// bury has the server end a connection that was lost, and returns when it is gone.
-func (s *sessionStore) bury(ctx context.Context, c *sessionConn) error {
-	select {
-	case c.burying <- struct{}{}:
-		defer func() { <-c.burying }()
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-	pid, began, ttl := c.who()
-	for !c.buried {
-		var gone bool
-		err := s.over(ctx, ttl, func(ctx context.Context, pg *pgx.Conn) error {
-			return pg.QueryRow(ctx, sessionEnd, pid, began).Scan(&gone)
-		})
-		if err != nil {
-			return err
-		}
-		if c.buried = gone; gone {
-			break
-		}
+// answer waits for the answer to a question that has no time limit. A connection that
+// waits cannot be asked for a sign of life, so we ask over the shared one whether the
+// server still has it.
+func (s *sessionStore) answer(ctx context.Context, a *sessionAttempt) error {
+	often := a.req.TTL / 3
+	looks := time.NewTicker(often)
+	defer looks.Stop()
+	for {
 		select {
-		case <-time.After(2 * time.Millisecond):
+		case <-a.asked.done:
+			return a.asked.err
 		case <-ctx.Done():
 			return context.Cause(ctx)
+		case <-looks.C:
+			go s.look(ctx, a.conn, often)
 		}
 	}
+}
+
+// ask asks for the lock. An advisory lock outlives the error of the statement that took
+// it, so after an error it is given back, or the connection ended.
+func (a *sessionAttempt) ask(pg *pgx.Conn, wait bool) error {
+	a.since = locker.Now()
+	err := pg.QueryRow(context.Background(), sessionAcquire, a.req.Name, a.req.Holder, a.req.TTL.Milliseconds(), wait, a.conn.patience()).Scan(&a.first)
+	if err == nil {
+		return nil
+	}
+	a.first = 0
+	if !pg.IsClosed() {
+		var freed bool
+		if pg.QueryRow(context.Background(), sessionRelease, a.req.Name, 0).Scan(&freed) == nil {
+			return err
+		}
+		a.conn.end(connectionLost(err))
+	}
+	a.unsure = true
+	return err
+}
+
+// grant is what was granted to an attempt, if anything was. From now on the attempt's
+// lock is lost when its connection ends.
+func (s *sessionStore) grant(a *sessionAttempt) (driver.Grant, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch err := a.conn.ended(); {
+	case a.first == 0:
+		return driver.Grant{}, nil
+	case err != nil:
+		return driver.Grant{}, err
+	}
+	a.conn.users[a] = true
+	return driver.Grant{First: uint64(a.first), Count: tokens, Since: a.since}, nil
+}
+
+// Renew asks each connection for one sign of life, which renews all locks on it.
+func (s *sessionStore) Renew(ctx context.Context, as []*sessionAttempt) []error {
+	signs, answers := make(map[*sessionConn]*pending), make(map[*sessionConn]error)
+	for _, a := range as {
+		if signs[a.conn] == nil {
+			signs[a.conn] = a.conn.sign()
+		}
+	}
+	for c, sign := range signs {
+		answers[c] = s.explain(ctx, c.lives(ctx, sign))
+	}
+	errs := make([]error, len(as))
+	for i, a := range as {
+		errs[i] = answers[a.conn]
+	}
+	return errs
+}
+
+func (s *sessionStore) Release(ctx context.Context, a *sessionAttempt, _ time.Duration) error {
+	a.asked = a.conn.begin(a.release)
+	err := a.asked.wait(ctx)
+	var unsent *notSent
+	var reply *pgconn.PgError
+	switch {
+	case errors.As(err, &unsent), errors.As(err, &reply) && reply.Code == "57P01": // the connection had ended before
+		if s.endInServer(ctx, a.conn) == nil {
+			return &locker.LostError{Reason: locker.SessionEnded, Cause: err}
+		}
+	case err == nil && !a.mine:
+		return &locker.LostError{Reason: locker.TakenOver}
+	}
+	return s.explain(ctx, err)
+}
+
+// release gives back what was granted.
+func (a *sessionAttempt) release(pg *pgx.Conn) error {
+	err := pg.QueryRow(context.Background(), sessionRelease, a.req.Name, a.first).Scan(&a.mine)
+	if err == nil {
+		a.first = 0
+	}
+	return err
+}
+
+// Withdraw goes over the same connection, which carries it out after what the attempt
+// asked last. If that answer takes long and nobody else uses the connection, Withdraw
+// ends it: its locks are freed with it, and the server confirms that over another.
+func (s *sessionStore) Withdraw(ctx context.Context, a *sessionAttempt) error {
+	c := a.conn
+	if !a.asked.answered() && (a.own || c.slow() && s.alone(a)) {
+		c.end(errConnectionLost)
+	}
+	if err := a.asked.wait(ctx); !a.asked.answered() {
+		return err
+	}
+	if a.first == 0 && !a.unsure {
+		return nil
+	}
+	if c.ended() == nil {
+		a.asked = c.begin(a.release)
+		if err := a.asked.wait(ctx); err == nil || c.ended() == nil {
+			return err
+		}
+	}
+	if err := s.endInServer(ctx, c); err != nil {
+		return err
+	}
+	a.first, a.unsure = 0, false
 	return nil
+}
+
+func (s *sessionStore) Left(a *sessionAttempt) bool {
+	return a.asked != nil && (!a.asked.answered() || a.first != 0 || a.unsure)
+}
+
+// End leaves the connection. A lock that could not be given back is given back when the
+// connection answers again, or else ends with it.
+func (s *sessionStore) End(a *sessionAttempt) {
+	left := s.Left(a)
+	s.leave(a)
+	if left && a.conn.ended() == nil {
+		go func() { // ends with the connection, at the latest
+			<-a.asked.done
+			if a.first != 0 && a.conn.begin(a.release).wait(context.Background()) != nil {
+				a.conn.end(errConnectionLost)
+			}
+		}()
+	}
+}
+
+func (s *sessionStore) Inspect(ctx context.Context, name string) (locker.Info, error) {
+	infos, err := s.admin.look(ctx, sessionInspect, name)
+	if err != nil {
+		return locker.Info{}, err
+	}
+	return infos[0], nil
+}
+
+func (s *sessionStore) List(ctx context.Context, prefix string) ([]locker.Info, error) {
+	return s.admin.look(ctx, sessionList, prefix)
+}
+
+// Break is sent once: sent again after a lost answer, it would free the next holder's lock.
+func (s *sessionStore) Break(ctx context.Context, name string) (broken bool, err error) {
+	err = s.admin.pool.QueryRow(ctx, sessionForce, s.admin.mode, name).Scan(&broken)
+	return broken, s.explain(ctx, err)
 }
 
 // explain says what to do about an error of the server.
 func (s *sessionStore) explain(ctx context.Context, err error) error {
-	var reply *pgconn.PgError
-	if !errors.As(err, &reply) || errors.Is(err, locker.ErrLost) {
+	if errors.Is(err, locker.ErrLost) {
 		return err
 	}
-	return classify(s.admin.explain(ctx, err))
+	return s.admin.explain(ctx, err)
 }

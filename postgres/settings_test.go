@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/postgres"
 )
 
 // Goal: a database whose transactions read an old picture by default gives no lock
@@ -80,4 +81,33 @@ func TestClosedLockersLeaveNothingInTheServer(t *testing.T) {
 			return ""
 		})
 	})
+}
+
+// Goal: a role whose idle connections the server ends gets a lease and gives it back all
+// the same. Method: the pool hands out connections that have ended, as it does where it is
+// told not to ask them first.
+func TestConnectionsThatTheServerHasEndedForIdlenessAreReplaced(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	newLocker(t, url, postgres.Options{})
+	admin := connect(t, url)
+	l := process(t, "/leases", url+"&application_name=idle&idle_session_timeout=500")
+	ended := func() {
+		t.Helper()
+		eventually(t, func() string {
+			if query[int](t, admin, `SELECT count(*)::int FROM pg_stat_activity WHERE application_name = 'idle' AND datname = current_database()`) > 0 {
+				return "the server has not ended the connections that are idle"
+			}
+			return ""
+		})
+	}
+	for range 3 {
+		ended()
+		held, err := l.TryLock(soon(t), "a", locker.WithTTL(long))
+		if err != nil {
+			t.Fatalf("TryLock: %v", err)
+		}
+		ended()
+		unlock(t, held)
+	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/lockstile/locker/fencing"
-	"github.com/lockstile/locker/internal/testserver"
+	"github.com/lockstile/locker/internal/lab/testserver"
 	"github.com/lockstile/locker/postgres"
 )
 
@@ -43,20 +43,25 @@ func ask[T any](t *testing.T, tx pgx.Tx, sql string, args ...any) (result T) {
 	return result
 }
 
-// Goal: no token wraps around, and none comes twice. At its end the sequence refuses.
+// Goal: no token wraps around, and none comes twice. At its end the sequence refuses, and
+// an attempt that was refused holds nothing.
 func TestSequenceThatIsUsedUpRefuses(t *testing.T) {
-	url := database(t)
-	l := newLocker(t, url, postgres.Options{})
-	admin := connect(t, url)
-	exec(t, admin, `SELECT setval('lockstile_token', 9007199254740990)`)
-	last := lock(t, l, "a")
-	if want := fencing.Token(1<<63 - 1024); last.Token() != want {
-		t.Errorf("the last 1,024 tokens begin with %d, not %d", last.Token(), want)
-	}
-	unlock(t, last)
-	if _, err := l.TryLock(soon(t), "a"); err == nil || !strings.Contains(err.Error(), "lockstile_token") {
-		t.Errorf("TryLock without tokens: %v", err)
-	}
+	forEachKind(t, func(t *testing.T, open func(testing.TB, string) lockerUnderTest) {
+		url := database(t)
+		l, admin := open(t, url), connect(t, url)
+		exec(t, admin, `SELECT setval('lockstile_token', 9007199254740990)`)
+		last := lock(t, l, "a")
+		if want := fencing.Token(1<<63 - 1024); last.Token() != want {
+			t.Errorf("the last 1,024 tokens begin with %d, not %d", last.Token(), want)
+		}
+		unlock(t, last)
+		if _, err := l.TryLock(soon(t), "a"); err == nil || !strings.Contains(err.Error(), "lockstile_token") {
+			t.Errorf("TryLock without tokens: %v", err)
+		}
+		if _, err := postgres.LockTx(soon(t), begun(t, url), "a"); err == nil || !strings.Contains(err.Error(), "lockstile_token") {
+			t.Errorf("LockTx without tokens, of a lock that nobody has: %v", err)
+		}
+	})
 }
 
 // history is what was drawn for one name. Whoever draws has an advisory lock.
@@ -67,9 +72,9 @@ type history struct {
 	commits int
 }
 
-// drawn notes a token and returns what is wrong with it. That counts if the server
-// still answers afterwards: one that is being killed may free the lock of the last
-// but one who drew before that one's client has read its token.
+// drawn notes a token and returns what is wrong with it, which counts only if the server
+// still answers afterwards: a server that is being killed may free a lock before its
+// holder has read the token, and the next one may draw and read first.
 func (h *history) drawn(how string, token fencing.Token) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()

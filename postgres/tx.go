@@ -14,23 +14,26 @@ import (
 
 // LockTx locks name until tx ends, and returns a token for it. The lock and what
 // tx writes come and go together, so no pause, crash or failover can part them:
-// what happens in this database alone needs no other guard. It waits for as long
-// as it takes or until ctx ends, in the server's own queue; pgx ends the
-// connection with ctx, and so tx is over after any error but one about the name.
-// Where the session has a lock_timeout, its end is an [locker.ErrTaken].
+// what happens in this database alone needs no other guard. LockTx waits in the
+// server's own queue until the lock is held or ctx ends.
 //
-// The lock is an advisory lock with the key hashtextextended(name, 0), the same
-// as those of [NewSession], whose holders it excludes. Locks of [New] are
-// others. A transaction that already has the lock gets it again, with a greater
-// token. Two transactions that take two locks in different orders can end up
-// waiting for each other: the server then ends one of them with an error.
+// After an error about the name nothing was sent. After any other error tx is over: the
+// server has refused, or pgx has ended the connection with ctx; a lock that was granted
+// just then ends when the server notices. Where the session has a lock_timeout, its end
+// is a [locker.ErrTaken].
 //
-// The token is good inside tx. It is drawn in tx and becomes durable with it, so
-// until tx has committed, a crash of the server may take it back and give it to
-// somebody else: whatever leaves the database earlier needs a token that was
-// drawn and committed before. If the session runs with synchronous_commit off or
-// local, tx is made to wait for the disk as usual. After the commit the token is
-// good everywhere, also if tx wrote nothing.
+// The lock is an advisory lock with the key hashtextextended(name, 0), like those of
+// [NewSession], whose holders it excludes. It does not exclude locks of [New]. A
+// transaction that already has the lock gets it again, with a greater token. Two
+// transactions that take two locks in different orders can end up waiting for each
+// other: the server then ends one of them with an error.
+//
+// The token is good inside tx. It is drawn in tx and becomes durable with it. Until tx
+// has committed, a crash of the server may give the token to somebody else, so whatever
+// leaves the database earlier needs a token that was drawn and committed before. If the
+// session runs with synchronous_commit off or local, the commit of tx is made to wait for
+// the disk as usual. After the commit the token is good everywhere, also if tx wrote
+// nothing.
 //
 // At the isolation levels above read committed, tx reads the database as it was
 // at its first statement. If that came before the lock was granted, it does not
@@ -56,3 +59,18 @@ func LockTx(ctx context.Context, tx pgx.Tx, name string) (fencing.Token, error) 
 	}
 	return 0, fmt.Errorf("postgres: lock %q in a transaction: %w: %w", name, locker.ErrUnavailable, classify(err))
 }
+
+// lockstile_lock_tx draws its token once the lock is there, in the transaction that holds
+// it. The commit has to wait for the disk, also where nothing else is written: it waits
+// for the message.
+const schemaTx = `
+CREATE OR REPLACE FUNCTION lockstile_lock_tx_` + schemaVersion + `(_name text) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+  _token bigint;
+BEGIN` + schemaEncoding + `
+  PERFORM pg_advisory_xact_lock(pg_catalog.hashtextextended(_name, 0));` + schemaSync + `
+  _token := nextval('lockstile_token') * 1024;
+  PERFORM pg_logical_emit_message(true, 'lockstile', '');
+  RETURN _token;
+END $$;
+`

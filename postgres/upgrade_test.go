@@ -9,8 +9,8 @@ import (
 	"github.com/lockstile/locker/postgres"
 )
 
-// Goal: a set that was made before versions were counted is refused in words that say
-// what to do.
+// Goal: a schema that was made before versions were counted is refused with an error that
+// says what to do.
 func TestSchemaWithoutAVersionIsRefused(t *testing.T) {
 	url := database(t)
 	admin := connect(t, url)
@@ -39,8 +39,8 @@ func otherVersion(t *testing.T, url, version string) {
 		CREATE FUNCTION lockstile_version() RETURNS integer LANGUAGE sql AS 'SELECT `+version+`'`)
 }
 
-// Goal: a program that is older than the schema is refused in words that say so, also
-// in the midst of its work, and does not lower the version.
+// Goal: a program that is older than the schema is refused with an error that says so,
+// also in the midst of its work, and does not lower the version.
 func TestProgramThatIsOlderThanTheSchemaIsRefused(t *testing.T) {
 	url := database(t)
 	l := newLocker(t, url, postgres.Options{})

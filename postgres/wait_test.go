@@ -71,8 +71,8 @@ func TestDeadAndHangingWaitersAreSkipped(t *testing.T) {
 	}
 }
 
-// Goal: who has waited goes first also where nobody passes the lock on, because
-// its holder died.
+// Goal: a waiter goes before a newcomer also when nobody passes the lock on, because its
+// holder died.
 func TestNewcomerDoesNotOvertakeWaitersWhenALeaseEnds(t *testing.T) {
 	url := database(t)
 	a, b := newLocker(t, url, postgres.Options{}), newLocker(t, url, postgres.Options{})
@@ -91,8 +91,8 @@ func TestNewcomerDoesNotOvertakeWaitersWhenALeaseEnds(t *testing.T) {
 	}
 }
 
-// Goal: a release, and a waiter that gives up its turn, reserve the lock for who waits
-// in another process.
+// Goal: a release, and a waiter that gives up its turn, reserve the lock for the next
+// waiter in another process.
 func TestReleaseReservesTheLockForTheFirstWaiter(t *testing.T) {
 	url := database(t)
 	held := lock(t, newLocker(t, url, postgres.Options{}), "a")
@@ -103,7 +103,7 @@ func TestReleaseReservesTheLockForTheFirstWaiter(t *testing.T) {
 		if first := query[string](t, admin, `SELECT coalesce(min(value), '') FROM lockstile_lease WHERE reserved`); first != want {
 			t.Errorf("the lock is reserved for %q, not %q", first, want)
 		}
-		exec(t, admin, `SELECT lockstile_withdraw_1('a', $1, 0)`, want)
+		exec(t, admin, `SELECT lockstile_release_1('a', $1, true, 0)`, want)
 	}
 }
 
@@ -116,7 +116,7 @@ func TestWaiterThatAsksAgainKeepsItsPlace(t *testing.T) {
 	admin := connect(t, url)
 	wait := func(value string, ticket int64) int64 {
 		t.Helper()
-		return query[int64](t, admin, `SELECT (lockstile_acquire_1('a', $1, 600000, '', true, '', 600000, $2))._ticket`, value, ticket)
+		return query[int64](t, admin, `SELECT (lockstile_acquire_1('a', $1, 600000, '', true, '', 600000, $2, false))._ticket`, value, ticket)
 	}
 	first, second := wait("first", 0), wait("second", 0)
 	if second <= first {

@@ -2,7 +2,6 @@ package redlock
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,18 +13,29 @@ import (
 
 // attempt is one attempt at a name, and the hold that comes of it.
 type attempt struct {
-	seats   []seat   // one for each node
-	former  [][]seat // under values that were given up, while the nodes may have anything of them
+	parts   []part   // one for each node
+	former  [][]part // under values that were given up, while the nodes may have anything of them
 	cleanUp *cleanUp // nil until it begins
+	won     instant  // when a majority had granted the lock
 }
 
-func (a *attempt) req() *locker.Request { return a.seats[0].lease.Request }
+// instant is a [locker.Instant] that is set once. Before, nothing is ago.
+type instant struct{ at atomic.Int64 }
 
-// seat is what an attempt has at one node.
-type seat struct {
-	lease  redisnode.Lease
+func (i *instant) set() { i.at.Store(int64(locker.Now())) }
+
+func (i *instant) ago(d time.Duration) bool {
+	at := i.at.Load()
+	return at != 0 && locker.Now().Sub(locker.Instant(at)) > d
+}
+
+func (a *attempt) req() *locker.Request { return a.parts[0].Request }
+
+// part is what an attempt has at one node.
+type part struct {
+	redisnode.Attempt
 	has    atomic.Int32 // what the node has granted: nothing, unheard or held
-	asking atomic.Int32 // requests for it that have no answer yet, sent or not
+	asking atomic.Int32 // requests for the lock that have no answer yet, sent or not
 	queued atomic.Bool  // it may have a place in the node's queue
 	stage  atomic.Int32 // going, over or gone
 
@@ -38,51 +48,32 @@ type seat struct {
 const (
 	nothing int32 = iota
 	unheard       // its answer got lost
-	held          // as far as we know
+	held          // we have heard it
 )
 
-// The stages of a seat.
+// The stages of a part.
 const (
 	going int32 = iota
 	over        // nothing may be asked any more
 	gone        // and nothing is left of it
 )
 
-// releaseTime is what a node has to answer a release. A majority decides when its
-// caller goes on, so it can be long.
-const releaseTime = 2 * time.Second
-
-// sweepTime is for how long a clean-up waits for a connection.
-const sweepTime = 10 * time.Second
-
-// slotLook is how soon a request that waits for a connection notices that its attempt is
-// over.
-const slotLook = 100 * time.Millisecond
-
-var (
-	errOver = errors.New("the attempt is over")
-	// errBusy is why a request was not sent.
-	errBusy = errors.New("all connections of the client are busy")
-	// errSlow is why a request to a node is given up.
-	errSlow = errors.New("no answer in time")
-)
-
-func (s *store) newSeats(terms *redisnode.Terms) []seat {
-	seats := make([]seat, len(s.nodes))
-	for i := range seats {
-		seats[i].lease.Terms = terms
+func (s *store) newParts(terms *redisnode.Terms) []part {
+	parts := make([]part, len(s.nodes))
+	for i := range parts {
+		parts[i].Terms = terms
 	}
-	return seats
+	return parts
 }
 
 // left reports whether the node may have anything of the attempt.
-func (t *seat) left() bool {
-	return t.stage.Load() != gone && (t.mayHold() || t.queued.Load() || t.lease.Unsure())
+func (p *part) left() bool {
+	return p.stage.Load() != gone && (p.mayHold() || p.queued.Load() || p.Unsure())
 }
 
-func anyLeft(seats []seat) bool {
-	for i := range seats {
-		if seats[i].left() {
+func anyLeft(parts []part) bool {
+	for i := range parts {
+		if parts[i].left() {
 			return true
 		}
 	}
@@ -91,79 +82,28 @@ func anyLeft(seats []seat) bool {
 
 // mayHold reports whether the node may have the lock: it counts for a majority, and
 // so it is asked to renew and to release, also where its grant was not heard.
-func (t *seat) mayHold() bool { return t.has.Load() != nothing || t.asking.Load() > 0 }
+func (p *part) mayHold() bool { return p.has.Load() != nothing || p.asking.Load() > 0 }
 
 // end says that nothing more is asked.
-func (t *seat) end() { t.stage.CompareAndSwap(going, over) }
+func (p *part) end() { p.stage.CompareAndSwap(going, over) }
 
-func (t *seat) ended() bool { return t.stage.Load() != going }
-
-// do sends one request for a seat. It waits for a connection for as long as the answer
-// may be of use: the time that the node has begins then, for before that it is this
-// process that is busy.
-func (n *node) do(t *seat, f func(context.Context) error) error {
-	if err := n.enterFor(t); err != nil {
-		return err
-	}
-	return n.send(t, n.timeoutOf(t.lease.TTL), f)
-}
-
-// enter waits for a connection, for most at most. Behind a node that hangs none may come
-// free.
-func (n *node) enter(most time.Duration) error {
-	select {
-	case n.slots <- struct{}{}:
-		return nil
-	default:
-	}
-	timer := time.NewTimer(most)
-	defer timer.Stop()
-	select {
-	case n.slots <- struct{}{}:
-		return nil
-	case <-timer.C:
-		return errBusy
-	}
-}
-
-// enterFor is enter for a request that is of use only while its attempt lasts.
-func (n *node) enterFor(t *seat) error {
-	for end := time.Now().Add(t.lease.TTL); time.Now().Before(end); {
-		if err := n.enter(slotLook); err == nil {
-			return nil
-		}
-		if t.ended() {
-			return errOver
-		}
-	}
-	return errBusy
-}
-
-// send calls f over the connection that enter has waited for.
-func (n *node) send(t *seat, timeout time.Duration, f func(context.Context) error) error {
-	defer func() { <-n.slots }()
-	t.busy.Lock()
-	defer t.busy.Unlock()
-	ctx, cancel := context.WithTimeoutCause(context.Background(), timeout, errSlow)
-	defer cancel()
-	return f(ctx)
-}
+func (p *part) ended() bool { return p.stage.Load() != going }
 
 // ask asks a node for the lock. If it queues, listener gets the node's words.
-func (s *store) ask(t *seat, n *node, ask redisnode.Ask, listener func(mailbox.Word)) (standing redisnode.Standing, err error) {
-	err = n.do(t, func(ctx context.Context) error {
-		if err := s.prepare(ctx, t, n, ask.Queue, listener); err != nil {
+func (s *store) ask(p *part, won *instant, n *node, ask redisnode.Ask, listener func(mailbox.Word)) (standing redisnode.Standing, err error) {
+	err = n.do(p, won, func(ctx context.Context) error {
+		if err := s.prepare(ctx, p, n, ask.Queue, listener); err != nil {
 			return err // it was not sent: what the node has granted before it still has
 		}
-		standing, err = n.redis.Acquire(ctx, &t.lease, ask)
+		standing, err = n.redis.Acquire(ctx, &p.Attempt, ask)
 		switch {
-		case err != nil && t.lease.Unsure():
-			t.has.Store(unheard)
+		case err != nil && p.Unsure():
+			p.has.Store(unheard)
 		case err == nil && standing.First != 0:
-			t.has.Store(held)
-			t.queued.Store(false)
+			p.has.Store(held)
+			p.queued.Store(false)
 		case err == nil:
-			t.has.Store(nothing)
+			p.has.Store(nothing)
 		} // a refusal says nothing of what the node has granted before
 		return err
 	})
@@ -171,84 +111,88 @@ func (s *store) ask(t *seat, n *node, ask redisnode.Ask, listener func(mailbox.W
 }
 
 // prepare does what must come before a node is asked.
-func (s *store) prepare(ctx context.Context, t *seat, n *node, queue bool, listener func(mailbox.Word)) error {
-	if t.ended() {
+func (s *store) prepare(ctx context.Context, p *part, n *node, queue bool, listener func(mailbox.Word)) error {
+	if p.ended() {
 		return errOver
 	}
-	if err := s.meet(ctx, n); err != nil {
+	if err := s.identify(ctx, n); err != nil {
 		return err
 	}
 	if queue { // another contest of the attempt has a listener of its own
-		if err := n.redis.Mail().Open(ctx, t.lease.Value, listener); err != nil {
+		if err := n.redis.Mail().Open(ctx, p.Value, listener); err != nil {
 			return err
 		}
-		t.queued.Store(true)
+		p.queued.Store(true)
 	}
 	return nil
 }
 
-// raise lifts a node's counter to the end of the lock's range. A node that does not
-// confirm has no vote; it may still have the lock.
-func (n *node) raise(t *seat, first uint64) error {
-	return n.do(t, func(ctx context.Context) error { return n.redis.Raise(ctx, &t.lease, first) })
+// raise raises a node's counter to the end of the lock's range. A node that does not
+// confirm that has no vote; it may still have the lock.
+func (n *node) raise(p *part, first uint64) error {
+	return n.do(p, new(instant), func(ctx context.Context) error { return n.redis.Raise(ctx, &p.Attempt, first) })
 }
 
-// giveBack returns what a node has granted, for another round, and reports
-// whether the same value can be used there again: not if a request may arrive
-// late, for then the node refuses the value from now on.
-func (n *node) giveBack(t *seat) bool {
-	err := n.do(t, func(ctx context.Context) error {
-		err := n.redis.Withdraw(ctx, &t.lease)
+// giveBack returns what a node has granted, and reports whether the next round can use
+// the same value there: not if a request may arrive late, for then the node refuses the
+// value from now on.
+func (n *node) giveBack(p *part) bool {
+	err := n.do(p, new(instant), func(ctx context.Context) error {
+		err := n.redis.Withdraw(ctx, &p.Attempt)
 		if err == nil {
-			t.has.Store(nothing)
+			p.has.Store(nothing)
 		}
 		return err
 	})
-	return err == nil && !t.lease.Unsure()
+	return err == nil && !p.Unsure()
 }
+
+// releaseTime is what a node has to answer a release. A majority decides when its
+// caller goes on, so it can be long.
+const releaseTime = 2 * time.Second
 
 // release gives the lock back, if the node may have it. A request of ours that is
 // still under way there is waited for: a late grant is given back with the rest.
-func (n *node) release(t *seat) error {
-	if err := n.enter(releaseTime); err != nil {
+func (n *node) release(p *part) error {
+	if err := n.awaitConn(cleanUpTime); err != nil { // the caller waits for less, and the release goes on
 		return err
 	}
-	return n.send(t, releaseTime, func(ctx context.Context) error {
-		n.end(t)
-		if !t.mayHold() {
+	return n.send(p, releaseTime, func(ctx context.Context) error {
+		n.end(p)
+		if !p.mayHold() {
 			return errAbsent
 		}
-		err := n.redis.Release(ctx, &t.lease)
+		err := n.redis.Release(ctx, &p.Attempt)
 		if err == nil || asLost(err) != nil {
-			t.has.Store(nothing)
-			if !t.queued.Load() {
-				t.stage.Store(gone)
+			p.has.Store(nothing)
+			if !p.queued.Load() {
+				p.stage.Store(gone)
 			}
 		}
 		return err
 	})
 }
 
-// sweep ends a seat: whatever is left of it is removed, once.
-func (n *node) sweep(ctx context.Context, t *seat) error {
-	t.busy.Lock()
-	defer t.busy.Unlock()
-	n.end(t)
-	if !t.left() {
+// withdraw ends a part: whatever is left of it is removed, once.
+func (n *node) withdraw(ctx context.Context, p *part) error {
+	p.busy.Lock()
+	defer p.busy.Unlock()
+	n.end(p)
+	if !p.left() {
 		return nil
 	}
-	err := n.redis.Withdraw(ctx, &t.lease)
+	err := n.redis.Withdraw(ctx, &p.Attempt)
 	if err == nil {
-		t.has.Store(nothing)
-		t.stage.Store(gone)
+		p.has.Store(nothing)
+		p.stage.Store(gone)
 	}
 	return err
 }
 
-// end says that nothing more is asked for a seat. Its busy is held.
-func (n *node) end(t *seat) {
-	t.end()
-	n.stopListening(t)
+// end says that nothing more is asked for a part. Its busy is held.
+func (n *node) end(p *part) {
+	p.end()
+	n.stopListening(p)
 }
 
-func (n *node) stopListening(t *seat) { n.redis.Mail().Drop(t.lease.Value) }
+func (n *node) stopListening(p *part) { n.redis.Mail().Drop(p.Value) }

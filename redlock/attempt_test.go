@@ -9,25 +9,25 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/lab/testserver"
 	"github.com/lockstile/locker/internal/mailbox"
 	"github.com/lockstile/locker/internal/redisnode"
-	"github.com/lockstile/locker/internal/testserver"
 )
 
 // A request whose goroutine starts after the lock was given back must not be
 // sent: nothing would give back what it is granted.
-func TestNothingIsAskedOnceASeatIsOver(t *testing.T) {
+func TestNothingIsAskedOnceAPartIsOver(t *testing.T) {
 	s, servers := threeNodes(t)
-	seats := newAttempt(t, s).seats
+	parts := newAttempt(t, s).parts
 	ends := map[int]func(){
-		0: func() { _ = s.nodes[0].sweep(t.Context(), &seats[0]) },
-		1: func() { _ = s.nodes[1].release(&seats[1]) },
-		2: func() { s.leaveQueue(2, &seats[2]) },
+		0: func() { _ = s.nodes[0].withdraw(t.Context(), &parts[0]) },
+		1: func() { _ = s.nodes[1].release(&parts[1]) },
+		2: func() { s.leaveQueue(2, &parts[2]) },
 	}
 	for i, end := range ends {
 		end()
-		if _, err := s.ask(&seats[i], s.nodes[i], redisnode.Ask{}, nil); !errors.Is(err, errOver) {
-			t.Errorf("seat %d: %v", i, err)
+		if _, err := s.ask(&parts[i], new(instant), s.nodes[i], redisnode.Ask{}, nil); !errors.Is(err, errOver) {
+			t.Errorf("part %d: %v", i, err)
 		}
 		if servers[i].Do("EXISTS", "a") != "0" {
 			t.Errorf("node %d has granted it", i)
@@ -35,18 +35,18 @@ func TestNothingIsAskedOnceASeatIsOver(t *testing.T) {
 	}
 }
 
-// A second request for a seat comes too late to be sent, and the first was granted.
+// A second request for a part comes too late to be sent, and the first was granted.
 func TestGrantIsGivenBackThoughALaterRequestWasNotSent(t *testing.T) {
 	s, servers := threeNodes(t)
 	a := newAttempt(t, s)
-	if st, err := s.ask(&a.seats[0], s.nodes[0], redisnode.Ask{}, nil); err != nil || st.First == 0 {
+	if st, err := s.ask(&a.parts[0], new(instant), s.nodes[0], redisnode.Ask{}, nil); err != nil || st.First == 0 {
 		t.Fatalf("%+v, %v", st, err)
 	}
 	a.end()
-	if _, err := s.ask(&a.seats[0], s.nodes[0], redisnode.Ask{}, nil); !errors.Is(err, errOver) {
+	if _, err := s.ask(&a.parts[0], new(instant), s.nodes[0], redisnode.Ask{}, nil); !errors.Is(err, errOver) {
 		t.Error(err)
 	}
-	if err := s.nodes[0].release(&a.seats[0]); err != nil {
+	if err := s.nodes[0].release(&a.parts[0]); err != nil {
 		t.Error(err)
 	}
 	if servers[0].Do("EXISTS", "a") != "0" {
@@ -58,24 +58,24 @@ func TestGrantIsGivenBackThoughALaterRequestWasNotSent(t *testing.T) {
 // it is asked for again, and after it was, nothing is left.
 func TestWhatANodeDidNotTakeBackIsGivenBackAgain(t *testing.T) {
 	s, servers := threeNodes(t)
-	seats := newAttempt(t, s).seats
+	parts := newAttempt(t, s).parts
 	for i, giveBack := range []func(){
-		func() { _ = s.nodes[0].giveBack(&seats[0]) },
-		func() { _ = s.nodes[1].release(&seats[1]) },
-		func() { _ = s.nodes[2].sweep(t.Context(), &seats[2]) },
+		func() { _ = s.nodes[0].giveBack(&parts[0]) },
+		func() { _ = s.nodes[1].release(&parts[1]) },
+		func() { _ = s.nodes[2].withdraw(t.Context(), &parts[2]) },
 	} {
-		if st, err := s.ask(&seats[i], s.nodes[i], redisnode.Ask{}, nil); err != nil || st.First == 0 {
+		if st, err := s.ask(&parts[i], new(instant), s.nodes[i], redisnode.Ask{}, nil); err != nil || st.First == 0 {
 			t.Fatalf("%+v, %v", st, err)
 		}
 		servers[i].Do("ACL", "SETUSER", "default", "-eval", "-evalsha")
 		giveBack()
 		servers[i].Do("ACL", "SETUSER", "default", "+eval", "+evalsha")
-		if !seats[i].left() {
-			t.Errorf("seat %d: the node has it still, and nothing is left to give back", i)
+		if !parts[i].left() {
+			t.Errorf("part %d: the node has it still, and nothing is left to give back", i)
 		}
 		giveBack()
-		if servers[i].Do("EXISTS", "a") != "0" || seats[i].left() {
-			t.Errorf("seat %d: EXISTS is %s, left %v", i, servers[i].Do("EXISTS", "a"), seats[i].left())
+		if servers[i].Do("EXISTS", "a") != "0" || parts[i].left() {
+			t.Errorf("part %d: EXISTS is %s, left %v", i, servers[i].Do("EXISTS", "a"), parts[i].left())
 		}
 	}
 }
@@ -85,31 +85,31 @@ func TestWhatANodeDidNotTakeBackIsGivenBackAgain(t *testing.T) {
 func TestPlaceInAQueueOutlastsARelease(t *testing.T) {
 	s, servers := threeNodes(t)
 	servers[0].Do("SET", "a", "somebody's", "PX", "60000")
-	n, seat := s.nodes[0], &newAttempt(t, s).seats[0]
-	if _, err := s.ask(seat, n, redisnode.Ask{Queue: true}, func(mailbox.Word) {}); err != nil {
+	n, part := s.nodes[0], &newAttempt(t, s).parts[0]
+	if _, err := s.ask(part, new(instant), n, redisnode.Ask{Queue: true}, func(mailbox.Word) {}); err != nil {
 		t.Fatal(err)
 	}
-	seat.has.Store(unheard)
-	if err := n.release(seat); asLost(err) == nil || !seat.left() {
-		t.Errorf("released: %v, left: %v", err, seat.left())
+	part.has.Store(unheard)
+	if err := n.release(part); asLost(err) == nil || !part.left() {
+		t.Errorf("released: %v, left: %v", err, part.left())
 	}
-	if err := n.sweep(t.Context(), seat); err != nil || servers[0].Do("ZCARD", "lockstile:q:{a}") != "0" {
+	if err := n.withdraw(t.Context(), part); err != nil || servers[0].Do("ZCARD", "lockstile:q:{a}") != "0" {
 		t.Errorf("swept: %v, waiting: %s", err, servers[0].Do("ZCARD", "lockstile:q:{a}"))
 	}
-	if seat.end(); seat.left() {
+	if part.end(); part.left() {
 		t.Error("what is gone comes back")
 	}
 }
 
-// Whichever call is the last of a seat, its box is closed: while one is open the
+// Whichever call is the last of a part, its box is closed: while one is open the
 // subscription is kept up for it.
-func TestNobodyListensForASeatThatHasEnded(t *testing.T) {
+func TestNobodyListensForAPartThatHasEnded(t *testing.T) {
 	s, _ := threeNodes(t)
 	a := newAttempt(t, s)
-	for i, end := range []func(*node, *seat) error{
-		func(n *node, t *seat) error { return n.release(t) },
-		func(n *node, t *seat) error { return n.sweep(context.Background(), t) },
-		func(n *node, t *seat) error {
+	for i, end := range []func(*node, *part) error{
+		func(n *node, t *part) error { return n.release(t) },
+		func(n *node, t *part) error { return n.withdraw(context.Background(), t) },
+		func(n *node, t *part) error {
 			if !n.giveBack(t) || s.Left(a) {
 				return errors.New("something is left")
 			}
@@ -117,12 +117,12 @@ func TestNobodyListensForASeatThatHasEnded(t *testing.T) {
 			return nil
 		},
 	} {
-		n, seat := s.nodes[i], &a.seats[i]
-		if st, err := s.ask(seat, n, redisnode.Ask{Queue: true}, func(mailbox.Word) {}); err != nil || st.First == 0 || n.redis.Mail().Idle() {
+		n, part := s.nodes[i], &a.parts[i]
+		if st, err := s.ask(part, new(instant), n, redisnode.Ask{Queue: true}, func(mailbox.Word) {}); err != nil || st.First == 0 || n.redis.Mail().Idle() {
 			t.Fatalf("%+v, %v, idle: %v", st, err, n.redis.Mail().Idle())
 		}
-		if err := end(n, seat); err != nil || !n.redis.Mail().Idle() {
-			t.Errorf("seat %d: %v, idle: %v", i, err, n.redis.Mail().Idle())
+		if err := end(n, part); err != nil || !n.redis.Mail().Idle() {
+			t.Errorf("part %d: %v, idle: %v", i, err, n.redis.Mail().Idle())
 		}
 	}
 }
@@ -133,19 +133,19 @@ func TestNodeThatIsYetToBeAskedMayComeToHoldTheLock(t *testing.T) {
 	s, servers := threeNodes(t)
 	servers[0].Do("SET", "a", "somebody's", "PX", "60000")
 	a, n := newAttempt(t, s), s.nodes[0]
-	n.slots = make(chan struct{}, 1)
-	n.slots <- struct{}{} // no connection is free for the second request
+	n.conns = make(chan struct{}, 1)
+	n.conns <- struct{}{} // no connection is free for the second request
 	second := s.newContest(a, false, nil)
 	second.ask(0)
-	with := &node{name: n.name, redis: n.redis, timeout: n.timeout, slots: make(chan struct{}, 1)} // the first one's connection
-	with.met.Store(true)
-	if st, err := s.ask(&a.seats[0], with, redisnode.Ask{}, nil); err != nil || st.First != 0 {
+	with := &node{name: n.name, redis: n.redis, timeout: n.timeout, conns: make(chan struct{}, 1)} // the first one's connection
+	with.known.Store(true)
+	if st, err := s.ask(&a.parts[0], new(instant), with, redisnode.Ask{}, nil); err != nil || st.First != 0 {
 		t.Fatalf("%+v, %v", st, err)
 	}
 	if !s.Left(a) {
 		t.Error("nothing is left of the attempt, though a request of it is yet to be sent")
 	}
-	<-n.slots
+	<-n.conns
 	<-second.answers
 	if s.Left(a) {
 		t.Error("something is left of an attempt that was refused")

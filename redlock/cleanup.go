@@ -6,6 +6,9 @@ import (
 	"time"
 )
 
+// cleanUpTime is how long a clean-up waits for a connection.
+const cleanUpTime = 10 * time.Second
+
 // cleanUp is the clean-up of an attempt.
 type cleanUp struct {
 	results chan bool // one for each node: whether it is known that nothing is left there
@@ -13,16 +16,16 @@ type cleanUp struct {
 	clean   int       // nodes of which that is known
 }
 
-// Withdraw implements [driver.Store]. It is confirmed as soon as it is certain that
-// what the others may still have blocks no majority; they are asked behind the
-// caller's back.
+// Withdraw implements [driver.Store]. It returns nil soon after a majority of nodes is
+// known to have nothing left: the others cannot block a majority. They are cleared in
+// the background.
 func (s *store) Withdraw(ctx context.Context, a *attempt) error {
 	if a.cleanUp == nil {
 		a.cleanUp = s.startCleanUp(a)
 	}
 	c := a.cleanUp
 	var enough <-chan time.Time // others may be a moment later
-	for c.ended < len(a.seats) {
+	for c.ended < len(a.parts) {
 		select {
 		case ok := <-c.results:
 			c.ended++
@@ -49,12 +52,12 @@ func (s *store) Withdraw(ctx context.Context, a *attempt) error {
 
 func (s *store) startCleanUp(a *attempt) *cleanUp {
 	a.end()
-	c := &cleanUp{results: make(chan bool, len(a.seats))}
-	for i := range a.seats {
+	c := &cleanUp{results: make(chan bool, len(a.parts))}
+	for i := range a.parts {
 		s.locks.Go(func() {
-			clean := s.clear(i, &a.seats[i])
-			for _, seats := range a.former {
-				clean = s.clear(i, &seats[i]) && clean
+			clean := s.clear(i, &a.parts[i])
+			for _, parts := range a.former {
+				clean = s.clear(i, &parts[i]) && clean
 			}
 			c.results <- clean
 		})
@@ -62,35 +65,35 @@ func (s *store) startCleanUp(a *attempt) *cleanUp {
 	return c
 }
 
-// end has what still waits for a connection give up.
+// end has requests that still wait for a connection give up.
 func (a *attempt) end() {
-	for i := range a.seats {
-		a.seats[i].end()
+	for i := range a.parts {
+		a.parts[i].end()
 	}
 }
 
 // clear removes what an attempt has left at a node, and reports whether that was
 // confirmed.
 //
-// It waits for a connection like every request. What is given up in the client's own
-// pool is sent all the same, so the tries for many locks would heap up there.
-func (s *store) clear(node int, t *seat) bool {
+// It waits for a connection like every request. A request that is given up while it waits
+// in the client's own pool is sent all the same: tries for many locks would pile up there.
+func (s *store) clear(node int, p *part) bool {
 	n := s.nodes[node]
-	if err := n.enter(sweepTime); err != nil {
+	if err := n.awaitConn(cleanUpTime); err != nil {
 		return false
 	}
-	defer func() { <-n.slots }()
-	return s.locks.Persist(func(ctx context.Context) error { return n.sweep(ctx, t) })
+	defer func() { <-n.conns }()
+	return s.locks.Persist(func(ctx context.Context) error { return n.withdraw(ctx, p) })
 }
 
 // Left implements [driver.Store].
 func (s *store) Left(a *attempt) bool {
-	return anyLeft(a.seats) || slices.ContainsFunc(a.former, anyLeft)
+	return anyLeft(a.parts) || slices.ContainsFunc(a.former, anyLeft)
 }
 
 // End implements [driver.Store].
 func (s *store) End(a *attempt) {
-	for i := range a.seats {
-		s.nodes[i].stopListening(&a.seats[i])
+	for i := range a.parts {
+		s.nodes[i].stopListening(&a.parts[i])
 	}
 }

@@ -6,12 +6,16 @@ import (
 	"strings"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
+	"github.com/lockstile/locker/internal/redisnode"
 )
 
 // QuorumError says how each node answered when there was no majority. It is a
 // [locker.ErrTaken] if others hold so many nodes that no majority was left, and
 // a [locker.ErrUnavailable] if too few nodes answered; only then does it wrap
-// the nodes' own errors as well.
+// the nodes' own errors as well. When Lock or TryLock returns it, nothing is held, and
+// what single nodes have granted is being given back; where that may leave the name
+// locked for a while, the error is a [locker.ErrOutcomeUnknown] as well.
 type QuorumError struct {
 	Need  int // nodes that make a majority
 	Nodes []NodeOutcome
@@ -22,7 +26,7 @@ type QuorumError struct {
 type NodeOutcome struct {
 	Node    string // its address where that is known
 	Granted bool
-	Err     error // nil if it granted, if another holder has it or if it was not waited for
+	Err     error // nil if it granted, if another holder has it, or if its answer was not waited for
 	Taken   bool  // another holder, or waiter, was there first
 }
 
@@ -66,4 +70,54 @@ func (e *QuorumError) Unwrap() []error {
 		}
 	}
 	return errs
+}
+
+// failure explains why there is no majority.
+func (c *contest) failure() error {
+	e := c.outcome()
+	refused := 0
+	for _, o := range e.Nodes {
+		if o.Err != nil && redisnode.Refused(o.Err) {
+			refused++
+		}
+	}
+	if refused > len(e.Nodes)-e.Need {
+		return driver.Refused(e)
+	}
+	return e
+}
+
+func (c *contest) outcome() *QuorumError {
+	e := &QuorumError{Need: c.s.quorum, kind: locker.ErrUnavailable}
+	if saysTaken(c.votes) {
+		e.kind = locker.ErrTaken
+	}
+	for i, v := range c.votes {
+		e.Nodes = append(e.Nodes, NodeOutcome{
+			Node:    c.s.nodes[i].name,
+			Granted: v.state == granted || v.state == raising,
+			Taken:   v.state == taken || v.state == waiting,
+			Err:     v.err,
+		})
+	}
+	return e
+}
+
+// disagreement says how each node answered a renewal or a release that has no majority.
+func (s *store) disagreement(answers []error) *QuorumError {
+	e := &QuorumError{Need: s.quorum, kind: locker.ErrUnavailable}
+	for i, err := range answers {
+		e.Nodes = append(e.Nodes, NodeOutcome{Node: s.nodes[i].name, Granted: err == nil, Err: err})
+	}
+	return e
+}
+
+// asLost returns the loss that err is, or nil.
+func asLost(err error) *locker.LostError {
+	if err == nil {
+		return nil // before lost is allocated
+	}
+	var lost *locker.LostError
+	errors.As(err, &lost)
+	return lost
 }

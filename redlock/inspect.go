@@ -60,8 +60,8 @@ func (s *store) merge(views []view) locker.Info {
 	return info
 }
 
-// mostCommon is the holder's token: that of the majority, where a node that
-// granted it too late to count may have drawn another.
+// mostCommon is the holder's token: that of the majority. A node that granted it too late
+// to count may have drawn another.
 func mostCommon(views []view) fencing.Token {
 	counts := make(map[fencing.Token]int)
 	var most fencing.Token
@@ -82,7 +82,7 @@ func (s *store) Break(ctx context.Context, name string) (bool, error) {
 	}
 	broken, err := gather(ctx, s,
 		func(ctx context.Context, n *redisnode.Node) (bool, error) { return n.Break(ctx, keys) },
-		func([]bool) bool { return true }) // whoever holds a majority has lost it
+		func([]bool) bool { return true }) // no holder has a majority left
 	return err == nil && slices.Contains(broken, true), err
 }
 
@@ -96,11 +96,11 @@ func gather[T any](ctx context.Context, s *store, ask func(context.Context, *red
 		err    error
 	}
 	replies := make(chan reply, len(s.nodes))
-	for i, p := range s.nodes {
+	for i, n := range s.nodes {
 		s.locks.Go(func() {
 			ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), lookTime, errSlow)
 			defer cancel()
-			answer, err := ask(ctx, p.redis)
+			answer, err := ask(ctx, n.redis)
 			replies <- reply{i, answer, err}
 		})
 	}

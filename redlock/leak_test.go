@@ -12,9 +12,8 @@ import (
 	"github.com/lockstile/locker"
 )
 
-// One of three nodes cannot be reached, so whoever is served by the other two has nothing
-// left to wait for in any queue. The waiter then loses the lock, so that no
-// release follows. Its boxes must be closed all the same: while one is open, the
+// One of three nodes cannot be reached, so a waiter that the other two serve is in no queue
+// any more. It then loses the lock, so that no release follows. Its boxes must be closed all the same: while one is open, the
 // subscription is kept up for it, a connection to every node.
 func TestSubscriptionsEndThoughTheLockOfTheLastWaiterWasLost(t *testing.T) {
 	t.Parallel()

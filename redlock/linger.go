@@ -2,10 +2,9 @@ package redlock
 
 import "time"
 
-// linger goes on for a short while after the contest was won. The nodes that
-// the last holder gave back a moment later than the others are claimed too: the
-// more nodes hold the lock, the more of them may fail. Then our places in the
-// queues are given up.
+// linger goes on for a short while after the contest was won, for the nodes that the last
+// holder gave back a moment later than the others: the more nodes have the lock, the more
+// of them may fail. Then our places in the queues are given up.
 func (c *contest) linger() {
 	timer := time.NewTimer(c.lag())
 	defer timer.Stop()
@@ -21,22 +20,22 @@ func (c *contest) linger() {
 			more = false
 		}
 	}
-	for i := range c.a.seats {
-		t := &c.a.seats[i]
-		c.s.locks.Go(func() { c.s.leaveQueue(i, t) })
+	for i := range c.a.parts {
+		p := &c.a.parts[i]
+		c.s.locks.Go(func() { c.s.leaveQueue(i, p) })
 	}
 }
 
 // leaveQueue gives up a place in a queue that nobody needs any more.
-func (s *store) leaveQueue(node int, t *seat) {
-	t.busy.Lock()
-	holds := t.has.Load() == held
+func (s *store) leaveQueue(node int, p *part) {
+	p.busy.Lock()
+	holds := p.has.Load() == held
 	if holds {
-		s.nodes[node].stopListening(t)
+		s.nodes[node].stopListening(p)
 	}
-	ended := t.ended()
-	t.busy.Unlock()
+	ended := p.ended()
+	p.busy.Unlock()
 	if !holds && !ended {
-		s.clear(node, t)
+		s.clear(node, p)
 	}
 }

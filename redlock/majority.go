@@ -6,8 +6,6 @@ import (
 	"time"
 
 	"github.com/lockstile/locker"
-	"github.com/lockstile/locker/driver"
-	"github.com/lockstile/locker/internal/redisnode"
 )
 
 // vote is how a node stands.
@@ -17,7 +15,7 @@ type vote struct {
 	err    error
 	look   time.Time // when it makes sense to ask again without a word
 	ticket int64
-	told   bool // a word came that no request has followed yet
+	word   bool // a word came that no request has followed yet
 }
 
 type state uint8
@@ -26,7 +24,7 @@ const (
 	idle    state = iota // not asked, or given back
 	asking               // a request is under way
 	granted              //
-	raising              // granted, and its counter is being lifted
+	raising              // granted, and its counter is being raised
 	waiting              // taken by somebody else, and we are in the queue
 	taken                // taken by somebody else
 	young                // it has no vote yet
@@ -35,11 +33,15 @@ const (
 
 // situation is what else decides how a contest goes on.
 type situation struct {
-	wait     bool // for a majority, or one look
-	resting  bool
-	gathered bool // nodes that kept us waiting were asked once more
-	splits   int  // votes that were split so far
+	wait     bool // in the queues; else it is one look
+	resting  bool // until the next round
+	gathered bool // nodes that others have were asked once more
+	splits   int  // rounds that ended with a split vote
 }
+
+// mostLooks is how often an attempt that does not wait looks, where some nodes have
+// granted the lock and others have not.
+const mostLooks = 3
 
 // verdict is what the votes come to.
 type verdict uint8
@@ -47,7 +49,7 @@ type verdict uint8
 const (
 	open  verdict = iota // answers are still to come
 	won                  // a majority has granted it, with one token
-	short                // a majority has, and some of it must be lifted to its token
+	short                // a majority has, and some of it must be raised to its token
 	late                 // others may be a moment later: the holder is giving back
 	split                // nobody has a majority: what was won is given back
 	lost                 // it cannot be won any more
@@ -115,60 +117,6 @@ func common(votes []vote) uint64 {
 	return 0
 }
 
-// raise lifts the nodes of a majority that drew a smaller number than the greatest to
-// the end of the range that begins with that: their counters end below it.
-func (c *contest) raise() {
-	var token uint64
-	for _, v := range c.votes {
-		if v.state == granted {
-			token = max(token, v.token)
-		}
-	}
-	for i := range c.votes {
-		v := &c.votes[i]
-		if v.state != granted || v.token == token {
-			continue
-		}
-		v.state = raising
-		seat, answers := &c.a.seats[i], c.answers
-		c.s.locks.Go(func() {
-			err := c.s.nodes[i].raise(seat, token)
-			answers <- answer{node: i, raised: token, err: err}
-		})
-	}
-}
-
-// defeat explains why there is no majority.
-func (c *contest) defeat() error {
-	e := c.outcome()
-	refused := 0
-	for _, o := range e.Nodes {
-		if o.Err != nil && redisnode.Refused(o.Err) {
-			refused++
-		}
-	}
-	if refused > len(e.Nodes)-e.Need {
-		return driver.Refused(e)
-	}
-	return e
-}
-
-func (c *contest) outcome() *QuorumError {
-	e := &QuorumError{Need: c.s.quorum, kind: locker.ErrUnavailable}
-	if saysTaken(c.votes) {
-		e.kind = locker.ErrTaken
-	}
-	for i, v := range c.votes {
-		e.Nodes = append(e.Nodes, NodeOutcome{
-			Node:    c.s.nodes[i].name,
-			Granted: v.state == granted || v.state == raising,
-			Taken:   v.state == taken || v.state == waiting,
-			Err:     v.err,
-		})
-	}
-	return e
-}
-
 // decision is what the nodes' answers to a renewal or a release come to.
 type decision uint8
 
@@ -220,23 +168,4 @@ func tally(answers []error) (decision, locker.Reason) {
 		return free, 0
 	}
 	return unknown, 0
-}
-
-// disagreement says how each node answered a renewal or a release that has no majority.
-func (s *store) disagreement(answers []error) *QuorumError {
-	e := &QuorumError{Need: s.quorum, kind: locker.ErrUnavailable}
-	for i, err := range answers {
-		e.Nodes = append(e.Nodes, NodeOutcome{Node: s.nodes[i].name, Granted: err == nil, Err: err})
-	}
-	return e
-}
-
-// asLost returns err as the loss that it is, or nil.
-func asLost(err error) *locker.LostError {
-	if err == nil {
-		return nil // before lost is allocated
-	}
-	var lost *locker.LostError
-	errors.As(err, &lost)
-	return lost
 }

@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -17,9 +18,9 @@ type node struct {
 	name    string
 	redis   *redisnode.Node
 	timeout time.Duration // Options.NodeTimeout
-	slots   chan struct{} // a request under way has one: as many as the client has connections
-	met     atomic.Bool
-	run     string // identifies the server process it was when we met; under store.mu
+	conns   chan struct{} // a request under way has one: as many as the client has connections
+	known   atomic.Bool   // run is
+	run     string        // which server process it is; under store.mu
 }
 
 func newNode(name string, rdb redis.UniversalClient, opts Options) *node {
@@ -31,7 +32,7 @@ func newNode(name string, rdb redis.UniversalClient, opts Options) *node {
 		name:    name,
 		redis:   redisnode.NewOfQuorum(rdb, quarantine),
 		timeout: opts.NodeTimeout,
-		slots:   make(chan struct{}, rdb.(*redis.Client).Options().PoolSize),
+		conns:   make(chan struct{}, rdb.(*redis.Client).Options().PoolSize),
 	}
 	n.redis.Keep = opts.KeepCounter
 	return n
@@ -44,6 +45,12 @@ func (n *node) timeoutOf(ttl time.Duration) time.Duration {
 	}
 	return min(max(ttl/50, 10*time.Millisecond), 100*time.Millisecond)
 }
+
+// straggling is how much later than one node another may send word of the same release.
+const straggling = 50 * time.Millisecond
+
+// lag is how much longer than for the others the node is waited for.
+func (n *node) lag(ttl time.Duration) time.Duration { return min(n.timeoutOf(ttl), straggling) }
 
 // nameNodes names nodes by their addresses and refuses what cannot be one.
 func nameNodes(nodes []redis.UniversalClient) ([]string, error) {
@@ -73,10 +80,74 @@ func nameNodes(nodes []redis.UniversalClient) ([]string, error) {
 // failovers.
 const sentinel = "FailoverClient"
 
-// meet makes sure, once for each node, that no two of them are one server that
-// goes by two addresses.
-func (s *store) meet(ctx context.Context, n *node) error {
-	if n.met.Load() {
+// do sends one request for a part. It waits for a connection for as long as the answer
+// may be of use: the time that the node has begins then, for before that it is this
+// process that is busy.
+func (n *node) do(p *part, won *instant, f func(context.Context) error) error {
+	if err := n.awaitConnFor(p, won); err != nil {
+		return err
+	}
+	return n.send(p, n.timeoutOf(p.TTL), f)
+}
+
+var (
+	errOver = errors.New("the attempt is over")
+	// errBusy is why a request was not sent.
+	errBusy = errors.New("all connections of the client are busy")
+	// errSlow is why a request to a node is given up.
+	errSlow = errors.New("no answer in time")
+)
+
+// awaitConn waits for a connection, for most at most: while a node hangs, none may come
+// free.
+func (n *node) awaitConn(most time.Duration) error {
+	select {
+	case n.conns <- struct{}{}:
+		return nil
+	default:
+	}
+	timer := time.NewTimer(most)
+	defer timer.Stop()
+	select {
+	case n.conns <- struct{}{}:
+		return nil
+	case <-timer.C:
+		return errBusy
+	}
+}
+
+// awaitConnFor is awaitConn for a request that is of use only while its attempt lasts. If
+// the others have decided it for a while, a node that is so busy counts as slow.
+func (n *node) awaitConnFor(p *part, won *instant) error {
+	err := n.awaitConn(p.TTL)
+	switch {
+	case err != nil:
+		return err
+	case p.ended():
+		err = errOver
+	case won.ago(n.lag(p.TTL)):
+		err = errBusy
+	default:
+		return nil
+	}
+	<-n.conns
+	return err
+}
+
+// send calls f on the connection that awaitConn has waited for.
+func (n *node) send(p *part, timeout time.Duration, f func(context.Context) error) error {
+	defer func() { <-n.conns }()
+	p.busy.Lock()
+	defer p.busy.Unlock()
+	ctx, cancel := context.WithTimeoutCause(context.Background(), timeout, errSlow)
+	defer cancel()
+	return f(ctx)
+}
+
+// identify asks a node, once, which server process it is: two nodes may be one server
+// under two addresses.
+func (s *store) identify(ctx context.Context, n *node) error {
+	if n.known.Load() {
 		return nil
 	}
 	run, err := n.redis.Run(ctx)
@@ -88,30 +159,22 @@ func (s *store) meet(ctx context.Context, n *node) error {
 	for _, other := range s.nodes {
 		if other != n && other.run == run {
 			err := driver.Refused(fmt.Errorf("nodes %s and %s are one server, which has one vote", n.name, other.name))
-			s.twin.Store(&err)
+			s.sameServer.Store(&err)
 			return err
 		}
 	}
 	n.run = run
-	n.met.Store(true)
-	return nil
-}
-
-// twins returns an error once two nodes have turned out to be one server.
-func (s *store) twins() error {
-	if err := s.twin.Load(); err != nil {
-		return *err
-	}
+	n.known.Store(true)
 	return nil
 }
 
 // listening reports whether words can arrive from a majority.
 func (s *store) listening() bool {
-	n := 0
-	for _, p := range s.nodes {
-		if p.redis.Mail().Channel() != "" {
-			n++
+	listen := 0
+	for _, n := range s.nodes {
+		if n.redis.Mail().Channel() != "" {
+			listen++
 		}
 	}
-	return n >= s.quorum
+	return listen >= s.quorum
 }

@@ -12,8 +12,8 @@
 //
 // Tokens increase: each node draws one more than its last, or the client's clock
 // if that is more, the same for all nodes. The lock's token is the greatest of
-// its majority, and nodes of the majority that drew a smaller one are raised to
-// it, while they hold the lock, before Lock returns; one that cannot confirm that
+// its majority. Before Lock returns, the nodes of the majority that drew a smaller
+// one are raised to it, while they hold the lock; a node that cannot confirm that
 // has no vote. Any later majority shares a node with this one. That node had
 // granted and been raised before it was free again, so it draws a greater token
 // then, and the later lock's token is at least that. If the shared node has lost
@@ -22,9 +22,8 @@
 // which is a second at least. With DurableNodes there is no such time, and tokens
 // lean on what that option says.
 //
-// Waiters of different Lockers are served in the order of the clocks with which
-// they arrived, where a node corrects a clock that is a tenth of a second off its
-// own. Goroutines of one Locker pass the lock on to each other in memory, up to 64
+// Waiters of different Lockers are served in order of arrival by their own clocks; a
+// node corrects a clock that is more than a tenth of a second off its own. Goroutines of one Locker pass the lock on to each other in memory, up to 64
 // times and for 25 ms at most, before it goes to another process.
 //
 // An even number of nodes buys nothing: of four nodes, three are a majority, so
@@ -41,9 +40,10 @@
 // have forgotten it, are not asked to grant it again: a lock that is held for weeks
 // can be lost to restarts of a majority one after another.
 //
-// Waiters learn of a release from the nodes through publish and subscribe. What
-// they miss costs at most what was left of the holder's lease. A vote that is
-// split between several waiters is given back, and repeated after a random time.
+// Waiters learn of a release from the nodes through publish and subscribe. A
+// notification that is lost costs at most the rest of the holder's lease. Waiters that
+// get some nodes each, and none a majority, give them back and ask again after a random
+// time.
 //
 // # Clocks
 //
@@ -68,8 +68,8 @@ package redlock
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -87,8 +87,8 @@ type Options struct {
 	// is none.
 	Prefix string
 
-	// NodeTimeout is how long one node may take for one answer. A node that
-	// hangs delays a lock by at most that, and only where the others have not
+	// NodeTimeout is how long one node may take for one answer, by our clock. A node
+	// that hangs delays a lock by at most that, and only where the others have not
 	// decided it. The default is a fiftieth of the lock's TTL, but at least
 	// 10 ms and at most 100 ms.
 	NodeTimeout time.Duration
@@ -99,13 +99,14 @@ type Options struct {
 	MaxTTL time.Duration
 
 	// DurableNodes says that nodes lose nothing in a crash (appendonly yes,
-	// appendfsync always), and lets them vote as soon as they are up.
+	// appendfsync always), and lets them vote as soon as they are up. If they do lose
+	// something, two may hold the same lock.
 	DurableNodes bool
 
-	// KeepCounter is for how long the nodes keep the counter of a name's tokens
-	// after its last lease: about 200 bytes. A name that was idle for longer leans on
-	// clocks that have not gone back by more than that. The default is an hour; less
-	// than a minute is an error.
+	// KeepCounter is how long the nodes keep the counter of a name's tokens, about 200
+	// bytes, after the name's last lease. Tokens of a name that was idle for longer
+	// increase unless clocks have gone back by more than that. The default is an hour;
+	// less than a minute, or more than ten years, is an error.
 	KeepCounter time.Duration
 }
 
@@ -122,8 +123,9 @@ var (
 )
 
 // New returns a Locker on independent masters, three at least, whose clients it
-// never closes. Make one per process and set of nodes: its goroutines share one
-// place in the queues, a subscription per node and their renewals.
+// never closes. New sends nothing; once two nodes turn out to be one server, every Lock
+// fails. Make one Locker per process and set of nodes: its goroutines share one place in
+// the queues, a subscription per node and their renewals.
 func New(nodes []redis.UniversalClient, opts Options) (*Locker, error) {
 	switch {
 	case len(nodes) < 3:
@@ -145,9 +147,12 @@ func New(nodes []redis.UniversalClient, opts Options) (*Locker, error) {
 		return nil, err
 	}
 	s := &store{opts: opts, quorum: majority(len(nodes))}
+	least := math.MaxInt
 	for i, rdb := range nodes {
 		s.nodes = append(s.nodes, newNode(names[i], rdb, opts))
+		least = min(least, cap(s.nodes[i].conns))
 	}
+	s.contests = make(chan struct{}, least)
 	s.locks = driver.New("redlock", s, driver.Options{})
 	return &Locker{s.locks, s}, nil
 }
@@ -163,8 +168,8 @@ func (l *Locker) TryLock(ctx context.Context, name string, opts ...locker.Option
 }
 
 // Inspect implements [locker.Inspector]. The lock is held if a majority has it
-// under one holder. The token of a lock that is free is the last holder's or greater:
-// a node that was too late to count for that holder may have drawn another.
+// under one holder. The token of a free lock is the last holder's or greater: a node that
+// was too late to count for that holder may have drawn another.
 func (l *Locker) Inspect(ctx context.Context, name string) (locker.Info, error) {
 	return l.locks.Inspect(ctx, name)
 }
@@ -198,8 +203,10 @@ type store struct {
 	nodes  []*node
 	quorum int
 	locks  *driver.Locker[*attempt]
-	twin   atomic.Pointer[error] // two nodes turned out to be one
 	mu     sync.Mutex
+
+	contests   chan struct{}         // those that wait for a majority's first answers: as many as a node has connections
+	sameServer atomic.Pointer[error] // two nodes are, which nothing can mend
 }
 
 // Features implements [driver.Store].
@@ -227,39 +234,5 @@ func (s *store) Begin(req *locker.Request) (*attempt, error) {
 	if err := terms.Init(req, s.opts.Prefix); err != nil {
 		return nil, err
 	}
-	return &attempt{seats: s.newSeats(terms)}, nil
-}
-
-// Acquire implements [driver.Store]. The first question of a Locker to which nobody
-// has listened yet is asked without queueing: most locks are free, and a
-// subscription costs a connection to each node.
-func (s *store) Acquire(ctx context.Context, a *attempt, wait driver.Wait) (driver.Grant, error) {
-	if wait == nil || !s.listening() {
-		grant, err := s.newContest(a, false, wait).run(ctx)
-		if err == nil || wait == nil || ctx.Err() != nil || !s.worthWaiting(err) {
-			return grant, err
-		}
-	}
-	c := s.newContest(a, true, wait)
-	grant, err := c.run(ctx)
-	if err == nil && count(c.votes, waiting, asking) > 0 {
-		s.locks.Go(c.linger)
-	}
-	return grant, err
-}
-
-// worthWaiting reports whether an attempt that did not wait was defeated by others, or
-// by nodes that have no vote yet.
-func (s *store) worthWaiting(err error) bool {
-	var e *QuorumError
-	if !errors.As(err, &e) {
-		return false
-	}
-	down := 0
-	for _, o := range e.Nodes {
-		if o.Err != nil && !redisnode.Young(o.Err) {
-			down++
-		}
-	}
-	return down <= len(e.Nodes)-e.Need
+	return &attempt{parts: s.newParts(terms)}, nil
 }

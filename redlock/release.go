@@ -9,22 +9,22 @@ import (
 )
 
 // Release implements [driver.Store]. It returns when a majority has confirmed, or at
-// the end of ctx. What the others have is removed behind the caller's back.
+// the end of ctx. The other nodes are cleared in the background.
 func (s *store) Release(ctx context.Context, a *attempt, _ time.Duration) error {
 	a.end()
 	type reply struct {
 		node int
 		err  error
 	}
-	replies := make(chan reply, len(a.seats))
-	answers := make([]error, len(a.seats))
-	for i := range a.seats {
-		t := &a.seats[i]
+	replies := make(chan reply, len(a.parts))
+	answers := make([]error, len(a.parts))
+	for i := range a.parts {
+		p := &a.parts[i]
 		answers[i] = errPending
 		s.locks.Go(func() {
-			replies <- reply{i, s.nodes[i].release(t)}
-			if t.left() {
-				s.clear(i, t)
+			replies <- reply{i, s.nodes[i].release(p)}
+			if p.left() {
+				s.clear(i, p)
 			}
 		})
 	}

@@ -30,12 +30,12 @@ func (s *store) Renew(ctx context.Context, attempts []*attempt) []error {
 	}
 	own, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), shortest/6, errSlow)
 	context.AfterFunc(own, cancel)
-	answers, under := s.ballots(attempts)
+	answers, onNode := s.unanswered(attempts)
 	renewals := make(chan renewal, len(s.nodes))
-	for node, of := range under {
+	for node, of := range onNode {
 		s.locks.Go(func() { renewals <- s.renewOn(own, node, of, attempts) })
 	}
-	for range under {
+	for range onNode {
 		if decided(answers) {
 			break
 		}
@@ -51,32 +51,32 @@ func (s *store) Renew(ctx context.Context, attempts []*attempt) []error {
 	return s.renewed(attempts, answers, nil)
 }
 
-// ballots returns for each attempt the answers of the nodes, before any has come, and
-// for each node which attempts it may hold.
-func (s *store) ballots(attempts []*attempt) (answers [][]error, under [][]int) {
-	answers, under = make([][]error, len(attempts)), make([][]int, len(s.nodes))
+// unanswered returns for each attempt the answers of the nodes before any has come, and
+// for each node the attempts that it may hold.
+func (s *store) unanswered(attempts []*attempt) (answers [][]error, onNode [][]int) {
+	answers, onNode = make([][]error, len(attempts)), make([][]int, len(s.nodes))
 	for k, a := range attempts {
 		answers[k] = make([]error, len(s.nodes))
-		for node := range a.seats {
+		for node := range a.parts {
 			answers[k][node] = errAbsent
-			if a.seats[node].mayHold() {
+			if a.parts[node].mayHold() {
 				answers[k][node] = errPending
-				under[node] = append(under[node], k)
+				onNode[node] = append(onNode[node], k)
 			}
 		}
 	}
-	return answers, under
+	return answers, onNode
 }
 
 func (s *store) renewOn(ctx context.Context, node int, of []int, attempts []*attempt) renewal {
-	leases := make([]*redisnode.Lease, len(of))
+	ofNode := make([]*redisnode.Attempt, len(of))
 	for i, k := range of {
-		leases[i] = &attempts[k].seats[node].lease
+		ofNode[i] = &attempts[k].parts[node].Attempt
 	}
-	return renewal{node, of, s.nodes[node].redis.Renew(ctx, leases)}
+	return renewal{node, of, s.nodes[node].redis.Renew(ctx, ofNode)}
 }
 
-// decided reports whether every attempt has a majority, or cannot get one.
+// decided reports whether every attempt has a majority or cannot get one any more.
 func decided(answers [][]error) bool {
 	return !slices.ContainsFunc(answers, func(of []error) bool {
 		d, _ := tally(of)
@@ -84,7 +84,7 @@ func decided(answers [][]error) bool {
 	})
 }
 
-// renewed says of each attempt how it went. What is not decided yet has the error
+// renewed returns the error of each attempt. One that is not decided yet has the error
 // early.
 func (s *store) renewed(attempts []*attempt, answers [][]error, early error) []error {
 	errs := make([]error, len(attempts))

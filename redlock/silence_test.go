@@ -46,7 +46,7 @@ func TestRefusalByAMajorityEndsAWait(t *testing.T) {
 
 // A waiter wins one of three nodes, which then is silent. It gives that back, and
 // hears nothing, for as long as a node may take.
-func TestRetreatHeedsTheEndOfTheContext(t *testing.T) {
+func TestGivingBackHeedsTheEndOfTheContext(t *testing.T) {
 	t.Parallel()
 	servers := startNodes(t, 3)
 	for _, s := range servers[1:] {
@@ -76,13 +76,11 @@ func TestRetreatHeedsTheEndOfTheContext(t *testing.T) {
 
 // failing fails the scripts that it is told to, unsent.
 type failing struct {
-	redis.Hook
-	n    atomic.Int32
-	from int32
-	to   int32
+	passive
+	n        atomic.Int32
+	from, to int32
 }
 
-func (*failing) DialHook(next redis.DialHook) redis.DialHook { return next }
 func (h *failing) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		if strings.HasPrefix(cmd.Name(), "eval") {
@@ -95,9 +93,6 @@ func (h *failing) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		return next(ctx, cmd)
 	}
 }
-func (*failing) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
 
 // A waiter that was told "taken" meets a moment's silence, and asks again. It must
 // still hear when its turn comes.
@@ -108,11 +103,8 @@ func TestWaiterHearsItsTurnAfterASilence(t *testing.T) {
 			servers := startNodes(t, 3)
 			held := mustLockOn(t, newLocker(t, servers, patient), servers, locker.WithTTL(20*time.Second))
 			clients := clientsOf(servers)
-			for i, s := range servers { // so that all know the scripts
-				_ = s
-				if i < 2 {
-					clients[i].(*redis.Client).AddHook(&failing{from: 2, to: to})
-				}
+			for _, c := range clients[:2] {
+				c.AddHook(&failing{from: 2, to: to})
 			}
 			l := newLockerOn(t, clients, patient)
 			got := make(chan time.Time, 1)

@@ -12,20 +12,19 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockstile/locker"
-	"github.com/lockstile/locker/internal/testserver"
+	"github.com/lockstile/locker/internal/lab/testserver"
 	"github.com/lockstile/locker/redlock"
 )
 
 // onScript acts after every script that the client's server has carried out, the
 // first is 1, and before anybody has the answer.
 type onScript struct {
-	redis.Hook
+	passive
 	n    atomic.Int32
 	act  func(n int32)
 	lose int32 // the script whose answer is lost
 }
 
-func (*onScript) DialHook(next redis.DialHook) redis.DialHook { return next }
 func (h *onScript) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		err := next(ctx, cmd)
@@ -41,7 +40,12 @@ func (h *onScript) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-func (*onScript) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+// passive is the part of a hook that does nothing.
+type passive struct{}
+
+func (passive) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (passive) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return next
 }
 

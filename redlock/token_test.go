@@ -5,10 +5,8 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/fencing"
 	"github.com/lockstile/locker/internal/redisnode"
-	"github.com/lockstile/locker/redlock"
 )
 
 // Counters that run ahead of every clock, differently on each node: the lock's
@@ -69,5 +67,3 @@ func TestNodeThatCannotConfirmTheTokenHasNoVote(t *testing.T) {
 	}
 	mustUnlock(t, mustLock(t, l, "a"))
 }
-
-var _ locker.Locker = (*redlock.Locker)(nil)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/fencing"
-	"github.com/lockstile/locker/internal/testserver"
+	"github.com/lockstile/locker/internal/lab/testserver"
 	"github.com/lockstile/locker/redlock"
 )
 
@@ -136,7 +136,7 @@ func TestWaitersAskNothingWhileTheLockIsHeld(t *testing.T) {
 }
 
 // Each of three nodes has another waiter at the front of its queue, so that
-// each waiter gets one node. Whoever kept it would wait for the others' leases.
+// each waiter gets one node. If they kept it, all would wait for a lease to end.
 func TestSplitVoteIsResolved(t *testing.T) {
 	servers := startNodes(t, 3)
 	lock := mustLockOn(t, newLocker(t, servers, patient), servers)

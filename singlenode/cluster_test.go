@@ -9,7 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockstile/locker"
-	"github.com/lockstile/locker/internal/testserver"
+	"github.com/lockstile/locker/internal/lab/testserver"
 	"github.com/lockstile/locker/singlenode"
 )
 
@@ -106,7 +106,7 @@ func TestDeadWaitersInAClusterCostTheirClaimTimeEach(t *testing.T) {
 // A Cluster passes what is published on from master to master, and says nothing where
 // it cannot: here the master of the lock has forgotten the one that the waiter
 // listens to.
-func TestWaiterIsServedThoughTheClusterLosesItsLetter(t *testing.T) {
+func TestWaiterIsServedThoughTheClusterLosesItsWord(t *testing.T) {
 	servers := testserver.RedisCluster(t, 2)
 	holder, l := newClusterLocker(t, servers), newClusterLocker(t, servers)
 	var held []*locker.Lock

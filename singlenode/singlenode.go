@@ -3,11 +3,11 @@
 //
 // # Guarantees
 //
-// At most one holder at a time while the server keeps its data: a crash without
-// an append-only file that is synced always, or a failover to a replica that
-// lags, can hand a held lock to a second holder ([Options].Replicas narrows the
-// latter). Tokens increase even then, unless the clock goes back at the same
-// time: each is one more than the last and at least the server's clock in
+// At most one holder at a time while the server keeps its data. A crash can hand a
+// held lock to a second holder, unless the server has an append-only file that is
+// synced always; so can a failover to a replica that lags, which [Options].Replicas
+// makes less likely. Tokens increase even then, unless the server's clock goes back at
+// the same time: each is greater than the last and at least that clock in
 // microseconds. Guard writes with them. Waiters of different Lockers are served
 // in order of arrival; goroutines of one Locker pass the lock on to each other in
 // memory, up to 64 times and for 25 ms at most, before it goes to another process.
@@ -24,8 +24,9 @@
 // gone or changed: after a third of the TTL at the latest. Waiters learn of a
 // release through publish and subscribe; a dead waiter is passed over at once
 // when its connection is gone, and after half a second when it is paused. A
-// notification that is lost costs at most what was left of the holder's lease, and in
-// a Cluster, which can lose them without an error, 5 s for each waiter up to the one it was for.
+// notification that is lost costs at most the rest of the holder's lease. A Cluster can
+// lose one without an error: there it costs at most 5 s, and 5 s more for each waiter
+// before the one it was for.
 //
 // # Clocks
 //
@@ -37,15 +38,15 @@
 //
 // Redis 7.0 or later, or a fork that has its commands (Valkey); Lua scripts,
 // and publish and subscribe. An eviction policy that spares keys with an expiry
-// (noeviction): an evicted lock is a lost one. With the client's
-// ContextTimeoutEnabled an Unlock heeds its bound without another goroutine, which costs
-// about as much as the request; a hook of the client's that sleeps then keeps Unlock
-// waiting. What a Lock sends is always given up when its context ends, and takes a
-// goroutine unless that cannot end.
+// (noeviction): an evicted lock is a lost one. Names that begin with "lockstile:" are
+// reserved for queues, counters and marks; a user restricted by ACL needs
+// "~lockstile:*" and "&lockstile:*" besides the names it locks.
+//
 // Renewals share the client's pool: give it more connections than the application keeps
-// busy for long. Names that begin with
-// "lockstile:" are reserved for queues, counters and marks; a user restricted by
-// ACL needs "~lockstile:*" and "&lockstile:*" besides the names it locks.
+// busy for long. Set ContextTimeoutEnabled in the client's options: else each Unlock
+// needs another goroutine to end in time, which costs about as much as its request. (A
+// hook of the client's that sleeps then delays Unlock.) A Lock needs that goroutine in
+// any case, unless its context cannot end.
 package singlenode
 
 import (
@@ -59,7 +60,6 @@ import (
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/driver"
-	"github.com/lockstile/locker/internal/mailbox"
 	"github.com/lockstile/locker/internal/redisnode"
 )
 
@@ -72,13 +72,13 @@ type Options struct {
 	// Replicas is how many replicas must have received a grant or a renewal
 	// before it counts (WAIT). Set it to the number of all replicas that may
 	// be promoted. A server that cannot get so many confirmations within a
-	// second grants nothing. The default is 0: a failover may forget locks.
+	// second by its clock grants nothing. The default is 0: a failover may forget locks.
 	Replicas int
 
-	// KeepCounter is for how long the counter of a name's tokens is kept after its
-	// last lease: about 200 bytes. A name that was idle for longer leans on a server
-	// clock that has not gone back by more than that. The default is an hour; less
-	// than a minute is an error.
+	// KeepCounter is how long the server keeps the counter of a name's tokens, about
+	// 200 bytes, after the name's last lease. Tokens of a name that was idle for longer
+	// increase unless the server's clock has gone back by more than that. The default
+	// is an hour; less than a minute, or more than ten years, is an error.
 	KeepCounter time.Duration
 }
 
@@ -96,8 +96,9 @@ var (
 
 // New returns a Locker on rdb, which it never closes: a *redis.Client or a
 // *redis.ClusterClient. What wraps one is refused, for it may send a lock's requests
-// to another server than its notifications. Make one Locker per process and server:
-// its goroutines share one place in a queue, one subscription and their renewals.
+// to another server than its notifications. New sends nothing. Make one Locker per
+// process and server: its goroutines share one place in a queue, one subscription and
+// their renewals.
 func New(rdb redis.UniversalClient, opts Options) (*Locker, error) {
 	if opts.Replicas < 0 {
 		return nil, fmt.Errorf("singlenode: replicas %d is negative", opts.Replicas)
@@ -173,8 +174,8 @@ type store struct {
 
 // attempt is one attempt at a name, and the hold that comes of it.
 type attempt struct {
-	terms  redisnode.Terms
-	lease  redisnode.Lease // on these terms, or on those with another value
+	redisnode.Attempt
+	terms  redisnode.Terms // its first; with another value they are elsewhere
 	ticket int64           // of its place in the queue
 
 	queued bool        // it may have a place in the queue
@@ -197,76 +198,56 @@ func (s *store) Features() driver.Features {
 
 func (s *store) Begin(req *locker.Request) (*attempt, error) {
 	a := new(attempt)
-	a.lease.Terms = &a.terms
+	a.Terms = &a.terms
 	return a, a.terms.Init(req, s.opts.Prefix)
 }
 
 func (s *store) Acquire(ctx context.Context, a *attempt, wait driver.Wait) (driver.Grant, error) {
 	grant, err := s.acquire(ctx, a, wait)
-	if !errors.Is(err, redisnode.ErrWithdrawn) {
-		return grant, err
+	if errors.Is(err, redisnode.ErrWithdrawn) {
+		if err = s.changeValue(ctx, a); err == nil {
+			grant, err = s.acquire(ctx, a, wait)
+		}
 	}
-	if err := s.rename(ctx, a); err != nil {
-		return driver.Grant{}, err
+	if err != nil && redisnode.Refused(err) { // nil would cost an allocation
+		err = driver.Refused(err)
 	}
-	return s.acquire(ctx, a, wait)
+	return grant, err
 }
 
-// rename gives a another value. The server refuses the old one: the attempt was
-// granted the lock, the answer was lost, and somebody has broken the lock since. The
-// withdrawal has it refused for as long as its own requests may be on their way.
-func (s *store) rename(ctx context.Context, a *attempt) error {
-	if err := s.node.Withdraw(ctx, &a.lease); err != nil {
-		return refusal(err)
+// changeValue gives a another value. The server refuses the old one: the attempt was
+// granted the lock, the answer was lost, and somebody has broken the lock since. After
+// the withdrawal the old value is refused for as long as its requests may be on their way.
+func (s *store) changeValue(ctx context.Context, a *attempt) error {
+	if err := s.node.Withdraw(ctx, &a.Attempt); err != nil {
+		return err
 	}
-	a.lease.Terms, a.ticket = a.lease.Again(), 0
+	a.Terms, a.ticket = a.WithNewValue(), 0
 	return nil
 }
 
-// acquire asks without queueing first where nobody has listened yet: most locks are
-// free, and a subscription costs a connection.
 func (s *store) acquire(ctx context.Context, a *attempt, wait driver.Wait) (driver.Grant, error) {
-	mail := s.node.Mail()
-	if wait == nil || mail.Channel() == "" {
-		grant, _, err := s.ask(ctx, a, false)
-		if wait == nil || err != nil || grant.Count > 0 {
-			return grant, err
-		}
-		ctx = wait()
-	}
-	box := mailbox.NewBox()
-	if err := mail.Open(ctx, a.lease.Value, box.Put); err != nil {
-		return driver.Grant{}, refusal(err)
-	}
-	defer mail.Drop(a.lease.Value)
-	for {
-		a.queued = true
-		grant, left, err := s.ask(ctx, a, true)
-		if err != nil || grant.Count > 0 {
-			return grant, err
-		}
-		ctx = wait()
-		if err := box.Sleep(ctx, left); err != nil {
-			return driver.Grant{}, err
-		}
-	}
+	return s.node.Mail().Acquire(ctx, a.Value, wait, func(ctx context.Context, queue bool) (driver.Grant, time.Duration, error) {
+		a.queued = a.queued || queue
+		return s.ask(ctx, a, queue)
+	})
 }
 
 // ask asks once, and says when to ask again.
 func (s *store) ask(ctx context.Context, a *attempt, queue bool) (driver.Grant, time.Duration, error) {
 	since := locker.Now()
-	standing, err := s.node.Acquire(ctx, &a.lease, redisnode.Ask{Queue: queue, Ticket: a.ticket})
+	standing, err := s.node.Acquire(ctx, &a.Attempt, redisnode.Ask{Queue: queue, Ticket: a.ticket})
 	if err != nil || standing.First == 0 {
 		a.ticket = standing.Ticket
-		return driver.Grant{}, s.nextLook(standing), refusal(err)
+		return driver.Grant{}, s.nextLook(standing), err
 	}
 	a.held.Store(true)
 	return driver.Grant{First: standing.First, Count: redisnode.Tokens, Since: since}, 0, nil
 }
 
-// nextLook is when to ask again where no word comes. A Cluster drops words where its
-// masters have lost each other, so there we look sooner, and the later the more there
-// are before us.
+// nextLook is when to ask again where no word comes. A Cluster drops words while its
+// masters cannot reach each other. So there we look sooner, the later the more are
+// before us.
 func (s *store) nextLook(st redisnode.Standing) time.Duration {
 	if s.isCluster {
 		return min(st.NextLook(), time.Duration(1+st.Ahead)*clusterLook)
@@ -274,51 +255,33 @@ func (s *store) nextLook(st redisnode.Standing) time.Duration {
 	return st.NextLook()
 }
 
-// clusterLook is when the first of a queue in a Cluster looks whether it missed its
-// turn.
+// clusterLook is when the first of a queue in a Cluster looks whether a word was lost.
 const clusterLook = 5 * time.Second
 
-// refusal marks what the server has refused.
-func refusal(err error) error {
-	if redisnode.Refused(err) {
-		return driver.Refused(err)
-	}
-	return err
-}
-
 func (s *store) Renew(ctx context.Context, as []*attempt) []error {
-	leases := make([]*redisnode.Lease, len(as))
+	attempts := make([]*redisnode.Attempt, len(as))
 	for i, a := range as {
-		leases[i] = &a.lease
+		attempts[i] = &a.Attempt
 	}
-	errs := s.node.Renew(ctx, leases)
+	errs := s.node.Renew(ctx, attempts)
 	for i, err := range errs {
-		as[i].lost(err)
+		if errors.Is(err, locker.ErrLost) {
+			as[i].held.Store(false)
+		}
 	}
 	return errs
 }
 
-// lost notes that the server has the lock no more, if err says so.
-func (a *attempt) lost(err error) {
-	if err == nil {
-		return
-	}
-	if lost := (*locker.LostError)(nil); errors.As(err, &lost) {
-		a.held.Store(false)
-	}
-}
-
 func (s *store) Release(ctx context.Context, a *attempt, _ time.Duration) error {
-	err := s.node.Release(ctx, &a.lease)
-	if err == nil {
+	err := s.node.Release(ctx, &a.Attempt)
+	if err == nil || errors.Is(err, locker.ErrLost) {
 		a.held.Store(false)
 	}
-	a.lost(err)
 	return err
 }
 
 func (s *store) Withdraw(ctx context.Context, a *attempt) error {
-	err := s.node.Withdraw(ctx, &a.lease)
+	err := s.node.Withdraw(ctx, &a.Attempt)
 	if err == nil {
 		a.gone = true
 	}
@@ -326,7 +289,7 @@ func (s *store) Withdraw(ctx context.Context, a *attempt) error {
 }
 
 func (s *store) Left(a *attempt) bool {
-	return !a.gone && (a.queued || a.held.Load() || a.lease.Unsure())
+	return !a.gone && (a.queued || a.held.Load() || a.Unsure())
 }
 
 func (s *store) End(*attempt) {}

@@ -13,7 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockstile/locker"
-	"github.com/lockstile/locker/internal/testserver"
+	"github.com/lockstile/locker/internal/lab/testserver"
 	"github.com/lockstile/locker/singlenode"
 )
 
@@ -225,9 +225,9 @@ func TestSubscriptionThatBreaksIsReplacedOnce(t *testing.T) {
 	mustUnlock(t, next(t, grants).lock)
 }
 
-// The release's letter is lost: as if the connection had broken without a trace.
+// The word of the release is lost: as if the connection had broken without a trace.
 // The waiter gets the lock when the lease that it knew of would have ended.
-func TestLostLetterCostsAtMostTheRestOfTheLease(t *testing.T) {
+func TestLostWordCostsAtMostTheRestOfTheLease(t *testing.T) {
 	srv := testserver.Redis(t)
 	holder, l := newLocker(t, srv.Addr(), singlenode.Options{}), newLocker(t, srv.Addr(), singlenode.Options{})
 	mustLock(t, holder, "a", locker.WithTTL(2*time.Second), locker.WithoutRenewal())

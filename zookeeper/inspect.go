@@ -27,7 +27,7 @@ func (s *store) Inspect(ctx context.Context, name string) (info locker.Info, err
 
 func (s *store) inspect(ctx context.Context, queue string) (info locker.Info, err error) {
 	children, err := s.latest(ctx, queue)
-	places, first, _ := inLine(children, "")
+	places, first, _ := inQueue(children, "")
 	if errors.Is(err, zk.ErrNoNode) || err == nil && places == 0 {
 		return info, nil
 	}
@@ -84,7 +84,7 @@ func nodeData(holder string, timeout time.Duration) []byte {
 	return []byte(holder + "\n" + timeout.String())
 }
 
-// readData is nodeData backwards. Nodes of other libraries have what they have.
+// readData is nodeData backwards. Of nodes of other libraries it reads nothing.
 func readData(data []byte) (holder string, timeout time.Duration) {
 	holder, rest, ok := strings.Cut(string(data), "\n")
 	timeout, err := time.ParseDuration(rest)
@@ -99,7 +99,7 @@ func (s *store) Break(ctx context.Context, name string) (bool, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
 	children, err := s.latest(ctx, s.queue(name))
-	_, first, _ := inLine(children, "")
+	_, first, _ := inQueue(children, "")
 	if err == nil && first != "" {
 		err = s.zk.Remove(ctx, s.queue(name)+"/"+first)
 	}

@@ -1,58 +1,22 @@
 package zookeeper_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
-	"fmt"
+	"io"
 	"net"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/go-zookeeper/zk"
 
 	"github.com/lockstile/locker"
-	"github.com/lockstile/locker/conformance"
 	"github.com/lockstile/locker/zookeeper"
 )
-
-// A request that is delayed until its connection has been replaced, its attempt
-// has failed and what it left has been looked for, makes no place any more.
-func TestRequestThatArrivesAfterTheCleanUpMakesNoPlace(t *testing.T) {
-	t.Parallel()
-	s := server(t)
-	p := conformance.NewProxy(t, s.Addr())
-	var addr atomic.Value
-	addr.Store(p.Addr())
-	session := zookeeper.NewSession(func(network, _ string, timeout time.Duration) (net.Conn, error) {
-		return net.DialTimeout(network, addr.Load().(string), timeout)
-	})
-	conn, _, err := zk.Connect([]string{s.Addr()}, 6*time.Second, zk.WithDialer(session.Dial), zk.WithLogger(silent{}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	a, b := newLocker(t, conn, zookeeper.Options{Session: session}), newClient(t, sessionTimeout, s.Addr())
-	keep(t, a, conn, "n")
-	keep(t, a, conn, "n2")
-	p.Cut()
-	addr.Store(s.Addr()) // for the next connection of the same session
-	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
-	defer cancel()
-	if _, err := a.TryLock(ctx, "n"); !errors.Is(err, locker.ErrOutcomeUnknown) {
-		t.Errorf("TryLock without an answer: %v", err)
-	}
-	cleanedUp(t, a)
-	p.Deliver()
-	until(t, "the old connection to go", func() bool { return p.Conns() == 0 })
-	held := lock(t, b, "n")
-	if info, err := b.Inspect(soon(t), "n"); err != nil || info.Waiters != 0 {
-		t.Errorf("Inspect = %+v, %v", info, err)
-	}
-	unlock(t, held)
-}
 
 // The zk client keeps a request that it could not send, also until after the
 // session has ended, and then sends it in the next one: long after its attempt
@@ -90,7 +54,7 @@ func TestRequestThatIsSentInTheNextSessionMakesNoPlace(t *testing.T) {
 	if err == nil {
 		t.Error("TryLock succeeded without a network")
 	}
-	until(t, "the end of one of two sessions", func() bool { return anchors(t, b.conn) == 1 })
+	until(t, "the end of one of two sessions", func() bool { return sessions(t, b.conn) == 1 })
 	mu.Unlock()
 
 	unlock(t, lock(t, a, "n2"))
@@ -104,8 +68,99 @@ func TestRequestThatIsSentInTheNextSessionMakesNoPlace(t *testing.T) {
 	unlock(t, held)
 }
 
-// anchors counts the sessions on which locks hang.
-func anchors(t *testing.T, conn *zk.Conn) (n int) {
+// listening is a connection that keeps what the server has said first.
+type listening struct {
+	net.Conn
+	mu   sync.Mutex
+	said []byte
+}
+
+func (c *listening) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.said) < 4096 {
+		c.said = append(c.said, b[:n]...)
+	}
+	return n, err
+}
+
+// endSession ends the session of a connection from another one, as who knows its password
+// can. Its client hears of that when it has connected again.
+func endSession(t *testing.T, addr string, c *listening) {
+	t.Helper()
+	c.mu.Lock()
+	said := append([]byte(nil), c.said...) // length, version, timeout, session, length and password
+	c.mu.Unlock()
+	conn, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	greeting := make([]byte, 4+4+8+4, 64)
+	binary.BigEndian.PutUint32(greeting, 44)
+	copy(greeting[16:], said[8:12])
+	greeting = append(greeting, said[12:40]...)
+	end := make([]byte, 12)
+	binary.BigEndian.PutUint32(end, 8)
+	binary.BigEndian.PutUint32(end[4:], 1)
+	binary.BigEndian.PutUint32(end[8:], uint32(1<<32-11))
+	if _, err := conn.Write(greeting); err != nil {
+		t.Fatal(err)
+	}
+	answer := make([]byte, 40)
+	if _, err := io.ReadFull(conn, answer); err != nil || !bytes.Equal(answer[12:20], said[12:20]) {
+		t.Fatalf("the session was not taken over: %x, %v", answer, err)
+	}
+	if _, err := conn.Write(end); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadAll(conn); err != nil { // it hangs up
+		t.Fatal(err)
+	}
+}
+
+// A session may end at the servers' side long before the holder's validity does.
+//
+//	a holds a lock and somebody ends its session; a's client has another; a locks
+//	another name
+func TestLocksOfASessionThatSomebodyHasEndedAreLost(t *testing.T) {
+	t.Parallel()
+	s := server(t)
+	var first *listening
+	session := zookeeper.NewSession(func(network, addr string, timeout time.Duration) (net.Conn, error) {
+		conn, err := net.DialTimeout(network, addr, timeout)
+		if err != nil || first != nil {
+			return conn, err
+		}
+		first = &listening{Conn: conn}
+		return first, nil
+	})
+	conn, _, err := zk.Connect([]string{s.Addr()}, time.Minute, zk.WithDialer(session.Dial), zk.WithLogger(silent{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	minute := locker.WithTTL(time.Minute)
+	a, b := newLocker(t, conn, zookeeper.Options{Session: session}), newClient(t, time.Minute, s.Addr())
+	held := lock(t, a, "n", minute)
+	id := conn.SessionID()
+	endSession(t, s.Addr(), first)
+	until(t, "the client's next session", func() bool { return conn.SessionID() != id && conn.State() == zk.StateHasSession })
+	next := lock(t, a, "m", minute)
+	if lost := (*locker.LostError)(nil); !errors.As(held.Err(), &lost) || lost.Reason != locker.SessionEnded {
+		t.Errorf("the client has another session, and the lock of the last one: %v", held.Err())
+	}
+	unlock(t, lock(t, b, "n", minute))
+	if err := next.Err(); err != nil {
+		t.Error(err)
+	}
+	unlock(t, next)
+	unlock(t, lock(t, a, "n", minute))
+}
+
+// sessions counts those on which locks hang.
+func sessions(t *testing.T, conn *zk.Conn) (n int) {
 	t.Helper()
 	nodes, _, err := conn.Children(zookeeper.DefaultBase)
 	if err != nil && !errors.Is(err, zk.ErrNoNode) {
@@ -117,56 +172,4 @@ func anchors(t *testing.T, conn *zk.Conn) (n int) {
 		}
 	}
 	return n
-}
-
-// An attempt may end before its request has got as far as the connection, so
-// that its clean-up could overtake it.
-func TestAttemptsThatAreCutShortLeaveNothing(t *testing.T) {
-	t.Parallel()
-	s := server(t)
-	c := newClient(t, sessionTimeout, s.Addr())
-	const names, attempts = 64, 40
-	for i := range names {
-		keep(t, c, c.conn, fmt.Sprint(i))
-	}
-	var all sync.WaitGroup
-	for i := range names {
-		all.Go(func() {
-			for n := range attempts {
-				ctx, cancel := context.WithTimeout(context.Background(), time.Duration(n)*100*time.Microsecond)
-				if lk, err := c.TryLock(ctx, fmt.Sprint(i)); err == nil {
-					_ = lk.Unlock(soon(t))
-				}
-				cancel()
-			}
-		})
-	}
-	all.Wait()
-	cleanedUp(t, c.Locker)
-	for i := range names {
-		children, _, err := c.conn.Children(fmt.Sprint(zookeeper.DefaultBase, "/", i))
-		if err != nil || len(children) != 1 {
-			t.Errorf("children %q, error %v", children, err)
-		}
-	}
-}
-
-// The session lives on, so nothing but the clean-up frees the lock.
-func TestUnlockThatWasNotHeardIsMadeUpFor(t *testing.T) {
-	t.Parallel()
-	s := server(t)
-	p := conformance.NewProxy(t, s.Addr())
-	a, b := newClient(t, time.Minute, p.Addr()), newClient(t, time.Minute, s.Addr())
-	minute := locker.WithTTL(time.Minute)
-	held := lock(t, a, "n", minute)
-	id := a.conn.SessionID()
-	p.Cut()
-	if err := held.Unlock(soon(t)); !errors.Is(err, locker.ErrUnavailable) {
-		t.Errorf("Unlock without a network: %v", err)
-	}
-	p.Heal()
-	unlock(t, lock(t, b, "n", minute))
-	if a.conn.SessionID() != id {
-		t.Fatal("the session has ended: nothing is tested")
-	}
 }

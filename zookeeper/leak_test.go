@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,7 +16,7 @@ import (
 	"github.com/lockstile/locker/zookeeper"
 )
 
-// Whoever makes Lockers on one connection again and again must not fill the
+// A program may make Lockers on one connection again and again. They must not fill its
 // session, for the connection lives on.
 //
 //	make a Locker, lock, unlock, Close; ten times; what is below the base?
@@ -31,15 +33,45 @@ func TestClosedLockerLeavesNothingInTheSession(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n := anchors(t, c.conn); n > 0 {
+	if n := sessions(t, c.conn); n > 0 {
 		t.Errorf("%d nodes are left", n)
+	}
+}
+
+// Callers with less patience than it takes to make a session share one. The nodes of
+// sessions that nobody waits for would stay for as long as the connection.
+//
+//	the servers' replies are held back; twenty callers give up one after the other; the
+//	replies come
+func TestCallersWithLittlePatienceShareASession(t *testing.T) {
+	t.Parallel()
+	s := server(t)
+	p := conformance.NewProxy(t, s.Addr())
+	c, other := newClient(t, time.Minute, p.Addr()), newClient(t, time.Minute, s.Addr())
+	minute := locker.WithTTL(time.Minute)
+	keep(t, other, other.conn, "n", minute) // so that there is a base
+	if _, _, err := c.conn.Exists("/"); err != nil {
+		t.Fatal(err)
+	}
+	p.CutReplies()
+	for range 20 {
+		ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+		if _, err := c.TryLock(ctx, "n", minute); !errors.Is(err, locker.ErrUnavailable) {
+			t.Errorf("TryLock without an answer: %v", err)
+		}
+		cancel()
+	}
+	p.Deliver()
+	unlock(t, lock(t, c, "n", minute))
+	if n := sessions(t, other.conn) - 1; n != 1 { // without the other's
+		t.Errorf("a process has %d sessions", n)
 	}
 }
 
 // A caller that waits for the first connection waits no longer than the Locker
 // lives.
 //
-//	the server is paused before the client has greeted it; Lock with Background;
+//	the server is paused before the client has watchedConn it; Lock with Background;
 //	Close
 func TestCloseEndsTheWaitForTheFirstConnection(t *testing.T) {
 	t.Parallel()
@@ -92,6 +124,38 @@ func TestLockWithoutDeadlineGivesUpOnASilentServer(t *testing.T) {
 	s.Resume()
 }
 
+// A server that hangs may accept a connection, and never greet the client, which tries no
+// other meanwhile.
+//
+//	the first connection is to a server that hangs, the next to another
+func TestServerThatDoesNotGreetIsLeft(t *testing.T) {
+	t.Parallel()
+	s := server(t)
+	hangs, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer hangs.Close()
+	var next atomic.Value
+	next.Store(hangs.Addr().String())
+	session := zookeeper.NewSession(func(network, _ string, timeout time.Duration) (net.Conn, error) {
+		return net.DialTimeout(network, next.Swap(s.Addr()).(string), timeout)
+	})
+	conn, _, err := zk.Connect([]string{s.Addr()}, time.Minute, zk.WithDialer(session.Dial), zk.WithLogger(silent{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	l := newLocker(t, conn, zookeeper.Options{Session: session})
+	until(t, "a server that answers", func() bool {
+		lk, err := l.Lock(soon(t), "n", locker.WithTTL(time.Minute))
+		if err == nil {
+			unlock(t, lk)
+		}
+		return err == nil
+	})
+}
+
 // A lock whose node nobody may read any more is still there, and takes no other with it.
 //
 //	three names of one process; somebody sets an ACL on the node of the second
@@ -119,35 +183,4 @@ func TestNodeThatMayNotBeReadLosesNoLock(t *testing.T) {
 		}
 		unlock(t, lk)
 	}
-}
-
-// The zk client keeps the session alive, and with it what a clean-up could not remove in
-// the time that the Locker gives it.
-//
-//	a waiter behind a holder gives up while the network is cut, for longer than ten
-//	seconds; the network heals, in the same session
-func TestCleanUpGoesOnUntilTheNetworkIsBack(t *testing.T) {
-	t.Parallel()
-	s := server(t)
-	p := conformance.NewProxy(t, s.Addr())
-	a, b := newClient(t, time.Minute, p.Addr()), newClient(t, time.Minute, s.Addr())
-	minute := locker.WithTTL(time.Minute)
-	held := lock(t, b, "n", minute)
-	ctx, cancel := context.WithCancel(context.Background())
-	waited := make(chan error, 1)
-	go func() { _, err := a.Lock(ctx, "n", minute); waited <- err }()
-	waiters(t, b, "n", 1)
-	id := a.conn.SessionID()
-	p.Cut()
-	cancel()
-	if err := <-waited; !errors.Is(err, locker.ErrOutcomeUnknown) {
-		t.Errorf("a waiter whose place may be left: %v", err)
-	}
-	<-time.After(12 * time.Second)
-	p.Heal()
-	waiters(t, b, "n", 0)
-	if a.conn.SessionID() != id {
-		t.Fatal("the session has ended: nothing is tested")
-	}
-	unlock(t, held)
 }

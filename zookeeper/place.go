@@ -2,6 +2,8 @@ package zookeeper
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"strings"
@@ -15,18 +17,18 @@ import (
 // attempt is one attempt at a name, with its place in the queue, and the hold that
 // comes of it; or a session's own node.
 type attempt struct {
-	req   *locker.Request // nil for a session
-	queue string          // the path below which its place is
-	hub   *hub            // that it has joined, or nil
+	req     *locker.Request // nil for a session
+	queue   string          // the path below which its place is
+	session *session        // that it has joined, or nil
 
-	path    string // of its node; all but the number, which the server appends, until that is found
-	session int64  // of the zk client, in which that was made
-	found   bool
-	gone    bool // it is certain that there is no such node, nor will be
+	path   string // of its node; all but the number, which the server appends, until that is found
+	madeIn int64  // the zk client's session in which that was made
+	found  bool
+	gone   bool // it is certain that there is no such node, nor will be
 
 	made   <-chan zkclient.Reply[[]zk.MultiResponse] // the answer to the request that makes it, until that is read
-	zxid   int64                                     // of that request, 0 if its answer was not heard
-	alone  bool                                      // nobody else was there then
+	zxid   int64                                     // of that request; 0 if its answer was not heard, or the place is none
+	alone  bool                                      // nobody else had a place then
 	usedUp int64                                     // the zxid that made a queue which had no number left for it, or 0
 	since  locker.Instant                            // before the request that found it first in the queue
 }
@@ -36,29 +38,18 @@ var (
 	errGone = errors.New("its node is gone")
 	// errUsedUp means that a place has got no number of its own: see numbered.
 	errUsedUp = errors.New("its queue has no numbers left and starts again once it is empty")
-	// errAnchor means that the session that a request was made for has ended.
-	errAnchor = errors.New("its session has ended")
+	// errEnded means that the session of a request has ended.
+	errEnded = errors.New("its session has ended")
 )
 
-// enter takes a place at the end of the queue, unless a has one. If there is none to be
-// had until somebody has gone, it returns who.
-func (s *store) enter(ctx context.Context, a *attempt) (ahead string, err error) {
-	for range 3 { // a session that ends more often than that is none, and so with numbers
-		ahead, err = s.tryEnter(ctx, a)
-		if !errors.Is(err, errAnchor) && !errors.Is(err, errUsedUp) {
-			break
-		}
-	}
-	return ahead, err
+// again reports whether another place, or another session, may do.
+func again(err error) bool {
+	return errors.Is(err, errGone) || errors.Is(err, errUsedUp) || errors.Is(err, errEnded)
 }
 
-func (s *store) tryEnter(ctx context.Context, a *attempt) (ahead string, err error) {
-	if err := s.join(ctx, a); err != nil {
-		return "", err
-	}
-	if a.zxid != 0 && a.usedUp == 0 && s.Left(a) {
-		return "", nil // also in a session that has another anchor since
-	}
+// enter takes a place at the end of the queue. If there is none before somebody has gone,
+// it returns who that is.
+func (s *store) enter(ctx context.Context, a *attempt) (ahead string, err error) {
 	if err := s.Withdraw(ctx, a); err != nil {
 		return "", err
 	}
@@ -66,8 +57,8 @@ func (s *store) tryEnter(ctx context.Context, a *attempt) (ahead string, err err
 		return ahead, err
 	}
 	err = s.zk.WithParents(ctx, a.queue+"/", func() error { return s.take(ctx, a) })
-	if errors.Is(err, errAnchor) {
-		a.hub.Lose(locker.SessionEnded, nil)
+	if errors.Is(err, errEnded) {
+		a.session.Lose(locker.SessionEnded, nil)
 	}
 	return "", err
 }
@@ -76,11 +67,11 @@ func (s *store) tryEnter(ctx context.Context, a *attempt) (ahead string, err err
 // to everything: the zxid of this transaction, which is the token, and the number
 // of its children.
 func (s *store) take(ctx context.Context, a *attempt) error {
-	a.path, a.session = a.queue+"/_c_"+newGUID()+"-lock-", a.hub.id
+	a.path, a.madeIn = a.queue+"/_c_"+newGUID()+"-lock-", a.session.id
 	a.found, a.gone, a.zxid = false, false, 0
 	ops := []any{
-		&zk.CheckVersionRequest{Path: a.hub.anchor, Version: -1},
-		&zk.CreateRequest{Path: a.path, Data: nodeData(a.req.Holder, a.hub.timeout), Acl: s.opts.ACL, Flags: zk.FlagEphemeralSequential},
+		&zk.CheckVersionRequest{Path: a.session.path, Version: -1},
+		&zk.CreateRequest{Path: a.path, Data: nodeData(a.req.Holder, a.session.timeout), Acl: s.opts.ACL, Flags: zk.FlagEphemeralSequential},
 		&zk.SetDataRequest{Path: a.queue, Version: -1},
 	}
 	a.since = locker.Now()
@@ -102,7 +93,7 @@ func (a *attempt) settle(ctx context.Context) error {
 		}
 		a.gone = failed >= 0 || zkclient.Refused(err) || errors.Is(err, zk.ErrNoServer) // the latter was never sent
 		if failed == 0 && errors.Is(err, zk.ErrNoNode) {
-			return errAnchor
+			return errEnded
 		}
 		return err
 	case <-ctx.Done():
@@ -119,7 +110,7 @@ func (a *attempt) note(results []zk.MultiResponse) error {
 	queue := results[2].Stat
 	a.zxid, a.alone = queue.Mzxid, queue.NumChildren == 1
 	if !numbered(a.node()) {
-		a.usedUp = queue.Czxid
+		a.zxid, a.usedUp = 0, queue.Czxid
 		return errUsedUp
 	}
 	return nil
@@ -128,10 +119,18 @@ func (a *attempt) note(results []zk.MultiResponse) error {
 // node is the last element of the place's path.
 func (a *attempt) node() string { return a.path[len(a.queue)+1:] }
 
+// newGUID returns what tells our nodes from all others, in the form that the
+// recipes use.
+func newGUID() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return hex.EncodeToString(b[:])
+}
+
 // startAgain removes a queue that has had no number left for a, for the next one
 // begins at zero. The server refuses while there is a place in it, so nobody is
-// overtaken: then it returns who is first. Nobody makes places meanwhile, which could go
-// on for ever.
+// overtaken: then it returns who is first. Meanwhile a takes no place, for that could go on
+// for ever.
 func (s *store) startAgain(ctx context.Context, a *attempt) (ahead string, err error) {
 	if a.usedUp == 0 {
 		return "", nil
@@ -142,7 +141,7 @@ func (s *store) startAgain(ctx context.Context, a *attempt) (ahead string, err e
 		if err != nil {
 			return 0, err
 		}
-		_, first, _ = inLine(children, "")
+		_, first, _ = inQueue(children, "")
 		return stat.Czxid, nil
 	})
 	if err == nil && queue == a.usedUp { // else somebody else has removed it
@@ -162,10 +161,9 @@ func (s *store) startAgain(ctx context.Context, a *attempt) (ahead string, err e
 
 // Withdraw removes a's node, or what may be there of it. Late requests of the same
 // session need no other care, for the servers drop what comes over a connection
-// that was replaced; those that come in the next session do not find the anchor.
+// that was replaced; those that come in the next session do not find the session's node.
 func (s *store) Withdraw(ctx context.Context, a *attempt) error {
-	// A request that has not got as far as the connection could be overtaken by
-	// the look for what it left.
+	// The look for what a request has left could overtake one that is not sent yet.
 	if err := a.settle(ctx); a.made != nil {
 		return err
 	}

@@ -1,155 +1,172 @@
 package zookeeper
 
 import (
-	"encoding/binary"
+	"context"
 	"errors"
 	"fmt"
-	"net"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-zookeeper/zk"
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/driver"
+	"github.com/lockstile/locker/internal/zkclient"
 )
 
-// Session learns from the servers' greetings which session timeout they have
-// granted, which may be shorter than what was asked for and which the zk client
-// keeps to itself. It also sees the connection's Close, and ends the locks that
-// hang on it before the servers do: the client tells nobody, and renewals come too
-// late, for the server lets the next waiter in at once. Give its Dial to one connection:
+// session is one session of the zk client, on which attempts hang. ([Session] follows the
+// client from one to the next.) It has an ephemeral node of its own, and every request
+// that makes a place in a queue checks that this node is there. For the zk client keeps a
+// request that it could not send, also until after the session has ended, and sends it in
+// the next one: a place would come of it that nobody knows of, in a session that lives on.
+type session struct {
+	driver.Session
+	id      int64 // of the zk client's session
+	timeout time.Duration
+	path    string // of its node
+
+	opened chan struct{} // closed when the node is there, or err says why not
+	err    error
+}
+
+// believable is how much of the session timeout T can be relied on after a renewal that
+// was answered, counted from before it was sent.
 //
-//	session := zookeeper.NewSession(nil)
-//	conn, _, err := zk.Connect(servers, 10*time.Second, zk.WithDialer(session.Dial))
-//	…
-//	l, err := zookeeper.New(conn, zookeeper.Options{Session: session})
-type Session struct {
-	dial    zk.Dialer
-	timeout atomic.Int64
+// The leader ends a session no sooner than T after it has last heard of it. A
+// client's signs of life, renewals included, go to the server that the client is
+// connected to. That one passes them on when the leader asks it, twice a tick. If
+// it stops in between, all signs since the leader last asked are lost: those
+// of half a tick. The sign before may be a ping, and pings come every T/3. So when
+// the server stops right after the renewal,
+//
+//	the leader has last asked   tick/2 before the renewal, at most
+//	and heard of a sign that is    T/3 older than that, at most
+//	so the session lives for       T - T/3 - tick/2 after the renewal, at least
+//
+// Nobody tells a client what a tick is. But servers grant no session under two ticks, so
+// tick/2 is T/4 at most, which leaves T*5/12.
+func believable(t time.Duration) time.Duration { return (t * 5 / 12).Truncate(time.Millisecond) }
 
-	mu     sync.Mutex
-	closed bool // by the connection's owner
-	hubs   map[*hub]struct{}
-}
-
-// NewSession returns a Session that connects with dial, for TLS say; nil stands
-// for plain TCP.
-func NewSession(dial zk.Dialer) *Session {
-	if dial == nil {
-		dial = net.DialTimeout
+// lasts reports whether the session can be believed in. That the servers have ended it
+// is found by the next request on it, which checks its node.
+func (n *session) lasts() bool {
+	if n == nil || !n.Join() {
+		return false
 	}
-	return &Session{dial: dial, hubs: make(map[*hub]struct{})}
+	n.Leave()
+	return true
 }
 
-// Dial is a [zk.Dialer].
-func (s *Session) Dial(network, address string, timeout time.Duration) (net.Conn, error) {
-	conn, err := s.dial(network, address, timeout)
-	if err != nil {
-		return nil, err
+// join has a hang on the session that the client has now.
+func (s *store) join(ctx context.Context, a *attempt) error {
+	if a.session.lasts() {
+		return nil
 	}
-	return &greeted{Conn: conn, session: s}, nil
-}
-
-// Timeout returns what the server granted last, or 0 if none has answered yet.
-func (s *Session) Timeout() time.Duration { return time.Duration(s.timeout.Load()) }
-
-// greeted reads along until the server's greeting has passed: its length, the
-// protocol's version and the session timeout in milliseconds, four bytes each.
-type greeted struct {
-	net.Conn
-	session *Session
-	seen    []byte
-	done    bool
-}
-
-const greeting = 12
-
-func (g *greeted) Read(b []byte) (int, error) {
-	n, err := g.Conn.Read(b)
-	if g.done {
-		return n, err
+	if a.session != nil {
+		a.session.Leave()
+		a.session = nil
 	}
-	g.seen = append(g.seen, b[:min(n, greeting-len(g.seen))]...)
-	if len(g.seen) == greeting {
-		g.done = true
-		// An expired session is greeted with a timeout of 0.
-		if ms := int32(binary.BigEndian.Uint32(g.seen[8:])); ms > 0 {
-			g.session.granted(time.Duration(ms) * time.Millisecond)
+	n := s.current()
+	select {
+	case <-n.opened:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	switch {
+	case n.err != nil:
+		return n.err
+	case !n.Join():
+		return errEnded
+	}
+	a.session = n
+	if err := fits(a.req, n.timeout); err != nil {
+		return driver.Refused(err)
+	}
+	return nil
+}
+
+// current returns the session for new attempts. It may just be opening: that is nobody's
+// request, for callers with little patience would else get none, and each leave a node
+// that nobody knows of.
+func (s *store) current() *session {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.newest == nil || s.newest.spent() {
+		n := &session{opened: make(chan struct{})}
+		s.newest = n
+		s.locks.Go(func() {
+			defer close(n.opened)
+			ctx, cancel := s.bounded(context.Background())
+			defer cancel()
+			n.err = s.open(ctx, n)
+		})
+	}
+	return s.newest
+}
+
+// spent reports whether new attempts need another session.
+func (n *session) spent() bool {
+	select {
+	case <-n.opened:
+		return n.err != nil || !n.lasts()
+	default:
+		return false
+	}
+}
+
+// open makes the session's node. A percent sign keeps that apart from every escaped name.
+// One whose reply is lost is harmless, and ends with the session.
+func (s *store) open(ctx context.Context, n *session) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(s.locks.Closing(), func() { cancel(locker.ErrClosed) })() // the first connection may take long
+	if s.zk.SessionID() == 0 {
+		if err := zkclient.Act(ctx, s.zk, func() error { _, _, err := s.zk.Exists(s.opts.Base); return err }); err != nil {
+			return err
 		}
 	}
-	return n, err
-}
-
-// granted notes a session timeout.
-func (s *Session) granted(timeout time.Duration) {
-	s.timeout.Store(int64(timeout))
-	s.look(false)
-}
-
-const (
-	opClose   = -11
-	opCodeAt  = 8  // after the length and the request's number
-	opCodeEnd = 12 // the zk client writes every request as a whole
-)
-
-// Write ends the locks before the request that ends the session is sent.
-func (g *greeted) Write(b []byte) (int, error) {
-	if len(b) >= opCodeEnd && int32(binary.BigEndian.Uint32(b[opCodeAt:])) == opClose {
-		g.session.look(true)
+	n.path, n.id, n.timeout = s.opts.Base+"/%session-"+newGUID(), s.zk.SessionID(), s.opts.Session.Timeout()
+	if n.timeout == 0 {
+		return errors.New("the connection was not made with the Dial of Options.Session")
 	}
-	return g.Conn.Write(b)
-}
-
-// look ends what hangs on the connection and cannot be relied on any more. When it
-// returns nobody believes in such a lock.
-func (s *Session) look(closed bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.closed = s.closed || closed
-	for h := range s.hubs {
-		s.judge(h)
+	var since locker.Instant
+	put := func() error {
+		since = locker.Now()
+		return zkclient.Act(ctx, s.zk, func() error {
+			_, err := s.zk.Create(n.path, nil, zk.FlagEphemeral, s.opts.ACL)
+			return err
+		})
 	}
-}
-
-var (
-	errShorter = errors.New("the server that the client has changed to grants a shorter session timeout")
-	errClosed  = errors.New("the connection was closed")
-)
-
-// judge ends h if it is over, or was made under a longer timeout: it is believed in for
-// longer than the server may keep it by now.
-func (s *Session) judge(h *hub) {
+	err := put()
+	if errors.Is(err, zk.ErrNoNode) {
+		if err = s.makeBase(ctx); err == nil {
+			err = put()
+		}
+	}
 	switch {
-	case s.closed:
-		h.Lose(locker.SessionEnded, errClosed)
-	case s.Timeout() < h.timeout:
-		h.Lose(locker.Expired, errShorter)
+	case err != nil:
+		return err
+	case n.id != s.zk.SessionID(): // the node may be in either
+		return errEnded
 	}
+	own := &attempt{session: n, path: n.path, madeIn: n.id, found: true}
+	if n.Session, err = s.locks.NewSession(own, believable(n.timeout), since); err != nil {
+		return fmt.Errorf("a session timeout of %v: %w", n.timeout, err)
+	}
+	s.opts.Session.note(n)
+	return nil
 }
 
-// refused marks an error on a connection that nobody will open again.
-func (s *Session) refused(err error) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return driver.Refused(fmt.Errorf("%w: %w", errClosed, err))
+// makeBase makes a base that stays, unlike the nodes of names: its ACL says who may make
+// locks below it, also when nobody has locked for a while.
+func (s *store) makeBase(ctx context.Context) error {
+	err := s.zk.WithParents(ctx, s.opts.Base, func() error {
+		return zkclient.Act(ctx, s.zk, func() error {
+			_, err := s.zk.Create(s.opts.Base, nil, 0, s.opts.ACL)
+			return err
+		})
+	})
+	if err != nil && !errors.Is(err, zk.ErrNodeExists) {
+		return fmt.Errorf("making %q: %w", s.opts.Base, err)
 	}
-	return err
-}
-
-func (s *Session) note(h *hub) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.judge(h)
-	if h.Context().Err() == nil { // else it was forgotten, or will be
-		s.hubs[h] = struct{}{}
-	}
-}
-
-func (s *Session) forget(h *hub) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.hubs, h)
+	return nil
 }

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -17,20 +17,20 @@ import (
 )
 
 // store is the [driver.Store]. What its zk client is asked may take for ever, so every
-// call is in a goroutine of its own, of which there are 512 at most.
+// call is in a goroutine of its own, of which there are 32 at most.
 type store struct {
 	zk      *zkclient.Client
-	renewal *zkclient.Client // the same, for calls that wait behind no others here
+	renewal *zkclient.Client // the same, so that renewals do not wait behind other calls
 	opts    Options
 	locks   *driver.Locker[*attempt]
-	hub     atomic.Pointer[hub] // the latest
-	making  chan struct{}       // held by who makes the next
-	watches watches
+	watches sync.Map // by path: a chan struct{} that is closed when the node has gone or changed
+
+	mu     sync.Mutex
+	newest *session // nil until one is needed
 }
 
 func newStore(conn *zk.Conn, opts Options) *store {
-	s := &store{zk: zkclient.New(conn, opts.ACL), renewal: zkclient.New(conn, opts.ACL), opts: opts, making: make(chan struct{}, 1)}
-	s.watches.live = make(map[string]<-chan zk.Event)
+	s := &store{zk: zkclient.New(conn, opts.ACL), renewal: zkclient.New(conn, opts.ACL), opts: opts}
 	s.locks = driver.New("zookeeper", s, driver.Options{})
 	return s
 }
@@ -47,7 +47,7 @@ func (s *store) Begin(req *locker.Request) (*attempt, error) {
 func (s *store) queue(name string) string { return s.opts.Base + "/" + zkclient.Escape(name) }
 
 // fits returns an error if a session with this timeout, 0 if that is not known yet,
-// cannot do what is wanted.
+// cannot do what is requested.
 func fits(req *locker.Request, timeout time.Duration) error {
 	if req.TTL < timeout {
 		return fmt.Errorf("ttl %v is under the session timeout of %v, for which the store keeps a dead holder's locks: ask for a longer ttl or connect with a shorter session timeout",
@@ -67,23 +67,28 @@ func fits(req *locker.Request, timeout time.Duration) error {
 
 func (s *store) Acquire(ctx context.Context, a *attempt, wait driver.Wait) (driver.Grant, error) {
 	grant, err := s.acquire(ctx, a, wait)
-	if zkclient.Refused(err) {
+	if err != nil && (zkclient.Refused(err) || s.opts.Session.closed.Load()) {
 		err = driver.Refused(err)
 	}
 	return grant, err
 }
 
+// mostTries bounds the places and sessions that one call goes through.
+const mostTries = 4
+
 // acquire takes a place, and waits until nobody is ahead of it.
 func (s *store) acquire(ctx context.Context, a *attempt, wait driver.Wait) (driver.Grant, error) {
-	for {
-		ahead, err := s.approach(ctx, a, wait == nil)
+	for tries := 1; ; {
+		ahead, err := s.ask(ctx, a, wait == nil)
 		switch {
-		case errors.Is(err, errGone), err == nil && ahead == "" && !s.lasts(a.hub):
-			continue // with another place, or another session to believe in
+		case again(err) && tries < mostTries:
+			tries++
+			continue
 		case err != nil:
 			return driver.Grant{}, err
 		case ahead == "":
-			return a.grant()
+			first, err := firstToken(a.zxid)
+			return driver.Grant{First: first, Count: tokens, Since: a.since, Session: a.session}, err
 		case wait == nil:
 			return driver.Grant{}, nil
 		}
@@ -94,19 +99,39 @@ func (s *store) acquire(ctx context.Context, a *attempt, wait driver.Wait) (driv
 	}
 }
 
-// turns is how many tokens a grant has: it is part of every token, for ever.
-const turns = 1024
-
-func (a *attempt) grant() (driver.Grant, error) {
-	first, err := firstToken(a.zxid)
-	return driver.Grant{First: first, Count: turns, Since: a.since, Session: a.hub}, err
+// ask returns who is right ahead of a, "" if nobody is: then the lock is a's. It takes a
+// place if a has none; and leaves it again if somebody is ahead and a is to ask only once.
+func (s *store) ask(ctx context.Context, a *attempt, once bool) (ahead string, err error) {
+	ctx, cancel := s.bounded(ctx)
+	defer cancel()
+	if err := s.join(ctx, a); err != nil {
+		return "", err
+	}
+	if a.zxid == 0 || !s.Left(a) { // a place is still good if its session has another node now
+		if ahead, err := s.enter(ctx, a); ahead != "" || err != nil {
+			return ahead, err
+		}
+	}
+	if !a.alone {
+		ahead, err = s.look(ctx, a)
+	}
+	switch {
+	case ahead == "" && err == nil && !a.session.lasts():
+		return "", errEnded
+	case ahead != "" && once:
+		_ = s.Withdraw(ctx, a) // else the Locker does it
+	}
+	return ahead, err
 }
 
+// tokens is how many a grant has. It is part of every token, and so the same for ever.
+const tokens = 1024
+
 func firstToken(zxid int64) (uint64, error) {
-	if zxid <= 0 || zxid > math.MaxUint64/turns {
+	if zxid <= 0 || zxid > math.MaxUint64/tokens {
 		return 0, driver.Refused(fmt.Errorf("the zxid %#x makes no token, which has 54 bits for it", zxid))
 	}
-	return uint64(zxid) * turns, nil
+	return uint64(zxid) * tokens, nil
 }
 
 // mostChecks bounds the locks that one transaction looks at. Servers refuse
@@ -148,10 +173,10 @@ func (s *store) renewSome(ctx context.Context, as []*attempt, some []int, errs [
 	}
 }
 
-// ended returns an error if the session that a hangs on has ended for certain: the
-// client was told so by a server, and has another one or none.
+// ended returns an error if the session of a's node has ended for certain: a server has
+// told the client so, and the client has another session or none.
 func (s *store) ended(a *attempt) error {
-	if a.session == s.zk.SessionID() {
+	if a.madeIn == s.zk.SessionID() {
 		return nil
 	}
 	return &locker.LostError{Reason: locker.SessionEnded}
@@ -176,23 +201,26 @@ func (s *store) Release(ctx context.Context, a *attempt, _ time.Duration) error 
 
 func (s *store) Left(a *attempt) bool { return a.path != "" && !a.gone && s.ended(a) == nil }
 
-// End leaves the session. The zk client keeps that alive, and in it what the Locker could
-// not remove in its time, and who waits behind that waits for ever: so it goes on
-// until it is gone, the session has ended or the Locker is closed.
+// End leaves the session. The zk client keeps that alive, and with it what is left.
 func (s *store) End(a *attempt) {
-	switch {
-	case a.hub == nil:
-	case a.req == nil:
-		s.opts.Session.forget(a.hub)
-	default:
-		a.hub.Leave()
+	if a.req != nil && a.session != nil {
+		a.session.Leave()
 	}
-	if !s.Left(a) {
-		return
-	}
-	s.locks.Go(func() {
-		for s.Left(a) && s.locks.Closing().Err() == nil {
-			s.locks.Persist(func(ctx context.Context) error { return s.Withdraw(ctx, a) })
-		}
-	})
+	s.locks.Finish(a)
 }
+
+// bounded returns a context that ends when the servers have been silent for as long as a
+// session may be.
+func (s *store) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	patience := s.opts.Session.Timeout()
+	if patience == 0 {
+		patience = firstAnswer
+	}
+	heard := func() locker.Instant { return locker.Now().Add(-time.Since(s.zk.Heard())) }
+	return driver.Patient(ctx, patience, heard, errSilent)
+}
+
+// firstAnswer is how long the first connection may take.
+const firstAnswer = 10 * time.Second
+
+var errSilent = errors.New("the servers have not answered for as long as a session lasts")

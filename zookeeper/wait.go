@@ -1,11 +1,9 @@
 package zookeeper
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -14,40 +12,6 @@ import (
 	"github.com/lockstile/locker/internal/zkclient"
 )
 
-// approach reports who comes right before a, "" if nobody does: then the lock is a's.
-// It takes a place if a has none, and if it is to ask only once, leaves the place again
-// where somebody is ahead.
-func (s *store) approach(ctx context.Context, a *attempt, once bool) (ahead string, err error) {
-	ctx, cancel := s.bounded(ctx)
-	defer cancel()
-	if ahead, err := s.enter(ctx, a); ahead != "" || err != nil || a.alone {
-		return ahead, err
-	}
-	ahead, err = s.look(ctx, a)
-	if once && ahead != "" {
-		_ = s.Withdraw(ctx, a) // else the Locker does it
-	}
-	if errors.Is(err, errGone) { // in case that this was an error: an orphan would block the queue
-		err = cmp.Or(s.Withdraw(ctx, a), errGone)
-	}
-	return ahead, err
-}
-
-// bounded returns a context that ends when the servers have been silent for as long as a
-// session may be.
-func (s *store) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
-	patience := s.opts.Session.Timeout()
-	if patience == 0 {
-		patience = firstAnswer
-	}
-	return context.WithTimeoutCause(ctx, patience, errSilent)
-}
-
-// firstAnswer is how long the first connection may take.
-const firstAnswer = 10 * time.Second
-
-var errSilent = errors.New("the servers have not answered for as long as a session lasts")
-
 // look lists the queue.
 //
 // A list with our place in it and nobody ahead is a grant, whichever server it
@@ -55,9 +19,8 @@ var errSilent = errors.New("the servers have not answered for as long as a sessi
 // for the place is in it; places ahead can only go, never come; so from that
 // state on the lock is ours for as long as the place is there. That is as long
 // as the session, in which nobody believes for longer than the leader is sure to keep it.
-// When the event came, and from whom, plays no part. A
-// place that somebody deletes after the list was read is found missing by the
-// next renewal, as any holder's is.
+// When the event came, and from which server, plays no part. A place that somebody
+// deletes after the list was read is found missing by the next renewal, as any holder's.
 func (s *store) look(ctx context.Context, a *attempt) (ahead string, err error) {
 	a.since = locker.Now()
 	children, err := s.children(ctx, a.queue)
@@ -65,9 +28,10 @@ func (s *store) look(ctx context.Context, a *attempt) (ahead string, err error) 
 		return "", err
 	}
 	if !slices.Contains(children, a.node()) {
+		a.zxid = 0 // should the list be wrong, the node goes before the next place is taken
 		return "", errGone
 	}
-	_, _, ahead = inLine(children, a.node())
+	_, _, ahead = inQueue(children, a.node())
 	return ahead, nil
 }
 
@@ -93,74 +57,47 @@ func (s *store) latest(ctx context.Context, queue string) ([]string, error) {
 // look without having been told: the zk client sets its watches again after a broken
 // connection, and drops them if that fails.
 func (s *store) waitFor(ctx context.Context, a *attempt, ahead string) error {
-	events, err := s.watch(ctx, ahead)
+	gone, err := s.watch(ctx, ahead)
 	switch {
 	case errors.Is(err, zk.ErrNoNode):
 		return nil
 	case err != nil:
 		return err
 	}
-	timer := time.NewTimer(max(a.hub.timeout, time.Second))
+	timer := time.NewTimer(max(a.session.timeout, time.Second))
 	defer timer.Stop()
 	select {
-	case <-events:
-		s.watches.drop(ahead)
+	case <-gone:
 	case <-timer.C:
-	case <-a.hub.Context().Done():
+	case <-a.session.Context().Done():
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 	return nil
 }
 
-func (s *store) watch(ctx context.Context, path string) (<-chan zk.Event, error) {
-	if events := s.watches.of(path); events != nil {
-		return events, nil
+// watch returns a channel that is closed when the node at path has gone or changed. The zk
+// client cannot take a watch back. So the watch of a waiter that has left is kept for the
+// next that waits for the same node: a hundred attempts that give up leave one watch, not
+// a hundred.
+func (s *store) watch(ctx context.Context, path string) (<-chan struct{}, error) {
+	if gone, ok := s.watches.Load(path); ok {
+		return gone.(chan struct{}), nil
 	}
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
-	return zkclient.Call(ctx, s.zk, func() (<-chan zk.Event, error) {
+	return zkclient.Call(ctx, s.zk, func() (<-chan struct{}, error) {
 		_, _, events, err := s.zk.GetW(path)
-		if err == nil {
-			s.watches.keep(path, events)
+		if err != nil {
+			return nil, err
 		}
-		return events, err
+		gone := make(chan struct{})
+		s.watches.Store(path, gone)
+		go func() { // ends with the node, or with the zk client's session
+			<-events
+			s.watches.CompareAndDelete(path, gone)
+			close(gone)
+		}()
+		return gone, nil
 	})
-}
-
-// watches are those of the zk client. It cannot take one back, so one that a waiter has
-// left is kept for the next who waits for the same node: a hundred attempts with a
-// short patience leave one watch, not a hundred. A channel has one event, and is closed.
-type watches struct {
-	mu   sync.Mutex
-	live map[string]<-chan zk.Event
-	most int // when to look for those that have fired while nobody waited
-}
-
-func (w *watches) of(path string) <-chan zk.Event {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.live[path]
-}
-
-func (w *watches) drop(path string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	delete(w.live, path)
-}
-
-func (w *watches) keep(path string, events <-chan zk.Event) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if len(w.live) >= w.most {
-		for path, events := range w.live {
-			select {
-			case <-events:
-				delete(w.live, path)
-			default:
-			}
-		}
-		w.most = 2*len(w.live) + 16
-	}
-	w.live[path] = events
 }

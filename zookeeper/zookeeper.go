@@ -22,50 +22,50 @@
 //
 // Characters that a path cannot have are escaped as %XX.
 // The nodes of names are containers, which the server removes when they are
-// empty; their data is overwritten.
+// empty; their data is overwritten. The base stays.
 //
-// The server numbers the places of a queue from 0 to 2147483647, and gives
-// everybody who comes later the last number again. A Locker refuses it, waits
-// until the queue is empty, removes its node, and begins another; the order of
-// arrival is lost this once. Other libraries take the last number: from there
-// on their locks exclude nobody, so remove the node of a name that has been locked
-// two thousand million times, while nobody uses it.
+// The server numbers the places of a queue from 0 to 2147483647, and gives every later
+// place the last number again. A Locker refuses that number, waits until the queue is
+// empty, removes its node, and begins another queue; the order of arrival is lost this
+// once. Other libraries take the last number, and from there on their locks exclude
+// nobody: remove the node of a name that has been locked two thousand million times,
+// while nobody uses it.
 //
 // # Losing a lock
 //
-// The lock hangs on the session of the zk client, and so does its end when the
-// holder has died: after one session timeout, rounded up to the servers' ticks.
-// The session is renewed every seventh of its timeout, for all locks and waiters
-// together. A holder that hears nothing from the servers gives up by its own clock, five
-// twelfths of the session timeout after it sent the last renewal that was
-// answered. A node that somebody has deleted is found missing by the next look
-// at it, after a third of the lock's TTL. Closing the connection frees
-// its locks at once: with [Options].Session their holders have lost them before,
-// without it they go on believing, so unlock first.
+// A lock lasts no longer than the session of the zk client. When the holder has died, the
+// servers end its session after one session timeout, rounded up to their ticks. The
+// session is renewed every seventh of its timeout, for all locks and waiters together. A
+// holder that hears nothing from the servers gives up by its own clock, five twelfths of
+// the session timeout after it sent the last renewal that was answered. A node that
+// somebody has deleted is found missing by the next look at it, after a third of the
+// lock's TTL. Closing the connection frees its locks at once. With [Options].Session their
+// holders have lost them before that; without it they go on believing, so unlock first.
 //
 // # Clocks
 //
-// Only rates count. The leader hears of a client's signs of life through the
-// server that the client is connected to, half a tick later; if that server
-// fails in between, the session runs from the sign before, and the client gives
-// one every third of the timeout. A tick is half of the timeout at most. Hence
-// the five twelfths. A renewal is a
-// transaction and not a read, because a server that has lost the leader answers
-// reads for a while. A lock is believed in for no longer than its session, whoever
-// said that it is the first of its queue.
-// A holder that is paused, so that its pings are late, or a leader that is, so
-// that it asks late, in the same moments in which the holder's server fails, is
-// beyond what this covers: the guard in the storage is not.
+// Only the rates of clocks count. The leader hears of a client's signs of life through
+// the server that the client is connected to, half a tick later. If that server fails in
+// between, the session runs from the sign before, and the client gives one every third of
+// the timeout. A tick is half of the timeout at most. Hence the five twelfths.
+//
+// A renewal is a transaction and not a read, because a server that has lost the leader
+// answers reads for a while. For the same reason a lock is believed in for no longer than
+// its session, whichever server said that it is the first of its queue.
+//
+// This does not cover a holder whose pings are late because it is paused, or a leader that
+// asks late because it is paused, if the holder's server fails in the same moments. A
+// guard in the storage does.
 //
 // # Requirements
 //
-// ZooKeeper 3.5.3 or later (containers). The session timeout must be known,
-// which the zk client does not tell: see [Options]. It must not be longer than
-// the TTL of a lock, which it stands for; a shorter one frees a dead holder's
-// lock sooner than the TTL asks for. It must be two ticks of the servers or more,
-// and is, unless somebody has set their minSessionTimeout to less: locker doctor
-// looks. A client that changes to a server which grants less loses its locks. Whoever closes the connection closes the Locker
-// first. Nodes below the base must allow what Options.ACL allows.
+// ZooKeeper 3.5.3 or later (containers). A Locker must know the session timeout, which the
+// zk client does not tell: see [Options]. It takes the place of a lock's TTL, and must not
+// be longer than that; a shorter one frees a dead holder's lock sooner. It must be two
+// ticks of the servers or more, and is, unless somebody has set their minSessionTimeout to
+// less: locker doctor looks. A client that changes to a server which grants less loses its
+// locks. Close the Locker before its connection. Nodes below the base must allow what
+// Options.ACL allows.
 package zookeeper
 
 import (
@@ -90,9 +90,9 @@ type Options struct {
 	Session *Session
 
 	// SessionTimeout is the session timeout that all the servers grant, for
-	// a connection that was made without a Session. What zk.Connect was asked
-	// for may differ: servers raise it to two ticks and lower it to twenty.
-	// With a longer one than was granted, two may hold the same lock.
+	// a connection that was made without a Session. It may differ from what zk.Connect
+	// was asked for: servers raise that to two ticks and lower it to twenty. If this is
+	// longer than what was granted, two may hold the same lock.
 	SessionTimeout time.Duration
 
 	// Base is the node below which the locks are. The default is DefaultBase.
@@ -100,7 +100,7 @@ type Options struct {
 
 	// ACL is what nodes are made with, such as zk.DigestACL(zk.PermAll, …) on
 	// a connection that has authenticated itself. All Lockers of a base need
-	// all permissions. The default is zk.WorldACL(zk.PermAll): anybody who
+	// all permissions. The default is zk.WorldACL(zk.PermAll): everybody who
 	// reaches the servers may do anything.
 	ACL []zk.ACL
 }
@@ -117,8 +117,8 @@ var (
 	_ locker.Lister    = (*Locker)(nil)
 )
 
-// New returns a Locker on conn, which it never closes. Make one per process and
-// ensemble: its goroutines share a place in the queue and their renewals.
+// New returns a Locker on conn, which it never closes. It sends nothing. Make one Locker
+// per process and ensemble: its goroutines share a place in the queue and their renewals.
 func New(conn *zk.Conn, opts Options) (*Locker, error) {
 	if opts.Base == "" {
 		opts.Base = DefaultBase
@@ -154,10 +154,9 @@ func (l *Locker) TryLock(ctx context.Context, name string, opts ...locker.Option
 	return l.store.locks.TryLock(ctx, name, opts...)
 }
 
-// Inspect implements [locker.Inspector]. Nobody can see when a session would
+// Inspect implements [locker.Inspector]. The servers do not say when a session would
 // end, so TimeLeft is its timeout: how long the lock stays if the holder falls
-// silent now, or 0 if the holder is not one of ours. The token of a free lock is
-// not known.
+// silent now; 0 if the holder is not one of ours. The token of a free lock is not known.
 func (l *Locker) Inspect(ctx context.Context, name string) (locker.Info, error) {
 	return l.store.locks.Inspect(ctx, name)
 }
@@ -167,13 +166,14 @@ func (l *Locker) List(ctx context.Context, prefix string) ([]locker.Info, error)
 	return l.store.locks.List(ctx, prefix)
 }
 
-// Break implements [locker.Breaker]: it deletes the first node of the queue,
-// whoever made it. The next waiter holds the lock at once.
+// Break implements [locker.Breaker]. It deletes the first node of the queue, whichever
+// library made it. The next waiter gets the lock at once; the holder finds out at its next
+// renewal, after a third of its TTL at the latest.
 func (l *Locker) Break(ctx context.Context, name string) (bool, error) {
 	return l.store.locks.Break(ctx, name)
 }
 
-// Guarantees implements [locker.Locker].
+// Guarantees implements [locker.Locker]. They are those of every Locker, also of a nil one.
 func (*Locker) Guarantees() locker.Guarantees {
 	return locker.Guarantees{
 		Exclusion: locker.PromptHolder | locker.SteadyClocks,

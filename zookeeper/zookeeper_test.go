@@ -12,7 +12,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/lockstile/locker"
-	"github.com/lockstile/locker/internal/testserver"
+	"github.com/lockstile/locker/internal/lab/testserver"
 	"github.com/lockstile/locker/zookeeper"
 )
 
@@ -22,7 +22,7 @@ const patience = 90 * time.Second
 // sessionTimeout of most tests is long, so that a slow machine loses no lock.
 const sessionTimeout = 10 * time.Second
 
-// client is a process, as far as the servers can tell.
+// client stands for a process of its own.
 type client struct {
 	*zookeeper.Locker
 	conn *zk.Conn
@@ -209,7 +209,7 @@ func TestHostileNamesAreLocksOfTheirOwn(t *testing.T) {
 		seen[fmt.Sprint(lk.Token())] = true
 	}
 	children, _, err := c.conn.Children(zookeeper.DefaultBase)
-	if err != nil || len(children) != len(names)+1 { // and the anchor
+	if err != nil || len(children) != len(names)+1 { // and the session's
 		t.Errorf("%d names made %d nodes %q, error %v", len(names), len(children), children, err)
 	}
 }

@@ -11,8 +11,8 @@ import (
 )
 
 // attached is a lock that lasts as long as a session, which renews itself. Its
-// holder believes for as long as the library does not say that the session may
-// have ended; it has no deadline of its own, for the library gives none.
+// holder believes until the library says that the session may have ended. It has no
+// deadline, for the library gives none.
 type attached struct {
 	name    string
 	token   fencing.Token
@@ -64,7 +64,7 @@ func (a *attached) end(reason locker.Reason, cause error) {
 	}
 }
 
-// Unlock asks the library also when the lock is lost, as a deferred call does.
+// Unlock calls the library also when the lock is lost, as a deferred call does.
 func (a *attached) Unlock(ctx context.Context) error {
 	lost := a.Err()
 	a.end(locker.Unlocked, nil)

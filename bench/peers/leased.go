@@ -7,7 +7,7 @@ import (
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/conformance/matrix"
-	"github.com/lockstile/locker/internal/held"
+	"github.com/lockstile/locker/internal/lab/simplelock"
 )
 
 // lease is a lock with a time to live, in a library that leaves renewal to its
@@ -26,20 +26,20 @@ type leased struct {
 
 var _ matrix.Holding = leased{}
 
-// hold makes a leased of a lease of which so much was left at a moment.
+// hold returns a lock for a lease of which so much was left at a moment.
 func hold(req *locker.Request, at locker.Instant, left time.Duration, l lease) (matrix.Holding, error) {
 	since := at.Add(left - req.TTL)
-	if err := held.Check(req, since); err != nil {
+	if err := simplelock.Check(req, since); err != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), enough)
 		defer cancel()
 		_ = l.release(ctx) // it has ended, or ends by itself
 		return nil, fmt.Errorf("peers: lock %q: %w", req.Name, err)
 	}
-	return leased{held.New(held.Hold{Request: req, Since: since, Renew: l.extend, Release: l.release}), l}, nil
+	return leased{simplelock.New(simplelock.Lease{Request: req, Since: since, Renew: l.extend, Release: l.release}), l}, nil
 }
 
-// Unlock asks the library also when the lock is lost, as a deferred call does:
-// whether that harms the next holder is up to the library.
+// Unlock calls the library also when the lock is lost, as a deferred call does: whether
+// that harms the next holder is up to the library.
 func (l leased) Unlock(ctx context.Context) error {
 	lost := l.Err()
 	if lost == nil {

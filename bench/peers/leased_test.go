@@ -8,7 +8,7 @@ import (
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/bench/peers"
-	"github.com/lockstile/locker/internal/testserver"
+	"github.com/lockstile/locker/internal/lab/testserver"
 )
 
 // A lease that its user forgets to extend would look worse than it is.

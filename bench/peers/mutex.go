@@ -15,10 +15,9 @@ import (
 	"github.com/lockstile/locker/fencing"
 )
 
-// mutexPeer gives every lock a session of its own while it is held or waited
-// for: two Mutexes of one session do not exclude each other. Sessions are used
-// again, but for those with which something failed: they are closed, which
-// removes what may be left.
+// mutexPeer gives every lock a session of its own while it is held or waited for: two
+// Mutexes of one session do not exclude each other. Sessions are used again. One with
+// which something failed is closed instead, which removes what may be left.
 type mutexPeer struct {
 	client *clientv3.Client
 	// trusting leaves it to the library to remove what a failed Lock has left,
@@ -60,7 +59,7 @@ func (p *mutexPeer) acquire(ctx context.Context, req *locker.Request, lock func(
 	m := concurrency.NewMutex(session, "/mutex/"+req.Name)
 	if err := lock(m, ctx); err != nil {
 		taken := errors.Is(err, concurrency.ErrLocked)
-		p.part(req.TTL, session, taken || p.trusting)
+		p.giveBack(req.TTL, session, taken || p.trusting)
 		if taken {
 			err = fmt.Errorf("%w: %w", locker.ErrTaken, err)
 		}
@@ -73,7 +72,7 @@ func (p *mutexPeer) hold(req *locker.Request, session *concurrency.Session, m *c
 	token := fencing.Token(m.Header().Revision) //nolint:gosec // revisions are positive
 	a := newAttached(req.Name, token, func() error { return ended(session) }, func(ctx context.Context) error {
 		err := m.Unlock(ctx)
-		p.part(req.TTL, session, err == nil)
+		p.giveBack(req.TTL, session, err == nil)
 		return err
 	})
 	if !req.Renew {
@@ -100,8 +99,8 @@ func ended(session *concurrency.Session) error {
 	}
 }
 
-// take returns a session that nobody uses. One that comes too late for ctx is
-// kept for the next.
+// take returns a session that nobody uses. One that comes too late for ctx is kept for the
+// next lock.
 func (p *mutexPeer) take(ctx context.Context, ttl time.Duration) (*concurrency.Session, error) {
 	if s := p.reuse(ttl); s != nil {
 		return s, nil
@@ -121,7 +120,7 @@ func (p *mutexPeer) take(ctx context.Context, ttl time.Duration) (*concurrency.S
 	case <-ctx.Done():
 		go func() {
 			if m := <-answer; m.err == nil {
-				p.part(ttl, m.session, true)
+				p.giveBack(ttl, m.session, true)
 			}
 		}()
 		return nil, context.Cause(ctx)
@@ -141,8 +140,8 @@ func (p *mutexPeer) reuse(ttl time.Duration) *concurrency.Session {
 	return nil
 }
 
-// part keeps a session for the next lock if it is clean, and closes it otherwise.
-func (p *mutexPeer) part(ttl time.Duration, s *concurrency.Session, clean bool) {
+// giveBack keeps a session for the next lock if it is clean, and closes it otherwise.
+func (p *mutexPeer) giveBack(ttl time.Duration, s *concurrency.Session, clean bool) {
 	if !clean {
 		go func() { _ = s.Close() }() // bounded by its TTL; if it fails, the lease ends by itself
 		return

@@ -8,7 +8,7 @@ import (
 	"github.com/lockstile/locker/bench/peers"
 )
 
-// The page is made by a run of minutes; its words must not lag behind.
+// To make the page takes minutes, so it may be older than its texts: it must not be.
 func TestThePageHasTheWordsOfThisFolder(t *testing.T) {
 	page, err := os.ReadFile("../../docs/PEERS.md")
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/conformance/matrix"
-	"github.com/lockstile/locker/internal/testbed"
+	"github.com/lockstile/locker/internal/lab/testbed"
 )
 
 // peer is somebody else's lock. Its URL is that of one of our subjects, whose
@@ -34,9 +34,8 @@ type peer struct {
 // What a lock with a lease on one Redis leans on, whatever its page says.
 const oneRedis = locker.PromptHolder | locker.SteadyClocks | locker.DurableServer | locker.DurableReplica
 
-// peers declares for each what its documentation claims. Where that is silent,
-// and nothing is claimed, the weakest assumptions that the mechanism allows are
-// taken: silence is no claim.
+// peers declares for each library what its documentation claims. Where the documentation
+// claims nothing, it declares the weakest guarantee that the mechanism allows.
 func peers() []peer {
 	return []peer{
 		{
@@ -137,12 +136,12 @@ func (p peer) subject(ours matrix.Subject) matrix.Subject {
 	}
 }
 
-// IsPeer tells the name of a peer from that of one of our backends.
+// IsPeer reports whether a name is a peer's, and not one of our backends'.
 func IsPeer(name string) bool {
 	return slices.ContainsFunc(peers(), func(p peer) bool { return p.name == name })
 }
 
-// Modules are those in which the peers live, with the client on which they stand.
+// Modules are the modules of the peers, and of the clients that they use.
 func Modules() []string {
 	return []string{
 		"github.com/bsm/redislock", "github.com/go-redsync/redsync/v4", "github.com/redis/go-redis/v9",
@@ -150,8 +149,8 @@ func Modules() []string {
 	}
 }
 
-// Intro says how the peers are used. Notes say what was found out about the cells
-// that need an explanation. Both are Markdown.
+// Intro says how the peers are used. Notes explain the cells that surprise. Both are
+// Markdown.
 var (
 	//go:embed intro.md
 	Intro string
@@ -159,7 +158,7 @@ var (
 	Notes string
 )
 
-// Open makes what a worker process locks with, of a URL of one of the Subjects.
+// Open returns what a worker process locks with, for a URL of one of the Subjects.
 func Open(ctx context.Context, url string) (matrix.Peer, error) {
 	scheme, rest, _ := strings.Cut(url, "+")
 	for _, p := range peers() {
@@ -174,12 +173,12 @@ func Open(ctx context.Context, url string) (matrix.Peer, error) {
 	return matrix.AsPeer(l), nil
 }
 
-// servers are those that a testbed's URL lists.
+// servers returns the servers that a testbed's URL lists.
 func servers(url string) []string {
 	_, list, _ := strings.Cut(url, "://")
 	list, _, _ = strings.Cut(list, "?")
 	return strings.Split(list, ",")
 }
 
-// enough bounds what waits for a server after the caller has turned away.
+// enough bounds calls to a library after its caller has given up.
 const enough = 2 * time.Second

@@ -1,30 +1,18 @@
 package peers_test
 
 import (
-	"context"
-	"fmt"
 	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/lockstile/locker/bench/peers"
 	"github.com/lockstile/locker/conformance/matrix"
-	"github.com/lockstile/locker/internal/testserver"
+	"github.com/lockstile/locker/internal/lab/testserver"
 )
 
-// workerURL makes a child of this test a worker.
-const workerURL = "LOCKSTILE_PEERS_WORKER"
-
 func TestMain(m *testing.M) {
-	if url := os.Getenv(workerURL); url != "" {
-		if err := matrix.WorkAsPeer(context.Background(), peers.Open, url, os.Stdin, os.Stdout); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		return
-	}
+	matrix.BecomePeerWorker(peers.Open)
 	os.Exit(m.Run())
 }
 
@@ -35,25 +23,20 @@ func play(t *testing.T, subjects []matrix.Subject, names ...string) *matrix.Matr
 		t.Fatalf("of %q there are %d scenarios", names, len(scenarios))
 	}
 	return matrix.Run(t.Context(), matrix.Settings{
-		Worker: func(url string) *exec.Cmd {
-			cmd := exec.Command(os.Args[0])
-			cmd.Env = append(os.Environ(), workerURL+"="+url)
-			return cmd
-		},
 		Start: testserver.StartChild,
 		Done:  func(c matrix.Cell) { t.Logf("%-30s %-12s %-15s %s", c.Scenario, c.Subject, c.Verdict, c.Why) },
 	}, subjects, scenarios)
 }
 
-// subjects are those that differ in the scenarios of these tests.
+// subjects are the subjects that differ in the scenarios of these tests.
 func subjects() []matrix.Subject {
 	return slices.DeleteFunc(peers.Subjects(), func(s matrix.Subject) bool {
 		return strings.HasSuffix(s.Name, "+replica") || s.Name == "Mutex, trusting"
 	})
 }
 
-// A stale write is what everybody's holder makes after a pause. Only a token keeps
-// it out of the storage.
+// After a pause, a holder of any library makes a stale write. Only a token keeps it out of
+// the storage.
 func TestAStaleWriteGetsInWhereThereIsNoToken(t *testing.T) {
 	all := subjects()
 	m := play(t, all, "pause before the write", "stale write comes first")
@@ -69,31 +52,31 @@ func TestAStaleWriteGetsInWhereThereIsNoToken(t *testing.T) {
 		}
 		if c.Verdict != want || c.Stale == 0 || (c.Passed > 0) != all[i].Tokenless() {
 			t.Errorf("%s, %s: %s (%s), %d stale writes, %d passed; want %q\n%s",
-				c.Subject, c.Scenario, c.Verdict, c.Why, c.Stale, c.Passed, want, c.History.Tale())
+				c.Subject, c.Scenario, c.Verdict, c.Why, c.Stale, c.Passed, want, c.History.Text())
 		}
 	}
 }
 
-// What has nothing to do with pauses, everybody keeps.
+// Scenarios that have nothing to do with pauses break nobody's lock.
 func TestEverybodySurvivesDeadAndFormerHolders(t *testing.T) {
 	m := play(t, subjects(), "dead holder", "unlock by a former holder")
 	for _, c := range m.Cells {
 		switch c.Verdict {
 		case matrix.Kept, matrix.Unavailable, matrix.Skipped:
 		default:
-			t.Errorf("%s, %s: %s (%s)\n%s", c.Subject, c.Scenario, c.Verdict, c.Why, c.History.Tale())
+			t.Errorf("%s, %s: %s (%s)\n%s", c.Subject, c.Scenario, c.Verdict, c.Why, c.History.Text())
 		}
 	}
 }
 
-// Whoever has given up may have been granted the lock all the same. Where the
-// lease is all that ends it, everybody waits that long; nobody waits for ever.
+// A caller who has given up may have been granted the lock all the same. If only the end
+// of its lease frees it, others wait that long, and not for ever.
 func TestALostReplyCostsALeaseAtMost(t *testing.T) {
 	for _, c := range play(t, subjects(), "lost reply to a lock").Cells {
 		switch c.Verdict {
 		case matrix.Kept, matrix.Unavailable, matrix.Skipped:
 		default:
-			t.Errorf("%s: %s (%s)\n%s", c.Subject, c.Verdict, c.Why, c.History.Tale())
+			t.Errorf("%s: %s (%s)\n%s", c.Subject, c.Verdict, c.Why, c.History.Text())
 		}
 	}
 }

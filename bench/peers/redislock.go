@@ -60,7 +60,7 @@ func (l redislockLease) release(ctx context.Context) error {
 	return l.lost(l.lock.Release(ctx), redislock.ErrLockNotHeld)
 }
 
-// lost makes a loss of the error by which the library says that the store no
+// lost returns a LostError for the error by which the library says that the store no
 // longer has the lock.
 func (l redislockLease) lost(err, gone error) error {
 	if errors.Is(err, gone) {

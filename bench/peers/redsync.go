@@ -45,14 +45,14 @@ func (p redsyncPeer) TryLock(ctx context.Context, req *locker.Request) (matrix.H
 	return p.hold(req, m, m.TryLockContext(ctx))
 }
 
-// mutex has redsync's defaults, but for the length of the lease and the number of
-// attempts: the context bounds those.
+// mutex has redsync's defaults, except for the length of the lease and the number of
+// attempts, which the context bounds.
 func (p redsyncPeer) mutex(req *locker.Request) *redsync.Mutex {
 	return p.locks.NewMutex(req.Name, redsync.WithExpiry(req.TTL), redsync.WithTries(math.MaxInt32))
 }
 
-// hold takes the end of validity from redsync: Until has its allowance for drift
-// taken off already.
+// hold takes the end of validity from redsync: its Until already leaves an allowance for
+// drift.
 func (p redsyncPeer) hold(req *locker.Request, m *redsync.Mutex, err error) (matrix.Holding, error) {
 	if err != nil {
 		if isTaken(err) {

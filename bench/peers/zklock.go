@@ -13,12 +13,11 @@ import (
 	"github.com/lockstile/locker/conformance/matrix"
 )
 
-// zkTimeout is that of the session, as for our own backend in the testbed.
+// zkTimeout is the session timeout, as for our own backend in the testbed.
 const zkTimeout = 2 * time.Second
 
-// zkPeer is one connection. zk.Lock says nothing of losses; what a careful user
-// has is the connection's events, and ZooKeeper's advice to take a connection
-// that is gone for a session that may be.
+// zkPeer is one connection. zk.Lock reports no loss. A careful user follows ZooKeeper's
+// advice: when an event says that the connection is gone, the session may be gone too.
 type zkPeer struct {
 	conn *zk.Conn
 
@@ -43,7 +42,7 @@ func openZooKeeper(ctx context.Context, servers []string) (matrix.Peer, error) {
 	}
 }
 
-// silent is a log that nobody reads.
+// silent is a logger that drops everything.
 type silent struct{}
 
 // Printf implements zk.Logger.
@@ -72,7 +71,7 @@ func (p *zkPeer) endAll(cause error) {
 	}
 }
 
-// Lock turns away when ctx ends; the library goes on waiting, and what it gets is
+// Lock returns when ctx ends. The library goes on waiting, and what it is granted then is
 // given back.
 func (p *zkPeer) Lock(ctx context.Context, req *locker.Request) (matrix.Holding, error) {
 	lock := zk.NewLock(p.conn, "/zklock/"+req.Name, zk.WorldACL(zk.PermAll))
@@ -128,8 +127,8 @@ func (p *zkPeer) over() error {
 	return nil
 }
 
-// releaser returns an Unlock that turns away when its context ends: the library's
-// takes none, and goes on.
+// releaser returns an Unlock that returns when its context ends. The library's takes no
+// context, and goes on.
 func releaser(lock *zk.Lock) func(context.Context) error {
 	var mu sync.Mutex // a zk.Lock is for one goroutine at a time
 	return func(ctx context.Context) error {
@@ -148,8 +147,8 @@ func releaser(lock *zk.Lock) func(context.Context) error {
 	}
 }
 
-// unlock asks again while the connection is gone, for a while: until then nobody
-// knows whether the node is there, and the session may live on.
+// unlock tries again, for a while, if the connection is gone: the node may still be there,
+// and the session may live on.
 func unlock(lock *zk.Lock) error {
 	for end := time.Now().Add(10 * zkTimeout); ; time.Sleep(zkTimeout / 20) {
 		switch err := lock.Unlock(); {

@@ -5,90 +5,63 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"maps"
-	"os"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/lockstile/locker"
 )
 
-// invocation is a command line, understood.
-type invocation struct {
-	help    bool
-	name    string
-	command []string // what "run" runs
-
-	backend string // a URL
-	ttl     time.Duration
-	wait    time.Duration // 0: for ever
-	noWait  bool
-	maxHold time.Duration // 0: for ever
-	force   bool
-	json    bool
-
-	backends, scenarios              string // words, by comma
-	short                            bool
-	html, markdown, readme, jsonFile string // paths
-
-	bench benchSettings
+// flagSet is a flag.FlagSet that remembers in which order flags were declared.
+type flagSet struct {
+	*flag.FlagSet
+	order []string
 }
 
-// flagSet returns the flags that c takes, which fill in.
-func flagSet(c command, in *invocation) *flag.FlagSet {
-	fs := flag.NewFlagSet(c.name, flag.ContinueOnError)
+// declare returns the flags of c. Parsing them sets c's fields.
+func declare(c command) *flagSet {
+	fs := &flagSet{FlagSet: flag.NewFlagSet("", flag.ContinueOnError)}
 	fs.SetOutput(io.Discard) // errors are returned
-	define := map[string]func(name string){
-		"b": func(n string) {
-			in.backend = os.Getenv("LOCKER_BACKEND")
-			fs.Func(n, "`URL` of the backend (see \"locker backends\"); default $LOCKER_BACKEND,\nwhich keeps a password out of the list of processes, else \"local:\"", given(&in.backend))
-		},
-		"ttl": func(n string) {
-			in.ttl = locker.DefaultTTL
-			fs.Func(n, "a locker that was killed keeps its lock for `DURATION` at most, where the\nstore has leases; the \"local:\" one frees it at once; default 30s", positive(&in.ttl))
-		},
-		"wait": func(n string) {
-			fs.Func(n, "wait for the lock for `DURATION` at most; default for ever", positive(&in.wait))
-		},
-		"no-wait": func(n string) { fs.BoolVar(&in.noWait, n, false, "do not wait for the lock at all") },
-		"max-hold": func(n string) {
-			fs.Func(n, "end COMMAND so that the lock is held for `DURATION` at most; default for ever", positive(&in.maxHold))
-		},
-		"force": func(n string) { fs.BoolVar(&in.force, n, false, "yes, take it from whoever holds it") },
-		"backends": func(n string) {
-			fs.StringVar(&in.backends, n, "", "only backends with one of these `WORDS` in their name, by comma")
-		},
-		"scenarios": func(n string) {
-			fs.StringVar(&in.scenarios, n, "", "only scenarios with one of these `WORDS` in their name, by comma")
-		},
-		"short": func(n string) {
-			fs.BoolVar(&in.short, n, false, "the backends and scenarios that tell most, in about a minute")
-		},
-		"html":     func(n string) { fs.StringVar(&in.html, n, "", "write one page with a timeline of every run to `FILE`") },
-		"markdown": func(n string) { fs.StringVar(&in.markdown, n, "", "write the matrix as Markdown to `FILE`") },
-		"readme": func(n string) {
-			fs.StringVar(&in.readme, n, "", "put the matrix in brief into `FILE`, between its two comments")
-		},
-		"json": func(n string) {
-			if c.name == compareName {
-				fs.StringVar(&in.jsonFile, n, "", "write everything that happened as JSON to `FILE`")
-				return
-			}
-			fs.BoolVar(&in.json, n, false, "print JSON")
-		},
-	}
-	maps.Copy(define, benchFlags(fs, &in.bench))
-	for _, name := range c.flags {
-		define[name](name)
-	}
+	c.flags(fs)
 	return fs
 }
 
-// emptyBackend reports whether the environment names the backend, with nothing.
-// That mostly comes from a variable that is not set, as with -b.
-func emptyBackend(c command, in invocation) bool {
-	_, set := os.LookupEnv("LOCKER_BACKEND")
-	return set && in.backend == "" && slices.Contains(c.flags, "b")
+func (fs *flagSet) Func(name, usage string, set func(string) error) {
+	fs.order = append(fs.order, name)
+	fs.FlagSet.Func(name, usage, set)
+}
+
+func (fs *flagSet) StringVar(to *string, name, usage string) {
+	fs.order = append(fs.order, name)
+	fs.FlagSet.StringVar(to, name, "", usage)
+}
+
+func (fs *flagSet) BoolVar(to *bool, name, usage string) {
+	fs.order = append(fs.order, name)
+	fs.FlagSet.BoolVar(to, name, false, usage)
+}
+
+func (fs *flagSet) ttl(to *time.Duration) {
+	*to = locker.DefaultTTL
+	fs.Func("ttl", "if locker is killed, a store with leases frees the lock after `DURATION` at\nmost; \"local:\" frees it at once; default 30s", positive(to))
+}
+
+// parse sets what the flags in args say, and returns the other arguments. Flags may
+// stand before and after them, but after the first "--" nothing is a flag.
+func (fs *flagSet) parse(args []string) (words []string, err error) {
+	end := slices.Index(args, "--")
+	if end < 0 {
+		end = len(args)
+	}
+	for own := args[:end]; ; own = fs.Args()[1:] {
+		if err := fs.Parse(own); err != nil {
+			return nil, err
+		}
+		if fs.NArg() == 0 {
+			return append(words, args[end:]...), nil
+		}
+		words = append(words, fs.Arg(0))
+	}
 }
 
 // given refuses an empty value: it mostly comes from a variable that is not set,
@@ -117,76 +90,73 @@ func positive(to *time.Duration) func(string) error {
 	}
 }
 
-// parse understands the arguments of c. Flags may stand before and after NAME.
-// Everything after the first -- is taken as it is; a NAME that begins with a
-// dash goes there.
-func parse(c command, args []string) (in invocation, err error) {
-	own, rest := args, []string(nil)
-	dashes := slices.Index(args, "--")
-	if dashes >= 0 {
-		own, rest = args[:dashes], args[dashes+1:]
+func notNegative(to *time.Duration) func(string) error {
+	return func(text string) error {
+		if d, err := time.ParseDuration(text); err == nil && d == 0 {
+			*to = 0
+			return nil
+		}
+		return positive(to)(text)
 	}
-	words, err := parseFlags(flagSet(c, &in), own)
+}
+
+// maxNumber is the greatest number that a flag takes.
+const maxNumber = 10_000
+
+func number(to *int) func(string) error {
+	return func(text string) error {
+		n, err := strconv.Atoi(text)
+		switch {
+		case errors.Is(err, strconv.ErrRange) || err == nil && n > maxNumber:
+			return fmt.Errorf("more than %d", maxNumber)
+		case err != nil:
+			return errors.New("not a whole number")
+		case n <= 0:
+			return errors.New("not above zero")
+		}
+		*to = n
+		return nil
+	}
+}
+
+// plain is a command without flags and arguments.
+type plain struct{}
+
+func (plain) flags(*flagSet) {}
+
+func (plain) accept(args []string) error {
+	_, err := atMost(0, args)
+	return err
+}
+
+// atMost returns args without the first "--", or an error if they are more than n.
+func atMost(n int, args []string) ([]string, error) {
+	if i := slices.Index(args, "--"); i >= 0 {
+		args = slices.Delete(args, i, i+1)
+	}
+	if len(args) > n {
+		return nil, fmt.Errorf("%q is one argument too many", args[n])
+	}
+	return args, nil
+}
+
+// oneLock is a command on one lock of a store.
+type oneLock struct {
+	backend
+	name string
+}
+
+func (c *oneLock) accept(args []string) error {
+	words, err := atMost(1, args)
 	switch {
-	case errors.Is(err, flag.ErrHelp):
-		return invocation{help: true}, nil
 	case err != nil:
-		return in, err
-	case emptyBackend(c, in):
-		return in, errors.New("LOCKER_BACKEND is set and empty, which would mean another store than the one that was meant: " +
-			"unset it, or name a backend (\"local:\" is the default)")
-	case in.noWait && in.wait > 0:
-		return in, errors.New("--wait and --no-wait exclude each other")
-	}
-	if c.takes != takesNameAndCommand {
-		return in, in.takeWords(c, append(words, rest...))
-	}
-	if len(words) == 0 && len(rest) > 0 {
-		words, rest = rest[:1], rest[1:]
-		if len(rest) == 0 || rest[0] != "--" {
-			return in, errors.New("NAME is missing before -- COMMAND")
-		}
-		rest = rest[1:]
-	}
-	if len(words) > 1 || len(words) == 1 && len(rest) == 0 {
-		return in, fmt.Errorf("after NAME (%q) comes -- and then COMMAND", words[0])
-	}
-	if len(rest) > 0 && rest[0] == "" {
-		return in, errors.New("COMMAND is empty")
-	}
-	in.command = rest
-	return in, in.takeWords(c, words)
-}
-
-// parseFlags returns the words that are not flags.
-func parseFlags(fs *flag.FlagSet, args []string) (words []string, err error) {
-	for {
-		if err := fs.Parse(args); err != nil {
-			return nil, err
-		}
-		if fs.NArg() == 0 {
-			return words, nil
-		}
-		words = append(words, fs.Arg(0))
-		args = fs.Args()[1:]
-	}
-}
-
-func (in *invocation) takeWords(c command, words []string) error {
-	most := 1
-	if c.takes == takesNothing {
-		most = 0
-	}
-	switch {
-	case len(words) > most:
-		return fmt.Errorf("%q is one argument too many", words[most])
-	case len(words) == 1:
-		in.name = words[0]
-	case c.takes == takesName || c.takes == takesNameAndCommand:
+		return err
+	case len(words) == 0:
 		return errors.New("NAME is missing")
 	}
-	if c.takes == takesName || c.takes == takesNameAndCommand {
-		return locker.CheckName(in.name)
+	c.name = words[0]
+	if err := locker.CheckName(c.name); err != nil {
+		return err
 	}
-	return nil
+	return c.check()
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -12,34 +13,60 @@ import (
 	"github.com/lockstile/locker/open"
 )
 
+// backend is where the locks are: the flag -b, or else the environment.
+type backend struct{ named string } // a URL; "" if none is given
+
+func (b *backend) flags(fs *flagSet) {
+	b.named = os.Getenv(backendVariable)
+	fs.Func("b", "`URL` of the backend (see \"locker backends\"); default $LOCKER_BACKEND,\nwhich keeps a password out of the list of processes, else \"local:\"", given(&b.named))
+}
+
+const backendVariable = "LOCKER_BACKEND"
+
+func (b *backend) accept(args []string) error {
+	if _, err := atMost(0, args); err != nil {
+		return err
+	}
+	return b.check()
+}
+
+// check refuses an empty LOCKER_BACKEND: it mostly comes from a variable that is
+// not set, as an empty -b does.
+func (b *backend) check() error {
+	if _, set := os.LookupEnv(backendVariable); set && b.named == "" {
+		return errors.New("LOCKER_BACKEND is set and empty, which would mean another store than the one that was meant: " +
+			"unset it, or name a backend (\"local:\" is the default)")
+	}
+	return nil
+}
+
+func (b *backend) url() string {
+	if b.named == "" {
+		return "local:"
+	}
+	return b.named
+}
+
+// connect opens the backend.
+func (b *backend) connect(ctx context.Context) (open.Backend, error) {
+	redis.SetLogger(silent{})
+	store, err := open.URL(ctx, b.url())
+	return store, b.advise(err)
+}
+
 // silent is a log that nobody reads. The Redis client writes to stderr what it
 // also returns as errors.
 type silent struct{}
 
 func (silent) Printf(context.Context, string, ...any) {}
 
-// connect opens the backend that the command line names.
-func connect(ctx context.Context, in invocation) (open.Backend, error) {
-	redis.SetLogger(silent{})
-	b, err := open.URL(ctx, in.url())
-	return b, in.advise(err)
-}
-
-// url is where the locks are.
-func (in invocation) url() string {
-	if in.backend == "" {
-		return "local:"
-	}
-	return in.backend
-}
-
 // advise adds to an error of package open what the command line can do about it:
 // nothing, if the store is named and does not serve.
-func (in invocation) advise(err error) error {
+func (b *backend) advise(err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case in.backend == "":
+	case b.named == "":
 		return fmt.Errorf("%w; or choose a backend with -b or LOCKER_BACKEND: none is set", err)
 	case errors.Is(err, locker.ErrUnavailable):
 		return err
@@ -50,17 +77,49 @@ func (in invocation) advise(err error) error {
 // askTime bounds what a command waits for that asks the store one thing.
 const askTime = 10 * time.Second
 
-// withBackend calls f, which asks the store one thing.
-func withBackend(in invocation, f func(ctx context.Context, b open.Backend) error) (status int, err error) {
+// ask calls f, which asks the store one thing.
+func (b *backend) ask(f func(ctx context.Context, store open.Backend) error) (status int, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), askTime)
 	defer cancel()
-	b, err := connect(ctx, in)
+	store, err := b.connect(ctx)
 	if err != nil {
 		return statusOf(err), err
 	}
-	err = f(ctx, b)
-	if cerr := shut(b); err == nil {
+	err = f(ctx, store)
+	if cerr := shut(store); err == nil {
 		err = cerr
 	}
 	return statusOf(err), err
+}
+
+// partingTime bounds what a store that hangs can hold up at the end.
+const partingTime = 3 * time.Second
+
+// shut closes a backend on which no lock is held.
+func shut(store open.Backend) error {
+	ctx, cancel := context.WithTimeout(context.Background(), partingTime)
+	defer cancel()
+	return closeWithin(ctx, store)
+}
+
+// closeWithin closes a backend, or leaves it to the end of the process where ctx
+// ends before.
+func closeWithin(ctx context.Context, store open.Backend) error {
+	err := within(ctx, store.Close)
+	if ctx.Err() != nil {
+		err = nil // the process ends, and with it what is open
+	}
+	return err
+}
+
+// within calls f and returns at the end of ctx, whether f has or not.
+func within(ctx context.Context, f func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- f() }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }

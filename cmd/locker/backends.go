@@ -8,17 +8,15 @@ import (
 	"github.com/lockstile/locker/open"
 )
 
-var backendsCommand = command{
-	name:  "backends",
-	about: "list the forms of URLs, and what each backend promises",
-	more: `
+const backendsHelp = `
 "Exclusion leans on" is what must be true of the world for at most one holder at
 a time, "tokens lean on" what must be true for tokens to increase.
 
-"local:" alone is this user's own directory: lockstile in $XDG_RUNTIME_DIR, if
-that is this user's own, or else lockstile-UID in $TMPDIR or /tmp. Both depend on the environment, and a job
-of cron mostly has another one than a terminal: where both lock, name a DIR. It
-must exist; a relative one counts from the working directory.
+"local:" without a DIR is this user's own directory: lockstile in
+$XDG_RUNTIME_DIR if that belongs to this user, else lockstile-UID in $TMPDIR or
+/tmp. The environment decides, and cron jobs often have another one than
+terminals: where both want the same locks, give a DIR. It must exist; a relative
+one counts from the working directory.
 
 URLs take parameters, among them these; "go doc" of
 github.com/lockstile/locker/open has them all:
@@ -27,11 +25,11 @@ github.com/lockstile/locker/open has them all:
   etcds                 "?cacert=FILE", "?cert=FILE&key=FILE" as with etcdctl
   zk                    "?session_timeout=10s"; --ttl must not be less
   postgres              "?schema=ensure" makes the tables: once for a database
-`,
-	do: backends,
-}
+`
 
-func backends(invocation) (int, error) {
+type backendsCommand struct{ plain }
+
+func (backendsCommand) do() (int, error) {
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "URL\tBACKEND\tEXCLUSION LEANS ON\tTOKENS LEAN ON\tFAIR\tFREES A DEAD HOLDER")
 	for _, s := range open.Schemes() {

@@ -1,9 +1,16 @@
 package main
 
 import (
-	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"os"
 	"strings"
+	"text/tabwriter"
 	"time"
+
+	"github.com/lockstile/locker/internal/meter"
 )
 
 // benchReport is what "bench" prints.
@@ -11,12 +18,12 @@ type benchReport struct {
 	Backend   string    `json:"backend"` // the scheme of its URL, which has no password in it
 	TTL       float64   `json:"ttl_seconds"`
 	CutShort  bool      `json:"cut_short"`
-	Checked   int       `json:"locks_checked"` // those that do not count as well
+	Checked   int       `json:"locks_checked"` // also those that were not measured
 	Workloads []figures `json:"workloads"`
 }
 
-// figures are those of a workload. What cannot be told for want of locks is 0, and
-// left out of JSON.
+// figures are those of a workload. What there were too few locks to measure is 0,
+// and left out of JSON.
 type figures struct {
 	Name       string  `json:"name"`
 	Goroutines int     `json:"goroutines"`
@@ -37,60 +44,100 @@ type figures struct {
 	ChangedHands   *int    `json:"changed_hands,omitempty"`
 }
 
-func newBenchReport(in invocation) *benchReport {
-	scheme, _, _ := strings.Cut(in.url(), ":")
-	return &benchReport{Backend: scheme, TTL: in.ttl.Seconds(), Workloads: []figures{}}
-}
-
-// measure plays the workloads, until the end of ctx.
-func (b *benchReport) measure(ctx context.Context, run *benchRun) error {
-	for _, w := range []workload{
-		{goroutines: 1, clients: 1},
-		{goroutines: run.goroutines, clients: len(run.clients)},
-		{goroutines: run.goroutines, clients: len(run.clients), oneName: true, hold: run.hold},
-	} {
-		if ctx.Err() != nil {
-			break
-		}
-		m := newMeter(w.goroutines)
-		took, err := (&race{benchRun: run, load: w, meter: m}).run(ctx)
-		if err != nil {
-			return err
-		}
-		if ctx.Err() != nil && m.locks() == 0 {
-			break // it was still warming up
-		}
-		b.Workloads = append(b.Workloads, newFigures(w, m, took))
-	}
-	for i := range run.witnesses {
-		b.Checked += run.witnesses[i].seen
-	}
-	return nil
-}
-
-func newFigures(w workload, m *meter, took time.Duration) figures {
+// figures are those of a race that is over.
+func (r *race) figures(took time.Duration) figures {
 	f := figures{
 		Name:       "own names",
-		Goroutines: w.goroutines,
-		Clients:    w.clients,
-		Hold:       w.hold.Seconds(),
+		Goroutines: r.load.goroutines,
+		Clients:    r.load.clients,
+		Hold:       r.load.hold.Seconds(),
 		Measured:   took.Seconds(),
-		Locks:      m.locks(),
+		Locks:      r.meter.Locks(),
 	}
 	f.Rate = float64(f.Locks) / max(f.Measured, 1e-9)
-	if !w.oneName {
-		f.LockMedian, f.LockP99 = m.lock.seconds()
-		f.UnlockMedian, f.UnlockP99 = m.unlock.seconds()
+	if !r.load.oneName {
+		f.LockMedian, f.LockP99 = seconds(&r.lock)
+		f.UnlockMedian, f.UnlockP99 = seconds(&r.unlock)
 		return f
 	}
 	f.Name = "one name"
-	f.HandOverMedian, f.HandOverP99 = m.handOver.seconds()
-	f.Jain = jain(m.served)
-	f.ChangedHands = &m.changes
+	f.HandOverMedian, f.HandOverP99 = seconds(&r.meter.HandOver)
+	f.ChangedHands = &r.meter.Changes
+	if f.Locks > 0 {
+		f.Jain = r.meter.Jain()
+	}
 	return f
 }
 
 // seconds are the median and the 99th percentile.
-func (h *histogram) seconds() (median, p99 float64) {
-	return h.percentile(50).Seconds(), h.percentile(99).Seconds()
+func seconds(h *meter.Histogram) (median, p99 float64) {
+	return h.Percentile(50).Seconds(), h.Percentile(99).Seconds()
+}
+
+func (b *benchReport) print(asJSON bool) (int, error) {
+	if asJSON {
+		return output(json.NewEncoder(os.Stdout).Encode(b))
+	}
+	var text strings.Builder
+	b.writeTables(&text)
+	switch {
+	case b.CutShort && len(b.Workloads) == 0:
+		text.WriteString("cut short: nothing was measured\n")
+	case b.CutShort:
+		text.WriteString("cut short: MEASURED says how much of each was, and what is missing was not\n")
+	}
+	fmt.Fprintf(&text, "checked: %d locks, one holder of a name at a time, and each token above the last\n", b.Checked)
+	return answer(text.String())
+}
+
+// writeTables has a table for the workloads with a name for each goroutine, and
+// one for that where all want one name.
+func (b *benchReport) writeTables(to io.Writer) {
+	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
+	for i, f := range b.Workloads {
+		switch {
+		case f.ChangedHands != nil:
+			fmt.Fprintln(w, "\nONE NAME\tMEASURED\tLOCKS/S\tHELD FOR\tHAND-OVER MEDIAN\t99 %\tFAIRNESS\tCHANGED HANDS")
+		case i == 0:
+			fmt.Fprintln(w, "A NAME EACH\tMEASURED\tLOCKS/S\tLOCK MEDIAN\t99 %\tUNLOCK MEDIAN\t99 %")
+		}
+		who := count(f.Goroutines, "goroutine") + ", " + count(f.Clients, "client")
+		fmt.Fprintf(w, "%s\t%s\t%.0f\t%s\n", who, short(f.Measured), f.Rate, strings.Join(f.cells(), "\t"))
+	}
+	if len(b.Workloads) > 0 {
+		fmt.Fprintln(w)
+	}
+	_ = w.Flush() // to a buffer
+}
+
+// cells are what the two tables do not have in common.
+func (f figures) cells() []string {
+	if f.ChangedHands == nil {
+		return []string{short(f.LockMedian), short(f.LockP99), short(f.UnlockMedian), short(f.UnlockP99)}
+	}
+	hold, fairness, changed := "0s", "-", "-"
+	if f.Hold > 0 {
+		hold = short(f.Hold)
+	}
+	if f.Locks > 0 {
+		fairness, changed = fmt.Sprintf("%.2f", f.Jain), fmt.Sprintf("%d of %d", *f.ChangedHands, f.Locks)
+	}
+	return []string{hold, short(f.HandOverMedian), short(f.HandOverP99), fairness, changed}
+}
+
+func count(n int, what string) string {
+	if n != 1 {
+		what += "s"
+	}
+	return fmt.Sprintf("%d %s", n, what)
+}
+
+// short is a time in three digits, or a dash for none.
+func short(seconds float64) string {
+	d := time.Duration(seconds * float64(time.Second))
+	if d <= 0 {
+		return "-"
+	}
+	unit := time.Duration(math.Pow10(int(math.Log10(float64(d))) - 2))
+	return d.Round(max(unit, 1)).String()
 }

@@ -2,39 +2,16 @@ package main
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/meter"
 	"github.com/lockstile/locker/open"
 )
-
-// benchPrefix is how all names that "bench" locks begin.
-const benchPrefix = "lockstile-bench/"
-
-// benchRun is the store and the names that are locked in it, the same ones in
-// every workload: tokens increase over all of them.
-type benchRun struct {
-	benchSettings
-	clients   []open.Backend
-	options   []locker.Option
-	prefix    string
-	witnesses []witness // by name
-}
-
-func newBenchRun(in invocation, clients []open.Backend) *benchRun {
-	return &benchRun{
-		benchSettings: in.bench,
-		clients:       clients,
-		options:       in.options(),
-		prefix:        benchPrefix + strings.ToLower(rand.Text()) + "/",
-		witnesses:     make([]witness, in.bench.goroutines),
-	}
-}
 
 // workload is one way to use locks.
 type workload struct {
@@ -45,24 +22,35 @@ type workload struct {
 
 // race is a workload under way.
 type race struct {
-	*benchRun
-	load  workload
-	meter *meter
-	end   func(cause error) // at once
+	load         workload
+	ttl          locker.Option
+	time         time.Duration // to measure for
+	clients      []open.Backend
+	names        []witness // one for each goroutine
+	meter        *meter.Meter
+	lock, unlock meter.Histogram   // how long each took
+	grants       atomic.Int64      // counted by the meter or not
+	warm         chan struct{}     // closed after as many grants as there are goroutines
+	end          func(cause error) // at once
 
 	mu  sync.Mutex
 	err error // the first, but a broken promise before all others
 }
 
+func (c *benchCommand) newRace(load workload, clients []open.Backend, names []witness) *race {
+	return &race{load: load, ttl: locker.WithTTL(c.ttl), time: c.time, clients: clients, names: names,
+		meter: meter.New(load.goroutines), warm: make(chan struct{})}
+}
+
 // errSilent ends waits that have not ended by themselves.
 var errSilent = fmt.Errorf("it has not answered %v after the end of the measuring", partingTime)
 
-// run lets the goroutines lock and unlock until ctx ends or the time is up. It
-// counts from when each could have had a lock, for the first ones connect, and
-// tells the time that it counted for. All locks have been given back when it
-// returns without an error: who waits at the end gets a lock still, if that does
-// not take too long, for a thousand waits that are broken off at once are a
-// thousand clean-ups.
+// run lets the goroutines lock and unlock until ctx ends or the time is up, and
+// returns for how long it counted. It begins to count when there have been as many
+// grants as goroutines, because the first ones include connecting. All locks have
+// been given back when it returns without an error: goroutines that wait at the end
+// still get a lock, if that does not take too long, because a thousand waits that
+// are broken off at once are a thousand clean-ups.
 func (r *race) run(ctx context.Context) (took time.Duration, err error) {
 	waiting, giveUp := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer giveUp(nil)
@@ -85,20 +73,20 @@ func (r *race) run(ctx context.Context) (took time.Duration, err error) {
 
 // count has the meter count until the time is up or ctx ends.
 func (r *race) count(ctx context.Context) time.Duration {
-	r.pause(ctx, r.meter.warm)
+	r.pause(ctx, r.warm)
 	if ctx.Err() != nil {
 		return 0
 	}
 	begin := time.Now()
-	r.meter.count(true)
+	r.meter.Count(true)
 	r.pause(ctx, nil)
-	r.meter.count(false)
+	r.meter.Count(false)
 	return time.Since(begin)
 }
 
-// pause returns when the time of a workload is up, or before, with ctx or enough.
+// pause lasts for the time of a workload, or until ctx or enough ends it.
 func (r *race) pause(ctx context.Context, enough <-chan struct{}) {
-	timer := time.NewTimer(r.each)
+	timer := time.NewTimer(r.time)
 	defer timer.Stop()
 	select {
 	case <-enough:
@@ -120,46 +108,50 @@ func (r *race) fails(err error) {
 	}
 }
 
-// worker locks and unlocks until ctx ends, and waits until waiting does.
+// worker locks and unlocks until ctx ends. A Lock under way goes on until waiting
+// ends.
 func (r *race) worker(ctx, waiting context.Context, who int) {
-	number := who
+	name := &r.names[who]
 	if r.load.oneName {
-		number = 0
+		name = &r.names[0]
 	}
-	name, seen := fmt.Sprint(r.prefix, number), &r.witnesses[number]
 	client := r.clients[who%r.load.clients]
 	for ctx.Err() == nil {
 		begin := time.Now()
-		lock, err := client.Lock(waiting, name, r.options...)
+		lock, err := client.Lock(waiting, name.name, r.ttl)
 		if err != nil {
 			r.fails(unlessGivenUp(waiting, err))
 			return
 		}
 		now := time.Now()
-		r.fails(seen.granted(name, lock.Token(), lock.Err)) // before it is held for long
-		r.meter.granted(who, begin, now)
-		r.fails(r.finish(ctx, seen, lock))
+		r.fails(name.granted(lock.Token(), lock.Err)) // before it is held for long
+		r.meter.Granted(who, now)
+		r.meter.Note(&r.lock, now.Sub(begin))
+		if r.grants.Add(1) == int64(r.load.goroutines) {
+			close(r.warm)
+		}
+		r.fails(r.finish(ctx, name, lock))
 	}
 }
 
 // finish holds the lock for as long as was asked for, and gives it back.
-func (r *race) finish(ctx context.Context, w *witness, lock *locker.Lock) error {
+func (r *race) finish(ctx context.Context, name *witness, lock *locker.Lock) error {
 	if r.load.hold > 0 {
 		select {
 		case <-time.After(r.load.hold):
 		case <-ctx.Done():
 		}
 	}
-	w.released(lock.Token())
+	name.released(lock.Token())
 	begin := time.Now()
-	r.meter.leaves(begin)
+	r.meter.Leaves(begin)
 	err := lock.Unlock(ctx) // also where ctx is over
-	r.meter.unlocked(time.Since(begin))
+	r.meter.Note(&r.unlock, time.Since(begin))
 	return err
 }
 
-// unlessGivenUp returns the error of a Lock, or nil if it was told to give up, did,
-// and the store serves: nothing is held then.
+// unlessGivenUp returns the error of a Lock, or nil if the wait was given up and
+// the store serves: nothing is held then.
 func unlessGivenUp(waiting context.Context, err error) error {
 	if waiting.Err() != nil && !errors.Is(err, locker.ErrUnavailable) && !errors.Is(err, locker.ErrOutcomeUnknown) {
 		return nil

@@ -18,7 +18,6 @@ import (
 // hold their name for longer than the test lasts.
 func raceForOneName(t *testing.T, dirs ...string) *race {
 	t.Helper()
-	in := invocation{ttl: locker.DefaultTTL, bench: benchSettings{each: time.Hour, goroutines: 2}}
 	var clients []open.Backend
 	for _, dir := range dirs {
 		b, err := open.URL(t.Context(), "local:"+dir)
@@ -29,7 +28,7 @@ func raceForOneName(t *testing.T, dirs ...string) *race {
 		clients = append(clients, b)
 	}
 	w := workload{goroutines: 2, clients: len(clients), oneName: true, hold: time.Hour}
-	return &race{benchRun: newBenchRun(in, clients), load: w, meter: newMeter(2)}
+	return (&benchCommand{ttl: locker.DefaultTTL, time: time.Hour}).newRace(w, clients, benchNames(2))
 }
 
 func TestBenchThatIsCutShortWhileItHoldsAndWaitsLeavesNoLock(t *testing.T) {
@@ -44,7 +43,7 @@ func TestBenchThatIsCutShortWhileItHoldsAndWaitsLeavesNoLock(t *testing.T) {
 		ended <- err
 	}()
 	waitFor(t, "one that holds and one that waits", func() bool {
-		info, err := r.clients[0].Inspect(t.Context(), r.prefix+"0")
+		info, err := r.clients[0].Inspect(t.Context(), r.names[0].name)
 		return err == nil && info.Held && info.Waiters == 1
 	})
 	cancel()
@@ -57,7 +56,7 @@ func TestBenchThatIsCutShortWhileItHoldsAndWaitsLeavesNoLock(t *testing.T) {
 		t.Fatal("it goes on")
 	}
 	for _, c := range r.clients {
-		info, err := c.Inspect(t.Context(), r.prefix+"0")
+		info, err := c.Inspect(t.Context(), r.names[0].name)
 		if err != nil || info.Held || info.Waiters != 0 || info.Token == 0 {
 			t.Errorf("%+v, %v", info, err)
 		}
@@ -75,13 +74,13 @@ func TestBenchOfLocksThatDoNotExcludeIsAnError(t *testing.T) {
 		t.Errorf("the error is %v", err)
 	}
 	for _, c := range r.clients {
-		if info, err := c.Inspect(t.Context(), r.prefix+"0"); err != nil || info.Held {
+		if info, err := c.Inspect(t.Context(), r.names[0].name); err != nil || info.Held {
 			t.Errorf("%+v, %v", info, err)
 		}
 	}
 }
 
-func TestBenchTellsOfABrokenPromiseBeforeAnyOtherError(t *testing.T) {
+func TestBenchReportsABrokenPromiseBeforeAnyOtherError(t *testing.T) {
 	t.Parallel()
 	for _, order := range [][]error{{errBroken, locker.ErrUnavailable}, {locker.ErrUnavailable, errBroken}} {
 		r := race{end: func(error) {}}
@@ -94,7 +93,7 @@ func TestBenchTellsOfABrokenPromiseBeforeAnyOtherError(t *testing.T) {
 	}
 }
 
-// A store that has stopped to answer must not pass for one where somebody waits.
+// A store that no longer answers must not pass for one with a taken lock.
 func TestBenchTakesOnlyAWaitThatWasGivenUpForNoError(t *testing.T) {
 	t.Parallel()
 	over, cancel := context.WithCancel(t.Context())

@@ -13,9 +13,9 @@ func yes() error { return nil }
 
 func TestWitnessOfABenchIsContentWithOneAtATimeInOrder(t *testing.T) {
 	t.Parallel()
-	var w witness
+	w := witness{name: "x"}
 	for _, token := range []fencing.Token{1, 2, 7} {
-		if err := w.granted("x", token, yes); err != nil {
+		if err := w.granted(token, yes); err != nil {
 			t.Fatal(err)
 		}
 		w.released(token)
@@ -25,50 +25,50 @@ func TestWitnessOfABenchIsContentWithOneAtATimeInOrder(t *testing.T) {
 	}
 }
 
-func TestWitnessOfABenchTellsOfTwoHoldersAtOnce(t *testing.T) {
+func TestWitnessOfABenchReportsTwoHoldersAtOnce(t *testing.T) {
 	t.Parallel()
-	var w witness
-	if err := w.granted("x", 1, yes); err != nil {
+	w := witness{name: "x"}
+	if err := w.granted(1, yes); err != nil {
 		t.Fatal(err)
 	}
-	err := w.granted("x", 2, yes)
+	err := w.granted(2, yes)
 	if !errors.Is(err, errBroken) || !strings.Contains(err.Error(), `"x" had two holders at once, with the tokens 1 and 2`) {
 		t.Errorf("an overlap: %v", err)
 	}
 }
 
-func TestWitnessOfABenchTellsOfTokensThatDoNotIncrease(t *testing.T) {
+func TestWitnessOfABenchReportsTokensThatDoNotIncrease(t *testing.T) {
 	t.Parallel()
 	for _, second := range []fencing.Token{5, 4} {
-		var w witness
-		if err := w.granted("x", 5, yes); err != nil {
+		w := witness{name: "x"}
+		if err := w.granted(5, yes); err != nil {
 			t.Fatal(err)
 		}
 		w.released(5)
-		if err := w.granted("x", second, yes); !errors.Is(err, errBroken) || !strings.Contains(err.Error(), "increase") {
+		if err := w.granted(second, yes); !errors.Is(err, errBroken) || !strings.Contains(err.Error(), "increase") {
 			t.Errorf("%d after 5: %v", second, err)
 		}
 	}
 }
 
-// A holder whose lease has ended, and knows it, is followed by another one, and
-// one that was told of its lock too late to believe in it has never been one.
+// A holder that knows that its lease has ended may be followed by another one, and
+// a lock that is lost when its Lock returns was never held.
 func TestWitnessOfABenchTakesALossForNoOverlap(t *testing.T) {
 	t.Parallel()
-	var w witness
+	w := witness{name: "x"}
 	var lost error
-	if err := w.granted("x", 1, func() error { return lost }); err != nil {
+	if err := w.granted(1, func() error { return lost }); err != nil {
 		t.Fatal(err)
 	}
 	lost = locker.ErrLost
-	if err := w.granted("x", 3, yes); err != nil {
+	if err := w.granted(3, yes); err != nil {
 		t.Error(err)
 	}
-	if err := w.granted("x", 2, func() error { return lost }); err != nil {
+	if err := w.granted(2, func() error { return lost }); err != nil {
 		t.Error(err)
 	}
 	w.released(1) // late, and of no effect on the holder
-	if err := w.granted("x", 4, yes); !errors.Is(err, errBroken) {
+	if err := w.granted(4, yes); !errors.Is(err, errBroken) {
 		t.Errorf("the holder of 3 is still there: %v", err)
 	}
 }

@@ -3,5 +3,5 @@ package main
 import "syscall"
 
 // dieWithParent has the kernel kill the child when we die, however we do: it
-// must not go on without anybody who watches over the lock.
+// must not go on with nobody to watch the lock.
 func dieWithParent(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGKILL }

@@ -38,8 +38,8 @@ func start(cmd *exec.Cmd) (*child, error) {
 		suspended: make(chan os.Signal, 1),
 		continued: make(chan os.Signal, 1),
 	}
-	// Before there is a child: stopped or ended by default from now on, we
-	// would leave it alone.
+	// Before there is a child: what these signals do by default would stop or
+	// end us, and leave the child alone.
 	signal.Notify(c.continued, syscall.SIGCONT)
 	signal.Notify(c.suspended, syscall.SIGTSTP)
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // a message that nobody reads must not end us before the lock is given back
@@ -54,16 +54,16 @@ func start(cmd *exec.Cmd) (*child, error) {
 	return c, nil
 }
 
-// wait tells how the child fares. It waits by itself, for os/exec does not tell
-// of a child that was stopped. It waits for everybody: orphans become our children
-// where we are process 1, and would stay zombies.
+// wait reports when the child stops or ends. It takes the place of cmd.Wait, which
+// does not report a stop. It waits for any child: orphans become our children where
+// we are process 1, and would stay zombies.
 func (c *child) wait() {
 	for {
 		var status syscall.WaitStatus
 		pid, err := syscall.Wait4(-1, &status, syscall.WUNTRACED, nil)
 		switch {
 		case err == syscall.EINTR:
-		case err != nil: // ECHILD: nobody is left, nor will there be
+		case err != nil: // ECHILD: no child is left, and there will be no other
 			return
 		case pid != c.pid:
 		case status.Exited():
@@ -76,8 +76,8 @@ func (c *child) wait() {
 	}
 }
 
-// pass passes a signal on to the group. Stopped, it would hear of an end only
-// when somebody continues it.
+// pass passes a signal on to the group, and continues it if that is an ending:
+// what is stopped does not hear a signal.
 func (c *child) pass(sig os.Signal) {
 	c.signal(sig)
 	if slices.Contains(endings, sig) {
@@ -100,9 +100,9 @@ func (c *child) terminate() { c.pass(syscall.SIGTERM) }
 // kill ends the group.
 func (c *child) kill() { c.signal(syscall.SIGKILL) }
 
-// groupLives reports whether anything is left of the group. Its number is not
-// given to another group as long as there is. What belongs to another user does
-// not count: it is out of reach.
+// groupLives reports whether a process of the group is left. No other group gets
+// its number as long as there is. A process of another user does not count: it is
+// out of reach.
 func (c *child) groupLives() bool { return syscall.Kill(-c.pid, 0) == nil }
 
 // goOn gives the terminal to a child that wants it, if it is ours to give, and

@@ -28,7 +28,7 @@ func TestWholeNameChoosesThatOneAlone(t *testing.T) {
 	}
 }
 
-// Who misspells one of several words would take the rest for all.
+// If one of several words is misspelled, the rest must not pass for all.
 func TestWordThatChoosesNothingIsAnError(t *testing.T) {
 	t.Parallel()
 	for words, missing := range map[string]string{"etcd": `"etcd"`, "local,etdc": `"etdc"`, ",": `""`, "local,": `""`, " ": `""`} {

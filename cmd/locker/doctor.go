@@ -11,26 +11,28 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/lockstile/locker/internal/doctor"
-	"github.com/lockstile/locker/open"
+	"github.com/lockstile/locker/doctor"
 )
 
-var doctorCommand = command{
-	name:  "doctor",
-	about: "look at a store for what can hurt its locks",
-	more: `
+const doctorHelp = `
 Each finding says what was seen, what it means for locks, and the setting that
 mends it. A danger is what can break a guarantee without anybody being told, or
 keep locks from working; a note is what to know. Last comes what was checked,
 "fine" where there was nothing to find.
 
-Nothing in the store is changed; etcd is asked for a lease of a second, which is
-given back. The exit status is 0 if there is no danger, 1 if there is one. Where
-a store cannot be used, what could be found in it comes first, and the status is
-69.
-`,
-	flags: []string{"b", "json"},
-	do:    examine,
+Nothing in the store is changed. The exit status is 0 if there is no danger, 1 if
+there is one. If a store cannot be used, what could be found in it comes first,
+and the status is 69.
+`
+
+type doctorCommand struct {
+	backend
+	json bool
+}
+
+func (c *doctorCommand) flags(fs *flagSet) {
+	c.backend.flags(fs)
+	fs.BoolVar(&c.json, "json", "print JSON")
 }
 
 const (
@@ -42,16 +44,16 @@ const (
 	doctorTime = 60 * time.Second
 )
 
-func examine(in invocation) (int, error) {
+func (c *doctorCommand) do() (int, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), doctorTime)
 	defer cancel()
 	redis.SetLogger(silent{})
-	report := &doctor.Report{Findings: []doctor.Finding{}, Checked: []doctor.Checked{}}
-	err := in.advise(open.Examine(ctx, in.url(), report))
+	report, err := doctor.Examine(ctx, c.url())
+	err = c.advise(err)
 	if err != nil && len(report.Findings)+len(report.Checked) == 0 {
 		return statusOf(err), err
 	}
-	if status, perr := printReport(in, report); perr != nil {
+	if status, perr := c.print(report); perr != nil {
 		return status, perr
 	}
 	switch {
@@ -63,8 +65,8 @@ func examine(in invocation) (int, error) {
 	return 0, nil
 }
 
-func printReport(in invocation, r *doctor.Report) (int, error) {
-	if in.json {
+func (c *doctorCommand) print(r *doctor.Report) (int, error) {
+	if c.json {
 		return output(json.NewEncoder(os.Stdout).Encode(r))
 	}
 	var b strings.Builder

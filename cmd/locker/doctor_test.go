@@ -6,14 +6,14 @@ import (
 	"encoding/json"
 	"testing"
 
-	"github.com/lockstile/locker/internal/doctor"
-	"github.com/lockstile/locker/internal/testserver"
+	"github.com/lockstile/locker/doctor"
+	"github.com/lockstile/locker/internal/lab/testserver"
 )
 
 func TestDoctorSaysWhatIsWrongAndExitsWith1ForADanger(t *testing.T) {
 	t.Parallel()
-	srv := testserver.Redis(t, "--requirepass", secret, "--appendonly", "yes", "--appendfsync", "always",
-		"--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru", "--timeout", "9")
+	srv := testserver.Redis(t, "--requirepass", secret, "--appendonly", "yes", "--appendfsync", "everysec",
+		"--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
 	url := "redis://:" + secret + "@" + srv.Addr()
 	p := launch(t, "doctor", "-b", url)
 	p.ends(1)
@@ -24,7 +24,7 @@ func TestDoctorSaysWhatIsWrongAndExitsWith1ForADanger(t *testing.T) {
 	p = launch(t, "doctor", "-b", url)
 	p.ends(0)
 	p.says("note: ")
-	srv.Do("CONFIG", "SET", "timeout", "0")
+	srv.Do("CONFIG", "SET", "appendfsync", "always")
 	p = launch(t, "doctor", "-b", url)
 	p.ends(0)
 	p.says("fine: " + srv.Addr() + ": ")
@@ -39,7 +39,7 @@ func TestDoctorAnswersInJSON(t *testing.T) {
 	if err := json.Unmarshal([]byte(p.out.String()), &r); err != nil {
 		t.Fatalf("%v in %s", err, p.out)
 	}
-	if len(r.Findings) != 1 || r.Findings[0].Severity != doctor.Note || r.Findings[0].Where != srv.Addr() || len(r.Checked) == 0 {
+	if len(r.Findings) != 1 || r.Findings[0].Code != "redis-syncs-late" || r.Findings[0].Severity != doctor.Note || r.Findings[0].Where != srv.Addr() || len(r.Checked) == 0 {
 		t.Errorf("%+v", r)
 	}
 }

@@ -6,26 +6,32 @@ import (
 	"strings"
 )
 
-func helpCommand() command {
-	return command{name: "help", form: "[COMMAND]", about: "say how to use locker, or one of its commands", takes: mayTakeWord, do: help}
+type helpCommand struct {
+	plain
+	words []string
 }
 
-func help(in invocation) (int, error) {
-	if in.name == "" {
+func (c *helpCommand) accept(args []string) (err error) {
+	c.words, err = atMost(1, args)
+	return err
+}
+
+func (c *helpCommand) do() (int, error) {
+	if len(c.words) == 0 {
 		return answer(helpOnAll())
 	}
-	c, ok := find(in.name)
+	e, ok := find(c.words[0])
 	if !ok {
-		return exitUsage, fmt.Errorf("help: unknown command %q: use one of %s", in.name, names())
+		return exitUsage, fmt.Errorf("help: unknown command %q: use one of %s", c.words[0], names())
 	}
-	return answer(helpOn(c))
+	return answer(helpOn(e))
 }
 
 func helpOnAll() string {
 	var b strings.Builder
 	b.WriteString("locker runs a command while it holds a lock, and looks at locks.\n\nUsage:\n")
-	for _, c := range commands() {
-		fmt.Fprintf(&b, "  %s\n        %s\n", usage(c), c.about)
+	for _, e := range commands() {
+		fmt.Fprintf(&b, "  %s\n        %s\n", usage(e), e.about)
 	}
 	b.WriteString(`
 Exit status:
@@ -40,39 +46,39 @@ Exit status:
 	return b.String()
 }
 
-func helpOn(c command) string {
+func helpOn(e entry) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "Usage: %s\n\n%s.\n", usage(c), strings.ToUpper(c.about[:1])+c.about[1:])
-	if len(c.flags) > 0 {
+	fmt.Fprintf(&b, "Usage: %s\n\n%s.\n", usage(e), strings.ToUpper(e.about[:1])+e.about[1:])
+	fs := declare(e)
+	if len(fs.order) > 0 {
 		b.WriteString("\nFlags:\n")
 	}
-	flagSet(c, &invocation{}).VisitAll(func(f *flag.Flag) {
-		value, text := flag.UnquoteUsage(f)
-		fmt.Fprintf(&b, "  %s\n        %s\n", strings.TrimSpace(dashed(f.Name)+" "+value), strings.ReplaceAll(text, "\n", "\n        "))
+	fs.VisitAll(func(f *flag.Flag) {
+		_, text := flag.UnquoteUsage(f)
+		fmt.Fprintf(&b, "  %s\n        %s\n", form(f), strings.ReplaceAll(text, "\n", "\n        "))
 	})
-	if c.more != "" {
-		b.WriteString("\n" + strings.TrimSpace(c.more) + "\n")
+	if e.more != "" {
+		b.WriteString("\n" + strings.TrimSpace(e.more) + "\n")
 	}
 	return b.String()
 }
 
-// usage is the form of c's command line.
-func usage(c command) string {
-	parts := []string{"locker", c.name}
-	fs := flagSet(c, &invocation{})
-	for _, name := range c.flags {
-		value, _ := flag.UnquoteUsage(fs.Lookup(name))
-		parts = append(parts, "["+strings.TrimSpace(dashed(name)+" "+value)+"]")
+// usage is the form of a command line.
+func usage(e entry) string {
+	parts := []string{"locker", e.name}
+	fs := declare(e)
+	for _, name := range fs.order {
+		parts = append(parts, "["+form(fs.Lookup(name))+"]")
 	}
-	if c.form != "" {
-		parts = append(parts, c.form)
-	}
-	return strings.Join(parts, " ")
+	return strings.TrimSpace(strings.Join(append(parts, e.form), " "))
 }
 
-func dashed(name string) string {
-	if len(name) == 1 {
-		return "-" + name
+// form is a flag as it is written, with what its value stands for.
+func form(f *flag.Flag) string {
+	dashes := "--"
+	if len(f.Name) == 1 {
+		dashes = "-"
 	}
-	return "--" + name
+	value, _ := flag.UnquoteUsage(f)
+	return strings.TrimSpace(dashes + f.Name + " " + value)
 }

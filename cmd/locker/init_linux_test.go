@@ -51,7 +51,7 @@ func TestOrphansAreReapedByProcessOne(t *testing.T) {
 
 // Go looks at two signals only before it takes over: that others were ignored is
 // not known to us.
-func TestIgnoredSignalsStaySoAsTheHelpHasIt(t *testing.T) {
+func TestIgnoredSignalsStaySoAsTheHelpSays(t *testing.T) {
 	t.Parallel()
 	p := spawn(t, nil, exec.Command("sh", "-c", `trap '' HUP INT TERM QUIT USR1; exec "$0" "$@"`, os.Args[0],
 		"run", "-b", redisURL(t), "x", "--", "awk", `/SigIgn/ {print "ignores " $2}`, "/proc/self/status"))

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/lockstile/locker"
-	"github.com/lockstile/locker/internal/testserver"
+	"github.com/lockstile/locker/internal/lab/testserver"
 )
 
 // Nothing of this reaches a store: there is none at that address.
@@ -157,8 +157,9 @@ func TestHelpMentionsEveryFlagAndStatus(t *testing.T) {
 		for _, args := range [][]string{{"help", c.name}, {c.name, "--help"}, {c.name, "-h"}} {
 			p := launchWith(t, []string{"LOCKER_BACKEND=redis://u:" + secret + "@h"}, args...)
 			p.ends(0)
-			for _, name := range c.flags {
-				p.says("\n  " + dashed(name))
+			fs := declare(c)
+			for _, name := range fs.order {
+				p.says("\n  " + form(fs.Lookup(name)) + "\n")
 			}
 		}
 	}

@@ -12,26 +12,28 @@ import (
 	"github.com/lockstile/locker/open"
 )
 
-var inspectCommand = command{
-	name:  "inspect",
-	form:  "NAME",
-	about: "show who holds a lock, its token, and how many wait",
-	more: `
-It changes nothing, and may be wrong by the time you read it. The exit status is
-0 whether the lock is held or free.
-`,
-	takes: takesName,
-	flags: []string{"b", "json"},
-	do:    inspect,
+const inspectHelp = `
+inspect changes nothing. What it shows may be out of date by the time you read
+it. The exit status is 0 whether the lock is held or free.
+`
+
+type inspectCommand struct {
+	oneLock
+	json bool
 }
 
-func inspect(in invocation) (int, error) {
-	return withBackend(in, func(ctx context.Context, b open.Backend) error {
-		info, err := b.Inspect(ctx, in.name)
+func (c *inspectCommand) flags(fs *flagSet) {
+	c.oneLock.flags(fs)
+	fs.BoolVar(&c.json, "json", "print JSON")
+}
+
+func (c *inspectCommand) do() (int, error) {
+	return c.ask(func(ctx context.Context, store open.Backend) error {
+		info, err := store.Inspect(ctx, c.name)
 		if err != nil {
 			return err
 		}
-		if in.json {
+		if c.json {
 			return printJSON(info)
 		}
 		return printInfo(info)

@@ -15,11 +15,11 @@ import (
 
 	"github.com/lockstile/locker/fencing"
 	"github.com/lockstile/locker/fencing/redisfence"
-	"github.com/lockstile/locker/internal/testserver"
+	"github.com/lockstile/locker/internal/lab/testserver"
 )
 
-// The last lease is read from the store before the store is killed. Whoever
-// renews after that does it in vain.
+// The last lease is read from the store before the store is killed: no renewal
+// reaches it after that.
 func TestCommandIsAskedToEndBeforeTheLockEnds(t *testing.T) {
 	t.Parallel()
 	srv := testserver.Redis(t)
@@ -192,7 +192,7 @@ func TestHoldHasTheEndThatMaxHoldSets(t *testing.T) {
 	launch(t, "run", "-b", url, "--wait", "10s", "x", "--", "true").ends(0)
 }
 
-// What could not be given back is told, and does not change what the command
+// A lock that could not be given back is reported, and does not change what the command
 // has achieved.
 func TestLockThatCannotBeGivenBackIsAWarning(t *testing.T) {
 	t.Parallel()
@@ -204,7 +204,7 @@ func TestLockThatCannotBeGivenBackIsAWarning(t *testing.T) {
 	p.complains(4, "warning", "could not be given back", srv.Addr())
 }
 
-// The lock is gone, and its renewal is far off: only giving it back tells.
+// The lock is gone, and its renewal is far off: only giving it back shows that.
 func TestLossThatIsFoundWhenTheLockIsGivenBackIsStatus70(t *testing.T) {
 	t.Parallel()
 	url := redisURL(t)

@@ -72,7 +72,7 @@ func spawn(t *testing.T, env []string, cmd *exec.Cmd) *process {
 	return p
 }
 
-// withoutBackend keeps the environment of whoever runs the tests out of them.
+// withoutBackend keeps the LOCKER_BACKEND of the machine out of the tests.
 func withoutBackend(env []string) []string {
 	var kept []string
 	for _, e := range env {
@@ -93,7 +93,7 @@ func (p *process) start(mark string) {
 	}
 	gone := make(chan struct{})
 	go func() {
-		_ = p.cmd.Wait() // the state tells
+		_ = p.cmd.Wait() // what it says is in the state
 		state, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
 		switch {
 		case !ok:
@@ -116,7 +116,7 @@ func (p *process) start(mark string) {
 	})
 }
 
-// ends waits until the command has ended, and everybody who has its stdout or
+// ends waits until the command has ended, and every process that has its stdout or
 // stderr open: its child and their children. It checks the exit status; a signal
 // counts as negative. Nothing may show the secret, and on stderr nobody but
 // locker may speak: its children in these tests do not.
@@ -291,7 +291,7 @@ func (s *stream) ends() {
 	}
 }
 
-// waitFor waits for what no event tells of.
+// waitFor waits for what comes with no event.
 func waitFor(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); !ok(); time.Sleep(20 * time.Millisecond) {

@@ -12,170 +12,178 @@ import (
 	"github.com/lockstile/locker/open"
 )
 
-var runCommand = command{
-	name:  "run",
-	form:  "NAME -- COMMAND [ARG…]",
-	about: "run COMMAND while holding the lock NAME",
-	more: `
+const runHelp = `
 COMMAND finds the lock's name in LOCKER_NAME and its fencing token in
-LOCKER_TOKEN, greater than every earlier one of this name: have the storage
-refuse writes with a smaller one. LOCKER_BACKEND, and with it a password that it
-may hold, is passed on if it is set: a locker inside COMMAND must not fall back
-to another store. "locker run NAME -- env -u LOCKER_BACKEND COMMAND" keeps it
-from COMMAND. The URL of -b is not passed on.
+LOCKER_TOKEN. The token is greater than every earlier one of this name: let the
+storage refuse writes with a smaller one. COMMAND inherits LOCKER_BACKEND too,
+and any password in it, so that a locker inside COMMAND uses the same store;
+"locker run NAME -- env -u LOCKER_BACKEND COMMAND" withholds it. The URL of -b is
+not passed on.
 
-COMMAND runs in a process group of its own. SIGINT, SIGTERM, SIGHUP and SIGQUIT
-are passed on to it, with SIGCONT, without which a stopped one would not hear
-them; so are SIGUSR1, SIGUSR2, SIGALRM and SIGWINCH. A SIGHUP or SIGINT that
-locker was started to ignore (nohup) is ignored by COMMAND too; others that were
-ignored (trap '' TERM) are not.
+COMMAND runs in a process group of its own. locker passes SIGINT, SIGTERM, SIGHUP
+and SIGQUIT on to the group, and SIGCONT after them, so that a stopped process
+hears them; also SIGUSR1, SIGUSR2, SIGALRM and SIGWINCH. If locker was started
+with SIGHUP or SIGINT ignored (nohup), COMMAND ignores it too; signals other than
+these two that were ignored (trap '' TERM) are not ignored by COMMAND.
 
-If renewals of the lock fail, the group is sent SIGTERM a quarter of the TTL, or
-of the ZooKeeper session that stands for it (five seconds at most; with
---max-hold, a quarter of that at most) before the lock ends, and SIGKILL just
-before it does. If the lock is gone already, as after a suspended machine wakes
-up, it is SIGTERM at once and SIGKILL a second later. Once SIGTERM was sent the
-exit status is 70, whatever becomes of the lock. COMMAND has the terminal if its
-input and output are one, and else once it asks for it; ^Z stops locker along
-with it, and the lock may be lost meanwhile.
+If the lock cannot be renewed, the group gets SIGTERM before the lock ends, and
+SIGKILL just before it does. SIGTERM comes a quarter of the TTL before the end
+(on ZooKeeper a quarter of its session), but five seconds at most, and with
+--max-hold a quarter of that at most. If the lock is gone already, for example
+because the machine was suspended, SIGTERM comes at once and SIGKILL a second
+later.
+Once SIGTERM was sent the exit status is 70, whatever becomes of the lock.
+COMMAND has the terminal from the start if its input and output are terminals,
+otherwise once it asks for it. ^Z stops locker along with it, and the lock may be
+lost meanwhile.
 
-As a container's first process, locker reaps what its descendants leave. Under
-systemd, set KillMode=mixed: by default systemd sends SIGTERM to every process of
-a service, so COMMAND would get it twice, once from locker, and some programs
-take the second for "at once". Windows has no signals: ^C reaches COMMAND through
-the console, and where it would be sent SIGTERM it is killed, without what it
+As a container's first process, locker reaps orphaned processes. Under systemd,
+set KillMode=mixed: by default systemd sends SIGTERM to every process of a
+service, so COMMAND would get it twice, once from locker, and some programs take
+the second for an order to end at once. Windows has no signals: ^C reaches COMMAND
+through the console, and where it would get SIGTERM it is killed, without what it
 has started.
 
-What COMMAND leaves running in the background when it exits is not ended with
-the lock: such a process runs without it. A process that leaves the group, or
-becomes another user's (sudo), cannot be ended. On Linux COMMAND is killed when
-locker is killed, but not what COMMAND has started itself; elsewhere not even
-COMMAND. The token protects against all of these.
-`,
-	takes: takesNameAndCommand,
-	flags: []string{"b", "ttl", "wait", "no-wait", "max-hold"},
-	do:    run,
+What COMMAND leaves running in the background when it exits goes on without the
+lock. A process that leaves the group, or becomes another user's (sudo), cannot
+be ended. If locker itself is killed, COMMAND is killed too on Linux, but not what
+COMMAND has started; on other systems both go on. The token protects against all
+of these.
+`
+
+type runCommand struct {
+	backend
+	ttl     time.Duration
+	wait    time.Duration // 0: for ever
+	noWait  bool
+	maxHold time.Duration // 0: for ever
+
+	name    string
+	command []string
 }
 
-func run(in invocation) (int, error) {
-	if _, err := locker.NewRequest(in.name, in.options()...); err != nil {
-		return exitUsage, err // before anybody is asked
-	}
-	cmd := exec.Command(in.command[0], in.command[1:]...)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	if cmd.Err != nil {
-		return cannotStart(in, cmd.Err)
-	}
-	signals := catch()
-	var h hold
-	var err error
-	ended := until(signals, func(ctx context.Context) { h, err = acquire(ctx, in) })
-	switch {
-	case ended != nil && err == nil:
-		return ended.status(), h.giveBack()
-	case ended != nil && !errors.Is(err, locker.ErrOutcomeUnknown):
-		return ended.status(), fmt.Errorf("waiting for the lock %q was %w", in.name, ended)
-	case err != nil:
-		return notHeld(in, err)
-	}
-	return h.run(in, cmd, signals)
+func (c *runCommand) flags(fs *flagSet) {
+	c.backend.flags(fs)
+	fs.ttl(&c.ttl)
+	fs.Func("wait", "wait for the lock for `DURATION` at most; default for ever", positive(&c.wait))
+	fs.BoolVar(&c.noWait, "no-wait", "do not wait for the lock at all")
+	fs.Func("max-hold", "end COMMAND so that the lock is held for `DURATION` at most; default for ever", positive(&c.maxHold))
 }
 
-// hold is a lock and where it came from.
-type hold struct {
-	backend open.Backend
-	lock    *locker.Lock
-}
-
-func acquire(ctx context.Context, in invocation) (hold, error) {
-	b, err := connect(ctx, in)
-	if err != nil {
-		return hold{}, err
-	}
-	lock, err := lockFrom(ctx, in, b)
-	if err != nil {
-		return hold{}, errors.Join(err, shut(b))
-	}
-	return hold{b, lock}, nil
-}
-
-func lockFrom(ctx context.Context, in invocation, b open.Backend) (*locker.Lock, error) {
-	if in.wait > 0 {
-		waiting, cancel := context.WithTimeout(ctx, in.wait)
-		defer cancel()
-		lock, err := b.Lock(waiting, in.name, in.options()...)
-		if err == nil || waiting.Err() == nil || statusOf(err) != exitUsage {
-			return lock, err
+func (c *runCommand) accept(args []string) error {
+	if len(args) > 0 && args[0] == "--" { // NAME may begin with a dash
+		if args = args[1:]; len(args) < 2 || args[1] != "--" {
+			return errors.New("NAME is missing before -- COMMAND")
 		}
-		in.noWait = true // it was over before the store was asked
 	}
-	if in.noWait {
-		return b.TryLock(ctx, in.name, in.options()...)
+	switch {
+	case len(args) == 0:
+		return errors.New("NAME is missing")
+	case len(args) < 3 || args[1] != "--":
+		return fmt.Errorf("after NAME (%q) comes -- and then COMMAND", args[0])
+	case args[2] == "":
+		return errors.New("COMMAND is empty")
+	case c.noWait && c.wait > 0:
+		return errors.New("--wait and --no-wait exclude each other")
 	}
-	return b.Lock(ctx, in.name, in.options()...)
+	c.name, c.command = args[0], args[2:]
+	if err := c.check(); err != nil {
+		return err
+	}
+	_, err := locker.NewRequest(c.name, c.options()...)
+	return err
 }
 
-func (in invocation) options() []locker.Option {
-	opts := []locker.Option{locker.WithTTL(in.ttl)}
-	if in.maxHold > 0 {
-		opts = append(opts, locker.WithMaxHold(in.maxHold))
+func (c *runCommand) options() []locker.Option {
+	opts := []locker.Option{locker.WithTTL(c.ttl)}
+	if c.maxHold > 0 {
+		opts = append(opts, locker.WithMaxHold(c.maxHold))
 	}
 	return opts
 }
 
-// notHeld explains why there is no lock.
-func notHeld(in invocation, err error) (int, error) {
-	status := statusOf(err)
+// do waits for the lock, runs the command under it, and gives it back.
+func (c *runCommand) do() (int, error) {
+	cmd := exec.Command(c.command[0], c.command[1:]...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	if cmd.Err != nil {
+		return c.cannotStart(cmd.Err)
+	}
+	signals := catch()
+	var h hold
+	var err error
+	ended := until(signals, func(ctx context.Context) { h, err = c.acquire(ctx) })
 	switch {
-	case errors.Is(err, locker.ErrOutcomeUnknown):
-		return status, fmt.Errorf("%w; the name may stay locked, by nobody, for up to %v (--ttl)", err, in.ttl)
-	case status != exitTaken:
-		return status, err
+	case ended != nil && err == nil:
+		return ended.status(), h.giveBack()
+	case ended != nil && !errors.Is(err, locker.ErrOutcomeUnknown):
+		return ended.status(), fmt.Errorf("waiting for the lock %q was %w", c.name, ended)
+	case err != nil:
+		return c.notHeld(err)
 	}
-	waited := "(--no-wait)"
-	if in.wait > 0 {
-		waited = fmt.Sprintf("and stayed so for %v (--wait)", in.wait)
-	}
-	return status, fmt.Errorf("the lock %q is taken %s: try again later, or see who has it with \"locker inspect\"", in.name, waited)
+	return c.runUnder(h, cmd, signals)
 }
 
-// cannotStart explains why there is no child, with the statuses of a shell.
-func cannotStart(in invocation, err error) (int, error) {
-	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
-		return exitNotFound, fmt.Errorf("the command %q was not found: check its name and PATH", in.command[0])
-	}
-	return exitNotRunnable, fmt.Errorf("the command %q cannot be executed: %w", in.command[0], err)
+// hold is a lock and the store that granted it.
+type hold struct {
+	store open.Backend
+	lock  *locker.Lock
 }
 
-// run runs the command under the lock and gives the lock back.
-func (h hold) run(in invocation, cmd *exec.Cmd, signals <-chan os.Signal) (int, error) {
+func (c *runCommand) acquire(ctx context.Context) (hold, error) {
+	store, err := c.connect(ctx)
+	if err != nil {
+		return hold{}, err
+	}
+	lock, err := c.lockFrom(ctx, store)
+	if err != nil {
+		return hold{}, errors.Join(err, shut(store))
+	}
+	return hold{store, lock}, nil
+}
+
+func (c *runCommand) lockFrom(ctx context.Context, store open.Backend) (*locker.Lock, error) {
+	switch {
+	case c.noWait:
+		return store.TryLock(ctx, c.name, c.options()...)
+	case c.wait == 0:
+		return store.Lock(ctx, c.name, c.options()...)
+	}
+	waiting, cancel := context.WithTimeout(ctx, c.wait)
+	defer cancel()
+	lock, err := store.Lock(waiting, c.name, c.options()...)
+	if err != nil && waiting.Err() != nil && statusOf(err) == exitUsage { // the time was up before the store was asked
+		return store.TryLock(ctx, c.name, c.options()...)
+	}
+	return lock, err
+}
+
+// runUnder runs the command under the lock and gives the lock back.
+func (c *runCommand) runUnder(h hold, cmd *exec.Cmd, signals <-chan os.Signal) (int, error) {
 	if err := h.lock.Err(); err != nil {
-		return exitLost, errors.Join(err, shut(h.backend))
+		return exitLost, errors.Join(err, shut(h.store))
 	}
-	cmd.Env = append(os.Environ(), "LOCKER_NAME="+in.name, "LOCKER_TOKEN="+h.lock.Token().String())
+	cmd.Env = append(os.Environ(), "LOCKER_NAME="+c.name, "LOCKER_TOKEN="+h.lock.Token().String())
 	child, err := start(cmd)
 	if err != nil {
-		status, err := cannotStart(in, err)
+		status, err := c.cannotStart(err)
 		return status, errors.Join(err, h.giveBack())
 	}
-	s := newSupervisor(h.lock, child, in)
+	s := c.supervise(h.lock, child)
 	status := s.watch(signals)
 	err = h.giveBack()
 	switch {
 	case s.lost != nil:
-		return exitLost, fmt.Errorf("%q was ended, for its lock was lost: %w", in.command[0], s.lost)
+		return exitLost, fmt.Errorf("%q was ended, because its lock was lost: %w", c.command[0], s.lost)
 	case errors.Is(err, locker.ErrLost):
 		s.end(err) // what the command has left behind
 		s.sweep()
-		return exitLost, fmt.Errorf("the last part of %q ran without its lock: %w", in.command[0], err)
+		return exitLost, fmt.Errorf("the last part of %q ran without its lock: %w", c.command[0], err)
 	}
 	return status, err
 }
 
-// partingTime bounds what a store that hangs can hold up at the end.
-const partingTime = 3 * time.Second
-
-// giveBack unlocks and closes. The errors say what is to be told.
+// giveBack unlocks and closes. Its errors are for the user.
 func (h hold) giveBack() error {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), partingTime, fmt.Errorf("no answer within %v", partingTime))
 	defer cancel()
@@ -183,32 +191,161 @@ func (h hold) giveBack() error {
 	if err != nil && !errors.Is(err, locker.ErrLost) {
 		err = fmt.Errorf("warning: the lock could not be given back and stays taken until it ends by itself: %w", err)
 	}
-	cerr := within(ctx, h.backend.Close)
-	if ctx.Err() != nil {
-		cerr = nil // the process ends, and with it what is open
-	}
-	return errors.Join(err, cerr)
+	return errors.Join(err, closeWithin(ctx, h.store))
 }
 
-// shut closes a backend that nothing is held of.
-func shut(b open.Backend) error {
-	ctx, cancel := context.WithTimeout(context.Background(), partingTime)
-	defer cancel()
-	err := within(ctx, b.Close)
-	if ctx.Err() != nil {
-		return nil
+// notHeld explains why there is no lock.
+func (c *runCommand) notHeld(err error) (int, error) {
+	status := statusOf(err)
+	switch {
+	case errors.Is(err, locker.ErrOutcomeUnknown):
+		return status, fmt.Errorf("%w; the name may stay locked, by nobody, for up to %v (--ttl)", err, c.ttl)
+	case status != exitTaken:
+		return status, err
 	}
-	return err
+	waited := "(--no-wait)"
+	if c.wait > 0 {
+		waited = fmt.Sprintf("and stayed so for %v (--wait)", c.wait)
+	}
+	return status, fmt.Errorf("the lock %q is taken %s: try again later, or see who has it with \"locker inspect\"", c.name, waited)
 }
 
-// within calls f and returns at the end of ctx, whether f has or not.
-func within(ctx context.Context, f func() error) error {
-	done := make(chan error, 1)
-	go func() { done <- f() }()
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-		return context.Cause(ctx)
+// cannotStart explains why there is no child, with the statuses of a shell.
+func (c *runCommand) cannotStart(err error) (int, error) {
+	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
+		return exitNotFound, fmt.Errorf("the command %q was not found: check its name and PATH", c.command[0])
+	}
+	return exitNotRunnable, fmt.Errorf("the command %q cannot be executed: %w", c.command[0], err)
+}
+
+const (
+	// mostGrace bounds how long before the end of validity the child is asked
+	// to end.
+	mostGrace = 5 * time.Second
+
+	// lateGrace is what a child has when the lock is gone already.
+	lateGrace = time.Second
+
+	// glance is how often the clock is looked at in any case: timers stand
+	// still while the machine is suspended, the lock's clock does not.
+	glance = time.Second
+
+	// sweepPause is the pause between looks at what is left of the group.
+	sweepPause = 10 * time.Millisecond
+)
+
+// supervisor ends a child that is about to lose its lock, or has lost it.
+type supervisor struct {
+	lock  *locker.Lock
+	child *child
+	grace time.Duration // before the end of validity, at most
+	whole time.Duration // the longest validity seen: a store may grant less than the TTL
+	ahead string        // why validity could end
+
+	lost   error          // why the child is being ended; nil while it is not
+	killAt locker.Instant // when what is left of its group is killed
+}
+
+func (c *runCommand) supervise(lock *locker.Lock, child *child) *supervisor {
+	s := &supervisor{lock: lock, child: child, grace: min(c.ttl/4, mostGrace), ahead: "it was not renewed in time"}
+	if c.maxHold > 0 {
+		s.grace = min(s.grace, c.maxHold/4)
+		s.ahead += fmt.Sprintf(", or --max-hold %v is over", c.maxHold)
+	}
+	return s
+}
+
+// watch returns the child's exit status when the child has ended, and with it,
+// if the lock is lost, its group.
+func (s *supervisor) watch(signals <-chan os.Signal) (status int) {
+	lost := s.lock.Lost()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case status = <-s.child.exited:
+			s.child.leaveTerminal()
+			s.sweep()
+			return status
+		case sig := <-signals:
+			s.child.pass(sig)
+		case sig := <-s.child.suspended:
+			s.child.signal(sig) // when it has stopped, so do we
+		case sig := <-s.child.stopped:
+			if s.child.stoppedBy(sig) {
+				s.goOn()
+			}
+		case <-s.child.continued:
+			s.goOn()
+		case <-lost:
+			lost = nil
+		case <-timer.C:
+		}
+		timer.Reset(s.look())
+	}
+}
+
+// goOn continues the child. If it has lost its lock, SIGTERM comes first.
+func (s *supervisor) goOn() {
+	s.look()
+	s.child.goOn()
+}
+
+// look ends the child if it is time to, and returns when to look again.
+func (s *supervisor) look() time.Duration {
+	now, deadline := locker.Now(), s.lock.Deadline()
+	left, ends := time.Until(deadline), !deadline.IsZero() // of the lock's validity, unless it is renewed
+	s.whole = max(s.whole, left)
+	grace := min(s.grace, s.whole/4)
+	if err := s.lock.Err(); err != nil {
+		s.end(err)
+	} else if ends && left <= grace && s.lost == nil {
+		s.terminate(fmt.Errorf("the lock %q was about to end: %s", s.lock.Name(), s.ahead), now.Add(left-grace/5))
+	}
+	switch {
+	case s.lost == nil && !ends:
+		return glance
+	case s.lost == nil:
+		return max(min(left-grace, glance), 0)
+	case now >= s.killAt:
+		s.child.kill()
+		return glance
+	default:
+		return min(s.killAt.Sub(now), glance)
+	}
+}
+
+// end ends the child because the lock is gone.
+func (s *supervisor) end(lost error) {
+	s.terminate(lost, locker.Now().Add(lateGrace))
+}
+
+// terminate asks the child's group to end, once, and lets it be killed at
+// killAt, or earlier where that was settled before. There is no way back: a
+// renewal that succeeds now comes too late for a child that is ending.
+func (s *supervisor) terminate(lost error, killAt locker.Instant) {
+	if s.lost != nil {
+		s.killAt = min(s.killAt, killAt)
+		return
+	}
+	s.lost, s.killAt = lost, killAt
+	s.child.terminate()
+}
+
+// sweep waits until nothing is left of a group that is being ended, and kills it
+// when its time is over.
+func (s *supervisor) sweep() {
+	if s.lost == nil {
+		return
+	}
+	for s.child.groupLives() {
+		if locker.Now() >= s.killAt {
+			s.child.kill()
+			return
+		}
+		time.Sleep(sweepPause)
+		if err := s.lock.Err(); err != nil {
+			s.end(err)
+		}
 	}
 }

@@ -23,8 +23,8 @@ func (e signalError) status() int {
 
 // catch returns a channel of the signals that end locker, or are passed on. A
 // SIGHUP or SIGINT that was ignored from the start, as nohup does, stays ignored,
-// by the child too. Of the other signals nobody can know: Go's runtime has taken
-// them over by now.
+// by the child too. Of other signals it is not known: Go's runtime has taken them
+// over by now.
 func catch() <-chan os.Signal {
 	signals := make(chan os.Signal, 16)
 	for _, s := range slices.Concat(endings, messages) {
@@ -35,9 +35,9 @@ func catch() <-chan os.Signal {
 	return signals
 }
 
-// until calls f with a context that the first of signals that is an ending ends,
-// and returns that signal, if there was one before f returned. Messages are for
-// nobody meanwhile.
+// until calls f with a context that ends with the first of signals that is an
+// ending, and returns that signal if it came before f returned. Messages that come
+// meanwhile are dropped.
 func until(signals <-chan os.Signal, f func(context.Context)) (ended *signalError) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
@@ -46,14 +46,20 @@ func until(signals <-chan os.Signal, f func(context.Context)) (ended *signalErro
 		f(ctx)
 		close(done)
 	}()
+	note := func(s os.Signal) {
+		if ended == nil && slices.Contains(endings, s) {
+			ended = &signalError{s}
+			cancel(ended)
+		}
+	}
 	for {
 		select {
 		case s := <-signals:
-			if ended == nil && slices.Contains(endings, s) {
-				ended = &signalError{s}
-				cancel(ended)
-			}
+			note(s)
 		case <-done:
+			for len(signals) > 0 { // what came before the child is not for it
+				note(<-signals)
+			}
 			return ended
 		}
 	}

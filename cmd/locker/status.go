@@ -11,6 +11,7 @@ import (
 // Exit statuses, those of sysexits.h and of shells. "run" exits with its
 // command's own status when none of these says more.
 const (
+	exitBroken      = 1 // a promise was seen broken, by "bench" or "compare"
 	exitUsage       = 64
 	exitUnavailable = 69
 	exitLost        = 70
@@ -21,8 +22,8 @@ const (
 	exitSignal      = 128 // plus the signal's number
 )
 
-// statusOf is the exit status for an error of a backend. An error that says
-// nothing of a store came before one was asked.
+// statusOf is the exit status for an error of a backend. An error of no kind that
+// is known here came before a store was asked.
 func statusOf(err error) int {
 	switch {
 	case err == nil:

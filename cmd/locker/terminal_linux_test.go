@@ -167,7 +167,7 @@ func TestCommandOfAPipelineIsStoppedWithLocker(t *testing.T) {
 	shows(t, screen, "Stopped", "status-130")
 }
 
-// Where no shell could continue it, ^Z does nothing, as the system has it.
+// Where no shell could continue it, ^Z does nothing, as without locker.
 func TestStopKeyDoesNothingWithoutAShell(t *testing.T) {
 	t.Parallel()
 	typeIn, screen := onTerminal(t, redisURL(t))

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// terminal is the one that controls us. Only its foreground group may read from
+// terminal is our controlling terminal. Only its foreground group may read from
 // it, and the signals of its keys go there. A nil terminal does nothing.
 type terminal struct {
 	tty *os.File
@@ -18,7 +18,7 @@ type terminal struct {
 
 	// wanted says that the child is to be in the foreground: from the start
 	// if both its input and its output are terminals, else once it has asked.
-	// In a pipeline it may be somebody else who needs the keys, a pager say.
+	// In a pipeline another program may need the keys, a pager for example.
 	wanted bool
 }
 
@@ -40,7 +40,7 @@ func isTerminal(f *os.File) bool {
 	return err == nil
 }
 
-// foreground is the group in the foreground, or -1 if nobody can tell.
+// foreground is the group in the foreground, or -1 if the system does not say.
 func (t *terminal) foreground() int {
 	group, err := unix.IoctlGetInt(int(t.tty.Fd()), unix.TIOCGPGRP)
 	if err != nil {
@@ -71,9 +71,9 @@ func (t *terminal) withoutShell() bool {
 	return err == nil && session == t.own
 }
 
-// take puts our group into the foreground in place of group. From the background
-// that would stop us, were the signal not ignored; the child has been started by
-// now and does not inherit it.
+// take puts our group into the foreground in place of group. SIGTTOU is ignored,
+// because it would stop us for doing so from the background; the child runs by now
+// and does not inherit that.
 func (t *terminal) take(group int) {
 	if t != nil && t.foreground() == group {
 		signal.Ignore(syscall.SIGTTOU)

@@ -7,27 +7,29 @@ import (
 	"github.com/lockstile/locker/open"
 )
 
-var unlockCommand = command{
-	name:  "unlock",
-	form:  "NAME",
-	about: "take a lock from whoever holds it (needs --force)",
-	more: `
-Only for a holder that is known to be dead or stuck. A holder that lives goes on
-believing until its next renewal, so for that time two may hold the lock. The
-next token is greater all the same, and a guarded storage refuses the old one.
-`,
-	takes: takesName,
-	flags: []string{"b", "force"},
-	do:    unlock,
+const unlockHelp = `
+Use it only if the holder is known to be dead or stuck. A live holder goes on
+believing in its lock until its next renewal, so for that time two may hold it.
+The next token is greater all the same, and a guarded storage refuses the old one.
+`
+
+type unlockCommand struct {
+	oneLock
+	force bool
 }
 
-func unlock(in invocation) (int, error) {
-	if !in.force {
-		return exitUsage, fmt.Errorf("unlock: a lock is given back by its holder; to take %q from a holder that is dead or stuck, "+
-			"add --force: one that lives may go on for a while without knowing", in.name)
+func (c *unlockCommand) flags(fs *flagSet) {
+	c.oneLock.flags(fs)
+	fs.BoolVar(&c.force, "force", "confirm that the lock is to be taken from its holder")
+}
+
+func (c *unlockCommand) do() (int, error) {
+	if !c.force {
+		return exitUsage, fmt.Errorf("unlock: the lock %q is given back by its holder; add --force to take it from one that is dead or stuck: "+
+			"a live one goes on for a while without knowing", c.name)
 	}
-	return withBackend(in, func(ctx context.Context, b open.Backend) error {
-		broken, err := b.Break(ctx, in.name)
+	return c.ask(func(ctx context.Context, store open.Backend) error {
+		broken, err := store.Break(ctx, c.name)
 		if err != nil {
 			return err
 		}
@@ -35,7 +37,7 @@ func unlock(in invocation) (int, error) {
 		if broken {
 			found = "was taken from its holder"
 		}
-		_, err = answer(fmt.Sprintf("%q %s\n", in.name, found))
+		_, err = answer(fmt.Sprintf("%q %s\n", c.name, found))
 		return err
 	})
 }

@@ -6,9 +6,9 @@ import (
 	"runtime/debug"
 )
 
-var versionCommand = command{name: "version", about: "print the version", do: version}
+type versionCommand struct{ plain }
 
-func version(invocation) (int, error) {
+func (versionCommand) do() (int, error) {
 	v := "unknown version"
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
 		v = info.Main.Version

@@ -1,7 +1,6 @@
 package matrix
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/lockstile/locker"
@@ -10,31 +9,31 @@ import (
 
 // Lock has the worker wait for the lock, and claims the storage for it, as Do
 // does with a guard.
-func (w *Worker) Lock() Grant {
+func (w *Worker) Lock() WorkerLock {
 	return w.Locking().Wait()
 }
 
 // LockPlain is Lock for a holder that claims nothing and does not renew.
-func (w *Worker) LockPlain() Grant {
-	g, err := w.ask(order{Verb: "lock", NoRenew: true})
+func (w *Worker) LockPlain() WorkerLock {
+	l, err := w.ask(order{Verb: "lock", NoRenew: true})
 	w.play.must(err)
-	return g
+	return l
 }
 
-// Next has a worker lock after a fault and notes how long it took.
-func (w *Worker) Next() Grant {
+// Next is Lock for the first lock after a fault: it notes how long that took.
+func (w *Worker) Next() WorkerLock {
 	begin := locker.Now()
-	g := w.Lock()
+	l := w.Lock()
 	w.play.Waited = locker.Now().Sub(begin)
-	return g
+	return l
 }
 
 // Try makes one attempt within bound.
-func (w *Worker) Try(bound time.Duration) (Grant, error) {
+func (w *Worker) Try(bound time.Duration) (WorkerLock, error) {
 	return w.claimed(w.ask(order{Verb: "try", Bound: bound}))
 }
 
-func (w *Worker) ask(o order) (Grant, error) { return w.granted(w.tell(w.fill(o))) }
+func (w *Worker) ask(o order) (WorkerLock, error) { return w.granted(w.tell(w.fill(o))) }
 
 func (w *Worker) fill(o order) order {
 	o.Name = w.play.name
@@ -47,28 +46,23 @@ func (w *Worker) fill(o order) order {
 	return o
 }
 
-// refusal is an attempt that got no lock.
-type refusal struct {
-	report
-	who string
-}
-
-func (r *refusal) Error() string { return fmt.Sprintf("%s got no lock: %s", r.who, r.Err) }
-
-func (w *Worker) granted(ch <-chan report) (Grant, error) {
+// granted waits for the answer to an attempt. A *refusal is one that got no lock.
+func (w *Worker) granted(ch <-chan report) (WorkerLock, error) {
 	r, err := w.answer(w.play.ctx, ch)
 	if err != nil {
-		return Grant{}, err
+		return WorkerLock{}, err
 	}
 	if r.Kind != kindGranted {
-		return Grant{}, &refusal{r, w.Name}
+		return WorkerLock{}, &refusal{r, w.Name}
 	}
-	return Grant{w, fencing.Token(r.Token)}, nil
+	return WorkerLock{w, fencing.Token(r.Token)}, nil
 }
 
-func (w *Worker) claimed(g Grant, err error) (Grant, error) {
-	if err == nil && !w.play.inside() { // which claims for itself
-		w.play.History.claim(w.Name, w.play.name, g.Token)
+// claimed claims the storage for a lock that was granted. A transaction has claimed
+// it already.
+func (w *Worker) claimed(l WorkerLock, err error) (WorkerLock, error) {
+	if err == nil && !w.play.transactional() {
+		w.play.History.claim(w.Name, w.play.name, l.Token)
 	}
-	return g, err
+	return l, err
 }

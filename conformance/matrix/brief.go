@@ -7,10 +7,9 @@ import (
 	"strings"
 )
 
-// WriteBrief writes the matrix as Markdown, narrow enough to be read beside a
-// text: only these subjects, and only the scenarios that break something that a
-// lock may lean on, or that broke one of these. page is where the rest is told,
-// as WriteMarkdown writes it.
+// WriteBrief writes a small part of the matrix as Markdown: only these subjects, and
+// only the scenarios that break an assumption, or that not all of these kept. page is
+// the path of the whole, as WriteMarkdown writes it, for links.
 func (m *Matrix) WriteBrief(w io.Writer, page string, subjects []Subject) {
 	fmt.Fprint(w, "| |")
 	for _, s := range subjects {
@@ -20,7 +19,7 @@ func (m *Matrix) WriteBrief(w io.Writer, page string, subjects []Subject) {
 	kept := 0
 	for _, sc := range m.Scenarios {
 		cells := m.row(sc, subjects)
-		if sc.Breaks == 0 && slices.ContainsFunc(cells, Cell.kept) && !slices.ContainsFunc(cells, Cell.tells) {
+		if sc.Breaks == 0 && slices.ContainsFunc(cells, Cell.kept) && !slices.ContainsFunc(cells, Cell.noteworthy) {
 			kept++
 			continue
 		}
@@ -42,13 +41,13 @@ func (m *Matrix) row(sc Scenario, subjects []Subject) (cells []Cell) {
 	return cells
 }
 
-// tells reports whether something else was found than that all is well.
-func (c Cell) tells() bool { return c.mark() != "✓" && c.mark() != "–" }
+// noteworthy reports whether the scenario is neither kept nor skipped.
+func (c Cell) noteworthy() bool { return c.mark() != "✓" && c.mark() != "–" }
 
-// kept reports whether it was played at all, and all was well.
+// kept reports whether the scenario is kept, in time or not.
 func (c Cell) kept() bool { return c.mark() == "✓" }
 
-// mark is a cell in a word.
+// mark is the cell in a word.
 func (c Cell) mark() string {
 	switch c.Verdict {
 	case Kept, Unavailable:

@@ -11,24 +11,23 @@ import (
 	"github.com/lockstile/locker/fencing"
 )
 
-// Span is one holder's belief: from when it was granted the lock until it gave
-// it back, was told of its loss, or its validity ended.
+// Span is the time for which one holder believed that it had the lock: from the grant
+// until it unlocked, heard of a loss, or its validity ended.
 type Span struct {
-	Worker string         `json:"worker"`
-	Name   string         `json:"name"`
-	Token  fencing.Token  `json:"token"`
-	Asked  locker.Instant `json:"asked"` // when the request was made
-	From   locker.Instant `json:"from"`
-	Until  locker.Instant `json:"until"`  // 0: to the end of the scenario
-	End    string         `json:"end"`    // how it ended
-	Robbed bool           `json:"robbed"` // the store gave it away before its validity ended
-	Void   bool           `json:"void"`   // its transaction was never committed: see Writer
+	Worker    string         `json:"worker"`
+	Name      string         `json:"name"`
+	Token     fencing.Token  `json:"token"`
+	Asked     locker.Instant `json:"asked"` // when the request was made
+	From      locker.Instant `json:"from"`
+	Until     locker.Instant `json:"until"`     // 0: to the end of the scenario
+	End       string         `json:"end"`       // how it ended
+	TakenAway bool           `json:"takenAway"` // the store gave the lock away before its validity ended
+	Void      bool           `json:"void"`      // its transaction was never committed: see Writer
 
-	// Claimed is when the guard had been shown its token, whatever it said; 0:
-	// never.
+	// Claimed is when the guard had seen its token, accepted or not; 0: never.
 	Claimed locker.Instant `json:"claimed,omitempty"`
 
-	freed bool // its unlock was confirmed
+	unlocked bool // the answer to its unlock said so
 }
 
 // Write is one write that reached the storage.
@@ -40,10 +39,10 @@ type Write struct {
 	At      locker.Instant `json:"at"`
 	Stale   bool           `json:"stale"`   // somebody else had been granted the lock since
 	Refused bool           `json:"refused"` // by the guard; storage without one takes everything
-	Early   bool           `json:"early"`   // stale, but before whoever was granted the lock since had claimed the storage: no guard could know
+	Early   bool           `json:"early"`   // stale, but the next holder had not claimed the storage yet: no guard could refuse it
 }
 
-// Mark is something that was done to the world.
+// Mark is a fault, or something else that is worth a line in the history.
 type Mark struct {
 	At   locker.Instant `json:"at"`
 	Text string         `json:"text"`
@@ -57,16 +56,16 @@ type History struct {
 	Writes []Write        `json:"writes"`
 	Marks  []Mark         `json:"marks"`
 	// Tokenless says that the lock has no tokens: the storage cannot have a
-	// guard, and Token is the number of the worker's grant.
+	// guard, and Token counts the worker's grants.
 	Tokenless bool `json:"tokenless,omitempty"`
-	// Untrue is what a caller was told about its attempt that is not true.
+	// Untrue is a false statement that a caller was given about its attempt.
 	Untrue string `json:"untrue,omitempty"`
 
-	faults int // done to the world, so far
-	away   []absence
-	mu     sync.Mutex
-	guard  fencing.Memory
-	ops    []writeOp
+	faults      int // so far
+	suspensions []suspension
+	mu          sync.Mutex
+	guard       fencing.Memory
+	ops         []writeOp
 }
 
 func (h *History) mark(format string, args ...any) {
@@ -75,7 +74,7 @@ func (h *History) mark(format string, args ...any) {
 	h.Marks = append(h.Marks, Mark{locker.Now(), fmt.Sprintf(format, args...)})
 }
 
-// fault is a mark of what the scenario is about.
+// fault is a mark for what the scenario is about.
 func (h *History) fault(format string, args ...any) {
 	h.mark(format, args...)
 	h.mu.Lock()
@@ -89,7 +88,7 @@ func (h *History) granted(s Span) {
 	h.Spans = append(h.Spans, s)
 }
 
-// ended ends a belief, if it has not ended earlier.
+// ended ends a span, unless it ended earlier.
 func (h *History) ended(worker string, token fencing.Token, at locker.Instant, how string) {
 	h.amend(worker, token, func(s *Span) {
 		if s.Until == 0 || at < s.Until {
@@ -98,15 +97,34 @@ func (h *History) ended(worker string, token fencing.Token, at locker.Instant, h
 	})
 }
 
-func (h *History) freed(worker string, token fencing.Token) {
-	h.amend(worker, token, func(s *Span) { s.freed = true })
+// killed ends all spans of a worker.
+func (h *History) killed(worker string, at locker.Instant) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for i := range h.Spans {
+		if s := &h.Spans[i]; s.Worker == worker && s.Until == 0 {
+			s.Until, s.End = at, "its process was killed"
+		}
+	}
 }
 
-func (h *History) rob(worker string, token fencing.Token) {
-	h.amend(worker, token, func(s *Span) { s.Robbed = true })
+func (h *History) unlocked(worker string, token fencing.Token) {
+	h.amend(worker, token, func(s *Span) { s.unlocked = true })
 }
 
-// amend is for whatever a worker held with a token.
+func (h *History) takenAway(worker string, token fencing.Token) {
+	h.amend(worker, token, func(s *Span) { s.TakenAway = true })
+}
+
+// untrue notes a false statement that a caller was given.
+func (h *History) untrue(format string, args ...any) {
+	h.mark(format, args...)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.Untrue = fmt.Sprintf(format, args...)
+}
+
+// amend calls f for the spans of a worker with a token.
 func (h *History) amend(worker string, token fencing.Token, f func(*Span)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -117,20 +135,21 @@ func (h *History) amend(worker string, token fencing.Token, f func(*Span)) {
 	}
 }
 
-// Robbed returns a holder from whom the store took the lock while it was valid.
-func (h *History) Robbed() (Span, bool) {
-	i := slices.IndexFunc(h.Spans, func(s Span) bool { return s.Robbed })
+// TakenAway returns a holder whose lock the store gave away while it was valid; ok is
+// false if there is none.
+func (h *History) TakenAway() (s Span, ok bool) {
+	i := slices.IndexFunc(h.Spans, func(s Span) bool { return s.TakenAway })
 	if i < 0 {
 		return Span{}, false
 	}
 	return h.Spans[i], true
 }
 
-// write is the storage that the lock protects, twice: with a guard, and
-// without, where everything is taken.
+// write is a write to the storage that the lock protects. It is checked by a guard, and
+// taken by a storage that has none.
 func (h *History) write(w Write) {
 	called := locker.Now()
-	claimed := h.claimedSince(w) // before the guard is asked, which then knows of every claim seen here
+	claimed := h.claimedSince(w) // before the guard is asked: it has seen every claim that is found here
 	refused := !h.Tokenless && h.guard.Check(noContext, w.Name, w.Token) != nil
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -162,9 +181,9 @@ func (h *History) claim(worker, name string, token fencing.Token) {
 	h.ops = append(h.ops, writeOp{Write{Worker: worker, Name: name, Token: token, Refused: refused}, called, locker.Now()})
 }
 
-// claimedSince reports whether anybody who was granted the lock after the grant
-// under which w is written has claimed the storage. Until then it has done
-// nothing that w could spoil, and no guard can know of it.
+// claimedSince reports whether somebody who was granted the lock after w's writer has
+// claimed the storage. Before its claim that holder has written nothing that w could
+// spoil, and no guard has seen its token.
 func (h *History) claimedSince(w Write) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -173,8 +192,8 @@ func (h *History) claimedSince(w Write) bool {
 	})
 }
 
-// later reports whether s was granted after the grant under which w was
-// written: by the order of grants, not by that of tokens, which is on trial.
+// later reports whether s was granted after w's writer was: by the order of grants,
+// because that of tokens is what the scenarios check.
 func (h *History) later(s Span, w Write) bool {
 	for _, own := range h.Spans {
 		if own.Worker == w.Worker && own.Token == w.Token && own.Name == w.Name {
@@ -187,52 +206,52 @@ func (h *History) later(s Span, w Write) bool {
 // Overlap is the longest time for which two holders believed at once, by name.
 func (h *History) Overlap() time.Duration {
 	var longest time.Duration
-	spans := h.counts()
+	spans := h.counting()
 	for i, a := range spans {
 		for _, b := range spans[i+1:] {
 			if a.Name != b.Name {
 				continue
 			}
 			from, until := max(a.From, b.From), min(h.end(a), h.end(b))
-			longest = max(longest, until.Sub(from)-h.absent(from, until, a.Worker, b.Worker))
+			longest = max(longest, until.Sub(from)-h.stoppedFor(from, until, a.Worker, b.Worker))
 		}
 	}
 	return longest
 }
 
-// absence is the time for which a process is stopped from outside.
-type absence struct {
+// suspension is the time for which a process is stopped from outside.
+type suspension struct {
 	worker      string
 	from, until locker.Instant // until is 0 while it lasts
 }
 
-func (h *History) leave(worker string) {
+func (h *History) suspended(worker string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.away = append(h.away, absence{worker: worker, from: locker.Now()})
+	h.suspensions = append(h.suspensions, suspension{worker: worker, from: locker.Now()})
 }
 
-func (h *History) back(worker string) {
+func (h *History) woke(worker string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for i := range h.away {
-		if a := &h.away[i]; a.worker == worker && a.until == 0 {
-			a.until = locker.Now()
+	for i := range h.suspensions {
+		if s := &h.suspensions[i]; s.worker == worker && s.until == 0 {
+			s.until = locker.Now()
 		}
 	}
 }
 
-// absent is how long one of two workers was stopped in a time: a process that is
-// stopped believes nothing, and what it believes when it wakes counts from then.
-// Locks whose deadline is known beforehand need no such allowance.
-func (h *History) absent(from, until locker.Instant, workers ...string) (sum time.Duration) {
-	away := slices.Clone(h.away)
-	slices.SortFunc(away, func(a, b absence) int { return cmp.Compare(a.from, b.from) })
-	for _, a := range away {
-		if a.until == 0 {
-			a.until = until
+// stoppedFor returns for how long, between two instants, one of the workers was stopped.
+// A stopped process believes nothing, and what it believes when it wakes counts from
+// then. A lock whose deadline was known beforehand needs no such allowance.
+func (h *History) stoppedFor(from, until locker.Instant, workers ...string) (sum time.Duration) {
+	all := slices.Clone(h.suspensions)
+	slices.SortFunc(all, func(a, b suspension) int { return cmp.Compare(a.from, b.from) })
+	for _, s := range all {
+		if s.until == 0 {
+			s.until = until
 		}
-		if begin, end := max(a.from, from), min(a.until, until); slices.Contains(workers, a.worker) && begin < end {
+		if begin, end := max(s.from, from), min(s.until, until); slices.Contains(workers, s.worker) && begin < end {
 			sum += end.Sub(begin)
 			from = end // a time in which both were stopped counts once
 		}
@@ -247,13 +266,13 @@ func (h *History) end(s Span) locker.Instant {
 	return s.Until
 }
 
-// Disorder returns two grants of a name of which the later has no greater
+// Disorder returns two grants of a name, the later of which does not have the greater
 // token; ok is false if there are none.
 func (h *History) Disorder() (first, second Span, ok bool) {
 	if h.Tokenless {
 		return first, second, false
 	}
-	spans := h.counts()
+	spans := h.counting()
 	slices.SortFunc(spans, func(a, b Span) int { return int(a.From - b.From) })
 	for i, a := range spans {
 		for _, b := range spans[i+1:] {
@@ -265,16 +284,16 @@ func (h *History) Disorder() (first, second Span, ok bool) {
 	return first, second, false
 }
 
-// after reports whether b was certainly granted after a. Grants that were under
-// way at once may be told in either order, unless one of them began only when the
-// other had ended: a lock that is valid when it is told of is held in the store
-// from its grant until then.
+// after reports whether b was certainly granted after a. The answers to two requests
+// that were under way at once may come in either order. But if one came after the other
+// lock had ended, it was granted later: a lock that is valid when its answer comes has
+// been held in the store since its grant.
 func after(b, a Span) bool {
 	return b.Asked > a.From || a.Until != 0 && b.From > a.Until
 }
 
-// Stale counts the stale writes that storage without a guard took, and those
-// that got past the guard although it could have known.
+// Stale counts the stale writes that storage without a guard took, and those that got
+// past the guard after the next holder's claim.
 func (h *History) Stale() (unguarded, guarded int) {
 	for _, w := range h.Writes {
 		if w.Stale {
@@ -287,7 +306,7 @@ func (h *History) Stale() (unguarded, guarded int) {
 	return unguarded, guarded
 }
 
-// early counts the stale writes that no guard could have known.
+// early counts the stale writes that no guard could refuse.
 func (h *History) early() (n int) {
 	for _, w := range h.Writes {
 		if w.Early && !w.Refused {

@@ -8,10 +8,9 @@ import (
 	"sync"
 )
 
-// Lab is where one subject's servers and workers run. It is what test servers
-// need of a test: they are ended when the lab is closed.
+// Lab runs one subject's servers and workers. It has the methods of a test that code
+// which starts servers needs, such as Cleanup and TempDir.
 type Lab struct {
-	command func(url string) *exec.Cmd
 	// Start starts a child that ends with this process.
 	Start func(cmd *exec.Cmd) error
 
@@ -19,30 +18,30 @@ type Lab struct {
 	cleanups []func()
 }
 
-// failure carries an error out of a server's start.
+// failure carries an error out of Fatalf or Skipf.
 type failure struct{ error }
 
 // Helper does nothing: there is no test log.
 func (l *Lab) Helper() {}
 
-// Fatalf ends what the lab is doing. [Lab.Try] turns it into an error.
+// Fatalf ends the function that [Lab.Try] runs. Try returns the error.
 func (l *Lab) Fatalf(format string, args ...any) { panic(failure{fmt.Errorf(format, args...)}) }
 
 var errMissing = errors.New("not on this machine")
 
-// Skipf is a server that is not installed. What needs it is skipped.
+// Skipf is Fatalf for a server that is not installed. Scenarios that need it are skipped.
 func (l *Lab) Skipf(format string, args ...any) {
 	panic(failure{fmt.Errorf("%w: %w", errMissing, fmt.Errorf(format, args...))})
 }
 
-// Cleanup is called when the lab is closed, the last one first.
+// Cleanup has f called when the lab is closed. The last f is called first.
 func (l *Lab) Cleanup(f func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.cleanups = append(l.cleanups, f)
 }
 
-// TempDir is removed when the lab is closed.
+// TempDir makes a folder, which is removed when the lab is closed.
 func (l *Lab) TempDir() string {
 	dir, err := os.MkdirTemp("", "lockstile-matrix-")
 	if err != nil {
@@ -52,7 +51,7 @@ func (l *Lab) TempDir() string {
 	return dir
 }
 
-// Try runs f and returns what Fatalf said in it.
+// Try runs f and returns the error of a Fatalf or Skipf in it.
 func (l *Lab) Try(f func()) (err error) {
 	defer func() {
 		switch p := recover().(type) {

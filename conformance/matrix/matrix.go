@@ -1,13 +1,15 @@
-// Package matrix breaks lock services on purpose and holds what happens against
-// what they declare.
+// Package matrix breaks lock services on purpose and compares what happens with what
+// they declare.
 //
-// A backend's [locker.Guarantees] say which assumptions about the world each
-// promise leans on. Every [Scenario] breaks one assumption on real servers, with
-// holders that are real processes. A promise that does not lean on it must
-// survive; one that does may break, and then the report shows the break and
-// whether the fencing token made it harmless. So there is no list of expected
-// results: they follow from the declaration, and a declaration that is stronger
-// than the truth is a [FalseClaim].
+// A backend's [locker.Guarantees] say which assumptions about the world each promise
+// leans on. Every [Scenario] breaks one assumption on real servers, with holders that
+// are real processes. A promise that does not lean on it must survive; one that does may
+// break, and then the report shows the break and whether the fencing token made it
+// harmless. So there is no list of expected results: they follow from the declaration,
+// and a declaration that is stronger than the truth is a [FalseClaim].
+//
+// A program that plays it describes each backend as a [Subject], calls [BecomeWorker]
+// before anything else, and then [Run]. docs/BACKENDS.md has an example.
 package matrix
 
 import (
@@ -16,8 +18,8 @@ import (
 	"github.com/lockstile/locker"
 )
 
-// Subject is a backend in one configuration, or somebody else's lock, with what
-// it declares.
+// Subject is a backend in one configuration, or another library's lock, with what it
+// declares.
 type Subject struct {
 	Name       string // "singlenode"
 	About      string // its configuration, in a few words
@@ -28,12 +30,12 @@ type Subject struct {
 	Start func(lab *Lab) (*System, error)
 }
 
-// System is a subject's servers while they run, and how to break them. A hook
-// that is nil is a fault that cannot be injected here; scenarios that need it
-// are skipped, by name.
+// System is a subject's servers while they run, and how to break them. A function that
+// is nil is a fault that cannot be injected here: scenarios that need it are skipped, and
+// the report lists them.
 type System struct {
-	// Client returns where one more worker process finds the store, and
-	// the network in between; nil if there is none.
+	// Client returns the URL at which one more worker process finds the store,
+	// and the network in between; nil if there is none. See [Lab.Proxy].
 	// It is called by one goroutine at a time.
 	Client func() (url string, net Network, err error)
 
@@ -51,17 +53,17 @@ type System struct {
 	Restore      func() error // brings killed servers back, with their disks
 	StepClock    func(d time.Duration) error
 	SkewClocks   func() error // some servers' clocks go an hour ahead of the others'
-	// Register is what storage inside the store has of a name, for Lockers
-	// that are a Writer. It waits for transactions that have not ended.
+	// Register reads the rows of a name, for Lockers that are a Writer. It waits
+	// for transactions that have not ended.
 	Register func(name string) ([]Entry, error)
-	// RenewsItself says that holders cannot ask for a renewal: their client
-	// keeps a session alive.
+	// RenewsItself says that holders cannot ask for a renewal: the client
+	// library keeps a session alive.
 	RenewsItself bool
-	// Part returns where one more worker finds only some of the servers: those
-	// that the others can do without or, with spare false, some of the others.
+	// Part returns some of the servers, for one more worker: with spare some that
+	// the others can do without, else some of the others.
 	Part func(spare bool) (Part, error)
-	// Narrow lets a worker reach only a majority of the servers, the nth.
-	// The nth and the one after it have one server in common.
+	// Narrow lets a worker reach only the nth majority of the servers. Each
+	// majority has one server in common with the next.
 	Narrow func(net Network, n int) error
 }
 
@@ -79,26 +81,25 @@ type Network interface {
 	CutReplies()         // requests arrive, replies do not
 	CutRepliesAfterOne() // the same, once each server has answered once more
 	EndUnheard()         // connections end on the store's side; on the worker's they stay open and silent
-	Stall()              // what is open now falls silent; new connections pass
-	Heal()               // what was held back is lost with its connections
-	Deliver()            // what was held back is delivered late
-	// Held returns how many bytes are held back now: 0 if, and only if, there
-	// is nothing.
-	Held() (requests, replies int)
+	Stall()              // connections that are open now fall silent; new ones pass
+	Heal()               // everything passes again; what was held back is lost with its connections
+	Deliver()            // everything passes again; what was held back is delivered late
+	// HeldBack returns how many bytes are held back now. It is 0 only if nothing is.
+	HeldBack() (requests, replies int)
 }
 
-// Scenario is one fault, and what people do meanwhile.
+// Scenario is one fault, and what the workers do before, during and after it.
 type Scenario struct {
 	Name  string
 	Story string // one sentence
 	// Breaks is the assumption about the world that it breaks. The empty
-	// set is a fault that every lock has to bear.
+	// set is for a fault that every lock must withstand.
 	Breaks locker.Assumptions
-	// Needs says what it cannot do without on this system; "" if it can go
-	// ahead.
+	// Needs says what this system lacks, in words; "" if the scenario can be
+	// played. nil: it needs nothing.
 	Needs func(s *System) string
-	// Ruins says that it does something to servers or their clocks, so that
-	// it needs servers of its own.
+	// Ruins says that it harms servers or their clocks, so that it needs
+	// servers of its own.
 	Ruins bool
 	Play  func(p *Play)
 }

@@ -8,10 +8,10 @@ import (
 	"github.com/lockstile/locker/fencing"
 )
 
-// Holding is a lock in the hands of a worker. A [locker.Lock] is one; an adapter
-// makes one of somebody else's lock. Its methods mean what those of [locker.Lock]
-// do, with two differences, for it shows what that lock is: Token is zero where
-// there is none, and Unlock asks the store also after a loss if that lock does.
+// Holding is a lock that a worker process holds. A [locker.Lock] is one; an adapter
+// makes one of another library's lock. Its methods mean what those of [locker.Lock] do,
+// with two differences: Token is zero if that lock has none, and Unlock asks the store
+// also after a loss if that library does.
 type Holding interface {
 	Name() string
 	Token() fencing.Token
@@ -22,7 +22,8 @@ type Holding interface {
 	Unlock(ctx context.Context) error
 }
 
-// Peer is how a worker locks. Of the request it honours Name, TTL and Renew.
+// Peer is a lock that need not be a [locker.Locker]. Of the request it honours Name, TTL
+// and Renew.
 type Peer interface {
 	Lock(ctx context.Context, req *locker.Request) (Holding, error)
 	TryLock(ctx context.Context, req *locker.Request) (Holding, error)
@@ -63,8 +64,8 @@ func holding(l *locker.Lock, err error) (Holding, error) {
 	return l, nil
 }
 
-// lockerError is an attempt's error by the contract of [locker.Locker]: unless it
-// is an ErrOutcomeUnknown, nothing is held. What other locks say promises nothing.
+// lockerError is an attempt's error by the contract of [locker.Locker]: unless it is an
+// ErrOutcomeUnknown, nothing is held. The errors of other locks promise nothing.
 type lockerError struct{ error }
 
 func (e lockerError) Unwrap() error { return e.error }
@@ -77,8 +78,8 @@ func as(req *locker.Request) []locker.Option {
 	return opts
 }
 
-// numbered is a lock without a token. Histories tell the grants of a worker apart
-// by their tokens, so it has the number of the grant in its place.
+// numbered gives a lock without a token the number of the grant in its place: histories
+// tell the grants of a worker apart by their tokens.
 type numbered struct {
 	Holding
 	number fencing.Token

@@ -81,7 +81,7 @@ func TestASubjectThatPromisesTokensIsNotTakenForTokenless(t *testing.T) {
 
 func TestWhatIsNotPromisedIsNeitherModestNorUntried(t *testing.T) {
 	g := locker.Guarantees{Tokens: locker.Unpromised}
-	if modest, untried := found(g, Kept, Kept, Kept).modesty(); len(modest)+len(untried) > 0 {
+	if modest, untried := found(g, Kept, Kept, Kept).unproven(); len(modest)+len(untried) > 0 {
 		t.Errorf("modest %v, not tried %v", modest, untried)
 	}
 }
@@ -91,18 +91,17 @@ func TestAStoppedProcessBelievesNothing(t *testing.T) {
 	h := &History{Ended: 10 * second}
 	h.granted(Span{Worker: "A", Name: "n", Token: 1, From: 1 * second})
 	h.granted(Span{Worker: "B", Name: "n", Token: 2, From: 4 * second})
-	h.away = []absence{{worker: "A", from: 2 * second, until: 9 * second}, {worker: "C", from: 0}}
+	h.suspensions = []suspension{{worker: "A", from: 2 * second, until: 9 * second}, {worker: "C", from: 0}}
 	if got := h.Overlap(); got != time.Second { // from A's waking to the end
 		t.Errorf("two holders for %v, not 1s", got)
 	}
-	h.away[0].until = 0
+	h.suspensions[0].until = 0
 	if got := h.Overlap(); got != 0 {
 		t.Errorf("two holders for %v though one never wakes", got)
 	}
 }
 
-// Grants without a token are told apart by their number, and one that was refused
-// is none.
+// Goal: grants without a token are told apart by their number, and a refusal has none.
 func TestAWorkerNumbersGrantsThatHaveNoToken(t *testing.T) {
 	l, err := local.New(t.TempDir(), local.Options{})
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 
 const lockName = "account"
 
-// Play is one scenario on one subject, while it goes on. Its steps keep the
-// history. A step that fails ends the scenario: see [Play.must].
+// Play is one scenario on one subject, while it goes on. Its steps write the history. A
+// step that fails ends the scenario, and the verdict is [NotPlayed].
 type Play struct {
 	System  *System
 	History *History
@@ -26,8 +26,8 @@ type Play struct {
 
 	asking sync.WaitGroup // locks that somebody waits for
 
-	mu   sync.Mutex
-	crew []*Worker
+	mu      sync.Mutex
+	workers []*Worker
 }
 
 // stop carries the error of a step out of a scenario.
@@ -63,9 +63,9 @@ func (p *Play) Worker(name string) *Worker {
 	return w
 }
 
-// silence is how long to wait for the lock of a holder that is silent. One with a
-// lease or a session loses it. With a connection that depends on the server's
-// settings. The process's own never ends.
+// silence is how long to wait for the lock of a holder that is silent. A lease or a
+// session ends. Whether a connection ends depends on the server's settings. A lock of
+// the process itself does not end.
 func (p *Play) silence() time.Duration {
 	switch p.guarantees.Release {
 	case locker.ByExpiry, locker.BySession:
@@ -76,22 +76,22 @@ func (p *Play) silence() time.Duration {
 	return 2 * p.TTL
 }
 
-// Break is a fault: a step on the world, noted in the history.
+// Break injects a fault, and notes it in the history.
 func (p *Play) Break(what string, f func() error) {
 	p.History.fault("%s", what)
 	p.do(what, f)
 }
 
-// Arrange is a step on the world that goes before the fault and breaks nothing
-// that a lock leans on.
+// Arrange prepares a fault and breaks nothing that a lock leans on. It is noted in the
+// history.
 func (p *Play) Arrange(what string, f func() error) {
 	p.History.mark("%s", what)
 	p.do(what, f)
 }
 
-// miss ends a scenario whose story does not take place: nothing can be called kept
-// that was not put to the test.
-func (p *Play) miss(format string, args ...any) { p.must(fmt.Errorf(format, args...)) }
+// notPlayed ends a scenario whose story does not take place: nothing may be called kept
+// that was not tested.
+func (p *Play) notPlayed(format string, args ...any) { p.must(fmt.Errorf(format, args...)) }
 
 func (p *Play) do(what string, f func() error) {
 	if err := f(); err != nil {
@@ -99,7 +99,7 @@ func (p *Play) do(what string, f func() error) {
 	}
 }
 
-// Sleep lets time pass: the fault of some scenarios is time.
+// Sleep lets time pass.
 func (p *Play) Sleep(d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -113,9 +113,9 @@ func (p *Play) Sleep(d time.Duration) {
 // end ends all workers.
 func (p *Play) end() {
 	p.mu.Lock()
-	crew := p.crew
+	workers := p.workers
 	p.mu.Unlock()
-	for _, w := range crew {
+	for _, w := range workers {
 		w.end()
 	}
 	p.asking.Wait() // their workers are gone

@@ -12,11 +12,8 @@ import (
 	"github.com/lockstile/locker"
 )
 
-// Settings are how [Run] goes about it.
+// Settings are how [Run] plays.
 type Settings struct {
-	// Worker is the command that becomes a worker process for a store at
-	// url: it calls [Work].
-	Worker func(url string) *exec.Cmd
 	// Start starts a child so that it ends with this process. The default
 	// is cmd.Start.
 	Start func(cmd *exec.Cmd) error
@@ -32,8 +29,8 @@ type Matrix struct {
 	Subjects  []Subject  `json:"-"`
 	Scenarios []Scenario `json:"-"`
 	Cells     []Cell     `json:"cells"`
-	Modest    []Modesty  `json:"modest"`
-	Untried   []Modesty  `json:"untried"` // what no scenario could break here
+	Modest    []Unproven `json:"modest"`  // broken, and it did no harm
+	Untried   []Unproven `json:"untried"` // no scenario could break it here
 }
 
 // Cell returns the cell of a scenario and a subject.
@@ -50,12 +47,12 @@ func (m *Matrix) Cell(scenario, subject string) Cell {
 // truth.
 func (m *Matrix) FalseClaims() []Cell { return m.with(FalseClaim) }
 
-// NotPlayed returns the cells of scenarios that could not be played, which is
-// nobody's verdict.
+// NotPlayed returns the cells of scenarios that could not be played. They say nothing
+// about their subjects.
 func (m *Matrix) NotPlayed() []Cell { return m.with(NotPlayed) }
 
 // Skipped returns the cells of faults that cannot be injected there, and of servers
-// that are missing. Where that is all of them, nothing was measured.
+// that are missing. If that is all cells, nothing was measured.
 func (m *Matrix) Skipped() []Cell { return m.with(Skipped) }
 
 func (m *Matrix) with(v Verdict) (cells []Cell) {
@@ -67,9 +64,9 @@ func (m *Matrix) with(v Verdict) (cells []Cell) {
 	return cells
 }
 
-// Run plays every scenario on every subject. Scenarios that do no harm to
-// servers share those of their subject, each with a lock of its own; the others
-// have servers of their own.
+// Run plays every scenario on every subject. Scenarios that do no harm to servers share
+// those of their subject, each with a lock of its own; the others have servers of their
+// own. The workers are this program, started again: see [BecomeWorker].
 func Run(ctx context.Context, set Settings, subjects []Subject, scenarios []Scenario) *Matrix {
 	if set.Parallel == 0 {
 		set.Parallel = 4
@@ -78,10 +75,10 @@ func Run(ctx context.Context, set Settings, subjects []Subject, scenarios []Scen
 		set.Start = (*exec.Cmd).Start
 	}
 	m := &Matrix{Subjects: subjects, Scenarios: scenarios, Cells: make([]Cell, len(subjects)*len(scenarios))}
-	houses := make([]*house, len(subjects))
+	all := make([]*servers, len(subjects))
 	for i, sub := range subjects {
-		houses[i] = &house{set: set, subject: sub}
-		defer houses[i].close()
+		all[i] = &servers{set: set, subject: sub}
+		defer all[i].close()
 	}
 	var wg sync.WaitGroup
 	var mu sync.Mutex // for Done
@@ -89,7 +86,7 @@ func Run(ctx context.Context, set Settings, subjects []Subject, scenarios []Scen
 	for range set.Parallel {
 		wg.Go(func() {
 			for i := range next {
-				m.Cells[i] = houses[i%len(houses)].play(ctx, scenarios[i/len(houses)], fmt.Sprint(lockName, "-", i))
+				m.Cells[i] = all[i%len(all)].play(ctx, scenarios[i/len(all)], fmt.Sprint(lockName, "-", i))
 				if set.Done != nil {
 					mu.Lock()
 					set.Done(m.Cells[i])
@@ -103,20 +100,20 @@ func Run(ctx context.Context, set Settings, subjects []Subject, scenarios []Scen
 	}
 	close(next)
 	wg.Wait()
-	m.Modest, m.Untried = m.modesty()
+	m.Modest, m.Untried = m.unproven()
 	return m
 }
 
 // playTime bounds one cell.
 const playTime = 3 * time.Minute
 
-// play plays one scenario with a lock of that name. A wait that a busy machine may
-// account for is measured again, with another lock: what is waited for in the store
-// takes its time every time. Anything else that comes of it counts.
-func (h *house) play(ctx context.Context, sc Scenario, name string) Cell {
-	cell := h.once(ctx, sc, name)
+// play plays one scenario with a lock of that name. A short wait may be the machine's,
+// and is measured again, with another lock: a wait for the store comes every time. Any
+// other verdict of the new run replaces the old one.
+func (s *servers) play(ctx context.Context, sc Scenario, name string) Cell {
+	cell := s.once(ctx, sc, name)
 	for i := 0; i < 2 && cell.Verdict == Unavailable && cell.Waited < machineAfter; i++ {
-		again := h.once(ctx, sc, fmt.Sprint(name, "-again-", i))
+		again := s.once(ctx, sc, fmt.Sprint(name, "-again-", i))
 		if again.Verdict != Unavailable || again.Waited < cell.Waited {
 			cell = again
 		}
@@ -124,15 +121,15 @@ func (h *house) play(ctx context.Context, sc Scenario, name string) Cell {
 	return cell
 }
 
-func (h *house) once(ctx context.Context, sc Scenario, name string) Cell {
-	cell := Cell{Scenario: sc.Name, Subject: h.subject.Name, Verdict: NotPlayed}
+func (s *servers) once(ctx context.Context, sc Scenario, name string) Cell {
+	cell := Cell{Scenario: sc.Name, Subject: s.subject.Name, Verdict: NotPlayed}
 	ctx, cancel := context.WithTimeoutCause(ctx, playTime, fmt.Errorf("not over after %v", playTime))
 	defer cancel()
 	if ctx.Err() != nil {
 		cell.Why = context.Cause(ctx).Error()
 		return cell
 	}
-	sys, lab, err := h.servers()
+	sys, lab, err := s.shared()
 	if err == nil && sc.Needs != nil {
 		if cell.Why = sc.Needs(sys); cell.Why != "" {
 			cell.Verdict = Skipped
@@ -140,7 +137,7 @@ func (h *house) once(ctx context.Context, sc Scenario, name string) Cell {
 		}
 	}
 	if err == nil && sc.Ruins {
-		sys, lab, err = h.start()
+		sys, lab, err = s.start()
 		defer lab.close()
 	}
 	if err != nil {
@@ -150,8 +147,8 @@ func (h *house) once(ctx context.Context, sc Scenario, name string) Cell {
 		return cell
 	}
 	p := &Play{
-		System: sys, History: &History{Began: locker.Now(), Tokenless: h.subject.Tokenless()}, TTL: h.subject.ttl(),
-		ctx: ctx, lab: lab, guarantees: h.subject.Guarantees, name: name,
+		System: sys, History: &History{Began: locker.Now(), Tokenless: s.subject.Tokenless()}, TTL: s.subject.ttl(),
+		ctx: ctx, lab: lab, guarantees: s.subject.Guarantees, name: name,
 	}
 	defer p.end()
 	failed := lab.Try(func() { err = p.step(func() { sc.Play(p) }) })
@@ -162,11 +159,11 @@ func (h *house) once(ctx context.Context, sc Scenario, name string) Cell {
 		return cell
 	}
 	p.end()
-	if err := p.settle(sc.Breaks); err != nil {
+	if err := p.readRegister(sc.Breaks); err != nil {
 		cell.Why, cell.History = err.Error(), p.History
 		return cell
 	}
-	return p.cell(cell, h.subject, sc, still)
+	return p.cell(cell, s.subject, sc, still)
 }
 
 func (p *Play) cell(cell Cell, sub Subject, sc Scenario, still *standstill) Cell {
@@ -187,14 +184,13 @@ func (p *Play) cell(cell Cell, sub Subject, sc Scenario, still *standstill) Cell
 	return cell
 }
 
-// unavailableAfter is how long the next lock may take before that is called
-// unavailable: what a busy machine takes for a lock that is free, and less than
-// anything that is waited for, such as the half second that a waiter has to claim
-// its turn.
+// unavailableAfter is how long the next lock may take before the verdict is unavailable:
+// as long as a busy machine needs for a lock that is free, and less than any wait for
+// the store, such as the half second that a waiter has to claim its turn.
 const unavailableAfter = 400 * time.Millisecond
 
-// machineAfter is more than a busy machine has been seen to add to a wait, and less
-// than any lease.
+// machineAfter is more than a busy machine has been seen to add to a wait, and less than
+// any lease.
 const machineAfter = 900 * time.Millisecond
 
 func (s Subject) ttl() time.Duration {
@@ -204,8 +200,7 @@ func (s Subject) ttl() time.Duration {
 	return s.TTL
 }
 
-// Tokenless reports whether the lock has no tokens at all: it declares them as
-// not promised.
+// Tokenless reports whether the lock has no tokens: it declares them as not promised.
 func (s Subject) Tokenless() bool { return s.Guarantees.Tokens.Has(locker.Unpromised) }
 
 // Progress returns a Settings.Done that writes a line for each of so many cells.

@@ -2,41 +2,40 @@ package matrix
 
 import "time"
 
-func betweenSigns() Scenario {
-	return Scenario{
-		Name:  "between two signs of life",
+var signScenarios = []Scenario{
+	{
+		Name: "between two signs of life", Play: betweenTwoSigns,
 		Story: "The server that a holder is connected to stops a moment after it has answered a renewal, of which the others may not have heard.",
-		Needs: want(func(s *System) bool { return s.Part != nil }, "there is no server that the others can do without"),
-		Play:  (*Play).betweenSigns,
-	}
+		Needs: needs(func(s *System) bool { return s.Part != nil }, "there is no server that the others can do without"),
+	},
 }
 
-// betweenSigns is played several times, with renewals that come later and later:
-// what the other servers have heard of by then is left to chance.
-func (p *Play) betweenSigns() {
+// betweenTwoSigns is played several times, with renewals that come later and later: what
+// the other servers have heard of by then is left to chance.
+func betweenTwoSigns(p *Play) {
 	const rounds = 8
 	b, _ := p.workerAt("B", false)
 	for i := range rounds {
 		a, server := p.workerAt("A", true)
-		g := a.LockPlain()
+		held := a.LockPlain()
 		waiting := b.Locking()
 		p.Sleep(p.TTL * time.Duration(24+4*i) / 100)
 		p.Break("A renews, and its server stops", func() error {
-			if err := g.tryRenew(); err != nil {
+			if err := held.tryRenew(); err != nil {
 				p.History.mark("%s: %v", a.Name, err) // it was too late for that
 			}
 			return server.Stop()
 		})
 		next := waiting.NextWithin(p.long(), func() {})
 		next.Write(2)
-		g.Write(1)
+		held.Write(1)
 		p.Break("the server goes on", server.Resume)
 		next.Unlock()
 		p.must(a.Kill())
 	}
 }
 
-// workerAt starts one more process, which finds a part of the servers.
+// workerAt starts one more process, which finds only some of the servers.
 func (p *Play) workerAt(name string, spare bool) (*Worker, Part) {
 	part, err := p.System.Part(spare)
 	p.must(err)

@@ -7,10 +7,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stopMyself is the pause that nobody sees coming: a garbage collection, a page
-// fault, a suspended machine. It lasts until somebody sends SIGCONT. The signal
-// goes to this very thread, which takes it before it goes on; sent to the
-// process, another thread may take it, and this one run on for a while.
+// stopMyself is a pause without warning, such as a garbage collection, a page fault or a
+// suspended machine. It lasts until SIGCONT. The signal goes to this thread, which takes
+// it before it goes on. If it went to the process, another thread could take it while
+// this one runs on for a while.
 func stopMyself() {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// awaitStopped waits until the process has stopped, all threads of it: any one
-// that runs on can take a lock.
+// awaitStopped waits until all threads of the process have stopped: one that runs on can
+// take a lock.
 func (w *Worker) awaitStopped() error {
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		stopped, err := allStopped(w.cmd.Process.Pid)

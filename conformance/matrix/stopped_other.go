@@ -8,8 +8,8 @@ import "errors"
 func stopMyself() {}
 
 func (w *Worker) awaitStopped() error {
-	return errors.New("this system does not tell whether a process is stopped")
+	return errors.New("this system does not say whether a process is stopped")
 }
 
-// awaitSuspended cannot tell: a signal takes a moment here.
+// awaitSuspended does not wait: this system does not say when the signal has arrived.
 func (w *Worker) awaitSuspended() error { return nil }

@@ -47,11 +47,11 @@ func (m *Matrix) WriteText(w io.Writer) {
 	m.writeFindings(w, "", "")
 }
 
-// writeFindings says what is wrong, with its history between two fences, and what
-// was skipped and why.
+// writeFindings says what is wrong, what was skipped, and why. It puts each history
+// between open and end.
 func (m *Matrix) writeFindings(w io.Writer, open, end string) {
 	for _, c := range m.FalseClaims() {
-		fmt.Fprintf(w, "\nFALSE CLAIM: %s, %s: %s\n%s%s%s", c.Subject, c.Scenario, c.Why, open, c.History.Tale(), end)
+		fmt.Fprintf(w, "\nFALSE CLAIM: %s, %s: %s\n%s%s%s", c.Subject, c.Scenario, c.Why, open, c.History.Text(), end)
 	}
 	for _, c := range m.NotPlayed() {
 		fmt.Fprintf(w, "\nNot played: %s, %s: %s\n", c.Subject, c.Scenario, c.Why)
@@ -60,11 +60,11 @@ func (m *Matrix) writeFindings(w io.Writer, open, end string) {
 		fmt.Fprintf(w, "\nSkipped (–): %s\n", line)
 	}
 	for _, mod := range m.Modest {
-		fmt.Fprintf(w, "\nModest: %v. No scenario that broke that could show it.\n", mod)
+		fmt.Fprintf(w, "\nModest: %v. No scenario that breaks it did any harm.\n", mod)
 	}
 }
 
-// skips says, for each reason, what was skipped for whom.
+// skips says for each reason which scenarios were skipped, and on which subjects.
 func (m *Matrix) skips() []string {
 	var whys []string
 	scenarios, subjects := make(map[string][]string), make(map[string][]string)
@@ -94,8 +94,8 @@ processes, one broken assumption at a time. Do not edit.
 `)
 }
 
-// WriteMarkdownUnder is WriteMarkdown under a head of the caller's, which says
-// what the page is and how it was made.
+// WriteMarkdownUnder is WriteMarkdown below another head, which says what the page is
+// and how it was made.
 func (m *Matrix) WriteMarkdownUnder(w io.Writer, head string) {
 	fmt.Fprint(w, head, markdownLegend)
 	m.markdownDeclared(w)
@@ -115,12 +115,12 @@ func (m *Matrix) WriteMarkdownUnder(w io.Writer, head string) {
 const markdownLegend = `
 - *kept*: one holder at a time, tokens in order. With a time: nobody could lock for so long.
 - *broken, fenced*: two holders believed at once, or a stale write was made, as the declaration
-  says it may; the guard in the storage refused every stale write that it could know of: it knows of
-  a holder from that holder's claim on.
+  says it may; the guard in the storage refused every stale write that it could: a guard learns of a
+  holder only when that holder claims the resource.
 - *broken*: tokens went back, or a stale write got past the guard, as the declaration says they may.
 - *FALSE CLAIM*: something broke that the declaration promises. No backend of ours may have one.
-- A lock inside a transaction needs no guard: holders write in it, so a holder and its writes count
-  if they were committed, and who saw which of them is read in the database.
+- A lock inside a transaction needs no guard: holders write in the transaction. A holder and its writes
+  count if they were committed, and the database says who saw which of them.
 - –: the fault does not exist there, or could not be injected; see the end.
 `
 

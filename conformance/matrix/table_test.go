@@ -22,7 +22,7 @@ func found(g locker.Guarantees, verdicts ...Verdict) *Matrix {
 	return m
 }
 
-// What nobody has to expect must not be hidden in the line that says all is well.
+// The line that counts what all have kept must not hide anything that broke.
 func TestBriefHidesNothingThatBroke(t *testing.T) {
 	for _, c := range []struct {
 		verdicts []Verdict
@@ -49,20 +49,20 @@ func TestBriefHidesNothingThatBroke(t *testing.T) {
 	}
 }
 
-// What a declaration leans on was seen to break, or could not be hurt, or was
-// never tried.
-func TestModestIsWhatWasTriedAndCouldNotBeHurt(t *testing.T) {
+// Each assumption of a declaration was seen to matter, or was broken without harm, or was
+// never broken.
+func TestModestIsWhatWasBrokenWithoutHarm(t *testing.T) {
 	g := locker.Guarantees{Exclusion: locker.PromptHolder | locker.DurableServer, Tokens: locker.ForwardClock}
 	for _, c := range []struct {
 		verdicts        []Verdict
-		modest, untried []Modesty
+		modest, untried []Unproven
 	}{
 		{[]Verdict{BrokenFenced, Broken, Kept}, nil, nil},
-		{[]Verdict{Kept, BrokenFenced, Kept}, []Modesty{{"it", "exclusion", locker.PromptHolder}, {"it", "tokens", locker.ForwardClock}}, nil},
-		{[]Verdict{BrokenFenced, Skipped, Kept}, nil, []Modesty{{"it", "exclusion", locker.DurableServer}, {"it", "tokens", locker.ForwardClock}}},
-		{[]Verdict{NotPlayed, Broken, Kept}, nil, []Modesty{{"it", "exclusion", locker.PromptHolder}}},
+		{[]Verdict{Kept, BrokenFenced, Kept}, []Unproven{{"it", "exclusion", locker.PromptHolder}, {"it", "tokens", locker.ForwardClock}}, nil},
+		{[]Verdict{BrokenFenced, Skipped, Kept}, nil, []Unproven{{"it", "exclusion", locker.DurableServer}, {"it", "tokens", locker.ForwardClock}}},
+		{[]Verdict{NotPlayed, Broken, Kept}, nil, []Unproven{{"it", "exclusion", locker.PromptHolder}}},
 	} {
-		modest, untried := found(g, c.verdicts...).modesty()
+		modest, untried := found(g, c.verdicts...).unproven()
 		if !slices.Equal(modest, c.modest) || !slices.Equal(untried, c.untried) {
 			t.Errorf("%v: modest %v, not tried %v; want %v, %v", c.verdicts, modest, untried, c.modest, c.untried)
 		}

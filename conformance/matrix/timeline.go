@@ -19,15 +19,15 @@ const (
 	rightEdge  = 14
 )
 
-// timeline draws a history as SVG: a lane for each worker with its beliefs, a
-// dashed line for each thing done to the world, a dot for each write.
+// timeline draws a history as SVG: a lane for each worker with its spans, a dashed line
+// for each mark, a dot for each write.
 type timeline struct {
 	h     *History
 	lanes []string
 	out   strings.Builder
 }
 
-// Timeline returns the history as an SVG image that needs nothing else.
+// Timeline returns the history as an SVG image.
 func (h *History) Timeline() string {
 	t := &timeline{h: h}
 	for _, s := range h.Spans {
@@ -54,7 +54,7 @@ func (h *History) Timeline() string {
 	return t.out.String()
 }
 
-// lane returns the lane of a worker, and gives it one.
+// lane returns the lane of a worker, which it makes if there is none yet.
 func (t *timeline) lane(worker string) int {
 	if i := slices.Index(t.lanes, worker); i >= 0 {
 		return i
@@ -70,8 +70,7 @@ func (t *timeline) x(at locker.Instant) float64 {
 	return leftEdge + timeWidth*float64(at.Sub(t.h.Began))/float64(max(whole, 1))
 }
 
-// marks draws what was done to the world, each with a number that the legend
-// explains.
+// marks draws the marks, each with its number in the list below the image.
 func (t *timeline) marks(bottom int) {
 	var last float64
 	row := 0
@@ -109,7 +108,7 @@ func (t *timeline) write(w Write) {
 	}
 	x, y := t.x(w.At), t.y(len(t.lanes))+9
 	fmt.Fprintf(&t.out, `<line x1="%.1f" x2="%.1f" y1="%d" y2="%d" class="arrow %s"/><circle cx="%.1f" cy="%d" r="5" class="%s"><title>%s writes with %s at %v: %s</title></circle>`,
-		x, x, t.y(t.lane(w.Worker))+18, y-5, class, x, y, class, html.EscapeString(w.Worker), t.h.token(w.Token), w.At.Sub(t.h.Began).Round(time.Millisecond), t.h.fate(w))
+		x, x, t.y(t.lane(w.Worker))+18, y-5, class, x, y, class, html.EscapeString(w.Worker), t.h.token(w.Token), w.At.Sub(t.h.Began).Round(time.Millisecond), t.h.outcome(w))
 	if w.Refused {
 		fmt.Fprintf(&t.out, `<path d="M%.1f %d l6 6 m0 -6 l-6 6" class="cross"/>`, x-3, y-3)
 	}

@@ -17,8 +17,8 @@ const (
 	// Unavailable: kept, but nobody could lock for a while.
 	Unavailable Verdict = "unavailable"
 	// BrokenFenced: two holders believed at once, or a stale write was made,
-	// as declared; the guard refused every stale write that it could know
-	// of: none before the next holder's claim.
+	// as declared; the guard refused every stale write that came after the
+	// next holder's claim. It cannot refuse earlier ones.
 	BrokenFenced Verdict = "broken, fenced"
 	// Broken: a stale write got past the guard, or tokens went back, as
 	// declared; or two holders believed at once, or a stale write was made,
@@ -26,12 +26,12 @@ const (
 	Broken Verdict = "broken"
 	// FalseClaim: something broke that the declaration promises, or nobody
 	// could lock any more though no assumption was broken, or a caller was
-	// told that it holds nothing and it did.
+	// told that it holds nothing although it did.
 	FalseClaim Verdict = "FALSE CLAIM"
 	// Skipped: this fault cannot be injected here, or the server is missing.
 	Skipped Verdict = "skipped"
 	// NotPlayed: something that has nothing to do with the fault went wrong,
-	// so nothing was found out.
+	// so the run shows nothing.
 	NotPlayed Verdict = "not played"
 )
 
@@ -48,22 +48,20 @@ type Cell struct {
 	History  *History      `json:"history"` // nil if there was nothing to play on
 }
 
-// slack is what two clocks read in two processes may differ by, and what is
-// called available at once.
+// slack is by how much the times that two processes read may differ.
 const slack = 5 * time.Millisecond
 
-// judge compares what happened with what was declared. The assumption that the
-// scenario breaks is the only one that was broken.
+// judge compares what happened with what was declared. Only broken was broken.
 func judge(g locker.Guarantees, broken locker.Assumptions, h *History) (v Verdict, why string) {
 	exclusionMay, tokensMay := g.Exclusion&(broken|locker.Unpromised) != 0, g.Tokens&broken != 0 || h.Tokenless
 	stale, passed := h.Stale()
 	overlap := h.Overlap()
 	first, second, disorder := h.Disorder()
-	victim, robbed := h.Robbed()
+	victim, takenAway := h.TakenAway()
 	switch {
 	case !h.Linearizable():
 		return FalseClaim, "the guarded register is not linearizable"
-	case h.Untrue != "": // whatever is broken, what is not known is not to be said
+	case h.Untrue != "": // no fault excuses a false statement
 		return FalseClaim, h.Untrue
 	case disorder && !tokensMay:
 		return FalseClaim, fmt.Sprintf("token %d of %s came after token %d of %s", second.Token, second.Worker, first.Token, first.Worker)
@@ -71,19 +69,19 @@ func judge(g locker.Guarantees, broken locker.Assumptions, h *History) (v Verdic
 		return FalseClaim, count(passed, "stale write") + " got past the guard"
 	case (overlap > slack || stale > 0) && !exclusionMay:
 		return FalseClaim, said(overlap, stale, "")
-	case robbed && broken == 0 && !exclusionMay: // a server that forgot takes locks away and gives them to nobody
+	case takenAway && broken == 0 && !exclusionMay: // a server that forgot its data takes a lock away, too, and gives it to nobody
 		return FalseClaim, fmt.Sprintf("the store gave the lock of %s away while it was valid", victim.Worker)
 	case h.Tokenless && (overlap > slack || stale > 0):
 		return Broken, said(overlap, stale, "there is no token to refuse by")
 	case disorder || passed > 0:
-		return Broken, said(overlap, stale, "tokens did not tell")
+		return Broken, said(overlap, stale, "tokens were out of order")
 	case overlap > slack || stale > 0:
 		return BrokenFenced, said(overlap, stale, fenced(stale, h.early()))
 	}
 	return Kept, ""
 }
 
-// fenced says what kept stale writes from doing harm, some of which were early.
+// fenced says why stale writes did no harm. Some of them were early.
 func fenced(stale, early int) string {
 	switch {
 	case stale == 0:
@@ -91,9 +89,9 @@ func fenced(stale, early int) string {
 	case early == 0:
 		return "the guard refused"
 	case early == stale:
-		return "before the next holder's claim, so that no guard could know"
+		return "before the next holder's claim, so that no guard could refuse"
 	}
-	return fmt.Sprintf("the guard refused, but for %d before the next holder's claim, of which no guard could know", early)
+	return fmt.Sprintf("the guard refused, except %d before the next holder's claim, which no guard could refuse", early)
 }
 
 // count puts a number before what is counted.

@@ -7,65 +7,66 @@ import (
 	"github.com/lockstile/locker"
 )
 
-// Waiting is a Lock that was asked for and may not have been granted yet.
+// Waiting is a Lock that a worker was told to make, and that may not have been granted
+// yet.
 type Waiting struct {
 	worker *Worker
 	since  locker.Instant
-	end    <-chan outcome // has room: nobody has to wait for it
+	end    <-chan result // has room, so that Wait need not be called
 }
 
-type outcome struct {
-	grant Grant
-	err   error
+type result struct {
+	lock WorkerLock
+	err  error
 }
 
 // Locking starts a Lock and does not wait for it.
 func (w *Worker) Locking() Waiting { return w.locking(order{Verb: "lock"}) }
 
-// LockingLong is Locking for a holder that does not need to renew while the play
-// goes on: its renewals would cover up what others have done to its lock.
+// LockingLong is Locking for a holder that need not renew while the scenario goes on: a
+// renewal would hide what others have done to its lock.
 func (w *Worker) LockingLong() Waiting {
 	return w.locking(order{Verb: "lock", NoRenew: true, TTL: 10 * w.play.TTL})
 }
 
 func (w *Worker) locking(o order) Waiting {
-	p, end := w.play, make(chan outcome, 1)
+	p, end := w.play, make(chan result, 1)
 	answer := w.tell(w.fill(o))
 	p.asking.Go(func() {
-		var o outcome
-		err := p.step(func() { o.grant, o.err = w.persist(answer) })
-		o.err = errors.Join(o.err, err)
-		end <- o
+		var r result
+		err := p.step(func() { r.lock, r.err = w.persist(answer) })
+		r.err = errors.Join(r.err, err)
+		end <- r
 	})
 	return Waiting{w, locker.Now(), end}
 }
 
 // Wait waits for the lock.
-func (p Waiting) Wait() Grant { return p.ended(<-p.end) }
+func (p Waiting) Wait() WorkerLock { return p.ended(<-p.end) }
 
-func (p Waiting) ended(o outcome) Grant {
-	p.worker.play.must(o.err)
-	return o.grant
+func (p Waiting) ended(r result) WorkerLock {
+	p.worker.play.must(r.err)
+	return r.lock
 }
 
-// now is the same, as if it had been asked for now.
+// now counts the wait from now.
 func (p Waiting) now() Waiting {
 	p.since = locker.Now()
 	return p
 }
 
-// persist asks again where a Lock has failed, as long as patience lasts: stores
-// that do not answer are part of the game.
-func (w *Worker) persist(answer <-chan report) (Grant, error) {
+// persist asks again after a Lock that has failed, until patience ends: stores that do
+// not answer are what the scenarios are about.
+func (w *Worker) persist(answer <-chan report) (WorkerLock, error) {
 	end := time.Now().Add(patience)
 	for {
-		g, err := w.claimed(w.granted(answer))
+		l, err := w.claimed(w.granted(answer))
 		var no *refusal
 		switch {
 		case !errors.As(err, &no):
-			return g, err
+			return l, err
 		case time.Now().After(end):
-			return g, &standstill{no}
+			return l, &standstill{no}
 		}
 		w.play.History.mark("%v", no)
 		w.play.Sleep(w.play.TTL / 20)
@@ -74,41 +75,41 @@ func (w *Worker) persist(answer <-chan report) (Grant, error) {
 }
 
 // Within waits for d at most and reports whether the lock was granted.
-func (p Waiting) Within(d time.Duration) (Grant, bool) {
+func (p Waiting) Within(d time.Duration) (WorkerLock, bool) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
-	case o := <-p.end:
-		return p.ended(o), true
+	case r := <-p.end:
+		return p.ended(r), true
 	case <-timer.C:
-		return Grant{}, false
+		return WorkerLock{}, false
 	}
 }
 
-// NextWithin waits for the lock as the next one after a fault. If it does not
-// come while the dead holder's could have ended, mend is called, and then it
-// must come. Some stores free a lock only when the connection ends.
-func (p Waiting) NextWithin(d time.Duration, mend func()) Grant {
-	g, ok := p.Within(d)
+// NextWithin waits for the first lock after a fault, and notes how long that took. If the
+// lock does not come within d, mend is called, and then it must come: some stores free a
+// lock only when the connection ends.
+func (p Waiting) NextWithin(d time.Duration, mend func()) WorkerLock {
+	l, ok := p.Within(d)
 	if !ok {
 		mend()
-		g = p.Wait()
+		l = p.Wait()
 	}
 	p.worker.play.Waited = locker.Now().Sub(p.since)
-	return g
+	return l
 }
 
-// Serve waits for all of them at once. Each holds the lock for a moment, writes,
-// and gives it back.
+// Serve waits for all of them at once. Each writes, holds the lock for that long, and
+// unlocks.
 func (p *Play) Serve(hold time.Duration, all ...Waiting) {
 	errs := make(chan error, len(all))
 	for i, waiting := range all {
 		go func() {
 			errs <- p.step(func() {
-				g := waiting.Wait()
-				g.Write(i)
+				l := waiting.Wait()
+				l.Write(i)
 				p.Sleep(hold)
-				g.Unlock()
+				l.Unlock()
 			})
 		}()
 	}
@@ -117,8 +118,8 @@ func (p *Play) Serve(hold time.Duration, all ...Waiting) {
 	}
 }
 
-// standstill is a store that grants nothing for as long as patience lasts. That
-// is a result.
+// standstill is the error of a store that grants nothing until patience ends. That is a
+// result, and does not make the scenario unplayed.
 type standstill struct{ error }
 
 func (s *standstill) Unwrap() error { return s.error }

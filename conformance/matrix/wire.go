@@ -21,8 +21,8 @@ type order struct {
 	Value   int           `json:"value,omitempty"`
 }
 
-// report is what a worker process says. All times are on the clock of
-// [locker.Now], which processes of one machine share.
+// report is what a worker process says. All times are on the clock of [locker.Now], which
+// the processes of a machine share.
 type report struct {
 	ID       int            `json:"id"` // of the order; 0 if nobody asked
 	Kind     string         `json:"kind"`
@@ -49,8 +49,8 @@ const (
 	kindLost    = "lost"    // nobody asked: the lock's Lost channel closed
 	kindWrite   = "write"   // nobody asked: a write that now reaches the storage
 	kindWrote   = "wrote"   // the answer to the order to write
-	kindFreed   = "freed"   // unlocked, or not: Err
-	kindRenewed = "renewed" // or not: Err
+	kindFreed   = "freed"   // the answer to an unlock: Err
+	kindRenewed = "renewed" // the answer to a renewal: Err
 )
 
 // lines writes JSON, one value a line, from any goroutine.

@@ -1,12 +1,10 @@
 package matrix
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
+	"os/exec"
 	"sync"
 	"time"
 
@@ -14,179 +12,134 @@ import (
 	"github.com/lockstile/locker/fencing"
 )
 
-// Opener makes the Locker that a worker process uses.
-type Opener func(ctx context.Context, url string) (locker.Locker, error)
+// patience bounds every wait for a worker.
+const patience = 60 * time.Second
 
-// Work is a worker process: it opens url and then does what it is told on in
-// until in ends. The program that calls [Run] starts itself again and has the
-// child call Work.
-func Work(ctx context.Context, open Opener, url string, in io.Reader, out io.Writer) error {
-	return WorkAsPeer(ctx, func(ctx context.Context, url string) (Peer, error) {
-		l, err := open(ctx, url)
-		return AsPeer(l), err
-	}, url, in, out)
+// Worker is a process that locks and writes as it is told to.
+type Worker struct {
+	Name string
+	Net  Network // between it and the store; nil if there is none
+
+	play *Play
+	cmd  *exec.Cmd
+	out  *lines // to the process
+
+	mu      sync.Mutex
+	last    int // the ID of an order
+	waiting map[int]chan report
+	lost    map[fencing.Token]chan struct{}
+	delay   *delay // of its next write
+	gone    chan struct{}
 }
 
-// WorkAsPeer is Work for locks of all kinds.
-func WorkAsPeer(ctx context.Context, open PeerOpener, url string, in io.Reader, out io.Writer) error {
-	peer, err := open(ctx, url)
+// start starts a process and waits until it has its Locker.
+func (p *Play) start(ctx context.Context, name string) (*Worker, error) {
+	url, net, err := p.System.Client()
+	if err != nil {
+		return nil, err
+	}
+	return p.startAt(ctx, name, url, net)
+}
+
+// startAt is start for a store at url.
+func (p *Play) startAt(ctx context.Context, name, url string, net Network) (*Worker, error) {
+	w := &Worker{
+		Name: name, Net: net, play: p,
+		waiting: make(map[int]chan report), lost: make(map[fencing.Token]chan struct{}), gone: make(chan struct{}),
+	}
+	ready := make(chan report, 1)
+	w.waiting[0] = ready
+	var said tail
+	if err := w.launch(url, &said); err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	p.workers = append(p.workers, w)
+	p.mu.Unlock()
+	select {
+	case <-ready:
+		return w, nil
+	case <-w.gone:
+		return nil, fmt.Errorf("worker %s ended at once: %s", name, said.String())
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// launch starts the process and reads its reports from then on.
+func (w *Worker) launch(url string, stderr io.Writer) (err error) {
+	if w.cmd, err = workerCommand(url); err != nil {
+		return err
+	}
+	stdin, err := w.cmd.StdinPipe()
 	if err != nil {
 		return err
 	}
-	w := &worker{peer: peer, out: newLines(out), held: make(map[string]Holding)}
-	if err := w.out.send(report{Kind: kindReady, At: locker.Now()}); err != nil {
+	stdout, err := w.cmd.StdoutPipe()
+	if err != nil {
 		return err
 	}
-	scanner := bufio.NewScanner(in)
-	for scanner.Scan() {
-		var o order
-		if err := json.Unmarshal(scanner.Bytes(), &o); err != nil {
-			return fmt.Errorf("matrix: worker: %w", err)
-		}
-		go w.obey(ctx, o)
+	w.cmd.Stderr = stderr
+	if err := w.play.lab.Start(w.cmd); err != nil {
+		return err
 	}
-	return scanner.Err()
+	w.out = newLines(stdin)
+	go w.listen(stdout)
+	return nil
 }
 
-type worker struct {
-	peer Peer
-	out  *lines
-
-	mu     sync.Mutex
-	held   map[string]Holding // by name; the last one
-	grants fencing.Token      // how many there were, for want of a token
+// Suspend stops the process, as a suspended machine does.
+func (w *Worker) Suspend() error {
+	w.play.History.fault("%s is stopped", w.Name)
+	if err := pauseProcess(w.cmd.Process); err != nil {
+		return err
+	}
+	if err := w.awaitSuspended(); err != nil {
+		return err
+	}
+	w.play.History.suspended(w.Name)
+	return nil
 }
 
-func (w *worker) obey(ctx context.Context, o order) {
-	if o.Bound > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, o.Bound)
-		defer cancel()
-	}
-	r := report{ID: o.ID, Name: o.Name, Asked: locker.Now()}
-	var granted Holding
-	switch o.Verb {
-	case "lock":
-		granted = w.lock(ctx, o, w.peer.Lock, &r)
-	case "try":
-		granted = w.lock(ctx, o, w.peer.TryLock, &r)
-	case "write":
-		w.write(ctx, o, &r)
-	case "unlock":
-		w.unlock(ctx, o, &r)
-	case "renew":
-		w.renew(ctx, o, &r)
-	}
-	r.At = locker.Now()
-	_ = w.out.send(r) // without a reader there is nobody to tell
-	if granted != nil {
-		go w.watch(granted) // only now: a loss that is told of before its grant would end nothing
-	}
+// Wake lets a suspended process go on.
+func (w *Worker) Wake() error {
+	w.play.History.mark("%s goes on", w.Name)
+	w.play.History.woke(w.Name)
+	return resumeProcess(w.cmd.Process)
 }
 
-type lockFunc func(context.Context, *locker.Request) (Holding, error)
-
-func (w *worker) lock(ctx context.Context, o order, lock lockFunc, r *report) Holding {
-	l, err := lock(ctx, &locker.Request{Name: o.Name, TTL: o.TTL, Renew: !o.NoRenew})
-	if err != nil {
-		r.Kind = kindRefused
-		r.fail(err)
-		return nil
-	}
-	l = w.keep(o.Name, l)
-	r.Kind, r.Token, r.Deadline = kindGranted, uint64(l.Token()), deadline(l)
-	return l
+// Kill ends the process as kill -9 does.
+func (w *Worker) Kill() error {
+	w.play.History.fault("%s is killed", w.Name)
+	// The signal ends the belief. The store may hear of the death, and give the
+	// lock away, long before we do.
+	at := locker.Now()
+	w.end()
+	w.play.History.killed(w.Name, at)
+	return nil
 }
 
-func (w *worker) keep(name string, l Holding) Holding {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.grants++
-	if l.Token() == 0 {
-		l = numbered{l, w.grants}
-	}
-	w.held[name] = l
-	return l
+func (w *Worker) end() {
+	_ = w.cmd.Process.Kill() // it may be gone already
+	<-w.gone
 }
 
-// watch tells when the holder is told.
-func (w *worker) watch(l Holding) {
-	<-l.Lost()
-	r := report{Kind: kindLost, Name: l.Name(), Token: uint64(l.Token()), At: locker.Now(), Deadline: deadline(l)}
-	r.fail(l.Err())
-	_ = w.out.send(r) // without a reader there is nobody to tell
+// tail keeps the last output of a process.
+type tail struct {
+	mu   sync.Mutex
+	text []byte
 }
 
-// write looks whether the lock is held and writes if it is: the mistake that
-// tokens are there for. Between the two lines anything can happen.
-func (w *worker) write(ctx context.Context, o order, r *report) {
-	r.Kind, r.Value = kindWrote, o.Value
-	l := w.lockOf(o, r)
-	if l == nil {
-		return
-	}
-	if err := l.Err(); err != nil {
-		r.fail(err)
-		return
-	}
-	if o.Stop {
-		stopMyself()
-	}
-	if inside, ok := w.peer.(Writer); ok {
-		r.fail(inside.Write(ctx, o.Name, l.Token(), o.Value))
-		return
-	}
-	_ = w.out.send(report{Kind: kindWrite, Name: o.Name, Token: uint64(l.Token()), Value: o.Value, At: locker.Now()})
+func (t *tail) Write(b []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.text = append(t.text, b...)
+	t.text = t.text[max(0, len(t.text)-2000):]
+	return len(b), nil
 }
 
-func (w *worker) unlock(ctx context.Context, o order, r *report) {
-	r.Kind = kindFreed
-	if l := w.lockOf(o, r); l != nil {
-		r.fail(l.Unlock(ctx))
-	}
-}
-
-func (w *worker) renew(ctx context.Context, o order, r *report) {
-	r.Kind = kindRenewed
-	if l := w.lockOf(o, r); l != nil {
-		r.fail(l.Renew(ctx))
-	}
-}
-
-// lockOf returns the lock that an order is about, and puts it into the report: also
-// that there is none.
-func (w *worker) lockOf(o order, r *report) Holding {
-	w.mu.Lock()
-	l := w.held[o.Name]
-	w.mu.Unlock()
-	if l == nil {
-		r.fail(errors.New("no lock"))
-		return nil
-	}
-	r.Token, r.Deadline = uint64(l.Token()), deadline(l)
-	return l
-}
-
-// deadline is on the clock of locker.Now; 0 if there is none.
-func deadline(l Holding) locker.Instant {
-	d := l.Deadline()
-	if d.IsZero() {
-		return 0
-	}
-	return locker.Now().Add(time.Until(d))
-}
-
-func (r *report) fail(err error) {
-	if err == nil {
-		return
-	}
-	r.Err = err.Error()
-	r.Taken = errors.Is(err, locker.ErrTaken)
-	r.Unknown = errors.Is(err, locker.ErrOutcomeUnknown)
-	r.NoStore = errors.Is(err, locker.ErrUnavailable)
-	r.Lost = errors.Is(err, locker.ErrLost)
-	r.Nothing = errors.As(err, new(lockerError)) && !r.Unknown
-	if lost := (*locker.LostError)(nil); errors.As(err, &lost) {
-		r.Reason = lost.Reason
-	}
+func (t *tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return string(t.text)
 }

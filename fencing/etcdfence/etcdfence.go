@@ -2,9 +2,9 @@
 // is smaller than the greatest that its resource has seen. The locks may be in
 // etcd or anywhere else.
 //
-// A lock of package etcd can do without a guard where the data is in the same
-// cluster: the compare that [etcd.Locker.Held] returns makes a transaction one
-// with the lock.
+// A lock of package etcd needs no guard if the data is in the same cluster: with the
+// compare that [etcd.Locker.Held] returns, a transaction goes through only while the
+// lock is held.
 //
 // # What is promised
 //
@@ -15,9 +15,9 @@
 // # What is not
 //
 // Only writes that go through the [Guard] are refused, and only the token of the
-// resource that [Guard.Do] is given is compared, whatever keys its operations write.
-// They may not reach into the guards' own, by a range or in a transaction of theirs
-// either; a client that writes there by itself can undo the guard.
+// resource that [Guard.Do] is given is compared, no matter which keys its operations
+// write. Operations that write the guards' own keys are refused, by a range and in a
+// nested transaction too; a client that writes there by itself can undo the guard.
 //
 // [etcd.Locker.Held]: https://pkg.go.dev/github.com/lockstile/locker/etcd#Locker.Held
 package etcdfence
@@ -46,7 +46,7 @@ var _ fencing.Guard = (*Guard)(nil)
 // NewGuard returns a Guard on kv, such as a client, which it never closes.
 func NewGuard(kv clientv3.KV) *Guard { return &Guard{kv} }
 
-// Check implements [fencing.Guard].
+// Check implements [fencing.Guard], in one round trip.
 func (g *Guard) Check(ctx context.Context, resource string, token fencing.Token) error {
 	if _, err := g.run(ctx, resource, token); err != nil {
 		return fmt.Errorf("etcdfence: check %.100q: %w", resource, err)
@@ -55,10 +55,10 @@ func (g *Guard) Check(ctx context.Context, resource string, token fencing.Token)
 }
 
 // Do carries out ops in one transaction with the check, unless token is stale,
-// and returns their responses in order. An [fencing.ErrStale] says that nothing
-// was done. So does a refusal of the server's (too many operations, one of which is
-// the guard's own; too many bytes): the token is not remembered then. After any
-// other error it may have happened; etcd's client does not send a write twice.
+// and returns their responses in order. After a [fencing.ErrStale], and after a
+// refusal of the server (too many operations, one of which is the guard's own; too
+// many bytes), nothing has happened, and the token is not remembered. After any other
+// error it may have happened; etcd's client does not send a write twice.
 //
 // Operations that write or delete keys which begin with "lockstile:f:" are refused.
 func (g *Guard) Do(ctx context.Context, resource string, token fencing.Token, ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
@@ -72,8 +72,8 @@ func (g *Guard) Do(ctx context.Context, resource string, token fencing.Token, op
 	return resp, nil
 }
 
-// run compares tokens as text of one width. The stale case is the one that is
-// asked for, because a comparison with the value of a missing key is false.
+// run compares tokens as text of one width. It asks whether the token is stale, and not
+// whether it is good: any comparison with the value of a missing key is false.
 func (g *Guard) run(ctx context.Context, resource string, token fencing.Token, ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
 	if token == 0 {
 		return nil, fencing.ErrZeroToken
@@ -91,7 +91,7 @@ func (g *Guard) run(ctx context.Context, resource string, token fencing.Token, o
 	}
 	if !resp.Succeeded {
 		resp.Responses = resp.Responses[1:]
-		resp.Succeeded = true // for the caller, who has not seen which way round we ask
+		resp.Succeeded = true // for the caller, who does not know that we ask for the contrary
 		return resp, nil
 	}
 	found := resp.Responses[0].GetResponseRange()
@@ -105,9 +105,9 @@ func (g *Guard) run(ctx context.Context, resource string, token fencing.Token, o
 	return nil, &fencing.StaleError{Resource: resource, Token: token, Seen: seen}
 }
 
-// reaches reports whether an operation writes keys of the guards' own. The end of a
-// range is as the client sends it: no text for a single key, and a zero byte for all
-// keys from the first one on.
+// reaches reports whether an operation writes the guards' own keys. The end of a range
+// is as the client sends it: empty for a single key, and a zero byte for all keys from
+// the first one on.
 func reaches(op clientv3.Op) bool {
 	key, end := string(op.KeyBytes()), string(op.RangeBytes())
 	switch {

@@ -10,12 +10,12 @@ import (
 
 	"github.com/lockstile/locker/fencing"
 	"github.com/lockstile/locker/fencing/etcdfence"
-	"github.com/lockstile/locker/internal/testserver"
+	"github.com/lockstile/locker/internal/lab/testserver"
 )
 
 // Goal: what the guard remembers of one resource is not written over under another.
 //
-// Interleaving: 34 has written "victim". Whoever chooses keys writes or deletes the
+// Interleaving: 34 has written "victim". Somebody who chooses keys writes or deletes the
 // one in which that is remembered; 33 comes late.
 func TestGuardsOwnKeysAreNotWritten(t *testing.T) {
 	client := newClient(t, testserver.Etcd(t, 1).Endpoints()...)

@@ -8,10 +8,10 @@
 // has accepted, and is given nothing of the request's body that came in after the
 // guard had seen a greater one: the guard is asked again after every read of the
 // body, before the handler gets what was read, and at the body's end. A read that
-// is refused returns no bytes and an error that wraps [fencing.ErrStale], or what
-// the guard has failed with, and so do all reads after it. So a client that is
-// paused in the middle of its request is refused like one that is paused before it,
-// whether or not the handler reads to the end.
+// is refused returns no bytes and an error that wraps [fencing.ErrStale] or the guard's
+// own error, and so do all reads after it. So a client that is paused in the middle of
+// its request is refused like one that is paused before it, whether or not the handler
+// reads to the end.
 //
 // That is one question to the guard for every read. A handler that reads a large
 // body asks less often through a [bufio.Reader] of a larger size.
@@ -21,19 +21,19 @@
 //
 // # What is not
 //
-// Between the last check and what the handler writes there is a gap, in which the
-// server can be paused and the handler can wait for something. Where the storage
+// Between the last check and the handler's write there is a gap, in which the server
+// can be paused and the handler can wait for something. Where the storage
 // has a guard of its own, the handler should check there once more, in one step
 // with its write: [FromContext] has the token.
 //
-// What the handler was given in time stays with it. A handler that writes while it
-// reads may have written a part when the rest is refused. One that does not read the
-// body, or serves a request without one, has the first check alone.
+// The handler keeps what it was given in time: if it writes while it reads, it may have
+// written a part when the rest is refused. For a handler that does not read the body,
+// and for a request without one, there is only the first check.
 //
 // A handler that passes the request on, such as a reverse proxy, does not write
 // itself, and the gap reaches to the server that does. The body which that server
-// gets breaks off; it may have stored what was complete before, though the client is
-// told of an error ([net/http/httputil.ReverseProxy] answers 502 Bad Gateway). Put the
+// gets breaks off; it may have stored what was complete before, though the client
+// gets an error ([net/http/httputil.ReverseProxy] answers 502 Bad Gateway). Put the
 // middleware in front of that server too: a reverse proxy passes the header on.
 //
 // What comes in over a connection that the handler has hijacked is not checked.
@@ -41,9 +41,9 @@
 // # Authentication
 //
 // The header is no authentication, and a token is remembered before the handler can
-// refuse the request. Whoever reaches the middleware can shut out all holders with
-// the greatest token there is, and fill the guard with resources that nobody has.
-// So authenticate and authorize in front of the middleware, not behind it.
+// refuse the request. A client that reaches the middleware can shut out all holders
+// with the greatest possible token, and fill the guard with invented resources. So
+// authenticate and authorize in front of the middleware, not behind it.
 package httpfence
 
 import (
@@ -67,14 +67,14 @@ func Set(req *http.Request, token fencing.Token) {
 // Middleware returns a function that puts guard in front of a handler. Resource
 // names what a request is about; nil means the path of its URL. Two names are two
 // resources, also where the handler takes two paths for the same thing ("/a" and
-// "/a/", or "/A"): resource has to make one name of them then. A guard that has
-// a check and write of its own, in a transaction say, has no place here: one that
-// stands for itself does, such as a pgfence.Guard on a pool.
+// "/a/", or "/A"): resource has to make one name of them then. The guard is called for
+// every request, so it cannot belong to one transaction: use a pgfence.Guard on a pool,
+// for example.
 //
 // A request without a token, or with one that cannot be read, is answered with
-// 400 Bad Request; a stale one with 412 Precondition Failed, and it is never
-// worth trying again with the same token; and one whose token the guard could
-// not look at with 503 Service Unavailable. None of these reaches the handler.
+// 400 Bad Request. A stale one is answered with 412 Precondition Failed, and is
+// never worth trying again with the same token. If the guard could not check the
+// token, the answer is 503 Service Unavailable. None of these reaches the handler.
 func Middleware(guard fencing.Guard, resource func(*http.Request) string) (func(http.Handler) http.Handler, error) {
 	if guard == nil {
 		return nil, errors.New("httpfence: the guard is nil")
@@ -94,7 +94,7 @@ func Middleware(guard fencing.Guard, resource func(*http.Request) string) (func(
 			switch {
 			case errors.Is(err, fencing.ErrStale):
 				http.Error(w, fencing.ErrStale.Error(), http.StatusPreconditionFailed)
-			case err != nil: // what the store says is none of the client's business
+			case err != nil: // the client learns nothing about the store
 				http.Error(w, "the fencing token could not be checked", http.StatusServiceUnavailable)
 			default:
 				next.ServeHTTP(w, admit(r, guard, name, token))
@@ -112,7 +112,7 @@ func admit(r *http.Request, guard fencing.Guard, resource string, token fencing.
 	return r
 }
 
-// body asks before it hands out what it has read.
+// body asks the guard before it hands out what it has read.
 type body struct {
 	io.ReadCloser
 	check func() error
@@ -120,9 +120,9 @@ type body struct {
 }
 
 // Read asks every time, for no read knows whether another one follows: a decoder
-// stops where its value does, and the end may come long after the last byte. A
-// refusal takes the bytes back: some readers use what they get and never look at
-// the error that comes with it.
+// stops where its value ends, and the end of the body may come long after the last
+// byte. After a refusal it returns no bytes: some readers use what they get and never
+// look at the error that comes with it.
 func (b *body) Read(p []byte) (int, error) {
 	if b.end != nil {
 		return 0, b.end
@@ -150,8 +150,8 @@ func FromContext(ctx context.Context) (fencing.Token, bool) {
 	return token, ok
 }
 
-// read returns the request's token. Two headers are as bad as none: another
-// server in between might have read the other one.
+// read returns the request's token. Two headers are an error: a server in between may
+// have checked the other one.
 func read(r *http.Request) (fencing.Token, error) {
 	values := r.Header.Values(Header)
 	if len(values) != 1 {

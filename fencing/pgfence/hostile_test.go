@@ -11,7 +11,7 @@ import (
 
 	"github.com/lockstile/locker/fencing"
 	"github.com/lockstile/locker/fencing/pgfence"
-	"github.com/lockstile/locker/internal/testserver"
+	"github.com/lockstile/locker/internal/lab/testserver"
 )
 
 func open(t *testing.T, url string) *pgxpool.Pool {

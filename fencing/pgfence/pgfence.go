@@ -12,22 +12,21 @@
 //
 // # What is promised
 //
-// The check is one statement of the caller's transaction and holds the
-// resource's row until that ends. So check and writes are one step: a holder
-// with a greater token waits for the commit, and once it has been here the
-// smaller token is refused. The token becomes durable together with the writes,
-// and the commit of both waits for the disk, also where synchronous_commit is off
-// or local.
+// The check is one statement of the caller's transaction, which holds the resource's
+// row until it ends. So check and writes are one step: a holder with a greater token
+// waits for the commit, and once its own check has worked the smaller token is refused.
+// The token becomes durable together with the writes, and the commit of both waits for
+// the disk, also where synchronous_commit is off or local.
 //
 // # What is not
 //
-// Only transactions that call Check are refused, and what is rolled back to a
-// savepoint before the check is unchecked again. What else a transaction does is not
-// looked at: whoever writes under a guard can write its table too, and make it
-// forget, so let no stranger choose the SQL. A stale token is reported as an
-// error and does not end the transaction by itself: roll it back. Above the
-// isolation level read committed, a transaction that has waited for another one
-// ends with a serialization error instead, and can be run again.
+// Only transactions that call Check are refused. A rollback to a savepoint before
+// the check undoes the check. Nothing looks at the transaction's other statements: a
+// role that writes under a guard can write the guard's table too, and make it forget,
+// so let no stranger choose the SQL. A stale token is reported as an error and does
+// not end the transaction by itself: roll it back. Above the isolation level read
+// committed, a transaction that has waited for another one ends with a serialization
+// error instead, and can be run again.
 package pgfence
 
 import (
@@ -41,9 +40,9 @@ import (
 	"github.com/lockstile/locker/fencing"
 )
 
-// Schema is the table that guards keep their tokens in: a row for every resource
-// they have seen. Apply it as a migration of your own; applying it again changes
-// nothing. Whoever writes under a guard needs SELECT, INSERT and UPDATE on it.
+// Schema makes the table in which guards keep their tokens: a row for every resource
+// that they have seen. Apply it as a migration of your own; applying it again changes
+// nothing. A role that writes under a guard needs SELECT, INSERT and UPDATE on it.
 //
 // The table is made in the first schema of the search path. It is an error if the
 // search path has it in another one already: a second table would know none of the
@@ -76,8 +75,8 @@ type row interface{ Scan(dest ...any) error }
 
 var _ fencing.Guard = (*Guard)(nil)
 
-// Querier is a [pgx.Tx]. A connection or a pool will do as well where nothing is
-// written: for claiming a resource right after its lock was granted.
+// Querier is a [pgx.Tx]; or a connection or a pool, for claiming a resource right
+// after its lock was granted, where nothing is written with the check.
 type Querier interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
@@ -97,26 +96,27 @@ func NewSQL(tx SQLQuerier) *Guard {
 	return &Guard{func(ctx context.Context, sql string, args ...any) row { return tx.QueryRowContext(ctx, sql, args...) }}
 }
 
-// The row is locked before the tokens are compared, and by the insert alone: a
-// look before it would see the row as it was when the statement began. The name
-// travels as bytes, so that it is the same in a session of any encoding. A claim
-// that a crash could take back would let smaller tokens in again, so its commit
-// waits for the disk in every session.
+// check locks the row before it compares tokens, by the insert alone: a SELECT before
+// it would see the row as it was when the statement began. The name is sent as bytes,
+// so that it is the same in a session of any encoding. If a crash could undo a claim,
+// smaller tokens would be accepted again, so its commit waits for the disk in every
+// session.
 const check = `
 INSERT INTO lockstile_fence AS f (resource, token) VALUES (convert_from($1::bytea, 'UTF8'), CAST($2 AS numeric))
 ON CONFLICT (resource) DO UPDATE SET token = greatest(f.token, excluded.token)
 RETURNING f.token::text, CASE WHEN current_setting('synchronous_commit') IN ('off', 'local')
   THEN set_config('synchronous_commit', 'on', true) END`
 
-// Check implements [fencing.Guard]. In a transaction it holds the resource until
-// that ends: two transactions that check the same resources in different orders
-// can end up waiting for each other, and the server then ends one of them.
+// Check implements [fencing.Guard]. It holds the resource until the transaction ends:
+// if two transactions check the same resources in different orders, they may wait for
+// each other, and the server then ends one of them. After an error of the server's own,
+// the transaction can only be rolled back.
 func (g *Guard) Check(ctx context.Context, resource string, token fencing.Token) error {
 	if token == 0 {
 		return fmt.Errorf("pgfence: check %.100q: %w", resource, fencing.ErrZeroToken)
 	}
 	var text string
-	var durable any // what is set does not matter
+	var durable any // not needed
 	err := g.ask(ctx, check, []byte(resource), token.String()).Scan(&text, &durable)
 	if err != nil {
 		if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
@@ -137,8 +137,8 @@ func (g *Guard) Check(ctx context.Context, resource string, token fencing.Token)
 	return nil
 }
 
-// withoutTable reports whether the server does not find the table. Drivers differ
-// in their errors; that method is common to pgx and pq.
+// withoutTable reports whether the server does not find the table. The errors of pgx and
+// of pq both have this method.
 func withoutTable(err error) bool {
 	var state interface{ SQLState() string }
 	return errors.As(err, &state) && state.SQLState() == "42P01"

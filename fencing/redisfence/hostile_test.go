@@ -37,7 +37,7 @@ func TestGuardThatWasNotAskedAcceptsNothing(t *testing.T) {
 // Goal: what the guard remembers of one key is not written over under another, nor
 // is what a Counter counts.
 //
-// Interleaving: 34 has written "k". Whoever chooses keys or arguments names the key
+// Interleaving: 34 has written "k". Somebody who chooses keys or arguments names the key
 // in which that is remembered; 33 comes late.
 func TestGuardsOwnKeysAreNotWritten(t *testing.T) {
 	srv, rdb, ctx := setUp(t)

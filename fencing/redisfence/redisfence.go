@@ -6,22 +6,22 @@
 // Check and write are one script on the server, so nothing comes between them.
 // The greatest token of a key is kept under "lockstile:f:{…}", in the key's
 // Cluster slot, without an expiry. It is as durable as the data beside it: a
-// restart from an old snapshot brings back both. A server that evicts keys without
-// an expiry (maxmemory-policy allkeys-…) may evict it alone: then it is not kept.
+// restart from an old snapshot brings back both. Only a server that evicts keys
+// without an expiry (maxmemory-policy allkeys-…) may lose the token alone.
 //
 // # What is not
 //
 // Only writes that go through the [Guard] are refused, and only the token of the
-// key that [Guard.Do] is given is compared. What the command does to other keys, as
-// RENAME and MSET do, no token of theirs stands against. Neither key nor arguments
-// may begin with "lockstile:", for the tokens are there and the bookkeeping of
-// locks; this is the only look at what a command does. One that empties or swaps
+// key that [Guard.Do] is given is compared: commands that write other keys as well,
+// such as RENAME and MSET, are not checked against the tokens of those. Neither key nor
+// arguments may begin with "lockstile:", where the tokens and the bookkeeping of locks
+// are; nothing else about a command is checked. A command that empties or swaps
 // databases (FLUSHALL, FLUSHDB, SWAPDB) makes the guard forget: do not let strangers
-// choose the command. A lock of this server lies under its own name, so do not write
+// choose the command. A lock on this server lies under its own name, so do not write
 // data under the name of a lock.
 //
 // A client that is set to retry may carry out a command twice when a reply was lost,
-// here as everywhere in go-redis: use commands that bear it, such as SET.
+// here as everywhere in go-redis: use commands for which that is harmless, such as SET.
 package redisfence
 
 import (
@@ -33,7 +33,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/fencing"
 	"github.com/lockstile/locker/internal/hashslot"
 )
@@ -54,18 +53,18 @@ const (
 	prefix = reserved + "f:"
 
 	// mostArgs is less than the 8,000 values that a Lua function of Redis can be
-	// called with. The script would fail behind the token.
+	// called with. With more, the script would fail after it has written the token.
 	mostArgs = 7000
 )
 
 // ErrInexact means that a command was carried out, and that its reply has an integer
-// of 2^53 or more, or of -2^53 or less. Scripts of Redis round such numbers, so that
-// the reply is not returned. Commands that reply with text, as GET does, are exact.
+// of 2^53 or more, or of -2^53 or less. Scripts of Redis round such numbers, so the
+// reply is not returned. Commands that reply with text, such as GET, are exact.
 var ErrInexact = errors.New("the command was carried out, but a script of Redis does not return integers beyond 2^53 exactly: read them as text, with GET")
 
 // guarded compares tokens as text of one width, for Lua's numbers are exact only
-// below 2^53. The arguments are looked at here, where they are what the command will
-// see: the client makes text of values of many types.
+// below 2^53. The arguments are checked here and not before they are sent, because the
+// client makes text of values of many types.
 var guarded = redis.NewScript(`
 for i = 3, #ARGV do
   if string.sub(ARGV[i], 1, 10) == 'lockstile:' then
@@ -86,14 +85,14 @@ func (g *Guard) Check(ctx context.Context, resource string, token fencing.Token)
 }
 
 // Do runs one Redis command on key, unless token is stale: Do(ctx, "balance",
-// token, "SET", 42) is SET balance 42. It returns the command's reply; nil where
-// that is null. A [fencing.ErrStale] says that nothing was done, and an [ErrInexact]
-// that it was. When the server itself refuses the command (WRONGTYPE, say, or a
-// command that it does not know) nothing was written but the token, which stays
-// remembered. After a network error, it may have happened.
+// token, "SET", 42) is SET balance 42. It returns the command's reply, or nil if
+// that is null. After a [fencing.ErrStale] nothing has happened; after an [ErrInexact]
+// the command has been carried out. If the server itself refuses the command
+// (WRONGTYPE, for example, or a command that it does not know), only the token was
+// written, and stays remembered. After a network error it may have happened.
 //
 // A command has 7,000 further arguments at most, and neither they nor key may begin
-// with "lockstile:"; else nothing is written, and no token remembered.
+// with "lockstile:"; otherwise nothing is written and no token remembered.
 func (g *Guard) Do(ctx context.Context, key string, token fencing.Token, command string, args ...any) (any, error) {
 	switch {
 	case command == "":
@@ -132,8 +131,8 @@ func (g *Guard) run(ctx context.Context, key string, token fencing.Token, comman
 	return reply[1], nil
 }
 
-// exact reports whether no integer of the reply can have been rounded: 2^53 itself
-// is what 2^53 + 1 becomes.
+// exact reports whether no integer of the reply can have been rounded. 2^53 itself can:
+// 2^53 + 1 becomes it.
 func exact(reply any) bool {
 	switch r := reply.(type) {
 	case int64:
@@ -170,8 +169,8 @@ func NewCounter(rdb redis.Scripter) *Counter { return &Counter{rdb} }
 
 // next is INCR, lifted to the server's clock in microseconds, so that a counter
 // that was lost does not go back unless the clock did so too (a hybrid logical
-// clock, Kulkarni et al., 2014). A counter that was set to more than Lua counts
-// exactly would give one number to many.
+// clock, Kulkarni et al., 2014). It refuses a counter that was set beyond what Lua
+// counts exactly, which would give one number to many.
 var next = redis.NewScript(`
 local token = redis.call('INCR', KEYS[1])
 if token >= 9007199254740992 then
@@ -186,7 +185,7 @@ end
 return token
 `)
 
-// Next implements [fencing.Counter]: one round trip.
+// Next implements [fencing.Counter], in one round trip.
 func (c *Counter) Next(ctx context.Context, name string) (fencing.Token, error) {
 	token, err := next.Run(ctx, c.rdb, []string{hashslot.Beside(reserved+"c:", name)}).Int64()
 	if err != nil {
@@ -196,4 +195,4 @@ func (c *Counter) Next(ctx context.Context, name string) (fencing.Token, error) 
 }
 
 // Tokens is what the order of the counter's tokens leans on.
-func (c *Counter) Tokens() locker.Assumptions { return locker.ForwardClock }
+func (c *Counter) Tokens() fencing.Assumptions { return fencing.ForwardClock }

@@ -74,7 +74,7 @@ func TestTokensBeyondInt64AreComparedAsNumbers(t *testing.T) {
 
 // Goal: what the guard remembers of one resource is not written over under another.
 //
-// Interleaving: 34 has written "victim". Whoever chooses paths writes, deletes or
+// Interleaving: 34 has written "victim". Somebody who chooses paths writes, deletes or
 // makes a node below the guard's base; 33 comes late.
 func TestGuardsOwnNodesAreNotWritten(t *testing.T) {
 	t.Parallel()

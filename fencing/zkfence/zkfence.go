@@ -3,17 +3,18 @@
 //
 // # What is promised
 //
-// Check and write are one transaction, compared with the version of a node that
-// keeps the greatest token of the resource, so nothing comes between them. The
-// node lies at base/resource and stays for good: what forgets, guards nothing.
+// Check and write are one transaction, which compares the version of a node that
+// keeps the greatest token of the resource, so nothing comes between them. The node
+// lies at base/resource and is never removed: a guard that forgot the token would
+// accept smaller ones.
 //
 // # What is not
 //
 // Only writes that go through the [Guard] are refused, and only the token of the
-// resource that [Guard.Write] is given is compared, whatever nodes its operations
-// write. They may not write at or below the guard's base; a client that writes there
-// by itself can undo the guard. When a reply was lost, the write may have happened:
-// it is not tried again.
+// resource that [Guard.Write] is given is compared, no matter which nodes its operations
+// write. Operations at or below the guard's base are refused; a client that writes
+// there by itself can undo the guard. If a reply is lost, the write may have happened,
+// and is not tried again.
 package zkfence
 
 import (
@@ -34,11 +35,11 @@ import (
 // DefaultBase is where the guard's nodes are without Options.Base.
 const DefaultBase = "/lockstile-fences"
 
-// mostRounds bounds how often writers with the same token may get in each
-// other's way. Every round means that another one's write went through.
+// mostRounds bounds how often one write is tried again because another one with the
+// same token has come first.
 const mostRounds = 100
 
-// mostResource is the longest name of a resource, in bytes, as it is of locks.
+// mostResource is the longest name of a resource, in bytes, as for names of locks.
 const mostResource = 512
 
 // Options are a Guard's settings. The zero value is ready to use.
@@ -47,8 +48,8 @@ type Options struct {
 	// DefaultBase. It must not be the base of locks.
 	Base string
 
-	// ACL is what nodes are made with. Whoever may write to them can undo the
-	// guard. The default is zk.WorldACL(zk.PermAll).
+	// ACL is what nodes are made with. A client that may write to them can undo
+	// the guard. The default is zk.WorldACL(zk.PermAll).
 	ACL []zk.ACL
 }
 
@@ -79,7 +80,7 @@ func NewGuard(conn *zk.Conn, opts Options) (*Guard, error) {
 	return &Guard{zkclient.New(conn, opts.ACL), opts.Base, opts.ACL}, nil
 }
 
-// Check implements [fencing.Guard]: two round trips.
+// Check implements [fencing.Guard], in two round trips.
 func (g *Guard) Check(ctx context.Context, resource string, token fencing.Token) error {
 	if _, err := g.run(ctx, resource, token, nil); err != nil {
 		return fmt.Errorf("zkfence: check %.100q: %w", resource, err)
@@ -89,14 +90,13 @@ func (g *Guard) Check(ctx context.Context, resource string, token fencing.Token)
 
 // Write runs ops, each a *zk.CreateRequest, *zk.DeleteRequest,
 // *zk.SetDataRequest or *zk.CheckVersionRequest, in one transaction with the
-// check of the token, and returns their results. An [fencing.ErrStale] says that
-// nothing was done, and so does any error of the server's own about one of ops:
-// the token is not remembered then. After zk.ErrConnectionClosed, or when ctx
-// ends, it may have happened.
+// check of the token, and returns their results. After a [fencing.ErrStale], and after
+// an error of the server's about one of ops, nothing has happened, and the token is not
+// remembered. After zk.ErrConnectionClosed, or when ctx ends, it may have happened.
 //
-// Operations that write at or below the guard's base are refused. The servers cut the
-// connection on a transaction of more than their jute.maxbuffer (1 MB), which is the
-// caller's to keep.
+// Operations that write at or below the guard's base are refused. A transaction must be
+// smaller than the servers' jute.maxbuffer (1 MB): they cut the connection on a larger
+// one, and every lock that depends on it is lost.
 func (g *Guard) Write(ctx context.Context, resource string, token fencing.Token, ops ...any) ([]zk.MultiResponse, error) {
 	if slices.ContainsFunc(ops, g.reaches) { // it could change what was seen of another resource
 		return nil, fmt.Errorf("zkfence: write %.100q: the nodes at and below %q are the guard's own", resource, g.base)
@@ -122,8 +122,8 @@ func (g *Guard) reaches(op any) bool {
 	return path == g.base || strings.HasPrefix(path, g.base+"/")
 }
 
-// run tries until nobody has come between the look at the token and the
-// transaction.
+// run reads the token and sends the transaction, again and again until no other write
+// comes between the two.
 func (g *Guard) run(ctx context.Context, resource string, token fencing.Token, ops []any) ([]zk.MultiResponse, error) {
 	switch err := checkResource(resource); {
 	case err != nil:
@@ -144,7 +144,7 @@ func (g *Guard) run(ctx context.Context, resource string, token fencing.Token, o
 		case failed != 0:
 			return nil, err
 		case errors.Is(err, zk.ErrBadVersion), errors.Is(err, zk.ErrNodeExists), errors.Is(err, zk.ErrNoNode):
-			// somebody was faster
+			// another write came between
 		default:
 			return nil, err
 		}
@@ -152,8 +152,8 @@ func (g *Guard) run(ctx context.Context, resource string, token fencing.Token, o
 	return nil, fmt.Errorf("%d other writers were faster", mostRounds)
 }
 
-// checkResource refuses what makes no path: one that is too long would cost the
-// connection, and every lock that hangs on it.
+// checkResource refuses names that make no path: one that is too long would cost the
+// connection, and every lock that depends on it.
 func checkResource(resource string) error {
 	switch {
 	case resource == "":
@@ -173,7 +173,7 @@ func (g *Guard) try(ctx context.Context, path string, ops []any) (results []zk.M
 		if _, first := ops[0].(*zk.CreateRequest); first && failed == 0 {
 			return err
 		}
-		return nil // what fails of the caller's own does not mean that our node's parent is missing
+		return nil // the caller's own operations fail for reasons of their own: our node's parent is there
 	})
 	if err == nil || made == nil {
 		return results, failed, err
@@ -181,9 +181,9 @@ func (g *Guard) try(ctx context.Context, path string, ops []any) (results []zk.M
 	return nil, failed, made
 }
 
-// check returns the operation that fails unless token may write: made from a
-// look that may be old, for its version is compared in the transaction. A token
-// that an old look finds stale is stale, for the greatest token only grows.
+// check returns the operation that fails unless token may write. The node that it reads
+// may be out of date, for the transaction compares the version. A token that is stale
+// by an old reading is stale, for the greatest token only grows.
 func (g *Guard) check(ctx context.Context, resource, path string, token fencing.Token) (any, error) {
 	type node struct {
 		data []byte
@@ -202,9 +202,9 @@ func (g *Guard) check(ctx context.Context, resource, path string, token fencing.
 	return condition(resource, path, n.data, n.stat.Version, token)
 }
 
-// condition returns the operation for a node that holds data in a version. The
-// version wraps, and -1 stands for any: a transaction would go through whatever
-// greater token has come since.
+// condition returns the operation for a node with this data and version. A version
+// wraps, and the servers take -1 for any: with it, a transaction would go through though
+// a greater token has come since.
 func condition(resource, path string, data []byte, version int32, token fencing.Token) (any, error) {
 	seen, err := strconv.ParseUint(string(data), 10, 64)
 	switch {

@@ -16,7 +16,7 @@ func Beside(prefix, key string) string {
 }
 
 // Parts returns what Beside puts together, prefix + "{" + tag + "}" + rest, for
-// those who make several keys at once.
+// callers that make several keys at once.
 func Parts(key string) (tag, rest string) {
 	tag = Tag(key)
 	if tag == key {

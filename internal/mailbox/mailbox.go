@@ -2,12 +2,13 @@
 // connection, which it opens for the first of them and closes when there have been
 // none for a while.
 //
-// Redis and PostgreSQL keep a queue of waiters, and tell the one whose turn it is. A
-// word may be lost. So whoever waits also knows when to look by itself.
+// Redis and PostgreSQL keep a queue of waiters, and send a word to the first when the
+// lock is free. A word may be lost, so a waiter also knows when to ask by itself.
 package mailbox
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 )
@@ -18,27 +19,30 @@ type Word uint8
 const (
 	// Ask: the lock is reserved for you, or words may have been lost.
 	Ask Word = iota + 1
-	// StandBy: it is reserved for the waiter before you; ask when the claim time is
-	// over.
+	// StandBy: the lock is reserved for another waiter. Ask when the claim time is over.
 	StandBy
 )
 
 const (
-	// ClaimTime is how long a lock stays reserved for the waiter whose turn it is.
+	// ClaimTime is how long a lock stays reserved for the first waiter in the queue.
 	// One that is dead or paused is skipped after that.
 	ClaimTime = 500 * time.Millisecond
 	// Pulse is how often a connection on which nothing arrives is asked for a sign
 	// of life.
 	Pulse = 5 * time.Second
 
-	// leeway lets the store's clock pass the millisecond that it spoke of.
+	// leeway is added to a time that the store has given in milliseconds, so that
+	// it is over by the store's clock.
 	leeway = 2 * time.Millisecond
 	// reopen is the pause before a connection that broke is opened again.
 	reopen = 50 * time.Millisecond
-	// closeTime bounds what Close waits for a connection that is being opened to a
-	// store that is silent.
+	// closeTime bounds how long Close waits for the reader, which may be opening a
+	// connection to a store that is silent.
 	closeTime = time.Second
 )
+
+// ErrNoWords is what a Listen returns if words can never arrive: waiters poll instead.
+var ErrNoWords = errors.New("nothing arrives on this connection")
 
 // Listen receives words until the connection breaks, nothing is heard on it, nobody
 // waits any more ([Mailbox.Idle]) or ctx ends. It calls [Mailbox.Ready] whenever it
@@ -53,21 +57,22 @@ type Mailbox struct {
 	cancel context.CancelFunc
 	done   sync.WaitGroup
 
-	mu    sync.Mutex
-	boxes map[string]func(Word) // by the waiter's value
-	line  *line                 // nil: nobody listens
+	mu     sync.Mutex
+	boxes  map[string]func(Word) // by the waiter's value
+	reader *reader               // nil: nobody listens
+	silent bool                  // words never arrive: see ErrNoWords
 }
 
-// line is the life of one reader.
-type line struct {
-	decided chan struct{} // closed when it listens or has failed to
+// reader is one goroutine that listens.
+type reader struct {
+	decided chan struct{} // closed when it listens, or has failed to
 	err     error
 	channel string // where words for this process go now; "" while it is opened again
 }
 
-// New returns a Mailbox.
+// New returns a Mailbox. Without a Listen words never arrive.
 func New(listen Listen) *Mailbox {
-	m := &Mailbox{listen: listen, boxes: make(map[string]func(Word))}
+	m := &Mailbox{listen: listen, boxes: make(map[string]func(Word)), silent: listen == nil}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	return m
 }
@@ -88,22 +93,27 @@ func (m *Mailbox) Close() {
 	}
 }
 
-// Open has words for value passed to f, which must not block and must not call the
-// Mailbox, and waits until they can arrive. Only then may the value be queued: a
-// waiter that nobody listens for is taken for dead.
+// Open passes words for value to f from now on, which must not block and must not call
+// the Mailbox, and returns when words can arrive. Only then may the value be queued: the
+// store takes a waiter for dead if nobody listens for it. Where words never arrive, Open
+// returns at once.
 func (m *Mailbox) Open(ctx context.Context, value string, f func(Word)) error {
 	m.mu.Lock()
-	m.boxes[value] = f
-	if m.line == nil && m.ctx.Err() == nil {
-		m.line = &line{decided: make(chan struct{})}
-		m.done.Add(1)
-		go m.read(m.line)
+	if m.silent {
+		m.mu.Unlock()
+		return nil
 	}
-	line := m.line
+	m.boxes[value] = f
+	if m.reader == nil && m.ctx.Err() == nil {
+		m.reader = &reader{decided: make(chan struct{})}
+		m.done.Add(1)
+		go m.read(m.reader)
+	}
+	r := m.reader
 	m.mu.Unlock()
 	err := context.Canceled
-	if line != nil {
-		err = line.await(ctx, m.ctx)
+	if r != nil {
+		err = r.await(ctx, m.ctx)
 	}
 	if err != nil {
 		m.Drop(value)
@@ -111,10 +121,10 @@ func (m *Mailbox) Open(ctx context.Context, value string, f func(Word)) error {
 	return err
 }
 
-func (s *line) await(ctx, closing context.Context) error {
+func (r *reader) await(ctx, closing context.Context) error {
 	select {
-	case <-s.decided:
-		return s.err
+	case <-r.decided:
+		return r.err
 	case <-closing.Done():
 		return context.Canceled
 	case <-ctx.Done():
@@ -133,18 +143,25 @@ func (m *Mailbox) Drop(value string) {
 func (m *Mailbox) Channel() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.line == nil {
+	if m.reader == nil {
 		return ""
 	}
-	return m.line.channel
+	return m.reader.channel
 }
 
-// read listens until Close, or until nobody has been waiting for a while.
-func (m *Mailbox) read(s *line) {
+// Silent reports whether words are known never to arrive.
+func (m *Mailbox) Silent() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.silent
+}
+
+// read listens until Close, or until there have been no waiters for a while.
+func (m *Mailbox) read(r *reader) {
 	defer m.done.Done()
 	for {
 		err := m.listen(m.ctx, m)
-		if m.over(s, err) {
+		if m.over(r, err) {
 			return
 		}
 		m.Rest()
@@ -159,25 +176,27 @@ func (m *Mailbox) Rest() {
 	}
 }
 
-// over decides whether the reader stops, and if so makes room for another.
-func (m *Mailbox) over(s *line, err error) bool {
+// over reports whether the reader stops, and if so makes room for another.
+func (m *Mailbox) over(r *reader, err error) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	s.channel = ""
+	r.channel = ""
 	switch {
-	case s.undecided():
-		s.err = err
-		close(s.decided)
+	case r.undecided():
+		if m.silent = errors.Is(err, ErrNoWords); !m.silent {
+			r.err = err
+		}
+		close(r.decided)
 	case len(m.boxes) > 0 && m.ctx.Err() == nil:
 		return false
 	}
-	m.line = nil
+	m.reader = nil
 	return true
 }
 
-func (s *line) undecided() bool {
+func (r *reader) undecided() bool {
 	select {
-	case <-s.decided:
+	case <-r.decided:
 		return false
 	default:
 		return true
@@ -191,17 +210,17 @@ func (m *Mailbox) Idle() bool {
 	return len(m.boxes) == 0
 }
 
-// Ready says that words arrive from now on that are sent to channel. What was sent
-// before is lost, so everybody looks.
+// Ready says that words which are sent to channel arrive from now on. Words that were
+// sent before may be lost, so all waiters ask the store.
 func (m *Mailbox) Ready(channel string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.line == nil {
+	if m.reader == nil {
 		return
 	}
-	m.line.channel = channel
-	if m.line.undecided() {
-		close(m.line.decided)
+	m.reader.channel = channel
+	if m.reader.undecided() {
+		close(m.reader.decided)
 		return
 	}
 	for _, box := range m.boxes {
@@ -209,8 +228,8 @@ func (m *Mailbox) Ready(channel string) {
 	}
 }
 
-// Deliver passes a word on to the waiter with this value. One who waits no longer needs
-// none: it has withdrawn, or is about to, which gives its turn back.
+// Deliver passes a word on to the waiter with this value. One that waits no longer needs
+// none: it has withdrawn, or is about to, which reserves the lock for the next.
 func (m *Mailbox) Deliver(w Word, value string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -219,8 +238,8 @@ func (m *Mailbox) Deliver(w Word, value string) {
 	}
 }
 
-// Box holds the words for one waiter. Its Put never blocks: a waiter with a full box
-// looks at the store anyway.
+// Box holds the words for one waiter. Put never blocks: a waiter with a full box asks the
+// store anyway.
 type Box chan Word
 
 // NewBox returns an empty one.
@@ -234,7 +253,8 @@ func (b Box) Put(w Word) {
 	}
 }
 
-// Sleep returns nil when it is time to look at the store: at a word, or after d.
+// Sleep returns nil when it is time to ask the store: at the word Ask, after a StandBy
+// and ClaimTime, or after d.
 func (b Box) Sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d + leeway)
 	defer timer.Stop()

@@ -7,7 +7,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockstile/locker"
-	"github.com/lockstile/locker/internal/testserver"
+	"github.com/lockstile/locker/internal/lab/testserver"
 )
 
 // Goal: a lease lasts for its TTL to the millisecond, and a counter for as long as it is
@@ -22,43 +22,43 @@ func TestLeasesLastToTheMillisecondAndCountersOutliveThem(t *testing.T) {
 	n, _ := client(t, srv.Addr())
 	n.Keep = 2 * time.Hour
 	quorum := ofQuorumNode(t, srv.Addr(), 0)
-	for how, begin := range map[string]func(*Lease) request{
-		"free": func(l *Lease) request {
-			return l.request(n.acquire, &l.Value, l.TTL.Milliseconds(), &l.Holder, claim, n.counts, "", 0, n.keepFor())
+	for how, begin := range map[string]func(*Attempt) request{
+		"free": func(a *Attempt) request {
+			return a.request(n.acquire, &a.Value, a.TTL.Milliseconds(), &a.Holder, claim, n.counts, "", 0, n.keepMillis())
 		},
-		"queued for": func(l *Lease) request {
-			srv.Do("SET", l.Keys.Lock, "?"+l.Value, "PX", "5000")
-			srv.Do("ZADD", l.Keys.queue, "1", n.member(l))
-			return l.request(n.acquire, &l.Value, l.TTL.Milliseconds(), &l.Holder, claim, n.counts, n.member(l), 1, n.keepFor())
+		"queued for": func(a *Attempt) request {
+			srv.Do("SET", a.Keys.Lock, "?"+a.Value, "PX", "5000")
+			srv.Do("ZADD", a.Keys.queue, "1", n.member(a))
+			return a.request(n.acquire, &a.Value, a.TTL.Milliseconds(), &a.Holder, claim, n.counts, n.member(a), 1, n.keepMillis())
 		},
-		"asked for again": func(l *Lease) request {
-			mustGrant(t, n, l)
-			srv.Do("PEXPIRE", l.Keys.Lock, "5000")
-			return l.request(n.acquire, &l.Value, l.TTL.Milliseconds(), &l.Holder, claim, n.counts, "", 0, n.keepFor())
+		"asked for again": func(a *Attempt) request {
+			mustGrant(t, n, a)
+			srv.Do("PEXPIRE", a.Keys.Lock, "5000")
+			return a.request(n.acquire, &a.Value, a.TTL.Milliseconds(), &a.Holder, claim, n.counts, "", 0, n.keepMillis())
 		},
-		"renewed": func(l *Lease) request {
-			mustGrant(t, n, l)
-			srv.Do("PEXPIRE", l.Keys.Lock, "5000")
-			srv.Do("PEXPIRE", l.Keys.last, "5000")
-			l.kept.Store(int64(locker.Now().Add(-n.Keep/3 - time.Second))) // it is due
-			return n.renewal(l)
+		"renewed": func(a *Attempt) request {
+			mustGrant(t, n, a)
+			srv.Do("PEXPIRE", a.Keys.Lock, "5000")
+			srv.Do("PEXPIRE", a.Keys.last, "5000")
+			a.kept.Store(int64(locker.Now().Add(-n.Keep/3 - time.Second))) // it is due
+			return n.renewal(a)
 		},
-		"of a quorum": func(l *Lease) request {
-			return l.request(quorum.acquire, &l.Value, l.TTL.Milliseconds(), &l.Holder, claim, n.counts, "", 0, n.keepFor(), 0, serverMicros(srv))
+		"of a quorum": func(a *Attempt) request {
+			return a.request(quorum.acquire, &a.Value, a.TTL.Milliseconds(), &a.Holder, claim, n.counts, "", 0, n.keepMillis(), 0, serverMicros(srv))
 		},
-		"raised": func(l *Lease) request {
-			first := mustGrant(t, n, l).First
-			srv.Do("PEXPIRE", l.Keys.Lock, "3600000") // so that it lasts whatever happens between
-			return l.request(raise, &l.Value, first+Tokens, first+1, &l.Holder, n.keepFor())
+		"raised": func(a *Attempt) request {
+			first := mustGrant(t, n, a).First
+			srv.Do("PEXPIRE", a.Keys.Lock, "3600000") // so that it lasts whatever happens between
+			return a.request(raise, &a.Value, first+Tokens, first+1, &a.Holder, n.keepMillis())
 		},
 	} {
 		for range 50 {
-			l := newLease(t, how)
-			lease, counter := ends(t, n.rdb, l, begin(l))
+			a := newAttempt(t, how)
+			lease, counter := ends(t, n.rdb, a, begin(a))
 			again := how == "asked for again" // whose counter is the first grant's
 			kept := n.Keep + n.Keep/3         // until the next renewal that keeps it, and Keep from then on
-			if lease < l.TTL || counter < lease+kept-time.Second && !again {
-				t.Fatalf("a lease that was %s: of %v, it lasts for %v and its counter for %v", how, l.TTL, lease, counter)
+			if lease < a.TTL || counter < lease+kept-time.Second && !again {
+				t.Fatalf("a lease that was %s: of %v, it lasts for %v and its counter for %v", how, a.TTL, lease, counter)
 			}
 			srv.Do("FLUSHALL")
 		}
@@ -67,13 +67,13 @@ func TestLeasesLastToTheMillisecondAndCountersOutliveThem(t *testing.T) {
 
 // ends sends the request, and returns how long after the server's clock before it
 // the lease and its counter end.
-func ends(t *testing.T, rdb redis.UniversalClient, l *Lease, r request) (lease, counter time.Duration) {
+func ends(t *testing.T, rdb redis.UniversalClient, a *Attempt, r request) (lease, counter time.Duration) {
 	t.Helper()
 	pipe := rdb.Pipeline()
 	before := pipe.Time(background(t))
 	reply := r.byText(background(t))
 	_ = pipe.Process(background(t), reply)
-	of := []*redis.DurationCmd{pipe.PExpireTime(background(t), l.Keys.Lock), pipe.PExpireTime(background(t), l.Keys.last)}
+	of := []*redis.DurationCmd{pipe.PExpireTime(background(t), a.Keys.Lock), pipe.PExpireTime(background(t), a.Keys.last)}
 	if _, err := pipe.Exec(background(t)); err != nil {
 		t.Fatal(err)
 	}
@@ -90,10 +90,10 @@ func ends(t *testing.T, rdb redis.UniversalClient, l *Lease, r request) (lease, 
 func TestMarksOutliveWhatTheyRefuse(t *testing.T) {
 	srv := testserver.Redis(t)
 	n, _ := client(t, srv.Addr())
-	lasts := func(l *Lease) time.Duration { return n.rdb.PTTL(background(t), l.Keys.own).Val() }
+	lasts := func(a *Attempt) time.Duration { return n.rdb.PTTL(background(t), a.Keys.own).Val() }
 	const slack = 10 * time.Second // for a slow machine
 
-	withdrawn := newLease(t, "withdrawn")
+	withdrawn := newAttempt(t, "withdrawn")
 	withdrawn.TTL = time.Hour
 	withdrawn.unsure.Store(true)
 	if err := n.Withdraw(background(t), withdrawn); err != nil {
@@ -103,7 +103,7 @@ func TestMarksOutliveWhatTheyRefuse(t *testing.T) {
 		t.Errorf("a withdrawn attempt with a TTL of %v is refused for %v", withdrawn.TTL, left)
 	}
 
-	released := newLease(t, "released")
+	released := newAttempt(t, "released")
 	released.TTL = time.Hour
 	mustGrant(t, n, released)
 	released.unsure.Store(true)
@@ -115,7 +115,7 @@ func TestMarksOutliveWhatTheyRefuse(t *testing.T) {
 	}
 
 	for _, ttl := range []time.Duration{locker.MinTTL, time.Hour} {
-		forced := newLease(t, "forced")
+		forced := newAttempt(t, "forced")
 		forced.TTL = ttl
 		for broken := false; !broken; { // the shorter may have ended
 			mustGrant(t, n, forced)

@@ -10,12 +10,12 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockstile/locker"
-	"github.com/lockstile/locker/internal/testserver"
+	"github.com/lockstile/locker/internal/lab/testserver"
 )
 
-func counterLeft(t *testing.T, srv *testserver.RedisServer, l *Lease) time.Duration {
+func counterLeft(t *testing.T, srv *testserver.RedisServer, a *Attempt) time.Duration {
 	t.Helper()
-	ms, err := strconv.ParseInt(srv.Do("PTTL", l.Keys.last), 10, 64)
+	ms, err := strconv.ParseInt(srv.Do("PTTL", a.Keys.last), 10, 64)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,11 +27,11 @@ func counterLeft(t *testing.T, srv *testserver.RedisServer, l *Lease) time.Durat
 func TestRenewalAfterAFlushKeepsTheCounter(t *testing.T) {
 	srv := testserver.Redis(t)
 	n, _ := client(t, srv.Addr())
-	ls := []*Lease{newLease(t, "a"), newLease(t, "b")}
-	for _, l := range ls {
-		mustGrant(t, n, l)
-		srv.Do("PEXPIRE", l.Keys.last, strconv.FormatInt((l.TTL+2*time.Minute).Milliseconds(), 10)) // as if it were long ago
-		l.kept.Store(int64(locker.Now().Add(-n.Keep)))
+	ls := []*Attempt{newAttempt(t, "a"), newAttempt(t, "b")}
+	for _, a := range ls {
+		mustGrant(t, n, a)
+		srv.Do("PEXPIRE", a.Keys.last, strconv.FormatInt((a.TTL+2*time.Minute).Milliseconds(), 10)) // as if it were long ago
+		a.kept.Store(int64(locker.Now().Add(-n.Keep)))
 	}
 	srv.Do("SCRIPT", "FLUSH")
 	for _, err := range n.Renew(background(t), ls) {
@@ -44,9 +44,9 @@ func TestRenewalAfterAFlushKeepsTheCounter(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, l := range ls {
-		if left := counterLeft(t, srv, l); left < l.TTL+n.Keep-time.Second {
-			t.Errorf("%s: after the renewal its counter has %v, and is to be kept for %v after the lease", l.Keys.Lock, left, n.Keep)
+	for _, a := range ls {
+		if left := counterLeft(t, srv, a); left < a.TTL+n.Keep-time.Second {
+			t.Errorf("%s: after the renewal its counter has %v, and is to be kept for %v after the lease", a.Keys.Lock, left, n.Keep)
 		}
 	}
 }
@@ -74,18 +74,18 @@ func TestRenewalAfterOneThatFailedKeepsTheCounter(t *testing.T) {
 	n, _ := client(t, srv.Addr())
 	fails := 0
 	n.rdb.(*redis.Client).AddHook(failFirst{&fails})
-	l := newLease(t, "a")
-	mustGrant(t, n, l)
-	srv.Do("PEXPIRE", l.Keys.last, strconv.FormatInt((l.TTL+2*time.Minute).Milliseconds(), 10))
-	l.kept.Store(int64(locker.Now().Add(-n.Keep)))
+	a := newAttempt(t, "a")
+	mustGrant(t, n, a)
+	srv.Do("PEXPIRE", a.Keys.last, strconv.FormatInt((a.TTL+2*time.Minute).Milliseconds(), 10))
+	a.kept.Store(int64(locker.Now().Add(-n.Keep)))
 	fails = 1
-	if err := n.Renew(background(t), []*Lease{l})[0]; err == nil {
+	if err := n.Renew(background(t), []*Attempt{a})[0]; err == nil {
 		t.Fatal("renewed")
 	}
-	if err := n.Renew(background(t), []*Lease{l})[0]; err != nil {
+	if err := n.Renew(background(t), []*Attempt{a})[0]; err != nil {
 		t.Fatal(err)
 	}
-	if left := counterLeft(t, srv, l); left < l.TTL+n.Keep-time.Second {
+	if left := counterLeft(t, srv, a); left < a.TTL+n.Keep-time.Second {
 		t.Errorf("after the renewal its counter has %v, and is to be kept for %v after the lease", left, n.Keep)
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/lockstile/locker/internal/hashslot"
 )
 
-// reserved begins all keys and channels that are ours and not a lock. A lock's
-// own key is its name, as the Redlock page has it, so no lock may begin so.
+// reserved begins all our keys and channels but the locks' own. A lock's key is its
+// name, as the Redlock page describes, so no name may begin with this.
 const reserved = "lockstile:"
 
 // Keys are the keys of one lock. They share a Cluster hash slot.
@@ -16,8 +16,8 @@ type Keys struct {
 	Lock  string // the holder's value: what every Redlock client looks at
 	last  string // the last grant: token, value and holder
 	queue string // waiters, a sorted set by time of arrival
-	own   string // marks the value that the keys were made with, so that it is not granted
-	mark  int    // how much of own begins the marks of all values
+	own   string // the mark of the value that the keys were made with: marked, it is not granted
+	mark  int    // how many bytes of own begin the marks of all values
 }
 
 // NewKeys returns the keys of the lock called name.

@@ -9,20 +9,15 @@ import (
 	"github.com/lockstile/locker/internal/mailbox"
 )
 
-func newID() string {
-	id := random()
-	return string(id[:])
-}
-
 func channel(id string) string { return reserved + "w:" + id }
 
 // Mail is where the words for this process's waiters arrive. A waiter's value is that
-// of its [Lease].
+// of its [Attempt].
 func (n *Node) Mail() *mailbox.Mailbox { return n.mail }
 
 // listen is a [mailbox.Listen]. The client replaces a connection that breaks, and
-// subscribes again, before it returns the error. To close that one as well would cost
-// their places the waiters whose turn comes in between.
+// subscribes again, before it returns the error. If the new one were closed as well, a
+// waiter whose turn comes in between would be taken for dead, and lose its place.
 func (n *Node) listen(ctx context.Context, m *mailbox.Mailbox) error {
 	sub := n.rdb.Subscribe(ctx, channel(n.id))
 	defer sub.Close()

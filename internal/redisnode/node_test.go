@@ -12,8 +12,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/lab/testserver"
 	"github.com/lockstile/locker/internal/mailbox"
-	"github.com/lockstile/locker/internal/testserver"
 )
 
 // client stands for a process of its own.
@@ -28,17 +28,17 @@ func client(t *testing.T, addr string) (*Node, *mailbox.Mailbox) {
 	return n, n.mail
 }
 
-func newLease(t *testing.T, name string) *Lease {
+func newAttempt(t *testing.T, name string) *Attempt {
 	t.Helper()
 	req, err := locker.NewRequest(name, locker.WithHolder("the test"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &Lease{Terms: new(Terms)}
-	if err := l.Init(req, ""); err != nil {
+	a := &Attempt{Terms: new(Terms)}
+	if err := a.Init(req, ""); err != nil {
 		t.Fatal(err)
 	}
-	return l
+	return a
 }
 
 func background(t *testing.T) context.Context {
@@ -48,22 +48,22 @@ func background(t *testing.T) context.Context {
 	return ctx
 }
 
-func mustGrant(t *testing.T, n *Node, l *Lease) Standing {
+func mustGrant(t *testing.T, n *Node, a *Attempt) Standing {
 	t.Helper()
-	s, err := n.Acquire(background(t), l, Ask{})
+	s, err := n.Acquire(background(t), a, Ask{})
 	if err != nil || s.First == 0 {
 		t.Fatalf("not granted: %+v, %v", s, err)
 	}
 	return s
 }
 
-func mustQueue(t *testing.T, n *Node, m *mailbox.Mailbox, l *Lease) mailbox.Box {
+func mustQueue(t *testing.T, n *Node, m *mailbox.Mailbox, a *Attempt) mailbox.Box {
 	t.Helper()
 	box := mailbox.NewBox()
-	if err := m.Open(background(t), l.Value, box.Put); err != nil {
+	if err := m.Open(background(t), a.Value, box.Put); err != nil {
 		t.Fatal(err)
 	}
-	if s, err := n.Acquire(background(t), l, Ask{Queue: true}); err != nil || s.First != 0 {
+	if s, err := n.Acquire(background(t), a, Ask{Queue: true}); err != nil || s.First != 0 {
 		t.Fatalf("not queued: %+v, %v", s, err)
 	}
 	return box
@@ -87,21 +87,21 @@ func await(t *testing.T, box mailbox.Box, want mailbox.Word) {
 func TestGrantSentAgainIsTheSameGrant(t *testing.T) {
 	srv := testserver.Redis(t)
 	n, _ := client(t, srv.Addr())
-	l := newLease(t, "a")
-	first := mustGrant(t, n, l)
-	l.kept.Store(int64(locker.Now().Add(-n.Keep)))
-	if err := n.Renew(background(t), []*Lease{l})[0]; err != nil {
+	a := newAttempt(t, "a")
+	first := mustGrant(t, n, a)
+	a.kept.Store(int64(locker.Now().Add(-n.Keep)))
+	if err := n.Renew(background(t), []*Attempt{a})[0]; err != nil {
 		t.Fatal(err)
 	}
 	srv.Do("PEXPIRE", "a", "5000")
-	if second := mustGrant(t, n, l); second.First != first.First {
+	if second := mustGrant(t, n, a); second.First != first.First {
 		t.Errorf("token %d, then %d for the same grant", first.First, second.First)
 	}
-	if left, _ := n.Inspect(background(t), l.Keys); left.TimeLeft < 20*time.Second {
+	if left, _ := n.Inspect(background(t), a.Keys); left.TimeLeft < 20*time.Second {
 		t.Errorf("the lease was not started anew: %v left", left.TimeLeft)
 	}
 	srv.Do("DEL", "lockstile:t:{a}")
-	if third := mustGrant(t, n, l); third.First < first.First+Tokens {
+	if third := mustGrant(t, n, a); third.First < first.First+Tokens {
 		t.Errorf("token %d after the counter was lost, not greater than %d", third.First, first.First)
 	}
 }
@@ -111,12 +111,12 @@ func TestGrantSentAgainIsTheSameGrant(t *testing.T) {
 func TestRequestThatArrivesAfterItsWithdrawalIsRefused(t *testing.T) {
 	srv := testserver.Redis(t)
 	n, _ := client(t, srv.Addr())
-	l := newLease(t, "a")
-	l.unsure.Store(true)
-	if err := n.Withdraw(background(t), l); err != nil {
+	a := newAttempt(t, "a")
+	a.unsure.Store(true)
+	if err := n.Withdraw(background(t), a); err != nil {
 		t.Fatal(err)
 	}
-	if s, err := n.Acquire(background(t), l, Ask{Queue: true}); !errors.Is(err, ErrWithdrawn) {
+	if s, err := n.Acquire(background(t), a, Ask{Queue: true}); !errors.Is(err, ErrWithdrawn) {
 		t.Fatalf("late request: %+v, %v", s, err)
 	}
 	if n := srv.Do("EXISTS", "a", "lockstile:q:{a}"); n != "0" {
@@ -129,13 +129,13 @@ func TestRequestThatArrivesAfterItsWithdrawalIsRefused(t *testing.T) {
 func TestFirstTryThatArrivesAfterUnlockIsRefused(t *testing.T) {
 	srv := testserver.Redis(t)
 	n, _ := client(t, srv.Addr())
-	l := newLease(t, "a")
-	mustGrant(t, n, l)
-	l.unsure.Store(true) // as after a try whose reply was lost
-	if err := n.Release(background(t), l); err != nil {
+	a := newAttempt(t, "a")
+	mustGrant(t, n, a)
+	a.unsure.Store(true) // as after a try whose reply was lost
+	if err := n.Release(background(t), a); err != nil {
 		t.Fatal(err)
 	}
-	if s, err := n.Acquire(background(t), l, Ask{}); !errors.Is(err, ErrWithdrawn) {
+	if s, err := n.Acquire(background(t), a, Ask{}); !errors.Is(err, ErrWithdrawn) {
 		t.Fatalf("late request: %+v, %v", s, err)
 	}
 }
@@ -144,7 +144,7 @@ func TestFirstTryThatArrivesAfterUnlockIsRefused(t *testing.T) {
 func TestFirstStandsByWhereTheLastOfTheQueueIsDead(t *testing.T) {
 	srv := testserver.Redis(t)
 	n, m := client(t, srv.Addr())
-	holder, next, first := newLease(t, "a"), newLease(t, "a"), newLease(t, "a")
+	holder, next, first := newAttempt(t, "a"), newAttempt(t, "a"), newAttempt(t, "a")
 	mustGrant(t, n, holder)
 	mustQueue(t, n, m, next)
 	box := mustQueue(t, n, m, first)
@@ -155,15 +155,15 @@ func TestFirstStandsByWhereTheLastOfTheQueueIsDead(t *testing.T) {
 	await(t, box, mailbox.StandBy)
 }
 
-// In a Cluster a server knows only of the listeners of its own: one of which it knows
-// none may listen to another. It is not taken for dead, and the first stands by, too.
+// In a Cluster a server counts only its own listeners: a waiter that none of them is may
+// listen to another server. It is not taken for dead, and the first stands by, too.
 func TestWaiterOfAClusterIsNotTakenForDeadWhereNobodyListens(t *testing.T) {
 	srv := testserver.Redis(t)
 	n, m := client(t, srv.Addr())
 	n.counts = 0
 	for _, elsewhere := range []bool{true, false} {
 		name := fmt.Sprint(elsewhere)
-		holder, next, first, last := newLease(t, name), newLease(t, name), newLease(t, name), newLease(t, name)
+		holder, next, first, last := newAttempt(t, name), newAttempt(t, name), newAttempt(t, name), newAttempt(t, name)
 		mustGrant(t, n, holder)
 		if elsewhere {
 			srv.Do("ZADD", holder.Keys.queue, "1", next.Value+":another server's")
@@ -184,14 +184,14 @@ func TestWaiterOfAClusterIsNotTakenForDeadWhereNobodyListens(t *testing.T) {
 }
 
 // The holder may not publish. Its release works, and the waiter finds out by itself.
-func TestReleaseByWhoMayNotPublishPassesTheLockOn(t *testing.T) {
+func TestReleaseByAUserWhoMayNotPublishPassesTheLockOn(t *testing.T) {
 	srv := testserver.Redis(t)
 	srv.Do("ACL", "SETUSER", "u", "on", ">p", "~*", "resetchannels", "+@all")
 	rdb := redis.NewClient(&redis.Options{Addr: srv.Addr(), Username: "u", Password: "p"})
 	defer rdb.Close()
 	mute := New(rdb, 0)
 	n, m := client(t, srv.Addr())
-	holder, waiter := newLease(t, "a"), newLease(t, "a")
+	holder, waiter := newAttempt(t, "a"), newAttempt(t, "a")
 	mustGrant(t, mute, holder)
 	mustQueue(t, n, m, waiter)
 	if err := mute.Release(background(t), holder); err != nil {
@@ -200,12 +200,12 @@ func TestReleaseByWhoMayNotPublishPassesTheLockOn(t *testing.T) {
 	mustGrant(t, n, waiter)
 }
 
-// A waiter gives up when its turn has come: whoever is next gets it.
+// A waiter gives up when its turn has come: the next one gets the lock.
 func TestTurnOfAWaiterWhoWithdrawsIsPassedOn(t *testing.T) {
 	srv := testserver.Redis(t)
 	n, m := client(t, srv.Addr())
 	n2, m2 := client(t, srv.Addr())
-	holder, goner, next := newLease(t, "a"), newLease(t, "a"), newLease(t, "a")
+	holder, goner, next := newAttempt(t, "a"), newAttempt(t, "a"), newAttempt(t, "a")
 	mustGrant(t, n, holder)
 	first, second := mustQueue(t, n, m, goner), mustQueue(t, n2, m2, next)
 	if err := n.Release(background(t), holder); err != nil {
@@ -225,7 +225,7 @@ func TestTurnOfAWaiterWhoWithdrawsIsPassedOn(t *testing.T) {
 func TestReservedLockIsTakenAndNotHeld(t *testing.T) {
 	srv := testserver.Redis(t)
 	n, m := client(t, srv.Addr())
-	holder, waiter, other := newLease(t, "a"), newLease(t, "a"), newLease(t, "a")
+	holder, waiter, other := newAttempt(t, "a"), newAttempt(t, "a"), newAttempt(t, "a")
 	held := mustGrant(t, n, holder)
 	box := mustQueue(t, n, m, waiter)
 	if err := n.Release(background(t), holder); err != nil {
@@ -238,7 +238,7 @@ func TestReservedLockIsTakenAndNotHeld(t *testing.T) {
 	if s, err := n.Acquire(background(t), other, Ask{}); err != nil || s.First != 0 {
 		t.Errorf("a reserved lock was granted to a stranger: %+v, %v", s, err)
 	}
-	for _, err := range n.Renew(background(t), []*Lease{waiter}) {
+	for _, err := range n.Renew(background(t), []*Attempt{waiter}) {
 		if !errors.Is(err, locker.ErrLost) {
 			t.Errorf("a reservation was renewed: %v", err)
 		}
@@ -251,14 +251,14 @@ func TestReservedLockIsTakenAndNotHeld(t *testing.T) {
 func TestReleaseAndRenewalOfAStrangerTouchNothing(t *testing.T) {
 	srv := testserver.Redis(t)
 	n, _ := client(t, srv.Addr())
-	holder, stranger := newLease(t, "a"), newLease(t, "a")
+	holder, stranger := newAttempt(t, "a"), newAttempt(t, "a")
 	mustGrant(t, n, holder)
 	srv.Do("PEXPIRE", "a", "5000")
 	var lost *locker.LostError
 	if err := n.Release(background(t), stranger); !errors.As(err, &lost) || lost.Reason != locker.TakenOver {
 		t.Errorf("a stranger's release: %v", err)
 	}
-	if err := n.Renew(background(t), []*Lease{stranger})[0]; !errors.As(err, &lost) {
+	if err := n.Renew(background(t), []*Attempt{stranger})[0]; !errors.As(err, &lost) {
 		t.Errorf("a stranger's renewal: %v", err)
 	}
 	if err := n.Withdraw(background(t), stranger); err != nil {
@@ -273,22 +273,22 @@ func TestReleaseAndRenewalOfAStrangerTouchNothing(t *testing.T) {
 func TestBrokenHolderIsToldThatItWasForced(t *testing.T) {
 	srv := testserver.Redis(t)
 	n, _ := client(t, srv.Addr())
-	l := newLease(t, "a")
-	mustGrant(t, n, l)
-	if broken, err := n.Break(background(t), l.Keys); err != nil || !broken {
+	a := newAttempt(t, "a")
+	mustGrant(t, n, a)
+	if broken, err := n.Break(background(t), a.Keys); err != nil || !broken {
 		t.Fatalf("break: %v, %v", broken, err)
 	}
 	var lost *locker.LostError
-	if err := n.Renew(background(t), []*Lease{l})[0]; !errors.As(err, &lost) || lost.Reason != locker.Forced {
+	if err := n.Renew(background(t), []*Attempt{a})[0]; !errors.As(err, &lost) || lost.Reason != locker.Forced {
 		t.Errorf("renewal after a break: %v", err)
 	}
-	l.unsure.Store(true)
+	a.unsure.Store(true)
 	for range 2 { // its answer may be lost
-		if err := n.Release(background(t), l); !errors.As(err, &lost) || lost.Reason != locker.Forced {
+		if err := n.Release(background(t), a); !errors.As(err, &lost) || lost.Reason != locker.Forced {
 			t.Errorf("release after a break: %v", err)
 		}
 	}
-	if broken, err := n.Break(background(t), l.Keys); err != nil || broken {
+	if broken, err := n.Break(background(t), a.Keys); err != nil || broken {
 		t.Errorf("break of a free lock: %v, %v", broken, err)
 	}
 }
@@ -297,14 +297,14 @@ func TestBrokenHolderIsToldThatItWasForced(t *testing.T) {
 func TestReleaseOfABrokenLockThatIsSentAgainSaysThatItWasForced(t *testing.T) {
 	srv := testserver.Redis(t)
 	n, _ := client(t, srv.Addr())
-	l := newLease(t, "a")
-	mustGrant(t, n, l)
-	if broken, err := n.Break(background(t), l.Keys); err != nil || !broken {
+	a := newAttempt(t, "a")
+	mustGrant(t, n, a)
+	if broken, err := n.Break(background(t), a.Keys); err != nil || !broken {
 		t.Fatalf("break: %v, %v", broken, err)
 	}
 	n.rdb.(*redis.Client).AddHook(&afterScript{act: func() {}})
 	var lost *locker.LostError
-	if err := n.Release(background(t), l); !errors.As(err, &lost) || lost.Reason != locker.Forced {
+	if err := n.Release(background(t), a); !errors.As(err, &lost) || lost.Reason != locker.Forced {
 		t.Errorf("release after a break: %v", err)
 	}
 }
@@ -314,12 +314,12 @@ func TestReleaseOfABrokenLockThatIsSentAgainSaysThatItWasForced(t *testing.T) {
 func TestReleaseWithoutALateRequestLeavesNoMark(t *testing.T) {
 	srv := testserver.Redis(t)
 	n, _ := client(t, srv.Addr())
-	l := newLease(t, "a")
-	mustGrant(t, n, l)
-	if err := n.Release(background(t), l); err != nil {
+	a := newAttempt(t, "a")
+	mustGrant(t, n, a)
+	if err := n.Release(background(t), a); err != nil {
 		t.Fatal(err)
 	}
-	if left := srv.Do("KEYS", "*"); left != l.Keys.last {
+	if left := srv.Do("KEYS", "*"); left != a.Keys.last {
 		t.Errorf("left behind: %q, want the counter alone", left)
 	}
 }
@@ -327,7 +327,7 @@ func TestReleaseWithoutALateRequestLeavesNoMark(t *testing.T) {
 func TestBrokenLockIsPassedOn(t *testing.T) {
 	srv := testserver.Redis(t)
 	n, m := client(t, srv.Addr())
-	holder, waiter := newLease(t, "a"), newLease(t, "a")
+	holder, waiter := newAttempt(t, "a"), newAttempt(t, "a")
 	mustGrant(t, n, holder)
 	box := mustQueue(t, n, m, waiter)
 	if broken, err := n.Break(background(t), holder.Keys); err != nil || !broken {
@@ -340,12 +340,12 @@ func TestBrokenLockIsPassedOn(t *testing.T) {
 func TestScriptsAreLoadedAgainAfterAFlush(t *testing.T) {
 	srv := testserver.Redis(t)
 	n, _ := client(t, srv.Addr())
-	leases := []*Lease{newLease(t, "a"), newLease(t, "b"), newLease(t, "c")}
-	for _, l := range leases {
-		mustGrant(t, n, l)
+	attempts := []*Attempt{newAttempt(t, "a"), newAttempt(t, "b"), newAttempt(t, "c")}
+	for _, a := range attempts {
+		mustGrant(t, n, a)
 		srv.Do("SCRIPT", "FLUSH")
 	}
-	for i, err := range n.Renew(background(t), leases) {
+	for i, err := range n.Renew(background(t), attempts) {
 		if err != nil {
 			t.Errorf("renewal %d: %v", i, err)
 		}
@@ -355,7 +355,7 @@ func TestScriptsAreLoadedAgainAfterAFlush(t *testing.T) {
 func TestGarbageInTheQueueIsPassedOver(t *testing.T) {
 	srv := testserver.Redis(t)
 	n, m := client(t, srv.Addr())
-	holder, waiter := newLease(t, "a"), newLease(t, "a")
+	holder, waiter := newAttempt(t, "a"), newAttempt(t, "a")
 	mustGrant(t, n, holder)
 	srv.Do("ZADD", "lockstile:q:{a}", "1", "garbage", "2", "dead:nobody")
 	box := mustQueue(t, n, m, waiter)
@@ -376,7 +376,7 @@ func TestReservedNamesAreRefused(t *testing.T) {
 func TestNewcomerDoesNotOvertakeWaitersOfALockThatExpired(t *testing.T) {
 	srv := testserver.Redis(t)
 	n, m := client(t, srv.Addr())
-	dead, waiter, newcomer := newLease(t, "a"), newLease(t, "a"), newLease(t, "a")
+	dead, waiter, newcomer := newAttempt(t, "a"), newAttempt(t, "a"), newAttempt(t, "a")
 	mustGrant(t, n, dead)
 	box := mustQueue(t, n, m, waiter)
 	srv.Do("DEL", "a")
@@ -392,7 +392,7 @@ func TestFirstInTheQueueIsGrantedAFreeLockThoughNobodyListensForIt(t *testing.T)
 	srv := testserver.Redis(t)
 	n, _ := client(t, srv.Addr())
 	n2, m2 := client(t, srv.Addr())
-	dead, first, second := newLease(t, "a"), newLease(t, "a"), newLease(t, "a")
+	dead, first, second := newAttempt(t, "a"), newAttempt(t, "a"), newAttempt(t, "a")
 	mustGrant(t, n, dead)
 	if s, err := n.Acquire(background(t), first, Ask{Queue: true}); err != nil || s.First != 0 {
 		t.Fatalf("%+v, %v", s, err)
@@ -404,12 +404,12 @@ func TestFirstInTheQueueIsGrantedAFreeLockThoughNobodyListensForIt(t *testing.T)
 	}
 }
 
-// Those in front of it are paused, and the last in line, who is told to stand by
-// too, may be as well by then. Whoever has noticed one lapsed claim notices the next.
-func TestWhoPassesALapsedClaimOnIsNextToLook(t *testing.T) {
+// The waiters before it are paused, and the last of the queue, which is told to stand by,
+// may be paused as well. The one that has noticed a lapsed claim notices the next.
+func TestWaiterThatPassesALapsedClaimOnIsNextToLook(t *testing.T) {
 	srv := testserver.Redis(t)
 	n, m := client(t, srv.Addr())
-	waiter := newLease(t, "a")
+	waiter := newAttempt(t, "a")
 	sub := n.rdb.Subscribe(background(t), channel("paused"))
 	defer sub.Close()
 	if _, err := sub.Receive(background(t)); err != nil {
@@ -430,13 +430,13 @@ func TestWhoPassesALapsedClaimOnIsNextToLook(t *testing.T) {
 	}
 }
 
-// Nobody releases the lock of a dead holder, and so nobody drops those who died
-// while they waited for it. Whoever comes must not wait a claim time for each.
+// Nobody releases the lock of a dead holder, so nobody drops the waiters that died in
+// its queue. A newcomer must not wait a claim time for each.
 func TestDeadWaitersInFrontCostAFewClaimTimes(t *testing.T) {
 	srv := testserver.Redis(t)
 	n, m := client(t, srv.Addr())
-	waiter := newLease(t, "a")
-	mustGrant(t, n, newLease(t, "a"))
+	waiter := newAttempt(t, "a")
+	mustGrant(t, n, newAttempt(t, "a"))
 	for k := range 100 {
 		srv.Do("ZADD", "lockstile:q:{a}", strconv.Itoa(k), strconv.Itoa(k)+":nobody")
 	}
@@ -454,7 +454,7 @@ func TestDeadWaitersInFrontCostAFewClaimTimes(t *testing.T) {
 func TestGrantedWaiterLeavesNoPlaceBehind(t *testing.T) {
 	srv := testserver.Redis(t)
 	n, m := client(t, srv.Addr())
-	dead, waiter := newLease(t, "a"), newLease(t, "a")
+	dead, waiter := newAttempt(t, "a"), newAttempt(t, "a")
 	mustGrant(t, n, dead)
 	mustQueue(t, n, m, waiter)
 	srv.Do("DEL", "a")
@@ -471,7 +471,7 @@ func TestGrantedWaiterLeavesNoPlaceBehind(t *testing.T) {
 func TestWaiterThatAsksAgainKeepsItsPlace(t *testing.T) {
 	srv := testserver.Redis(t)
 	n, m := client(t, srv.Addr())
-	holder, first, second := newLease(t, "a"), newLease(t, "a"), newLease(t, "a")
+	holder, first, second := newAttempt(t, "a"), newAttempt(t, "a"), newAttempt(t, "a")
 	mustGrant(t, n, holder)
 	if err := m.Open(background(t), first.Value, func(mailbox.Word) {}); err != nil {
 		t.Fatal(err)
@@ -491,10 +491,10 @@ func TestWaiterThatAsksAgainKeepsItsPlace(t *testing.T) {
 	}
 }
 
-func TestNewcomerIsBehindWhoeverWaitsThoughTheClockHasGoneBack(t *testing.T) {
+func TestNewcomerIsBehindAllWaitersThoughTheClockHasGoneBack(t *testing.T) {
 	srv := testserver.Redis(t)
 	n, m := client(t, srv.Addr())
-	holder, first, second := newLease(t, "a"), newLease(t, "a"), newLease(t, "a")
+	holder, first, second := newAttempt(t, "a"), newAttempt(t, "a"), newAttempt(t, "a")
 	mustGrant(t, n, holder)
 	mustQueue(t, n, m, first)
 	hour := time.Now().Add(time.Hour).UnixMicro() // the clock when the first came
@@ -513,7 +513,7 @@ func TestQueueOfDeadWaitersExpiresAndOutlivesThoseWhoSleep(t *testing.T) {
 		{time.Minute, time.Second, time.Minute}, {time.Second, time.Minute, time.Minute}, {time.Hour, time.Second, time.Hour},
 	} {
 		name := fmt.Sprint(c)
-		holder, waiter, other := newLease(t, name), newLease(t, name), newLease(t, name)
+		holder, waiter, other := newAttempt(t, name), newAttempt(t, name), newAttempt(t, name)
 		holder.TTL, waiter.TTL, other.TTL = c.holder, c.waiter, time.Second
 		mustGrant(t, n, holder)
 		mustQueue(t, n, m, waiter)
@@ -526,25 +526,25 @@ func TestQueueOfDeadWaitersExpiresAndOutlivesThoseWhoSleep(t *testing.T) {
 	}
 }
 
-// A stranger tells nobody when it gives the lock back, so whoever is first in the
-// queue looks soon, and the others the later the more there are before them. Its key may
-// end so far away that no sum of milliseconds is a number to the server, or a Duration.
+// A stranger tells nobody when it gives the lock back, so the first in the queue looks
+// soon, and each other one later than the one before it. The stranger's key may end so
+// far away that no sum of milliseconds is a number to the server, or a Duration.
 func TestFirstInTheQueueLooksOftenBehindAStranger(t *testing.T) {
 	srv := testserver.Redis(t)
 	n, m := client(t, srv.Addr())
 	quorum := ofQuorumNode(t, srv.Addr(), 0)
 	for i, left := range []string{"", "60000", "100000000000000", "10000000000000000", "900000000000000000", "9000000000000000000"} {
 		name := fmt.Sprint("a", i)
-		l := newLease(t, name)
-		mustGrant(t, n, l) // so that there is an entry of ours
-		if err := n.Release(background(t), l); err != nil {
+		a := newAttempt(t, name)
+		mustGrant(t, n, a) // so that there is an entry of ours
+		if err := n.Release(background(t), a); err != nil {
 			t.Fatal(err)
 		}
 		if srv.Do("SET", name, "the"); left != "" { // which is a word of our holder's text, too
 			srv.Do("PEXPIRE", name, left)
 		}
 		for ahead, n := range []*Node{n, quorum} {
-			waiter := newLease(t, name)
+			waiter := newAttempt(t, name)
 			if err := m.Open(background(t), waiter.Value, func(mailbox.Word) {}); err != nil {
 				t.Fatal(err)
 			}
@@ -553,15 +553,15 @@ func TestFirstInTheQueueLooksOftenBehindAStranger(t *testing.T) {
 				t.Errorf("behind a key with %q ms left it looks after %v, want %v: %+v, %v", left, s.Left, most, s, err)
 			}
 		}
-		if keep := srv.Do("PTTL", l.Keys.queue); len(keep) != 5 {
+		if keep := srv.Do("PTTL", a.Keys.queue); len(keep) != 5 {
 			t.Errorf("behind a key with %q ms left the queue expires in %s ms, want about 90 s", left, keep)
 		}
-		if info, err := n.Inspect(background(t), l.Keys); err != nil || len(left) > 5 && info.TimeLeft < locker.MaxTTL {
+		if info, err := n.Inspect(background(t), a.Keys); err != nil || len(left) > 5 && info.TimeLeft < locker.MaxTTL {
 			t.Errorf("Inspect of a key with %q ms left: %+v, %v", left, info, err)
 		}
 	}
 	srv.Do("SET", "short", "a stranger's", "PX", "500")
-	if s, err := n.Acquire(background(t), newLease(t, "short"), Ask{Queue: true}); err != nil || s.First == 0 && s.Left > 500*time.Millisecond {
+	if s, err := n.Acquire(background(t), newAttempt(t, "short"), Ask{Queue: true}); err != nil || s.First == 0 && s.Left > 500*time.Millisecond {
 		t.Errorf("behind a key that ends in 500 ms it looks after %v, %v", s.Left, err)
 	}
 }
@@ -571,10 +571,10 @@ func TestFirstInTheQueueLooksOftenBehindAStranger(t *testing.T) {
 func TestNobodyLooksOftenBehindAHolderOfOurs(t *testing.T) {
 	srv := testserver.Redis(t)
 	n := ofQuorumNode(t, srv.Addr(), 0)
-	holder := newLease(t, "a")
+	holder := newAttempt(t, "a")
 	first := mustGrant(t, n, holder).First
 	for range 2 {
-		if s, err := n.Acquire(background(t), newLease(t, "a"), Ask{Queue: true}); err != nil || s.Left < 20*time.Second {
+		if s, err := n.Acquire(background(t), newAttempt(t, "a"), Ask{Queue: true}); err != nil || s.Left < 20*time.Second {
 			t.Errorf("it looks after %v, %v", s.Left, err)
 		}
 		if err := n.Raise(background(t), holder, first+10*Tokens); err != nil {
@@ -587,13 +587,13 @@ func TestNobodyLooksOftenBehindAHolderOfOurs(t *testing.T) {
 func TestErrorsShowNoValueOfALock(t *testing.T) {
 	srv := testserver.Redis(t, "--rename-command", "EVALSHA", "")
 	n, _ := client(t, srv.Addr())
-	l := newLease(t, "a")
-	_, err := n.Acquire(background(t), l, Ask{})
-	if !errors.Is(err, locker.ErrUnavailable) || !strings.Contains(err.Error(), "evalsha") || l.Unsure() {
-		t.Errorf("unsure %v: %v", l.Unsure(), err)
+	a := newAttempt(t, "a")
+	_, err := n.Acquire(background(t), a, Ask{})
+	if !errors.Is(err, locker.ErrUnavailable) || !strings.Contains(err.Error(), "evalsha") || a.Unsure() {
+		t.Errorf("unsure %v: %v", a.Unsure(), err)
 	}
-	if err != nil && strings.Contains(err.Error(), l.Value[:8]) {
-		t.Errorf("the value %s is in: %v", l.Value, err)
+	if err != nil && strings.Contains(err.Error(), a.Value[:8]) {
+		t.Errorf("the value %s is in: %v", a.Value, err)
 	}
 }
 
@@ -603,13 +603,13 @@ func TestErrorsShowNoValueOfALock(t *testing.T) {
 func TestReleaseRefusesARequestThatIsStillOnItsWay(t *testing.T) {
 	srv := testserver.Redis(t)
 	n, _ := client(t, srv.Addr())
-	l := newLease(t, "a")
-	l.unsure.Store(true)
+	a := newAttempt(t, "a")
+	a.unsure.Store(true)
 	var lost *locker.LostError
-	if err := n.Release(background(t), l); !errors.As(err, &lost) {
+	if err := n.Release(background(t), a); !errors.As(err, &lost) {
 		t.Fatal(err)
 	}
-	if s, err := n.Acquire(background(t), l, Ask{}); !errors.Is(err, ErrWithdrawn) {
+	if s, err := n.Acquire(background(t), a, Ask{}); !errors.Is(err, ErrWithdrawn) {
 		t.Errorf("the request that came late: %+v, %v", s, err)
 	}
 }

@@ -21,9 +21,9 @@ func NewOfQuorum(rdb redis.UniversalClient, quarantine time.Duration) *Node {
 
 // Raise lifts the counter to the end of the range that begins with first, where the
 // lock is still ours. Nil says that every later grant of this node will have greater
-// tokens.
-func (n *Node) Raise(ctx context.Context, l *Lease, first uint64) error {
-	reply, _, err := n.send(ctx, l.request(raise, &l.Value, first+Tokens-1, first, &l.Holder, n.keepFor()))
+// tokens. After an error it may have been lifted.
+func (n *Node) Raise(ctx context.Context, a *Attempt, first uint64) error {
+	reply, _, err := n.send(ctx, a.request(raise, &a.Value, first+Tokens-1, first, &a.Holder, n.keepMillis()))
 	if err != nil {
 		return err
 	}

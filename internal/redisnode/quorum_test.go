@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockstile/locker"
-	"github.com/lockstile/locker/internal/testserver"
+	"github.com/lockstile/locker/internal/lab/testserver"
 )
 
 func ofQuorumNode(t *testing.T, addr string, quarantine time.Duration) *Node {
@@ -41,7 +41,7 @@ func TestTokenFollowsTheOfferAsFarAsTheNodesClockAllows(t *testing.T) {
 	for name, offset := range map[string]int64{"right": -20_000, "a day ahead": 86_400e6, "a day behind": -86_400e6} {
 		before := serverMicros(srv)
 		offer := before + offset
-		s, err := n.Acquire(background(t), newLease(t, name), Ask{Offer: offer})
+		s, err := n.Acquire(background(t), newAttempt(t, name), Ask{Offer: offer})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -60,22 +60,22 @@ func TestTokenFollowsTheOfferAsFarAsTheNodesClockAllows(t *testing.T) {
 func TestRaisedTokenIsWhatTheNextGrantExceeds(t *testing.T) {
 	srv := testserver.Redis(t)
 	n := ofQuorumNode(t, srv.Addr(), 0)
-	l := newLease(t, "a")
+	a := newAttempt(t, "a")
 	const high = 4000000000000000
-	if err := n.Raise(background(t), l, high); err == nil {
+	if err := n.Raise(background(t), a, high); err == nil {
 		t.Error("raised where nothing is held")
 	}
 	if srv.Do("EXISTS", "lockstile:t:{a}") != "0" {
 		t.Error("the counter was written")
 	}
-	first := mustGrant(t, n, l).First
-	if err := n.Raise(background(t), l, high); err != nil {
+	first := mustGrant(t, n, a).First
+	if err := n.Raise(background(t), a, high); err != nil {
 		t.Fatal(err)
 	}
-	if again := mustGrant(t, n, l).First; again != first {
+	if again := mustGrant(t, n, a).First; again != first {
 		t.Errorf("asked again: token %d, want %d", again, first)
 	}
-	if err := n.Raise(background(t), l, first); err != nil {
+	if err := n.Raise(background(t), a, first); err != nil {
 		t.Error(err)
 	}
 	outlivesTheClock := func(when string) {
@@ -84,19 +84,19 @@ func TestRaisedTokenIsWhatTheNextGrantExceeds(t *testing.T) {
 		}
 	}
 	outlivesTheClock("after it was raised")
-	l.kept.Store(int64(locker.Now().Add(-n.Keep)))
-	if err := n.Renew(background(t), []*Lease{l})[0]; err != nil {
+	a.kept.Store(int64(locker.Now().Add(-n.Keep)))
+	if err := n.Renew(background(t), []*Attempt{a})[0]; err != nil {
 		t.Fatal(err)
 	}
 	outlivesTheClock("after a renewal")
-	if info, err := n.Inspect(background(t), l.Keys); err != nil || info.Holder != "the test" || info.Token != high {
+	if info, err := n.Inspect(background(t), a.Keys); err != nil || info.Holder != "the test" || info.Token != high {
 		t.Errorf("%+v, %v", info, err)
 	}
-	if err := n.Release(background(t), l); err != nil {
+	if err := n.Release(background(t), a); err != nil {
 		t.Fatal(err)
 	}
 	for want := uint64(high + Tokens); want < high+4*Tokens; want += Tokens {
-		next := newLease(t, "a")
+		next := newAttempt(t, "a")
 		if got := mustGrant(t, n, next).First; got != want {
 			t.Errorf("token %d after a range that began with %d", got, want-Tokens)
 		}
@@ -112,13 +112,13 @@ func TestRaisedTokenIsWhatTheNextGrantExceeds(t *testing.T) {
 func TestRaiseOfACounterThatWasLostKeepsTheGrant(t *testing.T) {
 	srv := testserver.Redis(t)
 	n := ofQuorumNode(t, srv.Addr(), 0)
-	l := newLease(t, "a")
-	first := mustGrant(t, n, l).First + 1000
-	srv.Do("DEL", l.Keys.last)
-	if err := n.Raise(background(t), l, first); err != nil {
+	a := newAttempt(t, "a")
+	first := mustGrant(t, n, a).First + 1000
+	srv.Do("DEL", a.Keys.last)
+	if err := n.Raise(background(t), a, first); err != nil {
 		t.Fatal(err)
 	}
-	if again := mustGrant(t, n, l).First; again != first {
+	if again := mustGrant(t, n, a).First; again != first {
 		t.Errorf("asked again: token %d, want %d", again, first)
 	}
 }
@@ -129,28 +129,28 @@ func TestLastTokenIsBelowTwoToTheFiftyThree(t *testing.T) {
 	srv := testserver.Redis(t)
 	n := ofQuorumNode(t, srv.Addr(), 0)
 	const end uint64 = 1 << 53
-	l := newLease(t, "a")
-	srv.Do("SET", l.Keys.last, fmt.Sprint(end-Tokens-1))
-	if got := mustGrant(t, n, l).First; got != end-Tokens {
+	a := newAttempt(t, "a")
+	srv.Do("SET", a.Keys.last, fmt.Sprint(end-Tokens-1))
+	if got := mustGrant(t, n, a).First; got != end-Tokens {
 		t.Errorf("the last range begins with %d, want %d", got, end-Tokens)
 	}
 	for _, last := range []uint64{end - Tokens, end - 1} {
-		srv.Do("SET", l.Keys.last, fmt.Sprint(last))
+		srv.Do("SET", a.Keys.last, fmt.Sprint(last))
 		srv.Do("DEL", "a")
-		if s, err := n.Acquire(background(t), newLease(t, "a"), Ask{}); err == nil || srv.Do("EXISTS", "a") != "0" {
+		if s, err := n.Acquire(background(t), newAttempt(t, "a"), Ask{}); err == nil || srv.Do("EXISTS", "a") != "0" {
 			t.Errorf("after token %d: %+v, %v", last, s, err)
 		}
 	}
 }
 
-// Whoever is refused has nothing to clean up there.
+// A refused attempt has nothing to clean up.
 func TestYoungNodeRefusesAndTakesNothing(t *testing.T) {
 	srv := testserver.Redis(t)
 	n := ofQuorumNode(t, srv.Addr(), time.Hour)
-	l := newLease(t, "a")
-	_, err := n.Acquire(background(t), l, Ask{Queue: true})
-	if !errors.Is(err, locker.ErrUnavailable) || !strings.Contains(err.Error(), "no vote") || l.Unsure() {
-		t.Errorf("unsure %v: %v", l.Unsure(), err)
+	a := newAttempt(t, "a")
+	_, err := n.Acquire(background(t), a, Ask{Queue: true})
+	if !errors.Is(err, locker.ErrUnavailable) || !strings.Contains(err.Error(), "no vote") || a.Unsure() {
+		t.Errorf("unsure %v: %v", a.Unsure(), err)
 	}
 	var left int
 	_, text, _ := strings.Cut(err.Error(), "no vote for another ")
@@ -177,7 +177,7 @@ func TestSecondThatMayNotBeOverDoesNotCountForTheUptime(t *testing.T) {
 		}
 		var errs []error
 		for _, quarantine := range []time.Duration{up - 500*time.Millisecond, up} {
-			_, err := ofQuorumNode(t, srv.Addr(), quarantine).Acquire(background(t), newLease(t, "a"), Ask{})
+			_, err := ofQuorumNode(t, srv.Addr(), quarantine).Acquire(background(t), newAttempt(t, "a"), Ask{})
 			errs = append(errs, err)
 		}
 		if uptime(srv) != up {

@@ -17,12 +17,12 @@ type request struct {
 }
 
 // request returns one with the keys that scripts expect.
-func (l *Lease) request(s *script, args ...any) request {
-	return l.Keys.request(s, &l.Keys.own, args...)
+func (a *Attempt) request(s *script, args ...any) request {
+	return a.Keys.request(s, &a.Keys.own, args...)
 }
 
-// request has mark for the last key. The lock's own is a string, which tracing can show;
-// values are secrets, and not shown.
+// request returns one whose last key is mark. The lock's key is a string, which tracing
+// can show; values are secrets, and not shown.
 func (k *Keys) request(s *script, mark any, args ...any) request {
 	const more = 2 // arguments that a quorum adds
 	all := make([]any, 0, 7+len(args)+more)
@@ -42,9 +42,9 @@ func (r request) byText(ctx context.Context) once {
 	return once{redis.NewCmd(ctx, args...)}
 }
 
-// once is a command that go-redis must not send a second time by itself: whoever
-// does not know that a request was repeated cannot tell a lock that was lost
-// from one that its own first request has released.
+// once is a command that go-redis must not send a second time by itself: without
+// knowing of the first, we could not tell a lock that was lost from one that the first
+// has released.
 type once struct{ *redis.Cmd }
 
 // NoRetry tells go-redis.

@@ -14,10 +14,10 @@ type script struct{ text, hash string }
 // so for grants and renewals, not for what only gives back.
 func (s *script) confirmed() bool { return s == acquire || s == renew }
 
-// call begins a command. It names the script by its hash, which the server may not
-// know: it has restarted, or has taken another's place. Whoever does not hear it say so
-// never sends the text. So what has to be done though no answer ever comes, to give
-// back, is sent as text at once.
+// call begins a command. It names the script by its hash. A server that has restarted,
+// or has taken another's place, does not know the hash, and only its answer makes us
+// send the text. What gives back has to work though no answer ever comes: it is sent as
+// text at once.
 func (s *script) call(args []any) []any {
 	if s == release || s == withdraw || s == force {
 		return append(args, "eval", &s.text)
@@ -37,10 +37,10 @@ func newScript(text string) *script {
 	return &script{text, hex.EncodeToString(sum[:])}
 }
 
-// keys begins scripts. A script's KEYS are those of Keys.list. All writes come
-// after all reads that could fail, for what a script has written before an error
-// stays. The usual case comes first, and functions after it: the server makes them
-// anew in every call.
+// keys begins scripts. Their KEYS are those of [Keys]. All writes come after all reads
+// that could fail, for an error does not undo what a script has written. What the usual
+// case does not need is defined after it, for the server defines functions anew in every
+// call.
 const keys = `
 local lock, last, queue, mark = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 `
@@ -65,11 +65,10 @@ end
 `
 )
 
-// serverArrival and quorumArrival are the ticket of one who comes now. Where the
-// server stands alone it is behind everybody's who waits, also when the clock has
-// gone back: else whoever came in the hour before would see newcomers served first
-// for an hour. Nodes of a quorum have different queues and must come to the same
-// ticket.
+// serverArrival and quorumArrival are a newcomer's ticket. On a server that stands
+// alone it is behind those of all waiters, also when the clock has gone back: else,
+// after a step of an hour, newcomers would overtake them for an hour. Nodes of a quorum
+// have different queues and must come to the same ticket.
 const (
 	serverArrival = `
 local function arrival(queue)
@@ -113,11 +112,11 @@ end
 // last, and at least the server's clock in microseconds, so that it does not go back
 // when the counter was lost to a crash, a failover, eviction or expiry, unless the
 // clock went back too. Lua's numbers are doubles, exact below 2^53, which is the year
-// 2255; no sum on the way to the last number may be above that.
+// 2255: the first and the last number of a range must both stay below that.
 //
 // The counter stands at the end of the range from then on. It is kept for some time
-// after the last lease, and at least until the clock has passed it. Its entry is the
-// end of the range, the value, the first number, and the holder's text.
+// after the last lease, and at least until the clock has passed it. Its key holds four
+// words: the end of the range, the value, the first number, and the holder's text.
 const grants = `
 local function number(was)
   return was and tonumber(string.match(was, '^%d+')) or 0
@@ -137,13 +136,13 @@ local function grant(value, ttl, holder)
 end
 `
 
-// pass reserves a lock that becomes free for the first waiter that is still
-// there, and tells that waiter's process alone. A waiter to whose process nobody
-// listens any more is dropped (Cluster counts only listeners on this node: there
-// counts is 0). One that does not claim the lock in time loses its turn. So that
-// somebody notices, the last in line, which has come most recently, is told to look
-// again by then: several at the front may be paused, and all others sleep until the end
-// of a lease that is long over. Where the last is no longer there, the first is told.
+// pass reserves a lock that becomes free for the first waiter that is still there. Only
+// that waiter's process is told to claim it. A waiter whose process does not listen any
+// more is dropped. (In a Cluster a server counts only its own listeners. There counts is
+// 0, and nobody is dropped.) A waiter that does not claim the lock in time loses it. So
+// that somebody notices, the last of the queue, which has come most recently, is told to
+// look again by then: several at the front may be paused, and all others sleep until the
+// end of a lease that is long over. Where the last does not listen, the first is told.
 const passing = `
 local function tell(member, word)
   local value, id = string.match(member, '^([^:]+):(.+)$')
@@ -180,18 +179,18 @@ end
 `
 
 // acquire answers the token, or 0 if the value was withdrawn, or how things
-// stand: the lock's time left in ms, how many wait before us, our ticket. Whoever
-// passes the lock on because a claim has lapsed counts as the next in line: it
-// has shown that it is awake, and sees to it that this claim does not lapse
-// unnoticed.
+// stand: the lock's time left in ms, how many wait before us, our ticket. A waiter that
+// finds a claim lapsed passes the lock on, and is told that nobody waits before it. So it
+// looks again when the next claim may lapse: it has shown that it is awake.
 //
 // A holder that the last grant does not name is a stranger: a client of another library,
-// which tells nobody when it gives the lock back. So we are told to look after a second,
-// and the others after one more for each waiter before them: a long queue does not ask
-// all the time. A stranger's key has any number of milliseconds left, or no end.
+// which tells nobody when it gives the lock back. So the first waiter is told to look
+// after a second, and each other one a second later than the one before it: a long queue
+// does not ask all the time. A stranger's key has any number of milliseconds left, or no
+// end.
 //
-// Sent again after a lost reply it answers the same grant. The lease is then
-// started anew, for the caller may count its validity from the second request.
+// Sent again after a lost reply, it answers the same grant and starts the lease anew, for
+// the caller may count its validity from the second request.
 var acquire = newScript(keys + serverClock + grants + acquireFree + passing + serverArrival + acquireTaken)
 
 const acquireFree = `
@@ -284,7 +283,7 @@ return {redis.call('GET', KEYS[1]) or '', redis.call('PTTL', KEYS[1]),
   redis.call('GET', KEYS[2]) or '', redis.call('ZCARD', KEYS[3])}
 `)
 
-// force frees the lock if value has it, and leaves word of it for the holder. Sent
+// force frees the lock if value has it, and leaves a mark for the holder to find. Sent
 // again after a lost answer, it says the same.
 var force = newScript(keys + passing + `
 local value, claim, counts, remember = unpack(ARGV)

@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockstile/locker"
-	"github.com/lockstile/locker/internal/testserver"
+	"github.com/lockstile/locker/internal/lab/testserver"
 )
 
 // afterScript acts when the server has carried out a script, whose reply it then
@@ -62,20 +62,20 @@ func TestGrantWhoseReplyWasLostWithThePasswordIsNotTakenForNone(t *testing.T) {
 		}
 		return reply
 	}
-	mustGrant(t, n, newLease(t, "warm"))
+	mustGrant(t, n, newAttempt(t, "warm"))
 	rdb.AddHook(&afterScript{act: func() {
 		do("CONFIG", "SET", "requirepass", "another")
 		do("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
 	}})
-	l := newLease(t, "a")
-	_, err := n.Acquire(background(t), l, Ask{})
+	a := newAttempt(t, "a")
+	_, err := n.Acquire(background(t), a, Ask{})
 	if !isStranger(err) {
 		t.Fatalf("the scenario does not show what it should: %v", err)
 	}
 	if do("EXISTS", "a") != int64(1) {
 		t.Fatal("the scenario does not show what it should: nothing was granted")
 	}
-	if !l.Unsure() {
+	if !a.Unsure() {
 		t.Error("a lock is left behind, and the attempt says that there is none")
 	}
 }
@@ -106,11 +106,11 @@ func TestBreakWhoseAnswerIsLostBreaksOneHolder(t *testing.T) {
 		for _, served := range []bool{false, true} {
 			srv := testserver.Redis(t)
 			n, _ := client(t, srv.Addr())
-			l, next := newLease(t, "a"), newLease(t, "a")
-			if mustGrant(t, n, l); value != "" {
+			a, next := newAttempt(t, "a"), newAttempt(t, "a")
+			if mustGrant(t, n, a); value != "" {
 				srv.Do("SET", "a", value)
 			}
-			if _, _, err := n.Look(background(t), l.Keys); err != nil { // its script is known
+			if _, _, err := n.Look(background(t), a.Keys); err != nil { // its script is known
 				t.Fatal(err)
 			}
 			n.rdb.(*redis.Client).AddHook(&afterScript{text: true, act: func() {
@@ -118,7 +118,7 @@ func TestBreakWhoseAnswerIsLostBreaksOneHolder(t *testing.T) {
 					srv.Do("SET", "a", next.Value, "PX", "60000")
 				}
 			}})
-			broken, err := n.Break(background(t), l.Keys)
+			broken, err := n.Break(background(t), a.Keys)
 			if broken == (err != nil) || err != nil && (value == "" || !errors.Is(err, locker.ErrUnavailable)) {
 				t.Errorf("%s: %v, %v", name, broken, err)
 			}
@@ -134,10 +134,10 @@ func TestBreakWhoseAnswerIsLostBreaksOneHolder(t *testing.T) {
 func TestWithdrawalThatWasSentTwiceLeavesAValueThatIsNotUsedAgain(t *testing.T) {
 	srv := testserver.Redis(t)
 	n, _ := client(t, srv.Addr())
-	l := newLease(t, "a")
-	mustGrant(t, n, l)
+	a := newAttempt(t, "a")
+	mustGrant(t, n, a)
 	n.rdb.(*redis.Client).AddHook(&afterScript{act: func() {}})
-	if err := n.Withdraw(background(t), l); err != nil || !l.Unsure() {
-		t.Errorf("error %v, unsure %v", err, l.Unsure())
+	if err := n.Withdraw(background(t), a); err != nil || !a.Unsure() {
+		t.Errorf("error %v, unsure %v", err, a.Unsure())
 	}
 }

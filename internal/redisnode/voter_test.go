@@ -2,36 +2,22 @@ package redisnode
 
 import (
 	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/lockstile/locker/internal/testserver"
+	"github.com/lockstile/locker/internal/lab/testserver"
 )
 
 // steppedServer starts a server whose wall clock can be stepped: to so much
 // before or after this machine's.
 func steppedServer(t *testing.T) (srv *testserver.RedisServer, step func(time.Duration)) {
 	t.Helper()
-	library, file := filepath.Join(t.TempDir(), "clock.so"), filepath.Join(t.TempDir(), "offset")
-	out, err := exec.Command("cc", "-shared", "-fPIC", "-O1", "-o", library, "../testbed/shim/clock.c", "-ldl").CombinedOutput()
-	if err != nil && os.Getenv("LOCKER_TEST_REQUIRE") == "" {
-		t.Skipf("no C compiler to build a clock with: %v", err)
-	}
-	if err != nil {
-		t.Fatalf("building a clock: %v: %s", err, out)
-	}
-	srv = testserver.RedisWithEnv(t, []string{"LD_PRELOAD=" + library, "LOCKSTILE_CLOCK_OFFSET=" + file})
+	clock := testserver.NewClock(t)
+	srv = testserver.RedisWithEnv(t, clock.Env())
 	return srv, func(d time.Duration) {
 		t.Helper()
-		next := file + ".new"
-		if err := os.WriteFile(next, fmt.Append(nil, d.Microseconds()), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Rename(next, file); err != nil {
+		if err := clock.Step(d); err != nil {
 			t.Fatal(err)
 		}
 		srv.Await("the clock to have been stepped", func() bool {
@@ -52,7 +38,7 @@ func uptime(srv *testserver.RedisServer) time.Duration {
 
 func refused(t *testing.T, n *Node, name string) {
 	t.Helper()
-	if s, err := n.Acquire(background(t), newLease(t, name), Ask{}); err == nil || !strings.Contains(err.Error(), "no vote") {
+	if s, err := n.Acquire(background(t), newAttempt(t, name), Ask{}); err == nil || !strings.Contains(err.Error(), "no vote") {
 		t.Errorf("%+v, %v: want no vote", s, err)
 	}
 }
@@ -64,10 +50,10 @@ func TestNodeThatHasVotedVotesAlsoAfterItsClockWasSteppedBack(t *testing.T) {
 	n, strict := ofQuorumNode(t, srv.Addr(), 30*time.Minute), ofQuorumNode(t, srv.Addr(), 50*time.Minute)
 	refused(t, n, "a")
 	step(time.Hour)
-	mustGrant(t, n, newLease(t, "b"))
+	mustGrant(t, n, newAttempt(t, "b"))
 	for k, d := range []time.Duration{0, -time.Hour} {
 		step(d)
-		mustGrant(t, n, newLease(t, fmt.Sprint("c", k)))
+		mustGrant(t, n, newAttempt(t, fmt.Sprint("c", k)))
 		refused(t, strict, fmt.Sprint("d", k)) // has not been found old enough for that
 	}
 }
@@ -78,10 +64,10 @@ func TestRestartedNodeIsRefusedThoughItsDataSayThatItHasVoted(t *testing.T) {
 	srv, step := steppedServer(t)
 	n := ofQuorumNode(t, srv.Addr(), 30*time.Minute)
 	step(time.Hour)
-	mustGrant(t, n, newLease(t, "a"))
+	mustGrant(t, n, newAttempt(t, "a"))
 	srv.Do("SAVE")
 	step(0)
-	mustGrant(t, n, newLease(t, "b"))
+	mustGrant(t, n, newAttempt(t, "b"))
 	srv.Kill()
 	srv.Start()
 	if srv.Do("GET", "lockstile:voter") == "" {
@@ -89,7 +75,7 @@ func TestRestartedNodeIsRefusedThoughItsDataSayThatItHasVoted(t *testing.T) {
 	}
 	refused(t, n, "b")
 	step(time.Hour)
-	mustGrant(t, n, newLease(t, "b"))
+	mustGrant(t, n, newAttempt(t, "b"))
 	step(0)
-	mustGrant(t, n, newLease(t, "c"))
+	mustGrant(t, n, newAttempt(t, "c"))
 }

@@ -7,35 +7,42 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
+	"time"
 
 	"github.com/go-zookeeper/zk"
 )
 
-// mostCalls bounds the calls of the zk client under way at once. They take no
-// context, so a call whose caller has left goes on until the client gives it up:
-// without a bound, callers that try again while a server hangs would pile up
-// goroutines.
-const mostCalls = 512
+// mostCalls bounds the calls of the zk client under way at once. A server answers the
+// requests of a connection one after the other, so what is sent there also delays the
+// renewals behind it: with many of them, a slow server would seem a silent one. And calls
+// take no context, so one whose caller has left goes on until the client gives it up:
+// callers that try again while a server hangs would pile up goroutines.
+const mostCalls = 32
 
 // Client is a zk client whose calls can be left.
 type Client struct {
 	*zk.Conn
 	acl   []zk.ACL
 	calls chan struct{} // one for each call under way
+
+	made  time.Time
+	heard atomic.Int64 // when the servers last answered: a [time.Duration] after made
 }
 
 // New returns a Client on conn that makes nodes with acl.
 func New(conn *zk.Conn, acl []zk.ACL) *Client {
-	return &Client{Conn: conn, acl: acl, calls: make(chan struct{}, mostCalls)}
+	return &Client{Conn: conn, acl: acl, calls: make(chan struct{}, mostCalls), made: time.Now()}
 }
 
-// Reply is how a call ended.
+// Reply is how a call of the zk client ended.
 type Reply[T any] struct {
 	Value T
 	Err   error
 }
 
-// Async starts a call of the zk client.
+// Async starts a call of the zk client. While too many are under way it waits for one to
+// end, or for ctx: then the call was not made.
 func Async[T any](ctx context.Context, c *Client, f func() (T, error)) <-chan Reply[T] {
 	done := make(chan Reply[T], 1)
 	select {
@@ -47,10 +54,16 @@ func Async[T any](ctx context.Context, c *Client, f func() (T, error)) <-chan Re
 	go func() {
 		defer func() { <-c.calls }()
 		value, err := f()
+		if err == nil || Refused(err) {
+			c.heard.Store(int64(time.Since(c.made)))
+		}
 		done <- Reply[T]{value, err}
 	}()
 	return done
 }
+
+// Heard returns when the servers last answered a call; before that, when c was made.
+func (c *Client) Heard() time.Time { return c.made.Add(time.Duration(c.heard.Load())) }
 
 // Await returns a call's reply, or the cause of ctx's end: then the call goes on
 // and may still have its effect.
@@ -77,12 +90,11 @@ func Act(ctx context.Context, c *Client, f func() error) error {
 
 // Remove deletes a node, whatever its version.
 func (c *Client) Remove(ctx context.Context, path string) error {
-	_, err := Call(ctx, c, func() (struct{}, error) { return struct{}{}, c.Delete(path, -1) })
-	return err
+	return Act(ctx, c, func() error { return c.Delete(path, -1) })
 }
 
-// Multi runs operations in one transaction. After an error, failed is the index
-// of the one that the server refused, or -1 if it answered nothing.
+// Multi runs operations in one transaction. After an error, failed is the index of the
+// one that the server refused: then none was carried out. If it is -1, they may have been.
 func (c *Client) Multi(ctx context.Context, ops ...any) (results []zk.MultiResponse, failed int, err error) {
 	results, err = Call(ctx, c, func() ([]zk.MultiResponse, error) { return c.Conn.Multi(ops...) })
 	failed, err = Failed(results, err)
@@ -103,8 +115,8 @@ func Failed(results []zk.MultiResponse, err error) (int, error) {
 	return -1, explain(err)
 }
 
-// explain says what "not authenticated" mostly is: the servers take any password,
-// and compare it with that of whoever made the node.
+// explain says what "not authenticated" mostly means: the servers accept any password, and
+// compare it with the one under which the node was made.
 func explain(err error) error {
 	if err == zk.ErrNoAuth { //nolint:errorlint // what is wrapped has been explained
 		return fmt.Errorf("%w for this node: its ACL is that of the user, or of nobody, under whom it was made", err)
@@ -112,8 +124,8 @@ func explain(err error) error {
 	return err
 }
 
-// Refused reports whether err is the server's answer that nothing was done, as
-// opposed to silence.
+// Refused reports whether err is a server's answer that nothing was done. Any other error
+// leaves open whether it was.
 func Refused(err error) bool {
 	for _, e := range []error{
 		zk.ErrNoNode, zk.ErrNoAuth, zk.ErrBadVersion, zk.ErrNodeExists, zk.ErrNotEmpty,
@@ -127,9 +139,9 @@ func Refused(err error) bool {
 	return false
 }
 
-// WithParents calls create, and again after it has made the parents of path if
-// they were missing. The server removes an empty one at any moment, so it may
-// take more than once.
+// WithParents calls create, and again after it has made the parents of path if they were
+// missing. The server may remove an empty one at any moment, so that may happen more than
+// once.
 func (c *Client) WithParents(ctx context.Context, path string, create func() error) error {
 	var err error
 	for range 5 {

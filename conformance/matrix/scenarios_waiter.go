@@ -1,0 +1,74 @@
+package matrix
+
+import "fmt"
+
+var waiterScenarios = []Scenario{
+	{
+		Name: "herd", Play: herd,
+		Story: "Four processes want the lock four times each, all at once.",
+	},
+	{
+		Name: "dead waiter", Play: deadWaiter,
+		Story: "The first waiter's process is killed before its turn comes.",
+	},
+	{
+		Name: "suspended waiter", Play: suspendedWaiter,
+		Story: "The first waiter's process is stopped when its turn comes.",
+	},
+}
+
+func herd(p *Play) {
+	var all []Waiting
+	for i := range 4 {
+		w := p.Worker(fmt.Sprintf("%c", 'A'+i))
+		for range 4 {
+			all = append(all, w.Locking())
+		}
+	}
+	p.Serve(0, all...)
+}
+
+func deadWaiter(p *Play) {
+	held, b, _, second := p.queue()
+	p.must(b.Kill())
+	p.Sleep(shortly) // until the end of its connections has arrived
+	held.Unlock()
+	next := second.now().NextWithin(p.long(), func() {})
+	next.Write(3)
+	next.Unlock()
+}
+
+func suspendedWaiter(p *Play) {
+	held, b, first, second := p.queue()
+	p.must(b.Suspend())
+	held.Unlock()
+	p.passOver(first, second, func() { p.must(b.Wake()) })
+}
+
+// queue makes a queue of two behind a holder. The first of the two is b's.
+func (p *Play) queue() (held WorkerLock, b *Worker, first, second Waiting) {
+	a, b, c := p.Worker("A"), p.Worker("B"), p.Worker("C")
+	held = a.Lock()
+	first = b.Locking()
+	p.Sleep(shortly)
+	second = c.Locking()
+	p.Sleep(shortly)
+	return held, b, first, second
+}
+
+// passOver has the second waiter get the lock that the first, whose turn it is, cannot
+// take. If it does not come, mend mends the first, and then both get it in any order.
+func (p *Play) passOver(first, second Waiting, mend func()) {
+	second.since = now()
+	next, ok := second.Within(p.long())
+	p.Waited = now().Sub(second.since)
+	if !ok {
+		mend()
+		p.Serve(0, first, second)
+		return
+	}
+	next.Write(3)
+	mend()
+	next.Unlock()
+	p.Serve(0, first)
+}

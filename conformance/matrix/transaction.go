@@ -1,0 +1,125 @@
+package matrix
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/fencing"
+)
+
+// Writer is a Locker whose locks are transactions of the storage that they protect:
+// holders write in the transaction. Such a write counts when it is committed, which
+// Unlock does. What the holder of an ended transaction believes does no harm, so a
+// holder counts only if its transaction was committed.
+type Writer interface {
+	Write(ctx context.Context, name string, token fencing.Token, value int) error
+}
+
+// Entry is a row of the register of a name. A transaction adds a claim, with what it
+// sees, when it gets the lock, and later a row for each write.
+type Entry struct {
+	ID    int64
+	PID   int // of the worker
+	Token fencing.Token
+	Claim bool
+	Value int     // of a write
+	Saw   []int64 // the IDs that a claim saw
+}
+
+// transactional reports whether holders write in transactions.
+func (p *Play) transactional() bool { return p.System.Register != nil }
+
+// readRegister takes what was committed into the history. It is called when all
+// workers have ended. It is an error if a commit that was confirmed is not there,
+// unless losing it is what the scenario is about: a register that is not read in full
+// proves nothing.
+func (p *Play) readRegister(broken locker.Assumptions) error {
+	if !p.transactional() {
+		return nil
+	}
+	entries, err := p.System.Register(p.name)
+	if err != nil {
+		return fmt.Errorf("reading the register: %w", err)
+	}
+	names := make(map[int]string)
+	for _, w := range p.workers {
+		names[w.cmd.Process.Pid] = w.Name
+	}
+	p.History.committed(entries, p.name, names)
+	if broken&(locker.DurableServer|locker.DurableReplica) != 0 {
+		return nil
+	}
+	return p.History.missing()
+}
+
+// missing returns an error if a commit was confirmed and is not in the register.
+func (h *History) missing() error {
+	for _, s := range h.Spans {
+		if s.Void && s.unlocked {
+			return fmt.Errorf("the register has no claim of %s with token %d, whose commit was confirmed", s.Worker, s.Token)
+		}
+	}
+	return nil
+}
+
+// committed adds the writes that were committed, and marks the holders that committed
+// nothing.
+func (h *History) committed(entries []Entry, name string, workers map[int]string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for i := range h.Spans {
+		s := &h.Spans[i]
+		s.Void = !slices.ContainsFunc(entries, func(e Entry) bool {
+			return e.Claim && workers[e.PID] == s.Worker && e.Token == s.Token
+		})
+		if s.Void {
+			s.Until, s.End = h.end(*s), "nothing of it was committed; "+s.End
+		}
+	}
+	for _, e := range entries {
+		if e.Claim {
+			continue
+		}
+		w := Write{Worker: workers[e.PID], Name: name, Token: e.Token, Value: e.Value, Stale: stale(e, entries), At: h.Ended}
+		for _, s := range h.Spans {
+			if s.Worker == w.Worker && s.Token == w.Token && s.Until != 0 {
+				w.At = s.Until // the commit was on its way
+			}
+		}
+		h.Writes = append(h.Writes, w)
+	}
+}
+
+// stale reports whether a write was committed out of turn. The claims
+// with a greater token must have seen the write, and no other claim. No clock is needed
+// to tell.
+func stale(write Entry, entries []Entry) bool {
+	return slices.ContainsFunc(entries, func(claim Entry) bool {
+		return claim.Claim && (claim.Token > write.Token) != slices.Contains(claim.Saw, write.ID)
+	})
+}
+
+// writeLateInTransaction delays a write in a transaction: the network is cut, and what
+// was sent is delivered late.
+func (l WorkerLock) writeLateInTransaction(value int) (deliver func()) {
+	w := l.Worker
+	var ch <-chan report
+	w.heldBack(w.Name+"'s write", requests, func() <-chan report {
+		w.Net.Cut()
+		ch = w.tell(order{Verb: "write", Name: w.play.name, Value: value, Bound: patience})
+		return nil // its answer is for deliver
+	})
+	return func() {
+		w.play.History.mark("%s's write is delivered", w.Name)
+		w.Net.Deliver()
+		_, err := w.answer(w.play.ctx, ch)
+		w.play.must(err)
+	}
+}
+
+// counting returns the spans without the holders that committed nothing.
+func (h *History) counting() []Span {
+	return slices.DeleteFunc(slices.Clone(h.Spans), func(s Span) bool { return s.Void })
+}

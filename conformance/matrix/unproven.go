@@ -1,0 +1,57 @@
+package matrix
+
+import (
+	"fmt"
+
+	"github.com/lockstile/locker"
+)
+
+// Unproven is what a declaration leans on though no scenario has shown that it must.
+type Unproven struct {
+	Subject   string             `json:"subject"`
+	Guarantee string             `json:"guarantee"` // "exclusion" or "tokens"
+	Leans     locker.Assumptions `json:"leans"`
+}
+
+// String is that part of the declaration in words.
+func (u Unproven) String() string {
+	return fmt.Sprintf("%s leans its %s on: %v", u.Subject, u.Guarantee, u.Leans)
+}
+
+// unproven returns what was broken without doing harm, and what nothing has broken.
+func (m *Matrix) unproven() (modest, untried []Unproven) {
+	for _, s := range m.Subjects {
+		exclusion, tokens, tried := s.Guarantees.Exclusion, s.Guarantees.Tokens, locker.Assumptions(0)
+		if s.Tokenless() {
+			tokens = 0 // no fault can break a promise that is not made
+		}
+		exclusion &^= locker.Unpromised // for the same reason
+		for _, sc := range m.Scenarios {
+			switch c := m.Cell(sc.Name, s.Name); c.Verdict {
+			case Skipped, NotPlayed:
+				continue
+			case Broken:
+				tokens &^= sc.Breaks
+				if c.Overlap > slack || c.Stale > 0 { // else only tokens went back
+					exclusion &^= sc.Breaks
+				}
+			case BrokenFenced:
+				exclusion &^= sc.Breaks
+			}
+			tried |= sc.Breaks
+		}
+		for _, left := range []Unproven{{s.Name, "exclusion", exclusion}, {s.Name, "tokens", tokens}} {
+			modest = left.appendTo(modest, tried)
+			untried = left.appendTo(untried, ^tried)
+		}
+	}
+	return modest, untried
+}
+
+// appendTo appends to all the part of u that is in some, if any.
+func (u Unproven) appendTo(all []Unproven, some locker.Assumptions) []Unproven {
+	if u.Leans &= some; u.Leans == 0 {
+		return all
+	}
+	return append(all, u)
+}

@@ -1,0 +1,109 @@
+package matrix
+
+import (
+	"bytes"
+	"context"
+	"os/exec"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/fencing"
+)
+
+// Goal: a store that frees the lock as soon as a holder is dead makes no false claim, also
+// if it does so before this process has heard of the death.
+func TestAKilledHolderBelievesNothingFromTheSignalOn(t *testing.T) {
+	cmd := exec.Command("sleep", "60")
+	if err := cmd.Start(); err != nil {
+		t.Skip(err)
+	}
+	h := &History{}
+	w := &Worker{Name: "A", play: &Play{History: h}, cmd: cmd, gone: make(chan struct{})}
+	h.granted(Span{Worker: "A", Name: "n", Token: 1, From: 1})
+	go func() {
+		_ = cmd.Wait()
+		h.granted(Span{Worker: "B", Name: "n", Token: 2, From: locker.Now(), Until: locker.Now() + second})
+		close(w.gone)
+	}()
+	if err := w.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if got := h.Overlap(); got > 0 {
+		t.Errorf("two holders for %v, one of them dead", got)
+	}
+}
+
+// A token that comes twice is what the matrix is to report.
+func TestTheSameTokenCanBeLostTwice(t *testing.T) {
+	w := &Worker{Name: "A", play: &Play{History: &History{}}, lost: make(map[fencing.Token]chan struct{})}
+	for range 2 {
+		w.hear(report{Kind: kindLost, Token: 7})
+	}
+}
+
+func TestALossIsReportedAfterItsGrant(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var told bytes.Buffer
+		w := &worker{out: newLines(&told), held: make(map[string]Holding), peer: shortLived{}}
+		var r report
+		w.lock(t.Context(), order{Name: "n"}, w.peer.Lock, &r)
+		synctest.Wait()
+		if told.Len() > 0 {
+			t.Errorf("told before the grant: %s", &told)
+		}
+		w.obey(t.Context(), order{Verb: "lock", Name: "n"})
+		synctest.Wait()
+		grant, loss := strings.Index(told.String(), kindGranted), strings.Index(told.String(), kindLost)
+		if grant < 0 || loss < grant {
+			t.Errorf("told: %s", &told)
+		}
+	})
+}
+
+// shortLived gives locks that are lost at once.
+type shortLived struct{}
+
+func (s shortLived) Lock(context.Context, *locker.Request) (Holding, error)    { return s, nil }
+func (s shortLived) TryLock(context.Context, *locker.Request) (Holding, error) { return s, nil }
+func (shortLived) Name() string                                                { return "n" }
+func (shortLived) Token() fencing.Token                                        { return 1 }
+func (shortLived) Err() error                                                  { return locker.ErrLost }
+func (shortLived) Deadline() time.Time                                         { return time.Time{} }
+func (shortLived) Renew(context.Context) error                                 { return locker.ErrLost }
+func (shortLived) Unlock(context.Context) error                                { return locker.ErrLost }
+func (shortLived) Lost() <-chan struct{} {
+	lost := make(chan struct{})
+	close(lost)
+	return lost
+}
+
+// A fault that did not happen must not count as one that did no harm.
+func TestAWriteThatIsNotMadeCannotBeDelayed(t *testing.T) {
+	w := &Worker{Name: "A", waiting: make(map[int]chan report), gone: make(chan struct{})}
+	w.play = &Play{ctx: t.Context(), System: &System{}, History: &History{}}
+	w.out = newLines(writerFunc(func() { w.hear(report{ID: 1, Kind: kindWrote, Err: "lost"}) }))
+	if err := w.play.step(func() { WorkerLock{w, 1}.WriteDelayed(1) }); err == nil {
+		t.Error("nothing was written, and the scenario goes on")
+	}
+}
+
+// writerFunc is called for each line, which it does not look at.
+type writerFunc func()
+
+func (f writerFunc) Write(b []byte) (int, error) {
+	f()
+	return len(b), nil
+}
+
+// Goal: a program that does not call BecomeWorker is not started again and again.
+func TestAProgramThatDoesNotBecomeAWorkerIsNotStarted(t *testing.T) {
+	was := canWork
+	defer func() { canWork = was }()
+	canWork = false
+	if cmd, err := workerCommand("url"); err == nil {
+		t.Errorf("it starts %v", cmd)
+	}
+}

@@ -1,0 +1,129 @@
+package matrix
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/fencing"
+)
+
+// WorkerLock is a lock that a worker got. It may have ended since.
+type WorkerLock struct {
+	Worker *Worker
+	Token  fencing.Token
+}
+
+// Write has the holder look at its lock and then write. It reports whether the holder
+// still believed that it had the lock.
+func (l WorkerLock) Write(value int) bool {
+	p := l.Worker.play
+	// A write in a transaction needs the network, which may be silent.
+	r, err := l.Worker.answer(p.ctx, l.Worker.tell(order{Verb: "write", Name: p.name, Value: value, Bound: p.TTL}))
+	p.must(err)
+	if p.transactional() && r.Err != "" {
+		p.History.mark("%s's write fails: %s", l.Worker.Name, r.Err)
+	}
+	return r.Err == ""
+}
+
+// LookThenSleepThenWrite stops the holder between its look and its write. The function
+// that it returns lets the holder go on, and returns when the write has been made.
+func (l WorkerLock) LookThenSleepThenWrite(value int) (wake func()) {
+	w := l.Worker
+	w.play.History.fault("%s looks: it holds the lock. It is stopped before it writes", w.Name)
+	ch := w.tell(order{Verb: "write", Name: w.play.name, Value: value, Stop: true})
+	w.play.must(w.awaitStopped())
+	return func() {
+		w.play.must(w.Wake())
+		_, err := w.answer(w.play.ctx, ch)
+		w.play.must(err)
+	}
+}
+
+// WriteDelayed has the holder write. The network keeps the write until deliver is
+// called.
+func (l WorkerLock) WriteDelayed(value int) (deliver func()) {
+	w := l.Worker
+	w.play.History.fault("%s writes; the network delays it", w.Name)
+	if w.play.transactional() {
+		return l.writeLateInTransaction(value)
+	}
+	delay := &delay{sent: make(chan struct{}), delivered: make(chan struct{})}
+	w.mu.Lock()
+	w.delay = delay
+	w.mu.Unlock()
+	ch := w.tell(order{Verb: "write", Name: w.play.name, Value: value})
+	select {
+	case <-delay.sent:
+	case <-ch:
+		w.play.notPlayed("%s no longer held the lock when it was to write: there was no write to delay", w.Name)
+	case <-w.gone:
+		w.play.must(fmt.Errorf("worker %s: %w", w.Name, errGone))
+	case <-w.play.ctx.Done():
+		w.play.must(context.Cause(w.play.ctx))
+	}
+	return func() {
+		w.play.History.mark("%s's write is delivered", w.Name)
+		close(delay.delivered)
+		_, err := w.answer(w.play.ctx, ch)
+		w.play.must(err)
+	}
+}
+
+// Renew has the holder renew once by hand, so that later renewals are one request
+// each: some clients send more for the first.
+func (l WorkerLock) Renew() { l.Worker.play.must(l.tryRenew()) }
+
+// tryRenew is Renew for a lock that may have ended.
+func (l WorkerLock) tryRenew() error {
+	w := l.Worker
+	r, err := w.answer(w.play.ctx, l.renewing())
+	w.play.must(err)
+	if r.Err != "" {
+		return errors.New(r.Err)
+	}
+	return nil
+}
+
+// renewing has the holder renew the lock, and does not wait for the answer.
+func (l WorkerLock) renewing() <-chan report {
+	w := l.Worker
+	return w.tell(order{Verb: "renew", Name: w.play.name, Bound: patience})
+}
+
+// Unlock has the holder unlock. An error is noted in the history and does not end the
+// scenario.
+func (l WorkerLock) Unlock() {
+	p := l.Worker.play
+	r, err := l.Worker.answer(p.ctx, l.unlocking())
+	p.must(err)
+	if r.Err != "" {
+		p.History.mark("%s: %s", l.Worker.Name, r.Err)
+		return
+	}
+	p.History.unlocked(l.Worker.Name, l.Token)
+}
+
+// unlocking has the holder unlock, and does not wait for the answer. The holder stops
+// believing now: an Unlock that fails does not make it believe again.
+func (l WorkerLock) unlocking() <-chan report {
+	l.Worker.play.History.ended(l.Worker.Name, l.Token, locker.Now(), "unlocked")
+	return l.Worker.tell(order{Verb: "unlock", Name: l.Worker.play.name})
+}
+
+// AwaitLoss waits until the holder has heard that it lost the lock.
+func (l WorkerLock) AwaitLoss() {
+	w := l.Worker
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-w.lossOf(l.Token):
+	case <-timer.C:
+		w.play.must(fmt.Errorf("%s did not hear for %v that it lost the lock", w.Name, patience))
+	case <-w.play.ctx.Done():
+		w.play.must(context.Cause(w.play.ctx))
+	}
+}

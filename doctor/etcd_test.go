@@ -1,0 +1,64 @@
+package doctor_test
+
+import (
+	"strings"
+	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"github.com/lockstile/locker/internal/lab/testserver"
+)
+
+func etcdURL(members ...*testserver.EtcdServer) string {
+	var addrs []string
+	for _, m := range members {
+		addrs = append(addrs, m.Addr())
+	}
+	return "etcd://" + strings.Join(addrs, ",")
+}
+
+func TestSaneEtcdIsFineOnceItHasAuth(t *testing.T) {
+	t.Parallel()
+	cluster := testserver.Etcd(t, 3)
+	url := etcdURL(cluster.Members...)
+	r := examine(t, url)
+	if finds(t, r, "etcd-open"); len(r.Findings) != 1 {
+		t.Errorf("more than that is wrong:\n%s", list(r))
+	}
+	client, err := clientv3.New(clientv3.Config{Endpoints: cluster.Endpoints(), Logger: zap.NewNop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	ctx := patience(t)
+	for _, step := range []func() error{
+		func() error { _, err := client.RoleAdd(ctx, "root"); return err },
+		func() error { _, err := client.UserAdd(ctx, "root", "sesame"); return err },
+		func() error { _, err := client.UserGrantRole(ctx, "root", "root"); return err },
+		func() error { _, err := client.AuthEnable(ctx); return err },
+	} {
+		if err := step(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fine(t, examine(t, strings.Replace(url, "//", "//root:sesame@", 1)), "3 servers that vote", cluster.Members[2].Addr(), "access")
+}
+
+func TestMembersThatAreDownOrUnnamedAreNoted(t *testing.T) {
+	t.Parallel()
+	c := testserver.Etcd(t, 3)
+	c.Members[2].Kill()
+	r := examine(t, etcdURL(c.Members[:2]...))
+	finds(t, r, "quorum-silent", c.Members[2].Addr())
+	finds(t, r, "quorum-unnamed", "2 of 3 servers")
+	c.Members[1].Kill()
+	r = examineInVain(t, etcdURL(c.Members...))
+	finds(t, r, "etcd-leaderless", c.Members[0].Addr())
+	finds(t, r, "quorum-silent", c.Members[2].Addr())
+}
+
+func TestLonelyEtcdIsNoted(t *testing.T) {
+	t.Parallel()
+	finds(t, examine(t, etcdURL(testserver.Etcd(t, 1).Members...)), "quorum-of-one")
+}

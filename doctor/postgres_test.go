@@ -1,0 +1,111 @@
+package doctor_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/lockstile/locker/internal/lab/testserver"
+	"github.com/lockstile/locker/open"
+)
+
+// prepared is the URL of a database that has the schema.
+func prepared(t *testing.T, url string) string {
+	t.Helper()
+	b, err := open.URL(patience(t), url+"&schema=ensure")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return url
+}
+
+func sql(t *testing.T, s *testserver.PostgresServer, statements ...string) {
+	t.Helper()
+	conn, err := pgx.Connect(patience(t), s.URL("postgres"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(patience(t))
+	for _, statement := range statements {
+		if _, err := conn.Exec(patience(t), statement); err != nil {
+			t.Fatalf("%s: %v", statement, err)
+		}
+	}
+}
+
+func TestSanePostgresIsFine(t *testing.T) {
+	t.Parallel()
+	srv := testserver.Postgres(t, "fsync=on")
+	url := prepared(t, srv.URL("postgres"))
+	for _, mode := range []string{"", "&pool_max_conns=1", "&mode=session"} {
+		fine(t, examine(t, url+mode), "version", "fsync", "standbys", "schema", "sequence", "rights", "isolation")
+	}
+}
+
+// One setting at a time is changed for the role, and put back.
+func TestSettingsOfPostgresThatHarmLocks(t *testing.T) {
+	t.Parallel()
+	srv := testserver.Postgres(t, "full_page_writes=off")
+	url := prepared(t, srv.URL("postgres"))
+	r := examine(t, url+"&sync_standby=true")
+	finds(t, r, "postgres-crash", "fsync is off")
+	finds(t, r, "postgres-crash", "full_page_writes is off")
+	finds(t, r, "postgres-unsynced")
+	findsNot(t, r, "postgres-isolation")
+	sql(t, srv, `ALTER ROLE postgres SET default_transaction_isolation = 'serializable'`)
+	finds(t, examine(t, url), "postgres-isolation", "serializable")
+}
+
+func TestSchemaThatIsAnotherIsADanger(t *testing.T) {
+	t.Parallel()
+	srv := testserver.Postgres(t, "fsync=on")
+	url := prepared(t, srv.URL("postgres"))
+	sql(t, srv, `DROP FUNCTION lockstile_inspect_1, lockstile_session_locks_1`,
+		`CREATE OR REPLACE FUNCTION lockstile_version() RETURNS integer LANGUAGE sql AS 'SELECT 1000'`)
+	finds(t, examine(t, url), "postgres-schema", "version 1000")
+	finds(t, examine(t, url+"&mode=session"), "postgres-schema", "version 1000")
+	sql(t, srv, `DROP FUNCTION lockstile_version`)
+	finds(t, examine(t, url), "postgres-schema", "call EnsureSchema")
+}
+
+func TestSequenceAndRightsThatAreNotAsTheSchemaAsksAreADanger(t *testing.T) {
+	t.Parallel()
+	srv := testserver.Postgres(t, "fsync=on")
+	url := prepared(t, srv.URL("postgres"))
+	for change, back := range map[string]string{"CACHE 20": "CACHE 1", "SET UNLOGGED": "SET LOGGED"} {
+		sql(t, srv, `ALTER SEQUENCE lockstile_token `+change)
+		finds(t, examine(t, url), "postgres-sequence")
+		sql(t, srv, `ALTER SEQUENCE lockstile_token `+back)
+	}
+	sql(t, srv, `CREATE ROLE app LOGIN`, `GRANT SELECT, INSERT, UPDATE ON lockstile_lease, lockstile_queue TO app`,
+		`GRANT SELECT, INSERT, UPDATE, DELETE ON lockstile_session, lockstile_known, lockstile_mark TO app`, `GRANT SELECT ON SEQUENCE lockstile_token TO app`)
+	app := strings.Replace(url, "postgres@", "app@", 1)
+	finds(t, examine(t, app), "postgres-rights", "on lockstile_lease, lockstile_queue, lockstile_token")
+	sql(t, srv, `GRANT DELETE ON lockstile_lease, lockstile_queue TO app`, `GRANT USAGE ON SEQUENCE lockstile_token TO app`)
+	fine(t, examine(t, app), "rights")
+	sql(t, srv, `DROP SEQUENCE lockstile_token`)
+	finds(t, examine(t, url), "postgres-sequence")
+}
+
+func TestPoolerInBetweenIsADangerToSessions(t *testing.T) {
+	t.Parallel()
+	srv := testserver.Postgres(t, "fsync=on")
+	prepared(t, srv.URL("postgres"))
+	for _, mode := range []string{"transaction", "session"} {
+		url := testserver.PgBouncer(t, srv, mode).URL("postgres")
+		fine(t, examine(t, url))
+		finds(t, examine(t, url+"&mode=session"), "postgres-pooler")
+	}
+}
+
+// The tables are what is missing, and not all that is to be known.
+func TestDatabaseWithoutTablesIsLookedAtAllTheSame(t *testing.T) {
+	t.Parallel()
+	r := examineInVain(t, testserver.Postgres(t).URL("postgres"), "no tables for locks")
+	finds(t, r, "postgres-crash", "fsync")
+	finds(t, r, "postgres-schema")
+}

@@ -1,0 +1,203 @@
+package doctor
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockstile/locker/internal/dial"
+)
+
+// redis looks at the server, or at each master of the Cluster, on which package
+// singlenode keeps locks.
+func (r *Report) redis(ctx context.Context, b *dial.Redis) error {
+	cluster, ok := b.Client.(*redis.ClusterClient)
+	if !ok {
+		n, err := r.node(ctx, b.Client)
+		if err != nil {
+			return err
+		}
+		n.alone()
+		n.durability()
+		n.replicas(b.Options.Replicas)
+		n.access(ctx, b.Options.Prefix)
+		return nil
+	}
+	var mu sync.Mutex // masters are asked at the same time
+	err := cluster.ForEachMaster(ctx, func(ctx context.Context, master *redis.Client) error {
+		mu.Lock()
+		defer mu.Unlock()
+		n, err := r.node(ctx, master)
+		if err != nil {
+			return fmt.Errorf("%s: %w", addrOf(master), err)
+		}
+		n.durability()
+		n.replicas(b.Options.Replicas)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	n := &redisNode{at: r.at("the cluster"), rdb: cluster}
+	n.access(ctx, b.Options.Prefix)
+	return nil
+}
+
+func addrOf(rdb redis.UniversalClient) string {
+	if c, ok := rdb.(*redis.Client); ok {
+		return c.Options().Addr
+	}
+	return "redis"
+}
+
+// redisNode is one server, with what it says of itself.
+type redisNode struct {
+	at
+	rdb         redis.UniversalClient
+	info        map[string]string // nil where the user may not ask
+	appendfsync string
+}
+
+// node asks a server about itself, and looks at what every one has to be.
+func (r *Report) node(ctx context.Context, rdb redis.UniversalClient) (*redisNode, error) {
+	n := &redisNode{at: r.at(addrOf(rdb)), rdb: rdb, appendfsync: "unknown"}
+	text, err := rdb.Info(ctx).Result()
+	switch {
+	case refused(err):
+		n.found("unseen", "INFO", err)
+		return n, nil
+	case err != nil:
+		return nil, err
+	}
+	n.info = pairs(text, ":")
+	config, err := rdb.ConfigGet(ctx, "appendfsync").Result()
+	switch {
+	case refused(err):
+		n.found("unseen", "CONFIG", err)
+	case err != nil:
+		return nil, err
+	default:
+		n.appendfsync = config["appendfsync"]
+	}
+	if before(n.info["redis_version"], 7, 0) {
+		n.found("redis-version", n.info["redis_version"])
+	}
+	// A lock and its counter are keys with an expiry: volatile policies evict them, too.
+	if limit, policy := n.number("maxmemory"), n.info["maxmemory_policy"]; limit > 0 && policy != "noeviction" {
+		n.found("redis-evicts", limit>>20, policy)
+	}
+	if n.replica() {
+		n.found("redis-replica", n.info["master_host"], n.info["master_port"])
+	}
+	n.checked("version %s, role %s, eviction", n.info["redis_version"], n.info["role"])
+	return n, nil
+}
+
+// refused reports whether the server knows us, and does not let us ask this.
+func refused(err error) bool {
+	var reply redis.Error
+	return errors.As(err, &reply) && !redis.HasErrorPrefix(err, "WRONGPASS") && !redis.HasErrorPrefix(err, "NOAUTH")
+}
+
+func (n *redisNode) number(name string) int64 {
+	v, err := strconv.ParseInt(n.info[name], 10, 64)
+	if err != nil {
+		return 0 // the server does not have it
+	}
+	return v
+}
+
+func (n *redisNode) replica() bool { return n.info["role"] == "slave" }
+
+// alone: a client of one server does not follow a Cluster's redirects.
+func (n *redisNode) alone() {
+	if n.info["cluster_enabled"] == "1" {
+		n.found("redis-in-cluster")
+	}
+}
+
+// durable: with an append-only file the server has written, though not synced, what
+// it answers.
+func (n *redisNode) durable() bool { return n.info["aof_enabled"] == "1" && n.appendfsync == "always" }
+
+// durability says what a crash does to locks that are held.
+func (n *redisNode) durability() {
+	switch {
+	case n.info == nil:
+		return
+	case n.info["aof_enabled"] != "1":
+		n.found("redis-forgets")
+	case !n.durable():
+		n.found("redis-syncs-late", n.appendfsync)
+	}
+	n.checked("persistence (appendfsync %s)", n.appendfsync)
+}
+
+// replicas: a failover promotes one, and a grant that it has not received is
+// forgotten.
+func (n *redisNode) replicas(confirm int) {
+	if n.info == nil || n.replica() {
+		return
+	}
+	switch have := int(n.number("connected_slaves")); {
+	case have > confirm:
+		n.found("redis-failover", have, confirm)
+	case have < confirm:
+		n.found("redis-unconfirmed", have, confirm)
+	}
+	n.checked("replicas, of which %d must confirm", confirm)
+}
+
+// probe tries commands that the locks' scripts call, so that no key is made, and
+// answers what went wrong.
+const probe = `
+local bad, key = {}, KEYS[1]
+local calls = {{'GET', key}, {'EXISTS', key}, {'PTTL', key}, {'PEXPIRE', key, 1}, {'SET', key, '', 'XX'}, {'DEL', key}}
+if ARGV[1] ~= '' then
+  calls = {{'ZADD', key, 'XX', 1, ''}, {'ZREM', key, ''}, {'ZRANK', key, ''}, {'ZRANGE', key, 0, 0}, {'ZCARD', key}, {'ZPOPMIN', key},
+    {'TIME'}, {'PUBLISH', ARGV[1], ''}, unpack(calls)}
+end
+for _, call in ipairs(calls) do
+  local reply = redis.pcall(unpack(call))
+  if type(reply) == 'table' and reply.err then bad[#bad + 1] = call[1] .. ': ' .. reply.err end
+end
+return bad
+`
+
+// access looks at whether the user that we connect as may do all that locks need.
+func (n *redisNode) access(ctx context.Context, prefix string) {
+	if n.replica() {
+		return // which refuses for another reason
+	}
+	name := rand.Text()
+	channel := "lockstile:w:" + name
+	n.try(ctx, "the locks' bookkeeping", "lockstile:doctor:"+name, channel)
+	if prefix != "" { // else the names are anybody's guess
+		n.try(ctx, "locks themselves", prefix+name, "")
+	}
+	sub := n.rdb.Subscribe(ctx, channel)
+	if _, err := sub.Receive(ctx); err != nil {
+		n.found("redis-subscribe", err)
+	}
+	_ = sub.Close() // a connection of its own
+	n.checked("access of the user")
+}
+
+func (n *redisNode) try(ctx context.Context, what, key, channel string) {
+	bad, err := n.rdb.Eval(ctx, probe, []string{key}, channel).StringSlice()
+	if err == nil && len(bad) == 0 {
+		err = n.rdb.EvalSha(ctx, redis.NewScript(probe).Hash(), []string{key}, channel).Err()
+	}
+	if err != nil {
+		bad = append(bad, err.Error())
+	}
+	if len(bad) > 0 {
+		n.found("redis-rights", what, strings.Join(bad, "; "))
+	}
+}

@@ -1,0 +1,113 @@
+package doctor_test
+
+import (
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/lockstile/locker/internal/lab/testserver"
+)
+
+// saneRedis starts a server that forgets nothing.
+func saneRedis(t *testing.T, args ...string) *testserver.RedisServer {
+	t.Helper()
+	return testserver.Redis(t, append([]string{"--appendonly", "yes", "--appendfsync", "always"}, args...)...)
+}
+
+func TestSaneRedisIsFineAndStaysAsItIs(t *testing.T) {
+	t.Parallel()
+	srv := saneRedis(t)
+	fine(t, examine(t, "redis://"+srv.Addr()+"?prefix=app:"), "eviction", "persistence", "role master", "replicas", "version", "access")
+	if keys := srv.Do("KEYS", "*"); keys != "" {
+		t.Errorf("it has left %s", keys)
+	}
+	if changes := srv.Do("INFO", "persistence"); !strings.Contains(changes, "rdb_changes_since_last_save:0\r") {
+		t.Errorf("it has changed something:\n%s", changes)
+	}
+}
+
+func TestEvictionOfLocksIsADanger(t *testing.T) {
+	t.Parallel()
+	srv := saneRedis(t, "--maxmemory", "100mb")
+	url := "redis://" + srv.Addr()
+	for _, policy := range []string{"allkeys-lru", "allkeys-random", "volatile-lru", "volatile-ttl", "volatile-lfu"} {
+		srv.Do("CONFIG", "SET", "maxmemory-policy", policy)
+		finds(t, examine(t, url), "redis-evicts", srv.Addr(), "maxmemory 100 MB, maxmemory-policy "+policy)
+	}
+	srv.Do("CONFIG", "SET", "maxmemory-policy", "noeviction")
+	fine(t, examine(t, url))
+	srv.Do("CONFIG", "SET", "maxmemory-policy", "allkeys-lru", "maxmemory", "0")
+	fine(t, examine(t, url))
+}
+
+func TestPersistenceSaysWhatACrashForgets(t *testing.T) {
+	t.Parallel()
+	for want, args := range map[string][]string{
+		"redis-forgets appendonly no":           {"--save", "3600 1"},
+		"redis-syncs-late appendfsync everysec": {"--appendonly", "yes", "--appendfsync", "everysec"},
+		"redis-syncs-late appendfsync no":       {"--appendonly", "yes", "--appendfsync", "no"},
+		"redis-syncs-late appendfsync unknown":  {"--appendonly", "yes", "--rename-command", "CONFIG", ""},
+	} {
+		code, what, _ := strings.Cut(want, " ")
+		finds(t, examine(t, "redis://"+testserver.Redis(t, args...).Addr()), code, what)
+	}
+}
+
+func TestReplicasThatConfirmNothingAreADanger(t *testing.T) {
+	t.Parallel()
+	master := saneRedis(t, "--repl-diskless-sync-delay", "0")
+	url := "redis://" + master.Addr()
+	finds(t, examine(t, url+"?replicas=1"), "redis-unconfirmed", "0 replicas, and 1 must confirm")
+	host, port, err := net.SplitHostPort(master.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	replica := saneRedis(t, "--replicaof", host, port)
+	master.Await("the replica", func() bool { return master.Do("WAIT", "1", "100") == "1" })
+	finds(t, examine(t, url), "redis-failover", "1 replicas, of which 0 confirm")
+	fine(t, examine(t, url+"?replicas=1"))
+	finds(t, examine(t, "redis://"+replica.Addr()), "redis-replica", replica.Addr(), "is a replica of "+master.Addr())
+}
+
+func TestUserWhoMayNotDoWhatLocksNeedIsADanger(t *testing.T) {
+	t.Parallel()
+	srv := saneRedis(t)
+	const base = "+@all -@admin +config|get"
+	for want, rules := range map[string]string{
+		"redis-rights the locks' bookkeeping: NOPERM": base + " ~app:* &*",
+		"redis-rights locks themselves: NOPERM":       base + " ~lockstile:* &*",
+		"redis-rights PUBLISH":                        base + " ~* &* -publish",
+		"redis-rights ZPOPMIN":                        base + " ~* &* -zpopmin",
+		"redis-rights run the 'eval'":                 base + " ~* &* -@scripting",
+		"redis-rights run the 'evalsha'":              base + " ~* &* -evalsha",
+		"redis-rights locks' bookkeeping: TIME: ERR":  base + " ~* &* -time",
+		"redis-subscribe may not subscribe":           base + " ~* &lockstile:w -publish",
+		"unseen INFO could not be looked at":          base + " ~* &* -info",
+		"unseen CONFIG could not be looked at":        base + " ~* &* -config|get",
+	} {
+		srv.Do(append([]string{"ACL", "SETUSER", "app", "reset", "on", ">sesame"}, strings.Fields(rules)...)...)
+		r := examine(t, "redis://app:sesame@"+srv.Addr()+"?prefix=app:")
+		code, what, _ := strings.Cut(want, " ")
+		finds(t, r, code, what)
+		if strings.Contains(list(r), "sesame") {
+			t.Errorf("the password is shown:\n%s", list(r))
+		}
+	}
+	srv.Do(append([]string{"ACL", "SETUSER", "app", "reset", "on", ">sesame", "~lockstile:*", "&lockstile:*", "~app:*"}, strings.Fields(base)...)...)
+	fine(t, examine(t, "redis://app:sesame@"+srv.Addr()+"?prefix=app:"), "access")
+}
+
+func TestClusterIsLookedAtMasterByMaster(t *testing.T) {
+	t.Parallel()
+	servers := testserver.RedisCluster(t, 3)
+	for _, s := range servers {
+		s.Do("CONFIG", "SET", "appendonly", "yes", "appendfsync", "always")
+	}
+	url := "redis-cluster://" + servers[0].Addr()
+	fine(t, examine(t, url), "access")
+	servers[1].Do("CONFIG", "SET", "maxmemory", "100mb", "maxmemory-policy", "allkeys-lru")
+	r := examine(t, url)
+	finds(t, r, "redis-evicts", servers[1].Addr())
+	findsNot(t, r, "redis-evicts", servers[0].Addr())
+	finds(t, examine(t, "redis://"+servers[0].Addr()), "redis-in-cluster")
+}

@@ -1,0 +1,226 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/lockstile/locker"
+)
+
+const (
+	// firstPause and longestPause are the pauses between requests to a store that is
+	// silent.
+	firstPause   = 50 * time.Millisecond
+	longestPause = time.Second
+	// confirmTime is how long a call that failed waits to hear that nothing of it is
+	// left in the store. The clean-up goes on in the background.
+	confirmTime = 250 * time.Millisecond
+)
+
+// acquire returns the turn of c, on a lease that another goroutine has passed on or that
+// c has asked the store for.
+func (l *Locker[H]) acquire(ctx context.Context, c *call[H]) (*turn[H], error) {
+	t, err := l.waitInLine(ctx, c)
+	if t != nil || err != nil {
+		l.store.End(c.h) // nothing was sent for it
+		return t, err
+	}
+	grant, received, err := l.askOrLeave(ctx, c)
+	if err != nil {
+		return nil, l.giveUp(ctx, c, err)
+	}
+	t, err = l.beginLease(c, grant, received)
+	if err != nil {
+		return nil, l.abandon(c, err) // others may do with less validity: those behind go on
+	}
+	return t, nil
+}
+
+// askOrLeave calls ask, and lets the next in line ask if that panics: a hook of the
+// client's may panic, and the caller recover, while others wait behind it.
+func (l *Locker[H]) askOrLeave(ctx context.Context, c *call[H]) (grant Grant, received locker.Instant, err error) {
+	returned := false
+	defer func() {
+		if !returned {
+			_ = l.abandon(c, nil)
+		}
+	}()
+	grant, err = l.ask(ctx, c)
+	received = l.now()
+	if err == nil {
+		l.renewShortSession(ctx, c, grant)
+	}
+	returned = true
+	return grant, received, err
+}
+
+// renewShortSession renews the session that a grant depends on, if the session is older
+// than the request and has less validity left than the caller wants.
+func (l *Locker[H]) renewShortSession(ctx context.Context, c *call[H], g Grant) {
+	s := l.sessionOf(g)
+	if s == nil {
+		return
+	}
+	l.mu.Lock()
+	short := l.checkHeld(s.turn) == nil && s.since < g.Since && s.left(l.now()) < c.req.MinValidity
+	if short {
+		s.uses++
+	}
+	l.mu.Unlock()
+	if short {
+		ctx, cancel := context.WithTimeout(ctx, s.interval())
+		defer cancel()
+		l.renew(ctx, []*lease[H]{&s.lease}, func(*lease[H]) {})
+	}
+}
+
+// ask asks the store until it grants the lock or the call has to end.
+func (l *Locker[H]) ask(ctx context.Context, c *call[H]) (Grant, error) {
+	switch { // what has happened while c stood in line
+	case l.closing.Err() != nil:
+		return Grant{}, locker.ErrClosed
+	case ctx.Err() != nil:
+		return Grant{}, cause(ctx)
+	case c.once:
+		return l.askOnce(ctx, c)
+	}
+	w := &waiting[H]{locker: l, call: c, ctx: ctx}
+	defer w.stop()
+	for pause := firstPause; ; pause = min(2*pause, longestPause) {
+		l.forgetLoss(c)
+		grant, err := l.store.Acquire(w.ctx, c.h, w.wait)
+		if err == nil && grant.Count == 0 {
+			err = errNoGrant
+		}
+		if err == nil || refused(err) || !l.told(c) || w.over() {
+			return grant, err
+		}
+		select {
+		case <-time.After(pause):
+		case <-w.wait().Done():
+		}
+	}
+}
+
+var errNoGrant = errors.New("the backend returned neither a grant nor an error")
+
+func (l *Locker[H]) askOnce(ctx context.Context, c *call[H]) (Grant, error) {
+	grant, err := l.store.Acquire(ctx, c.h, nil)
+	if err == nil && grant.Count == 0 {
+		err = locker.ErrTaken
+	}
+	return grant, err
+}
+
+// waiting is a call of Lock while it asks the store.
+type waiting[H any] struct {
+	locker *Locker[H]
+	call   *call[H]
+	ctx    context.Context // the caller's; from the first wait on it ends with the Locker too
+	cancel context.CancelCauseFunc
+	unhook func() bool
+}
+
+func (w *waiting[H]) wait() context.Context {
+	if w.cancel != nil {
+		return w.ctx
+	}
+	l := w.locker
+	l.mu.Lock()
+	w.call.heard()
+	l.mu.Unlock()
+	w.ctx, w.cancel = context.WithCancelCause(w.ctx)
+	w.unhook = context.AfterFunc(l.closing, func() { w.cancel(locker.ErrClosed) })
+	return w.ctx
+}
+
+func (w *waiting[H]) over() bool { return over(w.ctx) || w.locker.closing.Err() != nil }
+
+func (w *waiting[H]) stop() {
+	if w.cancel != nil {
+		w.unhook()
+		w.cancel(nil)
+	}
+}
+
+// forgetLoss forgets the loss of a grant that never arrived, before the store is asked
+// for another.
+func (l *Locker[H]) forgetLoss(c *call[H]) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c.lost = nil
+}
+
+func (l *Locker[H]) told(c *call[H]) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return c.told
+}
+
+// giveUp ends a call that got no grant, because of err, and returns the caller's error.
+// If it was the store that failed, and not ctx that ended, those behind fail with it.
+func (l *Locker[H]) giveUp(ctx context.Context, c *call[H], err error) error {
+	n := c.line
+	taken := errors.Is(err, locker.ErrTaken)
+	l.mu.Lock()
+	if taken {
+		c.heard()
+	}
+	switch {
+	case l.closing.Err() != nil:
+		err = locker.ErrClosed
+	case taken && !over(ctx):
+	case over(ctx) && (c.told || errors.Is(err, cause(ctx))):
+		err = c.endedBy(cause(ctx))
+	case over(ctx):
+		err = c.endedBy(fmt.Errorf("%w: %w", cause(ctx), err))
+	default:
+		err = unavailable(err)
+		n.fail(err)
+	}
+	l.mu.Unlock()
+	return l.abandon(c, err)
+}
+
+// abandon removes what c has left in the store, and lets the next call come to the
+// front. It returns err, which is an ErrOutcomeUnknown too if the removal was not
+// confirmed in time. The clean-up does not end with the caller's context: it is needed
+// most when that has ended.
+func (l *Locker[H]) abandon(c *call[H], err error) error {
+	defer l.leaveFront(c.line)
+	if !l.store.Left(c.h) {
+		l.store.End(c.h)
+		return err
+	}
+	done := make(chan bool, 1)
+	l.background.run(func() {
+		done <- l.withdraw(c.h)
+		l.store.End(c.h)
+	})
+	select {
+	case ok := <-done:
+		if ok {
+			return err
+		}
+	case <-time.After(confirmTime):
+	}
+	return fmt.Errorf("%w: %w", locker.ErrOutcomeUnknown, err)
+}
+
+func (l *Locker[H]) leaveFront(n *line[H]) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.advance(n)
+}
+
+// unavailable makes err a [locker.ErrUnavailable], unless it says what it is.
+func unavailable(err error) error {
+	for _, class := range []error{locker.ErrUnavailable, locker.ErrTaken, locker.ErrClosed, locker.ErrOutcomeUnknown} {
+		if errors.Is(err, class) {
+			return err
+		}
+	}
+	return fmt.Errorf("%w: %w", locker.ErrUnavailable, err)
+}

@@ -1,0 +1,54 @@
+package driver
+
+import "sync"
+
+// background counts the work that goes on when no caller waits for it any more, so that
+// Close can. It is no WaitGroup: waiters that Close ends begin their clean-ups while
+// Close waits already, and the count may be 0 in between, which a WaitGroup forbids.
+type background struct {
+	mu   sync.Mutex
+	busy int
+	idle *sync.Cond // busy is 0
+}
+
+func newBackground() *background {
+	b := &background{}
+	b.idle = sync.NewCond(&b.mu)
+	return b
+}
+
+// run runs f in a goroutine that wait waits for.
+func (b *background) run(f func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.busy++
+	go func() {
+		defer b.done()
+		f()
+	}()
+}
+
+func (b *background) done() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.busy--
+	if b.busy == 0 {
+		b.idle.Broadcast()
+	}
+}
+
+// len returns how many are under way.
+func (b *background) len() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.busy
+}
+
+// wait returns when none is under way.
+func (b *background) wait() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for b.busy > 0 {
+		b.idle.Wait()
+	}
+}

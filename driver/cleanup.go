@@ -1,0 +1,104 @@
+package driver
+
+import (
+	"context"
+	"time"
+)
+
+const (
+	// persistTime bounds all tries of a clean-up.
+	persistTime = 10 * time.Second
+	// tryTime bounds each try.
+	tryTime = time.Second
+)
+
+// Go runs f in the background, for a Store. Close waits for it, for two seconds at most.
+func (l *Locker[H]) Go(f func()) { l.background.run(f) }
+
+// UnderWay returns how many calls of Go, and clean-ups, are under way.
+func (l *Locker[H]) UnderWay() int { return l.background.len() }
+
+// Closing returns a context that ends with Close.
+func (l *Locker[H]) Closing() context.Context { return l.closing }
+
+// cleanUp removes what a lease has left in the store, in the background. The caller has
+// counted it as a use of the lease. A clean-up that is asked for while one is under way
+// is left to that one, which goes round again.
+func (l *Locker[H]) cleanUp(a *lease[H]) {
+	if a.cleaning.Add(1) > 1 {
+		return
+	}
+	l.background.run(func() {
+		for n := a.cleaning.Load(); n > 0; {
+			if !l.goesWithSession(a) {
+				l.withdraw(a.h)
+			}
+			left := a.cleaning.Add(-n)
+			for range n {
+				l.done(a)
+			}
+			n = left
+		}
+	})
+}
+
+// goesWithSession reports whether a lease depends on a session that has ended: the store
+// frees it with the session, by one request and not by ten thousand.
+func (l *Locker[H]) goesWithSession(a *lease[H]) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return a.session != nil && a.session.over
+}
+
+// done ends one use of a lease. The last one ends its attempt.
+func (l *Locker[H]) done(a *lease[H]) {
+	l.mu.Lock()
+	a.uses--
+	last := a.uses == 0
+	l.mu.Unlock()
+	if last {
+		l.store.End(a.h)
+	}
+}
+
+// withdraw removes what h has left in the store, and reports whether the store has
+// confirmed it.
+func (l *Locker[H]) withdraw(h H) bool {
+	return !l.store.Left(h) || l.Persist(func(ctx context.Context) error { return l.store.Withdraw(ctx, h) })
+}
+
+// Finish is for a Store's End, where what is Left of h would last as long as a session
+// that others keep. It calls Withdraw in the background until nothing is left or the
+// Locker is closed.
+func (l *Locker[H]) Finish(h H) {
+	if !l.store.Left(h) {
+		return
+	}
+	l.background.run(func() {
+		for l.store.Left(h) && l.closing.Err() == nil {
+			l.withdraw(h)
+		}
+	})
+}
+
+// Persist calls f until it returns nil, for ten seconds at most, and reports whether it
+// did. Each call has a second. After Close it calls f once more at most.
+func (l *Locker[H]) Persist(f func(ctx context.Context) error) bool {
+	deadline := time.NewTimer(persistTime)
+	defer deadline.Stop()
+	for pause := 10 * time.Millisecond; ; pause = min(2*pause, tryTime) {
+		last := l.closing.Err() != nil
+		ctx, cancel := context.WithTimeout(context.Background(), tryTime)
+		err := f(ctx)
+		cancel()
+		if err == nil || last {
+			return err == nil
+		}
+		select {
+		case <-time.After(pause):
+		case <-l.closing.Done():
+		case <-deadline.C:
+			return false
+		}
+	}
+}

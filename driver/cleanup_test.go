@@ -1,0 +1,49 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+var errNot = errors.New("not yet")
+
+func TestPersistTriesUntilItIsConfirmedOrItsTimeIsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tries, begin := 0, time.Now()
+		l := &Locker[int]{closing: t.Context()}
+		if !l.Persist(func(context.Context) error {
+			if tries++; tries < 4 {
+				return errNot
+			}
+			return nil
+		}) || tries != 4 {
+			t.Errorf("not confirmed after %d tries", tries)
+		}
+		if l.Persist(func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }) {
+			t.Error("confirmed by a store that is silent")
+		}
+		if took := time.Since(begin); took < persistTime || took > persistTime+2*tryTime {
+			t.Errorf("it took %v", took)
+		}
+	})
+}
+
+func TestPersistTriesOnceMoreAfterClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		closing, end := context.WithCancel(t.Context())
+		tries := 0
+		l := &Locker[int]{closing: closing}
+		ok := l.Persist(func(context.Context) error {
+			if tries++; tries == 2 {
+				end()
+			}
+			return errNot
+		})
+		if ok || tries != 3 {
+			t.Errorf("confirmed: %v, after %d tries", ok, tries)
+		}
+	})
+}

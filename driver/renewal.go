@@ -1,0 +1,137 @@
+package driver
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/lockstile/locker"
+)
+
+// renewalsPerTTL is how often a lease is renewed in the course of one TTL. With three,
+// one renewal may fail and the next still has a third of the TTL left.
+const renewalsPerTTL = 3
+
+// tick ends leases that are over and renews those that are due. It runs in a goroutine
+// of the timer's: a renewal that hangs does not keep the next tick from ending leases.
+func (l *Locker[H]) tick() {
+	l.mu.Lock()
+	now := l.now()
+	l.schedule.fires = 0
+	batch := []*lease[H](nil)
+	for a := l.schedule.first(); a != nil && a.due <= now; a = l.schedule.first() {
+		if a.left(now) > 0 {
+			batch = l.schedule.batch(now)
+			break
+		}
+		l.expire(a, now)
+	}
+	l.arm()
+	l.mu.Unlock()
+	if len(batch) > 0 {
+		l.renewDue(batch)
+	}
+}
+
+// arm makes the timer fire in time for the first lease. The Locker's mutex is held.
+func (l *Locker[H]) arm() { l.schedule.arm(l.now(), l.tick) }
+
+// renewDue renews the leases of a batch.
+func (l *Locker[H]) renewDue(batch []*lease[H]) {
+	shortest := batch[0].interval()
+	for _, a := range batch {
+		shortest = min(shortest, a.interval())
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), shortest)
+	defer cancel()
+	l.renew(ctx, batch, func(a *lease[H]) { a.renewing = false })
+}
+
+// renewNow renews a turn's lease for its holder, who called Renew.
+func (l *Locker[H]) renewNow(ctx context.Context, t *turn[H]) error {
+	batch := make([]*lease[H], 0, 2) // with the session that it depends on
+	l.mu.Lock()
+	err := l.checkHeld(t)
+	if err == nil {
+		t.lease.uses++
+		batch = append(batch, t.lease)
+		if s := t.lease.session; s != nil {
+			s.uses++
+			batch = append(batch, &s.lease)
+		}
+	}
+	l.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	err = cmp.Or(l.renew(ctx, batch, func(*lease[H]) {})...)
+	if lost := t.Err(); lost != nil {
+		return lost
+	}
+	if err != nil {
+		return l.wrap("renew", t.name, unavailable(err))
+	}
+	return nil
+}
+
+// renew asks the store for another TTL for a batch of leases, whose uses have been
+// counted, and calls ended for each under the Locker's mutex before it notes the answer.
+func (l *Locker[H]) renew(ctx context.Context, batch []*lease[H], ended func(*lease[H])) []error {
+	hs := make([]H, len(batch))
+	for i, a := range batch {
+		hs[i] = a.h
+	}
+	since := l.now()
+	errs := l.store.Renew(ctx, hs)
+	if len(errs) != len(hs) {
+		panic(fmt.Sprintf("%s: the renewal answered %d errors for %d locks", l.name, len(errs), len(hs)))
+	}
+	l.mu.Lock()
+	for i, a := range batch {
+		ended(a)
+		l.settle(a, since, errs[i])
+	}
+	l.arm()
+	l.mu.Unlock()
+	for _, a := range batch {
+		l.done(a)
+	}
+	return errs
+}
+
+// settle notes the answer to a renewal. An answer after the end of validity comes too
+// late, even if no timer has fired yet: a holder that may have heard that it has lost
+// the lock must not hold it again. What such a renewal has left in the store is removed.
+// The Locker's mutex is held.
+func (l *Locker[H]) settle(a *lease[H], since locker.Instant, err error) {
+	var lost *locker.LostError
+	now := l.now()
+	if !a.over && a.left(now) <= 0 {
+		l.expire(a, now)
+	}
+	switch {
+	case a.over:
+		if err == nil && (a.self != nil || a.turn.unlocked.Reason != locker.Unlocked) {
+			a.uses++
+			l.cleanUp(a)
+		}
+	case errors.As(err, &lost):
+		l.lose(a, lost.Reason, lost.Cause)
+	case err != nil:
+		a.lastErr = err
+		again := now.Add(max(a.interval()/5, 10*time.Millisecond))
+		if a.due != 0 { // a call of Lock.Renew, which may have had little time, puts off none of ours
+			again = min(again, a.due)
+		}
+		l.schedule.plan(a, again)
+	default:
+		a.lastErr = nil
+		a.extend(since)
+		l.schedule.plan(a, since.Add(a.interval()))
+		if a.self != nil {
+			l.endUnused(a.self)
+		}
+	}
+}

@@ -1,0 +1,83 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	"github.com/lockstile/locker/driver"
+)
+
+const (
+	// askTime bounds every question to the servers.
+	askTime = 5 * time.Second
+
+	// firstTry is how long the first server is given to answer a question
+	// that can be asked again.
+	firstTry = time.Second
+)
+
+var errSilent = fmt.Errorf("the servers have not answered for %v", askTime)
+
+// bounded is a context for one question to the servers.
+func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, askTime, errSilent)
+}
+
+// insist asks what may be asked twice, again and again, and waits twice as long each
+// time. The client sends each question to the next server in turn, and one that hangs
+// would otherwise keep us waiting though the others answer. To wait for the same time
+// each time would not do: other questions go round, too, and ours could meet the same
+// server for ever.
+func insist(ctx context.Context, first time.Duration, ask func(context.Context) error) error {
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	for d := first; ; d *= 2 {
+		try, cancel := context.WithTimeout(ctx, d)
+		err := ask(try)
+		silent := try.Err() != nil
+		cancel()
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case !silent:
+			return err
+		}
+	}
+}
+
+// refusals are answers that stay the same until somebody changes the rights of our user,
+// or the servers.
+var refusals = []error{
+	rpctypes.ErrPermissionDenied, rpctypes.ErrUserEmpty, rpctypes.ErrAuthFailed, rpctypes.ErrInvalidAuthToken,
+	rpctypes.ErrNoSpace, rpctypes.ErrRequestTooLarge,
+}
+
+// voids are the servers' other words for having done nothing.
+var voids = []error{rpctypes.ErrTooManyRequests, rpctypes.ErrAuthOldRevision, rpctypes.ErrLeaseNotFound}
+
+// void reports whether err says that a request has done nothing, as opposed to
+// silence: there is nothing to clean up then, and a clean-up would be refused as well.
+func void(err error) bool { return among(refusals, err) || among(voids, err) }
+
+func among(known []error, err error) bool {
+	return slices.ContainsFunc(known, func(k error) bool { return errors.Is(err, k) })
+}
+
+// explain returns the cause of ctx's end, for which the client has errors of its own, and
+// marks errors that asking again does not change.
+func (s *store) explain(ctx context.Context, err error) error {
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case among(refusals, err), s.client.Ctx().Err() != nil: // closed by its owner
+		return driver.Refused(err)
+	}
+	return err
+}

@@ -1,0 +1,75 @@
+package etcd
+
+import (
+	"testing"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/lab/netproxy"
+	"github.com/lockstile/locker/internal/lab/testserver"
+)
+
+// A session's end is counted from before it was asked for, however long the answer takes.
+//
+//	the lease is granted, and the answer held back for a while
+func TestSessionCountsFromItsRequest(t *testing.T) {
+	ctx, srv := aMinute(t), testserver.Etcd(t, 1).Members[0]
+	p, err := netproxy.Listen(srv.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{p.Addr()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	l, err := New(client, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if _, err := client.Get(ctx, "x"); err != nil { // it is connected
+		t.Fatal(err)
+	}
+	p.CutReplies()
+	n := l.store.current(time.Hour)
+	other := process(t, srv)
+	for granted := 0; granted == 0; {
+		leases, err := other.store.client.Leases(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		granted = len(leases.Leases)
+	}
+	answered := locker.Now()
+	p.Deliver()
+	if <-n.opened; n.err != nil {
+		t.Fatal(n.err)
+	}
+	if n.Since() >= answered {
+		t.Errorf("it counts from %v after it was there", n.Since().Sub(answered))
+	}
+}
+
+// A lease may have been revoked, and another granted with its number.
+func TestLeaseThatSomebodyElseHasGrantedIsNotTakenForOurs(t *testing.T) {
+	ctx, l := aMinute(t), process(t, testserver.Etcd(t, 1).Members[0])
+	n := begin(t, ctx, l, "x").session
+	if err := l.store.keepAlive(ctx, n); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.store.client.Revoke(ctx, n.id); err != nil {
+		t.Fatal(err)
+	}
+	leases := pb.NewLeaseClient(l.store.client.ActiveConnection())
+	if _, err := leases.LeaseGrant(ctx, &pb.LeaseGrantRequest{ID: int64(n.id), TTL: 60}); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.store.keepAlive(ctx, n); err == nil {
+		t.Error("a lease of a minute is believed in for an hour")
+	}
+}

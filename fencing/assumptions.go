@@ -1,0 +1,53 @@
+package fencing
+
+import "strings"
+
+// Assumptions is a set of things that a guarantee leans on. The empty set is
+// the strongest claim: nothing in this list can break the guarantee.
+type Assumptions uint16
+
+const (
+	// PromptHolder: the holder is not paused, nor its writes delayed, from
+	// before the end of its validity until after it.
+	PromptHolder Assumptions = 1 << iota
+	// SteadyClocks: the clocks involved run at the same rate, up to the
+	// drift allowed for, and do not jump.
+	SteadyClocks
+	// DurableServer: what the server acknowledged survives its crash.
+	DurableServer
+	// DurableReplica: what the server acknowledged survives a failover.
+	DurableReplica
+	// DelayedRestart: a server that has lost its data grants nothing until
+	// every lock that it granted before has expired.
+	DelayedRestart
+	// ForwardClock: where data was lost, the server's clock did not go back
+	// as well.
+	ForwardClock
+	// ServerUp: the server is running and reachable, and a connection to it
+	// does not end on its side alone.
+	ServerUp
+	// Unpromised: the guarantee is not given at all.
+	Unpromised
+)
+
+var assumptionNames = [...]string{
+	"prompt holder", "steady clocks", "durable server", "durable replica",
+	"delayed restart", "forward clock", "server up", "not promised",
+}
+
+// Has reports whether all of b is in a.
+func (a Assumptions) Has(b Assumptions) bool { return a&b == b }
+
+// String lists the assumptions in words; the empty set is "nothing".
+func (a Assumptions) String() string {
+	var words []string
+	for i, name := range assumptionNames {
+		if a.Has(1 << i) {
+			words = append(words, name)
+		}
+	}
+	if words == nil {
+		return "nothing"
+	}
+	return strings.Join(words, ", ")
+}

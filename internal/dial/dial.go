@@ -1,0 +1,76 @@
+// Package dial makes a backend and its clients from a URL: what package open gives
+// to users, and what package doctor looks at.
+package dial
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/lockstile/locker"
+)
+
+// Backend is what a URL stands for: a [*Local], [*Redis], [*Redlock], [*Etcd],
+// [*ZooKeeper] or [*Postgres]. Close closes the clients as well.
+type Backend interface {
+	locker.Locker
+	locker.Inspector
+	locker.Breaker
+	io.Closer
+}
+
+// URL makes the backend that url stands for, and waits for an answer of its server.
+// It may return a backend along with an error: the clients are made, and the store
+// is not as it must be. The caller closes that too.
+func URL(ctx context.Context, url string) (Backend, error) {
+	scheme, rest, ok := strings.Cut(url, ":")
+	if !ok {
+		return nil, errors.New("the URL has no scheme: " + known())
+	}
+	switch scheme {
+	case "local":
+		return openLocal(rest)
+	case "redis", "rediss":
+		return openRedis(ctx, scheme, rest)
+	case "redis-sentinel":
+		return openSentinel(ctx, scheme, rest)
+	case "redis-cluster":
+		return openCluster(ctx, scheme, rest)
+	case "redlock", "redlocks":
+		return openRedlock(ctx, scheme, rest)
+	case "etcd", "etcds":
+		return openEtcd(ctx, scheme, rest)
+	case "zk":
+		return openZooKeeper(ctx, scheme, rest)
+	case "postgres", "postgresql":
+		return openPostgres(ctx, scheme, rest)
+	}
+	if !strings.HasPrefix(rest, "//") || strings.ContainsAny(scheme, "@/?#") {
+		return nil, errors.New("the URL has no scheme that is known: " + known()) // it may have begun with a password
+	}
+	return nil, fmt.Errorf("unknown scheme %q: %s", scheme, known())
+}
+
+// known lists the forms of URLs for an error.
+func known() string {
+	var forms []string
+	for _, s := range Schemes() {
+		forms = append(forms, s.Form)
+	}
+	return "use one of " + strings.Join(forms, ", ")
+}
+
+// Scheme describes one form of URL.
+type Scheme struct {
+	Form       string // with what to fill in set in capitals
+	About      string // one line
+	Guarantees locker.Guarantees
+}
+
+// Schemes returns the forms of URLs that [URL] knows. It asks no server.
+func Schemes() []Scheme {
+	return slices.Concat([]Scheme{localScheme()}, redisSchemes(), redlockSchemes(), etcdSchemes(), zkSchemes(), postgresSchemes())
+}

@@ -1,0 +1,239 @@
+// Package simplelock makes a [locker.Lock] of one lease, for locks that are not on package
+// driver: specimens, and other libraries' locks. It renews the lease after each third of
+// the TTL, ends the lock by the local clock, and releases it once. It is simple where the
+// driver is fast: each lock has timers of its own.
+package simplelock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/fencing"
+)
+
+// releaseTime bounds how long Unlock waits for the store.
+const releaseTime = 2 * time.Second
+
+// Lease is what the store granted. Renew and Release are called with a bounded context.
+// They return a [locker.LostError] if the store no longer has the lease.
+type Lease struct {
+	Request *locker.Request
+	Token   fencing.Token
+	Since   locker.Instant // read before the request that was granted was sent
+	Lasting bool           // it does not end by itself: renewals only look
+	Renew   func(ctx context.Context) error
+	Release func(ctx context.Context) error
+	Lost    func() // if set, called once after a loss, in a goroutine of its own
+}
+
+// lock implements [locker.Held].
+type lock struct {
+	Lease
+	maxEnd locker.Instant // the end of WithMaxHold; 0: never
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	lost   chan struct{}
+
+	mu       sync.Mutex
+	since    locker.Instant // of the last renewal that is known to have worked
+	deadline locker.Instant // when belief ends; 0: never
+	lastErr  error          // of the last renewal
+	err      error          // nil while held, then a *LostError
+	unlocked bool           // that is how it ended
+	expiry   *time.Timer
+	renewal  *time.Timer
+}
+
+// Check returns an error if a lease that was requested at since has less validity left
+// than the caller wants.
+func Check(req *locker.Request, since locker.Instant) error {
+	left := req.Deadline(since).Sub(locker.Now())
+	if left > 0 && left >= req.MinValidity {
+		return nil
+	}
+	return fmt.Errorf("%w: %v of the TTL of %v are left, at least %v are wanted", locker.ErrUnavailable, left, req.TTL, req.MinValidity)
+}
+
+// New returns the Lock of a lease.
+func New(lease Lease) *locker.Lock {
+	l := &lock{Lease: lease, lost: make(chan struct{})}
+	l.ctx, l.cancel = context.WithCancelCause(context.Background())
+	if l.Request.MaxHold > 0 {
+		l.maxEnd = l.Since.Add(l.Request.MaxHold)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.expiry = time.AfterFunc(time.Hour, func() { _ = l.Err() })
+	l.extend(l.Since)
+	if l.Request.Renew {
+		l.renewal = time.AfterFunc(l.interval(), l.renewSoon)
+	}
+	return locker.LockOf(l)
+}
+
+// Lose ends a lock that this package made. It does nothing to another one.
+func Lose(lost *locker.Lock, reason locker.Reason, cause error) {
+	if l, ok := locker.HeldOf(lost).(*lock); ok {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.end(reason, cause)
+	}
+}
+
+func (l *lock) interval() time.Duration { return l.Request.TTL / 3 }
+
+// extend counts validity from since, unless it counts from a later moment already. The
+// caller holds the mutex, as in end and look.
+func (l *lock) extend(since locker.Instant) {
+	l.since = max(l.since, since)
+	l.deadline = l.Request.Deadline(l.since)
+	if l.Lasting && l.Request.Renew {
+		l.deadline = 0
+	}
+	if l.maxEnd != 0 && (l.deadline == 0 || l.maxEnd < l.deadline) {
+		l.deadline = l.maxEnd
+	}
+	if l.deadline != 0 {
+		l.expiry.Reset(l.deadline.Sub(locker.Now()))
+	}
+}
+
+// end makes the lock no longer held, for good.
+func (l *lock) end(reason locker.Reason, cause error) {
+	if l.err != nil {
+		return
+	}
+	l.err = &locker.LostError{Name: l.Request.Name, Reason: reason, Cause: cause}
+	l.unlocked = reason == locker.Unlocked
+	l.expiry.Stop()
+	if l.renewal != nil {
+		l.renewal.Stop()
+	}
+	if !l.unlocked {
+		close(l.lost)
+		if l.Lease.Lost != nil {
+			go l.Lease.Lost()
+		}
+	}
+	l.cancel(l.err)
+}
+
+// look ends the lock if its deadline has passed. A lock that would last longer in the
+// store is released there.
+func (l *lock) look() {
+	if l.err != nil || l.deadline == 0 || locker.Now() < l.deadline {
+		return
+	}
+	reason := locker.Expired
+	switch {
+	case l.deadline == l.maxEnd:
+		reason = locker.MaxHold
+	case l.lastErr != nil:
+		reason = locker.Unreachable
+	}
+	l.end(reason, l.lastErr)
+	if reason == locker.MaxHold || l.Lasting {
+		go l.giveBack(context.Background())
+	}
+}
+
+// renewSoon renews and sets the timer for the next renewal: sooner after an error.
+func (l *lock) renewSoon() {
+	ctx, cancel := context.WithTimeout(context.Background(), l.interval())
+	defer cancel()
+	pause := l.interval()
+	if l.Renew(ctx) != nil {
+		pause = max(pause/5, 10*time.Millisecond)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.err == nil {
+		l.renewal.Reset(pause)
+	}
+}
+
+// Renew implements [locker.Held]. An answer that comes after the lock has ended is too
+// late, and the lease that it has lengthened is released.
+func (l *lock) Renew(ctx context.Context) error {
+	if err := l.Err(); err != nil {
+		return err
+	}
+	since := locker.Now()
+	err := l.Lease.Renew(ctx)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.look()
+	var lost *locker.LostError
+	switch {
+	case l.err != nil:
+		if err == nil && !l.unlocked {
+			go l.giveBack(context.WithoutCancel(ctx))
+		}
+	case errors.As(err, &lost):
+		l.end(lost.Reason, lost.Cause)
+	default:
+		if l.lastErr = err; err == nil {
+			l.extend(since)
+		}
+	}
+	if l.err != nil {
+		return l.err
+	}
+	return err
+}
+
+// giveBack releases what the store may still have of a lock that was lost. It tries once:
+// otherwise the end of the lease or of the process frees the lock.
+func (l *lock) giveBack(ctx context.Context) { _ = l.release(ctx) }
+
+func (l *lock) release(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, releaseTime)
+	defer cancel()
+	return l.Release(ctx)
+}
+
+// Unlock implements [locker.Held]. Belief ends before the release is sent.
+func (l *lock) Unlock(ctx context.Context) error {
+	if err := l.unlock(); err != nil {
+		return err
+	}
+	return l.release(context.WithoutCancel(ctx))
+}
+
+func (l *lock) unlock() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.look(); l.err != nil {
+		return l.err
+	}
+	l.end(locker.Unlocked, nil)
+	return nil
+}
+
+// Err implements [locker.Held].
+func (l *lock) Err() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.look()
+	return l.err
+}
+
+// Deadline implements [locker.Held].
+func (l *lock) Deadline() time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	if l.deadline == 0 {
+		return time.Time{}
+	}
+	return now.Add(l.deadline.Sub(locker.Now()))
+}
+
+func (l *lock) Name() string             { return l.Request.Name }
+func (l *lock) Token() fencing.Token     { return l.Lease.Token }
+func (l *lock) Context() context.Context { return l.ctx }
+func (l *lock) Lost() <-chan struct{}    { return l.lost }

@@ -1,0 +1,70 @@
+package testbed
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/lockstile/locker/conformance/matrix"
+	"github.com/lockstile/locker/internal/lab/testserver"
+)
+
+// clock is the wall clock of some servers.
+type clock struct {
+	*testserver.Clock                           // nil where a clock cannot be stepped
+	step              func(time.Duration) error // nil there too
+}
+
+// newClock returns a clock that can be stepped, if this machine can make one.
+func newClock(lab *matrix.Lab) *clock { return newClocks(lab, 1)[0] }
+
+// newClocks returns n clocks. They can be stepped if this machine has a C compiler and can
+// load a library in front of others.
+func newClocks(lab *matrix.Lab, n int) []*clock {
+	clocks := make([]*clock, n)
+	built, err := testserver.Clocks(lab.TempDir(), n)
+	if !errors.Is(err, testserver.ErrNoClock) {
+		must(lab, "clock", err)
+	}
+	for i := range clocks {
+		clocks[i] = &clock{}
+		if err == nil {
+			clocks[i] = &clock{built[i], built[i].Step}
+		}
+	}
+	return clocks
+}
+
+// checked is step with a check that the server's clock has stepped: nothing can be loaded
+// in front of the C library of a server that is linked statically, which would survive
+// every step. now asks the server for its time. checked returns nil if the clock cannot be
+// stepped.
+func (c *clock) checked(now func() (time.Time, error)) func(time.Duration) error {
+	if c.step == nil {
+		return nil
+	}
+	return func(d time.Duration) error {
+		if err := c.step(d); err != nil {
+			return err
+		}
+		there, err := now()
+		if err != nil {
+			return fmt.Errorf("asking for the server's time: %w", err)
+		}
+		if off := time.Until(there); (off - d).Abs() > closeEnough {
+			return fmt.Errorf("the server's clock is off by %v and not by %v: it does not use the library that was loaded in front", off.Round(time.Second), d)
+		}
+		return nil
+	}
+}
+
+// closeEnough is more than any answer takes and less than any step.
+const closeEnough = 15 * time.Minute
+
+// env returns what a server needs in its environment.
+func (c *clock) env() []string {
+	if c.step == nil {
+		return nil
+	}
+	return c.Env()
+}

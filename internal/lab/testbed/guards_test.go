@@ -1,0 +1,162 @@
+package testbed_test
+
+import (
+	"context"
+	"errors"
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/redis/go-redis/v9"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/lockstile/locker/fencing"
+	"github.com/lockstile/locker/fencing/etcdfence"
+	"github.com/lockstile/locker/fencing/httpfence"
+	"github.com/lockstile/locker/fencing/pgfence"
+	"github.com/lockstile/locker/fencing/redisfence"
+	"github.com/lockstile/locker/fencing/zkfence"
+	"github.com/lockstile/locker/internal/lab/testserver"
+)
+
+// Method: a holder's process is stopped past its lease, on every backend that has one. The
+// next holder's token claims every storage, and then the stopped one's is shown there.
+func TestTokenOfAStoppedHolderIsRefusedByEveryStorage(t *testing.T) {
+	all := guards(t)
+	for _, name := range []string{"singlenode", "redlock-rule", "etcd", "zookeeper", "postgres"} {
+		t.Run(name, func(t *testing.T) {
+			c := played(t, subject(t, name), "pause before the write")
+			spans := c.History.Spans
+			if len(spans) != 2 {
+				t.Fatalf("%d holders: %s\n%s", len(spans), c.Why, c.History.Text())
+			}
+			stopped, next := spans[0].Token, spans[1].Token
+			for storage, check := range all {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				if err := check(ctx, name, next); err != nil {
+					t.Errorf("%s: the claim of token %d: %v", storage, next, err)
+				}
+				if err := check(ctx, name, stopped); !errors.Is(err, fencing.ErrStale) {
+					t.Errorf("%s: token %d after %d: %v", storage, stopped, next, err)
+				}
+				cancel()
+			}
+		})
+	}
+}
+
+// Goal: every storage tells resources apart and compares tokens exactly, for odd names and
+// the largest numbers. Method: each name gets a smaller token than those before it, near
+// 2^64, and then one less. A storage that confuses two names refuses the first of these,
+// and one that rounds numbers accepts the second.
+func TestOddResourcesAndLastNumbersAreKeptApartByEveryStorage(t *testing.T) {
+	names := []string{
+		"a", "A", " a", "a ", "a/", "/a", "//a", "a/b", "a%2Fb", "%", "%00", ".", "..", "a/../b", "...", "/", "*", "a*", "?", "a?b", "#", "a;b", "'", `"`, `\`, "$1",
+		"{a}", "{a}b", "a}b", "{}", "{", "}", "lockstile:f:a", "lockstile:f:{a}", ":a", "0", "00", "1", "-1", "NULL", "\t", "\n", "\u0085", "\ufeff",
+		"ü", "u\u0308", "ß", "ẞ", "İ", "鍵", "🔒", "\uf8ff", "\uffff", strings.Repeat("x", 511), strings.Repeat("x", 512),
+	}
+	mayBeRefused := []string{"", "\x00", "a\x00b", "a\xff", "\xed\xa0\x80", strings.Repeat("y", 100_000)}
+	for storage, check := range guards(t) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		for i, name := range slices.Concat(names, mayBeRefused) {
+			token := fencing.Token(math.MaxUint64) - 2*fencing.Token(i)
+			err := check(ctx, name, token)
+			if err != nil && (i < len(names) || errors.Is(err, fencing.ErrStale)) {
+				t.Errorf("%s: %.20q: token %d: %.300v", storage, name, token, err)
+			}
+			if again := check(ctx, name, token-1); again == nil || err == nil && !errors.Is(again, fencing.ErrStale) {
+				t.Errorf("%s: %.20q: token %d after %d: %.300v", storage, name, token-1, token, again)
+			}
+		}
+		cancel()
+	}
+}
+
+type checkFunc func(ctx context.Context, resource string, token fencing.Token) error
+
+func guards(t *testing.T) map[string]checkFunc {
+	t.Helper()
+	rdb := redis.NewClient(&redis.Options{Addr: testserver.Redis(t).Addr()})
+	etcd, err := clientv3.New(clientv3.Config{Endpoints: testserver.Etcd(t, 1).Endpoints(), DialTimeout: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, _, err := zk.Connect([]string{testserver.ZooKeeper(t, 1)[0].Addr()}, 10*time.Second, zk.WithLogInfo(false))
+	if err != nil {
+		t.Fatal(err)
+	}
+	zoo, err := zkfence.NewGuard(conn, zkfence.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool, err := pgxpool.New(t.Context(), testserver.Postgres(t).URL("postgres"))
+	if err == nil {
+		_, err = pool.Exec(t.Context(), pgfence.Schema)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = rdb.Close()
+		_ = etcd.Close()
+		conn.Close()
+		pool.Close()
+	})
+	return map[string]checkFunc{
+		"Redis":     redisfence.NewGuard(rdb).Check,
+		"etcd":      etcdfence.NewGuard(etcd).Check,
+		"ZooKeeper": zoo.Check,
+		"Postgres":  inTransaction(pool),
+		"HTTP":      overHTTP(t),
+	}
+}
+
+func inTransaction(pool *pgxpool.Pool) checkFunc {
+	return func(ctx context.Context, resource string, token fencing.Token) error {
+		tx, err := pool.Begin(ctx)
+		if err != nil {
+			return err
+		}
+		if err := pgfence.New(tx).Check(ctx, resource, token); err != nil {
+			return errors.Join(err, tx.Rollback(ctx))
+		}
+		return tx.Commit(ctx)
+	}
+}
+
+// overHTTP is a server that keeps its numbers in memory; 412 is its ErrStale.
+func overHTTP(t *testing.T) checkFunc {
+	t.Helper()
+	guarded, err := httpfence.Middleware(new(fencing.Memory), func(r *http.Request) string { return r.URL.Path })
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := httptest.NewServer(guarded(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })))
+	t.Cleanup(srv.Close)
+	return func(ctx context.Context, resource string, token fencing.Token) error {
+		req, err := http.NewRequestWithContext(ctx, http.MethodPut, srv.URL+"/"+url.PathEscape(resource), nil)
+		if err != nil {
+			return err
+		}
+		httpfence.Set(req, token)
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		switch resp.StatusCode {
+		case http.StatusNoContent:
+			return nil
+		case http.StatusPreconditionFailed:
+			return fencing.ErrStale
+		}
+		return errors.New(resp.Status)
+	}
+}

@@ -1,0 +1,150 @@
+package testbed_test
+
+import (
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/conformance/matrix"
+	"github.com/lockstile/locker/internal/lab/testbed"
+)
+
+// flaws says which scenario finds which flaw.
+var flaws = []struct{ scenario, flaw string }{
+	{"slow answer", "validity from the reply"},
+	{"holder cut off", "no clock of its own"},
+	{"holder cut off", "renewal is not sent"},
+	{"late unlock", "release does not compare"},
+	{"late unlock", "fixed value"},
+	{"late renewal", "renewal does not compare"},
+	{"unlock by a former holder", "tries are blind"},
+	{"dead holder", "counter goes with the lease"},
+	{"herd", "token is drawn before the wait"},
+	{"herd", "counter goes with the lock"},
+	{"herd", "tokens are all one"},
+	{"herd", "waits for nobody"},
+	{"late lock", "clean-up without a mark"},
+	{"lost reply to a lock", "no clean-up"},
+	{"slow answer to an unlock", "get, then del"},
+	{"slow second answer", "timestamps"},
+}
+
+// hangs are flaws that take long to see: nobody gets the lock any more.
+var hangs = []struct{ scenario, flaw string }{
+	{"dead waiter", "dead waiters stay"},
+	{"lost notification", "waiters rely on being told"},
+	{"dead holder", "no expiry"},
+	{"death before the answer", "set, then expire"},
+}
+
+func TestEveryFlawIsFoundByTheScenarioMeantForIt(t *testing.T) {
+	found := flaws
+	if full() {
+		found = slices.Concat(flaws, hangs)
+	}
+	byScenario := make(map[string][]matrix.Subject)
+	for _, f := range found {
+		byScenario[f.scenario] = append(byScenario[f.scenario], testbed.Specimen(f.flaw))
+	}
+	for scenario, specimens := range byScenario {
+		t.Run(scenario, func(t *testing.T) {
+			t.Parallel()
+			sound := testbed.Specimen("")
+			m := matrix.Run(t.Context(), settings(t), append(specimens, sound), theScenario(t, scenario))
+			for _, c := range m.Cells {
+				good := func() bool { return c.Verdict == matrix.FalseClaim }
+				if c.Subject == sound.Name { // otherwise the flaw is not what was found
+					good = func() bool { return c.Verdict == matrix.Kept || c.Verdict == matrix.Unavailable }
+				}
+				for i := 1; i <= 3 && !good() && c.Verdict != matrix.FalseClaim; i++ { // a stall can hide a flaw
+					c = longer(t, named(append(specimens, sound), c.Subject), c.Scenario, i)
+				}
+				if !good() {
+					t.Errorf("%s, %s: %s (%s)\n%s", c.Subject, c.Scenario, c.Verdict, c.Why, c.History.Text())
+				}
+			}
+		})
+	}
+}
+
+// longer plays a scenario again, with leases that are 2^i times as long: on a machine that
+// stalls for a whole lease a scenario shows nothing.
+func longer(t *testing.T, sub matrix.Subject, scenario string, i int) matrix.Cell {
+	t.Helper()
+	sub.TTL = max(sub.TTL, time.Second) << i
+	return matrix.Run(t.Context(), settings(t), []matrix.Subject{sub}, theScenario(t, scenario)).Cells[0]
+}
+
+func named(subjects []matrix.Subject, name string) matrix.Subject {
+	return subjects[slices.IndexFunc(subjects, func(s matrix.Subject) bool { return s.Name == name })]
+}
+
+func full() bool { return os.Getenv("LOCKER_TEST_MATRIX") == "full" }
+
+func theScenario(t *testing.T, name string) []matrix.Scenario {
+	t.Helper()
+	all := matrix.Scenarios()
+	i := slices.IndexFunc(all, func(s matrix.Scenario) bool { return s.Name == name })
+	if i < 0 {
+		t.Fatalf("there is no scenario %q", name)
+	}
+	return all[i : i+1]
+}
+
+func subject(t *testing.T, name string) matrix.Subject {
+	t.Helper()
+	all := testbed.Subjects()
+	i := slices.IndexFunc(all, func(s matrix.Subject) bool { return s.Name == name })
+	if i < 0 {
+		t.Fatalf("there is no subject %q", name)
+	}
+	return all[i]
+}
+
+// Method: sound backends, each with an assumption missing from its declaration.
+func TestADeclarationThatIsTooStrongIsAFalseClaim(t *testing.T) {
+	for _, c := range []struct {
+		subject, scenario string
+		omitted           locker.Assumptions // from its declaration
+	}{
+		{"singlenode", "server forgets", locker.DurableServer},
+		{"singlenode", "pause before the write", locker.PromptHolder},
+		{"singlenode", "clock steps forward", locker.SteadyClocks},
+		{"singlenode+replica", "failover", locker.DurableReplica},
+		{"redlock-rule", "server forgets", locker.DurableServer | locker.DelayedRestart},
+		{"postgres", "failover", locker.DurableReplica},
+		{"postgres session", "pause before the write", locker.PromptHolder},
+		{"postgres session", "server crashes unheard", locker.DurableServer},
+		{"postgres session", "told nothing", locker.ServerUp},
+		{"postgres session", "clock steps forward unheard", locker.SteadyClocks},
+		{"redlock", "clock back and data lost", locker.ForwardClock},
+	} {
+		t.Run(c.subject+", "+c.scenario, func(t *testing.T) {
+			t.Parallel()
+			sub := subject(t, c.subject)
+			sub.Guarantees.Exclusion &^= c.omitted
+			sub.Guarantees.Tokens &^= c.omitted
+			m := matrix.Run(t.Context(), settings(t), []matrix.Subject{sub}, theScenario(t, c.scenario))
+			if got := m.Cells[0]; got.Verdict != matrix.FalseClaim && got.Verdict != matrix.Skipped {
+				t.Errorf("%s (%s), not a false claim\n%s", got.Verdict, got.Why, got.History.Text())
+			}
+		})
+	}
+}
+
+// singlenode+WAIT survives a failover, so leaning on the replica is not needed.
+func TestADeclarationThatIsTooWeakIsReportedAsModest(t *testing.T) {
+	t.Parallel()
+	modest := subject(t, "singlenode+WAIT")
+	modest.Guarantees.Exclusion |= locker.DurableReplica
+	m := matrix.Run(t.Context(), settings(t), []matrix.Subject{modest}, theScenario(t, "failover"))
+	if m.Cells[0].Verdict == matrix.Skipped {
+		t.Skip(m.Cells[0].Why)
+	}
+	want := matrix.Unproven{Subject: modest.Name, Guarantee: "exclusion", Leans: locker.DurableReplica}
+	if !slices.Contains(m.Modest, want) {
+		t.Errorf("modest are %v; cell: %+v\n%s", m.Modest, m.Cells[0].Verdict, m.Cells[0].History.Text())
+	}
+}

@@ -1,0 +1,20 @@
+package testbed
+
+import (
+	"github.com/lockstile/locker/conformance/matrix"
+	"github.com/lockstile/locker/internal/lab/specimen"
+	"github.com/lockstile/locker/internal/lab/testserver"
+)
+
+// Specimen returns a lock on one Redis that is broken on purpose (package specimen), to
+// check the scenarios with.
+func Specimen(flaw string) matrix.Subject {
+	return matrix.Subject{
+		Name: "specimen: " + flaw, About: "broken on purpose",
+		Guarantees: new(specimen.Locker).Guarantees(),
+		Start: func(lab *matrix.Lab) (*matrix.System, error) {
+			srv := testserver.Redis(lab)
+			return &matrix.System{Client: clients(lab, "specimen:"+flaw+"@", srv.Addr())}, nil
+		},
+	}
+}

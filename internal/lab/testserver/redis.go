@@ -1,0 +1,231 @@
+package testserver
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// RedisServer is a redis-server of a test's own.
+type RedisServer struct {
+	t        TB
+	binary   string
+	dir      string
+	port     int
+	env      []string
+	args     []string
+	password string
+	process  *process
+}
+
+// Redis starts a redis-server that keeps nothing on disk unless args say
+// otherwise ("--appendonly", "yes"). LOCKER_REDIS_SERVER names another binary,
+// such as valkey-server.
+func Redis(t TB, args ...string) *RedisServer {
+	t.Helper()
+	return RedisWithEnv(t, nil, args...)
+}
+
+// RedisWithEnv is Redis with additions to the server's environment.
+func RedisWithEnv(t TB, env []string, args ...string) *RedisServer {
+	t.Helper()
+	binary, err := exec.LookPath(redisBinary())
+	if err != nil {
+		missing(t, redisBinary(), "apt-get install redis-server")
+	}
+	s := &RedisServer{t: t, binary: binary, dir: t.TempDir(), env: env, args: args}
+	if i := slices.Index(args, "--requirepass"); i >= 0 && i+1 < len(args) {
+		s.password = args[i+1]
+	}
+	t.Cleanup(func() {
+		if s.process != nil {
+			s.process.kill()
+		}
+	})
+	for range 5 { // the port is ours, but a cluster has another, 10,000 above it
+		if s.port, err = reserve(t); err != nil {
+			break
+		}
+		if err = s.start(); err == nil || !strings.Contains(err.Error(), "Address already in use") {
+			break
+		}
+	}
+	if err != nil {
+		t.Fatalf("starting %s: %v", binary, err)
+	}
+	return s
+}
+
+func redisBinary() string {
+	if binary := os.Getenv("LOCKER_REDIS_SERVER"); binary != "" {
+		return binary
+	}
+	return "redis-server"
+}
+
+func (s *RedisServer) start() error {
+	args := []string{
+		"--bind", "127.0.0.1", "--port", strconv.Itoa(s.port), "--dir", s.dir,
+		"--save", "", "--appendonly", "no", "--enable-debug-command", "local",
+	}
+	cmd := exec.Command(s.binary, append(args, s.args...)...)
+	cmd.Env = append(os.Environ(), s.env...)
+	var err error
+	s.process, err = start(cmd)
+	if err != nil {
+		return err
+	}
+	return s.process.await(func() error {
+		if _, err := s.TryDo("PING"); err != nil {
+			return err
+		}
+		return s.isOurs()
+	})
+}
+
+// isOurs returns an error if somebody else's server has taken the port while ours was
+// down.
+func (s *RedisServer) isOurs() error {
+	info, err := s.TryDo("INFO", "server")
+	if err == nil && !strings.Contains(info, fmt.Sprintf("process_id:%d\r", s.process.cmd.Process.Pid)) {
+		err = errors.New("another server has taken its port")
+	}
+	return err
+}
+
+// Addr returns host:port.
+func (s *RedisServer) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
+
+// Dir returns the folder of its data.
+func (s *RedisServer) Dir() string { return s.dir }
+
+// Kill ends the server as kill -9 does, and waits until it is gone.
+func (s *RedisServer) Kill() { s.process.kill() }
+
+// Start starts a killed server again, on the same port with the data it left.
+func (s *RedisServer) Start() {
+	s.t.Helper()
+	if err := s.start(); err != nil {
+		s.t.Fatalf("starting %s again: %v", s.binary, err)
+	}
+}
+
+// Wipe deletes the data of a killed server.
+func (s *RedisServer) Wipe() {
+	s.t.Helper()
+	files, err := filepath.Glob(filepath.Join(s.dir, "*"))
+	if err != nil {
+		s.t.Fatalf("wiping %s: %v", s.dir, err)
+	}
+	for _, f := range files {
+		if err := os.RemoveAll(f); err != nil {
+			s.t.Fatalf("wiping %s: %v", s.dir, err)
+		}
+	}
+}
+
+// Pause stops the process: connections stay open, nothing is answered.
+func (s *RedisServer) Pause() {
+	s.t.Helper()
+	if err := s.process.pause(); err != nil {
+		s.t.Fatalf("pausing %s: %v", s.binary, err)
+	}
+}
+
+// Resume ends a Pause.
+func (s *RedisServer) Resume() {
+	s.t.Helper()
+	if err := s.process.resume(); err != nil {
+		s.t.Fatalf("resuming %s: %v", s.binary, err)
+	}
+}
+
+// Await calls ok again and again until it returns true.
+func (s *RedisServer) Await(what string, ok func() bool) {
+	s.t.Helper()
+	err := s.process.await(func() error {
+		if !ok() {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+	if err != nil {
+		s.t.Fatalf("waiting for %s: %v", what, err)
+	}
+}
+
+// Do sends one command over a connection of its own and returns the reply as
+// text, an array one element a line. An error reply fails the test.
+func (s *RedisServer) Do(args ...string) string {
+	s.t.Helper()
+	reply, err := s.TryDo(args...)
+	if err != nil {
+		s.t.Fatalf("%s: %v", strings.Join(args, " "), err)
+	}
+	return reply
+}
+
+// TryDo is Do for commands that may fail.
+func (s *RedisServer) TryDo(args ...string) (string, error) {
+	conn, err := net.DialTimeout("tcp", s.Addr(), patience)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+		return "", err
+	}
+	c := newRESP(conn)
+	if s.password != "" {
+		if _, err := c.do("AUTH", s.password); err != nil {
+			return "", err
+		}
+	}
+	return c.do(args...)
+}
+
+// RedisCluster starts a cluster of so many masters without replicas.
+func RedisCluster(t TB, masters int) []*RedisServer {
+	t.Helper()
+	servers := make([]*RedisServer, masters)
+	const slots = 16384
+	for i := range servers {
+		s := Redis(t, "--cluster-enabled", "yes", "--cluster-node-timeout", "60000")
+		first, last := i*slots/masters, (i+1)*slots/masters-1
+		s.Do("CLUSTER", "ADDSLOTSRANGE", strconv.Itoa(first), strconv.Itoa(last))
+		s.Do("CLUSTER", "SET-CONFIG-EPOCH", strconv.Itoa(i+1))
+		servers[i] = s
+	}
+	for _, s := range servers[1:] {
+		s.Do("CLUSTER", "MEET", "127.0.0.1", strconv.Itoa(servers[0].port))
+	}
+	for _, s := range servers {
+		err := s.process.await(func() error { return s.clusterReady(masters) })
+		if err != nil {
+			t.Fatalf("cluster of %d: %v", masters, err)
+		}
+	}
+	return servers
+}
+
+func (s *RedisServer) clusterReady(nodes int) error {
+	info, err := s.TryDo("CLUSTER", "INFO")
+	if err != nil {
+		return err
+	}
+	if !strings.Contains(info, "cluster_state:ok") {
+		return fmt.Errorf("the cluster has not formed: %s", info)
+	}
+	links, err := s.TryDo("CLUSTER", "NODES") // without its link a node would miss what is published
+	if err == nil && (strings.Count(links, " connected") != nodes || strings.Contains(links, "disconnected") || strings.Contains(links, "handshake")) {
+		err = fmt.Errorf("the masters are not connected: %s", links)
+	}
+	return err
+}

@@ -1,0 +1,191 @@
+package redisnode
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	mathrand "math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/mailbox"
+)
+
+const (
+	claim = int64(mailbox.ClaimTime / time.Millisecond) // as scripts take it
+
+	// lateTime is how long a withdrawn value is refused, at least. A request
+	// that arrives later still, from a network that holds it back for more
+	// than a minute and the TTL, leaves a lock behind that ends with its TTL.
+	lateTime = time.Minute
+)
+
+// Attempt is one attempt at a lock on one node, and the hold that comes of it.
+type Attempt struct {
+	*Terms
+	unsure atomic.Bool  // a request may arrive late
+	kept   atomic.Int64 // when its counter was last kept from expiring ([locker.Instant])
+}
+
+// Terms are what is asked for. They never change, so the attempts of one lock on
+// several nodes share them.
+type Terms struct {
+	*locker.Request
+	Keys  Keys
+	Value string // 20 random bytes, as the Redlock page advises
+}
+
+// Init sets what req asks for on the key prefix+req.Name, with a new value. The
+// Terms must be zero.
+func (t *Terms) Init(req *locker.Request, prefix string) (err error) {
+	value := random()
+	t.Request = req
+	t.Keys, t.Value, err = newKeys(prefix+req.Name, value[:])
+	return err
+}
+
+// WithNewValue returns the same Terms with another value.
+func (t *Terms) WithNewValue() *Terms {
+	value, fresh := random(), *t
+	fresh.Keys, fresh.Value, _ = newKeys(t.Keys.Lock, value[:]) // which was allowed before
+	return &fresh
+}
+
+// valueSize is the length of a value of ours: 20 bytes in base64.
+const valueSize = 27
+
+func random() (text [valueSize]byte) {
+	var b [20]byte
+	_, _ = rand.Read(b[:]) // crypto/rand never fails since Go 1.24: it crashes instead
+	base64.RawURLEncoding.Encode(text[:], b[:])
+	return text
+}
+
+// Unsure reports whether a request of this attempt may have been carried out
+// without our knowing, or may yet be.
+func (a *Attempt) Unsure() bool { return a.unsure.Load() }
+
+// remember is how long the server is to refuse the value from now on, in ms.
+func (a *Attempt) remember() int64 {
+	if !a.unsure.Load() {
+		return 0
+	}
+	return (lateTime + a.TTL).Milliseconds()
+}
+
+// Standing is a server's answer to an attempt.
+type Standing struct {
+	First  uint64        // of its tokens; 0: not granted
+	Left   time.Duration // of the holder's lease, or until we should look for a stranger's
+	Ahead  int           // waiters before us; 0 as well if we have just passed the lock on to one
+	Ticket int64         // our place in the queue, for asking again
+}
+
+// mostAhead is how many waiters ahead may use up their claim time.
+const mostAhead = 3
+
+// NextLook is when to ask again where no word comes: when the lease has ended, and one
+// claim time later for each waiter ahead, which may all have died with the holder. Where
+// there are many, the first that looks passes the lock on to one that is there, so
+// nobody waits for more than a few.
+func (s Standing) NextLook() time.Duration {
+	if s.Ahead <= mostAhead {
+		return s.Left + time.Duration(s.Ahead)*mailbox.ClaimTime
+	}
+	return s.Left + mostAhead*mailbox.ClaimTime + mathrand.N(mailbox.ClaimTime) //nolint:gosec // no secret: so that they do not all ask at once
+}
+
+// ErrWithdrawn means that the attempt had been withdrawn, or its lock broken, before
+// the request arrived. The server refuses the value for a minute and more.
+var ErrWithdrawn = errors.New("the attempt was withdrawn")
+
+// Ask is how an attempt asks for the lock. The zero Ask is one look.
+type Ask struct {
+	// Queue has the attempt wait in the store from then on, if the lock is taken. It
+	// is told through [Node.Mail] when its turn has come.
+	Queue  bool
+	Ticket int64 // 0, or that of an earlier Standing
+
+	// Offer is the clock, in microseconds, that a node of a quorum is asked to
+	// lift its token and ticket to, the same for all nodes.
+	Offer int64
+}
+
+// Acquire asks for the lock. After an error the server may have granted or queued the
+// attempt: withdraw it.
+func (n *Node) Acquire(ctx context.Context, a *Attempt, ask Ask) (Standing, error) {
+	member := ""
+	if ask.Queue {
+		member = n.member(a)
+	}
+	req := a.request(n.acquire, &a.Value, a.TTL.Milliseconds(), &a.Holder, claim, n.counts, member, ask.Ticket, n.keepMillis())
+	if n.acquire == acquireOfQuorum {
+		req.args = append(req.args, n.quarantine, ask.Offer)
+	}
+	a.kept.Store(int64(locker.Now()))
+	reply, repeated, err := n.send(ctx, req)
+	if (repeated || unsure(err)) && !n.stranger(err) {
+		a.unsure.Store(true)
+	}
+	if err != nil {
+		return Standing{}, err
+	}
+	switch reply := reply.(type) {
+	case int64:
+		if reply == 0 {
+			return Standing{}, ErrWithdrawn
+		}
+		return Standing{First: uint64(reply)}, nil
+	case []any:
+		if left, ahead, ticket, ok := integers(reply); ok {
+			return Standing{Left: time.Duration(left) * time.Millisecond, Ahead: int(ahead), Ticket: ticket}, nil
+		}
+	}
+	return Standing{}, fmt.Errorf("the server gave an answer of an unknown form: %v", reply)
+}
+
+func integers(reply []any) (a, b, c int64, ok bool) {
+	if len(reply) != 3 {
+		return 0, 0, 0, false
+	}
+	a, okA := reply[0].(int64)
+	b, okB := reply[1].(int64)
+	c, okC := reply[2].(int64)
+	return a, b, c, okA && okB && okC
+}
+
+func (n *Node) member(a *Attempt) string { return a.Value + ":" + n.id }
+
+// Release gives the lock back. A LostError, without a name, says that it was no
+// longer ours. After any other error it may have been given back.
+func (n *Node) Release(ctx context.Context, a *Attempt) error {
+	reply, repeated, err := n.send(ctx, a.request(release, &a.Value, claim, n.counts, a.remember()))
+	if err != nil {
+		return err
+	}
+	code, _ := reply.(int64)
+	if code == -1 && repeated || code >= 0 {
+		return nil // the first try released it; we would have been told of a loss in time
+	}
+	return gone(code)
+}
+
+func gone(code int64) error {
+	if code == -2 {
+		return &locker.LostError{Reason: locker.Forced}
+	}
+	return &locker.LostError{Reason: locker.TakenOver}
+}
+
+// Withdraw removes whatever the attempt has left, or will leave. Where the attempt
+// is unsure afterwards, its value must not be used again.
+func (n *Node) Withdraw(ctx context.Context, a *Attempt) error {
+	_, repeated, err := n.send(ctx, a.request(withdraw, &a.Value, claim, n.counts, a.remember(), n.member(a)))
+	if repeated {
+		a.unsure.Store(true) // the first may arrive late, and take away what the value is granted by then
+	}
+	return err
+}

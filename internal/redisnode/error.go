@@ -1,0 +1,118 @@
+package redisnode
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"syscall"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockstile/locker"
+)
+
+// broken reports whether the connection broke, so that another may work.
+func broken(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
+		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+}
+
+// young begins the reply of a node that has no vote yet. It is for programs, and is
+// taken off before people see the error.
+const young = "YOUNG "
+
+// refusals are error replies with which a server declines to serve, and what to
+// do about them. The client takes off a leading "ERR " before it compares.
+var refusals = []struct{ prefix, advice string }{
+	{"READONLY", "this server is a read-only replica: connect to its master"},
+	{"WRONGPASS", "check the user name and the password"},
+	{"NOAUTH", "the server wants a password"},
+	{"Protocol error: unauthenticated", "the server wants a password"},
+	{"NOPERM", "the user may not run the scripts or touch the keys that locks need"},
+	{"LOADING", "the server is still loading its data"},
+	{"MASTERDOWN", "the replica has lost its master"},
+	{"CLUSTERDOWN", "the cluster has slots without a master"},
+	{young, "it was started not long ago and may have forgotten a lock"},
+	{"unknown command", "the server does not know a command that locks need: was it renamed or switched off?"},
+	{"OOM", "the server's memory is full and its eviction policy frees none"},
+	{"MISCONF", "the server cannot save its data and refuses writes"},
+	{"NOREPLICAS", "the server has too few replicas to accept writes"},
+	{"WRONGTYPE", "the key of this name belongs to something else: use a prefix"},
+	{"max number of clients", "the server has too many connections"},
+}
+
+// classify adds locker.ErrUnavailable and advice.
+func classify(err error) error {
+	if err == nil || errors.Is(err, locker.ErrUnavailable) {
+		return err
+	}
+	if redis.HasErrorPrefix(err, "unknown command") {
+		text, _, _ := strings.Cut(err.Error(), ", with args") // the lock's value is one of them
+		err = refusal(text)
+	}
+	for _, r := range refusals {
+		if redis.HasErrorPrefix(err, r.prefix) {
+			if r.prefix == young {
+				err = youngError{refusal(strings.TrimPrefix(err.Error(), young))}
+			}
+			return fmt.Errorf("%w: %s: %w", locker.ErrUnavailable, r.advice, err)
+		}
+	}
+	return fmt.Errorf("%w: %w", locker.ErrUnavailable, err)
+}
+
+// Refused reports whether err is the server's refusal to serve: an error reply, other
+// than that it is not ready yet.
+func Refused(err error) bool {
+	var reply redis.Error
+	return errors.As(err, &reply) && !redis.HasErrorPrefix(err, "LOADING") && !redis.HasErrorPrefix(err, "MASTERDOWN") &&
+		!redis.HasErrorPrefix(err, "CLUSTERDOWN") && !Young(err)
+}
+
+// Young reports whether err is that of a node which has no vote yet.
+func Young(err error) bool {
+	var young youngError
+	return errors.As(err, &young)
+}
+
+// refusal is an error reply of which something was left out.
+type refusal string
+
+func (r refusal) Error() string { return string(r) }
+
+// RedisError makes it an error reply.
+func (refusal) RedisError() {}
+
+// youngError is the refusal of a node that has no vote yet.
+type youngError struct{ refusal }
+
+// stranger reports whether err says that we are unknown to a server which has never
+// answered us. Then it has not carried out an earlier try either, whose reply we may
+// have missed: a server may close a connection that sends too much without a password
+// before it answers. A server that has answered us may have changed its password
+// between two tries.
+func (n *Node) stranger(err error) bool {
+	return !n.known.Load() && isStranger(err)
+}
+
+func isStranger(err error) bool {
+	return redis.HasErrorPrefix(err, "WRONGPASS") || redis.HasErrorPrefix(err, "NOAUTH") ||
+		redis.HasErrorPrefix(err, "Protocol error: unauthenticated")
+}
+
+// unsure reports whether a request that ended with err may have been carried
+// out, or may yet be. A server's own error reply says that it was not.
+func unsure(err error) bool {
+	if err == nil {
+		return false
+	}
+	var reply redis.Error
+	var wait *waitError
+	if errors.As(err, &reply) && !errors.As(err, &wait) {
+		return false
+	}
+	var dial *net.OpError
+	return !errors.As(err, &dial) || dial.Op != "dial"
+}

@@ -1,0 +1,326 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/lab/testserver"
+	"github.com/lockstile/locker/postgres"
+)
+
+// Goal: no token of a session lock comes back, also where the server has had a
+// checkpoint since its numbers were last known to be on disk.
+//
+// Interleaving: a session lock's numbers are on disk, up to 32 ahead. After a checkpoint
+// the server's recovery begins behind that, so the next draw logs the sequence again. It
+// is that of a transaction which is not committed. A session draws a number that was
+// known to be on disk before. The server crashes, and begins again before both.
+func TestTokenOfASessionLockAfterACheckpointOutlastsACrash(t *testing.T) {
+	t.Parallel()
+	server := testserver.Postgres(t, lazy...)
+	url := server.URL("postgres")
+	l := newSession(t, url)
+	unlock(t, lock(t, l, "a"))
+	open := begun(t, url)
+	exec(t, connect(t, url), `CHECKPOINT`)
+	if _, err := postgres.LockTx(soon(t), open, "another"); err != nil {
+		t.Fatal(err)
+	}
+	crashBetween(t, server, l)
+}
+
+// slowConn is a connection on which each question takes ten milliseconds.
+type slowConn struct{ net.Conn }
+
+func (c slowConn) Write(b []byte) (int, error) {
+	time.Sleep(10 * time.Millisecond)
+	return c.Conn.Write(b)
+}
+
+// Locks that are free share a connection, where statements go one after another. A sign
+// of life goes before those that wait: behind 400 it would take four seconds, and the
+// lock is believed in for two.
+func TestSignOfLifeDoesNotWaitBehindManyNames(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	newSession(t, url) // makes the schema
+	config, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dial := config.ConnConfig.DialFunc
+	config.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := dial(ctx, network, addr)
+		return slowConn{conn}, err
+	}
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	l, err := postgres.NewSession(pool, postgres.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	held := lock(t, l, "held", locker.WithTTL(2*time.Second))
+	var all sync.WaitGroup
+	for i := range 400 {
+		all.Go(func() {
+			if _, err := l.Lock(t.Context(), fmt.Sprint("n", i)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	unlock(t, held)
+}
+
+// An error comes after the server has granted a connection once more what it has. Then
+// the lock must not stay when its holder gives it back.
+func TestSessionLockIsFreeAfterAnErrorOfANameWithTheSameHash(t *testing.T) {
+	url := database(t)
+	a, b, admin := newSession(t, url), newSession(t, url), connect(t, url)
+	held := lock(t, a, sameHash[0], locker.WithTTL(long))
+	refuseRows(t, admin, "INSERT", sameHash[1])
+	if second, err := a.TryLock(soon(t), sameHash[1], locker.WithTTL(long)); err == nil {
+		t.Errorf("a name with the same hash was granted: %v", second)
+	}
+	unlock(t, held)
+	next, err := b.TryLock(soon(t), sameHash[0])
+	if err != nil {
+		t.Fatalf("TryLock of a lock that was given back: %v", err)
+	}
+	unlock(t, next)
+}
+
+// What is cleared away after an error is not what another attempt holds on the same
+// connection under the same key. Method: the statement that asks for a lock is missing.
+func TestErrorOfANameWithTheSameHashSparesWhoeverHoldsTheKey(t *testing.T) {
+	url := database(t)
+	a, b, admin := newSession(t, url), newSession(t, url), connect(t, url)
+	held := lock(t, a, sameHash[0], locker.WithTTL(long))
+	exec(t, admin, `ALTER FUNCTION lockstile_session_acquire_1 RENAME TO missing`)
+	if second, err := a.TryLock(soon(t), sameHash[1], locker.WithTTL(long)); err == nil || errors.Is(err, locker.ErrTaken) {
+		t.Errorf("without the function: %v, %v", second, err)
+	}
+	exec(t, admin, `ALTER FUNCTION missing RENAME TO lockstile_session_acquire_1`)
+	if second, err := b.TryLock(soon(t), sameHash[0]); !errors.Is(err, locker.ErrTaken) {
+		t.Errorf("TryLock of a held lock: %v, %v", second, err)
+	}
+	unlock(t, held)
+	unlock(t, lock(t, b, sameHash[0]))
+}
+
+// Goal: what the dead have left keeps nobody from locking. Method: a transaction by hand
+// locks the row of a connection that is gone.
+func TestRowOfADeadConnectionThatIsStuckKeepsNobodyOut(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	newSession(t, url)
+	exec(t, connect(t, url), `INSERT INTO lockstile_session (key, name, pid, token, holder, ttl) VALUES (1, 'dead', 0, 1, '', 1000)`)
+	tx := begun(t, url)
+	ask[string](t, tx, `SELECT name FROM lockstile_session FOR UPDATE`)
+	l := newSession(t, url)
+	held, err := l.TryLock(soon(t), "a")
+	if err != nil {
+		t.Fatalf("TryLock of another name: %v", err)
+	}
+	unlock(t, held)
+	if err := tx.Rollback(soon(t)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// hooked is a pool with a hook that every connection goes through.
+func hooked(t *testing.T, url, sql string) *pgxpool.Pool {
+	t.Helper()
+	config, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, sql)
+		return err
+	}
+	pool, err := pgxpool.NewWithConfig(context.Background(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+// Goal: a hook that gives up rights of the login role keeps nobody from locking: such a
+// role may not see when its own connections began.
+func TestLocksWorkWithARoleThatAHookHasSet(t *testing.T) {
+	forEachKind(t, func(t *testing.T, open func(testing.TB, string) lockerUnderTest) {
+		url := database(t)
+		b, admin := open(t, url), connect(t, url)
+		role := "role" + url[strings.LastIndexByte(url, '/')+1:strings.IndexByte(url, '?')]
+		exec(t, admin, `CREATE ROLE `+role+`_less NOLOGIN`)
+		exec(t, admin, `CREATE ROLE `+role+` LOGIN IN ROLE `+role+`_less`)
+		exec(t, admin, `GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO `+role+`_less`)
+		exec(t, admin, `GRANT SELECT, USAGE ON ALL SEQUENCES IN SCHEMA public TO `+role+`_less`)
+		a := opened(t, t.Name(), hooked(t, strings.Replace(url, "postgres@", role+"@", 1), `SET ROLE `+role+`_less`))
+		held, err := a.TryLock(soon(t), "a", locker.WithTTL(long))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := waits(t, a, "b")
+		if err := <-got; err != nil {
+			t.Error(err)
+		}
+		if _, err := b.TryLock(soon(t), "a"); !errors.Is(err, locker.ErrTaken) {
+			t.Errorf("TryLock of a held lock: %v", err)
+		}
+		unlock(t, held)
+	})
+}
+
+// Goal: a grant that is not committed is none. Method: a hook of the pool's begins a
+// transaction, which ends with the connection, and all that was done in it is undone.
+func TestConnectionsInsideATransactionAreRefused(t *testing.T) {
+	forEachKind(t, func(t *testing.T, open func(testing.TB, string) lockerUnderTest) {
+		url := database(t)
+		b := open(t, url)
+		a := opened(t, t.Name(), hooked(t, url, `BEGIN`))
+		held, err := a.TryLock(soon(t), "a", locker.WithTTL(long))
+		if err == nil {
+			other, err := b.TryLock(soon(t), "a", locker.WithTTL(long))
+			t.Fatalf("it was granted inside a transaction: %v; to another process then: %v, %v", held.Err(), other != nil, err)
+		}
+		if !errors.Is(err, locker.ErrUnavailable) || !strings.Contains(err.Error(), "transaction") {
+			t.Errorf("TryLock: %v", err)
+		}
+		unlock(t, lock(t, b, "a"))
+	})
+}
+
+// Goal: an attempt whose answer is lost with its connection leaves no lock behind in the
+// server, which knows nothing of the loss, and is made again.
+func TestSessionLockWhoseAnswerIsLostIsFreedInTheServerAndAskedForAgain(t *testing.T) {
+	url := database(t)
+	pool, w := wired(t, url)
+	a := onPool(t, "/sessions", pool)
+	unlock(t, lock(t, a, "warm up", locker.WithTTL(long)))
+	w.cut(parted)
+	w.repair()
+	held, err := a.TryLock(soon(t), "a", locker.WithTTL(long))
+	if err != nil {
+		t.Fatalf("TryLock: %v", err)
+	}
+	if err := held.Renew(soon(t)); err != nil {
+		t.Error(err)
+	}
+	unlock(t, held)
+}
+
+// Goal: the locks of a connection that is over for its process alone are freed as soon as
+// that can open another, and not when the server's patience ends.
+func TestLocksOfAConnectionThatIsOverForThisSideAloneAreFreed(t *testing.T) {
+	url := database(t)
+	pool, w := wired(t, url)
+	a, b := onPool(t, "/sessions", pool), newSession(t, url)
+	held := lock(t, a, "a", locker.WithTTL(long))
+	w.part()
+	w.repair()
+	select {
+	case <-held.Lost():
+	case <-time.After(patience):
+		t.Fatal("a lock on a connection that is over is still believed in")
+	}
+	next, err := b.Lock(soon(t), "a")
+	if err != nil {
+		t.Fatalf("the server still has the lock of the connection that is over: %v", err)
+	}
+	unlock(t, next)
+}
+
+// The server gives the number of a process to another later on, which may wait for a lock
+// as well, or hold some.
+func TestLaterProcessOfTheSameNumberIsAnother(t *testing.T) {
+	url := database(t)
+	a, b, admin := newSession(t, url), newSession(t, url), connect(t, url)
+	held := lock(t, b, "a", locker.WithTTL(long))
+	look, end, err := postgres.Await(a, "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer end()
+	queued(t, b, "a", 1)
+	if err := look(0); err != nil {
+		t.Errorf("a connection that waits: %v", err)
+	}
+	if look(-1) == nil {
+		t.Error("a connection whose number another one has counts as waiting")
+	}
+	pid := query[int32](t, admin, `SELECT pid FROM lockstile_session WHERE name = 'a'`)
+	began := query[int64](t, admin, `SELECT (extract(epoch FROM backend_start) * 1000000)::bigint FROM pg_stat_activity WHERE pid = $1`, pid)
+	if !query[bool](t, admin, postgres.SessionEnd, pid, began-1) {
+		t.Error("the process is not gone, though its number is another's")
+	}
+	if err := held.Renew(soon(t)); err != nil {
+		t.Errorf("the connection that has the number now: %v", err)
+	}
+	if query[bool](t, admin, postgres.SessionEnd, pid, began) {
+		t.Error("the process was gone")
+	}
+	select {
+	case <-held.Lost():
+	case <-time.After(patience):
+		t.Error("the connection was not ended")
+	}
+}
+
+// Goal: nobody believes in a lock on the strength of an answer that was long under way.
+// Method: a waiter's connection answers late that it was granted the lock, and nothing
+// after that.
+func TestGrantThatWasLongUnderWayIsNotBelieved(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	b, admin := newSession(t, url), connect(t, url)
+	pool, w := wired(t, url)
+	a := onPool(t, "/sessions", pool)
+	held := lock(t, b, "a", locker.WithTTL(long))
+	got := make(chan *locker.Lock, 1)
+	go func() {
+		next, err := a.Lock(soon(t), "a", locker.WithTTL(10*time.Second))
+		if err != nil {
+			t.Errorf("Lock: %v", err)
+		}
+		got <- next
+	}()
+	queued(t, b, "a", 1)
+	first := query[int](t, admin, waitingPid)
+	w.cutLast(late)
+	unlock(t, held)
+	eventually(t, func() string {
+		if w.kept() == 0 {
+			return "the waiter was not granted the lock"
+		}
+		return ""
+	})
+	<-time.After(100 * time.Millisecond) // more than may pass between a question and its answer
+	if w.answer() == 0 {
+		t.Fatal("nothing was held back: the test tests nothing")
+	}
+	next := <-got
+	if next == nil {
+		return
+	}
+	if pid := query[int](t, admin, `SELECT coalesce(min(pid), 0) FROM lockstile_session WHERE name = 'a'`); pid == first {
+		t.Errorf("it believes in the lock of connection %d, which has said nothing since", pid)
+	}
+	unlock(t, next)
+}

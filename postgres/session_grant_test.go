@@ -1,0 +1,26 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/lockstile/locker"
+)
+
+// Goal: a holder hears of the end of its connection.
+//
+// Interleaving: the server grants, the connection ends and the holders there are told,
+// and then the answer is read.
+func TestGrantOfAConnectionThatHasEndedIsNone(t *testing.T) {
+	s := &sessionStore{}
+	c := &sessionConn{store: s, users: make(map[*sessionAttempt]bool), ttls: make(map[time.Duration]int)}
+	c.ctx, c.cancel = context.WithCancelCause(context.Background())
+	a := &sessionAttempt{req: &locker.Request{}, first: tokens}
+	a.join(c, false)
+	c.end(errConnectionLost)
+	if grant, err := s.grant(a); !errors.Is(err, errConnectionLost) {
+		t.Errorf("%+v, %v", grant, err)
+	}
+}

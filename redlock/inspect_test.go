@@ -1,0 +1,237 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/redisnode"
+	"github.com/lockstile/locker/redlock"
+)
+
+func TestInspectSaysWhatAMajoritySays(t *testing.T) {
+	servers := startNodes(t, 5)
+	l := newLocker(t, servers, patient)
+	lock := mustLockOn(t, l, servers, locker.WithHolder("me"))
+	for _, s := range servers { // one that was late may have drawn a token of its own
+		s.Do("SET", "lockstile:t:{a}", fmt.Sprintf("%d %s %d me", lock.Token()+redisnode.Tokens-1, s.Do("GET", "a"), lock.Token()))
+	}
+	want := func(what string, held bool) {
+		t.Helper()
+		info, err := l.Inspect(patience(t), "a")
+		if err != nil || info.Held != held || info.Name != "a" || info.Token != lock.Token() {
+			t.Errorf("%s: %+v, %v", what, info, err)
+		}
+		if held && (info.Holder != "me" || info.TimeLeft <= 0 || info.TimeLeft > locker.DefaultTTL) {
+			t.Errorf("%s: %+v", what, info)
+		}
+	}
+	want("held on five nodes", true)
+	servers[0].Do("DEL", "a")
+	servers[1].Do("SET", "a", "somebody", "PX", "60000")
+	want("held on three nodes", true)
+	servers[2].Do("DEL", "a")
+	want("held on two nodes", false)
+	servers[3].Kill()
+	servers[4].Kill()
+	want("two nodes down", false)
+	servers[2].Kill()
+	var q *redlock.QuorumError
+	if _, err := l.Inspect(patience(t), "a"); !errors.Is(err, locker.ErrUnavailable) || !errors.As(err, &q) {
+		t.Errorf("three nodes down: %v", err)
+	}
+}
+
+func TestBreakFreesTheLockOnAllNodesAndTheHolderLearnsOfIt(t *testing.T) {
+	servers := startNodes(t, 5)
+	l := newLocker(t, servers, patient)
+	lock := mustLockOn(t, l, servers, locker.WithoutRenewal())
+	servers[4].Kill()
+	if broken, err := l.Break(patience(t), "a"); err != nil || !broken {
+		t.Errorf("%v, %v", broken, err)
+	}
+	free(t, "a", servers[:4]...)
+	var lost *locker.LostError
+	if err := lock.Renew(patience(t)); !errors.As(err, &lost) || lost.Reason != locker.Forced {
+		t.Errorf("the holder is told: %v", err)
+	}
+	if broken, err := l.Break(patience(t), "a"); err != nil || broken {
+		t.Errorf("nobody has it: %v, %v", broken, err)
+	}
+}
+
+// What every client that follows the Redlock page does: SET NX PX with a random
+// value, and a script that deletes the key if the value is still there.
+func TestOtherRedlockClientsExcludeUsAndWeThem(t *testing.T) {
+	servers := startNodes(t, 3)
+	l := newLocker(t, servers, patient)
+	for _, s := range servers[1:] {
+		if s.Do("SET", "a", "theirs", "NX", "PX", "60000") != "OK" {
+			t.Fatal("not set")
+		}
+	}
+	if _, err := l.TryLock(patience(t), "a"); !errors.Is(err, locker.ErrTaken) {
+		t.Errorf("they hold it: %v", err)
+	}
+	// The majority that refused may have been faster than the node that granted.
+	eventually(t, "nothing is left to do", func() bool { return redlock.UnderWay(l) == 0 })
+	free(t, "a", servers[0])
+	for _, s := range servers[1:] {
+		if s.Do("GET", "a") != "theirs" {
+			t.Error("their lock was touched")
+		}
+		s.Do("EVAL", "if redis.call('get',KEYS[1]) == ARGV[1] then return redis.call('del',KEYS[1]) end", "1", "a", "theirs")
+	}
+	lock := mustLockOn(t, l, servers)
+	for _, s := range servers {
+		if got := s.Do("SET", "a", "theirs", "NX", "PX", "60000"); got != "" {
+			t.Error("they got a lock that we hold")
+		}
+		if len(s.Do("GET", "a")) != 27 || s.Do("PTTL", "a") == "-1" { // 20 bytes in base64
+			t.Errorf("value %q, time left %s", s.Do("GET", "a"), s.Do("PTTL", "a"))
+		}
+	}
+	mustUnlock(t, lock)
+	free(t, "a", servers...)
+}
+
+// slow delays every command before it is sent.
+type slow struct {
+	passive
+	by time.Duration
+}
+
+func (s slow) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		time.Sleep(s.by)
+		return next(ctx, cmd)
+	}
+}
+
+// A thousand names at once have four connections to each node, where a request takes 20
+// ms: five seconds for all of them. An attempt's requests are sent at about the same time,
+// so its lease of two seconds is long enough. Where each waited for each node by itself,
+// most would have some nodes early and the others late, and no majority in time.
+func TestAttemptsOfManyNamesDoNotKeepOneAnotherFromAMajority(t *testing.T) {
+	t.Parallel()
+	clients := clientsOf(startNodes(t, 3))
+	for i, c := range clients {
+		opts := *c.(*redis.Client).Options()
+		opts.PoolSize = 4
+		clients[i] = redis.NewClient(&opts)
+		clients[i].AddHook(slow{by: 20 * time.Millisecond})
+	}
+	l := newLockerOn(t, clients, patient)
+	var all sync.WaitGroup
+	for i := range 1000 {
+		all.Go(func() {
+			if _, err := l.Lock(t.Context(), fmt.Sprint(i), locker.WithTTL(2*time.Second), locker.WithoutRenewal()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// A holder with a bare majority: the waiter gets the other nodes whenever it
+// asks, and must not ask all the time.
+func TestWaiterDoesNotPollForAMinority(t *testing.T) {
+	servers := startNodes(t, 3)
+	for _, s := range servers[1:] {
+		s.Do("SET", "a", "somebody", "PX", "5000")
+	}
+	l := newLocker(t, servers, patient)
+	servers[1].Do("CONFIG", "RESETSTAT")
+	mustUnlock(t, mustLock(t, l, "a"))
+	if n := calls(servers[1], "evalsha") + calls(servers[1], "eval"); n > 30 { // doubling from 10 ms: 9 times in 5 s
+		t.Errorf("%d requests for a lock that was taken for 5 s", n)
+	}
+}
+
+func TestGuaranteesFollowTheOptions(t *testing.T) {
+	servers := startNodes(t, 5)
+	g := newLocker(t, servers, redlock.Options{}).Guarantees()
+	if g.Exclusion.Has(locker.DurableServer) || g.Tolerates != 2 || g.Release != locker.ByExpiry {
+		t.Errorf("%+v", g)
+	}
+	if g := newLocker(t, servers, patient).Guarantees(); !g.Exclusion.Has(locker.DurableServer) || g.Tokens != locker.DurableServer {
+		t.Errorf("with the rule off: %+v", g)
+	}
+	if g := newLocker(t, servers[:4], patient).Guarantees(); g.Tolerates != 1 {
+		t.Errorf("four nodes tolerate %d failures", g.Tolerates)
+	}
+	if err := locker.Require(newLocker(t, servers, redlock.Options{}), locker.Correctness); err != nil {
+		t.Error(err)
+	}
+}
+
+func Example() {
+	var nodes []redis.UniversalClient
+	for _, addr := range []string{"10.0.0.1:6379", "10.0.0.2:6379", "10.0.0.3:6379"} {
+		nodes = append(nodes, redis.NewClient(&redis.Options{Addr: addr}))
+	}
+	l, err := redlock.New(nodes, redlock.Options{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer l.Close()
+	fmt.Println(l.Guarantees().Tolerates)
+	// Output: 1
+}
+
+// A node that hangs is waited for only if its answer could matter.
+func TestInspectAndBreakDoNotWaitForANodeThatHangs(t *testing.T) {
+	servers := startNodes(t, 5)
+	l := newLocker(t, servers, patient)
+	lock := mustLockOn(t, l, servers, locker.WithoutRenewal())
+	servers[0].Pause()
+	start := time.Now()
+	for range 5 { // where tokens differ, it is waited for a second
+		if info, err := l.Inspect(patience(t), "a"); err != nil || !info.Held {
+			t.Errorf("%+v, %v", info, err)
+		}
+	}
+	if broken, err := l.Break(patience(t), "a"); err != nil || !broken {
+		t.Errorf("%v, %v", broken, err)
+	}
+	for range 20 { // a node that was too late to count may have drawn a greater token
+		if info, err := l.Inspect(patience(t), "a"); err != nil || info.Held || info.Token < lock.Token() {
+			t.Errorf("%+v, %v", info, err)
+		}
+	}
+	if d := time.Since(start); d > 20*time.Second {
+		t.Errorf("it took %v: the node that hangs was waited for", d)
+	}
+	servers[0].Resume()
+	free(t, "a", servers...)
+}
+
+// Three answers are a majority, and here they do not say that a majority holds
+// the lock.
+func TestInspectWaitsForANodeWhoseAnswerDecides(t *testing.T) {
+	t.Parallel()
+	servers := startNodes(t, 5)
+	var clients []redis.UniversalClient
+	for i, s := range servers {
+		c := redis.NewClient(&redis.Options{Addr: s.Addr()})
+		if i == 0 {
+			c.AddHook(slow{by: 300 * time.Millisecond})
+		}
+		clients = append(clients, c)
+	}
+	l := newLockerOn(t, clients, patient)
+	mustLockOn(t, l, servers, locker.WithoutRenewal())
+	for _, s := range servers[3:] {
+		s.Do("DEL", "a")
+	}
+	if info, err := l.Inspect(patience(t), "a"); err != nil || !info.Held {
+		t.Errorf("%+v, %v", info, err)
+	}
+}

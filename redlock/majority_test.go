@@ -1,0 +1,152 @@
+package redlock
+
+import (
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/lab/testserver"
+)
+
+// A node that an attempt has given back has no vote any more.
+//
+//	one node grants, three say taken, and the fifth has granted, but its answer is not
+//	read yet; the attempt gives back what it has, and then the answer is read: by then
+//	the fifth node may be somebody else's
+func TestVoteOfANodeThatWasGivenBackIsNotCounted(t *testing.T) {
+	servers := make([]*testserver.RedisServer, 5)
+	var clients []redis.UniversalClient
+	for i := range servers {
+		servers[i] = testserver.Redis(t)
+		c := redis.NewClient(&redis.Options{Addr: servers[i].Addr()})
+		t.Cleanup(func() { _ = c.Close() })
+		clients = append(clients, c)
+	}
+	l, err := New(clients, Options{DurableNodes: true, NodeTimeout: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() }) // never fails
+	c := l.store.newContest(newAttempt(t, l.store), false, nil)
+	for _, s := range servers[1:4] {
+		s.Do("SET", "a", "the last holder")
+	}
+	c.begin(true)
+	var unread answer
+	for range servers {
+		if ans := <-c.answers; ans.node == 4 {
+			unread = ans
+		} else {
+			c.note(ans)
+		}
+	}
+	c.gathered = true
+	c.rest(t.Context())
+	if unread.standing.First == 0 {
+		t.Fatalf("the scenario does not show what it should: %+v", unread)
+	}
+	if c.note(unread); c.votes[4].state == granted && servers[4].Do("EXISTS", "a") == "0" {
+		t.Error("its grant counts, and it has been given back")
+	}
+}
+
+// A node's grant to a value that the attempt has given up is about to be withdrawn.
+func TestAnswerToAnOldValueIsNotRead(t *testing.T) {
+	s, _ := threeNodes(t)
+	c := s.newContest(newAttempt(t, s), false, nil)
+	c.ask(0)
+	old := c.answers
+	c.changeValue()
+	old <- <-old // it has come, and is not read yet
+	select {
+	case ans := <-c.answers:
+		t.Errorf("read: %+v", ans)
+	default:
+	}
+}
+
+// judge and tally decide by the votes alone: of five nodes, three are a majority, and so
+// they are of four.
+func TestJudge(t *testing.T) {
+	const g, q, r, a, w, x, y, f, i = granted, granted + 100, raising, asking, waiting, taken, young, failed, idle // q: with another token
+	for _, test := range []struct {
+		votes []state
+		situation
+		want verdict
+	}{
+		{votes: []state{g, g, g, a, a}, want: won},
+		{votes: []state{g, g, q, a, a}, want: short},
+		{votes: []state{g, g, r, a, a}, want: open},
+		{votes: []state{g, g, g, f, f}, want: won},
+		{votes: []state{g, g, a, f, f}, want: open},
+		{votes: []state{x, x, x, a, a}, want: lost},
+		{votes: []state{x, x, f, f, a}, want: lost},
+		{votes: []state{g, g, x, x, x}, want: split},
+		{votes: []state{g, g, x, x, x}, situation: situation{splits: mostLooks - 1}, want: lost},
+		{votes: []state{g, g, f, f, f}, want: lost},
+		{votes: []state{g, g, x, x, a}, want: late},
+		{votes: []state{g, g, x, x, a}, situation: situation{gathered: true}, want: open},
+		{votes: []state{g, g, w, w, a}, situation: situation{wait: true}, want: late},
+		{votes: []state{g, g, w, w, a}, situation: situation{wait: true, gathered: true}, want: open},
+		{votes: []state{g, g, w, w, w}, situation: situation{wait: true, gathered: true}, want: split},
+		{votes: []state{w, w, w, w, w}, situation: situation{wait: true}, want: split},
+		{votes: []state{w, w, f, f, f}, situation: situation{wait: true}, want: lost},
+		{votes: []state{w, w, y, y, y}, situation: situation{wait: true}, want: split},
+		{votes: []state{w, y, y, f, f}, situation: situation{wait: true}, want: split},
+		{votes: []state{w, w, w, i, i}, situation: situation{wait: true, resting: true}, want: open},
+		{votes: []state{g, g, g, i, i}, situation: situation{wait: true, resting: true}, want: won},
+		{votes: []state{g, g, a, a}, want: open},
+		{votes: []state{g, g, x, x}, want: split},
+		{votes: []state{x, x, a, a}, want: lost},
+		{votes: []state{g, g, g, a}, want: won},
+	} {
+		votes := make([]vote, len(test.votes))
+		for k, st := range test.votes {
+			votes[k] = vote{state: st, token: 1}
+			if st == q {
+				votes[k] = vote{state: granted, token: 2}
+			}
+		}
+		if got := judge(votes, test.situation); got != test.want {
+			t.Errorf("%v, %+v: %v, want %v", test.votes, test.situation, got, test.want)
+		}
+	}
+}
+
+func TestTally(t *testing.T) {
+	ok, absent, wait, down := error(nil), errAbsent, errPending, errSlow
+	gone, forced := &locker.LostError{Reason: locker.TakenOver}, &locker.LostError{Reason: locker.Forced}
+	for _, test := range []struct {
+		answers []error
+		want    decision
+		reason  locker.Reason
+	}{
+		{[]error{ok, ok, ok, wait, wait}, yes, 0},
+		{[]error{ok, ok, ok, gone, gone}, yes, 0},
+		{[]error{ok, ok, wait, wait, wait}, undecided, 0},
+		{[]error{ok, ok, wait, gone, down}, undecided, 0},
+		{[]error{ok, ok, down, down, down}, unknown, 0},
+		{[]error{ok, wait, down, down, absent}, unknown, 0},
+		{[]error{ok, wait, gone, gone, down}, unknown, 0}, // the one that is down may have it
+		{[]error{ok, ok, absent, down, down}, free, 0},
+		{[]error{ok, ok, absent, absent, absent}, free, 0}, // nobody has said that it was lost
+		{[]error{gone, gone, down, down, ok}, free, 0},
+		{[]error{gone, ok, ok, down, down}, free, 0},
+		{[]error{gone, gone, gone, wait, wait}, no, locker.TakenOver},
+		{[]error{gone, gone, wait, wait, wait}, undecided, 0},
+		{[]error{gone, absent, absent, ok, ok}, no, locker.TakenOver},
+		{[]error{gone, forced, gone, down, ok}, no, locker.Forced},
+		{[]error{forced, gone, absent, down, wait}, no, locker.Forced},
+		{[]error{ok, ok, ok, down}, yes, 0}, // of four nodes, three are a majority
+		{[]error{ok, ok, down, down}, unknown, 0},
+		{[]error{ok, ok, absent, down}, free, 0},
+		{[]error{ok, ok, gone, gone}, no, locker.TakenOver},
+		{[]error{ok, down}, unknown, 0},
+	} {
+		if got, reason := tally(test.answers); got != test.want || reason != test.reason {
+			t.Errorf("%v: %v because %v, want %v because %v", test.answers, got, reason, test.want, test.reason)
+		}
+	}
+}

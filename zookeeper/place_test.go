@@ -1,0 +1,244 @@
+package zookeeper
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/lab/testserver"
+	"github.com/lockstile/locker/internal/zkclient"
+)
+
+// A clean-up must not overtake the request that it cleans up after.
+//
+//	the request for a place is not sent yet; its attempt is
+//	over and looks for what it left, and finds nothing; then the request is sent
+func TestCleanUpWaitsForARequestThatIsStillToBeSent(t *testing.T) {
+	t.Parallel()
+	ctx, _, s, _ := granted(t)
+	a := joined(t, ctx, s)
+	a.path, a.madeIn = a.queue+"/_c_"+newGUID()+"-lock-", a.session.id
+	gate := make(chan struct{})
+	a.made = zkclient.Async(ctx, s.zk, func() ([]zk.MultiResponse, error) {
+		<-gate
+		_, err := s.zk.Create(a.path, nil, zk.FlagEphemeralSequential, s.opts.ACL)
+		return nil, errors.Join(err, zk.ErrConnectionClosed) // the answer is lost
+	})
+	short, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+	defer cancel()
+	if err := s.Withdraw(short, a); err == nil || !s.Left(a) {
+		t.Errorf("a request that is still to be sent is said to have left nothing: %v", err)
+	}
+	close(gate)
+	if err := s.Withdraw(ctx, a); err != nil || s.Left(a) {
+		t.Errorf("after it was sent: %v", err)
+	}
+	if children, err := s.latest(ctx, a.queue); err != nil || len(children) != 1 {
+		t.Errorf("%q, %v", children, err)
+	}
+}
+
+// A place whose answer was lost has no token.
+//
+//	the place is made, and the answer lost; the clean-up finds it, and is cut off before
+//	it has removed it; the waiter asks again
+func TestPlaceThatWasFoundIsNotGranted(t *testing.T) {
+	t.Parallel()
+	ctx, _, s, lock := granted(t)
+	a, ahead := placed(t, ctx, s, "other")
+	if ahead != "" {
+		t.Fatalf("%q is ahead", ahead)
+	}
+	path, zxid := a.path, a.zxid
+	a.path, a.found, a.zxid = a.path[:len(a.path)-10], false, 0 // as if it had not heard
+	if err := s.find(ctx, a); err != nil || a.path != path {
+		t.Fatalf("found %q, %v", a.path, err)
+	}
+	if ahead, err := s.ask(ctx, a, false); err != nil || ahead != "" || a.path == path || a.zxid <= zxid {
+		t.Errorf("%q is ahead of %q with zxid %d, which was %q with %d, %v", ahead, a.path, a.zxid, path, zxid, err)
+	}
+	if children, err := s.latest(ctx, a.queue); err != nil || len(children) != 1 {
+		t.Errorf("%q, %v", children, err)
+	}
+	if err := errors.Join(s.Withdraw(ctx, a), lock.Unlock(ctx)); err != nil {
+		t.Error(err)
+	}
+}
+
+// A place whose session goes on with another node is as good as it was: it keeps its
+// number.
+func TestPlaceOutlivesTheNodeOfItsSession(t *testing.T) {
+	t.Parallel()
+	ctx, l, s, lock := granted(t)
+	a, ahead := placed(t, ctx, s, "n")
+	if ahead == "" {
+		t.Fatalf("%q is ahead", ahead)
+	}
+	path, before := a.path, a.session
+	sessionOf(t, s).Lose(locker.Unreachable, nil) // as after a silence
+	if lock.Err() == nil {
+		t.Fatal("the lock of a session that has ended is believed in")
+	}
+	for l.store.locks.UnderWay() > 0 && ctx.Err() == nil { // its place is removed
+		time.Sleep(time.Millisecond)
+	}
+	if ahead, err := s.ask(ctx, a, false); err != nil || ahead != "" || a.path != path || a.session == before {
+		t.Errorf("%q is ahead of %q, which was %q, %v", ahead, a.path, path, err)
+	}
+	if err := s.Withdraw(ctx, a); err != nil {
+		t.Error(err)
+	}
+}
+
+// joined returns an attempt at "n" that has a session, and no place yet.
+func joined(t *testing.T, ctx context.Context, s *store) *attempt {
+	t.Helper()
+	a, err := s.Begin(&locker.Request{Name: "n", TTL: time.Minute})
+	if err == nil {
+		err = s.join(ctx, a)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.End(a) })
+	return a
+}
+
+// placed returns an attempt that has a place in the queue of a name.
+func placed(t *testing.T, ctx context.Context, s *store, name string) (a *attempt, ahead string) {
+	t.Helper()
+	a, err := s.Begin(&locker.Request{Name: name, TTL: time.Minute})
+	if err == nil {
+		ahead, err = s.ask(ctx, a, false)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.End(a) })
+	return a, ahead
+}
+
+// The zk client drops a watch that it cannot set again, and tells nobody.
+//
+//	a waits for b by a watch that is none; b goes
+func TestWaiterWhoseWatchIsLostLooksByItself(t *testing.T) {
+	t.Parallel()
+	ctx, _, s, lock := granted(t)
+	a, ahead := placed(t, ctx, s, "n")
+	s.watches.Store(a.queue+"/"+ahead, make(chan struct{}))
+	if err := lock.Unlock(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.waitFor(ctx, a, a.queue+"/"+ahead); err != nil {
+		t.Errorf("it has not looked in all the time: %v", err)
+	}
+}
+
+// A watch tells once. Somebody may write to a node without deleting it.
+func TestWatchThatHasToldIsNotAskedAgain(t *testing.T) {
+	t.Parallel()
+	ctx, _, s, _ := granted(t)
+	a, ahead := placed(t, ctx, s, "n")
+	path := a.queue + "/" + ahead
+	if _, err := s.watch(ctx, path); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.zk.Set(path, nil, -1); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.waitFor(ctx, a, path); err != nil {
+		t.Fatal(err)
+	}
+	short, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
+	defer cancel()
+	if err := s.waitFor(short, a, path); err == nil {
+		t.Error("it was told again of what it knows")
+	}
+}
+
+// A queue that others have begun again has numbers: nobody has to go first.
+func TestQueueThatOthersHaveBegunAgainIsNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	ctx, _, s, lock := granted(t)
+	a, err := s.Begin(&locker.Request{Name: "n", TTL: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.usedUp = 1 // a queue that was there before
+	if ahead, err := s.startAgain(ctx, a); err != nil || ahead != "" || a.usedUp != 0 {
+		t.Errorf("it waits for %q, %v", ahead, err)
+	}
+	if err := lock.Unlock(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+// What was in a session is over with it.
+//
+//	a place was made in another session than the client has; it is asked for again
+func TestPlaceOfASessionThatHasEndedIsNone(t *testing.T) {
+	t.Parallel()
+	ctx, _, s, _ := granted(t)
+	a, _ := placed(t, ctx, s, "other")
+	path, former := a.path, a.madeIn
+	a.madeIn-- // as if the client had got its session since
+	if _, err := s.ask(ctx, a, false); err != nil || a.path == path || a.madeIn != former {
+		t.Errorf("%q is its place, of session %x, which was %q, %v", a.path, a.madeIn, path, err)
+	}
+	if err := errors.Join(s.zk.Remove(ctx, path), s.Withdraw(ctx, a)); err != nil {
+		t.Error(err)
+	}
+}
+
+// A clean-up may ask a server that lags behind the one that carried the request out.
+//
+//	a follower hangs; the leader has work for it to catch up with, and makes the place;
+//	the follower goes on, and is asked for the place
+func TestPlaceIsFoundAtAServerThatLags(t *testing.T) {
+	t.Parallel()
+	servers := testserver.ZooKeeper(t, 3)
+	leader, follower := testserver.ZooKeeperLeader(t, servers), servers[0]
+	if follower == leader {
+		follower = servers[1]
+	}
+	_, l := connected(t, follower.Addr())
+	_, ahead := connected(t, leader.Addr())
+	s, first := l.store, ahead.store
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute) // a follower that was given up comes back slowly
+	defer cancel()
+	if _, at := placed(t, ctx, first, "n"); at != "" {
+		t.Fatalf("%q is ahead", at)
+	}
+	a := joined(t, ctx, s)
+	for range 3 {
+		follower.Pause()
+		a.path, a.madeIn, a.found, a.gone = a.queue+"/_c_"+newGUID()+"-lock-", a.session.id, false, false
+		for range 300 {
+			if _, err := first.zk.Set(a.queue, nil, -1); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := first.zk.Create(a.path, nil, zk.FlagEphemeralSequential, s.opts.ACL); err != nil {
+			t.Fatal(err)
+		}
+		found := make(chan error, 1)
+		go func() {
+			err := s.find(ctx, a)
+			for err != nil && !errors.Is(err, errGone) && ctx.Err() == nil { // the leader had given the follower up
+				err = s.find(ctx, a)
+			}
+			found <- err
+		}()
+		follower.Resume()
+		if err := <-found; err != nil {
+			t.Fatalf("a place that was made before: %v", err)
+		}
+	}
+	if err := s.Withdraw(ctx, a); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,282 @@
+package zookeeper
+
+import (
+	"context"
+	"errors"
+	"math"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/lab/netproxy"
+	"github.com/lockstile/locker/internal/lab/testserver"
+)
+
+type mute struct{}
+
+func (mute) Printf(string, ...any) {}
+
+// connected returns a Locker on a session of ten seconds.
+func connected(t *testing.T, addr string) (context.Context, *Locker) {
+	t.Helper()
+	session := NewSession(nil)
+	conn, _, err := zk.Connect([]string{addr}, 10*time.Second, zk.WithDialer(session.Dial), zk.WithLogger(mute{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	l, err := New(conn, Options{Session: session})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() }) // never fails
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	t.Cleanup(cancel)
+	return ctx, l
+}
+
+// behind returns a Locker behind a proxy, and one of another process beside it.
+func behind(t *testing.T) (ctx context.Context, p *netproxy.Proxy, l, other *Locker) {
+	t.Helper()
+	addr := testserver.ZooKeeper(t, 1)[0].Addr()
+	p, err := netproxy.Listen(addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	ctx, l = connected(t, p.Addr())
+	_, other = connected(t, addr)
+	return ctx, p, l, other
+}
+
+// granted returns a Locker, what it keeps of its store, and a lock of its called "n".
+func granted(t *testing.T) (context.Context, *Locker, *store, *locker.Lock) {
+	t.Helper()
+	ctx, l := connected(t, testserver.ZooKeeper(t, 1)[0].Addr())
+	lock, err := l.Lock(ctx, "n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ctx, l, l.store, lock
+}
+
+// sessionOf returns the session that locks hang on.
+func sessionOf(t *testing.T, s *store) *session {
+	t.Helper()
+	n := s.current()
+	if <-n.opened; n.err != nil {
+		t.Fatal(n.err)
+	}
+	return n
+}
+
+// Somebody deletes the node of a session, which lasts.
+func TestSessionWhoseNodeIsDeletedIsOver(t *testing.T) {
+	t.Parallel()
+	ctx, l, s, lock := granted(t)
+	if err := s.zk.Remove(ctx, sessionOf(t, s).path); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"other", "n"} {
+		next, err := l.Lock(ctx, name)
+		if err != nil || next.Err() != nil {
+			t.Errorf("the next lock: %v", err)
+		}
+		if !errors.Is(lock.Err(), locker.ErrLost) {
+			t.Errorf("believed in until %v", lock.Deadline())
+		}
+	}
+}
+
+// A session may end by the local clock while the answer that grants a lock is on its way.
+//
+//	the place is made, and its answer held back; the session is over; the answer comes
+func TestLockIsGrantedOnASessionThatLasts(t *testing.T) {
+	t.Parallel()
+	ctx, p, l, other := behind(t)
+	before := sessionOf(t, l.store)
+	if _, err := l.store.zk.Create(l.store.queue("n"), nil, zk.FlagPersistent, l.store.opts.ACL); err != nil {
+		t.Fatal(err)
+	}
+	p.CutReplies()
+	result := make(chan error, 1)
+	go func() {
+		lock, err := l.Lock(ctx, "n")
+		if err == nil {
+			err = lock.Err()
+		}
+		result <- err
+	}()
+	for made := 0; made == 0 && ctx.Err() == nil; time.Sleep(time.Millisecond) {
+		children, _ := other.store.children(ctx, other.store.queue("n"))
+		made = len(children)
+	}
+	before.Lose(locker.Unreachable, nil)
+	p.Deliver()
+	if err := <-result; err != nil {
+		t.Errorf("though the servers keep the place, %v", err)
+	}
+}
+
+// Its end is counted from before it was asked for, however long the answer takes.
+//
+//	its node is made, and the answer held back for a while
+func TestSessionCountsFromItsRequest(t *testing.T) {
+	t.Parallel()
+	ctx, p, l, other := behind(t)
+	beside := sessionOf(t, other.store).path[len(DefaultBase)+1:]
+	if _, _, err := l.store.zk.Exists("/"); err != nil {
+		t.Fatal(err)
+	}
+	p.CutReplies()
+	n := l.store.current()
+	for nodes := []string{beside}; len(nodes) == 1 && ctx.Err() == nil; time.Sleep(time.Millisecond) {
+		nodes, _ = other.store.children(ctx, DefaultBase)
+	}
+	answered := locker.Now()
+	p.Deliver()
+	if <-n.opened; n.err != nil {
+		t.Fatal(n.err)
+	}
+	if n.Since() >= answered {
+		t.Errorf("it counts from %v after it was there", n.Since().Sub(answered))
+	}
+}
+
+// The zk client may send the request for a session's node in the next session, and so make
+// it there.
+//
+//	the network is down, and a node is asked for; the session ends; the network is back
+func TestNodeThatIsMadeInTheNextSessionIsNone(t *testing.T) {
+	t.Parallel()
+	addr := testserver.ZooKeeper(t, 1)[0].Addr()
+	var mu sync.Mutex // the network: held while it is down
+	var last net.Conn
+	watched := NewSession(func(network, _ string, timeout time.Duration) (net.Conn, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		var err error
+		last, err = net.DialTimeout(network, addr, timeout)
+		return last, err
+	})
+	// With fewer servers the client drops such a request before it goes on.
+	addrs := []string{"127.0.0.1:1", "127.0.0.2:1", "127.0.0.3:1"}
+	conn, _, err := zk.Connect(addrs, time.Second, zk.WithDialer(watched.Dial), zk.WithLogger(mute{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	l, err := New(conn, Options{Session: watched})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	ctx, other := connected(t, addr)
+	sessionOf(t, other.store) // so that there is a base
+	if _, err := conn.Create("/seen", nil, zk.FlagEphemeral, zk.WorldACL(zk.PermAll)); err != nil {
+		t.Fatal(err)
+	}
+	mu.Lock()
+	last.Close()
+	for conn.State() == zk.StateHasSession && ctx.Err() == nil {
+		time.Sleep(time.Millisecond)
+	}
+	n, opened := new(session), make(chan error, 1)
+	go func() { opened <- l.store.open(ctx, n) }()
+	for exists := true; exists && ctx.Err() == nil; time.Sleep(time.Millisecond) {
+		exists, _, _ = other.store.zk.Exists("/seen")
+	}
+	mu.Unlock()
+	if err := <-opened; err == nil && n.id != conn.SessionID() {
+		t.Errorf("a session %x with a node in %x", n.id, conn.SessionID())
+	}
+}
+
+// What is believed in hangs on the session timeout that was granted, to the
+// millisecond: a server that grants one less ends every lock that counts on more.
+func TestSessionThatIsShortenedByAMillisecondEndsItsLocks(t *testing.T) {
+	t.Parallel()
+	ctx, l, s, lock := granted(t)
+	timeout := s.opts.Session.Timeout()
+	s.opts.Session.granted(timeout)
+	if lock.Err() != nil {
+		t.Errorf("lost to a server that grants the same: %v", lock.Err())
+	}
+	s.opts.Session.granted(timeout - time.Millisecond)
+	if !errors.Is(lock.Err(), locker.ErrLost) {
+		t.Errorf("believed in until %v, though the session is shorter now", lock.Deadline())
+	}
+	next, err := l.Lock(ctx, "n") // under the timeout that there is now
+	if err != nil {
+		t.Fatal(err)
+	}
+	if left := time.Until(next.Deadline()); left > believable(timeout-time.Millisecond) {
+		t.Errorf("the next is believed in for %v", left)
+	}
+}
+
+// The window between the answer that makes a session and the note of it.
+//
+//	the connection is closed, or the client changes to a server that grants less; the
+//	session is made and noted
+func TestSessionThatIsOverBeforeItIsNotedEndsItsLocks(t *testing.T) {
+	t.Parallel()
+	for what, spoil := range map[string]func(*Session, *session){
+		"closed":  func(s *Session, _ *session) { s.closed.Store(true); s.check() },
+		"shorter": func(s *Session, n *session) { s.granted(n.timeout - time.Millisecond) },
+	} {
+		ctx, _, s, lock := granted(t)
+		n := s.newest
+		s.opts.Session.mu.Lock()
+		clear(s.opts.Session.sessions)
+		s.opts.Session.mu.Unlock()
+		spoil(s.opts.Session, n)
+		if lock.Err() != nil {
+			t.Fatalf("%s: lost before it was noted: %v", what, lock.Err())
+		}
+		s.opts.Session.note(n)
+		if !errors.Is(lock.Err(), locker.ErrLost) {
+			t.Errorf("%s: believed in until %v", what, lock.Deadline())
+		}
+		for remembered := 1; remembered > 0 && ctx.Err() == nil; time.Sleep(time.Millisecond) {
+			s.opts.Session.mu.Lock()
+			remembered = len(s.opts.Session.sessions)
+			s.opts.Session.mu.Unlock()
+		}
+		if ctx.Err() != nil {
+			t.Errorf("%s: a session that has ended is remembered", what)
+		}
+	}
+}
+
+func TestSessionsThatHaveEndedAreForgotten(t *testing.T) {
+	t.Parallel()
+	ctx, l, s, lock := granted(t)
+	if err := lock.Unlock(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for left := 1; left > 0; time.Sleep(time.Millisecond) {
+		s.opts.Session.mu.Lock()
+		left = len(s.opts.Session.sessions)
+		s.opts.Session.mu.Unlock()
+		if ctx.Err() != nil {
+			t.Fatalf("%d are remembered", left)
+		}
+	}
+}
+
+func TestZxidsThatDoNotFitMakeNoToken(t *testing.T) {
+	const most = math.MaxUint64 >> 10
+	for zxid, want := range map[int64]uint64{1: 1024, most: math.MaxUint64 - 1023, most + 1: 0, math.MaxInt64: 0, 0: 0, -1: 0} {
+		if got, err := firstToken(zxid); got != want || (err == nil) != (want != 0) {
+			t.Errorf("the first token of zxid %#x is %d, %v, want %d", zxid, got, err, want)
+		}
+	}
+}
