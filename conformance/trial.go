@@ -126,6 +126,22 @@ func (x *trial) lockSlowly(ctx context.Context, l locker.Locker, name string, op
 	return x.askSlowly(ctx, func() (*locker.Lock, error) { return l.Lock(ctx, name, opts...) })
 }
 
+// lockOnceHealed is lock, for a client whose network has just healed. A connection that it
+// was opening before may break only now, and that fails whoever waits for it: then it asks
+// again.
+func (x *trial) lockOnceHealed(l locker.Locker, name string) *locker.Lock {
+	ctx := x.patient()
+	for {
+		lock, err := l.Lock(ctx, name)
+		switch {
+		case err == nil:
+			return lock
+		case !errors.Is(err, locker.ErrUnavailable) || ctx.Err() != nil:
+			x.failf("Lock of a free name after the network healed: %w", err)
+		}
+	}
+}
+
 // askSlowly asks again after an ErrUnavailable that took so long that the machine may have
 // been the reason.
 func (x *trial) askSlowly(ctx context.Context, ask func() (*locker.Lock, error)) (*locker.Lock, error) {

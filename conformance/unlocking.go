@@ -147,5 +147,5 @@ func lostUnlockReply(x *trial) {
 		x.failf("Unlock has not returned, %v after the network healed", x.h.patience)
 	}
 	x.unlock(lock)
-	x.unlock(x.lock(a.Locker, name))
+	x.unlock(x.lockOnceHealed(a.Locker, name))
 }
