@@ -60,13 +60,19 @@ func (x *trial) lease(l locker.Locker, name string) *locker.Lock {
 	return x.lock(l, name, x.ttl(), locker.WithoutRenewal())
 }
 
-// renewed renews a lock. One that has ended before, because the machine stalled, shows
-// nothing.
+// renewed renews a lock, and asks again if the store did not answer in time. A lock that
+// has ended before, because the machine stalled, shows nothing.
 func (x *trial) renewed(lock *locker.Lock) *locker.Lock {
-	if err := lock.Renew(x.patient()); err != nil && !errors.Is(err, locker.ErrLost) {
-		x.failf("Renew of a held lock: %w", err)
+	ctx := x.patient()
+	for {
+		err := lock.Renew(ctx)
+		switch {
+		case err == nil, errors.Is(err, locker.ErrLost):
+			return lock
+		case !errors.Is(err, locker.ErrUnavailable) || ctx.Err() != nil:
+			x.failf("Renew of a held lock: %w", err)
+		}
 	}
-	return lock
 }
 
 // leaseAfter has l wait behind held, unlocks held, and returns l's lock, which ends by
