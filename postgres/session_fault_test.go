@@ -7,6 +7,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -39,17 +40,22 @@ func TestTokenOfASessionLockAfterACheckpointOutlastsACrash(t *testing.T) {
 	crashBetween(t, server, l)
 }
 
-// slowConn is a connection on which each question takes ten milliseconds.
-type slowConn struct{ net.Conn }
+// slowConn is a connection on which each statement takes ten milliseconds, and which
+// counts them.
+type slowConn struct {
+	net.Conn
+	statements *atomic.Int64
+}
 
 func (c slowConn) Write(b []byte) (int, error) {
 	time.Sleep(10 * time.Millisecond)
+	c.statements.Add(1)
 	return c.Conn.Write(b)
 }
 
 // Locks that are free share a connection, where statements go one after another. A sign
-// of life goes before those that wait: behind 400 it would take four seconds, and the
-// lock is believed in for two.
+// of life goes before those that wait: behind those of a thousand names it would come too
+// late for every lock.
 func TestSignOfLifeDoesNotWaitBehindManyNames(t *testing.T) {
 	t.Parallel()
 	url := database(t)
@@ -58,10 +64,11 @@ func TestSignOfLifeDoesNotWaitBehindManyNames(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	var statements atomic.Int64
 	dial := config.ConnConfig.DialFunc
 	config.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := dial(ctx, network, addr)
-		return slowConn{conn}, err
+		return slowConn{conn, &statements}, err
 	}
 	pool, err := pgxpool.NewWithConfig(t.Context(), config)
 	if err != nil {
@@ -73,17 +80,28 @@ func TestSignOfLifeDoesNotWaitBehindManyNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = l.Close() })
-	held := lock(t, l, "held", locker.WithTTL(2*time.Second))
+	held := lock(t, l, "held", locker.WithTTL(long))
+	ctx, cancel := context.WithCancel(t.Context())
 	var all sync.WaitGroup
-	for i := range 400 {
-		all.Go(func() {
-			if _, err := l.Lock(t.Context(), fmt.Sprint("n", i)); err != nil {
-				t.Error(err)
-			}
-		})
+	for i := range 1000 {
+		all.Go(func() { _, _ = l.Lock(ctx, fmt.Sprint("n", i), locker.WithTTL(long)) })
 	}
+	begun := statements.Load()
+	eventually(t, func() string {
+		if statements.Load() > begun+20 {
+			return ""
+		}
+		return "the many names do not keep the connection busy"
+	})
+	before := statements.Load()
+	if err := held.Renew(soon(t)); err != nil {
+		t.Error(err)
+	}
+	if ahead := statements.Load() - before; ahead > 250 {
+		t.Errorf("%d statements went before a sign of life", ahead)
+	}
+	cancel()
 	all.Wait()
-	unlock(t, held)
 }
 
 // An error comes after the server has granted a connection once more what it has. Then
