@@ -292,6 +292,8 @@ func TestConstructorRefusesWhatCannotWork(t *testing.T) {
 	c := func(addr string) redis.UniversalClient { return redis.NewClient(&redis.Options{Addr: addr}) }
 	failover := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "m", SentinelAddrs: []string{"s:1"}})
 	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"s:1"}})
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "s:1"}})
+	defer ring.Close()
 	for _, test := range []struct {
 		nodes []redis.UniversalClient
 		opts  redlock.Options
@@ -302,7 +304,10 @@ func TestConstructorRefusesWhatCannotWork(t *testing.T) {
 		{[]redis.UniversalClient{c("a:1"), c("b:1"), (*redis.Client)(nil)}, redlock.Options{}, "nil"},
 		{[]redis.UniversalClient{c("a:1"), c("b:1"), c("a:1")}, redlock.Options{}, "nodes 1 and 3 are both a:1"},
 		{[]redis.UniversalClient{c("a:1"), c("b:1"), failover}, redlock.Options{}, "Sentinel"},
-		{[]redis.UniversalClient{c("a:1"), c("b:1"), cluster}, redlock.Options{}, "ClusterClient"},
+		{[]redis.UniversalClient{c("a:1"), c("b:1"), cluster}, redlock.Options{}, "*redis.ClusterClient"},
+		{[]redis.UniversalClient{c("a:1"), c("b:1"), ring}, redlock.Options{}, "node 3 is a *redis.Ring"},
+		{[]redis.UniversalClient{c("a:1"), struct{ *redis.Ring }{ring}, c("c:1")}, redlock.Options{}, "node 2 is a struct { *redis.Ring }"},
+		{[]redis.UniversalClient{struct{ redis.UniversalClient }{c("a:1")}, c("b:1"), c("c:1")}, redlock.Options{}, "node 1 is a struct { redis.UniversalClient }"},
 		{[]redis.UniversalClient{c("a:1"), c("b:1"), c("c:1")}, redlock.Options{NodeTimeout: -1}, "negative"},
 		{[]redis.UniversalClient{c("a:1"), c("b:1"), c("c:1")}, redlock.Options{MaxTTL: time.Millisecond}, "largest TTL"},
 		{[]redis.UniversalClient{c("a:1"), c("b:1"), c("c:1")}, redlock.Options{KeepCounter: -1}, "KeepCounter"},

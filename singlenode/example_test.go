@@ -21,7 +21,11 @@ func Example() {
 		return
 	}
 	defer locks.Close()
-	guard := redisfence.NewGuard(rdb)
+	guard, err := redisfence.NewGuard(rdb)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
 	err = locker.Do(ctx, locks, "invoices/42", func(ctx context.Context, lock *locker.Lock) error {
 		_, err := guard.Do(ctx, "balance:42", lock.Token(), "SET", 1250)
 		return err

@@ -36,11 +36,11 @@
 //
 // # Requirements
 //
-// Redis 7.0 or later, or a fork that has its commands (Valkey); Lua scripts,
-// and publish and subscribe. An eviction policy that spares keys with an expiry
-// (noeviction): an evicted lock is a lost one. Names that begin with "lockstile:" are
-// reserved for queues, counters and marks; a user restricted by ACL needs
-// "~lockstile:*" and "&lockstile:*" besides the names it locks.
+// Redis 7.0 or later, or a fork that has its commands (Valkey): an older server is
+// refused before anything is written. Lua scripts, and publish and subscribe. An eviction
+// policy that spares keys with an expiry (noeviction): an evicted lock is a lost one.
+// Names that begin with "lockstile:" are reserved for queues, counters and marks; a user
+// restricted by ACL needs "~lockstile:*" and "&lockstile:*" besides the names it locks.
 //
 // Renewals share the client's pool: give it more connections than the application keeps
 // busy for long. Set ContextTimeoutEnabled in the client's options: else each Unlock
@@ -70,6 +70,7 @@ type Options struct {
 	Prefix string
 
 	// Replicas is how many replicas must have received a grant or a renewal
+	"github.com/lockstile/locker/internal/redisclient"
 	// before it counts (WAIT). Set it to the number of all replicas that may
 	// be promoted. A server that cannot get so many confirmations within a
 	// second by its clock grants nothing. The default is 0: a failover may forget locks.
@@ -107,30 +108,13 @@ func New(rdb redis.UniversalClient, opts Options) (*Locker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("singlenode: %w", err)
 	}
-	if err := usable(rdb); err != nil {
-		return nil, err
+	if err := redisclient.Usable(rdb); err != nil {
+		return nil, fmt.Errorf("singlenode: %w", err)
 	}
 	s := &store{opts: opts, node: redisnode.New(rdb, opts.Replicas)}
 	s.node.Keep = keep
 	_, s.isCluster = rdb.(*redis.ClusterClient)
 	return &Locker{driver.New("singlenode", s, driver.Options{}), s}, nil
-}
-
-func usable(rdb redis.UniversalClient) error {
-	switch rdb := rdb.(type) {
-	case *redis.Client:
-		if rdb != nil {
-			return nil
-		}
-	case *redis.ClusterClient:
-		if rdb != nil {
-			return nil
-		}
-	case nil:
-	default:
-		return fmt.Errorf("singlenode: a %T may send a lock's requests to another server than its notifications: use a *redis.Client or *redis.ClusterClient, with hooks in place of what wraps it", rdb)
-	}
-	return errors.New("singlenode: the client is nil")
 }
 
 // Lock implements [locker.Locker].

@@ -199,9 +199,18 @@ func TestConstructorRefusesWhatCannotWork(t *testing.T) {
 	}
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	defer rdb.Close()
-	wrapped := struct{ *redis.Client }{rdb}
-	if _, err := singlenode.New(wrapped, singlenode.Options{Replicas: 1}); err == nil {
-		t.Error("a wrapped client was accepted, which may send WAIT anywhere")
+	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
+	defer cluster.Close()
+	for want, client := range map[string]redis.UniversalClient{
+		"*redis.Ring":                     ring,
+		"struct { *redis.Ring }":          struct{ *redis.Ring }{ring},
+		"struct { *redis.Client }":        struct{ *redis.Client }{rdb},
+		"struct { *redis.ClusterClient }": struct{ *redis.ClusterClient }{cluster},
+		"is nil":                          (*redis.ClusterClient)(nil),
+	} {
+		if _, err := singlenode.New(client, singlenode.Options{}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", want, err)
+		}
 	}
 	if _, err := singlenode.New(rdb, singlenode.Options{KeepCounter: time.Second}); err == nil || !strings.Contains(err.Error(), "KeepCounter") {
 		t.Errorf("a counter that is kept for a second: %v", err)

@@ -137,7 +137,10 @@ func guardRefuses(t *testing.T, addr string, old, current uint64) {
 	t.Helper()
 	rdb := redis.NewClient(&redis.Options{Addr: addr})
 	t.Cleanup(func() { _ = rdb.Close() })
-	guard := redisfence.NewGuard(rdb)
+	guard, err := redisfence.NewGuard(rdb)
+	if err != nil {
+		t.Fatal(err)
+	}
 	ctx := context.Background()
 	if _, err := guard.Do(ctx, "data", fencing.Token(current), "SET", "new"); err != nil {
 		t.Fatal(err)

@@ -11,27 +11,29 @@ import (
 	"github.com/lockstile/locker/fencing/redisfence"
 )
 
-// Goal: no answer is no consent. Method: a pipeline, which is a redis.Scripter too,
-// and answers nothing before it is carried out.
-//
-// Interleaving: 34 has written. 33 asks over a pipeline: the question is put aside,
-// and what comes back says neither yes nor no.
-func TestGuardThatWasNotAskedAcceptsNothing(t *testing.T) {
-	_, rdb, ctx := setUp(t)
-	if err := redisfence.NewGuard(rdb).Check(ctx, "k", 34); err != nil {
-		t.Fatal(err)
+// Interleaving: 34 has written through a Ring. The server that remembers it is down, or a
+// wrapper sends 33's question elsewhere: a server that knows nothing accepts it.
+func TestClientsThatMayAskAnotherServerAreRefused(t *testing.T) {
+	_, rdb, _ := setUp(t)
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"}})
+	defer ring.Close()
+	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
+	defer cluster.Close()
+	for want, client := range map[string]redis.UniversalClient{
+		"*redis.Ring":                     ring,
+		"struct { *redis.Ring }":          struct{ *redis.Ring }{ring},
+		"struct { *redis.Client }":        struct{ *redis.Client }{rdb},
+		"struct { *redis.ClusterClient }": struct{ *redis.ClusterClient }{cluster},
+		"is nil":                          (*redis.Client)(nil),
+	} {
+		if _, err := redisfence.NewGuard(client); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("a guard on %s: %v", want, err)
+		}
+		if _, err := redisfence.NewCounter(client); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("a counter on %s: %v", want, err)
+		}
 	}
-	for name, later := range map[string]redis.Scripter{"pipeline": rdb.Pipeline(), "transaction": rdb.TxPipeline()} {
-		if err := redisfence.NewGuard(later).Check(ctx, "k", 33); err == nil || errors.Is(err, fencing.ErrStale) {
-			t.Errorf("%s: Check: %v", name, err)
-		}
-		if _, err := redisfence.NewGuard(later).Do(ctx, "k", 33, "SET", "old"); err == nil || errors.Is(err, fencing.ErrStale) {
-			t.Errorf("%s: Do: %v", name, err)
-		}
-		if token, err := redisfence.NewCounter(later).Next(ctx, "k"); err == nil {
-			t.Errorf("%s: Next: %d", name, token)
-		}
-	}
+	newGuard(t, cluster)
 }
 
 // Goal: what the guard remembers of one key is not written over under another, nor
@@ -41,7 +43,7 @@ func TestGuardThatWasNotAskedAcceptsNothing(t *testing.T) {
 // in which that is remembered; 33 comes late.
 func TestGuardsOwnKeysAreNotWritten(t *testing.T) {
 	srv, rdb, ctx := setUp(t)
-	g := redisfence.NewGuard(rdb)
+	g := newGuard(t, rdb)
 	if _, err := g.Do(ctx, "k", 34, "SET", "new"); err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +85,7 @@ func (e encoded) MarshalBinary() ([]byte, error) { return []byte(e), nil }
 // interleaving is needed: the numbers of Redis' scripts are exact below 2^53 alone.
 func TestIntegerThatAScriptRoundsIsAnErrorAndNotAnotherNumber(t *testing.T) {
 	srv, rdb, ctx := setUp(t)
-	g := redisfence.NewGuard(rdb)
+	g := newGuard(t, rdb)
 	for _, c := range []struct {
 		before, command string
 		args            []any
@@ -115,7 +117,7 @@ func TestIntegerThatAScriptRoundsIsAnErrorAndNotAnotherNumber(t *testing.T) {
 // may be, and one more.
 func TestTooManyArgumentsAreRefusedBeforeTheTokenIsRemembered(t *testing.T) {
 	srv, rdb, ctx := setUp(t)
-	g := redisfence.NewGuard(rdb)
+	g := newGuard(t, rdb)
 	values := make([]any, 7000)
 	for i := range values {
 		values[i] = i
@@ -140,7 +142,7 @@ func TestTooManyArgumentsAreRefusedBeforeTheTokenIsRemembered(t *testing.T) {
 // says, the token and nothing else.
 func TestWriteThatTheServerRefusesLeavesItsTokenAlone(t *testing.T) {
 	srv, rdb, ctx := setUp(t)
-	g := redisfence.NewGuard(rdb)
+	g := newGuard(t, rdb)
 	srv.Do("RPUSH", "k", "a")
 	for i, c := range [][]any{{"INCR"}, {"LSET", 7, "b"}, {"LSET", "x"}, {"EVAL", 0}, {"NOSUCHCOMMAND"}, {"SUBSCRIBE"}} {
 		token := fencing.Token(10 + i)

@@ -22,6 +22,11 @@
 //
 // A client that is set to retry may carry out a command twice when a reply was lost,
 // here as everywhere in go-redis: use commands for which that is harmless, such as SET.
+//
+// # Requirements
+//
+// Redis 7.0 or later, or a fork that has its commands (Valkey); an older one is refused
+// before anything is written.
 package redisfence
 
 import (
@@ -35,15 +40,23 @@ import (
 
 	"github.com/lockstile/locker/fencing"
 	"github.com/lockstile/locker/internal/hashslot"
+	"github.com/lockstile/locker/internal/redisclient"
 )
 
 // Guard is a [fencing.Guard] on Redis. A resource is a key.
-type Guard struct{ rdb redis.Scripter }
+type Guard struct{ rdb redis.UniversalClient }
 
 var _ fencing.Guard = (*Guard)(nil)
 
-// NewGuard returns a Guard on rdb, which it never closes.
-func NewGuard(rdb redis.Scripter) *Guard { return &Guard{rdb} }
+// NewGuard returns a Guard on rdb, which it never closes: a *redis.Client or a
+// *redis.ClusterClient. Others are refused: a Ring asks another server when one is down,
+// which knows no tokens, and what wraps a client may ask any.
+func NewGuard(rdb redis.UniversalClient) (*Guard, error) {
+	if err := redisclient.Usable(rdb); err != nil {
+		return nil, fmt.Errorf("redisfence: %w", err)
+	}
+	return &Guard{rdb}, nil
+}
 
 const (
 	// reserved begins all keys of ours that are not a lock.
@@ -65,7 +78,9 @@ var ErrInexact = errors.New("the command was carried out, but a script of Redis 
 // guarded compares tokens as text of one width, for Lua's numbers are exact only
 // below 2^53. The arguments are checked here and not before they are sent, because the
 // client makes text of values of many types.
-var guarded = redis.NewScript(`
+var guarded = redis.NewScript(guardedText)
+
+const guardedText = redisclient.Since7 + `
 for i = 3, #ARGV do
   if string.sub(ARGV[i], 1, 10) == 'lockstile:' then
     return redis.error_reply('ERR arguments that begin with "lockstile:" are refused: keys that do are Lockstile\'s own')
@@ -76,7 +91,7 @@ if seen and ARGV[1] < seen then return {0, seen} end
 if seen ~= ARGV[1] then redis.call('SET', KEYS[2], ARGV[1]) end
 if not ARGV[2] then return {1} end
 return {1, redis.call(ARGV[2], KEYS[1], unpack(ARGV, 3))}
-`)
+`
 
 // Check implements [fencing.Guard].
 func (g *Guard) Check(ctx context.Context, resource string, token fencing.Token) error {
@@ -160,18 +175,26 @@ func parse(reply any) (fencing.Token, error) {
 
 // Counter is a [fencing.Counter] on Redis, for locks in a store that has no
 // tokens of its own, or for tokens that several kinds of locks share.
-type Counter struct{ rdb redis.Scripter }
+type Counter struct{ rdb redis.UniversalClient }
 
 var _ fencing.Counter = (*Counter)(nil)
 
-// NewCounter returns a Counter on rdb, which it never closes.
-func NewCounter(rdb redis.Scripter) *Counter { return &Counter{rdb} }
+// NewCounter returns a Counter on rdb, which it never closes. It takes what NewGuard
+// takes.
+func NewCounter(rdb redis.UniversalClient) (*Counter, error) {
+	if err := redisclient.Usable(rdb); err != nil {
+		return nil, fmt.Errorf("redisfence: %w", err)
+	}
+	return &Counter{rdb}, nil
+}
 
 // next is INCR, lifted to the server's clock in microseconds, so that a counter
 // that was lost does not go back unless the clock did so too (a hybrid logical
 // clock, Kulkarni et al., 2014). It refuses a counter that was set beyond what Lua
 // counts exactly, which would give one number to many.
-var next = redis.NewScript(`
+var next = redis.NewScript(nextText)
+
+const nextText = redisclient.Since7 + `
 local token = redis.call('INCR', KEYS[1])
 if token >= 9007199254740992 then
   return redis.error_reply('ERR the counter ' .. KEYS[1] .. ' is beyond 2^53')
@@ -183,7 +206,7 @@ if token < now then
   redis.call('SET', KEYS[1], string.format('%.0f', now))
 end
 return token
-`)
+`
 
 // Next implements [fencing.Counter], in one round trip.
 func (c *Counter) Next(ctx context.Context, name string) (fencing.Token, error) {

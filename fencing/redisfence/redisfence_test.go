@@ -29,9 +29,27 @@ func setUp(t *testing.T) (*testserver.RedisServer, *redis.Client, context.Contex
 	return srv, rdb, ctx
 }
 
+func newGuard(t *testing.T, rdb redis.UniversalClient) *redisfence.Guard {
+	t.Helper()
+	g, err := redisfence.NewGuard(rdb)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+func newCounter(t *testing.T, rdb redis.UniversalClient) *redisfence.Counter {
+	t.Helper()
+	c, err := redisfence.NewCounter(rdb)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
 func TestStaleWriteIsRefusedAndChangesNothing(t *testing.T) {
 	srv, rdb, ctx := setUp(t)
-	g := redisfence.NewGuard(rdb)
+	g := newGuard(t, rdb)
 	if _, err := g.Do(ctx, "k", 34, "SET", "new"); err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +68,7 @@ func TestStaleWriteIsRefusedAndChangesNothing(t *testing.T) {
 
 func TestZeroTokenIsRefusedAndWritesNothing(t *testing.T) {
 	srv, rdb, ctx := setUp(t)
-	g := redisfence.NewGuard(rdb)
+	g := newGuard(t, rdb)
 	if _, err := g.Do(ctx, "k", 0, "SET", "old"); !errors.Is(err, fencing.ErrZeroToken) {
 		t.Errorf("a write: %v", err)
 	}
@@ -64,7 +82,7 @@ func TestZeroTokenIsRefusedAndWritesNothing(t *testing.T) {
 
 func TestClaimClosesTheWindowBeforeTheFirstWrite(t *testing.T) {
 	_, rdb, ctx := setUp(t)
-	g := redisfence.NewGuard(rdb)
+	g := newGuard(t, rdb)
 	if err := g.Check(ctx, "k", 34); err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +97,7 @@ func TestClaimClosesTheWindowBeforeTheFirstWrite(t *testing.T) {
 // Tokens of other stores may use all 64 bits, where Lua's numbers round.
 func TestTokensAreComparedExactly(t *testing.T) {
 	_, rdb, ctx := setUp(t)
-	g := redisfence.NewGuard(rdb)
+	g := newGuard(t, rdb)
 	for _, token := range []fencing.Token{9, 10, 1 << 53, 1<<53 + 1, 1<<64 - 2, 1<<64 - 1} {
 		if err := g.Check(ctx, "k", token); err != nil {
 			t.Errorf("token %d: %v", token, err)
@@ -92,7 +110,7 @@ func TestTokensAreComparedExactly(t *testing.T) {
 
 func TestRefusedCommandAndBadArgumentsAreErrors(t *testing.T) {
 	_, rdb, ctx := setUp(t)
-	g := redisfence.NewGuard(rdb)
+	g := newGuard(t, rdb)
 	if _, err := g.Do(ctx, "k", 1, ""); err == nil {
 		t.Error("an empty command was accepted")
 	}
@@ -106,7 +124,7 @@ func TestRefusedCommandAndBadArgumentsAreErrors(t *testing.T) {
 
 func TestGuardsOfDifferentKeysAreIndependent(t *testing.T) {
 	_, rdb, ctx := setUp(t)
-	g := redisfence.NewGuard(rdb)
+	g := newGuard(t, rdb)
 	for _, key := range []string{"a", "{a}", "{a}b", "a}b", "{}", ""} {
 		if err := g.Check(ctx, key, 5); err != nil {
 			t.Errorf("%q: %v", key, err)
@@ -119,7 +137,7 @@ func TestGuardsOfDifferentKeysAreIndependent(t *testing.T) {
 
 func TestCounterIncreasesAlsoAfterTheServerForgot(t *testing.T) {
 	srv, rdb, ctx := setUp(t)
-	c := redisfence.NewCounter(rdb)
+	c := newCounter(t, rdb)
 	var mu sync.Mutex
 	seen := make(map[fencing.Token]bool)
 	var last fencing.Token
@@ -154,7 +172,7 @@ func TestCounterIncreasesAlsoAfterTheServerForgot(t *testing.T) {
 func TestCounterBeyondWhatIsCountedExactlyIsAnErrorAndNotOneTokenForMany(t *testing.T) {
 	srv, rdb, ctx := setUp(t)
 	srv.Do("SET", "lockstile:c:{n}", "1800000000000000000")
-	c := redisfence.NewCounter(rdb)
+	c := newCounter(t, rdb)
 	for range 3 {
 		if token, err := c.Next(ctx, "n"); err == nil {
 			t.Errorf("token %d", token)
@@ -166,7 +184,7 @@ func TestCounterBeyondWhatIsCountedExactlyIsAnErrorAndNotOneTokenForMany(t *test
 // renew, and does not look) writes late.
 func TestLateWriteOfALostHolderIsRefused(t *testing.T) {
 	srv, rdb, ctx := setUp(t)
-	g := redisfence.NewGuard(rdb)
+	g := newGuard(t, rdb)
 	first, err := singlenode.New(rdb, singlenode.Options{})
 	if err != nil {
 		t.Fatal(err)

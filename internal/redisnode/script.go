@@ -5,6 +5,8 @@ import (
 	"encoding/hex"
 	"strconv"
 	"strings"
+
+	"github.com/lockstile/locker/internal/redisclient"
 )
 
 // script is a Lua script and the hash that the server knows it by.
@@ -41,7 +43,7 @@ func newScript(text string) *script {
 // that could fail, for an error does not undo what a script has written. What the usual
 // case does not need is defined after it, for the server defines functions anew in every
 // call.
-const keys = `
+const keys = redisclient.Since7 + `
 local lock, last, queue, mark = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 `
 

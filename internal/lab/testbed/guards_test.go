@@ -84,6 +84,10 @@ type checkFunc func(ctx context.Context, resource string, token fencing.Token) e
 func guards(t *testing.T) map[string]checkFunc {
 	t.Helper()
 	rdb := redis.NewClient(&redis.Options{Addr: testserver.Redis(t).Addr()})
+	inRedis, err := redisfence.NewGuard(rdb)
+	if err != nil {
+		t.Fatal(err)
+	}
 	etcd, err := clientv3.New(clientv3.Config{Endpoints: testserver.Etcd(t, 1).Endpoints(), DialTimeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
@@ -110,7 +114,7 @@ func guards(t *testing.T) map[string]checkFunc {
 		pool.Close()
 	})
 	return map[string]checkFunc{
-		"Redis":     redisfence.NewGuard(rdb).Check,
+		"Redis":     inRedis.Check,
 		"etcd":      etcdfence.NewGuard(etcd).Check,
 		"ZooKeeper": zoo.Check,
 		"Postgres":  inTransaction(pool),
