@@ -49,6 +49,14 @@
 // any case, unless its context cannot end.
 package singlenode
 
+//
+// Hooks of the client see every request, except for the subscription, which go-redis has no
+// hooks for. They may rewrite keys, all of which are strings, if they do the same in every
+// context: renewals have one of their own. In a Cluster, keys that were in one slot must
+// still be.
+//
+// While a slot of a Cluster moves to another master, its locks are renewed; to lock or
+// unlock there may fail with [locker.ErrUnavailable] until it has moved.
 import (
 	"context"
 	"errors"

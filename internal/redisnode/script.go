@@ -9,8 +9,9 @@ import (
 	"github.com/lockstile/locker/internal/redisclient"
 )
 
-// script is a Lua script and the hash that the server knows it by.
-type script struct{ text, hash string }
+// script is a Lua script and the hash that the server knows it by. Both are strings, as
+// an argument of a command has them: so they are made once.
+type script struct{ text, hash any }
 
 // confirmed reports whether replicas must confirm what the script did: that is
 // so for grants and renewals, not for what only gives back.
@@ -22,9 +23,9 @@ func (s *script) confirmed() bool { return s == acquire || s == renew }
 // text at once.
 func (s *script) call(args []any) []any {
 	if s == release || s == withdraw || s == force {
-		return append(args, "eval", &s.text)
+		return append(args, "eval", s.text)
 	}
-	return append(args, "evalsha", &s.hash)
+	return append(args, "evalsha", s.hash)
 }
 
 // acquireOfQuorum is acquire for a node that is one of several.
