@@ -84,6 +84,10 @@ type Options struct {
 	// second by its clock grants nothing. The default is 0: a failover may forget locks.
 	Replicas int
 
+	//
+	// In a Cluster, what must be confirmed goes to the masters' own clients. Hooks of
+	// the ClusterClient do not see it (those that OnNewNode adds do), and one that
+	// rewrites keys is refused when the first lock is asked for.
 	// KeepCounter is how long the server keeps the counter of a name's tokens, about
 	// 200 bytes, after the name's last lease. Tokens of a name that was idle for longer
 	// increase unless the server's clock has gone back by more than that. The default

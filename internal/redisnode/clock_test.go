@@ -39,9 +39,13 @@ func TestLeasesLastToTheMillisecondAndCountersOutliveThem(t *testing.T) {
 		"renewed": func(a *Attempt) request {
 			mustGrant(t, n, a)
 			srv.Do("PEXPIRE", a.Keys.Lock, "5000")
+			return a.renewal()
+		},
+		"kept": func(a *Attempt) request {
+			mustGrant(t, n, a)
+			srv.Do("PERSIST", a.Keys.Lock) // so that it lasts whatever happens between
 			srv.Do("PEXPIRE", a.Keys.last, "5000")
-			a.kept.Store(int64(locker.Now().Add(-n.Keep/3 - time.Second))) // it is due
-			return n.renewal(a)
+			return n.keeping(a)
 		},
 		"of a quorum": func(a *Attempt) request {
 			return a.request(quorum.acquire, &a.Value, a.TTL.Milliseconds(), &a.Holder, claim, n.counts, "", 0, n.keepMillis(), 0, serverMicros(srv))
@@ -55,8 +59,11 @@ func TestLeasesLastToTheMillisecondAndCountersOutliveThem(t *testing.T) {
 		for range 50 {
 			a := newAttempt(t, how)
 			lease, counter := ends(t, n.rdb, a, begin(a))
-			again := how == "asked for again" // whose counter is the first grant's
-			kept := n.Keep + n.Keep/3         // until the next renewal that keeps it, and Keep from then on
+			again := how == "asked for again" || how == "renewed" // whose counter is the first grant's
+			kept := n.Keep + n.Keep/3                             // until the next renewal that keeps it, and Keep from then on
+			if how == "kept" {                                    // which leaves the lock alone
+				lease = a.TTL
+			}
 			if lease < a.TTL || counter < lease+kept-time.Second && !again {
 				t.Fatalf("a lease that was %s: of %v, it lasts for %v and its counter for %v", how, a.TTL, lease, counter)
 			}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -31,6 +32,7 @@ var refusals = []struct{ prefix, advice string }{
 	{"NOAUTH", "the server wants a password"},
 	{"Protocol error: unauthenticated", "the server wants a password"},
 	{"NOPERM", "the user may not run the scripts or touch the keys that locks need"},
+	{"TRYAGAIN", "the key's slot is on its way to another server"},
 	{"LOADING", "the server is still loading its data"},
 	{"MASTERDOWN", "the replica has lost its master"},
 	{"CLUSTERDOWN", "the cluster has slots without a master"},
@@ -64,11 +66,21 @@ func classify(err error) error {
 }
 
 // Refused reports whether err is the server's refusal to serve: an error reply, other
-// than that it is not ready yet.
+// than that it, or another in its place, will serve soon.
 func Refused(err error) bool {
 	var reply redis.Error
-	return errors.As(err, &reply) && !redis.HasErrorPrefix(err, "LOADING") && !redis.HasErrorPrefix(err, "MASTERDOWN") &&
-		!redis.HasErrorPrefix(err, "CLUSTERDOWN") && !Young(err)
+	soon := func(prefix string) bool { return redis.HasErrorPrefix(err, prefix) }
+	return errors.As(err, &reply) && !slices.ContainsFunc(servesSoon, soon) && !transient(err) && !elsewhere(err) && !Young(err)
+}
+
+// servesSoon begins the replies of a server that starts, or is being replaced.
+var servesSoon = []string{"LOADING", "MASTERDOWN", "CLUSTERDOWN", "UNBLOCKED"}
+
+// transient reports whether err says that a server could not serve just then: its slot is
+// on its way, or it has become a replica, and the next connection leads to the master.
+// Nothing was carried out.
+func transient(err error) bool {
+	return redis.IsTryAgainError(err) || redis.IsReadOnlyError(err)
 }
 
 // Young reports whether err is that of a node which has no vote yet.

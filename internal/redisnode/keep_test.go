@@ -51,13 +51,14 @@ func TestRenewalAfterAFlushKeepsTheCounter(t *testing.T) {
 	}
 }
 
-type failFirst struct{ n *int }
+// failOn fails one command: the so manieth.
+type failOn struct{ n *int }
 
-func (failFirst) DialHook(next redis.DialHook) redis.DialHook { return next }
-func (f failFirst) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+func (failOn) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (f failOn) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		if *f.n > 0 {
-			*f.n--
+		*f.n--
+		if *f.n == 0 {
 			err := errors.New("the network is down")
 			cmd.SetErr(err)
 			return err
@@ -65,27 +66,58 @@ func (f failFirst) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		return next(ctx, cmd)
 	}
 }
-func (failFirst) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (failOn) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return next
 }
 
+// The renewal itself fails, or what follows it: then the lock is renewed.
 func TestRenewalAfterOneThatFailedKeepsTheCounter(t *testing.T) {
+	for _, nth := range []int{1, 2} {
+		srv := testserver.Redis(t)
+		n, _ := client(t, srv.Addr())
+		fail := 0
+		n.rdb.(*redis.Client).AddHook(failOn{&fail})
+		a := newAttempt(t, "a")
+		mustGrant(t, n, a)
+		for range 2 { // now the server knows the scripts
+			srv.Do("PEXPIRE", a.Keys.last, strconv.FormatInt((a.TTL+2*time.Minute).Milliseconds(), 10))
+			a.kept.Store(int64(locker.Now().Add(-n.Keep)))
+			if err := n.Renew(background(t), []*Attempt{a})[0]; err != nil {
+				t.Fatal(err)
+			}
+		}
+		srv.Do("PEXPIRE", a.Keys.last, strconv.FormatInt((a.TTL+2*time.Minute).Milliseconds(), 10))
+		a.kept.Store(int64(locker.Now().Add(-n.Keep)))
+		fail = nth
+		if err := n.Renew(background(t), []*Attempt{a})[0]; (err == nil) != (nth == 2) {
+			t.Fatalf("request %d fails: the renewal says %v", nth, err)
+		}
+		if err := n.Renew(background(t), []*Attempt{a})[0]; err != nil {
+			t.Fatal(err)
+		}
+		if left := counterLeft(t, srv, a); left < a.TTL+n.Keep-time.Second {
+			t.Errorf("after the renewal its counter has %v, and is to be kept for %v after the lease", left, n.Keep)
+		}
+	}
+}
+
+// The server says that the lock is not ours, and nothing more can be learned. It is lost.
+func TestLockIsLostThoughNobodySaysWhy(t *testing.T) {
 	srv := testserver.Redis(t)
 	n, _ := client(t, srv.Addr())
-	fails := 0
-	n.rdb.(*redis.Client).AddHook(failFirst{&fails})
-	a := newAttempt(t, "a")
-	mustGrant(t, n, a)
-	srv.Do("PEXPIRE", a.Keys.last, strconv.FormatInt((a.TTL+2*time.Minute).Milliseconds(), 10))
-	a.kept.Store(int64(locker.Now().Add(-n.Keep)))
-	fails = 1
-	if err := n.Renew(background(t), []*Attempt{a})[0]; err == nil {
-		t.Fatal("renewed")
+	fail := 0
+	n.rdb.(*redis.Client).AddHook(failOn{&fail})
+	for _, fail = range []int{0, 3} { // the second time, the server knows the scripts: the third request is what asks why
+		a := newAttempt(t, "a")
+		mustGrant(t, n, a)
+		srv.Do("SET", "a", "somebody else's")
+		var lost *locker.LostError
+		if err := n.Renew(background(t), []*Attempt{a})[0]; !errors.As(err, &lost) || lost.Reason != locker.TakenOver {
+			t.Errorf("%v", err)
+		}
+		srv.Do("DEL", "a")
 	}
-	if err := n.Renew(background(t), []*Attempt{a})[0]; err != nil {
-		t.Fatal(err)
-	}
-	if left := counterLeft(t, srv, a); left < a.TTL+n.Keep-time.Second {
-		t.Errorf("after the renewal its counter has %v, and is to be kept for %v after the lease", left, n.Keep)
+	if fail != 0 {
+		t.Fatalf("nothing failed: %d", fail)
 	}
 }

@@ -8,6 +8,7 @@ package redisnode
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -30,6 +31,7 @@ type Node struct {
 	Keep time.Duration
 
 	rdb      redis.UniversalClient
+	cluster  *redis.ClusterClient // rdb, if it is one
 	mail     *mailbox.Mailbox
 	id       string // of the channel that mail is sent to
 	counts   int    // 1 if PUBLISH counts all listeners, which it does not in a Cluster
@@ -38,6 +40,7 @@ type Node struct {
 	heeds    bool // the client heeds a context's deadline
 
 	known atomic.Bool // the server has answered us, which it does not do to strangers
+	plain atomic.Bool // no hook of the client's rewrites keys
 
 	quarantine int64 // ms that a node of a quorum must have been up to vote
 }
@@ -52,7 +55,7 @@ func New(rdb redis.UniversalClient, replicas int) *Node {
 		n.heeds = rdb.Options().ContextTimeoutEnabled
 	case *redis.ClusterClient:
 		n.heeds = rdb.Options().ContextTimeoutEnabled
-		n.counts = 0
+		n.cluster, n.counts = rdb, 0
 	}
 	n.mail = mailbox.New(n.listen)
 	return n
@@ -68,20 +71,48 @@ func New(rdb redis.UniversalClient, replicas int) *Node {
 // context of a release has nothing else.
 func (n *Node) send(ctx context.Context, req request) (reply any, repeated bool, err error) {
 	for try := range tries {
-		repeated = try > 0
 		if ctx.Done() == nil || req.script == release && n.heeds {
 			reply, err = n.eval(ctx, req)
 		} else {
 			reply, err = bounded(ctx, func(ctx context.Context) (any, error) { return n.eval(ctx, req) })
 		}
-		if err == nil || !broken(err) || ctx.Err() != nil {
+		if err == nil || ctx.Err() != nil || try == tries-1 {
+			break
+		}
+		if broken(err) {
+			repeated = true
+		} else if !transient(err) || !pause(ctx, firstPause<<try) {
 			break
 		}
 	}
 	if err == nil && !n.known.Load() {
 		n.known.Store(true)
 	}
-	return reply, repeated, classify(err)
+	return reply, repeated, n.learn(err)
+}
+
+// firstPause is the pause before a request is sent again that a server could not serve
+// just then. It doubles.
+const firstPause = 20 * time.Millisecond
+
+func pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// learn classifies the error of a request. A master of a Cluster that does not answer may
+// have been replaced, which go-redis would find out within a minute: it asks only where a
+// server redirects it.
+func (n *Node) learn(err error) error {
+	var reply redis.Error
+	if err != nil && n.cluster != nil && !errors.As(err, &reply) {
+		n.cluster.ReloadState(context.Background()) // in the background
+	}
+	return classify(err)
 }
 
 // eval sends req once, and its script's text after it to a server that has answered
@@ -98,20 +129,20 @@ func noScript(err error) bool { return err != nil && redis.HasErrorPrefix(err, "
 
 // process sends cmd, which is req, once.
 func (n *Node) process(ctx context.Context, req request, cmd once) (any, error) {
-	if n.replicas > 0 && req.script.confirmed() {
-		return n.processAndWait(ctx, cmd, req.key())
+	switch {
+	case n.replicas == 0 || !req.script.confirmed():
+		_ = n.rdb.Process(ctx, cmd) // the error is the command's
+		return cmd.Result()
+	case n.cluster != nil:
+		return n.processAtMaster(ctx, cmd, req.key())
 	}
-	_ = n.rdb.Process(ctx, cmd) // the error is the command's
-	return cmd.Result()
+	return n.processAndWait(ctx, n.rdb, cmd)
 }
 
-// processAndWait sends cmd and has replicas confirm it.
-func (n *Node) processAndWait(ctx context.Context, cmd once, key string) (any, error) {
-	rdb, err := n.master(ctx, key)
-	if err != nil {
-		return nil, err
-	}
-	confirmed := n.pipeline(ctx, rdb, cmd)
+// processAndWait sends cmd and has replicas confirm it. Where asking is given, it goes
+// before.
+func (n *Node) processAndWait(ctx context.Context, rdb redis.Cmdable, cmd once, asking ...once) (any, error) {
+	confirmed := n.pipeline(ctx, rdb, n.replicas, append(asking, cmd)...)
 	reply, err := cmd.Result()
 	if err != nil {
 		return nil, err
@@ -123,27 +154,27 @@ func (n *Node) processAndWait(ctx context.Context, cmd once, key string) (any, e
 }
 
 // pipeline sends commands, which have errors of their own, in one round trip. It
-// returns an error unless enough replicas confirm them: WAIT follows on the same
+// returns an error unless so many replicas confirm them: WAIT follows on the same
 // connection, for it counts only what that connection wrote.
-func (n *Node) pipeline(ctx context.Context, rdb redis.Cmdable, cmds ...once) error {
+func (n *Node) pipeline(ctx context.Context, rdb redis.Cmdable, replicas int, cmds ...once) error {
 	pipe := rdb.Pipeline()
 	for _, cmd := range cmds {
 		_ = pipe.Process(ctx, cmd) // queued
 	}
-	wait := once{redis.NewCmd(ctx, "wait", n.replicas, replicaTime.Milliseconds())}
-	if n.replicas > 0 {
+	wait := once{redis.NewCmd(ctx, "wait", replicas, replicaTime.Milliseconds())}
+	if replicas > 0 {
 		_ = pipe.Process(ctx, wait)
 	}
 	_, _ = pipe.Exec(ctx)
-	if n.replicas == 0 {
+	if replicas == 0 {
 		return nil
 	}
 	acks, err := wait.Int()
 	switch {
 	case err != nil:
 		return &waitError{err}
-	case acks < n.replicas:
-		return &replicaError{acks, n.replicas}
+	case acks < replicas:
+		return &replicaError{acks, replicas}
 	}
 	return nil
 }
@@ -163,12 +194,4 @@ type replicaError struct{ got, want int }
 
 func (e *replicaError) Error() string {
 	return fmt.Sprintf("%d of %d replicas confirmed within %v", e.got, e.want, replicaTime)
-}
-
-// master returns a client of the server that has key.
-func (n *Node) master(ctx context.Context, key string) (redis.Cmdable, error) {
-	if c, ok := n.rdb.(*redis.ClusterClient); ok {
-		return c.MasterForKey(ctx, key)
-	}
-	return n.rdb, nil
 }

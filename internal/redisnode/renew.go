@@ -16,24 +16,23 @@ import (
 // Cluster are asked at the same time, each in a batch of its own: a batch is answered
 // as a whole, so one silent master would lose the locks on all others.
 func (n *Node) Renew(ctx context.Context, attempts []*Attempt) []error {
-	cluster, ok := n.rdb.(*redis.ClusterClient)
-	if !ok {
-		return n.renewAll(ctx, attempts)
+	if n.cluster == nil {
+		return n.renewAll(ctx, n.rdb, attempts)
 	}
 	byMaster := make(map[*redis.Client][]int)
 	for i, a := range attempts {
-		m, _ := cluster.MasterForKey(ctx, a.Keys.Lock) // nil: those that have none known will hear of it from the renewal
+		m, _ := n.cluster.MasterForKey(ctx, a.Keys.Lock) // nil: those that have none known will hear of it from the renewal
 		byMaster[m] = append(byMaster[m], i)
 	}
 	errs := make([]error, len(attempts))
 	var wg sync.WaitGroup
-	for _, mine := range byMaster {
+	for master, mine := range byMaster {
 		wg.Go(func() {
 			part := make([]*Attempt, len(mine))
 			for i, at := range mine {
 				part[i] = attempts[at]
 			}
-			for i, err := range n.renewAll(ctx, part) {
+			for i, err := range n.renewAll(ctx, n.target(master), part) {
 				errs[mine[i]] = err
 			}
 		})
@@ -42,60 +41,111 @@ func (n *Node) Renew(ctx context.Context, attempts []*Attempt) []error {
 	return errs
 }
 
-func (n *Node) renewAll(ctx context.Context, attempts []*Attempt) (errs []error) {
+// target returns the client for a batch of renewals on a master of a Cluster: the
+// Cluster's, which follows redirects, or where WAIT ends the batch the master's own.
+func (n *Node) target(master *redis.Client) redis.Cmdable {
+	if n.replicas > 0 && master != nil {
+		return master
+	}
+	return n.rdb
+}
+
+func (n *Node) renewAll(ctx context.Context, rdb redis.Cmdable, attempts []*Attempt) (errs []error) {
 	const most = 500 // keeps one batch from holding up the server
 	for some := range slices.Chunk(attempts, most) {
-		errs = append(errs, n.renewSome(ctx, some)...)
+		errs = append(errs, n.renewSome(ctx, rdb, some)...)
 	}
 	return errs
 }
 
-func (n *Node) renewSome(ctx context.Context, attempts []*Attempt) []error {
+// renewSome renews attempts in one round trip. Another follows where locks are lost, or
+// counters must be kept.
+func (n *Node) renewSome(ctx context.Context, rdb redis.Cmdable, attempts []*Attempt) []error {
+	answers := n.sendAll(ctx, rdb, n.replicas, attempts, (*Attempt).renewal)
 	errs := make([]error, len(attempts))
-	_, isCluster := n.rdb.(*redis.ClusterClient)
-	if len(attempts) == 1 || isCluster && n.replicas > 0 { // WAIT has no key: it needs the lock's own server
-		for i, a := range attempts {
-			errs[i] = n.renewOne(ctx, a)
+	var notOurs, keeping []*Attempt
+	for i, a := range attempts {
+		switch errs[i] = answers[i].err; {
+		case errs[i] != nil:
+		case answers[i].code == 0:
+			errs[i] = gone(-1)
+			notOurs = append(notOurs, a)
+		case n.toBeKept(a):
+			keeping = append(keeping, a)
 		}
-		return errs
+	}
+	if len(notOurs)+len(keeping) > 0 {
+		ctx, cancel := context.WithTimeout(ctx, afterTime)
+		defer cancel()
+		n.explain(ctx, notOurs, attempts, errs)
+		n.keepCounters(ctx, keeping)
+	}
+	return errs
+}
+
+// afterTime bounds what follows a renewal. Its answers are known by then, and wait.
+const afterTime = time.Second
+
+func (a *Attempt) renewal() request {
+	return requestOf(renew, a.Keys.args[0], &a.Value, a.TTL.Milliseconds())
+}
+
+// explain finds out why locks were lost, and passes on those that are gone. Lost they are,
+// whatever comes of this.
+func (n *Node) explain(ctx context.Context, lost, of []*Attempt, errs []error) {
+	answers := n.sendAll(ctx, n.rdb, 0, lost, func(a *Attempt) request { return a.request(whyLost, claim, n.counts) })
+	for i, a := range lost {
+		if answers[i].err == nil {
+			errs[slices.Index(of, a)] = gone(answers[i].code)
+		}
+	}
+}
+
+// answer is one of a batch.
+type answer struct {
+	code int64
+	err  error
+}
+
+// sendAll sends a request for each attempt, in one round trip over rdb, and has as many
+// replicas confirm them. What has to go elsewhere, or is a script that the server does not
+// know, is sent again alone.
+func (n *Node) sendAll(ctx context.Context, rdb redis.Cmdable, replicas int, attempts []*Attempt, of func(*Attempt) request) []answer {
+	answers := make([]answer, len(attempts))
+	if len(attempts) == 1 {
+		answers[0] = n.sendAlone(ctx, of(attempts[0]))
+		return answers
+	}
+	if len(attempts) == 0 {
+		return nil
 	}
 	cmds, all := bounded(ctx, func(ctx context.Context) ([]once, error) {
 		cmds := make([]once, len(attempts))
 		for i, a := range attempts {
-			cmds[i] = n.renewal(a).command(ctx)
+			cmds[i] = of(a).command(ctx)
 		}
-		return cmds, n.pipeline(ctx, n.rdb, cmds...)
+		return cmds, n.pipeline(ctx, rdb, replicas, cmds...)
 	})
 	for i, a := range attempts {
 		code, err := int64(0), all
-		if err == nil {
-			code, err = cmds[i].Int64()
+		if cmds != nil {
+			if c, e := cmds[i].Int64(); all == nil || e != nil || c == 0 { // what was not done needs no confirmation
+				code, err = c, e
+			}
 		}
-		if err != nil {
-			a.kept.Store(0)
+		if noScript(err) || elsewhere(err) { // the first of them loads it for the next round
+			answers[i] = n.sendAlone(ctx, of(a))
+			continue
 		}
-		switch {
-		case noScript(err): // the first of them loads it for the next round
-			errs[i] = n.renewOne(ctx, a)
-		case err != nil:
-			errs[i] = classify(err)
-		case code < 0:
-			errs[i] = gone(code)
-		}
+		answers[i] = answer{code, n.learn(err)}
 	}
-	return errs
+	return answers
 }
 
-func (n *Node) renewOne(ctx context.Context, a *Attempt) error {
-	reply, _, err := n.send(ctx, n.renewal(a))
-	if err != nil {
-		a.kept.Store(0)
-		return err
-	}
-	if code, _ := reply.(int64); code < 0 {
-		return gone(code)
-	}
-	return nil
+func (n *Node) sendAlone(ctx context.Context, req request) answer {
+	reply, _, err := n.send(ctx, req)
+	code, _ := reply.(int64)
+	return answer{code, err}
 }
 
 // KeepTime is the default of [Node].Keep.
@@ -116,13 +166,23 @@ func KeepFor(option time.Duration) (time.Duration, error) {
 // and for the time until the next renewal that extends it.
 func (n *Node) keepMillis() int64 { return (n.Keep + n.Keep/3).Milliseconds() }
 
-// renewal is the request for another TTL. Three times in the time that counters are
-// kept it extends the lock's counter as well; if such a renewal fails, the next does.
-func (n *Node) renewal(a *Attempt) request {
-	keep, now := int64(0), locker.Now()
-	if now.Sub(locker.Instant(a.kept.Load())) > n.Keep/3 {
-		keep = n.keepMillis()
-		a.kept.Store(int64(now))
+// toBeKept reports whether it is time to extend a lock's counter with its lease: three
+// times in the time that counters are kept.
+func (n *Node) toBeKept(a *Attempt) bool {
+	return locker.Now().Sub(locker.Instant(a.kept.Load())) > n.Keep/3
+}
+
+// keepCounters extends counters. If that fails, the next renewal does it.
+func (n *Node) keepCounters(ctx context.Context, attempts []*Attempt) {
+	now := locker.Now()
+	answers := n.sendAll(ctx, n.rdb, 0, attempts, n.keeping)
+	for i, a := range attempts {
+		if answers[i].err == nil {
+			a.kept.Store(int64(now))
+		}
 	}
-	return a.request(renew, &a.Value, a.TTL.Milliseconds(), keep)
+}
+
+func (n *Node) keeping(a *Attempt) request {
+	return requestOf(keepCounter, a.Keys.args[1], a.TTL.Milliseconds()+n.keepMillis())
 }

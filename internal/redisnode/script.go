@@ -175,7 +175,7 @@ local function pass(claim, counts)
   end
 end
 
-local function gone()
+local function reason()
   if redis.call('GET', mark) == 'forced' then return -2 end
   return -1
 end
@@ -244,7 +244,7 @@ end
 `
 
 const releaseWanted = `
-local lost = held ~= value and gone()
+local lost = held ~= value and reason()
 if remember ~= '0' and lost ~= -2 then redis.call('SET', mark, 'withdrawn', 'PX', remember) end
 if lost then return lost end
 if not (waiting and pass(claim, counts)) then redis.call('DEL', lock) end
@@ -265,19 +265,26 @@ end
 return 1
 `)
 
-// renew answers 1, or -1 or -2 (forced) if the lock is not ours. It touches the lock
-// alone, and now and then, with keep above 0, the counter too, which would else expire
-// under a lock that is held for hours.
+// renew answers 1, or 0 if the lock is not ours. It names one key: while a slot of a
+// Cluster moves, its keys are on two servers, and neither serves a request that names
+// keys of both.
 var renew = newScript(`
-local lock, last, mark = KEYS[1], KEYS[2], KEYS[4]
-local value, ttl, keep = unpack(ARGV)
-if redis.call('GET', lock) == value then
-  redis.call('PEXPIRE', lock, ttl)
-  if keep ~= '0' then redis.call('PEXPIRE', last, ttl + keep, 'GT') end
-  return 1
-end
-if redis.call('GET', mark) == 'forced' then return -2 end
-return -1
+if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
+redis.call('PEXPIRE', KEYS[1], ARGV[2])
+return 1
+`)
+
+// whyLost answers why a lock is not ours any more: -1, or -2 (forced). A lock that is
+// gone, because somebody has deleted its key, is passed on: its waiters do not know yet.
+var whyLost = newScript(keys + passing + `
+if redis.call('EXISTS', lock) == 0 and redis.call('EXISTS', queue) == 1 then pass(unpack(ARGV)) end
+return reason()
+`)
+
+// keepCounter keeps a counter, which would else expire under a lock that is held for
+// hours.
+var keepCounter = newScript(`
+return redis.call('PEXPIRE', KEYS[1], ARGV[1], 'GT')
 `)
 
 // inspect only reads.
