@@ -16,7 +16,9 @@
 // Redlock page describes (redis.io, "Distributed Locks with Redis"). So clients
 // of other libraries that follow that page exclude us and we them. They know
 // nothing of the queue: while such clients poll, the order of arrival is not guaranteed.
-// They tell nobody when they give a lock back: the first in the queue looks every second.
+// They tell nobody when they give a lock back: the first in the queue looks ten times a
+// second. If somebody deletes the key of a lock of ours, its waiters are served once the
+// holder has found that: when it unlocks, or after a third of the TTL at the latest.
 //
 // # Losing a lock
 //
@@ -47,8 +49,6 @@
 // needs another goroutine to end in time, which costs about as much as its request. (A
 // hook of the client's that sleeps then delays Unlock.) A Lock needs that goroutine in
 // any case, unless its context cannot end.
-package singlenode
-
 //
 // Hooks of the client see every request, except for the subscription, which go-redis has no
 // hooks for. They may rewrite keys, all of which are strings, if they do the same in every
@@ -57,6 +57,8 @@ package singlenode
 //
 // While a slot of a Cluster moves to another master, its locks are renewed; to lock or
 // unlock there may fail with [locker.ErrUnavailable] until it has moved.
+package singlenode
+
 import (
 	"context"
 	"errors"
@@ -68,6 +70,7 @@ import (
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/driver"
+	"github.com/lockstile/locker/internal/redisclient"
 	"github.com/lockstile/locker/internal/redisnode"
 )
 
@@ -78,16 +81,15 @@ type Options struct {
 	Prefix string
 
 	// Replicas is how many replicas must have received a grant or a renewal
-	"github.com/lockstile/locker/internal/redisclient"
 	// before it counts (WAIT). Set it to the number of all replicas that may
 	// be promoted. A server that cannot get so many confirmations within a
 	// second by its clock grants nothing. The default is 0: a failover may forget locks.
-	Replicas int
-
 	//
 	// In a Cluster, what must be confirmed goes to the masters' own clients. Hooks of
 	// the ClusterClient do not see it (those that OnNewNode adds do), and one that
 	// rewrites keys is refused when the first lock is asked for.
+	Replicas int
+
 	// KeepCounter is how long the server keeps the counter of a name's tokens, about
 	// 200 bytes, after the name's last lease. Tokens of a name that was idle for longer
 	// increase unless the server's clock has gone back by more than that. The default

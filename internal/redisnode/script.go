@@ -188,9 +188,9 @@ end
 //
 // A holder that the last grant does not name is a stranger: a client of another library,
 // which tells nobody when it gives the lock back. So the first waiter is told to look
-// after a second, and each other one a second later than the one before it: a long queue
-// does not ask all the time. A stranger's key has any number of milliseconds left, or no
-// end.
+// ten times a second, and each other one a second later than the one before it: a long
+// queue does not ask all the time. A stranger's key has any number of milliseconds left,
+// or no end. A reservation of ours is no stranger.
 //
 // Sent again after a lost reply, it answers the same grant and starts the lease anew, for
 // the caller may count its validity from the second request.
@@ -223,8 +223,9 @@ if member == '' then return {0, 0, 0} end
 if ticket == '0' then ticket = string.format('%.0f', arrival(queue)) end
 redis.call('ZADD', queue, 'NX', ticket, member)
 local ahead = passed and 0 or redis.call('ZRANK', queue, member)
-local left, look = redis.call('PTTL', lock), (1 + ahead) * 1000
-if left < 0 or left > look and string.match(was, '^%d+ (%S+) ') ~= held then left = look end
+local left, look = redis.call('PTTL', lock), 100 + ahead * 1000
+local ours = string.match(was, '^%d+ (%S+) ') == held or #held == 28 and string.sub(held, 1, 1) == '?'
+if left < 0 or left > look and not ours then left = look end
 local keep = math.max(left, tonumber(ttl)) + 60000
 if redis.call('PTTL', queue) < keep - 30000 then redis.call('PEXPIRE', queue, keep) end
 return {left, ahead, tonumber(ticket)}
@@ -232,6 +233,8 @@ return {left, ahead, tonumber(ticket)}
 
 // release answers 0 if the lock was given back, and -1 or -2 (forced) if it was not
 // ours. The mark refuses a request for the lock that is still on its way, in either case.
+// A lock that is gone, because somebody has deleted its key, is passed on all the same:
+// its waiters do not know yet.
 var release = newScript(keys + releaseUnwanted + passing + releaseWanted)
 
 const releaseUnwanted = `
@@ -246,7 +249,10 @@ end
 const releaseWanted = `
 local lost = held ~= value and reason()
 if remember ~= '0' and lost ~= -2 then redis.call('SET', mark, 'withdrawn', 'PX', remember) end
-if lost then return lost end
+if lost then
+  if not held and waiting then pass(claim, counts) end
+  return lost
+end
 if not (waiting and pass(claim, counts)) then redis.call('DEL', lock) end
 return 0
 `
