@@ -3,7 +3,9 @@ package redlock_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"testing"
+	"time"
 
 	"github.com/lockstile/locker/fencing"
 	"github.com/lockstile/locker/internal/redisnode"
@@ -66,4 +68,21 @@ func TestNodeThatCannotConfirmTheTokenHasNoVote(t *testing.T) {
 		s.Do("ACL", "SETUSER", "default", "+pttl")
 	}
 	mustUnlock(t, mustLock(t, l, "a"))
+}
+
+// A name that is idle for less than that does not lean on clocks.
+func TestCounterOfAnIdleNameIsKeptForAnHourUnlessToldOtherwise(t *testing.T) {
+	servers := startNodes(t, 3)
+	for option, want := range map[time.Duration]time.Duration{0: time.Hour, 5 * time.Hour: 5 * time.Hour} {
+		opts := patient
+		opts.KeepCounter = option
+		mustUnlock(t, mustLockOn(t, newLocker(t, servers, opts), servers))
+		for i, s := range servers {
+			ms, err := strconv.Atoi(s.Do("PTTL", "lockstile:t:{a}"))
+			if left := time.Duration(ms) * time.Millisecond; err != nil || left < want || left > 2*want {
+				t.Errorf("with %v node %d keeps the counter for %v, %v", option, i, left, err)
+			}
+		}
+		free(t, "a", servers...)
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -194,9 +195,6 @@ func TestConstructorRefusesWhatCannotWork(t *testing.T) {
 	}
 	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"}})
 	defer ring.Close()
-	if _, err := singlenode.New(ring, singlenode.Options{}); err == nil {
-		t.Error("a Ring was accepted")
-	}
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	defer rdb.Close()
 	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
@@ -217,5 +215,17 @@ func TestConstructorRefusesWhatCannotWork(t *testing.T) {
 	}
 	if _, err := singlenode.New(rdb, singlenode.Options{Replicas: -1}); err == nil {
 		t.Error("a negative number of replicas was accepted")
+	}
+}
+
+// A name that is idle for less than that does not lean on the clock.
+func TestCounterOfAnIdleNameIsKeptForAnHourUnlessToldOtherwise(t *testing.T) {
+	srv := testserver.Redis(t)
+	for option, want := range map[time.Duration]time.Duration{0: time.Hour, 5 * time.Hour: 5 * time.Hour, time.Minute: time.Minute} {
+		mustUnlock(t, mustLock(t, newLocker(t, srv.Addr(), singlenode.Options{KeepCounter: option}), "a"))
+		ms, err := strconv.Atoi(srv.Do("PTTL", "lockstile:t:{a}"))
+		if left := time.Duration(ms) * time.Millisecond; err != nil || left < want || left > 2*want {
+			t.Errorf("with %v the counter is kept for %v, %v", option, left, err)
+		}
 	}
 }

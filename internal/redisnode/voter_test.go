@@ -79,3 +79,50 @@ func TestRestartedNodeIsRefusedThoughItsDataSayThatItHasVoted(t *testing.T) {
 	step(0)
 	mustGrant(t, n, newAttempt(t, "c"))
 }
+
+// A young node has a former holder's key and queue, from a snapshot. Whatever it is asked,
+// it grants the lock to nobody: what it gives to a waiter is a reservation, and the waiter's
+// request is refused.
+func TestNodeWithoutAVoteGrantsNothingWhateverItIsAsked(t *testing.T) {
+	srv := testserver.Redis(t)
+	old, young := ofQuorumNode(t, srv.Addr(), 0), ofQuorumNode(t, srv.Addr(), time.Hour)
+	for what, ask := range map[string]func(holder, waiter *Attempt) error{
+		"release":  func(h, _ *Attempt) error { return young.Release(background(t), h) },
+		"withdraw": func(h, _ *Attempt) error { return young.Withdraw(background(t), h) },
+		"force":    func(h, _ *Attempt) error { _, err := young.Break(background(t), h.Keys); return err },
+		"renewal":  func(h, _ *Attempt) error { return young.Renew(background(t), []*Attempt{h})[0] },
+		"raise":    func(h, _ *Attempt) error { return young.Raise(background(t), h, uint64(serverMicros(srv))) },
+		"renewal of a key that is gone": func(h, _ *Attempt) error {
+			srv.Do("DEL", h.Keys.Lock)
+			_ = young.Renew(background(t), []*Attempt{h})
+			return nil
+		},
+		"request of the holder": func(h, _ *Attempt) error {
+			if _, err := young.Acquire(background(t), h, Ask{}); !Young(err) {
+				return fmt.Errorf("it was not refused: %w", err)
+			}
+			return nil
+		},
+		"withdrawal of the next": func(h, w *Attempt) error {
+			srv.Do("SET", h.Keys.Lock, "?"+w.Value)
+			return young.Withdraw(background(t), w)
+		},
+	} {
+		holder, waiter, next := newAttempt(t, what), newAttempt(t, what), newAttempt(t, what)
+		mustGrant(t, old, holder)
+		for _, a := range []*Attempt{waiter, next} {
+			mustQueue(t, old, old.mail, a)
+		}
+		if err := ask(holder, waiter); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+		for _, a := range []*Attempt{waiter, next} {
+			if s, err := young.Acquire(background(t), a, Ask{Queue: true}); !Young(err) {
+				t.Errorf("after a %s a waiter was answered %+v, %v", what, s, err)
+			}
+		}
+		if is := srv.Do("GET", what); is != holder.Value && is != "" && !strings.HasPrefix(is, "?") {
+			t.Errorf("after a %s the lock is %q", what, is)
+		}
+	}
+}
