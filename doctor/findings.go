@@ -50,6 +50,10 @@ var table = map[string]row{
 	"redis-failover": {Danger, "it has %d replicas, of which %d confirm a grant",
 		"a failover to one that lags forgets locks: " + secondHolder + tokensStay,
 		"replicas=N in the URL (Options.Replicas), for all N that may be promoted"},
+	"redis-clocks": {Danger, "its clock and that of its replica %s are %v apart",
+		"a lease is replicated as the time of its end: after a failover to a replica that is ahead, " +
+			"a second holder gets a lock that is held, though replicas had confirmed it; behind one, a dead holder's locks stay for longer",
+		"keep the clocks of all servers that may be promoted by NTP"},
 	"redis-unconfirmed": {Danger, "it has %d replicas, and %d must confirm a grant",
 		"no lock is granted: every attempt fails after a second", "bring the replicas back, or ask for fewer: replicas= in the URL"},
 	"redis-replica": {Danger, "it is a replica of %s:%s",

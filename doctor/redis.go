@@ -5,12 +5,15 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"net"
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/internal/dial"
 )
 
@@ -26,6 +29,7 @@ func (r *Report) redis(ctx context.Context, b *dial.Redis) error {
 		n.alone()
 		n.durability()
 		n.replicas(b.Options.Replicas)
+		n.clocks(ctx, b.Server)
 		n.access(ctx, b.Options.Prefix)
 		return nil
 	}
@@ -39,6 +43,7 @@ func (r *Report) redis(ctx context.Context, b *dial.Redis) error {
 		}
 		n.durability()
 		n.replicas(b.Options.Replicas)
+		n.clocks(ctx, b.Server)
 		return nil
 	})
 	if err != nil {
@@ -152,6 +157,59 @@ func (n *redisNode) replicas(confirm int) {
 		n.found("redis-unconfirmed", have, confirm)
 	}
 	n.checked("replicas, of which %d must confirm", confirm)
+}
+
+// clocks compares the clocks of a master and of its replicas, which have each lease as the
+// time of its end.
+func (n *redisNode) clocks(ctx context.Context, server func(addr string) *redis.Client) {
+	if n.info == nil || n.replica() {
+		return
+	}
+	own, err := readClock(ctx, n.rdb)
+	if err != nil {
+		n.found("unseen", "TIME", err)
+		return
+	}
+	for i := range n.number("connected_slaves") {
+		fields := pairs(strings.ReplaceAll(n.info[fmt.Sprint("slave", i)], ",", "\n"), "=")
+		addr := net.JoinHostPort(fields["ip"], fields["port"])
+		rdb := server(addr)
+		its, err := readClock(ctx, rdb)
+		_ = rdb.Close() // a connection of its own
+		apart := its.apart(own)
+		switch {
+		case err != nil:
+			n.found("unseen", "the clock of its replica "+addr, err)
+		case apart > locker.Drift(locker.DefaultTTL):
+			n.found("redis-clocks", addr, apart.Round(time.Millisecond))
+		}
+		n.checked("the clock of %s", addr)
+	}
+}
+
+// clockReading is what a server's clock showed.
+type clockReading struct {
+	ahead, accuracy time.Duration // as against ours
+}
+
+// readClock reads a server's clock three times, and returns the reading that took least.
+func readClock(ctx context.Context, rdb redis.UniversalClient) (best clockReading, err error) {
+	for i := range 3 {
+		sent := time.Now()
+		now, err := rdb.Time(ctx).Result()
+		if err != nil {
+			return best, err
+		}
+		if took := time.Since(sent); i == 0 || took/2 < best.accuracy {
+			best = clockReading{now.Sub(sent.Add(took / 2)), took / 2}
+		}
+	}
+	return best, nil
+}
+
+// apart is how far apart two clocks are, at least.
+func (r clockReading) apart(other clockReading) time.Duration {
+	return max(0, (r.ahead-other.ahead).Abs()-r.accuracy-other.accuracy)
 }
 
 // probe tries commands that the locks' scripts call, so that no key is made, and

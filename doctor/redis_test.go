@@ -4,6 +4,7 @@ import (
 	"net"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/lockstile/locker/internal/lab/testserver"
 )
@@ -67,6 +68,31 @@ func TestReplicasThatConfirmNothingAreADanger(t *testing.T) {
 	finds(t, examine(t, url), "redis-failover", "1 replicas, of which 0 confirm")
 	fine(t, examine(t, url+"?replicas=1"))
 	finds(t, examine(t, "redis://"+replica.Addr()), "redis-replica", replica.Addr(), "is a replica of "+master.Addr())
+}
+
+// The clock is stepped by a library that is loaded in front of the C library.
+func TestReplicaWhoseClockDiffersIsADanger(t *testing.T) {
+	t.Parallel()
+	for _, step := range []time.Duration{5 * time.Second, -5 * time.Second} {
+		master := saneRedis(t, "--repl-diskless-sync-delay", "0", "--requirepass", "sesame", "--masterauth", "sesame")
+		host, port, err := net.SplitHostPort(master.Addr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		clock := testserver.NewClock(t)
+		if err := clock.Step(step); err != nil {
+			t.Fatal(err)
+		}
+		protected := []string{"--requirepass", "sesame", "--masterauth", "sesame", "--replicaof", host + " " + port}
+		steady := testserver.Redis(t, protected...)
+		stepped := testserver.RedisWithEnv(t, clock.Env(), protected...)
+		master.Await("the replicas", func() bool { return master.Do("WAIT", "2", "100") == "2" })
+		r := examine(t, "redis://:sesame@"+master.Addr()+"?replicas=2")
+		finds(t, r, "redis-clocks", stepped.Addr(), "apart")
+		findsNot(t, r, "redis-clocks", steady.Addr())
+		stepped.Do("CONFIG", "SET", "requirepass", "other")
+		finds(t, examine(t, "redis://:sesame@"+master.Addr()+"?replicas=2"), "unseen", "clock of its replica "+stepped.Addr(), "WRONGPASS")
+	}
 }
 
 func TestUserWhoMayNotDoWhatLocksNeedIsADanger(t *testing.T) {

@@ -22,9 +22,9 @@ const nodeTime = 2 * time.Second
 // voter is one of the nodes, with what decides over its vote.
 type voter struct {
 	*redisNode
-	ahead, accuracy time.Duration // of its clock, as against ours
-	age             time.Duration // at least
-	voted           time.Duration // the max_ttl for which it remembers that it may vote; 0: none
+	clock clockReading
+	age   time.Duration // at least
+	voted time.Duration // the max_ttl for which it remembers that it may vote; 0: none
 }
 
 // redlock looks at each of the nodes whose majority package redlock asks.
@@ -60,9 +60,7 @@ func (r *Report) redlock(ctx context.Context, b *dial.Redlock) error {
 // voter looks at one node. What it forgets in a restart does not matter as long
 // as it has no vote for a while.
 func (r *Report) voter(ctx context.Context, rdb redis.UniversalClient, opts redlock.Options) (*voter, error) {
-	sent := time.Now()
-	now, err := rdb.Time(ctx).Result()
-	took := time.Since(sent)
+	clock, err := readClock(ctx, rdb)
 	var n *redisNode
 	if err == nil || refused(err) {
 		n, err = r.node(ctx, rdb)
@@ -74,10 +72,7 @@ func (r *Report) voter(ctx context.Context, rdb redis.UniversalClient, opts redl
 		r.at(addrOf(rdb)).found("redlock-silent", err)
 		return nil, fmt.Errorf("%s: %w", addrOf(rdb), err)
 	}
-	v := &voter{redisNode: n, accuracy: took / 2}
-	if !now.IsZero() {
-		v.ahead = now.Sub(sent.Add(took / 2))
-	}
+	v := &voter{redisNode: n, clock: clock}
 	n.alone()
 	n.access(ctx, opts.Prefix)
 	if n.info == nil {
@@ -117,13 +112,13 @@ func (v *voter) remembers(ctx context.Context, opts redlock.Options) {
 // clocks: where a node has lost its data, its clock stands in for the counter of
 // tokens.
 func (a at) clocks(voters []*voter, opts redlock.Options) {
-	ahead := func(x, y *voter) int { return cmp.Compare(x.ahead, y.ahead) }
+	ahead := func(x, y *voter) int { return cmp.Compare(x.clock.ahead, y.clock.ahead) }
 	fast, slow := slices.MaxFunc(voters, ahead), slices.MinFunc(voters, ahead)
-	apart := fast.ahead - slow.ahead - fast.accuracy - slow.accuracy // at least
+	apart := fast.clock.apart(slow.clock)
 	if apart >= opts.MaxTTL/2 && !opts.DurableNodes {
 		a.found("redlock-clocks", fast.where, slow.where, apart.Round(time.Millisecond))
 	}
-	a.checked("clocks (%v apart)", max(0, apart).Round(time.Millisecond))
+	a.checked("clocks (%v apart)", apart.Round(time.Millisecond))
 }
 
 // votes counts the nodes that may vote, as the script that grants does: one that was
