@@ -35,6 +35,7 @@ type Assumptions = fencing.Assumptions
 const (
 	PromptHolder   = fencing.PromptHolder
 	SteadyClocks   = fencing.SteadyClocks
+	AgreedClocks   = fencing.AgreedClocks
 	DurableServer  = fencing.DurableServer
 	DurableReplica = fencing.DurableReplica
 	DelayedRestart = fencing.DelayedRestart

@@ -30,12 +30,13 @@ func TestRequireRefusesWhatIsNotGoodEnough(t *testing.T) {
 		need              Need
 		says              string // part of the error; "" for none
 	}{
-		{"efficiency leans on much", PromptHolder | SteadyClocks | DurableServer | DurableReplica, Unpromised, Efficiency, ""},
+		{"efficiency leans on much", PromptHolder | SteadyClocks | AgreedClocks | DurableServer | DurableReplica, Unpromised, Efficiency, ""},
 		{"efficiency without exclusion", Unpromised, 0, Efficiency, "does not promise exclusion"},
 		{"correctness leans on nothing", 0, 0, Correctness, ""},
 		{"correctness leans on what is tolerable", Unpromised, ServerUp | ForwardClock | DelayedRestart, Correctness, ""},
 		{"correctness leans on prompt holders", 0, PromptHolder, Correctness, "prompt holder"},
 		{"correctness leans on clocks", 0, SteadyClocks, Correctness, "steady clocks"},
+		{"correctness leans on clocks that agree", 0, AgreedClocks, Correctness, "agreed clocks"},
 		{"correctness leans on the disk", 0, DurableServer, Correctness, "durable server"},
 		{"correctness leans on replicas", 0, DurableReplica, Correctness, "durable replica"},
 		{"correctness without tokens", 0, Unpromised, Correctness, "not promised"},

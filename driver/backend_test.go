@@ -40,7 +40,7 @@ func newSmall(addr string) (*driver.Locker[*try], *redis.Client) {
 
 func (s *small) Features() driver.Features {
 	return driver.Features{Guarantees: locker.Guarantees{
-		Exclusion: locker.PromptHolder | locker.SteadyClocks | locker.DurableServer | locker.DurableReplica,
+		Exclusion: locker.PromptHolder | locker.SteadyClocks | locker.AgreedClocks | locker.DurableServer | locker.DurableReplica,
 		Tokens:    locker.DurableServer | locker.DurableReplica,
 		Release:   locker.ByExpiry,
 	}}

@@ -13,6 +13,11 @@ const (
 	// SteadyClocks: the clocks involved run at the same rate, up to the
 	// drift allowed for, and do not jump.
 	SteadyClocks
+	// AgreedClocks: the clocks of servers that may take each other's place show
+	// the same time, up to the drift allowed for. A lease that is replicated as
+	// the time of its end leans on it: a successor whose clock is ahead ends it
+	// early.
+	AgreedClocks
 	// DurableServer: what the server acknowledged survives its crash.
 	DurableServer
 	// DurableReplica: what the server acknowledged survives a failover.
@@ -20,8 +25,10 @@ const (
 	// DelayedRestart: a server that has lost its data grants nothing until
 	// every lock that it granted before has expired.
 	DelayedRestart
-	// ForwardClock: where data was lost, the server's clock did not go back
-	// as well.
+	// ForwardClock: the server's clock did not go back in the same failure in
+	// which data was lost, nor by more than the time for which the counter of
+	// a name that nobody uses is kept. The clock of a server that takes its
+	// place counts as the same clock.
 	ForwardClock
 	// ServerUp: the server is running and reachable, and a connection to it
 	// does not end on its side alone.
@@ -31,7 +38,7 @@ const (
 )
 
 var assumptionNames = [...]string{
-	"prompt holder", "steady clocks", "durable server", "durable replica",
+	"prompt holder", "steady clocks", "agreed clocks", "durable server", "durable replica",
 	"delayed restart", "forward clock", "server up", "not promised",
 }
 

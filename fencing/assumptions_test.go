@@ -3,11 +3,12 @@ package fencing
 import "testing"
 
 func TestAssumptionsInWords(t *testing.T) {
-	all := PromptHolder | SteadyClocks | DurableServer | DurableReplica | DelayedRestart | ForwardClock | ServerUp | Unpromised
+	all := PromptHolder | SteadyClocks | AgreedClocks | DurableServer | DurableReplica | DelayedRestart | ForwardClock | ServerUp | Unpromised
 	for a, want := range map[Assumptions]string{
 		0:                         "nothing",
 		PromptHolder:              "prompt holder",
 		SteadyClocks:              "steady clocks",
+		AgreedClocks:              "agreed clocks",
 		DurableServer:             "durable server",
 		DurableReplica:            "durable replica",
 		DelayedRestart:            "delayed restart",
@@ -16,7 +17,7 @@ func TestAssumptionsInWords(t *testing.T) {
 		Unpromised:                "not promised",
 		PromptHolder | ServerUp:   "prompt holder, server up",
 		SteadyClocks | Unpromised: "steady clocks, not promised",
-		all:                       "prompt holder, steady clocks, durable server, durable replica, delayed restart, forward clock, server up, not promised",
+		all:                       "prompt holder, steady clocks, agreed clocks, durable server, durable replica, delayed restart, forward clock, server up, not promised",
 	} {
 		if got := a.String(); got != want {
 			t.Errorf("%b reads %q, want %q", a, got, want)

@@ -14,7 +14,8 @@
 // synchronous_commit off. So are tokens, which increase over a crash. A grant has 1,024
 // of them, so they leave gaps. A failover to an asynchronous standby, a restored backup
 // and fsync=off can hand a held lock to a second holder and send tokens back; a failover
-// to a synchronous standby cannot ([Options].SyncStandby). Waiters of different Lockers
+// to a synchronous standby cannot ([Options].SyncStandby), unless its clock is ahead,
+// which may make a second holder and leaves tokens in order. Waiters of different Lockers
 // are served in order of arrival; goroutines of one Locker pass the lock on to each other
 // in memory, up to 1,024 times and for 25 ms at most, before it goes to another process.
 // A release waits for no disk: if the server crashes just then, the lock may stay, held
@@ -59,7 +60,10 @@
 // The lease ends by the database server's clock, read while the request is
 // carried out (clock_timestamp). Validity counts on the holder's clock of elapsed
 // time, read before the request was sent, and ends a hundredth of the TTL and
-// 2 ms early. A standby that takes over must have a clock that agrees. Session
+// 2 ms early. A standby has a lease as the time of its end. If it takes over and its
+// clock is ahead of the primary's by more than that hundredth and 2 ms, it ends the lease
+// while the holder believes. So exclusion leans on clocks that agree (AgreedClocks), with
+// [Options].SyncStandby too, and not with NoStandby: keep them by NTP. Session
 // locks have no lease: each side measures for itself how long the connection has been
 // silent.
 //

@@ -19,12 +19,13 @@ func TestWhatIsSaidOfStandbysDecidesWhatIsPromised(t *testing.T) {
 	}
 	defer pool.Close()
 	for _, c := range []struct {
-		opts postgres.Options
-		good bool
+		opts   postgres.Options
+		good   bool
+		clocks bool // whether a successor's clock may end a lease
 	}{
-		{postgres.Options{}, false},
-		{postgres.Options{SyncStandby: true}, true},
-		{postgres.Options{NoStandby: true}, true},
+		{postgres.Options{}, false, true},
+		{postgres.Options{SyncStandby: true}, true, true},
+		{postgres.Options{NoStandby: true}, true, false},
 	} {
 		leases, err := postgres.New(pool, c.opts)
 		if err != nil {
@@ -43,6 +44,9 @@ func TestWhatIsSaidOfStandbysDecidesWhatIsPromised(t *testing.T) {
 		}
 		if leans := leases.Guarantees().Exclusion&locker.DurableReplica != 0; leans == c.good {
 			t.Errorf("%+v: exclusion leans on the replica: %v", c.opts, leans)
+		}
+		if leans := leases.Guarantees().Exclusion.Has(locker.AgreedClocks); leans != c.clocks {
+			t.Errorf("%+v: exclusion leans on clocks that agree: %v", c.opts, leans)
 		}
 	}
 	both := postgres.Options{SyncStandby: true, NoStandby: true}

@@ -28,7 +28,8 @@ type Options struct {
 
 	// SyncStandby declares that only a synchronous standby is ever promoted.
 	// Leases and tokens then survive a failover, because every grant and renewal
-	// waits until that standby has it. Advisory locks do not survive. Locks are
+	// waits until that standby has it. Its clock must agree with the primary's: one
+	// that is ahead ends leases early. Advisory locks do not survive. Locks are
 	// refused unless the server has synchronous_standby_names set. Nobody may
 	// cancel a statement that waits for the standby (pg_cancel_backend, a
 	// client's cancel request): the server then answers as if the standby
@@ -37,7 +38,9 @@ type Options struct {
 
 	// NoStandby declares that nothing ever takes this server's place: no standby
 	// is promoted, no backup is restored under its clients. Tokens then never go
-	// back, and leases survive what the server survives. We cannot check it.
+	// back, and leases survive what the server survives. A server that is started
+	// with its data on another machine is no other server, if the clocks of the two
+	// machines agree. We cannot check it.
 	NoStandby bool
 }
 
@@ -55,7 +58,7 @@ func (o Options) check() error {
 // leases is what lease rows promise with these options.
 func (o Options) leases() locker.Guarantees {
 	g := locker.Guarantees{
-		Exclusion: locker.PromptHolder | locker.SteadyClocks | locker.DurableReplica,
+		Exclusion: locker.PromptHolder | locker.SteadyClocks | locker.AgreedClocks | locker.DurableReplica,
 		Tokens:    locker.DurableReplica,
 		Fair:      true,
 		Release:   locker.ByExpiry,
@@ -64,10 +67,14 @@ func (o Options) leases() locker.Guarantees {
 		g.Exclusion &^= locker.DurableReplica
 		g.Tokens &^= locker.DurableReplica
 	}
+	if o.NoStandby {
+		g.Exclusion &^= locker.AgreedClocks
+	}
 	return g
 }
 
-// sessions is what session locks promise with these options.
+// sessions is what session locks promise with these options. They have no lease that a
+// successor could end early.
 func (o Options) sessions() locker.Guarantees {
 	g := locker.Guarantees{
 		Exclusion: locker.PromptHolder | locker.SteadyClocks | locker.ServerUp | locker.DurableServer | locker.DurableReplica,

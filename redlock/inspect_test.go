@@ -166,7 +166,7 @@ func TestGuaranteesFollowTheOptions(t *testing.T) {
 	if g.Exclusion.Has(locker.DurableServer) || g.Tolerates != 2 || g.Release != locker.ByExpiry {
 		t.Errorf("%+v", g)
 	}
-	if g := newLocker(t, servers, patient).Guarantees(); !g.Exclusion.Has(locker.DurableServer) || g.Tokens != locker.DurableServer {
+	if g := newLocker(t, servers, patient).Guarantees(); !g.Exclusion.Has(locker.DurableServer) || g.Tokens != locker.DurableServer|locker.ForwardClock {
 		t.Errorf("with the rule off: %+v", g)
 	}
 	if g := newLocker(t, servers[:4], patient).Guarantees(); g.Tolerates != 1 {

@@ -20,7 +20,9 @@
 // its data, the clock takes the counter's place: the token is greater unless the
 // clocks of nodes differ by nearly as much as the time that it was without a vote,
 // which is a second at least. With DurableNodes there is no such time, and tokens
-// lean on what that option says.
+// lean on what that option says, too. The counter of a name that nobody uses is kept
+// for an hour ([Options].KeepCounter); after that its tokens lean on clocks that did not
+// go back by more than that.
 //
 // Waiters of different Lockers are served in order of arrival by their own clocks; a
 // node corrects a clock that is more than a tenth of a second off its own. Goroutines of one Locker pass the lock on to each other in memory, up to 64
@@ -220,7 +222,7 @@ func (s *store) Features() driver.Features {
 	}
 	if s.opts.DurableNodes { // a node that forgot would vote before the clock has passed its counter for sure
 		g.Exclusion |= locker.DurableServer
-		g.Tokens = locker.DurableServer
+		g.Tokens |= locker.DurableServer
 	}
 	return driver.Features{Guarantees: g}
 }

@@ -6,9 +6,11 @@
 // At most one holder at a time while the server keeps its data. A crash can hand a
 // held lock to a second holder, unless the server has an append-only file that is
 // synced always; so can a failover to a replica that lags, which [Options].Replicas
-// makes less likely. Tokens increase even then, unless the server's clock goes back at
-// the same time: each is greater than the last and at least that clock in
-// microseconds. Guard writes with them. Waiters of different Lockers are served
+// makes less likely, and one to a replica whose clock is ahead (see Clocks). Tokens
+// increase even then, unless the server's clock goes back at the same time: each is
+// greater than the last and at least that clock in microseconds. The counter of a name
+// that nobody uses is kept for an hour ([Options].KeepCounter); after that its tokens
+// lean on a clock that did not go back by more than that. Guard writes with them. Waiters of different Lockers are served
 // in order of arrival; goroutines of one Locker pass the lock on to each other in
 // memory, up to 64 times and for 25 ms at most, before it goes to another process.
 //
@@ -35,6 +37,13 @@
 // The lease ends by the server's clock, which starts when the server carries
 // the request out. Validity counts on the holder's clock of elapsed time, read
 // before the request was sent, and ends a hundredth of the TTL and 2 ms early.
+//
+// A replica has a lease as the time of its end. If it takes over and its clock is ahead
+// of its master's by more than that hundredth and 2 ms, it ends the lease while the
+// holder believes, though it has confirmed the grant. So exclusion leans on clocks that
+// agree (AgreedClocks), with Replicas as without: keep them by NTP on all servers that
+// may be promoted. A server that is started with its data on another machine is such a
+// successor, too.
 //
 // # Requirements
 //
@@ -183,7 +192,7 @@ type attempt struct {
 
 func (s *store) Features() driver.Features {
 	g := locker.Guarantees{
-		Exclusion: locker.PromptHolder | locker.SteadyClocks | locker.DurableServer | locker.DurableReplica,
+		Exclusion: locker.PromptHolder | locker.SteadyClocks | locker.AgreedClocks | locker.DurableServer | locker.DurableReplica,
 		Tokens:    locker.ForwardClock,
 		Fair:      true,
 		Release:   locker.ByExpiry,

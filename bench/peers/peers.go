@@ -32,7 +32,7 @@ type peer struct {
 }
 
 // What a lock with a lease on one Redis leans on, whatever its page says.
-const oneRedis = locker.PromptHolder | locker.SteadyClocks | locker.DurableServer | locker.DurableReplica
+const oneRedis = locker.PromptHolder | locker.SteadyClocks | locker.AgreedClocks | locker.DurableServer | locker.DurableReplica
 
 // peers declares for each library what its documentation claims. Where the documentation
 // claims nothing, it declares the weakest guarantee that the mechanism allows.
