@@ -81,7 +81,7 @@ func TestASubjectThatPromisesTokensIsNotTakenForTokenless(t *testing.T) {
 
 func TestWhatIsNotPromisedIsNeitherModestNorUntried(t *testing.T) {
 	g := locker.Guarantees{Tokens: locker.Unpromised}
-	if modest, untried := found(g, Kept, Kept, Kept).unproven(); len(modest)+len(untried) > 0 {
+	if modest, untried := found(g, Kept, Kept, Kept).unproven(nil); len(modest)+len(untried) > 0 {
 		t.Errorf("modest %v, not tried %v", modest, untried)
 	}
 }

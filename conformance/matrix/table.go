@@ -60,7 +60,7 @@ func (m *Matrix) writeFindings(w io.Writer, open, end string) {
 		fmt.Fprintf(w, "\nSkipped (–): %s\n", line)
 	}
 	for _, mod := range m.Modest {
-		fmt.Fprintf(w, "\nModest: %v. No scenario that breaks it did any harm.\n", mod)
+		fmt.Fprintf(w, "\nModest: %v. Every scenario that breaks it was played, where it can be, and did no harm.\n", mod)
 	}
 }
 
@@ -103,13 +103,21 @@ func (m *Matrix) WriteMarkdownUnder(w io.Writer, head string) {
 	m.markdownScenarios(w)
 	fmt.Fprintf(w, "\n## Findings\n")
 	if len(m.FalseClaims())+len(m.Modest) == 0 {
-		fmt.Fprintf(w, "\nNo false claim, and no declaration that is weaker than what was measured.\n")
+		fmt.Fprint(w, "\nNo false claim", m.noneModest(), ".\n")
 	}
 	m.writeFindings(w, "\n```\n", "```\n")
 	for _, u := range m.Untried {
 		fmt.Fprintf(w, "\nNot tried: %v. Nothing that breaks it could be injected there.\n", u)
 	}
 	m.markdownSkips(w)
+}
+
+// noneModest is what is said where nothing is modest: only a run of all scenarios shows it.
+func (m *Matrix) noneModest() string {
+	if m.unplayed(Scenarios()) != 0 {
+		return ""
+	}
+	return ", and no declaration that is weaker than what was measured"
 }
 
 const markdownLegend = `
@@ -196,5 +204,5 @@ func (m *Matrix) markdownSkips(w io.Writer) {
 
 // anchor is the name of a heading in a link, as GitHub makes it.
 func anchor(heading string) string {
-	return strings.NewReplacer(" ", "-", ",", "", "+", "").Replace(strings.ToLower(heading))
+	return strings.NewReplacer(" ", "-", ",", "", "+", "", "'", "").Replace(strings.ToLower(heading))
 }

@@ -2,11 +2,13 @@ package matrix
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/lockstile/locker"
 )
 
-// Unproven is what a declaration leans on though no scenario has shown that it must.
+// Unproven is what a declaration leans on though no scenario has shown that it must:
+// all that break it were played, or none can be.
 type Unproven struct {
 	Subject   string             `json:"subject"`
 	Guarantee string             `json:"guarantee"` // "exclusion" or "tokens"
@@ -18,18 +20,23 @@ func (u Unproven) String() string {
 	return fmt.Sprintf("%s leans its %s on: %v", u.Subject, u.Guarantee, u.Leans)
 }
 
-// unproven returns what was broken without doing harm, and what nothing has broken.
-func (m *Matrix) unproven() (modest, untried []Unproven) {
+// unproven returns what was broken, in every way that there is, without doing harm, and
+// what nothing can break here. catalogue are all scenarios that there are: the one that
+// shows the harm may be among those that were not chosen.
+func (m *Matrix) unproven(catalogue []Scenario) (modest, untried []Unproven) {
+	unplayed := m.unplayed(catalogue)
 	for _, s := range m.Subjects {
-		exclusion, tokens, tried := s.Guarantees.Exclusion, s.Guarantees.Tokens, locker.Assumptions(0)
+		exclusion, tokens, tried, open := s.Guarantees.Exclusion, s.Guarantees.Tokens, locker.Assumptions(0), unplayed
 		if s.Tokenless() {
 			tokens = 0 // no fault can break a promise that is not made
 		}
 		exclusion &^= locker.Unpromised // for the same reason
 		for _, sc := range m.Scenarios {
 			switch c := m.Cell(sc.Name, s.Name); c.Verdict {
-			case Skipped, NotPlayed:
+			case Skipped:
 				continue
+			case NotPlayed:
+				open |= sc.Breaks
 			case Broken:
 				tokens &^= sc.Breaks
 				if c.Overlap > slack || c.Stale > 0 { // else only tokens went back
@@ -41,11 +48,21 @@ func (m *Matrix) unproven() (modest, untried []Unproven) {
 			tried |= sc.Breaks
 		}
 		for _, left := range []Unproven{{s.Name, "exclusion", exclusion}, {s.Name, "tokens", tokens}} {
-			modest = left.appendTo(modest, tried)
-			untried = left.appendTo(untried, ^tried)
+			modest = left.appendTo(modest, tried&^open)
+			untried = left.appendTo(untried, ^tried&^open)
 		}
 	}
 	return modest, untried
+}
+
+// unplayed returns what the scenarios break that were not chosen.
+func (m *Matrix) unplayed(catalogue []Scenario) (broken locker.Assumptions) {
+	for _, sc := range catalogue {
+		if !slices.ContainsFunc(m.Scenarios, func(chosen Scenario) bool { return chosen.Name == sc.Name }) {
+			broken |= sc.Breaks
+		}
+	}
+	return broken
 }
 
 // appendTo appends to all the part of u that is in some, if any.

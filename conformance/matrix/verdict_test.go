@@ -18,7 +18,7 @@ func TestExclusionThatIsNotPromisedIsNoFalseClaim(t *testing.T) {
 	if got, why := judge(g, 0, h); got != BrokenFenced {
 		t.Errorf("%q (%s), not %q", got, why, BrokenFenced)
 	}
-	if modest, untried := found(g, Kept, Kept, Kept).unproven(); len(modest)+len(untried) > 0 {
+	if modest, untried := found(g, Kept, Kept, Kept).unproven(nil); len(modest)+len(untried) > 0 {
 		t.Errorf("modest %v, not tried %v", modest, untried)
 	}
 }
@@ -41,7 +41,7 @@ func TestAStandstillBeforeTheFaultIsAFalseClaim(t *testing.T) {
 func TestTokensThatWentBackDoNotShowThatExclusionCanBreak(t *testing.T) {
 	m := found(locker.Guarantees{Exclusion: locker.PromptHolder, Tokens: locker.PromptHolder}, Broken, Kept, Kept)
 	m.Cells[0].Stale = 0
-	modest, _ := m.unproven()
+	modest, _ := m.unproven(nil)
 	if len(modest) != 1 || modest[0].Guarantee != "exclusion" {
 		t.Errorf("modest %v", modest)
 	}
