@@ -56,7 +56,7 @@ func (p *mutexPeer) acquire(ctx context.Context, req *locker.Request, lock func(
 	if err != nil {
 		return nil, fmt.Errorf("mutex: session: %w", err)
 	}
-	m := concurrency.NewMutex(session, "/mutex/"+req.Name)
+	m := concurrency.NewMutex(session, req.Name)
 	if err := lock(m, ctx); err != nil {
 		taken := errors.Is(err, concurrency.ErrLocked)
 		p.giveBack(req.TTL, session, taken || p.trusting)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/conformance/matrix"
+	"github.com/lockstile/locker/zookeeper"
 )
 
 // zkTimeout is the session timeout, as for our own backend in the testbed.
@@ -74,7 +75,7 @@ func (p *zkPeer) endAll(cause error) {
 // Lock returns when ctx ends. The library goes on waiting, and what it is granted then is
 // given back.
 func (p *zkPeer) Lock(ctx context.Context, req *locker.Request) (matrix.Holding, error) {
-	lock := zk.NewLock(p.conn, "/zklock/"+req.Name, zk.WorldACL(zk.PermAll))
+	lock := zk.NewLock(p.conn, zookeeper.DefaultBase+"/"+req.Name, zk.WorldACL(zk.PermAll))
 	got := make(chan error, 1)
 	go func() { got <- lock.Lock() }()
 	select {

@@ -8,8 +8,9 @@ import (
 )
 
 // WriteBrief writes a small part of the matrix as Markdown: only these subjects, and
-// only the scenarios that break an assumption, or that not all of these kept. page is
-// the path of the whole, as WriteMarkdown writes it, for links.
+// only the scenarios that break an assumption, or that not all of these kept. Those that
+// none of these has are named below. page is the path of the whole, as WriteMarkdown
+// writes it, for links.
 func (m *Matrix) WriteBrief(w io.Writer, page string, subjects []Subject) {
 	fmt.Fprint(w, "| |")
 	for _, s := range subjects {
@@ -17,13 +18,18 @@ func (m *Matrix) WriteBrief(w io.Writer, page string, subjects []Subject) {
 	}
 	fmt.Fprintf(w, "\n|---|%s\n", strings.Repeat(":-:|", len(subjects)))
 	kept := 0
+	var others []string
 	for _, sc := range m.Scenarios {
-		cells := m.row(sc, subjects)
+		cells, link := m.row(sc, subjects), fmt.Sprintf("[%s](%s#%s)", sc.Name, page, anchor(sc.Name))
+		if !slices.ContainsFunc(cells, Cell.played) {
+			others = append(others, link)
+			continue
+		}
 		if sc.Breaks == 0 && slices.ContainsFunc(cells, Cell.kept) && !slices.ContainsFunc(cells, Cell.noteworthy) {
 			kept++
 			continue
 		}
-		fmt.Fprintf(w, "| [%s](%s#%s) |", sc.Name, page, anchor(sc.Name))
+		fmt.Fprintf(w, "| %s |", link)
 		for _, c := range cells {
 			fmt.Fprintf(w, " %s |", c.mark())
 		}
@@ -31,6 +37,9 @@ func (m *Matrix) WriteBrief(w io.Writer, page string, subjects []Subject) {
 	}
 	if kept > 0 {
 		fmt.Fprintf(w, "\n%d further scenarios (a network that is cut, messages that are lost or late, a dead waiter, a herd, …): kept by all.\n", kept)
+	}
+	if len(others) > 0 {
+		fmt.Fprintf(w, "\nFor other configurations: %s.\n", strings.Join(others, ", "))
 	}
 }
 
@@ -42,7 +51,10 @@ func (m *Matrix) row(sc Scenario, subjects []Subject) (cells []Cell) {
 }
 
 // noteworthy reports whether the scenario is neither kept nor skipped.
-func (c Cell) noteworthy() bool { return c.mark() != "✓" && c.mark() != "–" }
+func (c Cell) noteworthy() bool { return c.mark() != "✓" && c.played() }
+
+// played reports whether the scenario is not skipped.
+func (c Cell) played() bool { return c.mark() != "–" }
 
 // kept reports whether the scenario is kept, in time or not.
 func (c Cell) kept() bool { return c.mark() == "✓" }

@@ -58,7 +58,8 @@ type History struct {
 	// Tokenless says that the lock has no tokens: the storage cannot have a
 	// guard, and Token counts the worker's grants.
 	Tokenless bool `json:"tokenless,omitempty"`
-	// Untrue is a false statement that a caller was given about its attempt.
+	// Untrue is a false statement that a caller was given about its attempt, or a
+	// loss for which there is no reason.
 	Untrue string `json:"untrue,omitempty"`
 
 	faults      int // so far
@@ -116,7 +117,7 @@ func (h *History) takenAway(worker string, token fencing.Token) {
 	h.amend(worker, token, func(s *Span) { s.TakenAway = true })
 }
 
-// untrue notes a false statement that a caller was given.
+// untrue notes a false statement that a caller was given, or a loss without a reason.
 func (h *History) untrue(format string, args ...any) {
 	h.mark(format, args...)
 	h.mu.Lock()

@@ -46,6 +46,9 @@ type System struct {
 	Snapshot     func() error // notes the disk that CrashOld goes back to
 	FailOver     func() error // the primary is lost, a replica that lags takes over
 	Lag          func() error // from now on the replica gets nothing
+	ClockAhead   func() error // the clock of the replica that FailOver promotes is an hour ahead from now on
+	CatchUp      func() error // returns when that replica has everything
+	HandOver     func() error // every primary makes a replica that has everything its successor
 	Pause        func() error // servers that are needed stop (SIGSTOP)
 	Resume       func() error // and go on
 	KillMinority func() error // as many servers as the declaration tolerates, the leader first
@@ -53,6 +56,13 @@ type System struct {
 	Restore      func() error // brings killed servers back, with their disks
 	StepClock    func(d time.Duration) error
 	SkewClocks   func() error // some servers' clocks go an hour ahead of the others'
+	// Move returns the steps by which the keys of a name move to another server
+	// while both serve.
+	Move func(name string) []Step
+	// Stranger takes the lock of a name as another library does, which knows
+	// nothing of ours, for longer than anybody waits here. The function that it
+	// returns gives the lock back as that library does.
+	Stranger func(name string) (release func() error, err error)
 	// Register reads the rows of a name, for Lockers that are a Writer. It waits
 	// for transactions that have not ended.
 	Register func(name string) ([]Entry, error)
@@ -65,6 +75,12 @@ type System struct {
 	// Narrow lets a worker reach only the nth majority of the servers. Each
 	// majority has one server in common with the next.
 	Narrow func(net Network, n int) error
+}
+
+// Step is one step of what an operator does.
+type Step struct {
+	What string
+	Do   func() error
 }
 
 // Part is some of a system's servers.

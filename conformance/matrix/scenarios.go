@@ -9,7 +9,7 @@ import (
 
 // Scenarios returns all scenarios.
 func Scenarios() []Scenario {
-	ruinous := slices.Concat(serverScenarios, clockScenarios, signScenarios)
+	ruinous := slices.Concat(serverScenarios, clockScenarios, signScenarios, clusterScenarios)
 	for i := range ruinous {
 		ruinous[i].Ruins = true
 	}

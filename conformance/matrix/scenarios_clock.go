@@ -11,6 +11,8 @@ func hasClock(s *System) bool { return s.StepClock != nil }
 
 var needsClock = needs(hasClock, "the servers' clock cannot be stepped here")
 
+var needsClocks = needs(func(s *System) bool { return s.ClockAhead != nil }, "no successor here ends a lease by a clock of its own")
+
 var clockScenarios = []Scenario{
 	{
 		Name: "clock steps forward", Breaks: locker.SteadyClocks, Needs: needsClock, Play: clockStepsForward,
@@ -23,6 +25,18 @@ var clockScenarios = []Scenario{
 	{
 		Name: "clock steps back", Breaks: locker.SteadyClocks, Needs: needsClock, Play: clockStepsBack,
 		Story: "The servers' wall clock steps an hour back between two holders.",
+	},
+	{
+		Name: "idle, then the clock steps back", Breaks: locker.SteadyClocks, Needs: needsClock, Play: idleThenBack,
+		Story: "Nobody uses a name for half an hour, and then the servers' wall clock steps an hour back.",
+	},
+	{
+		Name: "idle for hours, then the clock steps back", Breaks: locker.ForwardClock, Needs: needsClock, Play: idleForHoursThenBack,
+		Story: "Nobody uses a name for two hours, which is longer than some stores remember it, and then the servers' wall clock steps three hours back.",
+	},
+	{
+		Name: "the replica's clock is ahead", Breaks: locker.AgreedClocks, Needs: both(needsClocks, needsNetwork), Play: replicaAhead,
+		Story: "The primary is lost, and a replica that has everything takes over; its clock is an hour ahead. The holder does not hear of it: its network has fallen silent.",
 	},
 	{
 		Name: "servers disagree", Play: serversDisagree,
@@ -66,6 +80,30 @@ func clockStepsBack(p *Play) {
 	p.stepBack()
 	b.Next().Unlock()
 	a.Lock().Unlock()
+}
+
+func idleThenBack(p *Play)         { p.idle("half an hour passes", time.Hour/2, time.Hour) }
+func idleForHoursThenBack(p *Play) { p.idle("two hours pass", 2*time.Hour, 3*time.Hour) }
+
+// idle lets time pass by the servers' clock while nobody uses the lock, and then has
+// the clock step back.
+func (p *Play) idle(passes string, pass, back time.Duration) {
+	a, b := p.Worker("A"), p.Worker("B")
+	a.Lock().Unlock()
+	p.Arrange(passes, func() error { return p.System.StepClock(pass) })
+	p.Break(fmt.Sprintf("the servers' clock steps %v back", back), func() error { return p.System.StepClock(pass - back) })
+	b.Next().Unlock()
+	a.Lock().Unlock()
+}
+
+func replicaAhead(p *Play) {
+	p.TTL *= slower
+	a, b := p.Worker("A"), p.Worker("B")
+	p.Break("the replica's clock goes an hour ahead", p.System.ClockAhead)
+	held := a.Lock()
+	held.Write(1)
+	p.Arrange("the replica has everything", p.System.CatchUp)
+	p.unheardBy(held, b, "the primary is lost, the replica takes over", p.System.FailOver)
 }
 
 func serversDisagree(p *Play) {

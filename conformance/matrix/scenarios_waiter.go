@@ -15,6 +15,11 @@ var waiterScenarios = []Scenario{
 		Name: "suspended waiter", Play: suspendedWaiter,
 		Story: "The first waiter's process is stopped when its turn comes.",
 	},
+	{
+		Name: "a stranger's release", Play: strangersRelease,
+		Story: "Another library's client has the lock, gives it back long before the end of its lease, and tells nobody.",
+		Needs: needs(func(s *System) bool { return s.Stranger != nil }, "no other library's lock excludes these"),
+	},
 }
 
 func herd(p *Play) {
@@ -26,6 +31,34 @@ func herd(p *Play) {
 		}
 	}
 	p.Serve(0, all...)
+}
+
+// strangersRelease finds a waiter that sleeps until the end of the stranger's lease: a
+// standstill.
+func strangersRelease(p *Play) {
+	a := p.Worker("A")
+	release := p.stranger()
+	waiting := a.Locking()
+	p.Sleep(shortly)
+	release()
+	next := waiting.now().NextWithin(p.long(), func() {})
+	next.Write(1)
+	next.Unlock()
+}
+
+// stranger has another library's client take the lock, as a holder in the history that
+// writes nothing and has no token.
+func (p *Play) stranger() (release func()) {
+	const who = "a stranger"
+	asked := now()
+	free, err := p.System.Stranger(p.name)
+	p.must(err)
+	p.History.granted(Span{Worker: who, Name: p.name, Asked: asked, From: now()})
+	p.History.mark("%s has the lock", who)
+	return func() {
+		p.History.ended(who, 0, now(), "given back")
+		p.Break(who+" gives it back", free)
+	}
 }
 
 func deadWaiter(p *Play) {

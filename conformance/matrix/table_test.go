@@ -30,9 +30,9 @@ func TestBriefHidesNothingThatBroke(t *testing.T) {
 		kept     bool
 	}{
 		{[]Verdict{BrokenFenced, Broken, Kept}, []string{"| [pause](page#pause) | fenced |", "| [amnesia](page#amnesia) | **broken** |"}, true},
-		{[]Verdict{Kept, Skipped, Unavailable}, []string{"| [pause](page#pause) | ✓ |", "| [amnesia](page#amnesia) | – |"}, true},
+		{[]Verdict{Kept, Skipped, Unavailable}, []string{"| [pause](page#pause) | ✓ |", "For other configurations: [amnesia](page#amnesia)."}, true},
 		{[]Verdict{Kept, Kept, FalseClaim}, []string{"| [herd](page#herd) | **FALSE CLAIM** |"}, false},
-		{[]Verdict{Kept, Kept, Skipped}, []string{"| [herd](page#herd) | – |"}, false},
+		{[]Verdict{Kept, Skipped, Skipped}, []string{"For other configurations: [amnesia](page#amnesia), [herd](page#herd)."}, false},
 		{[]Verdict{Kept, Kept, NotPlayed}, []string{"| [herd](page#herd) | ? |"}, false},
 	} {
 		m := found(locker.Guarantees{}, c.verdicts...)

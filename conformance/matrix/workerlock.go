@@ -79,13 +79,32 @@ func (l WorkerLock) Renew() { l.Worker.play.must(l.tryRenew()) }
 
 // tryRenew is Renew for a lock that may have ended.
 func (l WorkerLock) tryRenew() error {
-	w := l.Worker
-	r, err := w.answer(w.play.ctx, l.renewing())
-	w.play.must(err)
-	if r.Err != "" {
+	if r := l.renewed(); r.Err != "" {
 		return errors.New(r.Err)
 	}
 	return nil
+}
+
+func (l WorkerLock) renewed() report {
+	r, err := l.Worker.answer(l.Worker.play.ctx, l.renewing())
+	l.Worker.play.must(err)
+	return r
+}
+
+// mustRenew renews a lock of which nothing is broken that it leans on. The store may be
+// slow for a moment, so it asks until the lease has ended; but a lock that is lost is a
+// promise that was not kept. It reports whether the lock is held.
+func (l WorkerLock) mustRenew() bool {
+	p := l.Worker.play
+	for ; ; p.Sleep(p.TTL / 100) {
+		switch r := l.renewed(); {
+		case r.Err == "":
+			return true
+		case r.Lost:
+			p.History.untrue("%s lost its lock though nothing that it leans on is broken: %s", l.Worker.Name, r.Err)
+			return false
+		}
+	}
 }
 
 // renewing has the holder renew the lock, and does not wait for the answer.

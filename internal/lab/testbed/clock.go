@@ -58,6 +58,40 @@ func (c *clock) checked(now func() (time.Time, error)) func(time.Duration) error
 	}
 }
 
+// stepping is checked for a Redis, which then forgets what has ended by the new clock:
+// left alone it does so when it gets to it.
+func (c *clock) stepping(srv *testserver.RedisServer) func(time.Duration) error {
+	step := c.checked(timeOf(srv))
+	if step == nil {
+		return nil
+	}
+	return func(d time.Duration) error {
+		if err := step(d); err != nil {
+			return err
+		}
+		_, err := srv.TryDo("SCAN", "0", "COUNT", "1000") // more keys than there are
+		return err
+	}
+}
+
+// hourAhead steps the clock an hour forward, has begin start a server that goes by it, and
+// checks that the server does. It returns nil if the clock cannot be stepped.
+func (c *clock) hourAhead(lab *matrix.Lab, begin func() (now func() (time.Time, error))) func() error {
+	if c.step == nil {
+		return nil
+	}
+	return func() error {
+		if err := c.step(time.Hour); err != nil {
+			return err
+		}
+		var now func() (time.Time, error)
+		if err := lab.Try(func() { now = begin() }); err != nil {
+			return err
+		}
+		return c.checked(now)(time.Hour)
+	}
+}
+
 // closeEnough is more than any answer takes and less than any step.
 const closeEnough = 15 * time.Minute
 

@@ -1,9 +1,11 @@
 package testbed
 
 import (
+	"context"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/concurrency"
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/conformance/matrix"
@@ -66,5 +68,23 @@ func threeEtcd(lab *matrix.Lab) (*matrix.System, error) {
 			each(killed, (*testserver.EtcdServer).StartAlone)()
 			cluster.Leader()
 		}),
+		Stranger: func(name string) (func() error, error) { return etcdStranger(lab, cluster.Endpoints(), name) },
 	}, nil
+}
+
+// etcdStranger is the Mutex of etcd's own client.
+func etcdStranger(lab *matrix.Lab, endpoints []string, name string) (release func() error, err error) {
+	client, err := clientv3.New(clientv3.Config{Endpoints: endpoints})
+	if err != nil {
+		return nil, err
+	}
+	lab.Cleanup(func() { _ = client.Close() })
+	ctx, cancel := context.WithTimeout(context.Background(), askTime)
+	defer cancel()
+	session, err := concurrency.NewSession(client, concurrency.WithTTL(600))
+	if err != nil {
+		return nil, err
+	}
+	m := concurrency.NewMutex(session, name)
+	return func() error { return m.Unlock(context.Background()) }, m.Lock(ctx)
 }

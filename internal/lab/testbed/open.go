@@ -22,7 +22,8 @@ import (
 
 // Open makes the Locker of a worker process, which ends with the process. It
 // knows the URLs of this testbed's subjects, which are not all for users:
-// "specimen:FLAW@host:port" is a lock that is broken on purpose.
+// "specimen:FLAW@host:port" is a lock that is broken on purpose, and
+// "cluster:NODE=PROXY,…" a Redis Cluster behind proxies.
 func Open(ctx context.Context, text string) (locker.Locker, error) {
 	scheme, rest, _ := strings.Cut(text, ":")
 	switch scheme {
@@ -32,6 +33,8 @@ func Open(ctx context.Context, text string) (locker.Locker, error) {
 		return openZooKeeper(strings.TrimPrefix(rest, "//"))
 	case "postgres":
 		return openPostgres(ctx, text)
+	case "cluster":
+		return openCluster(rest)
 	case "specimen":
 		i := strings.LastIndex(rest, "@")
 		if i < 0 {

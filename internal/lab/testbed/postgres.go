@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/lockstile/locker/conformance/matrix"
@@ -16,11 +17,11 @@ func postgresSubjects() []matrix.Subject {
 	return []matrix.Subject{
 		{
 			Name: "postgres", About: "lease rows; one server, with an asynchronous standby that may take over",
-			Guarantees: new(postgres.Locker).Guarantees(), Start: onePostgres(""),
+			Guarantees: new(postgres.Locker).Guarantees(), Start: onePostgres,
 		},
 		{
 			Name: "postgres session", About: "advisory locks; the same",
-			Guarantees: new(postgres.SessionLocker).Guarantees(), Start: onePostgres("&mode=session"),
+			Guarantees: new(postgres.SessionLocker).Guarantees(), Start: sessionsOnPostgres,
 		},
 		postgresSyncSubject(),
 		{
@@ -30,15 +31,22 @@ func postgresSubjects() []matrix.Subject {
 	}
 }
 
-func onePostgres(query string) func(*matrix.Lab) (*matrix.System, error) {
-	return func(lab *matrix.Lab) (*matrix.System, error) {
-		sys, _, err := startPostgres(lab, query)
-		return sys, err
-	}
+func onePostgres(lab *matrix.Lab) (*matrix.System, error) {
+	sys, _, err := startPostgres(lab, "")
+	return sys, err
+}
+
+// sessionsOnPostgres has no successor that could end a lock by its clock: none has heard
+// of any.
+func sessionsOnPostgres(lab *matrix.Lab) (*matrix.System, error) {
+	sys, clients, err := startPostgres(lab, "&mode=session")
+	sys.ClockAhead, sys.Stranger = nil, clients.stranger
+	return sys, err
 }
 
 func startPostgres(lab *matrix.Lab, query string) (*matrix.System, *movable, error) {
-	clock := newClock(lab)
+	clocks := newClocks(lab, 2)
+	clock, ahead := clocks[0], clocks[1]
 	primary := testserver.PostgresWithEnv(lab, clock.env())
 	var standby *testserver.PostgresServer
 	clients := &movable{lab: lab, current: primary.Addr(), query: query}
@@ -50,6 +58,10 @@ func startPostgres(lab *matrix.Lab, query string) (*matrix.System, *movable, err
 			stream.Cut()
 			must(lab, "tokens", drawLogged(primary.URL("postgres")))
 		},
+		ahead: ahead.hourAhead(lab, func() func() (time.Time, error) {
+			standby, _ = standbyOf(lab, primary, ahead)
+			return timeOfPostgres(standby)
+		}),
 		promote: func() *testserver.PostgresServer {
 			standby.Promote()
 			return standby
@@ -69,6 +81,7 @@ func standbyOf(lab *matrix.Lab, primary *testserver.PostgresServer, clock *clock
 // takeOver is how a standby falls behind and then becomes the primary.
 type takeOver struct {
 	lag     func()
+	ahead   func() error // nil if no clock can be stepped
 	promote func() *testserver.PostgresServer
 }
 
@@ -80,8 +93,10 @@ func (m *movable) system(primary *testserver.PostgresServer, clock *clock, stand
 		CrashKeeping: try(m.lab, primary.Kill, primary.Start),
 		Pause:        try(m.lab, primary.Pause),
 		Resume:       try(m.lab, primary.Resume),
-		StepClock:    clock.checked(func() (time.Time, error) { return postgresTime(url) }),
+		StepClock:    clock.checked(timeOfPostgres(primary)),
 		Lag:          try(m.lab, standby.lag),
+		ClockAhead:   standby.ahead,
+		CatchUp:      func() error { return caughtUp(url, 1) },
 		FailOver:     try(m.lab, primary.Kill, func() { m.moveTo(standby.promote().Addr()) }),
 	}, ensureSchema(url)
 }
@@ -102,6 +117,7 @@ func postgresInside(query string) func(*matrix.Lab) (*matrix.System, error) {
 		if err != nil {
 			return sys, err
 		}
+		sys.Stranger = clients.stranger
 		sys.Register = func(name string) ([]matrix.Entry, error) {
 			return readRegister(testserver.PostgresURL(clients.current, "postgres"), name)
 		}
@@ -131,6 +147,22 @@ func (m *movable) moveTo(addr string) {
 	for _, ps := range m.all {
 		ps[0].Retarget(addr)
 	}
+}
+
+// stranger is another program's advisory lock.
+func (m *movable) stranger(name string) (release func() error, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), askTime)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, testserver.PostgresURL(m.current, "postgres"))
+	if err != nil {
+		return nil, err
+	}
+	m.lab.Cleanup(func() { _ = conn.Close(context.Background()) })
+	_, err = conn.Exec(ctx, `SELECT pg_advisory_lock(hashtextextended($1, 0))`, name)
+	return func() error {
+		_, err := conn.Exec(context.Background(), `SELECT pg_advisory_unlock(hashtextextended($1, 0))`, name)
+		return err
+	}, err
 }
 
 func ensureSchema(url string) error {

@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/lab/testserver"
 )
 
 // askTime bounds a question to a server. It is generous: machines are slow.
@@ -24,12 +25,14 @@ func askPostgres(url string, f func(ctx context.Context, conn *pgx.Conn) error) 
 	return f(ctx, conn)
 }
 
-// postgresTime asks a server for the time on the clock that leases use.
-func postgresTime(url string) (there time.Time, err error) {
-	err = askPostgres(url, func(ctx context.Context, conn *pgx.Conn) error {
-		return conn.QueryRow(ctx, `SELECT clock_timestamp()`).Scan(&there)
-	})
-	return there, err
+// timeOfPostgres asks a server for the time on the clock that leases use.
+func timeOfPostgres(srv *testserver.PostgresServer) func() (time.Time, error) {
+	return func() (there time.Time, err error) {
+		err = askPostgres(srv.URL("postgres"), func(ctx context.Context, conn *pgx.Conn) error {
+			return conn.QueryRow(ctx, `SELECT clock_timestamp()`).Scan(&there)
+		})
+		return there, err
+	}
 }
 
 // drawLogged draws as many tokens as PostgreSQL logs ahead, which a standby never draws

@@ -46,7 +46,8 @@ var synchronous = []string{"synchronous_standby_names=*", "wal_retrieve_retry_in
 // another standby came first, that is the synchronous one.
 func postgresWithSyncStandby(another bool) func(*matrix.Lab) (*matrix.System, error) {
 	return func(lab *matrix.Lab) (*matrix.System, error) {
-		clock := newClock(lab)
+		clocks := newClocks(lab, 2)
+		clock, ahead := clocks[0], clocks[1]
 		primary := testserver.PostgresWithEnv(lab, clock.env(), synchronous...)
 		standbys := 1
 		if another {
@@ -60,6 +61,11 @@ func postgresWithSyncStandby(another bool) func(*matrix.Lab) (*matrix.System, er
 				must(lab, "standby", caughtUp(primary.URL("postgres"), standbys))
 				stream.Cut()
 			},
+			ahead: ahead.hourAhead(lab, func() func() (time.Time, error) {
+				standby.Kill()
+				standby, _ = standbyOf(lab, primary, ahead)
+				return timeOfPostgres(standby)
+			}),
 			promote: func() *testserver.PostgresServer {
 				standby.Promote()
 				testserver.PostgresStandby(lab, standby, standby.Addr(), clock.env()) // it waits for one as well

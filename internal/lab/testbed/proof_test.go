@@ -29,6 +29,7 @@ var flaws = []struct{ scenario, flaw string }{
 	{"lost reply to a lock", "no clean-up"},
 	{"slow answer to an unlock", "get, then del"},
 	{"slow second answer", "timestamps"},
+	{"a stranger's release", "waits for nobody"},
 }
 
 // hangs are flaws that take long to see: nobody gets the lock any more.
@@ -37,6 +38,7 @@ var hangs = []struct{ scenario, flaw string }{
 	{"lost notification", "waiters rely on being told"},
 	{"dead holder", "no expiry"},
 	{"death before the answer", "set, then expire"},
+	{"a stranger's release", "waiters sleep until the lease ends"},
 }
 
 func TestEveryFlawIsFoundByTheScenarioMeantForIt(t *testing.T) {
@@ -113,6 +115,9 @@ func TestADeclarationThatIsTooStrongIsAFalseClaim(t *testing.T) {
 		{"singlenode", "pause before the write", locker.PromptHolder},
 		{"singlenode", "clock steps forward", locker.SteadyClocks},
 		{"singlenode+replica", "failover", locker.DurableReplica},
+		{"singlenode+WAIT", "the replica's clock is ahead", locker.AgreedClocks},
+		{"postgres+sync", "the replica's clock is ahead", locker.AgreedClocks},
+		{"singlenode", "idle for hours, then the clock steps back", locker.ForwardClock},
 		{"redlock-rule", "server forgets", locker.DurableServer | locker.DelayedRestart},
 		{"postgres", "failover", locker.DurableReplica},
 		{"postgres session", "pause before the write", locker.PromptHolder},

@@ -2,6 +2,8 @@ package testbed
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -32,6 +34,7 @@ func redisSubjects() []matrix.Subject {
 			Name: "singlenode+WAIT", About: "the same, with Replicas: 1",
 			Guarantees: singlenodeGuarantees(1), Start: redisWithReplica("?replicas=1"),
 		},
+		redisClusterSubject(),
 	}
 }
 
@@ -58,7 +61,8 @@ func oneRedis(args ...string) func(*matrix.Lab) (*matrix.System, error) {
 			CrashEmpty:   try(lab, srv.Kill, srv.Wipe, srv.Start),
 			Pause:        try(lab, srv.Pause),
 			Resume:       try(lab, srv.Resume),
-			StepClock:    clock.checked(timeOf(srv)),
+			StepClock:    clock.stepping(srv),
+			Stranger:     redisStranger(srv),
 		}
 		if len(args) == 0 { // with an append-only file there are no snapshots to go back to
 			sys.Snapshot = try(lab, func() { srv.Do("SAVE") })
@@ -94,8 +98,9 @@ func clients(lab *matrix.Lab, before string, targets ...string) func() (string, 
 
 func redisWithReplica(query string) func(*matrix.Lab) (*matrix.System, error) {
 	return func(lab *matrix.Lab) (*matrix.System, error) {
+		clock := newClock(lab) // of the replica
 		primary := testserver.Redis(lab, "--repl-diskless-sync-delay", "0")
-		replica := follower(lab, primary)
+		replica := follower(lab, primary, nil)
 		current := primary.Addr()
 		var all []matrix.Proxies
 		return &matrix.System{
@@ -109,9 +114,16 @@ func redisWithReplica(query string) func(*matrix.Lab) (*matrix.System, error) {
 			},
 			// Nobody listens on that port, so the replica keeps what it has.
 			Lag: try(lab, func() { replica.Do("REPLICAOF", "127.0.0.1", "1") }),
+			ClockAhead: clock.hourAhead(lab, func() func() (time.Time, error) {
+				replica.Kill()
+				replica = follower(lab, primary, clock.env())
+				return timeOf(replica)
+			}),
+			CatchUp:  try(lab, func() { awaitReplica(primary) }),
+			Stranger: redisStranger(primary),
 			FailOver: try(lab, primary.Kill, func() {
 				replica.Do("REPLICAOF", "NO", "ONE")
-				follower(lab, replica)
+				follower(lab, replica, nil)
 				current = replica.Addr()
 				for _, ps := range all {
 					ps[0].Retarget(current)
@@ -122,13 +134,48 @@ func redisWithReplica(query string) func(*matrix.Lab) (*matrix.System, error) {
 }
 
 // follower starts a replica and waits until it follows.
-func follower(lab *matrix.Lab, primary *testserver.RedisServer) *testserver.RedisServer {
+func follower(lab *matrix.Lab, primary *testserver.RedisServer, env []string) *testserver.RedisServer {
 	host, port, _ := strings.Cut(primary.Addr(), ":")
-	replica := testserver.Redis(lab, "--repl-diskless-sync-delay", "0", "--replicaof", host+" "+port)
+	replica := testserver.RedisWithEnv(lab, env, "--repl-diskless-sync-delay", "0", "--replicaof", host+" "+port)
+	awaitReplica(primary)
+	return replica
+}
+
+// awaitReplica waits until the replica has everything that the primary has now.
+func awaitReplica(primary *testserver.RedisServer) {
 	rdb := redis.NewClient(&redis.Options{Addr: primary.Addr()})
 	defer rdb.Close()
 	primary.Await("a write that the replica has confirmed", func() bool { return confirmed(rdb) })
-	return replica
+}
+
+// redisStranger is a client that follows the Redlock page, on all of these servers.
+func redisStranger(servers ...*testserver.RedisServer) func(name string) (func() error, error) {
+	return func(name string) (func() error, error) {
+		for _, srv := range servers {
+			if err := wants(srv, "OK", "SET", name, "a stranger's", "NX", "PX", "600000"); err != nil {
+				return nil, err
+			}
+		}
+		return func() error {
+			var errs []error
+			for _, srv := range servers {
+				errs = append(errs, wants(srv, "1", "DEL", name))
+			}
+			return errors.Join(errs...)
+		}, nil
+	}
+}
+
+// wants sends a command and wants this answer.
+func wants(srv *testserver.RedisServer, want string, args ...string) error {
+	got, err := srv.TryDo(args...)
+	if err == nil && got != want {
+		err = fmt.Errorf("the answer is %q, not %q", got, want)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", args[0], err)
+	}
+	return nil
 }
 
 // confirmed reports whether a write has reached the replica. WAIT counts the

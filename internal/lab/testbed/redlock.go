@@ -97,6 +97,7 @@ func fiveRedis(query string) func(*matrix.Lab) (*matrix.System, error) {
 			KillMajority: try(lab, each(srvs[:3], (*testserver.RedisServer).Kill)),
 			Restore:      try(lab, each(srvs[:3], (*testserver.RedisServer).Start)),
 			Narrow:       narrow,
+			Stranger:     redisStranger(srvs...),
 		}
 		if clocks[0].step != nil {
 			sys.StepClock = stepAll(clocks, srvs)
@@ -140,7 +141,7 @@ func stepAll(clocks []*clock, srvs []*testserver.RedisServer) func(time.Duration
 	return func(d time.Duration) error {
 		var errs []error
 		for i, c := range clocks {
-			errs = append(errs, c.checked(timeOf(srvs[i]))(d))
+			errs = append(errs, c.stepping(srvs[i])(d))
 		}
 		return errors.Join(errs...)
 	}

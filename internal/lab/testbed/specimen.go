@@ -14,7 +14,10 @@ func Specimen(flaw string) matrix.Subject {
 		Guarantees: new(specimen.Locker).Guarantees(),
 		Start: func(lab *matrix.Lab) (*matrix.System, error) {
 			srv := testserver.Redis(lab)
-			return &matrix.System{Client: clients(lab, "specimen:"+flaw+"@", srv.Addr())}, nil
+			return &matrix.System{
+				Client:   clients(lab, "specimen:"+flaw+"@", srv.Addr()),
+				Stranger: func(name string) (func() error, error) { return redisStranger(srv)("k:" + name) },
+			}, nil
 		},
 	}
 }

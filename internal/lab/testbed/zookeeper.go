@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/go-zookeeper/zk"
+
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/conformance/matrix"
 	"github.com/lockstile/locker/internal/lab/testserver"
@@ -63,7 +65,19 @@ func threeZooKeeper(lab *matrix.Lab) (*matrix.System, error) {
 		KillMinority: try(lab, kill),
 		KillMajority: try(lab, kill, kill),
 		Restore:      try(lab, func() { each(killed, (*testserver.ZooKeeperServer).Start)() }),
+		Stranger:     func(name string) (func() error, error) { return zooKeeperStranger(lab, addrs, name) },
 	}, nil
+}
+
+// zooKeeperStranger is the Lock of the client library, which lasts as long as its session.
+func zooKeeperStranger(lab *matrix.Lab, addrs []string, name string) (release func() error, err error) {
+	conn, _, err := zk.Connect(addrs, askTime, zk.WithLogger(silent{}))
+	if err != nil {
+		return nil, err
+	}
+	lab.Cleanup(conn.Close)
+	lock := zk.NewLock(conn, zookeeper.DefaultBase+"/"+name, zk.WorldACL(zk.PermAll))
+	return lock.Unlock, lock.Lock()
 }
 
 // askBetweenTicks has the leader ask the others for their clients' signs of life at about

@@ -101,6 +101,17 @@ func TestClusterServesEverySlot(t *testing.T) {
 	}
 }
 
+func TestReplicasOfAClusterFollowTheirMasters(t *testing.T) {
+	t.Parallel()
+	masters := testserver.RedisCluster(t, 2)
+	for i, replica := range testserver.RedisClusterReplicas(t, masters) {
+		_, port, _ := strings.Cut(masters[i].Addr(), ":")
+		if got := replica.Do("INFO", "replication"); !strings.Contains(got, "master_port:"+port+"\r") {
+			t.Errorf("replica %d of the master at %s says %s", i, masters[i].Addr(), got)
+		}
+	}
+}
+
 func TestServerEndsWithAProcessThatIsKilled(t *testing.T) {
 	testserver.Redis(t) // skips where there is none
 	cmd := exec.Command(os.Args[0])
