@@ -16,6 +16,7 @@ var losingClauses = []Clause{
 	{"renew-by-hand", "A program that renews by hand relies on the new deadline.", renewByHand},
 	{"hasty-renewal", "A call of Renew that has no time left must not lose a lock that the backend goes on renewing.", hastyRenewal},
 	{"silence", "A holder that hears nothing from the store must stop believing before anybody else gets the lock.", silence},
+	{"told-nothing", "A store, or what lies before it, may end a connection that the holder still takes for open: that must not free the lock while the holder believes, unless the declaration says so.", toldNothing},
 	{"short-after-long", "The lock of a dead holder must come free after its own TTL, even if its process had one with a longer TTL before.", shortAfterLong},
 	{"max-hold", "A holder that hangs must not keep everybody else out for ever.", maxHold},
 	{"longest-hold", "A maximum hold so long that a sum of times overflows must not make the lock end at once.", longestHold},
@@ -174,6 +175,27 @@ func (x *trial) lastingSilence(held *locker.Lock, b locker.Locker) {
 	x.alone(held, w)
 	if w.err == nil {
 		x.unlock(w.lock)
+	}
+}
+
+// toldNothing ends the holder's connections on the store's side alone. A lock that leans on
+// a server that is up may be given away at once, and then only the holder's own end counts.
+func toldNothing(x *trial) {
+	a, b, name := x.networked(), x.locker(), x.name()
+	if a.EndUnheard == nil {
+		x.skip("network to break (Client.EndUnheard)")
+	}
+	held := x.lock(a.Locker, name, x.ttl())
+	a.EndUnheard()
+	end := time.Now().Add(x.h.TTL)
+	if a.Locker.Guarantees().Exclusion.Has(locker.ServerUp) {
+		x.unlock(x.lock(b, name))
+	} else {
+		x.takenInTime(x.takeFrom(held, "whose holder was told nothing", b.TryLock))
+	}
+	x.event(held.Lost(), "Lost closes when connections have ended on the store's side alone")
+	if !held.Deadline().IsZero() && held.Deadline().After(end) {
+		x.failf("a lock whose connections had ended was believed in until %v after its TTL had passed", held.Deadline().Sub(end))
 	}
 }
 

@@ -29,6 +29,10 @@ func (p *Proxy) Addr() string { return p.p.Addr() }
 // and silent; new ones are accepted and silent too.
 func (p *Proxy) Cut() { p.p.Cut() }
 
+// EndUnheard is Cut, and the connections that are open now end on the server's
+// side.
+func (p *Proxy) EndUnheard() { p.p.EndUnheard() }
+
 // CutReplies holds back what the server answers. Requests arrive.
 func (p *Proxy) CutReplies() { p.p.CutReplies() }
 

@@ -59,6 +59,7 @@ type Client struct {
 	Locker locker.Locker
 
 	Cut        func()     // nothing passes in either direction any more; connections stay open and silent
+	EndUnheard func()     // connections end on the store's side; on this one they stay open and silent
 	CutReplies func()     // requests arrive, replies do not
 	Stall      func()     // connections that are open now fall silent, new ones pass
 	Heal       func()     // ends these: what was held back is lost with its connections, new ones pass
@@ -119,7 +120,8 @@ func Through(l locker.Locker, ps ...*Proxy) Client {
 			}
 		}
 	}
-	c.Cut, c.CutReplies, c.Stall = all((*Proxy).Cut), all((*Proxy).CutReplies), all((*Proxy).Stall)
+	c.Cut, c.EndUnheard = all((*Proxy).Cut), all((*Proxy).EndUnheard)
+	c.CutReplies, c.Stall = all((*Proxy).CutReplies), all((*Proxy).Stall)
 	c.Heal, c.Deliver = all((*Proxy).Heal), all((*Proxy).Deliver)
 	c.Conns = func() int {
 		n := 0

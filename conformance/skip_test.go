@@ -39,7 +39,8 @@ func TestClauseWithoutItsMeansIsSkippedAndSaysWhatIsMissing(t *testing.T) {
 	want := map[string]string{
 		"order": "promise to be fair", "connections": "network", "inspect": "Inspector", "break": "Breaker", "closed": "Close",
 		"unlock-after-break": "Breaker", "tokens-over-break": "Breaker", "turns-over-break": "Breaker", "turns-in-memory": "network", "turns-ranges": "network",
-		"dead-waiter": "network", "late-unlock": "network", "late-unlock-reply": "network", "late-renewal": "network",
+		"told-nothing": "network",
+		"dead-waiter":  "network", "late-unlock": "network", "late-unlock-reply": "network", "late-renewal": "network",
 		"lost-unlock-reply": "network", "silence": "network", "short-after-long": "network", "slow-reply": "network", "slow-hand-over": "network", "min-validity": "network",
 		"lost-reply": "network", "lost-reply-while-waiting": "network", "dead-while-locking": "network",
 		"late-delivery": "network", "late-after-clean-up": "network", "silent-store": "network", "lost-grant": "network", "break-unheard": "network", "cut-while-waiting": "network",

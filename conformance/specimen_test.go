@@ -50,7 +50,7 @@ var flaws = map[string][]string{
 	"validity from the reply":             {"slow-reply"},
 	"validity is not checked":             {"min-validity"},
 	"long times wrap":                     {"longest-hold"},
-	"no clock of its own":                 {"silence"},
+	"no clock of its own":                 {"silence", "told-nothing"},
 	"renewal is not sent":                 {"renewal", "renew-by-hand"},
 	"a failed renewal puts off the next":  {"hasty-renewal"},
 	"the holder is not told":              {"break"},
