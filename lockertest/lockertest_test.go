@@ -17,7 +17,10 @@ func TestConformance(t *testing.T) {
 			l := store.Another()
 			t.Cleanup(func() { _ = l.Close() })
 			n := l.Link()
-			return conformance.Client{Locker: l, Cut: n.Cut, CutReplies: n.CutReplies, Stall: n.Stall, Heal: n.Heal, Deliver: n.Deliver}
+			return conformance.Client{
+				Locker: l, Cut: n.Cut, CutReplies: n.CutReplies, Stall: n.Stall, Heal: n.Heal, Deliver: n.Deliver,
+				EndUnheard: n.Cut, // the store knows nothing of connections
+			}
 		},
 	})
 }

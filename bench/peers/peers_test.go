@@ -58,8 +58,8 @@ func TestAStaleWriteGetsInWhereThereIsNoToken(t *testing.T) {
 }
 
 // Scenarios that have nothing to do with pauses break nobody's lock.
-func TestEverybodySurvivesDeadAndFormerHolders(t *testing.T) {
-	m := play(t, subjects(), "dead holder", "unlock by a former holder")
+func TestEverybodySurvivesDeadAndFormerHoldersAndStrangers(t *testing.T) {
+	m := play(t, subjects(), "dead holder", "unlock by a former holder", "a stranger's release")
 	for _, c := range m.Cells {
 		switch c.Verdict {
 		case matrix.Kept, matrix.Unavailable, matrix.Skipped:

@@ -97,7 +97,7 @@ func (p *Play) idle(passes string, pass, back time.Duration) {
 }
 
 func replicaAhead(p *Play) {
-	p.TTL *= slower
+	p.TTL *= 2 * slower // some standbys take long to promote, and A must still believe
 	a, b := p.Worker("A"), p.Worker("B")
 	p.Break("the replica's clock goes an hour ahead", p.System.ClockAhead)
 	held := a.Lock()

@@ -86,5 +86,9 @@ func etcdStranger(lab *matrix.Lab, endpoints []string, name string) (release fun
 		return nil, err
 	}
 	m := concurrency.NewMutex(session, name)
-	return func() error { return m.Unlock(context.Background()) }, m.Lock(ctx)
+	return func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), askTime)
+		defer cancel()
+		return m.Unlock(ctx)
+	}, m.Lock(ctx)
 }

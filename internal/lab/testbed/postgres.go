@@ -160,7 +160,9 @@ func (m *movable) stranger(name string) (release func() error, err error) {
 	m.lab.Cleanup(func() { _ = conn.Close(context.Background()) })
 	_, err = conn.Exec(ctx, `SELECT pg_advisory_lock(hashtextextended($1, 0))`, name)
 	return func() error {
-		_, err := conn.Exec(context.Background(), `SELECT pg_advisory_unlock(hashtextextended($1, 0))`, name)
+		ctx, cancel := context.WithTimeout(context.Background(), askTime)
+		defer cancel()
+		_, err := conn.Exec(ctx, `SELECT pg_advisory_unlock(hashtextextended($1, 0))`, name)
 		return err
 	}, err
 }
