@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -33,6 +32,8 @@ type session struct {
 	id    clientv3.LeaseID
 	ttl   time.Duration
 	marks atomic.Int32 // of clean-ups that hang on it
+
+	renewals atomic.Pointer[stream] // between two renewals; nil if there is none
 
 	opened chan struct{} // closed when the lease is there, or err says why not
 	err    error
@@ -135,26 +136,4 @@ func (n *session) patience() time.Duration { return min(firstTry, n.ttl/tryTTLs)
 // keepAlive starts another TTL.
 func (s *store) keepAlive(ctx context.Context, n *session) error {
 	return insist(ctx, n.patience(), func(ctx context.Context) error { return s.askForTTL(ctx, n) })
-}
-
-// askForTTL does what the client's KeepAliveOnce does, which while servers refuse asks
-// again and again without a pause; the driver knows when to ask again.
-func (s *store) askForTTL(ctx context.Context, n *session) error {
-	stream, err := clientv3.RetryLeaseClient(s.client).LeaseKeepAlive(ctx)
-	if err != nil {
-		return clientv3.ContextError(ctx, err)
-	}
-	if err := stream.Send(&etcdserverpb.LeaseKeepAliveRequest{ID: int64(n.id)}); err != nil {
-		return clientv3.ContextError(ctx, err)
-	}
-	resp, err := stream.Recv()
-	switch {
-	case err != nil:
-		return clientv3.ContextError(ctx, err)
-	case resp.TTL <= 0:
-		return rpctypes.ErrLeaseNotFound
-	case time.Duration(resp.TTL)*time.Second < n.ttl:
-		return fmt.Errorf("the servers have renewed a lease of %v for %ds only", n.ttl, resp.TTL)
-	}
-	return nil
 }

@@ -1,6 +1,8 @@
 package etcd
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -12,26 +14,34 @@ import (
 	"github.com/lockstile/locker/internal/lab/testserver"
 )
 
+// proxied is process, with a network that can be broken.
+func proxied(t *testing.T, srv *testserver.EtcdServer) (*Locker, *netproxy.Proxy) {
+	t.Helper()
+	p, err := netproxy.Listen(srv.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{p.Addr()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	l, err := New(client, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l, p
+}
+
 // A session's end is counted from before it was asked for, however long the answer takes.
 //
 //	the lease is granted, and the answer held back for a while
 func TestSessionCountsFromItsRequest(t *testing.T) {
 	ctx, srv := aMinute(t), testserver.Etcd(t, 1).Members[0]
-	p, err := netproxy.Listen(srv.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer p.Close()
-	client, err := clientv3.New(clientv3.Config{Endpoints: []string{p.Addr()}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
-	l, err := New(client, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
+	l, p := proxied(t, srv)
+	client := l.store.client
 	if _, err := client.Get(ctx, "x"); err != nil { // it is connected
 		t.Fatal(err)
 	}
@@ -71,5 +81,28 @@ func TestLeaseThatSomebodyElseHasGrantedIsNotTakenForOurs(t *testing.T) {
 	}
 	if err := l.store.keepAlive(ctx, n); err == nil {
 		t.Error("a lease of a minute is believed in for an hour")
+	}
+}
+
+// The answer to a renewal that was given up says nothing of the time after it, and must not
+// be taken for the answer to the next.
+//
+//	a renewal is given up; its answer comes; another renewal
+func TestStreamThatOwesAnAnswerIsNotUsedAgain(t *testing.T) {
+	ctx := aMinute(t)
+	l, p := proxied(t, testserver.Etcd(t, 1).Members[0])
+	n := begin(t, ctx, l, "x").session
+	if err := l.store.keepAlive(ctx, n); err != nil || n.renewals.Load() == nil {
+		t.Fatalf("a renewal is answered with %v, and the stream is %v", err, n.renewals.Load())
+	}
+	p.CutReplies()
+	soon, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+	defer cancel()
+	if err := l.store.keepAlive(soon, n); !errors.Is(err, context.DeadlineExceeded) || n.renewals.Load() != nil {
+		t.Errorf("a renewal without an answer: %v, and the stream is %v", err, n.renewals.Load())
+	}
+	p.Deliver()
+	if err := l.store.keepAlive(ctx, n); err != nil || n.renewals.Load() == nil {
+		t.Errorf("the next: %v, and the stream is %v", err, n.renewals.Load())
 	}
 }
