@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/leasing"
 	"go.etcd.io/etcd/client/v3/namespace"
@@ -76,7 +77,10 @@ func TestClientWhosePartsDoNotBelongTogetherIsRefused(t *testing.T) {
 			c.KV = namespace.NewKV(ordering.NewKV(c.KV, nil), "p/")
 			c.Lease, c.Watcher = namespace.NewLease(c.Lease, "p/"), namespace.NewWatcher(c.Watcher, "p/")
 		},
-		"Watcher is a <nil>": func(c *clientv3.Client) { c.Watcher = nil },
+		"KV is a <nil>":              func(c *clientv3.Client) { c.KV = nil },
+		"Lease is a <nil>":           func(c *clientv3.Client) { c.Lease = nil },
+		"Watcher is a <nil>":         func(c *clientv3.Client) { c.Watcher = nil },
+		"Lease is a etcd_test.lease": func(c *clientv3.Client) { c.Lease = lease{c.Lease} },
 	} {
 		client := newClient(t, cluster.Endpoints()...)
 		kv, lease, watcher := client.KV, client.Lease, client.Watcher
@@ -86,10 +90,29 @@ func TestClientWhosePartsDoNotBelongTogetherIsRefused(t *testing.T) {
 		}
 		client.KV, client.Lease, client.Watcher = kv, lease, watcher
 	}
-	for _, client := range []*clientv3.Client{nil, clientv3.NewCtxClient(t.Context())} {
-		if _, err := etcd.New(client, etcd.Options{}); err == nil {
-			t.Errorf("a Locker on %v", client)
-		}
+	if _, err := etcd.New(nil, etcd.Options{}); err == nil {
+		t.Error("a Locker on nil")
+	}
+}
+
+// lease is somebody's own.
+type lease struct{ clientv3.Lease }
+
+// A client inside the server (v3client.New) has all its parts, and no connection on which
+// a lease could be renewed.
+func TestClientWithoutAConnectionIsRefused(t *testing.T) {
+	t.Parallel()
+	conn := newClient(t, testserver.Etcd(t, 1).Endpoints()...).ActiveConnection()
+	client := clientv3.NewCtxClient(t.Context())
+	client.KV = clientv3.NewKVFromKVClient(pb.NewKVClient(conn), client)
+	client.Lease = clientv3.NewLeaseFromLeaseClient(pb.NewLeaseClient(conn), client, time.Second)
+	client.Watcher = clientv3.NewWatchFromWatchClient(pb.NewWatchClient(conn), client)
+	l, err := etcd.New(client, etcd.Options{})
+	if err == nil {
+		_ = l.Close()
+		t.Error("it is taken, and the first renewal panics")
+	} else if !strings.Contains(err.Error(), "no connection") {
+		t.Errorf("got %v, want that it says what is missing", err)
 	}
 }
 

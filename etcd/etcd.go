@@ -96,8 +96,8 @@ var (
 
 // New returns a Locker on client, which it never closes. New sends nothing. Make one
 // Locker per process and cluster: its goroutines share one place in a queue and one
-// lease. A client whose KV, Lease or Watcher was replaced by something else than a
-// namespace is refused.
+// lease. A client that has no connection of its own (v3client.New, NewCtxClient), or whose
+// KV, Lease or Watcher was replaced by something else than a namespace, is refused.
 func New(client *clientv3.Client, opts Options) (*Locker, error) {
 	if client == nil {
 		return nil, errors.New("etcd: the client is nil")
