@@ -209,3 +209,34 @@ func TestLeaseThatACallerDidNotWaitForIsTheNextOnes(t *testing.T) {
 		t.Errorf("%d leases", n)
 	}
 }
+
+// The time that a session takes to be made is none of the lock's: a maximum hold and a
+// least validity count from when the lock is asked for, on a session that is there.
+//
+//	the answer to the request for a lease takes as long as the lock may be held
+func TestLockCountsFromWhenItsSessionIsThere(t *testing.T) {
+	t.Parallel()
+	srv := testserver.Etcd(t, 1).Members[0]
+	client := newClient(t, srv.Addr())
+	for _, opt := range []locker.Option{locker.WithMaxHold(2 * time.Second), locker.WithMinValidity(3 * time.Second)} {
+		proxy := conformance.NewProxy(t, srv.Addr())
+		l := newLocker(t, proxy.Addr())
+		waiters(t, l, "x") // is asked over a connection that stays
+		before := leases(t, client)
+		proxy.CutReplies()
+		var lock *locker.Lock
+		done := make(chan error, 1)
+		go func() {
+			var err error
+			lock, err = l.TryLock(patience(t), "x", locker.WithTTL(2*short), opt)
+			done <- err
+		}()
+		until(t, "the servers have granted a lease", func() bool { return leases(t, client) > before })
+		<-time.After(2 * time.Second) // this is how long the answer takes
+		proxy.Deliver()
+		if err := <-done; err != nil {
+			t.Fatalf("TryLock whose session took two seconds: %v", err)
+		}
+		mustUnlock(t, lock)
+	}
+}

@@ -70,10 +70,10 @@ func (s *store) Acquire(ctx context.Context, a *attempt, wait driver.Wait) (driv
 }
 
 func (s *store) acquire(ctx context.Context, a *attempt, wait driver.Wait) (driver.Grant, error) {
-	since := locker.Now() // the lease may begin with it
 	if err := s.join(ctx, a); err != nil {
 		return driver.Grant{}, err
 	}
+	since := locker.Now() // what the session counts from it knows itself
 	ahead, err := s.ask(ctx, a, wait == nil)
 	for err == nil && ahead != "" {
 		if wait == nil {
