@@ -146,11 +146,14 @@ func hastyRenewal(x *trial) {
 // time and so makes the waiter look earlier than it would.
 func silence(x *trial) {
 	a, b, c, name := x.networked(), x.locker(), x.locker(), x.name()
+	x.unlock(x.lock(a.Locker, x.name(), x.ttl()))
+	<-time.After(x.h.TTL / 4) // what it may keep for a TTL is older than the lock now
 	held := x.lock(a.Locker, name, x.ttl())
 	lost := x.lock(a.Locker, x.name(), x.ttl()).Lost() // nobody asks this one for Err
 	lasting := held.Deadline().IsZero()
 	a.Cut()
 	end := time.Now().Add(x.h.TTL) // every renewal was sent before the cut
+	said := held.Deadline()
 	if lasting {
 		x.lastingSilence(held, b)
 		return
@@ -158,6 +161,9 @@ func silence(x *trial) {
 	w, impatient := x.waitBehind(held, b), x.takeFrom(held, "whose holder was cut off", c.TryLock)
 	x.event(lost, "Lost closes when the store is silent, though nobody asks")
 	x.event(held.Lost(), "Lost closes when the store is silent")
+	if early := time.Until(said); early > x.h.TTL/20 {
+		x.failf("a lock whose store fell silent was lost %v before its Deadline", early)
+	}
 	if held.Deadline().After(end) {
 		x.failf("a lock whose store fell silent was believed in until %v after its TTL had passed", held.Deadline().Sub(end))
 	}

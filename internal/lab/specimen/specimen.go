@@ -73,6 +73,20 @@ type turn struct {
 // Lease is for [driver.LeaseOf].
 func (t turn) Lease() fencing.Token { return t.lease }
 
+// boast is a lock that promises more than it keeps.
+type boast struct {
+	locker.Held
+	more time.Duration
+}
+
+// Deadline implements [locker.Held].
+func (b boast) Deadline() time.Time {
+	if b.Err() != nil {
+		return b.Held.Deadline()
+	}
+	return b.Held.Deadline().Add(b.more)
+}
+
 // keys returns the lock's own key, those of its counter, its holder and its queue.
 func (s *Locker) keys(name string) []string {
 	switch {
@@ -278,6 +292,9 @@ func (s *Locker) finish(a *attempt, err error) (*locker.Lock, error) {
 			a.lease = a.token
 		}
 		lock = locker.LockOf(turn{locker.HeldOf(lock), fencing.Token(a.lease)}) //nolint:gosec // positive
+	}
+	if s.is("the deadline is too late") {
+		lock = locker.LockOf(boast{locker.HeldOf(lock), a.req.TTL / 4})
 	}
 	if end := a.since + locker.Instant(a.req.MaxHold); s.is("long times wrap") && end < a.since {
 		simplelock.Lose(lock, locker.MaxHold, nil)
