@@ -261,12 +261,16 @@ func turnsValidity(x *trial) {
 	for range 3 { // a machine that stalls may use up what is wanted
 		held := x.lock(l, name, x.long(), locker.WithoutRenewal())
 		least := x.longTTL() - locker.Drift(x.longTTL()) - x.longTTL()/20
-		<-time.After(max(x.longTTL()/10, 50*time.Millisecond))
 		w := x.wait(x.patient(), l, name, x.long(), locker.WithoutRenewal(), locker.WithMinValidity(least))
 		x.stands(w)
+		<-time.After(max(x.longTTL()/10, 50*time.Millisecond))
+		begun := time.Now()
 		x.unlock(held)
 		x.returned(w, "after unlock")
 		if w.err != nil {
+			if took := time.Since(begun); took < x.longTTL()/40 {
+				x.failf("a goroutine that stood in line wanted %v of validity and was refused %v after the one before it unlocked: validity counts from the call: %w", least, took, w.err)
+			}
 			continue
 		}
 		if end := w.lock.Deadline(); !end.IsZero() && end.Sub(held.Deadline()) < x.longTTL()/20 {
@@ -290,9 +294,13 @@ func turnsMaxHold(x *trial) {
 	if err := next.Err(); err != nil {
 		x.failf("a lock without a bound was lost when that of its predecessor was over: %w", err)
 	}
+	begun := time.Now()
 	x.unlock(next)
 	bound := x.served(w, "after unlock")
 	x.event(bound.Lost(), "a lock is lost at the end of its own WithMaxHold")
+	if lasted := time.Since(begun); lasted < x.h.TTL/2-x.h.TTL/20 {
+		x.failf("a goroutine that stood in line was given a lock with a maximum hold of %v, which was lost after %v: it counts from the call", x.h.TTL/2, lasted)
+	}
 	x.unlock(x.lock(l, name))
 }
 

@@ -58,6 +58,8 @@ type attempt struct {
 	early int64 // the token of a flaw that draws it too early
 	since locker.Instant
 
+	called locker.Instant
+
 	lease  int64        // the token of the lease's first turn, if goroutines share it
 	passed atomic.Bool  // the lease was passed on to the next goroutine
 	left   atomic.Bool  // leave was called
@@ -116,7 +118,7 @@ func (s *Locker) begin(ctx context.Context, name string, opts []locker.Option) (
 	case ctx.Err() != nil && !s.is("context is not looked at"):
 		return nil, fmt.Errorf("specimen: %w", context.Cause(ctx))
 	}
-	a := &attempt{req: req, id: rand.Text()}
+	a := &attempt{req: req, id: rand.Text(), called: locker.Now()}
 	if a.value = a.id; s.is("fixed value") {
 		a.value = "locked"
 	}
@@ -220,8 +222,11 @@ func (s *Locker) ask(ctx context.Context, a *attempt, waits bool) error {
 	}
 	since := locker.Now()
 	token, err := s.bounded(ctx, func() (int64, error) { return s.acquire(ctx, a, waits) })
-	if s.is("validity from the reply") {
+	switch {
+	case s.is("validity from the reply"):
 		since = locker.Now()
+	case s.is("validity from the call"):
+		since = a.called
 	}
 	switch {
 	case err != nil:
