@@ -24,7 +24,7 @@ var crowded = map[string]bool{
 	"exclusion": true, "many-waiters": true, "many-waiters-one-client": true, "wait-cancelled-at-the-turn": true,
 	"odd-names": true, "many-names": true, "tokens-under-contention": true,
 	"turns-in-memory": true, "turns-ranges": true,
-	"early": true, "goroutines": true, "goroutines-held": true, "connections": true,
+	"early": true, "impatient-neighbours": true, "goroutines": true, "goroutines-held": true, "connections": true,
 }
 
 // Clauses returns the contract.

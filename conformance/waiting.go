@@ -13,6 +13,7 @@ var waitingClauses = []Clause{
 	{"wait-cancelled", "A waiter that gives up must not be given the lock later, nor hold up the others.", waitCancelled},
 	{"wait-cancelled-in-line", "A goroutine that gives up behind others of its process must not break the line.", waitCancelledInLine},
 	{"wait-cancelled-at-the-turn", "A wait that ends at the moment of the hand-over must pass the lock on, or the name stays locked by nobody.", waitCancelledAtTheTurn},
+	{"impatient-neighbours", "Callers that give up must not spoil the attempts of others of their process, which have time.", impatientNeighbours},
 	{"context-over", "A call whose context has already ended must not leave a lock that nobody will unlock.", contextOver},
 }
 
@@ -169,6 +170,30 @@ func (x *trial) impatient(l locker.Locker, name string, shared *critical, k, rou
 		}
 	}
 	return nil
+}
+
+// impatientNeighbours has goroutines try names with contexts that end at all moments of an
+// attempt, while another of their process locks names that nobody else wants.
+func impatientNeighbours(x *trial) {
+	const impatient, rounds = 8, 100
+	l := x.locker()
+	over, stop := context.WithCancel(x.ctx)
+	defer stop()
+	for k := range impatient {
+		name := x.name()
+		go func() {
+			for round := 0; over.Err() == nil; round++ {
+				patience := time.Duration((7*k+13*round)%30) * 100 * time.Microsecond
+				if lock, err := l.TryLock(x.within(patience), name, x.long()); err == nil {
+					_ = lock.Unlock(x.ctx) // other clauses check this
+				}
+				time.Sleep(time.Millisecond) // so that what they leave to be cleaned up stays little
+			}
+		}()
+	}
+	for range rounds {
+		x.unlock(x.lock(l, x.name(), x.long()))
+	}
 }
 
 func contextOver(x *trial) {

@@ -32,6 +32,7 @@ type Locker struct {
 	close   context.CancelFunc
 	waits   atomic.Int32
 	longest atomic.Int64 // TTL that was asked for, in milliseconds
+	voids   atomic.Int64 // clean-ups that have begun
 }
 
 // New returns a Locker on the server at addr, with a flaw, or "" for none. Code that has a
@@ -220,8 +221,11 @@ func (s *Locker) ask(ctx context.Context, a *attempt, waits bool) error {
 	if s.is("token is drawn before the wait") && a.early == 0 {
 		a.early, _ = s.rdb.Incr(ctx, s.keys(a.req.Name)[1]).Result()
 	}
-	since := locker.Now()
+	since, voids := locker.Now(), s.voids.Load()
 	token, err := s.bounded(ctx, func() (int64, error) { return s.acquire(ctx, a, waits) })
+	if s.is("a clean-up is for all names") && s.voids.Load() != voids {
+		err = errors.New("the attempt was withdrawn")
+	}
 	switch {
 	case s.is("validity from the reply"):
 		since = locker.Now()
@@ -313,6 +317,7 @@ func (s *Locker) withdraw(a *attempt) bool {
 	if s.is("no clean-up") {
 		return true
 	}
+	s.voids.Add(1)
 	confirmed := make(chan bool, 1)
 	go func() {
 		for range 20 {
