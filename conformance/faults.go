@@ -17,6 +17,7 @@ var faultClauses = []Clause{
 	{"late-delivery", "A request may arrive after its caller has given up and cleaned up: no lock may come of it.", lateDelivery},
 	{"late-after-clean-up", "A clean-up that overtakes the request it is for removes nothing, and then the request makes a lock.", lateAfterCleanUp},
 	{"silent-store", "A caller that sets a deadline must get an answer by then, also when the store says nothing.", silentStore},
+	{"silent-names", "A program that locks many names must not learn of each one anew, and later and later, that the store is silent.", silentNames},
 	{"cut-while-waiting", "A waiter whose connection breaks must queue again or fail, and never hang.", cutWhileWaiting},
 }
 
@@ -203,6 +204,38 @@ func silentStore(x *trial) {
 				x.failf("%s returned %v after it was called with a context that ended after %v: it waited for the network, not for its caller", verb, took, x.h.TTL/4)
 			}
 		}
+	}
+}
+
+// silentNames has a client ask a silent store for several names at once, before it has
+// asked for anything else. If each call waited for the one before it to fail, the last
+// would come back long after the first.
+func silentNames(x *trial) {
+	const names = 8
+	a := x.networked()
+	a.Cut()
+	ctx, begun, took := x.patient(), time.Now(), make(chan time.Duration, names)
+	for range names {
+		go func() {
+			if lock, err := a.Locker.TryLock(ctx, x.name(), x.long()); err == nil {
+				_ = lock.Unlock(x.ctx) // the store was not silent: this shows nothing
+			}
+			took <- time.Since(begun)
+		}()
+	}
+	var first, last time.Duration
+	for i := range names {
+		select {
+		case last = <-took:
+			if i == 0 {
+				first = last
+			}
+		case <-time.After(2 * x.h.patience):
+			x.failf("TryLock of a silent store has not returned, %v after its context ended", x.h.patience)
+		}
+	}
+	if last-first > first+x.h.patience/6 {
+		x.failf("of %d calls for different names, the first heard after %v that the store is silent, and the last after %v: they wait for one another", names, first, last)
 	}
 }
 

@@ -43,6 +43,7 @@ var flaws = map[string][]string{
 	"a grant is told twice":               {"lost-grant"},
 	"a broken value is refused":           {"break-unheard"},
 	"silence is taken":                    {"silent-store"},
+	"names wait for one another":          {"silent-names"},
 	"a clean-up is for all names":         {"impatient-neighbours"},
 	"no clean-up":                         {"lost-reply", "lost-reply-while-waiting", "late-delivery", "wait-cancelled-at-the-turn"},
 	"clean-up without a mark":             {"late-after-clean-up"},

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -33,6 +34,7 @@ type Locker struct {
 	waits   atomic.Int32
 	longest atomic.Int64 // TTL that was asked for, in milliseconds
 	voids   atomic.Int64 // clean-ups that have begun
+	one     sync.Mutex   // of a flaw that asks for one name after another
 }
 
 // New returns a Locker on the server at addr, with a flaw, or "" for none. Code that has a
@@ -220,6 +222,13 @@ func (s *Locker) wait(ctx context.Context, a *attempt) error {
 func (s *Locker) ask(ctx context.Context, a *attempt, waits bool) error {
 	if s.is("token is drawn before the wait") && a.early == 0 {
 		a.early, _ = s.rdb.Incr(ctx, s.keys(a.req.Name)[1]).Result()
+	}
+	if s.is("names wait for one another") {
+		s.one.Lock()
+		defer s.one.Unlock()
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(context.Background(), 200*time.Millisecond)
+		defer cancel()
 	}
 	since, voids := locker.Now(), s.voids.Load()
 	token, err := s.bounded(ctx, func() (int64, error) { return s.acquire(ctx, a, waits) })
