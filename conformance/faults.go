@@ -16,7 +16,7 @@ var faultClauses = []Clause{
 	{"dead-while-locking", "A process that dies between two requests must not leave a lock for ever: its first must carry the expiry.", deadWhileLocking},
 	{"late-delivery", "A request may arrive after its caller has given up and cleaned up: no lock may come of it.", lateDelivery},
 	{"late-after-clean-up", "A clean-up that overtakes the request it is for removes nothing, and then the request makes a lock.", lateAfterCleanUp},
-	{"silent-store", "A caller that sets a deadline must get an answer by then, also when the store says nothing.", silentStore},
+	{"silent-store", "A caller that sets a deadline must get an answer by then, also when the store says nothing, and be told no more than is known.", silentStore},
 	{"silent-names", "A program that locks many names must not learn of each one anew, and later and later, that the store is silent.", silentNames},
 	{"cut-while-waiting", "A waiter whose connection breaks must queue again or fail, and never hang.", cutWhileWaiting},
 }
@@ -174,36 +174,67 @@ func lateAfterCleanUp(x *trial) {
 	}
 }
 
+// silentStore has calls end while the store says nothing: of a client that has never asked
+// it, of one that has, and of one that has waited, and so may listen to the store. A waiter
+// that was told "taken" waits on, and says so.
 func silentStore(x *trial) {
-	a := x.networked()
-	x.unlock(x.lock(a.Locker, x.name())) // its connections are there
-	a.Cut()
-	for verb, call := range map[string]func(context.Context, string, ...locker.Option) (*locker.Lock, error){
-		"Lock": a.Locker.Lock, "TryLock": a.Locker.TryLock,
-	} {
-		for _, ends := range []func() context.Context{
-			func() context.Context { return x.within(x.h.TTL / 4) },
-			func() context.Context { return x.cancelledSoon(context.Canceled) },
-		} {
-			ctx, begun := ends(), time.Now()
-			w := &waiter{done: make(chan struct{})}
-			go func() {
-				defer close(w.done)
-				w.lock, w.err = call(ctx, x.name(), x.long())
-			}()
-			x.returned(w, "though the store is silent, when the context of "+verb+" ends")
-			switch {
-			case w.err == nil:
-				x.failf("%s succeeded though the store is silent", verb)
-			case errors.Is(w.err, locker.ErrTaken):
-				x.failf("%s of a silent store says that the lock is taken, which nobody has told it: %w", verb, w.err)
-			case !errors.Is(w.err, locker.ErrUnavailable) && !errors.Is(w.err, locker.ErrOutcomeUnknown):
-				x.failf("%s of a silent store: got %w, want ErrUnavailable or ErrOutcomeUnknown", verb, w.err)
-			}
-			if took := time.Since(begun); took > x.longTTL()*6/10 {
-				x.failf("%s returned %v after it was called with a context that ended after %v: it waited for the network, not for its caller", verb, took, x.h.TTL/4)
+	never, asked, waited, b := x.networked(), x.networked(), x.networked(), x.locker()
+	x.unlock(x.lock(asked.Locker, x.name()))
+	held := x.lock(b, x.name(), x.long())
+	w := x.wait(x.patient(), waited.Locker, held.Name(), x.long())
+	x.waits(w, b, held.Name())
+	x.unlock(held)
+	x.unlock(x.served(w, "after unlock"))
+
+	held = x.lock(b, x.name(), x.long())
+	ctx, cancel := context.WithCancelCause(x.ctx)
+	told := x.wait(ctx, waited.Locker, held.Name(), x.long())
+	x.waits(told, b, held.Name())
+	x.taken(waited.Locker, held.Name(), "of a name that another client has and a goroutine waits for")
+	var calls []func()
+	for what, a := range map[string]Client{"that has never asked it": never, "that has asked it": asked, "that has waited": waited} {
+		a.Cut()
+		for verb, call := range map[string]asking{"Lock": a.Locker.Lock, "TryLock": a.Locker.TryLock} {
+			for _, end := range x.endings() {
+				calls = append(calls, func() { x.endsUnheard(verb+" of a client "+what, call, end) })
 			}
 		}
+	}
+	x.atOnce(calls)
+	if told.back() {
+		x.failf("a waiter that was told that the lock is taken did not wait for its context to end: %w", told.err)
+	}
+	why := errors.New("the caller's own reason")
+	cancel(why)
+	x.returned(told, "though the store is silent, when its context ends")
+	if !errors.Is(told.err, locker.ErrTaken) || !errors.Is(told.err, why) {
+		x.failf("a waiter that was told that the lock is taken, by a store that is silent now, returned %w, want ErrTaken and the cause %q", told.err, why)
+	}
+}
+
+// endsUnheard requires that a call of a silent store ends with its context, says why, and
+// does not say that it knows anything.
+func (x *trial) endsUnheard(what string, call asking, end ending) {
+	ctx, begun := end.begin(x.h.TTL/4), time.Now()
+	w := &waiter{done: make(chan struct{})}
+	go func() {
+		defer close(w.done)
+		w.late = ctx.Err() != nil
+		w.lock, w.err = call(ctx, x.name(), x.long())
+	}()
+	x.returned(w, "though the store is silent, when the context of "+what+" ends")
+	switch {
+	case w.err == nil || w.lock != nil:
+		x.failf("%s returned %s and error %v though the store is silent", what, had(w.lock), w.err)
+	case errors.Is(w.err, locker.ErrTaken):
+		x.failf("%s says that the lock is taken, which the silent store has told nobody: %w", what, w.err)
+	case !errors.Is(w.err, locker.ErrUnavailable) && !w.late:
+		x.failf("%s: got %w of a silent store, want ErrUnavailable", what, w.err)
+	case !errors.Is(w.err, end.cause):
+		x.failf("%s: got %w of a silent store, want the cause %q", what, w.err, end.cause)
+	}
+	if took := time.Since(begun); took > x.longTTL()*6/10 {
+		x.failf("%s returned %v after it was called with a context that ended after %v: it waited for the network, not for its caller", what, took, x.h.TTL/4)
 	}
 }
 

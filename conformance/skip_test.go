@@ -43,7 +43,7 @@ func TestClauseWithoutItsMeansIsSkippedAndSaysWhatIsMissing(t *testing.T) {
 		"dead-waiter":  "network", "late-unlock": "network", "late-unlock-reply": "network", "late-renewal": "network",
 		"lost-unlock-reply": "network", "silence": "network", "short-after-long": "network", "slow-reply": "network", "slow-hand-over": "network", "min-validity": "network",
 		"lost-reply": "network", "lost-reply-while-waiting": "network", "dead-while-locking": "network",
-		"late-delivery": "network", "late-after-clean-up": "network", "silent-store": "network", "silent-names": "network", "lost-grant": "network", "break-unheard": "network", "cut-while-waiting": "network",
+		"late-delivery": "network", "late-after-clean-up": "network", "silent-store": "network", "silent-names": "network", "silent-unlock": "network", "lost-grant": "network", "break-unheard": "network", "cut-while-waiting": "network",
 	}
 	for _, c := range Clauses() {
 		t.Run(c.Name, func(t *testing.T) {

@@ -144,16 +144,25 @@ func (x *trial) together(n int, f func()) {
 
 // each calls f in n goroutines for each Locker, and fails as the first of them does.
 func (x *trial) each(ls []locker.Locker, n int, f func(locker.Locker)) {
-	results := make(chan any, len(ls)*n)
+	var calls []func()
 	for _, l := range ls {
 		for range n {
-			go func() {
-				defer func() { results <- recover() }()
-				f(l)
-			}()
+			calls = append(calls, func() { f(l) })
 		}
 	}
-	for range len(ls) * n {
+	x.atOnce(calls)
+}
+
+// atOnce makes each call in a goroutine of its own, and fails as the first of them does.
+func (x *trial) atOnce(calls []func()) {
+	results := make(chan any, len(calls))
+	for _, call := range calls {
+		go func() {
+			defer func() { results <- recover() }()
+			call()
+		}()
+	}
+	for range calls {
 		if stopped := <-results; stopped != nil {
 			panic(stopped) // a verdict, now on the goroutine of the check
 		}

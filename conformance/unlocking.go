@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"context"
 	"errors"
 	"time"
 
@@ -14,6 +15,7 @@ var unlockClauses = []Clause{
 	{"unlock-after-break", "Unlock must compare in the store before it frees: the holder may not know yet that it has lost the lock.", unlockAfterBreak},
 	{"late-unlock", "A release that the network delivers late must not free the next holder's lock.", lateUnlock},
 	{"late-unlock-reply", "Release must compare and free in one step: between two steps the lock may change hands.", lateUnlockReply},
+	{"silent-unlock", "A goroutine whose context ends must not wait for one before it that unlocks at a silent store.", silentUnlock},
 	{"late-renewal", "A renewal that the network delivers late must not touch the next holder's lock.", lateRenewal},
 	{"lost-unlock-reply", "A release whose reply is lost has freed the lock, and asking again must not report a loss.", lostUnlockReply},
 }
@@ -102,6 +104,51 @@ func (x *trial) unlockLate(silence func(Client)) {
 		x.failf("the next holder's lock was lost to a late release by the last: %w", err)
 	}
 	x.unlock(held)
+}
+
+// silentUnlock has a goroutine give up behind one that unlocks, while the store is silent.
+func silentUnlock(x *trial) {
+	for range 3 { // on a machine that stalls both may return long after that
+		if x.leavesBehind() {
+			return
+		}
+	}
+	x.failf("a goroutine whose context had ended came back each time after the one before it, whose Unlock waited for a silent store")
+}
+
+// leavesBehind reports whether the goroutine came back before Unlock, or soon. It wants
+// another holder's text, so that the lease is not passed on to it in memory.
+func (x *trial) leavesBehind() bool {
+	a, name := x.networked(), x.name()
+	held := x.lock(a.Locker, name, x.long())
+	ctx, cancel := context.WithCancelCause(x.ctx)
+	w := x.wait(ctx, a.Locker, name, x.long(), locker.WithHolder("another"))
+	x.stands(w)
+	a.Cut()
+	unlocked := make(chan struct{})
+	go func() {
+		defer close(unlocked)
+		_ = held.Unlock(x.patient()) // any result is right
+	}()
+	x.event(held.Context().Done(), "the context of a lock ends when it is unlocked")
+	why, given := errors.New("the caller's own reason"), time.Now()
+	cancel(why)
+	x.returned(w, "when its context ends, though another goroutine's Unlock waits for the store")
+	soon := time.Since(given) < x.h.TTL/2
+	select {
+	case <-unlocked:
+	default:
+		soon = true
+	}
+	a.Heal()
+	x.event(unlocked, "Unlock returns after the network healed")
+	switch {
+	case w.err == nil:
+		x.failf("Lock succeeded though the store is silent")
+	case !errors.Is(w.err, why), !errors.Is(w.err, locker.ErrTaken) && !errors.Is(w.err, locker.ErrUnavailable):
+		x.failf("a wait that ended with its context returned %w, want ErrTaken or ErrUnavailable and the cause %q", w.err, why)
+	}
+	return soon
 }
 
 func lateRenewal(x *trial) {

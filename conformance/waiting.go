@@ -52,15 +52,7 @@ func (x *trial) waits(w *waiter, l locker.Locker, name string) {
 func waitCancelled(x *trial) {
 	a, b, c, name := x.locker(), x.locker(), x.locker(), x.name()
 	held := x.lock(a, name)
-	why := errors.New("the caller's own reason")
-	for _, end := range []struct {
-		begin func(time.Duration) context.Context
-		want  error
-	}{
-		{x.within, context.DeadlineExceeded},
-		{func(d time.Duration) context.Context { return x.cancelledAfter(d, context.Canceled) }, context.Canceled},
-		{func(d time.Duration) context.Context { return x.cancelledAfter(d, why) }, why},
-	} {
+	for _, end := range x.endings() {
 		var w *waiter
 		for d := x.h.TTL / 4; d < x.h.patience; d *= 2 {
 			w = x.wait(end.begin(d), b, name)
@@ -72,8 +64,8 @@ func waitCancelled(x *trial) {
 		switch {
 		case w.err == nil:
 			x.failf("Lock of a held name succeeded")
-		case !errors.Is(w.err, locker.ErrTaken) || !errors.Is(w.err, end.want):
-			x.failf("a wait that ended with its context returned %q, want ErrTaken and the cause %q", w.err, end.want)
+		case !errors.Is(w.err, locker.ErrTaken) || !errors.Is(w.err, end.cause):
+			x.failf("a wait that ended with its context returned %q, want ErrTaken and the cause %q", w.err, end.cause)
 		case w.lock != nil:
 			x.failf("Lock returned both a lock and the error %q", w.err)
 		}
@@ -89,9 +81,19 @@ func waitCancelled(x *trial) {
 	x.free(b, name, "by the client whose wait was cancelled")
 }
 
-// cancelledSoon ends while a Lock that began with it is under way.
-func (x *trial) cancelledSoon(cause error) context.Context {
-	return x.cancelledAfter(x.h.TTL/4, cause)
+// ending is a way in which a caller's context ends.
+type ending struct {
+	begin func(time.Duration) context.Context
+	cause error // that the caller's error must say
+}
+
+func (x *trial) endings() []ending {
+	why := errors.New("the caller's own reason")
+	return []ending{
+		{x.within, context.DeadlineExceeded},
+		{func(d time.Duration) context.Context { return x.cancelledAfter(d, context.Canceled) }, context.Canceled},
+		{func(d time.Duration) context.Context { return x.cancelledAfter(d, why) }, why},
+	}
 }
 
 func (x *trial) cancelledAfter(d time.Duration, cause error) context.Context {

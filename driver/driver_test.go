@@ -537,6 +537,35 @@ func TestCloseEndsWaitingAndLeavesHeldLocks(t *testing.T) {
 	})
 }
 
+// While a lock is given back nobody holds it, and the store has not said who does.
+//
+//	a goroutine stands in line; the store falls silent; the holder unlocks; another
+//	goroutine and a TryLock come; the contexts of all end
+func TestCallsEndWithTheirContextsWhileAnotherUnlocksAtASilentStore(t *testing.T) {
+	play(t, func(t *testing.T, l *lockertest.Locker) {
+		held := mustLock(t, l)
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		defer cancel()
+		before := asking(ctx, l, locker.WithHolder("another"))
+		l.Link().Cut()
+		unlocked := make(chan error, 1)
+		go func() { unlocked <- held.Unlock(t.Context()) }()
+		synctest.Wait()
+		after, once := asking(ctx, l), trying(ctx, l)
+		time.Sleep(300 * time.Millisecond)
+		failed(t, before, locker.ErrTaken, locker.ErrUnavailable)
+		failed(t, after, locker.ErrUnavailable, locker.ErrTaken)
+		failed(t, once, locker.ErrUnavailable, locker.ErrTaken)
+		select {
+		case err := <-unlocked:
+			t.Errorf("Unlock has returned before them: %v", err)
+		default:
+		}
+		l.Link().Heal()
+		time.Sleep(10 * time.Second)
+	})
+}
+
 // A release that is not answered is made up for, and the next goroutine goes on.
 func TestUnlockThatIsNotAnsweredIsCleanedUp(t *testing.T) {
 	play(t, func(t *testing.T, l *lockertest.Locker) {

@@ -168,7 +168,11 @@ func (s *Locker) Lock(ctx context.Context, name string, opts ...locker.Option) (
 	if !s.is("close is ignored") {
 		defer context.AfterFunc(s.closing, func() { cancel(locker.ErrClosed) })()
 	}
-	if a.place, err = s.lines.enter(ctx, name, a); err != nil {
+	inLine := ctx
+	if s.is("waits for the one before it") {
+		inLine = context.WithoutCancel(ctx)
+	}
+	if a.place, err = s.lines.enter(inLine, name, a); err != nil {
 		return nil, fmt.Errorf("specimen: %w: %w", locker.ErrTaken, err)
 	}
 	if s.is("a waiter is forgotten") && s.waits.Add(1) == 30 {
@@ -200,6 +204,8 @@ func (s *Locker) wait(ctx context.Context, a *attempt) error {
 		told = told || errors.Is(err, locker.ErrTaken)
 		pause := 3 * time.Millisecond
 		switch {
+		case ctx.Err() != nil && !told && s.is("the cause is dropped"):
+			return locker.ErrUnavailable
 		case ctx.Err() != nil && told:
 			return fmt.Errorf("%w: %w", locker.ErrTaken, context.Cause(ctx))
 		case ctx.Err() != nil:
@@ -296,7 +302,7 @@ func (s *Locker) finish(a *attempt, err error) (*locker.Lock, error) {
 		Renew:   func(ctx context.Context) error { return s.renew(ctx, a) },
 		Release: func(ctx context.Context) error { return s.release(ctx, a) },
 		Lost: func() {
-			next, first := a.leave()
+			next, first := s.leave(a)
 			if next != nil && s.is("a lost lease is passed on") {
 				s.passOn(a, next)
 			}
@@ -348,7 +354,7 @@ func (s *Locker) withdraw(a *attempt) bool {
 }
 
 func (s *Locker) release(ctx context.Context, a *attempt) error {
-	next, first := a.leave()
+	next, first := s.leave(a)
 	if first {
 		defer a.place.leave()
 	}
@@ -381,13 +387,16 @@ func (s *Locker) release(ctx context.Context, a *attempt) error {
 	return nil
 }
 
-// leave returns who is next in line, or nil, and whether this is the first call: after a
-// loss the lock is released, too, and only one of the two may leave the line.
-func (a *attempt) leave() (next *attempt, first bool) {
+// leave returns who is next in line and gets a's lease, or nil, and whether this is the
+// first call: after a loss the lock is released, too, and only one of the two may leave the
+// line.
+func (s *Locker) leave(a *attempt) (next *attempt, first bool) {
 	if !a.left.CompareAndSwap(false, true) {
 		return nil, false
 	}
-	next, _ = a.place.successor()
+	if s.shares() || s.is("a hand-over counts from the answer") {
+		next, _ = a.place.successor()
+	}
 	return next, true
 }
 
