@@ -89,7 +89,7 @@ func (l *Locker[H]) Persist(f func(ctx context.Context) error) bool {
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, tryTime) {
 		last := l.closing.Err() != nil
 		ctx, cancel := context.WithTimeout(context.Background(), tryTime)
-		err := f(ctx)
+		err := Caught(func() error { return f(ctx) })
 		cancel()
 		if err == nil || last {
 			return err == nil

@@ -15,8 +15,11 @@ func TestPersistTriesUntilItIsConfirmedOrItsTimeIsOver(t *testing.T) {
 		tries, begin := 0, time.Now()
 		l := &Locker[int]{closing: t.Context()}
 		if !l.Persist(func(context.Context) error {
-			if tries++; tries < 4 {
+			switch tries++; tries {
+			case 1, 2:
 				return errNot
+			case 3:
+				panic("a hook of the client's")
 			}
 			return nil
 		}) || tries != 4 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -71,6 +72,21 @@ func TestLockIsLostAsUnreachableWithItsCauseWhenTheStoreDoesNotAnswer(t *testing
 		wantReason(t, l, locker.Unreachable)
 		if !errors.Is(l.Err(), cause) || !errors.Is(l.Err(), locker.ErrLost) {
 			t.Errorf("%v is not both locker.ErrLost and its cause", l.Err())
+		}
+	})
+}
+
+// Nobody could recover in the goroutine of a renewal, and the program would end.
+func TestARenewalInWhichAHookPanicsHasFailed(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		b := newBackend()
+		l := b.grant(t, "a")
+		b.answerRenewals(func(context.Context, string) error { panic("a hook of the client's") })
+		pass(validity - time.Nanosecond)
+		wantHeld(t, l)
+		pass(time.Nanosecond)
+		if lost := wantReason(t, l, locker.Unreachable); lost.Cause == nil || !strings.Contains(lost.Cause.Error(), "panicked: a hook of the client's") {
+			t.Errorf("the cause is %v", lost.Cause)
 		}
 	})
 }

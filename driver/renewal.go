@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/lockstile/locker"
@@ -84,7 +85,10 @@ func (l *Locker[H]) renew(ctx context.Context, batch []*lease[H], ended func(*le
 		hs[i] = a.h
 	}
 	since := l.now()
-	errs := l.store.Renew(ctx, hs)
+	var errs []error
+	if err := Caught(func() error { errs = l.store.Renew(ctx, hs); return nil }); err != nil {
+		errs = slices.Repeat([]error{err}, len(hs))
+	}
 	if len(errs) != len(hs) {
 		panic(fmt.Sprintf("%s: the renewal answered %d errors for %d locks", l.name, len(errs), len(hs)))
 	}

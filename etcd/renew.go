@@ -10,6 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 )
 
 // mostOps is how many keys one transaction looks at: servers take 128 operations,
@@ -44,14 +45,18 @@ func (s *store) renew(ctx context.Context, n *session, as []*attempt, group []in
 			continue
 		}
 		wg.Go(func() {
-			errs[i] = s.keepAlive(ctx, n)
+			errs[i] = driver.Caught(func() error { return s.keepAlive(ctx, n) })
 			if errors.Is(errs[i], rpctypes.ErrLeaseNotFound) {
 				ended = &locker.LostError{Reason: locker.SessionEnded, Cause: errs[i]}
 			}
 		})
 	}
 	if len(locks) > 0 {
-		s.lookFor(ctx, n, as, locks, errs)
+		if err := driver.Caught(func() error { return s.lookFor(ctx, n, as, locks, errs) }); err != nil {
+			for _, i := range locks {
+				errs[i] = err
+			}
+		}
 	}
 	wg.Wait()
 	if ended != nil { // all end for the same reason
@@ -64,17 +69,14 @@ func (s *store) renew(ctx context.Context, n *session, as []*attempt, group []in
 // lookFor looks whether the keys of locks on one session are there. A server's list of a
 // lease's keys may lag behind the grant, so a key that is missing in it proves nothing
 // yet: a majority is asked for that key.
-func (s *store) lookFor(ctx context.Context, n *session, as []*attempt, locks []int, errs []error) {
+func (s *store) lookFor(ctx context.Context, n *session, as []*attempt, locks []int, errs []error) error {
 	var listed *clientv3.LeaseTimeToLiveResponse
 	err := insist(ctx, n.patience(), func(ctx context.Context) (err error) {
 		listed, err = s.client.TimeToLive(ctx, n.id, clientv3.WithAttachedKeys())
 		return err
 	})
 	if err != nil {
-		for _, i := range locks {
-			errs[i] = err
-		}
-		return
+		return err
 	}
 	there := make(map[string]bool, len(listed.Keys))
 	for _, key := range listed.Keys {
@@ -84,6 +86,7 @@ func (s *store) lookFor(ctx context.Context, n *session, as []*attempt, locks []
 	for chunk := range slices.Chunk(missing, mostOps) {
 		s.confirm(ctx, n, as, chunk, errs)
 	}
+	return nil
 }
 
 // confirm asks a majority for some keys.

@@ -83,7 +83,7 @@ func (s *store) current(ttl time.Duration) *session {
 		s.sessions[ttl] = n
 		s.locks.Go(func() {
 			defer close(n.opened)
-			n.err = s.open(n)
+			n.err = driver.Caught(func() error { return s.open(n) })
 		})
 	}
 	return n

@@ -170,7 +170,11 @@ func (s *store) sweep() {
 	}
 	s.locks.Go(func() {
 		for rows := int64(1); rows > 0; {
-			if _, err := s.pool.run(s.locks.Closing(), `SELECT lockstile_sweep_`+schemaVersion+`()`, nil, &rows); err != nil {
+			err := driver.Caught(func() error {
+				_, err := s.pool.run(s.locks.Closing(), `SELECT lockstile_sweep_`+schemaVersion+`()`, nil, &rows)
+				return err
+			})
+			if err != nil {
 				return
 			}
 		}

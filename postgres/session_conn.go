@@ -66,7 +66,7 @@ func (s *sessionStore) newConn() *sessionConn {
 	c.io.Lock()
 	go func() {
 		defer c.io.Unlock()
-		err := c.open()
+		err := driver.Caught(c.open)
 		if err == nil {
 			err = c.ended() // meanwhile
 		}
@@ -164,9 +164,10 @@ func (c *sessionConn) use(f func(pg *pgx.Conn) error) error {
 		return &notSent{err}
 	}
 	c.asked.Store(int64(locker.Now()))
-	err := f(c.pg)
+	err := driver.Caught(func() error { return f(c.pg) })
 	c.asked.Store(0)
-	if c.pg.IsClosed() {
+	var panicked *driver.PanicError // then the connection may be in the midst of an answer
+	if c.pg.IsClosed() || errors.As(err, &panicked) {
 		c.end(connectionLost(err))
 	}
 	return err

@@ -11,6 +11,8 @@ import (
 	"errors"
 	"sync"
 	"time"
+
+	"github.com/lockstile/locker/driver"
 )
 
 // Word tells a waiter to do something.
@@ -160,7 +162,7 @@ func (m *Mailbox) Silent() bool {
 func (m *Mailbox) read(r *reader) {
 	defer m.done.Done()
 	for {
-		err := m.listen(m.ctx, m)
+		err := driver.Caught(func() error { return m.listen(m.ctx, m) })
 		if m.over(r, err) {
 			return
 		}

@@ -126,10 +126,9 @@ func (n *Node) Acquire(ctx context.Context, a *Attempt, ask Ask) (Standing, erro
 		req.args = append(req.args, n.quarantine, ask.Offer)
 	}
 	a.kept.Store(int64(locker.Now()))
+	was := a.unsure.Swap(true) // also if a hook of the client's panics
 	reply, repeated, err := n.send(ctx, req)
-	if (repeated || unsure(err)) && !n.stranger(err) {
-		a.unsure.Store(true)
-	}
+	a.unsure.Store(was || (repeated || unsure(err)) && !n.stranger(err))
 	if err != nil {
 		return Standing{}, err
 	}

@@ -1,6 +1,10 @@
 package redisnode
 
-import "context"
+import (
+	"context"
+
+	"github.com/lockstile/locker/driver"
+)
 
 // bounded calls f and returns at the end of ctx even where f does not: go-redis
 // never interrupts a read for a cancelled context, and looks at its deadline
@@ -12,8 +16,12 @@ func bounded[T any](ctx context.Context, f func(context.Context) (T, error)) (T,
 	}
 	done := make(chan result, 1)
 	go func() {
-		reply, err := f(ctx)
-		done <- result{reply, err}
+		var r result
+		r.err = driver.Caught(func() (err error) {
+			r.reply, err = f(ctx)
+			return err
+		})
+		done <- r
 	}()
 	select {
 	case r := <-done:

@@ -1,0 +1,107 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/postgres"
+)
+
+// panicsWhile is a hook that panics when an answer has come to a statement with this text,
+// while its switch is on.
+type panicsWhile struct {
+	on     *atomic.Bool
+	text   string
+	panics atomic.Int32
+}
+
+// statement is the key of the text of a statement that is under way.
+type statement struct{}
+
+func (*panicsWhile) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
+	return context.WithValue(ctx, statement{}, data.SQL)
+}
+
+func (p *panicsWhile) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryEndData) {
+	if sql, _ := ctx.Value(statement{}).(string); p.on.Load() && strings.Contains(sql, p.text) {
+		p.panics.Add(1)
+		panic("the hook")
+	}
+}
+
+// traced returns a pool with a hook.
+func traced(t *testing.T, url string, hook *panicsWhile) *pgxpool.Pool {
+	t.Helper()
+	config, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.ConnConfig.Tracer = hook
+	pool, err := pgxpool.NewWithConfig(context.Background(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+// What dead processes have left is cleared away in the background, where nobody can recover.
+func TestLeasesOutliveAHookThatPanicsInTheBackground(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	newLocker(t, url, postgres.Options{})
+	hook := &panicsWhile{text: "lockstile_sweep", on: new(atomic.Bool)}
+	hook.on.Store(true)
+	a, err := postgres.New(traced(t, url, hook), postgres.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = a.Close() })
+	held := lock(t, a, "a")
+	eventually(t, func() string {
+		if hook.panics.Load() == 0 {
+			return "the hook has not panicked"
+		}
+		return ""
+	})
+	unlock(t, held)
+}
+
+// Statements of session locks have goroutines of their own, where nobody can recover from
+// a hook that panics. The connection may be in the midst of an answer, so it ends.
+//
+//	TryLock and a sign of life, in which the hook panics, on a connection that is being
+//	opened and on one that is open
+func TestSessionLocksOutliveAHookThatPanics(t *testing.T) {
+	t.Parallel()
+	url, on := database(t), new(atomic.Bool)
+	b := newSession(t, url)
+	a, err := postgres.NewSession(traced(t, url, &panicsWhile{on: on}), postgres.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = a.Close() })
+	for _, what := range []string{"opened", "open"} {
+		on.Store(true)
+		if _, err := a.TryLock(soon(t), "a"); err == nil || !strings.Contains(err.Error(), "panicked: the hook") {
+			t.Errorf("on a connection that is %s TryLock returned %v, though the hook has panicked", what, err)
+		}
+		on.Store(false)
+		unlock(t, lock(t, b, "a"))
+		unlock(t, lock(t, a, "a"))
+	}
+	held := lock(t, a, "a", locker.WithTTL(long))
+	on.Store(true)
+	if err := held.Renew(soon(t)); !errors.Is(err, locker.ErrLost) || !strings.Contains(err.Error(), "panicked: the hook") {
+		t.Errorf("Renew in which the hook has panicked: %v", err)
+	}
+	on.Store(false)
+	unlock(t, lock(t, b, "a"))
+}
