@@ -28,7 +28,8 @@ package postgres
 // nothing arrives. The process believes in a lock for a TTL after the last question that
 // was answered. The server keeps the connection for longer, by a second at least, and not
 // for much longer, for nothing else would end the connection of a process that vanished.
-// The function compares before it sets, because setting costs more.
+// The function compares before it sets, because setting costs more. A time of keep-alives
+// is 32,767 seconds at most: what is left of a longer one is between them.
 //
 // lockstile_session_open gets a connection ready. It lifts the limits on the time of
 // statements: these wait for as long as their process wants. It also deletes the rows of
@@ -63,10 +64,12 @@ CREATE UNLOGGED TABLE IF NOT EXISTS lockstile_known (
 );
 
 CREATE OR REPLACE FUNCTION lockstile_session_patience_` + schemaVersion + `(_patience bigint) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  _seconds bigint := ceil(_patience / 1000.0);
 BEGIN
   IF current_setting('idle_session_timeout')::interval <> _patience * interval '1 millisecond' THEN
     PERFORM set_config(c.name, c.value::text, false) FROM (VALUES ('idle_session_timeout', _patience), ('tcp_user_timeout', _patience),
-      ('tcp_keepalives_idle', least(ceil(_patience / 1000.0)::bigint, 32767))) c(name, value);
+      ('tcp_keepalives_idle', least(_seconds, 32767)), ('tcp_keepalives_interval', least(greatest(_seconds - 32767, 1), 32767))) c(name, value);
   END IF;
 END $$;
 

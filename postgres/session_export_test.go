@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -39,13 +38,25 @@ func Connections(l *SessionLocker) (shared, extra int) {
 	return shared, len(l.store.extra)
 }
 
-// Patience is for how long the server keeps the shared connection in silence.
-func Patience(ctx context.Context, l *SessionLocker) (time.Duration, error) {
-	var ms int64
-	err := current(l).begin(func(pg *pgx.Conn) error {
-		return pg.QueryRow(ctx, `SELECT setting::bigint FROM pg_settings WHERE name = 'idle_session_timeout'`).Scan(&ms)
+// Setting is what a setting of the server's is on the shared connection.
+func Setting(ctx context.Context, l *SessionLocker, name string) (value int64, err error) {
+	err = current(l).begin(func(pg *pgx.Conn) error {
+		return pg.QueryRow(ctx, `SELECT setting::bigint FROM pg_settings WHERE name = $1`, name).Scan(&value)
 	}).wait(ctx)
-	return time.Duration(ms) * time.Millisecond, err
+	return value, err
+}
+
+// Users counts the attempts that are in the books of a Locker's connections.
+func Users(l *SessionLocker) (n int) {
+	l.store.mu.Lock()
+	defer l.store.mu.Unlock()
+	for c := range l.store.extra {
+		n += len(c.users) + len(c.ttls)
+	}
+	if c := l.store.shared; c != nil {
+		n += len(c.users) + len(c.ttls)
+	}
+	return n
 }
 
 // SessionEnd ends a connection by its number and its beginning, and says whether it is gone.

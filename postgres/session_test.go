@@ -598,9 +598,9 @@ func TestPatienceOfTheServerIsThatOfTheLongestLockThatIsHeld(t *testing.T) {
 	l := newSession(t, database(t))
 	want := func(when string, ttl time.Duration) {
 		t.Helper()
-		got, err := postgres.Patience(soon(t), l)
-		if err != nil || got != ttl+time.Second {
-			t.Errorf("%s: %v (%v), want a second more than %v", when, got, err, ttl)
+		got, err := postgres.Setting(soon(t), l, "idle_session_timeout")
+		if err != nil || time.Duration(got)*time.Millisecond != ttl+time.Second {
+			t.Errorf("%s: %d ms (%v), want a second more than %v", when, got, err, ttl)
 		}
 	}
 	first := lock(t, l, "a", locker.WithTTL(time.Hour))
@@ -615,6 +615,31 @@ func TestPatienceOfTheServerIsThatOfTheLongestLockThatIsHeld(t *testing.T) {
 	short = lock(t, l, "b", locker.WithTTL(time.Second))
 	want("when both were", time.Second)
 	unlock(t, short)
+}
+
+// Goal: keep-alives on the server's side end no connection whose locks are believed in.
+// Method: what the server itself says that it has set, for TTLs of all lengths.
+func TestKeepAlivesOfTheServerAreAsPatientAsTheLongestLock(t *testing.T) {
+	l := newSession(t, database(t))
+	setting := func(name string) time.Duration {
+		t.Helper()
+		n, err := postgres.Setting(soon(t), l, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return time.Duration(n)
+	}
+	for _, ttl := range []time.Duration{time.Second, 2 * time.Minute, time.Hour, locker.MaxTTL} {
+		held := lock(t, l, "a", locker.WithTTL(ttl))
+		if unsent := setting("tcp_user_timeout") * time.Millisecond; unsent <= ttl {
+			t.Errorf("a TTL of %v: the server ends a connection whose answer was not confirmed for %v", ttl, unsent)
+		}
+		idle, between, count := setting("tcp_keepalives_idle"), setting("tcp_keepalives_interval"), setting("tcp_keepalives_count")
+		if all := (idle + between*count) * time.Second; idle == 0 || all <= ttl || all > 2*ttl+10*time.Second {
+			t.Errorf("a TTL of %v: keep-alives after %d s, then %d of them every %d s", ttl, idle, count, between)
+		}
+		unlock(t, held)
+	}
 }
 
 // A connection that nobody uses any more ends by itself, before the server ends it and
