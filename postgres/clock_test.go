@@ -28,7 +28,7 @@ func TestLeasesLastForTheirWholeTTL(t *testing.T) {
 		"asked for again": {acquireMine + `UPDATE lockstile_lease SET expires = clock_timestamp() + interval '1 second';`,
 			acquireMine},
 		"renewed": {acquireMine + `UPDATE lockstile_lease SET expires = clock_timestamp() + interval '1 second';`,
-			`PERFORM lockstile_renew_1(ARRAY['a'], ARRAY['mine'], ARRAY[30000]);`},
+			`PERFORM lockstile_renew_1(ARRAY['a'], ARRAY['mine'], ARRAY[30000], false);`},
 	} {
 		repeatedly(t, admin, "a lease that was "+how, `
 DECLARE _before timestamptz; _lasts interval;
@@ -54,7 +54,7 @@ func TestLeasesEndWhenTheyEnd(t *testing.T) {
 	for what, ask := range map[string]struct{ asks, over string }{
 		"another":             {`lockstile_acquire_1('a', 'other', 60000, '', false, '', 0, 0, false)`, `l.value = 'other'`},
 		"another that queues": {`lockstile_acquire_1('a', 'other', 60000, '', true, '', 60000, 0, false)`, `l.value = 'other'`},
-		"its own renewal":     {`lockstile_renew_1(ARRAY['a'], ARRAY['mine'], ARRAY[60000])`, `l.expires < _ends + interval '30 seconds'`},
+		"its own renewal":     {`lockstile_renew_1(ARRAY['a'], ARRAY['mine'], ARRAY[60000], false)`, `l.expires < _ends + interval '30 seconds'`},
 		"Break":               {`lockstile_break_1('a', (SELECT l.token FROM lockstile_lease l), 60000)`, `true`},
 	} {
 		for _, left := range []string{"1 millisecond", "0"} {

@@ -55,7 +55,7 @@ func TestRenewalsAndMarksSurviveACrashWhateverTheRoleSays(t *testing.T) {
 	for what, c := range map[string]struct{ do, see string }{
 		"granted":         {`SELECT lockstile_acquire_1('a', 'mine', 600000, '', false, '', 0, 0, false)`, row},
 		"asked for again": {`SELECT lockstile_acquire_1('a', 'mine', 600000, '', false, '', 0, 0, false)`, row},
-		"renewed":         {`SELECT lockstile_renew_1(ARRAY['a'], ARRAY['mine'], ARRAY[600000])`, row},
+		"renewed":         {`SELECT lockstile_renew_1(ARRAY['a'], ARRAY['mine'], ARRAY[600000], false)`, row},
 		"withdrawn":       {`SELECT lockstile_release_1('b', 'late', true, 600000)`, `(SELECT value || until FROM lockstile_mark WHERE NOT forced)`},
 		"broken":          {`SELECT lockstile_break_1('a', (SELECT token FROM lockstile_lease), 600000)`, `(SELECT value || until FROM lockstile_mark WHERE forced)`},
 	} {

@@ -24,8 +24,9 @@
 // Session locks end with the server or the connection, so a crash of the server, a
 // failover, or a connection that ends on the server's side alone can hand a held lock
 // to a second holder before the first has heard of it ([NewSession]). Their tokens are
-// on disk before they count, too: one lock in 32 waits for that. Waiters stand in the
-// server's own queue.
+// on disk before they count, too: one lock in 32 waits for that, in a second round trip,
+// and each one where there is a synchronous standby. Waiters stand in the server's own
+// queue.
 //
 // Locks inside a transaction lean on nothing ([LockTx]).
 //

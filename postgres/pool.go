@@ -109,11 +109,18 @@ func (p *poolRunner) look(ctx context.Context, sql, arg string) (infos []locker.
 	return infos, err
 }
 
-// repeat calls send with a connection, and with another if that one was broken, and
-// reports whether an earlier call may have been carried out as well as the last.
-func (p *poolRunner) repeat(ctx context.Context, send func(context.Context, *pgx.Conn) error) (repeated bool, err error) {
+// repeat is send, for no longer than an answer may take, with what to do about an error.
+func (p *poolRunner) repeat(ctx context.Context, f func(context.Context, *pgx.Conn) error) (repeated bool, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, answerTime, errSilent)
 	defer cancel()
+	repeated, err = p.send(ctx, f)
+	return repeated, withCause(ctx, p.explain(ctx, err))
+}
+
+// send calls f with a connection, and with another if that one was broken, and reports
+// whether an earlier call may have been carried out as well as the last. A server that was
+// restarted may have left any number of broken ones in the pool.
+func (p *poolRunner) send(ctx context.Context, f func(context.Context, *pgx.Conn) error) (repeated bool, err error) {
 	maybeDone := false
 	for range tries {
 		repeated = maybeDone
@@ -122,22 +129,22 @@ func (p *poolRunner) repeat(ctx context.Context, send func(context.Context, *pgx
 			err = &notSent{err}
 			break
 		}
-		err = p.lend(ctx, conn, send)
+		err = p.lend(ctx, conn, f)
 		if !broken(ctx, err) {
 			break
 		}
 		maybeDone = maybeDone || unsure(err)
 	}
-	return repeated, withCause(ctx, p.explain(ctx, err))
+	return repeated, err
 }
 
 // lend gives the connection back whatever happens: a hook of the caller's may panic.
-func (p *poolRunner) lend(ctx context.Context, conn *pgxpool.Conn, send func(context.Context, *pgx.Conn) error) error {
+func (p *poolRunner) lend(ctx context.Context, conn *pgxpool.Conn, f func(context.Context, *pgx.Conn) error) error {
 	defer conn.Release()
 	if conn.Conn().PgConn().TxStatus() != 'I' {
 		return &notSent{errInTransaction}
 	}
-	err := send(ctx, conn.Conn())
+	err := f(ctx, conn.Conn())
 	if broken(ctx, err) { // not for the next user
 		hangUp(conn.Conn())
 	}

@@ -29,11 +29,11 @@ type Options struct {
 	// SyncStandby declares that only a synchronous standby is ever promoted.
 	// Leases and tokens then survive a failover, because every grant and renewal
 	// waits until that standby has it. Its clock must agree with the primary's: one
-	// that is ahead ends leases early. Advisory locks do not survive. Locks are
-	// refused unless the server has synchronous_standby_names set. Nobody may
-	// cancel a statement that waits for the standby (pg_cancel_backend, a
-	// client's cancel request): the server then answers as if the standby
-	// had it, with a warning that only the pool's owner can see.
+	// that is ahead ends leases early. Advisory locks do not survive. Grants and
+	// renewals are refused whenever the server has no synchronous_standby_names.
+	// Nobody may cancel a statement that waits for the standby (pg_cancel_backend, a
+	// client's cancel request, emptying that setting): the server then answers as if
+	// the standby had it, with a warning that only the pool's owner can see.
 	SyncStandby bool
 
 	// NoStandby declares that nothing ever takes this server's place: no standby

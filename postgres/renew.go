@@ -16,8 +16,8 @@ const (
 	// batchSize bounds how many locks one statement renews.
 	batchSize = 500
 
-	// ownIdle is for how long the connection for renewals is kept when there are none.
-	// Locks with the default TTL have one every ten seconds.
+	// ownIdle is for how long the connection of newOwnPool is kept when it is not needed.
+	// Locks with the default TTL are renewed every ten seconds.
 	ownIdle = time.Minute
 
 	// busyTries and busyPause are for rows that somebody has locked: mostly another
@@ -75,9 +75,10 @@ func answer(code int64) error {
 	return nil
 }
 
-// newOwnPool returns a pool of one connection, for renewals, with the settings and hooks of
-// the application's pool. So queries that take all connections there lose no lock.
-// The connection is opened for the first renewal, and closed when there are none.
+// newOwnPool returns a pool of one connection, with the settings and hooks of the
+// application's pool, for what must not wait for the application's queries: renewals of
+// leases, and tokens of session locks on their way to the disk. The connection is opened
+// when it is needed first, and closed when it has not been for a while.
 func newOwnPool(pool *pgxpool.Pool) (*pgxpool.Pool, error) {
 	config := pool.Config()
 	config.MaxConns, config.MinConns, config.MinIdleConns = 1, 0, 0
@@ -96,7 +97,7 @@ func (s *store) send(ctx context.Context, as []*attempt, places []int) (codes []
 		names[i], values[i], ttls[i] = a.req.Name, a.value, a.req.TTL.Milliseconds()
 	}
 	renew := func(ctx context.Context, conn *pgx.Conn) error {
-		rows, err := conn.Query(ctx, sqlRenew, s.pool.mode, names, values, ttls)
+		rows, err := conn.Query(ctx, sqlRenew, s.pool.mode, names, values, ttls, s.opts.SyncStandby)
 		if err != nil {
 			return err
 		}
@@ -118,4 +119,4 @@ func (s *store) send(ctx context.Context, as []*attempt, places []int) (codes []
 	return codes, err
 }
 
-const sqlRenew = `SELECT code FROM lockstile_renew_` + schemaVersion + `($1::text[], $2::text[], $3::bigint[]) ORDER BY place`
+const sqlRenew = `SELECT code FROM lockstile_renew_` + schemaVersion + `($1::text[], $2::text[], $3::bigint[], $4) ORDER BY place`

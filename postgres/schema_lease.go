@@ -91,12 +91,12 @@ BEGIN` + schemaStandby + `
   END IF;
 END $$;
 
-CREATE OR REPLACE FUNCTION lockstile_renew_` + schemaVersion + `(_names text[], _values text[], _ttls bigint[])
+CREATE OR REPLACE FUNCTION lockstile_renew_` + schemaVersion + `(_names text[], _values text[], _ttls bigint[], _synced boolean)
 RETURNS TABLE (place bigint, code integer) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
   _mine bigint[];
-BEGIN` + schemaReads + schemaSync + `
+BEGIN` + schemaReads + schemaStandby + schemaSync + `
   _mine := ARRAY(SELECT a.place FROM unnest(_names, _values) WITH ORDINALITY AS a(name, value, place)
     JOIN lockstile_lease l ON l.name = a.name AND l.value = a.value
     WHERE NOT l.reserved AND l.expires > clock_timestamp() FOR UPDATE OF l SKIP LOCKED);

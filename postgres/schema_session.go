@@ -14,15 +14,21 @@ package postgres
 // before its last checkpoint. So the first draw after a checkpoint logs the sequence
 // again, and further than before. What has to be on disk is therefore not the number
 // that was drawn, but the end up to which the sequence is logged now. Where that is not
-// known, the draw makes its own commit wait; a message in the log makes sure that there
-// is something to wait for.
+// known, lockstile_session_sync waits for the disk; a message in the log makes sure that
+// there is something to wait for. Where there is a synchronous standby, every grant waits
+// for it: a server that was replaced and does not know it must not go on granting.
+//
+// That wait is a transaction on another connection. It must lead to the same server: what
+// a successor has on its disk says nothing of this token. A successor does not have the
+// row. On the connection with the locks nothing waits for a disk or a standby
+// (synchronous_commit is off there): a sign of life could not be given meanwhile, and all
+// locks would be lost when the standby is away.
 //
 // That end is the last number that was drawn plus log_cnt: a draw adds one to the first
 // and takes one from the other. Others may draw between our readings of the two. What we
 // note must never be too great: our own number plus a log_cnt that is read later. What we
-// compare must never be too small: a log_cnt plus a last number that is read later. While another draw logs the sequence, log_cnt is 0 too
-// early: then nothing counts as known. Where there is a synchronous standby, every draw
-// waits for it: a server that was replaced and does not know it must not go on granting.
+// compare must never be too small: a log_cnt plus a last number that is read later. While
+// another draw logs the sequence, log_cnt is 0 too early: then nothing counts as known.
 //
 // lockstile_session_patience sets for how long the server keeps a connection on which
 // nothing arrives. The process believes in a lock for a TTL after the last question that
@@ -36,10 +42,10 @@ package postgres
 // connections that are gone, but waits for no row that somebody has locked.
 //
 // lockstile_session_acquire returns the first of 1,024 tokens that are this grant's,
-// or 0 if somebody has the lock. If this connection has it itself, by its row, the server
-// is not asked: it would grant the lock once more, and after an error nobody might give
-// that back. The token is drawn once the lock is there, so nobody can come between a draw
-// and its grant.
+// or 0 if somebody has the lock, and whether they are known to be on disk. If this
+// connection has the lock itself, by its row, the server is not asked: it would grant the
+// lock once more, and after an error nobody might give that back. The token is drawn once
+// the lock is there, so nobody can come between a draw and its grant.
 //
 // lockstile_session_release gives back the lock that was granted with a token. An
 // advisory lock outlives the error of the statement that took it: then there is no
@@ -76,8 +82,9 @@ END $$;
 CREATE OR REPLACE FUNCTION lockstile_session_open_` + schemaVersion + `(_patience bigint, _synced boolean, OUT _pid integer, OUT _began bigint)
 LANGUAGE plpgsql AS $$
 BEGIN` + schemaReads + schemaStandby + `
-  PERFORM set_config(c.name, c.value::text, false) FROM (VALUES ('statement_timeout', 0), ('lock_timeout', 0),
-    ('idle_session_timeout', 0), ('tcp_keepalives_interval', 1), ('tcp_keepalives_count', 3)) c(name, value);
+  PERFORM set_config(c.name, c.value, false) FROM (VALUES ('statement_timeout', '0'), ('lock_timeout', '0'),
+    ('transaction_timeout', '0'), ('idle_session_timeout', '0'), ('tcp_keepalives_count', '3'), ('synchronous_commit', 'off')) c(name, value)
+    WHERE current_setting(c.name, true) IS NOT NULL; -- transaction_timeout came with PostgreSQL 17
   PERFORM lockstile_session_patience_` + schemaVersion + `(_patience);
   BEGIN
     PERFORM set_config('client_connection_check_interval', '1000', false);
@@ -91,22 +98,24 @@ BEGIN` + schemaReads + schemaStandby + `
     FROM pg_stat_activity a WHERE a.pid = pg_backend_pid();
 END $$;
 
-CREATE OR REPLACE FUNCTION lockstile_session_acquire_` + schemaVersion + `(_name text, _holder text, _ttl bigint, _wait boolean, _patience bigint)
-RETURNS bigint LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lockstile_session_acquire_` + schemaVersion + `(_name text, _holder text, _ttl bigint, _wait boolean, _patience bigint,
+  OUT _token bigint, OUT _known boolean)
+LANGUAGE plpgsql AS $$
 DECLARE
   _key bigint := pg_catalog.hashtextextended(_name, 0);
   _number bigint;
   _ahead bigint;
-  _known boolean;
 BEGIN
+  _token := 0;
+  _known := true;
   PERFORM lockstile_session_patience_` + schemaVersion + `(_patience);
   IF EXISTS (SELECT FROM lockstile_session s WHERE s.key = _key AND s.pid = pg_backend_pid()) THEN
-    RETURN 0;
+    RETURN;
   END IF;
   IF _wait THEN
     _wait := pg_advisory_lock(_key) IS NULL;
   ELSIF NOT pg_try_advisory_lock(_key) THEN
-    RETURN 0;
+    RETURN;
   END IF;
   _number := nextval('lockstile_token');
   SELECT t.log_cnt INTO _ahead FROM lockstile_token t;
@@ -116,14 +125,21 @@ BEGIN
     holder = excluded.holder, ttl = excluded.ttl
   RETURNING coalesce((SELECT k.upto >= t.last_value + _ahead AND (_ahead > 0 OR t.last_value = _number)
     FROM lockstile_known k, lockstile_token t), false) INTO _known;
-  IF NOT _known OR current_setting('synchronous_standby_names') <> '' THEN` + schemaSync + `
-    PERFORM pg_logical_emit_message(true, 'lockstile', '');
-    IF pg_try_advisory_xact_lock(1819239277, 0) THEN
-      INSERT INTO lockstile_known AS k (one, upto) SELECT true, _number + t.log_cnt FROM lockstile_token t
-      ON CONFLICT (one) DO UPDATE SET upto = excluded.upto WHERE k.upto < excluded.upto;
-    END IF;
+  _known := _known AND current_setting('synchronous_standby_names') = '';
+  _token := _number * 1024;
+END $$;
+
+CREATE OR REPLACE FUNCTION lockstile_session_sync_` + schemaVersion + `(_name text, _token bigint, _synced boolean) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN` + schemaStandby + schemaSync + `
+  IF NOT EXISTS (SELECT FROM lockstile_session s WHERE s.key = pg_catalog.hashtextextended(_name, 0) AND s.token = _token) THEN
+    RAISE EXCEPTION 'the lock is not on this server' USING ERRCODE = 'object_not_in_prerequisite_state';
   END IF;
-  RETURN _number * 1024;
+  PERFORM pg_logical_emit_message(true, 'lockstile', '');
+  IF pg_try_advisory_xact_lock(1819239277, 0) THEN
+    INSERT INTO lockstile_known AS k (one, upto) SELECT true, _token / 1024 + t.log_cnt FROM lockstile_token t
+    ON CONFLICT (one) DO UPDATE SET upto = excluded.upto WHERE k.upto < excluded.upto;
+  END IF;
+  RETURN true;
 END $$;
 
 CREATE OR REPLACE FUNCTION lockstile_session_release_` + schemaVersion + `(_name text, _token bigint) RETURNS boolean LANGUAGE plpgsql AS $$
@@ -147,7 +163,8 @@ $$;
 
 const (
 	sessionOpen     = `SELECT * FROM lockstile_session_open_` + schemaVersion + `($1, $2)`
-	sessionAcquire  = `SELECT lockstile_session_acquire_` + schemaVersion + `($1, $2, $3, $4, $5)`
+	sessionAcquire  = `SELECT * FROM lockstile_session_acquire_` + schemaVersion + `($1, $2, $3, $4, $5)`
+	sessionSync     = `SELECT lockstile_session_sync_` + schemaVersion + `($1, $2, $3)`
 	sessionRelease  = `SELECT lockstile_session_release_` + schemaVersion + `($1, $2)`
 	sessionPatience = `SELECT lockstile_session_patience_` + schemaVersion + `($1)`
 

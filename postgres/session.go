@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -41,9 +42,11 @@ var (
 // When a connection breaks, all locks on it are lost, and their holders are told at once.
 // The server may not have noticed, so it is asked over another connection to end this
 // one. Silence is loss too, on both sides. A connection with locks is asked for a sign of
-// life three times per TTL, and a lock whose TTL ends without an answer is lost. That
-// includes a statement that the server does not answer because a table is locked or its
-// standby is away. The server in turn ends a connection on which nothing has arrived for
+// life three times per TTL, and a lock whose TTL ends without an answer is lost. Nothing
+// waits for a disk or a standby there: what does has a connection of its own, unless the
+// role may have no other (CONNECTION LIMIT). But if
+// somebody locks the table lockstile_session, the next name that is asked for keeps the
+// sign of life waiting. The server in turn ends a connection on which nothing has arrived for
 // a second more than the longest TTL that is held or asked for there
 // (idle_session_timeout, set for this connection alone). It drops a waiter that it cannot
 // reach for so long, and one whose process has ended (tcp_user_timeout,
@@ -65,7 +68,11 @@ func NewSession(pool *pgxpool.Pool, opts Options) (*SessionLocker, error) {
 	if err := opts.check(); err != nil {
 		return nil, err
 	}
-	s := &sessionStore{opts: opts, admin: newPoolRunner(pool), extra: make(map[*sessionConn]struct{})}
+	own, err := newOwnPool(pool)
+	if err != nil {
+		return nil, fmt.Errorf("postgres: %w", err)
+	}
+	s := &sessionStore{opts: opts, admin: newPoolRunner(pool), syncs: newPoolRunner(own), extra: make(map[*sessionConn]struct{})}
 	s.locks = driver.New("postgres", s, driver.Options{})
 	return &SessionLocker{opts, s}, nil
 }
@@ -118,5 +125,6 @@ func (l *SessionLocker) Guarantees() locker.Guarantees { return l.opts.sessions(
 func (l *SessionLocker) Close() error {
 	err := l.store.locks.Close()
 	l.store.endAllUnused()
+	go l.store.syncs.pool.Close() // it waits for what is under way
 	return err
 }

@@ -342,3 +342,41 @@ func TestGrantThatWasLongUnderWayIsNotBelieved(t *testing.T) {
 	}
 	unlock(t, next)
 }
+
+// Goal: tokens are on the disk of the server that drew them. Method: the connection for
+// that is made to another server, as after a failover that the connection with the locks
+// has not heard of.
+func TestTokensAreMadeToLastOnTheServerThatDrewThem(t *testing.T) {
+	t.Parallel()
+	first, second := testserver.Postgres(t), testserver.Postgres(t)
+	for _, server := range []*testserver.PostgresServer{first, second} {
+		newSession(t, server.URL("postgres"))
+	}
+	config, err := pgxpool.ParseConfig(first.URL("postgres"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var dialed atomic.Int64
+	dial := config.ConnConfig.DialFunc
+	config.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if dialed.Add(1) > 1 {
+			addr = second.Addr()
+		}
+		return dial(ctx, network, addr)
+	}
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	l := opened(t, "a/sessions", pool)
+	unlock(t, lock(t, l, "a"))
+	for server, want := range map[*testserver.PostgresServer]int{first: 1, second: 0} {
+		if n := query[int](t, connect(t, server.URL("postgres")), `SELECT count(*)::int FROM lockstile_known`); n != want {
+			t.Errorf("the server at %s was asked %d times to put the token on its disk, want %d", server.Addr(), n, want)
+		}
+	}
+	if dialed.Load() != 2 {
+		t.Errorf("%d connections: the test tests nothing", dialed.Load())
+	}
+}

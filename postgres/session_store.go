@@ -17,6 +17,7 @@ import (
 type sessionStore struct {
 	opts  Options
 	admin *poolRunner // for Inspect, List, Break and the schema
+	syncs *poolRunner // with a connection for what waits for the disk
 	locks *driver.Locker[*sessionAttempt]
 
 	mu     sync.Mutex // never held while anything is sent
@@ -34,6 +35,7 @@ type sessionAttempt struct {
 	// The goroutine that asks writes what follows. Others read it once asked is answered.
 	since  locker.Instant // when it asked for the lock, or for a sign of life after that
 	first  int64          // of the tokens that it was granted, until it is given back
+	known  bool           // these tokens are on disk, and no standby has to have them
 	mine   bool           // the lock was still there when it was given back
 	unsure bool           // the connection broke: there may have been a grant
 }
@@ -79,10 +81,44 @@ func (s *sessionStore) tryOnce(ctx context.Context, a *sessionAttempt) (driver.G
 	ctx, cancel := driver.Patient(ctx, answerTime, a.conn.heard, errSilent)
 	defer cancel()
 	a.asked = a.conn.begin(func(pg *pgx.Conn) error { return a.ask(pg, false) })
-	if err := a.asked.wait(ctx); err != nil {
+	err := a.asked.wait(ctx)
+	if err == nil {
+		err = s.sync(ctx, a)
+	}
+	if err != nil {
 		return driver.Grant{}, err
 	}
 	return s.grant(a)
+}
+
+// sync returns when the tokens of a grant outlast a crash, and what else SyncStandby
+// promises. It waits on another connection than the locks'. Where the role may have no
+// other, or that one leads to another server, it waits on the locks'.
+func (s *sessionStore) sync(ctx context.Context, a *sessionAttempt) error {
+	if a.first == 0 || a.known && !s.opts.SyncStandby {
+		return nil
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, answerTime, errSilent)
+	defer cancel()
+	args := []any{a.req.Name, a.first, s.opts.SyncStandby}
+	ask := func(ctx context.Context, pg *pgx.Conn) error {
+		return scan(ctx, pg, s.syncs.mode, sessionSync, args, []any{new(bool)})
+	}
+	_, err := s.syncs.send(ctx, func(ctx context.Context, pg *pgx.Conn) error {
+		err := ask(ctx, pg)
+		var reply *pgconn.PgError
+		if errors.As(err, &reply) && reply.Code == "55000" { // not the lock's server
+			hangUp(pg)
+			err = &notSent{err}
+		}
+		return err
+	})
+	var unsent *notSent
+	if errors.As(err, &unsent) && ctx.Err() == nil {
+		a.asked = a.conn.begin(func(pg *pgx.Conn) error { return ask(context.Background(), pg) })
+		err = a.asked.wait(ctx)
+	}
+	return withCause(ctx, err)
 }
 
 // clear is Withdraw, for no longer than an answer may take.
@@ -106,6 +142,9 @@ func (s *sessionStore) wait(ctx context.Context, a *sessionAttempt) (driver.Gran
 	}
 	a.asked = a.conn.begin(func(pg *pgx.Conn) error { return a.ask(pg, true) })
 	err := s.answer(ctx, a)
+	if err == nil {
+		err = s.sync(ctx, a)
+	}
 	if err == nil && locker.Now().Sub(a.since) > freshness {
 		a.since = locker.Now()
 		ctx, cancel := context.WithTimeoutCause(ctx, answerTime, errSilent)
@@ -141,7 +180,7 @@ func (s *sessionStore) answer(ctx context.Context, a *sessionAttempt) error {
 // it, so after an error it is given back, or the connection ended.
 func (a *sessionAttempt) ask(pg *pgx.Conn, wait bool) error {
 	a.since = locker.Now()
-	err := pg.QueryRow(context.Background(), sessionAcquire, a.req.Name, a.req.Holder, a.req.TTL.Milliseconds(), wait, a.conn.patience()).Scan(&a.first)
+	err := pg.QueryRow(context.Background(), sessionAcquire, a.req.Name, a.req.Holder, a.req.TTL.Milliseconds(), wait, a.conn.patience()).Scan(&a.first, &a.known)
 	if err == nil {
 		return nil
 	}

@@ -1,0 +1,108 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/lab/testserver"
+	"github.com/lockstile/locker/postgres"
+)
+
+// reloads changes a setting of the server's, without a restart. No commit of the pool's
+// waits for a standby.
+func reloads(t *testing.T, admin *pgxpool.Pool, setting, value string) {
+	t.Helper()
+	exec(t, admin, `ALTER SYSTEM SET `+setting+` = '`+value+`'`)
+	exec(t, admin, `SELECT pg_reload_conf()`)
+}
+
+// Goal: a promise about a synchronous standby ends with the setting, and not with the
+// process. Method: the setting is taken away while locks are held. From then on nothing is
+// granted and no lease is renewed: a standby that takes over might not know of it.
+func TestSynchronousStandbyThatIsTakenAwayIsNoticed(t *testing.T) {
+	t.Parallel()
+	primary := testserver.Postgres(t)
+	testserver.PostgresStandby(t, primary, primary.Addr(), nil)
+	url := primary.URL("postgres")
+	admin := connect(t, url+"&synchronous_commit=local")
+	reloads(t, admin, "synchronous_standby_names", "*")
+	opts := postgres.Options{SyncStandby: true}
+	leases := newLocker(t, url, opts)
+	sessions, err := postgres.NewSession(connect(t, url), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ready(t, sessions, nil)
+	var held *locker.Lock
+	eventually(t, func() string { // the setting has arrived everywhere
+		for _, l := range []locker.Locker{leases, sessions} {
+			next, err := l.TryLock(soon(t), "a", locker.WithTTL(long))
+			if err != nil {
+				return err.Error()
+			}
+			held = next
+			unlock(t, held)
+		}
+		return ""
+	})
+	held = lock(t, leases, "held", locker.WithTTL(long))
+	stays := lock(t, sessions, "held", locker.WithTTL(long))
+	reloads(t, admin, "synchronous_standby_names", "")
+	tries := 0
+	for what, ask := range map[string]func() error{
+		"a renewal": func() error { return held.Renew(soon(t)) },
+		"a lease":   func() error { tries++; return tried(t, leases, fmt.Sprint("new ", tries)) },
+		"a session lock": func() error {
+			tries++
+			return tried(t, sessions, fmt.Sprint("new ", tries))
+		},
+	} {
+		eventually(t, func() string {
+			if err := ask(); !errors.Is(err, locker.ErrUnavailable) || !strings.Contains(err.Error(), "synchronous_standby_names") {
+				return fmt.Sprintf("%s without a synchronous standby: %v", what, err)
+			}
+			return ""
+		})
+	}
+	unlock(t, stays) // what is held is on a connection that no standby has a part in
+}
+
+// Goal: a standby that is away loses no session lock. Method: a name is asked for whose
+// grant waits for it, and a lock with a short TTL lives on beside that.
+func TestSessionLocksLiveOnWhileTheStandbyIsAway(t *testing.T) {
+	t.Parallel()
+	url := testserver.Postgres(t).URL("postgres")
+	l, admin := newSession(t, url), connect(t, url+"&synchronous_commit=local")
+	const ttl = 2 * time.Second
+	held := lock(t, l, "held", locker.WithTTL(ttl))
+	reloads(t, admin, "synchronous_standby_names", "nobody")
+	name, tries := "", 0
+	eventually(t, func() string {
+		tries++
+		name = fmt.Sprint("new ", tries)
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		defer cancel()
+		if _, err := l.TryLock(ctx, name, locker.WithTTL(long)); !errors.Is(err, locker.ErrUnavailable) {
+			return fmt.Sprintf("the setting has not arrived: %v", err)
+		}
+		return ""
+	})
+	outlives(t, held, ttl)
+	unlock(t, held)
+	eventually(t, func() string {
+		if !query[bool](t, admin, `SELECT pg_try_advisory_lock(hashtextextended($1, 0))`, name) {
+			return "a lock that nobody was granted stays"
+		}
+		return ""
+	})
+	reloads(t, admin, "synchronous_standby_names", "")
+	unlock(t, lock(t, l, "again"))
+}
+
