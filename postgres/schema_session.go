@@ -39,7 +39,8 @@ package postgres
 //
 // lockstile_session_open gets a connection ready. It lifts the limits on the time of
 // statements: these wait for as long as their process wants. It also deletes the rows of
-// connections that are gone, but waits for no row that somebody has locked.
+// connections that are gone, but waits for no row that somebody has locked. It returns its
+// process, when that began, and how many locks of all kinds the server has room for.
 //
 // lockstile_session_acquire returns the first of 1,024 tokens that are this grant's,
 // or 0 if somebody has the lock, and whether they are known to be on disk. If this
@@ -79,7 +80,7 @@ BEGIN
   END IF;
 END $$;
 
-CREATE OR REPLACE FUNCTION lockstile_session_open_` + schemaVersion + `(_patience bigint, _synced boolean, OUT _pid integer, OUT _began bigint)
+CREATE OR REPLACE FUNCTION lockstile_session_open_` + schemaVersion + `(_patience bigint, _synced boolean, OUT _pid integer, OUT _began bigint, OUT _room bigint)
 LANGUAGE plpgsql AS $$
 BEGIN` + schemaReads + schemaStandby + `
   PERFORM set_config(c.name, c.value, false) FROM (VALUES ('statement_timeout', '0'), ('lock_timeout', '0'),
@@ -96,6 +97,8 @@ BEGIN` + schemaReads + schemaStandby + `
   WHERE s.key = d.key AND s.pid = d.pid;
   SELECT a.pid, coalesce(extract(epoch FROM a.backend_start) * 1000000, 0) INTO _pid, _began
     FROM pg_stat_activity a WHERE a.pid = pg_backend_pid();
+  _room := current_setting('max_locks_per_transaction')::bigint
+    * (current_setting('max_connections')::bigint + current_setting('max_prepared_transactions')::bigint);
 END $$;
 
 CREATE OR REPLACE FUNCTION lockstile_session_acquire_` + schemaVersion + `(_name text, _holder text, _ttl bigint, _wait boolean, _patience bigint,

@@ -39,6 +39,12 @@ var (
 // pooler in between is refused. While a connection waits, the server keeps dead rows
 // that its statement could see, as for any long statement.
 //
+// Each lock takes a place in the server's lock table, which is everybody's: when it is
+// full, the application's own statements fail. A Locker may have a quarter of it, held and
+// asked for: 1,600 locks with the server's default settings (max_locks_per_transaction,
+// times max_connections). The next is refused. Other Lockers have as much: with many
+// locks and processes, set max_locks_per_transaction, or use [New].
+//
 // When a connection breaks, all locks on it are lost, and their holders are told at once.
 // The server may not have noticed, so it is asked over another connection to end this
 // one. Silence is loss too, on both sides. A connection with locks is asked for a sign of

@@ -91,8 +91,10 @@ func (c *sessionConn) open() error {
 	}
 	var pid int32
 	var began int64
-	err = pg.QueryRow(ctx, sessionOpen, c.patience(), c.store.opts.SyncStandby).Scan(&pid, &began)
+	var room int64
+	err = pg.QueryRow(ctx, sessionOpen, c.patience(), c.store.opts.SyncStandby).Scan(&pid, &began, &room)
 	c.store.mu.Lock()
+	c.store.room = room
 	c.pg, c.pid, c.began = pg, pid, began
 	c.store.mu.Unlock()
 	switch {

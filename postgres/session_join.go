@@ -16,13 +16,27 @@ import (
 // lock, or hold one that was waited for.
 const sessionLimit = 16
 
+// tableShare is the part of the server's lock table that the locks of one Locker may take
+// up, as a divisor. When the table is full, the application's own statements fail.
+const tableShare = 4
+
 var errSessionLimit = driver.Refused(fmt.Errorf("%d connections wait for locks, or hold some that were waited for: that is the limit of a Locker", sessionLimit))
 
 // share has an attempt join the shared connection.
-func (s *sessionStore) share(a *sessionAttempt) {
+func (s *sessionStore) share(a *sessionAttempt) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	a.join(s.current(), false)
+	c := s.current()
+	users := len(c.users)
+	for other := range s.extra {
+		users += len(other.users)
+	}
+	if limit := s.room / tableShare; limit > 0 && int64(users) >= limit {
+		return driver.Refused(fmt.Errorf("%d locks are held or asked for, a quarter of what the server's lock table has room for: "+
+			"that is the limit of a Locker: set max_locks_per_transaction, or use lease rows", users))
+	}
+	a.join(c, false)
+	return nil
 }
 
 // current returns the shared connection. One whose answer is overdue is replaced, and

@@ -23,6 +23,7 @@ type sessionStore struct {
 	mu     sync.Mutex // never held while anything is sent
 	shared *sessionConn
 	extra  map[*sessionConn]struct{} // of waiters, and shared ones that were replaced
+	room   int64                     // for locks of all kinds in the server; 0 until it has told us
 }
 
 // sessionAttempt is one attempt at a name, and the hold that comes of it.
@@ -63,7 +64,7 @@ func (s *sessionStore) Acquire(ctx context.Context, a *sessionAttempt, wait driv
 func (s *sessionStore) try(ctx context.Context, a *sessionAttempt) (grant driver.Grant, err error) {
 	for range tries {
 		grant, err = s.tryOnce(ctx, a)
-		if err == nil || ctx.Err() != nil || !errors.Is(a.conn.ended(), errConnectionLost) {
+		if err == nil || ctx.Err() != nil || a.conn == nil || !errors.Is(a.conn.ended(), errConnectionLost) {
 			break
 		}
 	}
@@ -77,7 +78,9 @@ func (s *sessionStore) tryOnce(ctx context.Context, a *sessionAttempt) (driver.G
 		}
 	}
 	s.leave(a)
-	s.share(a)
+	if err := s.share(a); err != nil {
+		return driver.Grant{}, err
+	}
 	ctx, cancel := driver.Patient(ctx, answerTime, a.conn.heard, errSilent)
 	defer cancel()
 	a.asked = a.conn.begin(func(pg *pgx.Conn) error { return a.ask(pg, false) })

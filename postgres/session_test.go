@@ -642,6 +642,30 @@ func TestKeepAlivesOfTheServerAreAsPatientAsTheLongestLock(t *testing.T) {
 	}
 }
 
+// Goal: session locks do not fill the server's lock table, which is everybody's. Method: a
+// server with little room, and as many locks as there may be. Other statements go on.
+func TestSessionLocksLeaveRoomInTheLockTable(t *testing.T) {
+	t.Parallel()
+	url := testserver.Postgres(t, "max_locks_per_transaction=10", "max_connections=20").URL("postgres")
+	l := newSession(t, url)
+	var held []*locker.Lock
+	var err error
+	for i := 0; err == nil && i < 400; i++ {
+		var next *locker.Lock
+		if next, err = l.TryLock(soon(t), fmt.Sprint(i), locker.WithTTL(long)); err == nil {
+			held = append(held, next)
+		}
+	}
+	if !errors.Is(err, locker.ErrUnavailable) || !strings.Contains(err.Error(), "max_locks_per_transaction") || len(held) != 50 {
+		t.Errorf("after %d locks, of 200 that there is room for: %v", len(held), err)
+	}
+	exec(t, connect(t, url), `DO $$ BEGIN FOR i IN 1..50 LOOP EXECUTE 'CREATE TABLE app' || i || ' (x int)'; END LOOP; END $$`)
+	for _, l := range held {
+		unlock(t, l)
+	}
+	unlock(t, lock(t, l, "again"))
+}
+
 // A connection that nobody uses any more ends by itself, before the server ends it and
 // says so in its log. An attempt that joins meanwhile keeps it for longer.
 func TestSessionConnectionThatNobodyUsesIsClosed(t *testing.T) {
