@@ -17,10 +17,11 @@ import (
 // what happens in this database alone needs no other guard. LockTx waits in the
 // server's own queue until the lock is held or ctx ends.
 //
-// After an error about the name nothing was sent. After any other error tx is over: the
-// server has refused, or pgx has ended the connection with ctx; a lock that was granted
-// just then ends when the server notices. Where the session has a lock_timeout, its end
-// is a [locker.ErrTaken].
+// If ctx has already ended, or the name is an error, nothing was sent. After any other
+// error tx is over: the server has refused, or pgx has ended the connection with ctx; a
+// lock that was granted just then ends when the server notices. LockTx asks once before it
+// waits. So what ends the wait (ctx, the session's lock_timeout or statement_timeout) is a
+// [locker.ErrTaken], and if the server had not answered by then, a [locker.ErrUnavailable].
 //
 // The lock is an advisory lock with the key hashtextextended(name, 0), like those of
 // [NewSession], whose holders it excludes. It does not exclude locks of [New]. A
@@ -45,30 +46,53 @@ func LockTx(ctx context.Context, tx pgx.Tx, name string) (fencing.Token, error) 
 	if tx == nil {
 		return 0, errors.New("postgres: the transaction is nil")
 	}
-	mode := execMode(tx.Conn().Config().DefaultQueryExecMode)
-	var token int64
-	var reply *pgconn.PgError
-	err := tx.QueryRow(ctx, `SELECT lockstile_lock_tx_`+schemaVersion+`($1)`, mode, name).Scan(&token)
-	switch {
-	case err == nil:
-		return fencing.Token(token), nil
-	case errors.As(err, &reply) && reply.Code == "55P03": // lock_timeout
-		return 0, fmt.Errorf("postgres: lock %q in a transaction: %w: %w", name, locker.ErrTaken, err)
-	case ctx.Err() != nil:
-		return 0, fmt.Errorf("postgres: lock %q in a transaction: %w: %w", name, context.Cause(ctx), err)
+	if ctx.Err() != nil {
+		return 0, fmt.Errorf("postgres: lock %q in a transaction: %w", name, context.Cause(ctx))
 	}
-	return 0, fmt.Errorf("postgres: lock %q in a transaction: %w: %w", name, locker.ErrUnavailable, classify(err))
+	token, err := askTx(ctx, tx, name, false)
+	taken := token == 0 && err == nil
+	if taken {
+		token, err = askTx(ctx, tx, name, true)
+	}
+	if err == nil {
+		return token, nil
+	}
+	class := locker.ErrUnavailable
+	if taken && (ctx.Err() != nil || timedOut(err)) {
+		class = locker.ErrTaken
+	}
+	return 0, fmt.Errorf("postgres: lock %q in a transaction: %w: %w", name, class, withCause(ctx, classify(err)))
 }
 
-// lockstile_lock_tx draws its token once the lock is there, in the transaction that holds
-// it. The commit has to wait for the disk, also where nothing else is written: it waits
-// for the message.
+// askTx returns 0 if somebody else has the lock. With wait it waits instead.
+func askTx(ctx context.Context, tx pgx.Tx, name string, wait bool) (fencing.Token, error) {
+	var token int64
+	mode := execMode(tx.Conn().Config().DefaultQueryExecMode)
+	err := tx.QueryRow(ctx, `SELECT lockstile_lock_tx_`+schemaVersion+`($1, $2)`, mode, name, wait).Scan(&token)
+	return fencing.Token(token), err
+}
+
+// timedOut reports whether a limit of the session's, or an administrator, has ended a
+// statement: lock_timeout, statement_timeout, pg_cancel_backend.
+func timedOut(err error) bool {
+	var reply *pgconn.PgError
+	return errors.As(err, &reply) && (reply.Code == "55P03" || reply.Code == "57014")
+}
+
+// lockstile_lock_tx returns 0 if somebody else has the lock and it may not wait. It draws
+// its token once the lock is there, in the transaction that holds it. The commit has to
+// wait for the disk, also where nothing else is written: it waits for the message.
 const schemaTx = `
-CREATE OR REPLACE FUNCTION lockstile_lock_tx_` + schemaVersion + `(_name text) RETURNS bigint LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lockstile_lock_tx_` + schemaVersion + `(_name text, _wait boolean) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
+  _key bigint := pg_catalog.hashtextextended(_name, 0);
   _token bigint;
 BEGIN` + schemaEncoding + `
-  PERFORM pg_advisory_xact_lock(pg_catalog.hashtextextended(_name, 0));` + schemaSync + `
+  IF _wait THEN
+    PERFORM pg_advisory_xact_lock(_key);
+  ELSIF NOT pg_try_advisory_xact_lock(_key) THEN
+    RETURN 0;
+  END IF;` + schemaSync + `
   _token := nextval('lockstile_token') * 1024;
   PERFORM pg_logical_emit_message(true, 'lockstile', '');
   RETURN _token;

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/fencing"
@@ -101,6 +103,81 @@ func TestLockTxWithLockTimeoutIsTaken(t *testing.T) {
 	}
 	if _, err := postgres.LockTx(soon(t), tx, ""); err == nil {
 		t.Error("LockTx accepts no name")
+	}
+}
+
+// Goal: what ends the wait of LockTx is the caller's to know, and that the lock is taken is
+// known all the same. Method: each of what can end it.
+func TestLockTxSaysThatTheLockIsTakenWhateverEndsItsWait(t *testing.T) {
+	url := database(t)
+	admin := connect(t, url)
+	held := lock(t, newSession(t, url), "a", locker.WithTTL(long))
+	var reply *pgconn.PgError
+	for name, c := range map[string]struct {
+		set  string
+		end  func(cancel func())
+		kept func(err error) bool
+	}{
+		"lock_timeout":      {"lock_timeout = '1s'", nil, func(err error) bool { return errors.As(err, &reply) }},
+		"statement_timeout": {"statement_timeout = '1s'", nil, func(err error) bool { return errors.As(err, &reply) }},
+		"an administrator": {"lock_timeout = 0", func(func()) {
+			exec(t, admin, `SELECT pg_cancel_backend($1)`, query[int](t, admin, waitingPid))
+		}, func(err error) bool { return errors.As(err, &reply) }},
+		"the context": {"lock_timeout = 0", func(cancel func()) { cancel() }, func(err error) bool { return errors.Is(err, context.Canceled) }},
+	} {
+		ctx, cancel := context.WithCancel(soon(t))
+		tx := begun(t, url)
+		if _, err := tx.Exec(ctx, `SET LOCAL `+c.set); err != nil {
+			t.Fatal(err)
+		}
+		got := make(chan error, 1)
+		go func() {
+			_, err := postgres.LockTx(ctx, tx, "a")
+			got <- err
+		}()
+		if c.end != nil {
+			eventually(t, func() string {
+				if query[int](t, admin, waitingPid) == 0 {
+					return "the transaction does not wait"
+				}
+				return ""
+			})
+			c.end(cancel)
+		}
+		if err := <-got; !errors.Is(err, locker.ErrTaken) || errors.Is(err, locker.ErrUnavailable) || !c.kept(err) {
+			t.Errorf("ended by %s: %v", name, err)
+		}
+		cancel()
+	}
+	unlock(t, held)
+}
+
+// Goal: a server that says nothing has not said that the lock is taken, and a context that
+// has ended sends nothing.
+func TestLockTxThatHearsNothingDoesNotSayThatTheLockIsTaken(t *testing.T) {
+	url := database(t)
+	newSession(t, url)
+	pool, w := wired(t, url)
+	tx, err := pool.Begin(soon(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	ended, end := context.WithCancel(soon(t))
+	end()
+	_, err = postgres.LockTx(ended, tx, "a")
+	if !errors.Is(err, context.Canceled) || errors.Is(err, locker.ErrTaken) || errors.Is(err, locker.ErrUnavailable) {
+		t.Errorf("in a context that has ended: %v", err)
+	}
+	if _, err := tx.Exec(soon(t), `SELECT 1`); err != nil {
+		t.Errorf("the transaction after that: %v", err)
+	}
+	w.cut(deaf)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_, err = postgres.LockTx(ctx, tx, "a")
+	if !errors.Is(err, locker.ErrUnavailable) || errors.Is(err, locker.ErrTaken) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("of a silent server: %v", err)
 	}
 }
 
