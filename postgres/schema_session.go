@@ -53,8 +53,9 @@ package postgres
 // row, and it is given back with the token 0. What another attempt of the same
 // connection holds under this key stays.
 //
-// lockstile_session_locks returns, for each key, whose connection has the lock and how
-// many wait.
+// lockstile_session_locks returns, for each key, whose connections have the lock and how
+// many wait. There are many where others share the key (pg_advisory_lock_shared). One is
+// null where a prepared transaction has it.
 const schemaSession = `
 CREATE UNLOGGED TABLE IF NOT EXISTS lockstile_session (
   key    bigint PRIMARY KEY,
@@ -156,9 +157,9 @@ BEGIN
   RETURN pg_advisory_unlock(_key);
 END $$;
 
-CREATE OR REPLACE FUNCTION lockstile_session_locks_` + schemaVersion + `() RETURNS TABLE (key bigint, pid integer, waiters bigint) LANGUAGE sql AS $$
-  SELECT (p.classid::bigint << 32) | p.objid::bigint, max(p.pid) FILTER (WHERE p.granted), count(*) FILTER (WHERE NOT p.granted)
-  FROM pg_locks p WHERE p.locktype = 'advisory' AND p.mode = 'ExclusiveLock' AND p.objsubid = 1
+CREATE OR REPLACE FUNCTION lockstile_session_locks_` + schemaVersion + `() RETURNS TABLE (key bigint, pids integer[], waiters bigint) LANGUAGE sql AS $$
+  SELECT (p.classid::bigint << 32) | p.objid::bigint, array_agg(p.pid) FILTER (WHERE p.granted), count(*) FILTER (WHERE NOT p.granted)
+  FROM pg_locks p WHERE p.locktype = 'advisory' AND p.objsubid = 1
     AND p.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
   GROUP BY 1
 $$;
@@ -177,7 +178,10 @@ const (
 	sessionGone    = `SELECT $1::integer <> 0 AND count(*) = 0 ` + sessionProcess
 	sessionProcess = `FROM pg_stat_activity a WHERE a.pid = $1::integer AND coalesce(extract(epoch FROM a.backend_start) * 1000000, $2::bigint) = $2::bigint`
 
-	sessionForce = `SELECT count(pg_terminate_backend(l.pid)) > 0 FROM lockstile_session_locks_` + schemaVersion + `() l
+	// sessionForce returns whether it has ended a connection, and whether a prepared
+	// transaction, which has none, has the lock.
+	sessionForce = `SELECT count(pg_terminate_backend(p.pid)) > 0, count(*) > count(p.pid)
+  FROM lockstile_session_locks_` + schemaVersion + `() l, unnest(l.pids) p(pid)
   WHERE l.key = pg_catalog.hashtextextended($1::text, 0)`
 
 	sessionInspect = sessionInfo + `(SELECT $1::text AS name, pg_catalog.hashtextextended($1::text, 0) AS key)` + sessionHeld
@@ -185,11 +189,11 @@ const (
 
 	// The time left is the TTL, counted from when the server last heard the holder.
 	sessionInfo = `
-SELECT n.name, l.pid IS NOT NULL, coalesce(s.holder, ''), coalesce(s.token, 0), CASE WHEN s.ttl > 0 THEN
+SELECT n.name, l.pids IS NOT NULL, coalesce(s.holder, ''), coalesce(s.token, 0), CASE WHEN s.ttl > 0 THEN
     greatest(1, s.ttl - coalesce(extract(epoch FROM clock_timestamp() - a.state_change) * 1000, 0)::bigint) ELSE 0 END,
   coalesce(l.waiters, 0)
 FROM `
 	sessionHeld = ` n LEFT JOIN lockstile_session_locks_` + schemaVersion + `() l ON l.key = n.key
-LEFT JOIN lockstile_session s ON s.key = n.key AND s.name = n.name AND s.pid = l.pid
+LEFT JOIN lockstile_session s ON s.key = n.key AND s.name = n.name AND s.pid = ANY (l.pids)
 LEFT JOIN pg_stat_activity a ON a.pid = s.pid`
 )

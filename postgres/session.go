@@ -93,8 +93,8 @@ func (l *SessionLocker) TryLock(ctx context.Context, name string, opts ...locker
 	return l.store.locks.TryLock(ctx, name, opts...)
 }
 
-// Inspect implements [locker.Inspector]. A holder that is none of ours has
-// neither text nor token.
+// Inspect implements [locker.Inspector]. A holder that is none of ours, a transaction
+// for example, has neither text nor token.
 func (l *SessionLocker) Inspect(ctx context.Context, name string) (locker.Info, error) {
 	return l.store.locks.Inspect(ctx, name)
 }
@@ -108,7 +108,7 @@ func (l *SessionLocker) List(ctx context.Context, prefix string) ([]locker.Info,
 // Break implements [locker.Breaker] by ending the holder's connection: there is no
 // other way to free an advisory lock from outside. All other locks of that connection
 // are lost with it. The role must be the holder's own, or one that may signal backends.
-// After an error the connection may have been ended.
+// A prepared transaction has no connection: then Break is an error. After an error the connection may have been ended.
 func (l *SessionLocker) Break(ctx context.Context, name string) (bool, error) {
 	return l.store.locks.Break(ctx, name)
 }

@@ -315,9 +315,15 @@ func (s *sessionStore) List(ctx context.Context, prefix string) ([]locker.Info, 
 	return s.admin.look(ctx, sessionList, prefix)
 }
 
+var errPrepared = errors.New("a prepared transaction has the lock: commit it or roll it back (pg_prepared_xacts)")
+
 // Break is sent once: sent again after a lost answer, it would free the next holder's lock.
 func (s *sessionStore) Break(ctx context.Context, name string) (broken bool, err error) {
-	err = s.admin.pool.QueryRow(ctx, sessionForce, s.admin.mode, name).Scan(&broken)
+	var prepared bool
+	err = s.admin.pool.QueryRow(ctx, sessionForce, s.admin.mode, name).Scan(&broken, &prepared)
+	if err == nil && prepared {
+		err = errPrepared
+	}
 	return broken, s.explain(ctx, err)
 }
 

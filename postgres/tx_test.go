@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/fencing"
+	"github.com/lockstile/locker/internal/lab/testserver"
 	"github.com/lockstile/locker/postgres"
 )
 
@@ -179,6 +181,54 @@ func TestLockTxThatHearsNothingDoesNotSayThatTheLockIsTaken(t *testing.T) {
 	if !errors.Is(err, locker.ErrUnavailable) || errors.Is(err, locker.ErrTaken) || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("of a silent server: %v", err)
 	}
+}
+
+// Goal: TryLock, Inspect and Break agree on a lock that no connection has. Method: the
+// transaction that took it is prepared, and has left its connection.
+func TestLockTxOfAPreparedTransactionIsHeld(t *testing.T) {
+	t.Parallel()
+	url := testserver.Postgres(t, "max_prepared_transactions=5").URL("postgres")
+	l := newSession(t, url)
+	tx := begun(t, url)
+	if _, err := postgres.LockTx(soon(t), tx, "a"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(soon(t), `PREPARE TRANSACTION 'p'`); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.TryLock(soon(t), "a"); !errors.Is(err, locker.ErrTaken) {
+		t.Errorf("TryLock: %v", err)
+	}
+	if info, err := l.Inspect(soon(t), "a"); err != nil || !info.Held || info.Token != 0 {
+		t.Errorf("Inspect: %+v, %v", info, err)
+	}
+	if broken, err := l.Break(soon(t), "a"); broken || err == nil || !strings.Contains(err.Error(), "pg_prepared_xacts") {
+		t.Errorf("Break: %v, %v", broken, err)
+	}
+	if infos, err := l.List(soon(t), ""); err != nil || len(infos) != 0 {
+		t.Errorf("List, which does not show what others hold: %+v, %v", infos, err)
+	}
+	exec(t, connect(t, url), `ROLLBACK PREPARED 'p'`)
+	unlock(t, lock(t, l, "a"))
+}
+
+// Goal: TryLock, Inspect and Break agree on a key that others share.
+func TestSharedAdvisoryLocksTakenByHandAreSeenAndBroken(t *testing.T) {
+	url := database(t)
+	l := newSession(t, url)
+	for range 2 {
+		ask[string](t, begun(t, url), `SELECT pg_advisory_lock_shared(hashtextextended('a', 0))::text`)
+	}
+	if _, err := l.TryLock(soon(t), "a"); !errors.Is(err, locker.ErrTaken) {
+		t.Errorf("TryLock: %v", err)
+	}
+	if info, err := l.Inspect(soon(t), "a"); err != nil || !info.Held {
+		t.Errorf("Inspect: %+v, %v", info, err)
+	}
+	if broken, err := l.Break(soon(t), "a"); err != nil || !broken {
+		t.Errorf("Break: %v, %v", broken, err)
+	}
+	unlock(t, lock(t, l, "a"))
 }
 
 // Goal: no transaction makes LockTx panic. Those of a pool have given their
