@@ -43,8 +43,9 @@
 // Where the role may have no other connection, renewals share the pool. Of the waiters
 // only the one whose turn it is gets a NOTIFY. A waiter whose connection is gone is
 // skipped at once, one that is paused after half a second. A notification that is lost
-// costs at most what was left of the holder's lease. Where a pooler is in between,
-// waiters look ten times a second instead ([Options].Poll).
+// costs at most what was left of the holder's lease. Where a pooler is in between, or the
+// role may have no other connection, waiters look ten times a second instead
+// ([Options].Poll).
 //
 // A session lock is lost when its connection breaks, which its holder hears at once, or
 // when the server has not answered for a TTL. A lock that could not be given back ends

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/lockstile/locker/internal/mailbox"
 )
@@ -16,10 +17,13 @@ import (
 // something to renew.
 func (p *poolRunner) listen(ctx context.Context, m *mailbox.Mailbox) error {
 	conn, channel, err := p.subscribe(ctx)
-	if errors.Is(err, errPooled) {
+	var reply *pgconn.PgError
+	switch {
+	case errors.Is(err, errPooled):
 		return mailbox.ErrNoWords
-	}
-	if err != nil {
+	case errors.As(err, &reply) && reply.Code == "53300": // too many connections, of the role maybe
+		return mailbox.ErrNoWordsNow
+	case err != nil:
 		return p.explain(ctx, err)
 	}
 	defer hangUp(conn)

@@ -92,16 +92,23 @@ func TestLockLivesOnWhileTheApplicationHasAllConnections(t *testing.T) {
 	}
 }
 
+// roleWith makes a role that may lock, with some limits, and returns its name.
+func roleWith(t *testing.T, url, limits string) string {
+	t.Helper()
+	admin := connect(t, url)
+	role := fmt.Sprintf("role%d", databases.Add(1))
+	exec(t, admin, `CREATE ROLE `+role+` LOGIN `+limits)
+	exec(t, admin, `GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO `+role)
+	exec(t, admin, `GRANT SELECT, USAGE ON ALL SEQUENCES IN SCHEMA public TO `+role)
+	return role
+}
+
 // Goal: where there can be no connection for renewals, they go over the pool.
 func TestRenewalsGoOverThePoolWhereTheRoleMayHaveNoOtherConnection(t *testing.T) {
 	t.Parallel()
 	url := database(t)
 	newLocker(t, url, postgres.Options{})
-	admin := connect(t, url)
-	role := fmt.Sprintf("role%d", databases.Add(1))
-	exec(t, admin, `CREATE ROLE `+role+` LOGIN CONNECTION LIMIT 1`)
-	exec(t, admin, `GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO `+role)
-	exec(t, admin, `GRANT SELECT, USAGE ON ALL SEQUENCES IN SCHEMA public TO `+role)
+	role := roleWith(t, url, `CONNECTION LIMIT 1`)
 	pool := connect(t, strings.Replace(url, "postgres@", role+"@", 1)+"&pool_max_conns=1")
 	l, err := postgres.New(pool, postgres.Options{})
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -165,5 +166,42 @@ func TestWaiterIsToldAfterItsListeningConnectionBroke(t *testing.T) {
 	unlock(t, held)
 	if err := <-got; err != nil {
 		t.Error(err)
+	}
+}
+
+// Goal: a waiter that may not listen looks, and has its place in the queue meanwhile.
+// Method: its role may have no other connection than the pool's. When nobody waits any
+// more it tries to listen again, for connections may be free by then. One that listened
+// before looks as well.
+func TestWaitersLookWhereTheRoleMayHaveNoOtherConnection(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	a := newLocker(t, url, postgres.Options{})
+	role := roleWith(t, url, `CONNECTION LIMIT 1`)
+	b := opened(t, "a/leases", connect(t, strings.Replace(url, "postgres@", role+"@", 1)+"&pool_max_conns=1"))
+	admin := connect(t, url)
+	for _, listens := range []bool{false, true} {
+		held := lock(t, a, "a", locker.WithTTL(long))
+		got := waits(t, b, "a")
+		queued(t, a, "a", 1)
+		if has := query[bool](t, admin, `SELECT channel <> '' FROM lockstile_queue`); has != listens {
+			t.Errorf("the waiter listens: %v, want %v", has, listens)
+		}
+		if listens {
+			exec(t, admin, `ALTER ROLE `+role+` CONNECTION LIMIT 1`)
+			exec(t, admin, `SELECT pg_terminate_backend(l.pid, 60000) FROM pg_locks l JOIN pg_database d ON d.oid = l.database
+				WHERE d.datname = current_database() AND l.locktype = 'advisory' AND l.classid = 1819239276`)
+			eventually(t, func() string {
+				if query[bool](t, admin, `SELECT channel <> '' FROM lockstile_queue`) {
+					return "the waiter has not been told that it cannot listen any more"
+				}
+				return ""
+			})
+		}
+		unlock(t, held)
+		if err := <-got; err != nil {
+			t.Error(err)
+		}
+		exec(t, admin, `ALTER ROLE `+role+` CONNECTION LIMIT -1`)
 	}
 }

@@ -9,6 +9,7 @@ package mailbox
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -46,6 +47,10 @@ const (
 // ErrNoWords is what a Listen returns if words can never arrive: waiters poll instead.
 var ErrNoWords = errors.New("nothing arrives on this connection")
 
+// ErrNoWordsNow is an [ErrNoWords] that may pass. Those who wait poll, and it is tried
+// again when nobody waits any more.
+var ErrNoWordsNow = fmt.Errorf("for now, %w", ErrNoWords)
+
 // Listen receives words until the connection breaks, nothing is heard on it, nobody
 // waits any more ([Mailbox.Idle]) or ctx ends. It calls [Mailbox.Ready] whenever it
 // has begun to listen, and [Mailbox.Deliver] with what arrives.
@@ -62,7 +67,8 @@ type Mailbox struct {
 	mu     sync.Mutex
 	boxes  map[string]func(Word) // by the waiter's value
 	reader *reader               // nil: nobody listens
-	silent bool                  // words never arrive: see ErrNoWords
+	silent bool                  // words do not arrive: see ErrNoWords
+	now    bool                  // see ErrNoWordsNow
 }
 
 // reader is one goroutine that listens.
@@ -97,15 +103,15 @@ func (m *Mailbox) Close() {
 
 // Open passes words for value to f from now on, which must not block and must not call
 // the Mailbox, and returns when words can arrive. Only then may the value be queued: the
-// store takes a waiter for dead if nobody listens for it. Where words never arrive, Open
+// store takes a waiter for dead if nobody listens for it. Where words do not arrive, Open
 // returns at once.
 func (m *Mailbox) Open(ctx context.Context, value string, f func(Word)) error {
 	m.mu.Lock()
+	m.boxes[value] = f
 	if m.silent {
 		m.mu.Unlock()
 		return nil
 	}
-	m.boxes[value] = f
 	if m.reader == nil && m.ctx.Err() == nil {
 		m.reader = &reader{decided: make(chan struct{})}
 		m.done.Add(1)
@@ -139,6 +145,9 @@ func (m *Mailbox) Drop(value string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.boxes, value)
+	if len(m.boxes) == 0 && m.now {
+		m.silent, m.now = false, false
+	}
 }
 
 // Channel is where words for this process go now, "" if nobody listens.
@@ -151,7 +160,7 @@ func (m *Mailbox) Channel() string {
 	return m.reader.channel
 }
 
-// Silent reports whether words are known never to arrive.
+// Silent reports whether words are known not to arrive.
 func (m *Mailbox) Silent() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -183,13 +192,19 @@ func (m *Mailbox) over(r *reader, err error) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r.channel = ""
+	if m.silent = errors.Is(err, ErrNoWords); m.silent {
+		m.now = errors.Is(err, ErrNoWordsNow)
+		for _, box := range m.boxes {
+			box(Ask)
+		}
+	}
 	switch {
 	case r.undecided():
-		if m.silent = errors.Is(err, ErrNoWords); !m.silent {
+		if !m.silent {
 			r.err = err
 		}
 		close(r.decided)
-	case len(m.boxes) > 0 && m.ctx.Err() == nil:
+	case !m.silent && len(m.boxes) > 0 && m.ctx.Err() == nil:
 		return false
 	}
 	m.reader = nil
