@@ -46,6 +46,9 @@ func dial(ctx context.Context, pool *pgxpool.Pool, wrap func(net.Conn) net.Conn)
 	if config.AfterConnect != nil {
 		err = config.AfterConnect(ctx, conn)
 	}
+	if err == nil {
+		err = handOut(ctx, config, conn)
+	}
 	if err == nil && conn.PgConn().TxStatus() != 'I' {
 		err = errInTransaction
 	}
@@ -54,6 +57,25 @@ func dial(ctx context.Context, pool *pgxpool.Pool, wrap func(net.Conn) net.Conn)
 		return nil, err
 	}
 	return conn, nil
+}
+
+// handOut calls the hook that a pool calls with each connection it hands out, which may
+// set the role or the search path.
+func handOut(ctx context.Context, config *pgxpool.Config, conn *pgx.Conn) error {
+	good := true
+	switch {
+	case config.PrepareConn != nil:
+		var err error
+		if good, err = config.PrepareConn(ctx, conn); err != nil {
+			return err
+		}
+	case config.BeforeAcquire != nil: //nolint:staticcheck // a pool calls it, too
+		good = config.BeforeAcquire(ctx, conn) //nolint:staticcheck // the same
+	}
+	if !good {
+		return errors.New("a hook of the pool's gives out no connection")
+	}
+	return nil
 }
 
 // errInTransaction refuses a connection on which nobody would commit what we do.

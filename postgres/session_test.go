@@ -103,12 +103,24 @@ func TestSessionLocksRefuseAPooler(t *testing.T) {
 	}
 }
 
-func TestLeasesWorkThroughPgBouncerInTransactionMode(t *testing.T) {
+func TestLeasesWorkThroughPgBouncer(t *testing.T) {
 	s := shared(t)
-	bouncer := testserver.PgBouncer(t, s, "transaction")
-	url := bouncer.URL(newDatabase(t, s, ""))
-	a, b := newLocker(t, url, postgres.Options{}), newLocker(t, url, postgres.Options{})
+	for _, mode := range []string{"transaction", "statement", "session"} {
+		t.Run(mode, func(t *testing.T) {
+			url := testserver.PgBouncer(t, s, mode).URL(newDatabase(t, s, ""))
+			handOver(t, newLocker(t, url, postgres.Options{}), newLocker(t, url, postgres.Options{}))
+		})
+	}
+}
+
+// handOver does all that there is to do with a lock: it goes from one Locker to another,
+// as if they were in two processes.
+func handOver(t *testing.T, a, b lockerUnderTest) {
+	t.Helper()
 	held := lock(t, a, "a", locker.WithTTL(long))
+	if info, err := b.Inspect(soon(t), "a"); err != nil || !info.Held || info.Token != held.Token() {
+		t.Errorf("Inspect: %+v, %v", info, err)
+	}
 	if _, err := b.TryLock(context.Background(), "a"); !errors.Is(err, locker.ErrTaken) {
 		t.Errorf("TryLock of a held lock: %v", err)
 	}

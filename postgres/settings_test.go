@@ -6,6 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/postgres"
 )
@@ -111,3 +114,44 @@ func TestConnectionsThatTheServerHasEndedForIdlenessAreReplaced(t *testing.T) {
 		unlock(t, held)
 	}
 }
+// Goal: the pool's settings and hooks are those of all connections. Method: a hook that
+// sets the search path of each connection the pool hands out, and the older form of it.
+func TestConnectionsGoThroughTheHookThatThePoolHandsThemOutWith(t *testing.T) {
+	forEachKind(t, func(t *testing.T, _ func(testing.TB, string) lockerUnderTest) {
+		url := database(t)
+		exec(t, connect(t, url), `CREATE SCHEMA locks`)
+		through := func(t *testing.T, hook func(*pgxpool.Config)) *pgxpool.Pool {
+			config, err := pgxpool.ParseConfig(url)
+			if err != nil {
+				t.Fatal(err)
+			}
+			hook(config)
+			pool, err := pgxpool.NewWithConfig(context.Background(), config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(pool.Close)
+			return pool
+		}
+		a := onPool(t, t.Name(), through(t, func(c *pgxpool.Config) {
+			c.PrepareConn = func(ctx context.Context, conn *pgx.Conn) (bool, error) {
+				_, err := conn.Exec(ctx, `SET search_path = locks`)
+				return err == nil, err
+			}
+		}))
+		b := onPool(t, t.Name(), through(t, func(c *pgxpool.Config) {
+			c.BeforeAcquire = func(ctx context.Context, conn *pgx.Conn) bool { //nolint:staticcheck // the older form
+				_, err := conn.Exec(ctx, `SET search_path = locks`)
+				return err == nil
+			}
+		}))
+		handOver(t, a, b)
+		no := opened(t, t.Name(), through(t, func(c *pgxpool.Config) {
+			c.PrepareConn = func(context.Context, *pgx.Conn) (bool, error) { return true, errors.New("not today") }
+		}))
+		if _, err := no.TryLock(soon(t), "a"); !errors.Is(err, locker.ErrUnavailable) || !strings.Contains(err.Error(), "not today") {
+			t.Errorf("TryLock with a hook that refuses: %v", err)
+		}
+	})
+}
+
