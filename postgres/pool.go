@@ -20,7 +20,7 @@ const (
 	// that somebody holds.
 	answerTime = 10 * time.Second
 
-	// tries bounds how often a statement is sent when its connection breaks.
+	// tries bounds how often a statement is sent over new connections that break.
 	tries = 4
 )
 
@@ -122,7 +122,7 @@ func (p *poolRunner) repeat(ctx context.Context, f func(context.Context, *pgx.Co
 // restarted may have left any number of broken ones in the pool.
 func (p *poolRunner) send(ctx context.Context, f func(context.Context, *pgx.Conn) error) (repeated bool, err error) {
 	maybeDone := false
-	for range tries {
+	for try, most := 0, tries; try < most; try++ {
 		repeated = maybeDone
 		var conn *pgxpool.Conn
 		if conn, err = p.pool.Acquire(ctx); err != nil {
@@ -134,6 +134,9 @@ func (p *poolRunner) send(ctx context.Context, f func(context.Context, *pgx.Conn
 			break
 		}
 		maybeDone = maybeDone || unsure(err)
+		if try == 0 {
+			most += int(p.pool.Stat().IdleConns())
+		}
 	}
 	return repeated, err
 }

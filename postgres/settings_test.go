@@ -114,6 +114,47 @@ func TestConnectionsThatTheServerHasEndedForIdlenessAreReplaced(t *testing.T) {
 		unlock(t, held)
 	}
 }
+
+// Goal: a server that was restarted keeps nobody from locking, however many connections to
+// it the pool had. Method: more than are tried for any other reason, all of which the
+// server has ended, and a pool that asks for no sign of life.
+func TestAllConnectionsOfThePoolMayHaveEnded(t *testing.T) {
+	url := database(t)
+	newLocker(t, url, postgres.Options{})
+	admin := connect(t, url)
+	config, err := pgxpool.ParseConfig(url + "&application_name=idle&pool_max_conns=12")
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false }
+	pool, err := pgxpool.NewWithConfig(context.Background(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	var conns []*pgxpool.Conn
+	for range 12 {
+		conn, err := pool.Acquire(soon(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		conns = append(conns, conn)
+	}
+	for _, conn := range conns {
+		conn.Release()
+	}
+	const mine = `FROM pg_stat_activity WHERE application_name = 'idle' AND datname = current_database()`
+	exec(t, admin, `SELECT pg_terminate_backend(pid, 60000) `+mine)
+	if n := query[int](t, admin, `SELECT count(*)::int `+mine); n > 0 {
+		t.Fatalf("%d connections live on", n)
+	}
+	held, err := opened(t, "a/leases", pool).TryLock(soon(t), "a", locker.WithTTL(long))
+	if err != nil {
+		t.Fatalf("TryLock after a restart: %v", err)
+	}
+	unlock(t, held)
+}
+
 // Goal: the pool's settings and hooks are those of all connections. Method: a hook that
 // sets the search path of each connection the pool hands out, and the older form of it.
 func TestConnectionsGoThroughTheHookThatThePoolHandsThemOutWith(t *testing.T) {
