@@ -56,7 +56,8 @@ type Backend interface {
 // there is none. It takes session_timeout, 10s by default, for which a dead
 // holder's locks are kept and under which no lock's TTL may be.
 //
-// A URL for PostgreSQL is one of libpq's, with several hosts, sslmode and so on, a
+// A URL for PostgreSQL is one of libpq's, with several hosts, of which one that is read-only
+// is passed over unless target_session_attrs says otherwise, sslmode and so on, a
 // socket's directory as a host (%2Frun%2Fpostgresql), and what the environment and
 // the password file say counts as always; parameters for the pool (pool_max_conns)
 // are those of pgxpool. Ours are mode=session for advisory locks instead of leases,

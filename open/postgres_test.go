@@ -40,6 +40,17 @@ func TestPostgresByURL(t *testing.T) {
 	refused(t, "postgres://u:secret@host.invalid/db", "host.invalid:5432")
 }
 
+// A standby takes no locks. Where a URL names several servers, it is passed over.
+func TestPostgresAmongStandbysIsFound(t *testing.T) {
+	t.Parallel()
+	primary := testserver.Postgres(t)
+	standby := testserver.PostgresStandby(t, primary, primary.Addr(), nil)
+	both := "postgres://postgres@" + standby.Addr() + "," + primary.Addr() + "/postgres?sslmode=disable&schema=ensure"
+	works(t, mustOpen(t, both))
+	worksInSession(t, mustOpen(t, both+"&mode=session"))
+	refused(t, both+"&target_session_attrs=any", "read-only")
+}
+
 // A socket's directory stands where a host does, in libpq's form.
 func TestPostgresBySocket(t *testing.T) {
 	t.Parallel()

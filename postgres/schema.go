@@ -119,11 +119,15 @@ const schemaEncoding = `
   END IF;`
 
 // schemaReads refuses isolation levels in which a statement does not see what was
-// committed while it waited for a lock.
+// committed while it waited for a lock. It also refuses a standby, and a session that is
+// read-only, before it says of some lock that it is taken.
 const schemaReads = schemaEncoding + `
   IF current_setting('transaction_isolation') <> 'read committed' THEN
     RAISE EXCEPTION 'locks need the isolation level "read committed", this is "%": set default_transaction_isolation',
       current_setting('transaction_isolation') USING ERRCODE = 'feature_not_supported';
+  END IF;
+  IF current_setting('transaction_read_only') = 'on' THEN
+    RAISE EXCEPTION 'locks are not kept in a read-only transaction' USING ERRCODE = 'read_only_sql_transaction';
   END IF;`
 
 // schemaSync makes the commit of this transaction wait for the disk, and for the

@@ -106,3 +106,15 @@ func TestSessionLocksLiveOnWhileTheStandbyIsAway(t *testing.T) {
 	unlock(t, lock(t, l, "again"))
 }
 
+// Goal: a standby, which may lag, tells nobody that a lock is taken, but what to do.
+func TestStandbySaysThatItIsOne(t *testing.T) {
+	t.Parallel()
+	primary := testserver.Postgres(t)
+	held := lock(t, newLocker(t, primary.URL("postgres"), postgres.Options{}), "a", locker.WithTTL(long))
+	standby := testserver.PostgresStandby(t, primary, primary.Addr(), nil)
+	l := opened(t, "a/leases", connect(t, standby.URL("postgres")))
+	if _, err := l.TryLock(soon(t), "a"); !errors.Is(err, locker.ErrUnavailable) || !strings.Contains(err.Error(), "read-only") {
+		t.Errorf("TryLock on a standby: %v", err)
+	}
+	unlock(t, held)
+}

@@ -197,6 +197,9 @@ func parsePostgres(a address) (*pgxpool.Config, error) {
 	if a.query.Get("connect_timeout") == "" && os.Getenv("PGCONNECT_TIMEOUT") == "" {
 		a.query.Set("connect_timeout", strconv.Itoa(int(replyTime/time.Second))) // its own is minutes, for each host
 	}
+	if severalHosts(a) && a.query.Get("target_session_attrs") == "" && os.Getenv("PGTARGETSESSIONATTRS") == "" {
+		a.query.Set("target_session_attrs", "read-write") // a standby takes no locks
+	}
 	// Not by net/url: it would escape the %2F of a socket's directory once more,
 	// and it writes a space as +, which stays one to libpq and the client.
 	text := "postgres://"
@@ -222,6 +225,10 @@ func parsePostgres(a address) (*pgxpool.Config, error) {
 		config.ConnConfig.Password = pass
 	}
 	return config, nil
+}
+
+func severalHosts(a address) bool {
+	return !a.anyHost && len(a.hosts) > 1 || strings.Contains(a.query.Get("host"), ",")
 }
 
 // postgresPlace names the servers and the database, as the client has understood
