@@ -27,19 +27,22 @@ func (r *Report) postgres(ctx context.Context, b *dial.Postgres) error {
 	}
 	var pid uint32
 	var version, isolation, fsync, pages string
-	var standby bool
+	var standby, readOnly bool
 	var s standbys
-	err = conn.QueryRow(ctx, `SELECT pg_backend_pid()::bigint, current_setting('server_version'), pg_is_in_recovery(),
+	err = conn.QueryRow(ctx, `SELECT pg_backend_pid()::bigint, current_setting('server_version'), pg_is_in_recovery(), current_setting('transaction_read_only')::boolean,
 		current_setting('default_transaction_isolation'), current_setting('fsync'), current_setting('full_page_writes'),
 		current_setting('synchronous_commit'), current_setting('synchronous_standby_names'), (SELECT count(*) FROM pg_stat_replication)`, unpooled).
-		Scan(&pid, &version, &standby, &isolation, &fsync, &pages, &s.commit, &s.names, &s.have)
+		Scan(&pid, &version, &standby, &readOnly, &isolation, &fsync, &pages, &s.commit, &s.names, &s.have)
 	pooled := pid != conn.Conn().PgConn().PID() // the server process is not the one that the connection was introduced to
 	conn.Release()                              // it may be the pool's only one
 	if err != nil {
 		return err
 	}
-	if standby {
+	switch {
+	case standby:
 		a.found("postgres-standby")
+	case readOnly:
+		a.found("postgres-read-only")
 	}
 	if isolation != "read committed" {
 		a.found("postgres-isolation", isolation)
@@ -55,7 +58,41 @@ func (r *Report) postgres(ctx context.Context, b *dial.Postgres) error {
 	}
 	a.checked("version %s, role (primary: %t), isolation level, fsync, full_page_writes", version, !standby)
 	a.standbys(s, b.Session, b.Options)
+	if err := a.load(ctx, b); err != nil {
+		return err
+	}
 	return a.schema(ctx, b)
+}
+
+// oldSnapshot is after how many transactions a snapshot counts as old.
+const oldSnapshot = 100_000
+
+// load: what others do in the server that makes locks dear, or impossible. The server
+// keeps the dead rows that the oldest snapshot could see, and each lock leaves some. While
+// a transaction goes on, all snapshots are as old as that: what began first keeps them.
+func (a at) load(ctx context.Context, b *dial.Postgres) error {
+	var oldest int64
+	var who string
+	var locks, room int64
+	if err := b.Pool.QueryRow(ctx, `SELECT coalesce(o.old, 0), coalesce(o.who, ''), (SELECT count(*) FROM pg_locks l WHERE NOT l.fastpath),
+		current_setting('max_locks_per_transaction')::bigint * (current_setting('max_connections')::bigint + current_setting('max_prepared_transactions')::bigint)
+		FROM (SELECT) one LEFT JOIN (SELECT age(xmin)::bigint AS old, who FROM (
+			SELECT x AS xmin, 'the process ' || pid AS who, xact_start AS since, true AS maybe
+				FROM pg_stat_activity, unnest(ARRAY[backend_xmin, backend_xid]) x WHERE datname = current_database()
+			UNION ALL SELECT backend_xmin, 'the standby ' || application_name, NULL, false FROM pg_stat_replication
+			UNION ALL SELECT xmin, 'the replication slot ' || slot_name, NULL, false FROM pg_replication_slots
+			UNION ALL SELECT transaction, 'the prepared transaction ' || gid, NULL, false FROM pg_prepared_xacts WHERE database = current_database()) s
+			WHERE xmin IS NOT NULL ORDER BY age(xmin) DESC, maybe, since LIMIT 1) o ON true`, unpooled).Scan(&oldest, &who, &locks, &room); err != nil {
+		return err
+	}
+	if oldest > oldSnapshot {
+		a.found("postgres-old-snapshot", who, oldest)
+	}
+	if locks > room/2 {
+		a.found("postgres-lock-table", locks, room)
+	}
+	a.checked("snapshots (the oldest is %d transactions old), the lock table (%d of %d)", oldest, locks, room)
+	return nil
 }
 
 // standbys is what the server says of those that follow it.

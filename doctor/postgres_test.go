@@ -1,6 +1,7 @@
 package doctor_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -58,6 +59,62 @@ func TestSettingsOfPostgresThatHarmLocks(t *testing.T) {
 	findsNot(t, r, "postgres-isolation")
 	sql(t, srv, `ALTER ROLE postgres SET default_transaction_isolation = 'serializable'`)
 	finds(t, examine(t, url), "postgres-isolation", "serializable")
+}
+
+func TestReadOnlyTransactionsAreADanger(t *testing.T) {
+	t.Parallel()
+	srv := testserver.Postgres(t, "fsync=on")
+	url := prepared(t, srv.URL("postgres"))
+	sql(t, srv, `CREATE ROLE app LOGIN SUPERUSER`, `ALTER ROLE app SET default_transaction_read_only = on`)
+	finds(t, examine(t, strings.Replace(url, "postgres@", "app@", 1)), "postgres-read-only")
+	findsNot(t, examine(t, url), "postgres-read-only")
+}
+
+// An old snapshot is seen whoever keeps it: a transaction that reads, one that has written,
+// and one that is prepared. Method: more transactions than count as few.
+func TestOldSnapshotsAreNoted(t *testing.T) {
+	t.Parallel()
+	srv := testserver.Postgres(t, "fsync=on", "max_prepared_transactions=5")
+	url := prepared(t, srv.URL("postgres"))
+	conn, err := pgx.Connect(patience(t), srv.URL("postgres"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(patience(t))
+	pass := []string{`SET synchronous_commit = off`, `DO $$ BEGIN FOR i IN 1..100010 LOOP PERFORM pg_current_xact_id(); COMMIT; END LOOP; END $$`}
+	findsNot(t, examine(t, url), "postgres-old-snapshot")
+	process := fmt.Sprint("the process ", conn.PgConn().PID(), " ")
+	for _, c := range []struct{ who, begin, end string }{
+		{process, `BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1`, `COMMIT`},
+		{process, `BEGIN; SELECT pg_current_xact_id()`, `COMMIT`},
+		{"the prepared transaction p ", `BEGIN; SELECT pg_current_xact_id(); PREPARE TRANSACTION 'p'`, `ROLLBACK PREPARED 'p'`},
+	} {
+		if _, err := conn.Exec(patience(t), c.begin); err != nil {
+			t.Fatal(err)
+		}
+		sql(t, srv, pass...)
+		finds(t, examine(t, url), "postgres-old-snapshot", c.who)
+		if _, err := conn.Exec(patience(t), c.end); err != nil {
+			t.Fatal(err)
+		}
+		findsNot(t, examine(t, url), "postgres-old-snapshot")
+	}
+}
+
+func TestLockTableThatFillsIsADanger(t *testing.T) {
+	t.Parallel()
+	srv := testserver.Postgres(t, "fsync=on", "max_locks_per_transaction=10", "max_connections=20")
+	url := prepared(t, srv.URL("postgres"))
+	conn, err := pgx.Connect(patience(t), srv.URL("postgres"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(patience(t))
+	fine(t, examine(t, url), "lock table")
+	if _, err := conn.Exec(patience(t), `SELECT pg_advisory_lock(i) FROM generate_series(1, 101) i`); err != nil {
+		t.Fatal(err)
+	}
+	finds(t, examine(t, url), "postgres-lock-table", "of the 200 locks")
 }
 
 func TestSchemaThatIsAnotherIsADanger(t *testing.T) {

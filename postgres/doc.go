@@ -90,6 +90,13 @@
 // it back. Where there is a synchronous standby, grants and renewals wait for it. A Locker
 // has up to two connections beside the pool: one while somebody waits, and one while
 // there are renewals. A SessionLocker uses the pool only for Inspect, List, Break and
-// EnsureSchema. It has one connection of its own, and one for each name that it waits for
-// or has waited for, 16 of those at most.
+// EnsureSchema. It has one connection of its own, one for each name that it waits for or has
+// waited for, 16 of those at most, and one while tokens are on their way to the disk.
+//
+// A lease leaves dead rows behind, as any update does. The server removes them unless an
+// old snapshot could see them: a transaction or statement that goes on for hours, one that
+// is prepared, a replication slot that nobody reads, a standby with hot_standby_feedback.
+// Until that ends, each lock of a name that is often locked reads more pages: two at
+// first, hundreds after some thousand locks. "locker doctor" names what keeps the oldest
+// one.
 package postgres
