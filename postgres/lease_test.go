@@ -156,9 +156,9 @@ func TestSweepSparesWhatWasWithdrawnForAsLongAsItMayArrive(t *testing.T) {
 	unlock(t, held)
 }
 
-// Goal: what the dead left goes, however much it is, and nothing else. Method: more
-// than one step removes, put there by hand; a lock that is held, one that ended a
-// moment ago, a waiter and a mark that are wanted.
+// Goal: what the dead left goes, however much it is, again and again, and nothing else.
+// Method: more than one step removes, put there by hand; a lock that is held, one that ended
+// a moment ago, a waiter and a mark that are wanted.
 func TestSweepGoesOnUntilNothingIsLeft(t *testing.T) {
 	url := database(t)
 	newLocker(t, url, postgres.Options{})
@@ -171,14 +171,19 @@ func TestSweepGoesOnUntilNothingIsLeft(t *testing.T) {
 	exec(t, admin, `INSERT INTO lockstile_mark VALUES ('live', false, clock_timestamp() + interval '1 hour')`)
 	l := newLocker(t, url, postgres.Options{})
 	held := lock(t, l, "held")
-	eventually(t, func() string {
+	clean := func() string {
 		rows := query[string](t, admin, `SELECT (SELECT count(*) FROM lockstile_lease) || ' leases, ' || (SELECT count(*) FROM lockstile_queue)
 			|| ' waiters, ' || (SELECT count(*) FROM lockstile_mark) || ' marks'`)
 		if rows != "2 leases, 1 waiters, 1 marks" {
 			return rows
 		}
 		return ""
-	})
+	}
+	eventually(t, clean)
+	exec(t, admin, `INSERT INTO lockstile_mark VALUES ('later', false, clock_timestamp() - interval '1 second')`)
+	postgres.SweepDue(l)
+	unlock(t, lock(t, l, "another"))
+	eventually(t, clean)
 	unlock(t, held)
 }
 

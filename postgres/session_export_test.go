@@ -89,3 +89,6 @@ func Await(l *SessionLocker, name string) (look func(later int64) error, end fun
 		l.store.End(a)
 	}, nil
 }
+
+// SweepDue makes it time to clear away what the dead have left.
+func SweepDue(l *Locker) { l.store.sweeps.Store(0) }

@@ -654,6 +654,57 @@ func TestKeepAlivesOfTheServerAreAsPatientAsTheLongestLock(t *testing.T) {
 	}
 }
 
+// Goal: a waiter that gives up just when its turn comes stays in no books. The server
+// would keep its connection for too long, or for too short a time, and it would stay open
+// after Close.
+func TestWaitersThatGiveUpAsTheirTurnComesStayInNoBooks(t *testing.T) {
+	url := database(t)
+	a, admin, pool := newSession(t, url), connect(t, url), connect(t, url+"&application_name=waiter")
+	b, err := postgres.NewSession(pool, postgres.Options{})
+	ready(t, b, err)
+	for i := range 20 {
+		held := lock(t, a, "a", locker.WithTTL(long))
+		ctx, cancel := context.WithCancel(soon(t))
+		got := make(chan error, 1)
+		go func() {
+			next, err := b.Lock(ctx, "a", locker.WithTTL(time.Hour))
+			if err == nil {
+				err = next.Unlock(context.Background())
+			}
+			got <- err
+		}()
+		queued(t, a, "a", 1)
+		switch i % 3 {
+		case 0:
+			cancel()
+		case 1:
+			go cancel()
+		}
+		unlock(t, held)
+		cancel()
+		if err := <-got; err != nil && !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	}
+	unlock(t, lock(t, a, "a"))
+	eventually(t, func() string {
+		if n := postgres.Users(b); n > 0 {
+			return fmt.Sprintf("%d entries are left in the books", n)
+		}
+		return ""
+	})
+	if err := b.Close(); err != nil {
+		t.Error(err)
+	}
+	eventually(t, func() string {
+		if n := query[int32](t, admin, `SELECT count(*)::int FROM pg_stat_activity WHERE application_name = 'waiter'
+			AND datname = current_database()`); n != pool.Stat().TotalConns() {
+			return fmt.Sprintf("%d connections after Close, and the pool has %d", n, pool.Stat().TotalConns())
+		}
+		return ""
+	})
+}
+
 // Goal: session locks do not fill the server's lock table, which is everybody's. Method: a
 // server with little room, and as many locks as there may be. Other statements go on.
 func TestSessionLocksLeaveRoomInTheLockTable(t *testing.T) {

@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"context"
 	"errors"
+	"path"
 	"strings"
 	"testing"
 
@@ -196,3 +197,55 @@ func TestConnectionsGoThroughTheHookThatThePoolHandsThemOutWith(t *testing.T) {
 	})
 }
 
+// Goal: statements are sent in every way that the pool can be set to.
+func TestLocksWorkInEveryModeOfSendingStatements(t *testing.T) {
+	forEachKind(t, func(t *testing.T, open func(testing.TB, string) lockerUnderTest) {
+		for _, mode := range []string{"cache_statement", "cache_describe", "describe_exec", "exec", "simple_protocol"} {
+			t.Run(mode, func(t *testing.T) {
+				url := database(t) + "&default_query_exec_mode=" + mode
+				another := func() lockerUnderTest { return onPool(t, path.Dir(t.Name()), connect(t, url)) }
+				a, b := another(), another()
+				for range 4 { // from the third on, a connection may have its statements prepared
+					handOver(t, a, b)
+				}
+				tx := begun(t, url)
+				if token, err := postgres.LockTx(soon(t), tx, "it's a"); err != nil || token == 0 {
+					t.Errorf("LockTx: %d, %v", token, err)
+				}
+			})
+		}
+	})
+}
+
+// Goal: a role whose limits are for short transactions of an application can lock.
+func TestLocksWorkWithARoleThatHasLimits(t *testing.T) {
+	t.Parallel()
+	forEachKind(t, func(t *testing.T, open func(testing.TB, string) lockerUnderTest) {
+		url := database(t)
+		admin := connect(t, url)
+		exec(t, admin, `CREATE SCHEMA locks`)
+		open(t, url+"&search_path=locks")
+		role := roleWith(t, url, "")
+		exec(t, admin, `GRANT USAGE ON SCHEMA locks TO `+role)
+		exec(t, admin, `GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA locks TO `+role)
+		exec(t, admin, `GRANT SELECT, USAGE ON ALL SEQUENCES IN SCHEMA locks TO `+role)
+		for _, limit := range []string{"search_path = locks", "statement_timeout = '5s'", "lock_timeout = '5s'", "idle_in_transaction_session_timeout = '1s'",
+			"idle_session_timeout = '1s'", "synchronous_commit = off", "bytea_output = escape", "datestyle = 'SQL, DMY'", "intervalstyle = sql_standard",
+			"timezone = 'Asia/Kolkata'", "extra_float_digits = -15", "plan_cache_mode = force_generic_plan", "row_security = off"} {
+			exec(t, admin, `ALTER ROLE `+role+` SET `+limit)
+		}
+		as := strings.Replace(url, "postgres@", role+"@", 1)
+		a, b := opened(t, t.Name(), connect(t, as)), opened(t, t.Name(), connect(t, as))
+		handOver(t, a, b)
+		held := lock(t, a, "a", locker.WithTTL(long))
+		exec(t, admin, `ALTER ROLE `+role+` SET default_transaction_read_only = on`)
+		c := opened(t, t.Name(), connect(t, as))
+		for _, name := range []string{"a", "b"} {
+			if _, err := c.TryLock(soon(t), name); !errors.Is(err, locker.ErrUnavailable) || !strings.Contains(err.Error(), "read-only") {
+				t.Errorf("TryLock of %q in a session that is read-only: %v", name, err)
+			}
+		}
+		exec(t, admin, `ALTER ROLE `+role+` RESET default_transaction_read_only`)
+		unlock(t, held)
+	})
+}

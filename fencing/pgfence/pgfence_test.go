@@ -202,3 +202,39 @@ func TestMissingTableSaysWhatToDo(t *testing.T) {
 		}
 	}
 }
+
+// Goal: a claim is refused or kept however its statement is sent, and by whatever role.
+func TestStaleTokensAreRefusedInEveryModeOfSendingStatements(t *testing.T) {
+	t.Parallel()
+	s := testserver.Postgres(t)
+	url := s.URL("postgres")
+	pool := open(t, url)
+	apply(t, pool, pgfence.Schema)
+	apply(t, pool, `CREATE ROLE app LOGIN SUPERUSER`)
+	apply(t, pool, `ALTER ROLE app SET default_transaction_isolation = serializable`)
+	apply(t, pool, `ALTER ROLE app SET bytea_output = escape`)
+	apply(t, pool, `CREATE ROLE reader LOGIN SUPERUSER`)
+	apply(t, pool, `ALTER ROLE reader SET default_transaction_read_only = on`)
+	urls := map[string]string{
+		"app":       strings.Replace(url, "postgres@", "app@", 1),
+		"PgBouncer": testserver.PgBouncer(t, s, "statement").URL("postgres") + "&default_query_exec_mode=exec",
+	}
+	for _, mode := range []string{"cache_describe", "describe_exec", "exec", "simple_protocol"} {
+		urls[mode] = url + "&default_query_exec_mode=" + mode
+	}
+	for resource, url := range urls {
+		guard := pgfence.New(open(t, url))
+		for _, token := range []fencing.Token{3, 5} {
+			if err := guard.Check(soon(t), resource, token); err != nil {
+				t.Errorf("%s: %d: %v", resource, token, err)
+			}
+		}
+		if err := guard.Check(soon(t), resource, 4); !errors.Is(err, fencing.ErrStale) {
+			t.Errorf("%s: 4 after 5: %v", resource, err)
+		}
+	}
+	reader := pgfence.New(open(t, strings.Replace(url, "postgres@", "reader@", 1)))
+	if err := reader.Check(soon(t), "app", 9); err == nil || errors.Is(err, fencing.ErrStale) {
+		t.Errorf("in a session that is read-only: %v", err)
+	}
+}
