@@ -90,7 +90,7 @@ var errWithdrawn = errors.New("the attempt was withdrawn")
 // attempt waits in the database from then on.
 func (s *store) ask(ctx context.Context, a *attempt, queue bool) (driver.Grant, time.Duration, error) {
 	var ticket, first, left, ahead int64
-	since := locker.Now()
+	var since locker.Instant // not the time that the application keeps all connections
 	poll, place := s.poll(), a.ticket
 	if place == 0 && a.queued && a.unsure {
 		place = -1 // there may be one, but no answer has told us its ticket
@@ -99,6 +99,9 @@ func (s *store) ask(ctx context.Context, a *attempt, queue bool) (driver.Grant, 
 	a.queued, a.unsure = a.queued || queue, true // also if a hook of the caller's panics
 	repeated, err := s.pool.repeat(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		s.pool.getReady(ctx, conn)
+		if since == 0 { // it is the first that is sent
+			since = locker.Now()
+		}
 		return scan(ctx, conn, s.pool.mode, sqlAcquire, []any{a.req.Name, a.value, a.req.TTL.Milliseconds(), a.req.Holder,
 			queue, s.mail.Channel(), (time.Second + 2*poll).Milliseconds(), place, s.opts.SyncStandby}, []any{&ticket, &first, &left, &ahead})
 	})
