@@ -43,7 +43,13 @@ func (s *store) askForTTL(ctx context.Context, n *session) error {
 }
 
 // askOnNewStream opens a stream that may last as long as the session, in nobody's context.
+// The first renewal may come before the session has been noted.
 func (s *store) askOnNewStream(ctx context.Context, n *session) (ttl int64, err error) {
+	select {
+	case <-n.opened:
+	case <-ctx.Done():
+		return 0, context.Cause(ctx)
+	}
 	own, end := context.WithCancel(n.Context())
 	stop := context.AfterFunc(ctx, end)
 	opened, err := clientv3.RetryLeaseClient(s.client).LeaseKeepAlive(own)
