@@ -155,7 +155,7 @@ func TestWaiterDoesNotPollForAMinority(t *testing.T) {
 	l := newLocker(t, servers, patient)
 	servers[1].Do("CONFIG", "RESETSTAT")
 	mustUnlock(t, mustLock(t, l, "a"))
-	if n := calls(servers[1], "evalsha") + calls(servers[1], "eval"); n > 30 { // doubling from 10 ms: 9 times in 5 s
+	if n := calls(servers[1], "evalsha") + calls(servers[1], "eval"); n > 150 { // a stranger's is looked at ten times a second, in two requests
 		t.Errorf("%d requests for a lock that was taken for 5 s", n)
 	}
 }
