@@ -66,6 +66,9 @@ func (r *Report) voter(ctx context.Context, rdb redis.UniversalClient, opts redl
 		n, err = r.node(ctx, rdb)
 	}
 	if err != nil {
+		if deadline, _ := ctx.Deadline(); !time.Now().Before(deadline) {
+			<-ctx.Done() // the connection has the same deadline, and may be first
+		}
 		if cause := context.Cause(ctx); cause != nil {
 			err = cause
 		}
