@@ -11,7 +11,7 @@ import (
 
 // Goal: a server that is older than Redis 7.0 is refused by its version before anything is
 // written. It is told by a value that scripts do not find there: here they look for one
-// that no server has. (On Redis 6.2.14 the same was seen by hand.)
+// that no server has.
 func TestServerOlderThanRedis7IsRefusedAndNothingIsWritten(t *testing.T) {
 	srv := testserver.Redis(t)
 	for name, s := range map[string]*script{"alone": acquire, "of a quorum": acquireOfQuorum} {
