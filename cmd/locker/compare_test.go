@@ -9,6 +9,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/lockstile/locker/conformance/matrix"
+	"github.com/lockstile/locker/internal/lab/testbed"
 )
 
 func TestWholeNameChoosesThatOneAlone(t *testing.T) {
@@ -24,6 +27,21 @@ func TestWholeNameChoosesThatOneAlone(t *testing.T) {
 	} {
 		if got, err := pick("--backends", all, words, self); err != nil || !slices.Equal(got, want) {
 			t.Errorf("%q chooses %q, %v", words, got, err)
+		}
+	}
+}
+
+// A name with a comma would be two words.
+func TestEveryNameCanBeChosenAlone(t *testing.T) {
+	t.Parallel()
+	for _, s := range matrix.Scenarios() {
+		if got, err := pick("--scenarios", matrix.Scenarios(), s.Name, scenarioName); err != nil || len(got) != 1 {
+			t.Errorf("%q chooses %d scenarios, %v", s.Name, len(got), err)
+		}
+	}
+	for _, s := range testbed.Subjects() {
+		if got, err := pick("--backends", testbed.Subjects(), s.Name, subjectName); err != nil || len(got) != 1 {
+			t.Errorf("%q chooses %d backends, %v", s.Name, len(got), err)
 		}
 	}
 }

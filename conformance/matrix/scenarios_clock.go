@@ -27,11 +27,11 @@ var clockScenarios = []Scenario{
 		Story: "The servers' wall clock steps an hour back between two holders.",
 	},
 	{
-		Name: "idle, then the clock steps back", Breaks: locker.SteadyClocks, Needs: needsClock, Play: idleThenBack,
+		Name: "idle name and clock back", Breaks: locker.SteadyClocks, Needs: needsClock, Play: idleThenBack,
 		Story: "Nobody uses a name for half an hour, and then the servers' wall clock steps an hour back.",
 	},
 	{
-		Name: "idle for hours, then the clock steps back", Breaks: locker.ForwardClock, Needs: needsClock, Play: idleForHoursThenBack,
+		Name: "long idle name and clock back", Breaks: locker.ForwardClock, Needs: needsClock, Play: idleForHoursThenBack,
 		Story: "Nobody uses a name for two hours, which is longer than some stores remember it, and then the servers' wall clock steps three hours back.",
 	},
 	{

@@ -117,7 +117,7 @@ func TestADeclarationThatIsTooStrongIsAFalseClaim(t *testing.T) {
 		{"singlenode+replica", "failover", locker.DurableReplica},
 		{"singlenode+WAIT", "the replica's clock is ahead", locker.AgreedClocks},
 		{"postgres+sync", "the replica's clock is ahead", locker.AgreedClocks},
-		{"singlenode", "idle for hours, then the clock steps back", locker.ForwardClock},
+		{"singlenode", "long idle name and clock back", locker.ForwardClock},
 		{"redlock-rule", "server forgets", locker.DurableServer | locker.DelayedRestart},
 		{"postgres", "failover", locker.DurableReplica},
 		{"postgres session", "pause before the write", locker.PromptHolder},
