@@ -50,9 +50,9 @@ var (
 // one. Silence is loss too, on both sides. A connection with locks is asked for a sign of
 // life three times per TTL, and a lock whose TTL ends without an answer is lost. Nothing
 // waits for a disk or a standby there: what does has a connection of its own, unless the
-// role may have no other (CONNECTION LIMIT). But if
-// somebody locks the table lockstile_session, the next name that is asked for keeps the
-// sign of life waiting. The server in turn ends a connection on which nothing has arrived for
+// role may have no other (CONNECTION LIMIT). But if somebody locks the table
+// lockstile_session, the next name that is asked for keeps the sign of life waiting. The
+// server in turn ends a connection on which nothing has arrived for
 // a second more than the longest TTL that is held or asked for there
 // (idle_session_timeout, set for this connection alone). It drops a waiter that it cannot
 // reach for so long, and one whose process has ended (tcp_user_timeout,
@@ -108,7 +108,8 @@ func (l *SessionLocker) List(ctx context.Context, prefix string) ([]locker.Info,
 // Break implements [locker.Breaker] by ending the holder's connection: there is no
 // other way to free an advisory lock from outside. All other locks of that connection
 // are lost with it. The role must be the holder's own, or one that may signal backends.
-// A prepared transaction has no connection: then Break is an error. After an error the connection may have been ended.
+// A prepared transaction has no connection: then Break is an error. After any other
+// error the connection may have been ended.
 func (l *SessionLocker) Break(ctx context.Context, name string) (bool, error) {
 	return l.store.locks.Break(ctx, name)
 }

@@ -25,8 +25,9 @@
 // go back by more than that.
 //
 // Waiters of different Lockers are served in order of arrival by their own clocks; a
-// node corrects a clock that is more than a tenth of a second off its own. Goroutines of one Locker pass the lock on to each other in memory, up to 64
-// times and for 25 ms at most, before it goes to another process.
+// node corrects a clock that is more than a tenth of a second off its own. Goroutines of
+// one Locker pass the lock on to each other in memory, up to 64 times and for 25 ms at
+// most, before it goes to another process.
 //
 // An even number of nodes buys nothing: of four nodes, three are a majority, so
 // no more of them may fail than of three.
@@ -62,7 +63,8 @@
 // Three or more Redis 7.0 servers or later, or a fork that has their commands
 // (Valkey), that do not replicate each other: no Cluster, no Sentinel, for a
 // failover forgets locks and is not a restart. What package singlenode requires
-// of a server holds for each, and a user restricted by ACL needs INFO as well.
+// of a server holds for each, and a user restricted by ACL needs INFO as well, and the
+// key lockstile:voter as it is, which no hook that rewrites keys sees.
 // All clients use the same nodes and the same MaxTTL. A node that is made to
 // forget without a restart (FLUSHALL, an eviction) counts as one that has crashed
 // and votes at once: do not do that to a majority within one TTL.
