@@ -14,13 +14,14 @@ import (
 	"github.com/lockstile/locker/singlenode"
 )
 
-// The client alone takes 15 for two bare commands. Six are for hooks that rewrite keys:
-// each key is a string, and each try has arguments of its own.
+// The client alone takes 15 for two bare commands. Ten are for hooks that rewrite keys:
+// each key is a string, and each try has arguments of its own. (To keep the strings would
+// make each held lock larger by a tenth.)
 func TestLockAndUnlockAllocateLittle(t *testing.T) {
 	if raceDetector {
 		t.Skip("the race detector allocates too")
 	}
-	const most = 42
+	const most = 46
 	srv := testserver.Redis(t)
 	l := newLocker(t, srv.Addr(), singlenode.Options{})
 	ctx := context.Background()

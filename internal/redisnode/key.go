@@ -18,8 +18,6 @@ type Keys struct {
 	queue string // waiters, a sorted set by time of arrival
 	own   string // the mark of the value that the keys were made with: marked, it is not granted
 	mark  int    // how many bytes of own begin the marks of all values
-
-	args [4]any // Lock, last, queue and own as commands have them: made once, for each is memory of its own
 }
 
 // NewKeys returns the keys of the lock called name.
@@ -40,7 +38,5 @@ func newKeys(name string, value []byte) (Keys, string, error) {
 	one := len(reserved) + len("t:{}") + len(tag) + len(rest)
 	own := all[2*one:]
 	mark := len(own) - len(value)
-	keys := Keys{Lock: name, last: all[:one], queue: all[one : 2*one], own: own, mark: mark}
-	keys.args = [4]any{keys.Lock, keys.last, keys.queue, keys.own}
-	return keys, own[mark:], nil
+	return Keys{Lock: name, last: all[:one], queue: all[one : 2*one], own: own, mark: mark}, own[mark:], nil
 }

@@ -87,7 +87,7 @@ func (n *Node) renewSome(ctx context.Context, rdb redis.Cmdable, attempts []*Att
 const afterTime = time.Second
 
 func (a *Attempt) renewal() request {
-	return requestOf(renew, a.Keys.args[0], &a.Value, a.TTL.Milliseconds())
+	return requestOf(renew, a.Keys.Lock, &a.Value, a.TTL.Milliseconds())
 }
 
 // explain finds out why locks were lost, and passes on those that are gone. Lost they are,
@@ -184,5 +184,5 @@ func (n *Node) keepCounters(ctx context.Context, attempts []*Attempt) {
 }
 
 func (n *Node) keeping(a *Attempt) request {
-	return requestOf(keepCounter, a.Keys.args[1], a.TTL.Milliseconds()+n.keepMillis())
+	return requestOf(keepCounter, a.Keys.last, a.TTL.Milliseconds()+n.keepMillis())
 }

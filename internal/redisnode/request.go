@@ -19,7 +19,7 @@ type request struct {
 
 // request returns one with the keys that most scripts expect.
 func (a *Attempt) request(s *script, args ...any) request {
-	return a.Keys.request(s, a.Keys.args[3], args...)
+	return a.Keys.request(s, a.Keys.own, args...)
 }
 
 // request returns one whose last key is mark. The lock's key comes first, where tracing
@@ -27,7 +27,7 @@ func (a *Attempt) request(s *script, args ...any) request {
 func (k *Keys) request(s *script, mark any, args ...any) request {
 	const more = 2 // arguments that a quorum adds
 	all := make([]any, 0, 7+len(args)+more)
-	all = append(s.call(all), 4, k.args[0], k.args[1], k.args[2], mark)
+	all = append(s.call(all), 4, k.Lock, k.last, k.queue, mark)
 	return request{script: s, args: append(all, args...)}
 }
 
