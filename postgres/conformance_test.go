@@ -39,15 +39,7 @@ func TestConformance(t *testing.T) {
 // process makes a Locker that comes and goes without touching the schema.
 func process(tb testing.TB, kind, url string) lockerUnderTest {
 	tb.Helper()
-	config, err := pgxpool.ParseConfig(url)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	config.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false } // as the package doc advises
-	pool, err := pgxpool.NewWithConfig(context.Background(), config)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(pool.Close)
-	return opened(tb, kind, pool)
+	return opened(tb, kind, poolWith(tb, url, func(c *pgxpool.Config) {
+		c.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false } // as the package doc advises
+	}))
 }

@@ -53,27 +53,20 @@ type wiredConn struct {
 // wired returns a pool whose network is in the test's hands.
 func wired(tb testing.TB, url string) (*pgxpool.Pool, *wire) {
 	tb.Helper()
-	config, err := pgxpool.ParseConfig(url)
-	if err != nil {
-		tb.Fatal(err)
-	}
 	w := &wire{}
-	config.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
-		if err != nil {
-			return nil, err
+	pool := poolWith(tb, url, func(c *pgxpool.Config) {
+		c.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+			if err != nil {
+				return nil, err
+			}
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			c := &wiredConn{Conn: conn, w: w, mode: w.mode}
+			w.conns = append(w.conns, c)
+			return c, nil
 		}
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		c := &wiredConn{Conn: conn, w: w, mode: w.mode}
-		w.conns = append(w.conns, c)
-		return c, nil
-	}
-	pool, err := pgxpool.NewWithConfig(context.Background(), config)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(pool.Close)
+	})
 	tb.Cleanup(w.close) // or pgx waits 15 seconds for the connections that are cut
 	return pool, w
 }

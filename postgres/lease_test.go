@@ -258,16 +258,7 @@ func TestHookThatPanicsLeavesNoLockBehind(t *testing.T) {
 	for _, on := range []string{"lockstile_acquire", "lockstile_release"} {
 		url := database(t)
 		b := newLocker(t, url, postgres.Options{})
-		config, err := pgxpool.ParseConfig(url)
-		if err != nil {
-			t.Fatal(err)
-		}
-		config.ConnConfig.Tracer = panics{on}
-		pool, err := pgxpool.NewWithConfig(context.Background(), config)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(pool.Close)
+		pool := poolWith(t, url, func(c *pgxpool.Config) { c.ConnConfig.Tracer = panics{on} })
 		a, err := postgres.New(pool, postgres.Options{})
 		if err != nil {
 			t.Fatal(err)

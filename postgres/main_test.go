@@ -69,7 +69,18 @@ func newDatabase(tb testing.TB, s *testserver.PostgresServer, settings string) s
 
 func connect(tb testing.TB, url string) *pgxpool.Pool {
 	tb.Helper()
-	pool, err := pgxpool.New(context.Background(), url)
+	return poolWith(tb, url, func(*pgxpool.Config) {})
+}
+
+// poolWith is connect with settings that a URL cannot have.
+func poolWith(tb testing.TB, url string, set func(*pgxpool.Config)) *pgxpool.Pool {
+	tb.Helper()
+	config, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	set(config)
+	pool, err := pgxpool.NewWithConfig(context.Background(), config)
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -39,17 +39,7 @@ func (p *panicsWhile) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, _ pgx.Trac
 // traced returns a pool with a hook.
 func traced(t *testing.T, url string, hook *panicsWhile) *pgxpool.Pool {
 	t.Helper()
-	config, err := pgxpool.ParseConfig(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	config.ConnConfig.Tracer = hook
-	pool, err := pgxpool.NewWithConfig(context.Background(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
-	return pool
+	return poolWith(t, url, func(c *pgxpool.Config) { c.ConnConfig.Tracer = hook })
 }
 
 // What dead processes have left is cleared away in the background, where nobody can recover.

@@ -56,24 +56,17 @@ func TestLockLivesOnWhileTheApplicationHasAllConnections(t *testing.T) {
 	url := database(t)
 	newLocker(t, url, postgres.Options{})
 	var dialed, readied atomic.Int64
-	config, err := pgxpool.ParseConfig(url + "&pool_max_conns=2")
-	if err != nil {
-		t.Fatal(err)
-	}
-	config.BeforeConnect = func(_ context.Context, c *pgx.ConnConfig) error {
-		dialed.Add(1)
-		c.RuntimeParams["application_name"] = "by the hook"
-		return nil
-	}
-	config.AfterConnect = func(context.Context, *pgx.Conn) error {
-		readied.Add(1)
-		return nil
-	}
-	pool, err := pgxpool.NewWithConfig(context.Background(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
+	pool := poolWith(t, url+"&pool_max_conns=2", func(c *pgxpool.Config) {
+		c.BeforeConnect = func(_ context.Context, c *pgx.ConnConfig) error {
+			dialed.Add(1)
+			c.RuntimeParams["application_name"] = "by the hook"
+			return nil
+		}
+		c.AfterConnect = func(context.Context, *pgx.Conn) error {
+			readied.Add(1)
+			return nil
+		}
+	})
 	l, err := postgres.New(pool, postgres.Options{})
 	if err != nil {
 		t.Fatal(err)

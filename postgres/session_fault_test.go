@@ -40,19 +40,6 @@ func TestTokenOfASessionLockAfterACheckpointOutlastsACrash(t *testing.T) {
 	crashBetween(t, server, l)
 }
 
-// slowConn is a connection on which each statement takes ten milliseconds, and which
-// counts them.
-type slowConn struct {
-	net.Conn
-	statements *atomic.Int64
-}
-
-func (c slowConn) Write(b []byte) (int, error) {
-	time.Sleep(10 * time.Millisecond)
-	c.statements.Add(1)
-	return c.Conn.Write(b)
-}
-
 // Locks that are free share a connection, where statements go one after another. A sign
 // of life goes before those that wait: behind those of a thousand names it would come too
 // late for every lock.
@@ -60,21 +47,14 @@ func TestSignOfLifeDoesNotWaitBehindManyNames(t *testing.T) {
 	t.Parallel()
 	url := database(t)
 	newSession(t, url) // makes the schema
-	config, err := pgxpool.ParseConfig(url)
-	if err != nil {
-		t.Fatal(err)
-	}
 	var statements atomic.Int64
-	dial := config.ConnConfig.DialFunc
-	config.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		conn, err := dial(ctx, network, addr)
-		return slowConn{conn, &statements}, err
-	}
-	pool, err := pgxpool.NewWithConfig(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
+	pool := poolWith(t, url, func(c *pgxpool.Config) {
+		dial := c.ConnConfig.DialFunc
+		c.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			conn, err := dial(ctx, network, addr)
+			return testserver.SlowConn{Conn: conn, Each: 10 * time.Millisecond, Writes: &statements}, err
+		}
+	})
 	l, err := postgres.NewSession(pool, postgres.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -163,20 +143,12 @@ func TestRowOfADeadConnectionThatIsStuckKeepsNobodyOut(t *testing.T) {
 // hooked is a pool with a hook that every connection goes through.
 func hooked(t *testing.T, url, sql string) *pgxpool.Pool {
 	t.Helper()
-	config, err := pgxpool.ParseConfig(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
-		_, err := conn.Exec(ctx, sql)
-		return err
-	}
-	pool, err := pgxpool.NewWithConfig(context.Background(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
-	return pool
+	return poolWith(t, url, func(c *pgxpool.Config) {
+		c.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+			_, err := conn.Exec(ctx, sql)
+			return err
+		}
+	})
 }
 
 // Goal: a hook that gives up rights of the login role keeps nobody from locking: such a
@@ -352,23 +324,16 @@ func TestTokensAreMadeToLastOnTheServerThatDrewThem(t *testing.T) {
 	for _, server := range []*testserver.PostgresServer{first, second} {
 		newSession(t, server.URL("postgres"))
 	}
-	config, err := pgxpool.ParseConfig(first.URL("postgres"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	var dialed atomic.Int64
-	dial := config.ConnConfig.DialFunc
-	config.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		if dialed.Add(1) > 1 {
-			addr = second.Addr()
+	pool := poolWith(t, first.URL("postgres"), func(c *pgxpool.Config) {
+		dial := c.ConnConfig.DialFunc
+		c.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			if dialed.Add(1) > 1 {
+				addr = second.Addr()
+			}
+			return dial(ctx, network, addr)
 		}
-		return dial(ctx, network, addr)
-	}
-	pool, err := pgxpool.NewWithConfig(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
+	})
 	l := opened(t, "a/sessions", pool)
 	unlock(t, lock(t, l, "a"))
 	for server, want := range map[*testserver.PostgresServer]int{first: 1, second: 0} {

@@ -123,16 +123,9 @@ func TestAllConnectionsOfThePoolMayHaveEnded(t *testing.T) {
 	url := database(t)
 	newLocker(t, url, postgres.Options{})
 	admin := connect(t, url)
-	config, err := pgxpool.ParseConfig(url + "&application_name=idle&pool_max_conns=12")
-	if err != nil {
-		t.Fatal(err)
-	}
-	config.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false }
-	pool, err := pgxpool.NewWithConfig(context.Background(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
+	pool := poolWith(t, url+"&application_name=idle&pool_max_conns=12", func(c *pgxpool.Config) {
+		c.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false }
+	})
 	var conns []*pgxpool.Conn
 	for range 12 {
 		conn, err := pool.Acquire(soon(t))
@@ -162,33 +155,20 @@ func TestConnectionsGoThroughTheHookThatThePoolHandsThemOutWith(t *testing.T) {
 	forEachKind(t, func(t *testing.T, _ func(testing.TB, string) lockerUnderTest) {
 		url := database(t)
 		exec(t, connect(t, url), `CREATE SCHEMA locks`)
-		through := func(t *testing.T, hook func(*pgxpool.Config)) *pgxpool.Pool {
-			config, err := pgxpool.ParseConfig(url)
-			if err != nil {
-				t.Fatal(err)
-			}
-			hook(config)
-			pool, err := pgxpool.NewWithConfig(context.Background(), config)
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(pool.Close)
-			return pool
-		}
-		a := onPool(t, t.Name(), through(t, func(c *pgxpool.Config) {
+		a := onPool(t, t.Name(), poolWith(t, url, func(c *pgxpool.Config) {
 			c.PrepareConn = func(ctx context.Context, conn *pgx.Conn) (bool, error) {
 				_, err := conn.Exec(ctx, `SET search_path = locks`)
 				return err == nil, err
 			}
 		}))
-		b := onPool(t, t.Name(), through(t, func(c *pgxpool.Config) {
+		b := onPool(t, t.Name(), poolWith(t, url, func(c *pgxpool.Config) {
 			c.BeforeAcquire = func(ctx context.Context, conn *pgx.Conn) bool { //nolint:staticcheck // the older form
 				_, err := conn.Exec(ctx, `SET search_path = locks`)
 				return err == nil
 			}
 		}))
 		handOver(t, a, b)
-		no := opened(t, t.Name(), through(t, func(c *pgxpool.Config) {
+		no := opened(t, t.Name(), poolWith(t, url, func(c *pgxpool.Config) {
 			c.PrepareConn = func(context.Context, *pgx.Conn) (bool, error) { return true, errors.New("not today") }
 		}))
 		if _, err := no.TryLock(soon(t), "a"); !errors.Is(err, locker.ErrUnavailable) || !strings.Contains(err.Error(), "not today") {

@@ -1,7 +1,6 @@
 package postgres_test
 
 import (
-	"context"
 	"testing"
 	"time"
 
@@ -18,16 +17,7 @@ func TestLockCountsFromWhenItHasAConnection(t *testing.T) {
 	t.Parallel()
 	url := database(t)
 	newLocker(t, url, postgres.Options{})
-	config, err := pgxpool.ParseConfig(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	config.MaxConns = 1
-	pool, err := pgxpool.NewWithConfig(context.Background(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
+	pool := poolWith(t, url, func(c *pgxpool.Config) { c.MaxConns = 1 })
 	l, err := postgres.New(pool, postgres.Options{})
 	if err != nil {
 		t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/lab/testserver"
 	"github.com/lockstile/locker/zookeeper"
 )
 
@@ -142,20 +143,6 @@ func TestManyHeldLocksShareTheirRenewals(t *testing.T) {
 	}
 }
 
-// slowConn is a connection on which each request takes five milliseconds, as with a
-// server that has much to do, and which counts them: the zk client writes every request as
-// a whole.
-type slowConn struct {
-	net.Conn
-	requests *atomic.Int64
-}
-
-func (c slowConn) Write(b []byte) (int, error) {
-	time.Sleep(5 * time.Millisecond)
-	c.requests.Add(1)
-	return c.Conn.Write(b)
-}
-
 // A renewal waits behind what was sent over its connection before, and is of no use after
 // the session. So of the requests of a thousand names only a few are sent ahead.
 func TestRenewalDoesNotWaitBehindTheRequestsOfManyNames(t *testing.T) {
@@ -163,7 +150,7 @@ func TestRenewalDoesNotWaitBehindTheRequestsOfManyNames(t *testing.T) {
 	var requests atomic.Int64
 	session := zookeeper.NewSession(func(network, addr string, within time.Duration) (net.Conn, error) {
 		conn, err := net.DialTimeout(network, addr, within)
-		return slowConn{conn, &requests}, err
+		return testserver.SlowConn{Conn: conn, Each: 5 * time.Millisecond, Writes: &requests}, err
 	})
 	conn, _, err := zk.Connect([]string{server(t).Addr()}, 30*time.Second, zk.WithDialer(session.Dial), zk.WithLogger(silent{}))
 	if err != nil {
