@@ -19,7 +19,12 @@ import (
 // process returns a Locker that stands for a process of its own.
 func process(t *testing.T, srv *testserver.EtcdServer) *Locker {
 	t.Helper()
-	client, err := clientv3.New(clientv3.Config{Endpoints: []string{srv.Addr()}})
+	return at(t, srv.Addr())
+}
+
+func at(t *testing.T, addr string) *Locker {
+	t.Helper()
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{addr}})
 	if err != nil {
 		t.Fatal(err)
 	}

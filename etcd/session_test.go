@@ -7,7 +7,6 @@ import (
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/internal/lab/netproxy"
@@ -22,17 +21,7 @@ func proxied(t *testing.T, srv *testserver.EtcdServer) (*Locker, *netproxy.Proxy
 		t.Fatal(err)
 	}
 	t.Cleanup(p.Close)
-	client, err := clientv3.New(clientv3.Config{Endpoints: []string{p.Addr()}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = client.Close() })
-	l, err := New(client, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = l.Close() })
-	return l, p
+	return at(t, p.Addr()), p
 }
 
 // A session's end is counted from before it was asked for, however long the answer takes.
