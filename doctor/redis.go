@@ -22,14 +22,15 @@ import (
 func (r *Report) redis(ctx context.Context, b *dial.Redis) error {
 	cluster, ok := b.Client.(*redis.ClusterClient)
 	if !ok {
-		n, err := r.node(ctx, b.Client)
+		server := b.Client.(*redis.Client) // singlenode takes no other
+		n, err := r.node(ctx, server)
 		if err != nil {
 			return err
 		}
 		n.alone()
 		n.durability()
 		n.replicas(b.Options.Replicas)
-		n.clocks(ctx, b.Server)
+		n.clocks(ctx, server)
 		n.access(ctx, b.Options.Prefix)
 		return nil
 	}
@@ -43,7 +44,7 @@ func (r *Report) redis(ctx context.Context, b *dial.Redis) error {
 		}
 		n.durability()
 		n.replicas(b.Options.Replicas)
-		n.clocks(ctx, b.Server)
+		n.clocks(ctx, master)
 		return nil
 	})
 	if err != nil {
@@ -161,11 +162,11 @@ func (n *redisNode) replicas(confirm int) {
 
 // clocks compares the clocks of a master and of its replicas, which have each lease as the
 // time of its end.
-func (n *redisNode) clocks(ctx context.Context, server func(addr string) *redis.Client) {
+func (n *redisNode) clocks(ctx context.Context, master *redis.Client) {
 	if n.info == nil || n.replica() {
 		return
 	}
-	own, err := readClock(ctx, n.rdb)
+	own, err := readClock(ctx, master)
 	if err != nil {
 		n.found("unseen", "TIME", err)
 		return
@@ -173,7 +174,7 @@ func (n *redisNode) clocks(ctx context.Context, server func(addr string) *redis.
 	for i := range n.number("connected_slaves") {
 		fields := pairs(strings.ReplaceAll(n.info[fmt.Sprint("slave", i)], ",", "\n"), "=")
 		addr := net.JoinHostPort(fields["ip"], fields["port"])
-		rdb := server(addr)
+		rdb := replicaOf(master, addr)
 		its, err := readClock(ctx, rdb)
 		_ = rdb.Close() // a connection of its own
 		apart := its.apart(own)
@@ -185,6 +186,16 @@ func (n *redisNode) clocks(ctx context.Context, server func(addr string) *redis.
 		}
 		n.checked("the clock of %s", addr)
 	}
+}
+
+// replicaOf returns a client of a replica, which has the same users as its master.
+func replicaOf(master *redis.Client, addr string) *redis.Client {
+	has := master.Options()
+	return redis.NewClient(&redis.Options{
+		Addr: addr, PoolSize: 1, MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true,
+		Username: has.Username, Password: has.Password, TLSConfig: has.TLSConfig,
+		DialTimeout: has.DialTimeout, ReadTimeout: has.ReadTimeout, WriteTimeout: has.WriteTimeout,
+	})
 }
 
 // clockReading is what a server's clock showed.

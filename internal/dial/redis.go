@@ -55,23 +55,6 @@ func newRedis(rdb redis.UniversalClient, opts singlenode.Options) (*Redis, error
 	return &Redis{l, rdb, opts}, nil
 }
 
-// Server returns a client of another server: a replica, which has the same users as its
-// master.
-func (b *Redis) Server(addr string) *redis.Client {
-	o := &redis.Options{Addr: addr, PoolSize: 1, MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true}
-	switch c := b.Client.(type) {
-	case *redis.Client:
-		has := c.Options()
-		o.Username, o.Password, o.TLSConfig = has.Username, has.Password, has.TLSConfig
-		o.DialTimeout, o.ReadTimeout, o.WriteTimeout = has.DialTimeout, has.ReadTimeout, has.WriteTimeout
-	case *redis.ClusterClient:
-		has := c.Options()
-		o.Username, o.Password, o.TLSConfig = has.Username, has.Password, has.TLSConfig
-		o.DialTimeout, o.ReadTimeout, o.WriteTimeout = has.DialTimeout, has.ReadTimeout, has.WriteTimeout
-	}
-	return redis.NewClient(o)
-}
-
 // Close closes the Locker first: its clean-ups need the client.
 func (b *Redis) Close() error {
 	return errors.Join(b.Locker.Close(), b.Client.Close())
