@@ -11,7 +11,7 @@ func hasClock(s *System) bool { return s.StepClock != nil }
 
 var needsClock = needs(hasClock, "the servers' clock cannot be stepped here")
 
-var needsClocks = needs(func(s *System) bool { return s.ClockAhead != nil }, "no successor here ends a lease by a clock of its own")
+var needsClockAhead = needs(func(s *System) bool { return s.ClockAhead != nil }, "no successor here ends a lease by a clock of its own")
 
 var clockScenarios = []Scenario{
 	{
@@ -35,7 +35,7 @@ var clockScenarios = []Scenario{
 		Story: "Nobody uses a name for two hours, which is longer than some stores remember it, and then the servers' wall clock steps three hours back.",
 	},
 	{
-		Name: "the replica's clock is ahead", Breaks: locker.AgreedClocks, Needs: both(needsClocks, needsNetwork), Play: replicaAhead,
+		Name: "the replica's clock is ahead", Breaks: locker.AgreedClocks, Needs: both(needsClockAhead, needsNetwork), Play: replicaAhead,
 		Story: "The primary is lost, and a replica that has everything takes over; its clock is an hour ahead. The holder does not hear of it: its network has fallen silent.",
 	},
 	{

@@ -24,7 +24,7 @@ func (a *Attempt) request(s *script, args ...any) request {
 
 // request returns one whose last key is mark. The lock's key comes first, where tracing
 // shows it; values are secrets, and not shown.
-func (k *Keys) request(s *script, mark any, args ...any) request {
+func (k *Keys) request(s *script, mark string, args ...any) request {
 	const more = 2 // arguments that a quorum adds
 	all := make([]any, 0, 7+len(args)+more)
 	all = append(s.call(all), 4, k.Lock, k.last, k.queue, mark)
@@ -32,7 +32,7 @@ func (k *Keys) request(s *script, mark any, args ...any) request {
 }
 
 // requestOf returns one with a single key.
-func requestOf(s *script, key any, args ...any) request {
+func requestOf(s *script, key string, args ...any) request {
 	all := make([]any, 0, 4+len(args))
 	all = append(s.call(all), 1, key)
 	return request{script: s, args: append(all, args...)}
