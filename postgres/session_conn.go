@@ -94,7 +94,9 @@ func (c *sessionConn) open() error {
 	var room int64
 	err = pg.QueryRow(ctx, sessionOpen, c.patience(), c.store.opts.SyncStandby).Scan(&pid, &began, &room)
 	c.store.mu.Lock()
-	c.store.room = room
+	if err == nil {
+		c.store.room = room
+	}
 	c.pg, c.pid, c.began = pg, pid, began
 	c.store.mu.Unlock()
 	switch {
