@@ -28,8 +28,8 @@ type mutexPeer struct {
 	idle map[time.Duration][]*concurrency.Session // by TTL
 }
 
-func openMutex(trusting bool) func(context.Context, []string) (matrix.Peer, error) {
-	return func(_ context.Context, servers []string) (matrix.Peer, error) { return newMutexPeer(servers, trusting) }
+func openMutex(trusting bool) func(context.Context, string) (matrix.Peer, error) {
+	return func(_ context.Context, url string) (matrix.Peer, error) { return newMutexPeer(servers(url), trusting) }
 }
 
 func newMutexPeer(servers []string, trusting bool) (matrix.Peer, error) {

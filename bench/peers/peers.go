@@ -28,7 +28,7 @@ type peer struct {
 	name       string
 	about      string
 	guarantees locker.Guarantees
-	open       func(ctx context.Context, servers []string) (matrix.Peer, error)
+	open       func(ctx context.Context, url string) (matrix.Peer, error)
 }
 
 // What a lock with a lease on one Redis leans on, whatever its page says.
@@ -63,6 +63,16 @@ func peers() []peer {
 				Tokens:    locker.Unpromised, Release: locker.ByExpiry, Tolerates: 2,
 			},
 			open: openRedsync,
+		},
+		{
+			scheme: "redislock", beside: "singlenode+cluster", name: "redislock+cluster", about: "a Redis Cluster of two masters with a replica each",
+			guarantees: locker.Guarantees{Exclusion: oneRedis, Tokens: locker.Unpromised, Release: locker.ByExpiry},
+			open:       openRedislock,
+		},
+		{
+			scheme: "redsync", beside: "singlenode+cluster", name: "redsync+cluster", about: "the same",
+			guarantees: locker.Guarantees{Exclusion: oneRedis, Tokens: locker.Unpromised, Release: locker.ByExpiry},
+			open:       openRedsync,
 		},
 		{
 			scheme: "mutex", beside: "etcd", name: "Mutex",
@@ -163,7 +173,7 @@ func Open(ctx context.Context, url string) (matrix.Peer, error) {
 	scheme, rest, _ := strings.Cut(url, "+")
 	for _, p := range peers() {
 		if p.scheme == scheme {
-			return p.open(ctx, servers(rest))
+			return p.open(ctx, rest)
 		}
 	}
 	l, err := testbed.Open(ctx, url)

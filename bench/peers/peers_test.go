@@ -31,7 +31,7 @@ func play(t *testing.T, subjects []matrix.Subject, names ...string) *matrix.Matr
 // subjects are the subjects that differ in the scenarios of these tests.
 func subjects() []matrix.Subject {
 	return slices.DeleteFunc(peers.Subjects(), func(s matrix.Subject) bool {
-		return strings.HasSuffix(s.Name, "+replica") || s.Name == "Mutex, trusting"
+		return strings.HasSuffix(s.Name, "+replica") || strings.HasSuffix(s.Name, "+cluster") || s.Name == "Mutex, trusting"
 	})
 }
 

@@ -16,8 +16,8 @@ type redislockPeer struct {
 	locks *redislock.Client
 }
 
-func openRedislock(_ context.Context, servers []string) (matrix.Peer, error) {
-	return redislockPeer{redislock.New(connect(servers[0]))}, nil
+func openRedislock(_ context.Context, url string) (matrix.Peer, error) {
+	return redislockPeer{redislock.New(redisClients(url)[0])}, nil
 }
 
 // Lock retries as the library's examples do.

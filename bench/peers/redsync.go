@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"sync"
 	"time"
 
@@ -15,22 +16,29 @@ import (
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/conformance/matrix"
+	"github.com/lockstile/locker/internal/lab/testbed"
 )
 
-// connect returns a client for which contexts count. By default they do not, and
-// the time limits of redsync would do nothing.
-func connect(addr string) *redis.Client {
-	return redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true})
+// redisClients returns a client of each server, or one of a Cluster. Contexts count for
+// them. By default they do not, and the time limits of redsync would do nothing.
+func redisClients(url string) (all []redis.UniversalClient) {
+	if nodes, ok := strings.CutPrefix(url, "cluster:"); ok {
+		return append(all, testbed.ClusterClient(nodes))
+	}
+	for _, addr := range servers(url) {
+		all = append(all, redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true}))
+	}
+	return all
 }
 
 type redsyncPeer struct {
 	locks *redsync.Redsync
 }
 
-func openRedsync(_ context.Context, servers []string) (matrix.Peer, error) {
+func openRedsync(_ context.Context, url string) (matrix.Peer, error) {
 	var pools []redsyncredis.Pool
-	for _, addr := range servers {
-		pools = append(pools, goredis.NewPool(connect(addr)))
+	for _, client := range redisClients(url) {
+		pools = append(pools, goredis.NewPool(client))
 	}
 	return redsyncPeer{redsync.New(pools...)}, nil
 }

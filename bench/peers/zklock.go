@@ -26,8 +26,8 @@ type zkPeer struct {
 	held map[*attached]struct{}
 }
 
-func openZooKeeper(ctx context.Context, servers []string) (matrix.Peer, error) {
-	conn, events, err := zk.Connect(servers, zkTimeout, zk.WithLogger(silent{}))
+func openZooKeeper(ctx context.Context, url string) (matrix.Peer, error) {
+	conn, events, err := zk.Connect(servers(url), zkTimeout, zk.WithLogger(silent{}))
 	if err != nil {
 		return nil, fmt.Errorf("zk.Lock: %w", err)
 	}

@@ -65,8 +65,13 @@ func (c cluster) clients(lab *matrix.Lab, nodes []*testserver.RedisServer) func(
 	}
 }
 
-// openCluster makes the Locker of a worker, with the settings of package open.
 func openCluster(pairs string) (locker.Locker, error) {
+	return singlenode.New(ClusterClient(pairs), singlenode.Options{Replicas: 1})
+}
+
+// ClusterClient makes the client of a worker, with the settings of package open, for what
+// comes after "cluster:" in a URL.
+func ClusterClient(pairs string) *redis.ClusterClient {
 	proxies := make(map[string]string) // by the address of the node
 	opts := &redis.ClusterOptions{
 		ContextTimeoutEnabled: true, DialTimeout: clusterReply, ReadTimeout: clusterReply, WriteTimeout: clusterReply, DialerRetries: 1,
@@ -84,7 +89,7 @@ func openCluster(pairs string) (locker.Locker, error) {
 		d := net.Dialer{Timeout: clusterReply}
 		return d.DialContext(ctx, network, proxy)
 	}
-	return singlenode.New(redis.NewClusterClient(opts), singlenode.Options{Replicas: 1})
+	return redis.NewClusterClient(opts)
 }
 
 const clusterReply = 2 * time.Second
