@@ -80,7 +80,7 @@ func (m *Matrix) skips() []string {
 		}
 	}
 	for i, why := range whys {
-		whys[i] = fmt.Sprintf("%s: %s for %s", why, strings.Join(scenarios[why], ", "), strings.Join(subjects[why], ", "))
+		whys[i] = fmt.Sprintf("%s: %s; on %s", why, strings.Join(scenarios[why], ", "), strings.Join(subjects[why], "; "))
 	}
 	return whys
 }
@@ -109,7 +109,6 @@ func (m *Matrix) WriteMarkdownUnder(w io.Writer, head string) {
 	for _, u := range m.Untried {
 		fmt.Fprintf(w, "\nNot tried: %v. Nothing that breaks it could be injected there.\n", u)
 	}
-	m.markdownSkips(w)
 }
 
 // noneModest is what is said where nothing is modest: only a run of all scenarios shows it.
@@ -129,7 +128,7 @@ const markdownLegend = `
 - *FALSE CLAIM*: something broke that the declaration promises. No backend of ours may have one.
 - A lock inside a transaction needs no guard: holders write in the transaction. A holder and its writes
   count if they were committed, and the database says who saw which of them.
-- –: the fault does not exist there, or could not be injected; see the end.
+- –: the fault does not exist there, or could not be injected; the reasons are below the findings.
 `
 
 func (m *Matrix) markdownDeclared(w io.Writer) {
@@ -178,27 +177,6 @@ func (m *Matrix) markdownScenarios(w io.Writer) {
 	fmt.Fprint(w, "\n## Scenarios\n")
 	for _, sc := range m.Scenarios {
 		fmt.Fprintf(w, "\n### %s\n\n%s Breaks: %s.\n", sc.Name, sc.Story, broken(sc.Breaks))
-	}
-}
-
-func (m *Matrix) markdownSkips(w io.Writer) {
-	fmt.Fprint(w, "\n## Skipped\n\n| scenario | backends | why |\n|---|---|---|\n")
-	for _, sc := range m.Scenarios {
-		var whys []string
-		by := make(map[string][]string)
-		for _, sub := range m.Subjects {
-			c := m.Cell(sc.Name, sub.Name)
-			if c.Verdict != Skipped {
-				continue
-			}
-			if by[c.Why] == nil {
-				whys = append(whys, c.Why)
-			}
-			by[c.Why] = append(by[c.Why], sub.Name)
-		}
-		for _, why := range whys {
-			fmt.Fprintf(w, "| %s | %s | %s |\n", sc.Name, strings.Join(by[why], "; "), why)
-		}
 	}
 }
 
