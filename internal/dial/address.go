@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // address is a URL of the form //[USER[:PASS]@]HOST[:PORT],…[/PATH][?QUERY],
@@ -138,6 +139,26 @@ func (a *address) take(name string) string {
 	value := a.query.Get(name)
 	delete(a.query, name)
 	return value
+}
+
+// boolean takes a parameter that is true or false.
+func (a *address) boolean(name string, to *bool) (err error) {
+	if text := a.take(name); text != "" {
+		if *to, err = strconv.ParseBool(text); err != nil {
+			return fmt.Errorf("%s=%q is neither true nor false", name, text)
+		}
+	}
+	return nil
+}
+
+// duration takes a parameter that is one.
+func (a *address) duration(name string, to *time.Duration) (err error) {
+	if text := a.take(name); text != "" {
+		if *to, err = time.ParseDuration(text); err != nil {
+			return fmt.Errorf("%s=%q is not a duration such as 500ms or 1m30s", name, text)
+		}
+	}
+	return nil
 }
 
 // wholeUser refuses a user name without a password and the other way round: a

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strconv"
 	"strings"
 	"time"
 
@@ -104,23 +103,24 @@ func openEtcd(ctx context.Context, scheme, rest string) (Backend, error) {
 	if err != nil {
 		err = fmt.Errorf("etcd at %s: %w: %w", strings.Join(a.hosts, ","), locker.ErrUnavailable, err)
 	}
-	if b == nil {
-		return nil, err
-	}
 	return b, err
 }
 
 // etcdTLS reads the files that etcdctl calls --cacert, --cert and --key. Their
 // names without TLS are refused: the connection would not be what was meant.
 func etcdTLS(a *address, scheme string) (*tls.Config, error) {
-	ca, cert, key, skip := a.take("cacert"), a.take("cert"), a.take("key"), a.take("skip_verify")
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	skip := a.query.Has("skip_verify")
+	if err := a.boolean("skip_verify", &config.InsecureSkipVerify); err != nil {
+		return nil, err
+	}
+	ca, cert, key := a.take("cacert"), a.take("cert"), a.take("key")
 	if scheme == "etcd" {
-		if ca+cert+key+skip != "" {
+		if skip || ca+cert+key != "" {
 			return nil, errors.New("cacert, cert, key and skip_verify are for TLS: write etcds://")
 		}
 		return nil, nil
 	}
-	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if ca != "" {
 		pem, err := os.ReadFile(ca) //nolint:gosec // the caller's own choice
 		if err != nil {
@@ -138,19 +138,13 @@ func etcdTLS(a *address, scheme string) (*tls.Config, error) {
 		}
 		config.Certificates = []tls.Certificate{pair}
 	}
-	if skip != "" {
-		var err error
-		if config.InsecureSkipVerify, err = strconv.ParseBool(skip); err != nil {
-			return nil, fmt.Errorf("skip_verify=%q is neither true nor false", skip)
-		}
-	}
 	return config, nil
 }
 
 // dialEtcd returns the backend, with an error unless a majority answers, and lets the user read
 // below the prefix. The client logs the user in when it is made, and looks at no
 // context but the one of its life.
-func dialEtcd(ctx context.Context, config clientv3.Config, opts etcd.Options) (*Etcd, error) {
+func dialEtcd(ctx context.Context, config clientv3.Config, opts etcd.Options) (Backend, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, answerTime, fmt.Errorf("no answer within %v", answerTime))
 	defer cancel()
 	tried := newDialed(config.Endpoints)

@@ -1,6 +1,7 @@
 package dial
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -141,19 +142,8 @@ func takePostgresOwn(a *address) (own postgresOwn, err error) {
 	default:
 		return own, fmt.Errorf("schema=%q is not ensure: to choose a schema of the database, write options=-csearch_path%%3DNAME", schema)
 	}
-	if text := a.take("poll"); text != "" {
-		if own.opts.Poll, err = time.ParseDuration(text); err != nil {
-			return own, fmt.Errorf("poll=%q is not a duration such as 100ms", text)
-		}
-	}
-	for name, option := range map[string]*bool{"sync_standby": &own.opts.SyncStandby, "no_standby": &own.opts.NoStandby} {
-		if text := a.take(name); text != "" {
-			if *option, err = strconv.ParseBool(text); err != nil {
-				return own, fmt.Errorf("%s=%q is neither true nor false", name, text)
-			}
-		}
-	}
-	return own, nil
+	err = cmp.Or(a.duration("poll", &own.opts.Poll), a.boolean("sync_standby", &own.opts.SyncStandby), a.boolean("no_standby", &own.opts.NoStandby))
+	return own, err
 }
 
 // checkPostgres refuses numbers at which the client panics in a goroutine of its
@@ -252,18 +242,14 @@ func postgresHost(host string, port uint16) string {
 }
 
 func newPostgres(pool *pgxpool.Pool, own postgresOwn) (*Postgres, error) {
+	var l postgresLocker
+	var err error
 	if own.session {
-		l, err := postgres.NewSession(pool, own.opts)
-		if err != nil {
-			return nil, err
-		}
-		return &Postgres{l, pool, own.opts, own.session}, nil
+		l, err = postgres.NewSession(pool, own.opts)
+	} else {
+		l, err = postgres.New(pool, own.opts)
 	}
-	l, err := postgres.New(pool, own.opts)
-	if err != nil {
-		return nil, err
-	}
-	return &Postgres{l, pool, own.opts, own.session}, nil
+	return &Postgres{l, pool, own.opts, own.session}, err
 }
 
 // ping asks for the locks' tables, which it makes if it is to. The question is

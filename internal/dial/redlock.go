@@ -1,10 +1,10 @@
 package dial
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -101,19 +101,8 @@ func openRedlock(ctx context.Context, scheme, rest string) (Backend, error) {
 // rest.
 func redlockOptions(a *address) (opts redlock.Options, err error) {
 	opts.Prefix = a.take("prefix")
-	for name, to := range map[string]*time.Duration{"max_ttl": &opts.MaxTTL, "node_timeout": &opts.NodeTimeout} {
-		if text := a.take(name); text != "" {
-			if *to, err = time.ParseDuration(text); err != nil {
-				return opts, fmt.Errorf("%s=%q is not a duration such as 30s or 1m30s", name, text)
-			}
-		}
-	}
-	if text := a.take("durable_nodes"); text != "" {
-		if opts.DurableNodes, err = strconv.ParseBool(text); err != nil {
-			return opts, fmt.Errorf("durable_nodes=%q is neither true nor false", text)
-		}
-	}
-	return opts, nil
+	err = cmp.Or(a.duration("max_ttl", &opts.MaxTTL), a.duration("node_timeout", &opts.NodeTimeout), a.boolean("durable_nodes", &opts.DurableNodes))
+	return opts, err
 }
 
 // ping returns an error if no majority answers, if a node refuses us (a minority
