@@ -36,7 +36,7 @@ func TestAScenarioInWhichNothingIsHeldBackDoesNotGoOn(t *testing.T) {
 			answer <- report{Err: "lost"}
 		}
 		w := &Worker{Name: "A", Net: c.net, play: p}
-		if err := p.step(func() { w.heldBack("it", c.of, func() <-chan report { return answer }) }); (err == nil) != c.goesOn {
+		if err := try(func() { w.heldBack("it", c.of, func() <-chan report { return answer }) }); (err == nil) != c.goesOn {
 			t.Errorf("%s: %v", c.name, err)
 		}
 	}

@@ -18,7 +18,7 @@ type Lab struct {
 	cleanups []func()
 }
 
-// failure carries an error out of Fatalf or Skipf.
+// failure carries an error out of Fatalf or Skipf, or out of a step of a scenario.
 type failure struct{ error }
 
 // Helper does nothing: there is no test log.
@@ -52,7 +52,10 @@ func (l *Lab) TempDir() string {
 }
 
 // Try runs f and returns the error of a Fatalf or Skipf in it.
-func (l *Lab) Try(f func()) (err error) {
+func (l *Lab) Try(f func()) error { return try(f) }
+
+// try runs f and returns the error of the failure in it.
+func try(f func()) (err error) {
 	defer func() {
 		switch p := recover().(type) {
 		case nil:

@@ -30,30 +30,12 @@ type Play struct {
 	workers []*Worker
 }
 
-// stop carries the error of a step out of a scenario.
-type stop struct{ error }
-
 // must ends the scenario if a step did not work. The steps of a scenario would
 // otherwise be one line of action and three of error handling each.
 func (p *Play) must(err error) {
 	if err != nil {
-		panic(stop{err})
+		panic(failure{err})
 	}
-}
-
-// step runs f and returns the error of the step in it that did not work.
-func (p *Play) step(f func()) (err error) {
-	defer func() {
-		switch r := recover().(type) {
-		case nil:
-		case stop:
-			err = r.error
-		default:
-			panic(r)
-		}
-	}()
-	f()
-	return nil
 }
 
 // Worker starts one more process.

@@ -98,7 +98,7 @@ func TestOnlyTakenMeansThatNobodyElseCanHaveIt(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			w, begin := attempts(t, time.Second, c.answers...), time.Now()
-			if err := w.play.step(func() { w.play.nobodyElse(w) }); (err != nil) != c.missed {
+			if err := try(func() { w.play.nobodyElse(w) }); (err != nil) != c.missed {
 				t.Errorf("%s: %v", c.name, err)
 			}
 			if took := time.Since(begin); c.missed && (took < w.play.long() || took > w.play.long()+2*w.play.TTL) {
@@ -127,7 +127,7 @@ func TestAReplicaIsWaitedForBeforeALockIsRefusedForWantOfIt(t *testing.T) {
 		}
 	}
 	refused := attempts(t, time.Second, report{Kind: kindRefused, Err: "wrong password"})
-	if err := refused.play.step(func() { refused.tryUnconfirmed() }); err == nil {
+	if err := try(func() { refused.tryUnconfirmed() }); err == nil {
 		t.Error("a refusal at once passes for a replica that was waited for")
 	}
 	lucky := attempts(t, time.Second, report{Kind: kindGranted, Name: "n", Token: 1})

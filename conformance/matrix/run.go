@@ -151,10 +151,10 @@ func (s *servers) once(ctx context.Context, sc Scenario, name string) Cell {
 		ctx: ctx, lab: lab, guarantees: s.subject.Guarantees, name: name,
 	}
 	defer p.end()
-	failed := lab.Try(func() { err = p.step(func() { sc.Play(p) }) })
+	err = try(func() { sc.Play(p) })
 	p.History.Ended = locker.Now()
 	var still *standstill
-	if err = errors.Join(failed, err); err != nil && !errors.As(err, &still) {
+	if err != nil && !errors.As(err, &still) {
 		cell.Why, cell.History = err.Error(), p.History
 		return cell
 	}

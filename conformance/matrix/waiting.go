@@ -34,7 +34,7 @@ func (w *Worker) locking(o order) Waiting {
 	answer := w.tell(w.fill(o))
 	p.asking.Go(func() {
 		var r result
-		err := p.step(func() { r.lock, r.err = w.persist(answer) })
+		err := try(func() { r.lock, r.err = w.persist(answer) })
 		r.err = errors.Join(r.err, err)
 		end <- r
 	})
@@ -105,7 +105,7 @@ func (p *Play) Serve(hold time.Duration, all ...Waiting) {
 	errs := make(chan error, len(all))
 	for i, waiting := range all {
 		go func() {
-			errs <- p.step(func() {
+			errs <- try(func() {
 				l := waiting.Wait()
 				l.Write(i)
 				p.Sleep(hold)

@@ -85,7 +85,7 @@ func TestAWriteThatIsNotMadeCannotBeDelayed(t *testing.T) {
 	w := &Worker{Name: "A", waiting: make(map[int]chan report), gone: make(chan struct{})}
 	w.play = &Play{ctx: t.Context(), System: &System{}, History: &History{}}
 	w.out = newLines(writerFunc(func() { w.hear(report{ID: 1, Kind: kindWrote, Err: "lost"}) }))
-	if err := w.play.step(func() { WorkerLock{w, 1}.WriteDelayed(1) }); err == nil {
+	if err := try(func() { WorkerLock{w, 1}.WriteDelayed(1) }); err == nil {
 		t.Error("nothing was written, and the scenario goes on")
 	}
 }
