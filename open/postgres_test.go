@@ -200,6 +200,7 @@ func TestPostgresThatDoesNotAnswer(t *testing.T) {
 		t.Errorf("a cancelled attempt: %v", err)
 	}
 	refused(t, url, s.Addr(), "no answer within 5s")
+	refused(t, "postgres://u:secret@localhost:1/db", "localhost:1", "connection refused") // with TLS and without
 }
 
 func TestPostgresThroughAPoolerTakesLeasesAndRefusesSessions(t *testing.T) {

@@ -79,6 +79,9 @@ func refused(t *testing.T, url string, wants ...string) {
 	if strings.Contains(err.Error(), "secret") {
 		t.Errorf("the password is in: %v", err)
 	}
+	if strings.Contains(err.Error(), "\n") {
+		t.Errorf("more than one line: %v", err)
+	}
 }
 
 func TestRedisByURL(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -104,10 +105,24 @@ func openPostgres(ctx context.Context, scheme, rest string) (Backend, error) {
 		if name := unknownParameter(config, err); name != "" {
 			return nil, errors.Join(fmt.Errorf("%s:// has no parameter %q: it is none of ours, of libpq's or of the pool's, and no setting of %s", scheme, name, where), b.Close())
 		}
-		return b, fmt.Errorf("%s: %w: %w", where, locker.ErrUnavailable, err)
+		return b, fmt.Errorf("%s: %w: %w", where, locker.ErrUnavailable, oneLine{err})
 	}
 	return b, nil
 }
+
+// oneLine is an error of the client's, which writes a line for each address that it has
+// tried, and the same once more without TLS.
+type oneLine struct{ error }
+
+func (e oneLine) Error() string {
+	first, rest, several := strings.Cut(e.error.Error(), "\n\t")
+	if !several {
+		return first
+	}
+	return first + " " + strings.Join(slices.Compact(strings.Split(rest, "\n\t")), "; ")
+}
+
+func (e oneLine) Unwrap() error { return e.error }
 
 // unknownParameter returns the parameter that the server does not know: the
 // client passes on to it, as a setting, what it does not know itself.
