@@ -241,7 +241,7 @@ return bad
 
 // access looks at whether the user that we connect as may do all that locks need.
 func (n *redisNode) access(ctx context.Context, prefix string) {
-	if n.replica() {
+	if n.replica() || n.info["cluster_enabled"] == "1" {
 		return // which refuses for another reason
 	}
 	name := rand.Text()

@@ -135,5 +135,9 @@ func TestClusterIsLookedAtMasterByMaster(t *testing.T) {
 	r := examine(t, url)
 	finds(t, r, "redis-evicts", servers[1].Addr())
 	findsNot(t, r, "redis-evicts", servers[0].Addr())
-	finds(t, examine(t, "redis://"+servers[0].Addr()), "redis-in-cluster")
+	for _, s := range servers {
+		r := examine(t, "redis://"+s.Addr()+"?prefix={x}") // whose keys are on one of them
+		finds(t, r, "redis-in-cluster")
+		findsNot(t, r, "redis-rights")
+	}
 }
