@@ -142,7 +142,7 @@ func (a at) quorum(voters, named int) {
 	if named < voters {
 		a.found("quorum-unnamed", named, voters)
 	}
-	a.checked("%d servers that vote", voters)
+	a.checked("servers that vote (%d)", voters)
 }
 
 // pairs takes apart lines of a name and a value.

@@ -56,7 +56,7 @@ func (r *Report) postgres(ctx context.Context, b *dial.Postgres) error {
 	if b.Session && pooled {
 		a.found("postgres-pooler")
 	}
-	a.checked("version %s, role (primary: %t), isolation level, fsync, full_page_writes", version, !standby)
+	a.checked("version %s, role, isolation level, fsync, full_page_writes", version)
 	a.standbys(s, b.Session, b.Options)
 	if err := a.load(ctx, b); err != nil {
 		return err
@@ -91,7 +91,7 @@ func (a at) load(ctx context.Context, b *dial.Postgres) error {
 	if locks > room/2 {
 		a.found("postgres-lock-table", locks, room)
 	}
-	a.checked("snapshots (the oldest is %d transactions old), the lock table (%d of %d)", oldest, locks, room)
+	a.checked("snapshots (the oldest is %d transactions old), the lock table (%d of %d places are taken)", oldest, locks, room)
 	return nil
 }
 
@@ -121,7 +121,7 @@ func (a at) standbys(s standbys, session bool, opts postgres.Options) {
 	if session && (s.have > 0 || s.names != "") {
 		a.found("postgres-session")
 	}
-	a.checked("%d standbys, synchronous: %q", s.have, s.names)
+	a.checked("standbys (%d, synchronous_standby_names %q)", s.have, s.names)
 }
 
 // schema asks for a lock as this program does, and so for the functions of its version

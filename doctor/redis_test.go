@@ -58,14 +58,14 @@ func TestReplicasThatConfirmNothingAreADanger(t *testing.T) {
 	t.Parallel()
 	master := saneRedis(t, "--repl-diskless-sync-delay", "0")
 	url := "redis://" + master.Addr()
-	finds(t, examine(t, url+"?replicas=1"), "redis-unconfirmed", "0 replicas, and 1 must confirm")
+	finds(t, examine(t, url+"?replicas=1"), "redis-unconfirmed", "replicas (0) than must confirm a grant (1)")
 	host, port, err := net.SplitHostPort(master.Addr())
 	if err != nil {
 		t.Fatal(err)
 	}
 	replica := saneRedis(t, "--replicaof", host, port)
 	master.Await("the replica", func() bool { return master.Do("WAIT", "1", "100") == "1" })
-	finds(t, examine(t, url), "redis-failover", "1 replicas, of which 0 confirm")
+	finds(t, examine(t, url), "redis-failover", "replicas (1), of which 0 confirm")
 	fine(t, examine(t, url+"?replicas=1"))
 	finds(t, examine(t, "redis://"+replica.Addr()), "redis-replica", replica.Addr(), "is a replica of "+master.Addr())
 }

@@ -53,7 +53,7 @@ func (r *Report) redlock(ctx context.Context, b *dial.Redlock) error {
 	}
 	all.clocks(voters, opts)
 	all.votes(voters, len(b.Nodes), opts)
-	all.checked("%d nodes, %d of them answer", len(b.Nodes), len(voters))
+	all.checked("answers (%d of %d nodes)", len(voters), len(b.Nodes))
 	return nil
 }
 

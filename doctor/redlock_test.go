@@ -32,7 +32,7 @@ func TestSaneRedlockIsFine(t *testing.T) {
 	t.Parallel()
 	n := nodes(t, 3)
 	oldEnough(t, n)
-	fine(t, examine(t, redlockURL("?max_ttl=1s", n...)), "3 nodes, 3 of them answer", "clocks", "uptime", "persistence")
+	fine(t, examine(t, redlockURL("?max_ttl=1s", n...)), "answers (3 of 3 nodes)", "clocks", "uptime", "persistence")
 	finds(t, examine(t, redlockURL("", n...)), "redlock-young", "up for less than max_ttl, 1m0s", n[0].Addr(), n[2].Addr())
 	findsNot(t, examine(t, redlockURL("?durable_nodes=true", n...)), "redlock-young")
 }
@@ -139,7 +139,7 @@ func TestEachNodeIsLookedAt(t *testing.T) {
 	n[2].Do("ACL", "SETUSER", "default", "-info")
 	n[3].Kill()
 	r := examine(t, redlockURL("", n...))
-	finds(t, r, "redlock-failover", n[0].Addr(), "1 replicas")
+	finds(t, r, "redlock-failover", n[0].Addr(), "replicas (1)")
 	finds(t, r, "redis-replica", n[1].Addr(), "is a replica of "+n[0].Addr())
 	finds(t, r, "redlock-info", n[2].Addr())
 	finds(t, r, "redlock-silent", n[3].Addr())

@@ -22,7 +22,7 @@ func TestEnsembleOfThreeIsFineAndWithOneDownThatIsNoted(t *testing.T) {
 	t.Parallel()
 	servers := testserver.ZooKeeper(t, 3)
 	url := zkURL("app:sesame@", servers...)
-	fine(t, examine(t, url), "3 servers that vote", "leader", "follower", "session timeout (10s)", "session timeouts from", "who may touch")
+	fine(t, examine(t, url), "servers that vote (3)", "leader", "follower", "session timeout (10s)", "session timeouts from", "who may touch")
 	r := examine(t, zkURL("", servers[:2]...))
 	finds(t, r, "quorum-unnamed", "2 of 3 servers")
 	finds(t, r, "zookeeper-open")
