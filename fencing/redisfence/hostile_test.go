@@ -76,6 +76,28 @@ func TestGuardsOwnKeysAreNotWritten(t *testing.T) {
 	}
 }
 
+// Goal: a token is accepted by the master alone. Interleaving: 33 has checked it. A replica
+// takes over, and 34 writes there. The former master is a replica now, of which nobody has
+// told 33's client, and it has not heard of 34.
+func TestServerThatHasBecomeAReplicaAcceptsNothing(t *testing.T) {
+	srv, rdb, ctx := setUp(t)
+	g := newGuard(t, rdb)
+	if _, err := g.Do(ctx, "k", 33, "SET", "old"); err != nil {
+		t.Fatal(err)
+	}
+	srv.Do("REPLICAOF", "127.0.0.1", "1") // where nobody is
+	for what, ask := range map[string]func() error{
+		"Check":   func() error { return g.Check(ctx, "k", 33) },
+		"a read":  func() error { _, err := g.Do(ctx, "k", 33, "GET"); return err },
+		"a write": func() error { _, err := g.Do(ctx, "k", 33, "SET", "older"); return err },
+		"a newer": func() error { return g.Check(ctx, "k", 35) },
+	} {
+		if ask() == nil {
+			t.Errorf("%s was accepted by a replica", what)
+		}
+	}
+}
+
 // encoded is an argument whose text the client finds out as it sends it.
 type encoded string
 

@@ -3,7 +3,8 @@
 //
 // # What is promised
 //
-// Check and write are one script on the server, so nothing comes between them.
+// Check and write are one script on the server, so nothing comes between them. A server
+// that has become a replica refuses both.
 // The greatest token of a key is kept under "lockstile:f:{…}", in the key's
 // Cluster slot, without an expiry. It is as durable as the data beside it: a
 // restart from an old snapshot brings back both. Only a server that evicts keys
@@ -88,7 +89,7 @@ for i = 3, #ARGV do
 end
 local seen = redis.call('GET', KEYS[2])
 if seen and ARGV[1] < seen then return {0, seen} end
-if seen ~= ARGV[1] then redis.call('SET', KEYS[2], ARGV[1]) end
+redis.call('SET', KEYS[2], ARGV[1])
 if not ARGV[2] then return {1} end
 return {1, redis.call(ARGV[2], KEYS[1], unpack(ARGV, 3))}
 `
