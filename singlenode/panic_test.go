@@ -41,10 +41,29 @@ func (panics) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 // cannot recover from a hook that panics. Whatever the hook does, no lock is left behind.
 func TestHookThatPanicsLeavesNoLockBehind(t *testing.T) {
 	t.Parallel()
-	srv := testserver.Redis(t)
-	rdb := redis.NewClient(&redis.Options{Addr: srv.Addr()})
-	rdb.AddHook(panics{})
-	a, b := newLockerOn(t, rdb, singlenode.Options{}), newLocker(t, srv.Addr(), singlenode.Options{})
+	for where, connect := range map[string]func(t *testing.T) func() redis.UniversalClient{
+		"one server": func(t *testing.T) func() redis.UniversalClient {
+			addr := testserver.Redis(t).Addr()
+			return func() redis.UniversalClient { return redis.NewClient(&redis.Options{Addr: addr}) }
+		},
+		"a Cluster": func(t *testing.T) func() redis.UniversalClient {
+			addrs := []string{testserver.RedisCluster(t, 2)[0].Addr()}
+			return func() redis.UniversalClient {
+				return redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs})
+			}
+		},
+	} {
+		t.Run(where, func(t *testing.T) {
+			client := connect(t)
+			rdb := client()
+			rdb.AddHook(panics{})
+			leavesNoLockBehind(t, newLockerOn(t, rdb, singlenode.Options{}), newLockerOn(t, client(), singlenode.Options{}))
+		})
+	}
+}
+
+func leavesNoLockBehind(t *testing.T, a, b *singlenode.Locker) {
+	t.Helper()
 	mustUnlock(t, mustLock(t, b, "a")) // the server knows the scripts
 	provoked, cancel := context.WithCancel(context.WithValue(context.Background(), provoking{}, true))
 	defer cancel()
@@ -59,6 +78,11 @@ func TestHookThatPanicsLeavesNoLockBehind(t *testing.T) {
 			lock := mustLock(t, a, "a")
 			defer mustUnlock(t, lock)
 			return lock.Renew(provoked)
+		},
+		"Renew without an end": func() error {
+			lock := mustLock(t, a, "a")
+			defer mustUnlock(t, lock)
+			return lock.Renew(context.WithoutCancel(provoked))
 		},
 	} {
 		if err := recovered(f); err == nil || !strings.Contains(err.Error(), "the hook") {

@@ -65,7 +65,8 @@
 // still be.
 //
 // While a slot of a Cluster moves to another master, its locks are renewed; to lock or
-// unlock there may fail with [locker.ErrUnavailable] until it has moved.
+// unlock there may fail with [locker.ErrUnavailable] until it has moved. With Replicas, so
+// may the renewals, if that master has no slot yet.
 package singlenode
 
 import (

@@ -3,6 +3,7 @@ package redisnode
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
@@ -46,6 +47,9 @@ func elsewhere(err error) bool {
 	return moved || ask
 }
 
+// brackets takes them off: servers name addresses of IPv6 without, the client with them.
+var brackets = strings.NewReplacer("[", "", "]", "")
+
 // redirected returns the client of the master that err names, after it has asked for the
 // Cluster's map anew.
 func (n *Node) redirected(ctx context.Context, err error, key string) (*redis.Client, error) {
@@ -55,7 +59,7 @@ func (n *Node) redirected(ctx context.Context, err error, key string) (*redis.Cl
 	}
 	var named atomic.Pointer[redis.Client]
 	err = n.cluster.ForEachShard(ctx, func(_ context.Context, server *redis.Client) error {
-		if server.Options().Addr == addr {
+		if brackets.Replace(server.Options().Addr) == brackets.Replace(addr) {
 			named.Store(server)
 		}
 		return nil

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,20 +13,26 @@ import (
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/internal/lab/testserver"
+	"github.com/lockstile/locker/internal/mailbox"
 )
 
 // cluster is two masters with a replica each.
 type cluster struct{ masters, replicas []*testserver.RedisServer }
 
-func startCluster(t *testing.T) cluster {
+func startCluster(t *testing.T, args ...string) cluster {
 	t.Helper()
-	masters := testserver.RedisCluster(t, 2)
-	return cluster{masters, testserver.RedisClusterReplicas(t, masters)}
+	masters := testserver.RedisCluster(t, 2, args...)
+	return cluster{masters, testserver.RedisClusterReplicas(t, masters, args...)}
 }
 
-func (c cluster) node(t *testing.T, replicas int) *Node {
+// node returns one whose client does not look for new masters by itself.
+func (c cluster) node(t *testing.T, replicas int, set ...func(*redis.ClusterOptions)) *Node {
 	t.Helper()
-	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{c.masters[0].Addr(), c.masters[1].Addr()}})
+	opts := &redis.ClusterOptions{Addrs: []string{c.masters[0].Addr(), c.masters[1].Addr()}, ClusterStateReloadInterval: time.Hour}
+	for _, f := range set {
+		f(opts)
+	}
+	rdb := redis.NewClusterClient(opts)
 	n := New(rdb, replicas)
 	t.Cleanup(func() {
 		n.mail.Close()
@@ -58,6 +65,54 @@ func allRenewed(t *testing.T, n *Node, when string, attempts []*Attempt) {
 	}
 }
 
+// renewedSoon is allRenewed for what may fail until the client has a new map.
+func renewedSoon(t *testing.T, n *Node, attempts []*Attempt) {
+	t.Helper()
+	for ctx := background(t); ; time.Sleep(time.Millisecond) {
+		err := errors.Join(n.Renew(ctx, attempts)...)
+		if err == nil {
+			return
+		}
+		if errors.Is(err, locker.ErrLost) || ctx.Err() != nil {
+			t.Fatalf("the renewals: %v", err)
+		}
+	}
+}
+
+// grantedSoon is mustGrant for the same.
+func grantedSoon(t *testing.T, n *Node, a *Attempt) {
+	t.Helper()
+	for ctx := background(t); ; time.Sleep(time.Millisecond) {
+		s, err := n.Acquire(ctx, a, Ask{})
+		if s.First != 0 {
+			return
+		}
+		if ctx.Err() != nil {
+			t.Fatalf("no lock: %v", err)
+		}
+	}
+}
+
+// failOver makes a master of the first replica, and a replica of the first master, and
+// waits until every server knows whose the slots are.
+func (c cluster) failOver() {
+	c.replicas[0].Do("CLUSTER", "FAILOVER")
+	c.replicas[0].Await("the failover", func() bool { return role(c.replicas[0]) == "master" && role(c.masters[0]) == "slave" })
+	c.replicas[0].Await("its replica", func() bool { return c.replicas[0].Do("WAIT", "1", "100") == "1" })
+	id := c.replicas[0].Do("CLUSTER", "MYID")
+	for _, srv := range slices.Concat(c.masters, c.replicas) {
+		srv.Await("word of it", func() bool {
+			for line := range strings.Lines(srv.Do("CLUSTER", "NODES")) {
+				const slots = 8 // the field in which a master's begin
+				if f := strings.Fields(line); f[0] == id {
+					return len(f) > slots && strings.Contains(f[2], "master")
+				}
+			}
+			return false
+		})
+	}
+}
+
 func role(srv *testserver.RedisServer) string {
 	_, rest, _ := strings.Cut(srv.Do("INFO", "replication"), "role:")
 	is, _, _ := strings.Cut(rest, "\r")
@@ -76,9 +131,7 @@ func TestLocksSurviveTheFailoverOfAMasterOfACluster(t *testing.T) {
 			for _, a := range append(held[:5:5], alone) {
 				mustGrant(t, n, a)
 			}
-			c.replicas[0].Do("CLUSTER", "FAILOVER")
-			c.replicas[0].Await("the failover", func() bool { return role(c.replicas[0]) == "master" && role(c.masters[0]) == "slave" })
-			c.replicas[0].Await("its replica", func() bool { return c.replicas[0].Do("WAIT", "1", "100") == "1" })
+			c.failOver()
 			allRenewed(t, n, "one by one", []*Attempt{alone})
 			mustGrant(t, n, free[0])
 			allRenewed(t, n, "together", held)
@@ -101,11 +154,101 @@ func TestBatchOfRenewalsFollowsItsMastersSuccessor(t *testing.T) {
 			for _, a := range held {
 				mustGrant(t, n, a)
 			}
-			c.replicas[0].Do("CLUSTER", "FAILOVER")
-			c.replicas[0].Await("the failover", func() bool { return role(c.replicas[0]) == "master" && role(c.masters[0]) == "slave" })
-			c.replicas[0].Await("its replica", func() bool { return c.replicas[0].Do("WAIT", "1", "100") == "1" })
+			c.failOver()
 			allRenewed(t, n, "together", held)
 		})
+	}
+}
+
+// A client that may read from replicas says so on all of its connections. On them a former
+// master does not send scripts elsewhere: it runs them until they write.
+func TestMasterThatHasBecomeAReadableReplicaIsReplaced(t *testing.T) {
+	for _, confirm := range []int{0, 1} {
+		t.Run(fmt.Sprint("replicas that confirm: ", confirm), func(t *testing.T) {
+			c := startCluster(t)
+			readable := func(o *redis.ClusterOptions) { o.ReadOnly = true }
+			n, other := c.node(t, confirm, readable), c.node(t, confirm, readable)
+			on := attemptsOn(t, c.masters[0], 5)
+			held, free := on[:3], on[3]
+			for _, a := range held {
+				mustGrant(t, n, a)
+			}
+			mustGrant(t, other, on[4]) // it knows the masters
+			c.failOver()
+			renewedSoon(t, n, held)
+			grantedSoon(t, other, free)
+		})
+	}
+}
+
+// A server has left the Cluster and lives on. It sends nobody elsewhere: it says that the
+// Cluster is down.
+func TestMasterThatHasLeftTheClusterIsReplaced(t *testing.T) {
+	for _, confirm := range []int{0, 1} {
+		t.Run(fmt.Sprint("replicas that confirm: ", confirm), func(t *testing.T) {
+			c := startCluster(t)
+			n, other := c.node(t, confirm), c.node(t, confirm)
+			on := attemptsOn(t, c.masters[0], 5)
+			held, free := on[:3], on[3]
+			for _, a := range held {
+				mustGrant(t, n, a)
+			}
+			mustGrant(t, other, on[4])
+			c.failOver()
+			gone := c.masters[0].Do("CLUSTER", "MYID")
+			c.masters[0].Do("CLUSTER", "RESET")
+			for _, srv := range []*testserver.RedisServer{c.replicas[0], c.masters[1], c.replicas[1]} {
+				srv.Do("CLUSTER", "FORGET", gone)
+			}
+			c.replicas[1].Do("CLUSTER", "REPLICATE", c.replicas[0].Do("CLUSTER", "MYID"))
+			c.replicas[0].Await("its new replica", func() bool { return c.replicas[0].Do("WAIT", "1", "100") == "1" })
+			renewedSoon(t, n, held)
+			grantedSoon(t, other, free)
+		})
+	}
+}
+
+// The server that a process listens to dies, and the process has nothing to ask of it.
+func TestSubscriptionFollowsTheSuccessorOfItsServer(t *testing.T) {
+	c := startCluster(t)
+	n := c.node(t, 0)
+	if err := n.mail.Open(background(t), "value", func(mailbox.Word) {}); err != nil {
+		t.Fatal(err)
+	}
+	at := 0
+	if c.masters[at].Do("PUBSUB", "CHANNELS", channel(n.id)) == "" {
+		at = 1
+	}
+	c.masters[at].Kill()
+	c.replicas[at].Do("CLUSTER", "FAILOVER", "TAKEOVER")
+	c.replicas[at].Await("the subscription", func() bool { return c.replicas[at].Do("PUBSUB", "CHANNELS", channel(n.id)) != "" })
+}
+
+// Goal: after a failover many locks are renewed together again, where replicas confirm.
+// Method: the successor counts how often it waited for them. The locks fill three batches.
+func TestRenewalsAfterAFailoverAreNotSentOneByOne(t *testing.T) {
+	c := startCluster(t)
+	n := c.node(t, 1)
+	first := attemptsOn(t, c.masters[0], 1)[0]
+	held := []*Attempt{first}
+	pipe := n.rdb.Pipeline()
+	for i := range 1200 {
+		a := newAttempt(t, fmt.Sprintf("{%s}%d", first.Keys.Lock, i))
+		a.kept.Store(int64(locker.Now()))
+		pipe.Set(background(t), a.Keys.Lock, a.Value, time.Hour)
+		held = append(held, a)
+	}
+	if _, err := pipe.Exec(background(t)); err != nil {
+		t.Fatal(err)
+	}
+	mustGrant(t, n, first)
+	c.failOver()
+	c.replicas[0].Do("CONFIG", "RESETSTAT")
+	allRenewed(t, n, "after the failover", held)
+	var waits int
+	_, rest, _ := strings.Cut(c.replicas[0].Do("INFO", "commandstats"), "cmdstat_wait:calls=")
+	if _, err := fmt.Sscanf(rest, "%d", &waits); err != nil || waits > len(held)/2 {
+		t.Errorf("%d locks were renewed by %d requests, %v", len(held), waits, err)
 	}
 }
 
@@ -124,14 +267,7 @@ func TestMasterOfAClusterThatDiedIsReplaced(t *testing.T) {
 	c.masters[0].Kill()
 	c.replicas[0].Do("CLUSTER", "FAILOVER", "TAKEOVER")
 	c.replicas[0].Await("the takeover", func() bool { return role(c.replicas[0]) == "master" })
-	began := time.Now()
-	var err error
-	for s := (Standing{}); s.First == 0 && time.Since(began) < 30*time.Second; time.Sleep(time.Millisecond) {
-		s, err = n.Acquire(background(t), free, Ask{})
-	}
-	if err != nil {
-		t.Fatalf("no lock after %v: %v", time.Since(began), err)
-	}
+	grantedSoon(t, n, free)
 	allRenewed(t, n, "after", held)
 }
 
@@ -148,10 +284,23 @@ func portOf(t *testing.T, srv *testserver.RedisServer) string {
 // Method: the slot has two locks with a counter each. First one lock is moved, and its
 // counter stays; then all but the other lock are; then everything.
 func TestLocksSurviveTheMoveOfTheirSlotToAnotherMaster(t *testing.T) {
-	for _, confirm := range []int{0, 1} {
-		t.Run(fmt.Sprint("replicas that confirm: ", confirm), func(t *testing.T) {
-			c := startCluster(t)
-			n := c.node(t, confirm)
+	ipv6 := []string{"--bind", "127.0.0.1", "::1", "--cluster-announce-ip", "::1"}
+	for name, with := range map[string]struct {
+		confirm int
+		args    []string
+	}{
+		"nobody confirms":               {},
+		"a replica confirms":            {confirm: 1},
+		"a replica confirms, over IPv6": {1, ipv6},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if l, err := net.Listen("tcp", "[::1]:0"); err == nil {
+				_ = l.Close()
+			} else if with.args != nil {
+				t.Skip("this machine has no IPv6:", err)
+			}
+			c := startCluster(t, with.args...)
+			n := c.node(t, with.confirm)
 			from, to := c.masters[0], c.masters[1]
 			first := attemptsOn(t, from, 1)[0]
 			held := []*Attempt{first, newAttempt(t, "{"+first.Keys.Lock+"}b")}

@@ -74,13 +74,13 @@ func Refused(err error) bool {
 }
 
 // servesSoon begins the replies of a server that starts, or is being replaced.
-var servesSoon = []string{"LOADING", "MASTERDOWN", "CLUSTERDOWN", "UNBLOCKED"}
+var servesSoon = []string{"LOADING", "MASTERDOWN", "UNBLOCKED"}
 
 // transient reports whether err says that a server could not serve just then: its slot is
-// on its way, or it has become a replica, and the next connection leads to the master.
-// Nothing was carried out.
+// on its way, it has become a replica, and the next connection leads to the master, or it
+// knows of no master, as one that has left its Cluster. Nothing was carried out.
 func transient(err error) bool {
-	return redis.IsTryAgainError(err) || redis.IsReadOnlyError(err)
+	return redis.IsTryAgainError(err) || redis.IsReadOnlyError(err) || redis.IsClusterDownError(err)
 }
 
 // Young reports whether err is that of a node which has no vote yet.

@@ -33,11 +33,11 @@ func (n *Node) listen(ctx context.Context, m *mailbox.Mailbox) error {
 		case broken(err) && began && !m.Idle() && ctx.Err() == nil:
 			m.Rest()
 		case silent || !timeout(err) || m.Idle():
-			return classify(err)
+			return n.learn(err)
 		default:
 			silent = true
 			if err := sub.Ping(ctx); err != nil {
-				return classify(err)
+				return n.learn(err)
 			}
 		}
 	}

@@ -76,6 +76,7 @@ func (n *Node) send(ctx context.Context, req request) (reply any, repeated bool,
 		} else {
 			reply, err = bounded(ctx, func(ctx context.Context) (any, error) { return n.eval(ctx, req) })
 		}
+		err = n.learn(err)
 		if err == nil || ctx.Err() != nil || try == tries-1 {
 			break
 		}
@@ -88,7 +89,7 @@ func (n *Node) send(ctx context.Context, req request) (reply any, repeated bool,
 	if err == nil && !n.known.Load() {
 		n.known.Store(true)
 	}
-	return reply, repeated, n.learn(err)
+	return reply, repeated, err
 }
 
 // firstPause is the pause before a request is sent again that a server could not serve
@@ -104,12 +105,12 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// learn classifies the error of a request. A master of a Cluster that does not answer may
-// have been replaced, which go-redis would find out within a minute: it asks only where a
-// server redirects it.
+// learn classifies the error of a request. A server of a Cluster that does not answer, may
+// not write, or has no slots, may have been replaced. go-redis would find that out within a
+// minute: it asks at once only where a server redirects it.
 func (n *Node) learn(err error) error {
 	var reply redis.Error
-	if err != nil && n.cluster != nil && !errors.As(err, &reply) {
+	if err != nil && n.cluster != nil && (!errors.As(err, &reply) || transient(err)) {
 		n.cluster.ReloadState(context.Background()) // in the background
 	}
 	return classify(err)

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 )
 
 // Renew starts another TTL for each attempt, many in one round trip. The masters of a
@@ -17,7 +18,7 @@ import (
 // as a whole, so one silent master would lose the locks on all others.
 func (n *Node) Renew(ctx context.Context, attempts []*Attempt) []error {
 	if n.cluster == nil {
-		return n.renewAll(ctx, n.rdb, attempts)
+		return n.renewAll(ctx, attempts)
 	}
 	byMaster := make(map[*redis.Client][]int)
 	for i, a := range attempts {
@@ -26,13 +27,17 @@ func (n *Node) Renew(ctx context.Context, attempts []*Attempt) []error {
 	}
 	errs := make([]error, len(attempts))
 	var wg sync.WaitGroup
-	for master, mine := range byMaster {
+	for _, mine := range byMaster {
 		wg.Go(func() {
 			part := make([]*Attempt, len(mine))
 			for i, at := range mine {
 				part[i] = attempts[at]
 			}
-			for i, err := range n.renewAll(ctx, n.target(master), part) {
+			var answers []error
+			if err := driver.Caught(func() error { answers = n.renewAll(ctx, part); return nil }); err != nil {
+				answers = slices.Repeat([]error{err}, len(mine))
+			}
+			for i, err := range answers {
 				errs[mine[i]] = err
 			}
 		})
@@ -41,19 +46,22 @@ func (n *Node) Renew(ctx context.Context, attempts []*Attempt) []error {
 	return errs
 }
 
-// target returns the client for a batch of renewals on a master of a Cluster: the
-// Cluster's, which follows redirects, or where WAIT ends the batch the master's own.
-func (n *Node) target(master *redis.Client) redis.Cmdable {
-	if n.replicas > 0 && master != nil {
-		return master
+// target returns the client for a batch of renewals that begins with a: the Cluster's,
+// which follows redirects, or where WAIT ends the batch the master's own.
+func (n *Node) target(ctx context.Context, a *Attempt) redis.Cmdable {
+	if n.cluster != nil && n.replicas > 0 {
+		if master, err := n.cluster.MasterForKey(ctx, a.Keys.Lock); err == nil {
+			return master
+		}
 	}
 	return n.rdb
 }
 
-func (n *Node) renewAll(ctx context.Context, rdb redis.Cmdable, attempts []*Attempt) (errs []error) {
+func (n *Node) renewAll(ctx context.Context, attempts []*Attempt) (errs []error) {
 	const most = 500 // keeps one batch from holding up the server
 	for some := range slices.Chunk(attempts, most) {
-		errs = append(errs, n.renewSome(ctx, rdb, some)...)
+		target := n.target(ctx, some[0]) // the batch before may have found another master
+		errs = append(errs, n.renewSome(ctx, target, some)...)
 	}
 	return errs
 }

@@ -7,13 +7,14 @@ import (
 	"strings"
 )
 
-// RedisCluster starts a cluster of so many masters without replicas.
-func RedisCluster(t TB, masters int) []*RedisServer {
+// RedisCluster starts a cluster of so many masters without replicas. They have args besides
+// their own.
+func RedisCluster(t TB, masters int, args ...string) []*RedisServer {
 	t.Helper()
 	servers := make([]*RedisServer, masters)
 	const slots = 16384
 	for i := range servers {
-		s := Redis(t, clusterNode...)
+		s := Redis(t, slices.Concat(clusterNode, args)...)
 		first, last := i*slots/masters, (i+1)*slots/masters-1
 		s.Do("CLUSTER", "ADDSLOTSRANGE", strconv.Itoa(first), strconv.Itoa(last))
 		s.Do("CLUSTER", "SET-CONFIG-EPOCH", strconv.Itoa(i+1))
@@ -29,11 +30,11 @@ var clusterNode = []string{"--cluster-enabled", "yes", "--cluster-node-timeout",
 
 // RedisClusterReplicas starts a replica of each master of a cluster, in the order of the
 // masters, and waits until it follows.
-func RedisClusterReplicas(t TB, masters []*RedisServer) []*RedisServer {
+func RedisClusterReplicas(t TB, masters []*RedisServer, args ...string) []*RedisServer {
 	t.Helper()
 	replicas := make([]*RedisServer, len(masters))
 	for i := range replicas {
-		replicas[i] = Redis(t, clusterNode...)
+		replicas[i] = Redis(t, slices.Concat(clusterNode, args)...)
 	}
 	meet(t, slices.Concat(masters, replicas))
 	for i, s := range replicas {
