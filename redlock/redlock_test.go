@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -76,23 +77,51 @@ func mustLock(t testing.TB, l locker.Locker, name string, opts ...locker.Option)
 	return lock
 }
 
-// mustLockOn locks and waits until all of the servers have granted it: Lock does
-// not wait for those that come after the majority. Where a slow machine takes longer
-// than the node timeout, it is asked for again.
-func mustLockOn(t testing.TB, l locker.Locker, servers []*testserver.RedisServer, opts ...locker.Option) *locker.Lock {
+// mustLockOn locks until all of the servers have granted it: Lock does not wait for those
+// that come after the majority, and a node that a slow machine gives up is not asked.
+func mustLockOn(t testing.TB, l *redlock.Locker, servers []*testserver.RedisServer, opts ...locker.Option) (lock *locker.Lock) {
 	t.Helper()
-	var lock *locker.Lock
-	eventually(t, "granted by a majority", func() (done bool) {
-		var err error
-		if lock, err = l.Lock(patience(t), "a", opts...); err != nil && !errors.Is(err, locker.ErrUnavailable) {
-			t.Fatal(err)
-		}
-		return err == nil
+	eventually(t, "granted by all nodes", func() bool {
+		lock = lockOn(t, l, servers, opts...)
+		return lock != nil
 	})
-	for _, s := range servers {
-		eventually(t, "granted there too", func() bool { return s.Do("EXISTS", "a") == "1" })
-	}
 	return lock
+}
+
+// lockOn is one attempt at that. It returns nil, and holds nothing, if not all of the
+// servers have granted the lock.
+func lockOn(t testing.TB, l *redlock.Locker, servers []*testserver.RedisServer, opts ...locker.Option) *locker.Lock {
+	t.Helper()
+	lock, err := l.Lock(patience(t), "a", opts...)
+	if errors.Is(err, locker.ErrUnavailable) {
+		return nil
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := func() bool {
+		return !slices.ContainsFunc(servers, func(s *testserver.RedisServer) bool { return s.Do("EXISTS", "a") != "1" })
+	}
+	eventually(t, "granted there too", func() bool { return redlock.UnderWay(l) == 0 || all() })
+	if all() {
+		return lock
+	}
+	_ = lock.Unlock(patience(t))
+	return nil
+}
+
+// mustRenew renews until the lock is renewed, or lost: answers may take longer than a
+// renewal has.
+func mustRenew(t testing.TB, lock *locker.Lock) {
+	t.Helper()
+	var err error
+	eventually(t, "renewed or lost", func() bool {
+		err = lock.Renew(patience(t))
+		return !errors.Is(err, locker.ErrUnavailable)
+	})
+	if err != nil {
+		t.Error(err)
+	}
 }
 
 func mustUnlock(t testing.TB, lock *locker.Lock) {

@@ -40,10 +40,9 @@ func forget(s *testserver.RedisServer) {
 func TestWithoutTheRestartRuleTwoClientsHoldTheLock(t *testing.T) {
 	t.Parallel()
 	servers := startNodes(t, 5)
-	opts := redlock.Options{NodeTimeout: 2 * time.Second, DurableNodes: true} // which they are not
-	first := mustLock(t, reaching(t, servers, opts, 0, 1, 2), "a")
+	first := mustLock(t, reaching(t, servers, patient, 0, 1, 2), "a") // it takes the nodes for durable, which they are not
 	forget(servers[2])
-	second, err := reaching(t, servers, opts, 2, 3, 4).TryLock(patience(t), "a")
+	second, err := reaching(t, servers, patient, 2, 3, 4).TryLock(patience(t), "a")
 	if err != nil || first.Err() != nil {
 		t.Fatalf("the scenario does not show what it should: %v, %v", err, first.Err())
 	}
@@ -56,7 +55,7 @@ func TestWithTheRestartRuleOneClientHoldsTheLock(t *testing.T) {
 	t.Parallel()
 	const ttl = 3 * time.Second
 	servers := startNodes(t, 5)
-	opts := redlock.Options{NodeTimeout: time.Second, MaxTTL: ttl}
+	opts := redlock.Options{NodeTimeout: 20 * time.Second, MaxTTL: ttl}
 	one, other := reaching(t, servers, opts, 0, 1, 2), reaching(t, servers, opts, 2, 3, 4)
 	for _, l := range []*redlock.Locker{one, other} {
 		eventually(t, "young servers get their votes", func() bool {

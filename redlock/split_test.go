@@ -168,12 +168,12 @@ func TestRequestsThatWaitForAConnectionAreNotTakenForSilence(t *testing.T) {
 	var clients []redis.UniversalClient
 	for _, s := range servers {
 		c := redis.NewClient(&redis.Options{Addr: s.Addr(), PoolSize: 1})
-		c.AddHook(slow{by: 20 * time.Millisecond})
+		c.AddHook(slow{by: 100 * time.Millisecond})
 		clients = append(clients, c)
 	}
-	l := newLockerOn(t, clients, redlock.Options{DurableNodes: true, NodeTimeout: 500 * time.Millisecond})
+	l := newLockerOn(t, clients, redlock.Options{DurableNodes: true, NodeTimeout: 4 * time.Second})
 	var all sync.WaitGroup
-	for k := range 60 { // 1.2 s
+	for k := range 60 { // 6 s
 		all.Go(func() {
 			if _, err := l.TryLock(patience(t), string(rune('a'+k)), locker.WithoutRenewal()); err != nil {
 				t.Error(err)

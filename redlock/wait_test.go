@@ -90,15 +90,14 @@ func TestWaitersOfManyLockersAreServedInOrderOfArrival(t *testing.T) {
 	for name, down := range map[string]int{"all nodes up": 0, "two nodes down": 2} {
 		t.Run(name, func(t *testing.T) {
 			servers := startNodes(t, 5)
-			opts := redlock.Options{NodeTimeout: time.Second, DurableNodes: true}
-			holder := newLocker(t, servers, opts)
+			holder := newLocker(t, servers, patient)
 			for _, s := range servers[:down] {
 				s.Kill()
 			}
 			lock := mustLockOn(t, holder, servers[down:])
 			var lockers []*redlock.Locker
 			for range 6 {
-				lockers = append(lockers, newLocker(t, servers, opts))
+				lockers = append(lockers, newLocker(t, servers, patient))
 			}
 			served := queueUp(t, lockers, servers[down:])
 			mustUnlock(t, lock)

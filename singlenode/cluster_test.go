@@ -48,7 +48,7 @@ func TestSilentMasterLosesNoLocksOfTheOthers(t *testing.T) {
 	l := newClusterLocker(t, servers)
 	var here, there []*locker.Lock
 	for _, name := range []string{"a", "b", "c", "d", "e", "f"} {
-		lock := mustLock(t, l, name, locker.WithTTL(2*time.Second))
+		lock := mustLock(t, l, name, locker.WithTTL(6*time.Second))
 		if reply, _ := servers[0].TryDo("EXISTS", name); reply == "1" {
 			here = append(here, lock)
 		} else {
