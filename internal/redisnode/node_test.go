@@ -580,20 +580,48 @@ func TestNobodyLooksOftenBehindAReservation(t *testing.T) {
 	}
 }
 
+// finders are how a holder finds that its lock is not its own any more.
+func finders(t *testing.T, n *Node) map[string]func(*Attempt) error {
+	t.Helper()
+	return map[string]func(*Attempt) error{
+		"release": func(a *Attempt) error { return n.Release(background(t), a) },
+		"renew":   func(a *Attempt) error { return n.Renew(background(t), []*Attempt{a})[0] },
+		"renew in a batch": func(a *Attempt) error {
+			name := random()
+			other := newAttempt(t, string(name[:]))
+			mustGrant(t, n, other)
+			return n.Renew(background(t), []*Attempt{other, a})[1]
+		},
+	}
+}
+
+// The key of a lock is a stranger's now, or reserved, and others wait. Its former holder
+// gives nothing away.
+func TestLockThatSomebodyElseHasIsNotPassedOn(t *testing.T) {
+	srv := testserver.Redis(t)
+	n, m := client(t, srv.Addr())
+	for how, find := range finders(t, n) {
+		holder, waiter := newAttempt(t, how), newAttempt(t, how)
+		mustGrant(t, n, holder)
+		mustQueue(t, n, m, waiter)
+		for _, value := range []string{"a stranger's", "?" + newAttempt(t, how).Value} {
+			srv.Do("SET", how, value, "PX", "60000")
+			if err := find(holder); !errors.Is(err, locker.ErrLost) {
+				t.Errorf("%s: %v", how, err)
+			}
+			if got, waiters := srv.Do("GET", how), srv.Do("ZCARD", waiter.Keys.queue); got != value || waiters != "1" {
+				t.Errorf("after %s the key has %q and %s wait", how, got, waiters)
+			}
+		}
+	}
+}
+
 // Somebody deletes the key of a lock. Its holder finds that, when it renews or releases,
 // and tells the first waiter, which would else sleep until the end of the lease.
 func TestLockThatIsGoneIsReservedForTheFirstWaiter(t *testing.T) {
 	srv := testserver.Redis(t)
 	n, m := client(t, srv.Addr())
-	for how, find := range map[string]func(*Attempt) error{
-		"release": func(a *Attempt) error { return n.Release(background(t), a) },
-		"renew":   func(a *Attempt) error { return n.Renew(background(t), []*Attempt{a})[0] },
-		"renew in a batch": func(a *Attempt) error {
-			other := newAttempt(t, "other")
-			mustGrant(t, n, other)
-			return n.Renew(background(t), []*Attempt{other, a})[1]
-		},
-	} {
+	for how, find := range finders(t, n) {
 		holder, waiter, newcomer := newAttempt(t, how), newAttempt(t, how), newAttempt(t, how)
 		mustGrant(t, n, holder)
 		box := mustQueue(t, n, m, waiter)
