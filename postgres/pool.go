@@ -148,11 +148,19 @@ func (p *poolRunner) lend(ctx context.Context, conn *pgxpool.Conn, f func(contex
 		return &notSent{errInTransaction}
 	}
 	err := f(ctx, conn.Conn())
+	if err == nil && ctx.Err() != nil {
+		return errCancelled
+	}
 	if broken(ctx, err) { // not for the next user
 		hangUp(conn.Conn())
 	}
 	return err
 }
+
+// errCancelled means that ctx ended before the answer came. The pool may be set to send a
+// cancel request then, and a server that waits for its standby answers that as if the
+// standby had what was written.
+var errCancelled = errors.New("the statement may have been cancelled")
 
 var errSilent = fmt.Errorf("no answer within %v", answerTime)
 

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/lockstile/locker"
@@ -72,6 +74,54 @@ func TestSynchronousStandbyThatIsTakenAwayIsNoticed(t *testing.T) {
 		})
 	}
 	unlock(t, stays) // what is held is on a connection that no standby has a part in
+}
+
+// Goal: what the standby does not have was not granted and not renewed. Method: the standby
+// dies, and contexts end. The pool is told to send cancel requests then, at which a server
+// that waits for its standby answers as if the standby had it.
+func TestAnswerToAStatementThatTheClientHasCancelledIsNone(t *testing.T) {
+	t.Parallel()
+	primary := testserver.Postgres(t)
+	standby := testserver.PostgresStandby(t, primary, primary.Addr(), nil)
+	url := primary.URL("postgres")
+	admin := connect(t, url+"&synchronous_commit=local")
+	newLocker(t, url, postgres.Options{}) // the schema
+	reloads(t, admin, "synchronous_standby_names", "*")
+	pool := poolWith(t, url, func(c *pgxpool.Config) {
+		c.ConnConfig.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler {
+			return &pgconn.CancelRequestContextWatcherHandler{Conn: conn, DeadlineDelay: patience}
+		}
+	})
+	opts := postgres.Options{SyncStandby: true}
+	leases, err := postgres.New(pool, opts)
+	ready(t, leases, err)
+	sessions, err := postgres.NewSession(pool, opts)
+	ready(t, sessions, err)
+	var held *locker.Lock
+	eventually(t, func() string { // the setting has arrived everywhere
+		var err error
+		if held, err = leases.TryLock(soon(t), "held", locker.WithTTL(long)); err != nil {
+			return err.Error()
+		}
+		if err = tried(t, sessions, "held too"); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+	standby.Kill()
+	for what, ask := range map[string]func(ctx context.Context) error{
+		"a renewal":      held.Renew,
+		"a lease":        func(ctx context.Context) error { _, err := leases.TryLock(ctx, "new"); return err },
+		"a session lock": func(ctx context.Context) error { _, err := sessions.TryLock(ctx, "new"); return err },
+	} {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		if err := ask(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%s that the standby does not have: %v", what, err)
+		}
+		cancel()
+	}
+	reloads(t, admin, "synchronous_standby_names", "")
+	unlock(t, held)
 }
 
 // Goal: a standby that is away loses no session lock. Method: a name is asked for whose

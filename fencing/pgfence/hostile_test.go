@@ -5,8 +5,11 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/lockstile/locker/fencing"
@@ -153,5 +156,39 @@ func TestNoIsolationLevelHidesAGreaterToken(t *testing.T) {
 			}
 			_ = tx.Rollback(soon(t))
 		}
+	}
+}
+
+// Goal: a claim that the standby does not have is none. Method: there is no standby, and a
+// context ends. The pool is told to send a cancel request then, at which a server that waits
+// for its standby answers as if the standby had it.
+func TestAnswerToAClaimThatTheClientHasCancelledIsNone(t *testing.T) {
+	t.Parallel()
+	url := testserver.Postgres(t).URL("postgres")
+	admin := open(t, url+"&synchronous_commit=local")
+	apply(t, admin, pgfence.Schema)
+	apply(t, admin, `ALTER SYSTEM SET synchronous_standby_names = 'nobody'`)
+	apply(t, admin, `SELECT pg_reload_conf()`)
+	config, err := pgxpool.ParseConfig(url + "&pool_max_conns=1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.ConnConfig.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler {
+		return &pgconn.CancelRequestContextWatcherHandler{Conn: conn, DeadlineDelay: time.Minute}
+	}
+	pool, err := pgxpool.NewWithConfig(soon(t), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	for names := ""; names == ""; { // the setting has not arrived
+		if err := pool.QueryRow(soon(t), `SHOW synchronous_standby_names`).Scan(&names); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if err := pgfence.New(pool).Check(ctx, "a", 6); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Check: %v", err)
 	}
 }

@@ -118,6 +118,9 @@ func (g *Guard) Check(ctx context.Context, resource string, token fencing.Token)
 	var text string
 	var durable any // not needed
 	err := g.ask(ctx, check, []byte(resource), token.String()).Scan(&text, &durable)
+	if err == nil {
+		err = ctx.Err() // a driver may have cancelled: a server that waits for its standby then answers as if that had the token
+	}
 	if err != nil {
 		if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
 			err = fmt.Errorf("%w: %w", cause, err)
