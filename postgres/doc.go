@@ -78,9 +78,9 @@
 // settings allow it. On all others they are sent in full, so that PgBouncer of any
 // version will do, in transaction and statement mode too. They find the schema through the
 // search path. All connections go through the pool's hooks (BeforeConnect, AfterConnect,
-// PrepareConn or BeforeAcquire); those that are not the pool's do so once, in a context
-// without the values of a caller's. So a hook must not choose the role or the search path by
-// the caller. If the pool has several hosts, let it choose the primary
+// PrepareConn or BeforeAcquire); those with session locks, and those that listen, do so once,
+// in a context without the values of a caller's. So a hook must not choose the role or the
+// search path by the caller. If the pool has several hosts, let it choose the primary
 // (target_session_attrs=read-write): a standby refuses locks. Tables whose names begin with lockstile_ are the
 // locks' own, and so are the advisory locks whose first of two keys is 1819239275,
 // 1819239276 or 1819239277.

@@ -49,8 +49,8 @@ var (
 // The server may not have noticed, so it is asked over another connection to end this
 // one. Silence is loss too, on both sides. A connection with locks is asked for a sign of
 // life three times per TTL, and a lock whose TTL ends without an answer is lost. Nothing
-// waits for a disk or a standby there: what does has a connection of its own, unless the
-// role may have no other (CONNECTION LIMIT). But if somebody locks the table
+// waits for a disk or a standby there: what does has a connection of its own, unless there
+// can be no other (CONNECTION LIMIT), or that one cannot serve: it leads to a standby, say. But if somebody locks the table
 // lockstile_session, the next name that is asked for keeps the sign of life waiting. The
 // server in turn ends a connection on which nothing has arrived for
 // a second more than the longest TTL that is held or asked for there

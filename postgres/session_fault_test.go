@@ -315,33 +315,125 @@ func TestGrantThatWasLongUnderWayIsNotBelieved(t *testing.T) {
 	unlock(t, next)
 }
 
+// elsewhere returns a pool on a server whose connections after the first, with the locks,
+// lead to another address. It counts them all.
+func elsewhere(t *testing.T, url, addr string) (*pgxpool.Pool, *atomic.Int64) {
+	t.Helper()
+	dialed := new(atomic.Int64)
+	return poolWith(t, url, func(c *pgxpool.Config) {
+		dial := c.ConnConfig.DialFunc
+		c.ConnConfig.DialFunc = func(ctx context.Context, network, to string) (net.Conn, error) {
+			if dialed.Add(1) > 1 {
+				to = addr
+			}
+			return dial(ctx, network, to)
+		}
+	}), dialed
+}
+
 // Goal: tokens are on the disk of the server that drew them. Method: the connection for
 // that is made to another server, as after a failover that the connection with the locks
-// has not heard of.
+// has not heard of: to one with locks of its own, to one without the schema, and to a
+// standby.
 func TestTokensAreMadeToLastOnTheServerThatDrewThem(t *testing.T) {
 	t.Parallel()
-	first, second := testserver.Postgres(t), testserver.Postgres(t)
+	first, second, empty := testserver.Postgres(t), testserver.Postgres(t), testserver.Postgres(t)
 	for _, server := range []*testserver.PostgresServer{first, second} {
 		newSession(t, server.URL("postgres"))
 	}
-	var dialed atomic.Int64
-	pool := poolWith(t, first.URL("postgres"), func(c *pgxpool.Config) {
+	standby := testserver.PostgresStandby(t, first, first.Addr(), nil)
+	url := first.URL("postgres")
+	admin := connect(t, url)
+	for what, other := range map[string]*testserver.PostgresServer{"another": second, "one without the schema": empty, "a standby": standby} {
+		exec(t, admin, `DELETE FROM lockstile_known`)
+		pool, dialed := elsewhere(t, url, other.Addr())
+		l := opened(t, "a/sessions", pool)
+		held, err := l.TryLock(soon(t), what)
+		if err != nil {
+			t.Errorf("%s: TryLock: %v", what, err)
+			continue
+		}
+		unlock(t, held)
+		if n := query[int](t, admin, `SELECT count(*)::int FROM lockstile_known`); n != 1 {
+			t.Errorf("%s: the first was asked %d times to put the token on its disk, want 1", what, n)
+		}
+		if dialed.Load() != 2 {
+			t.Errorf("%s: %d connections: the test tests nothing", what, dialed.Load())
+		}
+	}
+	if n := query[int](t, connect(t, second.URL("postgres")), `SELECT count(*)::int FROM lockstile_known`); n != 0 {
+		t.Errorf("another was asked %d times to put a token on its disk", n)
+	}
+}
+
+// Goal: a server that answers others is not silent. Method: each token has to be put on the
+// disk, over a connection that is so slow that the last of many names waits for longer than
+// any one answer may take.
+func TestManyNamesMayWaitForTheDiskOneAfterAnother(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	newSession(t, url) // makes the schema
+	admin := connect(t, url)
+	exec(t, admin, `CREATE FUNCTION forget() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'`)
+	exec(t, admin, `CREATE TRIGGER forget BEFORE INSERT ON lockstile_known FOR EACH ROW EXECUTE FUNCTION forget()`)
+	var dialed, statements atomic.Int64
+	l := opened(t, "a/sessions", poolWith(t, url, func(c *pgxpool.Config) {
 		dial := c.ConnConfig.DialFunc
 		c.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
-			if dialed.Add(1) > 1 {
-				addr = second.Addr()
+			conn, err := dial(ctx, network, addr)
+			if err == nil && dialed.Add(1) > 1 {
+				conn = testserver.SlowConn{Conn: conn, Each: 100 * time.Millisecond, Writes: &statements}
 			}
-			return dial(ctx, network, addr)
+			return conn, err
 		}
-	})
-	l := opened(t, "a/sessions", pool)
-	unlock(t, lock(t, l, "a"))
-	for server, want := range map[*testserver.PostgresServer]int{first: 1, second: 0} {
-		if n := query[int](t, connect(t, server.URL("postgres")), `SELECT count(*)::int FROM lockstile_known`); n != want {
-			t.Errorf("the server at %s was asked %d times to put the token on its disk, want %d", server.Addr(), n, want)
+	}))
+	const names = 120 // of which the last waits for twelve seconds
+	errs := make(chan error, names)
+	for i := range names {
+		go func() {
+			held, err := l.TryLock(soon(t), fmt.Sprint(i), locker.WithTTL(long))
+			if err == nil {
+				err = held.Unlock(soon(t))
+			}
+			errs <- err
+		}()
+	}
+	for range names {
+		if err := <-errs; err != nil {
+			t.Errorf("TryLock: %v", err)
 		}
 	}
-	if dialed.Load() != 2 {
-		t.Errorf("%d connections: the test tests nothing", dialed.Load())
+	if n := statements.Load(); n < names {
+		t.Errorf("%d statements on the slow connection: the test tests nothing", n)
 	}
+}
+
+// Goal: without a context that ends, no call waits for ever: for a server that is silent, or
+// for a connection of a pool of which the application has all.
+func TestQuestionsAboutSessionLocksHaveAnEnd(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	ends := func(what string, f func() error) {
+		t.Helper()
+		done := make(chan error, 1)
+		go func() { done <- f() }()
+		select {
+		case err := <-done:
+			if !errors.Is(err, locker.ErrUnavailable) {
+				t.Errorf("%s: %v", what, err)
+			}
+		case <-time.After(patience):
+			t.Errorf("%s has not returned", what)
+		}
+	}
+	pool, w := wired(t, url)
+	a := onPool(t, "/sessions", pool)
+	w.cut(deaf)
+	ends("Break at a silent server", func() error { _, err := a.Break(context.Background(), "a"); return err })
+	pool = connect(t, url+"&pool_max_conns=1")
+	b := opened(t, "a/sessions", pool)
+	unlock(t, lock(t, b, "a", locker.WithTTL(long)))
+	occupied(t, pool)
+	otherVersion(t, url, "1000") // which of the two is older is asked over the pool
+	ends("TryLock with an older program", func() error { _, err := b.TryLock(context.Background(), "a"); return err })
 }

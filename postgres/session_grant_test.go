@@ -24,3 +24,17 @@ func TestGrantOfAConnectionThatHasEndedIsNone(t *testing.T) {
 		t.Errorf("%+v, %v", grant, err)
 	}
 }
+
+// Goal: no books are kept for an attempt that has gone. Method: it gives up while it stands
+// in line for its connection, which another one uses, and then its turn comes.
+func TestAttemptThatHasLeftAsksForNothing(t *testing.T) {
+	s := &sessionStore{room: 1000}
+	c := &sessionConn{store: s, users: make(map[*sessionAttempt]bool), ttls: make(map[time.Duration]int)}
+	gone, stays := &sessionAttempt{req: &locker.Request{}}, &sessionAttempt{req: &locker.Request{}}
+	gone.join(c, false)
+	stays.join(c, false)
+	s.leave(gone)
+	if err := gone.ask(nil, false); !errors.Is(err, errGaveUp) || s.entered != 0 {
+		t.Errorf("%v, and %d may have locks", err, s.entered)
+	}
+}

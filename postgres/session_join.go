@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -23,21 +24,31 @@ const tableShare = 4
 var errSessionLimit = driver.Refused(fmt.Errorf("%d connections wait for locks, or hold some that were waited for: that is the limit of a Locker", sessionLimit))
 
 // share has an attempt join the shared connection.
-func (s *sessionStore) share(a *sessionAttempt) error {
+func (s *sessionStore) share(a *sessionAttempt) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := s.current()
-	users := len(c.users)
-	for other := range s.extra {
-		users += len(other.users)
-	}
-	if limit := s.room / tableShare; limit > 0 && int64(users) >= limit {
+	a.join(s.current(), false)
+}
+
+// enter counts an attempt whose turn it is to ask on its connection. Before that is open
+// nobody knows how much room the server has.
+func (s *sessionStore) enter(a *sessionAttempt) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch _, joined := a.conn.users[a]; {
+	case !joined:
+		return errGaveUp
+	case s.entered >= s.room/tableShare:
 		return driver.Refused(fmt.Errorf("%d locks are held or asked for, a quarter of what the server's lock table has room for: "+
-			"that is the limit of a Locker: set max_locks_per_transaction, or use lease rows", users))
+			"that is the limit of a Locker: set max_locks_per_transaction, or use lease rows", s.entered))
 	}
-	a.join(c, false)
+	a.entered = true
+	s.entered++
 	return nil
 }
+
+// errGaveUp means that nothing was sent: the attempt left while it stood in line.
+var errGaveUp = errors.New("the attempt was given up")
 
 // current returns the shared connection. One whose answer is overdue is replaced, and
 // counts as extra from then on: where there are too many of those, it stays. The mutex
@@ -98,6 +109,10 @@ func (s *sessionStore) leave(a *sessionAttempt) {
 	s.mu.Lock()
 	_, joined := c.users[a]
 	delete(c.users, a)
+	if a.entered {
+		a.entered = false
+		s.entered--
+	}
 	if joined {
 		if c.ttls[a.req.TTL]--; c.ttls[a.req.TTL] == 0 {
 			delete(c.ttls, a.req.TTL)

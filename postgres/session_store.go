@@ -3,7 +3,10 @@ package postgres
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -20,18 +23,22 @@ type sessionStore struct {
 	syncs *poolRunner // with a connection for what waits for the disk
 	locks *driver.Locker[*sessionAttempt]
 
-	mu     sync.Mutex // never held while anything is sent
-	shared *sessionConn
-	extra  map[*sessionConn]struct{} // of waiters, and shared ones that were replaced
-	room   int64                     // for locks of all kinds in the server; 0 until it has told us
+	synced atomic.Int64 // when syncs was last answered, a [locker.Instant]
+
+	mu      sync.Mutex // never held while anything is sent
+	shared  *sessionConn
+	extra   map[*sessionConn]struct{} // of waiters, and shared ones that were replaced
+	room    int64                     // for locks of all kinds in the server; 0 until it has told us
+	entered int64                     // attempts that may have some of it
 }
 
 // sessionAttempt is one attempt at a name, and the hold that comes of it.
 type sessionAttempt struct {
-	req   *locker.Request
-	conn  *sessionConn // that it has joined
-	own   bool         // and nobody else may
-	asked *pending     // what it asked last
+	req     *locker.Request
+	conn    *sessionConn // that it has joined
+	own     bool         // and nobody else may
+	entered bool         // it counts as one that may have the lock; guarded by the store's mutex
+	asked   *pending     // what it asked last
 
 	// The goroutine that asks writes what follows. Others read it once asked is answered.
 	since  locker.Instant // when it asked for the lock, or for a sign of life after that
@@ -78,9 +85,7 @@ func (s *sessionStore) tryOnce(ctx context.Context, a *sessionAttempt) (driver.G
 		}
 	}
 	s.leave(a)
-	if err := s.share(a); err != nil {
-		return driver.Grant{}, err
-	}
+	s.share(a)
 	ctx, cancel := driver.Patient(ctx, answerTime, a.conn.heard, errSilent)
 	defer cancel()
 	a.asked = a.conn.begin(func(pg *pgx.Conn) error { return a.ask(pg, false) })
@@ -95,33 +100,45 @@ func (s *sessionStore) tryOnce(ctx context.Context, a *sessionAttempt) (driver.G
 }
 
 // sync returns when the tokens of a grant outlast a crash, and what else SyncStandby
-// promises. It waits on another connection than the locks'. Where the role may have no
-// other, or that one leads to another server, it waits on the locks'.
+// promises. It waits on another connection than the locks'. Where there can be no other, or
+// that one cannot serve, it waits on the locks'.
 func (s *sessionStore) sync(ctx context.Context, a *sessionAttempt) error {
 	if a.first == 0 || a.known && !s.opts.SyncStandby {
 		return nil
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, answerTime, errSilent)
-	defer cancel()
 	args := []any{a.req.Name, a.first, s.opts.SyncStandby}
 	ask := func(ctx context.Context, pg *pgx.Conn) error {
 		return scan(ctx, pg, s.syncs.mode, sessionSync, args, []any{new(bool)})
 	}
-	_, err := s.syncs.send(ctx, func(ctx context.Context, pg *pgx.Conn) error {
+	first, cancel := driver.Patient(ctx, answerTime, func() locker.Instant { return locker.Instant(s.synced.Load()) }, errSilent)
+	defer cancel()
+	_, err := s.syncs.send(first, func(ctx context.Context, pg *pgx.Conn) error {
 		err := ask(ctx, pg)
-		var reply *pgconn.PgError
-		if errors.As(err, &reply) && reply.Code == "55000" { // not the lock's server
+		switch {
+		case err == nil:
+			s.synced.Store(int64(locker.Now()))
+		case notHere(err):
 			hangUp(pg)
 			err = &notSent{err}
 		}
 		return err
 	})
 	var unsent *notSent
-	if errors.As(err, &unsent) && ctx.Err() == nil {
-		a.asked = a.conn.begin(func(pg *pgx.Conn) error { return ask(context.Background(), pg) })
-		err = a.asked.wait(ctx)
+	if !errors.As(err, &unsent) || first.Err() != nil {
+		return withCause(first, err)
 	}
-	return withCause(ctx, err)
+	ctx, cancel = driver.Patient(ctx, answerTime, a.conn.heard, errSilent)
+	defer cancel()
+	a.asked = a.conn.begin(func(pg *pgx.Conn) error { return ask(context.Background(), pg) })
+	return withCause(ctx, a.asked.wait(ctx))
+}
+
+// notHere reports whether another connection may do what this one's server, role or search
+// path does not: the server is not the lock's, a standby, without the schema, …
+func notHere(err error) bool {
+	var reply *pgconn.PgError
+	return errors.As(err, &reply) && slices.ContainsFunc([]string{"55000", "0A", "25006", "42"},
+		func(class string) bool { return strings.HasPrefix(reply.Code, class) })
 }
 
 // clear is Withdraw, for no longer than an answer may take.
@@ -182,6 +199,9 @@ func (s *sessionStore) answer(ctx context.Context, a *sessionAttempt) error {
 // ask asks for the lock. An advisory lock outlives the error of the statement that took
 // it, so after an error it is given back, or the connection ended.
 func (a *sessionAttempt) ask(pg *pgx.Conn, wait bool) error {
+	if err := a.conn.store.enter(a); err != nil {
+		return err
+	}
 	a.since = locker.Now()
 	err := pg.QueryRow(context.Background(), sessionAcquire, a.req.Name, a.req.Holder, a.req.TTL.Milliseconds(), wait, a.conn.patience()).Scan(&a.first, &a.known)
 	if err == nil {
@@ -320,17 +340,21 @@ var errPrepared = errors.New("a prepared transaction has the lock: commit it or 
 // Break is sent once: sent again after a lost answer, it would free the next holder's lock.
 func (s *sessionStore) Break(ctx context.Context, name string) (broken bool, err error) {
 	var prepared bool
+	ctx, cancel := context.WithTimeoutCause(ctx, answerTime, errSilent)
+	defer cancel()
 	err = s.admin.pool.QueryRow(ctx, sessionForce, s.admin.mode, name).Scan(&broken, &prepared)
 	if err == nil && prepared {
 		err = errPrepared
 	}
-	return broken, s.explain(ctx, err)
+	return broken, withCause(ctx, s.explain(ctx, err))
 }
 
 // explain says what to do about an error of the server.
 func (s *sessionStore) explain(ctx context.Context, err error) error {
-	if errors.Is(err, locker.ErrLost) {
+	if err == nil || errors.Is(err, locker.ErrLost) {
 		return err
 	}
+	ctx, cancel := context.WithTimeout(ctx, answerTime) // for a connection of the pool
+	defer cancel()
 	return s.admin.explain(ctx, err)
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/lockstile/locker"
@@ -727,6 +728,49 @@ func TestSessionLocksLeaveRoomInTheLockTable(t *testing.T) {
 		unlock(t, l)
 	}
 	unlock(t, lock(t, l, "again"))
+}
+
+// Goal: the same for names that are asked for before the server has said how much room
+// there is. Method: its connection is opened when all of them wait for it.
+func TestSessionLocksThatAreAskedForAtOnceLeaveRoomInTheLockTable(t *testing.T) {
+	t.Parallel()
+	url := testserver.Postgres(t, "max_locks_per_transaction=10", "max_connections=20").URL("postgres")
+	newSession(t, url) // makes the schema
+	open := make(chan struct{})
+	l, err := postgres.NewSession(poolWith(t, url, func(c *pgxpool.Config) {
+		c.BeforeConnect = func(context.Context, *pgx.ConnConfig) error { <-open; return nil }
+	}), postgres.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	const names, limit = 120, 50
+	errs := make(chan error, names)
+	for i := range names {
+		go func() {
+			_, err := l.TryLock(soon(t), fmt.Sprint(i), locker.WithTTL(long))
+			errs <- err
+		}()
+	}
+	eventually(t, func() string {
+		if n := postgres.Users(l); n < names {
+			return fmt.Sprintf("%d of %d wait for the connection", n, names)
+		}
+		return ""
+	})
+	close(open)
+	granted := 0
+	for range names {
+		switch err := <-errs; {
+		case err == nil:
+			granted++
+		case !strings.Contains(err.Error(), "max_locks_per_transaction"):
+			t.Errorf("TryLock: %v", err)
+		}
+	}
+	if granted != limit {
+		t.Errorf("%d locks were granted, want %d: a quarter of what there is room for", granted, limit)
+	}
 }
 
 // A connection that nobody uses any more ends by itself, before the server ends it and
