@@ -21,7 +21,7 @@ func (p *poolRunner) listen(ctx context.Context, m *mailbox.Mailbox) error {
 	switch {
 	case errors.Is(err, errPooled):
 		return mailbox.ErrNoWords
-	case errors.As(err, &reply) && reply.Code == "53300": // too many connections, of the role maybe
+	case errors.As(err, &reply) && !strings.HasPrefix(reply.Code, "57"): // such as too many connections; 57: it is starting or stopping
 		return mailbox.ErrNoWordsNow
 	case err != nil:
 		return p.explain(ctx, err)

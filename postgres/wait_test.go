@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/lab/testserver"
 	"github.com/lockstile/locker/postgres"
 )
 
@@ -203,5 +204,23 @@ func TestWaitersLookWhereTheRoleMayHaveNoOtherConnection(t *testing.T) {
 			t.Error(err)
 		}
 		exec(t, admin, `ALTER ROLE `+role+` CONNECTION LIMIT -1`)
+	}
+}
+
+// Goal: the same where a pooler has no connection left: it says so in words of its own.
+func TestWaitersLookWhereThePoolerHasNoOtherConnection(t *testing.T) {
+	t.Parallel()
+	s := shared(t)
+	name := newDatabase(t, s, "ENCODING 'UTF8'")
+	a := newLocker(t, s.URL(name), postgres.Options{})
+	bouncer := testserver.PgBouncer(t, s, "transaction", "max_client_conn = 1")
+	b := opened(t, "a/leases", connect(t, bouncer.URL(name)+"&pool_max_conns=1"))
+	unlock(t, lock(t, b, "b")) // it has the one connection
+	held := lock(t, a, "a", locker.WithTTL(long))
+	got := waits(t, b, "a")
+	queued(t, a, "a", 1)
+	unlock(t, held)
+	if err := <-got; err != nil {
+		t.Error(err)
 	}
 }

@@ -16,8 +16,9 @@ type PgBouncerServer struct {
 	process *process
 }
 
-// PgBouncer starts one in front of s, in a pool mode ("transaction", say).
-func PgBouncer(t TB, s *PostgresServer, mode string) *PgBouncerServer {
+// PgBouncer starts one in front of s, in a pool mode ("transaction", say), with settings
+// ("max_client_conn = 1") that come after ours.
+func PgBouncer(t TB, s *PostgresServer, mode string, settings ...string) *PgBouncerServer {
 	t.Helper()
 	binary, err := exec.LookPath("pgbouncer")
 	if err != nil {
@@ -28,7 +29,7 @@ func PgBouncer(t TB, s *PostgresServer, mode string) *PgBouncerServer {
 	}
 	b := &PgBouncerServer{}
 	if b.port, err = reserve(t); err == nil {
-		err = b.start(binary, serviceDir(t), s, mode)
+		err = b.start(binary, serviceDir(t), s, append([]string{"pool_mode = " + mode}, settings...))
 	}
 	if err != nil {
 		t.Fatalf("starting %s: %v", binary, err)
@@ -37,13 +38,13 @@ func PgBouncer(t TB, s *PostgresServer, mode string) *PgBouncerServer {
 	return b
 }
 
-func (b *PgBouncerServer) start(binary, dir string, s *PostgresServer, mode string) error {
+func (b *PgBouncerServer) start(binary, dir string, s *PostgresServer, settings []string) error {
 	config, users := filepath.Join(dir, "pgbouncer.ini"), filepath.Join(dir, "users.txt")
 	text := strings.Join([]string{
 		"[databases]", fmt.Sprintf("* = host=127.0.0.1 port=%d", s.port),
 		"[pgbouncer]", "listen_addr = 127.0.0.1", fmt.Sprintf("listen_port = %d", b.port),
 		"unix_socket_dir =", "auth_type = trust", "auth_file = " + users,
-		"pool_mode = " + mode, "max_client_conn = 500", "default_pool_size = 10", "",
+		"max_client_conn = 500", "default_pool_size = 10", strings.Join(settings, "\n"), "",
 	}, "\n")
 	for path, content := range map[string]string{config: text, users: "\"postgres\" \"\"\n"} {
 		if err := os.WriteFile(path, []byte(content), 0o644); err != nil { //nolint:gosec // another user reads it; no secrets
