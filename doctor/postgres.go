@@ -74,16 +74,21 @@ func (a at) load(ctx context.Context, b *dial.Postgres) error {
 	var oldest int64
 	var who string
 	var locks, room int64
+	var all bool // the role may see what others do
 	if err := b.Pool.QueryRow(ctx, `SELECT coalesce(o.old, 0), coalesce(o.who, ''), (SELECT count(*) FROM pg_locks l WHERE NOT l.fastpath),
-		current_setting('max_locks_per_transaction')::bigint * (current_setting('max_connections')::bigint + current_setting('max_prepared_transactions')::bigint)
+		current_setting('max_locks_per_transaction')::bigint * (current_setting('max_connections')::bigint + current_setting('max_prepared_transactions')::bigint),
+		pg_has_role('pg_read_all_stats', 'USAGE')
 		FROM (SELECT) one LEFT JOIN (SELECT age(xmin)::bigint AS old, who FROM (
 			SELECT x AS xmin, 'the process ' || pid AS who, xact_start AS since, true AS maybe
 				FROM pg_stat_activity, unnest(ARRAY[backend_xmin, backend_xid]) x WHERE datname = current_database()
 			UNION ALL SELECT backend_xmin, 'the standby ' || application_name, NULL, false FROM pg_stat_replication
 			UNION ALL SELECT xmin, 'the replication slot ' || slot_name, NULL, false FROM pg_replication_slots
 			UNION ALL SELECT transaction, 'the prepared transaction ' || gid, NULL, false FROM pg_prepared_xacts WHERE database = current_database()) s
-			WHERE xmin IS NOT NULL ORDER BY age(xmin) DESC, maybe, since LIMIT 1) o ON true`, unpooled).Scan(&oldest, &who, &locks, &room); err != nil {
+			WHERE xmin IS NOT NULL ORDER BY age(xmin) DESC, maybe, since LIMIT 1) o ON true`, unpooled).Scan(&oldest, &who, &locks, &room, &all); err != nil {
 		return err
+	}
+	if !all {
+		a.found("unseen", "the snapshots of other roles", "the role is no member of pg_read_all_stats")
 	}
 	if oldest > oldSnapshot {
 		a.found("postgres-old-snapshot", who, oldest)
