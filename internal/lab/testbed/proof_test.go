@@ -131,11 +131,21 @@ func TestADeclarationThatIsTooStrongIsAFalseClaim(t *testing.T) {
 			sub := subject(t, c.subject)
 			sub.Guarantees.Exclusion &^= c.omitted
 			sub.Guarantees.Tokens &^= c.omitted
-			m := matrix.Run(t.Context(), settings(t), []matrix.Subject{sub}, theScenario(t, c.scenario))
-			if got := m.Cells[0]; got.Verdict != matrix.FalseClaim && got.Verdict != matrix.Skipped {
-				t.Errorf("%s (%s), not a false claim\n%s", got.Verdict, got.Why, got.History.Text())
-			}
+			disproved(t, sub, c.scenario)
 		})
+	}
+}
+
+// disproved plays a scenario that shows a subject's claim to be false, with longer leases
+// where a stall has hidden that: the first holder had lost its own before the second came.
+func disproved(t *testing.T, sub matrix.Subject, scenario string) {
+	t.Helper()
+	c := played(t, sub, scenario)
+	for i := 1; i <= 3 && c.Verdict != matrix.FalseClaim; i++ {
+		c = longer(t, sub, scenario, i)
+	}
+	if c.Verdict != matrix.FalseClaim {
+		t.Errorf("%s (%s), not a false claim\n%s", c.Verdict, c.Why, c.History.Text())
 	}
 }
 
