@@ -33,7 +33,8 @@ type session struct {
 	ttl   time.Duration
 	marks atomic.Int32 // of clean-ups that hang on it
 
-	renewals atomic.Pointer[stream] // between two renewals; nil if there is none
+	renewals chan *stream // nil in it if there is none yet; it is empty while a renewal uses it
+	renewed  atomic.Int64 // a [locker.Instant], before the last renewal that worked was sent
 
 	opened chan struct{} // closed when the lease is there, or err says why not
 	err    error
@@ -79,7 +80,8 @@ func (s *store) current(ttl time.Duration) *session {
 	defer s.mu.Unlock()
 	n := s.sessions[ttl]
 	if n == nil || n.spent() {
-		n = &session{ttl: ttl, opened: make(chan struct{})}
+		n = &session{ttl: ttl, renewals: make(chan *stream, 1), opened: make(chan struct{})}
+		n.renewals <- nil
 		s.sessions[ttl] = n
 		s.locks.Go(func() {
 			defer close(n.opened)

@@ -1,8 +1,10 @@
 package etcd
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"runtime/pprof"
 	"testing"
 	"time"
 
@@ -81,17 +83,133 @@ func TestStreamThatOwesAnAnswerIsNotUsedAgain(t *testing.T) {
 	ctx := aMinute(t)
 	l, p := proxied(t, testserver.Etcd(t, 1).Members[0])
 	n := begin(t, ctx, l, "x").session
-	if err := l.store.keepAlive(ctx, n); err != nil || n.renewals.Load() == nil {
-		t.Fatalf("a renewal is answered with %v, and the stream is %v", err, n.renewals.Load())
+	if err := l.store.keepAlive(ctx, n); err != nil || n.kept() == nil {
+		t.Fatalf("a renewal is answered with %v, and the stream is %v", err, n.kept())
 	}
 	p.CutReplies()
 	soon, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
 	defer cancel()
-	if err := l.store.keepAlive(soon, n); !errors.Is(err, context.DeadlineExceeded) || n.renewals.Load() != nil {
-		t.Errorf("a renewal without an answer: %v, and the stream is %v", err, n.renewals.Load())
+	if err := l.store.keepAlive(soon, n); !errors.Is(err, context.DeadlineExceeded) || n.kept() != nil {
+		t.Errorf("a renewal without an answer: %v, and the stream is %v", err, n.kept())
 	}
 	p.Deliver()
-	if err := l.store.keepAlive(ctx, n); err != nil || n.renewals.Load() == nil {
-		t.Errorf("the next: %v, and the stream is %v", err, n.renewals.Load())
+	if err := l.store.keepAlive(ctx, n); err != nil || n.kept() == nil {
+		t.Errorf("the next: %v, and the stream is %v", err, n.kept())
+	}
+}
+
+// kept is the stream that the next renewal finds, when no renewal uses it.
+func (n *session) kept() *stream {
+	r := <-n.renewals
+	n.renewals <- r
+	return r
+}
+
+// renewing waits until so many renewals ask or wait.
+func renewing(t *testing.T, ctx context.Context, want int) {
+	t.Helper()
+	for n := 0; n != want; time.Sleep(time.Millisecond) {
+		var stacks bytes.Buffer
+		_ = pprof.Lookup("goroutine").WriteTo(&stacks, 2) // a Buffer takes everything
+		if n = bytes.Count(stacks.Bytes(), []byte("etcd.(*store).askForTTL(")); ctx.Err() != nil {
+			t.Fatalf("%d renewals are under way, want %d", n, want)
+		}
+	}
+}
+
+// sent is how many renewals a server was sent.
+func sent(srv *testserver.EtcdServer) float64 {
+	return srv.Metric(`grpc_server_msg_received_total{grpc_method="LeaseKeepAlive"`)
+}
+
+// Renewals that come while another is under way are answered together.
+//
+//	the stream is in use; fifty renewals come; it is there again
+func TestRenewalsThatWaitShareARequest(t *testing.T) {
+	ctx, srv := aMinute(t), testserver.Etcd(t, 1).Members[0]
+	l := process(t, srv)
+	n := begin(t, ctx, l, "x").session
+	if err := l.store.keepAlive(ctx, n); err != nil {
+		t.Fatal(err)
+	}
+	r, before := <-n.renewals, sent(srv)
+	const renewals = 50
+	errs := make(chan error, renewals)
+	for range renewals {
+		go func() { errs <- l.store.askForTTL(ctx, n) }()
+	}
+	renewing(t, ctx, renewals)
+	n.renewals <- r
+	for range renewals {
+		if err := <-errs; err != nil {
+			t.Error(err)
+		}
+	}
+	if more := sent(srv) - before; more != 1 {
+		t.Errorf("%v requests", more)
+	}
+}
+
+// The validity of a renewal counts from when it came. So the answer to a request that was
+// sent before is none for it.
+//
+//	a renewal is sent; another comes; the answer to the first
+func TestRenewalIsNotAnsweredByARequestThatWasSentBeforeItCame(t *testing.T) {
+	ctx, srv := aMinute(t), testserver.Etcd(t, 1).Members[0]
+	l, p := proxied(t, srv)
+	n := begin(t, ctx, l, "x").session
+	if err := l.store.keepAlive(ctx, n); err != nil {
+		t.Fatal(err)
+	}
+	before := sent(srv)
+	p.CutReplies()
+	errs := make(chan error, 2)
+	go func() { errs <- l.store.askForTTL(ctx, n) }()
+	for sent(srv) == before && ctx.Err() == nil {
+		time.Sleep(time.Millisecond)
+	}
+	go func() { errs <- l.store.askForTTL(ctx, n) }()
+	renewing(t, ctx, 2)
+	p.Deliver()
+	if err := errors.Join(<-errs, <-errs); err != nil {
+		t.Fatal(err)
+	}
+	if more := sent(srv) - before; more != 2 {
+		t.Errorf("%v requests for two renewals", more)
+	}
+}
+
+// A renewal that a server does not answer keeps no other from asking another server. When
+// its answer comes after all, there is another stream already.
+func TestRenewalWithoutAnAnswerDoesNotKeepOthersWaiting(t *testing.T) {
+	ctx := aMinute(t)
+	l, p := proxied(t, testserver.Etcd(t, 1).Members[0])
+	n := begin(t, ctx, l, "x").session
+	if err := l.store.keepAlive(ctx, n); err != nil {
+		t.Fatal(err)
+	}
+	used := n.kept()
+	p.CutReplies()
+	late := make(chan error, 1)
+	go func() { late <- l.store.askForTTL(ctx, n) }()
+	renewing(t, ctx, 1)
+	select {
+	case r := <-n.renewals:
+		if r != nil {
+			t.Error("the next renewal gets a stream that owes an answer")
+		}
+	case <-ctx.Done():
+		t.Fatal("others wait for it")
+	}
+	p.Deliver()
+	if err := <-late; err != nil || used.Context().Err() == nil {
+		t.Errorf("it is answered with %v, and its stream goes on", err)
+	}
+	if len(n.renewals) != 0 {
+		t.Error("two may renew at a time")
+	}
+	n.renewals <- nil
+	if err := l.store.keepAlive(ctx, n); err != nil {
+		t.Error(err)
 	}
 }

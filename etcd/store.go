@@ -212,9 +212,16 @@ func (s *store) remove(ctx context.Context, a *attempt) (found bool, err error) 
 
 func (s *store) Left(a *attempt) bool { return a.there || a.unsure }
 
-// End leaves the session. What is left on one that has ended goes with its lease.
+// End leaves the session, or ends its stream. What is left on a session that has ended goes
+// with its lease.
 func (s *store) End(a *attempt) {
-	if a.req == nil || a.session == nil {
+	switch {
+	case a.session == nil:
+		return
+	case a.req == nil:
+		if r := <-a.session.renewals; r != nil {
+			r.end()
+		}
 		return
 	}
 	a.session.Leave()

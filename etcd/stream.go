@@ -8,6 +8,8 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/lockstile/locker"
 )
 
 // stream is what a session is renewed on. It is kept from one renewal to the next, because
@@ -18,56 +20,81 @@ type stream struct {
 	end context.CancelFunc
 }
 
-// askForTTL does what the client's KeepAliveOnce does, which opens a stream each time, and
-// while servers refuse asks again and again without a pause; the driver knows when to ask
-// again.
+// askForTTL renews a session on its stream. A program may renew a thousand locks at once, so
+// one renewal at a time asks, and the others wait: one request that was sent after they came
+// answers all of them. A renewal that has no answer in time does not keep the next from
+// asking, on another stream, which may be to another server.
 func (s *store) askForTTL(ctx context.Context, n *session) error {
+	came := locker.Now()
+	var r *stream
+	select {
+	case r = <-n.renewals:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	late := time.AfterFunc(n.patience(), func() { n.renewals <- nil }) // or the client panics
+	var err error
+	if n.renewed.Load() < int64(came) {
+		r, err = s.askOn(ctx, n, r)
+	}
+	switch {
+	case late.Stop():
+		n.renewals <- r
+	case r != nil:
+		r.end()
+	}
+	return err
+}
+
+// askOn does what the client's KeepAliveOnce does, which opens a stream each time, and while
+// servers refuse asks again and again without a pause; the driver knows when to ask again.
+// It returns the stream that has answered, if one has.
+func (s *store) askOn(ctx context.Context, n *session, r *stream) (*stream, error) {
+	sent := locker.Now()
 	var ttl int64
 	var err error
-	kept := n.renewals.Swap(nil) // nil, too, while another renewal uses it
-	if kept != nil {
-		ttl, err = kept.ask(ctx, n)
+	kept := r != nil
+	if kept {
+		ttl, err = r.ask(ctx, n.id)
 	}
-	if kept == nil || err != nil && ctx.Err() == nil { // it may have broken since the last renewal
-		ttl, err = s.askOnNewStream(ctx, n)
+	if !kept || err != nil && ctx.Err() == nil { // it may have broken since the last renewal
+		r, ttl, err = s.askOnNewStream(ctx, n.id)
 	}
 	switch {
 	case err != nil:
-		return clientv3.ContextError(ctx, err)
+		return nil, clientv3.ContextError(ctx, err)
 	case ttl <= 0:
-		return rpctypes.ErrLeaseNotFound
+		return r, rpctypes.ErrLeaseNotFound
 	case time.Duration(ttl)*time.Second < n.ttl:
-		return fmt.Errorf("the servers have renewed a lease of %v for %ds only", n.ttl, ttl)
+		return r, fmt.Errorf("the servers have renewed a lease of %v for %ds only", n.ttl, ttl)
 	}
-	return nil
+	n.renewed.Store(int64(sent))
+	return r, nil
 }
 
-// askOnNewStream opens a stream that may last as long as the session, in nobody's context.
-// The first renewal may come before the session has been noted.
-func (s *store) askOnNewStream(ctx context.Context, n *session) (ttl int64, err error) {
-	select {
-	case <-n.opened:
-	case <-ctx.Done():
-		return 0, context.Cause(ctx)
-	}
-	own, end := context.WithCancel(n.Context())
+// askOnNewStream opens a stream in nobody's context: it lasts until it is ended.
+func (s *store) askOnNewStream(ctx context.Context, id clientv3.LeaseID) (r *stream, ttl int64, err error) {
+	own, end := context.WithCancel(context.Background())
 	stop := context.AfterFunc(ctx, end)
 	opened, err := clientv3.RetryLeaseClient(s.client).LeaseKeepAlive(own)
 	stop()
 	if err != nil {
 		end()
-		return 0, err
+		return nil, 0, err
 	}
-	return (&stream{opened, end}).ask(ctx, n)
+	r = &stream{opened, end}
+	ttl, err = r.ask(ctx, id)
+	return r, ttl, err
 }
 
-// ask asks for another TTL. A stream that has answered is kept for the next renewal; any
-// other ends here, for its answer may still come and must not be taken for the next one.
-func (r *stream) ask(ctx context.Context, n *session) (ttl int64, err error) {
+// ask asks for another TTL. A stream that has not answered ends here, for its answer may
+// still come and must not be taken for the next one.
+func (r *stream) ask(ctx context.Context, id clientv3.LeaseID) (ttl int64, err error) {
 	stop := context.AfterFunc(ctx, r.end)
-	_ = r.Send(&etcdserverpb.LeaseKeepAliveRequest{ID: int64(n.id)}) // Recv says why it failed
+	_ = r.Send(&etcdserverpb.LeaseKeepAliveRequest{ID: int64(id)}) // Recv says why it failed
 	resp, err := r.Recv()
-	if !stop() || err != nil || !n.renewals.CompareAndSwap(nil, r) {
+	stop()
+	if err != nil {
 		r.end()
 	}
 	return resp.GetTTL(), err
