@@ -103,7 +103,7 @@ func Require(l Locker, need Need) error {
 		return fmt.Errorf("locker: %s does not promise exclusion, which %v needs", kind(l), need)
 	case need == Correctness && g.Tokens&^tolerable != 0:
 		return fmt.Errorf("locker: tokens of %s lean on: %v; %v needs tokens that do not: "+
-			"choose a backend whose tokens outlast its faults",
+			"choose another backend, or other options of this one",
 			kind(l), g.Tokens&^tolerable, need)
 	case need != Efficiency && need != Correctness:
 		return fmt.Errorf("locker: need %d is neither Efficiency nor Correctness", need)
