@@ -8,12 +8,13 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
 
+	"github.com/lockstile/locker/conformance/matrix"
 	"github.com/lockstile/locker/etcd"
 	"github.com/lockstile/locker/internal/lab/testserver"
 )
 
-func startEtcd(sc *scope) *running {
-	cluster := testserver.Etcd(sc, 3)
+func startEtcd(lab *matrix.Lab) *running {
+	cluster := testserver.Etcd(lab, 3)
 	// Messages are counted, and not calls: keep-alives and watches are calls that stay open.
 	requests := func(...string) func() int64 {
 		return func() int64 {

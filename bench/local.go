@@ -8,15 +8,16 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/lockstile/locker/conformance/matrix"
 	"github.com/lockstile/locker/local"
 )
 
-func startLocal(sc *scope) *running {
-	dir := sc.TempDir()
+func startLocal(lab *matrix.Lab) *running {
+	dir := lab.TempDir()
 	none := func() int64 { return 0 } // there is no server
 	return &running{names: 10_000, subjects: []subject{
 		{name: "bare flock, eight bytes written and synced, unlock", kind: floor, requests: none,
-			open: func() (client, error) { return bareFile{sc.TempDir()}, nil }},
+			open: func() (client, error) { return bareFile{lab.TempDir()}, nil }},
 		{name: "lockstile/local", kind: ours, scales: true, requests: none, open: func() (client, error) {
 			l, err := local.New(dir, local.Options{})
 			if err != nil {

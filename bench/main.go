@@ -174,10 +174,16 @@ func chosen(words, name string) bool {
 	return false
 }
 
+// measureStore starts a store, measures it and ends it.
 func measureStore(ctx context.Context, s settings, st store, w io.Writer) (err error) {
-	sc := &scope{}
-	defer sc.end(&err)
-	r := st.start(sc)
+	lab := new(matrix.Lab)
+	defer lab.Close()
+	failed := lab.Try(func() { err = measureIn(ctx, lab, s, st, w) })
+	return errors.Join(failed, err)
+}
+
+func measureIn(ctx context.Context, lab *matrix.Lab, s settings, st store, w io.Writer) error {
+	r := st.start(lab)
 	r.subjects = append(r.subjects, channel)
 	fmt.Fprintf(w, "\n## %s\n", st.about)
 	var errs []error

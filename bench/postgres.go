@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/conformance/matrix"
 	"github.com/lockstile/locker/internal/lab/testserver"
 	"github.com/lockstile/locker/postgres"
 )
@@ -27,8 +28,8 @@ const joining = 10 * time.Millisecond
 type pgServer string
 
 // startPostgres starts one that counts statements.
-func startPostgres(sc *scope, store string, names int, at func([]string, counter) []subject) *running {
-	srv := testserver.Postgres(sc, "fsync=on", "max_connections=1000",
+func startPostgres(lab *matrix.Lab, store string, names int, at func([]string, counter) []subject) *running {
+	srv := testserver.Postgres(lab, "fsync=on", "max_connections=1000",
 		"shared_preload_libraries=pg_stat_statements", "pg_stat_statements.max=10000")
 	pool, err := pgServer(srv.Addr()).connect()
 	if err == nil {
@@ -36,11 +37,11 @@ func startPostgres(sc *scope, store string, names int, at func([]string, counter
 			CREATE TABLE bare (name text PRIMARY KEY, holder text)`)
 	}
 	if err != nil {
-		sc.Fatalf("preparing PostgreSQL: %w", err)
+		lab.Fatalf("preparing PostgreSQL: %w", err)
 	}
-	sc.Cleanup(pool.Close)
+	lab.Cleanup(pool.Close)
 	addrs := []string{srv.Addr()}
-	requests := func(...string) func() int64 { return func() int64 { return statements(pool) } }
+	requests := func(...string) func() int64 { return func() int64 { return statements(lab, pool) } }
 	return &running{store: store, addrs: addrs, names: names, joining: joining, subjects: at(addrs, requests)}
 }
 
@@ -54,10 +55,10 @@ func (s pgServer) connect() (*pgxpool.Pool, error) {
 }
 
 // statements counts all statements that clients have sent, not those inside functions.
-func statements(pool *pgxpool.Pool) int64 {
+func statements(lab *matrix.Lab, pool *pgxpool.Pool) int64 {
 	var n int64
 	if err := pool.QueryRow(context.Background(), "SELECT coalesce(sum(calls), 0)::bigint FROM pg_stat_statements").Scan(&n); err != nil {
-		panic(failure{err})
+		lab.Fatalf("counting statements: %w", err)
 	}
 	return n
 }
@@ -86,12 +87,12 @@ type pgLocker interface {
 	Close() error
 }
 
-func startPostgresRows(sc *scope) *running {
-	return startPostgres(sc, "postgres-rows", 50_000, rowSubjects)
+func startPostgresRows(lab *matrix.Lab) *running {
+	return startPostgres(lab, "postgres-rows", 50_000, rowSubjects)
 }
 
-func startPostgresSessions(sc *scope) *running {
-	return startPostgres(sc, "postgres-sessions", 10_000, sessionSubjects)
+func startPostgresSessions(lab *matrix.Lab) *running {
+	return startPostgres(lab, "postgres-sessions", 10_000, sessionSubjects)
 }
 
 // rowSubjects are the subjects whose locks are rows.

@@ -12,6 +12,7 @@ import (
 	goredis "github.com/go-redsync/redsync/v4/redis/goredis/v9"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockstile/locker/conformance/matrix"
 	"github.com/lockstile/locker/internal/lab/testserver"
 	"github.com/lockstile/locker/singlenode"
 )
@@ -28,8 +29,8 @@ const (
 	countersLive = ttl + keepCounter*4/3 + 15*time.Second
 )
 
-func startRedis(sc *scope) *running {
-	srvs := []*testserver.RedisServer{testserver.Redis(sc)}
+func startRedis(lab *matrix.Lab) *running {
+	srvs := []*testserver.RedisServer{testserver.Redis(lab)}
 	return &running{
 		store: "redis", addrs: addrsOf(srvs), names: 1_000_000, memory: redisMemory(srvs), forgets: countersLive,
 		subjects: redisSubjects(addrsOf(srvs), counterOn(srvs)),

@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/conformance/matrix"
 	"github.com/lockstile/locker/internal/lab/testserver"
 	"github.com/lockstile/locker/redlock"
 )
@@ -20,10 +21,10 @@ const (
 	votingAge = 3 * time.Second
 )
 
-func startRedlock(sc *scope) *running {
+func startRedlock(lab *matrix.Lab) *running {
 	var srvs []*testserver.RedisServer
 	for range redisNodes {
-		srvs = append(srvs, testserver.Redis(sc))
+		srvs = append(srvs, testserver.Redis(lab))
 	}
 	awaitAge(srvs, votingAge)
 	return &running{

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/conformance/matrix"
 )
 
 // client is what a lock library gives one process.
@@ -62,7 +63,7 @@ type running struct {
 
 type store struct {
 	name, about string
-	start       func(sc *scope) *running
+	start       func(lab *matrix.Lab) *running
 	at          func(addrs []string, requests counter) []subject // on servers that run; nil where processes do not compete
 }
 

@@ -7,14 +7,15 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
+	"github.com/lockstile/locker/conformance/matrix"
 	"github.com/lockstile/locker/internal/lab/testserver"
 	"github.com/lockstile/locker/zookeeper"
 )
 
 var anybody = zk.WorldACL(zk.PermAll)
 
-func startZooKeeper(sc *scope) *running {
-	srv := testserver.ZooKeeper(sc, 1)[0]
+func startZooKeeper(lab *matrix.Lab) *running {
+	srv := testserver.ZooKeeper(lab, 1)[0]
 	requests := func(...string) func() int64 { return func() int64 { return srv.Stat("zk_packets_received") } }
 	addrs := []string{srv.Addr()}
 	return &running{store: "zookeeper", addrs: addrs, names: 50_000, subjects: zooKeeperSubjects(addrs, requests)}

@@ -69,7 +69,8 @@ func try(f func()) (err error) {
 	return nil
 }
 
-func (l *Lab) close() {
+// Close calls what [Lab.Cleanup] was given. Run closes the labs that it makes.
+func (l *Lab) Close() {
 	l.mu.Lock()
 	cleanups := l.cleanups
 	l.cleanups = nil

@@ -138,7 +138,7 @@ func (s *servers) once(ctx context.Context, sc Scenario, name string) Cell {
 	}
 	if err == nil && sc.Ruins {
 		sys, lab, err = s.start()
-		defer lab.close()
+		defer lab.Close()
 	}
 	if err != nil {
 		if cell.Why = err.Error(); errors.Is(err, errMissing) {

@@ -46,6 +46,6 @@ func (s *servers) start() (sys *System, lab *Lab, err error) {
 // close ends the shared servers.
 func (s *servers) close() {
 	if s.lab != nil {
-		s.lab.close()
+		s.lab.Close()
 	}
 }
