@@ -72,7 +72,7 @@ func TestLockLivesOnWhileTheApplicationHasAllConnections(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = l.Close() })
-	const ttl = 2 * time.Second
+	const ttl = 5 * time.Second
 	held := lock(t, l, "a", locker.WithTTL(ttl))
 	occupied(t, pool)
 	outlives(t, held, ttl)
@@ -108,7 +108,7 @@ func TestRenewalsGoOverThePoolWhereTheRoleMayHaveNoOtherConnection(t *testing.T)
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = l.Close() })
-	const ttl = 2 * time.Second
+	const ttl = 5 * time.Second
 	held := lock(t, l, "a", locker.WithTTL(ttl))
 	outlives(t, held, ttl)
 	unlock(t, held)
@@ -120,7 +120,7 @@ func TestLocksLiveOnBesideOneWhoseRowIsStuck(t *testing.T) {
 	t.Parallel()
 	url := database(t)
 	l := newLocker(t, url, postgres.Options{})
-	const n, ttl = 100, 2 * time.Second
+	const n, ttl = 100, 5 * time.Second
 	var held []*locker.Lock
 	for i := range n {
 		held = append(held, lock(t, l, fmt.Sprint(i), locker.WithTTL(ttl)))

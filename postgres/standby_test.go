@@ -130,7 +130,7 @@ func TestSessionLocksLiveOnWhileTheStandbyIsAway(t *testing.T) {
 	t.Parallel()
 	url := testserver.Postgres(t).URL("postgres")
 	l, admin := newSession(t, url), connect(t, url+"&synchronous_commit=local")
-	const ttl = 2 * time.Second
+	const ttl = 5 * time.Second
 	held := lock(t, l, "held", locker.WithTTL(ttl))
 	reloads(t, admin, "synchronous_standby_names", "nobody")
 	name, tries := "", 0

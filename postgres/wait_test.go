@@ -215,7 +215,12 @@ func TestWaitersLookWhereThePoolerHasNoOtherConnection(t *testing.T) {
 	a := newLocker(t, s.URL(name), postgres.Options{})
 	bouncer := testserver.PgBouncer(t, s, "transaction", "max_client_conn = 1")
 	b := opened(t, "a/leases", connect(t, bouncer.URL(name)+"&pool_max_conns=1"))
-	unlock(t, lock(t, b, "b")) // it has the one connection
+	eventually(t, func() string { // the pooler may count one that has just been closed
+		if err := tried(t, b, "b"); err != nil {
+			return err.Error()
+		}
+		return "" // it has the one connection
+	})
 	held := lock(t, a, "a", locker.WithTTL(long))
 	got := waits(t, b, "a")
 	queued(t, a, "a", 1)
