@@ -638,6 +638,26 @@ func TestLockThatIsGoneIsReservedForTheFirstWaiter(t *testing.T) {
 	}
 }
 
+// There is no replica, and one must confirm. Where nothing was granted or renewed there is
+// nothing to confirm: that a lock is taken, or lost, is known all the same.
+func TestNoReplicaNeedsToConfirmThatALockIsTakenOrLost(t *testing.T) {
+	srv := testserver.Redis(t)
+	rdb := redis.NewClient(&redis.Options{Addr: srv.Addr()})
+	defer rdb.Close()
+	n := New(rdb, 1)
+	held, lost := newAttempt(t, "held"), newAttempt(t, "lost")
+	srv.Do("SET", "held", held.Value, "PX", "60000")
+	if s, err := n.Acquire(background(t), newAttempt(t, "held"), Ask{}); err != nil || s.First != 0 {
+		t.Errorf("a lock that is taken: %+v, %v", s, err)
+	}
+	for range 2 { // at first the server does not know the script, and is asked for each alone
+		errs := n.Renew(background(t), []*Attempt{held, lost})
+		if !errors.Is(errs[0], locker.ErrUnavailable) || errors.Is(errs[0], locker.ErrLost) || !errors.Is(errs[1], locker.ErrLost) {
+			t.Errorf("the renewals of a lock that is held, and of one that is lost: %v", errs)
+		}
+	}
+}
+
 // A holder of ours tells who is next: nobody needs to look before the end of its lease,
 // also where the counter was raised since.
 func TestNobodyLooksOftenBehindAHolderOfOurs(t *testing.T) {
