@@ -168,6 +168,24 @@ func TestCounterIncreasesAlsoAfterTheServerForgot(t *testing.T) {
 	}
 }
 
+// Nothing was lost, so the clock does not matter.
+func TestCounterIncreasesThoughTheClockWasSteppedBack(t *testing.T) {
+	clock := testserver.NewClock(t)
+	rdb := redis.NewClient(&redis.Options{Addr: testserver.RedisWithEnv(t, clock.Env()).Addr()})
+	defer rdb.Close()
+	c := newCounter(t, rdb)
+	before, err := c.Next(t.Context(), "n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := clock.Step(-time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	if token, err := c.Next(t.Context(), "n"); err != nil || token != before+1 {
+		t.Errorf("token %d after a step back, %d before: %v", token, before, err)
+	}
+}
+
 // Somebody carries on from counters in nanoseconds.
 func TestCounterBeyondWhatIsCountedExactlyIsAnErrorAndNotOneTokenForMany(t *testing.T) {
 	srv, rdb, ctx := setUp(t)
