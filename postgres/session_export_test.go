@@ -90,5 +90,5 @@ func Await(l *SessionLocker, name string) (look func(later int64) error, end fun
 	}, nil
 }
 
-// SweepDue makes it time to clear away what the dead have left.
-func SweepDue(l *Locker) { l.store.sweeps.Store(0) }
+// SweepDue lets the time pass until what the dead have left is cleared away again.
+func SweepDue(l *Locker) { l.store.sweeps.Add(-int64(sweepEvery)) }

@@ -29,11 +29,13 @@ func TestGrantOfAConnectionThatHasEndedIsNone(t *testing.T) {
 // in line for its connection, which another one uses, and then its turn comes.
 func TestAttemptThatHasLeftAsksForNothing(t *testing.T) {
 	s := &sessionStore{room: 1000}
-	c := &sessionConn{store: s, users: make(map[*sessionAttempt]bool), ttls: make(map[time.Duration]int)}
+	c := &sessionConn{store: s, users: make(map[*sessionAttempt]bool), ttls: make(map[time.Duration]int), ctx: context.Background()}
 	gone, stays := &sessionAttempt{req: &locker.Request{}}, &sessionAttempt{req: &locker.Request{}}
 	gone.join(c, false)
 	stays.join(c, false)
-	s.leave(gone)
+	gone.asked = &pending{done: make(chan struct{})}
+	defer close(gone.asked.done)
+	s.End(gone)
 	if err := gone.ask(nil, false); !errors.Is(err, errGaveUp) || s.entered != 0 {
 		t.Errorf("%v, and %d may have locks", err, s.entered)
 	}
