@@ -367,7 +367,11 @@ func waits(t *testing.T, l locker.Locker, name string) <-chan error {
 func TestWaiterOutwaitsTheTimeoutsOfTheRole(t *testing.T) {
 	t.Parallel()
 	url := database(t)
-	a, b := newSession(t, url), newSession(t, url+"&statement_timeout=200&lock_timeout=200")
+	limits := "&statement_timeout=200&lock_timeout=200"
+	if query[bool](t, connect(t, url), `SELECT current_setting('transaction_timeout', true) IS NOT NULL`) {
+		limits += "&transaction_timeout=200" // it came with PostgreSQL 17
+	}
+	a, b := newSession(t, url), newSession(t, url+limits)
 	held := lock(t, a, "a", locker.WithTTL(long))
 	got := waits(t, b, "a")
 	queued(t, a, "a", 1)

@@ -20,8 +20,9 @@ import (
 // If ctx has already ended, or the name is an error, nothing was sent. After any other
 // error tx is over: the server has refused, or pgx has ended the connection with ctx; a
 // lock that was granted just then ends when the server notices. LockTx asks once before it
-// waits. So what ends the wait (ctx, the session's lock_timeout or statement_timeout) is a
-// [locker.ErrTaken], and if the server had not answered by then, a [locker.ErrUnavailable].
+// waits. So what ends the wait (ctx, the session's lock_timeout, statement_timeout or
+// transaction_timeout) is a [locker.ErrTaken], and if the server had not answered by then,
+// a [locker.ErrUnavailable].
 //
 // The lock is an advisory lock with the key hashtextextended(name, 0), like those of
 // [NewSession], whose holders it excludes. It does not exclude locks of [New]. A
@@ -73,10 +74,10 @@ func askTx(ctx context.Context, tx pgx.Tx, name string, wait bool) (fencing.Toke
 }
 
 // timedOut reports whether a limit of the session's, or an administrator, has ended a
-// statement: lock_timeout, statement_timeout, pg_cancel_backend.
+// statement: lock_timeout, statement_timeout or pg_cancel_backend, transaction_timeout.
 func timedOut(err error) bool {
 	var reply *pgconn.PgError
-	return errors.As(err, &reply) && (reply.Code == "55P03" || reply.Code == "57014")
+	return errors.As(err, &reply) && (reply.Code == "55P03" || reply.Code == "57014" || reply.Code == "25P04")
 }
 
 // lockstile_lock_tx returns 0 if somebody else has the lock and it may not wait. It draws
