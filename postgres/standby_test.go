@@ -98,12 +98,14 @@ func TestAnswerToAStatementThatTheClientHasCancelledIsNone(t *testing.T) {
 	sessions, err := postgres.NewSession(pool, opts)
 	ready(t, sessions, err)
 	var held *locker.Lock
+	tries := 0
 	eventually(t, func() string { // the setting has arrived everywhere
-		var err error
-		if held, err = leases.TryLock(soon(t), "held", locker.WithTTL(long)); err != nil {
-			return err.Error()
+		tries++
+		err := tried(t, sessions, fmt.Sprint("held ", tries))
+		if err == nil {
+			held, err = leases.TryLock(soon(t), fmt.Sprint("held ", tries), locker.WithTTL(long))
 		}
-		if err = tried(t, sessions, "held too"); err != nil {
+		if err != nil {
 			return err.Error()
 		}
 		return ""
