@@ -240,34 +240,48 @@ func (x *trial) endsUnheard(what string, call asking, end ending) {
 
 // silentNames has a client ask a silent store for several names at once, before it has
 // asked for anything else. If each call waited for the one before it to fail, the last
-// would come back long after the first.
+// would come back long after the first, and a call with little time behind one with much.
 func silentNames(x *trial) {
 	const names = 8
-	a := x.networked()
+	a, soon, slack := x.networked(), x.h.TTL/4, x.h.patience/6
 	a.Cut()
-	ctx, begun, took := x.patient(), time.Now(), make(chan time.Duration, names)
+	patient, hasty := x.unheard(x.patient(), a.Locker, names), x.unheard(x.within(soon), a.Locker, names/2)
+	took := x.times(hasty)
+	if last := took[len(took)-1]; last > soon+slack {
+		x.failf("of %d calls for different names that had %v, the last returned after %v: they wait for others, which have more time", len(took), soon, last)
+	}
+	took = x.times(patient)
+	if first, last := took[0], took[len(took)-1]; last-first > first+slack {
+		x.failf("of %d calls for different names, the first heard after %v that the store is silent, and the last after %v: they wait for one another", len(took), first, last)
+	}
+}
+
+// unheard tries to lock so many names of a silent store, all at once, and tells how long each
+// call took.
+func (x *trial) unheard(ctx context.Context, l locker.Locker, names int) <-chan time.Duration {
+	begun, took := time.Now(), make(chan time.Duration, names)
 	for range names {
 		go func() {
-			if lock, err := a.Locker.TryLock(ctx, x.name(), x.long()); err == nil {
+			if lock, err := l.TryLock(ctx, x.name(), x.long()); err == nil {
 				_ = lock.Unlock(x.ctx) // the store was not silent: this shows nothing
 			}
 			took <- time.Since(begun)
 		}()
 	}
-	var first, last time.Duration
-	for i := range names {
+	return took
+}
+
+// times waits for all that unheard tells, and returns it in order.
+func (x *trial) times(took <-chan time.Duration) []time.Duration {
+	all := make([]time.Duration, cap(took))
+	for i := range all {
 		select {
-		case last = <-took:
-			if i == 0 {
-				first = last
-			}
+		case all[i] = <-took:
 		case <-time.After(2 * x.h.patience):
 			x.failf("TryLock of a silent store has not returned, %v after its context ended", x.h.patience)
 		}
 	}
-	if last-first > first+x.h.patience/6 {
-		x.failf("of %d calls for different names, the first heard after %v that the store is silent, and the last after %v: they wait for one another", names, first, last)
-	}
+	return all
 }
 
 func cutWhileWaiting(x *trial) {
