@@ -177,6 +177,45 @@ func TestQueueThatOthersHaveBegunAgainIsNotWaitedFor(t *testing.T) {
 	}
 }
 
+// The zk client may keep a request for longer than a caller without a deadline should wait.
+//
+//	requests under way are not answered; a session, a place and a watch are asked for
+func TestNobodyWaitsForSilentServersForLongerThanASession(t *testing.T) {
+	t.Parallel()
+	const calls = 32 // that may be under way
+	ctx, _, s, _ := granted(t)
+	a := joined(t, ctx, s)
+	gate := make(chan struct{})
+	defer close(gate)
+	for range calls {
+		zkclient.Async(ctx, s.zk, func() (any, error) { <-gate; return nil, zk.ErrConnectionClosed })
+	}
+	s.opts.Session.timeout.Store(int64(time.Second))
+	errs := make(chan error)
+	for _, ask := range []func() error{
+		func() error { _, err := s.ask(context.Background(), a, true); return err },
+		func() error { _, err := s.watch(context.Background(), a.queue); return err },
+		func() error {
+			s.mu.Lock()
+			s.newest = nil
+			s.mu.Unlock()
+			n := s.current()
+			<-n.opened
+			return n.err
+		},
+	} {
+		go func() { errs <- ask() }()
+		select {
+		case err := <-errs:
+			if !errors.Is(err, errSilent) {
+				t.Errorf("it ends with %v", err)
+			}
+		case <-ctx.Done():
+			t.Fatal("it waits on")
+		}
+	}
+}
+
 // What was in a session is over with it.
 //
 //	a place was made in another session than the client has; it is asked for again

@@ -3,6 +3,7 @@ package zookeeper
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"net"
 	"sync"
@@ -144,6 +145,72 @@ func TestSessionCountsFromItsRequest(t *testing.T) {
 	}
 	if n.Since() >= answered {
 		t.Errorf("it counts from %v after it was there", n.Since().Sub(answered))
+	}
+}
+
+// Validity counts from before the request was sent, however long the answer takes: that to
+// the request for a place, or that to a look at the queue.
+func TestGrantCountsFromItsRequest(t *testing.T) {
+	t.Parallel()
+	const delay = 100 * time.Millisecond
+	addr := testserver.ZooKeeper(t, 1)[0].Addr()
+	p, err := netproxy.Listen(addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	p.Delay(delay)
+	ctx, l := connected(t, p.Addr())
+	_, other := connected(t, addr)
+	placed(t, ctx, other.store, "held")
+	for _, name := range []string{"free", "held"} {
+		a, _ := placed(t, ctx, l.store, name)
+		if before := locker.Now().Sub(a.since); before < 2*delay {
+			t.Errorf("a name that is %s counts from %v before the answer, which takes %v", name, before, 2*delay)
+		}
+	}
+}
+
+// Who waits for the first connection hears of Close at once, and not when its time is over.
+func TestCloseEndsASessionThatIsBeingMade(t *testing.T) {
+	t.Parallel()
+	s := testserver.ZooKeeper(t, 1)[0]
+	s.Pause()
+	_, l := connected(t, s.Addr())
+	n := l.store.current()
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+	if <-n.opened; !errors.Is(n.err, locker.ErrClosed) {
+		t.Errorf("a session of a closed Locker: %v", n.err)
+	}
+	s.Resume()
+}
+
+// One renewal looks at many nodes, and says of each what has become of it.
+//
+//	three locks; somebody deletes the nodes of the first, the last, and the session
+func TestRenewalSaysWhichNodesAreGone(t *testing.T) {
+	t.Parallel()
+	ctx, _, s, _ := granted(t)
+	n := sessionOf(t, s)
+	as := []*attempt{nil, nil, nil, {session: n, path: n.path, madeIn: n.id, found: true}}
+	for i := range 3 {
+		as[i], _ = placed(t, ctx, s, fmt.Sprint(i))
+	}
+	want := []locker.Reason{locker.TakenOver, 0, locker.TakenOver, locker.SessionEnded}
+	for i, reason := range want {
+		if reason != 0 {
+			if err := s.zk.Remove(ctx, as[i].path); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for i, err := range s.Renew(ctx, as) {
+		var lost *locker.LostError
+		if errors.As(err, &lost) != (want[i] != 0) || lost != nil && lost.Reason != want[i] {
+			t.Errorf("%d: %v, want a loss because of %v", i, err, want[i])
+		}
 	}
 }
 
