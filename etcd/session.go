@@ -52,8 +52,7 @@ func (s *store) join(ctx context.Context, a *attempt) error {
 				return err
 			}
 		}
-		a.session.Leave()
-		a.session = nil
+		a.session = nil // it counts nobody any more
 	}
 	for range mostSessions {
 		n := s.current(a.req.TTL)

@@ -61,10 +61,7 @@ func (s *store) join(ctx context.Context, a *attempt) error {
 	if a.session.lasts() {
 		return nil
 	}
-	if a.session != nil {
-		a.session.Leave()
-		a.session = nil
-	}
+	a.session = nil // it is over, and counts nobody any more
 	n := s.current()
 	select {
 	case <-n.opened:
