@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -148,55 +147,6 @@ func handOver(t *testing.T, a, b lockerUnderTest) {
 	unlock(t, second)
 }
 
-// Goal: the server's patience follows the locks that are held. Method: a lock with
-// a long TTL is granted after, before, beside, and by hand-over from one with a short
-// TTL, and nothing is sent for longer than the short one's patience.
-func TestPatienceOfTheServerSuitsTheLongestLock(t *testing.T) {
-	short := []locker.Option{locker.WithTTL(500 * time.Millisecond), locker.WithoutRenewal()}
-	for name, prepare := range map[string]func(t *testing.T, l locker.Locker) *locker.Lock{
-		"after": func(t *testing.T, l locker.Locker) *locker.Lock {
-			_ = brief(t, l, "b", short...).Unlock(context.Background()) // which may have ended
-			return lock(t, l, "a", locker.WithTTL(long))
-		},
-		"before": func(t *testing.T, l locker.Locker) *locker.Lock {
-			held := lock(t, l, "a", locker.WithTTL(long))
-			brief(t, l, "b", short...)
-			return held
-		},
-		"beside": func(t *testing.T, l locker.Locker) *locker.Lock {
-			brief(t, l, "b", short...)
-			return lock(t, l, "a", locker.WithTTL(long))
-		},
-		"from": func(t *testing.T, l locker.Locker) *locker.Lock {
-			brief(t, l, "b", short...)
-			first := brief(t, l, "a", short...)
-			ctx := &watched{Context: soon(t), asked: make(chan struct{})}
-			got := make(chan *locker.Lock, 1)
-			go func() {
-				held, err := l.Lock(ctx, "a", locker.WithTTL(long))
-				if err != nil {
-					t.Errorf("Lock: %v", err)
-				}
-				got <- held
-			}()
-			<-ctx.asked                            // it is about to wait in line
-			_ = first.Unlock(context.Background()) // which is no longer held on a slow machine
-			return <-got
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			held := prepare(t, newSession(t, database(t)))
-			select {
-			case <-held.Lost():
-				t.Errorf("the server ended a session whose longest lock had %v: %v", long, held.Err())
-			case <-time.After(3 * time.Second):
-				unlock(t, held)
-			}
-		})
-	}
-}
-
 // Goal: a lock that ends with its TTL is given back, and the others that are on
 // the same connection stay.
 func TestSessionLockThatExpiresIsGivenBackAlone(t *testing.T) {
@@ -213,18 +163,6 @@ func TestSessionLockThatExpiresIsGivenBackAlone(t *testing.T) {
 	}
 	unlock(t, second)
 	unlock(t, stays)
-}
-
-// watched is a context that says when somebody begins to wait for its end.
-type watched struct {
-	context.Context
-	once  sync.Once
-	asked chan struct{}
-}
-
-func (w *watched) Done() <-chan struct{} {
-	w.once.Do(func() { close(w.asked) })
-	return w.Context.Done()
 }
 
 // The holder may unlock before it has heard that its session was ended.
@@ -615,8 +553,11 @@ func TestPatienceOfTheServerIsThatOfTheLongestLockThatIsHeld(t *testing.T) {
 			t.Errorf("%s: %d ms (%v), want a second more than %v", when, got, err, ttl)
 		}
 	}
-	first := lock(t, l, "a", locker.WithTTL(time.Hour))
 	short := lock(t, l, "b", locker.WithTTL(time.Minute))
+	first := lock(t, l, "a", locker.WithTTL(time.Hour))
+	want("when a longer one comes", time.Hour)
+	unlock(t, short)
+	short = lock(t, l, "b", locker.WithTTL(time.Minute))
 	want("beside a longer one", time.Hour)
 	unlock(t, first)
 	if err := short.Renew(soon(t)); err != nil {
