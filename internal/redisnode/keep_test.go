@@ -51,23 +51,6 @@ func TestRenewalAfterAFlushKeepsTheCounter(t *testing.T) {
 	}
 }
 
-// The server's clock was stepped back. A counter that is ahead of it is kept until the clock
-// has passed it, though its lock is renewed: else tokens would follow the clock, and go back.
-func TestRenewalEndsNoCounterSooner(t *testing.T) {
-	srv := testserver.Redis(t)
-	n, _ := client(t, srv.Addr())
-	a := newAttempt(t, "a")
-	mustGrant(t, n, a)
-	srv.Do("PEXPIRE", a.Keys.last, strconv.FormatInt((10*n.Keep).Milliseconds(), 10))
-	a.kept.Store(int64(locker.Now().Add(-n.Keep)))
-	if err := n.Renew(background(t), []*Attempt{a})[0]; err != nil {
-		t.Fatal(err)
-	}
-	if left := counterLeft(t, srv, a); n.toBeKept(a) || left < 9*n.Keep {
-		t.Errorf("the counter was to be kept for %v, and has %v", 10*n.Keep, left)
-	}
-}
-
 // failOn fails one command: the so manieth.
 type failOn struct{ n *int }
 
