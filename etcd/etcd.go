@@ -51,6 +51,9 @@
 // a share of its requests to a server that hangs or is cut off. The client's
 // interceptors see all requests; one that sends a write again must wait until the first
 // has ended. A client with a namespace has it around its KV, its Lease and its Watcher.
+// Connect to the servers, and not to etcd's gRPC proxy: it answers a renewal with what it
+// hears next from the servers, which may have been said to an earlier one (its
+// keepAliveLoop), so a holder may believe for too long by as much as they are slow.
 //
 // A client that has a password sends it for each stream that it opens, and to check it
 // keeps a server busy for 50 ms or more. A Locker opens one stream for all renewals of a

@@ -167,8 +167,12 @@ func TestUnusableServersAreNamedAndNothingIsHeld(t *testing.T) {
 		{"read-only replica", replica.Addr(), "", "master"},
 		{"key of another type", taken.Addr(), "", "prefix"},
 		{"no server", gone.Addr(), "", "refused"},
+		{"closed client", master.Addr(), "", "closed"},
 	} {
 		rdb := redis.NewClient(&redis.Options{Addr: c.addr, Password: c.password, MaxRetries: -1})
+		if c.what == "closed client" {
+			_ = rdb.Close()
+		}
 		l := newLockerOn(t, rdb, singlenode.Options{})
 		for verb, lock := range map[string]func(context.Context, string, ...locker.Option) (*locker.Lock, error){"Lock": l.Lock, "TryLock": l.TryLock} {
 			_, err := lock(patience(t), "a")
