@@ -189,23 +189,25 @@ func TestCloseEndsASessionThatIsBeingMade(t *testing.T) {
 
 // One renewal looks at many nodes, and says of each what has become of it.
 //
-//	three locks; somebody deletes the nodes of the first, the last, and the session
+//	four locks; somebody deletes the nodes of the first, the third, and the session; the
+//	fourth is of a session that the client had before
 func TestRenewalSaysWhichNodesAreGone(t *testing.T) {
 	t.Parallel()
 	ctx, _, s, _ := granted(t)
 	n := sessionOf(t, s)
-	as := []*attempt{nil, nil, nil, {session: n, path: n.path, madeIn: n.id, found: true}}
-	for i := range 3 {
-		as[i], _ = placed(t, ctx, s, fmt.Sprint(i))
+	var as []*attempt
+	for i := range 4 {
+		a, _ := placed(t, ctx, s, fmt.Sprint(i))
+		as = append(as, a)
 	}
-	want := []locker.Reason{locker.TakenOver, 0, locker.TakenOver, locker.SessionEnded}
-	for i, reason := range want {
-		if reason != 0 {
-			if err := s.zk.Remove(ctx, as[i].path); err != nil {
-				t.Fatal(err)
-			}
+	as[3].madeIn--
+	as = append(as, &attempt{session: n, path: n.path, madeIn: n.id, found: true})
+	for _, i := range []int{0, 2, 4} {
+		if err := s.zk.Remove(ctx, as[i].path); err != nil {
+			t.Fatal(err)
 		}
 	}
+	want := []locker.Reason{locker.TakenOver, 0, locker.TakenOver, locker.SessionEnded, locker.SessionEnded}
 	for i, err := range s.Renew(ctx, as) {
 		var lost *locker.LostError
 		if errors.As(err, &lost) != (want[i] != 0) || lost != nil && lost.Reason != want[i] {
