@@ -117,7 +117,7 @@ func isStranger(err error) bool {
 // unsure reports whether a request that ended with err may have been carried
 // out, or may yet be. A server's own error reply says that it was not.
 func unsure(err error) bool {
-	if err == nil || errors.Is(err, redis.ErrClosed) || errors.Is(err, redis.ErrPoolTimeout) { // there was no connection
+	if err == nil || errors.Is(err, redis.ErrClosed) { // the client is closed
 		return false
 	}
 	var reply redis.Error
