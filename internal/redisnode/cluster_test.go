@@ -122,8 +122,10 @@ func role(srv *testserver.RedisServer) string {
 // A replica takes over from its master, which lives on as its replica. The client's map is
 // that of before. Locks are still held, and a free one is granted, right away.
 func TestLocksSurviveTheFailoverOfAMasterOfACluster(t *testing.T) {
+	t.Parallel()
 	for _, confirm := range []int{0, 1} {
 		t.Run(fmt.Sprint("replicas that confirm: ", confirm), func(t *testing.T) {
+			t.Parallel()
 			c := startCluster(t)
 			n := c.node(t, confirm)
 			moving := attemptsOn(t, c.masters[0], 6)
@@ -146,8 +148,10 @@ func TestLocksSurviveTheFailoverOfAMasterOfACluster(t *testing.T) {
 
 // A batch is the first that finds its master replaced.
 func TestBatchOfRenewalsFollowsItsMastersSuccessor(t *testing.T) {
+	t.Parallel()
 	for _, confirm := range []int{0, 1} {
 		t.Run(fmt.Sprint("replicas that confirm: ", confirm), func(t *testing.T) {
+			t.Parallel()
 			c := startCluster(t)
 			n := c.node(t, confirm)
 			held := attemptsOn(t, c.masters[0], 3)
@@ -163,8 +167,10 @@ func TestBatchOfRenewalsFollowsItsMastersSuccessor(t *testing.T) {
 // A client that may read from replicas says so on all of its connections. On them a former
 // master does not send scripts elsewhere: it runs them until they write.
 func TestMasterThatHasBecomeAReadableReplicaIsReplaced(t *testing.T) {
+	t.Parallel()
 	for _, confirm := range []int{0, 1} {
 		t.Run(fmt.Sprint("replicas that confirm: ", confirm), func(t *testing.T) {
+			t.Parallel()
 			c := startCluster(t)
 			readable := func(o *redis.ClusterOptions) { o.ReadOnly = true }
 			n, other := c.node(t, confirm, readable), c.node(t, confirm, readable)
@@ -184,8 +190,10 @@ func TestMasterThatHasBecomeAReadableReplicaIsReplaced(t *testing.T) {
 // A server has left the Cluster and lives on. It sends nobody elsewhere: it says that the
 // Cluster is down.
 func TestMasterThatHasLeftTheClusterIsReplaced(t *testing.T) {
+	t.Parallel()
 	for _, confirm := range []int{0, 1} {
 		t.Run(fmt.Sprint("replicas that confirm: ", confirm), func(t *testing.T) {
+			t.Parallel()
 			c := startCluster(t)
 			n, other := c.node(t, confirm), c.node(t, confirm)
 			on := attemptsOn(t, c.masters[0], 5)
@@ -210,6 +218,7 @@ func TestMasterThatHasLeftTheClusterIsReplaced(t *testing.T) {
 
 // The server that a process listens to dies, and the process has nothing to ask of it.
 func TestSubscriptionFollowsTheSuccessorOfItsServer(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t)
 	n := c.node(t, 0)
 	if err := n.mail.Open(background(t), "value", func(mailbox.Word) {}); err != nil {
@@ -227,6 +236,7 @@ func TestSubscriptionFollowsTheSuccessorOfItsServer(t *testing.T) {
 // Goal: after a failover many locks are renewed together again, where replicas confirm.
 // Method: the successor counts how often it waited for them. The locks fill three batches.
 func TestRenewalsAfterAFailoverAreNotSentOneByOne(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t)
 	n := c.node(t, 1)
 	first := attemptsOn(t, c.masters[0], 1)[0]
@@ -255,6 +265,7 @@ func TestRenewalsAfterAFailoverAreNotSentOneByOne(t *testing.T) {
 // A master is killed, and its replica takes over. go-redis would look for the new master
 // within a minute.
 func TestMasterOfAClusterThatDiedIsReplaced(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t)
 	n := c.node(t, 0)
 	on := attemptsOn(t, c.masters[0], 4)
@@ -284,6 +295,7 @@ func portOf(t *testing.T, srv *testserver.RedisServer) string {
 // Method: the slot has two locks with a counter each. First one lock is moved, and its
 // counter stays; then all but the other lock are; then everything.
 func TestLocksSurviveTheMoveOfTheirSlotToAnotherMaster(t *testing.T) {
+	t.Parallel()
 	ipv6 := []string{"--bind", "127.0.0.1", "::1", "--cluster-announce-ip", "::1"}
 	for name, with := range map[string]struct {
 		confirm int
@@ -294,6 +306,7 @@ func TestLocksSurviveTheMoveOfTheirSlotToAnotherMaster(t *testing.T) {
 		"a replica confirms, over IPv6": {1, ipv6},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			if l, err := net.Listen("tcp", "[::1]:0"); err == nil {
 				_ = l.Close()
 			} else if with.args != nil {

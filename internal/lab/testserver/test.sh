@@ -30,7 +30,7 @@ tests() {
 	cd "$1" || return 1
 	shift
 	local first=()
-	for package in redlock zookeeper postgres internal/lab/testbed singlenode conformance etcd driver cmd/locker open; do
+	for package in redlock zookeeper postgres internal/lab/testbed singlenode conformance etcd internal/redisnode driver cmd/locker open; do
 		if [ -d "$package" ]; then first+=("./$package"); fi
 	done
 	go test -json -race -count=1 -timeout 25m -vet=off -parallel 4 "$@" "${first[@]}" ./...
