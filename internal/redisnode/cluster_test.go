@@ -25,6 +25,19 @@ func startCluster(t *testing.T, args ...string) cluster {
 	return cluster{masters, testserver.RedisClusterReplicas(t, masters, args...)}
 }
 
+// confirmedOrNot runs a test where no replica confirms, and where one does, each on a
+// Cluster of its own.
+func confirmedOrNot(t *testing.T, test func(t *testing.T, c cluster, confirm int)) {
+	t.Helper()
+	t.Parallel()
+	for _, confirm := range []int{0, 1} {
+		t.Run(fmt.Sprint("replicas that confirm: ", confirm), func(t *testing.T) {
+			t.Parallel()
+			test(t, startCluster(t), confirm)
+		})
+	}
+}
+
 // node returns one whose client does not look for new masters by itself.
 func (c cluster) node(t *testing.T, replicas int, set ...func(*redis.ClusterOptions)) *Node {
 	t.Helper()
@@ -122,98 +135,78 @@ func role(srv *testserver.RedisServer) string {
 // A replica takes over from its master, which lives on as its replica. The client's map is
 // that of before. Locks are still held, and a free one is granted, right away.
 func TestLocksSurviveTheFailoverOfAMasterOfACluster(t *testing.T) {
-	t.Parallel()
-	for _, confirm := range []int{0, 1} {
-		t.Run(fmt.Sprint("replicas that confirm: ", confirm), func(t *testing.T) {
-			t.Parallel()
-			c := startCluster(t)
-			n := c.node(t, confirm)
-			moving := attemptsOn(t, c.masters[0], 6)
-			held, alone, free := append(moving[:3:3], attemptsOn(t, c.masters[1], 2)...), moving[3], moving[4:]
-			for _, a := range append(held[:5:5], alone) {
-				mustGrant(t, n, a)
+	confirmedOrNot(t, func(t *testing.T, c cluster, confirm int) {
+		n := c.node(t, confirm)
+		moving := attemptsOn(t, c.masters[0], 6)
+		held, alone, free := append(moving[:3:3], attemptsOn(t, c.masters[1], 2)...), moving[3], moving[4:]
+		for _, a := range append(held[:5:5], alone) {
+			mustGrant(t, n, a)
+		}
+		c.failOver()
+		allRenewed(t, n, "one by one", []*Attempt{alone})
+		mustGrant(t, n, free[0])
+		allRenewed(t, n, "together", held)
+		for _, a := range append(held, alone, free[0]) {
+			if err := n.Release(background(t), a); err != nil {
+				t.Errorf("the release of %s: %v", a.Keys.Lock, err)
 			}
-			c.failOver()
-			allRenewed(t, n, "one by one", []*Attempt{alone})
-			mustGrant(t, n, free[0])
-			allRenewed(t, n, "together", held)
-			for _, a := range append(held, alone, free[0]) {
-				if err := n.Release(background(t), a); err != nil {
-					t.Errorf("the release of %s: %v", a.Keys.Lock, err)
-				}
-			}
-		})
-	}
+		}
+	})
 }
 
 // A batch is the first that finds its master replaced.
 func TestBatchOfRenewalsFollowsItsMastersSuccessor(t *testing.T) {
-	t.Parallel()
-	for _, confirm := range []int{0, 1} {
-		t.Run(fmt.Sprint("replicas that confirm: ", confirm), func(t *testing.T) {
-			t.Parallel()
-			c := startCluster(t)
-			n := c.node(t, confirm)
-			held := attemptsOn(t, c.masters[0], 3)
-			for _, a := range held {
-				mustGrant(t, n, a)
-			}
-			c.failOver()
-			allRenewed(t, n, "together", held)
-		})
-	}
+	confirmedOrNot(t, func(t *testing.T, c cluster, confirm int) {
+		n := c.node(t, confirm)
+		held := attemptsOn(t, c.masters[0], 3)
+		for _, a := range held {
+			mustGrant(t, n, a)
+		}
+		c.failOver()
+		allRenewed(t, n, "together", held)
+	})
 }
 
 // A client that may read from replicas says so on all of its connections. On them a former
 // master does not send scripts elsewhere: it runs them until they write.
 func TestMasterThatHasBecomeAReadableReplicaIsReplaced(t *testing.T) {
-	t.Parallel()
-	for _, confirm := range []int{0, 1} {
-		t.Run(fmt.Sprint("replicas that confirm: ", confirm), func(t *testing.T) {
-			t.Parallel()
-			c := startCluster(t)
-			readable := func(o *redis.ClusterOptions) { o.ReadOnly = true }
-			n, other := c.node(t, confirm, readable), c.node(t, confirm, readable)
-			on := attemptsOn(t, c.masters[0], 5)
-			held, free := on[:3], on[3]
-			for _, a := range held {
-				mustGrant(t, n, a)
-			}
-			mustGrant(t, other, on[4]) // it knows the masters
-			c.failOver()
-			renewedSoon(t, n, held)
-			grantedSoon(t, other, free)
-		})
-	}
+	confirmedOrNot(t, func(t *testing.T, c cluster, confirm int) {
+		readable := func(o *redis.ClusterOptions) { o.ReadOnly = true }
+		n, other := c.node(t, confirm, readable), c.node(t, confirm, readable)
+		on := attemptsOn(t, c.masters[0], 5)
+		held, free := on[:3], on[3]
+		for _, a := range held {
+			mustGrant(t, n, a)
+		}
+		mustGrant(t, other, on[4]) // it knows the masters
+		c.failOver()
+		renewedSoon(t, n, held)
+		grantedSoon(t, other, free)
+	})
 }
 
 // A server has left the Cluster and lives on. It sends nobody elsewhere: it says that the
 // Cluster is down.
 func TestMasterThatHasLeftTheClusterIsReplaced(t *testing.T) {
-	t.Parallel()
-	for _, confirm := range []int{0, 1} {
-		t.Run(fmt.Sprint("replicas that confirm: ", confirm), func(t *testing.T) {
-			t.Parallel()
-			c := startCluster(t)
-			n, other := c.node(t, confirm), c.node(t, confirm)
-			on := attemptsOn(t, c.masters[0], 5)
-			held, free := on[:3], on[3]
-			for _, a := range held {
-				mustGrant(t, n, a)
-			}
-			mustGrant(t, other, on[4])
-			c.failOver()
-			gone := c.masters[0].Do("CLUSTER", "MYID")
-			c.masters[0].Do("CLUSTER", "RESET")
-			for _, srv := range []*testserver.RedisServer{c.replicas[0], c.masters[1], c.replicas[1]} {
-				srv.Do("CLUSTER", "FORGET", gone)
-			}
-			c.replicas[1].Do("CLUSTER", "REPLICATE", c.replicas[0].Do("CLUSTER", "MYID"))
-			c.replicas[0].Await("its new replica", func() bool { return c.replicas[0].Do("WAIT", "1", "100") == "1" })
-			renewedSoon(t, n, held)
-			grantedSoon(t, other, free)
-		})
-	}
+	confirmedOrNot(t, func(t *testing.T, c cluster, confirm int) {
+		n, other := c.node(t, confirm), c.node(t, confirm)
+		on := attemptsOn(t, c.masters[0], 5)
+		held, free := on[:3], on[3]
+		for _, a := range held {
+			mustGrant(t, n, a)
+		}
+		mustGrant(t, other, on[4])
+		c.failOver()
+		gone := c.masters[0].Do("CLUSTER", "MYID")
+		c.masters[0].Do("CLUSTER", "RESET")
+		for _, srv := range []*testserver.RedisServer{c.replicas[0], c.masters[1], c.replicas[1]} {
+			srv.Do("CLUSTER", "FORGET", gone)
+		}
+		c.replicas[1].Do("CLUSTER", "REPLICATE", c.replicas[0].Do("CLUSTER", "MYID"))
+		c.replicas[0].Await("its new replica", func() bool { return c.replicas[0].Do("WAIT", "1", "100") == "1" })
+		renewedSoon(t, n, held)
+		grantedSoon(t, other, free)
+	})
 }
 
 // The server that a process listens to dies, and the process has nothing to ask of it.
