@@ -242,7 +242,7 @@ func (x *trial) endsUnheard(what string, call asking, end ending) {
 // asked for anything else. If each call waited for the one before it to fail, the last
 // would come back long after the first, and a call with little time behind one with much.
 func silentNames(x *trial) {
-	const names = 4 // and half as many: a request to a silent store may keep a connection of a small pool
+	const names = 4 // so few that with the hasty ones they are two rounds at most for a pool of four connections
 	a, soon, slack := x.networked(), x.h.TTL/4, x.h.patience/6
 	a.Cut()
 	patient, hasty := x.unheard(x.patient(), a.Locker, names), x.unheard(x.within(soon), a.Locker, names/2)
