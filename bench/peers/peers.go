@@ -31,8 +31,11 @@ type peer struct {
 	open       func(ctx context.Context, url string) (matrix.Peer, error)
 }
 
-// What a lock with a lease on one Redis leans on, whatever its page says.
-const oneRedis = locker.PromptHolder | locker.SteadyClocks | locker.AgreedClocks | locker.DurableServer | locker.DurableReplica
+// oneRedis is what a lock with a lease on one Redis leans on, whatever its page says.
+var oneRedis = locker.Guarantees{
+	Exclusion: locker.PromptHolder | locker.SteadyClocks | locker.AgreedClocks | locker.DurableServer | locker.DurableReplica,
+	Tokens:    locker.Unpromised, Release: locker.ByExpiry,
+}
 
 // peers declares for each library what its documentation claims. Where the documentation
 // claims nothing, it declares the weakest guarantee that the mechanism allows.
@@ -40,18 +43,15 @@ func peers() []peer {
 	return []peer{
 		{
 			scheme: "redislock", beside: "singlenode", name: "redislock", about: "one Redis that keeps nothing on disk",
-			guarantees: locker.Guarantees{Exclusion: oneRedis, Tokens: locker.Unpromised, Release: locker.ByExpiry},
-			open:       openRedislock,
+			guarantees: oneRedis, open: openRedislock,
 		},
 		{
 			scheme: "redislock", beside: "singlenode+replica", name: "redislock+replica", about: "one Redis with a replica that may take over",
-			guarantees: locker.Guarantees{Exclusion: oneRedis, Tokens: locker.Unpromised, Release: locker.ByExpiry},
-			open:       openRedislock,
+			guarantees: oneRedis, open: openRedislock,
 		},
 		{
 			scheme: "redsync", beside: "singlenode", name: "redsync/1", about: "the same",
-			guarantees: locker.Guarantees{Exclusion: oneRedis, Tokens: locker.Unpromised, Release: locker.ByExpiry},
-			open:       openRedsync,
+			guarantees: oneRedis, open: openRedsync,
 		},
 		{
 			// Its page sends the reader to the Redlock page, which asks for
@@ -66,13 +66,11 @@ func peers() []peer {
 		},
 		{
 			scheme: "redislock", beside: "singlenode+cluster", name: "redislock+cluster", about: "a Redis Cluster of two masters with a replica each",
-			guarantees: locker.Guarantees{Exclusion: oneRedis, Tokens: locker.Unpromised, Release: locker.ByExpiry},
-			open:       openRedislock,
+			guarantees: oneRedis, open: openRedislock,
 		},
 		{
 			scheme: "redsync", beside: "singlenode+cluster", name: "redsync+cluster", about: "the same",
-			guarantees: locker.Guarantees{Exclusion: oneRedis, Tokens: locker.Unpromised, Release: locker.ByExpiry},
-			open:       openRedsync,
+			guarantees: oneRedis, open: openRedsync,
 		},
 		{
 			scheme: "mutex", beside: "etcd", name: "Mutex",
