@@ -14,20 +14,30 @@ import (
 // Do returns the error of Lock; or that of fn or the claim and that of Unlock, in one
 // line. An [ErrLost] means that the lock was lost before Unlock: fn, or its last
 // part, may have run without it.
-func Do(ctx context.Context, l Locker, name string, fn func(ctx context.Context, lock *Lock) error, opts ...Option) (err error) {
+func Do(ctx context.Context, l Locker, name string, fn func(ctx context.Context, lock *Lock) error, opts ...Option) error {
+	return do(ctx, l.Lock, name, fn, opts)
+}
+
+// TryDo is [Do] with TryLock: if somebody has the lock, fn is not called, and the error is
+// an [ErrTaken].
+func TryDo(ctx context.Context, l Locker, name string, fn func(ctx context.Context, lock *Lock) error, opts ...Option) error {
+	return do(ctx, l.TryLock, name, fn, opts)
+}
+
+func do(ctx context.Context, acquire func(context.Context, string, ...Option) (*Lock, error), name string,
+	fn func(ctx context.Context, lock *Lock) error, opts []Option,
+) (err error) {
 	req, err := newRequest(name, opts)
 	if err != nil {
 		return err
 	}
-	lock, err := l.Lock(ctx, name, append(opts[:len(opts):len(opts)], withoutGuard)...)
+	lock, err := acquire(ctx, name, append(opts[:len(opts):len(opts)], withoutGuard)...)
 	if err != nil {
 		return err
 	}
 	defer func() { err = oneLine(err, lock.Unlock(ctx)) }()
-	within, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	stop := context.AfterFunc(lock.Context(), func() { cancel(lock.Err()) })
-	defer stop()
+	within, cancel := lock.Bind(ctx)
+	defer cancel()
 	if err := claim(within, req.guard, lock); err != nil {
 		return err
 	}

@@ -35,6 +35,22 @@ func TestDoLocksCallsAndUnlocks(t *testing.T) {
 	})
 }
 
+func TestTryDoCallsNothingIfSomebodyHasTheLock(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		b := newBackend()
+		calls := 0
+		fn := func(context.Context, *Lock) error { calls++; return nil }
+		if err := TryDo(t.Context(), b, "a", fn); err != nil || b.tries != 1 || calls != 1 || b.releases() != 1 {
+			t.Errorf("TryDo of a free name: %v; %d tries, %d calls, %d releases", err, b.tries, calls, b.releases())
+		}
+		held := b.grant(t, "a")
+		if err := TryDo(t.Context(), b, "a", fn); !errors.Is(err, ErrTaken) || calls != 1 {
+			t.Errorf("TryDo of a name that is taken: %v; %d calls", err, calls)
+		}
+		wantHeld(t, held)
+	})
+}
+
 func TestDoUnlocksWhenTheFunctionPanics(t *testing.T) {
 	virtual(t, func(t *testing.T, _ *clock) {
 		b := newBackend()

@@ -23,6 +23,9 @@ type Guarantees struct {
 	Fair bool
 	// Release is what frees the lock of a dead holder.
 	Release Release
+	// Keeps says that the store itself keeps a lock for the rest of its [WithMinHold], so
+	// also when the process ends after Unlock. Elsewhere the process keeps it.
+	Keeps bool
 	// Tolerates is how many servers may fail without stopping new locks.
 	Tolerates int
 }

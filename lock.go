@@ -66,6 +66,22 @@ func (l *Lock) Lost() <-chan struct{} { return l.held.Lost() }
 // depend on the context that was passed to Lock.
 func (l *Lock) Context() context.Context { return l.held.Context() }
 
+// Bind returns a context with ctx's values that ends when ctx or [Lock.Context] does;
+// [context.Cause] says which, and why. It is for work that has a context of its own and
+// must not go on without the lock. Call the function when the work is done: that releases
+// what the context holds, and leaves the lock alone.
+func (l *Lock) Bind(ctx context.Context) (context.Context, context.CancelFunc) {
+	within, cancel := context.WithCancelCause(ctx)
+	if err := l.Err(); err != nil {
+		cancel(err)
+	}
+	stop := context.AfterFunc(l.Context(), func() { cancel(l.Err()) })
+	return within, func() {
+		stop()
+		cancel(nil)
+	}
+}
+
 // Deadline returns when this process stops believing in the lock unless it is
 // renewed before. It is the zero Time for a lock that has no lease, which ends
 // with the process. Validity is counted on this machine's clock of elapsed time
@@ -79,7 +95,8 @@ func (l *Lock) Deadline() time.Time { return l.held.Deadline() }
 // the store may or may not keep it for longer.
 func (l *Lock) Renew(ctx context.Context) error { return l.held.Renew(ctx) }
 
-// Unlock gives the lock back. [Lock.Context] ends before the store is asked. If
+// Unlock gives the lock back. [Lock.Context] ends before the store is asked. With
+// [WithMinHold] nobody else gets the lock before that time is over. If
 // another goroutine of this process waits for the name, its turn with the lease may
 // begin right there, and the store is not asked: Unlock then returns nil though
 // the store may have lost the lease, which the next renewal finds out.

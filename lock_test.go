@@ -27,6 +27,44 @@ func TestUnlockReleasesOnceAndReportsItsFirstResult(t *testing.T) {
 	})
 }
 
+type key struct{}
+
+func TestBoundContextHasTheValuesOfItsParentAndEndsWithItOrWithTheLock(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		b := newBackend()
+		parent, end := context.WithCancelCause(context.WithValue(t.Context(), key{}, "value"))
+		for _, c := range []struct {
+			end  func(l *Lock, stop context.CancelFunc)
+			want error
+		}{
+			{func(l *Lock, _ context.CancelFunc) { lose(l, Forced) }, ErrLost},
+			{func(l *Lock, _ context.CancelFunc) { _ = l.Unlock(t.Context()) }, ErrLost},
+			{func(_ *Lock, stop context.CancelFunc) { stop() }, context.Canceled},
+			{func(*Lock, context.CancelFunc) { end(errShutdown) }, errShutdown},
+		} {
+			l := b.grant(t, "a")
+			ctx, stop := l.Bind(parent)
+			if ctx.Err() != nil || ctx.Value(key{}) != "value" {
+				t.Errorf("a bound context: %v, value %v", ctx.Err(), ctx.Value(key{}))
+			}
+			c.end(l, stop)
+			<-ctx.Done()
+			if !errors.Is(context.Cause(ctx), c.want) {
+				t.Errorf("it ended because of %v, want %v", context.Cause(ctx), c.want)
+			}
+			stop()
+			_ = l.Unlock(t.Context())
+			if over, stop := l.Bind(t.Context()); !errors.Is(context.Cause(over), ErrLost) {
+				t.Errorf("a context bound to a lock that is over: %v", context.Cause(over))
+			} else {
+				stop()
+			}
+		}
+	})
+}
+
+var errShutdown = errors.New("the program shuts down")
+
 // A deferred Unlock comes after the one that panicked, and its nil would say that
 // the lock is free.
 func TestUnlockAfterOneThatPanickedIsAnUnknownOutcome(t *testing.T) {

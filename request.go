@@ -32,7 +32,9 @@ type Option func(*Request) error
 type Request struct {
 	Name        string
 	TTL         time.Duration
+	Wait        time.Duration // of Lock; 0: until its context ends
 	MaxHold     time.Duration // 0: no limit
+	MinHold     time.Duration
 	MinValidity time.Duration
 	Holder      string
 	Renew       bool // renewed by itself until it is unlocked or lost
@@ -73,11 +75,23 @@ func newRequest(name string, opts []Option) (*Request, error) {
 			return nil, fmt.Errorf("locker: lock %q: %w", name, err)
 		}
 	}
-	if r.MinValidity >= r.TTL-Drift(r.TTL) {
-		return nil, fmt.Errorf("locker: lock %q: minimum validity %v cannot be met with a TTL of %v: it leaves %v after the allowance for clock drift",
-			name, r.MinValidity, r.TTL, r.TTL-Drift(r.TTL))
+	if err := r.agree(); err != nil {
+		return nil, fmt.Errorf("locker: lock %q: %w", name, err)
 	}
 	return r, nil
+}
+
+// agree returns an error if two options contradict each other.
+func (r *Request) agree() error {
+	switch valid := r.TTL - Drift(r.TTL); {
+	case r.MinValidity >= valid:
+		return fmt.Errorf("minimum validity %v cannot be met with a TTL of %v: it leaves %v after the allowance for clock drift", r.MinValidity, r.TTL, valid)
+	case r.MaxHold > 0 && r.MinHold > r.MaxHold:
+		return fmt.Errorf("minimum hold %v is over the maximum hold of %v", r.MinHold, r.MaxHold)
+	case !r.Renew && r.MinHold > valid:
+		return fmt.Errorf("minimum hold %v is over the validity of %v, which is all that a lock without renewal has", r.MinHold, valid)
+	}
+	return nil
 }
 
 // CheckName returns an error unless name is 1 to [MaxName] bytes of UTF-8
@@ -137,10 +151,50 @@ func WithoutRenewal() Option {
 	}
 }
 
+// WithWait makes Lock wait for d at most, and bounds nothing else: in [Do] it leaves the
+// context of the function alone. When d is over, by this machine's clock, the error is the
+// one of a context that ends then: [ErrTaken] if anybody has said that the lock is taken,
+// else [ErrUnavailable], and errors.Is finds [context.DeadlineExceeded] in it. The default
+// is to wait until the context ends. TryLock does not wait, and refuses this option.
+func WithWait(d time.Duration) Option {
+	return func(r *Request) error {
+		if d <= 0 {
+			return fmt.Errorf("wait %v is not positive: TryLock does not wait at all", d)
+		}
+		r.Wait = d
+		return nil
+	}
+}
+
+// WithMinHold keeps the lock from everybody else for d after the grant, also when Unlock
+// comes sooner. A job that N machines start at the same time, and that takes less time
+// than their clocks differ by, runs once if d is greater than that difference and less
+// than the time between two starts:
+//
+//	err := locker.TryDo(ctx, locks, "report", work, locker.WithMinHold(30*time.Second))
+//
+// Unlock returns at once. Where [Guarantees].Keeps is true, the store has the lock for what
+// is left of d, under nobody's value and by its own clock. Elsewhere this process keeps it
+// in the background, and it is free early if the process ends. Everywhere it is
+// free early if it is lost before Unlock: a holder that crashes has no minimum. The default
+// is none; more than [MaxTTL], or than the maximum hold, is an error.
+func WithMinHold(d time.Duration) Option {
+	return func(r *Request) error {
+		switch {
+		case d <= 0:
+			return fmt.Errorf("minimum hold %v is not positive", d)
+		case d > MaxTTL:
+			return fmt.Errorf("minimum hold %v is over the limit of %v", d, MaxTTL)
+		}
+		r.MinHold = d
+		return nil
+	}
+}
+
 // WithMaxHold bounds how long the lock can be held, renewals included. At the
-// end of d, by this machine's clock, it is lost, and freed in the store, so that a
-// holder that hangs does not keep everybody else out for ever. The default is no
-// bound.
+// end of d, by this machine's clock, it is lost, and freed in the store. The default is
+// no bound: a holder that hangs keeps everybody else out, and so does a *[Lock] that nobody
+// unlocks, for it is renewed until its process ends.
 func WithMaxHold(d time.Duration) Option {
 	return func(r *Request) error {
 		if d <= 0 {

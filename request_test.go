@@ -30,11 +30,12 @@ func TestTheDefaultsOfARequest(t *testing.T) {
 }
 
 func TestOptionsChangeTheRequest(t *testing.T) {
-	r, err := NewRequest("a", WithTTL(time.Minute), WithoutRenewal(), WithMaxHold(time.Hour), WithMinValidity(time.Second), WithHolder("nightly job é"))
+	r, err := NewRequest("a", WithTTL(time.Minute), WithoutRenewal(), WithMaxHold(time.Hour), WithMinValidity(time.Second), WithHolder("nightly job é"),
+		WithWait(3*time.Second), WithMinHold(4*time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := Request{Name: "a", TTL: time.Minute, MaxHold: time.Hour, MinValidity: time.Second, Holder: "nightly job é"}
+	want := Request{Name: "a", TTL: time.Minute, MaxHold: time.Hour, MinValidity: time.Second, Holder: "nightly job é", Wait: 3 * time.Second, MinHold: 4 * time.Second}
 	if *r != want {
 		t.Errorf("got  %+v\nwant %+v", *r, want)
 	}
@@ -57,6 +58,16 @@ func TestOptionsAreValidatedAndNeverClamped(t *testing.T) {
 		{"ttl in milliseconds", []Option{WithTTL(time.Second + time.Millisecond)}, ""},
 		{"max hold of a nanosecond", []Option{WithMaxHold(1)}, ""},
 		{"max hold of zero", []Option{WithMaxHold(0)}, "not positive"},
+		{"wait of a nanosecond", []Option{WithWait(1)}, ""},
+		{"wait of zero", []Option{WithWait(0)}, "not positive: TryLock"},
+		{"min hold of a nanosecond", []Option{WithMinHold(1)}, ""},
+		{"min hold of zero", []Option{WithMinHold(0)}, "not positive"},
+		{"min hold at its most", []Option{WithMinHold(MaxTTL)}, ""},
+		{"min hold over its most", []Option{WithMinHold(MaxTTL + 1)}, "over the limit of 24h0m0s"},
+		{"min hold as long as max hold", []Option{WithMinHold(time.Hour), WithMaxHold(time.Hour)}, ""},
+		{"min hold over max hold", []Option{WithMinHold(time.Hour + 1), WithMaxHold(time.Hour)}, "over the maximum hold of 1h0m0s"},
+		{"min hold without renewal", []Option{WithTTL(ttl), WithoutRenewal(), WithMinHold(ttl - drift)}, ""},
+		{"min hold over all validity", []Option{WithTTL(ttl), WithoutRenewal(), WithMinHold(ttl)}, "over the validity of 9.898s"},
 		{"max hold below zero", []Option{WithMaxHold(-1)}, "not positive"},
 		{"min validity of zero", []Option{WithMinValidity(0)}, ""},
 		{"min validity below zero", []Option{WithMinValidity(-1)}, "negative"},

@@ -40,6 +40,7 @@ type backend struct {
 	token    fencing.Token
 	released []string
 	options  int // of the last Lock or TryLock
+	tries    int // calls of TryLock
 
 	onRelease func(ctx context.Context, name string) error // nil: released
 }
@@ -68,6 +69,7 @@ func (b *backend) Lock(_ context.Context, name string, opts ...Option) (*Lock, e
 }
 
 func (b *backend) TryLock(ctx context.Context, name string, opts ...Option) (*Lock, error) {
+	b.tries++
 	return b.Lock(ctx, name, opts...)
 }
 

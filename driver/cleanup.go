@@ -31,7 +31,7 @@ func (l *Locker[H]) cleanUp(a *lease[H]) {
 	l.background.run(func() {
 		for n := a.cleaning.Load(); n > 0; {
 			if !l.goesWithSession(a) {
-				l.withdraw(a.h)
+				l.clear(a)
 			}
 			left := a.cleaning.Add(-n)
 			for range n {

@@ -80,7 +80,15 @@ func (l *Locker[H]) lock(ctx context.Context, name string, opts []locker.Option,
 	case ctx.Err() != nil:
 		l.store.End(c.h)
 		err = cause(ctx)
+	case once && req.Wait > 0:
+		l.store.End(c.h)
+		err = errors.New("WithWait works with Lock: TryLock does not wait")
 	default:
+		if req.Wait > 0 {
+			var stop context.CancelFunc
+			ctx, stop = context.WithTimeoutCause(ctx, req.Wait, fmt.Errorf("it was waited for %v (WithWait)", req.Wait))
+			defer stop()
+		}
 		var t *turn[H]
 		if t, err = l.acquire(ctx, c); err == nil {
 			return locker.LockOf(t), nil

@@ -73,8 +73,14 @@ type Store[H any] interface {
 	// Release gives the lock back if it is still h's: compared and removed in one
 	// atomic step. A [locker.LostError] says that it no longer was, and that nothing
 	// was removed. After any other error it may have been given back or not, and
-	// Withdraw follows. Nobody else is granted the lock until keep has passed, which is
-	// 0 where Features.Keeps is false.
+	// Withdraw follows.
+	//
+	// With keep, which is 0 unless Guarantees.Keeps is true, the lock stays taken under nobody's
+	// value until keep has passed, counted from when the store handles the request.
+	// Waiters are told when to look again, and a renewal under way does not lengthen it.
+	// After an error Release is called again with what remains, and Withdraw follows only
+	// when nothing does; a lock that is kept for h already is a success, and is not kept
+	// for longer.
 	Release(ctx context.Context, h H, keep time.Duration) error
 
 	// Withdraw removes whatever h has left in the store: a lock, a place in a queue.
@@ -100,12 +106,11 @@ type Store[H any] interface {
 // wait in, and may be called any number of times: the context is always the same.
 type Wait func() context.Context
 
-// Features is what a Store can do. No request makes use of the last three yet.
+// Features is what a Store can do. No request makes use of the last two yet.
 type Features struct {
 	Guarantees locker.Guarantees
 	Shared     bool // Acquire grants a lock to many who want to share it
 	Slots      bool // Acquire grants one of several slots
-	Keeps      bool // Release honours keep
 }
 
 // Grant is what a Store was granted. The zero Grant says that the lock is taken.

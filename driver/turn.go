@@ -51,6 +51,7 @@ type turn[H any] struct {
 	name   string
 	token  fencing.Token
 	maxEnd locker.Instant // the end of WithMaxHold, or never
+	minEnd locker.Instant // the end of WithMinHold, or 0
 
 	// What follows is guarded by the Locker's mutex.
 	err      error            // nil while held, then a *LostError
@@ -69,7 +70,7 @@ func (l *Locker[H]) beginLease(c *call[H], g Grant, received locker.Instant) (*t
 	a.session = l.sessionOf(g)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	t := a.nextTurn(c.req, g.Since)
+	t := a.nextTurn(c.req, g.Since, received)
 	a.extend(g.Since)
 	if err := a.checkValidity(l.now()); err != nil {
 		return nil, err
@@ -88,11 +89,15 @@ func (l *Locker[H]) beginLease(c *call[H], g Grant, received locker.Instant) (*t
 	return t, nil
 }
 
-// nextTurn makes the next turn of a lease. Its WithMaxHold counts from since.
-func (a *lease[H]) nextTurn(req *locker.Request, since locker.Instant) *turn[H] {
+// nextTurn makes the next turn of a lease, which begins between since and received. Its
+// WithMaxHold counts from the former, its WithMinHold from the latter.
+func (a *lease[H]) nextTurn(req *locker.Request, since, received locker.Instant) *turn[H] {
 	t := &turn[H]{lease: a, name: req.Name, token: fencing.Token(a.grant.First + uint64(a.turns))}
 	if req.MaxHold > 0 {
 		t.maxEnd = since.Add(req.MaxHold)
+	}
+	if req.MinHold > 0 {
+		t.minEnd = received.Add(req.MinHold)
 	}
 	a.turn = t
 	a.turns++
@@ -125,14 +130,14 @@ func (l *Locker[H]) pass(a *lease[H]) bool {
 	c, now := e.Value.(*call[H]), l.now()
 	alike := c.req.TTL == a.req.TTL && c.req.Renew == a.req.Renew && c.req.Holder == a.req.Holder
 	switch {
-	case !alike, c.req.Alone, a.req.Alone, a.pinned, a.turns == a.grant.Count, now.Sub(a.received) >= shareTime:
+	case !alike, c.req.Alone, a.req.Alone, a.pinned, a.turns == a.grant.Count, now.Sub(a.received) >= shareTime, now < a.turn.minEnd:
 		return false
 	case a.left(now) < max(c.req.MinValidity, 1):
 		return false
 	}
 	a.line.behind.Remove(e)
 	a.line.front = c
-	c.decide(a.nextTurn(c.req, now), nil)
+	c.decide(a.nextTurn(c.req, now, now), nil)
 	l.watch(a)
 	return true
 }
@@ -156,7 +161,7 @@ func (t *turn[H]) Unlock(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, releaseTime)
 	defer cancel()
-	err := l.store.Release(ctx, a.h, 0)
+	err := l.store.Release(ctx, a.h, l.keep(t))
 	returned = true
 	var lost *locker.LostError
 	switch {
@@ -171,16 +176,18 @@ func (t *turn[H]) Unlock(ctx context.Context) error {
 	return err
 }
 
-// endTurn ends a turn that is still held, and reports whether the next one has begun.
+// endTurn ends a turn that is still held, and reports whether the next one has begun, or
+// the lease stays for the rest of a WithMinHold.
 // Belief ends before the release is sent: from then on somebody else may hold the lock.
 func (l *Locker[H]) endTurn(t *turn[H]) (passed bool, err error) {
+	stays := t.minEnd != 0 && !l.Guarantees().Keeps
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.checkHeld(t); err != nil {
 		return false, err
 	}
 	t.end(locker.Unlocked, nil)
-	if l.pass(t.lease) {
+	if l.pass(t.lease) || stays && l.stay(t) {
 		return true, nil
 	}
 	l.endLease(t.lease)

@@ -80,7 +80,9 @@ func (l *Locker[H]) lose(a *lease[H], reason locker.Reason, cause error) {
 		return
 	}
 	l.endLease(a)
-	a.turn.end(reason, cause)
+	if a.turn.err == nil {
+		a.turn.end(reason, cause)
+	}
 	if a.self != nil {
 		a.self.loseLocks(reason, cause)
 	} else {

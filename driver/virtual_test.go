@@ -52,6 +52,8 @@ type backend struct {
 	session  Session       // of the locks from now on, or nil
 	took     time.Duration // each grant
 	count    uint32        // of its tokens; 0 for one
+	keeps    bool
+	kept     []time.Duration // what releases asked for
 
 	onAcquire func(ctx context.Context) error              // nil: granted
 	onRenew   func(ctx context.Context, name string) error // nil: renewed
@@ -70,7 +72,9 @@ func newBackend() *backend {
 	return b
 }
 
-func (b *backend) Features() Features { return Features{} }
+func (b *backend) Features() Features {
+	return Features{Guarantees: locker.Guarantees{Keeps: b.keeps}}
+}
 
 func (b *backend) Begin(req *locker.Request) (*hold, error) { return &hold{req: req}, nil }
 
@@ -107,8 +111,9 @@ func (b *backend) Renew(ctx context.Context, hs []*hold) []error {
 	return errs
 }
 
-func (b *backend) Release(ctx context.Context, h *hold, _ time.Duration) error {
+func (b *backend) Release(ctx context.Context, h *hold, keep time.Duration) error {
 	b.mu.Lock()
+	b.kept = append(b.kept, keep)
 	b.released = append(b.released, h.req.Name)
 	answer := b.onRelease
 	b.mu.Unlock()

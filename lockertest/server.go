@@ -34,6 +34,7 @@ type server struct {
 // entry is what the server knows of a name.
 type entry struct {
 	holder  *attempt // has the lock until end; nil with an end: taken by Take
+	kept    bool     // holder has unlocked it, and nobody else gets it until end
 	next    *attempt // for whom the lock is reserved until end
 	end     locker.Instant
 	waiters []*attempt
@@ -73,7 +74,7 @@ func (s *server) entry(name string) *entry {
 
 // pass reserves a lock that has become free for the first waiter, and tells it.
 func (e *entry) pass(now locker.Instant) {
-	e.holder, e.next, e.end = nil, nil, 0
+	e.holder, e.kept, e.next, e.end = nil, false, nil, 0
 	if len(e.waiters) == 0 {
 		return
 	}
@@ -101,7 +102,7 @@ func (s *server) acquire(a *attempt, queue bool) answer {
 	switch {
 	case a.withdrawn:
 		return answer{withdrawn: true}
-	case e.holder == a: // the same answer to a request that is sent again
+	case e.holder == a && !e.kept: // the same answer to a request that is sent again
 		e.end = now.Add(a.req.TTL)
 	case e.next == a, e.end == 0:
 		e.holder, e.next, e.end = a, nil, now.Add(a.req.TTL)
@@ -129,20 +130,29 @@ func (s *server) renew(a *attempt) error {
 	return nil
 }
 
-func (s *server) release(a *attempt) error {
+func (s *server) release(a *attempt, keep time.Duration) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.entry(a.req.Name)
-	if err := e.lost(a); err != nil {
+	switch err := e.lost(a); {
+	case err != nil && e.holder == a: // kept already
+		return nil
+	case err != nil:
 		return err
+	case keep == 0:
+		e.pass(s.now())
+		return nil
 	}
-	e.pass(s.now())
+	e.kept, e.end = true, s.now().Add(keep)
+	for _, w := range e.waiters { // they ask again, and hear how long to wait
+		w.tell()
+	}
 	return nil
 }
 
 func (e *entry) lost(a *attempt) error {
 	switch {
-	case e.holder == a:
+	case e.holder == a && !e.kept:
 		return nil
 	case a.forced:
 		return &locker.LostError{Reason: locker.Forced}
@@ -157,7 +167,7 @@ func (s *server) withdraw(a *attempt) {
 	e := s.entry(a.req.Name)
 	a.withdrawn = true
 	e.waiters = slices.DeleteFunc(e.waiters, func(w *attempt) bool { return w == a })
-	if e.holder == a || e.next == a {
+	if e.holder == a && !e.kept || e.next == a {
 		e.pass(s.now())
 	}
 }
@@ -217,7 +227,7 @@ func (s *server) take(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.entry(name)
-	e.holder, e.next, e.end = nil, nil, forever
+	e.holder, e.kept, e.next, e.end = nil, false, nil, forever
 }
 
 // client is a [driver.Store]: it asks the server, and waits.
@@ -228,7 +238,7 @@ type client struct {
 
 func (c *client) Features() driver.Features {
 	return driver.Features{Guarantees: locker.Guarantees{
-		Exclusion: locker.PromptHolder, Tokens: locker.ServerUp, Fair: true, Release: locker.ByExpiry,
+		Exclusion: locker.PromptHolder, Tokens: locker.ServerUp, Fair: true, Release: locker.ByExpiry, Keeps: true,
 	}}
 }
 
@@ -282,8 +292,8 @@ func (c *client) Renew(ctx context.Context, as []*attempt) []error {
 	return errs
 }
 
-func (c *client) Release(ctx context.Context, a *attempt, _ time.Duration) error {
-	lost, err := send(ctx, c.link, func() error { return c.server.release(a) })
+func (c *client) Release(ctx context.Context, a *attempt, keep time.Duration) error {
+	lost, err := send(ctx, c.link, func() error { return c.server.release(a, keep) })
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,53 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/lockstile/locker"
+)
+
+// keep is how long the store is to keep the lock of a turn that has ended, for the rest of
+// its WithMinHold.
+func (l *Locker[H]) keep(t *turn[H]) time.Duration {
+	if t.minEnd == 0 || !l.Guarantees().Keeps {
+		return 0
+	}
+	return max(t.minEnd.Sub(l.now()), 0)
+}
+
+// stay keeps a lock whose turn has ended, and has WithMinHold left, where the store
+// cannot: the lease stays in its line, and is renewed and ends like one that is held. It
+// reports whether there was anything left. The Locker's mutex is held.
+func (l *Locker[H]) stay(t *turn[H]) bool {
+	if l.now() >= t.minEnd {
+		return false
+	}
+	t.maxEnd = t.minEnd
+	l.watch(t.lease)
+	return true
+}
+
+// clear removes what a lease has left in the store, or has the store keep it for the rest
+// of its WithMinHold. If the store answers neither for that long, its own lease ends the
+// lock: a Withdraw that worked after all would free it early.
+func (l *Locker[H]) clear(a *lease[H]) {
+	t := a.turn
+	if l.keep(t) > 0 {
+		l.Persist(func(ctx context.Context) error {
+			keep := l.keep(t)
+			if keep == 0 {
+				return nil
+			}
+			err := l.store.Release(ctx, a.h, keep)
+			if lost := (*locker.LostError)(nil); errors.As(err, &lost) {
+				return nil
+			}
+			return err
+		})
+	}
+	if l.keep(t) == 0 {
+		l.withdraw(a.h)
+	}
+}

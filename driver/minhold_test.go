@@ -1,0 +1,162 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/lockstile/locker"
+)
+
+func TestProcessKeepsALockForItsMinimumHoldWhereTheStoreCannot(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		b := newBackend()
+		l := b.grant(t, "a", locker.WithMinHold(time.Minute), locker.WithTTL(9*time.Second))
+		pass(20 * time.Second)
+		if err := l.Unlock(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		renewed := b.renewed()
+		waited := make(chan time.Time, 1)
+		go func() {
+			next, err := b.l.Lock(t.Context(), "a")
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			waited <- time.Now()
+			_ = next.Unlock(t.Context())
+		}()
+		began := time.Now()
+		pass(39 * time.Second)
+		if _, err := b.l.TryLock(t.Context(), "a"); !errors.Is(err, locker.ErrTaken) {
+			t.Errorf("TryLock before the minimum hold was over: %v", err)
+		}
+		if b.renewed() < renewed+10 || b.releases() != 0 {
+			t.Errorf("%d renewals and %d releases before the minimum hold was over", b.renewed()-renewed, b.releases())
+		}
+		var lost *locker.LostError
+		if isLost(l) || !errors.As(l.Err(), &lost) || lost.Reason != locker.Unlocked {
+			t.Errorf("a lock that was unlocked, and is kept, says %v", l.Err())
+		}
+		if got := (<-waited).Sub(began); got != 40*time.Second {
+			t.Errorf("the next goroutine got the lock %v after Unlock", got)
+		}
+		pass(time.Second)
+		if !errors.As(l.Err(), &lost) || lost.Reason != locker.Unlocked || isLost(l) {
+			t.Errorf("after its minimum hold a lock that was unlocked says %v", l.Err())
+		}
+		if b.ended["a"] != 3 || b.l.UnderWay() != 0 {
+			t.Errorf("%d of 3 attempts have ended, %d clean-ups are under way", b.ended["a"], b.l.UnderWay())
+		}
+	})
+}
+
+func TestLockThatStaysForItsMinimumHoldEndsWithItsLease(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		b := newBackend()
+		b.onRenew = func(context.Context, string) error { return errors.New("the store is silent") }
+		l := b.grant(t, "a", locker.WithMinHold(time.Minute), locker.WithTTL(9*time.Second))
+		if err := l.Unlock(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		pass(10 * time.Second)
+		b.grant(t, "a")
+	})
+}
+
+func TestStoreIsAskedToKeepWhatIsLeftOfTheMinimumHold(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		b := newBackend()
+		b.keeps, b.took = true, 2*time.Second // it counts from the receipt of the grant
+		for _, held := range []time.Duration{0, 20 * time.Second, 61 * time.Second} {
+			l := b.grant(t, "a", locker.WithMinHold(time.Minute))
+			pass(held)
+			if err := l.Unlock(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if want := []time.Duration{time.Minute, 40 * time.Second, 0}; !slices.Equal(b.kept, want) {
+			t.Errorf("the store was asked to keep the lock for %v, want %v", b.kept, want)
+		}
+	})
+}
+
+// A Withdraw would free the lock early.
+func TestKeepThatFailedIsRepeatedWithWhatRemainsAndNotWithdrawn(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		b := newBackend()
+		b.keeps = true
+		answers := []error{errors.New("the reply was lost"), errors.New("the reply was lost"), nil}
+		b.onRelease = func(context.Context, string) error {
+			answer := answers[0]
+			if answers = answers[1:]; answer != nil {
+				pass(time.Second)
+			}
+			return answer
+		}
+		l := b.grant(t, "a", locker.WithMinHold(time.Minute), locker.WithMaxHold(time.Hour)) // something may be left of it
+		if err := l.Unlock(t.Context()); !errors.Is(err, locker.ErrUnavailable) {
+			t.Fatal(err)
+		}
+		pass(time.Hour)
+		if len(b.kept) != 3 || b.kept[0] != time.Minute || b.kept[1] != 59*time.Second || b.kept[2] >= 58*time.Second || b.kept[2] < 57*time.Second {
+			t.Errorf("the store was asked to keep the lock for %v", b.kept)
+		}
+	})
+}
+
+func TestLeaseIsNotPassedOnBeforeTheMinimumHoldOfItsTurnIsOver(t *testing.T) {
+	for _, held := range []time.Duration{time.Millisecond, 20 * time.Millisecond} {
+		virtual(t, func(t *testing.T, _ *clock) {
+			b := newBackend()
+			b.keeps, b.count = true, 64
+			l := b.grant(t, "a", locker.WithMinHold(10*time.Millisecond))
+			next := make(chan *locker.Lock)
+			go func() {
+				lock, err := b.l.Lock(t.Context(), "a")
+				if err != nil {
+					t.Error(err)
+				}
+				next <- lock
+			}()
+			pass(held)
+			if err := l.Unlock(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			lock := <-next
+			if passed := LeaseOf(lock) == LeaseOf(l); passed != (held > 10*time.Millisecond) {
+				t.Errorf("unlocked after %v: the lease was passed on: %t", held, passed)
+			}
+			_ = lock.Unlock(t.Context())
+		})
+	}
+}
+
+func TestWaitBoundsTheWaitAndNothingElse(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		b := newBackend()
+		l, err := b.l.Lock(t.Context(), "a", locker.WithWait(time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		_, err = b.l.Lock(t.Context(), "a", locker.WithWait(time.Second))
+		if !errors.Is(err, locker.ErrTaken) || !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != time.Second {
+			t.Errorf("after %v: %v", time.Since(began), err)
+		}
+		pass(time.Minute)
+		if l.Err() != nil || l.Context().Err() != nil {
+			t.Errorf("a lock that came in time: %v, %v", l.Err(), l.Context().Err())
+		}
+		if _, err := b.l.TryLock(t.Context(), "b", locker.WithWait(time.Second)); err == nil || errors.Is(err, locker.ErrTaken) || errors.Is(err, locker.ErrUnavailable) {
+			t.Errorf("TryLock with WithWait: %v", err)
+		}
+		if b.ended["b"] != 1 {
+			t.Error("the attempt that was refused has not ended")
+		}
+		_ = l.Unlock(t.Context())
+	})
+}
