@@ -3,12 +3,15 @@ package conformance
 import (
 	"errors"
 	"io"
+	"slices"
+	"strings"
 
 	"github.com/lockstile/locker"
 )
 
 var extraClauses = []Clause{
 	{"inspect", "What Inspect shows must be true, and looking must change nothing.", inspect},
+	{"list", "Whoever looks for what is held below a prefix must see all of it, in order, and nothing that is free.", list},
 	{"break", "Break is for a holder that hangs: it must free the lock, end it for the holder, and keep tokens in order.", breaks},
 	{"closed", "A program that shuts down needs its waiters to return, and no new locks.", closed},
 }
@@ -42,6 +45,44 @@ func inspect(x *trial) {
 	}
 	if _, err := i.Inspect(x.patient(), ""); err == nil {
 		x.failf("Inspect of no name succeeded")
+	}
+}
+
+// list uses names with characters that mean something to stores that search by patterns or
+// paths.
+func list(x *trial) {
+	a, b, prefix := x.locker(), x.locker(), x.name()+"/*_[a]%?\\{x}/"
+	lister, ok := b.(locker.Lister)
+	if !ok {
+		x.skip("locker.Lister")
+	}
+	if _, err := lister.List(x.patient(), prefix); errors.Is(err, errors.ErrUnsupported) {
+		x.skip("locker.Lister")
+	}
+	x.unlock(x.lock(a, prefix+"free"))
+	x.lock(a, x.name()+"/*_[a]%?\\{x}/", x.long()) // below another prefix
+	x.lock(a, strings.Replace(prefix, "_[a]", "Za", 1), x.long())
+	var want []string
+	held := make(map[string]*locker.Lock)
+	for _, end := range []string{"", "a", "a/b", "a{b}c", "ü"} {
+		want = append(want, prefix+end)
+		held[prefix+end] = x.lock(a, prefix+end, x.long(), locker.WithHolder("of "+end))
+	}
+	x.unlock(held[prefix+"a"])
+	want = slices.Delete(want, 1, 2)
+	infos, err := lister.List(x.patient(), prefix)
+	if err != nil {
+		x.failf("List: %w", err)
+	}
+	var got []string
+	for _, info := range infos {
+		got = append(got, info.Name)
+		if lock := held[info.Name]; lock != nil && (!info.Held || info.Token != lock.Token() || info.Holder != "of "+strings.TrimPrefix(info.Name, prefix)) {
+			x.failf("a lock with token %d is listed as %+v", lock.Token(), info)
+		}
+	}
+	if !slices.Equal(got, want) {
+		x.failf("List shows %q, held are %q", got, want)
 	}
 }
 

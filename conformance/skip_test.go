@@ -37,7 +37,7 @@ func TestClauseWithoutItsMeansIsSkippedAndSaysWhatIsMissing(t *testing.T) {
 	srv := testserver.Redis(t)
 	h := bareOn(srv.Addr(), modest)
 	want := map[string]string{
-		"order": "promise to be fair", "connections": "network", "inspect": "Inspector", "break": "Breaker", "closed": "Close",
+		"order": "promise to be fair", "connections": "network", "inspect": "Inspector", "list": "Lister", "min-hold-over-break": "Breaker", "min-hold-alone": "network", "min-hold-lost-reply": "network", "break": "Breaker", "closed": "Close",
 		"unlock-after-break": "Breaker", "tokens-over-break": "Breaker", "turns-over-break": "Breaker", "turns-in-memory": "network", "turns-ranges": "network",
 		"told-nothing": "network",
 		"dead-waiter":  "network", "late-unlock": "network", "late-unlock-reply": "network", "late-renewal": "network",

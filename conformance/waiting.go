@@ -14,6 +14,7 @@ var waitingClauses = []Clause{
 	{"wait-cancelled-in-line", "A goroutine that gives up behind others of its process must not break the line.", waitCancelledInLine},
 	{"wait-cancelled-at-the-turn", "A wait that ends at the moment of the hand-over must pass the lock on, or the name stays locked by nobody.", waitCancelledAtTheTurn},
 	{"impatient-neighbours", "Callers that give up must not spoil the attempts of others of their process, which have time.", impatientNeighbours},
+	{"wait-bound", "A caller that does not want to wait for longer than WithWait must hear by then that the lock is taken; and a lock that came in time must not end with the wait.", waitBound},
 	{"context-over", "A call whose context has already ended must not leave a lock that nobody will unlock.", contextOver},
 }
 
@@ -215,4 +216,30 @@ func contextOver(x *trial) {
 		}
 		x.free(b, name, "after "+verb+" with a context that was over")
 	}
+}
+
+func waitBound(x *trial) {
+	a, b, name := x.locker(), x.locker(), x.name()
+	held := x.lock(a, name)
+	other := x.lock(b, x.name(), locker.WithWait(x.h.TTL))
+	for d := x.h.TTL / 4; ; d *= 2 {
+		w := x.wait(x.patient(), b, name, locker.WithWait(d))
+		x.returned(w, "when WithWait is over")
+		if errors.Is(w.err, locker.ErrUnavailable) && d < x.h.patience {
+			continue // the machine is slower than that, or the store
+		}
+		if !errors.Is(w.err, locker.ErrTaken) || !errors.Is(w.err, context.DeadlineExceeded) {
+			x.failf("Lock of a held name with WithWait(%v) returned %s and error %v, want ErrTaken and DeadlineExceeded", d, had(w.lock), w.err)
+		}
+		break
+	}
+	if err := other.Err(); err != nil {
+		x.failf("a lock that came within WithWait was lost: %w", err)
+	}
+	if lock, err := b.TryLock(x.patient(), x.name(), locker.WithWait(time.Hour)); err == nil || errors.Is(err, locker.ErrTaken) {
+		x.failf("TryLock with WithWait returned %s and error %v, want an error that refuses the option", had(lock), err)
+	}
+	x.unlock(other)
+	x.unlock(held)
+	x.free(b, name, "after a wait that ended with WithWait")
 }

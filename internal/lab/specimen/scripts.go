@@ -63,7 +63,11 @@ return 1
 
 var release = redis.NewScript(prelude + `
 if redis.call('GET', lock) ~= ARGV[1] and flaw ~= 'release does not compare' then return 0 end
-redis.call('DEL', lock)
+if ARGV[2] == '0' or flaw == 'a minimum hold is forgotten' then
+  redis.call('DEL', lock)
+else
+  redis.call('SET', lock, 'kept after ' .. ARGV[1], 'PX', ARGV[2])
+end
 if flaw == 'counter goes with the lock' then redis.call('DEL', last) end
 return 1
 `)
@@ -79,7 +83,8 @@ var withdraw = redis.NewScript(prelude + `
 local id, value = ARGV[1], ARGV[2]
 redis.call('ZREM', queue, id)
 if flaw ~= 'clean-up without a mark' then redis.call('SET', 'mark:' .. id, '1', 'PX', 120000) end
-if redis.call('GET', lock) == value then redis.call('DEL', lock) end
+local held = redis.call('GET', lock)
+if held == value or held == 'kept after ' .. value and flaw == 'a clean-up frees what is kept' then redis.call('DEL', lock) end
 return 1
 `)
 

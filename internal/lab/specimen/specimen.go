@@ -60,6 +60,7 @@ type attempt struct {
 	token int64
 	early int64 // the token of a flaw that draws it too early
 	since locker.Instant
+	least locker.Instant // the end of WithMinHold
 
 	called locker.Instant
 
@@ -141,10 +142,12 @@ func unchecked(name string, opts []locker.Option) *locker.Request {
 // TryLock implements locker.Locker.
 func (s *Locker) TryLock(ctx context.Context, name string, opts ...locker.Option) (*locker.Lock, error) {
 	a, err := s.begin(ctx, name, opts)
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, err
-	}
-	if s.is("context is not looked at") {
+	case a.req.Wait > 0:
+		return nil, errors.New("specimen: TryLock does not wait")
+	case s.is("context is not looked at"):
 		ctx = context.WithoutCancel(ctx)
 	}
 	var ok bool
@@ -162,6 +165,11 @@ func (s *Locker) Lock(ctx context.Context, name string, opts ...locker.Option) (
 	}
 	if s.is("context is not looked at") {
 		ctx = context.WithoutCancel(ctx)
+	}
+	if a.req.Wait > 0 && !s.is("waits without a bound") {
+		var stop context.CancelFunc
+		ctx, stop = context.WithTimeout(ctx, a.req.Wait)
+		defer stop()
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -253,7 +261,7 @@ func (s *Locker) ask(ctx context.Context, a *attempt, waits bool) error {
 	case token <= 0:
 		return locker.ErrTaken
 	}
-	a.token, a.since = max(token, 1), since
+	a.token, a.since, a.least = max(token, 1), since, locker.Now().Add(a.req.MinHold)
 	if a.early != 0 {
 		a.token = a.early
 	}
@@ -373,9 +381,17 @@ func (s *Locker) release(ctx context.Context, a *attempt) error {
 	case s.is("timestamps"):
 		return s.rdb.Del(ctx, s.keys(a.req.Name)[0]).Err()
 	}
-	freed, err := s.bounded(ctx, func() (int64, error) { return s.run(ctx, release, a.req.Name, a.value, s.flaw) })
+	keep := max(a.least.Sub(locker.Now()), 0)
+	if s.is("a minimum hold goes with its process") && keep > 0 {
+		time.AfterFunc(keep, func() { _, _ = s.run(context.Background(), release, a.req.Name, a.value, 0, s.flaw) })
+		return nil
+	}
+	give := func() (int64, error) {
+		return s.run(ctx, release, a.req.Name, a.value, (keep + time.Millisecond - 1).Milliseconds(), s.flaw)
+	}
+	freed, err := s.bounded(ctx, give)
 	if err != nil && s.is("asks again and finds nothing") {
-		freed, err = s.run(ctx, release, a.req.Name, a.value, s.flaw)
+		freed, err = give()
 	}
 	switch {
 	case err != nil:
@@ -434,7 +450,7 @@ func (s *Locker) renew(ctx context.Context, a *attempt) error {
 		return s.run(ctx, renew, a.req.Name, a.value, a.req.TTL.Milliseconds(), s.flaw)
 	})
 	if s.is("a renewal belongs to its turn") && a.passed.Load() {
-		_, _ = s.run(ctx, release, a.req.Name, a.value, s.flaw) // that is the flaw: its turn is over
+		_, _ = s.run(ctx, release, a.req.Name, a.value, 0, s.flaw) // that is the flaw: its turn is over
 	}
 	if err != nil {
 		a.putOffRenewals()
@@ -465,6 +481,30 @@ func (s *Locker) Inspect(ctx context.Context, name string) (locker.Info, error) 
 	return info, nil
 }
 
+// List implements locker.Lister.
+func (s *Locker) List(ctx context.Context, prefix string) ([]locker.Info, error) {
+	key := s.keys("")[0]
+	if s.is("lists what is free") {
+		key = s.keys("")[1]
+	}
+	var infos []locker.Info
+	for found := s.rdb.Scan(ctx, 0, key+"*", 1000).Iterator(); found.Next(ctx); {
+		name := strings.TrimPrefix(found.Val(), key)
+		if !strings.HasPrefix(name, prefix) {
+			continue
+		}
+		info, err := s.Inspect(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		if info.Held || s.is("lists what is free") {
+			infos = append(infos, info)
+		}
+	}
+	slices.SortFunc(infos, func(a, b locker.Info) int { return strings.Compare(a.Name, b.Name) })
+	return infos, nil
+}
+
 // Break implements locker.Breaker.
 func (s *Locker) Break(ctx context.Context, name string) (bool, error) {
 	n, err := s.run(ctx, force, name, s.flaw)
@@ -479,7 +519,7 @@ func (s *Locker) Close() error {
 
 // Guarantees implements locker.Locker.
 func (s *Locker) Guarantees() locker.Guarantees {
-	g := locker.Guarantees{Fair: true, Release: locker.ByExpiry, Exclusion: locker.PromptHolder | locker.SteadyClocks | locker.DurableServer, Tokens: locker.DurableServer}
+	g := locker.Guarantees{Fair: true, Release: locker.ByExpiry, Keeps: true, Exclusion: locker.PromptHolder | locker.SteadyClocks | locker.DurableServer, Tokens: locker.DurableServer}
 	if s.is("declares nothing") {
 		g.Release = 0
 	}
