@@ -64,6 +64,27 @@ func TestLockThatStaysForItsMinimumHoldEndsWithItsLease(t *testing.T) {
 		}
 		pass(10 * time.Second)
 		b.grant(t, "a")
+		if slices.ContainsFunc(b.kept, func(d time.Duration) bool { return d != 0 }) {
+			t.Errorf("a store that cannot keep a lock was asked to keep it for %v", b.kept)
+		}
+	})
+}
+
+func TestMinimumHoldThatIsOverOrShorterThanARenewalEndsInTime(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		b := newBackend()
+		l := b.grant(t, "a", locker.WithMinHold(time.Second))
+		pass(time.Second)
+		if err := l.Unlock(t.Context()); err != nil || b.releases() != 1 {
+			t.Errorf("Unlock after the minimum hold: %v; %d releases", err, b.releases())
+		}
+		l = b.grant(t, "a", locker.WithMinHold(2*time.Second), locker.WithTTL(time.Minute))
+		pass(time.Second)
+		if err := l.Unlock(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		pass(time.Second)
+		b.grant(t, "a")
 	})
 }
 
