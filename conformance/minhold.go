@@ -84,7 +84,7 @@ func minHold(x *trial) {
 func minHoldOverBreak(x *trial) {
 	a, b, name := x.locker(), x.locker(), x.name()
 	breaker := x.breaker(b)
-	held := x.lock(a, name, locker.WithMinHold(time.Hour))
+	held := x.lock(a, name, x.ttl(), locker.WithMinHold(time.Hour))
 	x.unlock(held)
 	if i, ok := x.inspects(b); ok {
 		if info := x.inspect(i, name); !info.Held {
@@ -119,7 +119,7 @@ func minHoldAlone(x *trial) {
 
 func minHoldLostReply(x *trial) {
 	a, b, name := x.networked(), x.locker(), x.name()
-	least := 4 * x.h.TTL
+	least := 4*x.h.TTL + 3*time.Second // Unlock may wait for two seconds, and the clean-up comes after it
 	end := time.Now().Add(least)
 	held := x.lock(a.Locker, name, x.long(), locker.WithMinHold(least))
 	comings := x.comingTo(name, x.longTTL(), b)
