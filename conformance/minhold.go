@@ -103,11 +103,18 @@ func minHoldOverBreak(x *trial) {
 	x.unlock(x.lock(a, name)) // its process must not go on keeping it
 }
 
-func minHoldAlone(x *trial) {
-	a, b, name := x.networked(), x.locker(), x.name()
-	if !a.Locker.Guarantees().Keeps {
+// keeping starts a process whose network can be broken, of a store that keeps locks.
+// Elsewhere Unlock asks nobody, and a connection that ends may free the lock.
+func (x *trial) keeping() Client {
+	c := x.networked()
+	if !c.Locker.Guarantees().Keeps {
 		x.skip("promise that the store keeps a lock (Guarantees.Keeps)")
 	}
+	return c
+}
+
+func minHoldAlone(x *trial) {
+	a, b, name := x.keeping(), x.locker(), x.name()
 	least := 3 * x.h.TTL
 	end := time.Now().Add(least)
 	held := x.lock(a.Locker, name, x.ttl(), locker.WithMinHold(least))
@@ -118,13 +125,13 @@ func minHoldAlone(x *trial) {
 }
 
 func minHoldLostReply(x *trial) {
-	a, b, name := x.networked(), x.locker(), x.name()
+	a, b, name := x.keeping(), x.locker(), x.name()
 	least := 4*x.h.TTL + 3*time.Second // Unlock may wait for two seconds, and the clean-up comes after it
 	end := time.Now().Add(least)
 	held := x.lock(a.Locker, name, x.long(), locker.WithMinHold(least))
 	comings := x.comingTo(name, x.longTTL(), b)
 	a.CutReplies()
-	_ = held.Unlock(x.ctx) // any answer is right: where the process keeps the lock, nobody is asked
+	_ = held.Unlock(x.ctx) // any answer is right
 	a.Heal()
 	if late := x.notBefore(end, held, 1, comings).Sub(end); late > x.longTTL()/2 {
 		x.failf("a lock whose Unlock got no answer came to a waiter %v after its minimum hold of %v", late, least)
