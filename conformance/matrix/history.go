@@ -48,6 +48,16 @@ type Mark struct {
 	Text string         `json:"text"`
 }
 
+// Pause is the time for which a worker's process is stopped.
+type Pause struct {
+	Worker string         `json:"worker"`
+	From   locker.Instant `json:"from"`
+	Until  locker.Instant `json:"until"` // 0 while it lasts
+	// Midway says that the process had looked at its lock and was about to write. It
+	// counts as a believer all the while.
+	Midway bool `json:"midway,omitempty"`
+}
+
 // History is what happened in one scenario on one subject.
 type History struct {
 	Began  locker.Instant `json:"began"`
@@ -55,6 +65,7 @@ type History struct {
 	Spans  []Span         `json:"spans"`
 	Writes []Write        `json:"writes"`
 	Marks  []Mark         `json:"marks"`
+	Pauses []Pause        `json:"pauses,omitempty"`
 	// Tokenless says that the lock has no tokens: the storage cannot have a
 	// guard, and Token counts the worker's grants.
 	Tokenless bool `json:"tokenless,omitempty"`
@@ -62,11 +73,10 @@ type History struct {
 	// loss for which there is no reason.
 	Untrue string `json:"untrue,omitempty"`
 
-	faults      int // so far
-	suspensions []suspension
-	mu          sync.Mutex
-	guard       fencing.Memory
-	ops         []writeOp
+	faults int // so far
+	mu     sync.Mutex
+	guard  fencing.Memory
+	ops    []writeOp
 }
 
 func (h *History) mark(format string, args ...any) {
@@ -220,39 +230,34 @@ func (h *History) Overlap() time.Duration {
 	return longest
 }
 
-// suspension is the time for which a process is stopped from outside.
-type suspension struct {
-	worker      string
-	from, until locker.Instant // until is 0 while it lasts
-}
-
-func (h *History) suspended(worker string) {
+// paused notes that a worker's process has been stopped, midway or not.
+func (h *History) paused(worker string, midway bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.suspensions = append(h.suspensions, suspension{worker: worker, from: locker.Now()})
+	h.Pauses = append(h.Pauses, Pause{Worker: worker, From: locker.Now(), Midway: midway})
 }
 
 func (h *History) woke(worker string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for i := range h.suspensions {
-		if s := &h.suspensions[i]; s.worker == worker && s.until == 0 {
-			s.until = locker.Now()
+	for i := range h.Pauses {
+		if p := &h.Pauses[i]; p.Worker == worker && p.Until == 0 {
+			p.Until = locker.Now()
 		}
 	}
 }
 
 // stoppedFor returns for how long, between two instants, one of the workers was stopped.
 // A stopped process believes nothing, and what it believes when it wakes counts from
-// then. A lock whose deadline was known beforehand needs no such allowance.
+// then, except midway. A lock whose deadline was known beforehand needs no such allowance.
 func (h *History) stoppedFor(from, until locker.Instant, workers ...string) (sum time.Duration) {
-	all := slices.Clone(h.suspensions)
-	slices.SortFunc(all, func(a, b suspension) int { return cmp.Compare(a.from, b.from) })
-	for _, s := range all {
-		if s.until == 0 {
-			s.until = until
+	all := slices.Clone(h.Pauses)
+	slices.SortFunc(all, func(a, b Pause) int { return cmp.Compare(a.From, b.From) })
+	for _, p := range all {
+		if p.Until == 0 {
+			p.Until = until
 		}
-		if begin, end := max(s.from, from), min(s.until, until); slices.Contains(workers, s.worker) && begin < end {
+		if begin, end := max(p.From, from), min(p.Until, until); slices.Contains(workers, p.Worker) && !p.Midway && begin < end {
 			sum += end.Sub(begin)
 			from = end // a time in which both were stopped counts once
 		}

@@ -31,7 +31,7 @@ func TestATimeInWhichBothHoldersAreStoppedCountsOnce(t *testing.T) {
 	h := &History{Ended: 10 * second}
 	h.granted(Span{Worker: "A", Name: "n", Token: 1, From: 1 * second})
 	h.granted(Span{Worker: "B", Name: "n", Token: 2, From: 1 * second})
-	h.suspensions = []suspension{{worker: "B", from: 4 * second, until: 6 * second}, {worker: "A", from: 2 * second, until: 9 * second}}
+	h.Pauses = []Pause{{Worker: "B", From: 4 * second, Until: 6 * second}, {Worker: "A", From: 2 * second, Until: 9 * second}}
 	if got := h.Overlap(); got != 2*time.Second {
 		t.Errorf("two holders for %v, not 2s", got)
 	}

@@ -5,23 +5,25 @@ import (
 	"fmt"
 	"html/template"
 	"io"
-	"time"
 )
 
 //go:embed page.html
 var pageText string
 
 var page = template.Must(template.New("page").Funcs(template.FuncMap{
-	"timeline": func(h *History) template.HTML { return template.HTML(h.Timeline()) }, //nolint:gosec // escapes what it is given
-	"anchor":   anchor,
-	"broken":   broken,
-	"short":    Cell.short,
+	"timeline": func(h *History) template.HTML {
+		t := h.draw()
+		// So that it can be read on a narrow screen.
+		return template.HTML(fmt.Sprintf(`<div style="min-width:%dpx">%s</div>`, t.width*3/4, t.out.String())) //nolint:gosec // escapes what it is given
+	},
+	"style":  func() template.CSS { return template.CSS(timelineStyle) },
+	"anchor": anchor,
+	"broken": broken,
+	"short":  Cell.short,
 	"class": func(v Verdict) string {
 		return map[Verdict]string{Kept: "kept", Unavailable: "wait", BrokenFenced: "fenced", Broken: "broken", FalseClaim: "false", Skipped: "skip", NotPlayed: "skip"}[v]
 	},
-	"since":  func(h *History, m Mark) string { return m.At.Sub(h.Began).Round(time.Millisecond).String() },
-	"number": func(i int) int { return i + 1 },
-	"id":     func(c Cell) string { return anchor(c.Scenario) + "--" + anchor(c.Subject) },
+	"id": func(c Cell) string { return anchor(c.Scenario) + "--" + anchor(c.Subject) },
 }).Parse(pageText))
 
 // WriteHTML writes the matrix as one page that needs no network: the table, and

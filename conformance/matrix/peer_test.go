@@ -91,13 +91,17 @@ func TestAStoppedProcessBelievesNothing(t *testing.T) {
 	h := &History{Ended: 10 * second}
 	h.granted(Span{Worker: "A", Name: "n", Token: 1, From: 1 * second})
 	h.granted(Span{Worker: "B", Name: "n", Token: 2, From: 4 * second})
-	h.suspensions = []suspension{{worker: "A", from: 2 * second, until: 9 * second}, {worker: "C", from: 0}}
+	h.Pauses = []Pause{{Worker: "A", From: 2 * second, Until: 9 * second}, {Worker: "C", From: 0}}
 	if got := h.Overlap(); got != time.Second { // from A's waking to the end
 		t.Errorf("two holders for %v, not 1s", got)
 	}
-	h.suspensions[0].until = 0
+	h.Pauses[0].Until = 0
 	if got := h.Overlap(); got != 0 {
 		t.Errorf("two holders for %v though one never wakes", got)
+	}
+	h.Pauses[0].Midway = true
+	if got := h.Overlap(); got != 6*time.Second {
+		t.Errorf("two holders for %v, one of them about to write, not 6s", got)
 	}
 }
 

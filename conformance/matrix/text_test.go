@@ -48,7 +48,7 @@ func TestTheReportsOfAStaleWriteSayWhatBecameOfIt(t *testing.T) {
 		if !strings.Contains(text, "token 2: in turn\n") && !c.tokenless {
 			t.Errorf("%s: the text does not say that the first write was in turn:\n%s", c.name, text)
 		}
-		if !strings.Contains(timeline, `r="5" class="`+c.class+`"`) || !strings.Contains(timeline, c.outcome+"</title>") {
+		if !strings.Contains(timeline, `class="way `+c.class+`"`) || !strings.Contains(timeline, c.outcome+"</title>") {
 			t.Errorf("%s: the timeline is\n%s", c.name, timeline)
 		}
 		if strings.Contains(timeline, `class="cross"`) != (c.class == "refused") {

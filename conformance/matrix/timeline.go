@@ -1,6 +1,8 @@
 package matrix
 
 import (
+	"cmp"
+	_ "embed"
 	"fmt"
 	"html"
 	"slices"
@@ -8,108 +10,258 @@ import (
 	"time"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/fencing"
 )
 
-// The measures of a timeline, in pixels of its own coordinates; it scales.
+// timelineStyle is for the page or the file that an image is in.
+//
+//go:embed timeline.css
+var timelineStyle string
+
+// The measures of a timeline, in pixels.
 const (
-	laneHeight = 34
-	laneTop    = 26
-	leftEdge   = 46
-	timeWidth  = 620
-	rightEdge  = 14
+	firstColumn = 74
+	columnGap   = 150
+	rightMargin = 36
+	headHeight  = 26
+	lineHeight  = 17
+	letter      = 6.3 // the width of most of them
 )
 
-// timeline draws a history as SVG: a lane for each worker with its spans, a dashed line
-// for each mark, a dot for each write.
+// timeline draws a history as SVG. Time goes down: a row for each event, a column for
+// each worker and one for the storage. Rows are as high as their words, and show when.
 type timeline struct {
-	h     *History
-	lanes []string
-	out   strings.Builder
+	h       *History
+	columns []string // workers
+	rows    []row
+	prefix  int // so many digits are the same in all tokens
+	width   int
+	out     strings.Builder
 }
 
-// Timeline returns the history as an SVG image.
-func (h *History) Timeline() string {
+// row is one event.
+type row struct {
+	at     locker.Instant
+	worker string // "" is a mark
+	words  string
+	more   string // is shown when somebody points at it
+	write  *Write // that reached the storage
+	top    int
+	lines  []string // of words
+}
+
+// Timeline returns the history as an SVG image, which needs timelineStyle.
+func (h *History) Timeline() string { return h.draw().out.String() }
+
+func (h *History) draw() *timeline {
 	t := &timeline{h: h}
 	for _, s := range h.Spans {
-		t.lane(s.Worker)
+		t.column(s.Worker)
 	}
 	for _, w := range h.Writes {
-		t.lane(w.Worker)
+		t.column(w.Worker)
 	}
-	height := laneTop + laneHeight*(len(t.lanes)+1) + 18
-	fmt.Fprintf(&t.out, `<svg viewBox="0 0 %d %d" role="img" xmlns="http://www.w3.org/2000/svg">`, leftEdge+timeWidth+rightEdge, height)
-	t.marks(height - 18)
-	for i, name := range t.lanes {
-		fmt.Fprintf(&t.out, `<text x="4" y="%d" class="who">%s</text>`, t.y(i)+14, html.EscapeString(name))
+	t.width = firstColumn + columnGap*len(t.columns) + rightMargin
+	t.prefix = h.samePrefix()
+	t.collect()
+	bottom := t.place()
+	fmt.Fprintf(&t.out, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" role="img">`, t.width, bottom, t.width, bottom)
+	for i, name := range append(slices.Clone(t.columns), "storage") {
+		x := firstColumn + columnGap*i
+		if i < len(t.columns) {
+			name = "process " + name
+		}
+		fmt.Fprintf(&t.out, `<text x="%d" y="16" class="who">%s</text><path d="M%d %dV%d" class="life"/>`, x, html.EscapeString(name), x, headHeight, bottom-4)
 	}
-	fmt.Fprintf(&t.out, `<text x="4" y="%d" class="who">store</text>`, t.y(len(t.lanes))+14)
 	for _, s := range h.Spans {
-		t.span(s)
+		t.belief(s)
 	}
-	for _, w := range h.Writes {
-		t.write(w)
+	for _, p := range h.Pauses {
+		t.pause(p)
 	}
-	fmt.Fprintf(&t.out, `<text x="%d" y="%d" class="time">0</text><text x="%d" y="%d" class="time" text-anchor="end">%s</text></svg>`,
-		leftEdge, height-3, leftEdge+timeWidth, height-3, h.Ended.Sub(h.Began).Round(time.Millisecond))
-	return t.out.String()
+	for _, r := range t.rows {
+		t.event(r)
+	}
+	t.out.WriteString("</svg>")
+	return t
 }
 
-// lane returns the lane of a worker, which it makes if there is none yet.
-func (t *timeline) lane(worker string) int {
-	if i := slices.Index(t.lanes, worker); i >= 0 {
+// column returns the number of a worker's column, which it makes if there is none yet.
+func (t *timeline) column(worker string) int {
+	if i := slices.Index(t.columns, worker); i >= 0 {
 		return i
 	}
-	t.lanes = append(t.lanes, worker)
-	return len(t.lanes) - 1
+	t.columns = append(t.columns, worker)
+	return len(t.columns) - 1
 }
 
-func (t *timeline) y(lane int) int { return laneTop + laneHeight*lane }
+func (t *timeline) x(worker string) int { return firstColumn + columnGap*t.column(worker) }
 
-func (t *timeline) x(at locker.Instant) float64 {
-	whole := t.h.Ended.Sub(t.h.Began)
-	return leftEdge + timeWidth*float64(at.Sub(t.h.Began))/float64(max(whole, 1))
-}
-
-// marks draws the marks, each with its number in the list below the image.
-func (t *timeline) marks(bottom int) {
-	var last float64
-	row := 0
-	for i, m := range t.h.Marks {
-		x := t.x(m.At)
-		if row = (row + 1) % 2; x-last > 16 {
-			row = 0
+// collect makes the rows, in the order of time.
+func (t *timeline) collect() {
+	for _, m := range t.h.Marks {
+		t.rows = append(t.rows, row{at: m.At, words: m.Text})
+	}
+	for _, s := range t.h.Spans {
+		t.rows = append(t.rows, row{at: s.From, worker: s.Worker, words: "lock" + t.token(s.Token)})
+	}
+	for _, w := range t.h.Writes {
+		t.rows = append(t.rows, row{at: w.At, worker: w.Worker, words: "write" + t.token(w.Token), write: &w,
+			more: fmt.Sprintf("%s writes with %s: %s", w.Worker, t.h.token(w.Token), t.h.outcome(w))})
+	}
+	for _, s := range t.h.Spans {
+		if s.Until != 0 {
+			_, why, lost := strings.Cut(s.End, " lost: ")
+			if !lost {
+				why = s.End
+			}
+			t.rows = append(t.rows, row{at: s.Until, worker: s.Worker, words: why, more: s.End})
 		}
-		last = x
-		fmt.Fprintf(&t.out, `<line x1="%.1f" x2="%.1f" y1="%d" y2="%d" class="mark"/><text x="%.1f" y="%d" class="number" text-anchor="middle">%d<title>%s</title></text>`,
-			x, x, laneTop-4, bottom, x, 10+9*row, i+1, html.EscapeString(m.Text))
+	}
+	slices.SortStableFunc(t.rows, func(a, b row) int { return cmp.Compare(a.at, b.at) })
+}
+
+// place gives each row its lines and its height, and returns where the last one ends.
+func (t *timeline) place() int {
+	y := headHeight + 6
+	for i := range t.rows {
+		r := &t.rows[i]
+		left := firstColumn - 14
+		if r.worker != "" {
+			left = t.x(r.worker) + 14
+		}
+		r.top, r.lines = y, wrap(r.words, int(float64(t.width-left)/letter))
+		y += lineHeight*len(r.lines) + 8
+		if r.write != nil {
+			y += lineHeight
+		}
+	}
+	return y + 8
+}
+
+// wrap breaks a text into lines of at most n letters, if no word is longer.
+func wrap(text string, n int) (lines []string) {
+	for word := range strings.FieldsSeq(text) {
+		if last := len(lines) - 1; last >= 0 && len(lines[last])+1+len(word) <= n {
+			lines[last] += " " + word
+			continue
+		}
+		lines = append(lines, word)
+	}
+	return lines
+}
+
+// y is where an instant is: at the last event by then.
+func (t *timeline) y(at locker.Instant) int {
+	y := headHeight
+	for _, r := range t.rows {
+		if r.at <= at {
+			y = r.top + 9
+		}
+	}
+	return y
+}
+
+// belief draws a bar for as long as a holder believes.
+func (t *timeline) belief(s Span) {
+	top, bottom := t.y(s.From), t.y(t.h.end(s))
+	fmt.Fprintf(&t.out, `<rect x="%d" y="%d" width="12" height="%d" rx="3" class="belief"><title>%s believes from %s to %s, %s. %s</title></rect>`,
+		t.x(s.Worker)-6, top, max(bottom-top, 4), html.EscapeString(s.Worker),
+		t.since(s.From), t.since(t.h.end(s)), t.h.token(s.Token), html.EscapeString(s.End))
+}
+
+// pause draws a frame for as long as a process is stopped. The word stands beside it in
+// a row that leaves room.
+func (t *timeline) pause(p Pause) {
+	until := p.Until
+	if until == 0 {
+		until = t.h.Ended
+	}
+	x, top, bottom := t.x(p.Worker), t.y(p.From), t.y(until)
+	fmt.Fprintf(&t.out, `<rect x="%d" y="%d" width="22" height="%d" rx="5" class="pause"><title>%s is stopped from %s to %s</title></rect>`,
+		x-11, top, max(bottom-top, 4), html.EscapeString(p.Worker), t.since(p.From), t.since(until))
+	for _, r := range t.rows {
+		if r.at > p.From && r.at < until && r.worker != "" && t.x(r.worker) > x {
+			fmt.Fprintf(&t.out, `<text x="%d" y="%d" class="paused">paused</text>`, x+16, r.top+13)
+			return
+		}
 	}
 }
 
-func (t *timeline) span(s Span) {
-	from, until := t.x(s.From), t.x(t.h.end(s))
-	width := max(until-from, 1.5)
-	fmt.Fprintf(&t.out, `<rect x="%.1f" y="%d" width="%.1f" height="18" rx="2" class="span"><title>%s believes from %v to %v, %s. %s</title></rect>`,
-		from, t.y(t.lane(s.Worker)), width, html.EscapeString(s.Worker),
-		s.From.Sub(t.h.Began).Round(time.Millisecond), t.h.end(s).Sub(t.h.Began).Round(time.Millisecond), t.h.token(s.Token), html.EscapeString(s.End))
-	if width > 30 && !t.h.Tokenless {
-		fmt.Fprintf(&t.out, `<text x="%.1f" y="%d" class="token">…%03d</text>`, from+3, t.y(t.lane(s.Worker))+13, s.Token%1000)
+// event draws one row.
+func (t *timeline) event(r row) {
+	fmt.Fprintf(&t.out, `<g><title>%s</title>`, html.EscapeString(cmp.Or(r.more, r.words)))
+	class, left := "word", t.x(r.worker)+14
+	if r.worker == "" {
+		class, left = "mark", firstColumn-14
+		fmt.Fprintf(&t.out, `<rect x="%d" y="%d" width="%d" height="%d" rx="4" class="band"/>`, left-6, r.top-3, t.width-left+2, lineHeight*len(r.lines)+5)
 	}
+	fmt.Fprintf(&t.out, `<text x="%d" y="%d" class="time">%s</text>`, firstColumn-24, r.top+13, t.since(r.at))
+	for i, line := range r.lines {
+		fmt.Fprintf(&t.out, `<text x="%d" y="%d" class="%s">%s</text>`, left, r.top+13+lineHeight*i, class, html.EscapeString(line))
+	}
+	if r.write != nil {
+		t.write(*r.write, r.top+lineHeight*len(r.lines)+2)
+	}
+	t.out.WriteString("</g>")
 }
 
-func (t *timeline) write(w Write) {
-	class := "fresh"
+// write draws the way of a write to the storage, and what became of it.
+func (t *timeline) write(w Write, y int) {
+	class, words := "fresh", "accepted"
 	switch {
+	case w.Refused && w.Stale:
+		class, words = "refused", "refused: stale token"
 	case w.Refused:
-		class = "refused"
+		class, words = "refused", "refused"
 	case w.Early:
-		class = "early"
+		class, words = "early", "stale, before the claim"
 	case w.Stale:
-		class = "stale"
+		class, words = "stale", "stale, and accepted"
 	}
-	x, y := t.x(w.At), t.y(len(t.lanes))+9
-	fmt.Fprintf(&t.out, `<line x1="%.1f" x2="%.1f" y1="%d" y2="%d" class="arrow %s"/><circle cx="%.1f" cy="%d" r="5" class="%s"><title>%s writes with %s at %v: %s</title></circle>`,
-		x, x, t.y(t.lane(w.Worker))+18, y-5, class, x, y, class, html.EscapeString(w.Worker), t.h.token(w.Token), w.At.Sub(t.h.Began).Round(time.Millisecond), t.h.outcome(w))
+	from, to := t.x(w.Worker)+7, firstColumn+columnGap*len(t.columns)
+	fmt.Fprintf(&t.out, `<path d="M%d %dH%d" class="way %s"/><path d="M%d %dl-7 -4v8z" class="head %s"/><text x="%d" y="%d" class="outcome %s">%s</text>`,
+		from, y, to-8, class, to-5, y, class, to-12, y+13, class, words)
 	if w.Refused {
-		fmt.Fprintf(&t.out, `<path d="M%.1f %d l6 6 m0 -6 l-6 6" class="cross"/>`, x-3, y-3)
+		fmt.Fprintf(&t.out, `<path d="M%d %dl10 10m0 -10l-10 10" class="cross"/>`, to-5, y-5)
+		return
 	}
+	fmt.Fprintf(&t.out, `<circle cx="%d" cy="%d" r="5" class="%s"/>`, to, y, class)
+}
+
+func (t *timeline) since(at locker.Instant) string {
+	return fmt.Sprintf("%.3f s", at.Sub(t.h.Began).Round(time.Millisecond).Seconds())
+}
+
+// token is what a token looks like after a word: without the digits that all have.
+func (t *timeline) token(token fencing.Token) string {
+	if t.h.Tokenless {
+		return ""
+	}
+	digits := fmt.Sprint(token)
+	if t.prefix == 0 {
+		return ", token " + digits
+	}
+	return ", token …" + digits[t.prefix:]
+}
+
+// samePrefix returns how many digits at the beginning are the same in all tokens, if
+// those are long and of one length.
+func (h *History) samePrefix() int {
+	var first, last string
+	for _, s := range h.Spans {
+		digits := fmt.Sprint(s.Token)
+		if first == "" {
+			first, last = digits, digits
+		}
+		if len(digits) != len(first) {
+			return 0
+		}
+		first, last = min(first, digits), max(last, digits)
+	}
+	same := 0
+	for same < len(first)-4 && first[same] == last[same] {
+		same++
+	}
+	return same
 }

@@ -97,7 +97,7 @@ func (w *Worker) Suspend() error {
 	if err := w.awaitSuspended(); err != nil {
 		return err
 	}
-	w.play.History.suspended(w.Name)
+	w.play.History.paused(w.Name, false)
 	return nil
 }
 

@@ -36,6 +36,7 @@ func (l WorkerLock) LookThenSleepThenWrite(value int) (wake func()) {
 	w.play.History.fault("%s looks: it holds the lock. It is stopped before it writes", w.Name)
 	ch := w.tell(order{Verb: "write", Name: w.play.name, Value: value, Stop: true})
 	w.play.must(w.awaitStopped())
+	w.play.History.paused(w.Name, true)
 	return func() {
 		w.play.must(w.Wake())
 		_, err := w.answer(w.play.ctx, ch)
