@@ -12,7 +12,7 @@ VULN := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 VULNDB ?= https://vuln.go.dev
 
 # Every folder that has a module of its own, the users' one first.
-MODULES := . $(patsubst %/go.mod,%,$(wildcard bench/go.mod internal/lab/*/go.mod))
+MODULES := . $(patsubst %/go.mod,%,$(wildcard bench/go.mod docs/go.mod internal/lab/*/go.mod))
 
 # Systems and processors on which we run nothing. Users' programs must build for them.
 ELSEWHERE := darwin/arm64 windows/amd64 freebsd/amd64 openbsd/amd64 linux/386 linux/arm
@@ -50,7 +50,7 @@ check: lint test ## lint and test: what a patch has to pass
 lint: ## gofmt, vet, golangci-lint, govulncheck and tidy modules
 	test -z "$$(gofmt -l . | tee /dev/stderr)"
 	for m in $(MODULES); do (cd $$m && go vet ./... && go run $(LINT) run ./...); done
-	go mod tidy -diff # not in bench: other libraries' tests need modules that not every proxy has
+	go mod tidy -diff && cd docs && go mod tidy -diff # not in bench: other libraries' tests need modules that not every proxy has
 	for t in $(ELSEWHERE); do echo "vet for $$t"; GOOS=$${t%/*} GOARCH=$${t#*/} go vet ./...; done
 	if curl -sfo /dev/null --max-time 20 $(VULNDB)/index/db.json; then go run $(VULN) -db $(VULNDB) ./...; \
 	else echo "govulncheck: $(VULNDB) cannot be reached, so nobody looked for known vulnerabilities"; fi
