@@ -20,7 +20,7 @@ var clockScenarios = []Scenario{
 	},
 	{
 		Name: "clock steps forward unheard", Breaks: locker.SteadyClocks, Needs: needsClock, Play: clockStepsForwardUnheard,
-		Story: "The same, and the holder's network has fallen silent, so that it does not hear what comes of it.",
+		Story: "The same, and the holder does not hear of it: its network has fallen silent.",
 	},
 	{
 		Name: "clock steps back", Breaks: locker.SteadyClocks, Needs: needsClock, Play: clockStepsBack,
@@ -32,15 +32,15 @@ var clockScenarios = []Scenario{
 	},
 	{
 		Name: "long idle name and clock back", Breaks: locker.ForwardClock, Needs: needsClock, Play: idleForHoursThenBack,
-		Story: "Nobody uses a name for two hours, which is longer than some stores remember it, and then the servers' wall clock steps three hours back.",
+		Story: "Nobody uses a name for two hours, which is longer than some stores remember the name. Then the servers' wall clock steps three hours back.",
 	},
 	{
 		Name: "the replica's clock is ahead", Breaks: locker.AgreedClocks, Needs: both(needsClockAhead, needsNetwork), Play: replicaAhead,
-		Story: "The primary is lost, and a replica that has everything takes over; its clock is an hour ahead. The holder does not hear of it: its network has fallen silent.",
+		Story: "The primary is lost, and a replica that has all the data and a clock that is an hour ahead takes over. The holder does not hear of it: its network has fallen silent.",
 	},
 	{
 		Name: "servers disagree", Play: serversDisagree,
-		Story: "The servers' clocks are an hour apart, and each holder reaches another majority of them.",
+		Story: "The servers' clocks are an hour apart, and each holder reaches a different majority of them.",
 		Needs: needs(func(s *System) bool { return s.SkewClocks != nil && s.Narrow != nil },
 			"no majority of servers that draw tokens by their own clocks"),
 	},

@@ -3,12 +3,12 @@ package matrix
 var clusterScenarios = []Scenario{
 	{
 		Name: "Cluster failover", Play: clusterFailover,
-		Story: "Every primary hands over to a replica that has everything, while a lock is held and waited for.",
+		Story: "Every primary hands over to a replica that has all the data, while a lock is held and somebody waits for it.",
 		Needs: needs(func(s *System) bool { return s.HandOver != nil }, "no server here hands over in good order"),
 	},
 	{
 		Name: "Cluster reshard", Play: clusterReshard,
-		Story: "The keys of a lock move to another server, step by step, while it is held and waited for.",
+		Story: "The keys of a lock move to another server, step by step, while it is held and somebody waits for it.",
 		Needs: needs(func(s *System) bool { return s.Move != nil }, "no keys move here from one server to another"),
 	},
 }

@@ -9,11 +9,11 @@ var holderScenarios = []Scenario{
 	},
 	{
 		Name: "stale write comes first", Breaks: locker.PromptHolder, Play: staleWriteComesFirst,
-		Story: "The same, but the new holder has not written anything yet when the stale write arrives: only its claim protects it.",
+		Story: "The same, but the new holder has not written anything yet when the stale write arrives: only its claim protects the storage.",
 	},
 	{
 		Name: "delayed write", Breaks: locker.PromptHolder, Play: delayedWrite,
-		Story: "A holder writes in time, and the network delivers it when somebody else holds the lock.",
+		Story: "A holder writes in time, and the network delivers the write so late that somebody else holds the lock.",
 	},
 	{
 		Name: "suspended holder", Play: suspendedHolder,

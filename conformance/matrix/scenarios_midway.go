@@ -10,7 +10,7 @@ import (
 var midwayScenarios = []Scenario{
 	{
 		Name: "death before the answer", Needs: needsAttempt, Play: deathBeforeTheAnswer,
-		Story: "A process is killed when its attempt has reached the store and the answer has not reached the process.",
+		Story: "A process is killed after its attempt has reached the store and before the answer has reached the process.",
 	},
 	{
 		Name: "slow answer to an unlock", Needs: needsNetwork, Play: slowAnswerToAnUnlock,
@@ -18,7 +18,7 @@ var midwayScenarios = []Scenario{
 	},
 	{
 		Name: "slow second answer", Needs: needsNetwork, Play: slowSecondAnswer,
-		Story: "An attempt hears the first answer at once, and a second one only when the lock that it asked about has ended and somebody else holds the next.",
+		Story: "An attempt hears the first answer at once. The second answer is so slow that the lock of which it speaks has ended by then, and somebody else holds the next one.",
 	},
 }
 

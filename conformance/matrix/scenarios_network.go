@@ -9,11 +9,11 @@ import (
 var networkScenarios = []Scenario{
 	{
 		Name: "holder cut off", Needs: needsNetwork, Play: holderCutOff,
-		Story: "The network between a holder and the store is cut; nobody tells it.",
+		Story: "The network between a holder and the store is cut, and nobody tells the holder.",
 	},
 	{
 		Name: "holder deaf", Needs: needsNetwork, Play: holderDeaf,
-		Story: "What the store answers to a holder is lost; what the holder sends arrives.",
+		Story: "The store's answers to a holder are lost. The holder's requests arrive.",
 	},
 	{
 		Name: "told nothing", Breaks: locker.ServerUp, Needs: needsNetwork, Play: toldNothing,
@@ -21,7 +21,7 @@ var networkScenarios = []Scenario{
 	},
 	{
 		Name: "lost reply to a lock", Needs: needsNetwork, Play: lostReplyToALock,
-		Story: "The store grants an attempt, and the answer is lost with its connection; the caller has given up.",
+		Story: "The store grants an attempt, but the answer is lost with its connection, and the caller has given up.",
 	},
 	{
 		Name: "late lock", Needs: needsNetwork, Play: lateLock,
@@ -29,15 +29,15 @@ var networkScenarios = []Scenario{
 	},
 	{
 		Name: "lost reply to an unlock", Needs: needsNetwork, Play: lostReplyToAnUnlock,
-		Story: "A holder unlocks and does not hear that it worked.",
+		Story: "A holder unlocks, and the answer is lost.",
 	},
 	{
 		Name: "late unlock", Needs: needsNetwork, Play: lateUnlock,
-		Story: "An unlock is delivered when somebody else already holds the lock.",
+		Story: "The network delivers an unlock so late that somebody else already holds the lock.",
 	},
 	{
 		Name: "late renewal", Needs: needsRenewal, Play: lateRenewal,
-		Story: "A renewal is delivered when the lock has ended and somebody else holds it.",
+		Story: "The network delivers a renewal so late that the lock has ended and somebody else holds it.",
 	},
 	{
 		Name: "slow answer", Needs: needsNetwork, Play: slowAnswer,
@@ -45,7 +45,7 @@ var networkScenarios = []Scenario{
 	},
 	{
 		Name: "slow renewal", Needs: needsNetwork, Play: slowRenewal,
-		Story: "The answer to a holder's renewal is slow, and then the holder is cut off: the lease counts from the question.",
+		Story: "The answer to a holder's renewal is slow, and then the holder is cut off. The lease must count from the request, not from the answer.",
 	},
 	{
 		Name: "waiter cut off", Needs: needsNetwork, Play: waiterCutOff,
@@ -53,7 +53,7 @@ var networkScenarios = []Scenario{
 	},
 	{
 		Name: "lost notification", Needs: needsNetwork, Play: lostNotification,
-		Story: "The waiter whose turn has come is told, and the message is lost with its connection.",
+		Story: "The store tells the waiter whose turn has come, and the message is lost with its connection.",
 	},
 }
 

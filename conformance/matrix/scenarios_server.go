@@ -26,7 +26,7 @@ var serverScenarios = []Scenario{
 	},
 	{
 		Name: "old snapshot", Breaks: locker.DurableServer, Play: oldSnapshot,
-		Story: "A server is killed and comes back with the data of some time ago; the lock had many holders since.",
+		Story: "A server is killed and comes back with old data. The lock has had many holders since then.",
 		Needs: needs(func(s *System) bool { return s.CrashOld != nil }, "no server here can come back with old data"),
 	},
 	{
@@ -49,7 +49,7 @@ var serverScenarios = []Scenario{
 	},
 	{
 		Name: "majority lost", Breaks: locker.ServerUp, Play: majorityLost,
-		Story: "More servers are killed than are tolerated, and come back with their disks.",
+		Story: "More servers are killed than the declaration tolerates, and come back with their disks.",
 		Needs: needs(func(s *System) bool { return s.KillMajority != nil }, "there is one server"),
 	},
 }

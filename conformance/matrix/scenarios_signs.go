@@ -5,7 +5,7 @@ import "time"
 var signScenarios = []Scenario{
 	{
 		Name: "between two signs of life", Play: betweenTwoSigns,
-		Story: "The server that a holder is connected to stops a moment after it has answered a renewal, of which the others may not have heard.",
+		Story: "The server that a holder is connected to answers a renewal and stops a moment later. The other servers may not have heard of the renewal.",
 		Needs: needs(func(s *System) bool { return s.Part != nil }, "there is no server that the others can do without"),
 	},
 }

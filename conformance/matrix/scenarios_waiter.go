@@ -5,7 +5,7 @@ import "fmt"
 var waiterScenarios = []Scenario{
 	{
 		Name: "herd", Play: herd,
-		Story: "Four processes want the lock four times each, all at once.",
+		Story: "Four processes start at once, and each wants the lock four times.",
 	},
 	{
 		Name: "dead waiter", Play: deadWaiter,

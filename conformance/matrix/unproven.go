@@ -3,12 +3,13 @@ package matrix
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/lockstile/locker"
 )
 
-// Unproven is what a declaration leans on though no scenario has shown that it must:
-// all that break it were played, or none can be.
+// Unproven is an assumption that a declaration leans on though no scenario has shown that
+// it must: all scenarios that break it were played, or none can be.
 type Unproven struct {
 	Subject   string             `json:"subject"`
 	Guarantee string             `json:"guarantee"` // "exclusion" or "tokens"
@@ -17,7 +18,11 @@ type Unproven struct {
 
 // String is that part of the declaration in words.
 func (u Unproven) String() string {
-	return fmt.Sprintf("%s leans its %s on: %v", u.Subject, u.Guarantee, u.Leans)
+	lean := "leans"
+	if strings.HasSuffix(u.Guarantee, "s") {
+		lean = "lean"
+	}
+	return fmt.Sprintf("%s of %s %s on: %v", u.Guarantee, u.Subject, lean, u.Leans)
 }
 
 // unproven returns what was broken, in every way that there is, without doing harm, and
