@@ -30,6 +30,18 @@ type Guarantees struct {
 	Tolerates int
 }
 
+// String lists the guarantees in words, for people. They may change.
+func (g Guarantees) String() string {
+	s := fmt.Sprintf("exclusion leans on: %v; tokens lean on: %v; a dead holder's lock is freed by: %v; ", g.Exclusion, g.Tokens, g.Release)
+	if g.Fair {
+		s += "waiters are served in order of arrival; "
+	}
+	if g.Keeps {
+		s += "the store keeps WithMinHold; "
+	}
+	return s + fmt.Sprintf("servers that may fail: %d", g.Tolerates)
+}
+
 // Assumptions is a set of things that a guarantee leans on. The type is in package
 // fencing, which says what each one means, because counters declare theirs too.
 type Assumptions = fencing.Assumptions

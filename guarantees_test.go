@@ -73,3 +73,15 @@ func TestReleasesAndNeedsInWords(t *testing.T) {
 		}
 	}
 }
+
+func TestGuaranteesSayInWordsWhatTheyAre(t *testing.T) {
+	g := Guarantees{Exclusion: PromptHolder | SteadyClocks, Fair: true, Keeps: true, Release: BySession, Tolerates: 1}
+	want := "exclusion leans on: prompt holder, steady clocks; tokens lean on: nothing; a dead holder's lock is freed by: session; " +
+		"waiters are served in order of arrival; the store keeps WithMinHold; servers that may fail: 1"
+	if got := g.String(); got != want {
+		t.Errorf("%q, not %q", got, want)
+	}
+	if got := (Guarantees{Release: ByProcess}).String(); got != "exclusion leans on: nothing; tokens lean on: nothing; a dead holder's lock is freed by: process; servers that may fail: 0" {
+		t.Errorf("%q", got)
+	}
+}
