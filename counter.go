@@ -19,10 +19,10 @@ import (
 // if giving it back failed too, it is an [ErrOutcomeUnknown]. When ctx ends, a call
 // returns as soon as c does.
 //
-// The Locker is no [Inspector], [Breaker] or [Lister]: for these use l.
+// The new Locker is no [Inspector], [Breaker] or [Lister]. Use l for these.
 //
-// Tokens are in the order of grants for as long as l excludes; where it does not,
-// they are still never used twice. So the Tokens of the new Guarantees are l's
+// Tokens are in the order of grants as long as l excludes. If l fails to, they are still
+// never used twice. So the Tokens of the new Guarantees are l's
 // Exclusion without PromptHolder (a holder that was paused during the draw gets no
 // lock), together with what c leans on: the result of c's method
 // Tokens() fencing.Assumptions if it has one, else DurableServer and DurableReplica.

@@ -17,6 +17,17 @@
 // declares its [Guarantees]; [Require] refuses one that is not good enough for
 // what the lock is for.
 //
+// # What a lock does not do
+//
+// It is not re-entrant: a goroutine that locks a name which it already holds waits for
+// itself, until its context ends. TryLock returns [ErrTaken].
+//
+// It does not end by itself. A Lock that nobody unlocks is renewed until its process ends,
+// unless [WithMaxHold] or [WithoutRenewal] sets a limit.
+//
+// It does not stop the code that runs under it. When it is lost, [Lock.Context] ends, and
+// the code must look at that. A write that carries no token is never safe.
+//
 // # What the caller knows after an error
 //
 // Of Lock and TryLock: after [ErrOutcomeUnknown] the name may stay locked for up to
@@ -41,11 +52,11 @@ import (
 // hold connections or goroutines of their own have a Close method as well; none
 // closes a client it was given.
 type Locker interface {
-	// Lock waits until the lock is held or ctx ends. If ctx ends first, the
-	// error wraps its cause and [ErrTaken], or [ErrUnavailable] if nobody had
-	// said yet that the lock is taken. If ctx has already ended, Lock returns
-	// only its cause. When Lock has returned, the end of ctx no longer matters
-	// to the lock.
+	// Lock waits until the lock is held or ctx ends; [WithWait] sets a limit. If ctx
+	// ends first, the error wraps its cause and [ErrTaken], or [ErrUnavailable] if
+	// nobody had said yet that the lock is taken. If ctx has already ended, Lock
+	// returns only its cause. When Lock has returned, the end of ctx no longer
+	// matters to the lock: unlock it, or it is renewed until the process ends.
 	Lock(ctx context.Context, name string, opts ...Option) (*Lock, error)
 
 	// TryLock makes one attempt, and waits only for the store's answer. If somebody

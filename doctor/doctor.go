@@ -1,7 +1,7 @@
-// Package doctor looks at a store for what can hurt the locks kept in it: a
-// setting under which a guarantee does not hold, or under which locks cannot
-// work. Beyond opening its URL, which may say schema=ensure, it changes nothing there.
-// "locker doctor" prints what it finds.
+// Package doctor examines a store for what can hurt the locks in it: settings under which
+// a guarantee does not hold, or under which locks cannot work. It changes nothing there,
+// except that a URL with schema=ensure makes the tables. "locker doctor" prints what it
+// finds.
 package doctor
 
 import (
@@ -28,8 +28,8 @@ const (
 	Note Severity = "note"
 )
 
-// Finding is one hazard. Its words may change with any release, its Code does not:
-// by that a program can pass over what it knows of.
+// Finding is one hazard. Its words may change with any release. Its Code does not, so a
+// program can use the Code to ignore findings that it knows.
 type Finding struct {
 	Code     string   `json:"code"`
 	Severity Severity `json:"severity"`
@@ -59,11 +59,10 @@ func (r *Report) Danger() bool {
 // unusableTime bounds the look at a store that package open would refuse.
 const unusableTime = 10 * time.Second
 
-// Examine looks at the store that url stands for, a URL as [open.URL] takes it. A
-// check that the store does not let its user make is a finding, too. An error is one
-// that open.URL would return for url, or means that the store stopped answering, and
-// then wraps [locker.ErrUnavailable]. The Report has what could be found until then;
-// it is never nil.
+// Examine examines the store at url, in the form that [open.URL] takes. If the store does
+// not let its user make a check, that is a finding, too. An error is one that open.URL
+// would return for url; or the store has stopped answering, and the error wraps
+// [locker.ErrUnavailable]. The Report has what was found until then; it is never nil.
 //
 // [open.URL]: https://pkg.go.dev/github.com/lockstile/locker/open#URL
 func Examine(ctx context.Context, url string) (*Report, error) {

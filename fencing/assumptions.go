@@ -14,9 +14,9 @@ const (
 	// drift allowed for, and do not jump.
 	SteadyClocks
 	// AgreedClocks: the clocks of servers that may take each other's place show
-	// the same time, up to the drift allowed for. A lease that is replicated as
-	// the time of its end leans on it: a successor whose clock is ahead ends it
-	// early.
+	// the same time, up to the drift allowed for. It matters if a lease is
+	// replicated as the time of its end: a successor whose clock is ahead ends
+	// the lease early.
 	AgreedClocks
 	// DurableServer: what the server acknowledged survives its crash.
 	DurableServer
@@ -25,10 +25,10 @@ const (
 	// DelayedRestart: a server that has lost its data grants nothing until
 	// every lock that it granted before has expired.
 	DelayedRestart
-	// ForwardClock: the server's clock did not go back in the same failure in
-	// which data was lost, nor by more than the time for which the counter of
-	// a name that nobody uses is kept. The clock of a server that takes its
-	// place counts as the same clock.
+	// ForwardClock: the server's clock does not go back in the same failure in
+	// which data is lost. Nor does it ever go back by more than the time for which
+	// the store keeps the counter of a name that nobody uses. If another server
+	// takes the server's place, its clock counts as the same clock.
 	ForwardClock
 	// ServerUp: the server is running and reachable, and a connection to it
 	// does not end on its side alone.

@@ -75,8 +75,8 @@ type Guard interface {
 	// Between a Check and a separate write there is a gap, in which the
 	// writer can be paused. Wherever the storage allows it, use the guard's
 	// own method that checks and writes in one step. Check alone is for
-	// claiming a resource right after the lock was granted: it refuses
-	// writes of earlier holders from then on.
+	// claiming a resource right after the lock was granted: after it, writes of
+	// earlier holders are refused.
 	Check(ctx context.Context, resource string, token Token) error
 }
 
@@ -111,7 +111,7 @@ func (m *Memory) Check(ctx context.Context, resource string, token Token) error 
 // Check or Write of this Memory comes between. It returns what write returns.
 // The token stays remembered even when write fails.
 //
-// write runs under the Memory's mutex, for that is what makes it one step; it
+// write runs under the Memory's mutex, which makes it one step with the check, so it
 // must not call the same Memory.
 func (m *Memory) Write(ctx context.Context, resource string, token Token, write func() error) error {
 	if err := ctx.Err(); err != nil {

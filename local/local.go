@@ -5,8 +5,8 @@
 //
 // At most one holder at a time, whatever clocks do and however long a process is
 // paused: the kernel keeps the lock until the process gives it back or ends. There can
-// be two only if somebody takes the lock by force ([Locker.Break]) or deletes its file:
-// until the old holder notices.
+// be two only if somebody takes the lock by force ([Locker.Break]) or deletes its file,
+// until the old holder notices that.
 //
 // The file of a lock keeps the last token. A grant has 64 tokens, or 8 where the file's
 // are ahead of the clock, and is returned only when the last of them is on the disk. The
@@ -16,12 +16,12 @@
 // time, or the lock is granted again within 64 µs of the grant before. A damaged file is
 // an error and is never repaired behind your back.
 //
-// Programs that sweep directories for temporary files delete what looks old, and
-// the file of a lock that is held for days does. On Linux files have the sticky
-// bit, which systemd-tmpfiles heeds, also in $XDG_RUNTIME_DIR. Others (tmpreaper,
-// tmpwatch, those of macOS and the BSDs, a find in a job of cron) do not know it:
-// make them leave the directory out, or keep locks where nobody sweeps. All of them
-// may remove a directory in which no name was ever locked; locking in it fails then.
+// Programs that clean up directories for temporary files delete what looks old, and the
+// file of a lock that is held for days looks old. On Linux the files have the sticky bit:
+// systemd-tmpfiles leaves those alone, also in $XDG_RUNTIME_DIR. Others do not (tmpreaper,
+// tmpwatch, those of macOS and the BSDs, a find in a cron job): make them leave the
+// directory out, or keep locks where nobody cleans up. All of them may remove a directory
+// in which no name was ever locked; then locking in it fails.
 //
 // The order in which processes are served is not promised. A newcomer lets those who
 // wait try first. Goroutines of one Locker pass the lock on to each other in memory, in
@@ -38,8 +38,8 @@
 //
 // # Clocks
 //
-// Exclusion depends on none. The wall clock puts a floor under tokens. The end of a
-// TTL or of WithMaxHold comes by the holder's clock of elapsed time.
+// Exclusion depends on no clock. No token is less than the wall clock in microseconds. The
+// end of a TTL or of WithMaxHold is by the holder's clock of elapsed time.
 //
 // # Requirements
 //
@@ -52,7 +52,7 @@
 // connection: use a backend with a server there. All processes run as one user,
 // or as root: files are made for their owner alone. Each held lock and each name
 // waited for takes one descriptor. Files stay when locks are given back, 8 kB
-// for every name, and nobody sweeps them; delete one only when nobody uses its lock.
+// for every name, and nobody removes them; delete one only when nobody uses its lock.
 package local
 
 import (

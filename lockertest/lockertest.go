@@ -7,8 +7,8 @@
 //	locks.Lose("invoices/42") // what does program do now?
 //
 // Its locks exclude each other, have tokens, leases and waiters, and pass the conformance
-// suite like those of any backend, but end with the process. In a bubble of
-// testing/synctest, leases end by the bubble's clock, if New was called there.
+// suite as those of every backend do. They end with the process. If New was called in a
+// bubble of testing/synctest, leases end by the bubble's clock.
 package lockertest
 
 import (
@@ -83,8 +83,8 @@ func (l *Locker) Close() error { return l.locks.Close() }
 // Link returns what lies between this Locker and its store.
 func (l *Locker) Link() *Link { return l.link }
 
-// Lose takes the lock called name from the goroutine of this Locker that holds it, whose
-// [locker.Lock] is lost at once, and reports whether there was one.
+// Lose takes the lock called name from the goroutine of this Locker that holds it. Its
+// [locker.Lock] is lost at once. Lose reports whether there was such a goroutine.
 func (l *Locker) Lose(name string) bool {
 	holder := l.server.lose(name, l.link)
 	if holder == nil {

@@ -13,9 +13,9 @@ import (
 	"github.com/lockstile/locker/internal/dial"
 )
 
-// Backend is what a URL stands for. Close closes the backend and the client
-// that [URL] made for it. Unlock before: locks that are still held then can mostly
-// no longer be given back, and end as those of a dead holder do.
+// Backend is the backend that a URL describes. Close closes the backend and the client
+// that [URL] made for it. Unlock before that: after Close most locks can no longer be given
+// back, and end as those of a dead holder do.
 type Backend interface {
 	locker.Locker
 	locker.Inspector
@@ -23,17 +23,15 @@ type Backend interface {
 	io.Closer
 }
 
-// URL makes the backend that url stands for ([Schemes] lists the forms) and asks
-// its server for an answer, within ctx and five seconds. A server that cannot be
-// reached, or refuses the user, the password or the database, and a directory
-// that cannot be used, is an error that wraps [locker.ErrUnavailable]; any other
-// error means that url is wrong: mostly no server was asked. No error shows a
-// password.
+// URL makes the backend that url describes ([Schemes] lists the forms), and waits
+// for an answer of its server until ctx ends, or for five seconds. The error wraps
+// [locker.ErrUnavailable] if the server cannot be reached, if it refuses the user, the
+// password or the database, or if the directory cannot be used. Any other error means that
+// url is wrong, and in most of these cases no server was asked. No error shows a password.
 //
-// In a user name or password write / as %2F, ? as %3F, # as %23 and % as %25. A
-// host that is empty, a parameter without a value and one that is given twice are
-// errors: a variable may not be set. Only PostgreSQL has a host by default, which
-// is libpq's.
+// In a user name or password write / as %2F, ? as %3F, # as %23 and % as %25. An empty
+// host, a parameter without a value and one that is given twice are errors, because a
+// variable that is not set looks like that. Only PostgreSQL has a default host, libpq's.
 //
 // The forms for Redis take parameters, as in "redis://h/0?prefix=app:&replicas=1":
 // prefix and replicas are the fields of singlenode.Options, redis-sentinel has
@@ -51,19 +49,19 @@ type Backend interface {
 // For etcd, name all members. It takes prefix, and with etcds:// cacert, cert and
 // key, files in PEM form as etcdctl takes them, and skip_verify=true.
 //
-// For ZooKeeper, the user and the password are those of digest authentication, and
-// nodes are then made so that nobody else may touch them; BASE is /lockstile where
-// there is none. It takes session_timeout, 10s by default, for which a dead
-// holder's locks are kept and under which no lock's TTL may be.
+// For ZooKeeper, the user and the password are those of digest authentication. With them,
+// nodes are made so that nobody else may touch them. The default BASE is /lockstile. The
+// parameter session_timeout, 10s by default, says for how long a dead holder's locks are
+// kept. No lock's TTL may be less.
 //
-// A URL for PostgreSQL is one of libpq's, with several hosts, of which one that is read-only
-// is passed over unless target_session_attrs says otherwise, sslmode and so on, a
-// socket's directory as a host (%2Frun%2Fpostgresql), and what the environment and
-// the password file say counts as always; parameters for the pool (pool_max_conns)
-// are those of pgxpool. Ours are mode=session for advisory locks instead of leases,
-// poll, sync_standby and no_standby, fields of postgres.Options, and schema=ensure:
-// it makes the locks' tables, or brings them up to date, and is best given once, by
-// a role that may do so. Without it, a database that has no such tables is
+// A URL for PostgreSQL has the form of libpq's: several hosts, sslmode and so on, and a
+// socket's directory as a host (%2Frun%2Fpostgresql). A host that is read-only is passed
+// over, unless target_session_attrs says otherwise. The environment and the password file
+// count as with every client of PostgreSQL. Parameters for the pool (pool_max_conns) are
+// those of pgxpool. These are ours: mode=session for advisory locks instead of leases;
+// poll, sync_standby and no_standby, which are fields of postgres.Options; and
+// schema=ensure, which makes the locks' tables or brings them up to date, and is best given
+// once, by a role that may do so. Without it, a database that has no such tables is
 // unavailable.
 //
 // The client of Redis writes to stderr what goes wrong with its connections, which

@@ -15,8 +15,8 @@
 //
 // Nodes are laid out as in ZooKeeper's lock recipe, base/name/_c_guid-lock-0000000042,
 // so Curator's InterProcessMutex and zk.Lock on the same path exclude us and we
-// them. We wait for kazoo's Lock, too, but it counts only nodes of its own kind,
-// and takes no notice of ours unless it is told of them:
+// them. We wait for kazoo's Lock, too. But kazoo looks only at nodes of its own kind, and
+// waits for ours only if it is told to:
 //
 //	Lock(client, path, extra_lock_patterns=["-lock-"])  # kazoo 2.8 or later
 //
@@ -27,9 +27,9 @@
 // The server numbers the places of a queue from 0 to 2147483647, and gives every later
 // place the last number again. A Locker refuses that number, waits until the queue is
 // empty, removes its node, and begins another queue; the order of arrival is lost this
-// once. Other libraries take the last number, and from there on their locks exclude
-// nobody: remove the node of a name that has been locked two thousand million times,
-// while nobody uses it.
+// once. Other libraries take the last number, and after that their locks exclude nobody. If
+// you use one of them and a name has been locked two thousand million times, remove its
+// node while nobody uses it.
 //
 // # Losing a lock
 //
@@ -40,7 +40,7 @@
 // the session timeout after it sent the last renewal that was answered. A node that
 // somebody has deleted is found missing by the next look at it, after a third of the
 // lock's TTL. Closing the connection frees its locks at once. With [Options].Session their
-// holders have lost them before that; without it they go on believing, so unlock first.
+// holders lose them before that; without it they go on believing, so unlock first.
 //
 // # Clocks
 //
@@ -53,19 +53,19 @@
 // answers reads for a while. For the same reason a lock is believed in for no longer than
 // its session, whichever server said that it is the first of its queue.
 //
-// This does not cover a holder whose pings are late because it is paused, or a leader that
-// asks late because it is paused, if the holder's server fails in the same moments. A
-// guard in the storage does.
+// One case is not covered: the holder is paused and its pings are late, or the leader is
+// paused and asks late, and in the same moments the holder's server fails. A guard in the
+// storage covers it.
 //
 // # Requirements
 //
 // ZooKeeper 3.5.3 or later (containers). A Locker must know the session timeout, which the
-// zk client does not tell: see [Options]. It takes the place of a lock's TTL, and must not
-// be longer than that; a shorter one frees a dead holder's lock sooner. It must be two
-// ticks of the servers or more, and is, unless somebody has set their minSessionTimeout to
-// less: locker doctor looks. A client that changes to a server which grants less loses its
-// locks. Close the Locker before its connection. Nodes below the base must allow what
-// Options.ACL allows.
+// zk client does not tell: see [Options]. The session timeout takes the place of a lock's
+// TTL, and must not be longer than that; a shorter one frees a dead holder's lock sooner. It
+// must be two ticks of the servers or more, and it is, unless somebody has set their
+// minSessionTimeout to less; locker doctor checks that. A client that changes to a server
+// which grants less loses its locks. Close the Locker before its connection. Nodes below
+// the base must allow what Options.ACL allows.
 package zookeeper
 
 import (

@@ -3,13 +3,13 @@
 //
 // A backend's [locker.Guarantees] say which assumptions about the world each promise
 // leans on. Every [Scenario] breaks one assumption on real servers, with holders that
-// are real processes. A promise that does not lean on it must survive; one that does may
-// break, and then the report shows the break and whether the fencing token made it
-// harmless. So there is no list of expected results: they follow from the declaration,
-// and a declaration that is stronger than the truth is a [FalseClaim].
+// are real processes. A promise that does not lean on it must be kept. One that does may
+// break, and then the report shows how, and whether the fencing token made it harmless. So
+// there is no list of expected results: they follow from the declaration. A declaration
+// that is stronger than the truth is a [FalseClaim].
 //
-// A program that plays it describes each backend as a [Subject], calls [BecomeWorker]
-// before anything else, and then [Run]. docs/BACKENDS.md has an example.
+// A program that plays scenarios describes each backend as a [Subject], calls
+// [BecomeWorker] before anything else, and then [Run]. docs/BACKENDS.md has an example.
 package matrix
 
 import (

@@ -5,16 +5,15 @@
 // # What is promised
 //
 // A handler behind the middleware runs only for requests whose token the guard
-// has accepted, and is given nothing of the request's body that came in after the
-// guard had seen a greater one: the guard is asked again after every read of the
-// body, before the handler gets what was read, and at the body's end. A read that
-// is refused returns no bytes and an error that wraps [fencing.ErrStale] or the guard's
-// own error, and so do all reads after it. So a client that is paused in the middle of
-// its request is refused like one that is paused before it, whether or not the handler
-// reads to the end.
+// has accepted. It gets no part of the body that came in after the guard had seen a
+// greater token: the middleware asks the guard again after every read of the body, before
+// the handler gets what was read, and at the body's end. A read that is refused returns
+// no bytes and an error that wraps [fencing.ErrStale] or the guard's own error, and so do
+// all reads after it. So a client that is paused in the middle of its request is refused
+// like one that is paused before it, whether or not the handler reads to the end.
 //
-// That is one question to the guard for every read. A handler that reads a large
-// body asks less often through a [bufio.Reader] of a larger size.
+// Every read asks the guard once. If a handler reads a large body through a
+// [bufio.Reader] of a larger size, the guard is asked less often.
 //
 // Requests of clients that are not ours can join in: the header is
 // "Fencing-Token", and its value the token in decimal.
@@ -22,19 +21,19 @@
 // # What is not
 //
 // Between the last check and the handler's write there is a gap, in which the server
-// can be paused and the handler can wait for something. Where the storage
-// has a guard of its own, the handler should check there once more, in one step
-// with its write: [FromContext] has the token.
+// can be paused and the handler can wait for something. If the storage has a guard of its
+// own, the handler should check there once more, in one step with its write:
+// [FromContext] has the token.
 //
-// The handler keeps what it was given in time: if it writes while it reads, it may have
-// written a part when the rest is refused. For a handler that does not read the body,
-// and for a request without one, there is only the first check.
+// If a handler writes while it reads, it may have written a part of the body when the
+// rest is refused. If it does not read the body, or there is none, only the first check
+// is made.
 //
-// A handler that passes the request on, such as a reverse proxy, does not write
-// itself, and the gap reaches to the server that does. The body which that server
-// gets breaks off; it may have stored what was complete before, though the client
-// gets an error ([net/http/httputil.ReverseProxy] answers 502 Bad Gateway). Put the
-// middleware in front of that server too: a reverse proxy passes the header on.
+// If a handler passes the request on, as a reverse proxy does, another server writes, and
+// the gap lasts until it has written. That server sees the body break off. It may have
+// stored what was complete before, though the client gets an error
+// ([net/http/httputil.ReverseProxy] answers 502 Bad Gateway). Put the middleware in front
+// of that server too: a reverse proxy passes the header on.
 //
 // What comes in over a connection that the handler has hijacked is not checked.
 //

@@ -21,11 +21,11 @@
 // # What is not
 //
 // Only transactions that call Check are refused. A rollback to a savepoint before
-// the check undoes the check. Nothing looks at the transaction's other statements: a
+// the check undoes the check. Nobody checks the transaction's other statements: a
 // role that writes under a guard can write the guard's table too, and make it forget,
 // so let no stranger choose the SQL. A stale token is reported as an error and does
-// not end the transaction by itself: roll it back. Above the isolation level read
-// committed, a transaction that has waited for another one ends with a serialization
+// not end the transaction by itself: roll it back. At isolation levels above read
+// committed, a transaction that had to wait for another one gets a serialization
 // error instead, and can be run again.
 package pgfence
 

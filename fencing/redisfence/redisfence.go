@@ -15,10 +15,10 @@
 // Only writes that go through the [Guard] are refused, and only the token of the
 // key that [Guard.Do] is given is compared: commands that write other keys as well,
 // such as RENAME and MSET, are not checked against the tokens of those. Neither key nor
-// arguments may begin with "lockstile:", where the tokens and the bookkeeping of locks
-// are; nothing else about a command is checked. A command that empties or swaps
+// arguments may begin with "lockstile:", because the tokens and the bookkeeping of locks
+// are there. Nothing else about a command is checked. A command that empties or swaps
 // databases (FLUSHALL, FLUSHDB, SWAPDB) makes the guard forget: do not let strangers
-// choose the command. A lock on this server lies under its own name, so do not write
+// choose the command. The key of a lock on this server is its name, so do not write
 // data under the name of a lock.
 //
 // A client that is set to retry may carry out a command twice when a reply was lost,
