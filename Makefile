@@ -8,6 +8,7 @@ SHELL := /bin/bash
 GOTESTSUM := go run gotest.tools/gotestsum@v1.13.0 --raw-command --format pkgname-and-test-fails --format-hide-empty-pkg
 
 LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+ACTIONS := github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
 VULN := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 VULNDB ?= https://vuln.go.dev
 
@@ -15,7 +16,7 @@ VULNDB ?= https://vuln.go.dev
 MODULES := . $(patsubst %/go.mod,%,$(wildcard bench/go.mod docs/go.mod internal/lab/*/go.mod))
 
 # Systems and processors on which we run nothing. Users' programs must build for them.
-ELSEWHERE := darwin/arm64 windows/amd64 freebsd/amd64 openbsd/amd64 linux/386 linux/arm
+ELSEWHERE := darwin/arm64 windows/amd64 freebsd/amd64 openbsd/amd64 linux/386 linux/arm linux/arm64
 
 BENCH ?=
 
@@ -47,9 +48,10 @@ hunt: servers ## run every package COUNT times beside LOAD busy loops; the recor
 check: lint test ## lint and test: what a patch has to pass
 
 .PHONY: lint
-lint: ## gofmt, vet, golangci-lint, govulncheck and tidy modules
+lint: ## gofmt, vet, golangci-lint, actionlint, govulncheck and tidy modules
 	test -z "$$(gofmt -l . | tee /dev/stderr)"
 	for m in $(MODULES); do (cd $$m && go vet ./... && go run $(LINT) run ./...); done
+	go run $(ACTIONS) -shellcheck= -pyflakes= # the workflows
 	go mod tidy -diff && cd docs && go mod tidy -diff # not in bench: other libraries' tests need modules that not every proxy has
 	for t in $(ELSEWHERE); do echo "vet for $$t"; GOOS=$${t%/*} GOARCH=$${t#*/} go vet ./...; done
 	if curl -sfo /dev/null --max-time 20 $(VULNDB)/index/db.json; then go run $(VULN) -db $(VULNDB) ./...; \
