@@ -1,0 +1,141 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/lockstile/locker"
+)
+
+const (
+	// mostGrace bounds how long before the end of validity the child is asked
+	// to end.
+	mostGrace = 5 * time.Second
+
+	// lateGrace is what a child has when the lock is gone already.
+	lateGrace = time.Second
+
+	// glance is how often the clock is looked at in any case: timers stand
+	// still while the machine is suspended, the lock's clock does not.
+	glance = time.Second
+
+	// sweepPause is the pause between looks at what is left of the group.
+	sweepPause = 10 * time.Millisecond
+)
+
+// supervisor ends a child that is about to lose its lock, or has lost it.
+type supervisor struct {
+	lock  *locker.Lock
+	child *child
+	grace time.Duration // before the end of validity, at most
+	whole time.Duration // the longest validity seen: a store may grant less than the TTL
+	ahead string        // why validity could end
+
+	lost   error          // why the child is being ended; nil while it is not
+	killAt locker.Instant // when what is left of its group is killed
+}
+
+func (c *runCommand) supervise(lock *locker.Lock, child *child) *supervisor {
+	s := &supervisor{lock: lock, child: child, grace: min(c.ttl/4, mostGrace), ahead: "it was not renewed in time"}
+	if c.maxHold > 0 {
+		s.grace = min(s.grace, c.maxHold/4)
+		s.ahead += fmt.Sprintf(", or --max-hold %v is over", c.maxHold)
+	}
+	return s
+}
+
+// watch returns the child's exit status when the child has ended, and with it,
+// if the lock is lost, its group.
+func (s *supervisor) watch(signals <-chan os.Signal) (status int) {
+	lost := s.lock.Lost()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case status = <-s.child.exited:
+			s.child.leaveTerminal()
+			s.sweep()
+			return status
+		case sig := <-signals:
+			s.child.pass(sig)
+		case sig := <-s.child.suspended:
+			s.child.signal(sig) // when it has stopped, so do we
+		case sig := <-s.child.stopped:
+			if s.child.stoppedBy(sig) {
+				s.goOn()
+			}
+		case <-s.child.continued:
+			s.goOn()
+		case <-lost:
+			lost = nil
+		case <-timer.C:
+		}
+		timer.Reset(s.look())
+	}
+}
+
+// goOn continues the child. If it has lost its lock, SIGTERM comes first.
+func (s *supervisor) goOn() {
+	s.look()
+	s.child.goOn()
+}
+
+// look ends the child if it is time to, and returns when to look again.
+func (s *supervisor) look() time.Duration {
+	now, deadline := locker.Now(), s.lock.Deadline()
+	left, ends := time.Until(deadline), !deadline.IsZero() // of the lock's validity, unless it is renewed
+	s.whole = max(s.whole, left)
+	grace := min(s.grace, s.whole/4)
+	if err := s.lock.Err(); err != nil {
+		s.end(err)
+	} else if ends && left <= grace && s.lost == nil {
+		s.terminate(fmt.Errorf("the lock %q was about to end: %s", s.lock.Name(), s.ahead), now.Add(left-grace/5))
+	}
+	switch {
+	case s.lost == nil && !ends:
+		return glance
+	case s.lost == nil:
+		return max(min(left-grace, glance), 0)
+	case now >= s.killAt:
+		s.child.kill()
+		return glance
+	default:
+		return min(s.killAt.Sub(now), glance)
+	}
+}
+
+// end ends the child because the lock is gone.
+func (s *supervisor) end(lost error) {
+	s.terminate(lost, locker.Now().Add(lateGrace))
+}
+
+// terminate asks the child's group to end, once, and lets it be killed at
+// killAt, or earlier where that was settled before. There is no way back: a
+// renewal that succeeds now comes too late for a child that is ending.
+func (s *supervisor) terminate(lost error, killAt locker.Instant) {
+	if s.lost != nil {
+		s.killAt = min(s.killAt, killAt)
+		return
+	}
+	s.lost, s.killAt = lost, killAt
+	s.child.terminate()
+}
+
+// sweep waits until nothing is left of a group that is being ended, and kills it
+// when its time is over.
+func (s *supervisor) sweep() {
+	if s.lost == nil {
+		return
+	}
+	for s.child.groupLives() {
+		if locker.Now() >= s.killAt {
+			s.child.kill()
+			return
+		}
+		time.Sleep(sweepPause)
+		if err := s.lock.Err(); err != nil {
+			s.end(err)
+		}
+	}
+}
