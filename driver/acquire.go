@@ -94,7 +94,7 @@ func (l *Locker[H]) ask(ctx context.Context, c *call[H]) (Grant, error) {
 		if err == nil && grant.Count == 0 {
 			err = errNoGrant
 		}
-		if err == nil || refused(err) || !l.told(c) || w.over() {
+		if err == nil || IsRefused(err) || !l.told(c) || w.over() {
 			return grant, err
 		}
 		select {

@@ -148,7 +148,9 @@ type refusal struct{ error }
 
 func (r *refusal) Unwrap() error { return r.error }
 
-func refused(err error) bool {
+// IsRefused reports whether err, from a Locker or from package open, is marked so: asking
+// again changes nothing until somebody changes a setting.
+func IsRefused(err error) bool {
 	var r *refusal
 	return errors.As(err, &r)
 }

@@ -105,12 +105,12 @@ func TestUnknownSchemeListsThoseThatAreKnown(t *testing.T) {
 		t.Fatal("no error")
 	}
 	for _, s := range open.Schemes() {
-		if !strings.Contains(err.Error(), s.Form) {
-			t.Errorf("%s is not in: %v", s.Form, err)
+		if scheme, _, _ := strings.Cut(s.Form, ":"); !strings.Contains(err.Error(), scheme) {
+			t.Errorf("%s is not in: %v", scheme, err)
 		}
 	}
-	if !strings.Contains(err.Error(), `"mysql"`) {
-		t.Errorf("the scheme is not in: %v", err)
+	if !strings.Contains(err.Error(), `"mysql"`) || len(err.Error()) > 160 {
+		t.Errorf("the scheme is not in this line, or the line is too long to read: %v", err)
 	}
 }
 

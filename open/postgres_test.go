@@ -36,8 +36,8 @@ func TestPostgresByURL(t *testing.T) {
 	}
 	refused(t, strings.Replace(base, "/postgres?", "/nowhere?", 1), s.Addr(), `"nowhere"`, "does not exist")
 	s.Kill()
-	refused(t, strings.Replace(base, "postgres@", "u:secret@", 1), s.Addr(), "connection refused")
-	refused(t, "postgres://u:secret@host.invalid/db", "host.invalid:5432")
+	silent(t, strings.Replace(base, "postgres@", "u:secret@", 1), s.Addr(), "connection refused")
+	silent(t, "postgres://u:secret@host.invalid/db", "host.invalid:5432")
 }
 
 // A standby takes no locks. Where a URL names several servers, it is passed over.
@@ -59,7 +59,7 @@ func TestPostgresBySocket(t *testing.T) {
 	works(t, mustOpen(t, "postgres://postgres@"+dir+":"+port+"/postgres?schema=ensure"))
 	works(t, mustOpen(t, "postgres://postgres@"+dir+":"+port+",127.0.0.1:1/postgres?sslmode=disable"))
 	works(t, mustOpen(t, "postgres:///postgres?user=postgres&host="+dir+"&port="+port))
-	refused(t, "postgres://u:secret@"+dir+":1/postgres", s.SocketDir()+"/.s.PGSQL.1")
+	silent(t, "postgres://u:secret@"+dir+":1/postgres", s.SocketDir()+"/.s.PGSQL.1")
 }
 
 // A space is written as + or %20, in every scheme, and comes through as one.
@@ -199,8 +199,8 @@ func TestPostgresThatDoesNotAnswer(t *testing.T) {
 	if _, err := open.URL(ctx, url); !errors.Is(err, locker.ErrUnavailable) || !strings.Contains(err.Error(), "enough") {
 		t.Errorf("a cancelled attempt: %v", err)
 	}
-	refused(t, url, s.Addr(), "no answer within 5s")
-	refused(t, "postgres://u:secret@localhost:1/db", "localhost:1", "connection refused") // with TLS and without
+	silent(t, url, s.Addr(), "no answer within 5s")
+	silent(t, "postgres://u:secret@localhost:1/db", "localhost:1", "connection refused") // with TLS and without
 }
 
 func TestPostgresThroughAPoolerTakesLeasesAndRefusesSessions(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 )
 
 // Backend is what a URL stands for: a [*Local], [*Redis], [*Redlock], [*Etcd],
@@ -24,8 +25,17 @@ type Backend interface {
 
 // URL makes the backend that url stands for, and waits for an answer of its server.
 // It may return a backend along with an error: the clients are made, and the store
-// is not as it must be. The caller closes that too.
+// is not as it must be. The caller closes that too. A [locker.ErrUnavailable] that asking
+// again does not change is marked ([driver.Refused]).
 func URL(ctx context.Context, url string) (Backend, error) {
+	b, err := open(ctx, url)
+	if refuses(err) {
+		err = driver.Refused(err)
+	}
+	return b, err
+}
+
+func open(ctx context.Context, url string) (Backend, error) {
 	scheme, rest, ok := strings.Cut(url, ":")
 	if !ok {
 		return nil, errors.New("the URL has no scheme: " + known())
@@ -54,13 +64,14 @@ func URL(ctx context.Context, url string) (Backend, error) {
 	return nil, fmt.Errorf("unknown scheme %q: %s", scheme, known())
 }
 
-// known lists the forms of URLs for an error.
+// known lists the schemes for an error.
 func known() string {
-	var forms []string
+	var names []string
 	for _, s := range Schemes() {
-		forms = append(forms, s.Form)
+		name, _, _ := strings.Cut(s.Form, ":")
+		names = append(names, name)
 	}
-	return "use one of " + strings.Join(forms, ", ")
+	return "use one of " + strings.Join(slices.Compact(names), ", ")
 }
 
 // Scheme describes one form of URL.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 	"github.com/lockstile/locker/local"
 )
 
@@ -17,7 +18,7 @@ func localScheme() Scheme {
 func openLocal(dir string) (Backend, error) {
 	l, err := newLocal(dir)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", locker.ErrUnavailable, err)
+		return nil, fmt.Errorf("%w: %w", locker.ErrUnavailable, driver.Refused(err))
 	}
 	return l, nil
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 	"github.com/lockstile/locker/postgres"
 )
 
@@ -286,8 +287,8 @@ func (b *Postgres) prepare(ctx context.Context, own postgresOwn) error {
 	var there bool
 	err := b.Pool.QueryRow(ctx, `SELECT to_regclass('lockstile_lease') IS NOT NULL`, pgx.QueryExecModeExec).Scan(&there)
 	if err == nil && !there {
-		err = errors.New("it has no tables for locks: open it once with schema=ensure in the URL, as a role that may create tables, " +
-			"or apply the Schema of package postgres; or check the search path")
+		err = driver.Refused(errors.New("it has no tables for locks: open it once with schema=ensure in the URL, as a role that may create tables, " +
+			"or apply the Schema of package postgres; or check the search path"))
 	}
 	return err
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 	"github.com/lockstile/locker/singlenode"
 )
 
@@ -202,7 +203,7 @@ func discreet(err error) error {
 		return nil
 	}
 	if text, _, quotes := strings.Cut(err.Error(), ", with args beginning with"); quotes {
-		return errors.New(text)
+		return driver.Refused(errors.New(text))
 	}
 	return err
 }
