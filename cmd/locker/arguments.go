@@ -12,43 +12,27 @@ import (
 	"github.com/lockstile/locker"
 )
 
-// flagSet is a flag.FlagSet that remembers in which order flags were declared.
-type flagSet struct {
-	*flag.FlagSet
-	order []string
-}
+// flagSet are the flags of a command.
+type flagSet struct{ *flag.FlagSet }
 
 // declare returns the flags of c. Parsing them sets c's fields.
-func declare(c command) *flagSet {
-	fs := &flagSet{FlagSet: flag.NewFlagSet("", flag.ContinueOnError)}
+func declare(c command) flagSet {
+	fs := flagSet{flag.NewFlagSet("", flag.ContinueOnError)}
 	fs.SetOutput(io.Discard) // errors are returned
 	c.flags(fs)
 	return fs
 }
 
-func (fs *flagSet) Func(name, usage string, set func(string) error) {
-	fs.order = append(fs.order, name)
-	fs.FlagSet.Func(name, usage, set)
-}
-
-func (fs *flagSet) StringVar(to *string, name, usage string) {
-	fs.order = append(fs.order, name)
-	fs.FlagSet.StringVar(to, name, "", usage)
-}
-
-func (fs *flagSet) BoolVar(to *bool, name, usage string) {
-	fs.order = append(fs.order, name)
-	fs.FlagSet.BoolVar(to, name, false, usage)
-}
-
-func (fs *flagSet) ttl(to *time.Duration) {
+func (fs flagSet) ttl(to *time.Duration) {
 	*to = locker.DefaultTTL
 	fs.Func("ttl", "if locker is killed, a store with leases frees the lock after `DURATION` at\nmost; \"local:\" frees it at once; default 30s", positive(to))
 }
 
+func (fs flagSet) json(to *bool) { fs.BoolVar(to, "json", false, "print JSON, one object a line") }
+
 // parse sets what the flags in args say, and returns the other arguments. Flags may
 // stand before and after them, but after the first "--" nothing is a flag.
-func (fs *flagSet) parse(args []string) (words []string, err error) {
+func (fs flagSet) parse(args []string) (words []string, err error) {
 	end := slices.Index(args, "--")
 	if end < 0 {
 		end = len(args)
@@ -100,19 +84,12 @@ func notNegative(to *time.Duration) func(string) error {
 	}
 }
 
-// maxNumber is the greatest number that a flag takes.
-const maxNumber = 10_000
-
-func number(to *int) func(string) error {
+// number takes a whole number from least to most.
+func number(to *int, least, most int) func(string) error {
 	return func(text string) error {
 		n, err := strconv.Atoi(text)
-		switch {
-		case errors.Is(err, strconv.ErrRange) || err == nil && n > maxNumber:
-			return fmt.Errorf("more than %d", maxNumber)
-		case err != nil:
-			return errors.New("not a whole number")
-		case n <= 0:
-			return errors.New("not above zero")
+		if err != nil || n < least || n > most {
+			return fmt.Errorf("not a whole number from %d to %d", least, most)
 		}
 		*to = n
 		return nil
@@ -122,7 +99,7 @@ func number(to *int) func(string) error {
 // plain is a command without flags and arguments.
 type plain struct{}
 
-func (plain) flags(*flagSet) {}
+func (plain) flags(flagSet) {}
 
 func (plain) accept(args []string) error {
 	_, err := atMost(0, args)

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/lockstile/locker/open"
 )
 
 func TestInspectShowsHolderTokenAndWaiters(t *testing.T) {
@@ -43,7 +45,7 @@ func TestInspectShowsHolderTokenAndWaiters(t *testing.T) {
 type jsonInfo struct {
 	Name    string `json:"name"`
 	Held    bool   `json:"held"`
-	Token   uint64 `json:"token"`
+	Token   uint64 `json:"token,string"`
 	Waiters int    `json:"waiters"`
 }
 
@@ -86,6 +88,37 @@ func TestUnlockWantsForce(t *testing.T) {
 	p := launch(t, "unlock", "-b", url, "--force", "x")
 	p.ends(0)
 	p.says(`"x" was not held`)
+	p = launch(t, "unlock", "--json", "-b", url, "--force", "x")
+	p.ends(0)
+	p.says(`{"name":"x","was_held":false}` + "\n")
+}
+
+func TestBackendsAndVersionAreToldInJSON(t *testing.T) {
+	t.Parallel()
+	p := launch(t, "backends", "--json")
+	p.ends(0)
+	lines := 0
+	for line := range strings.Lines(p.out.String()) {
+		var s struct {
+			URL       string   `json:"url"`
+			Exclusion []string `json:"exclusion_leans_on"`
+			Tokens    []string `json:"tokens_lean_on"`
+		}
+		if err := json.Unmarshal([]byte(line), &s); err != nil || s.URL == "" || s.Exclusion == nil || s.Tokens == nil {
+			t.Errorf("%v in %s", err, line)
+		}
+		lines++
+	}
+	if want := len(open.Schemes()); lines != want {
+		t.Errorf("%d lines for %d forms of URLs", lines, want)
+	}
+	p.says(`"exclusion_leans_on":["prompt holder","steady clocks"]`)
+	p = launch(t, "version", "--json")
+	p.ends(0)
+	var v map[string]string
+	if err := json.Unmarshal([]byte(p.out.String()), &v); err != nil || v["version"] == "" || v["go"] == "" {
+		t.Errorf("%v in %s", err, p.out)
+	}
 }
 
 func TestBackendsListsEveryURLAndAsksNobody(t *testing.T) {

@@ -16,7 +16,7 @@ import (
 // backend is where the locks are: the flag -b, or else the environment.
 type backend struct{ named string } // a URL; "" if none is given
 
-func (b *backend) flags(fs *flagSet) {
+func (b *backend) flags(fs flagSet) {
 	b.named = os.Getenv(backendVariable)
 	fs.Func("b", "`URL` of the backend (see \"locker backends\"); default $LOCKER_BACKEND,\nwhich keeps a password out of the list of processes, else \"local:\"", given(&b.named))
 }

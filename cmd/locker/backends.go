@@ -3,22 +3,24 @@ package main
 import (
 	"fmt"
 	"os"
+	"strings"
 	"text/tabwriter"
 
+	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/open"
 )
 
 const backendsHelp = `
 "Exclusion leans on" is what must be true of the world for at most one holder at
-a time, "tokens lean on" what must be true for tokens to increase.
+a time. "Tokens lean on" is what must be true for tokens to increase.
 
 "local:" without a DIR is this user's own directory: lockstile in
 $XDG_RUNTIME_DIR if that belongs to this user, else lockstile-UID in $TMPDIR or
-/tmp. The environment decides, and cron jobs often have another one than
-terminals: where both want the same locks, give a DIR. It must exist; a relative
-one counts from the working directory.
+/tmp. A cron job often has other values for these variables than a terminal, and
+then another directory. So name a DIR where both want the same locks. It must
+exist. A relative DIR counts from the working directory.
 
-URLs take parameters, among them these; "go doc" of
+URLs take parameters. These are some of them, and "go doc" of
 github.com/lockstile/locker/open has them all:
   redis, redlock, etcd  "?prefix=TEXT" goes before every name
   redis                 "?replicas=N" waits for N replicas on every lock
@@ -27,9 +29,17 @@ github.com/lockstile/locker/open has them all:
   postgres              "?schema=ensure" makes the tables: once for a database
 `
 
-type backendsCommand struct{ plain }
+type backendsCommand struct {
+	plain
+	json bool
+}
 
-func (backendsCommand) do() (int, error) {
+func (c *backendsCommand) flags(fs flagSet) { fs.json(&c.json) }
+
+func (c *backendsCommand) do() (int, error) {
+	if c.json {
+		return c.printJSON()
+	}
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "URL\tBACKEND\tEXCLUSION LEANS ON\tTOKENS LEAN ON\tFAIR\tFREES A DEAD HOLDER")
 	for _, s := range open.Schemes() {
@@ -40,4 +50,30 @@ func (backendsCommand) do() (int, error) {
 		fmt.Fprintf(w, "%s\t%s\t%v\t%v\t%s\t%v\n", s.Form, s.About, s.Guarantees.Exclusion, s.Guarantees.Tokens, fair, s.Guarantees.Release)
 	}
 	return output(w.Flush())
+}
+
+func (c *backendsCommand) printJSON() (status int, err error) {
+	for _, s := range open.Schemes() {
+		g := s.Guarantees
+		if status, err = answerJSON(struct {
+			URL       string   `json:"url"`
+			About     string   `json:"about"`
+			Exclusion []string `json:"exclusion_leans_on"`
+			Tokens    []string `json:"tokens_lean_on"`
+			Fair      bool     `json:"fair"`
+			Release   string   `json:"frees_a_dead_holder"`
+			Keeps     bool     `json:"keeps_min_hold"` // also when the process ends
+		}{s.Form, s.About, words(g.Exclusion), words(g.Tokens), g.Fair, g.Release.String(), g.Keeps}); err != nil {
+			break
+		}
+	}
+	return status, err
+}
+
+// words are the assumptions one by one. Of none there is an empty list.
+func words(a locker.Assumptions) []string {
+	if a == 0 {
+		return []string{}
+	}
+	return strings.Split(a.String(), ", ")
 }

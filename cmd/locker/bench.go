@@ -45,15 +45,16 @@ type benchCommand struct {
 	json                bool
 }
 
-func (c *benchCommand) flags(fs *flagSet) {
+func (c *benchCommand) flags(fs flagSet) {
+	const most = 10_000
 	c.time, c.goroutines, c.clients = 2*time.Second, 8, 1
 	c.backend.flags(fs)
 	fs.ttl(&c.ttl)
 	fs.Func("time", "measure each of the three workloads for `DURATION`; default 2s", positive(&c.time))
-	fs.Func("goroutines", "`NUMBER` of goroutines that lock at the same time; default 8", number(&c.goroutines))
-	fs.Func("clients", "spread the goroutines over `NUMBER` clients, each with its own connections,\nas so many processes would have; default 1", number(&c.clients))
+	fs.Func("goroutines", "`NUMBER` of goroutines that lock at the same time; default 8", number(&c.goroutines, 1, most))
+	fs.Func("clients", "spread the goroutines over `NUMBER` clients, each with its own connections,\nas so many processes would have; default 1", number(&c.clients, 1, most))
 	fs.Func("hold", "where all want one name, each holds it for `DURATION`; default 0s", notNegative(&c.hold))
-	fs.BoolVar(&c.json, "json", "print JSON")
+	fs.json(&c.json)
 }
 
 func (c *benchCommand) accept(args []string) error {

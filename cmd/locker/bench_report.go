@@ -1,11 +1,9 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -76,7 +74,7 @@ func seconds(h *meter.Histogram) (median, p99 float64) {
 
 func (b *benchReport) print(asJSON bool) (int, error) {
 	if asJSON {
-		return output(json.NewEncoder(os.Stdout).Encode(b))
+		return answerJSON(b)
 	}
 	var text strings.Builder
 	b.writeTables(&text)

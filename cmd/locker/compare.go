@@ -34,14 +34,14 @@ type compareCommand struct {
 	html, json, markdown, readme string // paths
 }
 
-func (c *compareCommand) flags(fs *flagSet) {
-	fs.StringVar(&c.backends, "backends", "only backends with one of these `WORDS` in their name, separated by commas")
-	fs.StringVar(&c.scenarios, "scenarios", "only scenarios with one of these `WORDS` in their name, separated by commas")
-	fs.BoolVar(&c.short, "short", "only the backends and scenarios that show most, in about a minute")
-	fs.StringVar(&c.html, "html", "write one page with a timeline of every run to `FILE`")
-	fs.StringVar(&c.json, "json", "write everything that happened as JSON to `FILE`")
-	fs.StringVar(&c.markdown, "markdown", "write the matrix as Markdown to `FILE`")
-	fs.StringVar(&c.readme, "readme", "put the matrix in brief into `FILE`, between its two comments")
+func (c *compareCommand) flags(fs flagSet) {
+	fs.StringVar(&c.backends, "backends", "", "only backends with one of these `WORDS` in their name, separated by commas")
+	fs.StringVar(&c.scenarios, "scenarios", "", "only scenarios with one of these `WORDS` in their name, separated by commas")
+	fs.BoolVar(&c.short, "short", false, "only the backends and scenarios that show most, in about a minute")
+	fs.StringVar(&c.html, "html", "", "write one page with a timeline of every run to `FILE`")
+	fs.StringVar(&c.json, "json", "", "write everything that happened as JSON to `FILE`")
+	fs.StringVar(&c.markdown, "markdown", "", "write the matrix as Markdown to `FILE`")
+	fs.StringVar(&c.readme, "readme", "", "put the matrix in brief into `FILE`, between its two comments")
 }
 
 func (c *compareCommand) do() (int, error) {

@@ -86,9 +86,16 @@ func TestCompareWritesJSONToStdoutAndTheTextElsewhere(t *testing.T) {
 	}
 	p.out.ends()
 	var m struct {
-		Cells []struct{ Subject string } `json:"cells"`
+		Cells []struct {
+			Subject string
+			History struct {
+				Spans []struct {
+					Token string `json:"token"` // a number may be more than JavaScript can tell from its neighbours
+				} `json:"spans"`
+			} `json:"history"`
+		} `json:"cells"`
 	}
-	if err := json.Unmarshal([]byte(p.out.String()), &m); err != nil || len(m.Cells) != 1 {
+	if err := json.Unmarshal([]byte(p.out.String()), &m); err != nil || len(m.Cells) != 1 || len(m.Cells[0].History.Spans) == 0 {
 		t.Errorf("%v in %s", err, p.out)
 	}
 }

@@ -2,9 +2,7 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -30,9 +28,9 @@ type doctorCommand struct {
 	json bool
 }
 
-func (c *doctorCommand) flags(fs *flagSet) {
+func (c *doctorCommand) flags(fs flagSet) {
 	c.backend.flags(fs)
-	fs.BoolVar(&c.json, "json", "print JSON")
+	fs.json(&c.json)
 }
 
 const (
@@ -67,7 +65,7 @@ func (c *doctorCommand) do() (int, error) {
 
 func (c *doctorCommand) print(r *doctor.Report) (int, error) {
 	if c.json {
-		return output(json.NewEncoder(os.Stdout).Encode(r))
+		return answerJSON(r)
 	}
 	var b strings.Builder
 	for _, s := range []doctor.Severity{doctor.Danger, doctor.Note} {

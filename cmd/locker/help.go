@@ -49,13 +49,11 @@ Exit status:
 func helpOn(e entry) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Usage: %s\n\n%s.\n", usage(e), strings.ToUpper(e.about[:1])+e.about[1:])
-	fs := declare(e)
-	if len(fs.order) > 0 {
-		b.WriteString("\nFlags:\n")
-	}
-	fs.VisitAll(func(f *flag.Flag) {
+	title := "\nFlags:\n"
+	declare(e).VisitAll(func(f *flag.Flag) {
 		_, text := flag.UnquoteUsage(f)
-		fmt.Fprintf(&b, "  %s\n        %s\n", form(f), strings.ReplaceAll(text, "\n", "\n        "))
+		fmt.Fprintf(&b, "%s  %s\n        %s\n", title, form(f), strings.ReplaceAll(text, "\n", "\n        "))
+		title = ""
 	})
 	if e.more != "" {
 		b.WriteString("\n" + strings.TrimSpace(e.more) + "\n")
@@ -65,12 +63,9 @@ func helpOn(e entry) string {
 
 // usage is the form of a command line.
 func usage(e entry) string {
-	parts := []string{"locker", e.name}
-	fs := declare(e)
-	for _, name := range fs.order {
-		parts = append(parts, "["+form(fs.Lookup(name))+"]")
-	}
-	return strings.TrimSpace(strings.Join(append(parts, e.form), " "))
+	flags := ""
+	declare(e).VisitAll(func(*flag.Flag) { flags = "[FLAGS] " })
+	return strings.TrimSpace("locker " + e.name + " " + flags + e.form)
 }
 
 // form is a flag as it is written, with what its value stands for.

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"flag"
 	"strings"
 	"testing"
 
@@ -18,8 +19,8 @@ func TestWrongUsageIsStatus64AndSaysWhatIsWrong(t *testing.T) {
 		args  []string
 		wants []string
 	}{
-		{nil, []string{"run, inspect, unlock", "locker help"}},
-		{[]string{"lock"}, []string{`"lock"`, "run, inspect, unlock"}},
+		{nil, []string{"run, list, inspect, unlock", "locker help"}},
+		{[]string{"lock"}, []string{`"lock"`, "run, list, inspect, unlock"}},
 		{[]string{"run"}, []string{"NAME is missing", "locker help run"}},
 		{[]string{"run", "--"}, []string{"NAME is missing"}},
 		{[]string{"run", "--", "true"}, []string{"NAME is missing"}},
@@ -37,6 +38,7 @@ func TestWrongUsageIsStatus64AndSaysWhatIsWrong(t *testing.T) {
 		{[]string{"run", "--wait", "soon", "x", "--", "true"}, []string{`"soon"`, "wait", "30s"}},
 		{[]string{"run", "--wait", "0s", "x", "--", "true"}, []string{"wait", "above zero"}},
 		{[]string{"run", "--max-hold", "-1s", "x", "--", "true"}, []string{"max-hold", "above zero"}},
+		{[]string{"list", "x", "y"}, []string{`"y"`}},
 		{[]string{"run", "--wait", "1s", "--no-wait", "x", "--", "true"}, []string{"--wait", "--no-wait"}},
 		{[]string{"run", "-b", "", "x", "--", "true"}, []string{"-b", "empty"}},
 		{[]string{"run", "--ttl", "1ms", "x", "--", "true"}, []string{"ttl 1ms", "100ms"}},
@@ -125,7 +127,7 @@ func TestStoreThatCannotServeIsStatus69AndNamed(t *testing.T) {
 		{"redis-sentinel://:" + secret + "@" + gone.Addr() + "/m?sentinel_password=" + secret, gone.Addr(), "connection refused"},
 		{"redis-cluster://:" + secret + "@" + gone.Addr(), gone.Addr(), "connection refused"},
 	} {
-		launchWith(t, []string{"LOCKER_BACKEND=" + c.url}, "run", "--wait", "20s", "x", "--", "echo", "ran").complains(69, c.want, c.addr)
+		launchWith(t, []string{"LOCKER_BACKEND=" + c.url}, "run", "x", "--", "echo", "ran").complains(69, c.want, c.addr)
 		launchWith(t, []string{"LOCKER_BACKEND=" + c.url}, "unlock", "--force", "x").complains(69, c.want, c.addr)
 	}
 	if got := srv.Do("KEYS", "*"); got != "" {
@@ -139,7 +141,7 @@ func TestReplicaThatTakesNoWritesIsStatus69(t *testing.T) {
 	host, port, _ := strings.Cut(master.Addr(), ":")
 	replica := testserver.Redis(t, "--replicaof", host, port)
 	url := "redis://" + replica.Addr()
-	launch(t, "run", "-b", url, "--wait", "20s", "x", "--", "echo", "ran").complains(69, `"x"`, "READONLY")
+	launch(t, "run", "-b", url, "x", "--", "echo", "ran").complains(69, `"x"`, "READONLY")
 	if got := master.Do("KEYS", "*"); got != "" {
 		t.Errorf("the master has %q", got)
 	}
@@ -157,10 +159,7 @@ func TestHelpMentionsEveryFlagAndStatus(t *testing.T) {
 		for _, args := range [][]string{{"help", c.name}, {c.name, "--help"}, {c.name, "-h"}} {
 			p := launchWith(t, []string{"LOCKER_BACKEND=redis://u:" + secret + "@h"}, args...)
 			p.ends(0)
-			fs := declare(c)
-			for _, name := range fs.order {
-				p.says("\n  " + form(fs.Lookup(name)) + "\n")
-			}
+			declare(c).VisitAll(func(f *flag.Flag) { p.says("\n  " + form(f) + "\n") })
 		}
 	}
 	for _, args := range [][]string{{"help"}, {"--help"}, {"-h"}} {

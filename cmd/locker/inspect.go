@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"text/tabwriter"
@@ -14,7 +13,9 @@ import (
 
 const inspectHelp = `
 inspect changes nothing. What it shows may be out of date by the time you read
-it. The exit status is 0 whether the lock is held or free.
+it. The exit status is 0 whether the lock is held or free. In JSON the token is a
+string: it may be greater than 2^53, and many programs read numbers inexactly
+from there on.
 `
 
 type inspectCommand struct {
@@ -22,9 +23,9 @@ type inspectCommand struct {
 	json bool
 }
 
-func (c *inspectCommand) flags(fs *flagSet) {
+func (c *inspectCommand) flags(fs flagSet) {
 	c.oneLock.flags(fs)
-	fs.BoolVar(&c.json, "json", "print JSON")
+	fs.json(&c.json)
 }
 
 func (c *inspectCommand) do() (int, error) {
@@ -34,22 +35,25 @@ func (c *inspectCommand) do() (int, error) {
 			return err
 		}
 		if c.json {
-			return printJSON(info)
+			_, err = answerJSON(infoJSON(info))
+			return err
 		}
 		return printInfo(info)
 	})
 }
 
-func printJSON(info locker.Info) error {
-	_, err := output(json.NewEncoder(os.Stdout).Encode(struct {
-		Name     string  `json:"name"`
-		Held     bool    `json:"held"`
-		Holder   string  `json:"holder,omitempty"`
-		Token    uint64  `json:"token,omitempty"`
-		TimeLeft float64 `json:"seconds_left,omitempty"`
-		Waiters  int     `json:"waiters"`
-	}{info.Name, info.Held, info.Holder, uint64(info.Token), info.TimeLeft.Seconds(), info.Waiters}))
-	return err
+// lockJSON is a lock as JSON has it. What is not known is left out.
+type lockJSON struct {
+	Name     string  `json:"name"`
+	Held     bool    `json:"held"`
+	Holder   string  `json:"holder,omitempty"`
+	Token    uint64  `json:"token,omitempty,string"` // a JavaScript number is exact up to 2^53 only
+	TimeLeft float64 `json:"seconds_left,omitempty"`
+	Waiters  *int    `json:"waiters,omitempty"`
+}
+
+func infoJSON(info locker.Info) lockJSON {
+	return lockJSON{info.Name, info.Held, info.Holder, uint64(info.Token), info.TimeLeft.Seconds(), &info.Waiters}
 }
 
 // printInfo quotes what other people chose: it may hold anything.

@@ -18,17 +18,22 @@ func main() {
 	matrix.BecomeWorker(testbed.Open) // of compare
 	status, err := dispatch(os.Args[1:])
 	if err != nil {
-		for line := range strings.Lines(err.Error()) { // several errors, joined
-			fmt.Fprintln(os.Stderr, "locker:", strings.TrimPrefix(strings.TrimSuffix(line, "\n"), "locker: "))
-		}
+		complain(err)
 	}
 	os.Exit(status)
+}
+
+// complain prints an error for people.
+func complain(err error) {
+	for line := range strings.Lines(err.Error()) { // several errors, joined
+		fmt.Fprintln(os.Stderr, "locker:", strings.TrimPrefix(strings.TrimSuffix(line, "\n"), "locker: "))
+	}
 }
 
 // command is one of locker's commands. Its settings are its fields.
 type command interface {
 	// flags declares the command's flags.
-	flags(fs *flagSet)
+	flags(fs flagSet)
 	// accept takes the other arguments, with any "--" among them. Its error
 	// means wrong usage.
 	accept(args []string) error
@@ -48,14 +53,15 @@ type entry struct {
 func commands() []entry {
 	return []entry{
 		{"run", "NAME -- COMMAND [ARG…]", "run COMMAND while holding the lock NAME", runHelp, &runCommand{}},
+		{"list", "[PREFIX]", "show the locks that are held, and watch them change", listHelp, &listCommand{}},
 		{"inspect", "NAME", "show who holds a lock, its token, and how many wait", inspectHelp, &inspectCommand{}},
-		{"unlock", "NAME", "take a lock from its holder (needs --force)", unlockHelp, &unlockCommand{}},
+		{"unlock", "--force NAME", "take a lock from its holder", unlockHelp, &unlockCommand{}},
 		{"doctor", "", "look at a store for what can hurt its locks", doctorHelp, &doctorCommand{}},
-		{"backends", "", "list the forms of URLs, and what each backend promises", backendsHelp, backendsCommand{}},
+		{"backends", "", "list the forms of URLs, and what each backend promises", backendsHelp, &backendsCommand{}},
 		{"compare", "", "break every backend on purpose and show what it kept", compareHelp, &compareCommand{}},
 		{"bench", "", "measure the locks of a store, and check that they exclude", benchHelp, &benchCommand{}},
 		{"help", "[COMMAND]", "say how to use locker, or one of its commands", "", &helpCommand{}},
-		{"version", "", "print the version", "", versionCommand{}},
+		{"version", "", "print the version", "", &versionCommand{}},
 	}
 }
 

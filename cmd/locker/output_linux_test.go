@@ -18,6 +18,10 @@ func TestOutputThatCannotBeWrittenIsStatus74(t *testing.T) {
 		{"version"},
 		{"inspect", "-b", "local:" + dir, "x"},
 		{"inspect", "--json", "-b", "local:" + dir, "x"},
+		{"list", "-b", "local:" + dir},
+		{"backends", "--json"},
+		{"version", "--json"},
+		{"unlock", "--json", "--force", "-b", "local:" + dir, "x"},
 		{"unlock", "--force", "-b", "local:" + dir, "x"},
 	} {
 		full := exec.Command("sh", append([]string{"-c", `exec "$0" "$@" >/dev/full`, os.Args[0]}, args...)...)

@@ -62,11 +62,11 @@ type runCommand struct {
 	command []string
 }
 
-func (c *runCommand) flags(fs *flagSet) {
+func (c *runCommand) flags(fs flagSet) {
 	c.backend.flags(fs)
 	fs.ttl(&c.ttl)
 	fs.Func("wait", "wait for the lock for `DURATION` at most; default for ever", positive(&c.wait))
-	fs.BoolVar(&c.noWait, "no-wait", "do not wait for the lock at all")
+	fs.BoolVar(&c.noWait, "no-wait", false, "do not wait for the lock at all")
 	fs.Func("max-hold", "end COMMAND so that the lock is held for `DURATION` at most; default for ever", positive(&c.maxHold))
 }
 

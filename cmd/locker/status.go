@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -47,6 +48,11 @@ var errOutput = errors.New("the output could not be written")
 func answer(text string) (status int, err error) {
 	_, err = os.Stdout.WriteString(text)
 	return output(err)
+}
+
+// answerJSON prints what a command was asked for as one line of JSON.
+func answerJSON(v any) (status int, err error) {
+	return output(json.NewEncoder(os.Stdout).Encode(v))
 }
 
 // output is how a command ends whose writing to stdout ended with err. A script

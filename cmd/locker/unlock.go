@@ -11,16 +11,18 @@ const unlockHelp = `
 Use it only if the holder is known to be dead or stuck. A live holder goes on
 believing in its lock until its next renewal, so for that time two may hold it.
 The next token is greater all the same, and a guarded storage refuses the old one.
+The exit status is 0 whether anybody held the lock or not.
 `
 
 type unlockCommand struct {
 	oneLock
-	force bool
+	force, json bool
 }
 
-func (c *unlockCommand) flags(fs *flagSet) {
+func (c *unlockCommand) flags(fs flagSet) {
 	c.oneLock.flags(fs)
-	fs.BoolVar(&c.force, "force", "confirm that the lock is to be taken from its holder")
+	fs.BoolVar(&c.force, "force", false, "confirm that the lock is to be taken from its holder")
+	fs.json(&c.json)
 }
 
 func (c *unlockCommand) do() (int, error) {
@@ -33,11 +35,22 @@ func (c *unlockCommand) do() (int, error) {
 		if err != nil {
 			return err
 		}
-		found := "was not held"
-		if broken {
-			found = "was taken from its holder"
-		}
-		_, err = answer(fmt.Sprintf("%q %s\n", c.name, found))
-		return err
+		return c.print(broken)
 	})
+}
+
+func (c *unlockCommand) print(broken bool) (err error) {
+	found := "was not held"
+	if broken {
+		found = "was taken from its holder"
+	}
+	if c.json {
+		_, err = answerJSON(struct {
+			Name string `json:"name"`
+			Held bool   `json:"was_held"`
+		}{c.name, broken})
+	} else {
+		_, err = answer(fmt.Sprintf("%q %s\n", c.name, found))
+	}
+	return err
 }

@@ -16,7 +16,7 @@ import (
 type Span struct {
 	Worker    string         `json:"worker"`
 	Name      string         `json:"name"`
-	Token     fencing.Token  `json:"token"`
+	Token     fencing.Token  `json:"token,string"`
 	Asked     locker.Instant `json:"asked"` // when the request was made
 	From      locker.Instant `json:"from"`
 	Until     locker.Instant `json:"until"`     // 0: to the end of the scenario
@@ -34,7 +34,7 @@ type Span struct {
 type Write struct {
 	Worker  string         `json:"worker"`
 	Name    string         `json:"name"`
-	Token   fencing.Token  `json:"token"`
+	Token   fencing.Token  `json:"token,string"`
 	Value   int            `json:"value"`
 	At      locker.Instant `json:"at"`
 	Stale   bool           `json:"stale"`   // somebody else had been granted the lock since
