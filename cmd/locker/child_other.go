@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 )
@@ -12,6 +13,16 @@ var endings = []os.Signal{os.Interrupt}
 
 // messages are signals that are passed on: there are none here.
 var messages []os.Signal
+
+// inherited has no files to return here.
+func inherited(int) (*os.File, error) {
+	return nil, errors.New("this system does not number open files")
+}
+
+func isTerminal(f *os.File) bool {
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}
 
 // child is a process. Without process groups, what it has started itself is out
 // of reach, and an interrupt reaches it through the console, not through us.

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -10,6 +11,8 @@ import (
 	"slices"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // endings are the signals that end a wait and are passed on to the child.
@@ -17,6 +20,17 @@ var endings = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, sysca
 
 // messages are signals that mean what the child makes of them.
 var messages = []os.Signal{syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGALRM, syscall.SIGWINCH}
+
+// inherited returns the file that whoever started us has opened under this number. What
+// Go's runtime opens for itself is closed on exec, so it cannot be such a file.
+func inherited(number int) (*os.File, error) {
+	flags, err := unix.FcntlInt(uintptr(number), unix.F_GETFD, 0)
+	if err != nil || flags&unix.FD_CLOEXEC != 0 {
+		return nil, fmt.Errorf("it is not open: redirect it, as in %d>FILE", number)
+	}
+	unix.CloseOnExec(number)
+	return os.NewFile(uintptr(number), "--status-fd"), nil
+}
 
 // child is a process that leads a process group of its own.
 type child struct {

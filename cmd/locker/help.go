@@ -39,9 +39,10 @@ Exit status:
   69   the lock store is unreachable or refused to serve
   70   the lock was lost while the command ran
   74   the output could not be written
-  75   the lock is taken
+  75   the lock is taken (run --taken-exit changes this one)
   126  the command could not be executed, 127 it was not found
   else the command's own, or 128 + n if signal n ended it
+"locker help run" says how a script can tell a command's own status from these.
 `)
 	return b.String()
 }

@@ -12,62 +12,31 @@ import (
 	"github.com/lockstile/locker/open"
 )
 
-const runHelp = `
-COMMAND finds the lock's name in LOCKER_NAME and its fencing token in
-LOCKER_TOKEN. The token is greater than every earlier one of this name: let the
-storage refuse writes with a smaller one. COMMAND inherits LOCKER_BACKEND too,
-and any password in it, so that a locker inside COMMAND uses the same store;
-"locker run NAME -- env -u LOCKER_BACKEND COMMAND" withholds it. The URL of -b is
-not passed on.
-
-COMMAND runs in a process group of its own. locker passes SIGINT, SIGTERM, SIGHUP
-and SIGQUIT on to the group, and SIGCONT after them, so that a stopped process
-hears them; also SIGUSR1, SIGUSR2, SIGALRM and SIGWINCH. If locker was started
-with SIGHUP or SIGINT ignored (nohup), COMMAND ignores it too; signals other than
-these two that were ignored (trap '' TERM) are not ignored by COMMAND.
-
-If the lock cannot be renewed, the group gets SIGTERM before the lock ends, and
-SIGKILL just before it does. SIGTERM comes a quarter of the TTL before the end
-(on ZooKeeper a quarter of its session), but five seconds at most, and with
---max-hold a quarter of that at most. If the lock is gone already, for example
-because the machine was suspended, SIGTERM comes at once and SIGKILL a second
-later.
-Once SIGTERM was sent the exit status is 70, whatever becomes of the lock.
-COMMAND has the terminal from the start if its input and output are terminals,
-otherwise once it asks for it. ^Z stops locker along with it, and the lock may be
-lost meanwhile.
-
-As a container's first process, locker reaps orphaned processes. Under systemd,
-set KillMode=mixed: by default systemd sends SIGTERM to every process of a
-service, so COMMAND would get it twice, once from locker, and some programs take
-the second for an order to end at once. Windows has no signals: ^C reaches COMMAND
-through the console, and where it would get SIGTERM it is killed, without what it
-has started.
-
-What COMMAND leaves running in the background when it exits goes on without the
-lock. A process that leaves the group, or becomes another user's (sudo), cannot
-be ended. If locker itself is killed, COMMAND is killed too on Linux, but not what
-COMMAND has started; on other systems both go on. The token protects against all
-of these.
-`
-
 type runCommand struct {
 	backend
-	ttl     time.Duration
-	wait    time.Duration // 0: for ever
-	noWait  bool
-	maxHold time.Duration // 0: for ever
+	ttl                    time.Duration
+	wait, minHold, maxHold time.Duration // 0: not given
+	noWait, quiet          bool
+	takenExit              int
+	statusFD               int // 0: none
 
-	name    string
-	command []string
+	name     string
+	command  []string
+	statusTo *os.File
+	own      bool // the exit status is COMMAND's
 }
 
 func (c *runCommand) flags(fs flagSet) {
+	c.takenExit = exitTaken
 	c.backend.flags(fs)
 	fs.ttl(&c.ttl)
-	fs.Func("wait", "wait for the lock for `DURATION` at most; default for ever", positive(&c.wait))
+	fs.Func("wait", "wait for the lock for `DURATION` at most, and meanwhile ask a store again that\ncannot be reached; default: wait for ever, but not for a store", positive(&c.wait))
 	fs.BoolVar(&c.noWait, "no-wait", false, "do not wait for the lock at all")
+	fs.Func("min-hold", "keep the lock from others for `DURATION`, also if COMMAND ends sooner", positive(&c.minHold))
 	fs.Func("max-hold", "end COMMAND so that the lock is held for `DURATION` at most; default for ever", positive(&c.maxHold))
+	fs.Func("taken-exit", "exit with `STATUS`, from 0 to 255, if the lock is taken; default 75", number(&c.takenExit, 0, 255))
+	fs.Func("status-fd", "write whose the exit status is to the open file descriptor `NUMBER`", number(&c.statusFD, 1, 1<<20))
+	fs.BoolVar(&c.quiet, "quiet", false, "say nothing about waiting and about a lock that is taken")
 }
 
 func (c *runCommand) accept(args []string) error {
@@ -85,25 +54,50 @@ func (c *runCommand) accept(args []string) error {
 		return errors.New("COMMAND is empty")
 	case c.noWait && c.wait > 0:
 		return errors.New("--wait and --no-wait exclude each other")
+	case c.maxHold > 0 && c.maxHold < locker.MinTTL:
+		return fmt.Errorf("--max-hold %v is under the limit of %v: it counts from before the store is asked, so nothing would be left", c.maxHold, locker.MinTTL)
+	case c.maxHold > 0 && c.minHold > c.maxHold:
+		return fmt.Errorf("--min-hold %v is over --max-hold %v", c.minHold, c.maxHold)
 	}
 	c.name, c.command = args[0], args[2:]
 	if err := c.check(); err != nil {
 		return err
 	}
-	_, err := locker.NewRequest(c.name, c.options()...)
-	return err
+	if _, err := locker.NewRequest(c.name, c.options()...); err != nil {
+		return err
+	}
+	return c.openStatus()
 }
 
 func (c *runCommand) options() []locker.Option {
 	opts := []locker.Option{locker.WithTTL(c.ttl)}
+	if c.minHold > 0 {
+		opts = append(opts, locker.WithMinHold(c.minHold))
+	}
 	if c.maxHold > 0 {
 		opts = append(opts, locker.WithMaxHold(c.maxHold))
 	}
 	return opts
 }
 
-// do waits for the lock, runs the command under it, and gives it back.
+// do runs the command under the lock, and tells --status-fd how that ended.
 func (c *runCommand) do() (int, error) {
+	status, err := c.run()
+	word := wordOf(status)
+	switch {
+	case c.own:
+		word = "command"
+	case status == exitTaken:
+		status = c.takenExit
+	}
+	if c.quiet && (word == "taken" || word == "signal" && errors.As(err, new(*signalError))) {
+		err = nil
+	}
+	return status, errors.Join(err, c.tellStatus(word, status))
+}
+
+// run waits for the lock, runs the command under it, and gives it back.
+func (c *runCommand) run() (int, error) {
 	cmd := exec.Command(c.command[0], c.command[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	if cmd.Err != nil {
@@ -126,36 +120,26 @@ func (c *runCommand) do() (int, error) {
 
 // hold is a lock and the store that granted it.
 type hold struct {
-	store open.Backend
-	lock  *locker.Lock
+	store   open.Backend
+	lock    *locker.Lock
+	granted locker.Instant // not before the store granted it
 }
 
+// acquire gets the lock. With --wait it asks again while the store is silent.
 func (c *runCommand) acquire(ctx context.Context) (hold, error) {
-	store, err := c.connect(ctx)
-	if err != nil {
-		return hold{}, err
+	end := locker.Now().Add(c.wait)
+	h, err := c.attempt(ctx, c.wait)
+	for told := false; c.wait > 0 && mayPass(err) && rest(ctx, end); told = true {
+		if !told {
+			c.remark("the store is asked again until --wait %v is over: %w", c.wait, err)
+		}
+		again := error(nil)
+		h, again = c.attempt(ctx, end.Sub(locker.Now()))
+		if !timeIsUp(again) { // else what was said before tells more
+			err = again
+		}
 	}
-	lock, err := c.lockFrom(ctx, store)
-	if err != nil {
-		return hold{}, errors.Join(err, shut(store))
-	}
-	return hold{store, lock}, nil
-}
-
-func (c *runCommand) lockFrom(ctx context.Context, store open.Backend) (*locker.Lock, error) {
-	switch {
-	case c.noWait:
-		return store.TryLock(ctx, c.name, c.options()...)
-	case c.wait == 0:
-		return store.Lock(ctx, c.name, c.options()...)
-	}
-	waiting, cancel := context.WithTimeout(ctx, c.wait)
-	defer cancel()
-	lock, err := store.Lock(waiting, c.name, c.options()...)
-	if err != nil && waiting.Err() != nil && statusOf(err) == exitUsage { // the time was up before the store was asked
-		return store.TryLock(ctx, c.name, c.options()...)
-	}
-	return lock, err
+	return h, err
 }
 
 // runUnder runs the command under the lock and gives the lock back.
@@ -171,15 +155,22 @@ func (c *runCommand) runUnder(h hold, cmd *exec.Cmd, signals <-chan os.Signal) (
 	}
 	s := c.supervise(h.lock, child)
 	status := s.watch(signals)
+	stayed, cut := s.lost == nil && c.mustStay(h), error(nil)
+	if stayed {
+		cut = c.stay(h, s.signal, signals)
+	}
 	err = h.giveBack()
 	switch {
 	case s.lost != nil:
 		return exitLost, fmt.Errorf("%q was ended, because its lock was lost: %w", c.command[0], s.lost)
+	case stayed:
+		err = errors.Join(cut, tooEarly(err))
 	case errors.Is(err, locker.ErrLost):
 		s.end(err) // what the command has left behind
 		s.sweep()
 		return exitLost, fmt.Errorf("the last part of %q ran without its lock: %w", c.command[0], err)
 	}
+	c.own = true
 	return status, err
 }
 
@@ -200,6 +191,8 @@ func (c *runCommand) notHeld(err error) (int, error) {
 	switch {
 	case errors.Is(err, locker.ErrOutcomeUnknown):
 		return status, fmt.Errorf("%w; the name may stay locked, by nobody, for up to %v (--ttl)", err, c.ttl)
+	case c.wait > 0 && mayPass(err):
+		return status, fmt.Errorf("%w; it was asked for %v (--wait)", err, c.wait)
 	case status != exitTaken:
 		return status, err
 	}

@@ -41,6 +41,43 @@ func statusOf(err error) int {
 	return exitUsage
 }
 
+// wordOf says in a word what an exit status of "run" that is not COMMAND's own means.
+func wordOf(status int) string {
+	switch status {
+	case exitUsage:
+		return "usage"
+	case exitUnavailable:
+		return "unavailable"
+	case exitLost:
+		return "lost"
+	case exitTaken:
+		return "taken"
+	case exitNotRunnable, exitNotFound:
+		return "not-started"
+	}
+	return "signal"
+}
+
+// openStatus takes over the file for --status-fd, early, so that nothing else can get
+// its number. COMMAND does not inherit it.
+func (c *runCommand) openStatus() (err error) {
+	if c.statusFD > 0 {
+		if c.statusTo, err = inherited(c.statusFD); err != nil {
+			return fmt.Errorf("--status-fd %d: %w", c.statusFD, err)
+		}
+	}
+	return nil
+}
+
+// tellStatus writes whose the exit status is to --status-fd.
+func (c *runCommand) tellStatus(word string, status int) error {
+	if c.statusTo == nil {
+		return nil
+	}
+	_, err := fmt.Fprintf(c.statusTo, "%s %d\n", word, status)
+	return err
+}
+
 // errOutput means that stdout did not take what was written.
 var errOutput = errors.New("the output could not be written")
 

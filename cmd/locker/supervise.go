@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/lockstile/locker"
@@ -32,6 +33,7 @@ type supervisor struct {
 	whole time.Duration // the longest validity seen: a store may grant less than the TTL
 	ahead string        // why validity could end
 
+	signal *signalError   // the last that asked the child to end
 	lost   error          // why the child is being ended; nil while it is not
 	killAt locker.Instant // when what is left of its group is killed
 }
@@ -58,6 +60,9 @@ func (s *supervisor) watch(signals <-chan os.Signal) (status int) {
 			s.sweep()
 			return status
 		case sig := <-signals:
+			if slices.Contains(endings, sig) {
+				s.signal = &signalError{sig}
+			}
 			s.child.pass(sig)
 		case sig := <-s.child.suspended:
 			s.child.signal(sig) // when it has stopped, so do we

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/lockstile/locker/internal/lab/testserver"
 )
 
 // onTerminal starts an interactive shell, which has job control, on a terminal
@@ -188,4 +190,62 @@ func TestCommandWithAnotherInputCanAskOnTheTerminal(t *testing.T) {
 	typeIn("hello\n")
 	shows(t, screen, "", "got-hello")
 	shows(t, screen, "got-hello", "status-0")
+}
+
+func TestWaitOnATerminalSaysWhomItWaitsFor(t *testing.T) {
+	t.Parallel()
+	url := redisURL(t)
+	holder := launch(t, "run", "-b", url, "x", "--", "sh", "-c", report)
+	token := holder.word("token")
+	typeIn, screen := onTerminal(t, url)
+	typeIn(`"$LOCKER" run x -- echo got"-it"` + "\n")
+	shows(t, screen, "", `waiting for the lock "x" since `)
+	shows(t, screen, `waiting for the lock "x" since `, fmt.Sprintf(`"process %d on `, holder.cmd.Process.Pid))
+	shows(t, screen, "process", "has it, with token "+token)
+	holder.goOn()
+	holder.ends(0)
+	shows(t, screen, "has it", "got-it")
+	typeIn(`"$LOCKER" run x -- sleep 1.5; echo slee"ps"` + "\n") // for longer than a wait that is explained
+	shows(t, screen, "got-it", "sleeps")
+	if n := strings.Count(screen.String(), "locker: "); n != 1 {
+		t.Errorf("%d remarks, where one command had to wait:\n%s", n, screen)
+	}
+}
+
+func TestQuietWaitOnATerminalSaysNothing(t *testing.T) {
+	t.Parallel()
+	url := redisURL(t)
+	holder := launch(t, "run", "-b", url, "x", "--", "sh", "-c", report)
+	holder.word("token")
+	typeIn, screen := onTerminal(t, url)
+	typeIn(`"$LOCKER" run --quiet --wait 3s x -- true; echo status-$?` + "\n")
+	shows(t, screen, "", "status-75")
+	if strings.Contains(screen.String(), "locker: ") {
+		t.Errorf("it says:\n%s", screen)
+	}
+	holder.goOn()
+	holder.ends(0)
+}
+
+func TestWaitForAStoreOnATerminalSaysSo(t *testing.T) {
+	t.Parallel()
+	srv := testserver.Redis(t)
+	srv.Kill()
+	typeIn, screen := onTerminal(t, "redis://"+srv.Addr())
+	typeIn(`"$LOCKER" run --wait 10m x -- echo got"-it"` + "\n")
+	shows(t, screen, "", "asked again until --wait 10m0s is over")
+	srv.Start()
+	shows(t, screen, "asked again", "got-it")
+}
+
+// The command did not need the lock any more.
+func TestLossDuringTheStayForTheMinimumHoldIsAWarning(t *testing.T) {
+	t.Parallel()
+	url := "local:" + t.TempDir()
+	typeIn, screen := onTerminal(t, url)
+	typeIn(`"$LOCKER" run --ttl 1s --min-hold 10m x -- sh -c 'exit 4'; echo status-$?` + "\n")
+	shows(t, screen, "", `keeping the lock "x" for another `)
+	launch(t, "unlock", "-b", url, "--force", "x").ends(0)
+	shows(t, screen, "keeping", "warning: others may have got the lock before --min-hold was over")
+	shows(t, screen, "warning", "status-4")
 }

@@ -1,0 +1,62 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/lockstile/locker"
+)
+
+// mustStay reports whether the lock has to be kept after the end of COMMAND, because
+// --min-hold is not over and the store does not keep the lock of a process that ends.
+func (c *runCommand) mustStay(h hold) bool {
+	if h.store.Guarantees().Keeps || locker.Now() >= h.granted.Add(c.minHold) {
+		return false
+	}
+	// If the lock was lost while COMMAND ran, the store knows it by now, and giving
+	// back says so. COMMAND did not need what is lost from here on.
+	ctx, cancel := context.WithTimeout(context.Background(), partingTime)
+	defer cancel()
+	return !errors.Is(h.lock.Renew(ctx), locker.ErrLost)
+}
+
+// stay keeps the lock until --min-hold is over or the lock is lost. A signal that asks
+// for an end cuts it short, or has done so while COMMAND ran. That is the error: a warning.
+func (c *runCommand) stay(h hold, end *signalError, signals <-chan os.Signal) error {
+	over := h.granted.Add(c.minHold)
+	c.remark("keeping the lock %q for another %v (--min-hold)", c.name, over.Sub(locker.Now()).Round(time.Second))
+	for {
+		left := over.Sub(locker.Now())
+		switch {
+		case left <= 0 || h.lock.Err() != nil:
+			return nil
+		case end != nil:
+			return fmt.Errorf("warning: others may get the lock %q %v before --min-hold is over: %w", c.name, left.Round(time.Millisecond), end)
+		}
+		select {
+		case <-time.After(min(left, glance)):
+		case <-h.lock.Lost():
+		case sig := <-signals:
+			if slices.Contains(endings, sig) {
+				end = &signalError{sig}
+			}
+		}
+	}
+}
+
+// tooEarly makes a warning of the loss of a lock that COMMAND no longer needed. An end
+// that --max-hold has set is none.
+func tooEarly(err error) error {
+	var lost *locker.LostError
+	switch {
+	case !errors.As(err, &lost):
+		return err
+	case lost.Reason == locker.MaxHold:
+		return nil
+	}
+	return fmt.Errorf("warning: others may have got the lock before --min-hold was over: %w", err)
+}
