@@ -40,6 +40,8 @@ func (b *backend) check() error {
 	return nil
 }
 
+func (b *backend) place() *backend { return b }
+
 func (b *backend) url() string {
 	if b.named == "" {
 		return "local:"

@@ -60,6 +60,7 @@ func commands() []entry {
 		{"backends", "", "list the forms of URLs, and what each backend promises", backendsHelp, &backendsCommand{}},
 		{"compare", "", "break every backend on purpose and show what it kept", compareHelp, &compareCommand{}},
 		{"bench", "", "measure the locks of a store, and check that they exclude", benchHelp, &benchCommand{}},
+		{"completion", "bash|zsh|fish", "print a script that makes a shell's tab key complete", completionHelp, &completionCommand{}},
 		{"help", "[COMMAND]", "say how to use locker, or one of its commands", "", &helpCommand{}},
 		{"version", "", "print the version", "", &versionCommand{}},
 	}
@@ -69,6 +70,9 @@ func commands() []entry {
 func dispatch(args []string) (status int, err error) {
 	if len(args) == 0 {
 		return exitUsage, fmt.Errorf("no command given: use one of %s; \"locker help\" says more", names())
+	}
+	if args[0] == "__complete" { // from the scripts of "completion"
+		return complete(args[1:])
 	}
 	c, ok := find(args[0])
 	if !ok {

@@ -21,6 +21,7 @@ func TestOutputThatCannotBeWrittenIsStatus74(t *testing.T) {
 		{"list", "-b", "local:" + dir},
 		{"backends", "--json"},
 		{"version", "--json"},
+		{"completion", "bash"},
 		{"unlock", "--json", "--force", "-b", "local:" + dir, "x"},
 		{"unlock", "--force", "-b", "local:" + dir, "x"},
 	} {

@@ -1,0 +1,189 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/lockstile/locker"
+)
+
+const completionHelp = `
+The script makes the tab key complete commands, flags and the names of locks that
+are held. For this shell, or for all that are started from now on:
+  bash  eval "$(locker completion bash)", or in ~/.bashrc
+  zsh   eval "$(locker completion zsh)", or in ~/.zshrc, after compinit
+  fish  locker completion fish | source, or into
+        ~/.config/fish/completions/locker.fish
+Names are asked for with the -b of the line or LOCKER_BACKEND, for a second at
+most. Names with spaces, quotes or other characters that mean something to a shell
+are left out.
+`
+
+// scripts ask locker itself what can come next, so no list of commands and flags is in
+// them. Without an answer the shell completes paths. bash takes a word apart at its
+// colons and wants only what follows the last one.
+var scripts = map[string]string{
+	"bash": `_locker() {
+	local IFS=$' \t\n' words word
+	read -ra words <<<"${COMP_LINE:0:COMP_POINT}"
+	[[ ${COMP_LINE:0:COMP_POINT} == *[[:space:]] ]] && words+=("")
+	word=${words[${#words[@]}-1]}
+	IFS=$'\n'
+	COMPREPLY=($("$1" __complete "${words[@]:1}" 2>/dev/null | cut -f1))
+	[[ $word == *:* ]] && COMPREPLY=("${COMPREPLY[@]#"${word%"${word##*:}"}"}")
+}
+complete -o default -F _locker locker
+`,
+	"zsh": `_locker() {
+	local -a lines shown
+	lines=(${(f)"$("${words[1]}" __complete "${(@Q)words[2,CURRENT]}" 2>/dev/null)"})
+	shown=("${(@)lines/$'\t'/  -- }")
+	if (( $#lines )); then
+		compadd -l -d shown -- "${(@)lines%%$'\t'*}"
+	else
+		_default
+	fi
+}
+compdef _locker locker
+`,
+	"fish": `function __locker_complete
+	set -l words (commandline -opc) (commandline -ct)
+	locker __complete $words[2..-1] 2>/dev/null
+end
+complete -c locker -n 'not contains -- -- (commandline -opc)' -f -a '(__locker_complete)'
+complete -c locker -n 'contains -- -- (commandline -opc)' -F
+`,
+}
+
+type completionCommand struct {
+	plain
+	script string
+}
+
+func (c *completionCommand) accept(args []string) error {
+	words, err := atMost(1, args)
+	if err != nil {
+		return err
+	}
+	c.script = scripts[strings.Join(words, "")]
+	if c.script == "" {
+		return fmt.Errorf("name one of the shells %s", strings.Join(shells(), ", "))
+	}
+	return nil
+}
+
+func shells() []string { return slices.Sorted(maps.Keys(scripts)) }
+
+func (c *completionCommand) do() (int, error) { return answer(c.script) }
+
+// complete prints what can stand in place of the last word, one a line, some with a tab
+// and what it means.
+func complete(words []string) (int, error) {
+	if len(words) == 0 {
+		words = []string{""}
+	}
+	last := words[len(words)-1]
+	var text strings.Builder
+	for _, line := range candidates(words[:len(words)-1], last) {
+		if strings.HasPrefix(line, last) {
+			text.WriteString(line + "\n")
+		}
+	}
+	return answer(text.String())
+}
+
+// candidates are what can come after the words before, of which some may begin as the
+// word last does.
+func candidates(before []string, last string) (lines []string) {
+	if len(before) == 0 {
+		for _, e := range commands() {
+			lines = append(lines, e.name+"\t"+e.about)
+		}
+		return lines
+	}
+	e, ok := find(before[0])
+	if !ok || slices.Contains(before, "--") {
+		return nil
+	}
+	fs := declare(e)
+	words, err := fs.parse(before[1:])
+	switch {
+	case err != nil && takesValue(fs, before[len(before)-1]): // which is not there yet
+		return nil
+	case strings.HasPrefix(last, "-"):
+		return flagLines(fs)
+	case err != nil || len(words) > 0 && e.name != "run":
+		return nil
+	case len(words) > 0:
+		return []string{"--\tand then COMMAND"}
+	}
+	switch e.command.(type) {
+	case *helpCommand:
+		return candidates(nil, last)
+	case *completionCommand:
+		return shells()
+	}
+	if c, ok := e.command.(interface{ place() *backend }); ok && e.form != "" {
+		return heldNames(c.place(), last)
+	}
+	return nil
+}
+
+// takesValue reports whether word is a flag that a value follows.
+func takesValue(fs flagSet, word string) bool {
+	f := fs.Lookup(strings.TrimLeft(word, "-"))
+	if f == nil || !strings.HasPrefix(word, "-") {
+		return false
+	}
+	b, isBool := f.Value.(interface{ IsBoolFlag() bool })
+	return !isBool || !b.IsBoolFlag()
+}
+
+func flagLines(fs flagSet) (lines []string) {
+	fs.VisitAll(func(f *flag.Flag) {
+		_, usage := flag.UnquoteUsage(f)
+		written, _, _ := strings.Cut(form(f), " ")
+		lines = append(lines, written+"\t"+strings.ReplaceAll(usage, "\n", " "))
+	})
+	return lines
+}
+
+// unquoted are the characters that no shell takes for itself.
+const unquoted = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/_-.,:@+=%"
+
+// completionTime bounds how long the tab key waits for a store.
+const completionTime = time.Second
+
+// heldNames are the names of held locks that a shell needs no quotes for, or none where
+// the store does not answer in time: nobody can be told of an error.
+func heldNames(b *backend, prefix string) []string {
+	ctx, cancel := context.WithTimeout(context.Background(), completionTime)
+	defer cancel()
+	held := make(chan []locker.Info, 1)
+	go func() {
+		store, err := b.connect(ctx)
+		if err != nil {
+			close(held)
+			return
+		}
+		defer shut(store)
+		infos, _ := list(ctx, store, prefix)
+		held <- infos
+	}()
+	var names []string
+	select {
+	case infos := <-held:
+		for _, info := range infos {
+			if strings.Trim(info.Name, unquoted) == "" {
+				names = append(names, info.Name)
+			}
+		}
+	case <-ctx.Done():
+	}
+	return names
+}
