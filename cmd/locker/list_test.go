@@ -114,6 +114,11 @@ func TestListGoesOnThroughAnOutageOfItsStore(t *testing.T) {
 	srv.Start()
 	holder := launch(t, "run", "-b", url, "--wait", "10m", "x", "--", "sh", "-c", report)
 	watch.says(holder.word("token"))
+	launch(t, "run", "-b", url, "y", "--", "sh", "-c", report).word("token")
+	watch.says(`"y"`)
+	if n := strings.Count(watch.out.String(), `"x"`); n != 1 { // time that passes is no change
+		t.Errorf("%d lines about one lock:\n%s", n, watch.out)
+	}
 	holder.goOn()
 	holder.ends(0)
 	watch.signal(syscall.SIGINT)
