@@ -12,9 +12,10 @@ import (
 )
 
 const benchHelp = `
-bench runs three workloads, each for --time after a warm-up of --time at most:
-one goroutine locks and unlocks a name of its own; so do all goroutines, a name
-each; and all goroutines want one name. A hand-over is the time from the call of
+bench runs three workloads, each for --time after a warm-up of --time at most. In
+the first, one goroutine locks and unlocks a name of its own. In the second, all
+goroutines do that, each with its own name. In the third, all goroutines want the
+same name. A hand-over is the time from the call of
 Unlock to the return of the next Lock. Fairness is Jain's index: 1 if all
 goroutines got equally many locks, 1/NUMBER if one got them all. A lock has
 changed hands if its holder is another goroutine than the last. --ttl changes the

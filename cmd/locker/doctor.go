@@ -13,14 +13,14 @@ import (
 )
 
 const doctorHelp = `
-Each finding says what was seen, what it means for locks, and the setting that
-mends it. A danger is what can break a guarantee without anybody being told, or
-keep locks from working; a note is what to know. Last comes what was checked,
-"fine" where there was nothing to find.
+Each finding says what was seen, what it means for locks, and which setting mends
+it. A danger can break a guarantee without anybody being told, or keep locks from
+working. A note is worth knowing. The last lines say what was checked, with "fine"
+where there was nothing to find.
 
 Nothing in the store is changed. The exit status is 0 if there is no danger, 1 if
-there is one. If a store cannot be used, what could be found in it comes first,
-and the status is 69.
+there is one. If a store cannot be used, the doctor prints what it could find, and
+the status is 69.
 `
 
 type doctorCommand struct {

@@ -8,9 +8,10 @@ import (
 )
 
 const unlockHelp = `
-Use it only if the holder is known to be dead or stuck. A live holder goes on
-believing in its lock until its next renewal, so for that time two may hold it.
-The next token is greater all the same, and a guarded storage refuses the old one.
+Use it only if you know that the holder is dead or stuck. A live holder goes on
+until its next renewal, because it does not know: for that time two may work at
+once. The next holder's token is greater all the same, and a guarded storage
+refuses the old one.
 The exit status is 0 whether anybody held the lock or not.
 `
 
