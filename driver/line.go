@@ -19,6 +19,7 @@ type line[H any] struct {
 	behind list.List  // of *call[H]
 	once   []*call[H] // TryLocks, which wait for the answer to the request under way
 	taken  bool       // the store has told front so
+	notYet error      // why the store grants nothing for now; front waits
 	calls  uint64     // that have come
 }
 
@@ -76,6 +77,8 @@ func (l *Locker[H]) enter(c *call[H]) bool {
 		c.place = n.behind.PushBack(c)
 	case n.known():
 		c.decide(nil, locker.ErrTaken)
+	case n.notYet != nil:
+		c.decide(nil, n.notYet)
 	default:
 		n.once = append(n.once, c)
 	}
@@ -95,6 +98,9 @@ func (l *Locker[H]) leaveLine(c *call[H], why error) {
 		c.line.behind.Remove(c.place)
 	}
 	c.line.once = slices.DeleteFunc(c.line.once, func(other *call[H]) bool { return other == c })
+	if notYet := c.line.notYet; notYet != nil && !c.told && !errors.Is(why, locker.ErrClosed) {
+		why = fmt.Errorf("%w: %w", why, notYet)
+	}
 	c.decide(nil, c.endedBy(why))
 }
 
@@ -143,10 +149,27 @@ func (n *line[H]) fail(err error) {
 	n.once = nil
 }
 
+// NotYet says that the store grants nothing for now, because of why, and that h waits until
+// it does. TryLocks that stand behind h get why at once, and so do others when their
+// contexts end. It is for a Store whose servers say when they will serve.
+func (l *Locker[H]) NotYet(name string, h H, why error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := l.lines[name]
+	if n == nil || n.known() || any(n.front.h) != any(h) {
+		return
+	}
+	n.notYet = unavailable(why)
+	for _, c := range n.once {
+		c.decide(nil, n.notYet)
+	}
+	n.once = nil
+}
+
 // advance lets the next call come to the front after the one there has left. The
 // Locker's mutex is held.
 func (l *Locker[H]) advance(n *line[H]) {
-	n.taken = false
+	n.taken, n.notYet = false, nil
 	switch e := n.behind.Front(); {
 	case len(n.once) > 0 && (e == nil || n.once[0].came < e.Value.(*call[H]).came):
 		n.front, n.once = n.once[0], n.once[1:]

@@ -38,7 +38,7 @@ func worthWaiting(err error) bool {
 	}
 	down := 0
 	for _, o := range e.Nodes {
-		if o.Err != nil && !redisnode.Young(o.Err) {
+		if o.Err != nil && redisnode.Young(o.Err) == 0 {
 			down++
 		}
 	}
@@ -189,7 +189,7 @@ func (c *contest) begin(all bool) {
 // ask sends a node the request for the lock.
 func (c *contest) ask(i int) {
 	v := &c.votes[i]
-	v.state, v.word, v.err = asking, false, nil
+	v.state, v.word = asking, false // its last error stays until it answers: it may be why the contest ends
 	part, answers := &c.a.parts[i], c.answers
 	how := redisnode.Ask{Queue: c.wait, Ticket: v.ticket, Offer: c.offer}
 	var listener func(mailbox.Word)
@@ -212,11 +212,13 @@ func (c *contest) ask(i int) {
 // note takes note of an answer.
 func (c *contest) note(ans answer) {
 	v := &c.votes[ans.node]
+	v.err = ans.err
+	wait := redisnode.Young(ans.err)
 	switch {
-	case ans.err != nil && c.wait && redisnode.Young(ans.err):
-		v.state, v.err, v.look = young, ans.err, time.Now().Add(time.Second)
+	case wait > 0 && c.wait:
+		v.state, v.look = young, time.Now().Add(min(wait, youngLook))
 	case ans.err != nil:
-		v.state, v.err = failed, ans.err
+		v.state = failed
 	case ans.raised != 0:
 		v.state, v.token = granted, ans.raised
 	case ans.standing.First != 0:
@@ -231,6 +233,10 @@ func (c *contest) note(ans answer) {
 		v.state = taken
 	}
 }
+
+// youngLook is when a node that has no vote yet is asked again, at the latest: it counts by
+// a clock that may step forward.
+const youngLook = 5 * time.Second
 
 // leeway lets the server's clock pass the millisecond that it spoke of.
 const leeway = 2 * time.Millisecond

@@ -30,30 +30,58 @@ type NodeOutcome struct {
 	Taken   bool  // another holder, or waiter, was there first
 }
 
-func (o NodeOutcome) String() string {
+func (o NodeOutcome) String() string { return o.Node + ": " + o.answer() }
+
+func (o NodeOutcome) answer() string {
 	switch {
 	case o.Granted:
-		return o.Node + ": granted"
+		return "granted"
 	case asLost(o.Err) != nil:
-		return o.Node + ": " + asLost(o.Err).Reason.String()
+		return asLost(o.Err).Reason.String()
 	case o.Err != nil:
-		return o.Node + ": " + strings.TrimPrefix(o.Err.Error(), locker.ErrUnavailable.Error()+": ")
+		return strings.TrimPrefix(o.Err.Error(), locker.ErrUnavailable.Error()+": ")
 	case o.Taken:
-		return o.Node + ": taken"
+		return "taken"
 	}
-	return o.Node + ": not waited for"
+	return "not waited for"
 }
 
 func (e *QuorumError) Error() string {
-	granted, lines := 0, make([]string, len(e.Nodes))
-	for i, o := range e.Nodes {
+	granted := 0
+	for _, o := range e.Nodes {
 		if o.Granted {
 			granted++
 		}
-		lines[i] = o.String()
 	}
 	return fmt.Sprintf("%v: %d of %d nodes agreed, %d are needed (%s)",
-		e.kind, granted, len(e.Nodes), e.Need, strings.Join(lines, "; "))
+		e.kind, granted, len(e.Nodes), e.Need, strings.Join(e.answers(), "; "))
+}
+
+// answers says what the nodes answered, each answer once. Nodes that have no vote yet say
+// the same in different seconds: the last of them counts.
+func (e *QuorumError) answers() (lines []string) {
+	var last NodeOutcome
+	for _, o := range e.Nodes {
+		if redisnode.Young(o.Err) > redisnode.Young(last.Err) {
+			last = o
+		}
+	}
+	nodes := make(map[string][]string)
+	var answers []string
+	for _, o := range e.Nodes {
+		answer := o.answer()
+		if redisnode.Young(o.Err) > 0 {
+			answer = last.answer()
+		}
+		if nodes[answer] == nil {
+			answers = append(answers, answer)
+		}
+		nodes[answer] = append(nodes[answer], o.Node)
+	}
+	for _, answer := range answers {
+		lines = append(lines, strings.Join(nodes[answer], ", ")+": "+answer)
+	}
+	return lines
 }
 
 // Unwrap returns what kind of failure this is, and the nodes' errors if they are

@@ -17,10 +17,15 @@ import (
 const firstPause = 10 * time.Millisecond
 
 // rest gives back what a round has won, which was no majority, keeps the places in the
-// queues, and sets the timer for the next round.
+// queues, and sets the timer for the next round. While a majority has no vote yet, that is
+// when it has one: nobody else can win before.
 func (c *contest) rest(ctx context.Context) {
 	c.resting = true
-	split := count(c.votes, granted) > 0
+	tooYoung := count(c.votes, young) > len(c.votes)-c.s.quorum
+	if tooYoung {
+		c.s.locks.NotYet(c.a.req().Name, c.a, c.failure())
+	}
+	split := count(c.votes, granted) > 0 && !tooYoung
 	c.giveBack(ctx)
 	pause := time.Until(c.majorityLook())
 	if split {

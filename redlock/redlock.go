@@ -43,6 +43,11 @@
 // have forgotten it, are not asked to grant it again: a lock that is held for weeks
 // can be lost to restarts of a majority one after another.
 //
+// While so many nodes have no vote yet that none could be granted, a Lock waits for their
+// votes. They are asked again when they will have one, and every 5 s. If its context ends
+// first, that is a [locker.ErrUnavailable] that says so, for nobody has the lock. TryLock
+// returns that at once.
+//
 // Waiters learn of a release from the nodes through publish and subscribe. A
 // notification that is lost costs at most the rest of the holder's lease. Waiters that
 // get some nodes each, and none a majority, give them back and ask again after a random

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -57,7 +58,7 @@ func classify(err error) error {
 	for _, r := range refusals {
 		if redis.HasErrorPrefix(err, r.prefix) {
 			if r.prefix == young {
-				err = youngError{refusal(strings.TrimPrefix(err.Error(), young))}
+				err = newYoungError(err.Error())
 			}
 			return fmt.Errorf("%w: %s: %w", locker.ErrUnavailable, r.advice, err)
 		}
@@ -70,7 +71,7 @@ func classify(err error) error {
 func Refused(err error) bool {
 	var reply redis.Error
 	soon := func(prefix string) bool { return redis.HasErrorPrefix(err, prefix) }
-	return errors.As(err, &reply) && !slices.ContainsFunc(servesSoon, soon) && !transient(err) && !elsewhere(err) && !Young(err)
+	return errors.As(err, &reply) && !slices.ContainsFunc(servesSoon, soon) && !transient(err) && !elsewhere(err) && Young(err) == 0
 }
 
 // servesSoon begins the replies of a server that starts, or is being replaced.
@@ -83,10 +84,14 @@ func transient(err error) bool {
 	return redis.IsTryAgainError(err) || redis.IsReadOnlyError(err) || redis.IsClusterDownError(err)
 }
 
-// Young reports whether err is that of a node which has no vote yet.
-func Young(err error) bool {
+// Young is how long the node that err comes from has no vote yet; 0: err is another one.
+func Young(err error) time.Duration {
+	if err == nil {
+		return 0 // before young is allocated
+	}
 	var young youngError
-	return errors.As(err, &young)
+	_ = errors.As(err, &young)
+	return young.wait
 }
 
 // refusal is an error reply of which something was left out.
@@ -98,7 +103,16 @@ func (r refusal) Error() string { return string(r) }
 func (refusal) RedisError() {}
 
 // youngError is the refusal of a node that has no vote yet.
-type youngError struct{ refusal }
+type youngError struct {
+	refusal
+	wait time.Duration
+}
+
+func newYoungError(reply string) youngError {
+	seconds := 1 // at least
+	_, _ = fmt.Sscanf(reply, young+"no vote for another %d s", &seconds)
+	return youngError{refusal(strings.TrimPrefix(reply, young)), time.Duration(max(seconds, 1)) * time.Second}
+}
 
 // stranger reports whether err says that we are unknown to a server which has never
 // answered us. Then it has not carried out an earlier try either, whose reply we may

@@ -98,7 +98,7 @@ func TestNodeWithoutAVoteGrantsNothingWhateverItIsAsked(t *testing.T) {
 			return nil
 		},
 		"request of the holder": func(h, _ *Attempt) error {
-			if _, err := young.Acquire(background(t), h, Ask{}); !Young(err) {
+			if _, err := young.Acquire(background(t), h, Ask{}); Young(err) == 0 {
 				return fmt.Errorf("it was not refused: %w", err)
 			}
 			return nil
@@ -117,7 +117,7 @@ func TestNodeWithoutAVoteGrantsNothingWhateverItIsAsked(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 		for _, a := range []*Attempt{waiter, next} {
-			if s, err := young.Acquire(background(t), a, Ask{Queue: true}); !Young(err) {
+			if s, err := young.Acquire(background(t), a, Ask{Queue: true}); Young(err) == 0 {
 				t.Errorf("after a %s a waiter was answered %+v, %v", what, s, err)
 			}
 		}
