@@ -34,28 +34,31 @@ func (a *attempt) req() *locker.Request { return a.parts[0].Request }
 // part is what an attempt has at one node.
 type part struct {
 	redisnode.Attempt
-	has    atomic.Int32 // what the node has granted: nothing, unheard or held
+	has    atomic.Int32 // what the node has granted, or done with it
 	asking atomic.Int32 // requests for the lock that have no answer yet, sent or not
 	queued atomic.Bool  // it may have a place in the node's queue
-	stage  atomic.Int32 // going, over or gone
+	stage  atomic.Int32 // going, over, clearing or gone
 
 	// busy is held while a request of this attempt is under way at this node:
 	// what gives back must not be overtaken by what asks.
 	busy sync.Mutex
 }
 
-// What a node has granted, by the last request for it that was sent.
+// What a node has granted, by the last request for it that was sent, or done with it.
 const (
 	nothing int32 = iota
 	unheard       // its answer got lost
 	held          // we have heard it
+	kept          // it keeps it taken: WithMinHold
+	missing       // it has it no more
 )
 
 // The stages of a part.
 const (
-	going int32 = iota
-	over        // nothing may be asked any more
-	gone        // and nothing is left of it
+	going    int32 = iota
+	over           // nothing may be asked any more
+	clearing       // a release that has not worked is repeated in the background
+	gone           // and nothing is left of it
 )
 
 func (s *store) newParts(terms *redisnode.Terms) []part {
@@ -82,7 +85,13 @@ func anyLeft(parts []part) bool {
 
 // mayHold reports whether the node may have the lock: it counts for a majority, and
 // so it is asked to renew and to release, also where its grant was not heard.
-func (p *part) mayHold() bool { return p.has.Load() != nothing || p.asking.Load() > 0 }
+func (p *part) mayHold() bool { return p.granted() || p.asking.Load() > 0 }
+
+// granted reports whether the node has granted the lock, or may have.
+func (p *part) granted() bool {
+	has := p.has.Load()
+	return has == unheard || has == held
+}
 
 // end says that nothing more is asked.
 func (p *part) end() { p.stage.CompareAndSwap(going, over) }
@@ -151,39 +160,65 @@ func (n *node) giveBack(p *part) bool {
 // caller goes on, so it can be long.
 const releaseTime = 2 * time.Second
 
-// release gives the lock back, if the node may have it. A request of ours that is
-// still under way there is waited for: a late grant is given back with the rest.
-func (n *node) release(p *part) error {
+// release gives the lock back, if the node may have it, or has it kept taken until then. A
+// request of ours that is still under way there is waited for: a late grant is given back
+// with the rest.
+func (n *node) release(p *part, until locker.Instant) error {
 	if err := n.awaitConn(cleanUpTime); err != nil { // the caller waits for less, and the release goes on
 		return err
 	}
-	return n.send(p, releaseTime, func(ctx context.Context) error {
-		n.end(p)
-		if !p.mayHold() {
-			return errAbsent
-		}
-		err := n.redis.Release(ctx, &p.Attempt)
-		if err == nil || asLost(err) != nil {
-			p.has.Store(nothing)
-			if !p.queued.Load() {
-				p.stage.Store(gone)
-			}
-		}
-		return err
-	})
+	return n.send(p, releaseTime, func(ctx context.Context) error { return n.releaseHeld(ctx, p, until) })
 }
 
-// withdraw ends a part: whatever is left of it is removed, once.
-func (n *node) withdraw(ctx context.Context, p *part) error {
+// releaseHeld releases a part whose busy is held. Called again, it says the same of a node
+// that has answered.
+func (n *node) releaseHeld(ctx context.Context, p *part, until locker.Instant) error {
+	n.end(p)
+	switch has := p.has.Load(); {
+	case has == kept:
+		return nil
+	case has == missing:
+		return &locker.LostError{Reason: locker.TakenOver}
+	case !p.mayHold():
+		return errAbsent
+	}
+	keep := max(until.Sub(locker.Now()), 0)
+	err := n.redis.Release(ctx, &p.Attempt, keep)
+	switch {
+	case err == nil && keep > 0:
+		p.has.Store(kept)
+	case err == nil:
+		p.has.Store(nothing)
+	case asLost(err) != nil:
+		p.has.Store(missing)
+	default:
+		return err
+	}
+	if !p.queued.Load() {
+		p.stage.Store(gone)
+	}
+	return err
+}
+
+// withdraw ends a part: whatever is left of it is removed, once. What is to be kept until a
+// time that has not come is not.
+func (n *node) withdraw(ctx context.Context, p *part, until locker.Instant) error {
 	p.busy.Lock()
 	defer p.busy.Unlock()
 	n.end(p)
+	if p.mayHold() && locker.Now() < until {
+		if err := n.releaseHeld(ctx, p, until); err != nil && asLost(err) == nil {
+			return err
+		}
+	}
 	if !p.left() {
 		return nil
 	}
 	err := n.redis.Withdraw(ctx, &p.Attempt)
 	if err == nil {
-		p.has.Store(nothing)
+		if p.granted() {
+			p.has.Store(nothing)
+		}
 		p.stage.Store(gone)
 	}
 	return err

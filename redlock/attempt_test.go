@@ -20,8 +20,8 @@ func TestNothingIsAskedOnceAPartIsOver(t *testing.T) {
 	s, servers := threeNodes(t)
 	parts := newAttempt(t, s).parts
 	ends := map[int]func(){
-		0: func() { _ = s.nodes[0].withdraw(t.Context(), &parts[0]) },
-		1: func() { _ = s.nodes[1].release(&parts[1]) },
+		0: func() { _ = s.nodes[0].withdraw(t.Context(), &parts[0], 0) },
+		1: func() { _ = s.nodes[1].release(&parts[1], 0) },
 		2: func() { s.leaveQueue(2, &parts[2]) },
 	}
 	for i, end := range ends {
@@ -46,7 +46,7 @@ func TestGrantIsGivenBackThoughALaterRequestWasNotSent(t *testing.T) {
 	if _, err := s.ask(&a.parts[0], new(instant), s.nodes[0], redisnode.Ask{}, nil); !errors.Is(err, errOver) {
 		t.Error(err)
 	}
-	if err := s.nodes[0].release(&a.parts[0]); err != nil {
+	if err := s.nodes[0].release(&a.parts[0], 0); err != nil {
 		t.Error(err)
 	}
 	if servers[0].Do("EXISTS", "a") != "0" {
@@ -61,8 +61,8 @@ func TestWhatANodeDidNotTakeBackIsGivenBackAgain(t *testing.T) {
 	parts := newAttempt(t, s).parts
 	for i, giveBack := range []func(){
 		func() { _ = s.nodes[0].giveBack(&parts[0]) },
-		func() { _ = s.nodes[1].release(&parts[1]) },
-		func() { _ = s.nodes[2].withdraw(t.Context(), &parts[2]) },
+		func() { _ = s.nodes[1].release(&parts[1], 0) },
+		func() { _ = s.nodes[2].withdraw(t.Context(), &parts[2], 0) },
 	} {
 		if st, err := s.ask(&parts[i], new(instant), s.nodes[i], redisnode.Ask{}, nil); err != nil || st.First == 0 {
 			t.Fatalf("%+v, %v", st, err)
@@ -90,10 +90,10 @@ func TestPlaceInAQueueOutlastsARelease(t *testing.T) {
 		t.Fatal(err)
 	}
 	part.has.Store(unheard)
-	if err := n.release(part); asLost(err) == nil || !part.left() {
+	if err := n.release(part, 0); asLost(err) == nil || !part.left() {
 		t.Errorf("released: %v, left: %v", err, part.left())
 	}
-	if err := n.withdraw(t.Context(), part); err != nil || servers[0].Do("ZCARD", "lockstile:q:{a}") != "0" {
+	if err := n.withdraw(t.Context(), part, 0); err != nil || servers[0].Do("ZCARD", "lockstile:q:{a}") != "0" {
 		t.Errorf("swept: %v, waiting: %s", err, servers[0].Do("ZCARD", "lockstile:q:{a}"))
 	}
 	if part.end(); part.left() {
@@ -107,8 +107,8 @@ func TestNobodyListensForAPartThatHasEnded(t *testing.T) {
 	s, _ := threeNodes(t)
 	a := newAttempt(t, s)
 	for i, end := range []func(*node, *part) error{
-		func(n *node, t *part) error { return n.release(t) },
-		func(n *node, t *part) error { return n.withdraw(context.Background(), t) },
+		func(n *node, t *part) error { return n.release(t, 0) },
+		func(n *node, t *part) error { return n.withdraw(context.Background(), t, 0) },
 		func(n *node, t *part) error {
 			if !n.giveBack(t) || s.Left(a) {
 				return errors.New("something is left")

@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 	"time"
+
+	"github.com/lockstile/locker"
 )
 
 // cleanUpTime is how long a clean-up waits for a connection.
@@ -55,9 +57,9 @@ func (s *store) startCleanUp(a *attempt) *cleanUp {
 	c := &cleanUp{results: make(chan bool, len(a.parts))}
 	for i := range a.parts {
 		s.locks.Go(func() {
-			clean := s.clear(i, &a.parts[i])
+			clean := s.clear(i, &a.parts[i], 0)
 			for _, parts := range a.former {
-				clean = s.clear(i, &parts[i]) && clean
+				clean = s.clear(i, &parts[i], 0) && clean
 			}
 			c.results <- clean
 		})
@@ -72,18 +74,18 @@ func (a *attempt) end() {
 	}
 }
 
-// clear removes what an attempt has left at a node, and reports whether that was
-// confirmed.
+// clear removes what an attempt has left at a node, or has the node keep it until then, and
+// reports whether that was confirmed.
 //
 // It waits for a connection like every request. A request that is given up while it waits
 // in the client's own pool is sent all the same: tries for many locks would pile up there.
-func (s *store) clear(node int, p *part) bool {
+func (s *store) clear(node int, p *part, until locker.Instant) bool {
 	n := s.nodes[node]
 	if err := n.awaitConn(cleanUpTime); err != nil {
 		return false
 	}
 	defer func() { <-n.conns }()
-	return s.locks.Persist(func(ctx context.Context) error { return n.withdraw(ctx, p) })
+	return s.locks.Persist(func(ctx context.Context) error { return n.withdraw(ctx, p, until) })
 }
 
 // Left implements [driver.Store].

@@ -43,7 +43,7 @@ func runWhatHangsOnNodes(t *testing.T, h conformance.Harness) {
 	same := []string{
 		"odd-names", "bad-names", "many-names", "early", "bad-options", "longest-hold", "max-hold", "min-validity", "guarantees",
 		"turns-options", "turns-validity", "turns-max-hold", "turns-renewal", "turns-given-up", "turns-loss",
-		"context-over", "wait-cancelled-in-line", "many-waiters-one-client", "unlock-twice", "goroutines-held",
+		"context-over", "wait-cancelled-in-line", "many-waiters-one-client", "unlock-twice", "goroutines-held", "ticks",
 	}
 	t.Run("clause", func(t *testing.T) {
 		for _, c := range conformance.Clauses() {
@@ -68,7 +68,7 @@ func five(t *testing.T, timeout time.Duration, do func([]*testserver.RedisServer
 				ps[i] = conformance.NewProxy(t, srv.Addr())
 				nodes[i] = redis.NewClient(&redis.Options{Addr: ps[i].Addr(), PoolSize: poolSize})
 			}
-			l, err := redlock.New(nodes, redlock.Options{DurableNodes: true, NodeTimeout: timeout})
+			l, err := redlock.New(nodes, redlock.Options{DurableNodes: true, NodeTimeout: timeout, MaxTTL: time.Hour})
 			if err != nil {
 				t.Fatal(err)
 			}

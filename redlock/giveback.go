@@ -102,7 +102,7 @@ func (c *contest) changeValue() {
 		p.end()
 		c.s.nodes[i].stopListening(p)
 		c.votes[i] = vote{ticket: c.votes[i].ticket}
-		c.s.locks.Go(func() { c.s.clear(i, p) })
+		c.s.locks.Go(func() { c.s.clear(i, p, 0) })
 	}
 	gone := func(parts []part) bool { return !anyLeft(parts) }
 	c.a.former = append(slices.DeleteFunc(c.a.former, gone), c.a.parts)

@@ -21,24 +21,15 @@ func (s *store) Inspect(ctx context.Context, name string) (locker.Info, error) {
 	if err != nil {
 		return locker.Info{}, err
 	}
-	views, err := gather(ctx, s, func(ctx context.Context, n *redisnode.Node) (view, error) {
-		info, value, err := n.Look(ctx, keys)
-		return view{info, value}, err
-	}, s.decided)
+	views, err := gather(ctx, s, func(ctx context.Context, n *redisnode.Node) (redisnode.View, error) { return n.Look(ctx, keys) }, s.decided)
 	if err != nil {
 		return locker.Info{}, err
 	}
 	return s.merge(views), nil
 }
 
-// view is what one node says.
-type view struct {
-	locker.Info
-	value string
-}
-
 // merge is what a majority says.
-func (s *store) merge(views []view) locker.Info {
+func (s *store) merge(views []redisnode.View) locker.Info {
 	var info locker.Info
 	var waiters []int
 	for _, v := range views {
@@ -48,11 +39,11 @@ func (s *store) merge(views []view) locker.Info {
 	slices.Sort(waiters)
 	info.Waiters = waiters[len(waiters)-s.quorum] // a waiter is one whom a majority knows
 	for _, v := range views {
-		same := slices.DeleteFunc(slices.Clone(views), func(w view) bool { return !w.Held || w.value != v.value })
+		same := slices.DeleteFunc(slices.Clone(views), func(w redisnode.View) bool { return !w.Held || w.Value != v.Value })
 		if !v.Held || len(same) < s.quorum {
 			continue
 		}
-		slices.SortFunc(same, func(a, b view) int { return cmp.Compare(b.TimeLeft, a.TimeLeft) })
+		slices.SortFunc(same, func(a, b redisnode.View) int { return cmp.Compare(b.TimeLeft, a.TimeLeft) })
 		info.Held, info.Holder, info.Token = true, v.Holder, mostCommon(same)
 		info.TimeLeft = same[s.quorum-1].TimeLeft // from then on it is no majority
 		break
@@ -62,7 +53,7 @@ func (s *store) merge(views []view) locker.Info {
 
 // mostCommon is the holder's token: that of the majority. A node that granted it too late
 // to count may have drawn another.
-func mostCommon(views []view) fencing.Token {
+func mostCommon(views []redisnode.View) fencing.Token {
 	counts := make(map[fencing.Token]int)
 	var most fencing.Token
 	for _, v := range views {
@@ -126,13 +117,13 @@ func gather[T any](ctx context.Context, s *store, ask func(context.Context, *red
 // decided reports whether the nodes that have not answered can change nothing:
 // a majority has the lock under one holder and with one token, or none can have it
 // under one holder.
-func (s *store) decided(views []view) bool {
+func (s *store) decided(views []redisnode.View) bool {
 	left := len(s.nodes) - len(views)
 	holder, token := 0, 0
 	for _, v := range views {
 		same, alike := 0, 0
 		for _, w := range views {
-			if w.Held && w.value == v.value {
+			if w.Held && w.Value == v.Value {
 				same++
 				if w.Token == v.Token {
 					alike++

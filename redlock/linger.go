@@ -36,6 +36,6 @@ func (s *store) leaveQueue(node int, p *part) {
 	ended := p.ended()
 	p.busy.Unlock()
 	if !holds && !ended {
-		s.clear(node, p)
+		s.clear(node, p, 0)
 	}
 }

@@ -29,6 +29,11 @@
 // one Locker pass the lock on to each other in memory, up to 64 times and for 25 ms at
 // most, before it goes to another process.
 //
+// What [locker.WithMinHold] has left at Unlock, the nodes have that granted the lock, a
+// majority at least: there the key stays, with a value that nobody holds, and waiters are
+// told to look when it ends. It is MaxTTL at most, for a node that has forgotten the lock
+// votes again after that.
+//
 // An even number of nodes buys nothing: of four nodes, three are a majority, so
 // no more of them may fail than of three.
 //
@@ -57,7 +62,8 @@
 //
 // The lease ends by the nodes' clocks. Validity counts on the holder's clock of
 // elapsed time, read before the first request was sent, and ends a hundredth of
-// the TTL and 2 ms early. How long a node has been up is told by its wall clock
+// the TTL and 2 ms early. What is left of a minimum hold ends by each node's clock, and
+// counts from when it handles the Unlock. How long a node has been up is told by its wall clock
 // in whole seconds: a step forward shortens the time that it stays without a
 // vote, a step back prolongs it. Once a node has been found old enough it keeps
 // its vote until it is restarted, whatever its clock does: its key lockstile:voter
@@ -225,6 +231,7 @@ func (s *store) Features() driver.Features {
 		Tokens:    locker.ForwardClock,
 		Fair:      true,
 		Release:   locker.ByExpiry,
+		Keeps:     true,
 		Tolerates: (len(s.nodes) - 1) / 2,
 	}
 	if s.opts.DurableNodes { // a node that forgot would vote before the clock has passed its counter for sure
@@ -236,8 +243,11 @@ func (s *store) Features() driver.Features {
 
 // Begin implements [driver.Store].
 func (s *store) Begin(req *locker.Request) (*attempt, error) {
-	if req.TTL > s.opts.MaxTTL {
+	switch {
+	case req.TTL > s.opts.MaxTTL:
 		return nil, fmt.Errorf("ttl %v is over the limit of %v (Options.MaxTTL)", req.TTL, s.opts.MaxTTL)
+	case req.MinHold > s.opts.MaxTTL: // a node that has forgotten the lock votes again after that
+		return nil, fmt.Errorf("minimum hold %v is over the limit of %v (Options.MaxTTL)", req.MinHold, s.opts.MaxTTL)
 	}
 	terms := new(redisnode.Terms)
 	if err := terms.Init(req, s.opts.Prefix); err != nil {

@@ -9,9 +9,15 @@ import (
 )
 
 // Release implements [driver.Store]. It returns when a majority has confirmed, or at
-// the end of ctx. The other nodes are cleared in the background.
-func (s *store) Release(ctx context.Context, a *attempt, _ time.Duration) error {
+// the end of ctx. The other nodes are cleared in the background. With keep, a majority must
+// keep the lock: that a majority does not have it is not enough, for what the others would
+// keep is no majority.
+func (s *store) Release(ctx context.Context, a *attempt, keep time.Duration) error {
 	a.end()
+	until := locker.Instant(0)
+	if keep > 0 {
+		until = locker.Now().Add(keep)
+	}
 	type reply struct {
 		node int
 		err  error
@@ -22,9 +28,10 @@ func (s *store) Release(ctx context.Context, a *attempt, _ time.Duration) error 
 		p := &a.parts[i]
 		answers[i] = errPending
 		s.locks.Go(func() {
-			replies <- reply{i, s.nodes[i].release(p)}
-			if p.left() {
-				s.clear(i, p)
+			replies <- reply{i, s.nodes[i].release(p, until)}
+			if p.left() && p.stage.CompareAndSwap(over, clearing) {
+				s.clear(i, p, until)
+				p.stage.CompareAndSwap(clearing, over)
 			}
 		})
 	}
@@ -35,10 +42,10 @@ func (s *store) Release(ctx context.Context, a *attempt, _ time.Duration) error 
 		case <-ctx.Done():
 			return fmt.Errorf("%w: %w", s.disagreement(answers), context.Cause(ctx))
 		}
-		switch d, reason := tally(answers); d {
-		case yes, free:
+		switch d, reason := tally(answers); {
+		case d == yes, d == free && keep == 0:
 			return nil
-		case no:
+		case d == no:
 			return &locker.LostError{Reason: reason}
 		}
 	}

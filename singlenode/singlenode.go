@@ -22,6 +22,10 @@
 // second. If somebody deletes the key of a lock of ours, its waiters are served once the
 // holder has found that: when it unlocks, or after a third of the TTL at the latest.
 //
+// What [locker.WithMinHold] has left at Unlock, the server has: the key stays, with a value
+// that nobody holds, and waiters are told to look when it ends. With Replicas they confirm
+// it. An Unlock that fails asks again in the background, and never for longer.
+//
 // # Losing a lock
 //
 // A lock is lost when its lease ends unrenewed, or when a renewal finds the key
@@ -36,7 +40,9 @@
 //
 // The lease ends by the server's clock, which starts when the server carries
 // the request out. Validity counts on the holder's clock of elapsed time, read
-// before the request was sent, and ends a hundredth of the TTL and 2 ms early.
+// before the request was sent, and ends a hundredth of the TTL and 2 ms early. What is
+// left of a minimum hold ends by the server's clock, and counts from when it handles the
+// Unlock.
 //
 // A replica has a lease as the time of its end. If it takes over and its clock is ahead
 // of its master's by more than that hundredth and 2 ms, it ends the lease while the
@@ -197,6 +203,7 @@ func (s *store) Features() driver.Features {
 		Tokens:    locker.ForwardClock,
 		Fair:      true,
 		Release:   locker.ByExpiry,
+		Keeps:     true,
 	}
 	if s.opts.Replicas > 0 {
 		g.Exclusion &^= locker.DurableReplica
@@ -280,8 +287,8 @@ func (s *store) Renew(ctx context.Context, as []*attempt) []error {
 	return errs
 }
 
-func (s *store) Release(ctx context.Context, a *attempt, _ time.Duration) error {
-	err := s.node.Release(ctx, &a.Attempt)
+func (s *store) Release(ctx context.Context, a *attempt, keep time.Duration) error {
+	err := s.node.Release(ctx, &a.Attempt, keep)
 	if err == nil || errors.Is(err, locker.ErrLost) {
 		a.held.Store(false)
 	}
@@ -308,7 +315,8 @@ func (s *store) Inspect(ctx context.Context, name string) (locker.Info, error) {
 	if err != nil {
 		return locker.Info{}, err
 	}
-	return s.node.Inspect(ctx, keys)
+	v, err := s.node.Look(ctx, keys)
+	return v.Info, err
 }
 
 // Break implements [locker.Breaker].

@@ -26,8 +26,9 @@ const (
 // Attempt is one attempt at a lock on one node, and the hold that comes of it.
 type Attempt struct {
 	*Terms
-	unsure atomic.Bool  // a request may arrive late
-	kept   atomic.Int64 // when its counter was last kept from expiring ([locker.Instant])
+	unsure   atomic.Bool  // a request may arrive late
+	released atomic.Bool  // a release that was not answered may have worked
+	kept     atomic.Int64 // when its counter was last kept from expiring ([locker.Instant])
 }
 
 // Terms are what is asked for. They never change, so the attempts of one lock on
@@ -158,19 +159,33 @@ func integers(reply []any) (a, b, c int64, ok bool) {
 
 func (n *Node) member(a *Attempt) string { return a.Value + ":" + n.id }
 
-// Release gives the lock back. A LostError, without a name, says that it was no
-// longer ours. After any other error it may have been given back.
-func (n *Node) Release(ctx context.Context, a *Attempt) error {
-	reply, repeated, err := n.send(ctx, a.request(release, &a.Value, claim, n.counts, a.remember()))
+// Release gives the lock back. With keep it leaves it taken, by nobody, until so much
+// time has passed since the server handled the request. A LostError, without a name, says
+// that it was no longer ours. After any other error it may have been given back; with what
+// is left of keep, Release can be called again.
+func (n *Node) Release(ctx context.Context, a *Attempt, keep time.Duration) error {
+	var req request
+	if keep > 0 {
+		req = a.request(keepTaken, &a.Value, claim, n.counts, a.remember(), wholeMillis(keep), n.keepMillis())
+	} else {
+		req = a.request(release, &a.Value, claim, n.counts, a.remember())
+	}
+	reply, repeated, err := n.send(ctx, req)
+	if repeated || unsure(err) {
+		a.released.Store(true)
+	}
 	if err != nil {
 		return err
 	}
 	code, _ := reply.(int64)
-	if code == -1 && repeated || code >= 0 {
-		return nil // the first try released it; we would have been told of a loss in time
+	if code == -1 && a.released.Load() || code >= 0 {
+		return nil // an earlier try released it; we would have been told of a loss in time
 	}
 	return gone(code)
 }
+
+// wholeMillis is d in milliseconds, and never less.
+func wholeMillis(d time.Duration) int64 { return int64((d + time.Millisecond - 1) / time.Millisecond) }
 
 func gone(code int64) error {
 	if code == -2 {

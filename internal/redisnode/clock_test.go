@@ -114,7 +114,7 @@ func TestMarksOutliveWhatTheyRefuse(t *testing.T) {
 	released.TTL = time.Hour
 	mustGrant(t, n, released)
 	released.unsure.Store(true)
-	if err := n.Release(background(t), released); err != nil {
+	if err := n.Release(background(t), released, 0); err != nil {
 		t.Fatal(err)
 	}
 	if left := lasts(released); left < released.TTL+lateTime-slack {

@@ -147,7 +147,7 @@ func TestLocksSurviveTheFailoverOfAMasterOfACluster(t *testing.T) {
 		mustGrant(t, n, free[0])
 		allRenewed(t, n, "together", held)
 		for _, a := range append(held, alone, free[0]) {
-			if err := n.Release(background(t), a); err != nil {
+			if err := n.Release(background(t), a, 0); err != nil {
 				t.Errorf("the release of %s: %v", a.Keys.Lock, err)
 			}
 		}
@@ -348,7 +348,7 @@ func TestLocksSurviveTheMoveOfTheirSlotToAnotherMaster(t *testing.T) {
 			}
 			renewed("the slot has been moved")
 			for _, a := range held {
-				if err := n.Release(background(t), a); err != nil {
+				if err := n.Release(background(t), a, 0); err != nil {
 					t.Errorf("the release of %s: %v", a.Keys.Lock, err)
 				}
 			}

@@ -12,40 +12,48 @@ import (
 	"github.com/lockstile/locker/fencing"
 )
 
-// Inspect reads what the server knows of a lock.
-func (n *Node) Inspect(ctx context.Context, keys Keys) (locker.Info, error) {
-	info, _, err := n.Look(ctx, keys)
-	return info, err
+// View is what a server knows of a lock.
+type View struct {
+	locker.Info
+	Value string // the holder's, also where the lock is kept taken for that one
+
+	stored string // what the lock's key has
 }
 
-// Look is Inspect, and returns the value that the lock's key has besides.
-func (n *Node) Look(ctx context.Context, keys Keys) (info locker.Info, value string, err error) {
-	reply, _, err := n.send(ctx, keys.request(inspect, keys.own[:keys.mark]))
+// Look reads what the server knows of a lock.
+func (n *Node) Look(ctx context.Context, keys Keys) (View, error) {
+	reply, _, err := n.send(ctx, keys.look())
 	if err != nil {
-		return info, "", err
+		return View{}, err
 	}
+	return view(keys, reply)
+}
+
+func (k *Keys) look() request { return k.request(inspect, k.own[:k.mark]) }
+
+func view(keys Keys, reply any) (View, error) {
 	fields, _ := reply.([]any)
 	if len(fields) != 4 {
-		return info, "", fmt.Errorf("the server gave an answer of an unknown form: %v", reply)
+		return View{}, fmt.Errorf("the server gave an answer of an unknown form: %v", reply)
 	}
-	value, _ = fields[0].(string)
+	stored, _ := fields[0].(string)
 	left, _ := fields[1].(int64)
 	last, _ := fields[2].(string)
 	waiters, _ := fields[3].(int64)
-	info = locker.Info{Name: keys.Lock, Waiters: int(waiters)}
+	v := View{locker.Info{Name: keys.Lock, Waiters: int(waiters)}, holderOf(stored), stored}
 	token, of, holder := lastGrant(last)
-	info.Held = left != missing && !isReservation(value)
-	if info.Held && of == value {
-		info.Holder = holder
+	v.Held = left != missing && !isReservation(stored)
+	if v.Held && of == v.Value {
+		v.Holder = holder
 	}
-	if info.Held {
+	if v.Held {
 		left = min(left, int64(math.MaxInt64/time.Millisecond)) // a key of somebody else's may have more
-		info.TimeLeft = max(0, time.Duration(left)*time.Millisecond)
+		v.TimeLeft = max(0, time.Duration(left)*time.Millisecond)
 	}
-	if !info.Held || of == value {
-		info.Token = token
+	if !v.Held || of == v.Value {
+		v.Token = token
 	}
-	return info, value, nil
+	return v, nil
 }
 
 // missing is the time left of a key that is not there.
@@ -53,9 +61,18 @@ const missing = -2
 
 // isReservation tells a reservation from what a client of another library may
 // have put there: random bytes begin with a question mark now and then.
-func isReservation(value string) bool {
-	of, ok := strings.CutPrefix(value, "?")
+func isReservation(stored string) bool {
+	of, ok := strings.CutPrefix(stored, "?")
 	return ok && len(of) == valueSize
+}
+
+// holderOf is the value of the holder that a lock is kept taken for, or else what its key
+// has.
+func holderOf(stored string) string {
+	if of, ok := strings.CutPrefix(stored, "-"); ok && len(of) == valueSize {
+		return of
+	}
+	return stored
 }
 
 // lastGrant reads what a script's grant wrote. The token is the first of the range at
@@ -75,11 +92,11 @@ func lastGrant(s string) (token fencing.Token, value, holder string) {
 // been freed.
 func (n *Node) Break(ctx context.Context, keys Keys) (bool, error) {
 	for range 10 { // it may change hands while we look
-		info, value, err := n.Look(ctx, keys)
-		if err != nil || !info.Held {
+		v, err := n.Look(ctx, keys)
+		if err != nil || !v.Held {
 			return false, err
 		}
-		broken, err := n.force(ctx, keys, value, max(info.TimeLeft, lateTime))
+		broken, err := n.force(ctx, keys, v, max(v.TimeLeft, lateTime))
 		if err != nil || broken {
 			return broken, err
 		}
@@ -87,14 +104,14 @@ func (n *Node) Break(ctx context.Context, keys Keys) (bool, error) {
 	return false, errors.New("the lock changes hands so fast that none of its holders could be broken")
 }
 
-// force frees the lock if value has it, and reports whether it had. A value that is
-// not ours is not marked: nobody asks for its mark, and it may be long or a secret.
-func (n *Node) force(ctx context.Context, keys Keys, value string, remember time.Duration) (bool, error) {
-	ours := value
-	if len(value) != valueSize {
+// force frees the lock if it still is as it was seen, and reports whether it was. A value
+// that is not ours is not marked: nobody asks for its mark, and it may be long or a secret.
+func (n *Node) force(ctx context.Context, keys Keys, seen View, remember time.Duration) (bool, error) {
+	ours := seen.Value
+	if len(ours) != valueSize {
 		ours, remember = "", 0
 	}
-	reply, repeated, err := n.send(ctx, keys.request(force, keys.own[:keys.mark]+ours, value, claim, n.counts, remember.Milliseconds()))
+	reply, repeated, err := n.send(ctx, keys.request(force, keys.own[:keys.mark]+ours, seen.stored, claim, n.counts, remember.Milliseconds()))
 	if err == nil && reply == int64(0) && repeated && ours == "" {
 		err = classify(errMaybeForced)
 	}

@@ -71,7 +71,7 @@ func New(rdb redis.UniversalClient, replicas int) *Node {
 // context of a release has nothing else.
 func (n *Node) send(ctx context.Context, req request) (reply any, repeated bool, err error) {
 	for try := range tries {
-		if ctx.Done() == nil || req.script == release && n.heeds {
+		if ctx.Done() == nil || req.script.releases() && n.heeds {
 			reply, err = n.eval(ctx, req)
 		} else {
 			reply, err = bounded(ctx, func(ctx context.Context) (any, error) { return n.eval(ctx, req) })

@@ -97,7 +97,7 @@ func TestGrantSentAgainIsTheSameGrant(t *testing.T) {
 	if second := mustGrant(t, n, a); second.First != first.First {
 		t.Errorf("token %d, then %d for the same grant", first.First, second.First)
 	}
-	if left, _ := n.Inspect(background(t), a.Keys); left.TimeLeft < 20*time.Second {
+	if left, _ := n.Look(background(t), a.Keys); left.TimeLeft < 20*time.Second {
 		t.Errorf("the lease was not started anew: %v left", left.TimeLeft)
 	}
 	srv.Do("DEL", "lockstile:t:{a}")
@@ -132,7 +132,7 @@ func TestFirstTryThatArrivesAfterUnlockIsRefused(t *testing.T) {
 	a := newAttempt(t, "a")
 	mustGrant(t, n, a)
 	a.unsure.Store(true) // as after a try whose reply was lost
-	if err := n.Release(background(t), a); err != nil {
+	if err := n.Release(background(t), a, 0); err != nil {
 		t.Fatal(err)
 	}
 	if s, err := n.Acquire(background(t), a, Ask{}); !errors.Is(err, ErrWithdrawn) {
@@ -149,7 +149,7 @@ func TestFirstStandsByWhereTheLastOfTheQueueIsDead(t *testing.T) {
 	mustQueue(t, n, m, next)
 	box := mustQueue(t, n, m, first)
 	srv.Do("ZADD", "lockstile:q:{a}", "9000000000000000", "dead:nobody")
-	if err := n.Release(background(t), holder); err != nil {
+	if err := n.Release(background(t), holder, 0); err != nil {
 		t.Fatal(err)
 	}
 	await(t, box, mailbox.StandBy)
@@ -171,7 +171,7 @@ func TestWaiterOfAClusterIsNotTakenForDeadWhereNobodyListens(t *testing.T) {
 			mustQueue(t, n, m, next)
 		}
 		boxes := []mailbox.Box{mustQueue(t, n, m, first), mustQueue(t, n, m, last)}
-		if err := n.Release(background(t), holder); err != nil {
+		if err := n.Release(background(t), holder, 0); err != nil {
 			t.Fatal(err)
 		}
 		if got := srv.Do("GET", name); got != "?"+next.Value {
@@ -194,7 +194,7 @@ func TestReleaseByAUserWhoMayNotPublishPassesTheLockOn(t *testing.T) {
 	holder, waiter := newAttempt(t, "a"), newAttempt(t, "a")
 	mustGrant(t, mute, holder)
 	mustQueue(t, n, m, waiter)
-	if err := mute.Release(background(t), holder); err != nil {
+	if err := mute.Release(background(t), holder, 0); err != nil {
 		t.Error(err)
 	}
 	mustGrant(t, n, waiter)
@@ -208,7 +208,7 @@ func TestTurnOfAWaiterWhoWithdrawsIsPassedOn(t *testing.T) {
 	holder, goner, next := newAttempt(t, "a"), newAttempt(t, "a"), newAttempt(t, "a")
 	mustGrant(t, n, holder)
 	first, second := mustQueue(t, n, m, goner), mustQueue(t, n2, m2, next)
-	if err := n.Release(background(t), holder); err != nil {
+	if err := n.Release(background(t), holder, 0); err != nil {
 		t.Fatal(err)
 	}
 	await(t, first, mailbox.Ask)
@@ -228,11 +228,11 @@ func TestReservedLockIsTakenAndNotHeld(t *testing.T) {
 	holder, waiter, other := newAttempt(t, "a"), newAttempt(t, "a"), newAttempt(t, "a")
 	held := mustGrant(t, n, holder)
 	box := mustQueue(t, n, m, waiter)
-	if err := n.Release(background(t), holder); err != nil {
+	if err := n.Release(background(t), holder, 0); err != nil {
 		t.Fatal(err)
 	}
 	await(t, box, mailbox.Ask)
-	if info, err := n.Inspect(background(t), holder.Keys); err != nil || info.Held {
+	if info, err := n.Look(background(t), holder.Keys); err != nil || info.Held {
 		t.Errorf("a reserved lock is shown as held: %+v, %v", info, err)
 	}
 	if s, err := n.Acquire(background(t), other, Ask{}); err != nil || s.First != 0 {
@@ -255,7 +255,7 @@ func TestReleaseAndRenewalOfAStrangerTouchNothing(t *testing.T) {
 	mustGrant(t, n, holder)
 	srv.Do("PEXPIRE", "a", "5000")
 	var lost *locker.LostError
-	if err := n.Release(background(t), stranger); !errors.As(err, &lost) || lost.Reason != locker.TakenOver {
+	if err := n.Release(background(t), stranger, 0); !errors.As(err, &lost) || lost.Reason != locker.TakenOver {
 		t.Errorf("a stranger's release: %v", err)
 	}
 	if err := n.Renew(background(t), []*Attempt{stranger})[0]; !errors.As(err, &lost) {
@@ -264,7 +264,7 @@ func TestReleaseAndRenewalOfAStrangerTouchNothing(t *testing.T) {
 	if err := n.Withdraw(background(t), stranger); err != nil {
 		t.Fatal(err)
 	}
-	info, err := n.Inspect(background(t), holder.Keys)
+	info, err := n.Look(background(t), holder.Keys)
 	if err != nil || !info.Held || info.TimeLeft > 5*time.Second {
 		t.Errorf("the holder's lock was touched: %+v, %v", info, err)
 	}
@@ -284,7 +284,7 @@ func TestBrokenHolderIsToldThatItWasForced(t *testing.T) {
 	}
 	a.unsure.Store(true)
 	for range 2 { // its answer may be lost
-		if err := n.Release(background(t), a); !errors.As(err, &lost) || lost.Reason != locker.Forced {
+		if err := n.Release(background(t), a, 0); !errors.As(err, &lost) || lost.Reason != locker.Forced {
 			t.Errorf("release after a break: %v", err)
 		}
 	}
@@ -304,7 +304,7 @@ func TestReleaseOfABrokenLockThatIsSentAgainSaysThatItWasForced(t *testing.T) {
 	}
 	n.rdb.(*redis.Client).AddHook(&afterScript{act: func() {}})
 	var lost *locker.LostError
-	if err := n.Release(background(t), a); !errors.As(err, &lost) || lost.Reason != locker.Forced {
+	if err := n.Release(background(t), a, 0); !errors.As(err, &lost) || lost.Reason != locker.Forced {
 		t.Errorf("release after a break: %v", err)
 	}
 }
@@ -316,7 +316,7 @@ func TestReleaseWithoutALateRequestLeavesNoMark(t *testing.T) {
 	n, _ := client(t, srv.Addr())
 	a := newAttempt(t, "a")
 	mustGrant(t, n, a)
-	if err := n.Release(background(t), a); err != nil {
+	if err := n.Release(background(t), a, 0); err != nil {
 		t.Fatal(err)
 	}
 	if left := srv.Do("KEYS", "*"); left != a.Keys.last {
@@ -359,7 +359,7 @@ func TestGarbageInTheQueueIsPassedOver(t *testing.T) {
 	mustGrant(t, n, holder)
 	srv.Do("ZADD", "lockstile:q:{a}", "1", "garbage", "2", "dead:nobody")
 	box := mustQueue(t, n, m, waiter)
-	if err := n.Release(background(t), holder); err != nil {
+	if err := n.Release(background(t), holder, 0); err != nil {
 		t.Fatal(err)
 	}
 	await(t, box, mailbox.Ask)
@@ -537,7 +537,7 @@ func TestFirstInTheQueueLooksOftenBehindAStranger(t *testing.T) {
 		name := fmt.Sprint("a", i)
 		a := newAttempt(t, name)
 		mustGrant(t, n, a) // so that there is an entry of ours
-		if err := n.Release(background(t), a); err != nil {
+		if err := n.Release(background(t), a, 0); err != nil {
 			t.Fatal(err)
 		}
 		if srv.Do("SET", name, "the"); left != "" { // which is a word of our holder's text, too
@@ -556,7 +556,7 @@ func TestFirstInTheQueueLooksOftenBehindAStranger(t *testing.T) {
 		if keep := srv.Do("PTTL", a.Keys.queue); len(keep) != 5 {
 			t.Errorf("behind a key with %q ms left the queue expires in %s ms, want about 90 s", left, keep)
 		}
-		if info, err := n.Inspect(background(t), a.Keys); err != nil || len(left) > 5 && info.TimeLeft < locker.MaxTTL {
+		if info, err := n.Look(background(t), a.Keys); err != nil || len(left) > 5 && info.TimeLeft < locker.MaxTTL {
 			t.Errorf("Inspect of a key with %q ms left: %+v, %v", left, info, err)
 		}
 	}
@@ -584,7 +584,8 @@ func TestNobodyLooksOftenBehindAReservation(t *testing.T) {
 func finders(t *testing.T, n *Node) map[string]func(*Attempt) error {
 	t.Helper()
 	return map[string]func(*Attempt) error{
-		"release": func(a *Attempt) error { return n.Release(background(t), a) },
+		"release": func(a *Attempt) error { return n.Release(background(t), a, 0) },
+		"keep":    func(a *Attempt) error { return n.Release(background(t), a, time.Hour) },
 		"renew":   func(a *Attempt) error { return n.Renew(background(t), []*Attempt{a})[0] },
 		"renew in a batch": func(a *Attempt) error {
 			name := random()
@@ -698,7 +699,7 @@ func TestReleaseRefusesARequestThatIsStillOnItsWay(t *testing.T) {
 	a := newAttempt(t, "a")
 	a.unsure.Store(true)
 	var lost *locker.LostError
-	if err := n.Release(background(t), a); !errors.As(err, &lost) {
+	if err := n.Release(background(t), a, 0); !errors.As(err, &lost) {
 		t.Fatal(err)
 	}
 	if s, err := n.Acquire(background(t), a, Ask{}); !errors.Is(err, ErrWithdrawn) {

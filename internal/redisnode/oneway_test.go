@@ -13,9 +13,12 @@ import (
 // what gives a lock back has to do so in one request.
 func TestGivingBackIsOneRequestToAServerThatKnowsNoScripts(t *testing.T) {
 	for name, give := range map[string]func(context.Context, *Node, *Attempt){
-		"release":  func(ctx context.Context, n *Node, a *Attempt) { _ = n.Release(ctx, a) },
+		"release":  func(ctx context.Context, n *Node, a *Attempt) { _ = n.Release(ctx, a, 0) },
+		"keep":     func(ctx context.Context, n *Node, a *Attempt) { _ = n.Release(ctx, a, time.Hour) },
 		"withdraw": func(ctx context.Context, n *Node, a *Attempt) { _ = n.Withdraw(ctx, a) },
-		"break":    func(ctx context.Context, n *Node, a *Attempt) { _, _ = n.force(ctx, a.Keys, a.Value, time.Minute) },
+		"break": func(ctx context.Context, n *Node, a *Attempt) {
+			_, _ = n.force(ctx, a.Keys, View{Value: a.Value, stored: a.Value}, time.Minute)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			srv := testserver.Redis(t)
@@ -33,10 +36,11 @@ func TestGivingBackIsOneRequestToAServerThatKnowsNoScripts(t *testing.T) {
 				p.CutReplies()
 				ctx, cancel := context.WithTimeout(background(t), time.Second)
 				go give(ctx, n, a)
-				srv.Await("the lock to be free", func() bool { return srv.Do("EXISTS", "a") == "0" })
+				srv.Await("the lock to be given back", func() bool { return srv.Do("GET", "a") != a.Value })
 				p.Heal()
 				cancel()
 				give(background(t), n, a)
+				srv.Do("DEL", "a") // as if its time were over, where it is kept taken
 			}
 		})
 	}

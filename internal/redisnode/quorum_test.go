@@ -89,10 +89,10 @@ func TestRaisedTokenIsWhatTheNextGrantExceeds(t *testing.T) {
 		t.Fatal(err)
 	}
 	outlivesTheClock("after a renewal")
-	if info, err := n.Inspect(background(t), a.Keys); err != nil || info.Holder != "the test" || info.Token != high {
+	if info, err := n.Look(background(t), a.Keys); err != nil || info.Holder != "the test" || info.Token != high {
 		t.Errorf("%+v, %v", info, err)
 	}
-	if err := n.Release(background(t), a); err != nil {
+	if err := n.Release(background(t), a, 0); err != nil {
 		t.Fatal(err)
 	}
 	for want := uint64(high + Tokens); want < high+4*Tokens; want += Tokens {
@@ -101,7 +101,7 @@ func TestRaisedTokenIsWhatTheNextGrantExceeds(t *testing.T) {
 			t.Errorf("token %d after a range that began with %d", got, want-Tokens)
 		}
 		outlivesTheClock("after the next grant")
-		if err := n.Release(background(t), next); err != nil {
+		if err := n.Release(background(t), next, 0); err != nil {
 			t.Fatal(err)
 		}
 	}

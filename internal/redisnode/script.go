@@ -14,15 +14,18 @@ import (
 type script struct{ text, hash any }
 
 // confirmed reports whether replicas must confirm what the script did: that is
-// so for grants and renewals, not for what only gives back.
-func (s *script) confirmed() bool { return s == acquire || s == renew }
+// so for grants, renewals and what keeps a lock taken, not for what only gives back.
+func (s *script) confirmed() bool { return s == acquire || s == renew || s == keepTaken }
+
+// releases reports whether the script ends a hold.
+func (s *script) releases() bool { return s == release || s == keepTaken }
 
 // call begins a command. It names the script by its hash. A server that has restarted,
 // or has taken another's place, does not know the hash, and only its answer makes us
 // send the text. What gives back has to work though no answer ever comes: it is sent as
 // text at once.
 func (s *script) call(args []any) []any {
-	if s == release || s == withdraw || s == force {
+	if s.releases() || s == withdraw || s == force {
 		return append(args, "eval", s.text)
 	}
 	return append(args, "evalsha", s.hash)
@@ -190,7 +193,7 @@ end
 // which tells nobody when it gives the lock back. So the first waiter is told to look
 // ten times a second, and each other one a second later than the one before it: a long
 // queue does not ask all the time. A stranger's key has any number of milliseconds left,
-// or no end. A reservation of ours is no stranger.
+// or no end. A reservation of ours is no stranger, nor is a lock that is kept taken.
 //
 // Sent again after a lost reply, it answers the same grant and starts the lease anew, for
 // the caller may count its validity from the second request.
@@ -224,7 +227,8 @@ if ticket == '0' then ticket = string.format('%.0f', arrival(queue)) end
 redis.call('ZADD', queue, 'NX', ticket, member)
 local ahead = passed and 0 or redis.call('ZRANK', queue, member)
 local left, look = redis.call('PTTL', lock), 100 + ahead * 1000
-local ours = string.match(was, '^%d+ (%S+) ') == held or #held == 28 and string.sub(held, 1, 1) == '?'
+local of = string.match(was, '^%d+ (%S+) ')
+local ours = of and (held == of or held == '-' .. of) or #held == 28 and string.sub(held, 1, 1) == '?'
 if left < 0 or left > look and not ours then left = look end
 local keep = math.max(left, tonumber(ttl)) + 60000
 if redis.call('PTTL', queue) < keep - 30000 then redis.call('PEXPIRE', queue, keep) end
@@ -257,9 +261,54 @@ if not (waiting and pass(claim, counts)) then redis.call('DEL', lock) end
 return 0
 `
 
+// keepTaken gives the lock back and leaves it taken for some time, under a value that
+// nobody has: '-' and the holder's. So nobody is granted it, a renewal that is still on
+// its way does not lengthen it, and clients of other libraries see the key. It answers 1,
+// or what release answers if the lock was not ours.
+//
+// Sent again, it does the same and never lengthens the time that is left. It writes the key
+// in any case, for replicas confirm only what was written. The counter outlives the lock
+// by its usual time.
+//
+// Waiters sleep until the lease would have ended, which may be long after the lock is
+// free. So the first is told to look, and the last as well, for the first may be paused.
+var keepTaken = newScript(keys + passing + `
+local value, claim, counts, remember, time, counter = unpack(ARGV)
+
+local function wake(at)
+  while true do
+    local member = redis.call('ZRANGE', queue, at, at)[1]
+    if not member then return end
+    local of, heard = tell(member, '')
+    if of and (heard ~= 0 or counts == '0') then return end
+    redis.call('ZREM', queue, member)
+  end
+end
+
+local held, nobody = redis.call('GET', lock), '-' .. value
+local waiting = redis.call('ZCARD', queue)
+local lost = held ~= value and held ~= nobody and reason()
+if remember ~= '0' and lost ~= -2 then redis.call('SET', mark, 'withdrawn', 'PX', remember) end
+if lost then
+  if not held and waiting > 0 then pass(claim, counts) end
+  return lost
+end
+if held == value then
+  redis.call('SET', lock, nobody, 'PX', time)
+else
+  redis.call('PEXPIRE', lock, time, 'LT')
+  redis.call('SET', lock, nobody, 'KEEPTTL')
+end
+redis.call('PEXPIRE', last, time + counter, 'GT')
+wake(0)
+if waiting > 1 then wake(-1) end
+return 1
+`)
+
 // withdraw removes whatever an attempt may have left: its place in the queue,
 // a reservation, the lock. The mark refuses its request if that is still on the
-// way, over a connection that is slower than this one.
+// way, over a connection that is slower than this one. A lock that is kept taken stays so:
+// a withdrawal may be late, too.
 var withdraw = newScript(keys + passing + `
 local value, claim, counts, remember, member = unpack(ARGV)
 local held = redis.call('GET', lock)

@@ -110,7 +110,7 @@ func TestBreakWhoseAnswerIsLostBreaksOneHolder(t *testing.T) {
 			if mustGrant(t, n, a); value != "" {
 				srv.Do("SET", "a", value)
 			}
-			if _, _, err := n.Look(background(t), a.Keys); err != nil { // its script is known
+			if _, err := n.Look(background(t), a.Keys); err != nil { // its script is known
 				t.Fatal(err)
 			}
 			n.rdb.(*redis.Client).AddHook(&afterScript{text: true, act: func() {

@@ -87,7 +87,7 @@ func TestNodeWithoutAVoteGrantsNothingWhateverItIsAsked(t *testing.T) {
 	srv := testserver.Redis(t)
 	old, young := ofQuorumNode(t, srv.Addr(), 0), ofQuorumNode(t, srv.Addr(), time.Hour)
 	for what, ask := range map[string]func(holder, waiter *Attempt) error{
-		"release":  func(h, _ *Attempt) error { return young.Release(background(t), h) },
+		"release":  func(h, _ *Attempt) error { return young.Release(background(t), h, 0) },
 		"withdraw": func(h, _ *Attempt) error { return young.Withdraw(background(t), h) },
 		"force":    func(h, _ *Attempt) error { _, err := young.Break(background(t), h.Keys); return err },
 		"renewal":  func(h, _ *Attempt) error { return young.Renew(background(t), []*Attempt{h})[0] },
