@@ -135,6 +135,7 @@ var (
 	_ locker.Locker    = (*Locker)(nil)
 	_ locker.Inspector = (*Locker)(nil)
 	_ locker.Breaker   = (*Locker)(nil)
+	_ locker.Lister    = (*Locker)(nil)
 )
 
 // New returns a Locker on independent masters, three at least, whose clients it
@@ -193,6 +194,16 @@ func (l *Locker) Inspect(ctx context.Context, name string) (locker.Info, error) 
 // an attempt without a majority may have left there.
 func (l *Locker) Break(ctx context.Context, name string) (bool, error) {
 	return l.locks.Break(ctx, name)
+}
+
+// List implements [locker.Lister]. It has each node go through all of its keys (SCAN), and
+// looks at each name below prefix that has had a lock within the last hour
+// ([Options].KeepCounter): that takes a second or so for a million keys, and other requests
+// are served in between. A name is held if a majority has it under one holder, as for
+// Inspect. Names that only clients of other libraries have locked are not found, and where
+// a hook of a client's rewrites keys, List is refused.
+func (l *Locker) List(ctx context.Context, prefix string) ([]locker.Info, error) {
+	return l.locks.List(ctx, prefix)
 }
 
 // Guarantees implements [locker.Locker].

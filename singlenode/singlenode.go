@@ -57,7 +57,8 @@
 // refused before anything is written. Lua scripts, and publish and subscribe. An eviction
 // policy that spares keys with an expiry (noeviction): an evicted lock is a lost one.
 // Names that begin with "lockstile:" are reserved for queues, counters and marks; a user
-// restricted by ACL needs "~lockstile:*" and "&lockstile:*" besides the names it locks.
+// restricted by ACL needs "~lockstile:*" and "&lockstile:*" besides the names it locks, and
+// "+scan" for [Locker.List].
 //
 // Renewals share the client's pool: give it more connections than the application keeps
 // busy for long. Set ContextTimeoutEnabled in the client's options: else each Unlock
@@ -79,6 +80,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -123,6 +125,7 @@ var (
 	_ locker.Locker    = (*Locker)(nil)
 	_ locker.Inspector = (*Locker)(nil)
 	_ locker.Breaker   = (*Locker)(nil)
+	_ locker.Lister    = (*Locker)(nil)
 )
 
 // New returns a Locker on rdb, which it never closes: a *redis.Client or a
@@ -165,6 +168,15 @@ func (l *Locker) Inspect(ctx context.Context, name string) (locker.Info, error) 
 // Break implements [locker.Breaker].
 func (l *Locker) Break(ctx context.Context, name string) (bool, error) {
 	return l.locks.Break(ctx, name)
+}
+
+// List implements [locker.Lister]. It has the server go through all of its keys (SCAN), on a
+// Cluster every master, and then looks at each name below prefix that has had a lock within
+// the last hour ([Options].KeepCounter): that takes a second or so for a million keys, and
+// other requests are served in between. Names that only clients of other libraries have
+// locked are not found, and where a hook of the client's rewrites keys, List is refused.
+func (l *Locker) List(ctx context.Context, prefix string) ([]locker.Info, error) {
+	return l.locks.List(ctx, prefix)
 }
 
 // Guarantees implements [locker.Locker].
@@ -317,6 +329,17 @@ func (s *store) Inspect(ctx context.Context, name string) (locker.Info, error) {
 	}
 	v, err := s.node.Look(ctx, keys)
 	return v.Info, err
+}
+
+// List implements [locker.Lister].
+func (s *store) List(ctx context.Context, prefix string) ([]locker.Info, error) {
+	views, err := s.node.List(ctx, s.opts.Prefix+prefix)
+	infos := make([]locker.Info, len(views))
+	for i, v := range views {
+		infos[i] = v.Info
+		infos[i].Name = strings.TrimPrefix(v.Name, s.opts.Prefix)
+	}
+	return infos, err
 }
 
 // Break implements [locker.Breaker].

@@ -13,7 +13,7 @@ import (
 // WAIT has no key and counts what its connection wrote, so both go to the master's own
 // client. That one does not follow redirects, and knows nothing of the Cluster's hooks.
 func (n *Node) processAtMaster(ctx context.Context, cmd once, key string) (any, error) {
-	if err := n.rewritten(ctx, key); err != nil {
+	if err := n.rewritten(ctx, key, "where replicas must confirm, a Cluster's hooks are passed by"); err != nil {
 		return nil, err
 	}
 	master, err := n.cluster.MasterForKey(ctx, key)
@@ -74,9 +74,9 @@ func (n *Node) redirected(ctx context.Context, err error, key string) (*redis.Cl
 }
 
 // rewritten returns an error if a hook of the client's rewrites keys, before anything is
-// written: what replicas must confirm goes past the hooks of a Cluster's client, and would
-// be another lock than what does not.
-func (n *Node) rewritten(ctx context.Context, key string) error {
+// written. What replicas must confirm goes past the hooks of a Cluster's client, and would
+// be another lock than what does not; and the keys that a server lists would be others than ours.
+func (n *Node) rewritten(ctx context.Context, key, why string) error {
 	if n.plain.Load() {
 		return nil
 	}
@@ -86,7 +86,7 @@ func (n *Node) rewritten(ctx context.Context, key string) error {
 	case err != nil:
 		return err
 	case is != key:
-		return refusal(fmt.Sprintf("a hook of the client's makes %q of the key %q, and where replicas must confirm, a Cluster's hooks are passed by: set Options.Prefix in place of the hook", is, key))
+		return refusal(fmt.Sprintf("a hook of the client's makes %q of the key %q, and %s: set Options.Prefix in place of the hook", is, key, why))
 	}
 	n.plain.Store(true)
 	return nil

@@ -11,6 +11,9 @@ import (
 // name, as the Redlock page describes, so no name may begin with this.
 const reserved = "lockstile:"
 
+// counters begins the keys of the last grants.
+const counters = reserved + "t:{"
+
 // Keys are the keys of one lock. They share a Cluster hash slot.
 type Keys struct {
 	Lock  string // the holder's value: what every Redlock client looks at
@@ -34,9 +37,20 @@ func newKeys(name string, value []byte) (Keys, string, error) {
 		return Keys{}, "", fmt.Errorf("names that begin with %q are reserved for the locks' own bookkeeping", reserved)
 	}
 	tag, rest := hashslot.Parts(name)
-	all := reserved + "t:{" + tag + "}" + rest + reserved + "q:{" + tag + "}" + rest + reserved + "m:{" + tag + "}" + rest + ":" + string(value)
-	one := len(reserved) + len("t:{}") + len(tag) + len(rest)
+	all := counters + tag + "}" + rest + reserved + "q:{" + tag + "}" + rest + reserved + "m:{" + tag + "}" + rest + ":" + string(value)
+	one := len(counters) + len(tag) + len("}") + len(rest)
 	own := all[2*one:]
 	mark := len(own) - len(value)
 	return Keys{Lock: name, last: all[:one], queue: all[one : 2*one], own: own, mark: mark}, own[mark:], nil
+}
+
+// keysOfCounter returns the keys of the lock whose last grant a key has, if it is one.
+func keysOfCounter(key string) (Keys, bool) {
+	tagged, _ := strings.CutPrefix(key, counters)
+	name, rest, _ := strings.Cut(tagged, "}")
+	if rest != "" {
+		name = rest[1:] // behind a colon, as hashslot.Parts has it
+	}
+	keys, err := NewKeys(name)
+	return keys, err == nil && keys.last == key
 }

@@ -69,13 +69,13 @@ func (n *Node) renewAll(ctx context.Context, attempts []*Attempt) (errs []error)
 // renewSome renews attempts in one round trip. Another follows where locks are lost, or
 // counters must be kept.
 func (n *Node) renewSome(ctx context.Context, rdb redis.Cmdable, attempts []*Attempt) []error {
-	answers := n.sendAll(ctx, rdb, n.replicas, attempts, (*Attempt).renewal)
+	answers := sendAll(ctx, n, rdb, n.replicas, attempts, (*Attempt).renewal)
 	errs := make([]error, len(attempts))
 	var notOurs, keeping []*Attempt
 	for i, a := range attempts {
 		switch errs[i] = answers[i].err; {
 		case errs[i] != nil:
-		case answers[i].code == 0:
+		case answers[i].code() == 0:
 			errs[i] = gone(-1)
 			notOurs = append(notOurs, a)
 		case n.toBeKept(a):
@@ -101,59 +101,63 @@ func (a *Attempt) renewal() request {
 // explain finds out why locks were lost, and passes on those that are gone. Lost they are,
 // whatever comes of this.
 func (n *Node) explain(ctx context.Context, lost, of []*Attempt, errs []error) {
-	answers := n.sendAll(ctx, n.rdb, 0, lost, func(a *Attempt) request { return a.request(whyLost, claim, n.counts) })
+	answers := sendAll(ctx, n, n.rdb, 0, lost, func(a *Attempt) request { return a.request(whyLost, claim, n.counts) })
 	for i, a := range lost {
 		if answers[i].err == nil {
-			errs[slices.Index(of, a)] = gone(answers[i].code)
+			errs[slices.Index(of, a)] = gone(answers[i].code())
 		}
 	}
 }
 
 // answer is one of a batch.
 type answer struct {
-	code int64
-	err  error
+	reply any
+	err   error
 }
 
-// sendAll sends a request for each attempt, in one round trip over rdb, and has as many
+func (a answer) code() int64 {
+	code, _ := a.reply.(int64)
+	return code
+}
+
+// sendAll sends a request for each of all, in one round trip over rdb, and has as many
 // replicas confirm them. What has to go elsewhere, or is a script that the server does not
 // know, is sent again alone.
-func (n *Node) sendAll(ctx context.Context, rdb redis.Cmdable, replicas int, attempts []*Attempt, of func(*Attempt) request) []answer {
-	answers := make([]answer, len(attempts))
-	if len(attempts) == 1 {
-		answers[0] = n.sendAlone(ctx, of(attempts[0]))
+func sendAll[T any](ctx context.Context, n *Node, rdb redis.Cmdable, replicas int, all []T, of func(T) request) []answer {
+	answers := make([]answer, len(all))
+	if len(all) == 1 {
+		answers[0] = n.sendAlone(ctx, of(all[0]))
 		return answers
 	}
-	if len(attempts) == 0 {
+	if len(all) == 0 {
 		return nil
 	}
-	cmds, all := bounded(ctx, func(ctx context.Context) ([]once, error) {
-		cmds := make([]once, len(attempts))
-		for i, a := range attempts {
-			cmds[i] = of(a).command(ctx)
+	cmds, confirmed := bounded(ctx, func(ctx context.Context) ([]once, error) {
+		cmds := make([]once, len(all))
+		for i, one := range all {
+			cmds[i] = of(one).command(ctx)
 		}
 		return cmds, n.pipeline(ctx, rdb, replicas, cmds...)
 	})
-	for i, a := range attempts {
-		code, err := int64(0), all
+	for i, one := range all {
+		a := answer{err: confirmed}
 		if cmds != nil {
-			if c, e := cmds[i].Int64(); all == nil || e != nil || c == 0 { // what was not done needs no confirmation
-				code, err = c, e
+			if r, err := cmds[i].Result(); confirmed == nil || err != nil || r == int64(0) { // what was not done needs no confirmation
+				a = answer{r, err}
 			}
 		}
-		if noScript(err) || elsewhere(err) { // the first of them loads it for the next round
-			answers[i] = n.sendAlone(ctx, of(a))
+		if noScript(a.err) || elsewhere(a.err) { // the first of them loads it for the next round
+			answers[i] = n.sendAlone(ctx, of(one))
 			continue
 		}
-		answers[i] = answer{code, n.learn(err)}
+		answers[i] = answer{a.reply, n.learn(a.err)}
 	}
 	return answers
 }
 
 func (n *Node) sendAlone(ctx context.Context, req request) answer {
 	reply, _, err := n.send(ctx, req)
-	code, _ := reply.(int64)
-	return answer{code, err}
+	return answer{reply, err}
 }
 
 // KeepTime is the default of [Node].Keep.
@@ -183,7 +187,7 @@ func (n *Node) toBeKept(a *Attempt) bool {
 // keepCounters extends counters. If that fails, the next renewal does it.
 func (n *Node) keepCounters(ctx context.Context, attempts []*Attempt) {
 	now := locker.Now()
-	answers := n.sendAll(ctx, n.rdb, 0, attempts, n.keeping)
+	answers := sendAll(ctx, n, n.rdb, 0, attempts, n.keeping)
 	for i, a := range attempts {
 		if answers[i].err == nil {
 			a.kept.Store(int64(now))

@@ -1,0 +1,130 @@
+package redisnode
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockstile/locker/driver"
+)
+
+const (
+	// scanCount is how many keys the server goes through for one request of a scan.
+	scanCount = 1000
+	// lookCount is how many names are looked at in one round trip.
+	lookCount = 500
+	// listTime bounds each request of a List. How many there are depends on the keyspace.
+	listTime = 5 * time.Second
+)
+
+// errSilent is why a request of a List is given up.
+var errSilent = fmt.Errorf("no answer within %v", listTime)
+
+// List looks at the names that begin with prefix, and returns those that are held. It
+// finds names by their counters, so none that only clients of other libraries have
+// locked. The server goes through all of its keys.
+func (n *Node) List(ctx context.Context, prefix string) ([]View, error) {
+	found, err := n.find(ctx, prefix)
+	if err != nil {
+		return nil, n.learn(err)
+	}
+	var held []View
+	for some := range slices.Chunk(slices.Collect(maps.Values(found)), lookCount) {
+		answers := within(ctx, func(ctx context.Context) []answer { return sendAll(ctx, n, n.rdb, 0, some, lookByText) })
+		for i, a := range answers {
+			if a.err != nil && redis.HasErrorPrefix(a.err, "WRONGTYPE") { // the key is something else by now
+				continue
+			}
+			if a.err != nil {
+				return nil, a.err
+			}
+			v, err := view(some[i], a.reply)
+			if err != nil {
+				return nil, err
+			}
+			if v.Held {
+				held = append(held, v)
+			}
+		}
+	}
+	return held, nil
+}
+
+// lookByText is a look as text: where the server does not know the script yet, all of a
+// batch would have to be sent again.
+func lookByText(k Keys) request {
+	req := k.look()
+	req.args[0], req.args[1] = "eval", req.script.text
+	return req
+}
+
+// find returns the keys of the names that begin with prefix and have a counter. A Cluster
+// may show a key on two masters while its slot moves.
+func (n *Node) find(ctx context.Context, prefix string) (map[string]Keys, error) {
+	err := within(ctx, func(ctx context.Context) error {
+		_, err := bounded(ctx, func(ctx context.Context) (any, error) {
+			return nil, n.rewritten(ctx, counters+"any}", "a server lists the keys that it has")
+		})
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	found := make(map[string]Keys)
+	var mu sync.Mutex
+	add := func(page []string) {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, key := range page {
+			if keys, ok := keysOfCounter(key); ok && strings.HasPrefix(keys.Lock, prefix) {
+				found[keys.Lock] = keys
+			}
+		}
+	}
+	match := counters + "*" + globEscape.Replace(prefix) + "*"
+	if n.cluster == nil {
+		return found, scan(ctx, n.rdb, match, add)
+	}
+	return found, n.cluster.ForEachMaster(ctx, func(ctx context.Context, master *redis.Client) error {
+		return driver.Caught(func() error { return scan(ctx, master, match, add) })
+	})
+}
+
+// globEscape makes a pattern of SCAN that stands for itself.
+var globEscape = strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`, "]", `\]`)
+
+// scan passes on all keys of a server that match, some of them twice.
+func scan(ctx context.Context, rdb redis.Cmdable, match string, add func(page []string)) error {
+	type page struct {
+		keys []string
+		next uint64
+	}
+	for cursor, more := uint64(0), true; more; more = cursor != 0 {
+		err := within(ctx, func(ctx context.Context) error {
+			p, err := bounded(ctx, func(ctx context.Context) (p page, err error) {
+				p.keys, p.next, err = rdb.Scan(ctx, cursor, match, scanCount).Result()
+				return p, err
+			})
+			add(p.keys)
+			cursor = p.next
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// within calls f with a context that ends after listTime.
+func within[T any](ctx context.Context, f func(context.Context) T) T {
+	ctx, cancel := context.WithTimeoutCause(ctx, listTime, errSilent)
+	defer cancel()
+	return f(ctx)
+}
