@@ -194,5 +194,6 @@ const replicaTime = time.Second
 type replicaError struct{ got, want int }
 
 func (e *replicaError) Error() string {
-	return fmt.Sprintf("%d of %d replicas confirmed within %v", e.got, e.want, replicaTime)
+	return fmt.Sprintf("%d of %d replicas confirmed within %v: check that the server has so many (INFO replication), "+
+		"that their links are up and that they do not lag, or set Options.Replicas to what there is", e.got, e.want, replicaTime)
 }
