@@ -108,9 +108,9 @@ type Options struct {
 	// 10 ms and at most 100 ms.
 	NodeTimeout time.Duration
 
-	// MaxTTL is the longest TTL, the same for all clients of these nodes: a
-	// node has no vote before it has been up for longer than that. The
-	// default is a minute.
+	// MaxTTL is the longest TTL, and the longest [locker.WithMinHold], the same for all
+	// clients of these nodes: a node has no vote before it has been up for longer than
+	// that. The default is a minute.
 	MaxTTL time.Duration
 
 	// DurableNodes says that nodes lose nothing in a crash (appendonly yes,
