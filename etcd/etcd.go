@@ -27,6 +27,11 @@
 // are silent. A lock whose key was deleted is lost when its next renewal finds out,
 // after a third of the TTL at the latest.
 //
+// A lock that is unlocked before the end of [locker.WithMinHold] keeps its key, and its
+// place, on a lease of its own, which the Locker ends at that time. If the process has ended
+// by then, or the Locker was closed, the servers do. They are a little late, for they count
+// in whole seconds, from their limit on, and begin again when their leader changes.
+//
 // A waiter that has died is passed over when its lease ends, after a TTL at most. A
 // waiter that lives and loses its lease takes a new place, at the end of the queue.
 //
@@ -134,13 +139,14 @@ func (l *Locker) TryLock(ctx context.Context, name string, opts ...locker.Option
 //	resp, err := client.Txn(ctx).If(held).Then(clientv3.OpPut("balance", "42")).Commit()
 //
 // If resp.Succeeded is false, nothing was written, for the lock was lost. When such a
-// lock is unlocked, its key is deleted, and it is not passed on to another goroutine
-// in memory: nobody else's lock meets the condition. For a lock that is known not to be
+// lock is unlocked, its key is deleted, or put anew for the rest of
+// [locker.WithMinHold], and it is not passed on to another goroutine in memory: nothing
+// meets the condition from then on. For a lock that is known not to be
 // held any more, Held returns its error, a [locker.ErrLost].
 func (l *Locker) Held(lock *locker.Lock) (clientv3.Cmp, error) {
 	a, ok := l.locks.Pin(lock)
 	if ok {
-		return putAt(a.key, a.place), nil
+		return asPut(a.key, a.place), nil
 	}
 	err := lock.Err()
 	if err == nil {

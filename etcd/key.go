@@ -36,6 +36,12 @@ func putAt(key string, revision int64) clientv3.Cmp {
 	return clientv3.Compare(clientv3.CreateRevision(key), "=", revision)
 }
 
+// asPut is the condition that a key is as it was put at a revision of the store: neither
+// deleted since nor put anew, as one is that is kept after its turn.
+func asPut(key string, revision int64) clientv3.Cmp {
+	return clientv3.Compare(clientv3.ModRevision(key), "=", revision)
+}
+
 const (
 	// tokens is how many a grant has: what one process does in the 25 ms for which
 	// its goroutines share it.

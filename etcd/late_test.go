@@ -207,7 +207,7 @@ func TestSessionWithManyMarksIsNotUsedForNewAttempts(t *testing.T) {
 	if err := first.session.Context().Err(); err != nil {
 		t.Errorf("the session of others has ended: %v", err)
 	}
-	if err := l.store.revoke(ctx, first); err != nil {
+	if err := l.store.revoke(ctx, first.session.id); err != nil {
 		t.Fatal(err)
 	}
 	if marks := below(t, ctx, l, l.store.marks()); len(marks) > 0 {

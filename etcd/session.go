@@ -109,22 +109,20 @@ func (s *store) open(n *session) error {
 		return s.explain(ctx, err)
 	}
 	n.id = resp.ID
-	a := &attempt{session: n, unsure: true}
 	if granted := time.Duration(resp.TTL) * time.Second; granted != n.ttl {
 		err = driver.Refused(fmt.Errorf("ttl %v is under the limit of the servers, %v", n.ttl, granted))
-		return errors.Join(err, s.revoke(ctx, a))
+		return errors.Join(err, s.revoke(ctx, n.id))
 	}
-	n.Session, err = s.locks.NewSession(a, n.ttl, since)
+	n.Session, err = s.locks.NewSession(&attempt{session: n, unsure: true}, n.ttl, since)
 	return err
 }
 
-// revoke ends a session's lease, and with it everything that hangs on it.
-func (s *store) revoke(ctx context.Context, a *attempt) error {
-	_, err := s.client.Revoke(ctx, a.session.id)
+// revoke ends a lease, and with it everything that hangs on it.
+func (s *store) revoke(ctx context.Context, id clientv3.LeaseID) error {
+	_, err := s.client.Revoke(ctx, id)
 	if err != nil && !errors.Is(err, rpctypes.ErrLeaseNotFound) {
 		return s.explain(ctx, err)
 	}
-	a.unsure = false
 	return nil
 }
 

@@ -40,6 +40,9 @@ type attempt struct {
 	place   int64  // the revision at which the key was put
 	there   bool   // the key is: we have heard it
 	unsure  bool   // a request was not answered: what it puts may be there, or come
+
+	keepEnd locker.Instant     // of WithMinHold, if there was some left when it was released
+	kept    []clientv3.LeaseID // the key may have been put anew on one of them
 }
 
 func (s *store) Features() driver.Features {
@@ -47,6 +50,7 @@ func (s *store) Features() driver.Features {
 		Exclusion: locker.PromptHolder | locker.SteadyClocks,
 		Tokens:    0,
 		Fair:      true,
+		Keeps:     true,
 		Release:   locker.BySession,
 		Tolerates: max(0, len(s.client.Endpoints())-1) / 2,
 	}}
@@ -164,9 +168,11 @@ func (s *store) failed(ctx context.Context, a *attempt, err error) error {
 	return err
 }
 
-// Release deletes the attempt's key, which is nobody else's.
-func (s *store) Release(ctx context.Context, a *attempt, _ time.Duration) error {
-	found, err := s.remove(ctx, a)
+func (s *store) Release(ctx context.Context, a *attempt, keep time.Duration) error {
+	if keep > 0 {
+		a.keepEnd = s.locks.Now().Add(keep)
+	}
+	found, err := s.giveBack(ctx, a)
 	switch {
 	case err != nil || found:
 		return err
@@ -177,28 +183,44 @@ func (s *store) Release(ctx context.Context, a *attempt, _ time.Duration) error 
 }
 
 func (s *store) Withdraw(ctx context.Context, a *attempt) error {
-	if a.req == nil {
-		return s.revoke(ctx, a)
+	if a.req != nil {
+		_, err := s.giveBack(ctx, a)
+		return err
 	}
-	_, err := s.remove(ctx, a)
+	err := s.revoke(ctx, a.session.id)
+	a.unsure = err != nil
 	return err
 }
 
-// markOf is the key that makes void what an attempt has sent. It hangs on the lease that
-// its other key does: when that has ended, everything on it is void.
+// giveBack deletes the attempt's key, which is nobody else's, or keeps it, and reports
+// whether it was there.
+func (s *store) giveBack(ctx context.Context, a *attempt) (found bool, err error) {
+	if keep := a.keepEnd.Sub(s.locks.Now()); keep > 0 {
+		if kept, err := s.keep(ctx, a, keep); kept || err != nil {
+			return kept, err
+		}
+	}
+	return s.remove(ctx, a)
+}
+
+// markOf is the key that makes void what an attempt has sent. It hangs on the session's
+// lease, as what is on its way would: when that has ended, everything on it is void.
 func (s *store) markOf(a *attempt) string { return s.marks() + a.key[len(a.folder):] }
 
-// remove deletes the attempt's key, and reports whether it was there. Where a request
-// that puts it may still be on its way, it leaves a mark.
+// mark leaves a mark where a request that puts the attempt's key may still be on its way.
+func (s *store) mark(a *attempt) []clientv3.Op {
+	if !a.unsure {
+		return nil
+	}
+	a.session.marks.Add(1)
+	return []clientv3.Op{clientv3.OpPut(s.markOf(a), "", clientv3.WithLease(a.session.id))}
+}
+
+// remove deletes the attempt's key, and reports whether it was there.
 func (s *store) remove(ctx context.Context, a *attempt) (found bool, err error) {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
-	ops := []clientv3.Op{clientv3.OpDelete(a.key)}
-	if a.unsure {
-		ops = append(ops, clientv3.OpPut(s.markOf(a), "", clientv3.WithLease(a.session.id)))
-		a.session.marks.Add(1)
-	}
-	resp, err := s.client.Txn(ctx).Then(ops...).Commit()
+	resp, err := s.client.Txn(ctx).Then(append(s.mark(a), clientv3.OpDelete(a.key))...).Commit()
 	switch {
 	case errors.Is(err, rpctypes.ErrLeaseNotFound):
 		_ = s.failed(ctx, a, err)
@@ -207,7 +229,7 @@ func (s *store) remove(ctx context.Context, a *attempt) (found bool, err error) 
 		return false, s.explain(ctx, err)
 	}
 	a.there, a.unsure = false, false
-	return resp.Responses[0].GetResponseDeleteRange().GetDeleted() > 0, nil
+	return resp.Responses[len(resp.Responses)-1].GetResponseDeleteRange().GetDeleted() > 0, nil
 }
 
 func (s *store) Left(a *attempt) bool { return a.there || a.unsure }

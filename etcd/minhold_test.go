@@ -1,0 +1,132 @@
+package etcd_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/concurrency"
+	"google.golang.org/grpc"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/etcd"
+	"github.com/lockstile/locker/internal/lab/testserver"
+)
+
+// lockFor locks x with a minimum hold. The function requires that this is over.
+func lockFor(t *testing.T, l locker.Locker, hold time.Duration, opts ...locker.Option) (lock *locker.Lock, over func(who string)) {
+	t.Helper()
+	began := time.Now()
+	return mustLock(t, l, "x", append(opts, locker.WithMinHold(hold))...), func(who string) {
+		t.Helper()
+		if after := time.Since(began); after < hold {
+			t.Errorf("%s has the lock after %v, and its minimum hold is %v", who, after, hold)
+		}
+	}
+}
+
+// Neither the client that has unlocked nor its session is needed for what is left.
+func TestLockIsKeptWithoutTheProcessThatHadIt(t *testing.T) {
+	t.Parallel()
+	for _, closed := range []bool{true, false} {
+		cluster := testserver.Etcd(t, 1)
+		client, other := newClient(t, cluster.Endpoints()...), newClient(t, cluster.Endpoints()...)
+		a := newLockerOn(t, client, etcd.Options{})
+		lock, over := lockFor(t, a, 2*short, locker.WithTTL(short))
+		mustUnlock(t, lock)
+		if closed {
+			_ = a.Close() // ends the session, too
+			_ = client.Close()
+		} else if _, err := other.Revoke(patience(t), leaseOf(t, other, "x/")); err != nil {
+			t.Fatal(err)
+		}
+		next := mustLock(t, newLockerOn(t, other, etcd.Options{}), "x")
+		over("another process")
+		mustUnlock(t, next)
+	}
+}
+
+func TestMutexOfEtcdsClientWaitsForTheEndOfAMinimumHold(t *testing.T) {
+	t.Parallel()
+	client := newClient(t, testserver.Etcd(t, 1).Endpoints()...)
+	theirs := newMutex(t, client, "x")
+	lock, over := lockFor(t, newLockerOn(t, client, etcd.Options{}), 2*short)
+	mustUnlock(t, lock)
+	if err := theirs.TryLock(patience(t)); !errors.Is(err, concurrency.ErrLocked) {
+		t.Errorf("a Mutex's TryLock: %v", err)
+	}
+	if err := theirs.Lock(patience(t)); err != nil {
+		t.Fatal(err)
+	}
+	over("a Mutex")
+}
+
+// The turn is over, though the key is there.
+func TestConditionOfALockIsNotMetWhileItIsKept(t *testing.T) {
+	client := newClient(t, testserver.Etcd(t, 1).Endpoints()...)
+	l := newLockerOn(t, client, etcd.Options{})
+	lock, _ := lockFor(t, l, time.Hour)
+	held, err := l.Held(lock)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, unlocked := range []bool{false, true} {
+		if unlocked {
+			mustUnlock(t, lock)
+		}
+		resp, err := client.Txn(patience(t)).If(held).Then(clientv3.OpPut("data", "v")).Commit()
+		if err != nil || resp.Succeeded == unlocked {
+			t.Errorf("unlocked: %v; its write: %v, %v", unlocked, resp, err)
+		}
+	}
+}
+
+// lossy is the interceptor of a client that loses the answers to the next requests of a
+// kind.
+type lossy struct {
+	method string
+	lose   atomic.Int64
+}
+
+func (l *lossy) intercept(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, call grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	err := call(ctx, method, req, reply, cc, opts...)
+	if strings.HasSuffix(method, l.method) && l.lose.Add(-1) >= 0 {
+		return errors.New("the answer is lost")
+	}
+	return err
+}
+
+// A keep without an answer is asked for again, which frees nothing early and leaves no
+// lease behind for good.
+func TestLockIsKeptThoughTheAnswerIsLost(t *testing.T) {
+	t.Parallel()
+	for _, method := range []string{"/LeaseGrant", "/Txn"} {
+		cluster := testserver.Etcd(t, 1)
+		loses := &lossy{method: method}
+		client, err := clientv3.New(clientv3.Config{
+			Endpoints: cluster.Endpoints(), DialTimeout: 30 * time.Second,
+			DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(loses.intercept)},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = client.Close() })
+		other := newClient(t, cluster.Endpoints()...)
+		lock, over := lockFor(t, newLockerOn(t, client, etcd.Options{}), 3*short)
+		loses.lose.Store(2)
+		if err := lock.Unlock(patience(t)); !errors.Is(err, locker.ErrUnavailable) {
+			t.Errorf("Unlock: %v", err)
+		}
+		next := mustLock(t, newLockerOn(t, other, etcd.Options{}), "x")
+		over("another process")
+		mustUnlock(t, next)
+		until(t, "only the two sessions have leases", func() bool {
+			leases, err := other.Leases(patience(t))
+			return err == nil && len(leases.Leases) == 2
+		})
+	}
+}
