@@ -34,7 +34,8 @@
 // is unlocked, except with [locker.WithoutRenewal] (until the end of its TTL) or
 // [locker.WithMaxHold]. It is lost if it was broken or its file was deleted: the
 // holder looks every third of the TTL, and when it gives the lock back. Waiters look
-// every 1 to 4 ms, one per process and name.
+// every 1 to 4 ms, one per process and name. After Unlock the process keeps the lock for
+// the rest of [locker.WithMinHold]: it is free early if the process ends.
 //
 // # Clocks
 //

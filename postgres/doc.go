@@ -19,7 +19,9 @@
 // are served in order of arrival; goroutines of one Locker pass the lock on to each other
 // in memory, up to 1,024 times and for 25 ms at most, before it goes to another process.
 // A release waits for no disk: if the server crashes just then, the lock may stay, held
-// by nobody, until its lease ends.
+// by nobody, until its lease ends. One before the end of [locker.WithMinHold] does wait,
+// like a grant: until then the lock stays in the database, held by nobody, whatever
+// becomes of the process and the server.
 //
 // Session locks end with the server or the connection, so a crash of the server, a
 // failover, or a connection that ends on the server's side alone can hand a held lock
@@ -50,7 +52,9 @@
 // A session lock is lost when its connection breaks, which its holder hears at once, or
 // when the server has not answered for a TTL. A lock that could not be given back ends
 // with its connection. We ask the server to end that; it ends it unasked when nothing
-// has arrived there for a second more than the longest TTL on it.
+// has arrived there for a second more than the longest TTL on it. After Unlock the process
+// keeps it for the rest of [locker.WithMinHold]: it is free early if the process ends, or
+// the connection.
 //
 // A pool asks a connection that was idle for over a second for a sign of life before
 // it hands it out. If the network loses the answer, the release is not sent. It is
@@ -87,11 +91,12 @@
 //
 // A lease costs the server one transaction that is synced to disk, and so does a round
 // of renewals. Nobody waits for the disk to find a lock taken, to queue for it or to give
-// it back. Where there is a synchronous standby, grants and renewals wait for it. A Locker
-// has up to two connections beside the pool: one while somebody waits, and one while
-// there are renewals. A SessionLocker uses the pool only for Inspect, List, Break and
-// EnsureSchema. It has one connection of its own, one for each name that it waits for or has
-// waited for, 16 of those at most, and one while tokens are on their way to the disk.
+// it back after the end of its [locker.WithMinHold]. Where there is a synchronous standby,
+// grants and renewals wait for it. A Locker has up to two connections beside the pool: one
+// while somebody waits, and one while there are renewals. A SessionLocker uses the pool
+// only for Inspect, List, Break and EnsureSchema. It has one connection of its own, one for
+// each name that it waits for or has waited for, 16 of those at most, and one while tokens
+// are on their way to the disk.
 //
 // A lease leaves dead rows behind, as any update does. The server removes them unless an
 // old snapshot could see them: a transaction or statement that goes on for hours, one that

@@ -130,8 +130,8 @@ func nextLook(left, ahead int64, poll time.Duration) time.Duration {
 	return look
 }
 
-func (s *store) Release(ctx context.Context, a *attempt, _ time.Duration) error {
-	code, repeated, err := s.giveBack(ctx, a)
+func (s *store) Release(ctx context.Context, a *attempt, keep time.Duration) error {
+	code, repeated, err := s.giveBack(ctx, a, keep)
 	switch {
 	case err != nil:
 		return err
@@ -142,18 +142,20 @@ func (s *store) Release(ctx context.Context, a *attempt, _ time.Duration) error 
 }
 
 func (s *store) Withdraw(ctx context.Context, a *attempt) error {
-	_, _, err := s.giveBack(ctx, a)
+	_, _, err := s.giveBack(ctx, a, 0)
 	return err
 }
 
-// giveBack removes whatever the attempt has in the store. From then on the store refuses
-// a request of the attempt that may still be on its way.
-func (s *store) giveBack(ctx context.Context, a *attempt) (code int64, repeated bool, err error) {
+// giveBack removes whatever the attempt has in the store, or leaves the lock there until keep
+// has passed. From then on the store refuses a request of the attempt that may still be on
+// its way.
+func (s *store) giveBack(ctx context.Context, a *attempt, keep time.Duration) (code int64, repeated bool, err error) {
+	keep += time.Millisecond - 1 // counted in whole ones, and not for less
 	refuse := time.Duration(0)
 	if a.unsure {
 		refuse = lateTime + a.req.TTL
 	}
-	repeated, err = s.pool.run(ctx, sqlRelease, []any{a.req.Name, a.value, a.queued, refuse.Milliseconds()}, &code)
+	repeated, err = s.pool.run(ctx, sqlRelease, []any{a.req.Name, a.value, a.queued, refuse.Milliseconds(), keep.Milliseconds()}, &code)
 	if err == nil {
 		a.queued, a.held, a.unsure = false, false, false
 	}

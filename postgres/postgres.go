@@ -61,6 +61,7 @@ func (o Options) leases() locker.Guarantees {
 		Exclusion: locker.PromptHolder | locker.SteadyClocks | locker.AgreedClocks | locker.DurableReplica,
 		Tokens:    locker.DurableReplica,
 		Fair:      true,
+		Keeps:     true,
 		Release:   locker.ByExpiry,
 	}
 	if o.SyncStandby || o.NoStandby {

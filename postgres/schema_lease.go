@@ -25,7 +25,8 @@ package postgres
 // had the lock or its reservation, and -1 or -2 (forced) if not. That need not outlast a
 // crash: what is left then ends with its lease. For _remember milliseconds from then on,
 // requests with this value are refused: one may be on its way over a slower connection.
-// The refusal outlasts a crash, for a pooler may keep the request.
+// The refusal outlasts a crash, for a pooler may keep the request. With _keep, which outlasts a
+// crash too, the lock stays taken ([lockstile_keep]).
 //
 // lockstile_break takes the lease with this token from its holder, and leaves a mark
 // that says so.
@@ -110,12 +111,15 @@ BEGIN` + schemaReads + schemaStandby + schemaSync + `
     FROM unnest(_names, _values) WITH ORDINALITY AS a(name, value, place);
 END $$;
 
-CREATE OR REPLACE FUNCTION lockstile_release_` + schemaVersion + `(_name text, _value text, _queued boolean, _remember bigint)
+CREATE OR REPLACE FUNCTION lockstile_release_` + schemaVersion + `(_name text, _value text, _queued boolean, _remember bigint, _keep bigint)
 RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
   _set text;
   _done boolean := lockstile_enter(_name);
-BEGIN` + schemaLazy + `
+BEGIN
+  IF _keep = 0 THEN` + schemaLazy + `
+  ELSE` + schemaSync + `
+  END IF;
   IF _queued THEN
     DELETE FROM lockstile_queue w WHERE w.name = _name AND w.value = _value;
   END IF;
@@ -123,6 +127,9 @@ BEGIN` + schemaLazy + `
     INSERT INTO lockstile_mark AS m (value, forced, until)
     VALUES (_value, false, clock_timestamp() + _remember * interval '1 millisecond')
     ON CONFLICT (value) DO UPDATE SET until = greatest(m.until, excluded.until);
+  END IF;
+  IF _keep > 0 AND lockstile_keep(_name, _value, _keep) THEN
+    RETURN 0;
   END IF;
   DELETE FROM lockstile_lease l WHERE l.name = _name AND l.value = _value
     AND NOT EXISTS (SELECT FROM lockstile_queue w WHERE w.name = _name);
@@ -147,7 +154,7 @@ BEGIN
   IF NOT FOUND THEN
     RETURN false;
   END IF;
-  PERFORM lockstile_release_` + schemaVersion + `(_name, _value, true, _remember);
+  PERFORM lockstile_release_` + schemaVersion + `(_name, _value, true, _remember, 0);
   UPDATE lockstile_mark m SET forced = true WHERE m.value = _value;
   RETURN true;
 END $$;

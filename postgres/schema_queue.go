@@ -15,6 +15,11 @@ package postgres
 // time is skipped; the second in the queue is told to look again by then, so that
 // somebody notices. If nobody waits, the row goes, and the function returns nothing.
 //
+// lockstile_keep leaves a lock that is given back taken, under nobody's value, until _keep
+// milliseconds have passed, and returns whether it is. The first two waiters that are alive
+// are told to look again, for the end of the lease that they have heard of is not the end
+// any more. Asked again, it changes nothing. A renewal finds the value gone.
+//
 // lockstile_wait gives a waiter a place in the queue, or keeps its place. A new place is
 // behind all that are there, and, if the clock did not go back, behind all that a crash
 // has made the queue forget. It returns the ticket and how many are before. A ticket of
@@ -37,8 +42,7 @@ BEGIN
       RETURN NULL;
     END IF;
     DELETE FROM lockstile_queue w WHERE w.name = _name AND w.ticket = _first.ticket AND w.value = _first.value;
-    EXIT WHEN _first.patient > clock_timestamp() AND (_first.channel = ''
-      OR NOT pg_try_advisory_xact_lock_shared(1819239276, hashtext(_first.channel)));
+    EXIT WHEN ` + schemaAlive + `;
   END LOOP;
   INSERT INTO lockstile_lease AS l (name, value, reserved, token, holder, expires)
   VALUES (_name, _first.value, true, 0, '', clock_timestamp() + interval '500 milliseconds')
@@ -51,6 +55,27 @@ BEGIN
     PERFORM pg_notify(_second.channel, '!' || _second.value);
   END IF;
   RETURN _first.value;
+END $$;
+
+CREATE OR REPLACE FUNCTION lockstile_keep(_name text, _value text, _keep bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+  _first lockstile_queue;
+  _told integer := 0;
+BEGIN
+  UPDATE lockstile_lease l SET value = '-' || _value, expires = clock_timestamp() + _keep * interval '1 millisecond'
+    WHERE l.name = _name AND l.value = _value;
+  IF NOT FOUND THEN
+    RETURN EXISTS (SELECT FROM lockstile_lease l WHERE l.name = _name AND l.value = '-' || _value);
+  END IF;
+  FOR _first IN SELECT * FROM lockstile_queue w WHERE w.name = _name ORDER BY w.ticket, w.value LOOP
+    CONTINUE WHEN NOT (` + schemaAlive + `);
+    IF _first.channel <> '' THEN
+      PERFORM pg_notify(_first.channel, CASE _told WHEN 0 THEN '' ELSE '!' END || _first.value);
+    END IF;
+    _told := _told + 1;
+    EXIT WHEN _told = 2;
+  END LOOP;
+  RETURN true;
 END $$;
 
 CREATE OR REPLACE FUNCTION lockstile_wait(_name text, _value text, _channel text, _patience bigint, _left bigint,
@@ -71,3 +96,7 @@ BEGIN
   ON CONFLICT (name, ticket, value) DO UPDATE SET channel = excluded.channel, patient = excluded.patient;
 END $$;
 `
+
+// schemaAlive is whether the waiter _first is alive.
+const schemaAlive = `_first.patient > clock_timestamp() AND (_first.channel = ''
+      OR NOT pg_try_advisory_xact_lock_shared(1819239276, hashtext(_first.channel)))`

@@ -4,7 +4,7 @@ package postgres
 // that an earlier program would not understand. The functions that programs call have
 // it in their names, so a program finds none in a schema of another version: it is
 // refused at once, also in the midst of its work, and no request is spent on asking.
-const schemaVersion = "1"
+const schemaVersion = "2"
 
 // schemaUpgrade refuses to lower the version. To raise it, it drops all functions of the
 // old version: names and results may differ.

@@ -24,6 +24,9 @@ import (
 // transaction_timeout) is a [locker.ErrTaken], and if the server had not answered by then,
 // a [locker.ErrUnavailable].
 //
+// There are no options: the lock lasts as long as tx, and no longer, so nothing could keep
+// it for a [locker.WithMinHold].
+//
 // The lock is an advisory lock with the key hashtextextended(name, 0), like those of
 // [NewSession], whose holders it excludes. It does not exclude locks of [New]. A
 // transaction that already has the lock gets it again, with a greater token. Two

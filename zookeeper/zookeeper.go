@@ -42,6 +42,9 @@
 // lock's TTL. Closing the connection frees its locks at once. With [Options].Session their
 // holders lose them before that; without it they go on believing, so unlock first.
 //
+// After Unlock the process keeps the lock for the rest of [locker.WithMinHold]: it is free
+// early if the process ends, or its session.
+//
 // # Clocks
 //
 // Only the rates of clocks count. The leader hears of a client's signs of life through
