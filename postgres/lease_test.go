@@ -3,8 +3,6 @@ package postgres_test
 import (
 	"context"
 	"errors"
-	"fmt"
-	"slices"
 	"strings"
 	"testing"
 
@@ -201,36 +199,6 @@ func TestSweepWaitsForNoRowThatIsStuck(t *testing.T) {
 	}
 	if err := tx.Rollback(soon(t)); err != nil {
 		t.Fatal(err)
-	}
-}
-
-// Goal: names that are held are listed by prefix, which is no pattern.
-func TestListTellsWhatIsHeldBelowAPrefix(t *testing.T) {
-	url := database(t)
-	a, b := newLocker(t, url, postgres.Options{}), newLocker(t, url, postgres.Options{})
-	var want []string
-	for _, name := range []string{"job%/2", "job%/1", "job%", "jobs/3", "other"} {
-		held := lock(t, a, name, locker.WithHolder("me"), locker.WithTTL(long))
-		defer unlock(t, held)
-		if strings.HasPrefix(name, "job%") {
-			want = append(want, fmt.Sprint(name, " me ", held.Token(), " true true"))
-		}
-	}
-	unlock(t, lock(t, a, "job%/free"))
-	slices.Sort(want)
-	infos, err := b.List(soon(t), "job%")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got []string
-	for _, info := range infos {
-		got = append(got, fmt.Sprint(info.Name, " ", info.Holder, " ", info.Token, " ", info.Held, " ", info.TimeLeft > 0))
-	}
-	if !slices.Equal(got, want) {
-		t.Errorf("List: %q, want %q", got, want)
-	}
-	if all, err := b.List(soon(t), ""); err != nil || len(all) != 5 {
-		t.Errorf("List of all: %v, %v", all, err)
 	}
 }
 

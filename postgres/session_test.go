@@ -409,22 +409,6 @@ func TestRowsOfSessionLocksDecideNothing(t *testing.T) {
 	unlock(t, lock(t, b, "b"))
 }
 
-func TestListShowsSessionLocksBelowAPrefix(t *testing.T) {
-	url := database(t)
-	a, b := newSession(t, url), newSession(t, url)
-	held := lock(t, a, "x/1", locker.WithHolder("me"))
-	lock(t, a, "x/2")
-	lock(t, a, "y")
-	unlock(t, lock(t, a, "x/3"))
-	infos, err := b.List(soon(t), "x/")
-	if err != nil || len(infos) != 2 || infos[0].Name != "x/1" || infos[1].Name != "x/2" {
-		t.Fatalf("List: %+v, %v", infos, err)
-	}
-	if info := infos[0]; !info.Held || info.Holder != "me" || info.Token != held.Token() || info.Waiters != 0 {
-		t.Errorf("List: %+v", info)
-	}
-}
-
 // crashBetween kills the server between two locks of a name, whose tokens must increase.
 func crashBetween(t *testing.T, server *testserver.PostgresServer, l locker.Locker) {
 	t.Helper()
