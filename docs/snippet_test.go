@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"testing/fstest"
 
 	// What only the pages' fragments import. The file go.mod must name it too.
 	_ "github.com/lockstile/locker/conformance/matrix"
@@ -36,8 +37,8 @@ var goBlock = regexp.MustCompile("(?ms)^```go\n(.*?)^```$")
 // blocks returns the Go blocks of a page as files, whose errors name the lines of the page.
 func blocks(name, page string) (files []string, err error) {
 	found := goBlock.FindAllStringSubmatchIndex(page, -1)
-	if n := strings.Count(page, "```go"); n != len(found) {
-		return nil, fmt.Errorf("%s: %d blocks begin with ```go, %d can be read: is one indented, or not closed?", name, n, len(found))
+	if strings.Count(page, "```go") != len(found) {
+		return nil, fmt.Errorf("%s: only %d blocks that begin with ```go can be read: is one indented, or not closed?", name, len(found))
 	}
 	for _, at := range found {
 		file, err := file(fmt.Sprintf("//line %s:%d\n%s", name, 1+strings.Count(page[:at[2]], "\n"), page[at[2]:at[3]]))
@@ -64,17 +65,16 @@ func file(block string) (string, error) {
 		}
 		block = begin + block + used(tree.Decls[0].(*ast.FuncDecl).Body.List) + "}\n"
 	}
-	vars, names := make(map[string]bool), make(map[string]bool)
+	head, vars, names := "package page\n", "", make(map[string]bool)
 	for _, id := range tree.Unresolved {
-		names[id.Name] = true
-		if kind := given[id.Name]; kind != "" {
-			vars["var "+id.Name+" "+kind+"\n"] = true
+		if kind := given[id.Name]; kind != "" && !names[id.Name] {
+			vars += "var " + id.Name + " " + kind + "\n"
 			for _, qualified := range regexp.MustCompile(`(\w+)\.`).FindAllStringSubmatch(kind, -1) {
 				names[qualified[1]] = true
 			}
 		}
+		names[id.Name] = true
 	}
-	head := "package page\n"
 	for _, p := range importable {
 		name, p, renamed := strings.Cut(p, "=")
 		if !renamed {
@@ -84,10 +84,7 @@ func file(block string) (string, error) {
 			head += fmt.Sprintf("import %s %q\n", name, p)
 		}
 	}
-	for v := range vars {
-		head += v
-	}
-	return head + block, nil
+	return head + vars + block, nil
 }
 
 // used makes use of the names that statements declare, as a reader will.
@@ -107,25 +104,17 @@ func used(statements []ast.Stmt) (text string) {
 // build has each file compiled, as a package of its own, in one call.
 func build(t *testing.T, files []string) error {
 	t.Helper()
+	root, _ := filepath.Abs("..")
+	gomod := strings.Replace(page(t, "go.mod"), "=> ../", "=> "+root, 1)
+	module := fstest.MapFS{"go.mod": {Data: []byte(gomod)}, "go.sum": {Data: []byte(page(t, "go.sum"))}}
+	for i, file := range files {
+		module[fmt.Sprintf("block%d/block.go", i)] = &fstest.MapFile{Data: []byte(file)}
+	}
 	dir := t.TempDir()
-	root, err := filepath.Abs("..")
-	if err != nil {
+	if err := os.CopyFS(dir, module); err != nil {
 		t.Fatal(err)
 	}
-	contents := map[string]string{"go.mod": strings.Replace(page(t, "go.mod"), "=> ../", "=> "+root, 1), "go.sum": page(t, "go.sum")}
-	for i, file := range files {
-		contents[fmt.Sprintf("block%d/block.go", i)] = file
-	}
-	for name, content := range contents {
-		name = filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	cmd := exec.Command("go", "vet", "-printf", "./...") // reports what the compiler does, and links nothing
+	cmd := exec.Command("go", "vet", "-printf", "./...") // says what the compiler says, and links nothing
 	cmd.Dir = dir
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%w:\n%s", err, out)
@@ -134,11 +123,9 @@ func build(t *testing.T, files []string) error {
 }
 
 func TestEveryGoBlockOfThePagesBuilds(t *testing.T) {
-	pages, err := filepath.Glob("*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range append(pages, "../README.md", "../CONTRIBUTING.md") {
+	ours, _ := filepath.Glob("*.md")
+	above, _ := filepath.Glob("../*.md")
+	for _, name := range append(ours, above...) {
 		files, err := blocks(filepath.Base(name), page(t, name))
 		if err == nil && len(files) > 0 {
 			err = build(t, files)
@@ -150,22 +137,18 @@ func TestEveryGoBlockOfThePagesBuilds(t *testing.T) {
 }
 
 func TestBlockThatDoesNotBuildIsFound(t *testing.T) {
-	const fence = "```"
-	for broken, complaint := range map[string]string{
-		"lock, err := locks.Lock(ctx)": "page.md:3",
-		"locks, err := local.New(\"\", local.Options{})\nlocks, err := local.New(\"\", local.Options{})": "page.md:4",
-		"type attempt struct{ … }":                  "illegal character",
-		"package main\n\nfunc main() { nothing() }": "undefined: nothing",
-	} {
-		files, err := blocks("page.md", "text\n"+fence+"go\n"+broken+"\n"+fence+"\n")
-		if err == nil {
-			err = build(t, files)
-		}
-		if err == nil || !strings.Contains(err.Error(), complaint) {
-			t.Errorf("%s\nwas not found: %v", broken, err)
+	fenced := func(code string) string { return "\n```go\n" + code + "\n```\n" }
+	for _, unreadable := range []string{fenced("type attempt struct{ … }"), "- text\n  ```go\n  code\n  ```\n"} {
+		if _, err := blocks("page.md", unreadable); err == nil {
+			t.Errorf("passed over: %s", unreadable)
 		}
 	}
-	if _, err := blocks("page.md", "- text\n  "+fence+"go\n  code\n  "+fence+"\n"); err == nil {
-		t.Error("an indented block was passed over")
+	const twice = "locks, err := local.New(\"\", local.Options{})\n"
+	files, _ := blocks("page.md", fenced("lock, err := locks.Lock(ctx)")+fenced(twice+twice)+fenced("package main\n\nfunc main() { nothing() }"))
+	err := build(t, files)
+	for _, complaint := range []string{"page.md:3:", "page.md:8:", "page.md:15:"} {
+		if err == nil || !strings.Contains(err.Error(), complaint) {
+			t.Errorf("no complaint at %s in: %v", complaint, err)
+		}
 	}
 }
