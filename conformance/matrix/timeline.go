@@ -21,11 +21,12 @@ var timelineStyle string
 // The measures of a timeline, in pixels.
 const (
 	firstColumn = 74
-	columnGap   = 150
+	columnGap   = 176
+	beside      = 18 // from a column to its words
 	rightMargin = 36
 	headHeight  = 26
 	lineHeight  = 17
-	letter      = 6.3 // the width of most of them
+	letter      = 6.8 // the width of most of them
 )
 
 // timeline draws a history as SVG. Time goes down: a row for each event, a column for
@@ -111,11 +112,11 @@ func (t *timeline) collect() {
 	}
 	for _, s := range t.h.Spans {
 		if s.Until != 0 {
-			_, why, lost := strings.Cut(s.End, " lost: ")
-			if !lost {
-				why = s.End
+			words := s.End
+			if _, why, lost := strings.Cut(s.End, " lost: "); lost {
+				words = "lost: " + why // without the name, which is the same for all
 			}
-			t.rows = append(t.rows, row{at: s.Until, worker: s.Worker, words: why, more: s.End})
+			t.rows = append(t.rows, row{at: s.Until, worker: s.Worker, words: words, more: s.End})
 		}
 	}
 	slices.SortStableFunc(t.rows, func(a, b row) int { return cmp.Compare(a.at, b.at) })
@@ -126,17 +127,21 @@ func (t *timeline) place() int {
 	y := headHeight + 6
 	for i := range t.rows {
 		r := &t.rows[i]
-		left := firstColumn - 14
-		if r.worker != "" {
-			left = t.x(r.worker) + 14
-		}
-		r.top, r.lines = y, wrap(r.words, int(float64(t.width-left)/letter))
+		r.top, r.lines = y, wrap(r.words, int(float64(t.width-t.left(*r))/letter))
 		y += lineHeight*len(r.lines) + 8
 		if r.write != nil {
 			y += lineHeight
 		}
 	}
 	return y + 8
+}
+
+// left is where the words of a row begin.
+func (t *timeline) left(r row) int {
+	if r.worker == "" {
+		return firstColumn - 14
+	}
+	return t.x(r.worker) + beside
 }
 
 // wrap breaks a text into lines of at most n letters, if no word is longer.
@@ -182,7 +187,7 @@ func (t *timeline) pause(p Pause) {
 		x-11, top, max(bottom-top, 4), html.EscapeString(p.Worker), t.since(p.From), t.since(until))
 	for _, r := range t.rows {
 		if r.at > p.From && r.at < until && r.worker != "" && t.x(r.worker) > x {
-			fmt.Fprintf(&t.out, `<text x="%d" y="%d" class="paused">paused</text>`, x+16, r.top+13)
+			fmt.Fprintf(&t.out, `<text x="%d" y="%d" class="paused">paused</text>`, x+beside, r.top+13)
 			return
 		}
 	}
@@ -191,14 +196,13 @@ func (t *timeline) pause(p Pause) {
 // event draws one row.
 func (t *timeline) event(r row) {
 	fmt.Fprintf(&t.out, `<g><title>%s</title>`, html.EscapeString(cmp.Or(r.more, r.words)))
-	class, left := "word", t.x(r.worker)+14
+	left := t.left(r)
 	if r.worker == "" {
-		class, left = "mark", firstColumn-14
 		fmt.Fprintf(&t.out, `<rect x="%d" y="%d" width="%d" height="%d" rx="4" class="band"/>`, left-6, r.top-3, t.width-left+2, lineHeight*len(r.lines)+5)
 	}
 	fmt.Fprintf(&t.out, `<text x="%d" y="%d" class="time">%s</text>`, firstColumn-24, r.top+13, t.since(r.at))
 	for i, line := range r.lines {
-		fmt.Fprintf(&t.out, `<text x="%d" y="%d" class="%s">%s</text>`, left, r.top+13+lineHeight*i, class, html.EscapeString(line))
+		fmt.Fprintf(&t.out, `<text x="%d" y="%d">%s</text>`, left, r.top+13+lineHeight*i, html.EscapeString(line))
 	}
 	if r.write != nil {
 		t.write(*r.write, r.top+lineHeight*len(r.lines)+2)

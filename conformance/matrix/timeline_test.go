@@ -62,15 +62,14 @@ func TestRowsAreInTheOrderOfTimeAndHaveRoomForTheirWords(t *testing.T) {
 		if i > 0 && r.top < d.rows[i-1].top+lineHeight*len(d.rows[i-1].lines) {
 			t.Errorf("row %d begins at %d, in the words of the one before: %+v", i, r.top, d.rows[i-1])
 		}
-		left := firstColumn - 14
-		if r.worker != "" {
-			left = d.x(r.worker) + 14
-		}
 		for _, line := range r.lines {
-			if float64(left)+letter*float64(len(line)) > float64(d.width) {
-				t.Errorf("%q begins at %d of %d", line, left, d.width)
+			if float64(d.left(r))+letter*float64(len(line)) > float64(d.width) {
+				t.Errorf("%q begins at %d of %d", line, d.left(r), d.width)
 			}
 		}
+	}
+	if len(d.columns) != 2 {
+		t.Errorf("there are columns for %q", d.columns)
 	}
 	if len(at) != 5 || at[0] != 2 || at[1] != 3 || at[2] != 5 || at[3] != 6 || at[4] != 8 {
 		t.Errorf("rows are at %v", at)
