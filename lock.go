@@ -10,7 +10,9 @@ import (
 )
 
 // Lock is one acquisition of a lock: a handle, used once. Its methods may be
-// called from any goroutine.
+// called from any goroutine. It is renewed in the background until Unlock, a loss, or the
+// end of the process: if nobody unlocks it, nobody else gets the lock. [WithMaxHold] sets
+// a limit; there is none by default.
 type Lock struct {
 	held Held
 

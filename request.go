@@ -237,9 +237,9 @@ func WithHolder(text string) Option {
 }
 
 // WithGuard makes [Do] claim resources with the lock's token before it calls
-// its function. So an earlier holder's late write is refused from then on, and
-// not only after the new holder's first write. Without resources it claims the
-// one that has the lock's name. Lock and TryLock refuse this option.
+// its function. So an earlier holder's late write is refused even if it comes before
+// the new holder's first write. Without resources it claims the resource that has the
+// lock's name. Lock and TryLock refuse this option.
 func WithGuard(g fencing.Guard, resources ...string) Option {
 	return func(r *Request) error {
 		if g == nil {

@@ -15,10 +15,10 @@
 // Every clause says why it is there. If a backend cannot keep a clause, take the guarantee
 // out of its declaration ([locker.Guarantees]); do not skip the test. Clauses that need
 // what a backend does not have (a network, [locker.Inspector], [locker.Breaker], a Close)
-// are skipped, and at its end [Run] says what was missing. But a guarantee that is
-// declared and cannot be checked fails, and the error says what to add to the [Harness]:
-// Fair without an Inspector, any Release but ByProcess without a network, Exclusion
-// without a network or a Breaker.
+// are skipped, and at its end [Run] says what was missing. But if a guarantee is declared
+// and cannot be checked, the run fails, and the error says what to add to the [Harness].
+// Fair needs an Inspector, every Release but ByProcess needs a network, and Exclusion needs
+// a network or a Breaker.
 //
 // Servers are not broken here. Package matrix checks what a declaration says about their
 // crashes, failovers and clocks (the assumptions of Exclusion and Tokens, and Tolerates).

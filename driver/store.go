@@ -10,13 +10,13 @@
 //
 // A store grants a lease to the process, with a range of tokens. Each goroutine has
 // a turn with the lease, and the next token of the range. When it unlocks, the turn
-// of the next goroutine in line begins, without a request, if that one wants the same
-// (TTL, renewal, holder's text) and the lease has validity enough left for it. 25 ms
-// after the grant arrived, no further turn begins: the turn under way ends, and the
+// of the next goroutine in line begins, without a request, if that goroutine wants the same
+// options (TTL, renewal, holder's text) and enough of the lease's validity is left. When
+// the grant arrived 25 ms ago, no further turn begins: the turn under way ends, and the
 // lease goes back to the store, where other processes wait.
 //
-// A turn counts as granted when its lease was. If the lease is over and its process
-// does not know yet, a turn on it has a token below those of the lease's successor.
+// A turn counts as granted when its lease was. If the lease has ended and its process
+// does not know that yet, a turn on it has a token below those of the lease's successor.
 package driver
 
 import (

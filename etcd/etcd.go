@@ -2,10 +2,10 @@
 //
 // # Guarantees
 //
-// At most one holder at a time, crashes of servers and changes of leader
-// included: what etcd has acknowledged is on the disks of a majority. A grant has
-// 1,024 tokens, which begin at 1,024 times the revision of the store at which its
-// key was put, so they increase through all of that, too. (A cluster that is
+// At most one holder at a time, also through crashes of servers and changes of leader:
+// what etcd has acknowledged is on the disks of a majority. A grant has 1,024 tokens. They
+// begin at 1,024 times the revision of the store at which its key was put, so they
+// increase through all of that, too. (A cluster that is
 // restored from an old backup starts again at an old revision, unless that is
 // raised in the restore: etcdutl snapshot restore --bump-revision.) Waiters of
 // different processes are served in order of arrival; goroutines of one Locker pass
@@ -22,9 +22,9 @@
 //
 // # Losing a lock
 //
-// All locks of a Locker that have one TTL hang on one lease of etcd's, which the
-// Locker keeps alive. They are lost together when the servers say that it has ended, or
-// are silent. A lock whose key was deleted is lost when its next renewal finds out,
+// All locks of a Locker with the same TTL depend on one lease in etcd, which the Locker
+// keeps alive. They are lost together if the servers say that it has ended, or are silent
+// for too long. A lock whose key was deleted is lost when its next renewal finds that out,
 // after a third of the TTL at the latest.
 //
 // A lock that is unlocked before the end of [locker.WithMinHold] keeps its key, and its
@@ -57,8 +57,8 @@
 // interceptors see all requests; one that sends a write again must wait until the first
 // has ended. A client with a namespace has it around its KV, its Lease and its Watcher.
 // Connect to the servers, and not to etcd's gRPC proxy: it answers a renewal with what it
-// hears next from the servers, which may have been said to an earlier one (its
-// keepAliveLoop), so a holder may believe for too long by as much as they are slow.
+// hears next from the servers, which may be the answer to an earlier one (its
+// keepAliveLoop). If they are slow, a holder may believe for too long by as much.
 //
 // A client that has a password sends it for each stream that it opens, and to check it
 // keeps a server busy for 50 ms or more. A Locker opens one stream for all renewals of a
@@ -66,8 +66,8 @@
 // client certificates (--client-cert-auth) no password is sent.
 //
 // If the servers grant a lease and the answer is lost, that lease stays, without keys, for
-// its TTL. However many callers there are, a Locker asks for one lease at a time for each
-// TTL, for five seconds.
+// its TTL. For each TTL a Locker asks for one lease at a time, for five seconds, however
+// many callers wait for it.
 package etcd
 
 import (

@@ -1,34 +1,35 @@
 // Package postgres implements [locker.Locker] in a PostgreSQL database, in three
 // ways. [New] keeps leases in a table: the usual choice, and the one that works
 // through a connection pooler. [NewSession] takes advisory locks, which have no
-// lease, on connections of its own. [LockTx] locks inside a transaction of the
-// caller's: where lock and data are in one database, nothing is safer.
+// lease, on connections of its own. [LockTx] locks inside the caller's transaction: if
+// lock and data are in one database, nothing is safer.
 //
 // All draw their tokens from the same sequence of the database. Before first use the
 // database needs the [Schema].
 //
 // # Guarantees
 //
-// Leases: at most one holder at a time, also over a crash of the server: grants
+// Leases: at most one holder at a time, also through a crash of the server. Grants
 // and renewals are on disk before they count, even in sessions that run with
-// synchronous_commit off. So are tokens, which increase over a crash. A grant has 1,024
-// of them, so they leave gaps. A failover to an asynchronous standby, a restored backup
-// and fsync=off can hand a held lock to a second holder and send tokens back; a failover
-// to a synchronous standby cannot ([Options].SyncStandby), unless its clock is ahead,
-// which may make a second holder and leaves tokens in order. Waiters of different Lockers
-// are served in order of arrival; goroutines of one Locker pass the lock on to each other
-// in memory, up to 1,024 times and for 25 ms at most, before it goes to another process.
-// A release waits for no disk: if the server crashes just then, the lock may stay, held
-// by nobody, until its lease ends. One before the end of [locker.WithMinHold] does wait,
-// like a grant: until then the lock stays in the database, held by nobody, whatever
-// becomes of the process and the server.
+// synchronous_commit off. So are tokens, and they increase through a crash. A grant has
+// 1,024 of them, so they leave gaps. A failover to an asynchronous standby, a restored
+// backup and fsync=off can hand a held lock to a second holder and send tokens back. A
+// failover to a synchronous standby ([Options].SyncStandby) cannot, unless the standby's
+// clock is ahead: then there may be a second holder, with tokens in order. A release waits
+// for no disk: if the server crashes just then, the lock may stay, held by nobody, until
+// its lease ends. One before the end of [locker.WithMinHold] does wait, like a grant: until
+// then the lock stays in the database, held by nobody, whatever becomes of the process and
+// the server.
+//
+// Waiters of different Lockers are served in order of arrival. Goroutines of one Locker
+// pass the lock on to each other in memory, up to 1,024 times and for 25 ms at most, before
+// it goes to another process.
 //
 // Session locks end with the server or the connection, so a crash of the server, a
 // failover, or a connection that ends on the server's side alone can hand a held lock
 // to a second holder before the first has heard of it ([NewSession]). Their tokens are
-// on disk before they count, too: one lock in 32 waits for that, in a second round trip,
-// and each one where there is a synchronous standby. Waiters stand in the server's own
-// queue.
+// on disk before they count, too: one lock in 32 waits for that, in a second round trip;
+// with a synchronous standby every lock does. Waiters stand in the server's own queue.
 //
 // Locks inside a transaction lean on nothing ([LockTx]).
 //
@@ -41,20 +42,20 @@
 //
 // A lease is lost when it ends unrenewed, or when a renewal finds the row gone or
 // changed: after a third of the TTL at the latest. Renewals have a connection of their
-// own: queries of the application that take all connections of the pool lose no lock.
-// Where the role may have no other connection, renewals share the pool. Of the waiters
-// only the one whose turn it is gets a NOTIFY. A waiter whose connection is gone is
-// skipped at once, one that is paused after half a second. A notification that is lost
-// costs at most what was left of the holder's lease. Where a pooler is in between, or the
+// own, so no lock is lost when queries of the application take all connections of the pool.
+// If the role may have no other connection, renewals share the pool. Of the waiters
+// only the one whose turn it is gets a NOTIFY. A waiter is skipped at once if its
+// connection is gone, and after half a second if it is paused. If a notification is lost,
+// that costs at most what was left of the holder's lease. If a pooler is in between, or the
 // role may have no other connection, waiters look ten times a second instead
 // ([Options].Poll).
 //
 // A session lock is lost when its connection breaks, which its holder hears at once, or
 // when the server has not answered for a TTL. A lock that could not be given back ends
-// with its connection. We ask the server to end that; it ends it unasked when nothing
-// has arrived there for a second more than the longest TTL on it. After Unlock the process
-// keeps it for the rest of [locker.WithMinHold]: it is free early if the process ends, or
-// the connection.
+// with its connection. We ask the server to end that connection. The server also ends it
+// by itself if nothing has arrived on it for a second more than the longest TTL.
+// After Unlock the process keeps a session lock for the rest of [locker.WithMinHold]: it is
+// free early if the process ends, or the connection.
 //
 // A pool asks a connection that was idle for over a second for a sign of life before
 // it hands it out. If the network loses the answer, the release is not sent. It is
@@ -77,31 +78,33 @@
 //
 // PostgreSQL 15 or later (tested with 15), a database encoded in UTF8 (and
 // sessions whose client_encoding is UTF8 too), and the isolation level read
-// committed as the default. Each statement takes one round trip. A connection that is
-// used often has them prepared, if it leads to the server directly and the pool's
-// settings allow it. On all others they are sent in full, so that PgBouncer of any
-// version will do, in transaction and statement mode too. They find the schema through the
-// search path. All connections go through the pool's hooks (BeforeConnect, AfterConnect,
-// PrepareConn or BeforeAcquire); those with session locks, and those that listen, do so once,
-// in a context without the values of a caller's. So a hook must not choose the role or the
-// search path by the caller. If the pool has several hosts, let it choose the primary
-// (target_session_attrs=read-write): a standby refuses locks. Tables whose names begin with lockstile_ are the
-// locks' own, and so are the advisory locks whose first of two keys is 1819239275,
-// 1819239276 or 1819239277.
+// committed as the default. Each statement takes one round trip. On a connection that is
+// used often they are prepared, if it leads to the server directly and the pool's
+// settings allow it. On all others they are sent in full, so any version of PgBouncer
+// works, in transaction and statement mode too. They find the schema through the
+// search path.
+//
+// All connections go through the pool's hooks (BeforeConnect, AfterConnect,
+// PrepareConn or BeforeAcquire). Connections with session locks, and those that listen, do
+// so once, in a context that has none of a caller's values. So a hook must not choose the
+// role or the search path by the caller. If the pool has several hosts, let it choose the
+// primary (target_session_attrs=read-write): a standby refuses locks.
+//
+// Tables whose names begin with lockstile_ belong to the locks, and so do the advisory
+// locks whose first of two keys is 1819239275, 1819239276 or 1819239277.
 //
 // A lease costs the server one transaction that is synced to disk, and so does a round
 // of renewals. Nobody waits for the disk to find a lock taken, to queue for it or to give
-// it back after the end of its [locker.WithMinHold]. Where there is a synchronous standby,
-// grants and renewals wait for it. A Locker has up to two connections beside the pool: one
-// while somebody waits, and one while there are renewals. A SessionLocker uses the pool
-// only for Inspect, List, Break and EnsureSchema. It has one connection of its own, one for
-// each name that it waits for or has waited for, 16 of those at most, and one while tokens
-// are on their way to the disk.
+// it back after the end of its [locker.WithMinHold]. If there is a synchronous standby, grants and renewals wait for it. A Locker
+// has up to two connections beside the pool: one while somebody waits, and one while
+// there are renewals. A SessionLocker uses the pool only for Inspect, List, Break and
+// EnsureSchema. It has one connection of its own, one for each name that it waits for or has
+// waited for, 16 of those at most, and one while tokens are on their way to the disk.
 //
 // A lease leaves dead rows behind, as any update does. The server removes them unless an
 // old snapshot could see them: a transaction or statement that goes on for hours, one that
 // is prepared, a replication slot that nobody reads, a standby with hot_standby_feedback.
 // Until that ends, each lock of a name that is often locked reads more pages: two at
 // first, hundreds after some thousand locks. "locker doctor" names what keeps the oldest
-// one.
+// snapshot.
 package postgres

@@ -14,13 +14,13 @@
 // if that is more, the same for all nodes. The lock's token is the greatest of
 // its majority. Before Lock returns, the nodes of the majority that drew a smaller
 // one are raised to it, while they hold the lock; a node that cannot confirm that
-// has no vote. Any later majority shares a node with this one. That node had
-// granted and been raised before it was free again, so it draws a greater token
-// then, and the later lock's token is at least that. If the shared node has lost
-// its data, the clock takes the counter's place: the token is greater unless the
-// clocks of nodes differ by nearly as much as the time that it was without a vote,
-// which is a second at least. With DurableNodes there is no such time, and tokens
-// lean on what that option says, too. The counter of a name that nobody uses is kept
+// has no vote. Any later majority shares a node with this one. That node granted and was
+// raised before it was free again, so it then draws a greater token, and the later lock's
+// token is at least that. If the shared node has lost its data, the clock takes the
+// counter's place: the token is greater, unless the clocks of nodes differ by nearly as
+// much as the time for which the node had no vote, which is a second at least. With
+// DurableNodes there is no such time, and tokens also lean on what that option
+// says. The counter of a name that nobody uses is kept
 // for an hour ([Options].KeepCounter); after that its tokens lean on clocks that did not
 // go back by more than that.
 //
@@ -53,32 +53,34 @@
 // first, that is a [locker.ErrUnavailable] that says so, for nobody has the lock. TryLock
 // returns that at once.
 //
-// Waiters learn of a release from the nodes through publish and subscribe. A
-// notification that is lost costs at most the rest of the holder's lease. Waiters that
-// get some nodes each, and none a majority, give them back and ask again after a random
-// time.
+// Waiters learn of a release from the nodes through publish and subscribe. If a
+// notification is lost, that costs at most the rest of the holder's lease. If several
+// waiters get some nodes each, and none gets a majority, they give them back and ask again
+// after a random time.
 //
 // # Clocks
 //
 // The lease ends by the nodes' clocks. Validity counts on the holder's clock of
 // elapsed time, read before the first request was sent, and ends a hundredth of
 // the TTL and 2 ms early. What is left of a minimum hold ends by each node's clock, and
-// counts from when it handles the Unlock. How long a node has been up is told by its wall clock
-// in whole seconds: a step forward shortens the time that it stays without a
-// vote, a step back prolongs it. Once a node has been found old enough it keeps
-// its vote until it is restarted, whatever its clock does: its key lockstile:voter
-// says which server process that was (INFO's run_id), and for which MaxTTL.
+// counts from when it handles the Unlock.
+//
+// A node knows by its wall clock for how many whole seconds it
+// has been up: a step forward shortens the time for which it has no vote, a step back
+// prolongs it. Once a node has been up for long enough, it keeps its vote until it is
+// restarted, whatever its clock does: its key lockstile:voter says which server process
+// that was (INFO's run_id), and for which MaxTTL.
 //
 // # Requirements
 //
 // Three or more Redis 7.0 servers or later, or a fork that has their commands
-// (Valkey), that do not replicate each other: no Cluster, no Sentinel, for a
-// failover forgets locks and is not a restart. What package singlenode requires
-// of a server holds for each, and a user restricted by ACL needs INFO as well, and the
-// key lockstile:voter as it is, which no hook that rewrites keys sees.
+// (Valkey), that do not replicate each other: no Cluster and no Sentinel, because a
+// failover forgets locks and is not a restart. Each must meet what package singlenode
+// requires of a server. A user restricted by ACL also needs INFO, and the key
+// lockstile:voter under exactly this name: no hook that rewrites keys sees it.
 // All clients use the same nodes and the same MaxTTL. A node that is made to
-// forget without a restart (FLUSHALL, an eviction) counts as one that has crashed
-// and votes at once: do not do that to a majority within one TTL.
+// forget without a restart (FLUSHALL, an eviction) is like one that has crashed, but
+// votes at once: do not do that to a majority within one TTL.
 package redlock
 
 import (

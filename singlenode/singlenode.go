@@ -10,17 +10,19 @@
 // increase even then, unless the server's clock goes back at the same time: each is
 // greater than the last and at least that clock in microseconds. The counter of a name
 // that nobody uses is kept for an hour ([Options].KeepCounter); after that its tokens
-// lean on a clock that did not go back by more than that. Guard writes with them. Waiters of different Lockers are served
-// in order of arrival; goroutines of one Locker pass the lock on to each other in
-// memory, up to 64 times and for 25 ms at most, before it goes to another process.
+// lean on a clock that did not go back by more than that. Guard writes with them.
+//
+// Waiters of different Lockers are served in order of arrival. Goroutines of one Locker
+// pass the lock on to each other in memory, up to 64 times and for 25 ms at most, before
+// it goes to another process.
 //
 // A lock's key is its name, holding a random value with an expiry, as the
 // Redlock page describes (redis.io, "Distributed Locks with Redis"). So clients
 // of other libraries that follow that page exclude us and we them. They know
 // nothing of the queue: while such clients poll, the order of arrival is not guaranteed.
-// They tell nobody when they give a lock back: the first in the queue looks ten times a
-// second. If somebody deletes the key of a lock of ours, its waiters are served once the
-// holder has found that: when it unlocks, or after a third of the TTL at the latest.
+// They tell nobody when they give a lock back, so the first in the queue looks ten times a
+// second. If somebody deletes the key of one of our locks, its waiters are served when the
+// holder finds that out: when it unlocks, or after a third of the TTL at the latest.
 //
 // What [locker.WithMinHold] has left at Unlock, the server has: the key stays, with a value
 // that nobody holds, and waiters are told to look when it ends. With Replicas they confirm
@@ -30,11 +32,11 @@
 //
 // A lock is lost when its lease ends unrenewed, or when a renewal finds the key
 // gone or changed: after a third of the TTL at the latest. Waiters learn of a
-// release through publish and subscribe; a dead waiter is passed over at once
-// when its connection is gone, and after half a second when it is paused. A
-// notification that is lost costs at most the rest of the holder's lease. A Cluster can
-// lose one without an error: there it costs at most 5 s, and 5 s more for each waiter
-// before the one it was for.
+// release through publish and subscribe. A waiter is passed over at once if its
+// connection is gone, and after half a second if it is paused. If a notification is lost,
+// that costs at most the rest of the holder's lease. A Cluster can lose one without an
+// error: there it costs at most 5 s, and 5 s more for each waiter before the one that
+// should have had it.
 //
 // # Clocks
 //
@@ -55,25 +57,25 @@
 //
 // Redis 7.0 or later, or a fork that has its commands (Valkey): an older server is
 // refused before anything is written. Lua scripts, and publish and subscribe. An eviction
-// policy that spares keys with an expiry (noeviction): an evicted lock is a lost one.
+// policy that spares keys with an expiry (noeviction): if its key is evicted, a lock is lost.
 // Names that begin with "lockstile:" are reserved for queues, counters and marks; a user
 // restricted by ACL needs "~lockstile:*" and "&lockstile:*" besides the names it locks, and
 // "+scan" for [Locker.List].
 //
 // Renewals share the client's pool: give it more connections than the application keeps
-// busy for long. Set ContextTimeoutEnabled in the client's options: else each Unlock
-// needs another goroutine to end in time, which costs about as much as its request. (A
-// hook of the client's that sleeps then delays Unlock.) A Lock needs that goroutine in
+// busy for long. Set ContextTimeoutEnabled in the client's options. Without it each Unlock
+// needs another goroutine to end in time, which costs about as much as its request. (With
+// it, a hook of the client that sleeps delays Unlock.) A Lock needs that goroutine in
 // any case, unless its context cannot end.
 //
-// Hooks of the client see every request, except for the subscription, which go-redis has no
-// hooks for. They may rewrite keys, all of which are strings, if they do the same in every
-// context: renewals have one of their own. In a Cluster, keys that were in one slot must
-// still be.
+// Hooks of the client see every request except the subscription, for which go-redis has no
+// hooks. They may rewrite keys, all of which are strings, if they do the same in every
+// context: renewals have a context of their own. In a Cluster, keys of one slot must stay
+// in one slot.
 //
-// While a slot of a Cluster moves to another master, its locks are renewed; to lock or
-// unlock there may fail with [locker.ErrUnavailable] until it has moved. With Replicas, so
-// may the renewals, if that master has no slot yet.
+// While a slot of a Cluster moves to another master, its locks are renewed. To lock or
+// unlock there may fail with [locker.ErrUnavailable] until it has moved. With Replicas
+// renewals may fail, too, if that master has no slot yet.
 package singlenode
 
 import (
