@@ -64,7 +64,7 @@ func TestSinglenodeAndRedsyncExcludeEachOther(t *testing.T) {
 	excludeEachOther(t, l, redsync.New(pools(connect())...))
 }
 
-func excludeEachOther(t *testing.T, l locker.Locker, rs *redsync.Redsync) {
+func excludeEachOther(t *testing.T, l inspector, rs *redsync.Redsync) {
 	t.Run("they hold it", func(t *testing.T) { theyHoldIt(t, l, rs) })
 	t.Run("we hold it", func(t *testing.T) { weHoldIt(t, l, rs) })
 	t.Run("we wait for them", func(t *testing.T) { weWaitForThem(t, l, rs) })
@@ -117,16 +117,42 @@ func weHoldIt(t *testing.T, l locker.Locker, rs *redsync.Redsync) {
 	release(t, m)
 }
 
-// weWaitForThem lets their lease end, which is what we wait for: when they release, they
-// tell nobody.
-func weWaitForThem(t *testing.T, l locker.Locker, rs *redsync.Redsync) {
+// inspector is a Locker that says who waits, as all of ours do.
+type inspector interface {
+	locker.Locker
+	locker.Inspector
+}
+
+func weWaitForThem(t *testing.T, l inspector, rs *redsync.Redsync) {
 	ctx := patient(t)
-	m := rs.NewMutex("awaited", redsync.WithExpiry(5*time.Second), redsync.WithTimeoutFactor(0.9))
+	m := mutex(rs, "awaited")
 	if err := m.TryLockContext(ctx); err != nil {
 		t.Fatal(err)
 	}
-	lock, err := l.Lock(ctx, "awaited")
-	if err != nil {
+	granted := make(chan error, 1)
+	var lock *locker.Lock
+	go func() {
+		var err error
+		lock, err = l.Lock(ctx, "awaited")
+		granted <- err
+	}()
+	for {
+		info, err := l.Inspect(ctx, "awaited")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info.Waiters == 1 {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	select {
+	case err := <-granted:
+		t.Fatalf("we wait no longer, though redsync holds it: %v", err)
+	default:
+	}
+	release(t, m) // which tells nobody, and the lease has most of a minute left
+	if err := <-granted; err != nil {
 		t.Fatal(err)
 	}
 	if ok, err := m.ExtendContext(ctx); ok {
