@@ -2,11 +2,21 @@
 package docs_test
 
 import (
+	"errors"
+	"fmt"
+	"go/format"
 	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
 	"strings"
+	"sync"
 	"testing"
 
-	// What only the pages' programs import. The file go.mod must name it too.
+	// What only the page's programs import. The file go.mod must name it too.
+	_ "github.com/go-co-op/gocron/v2"
+	_ "github.com/google/uuid"
+	_ "github.com/jackc/pgx/v5/pgxpool"
 	_ "github.com/robfig/cron/v3"
 
 	_ "github.com/lockstile/locker/open"
@@ -22,12 +32,172 @@ func page(t *testing.T, name string) string {
 	return string(text)
 }
 
-// TestFencesAreClosed guards all that reads blocks of code: one that does not end would
-// swallow the rest of its page.
-func TestFencesAreClosed(t *testing.T) {
-	for _, name := range []string{"ARCHITECTURE.md", "BACKENDS.md", "CHOOSING.md"} {
-		if n := strings.Count("\n"+page(t, name), "\n```"); n%2 != 0 {
-			t.Errorf("%s has %d fences", name, n)
+// recipes is the page whose programs run here. It is their only source.
+const recipes = "RECIPES.md"
+
+// code is a block of code of a page.
+type code struct{ language, text string }
+
+var codeBlock = regexp.MustCompile("(?ms)^```(\\w+)\n(.*?)^```$")
+
+// codeOf returns the blocks of code of a page.
+func codeOf(page string) (all []code, err error) {
+	text, err := os.ReadFile(page)
+	for _, found := range codeBlock.FindAllStringSubmatch(string(text), -1) {
+		all = append(all, code{found[1], found[2]})
+	}
+	return all, err
+}
+
+// only returns the one block in a language that is not Go.
+func only(t *testing.T, language string) string {
+	t.Helper()
+	all, err := codeOf(recipes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for _, b := range all {
+		if b.language == language {
+			found = append(found, b.text)
+		}
+	}
+	if len(found) != 1 {
+		t.Fatalf("%s has %d blocks of %s, and this test wants one", recipes, len(found), language)
+	}
+	return found[0]
+}
+
+var command = regexp.MustCompile(`^// Command (\w+) `)
+
+// programs returns the whole programs of the page, by name.
+func programs() (map[string]string, error) {
+	all, err := codeOf(recipes)
+	found := make(map[string]string)
+	for _, b := range all {
+		if b.language != "go" || !strings.Contains(b.text, "\npackage main\n") {
+			continue
+		}
+		name := command.FindStringSubmatch(b.text)
+		if name == nil || found[name[1]] != "" {
+			return nil, fmt.Errorf("a program must begin with // Command NAME, each with a name of its own:\n%.200s", b.text)
+		}
+		found[name[1]] = b.text
+	}
+	return found, err
+}
+
+// work has what is built. It goes when the tests are over.
+var work string
+
+func TestMain(m *testing.M) {
+	becomeInit()
+	var err error
+	if work, err = os.MkdirTemp("", "recipes-"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	status := m.Run()
+	_ = os.RemoveAll(work)
+	os.Exit(status)
+}
+
+// bin returns a folder with all programs of the page and the command locker.
+func bin(t *testing.T) string {
+	t.Helper()
+	folder, err := built()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return folder
+}
+
+var built = sync.OnceValues(func() (string, error) {
+	folder, source := filepath.Join(work, "bin"), filepath.Join(work, "source")
+	if err := errors.Join(os.Mkdir(folder, 0o755), lay(source)); err != nil {
+		return "", err
+	}
+	err := goRun(source, "vet", "./...")
+	if err == nil {
+		err = goRun(source, "build", "-ldflags=-s -w", "-o", folder+"/", "./...") // without debugging symbols it takes half as long
+	}
+	if err == nil {
+		err = goRun("..", "build", "-ldflags=-s -w", "-o", folder+"/", "./cmd/locker")
+	}
+	return folder, err
+})
+
+// lay makes a module of the page's programs. It is a stranger's: nothing internal of ours
+// can be imported there.
+func lay(source string) error {
+	sources, err := programs()
+	if err != nil {
+		return err
+	}
+	ours, err := filepath.Abs("..")
+	if err != nil {
+		return err
+	}
+	module, err := os.ReadFile("go.mod")
+	if err != nil {
+		return err
+	}
+	sums, err := os.ReadFile("go.sum")
+	if err != nil {
+		return err
+	}
+	text := strings.Replace(string(module), "module github.com/lockstile/locker/docs", "module example.com/recipes", 1)
+	files := map[string]string{"go.mod": strings.Replace(text, "=> ../", "=> "+ours, 1), "go.sum": string(sums)}
+	for name, text := range sources {
+		files[filepath.Join(name, "main.go")] = text
+	}
+	for name, text := range files {
+		file := filepath.Join(source, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text), 0o644)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// goRun runs the go command. It builds as the tests were built, so that libraries are not
+// compiled twice.
+func goRun(dir, verb string, args ...string) error {
+	cmd := exec.Command("go", append([]string{verb, fmt.Sprintf("-race=%v", race), "-buildvcs=false"}, args...)...)
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w\n%s", cmd, err, out)
+	}
+	return nil
+}
+
+func TestProgramsAreFormatted(t *testing.T) {
+	t.Parallel()
+	all, err := programs()
+	if err != nil || len(all) < 6 {
+		t.Fatalf("%d programs, error %v", len(all), err)
+	}
+	for name, text := range all {
+		if formatted, err := format.Source([]byte(text)); err != nil || string(formatted) != text {
+			t.Errorf("gofmt wants %s to read otherwise, error %v:\n%s", name, err, formatted)
+		}
+	}
+}
+
+// The page says that tests show that locks of other libraries exclude ours.
+func TestTestsThatThePageNamesAreThere(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile(recipes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := regexp.MustCompile(`\[(Test\w+)\]\(([\w./]+)\)`).FindAllStringSubmatch(string(text), -1)
+	if len(named) < 7 {
+		t.Errorf("only %d tests are named", len(named))
+	}
+	for _, test := range named {
+		if source, err := os.ReadFile(test[2]); err != nil || !strings.Contains(string(source), "\nfunc "+test[1]+"(t *testing.T)") {
+			t.Errorf("%s is not in %s, error %v", test[1], test[2], err)
 		}
 	}
 }

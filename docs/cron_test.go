@@ -1,0 +1,90 @@
+package docs_test
+
+import (
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/lockstile/locker/internal/lab/testserver"
+)
+
+const (
+	ticks    = 15
+	machines = 3
+)
+
+// skewedRedis returns a Redis whose clock the test steps. Its clock is what counts
+// WithMinHold there, so a tick needs no real minute, and a slow machine changes nothing.
+func skewedRedis(t *testing.T) (url string, step func(time.Duration)) {
+	t.Helper()
+	clock := testserver.NewClock(t)
+	srv := testserver.RedisWithEnv(t, clock.Env())
+	var ahead time.Duration
+	return "redis://" + srv.Addr(), func(d time.Duration) {
+		t.Helper()
+		ahead += d
+		if err := clock.Step(ahead); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// In every minute of the store's clock each machine asks at least once, most of them when
+// another one has already finished.
+func TestCronProgramRunsOncePerTickOnThreeMachines(t *testing.T) {
+	t.Parallel()
+	url, step := skewedRedis(t)
+	var all []*process
+	for range machines {
+		all = append(all, start(t, []string{"LOCKER_BACKEND=" + url, "SCHEDULE=@every 1s"}, "nightly"))
+	}
+	onceATick(t, all, ticks, "report made", "another machine makes this report", step)
+	for _, p := range all {
+		p.signal(syscall.SIGTERM)
+		p.ends(0)
+	}
+	if failed := total(all, "no report"); failed != 0 {
+		t.Errorf("%d runs failed:\n%s%s%s", failed, all[0].said, all[1].said, all[2].said)
+	}
+}
+
+// onceATick checks that programs which come every second run once in each minute of the
+// store's clock. A program says that it ran, or that it came when another one had.
+func onceATick(t *testing.T, all []*process, ticks int, ran, came string, step func(time.Duration)) {
+	t.Helper()
+	for tick := 1; tick <= ticks; tick++ {
+		before := make([]int, len(all))
+		for i, p := range all {
+			before[i] = p.count(ran) + p.count(came)
+		}
+		for i, p := range all {
+			p.wait("it has come in this tick", func() bool { return p.count(ran)+p.count(came) > before[i] })
+		}
+		all[0].wait("somebody has run", func() bool { return total(all, ran) >= tick })
+		if runs := total(all, ran); runs != tick {
+			t.Fatalf("%d runs in %d ticks", runs, tick)
+		}
+		step(time.Minute)
+	}
+}
+
+func total(all []*process, said string) (n int) {
+	for _, p := range all {
+		n += p.count(said)
+	}
+	return n
+}
+
+func TestGocronRunsAJobOnOneInstance(t *testing.T) {
+	t.Parallel()
+	url, step := skewedRedis(t)
+	var all []*process
+	for range machines {
+		all = append(all, start(t, []string{"LOCKER_BACKEND=" + url, "SCHEDULE=@every 1s"}, "jobs"))
+	}
+	onceATick(t, all, 3, "report made", `not here: singlenode: lock "report": taken`, step)
+	for _, p := range all {
+		p.signal(syscall.SIGTERM)
+		p.ends(0)
+	}
+}
