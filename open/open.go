@@ -20,6 +20,7 @@ type Backend interface {
 	locker.Locker
 	locker.Inspector
 	locker.Breaker
+	locker.Lister
 	io.Closer
 }
 

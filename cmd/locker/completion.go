@@ -172,7 +172,7 @@ func heldNames(b *backend, prefix string) []string {
 			return
 		}
 		defer shut(store)
-		infos, _ := list(ctx, store, prefix)
+		infos, _ := store.List(ctx, prefix)
 		held <- infos
 	}()
 	var names []string

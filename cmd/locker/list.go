@@ -17,8 +17,8 @@ const listHelp = `
 list shows the locks that are held and whose names begin with PREFIX, or all of
 them, each as "locker inspect" shows it. Names and holders are quoted, because
 other people chose them; "-" stands for what the store does not know or does not
-have. A session lock of PostgreSQL that another process holds is not listed:
-that database does not know the names of such locks.
+have. Locks of other libraries, and those of postgres.LockTx, may be missing: the
+store does not always know their names.
 
 With --watch, list looks every two seconds, goes on until it is interrupted (^C),
 and prints a line for every lock that has been taken since, has another holder or
@@ -74,7 +74,7 @@ func (c *listCommand) do() (int, error) {
 
 // look asks the store which locks are held, and prints what is new.
 func (c *listCommand) look(ctx context.Context, store open.Backend) error {
-	infos, err := list(ctx, store, c.prefix)
+	infos, err := store.List(ctx, c.prefix)
 	if err != nil {
 		return err
 	}
@@ -83,13 +83,6 @@ func (c *listCommand) look(ctx context.Context, store open.Backend) error {
 		return printJSON(news)
 	}
 	return c.printTable(news)
-}
-
-func list(ctx context.Context, store open.Backend, prefix string) ([]locker.Info, error) {
-	if l, ok := store.(locker.Lister); ok {
-		return l.List(ctx, prefix)
-	}
-	return nil, fmt.Errorf("this store does not say which locks are held: %w; \"locker inspect NAME\" shows one", errors.ErrUnsupported)
 }
 
 // news returns what is not as it was when news was called before, in the order of

@@ -6,9 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/internal/lab/testserver"
-	"github.com/lockstile/locker/open"
 )
 
 // stores are the backends that have servers, with a URL on servers of the test's
@@ -49,18 +47,6 @@ func TestEveryBackendRunsInspectsAndUnlocks(t *testing.T) {
 	}
 }
 
-// lists reports whether the store of url says which locks other processes hold.
-func lists(t *testing.T, url string) bool {
-	t.Helper()
-	store, err := open.URL(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer store.Close()
-	_, can := store.(locker.Lister)
-	return can && !strings.Contains(url, "mode=session")
-}
-
 // lifeOfALock holds a lock, shows it, waits for it, and takes it by force.
 func lifeOfALock(t *testing.T, url string) {
 	t.Helper()
@@ -68,10 +54,8 @@ func lifeOfALock(t *testing.T, url string) {
 	first := old.number("token")
 	held := jsonInfo{Name: "a/b", Held: true, Token: first}
 	inspectJSON(t, url, "a/b", held)
-	if lists(t, url) {
-		if got := listed(t, url, "a/"); len(got) != 1 || got["a/b"] != held {
-			t.Errorf("what is listed is %+v, want %+v", got, held)
-		}
+	if got := listed(t, url, "a/"); len(got) != 1 || got["a/b"] != held {
+		t.Errorf("what is listed is %+v, want %+v", got, held)
 	}
 	launch(t, "run", "-b", url, "--no-wait", "--ttl", "12s", "a/b", "--", "true").complains(75, `"a/b" is taken`)
 	breaker := launch(t, "unlock", "-b", url, "--force", "a/b")

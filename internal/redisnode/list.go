@@ -106,9 +106,10 @@ func scan(ctx context.Context, rdb redis.Cmdable, match string, add func(page []
 		next uint64
 	}
 	for cursor, more := uint64(0), true; more; more = cursor != 0 {
+		at := cursor // a request that is given up may still read it
 		err := within(ctx, func(ctx context.Context) error {
 			p, err := bounded(ctx, func(ctx context.Context) (p page, err error) {
-				p.keys, p.next, err = rdb.Scan(ctx, cursor, match, scanCount).Result()
+				p.keys, p.next, err = rdb.Scan(ctx, at, match, scanCount).Result()
 				return p, err
 			})
 			add(p.keys)
