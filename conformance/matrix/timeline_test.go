@@ -77,7 +77,7 @@ func TestRowsAreInTheOrderOfTimeAndHaveRoomForTheirWords(t *testing.T) {
 	if !strings.Contains(h.Timeline(), ">lock, token …0071</text>") || !strings.Contains(h.Timeline(), ">lock, token …0123</text>") {
 		t.Errorf("the tokens are not shown without the digit that both have:\n%s", h.Timeline())
 	}
-	h.granted(Span{Worker: "C", Name: "n", Token: 7, From: 8 * second})
+	h.granted(Span{Worker: "C", Name: "n", Token: 107, From: 8 * second})
 	if !strings.Contains(h.Timeline(), ">lock, token 10071</text>") {
 		t.Errorf("a token is not shown as it is beside one of other length:\n%s", h.Timeline())
 	}
