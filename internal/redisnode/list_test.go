@@ -75,7 +75,7 @@ func TestListShowsWhatIsHeldAndNothingElse(t *testing.T) {
 	}
 	srv.Do("SET", "stranger", "theirs")                 // it has no counter
 	srv.Do("SET", "lockstile:t:garbage", "1")           // no name has this key
-	srv.Do("SET", "lockstile:t:{a}b", "1")              // nor this
+	srv.Do("SET", "lockstile:t:{a}:stranger", "1")      // nor this
 	srv.Do("HSET", "another", "key of", "another kind") // and this no lock any more
 	srv.Do("SET", "lockstile:t:{another}", "1")
 	if got := mustList(t, n, ""); !slices.Equal(got, []string{"held", "kept"}) {
