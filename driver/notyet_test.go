@@ -3,6 +3,7 @@ package driver
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -63,5 +64,44 @@ func TestTryLockDoesNotWaitBehindALockForAStoreThatServesLater(t *testing.T) {
 		if _, err := b.l.TryLock(t.Context(), "a"); err != nil {
 			t.Error(err)
 		}
+	})
+}
+
+// What the one in front was told is not what the next one is: a TryLock behind that one
+// waits for its answer.
+func TestWhyAStoreServesLaterIsForgottenWithTheOneItWasToldTo(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		b := newBackend()
+		first := true
+		b.onAcquire = func(ctx context.Context) error {
+			if first {
+				first = false
+				b.l.NotYet("a", b.l.lines["a"].front.h, errors.New("it serves in a minute"))
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			time.Sleep(time.Second)
+			return nil
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		all.Go(func() { _, _ = b.l.Lock(ctx, "a") })
+		pass(time.Millisecond)
+		all.Go(func() {
+			lock, err := b.l.Lock(t.Context(), "a")
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			pass(time.Second)
+			_ = lock.Unlock(t.Context())
+		})
+		pass(time.Millisecond)
+		cancel()
+		pass(time.Millisecond)
+		if _, err := b.l.TryLock(t.Context(), "a"); !errors.Is(err, locker.ErrTaken) {
+			t.Errorf("TryLock behind one that asks: %v", err)
+		}
+		all.Wait()
 	})
 }
