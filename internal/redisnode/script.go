@@ -267,8 +267,8 @@ return 0
 // or what release answers if the lock was not ours.
 //
 // Sent again, it does the same and never lengthens the time that is left. It writes the key
-// in any case, for replicas confirm only what was written. The counter outlives the lock
-// by its usual time.
+// in any case, for WAIT promises nothing of what another connection wrote. The counter
+// outlives the lock by its usual time.
 //
 // Waiters sleep until the lease would have ended, which may be long after the lock is
 // free. So the first is told to look, and the last as well, for the first may be paused.
