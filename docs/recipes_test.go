@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/fstest"
 
 	// What only the page's programs import. The file go.mod must name it too.
 	_ "github.com/go-co-op/gocron/v2"
@@ -35,29 +36,27 @@ func page(t *testing.T, name string) string {
 // recipes is the page whose programs run here. It is their only source.
 const recipes = "RECIPES.md"
 
-// code is a block of code of a page.
-type code struct{ language, text string }
+// code is a block of code of a page, and the line where it begins.
+type code struct {
+	language, text string
+	line           int
+}
 
 var codeBlock = regexp.MustCompile("(?ms)^```(\\w+)\n(.*?)^```$")
 
 // codeOf returns the blocks of code of a page.
-func codeOf(page string) (all []code, err error) {
-	text, err := os.ReadFile(page)
-	for _, found := range codeBlock.FindAllStringSubmatch(string(text), -1) {
-		all = append(all, code{found[1], found[2]})
+func codeOf(page string) (all []code) {
+	for _, at := range codeBlock.FindAllStringSubmatchIndex(page, -1) {
+		all = append(all, code{page[at[2]:at[3]], page[at[4]:at[5]], 1 + strings.Count(page[:at[4]], "\n")})
 	}
-	return all, err
+	return all
 }
 
 // only returns the one block in a language that is not Go.
 func only(t *testing.T, language string) string {
 	t.Helper()
-	all, err := codeOf(recipes)
-	if err != nil {
-		t.Fatal(err)
-	}
 	var found []string
-	for _, b := range all {
+	for _, b := range codeOf(page(t, recipes)) {
 		if b.language == language {
 			found = append(found, b.text)
 		}
@@ -72,9 +71,9 @@ var command = regexp.MustCompile(`^// Command (\w+) `)
 
 // programs returns the whole programs of the page, by name.
 func programs() (map[string]string, error) {
-	all, err := codeOf(recipes)
+	text, err := os.ReadFile(recipes)
 	found := make(map[string]string)
-	for _, b := range all {
+	for _, b := range codeOf(string(text)) {
 		if b.language != "go" || !strings.Contains(b.text, "\npackage main\n") {
 			continue
 		}
@@ -114,10 +113,14 @@ func bin(t *testing.T) string {
 
 var built = sync.OnceValues(func() (string, error) {
 	folder, source := filepath.Join(work, "bin"), filepath.Join(work, "source")
-	if err := errors.Join(os.Mkdir(folder, 0o755), lay(source)); err != nil {
-		return "", err
+	all, err := programs()
+	files := make(fstest.MapFS)
+	for name, text := range all {
+		files[name+"/main.go"] = &fstest.MapFile{Data: []byte(text)}
 	}
-	err := goRun(source, "vet", "./...")
+	if err = errors.Join(err, os.Mkdir(folder, 0o755), lay(source, files)); err == nil {
+		err = goRun(source, "vet", "./...")
+	}
 	if err == nil {
 		err = goRun(source, "build", "-ldflags=-s -w", "-o", folder+"/", "./...") // without debugging symbols it takes half as long
 	}
@@ -127,37 +130,15 @@ var built = sync.OnceValues(func() (string, error) {
 	return folder, err
 })
 
-// lay makes a module of the page's programs. It is a stranger's: nothing internal of ours
-// can be imported there.
-func lay(source string) error {
-	sources, err := programs()
-	if err != nil {
-		return err
-	}
+// lay makes a module of files, with what this one requires. It is a stranger's: nothing
+// internal of ours can be imported there.
+func lay(folder string, files fstest.MapFS) error {
 	ours, err := filepath.Abs("..")
-	if err != nil {
-		return err
-	}
-	module, err := os.ReadFile("go.mod")
-	if err != nil {
-		return err
-	}
-	sums, err := os.ReadFile("go.sum")
-	if err != nil {
-		return err
-	}
-	text := strings.Replace(string(module), "module github.com/lockstile/locker/docs", "module example.com/recipes", 1)
-	files := map[string]string{"go.mod": strings.Replace(text, "=> ../", "=> "+ours, 1), "go.sum": string(sums)}
-	for name, text := range sources {
-		files[filepath.Join(name, "main.go")] = text
-	}
-	for name, text := range files {
-		file := filepath.Join(source, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text), 0o644)); err != nil {
-			return err
-		}
-	}
-	return nil
+	module, noModule := os.ReadFile("go.mod")
+	sums, noSums := os.ReadFile("go.sum")
+	text := strings.NewReplacer("module github.com/lockstile/locker/docs", "module example.com/reader", "=> ../", "=> "+ours).Replace(string(module))
+	files["go.mod"], files["go.sum"] = &fstest.MapFile{Data: []byte(text)}, &fstest.MapFile{Data: sums}
+	return errors.Join(err, noModule, noSums, os.CopyFS(folder, files))
 }
 
 // goRun runs the go command. It builds as the tests were built, so that libraries are not
@@ -187,11 +168,7 @@ func TestProgramsAreFormatted(t *testing.T) {
 // The page says that tests show that locks of other libraries exclude ours.
 func TestTestsThatThePageNamesAreThere(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile(recipes)
-	if err != nil {
-		t.Fatal(err)
-	}
-	named := regexp.MustCompile(`\[(Test\w+)\]\(([\w./]+)\)`).FindAllStringSubmatch(string(text), -1)
+	named := regexp.MustCompile(`\[(Test\w+)\]\(([\w./]+)\)`).FindAllStringSubmatch(page(t, recipes), -1)
 	if len(named) < 7 {
 		t.Errorf("only %d tests are named", len(named))
 	}

@@ -5,7 +5,6 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"os"
 	"os/exec"
 	"path"
 	"path/filepath"
@@ -32,20 +31,19 @@ var given = map[string]string{
 	"newLocker": "func(addr string) locker.Locker", "startYourServer": "func(any) interface { Addr() string; RestartEmpty() error }",
 }
 
-var goBlock = regexp.MustCompile("(?ms)^```go\n(.*?)^```$")
-
 // blocks returns the Go blocks of a page as files, whose errors name the lines of the page.
 func blocks(name, page string) (files []string, err error) {
-	found := goBlock.FindAllStringSubmatchIndex(page, -1)
-	if strings.Count(page, "```go") != len(found) {
-		return nil, fmt.Errorf("%s: only %d blocks that begin with ```go can be read: is one indented, or not closed?", name, len(found))
-	}
-	for _, at := range found {
-		file, err := file(fmt.Sprintf("//line %s:%d\n%s", name, 1+strings.Count(page[:at[2]], "\n"), page[at[2]:at[3]]))
-		if err != nil {
-			return nil, err
+	for _, b := range codeOf(page) {
+		if b.language == "go" {
+			file, err := file(fmt.Sprintf("//line %s:%d\n%s", name, b.line, b.text))
+			if err != nil {
+				return nil, err
+			}
+			files = append(files, file)
 		}
-		files = append(files, file)
+	}
+	if strings.Count(page, "```go") != len(files) {
+		return nil, fmt.Errorf("%s: only %d blocks that begin with ```go can be read: is one indented, or not closed?", name, len(files))
 	}
 	return files, nil
 }
@@ -104,14 +102,12 @@ func used(statements []ast.Stmt) (text string) {
 // build has each file compiled, as a package of its own, in one call.
 func build(t *testing.T, files []string) error {
 	t.Helper()
-	root, _ := filepath.Abs("..")
-	gomod := strings.Replace(page(t, "go.mod"), "=> ../", "=> "+root, 1)
-	module := fstest.MapFS{"go.mod": {Data: []byte(gomod)}, "go.sum": {Data: []byte(page(t, "go.sum"))}}
+	module := make(fstest.MapFS)
 	for i, file := range files {
 		module[fmt.Sprintf("block%d/block.go", i)] = &fstest.MapFile{Data: []byte(file)}
 	}
 	dir := t.TempDir()
-	if err := os.CopyFS(dir, module); err != nil {
+	if err := lay(dir, module); err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.Command("go", "vet", "-printf", "./...") // says what the compiler says, and links nothing
