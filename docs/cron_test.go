@@ -29,29 +29,29 @@ func skewedRedis(t *testing.T) (url string, step func(time.Duration)) {
 	}
 }
 
-// In every minute of the store's clock each machine asks at least once, most of them when
-// another one has already finished.
 func TestCronProgramRunsOncePerTickOnThreeMachines(t *testing.T) {
 	t.Parallel()
-	url, step := skewedRedis(t)
-	var all []*process
-	for range machines {
-		all = append(all, start(t, []string{"LOCKER_BACKEND=" + url, "SCHEDULE=@every 1s"}, "nightly"))
-	}
-	onceATick(t, all, ticks, "report made", "another machine makes this report", step)
-	for _, p := range all {
-		p.signal(syscall.SIGTERM)
-		p.ends(0)
-	}
+	all := onceATick(t, "nightly", ticks, "report made", "another machine makes this report")
 	if failed := total(all, "no report"); failed != 0 {
 		t.Errorf("%d runs failed:\n%s%s%s", failed, all[0].said, all[1].said, all[2].said)
 	}
 }
 
-// onceATick checks that programs which come every second run once in each minute of the
-// store's clock. A program says that it ran, or that it came when another one had.
-func onceATick(t *testing.T, all []*process, ticks int, ran, came string, step func(time.Duration)) {
+func TestGocronRunsAJobOnOneInstance(t *testing.T) {
+	t.Parallel()
+	onceATick(t, "jobs", 3, "report made", `not here: singlenode: lock "report": taken`)
+}
+
+// onceATick checks that a program which three machines start every second runs once in each
+// minute of the store's clock. In each of them every machine asks at least once, mostly when
+// another one has already finished. The program says that it ran, or that it came when
+// another one had.
+func onceATick(t *testing.T, program string, ticks int, ran, came string) (all []*process) {
 	t.Helper()
+	url, step := skewedRedis(t)
+	for range machines {
+		all = append(all, start(t, []string{"LOCKER_BACKEND=" + url, "SCHEDULE=@every 1s"}, program))
+	}
 	for tick := 1; tick <= ticks; tick++ {
 		before := make([]int, len(all))
 		for i, p := range all {
@@ -66,6 +66,11 @@ func onceATick(t *testing.T, all []*process, ticks int, ran, came string, step f
 		}
 		step(time.Minute)
 	}
+	for _, p := range all {
+		p.signal(syscall.SIGTERM)
+		p.ends(0)
+	}
+	return all
 }
 
 func total(all []*process, said string) (n int) {
@@ -73,18 +78,4 @@ func total(all []*process, said string) (n int) {
 		n += p.count(said)
 	}
 	return n
-}
-
-func TestGocronRunsAJobOnOneInstance(t *testing.T) {
-	t.Parallel()
-	url, step := skewedRedis(t)
-	var all []*process
-	for range machines {
-		all = append(all, start(t, []string{"LOCKER_BACKEND=" + url, "SCHEDULE=@every 1s"}, "jobs"))
-	}
-	onceATick(t, all, 3, "report made", `not here: singlenode: lock "report": taken`, step)
-	for _, p := range all {
-		p.signal(syscall.SIGTERM)
-		p.ends(0)
-	}
 }
