@@ -34,11 +34,11 @@ func becomeInit() {
 // container runs the image's entrypoint and command, as its process 1 where the machine
 // allows that, with the programs of a folder. It returns the process, and the first
 // process in the container.
-func container(t *testing.T, folder string) (p *process, first func() int) {
+func container(t *testing.T, folder, backend string) (p *process, first func() int) {
 	t.Helper()
 	words := append(instruction(t, "ENTRYPOINT"), instruction(t, "CMD")...)
 	words[0] = folder + "/" + words[0]
-	env := []string{"LOCKER_BACKEND=redis://" + testserver.Redis(t).Addr(), "PATH=" + folder + ":/usr/bin:/bin"}
+	env := []string{backend, "PATH=" + folder + ":/usr/bin:/bin"}
 	if exec.Command("unshare", "--pid", "--fork", "--mount-proc", "true").Run() != nil {
 		p = launch(t, append(env, adopts+"=1"), exec.Command(os.Args[0], words...))
 		return p, func() int { return p.cmd.Process.Pid }
@@ -82,7 +82,7 @@ func TestContainerLeavesNoZombiesAndEndsAsItsProgramDoes(t *testing.T) {
 while [ -e /proc/$orphan ]; do sleep 0.02; done
 echo reaped
 exit 7`)
-	p, _ := container(t, folder)
+	p, _ := container(t, folder, "LOCKER_BACKEND=redis://"+testserver.Redis(t).Addr())
 	p.says("reaped")
 	p.ends(7)
 }
@@ -91,23 +91,14 @@ func TestContainerThatIsStoppedEndsItsProgramAndGivesTheLockBack(t *testing.T) {
 	t.Parallel()
 	folder := installed(t)
 	script(t, folder, "worker", `trap 'echo ends well; exit 0' TERM; echo "runs as $$"; while :; do sleep 0.02; done`)
-	p, first := container(t, folder)
+	backend := "LOCKER_BACKEND=redis://" + testserver.Redis(t).Addr()
+	p, first := container(t, folder, backend)
 	p.says("runs as ")
 	if err := syscall.Kill(first(), syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
 	p.says("ends well")
 	p.ends(0)
-	next := launch(t, []string{backendOf(p)}, exec.Command(folder+"/locker", "run", "--no-wait", "invoices", "--", "true"))
+	next := launch(t, []string{backend}, exec.Command(folder+"/locker", "run", "--no-wait", "invoices", "--", "true"))
 	next.ends(0)
-}
-
-// backendOf returns the setting of LOCKER_BACKEND that a process was started with.
-func backendOf(p *process) string {
-	for _, setting := range p.cmd.Env {
-		if strings.HasPrefix(setting, "LOCKER_BACKEND=") {
-			return setting
-		}
-	}
-	return ""
 }
