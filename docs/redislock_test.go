@@ -24,12 +24,12 @@ func TestRedislockAndWeExcludeEachOther(t *testing.T) {
 	rdb := redis.NewClient(&redis.Options{Addr: srv.Addr()})
 	t.Cleanup(func() { _ = rdb.Close() })
 	theirs := redislock.New(rdb)
-	t.Run("they hold it, and we wait", func(t *testing.T) { weWaitForRedislock(t, ours, theirs) })
+	t.Run("they hold it, and we wait", func(t *testing.T) { weWaitForRedislock(t, srv, ours, theirs) })
 	t.Run("we hold it, and they wait", func(t *testing.T) { redislockWaitsForUs(t, ours, theirs) })
 	t.Run("we keep it for a minimum", func(t *testing.T) { redislockIsKeptOut(t, ours, theirs) })
 }
 
-func weWaitForRedislock(t *testing.T, ours *singlenode.Locker, theirs *redislock.Client) {
+func weWaitForRedislock(t *testing.T, srv *testserver.RedisServer, ours *singlenode.Locker, theirs *redislock.Client) {
 	held, err := theirs.Obtain(soon(t), "a", lease, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -37,24 +37,7 @@ func weWaitForRedislock(t *testing.T, ours *singlenode.Locker, theirs *redislock
 	if _, err := ours.TryLock(soon(t), "a"); !errors.Is(err, locker.ErrTaken) {
 		t.Fatalf("while redislock holds it: %v", err)
 	}
-	got := make(chan error, 1)
-	go func() {
-		lock, err := ours.Lock(soon(t), "a")
-		if err == nil {
-			err = lock.Unlock(soon(t))
-		}
-		got <- err
-	}()
-	for {
-		info, err := ours.Inspect(soon(t), "a")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if info.Waiters == 1 {
-			break
-		}
-		time.Sleep(time.Millisecond)
-	}
+	got := waiter(t, srv, ours, "a")
 	select {
 	case err := <-got:
 		t.Fatalf("we wait no longer, though redislock holds it: %v", err)

@@ -1,6 +1,7 @@
 package docs_test
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -30,6 +31,20 @@ func mustLock(t *testing.T, l locker.Locker, name string, opts ...locker.Option)
 		t.Fatal(err)
 	}
 	return lock
+}
+
+// waiter waits for a lock and gives it back, and is in the queue when this returns.
+func waiter(t *testing.T, srv *testserver.RedisServer, l *singlenode.Locker, name string) <-chan error {
+	t.Helper()
+	ctx, got := soon(t), make(chan error, 1)
+	go func() {
+		got <- locker.Do(ctx, l, name, func(context.Context, *locker.Lock) error { return nil })
+	}()
+	srv.Await("one that waits", func() bool {
+		info, err := l.Inspect(ctx, name)
+		return err == nil && info.Waiters == 1
+	})
+	return got
 }
 
 func TestTenantsLocksOfOneNameDoNotMeet(t *testing.T) {
@@ -88,18 +103,7 @@ func waits(t *testing.T, srv *testserver.RedisServer) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = locks.Close() })
-	got := make(chan error, 1)
-	go func() {
-		lock, err := locks.Lock(soon(t), "report")
-		if err == nil {
-			err = lock.Unlock(soon(t))
-		}
-		got <- err
-	}()
-	srv.Await("the tenant waits", func() bool {
-		info, err := locks.Inspect(soon(t), "report")
-		return err == nil && info.Waiters == 1
-	})
+	got := waiter(t, srv, locks, "report")
 	if err := held.Unlock(soon(t)); err != nil {
 		t.Fatal(err)
 	}
