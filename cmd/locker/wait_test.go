@@ -120,19 +120,6 @@ func told(t *testing.T, status int, args ...string) string {
 	return readFile(t, file)
 }
 
-// finishes is ends for a command about whose messages the test does not care.
-func (p *process) finishes(want int) {
-	p.t.Helper()
-	select {
-	case got := <-p.status:
-		if got != want {
-			p.t.Errorf("%v: status %d, want %d; it said:\n%s%s", p.cmd.Args[1:], got, want, p.out, p.errs)
-		}
-	case <-time.After(patience):
-		p.t.Fatalf("%v does not end; it said:\n%s%s", p.cmd.Args[1:], p.out, p.errs)
-	}
-}
-
 func TestStatusFileTellsTheStatusOfTheCommandFromOurs(t *testing.T) {
 	t.Parallel()
 	srv := testserver.Redis(t)
