@@ -47,18 +47,6 @@ func TestWaitEndsAtOnceWhereAskingAgainChangesNothing(t *testing.T) {
 	}
 }
 
-// Without --wait only the lock is waited for: a name that is spelt wrong must not look
-// like a lock that is taken.
-func TestStoreIsNotWaitedForWithoutAWait(t *testing.T) {
-	t.Parallel()
-	gone := testserver.Redis(t)
-	gone.Kill()
-	for _, flags := range [][]string{nil, {"--no-wait"}} {
-		args := append(append([]string{"run", "-b", "redis://" + gone.Addr()}, flags...), "x", "--", "true")
-		launch(t, args...).complains(69, gone.Addr(), "connection refused")
-	}
-}
-
 func TestWaitOutlastsTheYouthOfRedlockNodes(t *testing.T) {
 	t.Parallel()
 	var hosts []string
