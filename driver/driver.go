@@ -67,8 +67,11 @@ func (l *Locker[H]) TryLock(ctx context.Context, name string, opts ...locker.Opt
 
 func (l *Locker[H]) lock(ctx context.Context, name string, opts []locker.Option, once bool) (*locker.Lock, error) {
 	req, err := locker.NewRequest(name, opts...)
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, err
+	case once && req.Wait > 0:
+		return nil, fmt.Errorf("locker: lock %q: WithWait works with Lock; TryLock does not wait", name)
 	}
 	c := &call[H]{req: req, once: once}
 	c.h, err = l.store.Begin(req)
@@ -80,9 +83,6 @@ func (l *Locker[H]) lock(ctx context.Context, name string, opts []locker.Option,
 	case ctx.Err() != nil:
 		l.store.End(c.h)
 		err = cause(ctx)
-	case once && req.Wait > 0:
-		l.store.End(c.h)
-		err = errors.New("WithWait works with Lock: TryLock does not wait")
 	default:
 		if req.Wait > 0 {
 			var stop context.CancelFunc

@@ -155,29 +155,3 @@ func TestLeaseIsNotPassedOnBeforeTheMinimumHoldOfItsTurnIsOver(t *testing.T) {
 		})
 	}
 }
-
-func TestWaitBoundsTheWaitAndNothingElse(t *testing.T) {
-	virtual(t, func(t *testing.T, _ *clock) {
-		b := newBackend()
-		l, err := b.l.Lock(t.Context(), "a", locker.WithWait(time.Second))
-		if err != nil {
-			t.Fatal(err)
-		}
-		began := time.Now()
-		_, err = b.l.Lock(t.Context(), "a", locker.WithWait(time.Second))
-		if !errors.Is(err, locker.ErrTaken) || !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != time.Second {
-			t.Errorf("after %v: %v", time.Since(began), err)
-		}
-		pass(time.Minute)
-		if l.Err() != nil || l.Context().Err() != nil {
-			t.Errorf("a lock that came in time: %v, %v", l.Err(), l.Context().Err())
-		}
-		if _, err := b.l.TryLock(t.Context(), "b", locker.WithWait(time.Second)); err == nil || errors.Is(err, locker.ErrTaken) || errors.Is(err, locker.ErrUnavailable) {
-			t.Errorf("TryLock with WithWait: %v", err)
-		}
-		if b.ended["b"] != 1 {
-			t.Error("the attempt that was refused has not ended")
-		}
-		_ = l.Unlock(t.Context())
-	})
-}
