@@ -84,11 +84,11 @@ func minHold(x *trial) {
 func minHoldOverBreak(x *trial) {
 	a, b, name := x.locker(), x.locker(), x.name()
 	breaker := x.breaker(b)
-	held := x.lock(a, name, x.ttl(), locker.WithMinHold(time.Hour))
+	held := x.lock(a, name, x.ttl(), locker.WithMinHold(time.Hour), locker.WithHolder("the last"))
 	x.unlock(held)
 	if i, ok := x.inspects(b); ok {
-		if info := x.inspect(i, name); !info.Held {
-			x.failf("a lock within its minimum hold is shown as %+v", info)
+		if info := x.inspect(i, name); !info.Held || info.Holder != "the last" || info.Token != held.Token() {
+			x.failf("a lock with token %d within its minimum hold is shown as %+v", held.Token(), info)
 		}
 	}
 	x.taken(b, name, "within a minimum hold")

@@ -1,7 +1,6 @@
 package redlock_test
 
 import (
-	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -19,24 +18,6 @@ func keptOn(servers []*testserver.RedisServer) (n int) {
 		}
 	}
 	return n
-}
-
-func TestMinimumHoldIsKeptByAllNodes(t *testing.T) {
-	servers := startNodes(t, 5)
-	l, other := newLocker(t, servers, patient), newLocker(t, servers, patient)
-	held := mustLockOn(t, l, servers, locker.WithMinHold(time.Minute))
-	mustUnlock(t, held)
-	eventually(t, "kept on all nodes", func() bool { return keptOn(servers) == len(servers) })
-	if _, err := other.TryLock(patience(t), "a"); !errors.Is(err, locker.ErrTaken) {
-		t.Error(err)
-	}
-	if info, err := other.Inspect(patience(t), "a"); err != nil || !info.Held || info.Token != held.Token() || info.Holder == "" {
-		t.Errorf("%+v, %v", info, err)
-	}
-	if broken, err := other.Break(patience(t), "a"); err != nil || !broken {
-		t.Errorf("%v, %v", broken, err)
-	}
-	mustUnlock(t, mustLock(t, other, "a"))
 }
 
 // A node that keeps the lock is restarted and has forgotten it. A majority still has it or
