@@ -68,30 +68,6 @@ func TestLockWaitsForNodesThatHaveNoVoteYet(t *testing.T) {
 	}
 }
 
-func TestTryLockDoesNotWaitForNodesThatHaveNoVoteYet(t *testing.T) {
-	t.Parallel()
-	servers := startYoung(t, 2, "3600000")
-	l := newLocker(t, servers, redlock.Options{NodeTimeout: 20 * time.Second, MaxTTL: time.Hour})
-	ctx, cancel := context.WithCancel(patience(t))
-	waited := make(chan error, 1)
-	for _, when := range []string{"alone", "behind one that waits"} {
-		if _, err := l.TryLock(patience(t), "a"); !errors.Is(err, locker.ErrUnavailable) || errors.Is(err, locker.ErrTaken) || errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("TryLock %s: %v", when, err)
-		} else {
-			toldOnce(t, err)
-		}
-		if when == "alone" {
-			go func() {
-				_, err := l.Lock(ctx, "a")
-				waited <- err
-			}()
-			waitsForVotes(t, servers)
-		}
-	}
-	cancel()
-	<-waited
-}
-
 // waitsForVotes waits until somebody listens for word from the nodes.
 func waitsForVotes(t *testing.T, servers []*testserver.RedisServer) {
 	t.Helper()
@@ -100,43 +76,39 @@ func waitsForVotes(t *testing.T, servers []*testserver.RedisServer) {
 	}
 }
 
-// toldOnce checks that an error says once why there is no lock.
-func toldOnce(t *testing.T, err error) {
-	t.Helper()
-	if n := strings.Count(err.Error(), "no vote for another"); n != 1 {
-		t.Errorf("the reason is told %d times: %v", n, err)
-	}
-}
-
-// Nobody has said that the lock is taken. That is so for those behind the one that asks,
-// too.
-func TestWaitForVotesThatEndsIsNotTakenAndSaysWhy(t *testing.T) {
+// Nobody has said that the lock is taken. That is so for those behind the one that asks, too,
+// and for a TryLock, which does not wait.
+func TestLockWithoutVotesIsNotTakenAndSaysWhy(t *testing.T) {
 	t.Parallel()
 	for young, what := range map[int]string{3: "three of three", 2: "two of three"} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			servers := startYoung(t, young, "3600000")
 			l := newLocker(t, servers, redlock.Options{NodeTimeout: 20 * time.Second, MaxTTL: time.Hour})
-			check := func(ctx context.Context, ended error) {
-				_, err := l.Lock(ctx, "a")
-				if !errors.Is(err, locker.ErrUnavailable) || errors.Is(err, locker.ErrTaken) || !errors.Is(err, ended) {
-					t.Errorf("%v", err)
-				} else {
-					toldOnce(t, err)
-				}
-			}
+			try := func() { noVotes(t, patience(t), l.TryLock, locker.ErrUnavailable) }
+			try()
 			front, cancel := context.WithCancel(patience(t))
 			var all sync.WaitGroup
 			defer all.Wait()
-			all.Go(func() { check(front, context.Canceled) })
+			all.Go(func() { noVotes(t, front, l.Lock, context.Canceled) })
 			waitsForVotes(t, servers)
-			if _, err := l.TryLock(patience(t), "a"); !errors.Is(err, locker.ErrUnavailable) { // it returns when the nodes have answered
-				t.Error(err)
-			}
+			try()
 			behind, stop := context.WithTimeout(t.Context(), time.Second)
 			defer stop()
-			check(behind, context.DeadlineExceeded)
+			noVotes(t, behind, l.Lock, context.DeadlineExceeded)
 			cancel()
 		})
+	}
+}
+
+// noVotes checks the error of a call that ends without an answer: what it was, and the
+// reason once.
+func noVotes(t *testing.T, ctx context.Context, lock func(context.Context, string, ...locker.Option) (*locker.Lock, error), want error) {
+	t.Helper()
+	_, err := lock(ctx, "a")
+	waited := errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+	if !errors.Is(err, want) || !errors.Is(err, locker.ErrUnavailable) || errors.Is(err, locker.ErrTaken) || waited == (want == locker.ErrUnavailable) ||
+		strings.Count(err.Error(), "no vote for another") != 1 {
+		t.Errorf("%v", err)
 	}
 }
