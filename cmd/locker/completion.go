@@ -171,7 +171,7 @@ func heldNames(b *backend, prefix string) []string {
 			close(held)
 			return
 		}
-		defer shut(store)
+		defer func() { _ = shut(store) }()
 		infos, _ := store.List(ctx, prefix)
 		held <- infos
 	}()

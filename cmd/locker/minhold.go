@@ -29,12 +29,8 @@ func (c *runCommand) mustStay(h hold) bool {
 func (c *runCommand) stay(h hold, end *signalError, signals <-chan os.Signal) error {
 	over := h.granted.Add(c.minHold)
 	c.remark("keeping the lock %q for another %v (--min-hold)", c.name, over.Sub(locker.Now()).Round(time.Second))
-	for {
-		left := over.Sub(locker.Now())
-		switch {
-		case left <= 0 || h.lock.Err() != nil:
-			return nil
-		case end != nil:
+	for left := over.Sub(locker.Now()); left > 0 && h.lock.Err() == nil; left = over.Sub(locker.Now()) {
+		if end != nil {
 			return fmt.Errorf("warning: others may get the lock %q %v before --min-hold is over: %w", c.name, left.Round(time.Millisecond), end)
 		}
 		select {
@@ -46,6 +42,7 @@ func (c *runCommand) stay(h hold, end *signalError, signals <-chan os.Signal) er
 			}
 		}
 	}
+	return nil
 }
 
 // tooEarly makes a warning of the loss of a lock that COMMAND no longer needed. An end

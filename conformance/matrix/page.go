@@ -16,7 +16,7 @@ var page = template.Must(template.New("page").Funcs(template.FuncMap{
 		// So that it can be read on a narrow screen.
 		return template.HTML(fmt.Sprintf(`<div style="min-width:%dpx">%s</div>`, t.width*3/4, t.out.String())) //nolint:gosec // escapes what it is given
 	},
-	"style":  func() template.CSS { return template.CSS(timelineStyle) },
+	"style":  func() template.CSS { return template.CSS(timelineStyle) }, //nolint:gosec // it is our own
 	"anchor": anchor,
 	"broken": broken,
 	"short":  Cell.short,
