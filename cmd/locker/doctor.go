@@ -33,14 +33,9 @@ func (c *doctorCommand) flags(fs flagSet) {
 	fs.json(&c.json)
 }
 
-const (
-	// exitDanger is the doctor's status for a danger.
-	exitDanger = 1
-
-	// doctorTime bounds a look at a store. Several servers are asked, one
-	// after the other, and some may not answer.
-	doctorTime = 60 * time.Second
-)
+// doctorTime bounds a look at a store. Several servers are asked, one after the other,
+// and some may not answer.
+const doctorTime = 60 * time.Second
 
 func (c *doctorCommand) do() (int, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), doctorTime)
@@ -58,7 +53,7 @@ func (c *doctorCommand) do() (int, error) {
 	case err != nil:
 		return statusOf(err), err
 	case report.Danger():
-		return exitDanger, nil
+		return exitBroken, nil
 	}
 	return 0, nil
 }
