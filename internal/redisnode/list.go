@@ -36,7 +36,10 @@ func (n *Node) List(ctx context.Context, prefix string) ([]View, error) {
 	}
 	var held []View
 	for some := range slices.Chunk(slices.Collect(maps.Values(found)), lookCount) {
-		answers := within(ctx, func(ctx context.Context) []answer { return sendAll(ctx, n, n.rdb, 0, some, lookByText) })
+		answers, err := within(ctx, func(ctx context.Context) ([]answer, error) { return sendAll(ctx, n, n.rdb, 0, some, lookByText), nil })
+		if err != nil {
+			return nil, n.learn(err)
+		}
 		for i, a := range answers {
 			if a.err != nil && redis.HasErrorPrefix(a.err, "WRONGTYPE") { // the key is something else by now
 				continue
@@ -67,11 +70,8 @@ func lookByText(k Keys) request {
 // find returns the keys of the names that begin with prefix and have a counter. A Cluster
 // may show a key on two masters while its slot moves.
 func (n *Node) find(ctx context.Context, prefix string) (map[string]Keys, error) {
-	err := within(ctx, func(ctx context.Context) error {
-		_, err := bounded(ctx, func(ctx context.Context) (any, error) {
-			return nil, n.rewritten(ctx, counters+"any}", "a server lists the keys that it has")
-		})
-		return err
+	_, err := within(ctx, func(ctx context.Context) (any, error) {
+		return nil, n.rewritten(ctx, counters+"any}", "a server lists the keys that it has")
 	})
 	if err != nil {
 		return nil, err
@@ -107,25 +107,22 @@ func scan(ctx context.Context, rdb redis.Cmdable, match string, add func(page []
 	}
 	for cursor, more := uint64(0), true; more; more = cursor != 0 {
 		at := cursor // a request that is given up may still read it
-		err := within(ctx, func(ctx context.Context) error {
-			p, err := bounded(ctx, func(ctx context.Context) (p page, err error) {
-				p.keys, p.next, err = rdb.Scan(ctx, at, match, scanCount).Result()
-				return p, err
-			})
-			add(p.keys)
-			cursor = p.next
-			return err
+		p, err := within(ctx, func(ctx context.Context) (p page, err error) {
+			p.keys, p.next, err = rdb.Scan(ctx, at, match, scanCount).Result()
+			return p, err
 		})
 		if err != nil {
 			return err
 		}
+		add(p.keys)
+		cursor = p.next
 	}
 	return nil
 }
 
-// within calls f with a context that ends after listTime.
-func within[T any](ctx context.Context, f func(context.Context) T) T {
+// within is bounded by listTime, too.
+func within[T any](ctx context.Context, f func(context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, listTime, errSilent)
 	defer cancel()
-	return f(ctx)
+	return bounded(ctx, f)
 }
