@@ -29,27 +29,6 @@ func lockFor(t *testing.T, l locker.Locker, hold time.Duration, opts ...locker.O
 	}
 }
 
-// Neither the client that has unlocked nor its session is needed for what is left.
-func TestLockIsKeptWithoutTheProcessThatHadIt(t *testing.T) {
-	t.Parallel()
-	for _, closed := range []bool{true, false} {
-		cluster := testserver.Etcd(t, 1)
-		client, other := newClient(t, cluster.Endpoints()...), newClient(t, cluster.Endpoints()...)
-		a := newLockerOn(t, client, etcd.Options{})
-		lock, over := lockFor(t, a, 2*short, locker.WithTTL(short))
-		mustUnlock(t, lock)
-		if closed {
-			_ = a.Close() // ends the session, too
-			_ = client.Close()
-		} else if _, err := other.Revoke(patience(t), leaseOf(t, other, "x/")); err != nil {
-			t.Fatal(err)
-		}
-		next := mustLock(t, newLockerOn(t, other, etcd.Options{}), "x")
-		over("another process")
-		mustUnlock(t, next)
-	}
-}
-
 func TestMutexOfEtcdsClientWaitsForTheEndOfAMinimumHold(t *testing.T) {
 	t.Parallel()
 	client := newClient(t, testserver.Etcd(t, 1).Endpoints()...)
