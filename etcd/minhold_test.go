@@ -109,3 +109,32 @@ func TestLockIsKeptThoughTheAnswerIsLost(t *testing.T) {
 		})
 	}
 }
+
+// A keep that is refused is asked for again and again: with one lease, not with one each time.
+func TestKeepThatIsRefusedTakesOneLease(t *testing.T) {
+	t.Parallel()
+	cluster := testserver.Etcd(t, 1)
+	user, root := login(t, cluster.Endpoints(), "locks/")
+	locks := etcd.Options{Prefix: "locks/"}
+	lock, _ := lockFor(t, newLockerOn(t, user, locks), time.Hour)
+	session, end := leaseOf(t, root, "locks/x/"), clientv3.GetPrefixRangeEnd("locks/")
+	if _, err := root.RoleRevokePermission(patience(t), "user", "locks/", end); err != nil {
+		t.Fatal(err)
+	}
+	if err := lock.Unlock(patience(t)); !errors.Is(err, locker.ErrUnavailable) {
+		t.Errorf("Unlock: %v", err)
+	}
+	asked := func() float64 { return cluster.Members[0].Metric(`grpc_server_started_total{grpc_method="Txn"`) }
+	before := asked()
+	until(t, "it is asked for again", func() bool { return asked() >= before+4 })
+	if leases, err := root.Leases(patience(t)); err != nil || len(leases.Leases) > 2 {
+		t.Errorf("%d leases, %v; want the session's and that of the key", len(leases.Leases), err)
+	}
+	if _, err := root.RoleGrantPermission(patience(t), "user", "locks/", end, clientv3.PermissionType(clientv3.PermReadWrite)); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the lock is kept", func() bool {
+		resp, err := root.Get(patience(t), "locks/x/", clientv3.WithPrefix())
+		return err == nil && len(resp.Kvs) == 1 && resp.Kvs[0].Lease != int64(session)
+	})
+}

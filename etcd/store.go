@@ -41,8 +41,8 @@ type attempt struct {
 	there   bool   // the key is: we have heard it
 	unsure  bool   // a request was not answered: what it puts may be there, or come
 
-	keepEnd locker.Instant     // of WithMinHold, if there was some left when it was released
-	kept    []clientv3.LeaseID // the key may have been put anew on one of them
+	keepEnd locker.Instant   // of WithMinHold, if there was some left when it was released
+	kept    clientv3.LeaseID // what keeps the key until then, or 0: nothing has been asked to
 }
 
 func (s *store) Features() driver.Features {
@@ -169,7 +169,7 @@ func (s *store) failed(ctx context.Context, a *attempt, err error) error {
 }
 
 func (s *store) Release(ctx context.Context, a *attempt, keep time.Duration) error {
-	if keep > 0 {
+	if keep > 0 && a.keepEnd == 0 { // the lease is for the first
 		a.keepEnd = s.locks.Now().Add(keep)
 	}
 	found, err := s.giveBack(ctx, a)
