@@ -138,3 +138,28 @@ func TestKeepThatIsRefusedTakesOneLease(t *testing.T) {
 		return err == nil && len(resp.Kvs) == 1 && resp.Kvs[0].Lease != int64(session)
 	})
 }
+
+// Close ends the session that a lock is on which the servers did not keep, but not early.
+func TestCloseDoesNotFreeALockThatCouldNotBeKept(t *testing.T) {
+	t.Parallel()
+	cluster := testserver.Etcd(t, 1)
+	loses := &lossy{method: "/LeaseGrant"}
+	client, err := clientv3.New(clientv3.Config{
+		Endpoints: cluster.Endpoints(), DialTimeout: 30 * time.Second,
+		DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(loses.intercept)},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	l := newLockerOn(t, client, etcd.Options{})
+	lock, over := lockFor(t, l, 3*short, locker.WithTTL(short))
+	loses.lose.Store(1000)
+	if err := lock.Unlock(patience(t)); !errors.Is(err, locker.ErrUnavailable) {
+		t.Errorf("Unlock: %v", err)
+	}
+	_ = l.Close()
+	next := mustLock(t, newLockerOn(t, newClient(t, cluster.Endpoints()...), etcd.Options{}), "x")
+	over("another process")
+	mustUnlock(t, next)
+}

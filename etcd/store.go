@@ -235,7 +235,8 @@ func (s *store) remove(ctx context.Context, a *attempt) (found bool, err error) 
 func (s *store) Left(a *attempt) bool { return a.there || a.unsure }
 
 // End leaves the session, or ends its stream. What is left on a session that has ended goes
-// with its lease.
+// with its lease. A session that nobody uses may end: not while a lock is on it that was to
+// be kept, and could not be put on a lease of its own.
 func (s *store) End(a *attempt) {
 	switch {
 	case a.session == nil:
@@ -246,7 +247,11 @@ func (s *store) End(a *attempt) {
 		}
 		return
 	}
-	a.session.Leave()
+	if keep := a.keepEnd.Sub(s.locks.Now()); keep > 0 && s.Left(a) {
+		time.AfterFunc(keep, a.session.Leave) // it is all that keeps the lock
+	} else {
+		a.session.Leave()
+	}
 	if a.session.Context().Err() == nil {
 		s.locks.Finish(a)
 	}
