@@ -18,7 +18,8 @@ package postgres
 // lockstile_keep leaves a lock that is given back taken, under nobody's value, until _keep
 // milliseconds have passed, and returns whether it is. The first two waiters that are alive
 // are told to look again, for the end of the lease that they have heard of is not the end
-// any more. Asked again, it changes nothing. A renewal finds the value gone.
+// any more. Asked again, it changes nothing, but writes the row as it is: if the first wait
+// for the standby was cancelled, this one waits too. A renewal finds the value gone.
 //
 // lockstile_wait gives a waiter a place in the queue, or keeps its place. A new place is
 // behind all that are there, and, if the clock did not go back, behind all that a crash
@@ -65,7 +66,8 @@ BEGIN
   UPDATE lockstile_lease l SET value = '-' || _value, expires = clock_timestamp() + _keep * interval '1 millisecond'
     WHERE l.name = _name AND l.value = _value;
   IF NOT FOUND THEN
-    RETURN EXISTS (SELECT FROM lockstile_lease l WHERE l.name = _name AND l.value = '-' || _value);
+    UPDATE lockstile_lease l SET expires = l.expires WHERE l.name = _name AND l.value = '-' || _value;
+    RETURN FOUND;
   END IF;
   FOR _first IN SELECT * FROM lockstile_queue w WHERE w.name = _name ORDER BY w.ticket, w.value LOOP
     CONTINUE WHEN NOT (` + schemaAlive + `);

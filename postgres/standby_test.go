@@ -170,3 +170,45 @@ func TestStandbySaysThatItIsOne(t *testing.T) {
 	}
 	unlock(t, held)
 }
+
+// Goal: a keep that only the primary has is none. Method: no standby is there, and the wait
+// for it is cancelled, after which others see what was written. The second keep finds that,
+// and must wait as well.
+func TestKeepThatIsSentAgainWaitsForTheStandbyToo(t *testing.T) {
+	t.Parallel()
+	url := testserver.Postgres(t).URL("postgres")
+	admin, pool := connect(t, url+"&synchronous_commit=local"), connect(t, url)
+	newLocker(t, url, postgres.Options{})
+	exec(t, admin, `SELECT lockstile_acquire_2('a', 'mine', 600000, '', false, '', 0, 0, false)`)
+	reloads(t, admin, "synchronous_standby_names", "nobody")
+	waits := func(sql string) (waited bool) {
+		t.Helper()
+		done := make(chan error, 1)
+		go func() {
+			_, err := pool.Exec(soon(t), sql)
+			done <- err
+		}()
+		for {
+			select {
+			case err := <-done:
+				if err != nil {
+					t.Fatal(err)
+				}
+				return waited
+			default:
+				waited = query[bool](t, admin, `SELECT coalesce(bool_or(pg_cancel_backend(pid)), false) FROM pg_stat_activity WHERE wait_event = 'SyncRep'`) || waited
+			}
+		}
+	}
+	eventually(t, func() string {
+		if !waits(`SELECT pg_logical_emit_message(true, 'test', '')`) {
+			return "the setting has not arrived"
+		}
+		return ""
+	})
+	for _, keep := range []string{"first", "second"} {
+		if !waits(`SELECT lockstile_release_2('a', 'mine', false, 0, 600000)`) {
+			t.Errorf("the %s keep does not wait for the standby", keep)
+		}
+	}
+}
