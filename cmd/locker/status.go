@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -74,8 +75,13 @@ func (c *runCommand) tellStatus(word string, status int) error {
 	if c.statusTo == nil {
 		return nil
 	}
-	_, err := fmt.Fprintf(c.statusTo, "%s %d\n", word, status)
-	return err
+	ctx, cancel := context.WithTimeoutCause(context.Background(), partingTime, fmt.Errorf("it took nothing for %v", partingTime))
+	defer cancel()
+	err := within(ctx, func() error { _, err := fmt.Fprintf(c.statusTo, "%s %d\n", word, status); return err })
+	if err != nil {
+		return fmt.Errorf("--status-fd %d: %w", c.statusFD, err)
+	}
+	return nil
 }
 
 // errOutput means that stdout did not take what was written.

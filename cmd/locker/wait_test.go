@@ -200,3 +200,21 @@ func TestExampleOfTheStatusFileInHelpWorks(t *testing.T) {
 	holder.goOn()
 	holder.ends(0)
 }
+
+// Who reads it may have stopped, and a signal would not end us.
+func TestStatusFileThatTakesNothingDoesNotHoldUsUp(t *testing.T) {
+	t.Parallel()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	defer w.Close()
+	_ = w.SetWriteDeadline(time.Now().Add(time.Second))
+	for err == nil {
+		_, err = w.Write(make([]byte, 1))
+	}
+	cmd := exec.Command(os.Args[0], "run", "--status-fd", "3", "-b", "local:"+t.TempDir(), "x", "--", "sh", "-c", "exit 4")
+	cmd.ExtraFiles = []*os.File{w}
+	spawn(t, nil, cmd).complains(4, "--status-fd 3")
+}
