@@ -3,7 +3,6 @@ package driver
 import (
 	"context"
 	"errors"
-	"sync"
 	"testing"
 	"time"
 
@@ -67,41 +66,121 @@ func TestTryLockDoesNotWaitBehindALockForAStoreThatServesLater(t *testing.T) {
 	})
 }
 
-// What the one in front was told is not what the next one is: a TryLock behind that one
-// waits for its answer.
-func TestWhyAStoreServesLaterIsForgottenWithTheOneItWasToldTo(t *testing.T) {
+// The store serves again, and its first lock is being given back. It says nothing of a
+// minute any more.
+func TestTryLockIsNotToldThatAStoreServesLaterWhenItServes(t *testing.T) {
 	virtual(t, func(t *testing.T, _ *clock) {
 		b := newBackend()
 		first := true
-		b.onAcquire = func(ctx context.Context) error {
+		b.onAcquire = func(context.Context) error {
 			if first {
 				first = false
 				b.l.NotYet("a", b.l.lines["a"].front.h, errors.New("it serves in a minute"))
-				<-ctx.Done()
-				return ctx.Err()
 			}
+			return nil
+		}
+		l := b.grant(t, "a")
+		b.l.NotYet("a", b.l.lines["a"].front.h, errors.New("this is too late"))
+		b.onRelease = func(context.Context, string) error {
 			time.Sleep(time.Second)
 			return nil
 		}
-		ctx, cancel := context.WithCancel(t.Context())
-		var all sync.WaitGroup
-		all.Go(func() { _, _ = b.l.Lock(ctx, "a") })
+		go func() { _ = l.Unlock(t.Context()) }()
 		pass(time.Millisecond)
-		all.Go(func() {
-			lock, err := b.l.Lock(t.Context(), "a")
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			pass(time.Second)
-			_ = lock.Unlock(t.Context())
+		next, err := b.l.TryLock(t.Context(), "a")
+		if err != nil {
+			t.Errorf("TryLock while the lock is given back: %v", err)
+		} else {
+			_ = next.Unlock(t.Context())
+		}
+		pass(time.Second)
+	})
+}
+
+// serving is a store of which a test says what it does with each Lock of "a": it is
+// given those that stand in front, one after another.
+func serving(t *testing.T, b *backend, steps ...func(front *hold) error) {
+	t.Helper()
+	b.onAcquire = func(context.Context) error {
+		step := steps[0]
+		steps = steps[1:]
+		return step(b.l.lines["a"].front.h)
+	}
+}
+
+func TestStoreThatServesLaterIsOnlyHeardFromTheOneInFront(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		b, soon := newBackend(), errors.New("it serves in a minute")
+		serving(t, b, func(*hold) error {
+			b.l.NotYet("a", new(hold), soon) // it was in front before
+			time.Sleep(time.Second)
+			return nil
 		})
-		pass(time.Millisecond)
-		cancel()
+		go func() { b.grant(t, "a") }()
 		pass(time.Millisecond)
 		if _, err := b.l.TryLock(t.Context(), "a"); !errors.Is(err, locker.ErrTaken) {
-			t.Errorf("TryLock behind one that asks: %v", err)
+			t.Errorf("TryLock behind one that is granted the lock: %v", err)
 		}
-		all.Wait()
+	})
+}
+
+func TestNextInLineHearsForItselfWhetherTheStoreServes(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		b, soon := newBackend(), errors.New("it serves in a minute")
+		serving(t, b, func(front *hold) error {
+			b.l.NotYet("a", front, soon)
+			time.Sleep(time.Second)
+			return locker.ErrTaken // those behind go on
+		}, func(*hold) error {
+			time.Sleep(time.Second)
+			return nil
+		})
+		for range 2 {
+			go func() { _, _ = b.l.Lock(t.Context(), "a") }()
+			pass(time.Millisecond)
+		}
+		pass(time.Second)
+		if _, err := b.l.TryLock(t.Context(), "a"); !errors.Is(err, locker.ErrTaken) {
+			t.Errorf("TryLock behind one that is granted the lock: %v", err)
+		}
+	})
+}
+
+func TestErrorBehindALockForAStoreThatServesLaterSaysWhatIsTrueAtItsEnd(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		b, soon := newBackend(), errors.New("it serves in a minute")
+		front := &call[*hold]{}
+		hold := make(chan struct{})
+		b.onAcquire = func(context.Context) error {
+			front = b.l.lines["a"].front
+			b.l.NotYet("a", front.h, soon)
+			<-hold
+			return nil
+		}
+		go func() { b.grant(t, "a") }()
+		pass(time.Millisecond)
+		ends := func(ctx context.Context) <-chan error {
+			ended := make(chan error, 1)
+			go func() {
+				_, err := b.l.Lock(ctx, "a")
+				ended <- err
+			}()
+			pass(time.Millisecond)
+			return ended
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		taken, closed := ends(ctx), ends(t.Context())
+		b.l.mu.Lock()
+		front.heard()
+		b.l.mu.Unlock()
+		cancel()
+		if err := <-taken; !errors.Is(err, locker.ErrTaken) || errors.Is(err, soon) {
+			t.Errorf("the lock was taken: %v", err)
+		}
+		go func() { _ = b.l.Close() }()
+		if err := <-closed; !errors.Is(err, locker.ErrClosed) || errors.Is(err, soon) {
+			t.Errorf("the Locker was closed: %v", err)
+		}
+		close(hold)
 	})
 }

@@ -75,7 +75,7 @@ func (l *Locker[H]) beginLease(c *call[H], g Grant, received locker.Instant) (*t
 	if err := a.checkValidity(l.now()); err != nil {
 		return nil, err
 	}
-	a.line.lease = a
+	a.line.lease, a.line.notYet = a, nil
 	l.watch(a)
 	if a.session != nil {
 		a.session.add(a)
