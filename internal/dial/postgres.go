@@ -33,7 +33,6 @@ func postgresSchemes() []Scheme {
 // postgresLocker is one of the package's two Lockers.
 type postgresLocker interface {
 	Backend
-	locker.Lister
 	EnsureSchema(ctx context.Context) error
 }
 
