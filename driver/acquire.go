@@ -57,14 +57,14 @@ func (l *Locker[H]) askOrLeave(ctx context.Context, c *call[H]) (grant Grant, re
 }
 
 // renewShortSession renews the session that a grant depends on, if the session is older
-// than the request and has less validity left than the caller wants.
+// than the request and has less validity left than is wanted.
 func (l *Locker[H]) renewShortSession(ctx context.Context, c *call[H], g Grant) {
 	s := l.sessionOf(g)
 	if s == nil {
 		return
 	}
 	l.mu.Lock()
-	short := l.checkHeld(s.turn) == nil && s.since < g.Since && s.left(l.now()) < c.req.MinValidity
+	short := l.checkHeld(s.turn) == nil && s.since < g.Since && s.left(l.now()) < l.least(c.req)
 	if short {
 		s.uses++
 	}

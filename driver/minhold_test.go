@@ -88,6 +88,43 @@ func TestMinimumHoldThatIsOverOrShorterThanARenewalEndsInTime(t *testing.T) {
 	})
 }
 
+// Nothing renews it, and the store cannot keep it, so the lease must have all of it left.
+func TestLockWithoutRenewalHasItsMinimumHoldWhereTheStoreCannotKeepIt(t *testing.T) {
+	const hold = 9890 * time.Millisecond // the TTL is valid for 9.898 s
+	bare := []locker.Option{locker.WithoutRenewal(), locker.WithTTL(10 * time.Second)}
+	opts := append(slices.Clone(bare), locker.WithMinHold(hold))
+	for _, took := range []time.Duration{0, time.Second} {
+		virtual(t, func(t *testing.T, _ *clock) {
+			b := newBackend()
+			b.count, b.lasting = 64, true
+			first := b.grant(t, "a", bare...)
+			b.took = took
+			next := make(chan *locker.Lock)
+			go func() {
+				l, err := b.l.Lock(t.Context(), "a", opts...)
+				if err != nil && (took == 0 || !errors.Is(err, locker.ErrUnavailable)) {
+					t.Error(err)
+				}
+				next <- l
+			}()
+			pass(24 * time.Millisecond)
+			if took > 0 {
+				pass(time.Second) // it is not passed on, and the grant comes late
+			}
+			_ = first.Unlock(t.Context())
+			l := <-next
+			if l == nil {
+				return
+			}
+			_ = l.Unlock(t.Context())
+			pass(hold - time.Millisecond)
+			if _, err := b.l.TryLock(t.Context(), "a"); !errors.Is(err, locker.ErrTaken) {
+				t.Errorf("a millisecond before the end of a minimum hold, where grants take %v: %v", took, err)
+			}
+		})
+	}
+}
+
 func TestStoreIsAskedToKeepWhatIsLeftOfTheMinimumHold(t *testing.T) {
 	virtual(t, func(t *testing.T, _ *clock) {
 		b := newBackend()
@@ -129,6 +166,23 @@ func TestKeepThatFailedIsRepeatedWithWhatRemainsAndNotWithdrawn(t *testing.T) {
 	})
 }
 
+func TestKeepOfALockThatTurnsOutToBeLostIsNotRepeated(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		b := newBackend()
+		b.keeps = true
+		answers := []error{errors.New("the reply was lost"), &locker.LostError{Reason: locker.Forced}}
+		b.onRelease = func(context.Context, string) error { return answers[min(b.releases(), 2)-1] }
+		l := b.grant(t, "a", locker.WithMinHold(time.Minute))
+		if err := l.Unlock(t.Context()); !errors.Is(err, locker.ErrUnavailable) {
+			t.Fatal(err)
+		}
+		pass(time.Hour)
+		if n := b.releases(); n != 2 {
+			t.Errorf("the store was asked %d times to keep a lock, and said the second time that it was lost", n)
+		}
+	})
+}
+
 func TestLeaseIsNotPassedOnBeforeTheMinimumHoldOfItsTurnIsOver(t *testing.T) {
 	for _, held := range []time.Duration{time.Millisecond, 20 * time.Millisecond} {
 		virtual(t, func(t *testing.T, _ *clock) {
@@ -154,4 +208,27 @@ func TestLeaseIsNotPassedOnBeforeTheMinimumHoldOfItsTurnIsOver(t *testing.T) {
 			_ = lock.Unlock(t.Context())
 		})
 	}
+}
+
+func TestMinimumHoldOfATurnThatWasPassedOnCountsFromItsBeginning(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		b := newBackend()
+		b.keeps, b.count = true, 64
+		first := b.grant(t, "a")
+		next := make(chan *locker.Lock)
+		go func() {
+			lock, err := b.l.Lock(t.Context(), "a", locker.WithMinHold(time.Minute))
+			if err != nil {
+				t.Error(err)
+			}
+			next <- lock
+		}()
+		pass(20 * time.Millisecond)
+		_ = first.Unlock(t.Context())
+		lock := <-next
+		_ = lock.Unlock(t.Context())
+		if want := []time.Duration{time.Minute}; LeaseOf(lock) != LeaseOf(first) || !slices.Equal(b.kept, want) {
+			t.Errorf("the store was asked to keep the lock for %v, want %v", b.kept, want)
+		}
+	})
 }

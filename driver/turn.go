@@ -110,14 +110,24 @@ func (l *Locker[H]) watch(a *lease[H]) {
 	l.arm()
 }
 
-// checkValidity returns an error if less validity is left than was asked for.
+// least is how much validity a lease must have left for req: also all of its WithMinHold,
+// where nothing renews the lease and the store cannot keep it.
+func (l *Locker[H]) least(req *locker.Request) time.Duration {
+	least := max(req.MinValidity, 1)
+	if req.Renew || req.MinHold == 0 || l.Guarantees().Keeps {
+		return least
+	}
+	return max(least, req.MinHold)
+}
+
+// checkValidity returns an error if less validity is left than is wanted.
 func (a *lease[H]) checkValidity(now locker.Instant) error {
-	left := a.left(now)
-	if left > 0 && left >= a.req.MinValidity {
+	left, least := a.left(now), a.locker.least(a.req)
+	if left >= least {
 		return nil
 	}
 	return fmt.Errorf("%w: it took so long to answer that %v of the TTL of %v are left, at least %v are wanted",
-		locker.ErrUnavailable, max(left, 0).Round(time.Millisecond), a.req.TTL, max(a.req.MinValidity, time.Millisecond))
+		locker.ErrUnavailable, max(left, 0).Round(time.Millisecond), a.req.TTL, max(least, time.Millisecond))
 }
 
 // pass begins the turn of the next goroutine in line, if it wants the same of a lease and
@@ -132,7 +142,7 @@ func (l *Locker[H]) pass(a *lease[H]) bool {
 	switch {
 	case !alike, c.req.Alone, a.req.Alone, a.pinned, a.turns == a.grant.Count, now.Sub(a.received) >= shareTime, now < a.turn.minEnd:
 		return false
-	case a.left(now) < max(c.req.MinValidity, 1):
+	case a.left(now) < l.least(c.req):
 		return false
 	}
 	a.line.behind.Remove(e)
