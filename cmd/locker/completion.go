@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/open"
 )
 
 const completionHelp = `
@@ -113,8 +114,6 @@ func candidates(before []string, last string) (lines []string) {
 	fs := declare(e)
 	words, err := fs.parse(before[1:])
 	switch {
-	case err != nil && takesValue(fs, before[len(before)-1]): // which is not there yet
-		return nil
 	case strings.HasPrefix(last, "-"):
 		return flagLines(fs)
 	case err != nil || len(words) > 0 && e.name != "run":
@@ -134,16 +133,6 @@ func candidates(before []string, last string) (lines []string) {
 	return nil
 }
 
-// takesValue reports whether word is a flag that a value follows.
-func takesValue(fs flagSet, word string) bool {
-	f := fs.Lookup(strings.TrimLeft(word, "-"))
-	if f == nil || !strings.HasPrefix(word, "-") {
-		return false
-	}
-	b, isBool := f.Value.(interface{ IsBoolFlag() bool })
-	return !isBool || !b.IsBoolFlag()
-}
-
 func flagLines(fs flagSet) (lines []string) {
 	fs.VisitAll(func(f *flag.Flag) {
 		_, usage := flag.UnquoteUsage(f)
@@ -161,29 +150,24 @@ const completionTime = time.Second
 
 // heldNames are the names of held locks that a shell needs no quotes for, or none where
 // the store does not answer in time: nobody can be told of an error.
-func heldNames(b *backend, prefix string) []string {
+func heldNames(b *backend, prefix string) (names []string) {
 	ctx, cancel := context.WithTimeout(context.Background(), completionTime)
 	defer cancel()
-	held := make(chan []locker.Info, 1)
-	go func() {
-		store, err := b.connect(ctx)
-		if err != nil {
-			close(held)
-			return
+	var held []locker.Info
+	err := within(ctx, func() error {
+		_, err := b.ask(func(ctx context.Context, store open.Backend) (err error) {
+			held, err = store.List(ctx, prefix)
+			return err
+		})
+		return err
+	})
+	if err != nil {
+		return nil
+	}
+	for _, info := range held {
+		if strings.Trim(info.Name, unquoted) == "" {
+			names = append(names, info.Name)
 		}
-		defer func() { _ = shut(store) }()
-		infos, _ := store.List(ctx, prefix)
-		held <- infos
-	}()
-	var names []string
-	select {
-	case infos := <-held:
-		for _, info := range infos {
-			if strings.Trim(info.Name, unquoted) == "" {
-				names = append(names, info.Name)
-			}
-		}
-	case <-ctx.Done():
 	}
 	return names
 }
