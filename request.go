@@ -88,8 +88,8 @@ func (r *Request) agree() error {
 		return fmt.Errorf("minimum validity %v cannot be met with a TTL of %v: it leaves %v after the allowance for clock drift", r.MinValidity, r.TTL, valid)
 	case r.MaxHold > 0 && r.MinHold > r.MaxHold:
 		return fmt.Errorf("minimum hold %v is over the maximum hold of %v", r.MinHold, r.MaxHold)
-	case !r.Renew && r.MinHold > valid:
-		return fmt.Errorf("minimum hold %v is over the validity of %v, which is all that a lock without renewal has", r.MinHold, valid)
+	case !r.Renew && r.MinHold >= valid:
+		return fmt.Errorf("minimum hold %v does not fit into the validity of %v, which is all that a lock without renewal has", r.MinHold, valid)
 	}
 	return nil
 }
@@ -173,11 +173,12 @@ func WithWait(d time.Duration) Option {
 //
 //	err := locker.TryDo(ctx, locks, "report", work, locker.WithMinHold(30*time.Second))
 //
-// Unlock returns at once. Where [Guarantees].Keeps is true, the store has the lock for what
-// is left of d, under nobody's value and by its own clock. Elsewhere this process keeps it
-// in the background, and it is free early if the process ends. Everywhere it is
-// free early if it is lost before Unlock: a holder that crashes has no minimum. The default
-// is none; more than [MaxTTL], or than the maximum hold, is an error.
+// Unlock does not wait for the end of d. Where [Guarantees].Keeps is true, the store has the
+// lock for what is left of d, under nobody's value and by its own clock. Elsewhere this
+// process keeps it in the background, and it is free early if the process ends. Everywhere
+// it is free early if it is lost before Unlock, for a holder that crashes has no
+// minimum, or if the store does not answer an Unlock for as long as the TTL. The default is
+// none; more than [MaxTTL], or than the maximum hold, is an error.
 func WithMinHold(d time.Duration) Option {
 	return func(r *Request) error {
 		switch {
