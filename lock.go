@@ -52,7 +52,7 @@ func (l *Lock) Token() fencing.Token { return l.held.Token() }
 // Err returns nil while this process believes in the lock, and then a *[LostError]
 // whose Reason says why it no longer does. It reads this machine's clock and does
 // not ask the store, so it is right also when the machine has just been woken and
-// no timer has fired yet. A nil is true of the past only: before the next step the
+// no timer has fired yet. A nil says only that the lock was held when you asked: before the next step the
 // process may be paused for any length of time, so what must be safe needs the
 // token.
 func (l *Lock) Err() error { return l.held.Err() }

@@ -183,7 +183,7 @@ func WithMinHold(d time.Duration) Option {
 	return func(r *Request) error {
 		switch {
 		case d <= 0:
-			return fmt.Errorf("minimum hold %v is not positive", d)
+			return fmt.Errorf("minimum hold %v is not positive: without the option there is none", d)
 		case d > MaxTTL:
 			return fmt.Errorf("minimum hold %v is over the limit of %v", d, MaxTTL)
 		}
@@ -240,7 +240,8 @@ func WithHolder(text string) Option {
 // WithGuard makes [Do] claim resources with the lock's token before it calls
 // its function. So an earlier holder's late write is refused even if it comes before
 // the new holder's first write. Without resources it claims the resource that has the
-// lock's name. Lock and TryLock refuse this option.
+// lock's name, without the prefix that the Locker may have: name the resources where
+// Lockers with several prefixes share a guard. Lock and TryLock refuse this option.
 func WithGuard(g fencing.Guard, resources ...string) Option {
 	return func(r *Request) error {
 		if g == nil {

@@ -156,7 +156,7 @@ func (l *Locker[H]) NotYet(name string, h H, why error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n := l.lines[name]
-	if n == nil || any(n.front.h) != any(h) {
+	if n == nil || n.known() || any(n.front.h) != any(h) {
 		return
 	}
 	n.notYet = unavailable(why)

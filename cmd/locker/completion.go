@@ -22,7 +22,7 @@ are held. For this shell, or for all that are started from now on:
         ~/.config/fish/completions/locker.fish
 Names are asked for with the -b of the line or LOCKER_BACKEND, for a second at
 most. Names with spaces, quotes or other characters that mean something to a shell
-are left out.
+are left out, and those that begin with a dash.
 `
 
 // scripts ask locker itself what can come next, so no list of commands and flags is in
@@ -148,8 +148,8 @@ const unquoted = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789
 // completionTime bounds how long the tab key waits for a store.
 const completionTime = time.Second
 
-// heldNames are the names of held locks that a shell needs no quotes for, or none where
-// the store does not answer in time: nobody can be told of an error.
+// heldNames are the names of held locks that a shell needs no quotes for and we do not take
+// for flags, or none where the store does not answer in time: nobody can be told of an error.
 func heldNames(b *backend, prefix string) (names []string) {
 	ctx, cancel := context.WithTimeout(context.Background(), completionTime)
 	defer cancel()
@@ -165,7 +165,7 @@ func heldNames(b *backend, prefix string) (names []string) {
 		return nil
 	}
 	for _, info := range held {
-		if strings.Trim(info.Name, unquoted) == "" {
+		if strings.Trim(info.Name, unquoted) == "" && info.Name[0] != '-' {
 			names = append(names, info.Name)
 		}
 	}

@@ -73,11 +73,11 @@ func TestBashCompletesCommandsFlagsAndNames(t *testing.T) {
 	complete := completer(t, "bash", askBash)
 	completesCommandsAndFlags(t, complete)
 	dir := t.TempDir()
-	for _, name := range []string{"tenant:42", "tenant:7/x", "a name with spaces", "$(touch x)"} {
-		launch(t, "run", "-b", "local:"+dir, name, "--", "sh", "-c", report).word("token")
+	for _, name := range []string{"tenant:42", "tenant:7/x", "a name with spaces", "$(touch x)", "--force"} {
+		launch(t, "run", "-b", "local:"+dir, "--", name, "--", "sh", "-c", report).word("token")
 	}
 	for line, want := range map[string]string{
-		"locker inspect -b local:" + dir + " ":         "tenant:42 tenant:7/x", // and no name that bash would take apart
+		"locker inspect -b local:" + dir + " ":         "tenant:42 tenant:7/x", // and no name that bash would take apart, or we for a flag
 		"locker inspect -b local:" + dir + " tenant:4": "42",                   // bash has a word end at a colon
 		"locker run -b local:" + dir + " t":            "tenant:42 tenant:7/x",
 		"locker run -b local:" + dir + " x ":           "--",
