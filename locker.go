@@ -72,7 +72,7 @@ type Locker interface {
 type Info struct {
 	Name     string
 	Held     bool
-	Holder   string        // the text of [WithHolder]; "" if the holder is not one of ours
+	Holder   string        // the text of [WithHolder], within a [WithMinHold] the last holder's; "" if the holder is not one of ours
 	Token    fencing.Token // first of the holder's lease, or of the last one; 0 if the store does not know
 	TimeLeft time.Duration // until the lease ends, by the store's clock; 0 if it has no end
 	Waiters  int           // waiters that the store knows of; a process counts once
