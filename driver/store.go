@@ -32,12 +32,13 @@ import (
 // Locker's attempts at one name, one at a time asks the store or holds the lock; what
 // earlier ones have left may be withdrawn meanwhile. The Locker calls the methods for
 // one H one after another, except Renew, which may be under way at any time before
-// End. It holds no mutex during a call.
+// End. It holds no mutex during a call, except of Features.
 //
 // A Store that is a [locker.Inspector], [locker.Breaker] or [locker.Lister] as well
 // makes the Locker one; without them, these calls return [errors.ErrUnsupported].
 type Store[H any] interface {
-	// Features says what this store promises and can do.
+	// Features says what this store promises and can do. It asks nobody: the Locker may
+	// call it with its mutex held.
 	Features() Features
 
 	// Begin returns a new attempt, or an error that says what this store cannot
