@@ -36,11 +36,7 @@ func (l *Locker[H]) clear(a *lease[H]) {
 	t := a.turn
 	if l.keep(t) > 0 {
 		l.Persist(func(ctx context.Context) error {
-			keep := l.keep(t)
-			if keep == 0 {
-				return nil
-			}
-			err := l.store.Release(ctx, a.h, keep)
+			err := l.store.Release(ctx, a.h, l.keep(t))
 			if lost := (*locker.LostError)(nil); errors.As(err, &lost) {
 				return nil
 			}

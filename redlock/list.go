@@ -14,8 +14,9 @@ type listing map[string]redisnode.View
 // List implements [locker.Lister].
 func (s *store) List(ctx context.Context, prefix string) ([]locker.Info, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()                                                                             // of the nodes that were not waited for
-	nodes, err := gather(ctx, s, func(_ context.Context, n *redisnode.Node) (listing, error) { // a scan takes longer than a look
+	defer cancel() // ends the scans that were not waited for
+	// A scan takes longer than a look, so it has the caller's context.
+	nodes, err := gather(ctx, s, func(_ context.Context, n *redisnode.Node) (listing, error) {
 		views, err := n.List(ctx, s.opts.Prefix+prefix)
 		all := make(listing, len(views))
 		for _, v := range views {
