@@ -9,6 +9,7 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/etcd"
@@ -18,7 +19,12 @@ import (
 
 func newClient(t testing.TB, endpoints ...string) *clientv3.Client {
 	t.Helper()
-	client, err := clientv3.New(clientv3.Config{Endpoints: endpoints, DialTimeout: 30 * time.Second})
+	return dial(t, endpoints)
+}
+
+func dial(t testing.TB, endpoints []string, opts ...grpc.DialOption) *clientv3.Client {
+	t.Helper()
+	client, err := clientv3.New(clientv3.Config{Endpoints: endpoints, DialTimeout: 30 * time.Second, DialOptions: opts})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -86,14 +86,7 @@ func TestLockIsKeptThoughTheAnswerIsLost(t *testing.T) {
 	for _, method := range []string{"/LeaseGrant", "/Txn"} {
 		cluster := testserver.Etcd(t, 1)
 		loses := &lossy{method: method}
-		client, err := clientv3.New(clientv3.Config{
-			Endpoints: cluster.Endpoints(), DialTimeout: 30 * time.Second,
-			DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(loses.intercept)},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = client.Close() })
+		client := dial(t, cluster.Endpoints(), grpc.WithChainUnaryInterceptor(loses.intercept))
 		other := newClient(t, cluster.Endpoints()...)
 		lock, over := lockFor(t, newLockerOn(t, client, etcd.Options{}), 3*short)
 		loses.lose.Store(2)
@@ -144,14 +137,7 @@ func TestCloseDoesNotFreeALockThatCouldNotBeKept(t *testing.T) {
 	t.Parallel()
 	cluster := testserver.Etcd(t, 1)
 	loses := &lossy{method: "/LeaseGrant"}
-	client, err := clientv3.New(clientv3.Config{
-		Endpoints: cluster.Endpoints(), DialTimeout: 30 * time.Second,
-		DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(loses.intercept)},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = client.Close() })
+	client := dial(t, cluster.Endpoints(), grpc.WithChainUnaryInterceptor(loses.intercept))
 	l := newLockerOn(t, client, etcd.Options{})
 	lock, over := lockFor(t, l, 3*short, locker.WithTTL(short))
 	loses.lose.Store(1000)

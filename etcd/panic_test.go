@@ -6,9 +6,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 
 	"github.com/lockstile/locker"
@@ -29,27 +27,20 @@ func TestInterceptorThatPanicsDoesNotEndTheProgram(t *testing.T) {
 			panic("the interceptor")
 		}
 	}
-	client, err := clientv3.New(clientv3.Config{
-		Endpoints: testserver.Etcd(t, 1).Endpoints(), DialTimeout: 30 * time.Second,
-		DialOptions: []grpc.DialOption{
-			grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, call grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-				look(ctx)
-				return call(ctx, method, req, reply, cc, opts...)
-			}),
-			grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-				look(ctx)
-				return open(ctx, desc, cc, method, opts...)
-			}),
-		},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = client.Close() })
+	client := dial(t, testserver.Etcd(t, 1).Endpoints(),
+		grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, call grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+			look(ctx)
+			return call(ctx, method, req, reply, cc, opts...)
+		}),
+		grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+			look(ctx)
+			return open(ctx, desc, cc, method, opts...)
+		}),
+	)
 	l := newLockerOn(t, client, etcd.Options{})
 
 	strict.Store(true)
-	_, err = l.TryLock(context.WithValue(patience(t), mine{}, true), "x", locker.WithTTL(short))
+	_, err := l.TryLock(context.WithValue(patience(t), mine{}, true), "x", locker.WithTTL(short))
 	if !errors.Is(err, locker.ErrUnavailable) || !strings.Contains(err.Error(), "panicked: the interceptor") {
 		t.Errorf("TryLock whose session was not made: %v", err)
 	}
