@@ -21,6 +21,8 @@ import (
 //
 // The new Locker is no [Inspector], [Breaker] or [Lister]. Use l for these.
 //
+// A shared lock has the counter's number as its [Lock.SharedToken].
+//
 // Tokens are in the order of grants as long as l excludes. If l fails to, they are still
 // never used twice. So the Tokens of the new Guarantees are l's
 // Exclusion without PromptHolder (a holder that was paused during the draw gets no
@@ -84,7 +86,19 @@ type withToken struct {
 	token fencing.Token
 }
 
-func (h withToken) Token() fencing.Token { return h.token }
+func (h withToken) Token() fencing.Token {
+	if h.Held.SharedToken() != 0 {
+		return 0
+	}
+	return h.token
+}
+
+func (h withToken) SharedToken() fencing.SharedToken {
+	if h.Held.SharedToken() == 0 {
+		return 0
+	}
+	return fencing.SharedToken(h.token)
+}
 
 // discard gives back a lock that got no token, because of why, and returns the caller's
 // error. If it was lost, the backend removes what the store may still have.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"github.com/lockstile/locker/fencing"
 )
 
 // Do locks name, calls fn, and unlocks, also when fn panics. The context of fn
@@ -29,6 +31,9 @@ func do(ctx context.Context, acquire func(context.Context, string, ...Option) (*
 ) (err error) {
 	req, err := newRequest(name, opts)
 	if err != nil {
+		return err
+	}
+	if err := req.guard.fits(req); err != nil {
 		return err
 	}
 	lock, err := acquire(ctx, name, append(opts[:len(opts):len(opts)], withoutGuard)...)
@@ -59,14 +64,41 @@ func oneLine(first, second error) error {
 	return fmt.Errorf("%w; %w", first, second)
 }
 
+// fits returns an error if the guard cannot check what the lock will have.
+func (use *guardUse) fits(req *Request) error {
+	if use == nil || req.Kind != Shared {
+		return nil
+	}
+	if _, ok := use.guard.(fencing.SharedGuard); !ok {
+		return fmt.Errorf("locker: lock %q: WithGuard needs a fencing.SharedGuard where the lock is shared, and %T is none", req.Name, use.guard)
+	}
+	return nil
+}
+
+// claim claims what belongs to the lock: the resources that the caller has named, or the
+// one that has its name.
 func claim(ctx context.Context, use *guardUse, lock *Lock) error {
 	if use == nil {
 		return nil
 	}
-	for _, resource := range use.resources {
-		if err := use.guard.Check(ctx, resource, lock.Token()); err != nil {
+	resources := use.resources
+	switch slot := lock.Slot(); {
+	case slot >= 0:
+		resources = []string{SlotResource(lock.Name(), slot)}
+	case !use.named:
+		resources = []string{lock.Name()}
+	}
+	for _, resource := range resources {
+		if err := use.check(ctx, resource, lock); err != nil {
 			return fmt.Errorf("locker: claim %q under lock %q: %w", resource, lock.Name(), err)
 		}
 	}
 	return nil
+}
+
+func (use *guardUse) check(ctx context.Context, resource string, lock *Lock) error {
+	if number := lock.SharedToken(); number != 0 {
+		return use.guard.(fencing.SharedGuard).CheckShared(ctx, resource, number) // fits has looked
+	}
+	return use.guard.Check(ctx, resource, lock.Token())
 }

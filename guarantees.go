@@ -26,6 +26,8 @@ type Guarantees struct {
 	// Keeps says that the store itself keeps a lock for the rest of its [WithMinHold], so
 	// also when the process ends after Unlock. Elsewhere the process keeps it.
 	Keeps bool
+	// Shared and Slots say that there are locks of these kinds: [WithShared], [WithSlots].
+	Shared, Slots bool
 	// Tolerates is how many servers may fail without stopping new locks.
 	Tolerates int
 }
@@ -38,6 +40,12 @@ func (g Guarantees) String() string {
 	}
 	if g.Keeps {
 		s += "the store keeps WithMinHold; "
+	}
+	if g.Shared {
+		s += "there are shared locks; "
+	}
+	if g.Slots {
+		s += "there are slots; "
 	}
 	return s + fmt.Sprintf("servers that may fail: %d", g.Tolerates)
 }

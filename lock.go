@@ -26,12 +26,18 @@ type Lock struct {
 type Held interface {
 	Name() string
 	Token() fencing.Token
+	SharedToken() fencing.SharedToken
+	Slot() int
 	Context() context.Context
 	Lost() <-chan struct{}
 	Err() error
 	Deadline() time.Time
 	Renew(ctx context.Context) error
 	Unlock(ctx context.Context) error
+
+	// Limit has WithMaxHold and WithMinHold of req count from now. It returns an error if
+	// less validity is left than req wants.
+	Limit(req *Request) error
 }
 
 // LockOf returns a Lock on h. Only package driver needs it.
@@ -46,8 +52,19 @@ func (l *Lock) Name() string { return l.held.Name() }
 // Token returns the fencing token of this acquisition: greater than those of all
 // earlier holders of the name, under the assumptions in the Tokens of the Locker's
 // [Guarantees]. Pass it to the storage with every write. It stays readable after the
-// lock is lost, and the storage refuses it once it has seen the next holder's.
+// lock is lost, and the storage refuses it once it has seen the next holder's. It is 0 for
+// a shared lock.
 func (l *Lock) Token() fencing.Token { return l.held.Token() }
+
+// SharedToken returns the number of a shared lock: greater than the tokens of all earlier
+// exclusive holders of the name, and smaller than those of all later ones. Readers that
+// hold the lock at the same time may have the same number. It is 0 for other locks.
+func (l *Lock) SharedToken() fencing.SharedToken { return l.held.SharedToken() }
+
+// Slot returns which slot of [WithSlots] this is, from 0, and -1 for other locks. Of those
+// who have a slot one after another, the later one has the greater Token; of those who
+// have different slots, the tokens say nothing.
+func (l *Lock) Slot() int { return l.held.Slot() }
 
 // Err returns nil while this process believes in the lock, and then a *[LostError]
 // whose Reason says why it no longer does. It reads this machine's clock and does

@@ -20,7 +20,8 @@
 // # What a lock does not do
 //
 // It is not re-entrant: a goroutine that locks a name which it already holds waits for
-// itself, until its context ends. TryLock returns [ErrTaken].
+// itself, until its context ends. TryLock returns [ErrTaken]. A shared lock cannot be made
+// exclusive, nor an exclusive one shared: unlock it first.
 //
 // It does not end by itself. A Lock that nobody unlocks is renewed until its process ends,
 // unless [WithMaxHold] or [WithoutRenewal] sets a limit.
@@ -72,10 +73,22 @@ type Locker interface {
 type Info struct {
 	Name     string
 	Held     bool
-	Holder   string        // the text of [WithHolder], within a [WithMinHold] the last holder's; "" if the holder is not one of ours
+	Kind     Kind          // in which it is held
+	Slots    int           // how many there are, if Kind is Slots
+	Holder   string        // the text of [WithHolder], within a [WithMinHold] the last holder's; "" if the holder is not one of ours, or there may be several
 	Token    fencing.Token // first of the holder's lease, or of the last one; 0 if the store does not know
-	TimeLeft time.Duration // until the lease ends, by the store's clock; 0 if it has no end
+	TimeLeft time.Duration // until the lease ends, of several the last one, by the store's clock; 0 if it has no end
 	Waiters  int           // waiters that the store knows of; a process counts once
+	Holders  []Holder      // all of them, in the order of their numbers, if Kind is Shared or Slots; else nil
+}
+
+// Holder is one of those who hold a shared lock or a slot. A process that reads with many
+// goroutines may count once.
+type Holder struct {
+	Text     string        // of [WithHolder]
+	Number   uint64        // its [Lock.SharedToken], or the token of its slot
+	Slot     int           // from 0, or -1 if the lock is shared
+	TimeLeft time.Duration // until its lease ends, by the store's clock; 0 if it has no end
 }
 
 // Inspector is implemented by backends that can say who holds a lock.
@@ -88,11 +101,13 @@ type Inspector interface {
 // Breaker is implemented by backends that can take a lock from its holder.
 type Breaker interface {
 	// Break frees the lock, no matter who holds it, and reports whether anybody
-	// did. The holder may go on believing until its next renewal or the end of
+	// did. If tokens are given, it frees only those who hold it with one of them: the
+	// Token, or the Number of a [Holder], that Inspect shows.
+	// A holder may go on believing until its next renewal or the end of
 	// its validity, and for that time the lock excludes nobody; tokens still
 	// increase, and a guard still refuses the old holder's writes. After an error
 	// the lock may have been freed.
-	Break(ctx context.Context, name string) (bool, error)
+	Break(ctx context.Context, name string, tokens ...uint64) (bool, error)
 }
 
 // Lister is implemented by backends that can say which names are held.

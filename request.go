@@ -3,6 +3,7 @@ package locker
 import (
 	"fmt"
 	"os"
+	"strconv"
 	"sync"
 	"time"
 	"unicode"
@@ -22,6 +23,8 @@ const (
 	MaxName = 512
 	// MaxHolder is the longest text for [WithHolder], in bytes.
 	MaxHolder = 256
+	// MaxSlots is the most for [WithSlots].
+	MaxSlots = 1024
 )
 
 // Option changes one acquisition. Make it with one of the functions below.
@@ -31,6 +34,8 @@ type Option func(*Request) error
 // driver makes it, and hands it to the backend.
 type Request struct {
 	Name        string
+	Kind        Kind
+	Slots       int // if Kind is Slots
 	TTL         time.Duration
 	Wait        time.Duration // of Lock; 0: until its context ends
 	MaxHold     time.Duration // 0: no limit
@@ -43,10 +48,30 @@ type Request struct {
 	guard *guardUse
 }
 
+// Kind is what a lock shuts out.
+type Kind uint8
+
+const (
+	Exclusive Kind = iota // everybody else
+	Shared                // those who want it exclusively: [WithShared]
+	Slots                 // all but a number of holders: [WithSlots]
+)
+
+var kinds = [...]string{"exclusive", "shared", "slots"}
+
+// String returns the kind in one word. It never changes.
+func (k Kind) String() string {
+	if int(k) >= len(kinds) {
+		return "unknown kind"
+	}
+	return kinds[k]
+}
+
 // guardUse is what [WithGuard] asks of [Do].
 type guardUse struct {
 	guard     fencing.Guard
 	resources []string
+	named     bool // the caller has named the resources
 }
 
 // NewRequest validates a name and options. Only authors of backends need it. A backend
@@ -88,6 +113,10 @@ func (r *Request) agree() error {
 		return fmt.Errorf("minimum validity %v cannot be met with a TTL of %v: it leaves %v after the allowance for clock drift", r.MinValidity, r.TTL, valid)
 	case r.MaxHold > 0 && r.MinHold > r.MaxHold:
 		return fmt.Errorf("minimum hold %v is over the maximum hold of %v", r.MinHold, r.MaxHold)
+	case r.MinHold > 0 && r.Kind != Exclusive:
+		return fmt.Errorf("WithMinHold works with exclusive locks only; this one is %v", r.Kind)
+	case r.Kind == Slots && r.guard != nil && r.guard.named:
+		return fmt.Errorf("WithGuard with slots claims the resource %q alone: the tokens of those who have different slots are not in order, so that no guard can protect what they share", SlotResource(r.Name, 0))
 	case !r.Renew && r.MinHold >= valid:
 		return fmt.Errorf("minimum hold %v does not fit into the validity of %v, which is all that a lock without renewal has", r.MinHold, valid)
 	}
@@ -141,6 +170,41 @@ func WithTTL(d time.Duration) Option {
 		return nil
 	}
 }
+
+// WithShared makes the lock a shared one: any number of others may hold it at the same
+// time, as long as all of them share it. It is for readers, and keeps writers out, who lock
+// the same name without this option. A writer that waits keeps later readers out.
+//
+// A shared lock has a [Lock.SharedToken] and no [Lock.Token], so that it opens no write.
+// It cannot be made exclusive, nor the other way round. In [Do], the guard of [WithGuard]
+// must be a [fencing.SharedGuard]. WithMinHold and WithSlots do not go with it.
+func WithShared() Option { return ofKind(Shared, 0) }
+
+// WithSlots lets up to n hold the lock at the same time. Each has a slot of its own, from 0
+// to n-1 ([Lock.Slot]): it gets the smallest that is free. All must ask for the same n; while
+// anybody holds the lock or waits for it, asking for another n, or for another kind of lock,
+// is an error that names both. n is from 1 to [MaxSlots].
+//
+// A slot's own resource can have a guard. In [Do], [WithGuard] claims [SlotResource] of the
+// name and slot. What all slots share cannot: see [Lock.Slot]. WithMinHold and WithShared
+// do not go with it.
+func WithSlots(n int) Option { return ofKind(Slots, n) }
+
+func ofKind(k Kind, slots int) Option {
+	return func(r *Request) error {
+		switch {
+		case r.Kind != Exclusive && r.Kind != k:
+			return fmt.Errorf("WithShared and WithSlots exclude each other")
+		case k == Slots && (slots < 1 || slots > MaxSlots):
+			return fmt.Errorf("%d slots are not from 1 to %d", slots, MaxSlots)
+		}
+		r.Kind, r.Slots = k, slots
+		return nil
+	}
+}
+
+// SlotResource is the name of the resource that belongs to a slot: name/slot.
+func SlotResource(name string, slot int) string { return name + "/" + strconv.Itoa(slot) }
 
 // WithoutRenewal gives the lock up at the end of its TTL unless the holder
 // calls [Lock.Renew]. Without this option the lock is renewed by itself.
@@ -241,16 +305,15 @@ func WithHolder(text string) Option {
 // its function. So an earlier holder's late write is refused even if it comes before
 // the new holder's first write. Without resources it claims the resource that has the
 // lock's name, without the prefix that the Locker may have: name the resources where
-// Lockers with several prefixes share a guard. Lock and TryLock refuse this option.
+// Lockers with several prefixes share a guard. With [WithShared] it claims them for
+// reading, with [WithSlots] it claims what belongs to the slot. Lock and TryLock refuse
+// this option.
 func WithGuard(g fencing.Guard, resources ...string) Option {
 	return func(r *Request) error {
 		if g == nil {
 			return fmt.Errorf("WithGuard was given no guard")
 		}
-		if len(resources) == 0 {
-			resources = []string{r.Name}
-		}
-		r.guard = &guardUse{g, resources}
+		r.guard = &guardUse{g, resources, len(resources) > 0}
 		return nil
 	}
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/driver"
-	"github.com/lockstile/locker/fencing"
 )
 
 var turnClauses = []Clause{
@@ -56,7 +55,7 @@ func turnsInMemory(x *trial) {
 func (x *trial) passOnUnheard(a Client, name string) (shared int, passed bool) {
 	const goroutines, rounds = 4, 16
 	var mu sync.Mutex // exclusion is checked elsewhere
-	var last fencing.Token
+	var last uint64
 	var cut *time.Timer // heals the network if no turn has
 	turn := func(k int) {
 		lock := x.lock(a.Locker, name, x.long())
@@ -94,7 +93,7 @@ func turnsRanges(x *trial) {
 	a, b, name := x.networked(), x.locker(), x.name()
 	var mu sync.Mutex
 	order := tokenOrder{x: x}
-	var leases []fencing.Token
+	var leases []uint64
 	note := func(lock *locker.Lock, when string) {
 		mu.Lock()
 		defer mu.Unlock()

@@ -38,12 +38,12 @@ func newSmall(addr string) (*driver.Locker[*try], *redis.Client) {
 	return driver.New("small", &small{rdb}, driver.Options{}), rdb
 }
 
-func (s *small) Features() driver.Features {
-	return driver.Features{Guarantees: locker.Guarantees{
+func (s *small) Guarantees() locker.Guarantees {
+	return locker.Guarantees{
 		Exclusion: locker.PromptHolder | locker.SteadyClocks | locker.AgreedClocks | locker.DurableServer | locker.DurableReplica,
 		Tokens:    locker.DurableServer | locker.DurableReplica,
 		Release:   locker.ByExpiry,
-	}}
+	}
 }
 
 func (s *small) Begin(req *locker.Request) (*try, error) {

@@ -73,6 +73,9 @@ func (l *Locker[H]) lock(ctx context.Context, name string, opts []locker.Option,
 	case once && req.Wait > 0:
 		return nil, fmt.Errorf("locker: lock %q: WithWait works with Lock; TryLock does not wait", name)
 	}
+	if err := l.has(req); err != nil {
+		return nil, l.wrap("lock", name, err)
+	}
 	c := &call[H]{req: req, once: once}
 	c.h, err = l.store.Begin(req)
 	switch {
@@ -95,6 +98,19 @@ func (l *Locker[H]) lock(ctx context.Context, name string, opts []locker.Option,
 		}
 	}
 	return nil, l.wrap("lock", name, err)
+}
+
+// has returns an error if the Store does not have the kind of lock that is asked for.
+func (l *Locker[H]) has(req *locker.Request) error {
+	g := l.store.Guarantees()
+	switch {
+	case req.Kind == locker.Shared && !g.Shared:
+		return fmt.Errorf("%w: there are no shared locks on this backend", errors.ErrUnsupported)
+	case req.Kind == locker.Slots && !g.Slots:
+		return fmt.Errorf("%w: there are no slots on this backend: take one of the %d names %q to %q instead, with TryLock",
+			errors.ErrUnsupported, req.Slots, locker.SlotResource(req.Name, 0), locker.SlotResource(req.Name, req.Slots-1))
+	}
+	return nil
 }
 
 func (l *Locker[H]) wrap(verb, name string, err error) error {
@@ -131,13 +147,17 @@ func (l *Locker[H]) Lose(name string, h H, reason locker.Reason, cause error) {
 	case n == nil:
 	case n.lease != nil && any(n.lease.h) == any(h):
 		l.lose(n.lease, reason, cause)
-	case n.lease == nil && any(n.front.h) == any(h):
+	case n.lease == nil && n.front != nil && any(n.front.h) == any(h):
 		n.front.lost = &locker.LostError{Reason: reason, Cause: cause} // its grant is on the way
+	default:
+		if i := slices.IndexFunc(n.beside, func(a *lease[H]) bool { return any(a.h) == any(h) }); i >= 0 {
+			l.lose(n.beside[i], reason, cause)
+		}
 	}
 }
 
 // Guarantees implements [locker.Locker].
-func (l *Locker[H]) Guarantees() locker.Guarantees { return l.store.Features().Guarantees }
+func (l *Locker[H]) Guarantees() locker.Guarantees { return l.store.Guarantees() }
 
 // Inspect implements [locker.Inspector], if the Store does. During a turn, Token is the
 // first of the lease's tokens: no store knows whose turn it is.
@@ -155,12 +175,12 @@ func (l *Locker[H]) Inspect(ctx context.Context, name string) (locker.Info, erro
 }
 
 // Break implements [locker.Breaker], if the Store does.
-func (l *Locker[H]) Break(ctx context.Context, name string) (bool, error) {
+func (l *Locker[H]) Break(ctx context.Context, name string, tokens ...uint64) (bool, error) {
 	s, ok := any(l.store).(locker.Breaker)
 	if err := l.can(ok, locker.CheckName(name)); err != nil {
 		return false, err
 	}
-	broken, err := s.Break(ctx, name)
+	broken, err := s.Break(ctx, name, tokens...)
 	if err != nil {
 		return false, l.wrap("break", name, unavailable(err))
 	}

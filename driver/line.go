@@ -11,21 +11,26 @@ import (
 )
 
 // line is the calls of one process for one name, in order of arrival. The one in
-// front asks the store, or has a turn with the lease.
+// front asks the store, or has a turn with the lease. A shared lease, or a slot, is beside
+// the line: the next call comes to the front when it was granted.
 type line[H any] struct {
 	name   string
-	front  *call[H]
-	lease  *lease[H]  // front has a turn with it; or nil
-	behind list.List  // of *call[H]
-	once   []*call[H] // TryLocks, which wait for the answer to the request under way
-	taken  bool       // the store has told front so
-	notYet error      // why the store grants nothing for now; front waits
-	calls  uint64     // that have come
+	front  *call[H]    // nil if all that is there is beside
+	lease  *lease[H]   // front has a turn with it; or nil
+	beside []*lease[H] // in order of their grants
+	behind list.List   // of *call[H]
+	once   []*call[H]  // TryLocks, which wait for the answer to the request under way
+	taken  bool        // the store has told front so
+	notYet error       // why the store grants nothing for now; front waits
+	calls  uint64      // that have come
 }
 
-// known reports whether the lock is known to be taken: the call in front has it, or the
-// store has told it so. The Locker's mutex is held.
-func (n *line[H]) known() bool { return n.lease != nil || n.taken }
+// known reports whether the lock is known to be taken: the call in front has it, the
+// store has told it so, or this process shares it and the request is for all of it. The
+// Locker's mutex is held.
+func (n *line[H]) known(req *locker.Request) bool {
+	return n.lease != nil || n.taken || req.Kind == locker.Exclusive && n.sharedLease() != nil
+}
 
 // call is one call of Lock or TryLock.
 type call[H any] struct {
@@ -59,7 +64,7 @@ func (l *Locker[H]) waitInLine(ctx context.Context, c *call[H]) (*turn[H], error
 	return c.turn, c.err
 }
 
-// enter puts c in its line, and reports whether it is in front.
+// enter puts c in its line, and reports whether it is in front of it, alone.
 func (l *Locker[H]) enter(c *call[H]) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -73,14 +78,17 @@ func (l *Locker[H]) enter(c *call[H]) bool {
 	c.line, c.decided, c.came = n, make(chan struct{}), n.calls
 	switch {
 	case !c.once:
-		c.told = n.known()
+		c.told = n.known(c.req)
 		c.place = n.behind.PushBack(c)
-	case n.known():
+	case n.known(c.req):
 		c.decide(nil, locker.ErrTaken)
 	case n.notYet != nil:
 		c.decide(nil, n.notYet)
 	default:
 		n.once = append(n.once, c)
+	}
+	if n.front == nil {
+		l.advance(n)
 	}
 	return false
 }
@@ -156,7 +164,7 @@ func (l *Locker[H]) NotYet(name string, h H, why error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n := l.lines[name]
-	if n == nil || n.known() || any(n.front.h) != any(h) {
+	if n == nil || n.front == nil || n.known(n.front.req) || any(n.front.h) != any(h) {
 		return
 	}
 	n.notYet = unavailable(why)
@@ -166,18 +174,45 @@ func (l *Locker[H]) NotYet(name string, h H, why error) {
 	n.once = nil
 }
 
-// advance lets the next call come to the front after the one there has left. The
-// Locker's mutex is held.
+// advance lets the next call come to the front after the one there has left. Readers that
+// can join a shared lease need not. The Locker's mutex is held.
 func (l *Locker[H]) advance(n *line[H]) {
-	n.taken, n.notYet = false, nil
-	switch e := n.behind.Front(); {
-	case len(n.once) > 0 && (e == nil || n.once[0].came < e.Value.(*call[H]).came):
-		n.front, n.once = n.once[0], n.once[1:]
-	case e != nil:
-		n.front = n.behind.Remove(e).(*call[H])
-	default:
-		delete(l.lines, n.name)
+	n.front, n.taken, n.notYet = nil, false, nil
+	for c := n.next(); c != nil; c = n.next() {
+		if t := l.join(n, c); t != nil {
+			c.decide(t, nil)
+			continue
+		}
+		known := n.known(c.req)
+		if known && c.once {
+			c.decide(nil, locker.ErrTaken)
+			continue
+		}
+		n.front = c
+		if known {
+			c.heard()
+		}
+		c.decide(nil, nil)
 		return
 	}
-	n.front.decide(nil, nil)
+	l.forget(n)
+}
+
+// next takes the call that came first out of the line, or returns nil. The Locker's mutex
+// is held.
+func (n *line[H]) next() (c *call[H]) {
+	switch e := n.behind.Front(); {
+	case len(n.once) > 0 && (e == nil || n.once[0].came < e.Value.(*call[H]).came):
+		c, n.once = n.once[0], n.once[1:]
+	case e != nil:
+		c = n.behind.Remove(e).(*call[H])
+	}
+	return c
+}
+
+// forget drops a line in which nobody is. The Locker's mutex is held.
+func (l *Locker[H]) forget(n *line[H]) {
+	if n.front == nil && len(n.beside) == 0 {
+		delete(l.lines, n.name)
+	}
 }

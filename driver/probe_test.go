@@ -29,7 +29,7 @@ type probe struct {
 
 type att struct{ req *locker.Request }
 
-func (p *probe) Features() driver.Features { return driver.Features{} }
+func (p *probe) Guarantees() locker.Guarantees { return locker.Guarantees{} }
 func (p *probe) Begin(req *locker.Request) (*att, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

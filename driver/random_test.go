@@ -151,7 +151,7 @@ func (p *proc) enter(h *bid, what string) {
 }
 func (p *proc) leave(h *bid) { p.w.mu.Lock(); h.in--; p.w.mu.Unlock() }
 
-func (p *proc) Features() driver.Features { return driver.Features{} }
+func (p *proc) Guarantees() locker.Guarantees { return locker.Guarantees{} }
 func (p *proc) Begin(req *locker.Request) (*bid, error) {
 	p.w.mu.Lock()
 	defer p.w.mu.Unlock()

@@ -117,7 +117,7 @@ func (l *Locker[H]) settle(a *lease[H], since locker.Instant, err error) {
 	}
 	switch {
 	case a.over:
-		if err == nil && (a.self != nil || a.turn.unlocked.Reason != locker.Unlocked) {
+		if err == nil && a.lost {
 			a.uses++
 			l.cleanUp(a)
 		}

@@ -31,8 +31,8 @@ type item struct {
 	left  bool
 }
 
-func (c *randomStore) n(n int) int        { c.mu.Lock(); defer c.mu.Unlock(); return c.rnd.IntN(n) }
-func (c *randomStore) Features() Features { return Features{} }
+func (c *randomStore) n(n int) int                   { c.mu.Lock(); defer c.mu.Unlock(); return c.rnd.IntN(n) }
+func (c *randomStore) Guarantees() locker.Guarantees { return locker.Guarantees{} }
 func (c *randomStore) Begin(req *locker.Request) (*item, error) {
 	it := &item{req: req}
 	c.mu.Lock()

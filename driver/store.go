@@ -30,16 +30,17 @@ import (
 // Store is what a backend implements. An H is one attempt: a try at a name and the
 // hold that comes of it, from Begin to End; it is a pointer in most backends. Of a
 // Locker's attempts at one name, one at a time asks the store or holds the lock; what
-// earlier ones have left may be withdrawn meanwhile. The Locker calls the methods for
+// earlier ones have left may be withdrawn meanwhile. Only those that share a lock, or have
+// slots, hold it at the same time, while another one asks. The Locker calls the methods for
 // one H one after another, except Renew, which may be under way at any time before
-// End. It holds no mutex during a call, except of Features.
+// End. It holds no mutex during a call, except of Guarantees.
 //
 // A Store that is a [locker.Inspector], [locker.Breaker] or [locker.Lister] as well
 // makes the Locker one; without them, these calls return [errors.ErrUnsupported].
 type Store[H any] interface {
-	// Features says what this store promises and can do. It asks nobody: the Locker may
-	// call it with its mutex held.
-	Features() Features
+	// Guarantees says what this store promises and can do. A kind of lock that it does not
+	// have is refused before Begin. It asks nobody: the Locker may call it with its mutex held.
+	Guarantees() locker.Guarantees
 
 	// Begin returns a new attempt, or an error that says what this store cannot
 	// do. It sends nothing, so after an error nothing has happened.
@@ -107,13 +108,6 @@ type Store[H any] interface {
 // wait in, and may be called any number of times: the context is always the same.
 type Wait func() context.Context
 
-// Features is what a Store can do. No request makes use of the last two yet.
-type Features struct {
-	Guarantees locker.Guarantees
-	Shared     bool // Acquire grants a lock to many who want to share it
-	Slots      bool // Acquire grants one of several slots
-}
-
 // Grant is what a Store was granted. The zero Grant says that the lock is taken.
 type Grant struct {
 	// First is the first of Count tokens that are this grant's alone: greater than
@@ -123,7 +117,8 @@ type Grant struct {
 	First uint64
 	Count uint32
 
-	// Slot is which of several was granted, from 0, where the request wants one.
+	// Slot is which one was granted, from 0, if the request wants one. Like a shared lock, a
+	// slot has a Count of 1.
 	Slot int
 
 	// Since was read on the Locker's clock ([Locker.Now]) before the request that

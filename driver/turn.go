@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -31,12 +32,14 @@ type lease[H any] struct {
 	session  *session[H]    // that it depends on, or nil
 	self     *session[H]    // that it is itself, or nil
 
-	turn     *turn[H]       // the latest
-	uses     int            // turns, renewals and clean-ups that may still call the store
-	cleaning atomic.Int32   // clean-ups that were asked for and have not ended
-	turns    uint32         // that have begun
-	pinned   bool           // to the turn under way: see Pin
-	over     bool           // given back, or lost
+	turn     *turn[H]     // the latest, of a shared lease the first
+	joined   []*turn[H]   // of a shared lease: others that are under way
+	uses     int          // turns, renewals and clean-ups that may still call the store
+	cleaning atomic.Int32 // clean-ups that were asked for and have not ended
+	turns    uint32       // that have begun
+	pinned   bool         // to the turn under way: see Pin
+	over     bool         // given back, or lost
+	lost     bool
 	since    locker.Instant // validity counts from here: before the grant, or the last renewal that worked
 	deadline locker.Instant // the end of validity, or never
 	due      locker.Instant // when it ends or is renewed, or never
@@ -72,10 +75,14 @@ func (l *Locker[H]) beginLease(c *call[H], g Grant, received locker.Instant) (*t
 	defer l.mu.Unlock()
 	t := a.nextTurn(c.req, g.Since, received)
 	a.extend(g.Since)
-	if err := a.checkValidity(l.now()); err != nil {
+	if err := a.checkValidity(c.req, l.now()); err != nil {
 		return nil, err
 	}
-	a.line.lease, a.line.notYet = a, nil
+	if a.beside() {
+		a.line.beside = append(a.line.beside, a)
+	} else {
+		a.line.lease, a.line.notYet = a, nil
+	}
 	l.watch(a)
 	if a.session != nil {
 		a.session.add(a)
@@ -83,7 +90,10 @@ func (l *Locker[H]) beginLease(c *call[H], g Grant, received locker.Instant) (*t
 	if c.lost != nil {
 		l.lose(a, c.lost.Reason, c.lost.Cause)
 	}
-	if !a.over {
+	switch {
+	case a.beside():
+		l.advance(a.line)
+	case !a.over:
 		a.line.tell()
 	}
 	return t, nil
@@ -120,29 +130,25 @@ func (l *Locker[H]) least(req *locker.Request) time.Duration {
 	return max(least, req.MinHold)
 }
 
-// checkValidity returns an error if less validity is left than is wanted.
-func (a *lease[H]) checkValidity(now locker.Instant) error {
-	left, least := a.left(now), a.locker.least(a.req)
+// checkValidity returns an error if less validity is left than req wants.
+func (a *lease[H]) checkValidity(req *locker.Request, now locker.Instant) error {
+	left, least := a.left(now), a.locker.least(req)
 	if left >= least {
 		return nil
 	}
 	return fmt.Errorf("%w: it took so long to answer that %v of the TTL of %v are left, at least %v are wanted",
-		locker.ErrUnavailable, max(left, 0).Round(time.Millisecond), a.req.TTL, max(least, time.Millisecond))
+		locker.ErrUnavailable, max(left, 0).Round(time.Millisecond), req.TTL, max(least, time.Millisecond))
 }
 
 // pass begins the turn of the next goroutine in line, if it wants the same of a lease and
 // this one has enough left, and reports whether it did. The Locker's mutex is held.
 func (l *Locker[H]) pass(a *lease[H]) bool {
 	e := a.line.behind.Front()
-	if e == nil {
+	if e == nil || a.beside() {
 		return false
 	}
 	c, now := e.Value.(*call[H]), l.now()
-	alike := c.req.TTL == a.req.TTL && c.req.Renew == a.req.Renew && c.req.Holder == a.req.Holder
-	switch {
-	case !alike, c.req.Alone, a.req.Alone, a.pinned, a.turns == a.grant.Count, now.Sub(a.received) >= shareTime, now < a.turn.minEnd:
-		return false
-	case a.left(now) < l.least(c.req):
+	if !l.fits(a, c.req, now) || a.turns == a.grant.Count || now < a.turn.minEnd {
 		return false
 	}
 	a.line.behind.Remove(e)
@@ -164,7 +170,9 @@ func (t *turn[H]) Unlock(ctx context.Context) error {
 		if !returned { // a hook of the client's has panicked
 			l.cleanUp(a)
 		}
-		l.leaveFront(a.line)
+		if !a.beside() {
+			l.leaveFront(a.line)
+		}
 	}()
 	if ctx.Done() != nil {
 		ctx = context.WithoutCancel(ctx)
@@ -186,8 +194,8 @@ func (t *turn[H]) Unlock(ctx context.Context) error {
 	return err
 }
 
-// endTurn ends a turn that is still held, and reports whether the next one has begun, or
-// the lease stays for the rest of a WithMinHold.
+// endTurn ends a turn that is still held, and reports whether the next one has begun,
+// others of a shared lease go on, or the lease stays for the rest of a WithMinHold.
 // Belief ends before the release is sent: from then on somebody else may hold the lock.
 func (l *Locker[H]) endTurn(t *turn[H]) (passed bool, err error) {
 	stays := t.minEnd != 0 && !l.Guarantees().Keeps
@@ -197,7 +205,7 @@ func (l *Locker[H]) endTurn(t *turn[H]) (passed bool, err error) {
 		return false, err
 	}
 	t.end(locker.Unlocked, nil)
-	if l.pass(t.lease) || stays && l.stay(t) {
+	if t.lease.leave(t) || l.pass(t.lease) || stays && l.stay(t) {
 		return true, nil
 	}
 	l.endLease(t.lease)
@@ -208,8 +216,13 @@ func (l *Locker[H]) endTurn(t *turn[H]) (passed bool, err error) {
 // held.
 func (l *Locker[H]) endLease(a *lease[H]) {
 	a.over = true
-	if a.line != nil {
-		a.line.lease = nil
+	switch n := a.line; {
+	case n == nil:
+	case a.beside():
+		n.beside = slices.DeleteFunc(n.beside, func(b *lease[H]) bool { return b == a })
+		l.forget(n)
+	default:
+		n.lease = nil
 	}
 	if a.session != nil {
 		delete(a.session.held, a)
@@ -246,7 +259,47 @@ func (l *Locker[H]) checkHeld(t *turn[H]) error {
 func (t *turn[H]) Name() string { return t.name }
 
 // Token implements [locker.Held].
-func (t *turn[H]) Token() fencing.Token { return t.token }
+func (t *turn[H]) Token() fencing.Token {
+	if t.lease.req.Kind == locker.Shared {
+		return 0
+	}
+	return t.token
+}
+
+// SharedToken implements [locker.Held].
+func (t *turn[H]) SharedToken() fencing.SharedToken {
+	if t.lease.req.Kind != locker.Shared {
+		return 0
+	}
+	return fencing.SharedToken(t.token)
+}
+
+// Slot implements [locker.Held].
+func (t *turn[H]) Slot() int {
+	if t.lease.req.Kind != locker.Slots {
+		return -1
+	}
+	return t.lease.grant.Slot
+}
+
+// Limit implements [locker.Held].
+func (t *turn[H]) Limit(req *locker.Request) error {
+	l, a := t.lease.locker, t.lease
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.checkHeld(t); err != nil {
+		return err
+	}
+	now := l.now()
+	if req.MaxHold > 0 {
+		t.maxEnd = now.Add(req.MaxHold)
+	}
+	if req.MinHold > 0 {
+		t.minEnd = now.Add(req.MinHold)
+	}
+	l.watch(a)
+	return a.checkValidity(req, now)
+}
 
 // Err implements [locker.Held].
 func (t *turn[H]) Err() error {
@@ -316,15 +369,15 @@ func (l *Locker[H]) Pin(lock *locker.Lock) (h H, ok bool) {
 	return t.lease.h, true
 }
 
-// LeaseOf returns the first token of the lock's lease: the turns of one lease have it in
+// LeaseOf returns the first number of the lock's lease: the turns of one lease have it in
 // common, and no other lock of the name has it. For a lock that is not of this package,
 // and does not know its lease, it is the lock's own token.
-func LeaseOf(lock *locker.Lock) fencing.Token {
-	if t, ok := locker.HeldOf(lock).(interface{ Lease() fencing.Token }); ok {
+func LeaseOf(lock *locker.Lock) uint64 {
+	if t, ok := locker.HeldOf(lock).(interface{ Lease() uint64 }); ok {
 		return t.Lease()
 	}
-	return lock.Token()
+	return max(uint64(lock.Token()), uint64(lock.SharedToken()))
 }
 
-// Lease returns the first token of the turn's lease.
-func (t *turn[H]) Lease() fencing.Token { return fencing.Token(t.lease.grant.First) }
+// Lease returns the first number of the turn's lease.
+func (t *turn[H]) Lease() uint64 { return t.lease.grant.First }

@@ -80,12 +80,12 @@ func (l *Locker[H]) lose(a *lease[H], reason locker.Reason, cause error) {
 		return
 	}
 	l.endLease(a)
-	if a.turn.err == nil {
-		a.turn.end(reason, cause)
-	}
-	if a.self != nil {
+	a.lost = true
+	a.endTurns(reason, cause)
+	switch {
+	case a.self != nil:
 		a.self.loseLocks(reason, cause)
-	} else {
+	case !a.beside():
 		l.advance(a.line)
 	}
 	l.cleanUp(a)

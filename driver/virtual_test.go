@@ -72,8 +72,8 @@ func newBackend() *backend {
 	return b
 }
 
-func (b *backend) Features() Features {
-	return Features{Guarantees: locker.Guarantees{Keeps: b.keeps}}
+func (b *backend) Guarantees() locker.Guarantees {
+	return locker.Guarantees{Keeps: b.keeps}
 }
 
 func (b *backend) Begin(req *locker.Request) (*hold, error) { return &hold{req: req}, nil }

@@ -163,8 +163,8 @@ func (l *Locker) Inspect(ctx context.Context, name string) (locker.Info, error) 
 
 // Break implements [locker.Breaker]. It deletes the holder's key; the holder finds
 // out at its next renewal, after a third of its TTL at the latest.
-func (l *Locker) Break(ctx context.Context, name string) (bool, error) {
-	return l.locks.Break(ctx, name)
+func (l *Locker) Break(ctx context.Context, name string, tokens ...uint64) (bool, error) {
+	return l.locks.Break(ctx, name, tokens...)
 }
 
 // List implements [locker.Lister]. It reads the keys of all holders and waiters below

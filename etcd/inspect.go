@@ -66,7 +66,7 @@ func (s *store) info(ctx context.Context, oldest *mvccpb.KeyValue, ends map[int6
 }
 
 // Break implements [locker.Breaker].
-func (s *store) Break(ctx context.Context, name string) (bool, error) {
+func (s *store) Break(ctx context.Context, name string, tokens ...uint64) (bool, error) {
 	resp, err := s.get(ctx, s.folder(name), oldest...)
 	if err != nil || len(resp.Kvs) == 0 {
 		return false, err

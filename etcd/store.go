@@ -45,15 +45,15 @@ type attempt struct {
 	kept    clientv3.LeaseID // what keeps the key until then, or 0: nothing has been asked to
 }
 
-func (s *store) Features() driver.Features {
-	return driver.Features{Guarantees: locker.Guarantees{
+func (s *store) Guarantees() locker.Guarantees {
+	return locker.Guarantees{
 		Exclusion: locker.PromptHolder | locker.SteadyClocks,
 		Tokens:    0,
 		Fair:      true,
 		Keeps:     true,
 		Release:   locker.BySession,
 		Tolerates: max(0, len(s.client.Endpoints())-1) / 2,
-	}}
+	}
 }
 
 // Begin refuses a TTL that etcd would round. The servers' floor is known when a lease

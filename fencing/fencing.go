@@ -30,6 +30,14 @@ type Token uint64
 // String returns the token in decimal, as [Parse] reads it.
 func (t Token) String() string { return strconv.FormatUint(uint64(t), 10) }
 
+// SharedToken is the number of a shared lock, a reader's. It is drawn from the same counter
+// as the tokens of the lock's exclusive holders, but it is no [Token], so that it opens no
+// write.
+type SharedToken uint64
+
+// String returns the number in decimal.
+func (t SharedToken) String() string { return strconv.FormatUint(uint64(t), 10) }
+
 // Parse reads a token that [Token.String] wrote. It reads the zero Token, too.
 func Parse(s string) (Token, error) {
 	n, err := strconv.ParseUint(s, 10, 64)
@@ -80,6 +88,25 @@ type Guard interface {
 	Check(ctx context.Context, resource string, token Token) error
 }
 
+// SharedGuard is a Guard that knows readers, too. It keeps two marks for a resource: the
+// greatest token that wrote, and the greatest number that read. A write is accepted if its
+// token is not smaller than either; a read if its number is not smaller than the mark of
+// those who wrote.
+//
+// With one mark, a reader that still holds the lock would be refused because a later one
+// came by. If readers left no mark, an earlier holder's late write would come between two
+// reads of a reader that holds the lock.
+type SharedGuard interface {
+	Guard
+
+	// CheckShared accepts a reader's number if the guard has accepted no greater token
+	// with Check, and remembers it: from then on, earlier holders' writes are refused.
+	// Otherwise the error is an [ErrStale], and nothing has changed. Zero is an
+	// [ErrZeroToken]. After any other error the number may or may not have been
+	// remembered; both are safe.
+	CheckShared(ctx context.Context, resource string, token SharedToken) error
+}
+
 // Counter hands out tokens without a lock. An example is a sequence in the
 // database that a lock in another store protects.
 type Counter interface {
@@ -93,13 +120,19 @@ type Counter interface {
 // to use. It keeps one number for every resource and every name it has seen.
 type Memory struct {
 	mu   sync.Mutex
-	seen map[string]Token
+	seen map[string]marks
 	last map[string]Token
 }
 
+// marks are the greatest numbers that have written, and read.
+type marks struct {
+	written Token
+	read    SharedToken
+}
+
 var (
-	_ Guard   = (*Memory)(nil)
-	_ Counter = (*Memory)(nil)
+	_ SharedGuard = (*Memory)(nil)
+	_ Counter     = (*Memory)(nil)
 )
 
 // Check implements [Guard].
@@ -122,14 +155,44 @@ func (m *Memory) Write(ctx context.Context, resource string, token Token, write 
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if seen := m.seen[resource]; token < seen {
-		return &StaleError{Resource: resource, Token: token, Seen: seen}
+	seen := m.seen[resource]
+	if most := max(seen.written, Token(seen.read)); token < most {
+		return &StaleError{Resource: resource, Token: token, Seen: most}
 	}
-	if m.seen == nil {
-		m.seen = make(map[string]Token)
-	}
-	m.seen[resource] = token
+	m.remember(resource, marks{token, seen.read})
 	return write()
+}
+
+// CheckShared implements [SharedGuard].
+func (m *Memory) CheckShared(ctx context.Context, resource string, token SharedToken) error {
+	return m.Read(ctx, resource, token, func() error { return nil })
+}
+
+// Read runs read if the reader's number is not stale, in one step with the check, as Write
+// does. It returns what read returns.
+func (m *Memory) Read(ctx context.Context, resource string, token SharedToken, read func() error) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("fencing: read %.100q: %w", resource, err)
+	}
+	if token == 0 {
+		return fmt.Errorf("fencing: read %.100q: %w", resource, ErrZeroToken)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	seen := m.seen[resource]
+	if Token(token) < seen.written {
+		return &StaleError{Resource: resource, Token: Token(token), Seen: seen.written}
+	}
+	m.remember(resource, marks{seen.written, max(seen.read, token)})
+	return read()
+}
+
+// remember notes marks. The mutex is held.
+func (m *Memory) remember(resource string, seen marks) {
+	if m.seen == nil {
+		m.seen = make(map[string]marks)
+	}
+	m.seen[resource] = seen
 }
 
 // Next implements [Counter]: 1, 2, 3, … for each name.

@@ -11,7 +11,7 @@ import (
 
 // Break lets one breaker at a time replace a file. Of two that read the same file, the
 // later one would write a counter that is not the last.
-func (s *store) Break(ctx context.Context, name string) (bool, error) {
+func (s *store) Break(ctx context.Context, name string, tokens ...uint64) (bool, error) {
 	breaker, err := openOrCreate(filepath.Join(s.dir, ".break"), "") // of no lock: nothing in it is read
 	if err != nil {
 		return false, err

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"slices"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -14,7 +14,7 @@ import (
 
 func mustInspect(t *testing.T, l *Locker, want locker.Info) {
 	t.Helper()
-	if got, err := l.Inspect(patience(t), want.Name); got != want || err != nil {
+	if got, err := l.Inspect(patience(t), want.Name); !reflect.DeepEqual(got, want) || err != nil {
 		t.Errorf("Inspect: %+v, %v, want %+v", got, err, want)
 	}
 }
@@ -298,7 +298,7 @@ func TestListShowsWhatIsHeldBelowThePrefix(t *testing.T) {
 	if err := errors.Join(os.Mkdir(filepath.Join(dir, "dir.lock"), 0o700), os.Symlink(t.TempDir(), filepath.Join(dir, "link.lock"))); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := other.List(t.Context(), "jobs/"); err != nil || !slices.Equal(got, want) {
+	if got, err := other.List(t.Context(), "jobs/"); err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("listed %+v, %v, want %+v", got, err, want)
 	}
 	if got, err := other.List(t.Context(), ""); err != nil || len(got) != len(want)+1 {

@@ -145,8 +145,8 @@ func (l *Locker) List(ctx context.Context, prefix string) ([]locker.Info, error)
 // old holder keeps the kernel's lock on a file that nobody else opens. It learns
 // of that at its next look, after a third of its TTL at most, with the reason
 // Forced. After an error the lock may have been broken or not.
-func (l *Locker) Break(ctx context.Context, name string) (bool, error) {
-	return l.locks.Break(ctx, name)
+func (l *Locker) Break(ctx context.Context, name string, tokens ...uint64) (bool, error) {
+	return l.locks.Break(ctx, name, tokens...)
 }
 
 // Guarantees implements [locker.Locker]. They are the same for every Locker, the

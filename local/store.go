@@ -33,7 +33,7 @@ type attempt struct {
 	given uint64 // the store's, when the attempt began or late was last asked
 }
 
-func (s *store) Features() driver.Features { return driver.Features{Guarantees: promised} }
+func (s *store) Guarantees() locker.Guarantees { return promised }
 
 func (s *store) path(name string) string { return filepath.Join(s.dir, fileName(name)) }
 

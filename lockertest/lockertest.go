@@ -67,8 +67,8 @@ func (l *Locker) Inspect(ctx context.Context, name string) (locker.Info, error) 
 }
 
 // Break implements [locker.Breaker].
-func (l *Locker) Break(ctx context.Context, name string) (bool, error) {
-	return l.locks.Break(ctx, name)
+func (l *Locker) Break(ctx context.Context, name string, tokens ...uint64) (bool, error) {
+	return l.locks.Break(ctx, name, tokens...)
 }
 
 // List implements [locker.Lister].

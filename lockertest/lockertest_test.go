@@ -2,6 +2,7 @@ package lockertest_test
 
 import (
 	"errors"
+	"reflect"
 	"slices"
 	"testing"
 
@@ -47,7 +48,7 @@ func TestListShowsWhatIsHeldBelowThePrefix(t *testing.T) {
 	for i := range got {
 		got[i].TimeLeft = 0
 	}
-	if err != nil || !slices.Equal(got, want) {
+	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("listed %+v, %v, want %+v", got, err, want)
 	}
 	locks.Link().Refuse(errors.New("no permission"))

@@ -236,10 +236,10 @@ type client struct {
 	link   *Link
 }
 
-func (c *client) Features() driver.Features {
-	return driver.Features{Guarantees: locker.Guarantees{
+func (c *client) Guarantees() locker.Guarantees {
+	return locker.Guarantees{
 		Exclusion: locker.PromptHolder, Tokens: locker.ServerUp, Fair: true, Release: locker.ByExpiry, Keeps: true,
-	}}
+	}
 }
 
 func (c *client) Begin(req *locker.Request) (*attempt, error) {
@@ -317,7 +317,7 @@ func (c *client) List(ctx context.Context, prefix string) ([]locker.Info, error)
 	return send(ctx, c.link, func() []locker.Info { return c.server.list(prefix) })
 }
 
-func (c *client) Break(ctx context.Context, name string) (bool, error) {
+func (c *client) Break(ctx context.Context, name string, tokens ...uint64) (bool, error) {
 	return send(ctx, c.link, func() bool {
 		holder := c.server.free(name)
 		if holder != nil {

@@ -48,7 +48,7 @@ type attempt struct {
 	unsure bool // a statement without an answer may have been carried out, or may yet be
 }
 
-func (s *store) Features() driver.Features { return driver.Features{Guarantees: s.opts.leases()} }
+func (s *store) Guarantees() locker.Guarantees { return s.opts.leases() }
 
 func (s *store) Begin(req *locker.Request) (*attempt, error) {
 	return &attempt{req: req, value: random()}, nil
@@ -201,7 +201,7 @@ func (s *store) List(ctx context.Context, prefix string) ([]locker.Info, error) 
 
 // Break names the lease by its token, so it can be sent again without breaking the next
 // one. If it was, the first may have broken the lease.
-func (s *store) Break(ctx context.Context, name string) (broken bool, err error) {
+func (s *store) Break(ctx context.Context, name string, tokens ...uint64) (broken bool, err error) {
 	info, err := s.Inspect(ctx, name)
 	if err != nil || !info.Held {
 		return false, err

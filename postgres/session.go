@@ -110,8 +110,8 @@ func (l *SessionLocker) List(ctx context.Context, prefix string) ([]locker.Info,
 // are lost with it. The role must be the holder's own, or one that may signal backends.
 // A prepared transaction has no connection: then Break is an error. After any other
 // error the connection may have been ended.
-func (l *SessionLocker) Break(ctx context.Context, name string) (bool, error) {
-	return l.store.locks.Break(ctx, name)
+func (l *SessionLocker) Break(ctx context.Context, name string, tokens ...uint64) (bool, error) {
+	return l.store.locks.Break(ctx, name, tokens...)
 }
 
 // EnsureSchema applies [Schema], as [Locker.EnsureSchema] does.

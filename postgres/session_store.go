@@ -48,8 +48,8 @@ type sessionAttempt struct {
 	unsure bool           // the connection broke: there may have been a grant
 }
 
-func (s *sessionStore) Features() driver.Features {
-	return driver.Features{Guarantees: s.opts.sessions()}
+func (s *sessionStore) Guarantees() locker.Guarantees {
+	return s.opts.sessions()
 }
 
 func (s *sessionStore) Begin(req *locker.Request) (*sessionAttempt, error) {
@@ -338,7 +338,7 @@ func (s *sessionStore) List(ctx context.Context, prefix string) ([]locker.Info, 
 var errPrepared = errors.New("a prepared transaction has the lock: commit it or roll it back (pg_prepared_xacts)")
 
 // Break is sent once: sent again after a lost answer, it would free the next holder's lock.
-func (s *sessionStore) Break(ctx context.Context, name string) (broken bool, err error) {
+func (s *sessionStore) Break(ctx context.Context, name string, tokens ...uint64) (broken bool, err error) {
 	var prepared bool
 	ctx, cancel := context.WithTimeoutCause(ctx, answerTime, errSilent)
 	defer cancel()

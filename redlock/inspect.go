@@ -66,7 +66,7 @@ func mostCommon(views []redisnode.View) fencing.Token {
 }
 
 // Break implements [locker.Breaker].
-func (s *store) Break(ctx context.Context, name string) (bool, error) {
+func (s *store) Break(ctx context.Context, name string, tokens ...uint64) (bool, error) {
 	keys, err := redisnode.NewKeys(s.opts.Prefix + name)
 	if err != nil {
 		return false, err

@@ -194,8 +194,8 @@ func (l *Locker) Inspect(ctx context.Context, name string) (locker.Info, error) 
 
 // Break implements [locker.Breaker]. It frees the lock on all nodes, and what
 // an attempt without a majority may have left there.
-func (l *Locker) Break(ctx context.Context, name string) (bool, error) {
-	return l.locks.Break(ctx, name)
+func (l *Locker) Break(ctx context.Context, name string, tokens ...uint64) (bool, error) {
+	return l.locks.Break(ctx, name, tokens...)
 }
 
 // List implements [locker.Lister]. It has each node go through all of its keys (SCAN), and
@@ -237,8 +237,8 @@ type store struct {
 	sameServer atomic.Pointer[error] // two nodes are, which nothing can mend
 }
 
-// Features implements [driver.Store].
-func (s *store) Features() driver.Features {
+// Guarantees implements [driver.Store].
+func (s *store) Guarantees() locker.Guarantees {
 	g := locker.Guarantees{
 		Exclusion: locker.PromptHolder | locker.SteadyClocks,
 		Tokens:    locker.ForwardClock,
@@ -251,7 +251,7 @@ func (s *store) Features() driver.Features {
 		g.Exclusion |= locker.DurableServer
 		g.Tokens |= locker.DurableServer
 	}
-	return driver.Features{Guarantees: g}
+	return g
 }
 
 // Begin implements [driver.Store].

@@ -168,8 +168,8 @@ func (l *Locker) Inspect(ctx context.Context, name string) (locker.Info, error) 
 }
 
 // Break implements [locker.Breaker].
-func (l *Locker) Break(ctx context.Context, name string) (bool, error) {
-	return l.locks.Break(ctx, name)
+func (l *Locker) Break(ctx context.Context, name string, tokens ...uint64) (bool, error) {
+	return l.locks.Break(ctx, name, tokens...)
 }
 
 // List implements [locker.Lister]. It has the server go through all of its keys (SCAN), on a
@@ -211,7 +211,7 @@ type attempt struct {
 	gone   bool        // it was withdrawn
 }
 
-func (s *store) Features() driver.Features {
+func (s *store) Guarantees() locker.Guarantees {
 	g := locker.Guarantees{
 		Exclusion: locker.PromptHolder | locker.SteadyClocks | locker.AgreedClocks | locker.DurableServer | locker.DurableReplica,
 		Tokens:    locker.ForwardClock,
@@ -222,7 +222,7 @@ func (s *store) Features() driver.Features {
 	if s.opts.Replicas > 0 {
 		g.Exclusion &^= locker.DurableReplica
 	}
-	return driver.Features{Guarantees: g}
+	return g
 }
 
 func (s *store) Begin(req *locker.Request) (*attempt, error) {
@@ -345,7 +345,7 @@ func (s *store) List(ctx context.Context, prefix string) ([]locker.Info, error) 
 }
 
 // Break implements [locker.Breaker].
-func (s *store) Break(ctx context.Context, name string) (bool, error) {
+func (s *store) Break(ctx context.Context, name string, tokens ...uint64) (bool, error) {
 	keys, err := redisnode.NewKeys(s.opts.Prefix + name)
 	if err != nil {
 		return false, err

@@ -95,7 +95,7 @@ func readData(data []byte) (holder string, timeout time.Duration) {
 }
 
 // Break implements [locker.Breaker].
-func (s *store) Break(ctx context.Context, name string) (bool, error) {
+func (s *store) Break(ctx context.Context, name string, tokens ...uint64) (bool, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
 	children, err := s.latest(ctx, s.queue(name))

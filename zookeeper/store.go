@@ -35,8 +35,8 @@ func newStore(conn *zk.Conn, opts Options) *store {
 	return s
 }
 
-func (s *store) Features() driver.Features {
-	return driver.Features{Guarantees: (*Locker)(nil).Guarantees()}
+func (s *store) Guarantees() locker.Guarantees {
+	return (*Locker)(nil).Guarantees()
 }
 
 func (s *store) Begin(req *locker.Request) (*attempt, error) {

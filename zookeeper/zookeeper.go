@@ -172,8 +172,8 @@ func (l *Locker) List(ctx context.Context, prefix string) ([]locker.Info, error)
 // Break implements [locker.Breaker]. It deletes the first node of the queue, whichever
 // library made it. The next waiter gets the lock at once; the holder finds out at its next
 // renewal, after a third of its TTL at the latest.
-func (l *Locker) Break(ctx context.Context, name string) (bool, error) {
-	return l.store.locks.Break(ctx, name)
+func (l *Locker) Break(ctx context.Context, name string, tokens ...uint64) (bool, error) {
+	return l.store.locks.Break(ctx, name, tokens...)
 }
 
 // Guarantees implements [locker.Locker]. They are those of every Locker, also of a nil one.

@@ -1,6 +1,8 @@
 package zookeeper_test
 
 import (
+	"reflect"
+
 	"context"
 	"errors"
 	"fmt"
@@ -160,7 +162,7 @@ func TestTokenIsTheZxidTimes1024(t *testing.T) {
 	}
 	info, err := b.Inspect(soon(t), "n")
 	want := locker.Info{Name: "n", Held: true, Holder: "me", Token: held.Token(), TimeLeft: sessionTimeout}
-	if err != nil || info != want {
+	if err != nil || !reflect.DeepEqual(info, want) {
 		t.Errorf("Inspect = %+v, %v; want %+v", info, err, want)
 	}
 	unlock(t, held)
@@ -185,7 +187,7 @@ func TestListShowsWhatIsHeldBelowThePrefix(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if infos, err := b.List(soon(t), "jobs/"); err != nil || !slices.Equal(infos, want) {
+	if infos, err := b.List(soon(t), "jobs/"); err != nil || !reflect.DeepEqual(infos, want) {
 		t.Errorf("listed %+v, %v, want %+v", infos, err, want)
 	}
 }

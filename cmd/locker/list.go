@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -85,15 +86,23 @@ func (c *listCommand) look(ctx context.Context, store open.Backend) error {
 	return c.printTable(news)
 }
 
+// timeless is info without the times left, which change all the time.
+func timeless(info locker.Info) locker.Info {
+	info.TimeLeft, info.Holders = 0, slices.Clone(info.Holders)
+	for i := range info.Holders {
+		info.Holders[i].TimeLeft = 0
+	}
+	return info
+}
+
 // news returns what is not as it was when news was called before, in the order of
 // names: of a lock that is free by now, its last token.
 func (c *listCommand) news(infos []locker.Info) []locker.Info {
 	var news []locker.Info
 	now := make(map[string]locker.Info)
 	for _, info := range infos {
-		bare := info
-		bare.TimeLeft = 0
-		if c.seen[info.Name] != bare {
+		bare := timeless(info)
+		if !reflect.DeepEqual(c.seen[info.Name], bare) {
 			news = append(news, info)
 		}
 		now[info.Name] = bare

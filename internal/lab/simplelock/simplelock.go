@@ -22,7 +22,8 @@ const releaseTime = 2 * time.Second
 // They return a [locker.LostError] if the store no longer has the lease.
 type Lease struct {
 	Request *locker.Request
-	Token   fencing.Token
+	Token   fencing.Token // of a shared lock its number
+	Slot    int
 	Since   locker.Instant // read before the request that was granted was sent
 	Lasting bool           // it does not end by itself: renewals only look
 	Renew   func(ctx context.Context) error
@@ -233,7 +234,42 @@ func (l *lock) Deadline() time.Time {
 	return now.Add(l.deadline.Sub(locker.Now()))
 }
 
-func (l *lock) Name() string             { return l.Request.Name }
-func (l *lock) Token() fencing.Token     { return l.Lease.Token }
+func (l *lock) Name() string { return l.Request.Name }
+func (l *lock) Token() fencing.Token {
+	if l.Request.Kind == locker.Shared {
+		return 0
+	}
+	return l.Lease.Token
+}
+
+// SharedToken implements [locker.Held].
+func (l *lock) SharedToken() fencing.SharedToken {
+	if l.Request.Kind != locker.Shared {
+		return 0
+	}
+	return fencing.SharedToken(l.Lease.Token)
+}
+
+// Slot implements [locker.Held].
+func (l *lock) Slot() int {
+	if l.Request.Kind != locker.Slots {
+		return -1
+	}
+	return l.Lease.Slot
+}
+
+// Limit implements [locker.Held].
+func (l *lock) Limit(req *locker.Request) error {
+	if err := l.Err(); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if req.MaxHold > 0 {
+		l.maxEnd = locker.Now().Add(req.MaxHold)
+		l.extend(l.since)
+	}
+	return Check(req, l.since)
+}
 func (l *lock) Context() context.Context { return l.ctx }
 func (l *lock) Lost() <-chan struct{}    { return l.lost }

@@ -73,11 +73,11 @@ type attempt struct {
 // turn is a lock on a lease that goroutines share.
 type turn struct {
 	locker.Held
-	lease fencing.Token
+	lease uint64
 }
 
 // Lease is for [driver.LeaseOf].
-func (t turn) Lease() fencing.Token { return t.lease }
+func (t turn) Lease() uint64 { return t.lease }
 
 // boast is a lock that promises more than it keeps.
 type boast struct {
@@ -323,7 +323,7 @@ func (s *Locker) finish(a *attempt, err error) (*locker.Lock, error) {
 		if a.lease == 0 {
 			a.lease = a.token
 		}
-		lock = locker.LockOf(turn{locker.HeldOf(lock), fencing.Token(a.lease)}) //nolint:gosec // positive
+		lock = locker.LockOf(turn{locker.HeldOf(lock), uint64(a.lease)}) //nolint:gosec // positive
 	}
 	if s.is("the deadline is too late") {
 		lock = locker.LockOf(boast{locker.HeldOf(lock), a.req.TTL / 4})
@@ -506,7 +506,7 @@ func (s *Locker) List(ctx context.Context, prefix string) ([]locker.Info, error)
 }
 
 // Break implements locker.Breaker.
-func (s *Locker) Break(ctx context.Context, name string) (bool, error) {
+func (s *Locker) Break(ctx context.Context, name string, tokens ...uint64) (bool, error) {
 	n, err := s.run(ctx, force, name, s.flaw)
 	return n == 1, err
 }

@@ -1,0 +1,62 @@
+package driver
+
+import (
+	"slices"
+
+	"github.com/lockstile/locker"
+)
+
+// beside reports whether the lease is beside its line, for others may hold the lock as
+// well: it is shared, or a slot.
+func (a *lease[H]) beside() bool { return a.req.Kind != locker.Exclusive }
+
+// sharedLease returns the shared lease that was granted last, if this process has one. The
+// Locker's mutex is held.
+func (n *line[H]) sharedLease() *lease[H] {
+	if len(n.beside) == 0 {
+		return nil
+	}
+	if a := n.beside[len(n.beside)-1]; a.req.Kind == locker.Shared {
+		return a
+	}
+	return nil
+}
+
+// join returns a turn for c with the shared lease that this process has, if it was granted
+// just now and has what c wants, or nil. All who join it have its one number. Nobody can
+// join for longer than shareTime: later readers ask the store, where a writer may wait.
+// WithMaxHold would end the lease for everybody. The Locker's mutex is held.
+func (l *Locker[H]) join(n *line[H], c *call[H]) *turn[H] {
+	a, now := n.sharedLease(), l.now()
+	if a == nil || !l.fits(a, c.req, now) || a.req.MaxHold > 0 || c.req.MaxHold > 0 {
+		return nil
+	}
+	t := &turn[H]{lease: a, name: c.req.Name, token: a.turn.token}
+	a.joined = append(a.joined, t)
+	return t
+}
+
+// fits reports whether a lease may have another turn, for req. The Locker's mutex is held.
+func (l *Locker[H]) fits(a *lease[H], req *locker.Request, now locker.Instant) bool {
+	alike := req.Kind == a.req.Kind && req.TTL == a.req.TTL && req.Renew == a.req.Renew && req.Holder == a.req.Holder
+	return alike && !req.Alone && !a.req.Alone && !a.pinned && now.Sub(a.received) < shareTime && a.left(now) >= l.least(req)
+}
+
+// leave takes a turn that has ended out of those of its lease, and reports whether others
+// are under way. The Locker's mutex is held.
+func (a *lease[H]) leave(t *turn[H]) bool {
+	if i := slices.Index(a.joined, t); i >= 0 {
+		a.joined = slices.Delete(a.joined, i, i+1)
+	}
+	return a.turn.err == nil || len(a.joined) > 0
+}
+
+// endTurns ends all turns of a lease that is lost. The Locker's mutex is held.
+func (a *lease[H]) endTurns(reason locker.Reason, cause error) {
+	for _, t := range append(a.joined, a.turn) {
+		if t.err == nil {
+			t.end(reason, cause)
+		}
+	}
+	a.joined = nil
+}
