@@ -33,8 +33,8 @@
 //
 // Of Lock and TryLock: after [ErrOutcomeUnknown] the name may stay locked for up to
 // one TTL. It may come with one of the next two, and outranks them: test for it first.
-// After [ErrTaken] nothing has happened in the store. After [ErrUnavailable] nothing is
-// held. Any other error came before the store was asked.
+// After [ErrTaken] and [ErrMismatch] nothing has happened in the store. After
+// [ErrUnavailable] nothing is held. Any other error came before the store was asked.
 //
 // [ErrLost], of a Lock: somebody else may hold the lock, perhaps already for a while.
 // What other errors of [Lock.Unlock] and [Lock.Renew] mean is said there.
@@ -122,6 +122,11 @@ var (
 	// ErrTaken means that another holder has the lock, or was there first.
 	// Nothing is held by this attempt. Trying again may work.
 	ErrTaken = errors.New("taken by another holder")
+
+	// ErrMismatch means that somebody holds the name, or waits for it, in a way that does
+	// not go with this request: as slots, or as another number of slots. Nothing is held
+	// by this attempt. The error names both. Trying again works when nobody is there.
+	ErrMismatch = errors.New("held in another way")
 
 	// ErrLost means that the lock is no longer held. See [LostError].
 	ErrLost = errors.New("lock lost")

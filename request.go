@@ -35,7 +35,7 @@ type Option func(*Request) error
 type Request struct {
 	Name        string
 	Kind        Kind
-	Slots       int // if Kind is Slots
+	Slots       int // if Kind is Slots, else 0
 	TTL         time.Duration
 	Wait        time.Duration // of Lock; 0: until its context ends
 	MaxHold     time.Duration // 0: no limit

@@ -94,7 +94,7 @@ func (l *Locker[H]) ask(ctx context.Context, c *call[H]) (Grant, error) {
 		if err == nil && grant.Count == 0 {
 			err = errNoGrant
 		}
-		if err == nil || IsRefused(err) || !l.told(c) || w.over() {
+		if err == nil || IsRefused(err) || errors.Is(err, locker.ErrMismatch) || !l.told(c) || w.over() {
 			return grant, err
 		}
 		select {
@@ -171,6 +171,7 @@ func (l *Locker[H]) giveUp(ctx context.Context, c *call[H], err error) error {
 	switch {
 	case l.closing.Err() != nil:
 		err = locker.ErrClosed
+	case errors.Is(err, locker.ErrMismatch): // those behind may want what there is
 	case taken && !over(ctx):
 	case over(ctx) && (c.told || errors.Is(err, cause(ctx))):
 		err = c.endedBy(cause(ctx))
@@ -217,7 +218,7 @@ func (l *Locker[H]) leaveFront(n *line[H]) {
 
 // unavailable makes err a [locker.ErrUnavailable], unless it says what it is.
 func unavailable(err error) error {
-	for _, class := range []error{locker.ErrUnavailable, locker.ErrTaken, locker.ErrClosed, locker.ErrOutcomeUnknown} {
+	for _, class := range []error{locker.ErrUnavailable, locker.ErrTaken, locker.ErrClosed, locker.ErrOutcomeUnknown, locker.ErrMismatch} {
 		if errors.Is(err, class) {
 			return err
 		}

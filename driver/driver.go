@@ -113,6 +113,20 @@ func (l *Locker[H]) has(req *locker.Request) error {
 	return nil
 }
 
+// Mismatch is the error of an Acquire that finds the name held, or waited for, as have,
+// with so many slots, which does not go with req. It ends a wait.
+func Mismatch(req *locker.Request, have locker.Kind, slots int) error {
+	return fmt.Errorf("%w: it is held or waited for as %s, and this request wants %s: all who use the name must ask for the same",
+		locker.ErrMismatch, inWords(have, slots), inWords(req.Kind, req.Slots))
+}
+
+func inWords(k locker.Kind, slots int) string {
+	if k == locker.Slots {
+		return fmt.Sprintf("one of %d slots", slots)
+	}
+	return fmt.Sprintf("a lock that is %v", k)
+}
+
 func (l *Locker[H]) wrap(verb, name string, err error) error {
 	return fmt.Errorf("%s: %s %q: %w", l.name, verb, name, err)
 }

@@ -32,6 +32,24 @@ func (n *line[H]) known(req *locker.Request) bool {
 	return n.lease != nil || n.taken || req.Kind == locker.Exclusive && n.sharedLease() != nil
 }
 
+// mismatch returns an error if what this process has of the lock, or waits for in the
+// store, does not go with req. The Locker's mutex is held.
+func (n *line[H]) mismatch(req *locker.Request) error {
+	var have *locker.Request
+	switch {
+	case len(n.beside) > 0:
+		have = n.beside[0].req
+	case n.lease != nil || n.taken:
+		have = n.front.req
+	default:
+		return nil
+	}
+	if have.Slots == req.Slots {
+		return nil
+	}
+	return Mismatch(req, have.Kind, have.Slots)
+}
+
 // call is one call of Lock or TryLock.
 type call[H any] struct {
 	req  *locker.Request
@@ -76,7 +94,9 @@ func (l *Locker[H]) enter(c *call[H]) bool {
 	}
 	n.calls++
 	c.line, c.decided, c.came = n, make(chan struct{}), n.calls
-	switch {
+	switch err := n.mismatch(c.req); {
+	case err != nil:
+		c.decide(nil, err)
 	case !c.once:
 		c.told = n.known(c.req)
 		c.place = n.behind.PushBack(c)
@@ -87,7 +107,7 @@ func (l *Locker[H]) enter(c *call[H]) bool {
 	default:
 		n.once = append(n.once, c)
 	}
-	if n.front == nil {
+	if n.front == nil && c.err == nil {
 		l.advance(n)
 	}
 	return false

@@ -83,20 +83,19 @@ func (l *Locker) Close() error { return l.locks.Close() }
 // Link returns what lies between this Locker and its store.
 func (l *Locker) Link() *Link { return l.link }
 
-// Lose takes the lock called name from the goroutine of this Locker that holds it. Its
+// Lose takes the lock called name from the goroutines of this Locker that hold it. Their
 // [locker.Lock] is lost at once. Lose reports whether there was such a goroutine.
 func (l *Locker) Lose(name string) bool {
-	holder := l.server.lose(name, l.link)
-	if holder == nil {
-		return false
+	holders := l.server.free(name, func(h *hold) bool { return h.of.link == l.link })
+	for _, a := range holders {
+		l.locks.Lose(name, a, locker.TakenOver, nil)
 	}
-	l.locks.Lose(name, holder, locker.TakenOver, nil)
-	return true
+	return len(holders) > 0
 }
 
 // Take makes the lock called name taken, by nobody, until Free. A goroutine that holds it
 // finds out at its next renewal.
 func (l *Locker) Take(name string) { l.server.take(name) }
 
-// Free ends Take. If somebody holds the lock instead, it is taken from that holder.
-func (l *Locker) Free(name string) { l.server.free(name) }
+// Free ends Take. If others hold the lock instead, it is taken from them.
+func (l *Locker) Free(name string) { l.server.free(name, func(*hold) bool { return true }) }

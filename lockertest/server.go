@@ -1,8 +1,6 @@
 package lockertest
 
 import (
-	"context"
-	"errors"
 	"math"
 	"slices"
 	"strings"
@@ -15,11 +13,11 @@ import (
 )
 
 const (
-	// tokens is how many tokens a grant has.
+	// tokens is how many tokens the grant of an exclusive lock has.
 	tokens = 64
 	// reserveTime is how long a lock stays reserved for the waiter whose turn it is.
 	reserveTime = 500 * time.Millisecond
-	// forever is the lease of a lock that was taken by Take.
+	// forever is the end of a lock that was taken by Take.
 	forever = locker.Instant(math.MaxInt64)
 )
 
@@ -33,12 +31,31 @@ type server struct {
 
 // entry is what the server knows of a name.
 type entry struct {
-	holder  *attempt // has the lock until end; nil with an end: taken by Take
-	kept    bool     // holder has unlocked it, and nobody else gets it until end
-	next    *attempt // for whom the lock is reserved until end
-	end     locker.Instant
-	waiters []*attempt
-	last    uint64 // token
+	holds   []*hold // in order of their grants
+	waiters []*place
+	last    uint64 // number
+}
+
+// hold is one share in the lock: all of it, or that of a reader or a slot.
+type hold struct {
+	of    *attempt
+	state state
+	end   locker.Instant
+}
+
+type state uint8
+
+const (
+	held     state = iota
+	reserved       // for a waiter, who may claim it
+	kept           // it was unlocked, and nobody else gets it until its end
+)
+
+// place is a waiter in the queue. It has an end, so that a dead writer does not keep
+// readers out: a waiter asks again before.
+type place struct {
+	*attempt
+	end locker.Instant
 }
 
 // attempt is one attempt at a name, and the hold that comes of it: the driver's H.
@@ -50,39 +67,91 @@ type attempt struct {
 
 	// What follows is the server's.
 	withdrawn, forced bool
-	first             uint64
+	number            uint64
+	slot              int
 }
 
 // answer is the server's to an attempt.
 type answer struct {
-	first     uint64        // 0: taken
+	number    uint64 // 0: taken
+	slot      int
 	left      time.Duration // until it is worth asking again
 	withdrawn bool
+	mismatch  error
 }
 
+// entry returns a name's entry as it is now: what has ended is gone, and whatever became
+// free is reserved for those who waited for it.
 func (s *server) entry(name string) *entry {
-	e := s.names[name]
+	e, now := s.names[name], s.now()
 	if e == nil {
 		e = new(entry)
 		s.names[name] = e
 	}
-	if e.end != 0 && s.now() >= e.end {
-		e.pass(s.now())
-	}
+	e.waiters = slices.DeleteFunc(e.waiters, func(p *place) bool { return now >= p.end })
+	e.drop(now, func(h *hold) bool { return now >= h.end })
 	return e
 }
 
-// pass reserves a lock that has become free for the first waiter, and tells it.
-func (e *entry) pass(now locker.Instant) {
-	e.holder, e.kept, e.next, e.end = nil, false, nil, 0
-	if len(e.waiters) == 0 {
-		return
+// drop takes holds away, and reserves what is free then for the first waiters, as many as
+// go together. The next one is told to look again.
+func (e *entry) drop(now locker.Instant, which func(*hold) bool) {
+	e.holds = slices.DeleteFunc(e.holds, which)
+	passed := false
+	for len(e.waiters) > 0 && e.room(e.waiters[0].req) {
+		next := e.waiters[0].attempt
+		e.waiters = e.waiters[1:]
+		e.holds = append(e.holds, &hold{next, reserved, now.Add(reserveTime)})
+		next.tell()
+		passed = true
 	}
-	e.next, e.waiters, e.end = e.waiters[0], e.waiters[1:], now.Add(reserveTime)
-	e.next.tell()
-	if len(e.waiters) > 0 {
-		e.waiters[0].tell() // asks again, and is told to wait for reserveTime
+	if passed && len(e.waiters) > 0 {
+		e.waiters[0].tell()
 	}
+}
+
+// room reports whether those who hold the lock leave room for req.
+func (e *entry) room(req *locker.Request) bool {
+	switch req.Kind {
+	case locker.Shared:
+		return !slices.ContainsFunc(e.holds, func(h *hold) bool { return h.of.req.Kind != locker.Shared })
+	case locker.Slots:
+		return len(e.holds) < req.Slots
+	}
+	return len(e.holds) == 0
+}
+
+// slot is the smallest that nobody has.
+func (e *entry) slot() int {
+	for slot := 0; ; slot++ {
+		if !slices.ContainsFunc(e.holds, func(h *hold) bool { return h.state == held && h.of.slot == slot }) {
+			return slot
+		}
+	}
+}
+
+// mismatch returns an error if those who are there do not go with req.
+func (e *entry) mismatch(req *locker.Request) error {
+	have := req
+	switch {
+	case len(e.holds) > 0:
+		have = e.holds[0].of.req
+	case len(e.waiters) > 0:
+		have = e.waiters[0].req
+	}
+	if have.Slots == req.Slots {
+		return nil
+	}
+	return driver.Mismatch(req, have.Kind, have.Slots)
+}
+
+func (e *entry) hold(a *attempt) *hold {
+	for _, h := range e.holds {
+		if h.of == a {
+			return h
+		}
+	}
+	return nil
 }
 
 func (a *attempt) tell() {
@@ -99,34 +168,66 @@ func (s *server) acquire(a *attempt, queue bool) answer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e, now := s.entry(a.req.Name), s.now()
+	h := e.hold(a)
 	switch {
 	case a.withdrawn:
 		return answer{withdrawn: true}
-	case e.holder == a && !e.kept: // the same answer to a request that is sent again
-		e.end = now.Add(a.req.TTL)
-	case e.next == a, e.end == 0:
-		e.holder, e.next, e.end = a, nil, now.Add(a.req.TTL)
-		a.first, e.last = e.last+1, e.last+tokens
-		e.waiters = slices.DeleteFunc(e.waiters, func(w *attempt) bool { return w == a })
+	case h != nil && h.state == held: // the same answer to a request that is sent again
+		h.end = now.Add(a.req.TTL)
+	case h != nil && h.state == reserved:
+		e.holds = slices.DeleteFunc(e.holds, func(other *hold) bool { return other == h })
+		e.grant(a, now)
+	case e.mismatch(a.req) != nil:
+		return answer{mismatch: e.mismatch(a.req)}
+	case len(e.waiters) == 0 && e.room(a.req):
+		e.grant(a, now)
 	default:
-		if queue && !slices.Contains(e.waiters, a) {
-			e.waiters = append(e.waiters, a)
-		}
-		ahead := max(slices.Index(e.waiters, a), 0)
-		return answer{left: e.end.Sub(now) + time.Duration(ahead)*reserveTime}
+		return e.taken(a, now, queue)
 	}
-	return answer{first: a.first}
+	return answer{number: a.number, slot: a.slot}
+}
+
+func (e *entry) grant(a *attempt, now locker.Instant) {
+	a.number, a.slot = e.last+1, e.slot()
+	e.last += uint64(count(a.req))
+	e.holds = append(e.holds, &hold{a, held, now.Add(a.req.TTL)})
+}
+
+// count is how many numbers a grant has.
+func count(req *locker.Request) uint32 {
+	if req.Kind == locker.Exclusive {
+		return tokens
+	}
+	return 1
+}
+
+// taken answers when it is worth asking again. A waiter asks three times in its TTL at
+// least, which its place lasts for.
+func (e *entry) taken(a *attempt, now locker.Instant, queue bool) answer {
+	at := slices.IndexFunc(e.waiters, func(p *place) bool { return p.attempt == a })
+	switch {
+	case at >= 0:
+		e.waiters[at].end = now.Add(a.req.TTL)
+	case queue:
+		at = len(e.waiters)
+		e.waiters = append(e.waiters, &place{a, now.Add(a.req.TTL)})
+	}
+	first := forever
+	for _, h := range e.holds {
+		first = min(first, h.end)
+	}
+	return answer{left: min(first.Sub(now)+time.Duration(max(at, 0))*reserveTime, a.req.TTL/3)}
 }
 
 // renew answers nil, or that a no longer has the lock.
 func (s *server) renew(a *attempt) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e := s.entry(a.req.Name)
-	if err := e.lost(a); err != nil {
+	h := s.entry(a.req.Name).hold(a)
+	if err := h.lost(a); err != nil {
 		return err
 	}
-	e.end = s.now().Add(a.req.TTL)
+	h.end = s.now().Add(a.req.TTL)
 	return nil
 }
 
@@ -134,25 +235,27 @@ func (s *server) release(a *attempt, keep time.Duration) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.entry(a.req.Name)
-	switch err := e.lost(a); {
-	case err != nil && e.holder == a: // kept already
+	h := e.hold(a)
+	switch err := h.lost(a); {
+	case h != nil && h.state == kept:
 		return nil
 	case err != nil:
 		return err
 	case keep == 0:
-		e.pass(s.now())
+		e.drop(s.now(), func(other *hold) bool { return other == h })
 		return nil
 	}
-	e.kept, e.end = true, s.now().Add(keep)
-	for _, w := range e.waiters { // they ask again, and hear how long to wait
-		w.tell()
+	h.state, h.end = kept, s.now().Add(keep)
+	for _, p := range e.waiters { // they ask again, and hear how long to wait
+		p.tell()
 	}
 	return nil
 }
 
-func (e *entry) lost(a *attempt) error {
+// lost is the error of a holder that no longer has h, which may be nil.
+func (h *hold) lost(a *attempt) error {
 	switch {
-	case e.holder == a && !e.kept:
+	case h != nil && h.state == held:
 		return nil
 	case a.forced:
 		return &locker.LostError{Reason: locker.Forced}
@@ -166,10 +269,8 @@ func (s *server) withdraw(a *attempt) {
 	defer s.mu.Unlock()
 	e := s.entry(a.req.Name)
 	a.withdrawn = true
-	e.waiters = slices.DeleteFunc(e.waiters, func(w *attempt) bool { return w == a })
-	if e.holder == a && !e.kept || e.next == a {
-		e.pass(s.now())
-	}
+	e.waiters = slices.DeleteFunc(e.waiters, func(p *place) bool { return p.attempt == a })
+	e.drop(s.now(), func(h *hold) bool { return h.of == a && h.state != kept })
 }
 
 func (s *server) inspect(name string) locker.Info {
@@ -192,137 +293,46 @@ func (s *server) list(prefix string) []locker.Info {
 }
 
 func (s *server) info(name string) locker.Info {
-	e := s.entry(name)
-	info := locker.Info{Name: name, Token: fencing.Token(e.last), Waiters: len(e.waiters), Held: e.end != 0 && e.next == nil}
-	if e.holder != nil {
-		info.Holder, info.Token, info.TimeLeft = e.holder.req.Holder, fencing.Token(e.holder.first), e.end.Sub(s.now())
+	e, now := s.entry(name), s.now()
+	info := locker.Info{Name: name, Token: fencing.Token(e.last), Waiters: len(e.waiters)}
+	for _, h := range e.holds {
+		if h.state == reserved {
+			continue
+		}
+		left := h.end.Sub(now)
+		info.Held, info.Kind, info.Slots, info.TimeLeft = true, h.of.req.Kind, h.of.req.Slots, max(info.TimeLeft, left)
+		switch info.Kind {
+		case locker.Exclusive:
+			info.Holder, info.Token = h.of.req.Holder, fencing.Token(h.of.number)
+		case locker.Shared:
+			info.Holders = append(info.Holders, locker.Holder{Text: h.of.req.Holder, Number: h.of.number, Slot: -1, TimeLeft: left})
+		case locker.Slots:
+			info.Holders = append(info.Holders, locker.Holder{Text: h.of.req.Holder, Number: h.of.number, Slot: h.of.slot, TimeLeft: left})
+		}
 	}
 	return info
 }
 
-// free takes the lock from its holder, or ends Take.
-func (s *server) free(name string) (holder *attempt) {
+// free takes the lock from those holders, and returns them. It also ends Take.
+func (s *server) free(name string, which func(*hold) bool) (holders []*attempt) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.entry(name)
-	holder = e.holder
-	e.pass(s.now())
-	return holder
-}
-
-// lose takes the lock from its holder, if that is behind this link.
-func (s *server) lose(name string, link *Link) (holder *attempt) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	e := s.entry(name)
-	if e.holder == nil || e.holder.link != link {
-		return nil
-	}
-	holder = e.holder
-	e.pass(s.now())
-	return holder
+	e.drop(s.now(), func(h *hold) bool {
+		if h.state == reserved || !which(h) {
+			return false
+		}
+		if h.of.link != nil {
+			holders = append(holders, h.of)
+		}
+		return true
+	})
+	return holders
 }
 
 func (s *server) take(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e := s.entry(name)
-	e.holder, e.kept, e.next, e.end = nil, false, nil, forever
-}
-
-// client is a [driver.Store]: it asks the server, and waits.
-type client struct {
-	server *server
-	link   *Link
-}
-
-func (c *client) Guarantees() locker.Guarantees {
-	return locker.Guarantees{
-		Exclusion: locker.PromptHolder, Tokens: locker.ServerUp, Fair: true, Release: locker.ByExpiry, Keeps: true,
-	}
-}
-
-func (c *client) Begin(req *locker.Request) (*attempt, error) {
-	return &attempt{req: req, word: make(chan struct{}, 1), link: c.link}, nil
-}
-
-var errWithdrawn = errors.New("the attempt was withdrawn")
-
-func (c *client) Acquire(ctx context.Context, a *attempt, wait driver.Wait) (driver.Grant, error) {
-	for {
-		since := c.server.now()
-		a.left = true
-		got, err := send(ctx, c.link, func() answer { return c.server.acquire(a, wait != nil) })
-		switch {
-		case err != nil:
-			return driver.Grant{}, err
-		case got.withdrawn:
-			return driver.Grant{}, errWithdrawn
-		case got.first != 0:
-			return driver.Grant{First: got.first, Count: tokens, Since: since}, nil
-		case wait == nil:
-			a.left = false
-			return driver.Grant{}, nil
-		}
-		ctx = wait()
-		look := time.NewTimer(got.left)
-		select {
-		case <-a.word:
-		case <-look.C:
-		case <-ctx.Done():
-		}
-		look.Stop()
-		if ctx.Err() != nil {
-			return driver.Grant{}, context.Cause(ctx)
-		}
-	}
-}
-
-func (c *client) Renew(ctx context.Context, as []*attempt) []error {
-	errs, err := send(ctx, c.link, func() []error {
-		errs := make([]error, len(as))
-		for i, a := range as {
-			errs[i] = c.server.renew(a)
-		}
-		return errs
-	})
-	if err != nil {
-		return slices.Repeat([]error{err}, len(as))
-	}
-	return errs
-}
-
-func (c *client) Release(ctx context.Context, a *attempt, keep time.Duration) error {
-	lost, err := send(ctx, c.link, func() error { return c.server.release(a, keep) })
-	if err != nil {
-		return err
-	}
-	a.left = false
-	return lost
-}
-
-func (c *client) Withdraw(ctx context.Context, a *attempt) error {
-	_, err := send(ctx, c.link, func() bool { c.server.withdraw(a); return true })
-	return err
-}
-
-func (c *client) Left(a *attempt) bool { return a.left }
-func (c *client) End(*attempt)         {}
-
-func (c *client) Inspect(ctx context.Context, name string) (locker.Info, error) {
-	return send(ctx, c.link, func() locker.Info { return c.server.inspect(name) })
-}
-
-func (c *client) List(ctx context.Context, prefix string) ([]locker.Info, error) {
-	return send(ctx, c.link, func() []locker.Info { return c.server.list(prefix) })
-}
-
-func (c *client) Break(ctx context.Context, name string, tokens ...uint64) (bool, error) {
-	return send(ctx, c.link, func() bool {
-		holder := c.server.free(name)
-		if holder != nil {
-			holder.forced = true
-		}
-		return holder != nil
-	})
+	nobody := &attempt{req: &locker.Request{Name: name}}
+	s.entry(name).holds = []*hold{{nobody, held, forever}}
 }

@@ -1,0 +1,111 @@
+package lockertest
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
+)
+
+// client is a [driver.Store]: it asks the server, and waits.
+type client struct {
+	server *server
+	link   *Link
+}
+
+func (c *client) Guarantees() locker.Guarantees {
+	return locker.Guarantees{
+		Exclusion: locker.PromptHolder, Tokens: locker.ServerUp, Fair: true, Release: locker.ByExpiry, Keeps: true, Shared: true, Slots: true,
+	}
+}
+
+func (c *client) Begin(req *locker.Request) (*attempt, error) {
+	return &attempt{req: req, word: make(chan struct{}, 1), link: c.link}, nil
+}
+
+var errWithdrawn = errors.New("the attempt was withdrawn")
+
+func (c *client) Acquire(ctx context.Context, a *attempt, wait driver.Wait) (driver.Grant, error) {
+	for {
+		since := c.server.now()
+		a.left = true
+		got, err := send(ctx, c.link, func() answer { return c.server.acquire(a, wait != nil) })
+		switch {
+		case err != nil:
+			return driver.Grant{}, err
+		case got.withdrawn:
+			return driver.Grant{}, errWithdrawn
+		case got.mismatch != nil:
+			a.left = false
+			return driver.Grant{}, got.mismatch
+		case got.number != 0:
+			return driver.Grant{First: got.number, Count: count(a.req), Slot: got.slot, Since: since}, nil
+		case wait == nil:
+			a.left = false
+			return driver.Grant{}, nil
+		}
+		ctx = wait()
+		look := time.NewTimer(got.left)
+		select {
+		case <-a.word:
+		case <-look.C:
+		case <-ctx.Done():
+		}
+		look.Stop()
+		if ctx.Err() != nil {
+			return driver.Grant{}, context.Cause(ctx)
+		}
+	}
+}
+
+func (c *client) Renew(ctx context.Context, as []*attempt) []error {
+	errs, err := send(ctx, c.link, func() []error {
+		errs := make([]error, len(as))
+		for i, a := range as {
+			errs[i] = c.server.renew(a)
+		}
+		return errs
+	})
+	if err != nil {
+		return slices.Repeat([]error{err}, len(as))
+	}
+	return errs
+}
+
+func (c *client) Release(ctx context.Context, a *attempt, keep time.Duration) error {
+	lost, err := send(ctx, c.link, func() error { return c.server.release(a, keep) })
+	if err != nil {
+		return err
+	}
+	a.left = false
+	return lost
+}
+
+func (c *client) Withdraw(ctx context.Context, a *attempt) error {
+	_, err := send(ctx, c.link, func() bool { c.server.withdraw(a); return true })
+	return err
+}
+
+func (c *client) Left(a *attempt) bool { return a.left }
+func (c *client) End(*attempt)         {}
+
+func (c *client) Inspect(ctx context.Context, name string) (locker.Info, error) {
+	return send(ctx, c.link, func() locker.Info { return c.server.inspect(name) })
+}
+
+func (c *client) List(ctx context.Context, prefix string) ([]locker.Info, error) {
+	return send(ctx, c.link, func() []locker.Info { return c.server.list(prefix) })
+}
+
+func (c *client) Break(ctx context.Context, name string, tokens ...uint64) (bool, error) {
+	return send(ctx, c.link, func() bool {
+		holders := c.server.free(name, func(h *hold) bool { return len(tokens) == 0 || slices.Contains(tokens, h.of.number) })
+		for _, a := range holders {
+			a.forced = true
+		}
+		return len(holders) > 0
+	})
+}
