@@ -24,14 +24,14 @@ var crowded = map[string]bool{
 	"exclusion": true, "many-waiters": true, "many-waiters-one-client": true, "wait-cancelled-at-the-turn": true,
 	"odd-names": true, "many-names": true, "tokens-under-contention": true,
 	"turns-in-memory": true, "turns-ranges": true,
-	"early": true, "impatient-neighbours": true, "goroutines": true, "goroutines-held": true, "connections": true,
+	"early": true, "shared-crowd": true, "slots-crowd": true, "impatient-neighbours": true, "goroutines": true, "goroutines-held": true, "connections": true,
 }
 
 // Clauses returns the contract.
 func Clauses() []Clause {
 	return slices.Concat(exclusionClauses, waitingClauses, queueClauses, unlockClauses,
 		losingClauses, minHoldClauses, tokenClauses, turnClauses, nameClauses, optionClauses,
-		faultClauses, leakClauses, extraClauses)
+		faultClauses, leakClauses, extraClauses, sharedClauses, slotClauses)
 }
 
 // Skipped is the error of a clause that was not checked, because the harness or the

@@ -216,7 +216,11 @@ func (e *entry) taken(a *attempt, now locker.Instant, queue bool) answer {
 	for _, h := range e.holds {
 		first = min(first, h.end)
 	}
-	return answer{left: min(first.Sub(now)+time.Duration(max(at, 0))*reserveTime, a.req.TTL/3)}
+	left := first.Sub(now) + time.Duration(max(at, 0))*reserveTime
+	for _, p := range e.waiters[:max(at, 0)] {
+		left = min(left, p.end.Sub(now))
+	}
+	return answer{left: min(left, a.req.TTL/3)}
 }
 
 // renew answers nil, or that a no longer has the lock.
