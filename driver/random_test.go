@@ -27,10 +27,9 @@ type badStore struct {
 }
 
 type place struct {
-	holder *bid
-	end    time.Time
-	queue  []*bid
-	last   uint64
+	holds map[*bid]time.Time // until when
+	queue []*bid
+	last  uint64
 }
 
 type bid struct {
@@ -40,6 +39,7 @@ type bid struct {
 	bell      chan struct{}
 	withdrawn bool // the server's
 	first     uint64
+	slot      int
 
 	left     bool
 	in       int // Acquire, Release, Withdraw under way
@@ -119,23 +119,54 @@ func after(d time.Duration, f func()) {
 func (w *badStore) at(name string) *place {
 	e := w.names[name]
 	if e == nil {
-		e = new(place)
+		e = &place{holds: make(map[*bid]time.Time)}
 		w.names[name] = e
 	}
-	if e.holder != nil && !time.Now().Before(e.end) {
-		e.holder = nil
-		e.ring()
+	for h, end := range e.holds {
+		if !time.Now().Before(end) {
+			e.drop(h)
+		}
 	}
 	return e
 }
 
-func (e *place) ring() {
-	if len(e.queue) > 0 {
+// drop ends h's hold, and rings for those who wait.
+func (e *place) drop(h *bid) {
+	delete(e.holds, h)
+	for _, waiter := range e.queue {
 		select {
-		case e.queue[0].bell <- struct{}{}:
+		case waiter.bell <- struct{}{}:
 		default:
 		}
 	}
+}
+
+func (e *place) room(h *bid) bool {
+	slots := 0
+	taken := make(map[int]bool)
+	for other := range e.holds {
+		if h.req.Kind != other.req.Kind || h.req.Kind == locker.Exclusive {
+			return false
+		}
+		taken[other.slot] = true
+		slots++
+	}
+	for h.slot = 0; taken[h.slot]; h.slot++ {
+	}
+	return h.req.Kind == locker.Shared || slots < max(h.req.Slots, 1)
+}
+
+// turn reports whether nobody is before h who would have to go first.
+func (e *place) turn(h *bid) bool {
+	for _, other := range e.queue {
+		if other == h {
+			return true
+		}
+		if other.req.Kind == locker.Exclusive || h.req.Kind != locker.Shared {
+			return false
+		}
+	}
+	return true
 }
 
 func (p *proc) enter(h *bid, what string) {
@@ -151,7 +182,7 @@ func (p *proc) enter(h *bid, what string) {
 }
 func (p *proc) leave(h *bid) { p.w.mu.Lock(); h.in--; p.w.mu.Unlock() }
 
-func (p *proc) Guarantees() locker.Guarantees { return locker.Guarantees{} }
+func (p *proc) Guarantees() locker.Guarantees { return locker.Guarantees{Shared: true, Slots: true} }
 func (p *proc) Begin(req *locker.Request) (*bid, error) {
 	p.w.mu.Lock()
 	defer p.w.mu.Unlock()
@@ -170,6 +201,10 @@ func (p *proc) Acquire(ctx context.Context, h *bid, wait driver.Wait) (driver.Gr
 		p.w.mu.Unlock()
 		var first uint64
 		var gone bool
+		count := uint64(64)
+		if h.req.Kind != locker.Exclusive {
+			count = 1
+		}
 		var left time.Duration
 		if err := p.send(ctx, func() {
 			p.w.mu.Lock()
@@ -178,20 +213,22 @@ func (p *proc) Acquire(ctx context.Context, h *bid, wait driver.Wait) (driver.Gr
 			switch {
 			case h.withdrawn:
 				gone = true
-			case e.holder == h:
-				e.end = time.Now().Add(h.req.TTL)
+			case !e.holds[h].IsZero():
+				e.holds[h] = time.Now().Add(h.req.TTL)
 				first = h.first
-			case e.holder == nil && (len(e.queue) == 0 || e.queue[0] == h || wait == nil):
+			case e.room(h) && e.turn(h):
 				e.queue = slices.DeleteFunc(e.queue, func(x *bid) bool { return x == h })
-				e.holder, e.end = h, time.Now().Add(h.req.TTL)
+				e.holds[h] = time.Now().Add(h.req.TTL)
 				h.first = e.last + 1
 				first = h.first
-				e.last += 64
+				e.last += count
 			default:
 				if wait != nil && !slices.Contains(e.queue, h) {
 					e.queue = append(e.queue, h)
 				}
-				left = time.Until(e.end)
+				for _, end := range e.holds {
+					left = max(left, time.Until(end))
+				}
 			}
 		}); err != nil {
 			return driver.Grant{}, err
@@ -203,7 +240,7 @@ func (p *proc) Acquire(ctx context.Context, h *bid, wait driver.Wait) (driver.Gr
 		case gn:
 			return driver.Grant{}, errors.New("withdrawn")
 		case fst != 0:
-			return driver.Grant{First: fst, Count: 64, Since: since}, nil
+			return driver.Grant{First: fst, Count: uint32(count), Slot: h.slot, Since: since}, nil
 		case wait == nil:
 			return driver.Grant{}, nil
 		}
@@ -232,8 +269,8 @@ func (p *proc) Renew(ctx context.Context, hs []*bid) []error {
 		defer p.w.mu.Unlock()
 		got = make([]error, len(hs))
 		for i, h := range hs {
-			if e := p.w.at(h.req.Name); e.holder == h {
-				e.end = time.Now().Add(h.req.TTL)
+			if e := p.w.at(h.req.Name); !e.holds[h].IsZero() {
+				e.holds[h] = time.Now().Add(h.req.TTL)
 			} else {
 				got[i] = &locker.LostError{Reason: locker.TakenOver}
 			}
@@ -261,9 +298,8 @@ func (p *proc) Release(ctx context.Context, h *bid, _ time.Duration) error {
 	err := p.send(ctx, func() {
 		p.w.mu.Lock()
 		defer p.w.mu.Unlock()
-		if e := p.w.at(h.req.Name); e.holder == h {
-			e.holder = nil
-			e.ring()
+		if e := p.w.at(h.req.Name); !e.holds[h].IsZero() {
+			e.drop(h)
 		} else {
 			lost = &locker.LostError{Reason: locker.TakenOver}
 		}
@@ -284,15 +320,8 @@ func (p *proc) Withdraw(ctx context.Context, h *bid) error {
 		defer p.w.mu.Unlock()
 		e := p.w.at(h.req.Name)
 		h.withdrawn = true
-		front := len(e.queue) > 0 && e.queue[0] == h
 		e.queue = slices.DeleteFunc(e.queue, func(x *bid) bool { return x == h })
-		if e.holder == h {
-			e.holder = nil
-			front = true
-		}
-		if front && e.holder == nil {
-			e.ring()
-		}
+		e.drop(h)
 	})
 }
 func (p *proc) Left(h *bid) bool { p.w.mu.Lock(); defer p.w.mu.Unlock(); return h.left && !h.withdrawn }
@@ -393,7 +422,7 @@ func (b *holders) set(l *locker.Lock, believes bool) {
 	}
 }
 
-// check requires that no name has two.
+// check requires that no name has two, unless both read, or have slots of their own.
 func (b *holders) check() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -402,10 +431,14 @@ func (b *holders) check() {
 		if l.Err() != nil {
 			continue
 		}
-		if o := of[l.Name()]; o != nil {
-			b.w.fail("two holders of %q: %d and %d", l.Name(), o.Token(), l.Token())
+		name := l.Name()
+		if l.Slot() >= 0 {
+			name = locker.SlotResource(name, l.Slot())
 		}
-		of[l.Name()] = l
+		if o := of[name]; o != nil && (o.SharedToken() == 0 || l.SharedToken() == 0) {
+			b.w.fail("two holders of %q: %d and %d", name, driver.LeaseOf(o), driver.LeaseOf(l))
+		}
+		of[name] = l
 	}
 }
 
@@ -420,7 +453,7 @@ type user struct {
 // upTo returns a time of at least one millisecond and at most n.
 func (u *user) upTo(n int) time.Duration { return time.Duration(1+u.r.IntN(n)) * time.Millisecond }
 
-func (u *user) options() []locker.Option {
+func (u *user) options(name string) []locker.Option {
 	opts := []locker.Option{locker.WithTTL([]time.Duration{200, 300, 1000}[u.r.IntN(3)] * time.Millisecond)}
 	if u.r.IntN(4) == 0 {
 		opts = append(opts, locker.WithoutRenewal())
@@ -434,13 +467,19 @@ func (u *user) options() []locker.Option {
 	if u.r.IntN(6) == 0 {
 		opts = append(opts, locker.WithHolder("x"))
 	}
+	switch {
+	case name == "slots":
+		opts = append(opts, locker.WithSlots(2))
+	case name == "rw" && u.r.IntN(3) > 0:
+		opts = append(opts, locker.WithShared())
+	}
 	return opts
 }
 
 // play asks for a lock, and holds it for a while if it gets it.
 func (u *user) play() {
 	time.Sleep(u.upTo(50))
-	lock := u.ask([]string{"a", "a", "b"}[u.r.IntN(3)], u.upTo(3000))
+	lock := u.ask([]string{"a", "a", "b", "rw", "rw", "slots"}[u.r.IntN(6)], u.upTo(3000))
 	if lock == nil {
 		return
 	}
@@ -470,7 +509,7 @@ func (u *user) ask(name string, limit time.Duration) *locker.Lock {
 		do = u.l.TryLock
 	}
 	began := time.Now()
-	lock, err := do(ctx, name, u.options()...)
+	lock, err := do(ctx, name, u.options(name)...)
 	if took := time.Since(began); took > limit+251*time.Millisecond {
 		u.w.fail("a call with %v took %v: %v", limit, took, err)
 	}

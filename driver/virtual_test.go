@@ -43,17 +43,18 @@ func virtual(t *testing.T, f func(t *testing.T, c *clock)) {
 type backend struct {
 	l *Locker[*hold]
 
-	mu       sync.Mutex
-	token    uint64
-	renewals [][]string
-	released []string
-	ended    map[string]int
-	lasting  bool          // so are locks from now on
-	session  Session       // of the locks from now on, or nil
-	took     time.Duration // each grant
-	count    uint32        // of its tokens; 0 for one
-	keeps    bool
-	kept     []time.Duration // what releases asked for
+	mu        sync.Mutex
+	token     uint64
+	renewals  [][]string
+	released  []string
+	ended     map[string]int
+	lasting   bool          // so are locks from now on
+	session   Session       // of the locks from now on, or nil
+	took      time.Duration // each grant
+	count     uint32        // of its tokens; 0 for one
+	keeps     bool
+	exclusive bool            // it has no other kinds
+	kept      []time.Duration // what releases asked for
 
 	onAcquire func(ctx context.Context) error              // nil: granted
 	onRenew   func(ctx context.Context, name string) error // nil: renewed
@@ -73,7 +74,7 @@ func newBackend() *backend {
 }
 
 func (b *backend) Guarantees() locker.Guarantees {
-	return locker.Guarantees{Keeps: b.keeps}
+	return locker.Guarantees{Keeps: b.keeps, Shared: !b.exclusive, Slots: !b.exclusive}
 }
 
 func (b *backend) Begin(req *locker.Request) (*hold, error) { return &hold{req: req}, nil }
