@@ -47,25 +47,30 @@ func Parse(s string) (Token, error) {
 	return Token(n), nil
 }
 
-// ErrStale means that the storage has seen a greater token: somebody else has
-// been granted the lock since. Nothing was written. It is never worth trying
+// ErrStale means that the storage has seen a greater token, which shuts this one out:
+// somebody else has been granted the lock since. Nothing was written. It is never worth trying
 // again with the same token.
 var ErrStale = errors.New("stale fencing token")
 
-// ErrZeroToken means that a guard was called with the zero [Token]. Nothing was
-// written. No lock has that token, so no lock protects the write.
-var ErrZeroToken = errors.New("the zero token was never granted: was the lock's token passed on?")
+// ErrZeroToken means that a guard was called with the zero [Token] or [SharedToken].
+// Nothing was written. No lock has that token, so no lock protects what it was used for.
+var ErrZeroToken = errors.New("the zero token was never granted: was the lock's token passed on? (a shared lock has a SharedToken instead)")
 
 // StaleError is an [ErrStale] that says which tokens were compared.
 type StaleError struct {
 	Resource string
-	Token    Token // what the writer brought
-	Seen     Token // the greatest that the storage had seen
+	Token    Token // what the writer brought, or the reader
+	Seen     Token // the greatest that the storage had seen of those that shut it out
+	Reader   bool  // Token is the number of a [SharedToken]
 }
 
 func (e *StaleError) Error() string {
-	return fmt.Sprintf("%v: %.100q has seen token %d, this writer has %d: the lock has had another holder since",
-		ErrStale, e.Resource, e.Seen, e.Token)
+	who := "writer"
+	if e.Reader {
+		who = "reader"
+	}
+	return fmt.Sprintf("%v: %.100q has seen token %d, this %s has %d: the lock has had another holder since",
+		ErrStale, e.Resource, e.Seen, who, e.Token)
 }
 
 // Unwrap makes errors.Is(err, ErrStale) true.
@@ -89,9 +94,9 @@ type Guard interface {
 }
 
 // SharedGuard is a Guard that knows readers, too. It keeps two marks for a resource: the
-// greatest token that wrote, and the greatest number that read. A write is accepted if its
-// token is not smaller than either; a read if its number is not smaller than the mark of
-// those who wrote.
+// greatest token that wrote, and the greatest number that read. It accepts a write if its
+// token is not smaller than either mark, and a read if its number is not smaller than the
+// mark of those who wrote.
 //
 // With one mark, a reader that still holds the lock would be refused because a later one
 // came by. If readers left no mark, an earlier holder's late write would come between two
@@ -104,6 +109,10 @@ type SharedGuard interface {
 	// Otherwise the error is an [ErrStale], and nothing has changed. Zero is an
 	// [ErrZeroToken]. After any other error the number may or may not have been
 	// remembered; both are safe.
+	//
+	// Between a CheckShared and a separate read there is a gap, too. Where the guard has
+	// no method that reads in one step with the check, check once more after the last
+	// read: if that is accepted, no later holder had written before it.
 	CheckShared(ctx context.Context, resource string, token SharedToken) error
 }
 
@@ -181,7 +190,7 @@ func (m *Memory) Read(ctx context.Context, resource string, token SharedToken, r
 	defer m.mu.Unlock()
 	seen := m.seen[resource]
 	if Token(token) < seen.written {
-		return &StaleError{Resource: resource, Token: Token(token), Seen: seen.written}
+		return &StaleError{Resource: resource, Token: Token(token), Seen: seen.written, Reader: true}
 	}
 	m.remember(resource, marks{seen.written, max(seen.read, token)})
 	return read()

@@ -60,7 +60,7 @@ func TestAGuardAcceptsEqualAndGreaterTokensAndRefusesSmallerOnes(t *testing.T) {
 			t.Errorf("step %d: token %d was refused: %v", i, step.token, err)
 		case step.seen != 0 && !errors.Is(err, ErrStale):
 			t.Errorf("step %d: token %d gave %v, want ErrStale", i, step.token, err)
-		case step.seen != 0 && (!errors.As(err, &stale) || *stale != StaleError{step.resource, step.token, step.seen}):
+		case step.seen != 0 && (!errors.As(err, &stale) || *stale != StaleError{Resource: step.resource, Token: step.token, Seen: step.seen}):
 			t.Errorf("step %d: refused with %+v, want resource %q, token %d, seen %d", i, stale, step.resource, step.token, step.seen)
 		}
 	}
