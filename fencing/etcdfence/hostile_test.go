@@ -24,9 +24,14 @@ func TestGuardsOwnKeysAreNotWritten(t *testing.T) {
 	if _, err := guard.Do(ctx, "victim", 34, clientv3.OpPut("balance", "34")); err != nil {
 		t.Fatal(err)
 	}
+	if err := guard.CheckShared(ctx, "victim", 35); err != nil {
+		t.Fatal(err)
+	}
 	put := clientv3.OpPut("lockstile:f:victim", "0")
 	for name, op := range map[string]clientv3.Op{
 		"put":                    put,
+		"put of a reader's":      clientv3.OpPut("lockstile:fs:victim", "0"),
+		"delete of readers'":     clientv3.OpDelete("lockstile:fs:", clientv3.WithPrefix()),
 		"delete":                 clientv3.OpDelete("lockstile:f:victim"),
 		"delete by prefix":       clientv3.OpDelete("lockstile:", clientv3.WithPrefix()),
 		"delete by range":        clientv3.OpDelete("a", clientv3.WithRange("lockstile:f:w")),
@@ -39,8 +44,11 @@ func TestGuardsOwnKeysAreNotWritten(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := guard.Do(ctx, "victim", 33, clientv3.OpPut("balance", "33")); !errors.Is(err, fencing.ErrStale) {
+	if _, err := guard.Do(ctx, "victim", 34, clientv3.OpPut("balance", "33")); !errors.Is(err, fencing.ErrStale) {
 		t.Errorf("a stale write: %v", err)
+	}
+	if err := guard.CheckShared(ctx, "victim", 33); !errors.Is(err, fencing.ErrStale) {
+		t.Errorf("a stale read: %v", err)
 	}
 	got, err := client.Get(ctx, "", clientv3.WithPrefix(), clientv3.WithKeysOnly())
 	if err != nil {
@@ -50,7 +58,7 @@ func TestGuardsOwnKeysAreNotWritten(t *testing.T) {
 	for _, kv := range got.Kvs {
 		keys = append(keys, string(kv.Key))
 	}
-	if !slices.Equal(keys, []string{"balance", "lockstile:f:victim"}) {
+	if !slices.Equal(keys, []string{"balance", "lockstile:f:victim", "lockstile:fs:victim"}) {
 		t.Errorf("after it there is %q", keys)
 	}
 }
@@ -61,11 +69,11 @@ func TestKeysBesideTheGuardsOwnAreWritten(t *testing.T) {
 	guard := etcdfence.NewGuard(client)
 	ctx := patience(t)
 	for i, op := range []clientv3.Op{
-		clientv3.OpPut("lockstile:f", "v"),
-		clientv3.OpPut("lockstile:f;", "v"),
+		clientv3.OpPut("lockstile:e", "v"),
+		clientv3.OpPut("lockstile:g", "v"),
 		clientv3.OpDelete("lockstile:e", clientv3.WithPrefix()),
-		clientv3.OpDelete("lockstile:a", clientv3.WithRange("lockstile:f:")),
-		clientv3.OpDelete("lockstile:f;", clientv3.WithFromKey()),
+		clientv3.OpDelete("lockstile:a", clientv3.WithRange("lockstile:f")),
+		clientv3.OpDelete("lockstile:g", clientv3.WithFromKey()),
 		clientv3.OpGet("lockstile:f:r"),
 		clientv3.OpTxn(nil, []clientv3.Op{clientv3.OpGet("", clientv3.WithPrefix())}, []clientv3.Op{clientv3.OpPut("k", "v")}),
 	} {
