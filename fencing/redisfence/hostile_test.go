@@ -85,12 +85,17 @@ func TestServerThatHasBecomeAReplicaAcceptsNothing(t *testing.T) {
 	if _, err := g.Do(ctx, "k", 33, "SET", "old"); err != nil {
 		t.Fatal(err)
 	}
+	if err := g.CheckShared(ctx, "readers", 33); err != nil {
+		t.Fatal(err)
+	}
 	srv.Do("REPLICAOF", "127.0.0.1", "1") // where nobody is
 	for what, ask := range map[string]func() error{
-		"Check":   func() error { return g.Check(ctx, "k", 33) },
-		"a read":  func() error { _, err := g.Do(ctx, "k", 33, "GET"); return err },
-		"a write": func() error { _, err := g.Do(ctx, "k", 33, "SET", "older"); return err },
-		"a newer": func() error { return g.Check(ctx, "k", 35) },
+		"Check":                             func() error { return g.Check(ctx, "k", 33) },
+		"a read":                            func() error { _, err := g.Do(ctx, "k", 33, "GET"); return err },
+		"a write":                           func() error { _, err := g.Do(ctx, "k", 33, "SET", "older"); return err },
+		"a newer":                           func() error { return g.Check(ctx, "k", 35) },
+		"a reader that has raised its mark": func() error { return g.CheckShared(ctx, "readers", 33) },
+		"a read of such a reader":           func() error { _, err := g.Read(ctx, "readers", 33, "GET"); return err },
 	} {
 		if ask() == nil {
 			t.Errorf("%s was accepted by a replica", what)

@@ -5,10 +5,10 @@
 //
 // Check and write are one script on the server, so nothing comes between them. A server
 // that has become a replica refuses both.
-// The greatest token of a key is kept under "lockstile:f:{…}", in the key's
-// Cluster slot, without an expiry. It is as durable as the data beside it: a
+// The greatest token of a key, and the greatest number of its readers, are kept under
+// "lockstile:f:{…}", in the key's Cluster slot, without an expiry. It is as durable as the data beside it: a
 // restart from an old snapshot brings back both. Only a server that evicts keys
-// without an expiry (maxmemory-policy allkeys-…) may lose the token alone.
+// without an expiry (maxmemory-policy allkeys-…) may lose the tokens alone.
 //
 // # What is not
 //
@@ -44,10 +44,10 @@ import (
 	"github.com/lockstile/locker/internal/redisclient"
 )
 
-// Guard is a [fencing.Guard] on Redis. A resource is a key.
+// Guard is a [fencing.SharedGuard] on Redis. A resource is a key.
 type Guard struct{ rdb redis.UniversalClient }
 
-var _ fencing.Guard = (*Guard)(nil)
+var _ fencing.SharedGuard = (*Guard)(nil)
 
 // NewGuard returns a Guard on rdb, which it never closes: a *redis.Client or a
 // *redis.ClusterClient. Others are refused: a Ring asks another server when one is down,
@@ -77,26 +77,50 @@ const (
 var ErrInexact = errors.New("the command was carried out, but a script of Redis does not return integers beyond 2^53 exactly: read them as text, with GET")
 
 // guarded compares tokens as text of one width, for Lua's numbers are exact only
-// below 2^53. The arguments are checked here and not before they are sent, because the
-// client makes text of values of many types.
+// below 2^53. It keeps the greatest token that wrote, and after it the greatest number that
+// read, if any. A reader's is written each time, too, for a replica accepts no write. The
+// arguments are checked here and not before they are sent, because the client makes text of
+// values of many types.
 var guarded = redis.NewScript(guardedText)
 
 const guardedText = redisclient.Since7 + `
-for i = 3, #ARGV do
+local mine, kind, command = ARGV[1], ARGV[2], ARGV[3]
+for i = 4, #ARGV do
   if string.sub(ARGV[i], 1, 10) == 'lockstile:' then
     return redis.error_reply('ERR arguments that begin with "lockstile:" are refused: keys that do are Lockstile\'s own')
   end
 end
-local seen = redis.call('GET', KEYS[2])
-if seen and ARGV[1] < seen then return {0, seen} end
-redis.call('SET', KEYS[2], ARGV[1])
-if not ARGV[2] then return {1} end
-return {1, redis.call(ARGV[2], KEYS[1], unpack(ARGV, 3))}
+local marks = redis.call('GET', KEYS[2]) or ''
+local written, read = string.sub(marks, 1, 20), string.sub(marks, 22)
+local seen = written
+if kind == 'write' and read > seen then seen = read end
+if mine < seen then return {0, seen} end
+if kind == 'write' then
+  written = mine
+else
+  local reads = not command
+  local info = command and redis.call('COMMAND', 'INFO', command)[1]
+  for _, flag in ipairs(info and info[3] or {}) do reads = reads or flag.ok == 'readonly' end
+  if not reads then
+    return redis.error_reply('ERR ' .. command .. ' is not a command that only reads, and a shared lock opens no write')
+  end
+  if written == '' then written = string.rep('0', 20) end
+  if mine > read then read = mine end
+end
+redis.call('SET', KEYS[2], read == '' and written or written .. ' ' .. read)
+if not command then return {1} end
+return {1, redis.call(command, KEYS[1], unpack(ARGV, 4))}
 `
 
 // Check implements [fencing.Guard].
 func (g *Guard) Check(ctx context.Context, resource string, token fencing.Token) error {
-	_, err := g.run(ctx, resource, token)
+	_, err := g.run(ctx, "check", fencing.StaleError{Resource: resource, Token: token})
+	return err
+}
+
+// CheckShared implements [fencing.SharedGuard].
+func (g *Guard) CheckShared(ctx context.Context, resource string, token fencing.SharedToken) error {
+	_, err := g.run(ctx, "check", fencing.StaleError{Resource: resource, Token: fencing.Token(token), Reader: true})
 	return err
 }
 
@@ -110,39 +134,52 @@ func (g *Guard) Check(ctx context.Context, resource string, token fencing.Token)
 // A command has 7,000 further arguments at most, and neither they nor key may begin
 // with "lockstile:"; otherwise nothing is written and no token remembered.
 func (g *Guard) Do(ctx context.Context, key string, token fencing.Token, command string, args ...any) (any, error) {
-	switch {
-	case command == "":
-		return nil, fmt.Errorf("redisfence: write %.100q: the command is empty", key)
-	case strings.HasPrefix(key, reserved): // it could change what was seen of another key
-		return nil, fmt.Errorf("redisfence: write %.100q: keys that begin with %q are Lockstile's own", key, reserved)
-	case len(args) > mostArgs:
-		return nil, fmt.Errorf("redisfence: write %.100q: the command has %d arguments, and the most is %d: divide it", key, len(args), mostArgs)
-	}
-	return g.run(ctx, key, token, append([]any{command}, args...)...)
+	return g.command(ctx, "write", fencing.StaleError{Resource: key, Token: token}, command, args)
 }
 
-func (g *Guard) run(ctx context.Context, key string, token fencing.Token, command ...any) (any, error) {
-	if token == 0 {
-		return nil, fmt.Errorf("redisfence: %s %.100q: %w", verb(command), key, fencing.ErrZeroToken)
+// Read runs one Redis command on key with a reader's number, as Do does with a writer's
+// token. The command must be one that Redis flags as "readonly" (see COMMAND INFO); with
+// any other, nothing is written and no number remembered.
+func (g *Guard) Read(ctx context.Context, key string, token fencing.SharedToken, command string, args ...any) (any, error) {
+	return g.command(ctx, "read", fencing.StaleError{Resource: key, Token: fencing.Token(token), Reader: true}, command, args)
+}
+
+func (g *Guard) command(ctx context.Context, verb string, mine fencing.StaleError, command string, args []any) (any, error) {
+	switch key := mine.Resource; {
+	case command == "":
+		return nil, fmt.Errorf("redisfence: %s %.100q: the command is empty", verb, key)
+	case strings.HasPrefix(key, reserved): // it could change what was seen of another key
+		return nil, fmt.Errorf("redisfence: %s %.100q: keys that begin with %q are Lockstile's own", verb, key, reserved)
+	case len(args) > mostArgs:
+		return nil, fmt.Errorf("redisfence: %s %.100q: the command has %d arguments, and the most is %d: divide it", verb, key, len(args), mostArgs)
 	}
-	args := append([]any{fmt.Sprintf("%020d", token)}, command...)
+	return g.run(ctx, verb, mine, append([]any{command}, args...)...)
+}
+
+func (g *Guard) run(ctx context.Context, verb string, mine fencing.StaleError, command ...any) (any, error) {
+	key, kind := mine.Resource, "write"
+	if mine.Reader {
+		kind = "read"
+	}
+	if mine.Token == 0 {
+		return nil, fmt.Errorf("redisfence: %s %.100q: %w", verb, key, fencing.ErrZeroToken)
+	}
+	args := append([]any{fmt.Sprintf("%020d", mine.Token), kind}, command...)
 	reply, err := guarded.Run(ctx, g.rdb, []string{key, hashslot.Beside(prefix, key)}, args...).Slice()
 	if err != nil {
-		return nil, fmt.Errorf("redisfence: %s %.100q: %w", verb(command), key, err)
+		return nil, fmt.Errorf("redisfence: %s %.100q: %w", verb, key, err)
 	}
 	if len(reply) == 2 && reply[0] == int64(0) {
-		seen, err := parse(reply[1])
-		if err != nil {
-			return nil, fmt.Errorf("redisfence: %s %.100q: %w", verb(command), key, err)
+		if mine.Seen, err = parse(reply[1]); err != nil {
+			return nil, fmt.Errorf("redisfence: %s %.100q: %w", verb, key, err)
 		}
-		return nil, fmt.Errorf("redisfence: %s: %w", verb(command),
-			&fencing.StaleError{Resource: key, Token: token, Seen: seen})
+		return nil, fmt.Errorf("redisfence: %s: %w", verb, &mine)
 	}
 	if len(reply) < 2 {
 		return nil, nil
 	}
 	if !exact(reply[1]) {
-		return nil, fmt.Errorf("redisfence: write %.100q: %w", key, ErrInexact)
+		return nil, fmt.Errorf("redisfence: %s %.100q: %w", verb, key, ErrInexact)
 	}
 	return reply[1], nil
 }
@@ -157,13 +194,6 @@ func exact(reply any) bool {
 		return !slices.ContainsFunc(r, func(element any) bool { return !exact(element) })
 	}
 	return true
-}
-
-func verb(command []any) string {
-	if len(command) == 0 {
-		return "check"
-	}
-	return "write"
 }
 
 func parse(reply any) (fencing.Token, error) {

@@ -17,7 +17,7 @@ func TestServerOlderThanRedis7IsRefusedAndNothingIsWritten(t *testing.T) {
 	defer rdb.Close()
 	for _, text := range []string{guardedText, nextText} {
 		old := strings.ReplaceAll(text, "REDIS_VERSION_NUM", "NO_SUCH_VALUE")
-		err := rdb.Eval(t.Context(), old, []string{"k", "lockstile:f:{k}"}, "00000000000000000034", "SET", "v").Err()
+		err := rdb.Eval(t.Context(), old, []string{"k", "lockstile:f:{k}"}, "00000000000000000034", "write", "SET", "v").Err()
 		if err == nil || !strings.Contains(err.Error(), "of Redis is too old") {
 			t.Errorf("%v", err)
 		}
