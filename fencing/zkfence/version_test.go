@@ -13,12 +13,12 @@ import (
 func TestVersionThatStandsForAnyIsNotCompared(t *testing.T) {
 	for _, version := range []int32{0, math.MaxInt32, math.MinInt32, -2, -1} {
 		for _, token := range []fencing.Token{34, 35} { // the one that was seen, and a greater one
-			op, err := condition("r", "/base/r", []byte("34"), version, token)
+			op, err := condition("/base/r", []byte("34"), version, fencing.StaleError{Resource: "r", Token: token})
 			if (version == -1) != (err != nil) || errors.Is(err, fencing.ErrStale) {
 				t.Errorf("version %d, token %d: %+v, %v", version, token, op, err)
 			}
 		}
-		if _, err := condition("r", "/base/r", []byte("34"), version, 33); !errors.Is(err, fencing.ErrStale) {
+		if _, err := condition("/base/r", []byte("34"), version, fencing.StaleError{Resource: "r", Token: 33}); !errors.Is(err, fencing.ErrStale) {
 			t.Errorf("version %d: a stale token: %v", version, err)
 		}
 	}

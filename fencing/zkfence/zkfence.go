@@ -4,9 +4,13 @@
 // # What is promised
 //
 // Check and write are one transaction, which compares the version of a node that
-// keeps the greatest token of the resource, so nothing comes between them. The node
-// lies at base/resource and is never removed: a guard that forgot the token would
-// accept smaller ones.
+// keeps the greatest token of the resource and the greatest number of its readers, so
+// nothing comes between them. The node lies at base/resource and is never removed: a guard
+// that forgot the tokens would accept smaller ones.
+//
+// A transaction of ZooKeeper that writes cannot read. So a reader calls CheckShared before
+// it reads, and once more afterwards: if both accept its number, no later holder had
+// written before it was done.
 //
 // # What is not
 //
@@ -22,7 +26,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -35,8 +38,8 @@ import (
 // DefaultBase is where the guard's nodes are without Options.Base.
 const DefaultBase = "/lockstile-fences"
 
-// mostRounds bounds how often one write is tried again because another one with the
-// same token has come first.
+// mostRounds bounds how often a check is tried again because another one has come first
+// that did not make its token stale.
 const mostRounds = 100
 
 // mostResource is the longest name of a resource, in bytes, as for names of locks.
@@ -53,7 +56,7 @@ type Options struct {
 	ACL []zk.ACL
 }
 
-// Guard is a [fencing.Guard] on ZooKeeper. A resource is any name on which
+// Guard is a [fencing.SharedGuard] on ZooKeeper. A resource is any name on which
 // writers agree, of 1 to 512 bytes of UTF-8.
 type Guard struct {
 	zk   *zkclient.Client
@@ -61,7 +64,7 @@ type Guard struct {
 	acl  []zk.ACL
 }
 
-var _ fencing.Guard = (*Guard)(nil)
+var _ fencing.SharedGuard = (*Guard)(nil)
 
 // NewGuard returns a Guard on conn, which it never closes.
 func NewGuard(conn *zk.Conn, opts Options) (*Guard, error) {
@@ -82,10 +85,14 @@ func NewGuard(conn *zk.Conn, opts Options) (*Guard, error) {
 
 // Check implements [fencing.Guard], in two round trips.
 func (g *Guard) Check(ctx context.Context, resource string, token fencing.Token) error {
-	if _, err := g.run(ctx, resource, token, nil); err != nil {
-		return fmt.Errorf("zkfence: check %.100q: %w", resource, err)
-	}
-	return nil
+	_, err := g.run(ctx, "check", fencing.StaleError{Resource: resource, Token: token}, nil)
+	return err
+}
+
+// CheckShared implements [fencing.SharedGuard], in two round trips.
+func (g *Guard) CheckShared(ctx context.Context, resource string, token fencing.SharedToken) error {
+	_, err := g.run(ctx, "check", fencing.StaleError{Resource: resource, Token: fencing.Token(token), Reader: true}, nil)
+	return err
 }
 
 // Write runs ops, each a *zk.CreateRequest, *zk.DeleteRequest,
@@ -101,11 +108,7 @@ func (g *Guard) Write(ctx context.Context, resource string, token fencing.Token,
 	if slices.ContainsFunc(ops, g.reaches) { // it could change what was seen of another resource
 		return nil, fmt.Errorf("zkfence: write %.100q: the nodes at and below %q are the guard's own", resource, g.base)
 	}
-	results, err := g.run(ctx, resource, token, ops)
-	if err != nil {
-		return nil, fmt.Errorf("zkfence: write %.100q: %w", resource, err)
-	}
-	return results, nil
+	return g.run(ctx, "write", fencing.StaleError{Resource: resource, Token: token}, ops)
 }
 
 // reaches reports whether an operation writes the guard's own nodes.
@@ -122,18 +125,26 @@ func (g *Guard) reaches(op any) bool {
 	return path == g.base || strings.HasPrefix(path, g.base+"/")
 }
 
-// run reads the token and sends the transaction, again and again until no other write
+func (g *Guard) run(ctx context.Context, verb string, mine fencing.StaleError, ops []any) ([]zk.MultiResponse, error) {
+	results, err := g.rounds(ctx, mine, ops)
+	if err != nil {
+		return nil, fmt.Errorf("zkfence: %s %.100q: %w", verb, mine.Resource, err)
+	}
+	return results, nil
+}
+
+// rounds reads the marks and sends the transaction, again and again until no other write
 // comes between the two.
-func (g *Guard) run(ctx context.Context, resource string, token fencing.Token, ops []any) ([]zk.MultiResponse, error) {
-	switch err := checkResource(resource); {
+func (g *Guard) rounds(ctx context.Context, mine fencing.StaleError, ops []any) ([]zk.MultiResponse, error) {
+	switch err := checkResource(mine.Resource); {
 	case err != nil:
 		return nil, err
-	case token == 0:
+	case mine.Token == 0:
 		return nil, fencing.ErrZeroToken
 	}
-	path := g.base + "/" + zkclient.Escape(resource)
+	path := g.base + "/" + zkclient.Escape(mine.Resource)
 	for range mostRounds {
-		check, err := g.check(ctx, resource, path, token)
+		check, err := g.check(ctx, path, mine)
 		if err != nil {
 			return nil, err
 		}
@@ -149,7 +160,7 @@ func (g *Guard) run(ctx context.Context, resource string, token fencing.Token, o
 			return nil, err
 		}
 	}
-	return nil, fmt.Errorf("%d other writers were faster", mostRounds)
+	return nil, fmt.Errorf("%d others were faster", mostRounds)
 }
 
 // checkResource refuses names that make no path: one that is too long would cost the
@@ -181,10 +192,10 @@ func (g *Guard) try(ctx context.Context, path string, ops []any) (results []zk.M
 	return nil, failed, made
 }
 
-// check returns the operation that fails unless token may write. The node that it reads
+// check returns the operation that fails if mine is stale. The node that it reads
 // may be out of date, for the transaction compares the version. A token that is stale
-// by an old reading is stale, for the greatest token only grows.
-func (g *Guard) check(ctx context.Context, resource, path string, token fencing.Token) (any, error) {
+// by an old reading is stale, for the marks only grow.
+func (g *Guard) check(ctx context.Context, path string, mine fencing.StaleError) (any, error) {
 	type node struct {
 		data []byte
 		stat *zk.Stat
@@ -195,27 +206,60 @@ func (g *Guard) check(ctx context.Context, resource, path string, token fencing.
 	})
 	switch {
 	case errors.Is(err, zk.ErrNoNode):
-		return &zk.CreateRequest{Path: path, Data: []byte(token.String()), Acl: g.acl}, nil
+		return &zk.CreateRequest{Path: path, Data: marks{}.with(mine).text(), Acl: g.acl}, nil
 	case err != nil:
 		return nil, err
 	}
-	return condition(resource, path, n.data, n.stat.Version, token)
+	return condition(path, n.data, n.stat.Version, mine)
 }
 
 // condition returns the operation for a node with this data and version. A version
 // wraps, and the servers take -1 for any: with it, a transaction would go through though
 // a greater token has come since.
-func condition(resource, path string, data []byte, version int32, token fencing.Token) (any, error) {
-	seen, err := strconv.ParseUint(string(data), 10, 64)
-	switch {
-	case err != nil:
+func condition(path string, data []byte, version int32, mine fencing.StaleError) (any, error) {
+	seen, err := parse(data)
+	if err != nil {
 		return nil, errors.New("its node does not hold a token: is the base used by somebody else?")
-	case token < fencing.Token(seen):
-		return nil, &fencing.StaleError{Resource: resource, Token: token, Seen: fencing.Token(seen)}
-	case version == -1:
-		return nil, fmt.Errorf("its node %s has been written 2^32 - 1 times, and the servers compare no such version: set it to the token it holds, by hand and while nobody writes", path)
-	case token == fencing.Token(seen):
-		return &zk.CheckVersionRequest{Path: path, Version: version}, nil
 	}
-	return &zk.SetDataRequest{Path: path, Data: []byte(token.String()), Version: version}, nil
+	mine.Seen = seen.written
+	if !mine.Reader {
+		mine.Seen = max(seen.written, seen.read)
+	}
+	switch after := seen.with(mine); {
+	case mine.Token < mine.Seen:
+		return nil, &mine
+	case version == -1:
+		return nil, fmt.Errorf("its node %s has been written 2^32 - 1 times, and the servers compare no such version: set it to what it holds, by hand and while nobody writes", path)
+	case after == seen:
+		return &zk.CheckVersionRequest{Path: path, Version: version}, nil
+	default:
+		return &zk.SetDataRequest{Path: path, Data: after.text(), Version: version}, nil
+	}
+}
+
+// marks are the greatest numbers that have written, and read.
+type marks struct{ written, read fencing.Token }
+
+// with returns the marks when one more has been accepted.
+func (m marks) with(mine fencing.StaleError) marks {
+	if mine.Reader {
+		return marks{m.written, max(m.read, mine.Token)}
+	}
+	return marks{mine.Token, m.read}
+}
+
+// text is what a node holds: the second number is missing until somebody reads.
+func (m marks) text() []byte {
+	if m.read == 0 {
+		return []byte(m.written.String())
+	}
+	return []byte(m.written.String() + " " + m.read.String())
+}
+
+func parse(data []byte) (m marks, err error) {
+	written, read, readers := strings.Cut(string(data), " ")
+	if m.written, err = fencing.Parse(written); err == nil && readers {
+		m.read, err = fencing.Parse(read)
+	}
+	return m, err
 }
