@@ -18,6 +18,14 @@
 // The token becomes durable together with the writes, and the commit of both waits for
 // the disk, also where synchronous_commit is off or local.
 //
+// # Readers
+//
+// With CheckShared, transactions of readers go on side by side, and a writer's check waits
+// for their end, with two conditions: the reader has claimed the resource once before, by a
+// CheckShared that has a transaction to itself ([locker.WithGuard] with a pool does that),
+// and a later reader has not come in without. A reader's first check changes the
+// resource's row, so it waits for all others there, and they for its transaction.
+//
 // # What is not
 //
 // Only transactions that call Check are refused. A rollback to a savepoint before
@@ -41,8 +49,13 @@ import (
 )
 
 // Schema makes the table in which guards keep their tokens: a row for every resource
-// that they have seen. Apply it as a migration of your own; applying it again changes
-// nothing. A role that writes under a guard needs SELECT, INSERT and UPDATE on it.
+// that they have seen, with the greatest token that wrote and the greatest number that read.
+// Apply it as a migration of your own; applying it again changes nothing. A role that reads
+// or writes under a guard needs SELECT, INSERT and UPDATE on it.
+//
+// A table of the first layout, which knew no readers, gets the column that it lacks, and
+// keeps its tokens. From then on programs of that layout are refused by the table itself:
+// they would take no notice of readers.
 //
 // The table is made in the first schema of the search path. It is an error if the
 // search path has it in another one already: a second table would know none of the
@@ -61,19 +74,24 @@ BEGIN
   END IF;
   CREATE TABLE IF NOT EXISTS lockstile_fence (
     resource text COLLATE "C" PRIMARY KEY,
-    token    numeric(20) NOT NULL
+    token    numeric(20) NOT NULL,
+    shared   numeric(20) NOT NULL
   );
+  IF NOT EXISTS (SELECT FROM pg_attribute WHERE attrelid = 'lockstile_fence'::regclass AND attname = 'shared' AND NOT attisdropped) THEN
+    ALTER TABLE lockstile_fence ADD COLUMN shared numeric(20) NOT NULL DEFAULT 0;
+    ALTER TABLE lockstile_fence ALTER COLUMN shared DROP DEFAULT;
+  END IF;
 END $$;
 `
 
-// Guard is a [fencing.Guard] in the transaction that it was made for.
+// Guard is a [fencing.SharedGuard] in the transaction that it was made for.
 type Guard struct {
 	ask func(ctx context.Context, sql string, args ...any) row
 }
 
 type row interface{ Scan(dest ...any) error }
 
-var _ fencing.Guard = (*Guard)(nil)
+var _ fencing.SharedGuard = (*Guard)(nil)
 
 // Querier is a [pgx.Tx]; or a connection or a pool, for claiming a resource right
 // after its lock was granted, where nothing is written with the check.
@@ -96,28 +114,55 @@ func NewSQL(tx SQLQuerier) *Guard {
 	return &Guard{func(ctx context.Context, sql string, args ...any) row { return tx.QueryRowContext(ctx, sql, args...) }}
 }
 
-// check locks the row before it compares tokens, by the insert alone: a SELECT before
-// it would see the row as it was when the statement began. The name is sent as bytes,
-// so that it is the same in a session of any encoding. If a crash could undo a claim,
-// smaller tokens would be accepted again, so its commit waits for the disk in every
-// session.
-const check = `
-INSERT INTO lockstile_fence AS f (resource, token) VALUES (convert_from($1::bytea, 'UTF8'), CAST($2 AS numeric))
-ON CONFLICT (resource) DO UPDATE SET token = greatest(f.token, excluded.token)
-RETURNING f.token::text, CASE WHEN current_setting('synchronous_commit') IN ('off', 'local')
+// durable makes the commit wait for the disk in every session: if a crash could undo a
+// claim, smaller tokens would be accepted again.
+const durable = `CASE WHEN current_setting('synchronous_commit') IN ('off', 'local')
   THEN set_config('synchronous_commit', 'on', true) END`
+
+// write locks the row before it compares tokens, by the insert alone: a SELECT before
+// it would see the row as it was when the statement began. The name is sent as bytes,
+// so that it is the same in a session of any encoding.
+const write = `
+INSERT INTO lockstile_fence AS f (resource, token, shared) VALUES (convert_from($1::bytea, 'UTF8'), CAST($2 AS numeric), 0)
+ON CONFLICT (resource) DO UPDATE SET token = CASE WHEN excluded.token < f.shared THEN f.token ELSE greatest(f.token, excluded.token) END
+RETURNING greatest(f.token, f.shared)::text, ` + durable
+
+// read leaves the row as it is where the mark of readers is high enough already, and shares
+// it with other readers: a writer has to wait for all of them. It does not lock a row that
+// it goes on to change: two readers, each of which had, would wait for each other.
+const read = `
+WITH marked AS (
+  SELECT token FROM lockstile_fence
+  WHERE resource = convert_from($1::bytea, 'UTF8') AND shared >= CAST($2 AS numeric) FOR SHARE
+), raised AS (
+  INSERT INTO lockstile_fence AS f (resource, token, shared)
+  SELECT convert_from($1::bytea, 'UTF8'), 0, CAST($2 AS numeric) WHERE NOT EXISTS (SELECT FROM marked)
+  ON CONFLICT (resource) DO UPDATE SET shared = CASE WHEN excluded.shared < f.token THEN f.shared ELSE greatest(f.shared, excluded.shared) END
+  RETURNING f.token
+)
+SELECT token::text, ` + durable + ` FROM (SELECT token FROM marked UNION ALL SELECT token FROM raised) AS seen`
 
 // Check implements [fencing.Guard]. It holds the resource until the transaction ends:
 // if two transactions check the same resources in different orders, they may wait for
 // each other, and the server then ends one of them. After an error of the server's own,
 // the transaction can only be rolled back.
 func (g *Guard) Check(ctx context.Context, resource string, token fencing.Token) error {
-	if token == 0 {
-		return fmt.Errorf("pgfence: check %.100q: %w", resource, fencing.ErrZeroToken)
+	return g.run(ctx, write, fencing.StaleError{Resource: resource, Token: token})
+}
+
+// CheckShared implements [fencing.SharedGuard]. It keeps writers from the resource until the
+// transaction ends, as Check keeps everybody, and the same goes for errors.
+func (g *Guard) CheckShared(ctx context.Context, resource string, token fencing.SharedToken) error {
+	return g.run(ctx, read, fencing.StaleError{Resource: resource, Token: fencing.Token(token), Reader: true})
+}
+
+func (g *Guard) run(ctx context.Context, sql string, mine fencing.StaleError) error {
+	if mine.Token == 0 {
+		return fmt.Errorf("pgfence: check %.100q: %w", mine.Resource, fencing.ErrZeroToken)
 	}
 	var text string
 	var durable any // not needed
-	err := g.ask(ctx, check, []byte(resource), token.String()).Scan(&text, &durable)
+	err := g.ask(ctx, sql, []byte(mine.Resource), mine.Token.String()).Scan(&text, &durable)
 	if err == nil {
 		err = ctx.Err() // a driver may have cancelled: a server that waits for its standby then answers as if that had the token
 	}
@@ -126,23 +171,22 @@ func (g *Guard) Check(ctx context.Context, resource string, token fencing.Token)
 			err = fmt.Errorf("%w: %w", cause, err)
 		}
 		if withoutTable(err) {
-			err = fmt.Errorf("the table lockstile_fence is missing: apply Schema of package pgfence, and check the search path: %w", err)
+			err = fmt.Errorf("the table lockstile_fence is missing, or of an older layout: apply Schema of package pgfence, and check the search path: %w", err)
 		}
-		return fmt.Errorf("pgfence: check %.100q: %w", resource, err)
+		return fmt.Errorf("pgfence: check %.100q: %w", mine.Resource, err)
 	}
-	seen, err := fencing.Parse(text)
-	if err != nil {
-		return fmt.Errorf("pgfence: check %.100q: %w", resource, err)
+	if mine.Seen, err = fencing.Parse(text); err != nil {
+		return fmt.Errorf("pgfence: check %.100q: %w", mine.Resource, err)
 	}
-	if token < seen {
-		return fmt.Errorf("pgfence: check: %w", &fencing.StaleError{Resource: resource, Token: token, Seen: seen})
+	if mine.Token < mine.Seen {
+		return fmt.Errorf("pgfence: check: %w", &mine)
 	}
 	return nil
 }
 
-// withoutTable reports whether the server does not find the table. The errors of pgx and
-// of pq both have this method.
+// withoutTable reports whether the server does not find the table, or not all of its
+// columns. The errors of pgx and of pq both have this method.
 func withoutTable(err error) bool {
 	var state interface{ SQLState() string }
-	return errors.As(err, &state) && state.SQLState() == "42P01"
+	return errors.As(err, &state) && (state.SQLState() == "42P01" || state.SQLState() == "42703")
 }

@@ -192,13 +192,12 @@ func TestErrorsOfTheStoreAreNoVerdict(t *testing.T) {
 func TestMissingTableSaysWhatToDo(t *testing.T) {
 	t.Parallel()
 	pool, db := connect(t)
-	if _, err := pool.Exec(soon(t), `DROP TABLE lockstile_fence`); err != nil {
-		t.Fatal(err)
-	}
+	apply(t, pool, `DROP TABLE lockstile_fence`)
 	for name, guard := range map[string]*pgfence.Guard{"pgx": pgfence.New(pool), "sql": pgfence.NewSQL(db)} {
-		err := guard.Check(soon(t), "r", 1)
-		if err == nil || !strings.Contains(err.Error(), "apply Schema of package pgfence") {
-			t.Errorf("%s: %v", name, err)
+		for _, err := range []error{guard.Check(soon(t), "r", 1), guard.CheckShared(soon(t), "r", 1)} {
+			if err == nil || !strings.Contains(err.Error(), "apply Schema of package pgfence") {
+				t.Errorf("%s: %v", name, err)
+			}
 		}
 	}
 }
@@ -231,6 +230,17 @@ func TestStaleTokensAreRefusedInEveryModeOfSendingStatements(t *testing.T) {
 		}
 		if err := guard.Check(soon(t), resource, 4); !errors.Is(err, fencing.ErrStale) {
 			t.Errorf("%s: 4 after 5: %v", resource, err)
+		}
+		for _, number := range []fencing.SharedToken{7, 6} { // one raises the mark, the other finds it high enough
+			if err := guard.CheckShared(soon(t), resource, number); err != nil {
+				t.Errorf("%s: reader %d: %v", resource, number, err)
+			}
+		}
+		if err := guard.Check(soon(t), resource, 6); !errors.Is(err, fencing.ErrStale) {
+			t.Errorf("%s: 6 after reader 7: %v", resource, err)
+		}
+		if err := guard.CheckShared(soon(t), resource, 4); !errors.Is(err, fencing.ErrStale) {
+			t.Errorf("%s: reader 4 after 5: %v", resource, err)
 		}
 	}
 	reader := pgfence.New(open(t, strings.Replace(url, "postgres@", "reader@", 1)))
