@@ -28,7 +28,7 @@ func TestWriterThatIsPausedInItsBodyIsRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			written := make(chan string, 2) // at most the two requests of this test
 			refused := make(chan error, 2)
-			middleware, err := httpfence.Middleware(new(fencing.Memory), nil)
+			middleware, err := httpfence.Middleware(new(fencing.Memory), httpfence.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -117,7 +117,7 @@ func early(ctx context.Context, started chan struct{}) context.Context {
 
 // Goal: the look at the end of the body stands in the way of nobody else.
 func TestBodyOfAWriterThatStillHoldsIsReadWhole(t *testing.T) {
-	middleware, err := httpfence.Middleware(new(fencing.Memory), nil)
+	middleware, err := httpfence.Middleware(new(fencing.Memory), httpfence.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,14 @@
 // [bufio.Reader] of a larger size, the guard is asked less often.
 //
 // Requests of clients that are not ours can join in: the header is
-// "Fencing-Token", and its value the token in decimal.
+// "Fencing-Token", and its value the token in decimal. Before the number of a shared lock
+// stands the word "shared", as in "shared 34".
+//
+// # Readers
+//
+// A request with the number of a shared lock is accepted only if it just reads: the server
+// says which do, and needs a [fencing.SharedGuard]. A request that reads may have a writer's
+// token as well, and is checked as a write then: who holds a lock alone may read, too.
 //
 // # What is not
 //
@@ -24,6 +31,10 @@
 // can be paused and the handler can wait for something. If the storage has a guard of its
 // own, the handler should check there once more, in one step with its write:
 // [FromContext] has the token.
+//
+// For a reader it is the same: its last answer may have what a later holder wrote after
+// the check. If that matters, send one more request that reads: if it is accepted, nobody
+// had written before it.
 //
 // If a handler writes while it reads, it may have written a part of the body when the
 // rest is refused. If it does not read the body, or there is none, only the first check
@@ -51,6 +62,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 
 	"github.com/lockstile/locker/fencing"
 )
@@ -58,55 +70,76 @@ import (
 // Header is the name of the header.
 const Header = "Fencing-Token"
 
+// shared stands before a reader's number in the header.
+const shared = "shared "
+
 // Set puts the token into a request that is about to be sent.
 func Set(req *http.Request, token fencing.Token) {
 	req.Header.Set(Header, token.String())
 }
 
-// Middleware returns a function that puts guard in front of a handler. Resource
-// names what a request is about; nil means the path of its URL. Two names are two
-// resources, also where the handler takes two paths for the same thing ("/a" and
-// "/a/", or "/A"): resource has to make one name of them then. The guard is called for
-// every request, so it cannot belong to one transaction: use a pgfence.Guard on a pool,
+// SetShared puts a reader's number into a request that is about to be sent.
+func SetShared(req *http.Request, token fencing.SharedToken) {
+	req.Header.Set(Header, shared+token.String())
+}
+
+// Options are a middleware's settings. The zero value is ready to use.
+type Options struct {
+	// Resource names what a request is about. The default is the path of its URL. Two names
+	// are two resources, also where the handler takes two paths for the same thing ("/a"
+	// and "/a/", or "/A"): Resource has to make one name of them then.
+	Resource func(*http.Request) string
+
+	// Reads reports whether a request only reads, so that the number of a shared lock is
+	// enough for it. The default is that GET and HEAD do. If the handler of a GET writes,
+	// set it.
+	Reads func(*http.Request) bool
+}
+
+// Middleware returns a function that puts guard in front of a handler. The guard is called
+// for every request, so it cannot belong to one transaction: use a pgfence.Guard on a pool,
 // for example.
 //
-// A request without a token, or with one that cannot be read, is answered with
-// 400 Bad Request. A stale one is answered with 412 Precondition Failed, and is
-// never worth trying again with the same token. If the guard could not check the
-// token, the answer is 503 Service Unavailable. None of these reaches the handler.
-func Middleware(guard fencing.Guard, resource func(*http.Request) string) (func(http.Handler) http.Handler, error) {
+// A request without a token, with one that cannot be read, or with a reader's number where
+// a writer's token is needed, is answered with 400 Bad Request. A stale one is answered with
+// 412 Precondition Failed, and is never worth trying again with the same token. If the guard
+// could not check the token, the answer is 503 Service Unavailable. None of these reaches
+// the handler.
+func Middleware(guard fencing.Guard, opts Options) (func(http.Handler) http.Handler, error) {
 	if guard == nil {
 		return nil, errors.New("httpfence: the guard is nil")
 	}
-	if resource == nil {
-		resource = func(r *http.Request) string { return r.URL.Path }
+	if opts.Resource == nil {
+		opts.Resource = func(r *http.Request) string { return r.URL.Path }
+	}
+	if opts.Reads == nil {
+		opts.Reads = func(r *http.Request) bool { return r.Method == http.MethodGet || r.Method == http.MethodHead }
 	}
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			token, err := read(r)
+			check, number, err := opts.read(r, guard)
 			if err != nil {
 				http.Error(w, err.Error(), http.StatusBadRequest)
 				return
 			}
-			name := resource(r)
-			err = guard.Check(r.Context(), name, token)
+			err = check()
 			switch {
 			case errors.Is(err, fencing.ErrStale):
 				http.Error(w, fencing.ErrStale.Error(), http.StatusPreconditionFailed)
 			case err != nil: // the client learns nothing about the store
 				http.Error(w, "the fencing token could not be checked", http.StatusServiceUnavailable)
 			default:
-				next.ServeHTTP(w, admit(r, guard, name, token))
+				next.ServeHTTP(w, admit(r, check, number))
 			}
 		})
 	}, nil
 }
 
 // admit returns the request as the handler gets it.
-func admit(r *http.Request, guard fencing.Guard, resource string, token fencing.Token) *http.Request {
-	r = r.WithContext(context.WithValue(r.Context(), key{}, token))
+func admit(r *http.Request, check func() error, number any) *http.Request {
+	r = r.WithContext(context.WithValue(r.Context(), key{}, number))
 	if r.Body != nil && r.Body != http.NoBody {
-		r.Body = &body{ReadCloser: r.Body, check: func() error { return guard.Check(r.Context(), resource, token) }}
+		r.Body = &body{ReadCloser: r.Body, check: check}
 	}
 	return r
 }
@@ -143,25 +176,41 @@ func (b *body) Read(p []byte) (int, error) {
 type key struct{}
 
 // FromContext returns the token of the request that a handler behind the
-// middleware serves, and whether there is one.
+// middleware serves, and whether there is one. A reader's request has none.
 func FromContext(ctx context.Context) (fencing.Token, bool) {
 	token, ok := ctx.Value(key{}).(fencing.Token)
 	return token, ok
 }
 
-// read returns the request's token. Two headers are an error: a server in between may
-// have checked the other one.
-func read(r *http.Request) (fencing.Token, error) {
+// SharedFromContext returns the number of a reader's request, and whether there is one.
+func SharedFromContext(ctx context.Context) (fencing.SharedToken, bool) {
+	token, ok := ctx.Value(key{}).(fencing.SharedToken)
+	return token, ok
+}
+
+// read returns what checks the request's number, and the number: a fencing.Token or a
+// fencing.SharedToken. Two headers are an error: a server in between may have checked the
+// other one.
+func (o Options) read(r *http.Request, guard fencing.Guard) (check func() error, number any, err error) {
 	values := r.Header.Values(Header)
 	if len(values) != 1 {
-		return 0, errors.New("the request must have exactly one " + Header + " header")
+		return nil, nil, errors.New("the request must have exactly one " + Header + " header")
 	}
-	token, err := fencing.Parse(values[0])
+	text, reader := strings.CutPrefix(values[0], shared)
+	token, err := fencing.Parse(text)
 	switch {
 	case err != nil:
-		return 0, errors.New("the " + Header + " header must be a number from 1 to 18446744073709551615")
+		return nil, nil, errors.New("the " + Header + " header must be a number from 1 to 18446744073709551615, after the word shared if it is a reader's")
 	case token == 0:
-		return 0, errors.New("the " + Header + " header: " + fencing.ErrZeroToken.Error())
+		return nil, nil, errors.New("the " + Header + " header: " + fencing.ErrZeroToken.Error())
+	case !reader:
+		resource := o.Resource(r)
+		return func() error { return guard.Check(r.Context(), resource, token) }, token, nil
 	}
-	return token, nil
+	readers, ok := guard.(fencing.SharedGuard)
+	if !ok || !o.Reads(r) {
+		return nil, nil, errors.New("the " + Header + " header has the number of a shared lock, and this request needs the token of an exclusive one")
+	}
+	resource := o.Resource(r)
+	return func() error { return readers.CheckShared(r.Context(), resource, fencing.SharedToken(token)) }, fencing.SharedToken(token), nil
 }

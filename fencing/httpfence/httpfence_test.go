@@ -15,15 +15,19 @@ import (
 )
 
 // serve starts a server that answers with the token that its handler was given.
-func serve(t *testing.T, guard fencing.Guard, resource func(*http.Request) string) *httptest.Server {
+func serve(t *testing.T, guard fencing.Guard, opts httpfence.Options) *httptest.Server {
 	t.Helper()
-	middleware, err := httpfence.Middleware(guard, resource)
+	middleware, err := httpfence.Middleware(guard, opts)
 	if err != nil {
 		t.Fatal(err)
 	}
 	server := httptest.NewServer(middleware(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		token, ok := httpfence.FromContext(r.Context())
-		fmt.Fprintf(w, "written with %d %t", token, ok)
+		if number, ok := httpfence.SharedFromContext(r.Context()); ok {
+			fmt.Fprintf(w, "read with %d", number)
+		}
+		if token, ok := httpfence.FromContext(r.Context()); ok {
+			fmt.Fprintf(w, "written with %d", token)
+		}
 	})))
 	t.Cleanup(server.Close)
 	return server
@@ -31,7 +35,12 @@ func serve(t *testing.T, guard fencing.Guard, resource func(*http.Request) strin
 
 func put(t *testing.T, url string, prepare func(*http.Request)) (status int, body string) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(context.Background(), http.MethodPut, url, http.NoBody)
+	return send(t, http.MethodPut, url, prepare)
+}
+
+func send(t *testing.T, method, url string, prepare func(*http.Request)) (status int, body string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(context.Background(), method, url, http.NoBody)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +62,7 @@ func with(token fencing.Token) func(*http.Request) {
 }
 
 func TestStaleRequestsAreRefusedPerResource(t *testing.T) {
-	server := serve(t, new(fencing.Memory), nil)
+	server := serve(t, new(fencing.Memory), httpfence.Options{})
 	for _, c := range []struct {
 		path  string
 		token fencing.Token
@@ -65,27 +74,31 @@ func TestStaleRequestsAreRefusedPerResource(t *testing.T) {
 		if status != c.want {
 			t.Errorf("%s with %d: %d, want %d", c.path, c.token, status, c.want)
 		}
-		if written := body == fmt.Sprintf("written with %d true", c.token); written != (c.want == 200) {
+		if written := body == fmt.Sprintf("written with %d", c.token); written != (c.want == 200) {
 			t.Errorf("%s with %d: the handler said %q", c.path, c.token, body)
 		}
 	}
 }
 
 func TestRequestsWithoutOneReadableTokenAreRefused(t *testing.T) {
-	server := serve(t, new(fencing.Memory), nil)
+	server := serve(t, new(fencing.Memory), httpfence.Options{})
 	for name, values := range map[string][]string{
 		"missing": nil, "empty": {""}, "zero": {"0"}, "negative": {"-1"}, "text": {"x"}, "list": {"1, 2"},
-		"two": {"1", "1"}, "too large": {"18446744073709551616"},
+		"two": {"1", "1"}, "too large": {"18446744073709551616"}, "a kind alone": {"shared"}, "zero of a reader": {"shared 0"},
+		"two kinds": {"shared shared 1"}, "two of a reader": {"shared 1, shared 1"}, "both": {"1", "shared 1"}, "another kind": {"slot 1"},
+		"two spaces": {"shared  1"}, "the other way round": {"1 shared"}, "capitals": {"Shared 1"},
 	} {
-		status, body := put(t, server.URL, func(r *http.Request) { r.Header[httpfence.Header] = values })
-		if status != http.StatusBadRequest || strings.Contains(body, "written") {
-			t.Errorf("%s: %d %q", name, status, body)
+		for _, method := range []string{http.MethodPut, http.MethodGet} {
+			status, body := send(t, method, server.URL, func(r *http.Request) { r.Header[httpfence.Header] = values })
+			if status != http.StatusBadRequest || strings.Contains(body, "with") {
+				t.Errorf("%s: %s: %d %q", method, name, status, body)
+			}
 		}
 	}
 }
 
 func TestZeroTokenIsAskedAbout(t *testing.T) {
-	server := serve(t, new(fencing.Memory), nil)
+	server := serve(t, new(fencing.Memory), httpfence.Options{})
 	status, body := put(t, server.URL, with(0))
 	if status != http.StatusBadRequest || !strings.Contains(body, "was the lock's token passed on?") {
 		t.Errorf("the zero token: %d %s", status, body)
@@ -93,7 +106,7 @@ func TestZeroTokenIsAskedAbout(t *testing.T) {
 }
 
 func TestResourceIsWhatTheServerSaysItIs(t *testing.T) {
-	server := serve(t, new(fencing.Memory), func(*http.Request) string { return "everything" })
+	server := serve(t, new(fencing.Memory), httpfence.Options{Resource: func(*http.Request) string { return "everything" }})
 	put(t, server.URL+"/a", with(2))
 	if status, _ := put(t, server.URL+"/b", with(1)); status != http.StatusPreconditionFailed {
 		t.Errorf("a stale token for the same resource under another path: %d", status)
@@ -107,23 +120,26 @@ func (brokenGuard) Check(context.Context, string, fencing.Token) error {
 }
 
 func TestGuardThatFailsKeepsRequestsOut(t *testing.T) {
-	status, body := put(t, serve(t, brokenGuard{}, nil).URL, with(1))
+	status, body := put(t, serve(t, brokenGuard{}, httpfence.Options{}).URL, with(1))
 	if status != http.StatusServiceUnavailable || strings.Contains(body, "written") || strings.Contains(body, "secret") {
 		t.Errorf("%d %q", status, body)
 	}
 }
 
 func TestMiddlewareNeedsAGuard(t *testing.T) {
-	if _, err := httpfence.Middleware(nil, nil); err == nil {
+	if _, err := httpfence.Middleware(nil, httpfence.Options{}); err == nil {
 		t.Error("Middleware accepts no guard")
 	}
 	if _, ok := httpfence.FromContext(context.Background()); ok {
 		t.Error("FromContext finds a token where there is none")
 	}
+	if _, ok := httpfence.SharedFromContext(context.Background()); ok {
+		t.Error("SharedFromContext finds a number where there is none")
+	}
 }
 
 func Example() {
-	middleware, err := httpfence.Middleware(new(fencing.Memory), nil)
+	middleware, err := httpfence.Middleware(new(fencing.Memory), httpfence.Options{})
 	if err != nil {
 		panic(err)
 	}

@@ -35,7 +35,7 @@ var servers = map[string]func(t *testing.T, guard fencing.Guard, handler http.Ha
 
 func guarded(t *testing.T, guard fencing.Guard, handler http.Handler) http.Handler {
 	t.Helper()
-	middleware, err := httpfence.Middleware(guard, nil)
+	middleware, err := httpfence.Middleware(guard, httpfence.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

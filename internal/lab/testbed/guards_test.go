@@ -6,7 +6,6 @@ import (
 	"math"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -23,6 +22,7 @@ import (
 	"github.com/lockstile/locker/fencing/pgfence"
 	"github.com/lockstile/locker/fencing/redisfence"
 	"github.com/lockstile/locker/fencing/zkfence"
+	"github.com/lockstile/locker/internal/lab/guardtest"
 	"github.com/lockstile/locker/internal/lab/testserver"
 )
 
@@ -42,12 +42,12 @@ func TestTokenOfAStoppedHolderIsRefusedByEveryStorage(t *testing.T) {
 				t.Fatalf("%d holders: %s\n%s", len(spans), c.Why, c.History.Text())
 			}
 			stopped, next := spans[0].Token, spans[1].Token
-			for storage, check := range all {
+			for storage, guard := range all {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-				if err := check(ctx, name, next); err != nil {
+				if err := guard.Check(ctx, name, next); err != nil {
 					t.Errorf("%s: the claim of token %d: %v", storage, next, err)
 				}
-				if err := check(ctx, name, stopped); !errors.Is(err, fencing.ErrStale) {
+				if err := guard.Check(ctx, name, stopped); !errors.Is(err, fencing.ErrStale) {
 					t.Errorf("%s: token %d after %d: %v", storage, stopped, next, err)
 				}
 				cancel()
@@ -57,9 +57,9 @@ func TestTokenOfAStoppedHolderIsRefusedByEveryStorage(t *testing.T) {
 }
 
 // Goal: every storage tells resources apart and compares tokens exactly, for odd names and
-// the largest numbers. Method: each name gets a smaller token than those before it, near
-// 2^64, and then one less. A storage that confuses two names refuses the first of these,
-// and one that rounds numbers accepts the second.
+// the largest numbers. Method: each name gets a smaller token and reader's number than those
+// before it, near 2^64, and then one less each. A storage that confuses two names refuses the
+// first, and one that rounds numbers accepts the second.
 func TestOddResourcesAndLastNumbersAreKeptApartByEveryStorage(t *testing.T) {
 	names := []string{
 		"a", "A", " a", "a ", "a/", "/a", "//a", "a/b", "a%2Fb", "%", "%00", ".", "..", "a/../b", "...", "/", "*", "a*", "?", "a?b", "#", "a;b", "'", `"`, `\`, "$1",
@@ -67,25 +67,27 @@ func TestOddResourcesAndLastNumbersAreKeptApartByEveryStorage(t *testing.T) {
 		"ü", "u\u0308", "ß", "ẞ", "İ", "鍵", "🔒", "\uf8ff", "\uffff", strings.Repeat("x", 511), strings.Repeat("x", 512),
 	}
 	mayBeRefused := []string{"", "\x00", "a\x00b", "a\xff", "\xed\xa0\x80", strings.Repeat("y", 100_000)}
-	for storage, check := range guards(t) {
+	for storage, guard := range guards(t) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		for i, name := range slices.Concat(names, mayBeRefused) {
-			token := fencing.Token(math.MaxUint64) - 2*fencing.Token(i)
-			err := check(ctx, name, token)
-			if err != nil && (i < len(names) || errors.Is(err, fencing.ErrStale)) {
-				t.Errorf("%s: %.20q: token %d: %.300v", storage, name, token, err)
+			token := fencing.Token(math.MaxUint64) - 3*fencing.Token(i)
+			var err error
+			for _, claim := range []error{guard.Check(ctx, name, token-1), guard.CheckShared(ctx, name, fencing.SharedToken(token))} {
+				if err = claim; err != nil && (i < len(names) || errors.Is(err, fencing.ErrStale)) {
+					t.Errorf("%s: %.20q: token %d: %.300v", storage, name, token, err)
+				}
 			}
-			if again := check(ctx, name, token-1); again == nil || err == nil && !errors.Is(again, fencing.ErrStale) {
-				t.Errorf("%s: %.20q: token %d after %d: %.300v", storage, name, token-1, token, again)
+			for _, again := range []error{guard.Check(ctx, name, token-1), guard.CheckShared(ctx, name, fencing.SharedToken(token-2))} {
+				if again == nil || err == nil && !errors.Is(again, fencing.ErrStale) {
+					t.Errorf("%s: %.20q: less than token %d: %.300v", storage, name, token, again)
+				}
 			}
 		}
 		cancel()
 	}
 }
 
-type checkFunc func(ctx context.Context, resource string, token fencing.Token) error
-
-func guards(t *testing.T) map[string]checkFunc {
+func guards(t *testing.T) map[string]fencing.SharedGuard {
 	t.Helper()
 	rdb := redis.NewClient(&redis.Options{Addr: testserver.Redis(t).Addr()})
 	inRedis, err := redisfence.NewGuard(rdb)
@@ -117,54 +119,45 @@ func guards(t *testing.T) map[string]checkFunc {
 		conn.Close()
 		pool.Close()
 	})
-	return map[string]checkFunc{
-		"Redis":     inRedis.Check,
-		"etcd":      etcdfence.NewGuard(etcd).Check,
-		"ZooKeeper": zoo.Check,
-		"Postgres":  inTransaction(pool),
+	return map[string]fencing.SharedGuard{
+		"Redis":     inRedis,
+		"etcd":      etcdfence.NewGuard(etcd),
+		"ZooKeeper": zoo,
+		"Postgres":  inTransaction{pool},
 		"HTTP":      overHTTP(t),
 	}
 }
 
-func inTransaction(pool *pgxpool.Pool) checkFunc {
-	return func(ctx context.Context, resource string, token fencing.Token) error {
-		tx, err := pool.Begin(ctx)
-		if err != nil {
-			return err
-		}
-		if err := pgfence.New(tx).Check(ctx, resource, token); err != nil {
-			return errors.Join(err, tx.Rollback(ctx))
-		}
-		return tx.Commit(ctx)
-	}
+// inTransaction asks a guard in a transaction of its own.
+type inTransaction struct{ pool *pgxpool.Pool }
+
+func (g inTransaction) Check(ctx context.Context, resource string, token fencing.Token) error {
+	return g.ask(ctx, func(guard *pgfence.Guard) error { return guard.Check(ctx, resource, token) })
 }
 
-// overHTTP is a server that keeps its numbers in memory; 412 is its ErrStale.
-func overHTTP(t *testing.T) checkFunc {
+func (g inTransaction) CheckShared(ctx context.Context, resource string, token fencing.SharedToken) error {
+	return g.ask(ctx, func(guard *pgfence.Guard) error { return guard.CheckShared(ctx, resource, token) })
+}
+
+func (g inTransaction) ask(ctx context.Context, ask func(*pgfence.Guard) error) error {
+	tx, err := g.pool.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	if err := ask(pgfence.New(tx)); err != nil {
+		return errors.Join(err, tx.Rollback(ctx))
+	}
+	return tx.Commit(ctx)
+}
+
+// overHTTP is a server that keeps its numbers in memory.
+func overHTTP(t *testing.T) guardtest.Remote {
 	t.Helper()
-	guarded, err := httpfence.Middleware(new(fencing.Memory), func(r *http.Request) string { return r.URL.Path })
+	guarded, err := httpfence.Middleware(new(fencing.Memory), httpfence.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	srv := httptest.NewServer(guarded(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })))
 	t.Cleanup(srv.Close)
-	return func(ctx context.Context, resource string, token fencing.Token) error {
-		req, err := http.NewRequestWithContext(ctx, http.MethodPut, srv.URL+"/"+url.PathEscape(resource), nil)
-		if err != nil {
-			return err
-		}
-		httpfence.Set(req, token)
-		resp, err := http.DefaultClient.Do(req)
-		if err != nil {
-			return err
-		}
-		defer resp.Body.Close()
-		switch resp.StatusCode {
-		case http.StatusNoContent:
-			return nil
-		case http.StatusPreconditionFailed:
-			return fencing.ErrStale
-		}
-		return errors.New(resp.Status)
-	}
+	return guardtest.Remote(srv.URL)
 }
