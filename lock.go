@@ -35,8 +35,8 @@ type Held interface {
 	Renew(ctx context.Context) error
 	Unlock(ctx context.Context) error
 
-	// Limit has WithMaxHold and WithMinHold of req count from now. It returns an error if
-	// less validity is left than req wants.
+	// Limit has WithMaxHold and WithMinHold of req count from now, and takes away what the
+	// lock had of them before. It returns an error if less validity is left than req wants.
 	Limit(req *Request) error
 }
 
@@ -90,11 +90,20 @@ func (l *Lock) Context() context.Context { return l.held.Context() }
 // must not go on without the lock. Call the function when the work is done: that releases
 // what the context holds, and leaves the lock alone.
 func (l *Lock) Bind(ctx context.Context) (context.Context, context.CancelFunc) {
+	return bind(ctx, l)
+}
+
+// bind is Bind, of a Lock or a Set.
+func bind(ctx context.Context, held interface {
+	Err() error
+	Context() context.Context
+},
+) (context.Context, context.CancelFunc) {
 	within, cancel := context.WithCancelCause(ctx)
-	if err := l.Err(); err != nil {
+	if err := held.Err(); err != nil {
 		cancel(err)
 	}
-	stop := context.AfterFunc(l.Context(), func() { cancel(l.Err()) })
+	stop := context.AfterFunc(held.Context(), func() { cancel(held.Err()) })
 	return within, func() {
 		stop()
 		cancel(nil)

@@ -1,6 +1,7 @@
 package locker
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"strconv"
@@ -316,6 +317,23 @@ func WithGuard(g fencing.Guard, resources ...string) Option {
 		r.guard = &guardUse{g, resources, len(resources) > 0}
 		return nil
 	}
+}
+
+// Waiting returns the context in which a Lock that was asked for in ctx may wait: it ends
+// with ctx, or when the time of [WithWait] is over. Call the function when the wait is.
+func (r *Request) Waiting(ctx context.Context) (context.Context, context.CancelFunc) {
+	if r.Wait == 0 {
+		return ctx, func() {}
+	}
+	return context.WithTimeoutCause(ctx, r.Wait, fmt.Errorf("it was waited for %v (WithWait)", r.Wait))
+}
+
+// inSet takes away what counts for a whole [Set] and not for each of its locks. No reader
+// joins a shared lock that will have a maximum hold: it would end for that reader, too.
+func inSet(r *Request) error {
+	r.Alone = r.Alone || r.Kind == Shared && r.MaxHold > 0
+	r.Wait, r.MaxHold, r.MinHold = 0, 0, 0
+	return nil
 }
 
 // alone keeps a lock from being passed on within the process.

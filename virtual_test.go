@@ -42,6 +42,7 @@ type backend struct {
 	options  int // of the last Lock or TryLock
 	tries    int // calls of TryLock
 
+	onLock    func(name string)                            // nil: nothing
 	onRelease func(ctx context.Context, name string) error // nil: released
 }
 
@@ -51,6 +52,9 @@ func (b *backend) Lock(_ context.Context, name string, opts ...Option) (*Lock, e
 	req, err := NewRequest(name, opts...)
 	if err != nil {
 		return nil, err
+	}
+	if b.onLock != nil {
+		b.onLock(name)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -87,11 +87,8 @@ func (l *Locker[H]) lock(ctx context.Context, name string, opts []locker.Option,
 		l.store.End(c.h)
 		err = cause(ctx)
 	default:
-		if req.Wait > 0 {
-			var stop context.CancelFunc
-			ctx, stop = context.WithTimeoutCause(ctx, req.Wait, fmt.Errorf("it was waited for %v (WithWait)", req.Wait))
-			defer stop()
-		}
+		ctx, stop := req.Waiting(ctx)
+		defer stop()
 		var t *turn[H]
 		if t, err = l.acquire(ctx, c); err == nil {
 			return locker.LockOf(t), nil

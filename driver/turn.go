@@ -103,15 +103,21 @@ func (l *Locker[H]) beginLease(c *call[H], g Grant, received locker.Instant) (*t
 // WithMaxHold counts from the former, its WithMinHold from the latter.
 func (a *lease[H]) nextTurn(req *locker.Request, since, received locker.Instant) *turn[H] {
 	t := &turn[H]{lease: a, name: req.Name, token: fencing.Token(a.grant.First + uint64(a.turns))}
+	t.limit(req, since, received)
+	a.turn = t
+	a.turns++
+	return t
+}
+
+// limit sets the ends of WithMaxHold and WithMinHold, where req has them.
+func (t *turn[H]) limit(req *locker.Request, since, received locker.Instant) {
+	t.maxEnd, t.minEnd = 0, 0
 	if req.MaxHold > 0 {
 		t.maxEnd = since.Add(req.MaxHold)
 	}
 	if req.MinHold > 0 {
 		t.minEnd = received.Add(req.MinHold)
 	}
-	a.turn = t
-	a.turns++
-	return t
 }
 
 // watch puts a lease with a new turn into the schedule. The Locker's mutex is held.
@@ -291,12 +297,7 @@ func (t *turn[H]) Limit(req *locker.Request) error {
 		return err
 	}
 	now := l.now()
-	if req.MaxHold > 0 {
-		t.maxEnd = now.Add(req.MaxHold)
-	}
-	if req.MinHold > 0 {
-		t.minEnd = now.Add(req.MinHold)
-	}
+	t.limit(req, now, now)
 	l.watch(a)
 	return a.checkValidity(req, now)
 }

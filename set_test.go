@@ -1,0 +1,416 @@
+package locker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/fencing"
+	"github.com/lockstile/locker/lockertest"
+)
+
+// steps is a Locker that does something when it has locked a name.
+type steps struct {
+	locker.Locker
+	after func(name string, err error)
+}
+
+func (s steps) Lock(ctx context.Context, name string, opts ...locker.Option) (*locker.Lock, error) {
+	lock, err := s.Locker.Lock(ctx, name, opts...)
+	s.after(name, err)
+	return lock, err
+}
+
+func (s steps) TryLock(ctx context.Context, name string, opts ...locker.Option) (*locker.Lock, error) {
+	lock, err := s.Locker.TryLock(ctx, name, opts...)
+	s.after(name, err)
+	return lock, err
+}
+
+func must[T any](t *testing.T) func(v T, err error) T {
+	return func(v T, err error) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+// wantFree fails the test unless other can lock each of the names at once.
+func wantFree(t *testing.T, other locker.Locker, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		lock, err := other.TryLock(t.Context(), name)
+		if err != nil {
+			t.Errorf("%q is not free: %v", name, err)
+			continue
+		}
+		if err := lock.Unlock(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// wantError fails the test unless err is each of want, is none of unwanted, and says it in
+// one line with the word.
+func wantError(t *testing.T, err error, word string, want, unwanted []error) {
+	t.Helper()
+	for _, target := range want {
+		if !errors.Is(err, target) {
+			t.Errorf("%v\nis not: %v", err, target)
+		}
+	}
+	for _, target := range unwanted {
+		if errors.Is(err, target) {
+			t.Errorf("%v\nis: %v", err, target)
+		}
+	}
+	if err != nil && (!strings.Contains(err.Error(), word) || strings.Contains(err.Error(), "\n")) {
+		t.Errorf("%q is not one line with %q", err, word)
+	}
+}
+
+func TestASetHasAllNamesOnceInOrder(t *testing.T) {
+	locks := lockertest.New()
+	var order []string
+	set := must[*locker.Set](t)(locker.LockAll(t.Context(), steps{locks, func(name string, _ error) { order = append(order, name) }}, []string{"c", "a", "b", "a"}))
+	want := []string{"a", "b", "c"}
+	if !slices.Equal(order, want) || !slices.Equal(set.Names(), want) {
+		t.Errorf("locked %q, Names %q, want %q", order, set.Names(), want)
+	}
+	for _, name := range want {
+		if lock := set.Lock(name); lock.Name() != name || lock.Token() == 0 || lock.Err() != nil {
+			t.Errorf("Lock(%q) is %q, token %d, %v", name, lock.Name(), lock.Token(), lock.Err())
+		}
+		if _, err := locks.Another().TryLock(t.Context(), name); !errors.Is(err, locker.ErrTaken) {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+	if set.Lock("other") != nil || set.Err() != nil || set.Context().Err() != nil {
+		t.Errorf("Lock(other) %v, Err %v, context %v", set.Lock("other"), set.Err(), set.Context().Err())
+	}
+	for range 2 {
+		if err := set.Unlock(t.Context()); err != nil {
+			t.Errorf("Unlock: %v", err)
+		}
+	}
+	wantFree(t, locks.Another(), want...)
+	select {
+	case <-set.Lost():
+		t.Error("Unlock has closed Lost")
+	case <-set.Context().Done():
+	}
+	var ended *locker.LostError
+	if !errors.As(set.Err(), &ended) || ended.Reason != locker.Unlocked || context.Cause(set.Context()) != set.Err() {
+		t.Errorf("Err %v, the context's cause %v", set.Err(), context.Cause(set.Context()))
+	}
+}
+
+// Method: each has its first lock for a second before it asks for the next one. If they
+// asked in the order in which the names are given, each would wait for the other.
+func TestProgramsThatNameTheSameLocksInAnotherOrderDoNotDeadlock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks := lockertest.New()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		done := make(chan error)
+		for _, names := range [][]string{{"a", "b", "c"}, {"c", "b", "a"}, {"b", "c", "a"}} {
+			slow := steps{locks.Another(), func(string, error) { time.Sleep(time.Second) }}
+			go func() {
+				var err error
+				for range 5 {
+					err = errors.Join(err, locker.DoAll(ctx, slow, names, func(context.Context, *locker.Set) error { return nil }))
+				}
+				done <- err
+			}()
+		}
+		for range 3 {
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+func TestASetThatCannotBeCompleteLeavesNothing(t *testing.T) {
+	calls := map[string]func(context.Context, locker.Locker, []string, ...locker.Option) (*locker.Set, error){
+		"LockAll": locker.LockAll, "TryLockAll": locker.TryLockAll,
+	}
+	for name, call := range calls {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				locks := lockertest.New()
+				locks.Take("b")
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				set, err := call(ctx, locks, []string{"a", "b", "c"}, locker.WithMinHold(time.Second))
+				if set != nil {
+					t.Error("there is a Set")
+				}
+				wantError(t, err, `"b"`, []error{locker.ErrTaken}, []error{locker.ErrOutcomeUnknown, locker.ErrUnavailable})
+				wantFree(t, locks.Another(), "a", "c")
+			})
+		})
+	}
+}
+
+func TestTheWaitIsThatOfTheWholeSet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks, start := lockertest.New(), time.Now()
+		locks.Take("a")
+		locks.Take("b")
+		time.AfterFunc(6*time.Second, func() { locks.Free("a") })
+		_, err := locker.LockAll(t.Context(), locks, []string{"a", "b"}, locker.WithWait(10*time.Second))
+		wantError(t, err, `"b"`, []error{locker.ErrTaken, context.DeadlineExceeded}, nil)
+		if took := time.Since(start); took != 10*time.Second {
+			t.Errorf("it took %v", took)
+		}
+		if _, err := locker.TryLockAll(t.Context(), locks, []string{"a"}, locker.WithWait(time.Second)); err == nil {
+			t.Error("TryLockAll takes WithWait")
+		}
+	})
+}
+
+// Goal: a name that nobody was asked about is not called taken.
+func TestASetWhoseTimeIsOverBetweenTwoNamesIsUnavailable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks := lockertest.New()
+		slow := steps{locks, func(string, error) { time.Sleep(time.Minute) }}
+		_, err := locker.LockAll(t.Context(), slow, []string{"a", "b"}, locker.WithWait(time.Second))
+		wantError(t, err, `"b"`, []error{locker.ErrUnavailable, context.DeadlineExceeded}, []error{locker.ErrTaken})
+		wantFree(t, locks.Another(), "a", "b")
+
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err = locker.LockAll(ended, locks, []string{"a", "b"})
+		wantError(t, err, "", []error{context.Canceled}, []error{locker.ErrTaken, locker.ErrUnavailable})
+	})
+}
+
+func TestASetIsLostWhenOneOfItsLocksIs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks := lockertest.New()
+		set := must[*locker.Set](t)(locker.LockAll(t.Context(), locks, []string{"a", "b", "c"}))
+		locks.Lose("b")
+		var lost *locker.LostError
+		if !errors.As(set.Err(), &lost) || lost.Name != "b" || lost.Reason != locker.TakenOver {
+			t.Errorf("Err %v", set.Err())
+		}
+		<-set.Lost()
+		<-set.Context().Done()
+		if context.Cause(set.Context()) != set.Err() {
+			t.Errorf("the context's cause is %v", context.Cause(set.Context()))
+		}
+		locks.Free("b") // nobody has it
+		for range 2 {
+			wantError(t, set.Unlock(t.Context()), `"b"`, []error{locker.ErrLost}, nil)
+		}
+		wantFree(t, locks.Another(), "a", "b", "c")
+	})
+}
+
+// Method: the clock has passed the end of validity, and no timer has fired yet.
+func TestASetThatIsUnlockedAfterItsEndWasLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks := lockertest.New()
+		set := must[*locker.Set](t)(locker.LockAll(t.Context(), locks, []string{"a", "b"}, locker.WithMaxHold(time.Second)))
+		time.Sleep(time.Second)
+		wantError(t, set.Unlock(t.Context()), `"a"`, []error{locker.ErrLost}, nil)
+		<-set.Lost()
+	})
+}
+
+func TestASetThatLosesALockBeforeItIsCompleteStopsWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks, start := lockertest.New(), time.Now()
+		locks.Take("b")
+		time.AfterFunc(3*time.Second, func() { locks.Lose("a") })
+		_, err := locker.LockAll(t.Context(), locks, []string{"a", "b"})
+		wantError(t, err, `"a"`, []error{locker.ErrUnavailable, locker.ErrLost}, []error{locker.ErrTaken, locker.ErrOutcomeUnknown})
+		if took := time.Since(start); took != 3*time.Second {
+			t.Errorf("it took %v", took)
+		}
+	})
+}
+
+// Goal: "a" was to be kept for an hour already when "b" was found to be lost.
+func TestASetThatIsLostWhenItIsCompleteKeepsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks := lockertest.New()
+		losing := steps{locks, func(name string, _ error) {
+			if name == "c" {
+				locks.Lose("b")
+			}
+		}}
+		_, err := locker.LockAll(t.Context(), losing, []string{"a", "b", "c"}, locker.WithMinHold(time.Hour))
+		wantError(t, err, `"b"`, []error{locker.ErrUnavailable, locker.ErrLost}, []error{locker.ErrOutcomeUnknown})
+		wantFree(t, locks.Another(), "a", "b", "c")
+	})
+}
+
+func TestHoldsCountFromTheCompleteSet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks := lockertest.New()
+		other := locks.Another()
+		late := func(opts ...locker.Option) (*locker.Set, time.Time) { // "b" is there after ten seconds
+			locks.Take("b")
+			time.AfterFunc(10*time.Second, func() { locks.Free("b") })
+			return must[*locker.Set](t)(locker.LockAll(t.Context(), locks, []string{"a", "b"}, opts...)), time.Now()
+		}
+		set, complete := late(locker.WithMaxHold(5 * time.Second))
+		<-set.Lost()
+		var lost *locker.LostError
+		if held := time.Since(complete); held != 5*time.Second || !errors.As(set.Err(), &lost) || lost.Reason != locker.MaxHold {
+			t.Errorf("held for %v: %v", held, set.Err())
+		}
+		wantError(t, set.Unlock(t.Context()), `"a"`, []error{locker.ErrLost}, nil)
+		wantFree(t, other, "a", "b")
+
+		set, complete = late(locker.WithMinHold(time.Minute))
+		if err := set.Unlock(t.Context()); err != nil {
+			t.Error(err)
+		}
+		for _, name := range set.Names() {
+			lock := must[*locker.Lock](t)(other.Lock(t.Context(), name))
+			if kept := time.Since(complete); kept < time.Minute || kept > time.Minute+time.Second {
+				t.Errorf("%q was kept for %v", name, kept)
+			}
+			if err := lock.Unlock(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+func TestEachLockOfACompleteSetHasTheValidityThatIsWanted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks := lockertest.New()
+		locks.Take("b")
+		time.AfterFunc(10*time.Second, func() { locks.Free("b") })
+		_, err := locker.LockAll(t.Context(), locks, []string{"a", "b"}, locker.WithoutRenewal(), locker.WithMinValidity(25*time.Second))
+		wantError(t, err, "25s", []error{locker.ErrUnavailable}, []error{locker.ErrLost, locker.ErrOutcomeUnknown})
+		wantFree(t, locks.Another(), "a", "b")
+	})
+}
+
+func TestWhatASetCannotHaveIsRefusedBeforeTheStoreIsAsked(t *testing.T) {
+	locks := lockertest.New()
+	var many []string
+	for i := range locker.MaxSet + 1 {
+		many = append(many, fmt.Sprint(i))
+	}
+	for what, call := range map[string]struct {
+		names []string
+		opts  []locker.Option
+	}{
+		"no names": {},
+		"65 names": {names: many},
+		"an empty": {names: []string{"a", ""}},
+		"a guard":  {[]string{"a"}, []locker.Option{locker.WithGuard(&fencing.Memory{})}},
+		"a nil":    {[]string{"a"}, []locker.Option{nil}},
+		"too much": {[]string{"a"}, []locker.Option{locker.WithMinHold(time.Minute), locker.WithMaxHold(time.Second)}},
+	} {
+		if set, err := locker.LockAll(t.Context(), locks, call.names, call.opts...); err == nil || set != nil {
+			t.Errorf("%s: %v, %v", what, set, err)
+		}
+	}
+	if n := locks.Link().Requests(); n > 0 {
+		t.Errorf("%d requests were sent", n)
+	}
+	set := must[*locker.Set](t)(locker.LockAll(t.Context(), locks, append(many[1:], many[1])))
+	if err := set.Unlock(t.Context()); err != nil || len(set.Names()) != locker.MaxSet {
+		t.Errorf("of %d names: %v", len(set.Names()), err)
+	}
+}
+
+// Method: the store's answers stop when it has said that "b" is taken.
+func TestASetThatCouldNotBeGivenBackHasAnUnknownOutcome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks := lockertest.New()
+		locks.Take("d")
+		cut := steps{locks, func(name string, _ error) {
+			if name == "d" {
+				locks.Link().Cut()
+			}
+		}}
+		start := time.Now()
+		_, err := locker.TryLockAll(t.Context(), cut, []string{"a", "b", "c", "d"})
+		wantError(t, err, `"d"`, []error{locker.ErrOutcomeUnknown, locker.ErrTaken}, nil)
+		if took := time.Since(start); took != 2*time.Second {
+			t.Errorf("it took %v", took)
+		}
+		locks.Link().Deliver()
+		synctest.Wait()
+		wantFree(t, locks.Another(), "a", "b", "c")
+	})
+}
+
+func TestUnlockOfASetTellsInOneLineWhatTheStoreDidNotAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks := lockertest.New()
+		var names []string
+		for i := range 20 {
+			names = append(names, fmt.Sprintf("orders/%02d", i))
+		}
+		set := must[*locker.Set](t)(locker.LockAll(t.Context(), locks, names))
+		locks.Link().Cut()
+		start := time.Now()
+		err := set.Unlock(t.Context())
+		wantError(t, err, `"orders/00"`, []error{locker.ErrUnavailable}, []error{locker.ErrLost})
+		if took := time.Since(start); took != 2*time.Second || len(err.Error()) > 300 {
+			t.Errorf("after %v: %v", took, err)
+		}
+		locks.Link().Heal()
+		_ = locks.Close() // waits for the clean-up
+	})
+}
+
+func TestASetCostsNoGoroutine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks := lockertest.New()
+		before := runtime.NumGoroutine()
+		set := must[*locker.Set](t)(locker.LockAll(t.Context(), locks, []string{"a", "b", "c"}))
+		synctest.Wait()
+		during := runtime.NumGoroutine()
+		if err := set.Unlock(t.Context()); err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		if after := runtime.NumGoroutine(); during != before || after != before {
+			t.Errorf("%d goroutines before, %d during, %d after", before, during, after)
+		}
+	})
+}
+
+func TestDoAllEndsItsFunctionWhenALockIsLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks := lockertest.New()
+		type key struct{}
+		err := locker.DoAll(context.WithValue(t.Context(), key{}, "value"), locks, []string{"b", "a"}, func(ctx context.Context, set *locker.Set) error {
+			if ctx.Value(key{}) != "value" || set.Err() != nil || ctx.Err() != nil {
+				t.Errorf("value %v, Err %v, context %v", ctx.Value(key{}), set.Err(), ctx.Err())
+			}
+			locks.Lose("a")
+			<-ctx.Done()
+			return context.Cause(ctx)
+		})
+		wantError(t, err, `"a"`, []error{locker.ErrLost}, nil)
+		if strings.Count(err.Error(), `"a"`) != 1 {
+			t.Errorf("said twice: %v", err)
+		}
+		wantFree(t, locks.Another(), "a", "b")
+
+		sorry := errors.New("sorry")
+		if err := locker.DoAll(t.Context(), locks, []string{"a"}, func(context.Context, *locker.Set) error { return sorry }); err != sorry {
+			t.Errorf("DoAll returns %v", err)
+		}
+	})
+}
