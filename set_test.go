@@ -272,6 +272,7 @@ func TestHoldsCountFromTheCompleteSet(t *testing.T) {
 			t.Errorf("held for %v: %v", held, set.Err())
 		}
 		wantError(t, set.Unlock(t.Context()), `"a"`, []error{locker.ErrLost}, nil)
+		synctest.Wait() // the store hears of it in the background
 		wantFree(t, other, "a", "b")
 
 		set, complete = late(locker.WithMinHold(time.Minute))
