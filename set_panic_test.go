@@ -55,6 +55,43 @@ func TestASetThatPanicsGivesBackWhatItCan(t *testing.T) {
 	})
 }
 
+func TestTheContextOfASetEndsBeforeTheStoreIsAsked(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		b := newBackend()
+		set, err := LockAll(t.Context(), b, []string{"a", "b"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.onRelease = func(_ context.Context, name string) error {
+			if set.Context().Err() == nil {
+				t.Errorf("%q is released while the context goes on", name)
+			}
+			return nil
+		}
+		if err := set.Unlock(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestDoAllDoesNotCallItsFunctionWithALockThatIsLost(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		b := newBackend()
+		b.onLimit = func(h *hold) {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			h.over(Expired)
+		}
+		err := DoAll(t.Context(), b, []string{"a"}, func(context.Context, *Set) error {
+			t.Error("called")
+			return nil
+		})
+		if !errors.Is(err, ErrLost) {
+			t.Error(err)
+		}
+	})
+}
+
 // Goal: if another reader joined a lease whose end comes later, it would end for both.
 func TestNobodyJoinsASharedLockThatWillHaveAMaximumHold(t *testing.T) {
 	virtual(t, func(t *testing.T, _ *clock) {

@@ -103,10 +103,11 @@ func TestASetHasAllNamesOnceInOrder(t *testing.T) {
 		}
 	}
 	wantFree(t, locks.Another(), want...)
+	<-set.Context().Done()
 	select {
 	case <-set.Lost():
 		t.Error("Unlock has closed Lost")
-	case <-set.Context().Done():
+	default:
 	}
 	var ended *locker.LostError
 	if !errors.As(set.Err(), &ended) || ended.Reason != locker.Unlocked || context.Cause(set.Context()) != set.Err() {
@@ -238,6 +239,22 @@ func TestASetThatLosesALockBeforeItIsCompleteStopsWaiting(t *testing.T) {
 		if took := time.Since(start); took != 3*time.Second {
 			t.Errorf("it took %v", took)
 		}
+	})
+}
+
+// Method: the answers stop while "b" is waited for.
+func TestASetThatMayHaveLeftSomethingSaysSoWhateverElseHasHappened(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks := lockertest.New()
+		locks.Take("b")
+		time.AfterFunc(3*time.Second, func() {
+			locks.Link().Cut()
+			locks.Lose("a")
+		})
+		_, err := locker.LockAll(t.Context(), locks, []string{"a", "b"})
+		wantError(t, err, `"b"`, []error{locker.ErrOutcomeUnknown, locker.ErrLost}, nil)
+		locks.Link().Heal()
+		_ = locks.Close() // waits for the clean-up
 	})
 }
 
@@ -375,20 +392,21 @@ func TestUnlockOfASetTellsInOneLineWhatTheStoreDidNotAnswer(t *testing.T) {
 }
 
 func TestASetCostsNoGoroutine(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		locks := lockertest.New()
-		before := runtime.NumGoroutine()
-		set := must[*locker.Set](t)(locker.LockAll(t.Context(), locks, []string{"a", "b", "c"}))
-		synctest.Wait()
-		during := runtime.NumGoroutine()
-		if err := set.Unlock(t.Context()); err != nil {
-			t.Error(err)
+	locks := lockertest.New()
+	before := runtime.NumGoroutine()
+	wantBefore := func(when string) {
+		for end := time.Now().Add(10 * time.Second); runtime.NumGoroutine() > before; time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("%d goroutines before, %d %s", before, runtime.NumGoroutine(), when)
+			}
 		}
-		synctest.Wait()
-		if after := runtime.NumGoroutine(); during != before || after != before {
-			t.Errorf("%d goroutines before, %d during, %d after", before, during, after)
-		}
-	})
+	}
+	set := must[*locker.Set](t)(locker.LockAll(t.Context(), locks, []string{"a", "b", "c"}))
+	wantBefore("while it is held")
+	if err := set.Unlock(t.Context()); err != nil {
+		t.Error(err)
+	}
+	wantBefore("afterwards")
 }
 
 func TestDoAllEndsItsFunctionWhenALockIsLost(t *testing.T) {

@@ -43,6 +43,7 @@ type backend struct {
 	tries    int // calls of TryLock
 
 	onLock    func(name string)                            // nil: nothing
+	onLimit   func(h *hold)                                // nil: nothing
 	onRelease func(ctx context.Context, name string) error // nil: released
 }
 
@@ -169,11 +170,18 @@ func (h *hold) Name() string                     { return h.req.Name }
 func (h *hold) Token() fencing.Token             { return h.token }
 func (h *hold) SharedToken() fencing.SharedToken { return 0 }
 func (h *hold) Slot() int                        { return -1 }
-func (h *hold) Limit(*Request) error             { return h.Err() }
 func (h *hold) Context() context.Context         { return h.ctx }
 func (h *hold) Lost() <-chan struct{}            { return h.lost }
 func (h *hold) Deadline() time.Time              { return time.Now().Add(h.end.Sub(Now())) }
 func (h *hold) Renew(context.Context) error      { return h.Err() }
+
+func (h *hold) Limit(*Request) error {
+	err := h.Err()
+	if h.backend.onLimit != nil {
+		h.backend.onLimit(h)
+	}
+	return err
+}
 
 // wantHeld fails the test if l is not held.
 func wantHeld(t *testing.T, l *Lock) {
