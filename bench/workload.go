@@ -111,6 +111,8 @@ func workloads() []workload {
 	for _, p := range []processContest{{8, 0, 0}, {8, time.Millisecond, 0}, {8, 0, 500 * time.Microsecond}} {
 		loads = append(loads, workload{name: p.name(), about: p.about(), takes: realLocks, run: p.run, table: contendedTable, reach: true})
 	}
+	k := kinds{64, 4, time.Millisecond, 8}
+	loads = append(loads, workload{name: k.name(), about: k.about(), takes: inGreatNumbers, run: k.run, table: kindsTable})
 	return append(loads,
 		workload{name: "held", about: "Very many locks held and renewed", takes: inGreatNumbers, run: holdMany, table: plainTable, once: true},
 		workload{name: "waiters", about: "Very many waiters on one name", takes: inGreatNumbers, run: waitMany, table: plainTable, once: true},
