@@ -78,7 +78,8 @@ var ErrInexact = errors.New("the command was carried out, but a script of Redis 
 
 // guarded compares tokens as text of one width, for Lua's numbers are exact only
 // below 2^53. It keeps the greatest token that wrote, and after it the greatest number that
-// read, if any. A reader's is written each time, too, for a replica accepts no write. The
+// has read since: no write comes after a greater number, so it shuts out what any earlier
+// number would. A reader's is written each time, too, for a replica accepts no write. The
 // arguments are checked here and not before they are sent, because the client makes text of
 // values of many types.
 var guarded = redis.NewScript(guardedText)
@@ -96,7 +97,7 @@ local seen = written
 if kind == 'write' and read > seen then seen = read end
 if mine < seen then return {0, seen} end
 if kind == 'write' then
-  written = mine
+  marks = mine
 else
   local reads = not command
   local info = command and redis.call('COMMAND', 'INFO', command)[1]
@@ -106,8 +107,9 @@ else
   end
   if written == '' then written = string.rep('0', 20) end
   if mine > read then read = mine end
+  marks = written .. ' ' .. read
 end
-redis.call('SET', KEYS[2], read == '' and written or written .. ' ' .. read)
+redis.call('SET', KEYS[2], marks)
 if not command then return {1} end
 return {1, redis.call(command, KEYS[1], unpack(ARGV, 4))}
 `

@@ -237,18 +237,20 @@ func condition(path string, data []byte, version int32, mine fencing.StaleError)
 	}
 }
 
-// marks are the greatest numbers that have written, and read.
+// marks are the greatest token that has written, and the greatest number that has read
+// since.
 type marks struct{ written, read fencing.Token }
 
-// with returns the marks when one more has been accepted.
+// with returns the marks when one more has been accepted. A token that has written shuts out
+// whatever an earlier reader's number would, for it was not smaller.
 func (m marks) with(mine fencing.StaleError) marks {
 	if mine.Reader {
 		return marks{m.written, max(m.read, mine.Token)}
 	}
-	return marks{mine.Token, m.read}
+	return marks{written: mine.Token}
 }
 
-// text is what a node holds: the second number is missing until somebody reads.
+// text is what a node holds: the second number is missing if nobody has read since.
 func (m marks) text() []byte {
 	if m.read == 0 {
 		return []byte(m.written.String())
