@@ -57,6 +57,10 @@ lint: ## gofmt, vet, golangci-lint, actionlint, govulncheck and tidy modules
 	if curl -sfo /dev/null --max-time 20 $(VULNDB)/index/db.json; then go run $(VULN) -db $(VULNDB) ./...; \
 	else echo "govulncheck: $(VULNDB) cannot be reached, so nobody looked for known vulnerabilities"; fi
 
+.PHONY: model
+model: servers ## look at every state of the models in spec; the wrong ones must fail, and how is shown
+	spec/check.sh
+
 .PHONY: bench
 bench: servers ## benchmarks beside other libraries, as Markdown; BENCH="-stores redis"
 	cd bench && go run . $(BENCH)

@@ -15,7 +15,8 @@ have() {
 }
 
 packages=()
-have gcc clang || packages+=(gcc libc6-dev) # for the race detector
+have gcc clang || packages+=(gcc libc6-dev) # for the race detector and the models
+have spin || packages+=(spin)               # looks at the models in spec
 have "${LOCKER_REDIS_SERVER:-redis-server}" || packages+=(redis-server)
 have '/usr/lib/postgresql/*/bin/initdb' initdb || packages+=(postgresql)
 have pgbouncer /usr/sbin/pgbouncer || packages+=(pgbouncer)
