@@ -20,6 +20,13 @@
 // wait for the holder of "a/b": to share a lock with a Mutex on "/locks/a", make a
 // Locker with [Options].Prefix "/locks/" and lock "a".
 //
+// Readers ([locker.WithShared]) stand in the same queue. Their keys are
+// <name>/~shared-<lease>-<attempt>, behind all others in the order of keys. A reader waits for
+// those of an earlier place that do not read, a Mutex among them; we and a Mutex wait for
+// readers as for anybody else. A reader's number is 1,024 times the revision at which its key
+// was put. Readers who waited for the same lock are let in together, in any order. What begins
+// with ~ below <name>/ is ours: do not put other keys there.
+//
 // # Losing a lock
 //
 // All locks of a Locker with the same TTL depend on one lease in etcd, which the Locker
@@ -142,26 +149,28 @@ func (l *Locker) TryLock(ctx context.Context, name string, opts ...locker.Option
 // lock is unlocked, its key is deleted, or put anew for the rest of
 // [locker.WithMinHold], and it is not passed on to another goroutine in memory: nothing
 // meets the condition from then on. For a lock that is known not to be
-// held any more, Held returns its error, a [locker.ErrLost].
+// held any more, Held returns its error, a [locker.ErrLost]. A shared lock is refused,
+// because other readers would meet conditions of their own at the same time, and their
+// writes would not be in order.
 func (l *Locker) Held(lock *locker.Lock) (clientv3.Cmp, error) {
-	a, ok := l.locks.Pin(lock)
-	if ok {
+	var err error
+	if lock.SharedToken() != 0 {
+		err = errors.New("it is shared, so that others may write under conditions of their own: lock it exclusively")
+	} else if a, ok := l.locks.Pin(lock); ok {
 		return asPut(a.key, a.place), nil
-	}
-	err := lock.Err()
-	if err == nil {
+	} else if err = lock.Err(); err == nil {
 		err = errors.New("it was not granted by this Locker")
 	}
 	return clientv3.Cmp{}, fmt.Errorf("etcd: held %q: %w", lock.Name(), err)
 }
 
 // Inspect implements [locker.Inspector]. It does not know the token of a last
-// holder that has gone.
+// holder that has gone, nor the last number of a name that is shared.
 func (l *Locker) Inspect(ctx context.Context, name string) (locker.Info, error) {
 	return l.locks.Inspect(ctx, name)
 }
 
-// Break implements [locker.Breaker]. It deletes the holder's key; the holder finds
+// Break implements [locker.Breaker]. It deletes the holders' keys; a holder finds
 // out at its next renewal, after a third of its TTL at the latest.
 func (l *Locker) Break(ctx context.Context, name string, tokens ...uint64) (bool, error) {
 	return l.locks.Break(ctx, name, tokens...)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -28,72 +29,137 @@ func (s *store) get(ctx context.Context, key string, opts ...clientv3.OpOption) 
 
 // Inspect implements [locker.Inspector].
 func (s *store) Inspect(ctx context.Context, name string) (locker.Info, error) {
-	resp, err := s.get(ctx, s.folder(name), clientv3.WithFirstCreate()...)
-	if err != nil || len(resp.Kvs) == 0 {
+	q, err := s.queue(ctx, name)
+	if err != nil || q == nil {
 		return locker.Info{}, err
 	}
-	info, err := s.info(ctx, resp.Kvs[0], make(map[int64]time.Duration, 1))
-	info.Waiters = int(resp.Count) - 1
-	return info, err
-}
-
-// info is what the oldest key of a name says about its holder. The time left of a lease is
-// asked for once, and kept in ends.
-func (s *store) info(ctx context.Context, oldest *mvccpb.KeyValue, ends map[int64]time.Duration) (locker.Info, error) {
-	info := locker.Info{Held: true}
-	if strings.Contains(path.Base(string(oldest.Key)), "-") { // a Mutex's has the lease alone
-		info.Holder = string(oldest.Value)
-	}
-	token, err := firstToken(oldest.CreateRevision)
-	info.Token = fencing.Token(token)
-	if err != nil || oldest.Lease == 0 {
-		return info, err // somebody's key without an end
-	}
-	if _, known := ends[oldest.Lease]; !known {
-		err = insist(ctx, firstTry, func(ctx context.Context) error {
-			resp, err := s.client.TimeToLive(ctx, clientv3.LeaseID(oldest.Lease))
-			if err == nil {
-				ends[oldest.Lease] = max(0, time.Duration(resp.TTL)*time.Second)
-			}
-			return err
-		})
-	}
-	if err != nil {
-		return info, s.explain(ctx, err)
-	}
-	info.TimeLeft = ends[oldest.Lease]
-	return info, nil
+	return s.info(ctx, name, q, make(map[int64]time.Duration, 1))
 }
 
 // Break implements [locker.Breaker].
 func (s *store) Break(ctx context.Context, name string, tokens ...uint64) (bool, error) {
-	resp, err := s.get(ctx, s.folder(name), oldest...)
-	if err != nil || len(resp.Kvs) == 0 {
+	q, err := s.queue(ctx, name)
+	if err != nil || q == nil {
 		return false, err
 	}
-	ctx, cancel := bounded(ctx)
-	defer cancel()
-	key := string(resp.Kvs[0].Key)
-	done, err := s.client.Txn(ctx).If(putAt(key, resp.Kvs[0].CreateRevision)).Then(clientv3.OpDelete(key)).Commit()
-	if err != nil {
-		return false, s.explain(ctx, err)
+	var frees []clientv3.Op
+	for _, kv := range q.holders() {
+		token, _ := firstToken(kv.CreateRevision)
+		if key := string(kv.Key); len(tokens) == 0 || slices.Contains(tokens, token) {
+			frees = append(frees, clientv3.OpTxn([]clientv3.Cmp{putAt(key, kv.CreateRevision)}, []clientv3.Op{clientv3.OpDelete(key)}, nil))
+		}
 	}
-	return done.Succeeded, nil
-}
-
-// page is how many keys List reads at a time.
-const page = 1000
-
-// queue is what List has seen of a name.
-type queue struct {
-	oldest *mvccpb.KeyValue
-	keys   int
+	broken := false
+	for chunk := range slices.Chunk(frees, mostOps) {
+		ctx, cancel := bounded(ctx)
+		done, err := s.client.Txn(ctx).Then(chunk...).Commit()
+		cancel()
+		if err != nil {
+			return broken, s.explain(ctx, err)
+		}
+		for _, r := range done.Responses {
+			broken = broken || r.GetResponseTxn().GetSucceeded()
+		}
+	}
+	return broken, nil
 }
 
 // List implements [locker.Lister].
 func (s *store) List(ctx context.Context, prefix string) ([]locker.Info, error) {
-	from := s.prefix + escape.Replace(prefix)
-	upTo := clientv3.WithRange(clientv3.GetPrefixRangeEnd(from))
+	queues, err := s.scan(ctx, s.prefix+escape.Replace(prefix))
+	if err != nil {
+		return nil, err
+	}
+	infos := make([]locker.Info, 0, len(queues))
+	ends := make(map[int64]time.Duration)
+	for name, q := range queues {
+		info, err := s.info(ctx, name, q, ends)
+		if err != nil {
+			return nil, err
+		}
+		infos = append(infos, info)
+	}
+	return infos, nil
+}
+
+// queue is what the keys of a name are.
+type queue struct {
+	keys      int
+	exclusive *mvccpb.KeyValue   // the oldest
+	beside    []*mvccpb.KeyValue // the others
+}
+
+// holders returns the keys of those who hold the lock: all that are older than the oldest
+// exclusive one, or that one alone.
+func (q *queue) holders() []*mvccpb.KeyValue {
+	if q.exclusive == nil {
+		return q.beside
+	}
+	older := slices.DeleteFunc(slices.Clone(q.beside), func(kv *mvccpb.KeyValue) bool { return kv.CreateRevision > q.exclusive.CreateRevision })
+	if len(older) == 0 {
+		return []*mvccpb.KeyValue{q.exclusive}
+	}
+	return older
+}
+
+// info is what the keys of a name say about its holders. The time left of a lease is
+// asked for once, and kept in ends.
+func (s *store) info(ctx context.Context, name string, q *queue, ends map[int64]time.Duration) (locker.Info, error) {
+	holders := q.holders()
+	info := locker.Info{Name: name, Held: true, Kind: kindOf(holders[0].Key), Waiters: q.keys - len(holders)}
+	for _, kv := range holders {
+		number, err := firstToken(kv.CreateRevision)
+		if err != nil {
+			return info, err
+		}
+		left, err := s.timeLeft(ctx, kv.Lease, ends)
+		if err != nil {
+			return info, err
+		}
+		info.TimeLeft = max(info.TimeLeft, left)
+		if info.Kind != locker.Exclusive {
+			info.Holders = append(info.Holders, locker.Holder{Text: string(kv.Value), Number: number, Slot: -1, TimeLeft: left})
+			continue
+		}
+		info.Token = fencing.Token(number)
+		if strings.Contains(path.Base(string(kv.Key)), "-") { // a Mutex's has the lease alone
+			info.Holder = string(kv.Value)
+		}
+	}
+	slices.SortFunc(info.Holders, func(a, b locker.Holder) int { return cmp.Compare(a.Number, b.Number) })
+	return info, nil
+}
+
+// timeLeft is the time left of a lease, or 0 if there is none: somebody's key without an end.
+func (s *store) timeLeft(ctx context.Context, lease int64, ends map[int64]time.Duration) (time.Duration, error) {
+	if left, known := ends[lease]; known || lease == 0 {
+		return left, nil
+	}
+	err := insist(ctx, firstTry, func(ctx context.Context) error {
+		resp, err := s.client.TimeToLive(ctx, clientv3.LeaseID(lease))
+		if err == nil {
+			ends[lease] = max(0, time.Duration(resp.TTL)*time.Second)
+		}
+		return err
+	})
+	if err != nil {
+		return 0, s.explain(ctx, err)
+	}
+	return ends[lease], nil
+}
+
+// queue reads the keys of a name. It is nil if there are none.
+func (s *store) queue(ctx context.Context, name string) (*queue, error) {
+	queues, err := s.scan(ctx, s.folder(name))
+	return queues[name], err
+}
+
+// page is how many keys are read at a time.
+const page = 1000
+
+// scan reads the keys that begin with a prefix, as they were at one revision of the store.
+func (s *store) scan(ctx context.Context, prefix string) (map[string]*queue, error) {
+	from, upTo := prefix, clientv3.WithRange(clientv3.GetPrefixRangeEnd(prefix))
 	queues := make(map[string]*queue)
 	revision := int64(0) // of the first page, and so of all
 	for more := true; more; {
@@ -108,17 +174,7 @@ func (s *store) List(ctx context.Context, prefix string) ([]locker.Info, error) 
 		}
 		more = resp.More
 	}
-	infos := make([]locker.Info, 0, len(queues))
-	ends := make(map[int64]time.Duration)
-	for name, q := range queues {
-		info, err := s.info(ctx, q.oldest, ends)
-		if err != nil {
-			return nil, err
-		}
-		info.Name, info.Waiters = name, q.keys-1
-		infos = append(infos, info)
-	}
-	return infos, nil
+	return queues, nil
 }
 
 // note adds a key to its queue, if it is in one.
@@ -129,10 +185,14 @@ func (s *store) note(queues map[string]*queue, kv *mvccpb.KeyValue) {
 	}
 	q := queues[name]
 	if q == nil {
-		q = &queue{oldest: kv}
+		q = &queue{}
 		queues[name] = q
 	}
-	if q.keys++; kv.CreateRevision < q.oldest.CreateRevision {
-		q.oldest = kv
+	q.keys++
+	switch {
+	case kindOf(kv.Key) != locker.Exclusive:
+		q.beside = append(q.beside, kv)
+	case q.exclusive == nil || kv.CreateRevision < q.exclusive.CreateRevision:
+		q.exclusive = kv
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"testing"
@@ -46,9 +47,9 @@ func aMinute(t *testing.T) context.Context {
 
 // begin returns an attempt at a name that has joined a session of an hour: no renewal
 // comes between.
-func begin(t *testing.T, ctx context.Context, l *Locker, name string) *attempt {
+func begin(t *testing.T, ctx context.Context, l *Locker, name string, opts ...locker.Option) *attempt {
 	t.Helper()
-	req, err := locker.NewRequest(name, locker.WithTTL(time.Hour))
+	req, err := locker.NewRequest(name, append(opts, locker.WithTTL(time.Hour))...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,11 +63,22 @@ func begin(t *testing.T, ctx context.Context, l *Locker, name string) *attempt {
 	return a
 }
 
+// kinds are the options of each kind of lock.
+var kinds = map[string][]locker.Option{"exclusive": nil, "shared": {locker.WithShared()}}
+
 // takes requires that an attempt gets its place behind a key, or the lock.
 func takes(t *testing.T, ctx context.Context, l *Locker, a *attempt, behind string) {
 	t.Helper()
 	if ahead, err := l.store.ask(ctx, a, false); err != nil || ahead != behind {
 		t.Fatalf("a place behind %q, %v, want %q", ahead, err, behind)
+	}
+}
+
+// gives requires that an attempt gives the lock back.
+func gives(t *testing.T, ctx context.Context, l *Locker, a *attempt) {
+	t.Helper()
+	if err := l.store.Release(ctx, a, 0); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -96,19 +108,23 @@ func wantKeys(t *testing.T, ctx context.Context, l *Locker, want ...string) {
 //
 //	a's request is not answered; a is withdrawn; its request arrives
 func TestRequestThatArrivesAfterItsCleanUpIsVoid(t *testing.T) {
-	for _, only := range []bool{false, true} {
-		ctx, l := aMinute(t), process(t, testserver.Etcd(t, 1).Members[0])
-		a, b := begin(t, ctx, l, "x"), begin(t, ctx, l, "x")
-		a.unsure = true
-		if err := l.store.Withdraw(ctx, a); err != nil || l.store.Left(a) {
-			t.Fatal(err)
+	srv := testserver.Etcd(t, 1).Members[0]
+	for kind, opts := range kinds {
+		for _, only := range []bool{false, true} {
+			ctx, l := aMinute(t), process(t, srv)
+			a, b := begin(t, ctx, l, "x", opts...), begin(t, ctx, l, "x", opts...)
+			a.unsure = true
+			if err := l.store.Withdraw(ctx, a); err != nil || l.store.Left(a) {
+				t.Fatal(err)
+			}
+			if ahead, err := l.store.ask(ctx, a, only); err == nil {
+				t.Errorf("%s: a late request is answered with %q", kind, ahead)
+			}
+			wantKeys(t, ctx, l)
+			takes(t, ctx, l, b, "")
+			wantKeys(t, ctx, l, b.key)
+			gives(t, ctx, l, b)
 		}
-		if ahead, err := l.store.ask(ctx, a, only); err == nil {
-			t.Errorf("a late request is answered with %q", ahead)
-		}
-		wantKeys(t, ctx, l)
-		takes(t, ctx, l, b, "")
-		wantKeys(t, ctx, l, b.key)
 	}
 }
 
@@ -117,20 +133,46 @@ func TestRequestThatArrivesAfterItsCleanUpIsVoid(t *testing.T) {
 //
 //	a asks, unheard; a asks again, and is granted; a unlocks; the first arrives
 func TestRequestThatArrivesAfterTheReleaseIsVoid(t *testing.T) {
-	ctx, l := aMinute(t), process(t, testserver.Etcd(t, 1).Members[0])
-	a := begin(t, ctx, l, "x")
-	a.unsure = true
-	takes(t, ctx, l, a, "")
-	if !a.unsure {
-		t.Error("that one request was answered says nothing of the other")
+	srv := testserver.Etcd(t, 1).Members[0]
+	for kind, opts := range kinds {
+		ctx, l := aMinute(t), process(t, srv)
+		a := begin(t, ctx, l, "x", opts...)
+		a.unsure = true
+		takes(t, ctx, l, a, "")
+		if !a.unsure {
+			t.Error("that one request was answered says nothing of the other")
+		}
+		gives(t, ctx, l, a)
+		if ahead, err := l.store.ask(ctx, a, false); err == nil {
+			t.Errorf("%s: a late request is answered with %q", kind, ahead)
+		}
+		wantKeys(t, ctx, l)
 	}
-	if err := l.store.Release(ctx, a, 0); err != nil {
-		t.Fatal(err)
+}
+
+// Later locks of the same process hang on the same lease in etcd. A release that comes
+// twice, or late, must not free them (etcd #22082).
+func TestReleaseThatIsSentTwiceFreesNoLaterLockOfTheSession(t *testing.T) {
+	srv := testserver.Etcd(t, 1).Members[0]
+	for kind, opts := range kinds {
+		for _, unsure := range []bool{false, true} {
+			ctx, l := aMinute(t), process(t, srv)
+			a, b := begin(t, ctx, l, "x", opts...), begin(t, ctx, l, "x", opts...)
+			takes(t, ctx, l, a, "")
+			gives(t, ctx, l, a)
+			takes(t, ctx, l, b, "")
+			a.unsure = unsure // as after a reply that was lost
+			var lost *locker.LostError
+			if err := l.store.Release(ctx, a, 0); !errors.As(err, &lost) || lost.Reason != locker.TakenOver {
+				t.Errorf("%s: the second release: %v", kind, err)
+			}
+			if err := l.store.Withdraw(ctx, a); err != nil {
+				t.Error(err)
+			}
+			wantKeys(t, ctx, l, b.key)
+			gives(t, ctx, l, b)
+		}
 	}
-	if ahead, err := l.store.ask(ctx, a, false); err == nil {
-		t.Errorf("a late request is answered with %q", ahead)
-	}
-	wantKeys(t, ctx, l)
 }
 
 func TestRequestThatIsSentTwiceGetsOnePlace(t *testing.T) {
@@ -153,6 +195,25 @@ func TestRequestThatIsSentTwiceGetsOnePlace(t *testing.T) {
 			}
 		}
 		wantKeys(t, ctx, l, a.key, b.key)
+	}
+}
+
+// A reader is not in its own way, nor is another, so nothing but its key tells the second
+// request from the first.
+func TestReadersRequestThatIsSentTwiceGetsOnePlace(t *testing.T) {
+	ctx, l := aMinute(t), process(t, testserver.Etcd(t, 1).Members[0])
+	for _, only := range []bool{false, true} {
+		a, b := begin(t, ctx, l, "x", kinds["shared"]...), begin(t, ctx, l, "x", kinds["shared"]...)
+		for _, reader := range []*attempt{a, b} {
+			takes(t, ctx, l, reader, "")
+			place := reader.place
+			if ahead, err := l.store.ask(ctx, reader, only); err != nil || ahead != "" || reader.place != place {
+				t.Errorf("it is behind %q at %d, %v; was granted at %d", ahead, reader.place, err, place)
+			}
+		}
+		wantKeys(t, ctx, l, a.key, b.key)
+		gives(t, ctx, l, a)
+		gives(t, ctx, l, b)
 	}
 }
 
@@ -197,7 +258,7 @@ func TestSessionWithManyMarksIsNotUsedForNewAttempts(t *testing.T) {
 		}
 		l.store.End(a)
 	}
-	if n := len(below(t, ctx, l, l.store.marks())); n != mostMarks {
+	if n := len(below(t, ctx, l, marks)); n != mostMarks {
 		t.Errorf("%d marks", n)
 	}
 	next := begin(t, ctx, l, "x")
@@ -210,7 +271,7 @@ func TestSessionWithManyMarksIsNotUsedForNewAttempts(t *testing.T) {
 	if err := l.store.revoke(ctx, first.session.id); err != nil {
 		t.Fatal(err)
 	}
-	if marks := below(t, ctx, l, l.store.marks()); len(marks) > 0 {
+	if marks := below(t, ctx, l, marks); len(marks) > 0 {
 		t.Errorf("%d marks are left", len(marks))
 	}
 }
@@ -296,13 +357,14 @@ func TestTokensEndWhereTheyWouldGoBack(t *testing.T) {
 	}
 }
 
-// many returns holders on one session, and how often their server was asked what.
+// many returns holders of all kinds on one session, and how often their server was asked what.
 func many(t *testing.T, ctx context.Context, n int) (l *Locker, as []*attempt, asked func(method string) float64) {
 	t.Helper()
 	srv := testserver.Etcd(t, 1).Members[0]
 	l = process(t, srv)
+	kinds := slices.Collect(maps.Values(kinds))
 	for i := range n {
-		a := begin(t, ctx, l, fmt.Sprint(i))
+		a := begin(t, ctx, l, fmt.Sprint(i), kinds[i%len(kinds)]...)
 		takes(t, ctx, l, a, "")
 		as = append(as, a)
 	}

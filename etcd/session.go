@@ -65,7 +65,8 @@ func (s *store) join(ctx context.Context, a *attempt) error {
 		case n.err != nil:
 			return n.err
 		case n.Join():
-			a.session, a.key = n, a.folder+strconv.FormatInt(int64(n.id), 16)+"-"+a.number
+			a.session, a.id = n, strconv.FormatInt(int64(n.id), 16)+"-"+a.number
+			a.key = a.folder + dirOf(a.req.Kind) + a.id
 			return nil
 		}
 	}

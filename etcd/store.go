@@ -36,7 +36,8 @@ type attempt struct {
 	number string // no other attempt of this Locker has it
 
 	session *session
-	key     string // nobody else's: it has the session's lease and the number
+	id      string // nobody else's: it has the session's lease and the number
+	key     string // ends with the id
 	place   int64  // the revision at which the key was put
 	there   bool   // the key is: we have heard it
 	unsure  bool   // a request was not answered: what it puts may be there, or come
@@ -51,6 +52,7 @@ func (s *store) Guarantees() locker.Guarantees {
 		Tokens:    0,
 		Fair:      true,
 		Keeps:     true,
+		Shared:    true,
 		Release:   locker.BySession,
 		Tolerates: max(0, len(s.client.Endpoints())-1) / 2,
 	}
@@ -101,8 +103,8 @@ var (
 )
 
 // ask puts the attempt's key at the end of the queue, and returns the key that is ahead
-// of it; if that is "", the lock is a's. With once set, it puts the key only where the
-// queue is empty.
+// of it; if that is "", the lock is a's. With once set, it puts the key only where no rival
+// is.
 //
 // One transaction puts the key and looks who came before, so nobody can come between.
 // It is void if the attempt was withdrawn, which is how a clean-up stops requests that
@@ -110,15 +112,19 @@ var (
 // the place of the first.
 func (s *store) ask(ctx context.Context, a *attempt, once bool) (ahead string, err error) {
 	put := clientv3.OpPut(a.key, a.req.Holder, clientv3.WithLease(a.session.id))
-	free, then, otherwise := putAt(a.key, 0), []clientv3.Op{clientv3.OpGet(a.folder, newest...), put}, clientv3.OpGet(a.key)
+	free := []clientv3.Cmp{putAt(s.markOf(a), 0), putAt(a.key, 0)}
+	var then, otherwise []clientv3.Op
 	if once {
-		free, then, otherwise = putAt(a.folder, 0).WithPrefix(), []clientv3.Op{put}, clientv3.OpGet(a.folder, oldest...)
+		free = append(free, a.rivals().none())
+		then, otherwise = []clientv3.Op{put}, []clientv3.Op{clientv3.OpGet(a.key), a.rivals().find(oldest...)}
+	} else {
+		then, otherwise = []clientv3.Op{a.rivals().find(newest...), put}, []clientv3.Op{clientv3.OpGet(a.key)}
 	}
 	ctx, cancel := bounded(ctx)
 	defer cancel()
 	before := a.unsure
 	a.unsure = true
-	resp, err := s.client.Txn(ctx).If(free, putAt(s.markOf(a), 0)).Then(then...).Else(otherwise).Commit()
+	resp, err := s.client.Txn(ctx).If(free...).Then(then...).Else(otherwise...).Commit()
 	if err == nil || void(err) {
 		a.unsure = before
 	}
@@ -130,18 +136,18 @@ func (s *store) ask(ctx context.Context, a *attempt, once bool) (ahead string, e
 	case resp.Succeeded:
 		a.place, a.there = resp.Header.Revision, true
 		return string(found.GetKey()), nil
-	case found == nil:
-		return "", errors.New("the attempt was withdrawn")
-	case string(found.Key) != a.key:
-		return string(found.Key), nil
+	case found != nil:
+		a.place, a.there = found.CreateRevision, true
+		return s.look(ctx, a)
+	case once && first(resp, 1) != nil:
+		return string(first(resp, 1).Key), nil
 	}
-	a.place, a.there = found.CreateRevision, true
-	return s.look(ctx, a)
+	return "", errors.New("the attempt was withdrawn")
 }
 
 // look asks a majority who is ahead of the attempt's key.
 func (s *store) look(ctx context.Context, a *attempt) (ahead string, err error) {
-	before := clientv3.OpGet(a.folder, slices.Concat(newest, []clientv3.OpOption{clientv3.WithMaxCreateRev(a.place - 1)})...)
+	before := a.rivals().find(slices.Concat(newest, []clientv3.OpOption{clientv3.WithMaxCreateRev(a.place - 1)})...)
 	var resp *clientv3.TxnResponse
 	err = insist(ctx, firstTry, func(ctx context.Context) (err error) {
 		resp, err = s.client.Txn(ctx).If(putAt(a.key, a.place)).Then(before).Commit()
@@ -205,7 +211,7 @@ func (s *store) giveBack(ctx context.Context, a *attempt) (found bool, err error
 
 // markOf is the key that makes void what an attempt has sent. It hangs on the session's
 // lease, as what is on its way would: when that has ended, everything on it is void.
-func (s *store) markOf(a *attempt) string { return s.marks() + a.key[len(a.folder):] }
+func (s *store) markOf(a *attempt) string { return s.prefix + marks + a.id }
 
 // mark leaves a mark where a request that puts the attempt's key may still be on its way.
 func (s *store) mark(a *attempt) []clientv3.Op {
@@ -220,7 +226,7 @@ func (s *store) mark(a *attempt) []clientv3.Op {
 func (s *store) remove(ctx context.Context, a *attempt) (found bool, err error) {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
-	resp, err := s.client.Txn(ctx).Then(append(s.mark(a), clientv3.OpDelete(a.key))...).Commit()
+	found, err = s.clear(ctx, a)
 	switch {
 	case errors.Is(err, rpctypes.ErrLeaseNotFound):
 		_ = s.failed(ctx, a, err)
@@ -229,7 +235,17 @@ func (s *store) remove(ctx context.Context, a *attempt) (found bool, err error) 
 		return false, s.explain(ctx, err)
 	}
 	a.there, a.unsure = false, false
-	return resp.Responses[len(resp.Responses)-1].GetResponseDeleteRange().GetDeleted() > 0, nil
+	return found, nil
+}
+
+// clear sends one request, for an answer may never come.
+func (s *store) clear(ctx context.Context, a *attempt) (found bool, err error) {
+	if !a.unsure {
+		resp, err := s.client.Delete(ctx, a.key)
+		return err == nil && resp.Deleted > 0, err
+	}
+	resp, err := s.client.Txn(ctx).Then(append(s.mark(a), clientv3.OpDelete(a.key))...).Commit()
+	return err == nil && resp.Responses[len(resp.Responses)-1].GetResponseDeleteRange().GetDeleted() > 0, err
 }
 
 func (s *store) Left(a *attempt) bool { return a.there || a.unsure }

@@ -1,0 +1,36 @@
+//go:build !race
+
+package etcd_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/lab/testserver"
+)
+
+// The race detector allocates, too. Nearly all of them are the client's and gRPC's: a bare transaction and a bare deletion
+// take 250.
+func TestLockAndUnlockAllocateLittle(t *testing.T) {
+	l := newLocker(t, testserver.Etcd(t, 1).Endpoints()...)
+	ctx := patience(t)
+	for _, call := range []struct {
+		name string
+		lock func(context.Context, string, ...locker.Option) (*locker.Lock, error)
+		most float64
+	}{{"Lock", l.Lock, 329}, {"TryLock", l.TryLock, 341}} {
+		n := testing.AllocsPerRun(200, func() {
+			lock, err := call.lock(ctx, "a")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := lock.Unlock(ctx); err != nil {
+				t.Fatal(err)
+			}
+		})
+		if n > call.most {
+			t.Errorf("%v allocations for %s and Unlock, want %v at most", n, call.name, call.most)
+		}
+	}
+}
