@@ -121,7 +121,7 @@ func TestSchemaThatIsAnotherIsADanger(t *testing.T) {
 	t.Parallel()
 	srv := testserver.Postgres(t, "fsync=on")
 	url := prepared(t, srv.URL("postgres"))
-	sql(t, srv, `DROP FUNCTION lockstile_inspect_2, lockstile_session_locks_2`,
+	sql(t, srv, `DROP FUNCTION lockstile_inspect_3, lockstile_session_locks_3`,
 		`CREATE OR REPLACE FUNCTION lockstile_version() RETURNS integer LANGUAGE sql AS 'SELECT 1000'`)
 	finds(t, examine(t, url), "postgres-schema", "version 1000")
 	finds(t, examine(t, url+"&mode=session"), "postgres-schema", "version 1000")

@@ -94,7 +94,7 @@ func TestTryLockThatFindsItTakenWritesNothing(t *testing.T) {
 	for name, writes := range map[string]bool{"taken": false, "free": true} {
 		tx := begun(t, url)
 		start := ask[string](t, tx, `SELECT pg_current_wal_insert_lsn()::text`)
-		token := ask[int64](t, tx, `SELECT (lockstile_acquire_2($1, 'x', 60000, '', false, '', 0, 0, false))._token`, name)
+		token := ask[int64](t, tx, `SELECT (lockstile_acquire_3($1, 'x', 60000, '', false, '', 0, 0, false))._token`, name)
 		if ask[bool](t, tx, `SELECT pg_current_xact_id_if_assigned() IS NOT NULL`) != writes || (token > 0) != writes {
 			t.Errorf("%s: it was answered %d, and has a transaction number, or has none", name, token)
 		}
@@ -125,10 +125,10 @@ func TestWaitersAndReleasesDoNotWaitForTheDisk(t *testing.T) {
 		}
 	}
 	for i := range n {
-		count("granted", `lockstile_acquire_2('a', 'v' || $1::int, 60000, '', false, '', 0, 0, false)`, i)
-		count("queued", `lockstile_acquire_2('a', 'w' || $1::int, 60000, '', true, '', 60000, 0, false)`, i)
-		count("released", `lockstile_release_2('a', 'v' || $1::int, false, 0, 0)`, i)
-		count("withdrawn", `lockstile_release_2('a', 'w' || $1::int, true, 0, 0)`, i)
+		count("granted", `lockstile_acquire_3('a', 'v' || $1::int, 60000, '', false, '', 0, 0, false)`, i)
+		count("queued", `lockstile_acquire_3('a', 'w' || $1::int, 60000, '', true, '', 60000, 0, false)`, i)
+		count("released", `lockstile_release_3('a', 'v' || $1::int, false, 0, 0)`, i)
+		count("withdrawn", `lockstile_release_3('a', 'w' || $1::int, true, 0, 0)`, i)
 	}
 	if waits["granted"] != n {
 		t.Errorf("%d of %d grants are seen to wait for the disk: the test tests nothing", waits["granted"], n)

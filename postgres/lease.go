@@ -21,8 +21,8 @@ const (
 	// sweepEvery is the least time between two sweeps.
 	sweepEvery = 10 * time.Minute
 
-	// tokens is how many a grant of either kind has. The schema multiplies each number
-	// of its sequence by it.
+	// tokens is how many a grant of an exclusive lock has. The schema multiplies each
+	// number of its sequence by it.
 	tokens = 1024
 )
 
@@ -90,6 +90,7 @@ var errWithdrawn = errors.New("the attempt was withdrawn")
 // attempt waits in the database from then on.
 func (s *store) ask(ctx context.Context, a *attempt, queue bool) (driver.Grant, time.Duration, error) {
 	var ticket, first, left, ahead int64
+	var slot int
 	var since locker.Instant // not the time that the application keeps all connections
 	poll, place := s.poll(), a.ticket
 	if place == 0 && a.queued && a.unsure {
@@ -103,17 +104,20 @@ func (s *store) ask(ctx context.Context, a *attempt, queue bool) (driver.Grant, 
 			since = locker.Now()
 		}
 		return scan(ctx, conn, s.pool.mode, sqlAcquire, []any{a.req.Name, a.value, a.req.TTL.Milliseconds(), a.req.Holder,
-			queue, s.mail.Channel(), (time.Second + 2*poll).Milliseconds(), place, s.opts.SyncStandby}, []any{&ticket, &first, &left, &ahead})
+			queue, s.mail.Channel(), (time.Second + 2*poll).Milliseconds(), place, s.opts.SyncStandby, slotsOf(a.req)},
+			[]any{&ticket, &first, &slot, &left, &ahead})
 	})
 	a.unsure = was || repeated || unsure(err)
 	switch {
 	case err != nil:
 		return driver.Grant{}, 0, err
+	case first == -2:
+		return driver.Grant{}, 0, mismatch(a.req, slot)
 	case first < 0:
 		return driver.Grant{}, 0, errWithdrawn
 	case first > 0:
 		a.held, a.queued = true, a.unsure
-		return driver.Grant{First: uint64(first), Count: tokens, Since: since}, 0, nil
+		return grantOf(a.req, first, slot, since), 0, nil
 	}
 	a.ticket = ticket
 	return driver.Grant{}, nextLook(left, ahead, poll), nil
@@ -187,7 +191,7 @@ func (s *store) sweep() {
 }
 
 func (s *store) Inspect(ctx context.Context, name string) (locker.Info, error) {
-	infos, err := s.pool.look(ctx, `SELECT * FROM lockstile_inspect_`+schemaVersion+`($1)`, name)
+	infos, err := s.pool.look(ctx, `SELECT * FROM lockstile_inspect_`+schemaVersion+`($1) i ORDER BY i.token`, name)
 	if err != nil {
 		return locker.Info{}, err
 	}
@@ -195,18 +199,21 @@ func (s *store) Inspect(ctx context.Context, name string) (locker.Info, error) {
 }
 
 func (s *store) List(ctx context.Context, prefix string) ([]locker.Info, error) {
-	return s.pool.look(ctx, `SELECT i.* FROM lockstile_lease l, lockstile_inspect_`+schemaVersion+`(l.name) i
-		WHERE l.name ^@ $1 AND i.held`, prefix)
+	return s.pool.look(ctx, `SELECT i.* FROM (SELECT DISTINCT l.name FROM lockstile_lease l WHERE l.name ^@ $1) n,
+		lockstile_inspect_`+schemaVersion+`(n.name) i WHERE i.held ORDER BY i.name, i.token`, prefix)
 }
 
-// Break names the lease by its token, so it can be sent again without breaking the next
-// one. If it was, the first may have broken the lease.
+// Break names the leases by their tokens, so it can be sent again without breaking the next
+// ones. If it was, the first may have broken them.
 func (s *store) Break(ctx context.Context, name string, tokens ...uint64) (broken bool, err error) {
-	info, err := s.Inspect(ctx, name)
-	if err != nil || !info.Held {
-		return false, err
+	if len(tokens) == 0 {
+		info, err := s.Inspect(ctx, name)
+		if err != nil || !info.Held {
+			return false, err
+		}
+		tokens = numbers(info)
 	}
 	repeated, err := s.pool.run(ctx, `SELECT lockstile_break_`+schemaVersion+`($1, $2, $3)`,
-		[]any{name, int64(info.Token), (lateTime + locker.MaxTTL).Milliseconds()}, &broken)
+		[]any{name, bigints(tokens), (lateTime + locker.MaxTTL).Milliseconds()}, &broken)
 	return broken || repeated, err
 }

@@ -52,7 +52,7 @@ func TestSecondRequestOfTheHolderIsAnsweredWithTheSameToken(t *testing.T) {
 	l := newLocker(t, url, postgres.Options{})
 	held := lock(t, l, "a", locker.WithTTL(long))
 	token := query[fencing.Token](t, connect(t, url),
-		`SELECT (lockstile_acquire_2(name, value, 600000, '', false, '', 0, 0, false))._token FROM lockstile_lease`)
+		`SELECT (lockstile_acquire_3(name, value, 600000, '', false, '', 0, 0, false))._token FROM lockstile_lease`)
 	if token != held.Token() {
 		t.Errorf("the holder has token %d, its second request %d", held.Token(), token)
 	}
@@ -140,10 +140,10 @@ func TestSweepSparesWhatWasWithdrawnForAsLongAsItMayArrive(t *testing.T) {
 	url := database(t)
 	admin := connect(t, url)
 	held := lock(t, newLocker(t, url, postgres.Options{}), "taken")
-	exec(t, admin, `SELECT lockstile_release_2('a', 'late', true, 60000, 0)`)
-	exec(t, admin, `SELECT lockstile_sweep_2()`)
+	exec(t, admin, `SELECT lockstile_release_3('a', 'late', true, 60000, 0)`)
+	exec(t, admin, `SELECT lockstile_sweep_3()`)
 	for _, name := range []string{"a", "taken"} {
-		token := query[int64](t, admin, `SELECT (lockstile_acquire_2($1, 'late', 600000, '', true, '', 600000, 0, false))._token`, name)
+		token := query[int64](t, admin, `SELECT (lockstile_acquire_3($1, 'late', 600000, '', true, '', 600000, 0, false))._token`, name)
 		if token != -1 {
 			t.Errorf("what was withdrawn for a minute and arrives now was answered %d", token)
 		}
@@ -194,7 +194,7 @@ func TestSweepWaitsForNoRowThatIsStuck(t *testing.T) {
 	exec(t, admin, `INSERT INTO lockstile_lease SELECT 'dead ' || i, 'x', false, i, '', clock_timestamp() - interval '2 minutes' FROM generate_series(1, 3) i`)
 	tx := begun(t, url)
 	ask[string](t, tx, `SELECT name FROM lockstile_lease WHERE name = 'dead 2' FOR UPDATE`)
-	if swept := query[int](t, admin, `SELECT lockstile_sweep_2()`); swept != 2 {
+	if swept := query[int](t, admin, `SELECT lockstile_sweep_3()`); swept != 2 {
 		t.Errorf("%d rows were cleared away, want the 2 that nobody has locked", swept)
 	}
 	if err := tx.Rollback(soon(t)); err != nil {

@@ -10,9 +10,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-
-	"github.com/lockstile/locker"
-	"github.com/lockstile/locker/fencing"
 )
 
 const (
@@ -52,7 +49,7 @@ func execMode(configured pgx.QueryExecMode) pgx.QueryExecMode {
 
 // The statements that getReady prepares.
 const (
-	sqlAcquire = `SELECT * FROM lockstile_acquire_` + schemaVersion + `($1, $2, $3, $4, $5, $6, $7, $8, $9)`
+	sqlAcquire = `SELECT * FROM lockstile_acquire_` + schemaVersion + `($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`
 	sqlRelease = `SELECT lockstile_release_` + schemaVersion + `($1, $2, $3, $4, $5)`
 )
 
@@ -88,25 +85,6 @@ func (p *poolRunner) run(ctx context.Context, sql string, args []any, dest ...an
 		}
 		return err
 	})
-}
-
-// look sends a statement that returns a row for each lock: the name, whether it is held,
-// the holder's text, the token, the time left in milliseconds, how many wait.
-func (p *poolRunner) look(ctx context.Context, sql, arg string) (infos []locker.Info, err error) {
-	_, err = p.repeat(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		rows, err := conn.Query(ctx, sql, p.mode, arg)
-		if err != nil {
-			return err
-		}
-		infos, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (info locker.Info, err error) {
-			var token, left int64
-			err = row.Scan(&info.Name, &info.Held, &info.Holder, &token, &left, &info.Waiters)
-			info.Token, info.TimeLeft = fencing.Token(token), time.Duration(left)*time.Millisecond
-			return info, err
-		})
-		return err
-	})
-	return infos, err
 }
 
 // repeat is send, for no longer than an answer may take, with what to do about an error.

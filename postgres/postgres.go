@@ -62,6 +62,8 @@ func (o Options) leases() locker.Guarantees {
 		Tokens:    locker.DurableReplica,
 		Fair:      true,
 		Keeps:     true,
+		Shared:    true,
+		Slots:     true,
 		Release:   locker.ByExpiry,
 	}
 	if o.SyncStandby || o.NoStandby {
@@ -81,6 +83,7 @@ func (o Options) sessions() locker.Guarantees {
 		Exclusion: locker.PromptHolder | locker.SteadyClocks | locker.ServerUp | locker.DurableServer | locker.DurableReplica,
 		Tokens:    locker.DurableReplica,
 		Fair:      true,
+		Shared:    true,
 		Release:   locker.ByConnection,
 	}
 	if o.SyncStandby || o.NoStandby {

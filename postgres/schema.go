@@ -67,7 +67,9 @@ END $$;
 `
 
 // A lease has a row while it is held or reserved for a waiter, and after its end until
-// the name is locked again or the row is swept away. The queue is not logged: a waiter
+// the name is locked again or the row is swept away. A name has several rows if the lock
+// is shared, or if it has slots: that they go together is what lockstile_room sees to, while
+// lockstile_enter keeps everybody else away. The queue is not logged: a waiter
 // that a crash of the server has removed asks again, with its ticket. A mark says that
 // requests with this value are refused, or that its lease was taken from it by force.
 //
@@ -86,12 +88,15 @@ const schemaTables = `
 CREATE SEQUENCE IF NOT EXISTS lockstile_token MAXVALUE 9007199254740991 NO CYCLE;
 
 CREATE TABLE IF NOT EXISTS lockstile_lease (
-  name     text COLLATE "C" PRIMARY KEY,
-  value    text NOT NULL,
+  name     text COLLATE "C" NOT NULL,
+  value    text COLLATE "C" NOT NULL,
   reserved boolean NOT NULL,
   token    bigint NOT NULL,
   holder   text NOT NULL,
-  expires  timestamptz NOT NULL
+  expires  timestamptz NOT NULL,
+  slots    integer NOT NULL DEFAULT 0,
+  slot     integer NOT NULL DEFAULT 0,
+  PRIMARY KEY (name, value)
 ) WITH (fillfactor = 50);
 
 CREATE UNLOGGED TABLE IF NOT EXISTS lockstile_queue (
@@ -100,6 +105,7 @@ CREATE UNLOGGED TABLE IF NOT EXISTS lockstile_queue (
   value   text COLLATE "C" NOT NULL,
   channel text NOT NULL,
   patient timestamptz NOT NULL,
+  slots   integer NOT NULL DEFAULT 0,
   PRIMARY KEY (name, ticket, value)
 );
 

@@ -1,15 +1,20 @@
 package postgres
 
-// lockstile_acquire returns the first token of the grant; or 0 if somebody else has
-// the lock, with the milliseconds after which to look again, how many wait before us
-// and our ticket; or -1 if the value was withdrawn.
+// lockstile_acquire returns the first token of the grant, and its slot; or 0 if the lock is
+// taken, with the milliseconds after which to look again, how many wait before us and our
+// ticket; or -1 if the value was withdrawn; or -2 if the name is held in a way that does not
+// go with the request, with _slot saying in which.
 //
-// It reads the row without locking it, for to lock a row is to write. So a TryLock that
-// finds the lock taken leaves nothing in the log and needs no transaction number. A
-// lease that has ended is read once more FOR UPDATE: a renewal may be on its way to the
-// disk. The token is drawn last, when nothing can come between it and the grant any
+// It reads the rows without locking them, for to lock a row is to write. So a TryLock that
+// finds the lock taken leaves nothing in the log and needs no transaction number. Where
+// somebody waits, whoever may go in goes in first ([lockstile_pass]), and so do we among
+// them. The token is drawn last, when nothing can come between it and the grant any
 // more. The lease counts from clock_timestamp(): now() was read before the transaction
 // waited to enter.
+//
+// A waiter looks again when the first of those who have the lock would have to renew it: of
+// several that die, nobody says so. If the lock is shared, and only a writer that waits is
+// in the way, it looks as if that one were dead.
 //
 // Asked again with the value that has the lease, it returns the same token and starts
 // the lease anew, for the caller may count its validity from the second request.
@@ -28,67 +33,67 @@ package postgres
 // The refusal outlasts a crash, for a pooler may keep the request. With _keep, which outlasts a
 // crash too, the lock stays taken ([lockstile_keep]).
 //
-// lockstile_break takes the lease with this token from its holder, and leaves a mark
-// that says so.
+// lockstile_break takes the leases with these tokens from their holders, and leaves marks
+// that say so.
 //
-// lockstile_inspect returns what is known of a name.
+// lockstile_inspect returns what is known of a name, one row for each holder, or one alone.
 //
 // lockstile_sweep removes a bounded part of what dead processes have left under names
 // that nobody uses any more, and returns how much that was. It never waits for a lock.
 const schemaLease = `
 CREATE OR REPLACE FUNCTION lockstile_acquire_` + schemaVersion + `(_name text, _value text, _ttl bigint, _holder text,
   _queue boolean, _channel text, _patience bigint, INOUT _ticket bigint,
-  _synced boolean, OUT _token bigint, OUT _left bigint, OUT _ahead bigint)
+  _synced boolean, _slots integer DEFAULT 0, OUT _token bigint, OUT _slot integer, OUT _left bigint, OUT _ahead bigint)
 LANGUAGE plpgsql AS $$
 DECLARE
   _set text;
-  _first text;
   _refused boolean;
+  _waited boolean;
   _lock lockstile_lease;
-  _free boolean := lockstile_enter(_name);
+  _alone boolean := lockstile_enter(_name);
 BEGIN` + schemaStandby + `
   _token := 0;
   _left := 0;
   _ahead := 0;
-  SELECT * INTO _lock FROM lockstile_lease l WHERE l.name = _name;
-  IF _lock.expires <= clock_timestamp() THEN
-    SELECT * INTO _lock FROM lockstile_lease l WHERE l.name = _name FOR UPDATE;
-  END IF;
+  SELECT * INTO _lock FROM lockstile_lease l WHERE l.name = _name ORDER BY l.value = _value DESC LIMIT 1;
+  _slot := coalesce(_lock.slot, 0);
   IF _lock.value = _value AND NOT _lock.reserved THEN` + schemaSync + `
-    UPDATE lockstile_lease l SET expires = clock_timestamp() + _ttl * interval '1 millisecond' WHERE l.name = _name;
+    UPDATE lockstile_lease l SET expires = clock_timestamp() + _ttl * interval '1 millisecond' WHERE l.name = _name AND l.value = _value;
     _token := _lock.token;
     RETURN;
   END IF;
   SELECT EXISTS (SELECT FROM lockstile_mark m WHERE m.value = _value),
-    (SELECT w.value FROM lockstile_queue w WHERE w.name = _name ORDER BY w.ticket, w.value LIMIT 1)
-    INTO _refused, _first;
+    EXISTS (SELECT FROM lockstile_queue w WHERE w.name = _name) INTO _refused, _waited;
   IF _refused THEN
     _token := -1;
     RETURN;
   END IF;
 
-  _free := _lock.value IS NULL OR _lock.value = _value OR _lock.expires <= clock_timestamp();
-  IF _free AND _lock.value IS DISTINCT FROM _value AND _first <> _value THEN
-    _first := lockstile_pass(_name);
-    _free := coalesce(_first = _value, true);
-  END IF;
-  IF _free THEN
-    IF _ticket < 0 OR _first = _value THEN
-      DELETE FROM lockstile_queue w WHERE w.name = _name AND w.value = _value;
+  IF _lock.value IS DISTINCT FROM _value THEN
+    _slot := CASE WHEN _lock.value IS NULL THEN 0 ELSE lockstile_room(_name, _slots) END;
+    IF _slot IS NOT NULL AND _waited THEN
+      _alone := lockstile_pass(_name, _value);
+      SELECT l.slot INTO _slot FROM lockstile_lease l WHERE l.name = _name AND l.value = _value;
+      IF NOT FOUND AND _alone THEN
+        _slot := lockstile_room(_name, _slots);
+      END IF;
     END IF;
-` + schemaSync + `
-    INSERT INTO lockstile_lease AS l (name, value, reserved, token, holder, expires)
-    VALUES (_name, _value, false, nextval('lockstile_token') * 1024, _holder, clock_timestamp() + _ttl * interval '1 millisecond')
-    ON CONFLICT (name) DO UPDATE SET value = excluded.value, reserved = false, token = excluded.token,
-      holder = excluded.holder, expires = excluded.expires
+  END IF;
+  IF _slot IS NOT NULL THEN` + schemaSync + `
+    INSERT INTO lockstile_lease AS l (name, value, reserved, token, holder, expires, slots, slot)
+    VALUES (_name, _value, false, nextval('lockstile_token') * 1024, _holder, clock_timestamp() + _ttl * interval '1 millisecond', _slots, _slot)
+    ON CONFLICT (name, value) DO UPDATE SET reserved = false, token = excluded.token, holder = excluded.holder, expires = excluded.expires
     RETURNING l.token INTO _token;
     RETURN;
   END IF;
 ` + schemaLazy + `
-  IF _queue THEN
-    SELECT greatest(ceil(extract(epoch FROM l.expires - clock_timestamp()) * 1000), 0) INTO _left
-      FROM lockstile_lease l WHERE l.name = _name;
-    SELECT w._ticket, w._ahead INTO _ticket, _ahead FROM lockstile_wait(_name, _value, _channel, _patience, _left, _ticket) w;
+  SELECT coalesce(max(l.slots), _slots), CASE WHEN max(l.slots) = _slots AND (_slots < 0 OR count(*) < _slots) THEN 0
+      ELSE greatest(ceil(extract(epoch FROM min(l.expires) - clock_timestamp()) * 1000), 0) END
+    INTO _slot, _left FROM lockstile_lease l WHERE l.name = _name AND l.expires > clock_timestamp();
+  IF _slot <> _slots AND greatest(_slot, _slots) > 0 THEN
+    _token := -2;
+  ELSIF _queue THEN
+    SELECT w._ticket, w._ahead INTO _ticket, _ahead FROM lockstile_wait(_name, _value, _slots, _channel, _patience, _left, _ticket) w;
   END IF;
 END $$;
 
@@ -102,7 +107,7 @@ BEGIN` + schemaReads + schemaStandby + schemaSync + `
     JOIN lockstile_lease l ON l.name = a.name AND l.value = a.value
     WHERE NOT l.reserved AND l.expires > clock_timestamp() FOR UPDATE OF l SKIP LOCKED);
   UPDATE lockstile_lease l SET expires = clock_timestamp() + _ttls[a.place] * interval '1 millisecond'
-    FROM unnest(_names) WITH ORDINALITY AS a(name, place) WHERE a.place = ANY (_mine) AND l.name = a.name;
+    FROM unnest(_names, _values) WITH ORDINALITY AS a(name, value, place) WHERE a.place = ANY (_mine) AND l.name = a.name AND l.value = a.value;
   RETURN QUERY SELECT a.place, CASE WHEN a.place = ANY (_mine) THEN 1
       WHEN EXISTS (SELECT FROM lockstile_lease l WHERE l.name = a.name AND l.value = a.value
         AND NOT l.reserved AND l.expires > clock_timestamp()) THEN 0
@@ -115,6 +120,7 @@ CREATE OR REPLACE FUNCTION lockstile_release_` + schemaVersion + `(_name text, _
 RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
   _set text;
+  _waited boolean;
   _done boolean := lockstile_enter(_name);
 BEGIN
   IF _keep = 0 THEN` + schemaLazy + `
@@ -132,38 +138,39 @@ BEGIN
     RETURN 0;
   END IF;
   DELETE FROM lockstile_lease l WHERE l.name = _name AND l.value = _value
-    AND NOT EXISTS (SELECT FROM lockstile_queue w WHERE w.name = _name);
-  IF FOUND THEN
-    RETURN 0;
+    RETURNING EXISTS (SELECT FROM lockstile_queue w WHERE w.name = _name) INTO _waited;
+  _done := FOUND;
+  IF coalesce(_waited, _queued) THEN
+    PERFORM lockstile_pass(_name, _value);
   END IF;
-  IF EXISTS (SELECT FROM lockstile_lease l WHERE l.name = _name AND l.value = _value) THEN
-    PERFORM lockstile_pass(_name);
+  IF _done THEN
     RETURN 0;
   END IF;
   RETURN CASE WHEN EXISTS (SELECT FROM lockstile_mark m WHERE m.value = _value AND m.forced) THEN -2 ELSE -1 END;
 END $$;
 
-CREATE OR REPLACE FUNCTION lockstile_break_` + schemaVersion + `(_name text, _token bigint, _remember bigint)
+CREATE OR REPLACE FUNCTION lockstile_break_` + schemaVersion + `(_name text, _tokens bigint[], _remember bigint)
 RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
   _value text;
-  _done boolean := lockstile_enter(_name);
+  _entered boolean := lockstile_enter(_name);
+  _broken boolean := false;
 BEGIN
-  SELECT l.value INTO _value FROM lockstile_lease l WHERE l.name = _name AND l.token = _token
-    AND NOT l.reserved AND l.expires > clock_timestamp();
-  IF NOT FOUND THEN
-    RETURN false;
-  END IF;
-  PERFORM lockstile_release_` + schemaVersion + `(_name, _value, true, _remember, 0);
-  UPDATE lockstile_mark m SET forced = true WHERE m.value = _value;
-  RETURN true;
+  FOR _value IN SELECT l.value FROM lockstile_lease l WHERE l.name = _name AND l.token = ANY (_tokens)
+    AND NOT l.reserved AND l.expires > clock_timestamp()
+  LOOP
+    PERFORM lockstile_release_` + schemaVersion + `(_name, _value, true, _remember, 0);
+    UPDATE lockstile_mark m SET forced = true WHERE m.value = _value;
+    _broken := true;
+  END LOOP;
+  RETURN _broken;
 END $$;
 
-CREATE OR REPLACE FUNCTION lockstile_inspect_` + schemaVersion + `(_name text)
-RETURNS TABLE (name text, held boolean, holder text, token bigint, time_left bigint, waiters bigint) LANGUAGE sql STABLE AS $$
+CREATE OR REPLACE FUNCTION lockstile_inspect_` + schemaVersion + `(_name text) RETURNS TABLE (name text, held boolean, holder text,
+  token bigint, time_left bigint, waiters bigint, slots integer, slot integer) LANGUAGE sql STABLE AS $$
   SELECT _name, l.remains IS NOT NULL, CASE WHEN l.remains > 0 THEN l.holder ELSE '' END, coalesce(l.token, 0),
-    coalesce(l.remains, 0), (SELECT count(*) FROM lockstile_queue w WHERE w.name = _name)
-  FROM (SELECT) one LEFT JOIN (SELECT i.holder, i.token, CASE WHEN NOT i.reserved AND i.expires > clock_timestamp()
+    coalesce(l.remains, 0), (SELECT count(*) FROM lockstile_queue w WHERE w.name = _name), coalesce(l.slots, 0), coalesce(l.slot, 0)
+  FROM (SELECT) one LEFT JOIN (SELECT i.holder, i.token, i.slots, i.slot, CASE WHEN NOT i.reserved AND i.expires > clock_timestamp()
     THEN ceil(extract(epoch FROM i.expires - clock_timestamp()) * 1000)::bigint END AS remains
     FROM lockstile_lease i WHERE i.name = _name) l ON true
 $$;

@@ -8,12 +8,20 @@ package postgres
 // one step: the next transaction sees the row that this one wrote, and draws a greater
 // token.
 //
-// lockstile_pass reserves a lock that becomes free for the first waiter that is alive,
-// and returns that waiter's value. A waiter is alive if its process listens (every
-// listening connection holds an advisory lock for as long as it lives) or has polled
-// lately. Only that waiter's process is told. A waiter that does not claim the lock in
-// time is skipped; the second in the queue is told to look again by then, so that
-// somebody notices. If nobody waits, the row goes, and the function returns nothing.
+// lockstile_room returns a slot for a request, or nothing if those who have the lock leave
+// no room for it. Everybody who has a lock has it in the same way: _slots is how many may
+// have it at once, 0 for an exclusive lock and -1 for a shared one. Leases that have ended
+// and would be in the way are removed, so what is there always goes together, ended or not.
+// A renewal of one of them may be on its way to the disk: that is waited for.
+//
+// lockstile_pass reserves the lock for the first waiters, one after another, as long as
+// there is room for them, and returns whether nobody waits any more. So neighbours that
+// share go in together, and nobody goes in before somebody who came earlier. A waiter that
+// is dead is removed. One is alive if it is the one that asks, if its process listens (every
+// listening connection holds an advisory lock for as long as it lives) or if it has polled
+// lately. Only those who can go in are told. A waiter that does not claim the lock in time
+// is skipped; the next in the queue is told to look again by then, so that somebody notices.
+// Where it can do nothing, it writes nothing.
 //
 // lockstile_keep leaves a lock that is given back taken, under nobody's value, until _keep
 // milliseconds have passed, and returns whether it is. The first two waiters that are alive
@@ -31,31 +39,51 @@ BEGIN` + schemaReads + `
   RETURN pg_advisory_xact_lock(1819239275, hashtext(_name)) IS NOT NULL;
 END $$;
 
-CREATE OR REPLACE FUNCTION lockstile_pass(_name text) RETURNS text LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lockstile_room(_name text, _slots integer) RETURNS integer LANGUAGE plpgsql AS $$
+DECLARE
+  _rows bigint;
+  _ended bigint;
+  _same boolean;
+BEGIN
+  SELECT count(*), count(*) FILTER (WHERE l.expires <= clock_timestamp()), bool_and(l.slots = _slots)
+    INTO _rows, _ended, _same FROM lockstile_lease l WHERE l.name = _name;
+  IF _ended > 0 AND (_rows = _ended OR _same AND (_slots < 0 OR _rows - _ended < _slots)) THEN
+    DELETE FROM lockstile_lease l WHERE l.name = _name AND l.expires <= clock_timestamp();
+    GET DIAGNOSTICS _ended = ROW_COUNT;
+    _rows := _rows - _ended;
+  END IF;
+  RETURN CASE WHEN _rows = 0 OR _same AND _slots < 0 THEN 0 WHEN _same AND _rows < _slots THEN
+    (SELECT min(s) FROM generate_series(0, _rows::integer) s WHERE s NOT IN (SELECT l.slot FROM lockstile_lease l WHERE l.name = _name)) END;
+END $$;
+
+CREATE OR REPLACE FUNCTION lockstile_pass(_name text, _asks text) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
   _first lockstile_queue;
-  _second lockstile_queue;
+  _slot integer;
+  _changed boolean := false;
 BEGIN
   LOOP
     SELECT * INTO _first FROM lockstile_queue w WHERE w.name = _name ORDER BY w.ticket, w.value LIMIT 1;
     IF NOT FOUND THEN
-      DELETE FROM lockstile_lease l WHERE l.name = _name;
-      RETURN NULL;
+      RETURN true;
+    END IF;
+    IF _first.value = _asks OR ` + schemaAlive + ` THEN
+      _slot := lockstile_room(_name, _first.slots);
+      EXIT WHEN _slot IS NULL;
+      INSERT INTO lockstile_lease (name, value, reserved, token, holder, expires, slots, slot)
+      VALUES (_name, _first.value, true, 0, '', clock_timestamp() + interval '500 milliseconds', _first.slots, _slot)
+      ON CONFLICT (name, value) DO NOTHING;
+      IF _first.channel <> '' AND _first.value <> _asks THEN
+        PERFORM pg_notify(_first.channel, _first.value);
+      END IF;
     END IF;
     DELETE FROM lockstile_queue w WHERE w.name = _name AND w.ticket = _first.ticket AND w.value = _first.value;
-    EXIT WHEN ` + schemaAlive + `;
+    _changed := true;
   END LOOP;
-  INSERT INTO lockstile_lease AS l (name, value, reserved, token, holder, expires)
-  VALUES (_name, _first.value, true, 0, '', clock_timestamp() + interval '500 milliseconds')
-  ON CONFLICT (name) DO UPDATE SET value = excluded.value, reserved = true, holder = '', expires = excluded.expires;
-  IF _first.channel <> '' THEN
-    PERFORM pg_notify(_first.channel, _first.value);
+  IF _changed AND _first.channel <> '' THEN
+    PERFORM pg_notify(_first.channel, '!' || _first.value);
   END IF;
-  SELECT * INTO _second FROM lockstile_queue w WHERE w.name = _name ORDER BY w.ticket, w.value LIMIT 1;
-  IF FOUND AND _second.channel <> '' THEN
-    PERFORM pg_notify(_second.channel, '!' || _second.value);
-  END IF;
-  RETURN _first.value;
+  RETURN false;
 END $$;
 
 CREATE OR REPLACE FUNCTION lockstile_keep(_name text, _value text, _keep bigint) RETURNS boolean LANGUAGE plpgsql AS $$
@@ -80,7 +108,7 @@ BEGIN
   RETURN true;
 END $$;
 
-CREATE OR REPLACE FUNCTION lockstile_wait(_name text, _value text, _channel text, _patience bigint, _left bigint,
+CREATE OR REPLACE FUNCTION lockstile_wait(_name text, _value text, _slots integer, _channel text, _patience bigint, _left bigint,
   INOUT _ticket bigint, OUT _ahead bigint)
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -92,9 +120,9 @@ BEGIN
       FROM lockstile_queue w WHERE w.name = _name;
   END IF;
   SELECT count(*) INTO _ahead FROM lockstile_queue w WHERE w.name = _name AND w.ticket < _ticket;
-  INSERT INTO lockstile_queue (name, ticket, value, channel, patient)
+  INSERT INTO lockstile_queue (name, ticket, value, channel, patient, slots)
   VALUES (_name, _ticket, _value, _channel, clock_timestamp()
-    + (CASE WHEN _channel = '' THEN _patience ELSE _left + _ahead * 500 + 60000 END) * interval '1 millisecond')
+    + (CASE WHEN _channel = '' THEN _patience ELSE _left + _ahead * 500 + 60000 END) * interval '1 millisecond', _slots)
   ON CONFLICT (name, ticket, value) DO UPDATE SET channel = excluded.channel, patient = excluded.patient;
 END $$;
 `

@@ -1,9 +1,7 @@
 package postgres
 
-// A row of lockstile_session says who has an advisory lock. Inspect and List read it, and
-// so does the connection itself, to which the server would grant the same key again and
-// again. The lock is the server's, and ends with the connection; a row that stays behind
-// means nothing. A crash of the server ends the locks and empties the table, which is not
+// A row of lockstile_session says who has an advisory lock. Inspect and List read it. The
+// lock is the server's, and ends with the connection; a row that stays behind means nothing. A crash of the server ends the locks and empties the table, which is not
 // logged.
 //
 // A token must outlast a crash, but not every lock should wait for the disk. nextval logs
@@ -43,27 +41,29 @@ package postgres
 // process, when that began, and how many locks of all kinds the server has room for.
 //
 // lockstile_session_acquire returns the first of 1,024 tokens that are this grant's,
-// or 0 if somebody has the lock, and whether they are known to be on disk. If this
-// connection has the lock itself, by its row, the server is not asked: it would grant the
-// lock once more, and after an error nobody might give that back. The token is drawn once
-// the lock is there, so nobody can come between a draw and its grant.
+// or 0 if somebody has the lock, and whether they are known to be on disk. The token is drawn
+// once the lock is there, so nobody can come between a draw and its grant. With _beside the
+// connection has the lock already, shared, for another attempt. The server would grant it
+// once more, though somebody waits to have it alone. So it is not asked for again, but looked
+// for that waiter.
 //
 // lockstile_session_release gives back the lock that was granted with a token. An
 // advisory lock outlives the error of the statement that took it: then there is no
-// row, and it is given back with the token 0. What another attempt of the same
-// connection holds under this key stays.
+// row, and it is given back with the token 0. Of the attempts that share the connection's
+// one lock the _last gives it back.
 //
-// lockstile_session_locks returns, for each key, whose connections have the lock and how
-// many wait. There are many where others share the key (pg_advisory_lock_shared). One is
-// null where a prepared transaction has it.
+// lockstile_session_locks returns, for each key, whose connections have the lock, how
+// many wait, and whether those who have it share it (pg_advisory_lock_shared). A connection
+// is null where a prepared transaction has it.
 const schemaSession = `
 CREATE UNLOGGED TABLE IF NOT EXISTS lockstile_session (
-  key    bigint PRIMARY KEY,
+  key    bigint NOT NULL,
   name   text COLLATE "C" NOT NULL,
   pid    integer NOT NULL,
   token  bigint NOT NULL,
   holder text NOT NULL,
-  ttl    bigint NOT NULL
+  ttl    bigint NOT NULL,
+  PRIMARY KEY (key, token)
 ) WITH (fillfactor = 50);
 
 CREATE UNLOGGED TABLE IF NOT EXISTS lockstile_known (
@@ -103,7 +103,7 @@ BEGIN` + schemaReads + schemaStandby + `
 END $$;
 
 CREATE OR REPLACE FUNCTION lockstile_session_acquire_` + schemaVersion + `(_name text, _holder text, _ttl bigint, _wait boolean, _patience bigint,
-  OUT _token bigint, OUT _known boolean)
+  _shared boolean, _beside boolean, OUT _token bigint, OUT _known boolean)
 LANGUAGE plpgsql AS $$
 DECLARE
   _key bigint := pg_catalog.hashtextextended(_name, 0);
@@ -113,20 +113,17 @@ BEGIN
   _token := 0;
   _known := true;
   PERFORM lockstile_session_patience_` + schemaVersion + `(_patience);
-  IF EXISTS (SELECT FROM lockstile_session s WHERE s.key = _key AND s.pid = pg_backend_pid()) THEN
-    RETURN;
-  END IF;
-  IF _wait THEN
-    _wait := pg_advisory_lock(_key) IS NULL;
-  ELSIF NOT pg_try_advisory_lock(_key) THEN
+  IF NOT (CASE WHEN _beside THEN NOT EXISTS (SELECT FROM lockstile_session_locks_` + schemaVersion + `() l WHERE l.key = _key AND l.waiters > 0)
+      WHEN _wait AND _shared THEN pg_advisory_lock_shared(_key) IS NOT NULL
+      WHEN _wait THEN pg_advisory_lock(_key) IS NOT NULL
+      WHEN _shared THEN pg_try_advisory_lock_shared(_key)
+      ELSE pg_try_advisory_lock(_key) END) THEN
     RETURN;
   END IF;
   _number := nextval('lockstile_token');
   SELECT t.log_cnt INTO _ahead FROM lockstile_token t;
-  INSERT INTO lockstile_session AS s (key, name, pid, token, holder, ttl)
+  INSERT INTO lockstile_session (key, name, pid, token, holder, ttl)
   VALUES (_key, _name, pg_backend_pid(), _number * 1024, _holder, _ttl)
-  ON CONFLICT (key) DO UPDATE SET name = excluded.name, pid = excluded.pid, token = excluded.token,
-    holder = excluded.holder, ttl = excluded.ttl
   RETURNING coalesce((SELECT k.upto >= t.last_value + _ahead AND (_ahead > 0 OR t.last_value = _number)
     FROM lockstile_known k, lockstile_token t), false) INTO _known;
   _known := _known AND current_setting('synchronous_standby_names') = '';
@@ -146,19 +143,18 @@ BEGIN` + schemaStandby + schemaSync + `
   RETURN true;
 END $$;
 
-CREATE OR REPLACE FUNCTION lockstile_session_release_` + schemaVersion + `(_name text, _token bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lockstile_session_release_` + schemaVersion + `(_name text, _token bigint, _shared boolean, _last boolean) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
   _key bigint := pg_catalog.hashtextextended(_name, 0);
 BEGIN
   DELETE FROM lockstile_session s WHERE s.key = _key AND s.pid = pg_backend_pid() AND s.token = _token;
-  IF NOT FOUND AND EXISTS (SELECT FROM lockstile_session s WHERE s.key = _key AND s.pid = pg_backend_pid()) THEN
-    RETURN false;
-  END IF;
-  RETURN pg_advisory_unlock(_key);
+  RETURN CASE WHEN NOT _last THEN true WHEN _shared THEN pg_advisory_unlock_shared(_key) ELSE pg_advisory_unlock(_key) END;
 END $$;
 
-CREATE OR REPLACE FUNCTION lockstile_session_locks_` + schemaVersion + `() RETURNS TABLE (key bigint, pids integer[], waiters bigint) LANGUAGE sql AS $$
-  SELECT (p.classid::bigint << 32) | p.objid::bigint, array_agg(p.pid) FILTER (WHERE p.granted), count(*) FILTER (WHERE NOT p.granted)
+CREATE OR REPLACE FUNCTION lockstile_session_locks_` + schemaVersion + `() RETURNS TABLE (key bigint, pids integer[], waiters bigint, shared boolean)
+LANGUAGE sql AS $$
+  SELECT (p.classid::bigint << 32) | p.objid::bigint, array_agg(DISTINCT p.pid) FILTER (WHERE p.granted), count(*) FILTER (WHERE NOT p.granted),
+    bool_and(p.mode = 'ShareLock') FILTER (WHERE p.granted)
   FROM pg_locks p WHERE p.locktype = 'advisory' AND p.objsubid = 1
     AND p.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
   GROUP BY 1
@@ -167,9 +163,9 @@ $$;
 
 const (
 	sessionOpen     = `SELECT * FROM lockstile_session_open_` + schemaVersion + `($1, $2)`
-	sessionAcquire  = `SELECT * FROM lockstile_session_acquire_` + schemaVersion + `($1, $2, $3, $4, $5)`
+	sessionAcquire  = `SELECT * FROM lockstile_session_acquire_` + schemaVersion + `($1, $2, $3, $4, $5, $6, $7)`
 	sessionSync     = `SELECT lockstile_session_sync_` + schemaVersion + `($1, $2, $3)`
-	sessionRelease  = `SELECT lockstile_session_release_` + schemaVersion + `($1, $2)`
+	sessionRelease  = `SELECT lockstile_session_release_` + schemaVersion + `($1, $2, $3, $4)`
 	sessionPatience = `SELECT lockstile_session_patience_` + schemaVersion + `($1)`
 
 	// sessionEnd ends a connection, and returns whether it is gone: then its locks are
@@ -179,21 +175,24 @@ const (
 	sessionProcess = `FROM pg_stat_activity a WHERE a.pid = $1::integer AND coalesce(extract(epoch FROM a.backend_start) * 1000000, $2::bigint) = $2::bigint`
 
 	// sessionForce returns whether it has ended a connection, and whether a prepared
-	// transaction, which has none, has the lock.
+	// transaction, which has none, has the lock. Without tokens it ends all that have it.
 	sessionForce = `SELECT count(pg_terminate_backend(p.pid)) > 0, count(*) > count(p.pid)
   FROM lockstile_session_locks_` + schemaVersion + `() l, unnest(l.pids) p(pid)
-  WHERE l.key = pg_catalog.hashtextextended($1::text, 0)`
+  WHERE l.key = pg_catalog.hashtextextended($1::text, 0) AND (cardinality($2::bigint[]) = 0
+    OR EXISTS (SELECT FROM lockstile_session s WHERE s.key = l.key AND s.pid = p.pid AND s.token = ANY ($2::bigint[])))`
 
-	sessionInspect = sessionInfo + `(SELECT $1::text AS name, pg_catalog.hashtextextended($1::text, 0) AS key)` + sessionHeld
-	sessionList    = sessionInfo + `(SELECT o.name, o.key FROM lockstile_session o WHERE starts_with(o.name, $1::text))` + sessionHeld + ` WHERE s.pid IS NOT NULL`
+	sessionInspect = sessionInfo + `(SELECT $1::text AS name, pg_catalog.hashtextextended($1::text, 0) AS key)` + sessionHeld + ` ORDER BY 4`
+	sessionList    = sessionInfo + `(SELECT DISTINCT o.name, o.key FROM lockstile_session o WHERE starts_with(o.name, $1::text))` + sessionHeld + `
+WHERE s.pid IS NOT NULL ORDER BY 1, 4`
 
 	// The time left is the TTL, counted from when the server last heard the holder.
 	sessionInfo = `
 SELECT n.name, l.pids IS NOT NULL, coalesce(s.holder, ''), coalesce(s.token, 0), CASE WHEN s.ttl > 0 THEN
     greatest(1, s.ttl - coalesce(extract(epoch FROM clock_timestamp() - a.state_change) * 1000, 0)::bigint) ELSE 0 END,
-  coalesce(l.waiters, 0)
+  coalesce(l.waiters, 0), CASE WHEN l.shared THEN -1 ELSE 0 END, 0
 FROM `
 	sessionHeld = ` n LEFT JOIN lockstile_session_locks_` + schemaVersion + `() l ON l.key = n.key
-LEFT JOIN lockstile_session s ON s.key = n.key AND s.name = n.name AND s.pid = ANY (l.pids)
+LEFT JOIN unnest(l.pids) p(pid) ON true
+LEFT JOIN lockstile_session s ON s.key = n.key AND s.name = n.name AND s.pid = p.pid
 LEFT JOIN pg_stat_activity a ON a.pid = s.pid`
 )

@@ -4,10 +4,10 @@ package postgres
 // that an earlier program would not understand. The functions that programs call have
 // it in their names, so a program finds none in a schema of another version: it is
 // refused at once, also in the midst of its work, and no request is spent on asking.
-const schemaVersion = "2"
+const schemaVersion = "3"
 
 // schemaUpgrade refuses to lower the version. To raise it, it drops all functions of the
-// old version: names and results may differ.
+// old version: names and results may differ. Before version 3 a lock had one holder.
 const schemaUpgrade = `
 DO $$
 DECLARE
@@ -30,6 +30,12 @@ BEGIN
     LOOP
       EXECUTE format('DROP FUNCTION %s', _old);
     END LOOP;
+  END IF;
+  IF _version BETWEEN 1 AND 2 THEN
+    ALTER TABLE lockstile_lease ADD slots integer NOT NULL DEFAULT 0, ADD slot integer NOT NULL DEFAULT 0,
+      ALTER value TYPE text COLLATE "C", DROP CONSTRAINT lockstile_lease_pkey, ADD PRIMARY KEY (name, value);
+    ALTER TABLE lockstile_queue ADD slots integer NOT NULL DEFAULT 0;
+    ALTER TABLE lockstile_session DROP CONSTRAINT lockstile_session_pkey, ADD PRIMARY KEY (key, token);
   END IF;
 END $$;
 

@@ -21,6 +21,9 @@ const (
 	// holder from before it asked: so the holder stops believing first.
 	sessionSilence = time.Second
 
+	// alone stands for a lock that is not shared, in the books of a connection.
+	alone = -1
+
 	// sessionSlow is for how long a connection may owe an answer and still be joined.
 	sessionSlow = time.Second
 )
@@ -42,9 +45,10 @@ type sessionConn struct {
 	ctx    context.Context // ends with the connection; its cause is why
 	cancel context.CancelCauseFunc
 
-	next  sync.Mutex   // of the statements that wait for io, all but signs of life wait for this first
-	io    sync.Mutex   // its holder uses pg
-	asked atomic.Int64 // when the statement under way began, a [locker.Instant], or 0
+	next  sync.Mutex     // of the statements that wait for io, all but signs of life wait for this first
+	io    sync.Mutex     // its holder uses pg
+	has   map[string]int // by name: how many attempts share the lock that the connection has, or alone; guarded by io
+	asked atomic.Int64   // when the statement under way began, a [locker.Instant], or 0
 
 	// The store's mutex guards what follows.
 	pg    *pgx.Conn                // nil while it is being opened
@@ -61,7 +65,7 @@ type sessionConn struct {
 // newConn returns a connection that is being opened. Statements wait until it is open.
 // It is opened in nobody's context, so a caller who gives up fails nobody else.
 func (s *sessionStore) newConn() *sessionConn {
-	c := &sessionConn{store: s, users: make(map[*sessionAttempt]bool), ttls: make(map[time.Duration]int), ending: make(chan struct{}, 1)}
+	c := &sessionConn{store: s, users: make(map[*sessionAttempt]bool), ttls: make(map[time.Duration]int), has: make(map[string]int), ending: make(chan struct{}, 1)}
 	c.ctx, c.cancel = context.WithCancelCause(context.Background())
 	c.io.Lock()
 	go func() {

@@ -108,11 +108,11 @@ func TestErrorOfANameWithTheSameHashSparesWhoeverHoldsTheKey(t *testing.T) {
 	url := database(t)
 	a, b, admin := newSession(t, url), newSession(t, url), connect(t, url)
 	held := lock(t, a, sameHash[0], locker.WithTTL(long))
-	exec(t, admin, `ALTER FUNCTION lockstile_session_acquire_2 RENAME TO missing`)
+	exec(t, admin, `ALTER FUNCTION lockstile_session_acquire_3 RENAME TO missing`)
 	if second, err := a.TryLock(soon(t), sameHash[1], locker.WithTTL(long)); err == nil || errors.Is(err, locker.ErrTaken) {
 		t.Errorf("without the function: %v, %v", second, err)
 	}
-	exec(t, admin, `ALTER FUNCTION missing RENAME TO lockstile_session_acquire_2`)
+	exec(t, admin, `ALTER FUNCTION missing RENAME TO lockstile_session_acquire_3`)
 	if second, err := b.TryLock(soon(t), sameHash[0]); !errors.Is(err, locker.ErrTaken) {
 		t.Errorf("TryLock of a held lock: %v, %v", second, err)
 	}

@@ -198,19 +198,32 @@ func (s *sessionStore) answer(ctx context.Context, a *sessionAttempt) error {
 
 // ask asks for the lock. An advisory lock outlives the error of the statement that took
 // it, so after an error it is given back, or the connection ended.
+//
+// What the connection has under this name is in its books: the server would grant it the
+// same lock again.
 func (a *sessionAttempt) ask(pg *pgx.Conn, wait bool) error {
+	name, shared, has := a.req.Name, a.req.Kind == locker.Shared, a.conn.has[a.req.Name]
+	if has == alone || has > 0 && !shared {
+		return nil
+	}
 	if err := a.conn.store.enter(a); err != nil {
 		return err
 	}
 	a.since = locker.Now()
-	err := pg.QueryRow(context.Background(), sessionAcquire, a.req.Name, a.req.Holder, a.req.TTL.Milliseconds(), wait, a.conn.patience()).Scan(&a.first, &a.known)
+	err := pg.QueryRow(context.Background(), sessionAcquire, name, a.req.Holder, a.req.TTL.Milliseconds(), wait, a.conn.patience(), shared, has > 0).Scan(&a.first, &a.known)
+	switch {
+	case err == nil && a.first != 0 && shared:
+		a.conn.has[name]++
+	case err == nil && a.first != 0:
+		a.conn.has[name] = alone
+	}
 	if err == nil {
 		return nil
 	}
 	a.first = 0
 	if !pg.IsClosed() {
 		var freed bool
-		if pg.QueryRow(context.Background(), sessionRelease, a.req.Name, 0).Scan(&freed) == nil {
+		if has > 0 || pg.QueryRow(context.Background(), sessionRelease, name, 0, shared, true).Scan(&freed) == nil {
 			return err
 		}
 		a.conn.end(connectionLost(err))
@@ -231,7 +244,7 @@ func (s *sessionStore) grant(a *sessionAttempt) (driver.Grant, error) {
 		return driver.Grant{}, err
 	}
 	a.conn.users[a] = true
-	return driver.Grant{First: uint64(a.first), Count: tokens, Since: a.since}, nil
+	return grantOf(a.req, a.first, 0, a.since), nil
 }
 
 // Renew asks each connection for one sign of life, which renews all locks on it.
@@ -270,11 +283,18 @@ func (s *sessionStore) Release(ctx context.Context, a *sessionAttempt, _ time.Du
 
 // release gives back what was granted.
 func (a *sessionAttempt) release(pg *pgx.Conn) error {
-	err := pg.QueryRow(context.Background(), sessionRelease, a.req.Name, a.first).Scan(&a.mine)
-	if err == nil {
-		a.first = 0
+	name, shared, has := a.req.Name, a.req.Kind == locker.Shared, a.conn.has[a.req.Name]
+	err := pg.QueryRow(context.Background(), sessionRelease, name, a.first, shared, has <= 1).Scan(&a.mine)
+	if err != nil {
+		return err
 	}
-	return err
+	a.first = 0
+	if has--; has > 0 {
+		a.conn.has[name] = has
+	} else {
+		delete(a.conn.has, name)
+	}
+	return nil
 }
 
 // Withdraw goes over the same connection, which carries it out after what the attempt
@@ -342,7 +362,7 @@ func (s *sessionStore) Break(ctx context.Context, name string, tokens ...uint64)
 	var prepared bool
 	ctx, cancel := context.WithTimeoutCause(ctx, answerTime, errSilent)
 	defer cancel()
-	err = s.admin.pool.QueryRow(ctx, sessionForce, s.admin.mode, name).Scan(&broken, &prepared)
+	err = s.admin.pool.QueryRow(ctx, sessionForce, s.admin.mode, name, bigints(tokens)).Scan(&broken, &prepared)
 	if err == nil && prepared {
 		err = errPrepared
 	}

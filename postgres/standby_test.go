@@ -179,7 +179,7 @@ func TestKeepThatIsSentAgainWaitsForTheStandbyToo(t *testing.T) {
 	url := testserver.Postgres(t).URL("postgres")
 	admin, pool := connect(t, url+"&synchronous_commit=local"), connect(t, url)
 	newLocker(t, url, postgres.Options{})
-	exec(t, admin, `SELECT lockstile_acquire_2('a', 'mine', 600000, '', false, '', 0, 0, false)`)
+	exec(t, admin, `SELECT lockstile_acquire_3('a', 'mine', 600000, '', false, '', 0, 0, false)`)
 	reloads(t, admin, "synchronous_standby_names", "nobody")
 	waits := func(sql string) (waited bool) {
 		t.Helper()
@@ -207,7 +207,7 @@ func TestKeepThatIsSentAgainWaitsForTheStandbyToo(t *testing.T) {
 		return ""
 	})
 	for _, keep := range []string{"first", "second"} {
-		if !waits(`SELECT lockstile_release_2('a', 'mine', false, 0, 600000)`) {
+		if !waits(`SELECT lockstile_release_3('a', 'mine', false, 0, 600000)`) {
 			t.Errorf("the %s keep does not wait for the standby", keep)
 		}
 	}

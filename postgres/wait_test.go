@@ -105,7 +105,7 @@ func TestReleaseReservesTheLockForTheFirstWaiter(t *testing.T) {
 		if first := query[string](t, admin, `SELECT coalesce(min(value), '') FROM lockstile_lease WHERE reserved`); first != want {
 			t.Errorf("the lock is reserved for %q, not %q", first, want)
 		}
-		exec(t, admin, `SELECT lockstile_release_2('a', $1, true, 0, 0)`, want)
+		exec(t, admin, `SELECT lockstile_release_3('a', $1, true, 0, 0)`, want)
 	}
 }
 
@@ -118,7 +118,7 @@ func TestWaiterThatAsksAgainKeepsItsPlace(t *testing.T) {
 	admin := connect(t, url)
 	wait := func(value string, ticket int64) int64 {
 		t.Helper()
-		return query[int64](t, admin, `SELECT (lockstile_acquire_2('a', $1, 600000, '', true, '', 600000, $2, false))._ticket`, value, ticket)
+		return query[int64](t, admin, `SELECT (lockstile_acquire_3('a', $1, 600000, '', true, '', 600000, $2, false))._ticket`, value, ticket)
 	}
 	first, second := wait("first", 0), wait("second", 0)
 	if second <= first {

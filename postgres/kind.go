@@ -1,0 +1,110 @@
+package postgres
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
+	"github.com/lockstile/locker/fencing"
+)
+
+// slotsOf says in one number, as the schema does, in which way a lock is wanted: how many
+// may have it at once, 0 for an exclusive lock and -1 for a shared one.
+func slotsOf(req *locker.Request) int {
+	if req.Kind == locker.Shared {
+		return -1
+	}
+	return req.Slots
+}
+
+// kindOf is the reverse of slotsOf.
+func kindOf(slots int) (locker.Kind, int) {
+	switch {
+	case slots < 0:
+		return locker.Shared, 0
+	case slots > 0:
+		return locker.Slots, slots
+	}
+	return locker.Exclusive, 0
+}
+
+func mismatch(req *locker.Request, slots int) error {
+	kind, slots := kindOf(slots)
+	return driver.Mismatch(req, kind, slots)
+}
+
+// grantOf is what the server has granted: all tokens of the draw, or the first alone.
+func grantOf(req *locker.Request, first int64, slot int, since locker.Instant) driver.Grant {
+	if req.Kind == locker.Exclusive {
+		return driver.Grant{First: uint64(first), Count: tokens, Since: since}
+	}
+	return driver.Grant{First: uint64(first), Count: 1, Slot: slot, Since: since}
+}
+
+// look sends a statement that returns a row for each holder, in the order of names and
+// tokens: the name, whether it is held, the holder's text, the token, the time left in
+// milliseconds, how many wait, how many may hold it as slotsOf says it, the slot. A name
+// without a holder may have rows as well.
+func (p *poolRunner) look(ctx context.Context, sql, arg string) (infos []locker.Info, err error) {
+	_, err = p.repeat(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		infos = nil
+		rows, err := conn.Query(ctx, sql, p.mode, arg)
+		if err != nil {
+			return err
+		}
+		var name string
+		var held bool
+		var h locker.Holder
+		var left int64
+		var waiters, slots int
+		_, err = pgx.ForEachRow(rows, []any{&name, &held, &h.Text, &h.Number, &left, &waiters, &slots, &h.Slot}, func() error {
+			h.TimeLeft = time.Duration(left) * time.Millisecond
+			if n := len(infos); n == 0 || infos[n-1].Name != name {
+				infos = append(infos, locker.Info{Name: name, Waiters: waiters})
+			}
+			note(&infos[len(infos)-1], held, slots, h)
+			return nil
+		})
+		return err
+	})
+	return infos, err
+}
+
+// note adds a row to what is known of a name.
+func note(info *locker.Info, held bool, slots int, h locker.Holder) {
+	info.Token = max(info.Token, fencing.Token(h.Number))
+	if !held {
+		return
+	}
+	info.Held, info.TimeLeft = true, max(info.TimeLeft, h.TimeLeft)
+	switch info.Kind, info.Slots = kindOf(slots); info.Kind {
+	case locker.Exclusive:
+		info.Holder = h.Text
+		return
+	case locker.Shared:
+		h.Slot = -1
+	}
+	info.Holders = append(info.Holders, h)
+}
+
+// numbers are those of all holders.
+func numbers(info locker.Info) []uint64 {
+	all := []uint64{uint64(info.Token)}
+	for _, h := range info.Holders {
+		all = append(all, h.Number)
+	}
+	return all
+}
+
+// bigints is how the server compares tokens. What it cannot have given out stays that.
+func bigints(tokens []uint64) []int64 {
+	all := make([]int64, len(tokens))
+	for i, t := range tokens {
+		all[i] = int64(min(t, math.MaxInt64))
+	}
+	return all
+}
