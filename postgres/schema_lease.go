@@ -13,8 +13,9 @@ package postgres
 // waited to enter.
 //
 // A waiter looks again when the first of those who have the lock would have to renew it: of
-// several that die, nobody says so. If the lock is shared, and only a writer that waits is
-// in the way, it looks as if that one were dead.
+// several that die, nobody says so. A reader that only a waiting writer keeps out looks as
+// if that writer were dead. A writer that waits for readers looks every five seconds: it is
+// alive for those behind it until ten seconds after a look.
 //
 // Asked again with the value that has the lease, it returns the same token and starts
 // the lease anew, for the caller may count its validity from the second request.
@@ -88,7 +89,7 @@ BEGIN` + schemaStandby + `
   END IF;
 ` + schemaLazy + `
   SELECT coalesce(max(l.slots), _slots), CASE WHEN max(l.slots) = _slots AND (_slots < 0 OR count(*) < _slots) THEN 0
-      ELSE greatest(ceil(extract(epoch FROM min(l.expires) - clock_timestamp()) * 1000), 0) END
+      ELSE least(greatest(ceil(extract(epoch FROM min(l.expires) - clock_timestamp()) * 1000), 0), CASE WHEN max(l.slots) < 0 THEN 5000 END) END
     INTO _slot, _left FROM lockstile_lease l WHERE l.name = _name AND l.expires > clock_timestamp();
   IF _slot <> _slots AND greatest(_slot, _slots) > 0 THEN
     _token := -2;

@@ -122,7 +122,7 @@ BEGIN
   SELECT count(*) INTO _ahead FROM lockstile_queue w WHERE w.name = _name AND w.ticket < _ticket;
   INSERT INTO lockstile_queue (name, ticket, value, channel, patient, slots)
   VALUES (_name, _ticket, _value, _channel, clock_timestamp()
-    + (CASE WHEN _channel = '' THEN _patience ELSE _left + _ahead * 500 + 60000 END) * interval '1 millisecond', _slots)
+    + (CASE WHEN _channel = '' THEN _patience ELSE _left + _ahead * 500 + 10000 END) * interval '1 millisecond', _slots)
   ON CONFLICT (name, ticket, value) DO UPDATE SET channel = excluded.channel, patient = excluded.patient;
 END $$;
 `

@@ -44,6 +44,25 @@ import (
 // at its first statement. If that came before the lock was granted, it does not
 // see what the last holder wrote (writing over it is an error).
 func LockTx(ctx context.Context, tx pgx.Tx, name string) (fencing.Token, error) {
+	token, err := lockTx(ctx, tx, name, false)
+	return fencing.Token(token), err
+}
+
+// LockTxShared is LockTx for a lock that any number of transactions share: those that read
+// what others write under LockTx. The number that it returns is greater than the tokens of
+// all earlier locks of the name, and smaller than those of all later ones. It excludes
+// LockTx and the exclusive locks of [NewSession], and goes together with shared ones. While
+// somebody waits for an exclusive lock it waits behind, unless tx has the lock already.
+//
+// LockTx after LockTxShared in one transaction waits for all others that share the lock. Two
+// transactions that do so wait for each other, and the server ends one of them with an
+// error: take the lock that you need in the end first.
+func LockTxShared(ctx context.Context, tx pgx.Tx, name string) (fencing.SharedToken, error) {
+	token, err := lockTx(ctx, tx, name, true)
+	return fencing.SharedToken(token), err
+}
+
+func lockTx(ctx context.Context, tx pgx.Tx, name string, shared bool) (uint64, error) {
 	if err := locker.CheckName(name); err != nil {
 		return 0, err
 	}
@@ -53,10 +72,10 @@ func LockTx(ctx context.Context, tx pgx.Tx, name string) (fencing.Token, error) 
 	if ctx.Err() != nil {
 		return 0, fmt.Errorf("postgres: lock %q in a transaction: %w", name, context.Cause(ctx))
 	}
-	token, err := askTx(ctx, tx, name, false)
+	token, err := askTx(ctx, tx, name, shared, false)
 	taken := token == 0 && err == nil
 	if taken {
-		token, err = askTx(ctx, tx, name, true)
+		token, err = askTx(ctx, tx, name, shared, true)
 	}
 	if err == nil {
 		return token, nil
@@ -69,11 +88,11 @@ func LockTx(ctx context.Context, tx pgx.Tx, name string) (fencing.Token, error) 
 }
 
 // askTx returns 0 if somebody else has the lock. With wait it waits instead.
-func askTx(ctx context.Context, tx pgx.Tx, name string, wait bool) (fencing.Token, error) {
-	var token int64
+func askTx(ctx context.Context, tx pgx.Tx, name string, shared, wait bool) (uint64, error) {
+	var token uint64
 	mode := execMode(tx.Conn().Config().DefaultQueryExecMode)
-	err := tx.QueryRow(ctx, `SELECT lockstile_lock_tx_`+schemaVersion+`($1, $2)`, mode, name, wait).Scan(&token)
-	return fencing.Token(token), err
+	err := tx.QueryRow(ctx, `SELECT lockstile_lock_tx_`+schemaVersion+`($1, $2, $3)`, mode, name, shared, wait).Scan(&token)
+	return token, err
 }
 
 // timedOut reports whether a limit of the session's, or an administrator, has ended a
@@ -87,14 +106,15 @@ func timedOut(err error) bool {
 // its token once the lock is there, in the transaction that holds it. The commit has to
 // wait for the disk, also where nothing else is written: it waits for the message.
 const schemaTx = `
-CREATE OR REPLACE FUNCTION lockstile_lock_tx_` + schemaVersion + `(_name text, _wait boolean) RETURNS bigint LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lockstile_lock_tx_` + schemaVersion + `(_name text, _shared boolean, _wait boolean) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
   _key bigint := pg_catalog.hashtextextended(_name, 0);
   _token bigint;
 BEGIN` + schemaEncoding + `
-  IF _wait THEN
-    PERFORM pg_advisory_xact_lock(_key);
-  ELSIF NOT pg_try_advisory_xact_lock(_key) THEN
+  IF NOT (CASE WHEN _wait AND _shared THEN pg_advisory_xact_lock_shared(_key) IS NOT NULL
+      WHEN _wait THEN pg_advisory_xact_lock(_key) IS NOT NULL
+      WHEN _shared THEN pg_try_advisory_xact_lock_shared(_key)
+      ELSE pg_try_advisory_xact_lock(_key) END) THEN
     RETURN 0;
   END IF;` + schemaSync + `
   _token := nextval('lockstile_token') * 1024;
