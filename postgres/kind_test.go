@@ -98,3 +98,65 @@ func TestReadersUpToTheNextWriterGoInTogether(t *testing.T) {
 }
 
 var _ = []any{context.Background, errors.New, fmt.Sprint, slices.Max[[]int], sync.NewCond, time.Now, locker.WithShared}
+
+// Goal: a writer that waits for a long time keeps its turn, and a reader that comes later
+// waits behind it. Method: its patience is that of its short TTL; it is asked to wait on
+// several times.
+func TestWriterThatIsAskedToWaitOnKeepsItsTurn(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	a, b, c := newSession(t, url), newSession(t, url), newSession(t, url)
+	admin := connect(t, url)
+	reader := lock(t, a, "a", locker.WithShared(), locker.WithTTL(long))
+	got := make(chan error, 1)
+	go func() {
+		held, err := b.Lock(soon(t), "a", locker.WithTTL(locker.MinTTL))
+		if err == nil {
+			err = held.Unlock(context.Background())
+		}
+		got <- err
+	}()
+	queued(t, a, "a", 1)
+	late := make(chan uint64, 1)
+	go func() {
+		held, err := c.Lock(soon(t), "a", locker.WithShared(), locker.WithTTL(long))
+		if err != nil {
+			t.Error(err)
+			late <- 0
+			return
+		}
+		late <- uint64(held.SharedToken())
+		_ = held.Unlock(context.Background())
+	}()
+	queued(t, a, "a", 2)
+	const asked = `SELECT coalesce(min(query_start)::text, '') FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'advisory'
+		AND pid IN (SELECT pid FROM pg_locks WHERE mode = 'ExclusiveLock' AND NOT granted)`
+	for range 2 {
+		before := query[string](t, admin, asked)
+		eventually(t, func() string {
+			if now := query[string](t, admin, asked); before != "" && now != "" && now != before {
+				return ""
+			}
+			if before == "" {
+				before = query[string](t, admin, asked)
+			}
+			return "it has not been asked to wait on"
+		})
+	}
+	if _, err := c.TryLock(soon(t), "a", locker.WithShared()); !errors.Is(err, locker.ErrTaken) {
+		t.Errorf("TryLock by a reader while a writer waits: %v", err)
+	}
+	select {
+	case number := <-late:
+		t.Errorf("a reader that came after a writer was served before it, with number %d", number)
+		late <- number
+	default:
+	}
+	unlock(t, reader)
+	if err := <-got; err != nil {
+		t.Error(err)
+	}
+	if <-late == 0 {
+		t.Error("the reader behind was not served")
+	}
+}

@@ -42,14 +42,21 @@ package postgres
 //
 // lockstile_session_acquire returns the first of 1,024 tokens that are this grant's,
 // or 0 if somebody has the lock, and whether they are known to be on disk. The token is drawn
-// once the lock is there, so nobody can come between a draw and its grant. With _beside the
-// connection has the lock already, shared, for another attempt. The server would grant it
-// once more, though somebody waits to have it alone. So it is not asked for again, but looked
-// for that waiter.
+// once the lock is there, so nobody can come between a draw and its grant. If the connection
+// has the lock _already, shared, for another attempt, the server would grant it once more,
+// though somebody waits to have it alone. So it is not asked for again, but looked for that
+// waiter.
+//
+// lockstile_session_wait waits for a lock, and returns whether it is there. The server ends a
+// connection that is silent, but not one that waits: so a writer whose process is cut off
+// would keep later readers out for as long as others read. Its wait has an end therefore,
+// after which it is asked to wait on. Its turn, another advisory lock, it keeps meanwhile:
+// who has that _already goes first, and who waits comes behind it. A dead writer's turn
+// ends with its connection, which is silent from then on.
 //
 // lockstile_session_release gives back the lock that was granted with a token. An
 // advisory lock outlives the error of the statement that took it: then there is no
-// row, and it is given back with the token 0. Of the attempts that share the connection's
+// row, and it is given back with the token 0, and so is the turn. Of the attempts that share the connection's
 // one lock the _last gives it back.
 //
 // lockstile_session_locks returns, for each key, whose connections have the lock, how
@@ -102,22 +109,49 @@ BEGIN` + schemaReads + schemaStandby + `
     * (current_setting('max_connections')::bigint + current_setting('max_prepared_transactions')::bigint);
 END $$;
 
+CREATE OR REPLACE FUNCTION lockstile_session_wait_` + schemaVersion + `(_name text, _shared boolean, _already boolean, _patience bigint)
+RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+  _key bigint := pg_catalog.hashtextextended(_name, 0);
+  _turn bigint := pg_catalog.hashtextextended(_name, 1);
+BEGIN
+  IF _shared THEN
+    PERFORM pg_advisory_lock_shared(_turn);
+    PERFORM pg_advisory_lock_shared(_key);
+    RETURN pg_advisory_unlock_shared(_turn);
+  END IF;
+  IF NOT _already THEN
+    PERFORM pg_advisory_lock(_turn);
+  END IF;
+  PERFORM set_config('lock_timeout', _patience::text, true);
+  PERFORM pg_advisory_lock(_key);
+  RETURN pg_advisory_unlock(_turn);
+EXCEPTION WHEN lock_not_available THEN
+  RETURN false;
+END $$;
+
 CREATE OR REPLACE FUNCTION lockstile_session_acquire_` + schemaVersion + `(_name text, _holder text, _ttl bigint, _wait boolean, _patience bigint,
-  _shared boolean, _beside boolean, OUT _token bigint, OUT _known boolean)
+  _shared boolean, _already boolean, OUT _token bigint, OUT _known boolean)
 LANGUAGE plpgsql AS $$
 DECLARE
   _key bigint := pg_catalog.hashtextextended(_name, 0);
+  _turn bigint := pg_catalog.hashtextextended(_name, 1);
   _number bigint;
   _ahead bigint;
 BEGIN
   _token := 0;
   _known := true;
   PERFORM lockstile_session_patience_` + schemaVersion + `(_patience);
-  IF NOT (CASE WHEN _beside THEN NOT EXISTS (SELECT FROM lockstile_session_locks_` + schemaVersion + `() l WHERE l.key = _key AND l.waiters > 0)
-      WHEN _wait AND _shared THEN pg_advisory_lock_shared(_key) IS NOT NULL
-      WHEN _wait THEN pg_advisory_lock(_key) IS NOT NULL
-      WHEN _shared THEN pg_try_advisory_lock_shared(_key)
-      ELSE pg_try_advisory_lock(_key) END) THEN
+  IF _wait THEN
+    _wait := lockstile_session_wait_` + schemaVersion + `(_name, _shared, _already, _patience);
+  ELSIF NOT _shared THEN
+    _wait := pg_try_advisory_lock(_key);
+  ELSIF pg_try_advisory_lock_shared(_turn) THEN
+    _wait := CASE WHEN _already THEN NOT EXISTS (SELECT FROM lockstile_session_locks_` + schemaVersion + `() l WHERE l.key = _key AND l.waiters > 0)
+      ELSE pg_try_advisory_lock_shared(_key) END;
+    PERFORM pg_advisory_unlock_shared(_turn);
+  END IF;
+  IF NOT _wait THEN
     RETURN;
   END IF;
   _number := nextval('lockstile_token');
@@ -146,8 +180,14 @@ END $$;
 CREATE OR REPLACE FUNCTION lockstile_session_release_` + schemaVersion + `(_name text, _token bigint, _shared boolean, _last boolean) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
   _key bigint := pg_catalog.hashtextextended(_name, 0);
+  _turn bigint := pg_catalog.hashtextextended(_name, 1);
 BEGIN
   DELETE FROM lockstile_session s WHERE s.key = _key AND s.pid = pg_backend_pid() AND s.token = _token;
+  IF _token = 0 AND _shared THEN
+    PERFORM pg_advisory_unlock_shared(_turn);
+  ELSIF _token = 0 THEN
+    PERFORM pg_advisory_unlock(_turn);
+  END IF;
   RETURN CASE WHEN NOT _last THEN true WHEN _shared THEN pg_advisory_unlock_shared(_key) ELSE pg_advisory_unlock(_key) END;
 END $$;
 
@@ -189,9 +229,10 @@ WHERE s.pid IS NOT NULL ORDER BY 1, 4`
 	sessionInfo = `
 SELECT n.name, l.pids IS NOT NULL, coalesce(s.holder, ''), coalesce(s.token, 0), CASE WHEN s.ttl > 0 THEN
     greatest(1, s.ttl - coalesce(extract(epoch FROM clock_timestamp() - a.state_change) * 1000, 0)::bigint) ELSE 0 END,
-  coalesce(l.waiters, 0), CASE WHEN l.shared THEN -1 ELSE 0 END, 0
+  coalesce(l.waiters, 0) + coalesce(t.waiters, 0), CASE WHEN l.shared THEN -1 ELSE 0 END, 0
 FROM `
 	sessionHeld = ` n LEFT JOIN lockstile_session_locks_` + schemaVersion + `() l ON l.key = n.key
+LEFT JOIN lockstile_session_locks_` + schemaVersion + `() t ON t.key = pg_catalog.hashtextextended(n.name, 1)
 LEFT JOIN unnest(l.pids) p(pid) ON true
 LEFT JOIN lockstile_session s ON s.key = n.key AND s.name = n.name AND s.pid = p.pid
 LEFT JOIN pg_stat_activity a ON a.pid = s.pid`

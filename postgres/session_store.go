@@ -203,14 +203,20 @@ func (s *sessionStore) answer(ctx context.Context, a *sessionAttempt) error {
 // same lock again.
 func (a *sessionAttempt) ask(pg *pgx.Conn, wait bool) error {
 	name, shared, has := a.req.Name, a.req.Kind == locker.Shared, a.conn.has[a.req.Name]
-	if has == alone || has > 0 && !shared {
+	if has == alone || has > 0 && (wait || !shared) {
 		return nil
 	}
 	if err := a.conn.store.enter(a); err != nil {
 		return err
 	}
-	a.since = locker.Now()
-	err := pg.QueryRow(context.Background(), sessionAcquire, name, a.req.Holder, a.req.TTL.Milliseconds(), wait, a.conn.patience(), shared, has > 0).Scan(&a.first, &a.known)
+	var err error
+	for already := has > 0; ; already = true { // until it is granted, or the connection ends
+		a.since = locker.Now()
+		err = pg.QueryRow(context.Background(), sessionAcquire, name, a.req.Holder, a.req.TTL.Milliseconds(), wait, a.conn.patience(), shared, already).Scan(&a.first, &a.known)
+		if err != nil || a.first != 0 || !wait {
+			break
+		}
+	}
 	switch {
 	case err == nil && a.first != 0 && shared:
 		a.conn.has[name]++
@@ -223,7 +229,7 @@ func (a *sessionAttempt) ask(pg *pgx.Conn, wait bool) error {
 	a.first = 0
 	if !pg.IsClosed() {
 		var freed bool
-		if has > 0 || pg.QueryRow(context.Background(), sessionRelease, name, 0, shared, true).Scan(&freed) == nil {
+		if pg.QueryRow(context.Background(), sessionRelease, name, 0, shared, has == 0).Scan(&freed) == nil {
 			return err
 		}
 		a.conn.end(connectionLost(err))
