@@ -7,6 +7,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+
+	"github.com/lockstile/locker"
 )
 
 // Break lets one breaker at a time replace a file. Of two that read the same file, the
@@ -18,12 +21,15 @@ func (s *store) Break(ctx context.Context, name string, tokens ...uint64) (bool,
 	}
 	defer func() { _ = breaker.drop() }()
 	for {
-		ok, err := breaker.take()
-		switch {
-		case err != nil:
+		ok, err := breaker.take(&locker.Request{})
+		if err == nil && ok {
+			var broken bool
+			if broken, ok, err = breakNow(s.path(name), name, tokens); ok || err != nil {
+				return broken, err
+			}
+		}
+		if err != nil {
 			return false, err
-		case ok:
-			return replace(s.path(name), name)
 		}
 		if err := pause(ctx); err != nil {
 			return false, err
@@ -31,8 +37,30 @@ func (s *store) Break(ctx context.Context, name string, tokens ...uint64) (bool,
 	}
 }
 
+// breakNow breaks a lock, or the holders who have one of tokens. If it is not done, somebody
+// is just about to take the lock, and nothing has happened.
+func breakNow(path, name string, tokens []uint64) (broken, done bool, err error) {
+	f, err := openFile(path, name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, true, nil
+	}
+	if err != nil {
+		return false, false, err
+	}
+	defer func() { _ = f.drop() }()
+	locked, alone, err := f.state()
+	switch {
+	case err != nil || !locked:
+		return false, true, err
+	case alone || len(tokens) == 0:
+		broken, err = replace(f, tokens)
+		return broken, true, err
+	}
+	return f.evict(tokens)
+}
+
 // replace puts a new file with the same counter in the place of one that is
-// locked, and reports whether it was. Only one breaker of a directory is in here.
+// locked. Only one breaker of a directory is in here.
 //
 // An acquirer on the old file takes the kernel's lock, looks whether the file is
 // still at its path (first look), writes its tokens, looks again (second look),
@@ -55,39 +83,55 @@ func (s *store) Break(ctx context.Context, name string, tokens ...uint64) (bool,
 // A breaker that dies after the rename leaves the counter as it was before the rename.
 // Only the clock then keeps later tokens above those given between the two readings. A
 // breaker that is paused there keeps the lock from everybody, as a paused holder does.
-func replace(path, name string) (bool, error) {
-	old, err := openFile(path, name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	defer func() { _ = old.drop() }()
-	if locked, err := isLocked(old.File); err != nil || !locked {
-		return false, err
-	}
+//
+// If tokens are given, the exclusive holder must have one of them: see swap. A later holder
+// whose look falls into the moment between two renames is broken all the same.
+func replace(old *file, tokens []uint64) (bool, error) {
 	last, err := old.glance()
-	if err != nil {
+	if err != nil || !last.among(tokens) {
 		return false, err
 	}
-	fresh, err := newTemp(path, grant{lock: name, last: last.last})
+	fresh, err := newTemp(old.path, grant{lock: old.lock, last: last.last})
 	if err != nil {
 		return false, err
 	}
 	defer func() { _ = fresh.drop() }()
-	if ok, err := fresh.take(); err != nil || !ok {
+	if ok, err := fresh.take(&locker.Request{}); err != nil || !ok {
 		return false, errors.Join(cmp.Or(err, errors.New("somebody has locked its new file")), os.Remove(fresh.Name()))
 	}
-	if err := os.Rename(fresh.Name(), path); err != nil {
-		return false, errors.Join(err, os.Remove(fresh.Name()))
+	last, ok, err := swap(old, fresh, tokens)
+	if err == nil && ok {
+		err = fresh.write(grant{lock: old.lock, last: last.last}, 0)
+	}
+	if err == nil && ok {
+		err = syncDir(filepath.Dir(old.path))
+	}
+	return err == nil && ok, err
+}
+
+// swap puts fresh in the place of old, and returns the last grant of old. If that has none
+// of tokens, it puts old back: its holder has changed meanwhile.
+func swap(old, fresh *file, tokens []uint64) (last grant, ok bool, err error) {
+	temp, kept := fresh.Name(), fresh.Name()+"-old"
+	if len(tokens) > 0 {
+		if err := os.Link(old.path, kept); err != nil {
+			return last, false, errors.Join(err, os.Remove(temp))
+		}
+	}
+	if err := os.Rename(temp, old.path); err != nil {
+		return last, false, errors.Join(err, os.Remove(temp))
 	}
 	last, err = old.glance()
-	if err == nil {
-		err = fresh.write(grant{lock: name, last: last.last}, 0)
+	switch {
+	case len(tokens) == 0:
+		return last, true, err
+	case err == nil && !last.among(tokens):
+		return last, false, os.Rename(kept, old.path)
 	}
-	if err == nil {
-		err = syncDir(filepath.Dir(path))
-	}
-	return err == nil, err
+	return last, true, errors.Join(err, os.Remove(kept))
+}
+
+// among reports whether a grant's first token is one of tokens, or any will do.
+func (g grant) among(tokens []uint64) bool {
+	return len(tokens) == 0 || slices.Contains(tokens, uint64(g.first()))
 }

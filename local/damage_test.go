@@ -102,8 +102,8 @@ func TestOneBadSlotIsWrittenOver(t *testing.T) {
 	for bad := range 2 {
 		dir := t.TempDir()
 		l, path := newLocker(t, dir), filepath.Join(dir, "x.lock")
-		content := newContent(grant{"x", ahead, 1, "before"})
-		copy(content[bad*blockSize:], grant{"x", ahead + fewTokens, fewTokens, "torn"}.slot())
+		content := newContent(grant{lock: "x", last: ahead, count: 1, holder: "before"})
+		copy(content[bad*blockSize:], grant{lock: "x", last: ahead + fewTokens, count: fewTokens, holder: "torn"}.encode())
 		writeFile(t, path, flip(content, bad*blockSize+sumSize+20))
 		good := content[(1-bad)*blockSize:][:blockSize]
 		lock := mustLock(t, l, "x")

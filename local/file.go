@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/fencing"
 )
 
 // file is an open lock file. The kernel's lock on it is the lock. It counts only while
@@ -17,9 +18,13 @@ type file struct {
 	*os.File
 	path   string
 	lock   string      // the name of the lock, "" if that is not known
-	info   os.FileInfo // of the open file
+	info   os.FileInfo // of the open file, when it was opened
 	seen   bool        // others can see that we wait
 	closed bool
+
+	place  int64         // ours, beside others who have the lock; or 0
+	slot   int           // ours, if there are slots
+	number fencing.Token // in the record of our place
 }
 
 // flush makes what was written to a file or directory durable. It is a variable
@@ -97,26 +102,8 @@ func newTemp(path string, last grant) (*file, error) {
 	return &file{File: f, path: path, lock: last.lock}, nil
 }
 
-// take takes the kernel's lock and reports false if somebody else has it.
-func (f *file) take() (bool, error) {
-	ok, err := lockFile(f.File)
-	if ok && f.seen {
-		err = retire(f.File)
-	}
-	return ok, err
-}
-
-// showWaiting lets others see that we wait.
-func (f *file) showWaiting() error {
-	if f.seen || f.closed {
-		return nil
-	}
-	f.seen = true
-	return announce(f.File)
-}
-
 // lost returns a LostError if f is no longer the file at its path: a lock on any
-// other file excludes nobody.
+// other file excludes nobody. Or our place was broken.
 func (f *file) lost() error {
 	there, err := os.Lstat(f.path)
 	switch {
@@ -125,15 +112,24 @@ func (f *file) lost() error {
 	case err == nil && !os.SameFile(f.info, there):
 		return &locker.LostError{Reason: locker.Forced}
 	}
+	if err == nil && f.number != 0 {
+		err = f.evicted()
+	}
 	return err
 }
 
+// ours reports whether a file has the size of a lock file: there may be records of places.
+func ours(size int64) bool { return size >= fileSize && (size-fileSize)%slotSize == 0 }
+
 // newest reads the newest grant, and which slot is spare: the next grant goes there.
 func (f *file) newest() (last grant, spare int, err error) {
-	content := make([]byte, fileSize+1)
+	content := make([]byte, fileSize)
 	n, err := f.ReadAt(content, 0)
-	if err != nil && !errors.Is(err, io.EOF) {
+	switch {
+	case err != nil && !errors.Is(err, io.EOF):
 		return last, 0, err
+	case f.info != nil && f.info.Size() > fileSize && !ours(f.info.Size()):
+		return last, 0, damaged(f.path, fmt.Sprintf("it has %d bytes", f.info.Size()))
 	}
 	last, spare, err = readGrants(content[:n], f.path)
 	if err == nil && f.lock != "" && f.lock != last.lock {
@@ -154,13 +150,13 @@ func (f *file) glance() (last grant, err error) {
 }
 
 // draw takes the next tokens, and returns them when they are on the disk. Its caller has
-// the kernel's lock.
-func (f *file) draw(holder string) (grant, error) {
+// taken the lock.
+func (f *file) draw(req *locker.Request) (grant, error) {
 	last, spare, err := f.newest()
 	if err != nil {
 		return grant{}, err
 	}
-	next, err := last.next(holder)
+	next, err := last.next(req, f.slot)
 	if err != nil {
 		return grant{}, fmt.Errorf("the lock file %s: %w", f.path, err)
 	}
@@ -172,11 +168,14 @@ func (f *file) draw(holder string) (grant, error) {
 		// may have died before that was durable.
 		err = syncDir(filepath.Dir(f.path))
 	}
+	if err == nil {
+		err = f.settle(next)
+	}
 	return next, err
 }
 
 func (f *file) write(g grant, slot int) error {
-	if _, err := f.WriteAt(g.slot(), int64(slot)*blockSize); err != nil {
+	if _, err := f.WriteAt(g.encode(), int64(slot)*blockSize); err != nil {
 		return err
 	}
 	return flush(f.File)
@@ -195,6 +194,6 @@ func syncDir(dir string) error {
 // exec.
 func (f *file) drop() error {
 	f.closed = true
-	_ = unlockFile(f.File) // what cannot be unlocked is freed by closing
+	_ = unlockBytes(f.File, 0, 0) // what cannot be unlocked is freed by closing
 	return f.Close()
 }

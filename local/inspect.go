@@ -1,11 +1,13 @@
 package local
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/lockstile/locker"
@@ -30,18 +32,41 @@ func (s *store) Inspect(ctx context.Context, name string) (locker.Info, error) {
 }
 
 func (f *file) inspect() (info locker.Info, err error) {
-	if info.Held, err = isLocked(f.File); err != nil {
+	_, alone, err := f.state()
+	var others []place
+	if err == nil && !alone {
+		others, err = f.others()
+	}
+	if err != nil {
 		return info, err
 	}
-	if info.Waiters, err = countWaiters(f.File, mostCounted); err != nil {
+	waiters, err := f.locked(firstWaiter, lastWaiter, mostCounted)
+	if err != nil {
 		return info, err
 	}
 	last, err := f.glance()
-	info.Name, info.Token = last.lock, last.first()
-	if info.Held {
-		info.Holder = last.holder
+	info.Name, info.Token, info.Waiters = last.lock, last.first(), len(waiters)
+	if alone {
+		info.Held, info.Holder = true, last.holder
 	}
+	show(&info, others)
 	return info, err
+}
+
+// show shows those who have a place.
+func show(info *locker.Info, others []place) {
+	for _, o := range others {
+		if !o.known || o.broken {
+			continue
+		}
+		h := locker.Holder{Text: o.holder, Number: uint64(o.last), Slot: o.slot}
+		if o.kind == locker.Shared {
+			h.Slot = -1
+		}
+		info.Held, info.Kind, info.Slots = true, o.kind, o.slots
+		info.Holders = append(info.Holders, h)
+	}
+	slices.SortFunc(info.Holders, func(a, b locker.Holder) int { return cmp.Compare(a.Number, b.Number) })
 }
 
 func (s *store) List(ctx context.Context, prefix string) ([]locker.Info, error) {
@@ -80,7 +105,7 @@ func (s *store) inspectHeld(file, prefix string) (info locker.Info, err error) {
 		return info, err
 	}
 	defer f.Close() // nothing was written
-	if held, err := isLocked(f.File); err != nil || !held || f.info.Size() != fileSize {
+	if locked, _, err := f.state(); err != nil || !locked || !ours(f.info.Size()) {
 		return info, err
 	}
 	info, err = f.inspect()

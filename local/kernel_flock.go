@@ -9,10 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// flock(2) has one lock a file and no way to ask about it, so waiters are not seen here.
+// flock(2) has one lock a file, no parts of it, and no way to ask about it. So there are
+// exclusive locks alone, and waiters are not seen.
 const (
-	openFlags   = unix.O_NOFOLLOW | unix.O_NONBLOCK // O_NONBLOCK: opening a FIFO that lies there must not hang
-	seesWaiters = false
+	openFlags  = unix.O_NOFOLLOW | unix.O_NONBLOCK // O_NONBLOCK: opening a FIFO that lies there must not hang
+	byteRanges = false
 
 	// fileMode is for the owner alone. The sticky bit, which helps on Linux, can be
 	// set only by root on a file of a BSD, and no sweeper there heeds it.
@@ -22,28 +23,28 @@ const (
 // unsupported is why New refuses to work here.
 var unsupported error
 
-// lockFile takes the lock and reports false if somebody else has it.
-func lockFile(f *os.File) (bool, error) { return flock(f, unix.LOCK_EX) }
+// lockBytes takes the one lock that there is, whichever bytes are meant, and reports false
+// if somebody else has it.
+func lockBytes(f *os.File, _, _ int64) (bool, error) { return flock(f, unix.LOCK_EX) }
 
-// unlockFile gives the lock back.
-func unlockFile(f *os.File) error {
+// unlockBytes gives it back.
+func unlockBytes(f *os.File, _, _ int64) error {
 	_, err := flock(f, unix.LOCK_UN)
 	return err
 }
 
-// isLocked reports whether another open file has the lock. It must not be
-// asked of a file that has the lock itself, which it would lose.
-func isLocked(f *os.File) (bool, error) {
+// getLock reports whether another open file has the lock. It must not be asked of a file
+// that has the lock itself, which it would lose; the bytes behind the first are nobody's.
+func getLock(f *os.File, at, _ int64) (start, length int64, ok bool, err error) {
+	if at != 0 {
+		return 0, 0, false, nil
+	}
 	free, err := flock(f, unix.LOCK_SH)
 	if err != nil || !free {
-		return err == nil, err
+		return 0, 0, err == nil, err
 	}
-	return false, unlockFile(f)
+	return 0, 0, false, unlockBytes(f, 0, 0)
 }
-
-func announce(*os.File) error                 { return nil }
-func retire(*os.File) error                   { return nil }
-func countWaiters(*os.File, int) (int, error) { return 0, nil }
 
 func flock(f *os.File, how int) (bool, error) {
 	err := unix.EINTR

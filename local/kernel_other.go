@@ -9,19 +9,19 @@ import (
 )
 
 const (
-	openFlags   = 0
-	seesWaiters = false
-	fileMode    = 0o600
+	openFlags  = 0
+	byteRanges = false
+	fileMode   = 0o600
 )
 
 // unsupported is why New refuses to work here.
 var unsupported = errors.New("kernel file locks are not supported on " + runtime.GOOS + ": use a backend with a server")
 
-func lockFile(*os.File) (bool, error)         { return false, unsupported }
-func unlockFile(*os.File) error               { return unsupported }
-func isLocked(*os.File) (bool, error)         { return false, unsupported }
-func announce(*os.File) error                 { return unsupported }
-func retire(*os.File) error                   { return unsupported }
-func countWaiters(*os.File, int) (int, error) { return 0, unsupported }
-func owner(os.FileInfo) int                   { return -1 }
-func canWrite(string) error                   { return unsupported }
+func lockBytes(*os.File, int64, int64) (bool, error) { return false, unsupported }
+func unlockBytes(*os.File, int64, int64) error       { return unsupported }
+func owner(os.FileInfo) int                          { return -1 }
+func canWrite(string) error                          { return unsupported }
+
+func getLock(*os.File, int64, int64) (start, length int64, ok bool, err error) {
+	return 0, 0, false, unsupported
+}

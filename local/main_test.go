@@ -96,29 +96,40 @@ func stormWorker(args []string) error {
 		return err
 	}
 	return inTwo(func() (err error) {
-		for err == nil {
-			err = locker.Do(context.Background(), l, "storm", func(_ context.Context, lock *locker.Lock) error {
-				_, err := fmt.Fprintln(log, lock.Token())
+		for k := 0; err == nil; k++ {
+			note := func(_ context.Context, lock *locker.Lock) error {
+				_, err := fmt.Fprintln(log, lock.Token(), lock.SharedToken())
 				return err
-			})
+			}
+			if k%3 > 0 && byteRanges {
+				err = locker.Do(context.Background(), l, "storm", note, locker.WithShared())
+			} else {
+				err = locker.Do(context.Background(), l, "storm", note)
+			}
 			fmt.Println("unlocked")
 		}
 		return err
 	})
 }
 
-// holdWorker holds a lock until its input ends. With a third argument it first
-// starts a child that lives until its own input, which is the same, ends.
+// holdWorker holds a lock until its input ends. With a third argument it shares the lock,
+// and says what Unlock returns, or it first starts a child that lives until its own input,
+// which is the same, ends.
 func holdWorker(args []string) error {
 	l, err := New(args[0], Options{})
 	if err != nil {
 		return err
 	}
-	lock, err := l.Lock(context.Background(), args[1])
+	var opts []locker.Option
+	shared := len(args) > 2 && args[2] == "shared"
+	if shared {
+		opts = append(opts, locker.WithShared(), locker.WithTTL(time.Hour))
+	}
+	lock, err := l.Lock(context.Background(), args[1], opts...)
 	if err != nil {
 		return err
 	}
-	if len(args) > 2 {
+	if len(args) > 2 && !shared {
 		child := exec.Command("/proc/self/exe")
 		child.Env = append(os.Environ(), workerVariable+"=sleep")
 		child.Stdin = os.Stdin
@@ -127,8 +138,11 @@ func holdWorker(args []string) error {
 		}
 		fmt.Println(child.Process.Pid)
 	}
-	fmt.Println(lock.Token())
+	fmt.Println(max(uint64(lock.Token()), uint64(lock.SharedToken())))
 	_, err = io.ReadAll(os.Stdin)
+	if shared {
+		fmt.Println(lock.Unlock(context.Background()))
+	}
 	return err
 }
 
@@ -221,6 +235,10 @@ func newLocker(t testing.TB, dir string) *Locker {
 	}
 	t.Cleanup(func() { _ = l.Close() })
 	return l
+}
+
+func contextOf(d time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), d)
 }
 
 func patience(t testing.TB) context.Context {

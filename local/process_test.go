@@ -1,6 +1,7 @@
 package local
 
 import (
+	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -47,6 +48,33 @@ func TestProcessesLoseNoUpdateAndTokensIncrease(t *testing.T) {
 	mustIncrease(t, lines[1:])
 }
 
+// mustBeInOrder checks lines of a token and a shared token, one of which is 0, and returns
+// the greatest. Readers note theirs in any order, and many of a process have one.
+func mustBeInOrder(t *testing.T, lines []string) fencing.Token {
+	t.Helper()
+	var writer, all fencing.Token
+	var writes, reads int
+	for i, line := range lines {
+		var token, number fencing.Token
+		if _, err := fmt.Sscan(line, &token, &number); err != nil {
+			t.Fatal(err)
+		}
+		if token != 0 && token <= all || number != 0 && number <= writer || (token == 0) == (number == 0) {
+			t.Fatalf("grant %d has token %d or number %d, after %d, the last writer's %d", i, token, number, all, writer)
+		}
+		if token != 0 {
+			writer, writes = token, writes+1
+		} else {
+			reads++
+		}
+		all = max(all, token, number)
+	}
+	if writes == 0 || reads == 0 && byteRanges {
+		t.Fatalf("%d writes and %d reads", writes, reads)
+	}
+	return all
+}
+
 // Processes are killed at random points of locking, noting and unlocking: after
 // each of a number of lines that one of them has printed.
 func TestKilledProcessesNeverDamageTheFileNorSendTokensBack(t *testing.T) {
@@ -73,7 +101,7 @@ func TestKilledProcessesNeverDamageTheFileNorSendTokensBack(t *testing.T) {
 			t.Fatal(w.errors)
 		}
 	}
-	last := mustIncrease(t, strings.Fields(readFile(t, log)))
+	last := mustBeInOrder(t, strings.Split(strings.TrimSpace(readFile(t, log)), "\n"))
 	lock := mustLock(t, newLocker(t, dir), "storm")
 	if lock.Token() <= last || lock.Token() <= before {
 		t.Errorf("token %d after %d and %d", lock.Token(), before, last)

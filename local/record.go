@@ -10,18 +10,21 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/fencing"
 )
 
 // A lock file has two slots, at the starts of two blocks, which are written in turn. A slot
 // says which lock the file is of, and its last grant. It begins with the hash of the rest of
-// it. The slots are a block apart, so a write that a power cut tears damages only one.
+// it. They are a block apart, so a write that a power cut tears damages only one. Behind
+// them are the records of those who share the lock or have a slot of it, in the same form.
 const (
 	blockSize = 4096
 	fileSize  = 2 * blockSize
 	slotSize  = 1024 // the longest name and the longest holder text fit well
 	sumSize   = sha256.Size
-	magic     = "lockstile/local 2\n"
+	magic     = "lockstile/local 3\n"
+	broken    = 1 << 7 // beside the kind
 )
 
 // A grant has many tokens, for the goroutines of the process that share it. Where the
@@ -38,6 +41,10 @@ type grant struct {
 	last   fencing.Token // of the tokens that were granted; 0 if there never were any
 	count  uint32        // how many there are, up to last; 0: there was no grant in this file yet, see draw
 	holder string
+
+	kind        locker.Kind
+	slots, slot int  // how many there are, and which it is, if kind is Slots
+	broken      bool // in the record of a place: by force
 }
 
 func (g grant) first() fencing.Token { return g.last + 1 - fencing.Token(max(1, g.count)) }
@@ -45,22 +52,33 @@ func (g grant) first() fencing.Token { return g.last + 1 - fencing.Token(max(1, 
 // next returns the grant after g: its first token is one more than g's last, or the
 // clock if that is ahead. The clock covers what the file cannot remember: that it was
 // deleted, or that a newer slot than the one we read went bad on the disk.
-func (g grant) next(holder string) (grant, error) {
+func (g grant) next(req *locker.Request, slot int) (grant, error) {
 	first, count := fencing.Token(max(0, time.Now().UnixMicro())), uint32(manyTokens)
 	if g.last >= first {
 		first, count = g.last+1, fewTokens
 	}
+	if req.Kind != locker.Exclusive {
+		count = 1
+	}
 	if first == 0 || first > math.MaxUint64-manyTokens {
 		return grant{}, errors.New("the tokens are at the greatest that there is")
 	}
-	return grant{g.lock, first + fencing.Token(count) - 1, count, holder}, nil
+	return grant{lock: g.lock, last: first + fencing.Token(count) - 1, count: count, holder: req.Holder,
+		kind: req.Kind, slots: req.Slots, slot: slot}, nil
 }
 
-// slot returns a slot that says g. Neither of its texts has a zero byte.
-func (g grant) slot() []byte {
+// encode returns a slot, or a record, that says g. Neither of its texts has a zero byte.
+func (g grant) encode() []byte {
 	b := append(make([]byte, sumSize), magic...)
 	b = binary.BigEndian.AppendUint64(b, uint64(g.last))
 	b = binary.BigEndian.AppendUint32(b, g.count)
+	b = binary.BigEndian.AppendUint16(b, uint16(g.slots))
+	b = binary.BigEndian.AppendUint16(b, uint16(g.slot))
+	flags := byte(g.kind)
+	if g.broken {
+		flags |= broken
+	}
+	b = append(b, flags)
 	b = append(b, g.lock+"\x00"+g.holder...)
 	b = append(b, make([]byte, slotSize-len(b))...)
 	sum := sha256.Sum256(b[sumSize:])
@@ -68,7 +86,7 @@ func (g grant) slot() []byte {
 	return b
 }
 
-// readSlot reads what slot wrote, and reports false if b is anything else.
+// readSlot reads what encode wrote, and reports false if b is anything else.
 func readSlot(b []byte) (g grant, ok bool) {
 	sum := sha256.Sum256(b[sumSize:])
 	b, ok = bytes.CutPrefix(b, append(sum[:], magic...))
@@ -76,7 +94,9 @@ func readSlot(b []byte) (g grant, ok bool) {
 		return g, false
 	}
 	g.last, g.count = fencing.Token(binary.BigEndian.Uint64(b)), binary.BigEndian.Uint32(b[8:])
-	lock, rest, _ := strings.Cut(string(b[12:]), "\x00")
+	g.slots, g.slot = int(binary.BigEndian.Uint16(b[12:])), int(binary.BigEndian.Uint16(b[14:]))
+	g.kind, g.broken = locker.Kind(b[16]&^broken), b[16]&broken != 0
+	lock, rest, _ := strings.Cut(string(b[17:]), "\x00")
 	g.lock, g.holder = lock, strings.TrimRight(rest, "\x00")
 	return g, true
 }
@@ -84,8 +104,8 @@ func readSlot(b []byte) (g grant, ok bool) {
 // newContent is a complete lock file.
 func newContent(last grant) []byte {
 	content := make([]byte, fileSize)
-	copy(content, last.slot())
-	copy(content[blockSize:], last.slot())
+	copy(content, last.encode())
+	copy(content[blockSize:], last.encode())
 	return content
 }
 
@@ -99,7 +119,7 @@ func newContent(last grant) []byte {
 // are never the result of a crash of ours, and the last token is not known.
 func readGrants(content []byte, path string) (newest grant, spare int, err error) {
 	if len(content) != fileSize {
-		return newest, 0, damaged(path, fmt.Sprintf("it has not %d bytes", fileSize))
+		return newest, 0, damaged(path, fmt.Sprintf("it has less than %d bytes", fileSize))
 	}
 	spare = -1
 	for i := range 2 {

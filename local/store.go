@@ -18,7 +18,7 @@ const claimTime = 250 * time.Millisecond
 
 // promised is what the package doc says, as data. Tokens lean on the clock because
 // files get deleted, and the whole directory with a reboot if it is in memory.
-var promised = locker.Guarantees{Tokens: locker.ForwardClock, Release: locker.ByProcess}
+var promised = locker.Guarantees{Tokens: locker.ForwardClock, Release: locker.ByProcess, Shared: byteRanges, Slots: byteRanges}
 
 // store is the [driver.Store]: a directory.
 type store struct {
@@ -31,6 +31,9 @@ type attempt struct {
 	req   *locker.Request
 	file  *file  // the last that was opened
 	given uint64 // the store's, when the attempt began or late was last asked
+
+	claim  time.Time // until then it leaves a free lock to those who are ahead
+	passed bool      // somebody has had it alone meanwhile: no writer is ahead any more
 }
 
 func (s *store) Guarantees() locker.Guarantees { return promised }
@@ -52,17 +55,19 @@ func (s *store) Acquire(ctx context.Context, a *attempt, wait driver.Wait) (driv
 }
 
 func (s *store) acquire(ctx context.Context, a *attempt, wait driver.Wait) (driver.Grant, error) {
-	claim := time.Now().Add(claimTime)
+	a.claim, a.passed = time.Now().Add(claimTime), false
 	for first := true; ; first = false {
-		grant, awaited, err := s.look(a, first || wait == nil && time.Now().Before(claim))
+		grant, awaited, err := s.look(a, first || wait == nil && a.claims() || a.yields())
 		switch {
+		case errors.Is(err, locker.ErrMismatch):
+			return driver.Grant{}, err
 		case err != nil:
 			return driver.Grant{}, driver.Refused(err)
 		case grant.Count > 0 || wait == nil && !awaited:
 			return grant, nil
 		case wait != nil:
 			ctx = wait()
-			if err := a.file.showWaiting(); err != nil {
+			if err := a.file.showWaiting(a.req); err != nil {
 				return driver.Grant{}, driver.Refused(err)
 			}
 		}
@@ -73,6 +78,17 @@ func (s *store) acquire(ctx context.Context, a *attempt, wait driver.Wait) (driv
 			return driver.Grant{}, err
 		}
 	}
+}
+
+// claims reports whether those who are ahead may still claim a free lock. Then they are
+// paused.
+func (a *attempt) claims() bool { return time.Now().Before(a.claim) }
+
+// yields reports whether a, which waits, leaves the lock to writers. A reader does, or they
+// would never find it free, until one of them has had it. Then this reader and the next
+// writer have the same chance.
+func (a *attempt) yields() bool {
+	return a.req.Kind == locker.Shared && !a.passed && a.claims()
 }
 
 // pause waits between two looks, for a random time, so that each waiter has its chance.
@@ -91,8 +107,8 @@ func pause(ctx context.Context) error {
 // others who wait for it. If awaited, the lock may be free, but was not ours to take.
 func (s *store) look(a *attempt, polite bool) (grant driver.Grant, awaited bool, err error) {
 	grant, awaited, err = s.lookAt(a, polite)
-	if err == nil {
-		err = a.file.lost() // the second look: see replace
+	if err == nil || errors.Is(err, locker.ErrMismatch) {
+		err = cmp.Or(a.file.lost(), err) // the second look: see replace
 	}
 	if errors.Is(err, locker.ErrLost) {
 		// Somebody broke the lock or deleted its file meanwhile. A token that was drawn
@@ -112,27 +128,52 @@ func (s *store) lookAt(a *attempt, polite bool) (grant driver.Grant, awaited boo
 	}
 	if polite {
 		if others, err := s.others(a); err != nil || others {
-			locked, failed := isLocked(a.file.File)
+			locked, failed := a.standing()
 			return grant, !locked, cmp.Or(err, failed)
 		}
 	}
-	if ok, err := a.file.take(); err != nil || !ok {
+	switch ok, err := a.file.take(a.req); {
+	case errors.Is(err, errTurn):
+		awaited, err = a.deciding()
+		return grant, awaited, err
+	case err != nil || !ok:
 		return grant, false, err
 	}
 	if err := a.file.lost(); err != nil {
 		return grant, false, err // the first look: nothing is written to a file that is gone
 	}
-	r, err := a.file.draw(a.req.Holder)
-	return driver.Grant{First: uint64(r.first()), Count: r.count, Since: since, Lasting: true}, false, err
+	r, err := a.file.draw(a.req)
+	return driver.Grant{First: uint64(r.first()), Count: r.count, Slot: r.slot, Since: since, Lasting: true}, false, err
+}
+
+// standing reports whether others have the lock, and notes what a reader makes of that.
+func (a *attempt) standing() (locked bool, err error) {
+	locked, alone, err := a.file.state()
+	if locked {
+		a.claim = time.Now().Add(claimTime)
+	}
+	a.passed = a.passed || alone
+	return locked, err
+}
+
+// deciding reports whether whoever has the turn lets go of it in a moment. Otherwise
+// somebody has the lock alone.
+func (a *attempt) deciding() (bool, error) {
+	_, n, ok, err := getLock(a.file.File, turn, 1)
+	alone := ok && n != 1
+	a.passed = a.passed || alone
+	if alone && a.req.Kind == locker.Slots {
+		err = driver.Mismatch(a.req, locker.Exclusive, 0)
+	}
+	return !alone, err
 }
 
 // others reports whether other processes wait for the lock, or may do so.
 func (s *store) others(a *attempt) (bool, error) {
-	if !seesWaiters {
+	if !byteRanges {
 		return s.late(a), nil
 	}
-	n, err := countWaiters(a.file.File, 1)
-	return n > 0, err
+	return a.file.ahead(a.req)
 }
 
 // late reports, once, whether this store has given a lock back since the attempt began:

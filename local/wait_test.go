@@ -13,7 +13,7 @@ import (
 // waiters returns how many processes the kernel says are waiting.
 func waiters(t testing.TB, l *Locker, name string) int {
 	t.Helper()
-	if !seesWaiters {
+	if !byteRanges {
 		t.Skip("waiters cannot be seen on this system")
 	}
 	info, err := l.Inspect(patience(t), name)
@@ -28,7 +28,7 @@ func pausedWaiter(t *testing.T, l *Locker) *file {
 	t.Helper()
 	f, err := openOrCreate(l.store.path("x"), "x")
 	if err == nil {
-		err = f.showWaiting()
+		err = f.showWaiting(&locker.Request{})
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -38,7 +38,7 @@ func pausedWaiter(t *testing.T, l *Locker) *file {
 }
 
 func TestFreeLockIsLeftToWhoWaitsButNotForEver(t *testing.T) {
-	if !seesWaiters {
+	if !byteRanges {
 		t.Skip("waiters cannot be seen on this system")
 	}
 	l := newLocker(t, t.TempDir())
@@ -62,7 +62,7 @@ func TestFreeLockIsLeftToWhoWaitsButNotForEver(t *testing.T) {
 	}
 	mustUnlock(t, lock)
 	mustUnlock(t, mustLock(t, l, "x"))
-	if ok, err := waiter.take(); !ok || err != nil {
+	if ok, err := waiter.take(&locker.Request{}); !ok || err != nil {
 		t.Fatal(ok, err)
 	}
 	mustBeTaken(t, l, "x")

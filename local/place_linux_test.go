@@ -1,0 +1,306 @@
+package local
+
+import (
+	"errors"
+	"io"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/fencing"
+)
+
+var reading = locker.WithShared()
+
+func mustTry(t testing.TB, l locker.Locker, opts ...locker.Option) *locker.Lock {
+	t.Helper()
+	lock, err := l.TryLock(patience(t), "x", opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lock
+}
+
+func mustBeKeptOut(t testing.TB, l locker.Locker, opts ...locker.Option) {
+	t.Helper()
+	if lock, err := l.TryLock(patience(t), "x", opts...); !errors.Is(err, locker.ErrTaken) {
+		t.Fatalf("TryLock: %v, %v, want ErrTaken", lock, err)
+	}
+}
+
+// A process that is killed while it waits for a reader keeps nobody out, and neither does
+// one that is stopped, when no reader has the lock any more.
+func TestWriterThatDiesOrIsStoppedWhileItWaitsLetsReadersIn(t *testing.T) {
+	dir := t.TempDir()
+	l, other := newLocker(t, dir), newLocker(t, dir)
+	reader := mustLock(t, l, "x", reading)
+	writer := startWorker(t, "hold", dir, "x")
+	until(t, "it waits", func() bool { return waiters(t, other, "x") == 1 })
+	mustBeKeptOut(t, other, reading)
+	writer.kill()
+	mustUnlock(t, mustTry(t, other, reading))
+
+	writer = startWorker(t, "hold", dir, "x")
+	until(t, "another waits", func() bool { return waiters(t, other, "x") == 1 })
+	if err := writer.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	mustBeKeptOut(t, other, reading)
+	mustUnlock(t, reader)
+	mustUnlock(t, mustTry(t, other, reading))
+	mustUnlock(t, mustLock(t, l, "x", reading))
+}
+
+// One of those who wait is a reader, and writers hand the lock on to each other.
+func TestReaderIsServedAmongWriters(t *testing.T) {
+	dir := t.TempDir()
+	stop := make(chan struct{})
+	done := make(chan error)
+	const writers = 3
+	for range writers {
+		l := newLocker(t, dir)
+		go func() {
+			for {
+				lock, err := l.Lock(patience(t), "x")
+				if err == nil {
+					time.Sleep(time.Millisecond)
+					err = lock.Unlock(t.Context())
+				}
+				select {
+				case <-stop:
+					done <- err
+					return
+				default:
+				}
+				if err != nil {
+					done <- err
+					return
+				}
+			}
+		}()
+	}
+	l := newLocker(t, dir)
+	for range 5 {
+		mustUnlock(t, mustLock(t, l, "x", reading))
+	}
+	close(stop)
+	for range writers {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// The kernel keeps the lock of a stopped process. Whoever breaks it lets others in beside
+// that, and everybody but the broken one is excluded as before.
+func TestBrokenReaderWhoseProcessIsStoppedKeepsNobodyOut(t *testing.T) {
+	dir := t.TempDir()
+	l, other := newLocker(t, dir), newLocker(t, dir)
+	first := mustLock(t, l, "x", reading, locker.WithTTL(time.Hour))
+	stopped := startWorker(t, "hold", dir, "x", "shared")
+	number, err := fencing.Parse(stopped.line(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := mustLock(t, other, "x", reading, locker.WithTTL(time.Hour))
+	if err := stopped.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	if broken, err := other.Break(patience(t), "x", uint64(number)+1, uint64(number)); !broken || err != nil {
+		t.Fatalf("Break: %v, %v", broken, err)
+	}
+	if broken, err := other.Break(patience(t), "x", uint64(number)); broken || err != nil {
+		t.Fatalf("Break of one that is broken already: %v, %v", broken, err)
+	}
+	for _, lock := range []*locker.Lock{first, last} {
+		mustBeKeptOut(t, newLocker(t, dir))
+		if err := lock.Renew(t.Context()); err != nil {
+			t.Error(err)
+		}
+		mustUnlock(t, lock)
+	}
+	mustInspect(t, other, locker.Info{Name: "x", Token: fencing.Token(last.SharedToken())})
+	for _, opts := range [][]locker.Option{nil, {reading}, {locker.WithSlots(2)}} {
+		lock := mustTry(t, other, opts...)
+		if n := max(uint64(lock.Token()), uint64(lock.SharedToken())); n <= uint64(last.SharedToken()) {
+			t.Errorf("number %d after %d", n, last.SharedToken())
+		}
+		if len(opts) == 0 {
+			mustBeKeptOut(t, l)
+			mustBeKeptOut(t, l, reading)
+			info, err := l.Inspect(t.Context(), "x")
+			if err != nil || !info.Held || info.Token != lock.Token() || info.Holders != nil {
+				t.Errorf("%+v, %v, want held with token %d", info, err, lock.Token())
+			}
+		}
+		mustUnlock(t, lock)
+	}
+	if err := stopped.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	_ = stopped.in.Close()
+	if got := stopped.line(t); !strings.Contains(got, "forcibly") {
+		t.Errorf("Unlock: %s, want that it was broken", got)
+	}
+}
+
+// The lock goes to another holder while the breaker is about to replace the file.
+func TestBreakOfATokenSparesTheNextHolder(t *testing.T) {
+	dir := t.TempDir()
+	l, other := newLocker(t, dir), newLocker(t, dir)
+	mustBreak(t, other, false) // makes the file of breakers
+	lock := mustLock(t, l, "x", locker.WithTTL(time.Hour))
+	number := uint64(lock.Token())
+	watchFlush(t, once(func() { // the breaker's temporary file
+		mustUnlock(t, lock)
+		lock = mustLock(t, l, "x", locker.WithTTL(time.Hour))
+	}))
+	if broken, err := other.Break(patience(t), "x", number); broken || err != nil {
+		t.Fatalf("Break: %v, %v", broken, err)
+	}
+	mustBeKeptOut(t, other)
+	if broken, err := other.Break(patience(t), "x", number); broken || err != nil {
+		t.Fatalf("Break of a token that is over: %v, %v", broken, err)
+	}
+	if err := lock.Renew(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if broken, err := other.Break(patience(t), "x", uint64(lock.Token())); !broken || err != nil {
+		t.Fatalf("Break: %v, %v", broken, err)
+	}
+	mustUnlockLost(t, lock)
+	files, err := os.ReadDir(dir)
+	if err != nil || len(files) != 2 {
+		t.Errorf("%v, %v, want the lock and .break", files, err)
+	}
+}
+
+// lockedByStranger has another program's lock on the whole file, of one kind.
+func lockedByStranger(path string, kind int16) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	lock := unix.Flock_t{Type: kind, Whence: io.SeekStart}
+	return f, unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &lock)
+}
+
+func TestStrangersWithLocksOfTheFileAreExcludedAndExclude(t *testing.T) {
+	dir := t.TempDir()
+	l, path := newLocker(t, dir), dir+"/x.lock"
+	for what, opts := range map[string][]locker.Option{"exclusive": nil, "shared": {reading}, "slots": {locker.WithSlots(2)}} {
+		lock := mustLock(t, l, "x", opts...)
+		for _, kind := range []int16{unix.F_RDLCK, unix.F_WRLCK} {
+			f, err := lockedByStranger(path, kind)
+			if !errors.Is(err, unix.EAGAIN) {
+				t.Errorf("a stranger beside a lock that is %s: %v, want EAGAIN", what, err)
+			}
+			_ = f.Close()
+		}
+		mustUnlock(t, lock)
+		f, err := lockedByStranger(path, unix.F_WRLCK)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if lock, err := l.TryLock(patience(t), "x", opts...); !errors.Is(err, locker.ErrTaken) && !errors.Is(err, locker.ErrMismatch) {
+			t.Errorf("%s beside a stranger: %v, %v", what, lock, err)
+		}
+		if info, err := l.Inspect(t.Context(), "x"); err != nil || !info.Held {
+			t.Errorf("%+v, %v, want held", info, err)
+		}
+		_ = f.Close()
+	}
+}
+
+// Whoever is about to share the lock has a place, in which the record is still that of
+// somebody who had a slot.
+func TestRecordOfAnEarlierHolderIsNotTakenForThatOfTheNext(t *testing.T) {
+	dir := t.TempDir()
+	l, other := newLocker(t, dir), newLocker(t, dir)
+	slot := mustLock(t, l, "x", locker.WithSlots(3))
+	number := uint64(slot.Token())
+	mustUnlock(t, slot)
+	watchFlush(t, once(func() { // the reader's number
+		mustBeKeptOut(t, other) // and not an ErrMismatch
+		short, cancel := contextOf(20 * time.Millisecond)
+		defer cancel()
+		if broken, err := other.Break(short, "x", number); broken || err == nil {
+			t.Errorf("Break by the number of an earlier holder: %v, %v", broken, err)
+		}
+	}))
+	mustUnlock(t, mustLock(t, l, "x", reading))
+}
+
+// Places are used again, also those of processes that died.
+func TestFileGrowsWithThoseWhoShareItAtATimeAlone(t *testing.T) {
+	dir := t.TempDir()
+	for range 3 {
+		w := startWorker(t, "hold", dir, "x", "shared")
+		w.line(t)
+		w.kill()
+	}
+	a, b := newLocker(t, dir), newLocker(t, dir)
+	for range 20 {
+		first, second := mustLock(t, a, "x", reading), mustLock(t, b, "x", reading)
+		mustUnlock(t, first)
+		mustUnlock(t, second)
+	}
+	mustUnlock(t, mustLock(t, a, "x"))
+	if n := len(readFile(t, dir+"/x.lock")); n != fileSize+2*slotSize {
+		t.Errorf("the file has %d bytes, want two records behind the %d", n, fileSize)
+	}
+	files, err := os.ReadDir(dir)
+	if err != nil || len(files) != 1 {
+		t.Errorf("%v, %v, want one file", files, err)
+	}
+}
+
+// A record that cannot be read may be of any kind of holder.
+func TestDamagedRecordOfAHolderIsAnError(t *testing.T) {
+	dir := t.TempDir()
+	l := newLocker(t, dir)
+	lock := mustLock(t, l, "x", reading, locker.WithTTL(time.Hour))
+	content := []byte(readFile(t, l.store.path("x")))
+	writeFile(t, l.store.path("x"), flip(content, fileSize+sumSize+20))
+	for _, opts := range [][]locker.Option{nil, {reading, locker.WithHolder("another")}, {locker.WithSlots(2)}} {
+		if lock, err := newLocker(t, dir).TryLock(patience(t), "x", opts...); !errors.Is(err, locker.ErrUnavailable) || !strings.Contains(err.Error(), l.store.path("x")) {
+			t.Errorf("%v, %v, want ErrUnavailable with the path of the file", lock, err)
+		}
+	}
+	mustUnlockLost(t, lock)
+}
+
+func TestMoreThanOneHundredProcessesReadAndSlotsAreCounted(t *testing.T) {
+	dir := t.TempDir()
+	const n = 120
+	var all []*locker.Lock
+	for k := range n {
+		all = append(all, mustTry(t, newLocker(t, dir), locker.WithSlots(n)))
+		if all[k].Slot() != k {
+			t.Fatalf("slot %d, want %d", all[k].Slot(), k)
+		}
+	}
+	mustBeKeptOut(t, newLocker(t, dir), locker.WithSlots(n))
+	for _, k := range []int{n - 1, 57, 3} {
+		mustUnlock(t, all[k])
+	}
+	for _, want := range []int{3, 57, n - 1} {
+		lock := mustTry(t, newLocker(t, dir), locker.WithSlots(n))
+		if lock.Slot() != want || lock.Token() <= all[want].Token() {
+			t.Errorf("slot %d with token %d, want %d after token %d", lock.Slot(), lock.Token(), want, all[want].Token())
+		}
+		all[want] = lock
+	}
+	infos, err := newLocker(t, dir).List(t.Context(), "")
+	if err != nil || len(infos) != 1 || infos[0].Slots != n || len(infos[0].Holders) != n {
+		t.Fatalf("%d listed, %v", len(infos), err)
+	}
+	for _, lock := range all {
+		mustUnlock(t, lock)
+	}
+}
