@@ -31,7 +31,7 @@ var crowded = map[string]bool{
 func Clauses() []Clause {
 	return slices.Concat(exclusionClauses, waitingClauses, queueClauses, unlockClauses,
 		losingClauses, minHoldClauses, tokenClauses, turnClauses, nameClauses, optionClauses,
-		faultClauses, leakClauses, extraClauses, sharedClauses, slotClauses)
+		faultClauses, leakClauses, extraClauses, sharedClauses, slotClauses, setClauses)
 }
 
 // Skipped is the error of a clause that was not checked, because the harness or the

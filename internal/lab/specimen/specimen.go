@@ -93,6 +93,12 @@ func (b boast) Deadline() time.Time {
 	return b.Held.Deadline().Add(b.more)
 }
 
+// unlimited is a lock whose bounds cannot be set later.
+type unlimited struct{ locker.Held }
+
+// Limit implements [locker.Held].
+func (unlimited) Limit(*locker.Request) error { return nil }
+
 // keys returns the lock's own key, those of its counter, its holder and its queue.
 func (s *Locker) keys(name string) []string {
 	switch {
@@ -324,6 +330,9 @@ func (s *Locker) finish(a *attempt, err error) (*locker.Lock, error) {
 			a.lease = a.token
 		}
 		lock = locker.LockOf(turn{locker.HeldOf(lock), uint64(a.lease)}) //nolint:gosec // positive
+	}
+	if s.is("bounds cannot be set later") {
+		lock = locker.LockOf(unlimited{locker.HeldOf(lock)})
 	}
 	if s.is("the deadline is too late") {
 		lock = locker.LockOf(boast{locker.HeldOf(lock), a.req.TTL / 4})
