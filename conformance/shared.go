@@ -232,9 +232,9 @@ func sharedTTLs(x *trial) {
 	x.sharing()
 	for _, longFirst := range []bool{true, false} {
 		a, b, c, name := x.locker(), x.locker(), x.locker(), x.name()
-		ttls := []time.Duration{4 * x.h.TTL, x.h.TTL}
+		ttls := []time.Duration{2 * x.h.TTL, x.h.TTL}
 		if !longFirst {
-			ttls = []time.Duration{x.h.TTL, 4 * x.h.TTL}
+			ttls = []time.Duration{x.h.TTL, 2 * x.h.TTL}
 		}
 		first := x.lock(a, name, reading, locker.WithTTL(ttls[0]), locker.WithoutRenewal())
 		second := x.lock(b, name, reading, locker.WithTTL(ttls[1]), locker.WithoutRenewal())
@@ -242,7 +242,7 @@ func sharedTTLs(x *trial) {
 		if !longFirst {
 			outlives = second
 		}
-		w := x.waitBehindWithin(x.patientFor(4*x.h.TTL), outlives, c)
+		w := x.waitBehindWithin(x.patientFor(2*x.h.TTL), outlives, c)
 		x.unlock(x.served(w, "after the end of the readers' leases"))
 		x.alone(outlives, w)
 

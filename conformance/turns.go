@@ -269,7 +269,7 @@ func turnsValidity(x *trial) {
 	for range 3 { // a machine that stalls may use up what is wanted
 		held := x.lock(l, name, x.long(), locker.WithoutRenewal())
 		least := x.longTTL() - locker.Drift(x.longTTL()) - x.longTTL()/20
-		w := x.wait(x.patient(), l, name, x.long(), locker.WithoutRenewal(), locker.WithMinValidity(least))
+		w := x.wait(x.patientFor(x.longTTL()/10), l, name, x.long(), locker.WithoutRenewal(), locker.WithMinValidity(least))
 		x.stands(w)
 		<-time.After(max(x.longTTL()/10, 50*time.Millisecond))
 		begun := time.Now()
