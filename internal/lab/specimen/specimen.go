@@ -57,7 +57,7 @@ type attempt struct {
 	id    string // of the attempt
 	value string // of the lock's key while it is held
 	place *place
-	token int64
+	grant
 	early int64 // the token of a flaw that draws it too early
 	since locker.Instant
 	least locker.Instant // the end of WithMinHold
@@ -69,6 +69,10 @@ type attempt struct {
 	left   atomic.Bool  // leave was called
 	putOff atomic.Int64 // until when no renewal is sent
 }
+
+// beside reports whether others may hold the lock at the same time. Such a lock has its own
+// entry in the store, and the line of its process goes on.
+func (a *attempt) beside() bool { return a.req.Kind != locker.Exclusive }
 
 // turn is a lock on a lease that goroutines share.
 type turn struct {
@@ -99,7 +103,8 @@ type unlimited struct{ locker.Held }
 // Limit implements [locker.Held].
 func (unlimited) Limit(*locker.Request) error { return nil }
 
-// keys returns the lock's own key, those of its counter, its holder and its queue.
+// keys returns the lock's own key, those of its counter, its holder and its queue, and two
+// for readers and slots.
 func (s *Locker) keys(name string) []string {
 	switch {
 	case s.is("names are cut") && len(name) > 64:
@@ -110,7 +115,7 @@ func (s *Locker) keys(name string) []string {
 		sum := sha256.Sum256([]byte(name))
 		name = fmt.Sprint(binary.BigEndian.Uint32(sum[:]) % 4096)
 	}
-	return []string{"k:" + name, "c:" + name, "h:" + name, "q:" + name}
+	return []string{"k:" + name, "c:" + name, "h:" + name, "q:" + name, "b:" + name, "a:" + name}
 }
 
 func (s *Locker) is(flaw string) bool { return s.flaw == flaw }
@@ -226,10 +231,11 @@ func (s *Locker) wait(ctx context.Context, a *attempt) error {
 			return fmt.Errorf("%w: %w", locker.ErrUnavailable, context.Cause(ctx))
 		case err != nil && s.is("waiters rely on being told"):
 			pause = time.Hour
-		case !told || err == nil:
+		case !told || err == nil || errors.Is(err, locker.ErrMismatch):
 			return err
 		case s.is("waiters sleep until the lease ends"), s.is("a broken value is refused"):
-			pause, _ = s.rdb.PTTL(ctx, s.keys(a.req.Name)[0]).Result()
+			info, _ := s.Inspect(ctx, a.req.Name)
+			pause = info.TimeLeft
 		}
 		select {
 		case <-time.After(pause):
@@ -251,7 +257,7 @@ func (s *Locker) ask(ctx context.Context, a *attempt, waits bool) error {
 		defer cancel()
 	}
 	since, voids := locker.Now(), s.voids.Load()
-	token, err := s.bounded(ctx, func() (int64, error) { return s.acquire(ctx, a, waits) })
+	got, err := bounded(ctx, s, func() (grant, error) { return s.acquire(ctx, a, waits) })
 	if s.is("a clean-up is for all names") && s.voids.Load() != voids {
 		err = errors.New("the attempt was withdrawn")
 	}
@@ -264,10 +270,12 @@ func (s *Locker) ask(ctx context.Context, a *attempt, waits bool) error {
 	switch {
 	case err != nil:
 		return fmt.Errorf("%w: %w", locker.ErrUnavailable, err)
-	case token <= 0:
+	case got.have != "":
+		return got.mismatch(a.req)
+	case got.token <= 0:
 		return locker.ErrTaken
 	}
-	a.token, a.since, a.least = max(token, 1), since, locker.Now().Add(a.req.MinHold)
+	a.grant, a.since, a.least = got, since, locker.Now().Add(a.req.MinHold)
 	if a.early != 0 {
 		a.token = a.early
 	}
@@ -275,12 +283,12 @@ func (s *Locker) ask(ctx context.Context, a *attempt, waits bool) error {
 }
 
 // bounded returns at the end of ctx though the client does not.
-func (s *Locker) bounded(ctx context.Context, f func() (int64, error)) (n int64, err error) {
+func bounded[T any](ctx context.Context, s *Locker, f func() (T, error)) (got T, err error) {
 	if s.is("waits for the network") {
 		return f()
 	}
 	done := make(chan struct{})
-	var late int64
+	var late T
 	var lateErr error
 	go func() {
 		defer close(done)
@@ -290,7 +298,7 @@ func (s *Locker) bounded(ctx context.Context, f func() (int64, error)) (n int64,
 	case <-done:
 		return late, lateErr
 	case <-ctx.Done():
-		return 0, context.Cause(ctx)
+		return got, context.Cause(ctx)
 	}
 }
 
@@ -310,8 +318,12 @@ func (s *Locker) finish(a *attempt, err error) (*locker.Lock, error) {
 	if s.is("a goroutine for every lock") {
 		go func() { <-s.closing.Done() }()
 	}
+	if a.beside() {
+		a.left.Store(true)
+		a.place.leave()
+	}
 	lock := simplelock.New(simplelock.Lease{
-		Request: a.req, Token: fencing.Token(a.token), Since: a.since, //nolint:gosec // positive
+		Request: s.believed(a), Token: fencing.Token(a.token), Slot: a.slot, Since: a.since, //nolint:gosec // positive
 		Lasting: s.is("no clock of its own"),
 		Renew:   func(ctx context.Context) error { return s.renew(ctx, a) },
 		Release: func(ctx context.Context) error { return s.release(ctx, a) },
@@ -325,7 +337,7 @@ func (s *Locker) finish(a *attempt, err error) (*locker.Lock, error) {
 			}
 		},
 	})
-	if s.shares() {
+	if s.shares() && !a.beside() {
 		if a.lease == 0 {
 			a.lease = a.token
 		}
@@ -354,7 +366,7 @@ func (s *Locker) withdraw(a *attempt) bool {
 	go func() {
 		for range 20 {
 			ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
-			_, err := s.bounded(ctx, func() (int64, error) { return s.run(ctx, withdraw, a.req.Name, a.id, a.value, s.flaw) })
+			_, err := bounded(ctx, s, func() (int64, error) { return s.run(ctx, withdraw, a.req.Name, a.id, a.value, s.flaw) })
 			cancel()
 			if err == nil || s.closing.Err() != nil {
 				confirmed <- err == nil
@@ -378,6 +390,8 @@ func (s *Locker) release(ctx context.Context, a *attempt) error {
 	switch {
 	case s.is("unlock does nothing"):
 		return nil
+	case a.beside():
+		return s.releaseBeside(ctx, a)
 	case s.shares() && next != nil:
 		s.passOn(a, next)
 		return nil
@@ -398,10 +412,14 @@ func (s *Locker) release(ctx context.Context, a *attempt) error {
 	give := func() (int64, error) {
 		return s.run(ctx, release, a.req.Name, a.value, (keep + time.Millisecond - 1).Milliseconds(), s.flaw)
 	}
-	freed, err := s.bounded(ctx, give)
+	freed, err := bounded(ctx, s, give)
 	if err != nil && s.is("asks again and finds nothing") {
 		freed, err = give()
 	}
+	return s.released(a, freed, err)
+}
+
+func (s *Locker) released(a *attempt, freed int64, err error) error {
 	switch {
 	case err != nil:
 		s.withdraw(a)
@@ -447,7 +465,7 @@ func (s *Locker) passOn(a, next *attempt) {
 
 func (s *Locker) renew(ctx context.Context, a *attempt) error {
 	switch {
-	case s.is("renewal is not sent"):
+	case s.is("renewal is not sent"), s.is("readers are not renewed") && a.req.Kind == locker.Shared, s.is("slots are not renewed") && a.req.Kind == locker.Slots:
 		return nil
 	case s.is("timestamps"):
 		return errors.New("specimen: a timestamp is not renewed")
@@ -455,8 +473,12 @@ func (s *Locker) renew(ctx context.Context, a *attempt) error {
 		a.putOffRenewals()
 		return errors.New("specimen: it is too soon to try again")
 	}
-	n, err := s.bounded(ctx, func() (int64, error) {
-		return s.run(ctx, renew, a.req.Name, a.value, a.req.TTL.Milliseconds(), s.flaw)
+	script, value := renew, a.value
+	if a.beside() {
+		script, value = renewBeside, a.id
+	}
+	n, err := bounded(ctx, s, func() (int64, error) {
+		return s.run(ctx, script, a.req.Name, value, a.req.TTL.Milliseconds(), s.flaw)
 	})
 	if s.is("a renewal belongs to its turn") && a.passed.Load() {
 		_, _ = s.run(ctx, release, a.req.Name, a.value, 0, s.flaw) // that is the flaw: its turn is over
@@ -487,27 +509,29 @@ func (s *Locker) Inspect(ctx context.Context, name string) (locker.Info, error) 
 	if left, _ := strconv.Atoi(got[1]); info.Held {
 		info.Holder, info.TimeLeft = got[3], time.Duration(left)*time.Millisecond
 	}
+	besides(&info, got[5], got[6:])
 	return info, nil
 }
 
 // List implements locker.Lister.
 func (s *Locker) List(ctx context.Context, prefix string) ([]locker.Info, error) {
-	key := s.keys("")[0]
-	if s.is("lists what is free") {
-		key = s.keys("")[1]
-	}
 	var infos []locker.Info
-	for found := s.rdb.Scan(ctx, 0, key+"*", 1000).Iterator(); found.Next(ctx); {
-		name := strings.TrimPrefix(found.Val(), key)
-		if !strings.HasPrefix(name, prefix) {
+	for _, key := range []string{s.keys("")[0], s.keys("")[1], s.keys("")[4]} { // nobody has both keys of a lock that is held
+		if key == s.keys("")[1] && !s.is("lists what is free") {
 			continue
 		}
-		info, err := s.Inspect(ctx, name)
-		if err != nil {
-			return nil, err
-		}
-		if info.Held || s.is("lists what is free") {
-			infos = append(infos, info)
+		for found := s.rdb.Scan(ctx, 0, key+"*", 1000).Iterator(); found.Next(ctx); {
+			name := strings.TrimPrefix(found.Val(), key)
+			if !strings.HasPrefix(name, prefix) {
+				continue
+			}
+			info, err := s.Inspect(ctx, name)
+			if err != nil {
+				return nil, err
+			}
+			if info.Held || s.is("lists what is free") {
+				infos = append(infos, info)
+			}
 		}
 	}
 	slices.SortFunc(infos, func(a, b locker.Info) int { return strings.Compare(a.Name, b.Name) })
@@ -516,8 +540,12 @@ func (s *Locker) List(ctx context.Context, prefix string) ([]locker.Info, error)
 
 // Break implements locker.Breaker.
 func (s *Locker) Break(ctx context.Context, name string, tokens ...uint64) (bool, error) {
-	n, err := s.run(ctx, force, name, s.flaw)
-	return n == 1, err
+	var args []any
+	for _, token := range tokens {
+		args = append(args, token)
+	}
+	n, err := s.run(ctx, force, name, append(args, s.flaw)...)
+	return n > 0, err
 }
 
 // Close ends the waiting.
@@ -528,7 +556,7 @@ func (s *Locker) Close() error {
 
 // Guarantees implements locker.Locker.
 func (s *Locker) Guarantees() locker.Guarantees {
-	g := locker.Guarantees{Fair: true, Release: locker.ByExpiry, Keeps: true, Exclusion: locker.PromptHolder | locker.SteadyClocks | locker.DurableServer, Tokens: locker.DurableServer}
+	g := locker.Guarantees{Fair: true, Release: locker.ByExpiry, Keeps: true, Shared: true, Slots: true, Exclusion: locker.PromptHolder | locker.SteadyClocks | locker.DurableServer, Tokens: locker.DurableServer}
 	if s.is("declares nothing") {
 		g.Release = 0
 	}
