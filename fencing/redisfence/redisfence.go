@@ -78,9 +78,9 @@ var ErrInexact = errors.New("the command was carried out, but a script of Redis 
 
 // guarded compares tokens as text of one width, for Lua's numbers are exact only
 // below 2^53. It keeps the greatest token that wrote, and after it the greatest number that
-// has read since: no write comes after a greater number, so it shuts out what any earlier
-// number would. A reader's is written each time, too, for a replica accepts no write. The
-// arguments are checked here and not before they are sent, because the client makes text of
+// has read since. A write's token is not smaller than the numbers that read before it, and
+// shuts out what they would. A reader's is written each time, too, for a replica accepts no
+// write. The arguments are checked here and not before they are sent, because the client makes text of
 // values of many types.
 var guarded = redis.NewScript(guardedText)
 
