@@ -84,28 +84,63 @@ func TestServerPlansNothingForALeaseOnAConnectionItKnows(t *testing.T) {
 	}
 }
 
+// Goal: an exclusive lock has the server do no more for the other kinds that there are.
+// Method: it counts the statements inside of functions.
+func TestExclusiveLockTakesAFewStatementsInsideOfFunctions(t *testing.T) {
+	url := database(t)
+	admin := connect(t, url)
+	exec(t, admin, "CREATE EXTENSION pg_stat_statements")
+	exec(t, admin, `DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET pg_stat_statements.track = "all"', current_database()); END $$`)
+	pool := connect(t, url+"&pool_max_conns=1")
+	l := onPool(t, "/leases", pool)
+	warmUp(t, l, pool)
+	counted := func() int {
+		return query[int](t, admin, `SELECT coalesce(sum(calls), 0)::int FROM pg_stat_statements s
+			JOIN pg_database d ON d.oid = s.dbid WHERE d.datname = current_database() AND NOT s.toplevel`)
+	}
+	before := counted()
+	unlock(t, lock(t, l, "a"))
+	if n := counted() - before; n != 4 { // two looks, and the row that comes and goes: as before there were other kinds
+		t.Errorf("Lock and Unlock took %d statements inside of functions", n)
+	}
+}
+
 // Goal: a TryLock that finds the lock taken leaves nothing behind: no transaction
 // number and nothing in the log. Method: the statement itself, in a transaction of its
 // own. Where the lock is free, the same statement leaves both.
 func TestTryLockThatFindsItTakenWritesNothing(t *testing.T) {
 	t.Parallel()
 	url := testserver.Postgres(t, "autovacuum=off").URL("postgres") // nobody else writes
-	held := lock(t, newLocker(t, url, postgres.Options{}), "taken", locker.WithTTL(long))
-	for name, writes := range map[string]bool{"taken": false, "free": true} {
+	a, b := newLocker(t, url, postgres.Options{}), newLocker(t, url, postgres.Options{})
+	held := []*locker.Lock{lock(t, a, "taken", locker.WithTTL(long)), lock(t, a, "shared", locker.WithShared(), locker.WithTTL(long)),
+		lock(t, a, "slot", locker.WithSlots(1), locker.WithTTL(long))}
+	writer := waits(t, b, "shared")
+	queued(t, a, "shared", 1)
+	for _, c := range []struct {
+		name  string
+		slots int
+		token int64
+	}{{"taken", 0, 0}, {"taken", -1, 0}, {"shared", 0, 0}, {"shared", -1, 0}, {"slot", 1, 0}, {"slot", 0, -2}, {"free", 0, 1}, {"free", -1, 1}} {
 		tx := begun(t, url)
 		start := ask[string](t, tx, `SELECT pg_current_wal_insert_lsn()::text`)
-		token := ask[int64](t, tx, `SELECT (lockstile_acquire_3($1, 'x', 60000, '', false, '', 0, 0, false))._token`, name)
-		if ask[bool](t, tx, `SELECT pg_current_xact_id_if_assigned() IS NOT NULL`) != writes || (token > 0) != writes {
-			t.Errorf("%s: it was answered %d, and has a transaction number, or has none", name, token)
+		token := ask[int64](t, tx, `SELECT (lockstile_acquire_3($1, 'x', 60000, '', false, '', 0, 0, false, $2))._token`, c.name, c.slots)
+		writes := c.token > 0
+		if ask[bool](t, tx, `SELECT pg_current_xact_id_if_assigned() IS NOT NULL`) != writes || min(token, 1) != c.token {
+			t.Errorf("%+v: it was answered %d, and has a transaction number, or has none", c, token)
 		}
 		if grew := ask[bool](t, tx, `SELECT pg_current_wal_insert_lsn() > $1::pg_lsn`, start); grew != writes {
-			t.Errorf("%s: it wrote to the log: %v", name, grew)
+			t.Errorf("%+v: it wrote to the log: %v", c, grew)
 		}
 		if err := tx.Rollback(soon(t)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	unlock(t, held)
+	for _, l := range held {
+		unlock(t, l)
+	}
+	if err := <-writer; err != nil {
+		t.Error(err)
+	}
 }
 
 // Goal: nobody waits for a disk because somebody else has the lock. Method: what
@@ -201,8 +236,11 @@ func TestRenewalsOfManyLocksShareStatements(t *testing.T) {
 	exec(t, admin, "CREATE EXTENSION pg_stat_statements")
 	l := newLocker(t, url, postgres.Options{})
 	const n = 300
-	for i := range n {
-		lock(t, l, fmt.Sprint(i), locker.WithTTL(3*time.Second))
+	for i := range n / 3 { // of one name there are several
+		holder, ttl := locker.WithHolder(fmt.Sprint(i)), locker.WithTTL(3*time.Second)
+		lock(t, l, fmt.Sprint("alone ", i), holder, ttl)
+		lock(t, l, fmt.Sprint("shared ", i/5), holder, ttl, locker.WithShared())
+		lock(t, l, fmt.Sprint("slots ", i/5), holder, ttl, locker.WithSlots(5))
 	}
 	last := query[time.Time](t, admin, `SELECT max(expires) FROM lockstile_lease`)
 	eventually(t, func() string {

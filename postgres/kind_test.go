@@ -1,15 +1,13 @@
 package postgres_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/lab/testserver"
 	"github.com/lockstile/locker/postgres"
 )
 
@@ -97,66 +95,221 @@ func TestReadersUpToTheNextWriterGoInTogether(t *testing.T) {
 	}
 }
 
-var _ = []any{context.Background, errors.New, fmt.Sprint, slices.Max[[]int], sync.NewCond, time.Now, locker.WithShared}
+// Goal: nobody has more than what there is, of several kinds at once. Method: requests, the
+// same request sent again, and what does not go with it.
+func TestEachKindLeavesRoomForWhatGoesWithItAlone(t *testing.T) {
+	a := byHand(t, database(t))
+	const taken, mismatch = 0, -2
+	ask := func(value string, slots int, want int64, wantSlot int) (token int64) {
+		t.Helper()
+		token, slot := a.ask(value, slots, false)
+		if want == 1 && token <= 0 || want != 1 && token != want || want != taken && slot != wantSlot {
+			t.Errorf("%s, who asks for %d, was answered %d and slot %d", value, slots, token, slot)
+		}
+		return token
+	}
+	first := ask("slot 0", 2, 1, 0)
+	ask("slot 1", 2, 1, 1)
+	if again := ask("slot 0", 2, 1, 0); again != first {
+		t.Errorf("token %d became %d when it was asked for again", first, again)
+	}
+	ask("none", 2, taken, 0)
+	ask("another n", 3, mismatch, 2)
+	ask("reader", -1, mismatch, 2)
+	ask("writer", 0, mismatch, 2)
+	a.free("slot 0", false)
+	if again := ask("again 0", 2, 1, 0); again <= first {
+		t.Errorf("slot 0 has token %d after %d", again, first)
+	}
+	a.free("slot 1", false)
+	a.free("again 0", false)
+	first = ask("reader 1", -1, 1, 0)
+	ask("reader 2", -1, 1, 0)
+	if again := ask("reader 1", -1, 1, 0); again != first {
+		t.Errorf("number %d became %d when it was asked for again", first, again)
+	}
+	ask("slot", 1, mismatch, -1)
+	ask("writer", 0, taken, 0)
+	a.free("reader 1", false)
+	ask("writer", 0, taken, 0)
+	a.free("reader 2", false)
+	ask("writer", 0, 1, 0)
+	ask("reader", -1, taken, 0)
+	ask("slot", 1, mismatch, 0)
+	a.want(t, "all", "writer")
+}
 
-// Goal: a writer that waits for a long time keeps its turn, and a reader that comes later
-// waits behind it. Method: its patience is that of its short TTL; it is asked to wait on
-// several times.
-func TestWriterThatIsAskedToWaitOnKeepsItsTurn(t *testing.T) {
-	t.Parallel()
+// Goal: what has ended is not in the way, and what has not is, however long either lasts.
+// Method: of two holders one has ended, and the other has not.
+func TestHolderThatEndedIsNotInTheWay(t *testing.T) {
 	url := database(t)
-	a, b, c := newSession(t, url), newSession(t, url), newSession(t, url)
-	admin := connect(t, url)
-	reader := lock(t, a, "a", locker.WithShared(), locker.WithTTL(long))
-	got := make(chan error, 1)
-	go func() {
-		held, err := b.Lock(soon(t), "a", locker.WithTTL(locker.MinTTL))
-		if err == nil {
-			err = held.Unlock(context.Background())
+	a, admin := byHand(t, url), connect(t, url)
+	end := func(value string) {
+		t.Helper()
+		exec(t, admin, `UPDATE lockstile_lease SET expires = clock_timestamp() WHERE value = $1`, value)
+	}
+	a.ask("dead", 2, false)
+	a.ask("slot 1", 2, false)
+	end("dead")
+	if token, _ := a.ask("another n", 3, false); token != -2 {
+		t.Errorf("beside a slot that is held, another n was answered %d", token)
+	}
+	if token, slot := a.ask("slot 0", 2, false); token <= 0 || slot != 0 {
+		t.Errorf("for the slot of a dead holder the answer was %d, slot %d", token, slot)
+	}
+	a.want(t, "a dead holder's slot was granted", "slot 0 slot 1")
+	end("slot 0")
+	end("slot 1")
+	a.ask("reader", -1, false)
+	a.want(t, "the holders of all slots died", "reader")
+	a.ask("dead", -1, false)
+	a.ask("writer", 0, true)
+	end("dead")
+	a.free("reader", false)
+	a.want(t, "the last reader that lives has left", "writer?")
+}
+
+// Goal: whoever looks, the dead in front are no hindrance. Method: a dead writer is in front
+// of a waiting reader while another reads, and a newcomer asks.
+func TestDeadWriterInFrontLetsReadersGoOnWhileOthersRead(t *testing.T) {
+	url := database(t)
+	a, admin := byHand(t, url), connect(t, url)
+	a.ask("reads", -1, false)
+	a.ask("dead", 0, true)
+	a.ask("waits", -1, true)
+	if token, _ := a.ask("newcomer", -1, false); token != 0 {
+		t.Errorf("a reader that came while a writer waits was answered %d", token)
+	}
+	a.want(t, "nothing", "reads")
+	exec(t, admin, `UPDATE lockstile_queue SET patient = clock_timestamp() WHERE value = 'dead'`)
+	if token, _ := a.ask("newcomer", -1, false); token <= 0 {
+		t.Errorf("a reader behind nobody who lives was answered %d", token)
+	}
+	a.want(t, "the writer's death", "newcomer reads waits?")
+}
+
+// Goal: a waiter looks when it may be its turn though nobody tells it. Method: the time that
+// the server says, with holders of unequal leases.
+func TestWaiterLooksWhenTheFirstOfSeveralLeasesEnds(t *testing.T) {
+	url := database(t)
+	a, admin := byHand(t, url), connect(t, url)
+	looks := func(value string, slots int) (left, ahead int64) {
+		t.Helper()
+		if err := admin.QueryRow(soon(t), `SELECT _left, _ahead FROM lockstile_acquire_3('a', $1, 600000, '', true, '', 600000, -1, false, $2)`,
+			value, slots).Scan(&left, &ahead); err != nil {
+			t.Fatal(err)
 		}
-		got <- err
-	}()
-	queued(t, a, "a", 1)
-	late := make(chan uint64, 1)
-	go func() {
-		held, err := c.Lock(soon(t), "a", locker.WithShared(), locker.WithTTL(long))
-		if err != nil {
-			t.Error(err)
-			late <- 0
-			return
+		return left, ahead
+	}
+	a.ask("long", 2, false)
+	a.ask("short", 2, false)
+	exec(t, admin, `UPDATE lockstile_lease SET expires = expires - interval '300 s' WHERE value = 'short'`)
+	if left, _ := looks("waits", 2); left > 300_000 || left < 100_000 {
+		t.Errorf("a waiter for a slot looks in %d ms, with leases of 300 s and 600 s", left)
+	}
+	for _, value := range []string{"waits", "long", "short"} {
+		a.free(value, true)
+	}
+	a.ask("reads", -1, false)
+	if left, _ := looks("writer", 0); left > 5000 || left < 1000 {
+		t.Errorf("a writer behind a reader looks in %d ms, and is dead 10 s after it should have looked", left)
+	}
+	if left, ahead := looks("reader", -1); left != 0 || ahead != 1 {
+		t.Errorf("a reader behind a writer that may be dead looks in %d ms, and %d are before it", left, ahead)
+	}
+	left := query[time.Duration](t, admin, `SELECT (extract(epoch FROM patient - clock_timestamp()) * 1e9)::bigint FROM lockstile_queue WHERE value = 'writer'`)
+	if left > 10*time.Minute {
+		t.Errorf("a writer keeps readers out for %v after its death", left)
+	}
+}
+
+// Goal: what all Lockers do with the kinds, a pooler does not disturb, however it shares
+// connections.
+func TestSharedLocksAndSlotsWorkThroughPgBouncer(t *testing.T) {
+	s := shared(t)
+	url := testserver.PgBouncer(t, s, "transaction").URL(newDatabase(t, s, ""))
+	a, b := newLocker(t, url, postgres.Options{}), newLocker(t, url, postgres.Options{})
+	for _, kind := range []locker.Option{locker.WithShared(), locker.WithSlots(2)} {
+		held := []*locker.Lock{lock(t, a, "a", kind, locker.WithTTL(long)), lock(t, b, "a", kind, locker.WithTTL(long))}
+		writer := waits(t, b, "a")
+		if held[0].Slot() >= 0 {
+			if err := <-writer; !errors.Is(err, locker.ErrMismatch) {
+				t.Errorf("Lock of a name that has slots: %v", err)
+			}
+			if _, err := a.TryLock(soon(t), "a", kind); !errors.Is(err, locker.ErrTaken) {
+				t.Errorf("TryLock without a free slot: %v", err)
+			}
 		}
-		late <- uint64(held.SharedToken())
-		_ = held.Unlock(context.Background())
-	}()
-	queued(t, a, "a", 2)
-	const asked = `SELECT coalesce(min(query_start)::text, '') FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'advisory'
-		AND pid IN (SELECT pid FROM pg_locks WHERE mode = 'ExclusiveLock' AND NOT granted)`
-	for range 2 {
-		before := query[string](t, admin, asked)
-		eventually(t, func() string {
-			if now := query[string](t, admin, asked); before != "" && now != "" && now != before {
-				return ""
+		for _, l := range held {
+			if err := l.Renew(soon(t)); err != nil {
+				t.Errorf("Renew: %v", err)
 			}
-			if before == "" {
-				before = query[string](t, admin, asked)
+			unlock(t, l)
+		}
+		if held[0].Slot() < 0 {
+			if err := <-writer; err != nil {
+				t.Errorf("a writer behind readers: %v", err)
 			}
-			return "it has not been asked to wait on"
-		})
+		}
 	}
-	if _, err := c.TryLock(soon(t), "a", locker.WithShared()); !errors.Is(err, locker.ErrTaken) {
-		t.Errorf("TryLock by a reader while a writer waits: %v", err)
-	}
-	select {
-	case number := <-late:
-		t.Errorf("a reader that came after a writer was served before it, with number %d", number)
-		late <- number
-	default:
-	}
-	unlock(t, reader)
-	if err := <-got; err != nil {
-		t.Error(err)
-	}
-	if <-late == 0 {
-		t.Error("the reader behind was not served")
-	}
+}
+
+// Goal: of several holders those are broken whose tokens are given, and all without. What
+// nobody can have breaks nobody.
+func TestBreakSparesWhoseTokenIsNotGiven(t *testing.T) {
+	forEachKind(t, func(t *testing.T, open func(testing.TB, string) lockerUnderTest) {
+		url := database(t)
+		a, b := open(t, url), open(t, url)
+		first, second := lock(t, a, "a", locker.WithShared(), locker.WithTTL(long)), lock(t, b, "a", locker.WithShared(), locker.WithTTL(long))
+		for _, nobody := range []uint64{0, uint64(second.SharedToken()) + 1024, 1<<64 - 1} {
+			if broken, err := a.Break(soon(t), "a", nobody); broken || err != nil {
+				t.Errorf("Break of %d: %v, %v", nobody, broken, err)
+			}
+		}
+		if broken, err := a.Break(soon(t), "a", uint64(second.SharedToken())); !broken || err != nil {
+			t.Errorf("Break of the second: %v, %v", broken, err)
+		}
+		if err := first.Renew(soon(t)); err != nil {
+			t.Errorf("the first: %v", err)
+		}
+		if err := second.Renew(soon(t)); !errors.Is(err, locker.ErrLost) {
+			t.Errorf("the second: %v", err)
+		}
+		if broken, err := b.Break(soon(t), "a"); !broken || err != nil {
+			t.Errorf("Break of all: %v, %v", broken, err)
+		}
+		if err := first.Renew(soon(t)); !errors.Is(err, locker.ErrLost) {
+			t.Errorf("the first, when all were broken: %v", err)
+		}
+	})
+}
+
+// Goal: List shows a name once, with all who have it.
+func TestListShowsAllHoldersOfAName(t *testing.T) {
+	forEachKind(t, func(t *testing.T, open func(testing.TB, string) lockerUnderTest) {
+		url := database(t)
+		a, b := open(t, url), open(t, url)
+		var held []*locker.Lock
+		for i, l := range []lockerUnderTest{a, b, a} {
+			held = append(held, lock(t, l, "it's b", locker.WithShared(), locker.WithTTL(long), locker.WithHolder(fmt.Sprint(i))))
+		}
+		held = append(held, lock(t, a, "it's c", locker.WithTTL(long)))
+		infos, err := b.(locker.Lister).List(soon(t), "it's")
+		if err != nil || len(infos) != 2 {
+			t.Fatalf("List: %+v, %v", infos, err)
+		}
+		got := ""
+		for _, h := range infos[0].Holders {
+			got += h.Text
+		}
+		if infos[0].Name != "it's b" || infos[0].Kind != locker.Shared || got != "012" || uint64(infos[0].Token) != uint64(held[2].SharedToken()) {
+			t.Errorf("%+v", infos[0])
+		}
+		if infos[1].Kind != locker.Exclusive || infos[1].Token != held[3].Token() || infos[1].Holders != nil {
+			t.Errorf("%+v", infos[1])
+		}
+		for _, l := range held {
+			unlock(t, l)
+		}
+	})
 }

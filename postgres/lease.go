@@ -89,8 +89,7 @@ var errWithdrawn = errors.New("the attempt was withdrawn")
 // ask asks once, and says when to ask again. If it may queue and the lock is taken, the
 // attempt waits in the database from then on.
 func (s *store) ask(ctx context.Context, a *attempt, queue bool) (driver.Grant, time.Duration, error) {
-	var ticket, first, left, ahead int64
-	var slot int
+	var got struct{ ticket, first, slot, left, ahead int64 }
 	var since locker.Instant // not the time that the application keeps all connections
 	poll, place := s.poll(), a.ticket
 	if place == 0 && a.queued && a.unsure {
@@ -105,22 +104,22 @@ func (s *store) ask(ctx context.Context, a *attempt, queue bool) (driver.Grant, 
 		}
 		return scan(ctx, conn, s.pool.mode, sqlAcquire, []any{a.req.Name, a.value, a.req.TTL.Milliseconds(), a.req.Holder,
 			queue, s.mail.Channel(), (time.Second + 2*poll).Milliseconds(), place, s.opts.SyncStandby, slotsOf(a.req)},
-			[]any{&ticket, &first, &slot, &left, &ahead})
+			[]any{&got.ticket, &got.first, &got.slot, &got.left, &got.ahead})
 	})
 	a.unsure = was || repeated || unsure(err)
 	switch {
 	case err != nil:
 		return driver.Grant{}, 0, err
-	case first == -2:
-		return driver.Grant{}, 0, mismatch(a.req, slot)
-	case first < 0:
+	case got.first == -2:
+		return driver.Grant{}, 0, mismatch(a.req, int(got.slot))
+	case got.first < 0:
 		return driver.Grant{}, 0, errWithdrawn
-	case first > 0:
+	case got.first > 0:
 		a.held, a.queued = true, a.unsure
-		return grantOf(a.req, first, slot, since), 0, nil
+		return grantOf(a.req, got.first, int(got.slot), since), 0, nil
 	}
-	a.ticket = ticket
-	return driver.Grant{}, nextLook(left, ahead, poll), nil
+	a.ticket = got.ticket
+	return driver.Grant{}, nextLook(got.left, got.ahead, poll), nil
 }
 
 // nextLook is when we look again unless a word comes first. If all before us in the queue

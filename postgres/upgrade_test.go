@@ -83,6 +83,41 @@ func TestProgramThatIsNewerThanTheSchemaRaisesIt(t *testing.T) {
 	unlock(t, held)
 }
 
+// Goal: what was held or waited for when the schema was raised from version 2, in which a
+// lock had one holder, is still there. Method: its tables, and a lock and a waiter in them.
+func TestLocksOfVersionTwoStayWhenTheSchemaIsRaised(t *testing.T) {
+	url := database(t)
+	admin := connect(t, url)
+	exec(t, admin, `
+		CREATE SEQUENCE lockstile_token MAXVALUE 9007199254740991 NO CYCLE;
+		CREATE TABLE lockstile_lease (name text COLLATE "C" PRIMARY KEY, value text NOT NULL, reserved boolean NOT NULL, token bigint NOT NULL,
+			holder text NOT NULL, expires timestamptz NOT NULL) WITH (fillfactor = 50);
+		CREATE UNLOGGED TABLE lockstile_queue (name text COLLATE "C" NOT NULL, ticket bigint NOT NULL, value text COLLATE "C" NOT NULL,
+			channel text NOT NULL, patient timestamptz NOT NULL, PRIMARY KEY (name, ticket, value));
+		CREATE UNLOGGED TABLE lockstile_session (key bigint PRIMARY KEY, name text COLLATE "C" NOT NULL, pid integer NOT NULL,
+			token bigint NOT NULL, holder text NOT NULL, ttl bigint NOT NULL) WITH (fillfactor = 50);
+		CREATE FUNCTION lockstile_version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 2';
+		CREATE FUNCTION lockstile_enter(_name text) RETURNS boolean LANGUAGE sql AS 'SELECT true';
+		INSERT INTO lockstile_lease VALUES ('a', 'x', false, nextval('lockstile_token') * 1024, 'somebody', now() + interval '1 hour');
+		INSERT INTO lockstile_queue VALUES ('a', 1, 'waits', '', now() + interval '1 hour')`)
+	a, b := newLocker(t, url, postgres.Options{}), newLocker(t, url, postgres.Options{})
+	info, err := a.Inspect(soon(t), "a")
+	if err != nil || !info.Held || info.Kind != locker.Exclusive || info.Holder != "somebody" || info.Waiters != 1 {
+		t.Errorf("what was held is shown as %+v, %v", info, err)
+	}
+	for _, kind := range []locker.Option{locker.WithHolder("exclusive"), locker.WithShared()} {
+		if _, err := a.TryLock(soon(t), "a", kind); !errors.Is(err, locker.ErrTaken) {
+			t.Errorf("TryLock of what was held: %v", err)
+		}
+	}
+	exec(t, admin, `SELECT lockstile_release_3('a', 'x', false, 0, 0)`)
+	exec(t, admin, `SELECT lockstile_release_3('a', 'waits', true, 0, 0)`)
+	readers := []*locker.Lock{lock(t, a, "a", locker.WithShared()), lock(t, b, "a", locker.WithShared())}
+	for _, l := range append(readers, lock(t, newSession(t, url), "a", locker.WithShared())) {
+		unlock(t, l)
+	}
+}
+
 func tried(t *testing.T, l locker.Locker, name string) error {
 	t.Helper()
 	_, err := l.TryLock(soon(t), name)

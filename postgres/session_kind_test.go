@@ -1,0 +1,133 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/lockstile/locker"
+)
+
+// Goal: readers of one process have one advisory lock between them, which goes with the last
+// of them alone, whatever the order. Method: psql's view.
+func TestReadersOnOneConnectionGiveTheirLockBackTogether(t *testing.T) {
+	url := database(t)
+	l, admin := newSession(t, url), connect(t, url)
+	others := `SELECT pg_try_advisory_lock(hashtextextended('a', 0)) AND pg_advisory_unlock(hashtextextended('a', 0))`
+	for _, order := range [][]int{{0, 1, 2}, {2, 1, 0}, {1, 0, 2}} {
+		var held []*locker.Lock
+		for i := range order {
+			held = append(held, lock(t, l, "a", locker.WithShared(), locker.WithTTL(long), locker.WithHolder(fmt.Sprint(i))))
+		}
+		if _, err := l.TryLock(soon(t), "a"); !errors.Is(err, locker.ErrTaken) {
+			t.Errorf("TryLock by a writer of the same process: %v", err)
+		}
+		for _, i := range order {
+			if query[bool](t, admin, others) {
+				t.Fatal("psql got a lock that is shared")
+			}
+			unlock(t, held[i])
+		}
+		if !query[bool](t, admin, others) {
+			t.Error("psql did not get a lock that all have given back")
+		}
+	}
+	if n := query[int](t, admin, `SELECT count(*)::int FROM lockstile_session`); n != 0 {
+		t.Errorf("%d rows are left", n)
+	}
+}
+
+// Goal: a reader whose statement fails leaves nothing behind, and takes nothing from the
+// others of its connection.
+func TestReaderWhoseStatementFailsLeavesTheOthersTheirLock(t *testing.T) {
+	url := database(t)
+	a, b := newSession(t, url), newSession(t, url)
+	admin := connect(t, url)
+	option := locker.WithShared()
+	for _, beside := range []bool{false, true} {
+		var stays *locker.Lock
+		if beside {
+			stays = lock(t, a, "a", option, locker.WithTTL(long))
+		}
+		exec(t, admin, `ALTER SEQUENCE lockstile_token RENAME TO missing`)
+		if _, err := a.TryLock(soon(t), "a", option, locker.WithHolder("another")); err == nil || !strings.Contains(err.Error(), "lockstile_token") {
+			t.Errorf("TryLock without the sequence: %v", err)
+		}
+		exec(t, admin, `ALTER SEQUENCE missing RENAME TO lockstile_token`)
+		if beside {
+			if _, err := b.TryLock(soon(t), "a"); !errors.Is(err, locker.ErrTaken) {
+				t.Errorf("TryLock by a writer: %v", err)
+			}
+			if err := stays.Renew(soon(t)); err != nil {
+				t.Errorf("the reader that has the lock: %v", err)
+			}
+			unlock(t, stays)
+		}
+		unlock(t, lock(t, b, "a"))
+		unlock(t, lock(t, b, "a", option))
+	}
+}
+
+// Goal: a writer that waits for a long time keeps its turn, and a reader that comes later
+// waits behind it. Method: its patience is that of its short TTL; it is asked to wait on
+// several times.
+func TestWriterThatIsAskedToWaitOnKeepsItsTurn(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	a, b, c := newSession(t, url), newSession(t, url), newSession(t, url)
+	admin := connect(t, url)
+	reader := lock(t, a, "a", locker.WithShared(), locker.WithTTL(long))
+	got := make(chan error, 1)
+	go func() {
+		held, err := b.Lock(soon(t), "a", locker.WithTTL(locker.MinTTL))
+		if err == nil {
+			err = held.Unlock(context.Background())
+		}
+		got <- err
+	}()
+	queued(t, a, "a", 1)
+	late := make(chan uint64, 1)
+	go func() {
+		held, err := c.Lock(soon(t), "a", locker.WithShared(), locker.WithTTL(long))
+		if err != nil {
+			t.Error(err)
+			late <- 0
+			return
+		}
+		late <- uint64(held.SharedToken())
+		_ = held.Unlock(context.Background())
+	}()
+	queued(t, a, "a", 2)
+	const asked = `SELECT coalesce(min(query_start)::text, '') FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'advisory'
+		AND pid IN (SELECT pid FROM pg_locks WHERE mode = 'ExclusiveLock' AND NOT granted)`
+	for range 2 {
+		before := query[string](t, admin, asked)
+		eventually(t, func() string {
+			if now := query[string](t, admin, asked); before != "" && now != "" && now != before {
+				return ""
+			}
+			if before == "" {
+				before = query[string](t, admin, asked)
+			}
+			return "it has not been asked to wait on"
+		})
+	}
+	if _, err := c.TryLock(soon(t), "a", locker.WithShared()); !errors.Is(err, locker.ErrTaken) {
+		t.Errorf("TryLock by a reader while a writer waits: %v", err)
+	}
+	select {
+	case number := <-late:
+		t.Errorf("a reader that came after a writer was served before it, with number %d", number)
+		late <- number
+	default:
+	}
+	unlock(t, reader)
+	if err := <-got; err != nil {
+		t.Error(err)
+	}
+	if <-late == 0 {
+		t.Error("the reader behind was not served")
+	}
+}
