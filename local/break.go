@@ -21,7 +21,7 @@ func (s *store) Break(ctx context.Context, name string, tokens ...uint64) (bool,
 	}
 	defer func() { _ = breaker.drop() }()
 	for {
-		ok, err := breaker.take(&locker.Request{})
+		ok, _, err := breaker.take(&locker.Request{})
 		if err == nil && ok {
 			var broken bool
 			if broken, ok, err = breakNow(s.path(name), name, tokens); ok || err != nil {
@@ -96,7 +96,7 @@ func replace(old *file, tokens []uint64) (bool, error) {
 		return false, err
 	}
 	defer func() { _ = fresh.drop() }()
-	if ok, err := fresh.take(&locker.Request{}); err != nil || !ok {
+	if ok, _, err := fresh.take(&locker.Request{}); err != nil || !ok {
 		return false, errors.Join(cmp.Or(err, errors.New("somebody has locked its new file")), os.Remove(fresh.Name()))
 	}
 	last, ok, err := swap(old, fresh, tokens)

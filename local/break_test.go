@@ -194,7 +194,7 @@ func TestBreakersTakeTurns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if ok, err := breaker.take(&locker.Request{}); !ok || err != nil {
+	if ok, _, err := breaker.take(&locker.Request{}); !ok || err != nil {
 		t.Fatal(ok, err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 
 	"github.com/lockstile/locker"
-	"github.com/lockstile/locker/fencing"
 )
 
 // file is an open lock file. The kernel's lock on it is the lock. It counts only while
@@ -22,9 +21,10 @@ type file struct {
 	seen   bool        // others can see that we wait
 	closed bool
 
-	place  int64         // ours, beside others who have the lock; or 0
-	slot   int           // ours, if there are slots
-	number fencing.Token // in the record of our place
+	place  int64  // ours, beside others who have the lock; or 0
+	slot   int    // ours, if there are slots
+	mark   string // the sum in the record of our place
+	beside bool   // others had places when we took ours
 }
 
 // flush makes what was written to a file or directory durable. It is a variable
@@ -112,7 +112,7 @@ func (f *file) lost() error {
 	case err == nil && !os.SameFile(f.info, there):
 		return &locker.LostError{Reason: locker.Forced}
 	}
-	if err == nil && f.number != 0 {
+	if err == nil && f.mark != "" {
 		err = f.evicted()
 	}
 	return err
@@ -156,6 +156,9 @@ func (f *file) draw(req *locker.Request) (grant, error) {
 	if err != nil {
 		return grant{}, err
 	}
+	if next, ok, err := f.share(last, req); ok || err != nil {
+		return next, err
+	}
 	next, err := last.next(req, f.slot)
 	if err != nil {
 		return grant{}, fmt.Errorf("the lock file %s: %w", f.path, err)
@@ -167,6 +170,9 @@ func (f *file) draw(req *locker.Request) (grant, error) {
 		// The file had no grant yet, so the process that put it in the directory
 		// may have died before that was durable.
 		err = syncDir(filepath.Dir(f.path))
+	}
+	if f.place != 0 { // the rest is for others
+		next = next.part(next.first(), req, f.slot)
 	}
 	if err == nil {
 		err = f.settle(next)

@@ -35,7 +35,7 @@ func (f *file) inspect() (info locker.Info, err error) {
 	_, alone, err := f.state()
 	var others []place
 	if err == nil && !alone {
-		others, err = f.others()
+		others, err = f.others(mostPlaces)
 	}
 	if err != nil {
 		return info, err
@@ -46,6 +46,9 @@ func (f *file) inspect() (info locker.Info, err error) {
 	}
 	last, err := f.glance()
 	info.Name, info.Token, info.Waiters = last.lock, last.first(), len(waiters)
+	if n, ok, err := f.drawn(last); err == nil && ok {
+		info.Token = n
+	}
 	if alone {
 		info.Held, info.Holder = true, last.holder
 	}

@@ -291,7 +291,7 @@ func TestListShowsWhatIsHeldBelowThePrefix(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer func() { _ = f.drop() }()
-		if ok, err := f.take(&locker.Request{}); !ok || err != nil {
+		if ok, _, err := f.take(&locker.Request{}); !ok || err != nil {
 			t.Fatal(ok, err)
 		}
 	}

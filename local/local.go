@@ -23,9 +23,19 @@
 // directory out, or keep locks where nobody cleans up. All of them may remove a directory
 // in which no name was ever locked; then locking in it fails.
 //
+// On Linux there are shared locks and slots. The numbers of their holders come from the same
+// counter, and are drawn where nobody can get the lock alone: a reader's number is greater
+// than those of all earlier writers, and smaller than those of all later ones. While other
+// holders live, a number need not be on the disk itself: the end of a range of numbers is,
+// and their lives show that the system has not crashed since. How many slots there are is
+// known while anybody holds one or waits for one. No holder of a slot keeps others from a
+// smaller one that is free.
+//
 // The order in which processes are served is not promised. A newcomer lets those who
 // wait try first. Goroutines of one Locker pass the lock on to each other in memory, in
 // order, up to 64 times and for 25 ms at most, before other processes have their chance.
+// A writer that waits keeps later readers out. Readers that have waited while somebody had
+// the lock alone do not leave it to the next writer: both have the same chance.
 //
 // # Losing a lock
 //
@@ -34,7 +44,8 @@
 // is unlocked, except with [locker.WithoutRenewal] (until the end of its TTL) or
 // [locker.WithMaxHold]. It is lost if it was broken or its file was deleted: the
 // holder looks every third of the TTL, and when it gives the lock back. Waiters look
-// every 1 to 4 ms, one per process and name. After Unlock the process keeps the lock for
+// every 1 to 4 ms, one per process and name. A writer that is paused while it waits keeps
+// readers out until a quarter of a second after the last reader has left. After Unlock the process keeps the lock for
 // the rest of [locker.WithMinHold]: it is free early if the process ends.
 //
 // # Clocks
@@ -45,15 +56,20 @@
 // # Requirements
 //
 // Linux (open file description locks), macOS or a BSD (flock). Elsewhere [New]
-// returns an error. On the BSDs and macOS waiters are not counted, and a newcomer does
-// not let those of other processes try first.
+// returns an error. On the BSDs and macOS there are exclusive locks alone, waiters are not
+// counted, and a newcomer does not let those of other processes try first.
+//
+// Other programs that lock the whole file with the same call of the system exclude all kinds of
+// locks, and are excluded by them: on Linux fcntl (lockf), on the BSDs and macOS flock. Linux
+// keeps the two apart, so flock(1) and a Locker do not see each other there.
 //
 // A directory on a local file system with hard links. Over a network (NFS, CIFS,
 // FUSE) locks may reach this host alone or nobody at all, and break with the
 // connection: use a backend with a server there. All processes run as one user,
 // or as root: files are made for their owner alone. Each held lock and each name
-// waited for takes one descriptor. Files stay when locks are given back, 8 kB
-// for every name, and nobody removes them; delete one only when nobody uses its lock.
+// waited for takes one descriptor. Files stay when locks are given back, 8 kB for every name
+// and 1 kB more for each who has shared it, or had a slot, at the same time as others. Nobody
+// removes them; delete one only when nobody uses its lock.
 package local
 
 import (
@@ -125,13 +141,14 @@ func (l *Locker) Lock(ctx context.Context, name string, opts ...locker.Option) (
 }
 
 // TryLock implements [locker.Locker]. If the lock is free and other processes wait for
-// it, they have a quarter of a second to take it: those that do not are paused.
+// it, they have a quarter of a second to take it: those that do not are paused. A reader
+// leaves it to writers alone.
 func (l *Locker) TryLock(ctx context.Context, name string, opts ...locker.Option) (*locker.Lock, error) {
 	return l.locks.TryLock(ctx, name, opts...)
 }
 
 // Inspect implements [locker.Inspector]. It makes no file. A holder that has not
-// written its tokens yet is shown with the text and the token of the one before it.
+// written its tokens yet is shown with the text and the token of one before it.
 func (l *Locker) Inspect(ctx context.Context, name string) (locker.Info, error) {
 	return l.locks.Inspect(ctx, name)
 }
@@ -142,9 +159,10 @@ func (l *Locker) List(ctx context.Context, prefix string) ([]locker.Info, error)
 }
 
 // Break implements [locker.Breaker]. The file of the lock is replaced, so the
-// old holder keeps the kernel's lock on a file that nobody else opens. It learns
-// of that at its next look, after a third of its TTL at most, with the reason
-// Forced. After an error the lock may have been broken or not.
+// old holders keep the kernel's locks on a file that nobody else opens. They learn
+// of that at their next look, after a third of their TTL at most, with the reason
+// Forced. One of those who share a lock or have slots is marked in the file, and others lock
+// it beside what that one still has. After an error the lock may have been broken or not.
 func (l *Locker) Break(ctx context.Context, name string, tokens ...uint64) (bool, error) {
 	return l.locks.Break(ctx, name, tokens...)
 }

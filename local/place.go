@@ -6,9 +6,11 @@ import (
 	"io"
 	"math/rand/v2"
 	"slices"
+	"time"
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/driver"
+	"github.com/lockstile/locker/fencing"
 )
 
 // A kernel's lock on bytes of the lock file says who does what. The bytes need not be there.
@@ -21,7 +23,7 @@ import (
 //   - A byte for each who waits, which says for what.
 const (
 	turn       = 0
-	firstPlace = 2 // the byte before makes an exclusive lock longer than the turn alone
+	firstPlace = 2 // the byte before makes an exclusive lock longer than the turn
 	mostPlaces = 1 << 16
 	whole      = firstPlace + mostPlaces // bytes of an exclusive lock
 
@@ -79,45 +81,59 @@ func (f *file) state() (locked, alone bool, err error) {
 	return ok, false, err
 }
 
-// take takes the lock as req wants it, and reports false if somebody keeps it from that.
-// Until draw nobody else can take it.
-func (f *file) take(req *locker.Request) (bool, error) {
-	ok, err := f.occupy(req)
-	if ok && f.seen { // we wait no more
-		err = unlockBytes(f.File, firstWaiter, lastWaiter-firstWaiter+1)
-	}
-	return ok, err
-}
-
-// errTurn means that somebody else has the turn, for a moment or with the lock.
-var errTurn = errors.New("somebody else has the turn")
-
-func (f *file) occupy(req *locker.Request) (bool, error) {
+// take takes the lock as req wants it. If it is not ok, others keep it from that; alone says
+// that somebody has all of it. Until draw nobody else can take any of it.
+func (f *file) take(req *locker.Request) (ok, alone bool, err error) {
 	if req.Kind == locker.Exclusive {
-		if ok, err := lockBytes(f.File, turn, whole); ok || err != nil {
-			return ok, err
+		ok, err = lockBytes(f.File, turn, whole)
+	}
+	if !ok && err == nil {
+		if ok, alone, err = f.takeTurn(req); ok {
+			if ok, err = f.join(req); !ok || err != nil {
+				err = errors.Join(err, unlockBytes(f.File, turn, whole))
+			}
 		}
 	}
-	ok, err := lockBytes(f.File, turn, 1)
-	if !ok && err == nil && req.Kind != locker.Exclusive {
-		err = errTurn
+	if ok && err == nil && f.seen { // we wait no more
+		err = unlockBytes(f.File, firstWaiter, lastWaiter-firstWaiter+1)
 	}
-	if !ok || err != nil {
-		return false, err
+	return ok, alone, err
+}
+
+// errTurn means that somebody else has had the turn for longer than it should take.
+var errTurn = errors.New("somebody else has the turn")
+
+// takeTurn takes the turn, unless somebody has the lock alone. Others have it for a moment,
+// and if req goes with theirs it waits that long.
+func (f *file) takeTurn(req *locker.Request) (ok, alone bool, err error) {
+	for range 20 {
+		if ok, err = lockBytes(f.File, turn, 1); ok || err != nil || req.Kind == locker.Exclusive {
+			return ok, false, err
+		}
+		_, n, locked, err := getLock(f.File, turn, 1)
+		if alone = locked && n != 1; alone || err != nil {
+			return false, alone, err
+		}
+		time.Sleep(50 * time.Microsecond)
 	}
-	if ok, err = f.join(req); !ok || err != nil {
-		err = errors.Join(err, unlockBytes(f.File, turn, whole))
-	}
-	return ok, err
+	return false, false, errTurn
 }
 
 // join takes what req wants beside those who have the lock. f has the turn, so that nobody
 // else takes a place, and each has written its record.
 func (f *file) join(req *locker.Request) (bool, error) {
-	others, err := f.others()
+	most := mostPlaces
+	if req.Kind == locker.Shared {
+		most = 1 // all are of one kind
+	}
+	others, err := f.others(most)
+	if err == nil && len(others) == 1 && others[0].broken { // it may be of another
+		others, err = f.others(mostPlaces)
+	}
 	if err != nil {
 		return false, err
 	}
+	f.beside = len(others) > 0
 	used := make([]bool, req.Slots)
 	for _, o := range others {
 		switch {
@@ -139,16 +155,15 @@ func (f *file) join(req *locker.Request) (bool, error) {
 	for f.slot < len(used) && used[f.slot] {
 		f.slot++
 	}
-	f.place = firstPlace
-	for _, o := range others { // they are in order
-		if o.at == f.place {
-			f.place++
-		}
-	}
-	if f.slot == len(used) && req.Kind == locker.Slots || f.place == whole {
+	if f.slot == len(used) && req.Kind == locker.Slots {
 		return false, nil
 	}
-	return lockBytes(f.File, f.place, 1)
+	for f.place = firstPlace; f.place < whole; f.place++ {
+		if ok, err := lockBytes(f.File, f.place, 1); ok || err != nil {
+			return ok, err
+		}
+	}
+	return false, nil
 }
 
 // surround locks all places but those of others, whose locks were broken: the kernel keeps
@@ -173,11 +188,11 @@ type place struct {
 	grant
 }
 
-// others returns the places that others have, in order. Who has taken a place just now may
+// others returns the places that others have, up to most of them, in order. Who has taken a place just now may
 // not have written the record yet: then it is that of the holder before. With the turn, all
 // are there.
-func (f *file) others() ([]place, error) {
-	at, err := f.locked(firstPlace, whole-1, mostPlaces)
+func (f *file) others(most int) ([]place, error) {
+	at, err := f.locked(firstPlace, whole-1, most)
 	if err != nil || len(at) == 0 {
 		return nil, err
 	}
@@ -214,8 +229,8 @@ func (f *file) locked(first, last int64, most int) ([]int64, error) {
 	return append(all, behind...), err
 }
 
-// offset is where the record of a place is.
-func offset(at int64) int64 { return fileSize + (at-firstPlace)*slotSize }
+// offset is where the record of a place is, or that of the turn.
+func offset(at int64) int64 { return fileSize + max(0, at-firstPlace+1)*slotSize }
 
 func (f *file) record(at int64) (place, error) {
 	content := make([]byte, slotSize)
@@ -227,22 +242,49 @@ func (f *file) record(at int64) (place, error) {
 	return place{at, ok && n == slotSize, g}, nil
 }
 
-// settle writes the record of our place, if we have one, and gives the turn back.
+// drawn returns the last number that was drawn of a grant which several have a part of.
+func (f *file) drawn(last grant) (n fencing.Token, ok bool, err error) {
+	p, err := f.record(turn)
+	ok = p.known && p.last >= last.first() && p.last <= last.last
+	return p.last, ok, err
+}
+
+// share draws the next number of the last grant, if somebody lives who has a place. Then the
+// system has not crashed since that one drew its number, and what was written after that
+// can be read, though it is not on the disk. The end of the grant is: whoever draws the first
+// number of a grant writes it down after that.
+func (f *file) share(last grant, req *locker.Request) (g grant, ok bool, err error) {
+	if f.place == 0 || !f.beside {
+		return g, false, nil
+	}
+	n, ok, err := f.drawn(last)
+	if err != nil || !ok || n == last.last {
+		return g, false, err
+	}
+	g = last.part(n+1, req, f.slot)
+	return g, true, f.settle(g)
+}
+
+// settle writes the records of the number that was drawn and of our place, if we have one,
+// and gives the turn back.
 func (f *file) settle(g grant) error {
 	if f.place == 0 {
 		return nil
 	}
-	f.number = g.last
-	if _, err := f.WriteAt(g.encode(), offset(f.place)); err != nil {
-		return err
+	f.mark = string(g.encode()[:sumSize])
+	for _, at := range []int64{turn, f.place} {
+		if _, err := f.WriteAt(g.encode(), offset(at)); err != nil {
+			return err
+		}
 	}
 	return unlockBytes(f.File, turn, 1)
 }
 
 // evicted returns a LostError if the lock of our place was broken.
 func (f *file) evicted() error {
-	p, err := f.record(f.place)
-	if err == nil && (p.broken || !p.known || p.last != f.number) {
+	b := make([]byte, sumSize)
+	_, err := f.ReadAt(b, offset(f.place))
+	if err == nil && string(b) != f.mark {
 		err = &locker.LostError{Reason: locker.Forced}
 	}
 	return err
@@ -255,7 +297,7 @@ func (f *file) evict(numbers []uint64) (broken, done bool, err error) {
 	if !ok || err != nil {
 		return false, false, err
 	}
-	others, err := f.others()
+	others, err := f.others(mostPlaces)
 	for _, o := range others {
 		if err != nil || !o.known || o.broken || !slices.Contains(numbers, uint64(o.last)) {
 			continue

@@ -17,7 +17,8 @@ import (
 // A lock file has two slots, at the starts of two blocks, which are written in turn. A slot
 // says which lock the file is of, and its last grant. It begins with the hash of the rest of
 // it. They are a block apart, so a write that a power cut tears damages only one. Behind
-// them are the records of those who share the lock or have a slot of it, in the same form.
+// them are records in the same form: of the last number that was drawn of a grant which
+// several have a part of, because they share the lock or have slots, and one of each of them.
 const (
 	blockSize = 4096
 	fileSize  = 2 * blockSize
@@ -57,14 +58,16 @@ func (g grant) next(req *locker.Request, slot int) (grant, error) {
 	if g.last >= first {
 		first, count = g.last+1, fewTokens
 	}
-	if req.Kind != locker.Exclusive {
-		count = 1
-	}
 	if first == 0 || first > math.MaxUint64-manyTokens {
 		return grant{}, errors.New("the tokens are at the greatest that there is")
 	}
 	return grant{lock: g.lock, last: first + fencing.Token(count) - 1, count: count, holder: req.Holder,
 		kind: req.Kind, slots: req.Slots, slot: slot}, nil
+}
+
+// part returns one number of a grant.
+func (g grant) part(n fencing.Token, req *locker.Request, slot int) grant {
+	return grant{lock: g.lock, last: n, count: 1, holder: req.Holder, kind: req.Kind, slots: req.Slots, slot: slot}
 }
 
 // encode returns a slot, or a record, that says g. Neither of its texts has a zero byte.

@@ -57,13 +57,14 @@ func (s *store) Acquire(ctx context.Context, a *attempt, wait driver.Wait) (driv
 func (s *store) acquire(ctx context.Context, a *attempt, wait driver.Wait) (driver.Grant, error) {
 	a.claim, a.passed = time.Now().Add(claimTime), false
 	for first := true; ; first = false {
-		grant, awaited, err := s.look(a, first || wait == nil && a.claims() || a.yields())
+		polite := first || wait == nil && a.claims() || a.yields()
+		grant, awaited, err := s.look(a, polite)
 		switch {
 		case errors.Is(err, locker.ErrMismatch):
 			return driver.Grant{}, err
 		case err != nil:
 			return driver.Grant{}, driver.Refused(err)
-		case grant.Count > 0 || wait == nil && !awaited:
+		case grant.Count > 0 || wait == nil && (!awaited || !polite && !a.claims()):
 			return grant, nil
 		case wait != nil:
 			ctx = wait()
@@ -132,11 +133,15 @@ func (s *store) lookAt(a *attempt, polite bool) (grant driver.Grant, awaited boo
 			return grant, !locked, cmp.Or(err, failed)
 		}
 	}
-	switch ok, err := a.file.take(a.req); {
+	ok, alone, err := a.file.take(a.req)
+	switch {
 	case errors.Is(err, errTurn):
-		awaited, err = a.deciding()
-		return grant, awaited, err
-	case err != nil || !ok:
+		return grant, true, nil
+	case alone && a.req.Kind == locker.Slots:
+		err = driver.Mismatch(a.req, locker.Exclusive, 0)
+	}
+	a.passed = a.passed || alone
+	if err != nil || !ok {
 		return grant, false, err
 	}
 	if err := a.file.lost(); err != nil {
@@ -154,18 +159,6 @@ func (a *attempt) standing() (locked bool, err error) {
 	}
 	a.passed = a.passed || alone
 	return locked, err
-}
-
-// deciding reports whether whoever has the turn lets go of it in a moment. Otherwise
-// somebody has the lock alone.
-func (a *attempt) deciding() (bool, error) {
-	_, n, ok, err := getLock(a.file.File, turn, 1)
-	alone := ok && n != 1
-	a.passed = a.passed || alone
-	if alone && a.req.Kind == locker.Slots {
-		err = driver.Mismatch(a.req, locker.Exclusive, 0)
-	}
-	return !alone, err
 }
 
 // others reports whether other processes wait for the lock, or may do so.

@@ -62,7 +62,7 @@ func TestFreeLockIsLeftToWhoWaitsButNotForEver(t *testing.T) {
 	}
 	mustUnlock(t, lock)
 	mustUnlock(t, mustLock(t, l, "x"))
-	if ok, err := waiter.take(&locker.Request{}); !ok || err != nil {
+	if ok, _, err := waiter.take(&locker.Request{}); !ok || err != nil {
 		t.Fatal(ok, err)
 	}
 	mustBeTaken(t, l, "x")
