@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/bench/peers"
 	"github.com/lockstile/locker/conformance/matrix"
 	"github.com/lockstile/locker/internal/lab/testserver"
@@ -21,7 +22,9 @@ import (
 func runMatrix(ctx context.Context, s settings, w io.Writer) error {
 	unwanted := func(words, name string) bool { return !chosen(words, name) }
 	subjects := slices.DeleteFunc(peers.Subjects(), func(sub matrix.Subject) bool { return unwanted(s.subjects, sub.Name) })
-	scenarios := slices.DeleteFunc(matrix.Scenarios(), func(sc matrix.Scenario) bool { return unwanted(s.scenarios, sc.Name) })
+	scenarios := slices.DeleteFunc(matrix.Scenarios(), func(sc matrix.Scenario) bool {
+		return unwanted(s.scenarios, sc.Name) || sc.Kinds != [2]locker.Kind{} // no peer has declared others
+	})
 	if len(subjects)*len(scenarios) == 0 {
 		return errors.New("matrix: -subjects or -scenarios leave nothing to play")
 	}

@@ -90,7 +90,7 @@ func byName[T any](t *testing.T, all []T, name func(T) string, names ...string) 
 func verdict(t *testing.T, cell string) matrix.Verdict {
 	t.Helper()
 	switch cell = strings.Trim(cell, "*"); {
-	case cell == "–":
+	case cell == "–", cell == "no such kind":
 		return matrix.Skipped
 	case strings.HasPrefix(cell, string(matrix.Kept)):
 		return matrix.Kept

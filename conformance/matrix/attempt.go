@@ -37,6 +37,9 @@ func (w *Worker) ask(o order) (WorkerLock, error) { return w.granted(w.tell(w.fi
 
 func (w *Worker) fill(o order) order {
 	o.Name = w.play.name
+	if o.Kind = w.play.kind(w.Name); o.Kind == locker.Slots {
+		o.Slots = slots
+	}
 	if o.TTL == 0 {
 		o.TTL = w.play.TTL
 	}
@@ -55,14 +58,14 @@ func (w *Worker) granted(ch <-chan report) (WorkerLock, error) {
 	if r.Kind != kindGranted {
 		return WorkerLock{}, &refusal{r, w.Name}
 	}
-	return WorkerLock{w, fencing.Token(r.Token)}, nil
+	return WorkerLock{w, fencing.Token(r.Token), r.Name, r.Lock}, nil
 }
 
 // claimed claims the storage for a lock that was granted. A transaction has claimed
 // it already.
 func (w *Worker) claimed(l WorkerLock, err error) (WorkerLock, error) {
 	if err == nil && !w.play.transactional() {
-		w.play.History.claim(w.Name, w.play.name, l.Token)
+		w.play.History.claim(Write{Worker: w.Name, Name: l.name, Token: l.Token, Shared: w.shared()})
 	}
 	return l, err
 }

@@ -17,30 +17,44 @@ func (m *Matrix) WriteBrief(w io.Writer, page string, subjects []Subject) {
 		fmt.Fprintf(w, " %s |", s.Name)
 	}
 	fmt.Fprintf(w, "\n|---|%s\n", strings.Repeat(":-:|", len(subjects)))
-	kept := 0
+	kept, alike := 0, 0
 	var others []string
 	for _, sc := range m.Scenarios {
-		cells, link := m.row(sc, subjects), fmt.Sprintf("[%s](%s#%s)", sc.Name, page, anchor(sc.Name))
-		if !slices.ContainsFunc(cells, Cell.played) {
+		cells, link := m.row(sc, subjects), fmt.Sprintf("[%s](%s#%s)", sc.Name, page, m.section(sc))
+		switch played := slices.ContainsFunc(cells, Cell.played); {
+		case sc.like != "" && m.alike(sc, cells):
+			if played {
+				alike++
+			}
+		case !played:
 			others = append(others, link)
-			continue
-		}
-		if sc.Breaks == 0 && slices.ContainsFunc(cells, Cell.kept) && !slices.ContainsFunc(cells, Cell.noteworthy) {
+		case sc.Breaks == 0 && slices.ContainsFunc(cells, Cell.kept) && !slices.ContainsFunc(cells, Cell.noteworthy):
 			kept++
-			continue
+		default:
+			fmt.Fprintf(w, "| %s |", link)
+			for _, c := range cells {
+				fmt.Fprintf(w, " %s |", c.mark())
+			}
+			fmt.Fprintln(w)
 		}
-		fmt.Fprintf(w, "| %s |", link)
-		for _, c := range cells {
-			fmt.Fprintf(w, " %s |", c.mark())
-		}
-		fmt.Fprintln(w)
 	}
 	if kept > 0 {
 		fmt.Fprintf(w, "\n%d further scenarios (a network that is cut, messages that are lost or late, a dead waiter, a herd, …): kept by all.\n", kept)
 	}
+	if alike > 0 {
+		fmt.Fprintf(w, "\n%d further scenarios with readers and writers, and with slots: as with exclusive locks, where there are such locks.\n", alike)
+	}
 	if len(others) > 0 {
 		fmt.Fprintf(w, "\nFor other configurations: %s.\n", strings.Join(others, ", "))
 	}
+}
+
+// alike reports whether a scenario went with other kinds of locks as it did with exclusive
+// ones, wherever it was played.
+func (m *Matrix) alike(sc Scenario, cells []Cell) bool {
+	return !slices.ContainsFunc(cells, func(c Cell) bool {
+		return c.played() && c.mark() != m.Cell(sc.like, c.Subject).mark()
+	})
 }
 
 func (m *Matrix) row(sc Scenario, subjects []Subject) (cells []Cell) {

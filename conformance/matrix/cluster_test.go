@@ -23,7 +23,7 @@ func TestALockThatIsLostThoughNothingIsBrokenIsAFalseClaim(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			w := attempts(t, time.Second, c.answers...)
-			if err := try(func() { (WorkerLock{w, 1}).mustRenew() }); err != nil {
+			if err := try(func() { (WorkerLock{Worker: w, Token: 1}).mustRenew() }); err != nil {
 				t.Errorf("%s: %v", c.name, err)
 			}
 			if got, why := judge(locker.Guarantees{}, 0, w.play.History); got != c.want {

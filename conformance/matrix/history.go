@@ -16,8 +16,9 @@ import (
 type Span struct {
 	Worker    string         `json:"worker"`
 	Name      string         `json:"name"`
-	Token     fencing.Token  `json:"token,string"`
-	Asked     locker.Instant `json:"asked"` // when the request was made
+	Token     fencing.Token  `json:"token,string"`     // or the number of a shared lock
+	Shared    bool           `json:"shared,omitempty"` // with others who share it
+	Asked     locker.Instant `json:"asked"`            // when the request was made
 	From      locker.Instant `json:"from"`
 	Until     locker.Instant `json:"until"`     // 0: to the end of the scenario
 	End       string         `json:"end"`       // how it ended
@@ -28,13 +29,15 @@ type Span struct {
 	Claimed locker.Instant `json:"claimed,omitempty"`
 
 	unlocked bool // the answer to its unlock said so
+	id       int  // of the order that got the lock; of all that a worker got, none has the same
 }
 
-// Write is one write that reached the storage.
+// Write is one write, or one read, that reached the storage.
 type Write struct {
 	Worker  string         `json:"worker"`
 	Name    string         `json:"name"`
 	Token   fencing.Token  `json:"token,string"`
+	Shared  bool           `json:"shared,omitempty"` // it is a read, of somebody who shares the lock
 	Value   int            `json:"value"`
 	At      locker.Instant `json:"at"`
 	Stale   bool           `json:"stale"`   // somebody else had been granted the lock since
@@ -100,8 +103,8 @@ func (h *History) granted(s Span) {
 }
 
 // ended ends a span, unless it ended earlier.
-func (h *History) ended(worker string, token fencing.Token, at locker.Instant, how string) {
-	h.amend(worker, token, func(s *Span) {
+func (h *History) ended(worker string, id int, at locker.Instant, how string) {
+	h.amend(worker, id, func(s *Span) {
 		if s.Until == 0 || at < s.Until {
 			s.Until, s.End = at, how
 		}
@@ -119,12 +122,12 @@ func (h *History) killed(worker string, at locker.Instant) {
 	}
 }
 
-func (h *History) unlocked(worker string, token fencing.Token) {
-	h.amend(worker, token, func(s *Span) { s.unlocked = true })
+func (h *History) unlocked(worker string, id int) {
+	h.amend(worker, id, func(s *Span) { s.unlocked = true })
 }
 
-func (h *History) takenAway(worker string, token fencing.Token) {
-	h.amend(worker, token, func(s *Span) { s.TakenAway = true })
+func (h *History) takenAway(worker string, id int) {
+	h.amend(worker, id, func(s *Span) { s.TakenAway = true })
 }
 
 // untrue notes a false statement that a caller was given, or a loss without a reason.
@@ -135,12 +138,12 @@ func (h *History) untrue(format string, args ...any) {
 	h.Untrue = fmt.Sprintf(format, args...)
 }
 
-// amend calls f for the spans of a worker with a token.
-func (h *History) amend(worker string, token fencing.Token, f func(*Span)) {
+// amend calls f for the span of a worker that an order began.
+func (h *History) amend(worker string, id int, f func(*Span)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for i := range h.Spans {
-		if s := &h.Spans[i]; s.Worker == worker && s.Token == token {
+		if s := &h.Spans[i]; s.Worker == worker && s.id == id {
 			f(s)
 		}
 	}
@@ -161,12 +164,12 @@ func (h *History) TakenAway() (s Span, ok bool) {
 func (h *History) write(w Write) {
 	called := locker.Now()
 	claimed := h.claimedSince(w) // before the guard is asked: it has seen every claim that is found here
-	refused := !h.Tokenless && h.guard.Check(noContext, w.Name, w.Token) != nil
+	refused := !h.Tokenless && h.check(w) != nil
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	w.Refused = refused
 	w.Stale = slices.ContainsFunc(h.Spans, func(s Span) bool {
-		return s.Name == w.Name && s.From < w.At && h.later(s, w)
+		return s.From < w.At && h.later(s, w)
 	})
 	w.Early = w.Stale && !claimed && !h.Tokenless
 	h.Writes = append(h.Writes, w)
@@ -176,20 +179,28 @@ func (h *History) write(w Write) {
 }
 
 // claim is what Do does with a guard, right after a grant.
-func (h *History) claim(worker, name string, token fencing.Token) {
+func (h *History) claim(w Write) {
 	if h.Tokenless {
 		return // there is nothing to claim it with
 	}
 	called := locker.Now() // before the guard is asked: others may be refused because of it at once
-	refused := h.guard.Check(noContext, name, token) != nil
+	w.Refused = h.check(w) != nil
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for i := range h.Spans {
-		if s := &h.Spans[i]; s.Worker == worker && s.Name == name && s.Token == token {
+		if s := &h.Spans[i]; s.Worker == w.Worker && s.Name == w.Name && s.Token == w.Token {
 			s.Claimed = locker.Now()
 		}
 	}
-	h.ops = append(h.ops, writeOp{Write{Worker: worker, Name: name, Token: token, Refused: refused}, called, locker.Now()})
+	h.ops = append(h.ops, writeOp{w, called, locker.Now()})
+}
+
+// check asks the guard.
+func (h *History) check(w Write) error {
+	if w.Shared {
+		return h.guard.CheckShared(noContext, w.Name, fencing.SharedToken(w.Token))
+	}
+	return h.guard.Check(noContext, w.Name, w.Token)
 }
 
 // claimedSince reports whether somebody who was granted the lock after w's writer has
@@ -199,13 +210,16 @@ func (h *History) claimedSince(w Write) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return slices.ContainsFunc(h.Spans, func(s Span) bool {
-		return s.Claimed != 0 && s.Name == w.Name && h.later(s, w)
+		return s.Claimed != 0 && h.later(s, w)
 	})
 }
 
-// later reports whether s was granted after w's writer was: by the order of grants,
-// because that of tokens is what the scenarios check.
+// later reports whether s is somebody whom w's writer excludes and who was granted the lock
+// after it: by the order of grants, because that of tokens is what the scenarios check.
 func (h *History) later(s Span, w Write) bool {
+	if s.Name != w.Name || s.Shared && w.Shared {
+		return false
+	}
 	for _, own := range h.Spans {
 		if own.Worker == w.Worker && own.Token == w.Token && own.Name == w.Name {
 			return s.From > own.From
@@ -214,13 +228,14 @@ func (h *History) later(s Span, w Write) bool {
 	return false
 }
 
-// Overlap is the longest time for which two holders believed at once, by name.
+// Overlap is the longest time for which two holders believed at once that exclude each
+// other. Slots have names of their own.
 func (h *History) Overlap() time.Duration {
 	var longest time.Duration
 	spans := h.counting()
 	for i, a := range spans {
 		for _, b := range spans[i+1:] {
-			if a.Name != b.Name {
+			if a.Name != b.Name || a.Shared && b.Shared {
 				continue
 			}
 			from, until := max(a.From, b.From), min(h.end(a), h.end(b))
@@ -278,7 +293,7 @@ func (h *History) Disorder() (first, second Span, ok bool) {
 	if h.Tokenless {
 		return first, second, false
 	}
-	spans := h.counting()
+	spans := h.leases()
 	slices.SortFunc(spans, func(a, b Span) int { return int(a.From - b.From) })
 	for i, a := range spans {
 		for _, b := range spans[i+1:] {
@@ -290,12 +305,26 @@ func (h *History) Disorder() (first, second Span, ok bool) {
 	return first, second, false
 }
 
+// leases returns the spans that count, without those that a reader's process added to a
+// lease that it had: they have its number.
+func (h *History) leases() (spans []Span) {
+	for _, s := range h.counting() {
+		joined := func(had Span) bool {
+			return s.Shared && had.Worker == s.Worker && had.Name == s.Name && had.Token == s.Token && had.From <= s.From
+		}
+		if !slices.ContainsFunc(spans, joined) {
+			spans = append(spans, s)
+		}
+	}
+	return spans
+}
+
 // after reports whether b was certainly granted after a. The answers to two requests
 // that were under way at once may come in either order. But if one came after the other
-// lock had ended, it was granted later: a lock that is valid when its answer comes has
-// been held in the store since its grant.
+// lock had ended, and they exclude each other, it was granted later: a lock that is valid
+// when its answer comes has been held in the store since its grant.
 func after(b, a Span) bool {
-	return b.Asked > a.From || a.Until != 0 && b.From > a.Until
+	return b.Asked > a.From || a.Until != 0 && b.From > a.Until && !(a.Shared && b.Shared)
 }
 
 // Stale counts the stale writes that storage without a guard took, and those that got

@@ -13,7 +13,7 @@ import (
 func TestAWriteThatIsRefusedBecauseOfAClaimUnderWayIsInOrder(t *testing.T) {
 	h, done := new(History), make(chan struct{})
 	h.mu.Lock() // the claim reaches the guard and cannot be noted yet
-	go func() { h.claim("B", "n", 2); close(done) }()
+	go func() { h.claim(Write{Worker: "B", Name: "n", Token: 2}); close(done) }()
 	for h.guard.Check(t.Context(), "n", 1) == nil {
 		time.Sleep(time.Millisecond)
 	}
@@ -48,10 +48,10 @@ func TestAGuardIsBlamedOnlyForWhatItTookAfterAClaim(t *testing.T) {
 	}{{2, false, 0}, {2, true, 0}, {1, true, 1}} {
 		h, now := &History{}, locker.Now()
 		h.granted(Span{Worker: "A", Name: "n", Token: 1, Asked: now, From: now + 1, Until: now + 2})
-		h.claim("A", "n", 1)
+		h.claim(Write{Worker: "A", Name: "n", Token: 1})
 		h.granted(Span{Worker: "B", Name: "n", Token: c.next, Asked: now + 3, From: now + 4, Until: now + 5})
 		if c.claimed {
-			h.claim("B", "n", c.next)
+			h.claim(Write{Worker: "B", Name: "n", Token: c.next})
 		}
 		h.write(Write{Worker: "A", Name: "n", Token: 1, At: now + 6})
 		if stale, passed := h.Stale(); stale != 1 || passed != c.passed {
@@ -69,7 +69,7 @@ func TestABeliefEndsAtItsEarliestEnd(t *testing.T) {
 		h := new(History)
 		h.granted(Span{Worker: "A", Name: "n", Token: 1, From: 1 * second})
 		for _, at := range ends {
-			h.ended("A", 1, at, "told")
+			h.ended("A", 0, at, "told")
 		}
 		if got := h.Spans[0].Until; got != 2*second {
 			t.Errorf("told of %v, it ended at %v", ends, got)

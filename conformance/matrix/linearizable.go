@@ -18,16 +18,24 @@ type writeOp struct {
 	called, returned locker.Instant
 }
 
+// marks are what a guard has seen: the greatest token that wrote, and the greatest number
+// that read.
+type marks struct{ written, read fencing.Token }
+
 // guardModel is what a guard promises, as a sequential machine: it accepts a write if
-// and only if it has seen no greater token before.
+// and only if it has seen no greater number before, and a read if it has seen no greater
+// token of a writer.
 var guardModel = porcupine.Model{
-	Init: func() any { return fencing.Token(0) },
+	Init: func() any { return marks{} },
 	Step: func(state, input, output any) (bool, any) {
-		seen, token, refused := state.(fencing.Token), input.(fencing.Token), output.(bool)
-		if token < seen {
+		seen, w, refused := state.(marks), input.(Write), output.(bool)
+		switch {
+		case w.Token < seen.written || !w.Shared && w.Token < seen.read:
 			return refused, seen
+		case w.Shared:
+			return !refused, marks{seen.written, max(seen.read, w.Token)}
 		}
-		return !refused, token
+		return !refused, marks{w.Token, seen.read}
 	},
 }
 
@@ -42,7 +50,7 @@ func (h *History) Linearizable() bool {
 		}
 		byName[op.write.Name] = append(byName[op.write.Name], porcupine.Operation{
 			ClientId: clients[op.write.Worker],
-			Input:    op.write.Token, Call: int64(op.called),
+			Input:    op.write, Call: int64(op.called),
 			Output: op.write.Refused, Return: int64(op.returned),
 		})
 	}

@@ -117,5 +117,10 @@ type Scenario struct {
 	// Ruins says that it harms servers or their clocks, so that it needs
 	// servers of its own.
 	Ruins bool
+	// Kinds are what the workers ask for: A, C, … the first, B, D, … the second. A
+	// subject that does not declare one of them is skipped.
+	Kinds [2]locker.Kind
 	Play  func(p *Play)
+
+	like string // the name of the same scenario with exclusive locks; "" for one of these
 }

@@ -62,15 +62,15 @@ func (w *Worker) hear(r report) {
 	token := fencing.Token(r.Token)
 	switch r.Kind {
 	case kindGranted:
-		h.granted(Span{Worker: w.Name, Name: r.Name, Token: token, Asked: r.Asked, From: r.At})
+		h.granted(Span{Worker: w.Name, Name: r.Name, Token: token, Shared: w.shared(), Asked: r.Asked, From: r.At, id: r.Lock})
 	case kindLost:
 		w.noteTakenAway(r)
-		h.ended(w.Name, token, believedUntil(r), r.Err)
+		h.ended(w.Name, r.Lock, believedUntil(r), r.Err)
 		w.noteLoss(token)
 		return
 	case kindWrite:
 		w.awaitDelivery()
-		h.write(Write{Worker: w.Name, Name: r.Name, Token: token, Value: r.Value, At: locker.Now()})
+		h.write(Write{Worker: w.Name, Name: r.Name, Token: token, Shared: w.shared(), Value: r.Value, At: locker.Now()})
 		return
 	case kindFreed:
 		w.noteTakenAway(r)
@@ -84,11 +84,14 @@ func (w *Worker) hear(r report) {
 	}
 }
 
+// shared reports whether the worker reads, and shares its locks.
+func (w *Worker) shared() bool { return w.play.kind(w.Name) == locker.Shared }
+
 // noteTakenAway notes a lock that the store no longer had though the holder's
 // validity had not ended: somebody has taken it away.
 func (w *Worker) noteTakenAway(r report) {
 	if r.Reason == locker.TakenOver && r.At < r.Deadline {
-		w.play.History.takenAway(w.Name, fencing.Token(r.Token))
+		w.play.History.takenAway(w.Name, r.Lock)
 	}
 }
 

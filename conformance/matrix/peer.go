@@ -75,14 +75,33 @@ func as(req *locker.Request) []locker.Option {
 	if !req.Renew {
 		opts = append(opts, locker.WithoutRenewal())
 	}
+	switch req.Kind {
+	case locker.Shared:
+		opts = append(opts, locker.WithShared())
+	case locker.Slots:
+		opts = append(opts, locker.WithSlots(req.Slots))
+	}
 	return opts
 }
 
-// numbered gives a lock without a token the number of the grant in its place: histories
-// tell the grants of a worker apart by their tokens.
+// kinds is what a lock has that may be of another kind than an exclusive one.
+type kinds interface {
+	SharedToken() fencing.SharedToken
+	Slot() int
+}
+
+var _ kinds = (*locker.Lock)(nil)
+
+// numbered is a lock as histories know it.
 type numbered struct {
 	Holding
+	// id is that of the order that got it.
+	id int
+	// number is its token, or its number if it is shared. A lock that has neither has the
+	// number of the grant.
 	number fencing.Token
+	// resource is what it protects: what belongs to its name, or to its slot.
+	resource string
 }
 
 func (n numbered) Token() fencing.Token { return n.number }

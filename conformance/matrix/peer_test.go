@@ -15,9 +15,9 @@ func staleWrite(tokenless bool, tokenOfB fencing.Token) *History {
 	h := &History{Tokenless: tokenless}
 	now := locker.Now()
 	h.granted(Span{Worker: "A", Name: "n", Token: 1, Asked: now, From: now + 1, Until: now + 2})
-	h.claim("A", "n", 1)
+	h.claim(Write{Worker: "A", Name: "n", Token: 1})
 	h.granted(Span{Worker: "B", Name: "n", Token: tokenOfB, Asked: now + 3, From: now + 4, Until: now + 5})
-	h.claim("B", "n", tokenOfB)
+	h.claim(Write{Worker: "B", Name: "n", Token: tokenOfB})
 	h.write(Write{Worker: "A", Name: "n", Token: 1, At: now + 6})
 	return h
 }
@@ -121,13 +121,14 @@ func TestAWorkerNumbersGrantsThatHaveNoToken(t *testing.T) {
 	if refused, err := peer.TryLock(context.Background(), req); err == nil || refused != nil {
 		t.Errorf("a refused lock is %v with the error %v", refused, err)
 	}
-	w := &worker{held: make(map[string]Holding)}
-	w.keep("n", blank{lock})
-	if got := w.keep("n", blank{lock}).Token(); got != 2 {
-		t.Errorf("the second grant has the number %d", got)
-	}
-	if got := w.keep("n", lock).Token(); got != lock.Token() {
-		t.Errorf("token %d became %d", lock.Token(), got)
+	w := &worker{held: make(map[int]numbered)}
+	for _, c := range []struct {
+		lock Holding
+		want fencing.Token
+	}{{blank{lock}, 1}, {blank{lock}, 2}, {lock, lock.Token()}} {
+		if got, err := w.keep(order{Name: "n"}, c.lock); err != nil || got.Token() != c.want {
+			t.Errorf("the number is %d, not %d (%v)", got.Token(), c.want, err)
+		}
 	}
 }
 

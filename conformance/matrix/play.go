@@ -22,6 +22,7 @@ type Play struct {
 	ctx        context.Context
 	lab        *Lab
 	guarantees locker.Guarantees
+	scenario   Scenario
 	name       string
 
 	asking sync.WaitGroup // locks that somebody waits for

@@ -45,7 +45,7 @@ func TestOnlyALockerThatKnowsTheOutcomePromisesThatNothingIsHeld(t *testing.T) {
 		{"another lock, taken", foreign{err: locker.ErrTaken}, false},
 		{"another lock, silence", foreign{err: context.DeadlineExceeded}, false},
 	} {
-		w, r := &worker{peer: c.peer, out: newLines(io.Discard), held: make(map[string]Holding)}, report{}
+		w, r := &worker{peer: c.peer, out: newLines(io.Discard), held: make(map[int]numbered)}, report{}
 		if l := w.lock(t.Context(), order{Name: "n"}, c.peer.TryLock, &r); l != nil || r.Kind != kindRefused {
 			t.Errorf("%s: %+v", c.name, r)
 		}

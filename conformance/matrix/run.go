@@ -129,6 +129,10 @@ func (s *servers) once(ctx context.Context, sc Scenario, name string) Cell {
 		cell.Why = context.Cause(ctx).Error()
 		return cell
 	}
+	if sc.missing(s.subject.Guarantees) {
+		cell.Verdict, cell.Why = Skipped, noSuchKind
+		return cell
+	}
 	sys, lab, err := s.shared()
 	if err == nil && sc.Needs != nil {
 		if cell.Why = sc.Needs(sys); cell.Why != "" {
@@ -148,10 +152,10 @@ func (s *servers) once(ctx context.Context, sc Scenario, name string) Cell {
 	}
 	p := &Play{
 		System: sys, History: &History{Began: locker.Now(), Tokenless: s.subject.Tokenless()}, TTL: s.subject.ttl(),
-		ctx: ctx, lab: lab, guarantees: s.subject.Guarantees, name: name,
+		ctx: ctx, lab: lab, guarantees: s.subject.Guarantees, scenario: sc, name: name,
 	}
 	defer p.end()
-	err = try(func() { sc.Play(p) })
+	err = try(p.play)
 	p.History.Ended = locker.Now()
 	var still *standstill
 	if err != nil && !errors.As(err, &still) {

@@ -7,13 +7,14 @@ import (
 	"github.com/lockstile/locker"
 )
 
-// Scenarios returns all scenarios.
+// Scenarios returns all scenarios: first those with exclusive locks.
 func Scenarios() []Scenario {
 	ruinous := slices.Concat(serverScenarios, clockScenarios, signScenarios, clusterScenarios)
 	for i := range ruinous {
 		ruinous[i].Ruins = true
 	}
-	return slices.Concat(holderScenarios, networkScenarios, midwayScenarios, ruinous, waiterScenarios)
+	all := slices.Concat(holderScenarios, networkScenarios, midwayScenarios, ruinous, waiterScenarios)
+	return append(all, withKinds(all)...)
 }
 
 // needsNetwork is for scenarios that break the network.

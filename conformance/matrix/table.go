@@ -13,6 +13,9 @@ import (
 func (c Cell) short() string {
 	switch c.Verdict {
 	case Skipped:
+		if c.Why == noSuchKind {
+			return noSuchKind
+		}
 		return "–"
 	case Unavailable:
 		if c.Waited >= patience {
@@ -69,6 +72,9 @@ func (m *Matrix) skips() []string {
 	var whys []string
 	scenarios, subjects := make(map[string][]string), make(map[string][]string)
 	for _, c := range m.Skipped() {
+		if c.Why == noSuchKind {
+			continue // the table says so
+		}
 		if !slices.Contains(whys, c.Why) {
 			whys = append(whys, c.Why)
 		}
@@ -129,14 +135,31 @@ const markdownLegend = `
 - A lock inside a transaction needs no guard, because its holder writes in the same transaction. A holder and
   its writes count if they were committed, and the database says who saw which of them.
 - –: the fault does not exist there, or could not be injected. The findings below give the reasons.
+- *no such kind*: the backend does not declare shared locks, or slots, and refuses them. Elsewhere *kept* says that
+  those who exclude each other did not hold at once: a writer and anybody else, or two with one slot. The storage has a guard
+  with two marks, so that readers are refused, too, if they come too late.
+- *(reader first)*: A and C share the lock, to read; B and D want it exclusively, to write. *(writer first)*: the other way round.
+  *(slots)*: the lock has two slots, and somebody else has one of them all the time.
 `
 
 func (m *Matrix) markdownDeclared(w io.Writer) {
-	fmt.Fprint(w, "\n## Declared\n\n| backend | configuration | exclusion leans on | tokens lean on | fair | frees a dead holder | tolerates |\n|---|---|---|---|---|---|---|\n")
+	fmt.Fprint(w, "\n## Declared\n\n| backend | configuration | exclusion leans on | tokens lean on | fair | frees a dead holder | tolerates | kinds |\n|---|---|---|---|---|---|---|---|\n")
 	for _, s := range m.Subjects {
 		g := s.Guarantees
-		fmt.Fprintf(w, "| %s | %s | %v | %v | %s | %v | %d |\n", s.Name, s.About, g.Exclusion, g.Tokens, yes(g.Fair), g.Release, g.Tolerates)
+		fmt.Fprintf(w, "| %s | %s | %v | %v | %s | %v | %d | %s |\n", s.Name, s.About, g.Exclusion, g.Tokens, yes(g.Fair), g.Release, g.Tolerates, s.Kinds())
 	}
+}
+
+// Kinds are the kinds of locks that the subject declares, in words.
+func (s Subject) Kinds() string {
+	kinds := locker.Exclusive.String()
+	if s.Guarantees.Shared {
+		kinds += ", " + locker.Shared.String()
+	}
+	if s.Guarantees.Slots {
+		kinds += ", " + locker.Slots.String()
+	}
+	return kinds
 }
 
 func yes(b bool) string {
@@ -153,7 +176,7 @@ func (m *Matrix) markdownTable(w io.Writer) {
 	}
 	fmt.Fprintf(w, "\n|---|---|%s\n", strings.Repeat("---|", len(m.Subjects)))
 	for _, sc := range m.Scenarios {
-		fmt.Fprintf(w, "| [%s](#%s) | %v |", sc.Name, anchor(sc.Name), broken(sc.Breaks))
+		fmt.Fprintf(w, "| [%s](#%s) | %v |", sc.Name, m.section(sc), broken(sc.Breaks))
 		for _, sub := range m.Subjects {
 			c := m.Cell(sc.Name, sub.Name)
 			text := c.short()
@@ -176,6 +199,9 @@ func broken(a locker.Assumptions) string {
 func (m *Matrix) markdownScenarios(w io.Writer) {
 	fmt.Fprint(w, "\n## Scenarios\n")
 	for _, sc := range m.Scenarios {
+		if m.section(sc) != anchor(sc.Name) {
+			continue
+		}
 		breaks := "Every lock must withstand this."
 		if sc.Breaks != 0 {
 			breaks = fmt.Sprintf("Breaks: %v.", sc.Breaks)
@@ -184,7 +210,16 @@ func (m *Matrix) markdownScenarios(w io.Writer) {
 	}
 }
 
+// section is where a scenario is told, for a link: that of exclusive locks tells it for all
+// kinds.
+func (m *Matrix) section(sc Scenario) string {
+	if sc.like != "" && slices.ContainsFunc(m.Scenarios, func(other Scenario) bool { return other.Name == sc.like }) {
+		return anchor(sc.like)
+	}
+	return anchor(sc.Name)
+}
+
 // anchor is the name of a heading in a link, as GitHub makes it.
 func anchor(heading string) string {
-	return strings.NewReplacer(" ", "-", ",", "", "+", "", "'", "").Replace(strings.ToLower(heading))
+	return strings.NewReplacer(" ", "-", ",", "", "+", "", "'", "", "(", "", ")", "").Replace(strings.ToLower(heading))
 }

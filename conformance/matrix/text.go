@@ -34,7 +34,7 @@ func (h *History) Text() string {
 		}
 	}
 	for _, w := range h.Writes {
-		events = append(events, event{w.At, fmt.Sprintf("%s writes with %s: %s", w.Worker, h.token(w.Token), h.outcome(w))})
+		events = append(events, event{w.At, fmt.Sprintf("%s %ss with %s: %s", w.Worker, w.verb(), h.token(w.Token), h.outcome(w))})
 	}
 	slices.SortStableFunc(events, func(a, b event) int { return int(a.at - b.at) })
 	var b strings.Builder
@@ -42,6 +42,14 @@ func (h *History) Text() string {
 		fmt.Fprintf(&b, "%10v  %s\n", e.at.Sub(h.Began).Round(time.Millisecond), e.text)
 	}
 	return b.String()
+}
+
+// verb is what the storage was asked for.
+func (w Write) verb() string {
+	if w.Shared {
+		return "read"
+	}
+	return "write"
 }
 
 // outcome says in words what became of a write.

@@ -13,11 +13,11 @@ func reports(t *testing.T, next fencing.Token, claimed, tokenless bool) (text, t
 	t.Helper()
 	h, now := &History{Tokenless: tokenless}, locker.Now()
 	h.granted(Span{Worker: "A", Name: "n", Token: 2, Asked: now, From: now + 1, Until: now + 2})
-	h.claim("A", "n", 2)
+	h.claim(Write{Worker: "A", Name: "n", Token: 2})
 	h.write(Write{Worker: "A", Name: "n", Token: 2, At: now + 2})
 	h.granted(Span{Worker: "B", Name: "n", Token: next, Asked: now + 3, From: now + 4, Until: now + 5})
 	if claimed {
-		h.claim("B", "n", next)
+		h.claim(Write{Worker: "B", Name: "n", Token: next})
 	}
 	h.write(Write{Worker: "A", Name: "n", Token: 2, At: now + 6})
 	if first := h.Writes[0]; first.Stale || first.Early {

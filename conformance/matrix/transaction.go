@@ -108,7 +108,7 @@ func (l WorkerLock) writeLateInTransaction(value int) (deliver func()) {
 	var ch <-chan report
 	w.heldBack(w.Name+"'s write", requests, func() <-chan report {
 		w.Net.Cut()
-		ch = w.tell(order{Verb: "write", Name: w.play.name, Value: value, Bound: patience})
+		ch = l.tell(order{Verb: "write", Value: value, Bound: patience})
 		return nil // its answer is for deliver
 	})
 	return func() {

@@ -73,7 +73,7 @@ func TestAConfirmedCommitThatIsNotInTheRegisterIsMissed(t *testing.T) {
 		p := &Play{History: h, System: &System{Register: func(string) ([]Entry, error) { return c.entries, nil }}, name: "x"}
 		p.workers = []*Worker{{Name: "A", cmd: &exec.Cmd{Process: &os.Process{Pid: 1}}}}
 		if c.unlocked {
-			h.unlocked("A", 1)
+			h.unlocked("A", 0)
 		}
 		if err := p.readRegister(0); (err != nil) != c.missing {
 			t.Errorf("%+v: %v", c, err)

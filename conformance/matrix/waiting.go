@@ -65,6 +65,9 @@ func (w *Worker) persist(answer <-chan report) (WorkerLock, error) {
 		switch {
 		case !errors.As(err, &no):
 			return l, err
+		case no.NoKind && w.play.kind(w.Name) != locker.Exclusive:
+			w.play.History.untrue("it declares the kind %v, and refuses it: %v", w.play.kind(w.Name), no)
+			return l, &standstill{no}
 		case time.Now().After(end):
 			return l, &standstill{no}
 		}

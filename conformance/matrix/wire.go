@@ -14,6 +14,9 @@ type order struct {
 	ID      int           `json:"id"`
 	Verb    string        `json:"verb"` // lock, try, write, renew, unlock
 	Name    string        `json:"name"`
+	Lock    int           `json:"lock,omitempty"`  // write, renew, unlock: the ID of the order that got the lock
+	Kind    locker.Kind   `json:"kind,omitempty"`  // lock, try
+	Slots   int           `json:"slots,omitempty"` // if Kind is Slots
 	TTL     time.Duration `json:"ttl,omitempty"`
 	Bound   time.Duration `json:"bound,omitempty"`   // of the whole request
 	NoRenew bool          `json:"noRenew,omitempty"` // WithoutRenewal
@@ -26,6 +29,7 @@ type order struct {
 type report struct {
 	ID       int            `json:"id"` // of the order; 0 if nobody asked
 	Kind     string         `json:"kind"`
+	Lock     int            `json:"lock,omitempty"` // the ID of the order that got the lock
 	At       locker.Instant `json:"at"`
 	Asked    locker.Instant `json:"asked,omitempty"`
 	Token    uint64         `json:"token,omitempty"`
@@ -35,10 +39,11 @@ type report struct {
 	Taken    bool           `json:"taken,omitempty"`
 	Unknown  bool           `json:"unknown,omitempty"`
 	Lost     bool           `json:"lost,omitempty"`
+	NoKind   bool           `json:"noKind,omitempty"`  // ErrUnsupported
 	NoStore  bool           `json:"noStore,omitempty"` // ErrUnavailable
 	Nothing  bool           `json:"nothing,omitempty"` // the error promises that nothing is held: see lockerError
 	Reason   locker.Reason  `json:"reason,omitempty"`  // of the loss
-	Name     string         `json:"name,omitempty"`
+	Name     string         `json:"name,omitempty"`    // of the lock; if it has slots, of what belongs to the slot
 }
 
 // What a report is about.

@@ -67,7 +67,7 @@ func work(ctx context.Context, open PeerOpener, url string, in io.Reader, out io
 	if err != nil {
 		return err
 	}
-	w := &worker{peer: peer, out: newLines(out), held: make(map[string]Holding)}
+	w := &worker{peer: peer, out: newLines(out), held: make(map[int]numbered)}
 	if err := w.out.send(report{Kind: kindReady, At: locker.Now()}); err != nil {
 		return err
 	}
@@ -88,8 +88,8 @@ type worker struct {
 	out  *lines
 
 	mu     sync.Mutex
-	held   map[string]Holding // by name; the last one
-	grants fencing.Token      // how many there were: the tokens of locks that have none
+	held   map[int]numbered // by the ID of the order that got it
+	grants fencing.Token    // how many there were: the tokens of locks that have none
 }
 
 func (w *worker) obey(ctx context.Context, o order) {
@@ -99,7 +99,7 @@ func (w *worker) obey(ctx context.Context, o order) {
 		defer cancel()
 	}
 	r := report{ID: o.ID, Name: o.Name, Asked: locker.Now()}
-	var granted Holding
+	var granted *numbered
 	switch o.Verb {
 	case "lock":
 		granted = w.lock(ctx, o, w.peer.Lock, &r)
@@ -115,39 +115,59 @@ func (w *worker) obey(ctx context.Context, o order) {
 	r.At = locker.Now()
 	_ = w.out.send(r) // without a reader there is nobody to tell
 	if granted != nil {
-		go w.watch(granted) // only now: a loss that is reported before the grant would end nothing
+		go w.watch(*granted) // only now: a loss that is reported before the grant would end nothing
 	}
 }
 
 type lockFunc func(context.Context, *locker.Request) (Holding, error)
 
-func (w *worker) lock(ctx context.Context, o order, lock lockFunc, r *report) Holding {
-	l, err := lock(ctx, &locker.Request{Name: o.Name, TTL: o.TTL, Renew: !o.NoRenew})
+func (w *worker) lock(ctx context.Context, o order, lock lockFunc, r *report) *numbered {
+	var got numbered
+	l, err := lock(ctx, &locker.Request{Name: o.Name, Kind: o.Kind, Slots: o.Slots, TTL: o.TTL, Renew: !o.NoRenew})
+	if err == nil {
+		got, err = w.keep(o, l)
+	}
 	if err != nil {
 		r.Kind = kindRefused
 		r.fail(err)
 		return nil
 	}
-	l = w.keep(o.Name, l)
-	r.Kind, r.Token, r.Deadline = kindGranted, uint64(l.Token()), deadline(l)
-	return l
+	r.Kind = kindGranted
+	r.about(got)
+	return &got
 }
 
-func (w *worker) keep(name string, l Holding) Holding {
+func (w *worker) keep(o order, l Holding) (numbered, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.grants++
-	if l.Token() == 0 {
-		l = numbered{l, w.grants}
+	n := numbered{l, o.ID, l.Token(), o.Name}
+	switch of, _ := l.(kinds); o.Kind {
+	case locker.Shared:
+		n.number = fencing.Token(of.SharedToken())
+	case locker.Slots:
+		if of.Slot() < 0 || of.Slot() >= o.Slots {
+			return numbered{}, fmt.Errorf("matrix: slot %d of %d was granted", of.Slot(), o.Slots)
+		}
+		n.resource = locker.SlotResource(o.Name, of.Slot())
 	}
-	w.held[name] = l
-	return l
+	if n.number == 0 {
+		n.number = w.grants
+	}
+	w.held[o.ID] = n
+	return n, nil
+}
+
+// about puts into the report which lock it is about.
+func (r *report) about(n numbered) {
+	r.Lock, r.Name, r.Token, r.Deadline = n.id, n.resource, uint64(n.number), deadline(n)
 }
 
 // watch reports the loss of a lock when the holder hears of it.
-func (w *worker) watch(l Holding) {
+func (w *worker) watch(l numbered) {
 	<-l.Lost()
-	r := report{Kind: kindLost, Name: l.Name(), Token: uint64(l.Token()), At: locker.Now(), Deadline: deadline(l)}
+	r := report{Kind: kindLost, At: locker.Now()}
+	r.about(l)
 	r.fail(l.Err())
 	_ = w.out.send(r) // without a reader there is nobody to tell
 }
@@ -171,7 +191,7 @@ func (w *worker) write(ctx context.Context, o order, r *report) {
 		r.fail(transaction.Write(ctx, o.Name, l.Token(), o.Value))
 		return
 	}
-	_ = w.out.send(report{Kind: kindWrite, Name: o.Name, Token: uint64(l.Token()), Value: o.Value, At: locker.Now()})
+	_ = w.out.send(report{Kind: kindWrite, Name: r.Name, Token: r.Token, Value: o.Value, At: locker.Now()})
 }
 
 func (w *worker) unlock(ctx context.Context, o order, r *report) {
@@ -192,13 +212,13 @@ func (w *worker) renew(ctx context.Context, o order, r *report) {
 // the report; or an error, if there is no lock.
 func (w *worker) lockOf(o order, r *report) Holding {
 	w.mu.Lock()
-	l := w.held[o.Name]
+	l, ok := w.held[o.Lock]
 	w.mu.Unlock()
-	if l == nil {
+	if !ok {
 		r.fail(errors.New("no lock"))
 		return nil
 	}
-	r.Token, r.Deadline = uint64(l.Token()), deadline(l)
+	r.about(l)
 	return l
 }
 
@@ -220,6 +240,7 @@ func (r *report) fail(err error) {
 	r.Unknown = errors.Is(err, locker.ErrOutcomeUnknown)
 	r.NoStore = errors.Is(err, locker.ErrUnavailable)
 	r.Lost = errors.Is(err, locker.ErrLost)
+	r.NoKind = errors.Is(err, errors.ErrUnsupported)
 	r.Nothing = errors.As(err, new(lockerError)) && !r.Unknown
 	if lost := (*locker.LostError)(nil); errors.As(err, &lost) {
 		r.Reason = lost.Reason

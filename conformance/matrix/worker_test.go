@@ -47,7 +47,7 @@ func TestTheSameTokenCanBeLostTwice(t *testing.T) {
 func TestALossIsReportedAfterItsGrant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told bytes.Buffer
-		w := &worker{out: newLines(&told), held: make(map[string]Holding), peer: shortLived{}}
+		w := &worker{out: newLines(&told), held: make(map[int]numbered), peer: shortLived{}}
 		var r report
 		w.lock(t.Context(), order{Name: "n"}, w.peer.Lock, &r)
 		synctest.Wait()
@@ -85,7 +85,7 @@ func TestAWriteThatIsNotMadeCannotBeDelayed(t *testing.T) {
 	w := &Worker{Name: "A", waiting: make(map[int]chan report), gone: make(chan struct{})}
 	w.play = &Play{ctx: t.Context(), System: &System{}, History: &History{}}
 	w.out = newLines(writerFunc(func() { w.hear(report{ID: 1, Kind: kindWrote, Err: "lost"}) }))
-	if err := try(func() { WorkerLock{w, 1}.WriteDelayed(1) }); err == nil {
+	if err := try(func() { WorkerLock{Worker: w, Token: 1}.WriteDelayed(1) }); err == nil {
 		t.Error("nothing was written, and the scenario goes on")
 	}
 }

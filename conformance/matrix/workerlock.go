@@ -13,7 +13,16 @@ import (
 // WorkerLock is a lock that a worker got. It may have ended since.
 type WorkerLock struct {
 	Worker *Worker
-	Token  fencing.Token
+	Token  fencing.Token // or the number of a shared lock
+
+	name string // of what it protects: the lock's, or the slot's
+	id   int    // of the order that got it
+}
+
+// tell gives the holder an order about the lock.
+func (l WorkerLock) tell(o order) <-chan report {
+	o.Name, o.Lock = l.Worker.play.name, l.id
+	return l.Worker.tell(o)
 }
 
 // Write has the holder look at its lock and then write. It reports whether the holder
@@ -21,7 +30,7 @@ type WorkerLock struct {
 func (l WorkerLock) Write(value int) bool {
 	p := l.Worker.play
 	// A write in a transaction needs the network, which may be silent.
-	r, err := l.Worker.answer(p.ctx, l.Worker.tell(order{Verb: "write", Name: p.name, Value: value, Bound: p.TTL}))
+	r, err := l.Worker.answer(p.ctx, l.tell(order{Verb: "write", Value: value, Bound: p.TTL}))
 	p.must(err)
 	if p.transactional() && r.Err != "" {
 		p.History.mark("%s's write fails: %s", l.Worker.Name, r.Err)
@@ -33,8 +42,8 @@ func (l WorkerLock) Write(value int) bool {
 // that it returns lets the holder go on, and returns when the write has been made.
 func (l WorkerLock) LookThenSleepThenWrite(value int) (wake func()) {
 	w := l.Worker
-	w.play.History.fault("%s looks: it holds the lock. It is stopped before it writes", w.Name)
-	ch := w.tell(order{Verb: "write", Name: w.play.name, Value: value, Stop: true})
+	w.play.History.fault("%s looks: it holds the lock. It is stopped before it %ss", w.Name, Write{Shared: w.shared()}.verb())
+	ch := l.tell(order{Verb: "write", Value: value, Stop: true})
 	w.play.must(w.awaitStopped())
 	w.play.History.paused(w.Name, true)
 	return func() {
@@ -56,7 +65,7 @@ func (l WorkerLock) WriteDelayed(value int) (deliver func()) {
 	w.mu.Lock()
 	w.delay = delay
 	w.mu.Unlock()
-	ch := w.tell(order{Verb: "write", Name: w.play.name, Value: value})
+	ch := l.tell(order{Verb: "write", Value: value})
 	select {
 	case <-delay.sent:
 	case <-ch:
@@ -110,8 +119,7 @@ func (l WorkerLock) mustRenew() bool {
 
 // renewing has the holder renew the lock, and does not wait for the answer.
 func (l WorkerLock) renewing() <-chan report {
-	w := l.Worker
-	return w.tell(order{Verb: "renew", Name: w.play.name, Bound: patience})
+	return l.tell(order{Verb: "renew", Bound: patience})
 }
 
 // Unlock has the holder unlock. An error is noted in the history and does not end the
@@ -124,14 +132,14 @@ func (l WorkerLock) Unlock() {
 		p.History.mark("%s: %s", l.Worker.Name, r.Err)
 		return
 	}
-	p.History.unlocked(l.Worker.Name, l.Token)
+	p.History.unlocked(l.Worker.Name, l.id)
 }
 
 // unlocking has the holder unlock, and does not wait for the answer. The holder stops
 // believing now: an Unlock that fails does not make it believe again.
 func (l WorkerLock) unlocking() <-chan report {
-	l.Worker.play.History.ended(l.Worker.Name, l.Token, locker.Now(), "unlocked")
-	return l.Worker.tell(order{Verb: "unlock", Name: l.Worker.play.name})
+	l.Worker.play.History.ended(l.Worker.Name, l.id, locker.Now(), "unlocked")
+	return l.tell(order{Verb: "unlock"})
 }
 
 // AwaitLoss waits until the holder has heard that it lost the lock.
