@@ -43,6 +43,38 @@ func TestLockAndUnlockTakeOneRoundTripEach(t *testing.T) {
 	}
 }
 
+// The answer to the request for a place says that it is not alone, and not who else is there.
+func TestReaderTakesOneMoreRequestBesideOthers(t *testing.T) {
+	s := server(t)
+	want, took := [4]int64{1, 2, 1, 1}, [4]int64{}
+	shared, minute := locker.WithShared(), locker.WithTTL(time.Minute)
+	for end := time.Now().Add(patience); time.Now().Before(end); {
+		a, b := newClient(t, time.Minute, s.Addr()), newClient(t, time.Minute, s.Addr())
+		begun := time.Now()
+		keepEmpty(t, a.conn, "n")
+		for _, c := range []client{a, b} {
+			unlock(t, lock(t, c, "n", shared, minute))
+		}
+		var first, second *locker.Lock
+		for i, do := range []func(){
+			func() { first = lock(t, a, "n", shared, minute) },
+			func() { second = lock(t, b, "n", shared, minute) },
+			func() { unlock(t, first) },
+			func() { unlock(t, second) },
+		} {
+			before := s.Stat("zk_packets_received")
+			do()
+			took[i] = s.Stat("zk_packets_received") - before - 1 // the look itself is one
+		}
+		if time.Since(begun) < 5*time.Second { // no pings and renewals yet
+			break
+		}
+	}
+	if took != want {
+		t.Errorf("two readers that lock and unlock took %d requests, want %d", took, want)
+	}
+}
+
 // beside is how many pings and renewals of a session of a minute there may have been.
 func beside(begun time.Time) int64 { return 2 * int64(1+time.Since(begun)/(8*time.Second)) }
 

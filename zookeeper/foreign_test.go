@@ -41,13 +41,14 @@ func TestLocksOfOtherLibrariesExcludeOursAndOursThem(t *testing.T) {
 			theirs := start(t)
 			for range 3 {
 				excludesEachOther(t, c, name, theirs)
+				excludesEachOther(t, c, name, theirs, locker.WithShared())
 			}
 		})
 	}
 }
 
-func excludesEachOther(t *testing.T, ours client, name string, theirs foreign) {
-	held := lock(t, ours, name)
+func excludesEachOther(t *testing.T, ours client, name string, theirs foreign, opts ...locker.Option) {
+	held := lock(t, ours, name, opts...)
 	done := make(chan error, 1)
 	go func() { _, err := theirs.Do("lock"); done <- err }()
 	waiters(t, ours, name, 1)
@@ -60,11 +61,11 @@ func excludesEachOther(t *testing.T, ours client, name string, theirs foreign) {
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ours.TryLock(soon(t), name); !errors.Is(err, locker.ErrTaken) {
+	if _, err := ours.TryLock(soon(t), name, opts...); !errors.Is(err, locker.ErrTaken) {
 		t.Fatalf("TryLock while theirs is locked: %v", err)
 	}
 	go func() {
-		lk, err := ours.Lock(soon(t), name)
+		lk, err := ours.Lock(soon(t), name, opts...)
 		if err == nil {
 			err = lk.Unlock(soon(t))
 		}

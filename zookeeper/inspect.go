@@ -3,6 +3,7 @@ package zookeeper
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,31 +28,52 @@ func (s *store) Inspect(ctx context.Context, name string) (info locker.Info, err
 
 func (s *store) inspect(ctx context.Context, queue string) (info locker.Info, err error) {
 	children, err := s.latest(ctx, queue)
-	places, first, _ := inQueue(children, "")
-	if errors.Is(err, zk.ErrNoNode) || err == nil && places == 0 {
+	if errors.Is(err, zk.ErrNoNode) {
 		return info, nil
 	}
-	if err != nil {
+	holders, places := holding(children)
+	if err != nil || places == 0 {
 		return info, err
 	}
-	type node struct {
-		data []byte
-		stat *zk.Stat
+	info = locker.Info{Held: true, Waiters: places - len(holders)}
+	if !shares(holders[0]) {
+		h, err := s.holder(ctx, queue, holders[0])
+		info.Holder, info.Token, info.TimeLeft = h.Text, fencing.Token(h.Number), h.TimeLeft
+		return info, err
 	}
-	n, err := zkclient.Call(ctx, s.zk, func() (node, error) {
-		data, stat, err := s.zk.Get(queue + "/" + first)
-		return node{data, stat}, err
-	})
-	switch {
-	case errors.Is(err, zk.ErrNoNode):
+	info.Kind = locker.Shared
+	for _, node := range holders {
+		h, err := s.holder(ctx, queue, node)
+		switch {
+		case errors.Is(err, errGone):
+			continue
+		case err != nil:
+			return info, err
+		}
+		info.Holders = append(info.Holders, h)
+		info.Token, info.TimeLeft = fencing.Token(h.Number), max(info.TimeLeft, h.TimeLeft)
+	}
+	if len(info.Holders) == 0 {
 		return info, errGone
-	case err != nil:
-		return info, err
 	}
-	token, err := firstToken(n.stat.Czxid)
-	info = locker.Info{Held: true, Token: fencing.Token(token), Waiters: places - 1}
-	info.Holder, info.TimeLeft = readData(n.data)
-	return info, err
+	return info, nil
+}
+
+// holder looks at the node of a holder.
+func (s *store) holder(ctx context.Context, queue, node string) (locker.Holder, error) {
+	h, err := zkclient.Call(ctx, s.zk, func() (locker.Holder, error) {
+		h := locker.Holder{Slot: -1}
+		data, stat, err := s.zk.Get(queue + "/" + node)
+		if err == nil {
+			h.Number, err = firstToken(stat.Czxid)
+			h.Text, h.TimeLeft = readData(data)
+		}
+		return h, err
+	})
+	if errors.Is(err, zk.ErrNoNode) {
+		err = errGone
+	}
+	return h, err
 }
 
 // List implements [locker.Lister].
@@ -95,16 +117,40 @@ func readData(data []byte) (holder string, timeout time.Duration) {
 }
 
 // Break implements [locker.Breaker].
-func (s *store) Break(ctx context.Context, name string, tokens ...uint64) (bool, error) {
+func (s *store) Break(ctx context.Context, name string, tokens ...uint64) (broken bool, err error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
 	children, err := s.latest(ctx, s.queue(name))
-	_, first, _ := inQueue(children, "")
-	if err == nil && first != "" {
-		err = s.zk.Remove(ctx, s.queue(name)+"/"+first)
-	}
-	if errors.Is(err, zk.ErrNoNode) { // it was given back meanwhile
+	if errors.Is(err, zk.ErrNoNode) {
 		return false, nil
 	}
-	return err == nil && first != "", err
+	holders, _ := holding(children)
+	for _, node := range holders {
+		if err != nil {
+			break
+		}
+		var ok bool
+		ok, err = s.breakOne(ctx, s.queue(name), node, tokens)
+		broken = broken || ok
+	}
+	return broken, err
+}
+
+// breakOne removes the node of a holder, if it has one of tokens or there are none. A node
+// whose number was looked at is the one that is removed: its name is never used again.
+func (s *store) breakOne(ctx context.Context, queue, node string, tokens []uint64) (bool, error) {
+	err := error(nil)
+	if len(tokens) > 0 {
+		var h locker.Holder
+		if h, err = s.holder(ctx, queue, node); err == nil && !slices.Contains(tokens, h.Number) {
+			return false, nil
+		}
+	}
+	if err == nil {
+		err = s.zk.Remove(ctx, queue+"/"+node)
+	}
+	if errors.Is(err, zk.ErrNoNode) || errors.Is(err, errGone) { // it was given back meanwhile
+		return false, nil
+	}
+	return err == nil, err
 }

@@ -67,7 +67,7 @@ func (s *store) enter(ctx context.Context, a *attempt) (ahead string, err error)
 // to everything: the zxid of this transaction, which is the token, and the number
 // of its children.
 func (s *store) take(ctx context.Context, a *attempt) error {
-	a.path, a.madeIn = a.queue+"/_c_"+newGUID()+"-lock-", a.session.id
+	a.path, a.madeIn = a.queue+"/_c_"+newGUID()+markOf(a.req), a.session.id
 	a.found, a.gone, a.zxid = false, false, 0
 	ops := []any{
 		&zk.CheckVersionRequest{Path: a.session.path, Version: -1},

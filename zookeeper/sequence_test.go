@@ -65,6 +65,45 @@ func TestExclusionHoldsWhenTheNumbersOfAQueueAreUsedUp(t *testing.T) {
 	all.Wait()
 }
 
+// A reader that gets no number of its own waits until the queue is empty, as everybody does.
+func TestReadersAreExcludedWhenTheNumbersOfAQueueAreUsedUp(t *testing.T) {
+	t.Parallel()
+	s, conn := almostUsedUp(t, 1)
+	a, b, c := newClient(t, sessionTimeout, s.Addr()), newClient(t, sessionTimeout, s.Addr()), newClient(t, sessionTimeout, s.Addr())
+	first := lock(t, a, "n", locker.WithShared())
+	if err := conn.Delete(queue+"/keep", -1); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.TryLock(soon(t), "n", locker.WithShared()); !errors.Is(err, locker.ErrTaken) {
+		t.Errorf("TryLock by a reader that gets no number: %v", err)
+	}
+	done := make(chan *locker.Lock)
+	go func() {
+		second, err := b.Lock(soon(t), "n", locker.WithShared())
+		if err != nil {
+			t.Error(err)
+		}
+		done <- second
+	}()
+	select {
+	case <-done:
+		t.Error("served from a queue that has no numbers left")
+	case <-time.After(time.Second): // for what must not happen
+	}
+	unlock(t, first)
+	second := <-done
+	if t.Failed() {
+		return
+	}
+	if second.SharedToken() <= first.SharedToken() {
+		t.Errorf("number %d after %d", second.SharedToken(), first.SharedToken())
+	}
+	if _, err := c.TryLock(soon(t), "n"); !errors.Is(err, locker.ErrTaken) {
+		t.Errorf("TryLock beside a reader: %v", err)
+	}
+	unlock(t, second)
+}
+
 // What keeps a queue from being removed is not always somebody who holds the lock.
 func TestQueueThatCannotStartAgainIsNotSaidToBeTaken(t *testing.T) {
 	t.Parallel()

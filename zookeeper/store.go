@@ -88,7 +88,11 @@ func (s *store) acquire(ctx context.Context, a *attempt, wait driver.Wait) (driv
 			return driver.Grant{}, err
 		case ahead == "":
 			first, err := firstToken(a.zxid)
-			return driver.Grant{First: first, Count: tokens, Since: a.since, Session: a.session}, err
+			count := uint32(tokens)
+			if a.req.Kind == locker.Shared {
+				count = 1 // readers have one each
+			}
+			return driver.Grant{First: first, Count: count, Since: a.since, Session: a.session}, err
 		case wait == nil:
 			return driver.Grant{}, nil
 		}

@@ -20,6 +20,14 @@
 //
 //	Lock(client, path, extra_lock_patterns=["-lock-"])  # kazoo 2.8 or later
 //
+// The nodes of readers ([locker.WithShared]) are base/name/_c_guid-read-lock-0000000042. A
+// reader waits for the last node before its own that is not one of these, everybody else for
+// the one right before. So those other locks exclude our readers and ours them. (Do not mix
+// our locks with kazoo's ReadLock or Curator's InterProcessReadWriteLock: we wait for their
+// nodes, and they have other rules for ours.) A reader that does not come alone needs one more
+// request, which shows whether the others are readers. Its number is the zxid of its node,
+// times 1,024. There are no slots.
+//
 // Characters that a path cannot have are escaped as %XX.
 // The nodes of names are containers, which the server removes when they are
 // empty; their data is overwritten. The base stays.
@@ -159,7 +167,8 @@ func (l *Locker) TryLock(ctx context.Context, name string, opts ...locker.Option
 
 // Inspect implements [locker.Inspector]. The servers do not say when a session would
 // end, so TimeLeft is its timeout: how long the lock stays if the holder falls
-// silent now; 0 if the holder is not one of ours. The token of a free lock is not known.
+// silent now; 0 if the holder is not one of ours. The token of a free lock is not known. Each
+// reader takes a request, and Token is the number of the last of those who have the lock.
 func (l *Locker) Inspect(ctx context.Context, name string) (locker.Info, error) {
 	return l.store.locks.Inspect(ctx, name)
 }
@@ -170,8 +179,8 @@ func (l *Locker) List(ctx context.Context, prefix string) ([]locker.Info, error)
 }
 
 // Break implements [locker.Breaker]. It deletes the first node of the queue, whichever
-// library made it. The next waiter gets the lock at once; the holder finds out at its next
-// renewal, after a third of its TTL at the latest.
+// library made it, or those of the readers who have the lock. The next waiter gets the lock
+// at once; the holder finds out at its next renewal, after a third of its TTL at the latest.
 func (l *Locker) Break(ctx context.Context, name string, tokens ...uint64) (bool, error) {
 	return l.store.locks.Break(ctx, name, tokens...)
 }
@@ -182,6 +191,7 @@ func (*Locker) Guarantees() locker.Guarantees {
 		Exclusion: locker.PromptHolder | locker.SteadyClocks,
 		Fair:      true,
 		Release:   locker.BySession,
+		Shared:    true,
 	}
 }
 
