@@ -2,7 +2,7 @@
 //
 // # Guarantees
 //
-// At most one holder at a time, also through crashes of servers and changes of leader:
+// At most one exclusive holder at a time, also through crashes of servers and changes of leader:
 // what etcd has acknowledged is on the disks of a majority. A grant has 1,024 tokens. They
 // begin at 1,024 times the revision of the store at which its key was put, so they
 // increase through all of that, too. (A cluster that is
@@ -24,8 +24,16 @@
 // <name>/~shared-<lease>-<attempt>, behind all others in the order of keys. A reader waits for
 // those of an earlier place that do not read, a Mutex among them; we and a Mutex wait for
 // readers as for anybody else. A reader's number is 1,024 times the revision at which its key
-// was put. Readers who waited for the same lock are let in together, in any order. What begins
-// with ~ below <name>/ is ours: do not put other keys there.
+// was put. Readers who waited for the same lock are let in together, in any order.
+//
+// Who has one of n slots ([locker.WithSlots]) has the key <name>/~of<n>-<slot>-<lease>-<attempt>,
+// and who waits for one has <name>/~of<n>-w-<lease>-<attempt>, which is deleted when a slot
+// comes in its place. The token is 1,024 times the revision at which that was put. A slot takes
+// one request, and with more than 50 slots one more if the first 50 are taken. A Mutex waits
+// until all slots that are taken have been given back; from when it comes, a request for a slot
+// is a [locker.ErrMismatch].
+//
+// What begins with ~ below <name>/ is ours: do not put other keys there.
 //
 // # Losing a lock
 //
@@ -151,14 +159,17 @@ func (l *Locker) TryLock(ctx context.Context, name string, opts ...locker.Option
 // meets the condition from then on. For a lock that is known not to be
 // held any more, Held returns its error, a [locker.ErrLost]. A shared lock is refused,
 // because other readers would meet conditions of their own at the same time, and their
-// writes would not be in order.
+// writes would not be in order. The condition of a slot protects what belongs to that slot.
 func (l *Locker) Held(lock *locker.Lock) (clientv3.Cmp, error) {
-	var err error
 	if lock.SharedToken() != 0 {
-		err = errors.New("it is shared, so that others may write under conditions of their own: lock it exclusively")
-	} else if a, ok := l.locks.Pin(lock); ok {
+		return clientv3.Cmp{}, fmt.Errorf("etcd: held %q: it is shared, so that others may write under conditions of their own: lock it exclusively", lock.Name())
+	}
+	a, ok := l.locks.Pin(lock)
+	if ok {
 		return asPut(a.key, a.place), nil
-	} else if err = lock.Err(); err == nil {
+	}
+	err := lock.Err()
+	if err == nil {
 		err = errors.New("it was not granted by this Locker")
 	}
 	return clientv3.Cmp{}, fmt.Errorf("etcd: held %q: %w", lock.Name(), err)

@@ -42,26 +42,32 @@ func (s *store) Break(ctx context.Context, name string, tokens ...uint64) (bool,
 	if err != nil || q == nil {
 		return false, err
 	}
-	var frees []clientv3.Op
-	for _, kv := range q.holders() {
+	return s.free(ctx, slices.DeleteFunc(q.holders(), func(kv *mvccpb.KeyValue) bool {
 		token, _ := firstToken(kv.CreateRevision)
-		if key := string(kv.Key); len(tokens) == 0 || slices.Contains(tokens, token) {
-			frees = append(frees, clientv3.OpTxn([]clientv3.Cmp{putAt(key, kv.CreateRevision)}, []clientv3.Op{clientv3.OpDelete(key)}, nil))
+		return len(tokens) > 0 && !slices.Contains(tokens, token)
+	}))
+}
+
+// free deletes keys, unless they were deleted and put again since they were read, as a
+// Mutex does it, and reports whether there were any.
+func (s *store) free(ctx context.Context, keys []*mvccpb.KeyValue) (freed bool, err error) {
+	for chunk := range slices.Chunk(keys, mostOps) {
+		ops := make([]clientv3.Op, len(chunk))
+		for i, kv := range chunk {
+			key := string(kv.Key)
+			ops[i] = clientv3.OpTxn([]clientv3.Cmp{putAt(key, kv.CreateRevision)}, []clientv3.Op{clientv3.OpDelete(key)}, nil)
 		}
-	}
-	broken := false
-	for chunk := range slices.Chunk(frees, mostOps) {
 		ctx, cancel := bounded(ctx)
-		done, err := s.client.Txn(ctx).Then(chunk...).Commit()
+		done, err := s.client.Txn(ctx).Then(ops...).Commit()
 		cancel()
 		if err != nil {
-			return broken, s.explain(ctx, err)
+			return freed, s.explain(ctx, err)
 		}
 		for _, r := range done.Responses {
-			broken = broken || r.GetResponseTxn().GetSucceeded()
+			freed = freed || r.GetResponseTxn().GetSucceeded()
 		}
 	}
-	return broken, nil
+	return freed, nil
 }
 
 // List implements [locker.Lister].
@@ -77,7 +83,9 @@ func (s *store) List(ctx context.Context, prefix string) ([]locker.Info, error) 
 		if err != nil {
 			return nil, err
 		}
-		infos = append(infos, info)
+		if info.Held {
+			infos = append(infos, info)
+		}
 	}
 	return infos, nil
 }
@@ -86,14 +94,14 @@ func (s *store) List(ctx context.Context, prefix string) ([]locker.Info, error) 
 type queue struct {
 	keys      int
 	exclusive *mvccpb.KeyValue   // the oldest
-	beside    []*mvccpb.KeyValue // the others
+	beside    []*mvccpb.KeyValue // those of readers, and of who has a slot
 }
 
 // holders returns the keys of those who hold the lock: all that are older than the oldest
 // exclusive one, or that one alone.
 func (q *queue) holders() []*mvccpb.KeyValue {
 	if q.exclusive == nil {
-		return q.beside
+		return q.beside // all who wait wait for a slot
 	}
 	older := slices.DeleteFunc(slices.Clone(q.beside), func(kv *mvccpb.KeyValue) bool { return kv.CreateRevision > q.exclusive.CreateRevision })
 	if len(older) == 0 {
@@ -106,7 +114,7 @@ func (q *queue) holders() []*mvccpb.KeyValue {
 // asked for once, and kept in ends.
 func (s *store) info(ctx context.Context, name string, q *queue, ends map[int64]time.Duration) (locker.Info, error) {
 	holders := q.holders()
-	info := locker.Info{Name: name, Held: true, Kind: kindOf(holders[0].Key), Waiters: q.keys - len(holders)}
+	info := locker.Info{Name: name, Held: len(holders) > 0, Waiters: q.keys - len(holders)}
 	for _, kv := range holders {
 		number, err := firstToken(kv.CreateRevision)
 		if err != nil {
@@ -117,8 +125,9 @@ func (s *store) info(ctx context.Context, name string, q *queue, ends map[int64]
 			return info, err
 		}
 		info.TimeLeft = max(info.TimeLeft, left)
-		if info.Kind != locker.Exclusive {
-			info.Holders = append(info.Holders, locker.Holder{Text: string(kv.Value), Number: number, Slot: -1, TimeLeft: left})
+		if r := roleOf(kv.Key); r.kind != locker.Exclusive {
+			info.Kind, info.Slots = r.kind, r.slots
+			info.Holders = append(info.Holders, locker.Holder{Text: string(kv.Value), Number: number, Slot: r.slot, TimeLeft: left})
 			continue
 		}
 		info.Token = fencing.Token(number)
@@ -189,9 +198,10 @@ func (s *store) note(queues map[string]*queue, kv *mvccpb.KeyValue) {
 		queues[name] = q
 	}
 	q.keys++
-	switch {
-	case kindOf(kv.Key) != locker.Exclusive:
+	switch r := roleOf(kv.Key); {
+	case r.kind == locker.Shared, r.slot >= 0:
 		q.beside = append(q.beside, kv)
+	case r.kind == locker.Slots: // who waits for one
 	case q.exclusive == nil || kv.CreateRevision < q.exclusive.CreateRevision:
 		q.exclusive = kv
 	}

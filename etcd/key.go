@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"path"
+	"strconv"
 	"strings"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -22,35 +23,55 @@ var (
 // folder is the prefix of all keys of a name: those of its holder and waiters.
 func (s *store) folder(name string) string { return s.prefix + escape.Replace(name) + "/" }
 
-// sharedDir comes before the rest of a reader's key. In the order of keys it is behind what
-// a Mutex and etcdctl put, and our exclusive keys, so those whom a reader waits for are one
-// range.
-const sharedDir = "~shared-"
+// What the last part of a key begins with, if the key is for no exclusive lock. In the order
+// of keys these are behind what a Mutex and etcdctl put, and our exclusive keys, and readers
+// behind slots: those whom a reader waits for, or must not meet, are one range.
+const (
+	slotDir   = "~of"      // <name>/~of<n>-<slot>-<id>, of one who waits <name>/~of<n>-w-<id>
+	sharedDir = "~shared-" // <name>/~shared-<id>
+)
 
-// dirOf is what the last part of a key begins with.
-func dirOf(k locker.Kind) string {
-	if k == locker.Shared {
-		return sharedDir
-	}
-	return ""
+// role is what a key is there for.
+type role struct {
+	kind  locker.Kind
+	slots int
+	slot  int // -1 for who has none
 }
 
-// kindOf is the kind of lock that a key is there for.
-func kindOf(key []byte) locker.Kind {
-	if strings.HasPrefix(path.Base(string(key)), sharedDir) {
-		return locker.Shared
+func roleOf(key []byte) role {
+	last := path.Base(string(key))
+	if strings.HasPrefix(last, sharedDir) {
+		return role{kind: locker.Shared, slot: -1}
 	}
-	return locker.Exclusive
+	of, ok := strings.CutPrefix(last, slotDir)
+	if !ok {
+		return role{kind: locker.Exclusive, slot: -1}
+	}
+	n, rest, _ := strings.Cut(of, "-")
+	slot, _, _ := strings.Cut(rest, "-")
+	r := role{kind: locker.Slots, slot: -1}
+	r.slots, _ = strconv.Atoi(n)
+	if k, err := strconv.Atoi(slot); err == nil {
+		r.slot = k
+	}
+	return r
 }
 
-// span is a range of keys, without its end.
+// rename gives an attempt a key that was never used: that of its place in the queue.
+func (s *store) rename(a *attempt) {
+	before := a.folder
+	switch a.req.Kind {
+	case locker.Shared:
+		before += sharedDir
+	case locker.Slots:
+		before = a.waiting().from
+	}
+	a.key = before + strconv.FormatInt(int64(a.session.id), 16) + "-" + strconv.FormatUint(s.count.Add(1), 36)
+	a.id = a.key[len(before):]
+}
+
+// span is a range of keys, without its end, or, if that is "", what begins with from.
 type span struct{ from, end string }
-
-// all is a span of what begins with a prefix that ends with a slash or a dash.
-func all(prefix string) span {
-	last := len(prefix) - 1
-	return span{prefix, prefix[:last] + string(prefix[last]+1)}
-}
 
 // rivals are those whom an attempt waits for if they came first: everybody, or, if it
 // reads, those who do not.
@@ -58,19 +79,35 @@ func (a *attempt) rivals() span {
 	if a.req.Kind == locker.Shared {
 		return span{a.folder, a.folder + sharedDir}
 	}
-	return all(a.folder)
+	return span{from: a.folder}
 }
 
 // none is the condition that there are no such keys.
-func (r span) none() clientv3.Cmp {
-	none := putAt(r.from, 0)
-	none.GetCompare().RangeEnd = []byte(r.end) // WithRange would copy it
-	return none
+func (r span) none() clientv3.Cmp { return r.created("=", 0) }
+
+// created is the condition that all such keys were created at a revision that is equal to one,
+// or greater. If there are none, theirs is 0.
+func (r span) created(result string, revision int64) clientv3.Cmp {
+	cmp := clientv3.Compare(clientv3.CreateRevision(r.from), result, revision)
+	cmp.GetCompare().RangeEnd = r.until() // WithRange would copy it first
+	return cmp
 }
 
-// find reads such keys.
-func (r span) find(opts ...clientv3.OpOption) clientv3.Op {
-	return clientv3.OpGet(r.from, append(opts[:len(opts):len(opts)], clientv3.WithRange(r.end))...)
+// find makes a read one of such keys.
+func (r span) find(read clientv3.Op) clientv3.Op {
+	read.WithKeyBytes([]byte(r.from))
+	read.WithRangeBytes(r.until())
+	return read
+}
+
+// until is the end of the range. Our prefixes end with one of the first characters.
+func (r span) until() []byte {
+	if r.end != "" {
+		return []byte(r.end)
+	}
+	end := []byte(r.from)
+	end[len(end)-1]++
+	return end
 }
 
 // nameOf is the name in whose queue a key is, if it is in one. What is deeper down is

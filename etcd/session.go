@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -65,8 +64,8 @@ func (s *store) join(ctx context.Context, a *attempt) error {
 		case n.err != nil:
 			return n.err
 		case n.Join():
-			a.session, a.id = n, strconv.FormatInt(int64(n.id), 16)+"-"+a.number
-			a.key = a.folder + dirOf(a.req.Kind) + a.id
+			a.session = n
+			s.rename(a)
 			return nil
 		}
 	}

@@ -89,19 +89,10 @@ func TestReleaseWakesOnlyTheReadersThatMayGo(t *testing.T) {
 		got = append(got, lockLater(t, newLocker(t, srv.Addr()), "x", opts...))
 		until(t, "it waits", func() bool { return waiters(t, l, "x") == i+1 })
 	}
-	settled := func() float64 { // each looks once when its watch has begun
-		for n := requests(srv); ; time.Sleep(200 * time.Millisecond) {
-			if now := requests(srv); now == n {
-				return n
-			} else {
-				n = now
-			}
-		}
-	}
-	before := settled()
+	before := settled(srv)
 	mustUnlock(t, writer)
 	readers := []*locker.Lock{received(t, got[0]), received(t, got[1])}
-	if n := settled() - before; n != 3 {
+	if n := settled(srv) - before; n != 3 {
 		t.Errorf("%v requests when a writer gave the lock to two readers: one of its own and one of each reader are enough", n)
 	}
 	for _, lock := range readers {

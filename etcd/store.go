@@ -33,14 +33,14 @@ type store struct {
 type attempt struct {
 	req    *locker.Request // nil for a session
 	folder string
-	number string // no other attempt of this Locker has it
 
 	session *session
-	id      string // nobody else's: it has the session's lease and the number
+	id      string // nobody else's: it has the session's lease and a number
 	key     string // ends with the id
 	place   int64  // the revision at which the key was put
-	there   bool   // the key is: we have heard it
-	unsure  bool   // a request was not answered: what it puts may be there, or come
+	slot    int
+	there   bool // the key is: we have heard it
+	unsure  bool // a request was not answered: what it puts may be there, or come
 
 	keepEnd locker.Instant   // of WithMinHold, if there was some left when it was released
 	kept    clientv3.LeaseID // what keeps the key until then, or 0: nothing has been asked to
@@ -53,6 +53,7 @@ func (s *store) Guarantees() locker.Guarantees {
 		Fair:      true,
 		Keeps:     true,
 		Shared:    true,
+		Slots:     true,
 		Release:   locker.BySession,
 		Tolerates: max(0, len(s.client.Endpoints())-1) / 2,
 	}
@@ -64,7 +65,7 @@ func (s *store) Begin(req *locker.Request) (*attempt, error) {
 	if req.TTL%time.Second != 0 {
 		return nil, fmt.Errorf("ttl %v is not a whole number of seconds, in which etcd counts", req.TTL)
 	}
-	return &attempt{req: req, folder: s.folder(req.Name), number: strconv.FormatUint(s.count.Add(1), 36)}, nil
+	return &attempt{req: req, folder: s.folder(req.Name)}, nil
 }
 
 func (s *store) Acquire(ctx context.Context, a *attempt, wait driver.Wait) (driver.Grant, error) {
@@ -92,15 +93,23 @@ func (s *store) acquire(ctx context.Context, a *attempt, wait driver.Wait) (driv
 		return driver.Grant{}, err
 	}
 	token, err := firstToken(a.place)
-	return driver.Grant{First: token, Count: tokens, Since: since, Session: a.session}, err
+	grant := driver.Grant{First: token, Count: 1, Slot: a.slot, Since: since, Session: a.session}
+	if a.req.Kind == locker.Exclusive {
+		grant.Count = tokens
+	}
+	return grant, err
 }
 
-// newest and oldest are the options of a read that finds the last or the first in
-// the queue.
+// newest and oldest are reads that find the last or the first in the queue, and before is one
+// that finds the last in front of a place.
 var (
-	newest = append(clientv3.WithLastCreate(), clientv3.WithKeysOnly())
-	oldest = append(clientv3.WithFirstCreate(), clientv3.WithKeysOnly())
+	newest = clientv3.OpGet("\x00", append(clientv3.WithLastCreate(), clientv3.WithKeysOnly())...)
+	oldest = clientv3.OpGet("\x00", append(clientv3.WithFirstCreate(), clientv3.WithKeysOnly())...)
 )
+
+func before(place int64) clientv3.Op {
+	return clientv3.OpGet("\x00", append(clientv3.WithLastCreate(), clientv3.WithKeysOnly(), clientv3.WithMaxCreateRev(place-1))...)
+}
 
 // ask puts the attempt's key at the end of the queue, and returns the key that is ahead
 // of it; if that is "", the lock is a's. With once set, it puts the key only where no rival
@@ -111,20 +120,19 @@ var (
 // are still on their way, and if the key is there: a request that is sent again gets
 // the place of the first.
 func (s *store) ask(ctx context.Context, a *attempt, once bool) (ahead string, err error) {
+	if a.req.Kind == locker.Slots {
+		return s.take(ctx, a, once)
+	}
 	put := clientv3.OpPut(a.key, a.req.Holder, clientv3.WithLease(a.session.id))
-	free := []clientv3.Cmp{putAt(s.markOf(a), 0), putAt(a.key, 0)}
-	var then, otherwise []clientv3.Op
+	none, then := span{from: a.folder + slotDir}, []clientv3.Op{a.rivals().find(newest), put}
 	if once {
-		free = append(free, a.rivals().none())
-		then, otherwise = []clientv3.Op{put}, []clientv3.Op{clientv3.OpGet(a.key), a.rivals().find(oldest...)}
-	} else {
-		then, otherwise = []clientv3.Op{a.rivals().find(newest...), put}, []clientv3.Op{clientv3.OpGet(a.key)}
+		none, then = a.rivals(), []clientv3.Op{put}
 	}
 	ctx, cancel := bounded(ctx)
 	defer cancel()
 	before := a.unsure
 	a.unsure = true
-	resp, err := s.client.Txn(ctx).If(free...).Then(then...).Else(otherwise...).Commit()
+	resp, err := s.client.Txn(ctx).If(putAt(s.markOf(a), 0), putAt(a.key, 0), none.none()).Then(then...).Else(none.find(oldest)).Commit()
 	if err == nil || void(err) {
 		a.unsure = before
 	}
@@ -132,25 +140,46 @@ func (s *store) ask(ctx context.Context, a *attempt, once bool) (ahead string, e
 		return "", s.failed(ctx, a, err)
 	}
 	found := first(resp, 0)
-	switch {
-	case resp.Succeeded:
+	if resp.Succeeded {
 		a.place, a.there = resp.Header.Revision, true
 		return string(found.GetKey()), nil
-	case found != nil:
-		a.place, a.there = found.CreateRevision, true
-		return s.look(ctx, a)
-	case once && first(resp, 1) != nil:
-		return string(first(resp, 1).Key), nil
 	}
-	return "", errors.New("the attempt was withdrawn")
+	if found == nil || string(found.Key) == a.key {
+		return s.askedBefore(ctx, a)
+	}
+	if r := roleOf(found.Key); r.kind == locker.Slots {
+		return "", driver.Mismatch(a.req, r.kind, r.slots)
+	}
+	return string(found.Key), nil
 }
+
+// askedBefore finds the place that an earlier request of the attempt has got.
+func (s *store) askedBefore(ctx context.Context, a *attempt) (ahead string, err error) {
+	own, err := s.get(ctx, a.key)
+	switch {
+	case err != nil:
+		return "", err
+	case len(own.Kvs) == 0:
+		return "", errWithdrawn
+	}
+	a.place, a.there = own.Kvs[0].CreateRevision, true
+	return s.look(ctx, a)
+}
+
+var (
+	errWithdrawn = errors.New("the attempt was withdrawn")
+	errDeleted   = errors.New("the place in the queue was deleted")
+)
 
 // look asks a majority who is ahead of the attempt's key.
 func (s *store) look(ctx context.Context, a *attempt) (ahead string, err error) {
-	before := a.rivals().find(slices.Concat(newest, []clientv3.OpOption{clientv3.WithMaxCreateRev(a.place - 1)})...)
+	if a.req.Kind == locker.Slots {
+		return s.take(ctx, a, false)
+	}
+	read := a.rivals().find(before(a.place))
 	var resp *clientv3.TxnResponse
 	err = insist(ctx, firstTry, func(ctx context.Context) (err error) {
-		resp, err = s.client.Txn(ctx).If(putAt(a.key, a.place)).Then(before).Commit()
+		resp, err = s.client.Txn(ctx).If(putAt(a.key, a.place)).Then(read).Commit()
 		return err
 	})
 	switch {
@@ -158,7 +187,7 @@ func (s *store) look(ctx context.Context, a *attempt) (ahead string, err error) 
 		return "", s.explain(ctx, err)
 	case !resp.Succeeded: // by hand, or with the lease: the next request takes a new place
 		a.there = false
-		return "", errors.New("the place in the queue was deleted")
+		return "", errDeleted
 	}
 	return string(first(resp, 0).GetKey()), nil
 }
@@ -238,14 +267,38 @@ func (s *store) remove(ctx context.Context, a *attempt) (found bool, err error) 
 	return found, nil
 }
 
-// clear sends one request, for an answer may never come.
+// clear sends one request, for an answer may never come. If a request for one of many slots
+// was not answered, it takes several to delete all keys that may be there.
 func (s *store) clear(ctx context.Context, a *attempt) (found bool, err error) {
 	if !a.unsure {
 		resp, err := s.client.Delete(ctx, a.key)
 		return err == nil && resp.Deleted > 0, err
 	}
-	resp, err := s.client.Txn(ctx).Then(append(s.mark(a), clientv3.OpDelete(a.key))...).Commit()
-	return err == nil && resp.Responses[len(resp.Responses)-1].GetResponseDeleteRange().GetDeleted() > 0, err
+	for keys := range slices.Chunk(a.keys(), mostOps) {
+		ops := s.mark(a)
+		for _, key := range keys {
+			ops = append(ops, clientv3.OpDelete(key))
+		}
+		resp, err := s.client.Txn(ctx).Then(ops...).Commit()
+		if err != nil {
+			return found, err
+		}
+		for _, r := range resp.Responses {
+			found = found || r.GetResponseDeleteRange().GetDeleted() > 0
+		}
+	}
+	return found, nil
+}
+
+// keys are all that an attempt may have, if a request was not answered.
+func (a *attempt) keys() []string {
+	keys := []string{a.key}
+	if a.req.Kind == locker.Slots {
+		for k := range a.req.Slots {
+			keys = append(keys, a.pool()+strconv.Itoa(k)+"-"+a.id)
+		}
+	}
+	return keys
 }
 
 func (s *store) Left(a *attempt) bool { return a.there || a.unsure }

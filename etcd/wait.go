@@ -20,7 +20,7 @@ const watchPause = 100 * time.Millisecond
 // The watch may be silent for ever, if its server is. So we look now and then, and open
 // another.
 func (s *store) follow(ctx context.Context, a *attempt, ahead string) (since locker.Instant, now string, err error) {
-	w := s.watch(ctx, ahead)
+	w := s.watch(ctx, ahead, a.watched(ahead))
 	defer w.cancel()
 	for {
 		var at int64
@@ -39,7 +39,7 @@ func (s *store) follow(ctx context.Context, a *attempt, ahead string) (since loc
 	}
 }
 
-// watch gets a word when a key is deleted.
+// watch gets a word when a key is deleted, or one of a range.
 type watch struct {
 	words  clientv3.WatchChan
 	cancel context.CancelFunc
@@ -49,12 +49,12 @@ type watch struct {
 // Locker share one stream: their contexts must not carry what belongs to a caller. The
 // stream may be to a server that hangs, while the session lives on through another: so
 // opening it has an end, too.
-func (s *store) watch(ctx context.Context, key string) *watch {
+func (s *store) watch(ctx context.Context, key, end string) *watch {
 	own, cancel := context.WithCancel(clientv3.WithRequireLeader(s.locks.Closing()))
-	patience, end := bounded(ctx)
-	defer end()
+	patience, stop := bounded(ctx)
+	defer stop()
 	defer context.AfterFunc(patience, cancel)()
-	return &watch{s.client.Watch(own, key, clientv3.WithFilterPut(), clientv3.WithCreatedNotify()), cancel}
+	return &watch{s.client.Watch(own, key, clientv3.WithRange(end), clientv3.WithFilterPut(), clientv3.WithCreatedNotify()), cancel}
 }
 
 // next waits for a word, for a TTL or half a minute at most. It returns the revision of the
