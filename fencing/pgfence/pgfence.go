@@ -129,7 +129,8 @@ RETURNING greatest(f.token, f.shared)::text, ` + durable
 
 // read leaves the row as it is where the mark of readers is high enough already, and shares
 // it with other readers: a writer has to wait for all of them. It does not lock a row that
-// it goes on to change: two readers, each of which had, would wait for each other.
+// it goes on to change: two readers, each of which had, would wait for each other. A stale
+// reader's number may be noted: it shuts out no more than the token that made it stale.
 const read = `
 WITH marked AS (
   SELECT token FROM lockstile_fence
@@ -137,7 +138,7 @@ WITH marked AS (
 ), raised AS (
   INSERT INTO lockstile_fence AS f (resource, token, shared)
   SELECT convert_from($1::bytea, 'UTF8'), 0, CAST($2 AS numeric) WHERE NOT EXISTS (SELECT FROM marked)
-  ON CONFLICT (resource) DO UPDATE SET shared = CASE WHEN excluded.shared < f.token THEN f.shared ELSE greatest(f.shared, excluded.shared) END
+  ON CONFLICT (resource) DO UPDATE SET shared = greatest(f.shared, excluded.shared)
   RETURNING f.token
 )
 SELECT token::text, ` + durable + ` FROM (SELECT token FROM marked UNION ALL SELECT token FROM raised) AS seen`
