@@ -1,0 +1,235 @@
+package election_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/election"
+	"github.com/lockstile/locker/lockertest"
+)
+
+// told is what an observer was told, in order.
+type told struct {
+	mu  sync.Mutex
+	all []telling
+}
+
+type telling struct {
+	leader election.Leader
+	err    error
+	at     time.Time
+}
+
+// observe collects what c tells. A slow observer takes so long over each of them.
+func observe(t *testing.T, c *election.Candidate, slow time.Duration) *told {
+	var o told
+	ended := make(chan struct{})
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		defer close(ended)
+		for leader, err := range c.Observe(ctx) {
+			o.mu.Lock()
+			o.all = append(o.all, telling{leader, err, time.Now()})
+			o.mu.Unlock()
+			time.Sleep(slow)
+		}
+	}()
+	t.Cleanup(func() { cancel(); <-ended })
+	return &o
+}
+
+func (o *told) len() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return len(o.all)
+}
+
+func (o *told) last() telling {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.all[len(o.all)-1]
+}
+
+func passive(t *testing.T, locks *lockertest.Locker) *election.Candidate {
+	t.Helper()
+	c, err := election.New(locks, "leader")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// Goal: what etcd's Observe never tells, that nobody leads, and what it told wrongly
+// (etcd-io/etcd#18163), one who only stands.
+func TestObserversHearOfOthersAndOfNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks := lockertest.New()
+		o := observe(t, passive(t, locks.Another()), 0)
+		is := func(want election.Leader) func() bool {
+			return func() bool { return o.len() > 0 && o.last().err == nil && o.last().leader == want }
+		}
+		within(t, time.Second, "nobody leads", is(election.Nobody))
+		a := start(t, locks, nil, locker.WithHolder("a"))
+		within(t, 1100*time.Millisecond, "a leads", func() bool { return a.IsLeader() && is(election.Leader{a.Term().Token(), "a"})() })
+		b := start(t, locks.Another(), nil, locker.WithHolder("b"))
+		time.Sleep(time.Minute)
+		if n := o.len(); n != 2 || b.IsLeader() {
+			t.Errorf("%+v, and b leads: %v", o.all, b.IsLeader())
+		}
+		if leader, err := b.Leader(t.Context()); err != nil || leader.Holder != "a" {
+			t.Errorf("b says that %+v leads, %v", leader, err)
+		}
+		end(t, a)
+		within(t, 1100*time.Millisecond, "b leads", func() bool { return b.IsLeader() && is(election.Leader{b.Term().Token(), "b"})() })
+		end(t, b)
+		within(t, 1100*time.Millisecond, "nobody leads", is(election.Nobody))
+	})
+}
+
+// Goal: no change is merged with the next, as in River's relay, and none overtakes another.
+// Method: the observer is slower than the terms are.
+func TestASlowObserverHearsOfEachTermAndItsEndInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks := lockertest.New()
+		var terms []*locker.Lock
+		a := start(t, locks, func(ctx context.Context, term *locker.Lock) error {
+			terms = append(terms, term)
+			switch len(terms) % 2 {
+			case 0:
+				locks.Lose("leader")
+				<-ctx.Done()
+			case 1:
+				time.Sleep(time.Second)
+			}
+			return nil
+		})
+		o := observe(t, a.Candidate, time.Hour)
+		time.Sleep(time.Minute)
+		end(t, a)
+		time.Sleep(100 * time.Hour)
+		var heard []telling
+		for _, x := range o.all {
+			if x.leader != election.Nobody || x.err != nil {
+				heard = append(heard, x)
+			}
+		}
+		if len(terms) < 6 || len(heard) != 2*len(terms) {
+			t.Fatalf("%d terms, heard %+v", len(terms), heard)
+		}
+		for i, term := range terms {
+			if x := heard[2*i]; x.leader.Token != term.Token() || x.err != nil {
+				t.Errorf("term %d begins: %+v", i, x)
+			}
+			if x := heard[2*i+1]; x.leader != election.Nobody || x.err != term.Err() {
+				t.Errorf("term %d ends: %+v, want %v", i, x, term.Err())
+			}
+		}
+	})
+}
+
+// Goal: the end of a term is told at the end of its validity, though its function runs on
+// and the store does not answer; and the store's old answer is not taken for a leader.
+func TestACandidateThatWasCutOffHearsAtOnceThatItLeadsNoLonger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks := lockertest.New()
+		a := start(t, locks, func(ctx context.Context, _ *locker.Lock) error {
+			<-ctx.Done()
+			time.Sleep(time.Hour)
+			return nil
+		})
+		within(t, time.Second, "it leads", a.IsLeader)
+		o := observe(t, a.Candidate, 0)
+		locks.Link().Cut()
+		term := a.Term()
+		<-term.Lost()
+		ended := time.Now()
+		synctest.Wait()
+		if x := o.last(); x.leader != election.Nobody || !errors.Is(x.err, locker.ErrLost) || !x.at.Equal(ended) {
+			t.Errorf("told %+v, it ended at %v", x, ended)
+		}
+		if _, err := a.Leader(t.Context()); !errors.Is(err, locker.ErrUnavailable) {
+			t.Errorf("Leader says %v while the store does not answer", err)
+		}
+		time.Sleep(time.Minute)
+		if n := o.len(); n != 2 {
+			t.Errorf("told %+v", o.all)
+		}
+		locks.Link().Heal()
+		within(t, 7*time.Second, "nobody leads", func() bool { return o.last().leader == election.Nobody && o.last().err == nil })
+		end(t, a)
+	})
+}
+
+// Method: the store keeps the entry of a lost term, for its clean-up does not arrive.
+func TestTheEntryOfATermThatIsOverIsNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks := lockertest.New()
+		hang := make(chan struct{})
+		a := start(t, locks, func(context.Context, *locker.Lock) error { <-hang; return nil }, locker.WithMaxHold(time.Second))
+		within(t, time.Second, "it leads", a.IsLeader)
+		time.Sleep(500 * time.Millisecond)
+		locks.Link().Stall()
+		<-a.Term().Lost()
+		if info, err := locks.Another().Inspect(t.Context(), "leader"); err != nil || !info.Held {
+			t.Fatalf("the store has %+v, %v", info, err)
+		}
+		leader, err := a.Leader(t.Context())
+		for ; err != nil; leader, err = a.Leader(t.Context()) { // until there is another connection
+		}
+		if leader != election.Nobody {
+			t.Errorf("%+v leads", leader)
+		}
+		locks.Link().Heal()
+		close(hang)
+		end(t, a)
+	})
+}
+
+// noInspector hides the optional methods.
+type noInspector struct{ locker.Locker }
+
+func TestALockerThatCannotSayWhoLeadsTellsOwnTermsOnly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, err := election.New(noInspector{lockertest.New()}, "leader")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Leader(t.Context()); !errors.Is(err, errors.ErrUnsupported) {
+			t.Errorf("Leader says %v", err)
+		}
+		o := observe(t, c, 0)
+		time.Sleep(time.Minute)
+		ctx, stop := context.WithCancel(t.Context())
+		_ = c.Run(ctx, func(_ context.Context, term *locker.Lock) error {
+			if leader, err := c.Leader(ctx); err != nil || leader.Token != term.Token() {
+				t.Errorf("%+v leads, %v", leader, err)
+			}
+			time.Sleep(time.Minute)
+			stop()
+			return nil
+		})
+		time.Sleep(time.Minute)
+		if o.len() != 3 || o.all[0].err == nil || o.all[1].leader == election.Nobody || !errors.Is(o.all[2].err, locker.ErrLost) {
+			t.Errorf("told %+v", o.all)
+		}
+	})
+}
+
+func TestObserveEndsWithItsLoop(t *testing.T) {
+	for leader, err := range passive(t, lockertest.New()).Observe(t.Context()) {
+		if leader != election.Nobody || err != nil {
+			t.Errorf("%+v, %v", leader, err)
+		}
+		break
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	for leader, err := range passive(t, lockertest.New()).Observe(ended) {
+		t.Errorf("told %+v, %v after the end", leader, err)
+	}
+}
