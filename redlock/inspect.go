@@ -72,7 +72,7 @@ func (s *store) Break(ctx context.Context, name string, tokens ...uint64) (bool,
 		return false, err
 	}
 	broken, err := gather(ctx, s,
-		func(ctx context.Context, n *redisnode.Node) (bool, error) { return n.Break(ctx, keys) },
+		func(ctx context.Context, n *redisnode.Node) (bool, error) { return n.Break(ctx, keys, redisnode.Anybody) },
 		func([]bool) bool { return true }) // no holder has a majority left
 	return err == nil && slices.Contains(broken, true), err
 }

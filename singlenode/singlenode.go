@@ -216,6 +216,8 @@ func (s *store) Guarantees() locker.Guarantees {
 		Exclusion: locker.PromptHolder | locker.SteadyClocks | locker.AgreedClocks | locker.DurableServer | locker.DurableReplica,
 		Tokens:    locker.ForwardClock,
 		Fair:      true,
+		Shared:    true,
+		Slots:     true,
 		Release:   locker.ByExpiry,
 		Keeps:     true,
 	}
@@ -271,7 +273,7 @@ func (s *store) ask(ctx context.Context, a *attempt, queue bool) (driver.Grant, 
 		return driver.Grant{}, s.nextLook(standing), err
 	}
 	a.held.Store(true)
-	return driver.Grant{First: standing.First, Count: redisnode.Tokens, Since: since}, 0, nil
+	return driver.Grant{First: standing.First, Count: standing.Count, Slot: standing.Slot, Since: since}, 0, nil
 }
 
 // nextLook is when to ask again where no word comes. A Cluster drops words while its
@@ -350,5 +352,5 @@ func (s *store) Break(ctx context.Context, name string, tokens ...uint64) (bool,
 	if err != nil {
 		return false, err
 	}
-	return s.node.Break(ctx, keys)
+	return s.node.Break(ctx, keys, redisnode.WithToken(tokens))
 }

@@ -7,10 +7,13 @@ import (
 	"errors"
 	"fmt"
 	mathrand "math/rand/v2"
+	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 	"github.com/lockstile/locker/internal/mailbox"
 )
 
@@ -36,23 +39,55 @@ type Attempt struct {
 type Terms struct {
 	*locker.Request
 	Keys  Keys
-	Value string // 20 random bytes, as the Redlock page advises
+	Value string // 20 random bytes, as the Redlock page advises; the kind comes before them if it is not exclusive
 }
 
 // Init sets what req asks for on the key prefix+req.Name, with a new value. The
 // Terms must be zero.
 func (t *Terms) Init(req *locker.Request, prefix string) (err error) {
-	value := random()
 	t.Request = req
-	t.Keys, t.Value, err = newKeys(prefix+req.Name, value[:])
+	t.Keys, t.Value, err = newKeys(prefix+req.Name, t.newValue())
 	return err
 }
 
 // WithNewValue returns the same Terms with another value.
 func (t *Terms) WithNewValue() *Terms {
-	value, fresh := random(), *t
-	fresh.Keys, fresh.Value, _ = newKeys(t.Keys.Lock, value[:]) // which was allowed before
+	fresh := *t
+	fresh.Keys, fresh.Value, _ = newKeys(t.Keys.Lock, t.newValue()) // which was allowed before
 	return &fresh
+}
+
+// newValue returns another value. Scripts tell from it what is asked for.
+func (t *Terms) newValue() []byte {
+	value := random()
+	switch t.Kind {
+	case locker.Shared:
+		return append([]byte("#"), value[:]...)
+	case locker.Slots:
+		return append(strconv.AppendInt(nil, int64(t.Slots), 10), append([]byte("#"), value[:]...)...)
+	}
+	return value[:]
+}
+
+// kindOf says what a value of a script's asks for.
+func kindOf(value string) (kind locker.Kind, slots int) {
+	number, _, beside := strings.Cut(value, "#")
+	slots, err := strconv.Atoi(number)
+	switch {
+	case beside && number == "":
+		return locker.Shared, 0
+	case beside && err == nil:
+		return locker.Slots, slots
+	}
+	return locker.Exclusive, 0
+}
+
+// tokens is how many numbers the grant has.
+func (t *Terms) tokens() uint64 {
+	if t.Kind == locker.Exclusive {
+		return Tokens
+	}
+	return 1
 }
 
 // valueSize is the length of a value of ours: 20 bytes in base64.
@@ -80,6 +115,8 @@ func (a *Attempt) remember() int64 {
 // Standing is a server's answer to an attempt.
 type Standing struct {
 	First  uint64        // of its tokens; 0: not granted
+	Count  uint32        // of its tokens
+	Slot   int           // -1 if it is none
 	Left   time.Duration // of the holder's lease, or until we should look for a stranger's
 	Ahead  int           // waiters before us; 0 as well if we have just passed the lock on to one
 	Ticket int64         // our place in the queue, for asking again
@@ -138,23 +175,42 @@ func (n *Node) Acquire(ctx context.Context, a *Attempt, ask Ask) (Standing, erro
 		if reply == 0 {
 			return Standing{}, ErrWithdrawn
 		}
-		return Standing{First: uint64(reply)}, nil
+		return Standing{First: uint64(reply), Count: Tokens, Slot: -1}, nil
 	case []any:
-		if left, ahead, ticket, ok := integers(reply); ok {
-			return Standing{Left: time.Duration(left) * time.Millisecond, Ahead: int(ahead), Ticket: ticket}, nil
+		switch n := integers(reply); len(n) {
+		case 1:
+			return Standing{}, mismatch(a.Request, int(n[0]))
+		case 2:
+			return Standing{First: uint64(n[0]), Count: 1, Slot: int(n[1])}, nil
+		case 3:
+			return Standing{Left: time.Duration(n[0]) * time.Millisecond, Ahead: int(n[1]), Ticket: n[2]}, nil
 		}
 	}
 	return Standing{}, fmt.Errorf("the server gave an answer of an unknown form: %v", reply)
 }
 
-func integers(reply []any) (a, b, c int64, ok bool) {
-	if len(reply) != 3 {
-		return 0, 0, 0, false
+// integers returns nil if one of them is none.
+func integers(reply []any) []int64 {
+	all := make([]int64, len(reply))
+	for i, field := range reply {
+		n, ok := field.(int64)
+		if !ok {
+			return nil
+		}
+		all[i] = n
 	}
-	a, okA := reply[0].(int64)
-	b, okB := reply[1].(int64)
-	c, okC := reply[2].(int64)
-	return a, b, c, okA && okB && okC
+	return all
+}
+
+// mismatch reads how a name is held: in slots, shared (0) or exclusively (-1).
+func mismatch(req *locker.Request, slots int) error {
+	switch {
+	case slots > 0:
+		return driver.Mismatch(req, locker.Slots, slots)
+	case slots == 0:
+		return driver.Mismatch(req, locker.Shared, 0)
+	}
+	return driver.Mismatch(req, locker.Exclusive, 0)
 }
 
 func (n *Node) member(a *Attempt) string { return a.Value + ":" + n.id }

@@ -28,7 +28,7 @@ func TestLeasesLastToTheMillisecondAndCountersOutliveThem(t *testing.T) {
 		},
 		"queued for": func(a *Attempt) request {
 			srv.Do("SET", a.Keys.Lock, "?"+a.Value, "PX", "5000")
-			srv.Do("ZADD", a.Keys.queue, "1", n.member(a))
+			srv.Do("ZADD", a.Keys.text(queueKey), "1", n.member(a))
 			return a.request(n.acquire, &a.Value, a.TTL.Milliseconds(), &a.Holder, claim, n.counts, n.member(a), 1, n.keepMillis())
 		},
 		"asked for again": func(a *Attempt) request {
@@ -44,7 +44,7 @@ func TestLeasesLastToTheMillisecondAndCountersOutliveThem(t *testing.T) {
 		"kept": func(a *Attempt) request {
 			mustGrant(t, n, a)
 			srv.Do("PERSIST", a.Keys.Lock) // so that it lasts whatever happens between
-			srv.Do("PEXPIRE", a.Keys.last, "5000")
+			srv.Do("PEXPIRE", a.Keys.text(lastKey), "5000")
 			return n.keeping(a)
 		},
 		"of a quorum": func(a *Attempt) request {
@@ -80,7 +80,7 @@ func ends(t *testing.T, rdb redis.UniversalClient, a *Attempt, r request) (lease
 	before := pipe.Time(background(t))
 	reply := r.byText(background(t))
 	_ = pipe.Process(background(t), reply)
-	of := []*redis.DurationCmd{pipe.PExpireTime(background(t), a.Keys.Lock), pipe.PExpireTime(background(t), a.Keys.last)}
+	of := []*redis.DurationCmd{pipe.PExpireTime(background(t), a.Keys.Lock), pipe.PExpireTime(background(t), a.Keys.text(lastKey))}
 	if _, err := pipe.Exec(background(t)); err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +97,7 @@ func ends(t *testing.T, rdb redis.UniversalClient, a *Attempt, r request) (lease
 func TestMarksOutliveWhatTheyRefuse(t *testing.T) {
 	srv := testserver.Redis(t)
 	n, _ := client(t, srv.Addr())
-	lasts := func(a *Attempt) time.Duration { return n.rdb.PTTL(background(t), a.Keys.own).Val() }
+	lasts := func(a *Attempt) time.Duration { return n.rdb.PTTL(background(t), a.Keys.text(ownKey)).Val() }
 	const slack = 10 * time.Second // for a slow machine
 
 	withdrawn := newAttempt(t, "withdrawn")
@@ -127,7 +127,7 @@ func TestMarksOutliveWhatTheyRefuse(t *testing.T) {
 		for broken := false; !broken; { // the shorter may have ended
 			mustGrant(t, n, forced)
 			var err error
-			if broken, err = n.Break(background(t), forced.Keys); err != nil {
+			if broken, err = n.Break(background(t), forced.Keys, Anybody); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -1,10 +1,13 @@
 package redisnode
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -15,9 +18,16 @@ import (
 // View is what a server knows of a lock.
 type View struct {
 	locker.Info
-	Value string // the holder's, also where the lock is kept taken for that one
+	Value string // an exclusive holder's, also where the lock is kept taken for that one
+	Holds []Hold // of all holders: of one that is exclusive, or of others in the order of their numbers
+}
 
-	stored string // what the lock's key has
+// Hold is what one holder has.
+type Hold struct {
+	locker.Holder
+	Value string
+
+	stored string // what the server has for it
 }
 
 // Look reads what the server knows of a lock.
@@ -29,31 +39,72 @@ func (n *Node) Look(ctx context.Context, keys Keys) (View, error) {
 	return view(keys, reply)
 }
 
-func (k *Keys) look() request { return k.request(inspect, k.own[:k.mark]) }
+func (k *Keys) look() request { return k.request(inspect, k.markOf("")) }
+
+// markOf is the key of a value's mark.
+func (k *Keys) markOf(value string) string { return k.text(ownKey)[:k.mark] + value }
 
 func view(keys Keys, reply any) (View, error) {
 	fields, _ := reply.([]any)
-	if len(fields) != 4 {
+	if len(fields) != 6 {
 		return View{}, fmt.Errorf("the server gave an answer of an unknown form: %v", reply)
 	}
 	stored, _ := fields[0].(string)
 	left, _ := fields[1].(int64)
 	last, _ := fields[2].(string)
 	waiters, _ := fields[3].(int64)
-	v := View{locker.Info{Name: keys.Lock, Waiters: int(waiters)}, holderOf(stored), stored}
+	v := View{Info: locker.Info{Name: keys.Lock, Waiters: int(waiters)}}
 	token, of, holder := lastGrant(last)
-	v.Held = left != missing && !isReservation(stored)
-	if v.Held && of == v.Value {
-		v.Holder = holder
-	}
-	if v.Held {
-		left = min(left, int64(math.MaxInt64/time.Millisecond)) // a key of somebody else's may have more
-		v.TimeLeft = max(0, time.Duration(left)*time.Millisecond)
-	}
-	if !v.Held || of == v.Value {
+	switch {
+	case left == missing || isReservation(stored) || isNobodys(stored):
 		v.Token = token
+		v.setEntries(pairs(fields[4]), pairs(fields[5]))
+		return v, nil
+	case of == holderOf(stored):
+		v.Token, v.Holder = token, holder
 	}
+	v.Held, v.Value = true, holderOf(stored)
+	left = min(left, int64(math.MaxInt64/time.Millisecond)) // a key of somebody else's may have more
+	v.TimeLeft = max(0, time.Duration(left)*time.Millisecond)
+	v.Holds = []Hold{{locker.Holder{Text: v.Holder, Number: uint64(v.Token), Slot: -1, TimeLeft: v.TimeLeft}, v.Value, stored}}
 	return v, nil
+}
+
+// pairs makes a map of a reply's keys and values.
+func pairs(reply any) map[string]string {
+	fields, _ := reply.([]any)
+	all := make(map[string]string, len(fields)/2)
+	for pair := range slices.Chunk(fields, 2) {
+		key, _ := pair[0].(string)
+		all[key], _ = pair[len(pair)-1].(string)
+	}
+	return all
+}
+
+// setEntries fills in those who hold the lock together: left is how many milliseconds each
+// value has. Those who have ended, or are reserved, hold nothing.
+func (v *View) setEntries(left, facts map[string]string) {
+	for value, left := range left {
+		ms, _ := strconv.ParseInt(left, 10, 64)
+		if ms < 0 || strings.HasPrefix(value, "?") {
+			continue
+		}
+		h := Hold{Value: value, stored: value}
+		h.TimeLeft = time.Duration(ms) * time.Millisecond
+		words := strings.SplitN(facts[value], " ", 3)
+		if len(words) == 3 {
+			h.Number, _ = strconv.ParseUint(words[0], 10, 64)
+			h.Slot, _ = strconv.Atoi(words[1])
+			h.Text = words[2]
+		}
+		v.Holds = append(v.Holds, h)
+		v.Held, v.TimeLeft = true, max(v.TimeLeft, h.TimeLeft)
+		v.Kind, v.Slots = kindOf(value)
+	}
+	slices.SortFunc(v.Holds, func(a, b Hold) int { return cmp.Compare(a.Number, b.Number) })
+	for _, h := range v.Holds {
+		v.Holders = append(v.Holders, h.Holder)
+	}
 }
 
 // missing is the time left of a key that is not there.
@@ -75,6 +126,12 @@ func holderOf(stored string) string {
 	return stored
 }
 
+// isNobodys tells what a lock's key has while others hold it together.
+func isNobodys(stored string) bool {
+	kind, _ := kindOf(stored)
+	return kind != locker.Exclusive && strings.HasSuffix(stored, "#lockstile")
+}
+
 // lastGrant reads what a script's grant wrote. The token is the first of the range at
 // whose end the counter stands: on a node of a quorum, the majority's.
 func lastGrant(s string) (token fencing.Token, value, holder string) {
@@ -82,36 +139,57 @@ func lastGrant(s string) (token fencing.Token, value, holder string) {
 	value, rest, _ = strings.Cut(rest, " ")
 	_, holder, _ = strings.Cut(rest, " ")
 	final, _ := fencing.Parse(number)
+	if value == "" {
+		return final, "", "" // not a range: a reader's, or a slot's
+	}
 	if final < Tokens {
 		return 0, value, holder // it was never written: unknown
 	}
 	return final - Tokens + 1, value, holder
 }
 
-// Break frees the lock, and reports whether anybody held it. After an error it may have
-// been freed.
-func (n *Node) Break(ctx context.Context, keys Keys) (bool, error) {
+// Break takes the lock from those holders of whom which is true, and reports whether there
+// were any. After an error it may have been taken.
+func (n *Node) Break(ctx context.Context, keys Keys, which func(Hold) bool) (broken bool, err error) {
 	for range 10 { // it may change hands while we look
 		v, err := n.Look(ctx, keys)
-		if err != nil || !v.Held {
+		if err != nil {
 			return false, err
 		}
-		broken, err := n.force(ctx, keys, v, max(v.TimeLeft, lateTime))
-		if err != nil || broken {
-			return broken, err
+		those := slices.DeleteFunc(v.Holds, func(h Hold) bool { return !which(h) })
+		for _, h := range those {
+			one, err := n.force(ctx, keys, h)
+			if err != nil {
+				return broken, err
+			}
+			broken = broken || one
+		}
+		if broken || len(those) == 0 {
+			return broken, nil
 		}
 	}
 	return false, errors.New("the lock changes hands so fast that none of its holders could be broken")
 }
 
-// force frees the lock if it still is as it was seen, and reports whether it was. A value
+// Anybody is every holder.
+func Anybody(Hold) bool { return true }
+
+// WithToken returns which holders have one of these tokens: every one if there are none.
+func WithToken(tokens []uint64) func(Hold) bool {
+	if len(tokens) == 0 {
+		return Anybody
+	}
+	return func(h Hold) bool { return h.Number != 0 && slices.Contains(tokens, h.Number) }
+}
+
+// force takes the lock from a holder that still has it, and reports whether it has. A value
 // that is not ours is not marked: nobody asks for its mark, and it may be long or a secret.
-func (n *Node) force(ctx context.Context, keys Keys, seen View, remember time.Duration) (bool, error) {
-	ours := seen.Value
-	if len(ours) != valueSize {
+func (n *Node) force(ctx context.Context, keys Keys, h Hold) (bool, error) {
+	ours, remember := h.Value, max(h.TimeLeft, lateTime)
+	if kind, _ := kindOf(ours); kind == locker.Exclusive && len(ours) != valueSize {
 		ours, remember = "", 0
 	}
-	reply, repeated, err := n.send(ctx, keys.request(force, keys.own[:keys.mark]+ours, seen.stored, claim, n.counts, remember.Milliseconds()))
+	reply, repeated, err := n.send(ctx, keys.request(force, keys.markOf(ours), h.stored, claim, n.counts, remember.Milliseconds()))
 	if err == nil && reply == int64(0) && repeated && ours == "" {
 		err = classify(errMaybeForced)
 	}

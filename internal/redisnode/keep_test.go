@@ -15,7 +15,7 @@ import (
 
 func counterLeft(t *testing.T, srv *testserver.RedisServer, a *Attempt) time.Duration {
 	t.Helper()
-	ms, err := strconv.ParseInt(srv.Do("PTTL", a.Keys.last), 10, 64)
+	ms, err := strconv.ParseInt(srv.Do("PTTL", a.Keys.text(lastKey)), 10, 64)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +30,7 @@ func TestRenewalAfterAFlushKeepsTheCounter(t *testing.T) {
 	ls := []*Attempt{newAttempt(t, "a"), newAttempt(t, "b")}
 	for _, a := range ls {
 		mustGrant(t, n, a)
-		srv.Do("PEXPIRE", a.Keys.last, strconv.FormatInt((a.TTL+2*time.Minute).Milliseconds(), 10)) // as if it were long ago
+		srv.Do("PEXPIRE", a.Keys.text(lastKey), strconv.FormatInt((a.TTL+2*time.Minute).Milliseconds(), 10)) // as if it were long ago
 		a.kept.Store(int64(locker.Now().Add(-n.Keep)))
 	}
 	srv.Do("SCRIPT", "FLUSH")
@@ -80,13 +80,13 @@ func TestRenewalAfterOneThatFailedKeepsTheCounter(t *testing.T) {
 		a := newAttempt(t, "a")
 		mustGrant(t, n, a)
 		for range 2 { // now the server knows the scripts
-			srv.Do("PEXPIRE", a.Keys.last, strconv.FormatInt((a.TTL+2*time.Minute).Milliseconds(), 10))
+			srv.Do("PEXPIRE", a.Keys.text(lastKey), strconv.FormatInt((a.TTL+2*time.Minute).Milliseconds(), 10))
 			a.kept.Store(int64(locker.Now().Add(-n.Keep)))
 			if err := n.Renew(background(t), []*Attempt{a})[0]; err != nil {
 				t.Fatal(err)
 			}
 		}
-		srv.Do("PEXPIRE", a.Keys.last, strconv.FormatInt((a.TTL+2*time.Minute).Milliseconds(), 10))
+		srv.Do("PEXPIRE", a.Keys.text(lastKey), strconv.FormatInt((a.TTL+2*time.Minute).Milliseconds(), 10))
 		a.kept.Store(int64(locker.Now().Add(-n.Keep)))
 		fail = nth
 		if err := n.Renew(background(t), []*Attempt{a})[0]; (err == nil) != (nth == 2) {

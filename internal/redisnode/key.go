@@ -16,12 +16,21 @@ const counters = reserved + "t:{"
 
 // Keys are the keys of one lock. They share a Cluster hash slot.
 type Keys struct {
-	Lock  string // the holder's value: what every Redlock client looks at
-	last  string // the last grant: token, value and holder
-	queue string // waiters, a sorted set by time of arrival
-	own   string // the mark of the value that the keys were made with: marked, it is not granted
-	mark  int    // how many bytes of own begin the marks of all values
+	Lock string // the holder's value: what every Redlock client looks at
+	all  [6]any // as scripts take them: strings, which would else be copied for each request
+	mark int    // how many bytes of the last key begin the marks of all values
 }
+
+// What the keys after the lock's own have, by their places in Keys.all.
+const (
+	lastKey  = 1 + iota // the last grant: token, value and holder
+	queueKey            // waiters, a sorted set by time of arrival
+	endsKey             // of the leases of readers, or of those who have slots: a sorted set
+	factsKey            // about them, a hash
+	ownKey              // the mark of the value that the keys were made with: marked, it is not granted
+)
+
+func (k *Keys) text(key int) string { return k.all[key].(string) }
 
 // NewKeys returns the keys of the lock called name.
 func NewKeys(name string) (Keys, error) {
@@ -37,11 +46,26 @@ func newKeys(name string, value []byte) (Keys, string, error) {
 		return Keys{}, "", fmt.Errorf("names that begin with %q are reserved for the locks' own bookkeeping", reserved)
 	}
 	tag, rest := hashslot.Parts(name)
-	all := counters + tag + "}" + rest + reserved + "q:{" + tag + "}" + rest + reserved + "m:{" + tag + "}" + rest + ":" + string(value)
 	one := len(counters) + len(tag) + len("}") + len(rest)
-	own := all[2*one:]
-	mark := len(own) - len(value)
-	return Keys{Lock: name, last: all[:one], queue: all[one : 2*one], own: own, mark: mark}, own[mark:], nil
+	var text strings.Builder
+	text.Grow(5*one + len(":") + len(value))
+	for _, of := range "tqefm" {
+		text.WriteString(reserved)
+		text.WriteRune(of)
+		text.WriteString(":{")
+		text.WriteString(tag)
+		text.WriteString("}")
+		text.WriteString(rest)
+	}
+	text.WriteString(":")
+	text.Write(value)
+	k, all := Keys{Lock: name, mark: one + len(":")}, text.String()
+	k.all[0] = name
+	for i := lastKey; i < ownKey; i++ {
+		k.all[i] = all[(i-1)*one : i*one]
+	}
+	k.all[ownKey] = all[(ownKey-1)*one:]
+	return k, all[(ownKey-1)*one+k.mark:], nil
 }
 
 // keysOfCounter returns the keys of the lock whose last grant a key has, if it is one.
@@ -52,5 +76,5 @@ func keysOfCounter(key string) (Keys, bool) {
 		name = rest[1:] // behind a colon, as hashslot.Parts has it
 	}
 	keys, err := NewKeys(name)
-	return keys, err == nil && keys.last == key
+	return keys, err == nil && keys.text(lastKey) == key
 }

@@ -114,7 +114,7 @@ func TestKeepDoesNotShortenTheLifeOfACounter(t *testing.T) {
 	n, _ := client(t, srv.Addr())
 	a := newAttempt(t, "a")
 	mustGrant(t, n, a)
-	srv.Do("PEXPIRE", a.Keys.last, strconv.FormatInt((24*time.Hour).Milliseconds(), 10))
+	srv.Do("PEXPIRE", a.Keys.text(lastKey), strconv.FormatInt((24*time.Hour).Milliseconds(), 10))
 	mustKeep(t, n, a, time.Minute)
 	if left := counterLeft(t, srv, a); left < 23*time.Hour {
 		t.Errorf("its counter has %v left of a day", left)
@@ -162,7 +162,7 @@ func TestKeepOfALockThatSomebodyHasBrokenSaysSo(t *testing.T) {
 		if kept {
 			mustKeep(t, n, a, time.Hour)
 		}
-		if broken, err := n.Break(background(t), a.Keys); err != nil || !broken {
+		if broken, err := n.Break(background(t), a.Keys, Anybody); err != nil || !broken {
 			t.Fatalf("break: %v, %v", broken, err)
 		}
 		a.unsure.Store(true)
@@ -189,7 +189,7 @@ func TestBreakOfAKeptLockWhoseAnswerIsLostHasWorked(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.rdb.(*redis.Client).AddHook(&afterScript{text: true, act: func() {}})
-	if broken, err := n.Break(background(t), a.Keys); err != nil || !broken {
+	if broken, err := n.Break(background(t), a.Keys, Anybody); err != nil || !broken {
 		t.Errorf("%v, %v", broken, err)
 	}
 }
@@ -202,14 +202,14 @@ func TestKeepTellsTheFirstAndTheLastWaiterToLook(t *testing.T) {
 	holder := newAttempt(t, "a")
 	mustGrant(t, n, holder)
 	for i := range 3 {
-		srv.Do("ZADD", holder.Keys.queue, fmt.Sprint(i), fmt.Sprintf("dead%d:nobody", i))
+		srv.Do("ZADD", holder.Keys.text(queueKey), fmt.Sprint(i), fmt.Sprintf("dead%d:nobody", i))
 	}
 	var boxes []mailbox.Box
 	for range 3 {
 		boxes = append(boxes, mustQueue(t, n, m, newAttempt(t, "a")))
 	}
 	for i := range 3 {
-		srv.Do("ZADD", holder.Keys.queue, "900000000000000"+fmt.Sprint(i), fmt.Sprintf("later%d:nobody", i))
+		srv.Do("ZADD", holder.Keys.text(queueKey), "900000000000000"+fmt.Sprint(i), fmt.Sprintf("later%d:nobody", i))
 	}
 	mustKeep(t, n, holder, 100*time.Millisecond)
 	await(t, boxes[0], mailbox.Ask)
@@ -217,7 +217,7 @@ func TestKeepTellsTheFirstAndTheLastWaiterToLook(t *testing.T) {
 	if len(boxes[1]) > 0 {
 		t.Error("the one between them was told, too")
 	}
-	if got := srv.Do("ZCARD", holder.Keys.queue); got != "3" {
+	if got := srv.Do("ZCARD", holder.Keys.text(queueKey)); got != "3" {
 		t.Errorf("%s are in the queue, 3 are there", got)
 	}
 }

@@ -148,10 +148,22 @@ func (n *Node) processAndWait(ctx context.Context, rdb redis.Cmdable, cmd once, 
 	if err != nil {
 		return nil, err
 	}
-	if code, ok := reply.(int64); !ok || code <= 0 {
-		return reply, nil // nothing was granted
+	if !done(reply) {
+		return reply, nil
 	}
 	return reply, confirmed
+}
+
+// done reports whether replicas must confirm what a script has answered: it has granted
+// something, or renewed it. A grant of an entry is a number and a slot.
+func done(reply any) bool {
+	switch reply := reply.(type) {
+	case int64:
+		return reply > 0
+	case []any:
+		return len(reply) == 2
+	}
+	return false
 }
 
 // pipeline sends commands, which have errors of their own, in one round trip. It

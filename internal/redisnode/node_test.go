@@ -166,7 +166,7 @@ func TestWaiterOfAClusterIsNotTakenForDeadWhereNobodyListens(t *testing.T) {
 		holder, next, first, last := newAttempt(t, name), newAttempt(t, name), newAttempt(t, name), newAttempt(t, name)
 		mustGrant(t, n, holder)
 		if elsewhere {
-			srv.Do("ZADD", holder.Keys.queue, "1", next.Value+":another server's")
+			srv.Do("ZADD", holder.Keys.text(queueKey), "1", next.Value+":another server's")
 		} else {
 			mustQueue(t, n, m, next)
 		}
@@ -275,7 +275,7 @@ func TestBrokenHolderIsToldThatItWasForced(t *testing.T) {
 	n, _ := client(t, srv.Addr())
 	a := newAttempt(t, "a")
 	mustGrant(t, n, a)
-	if broken, err := n.Break(background(t), a.Keys); err != nil || !broken {
+	if broken, err := n.Break(background(t), a.Keys, Anybody); err != nil || !broken {
 		t.Fatalf("break: %v, %v", broken, err)
 	}
 	var lost *locker.LostError
@@ -288,7 +288,7 @@ func TestBrokenHolderIsToldThatItWasForced(t *testing.T) {
 			t.Errorf("release after a break: %v", err)
 		}
 	}
-	if broken, err := n.Break(background(t), a.Keys); err != nil || broken {
+	if broken, err := n.Break(background(t), a.Keys, Anybody); err != nil || broken {
 		t.Errorf("break of a free lock: %v, %v", broken, err)
 	}
 }
@@ -299,7 +299,7 @@ func TestReleaseOfABrokenLockThatIsSentAgainSaysThatItWasForced(t *testing.T) {
 	n, _ := client(t, srv.Addr())
 	a := newAttempt(t, "a")
 	mustGrant(t, n, a)
-	if broken, err := n.Break(background(t), a.Keys); err != nil || !broken {
+	if broken, err := n.Break(background(t), a.Keys, Anybody); err != nil || !broken {
 		t.Fatalf("break: %v, %v", broken, err)
 	}
 	n.rdb.(*redis.Client).AddHook(&afterScript{act: func() {}})
@@ -319,7 +319,7 @@ func TestReleaseWithoutALateRequestLeavesNoMark(t *testing.T) {
 	if err := n.Release(background(t), a, 0); err != nil {
 		t.Fatal(err)
 	}
-	if left := srv.Do("KEYS", "*"); left != a.Keys.last {
+	if left := srv.Do("KEYS", "*"); left != a.Keys.text(lastKey) {
 		t.Errorf("left behind: %q, want the counter alone", left)
 	}
 }
@@ -330,7 +330,7 @@ func TestBrokenLockIsPassedOn(t *testing.T) {
 	holder, waiter := newAttempt(t, "a"), newAttempt(t, "a")
 	mustGrant(t, n, holder)
 	box := mustQueue(t, n, m, waiter)
-	if broken, err := n.Break(background(t), holder.Keys); err != nil || !broken {
+	if broken, err := n.Break(background(t), holder.Keys, Anybody); err != nil || !broken {
 		t.Fatalf("break: %v, %v", broken, err)
 	}
 	await(t, box, mailbox.Ask)
@@ -519,7 +519,7 @@ func TestQueueOfDeadWaitersExpiresAndOutlivesThoseWhoSleep(t *testing.T) {
 		mustQueue(t, n, m, waiter)
 		srv.Do("PEXPIRE", name, "1000") // as if a holder with a short lease had come meanwhile
 		mustQueue(t, n, m, other)
-		left := n.rdb.PTTL(background(t), holder.Keys.queue).Val()
+		left := n.rdb.PTTL(background(t), holder.Keys.text(queueKey)).Val()
 		if most := c.want + time.Minute; left > most || left < most-10*time.Second {
 			t.Errorf("behind a lease of %v with one of %v the queue expires in %v, want %v", c.holder, c.waiter, left, most)
 		}
@@ -553,7 +553,7 @@ func TestFirstInTheQueueLooksOftenBehindAStranger(t *testing.T) {
 				t.Errorf("behind a key with %q ms left it looks after %v, want %v: %+v, %v", left, s.Left, most, s, err)
 			}
 		}
-		if keep := srv.Do("PTTL", a.Keys.queue); len(keep) != 5 {
+		if keep := srv.Do("PTTL", a.Keys.text(queueKey)); len(keep) != 5 {
 			t.Errorf("behind a key with %q ms left the queue expires in %s ms, want about 90 s", left, keep)
 		}
 		if info, err := n.Look(background(t), a.Keys); err != nil || len(left) > 5 && info.TimeLeft < locker.MaxTTL {
@@ -610,7 +610,7 @@ func TestLockThatSomebodyElseHasIsNotPassedOn(t *testing.T) {
 			if err := find(holder); !errors.Is(err, locker.ErrLost) {
 				t.Errorf("%s: %v", how, err)
 			}
-			if got, waiters := srv.Do("GET", how), srv.Do("ZCARD", waiter.Keys.queue); got != value || waiters != "1" {
+			if got, waiters := srv.Do("GET", how), srv.Do("ZCARD", waiter.Keys.text(queueKey)); got != value || waiters != "1" {
 				t.Errorf("after %s the key has %q and %s wait", how, got, waiters)
 			}
 		}

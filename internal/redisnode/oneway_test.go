@@ -17,7 +17,7 @@ func TestGivingBackIsOneRequestToAServerThatKnowsNoScripts(t *testing.T) {
 		"keep":     func(ctx context.Context, n *Node, a *Attempt) { _ = n.Release(ctx, a, time.Hour) },
 		"withdraw": func(ctx context.Context, n *Node, a *Attempt) { _ = n.Withdraw(ctx, a) },
 		"break": func(ctx context.Context, n *Node, a *Attempt) {
-			_, _ = n.force(ctx, a.Keys, View{Value: a.Value, stored: a.Value}, time.Minute)
+			_, _ = n.force(ctx, a.Keys, Hold{Value: a.Value, stored: a.Value})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -23,7 +23,7 @@ func NewOfQuorum(rdb redis.UniversalClient, quarantine time.Duration) *Node {
 // lock is still ours. Nil says that every later grant of this node will have greater
 // tokens. After an error it may have been lifted.
 func (n *Node) Raise(ctx context.Context, a *Attempt, first uint64) error {
-	reply, _, err := n.send(ctx, a.request(raise, &a.Value, first+Tokens-1, first, &a.Holder, n.keepMillis()))
+	reply, _, err := n.send(ctx, a.request(raise, &a.Value, first+a.tokens()-1, first, &a.Holder, n.keepMillis()))
 	if err != nil {
 		return err
 	}

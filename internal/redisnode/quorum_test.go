@@ -114,7 +114,7 @@ func TestRaiseOfACounterThatWasLostKeepsTheGrant(t *testing.T) {
 	n := ofQuorumNode(t, srv.Addr(), 0)
 	a := newAttempt(t, "a")
 	first := mustGrant(t, n, a).First + 1000
-	srv.Do("DEL", a.Keys.last)
+	srv.Do("DEL", a.Keys.text(lastKey))
 	if err := n.Raise(background(t), a, first); err != nil {
 		t.Fatal(err)
 	}
@@ -130,12 +130,12 @@ func TestLastTokenIsBelowTwoToTheFiftyThree(t *testing.T) {
 	n := ofQuorumNode(t, srv.Addr(), 0)
 	const end uint64 = 1 << 53
 	a := newAttempt(t, "a")
-	srv.Do("SET", a.Keys.last, fmt.Sprint(end-Tokens-1))
+	srv.Do("SET", a.Keys.text(lastKey), fmt.Sprint(end-Tokens-1))
 	if got := mustGrant(t, n, a).First; got != end-Tokens {
 		t.Errorf("the last range begins with %d, want %d", got, end-Tokens)
 	}
 	for _, last := range []uint64{end - Tokens, end - 1} {
-		srv.Do("SET", a.Keys.last, fmt.Sprint(last))
+		srv.Do("SET", a.Keys.text(lastKey), fmt.Sprint(last))
 		srv.Do("DEL", "a")
 		if s, err := n.Acquire(background(t), newAttempt(t, "a"), Ask{}); err == nil || srv.Do("EXISTS", "a") != "0" {
 			t.Errorf("after token %d: %+v, %v", last, s, err)

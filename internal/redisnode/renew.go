@@ -94,8 +94,12 @@ func (n *Node) renewSome(ctx context.Context, rdb redis.Cmdable, attempts []*Att
 // afterTime bounds what follows a renewal. Its answers are known by then, and wait.
 const afterTime = time.Second
 
+// renewal names the keys that it needs and no others. An exclusive lock's is one key.
 func (a *Attempt) renewal() request {
-	return requestOf(renew, a.Keys.Lock, &a.Value, a.TTL.Milliseconds())
+	if a.Kind == locker.Exclusive {
+		return requestOf(renew, a.Keys.all[:lastKey], &a.Value, a.TTL.Milliseconds())
+	}
+	return requestOf(renewEntry, []any{a.Keys.Lock, a.Keys.all[endsKey], a.Keys.all[factsKey]}, &a.Value, a.TTL.Milliseconds())
 }
 
 // explain finds out why locks were lost, and passes on those that are gone. Lost they are,
@@ -196,5 +200,5 @@ func (n *Node) keepCounters(ctx context.Context, attempts []*Attempt) {
 }
 
 func (n *Node) keeping(a *Attempt) request {
-	return requestOf(keepCounter, a.Keys.last, a.TTL.Milliseconds()+n.keepMillis())
+	return requestOf(keepCounter, a.Keys.all[lastKey:queueKey], a.TTL.Milliseconds()+n.keepMillis())
 }

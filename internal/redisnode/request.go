@@ -19,22 +19,22 @@ type request struct {
 
 // request returns one with the keys that most scripts expect.
 func (a *Attempt) request(s *script, args ...any) request {
-	return a.Keys.request(s, a.Keys.own, args...)
+	return a.Keys.request(s, a.Keys.all[ownKey], args...)
 }
 
 // request returns one whose last key is mark. The lock's key comes first, where tracing
 // shows it; values are secrets, and not shown.
-func (k *Keys) request(s *script, mark string, args ...any) request {
+func (k *Keys) request(s *script, mark any, args ...any) request {
 	const more = 2 // arguments that a quorum adds
-	all := make([]any, 0, 7+len(args)+more)
-	all = append(s.call(all), 4, k.Lock, k.last, k.queue, mark)
-	return request{script: s, args: append(all, args...)}
+	all := make([]any, 0, 3+len(k.all)+len(args)+more)
+	all = append(append(s.call(all), len(k.all)), k.all[:ownKey]...)
+	return request{script: s, args: append(append(all, mark), args...)}
 }
 
-// requestOf returns one with a single key.
-func requestOf(s *script, key string, args ...any) request {
-	all := make([]any, 0, 4+len(args))
-	all = append(s.call(all), 1, key)
+// requestOf returns one with these keys only.
+func requestOf(s *script, keys []any, args ...any) request {
+	all := make([]any, 0, 3+len(keys)+len(args))
+	all = append(append(s.call(all), len(keys)), keys...)
 	return request{script: s, args: append(all, args...)}
 }
 

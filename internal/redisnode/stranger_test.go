@@ -91,7 +91,7 @@ func TestBreakingAStrangersKeyDoesNotCopyItsValue(t *testing.T) {
 	}
 	secret := strings.Repeat("secret", 1000)
 	srv.Do("SET", "a", secret)
-	if broken, err := n.Break(background(t), keys); err != nil || !broken {
+	if broken, err := n.Break(background(t), keys, Anybody); err != nil || !broken {
 		t.Errorf("%v, %v", broken, err)
 	}
 	if left := srv.Do("KEYS", "*"); strings.Contains(left, "secret") || srv.Do("EXISTS", "a") != "0" {
@@ -118,7 +118,7 @@ func TestBreakWhoseAnswerIsLostBreaksOneHolder(t *testing.T) {
 					srv.Do("SET", "a", next.Value, "PX", "60000")
 				}
 			}})
-			broken, err := n.Break(background(t), a.Keys)
+			broken, err := n.Break(background(t), a.Keys, Anybody)
 			if broken == (err != nil) || err != nil && (value == "" || !errors.Is(err, locker.ErrUnavailable)) {
 				t.Errorf("%s: %v, %v", name, broken, err)
 			}

@@ -1,0 +1,208 @@
+package redisnode
+
+// acquire answers the token, or 0 if the value was withdrawn, or how things
+// stand: the lock's time left in ms, how many wait before us, our ticket. A waiter that
+// finds a claim lapsed passes the lock on, and is told that nobody waits before it. So it
+// looks again when the next claim may lapse: it has shown that it is awake.
+//
+// A holder that the last grant does not name is a stranger: a client of another library,
+// which tells nobody when it gives the lock back. So the first waiter is told to look
+// ten times a second, and each other one a second later than the one before it: a long
+// queue does not ask all the time. A stranger's key has any number of milliseconds left,
+// or no end. A reservation of ours is no stranger, nor is a lock that is kept taken.
+//
+// Sent again after a lost reply, it answers the same grant and starts the lease anew, for
+// the caller may count its validity from the second request.
+var acquire = newScript(keys + serverClock + grants + acquireFree + passing + serverArrival + acquireTaken)
+
+// acquireOfQuorum is acquire for a node that is one of several.
+var acquireOfQuorum = newScript(keys + quorumClock + grants + restartRule + acquireFree + passing + quorumArrival + acquireTaken)
+
+const acquireFree = `
+local value, ttl, holder, claim, counts, member, ticket = unpack(ARGV)
+local wants = string.match(value, '^(%d*)#')
+if not wants and redis.call('EXISTS', lock, queue, mark, ends) == 0 then return grant(value, ttl, holder) end
+`
+
+const acquireTaken = `
+local function freeSlot()
+  local taken, slot = {}, 0
+  for _, fact in ipairs(redis.call('HVALS', facts)) do
+    taken[string.match(fact, '^%d+ (%S+)')] = true
+  end
+  while taken[tostring(slot)] do slot = slot + 1 end
+  return slot
+end
+
+local function admit()
+  local number, slot = draw(1), wants == '' and -1 or freeSlot()
+  keepLast(number, '', ttl)
+  redis.call('HSET', facts, value, string.format('%.0f %d %s', number, slot, holder))
+  enter(value, ttl)
+  settle()
+  return {number, slot}
+end
+
+read(redis.call('GET', lock))
+local was, passed = redis.call('GET', last) or '', false
+if held == value then
+  local _, next = string.find(was, ' ' .. value .. ' ', 1, true)
+  if next then
+    redis.call('PEXPIRE', lock, ttl)
+    return tonumber(string.match(was, '^%d+', next + 1))
+  end
+  return grant(value, ttl, holder)
+end
+if wants and not held and redis.call('ZSCORE', ends, value) then
+  local number, slot = string.match(redis.call('HGET', facts, value) or '', '^(%d+) (%S+)')
+  if not number then return admit() end
+  enter(value, ttl)
+  settle()
+  return {tonumber(number), tonumber(slot)}
+end
+if redis.call('EXISTS', mark) == 1 then return 0 end
+local turn = free('?' .. value)
+if not turn and not held then
+  passed = pass(claim, counts, member)
+  turn = free('?' .. value) or admits(value) and redis.call('EXISTS', queue) == 0
+end
+if turn then
+  if member ~= '' then redis.call('ZREM', queue, member) end
+  return wants and admit() or grant(value, ttl, holder)
+end
+local have = not held and kind or nil
+if wants ~= have and (tonumber(wants or '') or tonumber(have or '')) then
+  return {have and (tonumber(have) or 0) or -1}
+end
+if member == '' then return {0, 0, 0} end
+if ticket == '0' then ticket = string.format('%.0f', arrival(queue)) end
+redis.call('ZADD', queue, 'NX', ticket, member)
+local ahead = passed and 0 or redis.call('ZRANK', queue, member)
+local left, look
+if held then
+  left, look = redis.call('PTTL', lock), 100 + ahead * 1000
+  local of = string.match(was, '^%d+ (%S+) ')
+  local ours = of and (held == of or held == '-' .. of) or #held == 28 and string.sub(held, 1, 1) == '?'
+  if left < 0 or left > look and not ours then left = look end
+else
+  local next = wants ~= '' and tonumber(wants or '') and 0 or -1
+  left = redis.call('ZRANGE', ends, next, next, 'WITHSCORES')[2] - now()
+  if next < 0 then left = math.min(left, 1000 + ahead * 1000) end
+  if ahead == 0 and not wants then expect(value, left + claim) end
+end
+outlive(queue, math.max(left, tonumber(ttl)))
+return {left, ahead, tonumber(ticket)}
+`
+
+// serverClock and quorumClock are what grant lifts a token to, in microseconds. A
+// node that stands alone goes by its own clock. Nodes of a quorum must come to the
+// same token, so each takes the clock that the client offers to all of them, its
+// last argument, as long as that is within a tenth of a second of the node's own.
+const (
+	serverClock = `
+local function clock()
+  local time = redis.call('TIME')
+  return time[1] * 1000000 + time[2]
+end
+`
+	quorumClock = `
+local function clock()
+  local time = redis.call('TIME')
+  local own = time[1] * 1000000 + time[2]
+  return math.max(own - 100000, math.min(own + 100000, tonumber(ARGV[#ARGV])))
+end
+`
+)
+
+// serverArrival and quorumArrival are a newcomer's ticket. On a server that stands
+// alone it is behind those of all waiters, also when the clock has gone back: else,
+// after a step of an hour, newcomers would overtake them for an hour. Nodes of a quorum
+// have different queues and must come to the same ticket.
+const (
+	serverArrival = `
+local function arrival(queue)
+  local latest = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2]
+  return math.max(clock(), (tonumber(latest) or 0) + 1)
+end
+`
+	quorumArrival = `
+local arrival = clock
+`
+)
+
+// restartRule refuses the vote of a node that may have forgotten a lock in a
+// restart that is younger than the longest lease. The uptime is counted in whole
+// seconds, so the last may not be over yet.
+//
+// It is counted on the wall clock, too, and negative after a step back. So a
+// process that was once old enough is remembered, in a key of the node, and the
+// uptime is not asked again: a restarted one has another run_id, also where it
+// finds the key in its snapshot. The quarantine is remembered with it, for a
+// client with a longer one asks for more.
+const restartRule = `
+local quarantine = tonumber(ARGV[#ARGV - 1])
+if quarantine > 0 then
+  local info = redis.call('INFO', 'server')
+  local run = string.match(info, 'run_id:(%w+)')
+  local voter = run and run .. ' ' .. quarantine
+  if not voter or redis.call('GET', 'lockstile:voter') ~= voter then
+    local up = string.match(info, 'uptime_in_seconds:(-?%d+)')
+    if not voter or not up or (up - 1) * 1000 < quarantine then
+      local wait = math.ceil(quarantine / 1000) + 1 - (up or 0)
+      return redis.error_reply('YOUNG no vote for another ' .. wait .. ' s, until it has been up for longer than max_ttl')
+    end
+    redis.call('SET', 'lockstile:voter', voter)
+  end
+end
+`
+
+// grant draws Tokens numbers where exclusion is already certain, and answers the
+// first. It is a hybrid logical clock (Kulkarni et al., 2014): one more than the
+// last, and at least the server's clock in microseconds, so that it does not go back
+// when the counter was lost to a crash, a failover, eviction or expiry, unless the
+// clock went back too. Lua's numbers are doubles, exact below 2^53, which is the year
+// 2255: the first and the last number of a range must both stay below that.
+//
+// The counter stands at the end of the range from then on. It is kept for some time
+// after the last lease, and at least until the clock has passed it. Its key holds four
+// words: the end of the range, the value, the first number, and the holder's text.
+const grants = `
+local function draw(count)
+  local was = redis.call('GET', last)
+  local first = math.max(clock(), (was and tonumber(string.match(was, '^%d+')) or 0) + 1)
+  local final = first + (count - 1)
+  if final >= 9007199254740992 then
+    error('the token counter ' .. last .. ' is out of range')
+  end
+  return first, final
+end
+
+local function keepLast(final, words, ttl)
+  redis.call('SET', last, string.format('%.0f', final) .. words,
+    'PXAT', string.format('%.0f', math.floor(final / 1000) + ttl + ARGV[8]))
+end
+
+local function grant(value, ttl, holder)
+  local first, final = draw(TOKENS)
+  redis.call('SET', lock, value, 'PX', ttl)
+  keepLast(final, string.format(' %s %.0f %s', value, first, holder), ttl)
+  return first
+end
+`
+
+// raise lifts the counter to final, the end of the range that the lock was granted by its
+// majority. The grant's first number here stays, so that it answers the same when it
+// is sent again: that of an entry is elsewhere. It answers 1, or -1 if the lock is not ours.
+var raise = newScript(keys + entries + `
+local value, final, first, holder, keep = unpack(ARGV)
+read(redis.call('GET', lock))
+local entry = not held and redis.call('ZSCORE', ends, value)
+if held ~= value and not entry then return -1 end
+local was, words = redis.call('GET', last) or '0', ''
+if tonumber(string.match(was, '^%d+')) < tonumber(final) then
+  local left = entry and entry - now() or redis.call('PTTL', lock)
+  if not entry then words = ' ' .. value .. ' ' .. (string.match(was, '^%d+ %S+ (%d+)') or first) .. ' ' .. holder end
+  redis.call('SET', last, final .. words, 'PXAT', string.format('%.0f', math.floor(tonumber(final) / 1000) + left + keep))
+end
+return 1
+`)

@@ -1,0 +1,162 @@
+package redisnode
+
+// entries are those who do not have a lock for themselves: readers, and who has a slot. Two
+// keys have them. The sorted set ends says of each value when its lease ends, by the
+// server's clock. The hash facts has its number, its slot (or -1) and the holder's text. A
+// value that begins with '?' is a reservation, and has no facts.
+//
+// While there are any, the lock's own key has a value that is nobody's, and lasts as long as
+// the last of them: so clients of other libraries wait. They may delete it, so ours
+// go by the entries.
+//
+// The kind of an entry, or of a waiter, is in its value: '#' begins the values of readers,
+// 'n#' those that want one of n slots. Other values want the lock for themselves.
+//
+// read begins all that follows. held is then the value that has the lock for itself, also
+// a reservation or a stranger's, or else count tells how many entries there are, of a kind.
+// stale says that the lock's key has nobody's value.
+const entries = `
+local held, stale, kind, count, moved, moment
+
+local function now()
+  if not moment then
+    local time = redis.call('TIME')
+    moment = time[1] * 1000 + math.floor(time[2] / 1000)
+  end
+  return moment
+end
+
+local function kindOf(value) return string.match(value, '^%??(%d*)#') end
+
+local function read(value)
+  stale = value and string.find(value, '^%d*#lockstile$') and true
+  held = not stale and value
+  local first = redis.call('ZRANGE', ends, 0, 0, 'WITHSCORES')
+  if first[1] and tonumber(first[2]) < now() then
+    for _, over in ipairs(redis.call('ZRANGE', ends, '-inf', '(' .. now(), 'BYSCORE')) do
+      redis.call('ZREM', ends, over)
+      redis.call('HDEL', facts, over)
+    end
+    first, moved = redis.call('ZRANGE', ends, 0, 0), true
+  end
+  kind, count = first[1] and kindOf(first[1]), first[1] and redis.call('ZCARD', ends) or 0
+end
+
+local function outlive(key, time)
+  if redis.call('PTTL', key) < time + 30000 then redis.call('PEXPIRE', key, time + 60000) end
+end
+
+local function enter(value, time)
+  count = count + redis.call('ZADD', ends, now() + time, value)
+  kind, moved = kindOf(value), true
+  outlive(ends, time)
+  outlive(facts, time)
+end
+
+local function settle()
+  local latest = count > 0 and redis.call('ZRANGE', ends, -1, -1, 'WITHSCORES')[2]
+  if latest and moved and not held then
+    redis.call('SET', lock, kind .. '#lockstile', 'PXAT', latest)
+  elseif not latest and stale then
+    if moved then redis.call('DEL', facts) end
+    if not held then redis.call('DEL', lock) end
+  end
+end
+`
+
+// leaving frees what a value has, and says whether it had anything. pass or settle follow.
+const leaving = `
+local function free(value)
+  if held == value then
+    held, stale = false, true
+  elseif not kindOf(value) or redis.call('ZREM', ends, value) == 0 then
+    return false
+  else
+    redis.call('HDEL', facts, value)
+    count, moved = count - 1, true
+  end
+  return true
+end
+
+local function reason()
+  if redis.call('GET', mark) == 'forced' then return -2 end
+  return -1
+end
+`
+
+// pass reserves a lock that nobody has for himself for those waiters who can have it: the
+// first that is still there; with him, where he is a reader, all readers up to the next
+// writer; or as many as there are slots. Only their processes are told to claim it. A
+// waiter whose process does not listen any more is dropped. (In a Cluster a server counts
+// only its own listeners. There counts is 0, and nobody is dropped.) A waiter that does not
+// claim the lock in time loses it. So that somebody notices, the last of the queue, which
+// has come most recently, is told to look again by then: several at the front may be
+// paused, and all others sleep until the end of a lease that is long over. Where the last
+// does not listen, the first is told.
+//
+// A writer that waits for readers keeps later ones waiting. Whether he is there is not
+// found out by a claim, for it may be long until the lock is his. So he must have looked by
+// the time that is noted under '!': he is told to when he comes to the front, and then
+// looks once a second. If he has not, he is dropped.
+//
+// The waiter mine asks just now: he need not be told. pass answers whether others can go on.
+const passing = entries + leaving + `
+local function tell(member, word)
+  local value, id = string.match(member, '^([^:]+):(.+)$')
+  if not id then return nil, 0 end
+  return value, redis.pcall('PUBLISH', 'lockstile:w:' .. id, word .. value)
+end
+
+local function standBy(counts)
+  local latest = redis.call('ZRANGE', queue, -1, -1)[1]
+  local _, heard = tell(latest or '', '!')
+  if latest and (heard == 0 or counts == '0') then
+    local first = redis.call('ZRANGE', queue, 0, 0)[1]
+    if first ~= latest then tell(first, '!') end
+  end
+end
+
+local function admits(value)
+  local wants = kindOf(value)
+  if held or count == 0 then return not held end
+  return wants == kind and (wants == '' or count < tonumber(wants))
+end
+
+local function here(member, mine, counts)
+  if member == mine then return true end
+  local _, heard = tell(member, '')
+  return heard ~= 0 or counts == '0'
+end
+
+local function expect(value, time)
+  redis.call('HSET', facts, '!', string.format('%.0f ', now() + time) .. value)
+  outlive(facts, time)
+end
+
+local function absent(member, value, claim, counts)
+  local due, of = string.match(redis.call('HGET', facts, '!') or '', '^(%d+) (.+)$')
+  if of == value then return tonumber(due) < now() end
+  expect(value, claim)
+  return not here(member, nil, counts)
+end
+
+local function pass(claim, counts, mine)
+  local passed = false
+  while not held do
+    local popped = count == 0
+    local member = (popped and redis.call('ZPOPMIN', queue) or redis.call('ZRANGE', queue, 0, 0))[1]
+    local value = member and string.match(member, '^([^:]+):.')
+    local open = not value or admits(value)
+    if not member or not open and (kind ~= '' or member == mine or not absent(member, value, claim, counts)) then break end
+    if not popped then redis.call('ZREM', queue, member) end
+    if open and value and here(member, mine, counts) then
+      passed = passed or member ~= mine
+      if kindOf(value) then enter('?' .. value, claim) else held = '?' .. value end
+    end
+  end
+  if held and passed then redis.call('SET', lock, held, 'PX', claim) end
+  settle()
+  if passed then standBy(counts) end
+  return passed
+end
+`
