@@ -13,10 +13,10 @@ package redisnode
 //
 // Sent again after a lost reply, it answers the same grant and starts the lease anew, for
 // the caller may count its validity from the second request.
-var acquire = newScript(keys + serverClock + grants + acquireFree + passing + serverArrival + acquireTaken)
+var acquire = newScript(keys + serverClock + grants + acquireFree + entries + acquireShare + leaving + waking + serverArrival + acquireTaken)
 
 // acquireOfQuorum is acquire for a node that is one of several.
-var acquireOfQuorum = newScript(keys + quorumClock + grants + restartRule + acquireFree + passing + quorumArrival + acquireTaken)
+var acquireOfQuorum = newScript(keys + quorumClock + grants + restartRule + acquireFree + entries + acquireShare + leaving + waking + quorumArrival + acquireTaken)
 
 const acquireFree = `
 local value, ttl, holder, claim, counts, member, ticket = unpack(ARGV)
@@ -24,27 +24,51 @@ local wants = string.match(value, '^(%d*)#')
 if not wants and redis.call('EXISTS', lock, queue, mark, ends) == 0 then return grant(value, ttl, holder) end
 `
 
+// acquireShare is the usual case of those who share a lock: nobody waits, and readers have it
+// or nobody. Its key then lasts for this share at least.
+const acquireShare = `
+local has = redis.call('GET', lock)
+
+local function admit(slot)
+  local number = draw(1)
+  keepLast(number, '', ttl)
+  enter(value, ttl, string.format('%.0f %d %s', number, slot, holder))
+  return slot < 0 and number or {number, slot}
+end
+
+if wants and (not has or has == '#lockstile' and wants == '') and redis.call('EXISTS', queue, mark, has and mark or ends) == 0 then
+  if not has then
+    local answer = admit(wants == '' and -1 or 0)
+    redis.call('SET', lock, wants .. '#lockstile', 'PXAT', now() + ttl)
+    return answer
+  end
+  local own = redis.call('ZMSCORE', ends, value, '?' .. value)
+  if not own[1] and not own[2] then
+    count = 1
+    local answer = admit(-1)
+    redis.call('PEXPIREAT', lock, now() + ttl, 'GT')
+    return answer
+  end
+end
+`
+
 const acquireTaken = `
 local function freeSlot()
+  if wants == '' then return -1 end
   local taken, slot = {}, 0
-  for _, fact in ipairs(redis.call('HVALS', facts)) do
-    taken[string.match(fact, '^%d+ (%S+)')] = true
-  end
+  for _, fact in ipairs(redis.call('HVALS', facts)) do taken[string.match(fact, '^%d+ (%S+)') or ''] = true end
   while taken[tostring(slot)] do slot = slot + 1 end
   return slot
 end
 
-local function admit()
-  local number, slot = draw(1), wants == '' and -1 or freeSlot()
-  keepLast(number, '', ttl)
-  redis.call('HSET', facts, value, string.format('%.0f %d %s', number, slot, holder))
-  enter(value, ttl)
+local function share()
+  local answer = admit(freeSlot())
   settle()
-  return {number, slot}
+  return answer
 end
 
-read(redis.call('GET', lock))
-local was, passed = redis.call('GET', last) or '', false
+read(has)
+local was = held and redis.call('GET', last) or ''
 if held == value then
   local _, next = string.find(was, ' ' .. value .. ' ', 1, true)
   if next then
@@ -53,44 +77,44 @@ if held == value then
   end
   return grant(value, ttl, holder)
 end
-if wants and not held and redis.call('ZSCORE', ends, value) then
+local own = wants and not held and redis.call('ZMSCORE', ends, value, '?' .. value) or {}
+if own[1] then
   local number, slot = string.match(redis.call('HGET', facts, value) or '', '^(%d+) (%S+)')
-  if not number then return admit() end
+  if not number then return share() end
   enter(value, ttl)
   settle()
-  return {tonumber(number), tonumber(slot)}
+  return wants == '' and tonumber(number) or {tonumber(number), tonumber(slot)}
 end
 if redis.call('EXISTS', mark) == 1 then return 0 end
-local turn = free('?' .. value)
-if not turn and not held then
-  passed = pass(claim, counts, member)
-  turn = free('?' .. value) or admits(value) and redis.call('EXISTS', queue) == 0
-end
-if turn then
+local reserved, passed = held == '?' .. value or own[2], false
+if not reserved and not held then passed, reserved = pass(claim, counts, member) end
+if reserved then free('?' .. value) end
+if reserved or admits(value) and redis.call('EXISTS', queue) == 0 then
   if member ~= '' then redis.call('ZREM', queue, member) end
-  return wants and admit() or grant(value, ttl, holder)
+  return wants and share() or grant(value, ttl, holder)
 end
-local have = not held and kind or nil
-if wants ~= have and (tonumber(wants or '') or tonumber(have or '')) then
+local have, slots = not held and kind or nil, tonumber(wants or '')
+if wants ~= have and (slots or tonumber(have or '')) then
   return {have and (tonumber(have) or 0) or -1}
 end
 if member == '' then return {0, 0, 0} end
 if ticket == '0' then ticket = string.format('%.0f', arrival(queue)) end
 redis.call('ZADD', queue, 'NX', ticket, member)
-local ahead = passed and 0 or redis.call('ZRANK', queue, member)
-local left, look
+local rank = redis.call('ZRANK', queue, member)
+local ahead, left, look = passed and 0 or rank
 if held then
   left, look = redis.call('PTTL', lock), 100 + ahead * 1000
   local of = string.match(was, '^%d+ (%S+) ')
   local ours = of and (held == of or held == '-' .. of) or #held == 28 and string.sub(held, 1, 1) == '?'
   if left < 0 or left > look and not ours then left = look end
 else
-  local next = wants ~= '' and tonumber(wants or '') and 0 or -1
+  local next = slots and 0 or -1
   left = redis.call('ZRANGE', ends, next, next, 'WITHSCORES')[2] - now()
-  if next < 0 then left = math.min(left, 1000 + ahead * 1000) end
-  if ahead == 0 and not wants then expect(value, left + claim) end
+  if not slots then left = math.min(left, 1000 + ahead * 1000) end
+  if rank == 0 and not wants then expect(value, left + claim) end
 end
-outlive(queue, math.max(left, tonumber(ttl)))
+local keep = math.max(left, tonumber(ttl)) + 60000
+if redis.call('PTTL', queue) < keep - 30000 then redis.call('PEXPIRE', queue, keep) end
 return {left, ahead, tonumber(ticket)}
 `
 
@@ -102,12 +126,14 @@ const (
 	serverClock = `
 local function clock()
   local time = redis.call('TIME')
+  moment = time[1] * 1000 + math.floor(time[2] / 1000)
   return time[1] * 1000000 + time[2]
 end
 `
 	quorumClock = `
 local function clock()
   local time = redis.call('TIME')
+  moment = time[1] * 1000 + math.floor(time[2] / 1000)
   local own = time[1] * 1000000 + time[2]
   return math.max(own - 100000, math.min(own + 100000, tonumber(ARGV[#ARGV])))
 end

@@ -155,7 +155,7 @@ func (n *Node) processAndWait(ctx context.Context, rdb redis.Cmdable, cmd once, 
 }
 
 // done reports whether replicas must confirm what a script has answered: it has granted
-// something, or renewed it. A grant of an entry is a number and a slot.
+// something, or renewed it. A slot is granted as a number and the slot.
 func done(reply any) bool {
 	switch reply := reply.(type) {
 	case int64:

@@ -16,7 +16,8 @@ package redisnode
 // a reservation or a stranger's, or else count tells how many entries there are, of a kind.
 // stale says that the lock's key has nobody's value.
 const entries = `
-local held, stale, kind, count, moved, moment
+local held, stale, kind, moved
+local count = 0
 
 local function now()
   if not moment then
@@ -28,29 +29,33 @@ end
 
 local function kindOf(value) return string.match(value, '^%??(%d*)#') end
 
+local function isNobodys(value) return value and string.find(value, '^%d*#lockstile$') and true end
+
+local function remove(value)
+  redis.call('HDEL', facts, value)
+  return redis.call('ZREM', ends, value) == 1
+end
+
 local function read(value)
-  stale = value and string.find(value, '^%d*#lockstile$') and true
+  stale = isNobodys(value)
   held = not stale and value
   local first = redis.call('ZRANGE', ends, 0, 0, 'WITHSCORES')
   if first[1] and tonumber(first[2]) < now() then
-    for _, over in ipairs(redis.call('ZRANGE', ends, '-inf', '(' .. now(), 'BYSCORE')) do
-      redis.call('ZREM', ends, over)
-      redis.call('HDEL', facts, over)
-    end
+    for _, over in ipairs(redis.call('ZRANGE', ends, '-inf', '(' .. now(), 'BYSCORE')) do remove(over) end
     first, moved = redis.call('ZRANGE', ends, 0, 0), true
   end
   kind, count = first[1] and kindOf(first[1]), first[1] and redis.call('ZCARD', ends) or 0
 end
 
-local function outlive(key, time)
-  if redis.call('PTTL', key) < time + 30000 then redis.call('PEXPIRE', key, time + 60000) end
-end
-
-local function enter(value, time)
+local function enter(value, time, fact)
+  local first = count == 0
+  if fact then redis.call('HSET', facts, value, fact) end
   count = count + redis.call('ZADD', ends, now() + time, value)
   kind, moved = kindOf(value), true
-  outlive(ends, time)
-  outlive(facts, time)
+  if first or redis.call('PTTL', ends) < time + 30000 then
+    redis.call('PEXPIRE', ends, time + 60000)
+    redis.call('PEXPIRE', facts, time + 60000)
+  end
 end
 
 local function settle()
@@ -69,11 +74,10 @@ const leaving = `
 local function free(value)
   if held == value then
     held, stale = false, true
-  elseif not kindOf(value) or redis.call('ZREM', ends, value) == 0 then
-    return false
-  else
-    redis.call('HDEL', facts, value)
+  elseif kindOf(value) and remove(value) then
     count, moved = count - 1, true
+  else
+    return false
   end
   return true
 end
@@ -99,8 +103,11 @@ end
 // the time that is noted under '!': he is told to when he comes to the front, and then
 // looks once a second. If he has not, he is dropped.
 //
-// The waiter mine asks just now: he need not be told. pass answers whether others can go on.
-const passing = entries + leaving + `
+// The waiter mine asks just now: he need not be told. pass answers whether others can go on,
+// and whether it is his turn.
+const passing = entries + leaving + waking
+
+const waking = `
 local function tell(member, word)
   local value, id = string.match(member, '^([^:]+):(.+)$')
   if not id then return nil, 0 end
@@ -130,7 +137,6 @@ end
 
 local function expect(value, time)
   redis.call('HSET', facts, '!', string.format('%.0f ', now() + time) .. value)
-  outlive(facts, time)
 end
 
 local function absent(member, value, claim, counts)
@@ -141,7 +147,7 @@ local function absent(member, value, claim, counts)
 end
 
 local function pass(claim, counts, mine)
-  local passed = false
+  local passed, turn = false, false
   while not held do
     local popped = count == 0
     local member = (popped and redis.call('ZPOPMIN', queue) or redis.call('ZRANGE', queue, 0, 0))[1]
@@ -150,13 +156,13 @@ local function pass(claim, counts, mine)
     if not member or not open and (kind ~= '' or member == mine or not absent(member, value, claim, counts)) then break end
     if not popped then redis.call('ZREM', queue, member) end
     if open and value and here(member, mine, counts) then
-      passed = passed or member ~= mine
-      if kindOf(value) then enter('?' .. value, claim) else held = '?' .. value end
+      if member == mine then turn = true else passed = true end
+      if kindOf(value) then enter('?' .. value, claim, '') else held = '?' .. value end
     end
   end
   if held and passed then redis.call('SET', lock, held, 'PX', claim) end
   settle()
   if passed then standBy(counts) end
-  return passed
+  return passed, turn
 end
 `

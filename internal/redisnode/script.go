@@ -47,6 +47,7 @@ func newScript(text string) *script {
 // case does not need is defined after it, for the server defines functions anew in every
 // call.
 const keys = redisclient.Since7 + `
+local moment
 local lock, last, queue, ends, facts, mark = unpack(KEYS)
 `
 
@@ -54,13 +55,23 @@ local lock, last, queue, ends, facts, mark = unpack(KEYS)
 // ours. The mark refuses a request for the lock that is still on its way, in either case.
 // A lock that is gone, because somebody has deleted its key, is passed on all the same:
 // its waiters do not know yet.
-var release = newScript(keys + releaseUnwanted + passing + releaseWanted)
+var release = newScript(keys + releaseUnwanted + entries + leaving + releaseShare + waking + releaseWanted)
 
 const releaseUnwanted = `
 local value, claim, counts, remember = unpack(ARGV)
 local has = redis.call('GET', lock)
-if has == value and remember == '0' and redis.call('EXISTS', queue) == 0 then
+local usual = remember == '0' and redis.call('EXISTS', queue) == 0
+if usual and has == value then
   redis.call('DEL', lock)
+  return 0
+end
+`
+
+// releaseShare leaves the lock's key as it is for the others. An entry that is over and still
+// there has kept others out until now.
+const releaseShare = `
+if usual and isNobodys(has) and remove(value) then
+  if redis.call('EXISTS', ends) == 0 then redis.call('DEL', lock) end
   return 0
 end
 `
@@ -144,6 +155,7 @@ return 1
 // renewEntry is renew for an entry. Where somebody has deleted the lock's key, it is written
 // again. Somebody who has put another value there has taken the lock over.
 var renewEntry = newScript(redisclient.Since7 + `
+local moment
 local lock, ends, facts = unpack(KEYS)
 ` + entries + `
 read(redis.call('GET', lock))
