@@ -17,9 +17,18 @@ type rules struct {
 	restart   bool // a node that forgot has no vote for one TTL
 	majority  int
 	validity  bool // a lock that comes after its validity is given back
+
+	readersToo     bool // readers' numbers are written back as well
+	readersDraw    bool // a reader's number is the next one, not the last writer's
+	readersRestart bool // a node that forgot has no vote for readers either
+	readersMost    int  // nodes that a reader needs
+	ownEntry       bool // a reader's release, and its renewal, touch its own entry alone
 }
 
-var sound = rules{writeBack: true, whole: true, voteLoss: true, restart: true, majority: 3, validity: true}
+var sound = rules{
+	writeBack: true, whole: true, voteLoss: true, restart: true, majority: 3, validity: true,
+	readersToo: true, readersDraw: true, readersRestart: true, readersMost: 3, ownEntry: true,
+}
 
 const (
 	modelNodes   = 5
@@ -32,42 +41,73 @@ const (
 )
 
 type modelNode struct {
-	skew, counter, value, first, until, young int
-	marks                                     map[int]bool
+	skew, counter, young int
+	entries              map[int]*entry // by value: one writer's, or readers'
+	marks                map[int]bool
+}
+
+type entry struct {
+	first, until int
+	shared       bool
+}
+
+func newModelNode(skew int) *modelNode {
+	return &modelNode{skew: skew, entries: make(map[int]*entry), marks: make(map[int]bool)}
 }
 
 // grant is the acquire script.
-func (n *modelNode) grant(now, value, offer int) (token int) {
-	switch {
-	case now < n.young || n.marks[value]:
-		return 0
-	case n.has(now, value):
-		n.until = now + modelTTL
-		return n.first
-	case n.until > now:
+func (n *modelNode) grant(r rules, now, value, offer int, shared bool) (token int) {
+	if now < n.young && (r.readersRestart || !shared) || n.marks[value] {
 		return 0
 	}
+	if e := n.of(now, value); e != nil {
+		e.until = now + modelTTL
+		return e.first
+	}
+	for v, e := range n.entries {
+		if e.until <= now {
+			delete(n.entries, v)
+		} else if !shared || !e.shared {
+			return 0
+		}
+	}
 	clock := now/tick + n.skew
-	n.first = max(n.counter+1, clock-tolerance, min(offer, clock+tolerance))
-	n.counter = n.first + modelRange - 1
-	n.value, n.until = value, now+modelTTL
-	return n.first
+	first := max(n.counter+1, clock-tolerance, min(offer, clock+tolerance))
+	switch {
+	case !shared:
+		n.counter = first + modelRange - 1
+	case r.readersDraw:
+		n.counter = first
+	default:
+		first = n.counter
+	}
+	n.entries[value] = &entry{first, now + modelTTL, shared}
+	return first
 }
 
-func (n *modelNode) has(now, value int) bool { return n.value == value && n.until > now }
+// of returns what a value has, or nil.
+func (n *modelNode) of(now, value int) *entry {
+	if e := n.entries[value]; e != nil && e.until > now {
+		return e
+	}
+	return nil
+}
 
 func (n *modelNode) raise(now, value, counter int) bool {
-	if !n.has(now, value) {
+	if n.of(now, value) == nil {
 		return false
 	}
 	n.counter = max(n.counter, counter)
 	return true
 }
 
-func (n *modelNode) release(now, value int) {
+func (n *modelNode) release(r rules, now, value int) {
 	n.marks[value] = true
-	if n.has(now, value) {
-		n.until = now
+	if e := n.of(now, value); e != nil {
+		delete(n.entries, value)
+		if e.shared && !r.ownEntry {
+			clear(n.entries)
+		}
 	}
 }
 
@@ -82,6 +122,7 @@ const (
 
 type modelClient struct {
 	phase              phase
+	shared             bool
 	skew, value, since int
 	order              []int
 	asked              int
@@ -99,14 +140,15 @@ type model struct {
 	values  int
 	late    []func() // requests on their way
 
-	last                 int // token of the latest range
+	last                 int // token of the latest range, or number of a reader
+	lastWriter           int // the same of writers alone
 	grants, stale, twice int
 }
 
 func newModel(r rules, seed uint64) *model {
 	m := &model{rules: r, rnd: rand.New(rand.NewPCG(seed, 7)), now: 1000}
 	for range modelNodes {
-		m.nodes = append(m.nodes, &modelNode{skew: m.rnd.IntN(2*skew) - skew, marks: make(map[int]bool)})
+		m.nodes = append(m.nodes, newModelNode(m.rnd.IntN(2*skew)-skew))
 	}
 	for range modelClients {
 		m.clients = append(m.clients, &modelClient{skew: m.rnd.IntN(8*skew) - 4*skew})
@@ -152,7 +194,7 @@ func (m *model) step() {
 			return
 		}
 		m.values++
-		*c = modelClient{phase: asks, skew: c.skew, value: m.values, since: m.now, order: m.rnd.Perm(modelNodes), tokens: make(map[int]int)}
+		*c = modelClient{phase: asks, shared: m.chance(60), skew: c.skew, value: m.values, since: m.now, order: m.rnd.Perm(modelNodes), tokens: make(map[int]int)}
 	case asks:
 		m.ask(c)
 	case raises:
@@ -164,14 +206,22 @@ func (m *model) step() {
 
 // crash takes from a node everything it knew.
 func (m *model) crash(n *modelNode) {
-	*n = modelNode{skew: n.skew, marks: make(map[int]bool)}
+	*n = *newModelNode(n.skew)
 	if m.restart {
 		n.young = m.now + modelTTL
 	}
 }
 
+// need is how many nodes c needs.
+func (m *model) need(c *modelClient) int {
+	if c.shared {
+		return m.readersMost
+	}
+	return m.majority
+}
+
 func (m *model) ask(c *modelClient) {
-	if len(c.tokens) >= m.majority {
+	if len(c.tokens) >= m.need(c) {
 		c.phase = raises
 		return
 	}
@@ -181,8 +231,8 @@ func (m *model) ask(c *modelClient) {
 	}
 	i := c.order[c.asked]
 	c.asked++
-	token, value, offer := 0, c.value, c.since/tick+c.skew
-	if m.send(func() { token = m.nodes[i].grant(m.now, value, offer) }) && token != 0 {
+	token, value, offer, shared := 0, c.value, c.since/tick+c.skew, c.shared
+	if m.send(func() { token = m.nodes[i].grant(m.rules, m.now, value, offer, shared) }) && token != 0 {
 		c.tokens[i] = token
 	}
 }
@@ -192,7 +242,7 @@ func (m *model) raiseAll(c *modelClient) {
 	for _, token := range c.tokens {
 		c.token = max(c.token, token)
 	}
-	if m.writeBack {
+	if m.writeBack && (m.readersToo || !c.shared) {
 		for _, i := range c.order { // not in the order of a map: runs must repeat
 			if token, ok := c.tokens[i]; ok && token < c.token {
 				m.raiseOne(c, i)
@@ -200,7 +250,7 @@ func (m *model) raiseAll(c *modelClient) {
 		}
 	}
 	switch {
-	case len(c.tokens) < m.majority:
+	case len(c.tokens) < m.need(c):
 		c.phase = asks // another node may make up for the vote that was lost
 	case m.validity && m.now >= c.since+modelTTL:
 		m.giveUp(c)
@@ -211,7 +261,7 @@ func (m *model) raiseAll(c *modelClient) {
 
 func (m *model) raiseOne(c *modelClient, i int) {
 	ok, value, counter := false, c.value, c.token
-	if m.whole {
+	if m.whole && !c.shared {
 		counter += modelRange - 1
 	}
 	if m.send(func() { ok = m.nodes[i].raise(m.now, value, counter) }) && ok || !m.voteLoss {
@@ -225,12 +275,19 @@ func (m *model) raiseOne(c *modelClient, i int) {
 func (m *model) granted(c *modelClient) {
 	c.phase, c.until = holds, c.since+modelTTL
 	m.grants++
-	if c.token <= m.last {
+	before, final := m.last, c.token+modelRange-1
+	if c.shared { // readers at the same time are in no order
+		before, final = m.lastWriter, c.token
+	}
+	if c.token <= before {
 		m.stale++
 	}
-	m.last = max(m.last, c.token+modelRange-1)
+	m.last = max(m.last, final)
+	if !c.shared {
+		m.lastWriter = final
+	}
 	for _, other := range m.clients {
-		if other != c && other.phase == holds && m.now < other.until && m.now < c.until {
+		if other != c && other.phase == holds && m.now < other.until && m.now < c.until && !(c.shared && other.shared) {
 			m.twice++
 		}
 	}
@@ -246,14 +303,14 @@ func (m *model) hold(c *modelClient) {
 		for _, n := range m.nodes {
 			ok, value := false, c.value
 			if m.send(func() {
-				if ok = n.has(m.now, value); ok {
-					n.until = m.now + modelTTL
+				if e := n.of(m.now, value); e != nil {
+					e.until, ok = m.now+modelTTL, true
 				}
 			}) && ok {
 				yes++
 			}
 		}
-		if yes >= m.majority {
+		if yes >= m.need(c) {
 			c.until = since + modelTTL
 		}
 	default:
@@ -264,7 +321,7 @@ func (m *model) hold(c *modelClient) {
 func (m *model) giveUp(c *modelClient) {
 	value := c.value
 	for _, n := range m.nodes {
-		m.send(func() { n.release(m.now, value) })
+		m.send(func() { n.release(m.rules, m.now, value) })
 	}
 	c.phase = resting
 }
@@ -305,6 +362,11 @@ func TestModelBreaksWithoutEachRule(t *testing.T) {
 		"a restarted node votes at once":    {func(r *rules) { r.restart = false }, func(m *model) int { return m.twice }},
 		"two of five are enough":            {func(r *rules) { r.majority = 2 }, func(m *model) int { return m.twice }},
 		"a lock that comes too late counts": {func(r *rules) { r.validity = false }, func(m *model) int { return m.stale }},
+		"readers without write-back":        {func(r *rules) { r.readersToo = false }, func(m *model) int { return m.stale }},
+		"readers that draw no number":       {func(r *rules) { r.readersDraw = false }, func(m *model) int { return m.stale }},
+		"a restarted node lets readers in":  {func(r *rules) { r.readersRestart = false }, func(m *model) int { return m.twice }},
+		"two of five are enough to read":    {func(r *rules) { r.readersMost = 2 }, func(m *model) int { return m.twice }},
+		"a reader releases for all":         {func(r *rules) { r.ownEntry = false }, func(m *model) int { return m.twice }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := sound
