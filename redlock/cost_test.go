@@ -20,9 +20,10 @@ func TestHeldLocksAreSmallAndHaveNoGoroutines(t *testing.T) {
 	for nodes, most := range map[int]int64{3: 1228, 5: 1330} {
 		t.Run(fmt.Sprint(nodes, " nodes"), func(t *testing.T) { checkCost(t, nodes, most) })
 	}
+	t.Run("shared", func(t *testing.T) { checkCost(t, 5, 1330, locker.WithShared()) })
 }
 
-func checkCost(t *testing.T, nodes int, most int64) {
+func checkCost(t *testing.T, nodes int, most int64, kind ...locker.Option) {
 	const locks = 3_000
 	servers := startNodes(t, nodes)
 	clients := make([]redis.UniversalClient, len(servers))
@@ -36,9 +37,10 @@ func checkCost(t *testing.T, nodes int, most int64) {
 	eventually(t, "the stragglers are done", func() bool { return redlock.UnderWay(l) == 0 })
 	memory, goroutines := testserver.Heap(), runtime.NumGoroutine()
 	held := make([]*locker.Lock, locks)
+	kind = append(kind, locker.WithTTL(opts.MaxTTL))
 	for i := range held {
 		var err error // mustLock would keep a context of each
-		if held[i], err = l.Lock(context.Background(), fmt.Sprint("invoices/", i), locker.WithTTL(opts.MaxTTL)); err != nil {
+		if held[i], err = l.Lock(context.Background(), fmt.Sprint("invoices/", i), kind...); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -4,9 +4,9 @@
 //
 // # Guarantees
 //
-// At most one holder at a time, though a minority of the nodes is down, hangs or
-// forgets everything, while clocks run at the same rate and the holder does not
-// act after its validity has ended: guard its writes with the token. A node that
+// At most one holder at a time, or any number that share the lock, though a minority of
+// the nodes is down, hangs or forgets everything, while clocks run at the same rate and
+// holders do not act after their validity has ended: guard their writes with the token. A node that
 // was restarted may have forgotten a lock. It gets no vote until it has been up
 // for longer than [Options].MaxTTL, which the script that grants checks itself.
 //
@@ -36,6 +36,23 @@
 //
 // An even number of nodes buys nothing: of four nodes, three are a majority, so
 // no more of them may fail than of three.
+//
+// A reader ([locker.WithShared]) needs a majority like a writer. Two majorities always have a
+// node in common, and that node would have had to grant both. Readers and writers have one
+// counter on each node. A reader's number is the greatest of its majority, and is written
+// back like a token: it is greater than those of all earlier writers, and smaller than those
+// of all later ones. Readers whose requests cross may have the same number.
+//
+// There are no slots ([locker.WithSlots]), for majorities cannot count. Say that two may have
+// a licence, and three nodes count them:
+//
+//	node 1 has granted it to A and B
+//	node 2 has granted it to B and C
+//	node 3 has granted it to A and C
+//
+// No node has granted more than two, and each of the three has a majority. Use one name for
+// each licence instead, such as licence/0 and licence/1 ([locker.SlotResource]), each with a
+// lock and tokens of its own, and TryLock one after another until one is free.
 //
 // A lock's key is its name, holding a random value with an expiry, as the page
 // describes. So clients of other Redlock libraries exclude us and we them. They

@@ -160,11 +160,16 @@ func calls(srv *testserver.RedisServer, cmd string) (n int) {
 }
 
 func TestLockAndUnlockAreOneRoundTripToEachNode(t *testing.T) {
+	t.Run("exclusive", func(t *testing.T) { checkRoundTrips(t) })
+	t.Run("shared", func(t *testing.T) { checkRoundTrips(t, reading) })
+}
+
+func checkRoundTrips(t *testing.T, kind ...locker.Option) {
 	servers := startNodes(t, 5)
 	l := newLocker(t, servers, patient)
 	for _, s := range servers {
 		eventually(t, "the scripts are known", func() bool {
-			mustUnlock(t, mustLock(t, l, "a")) // more than once: a slow node may not even be asked
+			mustUnlock(t, mustLock(t, l, "a", kind...)) // more than once: a slow node may not even be asked
 			return calls(s, "eval") >= 2
 		})
 	}
@@ -175,7 +180,7 @@ func TestLockAndUnlockAreOneRoundTripToEachNode(t *testing.T) {
 	const rounds = 50
 	const raises = rounds / 5 // now and then a token has to be raised, by a script that a node may not know yet
 	for range rounds {
-		mustUnlock(t, mustLock(t, l, "a"))
+		mustUnlock(t, mustLock(t, l, "a", kind...))
 	}
 	if err := l.Close(); err != nil {
 		t.Error(err)
