@@ -82,8 +82,8 @@ func kindOf(value string) (kind locker.Kind, slots int) {
 	return locker.Exclusive, 0
 }
 
-// tokens is how many numbers the grant has.
-func (t *Terms) tokens() uint64 {
+// Count is how many numbers a grant has.
+func (t *Terms) Count() uint32 {
 	if t.Kind == locker.Exclusive {
 		return Tokens
 	}

@@ -218,17 +218,32 @@ end
 
 // raise lifts the counter to final, the end of the range that the lock was granted by its
 // majority. The grant's first number here stays, so that it answers the same when it
-// is sent again: that of an entry is elsewhere. It answers 1, or -1 if the lock is not ours.
+// is sent again. It answers the first of the range, or -1 if the lock is not ours.
+//
+// An entry has the number of its majority from then on. Another entry may have been given
+// just that: requests of readers cross, and each node numbers them in another order. Then
+// the answer is a greater one. Whoever drew a number here since has another one, for the
+// counter is past both.
 var raise = newScript(keys + entries + `
 local value, final, first, holder, keep = unpack(ARGV)
 read(redis.call('GET', lock))
 local entry = not held and redis.call('ZSCORE', ends, value)
 if held ~= value and not entry then return -1 end
 local was, words = redis.call('GET', last) or '0', ''
-if tonumber(string.match(was, '^%d+')) < tonumber(final) then
+local counter = tonumber(string.match(was, '^%d+'))
+if entry then
+  local number, fact = string.match(redis.call('HGET', facts, value) or '0 -1 ' .. holder, '^(%d+)( .*)$')
+  if tonumber(number) >= tonumber(final) then return tonumber(number) end
+  for _, other in ipairs(redis.call('HVALS', facts)) do
+    if string.match(other, '^%d+') == final then final = string.format('%.0f', counter + 1) end
+  end
+  first = final
+  redis.call('HSET', facts, value, final .. fact)
+end
+if counter < tonumber(final) then
   local left = entry and entry - now() or redis.call('PTTL', lock)
   if not entry then words = ' ' .. value .. ' ' .. (string.match(was, '^%d+ %S+ (%d+)') or first) .. ' ' .. holder end
   redis.call('SET', last, final .. words, 'PXAT', string.format('%.0f', math.floor(tonumber(final) / 1000) + left + keep))
 end
-return 1
+return tonumber(first)
 `)

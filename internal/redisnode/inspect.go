@@ -25,6 +25,7 @@ type View struct {
 // Hold is what one holder has.
 type Hold struct {
 	locker.Holder
+	Kind  locker.Kind
 	Value string
 
 	stored string // what the server has for it
@@ -66,7 +67,7 @@ func view(keys Keys, reply any) (View, error) {
 	v.Held, v.Value = true, holderOf(stored)
 	left = min(left, int64(math.MaxInt64/time.Millisecond)) // a key of somebody else's may have more
 	v.TimeLeft = max(0, time.Duration(left)*time.Millisecond)
-	v.Holds = []Hold{{locker.Holder{Text: v.Holder, Number: uint64(v.Token), Slot: -1, TimeLeft: v.TimeLeft}, v.Value, stored}}
+	v.Holds = []Hold{{locker.Holder{Text: v.Holder, Number: uint64(v.Token), Slot: -1, TimeLeft: v.TimeLeft}, locker.Exclusive, v.Value, stored}}
 	return v, nil
 }
 
@@ -90,6 +91,7 @@ func (v *View) setEntries(left, facts map[string]string) {
 			continue
 		}
 		h := Hold{Value: value, stored: value}
+		h.Kind, v.Slots = kindOf(value)
 		h.TimeLeft = time.Duration(ms) * time.Millisecond
 		words := strings.SplitN(facts[value], " ", 3)
 		if len(words) == 3 {
@@ -98,8 +100,7 @@ func (v *View) setEntries(left, facts map[string]string) {
 			h.Text = words[2]
 		}
 		v.Holds = append(v.Holds, h)
-		v.Held, v.TimeLeft = true, max(v.TimeLeft, h.TimeLeft)
-		v.Kind, v.Slots = kindOf(value)
+		v.Held, v.Kind, v.TimeLeft = true, h.Kind, max(v.TimeLeft, h.TimeLeft)
 	}
 	slices.SortFunc(v.Holds, func(a, b Hold) int { return cmp.Compare(a.Number, b.Number) })
 	for _, h := range v.Holds {

@@ -670,7 +670,7 @@ func TestNobodyLooksOftenBehindAHolderOfOurs(t *testing.T) {
 		if s, err := n.Acquire(background(t), newAttempt(t, "a"), Ask{Queue: true}); err != nil || s.Left < 20*time.Second {
 			t.Errorf("it looks after %v, %v", s.Left, err)
 		}
-		if err := n.Raise(background(t), holder, first+10*Tokens); err != nil {
+		if _, err := n.Raise(background(t), holder, first+10*Tokens); err != nil {
 			t.Fatal(err)
 		}
 	}

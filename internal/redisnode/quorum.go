@@ -20,17 +20,18 @@ func NewOfQuorum(rdb redis.UniversalClient, quarantine time.Duration) *Node {
 }
 
 // Raise lifts the counter to the end of the range that begins with first, where the
-// lock is still ours. Nil says that every later grant of this node will have greater
-// tokens. After an error it may have been lifted.
-func (n *Node) Raise(ctx context.Context, a *Attempt, first uint64) error {
-	reply, _, err := n.send(ctx, a.request(raise, &a.Value, first+a.tokens()-1, first, &a.Holder, n.keepMillis()))
+// lock is still ours, and returns first: every later grant of this node will have greater
+// tokens. If another reader has this number here, it returns a greater one, for all nodes.
+// After an error the counter may have been lifted.
+func (n *Node) Raise(ctx context.Context, a *Attempt, first uint64) (uint64, error) {
+	reply, _, err := n.send(ctx, a.request(raise, &a.Value, first+uint64(a.Count())-1, first, &a.Holder, n.keepMillis()))
 	if err != nil {
-		return err
+		return 0, err
 	}
-	if reply != int64(1) {
-		return errors.New("the lock was lost there before its token was written")
+	if number, ok := reply.(int64); ok && number > 0 {
+		return uint64(number), nil
 	}
-	return nil
+	return 0, errors.New("the lock was lost there before its token was written")
 }
 
 var runID = regexp.MustCompile(`run_id:(\w+)`)

@@ -62,20 +62,20 @@ func TestRaisedTokenIsWhatTheNextGrantExceeds(t *testing.T) {
 	n := ofQuorumNode(t, srv.Addr(), 0)
 	a := newAttempt(t, "a")
 	const high = 4000000000000000
-	if err := n.Raise(background(t), a, high); err == nil {
+	if _, err := n.Raise(background(t), a, high); err == nil {
 		t.Error("raised where nothing is held")
 	}
 	if srv.Do("EXISTS", "lockstile:t:{a}") != "0" {
 		t.Error("the counter was written")
 	}
 	first := mustGrant(t, n, a).First
-	if err := n.Raise(background(t), a, high); err != nil {
+	if _, err := n.Raise(background(t), a, high); err != nil {
 		t.Fatal(err)
 	}
 	if again := mustGrant(t, n, a).First; again != first {
 		t.Errorf("asked again: token %d, want %d", again, first)
 	}
-	if err := n.Raise(background(t), a, first); err != nil {
+	if _, err := n.Raise(background(t), a, first); err != nil {
 		t.Error(err)
 	}
 	outlivesTheClock := func(when string) {
@@ -115,7 +115,7 @@ func TestRaiseOfACounterThatWasLostKeepsTheGrant(t *testing.T) {
 	a := newAttempt(t, "a")
 	first := mustGrant(t, n, a).First + 1000
 	srv.Do("DEL", a.Keys.text(lastKey))
-	if err := n.Raise(background(t), a, first); err != nil {
+	if _, err := n.Raise(background(t), a, first); err != nil {
 		t.Fatal(err)
 	}
 	if again := mustGrant(t, n, a).First; again != first {

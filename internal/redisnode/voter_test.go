@@ -91,7 +91,10 @@ func TestNodeWithoutAVoteGrantsNothingWhateverItIsAsked(t *testing.T) {
 		"withdraw": func(h, _ *Attempt) error { return young.Withdraw(background(t), h) },
 		"force":    func(h, _ *Attempt) error { _, err := young.Break(background(t), h.Keys, Anybody); return err },
 		"renewal":  func(h, _ *Attempt) error { return young.Renew(background(t), []*Attempt{h})[0] },
-		"raise":    func(h, _ *Attempt) error { return young.Raise(background(t), h, uint64(serverMicros(srv))) },
+		"raise": func(h, _ *Attempt) error {
+			_, err := young.Raise(background(t), h, uint64(serverMicros(srv)))
+			return err
+		},
 		"renewal of a key that is gone": func(h, _ *Attempt) error {
 			srv.Do("DEL", h.Keys.Lock)
 			_ = young.Renew(background(t), []*Attempt{h})
