@@ -72,7 +72,7 @@ type contest struct {
 
 type answer struct {
 	node     int
-	raised   uint64 // of a raise, otherwise 0
+	raised   uint64 // what a raise came to, otherwise 0
 	standing redisnode.Standing
 	err      error
 }
@@ -118,7 +118,7 @@ func (c *contest) run(ctx context.Context) (driver.Grant, error) {
 		switch judge(c.votes, c.situation) {
 		case won:
 			c.a.won.set()
-			return driver.Grant{First: common(c.votes), Count: redisnode.Tokens, Since: c.since}, nil
+			return driver.Grant{First: common(c.votes), Count: c.a.parts[0].Count(), Since: c.since}, nil
 		case short:
 			c.raise()
 		case late:
@@ -275,7 +275,8 @@ func (c *contest) wake() {
 }
 
 // raise raises the nodes of a majority that drew a smaller token than the greatest. Their
-// counters stand below the end of the range that begins with that.
+// counters stand below the end of the range that begins with that. Where a node has given a
+// reader's number to another reader, the answer is greater, and the others are raised again.
 func (c *contest) raise() {
 	var token uint64
 	for _, v := range c.votes {
@@ -291,8 +292,8 @@ func (c *contest) raise() {
 		v.state = raising
 		part, answers := &c.a.parts[i], c.answers
 		c.s.locks.Go(func() {
-			err := c.s.nodes[i].raise(part, token)
-			answers <- answer{node: i, raised: token, err: err}
+			raised, err := c.s.nodes[i].raise(part, token)
+			answers <- answer{node: i, raised: raised, err: err}
 		})
 	}
 }

@@ -136,10 +136,14 @@ func (s *store) prepare(ctx context.Context, p *part, n *node, queue bool, liste
 	return nil
 }
 
-// raise raises a node's counter to the end of the lock's range. A node that does not
-// confirm that has no vote; it may still have the lock.
-func (n *node) raise(p *part, first uint64) error {
-	return n.do(p, new(instant), func(ctx context.Context) error { return n.redis.Raise(ctx, &p.Attempt, first) })
+// raise raises a node's counter to the end of the lock's range, and returns the first of it.
+// A node that does not confirm that has no vote; it may still have the lock.
+func (n *node) raise(p *part, first uint64) (raised uint64, err error) {
+	err = n.do(p, new(instant), func(ctx context.Context) error {
+		raised, err = n.redis.Raise(ctx, &p.Attempt, first)
+		return err
+	})
+	return raised, err
 }
 
 // giveBack returns what a node has granted, and reports whether the next round can use

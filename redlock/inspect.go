@@ -21,11 +21,16 @@ func (s *store) Inspect(ctx context.Context, name string) (locker.Info, error) {
 	if err != nil {
 		return locker.Info{}, err
 	}
-	views, err := gather(ctx, s, func(ctx context.Context, n *redisnode.Node) (redisnode.View, error) { return n.Look(ctx, keys) }, s.decided)
+	views, err := s.look(ctx, keys)
 	if err != nil {
 		return locker.Info{}, err
 	}
 	return s.merge(views), nil
+}
+
+// look asks the nodes until those that have not answered can change nothing.
+func (s *store) look(ctx context.Context, keys redisnode.Keys) ([]redisnode.View, error) {
+	return gather(ctx, s, func(ctx context.Context, n *redisnode.Node) (redisnode.View, error) { return n.Look(ctx, keys) }, s.decided)
 }
 
 // merge is what a majority says.
@@ -38,31 +43,47 @@ func (s *store) merge(views []redisnode.View) locker.Info {
 	}
 	slices.Sort(waiters)
 	info.Waiters = waiters[len(waiters)-s.quorum] // a waiter is one whom a majority knows
-	for _, v := range views {
-		same := slices.DeleteFunc(slices.Clone(views), func(w redisnode.View) bool { return !w.Held || w.Value != v.Value })
-		if !v.Held || len(same) < s.quorum {
+	for _, holds := range byHolder(views) {
+		if len(holds) < s.quorum {
 			continue
 		}
-		slices.SortFunc(same, func(a, b redisnode.View) int { return cmp.Compare(b.TimeLeft, a.TimeLeft) })
-		info.Held, info.Holder, info.Token = true, v.Holder, mostCommon(same)
-		info.TimeLeft = same[s.quorum-1].TimeLeft // from then on it is no majority
-		break
+		slices.SortFunc(holds, func(a, b redisnode.Hold) int { return cmp.Compare(b.TimeLeft, a.TimeLeft) })
+		h := holds[0]
+		h.Number, _ = mostCommon(holds)
+		h.TimeLeft = holds[s.quorum-1].TimeLeft // from then on it is no majority
+		info.Held, info.Kind, info.TimeLeft = true, h.Kind, max(info.TimeLeft, h.TimeLeft)
+		if h.Kind == locker.Exclusive {
+			info.Holder, info.Token = h.Text, fencing.Token(h.Number)
+		} else {
+			info.Holders = append(info.Holders, h.Holder)
+		}
 	}
+	slices.SortFunc(info.Holders, func(a, b locker.Holder) int { return cmp.Compare(a.Number, b.Number) })
 	return info
 }
 
-// mostCommon is the holder's token: that of the majority. A node that granted it too late
-// to count may have drawn another.
-func mostCommon(views []redisnode.View) fencing.Token {
-	counts := make(map[fencing.Token]int)
-	var most fencing.Token
+// byHolder returns what the nodes say of each holder, by value.
+func byHolder(views []redisnode.View) map[string][]redisnode.Hold {
+	holders := make(map[string][]redisnode.Hold)
 	for _, v := range views {
-		counts[v.Token]++
-		if counts[v.Token] > counts[most] {
-			most = v.Token
+		for _, h := range v.Holds {
+			holders[h.Value] = append(holders[h.Value], h)
 		}
 	}
-	return most
+	return holders
+}
+
+// mostCommon is the number that most nodes have for a holder, and how many have it: that of
+// the majority. A node that granted it too late to count may have drawn another.
+func mostCommon(holds []redisnode.Hold) (most uint64, nodes int) {
+	counts := make(map[uint64]int)
+	for _, h := range holds {
+		counts[h.Number]++
+		if n := counts[h.Number]; n > nodes {
+			most, nodes = h.Number, n
+		}
+	}
+	return most, nodes
 }
 
 // Break implements [locker.Breaker].
@@ -71,10 +92,30 @@ func (s *store) Break(ctx context.Context, name string, tokens ...uint64) (bool,
 	if err != nil {
 		return false, err
 	}
+	which := redisnode.Anybody
+	if len(tokens) > 0 {
+		values, err := s.having(ctx, keys, tokens)
+		if err != nil || len(values) == 0 {
+			return false, err
+		}
+		which = func(h redisnode.Hold) bool { return slices.Contains(values, h.Value) }
+	}
 	broken, err := gather(ctx, s,
-		func(ctx context.Context, n *redisnode.Node) (bool, error) { return n.Break(ctx, keys, redisnode.Anybody) },
+		func(ctx context.Context, n *redisnode.Node) (bool, error) { return n.Break(ctx, keys, which) },
 		func([]bool) bool { return true }) // no holder has a majority left
 	return err == nil && slices.Contains(broken, true), err
+}
+
+// having returns the values of the holders that have one of these tokens. Single nodes may
+// have others for them.
+func (s *store) having(ctx context.Context, keys redisnode.Keys, tokens []uint64) (values []string, err error) {
+	views, err := s.look(ctx, keys)
+	for value, holds := range byHolder(views) {
+		if n, _ := mostCommon(holds); n != 0 && len(holds) >= s.quorum && slices.Contains(tokens, n) {
+			values = append(values, value)
+		}
+	}
+	return values, err
 }
 
 // gather asks all nodes, and returns the answers of a majority as soon as they are
@@ -114,23 +155,14 @@ func gather[T any](ctx context.Context, s *store, ask func(context.Context, *red
 	return answers, nil
 }
 
-// decided reports whether the nodes that have not answered can change nothing:
-// a majority has the lock under one holder and with one token, or none can have it
-// under one holder.
+// decided reports whether the nodes that have not answered can change nothing: of each
+// holder, a majority has the lock under one number, or none can have it.
 func (s *store) decided(views []redisnode.View) bool {
 	left := len(s.nodes) - len(views)
-	holder, token := 0, 0
-	for _, v := range views {
-		same, alike := 0, 0
-		for _, w := range views {
-			if w.Held && w.Value == v.Value {
-				same++
-				if w.Token == v.Token {
-					alike++
-				}
-			}
+	for _, holds := range byHolder(views) {
+		if _, alike := mostCommon(holds); alike < s.quorum && len(holds)+left >= s.quorum {
+			return false
 		}
-		holder, token = max(holder, same), max(token, alike)
 	}
-	return token >= s.quorum || holder+left < s.quorum
+	return true
 }

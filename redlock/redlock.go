@@ -260,6 +260,7 @@ func (s *store) Guarantees() locker.Guarantees {
 		Exclusion: locker.PromptHolder | locker.SteadyClocks,
 		Tokens:    locker.ForwardClock,
 		Fair:      true,
+		Shared:    true,
 		Release:   locker.ByExpiry,
 		Keeps:     true,
 		Tolerates: (len(s.nodes) - 1) / 2,

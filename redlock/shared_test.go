@@ -81,8 +81,8 @@ func TestNumbersOfReadersAndWritersIncreaseOnAnyMajority(t *testing.T) {
 		if rnd.IntN(2) == 0 {
 			opts, n = []locker.Option{reading}, 3
 		}
-		for range n {
-			lock := mustLock(t, lockers[rnd.IntN(len(lockers))], "a", opts...)
+		for i := range n {
+			lock := mustLock(t, lockers[rnd.IntN(len(lockers))], "a", append(opts, locker.WithHolder(fmt.Sprint(i)))...) // with a lease of its own
 			if number(lock) <= last {
 				t.Errorf("number %d after %d; reader: %v", number(lock), last, opts != nil)
 			}
