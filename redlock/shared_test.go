@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/fencing"
 	"github.com/lockstile/locker/internal/lab/testserver"
@@ -109,6 +111,64 @@ func TestNumbersOfReadersAndWritersIncreaseOnAnyMajority(t *testing.T) {
 func counter(s *testserver.RedisServer) (n uint64) {
 	_, _ = fmt.Sscan(s.Do("GET", "lockstile:t:{a}"), &n)
 	return n
+}
+
+// Two readers have node 0 in common, which numbers the second one first. The greatest number
+// of each is another node's, and the same. Node 0 gives the one that comes last another.
+//
+//	node 0   n+1 second   n+2 first
+//	node 1   n+3 second
+//	node 2                n+3 first
+func TestReadersWhoseRequestsCrossHaveNumbersOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	const n = 4000000000000000 // the year 2096
+	servers := startNodes(t, 3)
+	for i, last := range []int{n, n + 2, n + 2} {
+		servers[i].Do("SET", "lockstile:t:{a}", fmt.Sprintf("%d v 1 h", last))
+	}
+	one, two, all := reaching(t, servers, patient, 0, 2), clientsOf(servers), newLocker(t, servers, patient)
+	p := newProxy(t, servers[2])
+	_ = p.Close() // nobody listens there any more
+	two[2] = redis.NewClient(&redis.Options{Addr: p.Addr().String()})
+	var first *locker.Lock
+	two[0].AddHook(&onScript{act: func(n int32) {
+		if n == 1 {
+			first = mustLock(t, one, "a", reading, locker.WithHolder("first"))
+		}
+	}})
+	second := mustLock(t, newLockerOn(t, two, patient), "a", reading, locker.WithHolder("second"))
+	if first.SharedToken() != n+3 || second.SharedToken() != n+4 {
+		t.Fatalf("the first has number %d, the second %d", first.SharedToken()-n, second.SharedToken()-n)
+	}
+	if counter(servers[0]) != n+4 || counter(servers[1]) != n+4 {
+		t.Errorf("the counters are at %d and %d", counter(servers[0])-n, counter(servers[1])-n)
+	}
+	holders := func() (text string) {
+		info, err := all.Inspect(patience(t), "a")
+		if err != nil || info.Kind != locker.Shared || info.Held != (len(info.Holders) > 0) {
+			t.Errorf("%+v, %v", info, err)
+		}
+		for _, h := range info.Holders {
+			text += fmt.Sprintf("%s %d, ", h.Text, h.Number-n)
+		}
+		return text
+	}
+	if got := holders(); got != "first 3, second 4, " {
+		t.Errorf("Inspect shows %s", got)
+	}
+	if ok, err := all.Break(patience(t), "a", uint64(n+2)); ok || err != nil { // node 0 has drawn it for the first
+		t.Errorf("Break of a number that nobody has: %v, %v", ok, err)
+	}
+	if ok, err := all.Break(patience(t), "a", uint64(n+3)); !ok || err != nil || holders() != "second 4, " {
+		t.Errorf("Break of the first: %v, %v; left: %s", ok, err, holders())
+	}
+	var lost *locker.LostError
+	if err := first.Renew(patience(t)); !errors.As(err, &lost) || lost.Reason != locker.Forced {
+		t.Errorf("the first is told: %v", err)
+	}
+	mustRenew(t, second)
+	mustUnlock(t, second)
+	free(t, "a", servers...)
 }
 
 // Two readers have two majorities, with one node in common. The writer has some nodes as
