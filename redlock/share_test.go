@@ -72,9 +72,10 @@ func TestReaderIsShownAndBrokenByWhatAMajoritySays(t *testing.T) {
 	s, servers := threeNodes(t)
 	first, second := newReader(t, s, "a", "first"), newReader(t, s, "a", "second")
 	number := drawOn(t, s, first, 0)[0] + 1_000_000 // a second
-	late := drawOn(t, s, first, 1, 2)[1]
-	for _, i := range []int{0, 1} {
-		if _, err := s.nodes[i].raise(&first.parts[i], number); err != nil {
+	drawOn(t, s, first, 1, 2)
+	late := number + 5000
+	for i, has := range []uint64{number, number, late} {
+		if _, err := s.nodes[i].raise(&first.parts[i], has); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -83,8 +84,8 @@ func TestReaderIsShownAndBrokenByWhatAMajoritySays(t *testing.T) {
 		info, err := s.Inspect(t.Context(), "a")
 		if err != nil || !info.Held || info.Kind != locker.Shared || len(info.Holders) != 1 || info.Holders[0].Text != "first" ||
 			info.Holders[0].Number != number || info.Holders[0].Slot != -1 || info.TimeLeft <= 0 || info.TimeLeft != info.Holders[0].TimeLeft ||
-			uint64(info.Token) != alone || info.Holder != "" {
-			t.Fatalf("%+v, %v, want number %d, and the last that was drawn is %d", info, err, number, alone)
+			uint64(info.Token) != late || info.Holder != "" {
+			t.Fatalf("%+v, %v, want number %d, and the last that was drawn is %d", info, err, number, late)
 		}
 	}
 	if infos, err := s.List(t.Context(), ""); err != nil || len(infos) != 1 || len(infos[0].Holders) != 1 {

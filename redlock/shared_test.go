@@ -199,6 +199,34 @@ func TestWriterWaitsForReadersOfDifferentMajorities(t *testing.T) {
 	free(t, "a", servers...)
 }
 
+// Two of five nodes are free, for a reader has left, and three have another reader, who
+// stays. Those who wait can have the two whenever they ask, and must not ask all the time.
+func TestWaitersDoNotPollForTheNodesOfAReaderThatHasLeft(t *testing.T) {
+	t.Parallel()
+	servers := startNodes(t, 5)
+	goes := mustLock(t, reaching(t, servers, patient, 0, 1, 2), "a", reading)
+	stays := mustLock(t, reaching(t, servers, patient, 2, 3, 4), "a", reading)
+	var lockers []*redlock.Locker
+	for range 4 {
+		lockers = append(lockers, newLocker(t, servers, patient))
+	}
+	all := queueKinds(t, lockers, servers, nil, []locker.Option{reading}, []locker.Option{reading}, nil)
+	mustUnlock(t, goes)
+	servers[0].Do("CONFIG", "RESETSTAT")
+	servers[4].Do("CONFIG", "RESETSTAT")
+	time.Sleep(5 * time.Second)
+	for _, i := range []int{0, 4} {
+		n := calls(servers[i], "evalsha") + calls(servers[i], "eval")
+		t.Logf("%d requests to node %d", n, i)
+		if n > 250 { // each looks once a second, in a few requests, and more often at first
+			t.Errorf("%d requests to node %d in 5 s, by 4 who wait", n, i)
+		}
+	}
+	mustUnlock(t, stays)
+	all.Wait()
+	free(t, "a", servers...)
+}
+
 // queueKinds has lockers wait, one after another, as readers or writers.
 func queueKinds(t *testing.T, lockers []*redlock.Locker, servers []*testserver.RedisServer, opts ...[]locker.Option) *sync.WaitGroup {
 	t.Helper()
