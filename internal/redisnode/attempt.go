@@ -175,7 +175,7 @@ func (n *Node) Acquire(ctx context.Context, a *Attempt, ask Ask) (Standing, erro
 		if reply == 0 {
 			return Standing{}, ErrWithdrawn
 		}
-		return Standing{First: uint64(reply), Count: uint32(a.tokens()), Slot: -1}, nil
+		return Standing{First: uint64(reply), Count: a.Count(), Slot: -1}, nil
 	case []any:
 		switch n := integers(reply); len(n) {
 		case 1:
