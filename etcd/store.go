@@ -274,8 +274,8 @@ func (s *store) clear(ctx context.Context, a *attempt) (found bool, err error) {
 		resp, err := s.client.Delete(ctx, a.key)
 		return err == nil && resp.Deleted > 0, err
 	}
+	ops := s.mark(a)
 	for keys := range slices.Chunk(a.keys(), mostOps) {
-		ops := s.mark(a)
 		for _, key := range keys {
 			ops = append(ops, clientv3.OpDelete(key))
 		}
@@ -286,6 +286,7 @@ func (s *store) clear(ctx context.Context, a *attempt) (found bool, err error) {
 		for _, r := range resp.Responses {
 			found = found || r.GetResponseDeleteRange().GetDeleted() > 0
 		}
+		ops = nil
 	}
 	return found, nil
 }
