@@ -25,13 +25,20 @@
 // pass the lock on to each other in memory, up to 1,024 times and for 25 ms at most, before
 // it goes to another process.
 //
+// Each of those who share a lease, or have slots, has a row, an end and a number of its own:
+// one that dies, unlocks or is renewed changes nothing for the others. All kinds wait in one
+// queue, and neighbours that share go in together. A writer that dies while it waits for
+// readers keeps those behind it out for half a second for each that is before them in the
+// queue. If it is only cut off, that is 15 seconds more.
+//
 // Session locks end with the server or the connection, so a crash of the server, a
 // failover, or a connection that ends on the server's side alone can hand a held lock
 // to a second holder before the first has heard of it ([NewSession]). Their tokens are
 // on disk before they count, too: one lock in 32 waits for that, in a second round trip;
-// with a synchronous standby every lock does. Waiters stand in the server's own queue.
+// with a synchronous standby every lock does. Waiters stand in the server's own queue. They
+// can be shared, and there are no slots.
 //
-// Locks inside a transaction lean on nothing ([LockTx]).
+// Locks inside a transaction lean on nothing ([LockTx], [LockTxShared]).
 //
 // A request for a lease may reach the server after its attempt was given up and cleaned
 // up. For a minute and a TTL it is refused. One that arrives even later leaves a lease
@@ -43,7 +50,7 @@
 // A lease is lost when it ends unrenewed, or when a renewal finds the row gone or
 // changed: after a third of the TTL at the latest. Renewals have a connection of their
 // own, so no lock is lost when queries of the application take all connections of the pool.
-// If the role may have no other connection, renewals share the pool. Of the waiters
+// One statement renews locks of all kinds. If the role may have no other connection, renewals share the pool. Of the waiters
 // only the one whose turn it is gets a NOTIFY. A waiter is skipped at once if its
 // connection is gone, and after half a second if it is paused. If a notification is lost,
 // that costs at most what was left of the holder's lease. If a pooler is in between, or the

@@ -158,7 +158,7 @@ func (s *store) giveBack(ctx context.Context, a *attempt, keep time.Duration) (c
 	if a.unsure {
 		refuse = lateTime + a.req.TTL
 	}
-	repeated, err = s.pool.run(ctx, sqlRelease, []any{a.req.Name, a.value, a.queued, refuse.Milliseconds(), keep.Milliseconds()}, &code)
+	repeated, err = s.pool.run(ctx, sqlRelease, []any{a.req.Name, a.value, a.queued, refuse.Milliseconds(), keep.Milliseconds(), a.req.Kind == locker.Shared}, &code)
 	if err == nil {
 		a.queued, a.held, a.unsure = false, false, false
 	}

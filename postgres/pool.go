@@ -50,7 +50,7 @@ func execMode(configured pgx.QueryExecMode) pgx.QueryExecMode {
 // The statements that getReady prepares.
 const (
 	sqlAcquire = `SELECT * FROM lockstile_acquire_` + schemaVersion + `($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`
-	sqlRelease = `SELECT lockstile_release_` + schemaVersion + `($1, $2, $3, $4, $5)`
+	sqlRelease = `SELECT lockstile_release_` + schemaVersion + `($1, $2, $3, $4, $5, $6)`
 )
 
 // getReady prepares statements on a connection of the pool that is used for the third

@@ -17,6 +17,10 @@ package postgres
 // if that writer were dead. A writer that waits for readers looks every five seconds: it is
 // alive for those behind it until ten seconds after a look.
 //
+// lockstile_read is all of it where readers alone are there, and nobody waits; else it does
+// nothing and returns 0. lockstile_unread is the same for the release of a reader. What they
+// have found out is undone then, so that they keep nobody away any more.
+//
 // Asked again with the value that has the lease, it returns the same token and starts
 // the lease anew, for the caller may count its validity from the second request.
 //
@@ -42,6 +46,41 @@ package postgres
 // lockstile_sweep removes a bounded part of what dead processes have left under names
 // that nobody uses any more, and returns how much that was. It never waits for a lock.
 const schemaLease = `
+CREATE OR REPLACE FUNCTION lockstile_read(_name text, _value text, _ttl bigint, _holder text) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+  _token bigint;
+BEGIN
+  PERFORM lockstile_enter(_name, true);
+  IF NOT EXISTS (SELECT FROM lockstile_lease l WHERE l.name = _name AND (l.slots >= 0 OR l.value = _value OR l.expires <= clock_timestamp()))
+    AND NOT EXISTS (SELECT FROM lockstile_queue w WHERE w.name = _name)
+    AND NOT EXISTS (SELECT FROM lockstile_mark m WHERE m.value = _value) THEN` + schemaSync + `
+    INSERT INTO lockstile_lease AS l (name, value, reserved, token, holder, expires, slots)
+    VALUES (_name, _value, false, nextval('lockstile_token') * 1024, _holder, clock_timestamp() + _ttl * interval '1 millisecond', -1)
+    ON CONFLICT (name, value) DO NOTHING RETURNING l.token INTO _token;
+  END IF;
+  IF _token IS NULL THEN
+    RAISE EXCEPTION USING ERRCODE = 'LS001';
+  END IF;
+  RETURN _token;
+EXCEPTION WHEN SQLSTATE 'LS001' THEN
+  RETURN 0;
+END $$;
+
+CREATE OR REPLACE FUNCTION lockstile_unread(_name text, _value text) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+  _set text;
+BEGIN
+  PERFORM lockstile_enter(_name, true);` + schemaLazy + `
+  DELETE FROM lockstile_lease l WHERE l.name = _name AND l.value = _value
+    AND NOT EXISTS (SELECT FROM lockstile_queue w WHERE w.name = _name);
+  IF NOT FOUND THEN
+    RAISE EXCEPTION USING ERRCODE = 'LS001';
+  END IF;
+  RETURN true;
+EXCEPTION WHEN SQLSTATE 'LS001' THEN
+  RETURN false;
+END $$;
+
 CREATE OR REPLACE FUNCTION lockstile_acquire_` + schemaVersion + `(_name text, _value text, _ttl bigint, _holder text,
   _queue boolean, _channel text, _patience bigint, INOUT _ticket bigint,
   _synced boolean, _slots integer DEFAULT 0, OUT _token bigint, OUT _slot integer, OUT _left bigint, OUT _ahead bigint)
@@ -51,11 +90,16 @@ DECLARE
   _refused boolean;
   _waited boolean;
   _lock lockstile_lease;
-  _alone boolean := lockstile_enter(_name);
+  _alone boolean;
 BEGIN` + schemaStandby + `
-  _token := 0;
+  _slot := 0;
   _left := 0;
   _ahead := 0;
+  _token := CASE WHEN _slots < 0 THEN lockstile_read(_name, _value, _ttl, _holder) ELSE 0 END;
+  IF _token > 0 THEN
+    RETURN;
+  END IF;
+  _alone := lockstile_enter(_name);
   SELECT * INTO _lock FROM lockstile_lease l WHERE l.name = _name ORDER BY l.value = _value DESC LIMIT 1;
   _slot := coalesce(_lock.slot, 0);
   IF _lock.value = _value AND NOT _lock.reserved THEN` + schemaSync + `
@@ -117,13 +161,17 @@ BEGIN` + schemaReads + schemaStandby + schemaSync + `
     FROM unnest(_names, _values) WITH ORDINALITY AS a(name, value, place);
 END $$;
 
-CREATE OR REPLACE FUNCTION lockstile_release_` + schemaVersion + `(_name text, _value text, _queued boolean, _remember bigint, _keep bigint)
+CREATE OR REPLACE FUNCTION lockstile_release_` + schemaVersion + `(_name text, _value text, _queued boolean, _remember bigint, _keep bigint, _shared boolean DEFAULT false)
 RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
   _set text;
   _waited boolean;
-  _done boolean := lockstile_enter(_name);
+  _done boolean;
 BEGIN
+  IF _shared AND NOT _queued AND _remember = 0 AND lockstile_unread(_name, _value) THEN
+    RETURN 0;
+  END IF;
+  _done := lockstile_enter(_name);
   IF _keep = 0 THEN` + schemaLazy + `
   ELSE` + schemaSync + `
   END IF;

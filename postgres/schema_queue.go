@@ -6,7 +6,9 @@ package postgres
 // lockstile_enter lets one transaction at a time deal with a name. All functions call it
 // except renewals, which only make a lease last longer. It makes a grant and its token
 // one step: the next transaction sees the row that this one wrote, and draws a greater
-// token.
+// token. With _shared it keeps only those away that come without. So readers come and go
+// while others wait for the disk, as long as there are readers alone and nobody waits, and
+// everybody else sees a name at which no reader is under way.
 //
 // lockstile_room returns a slot for a request, or nothing if those who have the lock leave
 // no room for it. Everybody who has a lock has it in the same way: _slots is how many may
@@ -34,9 +36,10 @@ package postgres
 // has made the queue forget. It returns the ticket and how many are before. A ticket of
 // -1 says that there may be a place already, of which its waiter was not told.
 const schemaQueue = `
-CREATE OR REPLACE FUNCTION lockstile_enter(_name text) RETURNS boolean LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lockstile_enter(_name text, _shared boolean DEFAULT false) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN` + schemaReads + `
-  RETURN pg_advisory_xact_lock(1819239275, hashtext(_name)) IS NOT NULL;
+  RETURN CASE WHEN _shared THEN pg_advisory_xact_lock_shared(1819239275, hashtext(_name)) IS NOT NULL
+    ELSE pg_advisory_xact_lock(1819239275, hashtext(_name)) IS NOT NULL END;
 END $$;
 
 CREATE OR REPLACE FUNCTION lockstile_room(_name text, _slots integer) RETURNS integer LANGUAGE plpgsql AS $$

@@ -39,6 +39,17 @@ var (
 // pooler in between is refused. While a connection waits, the server keeps dead rows
 // that its statement could see, as for any long statement.
 //
+// Shared locks ([locker.WithShared]) are those of pg_advisory_lock_shared with the same key.
+// The readers of a process that share a connection have one advisory lock there, which the
+// last of them gives back. There are no slots.
+//
+// The server ends a connection on which nothing arrives, but not one that waits. So that a
+// writer which was cut off does not keep later readers out for as long as others read, its
+// wait ends on the server after a second more than its TTL, and it is asked to wait on. It
+// keeps its turn meanwhile, with the key hashtextextended(name, 1): those who take the other
+// key by hand, or with [LockTx], may come first then. The turn of one that is cut off ends
+// as late again.
+//
 // Each lock takes a place in the server's lock table, which is everybody's: when it is
 // full, the application's own statements fail. A Locker may have a quarter of it, held and
 // asked for: 1,600 locks with the server's default settings (max_locks_per_transaction,
@@ -94,7 +105,7 @@ func (l *SessionLocker) TryLock(ctx context.Context, name string, opts ...locker
 }
 
 // Inspect implements [locker.Inspector]. A holder that is none of ours, a transaction
-// for example, has neither text nor token.
+// for example, has neither text nor token, and no number if it shares the lock.
 func (l *SessionLocker) Inspect(ctx context.Context, name string) (locker.Info, error) {
 	return l.store.locks.Inspect(ctx, name)
 }
@@ -107,7 +118,7 @@ func (l *SessionLocker) List(ctx context.Context, prefix string) ([]locker.Info,
 
 // Break implements [locker.Breaker] by ending the holder's connection: there is no
 // other way to free an advisory lock from outside. All other locks of that connection
-// are lost with it. The role must be the holder's own, or one that may signal backends.
+// are lost with it, also those of readers whose number was not given. The role must be the holder's own, or one that may signal backends.
 // A prepared transaction has no connection: then Break is an error. After any other
 // error the connection may have been ended.
 func (l *SessionLocker) Break(ctx context.Context, name string, tokens ...uint64) (bool, error) {

@@ -39,6 +39,38 @@ func TestReadersOnOneConnectionGiveTheirLockBackTogether(t *testing.T) {
 	}
 }
 
+// Goal: a reader does not come before a writer that waits, where its process reads already,
+// and where the writer has its turn and is just being asked to wait on. Method: both by hand.
+func TestReaderDoesNotComeBeforeAWriterThatWaits(t *testing.T) {
+	url := database(t)
+	l := newSession(t, url)
+	tried := func(what string) {
+		t.Helper()
+		if _, err := l.TryLock(soon(t), "a", locker.WithShared(), locker.WithHolder("another")); !errors.Is(err, locker.ErrTaken) {
+			t.Errorf("TryLock by a reader, %s: %v", what, err)
+		}
+	}
+	turn := begun(t, url)
+	ask[bool](t, turn, `SELECT pg_advisory_xact_lock(hashtextextended('a', 1)) IS NOT NULL`)
+	tried("where somebody has the turn")
+	if err := turn.Rollback(soon(t)); err != nil {
+		t.Fatal(err)
+	}
+	stays := lock(t, l, "a", locker.WithShared(), locker.WithTTL(long))
+	writes := begun(t, url)
+	got := make(chan error, 1)
+	go func() {
+		_, err := writes.Exec(soon(t), `SELECT pg_advisory_xact_lock(hashtextextended('a', 0))`)
+		got <- err
+	}()
+	queued(t, l, "a", 1)
+	tried("where a transaction waits")
+	unlock(t, stays)
+	if err := <-got; err != nil {
+		t.Error(err)
+	}
+}
+
 // Goal: a reader whose statement fails leaves nothing behind, and takes nothing from the
 // others of its connection.
 func TestReaderWhoseStatementFailsLeavesTheOthersTheirLock(t *testing.T) {
