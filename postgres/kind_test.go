@@ -261,6 +261,7 @@ func TestWaiterLooksWhenTheFirstOfSeveralLeasesEnds(t *testing.T) {
 	if left, ahead := looks("reader", -1); left != 0 || ahead != 1 {
 		t.Errorf("a reader behind a writer that may be dead looks in %d ms, and %d are before it", left, ahead)
 	}
+	query[int64](t, admin, `SELECT (lockstile_acquire_3('a', 'writer', 600000, '', true, 'a channel', 600000, -1, false, 0))._token`)
 	left := query[time.Duration](t, admin, `SELECT (extract(epoch FROM patient - clock_timestamp()) * 1e9)::bigint FROM lockstile_queue WHERE value = 'writer'`)
 	if left > 20*time.Second {
 		t.Errorf("a writer keeps readers out for %v after its death", left)

@@ -1,8 +1,8 @@
 package postgres
 
 // A row of lockstile_session says who has an advisory lock. Inspect and List read it. The
-// lock is the server's, and ends with the connection; a row that stays behind means nothing. A crash of the server ends the locks and empties the table, which is not
-// logged.
+// lock is the server's, and ends with the connection; a row that stays behind means nothing.
+// A crash of the server ends the locks and empties the table, which is not logged.
 //
 // A token must outlast a crash, but not every lock should wait for the disk. nextval logs
 // 32 numbers at once, so most numbers are on disk long before they are drawn, unless the
