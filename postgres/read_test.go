@@ -1,0 +1,91 @@
+package postgres_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/postgres"
+)
+
+const reads = `SELECT (lockstile_acquire_3('a', $1, 600000, '', false, '', 0, 0, false, -1))._token`
+
+// Goal: nobody waits for a reader that waits for the disk, but a writer does, and so does the
+// same request sent again. Method: a transaction by hand is that reader, and commits when
+// they wait.
+func TestReaderOnItsWayToTheDiskKeepsWritersAloneWaiting(t *testing.T) {
+	url := database(t)
+	a, b := newLocker(t, url, postgres.Options{}), newLocker(t, url, postgres.Options{})
+	admin := connect(t, url)
+	unlock(t, lock(t, b, "a"))
+	tx := begun(t, url)
+	number := ask[int64](t, tx, reads, "reader")
+	if number <= 0 {
+		t.Fatalf("a reader of a free name was answered %d", number)
+	}
+	other := lock(t, a, "a", locker.WithShared(), locker.WithTTL(long))
+	writer, again := make(chan error, 1), make(chan int64, 1)
+	go func() {
+		_, err := b.TryLock(soon(t), "a")
+		writer <- err
+	}()
+	go func() {
+		var number int64
+		if err := admin.QueryRow(soon(t), reads, "reader").Scan(&number); err != nil {
+			t.Error(err)
+		}
+		again <- number
+	}()
+	eventually(t, func() string {
+		select {
+		case err := <-writer:
+			t.Fatalf("the writer did not wait: %v", err)
+		case number := <-again:
+			t.Fatalf("the second request did not wait, and was answered %d", number)
+		default:
+		}
+		if query[int](t, admin, `SELECT count(*)::int FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) < 2 {
+			return "they do not wait"
+		}
+		return ""
+	})
+	if err := tx.Commit(soon(t)); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-writer; !errors.Is(err, locker.ErrTaken) {
+		t.Errorf("TryLock by a writer: %v", err)
+	}
+	if second := <-again; second != number {
+		t.Errorf("number %d became %d when it was asked for again", number, second)
+	}
+	exec(t, admin, `SELECT lockstile_release_3('a', 'reader', false, 0, 0, true)`)
+	unlock(t, other)
+	unlock(t, lock(t, b, "a"))
+}
+
+// Goal: the release of a reader tells a writer that has just come. Method: the statement
+// itself, which is for readers where nobody waits.
+func TestReleaseOfAReaderLetsAWriterIn(t *testing.T) {
+	url := database(t)
+	a, admin := byHand(t, url), connect(t, url)
+	a.ask("reader", -1, false)
+	a.ask("writer", 0, true)
+	if code := query[int](t, admin, `SELECT lockstile_release_3('a', 'reader', false, 0, 0, true)`); code != 0 {
+		t.Errorf("the release was answered %d", code)
+	}
+	a.want(t, "the reader's release", "writer?")
+	if code := query[int](t, admin, `SELECT lockstile_release_3('a', 'reader', false, 0, 0, true)`); code != -1 {
+		t.Errorf("the release of what was not there was answered %d", code)
+	}
+}
+
+// Goal: what was withdrawn stays refused, for readers too.
+func TestReaderThatWasWithdrawnIsRefused(t *testing.T) {
+	url := database(t)
+	a, admin := byHand(t, url), connect(t, url)
+	exec(t, admin, `SELECT lockstile_release_3('a', 'late', true, 60000, 0, true)`)
+	if token, _ := a.ask("late", -1, true); token != -1 {
+		t.Errorf("a reader that was withdrawn and arrives now was answered %d", token)
+	}
+	a.want(t, "a late request", "")
+}
