@@ -72,17 +72,18 @@ func TestTransactionsOfReadersGoOnSideBySideAndAWriterWaitsForThem(t *testing.T)
 // the other.
 //
 // Interleaving: both have claimed nothing. The first checks in its transaction, the second
-// waits in its own; the first commits, the second goes on; likewise where there is a row.
+// waits in its own; the first commits, the second goes on. Likewise where there is a row, and
+// where the second has the smaller number: when it began, the mark was under that.
 func TestReadersThatRaiseTheMarkInTheirTransactionsGoOneAfterAnother(t *testing.T) {
 	t.Parallel()
 	pool, _ := connect(t)
-	for _, first := range []fencing.SharedToken{1, 3} { // the resource is new; it has a row
+	for _, c := range []struct{ first, second, write uint64 }{{1, 2, 1}, {3, 4, 3}, {9, 8, 8}} {
 		one, two := begin(t, pool), begin(t, pool)
-		if err := pgfence.New(one).CheckShared(soon(t), "a", first); err != nil {
+		if err := pgfence.New(one).CheckShared(soon(t), "a", fencing.SharedToken(c.first)); err != nil {
 			t.Fatal(err)
 		}
 		second := make(chan error, 1)
-		go func() { second <- pgfence.New(two).CheckShared(soon(t), "a", first+1) }()
+		go func() { second <- pgfence.New(two).CheckShared(soon(t), "a", fencing.SharedToken(c.second)) }()
 		waits(t, pool, second)
 		for _, end := range []func() error{
 			func() error { return one.Commit(soon(t)) },
@@ -93,8 +94,8 @@ func TestReadersThatRaiseTheMarkInTheirTransactionsGoOneAfterAnother(t *testing.
 				t.Error(err)
 			}
 		}
-		if err := pgfence.New(pool).Check(soon(t), "a", fencing.Token(first)); !errors.Is(err, fencing.ErrStale) {
-			t.Errorf("a write before the second reader: %v", err)
+		if err := pgfence.New(pool).Check(soon(t), "a", fencing.Token(c.write)); !errors.Is(err, fencing.ErrStale) {
+			t.Errorf("a write before one of %+v: %v", c, err)
 		}
 	}
 }

@@ -104,6 +104,12 @@ func marks(ctx context.Context, g fencing.SharedGuard, resource string) error {
 	if err := check(ctx, g, resource+" of nobody", false, 1); err != nil {
 		return fmt.Errorf("after it, another resource: %w", err)
 	}
+	if err := check(ctx, g, resource+" of a reader", true, 2); err != nil {
+		return fmt.Errorf("a reader who comes first: %w", err)
+	}
+	if err := check(ctx, g, resource+" of a reader", false, 1); !errors.Is(err, fencing.ErrStale) {
+		return fmt.Errorf("a write before the only reader: %w", orNothing(err))
+	}
 	return nil
 }
 
