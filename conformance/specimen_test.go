@@ -37,7 +37,7 @@ var flaws = map[string][]string{
 	"a turn has its predecessor's bound":   {"turns-max-hold"},
 	"a renewal belongs to its turn":        {"turns-renewal"},
 	"a lost lease is passed on":            {"turns-loss"},
-	"waiters sleep until the lease ends":   {"waiting-is-told", "shared-told", "slots-told"},
+	"waiters sleep until the lease ends":   {"waiting-is-told", "shared-told", "slots-told"}, // Redisson 3891
 	"waiters rely on being told":           {"cut-while-waiting"},
 	"context is not looked at":             {"wait-cancelled", "wait-cancelled-in-line", "context-over"},
 	"waits for the network":                {"silent-store"},
@@ -86,18 +86,18 @@ var flaws = map[string][]string{
 	"a reader draws no number":                   {"shared-tokens"},
 	"a writer that waits does not stop readers":  {"shared-writer"},
 	"readers are let in one by one":              {"shared-together"},
-	"the lease of all readers is the last one's": {"shared-ttls"},
+	"the lease of all readers is the last one's": {"shared-ttls"}, // Redisson 2144
 	"the lease of all readers is the longest":    {"shared-ttls"},
-	"readers are not renewed":                    {"shared-renewal"},
+	"readers are not renewed":                    {"shared-renewal"}, // Redisson 1604
 	"a release frees all readers":                {"shared-release"},
 	"a reader that dies frees all":               {"shared-dead"},
 	"a break takes all":                          {"shared-break", "slots-break"},
 	"a slot is the number of holders":            {"slots", "slots-crowd"},
 	"the token of a slot is its number":          {"slots-tokens"},
-	"slots are a bare counter":                   {"slots-dead"},
+	"slots are a bare counter":                   {"slots-dead"}, // Redisson 2045
 	"slots are not renewed":                      {"slots-renewal"},
-	"another n is accepted":                      {"slots-mismatch"},
-	"the end of a slot is not noticed":           {"slots-release-late"},
+	"another n is accepted":                      {"slots-mismatch"},     // Curator's InterProcessSemaphoreV2 and DistributedLock
+	"the end of a slot is not noticed":           {"slots-release-late"}, // Redisson 4086
 }
 
 func specimens(addr, flaw string) Harness {
