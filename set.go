@@ -136,7 +136,7 @@ func lockAll(ctx context.Context, acquire func(context.Context, string, ...Optio
 
 // hasClass reports whether err says what its caller knows of the store.
 func hasClass(err error) bool {
-	return slices.ContainsFunc([]error{ErrTaken, ErrUnavailable, ErrOutcomeUnknown, ErrClosed}, func(class error) bool { return errors.Is(err, class) })
+	return slices.ContainsFunc([]error{ErrTaken, ErrUnavailable, ErrOutcomeUnknown, ErrClosed, ErrMismatch}, func(class error) bool { return errors.Is(err, class) })
 }
 
 // add makes the Set depend on a lock. No goroutine waits for its loss.
@@ -170,6 +170,9 @@ func (s *Set) discard(ctx context.Context, req *Request, why error) error {
 	errs := slices.DeleteFunc(s.unlockAll(ctx), func(err error) bool { return errors.Is(err, ErrLost) }) // then the backend removes it
 	if len(errs) > 0 {
 		why = fmt.Errorf("%w: %w; and not all could be given back: %w", ErrOutcomeUnknown, why, inOneLine(errs))
+	}
+	if len(s.names) == 1 {
+		return why
 	}
 	return fmt.Errorf("locker: lock %d names: %w", len(s.names), why)
 }

@@ -41,13 +41,13 @@ func (c *backendsCommand) do() (int, error) {
 		return c.printJSON()
 	}
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "URL\tBACKEND\tEXCLUSION LEANS ON\tTOKENS LEAN ON\tFAIR\tFREES A DEAD HOLDER")
+	fmt.Fprintln(w, "URL\tBACKEND\tEXCLUSION LEANS ON\tTOKENS LEAN ON\tFAIR\tFREES A DEAD HOLDER\tOTHER KINDS")
 	for _, s := range open.Schemes() {
 		fair := "no"
 		if s.Guarantees.Fair {
 			fair = "yes"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%v\t%v\t%s\t%v\n", s.Form, s.About, s.Guarantees.Exclusion, s.Guarantees.Tokens, fair, s.Guarantees.Release)
+		fmt.Fprintf(w, "%s\t%s\t%v\t%v\t%s\t%v\t%s\n", s.Form, s.About, s.Guarantees.Exclusion, s.Guarantees.Tokens, fair, s.Guarantees.Release, otherKinds(s.Guarantees))
 	}
 	return output(w.Flush())
 }
@@ -63,11 +63,26 @@ func (c *backendsCommand) printJSON() (status int, err error) {
 			Fair      bool     `json:"fair"`
 			Release   string   `json:"frees_a_dead_holder"`
 			Keeps     bool     `json:"keeps_min_hold"` // also when the process ends
-		}{s.Form, s.About, words(g.Exclusion), words(g.Tokens), g.Fair, g.Release.String(), g.Keeps}); err != nil {
+			Shared    bool     `json:"shared"`
+			Slots     bool     `json:"slots"`
+		}{s.Form, s.About, words(g.Exclusion), words(g.Tokens), g.Fair, g.Release.String(), g.Keeps, g.Shared, g.Slots}); err != nil {
 			break
 		}
 	}
 	return status, err
+}
+
+// otherKinds are the kinds of locks beside the exclusive one.
+func otherKinds(g locker.Guarantees) string {
+	switch {
+	case g.Shared && g.Slots:
+		return "shared, slots"
+	case g.Shared:
+		return "shared"
+	case g.Slots:
+		return "slots"
+	}
+	return "-"
 }
 
 // words are the assumptions one by one. Of none there is an empty list.

@@ -119,7 +119,7 @@ func candidates(before []string, last string) (lines []string) {
 	case err != nil || len(words) > 0 && e.name != "run":
 		return nil
 	case len(words) > 0:
-		return []string{"--\tand then COMMAND"}
+		lines = []string{"--\tand then COMMAND"}
 	}
 	switch e.command.(type) {
 	case *helpCommand:
@@ -128,9 +128,9 @@ func candidates(before []string, last string) (lines []string) {
 		return shells()
 	}
 	if c, ok := e.command.(interface{ place() *backend }); ok && e.form != "" {
-		return heldNames(c.place(), last)
+		return append(lines, heldNames(c.place(), last)...)
 	}
-	return nil
+	return lines
 }
 
 func flagLines(fs flagSet) (lines []string) {

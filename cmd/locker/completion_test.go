@@ -80,7 +80,8 @@ func TestBashCompletesCommandsFlagsAndNames(t *testing.T) {
 		"locker inspect -b local:" + dir + " ":         "tenant:42 tenant:7/x", // and no name that bash would take apart, or we for a flag
 		"locker inspect -b local:" + dir + " tenant:4": "42",                   // bash has a word end at a colon
 		"locker run -b local:" + dir + " t":            "tenant:42 tenant:7/x",
-		"locker run -b local:" + dir + " x ":           "--",
+		"locker run -b local:" + dir + " x ":           "-- tenant:42 tenant:7/x",
+		"locker run -b local:" + dir + " x tenant:7":   "7/x",
 		"locker run -b local:" + dir + " x -- t":       "", // bash completes a path
 		"locker list -b local:" + dir + " tenant:42 ":  "",
 		"locker inspect -b ":                           "",

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"strconv"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -13,7 +15,7 @@ import (
 
 const inspectHelp = `
 inspect changes nothing. What it shows may be out of date by the time you read
-it. The exit status is 0 whether the lock is held or free. In JSON the token is a
+it. A lock that is shared, or has slots, is shown with all of its holders. The exit status is 0 whether the lock is held or free. In JSON the token is a
 string: it may be greater than 2^53, and many programs read numbers inexactly
 from there on.
 `
@@ -46,14 +48,37 @@ func (c *inspectCommand) do() (int, error) {
 type lockJSON struct {
 	Name     string  `json:"name"`
 	Held     bool    `json:"held"`
+	Kind     string  `json:"kind,omitempty"`
+	Slots    int     `json:"slots,omitempty"`
 	Holder   string  `json:"holder,omitempty"`
 	Token    uint64  `json:"token,omitempty,string"` // a JavaScript number is exact up to 2^53 only
 	TimeLeft float64 `json:"seconds_left,omitempty"`
 	Waiters  *int    `json:"waiters,omitempty"`
+
+	Holders []holderJSON `json:"holders,omitempty"`
+}
+
+// holderJSON is one of those who share a lock or have a slot.
+type holderJSON struct {
+	Holder   string  `json:"holder,omitempty"`
+	Token    uint64  `json:"token,omitempty,string"`
+	Slot     *int    `json:"slot,omitempty"`
+	TimeLeft float64 `json:"seconds_left,omitempty"`
 }
 
 func infoJSON(info locker.Info) lockJSON {
-	return lockJSON{info.Name, info.Held, info.Holder, uint64(info.Token), info.TimeLeft.Seconds(), &info.Waiters}
+	line := lockJSON{Name: info.Name, Held: info.Held, Slots: info.Slots, Holder: info.Holder, Token: uint64(info.Token), TimeLeft: info.TimeLeft.Seconds(), Waiters: &info.Waiters}
+	if info.Held {
+		line.Kind = info.Kind.String()
+	}
+	for _, h := range info.Holders {
+		one := holderJSON{Holder: h.Text, Token: h.Number, TimeLeft: h.TimeLeft.Seconds()}
+		if h.Slot >= 0 {
+			one.Slot = &h.Slot
+		}
+		line.Holders = append(line.Holders, one)
+	}
+	return line
 }
 
 // printInfo quotes what other people chose: it may hold anything.
@@ -63,22 +88,44 @@ func printInfo(info locker.Info) error {
 	switch {
 	case !info.Held:
 		fmt.Fprintf(w, "held:\tno\n")
+	case info.Kind == locker.Shared:
+		fmt.Fprintf(w, "held:\tyes, shared by %d\n", len(info.Holders))
+	case info.Kind == locker.Slots:
+		fmt.Fprintf(w, "held:\tyes, %d of %d slots\n", len(info.Holders), info.Slots)
 	case info.Holder == "":
 		fmt.Fprintf(w, "held:\tyes\nholder:\tunknown\n")
 	default:
 		fmt.Fprintf(w, "held:\tyes\nholder:\t%q\n", info.Holder)
 	}
+	for _, h := range info.Holders {
+		fmt.Fprintf(w, "holder:\t%s\n", describe(h))
+	}
 	switch {
 	case info.Token == 0:
-	case info.Held:
+	case info.Held && info.Kind == locker.Exclusive:
 		fmt.Fprintf(w, "token:\t%d\n", info.Token)
 	default:
 		fmt.Fprintf(w, "last token:\t%d\n", info.Token)
 	}
-	if info.TimeLeft > 0 {
+	if info.TimeLeft > 0 && info.Holders == nil {
 		fmt.Fprintf(w, "time left:\t%v\n", info.TimeLeft.Round(time.Millisecond))
 	}
 	fmt.Fprintf(w, "waiters:\t%d\n", info.Waiters)
 	_, err := output(w.Flush())
 	return err
+}
+
+func describe(h locker.Holder) string {
+	var s strings.Builder
+	if h.Slot >= 0 {
+		fmt.Fprintf(&s, "slot %d, ", h.Slot)
+	}
+	fmt.Fprintf(&s, "token %d, ", h.Number)
+	if h.TimeLeft > 0 {
+		fmt.Fprintf(&s, "time left %v, ", h.TimeLeft.Round(time.Millisecond))
+	}
+	if h.Text == "" {
+		return s.String() + "unknown"
+	}
+	return s.String() + strconv.Quote(h.Text)
 }

@@ -16,7 +16,8 @@ import (
 
 const listHelp = `
 list shows the locks that are held and whose names begin with PREFIX, or all of
-them, each as "locker inspect" shows it. Names and holders are quoted, because
+them, each as "locker inspect" shows it; of a lock that is shared, or has slots,
+how many hold it, and with --json who. Names and holders are quoted, because
 other people chose them; "-" stands for what the store does not know or does not
 have. Locks of other libraries, and those of postgres.LockTx, may be missing: the
 store does not always know their names.
@@ -138,7 +139,12 @@ func cells(info locker.Info) []string {
 	if info.Held {
 		row[1], row[4] = "-", fmt.Sprint(info.Waiters)
 	}
-	if info.Holder != "" {
+	switch {
+	case info.Held && info.Kind == locker.Shared:
+		row[1] = fmt.Sprintf("shared by %d", len(info.Holders))
+	case info.Held && info.Kind == locker.Slots:
+		row[1] = fmt.Sprintf("%d of %d slots", len(info.Holders), info.Slots)
+	case info.Holder != "":
 		row[1] = fmt.Sprintf("%q", info.Holder)
 	}
 	if info.Token != 0 {

@@ -52,9 +52,9 @@ type entry struct {
 
 func commands() []entry {
 	return []entry{
-		{"run", "NAME -- COMMAND [ARG…]", "run COMMAND while holding the lock NAME", runHelp, &runCommand{}},
+		{"run", "NAME… -- COMMAND [ARG…]", "run COMMAND while holding the lock NAME, or several", runHelp, &runCommand{}},
 		{"list", "[PREFIX]", "show the locks that are held, and watch them change", listHelp, &listCommand{}},
-		{"inspect", "NAME", "show who holds a lock, its token, and how many wait", inspectHelp, &inspectCommand{}},
+		{"inspect", "NAME", "show who holds a lock, the token, and how many wait", inspectHelp, &inspectCommand{}},
 		{"unlock", "--force NAME", "take a lock from its holder", unlockHelp, &unlockCommand{}},
 		{"doctor", "", "look at a store for what can hurt its locks", doctorHelp, &doctorCommand{}},
 		{"backends", "", "list the forms of URLs, and what each backend promises", backendsHelp, &backendsCommand{}},

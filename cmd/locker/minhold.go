@@ -21,21 +21,25 @@ func (c *runCommand) mustStay(h hold) bool {
 	// back says so. COMMAND did not need what is lost from here on.
 	ctx, cancel := context.WithTimeout(context.Background(), partingTime)
 	defer cancel()
-	return !errors.Is(h.lock.Renew(ctx), locker.ErrLost)
+	lost := false
+	for _, name := range h.set.Names() {
+		lost = lost || errors.Is(h.set.Lock(name).Renew(ctx), locker.ErrLost)
+	}
+	return !lost
 }
 
 // stay keeps the lock until --min-hold is over or the lock is lost. A signal that asks
 // for an end cuts it short, or has done so while COMMAND ran. That is the error: a warning.
 func (c *runCommand) stay(h hold, end *signalError, signals <-chan os.Signal) error {
 	over := h.granted.Add(c.minHold)
-	c.remark("keeping the lock %q for another %v (--min-hold)", c.name, over.Sub(locker.Now()).Round(time.Second))
-	for left := over.Sub(locker.Now()); left > 0 && h.lock.Err() == nil; left = over.Sub(locker.Now()) {
+	c.remark("keeping %s for another %v (--min-hold)", c.what(), over.Sub(locker.Now()).Round(time.Second))
+	for left := over.Sub(locker.Now()); left > 0 && h.set.Err() == nil; left = over.Sub(locker.Now()) {
 		if end != nil {
-			return fmt.Errorf("warning: others may get the lock %q %v before --min-hold is over: %w", c.name, left.Round(time.Millisecond), end)
+			return fmt.Errorf("warning: others may get %s %v before --min-hold is over: %w", c.what(), left.Round(time.Millisecond), end)
 		}
 		select {
 		case <-time.After(min(left, glance)):
-		case <-h.lock.Lost():
+		case <-h.set.Lost():
 		case sig := <-signals:
 			if slices.Contains(endings, sig) {
 				end = &signalError{sig}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/lockstile/locker"
@@ -16,11 +18,12 @@ type runCommand struct {
 	backend
 	ttl                    time.Duration
 	wait, minHold, maxHold time.Duration // 0: not given
-	noWait, quiet          bool
+	noWait, quiet, shared  bool
+	slots                  int // 0: not given
 	takenExit              int
 	statusFD               int // 0: none
 
-	name     string
+	names    []string
 	command  []string
 	statusTo *os.File
 	own      bool // the exit status is COMMAND's
@@ -32,6 +35,8 @@ func (c *runCommand) flags(fs flagSet) {
 	fs.ttl(&c.ttl)
 	fs.Func("wait", "wait for the lock for `DURATION` at most, and meanwhile ask a store again that\ncannot be reached; default: wait for ever, but not for a store", positive(&c.wait))
 	fs.BoolVar(&c.noWait, "no-wait", false, "do not wait for the lock at all")
+	fs.BoolVar(&c.shared, "shared", false, "share the lock with others that share it, as readers do")
+	fs.Func("slots", "let `NUMBER` at most hold the lock at the same time; all must ask for the same", number(&c.slots, 1, locker.MaxSlots))
 	fs.Func("min-hold", "keep the lock from others for `DURATION`, also if COMMAND ends sooner", positive(&c.minHold))
 	fs.Func("max-hold", "end COMMAND so that the lock is held for `DURATION` at most; default for ever", positive(&c.maxHold))
 	fs.Func("taken-exit", "exit with `STATUS`, from 0 to 255, if the lock is taken; default 75", number(&c.takenExit, 0, 255))
@@ -40,33 +45,53 @@ func (c *runCommand) flags(fs flagSet) {
 }
 
 func (c *runCommand) accept(args []string) error {
-	if len(args) > 0 && args[0] == "--" { // NAME may begin with a dash
-		if args = args[1:]; len(args) < 2 || args[1] != "--" {
-			return errors.New("NAME is missing before -- COMMAND")
-		}
+	first := 0
+	if len(args) > 0 && args[0] == "--" { // a NAME may begin with a dash
+		first = 1
 	}
+	end := slices.Index(args[first:], "--") + first
 	switch {
-	case len(args) == 0:
-		return errors.New("NAME is missing")
-	case len(args) < 3 || args[1] != "--":
-		return fmt.Errorf("after NAME (%q) comes -- and then COMMAND", args[0])
-	case args[2] == "":
-		return errors.New("COMMAND is empty")
-	case c.noWait && c.wait > 0:
-		return errors.New("--wait and --no-wait exclude each other")
-	case c.maxHold > 0 && c.maxHold < locker.MinTTL:
-		return fmt.Errorf("--max-hold %v is under the limit of %v: it counts from before the store is asked, so nothing would be left", c.maxHold, locker.MinTTL)
-	case c.maxHold > 0 && c.minHold > c.maxHold:
-		return fmt.Errorf("--min-hold %v is over --max-hold %v", c.minHold, c.maxHold)
+	case len(args) == first, end == first, first == 1 && end < first:
+		return errors.New("NAME is missing before -- COMMAND")
+	case end < first, end == len(args)-1:
+		return fmt.Errorf("after NAME (%q) comes -- and then COMMAND", args[first])
 	}
-	c.name, c.command = args[0], args[2:]
+	c.names, c.command = args[first:end], args[end+1:]
+	if err := c.agree(); err != nil {
+		return err
+	}
 	if err := c.check(); err != nil {
 		return err
 	}
-	if _, err := locker.NewRequest(c.name, c.options()...); err != nil {
-		return err
+	for _, name := range c.names {
+		if _, err := locker.NewRequest(name, c.options()...); err != nil {
+			return err
+		}
 	}
 	return c.openStatus()
+}
+
+// agree returns an error if flags or names do not go together.
+func (c *runCommand) agree() error {
+	switch {
+	case c.command[0] == "":
+		return errors.New("COMMAND is empty")
+	case len(c.names) > locker.MaxSet:
+		return fmt.Errorf("%d names are over the limit of %d", len(c.names), locker.MaxSet)
+	case len(c.names) > 1 && strings.Contains(strings.Join(c.names, ""), "\n"):
+		return errors.New("of several names none can have a line end, for COMMAND finds them one a line")
+	case c.shared && c.slots > 0:
+		return errors.New("--shared and --slots exclude each other")
+	case c.minHold > 0 && (c.shared || c.slots > 0):
+		return errors.New("--min-hold works with exclusive locks only, and not with --shared or --slots")
+	case c.noWait && c.wait > 0:
+		return errors.New("--wait and --no-wait exclude each other")
+	case c.maxHold > 0 && c.maxHold < locker.MinTTL:
+		return fmt.Errorf("--max-hold %v is under the limit of %v: COMMAND would hardly begin", c.maxHold, locker.MinTTL)
+	case c.maxHold > 0 && c.minHold > c.maxHold:
+		return fmt.Errorf("--min-hold %v is over --max-hold %v", c.minHold, c.maxHold)
+	}
+	return nil
 }
 
 func (c *runCommand) options() []locker.Option {
@@ -76,6 +101,12 @@ func (c *runCommand) options() []locker.Option {
 	}
 	if c.maxHold > 0 {
 		opts = append(opts, locker.WithMaxHold(c.maxHold))
+	}
+	if c.shared {
+		opts = append(opts, locker.WithShared())
+	}
+	if c.slots > 0 {
+		opts = append(opts, locker.WithSlots(c.slots))
 	}
 	return opts
 }
@@ -111,17 +142,25 @@ func (c *runCommand) run() (int, error) {
 	case ended != nil && err == nil:
 		return ended.status(), h.giveBack()
 	case ended != nil && !errors.Is(err, locker.ErrOutcomeUnknown):
-		return ended.status(), fmt.Errorf("waiting for the lock %q was %w", c.name, ended)
+		return ended.status(), fmt.Errorf("waiting for %s was %w", c.what(), ended)
 	case err != nil:
 		return c.notHeld(err)
 	}
 	return c.runUnder(h, cmd, signals)
 }
 
-// hold is a lock and the store that granted it.
+// what names the locks.
+func (c *runCommand) what() string {
+	if len(c.names) == 1 {
+		return fmt.Sprintf("the lock %q", c.names[0])
+	}
+	return fmt.Sprintf("the locks %q", c.names)
+}
+
+// hold is locks and the store that granted them.
 type hold struct {
 	store   open.Backend
-	lock    *locker.Lock
+	set     *locker.Set
 	granted locker.Instant // not before the store granted it
 }
 
@@ -144,16 +183,16 @@ func (c *runCommand) acquire(ctx context.Context) (hold, error) {
 
 // runUnder runs the command under the lock and gives the lock back.
 func (c *runCommand) runUnder(h hold, cmd *exec.Cmd, signals <-chan os.Signal) (int, error) {
-	if err := h.lock.Err(); err != nil {
+	if err := h.set.Err(); err != nil {
 		return exitLost, errors.Join(err, shut(h.store))
 	}
-	cmd.Env = append(os.Environ(), "LOCKER_NAME="+c.name, "LOCKER_TOKEN="+h.lock.Token().String())
+	cmd.Env = environment(os.Environ(), h.set)
 	child, err := start(cmd)
 	if err != nil {
 		status, err := c.cannotStart(err)
 		return status, errors.Join(err, h.giveBack())
 	}
-	s := c.supervise(h.lock, child)
+	s := c.supervise(h.set, child)
 	status := s.watch(signals)
 	stayed, cut := s.lost == nil && c.mustStay(h), error(nil)
 	if stayed {
@@ -178,7 +217,7 @@ func (c *runCommand) runUnder(h hold, cmd *exec.Cmd, signals <-chan os.Signal) (
 func (h hold) giveBack() error {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), partingTime, fmt.Errorf("no answer within %v", partingTime))
 	defer cancel()
-	err := within(ctx, func() error { return h.lock.Unlock(ctx) })
+	err := within(ctx, func() error { return h.set.Unlock(ctx) })
 	if err != nil && !errors.Is(err, locker.ErrLost) {
 		err = fmt.Errorf("warning: the lock could not be given back and stays taken until it ends by itself: %w", err)
 	}
@@ -200,7 +239,10 @@ func (c *runCommand) notHeld(err error) (int, error) {
 	if c.wait > 0 {
 		waited = fmt.Sprintf("and stayed so for %v (--wait)", c.wait)
 	}
-	return status, fmt.Errorf("the lock %q is taken %s: try again later, or see who has it with \"locker inspect\"", c.name, waited)
+	if len(c.names) > 1 {
+		return status, fmt.Errorf("%w %s: try again later, or see who has it with \"locker inspect\"", err, waited)
+	}
+	return status, fmt.Errorf("%s is taken %s: try again later, or see who has it with \"locker inspect\"", c.what(), waited)
 }
 
 // cannotStart explains why there is no child, with the statuses of a shell.

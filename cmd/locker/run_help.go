@@ -8,6 +8,21 @@ with any password in it, so that a locker inside COMMAND uses the same store. Th
 URL of -b is not passed on. To withhold LOCKER_BACKEND, write
   locker run NAME -- env -u LOCKER_BACKEND COMMAND
 
+Shared locks, slots and several names
+  With --shared, any number of commands hold the lock at the same time, if all of
+  them share it: readers. One without --shared waits for them, and they for it.
+  COMMAND finds LOCKER_SHARED_TOKEN and no LOCKER_TOKEN: it opens no write.
+  With --slots 3, three commands at most hold the lock at the same time. COMMAND
+  finds its slot in LOCKER_SLOT: 0, 1 or 2, and no other holder has the same. All
+  must ask for the same NUMBER; else the status is 64.
+  "locker help backends" says where there are such locks.
+  With several NAMEs, COMMAND runs while all of them are held. They are locked one
+  after another in the order of their bytes, whatever their order in the command
+  line, so that two commands never wait for each other; --wait is for all of them
+  together. COMMAND finds the names in LOCKER_NAMES, one a line in that order, and
+  their tokens in LOCKER_TOKENS, LOCKER_SHARED_TOKENS or LOCKER_SLOTS in the same
+  order. LOCKER_NAME, LOCKER_TOKEN and so on are there with one NAME only.
+
 Waiting
   locker waits for a taken lock for ever, unless --wait or --no-wait is given. It
   does not wait for a store that cannot be reached: the status is then 69, after

@@ -27,7 +27,7 @@ const (
 
 // supervisor ends a child that is about to lose its lock, or has lost it.
 type supervisor struct {
-	lock  *locker.Lock
+	set   *locker.Set
 	child *child
 	grace time.Duration // before the end of validity, at most
 	whole time.Duration // the longest validity seen: a store may grant less than the TTL
@@ -38,8 +38,8 @@ type supervisor struct {
 	killAt locker.Instant // when what is left of its group is killed
 }
 
-func (c *runCommand) supervise(lock *locker.Lock, child *child) *supervisor {
-	s := &supervisor{lock: lock, child: child, grace: min(c.ttl/4, mostGrace), ahead: "it was not renewed in time"}
+func (c *runCommand) supervise(set *locker.Set, child *child) *supervisor {
+	s := &supervisor{set: set, child: child, grace: min(c.ttl/4, mostGrace), ahead: "it was not renewed in time"}
 	if c.maxHold > 0 {
 		s.grace = min(s.grace, c.maxHold/4)
 		s.ahead += fmt.Sprintf(", or --max-hold %v is over", c.maxHold)
@@ -50,7 +50,7 @@ func (c *runCommand) supervise(lock *locker.Lock, child *child) *supervisor {
 // watch returns the child's exit status when the child has ended, and with it,
 // if the lock is lost, its group.
 func (s *supervisor) watch(signals <-chan os.Signal) (status int) {
-	lost := s.lock.Lost()
+	lost := s.set.Lost()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -88,14 +88,15 @@ func (s *supervisor) goOn() {
 
 // look ends the child if it is time to, and returns when to look again.
 func (s *supervisor) look() time.Duration {
-	now, deadline := locker.Now(), s.lock.Deadline()
+	now, first := locker.Now(), s.first()
+	deadline := first.Deadline()
 	left, ends := time.Until(deadline), !deadline.IsZero() // of the lock's validity, unless it is renewed
 	s.whole = max(s.whole, left)
 	grace := min(s.grace, s.whole/4)
-	if err := s.lock.Err(); err != nil {
+	if err := s.set.Err(); err != nil {
 		s.end(err)
 	} else if ends && left <= grace && s.lost == nil {
-		s.terminate(fmt.Errorf("the lock %q was about to end: %s", s.lock.Name(), s.ahead), now.Add(left-grace/5))
+		s.terminate(fmt.Errorf("the lock %q was about to end: %s", first.Name(), s.ahead), now.Add(left-grace/5))
 	}
 	switch {
 	case s.lost == nil && !ends:
@@ -108,6 +109,19 @@ func (s *supervisor) look() time.Duration {
 	default:
 		return min(s.killAt.Sub(now), glance)
 	}
+}
+
+// first returns the lock whose validity ends first.
+func (s *supervisor) first() *locker.Lock {
+	var first *locker.Lock
+	var end time.Time
+	for _, name := range s.set.Names() {
+		lock := s.set.Lock(name)
+		if ends := lock.Deadline(); first == nil || end.IsZero() || !ends.IsZero() && ends.Before(end) {
+			first, end = lock, ends
+		}
+	}
+	return first
 }
 
 // end ends the child because the lock is gone.
@@ -139,7 +153,7 @@ func (s *supervisor) sweep() {
 			return
 		}
 		time.Sleep(sweepPause)
-		if err := s.lock.Err(); err != nil {
+		if err := s.set.Err(); err != nil {
 			s.end(err)
 		}
 	}

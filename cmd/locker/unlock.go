@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strconv"
 
 	"github.com/lockstile/locker/open"
 )
@@ -12,18 +14,31 @@ Use it only if you know that the holder is dead or stuck. A live holder goes on
 until its next renewal, because it does not know: for that time two may work at
 once. The next holder's token is greater all the same, and a guarded storage
 refuses the old one.
+From a lock that is shared, or has slots, it is taken from all holders, unless
+--token says from which.
 The exit status is 0 whether anybody held the lock or not.
 `
 
 type unlockCommand struct {
 	oneLock
 	force, json bool
+	tokens      []uint64 // none: everybody's
 }
 
 func (c *unlockCommand) flags(fs flagSet) {
 	c.oneLock.flags(fs)
 	fs.BoolVar(&c.force, "force", false, "confirm that the lock is to be taken from its holder")
+	fs.Func("token", "take it only from the holder that \"locker inspect\" shows with token `NUMBER`; may be\ngiven several times", c.token)
 	fs.json(&c.json)
+}
+
+func (c *unlockCommand) token(text string) error {
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil || n == 0 {
+		return errors.New("not a token, which is a whole number above 0")
+	}
+	c.tokens = append(c.tokens, n)
+	return nil
 }
 
 func (c *unlockCommand) do() (int, error) {
@@ -32,7 +47,7 @@ func (c *unlockCommand) do() (int, error) {
 			"a live one goes on for a while without knowing", c.name)
 	}
 	return c.ask(func(ctx context.Context, store open.Backend) error {
-		broken, err := store.Break(ctx, c.name)
+		broken, err := store.Break(ctx, c.name, c.tokens...)
 		if err != nil {
 			return err
 		}
@@ -42,8 +57,13 @@ func (c *unlockCommand) do() (int, error) {
 
 func (c *unlockCommand) print(broken bool) (err error) {
 	found := "was not held"
-	if broken {
+	switch {
+	case broken && len(c.tokens) > 0:
+		found = "was taken from those who held it with these tokens"
+	case broken:
 		found = "was taken from its holder"
+	case len(c.tokens) > 0:
+		found = "was not held with such a token"
 	}
 	if c.json {
 		_, err = answerJSON(struct {

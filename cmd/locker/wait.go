@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/lockstile/locker"
@@ -35,24 +36,36 @@ func (c *runCommand) attempt(ctx context.Context, wait time.Duration) (hold, err
 	if err != nil {
 		return hold{}, err
 	}
-	stop := c.explain(store)
-	lock, err := c.lockFrom(ctx, store, wait)
+	asked := &asking{Locker: store}
+	stop := c.explain(asked, store)
+	set, err := c.lockFrom(ctx, asked, wait)
 	stop()
 	if err != nil {
 		return hold{}, errors.Join(err, shut(store))
 	}
-	return hold{store, lock, locker.Now()}, nil
+	return hold{store, set, locker.Now()}, nil
 }
 
-func (c *runCommand) lockFrom(ctx context.Context, store open.Backend, wait time.Duration) (*locker.Lock, error) {
+func (c *runCommand) lockFrom(ctx context.Context, store locker.Locker, wait time.Duration) (*locker.Set, error) {
 	opts := c.options()
 	switch {
 	case c.noWait, c.wait > 0 && wait < shortestWait:
-		return store.TryLock(ctx, c.name, opts...)
+		return locker.TryLockAll(ctx, store, c.names, opts...)
 	case c.wait > 0:
 		opts = append(opts, locker.WithWait(wait))
 	}
-	return store.Lock(ctx, c.name, opts...)
+	return locker.LockAll(ctx, store, c.names, opts...)
+}
+
+// asking is a Locker that knows which name it was asked for last.
+type asking struct {
+	locker.Locker
+	name atomic.Value
+}
+
+func (a *asking) Lock(ctx context.Context, name string, opts ...locker.Option) (*locker.Lock, error) {
+	a.name.Store(name)
+	return a.Locker.Lock(ctx, name, opts...)
 }
 
 // mayPass reports whether asking again may help: the store was silent, and has neither
@@ -90,16 +103,17 @@ func (c *runCommand) remark(format string, args ...any) {
 
 // explain says after a while who has the lock that is waited for. It asks the store
 // once, beside the waiting, which neither waits for the answer nor minds an error.
-func (c *runCommand) explain(store open.Backend) (stop func()) {
+func (c *runCommand) explain(asked *asking, store open.Backend) (stop func()) {
 	since := time.Now()
 	ctx, stop := context.WithTimeout(context.Background(), explainAfter+askTime)
 	time.AfterFunc(explainAfter, func() {
 		if ctx.Err() != nil || c.quiet || !isTerminal(os.Stderr) {
 			return
 		}
-		info, err := store.Inspect(ctx, c.name)
+		name, _ := asked.name.Load().(string)
+		info, err := store.Inspect(ctx, name)
 		if ctx.Err() == nil {
-			c.remark("waiting for the lock %q since %s: %s", c.name, since.Format(time.TimeOnly), whoHas(info, err))
+			c.remark("waiting for the lock %q since %s: %s", name, since.Format(time.TimeOnly), whoHas(info, err))
 		}
 	})
 	return stop
@@ -112,6 +126,10 @@ func whoHas(info locker.Info, err error) string {
 		return "the store does not say who has it"
 	case !info.Held:
 		return "nobody is seen to have it"
+	case info.Kind == locker.Shared:
+		return fmt.Sprintf("it is shared, by %d", len(info.Holders))
+	case info.Kind == locker.Slots:
+		return fmt.Sprintf("%d of %d slots are taken", len(info.Holders), info.Slots)
 	case info.Holder == "":
 		return "somebody unknown has it"
 	}
