@@ -23,11 +23,12 @@ type rules struct {
 	readersRestart bool // a node that forgot has no vote for readers either
 	readersMost    int  // nodes that a reader needs
 	ownEntry       bool // a reader's release, and its renewal, touch its own entry alone
+	unlike         bool // a node gives no two readers one number
 }
 
 var sound = rules{
 	writeBack: true, whole: true, voteLoss: true, restart: true, majority: 3, validity: true,
-	readersToo: true, readersDraw: true, readersRestart: true, readersMost: 3, ownEntry: true,
+	readersToo: true, readersDraw: true, readersRestart: true, readersMost: 3, ownEntry: true, unlike: true,
 }
 
 const (
@@ -93,12 +94,25 @@ func (n *modelNode) of(now, value int) *entry {
 	return nil
 }
 
-func (n *modelNode) raise(now, value, counter int) bool {
-	if n.of(now, value) == nil {
-		return false
+// raise is the script of that name. It returns what the number has come to, or 0.
+func (n *modelNode) raise(r rules, now, value, first, counter int) int {
+	e := n.of(now, value)
+	switch {
+	case e == nil:
+		return 0
+	case !e.shared:
+		n.counter = max(n.counter, counter)
+		return first
+	case e.first >= first:
+		return e.first
 	}
-	n.counter = max(n.counter, counter)
-	return true
+	for _, other := range n.entries {
+		if r.unlike && other.first == first {
+			first = n.counter + 1
+		}
+	}
+	e.first, n.counter = first, max(n.counter, first)
+	return first
 }
 
 func (n *modelNode) release(r rules, now, value int) {
@@ -143,6 +157,7 @@ type model struct {
 	last                 int // token of the latest range, or number of a reader
 	lastWriter           int // the same of writers alone
 	grants, stale, twice int
+	alike                int // readers that have one number at the same time
 }
 
 func newModel(r rules, seed uint64) *model {
@@ -238,14 +253,18 @@ func (m *model) ask(c *modelClient) {
 }
 
 func (m *model) raiseAll(c *modelClient) {
-	c.token = 0
-	for _, token := range c.tokens {
-		c.token = max(c.token, token)
-	}
-	if m.writeBack && (m.readersToo || !c.shared) {
+	for again := true; again; {
+		c.token, again = 0, false
+		for _, token := range c.tokens {
+			c.token = max(c.token, token)
+		}
+		if !m.writeBack || c.shared && !m.readersToo {
+			break
+		}
 		for _, i := range c.order { // not in the order of a map: runs must repeat
 			if token, ok := c.tokens[i]; ok && token < c.token {
 				m.raiseOne(c, i)
+				again = again || c.tokens[i] > c.token
 			}
 		}
 	}
@@ -260,15 +279,19 @@ func (m *model) raiseAll(c *modelClient) {
 }
 
 func (m *model) raiseOne(c *modelClient, i int) {
-	ok, value, counter := false, c.value, c.token
+	raised, value, first, counter := 0, c.value, c.token, c.token
 	if m.whole && !c.shared {
 		counter += modelRange - 1
 	}
-	if m.send(func() { ok = m.nodes[i].raise(m.now, value, counter) }) && ok || !m.voteLoss {
+	heard := m.send(func() { raised = m.nodes[i].raise(m.rules, m.now, value, first, counter) })
+	switch {
+	case heard && raised != 0:
+		c.tokens[i] = raised
+	case m.voteLoss:
+		delete(c.tokens, i)
+	default:
 		c.tokens[i] = c.token
-		return
 	}
-	delete(c.tokens, i)
 }
 
 // granted is where a lock is returned to its caller, and is checked.
@@ -287,8 +310,11 @@ func (m *model) granted(c *modelClient) {
 		m.lastWriter = final
 	}
 	for _, other := range m.clients {
-		if other != c && other.phase == holds && m.now < other.until && m.now < c.until && !(c.shared && other.shared) {
+		switch both := other != c && other.phase == holds && m.now < other.until && m.now < c.until; {
+		case both && !(c.shared && other.shared):
 			m.twice++
+		case both && c.token == other.token:
+			m.alike++
 		}
 	}
 }
@@ -343,8 +369,9 @@ func runModel(r rules, seed uint64) *model {
 func TestModelKeepsItsPromises(t *testing.T) {
 	for run := range uint64(4) {
 		m := runModel(sound, *seed+run)
-		if m.stale != 0 || m.twice != 0 || m.grants < modelSteps/1000 {
-			t.Errorf("seed %d: of %d grants %d had tokens that do not increase, %d were second holders", *seed+run, m.grants, m.stale, m.twice)
+		if m.stale != 0 || m.twice != 0 || m.alike != 0 || m.grants < modelSteps/1000 {
+			t.Errorf("seed %d: of %d grants %d had tokens that do not increase, %d were second holders, %d had another reader's number",
+				*seed+run, m.grants, m.stale, m.twice, m.alike)
 		}
 	}
 }
@@ -367,6 +394,7 @@ func TestModelBreaksWithoutEachRule(t *testing.T) {
 		"a restarted node lets readers in":  {func(r *rules) { r.readersRestart = false }, func(m *model) int { return m.twice }},
 		"two of five are enough to read":    {func(r *rules) { r.readersMost = 2 }, func(m *model) int { return m.twice }},
 		"a reader releases for all":         {func(r *rules) { r.ownEntry = false }, func(m *model) int { return m.twice }},
+		"a node numbers two readers alike":  {func(r *rules) { r.unlike = false }, func(m *model) int { return m.alike }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := sound
