@@ -103,6 +103,23 @@ func login(t *testing.T, endpoints []string, prefix string) (user, root *clientv
 	return as("user"), as("root")
 }
 
+// What a request compares and reads lies below the prefix, for all kinds of locks.
+func TestUserNeedsPermissionsBelowThePrefixAlone(t *testing.T) {
+	t.Parallel()
+	user, _ := login(t, testserver.Etcd(t, 1).Endpoints(), "locks/")
+	l := newLockerOn(t, user, etcd.Options{Prefix: "locks/"})
+	for kind, opts := range map[string][]locker.Option{"exclusive": nil, "shared": {locker.WithShared()}, "slots": {locker.WithSlots(60)}} {
+		lock, err := l.Lock(patience(t), "x", opts...)
+		if err != nil {
+			t.Fatalf("%s: %v", kind, err)
+		}
+		if err := lock.Renew(patience(t)); err != nil {
+			t.Errorf("%s: %v", kind, err)
+		}
+		mustUnlock(t, lock)
+	}
+}
+
 // A waiter that may not look any more must not wait for ever.
 //
 //	b waits in the queue with Background; its permission is taken away; its
