@@ -384,6 +384,21 @@ func TestTokensEndWhereTheyWouldGoBack(t *testing.T) {
 	}
 }
 
+// A number of a reader's or a slot's is for one grant.
+func TestOnlyAnExclusiveGrantHasManyTokens(t *testing.T) {
+	ctx, l := aMinute(t), process(t, testserver.Etcd(t, 1).Members[0])
+	for kind, opts := range kinds {
+		a := begin(t, ctx, l, kind, opts...)
+		want := uint32(1)
+		if kind == "exclusive" {
+			want = tokens
+		}
+		if grant, err := l.store.Acquire(ctx, a, nil); err != nil || grant.Count != want || grant.First != uint64(a.place)*tokens {
+			t.Errorf("%s: granted %d from %d on at %d, %v", kind, grant.Count, grant.First, a.place, err)
+		}
+	}
+}
+
 // many returns holders of all kinds on one session, and how often their server was asked what.
 func many(t *testing.T, ctx context.Context, n int) (l *Locker, as []*attempt, asked func(method string) float64) {
 	t.Helper()

@@ -77,6 +77,9 @@ func TestWaiterThatAsksTwiceHasTheSlotOfTheFirstRequest(t *testing.T) {
 	if c.slot != 1 {
 		t.Errorf("slot %d was granted, after slot 1", c.slot)
 	}
+	if c.unsure {
+		t.Error("that its other requests are void is not known")
+	}
 	wantKeys(t, ctx, l, c.key)
 	gives(t, ctx, l, c)
 	if ahead, err := l.store.ask(ctx, &late, false); err == nil {
