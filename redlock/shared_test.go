@@ -153,8 +153,10 @@ func TestReadersWhoseRequestsCrossHaveNumbersOfTheirOwn(t *testing.T) {
 		}
 		return text
 	}
-	if got := holders(); got != "first 3, second 4, " {
-		t.Errorf("Inspect shows %s", got)
+	for range 10 { // answers come in another order each time
+		if got := holders(); got != "first 3, second 4, " {
+			t.Errorf("Inspect shows %s", got)
+		}
 	}
 	if ok, err := all.Break(patience(t), "a", uint64(n+2)); ok || err != nil { // node 0 has drawn it for the first
 		t.Errorf("Break of a number that nobody has: %v, %v", ok, err)
