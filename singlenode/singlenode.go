@@ -16,6 +16,12 @@
 // pass the lock on to each other in memory, up to 64 times and for 25 ms at most, before
 // it goes to another process.
 //
+// [locker.WithShared] and [locker.WithSlots] work as well. Readers and writers of a name wait
+// in one queue: a writer that waits keeps later readers out, and readers that follow one
+// another are let in together. Each reader, and each slot, has a lease and a number of its
+// own, so one that dies frees its own share alone, at the end of its own lease. What is said
+// here of crashes, failovers and tokens is true of them, too.
+//
 // A lock's key is its name, holding a random value with an expiry, as the
 // Redlock page describes (redis.io, "Distributed Locks with Redis"). So clients
 // of other libraries that follow that page exclude us and we them. They know
@@ -23,6 +29,11 @@
 // They tell nobody when they give a lock back, so the first in the queue looks ten times a
 // second. If somebody deletes the key of one of our locks, its waiters are served when the
 // holder finds that out: when it unlocks, or after a third of the TTL at the latest.
+//
+// While a name is shared, or slots of it are held, its key has a value that nobody has, and
+// lasts until the end of the last lease, so clients of other libraries are kept out. If one of
+// them deletes the key, our own are kept out all the same, and the next renewal writes the
+// key again; if another has locked it by then, the renewal finds the lock lost.
 //
 // What [locker.WithMinHold] has left at Unlock, the server has: the key stays, with a value
 // that nobody holds, and waiters are told to look when it ends. With Replicas they confirm
@@ -37,6 +48,11 @@
 // that costs at most the rest of the holder's lease. A Cluster can lose one without an
 // error: there it costs at most 5 s, and 5 s more for each waiter before the one that
 // should have had it.
+//
+// A writer that waits for readers asks once a second whether they have gone. If it has not
+// asked for a second and a half, it loses its place, so that readers behind it can go on. The
+// first of them finds that out four seconds after the writer's last request at the latest,
+// each other one a second later than the one before it.
 //
 // # Clocks
 //
@@ -75,7 +91,9 @@
 //
 // While a slot of a Cluster moves to another master, its locks are renewed. To lock or
 // unlock there may fail with [locker.ErrUnavailable] until it has moved. With Replicas
-// renewals may fail, too, if that master has no slot yet.
+// renewals may fail, too, if that master has no slot yet. What is shared, and slots, have
+// three keys a name: their renewals may fail while some of these have moved and others
+// have not.
 package singlenode
 
 import (

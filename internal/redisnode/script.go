@@ -71,7 +71,7 @@ end
 // there has kept others out until now.
 const releaseShare = `
 if usual and isNobodys(has) and remove(value) then
-  if redis.call('EXISTS', ends) == 0 then redis.call('DEL', lock) end
+  if redis.call('EXISTS', ends) == 0 then redis.call('DEL', lock, facts) end
   return 0
 end
 `

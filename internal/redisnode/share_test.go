@@ -1,0 +1,557 @@
+package redisnode
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/lab/testserver"
+	"github.com/lockstile/locker/internal/mailbox"
+)
+
+func newShare(t *testing.T, name string, opts ...locker.Option) *Attempt {
+	t.Helper()
+	req, err := locker.NewRequest(name, append(opts, locker.WithHolder("the reader"))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &Attempt{Terms: new(Terms)}
+	if err := a.Init(req, ""); err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func newReader(t *testing.T, name string) *Attempt {
+	t.Helper()
+	return newShare(t, name, locker.WithShared())
+}
+
+func mustRefuse(t *testing.T, n *Node, a *Attempt) {
+	t.Helper()
+	if s, err := n.Acquire(background(t), a, Ask{}); err != nil || s.First != 0 {
+		t.Fatalf("not taken: %+v, %v", s, err)
+	}
+}
+
+func mustRelease(t *testing.T, n *Node, attempts ...*Attempt) {
+	t.Helper()
+	for _, a := range attempts {
+		if err := n.Release(background(t), a, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func mustRenew(t *testing.T, n *Node, a *Attempt) {
+	t.Helper()
+	if err := n.Renew(background(t), []*Attempt{a})[0]; err != nil {
+		t.Fatal(err)
+	}
+}
+
+// end is when a key expires, by the server's clock in milliseconds.
+func end(srv *testserver.RedisServer, key string) int64 {
+	ms, _ := strconv.ParseInt(srv.Do("PEXPIRETIME", key), 10, 64)
+	return ms
+}
+
+// A client of another library looks at the lock's key alone.
+func TestStrangersAreKeptOutUntilTheLastReaderEnds(t *testing.T) {
+	srv := testserver.Redis(t)
+	n, _ := client(t, srv.Addr())
+	short, long := newReader(t, "a"), newReader(t, "a")
+	short.TTL, long.TTL = 20*time.Second, time.Hour
+	mustGrant(t, n, short)
+	soon := end(srv, "a")
+	mustGrant(t, n, long)
+	late := end(srv, "a")
+	if late-soon < (50 * time.Minute).Milliseconds() {
+		t.Errorf("the key ends at %d with a reader of 20 s, at %d with another of an hour", soon, late)
+	}
+	mustRenew(t, n, short)
+	if got := end(srv, "a"); got != late {
+		t.Errorf("the renewal of the shorter lease moves the end of the key from %d to %d", late, got)
+	}
+	if got := srv.Do("SET", "a", "a stranger's", "NX", "PX", "1000"); got == "OK" {
+		t.Error("a stranger has the lock beside readers")
+	}
+	mustRelease(t, n, long)
+	mustRenew(t, n, short)
+	if got := end(srv, "a"); late-got < (50 * time.Minute).Milliseconds() {
+		t.Errorf("the reader of an hour has left, and the key ends at %d, not with the other's 20 s", got)
+	}
+	mustRelease(t, n, short)
+	if got := srv.Do("KEYS", "*"); got != "lockstile:t:{a}" {
+		t.Errorf("all have left, and there is %q", got)
+	}
+}
+
+func TestReadersAreKeptOutByAStranger(t *testing.T) {
+	srv := testserver.Redis(t)
+	n, _ := client(t, srv.Addr())
+	srv.Do("SET", "a", "a stranger's", "PX", "60000")
+	mustRefuse(t, n, newReader(t, "a"))
+	if _, err := n.Acquire(background(t), newShare(t, "a", locker.WithSlots(3)), Ask{}); !errors.Is(err, locker.ErrMismatch) {
+		t.Errorf("a slot: %v", err)
+	}
+}
+
+// Somebody deletes the key of a lock that readers have. Ours know better, and the next
+// renewal keeps strangers out again.
+func TestReadersOutliveTheLossOfTheLocksKey(t *testing.T) {
+	srv := testserver.Redis(t)
+	n, _ := client(t, srv.Addr())
+	for _, share := range []*Attempt{newReader(t, "readers"), newShare(t, "slots", locker.WithSlots(1))} {
+		name := share.Keys.Lock
+		mustGrant(t, n, share)
+		srv.Do("DEL", name)
+		if s, err := n.Acquire(background(t), newAttempt(t, name), Ask{}); s.First != 0 {
+			t.Errorf("%s: a writer has the lock as well: %+v, %v", name, s, err)
+		}
+		mustRenew(t, n, share)
+		if left := srv.Do("GET", name); !isNobodys(left) {
+			t.Errorf("%s: after a renewal the key has %q", name, left)
+		}
+		srv.Do("DEL", name)
+		mustRelease(t, n, share)
+		mustGrant(t, n, newAttempt(t, name))
+	}
+}
+
+// A stranger has deleted the key and locked it. Every way to find out says so.
+func TestReaderWhoseLockAStrangerTookHasLostIt(t *testing.T) {
+	srv := testserver.Redis(t)
+	n, _ := client(t, srv.Addr())
+	for how, find := range finders(t, n) {
+		if how == "keep" {
+			continue // of exclusive locks only
+		}
+		a := newReader(t, how)
+		mustGrant(t, n, a)
+		srv.Do("SET", how, "a stranger's", "PX", "60000")
+		if err := find(a); !errors.Is(err, locker.ErrLost) {
+			t.Errorf("%s: %v", how, err)
+		}
+		if got := srv.Do("GET", how); got != "a stranger's" {
+			t.Errorf("after %s the key has %q", how, got)
+		}
+	}
+}
+
+// A grant whose reply was lost is asked for again: same number, same slot, and a lease that
+// starts anew.
+func TestShareSentAgainIsTheSameShare(t *testing.T) {
+	srv := testserver.Redis(t)
+	n, _ := client(t, srv.Addr())
+	for _, a := range []*Attempt{newReader(t, "readers"), newShare(t, "slots", locker.WithSlots(3))} {
+		name := a.Keys.Lock
+		mustGrant(t, n, newShare(t, name, ofKind(a)))
+		first := mustGrant(t, n, a)
+		mustGrant(t, n, newShare(t, name, ofKind(a)))
+		srv.Do("ZADD", a.Keys.text(endsKey), strconv.FormatInt(serverMicros(srv)/1000+5000, 10), a.Value)
+		if again := mustGrant(t, n, a); again != first {
+			t.Errorf("%s: %+v, then %+v", name, first, again)
+		}
+		v, err := n.Look(background(t), a.Keys)
+		if err != nil || len(v.Holds) != 3 {
+			t.Fatalf("%s: %+v, %v", name, v, err)
+		}
+		for _, h := range v.Holds {
+			if h.TimeLeft < 20*time.Second {
+				t.Errorf("%s: the lease was not started anew: %+v", name, h)
+			}
+		}
+	}
+}
+
+// ofKind is the option that asks for the same as a.
+func ofKind(a *Attempt) locker.Option {
+	if a.Kind == locker.Shared {
+		return locker.WithShared()
+	}
+	return locker.WithSlots(a.Slots)
+}
+
+func TestLateRequestOfAShareIsRefused(t *testing.T) {
+	srv := testserver.Redis(t)
+	n, _ := client(t, srv.Addr())
+	for how, end := range map[string]func(*Attempt) error{
+		"release":  func(a *Attempt) error { return n.Release(background(t), a, 0) },
+		"withdraw": func(a *Attempt) error { return n.Withdraw(background(t), a) },
+		"break": func(a *Attempt) error {
+			_, err := n.Break(background(t), a.Keys, func(h Hold) bool { return h.Value == a.Value })
+			return err
+		},
+	} {
+		for _, a := range []*Attempt{newReader(t, how+" readers"), newShare(t, how+" slots", locker.WithSlots(3))} {
+			mustGrant(t, n, newShare(t, a.Keys.Lock, ofKind(a)))
+			mustGrant(t, n, a)
+			a.unsure.Store(true) // as after a try whose reply was lost
+			if err := end(a); err != nil {
+				t.Fatalf("%s: %v", how, err)
+			}
+			if s, err := n.Acquire(background(t), a, Ask{}); !errors.Is(err, ErrWithdrawn) {
+				t.Errorf("%s: late request: %+v, %v", how, s, err)
+			}
+			if v, err := n.Look(background(t), a.Keys); err != nil || len(v.Holds) != 1 {
+				t.Errorf("%s: %+v, %v", how, v, err)
+			}
+		}
+	}
+}
+
+// A release reserves the lock for all readers up to the next writer, in one step.
+func TestReadersUpToTheNextWriterAreToldTogether(t *testing.T) {
+	srv := testserver.Redis(t)
+	n, m := client(t, srv.Addr())
+	holder, readers, writer, after := newAttempt(t, "a"), make([]*Attempt, 3), newAttempt(t, "a"), newReader(t, "a")
+	mustGrant(t, n, holder)
+	boxes := make([]mailbox.Box, len(readers))
+	for i := range readers {
+		readers[i] = newReader(t, "a")
+		boxes[i] = mustQueue(t, n, m, readers[i])
+	}
+	wrote, late := mustQueue(t, n, m, writer), mustQueue(t, n, m, after)
+	mustRelease(t, n, holder)
+	for _, box := range boxes {
+		await(t, box, mailbox.Ask)
+	}
+	await(t, late, mailbox.StandBy)
+	if got := srv.Do("SET", "a", "a stranger's", "NX", "PX", "1000"); got == "OK" {
+		t.Fatal("a stranger has the lock that is reserved for readers")
+	}
+	mustRefuse(t, n, newReader(t, "a"))
+	for _, r := range readers {
+		mustGrant(t, n, r)
+	}
+	if got := srv.Do("ZCARD", holder.Keys.text(endsKey)); got != "3" {
+		t.Errorf("three read, and there are %s entries", got)
+	}
+	mustRefuse(t, n, after)
+	mustRelease(t, n, readers...)
+	await(t, wrote, mailbox.Ask)
+	mustGrant(t, n, writer)
+	mustRelease(t, n, writer)
+	await(t, late, mailbox.Ask)
+	mustGrant(t, n, after)
+}
+
+// Readers that do not claim the lock in time lose it, without a word from them.
+func TestClaimsOfReadersLapse(t *testing.T) {
+	srv := testserver.Redis(t)
+	n, m := client(t, srv.Addr())
+	holder, paused, writer := newAttempt(t, "a"), newReader(t, "a"), newAttempt(t, "a")
+	mustGrant(t, n, holder)
+	box := mustQueue(t, n, m, paused)
+	mustQueue(t, n, m, writer)
+	mustRelease(t, n, holder)
+	await(t, box, mailbox.Ask)
+	mustRefuse(t, n, writer)
+	srv.Await("the claim to lapse", func() bool {
+		s, err := n.Acquire(background(t), writer, Ask{})
+		return err == nil && s.First != 0
+	})
+}
+
+// A reader waits behind a writer that waits for another reader. The writer's process is
+// gone, or it is paused: then it does not look in time.
+func TestReaderIsNotKeptOutByAWriterThatIsNotThere(t *testing.T) {
+	srv := testserver.Redis(t)
+	n, m := client(t, srv.Addr())
+	for _, name := range []string{"gone", "paused"} {
+		other, otherMail := client(t, srv.Addr())
+		holder, writer, reader := newReader(t, name), newAttempt(t, name), newReader(t, name)
+		holder.TTL = time.Hour
+		mustGrant(t, n, holder)
+		mustQueue(t, other, otherMail, writer)
+		mustQueue(t, n, m, reader)
+		if name == "gone" {
+			otherMail.Close()
+		}
+		var looks []time.Duration
+		srv.Await("the reader's turn", func() bool {
+			s, err := n.Acquire(background(t), reader, Ask{Queue: true})
+			looks = append(looks, s.NextLook())
+			return err == nil && s.First != 0
+		})
+		if most := slices.Max(looks); most > 2500*time.Millisecond {
+			t.Errorf("%s: the reader is to look after %v", name, most)
+		}
+		if got := srv.Do("ZCARD", reader.Keys.text(queueKey)); got != "0" {
+			t.Errorf("%s: %s still wait", name, got)
+		}
+	}
+}
+
+// A writer that looks when it is told to keeps its place, however long others read.
+func TestWriterThatLooksKeepsItsPlace(t *testing.T) {
+	srv := testserver.Redis(t)
+	n, m := client(t, srv.Addr())
+	holder, writer, reader := newReader(t, "a"), newAttempt(t, "a"), newReader(t, "a")
+	mustGrant(t, n, holder)
+	mustQueue(t, n, m, writer)
+	mustQueue(t, n, m, reader)
+	for looks := range 3 {
+		s, err := n.Acquire(background(t), writer, Ask{Queue: true})
+		if err != nil || s.First != 0 || s.Ahead != 0 || s.NextLook() > time.Second {
+			t.Fatalf("look %d of the writer: %+v, %v", looks, s, err)
+		}
+		for end := time.Now().Add(s.NextLook()); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+			mustRefuse(t, n, newReader(t, "a"))
+		}
+	}
+	mustRelease(t, n, holder)
+	mustGrant(t, n, writer)
+}
+
+// A writer that comes to the front, because the one before it leaves, is told to look: until
+// then nobody knows whether it is there.
+func TestWriterThatComesToTheFrontIsToldToLook(t *testing.T) {
+	srv := testserver.Redis(t)
+	n, m := client(t, srv.Addr())
+	holder, first, second := newReader(t, "a"), newAttempt(t, "a"), newAttempt(t, "a")
+	mustGrant(t, n, holder)
+	mustQueue(t, n, m, first)
+	box := mustQueue(t, n, m, second)
+	if err := n.Withdraw(background(t), first); err != nil {
+		t.Fatal(err)
+	}
+	await(t, box, mailbox.Ask)
+	mustRefuse(t, n, newReader(t, "a"))
+}
+
+func TestSlotsAreTheSmallestThatAreFree(t *testing.T) {
+	srv := testserver.Redis(t)
+	n, _ := client(t, srv.Addr())
+	held := make([]*Attempt, 4)
+	for i := range held {
+		held[i] = newShare(t, "a", locker.WithSlots(4))
+		if s := mustGrant(t, n, held[i]); s.Slot != i || s.Count != 1 {
+			t.Fatalf("slot %d: %+v", i, s)
+		}
+	}
+	mustRefuse(t, n, newShare(t, "a", locker.WithSlots(4)))
+	mustRelease(t, n, held[2])
+	srv.Do("ZADD", held[0].Keys.text(endsKey), "1", held[1].Value) // its lease is long over
+	for _, want := range []int{1, 2} {
+		if s := mustGrant(t, n, newShare(t, "a", locker.WithSlots(4))); s.Slot != want {
+			t.Errorf("%+v, want slot %d", s, want)
+		}
+	}
+	if err := n.Renew(background(t), held[1:2])[0]; !errors.Is(err, locker.ErrLost) {
+		t.Errorf("the renewal of a slot whose lease is over: %v", err)
+	}
+	mustRefuse(t, n, newShare(t, "a", locker.WithSlots(4)))
+}
+
+// How a name is held is forgotten with its last entry, and with the last who waits.
+func TestNameIsHeldInOneWayAtATime(t *testing.T) {
+	srv := testserver.Redis(t)
+	n, m := client(t, srv.Addr())
+	mismatch := func(a *Attempt, words ...string) {
+		t.Helper()
+		for _, ask := range []Ask{{}, {Queue: true}} {
+			_, err := n.Acquire(background(t), a, ask)
+			if !errors.Is(err, locker.ErrMismatch) || slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(err.Error(), w) }) {
+				t.Errorf("%v, want a mismatch that says %q", err, words)
+			}
+		}
+		if got := srv.Do("ZSCORE", a.Keys.text(queueKey), n.member(a)); got != "" {
+			t.Error("it waits all the same")
+		}
+	}
+	two, waits := newShare(t, "a", locker.WithSlots(1)), newShare(t, "a", locker.WithSlots(1))
+	mustGrant(t, n, two)
+	mismatch(newShare(t, "a", locker.WithSlots(3)), "1", "3")
+	mismatch(newAttempt(t, "a"))
+	mismatch(newReader(t, "a"))
+	box := mustQueue(t, n, m, waits)
+	mustRelease(t, n, two)
+	await(t, box, mailbox.Ask)
+	mismatch(newAttempt(t, "a"))
+	if err := n.Withdraw(background(t), waits); err != nil {
+		t.Fatal(err)
+	}
+	writer := newAttempt(t, "a")
+	mustGrant(t, n, writer)
+	mismatch(newShare(t, "a", locker.WithSlots(3)))
+	mustRelease(t, n, writer)
+	reader := newReader(t, "a")
+	mustGrant(t, n, reader)
+	mismatch(newShare(t, "a", locker.WithSlots(3)))
+	srv.Do("DEL", "a")
+	mismatch(newShare(t, "a", locker.WithSlots(3)))
+	mustRelease(t, n, reader)
+	mustGrant(t, n, newShare(t, "a", locker.WithSlots(3)))
+}
+
+func TestOneHolderIsBrokenByItsNumber(t *testing.T) {
+	srv := testserver.Redis(t)
+	n, m := client(t, srv.Addr())
+	a, b, c, writer := newReader(t, "a"), newReader(t, "a"), newReader(t, "a"), newAttempt(t, "a")
+	mustGrant(t, n, a)
+	number := mustGrant(t, n, b).First
+	mustGrant(t, n, c)
+	box := mustQueue(t, n, m, writer)
+	if broken, err := n.Break(background(t), a.Keys, WithToken([]uint64{number + 1000})); err != nil || broken {
+		t.Errorf("nobody's number: %v, %v", broken, err)
+	}
+	if broken, err := n.Break(background(t), a.Keys, WithToken([]uint64{number})); err != nil || !broken {
+		t.Errorf("%v, %v", broken, err)
+	}
+	var lost *locker.LostError
+	if errs := n.Renew(background(t), []*Attempt{a, b, c}); errs[0] != nil || !errors.As(errs[1], &lost) || lost.Reason != locker.Forced || errs[2] != nil {
+		t.Errorf("the renewals: %v", errs)
+	}
+	if broken, err := n.Break(background(t), a.Keys, WithToken(nil)); err != nil || !broken {
+		t.Errorf("%v, %v", broken, err)
+	}
+	await(t, box, mailbox.Ask)
+	mustGrant(t, n, writer)
+	first := mustGrant(t, n, writer).First
+	if broken, err := n.Break(background(t), a.Keys, WithToken([]uint64{first})); err != nil || !broken {
+		t.Errorf("an exclusive holder: %v, %v", broken, err)
+	}
+}
+
+// What no replica has is granted to nobody, and renewed for nobody.
+func TestSharesAreConfirmedByReplicas(t *testing.T) {
+	srv := testserver.Redis(t)
+	rdb := redis.NewClient(&redis.Options{Addr: srv.Addr()})
+	defer rdb.Close()
+	alone, n := New(rdb, 0), New(rdb, 1)
+	shares := []*Attempt{newReader(t, "readers"), newShare(t, "slots", locker.WithSlots(2))}
+	for _, a := range shares {
+		var few *replicaError
+		if s, err := n.Acquire(background(t), a, Ask{}); !errors.As(err, &few) {
+			t.Errorf("%+v, %v", s, err)
+		}
+		mustGrant(t, alone, a)
+	}
+	for range 2 {
+		for i, err := range n.Renew(background(t), shares) {
+			if !errors.Is(err, locker.ErrUnavailable) || errors.Is(err, locker.ErrLost) {
+				t.Errorf("the renewal of %s: %v", shares[i].Keys.Lock, err)
+			}
+		}
+	}
+}
+
+func TestReadersAndSlotsInACluster(t *testing.T) {
+	confirmedOrNot(t, func(t *testing.T, c cluster, confirm int) {
+		n := c.node(t, confirm)
+		for _, srv := range c.masters {
+			name := attemptsOn(t, srv, 1)[0].Keys.Lock
+			reader, another, writer := newReader(t, name), newReader(t, name), newAttempt(t, name)
+			mustGrant(t, n, reader)
+			mustGrant(t, n, another)
+			box := mustQueue(t, n, n.mail, writer)
+			if err := errors.Join(n.Renew(background(t), []*Attempt{reader, another})...); err != nil {
+				t.Error(err)
+			}
+			mustRelease(t, n, reader, another)
+			await(t, box, mailbox.Ask)
+			mustGrant(t, n, writer)
+			mustRelease(t, n, writer)
+			slot := newShare(t, name, locker.WithSlots(1))
+			mustGrant(t, n, slot)
+			box = mustQueue(t, n, n.mail, newShare(t, name, locker.WithSlots(1)))
+			mustRelease(t, n, slot)
+			await(t, box, mailbox.Ask)
+		}
+	})
+}
+
+// A majority's number is written to a node that drew a smaller one. The reader's own entry
+// stays as it is, so that it answers the same when it is asked for again.
+func TestRaisedNumberOfAReaderIsWhatTheNextGrantExceeds(t *testing.T) {
+	srv := testserver.Redis(t)
+	n := ofQuorumNode(t, srv.Addr(), 0)
+	a := newReader(t, "a")
+	const high = 4000000000000000
+	if err := n.Raise(background(t), a, high); err == nil {
+		t.Error("raised where nothing is held")
+	}
+	first := mustGrant(t, n, a).First
+	if err := n.Raise(background(t), a, high); err != nil {
+		t.Fatal(err)
+	}
+	if again := mustGrant(t, n, a).First; again != first {
+		t.Errorf("asked again: number %d, want %d", again, first)
+	}
+	if v, err := n.Look(background(t), a.Keys); err != nil || v.Token != high || v.Holders[0].Number != first {
+		t.Errorf("%+v, %v", v, err)
+	}
+	if next := mustGrant(t, n, newReader(t, "a")).First; next != high+1 {
+		t.Errorf("number %d after %d", next, uint64(high))
+	}
+	srv.Do("ZADD", a.Keys.text(endsKey), "1", a.Value)
+	if err := n.Raise(background(t), a, high+10); err == nil {
+		t.Error("raised for a reader whose lease is over")
+	}
+}
+
+// Nobody's lease is longer than it was asked for, so nothing stays in the server.
+func TestEntriesOfTheDeadExpire(t *testing.T) {
+	srv := testserver.Redis(t)
+	n, _ := client(t, srv.Addr())
+	for _, a := range []*Attempt{newReader(t, "readers"), newShare(t, "slots", locker.WithSlots(2))} {
+		mustGrant(t, n, a)
+		a.TTL = time.Hour
+		mustRenew(t, n, a)
+		for _, key := range []int{endsKey, factsKey} {
+			ms, _ := strconv.Atoi(srv.Do("PTTL", a.Keys.text(key)))
+			if left := time.Duration(ms) * time.Millisecond; left < a.TTL || left > a.TTL+2*time.Minute {
+				t.Errorf("%s is kept for %v, with a lease of %v", a.Keys.text(key), left, a.TTL)
+			}
+		}
+	}
+}
+
+// An exclusive lock pays for the other kinds with one more key in the look that finds it
+// free, and with nothing else.
+func TestExclusiveLockTakesAsFewCommandsAsItNeeds(t *testing.T) {
+	srv := testserver.Redis(t)
+	n, _ := client(t, srv.Addr())
+	mustGrant(t, n, newAttempt(t, "another"))
+	a := newAttempt(t, "a")
+	for _, step := range []struct {
+		what, want string
+		do         func()
+	}{
+		{"lock", "evalsha 1, exists 1, get 1, set 2, time 1", func() { mustGrant(t, n, a) }},
+		{"renewal", "evalsha 1, get 1, pexpire 1", func() { mustRenew(t, n, a) }},
+		{"unlock", "del 1, eval 1, exists 1, get 1", func() { mustRelease(t, n, a) }},
+	} {
+		if step.what == "renewal" {
+			mustRenew(t, n, a) // the server knows the script from now on
+		}
+		srv.Do("CONFIG", "RESETSTAT")
+		step.do()
+		if got := commands(srv); got != step.want {
+			t.Errorf("%s: %s, want %s", step.what, got, step.want)
+		}
+	}
+}
+
+// commands are those that a server has served since CONFIG RESETSTAT, in scripts as well.
+func commands(srv *testserver.RedisServer) string {
+	var all []string
+	for line := range strings.Lines(srv.Do("INFO", "commandstats")) {
+		name, stats, _ := strings.Cut(strings.TrimPrefix(line, "cmdstat_"), ":calls=")
+		calls, _, _ := strings.Cut(stats, ",")
+		if calls != "" && name != "config|resetstat" && name != "info" {
+			all = append(all, fmt.Sprint(name, " ", calls))
+		}
+	}
+	slices.Sort(all)
+	return strings.Join(all, ", ")
+}
