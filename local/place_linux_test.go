@@ -42,6 +42,9 @@ func TestWriterThatDiesOrIsStoppedWhileItWaitsLetsReadersIn(t *testing.T) {
 	writer := startWorker(t, "hold", dir, "x")
 	until(t, "it waits", func() bool { return waiters(t, other, "x") == 1 })
 	mustBeKeptOut(t, other, reading)
+	if lock, err := other.Lock(patience(t), "x", reading, locker.WithWait(2*claimTime)); !errors.Is(err, locker.ErrTaken) {
+		t.Errorf("a reader that waits beside a writer that waits: %v, %v, want ErrTaken", lock, err)
+	}
 	writer.kill()
 	mustUnlock(t, mustTry(t, other, reading))
 
@@ -101,12 +104,12 @@ func TestReaderIsServedAmongWriters(t *testing.T) {
 func TestBrokenReaderWhoseProcessIsStoppedKeepsNobodyOut(t *testing.T) {
 	dir := t.TempDir()
 	l, other := newLocker(t, dir), newLocker(t, dir)
-	first := mustLock(t, l, "x", reading, locker.WithTTL(time.Hour))
-	stopped := startWorker(t, "hold", dir, "x", "shared")
+	stopped := startWorker(t, "hold", dir, "x", "shared") // its place is the first
 	number, err := fencing.Parse(stopped.line(t))
 	if err != nil {
 		t.Fatal(err)
 	}
+	first := mustLock(t, l, "x", reading, locker.WithTTL(time.Hour))
 	last := mustLock(t, other, "x", reading, locker.WithTTL(time.Hour))
 	if err := stopped.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
@@ -125,11 +128,14 @@ func TestBrokenReaderWhoseProcessIsStoppedKeepsNobodyOut(t *testing.T) {
 		mustUnlock(t, lock)
 	}
 	mustInspect(t, other, locker.Info{Name: "x", Token: fencing.Token(last.SharedToken())})
+	before := uint64(last.SharedToken())
 	for _, opts := range [][]locker.Option{nil, {reading}, {locker.WithSlots(2)}} {
 		lock := mustTry(t, other, opts...)
-		if n := max(uint64(lock.Token()), uint64(lock.SharedToken())); n <= uint64(last.SharedToken()) {
-			t.Errorf("number %d after %d", n, last.SharedToken())
+		n := max(uint64(lock.Token()), uint64(lock.SharedToken()))
+		if n <= before {
+			t.Errorf("number %d after %d", n, before)
 		}
+		before = n
 		if len(opts) == 0 {
 			mustBeKeptOut(t, l)
 			mustBeKeptOut(t, l, reading)
@@ -234,6 +240,48 @@ func TestRecordOfAnEarlierHolderIsNotTakenForThatOfTheNext(t *testing.T) {
 		}
 	}))
 	mustUnlock(t, mustLock(t, l, "x", reading))
+}
+
+// Nobody has a slot, and a process that has stopped waits for one.
+func TestNumberOfSlotsIsKeptWhileSomebodyWaitsForOne(t *testing.T) {
+	l := newLocker(t, t.TempDir())
+	waiter, err := openOrCreate(l.store.path("x"), "x")
+	if err == nil {
+		err = waiter.showWaiting(&locker.Request{Kind: locker.Slots, Slots: locker.MaxSlots})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, opt := range []locker.Option{locker.WithSlots(locker.MaxSlots - 1), locker.WithSlots(1), reading, locker.WithHolder("exclusive")} {
+		if lock, err := l.TryLock(patience(t), "x", opt); !errors.Is(err, locker.ErrMismatch) {
+			t.Errorf("%v, %v, want ErrMismatch", lock, err)
+		}
+	}
+	if n := waiters(t, l, "x"); n != 1 {
+		t.Errorf("%d waiters, want 1", n)
+	}
+	mustUnlock(t, mustTry(t, l, locker.WithSlots(locker.MaxSlots))) // which it leaves to the waiter for a while
+	if err := waiter.drop(); err != nil {
+		t.Fatal(err)
+	}
+	mustUnlock(t, mustTry(t, l, locker.WithSlots(7)))
+}
+
+// Somebody has the old file open. There the kernel keeps the slot of a holder who was broken.
+func TestHoldersOnAnOldFileAreNoMismatch(t *testing.T) {
+	dir := t.TempDir()
+	l := newLocker(t, dir)
+	mustLock(t, newLocker(t, dir), "x", locker.WithSlots(2), locker.WithTTL(time.Hour))
+	old, err := openFile(l.store.path("x"), "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustBreak(t, l, true)
+	a := &attempt{req: &locker.Request{Name: "x"}, file: old}
+	if g, awaited, err := l.store.look(a, false); g.Count > 0 || !awaited || err != nil {
+		t.Errorf("on the old file: %+v, awaited %v, %v", g, awaited, err)
+	}
+	mustUnlock(t, mustTry(t, l))
 }
 
 // Places are used again, also those of processes that died.
@@ -354,4 +402,33 @@ func TestNumbersGoOnAfterACrashOfTheSystem(t *testing.T) {
 	if next := mustLock(t, a, "x", reading); next.SharedToken() <= second.SharedToken() {
 		t.Errorf("number %d after %d", next.SharedToken(), second.SharedToken())
 	}
+}
+
+// A writer that waits looks again and again who has the lock. In between, others can decide.
+func TestWhoWaitsKeepsNobodyFromDeciding(t *testing.T) {
+	dir := t.TempDir()
+	l, other := newLocker(t, dir), newLocker(t, dir)
+	reader := mustLock(t, l, "x", reading, locker.WithTTL(time.Hour))
+	done := make(chan error)
+	go func() {
+		lock, err := other.Lock(patience(t), "x")
+		if err == nil {
+			err = lock.Unlock(t.Context())
+		}
+		done <- err
+	}()
+	until(t, "it waits", func() bool { return waiters(t, l, "x") == 1 })
+	for range 20 {
+		time.Sleep(time.Millisecond)
+		if broken, err := l.Break(patience(t), "x", 1); broken || err != nil {
+			t.Fatalf("Break of a number that nobody has: %v, %v", broken, err)
+		}
+	}
+	if broken, err := l.Break(patience(t), "x", uint64(reader.SharedToken())); !broken || err != nil {
+		t.Fatalf("Break: %v, %v", broken, err)
+	}
+	if err := <-done; err != nil { // beside what the reader still has
+		t.Error(err)
+	}
+	mustUnlockLost(t, reader)
 }
