@@ -67,10 +67,15 @@ func (m *Matrix) writeFindings(w io.Writer, open, end string) {
 	}
 }
 
-// skips says for each reason which scenarios were skipped, and on which subjects.
+// skips says for each reason which scenarios were skipped, and on which subjects. A scenario
+// stands for those that are like it.
 func (m *Matrix) skips() []string {
 	var whys []string
 	scenarios, subjects := make(map[string][]string), make(map[string][]string)
+	like := make(map[string]string)
+	for _, sc := range m.Scenarios {
+		like[sc.Name] = sc.like
+	}
 	for _, c := range m.Skipped() {
 		if c.Why == noSuchKind {
 			continue // the table says so
@@ -78,7 +83,7 @@ func (m *Matrix) skips() []string {
 		if !slices.Contains(whys, c.Why) {
 			whys = append(whys, c.Why)
 		}
-		if !slices.Contains(scenarios[c.Why], c.Scenario) {
+		if names := scenarios[c.Why]; !slices.Contains(names, c.Scenario) && !slices.Contains(names, like[c.Scenario]) {
 			scenarios[c.Why] = append(scenarios[c.Why], c.Scenario)
 		}
 		if !slices.Contains(subjects[c.Why], c.Subject) {

@@ -92,3 +92,16 @@ func TestNothingIsModestWhileAScenarioThatBreaksItIsLeftOut(t *testing.T) {
 		}
 	}
 }
+
+func TestAFaultThatIsNotThereIsNamedOnceForAllKinds(t *testing.T) {
+	m := found(locker.Guarantees{}, Kept, Skipped)
+	m.Scenarios = append(m.Scenarios[:2], Scenario{Name: "amnesia (slots)", like: "amnesia"}, Scenario{Name: "pause (slots)", like: "pause"})
+	m.Cells[1].Why = "no disk"
+	for _, sc := range m.Scenarios[2:] {
+		m.Cells = append(m.Cells, Cell{Scenario: sc.Name, Subject: "it", Verdict: Skipped, Why: "no disk"})
+	}
+	m.Cells = append(m.Cells, Cell{Scenario: "pause (slots)", Subject: "it", Verdict: Skipped, Why: noSuchKind})
+	if got, want := strings.Join(m.skips(), "; "), "no disk: amnesia, pause (slots); on it"; got != want {
+		t.Errorf("%q, not %q", got, want)
+	}
+}

@@ -20,12 +20,13 @@ type Writer interface {
 // Entry is a row of the register of a name. A transaction adds a claim, with what it
 // sees, when it gets the lock, and later a row for each write.
 type Entry struct {
-	ID    int64
-	PID   int // of the worker
-	Token fencing.Token
-	Claim bool
-	Value int     // of a write
-	Saw   []int64 // the IDs that a claim saw
+	ID     int64
+	PID    int           // of the worker
+	Token  fencing.Token // or the number of a shared lock
+	Shared bool          // the transaction shares the lock, and reads
+	Claim  bool
+	Value  int     // of a write
+	Saw    []int64 // the IDs that a claim saw
 }
 
 // transactional reports whether holders write in transactions.
@@ -82,7 +83,7 @@ func (h *History) committed(entries []Entry, name string, workers map[int]string
 		if e.Claim {
 			continue
 		}
-		w := Write{Worker: workers[e.PID], Name: name, Token: e.Token, Value: e.Value, Stale: stale(e, entries), At: h.Ended}
+		w := Write{Worker: workers[e.PID], Name: name, Token: e.Token, Shared: e.Shared, Value: e.Value, Stale: stale(e, entries), At: h.Ended}
 		for _, s := range h.Spans {
 			if s.Worker == w.Worker && s.Token == w.Token && s.Until != 0 {
 				w.At = s.Until // the commit was on its way
@@ -94,10 +95,10 @@ func (h *History) committed(entries []Entry, name string, workers map[int]string
 
 // stale reports whether a write was committed out of turn. The claims
 // with a greater token must have seen the write, and no other claim. No clock is needed
-// to tell.
+// to tell. Readers may see one another's reads or not.
 func stale(write Entry, entries []Entry) bool {
 	return slices.ContainsFunc(entries, func(claim Entry) bool {
-		return claim.Claim && (claim.Token > write.Token) != slices.Contains(claim.Saw, write.ID)
+		return claim.Claim && !(claim.Shared && write.Shared) && (claim.Token > write.Token) != slices.Contains(claim.Saw, write.ID)
 	})
 }
 

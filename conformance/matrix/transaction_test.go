@@ -37,6 +37,25 @@ func TestAWriteThatASmallerTokenSawIsStale(t *testing.T) {
 	}
 }
 
+// Readers hold the lock at the same time.
+func TestReadersNeedNotSeeOneAnothersReads(t *testing.T) {
+	for _, c := range []struct {
+		first, second bool // share the lock
+		saw           []int64
+		stale         bool
+	}{
+		{true, true, []int64{1}, false}, {true, true, []int64{1, 2}, false},
+		{true, false, []int64{1}, true}, {true, false, []int64{1, 2}, false},
+		{false, true, []int64{1}, true}, {false, true, []int64{1, 2}, false},
+	} {
+		entries := inTurn(c.saw...)
+		entries[0].Shared, entries[1].Shared, entries[2].Shared = c.first, c.first, c.second
+		if got := stale(entries[1], entries); got != c.stale {
+			t.Errorf("%+v: stale is %v", c, got)
+		}
+	}
+}
+
 // Goal: a holder counts if its transaction was committed, whatever else there was
 // with its token; those that count are judged as always.
 func TestOnlyCommittedTransactionsCountAsHolders(t *testing.T) {

@@ -21,10 +21,10 @@ import (
 // register is a table that takes every write, from anybody: no key or row lock excludes two
 // writers. A claim is a row with the IDs of the rows that its transaction saw.
 const register = `CREATE TABLE IF NOT EXISTS matrix_register (
-	id bigserial PRIMARY KEY, name text NOT NULL, pid int NOT NULL, token bigint NOT NULL, value int NOT NULL, saw bigint[])`
+	id bigserial PRIMARY KEY, name text NOT NULL, pid int NOT NULL, token bigint NOT NULL, shared boolean NOT NULL, value int NOT NULL, saw bigint[])`
 
-// inTransactions makes a Locker of [postgres.LockTx], for holders that write in the
-// transaction that has the lock. Lock begins it, Unlock commits it. A renewal is a
+// inTransactions makes a Locker of [postgres.LockTx] and [postgres.LockTxShared], for holders
+// that write in the transaction that has the lock. A reader notes in it that it has read. Lock begins it, Unlock commits it. A renewal is a
 // statement, because here the server ends a transaction that is idle for a TTL. LockTx
 // itself needs neither.
 type inTransactions struct {
@@ -39,6 +39,7 @@ type inTransactions struct {
 type transaction struct {
 	mu sync.Mutex
 	pgx.Tx
+	shared bool
 }
 
 var (
@@ -52,7 +53,7 @@ func newInTransactions(pool *pgxpool.Pool, aside bool) *inTransactions {
 
 // Guarantees implements [locker.Locker].
 func (*inTransactions) Guarantees() locker.Guarantees {
-	return locker.Guarantees{Fair: true, Release: locker.ByTransaction}
+	return locker.Guarantees{Fair: true, Release: locker.ByTransaction, Shared: true}
 }
 
 // Lock implements [locker.Locker]. It waits in the server.
@@ -80,7 +81,7 @@ func (l *inTransactions) lock(ctx context.Context, patience, name string, opts [
 		_ = tx.Rollback(ctx) // if ctx has ended, the connection is closed
 		return nil, fmt.Errorf("testbed: lock %q: %w", name, err)
 	}
-	mine := &transaction{Tx: tx}
+	mine := &transaction{Tx: tx, shared: req.Kind == locker.Shared}
 	l.mu.Lock()
 	l.held[token] = mine
 	l.mu.Unlock()
@@ -97,26 +98,35 @@ func enter(ctx context.Context, tx pgx.Tx, patience string, req *locker.Request)
 	if err != nil {
 		return 0, err
 	}
-	token, err := postgres.LockTx(ctx, tx, req.Name)
+	shared := req.Kind == locker.Shared
+	token, err := lockTx(ctx, tx, req.Name, shared)
 	if err != nil {
 		return 0, err
 	}
-	_, err = tx.Exec(ctx, `INSERT INTO matrix_register (name, pid, token, value, saw)
-		VALUES ($1, $2, $3, 0, ARRAY(SELECT id FROM matrix_register WHERE name = $1))`, req.Name, os.Getpid(), int64(token))
+	_, err = tx.Exec(ctx, `INSERT INTO matrix_register (name, pid, token, shared, value, saw)
+		VALUES ($1, $2, $3, $4, 0, ARRAY(SELECT id FROM matrix_register WHERE name = $1))`, req.Name, os.Getpid(), int64(token), shared)
 	return token, err
+}
+
+func lockTx(ctx context.Context, tx pgx.Tx, name string, shared bool) (fencing.Token, error) {
+	if !shared {
+		return postgres.LockTx(ctx, tx, name)
+	}
+	number, err := postgres.LockTxShared(ctx, tx, name)
+	return fencing.Token(number), err
 }
 
 // Write implements [matrix.Writer].
 func (l *inTransactions) Write(ctx context.Context, name string, token fencing.Token, value int) error {
-	const sql = `INSERT INTO matrix_register (name, pid, token, value) VALUES ($1, $2, $3, $4)`
-	args := []any{name, os.Getpid(), int64(token), value}
+	l.mu.Lock()
+	tx := l.held[token]
+	l.mu.Unlock()
+	const sql = `INSERT INTO matrix_register (name, pid, token, shared, value) VALUES ($1, $2, $3, $4, $5)`
+	args := []any{name, os.Getpid(), int64(token), tx.shared, value}
 	if l.aside {
 		_, err := l.pool.Exec(ctx, sql, args...)
 		return err
 	}
-	l.mu.Lock()
-	tx := l.held[token]
-	l.mu.Unlock()
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
 	_, err := tx.Exec(ctx, sql, args...)
@@ -165,7 +175,7 @@ func readRegister(url, name string) (entries []matrix.Entry, err error) {
 		if _, err := postgres.LockTx(ctx, tx, name); err != nil {
 			return err
 		}
-		rows, err := tx.Query(ctx, `SELECT id, pid, token, saw IS NOT NULL, value, saw FROM matrix_register WHERE name = $1 ORDER BY id`, name)
+		rows, err := tx.Query(ctx, `SELECT id, pid, token, shared, saw IS NOT NULL, value, saw FROM matrix_register WHERE name = $1 ORDER BY id`, name)
 		if err != nil {
 			return err
 		}

@@ -30,6 +30,12 @@ var flaws = []struct{ scenario, flaw string }{
 	{"slow answer to an unlock", "get, then del"},
 	{"slow second answer", "timestamps"},
 	{"a stranger's release", "waits for nobody"},
+	{"herd (reader first)", "a writer does not see readers"},
+	{"herd (reader first)", "a reader draws no number"},
+	{"herd (slots)", "a slot is the number of holders"},
+	{"herd (slots)", "the token of a slot is its number"},
+	{"late unlock (slots)", "the end of a slot is not noticed"},
+	{"lost reply to a lock (reader first)", "no clean-up"},
 }
 
 // hangs are flaws that take long to see: nobody gets the lock any more.
@@ -39,6 +45,8 @@ var hangs = []struct{ scenario, flaw string }{
 	{"dead holder", "no expiry"},
 	{"death before the answer", "set, then expire"},
 	{"a stranger's release", "waiters sleep until the lease ends"},
+	{"dead holder (slots)", "slots are a bare counter"},
+	{"dead waiter (reader first)", "dead waiters stay"},
 }
 
 func TestEveryFlawIsFoundByTheScenarioMeantForIt(t *testing.T) {
@@ -125,6 +133,9 @@ func TestADeclarationThatIsTooStrongIsAFalseClaim(t *testing.T) {
 		{"postgres session", "told nothing", locker.ServerUp},
 		{"postgres session", "clock steps forward unheard", locker.SteadyClocks},
 		{"redlock", "clock back and data lost", locker.ForwardClock},
+		{"postgres", "pause before the write (reader first)", locker.PromptHolder},
+		{"postgres", "stale write comes first (writer first)", locker.PromptHolder},
+		{"postgres", "failover (slots)", locker.DurableReplica},
 	} {
 		t.Run(c.subject+", "+c.scenario, func(t *testing.T) {
 			t.Parallel()

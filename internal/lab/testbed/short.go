@@ -12,6 +12,7 @@ func Short() ([]matrix.Subject, []matrix.Scenario) {
 	scenarios := []string{
 		"pause before the write", "unlock by a former holder", "holder cut off", "lost reply to a lock",
 		"late unlock", "slow answer", "server crashes", "servers disagree", "herd",
+		"pause before the write (reader first)", "herd (writer first)", "herd (slots)",
 	}
 	return named(Subjects(), subjects, func(s matrix.Subject) string { return s.Name }),
 		named(matrix.Scenarios(), scenarios, func(s matrix.Scenario) string { return s.Name })

@@ -29,6 +29,9 @@ func settings(t *testing.T) matrix.Settings {
 func played(t *testing.T, sub matrix.Subject, scenario string) matrix.Cell {
 	t.Helper()
 	c := matrix.Run(t.Context(), settings(t), []matrix.Subject{sub}, theScenario(t, scenario)).Cells[0]
+	if c.Why == "no such kind" {
+		t.Fatalf("%s declares no such kind of lock, so that nothing was played", sub.Name)
+	}
 	if c.Verdict == matrix.Skipped {
 		t.Skip(c.Why)
 	}
