@@ -87,7 +87,7 @@ if own[1] then
 end
 if redis.call('EXISTS', mark) == 1 then return 0 end
 local reserved, passed = held == '?' .. value or own[2], false
-if not reserved and not held then passed, reserved = pass(claim, counts, member) end
+if not reserved and not held then passed, reserved = pass(claim, counts, value) end
 if reserved then free('?' .. value) end
 if reserved or admits(value) and redis.call('EXISTS', queue) == 0 then
   if member ~= '' then redis.call('ZREM', queue, member) end

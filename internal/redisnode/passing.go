@@ -129,8 +129,7 @@ local function admits(value)
   return wants == kind and (wants == '' or count < tonumber(wants))
 end
 
-local function here(member, mine, counts)
-  if member == mine then return true end
+local function here(member, counts)
   local _, heard = tell(member, '')
   return heard ~= 0 or counts == '0'
 end
@@ -143,7 +142,7 @@ local function absent(member, value, claim, counts)
   local due, of = string.match(redis.call('HGET', facts, '!') or '', '^(%d+) (.+)$')
   if of == value then return tonumber(due) < now() end
   expect(value, claim)
-  return not here(member, nil, counts)
+  return not here(member, counts)
 end
 
 local function pass(claim, counts, mine)
@@ -153,10 +152,10 @@ local function pass(claim, counts, mine)
     local member = (popped and redis.call('ZPOPMIN', queue) or redis.call('ZRANGE', queue, 0, 0))[1]
     local value = member and string.match(member, '^([^:]+):.')
     local open = not value or admits(value)
-    if not member or not open and (kind ~= '' or member == mine or not absent(member, value, claim, counts)) then break end
+    if not member or not open and (kind ~= '' or value == mine or not absent(member, value, claim, counts)) then break end
     if not popped then redis.call('ZREM', queue, member) end
-    if open and value and here(member, mine, counts) then
-      if member == mine then turn = true else passed = true end
+    if open and value and (value == mine or here(member, counts)) then
+      if value == mine then turn = true else passed = true end
       if kindOf(value) then enter('?' .. value, claim, '') else held = '?' .. value end
     end
   end

@@ -239,6 +239,7 @@ func TestReadersUpToTheNextWriterAreToldTogether(t *testing.T) {
 	mustRelease(t, n, readers...)
 	await(t, wrote, mailbox.Ask)
 	mustGrant(t, n, writer)
+	await(t, late, mailbox.StandBy)
 	mustRelease(t, n, writer)
 	await(t, late, mailbox.Ask)
 	mustGrant(t, n, after)
@@ -470,31 +471,37 @@ func TestReadersAndSlotsInACluster(t *testing.T) {
 	})
 }
 
-// A majority's number is written to a node that drew a smaller one. The reader's own entry
-// stays as it is, so that it answers the same when it is asked for again.
-func TestRaisedNumberOfAReaderIsWhatTheNextGrantExceeds(t *testing.T) {
+// A majority's number is written to a node that drew a smaller one. It is the reader's there
+// from then on, and no other's.
+func TestRaisedNumberOfAReaderIsItsOwnAndTheNextGrantExceedsIt(t *testing.T) {
 	srv := testserver.Redis(t)
 	n := ofQuorumNode(t, srv.Addr(), 0)
-	a := newReader(t, "a")
+	a, b := newReader(t, "a"), newReader(t, "a")
 	const high = 4000000000000000
-	if err := n.Raise(background(t), a, high); err == nil {
+	if _, err := n.Raise(background(t), a, high); err == nil {
 		t.Error("raised where nothing is held")
 	}
-	first := mustGrant(t, n, a).First
-	if err := n.Raise(background(t), a, high); err != nil {
-		t.Fatal(err)
+	mustGrant(t, n, a)
+	mustGrant(t, n, b)
+	for _, step := range []struct {
+		a    *Attempt
+		want uint64
+	}{{a, high}, {b, high + 1}, {a, high}} {
+		if got, err := n.Raise(background(t), step.a, high); err != nil || got != step.want {
+			t.Errorf("raised to %d, %v, want %d", got, err, step.want)
+		}
+		if again := mustGrant(t, n, step.a).First; again != step.want {
+			t.Errorf("asked again: number %d, want %d", again, step.want)
+		}
 	}
-	if again := mustGrant(t, n, a).First; again != first {
-		t.Errorf("asked again: number %d, want %d", again, first)
-	}
-	if v, err := n.Look(background(t), a.Keys); err != nil || v.Token != high || v.Holders[0].Number != first {
+	if v, err := n.Look(background(t), a.Keys); err != nil || v.Token != high+1 || v.Holders[0].Number != high || v.Holders[1].Number != high+1 {
 		t.Errorf("%+v, %v", v, err)
 	}
-	if next := mustGrant(t, n, newReader(t, "a")).First; next != high+1 {
-		t.Errorf("number %d after %d", next, uint64(high))
+	if next := mustGrant(t, n, newReader(t, "a")).First; next != high+2 {
+		t.Errorf("number %d after %d", next, uint64(high+1))
 	}
 	srv.Do("ZADD", a.Keys.text(endsKey), "1", a.Value)
-	if err := n.Raise(background(t), a, high+10); err == nil {
+	if _, err := n.Raise(background(t), a, high+10); err == nil {
 		t.Error("raised for a reader whose lease is over")
 	}
 }
