@@ -6,9 +6,10 @@
 //
 // At most one holder at a time, or any number that share the lock, though a minority of
 // the nodes is down, hangs or forgets everything, while clocks run at the same rate and
-// holders do not act after their validity has ended: guard their writes with the token. A node that
-// was restarted may have forgotten a lock. It gets no vote until it has been up
-// for longer than [Options].MaxTTL, which the script that grants checks itself.
+// holders do not act after their validity has ended: guard their writes with the token. A
+// node that was restarted may have forgotten a lock. It gets no vote, not even for readers,
+// until it has been up for longer than [Options].MaxTTL, which the script that grants checks
+// itself.
 //
 // Tokens increase: each node draws one more than its last, or the client's clock
 // if that is more, the same for all nodes. The lock's token is the greatest of
@@ -41,7 +42,8 @@
 // node in common, and that node would have had to grant both. Readers and writers have one
 // counter on each node. A reader's number is the greatest of its majority, and is written
 // back like a token: it is greater than those of all earlier writers, and smaller than those
-// of all later ones. Readers whose requests cross may have the same number.
+// of all later ones. Readers who hold the lock at the same time have different numbers, but
+// for goroutines that share their process's lease.
 //
 // There are no slots ([locker.WithSlots]), for majorities cannot count. Say that two may have
 // a licence, and three nodes count them:
@@ -56,7 +58,8 @@
 //
 // A lock's key is its name, holding a random value with an expiry, as the page
 // describes. So clients of other Redlock libraries exclude us and we them. They
-// know nothing of the queue, of tokens or of the rule for restarted nodes.
+// know nothing of the queue, of tokens or of the rule for restarted nodes. While readers
+// have the lock, the key is there too, with a value that is nobody's.
 //
 // # Losing a lock
 //
@@ -71,7 +74,9 @@
 // returns that at once.
 //
 // Waiters learn of a release from the nodes through publish and subscribe. If a
-// notification is lost, that costs at most the rest of the holder's lease. If several
+// notification is lost, that costs at most the rest of the holder's lease. A writer who
+// waits for readers, and whoever is behind such a writer, also asks every second or so: so
+// a writer who has died does not keep readers out while others read. If several
 // waiters get some nodes each, and none gets a majority, they give them back and ask again
 // after a random time.
 //
@@ -202,15 +207,16 @@ func (l *Locker) TryLock(ctx context.Context, name string, opts ...locker.Option
 	return l.locks.TryLock(ctx, name, opts...)
 }
 
-// Inspect implements [locker.Inspector]. The lock is held if a majority has it
-// under one holder. The token of a free lock is the last holder's or greater: a node that
-// was too late to count for that holder may have drawn another.
+// Inspect implements [locker.Inspector]. It shows those holders whom a majority has, each
+// with the number that a majority has for it. The token of a free lock is the last holder's
+// or greater: a node that was too late to count for that holder may have drawn another.
 func (l *Locker) Inspect(ctx context.Context, name string) (locker.Info, error) {
 	return l.locks.Inspect(ctx, name)
 }
 
 // Break implements [locker.Breaker]. It frees the lock on all nodes, and what
-// an attempt without a majority may have left there.
+// an attempt without a majority may have left there. If tokens are given, it first looks
+// whom Inspect shows with one of them, and frees what these have on any node.
 func (l *Locker) Break(ctx context.Context, name string, tokens ...uint64) (bool, error) {
 	return l.locks.Break(ctx, name, tokens...)
 }
