@@ -1,12 +1,14 @@
 package docs_test
 
 import (
+	"fmt"
 	"regexp"
 	"strconv"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/lockstile/locker/internal/lab/netproxy"
 	"github.com/lockstile/locker/internal/lab/testserver"
 )
 
@@ -37,12 +39,20 @@ func anyLeader(t *testing.T, replicas []*process) (leader *process, others []*pr
 	return nil, nil
 }
 
-func TestOneReplicaLeadsAndAnotherWhenItIsDeadPausedOrStopped(t *testing.T) {
+func TestOneReplicaLeadsAndAnotherWhenItIsDeadPausedCutOffOrStopped(t *testing.T) {
 	t.Parallel()
-	env := []string{"LOCKER_BACKEND=etcd://" + testserver.Etcd(t, 1).Members[0].Addr()}
+	store := testserver.Etcd(t, 1).Members[0].Addr()
 	var replicas []*process
+	networks := make(map[*process]*netproxy.Proxy)
 	for range 3 {
-		replicas = append(replicas, start(t, env, "leader"))
+		network, err := netproxy.Listen(store)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(network.Close)
+		p := start(t, []string{"LOCKER_BACKEND=etcd://" + network.Addr()}, "leader")
+		networks[p] = network
+		replicas = append(replicas, p)
 	}
 	terms := []uint64{0}
 	leading := func(token uint64) {
@@ -55,24 +65,32 @@ func TestOneReplicaLeadsAndAnotherWhenItIsDeadPausedOrStopped(t *testing.T) {
 
 	dead, replicas := anyLeader(t, replicas)
 	leading(dead.term(1))
+	for _, p := range replicas {
+		p.says(fmt.Sprintf("the leader is \"process %d on ", dead.cmd.Process.Pid))
+	}
 	dead.signal(syscall.SIGKILL)
 
 	paused, replicas := anyLeader(t, replicas)
 	leading(paused.term(1))
 	paused.pause()
 
-	stopped := replicas[0]
-	leading(stopped.term(1))
+	cutOff := replicas[0]
+	leading(cutOff.term(1))
 	paused.signal(syscall.SIGCONT)
 	paused.says("leads no longer: lock \"leader\" lost")
 	if n := paused.count("leads, token"); n != 1 {
 		t.Errorf("the replica that was paused leads while another does:\n%s", paused.said)
 	}
-
-	stopped.signal(syscall.SIGTERM)
-	stopped.says("leads no longer: ")
-	stopped.ends(0)
+	networks[cutOff].Cut()
+	cutOff.says("leads no longer: lock \"leader\" lost")
 	leading(paused.term(2))
-	paused.signal(syscall.SIGTERM)
-	paused.ends(0)
+	networks[cutOff].Heal()
+
+	stopped := paused
+	stopped.signal(syscall.SIGTERM)
+	stopped.ends(0)
+	leading(cutOff.term(2))
+	cutOff.signal(syscall.SIGTERM)
+	cutOff.ends(0)
+	stopped.says("leads no longer: ")
 }

@@ -421,6 +421,17 @@ func TestRunSaysWhatItMayHaveLeft(t *testing.T) {
 		_ = locks.Close()
 
 		locks = lockertest.New()
+		c := start(t, locks, nil)
+		within(t, time.Second, "it leads", c.IsLeader)
+		locks.Link().Cut()
+		c.stop(errStopped)
+		if err := <-c.done; !errors.Is(err, errStopped) || !errors.Is(err, locker.ErrUnavailable) {
+			t.Errorf("Run returns %v", err)
+		}
+		locks.Link().Heal()
+		_ = locks.Close()
+
+		locks = lockertest.New()
 		locks.Link().CutReplies()
 		b := start(t, locks, nil)
 		time.Sleep(time.Second)
