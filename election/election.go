@@ -160,8 +160,6 @@ func (c *Candidate) stand(ctx context.Context, lead func(ctx context.Context, te
 		return false, err
 	case ctx.Err() != nil && (errors.Is(err, locker.ErrOutcomeUnknown) || led && err != nil && !errors.Is(err, locker.ErrLost)):
 		return false, fmt.Errorf("%w; %w", c.ended(ctx), err)
-	case ctx.Err() != nil:
-		return false, c.ended(ctx)
 	case led:
 		return true, nil
 	}

@@ -52,7 +52,7 @@ func end(t *testing.T, candidates ...*candidate) {
 		c.stop(errStopped)
 	}
 	for _, c := range candidates {
-		if err := <-c.done; !errors.Is(err, errStopped) {
+		if err := <-c.done; !errors.Is(err, errStopped) || errors.Is(err, locker.ErrLost) {
 			t.Errorf("Run returns %v", err)
 		}
 		_ = c.locks.Close() // waits for clean-ups

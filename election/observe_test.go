@@ -165,28 +165,61 @@ func TestACandidateThatWasCutOffHearsAtOnceThatItLeadsNoLonger(t *testing.T) {
 	})
 }
 
-// Method: the store keeps the entry of a lost term, for its clean-up does not arrive.
+// looking is a Locker whose Inspect is the test's.
+type looking struct {
+	locker.Locker
+	inspect func(ctx context.Context, name string) (locker.Info, error)
+}
+
+func (l looking) Inspect(ctx context.Context, name string) (locker.Info, error) {
+	return l.inspect(ctx, name)
+}
+
+// Method: the term ends while its locker is cut off from the store, so the store has the lock
+// until the lease ends. A look gets there in another way.
 func TestTheEntryOfATermThatIsOverIsNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		locks := lockertest.New()
-		hang := make(chan struct{})
-		a := start(t, locks, func(context.Context, *locker.Lock) error { <-hang; return nil }, locker.WithMaxHold(time.Second))
-		within(t, time.Second, "it leads", a.IsLeader)
-		time.Sleep(500 * time.Millisecond)
-		locks.Link().Stall()
-		<-a.Term().Lost()
-		if info, err := locks.Another().Inspect(t.Context(), "leader"); err != nil || !info.Held {
-			t.Fatalf("the store has %+v, %v", info, err)
+		c, err := election.New(looking{locks, locks.Another().Inspect}, "leader", locker.WithMaxHold(time.Second))
+		if err != nil {
+			t.Fatal(err)
 		}
-		leader, err := a.Leader(t.Context())
-		for ; err != nil; leader, err = a.Leader(t.Context()) { // until there is another connection
+		_ = c.Run(t.Context(), func(_ context.Context, term *locker.Lock) error {
+			locks.Link().Cut()
+			<-term.Lost()
+			info, err := locks.Another().Inspect(t.Context(), "leader")
+			leader, unknown := c.Leader(t.Context())
+			if err != nil || unknown != nil || !info.Held || leader != election.Nobody {
+				t.Errorf("the store has %+v, %v, and %+v leads, %v", info, err, leader, unknown)
+			}
+			locks.Link().Heal()
+			_ = locks.Close() // and Run ends
+			return nil
+		})
+	})
+}
+
+// Method: the answer to a look says who led after this candidate, and comes late, when all of
+// the candidate's term is over.
+func TestALookThatTookLongDoesNotOvertakeWhatTheCandidateHasDone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks, late := lockertest.New(), make(chan struct{})
+		later := locker.Info{Held: true, Token: 1 << 40, Holder: "later"}
+		c, err := election.New(looking{locks, func(context.Context, string) (locker.Info, error) {
+			<-late
+			return later, nil
+		}}, "leader")
+		if err != nil {
+			t.Fatal(err)
 		}
-		if leader != election.Nobody {
-			t.Errorf("%+v leads", leader)
+		o := observe(t, c, 0)
+		synctest.Wait()
+		_ = c.Run(t.Context(), func(context.Context, *locker.Lock) error { return errStopped })
+		close(late)
+		within(t, time.Minute, "the later one leads", func() bool { return o.len() > 0 && o.last().leader.Holder == "later" })
+		if o.len() != 3 || o.all[0].leader.Token != 1 || o.all[1].err == nil {
+			t.Errorf("told %+v", o.all)
 		}
-		locks.Link().Heal()
-		close(hang)
-		end(t, a)
 	})
 }
 
