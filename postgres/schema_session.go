@@ -45,7 +45,7 @@ package postgres
 // once the lock is there, so nobody can come between a draw and its grant. If the connection
 // has the lock _already, shared, for another attempt, the server would grant it once more,
 // though somebody waits to have it alone. So it is not asked for again, but looked for that
-// waiter.
+// waiter. Nor is it asked for what it has under another name with the same hash.
 //
 // lockstile_session_wait waits for a lock, and returns whether it is there. The server ends a
 // connection that is silent, but not one that waits: so a writer whose process is cut off
@@ -56,7 +56,8 @@ package postgres
 //
 // lockstile_session_release gives back the lock that was granted with a token. An
 // advisory lock outlives the error of the statement that took it: then there is no
-// row, and it is given back with the token 0, and so is the turn. Of the attempts that share the connection's
+// row, and it is given back with the token 0, and so is the turn. What
+// another attempt of the same connection holds under this key stays. Of the attempts that share the connection's
 // one lock the _last gives it back.
 //
 // lockstile_session_locks returns, for each key, whose connections have the lock, how
@@ -142,6 +143,9 @@ BEGIN
   _token := 0;
   _known := true;
   PERFORM lockstile_session_patience_` + schemaVersion + `(_patience);
+  IF EXISTS (SELECT FROM lockstile_session s WHERE s.key = _key AND s.pid = pg_backend_pid() AND s.name <> _name) THEN
+    RETURN;
+  END IF;
   IF _wait THEN
     _wait := lockstile_session_wait_` + schemaVersion + `(_name, _shared, _already, _patience);
   ELSIF NOT _shared THEN
@@ -181,12 +185,17 @@ CREATE OR REPLACE FUNCTION lockstile_session_release_` + schemaVersion + `(_name
 DECLARE
   _key bigint := pg_catalog.hashtextextended(_name, 0);
   _turn bigint := pg_catalog.hashtextextended(_name, 1);
+  _done boolean;
 BEGIN
   DELETE FROM lockstile_session s WHERE s.key = _key AND s.pid = pg_backend_pid() AND s.token = _token;
+  _done := FOUND;
   IF _token = 0 AND _shared THEN
     PERFORM pg_advisory_unlock_shared(_turn);
   ELSIF _token = 0 THEN
     PERFORM pg_advisory_unlock(_turn);
+  END IF;
+  IF NOT _done AND EXISTS (SELECT FROM lockstile_session s WHERE s.key = _key AND s.pid = pg_backend_pid()) THEN
+    RETURN false;
   END IF;
   RETURN CASE WHEN NOT _last THEN true WHEN _shared THEN pg_advisory_unlock_shared(_key) ELSE pg_advisory_unlock(_key) END;
 END $$;

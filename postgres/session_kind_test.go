@@ -39,6 +39,45 @@ func TestReadersOnOneConnectionGiveTheirLockBackTogether(t *testing.T) {
 	}
 }
 
+// Goal: a writer waits for readers of its own process, whose connection the server would
+// grant the lock at once, and whoever has waited gives its turn back with the grant.
+func TestWriterWaitsForReadersOfItsOwnProcess(t *testing.T) {
+	url := database(t)
+	l, other, admin := newSession(t, url), newSession(t, url), connect(t, url)
+	const turn = `SELECT pg_try_advisory_lock(hashtextextended('a', 1)) AND pg_advisory_unlock(hashtextextended('a', 1))`
+	held := lock(t, l, "a", locker.WithShared(), locker.WithTTL(long))
+	for _, next := range [][]locker.Option{{locker.WithTTL(long)}, {locker.WithShared(), locker.WithTTL(long)}} {
+		got := make(chan *locker.Lock, 1)
+		go func() {
+			served, err := l.Lock(soon(t), "a", next...)
+			if err != nil {
+				t.Error(err)
+			}
+			got <- served
+		}()
+		eventually(t, func() string {
+			select {
+			case served := <-got:
+				t.Fatalf("it was granted beside another: %v", served.Name())
+			default:
+			}
+			if info, err := l.Inspect(soon(t), "a"); err != nil || info.Waiters != 1 {
+				return fmt.Sprintf("%d wait, %v", info.Waiters, err)
+			}
+			return ""
+		})
+		unlock(t, held)
+		if held = <-got; held == nil {
+			t.FailNow()
+		}
+		if !query[bool](t, admin, turn) {
+			t.Error("who was granted the lock still has its turn")
+		}
+		l = other // for within one process a reader waits for a writer in memory
+	}
+	unlock(t, held)
+}
+
 // Goal: a reader does not come before a writer that waits, where its process reads already,
 // and where the writer has its turn and is just being asked to wait on. Method: both by hand.
 func TestReaderDoesNotComeBeforeAWriterThatWaits(t *testing.T) {

@@ -210,10 +210,10 @@ func (a *sessionAttempt) ask(pg *pgx.Conn, wait bool) error {
 		return err
 	}
 	var err error
-	for already := has > 0; ; already = true { // until it is granted, or the connection ends
+	for already := has > 0; ; already = true { // until it is granted, or the connection ends, or it could not even wait
 		a.since = locker.Now()
 		err = pg.QueryRow(context.Background(), sessionAcquire, name, a.req.Holder, a.req.TTL.Milliseconds(), wait, a.conn.patience(), shared, already).Scan(&a.first, &a.known)
-		if err != nil || a.first != 0 || !wait {
+		if err != nil || a.first != 0 || !wait || locker.Now().Sub(a.since) < sessionSilence {
 			break
 		}
 	}
