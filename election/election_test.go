@@ -3,7 +3,9 @@ package election_test
 import (
 	"context"
 	"errors"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -220,6 +222,28 @@ func TestAFunctionThatReturnsAtOnceIsCalledAtAPaceThatTheStoreBears(t *testing.T
 	})
 }
 
+// Goal: what failed long ago does not make a leader late.
+func TestAfterALongTermThePauseIsShort(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var ended time.Time
+		terms := 0
+		err := election.Run(t.Context(), lockertest.New(), "leader", func(context.Context, *locker.Lock) error {
+			if pause := time.Since(ended); terms > 0 && pause >= 100*time.Millisecond {
+				t.Errorf("a pause of %v after term %d", pause, terms)
+			}
+			if terms++; terms > 8 {
+				return errStopped
+			}
+			time.Sleep(time.Minute)
+			ended = time.Now()
+			return nil
+		})
+		if !errors.Is(err, errStopped) {
+			t.Error(err)
+		}
+	})
+}
+
 // Goal: candidates that failed together do not ask together.
 func TestPausesAreAtRandom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -235,8 +259,8 @@ func TestPausesAreAtRandom(t *testing.T) {
 				return nil
 			})
 		}
-		if len(first) < 10 {
-			t.Errorf("pauses %v", first)
+		if all := slices.Sorted(maps.Keys(first)); len(all) < 10 || all[len(all)-1]-all[0] < 10*time.Millisecond {
+			t.Errorf("pauses %v", all)
 		}
 		for pause := range first {
 			if pause < 50*time.Millisecond || pause >= 100*time.Millisecond {
