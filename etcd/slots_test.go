@@ -2,6 +2,7 @@ package etcd_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -128,6 +129,25 @@ func TestMutexOfEtcdsClientExcludesSlotsAndTheyIt(t *testing.T) {
 	}
 	for _, lock := range hold(t, b, 1, 0, 1) {
 		mustUnlock(t, lock)
+	}
+}
+
+// Keys for another number of slots may be before or behind those for this one, and readers'
+// keys are behind both. It is another process that asks: this one knows what it has.
+func TestSlotIsRefusedBesideAnythingElse(t *testing.T) {
+	client := newClient(t, testserver.Etcd(t, 1).Endpoints()...)
+	a, b := newLockerOn(t, client, etcd.Options{}), newLockerOn(t, client, etcd.Options{})
+	for what, opts := range map[string][]locker.Option{
+		"exclusive": nil, "shared": {locker.WithShared()}, "3 slots": {locker.WithSlots(3)}, "30 slots": {locker.WithSlots(30)}, "300 slots": {locker.WithSlots(300)},
+	} {
+		held := mustLock(t, a, "x", opts...)
+		for _, n := range []int{2, 29, 31, 1000} {
+			lock, err := b.TryLock(patience(t), "x", locker.WithSlots(n))
+			if !errors.Is(err, locker.ErrMismatch) || !strings.Contains(err.Error(), what) {
+				t.Errorf("one of %d slots, where it is held as %s: %v, %v", n, what, lock, err)
+			}
+		}
+		mustUnlock(t, held)
 	}
 }
 
