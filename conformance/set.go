@@ -44,7 +44,7 @@ func set(x *trial) {
 	})
 	a, b := x.locker(), x.locker()
 	held := x.lock(a, names[2])
-	if set, err := locker.TryLockAll(x.patient(), b, names); !errors.Is(err, locker.ErrTaken) || set != nil {
+	if set, err := locker.TryLockAll(x.patient(), b, names, locker.WithMinHold(time.Hour)); !errors.Is(err, locker.ErrTaken) || set != nil {
 		x.failf("TryLockAll of a name that is taken and two that are free returned %t and error %v, want ErrTaken", set != nil, err)
 	}
 	x.free(a, names[0], "after a Set did not become complete")

@@ -225,6 +225,7 @@ func slotsMismatch(x *trial) {
 	held := x.slot(a, name, 0, 3, x.long())
 	for _, l := range []locker.Locker{a, b} {
 		refused(l, "asked for one of 5 slots where there are 3", locker.WithSlots(5), "3 slots", "5 slots")
+		refused(l, "asked for one of 2 slots where there are 3", locker.WithSlots(2), "3 slots", "2 slots")
 		refused(l, "asked for an exclusive lock where there are 3 slots", exclusive, "3 slots", "exclusive")
 	}
 	if b.Guarantees().Shared {
@@ -242,6 +243,11 @@ func slotsMismatch(x *trial) {
 	held = x.lock(a, name, x.long())
 	refused(b, "asked for one of 3 slots where the lock is exclusive", three, "exclusive", "3 slots")
 	x.unlock(held)
+	if b.Guarantees().Shared {
+		held = x.lock(a, name, reading, x.long())
+		refused(b, "asked for one of 3 slots where the lock is shared", three, "shared", "3 slots")
+		x.unlock(held)
+	}
 	x.unlock(x.slot(b, name, 0, 7)) // nobody is there any more
 }
 
