@@ -1,6 +1,7 @@
 package matrix
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -67,16 +68,25 @@ func (p *Play) play() {
 		return
 	}
 	other := p.Worker("Z")
-	first := other.Lock()
-	var others []WorkerLock
-	for range slots - 1 {
-		others = append(others, other.locking(order{Verb: "lock", TTL: 10 * p.TTL}).Wait())
-	}
+	first, held := other.Lock(), other.locking(order{Verb: "lock", TTL: 10 * p.TTL}).Wait()
 	first.Unlock()
 	p.scenario.Play(p)
-	for _, l := range others {
-		if p.scenario.Breaks == 0 {
-			l.mustRenew()
+	if p.scenario.Breaks == 0 {
+		p.untouched(held)
+	}
+}
+
+// untouched checks that a holder still has its slot: it can renew, and write, also when
+// somebody else has been given each slot that is free. Else the history shows a loss without
+// a reason, or a stale write.
+func (p *Play) untouched(l WorkerLock) {
+	next := p.Worker("Y")
+	for range slots {
+		var no *refusal
+		if _, err := next.Try(p.long()); !errors.As(err, &no) {
+			p.must(err)
 		}
 	}
+	l.mustRenew()
+	l.Write(0)
 }

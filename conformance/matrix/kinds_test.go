@@ -201,3 +201,13 @@ func TestScenariosWithKindsAreThereForEachName(t *testing.T) {
 		t.Errorf("%d scenarios for %d names and %d mixes", len(withKinds(all)), len(mixed), len(mixes))
 	}
 }
+
+// Goal: whoever comes next excludes the one before.
+func TestWorkersAskForTheKindsInTurn(t *testing.T) {
+	p := &Play{scenario: Scenario{Kinds: [2]locker.Kind{locker.Shared, locker.Exclusive}}}
+	for worker, want := range map[string]locker.Kind{"A": locker.Shared, "A2": locker.Shared, "B": locker.Exclusive, "C": locker.Shared, "D": locker.Exclusive} {
+		if got := p.kind(worker); got != want {
+			t.Errorf("%s asks for the kind %v, not %v", worker, got, want)
+		}
+	}
+}
