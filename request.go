@@ -35,14 +35,14 @@ type Option func(*Request) error
 // driver makes it, and hands it to the backend.
 type Request struct {
 	Name        string
-	Kind        Kind
-	Slots       int // if Kind is Slots, else 0
 	TTL         time.Duration
 	Wait        time.Duration // of Lock; 0: until its context ends
 	MaxHold     time.Duration // 0: no limit
 	MinHold     time.Duration
 	MinValidity time.Duration
 	Holder      string
+	Slots       int  // if Kind is Slots, else 0
+	Kind        Kind
 	Renew       bool // renewed by itself until it is unlocked or lost
 	Alone       bool // not passed on from goroutine to goroutine in memory: [WithCounter]
 

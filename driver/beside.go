@@ -1,10 +1,6 @@
 package driver
 
-import (
-	"slices"
-
-	"github.com/lockstile/locker"
-)
+import "github.com/lockstile/locker"
 
 // beside reports whether the lease is beside its line, for others may hold the lock as
 // well: it is shared, or a slot.
@@ -32,7 +28,10 @@ func (l *Locker[H]) join(n *line[H], c *call[H]) *turn[H] {
 		return nil
 	}
 	t := &turn[H]{lease: a, name: c.req.Name, token: a.turn.token}
-	a.joined = append(a.joined, t)
+	if a.joined == nil {
+		a.joined = make(map[*turn[H]]struct{})
+	}
+	a.joined[t] = struct{}{}
 	return t
 }
 
@@ -45,18 +44,17 @@ func (l *Locker[H]) fits(a *lease[H], req *locker.Request, now locker.Instant) b
 // leave takes a turn that has ended out of those of its lease, and reports whether others
 // are under way. The Locker's mutex is held.
 func (a *lease[H]) leave(t *turn[H]) bool {
-	if i := slices.Index(a.joined, t); i >= 0 {
-		a.joined = slices.Delete(a.joined, i, i+1)
-	}
+	delete(a.joined, t)
 	return a.turn.err == nil || len(a.joined) > 0
 }
 
 // endTurns ends all turns of a lease that is lost. The Locker's mutex is held.
 func (a *lease[H]) endTurns(reason locker.Reason, cause error) {
-	for _, t := range append(a.joined, a.turn) {
-		if t.err == nil {
-			t.end(reason, cause)
-		}
+	if a.turn.err == nil {
+		a.turn.end(reason, cause)
+	}
+	for t := range a.joined {
+		t.end(reason, cause)
 	}
 	a.joined = nil
 }

@@ -32,13 +32,13 @@ type lease[H any] struct {
 	session  *session[H]    // that it depends on, or nil
 	self     *session[H]    // that it is itself, or nil
 
-	turn     *turn[H]     // the latest, of a shared lease the first
-	joined   []*turn[H]   // of a shared lease: others that are under way
-	uses     int          // turns, renewals and clean-ups that may still call the store
-	cleaning atomic.Int32 // clean-ups that were asked for and have not ended
-	turns    uint32       // that have begun
-	pinned   bool         // to the turn under way: see Pin
-	over     bool         // given back, or lost
+	turn     *turn[H]              // the latest, of a shared lease the first
+	joined   map[*turn[H]]struct{} // of a shared lease: others that are under way
+	uses     int                   // turns, renewals and clean-ups that may still call the store
+	cleaning atomic.Int32          // clean-ups that were asked for and have not ended
+	turns    uint32                // that have begun
+	pinned   bool                  // to the turn under way: see Pin
+	over     bool                  // given back, or lost
 	lost     bool
 	since    locker.Instant // validity counts from here: before the grant, or the last renewal that worked
 	deadline locker.Instant // the end of validity, or never
