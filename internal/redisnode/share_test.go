@@ -76,6 +76,12 @@ func TestStrangersAreKeptOutUntilTheLastReaderEnds(t *testing.T) {
 	if late-soon < (50 * time.Minute).Milliseconds() {
 		t.Errorf("the key ends at %d with a reader of 20 s, at %d with another of an hour", soon, late)
 	}
+	another := newReader(t, "a")
+	mustGrant(t, n, another)
+	if got := end(srv, "a"); got != late {
+		t.Errorf("a reader with a shorter lease moves the end of the key from %d to %d", late, got)
+	}
+	mustRelease(t, n, another)
 	mustRenew(t, n, short)
 	if got := end(srv, "a"); got != late {
 		t.Errorf("the renewal of the shorter lease moves the end of the key from %d to %d", late, got)
@@ -135,6 +141,7 @@ func TestReaderWhoseLockAStrangerTookHasLostIt(t *testing.T) {
 			continue // of exclusive locks only
 		}
 		a := newReader(t, how)
+		mustGrant(t, n, newReader(t, how))
 		mustGrant(t, n, a)
 		srv.Do("SET", how, "a stranger's", "PX", "60000")
 		if err := find(a); !errors.Is(err, locker.ErrLost) {
@@ -245,6 +252,27 @@ func TestReadersUpToTheNextWriterAreToldTogether(t *testing.T) {
 	mustGrant(t, n, after)
 }
 
+// A reservation is used up by its grant, also where nobody waits any more.
+func TestGrantToAReaderLeavesNoReservation(t *testing.T) {
+	srv := testserver.Redis(t)
+	n, m := client(t, srv.Addr())
+	holder, readers := newAttempt(t, "a"), []*Attempt{newReader(t, "a"), newReader(t, "a")}
+	mustGrant(t, n, holder)
+	for _, r := range readers {
+		mustQueue(t, n, m, r)
+	}
+	mustRelease(t, n, holder)
+	if v, err := n.Look(background(t), holder.Keys); err != nil || v.Held || len(v.Holders) > 0 {
+		t.Errorf("it is reserved, and shown as %+v, %v", v, err)
+	}
+	for _, r := range readers {
+		mustGrant(t, n, r)
+	}
+	if got := srv.Do("ZCARD", holder.Keys.text(endsKey)); got != "2" {
+		t.Errorf("two read, and there are %s entries", got)
+	}
+}
+
 // Readers that do not claim the lock in time lose it, without a word from them.
 func TestClaimsOfReadersLapse(t *testing.T) {
 	srv := testserver.Redis(t)
@@ -327,6 +355,35 @@ func TestWriterThatComesToTheFrontIsToldToLook(t *testing.T) {
 	}
 	await(t, box, mailbox.Ask)
 	mustRefuse(t, n, newReader(t, "a"))
+}
+
+// The writer that comes to the front has never looked from there. If its connection is gone it
+// is dropped at once, and if it is paused when it has not looked in time.
+func TestReaderIsNotKeptOutByAWriterThatComesToTheFrontAndIsNotThere(t *testing.T) {
+	srv := testserver.Redis(t)
+	n, m := client(t, srv.Addr())
+	for _, name := range []string{"gone", "paused"} {
+		other, otherMail := client(t, srv.Addr())
+		holder, first, second := newReader(t, name), newAttempt(t, name), newAttempt(t, name)
+		mustGrant(t, n, holder)
+		mustQueue(t, n, m, first)
+		mustQueue(t, other, otherMail, second)
+		if name == "gone" {
+			otherMail.Close()
+			srv.Await("the end of its connection", func() bool { return strings.HasSuffix(srv.Do("PUBSUB", "NUMSUB", channel(other.id)), "0") })
+		}
+		if err := n.Withdraw(background(t), first); err != nil {
+			t.Fatal(err)
+		}
+		if name == "gone" {
+			mustGrant(t, n, newReader(t, name))
+			continue
+		}
+		srv.Await("the reader's turn", func() bool {
+			s, err := n.Acquire(background(t), newReader(t, name), Ask{})
+			return err == nil && s.First != 0
+		})
+	}
 }
 
 func TestSlotsAreTheSmallestThatAreFree(t *testing.T) {
