@@ -187,7 +187,7 @@ func WithToken(tokens []uint64) func(Hold) bool {
 // that is not ours is not marked: nobody asks for its mark, and it may be long or a secret.
 func (n *Node) force(ctx context.Context, keys Keys, h Hold) (bool, error) {
 	ours, remember := h.Value, max(h.TimeLeft, lateTime)
-	if kind, _ := kindOf(ours); kind == locker.Exclusive && len(ours) != valueSize {
+	if h.Kind == locker.Exclusive && len(ours) != valueSize {
 		ours, remember = "", 0
 	}
 	reply, repeated, err := n.send(ctx, keys.request(force, keys.markOf(ours), h.stored, claim, n.counts, remember.Milliseconds()))
