@@ -56,7 +56,7 @@ const acquireTaken = `
 local function freeSlot()
   if wants == '' then return -1 end
   local taken, slot = {}, 0
-  for _, fact in ipairs(redis.call('HVALS', facts)) do taken[string.match(fact, '^%d+ (%S+)') or ''] = true end
+  for _, fact in ipairs(count > 0 and redis.call('HVALS', facts) or {}) do taken[string.match(fact, '^%d+ (%S+)') or ''] = true end
   while taken[tostring(slot)] do slot = slot + 1 end
   return slot
 end

@@ -49,6 +49,7 @@ end
 
 local function enter(value, time, fact)
   local first = count == 0
+  if first then redis.call('DEL', facts) end
   if fact then redis.call('HSET', facts, value, fact) end
   count = count + redis.call('ZADD', ends, now() + time, value)
   kind, moved = kindOf(value), true
@@ -136,6 +137,7 @@ end
 
 local function expect(value, time)
   redis.call('HSET', facts, '!', string.format('%.0f ', now() + time) .. value)
+  redis.call('PEXPIRE', facts, time + 60000, 'NX')
 end
 
 local function absent(member, value, claim, counts)

@@ -159,7 +159,7 @@ local moment
 local lock, ends, facts = unpack(KEYS)
 ` + entries + `
 read(redis.call('GET', lock))
-if held or not redis.call('ZSCORE', ends, ARGV[1]) then return 0 end
+if held or not redis.call('ZSCORE', ends, ARGV[1]) or redis.call('HEXISTS', facts, ARGV[1]) == 0 then return 0 end
 enter(ARGV[1], ARGV[2])
 settle()
 return 1

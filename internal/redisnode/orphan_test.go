@@ -1,0 +1,54 @@
+package redisnode
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/lab/testserver"
+)
+
+// The server evicts one of a name's keys alone, or somebody deletes it. What is left in the
+// others must not give two holders one slot for longer than until a renewal, nor a slot that
+// is none.
+func TestSlotsWithoutOneOfTheirKeys(t *testing.T) {
+	for what, key := range map[string]int{"leases": endsKey, "facts": factsKey} {
+		t.Run(what, func(t *testing.T) {
+			srv := testserver.Redis(t)
+			n, _ := client(t, srv.Addr())
+			slot := func() *Attempt { return newShare(t, "a", locker.WithSlots(2)) }
+			before := []*Attempt{slot(), slot()}
+			mustGrant(t, n, before[0])
+			mustGrant(t, n, before[1])
+			srv.Do("DEL", before[0].Keys.text(key))
+			if key == factsKey {
+				mustRelease(t, n, before[0])
+				before = before[1:]
+			}
+			for range len(before) {
+				if s := mustGrant(t, n, slot()); s.Slot < 0 || s.Slot > 1 {
+					t.Errorf("slot %d of two", s.Slot)
+				}
+			}
+			for i, err := range n.Renew(background(t), before) {
+				if !errors.Is(err, locker.ErrLost) {
+					t.Errorf("the renewal of holder %d, whose slot another may have: %v", i, err)
+				}
+			}
+		})
+	}
+}
+
+// A key that is made anew has an end as well.
+func TestFactsThatWereDeletedDoNotStay(t *testing.T) {
+	srv := testserver.Redis(t)
+	n, m := client(t, srv.Addr())
+	reader, writer := newReader(t, "a"), newAttempt(t, "a")
+	mustGrant(t, n, reader)
+	facts := reader.Keys.text(factsKey)
+	srv.Do("DEL", facts)
+	mustQueue(t, n, m, writer)
+	if left := srv.Do("PTTL", facts); left == "-1" {
+		t.Errorf("%s stays for ever, with %s", facts, srv.Do("HGETALL", facts))
+	}
+}
