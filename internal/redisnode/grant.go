@@ -44,7 +44,7 @@ if wants and (not has or has == '#lockstile' and wants == '') and redis.call('EX
   end
   local own = redis.call('ZMSCORE', ends, value, '?' .. value)
   if not own[1] and not own[2] then
-    count = 1
+    read(has)
     local answer = admit(-1)
     redis.call('PEXPIREAT', lock, now() + ttl, 'GT')
     return answer

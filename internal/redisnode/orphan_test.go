@@ -2,7 +2,9 @@ package redisnode
 
 import (
 	"errors"
+	"strconv"
 	"testing"
+	"time"
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/internal/lab/testserver"
@@ -50,5 +52,27 @@ func TestFactsThatWereDeletedDoNotStay(t *testing.T) {
 	mustQueue(t, n, m, writer)
 	if left := srv.Do("PTTL", facts); left == "-1" {
 		t.Errorf("%s stays for ever, with %s", facts, srv.Do("HGETALL", facts))
+	}
+}
+
+// Readers come and go, some of them die, and there is always one. Nobody waits, and nobody
+// renews. What the dead had goes with their leases.
+func TestReadersThatJoinClearAwayTheDead(t *testing.T) {
+	srv := testserver.Redis(t)
+	n, _ := client(t, srv.Addr())
+	long := newReader(t, "a")
+	long.TTL = time.Hour
+	mustGrant(t, n, long)
+	var dead *Attempt
+	for range 10 {
+		dead = newReader(t, "a")
+		mustGrant(t, n, dead)
+		srv.Do("ZADD", dead.Keys.text(endsKey), "1", dead.Value) // its lease is long over
+	}
+	mustGrant(t, n, newReader(t, "a"))
+	for key, count := range map[int]string{endsKey: "ZCARD", factsKey: "HLEN"} {
+		if got, _ := strconv.Atoi(srv.Do(count, dead.Keys.text(key))); got != 2 {
+			t.Errorf("two read, and %s has %d entries", dead.Keys.text(key), got)
+		}
 	}
 }
