@@ -228,17 +228,18 @@ var raise = newScript(keys + entries + `
 local value, final, first, holder, keep = unpack(ARGV)
 read(redis.call('GET', lock))
 local entry = not held and redis.call('ZSCORE', ends, value)
-if held ~= value and not entry then return -1 end
+local fact = entry and redis.call('HGET', facts, value)
+if held ~= value and not fact then return -1 end
 local was, words = redis.call('GET', last) or '0', ''
 local counter = tonumber(string.match(was, '^%d+'))
 if entry then
-  local number, fact = string.match(redis.call('HGET', facts, value) or '0 -1 ' .. holder, '^(%d+)( .*)$')
+  local number, rest = string.match(fact, '^(%d+)( .*)$')
   if tonumber(number) >= tonumber(final) then return tonumber(number) end
   for _, other in ipairs(redis.call('HVALS', facts)) do
     if string.match(other, '^%d+') == final then final = string.format('%.0f', counter + 1) end
   end
   first = final
-  redis.call('HSET', facts, value, final .. fact)
+  redis.call('HSET', facts, value, final .. rest)
 end
 if counter < tonumber(final) then
   local left = entry and entry - now() or redis.call('PTTL', lock)

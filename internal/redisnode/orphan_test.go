@@ -45,13 +45,24 @@ func TestSlotsWithoutOneOfTheirKeys(t *testing.T) {
 func TestFactsThatWereDeletedDoNotStay(t *testing.T) {
 	srv := testserver.Redis(t)
 	n, m := client(t, srv.Addr())
-	reader, writer := newReader(t, "a"), newAttempt(t, "a")
-	mustGrant(t, n, reader)
-	facts := reader.Keys.text(factsKey)
-	srv.Do("DEL", facts)
-	mustQueue(t, n, m, writer)
-	if left := srv.Do("PTTL", facts); left == "-1" {
-		t.Errorf("%s stays for ever, with %s", facts, srv.Do("HGETALL", facts))
+	for what, act := range map[string]func(*Attempt){
+		"a writer that waits": func(*Attempt) { mustQueue(t, n, m, newAttempt(t, "a")) },
+		"a reader that joins": func(*Attempt) { mustGrant(t, n, newReader(t, "a")) },
+		"a reader's write-back": func(reader *Attempt) {
+			if number, err := n.Raise(background(t), reader, 4000000000000000); err == nil {
+				t.Errorf("number %d is written back to a reader that the server knows no number of", number)
+			}
+		},
+	} {
+		srv.Do("FLUSHALL")
+		reader := newReader(t, "a")
+		mustGrant(t, n, reader)
+		facts := reader.Keys.text(factsKey)
+		srv.Do("DEL", facts)
+		act(reader)
+		if left := srv.Do("PTTL", facts); left == "-1" {
+			t.Errorf("%s: %s stays for ever, with %s", what, facts, srv.Do("HGETALL", facts))
+		}
 	}
 }
 

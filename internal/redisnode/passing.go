@@ -53,7 +53,7 @@ local function enter(value, time, fact)
   if fact then redis.call('HSET', facts, value, fact) end
   count = count + redis.call('ZADD', ends, now() + time, value)
   kind, moved = kindOf(value), true
-  if first or redis.call('PTTL', ends) < time + 30000 then
+  if first or redis.call('PTTL', facts) < time + 30000 then
     redis.call('PEXPIRE', ends, time + 60000)
     redis.call('PEXPIRE', facts, time + 60000)
   end
