@@ -1,6 +1,7 @@
 package local
 
 import (
+	"errors"
 	"os"
 	"strings"
 	"syscall"
@@ -11,6 +12,8 @@ import (
 	"github.com/lockstile/locker/fencing"
 )
 
+// The kernel keeps the lock of a stopped process. Whoever breaks it lets others in beside
+// that, and everybody but the broken one is excluded as before.
 func TestBrokenReaderWhoseProcessIsStoppedKeepsNobodyOut(t *testing.T) {
 	dir := t.TempDir()
 	l, other := newLocker(t, dir), newLocker(t, dir)
@@ -65,6 +68,7 @@ func TestBrokenReaderWhoseProcessIsStoppedKeepsNobodyOut(t *testing.T) {
 	}
 }
 
+// The lock goes to another holder while the breaker is about to replace the file.
 func TestBreakOfATokenSparesTheNextHolder(t *testing.T) {
 	dir := t.TempDir()
 	l, other := newLocker(t, dir), newLocker(t, dir)
@@ -95,6 +99,8 @@ func TestBreakOfATokenSparesTheNextHolder(t *testing.T) {
 	}
 }
 
+// Whoever is about to share the lock has a place, in which the record is still that of
+// somebody who had a slot.
 func TestRecordOfAnEarlierHolderIsNotTakenForThatOfTheNext(t *testing.T) {
 	dir := t.TempDir()
 	l, other := newLocker(t, dir), newLocker(t, dir)
@@ -112,6 +118,7 @@ func TestRecordOfAnEarlierHolderIsNotTakenForThatOfTheNext(t *testing.T) {
 	mustUnlock(t, mustLock(t, l, "x", reading))
 }
 
+// Somebody has the old file open. There the kernel keeps the slot of a holder who was broken.
 func TestHoldersOnAnOldFileAreNoMismatch(t *testing.T) {
 	dir := t.TempDir()
 	l := newLocker(t, dir)
@@ -128,6 +135,7 @@ func TestHoldersOnAnOldFileAreNoMismatch(t *testing.T) {
 	mustUnlock(t, mustTry(t, l))
 }
 
+// A writer that waits looks again and again who has the lock. In between, others can decide.
 func TestWhoWaitsKeepsNobodyFromDeciding(t *testing.T) {
 	dir := t.TempDir()
 	l, other := newLocker(t, dir), newLocker(t, dir)
@@ -154,4 +162,24 @@ func TestWhoWaitsKeepsNobodyFromDeciding(t *testing.T) {
 		t.Error(err)
 	}
 	mustUnlockLost(t, reader)
+}
+
+// The others of one kind are looked at one by one, but for a reader, to whom one is enough
+// unless that one was broken.
+func TestReaderIsTakenInBesideNoSlotThoughOthersWereBroken(t *testing.T) {
+	for _, broken := range [][]int{{0}, {1}, {2}, {0, 1}, {0, 2}, {1, 2}} {
+		dir := t.TempDir()
+		var all []*locker.Lock
+		for range 3 {
+			all = append(all, mustLock(t, newLocker(t, dir), "x", locker.WithSlots(3), locker.WithTTL(time.Hour)))
+		}
+		for _, k := range broken {
+			if ok, err := newLocker(t, dir).Break(patience(t), "x", uint64(all[k].Token())); !ok || err != nil {
+				t.Fatalf("Break: %v, %v", ok, err)
+			}
+		}
+		if lock, err := newLocker(t, dir).TryLock(patience(t), "x", reading); !errors.Is(err, locker.ErrMismatch) {
+			t.Errorf("a reader beside three slots of which %v were broken: %v, %v, want ErrMismatch", broken, lock, err)
+		}
+	}
 }

@@ -98,9 +98,6 @@ func TestReaderIsServedAmongWriters(t *testing.T) {
 	}
 }
 
-// The kernel keeps the lock of a stopped process. Whoever breaks it lets others in beside
-// that, and everybody but the broken one is excluded as before.
-// The lock goes to another holder while the breaker is about to replace the file.
 // lockedByStranger has another program's lock on the whole file, of one kind.
 func lockedByStranger(path string, kind int16) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
@@ -138,8 +135,6 @@ func TestStrangersWithLocksOfTheFileAreExcludedAndExclude(t *testing.T) {
 	}
 }
 
-// Whoever is about to share the lock has a place, in which the record is still that of
-// somebody who had a slot.
 // Nobody has a slot, and a process that has stopped waits for one.
 func TestNumberOfSlotsIsKeptWhileSomebodyWaitsForOne(t *testing.T) {
 	l := newLocker(t, t.TempDir())
@@ -165,7 +160,6 @@ func TestNumberOfSlotsIsKeptWhileSomebodyWaitsForOne(t *testing.T) {
 	mustUnlock(t, mustTry(t, l, locker.WithSlots(7)))
 }
 
-// Somebody has the old file open. There the kernel keeps the slot of a holder who was broken.
 // Places are used again, also those of processes that died.
 func TestFileGrowsWithThoseWhoShareItAtATimeAlone(t *testing.T) {
 	dir := t.TempDir()
@@ -286,4 +280,44 @@ func TestNumbersGoOnAfterACrashOfTheSystem(t *testing.T) {
 	}
 }
 
-// A writer that waits looks again and again who has the lock. In between, others can decide.
+// deciding returns a file of the lock "x" on which somebody has the turn.
+func deciding(t *testing.T, l *Locker) *file {
+	t.Helper()
+	f, err := openOrCreate(l.store.path("x"), "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ok, err := lockBytes(f.File, turn, 1); !ok || err != nil {
+		t.Fatalf("the turn: %v, %v", ok, err)
+	}
+	t.Cleanup(func() { _ = f.drop() })
+	return f
+}
+
+// Who decides may write to a slow disk. That the lock is taken is not known before.
+func TestTryLockWaitsForWhoDecides(t *testing.T) {
+	for _, opt := range []locker.Option{reading, locker.WithSlots(2)} {
+		l := newLocker(t, t.TempDir())
+		f := deciding(t, l)
+		time.AfterFunc(claimTime/5, func() { _ = f.drop() }) // after it has looked often enough
+		mustUnlock(t, mustTry(t, l, opt))
+	}
+}
+
+// It may also have been stopped. Then nobody gets the lock until it is broken.
+func TestWhoStopsAsItDecidesKeepsOthersOutUntilItIsBroken(t *testing.T) {
+	for _, opt := range []locker.Option{reading, locker.WithSlots(2), locker.WithHolder("exclusive")} {
+		dir := t.TempDir()
+		l, other := newLocker(t, dir), newLocker(t, dir)
+		before := mustLock(t, l, "x")
+		mustUnlock(t, before)
+		deciding(t, l)
+		mustBeKeptOut(t, l, opt)
+		mustBreak(t, other, true)
+		lock := mustTry(t, l, opt)
+		if n := max(uint64(lock.Token()), uint64(lock.SharedToken())); n <= uint64(before.Token()) {
+			t.Errorf("number %d after %d", n, before.Token())
+		}
+		mustUnlock(t, lock)
+	}
+}
