@@ -186,16 +186,18 @@ func TestSweepGoesOnUntilNothingIsLeft(t *testing.T) {
 }
 
 // Goal: clearing away what the dead have left waits for nobody, for it may have the only
-// connection of a pool meanwhile. Method: a transaction by hand locks the row of one of them.
+// connection of a pool meanwhile. Method: each name has two dead readers, and a transaction by
+// hand locks the row of one of them, as another process that clears away does.
 func TestSweepWaitsForNoRowThatIsStuck(t *testing.T) {
 	url := database(t)
 	newLocker(t, url, postgres.Options{})
 	admin := connect(t, url+"&lock_timeout=5000")
-	exec(t, admin, `INSERT INTO lockstile_lease SELECT 'dead ' || i, 'x', false, i, '', clock_timestamp() - interval '2 minutes' FROM generate_series(1, 3) i`)
+	exec(t, admin, `INSERT INTO lockstile_lease SELECT 'dead ' || i, value, false, i, '', clock_timestamp() - interval '2 minutes', -1
+		FROM generate_series(1, 3) i, unnest(ARRAY['x', 'y']) value`)
 	tx := begun(t, url)
-	ask[string](t, tx, `SELECT name FROM lockstile_lease WHERE name = 'dead 2' FOR UPDATE`)
-	if swept := query[int](t, admin, `SELECT lockstile_sweep_3()`); swept != 2 {
-		t.Errorf("%d rows were cleared away, want the 2 that nobody has locked", swept)
+	ask[string](t, tx, `SELECT name FROM lockstile_lease WHERE name = 'dead 2' AND value = 'y' FOR UPDATE`)
+	if swept := query[int](t, admin, `SELECT lockstile_sweep_3()`); swept != 5 {
+		t.Errorf("%d rows were cleared away, want the 5 that nobody has locked", swept)
 	}
 	if err := tx.Rollback(soon(t)); err != nil {
 		t.Fatal(err)

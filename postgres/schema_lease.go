@@ -227,7 +227,7 @@ $$;
 CREATE OR REPLACE FUNCTION lockstile_sweep_` + schemaVersion + `() RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
   _set text;
-  _name text;
+  _dead record;
   _rows bigint;
   _swept bigint;
 BEGIN` + schemaLazy + `
@@ -238,13 +238,12 @@ BEGIN` + schemaLazy + `
     FROM lockstile_queue o WHERE o.patient < clock_timestamp() LIMIT 1000 FOR UPDATE SKIP LOCKED);
   GET DIAGNOSTICS _rows = ROW_COUNT;
   _swept := _swept + _rows;
-  FOR _name IN SELECT l.name FROM lockstile_lease l WHERE l.expires < clock_timestamp() - interval '1 minute'
+  FOR _dead IN SELECT l.name, l.value FROM lockstile_lease l WHERE l.expires < clock_timestamp() - interval '1 minute'
     LIMIT 100 FOR UPDATE SKIP LOCKED
   LOOP
-    IF pg_try_advisory_xact_lock(1819239275, hashtext(_name)) THEN
-      DELETE FROM lockstile_lease l WHERE l.name = _name AND l.expires < clock_timestamp() - interval '1 minute';
-      GET DIAGNOSTICS _rows = ROW_COUNT;
-      _swept := _swept + _rows;
+    IF pg_try_advisory_xact_lock(1819239275, hashtext(_dead.name)) THEN
+      DELETE FROM lockstile_lease l WHERE l.name = _dead.name AND l.value = _dead.value;
+      _swept := _swept + 1;
     END IF;
   END LOOP;
   RETURN _swept;
