@@ -144,16 +144,16 @@ func (c *Candidate) ended(ctx context.Context) error {
 
 // stand stands once, and leads until the term is over. It reports whether to stand again.
 func (c *Candidate) stand(ctx context.Context, lead func(ctx context.Context, term *locker.Lock) error) (again bool, err error) {
-	led, failed := false, false
+	t, failed := (*term)(nil), false
 	err = locker.Do(ctx, c.locks, c.name, func(ctx context.Context, lock *locker.Lock) error {
-		led = true
-		c.begin(lock)
+		t = c.begin(lock)
 		err := lead(ctx, lock)
 		failed = err != nil && lock.Err() == nil && !errors.Is(err, fencing.ErrStale)
 		return err
 	}, c.opts...)
+	led := t != nil
 	if led {
-		c.term.Load().ends() // before the next one begins
+		t.ends() // before the next one begins
 	}
 	switch {
 	case failed:
@@ -171,7 +171,7 @@ func (c *Candidate) stand(ctx context.Context, lead func(ctx context.Context, te
 
 // begin tells of a term now, and of its end when it comes. That depends on the lock alone,
 // and on no event that could come late.
-func (c *Candidate) begin(lock *locker.Lock) {
+func (c *Candidate) begin(lock *locker.Lock) *term {
 	t := &term{lock, sync.OnceFunc(func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -182,6 +182,7 @@ func (c *Candidate) begin(lock *locker.Lock) {
 	c.term.Store(t)
 	c.tell(Leader{lock.Token(), c.holder}, nil)
 	context.AfterFunc(lock.Context(), t.ends)
+	return t
 }
 
 // IsLeader reports whether the Candidate leads. It reads this machine's clock, and is right

@@ -188,6 +188,39 @@ func TestACandidateDoesNotStandWhileItsFunctionRuns(t *testing.T) {
 	})
 }
 
+// Goal: the end of a term is told of that term alone. Method: two Runs of one Candidate; the
+// first one's function goes on after its term was lost, and returns while the second leads.
+func TestAFunctionThatReturnsLateEndsItsOwnTermAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks := lockertest.New()
+		var terms atomic.Int32
+		lead := func(ctx context.Context, _ *locker.Lock) error {
+			first := terms.Add(1) == 1
+			<-ctx.Done()
+			if first {
+				time.Sleep(time.Minute)
+			}
+			return nil
+		}
+		a := start(t, locks, lead)
+		within(t, time.Second, "it leads", a.IsLeader)
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- a.Run(ctx, lead) }()
+		synctest.Wait()
+		locks.Lose("leader")
+		time.Sleep(30 * time.Second)
+		o := observe(t, a.Candidate, 0)
+		time.Sleep(2 * time.Minute)
+		if !a.IsLeader() || o.len() != 1 {
+			t.Errorf("while a term goes on (%v), the observer heard %+v", a.IsLeader(), o.all)
+		}
+		stop()
+		<-done
+		end(t, a)
+	})
+}
+
 func TestACandidateOutlastsAStoreThatIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		locks := lockertest.New()
