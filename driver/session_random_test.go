@@ -31,8 +31,10 @@ type item struct {
 	left  bool
 }
 
-func (c *randomStore) n(n int) int                   { c.mu.Lock(); defer c.mu.Unlock(); return c.rnd.IntN(n) }
-func (c *randomStore) Guarantees() locker.Guarantees { return locker.Guarantees{} }
+func (c *randomStore) n(n int) int { c.mu.Lock(); defer c.mu.Unlock(); return c.rnd.IntN(n) }
+func (c *randomStore) Guarantees() locker.Guarantees {
+	return locker.Guarantees{Shared: true, Slots: true}
+}
 func (c *randomStore) Begin(req *locker.Request) (*item, error) {
 	it := &item{req: req}
 	c.mu.Lock()
@@ -97,7 +99,11 @@ func (c *randomStore) Acquire(ctx context.Context, h *item, wait Wait) (Grant, e
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.tok += 64
-	return Grant{First: c.tok - 63, Count: 64, Since: since, Session: h.s, Lasting: h.s == nil && c.rnd.IntN(2) == 0}, nil
+	count := uint32(64)
+	if h.req.Kind != locker.Exclusive {
+		count = 1
+	}
+	return Grant{First: c.tok - 63, Count: count, Since: since, Session: h.s, Lasting: h.s == nil && c.rnd.IntN(2) == 0}, nil
 }
 func (c *randomStore) Renew(ctx context.Context, hs []*item) []error {
 	errs := make([]error, len(hs))
@@ -179,18 +185,30 @@ func (c *randomStore) check() error {
 		}
 	}
 	for name, n := range l.lines {
-		a := n.lease
-		switch {
-		case a == nil:
-		case a.over:
-			return fmt.Errorf("line %s has a lease that is over", name)
-		case a.session != nil && a.session.over:
-			return errors.New("a lock outlives its session")
-		case a.index < 0 && (a.ends() != 0 || !a.renewing):
-			return errors.New("a lease is watched by nobody")
-		case a.session != nil && a.session.index < 0:
-			return errors.New("a session is watched by nobody")
+		if n.front == nil && len(n.beside) == 0 {
+			return fmt.Errorf("line %s stays with nobody in it", name)
 		}
+		for _, a := range append([]*lease[*item]{n.lease}, n.beside...) {
+			if err := a.check(name); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// check returns an error if a lease that is in its line should not be, or nobody watches it.
+func (a *lease[H]) check(name string) error {
+	switch {
+	case a == nil:
+	case a.over:
+		return fmt.Errorf("line %s has a lease that is over", name)
+	case a.session != nil && a.session.over:
+		return errors.New("a lock outlives its session")
+	case a.index < 0 && (a.ends() != 0 || !a.renewing):
+		return errors.New("a lease is watched by nobody")
+	case a.session != nil && a.session.index < 0:
+		return errors.New("a session is watched by nobody")
 	}
 	return nil
 }
@@ -246,7 +264,14 @@ func (c *randomStore) play(t *testing.T, clk *clock) {
 	if c.n(2) == 0 {
 		do = c.l.TryLock
 	}
-	l, err := do(ctx, string(rune('a'+c.n(3))), opts...)
+	name := []string{"a", "rw", "slots"}[c.n(3)]
+	switch {
+	case name == "slots":
+		opts = append(opts, locker.WithSlots(2))
+	case name == "rw" && c.n(3) > 0:
+		opts = append(opts, locker.WithShared())
+	}
+	l, err := do(ctx, name, opts...)
 	if err != nil {
 		return
 	}
