@@ -15,13 +15,15 @@ import (
 	"github.com/lockstile/locker/postgres"
 )
 
-// onlooker sees every grant of one name.
+// onlooker sees every grant of one name, which may have readers.
 type onlooker struct {
-	name string
+	name    string
+	readers bool
 
 	mu     sync.Mutex
 	held   map[*locker.Lock]string // and whose it is
 	newest fencing.Token
+	read   fencing.SharedToken // the newest
 	grants int
 }
 
@@ -33,20 +35,24 @@ func (o *onlooker) granted(t *testing.T, lock *locker.Lock, who string) {
 	defer o.mu.Unlock()
 	var others []string
 	for other, whose := range o.held {
-		if other.Err() == nil {
-			others = append(others, fmt.Sprintf("%s with token %d until %v", whose, other.Token(), other.Deadline()))
+		if other.Err() == nil && (lock.SharedToken() == 0 || other.SharedToken() == 0) {
+			others = append(others, fmt.Sprintf("%s with token %d or number %d until %v", whose, other.Token(), other.SharedToken(), other.Deadline()))
 		}
 	}
 	if lock.Err() != nil {
 		return
 	}
+	mine, before := lock.Token(), max(o.newest, fencing.Token(o.read))
+	if lock.SharedToken() != 0 {
+		mine, before = fencing.Token(lock.SharedToken()), o.newest
+	}
 	if len(others) > 0 {
-		t.Errorf("%s has %q with token %d, and so has %v", who, o.name, lock.Token(), others)
+		t.Errorf("%s has %q with token %d, and so has %v", who, o.name, mine, others)
 	}
-	if lock.Token() <= o.newest {
-		t.Errorf("%s has %q with token %d, which follows %d", who, o.name, lock.Token(), o.newest)
+	if mine <= before {
+		t.Errorf("%s has %q with token %d, which follows %d", who, o.name, mine, before)
 	}
-	o.newest = max(o.newest, lock.Token())
+	o.newest, o.read = max(o.newest, lock.Token()), max(o.read, lock.SharedToken())
 	o.held[lock] = who
 	o.grants++
 }
@@ -63,7 +69,7 @@ func (o *onlooker) count() int {
 	return o.grants
 }
 
-// Goal: at no time do two holders believe, and tokens increase, whatever is done
+// Goal: at no time do two holders believe who do not both read, and tokens increase, whatever is done
 // with a lock when the server crashes or the network fails. Method: goroutines of
 // several processes use a few names, while their networks fail and the server, which
 // puts nothing on disk that nobody waits for, is killed again and again. An onlooker
@@ -73,7 +79,7 @@ func TestOneHolderBelievesAndTokensIncreaseOverCrashes(t *testing.T) {
 	server := testserver.Postgres(t, lazy...)
 	names := []*onlooker{
 		{name: "a", held: make(map[*locker.Lock]string)},
-		{name: "b", held: make(map[*locker.Lock]string)},
+		{name: "b", readers: true, held: make(map[*locker.Lock]string)},
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	var wait sync.WaitGroup
@@ -144,6 +150,9 @@ func (o *onlooker) use(ctx context.Context, t *testing.T, who string, l *postgre
 
 func (o *onlooker) take(l *postgres.Locker) (*locker.Lock, error) {
 	opts := []locker.Option{locker.WithTTL(2 * time.Second)}
+	if o.readers && rand.N(3) > 0 {
+		opts = append(opts, locker.WithShared())
+	}
 	if rand.N(20) == 0 {
 		opts = append(opts, locker.WithoutRenewal())
 	}
