@@ -41,7 +41,7 @@ type Request struct {
 	MinHold     time.Duration
 	MinValidity time.Duration
 	Holder      string
-	Slots       int  // if Kind is Slots, else 0
+	Slots       int // if Kind is Slots, else 0
 	Kind        Kind
 	Renew       bool // renewed by itself until it is unlocked or lost
 	Alone       bool // not passed on from goroutine to goroutine in memory: [WithCounter]
