@@ -19,7 +19,8 @@ import (
 //   - The turn: whoever has it decides alone who gets the lock, and draws the number. That
 //     is the exclusive holder, or for a moment somebody who asks.
 //   - A place for each who shares the lock or has a slot. The holder's record is in the
-//     file, behind the grants. An exclusive lock is on the turn and on all places at once.
+//     file, behind the grants. An exclusive lock is on the turn and on all places at once, or,
+//     if only such are taken whose locks were broken, on the turn and the byte behind it.
 //   - A byte for each who waits, which says for what.
 const (
 	turn       = 0
@@ -148,8 +149,8 @@ func (f *file) join(req *locker.Request) (bool, error) {
 			used[o.slot] = true
 		}
 	}
-	if req.Kind == locker.Exclusive {
-		return f.surround(others)
+	if req.Kind == locker.Exclusive { // those whose locks were broken keep their places while they live
+		return lockBytes(f.File, turn, firstPlace)
 	}
 	f.slot = 0
 	for f.slot < len(used) && used[f.slot] {
@@ -164,21 +165,6 @@ func (f *file) join(req *locker.Request) (bool, error) {
 		}
 	}
 	return false, nil
-}
-
-// surround locks all places but those of others, whose locks were broken: the kernel keeps
-// a lock for as long as its holder lives.
-func (f *file) surround(others []place) (ok bool, err error) {
-	at := int64(turn)
-	for _, o := range append(others, place{at: whole}) {
-		if o.at > at {
-			if ok, err = lockBytes(f.File, at, o.at-at); !ok || err != nil {
-				return false, err
-			}
-		}
-		at = o.at + 1
-	}
-	return true, nil
 }
 
 // place is what somebody has who shares the lock or has a slot.
