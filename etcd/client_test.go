@@ -36,24 +36,26 @@ func TestClientWithANamespaceIsUsedAsItIs(t *testing.T) {
 	}
 	a, b := newLockerOn(t, in("ours/"), etcd.Options{}), newLockerOn(t, in("ours/"), etcd.Options{})
 	other := newLockerOn(t, in("theirs/", "deeper/"), etcd.Options{})
-	held := mustLock(t, a, "x", locker.WithTTL(time.Hour))
-	mustUnlock(t, mustLock(t, other, "x"))
-	if _, err := b.TryLock(patience(t), "x"); !errors.Is(err, locker.ErrTaken) {
-		t.Errorf("TryLock in the same namespace: %v", err)
+	for _, kind := range []locker.Option{locker.WithHolder("exclusive"), locker.WithSlots(1)} {
+		held := mustLock(t, a, "x", kind, locker.WithTTL(time.Hour))
+		mustUnlock(t, mustLock(t, other, "x", kind))
+		if _, err := b.TryLock(patience(t), "x", kind); !errors.Is(err, locker.ErrTaken) {
+			t.Errorf("TryLock in the same namespace: %v", err)
+		}
+		got := lockLater(t, b, "x", kind, locker.WithTTL(time.Hour))
+		until(t, "b waits", func() bool { return waiters(t, a, "x") == 1 })
+		if err := held.Renew(patience(t)); err != nil {
+			t.Error(err)
+		}
+		if infos, err := a.List(patience(t), ""); err != nil || len(infos) != 1 || infos[0].Name != "x" {
+			t.Errorf("List: %+v, %v", infos, err)
+		}
+		if keys := keys(t, newClient(t, cluster.Endpoints()...), "ours/x/"); len(keys) != 2 {
+			t.Errorf("in the namespace there are %q", keys)
+		}
+		mustUnlock(t, held)
+		mustUnlock(t, received(t, got))
 	}
-	got := lockLater(t, b, "x", locker.WithTTL(time.Hour))
-	until(t, "b waits", func() bool { return waiters(t, a, "x") == 1 })
-	if err := held.Renew(patience(t)); err != nil {
-		t.Error(err)
-	}
-	if infos, err := a.List(patience(t), ""); err != nil || len(infos) != 1 || infos[0].Name != "x" {
-		t.Errorf("List: %+v, %v", infos, err)
-	}
-	if keys := keys(t, newClient(t, cluster.Endpoints()...), "ours/x/"); len(keys) != 2 {
-		t.Errorf("in the namespace there are %q", keys)
-	}
-	mustUnlock(t, held)
-	mustUnlock(t, received(t, got))
 }
 
 // What a part of a client says must be what the servers say, and of the same keys.
