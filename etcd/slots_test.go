@@ -182,3 +182,19 @@ func TestConditionOfASlotIsItsHoldersAlone(t *testing.T) {
 	mustUnlock(t, next[0])
 	mustUnlock(t, held[0])
 }
+
+// Keys of others come before and behind those of a pool, in the order of keys.
+func TestSlotIsNotGrantedBesideAnotherKindOrNumber(t *testing.T) {
+	srv := testserver.Etcd(t, 1).Members[0]
+	a, b := newLocker(t, srv.Addr()), newLocker(t, srv.Addr())
+	for _, held := range []locker.Option{locker.WithHolder("exclusive"), locker.WithShared(), locker.WithSlots(3), locker.WithSlots(1)} {
+		lock := mustLock(t, a, "x", held)
+		for range 2 { // also after one that was refused
+			if got, err := b.TryLock(patience(t), "x", locker.WithSlots(2)); !errors.Is(err, locker.ErrMismatch) {
+				t.Errorf("%v, %v, want ErrMismatch", got, err)
+			}
+		}
+		mustUnlock(t, lock)
+	}
+	mustUnlock(t, mustLock(t, b, "x", locker.WithSlots(2)))
+}
