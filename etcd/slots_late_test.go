@@ -152,3 +152,19 @@ func TestNewcomerTakesNoSlotWhileSomebodyWaits(t *testing.T) {
 		}
 	}
 }
+
+// Which slot was taken is not known, so all are looked at, in several requests.
+func TestSlotIsGivenBackUnheardWhicheverItIs(t *testing.T) {
+	ctx, l := aMinute(t), process(t, testserver.Etcd(t, 1).Members[0])
+	for _, k := range []int{0, mostOps - 2, mostOps - 1, mostOps, locker.MaxSlots - 1} {
+		a := begin(t, ctx, l, "x", locker.WithSlots(locker.MaxSlots))
+		if _, err := l.store.client.Put(ctx, a.slotKey(k), ""); err != nil { // as if others had those before
+			t.Fatal(err)
+		}
+		a.unsure = true
+		if err := l.store.Withdraw(ctx, a); err != nil || l.store.Left(a) {
+			t.Fatal(err)
+		}
+		wantKeys(t, ctx, l)
+	}
+}
