@@ -640,3 +640,28 @@ func TestLossOfAnUnheardGrantDoesNotEndTheNextOne(t *testing.T) {
 		mustUnlock(t, granted(t, w))
 	})
 }
+
+// Goal: a number of slots that does not go with what its own process waits for is an error at
+// once, and does not wait behind it.
+func TestAnotherNumberOfSlotsThanItsProcessWaitsForIsAMismatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := lockertest.New()
+		for range 2 {
+			held, err := l.Another().TryLock(t.Context(), "a", locker.WithSlots(2))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = held.Unlock(context.Background()) }()
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		waits := asking(ctx, l, locker.WithSlots(2))
+		began := time.Now()
+		if _, err := l.Lock(t.Context(), "a", locker.WithSlots(3), locker.WithWait(time.Minute)); !errors.Is(err, locker.ErrMismatch) || time.Since(began) > 0 {
+			t.Errorf("Lock with another number of slots: %v", err)
+		}
+		stop()
+		if x := settled(t, waits); !errors.Is(x.err, locker.ErrTaken) {
+			t.Errorf("the one that waits: %v", x.err)
+		}
+	})
+}
