@@ -49,7 +49,7 @@ func newKeys(name string, value []byte) (Keys, string, error) {
 	one := len(counters) + len(tag) + len("}") + len(rest)
 	var text strings.Builder
 	text.Grow(5*one + len(":") + len(value))
-	for _, of := range "tqefm" {
+	for _, of := range "tqehm" {
 		text.WriteString(reserved)
 		text.WriteRune(of)
 		text.WriteString(":{")
