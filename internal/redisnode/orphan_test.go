@@ -87,3 +87,28 @@ func TestReadersThatJoinClearAwayTheDead(t *testing.T) {
 		}
 	}
 }
+
+// A reader that a renewal has told of its loss keeps nobody out any more, for it is not
+// withdrawn: a stranger had the lock, or one of the name's keys was deleted alone.
+func TestReaderThatHasHeardOfItsLossLeavesNothing(t *testing.T) {
+	srv := testserver.Redis(t)
+	n, _ := client(t, srv.Addr())
+	for what, act := range map[string]func(*Attempt){
+		"a stranger":    func(*Attempt) { srv.Do("SET", "a", "a stranger's", "PX", "60000") },
+		"facts deleted": func(a *Attempt) { srv.Do("DEL", a.Keys.text(factsKey)) },
+	} {
+		srv.Do("FLUSHALL")
+		reader := newReader(t, "a")
+		mustGrant(t, n, reader)
+		act(reader)
+		if err := n.Renew(background(t), []*Attempt{reader})[0]; !errors.Is(err, locker.ErrLost) {
+			t.Errorf("%s: the renewal: %v", what, err)
+		}
+		if what == "a stranger" {
+			srv.Do("DEL", "a")
+		}
+		if s, err := n.Acquire(background(t), newAttempt(t, "a"), Ask{}); err != nil || s.First == 0 {
+			t.Errorf("%s: a writer is kept out by a reader that was told of its loss: %+v, %v", what, s, err)
+		}
+	}
+}
