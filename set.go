@@ -142,7 +142,7 @@ func hasClass(err error) bool {
 // add makes the Set depend on a lock. No goroutine waits for its loss.
 func (s *Set) add(lock *Lock) {
 	s.locks = append(s.locks, lock)
-	context.AfterFunc(lock.Context(), func() { s.end(lock.Err()) })
+	context.AfterFunc(lock.Context(), func() { _ = s.end(lock.Err()) })
 }
 
 // incomplete is the error of a Set that has lost a lock, or has too little validity left,
@@ -166,7 +166,7 @@ func (s *Set) discard(ctx context.Context, req *Request, why error) error {
 	for _, lock := range s.locks {
 		_ = lock.held.Limit(&without) // lost or not, it is unlocked
 	}
-	s.end(&LostError{Name: s.names[0], Reason: Unlocked})
+	_ = s.end(&LostError{Name: s.names[0], Reason: Unlocked})
 	errs := slices.DeleteFunc(s.unlockAll(ctx), func(err error) bool { return errors.Is(err, ErrLost) }) // then the backend removes it
 	if len(errs) > 0 {
 		why = fmt.Errorf("%w: %w; and not all could be given back: %w", ErrOutcomeUnknown, why, inOneLine(errs))

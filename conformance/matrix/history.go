@@ -324,7 +324,7 @@ func (h *History) leases() (spans []Span) {
 // lock had ended, and they exclude each other, it was granted later: a lock that is valid
 // when its answer comes has been held in the store since its grant.
 func after(b, a Span) bool {
-	return b.Asked > a.From || a.Until != 0 && b.From > a.Until && !(a.Shared && b.Shared)
+	return b.Asked > a.From || a.Until != 0 && b.From > a.Until && (!a.Shared || !b.Shared)
 }
 
 // Stale counts the stale writes that storage without a guard took, and those that got

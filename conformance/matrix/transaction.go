@@ -98,7 +98,7 @@ func (h *History) committed(entries []Entry, name string, workers map[int]string
 // to tell. Readers may see one another's reads or not.
 func stale(write Entry, entries []Entry) bool {
 	return slices.ContainsFunc(entries, func(claim Entry) bool {
-		return claim.Claim && !(claim.Shared && write.Shared) && (claim.Token > write.Token) != slices.Contains(claim.Saw, write.ID)
+		return claim.Claim && (!claim.Shared || !write.Shared) && (claim.Token > write.Token) != slices.Contains(claim.Saw, write.ID)
 	})
 }
 

@@ -27,7 +27,7 @@ func TestSlotsWithoutOneOfTheirKeys(t *testing.T) {
 				mustRelease(t, n, before[0])
 				before = before[1:]
 			}
-			for range len(before) {
+			for range before {
 				if s := mustGrant(t, n, slot()); s.Slot < 0 || s.Slot > 1 {
 					t.Errorf("slot %d of two", s.Slot)
 				}

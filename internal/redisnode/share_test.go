@@ -143,6 +143,7 @@ func TestReaderWhoseLockAStrangerTookHasLostIt(t *testing.T) {
 		a := newReader(t, how)
 		mustGrant(t, n, newReader(t, how))
 		mustGrant(t, n, a)
+		mustGrant(t, n, newReader(t, how)) // who has not heard of it yet
 		srv.Do("SET", how, "a stranger's", "PX", "60000")
 		if err := find(a); !errors.Is(err, locker.ErrLost) {
 			t.Errorf("%s: %v", how, err)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 
 	"github.com/lockstile/locker/fencing"
@@ -109,10 +110,10 @@ func (w *walk) leaves(i int) {
 
 // apart returns an error if two clients that stand against each other have acted in turns.
 func (w *walk) apart() error {
-	all := append(w.gone[:len(w.gone):len(w.gone)], w.clients...)
+	all := slices.Concat(w.gone, w.clients)
 	for i, a := range all {
 		for _, b := range all[:i] {
-			against := a.touched && b.touched && !(a.reads && b.reads)
+			against := a.touched && b.touched && (!a.reads || !b.reads)
 			if against && a.first < b.last && b.first < a.last {
 				return fmt.Errorf("%s and %s act in turns", a, b)
 			}
