@@ -68,6 +68,14 @@ func (k Kind) String() string {
 	return kinds[k]
 }
 
+// option is what asks for the kind.
+func (k Kind) option() string {
+	if k == Shared {
+		return "WithShared"
+	}
+	return "WithSlots"
+}
+
 // guardUse is what [WithGuard] asks of [Do].
 type guardUse struct {
 	guard     fencing.Guard
@@ -115,9 +123,9 @@ func (r *Request) agree() error {
 	case r.MaxHold > 0 && r.MinHold > r.MaxHold:
 		return fmt.Errorf("minimum hold %v is over the maximum hold of %v", r.MinHold, r.MaxHold)
 	case r.MinHold > 0 && r.Kind != Exclusive:
-		return fmt.Errorf("WithMinHold works with exclusive locks only; this one is %v", r.Kind)
+		return fmt.Errorf("WithMinHold works with exclusive locks only, and not with %s", r.Kind.option())
 	case r.Kind == Slots && r.guard != nil && r.guard.named:
-		return fmt.Errorf("WithGuard with slots claims the resource %q alone: the tokens of those who have different slots are not in order, so that no guard can protect what they share", SlotResource(r.Name, 0))
+		return fmt.Errorf("WithGuard with slots claims %q and the like, so name no resources: the tokens of those who have different slots are not in order, and no guard can protect what they share", SlotResource(r.Name, 0))
 	case !r.Renew && r.MinHold >= valid:
 		return fmt.Errorf("minimum hold %v does not fit into the validity of %v, which is all that a lock without renewal has", r.MinHold, valid)
 	}
@@ -197,7 +205,7 @@ func ofKind(k Kind, slots int) Option {
 		case r.Kind != Exclusive && r.Kind != k:
 			return fmt.Errorf("WithShared and WithSlots exclude each other")
 		case k == Slots && (slots < 1 || slots > MaxSlots):
-			return fmt.Errorf("%d slots are not from 1 to %d", slots, MaxSlots)
+			return fmt.Errorf("WithSlots(%d): the number is not from 1 to %d", slots, MaxSlots)
 		}
 		r.Kind, r.Slots = k, slots
 		return nil
@@ -307,8 +315,10 @@ func WithHolder(text string) Option {
 // the new holder's first write. Without resources it claims the resource that has the
 // lock's name, without the prefix that the Locker may have: name the resources where
 // Lockers with several prefixes share a guard. With [WithShared] it claims them for
-// reading, with [WithSlots] it claims what belongs to the slot. Lock and TryLock refuse
-// this option.
+// reading. With [WithSlots] it claims [SlotResource], and must be given no resources. Lock,
+// TryLock and LockAll refuse this option; package election takes it, as Do does.
+// With redisfence on the lock's own server, name a resource if you write under it: the key
+// that has the lock's name is the lock.
 func WithGuard(g fencing.Guard, resources ...string) Option {
 	return func(r *Request) error {
 		if g == nil {

@@ -82,7 +82,7 @@ func DoAll(ctx context.Context, l Locker, names []string, fn func(ctx context.Co
 func newSet(names []string, opts []Option) (req *Request, sorted []string, err error) {
 	sorted = slices.Compact(slices.Sorted(slices.Values(names)))
 	if len(sorted) == 0 || len(sorted) > MaxSet {
-		return nil, nil, fmt.Errorf("locker: %d names are not from 1 to %d", len(sorted), MaxSet)
+		return nil, nil, fmt.Errorf("locker: a Set has 1 to %d names, and these are %d", MaxSet, len(sorted))
 	}
 	for _, name := range sorted {
 		if req, err = newRequest(name, opts); err != nil {

@@ -32,7 +32,7 @@ func (t Token) String() string { return strconv.FormatUint(uint64(t), 10) }
 
 // SharedToken is the number of a shared lock, a reader's. It is drawn from the same counter
 // as the tokens of the lock's exclusive holders, but it is no [Token], so that it opens no
-// write.
+// write. Only the type protects from that: do not convert one to the other.
 type SharedToken uint64
 
 // String returns the number in decimal.
