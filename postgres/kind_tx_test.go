@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -49,7 +50,8 @@ func TestLockTxSharedGoesTogetherWithReadersAlone(t *testing.T) {
 		t.Errorf("TryLock beside a transaction that reads: %v", err)
 	}
 	got := make(chan fencing.Token, 1)
-	go func() {
+	var over sync.WaitGroup
+	over.Go(func() {
 		tx := begun(t, url)
 		token, err := postgres.LockTx(soon(t), tx, "a")
 		if err != nil {
@@ -57,7 +59,7 @@ func TestLockTxSharedGoesTogetherWithReadersAlone(t *testing.T) {
 		}
 		got <- token
 		_ = tx.Rollback(context.Background())
-	}()
+	})
 	queued(t, l, "a", 1)
 	if _, err := l.TryLock(soon(t), "a", locker.WithShared()); !errors.Is(err, locker.ErrTaken) {
 		t.Errorf("TryLock by a reader while a transaction waits to write: %v", err)
@@ -66,6 +68,7 @@ func TestLockTxSharedGoesTogetherWithReadersAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	next(uint64(<-got))
+	over.Wait()
 	reader := lock(t, l, "a", locker.WithShared())
 	next(uint64(reader.SharedToken()))
 	unlock(t, reader)
