@@ -53,7 +53,7 @@ func TestCommandsShareALockAndOneOfThemCanBeEnded(t *testing.T) {
 	first := strconv.FormatUint(line.Holders[0].Token, 10)
 	p = launch(t, "unlock", "-b", url, "--force", "--token", first, "x")
 	p.ends(0)
-	p.says(`"x" was taken from those who held it`)
+	p.says(`"x" was taken from whoever held it with a token`)
 	readers[0].complains(70, `lock "x" lost`)
 	if line := holdersOf(t, url); len(line.Holders) != 1 {
 		t.Errorf("inspect shows %+v", line)

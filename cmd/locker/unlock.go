@@ -59,11 +59,11 @@ func (c *unlockCommand) print(broken bool) (err error) {
 	found := "was not held"
 	switch {
 	case broken && len(c.tokens) > 0:
-		found = "was taken from those who held it with these tokens"
+		found = "was taken from whoever held it with a token that you gave"
 	case broken:
-		found = "was taken from its holder"
+		found = "was taken from whoever held it"
 	case len(c.tokens) > 0:
-		found = "was not held with such a token"
+		found = "was not held with such a token: \"locker inspect\" shows who holds it"
 	}
 	if c.json {
 		_, err = answerJSON(struct {
