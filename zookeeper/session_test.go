@@ -245,7 +245,7 @@ func TestNodeThatIsMadeInTheNextSessionIsNone(t *testing.T) {
 	}
 	defer l.Close()
 	ctx, other := connected(t, addr)
-	sessionOf(t, other.store) // so that there is a base
+	sessionOf(t, other.store)   // so that there is a base
 	for made := false; !made; { // a session of a second does not outlast a stall of the machine
 		_, err := conn.Create("/seen", nil, zk.FlagEphemeral, zk.WorldACL(zk.PermAll))
 		if made = err == nil; ctx.Err() != nil {
