@@ -32,6 +32,18 @@ func (n *line[H]) known(req *locker.Request) bool {
 	return n.lease != nil || n.taken || req.Kind == locker.Exclusive && n.sharedLease() != nil
 }
 
+// errShares says why a lock that is taken will not come by waiting alone.
+var errShares = fmt.Errorf("%w: this process shares it, and a shared lock cannot become exclusive: unlock it first", locker.ErrTaken)
+
+// takenError is the error of a TryLock of a lock that is known to be taken. The Locker's mutex
+// is held.
+func (n *line[H]) takenError(req *locker.Request) error {
+	if n.front == nil && n.sharedLease() != nil && req.Kind == locker.Exclusive {
+		return errShares
+	}
+	return locker.ErrTaken
+}
+
 // mismatch returns an error if what this process has of the lock, or waits for in the
 // store, does not go with req. The Locker's mutex is held.
 func (n *line[H]) mismatch(req *locker.Request) error {
@@ -101,7 +113,7 @@ func (l *Locker[H]) enter(c *call[H]) bool {
 		c.told = n.known(c.req)
 		c.place = n.behind.PushBack(c)
 	case n.known(c.req):
-		c.decide(nil, locker.ErrTaken)
+		c.decide(nil, n.takenError(c.req))
 	case n.notYet != nil:
 		c.decide(nil, n.notYet)
 	default:
@@ -205,7 +217,7 @@ func (l *Locker[H]) advance(n *line[H]) {
 		}
 		known := n.known(c.req)
 		if known && c.once {
-			c.decide(nil, locker.ErrTaken)
+			c.decide(nil, n.takenError(c.req))
 			continue
 		}
 		n.front = c
