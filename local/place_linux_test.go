@@ -299,8 +299,14 @@ func TestTryLockWaitsForWhoDecides(t *testing.T) {
 	for _, opt := range []locker.Option{reading, locker.WithSlots(2)} {
 		l := newLocker(t, t.TempDir())
 		f := deciding(t, l)
-		time.AfterFunc(claimTime/5, func() { _ = f.drop() }) // after it has looked often enough
-		mustUnlock(t, mustTry(t, l, opt))
+		decided := make(chan struct{})
+		time.AfterFunc(claimTime/5, func() { // after it has looked often enough
+			defer close(decided)
+			_ = unlockBytes(f.File, turn, 1)
+		})
+		lock := mustTry(t, l, opt)
+		<-decided
+		mustUnlock(t, lock)
 	}
 }
 

@@ -102,10 +102,7 @@ func (c *client) List(ctx context.Context, prefix string) ([]locker.Info, error)
 
 func (c *client) Break(ctx context.Context, name string, tokens ...uint64) (bool, error) {
 	return send(ctx, c.link, func() bool {
-		holders := c.server.free(name, func(h *hold) bool { return len(tokens) == 0 || slices.Contains(tokens, h.of.number) })
-		for _, a := range holders {
-			a.forced = true
-		}
+		holders := c.server.free(name, true, func(h *hold) bool { return len(tokens) == 0 || slices.Contains(tokens, h.of.number) })
 		return len(holders) > 0
 	})
 }

@@ -86,7 +86,7 @@ func (l *Locker) Link() *Link { return l.link }
 // Lose takes the lock called name from the goroutines of this Locker that hold it. Their
 // [locker.Lock] is lost at once. Lose reports whether there was such a goroutine.
 func (l *Locker) Lose(name string) bool {
-	holders := l.server.free(name, func(h *hold) bool { return h.of.link == l.link })
+	holders := l.server.free(name, false, func(h *hold) bool { return h.of.link == l.link })
 	for _, a := range holders {
 		l.locks.Lose(name, a, locker.TakenOver, nil)
 	}
@@ -98,4 +98,4 @@ func (l *Locker) Lose(name string) bool {
 func (l *Locker) Take(name string) { l.server.take(name) }
 
 // Free ends Take. If others hold the lock instead, it is taken from them.
-func (l *Locker) Free(name string) { l.server.free(name, func(*hold) bool { return true }) }
+func (l *Locker) Free(name string) { l.server.free(name, false, func(*hold) bool { return true }) }

@@ -317,8 +317,9 @@ func (s *server) info(name string) locker.Info {
 	return info
 }
 
-// free takes the lock from those holders, and returns them. It also ends Take.
-func (s *server) free(name string, which func(*hold) bool) (holders []*attempt) {
+// free takes the lock from those holders, and returns them. It also ends Take. If forced, they
+// are told so.
+func (s *server) free(name string, forced bool, which func(*hold) bool) (holders []*attempt) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.entry(name)
@@ -328,6 +329,7 @@ func (s *server) free(name string, which func(*hold) bool) (holders []*attempt) 
 		}
 		if h.of.link != nil {
 			holders = append(holders, h.of)
+			h.of.forced = forced
 		}
 		return true
 	})

@@ -311,7 +311,7 @@ func (m *model) granted(c *modelClient) {
 	}
 	for _, other := range m.clients {
 		switch both := other != c && other.phase == holds && m.now < other.until && m.now < c.until; {
-		case both && !(c.shared && other.shared):
+		case both && (!c.shared || !other.shared):
 			m.twice++
 		case both && c.token == other.token:
 			m.alike++

@@ -68,7 +68,7 @@ func inQueue(children []string, own string) (places int, first, ahead string) {
 		if first == "" || seq < firstSeq {
 			first, firstSeq = node, seq
 		}
-		if own != "" && seq < mine && (ahead == "" || aheadSeq < seq) && !(shares(own) && shares(node)) {
+		if own != "" && seq < mine && (ahead == "" || aheadSeq < seq) && (!shares(own) || !shares(node)) {
 			ahead, aheadSeq = node, seq
 		}
 	}
