@@ -294,7 +294,6 @@ func (h *History) Disorder() (first, second Span, ok bool) {
 		return first, second, false
 	}
 	spans := h.leases()
-	slices.SortFunc(spans, func(a, b Span) int { return int(a.From - b.From) })
 	for i, a := range spans {
 		for _, b := range spans[i+1:] {
 			if a.Name == b.Name && (a.Token == b.Token || b.Token < a.Token && after(b, a)) {
@@ -305,12 +304,13 @@ func (h *History) Disorder() (first, second Span, ok bool) {
 	return first, second, false
 }
 
-// leases returns the spans that count, without those that a reader's process added to a
-// lease that it had: they have its number.
+// leases returns the spans that count, in the order in which they began, without those that a
+// reader's process added to a lease that it had: they have its number.
 func (h *History) leases() (spans []Span) {
-	for _, s := range h.counting() {
+	all := slices.SortedFunc(slices.Values(h.counting()), func(a, b Span) int { return int(a.From - b.From) })
+	for _, s := range all {
 		joined := func(had Span) bool {
-			return s.Shared && had.Worker == s.Worker && had.Name == s.Name && had.Token == s.Token && had.From <= s.From
+			return s.Shared && had.Worker == s.Worker && had.Name == s.Name && had.Token == s.Token
 		}
 		if !slices.ContainsFunc(spans, joined) {
 			spans = append(spans, s)

@@ -49,6 +49,7 @@ func TestReadersNumbersAreInOrderLeaseByLease(t *testing.T) {
 		{"with a smaller number", []Span{{Worker: "A", Token: 2, Asked: 1, From: 2}, {Worker: "C", Token: 1, Asked: 3, From: 4}}, false},
 		{"with the same number", []Span{{Worker: "A", Token: 1, Asked: 1, From: 2}, {Worker: "C", Token: 1, Asked: 3, From: 4}}, false},
 		{"answers in another order", []Span{{Worker: "A", Token: 2, Asked: 1, From: 3, Until: 4}, {Worker: "C", Token: 1, Asked: 2, From: 5}}, true},
+		{"joined, and noted in another order", []Span{{Worker: "A", Token: 1, Asked: 1, From: 3}, {Worker: "A", Token: 1, Asked: 2, From: 2}}, true},
 		{"joined later", []Span{{Worker: "A", Token: 1, Asked: 1, From: 2}, {Worker: "C", Token: 2, Asked: 3, From: 4}, {Worker: "A", Token: 1, Asked: 5, From: 6}}, true},
 	} {
 		h := &History{Ended: 10}
