@@ -286,11 +286,7 @@ func sharedRenewal(x *trial) {
 		if lost == nil && w.back() {
 			x.failf("a writer was served (error %v) while three readers believed", w.err)
 		}
-		for _, lock := range readers {
-			if err := lock.Unlock(x.patient()); lost == nil && err != nil {
-				x.failf("Unlock: %w", err)
-			}
-		}
+		lost = x.unlockAll(lost, readers)
 		x.unlock(x.served(w, "after the readers"))
 		if lost == nil {
 			return

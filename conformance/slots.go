@@ -191,11 +191,7 @@ func slotsRenewal(x *trial) {
 		if lost == nil && w.back() {
 			x.failf("a third holder of 2 slots was served (error %v) while two believed", w.err)
 		}
-		for _, lock := range held {
-			if err := lock.Unlock(x.patient()); lost == nil && err != nil {
-				x.failf("Unlock: %w", err)
-			}
-		}
+		lost = x.unlockAll(lost, held)
 		x.unlock(x.served(w, "after the others"))
 		if lost == nil {
 			return

@@ -198,6 +198,20 @@ func (x *trial) unlockInACrowd(lock *locker.Lock) error {
 	return err
 }
 
+// unlockAll unlocks locks that a stalled machine may have lost, and returns why they were
+// lost, if they were.
+func (x *trial) unlockAll(lost error, locks []*locker.Lock) error {
+	for _, lock := range locks {
+		switch err := lock.Unlock(x.patient()); {
+		case errors.Is(err, locker.ErrLost):
+			lost = errors.Join(lost, err)
+		case lost == nil && err != nil:
+			x.failf("Unlock: %w", err)
+		}
+	}
+	return lost
+}
+
 func (x *trial) unlock(lock *locker.Lock) {
 	if err := lock.Unlock(x.patient()); err != nil {
 		x.failf("Unlock: %w", err)
