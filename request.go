@@ -76,6 +76,15 @@ func (k Kind) option() string {
 	return "WithSlots"
 }
 
+// Tokens is how many of so many numbers a grant of the request has: a shared lock and a slot,
+// which are not passed on in memory, have one.
+func (r *Request) Tokens(most uint32) uint32 {
+	if r.Kind == Exclusive {
+		return most
+	}
+	return 1
+}
+
 // guardUse is what [WithGuard] asks of [Do].
 type guardUse struct {
 	guard     fencing.Guard

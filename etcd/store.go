@@ -93,11 +93,7 @@ func (s *store) acquire(ctx context.Context, a *attempt, wait driver.Wait) (driv
 		return driver.Grant{}, err
 	}
 	token, err := firstToken(a.place)
-	grant := driver.Grant{First: token, Count: 1, Slot: a.slot, Since: since, Session: a.session}
-	if a.req.Kind == locker.Exclusive {
-		grant.Count = tokens
-	}
-	return grant, err
+	return driver.Grant{First: token, Count: a.req.Tokens(tokens), Slot: a.slot, Since: since, Session: a.session}, err
 }
 
 // newest and oldest are reads that find the last or the first in the queue, and before is one

@@ -42,7 +42,7 @@ func (c *client) Acquire(ctx context.Context, a *attempt, wait driver.Wait) (dri
 			a.left = false
 			return driver.Grant{}, got.mismatch
 		case got.number != 0:
-			return driver.Grant{First: got.number, Count: count(a.req), Slot: got.slot, Since: since}, nil
+			return driver.Grant{First: got.number, Count: a.req.Tokens(tokens), Slot: got.slot, Since: since}, nil
 		case wait == nil:
 			a.left = false
 			return driver.Grant{}, nil

@@ -189,16 +189,8 @@ func (s *server) acquire(a *attempt, queue bool) answer {
 
 func (e *entry) grant(a *attempt, now locker.Instant) {
 	a.number, a.slot = e.last+1, e.slot()
-	e.last += uint64(count(a.req))
+	e.last += uint64(a.req.Tokens(tokens))
 	e.holds = append(e.holds, &hold{a, held, now.Add(a.req.TTL)})
-}
-
-// count is how many numbers a grant has.
-func count(req *locker.Request) uint32 {
-	if req.Kind == locker.Exclusive {
-		return tokens
-	}
-	return 1
 }
 
 // taken answers when it is worth asking again. A waiter asks three times in its TTL at

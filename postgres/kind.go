@@ -39,10 +39,7 @@ func mismatch(req *locker.Request, slots int) error {
 
 // grantOf is what the server has granted: all tokens of the draw, or the first alone.
 func grantOf(req *locker.Request, first int64, slot int, since locker.Instant) driver.Grant {
-	if req.Kind == locker.Exclusive {
-		return driver.Grant{First: uint64(first), Count: tokens, Since: since}
-	}
-	return driver.Grant{First: uint64(first), Count: 1, Slot: slot, Since: since}
+	return driver.Grant{First: uint64(first), Count: req.Tokens(tokens), Slot: slot, Since: since}
 }
 
 // look sends a statement that returns a row for each holder, in the order of names and

@@ -118,7 +118,7 @@ func (c *contest) run(ctx context.Context) (driver.Grant, error) {
 		switch judge(c.votes, c.situation) {
 		case won:
 			c.a.won.set()
-			return driver.Grant{First: common(c.votes), Count: c.a.parts[0].Count(), Since: c.since}, nil
+			return driver.Grant{First: common(c.votes), Count: c.a.req().Tokens(redisnode.Tokens), Since: c.since}, nil
 		case short:
 			c.raise()
 		case late:

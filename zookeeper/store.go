@@ -88,11 +88,7 @@ func (s *store) acquire(ctx context.Context, a *attempt, wait driver.Wait) (driv
 			return driver.Grant{}, err
 		case ahead == "":
 			first, err := firstToken(a.zxid)
-			count := uint32(tokens)
-			if a.req.Kind == locker.Shared {
-				count = 1 // readers have one each
-			}
-			return driver.Grant{First: first, Count: count, Since: a.since, Session: a.session}, err
+			return driver.Grant{First: first, Count: a.req.Tokens(tokens), Since: a.since, Session: a.session}, err
 		case wait == nil:
 			return driver.Grant{}, nil
 		}

@@ -82,14 +82,6 @@ func kindOf(value string) (kind locker.Kind, slots int) {
 	return locker.Exclusive, 0
 }
 
-// Count is how many numbers a grant has.
-func (t *Terms) Count() uint32 {
-	if t.Kind == locker.Exclusive {
-		return Tokens
-	}
-	return 1
-}
-
 // valueSize is the length of a value of ours: 20 bytes in base64.
 const valueSize = 27
 
@@ -175,7 +167,7 @@ func (n *Node) Acquire(ctx context.Context, a *Attempt, ask Ask) (Standing, erro
 		if reply == 0 {
 			return Standing{}, ErrWithdrawn
 		}
-		return Standing{First: uint64(reply), Count: a.Count(), Slot: -1}, nil
+		return Standing{First: uint64(reply), Count: a.Tokens(Tokens), Slot: -1}, nil
 	case []any:
 		switch n := integers(reply); len(n) {
 		case 1:

@@ -24,7 +24,7 @@ func NewOfQuorum(rdb redis.UniversalClient, quarantine time.Duration) *Node {
 // tokens. If another reader has this number here, it returns a greater one, for all nodes.
 // After an error the counter may have been lifted.
 func (n *Node) Raise(ctx context.Context, a *Attempt, first uint64) (uint64, error) {
-	reply, _, err := n.send(ctx, a.request(raise, &a.Value, first+uint64(a.Count())-1, first, &a.Holder, n.keepMillis()))
+	reply, _, err := n.send(ctx, a.request(raise, &a.Value, first+uint64(a.Tokens(Tokens))-1, first, &a.Holder, n.keepMillis()))
 	if err != nil {
 		return 0, err
 	}
