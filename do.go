@@ -82,10 +82,9 @@ func claim(ctx context.Context, use *guardUse, lock *Lock) error {
 		return nil
 	}
 	resources := use.resources
-	switch slot := lock.Slot(); {
-	case slot >= 0:
+	if slot := lock.Slot(); slot >= 0 {
 		resources = []string{SlotResource(lock.Name(), slot)}
-	case !use.named:
+	} else if len(resources) == 0 {
 		resources = []string{lock.Name()}
 	}
 	for _, resource := range resources {

@@ -88,8 +88,7 @@ func (r *Request) Tokens(most uint32) uint32 {
 // guardUse is what [WithGuard] asks of [Do].
 type guardUse struct {
 	guard     fencing.Guard
-	resources []string
-	named     bool // the caller has named the resources
+	resources []string // none: the one that belongs to the lock
 }
 
 // NewRequest validates a name and options. Only authors of backends need it. A backend
@@ -133,7 +132,7 @@ func (r *Request) agree() error {
 		return fmt.Errorf("minimum hold %v is over the maximum hold of %v", r.MinHold, r.MaxHold)
 	case r.MinHold > 0 && r.Kind != Exclusive:
 		return fmt.Errorf("WithMinHold works with exclusive locks only, and not with %s", r.Kind.option())
-	case r.Kind == Slots && r.guard != nil && r.guard.named:
+	case r.Kind == Slots && r.guard != nil && len(r.guard.resources) > 0:
 		return fmt.Errorf("WithGuard with slots claims %q and the like, so name no resources: the tokens of those who have different slots are not in order, and no guard can protect what they share", SlotResource(r.Name, 0))
 	case !r.Renew && r.MinHold >= valid:
 		return fmt.Errorf("minimum hold %v does not fit into the validity of %v, which is all that a lock without renewal has", r.MinHold, valid)
@@ -333,7 +332,7 @@ func WithGuard(g fencing.Guard, resources ...string) Option {
 		if g == nil {
 			return fmt.Errorf("WithGuard was given no guard")
 		}
-		r.guard = &guardUse{g, resources, len(resources) > 0}
+		r.guard = &guardUse{g, resources}
 		return nil
 	}
 }
