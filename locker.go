@@ -148,6 +148,17 @@ var (
 	ErrClosed = errors.New("locker is closed")
 )
 
+// Unavailable makes err an [ErrUnavailable], unless it says already what its caller knows of
+// the store. Only package driver needs it.
+func Unavailable(err error) error {
+	for _, class := range []error{ErrUnavailable, ErrTaken, ErrMismatch, ErrOutcomeUnknown, ErrClosed} {
+		if errors.Is(err, class) {
+			return err
+		}
+	}
+	return fmt.Errorf("%w: %w", ErrUnavailable, err)
+}
+
 // Reason says why a lock is no longer held.
 type Reason uint8
 

@@ -119,8 +119,8 @@ func lockAll(ctx context.Context, acquire func(context.Context, string, ...Optio
 			s.add(lock)
 		case s.Err() != nil:
 			return nil, s.incomplete(err)
-		case !over && !hasClass(err) && wait.Err() != nil: // it ended after an earlier name was locked
-			return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
+		case !over && wait.Err() != nil: // perhaps it ended after an earlier name was locked
+			return nil, Unavailable(err)
 		default:
 			return nil, err
 		}
@@ -132,11 +132,6 @@ func lockAll(ctx context.Context, acquire func(context.Context, string, ...Optio
 	}
 	complete = true
 	return s, nil
-}
-
-// hasClass reports whether err says what its caller knows of the store.
-func hasClass(err error) bool {
-	return slices.ContainsFunc([]error{ErrTaken, ErrUnavailable, ErrOutcomeUnknown, ErrClosed, ErrMismatch}, func(class error) bool { return errors.Is(err, class) })
 }
 
 // add makes the Set depend on a lock. No goroutine waits for its loss.

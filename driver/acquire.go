@@ -178,7 +178,7 @@ func (l *Locker[H]) giveUp(ctx context.Context, c *call[H], err error) error {
 	case over(ctx):
 		err = c.endedBy(fmt.Errorf("%w: %w", cause(ctx), err))
 	default:
-		err = unavailable(err)
+		err = locker.Unavailable(err)
 		n.fail(err)
 	}
 	l.mu.Unlock()
@@ -214,14 +214,4 @@ func (l *Locker[H]) leaveFront(n *line[H]) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.advance(n)
-}
-
-// unavailable makes err a [locker.ErrUnavailable], unless it says what it is.
-func unavailable(err error) error {
-	for _, class := range []error{locker.ErrUnavailable, locker.ErrTaken, locker.ErrClosed, locker.ErrOutcomeUnknown, locker.ErrMismatch} {
-		if errors.Is(err, class) {
-			return err
-		}
-	}
-	return fmt.Errorf("%w: %w", locker.ErrUnavailable, err)
 }

@@ -179,7 +179,7 @@ func (l *Locker[H]) Inspect(ctx context.Context, name string) (locker.Info, erro
 	}
 	info, err := s.Inspect(ctx, name)
 	if err != nil {
-		return locker.Info{}, l.wrap("inspect", name, unavailable(err))
+		return locker.Info{}, l.wrap("inspect", name, locker.Unavailable(err))
 	}
 	info.Name = name
 	return info, nil
@@ -193,7 +193,7 @@ func (l *Locker[H]) Break(ctx context.Context, name string, tokens ...uint64) (b
 	}
 	broken, err := s.Break(ctx, name, tokens...)
 	if err != nil {
-		return false, l.wrap("break", name, unavailable(err))
+		return false, l.wrap("break", name, locker.Unavailable(err))
 	}
 	return broken, nil
 }
@@ -206,7 +206,7 @@ func (l *Locker[H]) List(ctx context.Context, prefix string) ([]locker.Info, err
 	}
 	infos, err := s.List(ctx, prefix)
 	if err != nil {
-		return nil, l.wrap("list", prefix, unavailable(err))
+		return nil, l.wrap("list", prefix, locker.Unavailable(err))
 	}
 	slices.SortFunc(infos, func(a, b locker.Info) int { return strings.Compare(a.Name, b.Name) })
 	return infos, nil

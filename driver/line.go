@@ -150,7 +150,7 @@ func (c *call[H]) endedBy(why error) error {
 	if c.told && !errors.Is(why, locker.ErrClosed) {
 		return fmt.Errorf("%w: %w", locker.ErrTaken, why)
 	}
-	return unavailable(why)
+	return locker.Unavailable(why)
 }
 
 // decide lets a call go on. The Locker's mutex is held.
@@ -199,7 +199,7 @@ func (l *Locker[H]) NotYet(name string, h H, why error) {
 	if n == nil || n.front == nil || n.known(n.front.req) || any(n.front.h) != any(h) {
 		return
 	}
-	n.notYet = unavailable(why)
+	n.notYet = locker.Unavailable(why)
 	for _, c := range n.once {
 		c.decide(nil, n.notYet)
 	}

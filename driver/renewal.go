@@ -72,7 +72,7 @@ func (l *Locker[H]) renewNow(ctx context.Context, t *turn[H]) error {
 		return lost
 	}
 	if err != nil {
-		return l.wrap("renew", t.name, unavailable(err))
+		return l.wrap("renew", t.name, locker.Unavailable(err))
 	}
 	return nil
 }

@@ -194,7 +194,7 @@ func (t *turn[H]) Unlock(ctx context.Context) error {
 		err = &locker.LostError{Name: t.name, Reason: lost.Reason, Cause: lost.Cause}
 	default:
 		l.cleanUp(a)
-		return l.wrap("unlock", t.name, unavailable(err))
+		return l.wrap("unlock", t.name, locker.Unavailable(err))
 	}
 	l.done(a)
 	return err
