@@ -24,13 +24,19 @@ var faultClauses = []Clause{
 func lostReply(x *trial) {
 	a, b, name := x.networked(), x.locker(), x.name()
 	x.unlock(x.lock(a.Locker, name)) // its connections are there
+	err := x.tryUnheard(a, name)
+	x.freedAfter(err, b, name, "after an attempt whose reply was lost")
+}
+
+// tryUnheard makes an attempt whose reply is lost, and returns its error.
+func (x *trial) tryUnheard(a Client, name string, kind ...locker.Option) error {
 	a.CutReplies()
-	lock, err := a.Locker.TryLock(x.within(x.h.TTL/4), name, x.long())
+	lock, err := a.Locker.TryLock(x.within(x.h.TTL/4), name, append(kind, x.long())...)
 	if err == nil || lock != nil {
 		x.failf("TryLock returned %s and error %v, though no reply had arrived", had(lock), err)
 	}
 	a.Heal()
-	x.freedAfter(err, b, name, "after an attempt whose reply was lost")
+	return err
 }
 
 // freedAfter requires that a failed attempt leaves nothing in the store. If its error is

@@ -29,11 +29,13 @@ var sharedClauses = []Clause{
 
 var reading = locker.WithShared()
 
-// sharing skips the clause unless the backend has shared locks.
-func (x *trial) sharing() {
-	if !x.locker().Guarantees().Shared {
+// sharing starts one more process, and skips the clause unless the backend has shared locks.
+func (x *trial) sharing() locker.Locker {
+	l := x.locker()
+	if !l.Guarantees().Shared {
 		x.skip("shared lock (Guarantees.Shared)")
 	}
+	return l
 }
 
 // soonTaken requires that TryLock with opts finds the name taken, now or soon.
@@ -50,8 +52,7 @@ func (x *trial) soonTaken(l locker.Locker, name, what string, opts ...locker.Opt
 }
 
 func sharedByMany(x *trial) {
-	x.sharing()
-	a, b, c, name := x.locker(), x.locker(), x.locker(), x.name()
+	a, b, c, name := x.sharing(), x.locker(), x.locker(), x.name()
 	first, second := x.lock(a, name, reading, x.long()), x.lock(b, name, reading, x.long())
 	third, err := b.TryLock(x.patient(), name, reading)
 	if err != nil {
@@ -120,12 +121,11 @@ func (c *readersWriters) write(x *trial, l locker.Locker, name string) error {
 }
 
 func sharedCrowd(x *trial) {
-	x.sharing()
 	const goroutines, rounds = 4, 8
 	var work readersWriters
 	name := x.name()
 	var k atomic.Int32
-	x.each(x.lockers(3), goroutines, func(l locker.Locker) {
+	x.each(append(x.lockers(2), x.sharing()), goroutines, func(l locker.Locker) {
 		do := work.read
 		if k.Add(1)%goroutines == 0 {
 			do = work.write
@@ -140,8 +140,7 @@ func sharedCrowd(x *trial) {
 
 // sharedTokens has readers between writers. The last round's reader ends with its lease.
 func sharedTokens(x *trial) {
-	x.sharing()
-	a, b, name := x.locker(), x.locker(), x.name()
+	a, b, name := x.sharing(), x.locker(), x.name()
 	last := uint64(0)
 	next := func(number uint64, who string) {
 		if number <= last {
@@ -164,8 +163,7 @@ func sharedTokens(x *trial) {
 
 // sharedWriter has a writer wait for a reader. Readers come after it, in all processes.
 func sharedWriter(x *trial) {
-	x.sharing()
-	a, b, c, name := x.locker(), x.locker(), x.locker(), x.name()
+	a, b, c, name := x.sharing(), x.locker(), x.locker(), x.name()
 	reader := x.lock(a, name, reading, x.long())
 	writer := x.wait(x.patient(), b, name, x.long())
 	x.waits(writer, c, name)
@@ -183,8 +181,7 @@ func sharedWriter(x *trial) {
 }
 
 func sharedTogether(x *trial) {
-	x.sharing()
-	a, ls, name := x.locker(), x.lockers(4), x.name()
+	a, ls, name := x.sharing(), x.lockers(4), x.name()
 	writer := x.lock(a, name, x.long())
 	var readers []*waiter
 	for _, l := range ls {
@@ -207,8 +204,7 @@ func sharedTogether(x *trial) {
 
 // sharedTold has long leases: nobody may sleep until one ends.
 func sharedTold(x *trial) {
-	x.sharing()
-	a, b, c, name := x.locker(), x.locker(), x.locker(), x.name()
+	a, b, c, name := x.sharing(), x.locker(), x.locker(), x.name()
 	first, second := x.lock(a, name, reading, x.long()), x.lock(b, name, reading, x.long())
 	began := time.Now()
 	writer := x.wait(x.patient(), c, name, x.long())
@@ -229,9 +225,8 @@ func sharedTold(x *trial) {
 // with the long lease, which outlives the short one; then for the short one, when the other
 // has unlocked.
 func sharedTTLs(x *trial) {
-	x.sharing()
 	for _, longFirst := range []bool{true, false} {
-		a, b, c, name := x.locker(), x.locker(), x.locker(), x.name()
+		a, b, c, name := x.sharing(), x.locker(), x.locker(), x.name()
 		ttls := []time.Duration{2 * x.h.TTL, x.h.TTL}
 		if !longFirst {
 			ttls = []time.Duration{x.h.TTL, 2 * x.h.TTL}
@@ -262,42 +257,47 @@ func sharedTTLs(x *trial) {
 	}
 }
 
-// sharedRenewal holds shares for several TTLs: two of one process, and one of another. As
-// in renewal, a machine that stalls is given a longer TTL.
+// sharedRenewal holds two shares of one process, and one of another.
 func sharedRenewal(x *trial) {
-	x.sharing()
-	a, b, c := x.locker(), x.locker(), x.locker()
+	a, b, c := x.sharing(), x.locker(), x.locker()
+	x.renewedTogether(c, nil, func(name string, ttl locker.Option) (readers []*locker.Lock) {
+		for _, l := range []locker.Locker{a, a, b} {
+			readers = append(readers, x.lock(l, name, reading, ttl, locker.WithHolder(fmt.Sprint(len(readers)))))
+		}
+		return readers
+	})
+}
+
+// renewedTogether has locks held for several TTLs, while rival waits for one that they exclude. As in
+// renewal, a machine that stalls is given a longer TTL.
+func (x *trial) renewedTogether(rival locker.Locker, kind []locker.Option, hold func(name string, ttl locker.Option) []*locker.Lock) {
 	var lost error
 	for _, ttl := range []time.Duration{x.h.TTL, 3 * x.h.TTL, 9 * x.h.TTL} {
 		name := x.name()
-		var readers []*locker.Lock
-		for _, l := range []locker.Locker{a, a, b} {
-			readers = append(readers, x.lock(l, name, reading, locker.WithTTL(ttl), locker.WithHolder(fmt.Sprint(len(readers)))))
-		}
-		w := x.wait(x.patientFor(4*ttl), c, name)
+		held := hold(name, locker.WithTTL(ttl))
+		w := x.wait(x.patientFor(4*ttl), rival, name, kind...)
 		select {
 		case <-w.done:
 		case <-time.After(5 * ttl / 2):
 		}
 		lost = nil
-		for _, lock := range readers {
+		for _, lock := range held {
 			lost = errors.Join(lost, lock.Err())
 		}
 		if lost == nil && w.back() {
-			x.failf("a writer was served (error %v) while three readers believed", w.err)
+			x.failf("a waiter was served (error %v) while %d holders that exclude it believed", w.err, len(held))
 		}
-		lost = x.unlockAll(lost, readers)
-		x.unlock(x.served(w, "after the readers"))
+		lost = x.unlockAll(lost, held)
+		x.unlock(x.served(w, "after the others"))
 		if lost == nil {
 			return
 		}
 	}
-	x.failf("shared locks that are to be renewed were lost each time: %w", lost)
+	x.failf("locks that are to be renewed were lost each time: %w", lost)
 }
 
 func sharedRelease(x *trial) {
-	x.sharing()
-	a, b, c, name := x.locker(), x.locker(), x.locker(), x.name()
+	a, b, c, name := x.sharing(), x.locker(), x.locker(), x.name()
 	stays := x.lock(a, name, reading, x.long())
 	sibling := x.lock(a, name, reading, x.long(), locker.WithHolder("another lease of the same process"))
 	other := x.lock(b, name, reading, x.long())
@@ -313,8 +313,7 @@ func sharedRelease(x *trial) {
 }
 
 func sharedDead(x *trial) {
-	x.sharing()
-	dead, b, c, name := x.networked(), x.locker(), x.locker(), x.name()
+	b, dead, c, name := x.sharing(), x.networked(), x.locker(), x.name()
 	gone := x.lock(dead.Locker, name, reading, x.ttl())
 	stays := x.lock(b, name, reading, x.long())
 	lost := gone.Lost()
@@ -337,8 +336,7 @@ func sharedDead(x *trial) {
 // sharedDeadWriter has a writer wait behind a reader that goes on reading. First it gives
 // up, then it is cut off.
 func sharedDeadWriter(x *trial) {
-	x.sharing()
-	a, b, c, name := x.locker(), x.locker(), x.locker(), x.name()
+	a, b, c, name := x.sharing(), x.locker(), x.locker(), x.name()
 	reader := x.lock(a, name, reading, x.long())
 	ctx, cancel := context.WithCancel(x.patient())
 	writer := x.wait(ctx, b, name, x.ttl())
@@ -361,16 +359,10 @@ func sharedDeadWriter(x *trial) {
 }
 
 func sharedLostReply(x *trial) {
-	x.sharing()
-	a, b, name := x.networked(), x.locker(), x.name()
+	b, a, name := x.sharing(), x.networked(), x.name()
 	x.unlock(x.lock(a.Locker, name, reading)) // its connections are there
 	stays := x.lock(b, name, reading, x.long())
-	a.CutReplies()
-	lock, err := a.Locker.TryLock(x.within(x.h.TTL/4), name, reading, x.long())
-	if err == nil || lock != nil {
-		x.failf("TryLock returned %s and error %v, though no reply had arrived", had(lock), err)
-	}
-	a.Heal()
+	err := x.tryUnheard(a, name, reading)
 	if err := stays.Renew(x.patient()); err != nil {
 		x.failf("a reader was lost to another's attempt: %w", err)
 	}
@@ -380,8 +372,7 @@ func sharedLostReply(x *trial) {
 
 // sharedBreak also looks at what Inspect shows.
 func sharedBreak(x *trial) {
-	x.sharing()
-	a, b, c, name := x.locker(), x.locker(), x.locker(), x.name()
+	a, b, c, name := x.sharing(), x.locker(), x.locker(), x.name()
 	breaker, i := x.breaker(c), x.inspector(c)
 	stays := x.lock(a, name, reading, x.long(), locker.WithHolder("the first"))
 	goes := x.lock(b, name, reading, x.long(), locker.WithHolder("the second"))

@@ -25,11 +25,13 @@ var slotClauses = []Clause{
 	{"slots-break", "Whoever breaks one holder's slot must not take the others'.", slotsBreak},
 }
 
-// slotted skips the clause unless the backend has slots.
-func (x *trial) slotted() {
-	if !x.locker().Guarantees().Slots {
+// slotted starts one more process, and skips the clause unless the backend has slots.
+func (x *trial) slotted() locker.Locker {
+	l := x.locker()
+	if !l.Guarantees().Slots {
 		x.skip("slot (Guarantees.Slots)")
 	}
+	return l
 }
 
 // slot locks a slot and requires that it is this one.
@@ -42,8 +44,7 @@ func (x *trial) slot(l locker.Locker, name string, want, n int, opts ...locker.O
 }
 
 func slots(x *trial) {
-	x.slotted()
-	a, b, name := x.locker(), x.locker(), x.name()
+	a, b, name := x.slotted(), x.locker(), x.name()
 	const n = 3
 	var held []*locker.Lock
 	for k, l := range []locker.Locker{a, b, a} {
@@ -68,12 +69,11 @@ func slots(x *trial) {
 
 // slotsCrowd has more goroutines than there are slots.
 func slotsCrowd(x *trial) {
-	x.slotted()
 	const n, goroutines, rounds = 3, 4, 8
 	var inside [n]atomic.Int32
 	var guard fencing.Memory
 	name := x.name()
-	x.each(x.lockers(3), goroutines, func(l locker.Locker) {
+	x.each(append(x.lockers(2), x.slotted()), goroutines, func(l locker.Locker) {
 		for range rounds {
 			lock, err := x.lockSlowly(x.patient(), l, name, locker.WithSlots(n))
 			if err != nil {
@@ -99,8 +99,7 @@ func slotsCrowd(x *trial) {
 }
 
 func slotsTokens(x *trial) {
-	x.slotted()
-	a, b, name := x.locker(), x.locker(), x.name()
+	a, b, name := x.slotted(), x.locker(), x.name()
 	var last [2]fencing.Token
 	for round := range 3 {
 		first, second := x.slot(a, name, 0, 2, x.long()), x.slot(b, name, 1, 2, x.ttl(), locker.WithoutRenewal())
@@ -123,8 +122,7 @@ func slotsTokens(x *trial) {
 }
 
 func slotsTold(x *trial) {
-	x.slotted()
-	a, ls, name := x.locker(), x.lockers(3), x.name()
+	a, ls, name := x.slotted(), x.lockers(3), x.name()
 	held := []*locker.Lock{x.slot(a, name, 0, 2, x.long()), x.slot(a, name, 1, 2, x.long())}
 	began := time.Now()
 	var line []*waiter
@@ -155,8 +153,7 @@ func slotsTold(x *trial) {
 }
 
 func slotsDead(x *trial) {
-	x.slotted()
-	dead, b, c, name := x.networked(), x.locker(), x.locker(), x.name()
+	b, dead, c, name := x.slotted(), x.networked(), x.locker(), x.name()
 	gone, stays := x.slot(dead.Locker, name, 0, 2, x.ttl()), x.slot(b, name, 1, 2, x.long())
 	w := x.waitBehindWithin(x.patientFor(x.h.TTL), gone, c, locker.WithSlots(2))
 	x.waits(w, b, name)
@@ -173,37 +170,16 @@ func slotsDead(x *trial) {
 	x.unlock(stays)
 }
 
-// slotsRenewal holds slots for several TTLs. As in renewal, a machine that stalls is given
-// a longer TTL.
 func slotsRenewal(x *trial) {
-	x.slotted()
-	a, b := x.locker(), x.locker()
-	var lost error
-	for _, ttl := range []time.Duration{x.h.TTL, 3 * x.h.TTL, 9 * x.h.TTL} {
-		name := x.name()
-		held := []*locker.Lock{x.slot(a, name, 0, 2, locker.WithTTL(ttl)), x.slot(a, name, 1, 2, locker.WithTTL(ttl))}
-		w := x.wait(x.patientFor(4*ttl), b, name, locker.WithSlots(2))
-		select {
-		case <-w.done:
-		case <-time.After(5 * ttl / 2):
-		}
-		lost = errors.Join(held[0].Err(), held[1].Err())
-		if lost == nil && w.back() {
-			x.failf("a third holder of 2 slots was served (error %v) while two believed", w.err)
-		}
-		lost = x.unlockAll(lost, held)
-		x.unlock(x.served(w, "after the others"))
-		if lost == nil {
-			return
-		}
-	}
-	x.failf("slots that are to be renewed were lost each time: %w", lost)
+	a, b := x.slotted(), x.locker()
+	x.renewedTogether(b, []locker.Option{locker.WithSlots(2)}, func(name string, ttl locker.Option) []*locker.Lock {
+		return []*locker.Lock{x.slot(a, name, 0, 2, ttl), x.slot(a, name, 1, 2, ttl)}
+	})
 }
 
 // slotsMismatch asks for what does not go with what is held, and with what is waited for.
 func slotsMismatch(x *trial) {
-	x.slotted()
-	a, b, c, name := x.locker(), x.locker(), x.locker(), x.name()
+	a, b, c, name := x.slotted(), x.locker(), x.locker(), x.name()
 	three, exclusive := locker.WithSlots(3), func(*locker.Request) error { return nil }
 	refused := func(l locker.Locker, when string, opt locker.Option, words ...string) {
 		for _, ask := range []func(context.Context, string, ...locker.Option) (*locker.Lock, error){l.TryLock, l.Lock} {
@@ -248,8 +224,7 @@ func slotsMismatch(x *trial) {
 }
 
 func slotsReleaseLate(x *trial) {
-	x.slotted()
-	a, b, name := x.locker(), x.locker(), x.name()
+	a, b, name := x.slotted(), x.locker(), x.name()
 	held := x.slot(a, name, 0, 1, x.ttl(), locker.WithoutRenewal())
 	next := x.wait(x.patientFor(x.h.TTL), b, name, locker.WithSlots(1), x.long())
 	lock := x.served(next, "after the end of a slot's lease")
@@ -263,16 +238,10 @@ func slotsReleaseLate(x *trial) {
 }
 
 func slotsLostReply(x *trial) {
-	x.slotted()
-	a, b, name := x.networked(), x.locker(), x.name()
+	b, a, name := x.slotted(), x.networked(), x.name()
 	x.unlock(x.lock(a.Locker, name, locker.WithSlots(2))) // its connections are there
 	stays := x.slot(b, name, 0, 2, x.long())
-	a.CutReplies()
-	lock, err := a.Locker.TryLock(x.within(x.h.TTL/4), name, locker.WithSlots(2), x.long())
-	if err == nil || lock != nil {
-		x.failf("TryLock returned %s and error %v, though no reply had arrived", had(lock), err)
-	}
-	a.Heal()
+	err := x.tryUnheard(a, name, locker.WithSlots(2))
 	began := time.Now()
 	second := x.slot(b, name, 1, 2, x.long())
 	if took := time.Since(began); !errors.Is(err, locker.ErrOutcomeUnknown) && took > x.longTTL()/2 {
@@ -285,8 +254,7 @@ func slotsLostReply(x *trial) {
 
 // slotsBreak also looks at what Inspect shows.
 func slotsBreak(x *trial) {
-	x.slotted()
-	a, b, c, name := x.locker(), x.locker(), x.locker(), x.name()
+	a, b, c, name := x.slotted(), x.locker(), x.locker(), x.name()
 	breaker, i := x.breaker(c), x.inspector(c)
 	stays := x.slot(a, name, 0, 2, x.long(), locker.WithHolder("the first"))
 	goes := x.slot(b, name, 1, 2, x.long(), locker.WithHolder("the second"))
