@@ -85,6 +85,11 @@ func TestNodeThatHangsIsNotHeardOutWhereOthersLagBehind(t *testing.T) {
 // Waiters are served and locks handed over though nothing is heard from one node,
 // and though another comes back in between without its data.
 func TestWaitersAreServedWhileNodesHangAndForget(t *testing.T) {
+	whileNodesHangAndForget(t, func(t *testing.T, lockers []*redlock.Locker) { crowd(t, lockers, 16, 2) })
+}
+
+func whileNodesHangAndForget(t *testing.T, work func(*testing.T, []*redlock.Locker)) {
+	t.Helper()
 	servers := startNodes(t, 5)
 	opts := redlock.Options{DurableNodes: true, NodeTimeout: 5 * time.Second}
 	var lockers []*redlock.Locker
@@ -92,11 +97,11 @@ func TestWaitersAreServedWhileNodesHangAndForget(t *testing.T) {
 		lockers = append(lockers, newLocker(t, servers, opts))
 	}
 	servers[0].Pause()
-	crowd(t, lockers, 16, 2)
+	work(t, lockers)
 	servers[0].Resume()
-	crowd(t, lockers, 16, 2)
+	work(t, lockers)
 	forget(servers[1]) // nobody holds the lock now
-	crowd(t, lockers, 16, 2)
+	work(t, lockers)
 	for _, s := range servers {
 		eventually(t, "nothing is left", func() bool { return s.Do("EXISTS", "a", "lockstile:q:{a}") == "0" })
 	}

@@ -284,21 +284,7 @@ func TestSplitVoteBetweenReadersAndWritersIsResolved(t *testing.T) {
 // Readers and writers of many processes, while nodes hang, forget and come back: nobody is
 // beside a writer, and a guard with two marks refuses nobody.
 func TestCrowdOfReadersAndWritersWhileNodesHangAndForget(t *testing.T) {
-	servers := startNodes(t, 5)
-	opts := redlock.Options{DurableNodes: true, NodeTimeout: 5 * time.Second}
-	var lockers []*redlock.Locker
-	for range 4 {
-		lockers = append(lockers, newLocker(t, servers, opts))
-	}
-	servers[0].Pause()
-	readAndWrite(t, lockers)
-	servers[0].Resume()
-	readAndWrite(t, lockers)
-	forget(servers[1]) // nobody holds the lock now
-	readAndWrite(t, lockers)
-	for _, s := range servers {
-		eventually(t, "nothing is left", func() bool { return s.Do("EXISTS", "a", "lockstile:q:{a}") == "0" })
-	}
+	whileNodesHangAndForget(t, readAndWrite)
 }
 
 func readAndWrite(t *testing.T, lockers []*redlock.Locker) {
