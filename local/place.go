@@ -19,9 +19,12 @@ import (
 //   - The turn: whoever has it decides alone who gets the lock, and draws the number. That
 //     is the exclusive holder, or for a moment somebody who asks.
 //   - A place for each who shares the lock or has a slot. The holder's record is in the
-//     file, behind the grants. An exclusive lock is on the turn and on all places at once, or,
-//     if only such are taken whose locks were broken, on the turn and the byte behind it.
+//     file, behind the grants.
 //   - A byte for each who waits, which says for what.
+//
+// An exclusive lock is on the turn and on all places at once. Where a lock was broken and its
+// holder lives, the kernel keeps that place: then an exclusive lock is on the turn and the
+// byte behind it.
 const (
 	turn       = 0
 	firstPlace = 2 // the byte before makes an exclusive lock longer than the turn

@@ -99,13 +99,13 @@ end
 // paused, and all others sleep until the end of a lease that is long over. Where the last
 // does not listen, the first is told.
 //
-// A writer that waits for readers keeps later ones waiting. Whether he is there is not
-// found out by a claim, for it may be long until the lock is his. So he must have looked by
-// the time that is noted under '!': he is told to when he comes to the front, and then
-// looks once a second. If he has not, he is dropped.
+// A writer at the front that waits for readers keeps later readers out. It may wait for long,
+// so a claim would show too late that it is dead. It must look once a second instead, from when it
+// comes to the front and is told to. The facts note under '!' by when it must have looked. If
+// it has not looked by then, it is dropped.
 //
-// The waiter mine asks just now: he need not be told. pass answers whether others can go on,
-// and whether it is his turn.
+// The waiter called mine is the one that asks just now, so it need not be told. pass answers
+// whether others can go on, and whether it is the turn of mine.
 const passing = entries + leaving + waking
 
 const waking = `
