@@ -404,5 +404,5 @@ func sharedBreak(x *trial) {
 	if ok, err := breaker.Break(x.patient(), name); !ok || err != nil {
 		x.failf("Break of all returned %v, %v", ok, err)
 	}
-	x.free(c, name, "after all readers' shares were broken")
+	x.freeBeforeLease(c, name, "after all readers' shares were broken")
 }

@@ -81,13 +81,13 @@ func TestQuietIsSilentAboutATakenLockAndNotAboutErrors(t *testing.T) {
 		launch(t, "run", "-b", url, "--quiet", "--no-wait", "x", "--", "true"),
 		launch(t, "run", "-b", url, "--quiet", "--wait", "300ms", "x", "--", "true"),
 	}
-	interrupted := launch(t, "run", "-b", url, "--quiet", "x", "--", "true")
-	awaitWaiters(t, url, "x", "1")
-	interrupted.signal(syscall.SIGTERM)
-	interrupted.ends(128 + int(syscall.SIGTERM))
 	for _, p := range quiet {
 		p.ends(75)
 	}
+	interrupted := launch(t, "run", "-b", url, "--quiet", "x", "--", "true")
+	awaitWaiters(t, url, "x", "1") // no longer one of the quiet
+	interrupted.signal(syscall.SIGTERM)
+	interrupted.ends(128 + int(syscall.SIGTERM))
 	for _, p := range append(quiet, interrupted) {
 		if p.errs.String() != "" {
 			t.Errorf("%v says %s", p.cmd.Args[1:], p.errs)
