@@ -2,12 +2,15 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/internal/meter"
@@ -60,10 +63,7 @@ func (c crowd) start(ctx context.Context) (end func() (int64, error)) {
 					errs[i] = err
 					return
 				}
-				if c.turn > 0 {
-					time.Sleep(c.turn)
-				}
-				errs[i] = lock.Unlock(ctx)
+				errs[i] = errors.Join(spend(c.turn), lock.Unlock(ctx))
 				locks.Add(1)
 			}
 		})
@@ -75,6 +75,21 @@ func (c crowd) start(ctx context.Context) (end func() (int64, error)) {
 		}
 		return locks.Load(), firstError(errs)
 	}
+}
+
+// spend blocks a thread for one turn. Go's own timers end up to a millisecond late where the
+// process waits for the network (https://github.com/golang/go/issues/53824): the turns of one
+// contest would be longer than those of another.
+func spend(turn time.Duration) error {
+	if turn == 0 {
+		return nil
+	}
+	t := unix.NsecToTimespec(int64(turn))
+	err := unix.Nanosleep(&t, &t)
+	for errors.Is(err, unix.EINTR) {
+		err = unix.Nanosleep(&t, &t)
+	}
+	return err
 }
 
 // rate is how many locks a second they get, and how many requests each.
