@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/lockstile/locker/internal/lab/process"
 	"github.com/lockstile/locker/internal/lab/testserver"
 )
 
@@ -34,17 +35,17 @@ func becomeInit() {
 // container runs the image's entrypoint and command, as its process 1 where the machine
 // allows that, with the programs of a folder. It returns the process, and the first
 // process in the container.
-func container(t *testing.T, folder, backend string) (p *process, first func() int) {
+func container(t *testing.T, folder, backend string) (p *process.Process, first func() int) {
 	t.Helper()
 	words := append(instruction(t, "ENTRYPOINT"), instruction(t, "CMD")...)
 	words[0] = folder + "/" + words[0]
 	env := []string{backend, "PATH=" + folder + ":/usr/bin:/bin"}
 	if exec.Command("unshare", "--pid", "--fork", "--mount-proc", "true").Run() != nil {
 		p = launch(t, append(env, adopts+"=1"), exec.Command(os.Args[0], words...))
-		return p, func() int { return p.cmd.Process.Pid }
+		return p, func() int { return p.Cmd.Process.Pid }
 	}
 	p = launch(t, env, exec.Command("unshare", append([]string{"--pid", "--fork", "--kill-child", "--mount-proc"}, words...)...))
-	return p, func() int { return childOf(t, p.cmd.Process.Pid) }
+	return p, func() int { return childOf(t, p.Cmd.Process.Pid) }
 }
 
 // childOf returns the one child of a process.
@@ -83,8 +84,8 @@ while [ -e /proc/$orphan ]; do sleep 0.02; done
 echo reaped
 exit 7`)
 	p, _ := container(t, folder, "LOCKER_BACKEND=redis://"+testserver.Redis(t).Addr())
-	p.says("reaped")
-	p.ends(7)
+	p.Says("reaped")
+	p.Ends(7)
 }
 
 func TestContainerThatIsStoppedEndsItsProgramAndGivesTheLockBack(t *testing.T) {
@@ -93,12 +94,12 @@ func TestContainerThatIsStoppedEndsItsProgramAndGivesTheLockBack(t *testing.T) {
 	script(t, folder, "worker", `trap 'echo ends well; exit 0' TERM; echo "runs as $$"; while :; do sleep 0.02; done`)
 	backend := "LOCKER_BACKEND=redis://" + testserver.Redis(t).Addr()
 	p, first := container(t, folder, backend)
-	p.says("runs as ")
+	p.Says("runs as ")
 	if err := syscall.Kill(first(), syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	p.says("ends well")
-	p.ends(0)
+	p.Says("ends well")
+	p.Ends(0)
 	next := launch(t, []string{backend}, exec.Command(folder+"/locker", "run", "--no-wait", "invoices", "--", "true"))
-	next.ends(0)
+	next.Ends(0)
 }

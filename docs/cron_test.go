@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lockstile/locker/internal/lab/process"
 	"github.com/lockstile/locker/internal/lab/testserver"
 )
 
@@ -33,7 +34,7 @@ func TestCronProgramRunsOncePerTickOnThreeMachines(t *testing.T) {
 	t.Parallel()
 	all := onceATick(t, "nightly", ticks, "report made", "another machine makes this report")
 	if failed := total(all, "no report"); failed != 0 {
-		t.Errorf("%d runs failed:\n%s%s%s", failed, all[0].said, all[1].said, all[2].said)
+		t.Errorf("%d runs failed:\n%s%s%s", failed, all[0].Said(), all[1].Said(), all[2].Said())
 	}
 }
 
@@ -46,7 +47,7 @@ func TestGocronRunsAJobOnOneInstance(t *testing.T) {
 // minute of the store's clock. In each of them every machine asks at least once, mostly when
 // another one has already finished. The program says that it ran, or that it came when
 // another one had.
-func onceATick(t *testing.T, program string, ticks int, ran, came string) (all []*process) {
+func onceATick(t *testing.T, program string, ticks int, ran, came string) (all []*process.Process) {
 	t.Helper()
 	url, step := skewedRedis(t)
 	for range machines {
@@ -55,27 +56,27 @@ func onceATick(t *testing.T, program string, ticks int, ran, came string) (all [
 	for tick := 1; tick <= ticks; tick++ {
 		before := make([]int, len(all))
 		for i, p := range all {
-			before[i] = p.count(ran) + p.count(came)
+			before[i] = p.Count(ran) + p.Count(came)
 		}
 		for i, p := range all {
-			p.wait("it has come in this tick", func() bool { return p.count(ran)+p.count(came) > before[i] })
+			p.Wait("it has come in this tick", func() bool { return p.Count(ran)+p.Count(came) > before[i] })
 		}
-		all[0].wait("somebody has run", func() bool { return total(all, ran) >= tick })
+		all[0].Wait("somebody has run", func() bool { return total(all, ran) >= tick })
 		if runs := total(all, ran); runs != tick {
 			t.Fatalf("%d runs in %d ticks", runs, tick)
 		}
 		step(time.Minute)
 	}
 	for _, p := range all {
-		p.signal(syscall.SIGTERM)
-		p.ends(0)
+		p.Signal(syscall.SIGTERM)
+		p.Ends(0)
 	}
 	return all
 }
 
-func total(all []*process, said string) (n int) {
+func total(all []*process.Process, said string) (n int) {
 	for _, p := range all {
-		n += p.count(said)
+		n += p.Count(said)
 	}
 	return n
 }

@@ -19,8 +19,8 @@ func TestCrontabRunsOncePerTickOnThreeMachines(t *testing.T) {
 	for tick := 1; tick <= ticks; tick++ {
 		for machine := range machines {
 			cron := launch(t, []string{"LOCKER_BACKEND=" + url}, exec.Command("/bin/sh", "-c", command))
-			cron.ends(0)
-			if said := cron.said.String(); said != "" {
+			cron.Ends(0)
+			if said := cron.Said(); said != "" {
 				t.Errorf("machine %d in tick %d gets mail: %s", machine, tick, said)
 			}
 			step(20 * time.Second)

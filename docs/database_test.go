@@ -6,13 +6,14 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/lockstile/locker/internal/lab/process"
 	"github.com/lockstile/locker/internal/lab/testserver"
 )
 
 // soon returns a context that ends when a test has waited for too long.
 func soon(t *testing.T) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), process.Patience)
 	t.Cleanup(cancel)
 	return ctx
 }

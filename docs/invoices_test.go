@@ -48,19 +48,19 @@ func TestWorkerThatWasPausedCannotWrite(t *testing.T) {
 	select {
 	case <-rates.asked:
 	case <-soon(t).Done():
-		t.Fatalf("the first worker does not ask for the rate: %s", first.said)
+		t.Fatalf("the first worker does not ask for the rate: %s", first.Said())
 	}
-	first.pause()
+	first.Pause()
 	close(rates.answer)
 	second := start(t, env, "invoices")
-	second.says("invoice 1 completed under token")
-	second.ends(0)
+	second.Says("invoice 1 completed under token")
+	second.Ends(0)
 
-	first.signal(syscall.SIGCONT)
-	first.says(`stale fencing token: "invoices" has seen token`)
-	first.ends(0)
-	if n := first.count("completed"); n != 0 {
-		t.Errorf("the first worker says that it has completed an invoice: %s", first.said)
+	first.Signal(syscall.SIGCONT)
+	first.Says(`stale fencing token: "invoices" has seen token`)
+	first.Ends(0)
+	if n := first.Count("completed"); n != 0 {
+		t.Errorf("the first worker says that it has completed an invoice: %s", first.Said())
 	}
 	if total := number(t, db, `SELECT total FROM invoice`); total != 126 {
 		t.Errorf("the invoice says %d, and the second worker wrote 126", total)

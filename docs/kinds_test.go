@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lockstile/locker/internal/lab/process"
 	"github.com/lockstile/locker/internal/lab/testserver"
 )
 
@@ -24,29 +25,29 @@ func TestReadersSeeWholeChanges(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	var readers []*process
+	var readers []*process.Process
 	for range 3 {
 		readers = append(readers, start(t, env, "rates", dir))
 	}
 	for value := range 5 {
 		for _, p := range readers {
-			p.says(fmt.Sprintf("read %d\n", value))
+			p.Says(fmt.Sprintf("read %d\n", value))
 		}
-		start(t, env, "rates", dir, fmt.Sprint(value+1)).ends(0)
+		start(t, env, "rates", dir, fmt.Sprint(value+1)).Ends(0)
 	}
 	for _, p := range readers {
-		p.says("read 5\n")
-		p.signal(syscall.SIGTERM)
-		p.ends(0)
+		p.Says("read 5\n")
+		p.Signal(syscall.SIGTERM)
+		p.Ends(0)
 	}
 }
 
 var licence = regexp.MustCompile(`has licence (\d), token \d+\n`)
 
 // licences returns those that the programs have, in order.
-func licences(all []*process) (have []string) {
+func licences(all []*process.Process) (have []string) {
 	for _, p := range all {
-		if m := licence.FindStringSubmatch(p.said.String()); m != nil {
+		if m := licence.FindStringSubmatch(p.Said()); m != nil {
 			have = append(have, m[1])
 		}
 	}
@@ -54,9 +55,9 @@ func licences(all []*process) (have []string) {
 	return have
 }
 
-func wantLicences(t *testing.T, all []*process, want ...string) {
+func wantLicences(t *testing.T, all []*process.Process, want ...string) {
 	t.Helper()
-	for end := time.Now().Add(patience); !slices.Equal(licences(all), want); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(process.Patience); !slices.Equal(licences(all), want); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("licences %v, want %v", licences(all), want)
 		}
@@ -68,7 +69,7 @@ func TestThreeHaveALicenceAndTheNextWhenOneEndsOrDies(t *testing.T) {
 	t.Parallel()
 	url := "redis://" + testserver.Redis(t).Addr()
 	env := []string{"LOCKER_BACKEND=" + url}
-	var first, next []*process
+	var first, next []*process.Process
 	for range 3 {
 		first = append(first, start(t, env, "render"))
 	}
@@ -78,10 +79,10 @@ func TestThreeHaveALicenceAndTheNextWhenOneEndsOrDies(t *testing.T) {
 	}
 	waiting := func() bool {
 		p := start(t, env, "locker", "inspect", "licence")
-		p.ends(0)
-		return strings.Contains(p.said.String(), "3 of 3 slots") && regexp.MustCompile(`waiters: +2`).MatchString(p.said.String())
+		p.Ends(0)
+		return strings.Contains(p.Said(), "3 of 3 slots") && regexp.MustCompile(`waiters: +2`).MatchString(p.Said())
 	}
-	for end := time.Now().Add(patience); !waiting(); {
+	for end := time.Now().Add(process.Patience); !waiting(); {
 		if time.Now().After(end) {
 			t.Fatal("two do not wait for three")
 		}
@@ -90,12 +91,12 @@ func TestThreeHaveALicenceAndTheNextWhenOneEndsOrDies(t *testing.T) {
 		t.Fatalf("besides three, others have the licences %v", have)
 	}
 	freed := licences(first[:2])
-	first[0].signal(syscall.SIGTERM)
-	first[0].ends(0)
-	first[1].signal(syscall.SIGKILL)
+	first[0].Signal(syscall.SIGTERM)
+	first[0].Ends(0)
+	first[1].Signal(syscall.SIGKILL)
 	wantLicences(t, next, freed...)
 	for _, p := range append(next, first[2]) {
-		p.signal(syscall.SIGTERM)
-		p.ends(0)
+		p.Signal(syscall.SIGTERM)
+		p.Ends(0)
 	}
 }

@@ -9,41 +9,42 @@ import (
 	"time"
 
 	"github.com/lockstile/locker/internal/lab/netproxy"
+	"github.com/lockstile/locker/internal/lab/process"
 	"github.com/lockstile/locker/internal/lab/testserver"
 )
 
 var leads = regexp.MustCompile(`leads, token (\d+)\n`)
 
-// term returns the token of the replica's so manieth term, once it leads.
-func (p *process) term(n int) (token uint64) {
-	p.t.Helper()
-	p.wait("it leads", func() bool { return len(leads.FindAllString(p.said.String(), -1)) >= n })
-	token, err := strconv.ParseUint(leads.FindAllStringSubmatch(p.said.String(), -1)[n-1][1], 10, 64)
+// term returns the token of a replica's so manieth term, once it leads.
+func term(t *testing.T, p *process.Process, n int) (token uint64) {
+	t.Helper()
+	p.Wait("it leads", func() bool { return len(leads.FindAllString(p.Said(), -1)) >= n })
+	token, err := strconv.ParseUint(leads.FindAllStringSubmatch(p.Said(), -1)[n-1][1], 10, 64)
 	if err != nil {
-		p.t.Fatal(err)
+		t.Fatal(err)
 	}
 	return token
 }
 
 // anyLeader waits until one of the replicas leads for the first time.
-func anyLeader(t *testing.T, replicas []*process) (leader *process, others []*process) {
+func anyLeader(t *testing.T, replicas []*process.Process) (leader *process.Process, others []*process.Process) {
 	t.Helper()
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(process.Patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		for i, p := range replicas {
-			if p.count("leads, token") > 0 {
+			if p.Count("leads, token") > 0 {
 				return p, append(append(others, replicas[:i]...), replicas[i+1:]...)
 			}
 		}
 	}
-	t.Fatalf("nobody leads: %s", replicas[0].said)
+	t.Fatalf("nobody leads: %s", replicas[0].Said())
 	return nil, nil
 }
 
 func TestOneReplicaLeadsAndAnotherWhenItIsDeadPausedCutOffOrStopped(t *testing.T) {
 	t.Parallel()
 	store := testserver.Etcd(t, 1).Members[0].Addr()
-	var replicas []*process
-	networks := make(map[*process]*netproxy.Proxy)
+	var replicas []*process.Process
+	networks := make(map[*process.Process]*netproxy.Proxy)
 	for range 3 {
 		network, err := netproxy.Listen(store)
 		if err != nil {
@@ -64,33 +65,33 @@ func TestOneReplicaLeadsAndAnotherWhenItIsDeadPausedCutOffOrStopped(t *testing.T
 	}
 
 	dead, replicas := anyLeader(t, replicas)
-	leading(dead.term(1))
+	leading(term(t, dead, 1))
 	for _, p := range replicas {
-		p.says(fmt.Sprintf("the leader is \"process %d on ", dead.cmd.Process.Pid))
+		p.Says(fmt.Sprintf("the leader is \"process %d on ", dead.Cmd.Process.Pid))
 	}
-	dead.signal(syscall.SIGKILL)
+	dead.Signal(syscall.SIGKILL)
 
 	paused, replicas := anyLeader(t, replicas)
-	leading(paused.term(1))
-	paused.pause()
+	leading(term(t, paused, 1))
+	paused.Pause()
 
 	cutOff := replicas[0]
-	leading(cutOff.term(1))
-	paused.signal(syscall.SIGCONT)
-	paused.says("leads no longer: lock \"leader\" lost")
-	if n := paused.count("leads, token"); n != 1 {
-		t.Errorf("the replica that was paused leads while another does:\n%s", paused.said)
+	leading(term(t, cutOff, 1))
+	paused.Signal(syscall.SIGCONT)
+	paused.Says("leads no longer: lock \"leader\" lost")
+	if n := paused.Count("leads, token"); n != 1 {
+		t.Errorf("the replica that was paused leads while another does:\n%s", paused.Said())
 	}
 	networks[cutOff].Cut()
-	cutOff.says("leads no longer: lock \"leader\" lost")
-	leading(paused.term(2))
+	cutOff.Says("leads no longer: lock \"leader\" lost")
+	leading(term(t, paused, 2))
 	networks[cutOff].Heal()
 
 	stopped := paused
-	stopped.signal(syscall.SIGTERM)
-	stopped.ends(0)
-	leading(cutOff.term(2))
-	cutOff.signal(syscall.SIGTERM)
-	cutOff.ends(0)
-	stopped.says("leads no longer: ")
+	stopped.Signal(syscall.SIGTERM)
+	stopped.Ends(0)
+	leading(term(t, cutOff, 2))
+	cutOff.Signal(syscall.SIGTERM)
+	cutOff.Ends(0)
+	stopped.Says("leads no longer: ")
 }

@@ -3,6 +3,7 @@ package docs_test
 import (
 	"testing"
 
+	"github.com/lockstile/locker/internal/lab/process"
 	"github.com/lockstile/locker/postgres"
 )
 
@@ -19,18 +20,18 @@ func TestOneReplicaMigratesAndTheOthersFindItDone(t *testing.T) {
 		t.Fatal(err)
 	}
 	const replicas = 5
-	var all []*process
+	var all []*process.Process
 	for range replicas {
 		all = append(all, start(t, []string{"DATABASE_URL=" + url}, "migrate"))
 	}
-	all[0].wait("all wait for the lock", func() bool {
+	all[0].Wait("all wait for the lock", func() bool {
 		return number(t, db, `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND objsubid = 1`) == replicas
 	})
 	if err := tx.Rollback(soon(t)); err != nil {
 		t.Fatal(err)
 	}
 	for _, p := range all {
-		p.ends(0)
+		p.Ends(0)
 	}
 	if did, found := total(all, "migrated from version 0 to 3"), total(all, "the schema has version 3"); did != 1 || found != replicas-1 {
 		t.Errorf("%d replicas have migrated, %d have found it done", did, found)

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/lockstile/locker/internal/lab/process"
 	"github.com/lockstile/locker/internal/lab/testserver"
 )
 
@@ -45,26 +46,26 @@ func askedToEnd(t *testing.T, mode string) int {
 	}
 	srv := testserver.Redis(t)
 	main := launch(t, []string{"LOCKER_BACKEND=redis://" + srv.Addr()}, exec.Command(words[0], words[1:]...))
-	main.says("runs as ")
+	main.Says("runs as ")
 	if mode != "mixed" {
 		if err := syscall.Kill(commandOf(t, main), syscall.SIGTERM); err != nil {
 			t.Fatal(err)
 		}
-		main.says("asked to end") // else the two signals may become one
+		main.Says("asked to end") // else the two signals may become one
 	}
-	before := main.count("asked to end")
-	main.signal(syscall.SIGTERM)
-	main.saysTimes("asked to end", before+1)
-	main.signal(syscall.SIGUSR1) // is passed on, and comes last
-	main.ends(0)
-	return main.count("asked to end")
+	before := main.Count("asked to end")
+	main.Signal(syscall.SIGTERM)
+	main.SaysTimes("asked to end", before+1)
+	main.Signal(syscall.SIGUSR1) // is passed on, and comes last
+	main.Ends(0)
+	return main.Count("asked to end")
 }
 
 // commandOf returns the process that "locker run" has started.
-func commandOf(t *testing.T, p *process) int {
+func commandOf(t *testing.T, p *process.Process) int {
 	t.Helper()
-	p.wait("the command says which process it is", func() bool { return pidLine.MatchString(p.said.String()) })
-	pid, err := strconv.Atoi(pidLine.FindStringSubmatch(p.said.String())[1])
+	p.Wait("the command says which process it is", func() bool { return pidLine.MatchString(p.Said()) })
+	pid, err := strconv.Atoi(pidLine.FindStringSubmatch(p.Said())[1])
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -53,10 +53,10 @@ func TestTenantsLocksOfOneNameDoNotMeet(t *testing.T) {
 	mustLock(t, newLocker(t, srv.Addr(), "acme/"), "report")
 	mustLock(t, newLocker(t, srv.Addr(), "a/"), "b/report") // the tenant "a" has it, and "a/b" is another tenant
 	p := start(t, []string{"REDIS_ADDR=" + srv.Addr()}, "tenants", "acme", "globex", "a/b")
-	p.ends(0)
+	p.Ends(0)
 	for _, want := range []string{"globex has its report", "a/b has its report", `acme: singlenode: lock "report": taken`} {
-		if p.count(want) != 1 {
-			t.Errorf("%q is not in:\n%s", want, p.said)
+		if p.Count(want) != 1 {
+			t.Errorf("%q is not in:\n%s", want, p.Said())
 		}
 	}
 }
@@ -74,10 +74,10 @@ func TestTenantsUserReachesOnlyItsOwnLocks(t *testing.T) {
 	mustLock(t, newLocker(t, srv.Addr(), "globex/"), "report")
 
 	p := start(t, []string{"REDIS_ADDR=" + srv.Addr(), "REDIS_USER=acme", "REDIS_PASSWORD=secret"}, "tenants", "acme", "globex")
-	p.ends(0)
+	p.Ends(0)
 	for _, want := range []string{"acme has its report", `globex: singlenode: lock "report": lock store unavailable: `} {
-		if p.count(want) != 1 {
-			t.Errorf("%q is not in:\n%s", want, p.said)
+		if p.Count(want) != 1 {
+			t.Errorf("%q is not in:\n%s", want, p.Said())
 		}
 	}
 	waits(t, srv)

@@ -19,17 +19,17 @@ func TestTokenBeyondTheNumbersOfJavaScriptArrivesWhole(t *testing.T) {
 	mustExec(t, db, postgres.Schema)
 	mustExec(t, db, `SELECT setval('lockstile_token', 8796093022208)`) // 2^43; a token is this times 1,024
 	p := start(t, []string{"LOCKER_BACKEND=" + url}, "job")
-	p.ends(0)
+	p.Ends(0)
 	var sent struct{ Token json.RawMessage }
-	if err := json.Unmarshal([]byte(p.said.String()), &sent); err != nil {
-		t.Fatalf("%v: %s", err, p.said)
+	if err := json.Unmarshal([]byte(p.Said()), &sent); err != nil {
+		t.Fatalf("%v: %s", err, p.Said())
 	}
 	token := strings.Trim(string(sent.Token), `"`)
 	if `"`+token+`"` != string(sent.Token) || len(token) < len("9007199254740992") || token <= "9007199254740992" {
 		t.Fatalf("not a string with a token beyond 2^53: %s", sent.Token)
 	}
-	if got := inJavaScript(t, only(t, "js"), p.said.String()); got != "invoice 42 under token "+token {
-		t.Errorf("JavaScript reads %q from %s", got, p.said)
+	if got := inJavaScript(t, only(t, "js"), p.Said()); got != "invoice 42 under token "+token {
+		t.Errorf("JavaScript reads %q from %s", got, p.Said())
 	}
 }
 
