@@ -19,7 +19,8 @@ import (
 // if giving it back failed too, it is an [ErrOutcomeUnknown]. When ctx ends, a call
 // returns as soon as c does.
 //
-// The new Locker is no [Inspector], [Breaker] or [Lister]. Use l for these.
+// What l is besides ([Inspector], [Breaker], [Lister]) the new Locker is as well. The tokens
+// that these show and take are l's own.
 //
 // A shared lock has the counter's number as its [Lock.SharedToken].
 //
@@ -29,11 +30,11 @@ import (
 // lock), together with what c leans on: the result of c's method
 // Tokens() fencing.Assumptions if it has one, else DurableServer and DurableReplica.
 func WithCounter(l Locker, c fencing.Counter) Locker {
-	return &counted{l, c}
+	return &counted{optional{l}, c}
 }
 
 type counted struct {
-	Locker
+	optional
 	counter fencing.Counter
 }
 

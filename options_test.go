@@ -3,6 +3,7 @@ package locker_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -20,6 +21,7 @@ type asked struct {
 	guard        fencing.Memory
 	opts         []locker.Option
 	began        time.Time
+	events       []locker.What
 }
 
 // promise is what an option promises.
@@ -114,6 +116,17 @@ var promises = []promise{
 	{name: "WithSlots", option: func(*asked) locker.Option { return locker.WithSlots(2) }, held: func(x *asked, l *locker.Lock) {
 		if l.Slot() != 0 || l.Token() == 0 {
 			x.Errorf("slot %d, token %d", l.Slot(), l.Token())
+		}
+	}},
+	{name: "WithObserver", option: func(x *asked) locker.Option {
+		return locker.WithObserver(func(e locker.Event) { x.events = append(x.events, e.What) })
+	}, held: func(x *asked, _ *locker.Lock) {
+		if synctest.Wait(); !slices.Contains(x.events, locker.Granted) {
+			x.Errorf("told of %v", x.events)
+		}
+	}, after: func(x *asked) {
+		if synctest.Wait(); !slices.Contains(x.events, locker.Released) && !slices.Contains(x.events, locker.Lost) {
+			x.Errorf("told of %v", x.events)
 		}
 	}},
 }

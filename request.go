@@ -46,7 +46,9 @@ type Request struct {
 	Renew       bool // renewed by itself until it is unlocked or lost
 	Alone       bool // not passed on from goroutine to goroutine in memory: [WithCounter]
 
-	guard *guardUse
+	guard     *guardUse
+	listeners []*listener // WithObserver
+	call      uint64      // its number, if it is observed
 }
 
 // Kind is what a lock shuts out.
@@ -100,6 +102,9 @@ func NewRequest(name string, opts ...Option) (*Request, error) {
 	}
 	if r.guard != nil {
 		return nil, fmt.Errorf("locker: lock %q: WithGuard works with Do; after Lock or TryLock call the guard's Check yourself", name)
+	}
+	if r.Observed() {
+		r.call = observedCalls.Add(1)
 	}
 	return r, nil
 }

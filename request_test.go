@@ -3,6 +3,7 @@ package locker
 import (
 	"fmt"
 	"os"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -14,7 +15,7 @@ func TestTheDefaultsOfARequest(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := Request{Name: "invoices/42", TTL: 30 * time.Second, Renew: true, Holder: thisProcess()}
-	if *r != want {
+	if !reflect.DeepEqual(*r, want) {
 		t.Errorf("got  %+v\nwant %+v", *r, want)
 	}
 	host, err := os.Hostname()
@@ -36,7 +37,7 @@ func TestOptionsChangeTheRequest(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := Request{Name: "a", TTL: time.Minute, MaxHold: time.Hour, MinValidity: time.Second, Holder: "nightly job é", Wait: 3 * time.Second, MinHold: 4 * time.Second}
-	if *r != want {
+	if !reflect.DeepEqual(*r, want) {
 		t.Errorf("got  %+v\nwant %+v", *r, want)
 	}
 }

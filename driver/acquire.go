@@ -129,10 +129,11 @@ func (w *waiting[H]) wait() context.Context {
 	}
 	l := w.locker
 	l.mu.Lock()
-	w.call.heard()
+	l.heard(w.call)
 	l.mu.Unlock()
 	w.ctx, w.cancel = context.WithCancelCause(w.ctx)
 	w.unhook = context.AfterFunc(l.closing, func() { w.cancel(locker.ErrClosed) })
+	l.whom(w.ctx, w.call)
 	return w.ctx
 }
 
@@ -166,7 +167,7 @@ func (l *Locker[H]) giveUp(ctx context.Context, c *call[H], err error) error {
 	taken := errors.Is(err, locker.ErrTaken)
 	l.mu.Lock()
 	if taken {
-		c.heard()
+		l.heard(c)
 	}
 	switch {
 	case l.closing.Err() != nil:
@@ -197,7 +198,10 @@ func (l *Locker[H]) abandon(c *call[H], err error) error {
 	}
 	done := make(chan bool, 1)
 	l.background.run(func() {
-		done <- l.withdraw(c.h)
+		began := l.now()
+		ok := l.withdraw(c.h)
+		l.reportCleanUp(c.req, began, ok)
+		done <- ok
 		l.store.End(c.h)
 	})
 	select {

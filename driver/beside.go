@@ -1,6 +1,11 @@
 package driver
 
-import "github.com/lockstile/locker"
+import (
+	"maps"
+	"slices"
+
+	"github.com/lockstile/locker"
+)
 
 // beside reports whether the lease is beside its line, for others may hold the lock as
 // well: it is shared, or a slot.
@@ -27,7 +32,7 @@ func (l *Locker[H]) join(n *line[H], c *call[H]) *turn[H] {
 	if a == nil || !l.fits(a, c.req, now) || a.req.MaxHold > 0 || c.req.MaxHold > 0 {
 		return nil
 	}
-	t := &turn[H]{lease: a, name: c.req.Name, token: a.turn.token}
+	t := &turn[H]{lease: a, req: c.req, token: a.turn.token}
 	if a.joined == nil {
 		a.joined = make(map[*turn[H]]struct{})
 	}
@@ -48,13 +53,20 @@ func (a *lease[H]) leave(t *turn[H]) bool {
 	return a.turn.err == nil || len(a.joined) > 0
 }
 
+// heldTurns returns the turns of a lease that have not ended. The Locker's mutex is held.
+func (a *lease[H]) heldTurns() []*turn[H] {
+	held := slices.Collect(maps.Keys(a.joined))
+	if a.turn.err == nil {
+		held = append(held, a.turn)
+	}
+	return held
+}
+
 // endTurns ends all turns of a lease that is lost. The Locker's mutex is held.
 func (a *lease[H]) endTurns(reason locker.Reason, cause error) {
-	if a.turn.err == nil {
-		a.turn.end(reason, cause)
-	}
-	for t := range a.joined {
+	for _, t := range a.heldTurns() {
 		t.end(reason, cause)
+		a.locker.reportEnd(t, t.err)
 	}
 	a.joined = nil
 }

@@ -31,7 +31,10 @@ func (l *Locker[H]) cleanUp(a *lease[H]) {
 	l.background.run(func() {
 		for n := a.cleaning.Load(); n > 0; {
 			if !l.goesWithSession(a) {
-				l.clear(a)
+				began, left := l.now(), l.store.Left(a.h)
+				if ok := l.clear(a); left {
+					l.reportCleanUp(a.turn.req, began, ok)
+				}
 			}
 			left := a.cleaning.Add(-n)
 			for range n {

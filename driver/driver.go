@@ -76,8 +76,24 @@ func (l *Locker[H]) lock(ctx context.Context, name string, opts []locker.Option,
 	if err := l.has(req); err != nil {
 		return nil, l.wrap("lock", name, err)
 	}
-	c := &call[H]{req: req, once: once}
-	c.h, err = l.store.Begin(req)
+	t, err := l.turn(ctx, &call[H]{req: req, once: once})
+	if err != nil {
+		return nil, err
+	}
+	return locker.LockOf(t), nil
+}
+
+// turn returns a turn for c.
+func (l *Locker[H]) turn(ctx context.Context, c *call[H]) (t *turn[H], err error) {
+	if c.req.Observed() {
+		c.began = l.now()
+		defer func() {
+			if t == nil {
+				l.reportFailed(c, err)
+			}
+		}()
+	}
+	c.h, err = l.store.Begin(c.req)
 	switch {
 	case err != nil:
 	case l.closing.Err() != nil:
@@ -87,14 +103,14 @@ func (l *Locker[H]) lock(ctx context.Context, name string, opts []locker.Option,
 		l.store.End(c.h)
 		err = cause(ctx)
 	default:
-		ctx, stop := req.Waiting(ctx)
+		ctx, stop := c.req.Waiting(ctx)
 		defer stop()
-		var t *turn[H]
-		if t, err = l.acquire(ctx, c); err == nil {
-			return locker.LockOf(t), nil
-		}
+		t, err = l.acquire(ctx, c)
 	}
-	return nil, l.wrap("lock", name, err)
+	if err != nil {
+		return nil, l.wrap("lock", c.req.Name, err)
+	}
+	return t, nil
 }
 
 // has returns an error if the Store does not have the kind of lock that is asked for.

@@ -32,6 +32,17 @@ func (n *line[H]) known(req *locker.Request) bool {
 	return n.lease != nil || n.taken || req.Kind == locker.Exclusive && n.sharedLease() != nil
 }
 
+// holder is the text of this process's lease, or "". The Locker's mutex is held.
+func (n *line[H]) holder() string {
+	switch a := n.sharedLease(); {
+	case n.lease != nil:
+		return n.lease.req.Holder
+	case a != nil:
+		return a.req.Holder
+	}
+	return ""
+}
+
 // errShares says why a lock that is taken will not come by waiting alone.
 var errShares = fmt.Errorf("%w: this process shares it, and a shared lock cannot become exclusive: unlock it first", locker.ErrTaken)
 
@@ -71,6 +82,9 @@ type call[H any] struct {
 	came uint64
 	told bool              // it knows that the lock is taken: from the store, or from the line
 	lost *locker.LostError // what the store said before its grant arrived
+
+	began locker.Instant // if it is observed
+	waits bool           // its observers know that it waits
 
 	place   *list.Element // behind others; nil if it is not there
 	decided chan struct{} // closed when what follows is set; nil for the first in line
@@ -112,6 +126,7 @@ func (l *Locker[H]) enter(c *call[H]) bool {
 	case !c.once:
 		c.told = n.known(c.req)
 		c.place = n.behind.PushBack(c)
+		l.reportWaiting(c, n.holder())
 	case n.known(c.req):
 		c.decide(nil, n.takenError(c.req))
 	case n.notYet != nil:
@@ -161,15 +176,17 @@ func (c *call[H]) decide(t *turn[H], err error) {
 
 // heard notes that the store has said "taken" to c, which is in front. The Locker's
 // mutex is held.
-func (c *call[H]) heard() {
+func (l *Locker[H]) heard(c *call[H]) {
 	c.told, c.line.taken = true, true
-	c.line.tell()
+	l.tell(c.line)
 }
 
 // tell tells everybody in the line that the lock is taken. The Locker's mutex is held.
-func (n *line[H]) tell() {
+func (l *Locker[H]) tell(n *line[H]) {
 	for e := n.behind.Front(); e != nil; e = e.Next() {
-		e.Value.(*call[H]).told = true
+		c := e.Value.(*call[H])
+		c.told = true
+		l.reportWaiting(c, n.holder())
 	}
 	for _, c := range n.once {
 		c.decide(nil, locker.ErrTaken)
@@ -212,6 +229,7 @@ func (l *Locker[H]) advance(n *line[H]) {
 	n.front, n.taken, n.notYet = nil, false, nil
 	for c := n.next(); c != nil; c = n.next() {
 		if t := l.join(n, c); t != nil {
+			l.reportGrant(c, t, locker.Passed)
 			c.decide(t, nil)
 			continue
 		}
@@ -222,7 +240,8 @@ func (l *Locker[H]) advance(n *line[H]) {
 		}
 		n.front = c
 		if known {
-			c.heard()
+			l.heard(c)
+			l.reportWaiting(c, n.holder())
 		}
 		c.decide(nil, nil)
 		return

@@ -30,12 +30,13 @@ func (l *Locker[H]) stay(t *turn[H]) bool {
 }
 
 // clear removes what a lease has left in the store, or has the store keep it for the rest
-// of its WithMinHold. If the store answers neither for that long, its own lease ends the
-// lock: a Withdraw that worked after all would free it early.
-func (l *Locker[H]) clear(a *lease[H]) {
-	t := a.turn
+// of its WithMinHold, and reports whether the store has confirmed it. If the store answers
+// neither for that long, its own lease ends the lock: a Withdraw that worked after all would
+// free it early.
+func (l *Locker[H]) clear(a *lease[H]) bool {
+	t, kept := a.turn, false
 	if l.keep(t) > 0 {
-		l.Persist(func(ctx context.Context) error {
+		kept = l.Persist(func(ctx context.Context) error {
 			err := l.store.Release(ctx, a.h, l.keep(t))
 			if lost := (*locker.LostError)(nil); errors.As(err, &lost) {
 				return nil
@@ -44,6 +45,7 @@ func (l *Locker[H]) clear(a *lease[H]) {
 		})
 	}
 	if l.keep(t) == 0 {
-		l.withdraw(a.h)
+		return l.withdraw(a.h)
 	}
+	return kept
 }

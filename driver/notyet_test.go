@@ -171,7 +171,7 @@ func TestErrorBehindALockForAStoreThatServesLaterSaysWhatIsTrueAtItsEnd(t *testi
 		ctx, cancel := context.WithCancel(t.Context())
 		taken, closed := ends(ctx), ends(t.Context())
 		b.l.mu.Lock()
-		front.heard()
+		b.l.heard(front)
 		b.l.mu.Unlock()
 		cancel()
 		if err := <-taken; !errors.Is(err, locker.ErrTaken) || errors.Is(err, soon) {

@@ -54,6 +54,7 @@ type proc struct {
 	l   *driver.Locker[*bid]
 	all []*bid
 	bad bool
+	has book
 }
 
 func (w *badStore) now() locker.Instant { return locker.Instant(time.Hour + time.Since(w.start)) }
@@ -359,15 +360,16 @@ func fuzz(t *testing.T, seed uint64) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &badStore{t: t, rnd: rand.New(rand.NewPCG(seed, 7)), start: time.Now(), names: map[string]*place{}}
 		var procs []*proc
+		var seen []locker.Locker
 		for i := range 2 {
-			p := &proc{w: w, id: i, bad: seed%3 != 0}
+			p := &proc{w: w, id: i, bad: seed%3 != 0, has: book{w: w, last: map[uint64]locker.What{}, open: map[string]int{}}}
 			p.l = driver.New("fuzz", p, driver.Options{Clock: w.now})
-			procs = append(procs, p)
+			procs, seen = append(procs, p), append(seen, locker.Observe(p.l, p.has.observe))
 		}
 		held := &holders{w: w, locks: make(map[*locker.Lock]bool)}
 		var wg sync.WaitGroup
 		for range 12 {
-			u := &user{w: w, l: procs[w.intn(2)].l, r: rand.New(rand.NewPCG(seed, uint64(w.intn(1<<30)))), held: held}
+			u := &user{w: w, l: seen[w.intn(2)], r: rand.New(rand.NewPCG(seed, uint64(w.intn(1<<30)))), held: held}
 			wg.Go(func() {
 				for range 12 {
 					u.play()
@@ -399,9 +401,55 @@ func (p *proc) finish(closed bool) {
 	}
 	p.w.mu.Lock()
 	defer p.w.mu.Unlock()
+	p.has.finish()
 	for _, h := range p.all {
 		if h.ended == 0 && !closed {
 			p.w.fail("an attempt of %d was never ended", len(p.all))
+		}
+	}
+}
+
+// book checks what an observer of a process is told: each call has one beginning and one
+// end, in order, and the turns of a name that is not shared come one after another.
+type book struct {
+	w    *badStore
+	last map[uint64]locker.What
+	open map[string]int // holds of a name
+}
+
+func (b *book) observe(e locker.Event) {
+	was := b.last[e.Call]
+	holds := was == locker.Granted || was == locker.Passed
+	ok := e.Name != "" && e.Call != 0 && e.Missed == 0
+	switch b.last[e.Call] = e.What; e.What {
+	case locker.CleanedUp:
+		b.last[e.Call] = was
+	case locker.Waiting:
+		ok = ok && was == 0
+	case locker.Granted, locker.Passed:
+		ok = ok && (was == 0 || was == locker.Waiting) && e.Token != 0
+		b.open[e.Name]++
+		if e.Kind == locker.Exclusive && e.Name != "rw" && b.open[e.Name] > 1 {
+			b.w.fail("%d holds of %q at the same time, by what was told", b.open[e.Name], e.Name)
+		}
+	case locker.Failed:
+		ok = ok && (was == 0 || was == locker.Waiting) && e.Err != nil
+	case locker.NotRenewed, locker.RenewedLate:
+		ok = ok && holds && e.Left > 0
+		b.last[e.Call] = was
+	default:
+		ok = ok && holds && (e.What == locker.Lost) == (e.Reason != 0)
+		b.open[e.Name]--
+	}
+	if !ok {
+		b.w.fail("told of %+v after %v", e, was)
+	}
+}
+
+func (b *book) finish() {
+	for call, what := range b.last {
+		if what != locker.Failed && what != locker.Released && what != locker.Lost {
+			b.w.fail("call %d ends with %v, by what was told", call, what)
 		}
 	}
 }
@@ -445,7 +493,7 @@ func (b *holders) check() {
 // user is a goroutine that locks.
 type user struct {
 	w    *badStore
-	l    *driver.Locker[*bid]
+	l    locker.Locker
 	r    *rand.Rand
 	held *holders
 }

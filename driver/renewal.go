@@ -72,7 +72,7 @@ func (l *Locker[H]) renewNow(ctx context.Context, t *turn[H]) error {
 		return lost
 	}
 	if err != nil {
-		return l.wrap("renew", t.name, locker.Unavailable(err))
+		return l.wrap("renew", t.req.Name, locker.Unavailable(err))
 	}
 	return nil
 }
@@ -125,6 +125,7 @@ func (l *Locker[H]) settle(a *lease[H], since locker.Instant, err error) {
 		l.lose(a, lost.Reason, lost.Cause)
 	case err != nil:
 		a.lastErr = err
+		l.reportRenewal(a, locker.NotRenewed, now, err)
 		again := now.Add(max(a.interval()/5, 10*time.Millisecond))
 		if a.due != 0 { // a call of Lock.Renew, which may have had little time, puts off none of ours
 			again = min(again, a.due)
@@ -132,6 +133,9 @@ func (l *Locker[H]) settle(a *lease[H], since locker.Instant, err error) {
 		l.schedule.plan(a, again)
 	default:
 		a.lastErr = nil
+		if now.Sub(a.since) >= 2*a.interval() {
+			l.reportRenewal(a, locker.RenewedLate, now, nil)
+		}
 		a.extend(since)
 		l.schedule.plan(a, since.Add(a.interval()))
 		if a.self != nil {

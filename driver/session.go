@@ -64,7 +64,7 @@ func (l *Locker[H]) NewSession(h H, ttl time.Duration, since locker.Instant) (Se
 	s := &session[H]{lease: lease[H]{locker: l, h: h, req: req, uses: 1, index: -1}, held: make(map[*lease[H]]struct{})}
 	s.self = s
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
-	s.turn = &turn[H]{lease: &s.lease, name: req.Name}
+	s.turn = &turn[H]{lease: &s.lease, req: req}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s.idle = l.now()

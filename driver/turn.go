@@ -51,8 +51,9 @@ type lease[H any] struct {
 // turn is one goroutine's time with its process's lease. It is what a Lock holds.
 type turn[H any] struct {
 	lease  *lease[H]
-	name   string
+	req    *locker.Request // of its call
 	token  fencing.Token
+	began  locker.Instant // if it is observed
 	maxEnd locker.Instant // the end of WithMaxHold, or never
 	minEnd locker.Instant // the end of WithMinHold, or 0
 
@@ -78,6 +79,7 @@ func (l *Locker[H]) beginLease(c *call[H], g Grant, received locker.Instant) (*t
 	if err := a.checkValidity(c.req, l.now()); err != nil {
 		return nil, err
 	}
+	l.reportGrant(c, t, locker.Granted)
 	if a.beside() {
 		a.line.beside = append(a.line.beside, a)
 	} else {
@@ -94,7 +96,7 @@ func (l *Locker[H]) beginLease(c *call[H], g Grant, received locker.Instant) (*t
 	case a.beside():
 		l.advance(a.line)
 	case !a.over:
-		a.line.tell()
+		l.tell(a.line)
 	}
 	return t, nil
 }
@@ -102,7 +104,7 @@ func (l *Locker[H]) beginLease(c *call[H], g Grant, received locker.Instant) (*t
 // nextTurn makes the next turn of a lease, which begins between since and received. Its
 // WithMaxHold counts from the former, its WithMinHold from the latter.
 func (a *lease[H]) nextTurn(req *locker.Request, since, received locker.Instant) *turn[H] {
-	t := &turn[H]{lease: a, name: req.Name, token: fencing.Token(a.grant.First + uint64(a.turns))}
+	t := &turn[H]{lease: a, req: req, token: fencing.Token(a.grant.First + uint64(a.turns))}
 	t.limit(req, since, received)
 	a.turn = t
 	a.turns++
@@ -146,26 +148,32 @@ func (a *lease[H]) checkValidity(req *locker.Request, now locker.Instant) error 
 		locker.ErrUnavailable, max(left, 0).Round(time.Millisecond), req.TTL, max(least, time.Millisecond))
 }
 
-// pass begins the turn of the next goroutine in line, if it wants the same of a lease and
-// this one has enough left, and reports whether it did. The Locker's mutex is held.
-func (l *Locker[H]) pass(a *lease[H]) bool {
+// heir returns the next goroutine in line, if it wants the same of a lease and this one has
+// enough left, or nil. The Locker's mutex is held.
+func (l *Locker[H]) heir(a *lease[H], now locker.Instant) *call[H] {
 	e := a.line.behind.Front()
 	if e == nil || a.beside() {
-		return false
+		return nil
 	}
-	c, now := e.Value.(*call[H]), l.now()
+	c := e.Value.(*call[H])
 	if !l.fits(a, c.req, now) || a.turns == a.grant.Count || now < a.turn.minEnd {
-		return false
+		return nil
 	}
-	a.line.behind.Remove(e)
+	return c
+}
+
+// pass begins the turn of an heir. The Locker's mutex is held.
+func (l *Locker[H]) pass(a *lease[H], c *call[H], now locker.Instant) {
+	a.line.behind.Remove(c.place)
 	a.line.front = c
-	c.decide(a.nextTurn(c.req, now, now), nil)
+	t := a.nextTurn(c.req, now, now)
+	l.reportGrant(c, t, locker.Passed)
+	c.decide(t, nil)
 	l.watch(a)
-	return true
 }
 
 // Unlock implements [locker.Held].
-func (t *turn[H]) Unlock(ctx context.Context) error {
+func (t *turn[H]) Unlock(ctx context.Context) (err error) {
 	a := t.lease
 	l := a.locker
 	if passed, err := l.endTurn(t); passed || err != nil {
@@ -174,8 +182,10 @@ func (t *turn[H]) Unlock(ctx context.Context) error {
 	returned := false
 	defer func() {
 		if !returned { // a hook of the client's has panicked
+			err = errPanicked
 			l.cleanUp(a)
 		}
+		l.reportEnd(t, err)
 		if !a.beside() {
 			l.leaveFront(a.line)
 		}
@@ -185,16 +195,16 @@ func (t *turn[H]) Unlock(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, releaseTime)
 	defer cancel()
-	err := l.store.Release(ctx, a.h, l.keep(t))
+	err = l.store.Release(ctx, a.h, l.keep(t))
 	returned = true
 	var lost *locker.LostError
 	switch {
 	case err == nil:
 	case errors.As(err, &lost):
-		err = &locker.LostError{Name: t.name, Reason: lost.Reason, Cause: lost.Cause}
+		err = &locker.LostError{Name: t.req.Name, Reason: lost.Reason, Cause: lost.Cause}
 	default:
 		l.cleanUp(a)
-		return l.wrap("unlock", t.name, locker.Unavailable(err))
+		return l.wrap("unlock", t.req.Name, locker.Unavailable(err))
 	}
 	l.done(a)
 	return err
@@ -211,11 +221,19 @@ func (l *Locker[H]) endTurn(t *turn[H]) (passed bool, err error) {
 		return false, err
 	}
 	t.end(locker.Unlocked, nil)
-	if t.lease.leave(t) || l.pass(t.lease) || stays && l.stay(t) {
-		return true, nil
+	now := l.now()
+	heir := l.heir(t.lease, now)
+	passed = t.lease.leave(t) || heir != nil || stays && l.stay(t)
+	if passed {
+		l.reportEnd(t, nil)
 	}
-	l.endLease(t.lease)
-	return false, nil
+	switch {
+	case heir != nil:
+		l.pass(t.lease, heir, now)
+	case !passed:
+		l.endLease(t.lease)
+	}
+	return passed, nil
 }
 
 // endLease ends a lease. Its line may still wait for its release. The Locker's mutex is
@@ -242,7 +260,7 @@ func (t *turn[H]) end(reason locker.Reason, cause error) {
 	if reason != locker.Unlocked {
 		lost = new(locker.LostError) // a caller that keeps it does not keep the lock in memory
 	}
-	*lost = locker.LostError{Name: t.name, Reason: reason, Cause: cause}
+	*lost = locker.LostError{Name: t.req.Name, Reason: reason, Cause: cause}
 	t.err = lost
 	if t.lost != nil && reason != locker.Unlocked {
 		close(t.lost)
@@ -262,7 +280,7 @@ func (l *Locker[H]) checkHeld(t *turn[H]) error {
 }
 
 // Name implements [locker.Held].
-func (t *turn[H]) Name() string { return t.name }
+func (t *turn[H]) Name() string { return t.req.Name }
 
 // Token implements [locker.Held].
 func (t *turn[H]) Token() fencing.Token {

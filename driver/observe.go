@@ -1,0 +1,125 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/lockstile/locker"
+)
+
+// report has the observers of a request hear of an event. It calls none of them, so the
+// Locker's mutex may be held: then the order of events is that in which they happened.
+func (l *Locker[H]) report(req *locker.Request, e locker.Event) {
+	if req.Observed() {
+		req.Tell(l.background.run, e)
+	}
+}
+
+// reportWaiting reports once that a call waits for holder. The Locker's mutex is held.
+func (l *Locker[H]) reportWaiting(c *call[H], holder string) {
+	if c.told && !c.once && !c.waits {
+		c.waits = true
+		l.report(c.req, locker.Event{What: locker.Waiting, Slot: -1, Holder: holder})
+	}
+}
+
+// whom asks the store whom a call waits for, if anybody wants to hear that. The call may
+// have ended when the answer comes.
+func (l *Locker[H]) whom(ctx context.Context, c *call[H]) {
+	s, ok := any(l.store).(locker.Inspector)
+	switch {
+	case !c.req.Observed():
+		return
+	case !ok:
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.reportWaiting(c, "")
+		return
+	}
+	l.background.run(func() {
+		ctx, cancel := context.WithTimeout(ctx, releaseTime)
+		defer cancel()
+		var info locker.Info
+		err := Caught(func() (err error) { info, err = s.Inspect(ctx, c.req.Name); return err })
+		if err == nil && info.Holder == "" && len(info.Holders) > 0 {
+			info.Holder = info.Holders[0].Text
+		}
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.reportWaiting(c, info.Holder)
+	})
+}
+
+// reportGrant reports that a call has got a turn. The Locker's mutex is held.
+func (l *Locker[H]) reportGrant(c *call[H], t *turn[H], what locker.What) {
+	if c.req.Observed() {
+		l.reportWaiting(c, "")
+		t.began = l.now()
+		l.report(c.req, t.event(what, t.began.Sub(c.began)))
+	}
+}
+
+// reportFailed reports that a call has got no lock, also when a hook of the client's panics.
+func (l *Locker[H]) reportFailed(c *call[H], err error) {
+	if !c.req.Observed() {
+		return
+	}
+	if err == nil {
+		err = errPanicked
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.reportWaiting(c, "")
+	l.report(c.req, locker.Event{What: locker.Failed, Slot: -1, Took: l.now().Sub(c.began), Err: err})
+}
+
+var errPanicked = errors.New("the client has panicked")
+
+// reportEnd reports that a turn has ended. An err that says that the lock was lost is what the
+// store has answered to the release.
+func (l *Locker[H]) reportEnd(t *turn[H], err error) {
+	if !t.req.Observed() {
+		return
+	}
+	e := t.event(locker.Released, l.now().Sub(t.began))
+	if lost := (*locker.LostError)(nil); errors.As(err, &lost) {
+		e.What, e.Reason = locker.Lost, lost.Reason
+	}
+	e.Err = err
+	l.report(t.req, e)
+}
+
+// reportRenewal reports a renewal that failed because of err, or came late, to all who hold
+// the lease. What depends on a session only looks whether it is still there: the session's
+// renewals count. The Locker's mutex is held.
+func (l *Locker[H]) reportRenewal(a *lease[H], what locker.What, now locker.Instant, err error) {
+	var turns []*turn[H]
+	switch {
+	case a.self != nil:
+		for b := range a.self.held {
+			turns = append(turns, b.heldTurns()...)
+		}
+	case a.session == nil:
+		turns = a.heldTurns()
+	}
+	for _, t := range turns {
+		e := t.event(what, now.Sub(a.since))
+		e.Left, e.Err = t.lease.left(now), err
+		l.report(t.req, e)
+	}
+}
+
+// reportCleanUp reports how a clean-up has ended.
+func (l *Locker[H]) reportCleanUp(req *locker.Request, began locker.Instant, confirmed bool) {
+	e := locker.Event{What: locker.CleanedUp, Slot: -1, Took: l.now().Sub(began)}
+	if !confirmed {
+		e.Err = locker.ErrOutcomeUnknown
+	}
+	l.report(req, e)
+}
+
+// event is one about a turn.
+func (t *turn[H]) event(what locker.What, took time.Duration) locker.Event {
+	return locker.Event{What: what, Token: uint64(t.token), Slot: t.Slot(), Took: took}
+}

@@ -1,0 +1,357 @@
+package driver_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
+	"github.com/lockstile/locker/lockertest"
+)
+
+// told is what an observer was told.
+type told struct {
+	mu     sync.Mutex
+	events []locker.Event
+}
+
+func (x *told) observe(e locker.Event) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.events = append(x.events, e)
+}
+
+// take returns what was told until now, once all has come to rest.
+func (x *told) take() []locker.Event {
+	synctest.Wait()
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	events := x.events
+	x.events = nil
+	return events
+}
+
+// words are the events in words, with what is told beside.
+func words(events []locker.Event) string {
+	var all []string
+	for _, e := range events {
+		s := fmt.Sprintf("%v %d", e.What, e.Token)
+		if e.Took > 0 {
+			s += fmt.Sprintf(" %v", e.Took.Round(time.Second))
+		}
+		if e.Holder != "" {
+			s += " " + e.Holder
+		}
+		if e.Reason != 0 {
+			s += " " + e.Reason.Code()
+		}
+		if e.Err != nil {
+			s += "!"
+		}
+		all = append(all, s)
+	}
+	return strings.Join(all, ", ")
+}
+
+func (x *told) want(t *testing.T, want string) []locker.Event {
+	t.Helper()
+	events := x.take()
+	if got := words(events); got != want {
+		t.Errorf("told  %s\nwant %s", got, want)
+	}
+	return events
+}
+
+func TestObserverIsToldOfALockFromTheCallToTheEnd(t *testing.T) {
+	play(t, func(t *testing.T, l *lockertest.Locker) {
+		var all told
+		other := mustLock(t, l.Another(), locker.WithHolder("other"))
+		got := asking(t.Context(), locker.Observe(l, all.observe))
+		time.Sleep(3 * time.Second)
+		all.want(t, "waiting 0 other")
+		mustUnlock(t, other)
+		lock := granted(t, got)
+		time.Sleep(5 * time.Second)
+		mustUnlock(t, lock)
+		for i, e := range all.want(t, fmt.Sprintf("granted %d 3s, released %d 5s", lock.Token(), lock.Token())) {
+			if e.Name != "a" || e.Kind != locker.Exclusive || e.Slot != -1 || e.Call == 0 || time.Since(e.Time) != time.Duration(1-i)*5*time.Second {
+				t.Errorf("%+v", e)
+			}
+		}
+	})
+}
+
+// The end of one turn is told before the beginning of the next.
+func TestObserversShareALeaseAndHearOfEachTurn(t *testing.T) {
+	play(t, func(t *testing.T, l *lockertest.Locker) {
+		var all told
+		seen := locker.Observe(l, all.observe)
+		first := mustLock(t, seen)
+		a, b := asking(t.Context(), seen), asking(t.Context(), seen)
+		calls := make(map[uint64]string)
+		for _, e := range all.take() {
+			calls[e.Call] += e.What.String() + " "
+			if e.What == locker.Waiting && !strings.HasPrefix(e.Holder, "process ") {
+				t.Errorf("it waits for %q", e.Holder)
+			}
+		}
+		mustUnlock(t, first)
+		mustUnlock(t, granted(t, a))
+		mustUnlock(t, granted(t, b))
+		n := first.Token()
+		for _, e := range all.want(t, fmt.Sprintf("released %d, passed %d, released %d, passed %d, released %d", n, n+1, n+1, n+2, n+2)) {
+			calls[e.Call] += e.What.String() + " "
+		}
+		want := []string{"granted released ", "waiting passed released ", "waiting passed released "}
+		var got []string
+		for _, s := range calls {
+			got = append(got, s)
+		}
+		if slices.Sort(got); !slices.Equal(got, want) {
+			t.Errorf("by call: %q", got)
+		}
+	})
+}
+
+func TestObserverIsToldOfACallThatGotNoLock(t *testing.T) {
+	play(t, func(t *testing.T, l *lockertest.Locker) {
+		var all told
+		seen, other := locker.Observe(l, all.observe), l.Another()
+		held := mustLock(t, other, locker.WithHolder("other"))
+		_, err := seen.TryLock(t.Context(), "a")
+		if events := all.want(t, "failed 0!"); len(events) != 1 || !errors.Is(events[0].Err, locker.ErrTaken) || err.Error() != events[0].Err.Error() {
+			t.Errorf("TryLock: %v, told %+v", err, events)
+		}
+		_, err = seen.Lock(t.Context(), "a", locker.WithWait(2*time.Second))
+		if events := all.want(t, "waiting 0 other, cleaned_up 0, failed 0 2s!"); err == nil || !errors.Is(events[2].Err, locker.ErrTaken) {
+			t.Errorf("Lock: %v", err)
+		}
+		if _, err := seen.Lock(t.Context(), ""); err == nil {
+			t.Error("a name that is empty")
+		}
+		all.want(t, "") // nothing was asked
+		mustUnlock(t, held)
+		l.Link().Cut()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := seen.Lock(ctx, "a"); !errors.Is(err, locker.ErrOutcomeUnknown) {
+			t.Errorf("the network was cut: %v", err)
+		}
+		all.want(t, "failed 0 1s!")
+		l.Link().Heal()
+		time.Sleep(time.Minute)
+		if events := all.take(); len(events) != 1 || events[0].What != locker.CleanedUp || events[0].Err != nil {
+			t.Errorf("after the network has healed: %s", words(events))
+		}
+	})
+}
+
+func TestObserverIsToldOfRenewalsThatFailOrAreLate(t *testing.T) {
+	play(t, func(t *testing.T, l *lockertest.Locker) {
+		var all told
+		lock := mustLock(t, l, locker.WithObserver(all.observe))
+		all.want(t, fmt.Sprintf("granted %d", lock.Token()))
+		time.Sleep(12 * time.Second)
+		all.want(t, "") // a renewal in time
+		l.Link().Refuse(errors.New("no"))
+		time.Sleep(20 * time.Second)
+		l.Link().Refuse(nil)
+		time.Sleep(5 * time.Second)
+		failed := all.take()
+		late := failed[len(failed)-1]
+		for _, e := range failed[:len(failed)-1] {
+			if e.What != locker.NotRenewed || e.Err == nil || e.Left <= 0 || e.Left+e.Took > 30*time.Second || e.Took < 10*time.Second {
+				t.Errorf("%+v", e)
+			}
+		}
+		if late.What != locker.RenewedLate || late.Err != nil || late.Took < 20*time.Second || len(failed) < 2 {
+			t.Errorf("the last of %s", words(failed))
+		}
+		l.Link().Cut()
+		<-lock.Lost()
+		lost := all.take()
+		if e := lost[len(lost)-1]; e.What != locker.Lost || e.Reason != locker.Unreachable || !errors.Is(e.Err, locker.ErrLost) || e.Took < 40*time.Second {
+			t.Errorf("the last of %s", words(lost))
+		}
+		l.Link().Heal()
+		time.Sleep(time.Minute)
+		if events := all.take(); len(events) != 1 || events[0].What != locker.CleanedUp {
+			t.Errorf("after the loss: %s", words(events))
+		}
+		if err := lock.Unlock(t.Context()); !errors.Is(err, locker.ErrLost) {
+			t.Errorf("Unlock: %v", err)
+		}
+		all.want(t, "") // the end is told once
+	})
+}
+
+func TestObserverIsToldWhyALockWasLost(t *testing.T) {
+	play(t, func(t *testing.T, l *lockertest.Locker) {
+		var all told
+		lock := mustLock(t, l, locker.WithObserver(all.observe), locker.WithMaxHold(3*time.Second))
+		time.Sleep(4 * time.Second)
+		n := lock.Token()
+		all.want(t, fmt.Sprintf("granted %d, lost %d 3s max_hold!, cleaned_up 0", n, n))
+		lock = mustLock(t, l, locker.WithObserver(all.observe))
+		if broken, err := l.Break(t.Context(), "a"); !broken || err != nil {
+			t.Fatal(broken, err)
+		}
+		err := lock.Unlock(t.Context()) // the store says it
+		n = lock.Token()
+		all.want(t, fmt.Sprintf("granted %d, lost %d forced!", n, n))
+		if !errors.Is(err, locker.ErrLost) {
+			t.Error(err)
+		}
+	})
+}
+
+func TestObserverIsToldOfReadersAndSlots(t *testing.T) {
+	play(t, func(t *testing.T, l *lockertest.Locker) {
+		var all told
+		seen := locker.Observe(l, all.observe)
+		a, b := mustLock(t, seen, locker.WithShared()), mustLock(t, seen, locker.WithShared())
+		n := uint64(a.SharedToken())
+		mustUnlock(t, a)
+		mustUnlock(t, b)
+		all.want(t, fmt.Sprintf("granted %d, passed %d, released %d, released %d", n, n, n, n))
+		a, b = mustLock(t, seen, locker.WithSlots(2)), mustLock(t, seen, locker.WithSlots(2))
+		events := all.want(t, fmt.Sprintf("granted %d, granted %d", a.Token(), b.Token()))
+		if events[0].Slot != 0 || events[1].Slot != 1 || events[0].Kind != locker.Slots {
+			t.Errorf("%+v", events)
+		}
+		mustUnlock(t, a)
+		mustUnlock(t, b)
+	})
+}
+
+func TestUnlockThatFailsIsTold(t *testing.T) {
+	play(t, func(t *testing.T, l *lockertest.Locker) {
+		var all told
+		lock := mustLock(t, l, locker.WithObserver(all.observe))
+		l.Link().Cut()
+		err := lock.Unlock(t.Context())
+		n := lock.Token()
+		if events := all.want(t, fmt.Sprintf("granted %d, released %d 2s!", n, n)); events[1].Err.Error() != err.Error() {
+			t.Errorf("Unlock: %v, told %v", err, events[1].Err)
+		}
+		time.Sleep(time.Minute)
+		if events := all.take(); len(events) != 1 || events[0].What != locker.CleanedUp || !errors.Is(events[0].Err, locker.ErrOutcomeUnknown) {
+			t.Errorf("after a minute: %s", words(events))
+		}
+	})
+}
+
+// The observer hangs from its first event on, and the one beside it panics at each.
+func TestObserverThatHangsOrPanicsHurtsNoLock(t *testing.T) {
+	play(t, func(t *testing.T, l *lockertest.Locker) {
+		hold := make(chan struct{})
+		var late, missed told
+		hangs := locker.Observe(l, func(e locker.Event) { <-hold; late.observe(e) })
+		seen := locker.Observe(hangs, func(e locker.Event) {
+			if missed.observe(e); e.What == locker.Granted {
+				panic("a defect")
+			}
+		})
+		began := time.Now()
+		const locks = 2 * locker.MaxEvents
+		for range locks {
+			mustUnlock(t, mustLock(t, seen))
+		}
+		if took := time.Since(began); took != 0 {
+			t.Errorf("the locks took %v", took)
+		}
+		for i, e := range missed.take() {
+			if want := i % 2; e.Missed != uint64(want) {
+				t.Fatalf("event %d, %v, says that %d were missed", i, e.What, e.Missed)
+			}
+		}
+		if err := l.Close(); err != nil || time.Since(began) != 2*time.Second {
+			t.Errorf("Close: %v after %v", err, time.Since(began))
+		}
+		close(hold)
+		if n := len(late.take()); n < locker.MaxEvents || n > 2*locker.MaxEvents { // what waited, and what was taken before
+			t.Errorf("%d of %d events were told late", n, 2*locks)
+		}
+	})
+}
+
+func TestEventThatComesAfterMissedOnesSaysHowMany(t *testing.T) {
+	play(t, func(t *testing.T, l *lockertest.Locker) {
+		hold := make(chan struct{})
+		var late told
+		seen := locker.Observe(l, func(e locker.Event) { <-hold; late.observe(e) })
+		mustUnlock(t, mustLock(t, seen))
+		synctest.Wait() // the observer has these
+		for range locker.MaxEvents/2 + 3 {
+			mustUnlock(t, mustLock(t, seen))
+		}
+		close(hold)
+		late.take()
+		mustUnlock(t, mustLock(t, seen))
+		if events := late.take(); len(events) != 2 || events[0].Missed < 6 || events[0].Missed > 7 || events[1].Missed != 0 {
+			t.Errorf("%+v", events)
+		}
+	})
+}
+
+func TestObservedLockerIsWhatItWas(t *testing.T) {
+	play(t, func(t *testing.T, l *lockertest.Locker) {
+		lock := mustLock(t, l, locker.WithHolder("me"))
+		for _, wrapped := range []locker.Locker{locker.Observe(l, func(locker.Event) {}), locker.WithCounter(l, nil)} {
+			info, err := wrapped.(locker.Inspector).Inspect(t.Context(), "a")
+			if err != nil || info.Holder != "me" {
+				t.Errorf("Inspect: %+v, %v", info, err)
+			}
+			infos, err := wrapped.(locker.Lister).List(t.Context(), "")
+			if err != nil || len(infos) != 1 {
+				t.Errorf("List: %+v, %v", infos, err)
+			}
+			if broken, err := wrapped.(locker.Breaker).Break(t.Context(), "a", uint64(lock.Token())+1); broken || err != nil {
+				t.Errorf("Break of a token that nobody has: %v, %v", broken, err)
+			}
+		}
+		seen := locker.Observe(struct{ locker.Locker }{l}, func(locker.Event) {})
+		_, inspect := seen.(locker.Inspector).Inspect(t.Context(), "a")
+		_, broken := seen.(locker.Breaker).Break(t.Context(), "a")
+		_, list := seen.(locker.Lister).List(t.Context(), "")
+		for _, err := range []error{inspect, broken, list} {
+			if !errors.Is(err, errors.ErrUnsupported) {
+				t.Errorf("of a Locker that can do no more: %v", err)
+			}
+		}
+	})
+}
+
+func TestNoObserverIsRefused(t *testing.T) {
+	l := lockertest.New()
+	if _, err := locker.Observe(l, nil).Lock(t.Context(), "a"); err == nil || !strings.Contains(err.Error(), "no observer") {
+		t.Error(err)
+	}
+}
+
+// Observers cost nothing where there are none.
+func TestLockWithoutObserverAllocatesNoMoreForThem(t *testing.T) {
+	p := &probe{}
+	l := driver.New("probe", p, driver.Options{})
+	ctx := context.Background()
+	allocations := func(opts ...locker.Option) float64 {
+		return testing.AllocsPerRun(1000, func() {
+			lock, err := l.Lock(ctx, "a", opts...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = lock.Unlock(ctx)
+		})
+	}
+	const most = 15 // as many as there were before there were observers
+	if n := allocations(); n > most {
+		t.Errorf("%v allocations for a lock and an unlock, want %d at most", n, most)
+	}
+}

@@ -1,0 +1,71 @@
+// Package observe has observers of locks ([locker.Observer]). [Log] writes what happens to a
+// log/slog Logger. For metrics and traces there is the module
+// github.com/lockstile/locker/adapters/otel.
+//
+//	locks = locker.Observe(locks, observe.Log(slog.Default()))
+package observe
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+
+	"github.com/lockstile/locker"
+)
+
+// Log returns an observer that writes a line for each event. What everyday locking consists
+// of is on the level Debug. A call that got no lock, because somebody else has it or its
+// context ended, is on Info. On Warn is what somebody should look at: a store that does not
+// answer, renewals that fail or come late, and locks that are lost.
+//
+// The message is the event's one word, after "lock". Attributes are name, kind, call, token or
+// slot where there is one, wait, held, since, left, took (durations), holder, reason (the code) and error.
+func Log(logger *slog.Logger) locker.Observer {
+	return func(e locker.Event) {
+		ctx, at := context.Background(), level(e)
+		if logger.Enabled(ctx, at) {
+			r := slog.NewRecord(e.Time, at, "lock "+e.What.String(), 0)
+			r.AddAttrs(attributes(e)...)
+			_ = logger.Handler().Handle(ctx, r) // there is nobody to tell
+		}
+	}
+}
+
+func level(e locker.Event) slog.Level {
+	switch {
+	case e.What == locker.NotRenewed, e.What == locker.RenewedLate, e.What == locker.Lost, e.Missed > 0:
+		return slog.LevelWarn
+	case e.Err == nil:
+		return slog.LevelDebug
+	case e.What == locker.Failed && !errors.Is(e.Err, locker.ErrUnavailable) && !errors.Is(e.Err, locker.ErrOutcomeUnknown):
+		return slog.LevelInfo
+	}
+	return slog.LevelWarn
+}
+
+// took names what an event's duration is.
+var took = map[locker.What]string{
+	locker.Granted: "wait", locker.Passed: "wait", locker.Failed: "wait",
+	locker.Released: "held", locker.Lost: "held",
+	locker.NotRenewed: "since", locker.RenewedLate: "since",
+	locker.CleanedUp: "took",
+}
+
+func attributes(e locker.Event) []slog.Attr {
+	as := []slog.Attr{slog.String("name", e.Name), slog.String("kind", e.Kind.String()), slog.Uint64("call", e.Call)}
+	add := func(ok bool, a slog.Attr) {
+		if ok {
+			as = append(as, a)
+		}
+	}
+	key := took[e.What]
+	add(e.Token != 0, slog.Uint64("token", e.Token))
+	add(e.Slot >= 0, slog.Int("slot", e.Slot))
+	add(key != "", slog.Duration(key, e.Took))
+	add(key == "since", slog.Duration("left", e.Left))
+	add(e.Holder != "", slog.String("holder", e.Holder))
+	add(e.Reason != 0, slog.String("reason", e.Reason.Code()))
+	add(e.Err != nil, slog.Any("error", e.Err))
+	add(e.Missed > 0, slog.Uint64("missed", e.Missed))
+	return as
+}
