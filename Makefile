@@ -13,7 +13,7 @@ VULN := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 VULNDB ?= https://vuln.go.dev
 
 # Every folder that has a module of its own, the users' one first.
-MODULES := . $(patsubst %/go.mod,%,$(wildcard bench/go.mod docs/go.mod internal/lab/*/go.mod))
+MODULES := . $(patsubst %/go.mod,%,$(wildcard bench/go.mod docs/go.mod adapters/*/go.mod internal/lab/*/go.mod))
 
 # Systems and processors on which we run nothing. Users' programs must build for them.
 ELSEWHERE := darwin/arm64 windows/amd64 freebsd/amd64 openbsd/amd64 linux/386 linux/arm linux/arm64
@@ -52,7 +52,7 @@ lint: ## gofmt, vet, golangci-lint, actionlint, govulncheck and tidy modules
 	test -z "$$(gofmt -l . | tee /dev/stderr)"
 	for m in $(MODULES); do (cd $$m && go vet ./... && go run $(LINT) run ./...); done
 	go run $(ACTIONS) -shellcheck= -pyflakes= # the workflows
-	go mod tidy -diff && cd docs && go mod tidy -diff # not in bench: other libraries' tests need modules that not every proxy has
+	for m in $(filter-out bench,$(MODULES)); do (cd $$m && go mod tidy -diff); done # not in bench: other libraries' tests need modules that not every proxy has
 	for t in $(ELSEWHERE); do echo "vet for $$t"; GOOS=$${t%/*} GOARCH=$${t#*/} go vet ./...; done
 	if curl -sfo /dev/null --max-time 20 $(VULNDB)/index/db.json; then go run $(VULN) -db $(VULNDB) ./...; \
 	else echo "govulncheck: $(VULNDB) cannot be reached, so nobody looked for known vulnerabilities"; fi

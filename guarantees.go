@@ -134,10 +134,13 @@ func Require(l Locker, need Need) error {
 	return nil
 }
 
-// kind names the Locker, and not the wrapper of [WithCounter].
+// kind names the Locker, and not the wrappers of [WithCounter] and [Observe].
 func kind(l Locker) string {
-	if c, ok := l.(*counted); ok {
-		return fmt.Sprintf("%s with the counter %T", kind(c.Locker), c.counter)
+	switch l := l.(type) {
+	case *counted:
+		return fmt.Sprintf("%s with the counter %T", kind(l.Locker), l.counter)
+	case *observed:
+		return kind(l.Locker)
 	}
 	return fmt.Sprintf("%T", l)
 }

@@ -16,7 +16,7 @@ func (promise) TryLock(context.Context, string, ...Option) (*Lock, error) { retu
 func (p promise) Guarantees() Guarantees                                  { return p.g }
 
 func TestRequireNamesTheLockerAndItsCounter(t *testing.T) {
-	l := WithCounter(promise{}, &fencing.Memory{})
+	l := Observe(WithCounter(promise{}, &fencing.Memory{}), func(Event) {})
 	err := Require(l, Correctness)
 	if want := "tokens of locker.promise with the counter *fencing.Memory lean on"; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("%v, want %q in it", err, want)

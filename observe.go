@@ -152,7 +152,7 @@ func (o optional) List(ctx context.Context, prefix string) ([]Info, error) {
 }
 
 func (o optional) unsupported(what string) error {
-	return fmt.Errorf("locker: %w: a %T is no %s", errors.ErrUnsupported, o.Locker, what)
+	return fmt.Errorf("locker: %w: %s is no %s", errors.ErrUnsupported, kind(o.Locker), what)
 }
 
 // Observed reports whether anybody wants to hear of the request's events. Only package driver

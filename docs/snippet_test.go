@@ -19,10 +19,10 @@ import (
 
 // importable are the packages that a fragment may use without an import. The name of one
 // that has another name than its folder stands before it.
-var importable = strings.Fields(`context errors fmt net/http os slices testing time
+var importable = strings.Fields(`context errors fmt log/slog net/http os slices testing time
 	redis=github.com/redis/go-redis/v9 clientv3=go.etcd.io/etcd/client/v3 github.com/go-zookeeper/zk
 	pgx=github.com/jackc/pgx/v5 github.com/jackc/pgx/v5/pgxpool github.com/lockstile/locker
-	./conformance ./conformance/matrix ./doctor ./driver ./election ./etcd ./local ./lockertest ./open ./postgres ./redlock ./singlenode ./zookeeper
+	./conformance ./conformance/matrix ./doctor ./driver ./election ./etcd ./local ./lockertest ./observe ./open ./postgres ./redlock ./singlenode ./zookeeper
 	./fencing ./fencing/etcdfence ./fencing/httpfence ./fencing/pgfence ./fencing/redisfence ./fencing/zkfence`)
 
 // given are the names that a fragment may use and that its page declares in words.

@@ -15,7 +15,8 @@ import (
 
 const inspectHelp = `
 inspect changes nothing. What it shows may be out of date by the time you read
-it. A lock that is shared, or has slots, is shown with all of its holders. The exit status is 0 whether the lock is held or free. In JSON the token is a
+it. A lock that is shared, or has slots, is shown with all of its holders. The
+exit status is 0 whether the lock is held or free. In JSON the token is a
 string: it may be greater than 2^53, and many programs read numbers inexactly
 from there on.
 `

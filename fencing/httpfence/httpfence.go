@@ -208,7 +208,10 @@ func (o Options) read(r *http.Request, guard fencing.Guard) (check func() error,
 		return func() error { return guard.Check(r.Context(), resource, token) }, token, nil
 	}
 	readers, ok := guard.(fencing.SharedGuard)
-	if !ok || !o.Reads(r) {
+	switch {
+	case !ok:
+		return nil, nil, errors.New("the " + Header + " header has the number of a shared lock, and the guard of this server knows no readers: it must be a fencing.SharedGuard")
+	case !o.Reads(r):
 		return nil, nil, errors.New("the " + Header + " header has the number of a shared lock, and this request needs the token of an exclusive one")
 	}
 	resource := o.Resource(r)

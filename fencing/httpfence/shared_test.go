@@ -42,7 +42,7 @@ func TestReadersNumberDoesNotOpenAWrite(t *testing.T) {
 		{new(fencing.Memory), search, "GET", "", as(5), 400, "needs the token of an exclusive one"},
 		{new(fencing.Memory), search, "POST", "?q=1", as(5), 200, "read with 5"},
 		{new(fencing.Memory), search, "POST", "?q=1", with(5), 200, "written with 5"},
-		{noReaders{new(fencing.Memory)}, httpfence.Options{}, "GET", "", as(5), 400, "needs the token of an exclusive one"},
+		{noReaders{new(fencing.Memory)}, httpfence.Options{}, "GET", "", as(5), 400, "the guard of this server knows no readers"},
 		{noReaders{new(fencing.Memory)}, httpfence.Options{}, "GET", "", with(5), 200, "written with 5"},
 	} {
 		status, body := send(t, c.method, serve(t, c.guard, c.opts).URL+"/a"+c.query, c.prepare)
