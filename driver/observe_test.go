@@ -43,8 +43,8 @@ func words(events []locker.Event) string {
 	var all []string
 	for _, e := range events {
 		s := fmt.Sprintf("%v %d", e.What, e.Token)
-		if e.Took > 0 {
-			s += fmt.Sprintf(" %v", e.Took.Round(time.Second))
+		if took := e.Took.Round(time.Second); took > 0 {
+			s += " " + took.String()
 		}
 		if e.Holder != "" {
 			s += " " + e.Holder
@@ -151,6 +151,100 @@ func TestObserverIsToldOfACallThatGotNoLock(t *testing.T) {
 			t.Errorf("after the network has healed: %s", words(events))
 		}
 	})
+}
+
+// slowToSay is a store that has not said who holds a lock when the call ends.
+type slowToSay struct{ *probe }
+
+func (slowToSay) Inspect(ctx context.Context, _ string) (locker.Info, error) {
+	<-ctx.Done()
+	return locker.Info{Holder: "too late"}, nil
+}
+
+func TestWaitIsToldBeforeItsEndThoughNobodySaysWhomItIsFor(t *testing.T) {
+	no := errors.New("no")
+	for want, answer := range map[string]error{"waiting 0, granted 64": nil, "waiting 0, failed 0!": driver.Refused(no)} {
+		synctest.Test(t, func(t *testing.T) {
+			p := &probe{acquire: func(_ context.Context, wait driver.Wait) error { wait(); return answer }}
+			for _, l := range []*driver.Locker[*att]{driver.New("probe", p, driver.Options{}), driver.New("probe", slowToSay{p}, driver.Options{})} {
+				var all told
+				p.token = 63
+				_, err := l.Lock(t.Context(), "a", locker.WithObserver(all.observe))
+				if !errors.Is(err, answer) {
+					t.Error(err)
+				}
+				all.want(t, want)
+				_ = l.Close()
+			}
+		})
+	}
+}
+
+// The second stands behind the first, whom the store tells.
+func TestAllWhoWaitHearOfItWhenTheFirstDoes(t *testing.T) {
+	play(t, func(t *testing.T, l *lockertest.Locker) {
+		var all told
+		other := mustLock(t, l.Another(), locker.WithHolder("other"))
+		l.Link().Delay(time.Second)
+		seen := locker.Observe(l, all.observe)
+		first, second := asking(t.Context(), seen), asking(t.Context(), seen)
+		time.Sleep(1900 * time.Millisecond)
+		all.want(t, "")
+		time.Sleep(200 * time.Millisecond)
+		all.want(t, "waiting 0") // the second; the store is being asked whom the first waits for
+		time.Sleep(2 * time.Second)
+		all.want(t, "waiting 0 other")
+		l.Link().Delay(0)
+		mustUnlock(t, other)
+		time.Sleep(2 * time.Second) // the message for the waiter is on its way
+		mustUnlock(t, granted(t, first))
+		mustUnlock(t, granted(t, second))
+	})
+}
+
+// The writer came while its process asked for the readers' lock, and learns that it has it.
+func TestWriterHearsThatItsOwnProcessReads(t *testing.T) {
+	play(t, func(t *testing.T, l *lockertest.Locker) {
+		var all told
+		l.Link().Delay(time.Second)
+		reader := asking(t.Context(), l, locker.WithShared(), locker.WithHolder("reader"))
+		time.Sleep(time.Second)
+		writer := asking(t.Context(), l, locker.WithObserver(all.observe))
+		time.Sleep(900 * time.Millisecond)
+		all.want(t, "")
+		time.Sleep(200 * time.Millisecond)
+		all.want(t, "waiting 0 reader")
+		l.Link().Delay(0)
+		time.Sleep(2 * time.Second)
+		mustUnlock(t, granted(t, reader))
+		time.Sleep(2 * time.Second)
+		mustUnlock(t, granted(t, writer))
+	})
+}
+
+func TestPanicsOfTheClientAreTold(t *testing.T) {
+	var all told
+	p := &probe{}
+	l := driver.New("probe", p, driver.Options{})
+	lock, err := l.Lock(t.Context(), "a", locker.WithObserver(all.observe))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.release = func() error { panic("a hook of the client's") }
+	p.acquire = func(context.Context, driver.Wait) error { panic("a hook of the client's") }
+	for _, f := range []func(){
+		func() { _ = lock.Unlock(t.Context()) },
+		func() { _, _ = l.Lock(t.Context(), "b", locker.WithObserver(all.observe)) },
+	} {
+		func() {
+			defer func() { _ = recover() }()
+			f()
+		}()
+	}
+	_ = l.Close() // waits for the observers
+	if got, want := words(all.events), fmt.Sprintf("granted %d, released %d!, failed 0!", lock.Token(), lock.Token()); got != want {
+		t.Errorf("told  %s\nwant %s", got, want)
+	}
 }
 
 func TestObserverIsToldOfRenewalsThatFailOrAreLate(t *testing.T) {
@@ -267,7 +361,11 @@ func TestObserverThatHangsOrPanicsHurtsNoLock(t *testing.T) {
 		if took := time.Since(began); took != 0 {
 			t.Errorf("the locks took %v", took)
 		}
-		for i, e := range missed.take() {
+		events := missed.take()
+		if len(events) != 2*locks {
+			t.Errorf("%d events were told, want %d", len(events), 2*locks)
+		}
+		for i, e := range events {
 			if want := i % 2; e.Missed != uint64(want) {
 				t.Fatalf("event %d, %v, says that %d were missed", i, e.What, e.Missed)
 			}

@@ -525,3 +525,41 @@ func TestWhatIsLeftOnASessionIsRemovedHoweverLongTheStoreIsAway(t *testing.T) {
 		}
 	})
 }
+
+// What depends on a session is renewed with it, so the session's renewals are told, to each
+// of its locks, and the looks at each lock are not.
+func TestObserversAreToldOfTheRenewalsOfASession(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		b := newBackend()
+		b.open(t)
+		told := make(map[string]int)
+		seen := locker.WithObserver(func(e locker.Event) {
+			if e.What == locker.NotRenewed || e.What == locker.RenewedLate {
+				told[e.Name+" "+e.What.String()]++
+			}
+			if e.What == locker.NotRenewed && (e.Left <= 0 || e.Left+e.Took > sessionTTL) {
+				t.Errorf("%v after the last renewal, %v are left", e.Took, e.Left)
+			}
+		})
+		b.grant(t, "a", seen)
+		b.grant(t, "b", seen, locker.WithTTL(time.Second))
+		var fails atomic.Value
+		fails.Store("b")
+		b.onRenew = func(ctx context.Context, name string) error { return only(fails.Load().(string), errors.New("no"))(ctx, name) }
+		pass(time.Second)
+		if len(told) > 0 {
+			t.Errorf("told of a look: %v", told)
+		}
+		fails.Store("session")
+		pass(3 * time.Second)
+		if told["a not_renewed"] == 0 || told["a not_renewed"] != told["b not_renewed"] {
+			t.Errorf("told of the session: %v", told)
+		}
+		pass(4 * time.Second)
+		fails.Store("nothing")
+		pass(2 * time.Second)
+		if told["a renewed_late"] != 1 || told["b renewed_late"] != 1 {
+			t.Errorf("told of the session: %v", told)
+		}
+	})
+}

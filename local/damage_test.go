@@ -62,6 +62,9 @@ func TestDamagedFileIsAnErrorAndStaysAsItIs(t *testing.T) {
 				if !errors.Is(err, locker.ErrUnavailable) || !strings.Contains(err.Error(), path) {
 					t.Errorf("%v, %v, want ErrUnavailable with the path of the file", lock, err)
 				}
+				if other := strings.Contains(err.Error(), "another version"); other != (what == "of another format") {
+					t.Error(err)
+				}
 			}
 			if readFile(t, path) != string(content) {
 				t.Error("the file was changed")

@@ -24,7 +24,8 @@ const (
 	fileSize  = 2 * blockSize
 	slotSize  = 1024 // the longest name and the longest holder text fit well
 	sumSize   = sha256.Size
-	magic     = "lockstile/local 3\n"
+	format    = "lockstile/local "
+	magic     = format + "3\n"
 	broken    = 1 << 7 // beside the kind
 )
 
@@ -131,10 +132,15 @@ func readGrants(content []byte, path string) (newest grant, spare int, err error
 			newest, spare = g, 1-i
 		}
 	}
-	if spare < 0 {
+	switch {
+	case spare >= 0:
+		return newest, spare, nil
+	case bytes.HasPrefix(content[sumSize:], []byte(format)) && !bytes.HasPrefix(content[sumSize:], []byte(magic)):
+		return newest, 0, fmt.Errorf("the lock file %s is of another version of Lockstile: use one version for all who use the lock; "+
+			"or stop them, delete the file, and tokens go on from this machine's clock", path)
+	default:
 		return newest, 0, damaged(path, "neither of its two slots can be read")
 	}
-	return newest, spare, nil
 }
 
 func damaged(path, how string) error {
