@@ -154,10 +154,13 @@ func TestObserverIsToldOfACallThatGotNoLock(t *testing.T) {
 }
 
 // slowToSay is a store that has not said who holds a lock when the call ends.
-type slowToSay struct{ *probe }
+type slowToSay struct {
+	*probe
+	hold chan struct{}
+}
 
-func (slowToSay) Inspect(ctx context.Context, _ string) (locker.Info, error) {
-	<-ctx.Done()
+func (s slowToSay) Inspect(context.Context, string) (locker.Info, error) {
+	<-s.hold
 	return locker.Info{Holder: "too late"}, nil
 }
 
@@ -165,8 +168,9 @@ func TestWaitIsToldBeforeItsEndThoughNobodySaysWhomItIsFor(t *testing.T) {
 	no := errors.New("no")
 	for want, answer := range map[string]error{"waiting 0, granted 64": nil, "waiting 0, failed 0!": driver.Refused(no)} {
 		synctest.Test(t, func(t *testing.T) {
+			hold := make(chan struct{})
 			p := &probe{acquire: func(_ context.Context, wait driver.Wait) error { wait(); return answer }}
-			for _, l := range []*driver.Locker[*att]{driver.New("probe", p, driver.Options{}), driver.New("probe", slowToSay{p}, driver.Options{})} {
+			for _, l := range []*driver.Locker[*att]{driver.New("probe", p, driver.Options{}), driver.New("probe", slowToSay{p, hold}, driver.Options{})} {
 				var all told
 				p.token = 63
 				_, err := l.Lock(t.Context(), "a", locker.WithObserver(all.observe))
@@ -174,8 +178,9 @@ func TestWaitIsToldBeforeItsEndThoughNobodySaysWhomItIsFor(t *testing.T) {
 					t.Error(err)
 				}
 				all.want(t, want)
-				_ = l.Close()
+				defer all.want(t, "")
 			}
+			close(hold)
 		})
 	}
 }
@@ -185,10 +190,12 @@ func TestAllWhoWaitHearOfItWhenTheFirstDoes(t *testing.T) {
 	play(t, func(t *testing.T, l *lockertest.Locker) {
 		var all told
 		other := mustLock(t, l.Another(), locker.WithHolder("other"))
-		l.Link().Delay(time.Second)
+		l.Link().Delay(900 * time.Millisecond)
 		seen := locker.Observe(l, all.observe)
-		first, second := asking(t.Context(), seen), asking(t.Context(), seen)
-		time.Sleep(1900 * time.Millisecond)
+		first := asking(t.Context(), seen)
+		time.Sleep(time.Millisecond)
+		second := asking(t.Context(), seen)
+		time.Sleep(1700 * time.Millisecond)
 		all.want(t, "")
 		time.Sleep(200 * time.Millisecond)
 		all.want(t, "waiting 0") // the second; the store is being asked whom the first waits for
@@ -225,8 +232,8 @@ func TestWriterHearsThatItsOwnProcessReads(t *testing.T) {
 func TestPanicsOfTheClientAreTold(t *testing.T) {
 	var all told
 	p := &probe{}
-	l := driver.New("probe", p, driver.Options{})
-	lock, err := l.Lock(t.Context(), "a", locker.WithObserver(all.observe))
+	l, seen := driver.New("probe", p, driver.Options{}), locker.WithObserver(all.observe)
+	lock, err := l.Lock(t.Context(), "a", seen)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -234,7 +241,7 @@ func TestPanicsOfTheClientAreTold(t *testing.T) {
 	p.acquire = func(context.Context, driver.Wait) error { panic("a hook of the client's") }
 	for _, f := range []func(){
 		func() { _ = lock.Unlock(t.Context()) },
-		func() { _, _ = l.Lock(t.Context(), "b", locker.WithObserver(all.observe)) },
+		func() { _, _ = l.Lock(t.Context(), "b", seen) },
 	} {
 		func() {
 			defer func() { _ = recover() }()
@@ -452,4 +459,22 @@ func TestLockWithoutObserverAllocatesNoMoreForThem(t *testing.T) {
 	if n := allocations(); n > most {
 		t.Errorf("%v allocations for a lock and an unlock, want %d at most", n, most)
 	}
+}
+
+func TestPanicsOfAnObserverAreCounted(t *testing.T) {
+	play(t, func(t *testing.T, l *lockertest.Locker) {
+		var all told
+		n := 0
+		seen := locker.Observe(l, func(e locker.Event) {
+			if n++; n <= 3 {
+				panic("a defect")
+			}
+			all.observe(e)
+		})
+		mustUnlock(t, mustLock(t, seen))
+		mustUnlock(t, mustLock(t, seen))
+		if events := all.take(); len(events) != 1 || events[0].Missed != 3 {
+			t.Errorf("%+v", events)
+		}
+	})
 }
