@@ -1,5 +1,8 @@
 // Package named keeps locks by their names, for libraries whose Unlock is not given what Lock
 // has returned. At most one lock of a name is held through a [Locks].
+//
+// The adapters are modules of their own, and older ones are built with newer versions of this:
+// what it has, it keeps.
 package named
 
 import (
