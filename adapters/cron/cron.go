@@ -1,0 +1,137 @@
+// Package cron lets several machines share the jobs of robfig/cron
+// (github.com/robfig/cron/v3), over any [locker.Locker]: they have the same schedule, and each tick is run by
+// one of them.
+//
+//	once, err := cron.NewWrapper(locks, "report", logger)
+//	…
+//	schedule.AddJob("0 3 * * *", once(job))
+//
+// # What is promised
+//
+// Two runs begin at least the minimum hold apart ([DefaultMinHold]), however short they are,
+// and no two machines believe at the same time that they may run the job; as long as the
+// store keeps what its [locker.Guarantees] say. A machine that finds the lock taken skips the
+// run, and never waits: a run that waited would begin late. It gives up a store that has
+// not answered after half of the minimum hold, for the same reason. One process does not
+// run a job twice at a time.
+//
+// # What is not
+//
+// Not every tick has a run. If the machine that has the lock dies, its lease ends after
+// [locker.WithTTL], and another one runs the job at its next tick. If the store is away,
+// nobody runs it, and the logger is told.
+//
+// A wrapped job knows nothing of its lock. If that is lost, by a pause or because the store
+// is away, the job runs on, another machine may run it at the next tick, and the logger hears of it
+// when the run ends. A job that must not go on without its lock is made with [NewJob]: it
+// gets the lock, and a context that ends with it. What it writes carries the token, for
+// nothing stops a process that is paused between two lines.
+package cron
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/robfig/cron/v3"
+
+	"github.com/lockstile/locker"
+)
+
+// DefaultMinHold is how long the lock is held at least, without [locker.WithMinHold] among
+// the options. It is more than synchronized clocks differ and a busy machine is late, so that
+// a machine whose tick comes last finds the lock taken. It is less than the time between two
+// ticks of most jobs. A job that ticks more often would skip ticks: it needs less.
+const DefaultMinHold = 5 * time.Second
+
+// NewWrapper returns a cron.JobWrapper for one job: all that it wraps has the lock called
+// name. So do not give it to cron.WithChain, where every job would be the same. Cron has no
+// names, so name must be the same on all machines. If the job panics, its lock is given
+// back, and the panic goes on: wrap it in cron.Recover, inside or outside.
+//
+// The logger is told, as Info, of runs that are skipped because the lock is taken, and, as
+// Error, of all else that went wrong. The options are those of the lock: [locker.WithMinHold]
+// instead of [DefaultMinHold], [locker.WithTTL] for how long the lock of a dead machine stays
+// taken, [locker.WithMaxHold] for a job that may hang. The lock is exclusive; WithWait and
+// WithGuard are refused.
+func NewWrapper(l locker.Locker, name string, logger cron.Logger, opts ...locker.Option) (cron.JobWrapper, error) {
+	s, err := newShared(context.Background(), l, name, logger, opts)
+	if err != nil {
+		return nil, err
+	}
+	return func(j cron.Job) cron.Job {
+		return cron.FuncJob(func() {
+			s.run(func(context.Context, *locker.Lock) error { j.Run(); return nil })
+		})
+	}, nil
+}
+
+// NewJob returns a cron.Job that calls fn under the lock called name, as [NewWrapper] does.
+// The context of fn has the values of ctx. It ends with ctx, or when the lock is lost; its
+// cause says which. When ctx has ended, no run begins. The logger is told, as Error, of what fn returns,
+// and of the loss.
+func NewJob(ctx context.Context, l locker.Locker, name string, fn func(ctx context.Context, lock *locker.Lock) error,
+	logger cron.Logger, opts ...locker.Option,
+) (cron.Job, error) {
+	s, err := newShared(ctx, l, name, logger, opts)
+	if err != nil {
+		return nil, err
+	}
+	return cron.FuncJob(func() { s.run(fn) }), nil
+}
+
+// shared is a job that several machines share.
+type shared struct {
+	ctx     context.Context
+	locks   locker.Locker
+	name    string
+	logger  cron.Logger
+	opts    []locker.Option
+	answer  time.Duration // how long the store may take to grant the lock
+	running sync.Mutex    // held while a run goes on in this process, with its lock or without
+}
+
+func newShared(ctx context.Context, l locker.Locker, name string, logger cron.Logger, opts []locker.Option) (*shared, error) {
+	opts = append([]locker.Option{locker.WithMinHold(DefaultMinHold)}, opts...)
+	req, err := locker.NewRequest(name, opts...)
+	switch {
+	case err != nil:
+	case req.Wait > 0:
+		err = fmt.Errorf("job %q: WithWait would begin a run late: a run whose lock is taken is skipped", name)
+	case logger == nil:
+		err = fmt.Errorf("job %q: the logger is nil: nobody would hear why runs are skipped", name)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cron: %w", err)
+	}
+	return &shared{ctx: ctx, locks: l, name: name, logger: logger, opts: opts, answer: req.MinHold / 2}, nil
+}
+
+// run calls fn under the lock, or tells the logger why not.
+func (s *shared) run(fn func(ctx context.Context, lock *locker.Lock) error) {
+	if !s.running.TryLock() {
+		s.logger.Info("skip", "job", s.name, "because", "an earlier run goes on in this process")
+		return
+	}
+	defer s.running.Unlock()
+	called := false
+	bounded, cancel := context.WithTimeoutCause(s.ctx, s.answer, fmt.Errorf("the store has not answered within %v, half of the minimum hold", s.answer))
+	defer cancel()
+	err := locker.TryDo(bounded, s.locks, s.name, func(_ context.Context, lock *locker.Lock) error {
+		called = true
+		ctx, cancel := lock.Bind(s.ctx)
+		defer cancel()
+		return fn(ctx, lock)
+	}, s.opts...)
+	switch {
+	case err == nil:
+	case called:
+		s.logger.Error(err, "the job has run", "job", s.name)
+	case errors.Is(err, locker.ErrTaken) && !errors.Is(err, locker.ErrOutcomeUnknown):
+		s.logger.Info("skip", "job", s.name, "because", err)
+	default:
+		s.logger.Error(err, "skip", "job", s.name)
+	}
+}

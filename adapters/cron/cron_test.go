@@ -1,0 +1,266 @@
+package cron
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/robfig/cron/v3"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/fencing"
+	"github.com/lockstile/locker/lockertest"
+)
+
+// journal is a logger that keeps what it is told.
+type journal struct {
+	mu    sync.Mutex
+	infos []string
+	errs  []error
+}
+
+func (j *journal) Info(msg string, about ...any) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.infos = append(j.infos, fmt.Sprintln(append([]any{msg}, about...)...))
+}
+
+func (j *journal) Error(err error, _ string, _ ...any) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.errs = append(j.errs, err)
+}
+
+// want checks what has been told since the last want: a number of skips, and errors.
+func (j *journal) want(t *testing.T, skips int, errs ...error) {
+	t.Helper()
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if len(j.infos) != skips || len(j.errs) != len(errs) {
+		t.Errorf("told %q and %v, want %d skips and %v", j.infos, j.errs, skips, errs)
+	}
+	for _, info := range j.infos {
+		if !strings.Contains(info, "report") {
+			t.Errorf("%q does not name the job", info)
+		}
+	}
+	for i, want := range errs[:min(len(errs), len(j.errs))] {
+		if !errors.Is(j.errs[i], want) {
+			t.Errorf("told %v, want %v", j.errs[i], want)
+		}
+	}
+	j.infos, j.errs = nil, nil
+}
+
+// machine is one of those that share the job "report".
+type machine struct {
+	cron.Job
+	journal
+	locks *lockertest.Locker
+	runs  int
+}
+
+// newMachine returns one whose wrapped job does what it is given, which may be nothing.
+func newMachine(t *testing.T, locks *lockertest.Locker, does func(), opts ...locker.Option) *machine {
+	t.Helper()
+	m := &machine{locks: locks}
+	wrap, err := NewWrapper(locks, "report", m, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Job = wrap(cron.FuncJob(func() {
+		m.runs++
+		if does != nil {
+			does()
+		}
+	}))
+	return m
+}
+
+func TestAShortRunKeepsTheOthersOutForTheMinimumHold(t *testing.T) {
+	for hold, opts := range map[time.Duration][]locker.Option{DefaultMinHold: nil, time.Minute: {locker.WithMinHold(time.Minute)}} {
+		synctest.Test(t, func(t *testing.T) {
+			locks := lockertest.New()
+			a, b := newMachine(t, locks, nil, opts...), newMachine(t, locks.Another(), nil, opts...)
+			a.Run()
+			time.Sleep(hold - time.Millisecond)
+			b.Run()
+			a.Run() // its clock has stepped back
+			a.want(t, 1)
+			b.want(t, 1)
+			time.Sleep(time.Millisecond)
+			b.Run()
+			b.want(t, 0)
+			if a.runs != 1 || b.runs != 1 {
+				t.Errorf("%d and %d runs", a.runs, b.runs)
+			}
+		})
+	}
+}
+
+// Goal: a request that is under way for longer than the others are kept out does not run the
+// job once more.
+func TestALockThatTakesTooLongIsNotTaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks := lockertest.New()
+		a, late := newMachine(t, locks, nil), newMachine(t, locks.Another(), nil)
+		late.locks.Link().Delay(DefaultMinHold + time.Second)
+		a.Run()
+		began := time.Now()
+		late.Run()
+		if took := time.Since(began); took > DefaultMinHold*3/4 || late.runs > 0 {
+			t.Errorf("it took %v, with %d runs", took, late.runs)
+		}
+		late.want(t, 0, locker.ErrUnavailable)
+		late.locks.Link().Delay(0)
+		_ = late.locks.Close() // waits for clean-ups
+	})
+}
+
+func TestARunThatIsLongKeepsItsLockAndIsNotRunBesideItself(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks := lockertest.New()
+		a, b := newMachine(t, locks, func() { time.Sleep(time.Hour) }), newMachine(t, locks.Another(), nil)
+		go a.Run()
+		time.Sleep(59 * time.Minute)
+		a.Run()
+		b.Run()
+		a.want(t, 1)
+		b.want(t, 1)
+		time.Sleep(2 * time.Minute)
+		b.Run()
+		a.want(t, 0)
+		b.want(t, 0)
+		if a.runs != 1 || b.runs != 1 {
+			t.Errorf("%d and %d runs", a.runs, b.runs)
+		}
+	})
+}
+
+// Goal: what the package says of a loss. Another machine may run the job, this one does not
+// run it beside itself, and the logger hears of it.
+func TestAWrappedJobWhoseLockIsLostRunsOnAndTheLoggerHearsOfIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks := lockertest.New()
+		other := newMachine(t, locks.Another(), nil)
+		var a *machine
+		a = newMachine(t, locks, func() {
+			locks.Lose("report")
+			other.Run()
+			time.Sleep(DefaultMinHold)
+			if a.runs == 1 {
+				a.Run()
+			}
+			a.want(t, 1)
+		})
+		a.Run()
+		a.want(t, 0, locker.ErrLost)
+		other.want(t, 0)
+		if a.runs != 1 || other.runs != 1 {
+			t.Errorf("%d and %d runs", a.runs, other.runs)
+		}
+	})
+}
+
+func TestAJobHasItsLockAndHearsOfItsLoss(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks, told := lockertest.New(), new(journal)
+		type key struct{}
+		stopping := errors.New("stopping")
+		ctx, stop := context.WithCancelCause(context.WithValue(t.Context(), key{}, "value"))
+		sorry := errors.New("sorry")
+		var tokens []fencing.Token
+		job, err := NewJob(ctx, locks, "report", func(ctx context.Context, lock *locker.Lock) error {
+			tokens = append(tokens, lock.Token())
+			time.Sleep(DefaultMinHold) // longer than the store may take to answer
+			if ctx.Err() != nil || ctx.Value(key{}) != "value" {
+				t.Errorf("the context has ended with %v, or has no value", ctx.Err())
+			}
+			switch len(tokens) {
+			case 1:
+				return sorry
+			case 2:
+				locks.Lose("report")
+			default:
+				stop(stopping)
+			}
+			<-ctx.Done()
+			return context.Cause(ctx)
+		}, told)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []error{sorry, locker.ErrLost, stopping, stopping} {
+			job.Run()
+			told.want(t, 0, want)
+		}
+		if len(tokens) != 3 || tokens[0] >= tokens[1] || tokens[1] >= tokens[2] {
+			t.Errorf("tokens %v", tokens)
+		}
+	})
+}
+
+func TestAPanicGoesOnAndTheLockIsGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks := lockertest.New()
+		m := newMachine(t, locks, func() { panic("a defect") })
+		for range 2 {
+			func() {
+				defer func() {
+					if p := recover(); p != "a defect" {
+						t.Errorf("the panic is %v", p)
+					}
+				}()
+				m.Run()
+			}()
+			time.Sleep(DefaultMinHold)
+		}
+		m.want(t, 0)
+	})
+}
+
+func TestAStoreThatIsAwayIsAnErrorAndNoRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMachine(t, lockertest.New(), nil)
+		m.locks.Link().Refuse(errors.New("no permission"))
+		m.Run()
+		m.locks.Link().Refuse(nil)
+		_ = m.locks.Close() // waits for clean-ups
+		m.Run()
+		m.want(t, 0, locker.ErrUnavailable, locker.ErrClosed)
+		if m.runs != 0 {
+			t.Error("it has run")
+		}
+	})
+}
+
+func TestWhatDoesNotFitIsRefused(t *testing.T) {
+	for what, make := range map[string]func() (any, error){
+		"is empty":     func() (any, error) { return NewWrapper(lockertest.New(), "", cron.DiscardLogger) },
+		"zero byte":    func() (any, error) { return NewJob(t.Context(), lockertest.New(), "a\x00b", nil, cron.DiscardLogger) },
+		"logger":       func() (any, error) { return NewWrapper(lockertest.New(), "report", nil) },
+		"WithWait":     func() (any, error) { return refused(locker.WithWait(time.Second)) },
+		"WithGuard":    func() (any, error) { return refused(locker.WithGuard(noGuard{})) },
+		"WithShared":   func() (any, error) { return refused(locker.WithShared()) },
+		"WithSlots":    func() (any, error) { return refused(locker.WithSlots(2)) },
+		"minimum hold": func() (any, error) { return refused(locker.WithMaxHold(time.Second)) },
+	} {
+		if _, err := make(); err == nil || !strings.Contains(err.Error(), what) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+func refused(opt locker.Option) (cron.JobWrapper, error) {
+	return NewWrapper(lockertest.New(), "report", cron.DiscardLogger, opt)
+}
+
+// noGuard is a guard that nobody asks.
+type noGuard struct{}
+
+func (noGuard) Check(context.Context, string, fencing.Token) error { return nil }
