@@ -8,6 +8,8 @@ require (
 	github.com/google/uuid v1.6.0
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/lockstile/locker v0.0.0
+	github.com/lockstile/locker/adapters/cron v0.0.0
+	github.com/lockstile/locker/adapters/gocron v0.0.0
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/robfig/cron/v3 v3.0.1
 	golang.org/x/sys v0.49.0
@@ -40,4 +42,8 @@ require (
 	google.golang.org/protobuf v1.36.11 // indirect
 )
 
-replace github.com/lockstile/locker => ../
+replace (
+	github.com/lockstile/locker => ../
+	github.com/lockstile/locker/adapters/cron => ../adapters/cron
+	github.com/lockstile/locker/adapters/gocron => ../adapters/gocron
+)

@@ -20,6 +20,8 @@ import (
 	_ "github.com/jackc/pgx/v5/pgxpool"
 	_ "github.com/robfig/cron/v3"
 
+	_ "github.com/lockstile/locker/adapters/cron"
+	_ "github.com/lockstile/locker/adapters/gocron"
 	_ "github.com/lockstile/locker/open"
 )
 
@@ -136,7 +138,7 @@ func lay(folder string, files fstest.MapFS) error {
 	ours, err := filepath.Abs("..")
 	module, noModule := os.ReadFile("go.mod")
 	sums, noSums := os.ReadFile("go.sum")
-	text := strings.NewReplacer("module github.com/lockstile/locker/docs", "module example.com/reader", "=> ../", "=> "+ours).Replace(string(module))
+	text := strings.NewReplacer("module github.com/lockstile/locker/docs", "module example.com/reader", "=> ../", "=> "+ours+"/").Replace(string(module))
 	files["go.mod"], files["go.sum"] = &fstest.MapFile{Data: []byte(text)}, &fstest.MapFile{Data: sums}
 	return errors.Join(err, noModule, noSums, os.CopyFS(folder, files))
 }

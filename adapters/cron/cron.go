@@ -1,16 +1,17 @@
 // Package cron lets several machines share the jobs of robfig/cron
-// (github.com/robfig/cron/v3), over any [locker.Locker]: they have the same schedule, and each tick is run by
-// one of them.
+// (github.com/robfig/cron/v3), over any [locker.Locker]: all have the same schedule, and one of
+// them runs the job at each tick.
 //
 //	once, err := cron.NewWrapper(locks, "report", logger)
 //	…
-//	schedule.AddJob("0 3 * * *", once(job))
+//	_, err = schedule.AddJob("0 3 * * *", once(job))
 //
 // # What is promised
 //
 // Two runs begin at least the minimum hold apart ([DefaultMinHold]), however short they are,
-// and no two machines believe at the same time that they may run the job; as long as the
-// store keeps what its [locker.Guarantees] say. A machine that finds the lock taken skips the
+// unless the first machine died or lost its lock. No two machines believe at the same time
+// that they may run the job. Both are true as long as the store keeps what its
+// [locker.Guarantees] say. A machine that finds the lock taken skips the
 // run, and never waits: a run that waited would begin late. It gives up a store that has
 // not answered after half of the minimum hold, for the same reason. One process does not
 // run a job twice at a time.
@@ -22,8 +23,8 @@
 // nobody runs it, and the logger is told.
 //
 // A wrapped job knows nothing of its lock. If that is lost, by a pause or because the store
-// is away, the job runs on, another machine may run it at the next tick, and the logger hears of it
-// when the run ends. A job that must not go on without its lock is made with [NewJob]: it
+// is away, the job runs on, another machine may run it at the next tick, and the logger hears
+// of it when the run ends. A job that must not go on without its lock is made with [NewJob]: it
 // gets the lock, and a context that ends with it. What it writes carries the token, for
 // nothing stops a process that is paused between two lines.
 package cron
@@ -70,8 +71,8 @@ func NewWrapper(l locker.Locker, name string, logger cron.Logger, opts ...locker
 
 // NewJob returns a cron.Job that calls fn under the lock called name, as [NewWrapper] does.
 // The context of fn has the values of ctx. It ends with ctx, or when the lock is lost; its
-// cause says which. When ctx has ended, no run begins. The logger is told, as Error, of what fn returns,
-// and of the loss.
+// cause says which. When ctx has ended, runs are skipped. The logger is told, as Error, of what
+// fn returns, and of the loss.
 func NewJob(ctx context.Context, l locker.Locker, name string, fn func(ctx context.Context, lock *locker.Lock) error,
 	logger cron.Logger, opts ...locker.Option,
 ) (cron.Job, error) {
@@ -129,7 +130,7 @@ func (s *shared) run(fn func(ctx context.Context, lock *locker.Lock) error) {
 	case err == nil:
 	case called:
 		s.logger.Error(err, "the job has run", "job", s.name)
-	case errors.Is(err, locker.ErrTaken) && !errors.Is(err, locker.ErrOutcomeUnknown):
+	case (errors.Is(err, locker.ErrTaken) || s.ctx.Err() != nil) && !errors.Is(err, locker.ErrOutcomeUnknown):
 		s.logger.Info("skip", "job", s.name, "because", err)
 	default:
 		s.logger.Error(err, "skip", "job", s.name)

@@ -15,8 +15,8 @@ import (
 // instance, the leader, runs all jobs. gocron then asks no Locker.
 //
 // While one instance leads, a job runs once a tick. Around a change of leaders it may run
-// once more, or not at all: the new leader's clock says whether the tick is over. A [Locker] has no
-// such gap, and spreads jobs over the instances.
+// once more, or not at all: for the new leader its own clock says whether the tick is over.
+// With a [Locker] the store says so.
 type Elector struct{ candidate *election.Candidate }
 
 var _ gocron.Elector = (*Elector)(nil)
@@ -37,12 +37,12 @@ func (e *Elector) IsLeader(context.Context) error {
 }
 
 // Run starts the scheduler and stands for election until ctx ends. Then it shuts the
-// scheduler down, which waits for jobs, and resigns after that: so nobody else leads before the
-// last job has ended, except one that outlasts gocron.WithStopTimeout.
+// scheduler down, which waits for jobs, and resigns after that: nobody else leads while a job
+// goes on, except one that outlasts gocron.WithStopTimeout.
 //
-// It always returns an error, as [election.Candidate.Run] does: when ctx has ended its
-// cause, together with what went wrong at the end; earlier an error of the Locker that standing again
-// does not help, and the scheduler is shut down.
+// It always returns an error, as [election.Candidate.Run] does. When ctx has ended, that is
+// its cause, with what went wrong at the end. Earlier it is an error of the Locker against which
+// standing again does not help; then, too, the scheduler has been shut down.
 func (e *Elector) Run(ctx context.Context, s gocron.Scheduler) error {
 	s.Start()
 	standing, resign := context.WithCancelCause(context.WithoutCancel(ctx))

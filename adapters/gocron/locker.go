@@ -5,10 +5,11 @@
 // # What is promised
 //
 // Two runs of a job begin at least the minimum hold apart ([DefaultMinHold]), however short
-// they are, and no two instances believe at the same time that they may run it; as long as
-// the store keeps what its [locker.Guarantees] say. An instance that finds the lock
-// taken skips the run, and never waits: a run that waited would begin late. It gives up a
-// store that has not answered after half of the minimum hold, for the same reason.
+// they are, unless the first instance died or lost its lock. No two instances believe at
+// the same time that they may run it. Both are true as long as the store keeps what its
+// [locker.Guarantees] say. An instance that finds the lock taken skips the run, and never
+// waits: a run that waited would begin late. It gives up a store that has not answered after
+// half of the minimum hold, for the same reason.
 //
 // # What is not
 //
@@ -16,11 +17,13 @@
 // [locker.WithTTL], and another instance runs the job at its next tick. If the store is
 // away, nobody runs it.
 //
-// gocron tells nobody why a run was skipped, except a listener (gocron.AfterLockError). It
-// drops the error of Unlock, and the context of a job does not end when its lock is lost.
-// So a job that must not go on without its lock is made with [Locker.Task] or
-// [Elector.Task]: it gets the lock, and a context that ends with it. What it writes carries the
-// token, for nothing stops a process that is paused between two lines.
+// gocron tells only a listener (gocron.AfterLockError) why a run was skipped, and drops the
+// error of Unlock. An observer hears of both, and of losses ([locker.Observe]).
+//
+// gocron does not end the context of a job when its lock is lost. So a job that must not go
+// on without its lock is made with [Locker.Task] or [Elector.Task]: it gets the lock, and a
+// context that ends with it. What it writes carries the token, for nothing stops a process
+// that is paused between two lines.
 //
 // # Names
 //
@@ -41,11 +44,10 @@ import (
 	"github.com/lockstile/locker"
 )
 
-// DefaultMinHold is how long a job's lock is held at least, without [locker.WithMinHold] among the
-// options. It is more than synchronized clocks differ and a busy machine is late, so
-// that an instance whose tick comes last finds the lock taken. It is less than the time
-// between two ticks of most jobs. A job that ticks more often would skip ticks: it needs
-// less.
+// DefaultMinHold is how long a job's lock is held at least, without [locker.WithMinHold]
+// among the options. It is more than synchronized clocks differ and a busy machine is late,
+// so that an instance whose tick comes last finds the lock taken. It is less than the time
+// between two ticks of most jobs. A job that ticks more often would skip ticks: it needs less.
 const DefaultMinHold = 5 * time.Second
 
 // Locker is what gocron asks before it runs a job. It is for gocron.WithDistributedLocker
@@ -139,8 +141,8 @@ func (r run) Unlock(ctx context.Context) error {
 // Task is gocron.NewTask for a function that wants its lock. name is that of the job, as in
 // gocron.WithName. The context of fn ends when the lock is lost, or when gocron ends the
 // job's; its cause says which. If the lock is lost before fn has returned, gocron is told
-// that the run has failed, with an error that is a [locker.ErrLost]. If the job has no lock of
-// that name, fn is not called, and the error says so.
+// that the run has failed, with an error that is a [locker.ErrLost]. If the job has no lock
+// of that name, fn is not called, and the error says so.
 func (l *Locker) Task(name string, fn func(ctx context.Context, lock *locker.Lock) error) gocron.Task {
 	return gocron.NewTask(func(ctx context.Context) error {
 		lock := l.lockOf(name)
