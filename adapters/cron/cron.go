@@ -11,10 +11,10 @@
 // Two runs begin at least the minimum hold apart ([DefaultMinHold]), however short they are,
 // unless the first machine died or lost its lock. No two machines believe at the same time
 // that they may run the job. Both are true as long as the store keeps what its
-// [locker.Guarantees] say. A machine that finds the lock taken skips the
-// run, and never waits: a run that waited would begin late. It gives up a store that has
-// not answered after half of the minimum hold, for the same reason. One process does not
-// run a job twice at a time.
+// [locker.Guarantees] say. A machine that finds the lock taken skips the run, and never
+// waits: a run that waited would begin late. It gives up a store that has not answered after
+// half of the minimum hold, for the same reason. A wrapper has no job run twice at a time in
+// its process, even if a run goes on after its lock was lost.
 //
 // # What is not
 //

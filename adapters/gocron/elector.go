@@ -16,7 +16,8 @@ import (
 //
 // While one instance leads, a job runs once a tick. Around a change of leaders it may run
 // once more, or not at all: for the new leader its own clock says whether the tick is over.
-// With a [Locker] the store says so.
+// With a [Locker] the store says so. A job that goes on when the term is lost may be run
+// beside itself, here or elsewhere: make it with [Elector.Task].
 type Elector struct{ candidate *election.Candidate }
 
 var _ gocron.Elector = (*Elector)(nil)

@@ -79,9 +79,9 @@ func NewLocker(l locker.Locker, opts ...locker.Option) (*Locker, error) {
 	return &Locker{locks: l, opts: opts, answer: req.MinHold / 2, runs: make(map[string]*locker.Lock)}, nil
 }
 
-// Lock implements gocron.Locker. It makes one attempt. While a run of the job goes on in
-// this process, also one that has lost its lock, the error is a [locker.ErrTaken]: no
-// process runs a job twice at a time.
+// Lock implements gocron.Locker. It makes one attempt. While a run of the job that this
+// Locker let begin goes on, also one that has lost its lock, the error is a [locker.ErrTaken]:
+// it has no job run twice at a time in its process.
 func (l *Locker) Lock(ctx context.Context, name string) (gocron.Lock, error) {
 	if !l.begin(name) {
 		return nil, fmt.Errorf("gocron: job %q: %w: an earlier run of it goes on in this process", name, locker.ErrTaken)
