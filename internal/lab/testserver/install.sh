@@ -24,6 +24,7 @@ have java || packages+=(default-jre-headless)
 [ -n "${LOCKER_ZOOKEEPER_CLASSPATH:-}" ] || have /usr/share/java/zookeeper.jar || packages+=(libzookeeper-java)
 have /usr/share/java/curator-recipes.jar || packages+=(libcurator-recipes-java)
 have /usr/share/java/bsh.jar || packages+=(bsh) # runs curator.bsh without a compiler
+have prometheus || packages+=(prometheus) # evaluates the queries of our dashboard
 { /usr/bin/python3 -c 'import kazoo' || python3 -c 'import kazoo'; } 2>/dev/null || packages+=(python3-kazoo)
 
 if [ ${#packages[@]} -eq 0 ]; then exit 0; fi
@@ -57,7 +58,7 @@ leave_off() {
 	if ! have systemctl; then return; fi
 	for package in "${packages[@]}"; do
 		case $package in
-		redis-server | postgresql | pgbouncer) root systemctl disable --quiet "$package" || echo "$package could not be disabled" >&2 ;;
+		redis-server | postgresql | pgbouncer | prometheus) root systemctl disable --quiet "$package" || echo "$package could not be disabled" >&2 ;;
 		esac
 	done
 }
