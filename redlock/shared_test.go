@@ -123,7 +123,7 @@ func TestReadersWhoseRequestsCrossHaveNumbersOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	const n = 4000000000000000 // the year 2096
 	servers := startNodes(t, 3)
-	for i, last := range []int{n, n + 2, n + 2} {
+	for i, last := range []int64{n, n + 2, n + 2} {
 		servers[i].Do("SET", "lockstile:t:{a}", fmt.Sprintf("%d v 1 h", last))
 	}
 	one, two, all := reaching(t, servers, patient, 0, 2), clientsOf(servers), newLocker(t, servers, patient)
