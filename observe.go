@@ -85,8 +85,9 @@ func (w What) String() string {
 
 // Observer is called with events, one after another, in the order in which they happened. It
 // runs in a goroutine of its own, which no lock waits for. So an Observer that is slow, or
-// hangs, is late, and misses events when [MaxEvents] wait for it. If it panics, it has missed
-// that event. The Close of a backend waits for it, for two seconds at most.
+// hangs, is late, and misses events when [MaxEvents] wait for it. If it panics, or ends its
+// goroutine, it has missed that event. The Close of a backend waits for it, for two seconds
+// at most.
 type Observer func(Event)
 
 // MaxEvents is how many events wait for an [Observer].
@@ -160,11 +161,12 @@ func (o optional) unsupported(what string) error {
 func (r *Request) Observed() bool { return len(r.listeners) > 0 }
 
 // Tell has the observers of the request hear of e, soon. It sets e's Name, Kind, Call and
-// Time, and calls nobody: run does, in a goroutine. Only package driver needs it.
-func (r *Request) Tell(run func(func()), e Event) {
+// Time, and calls nobody. For each observer that will hear of e it calls begin, and what that
+// returns when the observer has. Only package driver needs it.
+func (r *Request) Tell(begin func() (done func()), e Event) {
 	e.Name, e.Kind, e.Call, e.Time = r.Name, r.Kind, r.call, time.Now()
 	for _, l := range r.listeners {
-		l.tell(run, e)
+		l.tell(begin, e)
 	}
 }
 
@@ -176,51 +178,63 @@ type listener struct {
 	observer Observer
 
 	mu     sync.Mutex
-	events []Event
-	missed uint64 // since the last of events
+	news   []news
+	missed uint64 // since the last of news
 	busy   bool   // deliver runs
 
 	panicked uint64 // events just before the next one; deliver's
 }
 
-func (l *listener) tell(run func(func()), e Event) {
+// news is an event that waits.
+type news struct {
+	Event
+	done func() // to be called when it was told
+}
+
+func (l *listener) tell(begin func() (done func()), e Event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.events) == MaxEvents {
+	if len(l.news) == MaxEvents {
 		l.missed++
 		return
 	}
 	e.Missed, l.missed = l.missed, 0
-	l.events = append(l.events, e)
+	l.news = append(l.news, news{e, begin()})
 	if !l.busy {
 		l.busy = true
-		run(l.deliver)
+		go l.deliver()
 	}
 }
 
-// deliver calls the observer until no event waits.
+// deliver calls the observer until no event waits. If the observer panics, or ends the
+// goroutine, another one goes on.
 func (l *listener) deliver() {
-	for events := l.take(); len(events) > 0; events = l.take() {
-		for _, e := range events {
-			l.call(e)
-		}
+	for n, ok := l.next(); ok && l.call(n); n, ok = l.next() {
 	}
 }
 
-func (l *listener) take() (events []Event) {
+func (l *listener) next() (n news, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	events, l.events = l.events, nil
-	l.busy = len(events) > 0
-	return events
+	if len(l.news) == 0 {
+		l.busy, l.news = false, nil
+		return n, false
+	}
+	n, l.news[0] = l.news[0], n
+	l.news = l.news[1:]
+	return n, true
 }
 
-func (l *listener) call(e Event) {
-	e.Missed, l.panicked = e.Missed+l.panicked, 0
+func (l *listener) call(n news) (returned bool) {
+	n.Missed, l.panicked = n.Missed+l.panicked, 0
 	defer func() {
-		if recover() != nil {
-			l.panicked = e.Missed + 1
+		if !returned {
+			_ = recover()
+			l.panicked = n.Missed + 1
+			go l.deliver()
 		}
+		n.done()
 	}()
-	l.observer(e)
+	l.observer(n.Event)
+	return true
 }

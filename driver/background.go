@@ -19,13 +19,19 @@ func newBackground() *background {
 
 // run runs f in a goroutine that wait waits for.
 func (b *background) run(f func()) {
+	done := b.begin()
+	go func() {
+		defer done()
+		f()
+	}()
+}
+
+// begin has wait wait until done is called.
+func (b *background) begin() (done func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.busy++
-	go func() {
-		defer b.done()
-		f()
-	}()
+	return b.done
 }
 
 func (b *background) done() {

@@ -12,7 +12,7 @@ import (
 // Locker's mutex may be held: then the order of events is that in which they happened.
 func (l *Locker[H]) report(req *locker.Request, e locker.Event) {
 	if req.Observed() {
-		req.Tell(l.background.run, e)
+		req.Tell(l.background.begin, e)
 	}
 }
 
