@@ -130,10 +130,13 @@ func (w *waiting[H]) wait() context.Context {
 	l := w.locker
 	l.mu.Lock()
 	l.heard(w.call)
+	ask := w.call.req.Observed() && !w.call.waits
 	l.mu.Unlock()
 	w.ctx, w.cancel = context.WithCancelCause(w.ctx)
 	w.unhook = context.AfterFunc(l.closing, func() { w.cancel(locker.ErrClosed) })
-	l.whom(w.ctx, w.call)
+	if ask {
+		l.whom(w.ctx, w.call)
+	}
 	return w.ctx
 }
 

@@ -1,12 +1,16 @@
 package driver_test
 
 import (
+	"context"
 	"fmt"
 	"runtime"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 	"github.com/lockstile/locker/lockertest"
 )
 
@@ -52,5 +56,64 @@ func TestCloseWaitsForAnObserverThatTwoLockersShare(t *testing.T) {
 		}
 		mustUnlock(t, first)
 		mustUnlock(t, second)
+	})
+}
+
+// asked is a store that is asked who holds a lock.
+type asked struct {
+	*probe
+	inspect func(ctx context.Context)
+}
+
+func (s asked) Inspect(ctx context.Context, _ string) (locker.Info, error) {
+	s.inspect(ctx)
+	return locker.Info{Holder: "other"}, nil
+}
+
+// The second stands behind the first, and hears with it that the lock is taken.
+func TestStoreIsAskedForWhomACallWaitsOnlyWhileItIsNotKnownToWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var all told
+		var questions atomic.Int32
+		free := make(chan struct{}, 2)
+		p := &probe{acquire: func(_ context.Context, wait driver.Wait) error { wait(); <-free; return nil }}
+		l := driver.New("probe", asked{p, func(context.Context) { questions.Add(1) }}, driver.Options{})
+		seen := locker.WithObserver(all.observe)
+		a, b := asking(t.Context(), l, seen, locker.WithTTL(time.Second)), asking(t.Context(), l, seen)
+		for _, got := range []<-chan outcome{a, b} {
+			free <- struct{}{}
+			mustUnlock(t, granted(t, got))
+		}
+		if n := questions.Load(); n != 1 {
+			t.Errorf("the store was asked %d times", n)
+		}
+		all.want(t, "waiting 0 other, waiting 0, granted 1, released 1, granted 65, released 65")
+	})
+}
+
+// Clients close the connection of a request whose context ends: with every lock that is
+// granted at once, a pool would have to connect anew.
+func TestQuestionForWhomACallWaitsEndsWithTheLockerAndNotWithTheCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctxs := make(chan context.Context, 1)
+		p := &probe{acquire: func(_ context.Context, wait driver.Wait) error { wait(); return nil }}
+		l := driver.New("probe", asked{p, func(ctx context.Context) { ctxs <- ctx; <-ctx.Done() }}, driver.Options{})
+		type key struct{}
+		ctx, cancel := context.WithCancel(context.WithValue(t.Context(), key{}, "of the call"))
+		lock, err := l.Lock(ctx, "a", locker.WithObserver(func(locker.Event) {}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		cancel()
+		synctest.Wait()
+		asked := <-ctxs
+		if asked.Err() != nil || asked.Value(key{}) != "of the call" {
+			t.Errorf("the question has ended with the call: %v; it has the value %v", asked.Err(), asked.Value(key{}))
+		}
+		mustUnlock(t, lock)
+		began := time.Now()
+		if _ = l.Close(); time.Since(began) != 0 || asked.Err() == nil {
+			t.Errorf("Close took %v, the question: %v", time.Since(began), asked.Err())
+		}
 	})
 }
