@@ -117,3 +117,16 @@ func TestQuestionForWhomACallWaitsEndsWithTheLockerAndNotWithTheCall(t *testing.
 		}
 	})
 }
+
+func TestHolderWhoRenewsALockItselfIsNotLate(t *testing.T) {
+	play(t, func(t *testing.T, l *lockertest.Locker) {
+		var all told
+		lock := mustLock(t, l, locker.WithObserver(all.observe), locker.WithoutRenewal())
+		time.Sleep(25 * time.Second)
+		if err := lock.Renew(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		mustUnlock(t, lock)
+		all.want(t, fmt.Sprintf("granted %d, released %d 25s", lock.Token(), lock.Token()))
+	})
+}

@@ -133,7 +133,7 @@ func (l *Locker[H]) settle(a *lease[H], since locker.Instant, err error) {
 		l.schedule.plan(a, again)
 	default:
 		a.lastErr = nil
-		if now.Sub(a.since) >= 2*a.interval() {
+		if a.req.Renew && now.Sub(a.since) >= 2*a.interval() {
 			l.reportRenewal(a, locker.RenewedLate, now, nil)
 		}
 		a.extend(since)
