@@ -33,7 +33,7 @@ func (l *Locker[H]) cleanUp(a *lease[H]) {
 			if !l.goesWithSession(a) {
 				began, left := l.now(), l.store.Left(a.h)
 				if ok := l.clear(a); left {
-					l.reportCleanUp(a.turn.req, began, ok)
+					l.reportCleanUp(a.ended, began, ok)
 				}
 			}
 			left := a.cleaning.Add(-n)

@@ -130,3 +130,21 @@ func TestHolderWhoRenewsALockItselfIsNotLate(t *testing.T) {
 		all.want(t, fmt.Sprintf("granted %d, released %d 25s", lock.Token(), lock.Token()))
 	})
 }
+
+func TestCleanUpIsToldToTheReaderWhoHeldTheLockLast(t *testing.T) {
+	play(t, func(t *testing.T, l *lockertest.Locker) {
+		var first, last told
+		a := mustLock(t, l, locker.WithShared(), locker.WithObserver(first.observe))
+		b := mustLock(t, l, locker.WithShared(), locker.WithObserver(last.observe))
+		mustUnlock(t, a)
+		l.Link().Cut()
+		if b.Unlock(t.Context()) == nil {
+			t.Error("Unlock of a store that is away")
+		}
+		l.Link().Heal()
+		time.Sleep(time.Minute)
+		n := a.SharedToken()
+		first.want(t, fmt.Sprintf("granted %d, released %d", n, n))
+		last.want(t, fmt.Sprintf("passed %d, released %d 2s!, cleaned_up 0", n, n))
+	})
+}

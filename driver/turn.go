@@ -34,6 +34,7 @@ type lease[H any] struct {
 
 	turn     *turn[H]              // the latest, of a shared lease the first
 	joined   map[*turn[H]]struct{} // of a shared lease: others that are under way
+	ended    *locker.Request       // of the turn that ended last
 	uses     int                   // turns, renewals and clean-ups that may still call the store
 	cleaning atomic.Int32          // clean-ups that were asked for and have not ended
 	turns    uint32                // that have begun
@@ -261,7 +262,7 @@ func (t *turn[H]) end(reason locker.Reason, cause error) {
 		lost = new(locker.LostError) // a caller that keeps it does not keep the lock in memory
 	}
 	*lost = locker.LostError{Name: t.req.Name, Reason: reason, Cause: cause}
-	t.err = lost
+	t.err, t.lease.ended = lost, t.req
 	if t.lost != nil && reason != locker.Unlocked {
 		close(t.lost)
 	}
