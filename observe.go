@@ -29,15 +29,17 @@ type Event struct {
 	Slot  int // as [Lock.Slot], and -1 while there is no lock
 
 	// Took is, of Granted, Passed and Failed, how long the call waited; of Released and Lost,
-	// how long the lock was held; of NotRenewed and RenewedLate, how long ago the grant, or
-	// the last renewal that had worked, was sent; of CleanedUp, how long that took.
+	// how long ago the call got the lock, also if the machine was suspended meanwhile; of
+	// NotRenewed and RenewedLate, how long ago the grant, or the last renewal that had worked,
+	// was sent; of CleanedUp, how long that took.
 	Took time.Duration
 
-	// Left is, of NotRenewed and RenewedLate, how much validity is left.
+	// Left is, of NotRenewed, how much validity is left; of RenewedLate, how much there would
+	// be without that renewal. It is the greatest Duration where validity has no end.
 	Left time.Duration
 
 	// Holder is, of Waiting, the text of one who has the lock: see WithHolder. It is ""
-	// where that is not known, and of a call that stands behind another of its process.
+	// where that is not known, and of a call that stands behind another one that waits.
 	Holder string
 
 	// Reason is, of Lost, why. Its Code is a label for metrics.
@@ -54,9 +56,11 @@ type Event struct {
 
 // What is the kind of an [Event].
 //
-// A call ends with one Granted or Passed, or with one Failed. A lock ends with one Released
-// or Lost. Waiting comes before the former, NotRenewed and RenewedLate between the two. A
-// CleanedUp comes when the store has answered, and may be the last.
+// A call ends with one Granted or Passed, or with one Failed; one whose name or options are
+// refused may have no events. A lock ends with one Released or Lost, also where [WithCounter]
+// or [LockAll] gives it back and the caller gets none. Waiting comes before the former,
+// NotRenewed and RenewedLate between the two. A CleanedUp comes when the store has answered,
+// and may be the last.
 type What uint8
 
 const (

@@ -16,10 +16,11 @@ import (
 // Log returns an observer that writes a line for each event. What everyday locking consists
 // of is on the level Debug. A call that got no lock, because somebody else has it or its
 // context ended, is on Info. On Warn is what somebody should look at: a store that does not
-// answer, renewals that fail or come late, and locks that are lost.
+// answer, renewals that fail or come late, locks that are lost, and events that were missed.
 //
-// The message is the event's one word, after "lock". Attributes are name, kind, call, token or
-// slot where there is one, wait, held, since, left, took (durations), holder, reason (the code) and error.
+// The message is the event's one word, after "lock". Attributes are name, kind, call, token and
+// slot where there is one, wait, held, since, left, took (durations), holder, reason (the
+// code), error and missed.
 func Log(logger *slog.Logger) locker.Observer {
 	return func(e locker.Event) {
 		ctx, at := context.Background(), level(e)
