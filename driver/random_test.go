@@ -368,10 +368,11 @@ func fuzz(t *testing.T, seed uint64) {
 		}
 		held := &holders{w: w, locks: make(map[*locker.Lock]bool)}
 		var wg sync.WaitGroup
-		for range 12 {
+		const users, calls = 12, 12
+		for range users {
 			u := &user{w: w, l: seen[w.intn(2)], r: rand.New(rand.NewPCG(seed, uint64(w.intn(1<<30)))), held: held}
 			wg.Go(func() {
-				for range 12 {
+				for range calls {
 					u.play()
 				}
 			})
@@ -387,6 +388,9 @@ func fuzz(t *testing.T, seed uint64) {
 		time.Sleep(time.Minute)
 		for _, p := range procs {
 			p.finish(closed)
+		}
+		if n := len(procs[0].has.last) + len(procs[1].has.last); n != users*calls {
+			w.fail("observers were told of %d calls, there were %d", n, users*calls)
 		}
 		time.Sleep(time.Minute)
 	})
