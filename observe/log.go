@@ -22,12 +22,13 @@ import (
 // slot where there is one, wait, held, since, left, took (durations), holder, reason (the
 // code), error and missed.
 func Log(logger *slog.Logger) locker.Observer {
+	handler := logger.Handler() // of no logger it panics, here and not in the observer's goroutine
 	return func(e locker.Event) {
 		ctx, at := context.Background(), level(e)
-		if logger.Enabled(ctx, at) {
+		if handler.Enabled(ctx, at) {
 			r := slog.NewRecord(e.Time, at, "lock "+e.What.String(), 0)
 			r.AddAttrs(attributes(e)...)
-			_ = logger.Handler().Handle(ctx, r) // there is nobody to tell
+			_ = handler.Handle(ctx, r) // there is nobody to tell
 		}
 	}
 }

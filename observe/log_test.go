@@ -91,3 +91,13 @@ func TestLinesBelowTheLevelAreNotWritten(t *testing.T) {
 		t.Error(lines.String())
 	}
 }
+
+// Later it would be a panic in a goroutine of the observer's, which nobody sees.
+func TestNoLoggerIsADefectThatShowsAtOnce(t *testing.T) {
+	defer func() {
+		if recover() == nil {
+			t.Error("an observer that logs nowhere")
+		}
+	}()
+	observe.Log(nil)
+}
