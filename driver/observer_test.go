@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -62,12 +63,11 @@ func TestCloseWaitsForAnObserverThatTwoLockersShare(t *testing.T) {
 // asked is a store that is asked who holds a lock.
 type asked struct {
 	*probe
-	inspect func(ctx context.Context)
+	inspect func(ctx context.Context) locker.Info
 }
 
 func (s asked) Inspect(ctx context.Context, _ string) (locker.Info, error) {
-	s.inspect(ctx)
-	return locker.Info{Holder: "other"}, nil
+	return s.inspect(ctx), nil
 }
 
 // The second stands behind the first, and hears with it that the lock is taken.
@@ -77,7 +77,7 @@ func TestStoreIsAskedForWhomACallWaitsOnlyWhileItIsNotKnownToWait(t *testing.T) 
 		var questions atomic.Int32
 		free := make(chan struct{}, 2)
 		p := &probe{acquire: func(_ context.Context, wait driver.Wait) error { wait(); <-free; return nil }}
-		l := driver.New("probe", asked{p, func(context.Context) { questions.Add(1) }}, driver.Options{})
+		l := driver.New("probe", asked{p, func(context.Context) locker.Info { questions.Add(1); return locker.Info{Holder: "other"} }}, driver.Options{})
 		seen := locker.WithObserver(all.observe)
 		a, b := asking(t.Context(), l, seen, locker.WithTTL(time.Second)), asking(t.Context(), l, seen)
 		for _, got := range []<-chan outcome{a, b} {
@@ -97,7 +97,7 @@ func TestQuestionForWhomACallWaitsEndsWithTheLockerAndNotWithTheCall(t *testing.
 	synctest.Test(t, func(t *testing.T) {
 		ctxs := make(chan context.Context, 1)
 		p := &probe{acquire: func(_ context.Context, wait driver.Wait) error { wait(); return nil }}
-		l := driver.New("probe", asked{p, func(ctx context.Context) { ctxs <- ctx; <-ctx.Done() }}, driver.Options{})
+		l := driver.New("probe", asked{p, func(ctx context.Context) locker.Info { ctxs <- ctx; <-ctx.Done(); return locker.Info{} }}, driver.Options{})
 		type key struct{}
 		ctx, cancel := context.WithCancel(context.WithValue(t.Context(), key{}, "of the call"))
 		lock, err := l.Lock(ctx, "a", locker.WithObserver(func(locker.Event) {}))
@@ -116,6 +116,25 @@ func TestQuestionForWhomACallWaitsEndsWithTheLockerAndNotWithTheCall(t *testing.
 			t.Errorf("Close took %v, the question: %v", time.Since(began), asked.Err())
 		}
 	})
+}
+
+func TestWaitIsToldWhateverTheStoreAnswers(t *testing.T) {
+	for want, inspect := range map[string]func(ctx context.Context) locker.Info{
+		"waiting 0 reader": func(context.Context) locker.Info { return locker.Info{Holders: []locker.Holder{{Text: "reader"}}} },
+		"waiting 0":        func(ctx context.Context) locker.Info { <-ctx.Done(); return locker.Info{} },
+		"waiting 0 ":       func(context.Context) locker.Info { panic("a hook of the client's") },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var all told
+			free := make(chan struct{})
+			p := &probe{acquire: func(_ context.Context, wait driver.Wait) error { wait(); <-free; return nil }}
+			got := asking(t.Context(), driver.New("probe", asked{p, inspect}, driver.Options{}), locker.WithObserver(all.observe))
+			time.Sleep(3 * time.Second)
+			all.want(t, strings.TrimSpace(want))
+			close(free)
+			mustUnlock(t, granted(t, got))
+		})
+	}
 }
 
 func TestHolderWhoRenewsALockItselfIsNotLate(t *testing.T) {
