@@ -84,6 +84,9 @@ func TestStoreIsAskedForWhomACallWaitsOnlyWhileItIsNotKnownToWait(t *testing.T) 
 			free <- struct{}{}
 			mustUnlock(t, granted(t, got))
 		}
+		free <- struct{}{}
+		mustUnlock(t, mustLock(t, l)) // nobody wants to hear of it
+		synctest.Wait()
 		if n := questions.Load(); n != 1 {
 			t.Errorf("the store was asked %d times", n)
 		}
