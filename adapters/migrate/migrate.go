@@ -168,13 +168,13 @@ func (d *driver) Open(url string) (database.Driver, error) {
 	return wrap(opened, d.locks, d.req, d.opts), nil
 }
 
-// Close implements [database.Driver]. It gives back what is still locked, and ends a Lock that
-// still waits.
+// Close implements [database.Driver]. It ends a Lock that still waits, and gives back what is
+// locked, when the driver has closed: until then a migration may run on it.
 func (d *driver) Close() error {
 	d.shut()
-	var err error
-	if d.lock.Load() != nil {
-		err = d.Unlock()
+	err := d.Driver.Close()
+	if lock := d.lock.Swap(nil); lock != nil {
+		err = errors.Join(err, lock.Unlock(d.open))
 	}
-	return errors.Join(err, d.Driver.Close())
+	return err
 }

@@ -214,6 +214,38 @@ func TestCloseGivesBackWhatMigrateHasLeftBehind(t *testing.T) {
 	}
 }
 
+// closing is a driver that must not be without the lock while it closes.
+type closing struct {
+	*memory
+	close func()
+}
+
+func (c closing) Close() error {
+	c.close()
+	return c.memory.Close()
+}
+
+// A connection that closes waits for the migration that runs on it.
+func TestCloseGivesTheLockBackWhenTheDriverHasClosed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newStore(t)
+		driver := wrapped(t, closing{newMemory(doNothing), func() {
+			another := store.Another()
+			defer another.Close()
+			if _, err := another.TryLock(t.Context(), name); !errors.Is(err, locker.ErrTaken) {
+				t.Errorf("TryLock of another process while the driver closes: %v, want ErrTaken", err)
+			}
+		}}, store)
+		if err := driver.Lock(); err != nil {
+			t.Fatal(err)
+		}
+		if err := driver.Close(); err != nil {
+			t.Error(err)
+		}
+		wantFree(t, store)
+	})
+}
+
 func TestCloseEndsALockThatWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newStore(t)
