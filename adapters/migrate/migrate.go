@@ -40,8 +40,8 @@
 // A lock is lost when the store cannot be reached for as long as the TTL, or when somebody
 // breaks it. A migration that runs then goes on, for migrate has no way to stop it. The next
 // one is not begun: the call returns an error that is a [locker.ErrLost], and the version is
-// not dirty. Whoever gets the lock while the migration still runs finds the version dirty,
-// returns an ErrDirty, and changes nothing. One case is left: the process is paused after
+// not dirty. Nor does Drop begin. Whoever gets the lock while the migration still runs finds
+// the version dirty, returns an ErrDirty, and changes nothing. One case is left: the process is paused after
 // this package has looked at the lock, and before migrate has written that the version is
 // dirty. Where that would do harm, a migration must fail when it is repeated.
 //
@@ -151,12 +151,26 @@ func (d *driver) Unlock() error {
 // SetVersion implements [database.Driver]. Migrate calls it before each migration, with dirty,
 // and this is the last moment at which nothing has changed.
 func (d *driver) SetVersion(version int, dirty bool) error {
-	if lock := d.lock.Load(); dirty && lock != nil {
-		if err := lock.Err(); err != nil {
-			return fmt.Errorf("migrate: the migration to version %d was not begun: %w", version, err)
-		}
+	if err := d.lost(); dirty && err != nil {
+		return fmt.Errorf("migrate: the migration to version %d was not begun: %w", version, err)
 	}
 	return d.Driver.SetVersion(version, dirty)
+}
+
+// Drop implements [database.Driver].
+func (d *driver) Drop() error {
+	if err := d.lost(); err != nil {
+		return fmt.Errorf("migrate: nothing was dropped: %w", err)
+	}
+	return d.Driver.Drop()
+}
+
+// lost returns an error if there was a lock, and it is lost.
+func (d *driver) lost() error {
+	if lock := d.lock.Load(); lock != nil {
+		return lock.Err()
+	}
+	return nil
 }
 
 // Open implements [database.Driver].

@@ -330,6 +330,21 @@ func TestAfterALossNoFurtherMigrationBegins(t *testing.T) {
 	}
 }
 
+func TestAfterALossNothingIsDropped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, db := newStore(t), newMemory(doNothing)
+		db.CurrentVersion = 3
+		driver := wrapped(t, db, store)
+		if err := driver.Lock(); err != nil {
+			t.Fatal(err)
+		}
+		store.Lose(name)
+		if err := driver.Drop(); !errors.Is(err, locker.ErrLost) || db.CurrentVersion != 3 {
+			t.Errorf("Drop: %v, and the version is %d; want ErrLost and 3", err, db.CurrentVersion)
+		}
+	})
+}
+
 // The lock is lost while a migration runs, and another process gets it. migrate's own mark keeps
 // it from doing anything.
 func TestWhoGetsTheLockWhileAMigrationRunsFindsTheVersionDirty(t *testing.T) {
