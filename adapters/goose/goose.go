@@ -26,7 +26,8 @@
 // breaks it. goose's interface has no way to tell it: it goes on with the migration that
 // runs, and begins further ones. At the end its call returns an error that is a
 // [locker.ErrLost]: another process may have migrated at the same time. Up returns its
-// results besides. The provider can be used again: Up then shows how things are.
+// results besides, or a goose.PartialError with them if a migration has failed. The provider
+// can be used again: Up then shows how things are.
 //
 // Three things help, the best one first:
 //
@@ -40,9 +41,13 @@
 //
 // # Which calls take the lock
 //
-// All that change the database do; Up, UpTo and UpByOne only if something is pending. Status
-// and GetDBVersion do, too, and wait while another process migrates. HasPending and
-// GetVersions do not.
+// All that migrate do; Up, UpTo and UpByOne only if something is pending. Status and
+// GetDBVersion do, too, and wait while another process migrates. HasPending and GetVersions
+// do not, though they make goose's table if there is none. But a provider does one thing at a
+// time: while its Up waits or migrates, all its other calls wait, whatever their contexts.
+//
+// While it waits for the lock, goose keeps a connection to the database. If that is lost,
+// the call fails, and the lock is given back.
 package goose
 
 import (
@@ -57,7 +62,9 @@ import (
 
 // Locker is for [goose.WithLocker] or [goose.WithSessionLocker], which do the same with it: the
 // lock is in the backend, and neither the database nor the connection that goose hands over
-// matters to it. It can be given to many providers, which then wait for each other.
+// matters to it. With the second one, goose refuses Go migrations without a transaction where
+// the database has one connection at most. A Locker can be given to many providers, which
+// then wait for each other.
 //
 // [goose.WithLocker]: https://pkg.go.dev/github.com/pressly/goose/v3#WithLocker
 // [goose.WithSessionLocker]: https://pkg.go.dev/github.com/pressly/goose/v3#WithSessionLocker

@@ -208,6 +208,10 @@ func TestOfTwoThatMigrateAtTheSameTimeOneIsRolledBackWhereVersionsAreUnique(t *t
 	}
 	go up(second)
 	eventually(t, "the second is there, too", func() bool { return d.atGate() == 2 })
+	third := d.provider(goose.WithLocker(newLocker(t, store.Another())))
+	if pending, err := third.HasPending(soon(t)); !pending || err != nil { // which takes no lock
+		t.Errorf("HasPending of a third provider: %v, %v", pending, err)
+	}
 	d.openGate()
 	lost, refused := 0, 0
 	for range 2 {
@@ -217,6 +221,9 @@ func TestOfTwoThatMigrateAtTheSameTimeOneIsRolledBackWhereVersionsAreUnique(t *t
 		}
 		if pgErr := (*pgconn.PgError)(nil); errors.As(err, &pgErr) && pgErr.Code == "23505" {
 			refused++
+			if partial := (*goose.PartialError)(nil); !errors.As(err, &partial) {
+				t.Errorf("%v is no PartialError, and the page says it is", err)
+			}
 		}
 	}
 	if lost != 1 || refused != 1 {
