@@ -39,11 +39,11 @@
 //
 // A lock is lost when the store cannot be reached for as long as the TTL, or when somebody
 // breaks it. A migration that runs then goes on, for migrate has no way to stop it. The next
-// one is not begun: the call returns an error that is a [locker.ErrLost], and the version is
-// not dirty. Nor does Drop begin. Whoever gets the lock while the migration still runs finds
-// the version dirty, returns an ErrDirty, and changes nothing. One case is left: the process is paused after
-// this package has looked at the lock, and before migrate has written that the version is
-// dirty. Where that would do harm, a migration must fail when it is repeated.
+// one is not begun, nor is Drop: the call returns an error that is a [locker.ErrLost], and the
+// version is not dirty. Whoever gets the lock while the migration still runs finds the version
+// dirty, returns an ErrDirty, and changes nothing. One case is left: the process is paused
+// after this package has looked at the lock, and before migrate has written that the version
+// is dirty. Where that would do harm, a migration must fail when it is repeated.
 //
 // After an error of Unlock, as after a loss, a Migrate believes that it has the lock, and
 // returns an ErrLocked from then on. Make another one, with the same driver.
