@@ -125,6 +125,26 @@ func TestUnlockWithoutLockIsAnError(t *testing.T) {
 	}
 }
 
+// The store does not answer the first one, which waits for two seconds.
+func TestOfTwoUnlocksAtTheSameTimeOneIsAnErrorAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newStore(t)
+		locks := newLocks(t, store)
+		mustDo(t, "Lock", locks.Lock(t.Context(), name))
+		store.Link().Cut()
+		first := make(chan error, 1)
+		go func() { first <- locks.Unlock(t.Context(), name) }()
+		synctest.Wait()
+		began := time.Now()
+		if err := locks.Unlock(t.Context(), name); err == nil || time.Since(began) > 0 {
+			t.Errorf("the second Unlock after %v: %v, want an error at once", time.Since(began), err)
+		}
+		if err := <-first; !errors.Is(err, locker.ErrUnavailable) {
+			t.Errorf("the first Unlock: %v, want ErrUnavailable", err)
+		}
+	})
+}
+
 // Unlock that comes while a Lock of the name is still asking unlocks nothing.
 func TestUnlockDoesNotMeetALockThatIsAskedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -240,6 +260,19 @@ func TestNothingStaysOfAThousandNames(t *testing.T) {
 		if n := len(locks.held); n != 0 {
 			t.Errorf("%d names are still known", n)
 		}
+	})
+}
+
+func TestWhatACallerAppendsToItsOptionsLaterChangesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, opts := newStore(t), append(make([]locker.Option, 0, 9), locker.WithWait(time.Second))
+		locks := newLocks(t, store, opts...)
+		_ = append(opts, locker.WithShared())
+		mustDo(t, "Lock", locks.Lock(t.Context(), name))
+		if n := locks.Held(name).SharedToken(); n != 0 {
+			t.Errorf("the lock is shared, with the number %d", n)
+		}
+		mustDo(t, "Unlock", locks.Unlock(t.Context(), name))
 	})
 }
 
