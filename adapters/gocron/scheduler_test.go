@@ -3,6 +3,7 @@ package gocron
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -299,5 +300,41 @@ func TestRunEndsWithTheLockerAndShutsTheSchedulerDown(t *testing.T) {
 	}
 	if err := job.RunNow(); err == nil {
 		t.Error("the scheduler runs on")
+	}
+}
+
+// Goal: a job that hangs does not keep its instance leading, and whoever called Run hears of
+// it, and why Run has ended.
+func TestAJobThatOutlastsTheStopTimeoutIsToldAndEndsTheTerm(t *testing.T) {
+	t.Parallel()
+	c, err := election.New(lockertest.New(), "scheduler")
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := NewElector(c)
+	s, err := gocron.NewScheduler(gocron.WithDistributedElector(e), gocron.WithStopTimeout(10*time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	began, hangs := make(chan *locker.Lock, 1), make(chan struct{})
+	defer close(hangs)
+	_, err = s.NewJob(gocron.DurationJob(time.Millisecond), e.Task(func(_ context.Context, term *locker.Lock) error {
+		began <- term
+		<-hangs
+		return nil
+	}), gocron.WithSingletonMode(gocron.LimitModeReschedule))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancelCause(t.Context())
+	done, stopping := make(chan error, 1), errors.New("stopping")
+	go func() { done <- e.Run(ctx, s) }()
+	term := next(t, began)
+	stop(stopping)
+	if err := next(t, done); !errors.Is(err, stopping) || !strings.Contains(err.Error(), "shutdown: gocron: timed out") {
+		t.Errorf("Run returns %v", err)
+	}
+	if term.Err() == nil {
+		t.Error("the term goes on")
 	}
 }
