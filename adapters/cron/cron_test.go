@@ -207,6 +207,24 @@ func TestAJobHasItsLockAndHearsOfItsLoss(t *testing.T) {
 	})
 }
 
+// Goal: a skip may be silent, but not one that may have left a lock in the store.
+func TestAProgramThatStopsDuringARequestHearsThatItsOutcomeIsUnknown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks, told := lockertest.New(), new(journal)
+		ctx, stop := context.WithTimeout(t.Context(), time.Second)
+		defer stop()
+		job, err := NewJob(ctx, locks, "report", func(context.Context, *locker.Lock) error { t.Error("it has run"); return nil }, told)
+		if err != nil {
+			t.Fatal(err)
+		}
+		locks.Link().Delay(DefaultMinHold)
+		job.Run()
+		told.want(t, 0, locker.ErrOutcomeUnknown)
+		locks.Link().Delay(0)
+		_ = locks.Close() // waits for clean-ups
+	})
+}
+
 func TestAPanicGoesOnAndTheLockIsGivenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		locks := lockertest.New()
