@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"strconv"
-	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel"
@@ -15,9 +14,9 @@ import (
 	"github.com/lockstile/locker"
 )
 
-// lastEvent is how long a span waits for the last event of a lock. It comes within
-// microseconds, but a Locker that is not made with package driver may know no observers.
-const lastEvent = time.Second
+// patience is how long a span waits until the events of its locks are in it. That takes
+// microseconds, unless so many events wait that the last are dropped.
+const patience = time.Second
 
 // Do is [locker.Do] in a span, which has what becomes of the lock as its events. The context
 // of fn carries the span, and so do the requests for the lock.
@@ -51,7 +50,7 @@ func within(ctx context.Context, what string, l locker.Locker, names []string, d
 	if !span.IsRecording() {
 		return do(ctx, l)
 	}
-	t := &told{Locker: l, span: span, ended: make(chan struct{}, 1)}
+	t := &told{Locker: l, span: span}
 	t.option = locker.WithObserver(t.observe)
 	if err := t.tells(ctx, do); err != nil {
 		span.SetAttributes(attribute.String("error.type", class(err)))
@@ -78,58 +77,42 @@ type told struct {
 	span   trace.Span
 	option locker.Option // one for all calls, so that their events come in one order
 	taken  bool          // TryLock has said so
-
-	open  atomic.Int64  // calls whose last event has not come
-	ended chan struct{} // gets a value after one has
 }
 
 func (t *told) Lock(ctx context.Context, name string, opts ...locker.Option) (*locker.Lock, error) {
-	return t.call(ctx, t.Locker.Lock, name, opts)
+	return t.Locker.Lock(ctx, name, append(opts[:len(opts):len(opts)], t.option)...)
 }
 
 func (t *told) TryLock(ctx context.Context, name string, opts ...locker.Option) (*locker.Lock, error) {
-	lock, err := t.call(ctx, t.Locker.TryLock, name, opts)
+	lock, err := t.Locker.TryLock(ctx, name, append(opts[:len(opts):len(opts)], t.option)...)
 	t.taken = errors.Is(err, locker.ErrTaken) && !errors.Is(err, locker.ErrOutcomeUnknown)
 	return lock, err
 }
 
-func (t *told) call(ctx context.Context, acquire func(context.Context, string, ...locker.Option) (*locker.Lock, error), name string, opts []locker.Option) (*locker.Lock, error) {
-	t.open.Add(1)
-	lock, err := acquire(ctx, name, append(opts[:len(opts):len(opts)], t.option)...)
-	if errors.Is(err, errors.ErrUnsupported) {
-		t.open.Add(-1) // no event tells of what was refused before it began
-	}
-	return lock, err
-}
-
-// tells calls do, and returns when the last event of each call is in the span.
+// tells calls do, and returns when the events of its calls are in the span.
 func (t *told) tells(ctx context.Context, do func(context.Context, locker.Locker) error) error {
 	defer t.await()
 	return do(ctx, t)
 }
 
-// await waits for the last event of each call.
+// await sends a mark behind the events, which were told before the calls returned, and waits
+// for it. A call that was refused, or a Locker that knows no observers, has told nothing.
 func (t *told) await() {
-	late := time.After(lastEvent)
-	for t.open.Load() > 0 {
-		select {
-		case <-t.ended:
-		case <-late:
-			return
-		}
+	var mark locker.Request
+	_ = t.option(&mark) // it has an observer
+	all := make(chan struct{})
+	mark.Tell(func() (done func()) { return func() { close(all) } }, locker.Event{})
+	select {
+	case <-all:
+	case <-time.After(patience):
 	}
 }
 
 func (t *told) observe(e locker.Event) {
-	t.span.AddEvent("lockstile."+e.What.String(), trace.WithTimestamp(e.Time), trace.WithAttributes(details(e)...))
-	switch e.What {
-	case locker.Failed, locker.Lost, locker.Released:
-		t.open.Add(-1)
-		select {
-		case t.ended <- struct{}{}:
-		default: // await will look
-		}
+	if e.What == 0 {
+		return // the mark
 	}
+	t.span.AddEvent("lockstile."+e.What.String(), trace.WithTimestamp(e.Time), trace.WithAttributes(details(e)...))
 }
 
 // details are what is known of an event. A token is a text, for it may have more digits than
