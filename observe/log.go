@@ -2,7 +2,7 @@
 // log/slog Logger. For metrics and traces there is the module
 // github.com/lockstile/locker/adapters/otel.
 //
-//	locks = locker.Observe(locks, observe.Log(slog.Default()))
+//	observed := locker.Observe(locks, observe.Log(slog.Default()))
 package observe
 
 import (

@@ -36,7 +36,7 @@ var buckets = []float64{
 //
 //	observer, err := otellocker.Metrics(otellocker.Options{})
 //	…
-//	locks = locker.Observe(locks, observer)
+//	observed := locker.Observe(locks, observer)
 //
 // It serves several Lockers as well. An error says that the provider refused an instrument.
 func Metrics(opts Options) (locker.Observer, error) {
