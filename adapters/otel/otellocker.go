@@ -5,8 +5,8 @@
 //	if err != nil {
 //		return err
 //	}
-//	locks = locker.Observe(locks, observer) // counts from here on
-//	err = otellocker.Do(ctx, locks, "invoices/42", work) // locker.Do, in a span
+//	observed := locker.Observe(locks, observer) // counts from here on
+//	err = otellocker.Do(ctx, observed, "invoices/42", work) // locker.Do, in a span
 //
 // # Metrics
 //
