@@ -31,8 +31,9 @@ func TestCompatibilityNamesWhatIsTested(t *testing.T) {
 	for _, from := range [][2]string{
 		{"go.mod", `^go (1\.\d+)`},
 		{"go.mod", `^\t(?:github.com/(?:redis|jackc|go-zookeeper)|go.etcd.io/etcd/client)/\S+ (v[\d.]+)$`},
+		{"adapters/*/go.mod", `^(?:require )?\t?(?:github.com/(?:go-co-op|robfig|pressly|golang-migrate|caddyserver|redis)|go.opentelemetry.io/otel)(?:/\S+)? (v[\d.]+)$`},
 		{"internal/lab/*/go.mod", `etcd\S+ v([\d.]+)$`},
-		{"internal/lab/testserver/install.sh", `packages\+=\(((?:redis|postgres|pgbouncer|lib|python)\S+)\)`},
+		{"internal/lab/testserver/install.sh", `packages\+=\(((?:redis|postgres|pgbouncer|prometheus|lib|python)\S*)\)`},
 		{".github/workflows/*.yml", `(?:go-version: "|image: )([\w:.]+)`},
 	} {
 		for _, what := range inFiles(t, from[0], from[1]) {
