@@ -150,17 +150,17 @@ func (a *lease[H]) checkValidity(req *locker.Request, now locker.Instant) error 
 }
 
 // heir returns the next goroutine in line, if it wants the same of a lease and this one has
-// enough left, or nil. The Locker's mutex is held.
-func (l *Locker[H]) heir(a *lease[H], now locker.Instant) *call[H] {
+// enough left now, or nil. The Locker's mutex is held.
+func (l *Locker[H]) heir(a *lease[H]) (c *call[H], now locker.Instant) {
 	e := a.line.behind.Front()
 	if e == nil || a.beside() {
-		return nil
+		return nil, 0
 	}
-	c := e.Value.(*call[H])
+	c, now = e.Value.(*call[H]), l.now()
 	if !l.fits(a, c.req, now) || a.turns == a.grant.Count || now < a.turn.minEnd {
-		return nil
+		return nil, 0
 	}
-	return c
+	return c, now
 }
 
 // pass begins the turn of an heir. The Locker's mutex is held.
@@ -222,8 +222,7 @@ func (l *Locker[H]) endTurn(t *turn[H]) (passed bool, err error) {
 		return false, err
 	}
 	t.end(locker.Unlocked, nil)
-	now := l.now()
-	heir := l.heir(t.lease, now)
+	heir, now := l.heir(t.lease)
 	passed = t.lease.leave(t) || heir != nil || stays && l.stay(t)
 	if passed {
 		l.reportEnd(t, nil)
