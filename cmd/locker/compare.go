@@ -8,6 +8,7 @@ import (
 	"os/signal"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/lockstile/locker/conformance/matrix"
 	"github.com/lockstile/locker/internal/lab/testbed"
@@ -22,7 +23,8 @@ broken, else 69 if something could not be played. If every run was skipped it is
 69 as well, and no report is written.
 
 Without --backends, --scenarios and --short everything is played, which takes
-some minutes. A word that is a whole name chooses that one alone; a word that is
+some minutes. With --soak faults come at random instead, in round after round,
+each with a seed that --seed plays again. A word that is a whole name chooses that one alone; a word that is
 in no name is an error, which lists the names. If FILE is "-" the report goes to
 stdout, and the text to stderr.
 `
@@ -31,6 +33,8 @@ type compareCommand struct {
 	plain
 	backends, scenarios          string // words, by comma
 	short                        bool
+	soak                         time.Duration
+	seed                         uint64
 	html, json, markdown, readme string // paths
 }
 
@@ -38,6 +42,8 @@ func (c *compareCommand) flags(fs flagSet) {
 	fs.StringVar(&c.backends, "backends", "", "only backends with one of these `WORDS` in their name, separated by commas")
 	fs.StringVar(&c.scenarios, "scenarios", "", "only scenarios with one of these `WORDS` in their name, separated by commas")
 	fs.BoolVar(&c.short, "short", false, "only the backends and scenarios that show most, in about a minute")
+	fs.DurationVar(&c.soak, "soak", 0, "break at random for `DURATION` instead, all kinds of locks at once")
+	fs.Uint64Var(&c.seed, "seed", 0, "begin the soak with round `N`: a failure prints its number")
 	fs.StringVar(&c.html, "html", "", "write one page with a timeline of every run to `FILE`")
 	fs.StringVar(&c.json, "json", "", "write everything that happened as JSON to `FILE`")
 	fs.StringVar(&c.markdown, "markdown", "", "write the matrix as Markdown to `FILE`")
@@ -56,6 +62,9 @@ func (c *compareCommand) do() (int, error) {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
+	if c.soak > 0 {
+		return c.soakAll(ctx, subjects)
+	}
 	m := matrix.Run(ctx, matrix.Settings{
 		Start: testserver.StartChild,
 		Done:  matrix.Progress(os.Stderr, len(subjects)*len(scenarios)),

@@ -51,16 +51,26 @@ func (c *compareCommand) writable() error {
 }
 
 func (c *compareCommand) writeReports(m *matrix.Matrix) error {
+	soaked, err := soakPart(c.markdown)
 	return errors.Join(
+		err,
 		writeTo(c.html, m.WriteHTML),
-		writeTo(c.markdown, func(w io.Writer) error { m.WriteMarkdown(w); return nil }),
-		writeTo(c.json, func(w io.Writer) error {
-			enc := json.NewEncoder(w)
-			enc.SetIndent("", "  ")
-			return enc.Encode(m)
+		writeTo(c.markdown, func(w io.Writer) error {
+			m.WriteMarkdown(w)
+			_, err := io.WriteString(w, soaked)
+			return err
 		}),
+		writeTo(c.json, asJSON(m)),
 		putInto(c.readme, m),
 	)
+}
+
+func asJSON(v any) func(io.Writer) error {
+	return func(w io.Writer) error {
+		enc := json.NewEncoder(w)
+		enc.SetIndent("", "  ")
+		return enc.Encode(v)
+	}
 }
 
 // writeTo writes a file, or nothing if there is no path.

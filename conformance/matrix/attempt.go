@@ -33,7 +33,10 @@ func (w *Worker) Try(bound time.Duration) (WorkerLock, error) {
 	return w.claimed(w.ask(order{Verb: "try", Bound: bound}))
 }
 
-func (w *Worker) ask(o order) (WorkerLock, error) { return w.granted(w.tell(w.fill(o))) }
+func (w *Worker) ask(o order) (WorkerLock, error) {
+	o = w.fill(o)
+	return w.granted(o.Name, w.tell(o))
+}
 
 func (w *Worker) fill(o order) order {
 	o.Name = w.play.name
@@ -49,8 +52,8 @@ func (w *Worker) fill(o order) order {
 	return o
 }
 
-// granted waits for the answer to an attempt. A *refusal is one that got no lock.
-func (w *Worker) granted(ch <-chan report) (WorkerLock, error) {
+// granted waits for the answer to an attempt at a name. A *refusal is one that got no lock.
+func (w *Worker) granted(name string, ch <-chan report) (WorkerLock, error) {
 	r, err := w.answer(w.play.ctx, ch)
 	if err != nil {
 		return WorkerLock{}, err
@@ -58,14 +61,14 @@ func (w *Worker) granted(ch <-chan report) (WorkerLock, error) {
 	if r.Kind != kindGranted {
 		return WorkerLock{}, &refusal{r, w.Name}
 	}
-	return WorkerLock{w, fencing.Token(r.Token), r.Name, r.Lock}, nil
+	return WorkerLock{w, fencing.Token(r.Token), name, r.Name, r.Shared, r.Lock}, nil
 }
 
 // claimed claims the storage for a lock that was granted. A transaction has claimed
 // it already.
 func (w *Worker) claimed(l WorkerLock, err error) (WorkerLock, error) {
 	if err == nil && !w.play.transactional() {
-		w.play.History.claim(Write{Worker: w.Name, Name: l.name, Token: l.Token, Shared: w.shared()})
+		w.play.History.claim(Write{Worker: w.Name, Name: l.name, Token: l.Token, Shared: l.shared})
 	}
 	return l, err
 }

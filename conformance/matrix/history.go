@@ -23,6 +23,7 @@ type Span struct {
 	Until     locker.Instant `json:"until"`     // 0: to the end of the scenario
 	End       string         `json:"end"`       // how it ended
 	TakenAway bool           `json:"takenAway"` // the store gave the lock away before its validity ended
+	Lost      bool           `json:"lost"`      // the holder was told so
 	Void      bool           `json:"void"`      // its transaction was never committed: see Writer
 
 	// Claimed is when the guard had seen its token, accepted or not; 0: never.
@@ -76,10 +77,12 @@ type History struct {
 	// loss for which there is no reason.
 	Untrue string `json:"untrue,omitempty"`
 
-	faults int // so far
-	mu     sync.Mutex
-	guard  fencing.Memory
-	ops    []writeOp
+	faults  int            // so far
+	unknown int            // attempts of unknown outcome
+	calm    locker.Instant // when the last fault of a round was over; 0 if it did not come to that
+	mu      sync.Mutex
+	guard   fencing.Memory
+	ops     []writeOp
 }
 
 func (h *History) mark(format string, args ...any) {
@@ -168,9 +171,8 @@ func (h *History) write(w Write) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	w.Refused = refused
-	w.Stale = slices.ContainsFunc(h.Spans, func(s Span) bool {
-		return s.From < w.At && h.later(s, w)
-	})
+	own, ok := h.own(w)
+	w.Stale = ok && slices.ContainsFunc(h.Spans, func(s Span) bool { return s.From < w.At && s.later(own) })
 	w.Early = w.Stale && !claimed && !h.Tokenless
 	h.Writes = append(h.Writes, w)
 	if !h.Tokenless {
@@ -209,23 +211,25 @@ func (h *History) check(w Write) error {
 func (h *History) claimedSince(w Write) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return slices.ContainsFunc(h.Spans, func(s Span) bool {
-		return s.Claimed != 0 && h.later(s, w)
-	})
+	own, ok := h.own(w)
+	return ok && slices.ContainsFunc(h.Spans, func(s Span) bool { return s.Claimed != 0 && s.later(own) })
 }
 
-// later reports whether s is somebody whom w's writer excludes and who was granted the lock
-// after it: by the order of grants, because that of tokens is what the scenarios check.
-func (h *History) later(s Span, w Write) bool {
-	if s.Name != w.Name || s.Shared && w.Shared {
-		return false
+// own returns the span of a write's holder.
+func (h *History) own(w Write) (s Span, ok bool) {
+	i := slices.IndexFunc(h.Spans, func(s Span) bool {
+		return s.Worker == w.Worker && s.Token == w.Token && s.Name == w.Name
+	})
+	if i < 0 {
+		return Span{}, false
 	}
-	for _, own := range h.Spans {
-		if own.Worker == w.Worker && own.Token == w.Token && own.Name == w.Name {
-			return s.From > own.From
-		}
-	}
-	return false
+	return h.Spans[i], true
+}
+
+// later reports whether s is somebody whom own excludes and who was granted the lock after
+// it: by the order of grants, because that of tokens is what the scenarios check.
+func (s Span) later(own Span) bool {
+	return s.Name == own.Name && (!s.Shared || !own.Shared) && s.From > own.From
 }
 
 // Overlap is the longest time for which two holders believed at once that exclude each

@@ -62,15 +62,16 @@ func (w *Worker) hear(r report) {
 	token := fencing.Token(r.Token)
 	switch r.Kind {
 	case kindGranted:
-		h.granted(Span{Worker: w.Name, Name: r.Name, Token: token, Shared: w.shared(), Asked: r.Asked, From: r.At, id: r.Lock})
+		h.granted(Span{Worker: w.Name, Name: r.Name, Token: token, Shared: r.Shared, Asked: r.Asked, From: r.At, id: r.Lock})
 	case kindLost:
 		w.noteTakenAway(r)
 		h.ended(w.Name, r.Lock, believedUntil(r), r.Err)
+		h.amend(w.Name, r.Lock, func(s *Span) { s.Lost = true })
 		w.noteLoss(token)
 		return
 	case kindWrite:
 		w.awaitDelivery()
-		h.write(Write{Worker: w.Name, Name: r.Name, Token: token, Shared: w.shared(), Value: r.Value, At: locker.Now()})
+		h.write(Write{Worker: w.Name, Name: r.Name, Token: token, Shared: r.Shared, Value: r.Value, At: locker.Now()})
 		return
 	case kindFreed:
 		w.noteTakenAway(r)
@@ -83,9 +84,6 @@ func (w *Worker) hear(r report) {
 		ch <- r
 	}
 }
-
-// shared reports whether the worker reads, and shares its locks.
-func (w *Worker) shared() bool { return w.play.kind(w.Name) == locker.Shared }
 
 // noteTakenAway notes a lock that the store no longer had though the holder's
 // validity had not ended: somebody has taken it away.

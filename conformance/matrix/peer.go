@@ -100,6 +100,7 @@ type numbered struct {
 	// number is its token, or its number if it is shared. A lock that has neither has the
 	// number of the grant.
 	number fencing.Token
+	shared bool
 	// resource is what it protects: what belongs to its name, or to its slot.
 	resource string
 }

@@ -24,6 +24,7 @@ type Play struct {
 	guarantees locker.Guarantees
 	scenario   Scenario
 	name       string
+	names      []string // of all locks that it is about: name, unless it draws them
 
 	asking sync.WaitGroup // locks that somebody waits for
 

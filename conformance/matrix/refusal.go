@@ -25,13 +25,19 @@ func (r *refusal) unconfirmed(took time.Duration) bool {
 // calls the lock taken for half a lease. Any other error proves nothing, and neither
 // does a machine that is slow.
 func (p *Play) checkNothingHeld(err error, w *Worker) {
+	p.checkNothingHeldBy(err, p.TTL, func() (WorkerLock, error) { return w.Try(patience) })
+}
+
+// checkNothingHeldBy is checkNothingHeld for an attempt at a lease of that length; somebody else
+// tries.
+func (p *Play) checkNothingHeldBy(err error, lease time.Duration, try func() (WorkerLock, error)) {
 	var promise *refusal
 	if !errors.As(err, &promise) || !promise.Nothing {
 		return
 	}
-	for end := now().Add(p.TTL / 2); ; p.Sleep(p.TTL / 20) {
+	for end := now().Add(lease / 2); ; p.Sleep(lease / 20) {
 		late := now() > end // before the question: its answer may be slow
-		l, err := w.Try(patience)
+		l, err := try()
 		var no *refusal
 		switch {
 		case err == nil:
@@ -42,7 +48,7 @@ func (p *Play) checkNothingHeld(err error, w *Worker) {
 		case !no.Taken:
 			return
 		case late:
-			p.History.untrue("%s was told that it holds nothing, and %s that the lock is taken: %s", promise.who, w.Name, promise.Err)
+			p.History.untrue("%s was told that it holds nothing, and %s that the lock is taken: %s", promise.who, no.who, promise.Err)
 			return
 		}
 	}

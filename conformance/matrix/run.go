@@ -24,6 +24,19 @@ type Settings struct {
 	Done func(Cell)
 }
 
+func (set Settings) filled() Settings {
+	if set.Parallel == 0 {
+		set.Parallel = 4
+	}
+	if set.Start == nil {
+		set.Start = (*exec.Cmd).Start
+	}
+	if set.Done == nil {
+		set.Done = func(Cell) {}
+	}
+	return set
+}
+
 // Matrix is what [Run] found.
 type Matrix struct {
 	Subjects  []Subject  `json:"-"`
@@ -68,12 +81,7 @@ func (m *Matrix) with(v Verdict) (cells []Cell) {
 // those of their subject, each with a lock of its own; the others have servers of their
 // own. The workers are this program, started again: see [BecomeWorker].
 func Run(ctx context.Context, set Settings, subjects []Subject, scenarios []Scenario) *Matrix {
-	if set.Parallel == 0 {
-		set.Parallel = 4
-	}
-	if set.Start == nil {
-		set.Start = (*exec.Cmd).Start
-	}
+	set = set.filled()
 	m := &Matrix{Subjects: subjects, Scenarios: scenarios, Cells: make([]Cell, len(subjects)*len(scenarios))}
 	all := make([]*servers, len(subjects))
 	for i, sub := range subjects {
@@ -87,11 +95,9 @@ func Run(ctx context.Context, set Settings, subjects []Subject, scenarios []Scen
 		wg.Go(func() {
 			for i := range next {
 				m.Cells[i] = all[i%len(all)].play(ctx, scenarios[i/len(all)], fmt.Sprint(lockName, "-", i))
-				if set.Done != nil {
-					mu.Lock()
-					set.Done(m.Cells[i])
-					mu.Unlock()
-				}
+				mu.Lock()
+				set.Done(m.Cells[i])
+				mu.Unlock()
 			}
 		})
 	}
@@ -152,7 +158,7 @@ func (s *servers) once(ctx context.Context, sc Scenario, name string) Cell {
 	}
 	p := &Play{
 		System: sys, History: &History{Began: locker.Now(), Tokenless: s.subject.Tokenless()}, TTL: s.subject.ttl(),
-		ctx: ctx, lab: lab, guarantees: s.subject.Guarantees, scenario: sc, name: name,
+		ctx: ctx, lab: lab, guarantees: s.subject.Guarantees, scenario: sc, name: name, names: []string{name},
 	}
 	defer p.end()
 	err = try(p.play)
@@ -163,21 +169,22 @@ func (s *servers) once(ctx context.Context, sc Scenario, name string) Cell {
 		return cell
 	}
 	p.end()
-	if err := p.readRegister(sc.Breaks); err != nil {
+	if err := p.readRegister(); err != nil {
 		cell.Why, cell.History = err.Error(), p.History
 		return cell
 	}
-	return p.cell(cell, s.subject, sc, still)
+	return p.cell(cell, s.subject, still)
 }
 
-func (p *Play) cell(cell Cell, sub Subject, sc Scenario, still *standstill) Cell {
-	h := p.History
+func (p *Play) cell(cell Cell, sub Subject, still *standstill) Cell {
+	h, breaks := p.History, p.scenario.Breaks
+	cell.breaks = breaks
 	cell.History, cell.Waited, cell.Overlap = h, p.Waited, max(0, h.Overlap())
 	cell.Stale, cell.Passed = h.Stale()
-	cell.Verdict, cell.Why = judge(sub.Guarantees, sc.Breaks, h)
+	cell.Verdict, cell.Why = judge(sub.Guarantees, breaks, h)
 	switch {
 	case cell.Verdict == FalseClaim:
-	case still != nil && (sc.Breaks == 0 || h.faults == 0): // before its fault a scenario has broken nothing
+	case still != nil && (breaks == 0 || h.faults == 0): // before its fault a scenario has broken nothing
 		cell.Verdict, cell.Why = FalseClaim, fmt.Sprintf("no lock for %v though nothing that it leans on is broken: %v", patience, still)
 	case cell.Verdict != Kept:
 	case still != nil:

@@ -36,20 +36,22 @@ func (p *Play) transactional() bool { return p.System.Register != nil }
 // workers have ended. It is an error if a commit that was confirmed is not there,
 // unless losing it is what the scenario is about: a register that is not read in full
 // proves nothing.
-func (p *Play) readRegister(broken locker.Assumptions) error {
+func (p *Play) readRegister() error {
 	if !p.transactional() {
 		return nil
 	}
-	entries, err := p.System.Register(p.name)
-	if err != nil {
-		return fmt.Errorf("reading the register: %w", err)
-	}
-	names := make(map[int]string)
+	workers := make(map[int]string)
 	for _, w := range p.workers {
-		names[w.cmd.Process.Pid] = w.Name
+		workers[w.cmd.Process.Pid] = w.Name
 	}
-	p.History.committed(entries, p.name, names)
-	if broken&(locker.DurableServer|locker.DurableReplica) != 0 {
+	for _, name := range p.names {
+		entries, err := p.System.Register(name)
+		if err != nil {
+			return fmt.Errorf("reading the register: %w", err)
+		}
+		p.History.committed(entries, name, workers)
+	}
+	if p.scenario.Breaks&(locker.DurableServer|locker.DurableReplica) != 0 {
 		return nil
 	}
 	return p.History.missing()
@@ -72,6 +74,9 @@ func (h *History) committed(entries []Entry, name string, workers map[int]string
 	defer h.mu.Unlock()
 	for i := range h.Spans {
 		s := &h.Spans[i]
+		if s.Name != name {
+			continue
+		}
 		s.Void = !slices.ContainsFunc(entries, func(e Entry) bool {
 			return e.Claim && workers[e.PID] == s.Worker && e.Token == s.Token
 		})
@@ -85,7 +90,7 @@ func (h *History) committed(entries []Entry, name string, workers map[int]string
 		}
 		w := Write{Worker: workers[e.PID], Name: name, Token: e.Token, Shared: e.Shared, Value: e.Value, Stale: stale(e, entries), At: h.Ended}
 		for _, s := range h.Spans {
-			if s.Worker == w.Worker && s.Token == w.Token && s.Until != 0 {
+			if s.Name == name && s.Worker == w.Worker && s.Token == w.Token && s.Until != 0 {
 				w.At = s.Until // the commit was on its way
 			}
 		}

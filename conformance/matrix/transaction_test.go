@@ -89,15 +89,16 @@ func TestAConfirmedCommitThatIsNotInTheRegisterIsMissed(t *testing.T) {
 		missing  bool
 	}{{true, nil, true}, {false, nil, false}, {true, []Entry{claim}, false}} {
 		h := &History{Spans: []Span{{Worker: "A", Name: "x", Token: 1, From: 1, Until: 2}}}
-		p := &Play{History: h, System: &System{Register: func(string) ([]Entry, error) { return c.entries, nil }}, name: "x"}
+		p := &Play{History: h, System: &System{Register: func(string) ([]Entry, error) { return c.entries, nil }}, names: []string{"x"}}
 		p.workers = []*Worker{{Name: "A", cmd: &exec.Cmd{Process: &os.Process{Pid: 1}}}}
 		if c.unlocked {
 			h.unlocked("A", 0)
 		}
-		if err := p.readRegister(0); (err != nil) != c.missing {
+		if err := p.readRegister(); (err != nil) != c.missing {
 			t.Errorf("%+v: %v", c, err)
 		}
-		if err := p.readRegister(locker.DurableReplica); err != nil {
+		p.scenario.Breaks = locker.DurableReplica
+		if err := p.readRegister(); err != nil {
 			t.Errorf("%+v, and a replica forgot: %v", c, err)
 		}
 	}

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/anishathalye/porcupine"
+
 	"github.com/lockstile/locker"
 )
 
@@ -46,6 +48,8 @@ type Cell struct {
 	Passed   int           `json:"passed"`  // those that passed the guard
 	Waited   time.Duration `json:"waited"`  // until the next lock after the fault
 	History  *History      `json:"history"` // nil if there was nothing to play on
+
+	breaks locker.Assumptions // by what was played
 }
 
 // slack is by how much the times that two processes read may differ.
@@ -58,6 +62,7 @@ func judge(g locker.Guarantees, broken locker.Assumptions, h *History) (v Verdic
 	overlap := h.Overlap()
 	first, second, disorder := h.Disorder()
 	victim, takenAway := h.TakenAway()
+	unlawful, lawful := h.unlawful(!exclusionMay, !tokensMay)
 	switch {
 	case !h.Linearizable():
 		return FalseClaim, "the guarded register is not linearizable"
@@ -69,6 +74,10 @@ func judge(g locker.Guarantees, broken locker.Assumptions, h *History) (v Verdic
 		return FalseClaim, count(passed, "stale write") + " got past the guard"
 	case (overlap > slack || stale > 0) && !exclusionMay:
 		return FalseClaim, said(overlap, stale, "")
+	case lawful == porcupine.Illegal:
+		return FalseClaim, "no order of the calls on " + unlawful + " is one that a lock with tokens allows"
+	case lawful == porcupine.Unknown:
+		return NotPlayed, fmt.Sprintf("whether there is a lawful order of the calls on %s was not found out in %v", unlawful, checkTime)
 	case takenAway && broken == 0 && !exclusionMay: // a server that forgot its data takes a lock away, too, and gives it to nobody
 		return FalseClaim, fmt.Sprintf("the store gave the lock of %s away while it was valid", victim.Worker)
 	case h.Tokenless && (overlap > slack || stale > 0):

@@ -27,13 +27,13 @@ func TestExclusionThatIsNotPromisedIsNoFalseClaim(t *testing.T) {
 func TestAStandstillBeforeTheFaultIsAFalseClaim(t *testing.T) {
 	still := &standstill{errors.New("A got no lock")}
 	sc := Scenario{Name: "amnesia", Breaks: locker.DurableServer}
-	p := &Play{History: &History{}}
+	p := &Play{History: &History{}, scenario: sc}
 	p.Arrange("a snapshot is taken", func() error { return nil })
-	if c := p.cell(Cell{}, Subject{}, sc, still); c.Verdict != FalseClaim {
+	if c := p.cell(Cell{}, Subject{}, still); c.Verdict != FalseClaim {
 		t.Errorf("before the fault: %s (%s)", c.Verdict, c.Why)
 	}
 	p.Break("a server forgets", func() error { return nil })
-	if c := p.cell(Cell{}, Subject{}, sc, still); c.Verdict != Unavailable {
+	if c := p.cell(Cell{}, Subject{}, still); c.Verdict != Unavailable {
 		t.Errorf("after the fault: %s (%s)", c.Verdict, c.Why)
 	}
 }

@@ -60,7 +60,7 @@ func (p Waiting) now() Waiting {
 func (w *Worker) persist(answer <-chan report) (WorkerLock, error) {
 	end := time.Now().Add(patience)
 	for {
-		l, err := w.claimed(w.granted(answer))
+		l, err := w.claimed(w.granted(w.play.name, answer))
 		var no *refusal
 		switch {
 		case !errors.As(err, &no):

@@ -33,6 +33,7 @@ type report struct {
 	At       locker.Instant `json:"at"`
 	Asked    locker.Instant `json:"asked,omitempty"`
 	Token    uint64         `json:"token,omitempty"`
+	Shared   bool           `json:"shared,omitempty"`   // it is a reader's
 	Deadline locker.Instant `json:"deadline,omitempty"` // 0: none
 	Value    int            `json:"value,omitempty"`
 	Err      string         `json:"err,omitempty"`

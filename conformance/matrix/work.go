@@ -141,7 +141,7 @@ func (w *worker) keep(o order, l Holding) (numbered, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.grants++
-	n := numbered{l, o.ID, l.Token(), o.Name}
+	n := numbered{l, o.ID, l.Token(), o.Kind == locker.Shared, o.Name}
 	switch of, _ := l.(kinds); o.Kind {
 	case locker.Shared:
 		n.number = fencing.Token(of.SharedToken())
@@ -160,7 +160,7 @@ func (w *worker) keep(o order, l Holding) (numbered, error) {
 
 // about puts into the report which lock it is about.
 func (r *report) about(n numbered) {
-	r.Lock, r.Name, r.Token, r.Deadline = n.id, n.resource, uint64(n.number), deadline(n)
+	r.Lock, r.Name, r.Token, r.Shared, r.Deadline = n.id, n.resource, uint64(n.number), n.shared, deadline(n)
 }
 
 // watch reports the loss of a lock when the holder hears of it.
@@ -191,7 +191,7 @@ func (w *worker) write(ctx context.Context, o order, r *report) {
 		r.fail(transaction.Write(ctx, o.Name, l.Token(), o.Value))
 		return
 	}
-	_ = w.out.send(report{Kind: kindWrite, Name: r.Name, Token: r.Token, Value: o.Value, At: locker.Now()})
+	_ = w.out.send(report{Kind: kindWrite, Name: r.Name, Token: r.Token, Shared: r.Shared, Value: o.Value, At: locker.Now()})
 }
 
 func (w *worker) unlock(ctx context.Context, o order, r *report) {

@@ -15,13 +15,15 @@ type WorkerLock struct {
 	Worker *Worker
 	Token  fencing.Token // or the number of a shared lock
 
-	name string // of what it protects: the lock's, or the slot's
-	id   int    // of the order that got it
+	lock   string // its name
+	name   string // of what it protects: the lock's, or the slot's
+	shared bool
+	id     int // of the order that got it
 }
 
 // tell gives the holder an order about the lock.
 func (l WorkerLock) tell(o order) <-chan report {
-	o.Name, o.Lock = l.Worker.play.name, l.id
+	o.Name, o.Lock = l.lock, l.id
 	return l.Worker.tell(o)
 }
 
@@ -42,7 +44,7 @@ func (l WorkerLock) Write(value int) bool {
 // that it returns lets the holder go on, and returns when the write has been made.
 func (l WorkerLock) LookThenSleepThenWrite(value int) (wake func()) {
 	w := l.Worker
-	w.play.History.fault("%s looks: it holds the lock. It is stopped before it %ss", w.Name, Write{Shared: w.shared()}.verb())
+	w.play.History.fault("%s looks: it holds the lock. It is stopped before it %ss", w.Name, Write{Shared: l.shared}.verb())
 	ch := l.tell(order{Verb: "write", Value: value, Stop: true})
 	w.play.must(w.awaitStopped())
 	w.play.History.paused(w.Name, true)
@@ -124,22 +126,29 @@ func (l WorkerLock) renewing() <-chan report {
 
 // Unlock has the holder unlock. An error is noted in the history and does not end the
 // scenario.
-func (l WorkerLock) Unlock() {
+func (l WorkerLock) Unlock() { _ = l.unlockIn(0) } // the history says what came of it
+
+// unlockIn is Unlock in a context that ends after that time; 0: it does not. It reports
+// whether the store has confirmed it.
+func (l WorkerLock) unlockIn(bound time.Duration) bool {
 	p := l.Worker.play
-	r, err := l.Worker.answer(p.ctx, l.unlocking())
+	r, err := l.Worker.answer(p.ctx, l.unlockingIn(bound))
 	p.must(err)
 	if r.Err != "" {
 		p.History.mark("%s: %s", l.Worker.Name, r.Err)
-		return
+		return false
 	}
 	p.History.unlocked(l.Worker.Name, l.id)
+	return true
 }
 
 // unlocking has the holder unlock, and does not wait for the answer. The holder stops
 // believing now: an Unlock that fails does not make it believe again.
-func (l WorkerLock) unlocking() <-chan report {
+func (l WorkerLock) unlocking() <-chan report { return l.unlockingIn(0) }
+
+func (l WorkerLock) unlockingIn(bound time.Duration) <-chan report {
 	l.Worker.play.History.ended(l.Worker.Name, l.id, locker.Now(), "unlocked")
-	return l.tell(order{Verb: "unlock"})
+	return l.tell(order{Verb: "unlock", Bound: bound})
 }
 
 // AwaitLoss waits until the holder has heard that it lost the lock.

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"strings"
+
+	"github.com/lockstile/locker/conformance/matrix"
+)
+
+// soakHeading begins the last part of the page of guarantees, which soaks add rows to.
+const soakHeading = "\n## At random\n"
+
+const soakLegend = `
+The scenarios break one thing at a time. A soak (` + "`locker compare --soak`" + `) breaks at random. In a round four
+processes lock several names in every way that the backend declares, with leases from 100 ms to 10 s and contexts that end
+at any moment, and write through guards. Meanwhile up to four kinds of faults of the scenarios come at once, each of them
+every second or so, on servers that only this round uses. Then everything is mended, every call that
+waits must be granted, and every name must be free. A round is judged as the scenarios are: what its faults break, and the
+declaration leans on, is excused. In every second round nothing is. Porcupine checks each lock against a mutex with tokens that
+readers may share, and the guard against a register with two marks.
+
+` + "`locker compare --soak 1s --seed N --backends NAME`" + ` plays round N again. The seed decides what is drawn, not how
+processes interleave.
+
+- *lost*: locks that their holders were told to have lost. *Unknown*: attempts that may have left a lock behind, until its lease ended.
+- *Nobody could lock*: the times of more than a second in which no lock was granted, while there were faults.
+- *Two at once*: rounds in which two processes believed at once that they held the lock, as declared. *Past the guard*:
+  stale writes that it took after the next holder's claim.
+
+` + matrix.SoakHead
+
+// soakPart returns the part of a page that soaks have made, or "".
+func soakPart(path string) (string, error) {
+	page, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", err
+	}
+	if i := strings.Index(string(page), soakHeading); i >= 0 {
+		return string(page[i:]), nil
+	}
+	return "", nil
+}
+
+// addRows adds a row for each soak to the page, in the place of one that had the same seeds. It
+// does nothing if there is no path.
+func addRows(path string, all []matrix.Soaked) error {
+	if path == "" || path == standardOutput {
+		return nil // the text has the rows
+	}
+	page, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return os.WriteFile(path, []byte(withRows(string(page), all)), 0o666) //nolint:gosec // as os.Create
+}
+
+func withRows(page string, all []matrix.Soaked) string {
+	before, part, ok := strings.Cut(page, soakHeading)
+	if !ok {
+		part = soakLegend
+	}
+	lines := strings.SplitAfter(part, "\n")
+	for _, s := range all {
+		lines = replaced(lines, s.Prefix(), s.Row())
+	}
+	return before + soakHeading + strings.Join(lines, "")
+}
+
+// replaced puts a line in the place of the one with that prefix, or at the end.
+func replaced(lines []string, prefix, line string) []string {
+	for i := range lines {
+		if strings.HasPrefix(lines[i], prefix) {
+			lines[i] = line
+			return lines
+		}
+	}
+	return append(lines, line)
+}

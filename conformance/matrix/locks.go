@@ -1,0 +1,133 @@
+package matrix
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/fencing"
+)
+
+// lockOp is a call on a lock, as a checker of linearizability sees it: an acquire that was
+// granted, or a release. What ends a lock otherwise, such as a loss, is a release that began
+// when the holder ceased to believe and never returned. An attempt of unknown outcome would
+// be an acquire that never returned. It may take effect after everything else, so it excludes
+// nothing, and is left out; so is an attempt that was refused.
+type lockOp struct {
+	release bool
+	shared  bool
+	lease   string // readers of one process may share a lease, and its number
+	token   fencing.Token
+}
+
+// lockState is a lock as a sequential machine: who holds it, and the last token that it gave.
+type lockState struct {
+	last    fencing.Token
+	writer  string
+	readers string // their leases, sorted, one for each reader
+}
+
+// lockModel is a mutex with fencing tokens, as Jepsen's suite for Hazelcast models it
+// (FencedMutex in hazelcast.clj), with readers that share it. A slot is a mutex of its own.
+// What a fault excuses is left out: exclusion, or the order of tokens.
+func lockModel(exclusion, tokens bool) porcupine.Model {
+	return porcupine.Model{
+		Init: func() any { return lockState{} },
+		Step: func(state, input, _ any) (bool, any) {
+			s, op := state.(lockState), input.(lockOp)
+			if op.release {
+				return s.release(op, exclusion)
+			}
+			joins := op.shared && slices.Contains(s.reading(), op.lease)
+			switch {
+			case exclusion && (s.writer != "" || !op.shared && s.readers != ""):
+				return false, s
+			case tokens && !joins && op.token <= s.last:
+				return false, s
+			}
+			return true, s.acquire(op)
+		},
+		Equal: func(a, b any) bool { return a == b },
+	}
+}
+
+func (s lockState) reading() []string { return strings.Fields(s.readers) }
+
+func (s lockState) acquire(op lockOp) lockState {
+	s.last = max(s.last, op.token)
+	if op.shared {
+		s.readers = strings.Join(slices.Sorted(slices.Values(append(s.reading(), op.lease))), " ")
+		return s
+	}
+	s.writer = op.lease
+	return s
+}
+
+// release reports whether that lease can end now. Where exclusion is excused somebody else may
+// have taken the writer's place, and there is nothing left to end.
+func (s lockState) release(op lockOp, exclusion bool) (bool, any) {
+	if !op.shared {
+		if s.writer != op.lease {
+			return !exclusion, s
+		}
+		s.writer = ""
+		return true, s
+	}
+	all := s.reading()
+	i := slices.Index(all, op.lease)
+	if i < 0 {
+		return false, s
+	}
+	s.readers = strings.Join(slices.Delete(all, i, i+1), " ")
+	return true, s
+}
+
+// lockOps returns the calls on each lock, or slot.
+func (h *History) lockOps() map[string][]porcupine.Operation {
+	ops := make(map[string][]porcupine.Operation)
+	for _, s := range h.counting() {
+		op := lockOp{shared: s.Shared, lease: fmt.Sprint(s.Worker, "/", s.id), token: s.Token}
+		if s.Shared {
+			op.lease = fmt.Sprint(s.Worker, "/", s.Token)
+		}
+		ends := op
+		ends.release = true
+		ops[s.Name] = append(ops[s.Name],
+			porcupine.Operation{Input: op, Call: int64(s.Asked), Return: int64(s.From)},
+			porcupine.Operation{Input: ends, Call: int64(max(s.From, h.ceased(s))), Return: math.MaxInt64})
+	}
+	return ops
+}
+
+// ceased is when a holder ceased to believe, less the slack. A stopped process believes nothing.
+func (h *History) ceased(s Span) locker.Instant {
+	at := h.end(s).Add(-slack)
+	for _, p := range h.Pauses {
+		if p.Worker == s.Worker && !p.Midway && p.From < at && (p.Until == 0 || at <= p.Until) {
+			at = p.From
+		}
+	}
+	return at
+}
+
+// checkTime bounds the check of one lock. A history of a few thousand calls takes milliseconds.
+const checkTime = 20 * time.Second
+
+// unlawful returns the name of a lock of which no order of the calls is one that a lock with
+// tokens allows. It is a second judge: Overlap and Disorder look at pairs of holders.
+func (h *History) unlawful(exclusion, tokens bool) (name string, result porcupine.CheckResult) {
+	all := h.lockOps()
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		result := porcupine.CheckOperationsTimeout(lockModel(exclusion, tokens && !h.Tokenless), all[name], checkTime)
+		if result != porcupine.Ok {
+			return name, result
+		}
+	}
+	return "", porcupine.Ok
+}

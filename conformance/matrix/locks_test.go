@@ -1,0 +1,78 @@
+package matrix
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/anishathalye/porcupine"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/fencing"
+)
+
+// Each history breaks one promise of a lock, and what excuses it must let it pass.
+func TestALockThatIsNotLawfulIsFound(t *testing.T) {
+	exclusive := func(worker string, token fencing.Token, from, until locker.Instant) Span {
+		return Span{Worker: worker, Name: "n", Token: token, Asked: from - second/2, From: from, Until: until, id: int(token)}
+	}
+	reader := func(worker string, token fencing.Token, from, until locker.Instant) Span {
+		s := exclusive(worker, token, from, until)
+		s.Shared, s.id = true, int(from)
+		return s
+	}
+	for _, c := range []struct {
+		what                        string
+		spans                       []Span
+		both, noExclusion, noTokens bool // lawful if both count, or exclusion is excused, or tokens
+	}{
+		{"one after another", []Span{exclusive("A", 1, 1*second, 2*second), exclusive("B", 2, 3*second, 4*second)}, true, true, true},
+		{"two at once", []Span{exclusive("A", 1, 1*second, 4*second), exclusive("B", 2, 3*second, 5*second)}, false, true, false},
+		{"a token goes back", []Span{exclusive("A", 2, 1*second, 2*second), exclusive("B", 1, 3*second, 4*second)}, false, false, true},
+		{"a token comes twice", []Span{exclusive("A", 2, 1*second, 2*second), exclusive("B", 2, 3*second, 4*second)}, false, false, true},
+		{"readers at once", []Span{reader("A", 1, 1*second, 4*second), reader("B", 2, 3*second, 5*second)}, true, true, true},
+		{"a reader joins its process", []Span{reader("A", 1, 1*second, 4*second), reader("B", 2, 2*second, 5*second), reader("A", 1, 3*second, 5*second)}, true, true, true},
+		{"a reader beside a writer", []Span{exclusive("A", 1, 1*second, 4*second), reader("B", 2, 3*second, 5*second)}, false, true, false},
+		{"a writer beside a reader", []Span{reader("A", 1, 1*second, 4*second), exclusive("B", 2, 3*second, 5*second)}, false, true, false},
+		{"a writer below a reader", []Span{reader("A", 2, 1*second, 2*second), exclusive("B", 1, 3*second, 4*second)}, false, false, true},
+		{"the former ends within the slack", []Span{exclusive("A", 1, 1*second, 3*second+locker.Instant(slack)/2), exclusive("B", 2, 3*second, 4*second)}, true, true, true},
+	} {
+		h := &History{Ended: 10 * second}
+		for _, s := range c.spans {
+			h.granted(s)
+		}
+		for _, excused := range []struct{ exclusion, tokens, want bool }{{true, true, c.both}, {false, true, c.noExclusion}, {true, false, c.noTokens}} {
+			if name, got := h.unlawful(excused.exclusion, excused.tokens); (got == porcupine.Ok) != excused.want || (got != porcupine.Ok) != (name == "n") {
+				t.Errorf("%s (exclusion counts: %v, tokens: %v): %v %q", c.what, excused.exclusion, excused.tokens, got, name)
+			}
+		}
+	}
+}
+
+// A stopped process believes nothing, unless it was about to write.
+func TestAHolderThatIsStoppedCeasesToBelieve(t *testing.T) {
+	for _, midway := range []bool{false, true} {
+		h := &History{Ended: 10 * second}
+		h.granted(Span{Worker: "A", Name: "n", Token: 1, Asked: 0, From: 1 * second, Until: 6 * second, id: 1})
+		h.granted(Span{Worker: "B", Name: "n", Token: 2, Asked: 3 * second, From: 4 * second, Until: 5 * second, id: 1})
+		h.Pauses = []Pause{{Worker: "A", From: 2 * second, Until: 6 * second, Midway: midway}}
+		if _, got := h.unlawful(true, true); (got == porcupine.Ok) == midway {
+			t.Errorf("midway %v: %v", midway, got)
+		}
+	}
+}
+
+// Goal: a history as long as a round's, with many calls at once, is checked in a moment.
+func TestALongHistoryIsCheckedSoon(t *testing.T) {
+	h := &History{Ended: 1 << 50}
+	at := locker.Instant(0)
+	for i := range 4000 {
+		h.Spans = append(h.Spans, Span{
+			Worker: fmt.Sprint("W", i%12), Name: "n", Token: fencing.Token(i + 1), id: i,
+			Asked: max(0, at-20*11), From: at + 2, Until: at + 10 + locker.Instant(slack),
+		})
+		at += 20
+	}
+	if name, got := h.unlawful(true, true); got != porcupine.Ok {
+		t.Errorf("%s: %v", name, got)
+	}
+}

@@ -1,0 +1,239 @@
+package matrix
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/lockstile/locker"
+)
+
+// faultTime is how long a round has faults.
+const faultTime = 10 * time.Second
+
+// round is a scenario in which everything is drawn by chance: the faults, what the workers ask
+// for, and when. The seed decides what is drawn. It cannot decide how processes interleave, so
+// a failure may need its seed more than once.
+func round(seed uint64) Scenario {
+	return Scenario{
+		Name: fmt.Sprint("seed ", seed), Ruins: true,
+		Story: roundStory,
+		Play:  func(p *Play) { p.round(rand.New(rand.NewPCG(seed, 0))) },
+	}
+}
+
+const roundStory = "Workers lock several names in every way that there is, and faults come by chance."
+
+func (p *Play) round(rng *rand.Rand) {
+	c := &crew{play: p, calm: make(chan struct{}), over: make(chan struct{})}
+	defer c.stop()
+	c.recruit(p.name)
+	chosen := draw(rng, p.System, p.guarantees)
+	for _, f := range chosen {
+		p.scenario.Breaks |= f.breaks
+	}
+	for _, s := range c.seats {
+		for range lanes {
+			c.spawn(&c.lanes, rng, func(rng *rand.Rand) { c.lane(s, rng) })
+		}
+	}
+	c.spawn(&c.faults, rng, func(rng *rand.Rand) { c.lone(p.name, rng) })
+	for _, f := range chosen {
+		c.spawn(&c.faults, rng, func(rng *rand.Rand) { c.cause(f, rng) })
+	}
+	p.Sleep(faultTime)
+	c.stop()
+	p.must(c.failed())
+	c.settle()
+	p.must(c.failed())
+}
+
+// Workers of a round, and how many calls each has under way at once.
+const (
+	workers = 4
+	lanes   = 3
+)
+
+// crew is the workers of a round, and what is done with them and to them.
+type crew struct {
+	play  *Play
+	seats []*seat
+	jobs  []job
+	ttls  []time.Duration // that the locks can have
+
+	calm, over    chan struct{} // closed when no more faults begin, and no more calls
+	lanes, faults sync.WaitGroup
+	store         sync.Mutex    // one thing at a time is done to the servers
+	ahead         time.Duration // by which their clock has been put forward
+
+	mu   sync.Mutex
+	errs []error
+}
+
+// job is a lock, and how it is asked for.
+type job struct {
+	name  string
+	kinds []locker.Kind
+}
+
+// seat is a worker's place. Whoever comes after a worker that was killed has another name.
+type seat struct {
+	name   string
+	worker atomic.Pointer[Worker]
+	fault  sync.Mutex // one fault at a time is the worker's own
+}
+
+// recruit starts the workers, and finds out which TTLs the locks can have: by asking, for
+// what a backend cannot honour is an error.
+func (c *crew) recruit(name string) {
+	p := c.play
+	c.jobs = append(c.jobs, job{name + "-a", []locker.Kind{locker.Exclusive}}, job{name + "-b", []locker.Kind{locker.Exclusive}})
+	if p.guarantees.Shared {
+		c.jobs = append(c.jobs, job{name + "-rw", []locker.Kind{locker.Exclusive, locker.Shared, locker.Shared}})
+	}
+	if p.guarantees.Slots {
+		c.jobs = append(c.jobs, job{name + "-s", []locker.Kind{locker.Slots}})
+	}
+	p.names = []string{name}
+	for _, j := range c.jobs {
+		p.names = append(p.names, j.name)
+	}
+	for i := range workers {
+		s := &seat{name: string(rune('A' + i))}
+		s.worker.Store(p.Worker(s.name))
+		c.seats = append(c.seats, s)
+	}
+	asker := c.seats[0].worker.Load()
+	for _, ttl := range []time.Duration{100 * time.Millisecond, 300 * time.Millisecond, time.Second, 3 * time.Second, longestTTL} {
+		l, err := asker.granted(p.names[0], asker.tell(order{Verb: "try", Name: p.names[0], TTL: ttl, Bound: patience}))
+		if err == nil {
+			l.Unlock()
+			c.ttls = append(c.ttls, ttl)
+		}
+	}
+	if len(c.ttls) == 0 {
+		c.ttls = []time.Duration{p.TTL}
+	}
+}
+
+const longestTTL = 10 * time.Second
+
+// stop has no more faults begin, and no more calls, and waits for the faults to be mended. The
+// calls end at the latest with the workers.
+func (c *crew) stop() {
+	if c.play.History.calm != 0 {
+		return
+	}
+	close(c.calm)
+	c.faults.Wait()
+	c.play.History.calm = now()
+	c.play.History.mark("no more faults, and nothing new is asked for")
+	close(c.over)
+}
+
+// spawn runs f in a goroutine, with dice of its own.
+func (c *crew) spawn(group *sync.WaitGroup, rng *rand.Rand, f func(*rand.Rand)) {
+	own := rand.New(rand.NewPCG(rng.Uint64(), 0))
+	group.Add(1)
+	c.play.asking.Go(func() {
+		defer group.Done()
+		c.note(try(func() { f(own) }))
+	})
+}
+
+func (c *crew) note(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.errs = append(c.errs, err)
+}
+
+func (c *crew) failed() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return errors.Join(c.errs...)
+}
+
+// wait lets time pass until no more faults begin, and reports whether more may.
+func (c *crew) wait(d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-c.calm:
+	case <-c.play.ctx.Done():
+		c.play.must(context.Cause(c.play.ctx))
+	}
+	return false
+}
+
+// settleTime is how long a name may stay taken when nothing is broken any more: a lease that
+// somebody left, and more than any store needs to end it.
+func (c *crew) settleTime() time.Duration { return longestTTL + c.play.long() }
+
+// settle checks that nobody waits for ever: when nobody begins anything any more, every call
+// that waits must be granted, and then each name must be free.
+func (c *crew) settle() {
+	p := c.play
+	ended := make(chan struct{})
+	go func() { c.lanes.Wait(); close(ended) }()
+	timer := time.NewTimer(c.settleTime())
+	defer timer.Stop()
+	select {
+	case <-ended:
+	case <-timer.C:
+		p.must(&standstill{fmt.Errorf("a Lock is not granted though everybody else has unlocked %v ago: %s", c.settleTime(), c.waiting())})
+	case <-p.ctx.Done():
+		p.must(context.Cause(p.ctx))
+	}
+	last := p.Worker("Z")
+	var group sync.WaitGroup
+	for _, j := range c.jobs {
+		group.Go(func() { c.note(try(func() { c.free(last, j) })) })
+	}
+	group.Wait()
+}
+
+// waiting says which calls have not been answered.
+func (c *crew) waiting() string {
+	var calls []string
+	for _, s := range c.seats {
+		w := s.worker.Load()
+		w.mu.Lock()
+		if n := len(w.waiting); n > 0 {
+			calls = append(calls, fmt.Sprintf("%d of %s", n, w.Name))
+		}
+		w.mu.Unlock()
+	}
+	return strings.Join(calls, ", ")
+}
+
+// free checks that a name, or each of its slots, can be locked.
+func (c *crew) free(w *Worker, j job) {
+	p, o := c.play, order{Verb: "lock", Name: j.name, Kind: j.kinds[0], TTL: c.ttls[len(c.ttls)-1], Bound: c.settleTime()}
+	n := 1
+	if o.Kind == locker.Slots {
+		o.Slots, n = slots, slots
+	}
+	var held []WorkerLock
+	for end := time.Now().Add(c.settleTime()); len(held) < n; p.Sleep(p.TTL / 20) {
+		l, err := w.claimed(w.granted(j.name, w.tell(o)))
+		var no *refusal
+		switch {
+		case err == nil:
+			held = append(held, l)
+		case !errors.As(err, &no):
+			p.must(err)
+		case time.Now().After(end):
+			p.must(&standstill{fmt.Errorf("%s is not free %v after everybody has unlocked it: %w", j.name, c.settleTime(), no)})
+		}
+	}
+	for _, l := range held {
+		l.Unlock()
+	}
+}

@@ -1,0 +1,95 @@
+package matrix
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/lockstile/locker"
+)
+
+// everything is a system on which everything can be broken.
+func everything() *System {
+	f := func() error { return nil }
+	return &System{
+		Client:       func() (string, Network, error) { return "", Proxies{}, nil },
+		CrashKeeping: f, CrashEmpty: f, CrashOld: f, Snapshot: f, FailOver: f, Lag: f, ClockAhead: f, HandOver: f,
+		Pause: f, Resume: f, KillMinority: f, KillMajority: f, Restore: f, SkewClocks: f,
+		StepClock: func(time.Duration) error { return nil }, Move: func(string) []Step { return nil },
+		Stranger: func(string) (func() error, error) { return f, nil },
+	}
+}
+
+// Goal: every fault comes, also beside others, and there is always something to judge.
+func TestARoundNeverExcusesEverything(t *testing.T) {
+	g := locker.Guarantees{
+		Exclusion: locker.PromptHolder | locker.SteadyClocks | locker.DurableServer | locker.DurableReplica | locker.AgreedClocks,
+		Tokens:    locker.DurableServer,
+	}
+	drawn, most, strict := make(map[string]bool), 0, 0
+	for seed := range uint64(2000) {
+		var broken locker.Assumptions
+		servers := 0
+		chosen := draw(rand.New(rand.NewPCG(seed, 0)), everything(), g)
+		for _, f := range chosen {
+			drawn[f.what] = true
+			broken |= f.breaks
+			if f.server {
+				servers++
+			}
+		}
+		most = max(most, len(chosen))
+		if g.Exclusion&broken == 0 {
+			strict++
+		}
+		if servers > 1 || g.Exclusion&broken != 0 && g.Tokens&broken != 0 {
+			t.Errorf("seed %d: %d faults of servers, and broken is %v", seed, servers, broken)
+		}
+	}
+	for _, f := range faultsByChance {
+		if want := g.Exclusion&f.breaks == 0 || g.Tokens&f.breaks == 0; drawn[f.what] != want {
+			t.Errorf("%q was drawn: %v, not %v", f.what, drawn[f.what], want)
+		}
+	}
+	if most != 4 || strict < 1000 {
+		t.Errorf("%d faults at once at most, and %d rounds of 2000 excuse nothing", most, strict)
+	}
+}
+
+func TestAwayIsWhenNobodyWasGrantedALock(t *testing.T) {
+	h := &History{Began: 1 * second, calm: 10 * second}
+	for _, at := range []locker.Instant{1 * second, 4 * second, 4*second + 5, 9*second + 500*1000*1000, 30 * second} {
+		h.granted(Span{Worker: "A", From: at})
+	}
+	if got := h.away().Round(time.Millisecond); got != 8500*time.Millisecond {
+		t.Errorf("nobody could lock for %v, not 8.5s", got)
+	}
+}
+
+// Goal: the histories that are kept are those that failed, and the last.
+func TestASoakKeepsWhatFailed(t *testing.T) {
+	s := new(Soaked)
+	verdicts := []Verdict{Kept, FalseClaim, Kept, NotPlayed, Kept, BrokenFenced}
+	for i, v := range verdicts {
+		s.add(Cell{Scenario: string(rune('a' + i)), Verdict: v})
+	}
+	var got string
+	for _, c := range s.Kept {
+		got += c.Scenario
+	}
+	if got != "bdf" || s.Rounds != len(verdicts) {
+		t.Errorf("kept %q of %d rounds, not bdf", got, s.Rounds)
+	}
+	for range 20 {
+		s.add(Cell{Verdict: FalseClaim})
+	}
+	if len(s.Kept) > maxKept+1 {
+		t.Errorf("%d histories are kept", len(s.Kept))
+	}
+}
+
+func TestWorkersThatComeAfterOthersAreCounted(t *testing.T) {
+	if got := nextName("A") + nextName(nextName("B")); got != "A2B3" {
+		t.Errorf("they are called %s", got)
+	}
+}

@@ -1,0 +1,132 @@
+package matrix
+
+import (
+	"errors"
+	"math"
+	"math/rand/v2"
+	"time"
+
+	"github.com/lockstile/locker"
+)
+
+// lane makes one call after another, until the round is over.
+func (c *crew) lane(s *seat, rng *rand.Rand) {
+	for {
+		select {
+		case <-c.over:
+			return
+		default:
+		}
+		w := s.worker.Load()
+		err := try(func() { c.turn(w, rng) })
+		if errors.Is(err, errGone) { // killed; another one comes
+			c.play.Sleep(lookAgain)
+			continue
+		}
+		c.play.must(err)
+	}
+}
+
+// turn asks for a lock, and does with it what holders do, well or badly.
+func (c *crew) turn(w *Worker, rng *rand.Rand) {
+	p, o := c.play, c.order(rng)
+	l, err := w.claimed(w.granted(o.Name, w.tell(o)))
+	var no *refusal
+	if errors.As(err, &no) {
+		c.refused(no, o)
+		p.Sleep(between(rng, time.Millisecond, 50*time.Millisecond))
+		return
+	}
+	p.must(err)
+	for range rng.IntN(4) {
+		p.Sleep(between(rng, time.Millisecond, 30*time.Millisecond))
+		l.Write(rng.IntN(100))
+	}
+	if rng.IntN(6) == 0 {
+		_ = l.tryRenew() // of a lock that may have been lost
+	}
+	if rng.IntN(6) == 0 && o.TTL <= p.TTL { // for longer than the lease
+		p.Sleep(o.TTL * 3 / 2)
+		l.Write(rng.IntN(100))
+	}
+	if rng.IntN(8) == 0 { // in a context that ends at once
+		l.unlockIn(between(rng, time.Microsecond, 10*time.Millisecond))
+		return
+	}
+	l.Unlock()
+}
+
+// lone asks for a lock that nobody else wants, and gives up soon.
+func (c *crew) lone(name string, rng *rand.Rand) {
+	free := true // surely
+	for c.wait(between(rng, 10*time.Millisecond, 300*time.Millisecond)) {
+		i := rng.IntN(workers)
+		first, next := c.seats[i].worker.Load(), c.seats[(i+1+rng.IntN(workers-1))%workers].worker.Load()
+		err := try(func() { free = c.giveUpSoon(name, free, first, next, rng) })
+		if err != nil {
+			free = false
+		}
+		if !errors.Is(err, errGone) {
+			c.play.must(err)
+		}
+	}
+}
+
+// giveUpSoon has first try for a lock. If it was free, and first is told that it holds nothing,
+// next must get the lock. It reports whether the lock is free now, as far as can be known: a
+// server that comes back with old data may bring back an old holder.
+func (c *crew) giveUpSoon(name string, free bool, first, next *Worker, rng *rand.Rand) bool {
+	ttl := c.ttls[len(c.ttls)-1]
+	attempt := func(w *Worker, bound time.Duration) (WorkerLock, error) {
+		return w.granted(name, w.tell(order{Verb: "try", Name: name, TTL: ttl, Bound: bound}))
+	}
+	l, err := attempt(first, between(rng, time.Millisecond, shortly))
+	var no *refusal
+	switch {
+	case err == nil:
+		return l.unlockIn(patience)
+	case !errors.As(err, &no):
+		c.play.must(err)
+	case !no.Nothing:
+		return false
+	case free && c.play.scenario.Breaks&(locker.DurableServer|locker.DurableReplica) == 0:
+		c.play.checkNothingHeldBy(err, ttl, func() (WorkerLock, error) { return attempt(next, patience) })
+	}
+	return free
+}
+
+// order draws a call.
+func (c *crew) order(rng *rand.Rand) order {
+	j := c.jobs[rng.IntN(len(c.jobs))]
+	o := order{
+		Verb: "lock", Name: j.name, Kind: j.kinds[rng.IntN(len(j.kinds))], TTL: c.ttls[rng.IntN(len(c.ttls))],
+		Bound: patience, NoRenew: rng.IntN(4) == 0,
+	}
+	if rng.IntN(3) == 0 {
+		o.Verb = "try"
+	}
+	if rng.IntN(2) == 0 {
+		o.Bound = between(rng, time.Millisecond, 5*time.Second)
+	}
+	if o.Kind == locker.Slots {
+		o.Slots = slots
+	}
+	return o
+}
+
+func (c *crew) refused(no *refusal, o order) {
+	h := c.play.History
+	switch {
+	case no.NoKind:
+		h.untrue("it declares the kind %v, and refuses it: %v", o.Kind, no)
+	case no.Unknown:
+		h.mu.Lock()
+		h.unknown++
+		h.mu.Unlock()
+	}
+}
+
+// between draws a time, a short one as often as one that is ten times as long.
+func between(rng *rand.Rand, least, most time.Duration) time.Duration {
+	return time.Duration(float64(least) * math.Pow(float64(most)/float64(least), rng.Float64()))
+}
