@@ -89,7 +89,8 @@ func byName[T any](t *testing.T, all []T, name func(T) string, names ...string) 
 
 func verdict(t *testing.T, cell string) matrix.Verdict {
 	t.Helper()
-	switch cell = strings.Trim(cell, "*"); {
+	cell, _, _ = strings.Cut(strings.Trim(cell, "*"), "; ") // what became of updates comes after the verdict
+	switch {
 	case cell == "–", cell == "no such kind":
 		return matrix.Skipped
 	case strings.HasPrefix(cell, string(matrix.Kept)):

@@ -40,6 +40,7 @@ type Write struct {
 	Token   fencing.Token  `json:"token,string"`
 	Shared  bool           `json:"shared,omitempty"` // it is a read, of somebody who shares the lock
 	Value   int            `json:"value"`
+	Adds    bool           `json:"adds,omitempty"` // it writes a set back with the element Value
 	At      locker.Instant `json:"at"`
 	Stale   bool           `json:"stale"`   // somebody else had been granted the lock since
 	Refused bool           `json:"refused"` // by the guard; storage without one takes everything
@@ -76,6 +77,8 @@ type History struct {
 	// Untrue is a false statement that a caller was given about its attempt, or a
 	// loss for which there is no reason.
 	Untrue string `json:"untrue,omitempty"`
+	// Updates are those of a set, if the scenario has one.
+	Updates *Updates `json:"updates,omitempty"`
 
 	faults  int            // so far
 	unknown int            // attempts of unknown outcome
@@ -83,6 +86,7 @@ type History struct {
 	mu      sync.Mutex
 	guard   fencing.Memory
 	ops     []writeOp
+	sets    storage
 }
 
 func (h *History) mark(format string, args ...any) {
@@ -164,10 +168,10 @@ func (h *History) TakenAway() (s Span, ok bool) {
 
 // write is a write to the storage that the lock protects. It is checked by a guard, and
 // taken by a storage that has none.
-func (h *History) write(w Write) {
+func (h *History) write(w Write) (refused bool) {
 	called := locker.Now()
 	claimed := h.claimedSince(w) // before the guard is asked: it has seen every claim that is found here
-	refused := !h.Tokenless && h.check(w) != nil
+	refused = !h.Tokenless && h.check(w) != nil
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	w.Refused = refused
@@ -178,6 +182,7 @@ func (h *History) write(w Write) {
 	if !h.Tokenless {
 		h.ops = append(h.ops, writeOp{w, called, locker.Now()})
 	}
+	return refused
 }
 
 // claim is what Do does with a guard, right after a grant.

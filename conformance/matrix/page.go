@@ -19,7 +19,7 @@ var page = template.Must(template.New("page").Funcs(template.FuncMap{
 	"style":  func() template.CSS { return template.CSS(timelineStyle) }, //nolint:gosec // it is our own
 	"anchor": anchor,
 	"broken": broken,
-	"short":  Cell.short,
+	"told":   Cell.told,
 	"class": func(v Verdict) string {
 		return map[Verdict]string{Kept: "kept", Unavailable: "wait", BrokenFenced: "fenced", Broken: "broken", FalseClaim: "false", Skipped: "skip", NotPlayed: "skip"}[v]
 	},

@@ -106,6 +106,7 @@ func Run(ctx context.Context, set Settings, subjects []Subject, scenarios []Scen
 	}
 	close(next)
 	wg.Wait()
+	m.nothingLost()
 	m.Modest, m.Untried = m.unproven(Scenarios())
 	return m
 }
@@ -192,6 +193,7 @@ func (p *Play) cell(cell Cell, sub Subject, still *standstill) Cell {
 	case p.Waited > unavailableAfter:
 		cell.Verdict, cell.Why = Unavailable, fmt.Sprintf("for %v", p.Waited.Round(10*time.Millisecond))
 	}
+	cell.Why = joined(cell.Why, h.updates())
 	return cell
 }
 

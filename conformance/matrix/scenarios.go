@@ -13,7 +13,7 @@ func Scenarios() []Scenario {
 	for i := range ruinous {
 		ruinous[i].Ruins = true
 	}
-	all := slices.Concat(holderScenarios, networkScenarios, midwayScenarios, ruinous, waiterScenarios)
+	all := slices.Concat(holderScenarios, updateScenarios, networkScenarios, midwayScenarios, ruinous, waiterScenarios)
 	return append(all, withKinds(all)...)
 }
 

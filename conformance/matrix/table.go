@@ -26,6 +26,9 @@ func (c Cell) short() string {
 	return string(c.Verdict)
 }
 
+// told is short, and what became of updates.
+func (c Cell) told() string { return joined(c.short(), c.History.updates()) }
+
 // WriteText writes the matrix for a terminal: a column for each subject.
 func (m *Matrix) WriteText(w io.Writer) {
 	width := 0
@@ -46,6 +49,11 @@ func (m *Matrix) WriteText(w io.Writer) {
 			fmt.Fprintf(w, "%-16s", m.Cell(sc.Name, sub.Name).short())
 		}
 		fmt.Fprintln(w)
+	}
+	for _, c := range m.Cells {
+		if updates := c.History.updates(); updates != "" {
+			fmt.Fprintf(w, "\n%s, %s: %s\n", c.Subject, c.Scenario, updates)
+		}
 	}
 	m.writeFindings(w, "", "")
 }
@@ -137,6 +145,9 @@ const markdownLegend = `
   a guard learns of a holder only when that holder claims the resource.
 - *broken*: tokens went back, or the storage accepted a stale write. The declaration says that this can happen.
 - *FALSE CLAIM*: something broke that the declaration promises. No backend of ours may have one.
+- *updates lost*: an update is an element that a holder has added to a set, and whose write the storage has
+  confirmed. It is lost if the set does not have it in the end. Each holder writes to a storage without a guard and to
+  one with a guard, as in [Jepsen's tests of etcd's locks](https://jepsen.io/analyses/etcd-3.4.3).
 - A lock inside a transaction needs no guard, because its holder writes in the same transaction. A holder and
   its writes count if they were committed, and the database says who saw which of them.
 - –: the fault does not exist there, or could not be injected. The findings below give the reasons.
@@ -184,7 +195,7 @@ func (m *Matrix) markdownTable(w io.Writer) {
 		fmt.Fprintf(w, "| [%s](#%s) | %v |", sc.Name, m.section(sc), broken(sc.Breaks))
 		for _, sub := range m.Subjects {
 			c := m.Cell(sc.Name, sub.Name)
-			text := c.short()
+			text := c.told()
 			if c.Verdict == FalseClaim {
 				text = "**" + text + "**"
 			}

@@ -34,7 +34,7 @@ func (h *History) Text() string {
 		}
 	}
 	for _, w := range h.Writes {
-		events = append(events, event{w.At, fmt.Sprintf("%s %ss with %s: %s", w.Worker, w.verb(), h.token(w.Token), h.outcome(w))})
+		events = append(events, event{w.At, fmt.Sprintf("%s %ss%s with %s: %s", w.Worker, w.verb(), w.object(), h.token(w.Token), h.outcome(w))})
 	}
 	slices.SortStableFunc(events, func(a, b event) int { return int(a.at - b.at) })
 	var b strings.Builder
@@ -50,6 +50,14 @@ func (w Write) verb() string {
 		return "read"
 	}
 	return "write"
+}
+
+// object says in words which element a write adds.
+func (w Write) object() string {
+	if w.Adds {
+		return fmt.Sprintf(" element %d", w.Value)
+	}
+	return ""
 }
 
 // outcome says in words what became of a write.

@@ -107,8 +107,8 @@ func (t *timeline) collect() {
 		t.rows = append(t.rows, row{at: s.From, worker: s.Worker, words: "lock" + t.token(s.Token)})
 	}
 	for _, w := range t.h.Writes {
-		t.rows = append(t.rows, row{at: w.At, worker: w.Worker, words: w.verb() + t.token(w.Token), write: &w,
-			more: fmt.Sprintf("%s %ss with %s: %s", w.Worker, w.verb(), t.h.token(w.Token), t.h.outcome(w))})
+		t.rows = append(t.rows, row{at: w.At, worker: w.Worker, words: w.verb() + w.object() + t.token(w.Token), write: &w,
+			more: fmt.Sprintf("%s %ss%s with %s: %s", w.Worker, w.verb(), w.object(), t.h.token(w.Token), t.h.outcome(w))})
 	}
 	for _, s := range t.h.Spans {
 		if s.Until != 0 {

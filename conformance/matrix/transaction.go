@@ -15,6 +15,12 @@ import (
 // holder counts only if its transaction was committed.
 type Writer interface {
 	Write(ctx context.Context, name string, token fencing.Token, value int) error
+	// Sets reads the sets of a name in the transaction, the guarded one after a claim.
+	Sets(ctx context.Context, name string, token fencing.Token) (Sets, error)
+	// Add is a Write of an element that writes the sets as well, into which the
+	// caller has put the element. A guard in the transaction checks the token
+	// before the guarded one is written.
+	Add(ctx context.Context, name string, token fencing.Token, element int, sets Sets) error
 }
 
 // Entry is a row of the register of a name. A transaction adds a claim, with what it

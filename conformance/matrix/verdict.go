@@ -2,6 +2,7 @@ package matrix
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -63,16 +64,22 @@ func judge(g locker.Guarantees, broken locker.Assumptions, h *History) (v Verdic
 	first, second, disorder := h.Disorder()
 	victim, takenAway := h.TakenAway()
 	unlawful, lawful := h.unlawful(!exclusionMay, !tokensMay)
+	lost := h.Updates.lost()
+	twoHeld := overlap > slack || stale > 0 || len(lost.Unguarded) > 0
 	switch {
 	case !h.Linearizable():
 		return FalseClaim, "the guarded register is not linearizable"
 	case h.Untrue != "": // no fault excuses a false statement
 		return FalseClaim, h.Untrue
+	case len(lost.Guarded) > 0 && !tokensMay:
+		return FalseClaim, "the guard let an update be lost"
+	case h.Updates.lostInCalm() && !g.Exclusion.Has(locker.Unpromised):
+		return FalseClaim, "an update was lost before anybody was paused"
 	case disorder && !tokensMay:
 		return FalseClaim, fmt.Sprintf("token %d of %s came after token %d of %s", second.Token, second.Worker, first.Token, first.Worker)
 	case passed > 0 && !tokensMay:
 		return FalseClaim, count(passed, "stale write") + " got past the guard"
-	case (overlap > slack || stale > 0) && !exclusionMay:
+	case twoHeld && !exclusionMay:
 		return FalseClaim, said(overlap, stale, "")
 	case lawful == porcupine.Illegal:
 		return FalseClaim, "no order of the calls on " + unlawful + " is one that a lock with tokens allows"
@@ -80,11 +87,11 @@ func judge(g locker.Guarantees, broken locker.Assumptions, h *History) (v Verdic
 		return NotPlayed, fmt.Sprintf("whether there is a lawful order of the calls on %s was not found out in %v", unlawful, checkTime)
 	case takenAway && broken == 0 && !exclusionMay: // a server that forgot its data takes a lock away, too, and gives it to nobody
 		return FalseClaim, fmt.Sprintf("the store gave the lock of %s away while it was valid", victim.Worker)
-	case h.Tokenless && (overlap > slack || stale > 0):
+	case h.Tokenless && twoHeld:
 		return Broken, said(overlap, stale, "there is no token to refuse by")
-	case disorder || passed > 0:
+	case disorder || passed > 0 || len(lost.Guarded) > 0:
 		return Broken, said(overlap, stale, "tokens were out of order")
-	case overlap > slack || stale > 0:
+	case twoHeld:
 		return BrokenFenced, said(overlap, stale, fenced(stale, h.early()))
 	}
 	return Kept, ""
@@ -113,15 +120,17 @@ func count(n int, what string) string {
 
 // said puts what was seen before what it means.
 func said(overlap time.Duration, stale int, meaning string) string {
-	var parts []string
+	var held, wrote string
 	if overlap > slack {
-		parts = append(parts, fmt.Sprintf("two holders for %v", overlap.Round(time.Millisecond)))
+		held = fmt.Sprintf("two holders for %v", overlap.Round(time.Millisecond))
 	}
 	if stale > 0 {
-		parts = append(parts, count(stale, "stale write"))
+		wrote = count(stale, "stale write")
 	}
-	if meaning != "" {
-		parts = append(parts, meaning)
-	}
-	return strings.Join(parts, "; ")
+	return joined(held, wrote, meaning)
+}
+
+// joined puts together what there is to say.
+func joined(parts ...string) string {
+	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), "; ")
 }

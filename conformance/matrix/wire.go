@@ -12,16 +12,19 @@ import (
 // order is what a worker process is told to do.
 type order struct {
 	ID      int           `json:"id"`
-	Verb    string        `json:"verb"` // lock, try, write, renew, unlock
+	Verb    string        `json:"verb"` // lock, try, write, add, renew, unlock
 	Name    string        `json:"name"`
-	Lock    int           `json:"lock,omitempty"`  // write, renew, unlock: the ID of the order that got the lock
+	Lock    int           `json:"lock,omitempty"`  // write, add, renew, unlock: the ID of the order that got the lock
 	Kind    locker.Kind   `json:"kind,omitempty"`  // lock, try
 	Slots   int           `json:"slots,omitempty"` // if Kind is Slots
 	TTL     time.Duration `json:"ttl,omitempty"`
 	Bound   time.Duration `json:"bound,omitempty"`   // of the whole request
 	NoRenew bool          `json:"noRenew,omitempty"` // WithoutRenewal
-	Stop    bool          `json:"stop,omitempty"`    // write: SIGSTOP itself between the look at the lock and the write
-	Value   int           `json:"value,omitempty"`
+	Stop    bool          `json:"stop,omitempty"`    // write, add: SIGSTOP itself between the look at the lock and the write
+	Value   int           `json:"value,omitempty"`   // add: the element; 0: none
+	Sets    *Sets         `json:"sets,omitempty"`    // add: as they are read
+	Work    time.Duration `json:"work,omitempty"`    // add: so long between the read and the write
+	Careful bool          `json:"careful,omitempty"` // add: look at the lock again after that
 }
 
 // report is what a worker process says. All times are on the clock of [locker.Now], which
@@ -36,6 +39,7 @@ type report struct {
 	Shared   bool           `json:"shared,omitempty"`   // it is a reader's
 	Deadline locker.Instant `json:"deadline,omitempty"` // 0: none
 	Value    int            `json:"value,omitempty"`
+	Sets     *Sets          `json:"sets,omitempty"` // that were read, or are written
 	Err      string         `json:"err,omitempty"`
 	Taken    bool           `json:"taken,omitempty"`
 	Unknown  bool           `json:"unknown,omitempty"`

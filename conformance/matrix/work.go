@@ -107,6 +107,8 @@ func (w *worker) obey(ctx context.Context, o order) {
 		granted = w.lock(ctx, o, w.peer.TryLock, &r)
 	case "write":
 		w.write(ctx, o, &r)
+	case "add":
+		w.add(ctx, o, &r)
 	case "unlock":
 		w.unlock(ctx, o, &r)
 	case "renew":

@@ -45,13 +45,22 @@ func (l WorkerLock) Write(value int) bool {
 func (l WorkerLock) LookThenSleepThenWrite(value int) (wake func()) {
 	w := l.Worker
 	w.play.History.fault("%s looks: it holds the lock. It is stopped before it %ss", w.Name, Write{Shared: l.shared}.verb())
-	ch := l.tell(order{Verb: "write", Value: value, Stop: true})
+	goOn := l.midway(order{Verb: "write", Value: value})
+	return func() { goOn() }
+}
+
+// midway has the holder stop itself while it obeys, and waits until it has.
+func (l WorkerLock) midway(o order) (wake func() report) {
+	w := l.Worker
+	o.Stop = true
+	ch := l.tell(o)
 	w.play.must(w.awaitStopped())
 	w.play.History.paused(w.Name, true)
-	return func() {
+	return func() report {
 		w.play.must(w.Wake())
-		_, err := w.answer(w.play.ctx, ch)
+		r, err := w.answer(w.play.ctx, ch)
 		w.play.must(err)
+		return r
 	}
 }
 
@@ -124,12 +133,11 @@ func (l WorkerLock) renewing() <-chan report {
 	return l.tell(order{Verb: "renew", Bound: patience})
 }
 
-// Unlock has the holder unlock. An error is noted in the history and does not end the
-// scenario.
-func (l WorkerLock) Unlock() { _ = l.unlockIn(0) } // the history says what came of it
+// Unlock has the holder unlock, and reports whether that worked. An error is noted in the
+// history and does not end the scenario.
+func (l WorkerLock) Unlock() bool { return l.unlockIn(0) }
 
-// unlockIn is Unlock in a context that ends after that time; 0: it does not. It reports
-// whether the store has confirmed it.
+// unlockIn is Unlock in a context that ends after that time; 0: it does not.
 func (l WorkerLock) unlockIn(bound time.Duration) bool {
 	p := l.Worker.play
 	r, err := l.Worker.answer(p.ctx, l.unlockingIn(bound))

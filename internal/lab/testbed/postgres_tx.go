@@ -14,6 +14,7 @@ import (
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/conformance/matrix"
 	"github.com/lockstile/locker/fencing"
+	"github.com/lockstile/locker/fencing/pgfence"
 	"github.com/lockstile/locker/internal/lab/simplelock"
 	"github.com/lockstile/locker/postgres"
 )
@@ -159,7 +160,7 @@ func (tx *transaction) renew(ctx context.Context) error {
 
 func createRegister(url string) error {
 	return askPostgres(url, func(ctx context.Context, conn *pgx.Conn) error {
-		_, err := conn.Exec(ctx, register)
+		_, err := conn.Exec(ctx, register+";"+sets+";"+pgfence.Schema)
 		return err
 	})
 }
