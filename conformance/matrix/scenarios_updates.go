@@ -32,7 +32,7 @@ func lostUpdates(p *Play) {
 	a.calm()
 	a.pauseFirst()
 	a.History.mark("from here on, somebody is paused at random (seed %d)", pausesSeed)
-	random := rand.New(rand.NewPCG(pausesSeed, 0)) //nolint:gosec // so that a run can be repeated
+	random := rand.New(rand.NewPCG(pausesSeed, 0))
 	for range randomPauses {
 		n := len(a.workers)
 		a.pauseDuring(a.workers[random.IntN(n)], random.Float64(), random.IntN(n))

@@ -43,6 +43,7 @@ func (u *Updates) lostInCalm() bool {
 	return slices.ContainsFunc(u.lost().Unguarded, func(element int) bool { return element <= u.Calm })
 }
 
+// missing returns the elements that were confirmed and are not there in the end.
 func missing(confirmed, final []int) []int {
 	return slices.DeleteFunc(slices.Clone(confirmed), func(element int) bool { return slices.Contains(final, element) })
 }
@@ -117,7 +118,7 @@ func (m *Matrix) nothingLost() {
 				continue
 			}
 			lost = lost || len(c.History.Updates.lost().Unguarded) > 0
-			if m.mayLose(c.Subject, sc.Breaks) {
+			if c.Verdict != FalseClaim && m.mayLose(c.Subject, sc.Breaks) {
 				may = append(may, c)
 			}
 		}

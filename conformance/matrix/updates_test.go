@@ -173,6 +173,60 @@ func TestAScenarioInWhichNobodyLosesAnUpdateHasShownNothing(t *testing.T) {
 		if m.Cells[0].Verdict != Kept || m.Cells[2].Verdict != Kept || (m.Cells[1].Verdict == Kept) != c.shown {
 			t.Errorf("%s: %s, %s, %s", c.name, m.Cells[0].Verdict, m.Cells[1].Verdict, m.Cells[2].Verdict)
 		}
+		m.Cells[1].Verdict = FalseClaim
+		if m.nothingLost(); m.Cells[1].Verdict != FalseClaim {
+			t.Errorf("%s: a false claim is now %s", c.name, m.Cells[1].Verdict)
+		}
+	}
+}
+
+// Goal: an update counts as confirmed if its commit was, or the storage has taken it.
+func TestAnUpdateInATransactionIsConfirmedByItsCommit(t *testing.T) {
+	failed := report{Err: "the connection has ended"}
+	for _, c := range []struct {
+		add, unlock   report
+		transactional bool
+		confirmed     bool
+	}{
+		{report{}, report{}, true, true},
+		{report{}, failed, true, false},
+		{failed, report{}, true, false},
+		{report{}, report{}, false, false}, // that is for put to say
+	} {
+		w := attempts(t, time.Second, c.add, c.unlock)
+		if c.transactional {
+			w.play.System.Register = func(string) ([]Entry, error) { return nil, nil }
+		}
+		(&adders{Play: w.play}).add(WorkerLock{Worker: w}, order{})
+		if got := w.play.History.sets.confirmed; (len(got.Unguarded) == 1) != c.confirmed || (len(got.Guarded) == 1) != c.confirmed {
+			t.Errorf("%+v: %v", c, got)
+		}
+	}
+}
+
+// Goal: a reader that has lost its lock does not say what is there in the end.
+func TestTheSetIsReadUnderALockThatIsHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		granted, there := report{Kind: kindGranted}, &Sets{[]int{4}, []int{5}}
+		w := attempts(t, time.Second, granted, report{Err: "lost", Sets: &Sets{}}, report{}, granted, report{Sets: there}, report{})
+		a := &adders{Play: w.play, workers: []*Worker{w}, before: 3}
+		a.readAll()
+		if u := w.play.History.Updates; !same(u.Final.Unguarded, there.Unguarded) || !same(u.Final.Guarded, there.Guarded) || u.Calm != 3 {
+			t.Errorf("%+v", u)
+		}
+	})
+}
+
+// Goal: a reader sees which element was lost.
+func TestTheElementOfAWriteIsShown(t *testing.T) {
+	h := updated([]int{3}, []int{3}, Sets{})
+	h.put(Write{Worker: "A", Name: "n", Token: 1, Value: 3, Adds: true, At: 1}, &Sets{})
+	h.put(Write{Worker: "A", Name: "n", Token: 1, Value: 4, At: 2}, nil)
+	if text := h.Text(); !strings.Contains(text, "A writes element 3 with token 1: in turn") || !strings.Contains(text, "A writes with token 1: in turn") {
+		t.Errorf("the text is\n%s", text)
+	}
+	if drawn := h.Timeline(); !strings.Contains(drawn, ">write element 3, token 1</text>") {
+		t.Errorf("the timeline is\n%s", drawn)
 	}
 }
 
