@@ -121,7 +121,7 @@ func TestACheckAndItsWriteAreOneStep(t *testing.T) {
 	h, done := new(History), make(chan struct{})
 	h.mu.Lock()
 	go func() { h.put(Write{Worker: "A", Name: "n", Token: 1, Value: 1}, &Sets{}); close(done) }()
-	for end := time.Now().Add(patience); h.sets.mu.TryLock(); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(patience / 4); h.sets.mu.TryLock(); time.Sleep(time.Millisecond) {
 		h.sets.mu.Unlock()
 		if time.Now().After(end) {
 			t.Fatal("the storage can be read while a write is checked")

@@ -20,12 +20,13 @@ const (
 	// Unavailable: kept, but nobody could lock for a while.
 	Unavailable Verdict = "unavailable"
 	// BrokenFenced: two holders believed at once, or a stale write was made,
-	// as declared; the guard refused every stale write that came after the
-	// next holder's claim. It cannot refuse earlier ones.
+	// or an update was lost without the guard, as declared; the guard refused
+	// every stale write that came after the next holder's claim. It cannot
+	// refuse earlier ones.
 	BrokenFenced Verdict = "broken, fenced"
 	// Broken: a stale write got past the guard, or tokens went back, as
-	// declared; or two holders believed at once, or a stale write was made,
-	// and there is no token by which a guard could tell.
+	// declared; or an update was lost with the guard; or any of this was seen
+	// without it, and there is no token by which a guard could tell.
 	Broken Verdict = "broken"
 	// FalseClaim: something broke that the declaration promises, or nobody
 	// could lock any more though no assumption was broken, or a caller was
@@ -91,8 +92,10 @@ func judge(g locker.Guarantees, broken locker.Assumptions, h *History) (v Verdic
 		return Broken, said(overlap, stale, "there is no token to refuse by")
 	case disorder || passed > 0 || len(lost.Guarded) > 0:
 		return Broken, said(overlap, stale, "tokens were out of order")
-	case twoHeld:
+	case overlap > slack || stale > 0:
 		return BrokenFenced, said(overlap, stale, fenced(stale, h.early()))
+	case twoHeld:
+		return BrokenFenced, "the guard lost no update"
 	}
 	return Kept, ""
 }
