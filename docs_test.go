@@ -6,15 +6,23 @@ import (
 	"testing"
 )
 
-// TestArchitectureNamesWhatIsThere checks each `path.go`: `name`, `name` of the page: the
+// TestPagesNameWhatIsThere checks each `path.go`: `name`, `name` of a page, or of a model: the
 // file declares the names, in Go, Lua or SQL.
-func TestArchitectureNamesWhatIsThere(t *testing.T) {
-	page, err := os.ReadFile("docs/ARCHITECTURE.md")
+func TestPagesNameWhatIsThere(t *testing.T) {
+	for page, least := range map[string]int{
+		"docs/ARCHITECTURE.md": 50, "spec/README.md": 20, "spec/lease.pml": 9, "spec/guard.pml": 3, "spec/redlock.pml": 8,
+	} {
+		t.Run(page, func(t *testing.T) { namesWhatIsThere(t, page, least) })
+	}
+}
+
+func namesWhatIsThere(t *testing.T, page string, least int) {
+	text, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)
 	}
-	places := regexp.MustCompile("`([\\w/]+\\.go)`(?::\\s((?:`\\w+`(?:,\\s)?)+))?").FindAllSubmatch(page, -1)
-	if len(places) < 50 {
+	places := regexp.MustCompile("`([\\w/]+\\.go)`(?::\\s((?:`\\w+`(?:,\\s)?)+))?").FindAllSubmatch(text, -1)
+	if len(places) < least {
 		t.Errorf("only %d places were found", len(places))
 	}
 	for _, place := range places {

@@ -30,7 +30,7 @@ look() {
 row() {
 	local states
 	states=$(sed -n 's/^ *\([0-9]*\) states, stored.*/\1/p' <<<"$said")
-	printf '%-9s %-14s %9s states  %s\n' "$1" "${2#-D}" "$states" "$3"
+	printf '%-9s %-16s %9s states  %s\n' "$1" "${2#-D}" "$states" "$3"
 }
 
 right() {
@@ -74,4 +74,35 @@ wrong slots -DBARE_COUNTER 'invalid end state'
 right majority -DEXCLUSIVE
 right majority -DSHARED
 wrong majority -DSLOTS=2 too_many_holders
+right lease -DLEASE
+wrong lease -DCLOCK_STANDS two_holders
+wrong lease -DFROM_RECEIPT two_holders
+wrong lease -DRENEWED_RECEIPT two_holders
+wrong lease -DNO_DRIFT two_holders
+wrong lease -DNO_TIMER two_holders
+wrong lease -DNOT_ANEW two_holders
+wrong lease -DUNLOCKS_LATE two_holders
+wrong lease -DBARE_RELEASE two_holders
+wrong lease -DBARE_RENEWAL outlives_its_lease
+wrong lease -DNO_MARK left_behind
+wrong lease -DUNMARKED_RELEASE left_behind
+right guard -DCLAIMED
+right guard -DUNCLAIMED
+right guard -DPROMPT
+wrong guard -DPAUSED a_late_write
+wrong guard -DNO_CLAIM a_late_write
+wrong guard -DNO_RECORD a_late_write
+wrong guard -DSMALLER a_late_write
+wrong guard -DNOT_EQUAL refused_a_live_holder
+wrong guard -DDRAWN_EARLY numbers_go_back
+right redlock -DMAJORITY
+wrong redlock -DNO_WRITE_BACK numbers_go_back
+wrong redlock -DLATE_WRITE_BACK numbers_go_back
+wrong redlock -DRAISED_TO_T numbers_go_back
+wrong redlock -DUNCONFIRMED numbers_go_back
+wrong redlock -DNO_CLOCK numbers_go_back
+wrong redlock -DVOTES_AT_ONCE two_holders
+wrong redlock -DMINORITY two_holders
+wrong redlock -DTOO_LATE two_holders
+wrong redlock -DREENTERS two_holders
 exit $failed
