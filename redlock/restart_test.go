@@ -10,6 +10,7 @@ import (
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/internal/lab/testserver"
+	"github.com/lockstile/locker/internal/redisnode"
 	"github.com/lockstile/locker/redlock"
 )
 
@@ -49,6 +50,22 @@ func TestWithoutTheRestartRuleTwoClientsHoldTheLock(t *testing.T) {
 	if second.Token() <= first.Token() {
 		t.Errorf("token %d after %d: a guard could not tell", second.Token(), first.Token())
 	}
+}
+
+// Two nodes of three forget their counters, one after the other, and are the next majority.
+func TestTokensIncreaseThoughAMajorityForgotOneAfterAnother(t *testing.T) {
+	t.Parallel()
+	servers := startNodes(t, 3)
+	first := mustLockOn(t, newLocker(t, servers, patient), servers)
+	mustUnlock(t, first)
+	free(t, "a", servers...)
+	forget(servers[0])
+	forget(servers[1])
+	second := mustLock(t, reaching(t, servers, patient, 0, 1), "a")
+	if second.Token() < first.Token()+redisnode.Tokens {
+		t.Errorf("token %d after the range that begins with %d", second.Token(), first.Token())
+	}
+	mustUnlock(t, second)
 }
 
 func TestWithTheRestartRuleOneClientHoldsTheLock(t *testing.T) {
