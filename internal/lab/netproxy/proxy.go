@@ -76,7 +76,8 @@ func (p *Proxy) EndUnheard() {
 func (p *Proxy) CutReplies() { p.network().replies.shut() }
 
 // CutRepliesAfterOne lets one more answer of the server pass, and holds back what
-// comes after it. An answer is what the server sends in one go.
+// comes after it. An answer is what the server sends in one go. Where one is held back
+// already, it is that one, and it passes before CutRepliesAfterOne returns.
 func (p *Proxy) CutRepliesAfterOne() { p.network().replies.shutAfterOne() }
 
 // Stall silences the connections that are open now. New ones pass, so that what
@@ -245,6 +246,10 @@ func (g *gate) shutAfterOne() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.closed, g.last = true, true
+	g.changed.Broadcast()
+	for g.held > 0 && g.last {
+		g.changed.Wait()
+	}
 }
 
 func (g *gate) open() {

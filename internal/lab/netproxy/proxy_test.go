@@ -156,6 +156,25 @@ func TestCutRepliesAfterOneLetsOneMoreAnswerPass(t *testing.T) {
 	hears(t, conn, in, "third!")
 }
 
+func TestCutRepliesAfterOneLetsTheAnswerPassThatIsHeldBack(t *testing.T) {
+	e := newEcho(t)
+	p := newProxy(t, e.addr)
+	conn, in := dial(t, p)
+	p.CutReplies()
+	for _, line := range []string{"first", "second", "third"} {
+		say(t, conn, line)
+		e.hears(t, line)
+		awaitHeld(t, p, line+" was answered", 0, len(line)+2)
+		p.CutRepliesAfterOne()
+		hears(t, conn, in, line+"!")
+	}
+	say(t, conn, "last")
+	e.hears(t, "last")
+	silent(t, conn, in)
+	p.Deliver()
+	hears(t, conn, in, "last!")
+}
+
 func TestDeliverBringsWhatASenderSentThatHasHungUp(t *testing.T) {
 	e := newEcho(t)
 	p := newProxy(t, e.addr)
