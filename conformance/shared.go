@@ -73,8 +73,10 @@ func sharedByMany(x *trial) {
 	if writer.Token() == 0 || writer.SharedToken() != 0 || writer.Slot() != -1 {
 		x.failf("an exclusive lock has token %d, number %d, slot %d", writer.Token(), writer.SharedToken(), writer.Slot())
 	}
-	if lock, err := a.TryLock(x.patient(), name, reading); !errors.Is(err, locker.ErrTaken) {
-		x.failf("TryLock by a reader beside a writer returned %s and error %v, want ErrTaken", had(lock), err)
+	for what, l := range map[string]locker.Locker{"another process": a, "the writer's own process": c} {
+		if lock, err := l.TryLock(x.patient(), name, reading); !errors.Is(err, locker.ErrTaken) {
+			x.failf("TryLock by a reader of %s beside a writer returned %s and error %v, want ErrTaken", what, had(lock), err)
+		}
 	}
 	x.unlock(writer)
 	x.free(a, name, "after a writer")

@@ -83,6 +83,7 @@ var flaws = map[string][]string{
 	"declares nothing":                     {"guarantees"},
 
 	"a writer does not see readers":              {"shared", "shared-crowd"},
+	"a writer may read as well":                  {"shared"}, // Curator 1138
 	"a reader draws no number":                   {"shared-tokens"},
 	"a writer that waits does not stop readers":  {"shared-writer"},
 	"readers are let in one by one":              {"shared-together"},
