@@ -71,6 +71,23 @@ wrong slots -DNO_GUARD interleaved
 wrong slots -DCOMMON_MARK refused_a_live_holder
 wrong slots -DBARE_UNLOCK too_many_holders
 wrong slots -DBARE_COUNTER 'invalid end state'
+right turns -DNUMBERED
+right turns -DCOUNTED
+wrong turns -DEARLY two_turns_at_once
+wrong turns -DNO_RANGE_END number_given_twice
+wrong turns -DPASS_LOST two_turns_at_once
+wrong turns -DPASS_PINNED condition_met_late
+wrong turns -DPASS_COUNTED refused_a_live_holder
+wrong turns -DSTALE_ANSWER live_turn_is_ended
+wrong turns -DPASS_RELEASED two_turns_at_once
+wrong turns -DNO_BOUND other_is_kept_waiting
+wrong turns -DFORGOTTEN 'invalid end state'
+right queue -DRESERVED
+wrong queue -DBELIEVE_WORD two_holders
+wrong queue -DNO_END 'invalid end state'
+wrong queue -DNO_LOOK 'invalid end state'
+wrong queue -DNO_PASS free_and_nobody_knows
+wrong queue -DNEWCOMER overtaken
 right majority -DEXCLUSIVE
 right majority -DSHARED
 wrong majority -DSLOTS=2 too_many_holders
