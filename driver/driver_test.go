@@ -324,6 +324,54 @@ func TestLossEndsTheTurnUnderWayAndTheNextAsksTheStore(t *testing.T) {
 	})
 }
 
+// STALE_ANSWER of spec/turns.pml: an answer comes when its lease is over, and another one there.
+func TestAnswerAboutALeaseThatIsOverEndsNoLaterTurn(t *testing.T) {
+	play(t, func(t *testing.T, l *lockertest.Locker) {
+		held := mustLock(t, l)
+		w := asking(t.Context(), l)
+		l.Link().Stall()
+		ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second) // less than the client's patience
+		defer cancel()
+		renewed := make(chan error, 1)
+		go func() { renewed <- held.Renew(ctx) }()
+		synctest.Wait()
+		if !l.Lose("a") {
+			t.Fatal("nobody held it")
+		}
+		l.Link().Deliver() // the renewal arrives, and finds nothing
+		next := granted(t, w)
+		if err := <-renewed; !errors.Is(err, locker.ErrLost) {
+			t.Errorf("the renewal of a lock that was lost: %v", err)
+		}
+		if err := next.Err(); err != nil {
+			t.Errorf("the answer about the lease before has ended this turn: %v", err)
+		}
+		mustUnlock(t, next)
+	})
+}
+
+// PASS_RELEASED of spec/turns.pml: whoever comes while a lease goes back has no turn with it.
+func TestLeaseThatGoesBackIsNotPassedOn(t *testing.T) {
+	play(t, func(t *testing.T, l *lockertest.Locker) {
+		held := mustLock(t, l)
+		other := asking(t.Context(), l.Another())
+		l.Link().CutReplies()
+		unlocked := make(chan error, 1)
+		go func() { unlocked <- held.Unlock(context.WithoutCancel(t.Context())) }()
+		synctest.Wait()
+		next := asking(t.Context(), l)
+		pending(t, next)
+		others := granted(t, other)
+		l.Link().Deliver()
+		if err := <-unlocked; err != nil {
+			t.Error(err)
+		}
+		pending(t, next)
+		mustUnlock(t, others)
+		mustUnlock(t, granted(t, next))
+	})
+}
+
 func TestWhoGivesUpInTheLineIsPassedOver(t *testing.T) {
 	play(t, func(t *testing.T, l *lockertest.Locker) {
 		held := mustLock(t, l)

@@ -24,9 +24,11 @@ type badStore struct {
 	start time.Time
 	mu    sync.Mutex
 	names map[string]*place
+	told  traces
 }
 
 type place struct {
+	trace *trace
 	holds map[*bid]time.Time // until when
 	queue []*bid
 	last  uint64
@@ -120,7 +122,7 @@ func after(d time.Duration, f func()) {
 func (w *badStore) at(name string) *place {
 	e := w.names[name]
 	if e == nil {
-		e = &place{holds: make(map[*bid]time.Time)}
+		e = &place{trace: w.told[name], holds: make(map[*bid]time.Time)}
 		w.names[name] = e
 	}
 	for h, end := range e.holds {
@@ -133,6 +135,9 @@ func (w *badStore) at(name string) *place {
 
 // drop ends h's hold, and rings for those who wait.
 func (e *place) drop(h *bid) {
+	if !e.holds[h].IsZero() {
+		e.trace.freed(h.first)
+	}
 	delete(e.holds, h)
 	for _, waiter := range e.queue {
 		select {
@@ -223,6 +228,7 @@ func (p *proc) Acquire(ctx context.Context, h *bid, wait driver.Wait) (driver.Gr
 				h.first = e.last + 1
 				first = h.first
 				e.last += count
+				e.trace.granted(p.id, first)
 			default:
 				if wait != nil && !slices.Contains(e.queue, h) {
 					e.queue = append(e.queue, h)
@@ -349,20 +355,20 @@ func TestRandomRunsKeepTheContract(t *testing.T) {
 	}
 	for i := range seeds {
 		seed := first + uint64(i)
-		ok := t.Run(fmt.Sprint(seed), func(t *testing.T) { fuzz(t, seed) })
+		ok := t.Run(fmt.Sprint(seed), func(t *testing.T) { fuzz(t, seed, nil) })
 		if !ok {
 			return
 		}
 	}
 }
 
-func fuzz(t *testing.T, seed uint64) {
+func fuzz(t *testing.T, seed uint64, told traces) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &badStore{t: t, rnd: rand.New(rand.NewPCG(seed, 7)), start: time.Now(), names: map[string]*place{}}
+		w := &badStore{t: t, rnd: rand.New(rand.NewPCG(seed, 7)), start: time.Now(), names: map[string]*place{}, told: told}
 		var procs []*proc
 		var seen []locker.Locker
 		for i := range 2 {
-			p := &proc{w: w, id: i, bad: seed%3 != 0, has: book{w: w, last: map[uint64]locker.What{}, open: map[string]int{}}}
+			p := &proc{w: w, id: i, bad: seed%3 != 0, has: book{w: w, proc: i, last: map[uint64]locker.What{}, open: map[string]int{}}}
 			p.l = driver.New("fuzz", p, driver.Options{Clock: w.now})
 			procs, seen = append(procs, p), append(seen, locker.Observe(p.l, p.has.observe))
 		}
@@ -417,11 +423,13 @@ func (p *proc) finish(closed bool) {
 // end, in order, and the turns of a name that is not shared come one after another.
 type book struct {
 	w    *badStore
+	proc int
 	last map[uint64]locker.What
 	open map[string]int // holds of a name
 }
 
 func (b *book) observe(e locker.Event) {
+	b.w.told[e.Name].event(b.proc, e)
 	was := b.last[e.Call]
 	holds := was == locker.Granted || was == locker.Passed
 	ok := e.Name != "" && e.Call != 0 && e.Missed == 0
@@ -545,6 +553,7 @@ func (u *user) play() {
 	time.Sleep(u.upTo([]int{20, 900}[u.r.IntN(2)]))
 	u.held.check()
 	began := time.Now()
+	u.w.told[lock.Name()].unlocks(lock.Token())
 	_ = lock.Unlock(context.Background())
 	if took := time.Since(began); took > 2001*time.Millisecond {
 		u.w.fail("Unlock took %v", took)

@@ -225,6 +225,33 @@ func TestSubscriptionThatBreaksIsReplacedOnce(t *testing.T) {
 	mustUnlock(t, next(t, grants).lock)
 }
 
+// BELIEVE_WORD of spec/queue.pml: a word comes late, and twice. It only makes its waiter ask.
+func TestWordIsNoGrant(t *testing.T) {
+	srv := testserver.Redis(t)
+	holder, l := newLocker(t, srv.Addr(), singlenode.Options{}), newLocker(t, srv.Addr(), singlenode.Options{})
+	held := mustLock(t, holder, "a", locker.WithTTL(time.Hour))
+	grants := waitIn(t, holder, "a", l)
+	value, id, _ := strings.Cut(srv.Do("ZRANGE", "lockstile:q:{a}", "0", "0"), ":")
+	for range 2 {
+		asked := calls(t, srv, "evalsha")
+		if n := srv.Do("PUBLISH", "lockstile:w:"+id, value); n != "1" {
+			t.Fatalf("%s have heard the word", n)
+		}
+		until(t, "the waiter to ask, or to return", func() bool { return calls(t, srv, "evalsha") > asked || len(grants) > 0 })
+	}
+	select {
+	case g := <-grants:
+		t.Fatalf("the waiter has returned while somebody else held the lock: %v", g.err)
+	default:
+	}
+	mustUnlock(t, held)
+	g := next(t, grants)
+	if g.lock.Token() <= held.Token() {
+		t.Errorf("token %d after %d", g.lock.Token(), held.Token())
+	}
+	mustUnlock(t, g.lock)
+}
+
 // The word of the release is lost: as if the connection had broken without a trace.
 // The waiter gets the lock when the lease that it knew of would have ended.
 func TestLostWordCostsAtMostTheRestOfTheLease(t *testing.T) {
