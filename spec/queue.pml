@@ -28,7 +28,8 @@
  *   free_and_nobody_knows  when a script has run, and the lock is free and not reserved, nobody
  *                          waits
  *   overtaken              nobody is granted the lock before a live waiter that came earlier, unless
- *                          that one has let end what it had: a reservation, or a grant that it did not hear of
+ *                          that one has let end what it had: a reservation, or a grant that it
+ *                          did not hear of
  *   invalid end state      nobody waits for ever: whoever waits is granted the lock, though words
  *                          are lost and others die
  *
@@ -42,9 +43,9 @@
  *   NEWCOMER      one that has just come takes a lock that is reserved for another
  *
  * Bounds: PROCESSES processes, ARRIVALS calls, DEATHS of them end in death and GIVE_UPS with a
- * withdrawal. Three processes are
- * one that has the lock, the first that waits and one that comes later; each break needs no more.
- * They are alike, so the first call is process 1's, and process 3 does not make the second.
+ * withdrawal. Three processes are one that has the lock, the first that waits and one that comes
+ * later; each break needs no more. They are alike, so process 1 makes the first call, and process
+ * 3 does not make the second.
  */
 #ifndef PROCESSES
 #define PROCESSES 3
@@ -66,6 +67,7 @@ byte holder, reserved;
 bool queued[PROCESSES + 1];
 byte ticket[PROCESSES + 1]; /* of a waiter, from its first question on; it keeps it */
 bool gone[PROCESSES + 1];   /* nobody listens there any more */
+byte arrived;               /* the last ticket */
 byte arrivals, deaths, give_ups;
 
 mtype state[PROCESSES + 1] = idle;
@@ -211,8 +213,6 @@ active proctype Store() {
 	:: _nr_pr == 1 -> break
 	od
 }
-
-byte arrived;
 
 #define may_find (holder == me || holder == 0 && (reserved == 0 || reserved == me))
 
