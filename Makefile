@@ -7,6 +7,9 @@ SHELL := /bin/bash
 # Prints a line for each package, and at the end what failed and what was skipped.
 GOTESTSUM := go run gotest.tools/gotestsum@v1.13.0 --raw-command --format pkgname-and-test-fails --format-hide-empty-pkg
 
+# Runs tests with what those on real servers need.
+WITH := internal/lab/testserver/with.sh
+
 LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 ACTIONS := github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
 VULN := golang.org/x/vuln/cmd/govulncheck@v1.9.0
@@ -35,7 +38,14 @@ servers: ## install the servers that the tests start, where they are missing
 
 .PHONY: test
 test: servers ## everything, on real servers, with the race detector
-	$(GOTESTSUM) -- internal/lab/testserver/test.sh $(MODULES)
+	$(GOTESTSUM) -- $(WITH) internal/lab/testserver/test.sh $(MODULES)
+
+ONLY ?=
+SINCE ?=
+
+.PHONY: mutants
+mutants: servers ## break each line of safety, and see a test fail; ONLY=driver, SINCE=origin/main
+	$(WITH) go run ./internal/lab/mutants -only '$(ONLY)' -since '$(SINCE)'
 
 COUNT ?= 20
 LOAD ?= 6
