@@ -379,3 +379,20 @@ func TestLimitCountsFromNow(t *testing.T) {
 		}
 	})
 }
+
+func TestLeaseOfReadersStaysWhileTheFirstOfThemReads(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		b := newBackend()
+		first, second := b.read(t, "a"), b.read(t, "a")
+		unlock(t, second)
+		pass(time.Minute)
+		wantHeld(t, first)
+		if b.releases() != 0 {
+			t.Errorf("the store saw %d releases while a reader had the lock", b.releases())
+		}
+		unlock(t, first)
+		if b.releases() != 1 {
+			t.Errorf("the store saw %d releases in the end", b.releases())
+		}
+	})
+}

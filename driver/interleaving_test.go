@@ -208,3 +208,74 @@ func TestAnEarlierLockMovesTheTimerForward(t *testing.T) {
 		}
 	})
 }
+
+// A call may learn that it is in front at the same moment as that it has to end. Then it does
+// not end twice, and asks nobody.
+func TestCallThatComesToTheFrontAndHasToEndAsksNobody(t *testing.T) {
+	for name, want := range map[string]error{"its context ends": context.Canceled, "the Locker is closed": locker.ErrClosed} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, func(t *testing.T, _ *clock) {
+				b := newBackend()
+				held := b.grant(t, "a")
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				got := make(chan error, 1)
+				go func() {
+					_, err := b.l.Lock(ctx, "a")
+					got <- err
+				}()
+				synctest.Wait()
+				b.onAcquire = func(context.Context) error {
+					t.Error("the store was asked")
+					return nil
+				}
+				b.l.mu.Lock()
+				if want == locker.ErrClosed {
+					b.l.close()
+				} else {
+					cancel()
+				}
+				a := locker.HeldOf(held).(*turn[*hold]).lease
+				b.l.endLease(a)
+				b.l.advance(a.line)
+				b.l.mu.Unlock()
+				if err := <-got; !errors.Is(err, want) {
+					t.Errorf("the call returned %v, want %v", err, want)
+				}
+				if len(b.l.lines) != 0 {
+					t.Errorf("%d names are left", len(b.l.lines))
+				}
+			})
+		})
+	}
+}
+
+// Two renewals are answered after the loss, the second one during the clean-up after the first.
+func TestRenewalThatIsAnsweredDuringACleanUpIsCleanedUpToo(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		b := newBackend()
+		a := answers{make(chan chan error, 2)}
+		b.onRenew = a.renew
+		removed := make(chan struct{})
+		b.onRelease = func(context.Context, string) error {
+			<-removed
+			return nil
+		}
+		l := b.grant(t, "a")
+		pass(10 * time.Second)
+		first := <-a.asked
+		go func() { _ = l.Renew(context.Background()) }()
+		second := <-a.asked
+		pass(validity - 10*time.Second)
+		wantReason(t, l, locker.Expired)
+		first <- nil
+		synctest.Wait()
+		second <- nil
+		synctest.Wait()
+		close(removed)
+		synctest.Wait()
+		if b.releases() != 2 || b.ended["a"] != 1 {
+			t.Errorf("what two late renewals have left was removed %d times; the attempt was ended %d times", b.releases(), b.ended["a"])
+		}
+	})
+}

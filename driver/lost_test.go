@@ -454,3 +454,15 @@ func TestDeadlineIsNotLaterThanTheEndOfBeliefThoughItsReaderStalls(t *testing.T)
 		stall.Store(0)
 	})
 }
+
+func TestLossOfAnEarlierAttemptChangesNothing(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		b := newBackend()
+		earlier := b.grant(t, "a")
+		unlock(t, earlier)
+		l := b.grant(t, "a")
+		lose(earlier, locker.Forced, nil)
+		wantHeld(t, l)
+		unlock(t, l)
+	})
+}

@@ -25,6 +25,7 @@ type probe struct {
 	token   uint64
 	acquire func(ctx context.Context, wait driver.Wait) error
 	release func() error
+	refusal error // of each Withdraw
 }
 
 type att struct{ req *locker.Request }
@@ -62,7 +63,7 @@ func (p *probe) Withdraw(context.Context, *att) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.with++
-	return nil
+	return p.refusal
 }
 func (p *probe) Left(*att) bool { return p.left }
 func (p *probe) End(*att) {
@@ -289,5 +290,52 @@ func TestBackendThatReturnsNothingGrantsNothing(t *testing.T) {
 	lock, err := l.Lock(t.Context(), "a")
 	if lock != nil || err == nil || !strings.Contains(err.Error(), "neither a grant nor an error") {
 		t.Errorf("got %v, %v", lock, err)
+	}
+}
+
+// Goal: Close ends the context of a wait, and the error says so, whatever the store makes of it.
+func TestCloseEndsAWaitWhateverTheStoreSays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &probe{acquire: func(_ context.Context, wait driver.Wait) error {
+			<-wait().Done()
+			return errors.New("the connection is gone")
+		}}
+		l := driver.New("probe", p, driver.Options{})
+		got := asking(t.Context(), l)
+		_ = l.Close()
+		failed(t, got, locker.ErrClosed, locker.ErrUnavailable, locker.ErrTaken)
+	})
+}
+
+// After Close a clean-up is tried once, so the caller hears at once that it has failed.
+func TestCleanUpThatIsGivenUpIsAnUnknownOutcome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &probe{left: true, refusal: errors.New("no")}
+		p.acquire = func(_ context.Context, wait driver.Wait) error {
+			<-wait().Done()
+			return context.Cause(wait())
+		}
+		l := driver.New("probe", p, driver.Options{})
+		got := asking(t.Context(), l)
+		_ = l.Close()
+		failed(t, got, locker.ErrOutcomeUnknown)
+	})
+}
+
+func TestCallWithoutTimeSaysNothingOfTheStore(t *testing.T) {
+	l := driver.New("probe", &probe{}, driver.Options{})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for name, lock := range map[string]func(context.Context, string, ...locker.Option) (*locker.Lock, error){"Lock": l.Lock, "TryLock": l.TryLock} {
+		if _, err := lock(ctx, "a"); !errors.Is(err, context.Canceled) || errors.Is(err, locker.ErrUnavailable) || errors.Is(err, locker.ErrTaken) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestTryLockRefusesAWait(t *testing.T) {
+	l := driver.New("probe", &probe{}, driver.Options{})
+	if lock, err := l.TryLock(t.Context(), "a", locker.WithWait(time.Second)); err == nil {
+		t.Errorf("TryLock with a wait returned %v", lock)
 	}
 }
