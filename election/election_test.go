@@ -440,7 +440,7 @@ func TestNeverDoTwoCandidatesLead(t *testing.T) {
 
 func TestWhatWouldMakeSeveralLeadersIsRefused(t *testing.T) {
 	locks := lockertest.New()
-	lead := func(context.Context, *locker.Lock) error { t.Error("it leads"); return nil }
+	lead := func(context.Context, *locker.Lock) error { t.Error("it leads"); return errStopped }
 	for name, opt := range map[string]locker.Option{
 		"shared": locker.WithShared(), "slots": locker.WithSlots(2), "minimum hold": locker.WithMinHold(time.Second),
 		"nil": nil, "ttl": locker.WithTTL(1),
@@ -456,7 +456,9 @@ func TestWhatWouldMakeSeveralLeadersIsRefused(t *testing.T) {
 		t.Errorf("%d requests were sent", n)
 	}
 	_ = locks.Close()
-	if err := election.Run(t.Context(), locks, "leader", lead); !errors.Is(err, locker.ErrClosed) {
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // for one that asks again and again
+	defer cancel()
+	if err := election.Run(ctx, locks, "leader", lead); !errors.Is(err, locker.ErrClosed) {
 		t.Errorf("of a closed Locker: %v", err)
 	}
 }

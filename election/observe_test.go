@@ -3,6 +3,7 @@ package election_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -265,4 +266,79 @@ func TestObserveEndsWithItsLoop(t *testing.T) {
 	for leader, err := range passive(t, lockertest.New()).Observe(ended) {
 		t.Errorf("told %+v, %v after the end", leader, err)
 	}
+}
+
+// deaf is a Locker whose locks' contexts do not end: what depends on them comes too late.
+type deaf struct{ *lockertest.Locker }
+
+func (d deaf) Lock(ctx context.Context, name string, opts ...locker.Option) (*locker.Lock, error) {
+	lock, err := d.Locker.Lock(ctx, name, opts...)
+	if err != nil {
+		return nil, err
+	}
+	return locker.LockOf(deafHold{locker.HeldOf(lock)}), nil
+}
+
+type deafHold struct{ locker.Held }
+
+func (deafHold) Context() context.Context { return context.Background() }
+
+func TestTheEndOfATermIsToldBeforeTheNextOneThoughNobodyHearsOfIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks := lockertest.New()
+		defer locks.Close()
+		c, err := election.New(deaf{locks}, "leader", locker.WithTTL(ttl))
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := observe(t, c, 0)
+		ctx, stop := context.WithTimeout(t.Context(), 10*time.Second)
+		defer stop()
+		terms := 0
+		_ = c.Run(ctx, func(context.Context, *locker.Lock) error {
+			terms++
+			time.Sleep(300 * time.Millisecond)
+			return nil
+		})
+		time.Sleep(time.Second)
+		begun, ended := 0, 0
+		for _, x := range o.all {
+			switch {
+			case x.err != nil:
+				ended++
+			case x.leader != election.Nobody:
+				begun++
+			}
+			if begun < ended || begun > ended+1 {
+				t.Fatalf("%d terms have begun and %d have ended: %+v", begun, ended, o.all)
+			}
+		}
+		if terms < 3 || begun != terms || ended != terms {
+			t.Errorf("of %d terms %d beginnings and %d ends were told", terms, begun, ended)
+		}
+	})
+}
+
+func TestWhoSeesThatItsTermIsOverTellsItAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks := lockertest.New()
+		defer locks.Close()
+		c, err := election.New(deaf{locks}, "leader", locker.WithTTL(ttl))
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := observe(t, c, 0)
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		go func() { _ = c.Run(ctx, func(ctx context.Context, _ *locker.Lock) error { <-ctx.Done(); return nil }) }()
+		synctest.Wait()
+		locks.Lose("leader")
+		if c.IsLeader() {
+			t.Error("it leads without its term")
+		}
+		synctest.Wait()
+		if !slices.ContainsFunc(o.all, func(x telling) bool { return x.leader == election.Nobody && x.err != nil }) {
+			t.Errorf("observers were told %+v", o.all)
+		}
+	})
 }
