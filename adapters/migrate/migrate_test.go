@@ -185,6 +185,31 @@ func TestALockThatComesAfterMigrateHasGivenUpIsGivenBack(t *testing.T) {
 	})
 }
 
+// punctual grants the lock at the very end of the time that the call has, when its context may
+// not have ended yet.
+type punctual struct{ *lockertest.Locker }
+
+func (p punctual) Lock(ctx context.Context, name string, opts ...locker.Option) (*locker.Lock, error) {
+	lock, err := p.Locker.Lock(ctx, name, opts...)
+	deadline, _ := ctx.Deadline()
+	time.Sleep(time.Until(deadline))
+	return lock, err
+}
+
+// Which of two timers is heard first at one instant is left to chance, so it is tried many times.
+func TestALockThatComesAtTheEndOfItsTimeIsGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newStore(t)
+		for range 100 {
+			d := wrapped(t, newMemory(doNothing), punctual{store}, locker.WithWait(time.Second))
+			if err := d.Lock(); !errors.Is(err, database.ErrLocked) {
+				t.Fatalf("Lock: %v, want ErrLocked", err)
+			}
+			wantFree(t, store)
+		}
+	})
+}
+
 // A LockTimeout that is shorter than the wait is a mistake, and Close makes up for it.
 func TestCloseGivesBackWhatMigrateHasLeftBehind(t *testing.T) {
 	for what, closesFirst := range map[string]bool{"Lock, then Close": false, "Close, then Lock": true} {
