@@ -10,9 +10,15 @@ import (
 // which stops while the machine is suspended: a holder in a virtual machine
 // that was paused for an hour would go on believing in its lock.
 func bootTime() time.Duration {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
+	ts, err := clockGettime(unix.CLOCK_BOOTTIME)
+	if err != nil {
 		return monotonicTime() // Linux before 2.6.39, or a seccomp filter
 	}
 	return time.Duration(ts.Nano())
+}
+
+// clockGettime is a variable so that a test can have the machine suspended.
+var clockGettime = func(id int32) (ts unix.Timespec, err error) {
+	err = unix.ClockGettime(id, &ts)
+	return ts, err
 }

@@ -23,3 +23,19 @@ func TestTheClockIsBootTime(t *testing.T) {
 		t.Errorf("bootTime reads %v, CLOCK_BOOTTIME from %v to %v", now, before, after)
 	}
 }
+
+// A machine that was suspended for an hour shows that in CLOCK_BOOTTIME alone.
+func TestTheClockCountsASuspension(t *testing.T) {
+	before, real := bootTime(), clockGettime
+	t.Cleanup(func() { clockGettime = real })
+	clockGettime = func(id int32) (unix.Timespec, error) {
+		ts, err := real(id)
+		if id == unix.CLOCK_BOOTTIME {
+			ts.Sec += 3600
+		}
+		return ts, err
+	}
+	if passed := bootTime() - before; passed < time.Hour {
+		t.Errorf("the clock shows that %v have passed, and it was an hour", passed)
+	}
+}

@@ -329,3 +329,19 @@ func panics(f func()) (v any) {
 	f()
 	return nil
 }
+
+// writersAlone is a guard that knows no readers.
+type writersAlone struct{ fencing.Guard }
+
+func TestAGuardThatDoesNotFitTheLockIsRefusedBeforeItIsAsked(t *testing.T) {
+	for name, opts := range map[string][]Option{
+		"of writers, for a reader":    {WithShared(), WithGuard(writersAlone{})},
+		"over what several slots use": {WithSlots(2), WithGuard(&claims{}, "r")},
+	} {
+		b := newBackend()
+		err := Do(t.Context(), b, "a", func(context.Context, *Lock) error { t.Errorf("%s: called", name); return nil }, opts...)
+		if err == nil || b.token != 0 {
+			t.Errorf("%s: %v; %d locks were granted", name, err, b.token)
+		}
+	}
+}

@@ -396,3 +396,20 @@ func TestLeaseOfReadersStaysWhileTheFirstOfThemReads(t *testing.T) {
 		}
 	})
 }
+
+func TestMaximumHoldOfALimitEndsTheLockInTime(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		b := newBackend()
+		l := b.grant(t, "a")
+		if err := locker.HeldOf(l).Limit(&locker.Request{Name: "a", MaxHold: time.Second}); err != nil {
+			t.Fatal(err)
+		}
+		lost := l.Lost()
+		pass(time.Second)
+		select {
+		case <-lost:
+		default:
+			t.Error("at the end of its maximum hold Lost is not closed")
+		}
+	})
+}

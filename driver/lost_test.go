@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/lockstile/locker"
@@ -464,5 +465,54 @@ func TestLossOfAnEarlierAttemptChangesNothing(t *testing.T) {
 		lose(earlier, locker.Forced, nil)
 		wantHeld(t, l)
 		unlock(t, l)
+	})
+}
+
+// The next try would come after the end of validity.
+func TestLossIsToldInTimeThoughARenewalHasJustFailed(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		b := newBackend()
+		lost := b.grant(t, "a").Lost()
+		b.answerRenewals(always(errors.New("down"))) // tried at 10 s and each 2 s after that
+		pass(validity)
+		select {
+		case <-lost:
+		default:
+			t.Error("at the end of validity Lost is not closed")
+		}
+	})
+}
+
+func TestReasonOfALossIsNotAFailureThatWasMadeGood(t *testing.T) {
+	virtual(t, func(t *testing.T, c *clock) {
+		b := newBackend()
+		l := b.grant(t, "a")
+		b.answerRenewals(always(errors.New("down")))
+		pass(11 * time.Second)
+		b.answerRenewals(nil)
+		pass(2 * time.Second)
+		c.jump(validity) // no renewal has failed since
+		wantReason(t, l, locker.Expired)
+	})
+}
+
+func TestMaximumHoldOfATurnThatWasPassedOnEndsItInTime(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		b := newBackend()
+		b.count = 64
+		held, granted := b.grant(t, "a"), b.lockLater(t, "a", locker.WithMaxHold(time.Second))
+		synctest.Wait()
+		unlock(t, held)
+		l := <-granted
+		if LeaseOf(l) != LeaseOf(held) {
+			t.Error("the lease was not passed on")
+		}
+		lost := l.Lost()
+		pass(time.Second)
+		select {
+		case <-lost:
+		default:
+			t.Error("at the end of its maximum hold Lost is not closed")
+		}
 	})
 }

@@ -569,3 +569,56 @@ func TestObserversAreToldOfTheRenewalsOfASession(t *testing.T) {
 		}
 	})
 }
+
+// As before, but a Lock comes to the front, whose question the store does not answer.
+func TestTryLockBehindALostGrantHearsWhatTheNextInFrontHears(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		b := newBackend()
+		answers := make(chan error)
+		b.onAcquire = func(context.Context) error { return <-answers }
+		try := func(lock func(context.Context, string, ...locker.Option) (*locker.Lock, error)) <-chan error {
+			got := make(chan error, 1)
+			go func() { _, err := lock(t.Context(), "a"); got <- err }()
+			synctest.Wait()
+			return got
+		}
+		try(b.l.TryLock)
+		second, third := try(b.l.Lock), try(b.l.TryLock)
+		b.l.Lose("a", b.l.lines["a"].front.h, locker.Forced, nil)
+		answers <- nil
+		synctest.Wait()
+		answers <- errors.New("down")
+		for who, got := range map[string]<-chan error{"Lock": second, "TryLock": third} {
+			if err := <-got; !errors.Is(err, locker.ErrUnavailable) || errors.Is(err, locker.ErrTaken) {
+				t.Errorf("%s: %v, and nobody has the lock", who, err)
+			}
+		}
+	})
+}
+
+// The store tells twice that a session is over, and a renewal of it is under way.
+func TestEndOfASessionThatIsToldTwiceDoesNotEndItsAttemptUnderARenewal(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		b := newBackend()
+		s := b.open(t)
+		if !s.Join() {
+			t.Fatal("the session has ended")
+		}
+		answer := make(chan struct{})
+		b.answerRenewals(func(context.Context, string) error { <-answer; return nil })
+		pass(sessionTTL / 2)
+		s.Lose(locker.SessionEnded, nil)
+		synctest.Wait()
+		s.Lose(locker.SessionEnded, nil)
+		synctest.Wait()
+		if n := b.ended["session"]; n != 0 {
+			t.Errorf("the attempt was ended %d times while a renewal was under way", n)
+		}
+		close(answer)
+		synctest.Wait()
+		if n := b.ended["session"]; n != 1 {
+			t.Errorf("the attempt was ended %d times", n)
+		}
+		s.Leave()
+	})
+}

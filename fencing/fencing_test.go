@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 func TestTokensAreWrittenAndReadInDecimal(t *testing.T) {
@@ -204,5 +205,27 @@ func TestConcurrentWritesAreInTheOrderOfTheirTokens(t *testing.T) {
 	}
 	if len(seen) != writers*rounds || len(log) == 0 {
 		t.Errorf("%d tokens and %d writes", len(seen), len(log))
+	}
+}
+
+// A later holder's write waits for the end of one that was checked before it.
+func TestNoWriteComesBetweenACheckAndItsWrite(t *testing.T) {
+	var m Memory
+	later := make(chan error, 1)
+	err := m.Write(t.Context(), "r", 1, func() error {
+		go func() { later <- m.Write(t.Context(), "r", 2, func() error { return nil }) }()
+		select {
+		case err := <-later:
+			t.Errorf("the later write came between (%v)", err)
+			later <- nil
+		case <-time.After(100 * time.Millisecond): // it would have come at once
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	if err := <-later; err != nil {
+		t.Error(err)
 	}
 }
