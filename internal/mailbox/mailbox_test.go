@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/lockstile/locker/driver"
@@ -55,4 +56,133 @@ func TestReaderInWhichAHookPanicsHasFailed(t *testing.T) {
 	if err := m.Open(soon(t), "somebody", mailbox.NewBox().Put); !errors.As(err, &panicked) {
 		t.Errorf("Open: %v", err)
 	}
+}
+
+// One who sleeps is told by a word, by the end of the claim that it stands by for, or by the
+// end of the lease that it knows of: a word may be lost.
+func TestWaiterWakesByAWordOrByItself(t *testing.T) {
+	for what, c := range map[string]struct {
+		words []mailbox.Word
+		after time.Duration
+	}{
+		"told to ask":                      {[]mailbox.Word{mailbox.Ask}, 0},
+		"told to stand by":                 {[]mailbox.Word{mailbox.StandBy}, mailbox.ClaimTime},
+		"told to stand by, then to ask":    {[]mailbox.Word{mailbox.StandBy, mailbox.Ask}, 0},
+		"told nothing":                     {nil, time.Minute},
+		"told to ask when its box is full": {[]mailbox.Word{mailbox.Ask, mailbox.Ask, mailbox.Ask, mailbox.Ask, mailbox.Ask}, 0},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			began, box := time.Now(), mailbox.NewBox()
+			for _, w := range c.words {
+				box.Put(w)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+			defer cancel()
+			err := box.Sleep(ctx, time.Minute)
+			if slept := time.Since(began); err != nil || slept < c.after || slept > c.after+10*time.Millisecond {
+				t.Errorf("%s: it sleeps for %v, want %v: %v", what, slept, c.after, err)
+			}
+		})
+	}
+}
+
+// The store takes a waiter for dead if nobody listens for it.
+func TestNobodyIsQueuedBeforeWordsCanArrive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		connect := make(chan struct{})
+		m := mailbox.New(func(ctx context.Context, m *mailbox.Mailbox) error {
+			<-connect
+			m.Ready("a channel")
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		defer m.Close()
+		var queued atomic.Bool
+		ctx, cancel := context.WithCancel(t.Context())
+		ask := func(_ context.Context, queue bool) (driver.Grant, time.Duration, error) {
+			queued.Store(queue)
+			return driver.Grant{}, time.Hour, nil
+		}
+		go func() { _, _ = m.Acquire(ctx, "somebody", func() context.Context { return ctx }, ask) }() // ends with ctx
+		synctest.Wait()
+		if queued.Load() {
+			t.Error("it has a place in the queue while the connection is opened")
+		}
+		close(connect)
+		synctest.Wait()
+		if !queued.Load() {
+			t.Error("it has no place in the queue, and words can arrive")
+		}
+		cancel()
+	})
+}
+
+// A release is one word to one waiter. A thousand others that ask as well would be the herd
+// that the queue is there to avoid.
+func TestWordWakesItsWaiterAlone(t *testing.T) {
+	m := mailbox.New(nil)
+	boxes := map[string]mailbox.Box{"a": mailbox.NewBox(), "b": mailbox.NewBox()}
+	for value, box := range boxes {
+		if err := m.Open(t.Context(), value, box.Put); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m.Deliver(mailbox.Ask, "a")
+	if len(boxes["a"]) != 1 || len(boxes["b"]) != 0 {
+		t.Errorf("a word for a: a has %d, b has %d", len(boxes["a"]), len(boxes["b"]))
+	}
+}
+
+// The connection breaks and is opened again while somebody waits. What was sent in between
+// is lost, so everybody asks.
+func TestConnectionThatBreaksIsOpenedAgainAndEverybodyAsks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		opened, broken := 0, make(chan error)
+		m := mailbox.New(func(ctx context.Context, m *mailbox.Mailbox) error {
+			opened++
+			m.Ready("a channel")
+			select {
+			case err := <-broken:
+				return err
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		})
+		defer m.Close()
+		box := mailbox.NewBox()
+		if err := m.Open(t.Context(), "somebody", box.Put); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		broken <- errors.New("it breaks")
+		if err := box.Sleep(t.Context(), time.Hour); err != nil || time.Since(began) > time.Minute {
+			t.Errorf("it asks after %v: %v", time.Since(began), err)
+		}
+		synctest.Wait()
+		if opened != 2 || m.Channel() != "a channel" {
+			t.Errorf("opened %d times, words go to %q", opened, m.Channel())
+		}
+	})
+}
+
+// A client may be opening a connection to a store that is silent, for as long as it likes.
+func TestCloseDoesNotWaitForASilentStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		answers := make(chan struct{})
+		time.AfterFunc(time.Hour, func() { close(answers) })
+		m := mailbox.New(func(context.Context, *mailbox.Mailbox) error {
+			<-answers
+			return errors.New("too late")
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := m.Open(ctx, "somebody", mailbox.NewBox().Put); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Open: %v", err)
+		}
+		began := time.Now()
+		if m.Close(); time.Since(began) > time.Minute {
+			t.Errorf("Close took %v", time.Since(began))
+		}
+		<-answers
+	})
 }
