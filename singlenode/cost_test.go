@@ -102,6 +102,23 @@ func TestUnlockGivesUpOnAServerThatIsSilent(t *testing.T) {
 	}
 }
 
+// The request of an Unlock is lost, and the server answers again a moment later. The lease
+// has an hour: whoever waits must not wait for its end.
+func TestUnlockOfASilentServerIsTriedAgain(t *testing.T) {
+	srv := testserver.Redis(t)
+	l, p := behind(t, srv)
+	lock := mustLock(t, l, "a", locker.WithTTL(time.Hour))
+	p.Cut()
+	if err := lock.Unlock(context.Background()); !errors.Is(err, locker.ErrUnavailable) {
+		t.Errorf("Unlock: %v", err)
+	}
+	if srv.Do("EXISTS", "a") != "1" {
+		t.Fatal("the scenario does not show what it should: the lock is free already")
+	}
+	p.Heal()
+	until(t, "the lock to be given back", func() bool { return srv.Do("EXISTS", "a") == "0" })
+}
+
 // An idle connection may be one that the server has closed: what is sent again
 // goes over another.
 func TestUnlockOverAConnectionThatBrokeIsSentAgain(t *testing.T) {

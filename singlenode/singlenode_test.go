@@ -222,6 +222,17 @@ func TestConstructorRefusesWhatCannotWork(t *testing.T) {
 	}
 }
 
+// A failover can forget what no replica had to confirm, and the declaration says so.
+func TestGuaranteesFollowTheOptions(t *testing.T) {
+	for replicas, leans := range map[int]bool{0: true, 1: false} {
+		rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+		g := newLockerOn(t, rdb, singlenode.Options{Replicas: replicas}).Guarantees()
+		if g.Exclusion.Has(locker.DurableReplica) != leans || !g.Exclusion.Has(locker.DurableServer|locker.AgreedClocks) {
+			t.Errorf("with Replicas: %d exclusion leans on %v", replicas, g.Exclusion)
+		}
+	}
+}
+
 // A name that is idle for less than that does not lean on the clock.
 func TestCounterOfAnIdleNameIsKeptForAnHourUnlessToldOtherwise(t *testing.T) {
 	srv := testserver.Redis(t)
