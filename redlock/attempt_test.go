@@ -29,6 +29,10 @@ func TestNothingIsAskedOnceAPartIsOver(t *testing.T) {
 		if _, err := s.ask(&parts[i], new(instant), s.nodes[i], redisnode.Ask{}, nil); !errors.Is(err, errOver) {
 			t.Errorf("part %d: %v", i, err)
 		}
+		// One that has a connection waits while what gives back is under way, and then finds this.
+		if err := s.prepare(t.Context(), &parts[i], s.nodes[i], true, func(mailbox.Word) {}); !errors.Is(err, errOver) {
+			t.Errorf("part %d, after it has waited: %v", i, err)
+		}
 		if servers[i].Do("EXISTS", "a") != "0" {
 			t.Errorf("node %d has granted it", i)
 		}

@@ -115,6 +115,33 @@ func TestJudge(t *testing.T) {
 	}
 }
 
+// That somebody has the lock is known when others have so many nodes that no majority is left.
+// What one node says, and others do not answer, is no more than silence.
+func TestTakenIsWhatLeavesNoMajority(t *testing.T) {
+	const g, a, w, x, f, y = granted, asking, waiting, taken, failed, young
+	for _, test := range []struct {
+		votes []state
+		taken bool
+	}{
+		{[]state{x, f, f, f, f}, false},
+		{[]state{x, x, f, f, f}, false},
+		{[]state{x, w, a, a, g}, false},
+		{[]state{w, y, y, y, y}, false},
+		{[]state{x, x, x, f, f}, true},
+		{[]state{x, w, x, a, a}, true},
+		{[]state{x, f, f, f}, false},
+		{[]state{x, x, f, f}, true}, // of four nodes, three are a majority
+	} {
+		votes := make([]vote, len(test.votes))
+		for k, st := range test.votes {
+			votes[k] = vote{state: st}
+		}
+		if got := saysTaken(votes); got != test.taken {
+			t.Errorf("%v: taken %v, want %v", test.votes, got, test.taken)
+		}
+	}
+}
+
 func TestTally(t *testing.T) {
 	ok, absent, wait, down := error(nil), errAbsent, errPending, errSlow
 	gone, forced := &locker.LostError{Reason: locker.TakenOver}, &locker.LostError{Reason: locker.Forced}
