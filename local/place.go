@@ -173,7 +173,7 @@ func (f *file) join(req *locker.Request) (bool, error) {
 // place is what somebody has who shares the lock or has a slot.
 type place struct {
 	at    int64 // its byte
-	known bool  // its record could be read
+	known bool  // its record could be read, and can be true
 	grant
 }
 
@@ -228,7 +228,7 @@ func (f *file) record(at int64) (place, error) {
 		return place{}, err
 	}
 	g, ok := readSlot(content)
-	return place{at, ok && n == slotSize, g}, nil
+	return place{at, ok && n == slotSize && (g.kind != locker.Slots || g.slot < g.slots), g}, nil
 }
 
 // drawn returns the last number that was drawn of a grant which several have a part of.
