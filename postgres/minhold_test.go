@@ -28,29 +28,36 @@ func TestWaiterGetsALeaseAtTheEndOfItsMinimumHold(t *testing.T) {
 	t.Parallel()
 	for _, ttl := range []time.Duration{time.Second, long} {
 		for before, n := range map[string]int{"dead": 100, "hanging": 1} {
-			url := database(t)
-			a, b := newLocker(t, url, postgres.Options{}), newLocker(t, url, postgres.Options{})
-			hanging := begun(t, url)
-			ask[bool](t, hanging, `SELECT pg_advisory_lock(1819239276, hashtext('hanging')) IS NOT NULL`)
-			held, over := lockFor(t, a, 3*time.Second, locker.WithTTL(ttl))
-			exec(t, connect(t, url), `INSERT INTO lockstile_queue SELECT 'a', -i, 'x' || i, $1, now() + interval '1 hour' FROM generate_series(1, $2) i`, before, n)
-			got := make(chan *locker.Lock, 1)
-			go func() {
-				second, err := b.Lock(soon(t), "a", locker.WithTTL(long))
-				if err != nil {
-					t.Errorf("Lock behind a %s waiter: %v", before, err)
-				}
-				got <- second
-			}()
-			queued(t, a, "a", n+1)
-			unlock(t, held)
-			if second := <-got; second != nil {
-				over("a waiter")
-				unlock(t, second)
-			}
-			_ = hanging.Rollback(soon(t))
+			t.Run(before+", "+ttl.String(), func(t *testing.T) {
+				t.Parallel()
+				waiterGetsALease(t, ttl, before, n)
+			})
 		}
 	}
+}
+
+func waiterGetsALease(t *testing.T, ttl time.Duration, before string, n int) {
+	url := database(t)
+	a, b := newLocker(t, url, postgres.Options{}), newLocker(t, url, postgres.Options{})
+	hanging := begun(t, url)
+	ask[bool](t, hanging, `SELECT pg_advisory_lock(1819239276, hashtext('hanging')) IS NOT NULL`)
+	held, over := lockFor(t, a, 3*time.Second, locker.WithTTL(ttl))
+	exec(t, connect(t, url), `INSERT INTO lockstile_queue SELECT 'a', -i, 'x' || i, $1, now() + interval '1 hour' FROM generate_series(1, $2) i`, before, n)
+	got := make(chan *locker.Lock, 1)
+	go func() {
+		second, err := b.Lock(soon(t), "a", locker.WithTTL(long))
+		if err != nil {
+			t.Errorf("Lock behind a %s waiter: %v", before, err)
+		}
+		got <- second
+	}()
+	queued(t, a, "a", n+1)
+	unlock(t, held)
+	if second := <-got; second != nil {
+		over("a waiter")
+		unlock(t, second)
+	}
+	_ = hanging.Rollback(soon(t))
 }
 
 // Goal: a keep that is sent again, because its answer was lost, is no longer, and no
