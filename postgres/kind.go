@@ -2,8 +2,8 @@ package postgres
 
 import (
 	"context"
+	"fmt"
 	"math"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -59,7 +59,7 @@ func (p *poolRunner) look(ctx context.Context, sql, arg string) (infos []locker.
 		var left int64
 		var waiters, slots int
 		_, err = pgx.ForEachRow(rows, []any{&name, &held, &h.Text, &h.Number, &left, &waiters, &slots, &h.Slot}, func() error {
-			h.TimeLeft = time.Duration(left) * time.Millisecond
+			h.TimeLeft = timeOf(left)
 			if n := len(infos); n == 0 || infos[n-1].Name != name {
 				infos = append(infos, locker.Info{Name: name, Waiters: waiters})
 			}
@@ -69,6 +69,18 @@ func (p *poolRunner) look(ctx context.Context, sql, arg string) (infos []locker.
 		return err
 	})
 	return infos, err
+}
+
+// lookAt is look at one name, of which there is a row in any case.
+func (p *poolRunner) lookAt(ctx context.Context, sql, name string) (locker.Info, error) {
+	infos, err := p.look(ctx, sql, name)
+	switch {
+	case err != nil:
+		return locker.Info{}, err
+	case len(infos) != 1:
+		return locker.Info{}, fmt.Errorf("the database answered with %d names, and was asked for one: is its schema complete?", len(infos))
+	}
+	return infos[0], nil
 }
 
 // note adds a row to what is known of a name.

@@ -358,3 +358,17 @@ func TestListShowsAllHoldersOfAName(t *testing.T) {
 		}
 	})
 }
+
+// A database whose function answers with no row, as another program's of the same name may, made
+// Inspect panic.
+func TestAnswerWithoutARowIsAnError(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	l := newLocker(t, url, postgres.Options{})
+	exec(t, connect(t, url), `CREATE OR REPLACE FUNCTION lockstile_inspect_3(_name text) RETURNS TABLE (name text, held boolean, holder text,
+		token bigint, time_left bigint, waiters bigint, slots integer, slot integer) LANGUAGE sql STABLE AS
+		$$ SELECT '', false, '', 0::bigint, 0::bigint, 0::bigint, 0, 0 WHERE false $$`)
+	if info, err := l.Inspect(soon(t), "a"); err == nil {
+		t.Errorf("%+v", info)
+	}
+}

@@ -3,6 +3,8 @@ package postgres
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math"
 	"sync/atomic"
 	"time"
 
@@ -89,7 +91,7 @@ var errWithdrawn = errors.New("the attempt was withdrawn")
 // ask asks once, and says when to ask again. If it may queue and the lock is taken, the
 // attempt waits in the database from then on.
 func (s *store) ask(ctx context.Context, a *attempt, queue bool) (driver.Grant, time.Duration, error) {
-	var got struct{ ticket, first, slot, left, ahead int64 }
+	var got answered
 	var since locker.Instant // not the time that the application keeps all connections
 	poll, place := s.poll(), a.ticket
 	if place == 0 && a.queued && a.unsure {
@@ -107,30 +109,58 @@ func (s *store) ask(ctx context.Context, a *attempt, queue bool) (driver.Grant, 
 			[]any{&got.ticket, &got.first, &got.slot, &got.left, &got.ahead})
 	})
 	a.unsure = was || repeated || unsure(err)
+	if err != nil {
+		return driver.Grant{}, 0, err
+	}
+	grant, err := got.grant(a.req, since)
 	switch {
 	case err != nil:
 		return driver.Grant{}, 0, err
-	case got.first == -2:
-		return driver.Grant{}, 0, mismatch(a.req, int(got.slot))
-	case got.first < 0:
-		return driver.Grant{}, 0, errWithdrawn
-	case got.first > 0:
+	case grant.Count > 0:
 		a.held, a.queued = true, a.unsure
-		return grantOf(a.req, got.first, int(got.slot), since), 0, nil
+		return grant, 0, nil
 	}
 	a.ticket = got.ticket
 	return driver.Grant{}, nextLook(got.left, got.ahead, poll), nil
+}
+
+// answered is the row of an answer.
+type answered struct{ ticket, first, slot, left, ahead int64 }
+
+// grant is what was granted, or the zero Grant if the lock is taken. A row that the schema does
+// not answer may be a grant that nobody can understand: it is an error, after which the attempt
+// is withdrawn.
+func (got answered) grant(req *locker.Request, since locker.Instant) (driver.Grant, error) {
+	switch {
+	case got.first == -2:
+		return driver.Grant{}, mismatch(req, int(got.slot))
+	case got.first == -1:
+		return driver.Grant{}, errWithdrawn
+	case got.first == 0 && got.ahead >= 0:
+		return driver.Grant{}, nil
+	case got.first > 0 && got.slot >= 0 && got.slot < int64(max(1, req.Slots)):
+		return grantOf(req, got.first, int(got.slot), since), nil
+	}
+	return driver.Grant{}, fmt.Errorf("the database gave an answer of an unknown form: %+v", got)
 }
 
 // nextLook is when we look again unless a word comes first. If all before us in the queue
 // have died, the lock comes to us then: when the lease ends, and one claim time later for
 // each of them.
 func nextLook(left, ahead int64, poll time.Duration) time.Duration {
-	look := time.Duration(left)*time.Millisecond + time.Duration(ahead)*mailbox.ClaimTime
+	look := timeOf(left) + time.Duration(min(ahead, mostAhead))*mailbox.ClaimTime
 	if poll > 0 {
 		look = min(look, poll)
 	}
 	return look
+}
+
+// mostAhead is more than wait: a process counts once.
+const mostAhead = 1 << 32
+
+// timeOf is a number of milliseconds that the database has given.
+func timeOf(ms int64) time.Duration {
+	return time.Duration(min(max(0, ms), int64(math.MaxInt64/2/time.Millisecond))) * time.Millisecond
 }
 
 func (s *store) Release(ctx context.Context, a *attempt, keep time.Duration) error {
@@ -190,11 +220,7 @@ func (s *store) sweep() {
 }
 
 func (s *store) Inspect(ctx context.Context, name string) (locker.Info, error) {
-	infos, err := s.pool.look(ctx, `SELECT * FROM lockstile_inspect_`+schemaVersion+`($1) i ORDER BY i.token`, name)
-	if err != nil {
-		return locker.Info{}, err
-	}
-	return infos[0], nil
+	return s.pool.lookAt(ctx, `SELECT * FROM lockstile_inspect_`+schemaVersion+`($1) i ORDER BY i.token`, name)
 }
 
 func (s *store) List(ctx context.Context, prefix string) ([]locker.Info, error) {

@@ -34,11 +34,7 @@ func (p *poolRunner) listen(ctx context.Context, m *mailbox.Mailbox) error {
 		cancel()
 		switch {
 		case n != nil:
-			if value, ok := strings.CutPrefix(n.Payload, "!"); ok { // see lockstile_pass
-				m.Deliver(mailbox.StandBy, value)
-			} else {
-				m.Deliver(mailbox.Ask, n.Payload)
-			}
+			m.Receive(n.Payload) // see lockstile_pass
 		case ctx.Err() != nil || conn.IsClosed() || m.Idle():
 			return err
 		default:

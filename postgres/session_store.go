@@ -350,11 +350,7 @@ func (s *sessionStore) End(a *sessionAttempt) {
 }
 
 func (s *sessionStore) Inspect(ctx context.Context, name string) (locker.Info, error) {
-	infos, err := s.admin.look(ctx, sessionInspect, name)
-	if err != nil {
-		return locker.Info{}, err
-	}
-	return infos[0], nil
+	return s.admin.lookAt(ctx, sessionInspect, name)
 }
 
 func (s *sessionStore) List(ctx context.Context, prefix string) ([]locker.Info, error) {

@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -53,7 +54,7 @@ var ErrNoWordsNow = fmt.Errorf("for now, %w", ErrNoWords)
 
 // Listen receives words until the connection breaks, nothing is heard on it, nobody
 // waits any more ([Mailbox.Idle]) or ctx ends. It calls [Mailbox.Ready] whenever it
-// has begun to listen, and [Mailbox.Deliver] with what arrives.
+// has begun to listen, and [Mailbox.Receive] with what arrives.
 type Listen func(ctx context.Context, m *Mailbox) error
 
 // Mailbox is the waiters of one process.
@@ -242,6 +243,16 @@ func (m *Mailbox) Ready(channel string) {
 	}
 	for _, box := range m.boxes {
 		box(Ask)
+	}
+}
+
+// Receive delivers what a store has sent: a waiter's value, to which a StandBy has an
+// exclamation mark before it.
+func (m *Mailbox) Receive(text string) {
+	if value, ok := strings.CutPrefix(text, "!"); ok {
+		m.Deliver(StandBy, value)
+	} else {
+		m.Deliver(Ask, text)
 	}
 }
 

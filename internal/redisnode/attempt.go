@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"math"
 	mathrand "math/rand/v2"
 	"strconv"
 	"strings"
@@ -76,7 +77,7 @@ func kindOf(value string) (kind locker.Kind, slots int) {
 	switch {
 	case beside && number == "":
 		return locker.Shared, 0
-	case beside && err == nil:
+	case beside && err == nil && slots > 0:
 		return locker.Slots, slots
 	}
 	return locker.Exclusive, 0
@@ -162,23 +163,41 @@ func (n *Node) Acquire(ctx context.Context, a *Attempt, ask Ask) (Standing, erro
 	if err != nil {
 		return Standing{}, err
 	}
+	return standing(a.Request, reply)
+}
+
+// standing reads the reply to an Ask. One of another form may be a grant that nobody can
+// understand: it is an error, after which the attempt is withdrawn.
+func standing(req *locker.Request, reply any) (Standing, error) {
 	switch reply := reply.(type) {
 	case int64:
-		if reply == 0 {
+		switch {
+		case reply == 0:
 			return Standing{}, ErrWithdrawn
+		case reply > 0 && reply <= endOfTokens-int64(req.Tokens(Tokens)) && req.Kind != locker.Slots:
+			return Standing{First: uint64(reply), Count: req.Tokens(Tokens), Slot: -1}, nil
 		}
-		return Standing{First: uint64(reply), Count: a.Tokens(Tokens), Slot: -1}, nil
 	case []any:
-		switch n := integers(reply); len(n) {
-		case 1:
-			return Standing{}, mismatch(a.Request, int(n[0]))
-		case 2:
+		switch n := integers(reply); {
+		case len(n) == 1:
+			return Standing{}, mismatch(req, int(n[0]))
+		case len(n) == 2 && n[0] > 0 && n[0] < endOfTokens && n[1] >= 0 && n[1] < int64(req.Slots):
 			return Standing{First: uint64(n[0]), Count: 1, Slot: int(n[1])}, nil
-		case 3:
-			return Standing{Left: time.Duration(n[0]) * time.Millisecond, Ahead: int(n[1]), Ticket: n[2]}, nil
+		case len(n) == 3 && n[1] >= 0:
+			return Standing{Left: timeOf(n[0]), Ahead: int(n[1]), Ticket: n[2]}, nil
 		}
 	}
-	return Standing{}, fmt.Errorf("the server gave an answer of an unknown form: %v", reply)
+	return Standing{}, unknownForm(reply)
+}
+
+func unknownForm(reply any) error {
+	return fmt.Errorf("the server gave an answer of an unknown form: %.200v", reply)
+}
+
+// timeOf is a number of milliseconds that a server has given. Somebody else's key may have any,
+// and a little may be added to it.
+func timeOf(ms int64) time.Duration {
+	return time.Duration(min(max(0, ms), int64(math.MaxInt64/2/time.Millisecond))) * time.Millisecond
 }
 
 // integers returns nil if one of them is none.
@@ -225,11 +244,20 @@ func (n *Node) Release(ctx context.Context, a *Attempt, keep time.Duration) erro
 	if err != nil {
 		return err
 	}
-	code, _ := reply.(int64)
-	if code == -1 && a.released.Load() || code >= 0 {
-		return nil // an earlier try released it; we would have been told of a loss in time
+	return released(reply, a.released.Load())
+}
+
+// released reads the reply to a release. If an earlier one may have worked, the lock may be gone
+// by that one: we would have been told of a loss in time.
+func released(reply any, before bool) error {
+	switch code, ok := reply.(int64); {
+	case !ok:
+		return unknownForm(reply)
+	case code >= 0 || code == -1 && before:
+		return nil
+	default:
+		return gone(code)
 	}
-	return gone(code)
 }
 
 // wholeMillis is d in milliseconds, and never less.

@@ -4,12 +4,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/fencing"
@@ -48,13 +45,13 @@ func (k *Keys) markOf(value string) string { return k.text(ownKey)[:k.mark] + va
 func view(keys Keys, reply any) (View, error) {
 	fields, _ := reply.([]any)
 	if len(fields) != 6 {
-		return View{}, fmt.Errorf("the server gave an answer of an unknown form: %v", reply)
+		return View{}, unknownForm(reply)
 	}
 	stored, _ := fields[0].(string)
 	left, _ := fields[1].(int64)
 	last, _ := fields[2].(string)
 	waiters, _ := fields[3].(int64)
-	v := View{Info: locker.Info{Name: keys.Lock, Waiters: int(waiters)}}
+	v := View{Info: locker.Info{Name: keys.Lock, Waiters: int(max(0, waiters))}}
 	token, of, holder := lastGrant(last)
 	switch {
 	case left == missing || isReservation(stored) || isNobodys(stored):
@@ -65,8 +62,7 @@ func view(keys Keys, reply any) (View, error) {
 		v.Token, v.Holder = token, holder
 	}
 	v.Held, v.Value = true, holderOf(stored)
-	left = min(left, int64(math.MaxInt64/time.Millisecond)) // a key of somebody else's may have more
-	v.TimeLeft = max(0, time.Duration(left)*time.Millisecond)
+	v.TimeLeft = timeOf(left)
 	v.Holds = []Hold{{locker.Holder{Text: v.Holder, Number: uint64(v.Token), Slot: -1, TimeLeft: v.TimeLeft}, locker.Exclusive, v.Value, stored}}
 	return v, nil
 }
@@ -83,20 +79,22 @@ func pairs(reply any) map[string]string {
 }
 
 // setEntries fills in those who hold the lock together: left is how many milliseconds each
-// value has. Those who have ended, or are reserved, hold nothing.
+// value has. Those who have ended, or are reserved, hold nothing; others are not ours.
 func (v *View) setEntries(left, facts map[string]string) {
 	for value, left := range left {
 		ms, _ := strconv.ParseInt(left, 10, 64)
-		if ms < 0 || strings.HasPrefix(value, "?") {
+		kind, slots := kindOf(value)
+		if ms < 0 || strings.HasPrefix(value, "?") || kind == locker.Exclusive {
 			continue
 		}
-		h := Hold{Value: value, stored: value}
-		h.Kind, v.Slots = kindOf(value)
-		h.TimeLeft = time.Duration(ms) * time.Millisecond
+		h := Hold{Kind: kind, Value: value, stored: value}
+		v.Slots = slots
+		h.TimeLeft = timeOf(ms)
 		words := strings.SplitN(facts[value], " ", 3)
 		if len(words) == 3 {
 			h.Number, _ = strconv.ParseUint(words[0], 10, 64)
 			h.Slot, _ = strconv.Atoi(words[1])
+			h.Slot = max(-1, h.Slot)
 			h.Text = words[2]
 		}
 		v.Holds = append(v.Holds, h)

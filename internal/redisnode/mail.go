@@ -2,7 +2,6 @@ package redisnode
 
 import (
 	"context"
-	"strings"
 
 	"github.com/redis/go-redis/v9"
 
@@ -56,11 +55,7 @@ func (n *Node) read(m *mailbox.Mailbox, msg any) bool {
 		m.Ready(msg.Channel)
 		return true
 	case *redis.Message:
-		if value, ok := strings.CutPrefix(msg.Payload, "!"); ok {
-			m.Deliver(mailbox.StandBy, value)
-		} else {
-			m.Deliver(mailbox.Ask, msg.Payload)
-		}
+		m.Receive(msg.Payload)
 	}
 	return false
 }

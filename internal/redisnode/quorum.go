@@ -28,10 +28,18 @@ func (n *Node) Raise(ctx context.Context, a *Attempt, first uint64) (uint64, err
 	if err != nil {
 		return 0, err
 	}
-	if number, ok := reply.(int64); ok && number > 0 {
+	return raised(first, reply)
+}
+
+// raised reads the reply to a Raise: a number below first would be a token that goes back.
+func raised(first uint64, reply any) (uint64, error) {
+	switch number, ok := reply.(int64); {
+	case ok && number < 0:
+		return 0, errors.New("the lock was lost there before its token was written")
+	case ok && uint64(number) >= first && number < endOfTokens:
 		return uint64(number), nil
 	}
-	return 0, errors.New("the lock was lost there before its token was written")
+	return 0, unknownForm(reply)
 }
 
 var runID = regexp.MustCompile(`run_id:(\w+)`)

@@ -36,6 +36,9 @@ func (s *script) call(args []any) []any {
 // Tokens is how many numbers a grant has.
 const Tokens = 64
 
+// endOfTokens is the first number that scripts count past: see [grants].
+const endOfTokens = 1 << 53
+
 func newScript(text string) *script {
 	text = strings.ReplaceAll(text, "TOKENS", strconv.Itoa(Tokens))
 	sum := sha1.Sum([]byte(text)) //nolint:gosec // as above
