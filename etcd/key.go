@@ -50,8 +50,10 @@ func roleOf(key []byte) role {
 	n, rest, _ := strings.Cut(of, "-")
 	slot, _, _ := strings.Cut(rest, "-")
 	r := role{kind: locker.Slots, slot: -1}
-	r.slots, _ = strconv.Atoi(n)
-	if k, err := strconv.Atoi(slot); err == nil {
+	if n, err := strconv.Atoi(n); err == nil {
+		r.slots = n
+	}
+	if k, err := strconv.Atoi(slot); err == nil && k < r.slots {
 		r.slot = k
 	}
 	return r

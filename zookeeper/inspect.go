@@ -110,7 +110,7 @@ func nodeData(holder string, timeout time.Duration) []byte {
 func readData(data []byte) (holder string, timeout time.Duration) {
 	holder, rest, ok := strings.Cut(string(data), "\n")
 	timeout, err := time.ParseDuration(rest)
-	if !ok || err != nil {
+	if !ok || err != nil || timeout < 0 {
 		return "", 0
 	}
 	return holder, timeout

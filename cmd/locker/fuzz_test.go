@@ -1,0 +1,66 @@
+package main
+
+import (
+	"encoding/json"
+	"strconv"
+	"testing"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/fencing"
+)
+
+// Whatever is known of a lock is valid JSON, in which names and texts are as they were, and
+// numbers are texts, exact for programs that read no numbers above 2^53.
+func FuzzLockInJSON(f *testing.F) {
+	f.Add("invoices/42", "host:1", uint64(1)<<53+1, 2, true)
+	f.Add("\x01\u2028</script>", "\"\\", ^uint64(0), -1, true)
+	f.Add("日本語", "", uint64(0), 0, false)
+	f.Fuzz(func(t *testing.T, name, holder string, number uint64, slot int, held bool) {
+		if locker.CheckName(name) != nil {
+			t.Skip("no lock has this name")
+		}
+		info := locker.Info{Name: name, Held: held, Token: fencing.Token(number), Holders: []locker.Holder{{Number: number, Slot: slot}}}
+		written, err := json.Marshal(infoJSON(info))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var read struct {
+			Name, Token string
+			Held        bool
+			Holders     []struct {
+				Token string
+				Slot  *int
+			}
+		}
+		if err := json.Unmarshal(written, &read); err != nil {
+			t.Fatalf("%s: %v", written, err)
+		}
+		want := strconv.FormatUint(number, 10)
+		if number == 0 {
+			want = "" // not known
+		}
+		if read.Name != name || read.Held != held || read.Token != want || len(read.Holders) != 1 || read.Holders[0].Token != want || (read.Holders[0].Slot != nil) != (slot >= 0) {
+			t.Errorf("%+v: %s", info, written)
+		}
+	})
+}
+
+// Whatever the arguments are, a command takes them or returns an error, and its words come back
+// in order: what stands behind the first "--" is never a flag.
+func FuzzArgumentsOfACommand(f *testing.F) {
+	f.Add("NAME", "--ttl=5s", "--", "--ttl=x")
+	f.Add("-b", "redis://u:p@h", "--json", "x")
+	f.Add("--", "-b", "--", "-h")
+	f.Add("-b=", "---", "-", "--slots=99999999999999999999")
+	f.Fuzz(func(t *testing.T, one, two, three, behind string) {
+		for _, c := range []command{&inspectCommand{}, &listCommand{}, &runCommand{}} {
+			words, err := declare(c).parse([]string{one, two, three, "--", behind})
+			if err == nil && (len(words) < 2 || words[len(words)-1] != behind) {
+				t.Errorf("%q: %q", []string{one, two, three, "--", behind}, words)
+			}
+			if err == nil {
+				_ = c.accept(words)
+			}
+		}
+	})
+}
