@@ -48,7 +48,7 @@ func lockModel(exclusion, tokens bool) porcupine.Model {
 			switch {
 			case exclusion && (s.writer != "" || !op.shared && s.readers != ""):
 				return false, s
-			case tokens && !joins && op.token <= s.last:
+			case tokens && !joins && op.token <= s.last && s.last > 0: // a stranger who comes first has none
 				return false, s
 			}
 			return true, s.acquire(op)

@@ -26,6 +26,8 @@ func TestALockThatIsNotLawfulIsFound(t *testing.T) {
 		both, noExclusion, noTokens bool // lawful if both count, or exclusion is excused, or tokens
 	}{
 		{"one after another", []Span{exclusive("A", 1, 1*second, 2*second), exclusive("B", 2, 3*second, 4*second)}, true, true, true},
+		{"after a stranger, who has no token", []Span{exclusive("S", 0, 1*second, 2*second), exclusive("A", 1, 3*second, 4*second)}, true, true, true},
+		{"a token of zero", []Span{exclusive("A", 1, 1*second, 2*second), exclusive("B", 0, 3*second, 4*second)}, false, false, true},
 		{"two at once", []Span{exclusive("A", 1, 1*second, 4*second), exclusive("B", 2, 3*second, 5*second)}, false, true, false},
 		{"a token goes back", []Span{exclusive("A", 2, 1*second, 2*second), exclusive("B", 1, 3*second, 4*second)}, false, false, true},
 		{"a token comes twice", []Span{exclusive("A", 2, 1*second, 2*second), exclusive("B", 2, 3*second, 4*second)}, false, false, true},
