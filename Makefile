@@ -47,6 +47,26 @@ SINCE ?=
 mutants: servers ## break each line of safety, and see a test fail; ONLY=driver, SINCE=origin/main
 	$(WITH) go run ./internal/lab/mutants -only '$(ONLY)' -since '$(SINCE)'
 
+# What says most in little time: the contract, the driver on its virtual clock, locks and their faults
+# on this machine's kernel and in memory, and all clauses on one Redis. No race detector. What
+# has passed and has not changed is not run again.
+QUICK := . ./conformance/matrix ./driver ./fencing ./fencing/httpfence ./fencing/redisfence ./internal/dial ./internal/hashslot \
+	./internal/mailbox ./internal/meter ./internal/named ./local ./lockertest ./observe
+
+.PHONY: quick
+quick: ## what to run on every save, under a minute; says what it leaves out
+	go vet ./...
+	LOCKER_TEST_REQUIRE=1 go test -vet=off -p 4 -parallel 8 $(QUICK)
+	LOCKER_TEST_REQUIRE=1 go test -vet=off -parallel 8 -run '^TestConformance$$' ./singlenode
+	@echo "left out, for \"make test\": the race detector, the other modules, ./singlenode but its conformance, and"
+	@go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./... | grep -vxF "$$(go list $(QUICK) ./singlenode)" | sed "s|^$$(go list -m)|.|" | xargs
+
+FUZZTIME ?= 1m
+
+.PHONY: fuzz
+fuzz: ## each fuzz target for FUZZTIME, two at a time
+	internal/lab/testserver/fuzz.sh $(FUZZTIME)
+
 COUNT ?= 20
 LOAD ?= 6
 
