@@ -42,6 +42,7 @@ func FuzzNameHasKeysOfItsOwn(f *testing.F) {
 func FuzzLastPartOfAnyKey(f *testing.F) {
 	f.Add("~of3-1-1f-a", 3, 1)
 	f.Add("~shared-1f-a", 1, 0)
+	f.Add("~of3-3-1f-a", 1, 0)
 	f.Add("~of99999999999999999999-1-x", 1024, 1023)
 	f.Add("~of-1-1-x", 5, 4)
 	f.Add("~of3-w-1f-a", 2, 0)
@@ -89,8 +90,11 @@ func FuzzQueueOfAnyKeys(f *testing.F) {
 		holders := q.holders()
 		info, err := s.info(t.Context(), "x", q, make(map[int64]time.Duration))
 		alone := slices.ContainsFunc(holders, func(kv *mvccpb.KeyValue) bool { return roleOf(kv.Key).kind == locker.Exclusive })
+		late := slices.ContainsFunc(holders, func(kv *mvccpb.KeyValue) bool {
+			return q.exclusive != nil && kv.CreateRevision > q.exclusive.CreateRevision
+		})
 		switch {
-		case q.keys != n || len(holders) > n || alone && len(holders) != 1 || q.exclusive != nil && len(holders) == 0:
+		case late || q.keys != n || len(holders) > n || alone && len(holders) != 1 || q.exclusive != nil && len(holders) == 0:
 			t.Errorf("%q: %d keys of %d, held by %v", text, q.keys, n, holders)
 		case err != nil:
 		case info.Waiters != n-len(holders) || info.Held != (len(holders) > 0) || alone && info.Token == 0:

@@ -17,6 +17,7 @@ func FuzzAnswerToARequestForTheLock(f *testing.F) {
 		f.Add(int64(5), first, int64(3), int64(math.MaxInt64), int64(math.MaxInt64), int64(time.Second))
 		f.Add(int64(5), first, int64(-1), int64(-900), int64(-1), int64(0))
 	}
+	f.Add(int64(5), int64(0), int64(0), int64(math.MaxInt64/1000), int64(1), int64(0))
 	f.Fuzz(func(t *testing.T, ticket, first, slot, left, ahead, poll int64) {
 		got := answered{ticket: ticket, first: first, slot: slot, left: left, ahead: ahead}
 		for _, opts := range [][]locker.Option{nil, {locker.WithShared()}, {locker.WithSlots(3)}} {
