@@ -11,11 +11,11 @@ import (
 
 // floors is how many patches each of these has at least, with those of folders below it.
 var floors = map[string]int{
-	"driver":             0,
-	"locker":             0,
-	"election":           0,
-	"fencing":            0,
-	"local":              0,
+	"driver":             6,
+	"locker":             6,
+	"election":           6,
+	"fencing":            6,
+	"local":              6,
 	"singlenode":         0,
 	"redlock":            0,
 	"etcd":               0,
