@@ -22,6 +22,7 @@ MODULES := . $(patsubst %/go.mod,%,$(wildcard bench/go.mod docs/go.mod adapters/
 ELSEWHERE := darwin/arm64 windows/amd64 freebsd/amd64 openbsd/amd64 linux/386 linux/arm linux/arm64
 
 BENCH ?=
+FIX ?=
 
 .PHONY: help
 help: ## say what there is
@@ -94,6 +95,14 @@ model: servers ## look at every state of the models in spec; the wrong ones must
 .PHONY: bench
 bench: servers ## benchmarks beside other libraries, as Markdown; BENCH="-stores redis"
 	cd bench && go run . $(BENCH)
+
+.PHONY: record
+record: servers ## show the bugs of other libraries on the versions that had them, and that ours has them not
+	cd bench && LOCKER_TEST_REQUIRE=1 go test -count=1 -v ./record
+
+.PHONY: replay
+replay: servers ## the test of a fix on the code before it, where it has to fail: FIX=COMMIT of docs/TRACK_RECORD.md
+	LOCKER_TEST_REQUIRE=1 internal/lab/replay.sh $(FIX)
 
 .PHONY: compare
 compare: servers ## break every backend on purpose; writes docs/GUARANTEES.md and compare.html
