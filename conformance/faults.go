@@ -10,6 +10,7 @@ import (
 
 var faultClauses = []Clause{
 	{"lost-reply", "An attempt whose reply is lost must not leave a lock that nobody holds.", lostReply},
+	{"own-grant", "An attempt that is sent again because its connection broke finds its own lock, and must not take it for somebody else's.", ownGrant},
 	{"lost-reply-while-waiting", "A waiter that gives up on a silent store must not be given the lock afterwards.", lostReplyWhileWaiting},
 	{"lost-grant", "A waiter that did not hear of its grant must not believe for longer than the store keeps the lock.", lostGrant},
 	{"break-unheard", "A waiter that did not hear of its grant, which was then broken, must be served like any other.", breakUnheard},
@@ -51,6 +52,41 @@ func (x *trial) freedAfter(err error, l locker.Locker, name, when string) {
 		return
 	}
 	x.freeBeforeLease(l, name, when)
+}
+
+// ownGrant breaks the connection of an attempt when the store has granted it. Whoever sends
+// it again meets a lock, which is its own.
+func ownGrant(x *trial) {
+	a, b, name := x.networked(), x.locker(), x.name()
+	i := x.inspector(b)
+	x.unlock(x.lock(a.Locker, name)) // its connections are there
+	a.CutReplies()
+	ctx, done := x.patient(), make(chan struct{})
+	var lock *locker.Lock
+	var err error
+	go func() {
+		defer close(done)
+		lock, err = a.Locker.TryLock(ctx, name, x.long())
+	}()
+	x.eventually("the store grants an attempt, or its caller hears that it does not answer", func() bool {
+		select {
+		case <-done:
+			return true
+		default:
+			return x.inspect(i, name).Held
+		}
+	})
+	a.Heal()
+	x.event(done, "TryLock returns after its connection broke")
+	switch {
+	case errors.Is(err, locker.ErrTaken):
+		x.failf("TryLock of a name that nobody else has asked for, whose connection broke: %w", err)
+	case err != nil:
+		x.freedAfter(err, b, name, "after an attempt whose connection broke")
+	default:
+		x.taken(b, name, "of a name that an attempt got whose connection broke")
+		x.unlock(lock)
+	}
 }
 
 // deadWhileLocking cuts a process off for good in the middle of its attempt: nobody cleans

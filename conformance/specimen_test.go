@@ -42,6 +42,7 @@ var flaws = map[string][]string{
 	"context is not looked at":             {"wait-cancelled", "wait-cancelled-in-line", "context-over"},
 	"waits for the network":                {"silent-store"},
 	"a grant is told twice":                {"lost-grant"},
+	"a repeated request is a stranger's":   {"own-grant"}, // redsync and go-redis
 	"a broken value is refused":            {"break-unheard"},
 	"silence is taken":                     {"silent-store"},
 	"the cause is dropped":                 {"silent-store"},

@@ -266,6 +266,11 @@ func (s *Locker) ask(ctx context.Context, a *attempt, waits bool) error {
 	}
 	since, voids := locker.Now(), s.voids.Load()
 	got, err := bounded(ctx, s, func() (grant, error) { return s.acquire(ctx, a, waits) })
+	if err != nil && ctx.Err() == nil && s.is("a repeated request is a stranger's") {
+		a.id = rand.Text()
+		a.value = a.id
+		got, err = bounded(ctx, s, func() (grant, error) { return s.acquire(ctx, a, waits) })
+	}
 	if s.is("a clean-up is for all names") && s.voids.Load() != voids {
 		err = errors.New("the attempt was withdrawn")
 	}
