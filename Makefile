@@ -98,7 +98,7 @@ bench: servers ## benchmarks beside other libraries, as Markdown; BENCH="-stores
 
 .PHONY: record
 record: servers ## show the bugs of other libraries on the versions that had them, and that ours has them not
-	cd bench && LOCKER_TEST_REQUIRE=1 go test -count=1 -v -timeout 20m ./record/...
+	cd bench && LOCKER_RECORD=1 LOCKER_TEST_REQUIRE=1 go test -count=1 -v -timeout 20m ./record/...
 
 .PHONY: replay
 replay: servers ## the test of a fix on the code before it, where it has to fail: FIX=COMMIT of docs/TRACK_RECORD.md

@@ -77,8 +77,9 @@ func TestAWriterIsLetInBesideAReaderThatWasAWriter(t *testing.T) {
 //	a leads; the server is away for longer than a's session, which a gives up;
 //	the server is back and has the node of that session still: a takes it for
 //	its own and leads; the server ends the old session; b leads, too.
+//
+// Not in parallel: on a busy machine Curator has been seen never to lead again.
 func TestTwoLeadersAfterTheServerWasAway(t *testing.T) {
-	t.Parallel()
 	t.Run("theirs", func(t *testing.T) {
 		srv := server(t)
 		direct := newClient(t, long, srv.Addr())
