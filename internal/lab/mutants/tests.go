@@ -140,7 +140,7 @@ func (r *ran) failed() string {
 func (n notice) matches(name string) bool {
 	return slices.ContainsFunc(alternatives(n.run), func(elements []string) bool {
 		names := strings.Split(name, "/")
-		return len(names) >= len(elements) && allMatch(elements, names)
+		return allMatch(elements, names)
 	})
 }
 
@@ -151,10 +151,14 @@ func (n notice) mayBe(test string) bool {
 	})
 }
 
+// allMatch reports whether there is a name for each element, and they match.
 func allMatch(elements, names []string) bool {
+	if len(names) < len(elements) {
+		return false
+	}
 	for i, element := range elements {
 		re, err := regexp.Compile(strings.ReplaceAll(element, " ", "_"))
-		if err != nil || !re.MatchString(names[i]) {
+		if err != nil || !re.MatchString(names[i]) { //nolint:gosec // as long as elements, or longer
 			return false
 		}
 	}
