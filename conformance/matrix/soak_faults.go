@@ -1,6 +1,7 @@
 package matrix
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -192,7 +193,12 @@ func (c *crew) stopMidway(rng *rand.Rand) {
 	if err != nil {
 		return // there is nothing to write to
 	}
-	wake := l.LookThenSleepThenWrite(rng.IntN(100))
+	var wake func()
+	err = try(func() { wake = l.LookThenSleepThenWrite(rng.IntN(100)) })
+	if errors.Is(err, errNotHeld) {
+		return
+	}
+	c.play.must(err)
 	c.wait(c.pause(rng))
 	wake()
 	l.Unlock()

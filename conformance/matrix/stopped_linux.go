@@ -9,9 +9,14 @@ import (
 )
 
 // awaitStopped waits until all threads of the process have stopped: one that runs on can
-// take a lock.
-func (w *Worker) awaitStopped() error {
+// take a lock. If the process answers instead, that is an errNotHeld.
+func (w *Worker) awaitStopped(answer <-chan report) error {
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		select {
+		case r := <-answer:
+			return fmt.Errorf("%s: %w: %s", w.Name, errNotHeld, r.Err)
+		default:
+		}
 		stopped, err := allStopped(w.cmd.Process.Pid)
 		if stopped || err != nil {
 			return err
@@ -20,7 +25,7 @@ func (w *Worker) awaitStopped() error {
 	return fmt.Errorf("worker %s did not stop", w.Name)
 }
 
-func (w *Worker) awaitSuspended() error { return w.awaitStopped() }
+func (w *Worker) awaitSuspended() error { return w.awaitStopped(nil) }
 
 func allStopped(pid int) (bool, error) {
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))

@@ -7,7 +7,7 @@ import "errors"
 // stopMyself cannot be done reliably here, and [Worker.awaitStopped] says so.
 func stopMyself() {}
 
-func (w *Worker) awaitStopped() error {
+func (w *Worker) awaitStopped(<-chan report) error {
 	return errors.New("this system does not say whether a process is stopped")
 }
 

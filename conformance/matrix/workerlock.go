@@ -49,12 +49,14 @@ func (l WorkerLock) LookThenSleepThenWrite(value int) (wake func()) {
 	return func() { goOn() }
 }
 
+var errNotHeld = errors.New("it no longer held the lock when it was to be stopped before a write")
+
 // midway has the holder stop itself while it obeys, and waits until it has.
 func (l WorkerLock) midway(o order) (wake func() report) {
 	w := l.Worker
 	o.Stop = true
 	ch := l.tell(o)
-	w.play.must(w.awaitStopped())
+	w.play.must(w.awaitStopped(ch))
 	w.play.History.paused(w.Name, true)
 	return func() report {
 		w.play.must(w.Wake())
