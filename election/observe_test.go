@@ -283,14 +283,20 @@ type deafHold struct{ locker.Held }
 
 func (deafHold) Context() context.Context { return context.Background() }
 
+func deafCandidate(t *testing.T) (*lockertest.Locker, *election.Candidate) {
+	t.Helper()
+	locks := lockertest.New()
+	t.Cleanup(func() { _ = locks.Close() })
+	c, err := election.New(deaf{locks}, "leader", locker.WithTTL(ttl))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return locks, c
+}
+
 func TestTheEndOfATermIsToldBeforeTheNextOneThoughNobodyHearsOfIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		locks := lockertest.New()
-		defer locks.Close()
-		c, err := election.New(deaf{locks}, "leader", locker.WithTTL(ttl))
-		if err != nil {
-			t.Fatal(err)
-		}
+		_, c := deafCandidate(t)
 		o := observe(t, c, 0)
 		ctx, stop := context.WithTimeout(t.Context(), 10*time.Second)
 		defer stop()
@@ -321,12 +327,7 @@ func TestTheEndOfATermIsToldBeforeTheNextOneThoughNobodyHearsOfIt(t *testing.T) 
 
 func TestWhoSeesThatItsTermIsOverTellsItAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		locks := lockertest.New()
-		defer locks.Close()
-		c, err := election.New(deaf{locks}, "leader", locker.WithTTL(ttl))
-		if err != nil {
-			t.Fatal(err)
-		}
+		locks, c := deafCandidate(t)
 		o := observe(t, c, 0)
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()

@@ -52,7 +52,7 @@ func FuzzRowsAboutAName(f *testing.F) {
 	f.Add(uint64(1), int64(-5), 3, 2, false)
 	f.Fuzz(func(t *testing.T, number uint64, left int64, slots, slot int, held bool) {
 		var info locker.Info
-		note(&info, held, slots, locker.Holder{Text: "me", Number: number, Slot: slot, TimeLeft: timeOf(left)})
+		note(&info, held, slots, locker.Holder{Text: "me", Number: number, Slot: slot, TimeLeft: mailbox.Left(left)})
 		kind, n := kindOf(slots)
 		switch {
 		case info.Held != held || uint64(info.Token) != number || info.TimeLeft < 0:

@@ -10,6 +10,7 @@ import (
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/driver"
 	"github.com/lockstile/locker/fencing"
+	"github.com/lockstile/locker/internal/mailbox"
 )
 
 // slotsOf says in one number, as the schema does, in which way a lock is wanted: how many
@@ -59,7 +60,7 @@ func (p *poolRunner) look(ctx context.Context, sql, arg string) (infos []locker.
 		var left int64
 		var waiters, slots int
 		_, err = pgx.ForEachRow(rows, []any{&name, &held, &h.Text, &h.Number, &left, &waiters, &slots, &h.Slot}, func() error {
-			h.TimeLeft = timeOf(left)
+			h.TimeLeft = mailbox.Left(left)
 			if n := len(infos); n == 0 || infos[n-1].Name != name {
 				infos = append(infos, locker.Info{Name: name, Waiters: waiters})
 			}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"sync/atomic"
 	"time"
 
@@ -148,7 +147,7 @@ func (got answered) grant(req *locker.Request, since locker.Instant) (driver.Gra
 // have died, the lock comes to us then: when the lease ends, and one claim time later for
 // each of them.
 func nextLook(left, ahead int64, poll time.Duration) time.Duration {
-	look := timeOf(left) + time.Duration(min(ahead, mostAhead))*mailbox.ClaimTime
+	look := mailbox.Left(left) + time.Duration(min(ahead, mostAhead))*mailbox.ClaimTime
 	if poll > 0 {
 		look = min(look, poll)
 	}
@@ -157,11 +156,6 @@ func nextLook(left, ahead int64, poll time.Duration) time.Duration {
 
 // mostAhead is more than wait: a process counts once.
 const mostAhead = 1 << 32
-
-// timeOf is a number of milliseconds that the database has given.
-func timeOf(ms int64) time.Duration {
-	return time.Duration(min(max(0, ms), int64(math.MaxInt64/2/time.Millisecond))) * time.Millisecond
-}
 
 func (s *store) Release(ctx context.Context, a *attempt, keep time.Duration) error {
 	code, repeated, err := s.giveBack(ctx, a, keep)

@@ -76,6 +76,10 @@ func (c *compareCommand) do() (int, error) {
 	if err := c.writeReports(m); err != nil {
 		return exitUsage, fmt.Errorf("compare: %w", err)
 	}
+	return exitOf(m)
+}
+
+func exitOf(m *matrix.Matrix) (int, error) {
 	switch {
 	case len(m.FalseClaims()) > 0:
 		return exitBroken, nil

@@ -23,7 +23,7 @@ func (c *compareCommand) soakAll(ctx context.Context, subjects []matrix.Subject)
 	fmt.Fprintf(os.Stderr, "seed %d\n", c.seed)
 	all := matrix.Soak(ctx, matrix.Settings{Start: testserver.StartChild, Done: tellRound(os.Stderr)}, subjects, c.seed, c.soak)
 	m := matrix.SoakMatrix(subjects, all)
-	soakText(c.textOutput(), m, all)
+	matrix.WriteSoak(c.textOutput(), m, all)
 	err := errors.Join(
 		writeTo(c.html, m.WriteHTML),
 		writeTo(c.json, asJSON(all)),
@@ -32,13 +32,7 @@ func (c *compareCommand) soakAll(ctx context.Context, subjects []matrix.Subject)
 	if err != nil {
 		return exitUsage, fmt.Errorf("compare: %w", err)
 	}
-	switch {
-	case len(m.FalseClaims()) > 0:
-		return exitBroken, nil
-	case len(m.NotPlayed()) > 0:
-		return exitUnavailable, fmt.Errorf("compare: %d rounds could not be played: see above", len(m.NotPlayed()))
-	}
-	return 0, nil
+	return exitOf(m)
 }
 
 func tellRound(w io.Writer) func(matrix.Cell) {
@@ -48,18 +42,5 @@ func tellRound(w io.Writer) func(matrix.Cell) {
 			locks = len(c.History.Spans)
 		}
 		_, _ = fmt.Fprintf(w, "%s, %s: %s, %d locks %s\n", c.Subject, c.Scenario, c.Verdict, locks, c.Why) // without a reader there is nobody to tell
-	}
-}
-
-func soakText(w io.Writer, m *matrix.Matrix, all []matrix.Soaked) {
-	fmt.Fprint(w, matrix.SoakHead)
-	for _, s := range all {
-		fmt.Fprint(w, s.Row())
-	}
-	for _, c := range m.FalseClaims() {
-		fmt.Fprintf(w, "\nFALSE CLAIM: %s, %s: %s\n%s", c.Subject, c.Scenario, c.Why, c.History.Text())
-	}
-	for _, c := range m.NotPlayed() {
-		fmt.Fprintf(w, "\nNot played: %s, %s: %s\n", c.Subject, c.Scenario, c.Why)
 	}
 }

@@ -31,10 +31,34 @@ func (set Settings) filled() Settings {
 	if set.Start == nil {
 		set.Start = (*exec.Cmd).Start
 	}
-	if set.Done == nil {
-		set.Done = func(Cell) {}
+	done := set.Done
+	var mu sync.Mutex
+	set.Done = func(c Cell) {
+		mu.Lock()
+		defer mu.Unlock()
+		if done != nil {
+			done(c)
+		}
 	}
 	return set
+}
+
+// each calls f with every number below n, as many at once as are to be played.
+func (set Settings) each(n int, f func(i int)) {
+	var wg sync.WaitGroup
+	next := make(chan int)
+	for range min(set.Parallel, n) {
+		wg.Go(func() {
+			for i := range next {
+				f(i)
+			}
+		})
+	}
+	for i := range n {
+		next <- i
+	}
+	close(next)
+	wg.Wait()
 }
 
 // Matrix is what [Run] found.
@@ -88,24 +112,10 @@ func Run(ctx context.Context, set Settings, subjects []Subject, scenarios []Scen
 		all[i] = &servers{set: set, subject: sub}
 		defer all[i].close()
 	}
-	var wg sync.WaitGroup
-	var mu sync.Mutex // for Done
-	next := make(chan int)
-	for range set.Parallel {
-		wg.Go(func() {
-			for i := range next {
-				m.Cells[i] = all[i%len(all)].play(ctx, scenarios[i/len(all)], fmt.Sprint(lockName, "-", i))
-				mu.Lock()
-				set.Done(m.Cells[i])
-				mu.Unlock()
-			}
-		})
-	}
-	for i := range m.Cells {
-		next <- i
-	}
-	close(next)
-	wg.Wait()
+	set.each(len(m.Cells), func(i int) {
+		m.Cells[i] = all[i%len(all)].play(ctx, scenarios[i/len(all)], fmt.Sprint(lockName, "-", i))
+		set.Done(m.Cells[i])
+	})
 	m.nothingLost()
 	m.Modest, m.Untried = m.unproven(Scenarios())
 	return m

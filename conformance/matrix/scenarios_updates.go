@@ -2,7 +2,6 @@ package matrix
 
 import (
 	"context"
-	"errors"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -53,7 +52,7 @@ const inRow = 2
 
 // calm has all add while nobody is paused.
 func (a *adders) calm() {
-	a.all(a.each(func(w *Worker) {
+	a.all(together(a.workers, func(_ int, w *Worker) {
 		for range inRow {
 			a.add(w.Lock(), order{Work: a.TTL / 20, Careful: true})
 		}
@@ -86,7 +85,7 @@ func (a *adders) pauseDuring(victim *Worker, moment float64, elements int) {
 	work, others := a.TTL/10, inRow*(len(a.workers)-1)
 	granted, added := make(chan struct{}), make(chan struct{}, others)
 	seen := sync.OnceFunc(func() { close(granted) })
-	errs := a.each(func(w *Worker) {
+	errs := together(a.workers, func(_ int, w *Worker) {
 		if w == victim {
 			defer seen() // also if it fails
 		}
@@ -140,24 +139,6 @@ func (a *adders) readAll() {
 		a.History.mark("%s reads the set. These updates are lost: without the guard %v, with it %v", a.workers[0].Name, lost.Unguarded, lost.Guarded)
 		return
 	}
-}
-
-// each has every worker do something at once.
-func (a *adders) each(do func(w *Worker)) <-chan error {
-	errs := make(chan error, len(a.workers))
-	for _, w := range a.workers {
-		go func() { errs <- try(func() { do(w) }) }()
-	}
-	return errs
-}
-
-// all waits for the end of each.
-func (a *adders) all(errs <-chan error) {
-	var err error
-	for range a.workers {
-		err = errors.Join(err, <-errs)
-	}
-	a.must(err)
 }
 
 // add has a holder add the next element, and unlock.

@@ -3,8 +3,8 @@ package matrix
 import (
 	"context"
 	"fmt"
+	"io"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/lockstile/locker"
@@ -37,29 +37,11 @@ type Soaked struct {
 func Soak(ctx context.Context, set Settings, subjects []Subject, seed uint64, d time.Duration) []Soaked {
 	set = set.filled()
 	all := make([]Soaked, len(subjects))
-	var wg sync.WaitGroup
-	var mu sync.Mutex // for Done
-	next := make(chan int)
-	for range min(set.Parallel, len(subjects)) {
-		wg.Go(func() {
-			for i := range next {
-				all[i] = soak(ctx, set, subjects[i], seed, d, func(c Cell) {
-					mu.Lock()
-					defer mu.Unlock()
-					set.Done(c)
-				})
-			}
-		})
-	}
-	for i := range subjects {
-		next <- i
-	}
-	close(next)
-	wg.Wait()
+	set.each(len(subjects), func(i int) { all[i] = soak(ctx, set, subjects[i], seed, d) })
 	return all
 }
 
-func soak(ctx context.Context, set Settings, sub Subject, seed uint64, d time.Duration, done func(Cell)) Soaked {
+func soak(ctx context.Context, set Settings, sub Subject, seed uint64, d time.Duration) Soaked {
 	s := Soaked{Subject: sub.Name, Seed: seed}
 	servers := &servers{set: set, subject: sub}
 	defer servers.close()
@@ -68,7 +50,7 @@ func soak(ctx context.Context, set Settings, sub Subject, seed uint64, d time.Du
 		cell := servers.once(ctx, round(seed+uint64(s.Rounds)), lockName)
 		s.Took = time.Since(begin)
 		s.add(cell)
-		done(cell)
+		set.Done(cell)
 		if cell.Verdict == Skipped {
 			break // there is no such server
 		}
@@ -156,6 +138,15 @@ func (s Soaked) Row() string {
 	return fmt.Sprintf("%s%d | %v | %d | %d | %d | %d | %v | %s | %d | %d | %d |\n",
 		s.Prefix(), s.Seed+uint64(s.Rounds)-1, s.Took.Round(time.Second), s.Locks, s.Faults, s.Lost, s.Unknown, //nolint:gosec // not negative
 		s.Away.Round(time.Second), count(s.Overlap, "round"), s.Stale, s.Passed, claims)
+}
+
+// WriteSoak writes what soaks came to for a terminal. m is the [SoakMatrix] of them.
+func WriteSoak(w io.Writer, m *Matrix, all []Soaked) {
+	fmt.Fprint(w, SoakHead)
+	for _, s := range all {
+		fmt.Fprint(w, s.Row())
+	}
+	m.writeFindings(w, "", "")
 }
 
 // Prefix is what the row begins with, and no other row.

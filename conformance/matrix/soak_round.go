@@ -142,14 +142,11 @@ func (c *crew) spawn(group *sync.WaitGroup, rng *rand.Rand, f func(*rand.Rand)) 
 	group.Add(1)
 	c.play.asking.Go(func() {
 		defer group.Done()
-		c.note(try(func() { f(own) }))
+		err := try(func() { f(own) })
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.errs = append(c.errs, err)
 	})
-}
-
-func (c *crew) note(err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.errs = append(c.errs, err)
 }
 
 func (c *crew) failed() error {
@@ -192,11 +189,7 @@ func (c *crew) settle() {
 		p.must(context.Cause(p.ctx))
 	}
 	last := p.Worker("Z")
-	var group sync.WaitGroup
-	for _, j := range c.jobs {
-		group.Go(func() { c.note(try(func() { c.free(last, j) })) })
-	}
-	group.Wait()
+	p.all(together(c.jobs, func(_ int, j job) { c.free(last, j) }))
 }
 
 // waiting says which calls have not been answered.

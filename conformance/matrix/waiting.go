@@ -2,6 +2,7 @@ package matrix
 
 import (
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/lockstile/locker"
@@ -105,20 +106,33 @@ func (p Waiting) NextWithin(d time.Duration, mend func()) WorkerLock {
 // Serve waits for all of them at once. Each writes, holds the lock for that long, and
 // unlocks.
 func (p *Play) Serve(hold time.Duration, all ...Waiting) {
+	p.all(together(all, func(i int, waiting Waiting) {
+		l := waiting.Wait()
+		l.Write(i)
+		p.Sleep(hold)
+		l.Unlock()
+	}))
+}
+
+// together has each of several do something in a goroutine of its own. The channel gets what came
+// of each, and is closed then.
+func together[T any](all []T, do func(i int, one T)) <-chan error {
 	errs := make(chan error, len(all))
-	for i, waiting := range all {
-		go func() {
-			errs <- try(func() {
-				l := waiting.Wait()
-				l.Write(i)
-				p.Sleep(hold)
-				l.Unlock()
-			})
-		}()
+	var group sync.WaitGroup
+	for i, one := range all {
+		group.Go(func() { errs <- try(func() { do(i, one) }) })
 	}
-	for range all {
-		p.must(<-errs)
+	go func() { group.Wait(); close(errs) }()
+	return errs
+}
+
+// all waits for the end of each that is doing something at once.
+func (p *Play) all(errs <-chan error) {
+	var all error
+	for err := range errs {
+		all = errors.Join(all, err)
 	}
+	p.must(all)
 }
 
 // standstill is the error of a store that grants nothing until patience ends. That is a

@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"sync"
 	"time"
@@ -244,6 +245,12 @@ func (m *Mailbox) Ready(channel string) {
 	for _, box := range m.boxes {
 		box(Ask)
 	}
+}
+
+// Left is the time that is left of a lease, as a store has given it in milliseconds. Somebody
+// else's key may have any number, and a little may be added to it.
+func Left(ms int64) time.Duration {
+	return time.Duration(min(max(0, ms), int64(math.MaxInt64/2/time.Millisecond))) * time.Millisecond
 }
 
 // Receive delivers what a store has sent: a waiter's value, to which a StandBy has an

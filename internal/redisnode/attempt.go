@@ -6,7 +6,6 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"math"
 	mathrand "math/rand/v2"
 	"strconv"
 	"strings"
@@ -184,7 +183,7 @@ func standing(req *locker.Request, reply any) (Standing, error) {
 		case len(n) == 2 && n[0] > 0 && n[0] < endOfTokens && n[1] >= 0 && n[1] < int64(req.Slots):
 			return Standing{First: uint64(n[0]), Count: 1, Slot: int(n[1])}, nil
 		case len(n) == 3 && n[1] >= 0:
-			return Standing{Left: timeOf(n[0]), Ahead: int(n[1]), Ticket: n[2]}, nil
+			return Standing{Left: mailbox.Left(n[0]), Ahead: int(n[1]), Ticket: n[2]}, nil
 		}
 	}
 	return Standing{}, unknownForm(reply)
@@ -192,12 +191,6 @@ func standing(req *locker.Request, reply any) (Standing, error) {
 
 func unknownForm(reply any) error {
 	return fmt.Errorf("the server gave an answer of an unknown form: %.200v", reply)
-}
-
-// timeOf is a number of milliseconds that a server has given. Somebody else's key may have any,
-// and a little may be added to it.
-func timeOf(ms int64) time.Duration {
-	return time.Duration(min(max(0, ms), int64(math.MaxInt64/2/time.Millisecond))) * time.Millisecond
 }
 
 // integers returns nil if one of them is none.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/fencing"
+	"github.com/lockstile/locker/internal/mailbox"
 )
 
 // View is what a server knows of a lock.
@@ -62,7 +63,7 @@ func view(keys Keys, reply any) (View, error) {
 		v.Token, v.Holder = token, holder
 	}
 	v.Held, v.Value = true, holderOf(stored)
-	v.TimeLeft = timeOf(left)
+	v.TimeLeft = mailbox.Left(left)
 	v.Holds = []Hold{{locker.Holder{Text: v.Holder, Number: uint64(v.Token), Slot: -1, TimeLeft: v.TimeLeft}, locker.Exclusive, v.Value, stored}}
 	return v, nil
 }
@@ -89,7 +90,7 @@ func (v *View) setEntries(left, facts map[string]string) {
 		}
 		h := Hold{Kind: kind, Value: value, stored: value}
 		v.Slots = slots
-		h.TimeLeft = timeOf(ms)
+		h.TimeLeft = mailbox.Left(ms)
 		words := strings.SplitN(facts[value], " ", 3)
 		if len(words) == 3 {
 			h.Number, _ = strconv.ParseUint(words[0], 10, 64)
