@@ -103,7 +103,7 @@ func replicaAhead(p *Play) {
 	held := a.Lock()
 	held.Write(1)
 	p.Arrange("the replica has everything", p.System.CatchUp)
-	p.unheardBy(held, b, "the primary is lost, the replica takes over", p.System.FailOver)
+	p.unheardBy(held, b, takesOver, p.System.FailOver)
 }
 
 func serversDisagree(p *Play) {

@@ -54,7 +54,10 @@ var serverScenarios = []Scenario{
 	},
 }
 
-const crashAndReturn = "a server crashes and comes back"
+const (
+	crashAndReturn = "a server crashes and comes back"
+	takesOver      = "the primary is lost, the replica takes over"
+)
 
 func serverCrashes(p *Play) { p.crash(crashAndReturn, p.System.CrashKeeping) }
 
@@ -146,14 +149,13 @@ func (p *Play) failOver(then func(held WorkerLock, b *Worker, what string, f fun
 	a, b := p.Worker("A"), p.Worker("B")
 	a.Lock().Unlock()
 	p.Break("the replica no longer hears of anything", p.System.Lag)
-	const what = "the primary is lost, the replica takes over"
 	held, granted := a.tryUnconfirmed()
 	if !granted { // nothing is granted that the replica does not have
-		p.Break(what, p.System.FailOver)
+		p.Break(takesOver, p.System.FailOver)
 		b.Next().Unlock()
 		return
 	}
-	then(held, b, what, p.System.FailOver)
+	then(held, b, takesOver, p.System.FailOver)
 }
 
 // followUpBy breaks the store by f while A holds the lock, and has B come at once.

@@ -10,128 +10,98 @@ import (
 	"github.com/lockstile/locker"
 )
 
-// A fault is what a round breaks, again and again.
+// A chance is what a round breaks, again and again: what a scenario is about, at any moment.
+type chance struct {
+	scenario string             // which says what it breaks, and what it needs
+	also     locker.Assumptions // are broken besides, because nobody waits for the right moment
+	once     bool               // it cannot come again
+	alone    bool               // it cannot come beside what is done to servers
+	cause    func(c *crew, rng *rand.Rand)
+}
+
+// A fault is a chance with its scenario.
 type fault struct {
-	what   string
-	breaks locker.Assumptions
-	has    func(*System) bool
-	cause  func(c *crew, rng *rand.Rand) // and mends it
-	// server says that it is done to the servers. A round has one of these at most: some
-	// cannot follow others.
-	server bool
-	once   bool // it cannot come again
+	chance
+	Scenario
 }
 
-func anywhere(*System) bool { return true }
-
-func hasNetwork(s *System) bool { return needsNetwork(s) == "" }
-
-// faultsByChance are those of the scenarios that can come at any moment.
-var faultsByChance = []fault{
-	{what: "a worker is stopped", breaks: locker.PromptHolder, has: anywhere, cause: (*crew).suspend},
-	{what: "a worker is stopped before it writes", breaks: locker.PromptHolder, has: anywhere, cause: (*crew).stopMidway},
-	{what: "a worker is killed", has: anywhere, cause: (*crew).kill},
-	{what: "a worker is cut off", has: hasNetwork, cause: network(Network.Cut)},
-	{what: "answers to a worker are lost or late", has: hasNetwork, cause: network(Network.CutReplies)},
-	{what: "the same after one more answer", has: hasNetwork, cause: network(Network.CutRepliesAfterOne)},
-	{what: "open connections of a worker fall silent", has: hasNetwork, cause: network(Network.Stall)},
-	{what: "connections end, and the worker is not told", breaks: locker.ServerUp, has: hasNetwork, cause: network(Network.EndUnheard)},
-
-	{
-		what: "the servers stop", breaks: locker.ServerUp, server: true, has: func(s *System) bool { return s.Pause != nil },
-		cause: func(c *crew, rng *rand.Rand) {
-			c.serve("the servers stop", c.play.System.Pause)
-			c.wait(between(rng, 100*time.Millisecond, 3*time.Second))
-			c.mend("the servers go on", c.play.System.Resume)
-		},
-	},
-	{
-		what: crashAndReturn, breaks: locker.DurableServer, server: true, has: func(s *System) bool { return s.CrashKeeping != nil },
-		cause: func(c *crew, _ *rand.Rand) { c.serve(crashAndReturn, c.play.System.CrashKeeping) },
-	},
-	{
-		what: "a server forgets", breaks: locker.DurableServer, server: true, has: func(s *System) bool { return s.CrashEmpty != nil },
-		cause: func(c *crew, _ *rand.Rand) { c.serve("a server comes back empty", c.play.System.CrashEmpty) },
-	},
-	{
-		what: "a server comes back with old data", breaks: locker.DurableServer, server: true, has: func(s *System) bool { return s.CrashOld != nil },
-		cause: func(c *crew, rng *rand.Rand) {
-			c.mend("a snapshot is taken", c.play.System.Snapshot)
-			c.wait(between(rng, 100*time.Millisecond, 2*time.Second))
-			c.serve("a server comes back with the snapshot", c.play.System.CrashOld)
-		},
-	},
-	{
-		what: "the primary is lost", breaks: locker.DurableReplica, server: true, once: true, has: func(s *System) bool { return s.FailOver != nil },
-		cause: func(c *crew, rng *rand.Rand) {
-			c.serve("the replica no longer hears of anything", c.play.System.Lag)
-			c.wait(between(rng, 10*time.Millisecond, time.Second))
-			c.serve("the primary is lost, the replica takes over", c.play.System.FailOver)
-		},
-	},
-	{
-		what: "the primary is lost, and the replica's clock is ahead", breaks: locker.DurableReplica | locker.AgreedClocks, server: true, once: true,
-		has: func(s *System) bool { return s.ClockAhead != nil },
-		cause: func(c *crew, rng *rand.Rand) {
-			c.serve("the replica's clock goes an hour ahead", c.play.System.ClockAhead)
-			c.wait(between(rng, 100*time.Millisecond, 2*time.Second))
-			c.serve("the primary is lost, the replica takes over", c.play.System.FailOver)
-		},
-	},
-	{
-		what: "as many servers are killed as are tolerated", server: true, once: true, has: func(s *System) bool { return s.KillMinority != nil },
-		cause: func(c *crew, _ *rand.Rand) { c.serve("servers are killed", c.play.System.KillMinority) },
-	},
-	{
-		what: "a majority is killed", breaks: locker.ServerUp, server: true, once: true, has: func(s *System) bool { return s.KillMajority != nil },
-		cause: func(c *crew, rng *rand.Rand) {
-			c.serve("a majority is killed", c.play.System.KillMajority)
-			c.wait(between(rng, 100*time.Millisecond, 2*time.Second))
-			c.mend("they come back", c.play.System.Restore)
-		},
-	},
-	{
-		what: "every primary hands over", server: true, once: true, has: func(s *System) bool { return s.HandOver != nil },
-		cause: func(c *crew, _ *rand.Rand) {
-			c.serve("every primary hands over to its replica", c.play.System.HandOver)
-		},
-	},
-	{
-		what: "keys move", server: true, has: func(s *System) bool { return s.Move != nil },
-		cause: func(c *crew, rng *rand.Rand) {
-			name := c.jobs[rng.IntN(len(c.jobs))].name
-			c.store.Lock()
-			steps := c.play.System.Move(name)
-			c.store.Unlock()
-			for _, step := range steps {
-				c.serve(name+": "+step.What, step.Do)
-				c.wait(between(rng, time.Millisecond, 100*time.Millisecond))
-			}
-		},
-	},
-	{
-		what: "the servers' clock steps", breaks: locker.SteadyClocks, server: true, has: hasClock, cause: (*crew).stepClock,
-	},
-	{
-		what: "the servers' clocks are apart", server: true, once: true, has: func(s *System) bool { return s.SkewClocks != nil },
-		cause: func(c *crew, _ *rand.Rand) {
-			c.serve("the clocks of some servers go an hour ahead", c.play.System.SkewClocks)
-		},
-	},
-	{what: "a stranger takes the lock", server: true, has: func(s *System) bool { return s.Stranger != nil }, cause: (*crew).stranger},
+var chances = []chance{
+	{scenario: "suspended holder", also: locker.PromptHolder, cause: (*crew).suspend},
+	{scenario: "pause before the write", cause: (*crew).stopMidway},
+	{scenario: "dead holder", cause: (*crew).kill},
+	{scenario: "holder cut off", cause: network(Network.Cut)},
+	{scenario: "holder deaf", cause: network(Network.CutReplies)},
+	{scenario: "slow second answer", cause: network(Network.CutRepliesAfterOne)},
+	{scenario: "late lock", cause: network(Network.Stall)},
+	{scenario: "told nothing", cause: network(Network.EndUnheard)},
+	{scenario: "server stops", cause: func(c *crew, rng *rand.Rand) {
+		c.serve("the servers stop", c.play.System.Pause)
+		c.wait(between(rng, 100*time.Millisecond, 3*time.Second))
+		c.mend("the servers go on", c.play.System.Resume)
+	}},
+	{scenario: "server crashes", cause: func(c *crew, _ *rand.Rand) { c.serve(crashAndReturn, c.play.System.CrashKeeping) }},
+	{scenario: "server forgets", cause: func(c *crew, _ *rand.Rand) { c.serve("a server comes back empty", c.play.System.CrashEmpty) }},
+	{scenario: "old snapshot", cause: func(c *crew, rng *rand.Rand) {
+		c.mend("a snapshot is taken", c.play.System.Snapshot)
+		c.wait(between(rng, 100*time.Millisecond, 2*time.Second))
+		c.serve("a server comes back with the snapshot", c.play.System.CrashOld)
+	}},
+	{scenario: "failover", once: true, cause: func(c *crew, rng *rand.Rand) {
+		c.serve("the replica no longer hears of anything", c.play.System.Lag)
+		c.wait(between(rng, 10*time.Millisecond, time.Second))
+		c.serve(takesOver, c.play.System.FailOver)
+	}},
+	{scenario: "the replica's clock is ahead", also: locker.DurableReplica, once: true, cause: func(c *crew, rng *rand.Rand) {
+		c.serve("the replica's clock goes an hour ahead", c.play.System.ClockAhead)
+		c.wait(between(rng, 100*time.Millisecond, 2*time.Second))
+		c.serve(takesOver, c.play.System.FailOver)
+	}},
+	{scenario: "as many servers down as are tolerated", once: true, cause: func(c *crew, _ *rand.Rand) {
+		c.serve("servers are killed", c.play.System.KillMinority)
+	}},
+	{scenario: "majority lost", once: true, cause: func(c *crew, rng *rand.Rand) {
+		c.serve("a majority is killed", c.play.System.KillMajority)
+		c.wait(between(rng, 100*time.Millisecond, 2*time.Second))
+		c.mend("they come back", c.play.System.Restore)
+	}},
+	{scenario: "Cluster failover", once: true, cause: func(c *crew, _ *rand.Rand) {
+		c.serve("every primary hands over to its replica", c.play.System.HandOver)
+	}},
+	{scenario: "Cluster reshard", cause: (*crew).move},
+	{scenario: "clock steps forward", cause: (*crew).stepClock},
+	{scenario: "servers disagree", once: true, cause: func(c *crew, _ *rand.Rand) {
+		c.serve("the clocks of some servers go an hour ahead", c.play.System.SkewClocks)
+	}},
+	{scenario: "a stranger's release", alone: true, cause: (*crew).stranger},
 }
+
+// faultsByChance returns all that can come at random.
+func faultsByChance() (all []fault) {
+	scenarios := Scenarios()
+	for _, c := range chances {
+		i := slices.IndexFunc(scenarios, func(sc Scenario) bool { return sc.Name == c.scenario })
+		f := fault{c, scenarios[i]}
+		f.Breaks |= c.also
+		all = append(all, f)
+	}
+	return all
+}
+
+// server reports whether it is done to the servers. A round has one of these at most: some
+// cannot follow others.
+func (f fault) server() bool { return f.Ruins || f.alone }
 
 // draw chooses up to four kinds of faults, which come at once. If together they excused
 // everything, there would be nothing to judge. In every second round none excuses anything.
 func draw(rng *rand.Rand, sys *System, g locker.Guarantees) (chosen []fault) {
-	all := slices.DeleteFunc(slices.Clone(faultsByChance), func(f fault) bool { return !f.has(sys) })
+	all := slices.DeleteFunc(faultsByChance(), func(f fault) bool { return f.Needs != nil && f.Needs(sys) != "" })
 	rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	n, strict := rng.IntN(5), rng.IntN(2) == 0
 	var broken locker.Assumptions
 	for _, f := range all {
-		excused := broken | f.breaks
+		excused := broken | f.Breaks
 		exclusion, tokens := g.Exclusion&excused != 0, g.Tokens&excused != 0
-		clashes := f.server && slices.ContainsFunc(chosen, func(had fault) bool { return had.server })
+		clashes := f.server() && slices.ContainsFunc(chosen, func(had fault) bool { return had.server() })
 		if len(chosen) < n && !clashes && (!strict && (!exclusion || !tokens) || !exclusion && !tokens) {
 			chosen, broken = append(chosen, f), excused
 		}
@@ -141,7 +111,7 @@ func draw(rng *rand.Rand, sys *System, g locker.Guarantees) (chosen []fault) {
 
 // cause breaks something now and then, until there are to be no more faults.
 func (c *crew) cause(f fault, rng *rand.Rand) {
-	c.play.History.mark("this round: %s", f.what)
+	c.play.History.mark("this round: %s", f.Name)
 	for c.wait(between(rng, 100*time.Millisecond, 2*time.Second)) {
 		f.cause(c, rng)
 		if f.once {
@@ -268,6 +238,18 @@ func (c *crew) stepClock(rng *rand.Rand) {
 		if !c.wait(between(rng, 50*time.Millisecond, 2*time.Second)) {
 			return
 		}
+	}
+}
+
+// move moves the keys of a lock to another server.
+func (c *crew) move(rng *rand.Rand) {
+	name := c.jobs[rng.IntN(len(c.jobs))].name
+	c.store.Lock()
+	steps := c.play.System.Move(name)
+	c.store.Unlock()
+	for _, step := range steps {
+		c.serve(name+": "+step.What, step.Do)
+		c.wait(between(rng, time.Millisecond, 100*time.Millisecond))
 	}
 }
 

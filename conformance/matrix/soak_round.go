@@ -33,9 +33,11 @@ func (p *Play) round(rng *rand.Rand) {
 	c := &crew{play: p, calm: make(chan struct{}), over: make(chan struct{})}
 	defer c.stop()
 	c.recruit(p.name)
-	chosen := draw(rng, p.System, p.guarantees)
+	known := *p.System // to ask it whether there is a network would start one more
+	known.Client = func() (string, Network, error) { return "", c.seats[0].worker.Load().Net, nil }
+	chosen := draw(rng, &known, p.guarantees)
 	for _, f := range chosen {
-		p.scenario.Breaks |= f.breaks
+		p.scenario.Breaks |= f.Breaks
 	}
 	for _, s := range c.seats {
 		for range lanes {

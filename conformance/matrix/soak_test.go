@@ -16,6 +16,7 @@ func everything() *System {
 		CrashKeeping: f, CrashEmpty: f, CrashOld: f, Snapshot: f, FailOver: f, Lag: f, ClockAhead: f, HandOver: f,
 		Pause: f, Resume: f, KillMinority: f, KillMajority: f, Restore: f, SkewClocks: f,
 		StepClock: func(time.Duration) error { return nil }, Move: func(string) []Step { return nil },
+		Narrow:   func(Network, int) error { return nil },
 		Stranger: func(string) (func() error, error) { return f, nil },
 	}
 }
@@ -32,9 +33,9 @@ func TestARoundNeverExcusesEverything(t *testing.T) {
 		servers := 0
 		chosen := draw(rand.New(rand.NewPCG(seed, 0)), everything(), g)
 		for _, f := range chosen {
-			drawn[f.what] = true
-			broken |= f.breaks
-			if f.server {
+			drawn[f.Name] = true
+			broken |= f.Breaks
+			if f.server() {
 				servers++
 			}
 		}
@@ -46,9 +47,9 @@ func TestARoundNeverExcusesEverything(t *testing.T) {
 			t.Errorf("seed %d: %d faults of servers, and broken is %v", seed, servers, broken)
 		}
 	}
-	for _, f := range faultsByChance {
-		if want := g.Exclusion&f.breaks == 0 || g.Tokens&f.breaks == 0; drawn[f.what] != want {
-			t.Errorf("%q was drawn: %v, not %v", f.what, drawn[f.what], want)
+	for _, f := range faultsByChance() {
+		if want := g.Exclusion&f.Breaks == 0 || g.Tokens&f.Breaks == 0; drawn[f.Name] != want {
+			t.Errorf("%q was drawn: %v, not %v", f.Name, drawn[f.Name], want)
 		}
 	}
 	if most != 4 || strict < 1000 {
