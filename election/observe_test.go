@@ -307,6 +307,7 @@ func TestTheEndOfATermIsToldBeforeTheNextOneThoughNobodyHearsOfIt(t *testing.T) 
 			return nil
 		})
 		time.Sleep(time.Second)
+		synctest.Wait() // a sleep alone orders nothing
 		begun, ended := 0, 0
 		for _, x := range o.all {
 			switch {

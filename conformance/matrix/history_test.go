@@ -76,3 +76,16 @@ func TestABeliefEndsAtItsEarliestEnd(t *testing.T) {
 		}
 	}
 }
+
+// Goal: who has another lock makes no write stale.
+func TestAWriteIsStaleByHoldersOfItsOwnLockAlone(t *testing.T) {
+	for _, other := range []string{"n", "m"} {
+		h, at := new(History), locker.Now()
+		h.granted(Span{Worker: "A", Name: "n", Token: 1, From: at, Until: at + 1})
+		h.granted(Span{Worker: "B", Name: other, Token: 2, From: at + 2})
+		h.write(Write{Worker: "A", Name: "n", Token: 1, At: at + 3})
+		if stale, _ := h.Stale(); (stale == 1) != (other == "n") {
+			t.Errorf("%d stale writes to n after a grant of %s", stale, other)
+		}
+	}
+}

@@ -78,3 +78,23 @@ func TestALongHistoryIsCheckedSoon(t *testing.T) {
 		t.Errorf("%s: %v", name, got)
 	}
 }
+
+// Goal: what only the order of all calls shows counts. Pairs of holders show nothing here: the
+// reader has the number of a lease that it had.
+func TestAReaderThatComesBackOnALeaseThatIsOverIsAFalseClaim(t *testing.T) {
+	h := &History{Ended: 10 * second}
+	for i, s := range []Span{
+		{Worker: "A", Token: 1, Shared: true, From: 1 * second, Until: 2 * second},
+		{Worker: "B", Token: 2, From: 3 * second, Until: 4 * second},
+		{Worker: "A", Token: 1, Shared: true, From: 5 * second, Until: 6 * second},
+	} {
+		s.Name, s.Asked, s.id = "n", s.From-second/2, i
+		h.granted(s)
+	}
+	if _, _, disorder := h.Disorder(); disorder || h.Overlap() > slack {
+		t.Error("pairs of holders show it")
+	}
+	if got, why := judge(locker.Guarantees{}, 0, h); got != FalseClaim {
+		t.Errorf("%s (%s), not %s", got, why, FalseClaim)
+	}
+}

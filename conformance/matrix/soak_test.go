@@ -2,6 +2,7 @@ package matrix
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -54,6 +55,20 @@ func TestARoundNeverExcusesEverything(t *testing.T) {
 	}
 	if most != 4 || strict < 1000 {
 		t.Errorf("%d faults at once at most, and %d rounds of 2000 excuse nothing", most, strict)
+	}
+}
+
+// A fault that comes at any moment breaks what its scenario breaks, and perhaps more.
+func TestAFaultBreaksWhatItsScenarioBreaksAndMore(t *testing.T) {
+	scenarios := Scenarios()
+	for _, f := range faultsByChance() {
+		i := slices.IndexFunc(scenarios, func(sc Scenario) bool { return sc.Name == f.Name })
+		if want := scenarios[i].Breaks | f.also; f.Breaks != want {
+			t.Errorf("%q breaks %v, not %v", f.Name, f.Breaks, want)
+		}
+	}
+	if i := slices.IndexFunc(chances, func(c chance) bool { return c.scenario == "suspended holder" }); !chances[i].also.Has(locker.PromptHolder) {
+		t.Error("a worker that is stopped at any moment may be stopped before a write")
 	}
 }
 
