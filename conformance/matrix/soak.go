@@ -31,8 +31,8 @@ type Soaked struct {
 
 // Soak plays rounds on every subject, one after another, until d is over. In a round
 // everything is drawn from its seed: four workers lock several names in every way that the
-// subject declares, and up to two kinds of faults of the scenarios come by chance, also at
-// once. Everything is judged as in [Run], so a round whose faults excuse a break may show
+// subject declares, and up to four kinds of faults of the scenarios come at once, by
+// chance. Everything is judged as in [Run], so a round whose faults excuse a break may show
 // one. Done is called after every round.
 func Soak(ctx context.Context, set Settings, subjects []Subject, seed uint64, d time.Duration) []Soaked {
 	set = set.filled()

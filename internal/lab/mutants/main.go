@@ -15,7 +15,7 @@
 // tree is not touched: go's -overlay, in GOFLAGS, has every go command see the patched files,
 // also those that tests call.
 //
-// Other tools for Go (gremlins 0.6, the forks of go-mutesting, ooze) make their own
+// Other tools for Go (gremlins 0.6, the forks of go-mutesting) make their own
 // mutations of Go's operators and statements, and take neither a patch, nor one of Lua or SQL, nor the
 // tests that are to notice it. Go-mutesting has a hook for a command that tests a mutation, but that
 // command would be this one.
