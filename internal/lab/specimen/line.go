@@ -20,10 +20,14 @@ type place struct {
 	who    *attempt
 	entry  *list.Element
 	front  chan struct{} // closed when it is in front
+	heard  chan struct{} // closed when the store has answered it, or it has left
+	hear   func()        // closes heard
 	picked bool          // by successor: it can no longer leave
 }
 
-func (s *lines) stand(name string, a *attempt, behind bool) *place {
+// stand returns a new place, or the one in front if the caller would stand behind it and
+// does not want to.
+func (s *lines) stand(name string, a *attempt, behind bool) (p *place, stands bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.names == nil {
@@ -35,26 +39,35 @@ func (s *lines) stand(name string, a *attempt, behind bool) *place {
 		s.names[name] = line
 	}
 	if line.Len() > 0 && !behind {
-		return nil
+		return line.Front().Value.(*place), false
 	}
-	p := &place{lines: s, name: name, who: a, front: make(chan struct{})}
+	p = &place{lines: s, name: name, who: a, front: make(chan struct{}), heard: make(chan struct{})}
+	p.hear = sync.OnceFunc(func() { close(p.heard) })
 	p.entry = line.PushBack(p)
 	if line.Len() == 1 {
 		close(p.front)
 	}
-	return p
+	return p, true
 }
 
-// tryEnter takes the place in front if nobody has it.
-func (s *lines) tryEnter(name string, a *attempt) (*place, bool) {
-	p := s.stand(name, a, false)
-	return p, p != nil
+// tryEnter takes the place in front if nobody has it. If somebody has, it waits until the
+// store has answered that one, for only then is the lock known to be taken.
+func (s *lines) tryEnter(ctx context.Context, name string, a *attempt) (*place, bool) {
+	p, ok := s.stand(name, a, false)
+	if ok {
+		return p, true
+	}
+	select {
+	case <-p.heard:
+	case <-ctx.Done():
+	}
+	return nil, false
 }
 
 // enter waits until it is in front, or for the end of ctx. One that was picked waits in any
 // case: its attempt may have a lease.
 func (s *lines) enter(ctx context.Context, name string, a *attempt) (*place, error) {
-	p := s.stand(name, a, true)
+	p, _ := s.stand(name, a, true)
 	select {
 	case <-p.front:
 		return p, nil
@@ -91,6 +104,7 @@ func (p *place) leave() {
 	s := p.lines
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	p.hear()
 	next := p.entry.Next()
 	s.names[p.name].Remove(p.entry)
 	if next == nil {

@@ -162,7 +162,7 @@ func (s *Locker) TryLock(ctx context.Context, name string, opts ...locker.Option
 		ctx = context.WithoutCancel(ctx)
 	}
 	var ok bool
-	if a.place, ok = s.lines.tryEnter(name, a); !ok && a.beside() && s.is("a writer may read as well") {
+	if a.place, ok = s.lines.tryEnter(ctx, name, a); !ok && a.beside() && s.is("a writer may read as well") {
 		return fromMemory(a), nil
 	} else if !ok {
 		return nil, fmt.Errorf("specimen: %w", locker.ErrTaken)
@@ -228,7 +228,10 @@ func (s *Locker) wait(ctx context.Context, a *attempt) error {
 	told := s.is("silence is taken")
 	for {
 		err := s.ask(ctx, a, true)
-		told = told || errors.Is(err, locker.ErrTaken)
+		if errors.Is(err, locker.ErrTaken) {
+			told = true
+			a.place.hear()
+		}
 		pause := 3 * time.Millisecond
 		switch {
 		case ctx.Err() != nil && !told && s.is("the cause is dropped"):
@@ -317,6 +320,7 @@ func bounded[T any](ctx context.Context, s *Locker, f func() (T, error)) (got T,
 
 // finish makes the lock of a grant, and clears away what a failed attempt left.
 func (s *Locker) finish(a *attempt, err error) (*locker.Lock, error) {
+	a.place.hear()
 	unseen := a.lease != 0 && (s.is("a lease is passed on unseen") || s.is("a lost lease is passed on"))
 	if err == nil && !s.is("validity is not checked") && !s.is("checks nothing") && !unseen {
 		err = simplelock.Check(a.req, a.since)
