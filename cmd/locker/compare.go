@@ -24,7 +24,8 @@ broken, else 69 if something could not be played. If every run was skipped it is
 
 Without --backends, --scenarios and --short everything is played, which takes
 some minutes. With --soak faults come at random instead, in round after round,
-each with a seed that --seed plays again. A word that is a whole name chooses that one alone; a word that is
+each with a seed that --seed plays again. With --crowd, too, many processes want
+one lock on servers that stay the same. A word that is a whole name chooses that one alone; a word that is
 in no name is an error, which lists the names. If FILE is "-" the report goes to
 stdout, and the text to stderr.
 `
@@ -35,6 +36,7 @@ type compareCommand struct {
 	short                        bool
 	soak                         time.Duration
 	seed                         uint64
+	crowd                        int
 	html, json, markdown, readme string // paths
 }
 
@@ -44,6 +46,7 @@ func (c *compareCommand) flags(fs flagSet) {
 	fs.BoolVar(&c.short, "short", false, "only the backends and scenarios that show most, in about a minute")
 	fs.DurationVar(&c.soak, "soak", 0, "break at random for `DURATION` instead, all kinds of locks at once")
 	fs.Uint64Var(&c.seed, "seed", 0, "begin the soak with round `N`: a failure prints its number")
+	fs.IntVar(&c.crowd, "crowd", 0, "have `N` processes want one lock in the soak, under a fault every two seconds")
 	fs.StringVar(&c.html, "html", "", "write one page with a timeline of every run to `FILE`")
 	fs.StringVar(&c.json, "json", "", "write everything that happened as JSON to `FILE`")
 	fs.StringVar(&c.markdown, "markdown", "", "write the matrix as Markdown to `FILE`")
@@ -64,6 +67,9 @@ func (c *compareCommand) do() (int, error) {
 	defer stop()
 	if c.soak > 0 {
 		return c.soakAll(ctx, subjects)
+	}
+	if c.crowd != 0 || c.seed != 0 {
+		return exitUsage, errors.New("compare: --crowd and --seed are for a soak: say for how long, as in --soak 10m")
 	}
 	m := matrix.Run(ctx, matrix.Settings{
 		Start: testserver.StartChild,

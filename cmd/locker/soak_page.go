@@ -24,10 +24,18 @@ readers may share, and the guard against a register with two marks.
 ` + "`locker compare --soak 1s --seed N --backends NAME`" + ` plays round N again. The seed decides what is drawn, not how
 processes interleave.
 
+Rows of 64 processes are a crowd (` + "`--crowd 64`" + `): all want one exclusive lock, each holder writes once through the
+guard, and every two seconds a fault comes, most often to the process that was granted the lock last: it is stopped, killed
+or cut off, its answers are held back, or servers stop or are killed and come back with what they had. The servers
+stay the same. Every half minute all is unlocked and judged, and other processes come. No fault excuses a second holder or a
+token that is not greater. At the end the store must not hold more than after one lock and unlock at the beginning.
+
 - *lost*: locks that their holders were told to have lost. *Unknown*: attempts that may have left a lock behind, until its lease ended.
 - *Nobody could lock*: the times of more than a second in which no lock was granted, while there were faults.
 - *Two at once*: rounds in which two processes believed at once that they held the lock, as declared. *Past the guard*:
   stale writes that it took after the next holder's claim.
+- *Store before*, *after*: keys, rows, nodes, files, sessions and places in queues, and the memory, or the size of the
+  tables or of etcd's compacted database, as the servers say.
 
 ` + matrix.SoakHead
 

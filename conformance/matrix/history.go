@@ -241,9 +241,12 @@ func (s Span) later(own Span) bool {
 // other. Slots have names of their own.
 func (h *History) Overlap() time.Duration {
 	var longest time.Duration
-	spans := h.counting()
+	spans := slices.SortedFunc(slices.Values(h.counting()), func(a, b Span) int { return cmp.Compare(a.From, b.From) })
 	for i, a := range spans {
 		for _, b := range spans[i+1:] {
+			if b.From >= h.end(a) {
+				break
+			}
 			if a.Name != b.Name || a.Shared && b.Shared {
 				continue
 			}
@@ -269,6 +272,11 @@ func (h *History) woke(worker string) {
 			p.Until = locker.Now()
 		}
 	}
+}
+
+// midway reports whether a worker was stopped between its look and its write.
+func (h *History) midway() bool {
+	return slices.ContainsFunc(h.Pauses, func(p Pause) bool { return p.Midway })
 }
 
 // stoppedFor returns for how long, between two instants, one of the workers was stopped.

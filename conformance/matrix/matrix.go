@@ -63,7 +63,9 @@ type System struct {
 	// nothing of ours, for longer than anybody waits here. The function that it
 	// returns gives the lock back as that library does.
 	Stranger func(name string) (release func() error, err error)
-	// Register reads the rows of a name, for Lockers that are a Writer. It waits
+	// Stored returns what the servers hold, of locks that are held and of others.
+	Stored func() (Stored, error)
+	// Register reads the rows of a name and removes them, for Lockers that are a Writer. It waits
 	// for transactions that have not ended.
 	Register func(name string) ([]Entry, error)
 	// RenewsItself says that holders cannot ask for a renewal: the client

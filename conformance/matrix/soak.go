@@ -8,54 +8,97 @@ import (
 	"time"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/fencing"
 )
+
+// Soaking is how to break at random.
+type Soaking struct {
+	Seed uint64        // of the first round; each round has the next one
+	For  time.Duration // and until the round is over
+	// Crowd is how many processes want one exclusive lock, if it is not 0. Every two seconds
+	// there is a fault: to a process, mostly to the holder, to its network, or to the servers. None
+	// of them excuses a break. The servers stay the same throughout, and what they hold at the end
+	// must not be more than at the beginning. A round takes half a minute.
+	Crowd int
+}
 
 // Soaked is what a soak of one subject came to: its rounds together.
 type Soaked struct {
-	Subject string        `json:"subject"`
-	Seed    uint64        `json:"seed"` // of the first round; each round has the next one
-	Took    time.Duration `json:"took"`
-	Rounds  int           `json:"rounds"`
-	Locks   int           `json:"locks"`   // that were granted
-	Faults  int           `json:"faults"`  // that were injected
-	Lost    int           `json:"lost"`    // locks that were lost before they were unlocked
-	Unknown int           `json:"unknown"` // attempts that may have left a lock behind
-	Overlap int           `json:"overlap"` // rounds in which two believed at once, as declared
-	Stale   int           `json:"stale"`   // stale writes
-	Passed  int           `json:"passed"`  // those of them that passed the guard after the next holder's claim
-	Away    time.Duration `json:"away"`    // in which nobody was granted any lock for more than a second
+	Subject   string        `json:"subject"`
+	Processes int           `json:"processes"` // at a time
+	Seed      uint64        `json:"seed"`      // of the first round
+	Took      time.Duration `json:"took"`
+	Rounds    int           `json:"rounds"`
+	Locks     int           `json:"locks"`   // that were granted
+	Faults    int           `json:"faults"`  // that were injected
+	Lost      int           `json:"lost"`    // locks that were lost before they were unlocked
+	Unknown   int           `json:"unknown"` // attempts that may have left a lock behind
+	Overlap   int           `json:"overlap"` // rounds in which two believed at once, as declared
+	Stale     int           `json:"stale"`   // stale writes
+	Passed    int           `json:"passed"`  // those of them that passed the guard after the next holder's claim
+	Away      time.Duration `json:"away"`    // in which nobody was granted any lock for more than a second
+	Longest   time.Duration `json:"longest"` // wait for a lock that was granted
+	// Before and After are what the store held when one worker had locked and unlocked; nil
+	// unless there was a crowd.
+	Before *Stored `json:"before,omitempty"`
+	After  *Stored `json:"after,omitempty"`
 	// Kept are the rounds whose history is kept: those that broke a promise or could not be
 	// played, and the last.
 	Kept []Cell `json:"cells"`
 }
 
-// Soak plays rounds on every subject, one after another, until d is over. In a round
-// everything is drawn from its seed: four workers lock several names in every way that the
-// subject declares, and up to four kinds of faults of the scenarios come at once, by
-// chance. Everything is judged as in [Run], so a round whose faults excuse a break may show
-// one. Done is called after every round.
-func Soak(ctx context.Context, set Settings, subjects []Subject, seed uint64, d time.Duration) []Soaked {
+// Soak plays rounds on every subject until the time is over. In a round everything is drawn from
+// its seed: four workers lock several names in every way that the subject declares, and up
+// to four kinds of faults of the scenarios come at once, by chance. Everything is judged
+// as in [Run], so a round whose faults excuse a break may show one. Done is called after every round.
+func Soak(ctx context.Context, set Settings, subjects []Subject, how Soaking) []Soaked {
 	set = set.filled()
 	all := make([]Soaked, len(subjects))
-	set.each(len(subjects), func(i int) { all[i] = soak(ctx, set, subjects[i], seed, d) })
+	set.each(len(subjects), func(i int) {
+		s := &soak{servers: &servers{set: set, subject: subjects[i]}, how: how}
+		defer s.servers.close()
+		s.Subject, s.Processes, s.Seed = subjects[i].Name, workers, how.Seed
+		if how.Crowd > 0 {
+			s.Processes = how.Crowd
+			s.crowd(ctx)
+		} else {
+			s.rounds(ctx, round)
+		}
+		all[i] = s.Soaked
+	})
 	return all
 }
 
-func soak(ctx context.Context, set Settings, sub Subject, seed uint64, d time.Duration) Soaked {
-	s := Soaked{Subject: sub.Name, Seed: seed}
-	servers := &servers{set: set, subject: sub}
-	defer servers.close()
-	begin := time.Now()
-	for s.Took < d && ctx.Err() == nil || s.Rounds == 0 {
-		cell := servers.once(ctx, round(seed+uint64(s.Rounds)), lockName)
-		s.Took = time.Since(begin)
-		s.add(cell)
-		set.Done(cell)
-		if cell.Verdict == Skipped {
-			break // there is no such server
+// soak is a soak of one subject while it goes on.
+type soak struct {
+	Soaked
+	servers *servers
+	how     Soaking
+	began   time.Time
+	last    fencing.Token // that was given in a round before, on the same servers
+}
+
+// rounds plays until the time is over, or there is no such server.
+func (s *soak) rounds(ctx context.Context, round func(seed uint64) Scenario) {
+	s.began = time.Now()
+	for s.Rounds == 0 || s.Took < s.how.For && ctx.Err() == nil {
+		if !s.play(ctx, round(s.how.Seed+uint64(s.Rounds))) {
+			return
 		}
+		s.Rounds++
+		s.Took = time.Since(s.began)
 	}
-	return s
+}
+
+// play plays one scenario, and reports whether it makes sense to play another.
+func (s *soak) play(ctx context.Context, sc Scenario) bool {
+	cell := s.servers.once(ctx, sc, lockName)
+	if s.how.Crowd > 0 {
+		s.inOrder(&cell)
+	}
+	s.add(cell)
+	s.servers.set.Done(cell)
+	return cell.Verdict != Skipped
 }
 
 // maxKept bounds how many histories are kept of rounds that failed.
@@ -66,7 +109,6 @@ func (s *Soaked) add(c Cell) {
 		s.Kept = s.Kept[:len(s.Kept)-1]
 	}
 	s.Kept = append(s.Kept, c)
-	s.Rounds++
 	h := c.History
 	if h == nil {
 		return
@@ -84,6 +126,7 @@ func (s *Soaked) add(c Cell) {
 		if span.Lost {
 			s.Lost++
 		}
+		s.Longest = max(s.Longest, span.From.Sub(span.Asked))
 	}
 }
 
@@ -92,6 +135,9 @@ func (c Cell) failed() bool { return c.Verdict == FalseClaim || c.Verdict == Not
 // away is for how long nobody was granted any lock while the round had faults, where that is
 // more than a second.
 func (h *History) away() (sum time.Duration) {
+	if h.calm == 0 {
+		return 0
+	}
 	times := []locker.Instant{h.Began, h.calm}
 	for _, s := range h.Spans {
 		if s.From < h.calm {
@@ -123,8 +169,8 @@ func SoakMatrix(subjects []Subject, all []Soaked) *Matrix {
 }
 
 // SoakHead is the head of the table that [Soaked.Row] makes a row of.
-const SoakHead = `| backend | seeds | for | locks | faults | lost | unknown | nobody could lock | two at once | stale writes | past the guard | false claims |
-|---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|
+const SoakHead = `| backend | processes | seeds | for | locks | faults | lost | unknown | longest wait | nobody could lock | two at once | stale writes | past the guard | store before | after | false claims |
+|---|--:|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|
 `
 
 // Row is what the soak came to as a row of a Markdown table.
@@ -135,9 +181,10 @@ func (s Soaked) Row() string {
 			claims++
 		}
 	}
-	return fmt.Sprintf("%s%d | %v | %d | %d | %d | %d | %v | %s | %d | %d | %d |\n",
+	return fmt.Sprintf("%s%d | %v | %d | %d | %d | %d | %v | %v | %s | %d | %d | %s | %s | %d |\n",
 		s.Prefix(), s.Seed+uint64(s.Rounds)-1, s.Took.Round(time.Second), s.Locks, s.Faults, s.Lost, s.Unknown, //nolint:gosec // not negative
-		s.Away.Round(time.Second), count(s.Overlap, "round"), s.Stale, s.Passed, claims)
+		s.Longest.Round(time.Millisecond), s.Away.Round(time.Second), count(s.Overlap, "round"), s.Stale, s.Passed,
+		s.Before.text(), s.After.text(), claims)
 }
 
 // WriteSoak writes what soaks came to for a terminal. m is the [SoakMatrix] of them.
@@ -150,4 +197,6 @@ func WriteSoak(w io.Writer, m *Matrix, all []Soaked) {
 }
 
 // Prefix is what the row begins with, and no other row.
-func (s Soaked) Prefix() string { return fmt.Sprintf("| %s | %d–", s.Subject, s.Seed) }
+func (s Soaked) Prefix() string {
+	return fmt.Sprintf("| %s | %d | %d–", s.Subject, s.Processes, s.Seed)
+}

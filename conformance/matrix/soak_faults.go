@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/lockstile/locker"
@@ -68,7 +70,7 @@ var chances = []chance{
 		c.serve("every primary hands over to its replica", c.play.System.HandOver)
 	}},
 	{scenario: "Cluster reshard", cause: (*crew).move},
-	{scenario: "clock steps forward", cause: (*crew).stepClock},
+	{scenario: "clock steps forward", once: true, cause: (*crew).stepClock},
 	{scenario: "servers disagree", once: true, cause: func(c *crew, _ *rand.Rand) {
 		c.serve("the clocks of some servers go an hour ahead", c.play.System.SkewClocks)
 	}},
@@ -133,9 +135,13 @@ func (c *crew) mend(what string, f func() error) {
 	c.play.Arrange(what, f)
 }
 
-// someone draws a worker, and keeps other faults from it until done is called.
+// someone draws a worker, mostly the last that was granted a lock, and keeps other faults from it
+// until done is called.
 func (c *crew) someone(rng *rand.Rand) (s *seat, done func()) {
 	s = c.seats[rng.IntN(len(c.seats))]
+	if last := c.last.Load(); last != nil && rng.IntN(3) > 0 {
+		s = last
+	}
 	s.fault.Lock()
 	return s, s.fault.Unlock
 }
@@ -189,11 +195,24 @@ func (c *crew) kill(rng *rand.Rand) {
 	s.worker.Store(w)
 }
 
-// nextName is A2 after A, and A3 after A2.
+// seatName is A to Z, then A1 to Z1, and so on.
+func seatName(i int) string {
+	const letters = 26
+	name := string(rune('A' + i%letters))
+	if i >= letters {
+		name += strconv.Itoa(i / letters)
+	}
+	return name
+}
+
+// nextName is A.2 after A, and A.3 after A.2.
 func nextName(name string) string {
-	n := 1
-	_, _ = fmt.Sscan(name[1:], &n) // A is the first
-	return fmt.Sprint(name[:1], n+1)
+	seat, n, _ := strings.Cut(name, ".")
+	last, err := strconv.Atoi(n)
+	if err != nil {
+		last = 1 // the first
+	}
+	return fmt.Sprint(seat, ".", last+1)
 }
 
 // network breaks a worker's network, or its way to some of the servers. What was held back
@@ -229,7 +248,7 @@ func some(net Network, rng *rand.Rand) Network {
 // stepClock steps forward by half an hour, or a few seconds to and fro, some times. No
 // counter of a store is forgotten meanwhile, and no clock goes back by more than that.
 func (c *crew) stepClock(rng *rand.Rand) {
-	for range 1 + rng.IntN(4) {
+	for range 1 + rng.IntN(8) {
 		if rng.IntN(2) == 0 {
 			c.ahead += time.Hour / 2
 		}

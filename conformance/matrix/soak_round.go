@@ -30,29 +30,41 @@ func round(seed uint64) Scenario {
 const roundStory = "Workers lock several names in every way that there is, and faults come by chance."
 
 func (p *Play) round(rng *rand.Rand) {
-	c := &crew{play: p, calm: make(chan struct{}), over: make(chan struct{})}
+	c := &crew{play: p, turn: (*crew).anything, calm: make(chan struct{}), over: make(chan struct{})}
 	defer c.stop()
-	c.recruit(p.name)
+	c.recruit(workers, c.allKinds(p.name)...)
+	p.names = append(p.names, p.name)
+	c.tryTTLs()
 	known := *p.System // to ask it whether there is a network would start one more
 	known.Client = func() (string, Network, error) { return "", c.seats[0].worker.Load().Net, nil }
 	chosen := draw(rng, &known, p.guarantees)
 	for _, f := range chosen {
 		p.scenario.Breaks |= f.Breaks
 	}
+	c.work(lanes, rng)
+	c.spawn(&c.faults, rng, func(rng *rand.Rand) { c.lone(p.name, rng) })
+	for _, f := range chosen {
+		c.spawn(&c.faults, rng, func(rng *rand.Rand) { c.cause(f, rng) })
+	}
+	c.judgedAfter(faultTime)
+}
+
+// work has every worker make so many calls at a time.
+func (c *crew) work(lanes int, rng *rand.Rand) {
 	for _, s := range c.seats {
 		for range lanes {
 			c.spawn(&c.lanes, rng, func(rng *rand.Rand) { c.lane(s, rng) })
 		}
 	}
-	c.spawn(&c.faults, rng, func(rng *rand.Rand) { c.lone(p.name, rng) })
-	for _, f := range chosen {
-		c.spawn(&c.faults, rng, func(rng *rand.Rand) { c.cause(f, rng) })
-	}
-	p.Sleep(faultTime)
+}
+
+// judgedAfter ends the faults and the calls after that time.
+func (c *crew) judgedAfter(d time.Duration) {
+	c.play.Sleep(d)
 	c.stop()
-	p.must(c.failed())
+	c.play.must(c.failed())
 	c.settle()
-	p.must(c.failed())
+	c.play.must(c.failed())
 }
 
 // Workers of a round, and how many calls each has under way at once.
@@ -66,7 +78,9 @@ type crew struct {
 	play  *Play
 	seats []*seat
 	jobs  []job
-	ttls  []time.Duration // that the locks can have
+	ttls  []time.Duration                         // that the locks can have
+	turn  func(*crew, *seat, *Worker, *rand.Rand) // one call, and what comes of it
+	last  atomic.Pointer[seat]                    // whose call was granted last
 
 	calm, over    chan struct{} // closed when no more faults begin, and no more calls
 	lanes, faults sync.WaitGroup
@@ -90,29 +104,38 @@ type seat struct {
 	fault  sync.Mutex // one fault at a time is the worker's own
 }
 
-// recruit starts the workers, and finds out which TTLs the locks can have: by asking, for
-// what a backend cannot honour is an error.
-func (c *crew) recruit(name string) {
+// recruit starts the workers for these jobs.
+func (c *crew) recruit(workers int, jobs ...job) {
 	p := c.play
-	c.jobs = append(c.jobs, job{name + "-a", []locker.Kind{locker.Exclusive}}, job{name + "-b", []locker.Kind{locker.Exclusive}})
-	if p.guarantees.Shared {
-		c.jobs = append(c.jobs, job{name + "-rw", []locker.Kind{locker.Exclusive, locker.Shared, locker.Shared}})
-	}
-	if p.guarantees.Slots {
-		c.jobs = append(c.jobs, job{name + "-s", []locker.Kind{locker.Slots}})
-	}
-	p.names = []string{name}
-	for _, j := range c.jobs {
+	c.jobs, p.names = jobs, nil
+	for _, j := range jobs {
 		p.names = append(p.names, j.name)
 	}
 	for i := range workers {
-		s := &seat{name: string(rune('A' + i))}
+		s := &seat{name: seatName(i)}
 		s.worker.Store(p.Worker(s.name))
 		c.seats = append(c.seats, s)
 	}
-	asker := c.seats[0].worker.Load()
+}
+
+// allKinds returns a job for every kind of lock that there is.
+func (c *crew) allKinds(name string) []job {
+	jobs := []job{{name + "-a", []locker.Kind{locker.Exclusive}}, {name + "-b", []locker.Kind{locker.Exclusive}}}
+	if c.play.guarantees.Shared {
+		jobs = append(jobs, job{name + "-rw", []locker.Kind{locker.Exclusive, locker.Shared, locker.Shared}})
+	}
+	if c.play.guarantees.Slots {
+		jobs = append(jobs, job{name + "-s", []locker.Kind{locker.Slots}})
+	}
+	return jobs
+}
+
+// tryTTLs finds out which TTLs the locks can have by asking, for what a backend cannot honour is
+// an error.
+func (c *crew) tryTTLs() {
+	p, asker := c.play, c.seats[0].worker.Load()
 	for _, ttl := range []time.Duration{100 * time.Millisecond, 300 * time.Millisecond, time.Second, 3 * time.Second, longestTTL} {
-		l, err := asker.granted(p.names[0], asker.tell(order{Verb: "try", Name: p.names[0], TTL: ttl, Bound: patience}))
+		l, err := asker.granted(p.name, asker.tell(order{Verb: "try", Name: p.name, TTL: ttl, Bound: patience}))
 		if err == nil {
 			l.Unlock()
 			c.ttls = append(c.ttls, ttl)
@@ -190,7 +213,7 @@ func (c *crew) settle() {
 	case <-p.ctx.Done():
 		p.must(context.Cause(p.ctx))
 	}
-	last := p.Worker("Z")
+	last := p.Worker("last")
 	p.all(together(c.jobs, func(_ int, j job) { c.free(last, j) }))
 }
 

@@ -18,7 +18,7 @@ func (c *crew) lane(s *seat, rng *rand.Rand) {
 		default:
 		}
 		w := s.worker.Load()
-		err := try(func() { c.turn(w, rng) })
+		err := try(func() { c.turn(c, s, w, rng) })
 		if errors.Is(err, errGone) { // killed; another one comes
 			c.play.Sleep(lookAgain)
 			continue
@@ -27,17 +27,14 @@ func (c *crew) lane(s *seat, rng *rand.Rand) {
 	}
 }
 
-// turn asks for a lock, and does with it what holders do, well or badly.
-func (c *crew) turn(w *Worker, rng *rand.Rand) {
+// anything asks for a lock, and does with it what holders do, well or badly.
+func (c *crew) anything(s *seat, w *Worker, rng *rand.Rand) {
 	p, o := c.play, c.order(rng)
-	l, err := w.claimed(w.granted(o.Name, w.tell(o)))
-	var no *refusal
-	if errors.As(err, &no) {
-		c.refused(no, o)
+	l, ok := c.got(s, w, o)
+	if !ok {
 		p.Sleep(between(rng, time.Millisecond, 50*time.Millisecond))
 		return
 	}
-	p.must(err)
 	for range rng.IntN(4) {
 		p.Sleep(between(rng, time.Millisecond, 30*time.Millisecond))
 		l.Write(rng.IntN(100))
@@ -54,6 +51,19 @@ func (c *crew) turn(w *Worker, rng *rand.Rand) {
 		return
 	}
 	l.Unlock()
+}
+
+// got has a worker ask for a lock, and reports whether it was granted.
+func (c *crew) got(s *seat, w *Worker, o order) (WorkerLock, bool) {
+	l, err := w.claimed(w.granted(o.Name, w.tell(o)))
+	var no *refusal
+	if errors.As(err, &no) {
+		c.refused(no, o)
+		return l, false
+	}
+	c.play.must(err)
+	c.last.Store(s)
+	return l, true
 }
 
 // lone asks for a lock that nobody else wants, and gives up soon.

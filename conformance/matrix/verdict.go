@@ -57,14 +57,18 @@ type Cell struct {
 // slack is by how much the times that two processes read may differ.
 const slack = 5 * time.Millisecond
 
-// judge compares what happened with what was declared. Only broken was broken.
+// judge compares what happened with what was declared. Only broken was broken. That a holder was
+// stopped excuses its late writes, and no second holder: a stopped process believes nothing,
+// unless it is midway.
 func judge(g locker.Guarantees, broken locker.Assumptions, h *History) (v Verdict, why string) {
-	exclusionMay, tokensMay := g.Exclusion&(broken|locker.Unpromised) != 0, g.Tokens&broken != 0 || h.Tokenless
+	broken |= locker.Unpromised
+	exclusionMay, tokensMay := g.Exclusion&broken != 0, g.Tokens&broken != 0 || h.Tokenless
+	heldMay := exclusionMay && (h.midway() || g.Exclusion&broken != locker.PromptHolder)
 	stale, passed := h.Stale()
 	overlap := h.Overlap()
 	first, second, disorder := h.Disorder()
 	victim, takenAway := h.TakenAway()
-	unlawful, lawful := h.unlawful(!exclusionMay, !tokensMay)
+	unlawful, lawful := h.unlawful(!heldMay, !tokensMay)
 	lost := h.Updates.lost()
 	twoHeld := overlap > slack || stale > 0 || len(lost.Unguarded) > 0
 	switch {
@@ -80,13 +84,13 @@ func judge(g locker.Guarantees, broken locker.Assumptions, h *History) (v Verdic
 		return FalseClaim, fmt.Sprintf("token %d of %s came after token %d of %s", second.Token, second.Worker, first.Token, first.Worker)
 	case passed > 0 && !tokensMay:
 		return FalseClaim, count(passed, "stale write") + " got past the guard"
-	case twoHeld && !exclusionMay:
+	case twoHeld && !exclusionMay, overlap > slack && !heldMay:
 		return FalseClaim, said(overlap, stale, "")
 	case lawful == porcupine.Illegal:
 		return FalseClaim, "no order of the calls on " + unlawful + " is one that a lock with tokens allows"
 	case lawful == porcupine.Unknown:
 		return NotPlayed, fmt.Sprintf("whether there is a lawful order of the calls on %s was not found out in %v", unlawful, checkTime)
-	case takenAway && broken == 0 && !exclusionMay: // a server that forgot its data takes a lock away, too, and gives it to nobody
+	case takenAway && broken == locker.Unpromised && !exclusionMay: // a server that forgot its data takes a lock away, too, and gives it to nobody
 		return FalseClaim, fmt.Sprintf("the store gave the lock of %s away while it was valid", victim.Worker)
 	case h.Tokenless && twoHeld:
 		return Broken, said(overlap, stale, "there is no token to refuse by")

@@ -185,7 +185,7 @@ var withdraw = redis.NewScript(prelude + `
 local id, value = ARGV[1], ARGV[2]
 redis.call('ZREM', queue, id)
 leave(id)
-if flaw ~= 'clean-up without a mark' then redis.call('SET', 'mark:' .. id, '1', 'PX', 120000) end
+if flaw ~= 'clean-up without a mark' then redis.call('SET', 'mark:' .. id, '1', 'PX', 60000) end
 local held = redis.call('GET', lock)
 if held == value or held == 'kept after ' .. value and flaw == 'a clean-up frees what is kept' then redis.call('DEL', lock) end
 return 1
@@ -208,7 +208,7 @@ return shown
 // force frees everybody, or those with the tokens that come before the flaw.
 var force = redis.NewScript(prelude + `
 if flaw == 'break resets the counter' then redis.call('DEL', last) end
-if flaw == 'a broken value is refused' then redis.call('SET', 'mark:' .. (redis.call('GET', lock) or ''), '1', 'PX', 120000) end
+if flaw == 'a broken value is refused' then redis.call('SET', 'mark:' .. (redis.call('GET', lock) or ''), '1', 'PX', 60000) end
 sweep()
 local all, freed, chosen = #ARGV == 1 or flaw == 'a break takes all', 0, {}
 for i = 1, #ARGV - 1 do chosen[ARGV[i]] = true end

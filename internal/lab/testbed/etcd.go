@@ -62,6 +62,7 @@ func threeEtcd(lab *matrix.Lab) (*matrix.System, error) {
 			}
 			return onePart(lab, "etcd://", s)
 		},
+		Stored:       func() (matrix.Stored, error) { return storedOnEtcd(cluster.Endpoints()) },
 		KillMinority: try(lab, kill),
 		KillMajority: try(lab, kill, kill),
 		Restore: try(lab, func() {

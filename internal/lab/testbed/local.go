@@ -12,6 +12,7 @@ func localSubject() matrix.Subject {
 			dir := lab.TempDir()
 			return &matrix.System{
 				Client: func() (string, matrix.Network, error) { return "local:" + dir, nil, nil },
+				Stored: func() (matrix.Stored, error) { return storedInFiles(dir) },
 			}, nil
 		},
 	}

@@ -97,6 +97,7 @@ func (m *movable) system(primary *testserver.PostgresServer, clock *clock, stand
 		Lag:          try(m.lab, standby.lag),
 		ClockAhead:   standby.ahead,
 		CatchUp:      func() error { return caughtUp(url, 1) },
+		Stored:       func() (matrix.Stored, error) { return storedOnPostgres(testserver.PostgresURL(m.current, "postgres")) },
 		FailOver:     try(m.lab, primary.Kill, func() { m.moveTo(standby.promote().Addr()) }),
 	}, ensureSchema(url)
 }

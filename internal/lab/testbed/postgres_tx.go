@@ -165,8 +165,8 @@ func createRegister(url string) error {
 	})
 }
 
-// readRegister returns what was committed. It waits for the lock, and so for every
-// transaction that has it.
+// readRegister returns what was committed, and removes it. It waits for the lock, and so for
+// every transaction that has it.
 func readRegister(url, name string) (entries []matrix.Entry, err error) {
 	err = askPostgres(url, func(ctx context.Context, conn *pgx.Conn) error {
 		tx, err := conn.Begin(ctx)
@@ -176,12 +176,16 @@ func readRegister(url, name string) (entries []matrix.Entry, err error) {
 		if _, err := postgres.LockTx(ctx, tx, name); err != nil {
 			return err
 		}
-		rows, err := tx.Query(ctx, `SELECT id, pid, token, shared, saw IS NOT NULL, value, saw FROM matrix_register WHERE name = $1 ORDER BY id`, name)
+		rows, err := tx.Query(ctx, `WITH all_rows AS (DELETE FROM matrix_register WHERE name = $1 RETURNING id, pid, token, shared, value, saw)
+			SELECT id, pid, token, shared, saw IS NOT NULL, value, saw FROM all_rows ORDER BY id`, name)
 		if err != nil {
 			return err
 		}
 		entries, err = pgx.CollectRows(rows, pgx.RowToStructByPos[matrix.Entry])
-		return err
+		if err != nil {
+			return err
+		}
+		return tx.Commit(ctx)
 	})
 	return entries, err
 }

@@ -62,6 +62,7 @@ func oneRedis(args ...string) func(*matrix.Lab) (*matrix.System, error) {
 			Pause:        try(lab, srv.Pause),
 			Resume:       try(lab, srv.Resume),
 			StepClock:    clock.stepping(srv),
+			Stored:       storedOnRedis(srv),
 			Stranger:     redisStranger(srv),
 		}
 		if len(args) == 0 { // with an append-only file there are no snapshots to go back to
@@ -120,6 +121,7 @@ func redisWithReplica(query string) func(*matrix.Lab) (*matrix.System, error) {
 				return timeOf(replica)
 			}),
 			CatchUp:  try(lab, func() { awaitReplica(primary) }),
+			Stored:   storedOnRedis(primary),
 			Stranger: redisStranger(primary),
 			FailOver: try(lab, primary.Kill, func() {
 				replica.Do("REPLICAOF", "NO", "ONE")

@@ -35,6 +35,7 @@ func startCluster(lab *matrix.Lab) (*matrix.System, error) {
 		Pause:    try(lab, each(all, (*testserver.RedisServer).Pause)),
 		Resume:   try(lab, each(all, (*testserver.RedisServer).Resume)),
 		HandOver: try(lab, c.handOver),
+		Stored:   storedOnRedis(c.masters...),
 		Move:     func(name string) []matrix.Step { return c.move(lab, name) },
 		Stranger: func(name string) (func() error, error) {
 			from, _, _, err := c.place(name)

@@ -97,6 +97,7 @@ func fiveRedis(query string) func(*matrix.Lab) (*matrix.System, error) {
 			KillMajority: try(lab, each(srvs[:3], (*testserver.RedisServer).Kill)),
 			Restore:      try(lab, each(srvs[:3], (*testserver.RedisServer).Start)),
 			Narrow:       narrow,
+			Stored:       storedOnRedis(srvs...),
 			Stranger:     redisStranger(srvs...),
 		}
 		if clocks[0].step != nil {

@@ -35,7 +35,7 @@ func TestASoakFindsEveryFlawWithinAMinute(t *testing.T) {
 			var both sync.WaitGroup
 			for seed := range uint64(2) {
 				both.Go(func() {
-					matrix.Soak(ctx, set, []matrix.Subject{testbed.Specimen(f.flaw)}, 1+100*seed, time.Minute)
+					matrix.Soak(ctx, set, []matrix.Subject{testbed.Specimen(f.flaw)}, matrix.Soaking{Seed: 1 + 100*seed, For: time.Minute})
 				})
 			}
 			if both.Wait(); ctx.Err() == nil {
@@ -47,11 +47,31 @@ func TestASoakFindsEveryFlawWithinAMinute(t *testing.T) {
 
 func TestASoakFindsNothingWrongWithASpecimenThatHasNoFlaw(t *testing.T) {
 	t.Parallel()
-	for _, s := range matrix.Soak(t.Context(), settings(t), []matrix.Subject{testbed.Specimen("")}, 1, 40*time.Second) {
+	for _, s := range matrix.Soak(t.Context(), settings(t), []matrix.Subject{testbed.Specimen("")}, matrix.Soaking{Seed: 1, For: 40 * time.Second}) {
 		for _, c := range s.Kept {
 			if c.Verdict != matrix.Kept && c.Verdict != matrix.BrokenFenced && c.Verdict != matrix.Unavailable {
 				t.Errorf("%s: %s (%s)\n%s", c.Scenario, c.Verdict, c.Why, c.History.Text())
 			}
 		}
+	}
+}
+
+// Goal: a crowd finds two holders at once, and nothing wrong with a lock that has no flaw.
+func TestACrowdFindsSecondHoldersAndNothingElse(t *testing.T) {
+	for flaw, want := range map[string]string{"": "", "waits for nobody": "seed 1"} {
+		t.Run(flaw, func(t *testing.T) {
+			t.Parallel()
+			how := matrix.Soaking{Seed: 1, For: 15 * time.Second, Crowd: 12}
+			s := matrix.Soak(t.Context(), settings(t), []matrix.Subject{testbed.Specimen(flaw)}, how)[0]
+			found := ""
+			for _, c := range s.Kept {
+				if c.Verdict == matrix.NotPlayed || c.Verdict == matrix.FalseClaim {
+					found += c.Scenario
+				}
+			}
+			if found != want || s.Locks < 10 || s.Faults < 5 || s.Before.Entries == 0 {
+				t.Errorf("found %q, not %q; %d locks, %d faults, and the store held %v, then %v", found, want, s.Locks, s.Faults, *s.Before, *s.After)
+			}
+		})
 	}
 }

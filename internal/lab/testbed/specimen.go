@@ -14,8 +14,10 @@ func Specimen(flaw string) matrix.Subject {
 		Guarantees: new(specimen.Locker).Guarantees(),
 		Start: func(lab *matrix.Lab) (*matrix.System, error) {
 			srv := testserver.Redis(lab)
+			srv.Do("SET", "tickets", "0") // the one key that is no lock's: it is there from the start
 			return &matrix.System{
 				Client:   clients(lab, "specimen:"+flaw+"@", srv.Addr()),
+				Stored:   storedOnRedis(srv),
 				Stranger: func(name string) (func() error, error) { return redisStranger(srv)("k:" + name) },
 			}, nil
 		},

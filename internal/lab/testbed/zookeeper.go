@@ -62,6 +62,7 @@ func threeZooKeeper(lab *matrix.Lab) (*matrix.System, error) {
 			askBetweenTicks(leader)
 			return onePart(lab, "zk://", another(servers, leader))
 		},
+		Stored:       func() (matrix.Stored, error) { return storedOnZooKeeper(lab, servers) },
 		KillMinority: try(lab, kill),
 		KillMajority: try(lab, kill, kill),
 		Restore:      try(lab, func() { each(killed, (*testserver.ZooKeeperServer).Start)() }),

@@ -1,0 +1,156 @@
+package matrix
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/lockstile/locker"
+)
+
+const (
+	// crowdTime is how long a round of a crowd has faults at most, and faultEvery how often.
+	crowdTime  = 30 * time.Second
+	faultEvery = 2 * time.Second
+)
+
+// crowd plays rounds with many workers on the same servers, between two looks at what those hold.
+func (s *soak) crowd(ctx context.Context) {
+	sys, _, err := s.servers.shared()
+	looks := err == nil && sys.Stored != nil
+	if looks {
+		s.Before, s.After = new(Stored), new(Stored)
+		s.play(ctx, look(s.Before, math.MaxInt))
+	}
+	s.rounds(ctx, func(seed uint64) Scenario { return crowdRound(seed, s.how.Crowd, min(crowdTime, s.how.For)) })
+	if looks {
+		s.play(ctx, look(s.After, s.Before.Entries))
+	}
+}
+
+// inOrder requires greater tokens than in the rounds before, on the same servers.
+func (s *soak) inOrder(c *Cell) {
+	h, last := c.History, s.last
+	if h == nil || h.Tokenless {
+		return
+	}
+	for _, span := range h.counting() {
+		if s.last = max(s.last, span.Token); span.Token <= last {
+			c.Verdict, c.Why = FalseClaim, fmt.Sprintf("%s was given token %d, and %d was given in an earlier round", span.Worker, span.Token, last)
+		}
+	}
+}
+
+// crowdRound is a round in which so many workers want one exclusive lock. Its faults excuse
+// nothing, and it leaves the servers as it found them.
+func crowdRound(seed uint64, workers int, d time.Duration) Scenario {
+	return Scenario{
+		Name:  fmt.Sprint("seed ", seed),
+		Story: "Many workers want one lock, and a fault comes every two seconds.",
+		Play:  func(p *Play) { p.crowd(rand.New(rand.NewPCG(seed, 0)), workers, d) },
+	}
+}
+
+func (p *Play) crowd(rng *rand.Rand, workers int, d time.Duration) {
+	c := &crew{play: p, turn: (*crew).briefly, ttls: []time.Duration{p.TTL}, calm: make(chan struct{}), over: make(chan struct{})}
+	defer c.stop()
+	c.recruit(workers, job{p.name, []locker.Kind{locker.Exclusive}})
+	chosen := lasting(p.System, p.guarantees)
+	for _, f := range chosen {
+		p.scenario.Breaks |= f.Breaks
+	}
+	c.work(1, rng)
+	c.spawn(&c.faults, rng, func(rng *rand.Rand) { c.causeEvery(faultEvery, chosen, rng) })
+	c.judgedAfter(d)
+}
+
+// lasting returns the faults that can come again and again and excuse nothing, or nothing but the
+// late write of a worker that was stopped.
+func lasting(sys *System, g locker.Guarantees) []fault {
+	return slices.DeleteFunc(faultsByChance(), func(f fault) bool {
+		excuses := (g.Exclusion|g.Tokens)&f.Breaks&^f.also != 0
+		return f.once || f.alone || excuses || f.Needs != nil && f.Needs(sys) != ""
+	})
+}
+
+// causeEvery causes one of these faults at a time, or several if they take long. One thing at a
+// time is done to the servers.
+func (c *crew) causeEvery(d time.Duration, chosen []fault, rng *rand.Rand) {
+	if len(chosen) == 0 {
+		c.play.notPlayed("no fault can come again and again")
+	}
+	var servers sync.Mutex
+	for c.wait(d) {
+		f := chosen[rng.IntN(len(chosen))]
+		c.spawn(&c.faults, rng, func(rng *rand.Rand) {
+			if f.server() {
+				servers.Lock()
+				defer servers.Unlock()
+			}
+			f.cause(c, rng)
+		})
+	}
+}
+
+// briefly waits for the lock, writes, and unlocks.
+func (c *crew) briefly(s *seat, w *Worker, rng *rand.Rand) {
+	o := order{Verb: "lock", Name: c.jobs[0].name, TTL: c.ttls[0], Bound: patience}
+	l, ok := c.got(s, w, o)
+	if !ok {
+		c.play.Sleep(c.play.TTL / 20)
+		return
+	}
+	l.Write(rng.IntN(100))
+	l.Unlock()
+}
+
+// Stored is what the servers of a store hold together.
+type Stored struct {
+	Entries int   `json:"entries"` // keys, rows, nodes, files, sessions, locks
+	Bytes   int64 `json:"bytes"`   // of memory or, where there is a disk, of that, as the store says
+}
+
+func (s *Stored) text() string {
+	if s == nil {
+		return ""
+	}
+	return fmt.Sprintf("%d, %d kB", s.Entries, (s.Bytes+1023)/1024)
+}
+
+// lookTime is how long a store may hold more than it must: the marks that keep late requests out
+// stay for a minute, and so do sessions of processes that were killed at most.
+const lookTime = 2 * time.Minute
+
+// look has workers come one after another, which lock and unlock once, and notes what the store
+// holds then.
+func look(into *Stored, most int) Scenario {
+	return Scenario{Name: "what the store holds", Story: "One worker locks and unlocks once.", Play: func(p *Play) {
+		p.notesStored(into, most, func() (end func()) {
+			w := p.Worker("A")
+			w.Lock().Unlock()
+			return w.end
+		})
+	}}
+}
+
+// notesStored notes what the store holds when that is not more than most, or has been more for long.
+func (p *Play) notesStored(into *Stored, most int, use func() (end func())) {
+	for end := time.Now().Add(lookTime); ; p.Sleep(lookTime / 12) {
+		leave := use()
+		var err error
+		*into, err = p.System.Stored()
+		p.must(err)
+		if into.Entries <= most {
+			return
+		}
+		leave()
+		if time.Now().After(end) {
+			p.History.untrue("the store holds %d entries, and held %d when one worker had locked and unlocked once", into.Entries, most)
+			return
+		}
+	}
+}
