@@ -2,6 +2,7 @@ package redlock_test
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -18,16 +19,18 @@ import (
 func reaching(t *testing.T, servers []*testserver.RedisServer, opts redlock.Options, reached ...int) *redlock.Locker {
 	t.Helper()
 	clients := make([]redis.UniversalClient, len(servers))
-	for i, s := range servers {
-		p := newProxy(t, s)
-		_ = p.Close() // nobody listens there any more
-		clients[i] = redis.NewClient(&redis.Options{Addr: p.Addr().String()})
+	for i := range servers {
+		clients[i] = redis.NewClient(&redis.Options{Addr: nowhere(i)})
 	}
 	for _, i := range reached {
 		clients[i] = redis.NewClient(&redis.Options{Addr: servers[i].Addr()})
 	}
 	return newLockerOn(t, clients, opts)
 }
+
+// nowhere is the address of a node where nobody listens. A port that was free a moment ago may be
+// another test's server by now; so low a port is none.
+func nowhere(node int) string { return fmt.Sprint("127.0.0.1:", 1+node) }
 
 // forget restarts a server that keeps nothing.
 func forget(s *testserver.RedisServer) {
