@@ -118,12 +118,13 @@ func (h *History) ended(worker string, id int, at locker.Instant, how string) {
 	})
 }
 
-// killed ends all spans of a worker.
+// killed ends all spans of a worker: a process that is dead believes nothing, also if it is told
+// to unlock after that.
 func (h *History) killed(worker string, at locker.Instant) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for i := range h.Spans {
-		if s := &h.Spans[i]; s.Worker == worker && s.Until == 0 {
+		if s := &h.Spans[i]; s.Worker == worker && (s.Until == 0 || s.Until > at) {
 			s.Until, s.End = at, "its process was killed"
 		}
 	}
@@ -306,14 +307,17 @@ func (h *History) end(s Span) locker.Instant {
 
 // Disorder returns two grants of a name, the later of which does not have the greater
 // token; ok is false if there are none.
-func (h *History) Disorder() (first, second Span, ok bool) {
+func (h *History) Disorder() (first, second Span, ok bool) { return h.disorder(true) }
+
+// disorder is Disorder where holders exclude each other, or may not.
+func (h *History) disorder(exclusion bool) (first, second Span, ok bool) {
 	if h.Tokenless {
 		return first, second, false
 	}
 	spans := h.leases()
 	for i, a := range spans {
 		for _, b := range spans[i+1:] {
-			if a.Name == b.Name && (a.Token == b.Token || b.Token < a.Token && after(b, a)) {
+			if a.Name == b.Name && (a.Token == b.Token || b.Token < a.Token && after(b, a, exclusion)) {
 				return a, b, true
 			}
 		}
@@ -339,9 +343,10 @@ func (h *History) leases() (spans []Span) {
 // after reports whether b was certainly granted after a. The answers to two requests
 // that were under way at once may come in either order. But if one came after the other
 // lock had ended, and they exclude each other, it was granted later: a lock that is valid
-// when its answer comes has been held in the store since its grant.
-func after(b, a Span) bool {
-	return b.Asked > a.From || a.Until != 0 && b.From > a.Until && (!a.Shared || !b.Shared)
+// when its answer comes has been held in the store since its grant. That is so while exclusion
+// holds: a store that forgot the lock meanwhile may have granted others before the answer came.
+func after(b, a Span, exclusion bool) bool {
+	return b.Asked > a.From || exclusion && a.Until != 0 && b.From > a.Until && (!a.Shared || !b.Shared)
 }
 
 // Stale counts the stale writes that storage without a guard took, and those that got

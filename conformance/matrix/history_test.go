@@ -89,3 +89,16 @@ func TestAWriteIsStaleByHoldersOfItsOwnLockAlone(t *testing.T) {
 		}
 	}
 }
+
+// Goal: a process that was killed believes nothing, also if it was told to unlock before anybody
+// had seen it dead.
+func TestAKilledHolderBelievesNothingWhateverItIsTold(t *testing.T) {
+	h := &History{Ended: 10 * second}
+	h.granted(Span{Worker: "A", Name: "n", Token: 1, From: 1 * second})
+	h.granted(Span{Worker: "B", Name: "n", Token: 2, From: 3 * second})
+	h.ended("A", 0, 4*second, "unlocked")
+	h.killed("A", 2*second)
+	if got := h.Overlap(); got > 0 {
+		t.Errorf("two holders for %v", got)
+	}
+}

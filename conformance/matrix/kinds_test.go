@@ -63,6 +63,20 @@ func TestReadersNumbersAreInOrderLeaseByLease(t *testing.T) {
 	}
 }
 
+// Goal: an answer that a network held back while the server forgot the lock and granted others is
+// late, and its token is not out of order. Without such an excuse it is.
+func TestALateAnswerIsNoDisorderAfterAServerForgot(t *testing.T) {
+	g := locker.Guarantees{Exclusion: locker.DurableServer}
+	for broken, want := range map[locker.Assumptions]Verdict{locker.DurableServer: Kept, 0: FalseClaim} {
+		h := &History{Ended: 10 * second}
+		h.granted(Span{Worker: "A", Name: "n", Token: 2, Asked: 3 * second, From: 4 * second, Until: 5 * second})
+		h.granted(Span{Worker: "D", Name: "n", Token: 1, Asked: 1 * second, From: 6 * second, Until: 7 * second})
+		if got, why := judge(g, broken, h); got != want {
+			t.Errorf("%v is broken: %s (%s), not %s", broken, got, why, want)
+		}
+	}
+}
+
 // lateBy is a history in which A acts after B was granted the lock and claimed the storage.
 func lateBy(a, b Write) *History {
 	h, now := &History{}, locker.Now()
