@@ -71,7 +71,7 @@ var chances = []chance{
 	}},
 	{scenario: "Cluster reshard", cause: (*crew).move},
 	{scenario: "clock steps forward", once: true, cause: (*crew).stepClock},
-	{scenario: "servers disagree", once: true, cause: func(c *crew, _ *rand.Rand) {
+	{scenario: "servers disagree", also: locker.SteadyClocks, once: true, cause: func(c *crew, _ *rand.Rand) {
 		c.serve("the clocks of some servers go an hour ahead", c.play.System.SkewClocks)
 	}},
 	{scenario: "a stranger's release", alone: true, cause: (*crew).stranger},

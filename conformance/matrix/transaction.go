@@ -83,9 +83,7 @@ func (h *History) committed(entries []Entry, name string, workers map[int]string
 		if s.Name != name {
 			continue
 		}
-		s.Void = !slices.ContainsFunc(entries, func(e Entry) bool {
-			return e.Claim && workers[e.PID] == s.Worker && e.Token == s.Token
-		})
+		s.Void = !claimedBy(*s, h.Spans[i+1:], entries, workers)
 		if s.Void {
 			s.Until, s.End = h.end(*s), "nothing of it was committed; "+s.End
 		}
@@ -102,6 +100,23 @@ func (h *History) committed(entries []Entry, name string, workers map[int]string
 		}
 		h.Writes = append(h.Writes, w)
 	}
+}
+
+// claimedBy reports whether a span has a claim in the register. After a failover a worker may be
+// given a token again that it had had from the server that is lost: the claim is the later span's.
+func claimedBy(s Span, later []Span, entries []Entry, workers map[int]string) bool {
+	claims := 0
+	for _, e := range entries {
+		if e.Claim && workers[e.PID] == s.Worker && e.Token == s.Token {
+			claims++
+		}
+	}
+	for _, l := range later {
+		if l.Name == s.Name && l.Worker == s.Worker && l.Token == s.Token {
+			claims--
+		}
+	}
+	return claims > 0
 }
 
 // stale reports whether a write was committed out of turn. The claims

@@ -79,6 +79,20 @@ func TestOnlyCommittedTransactionsCountAsHolders(t *testing.T) {
 	}
 }
 
+// Goal: after a failover a worker may be given a token again. What it held on the server that is
+// lost was never committed, and does not count.
+func TestATokenThatIsGivenAgainAfterAFailoverCountsOnce(t *testing.T) {
+	h := &History{Spans: []Span{
+		{Worker: "A", Name: "x", Token: 5, Asked: 1, From: 2, Until: 3},
+		{Worker: "A", Name: "x", Token: 4, Asked: 4, From: 5, Until: 6},
+		{Worker: "A", Name: "x", Token: 5, Asked: 7, From: 8, Until: 9},
+	}}
+	h.committed([]Entry{{ID: 1, PID: 1, Token: 4, Claim: true}, {ID: 2, PID: 1, Token: 5, Claim: true, Saw: []int64{1}}}, "x", map[int]string{1: "A"})
+	if first, last, disorder := h.Disorder(); disorder || len(h.counting()) != 2 {
+		t.Errorf("%d count, and %v came after %v", len(h.counting()), last, first)
+	}
+}
+
 // Goal: a register that is not read hides nobody. Method: the same history with
 // and without the claim of a holder whose commit was confirmed.
 func TestAConfirmedCommitThatIsNotInTheRegisterIsMissed(t *testing.T) {

@@ -153,18 +153,19 @@ func awaitReplica(primary *testserver.RedisServer) {
 // redisStranger is a client that follows the Redlock page, on all of these servers.
 func redisStranger(servers ...*testserver.RedisServer) func(name string) (func() error, error) {
 	return func(name string) (func() error, error) {
-		for _, srv := range servers {
-			if err := wants(srv, "OK", "SET", name, "a stranger's", "NX", "PX", "600000"); err != nil {
-				return nil, err
-			}
-		}
-		return func() error {
+		release := func(servers []*testserver.RedisServer) error {
 			var errs []error
 			for _, srv := range servers {
 				errs = append(errs, wants(srv, "1", "DEL", name))
 			}
 			return errors.Join(errs...)
-		}, nil
+		}
+		for i, srv := range servers {
+			if err := wants(srv, "OK", "SET", name, "a stranger's", "NX", "PX", "600000"); err != nil {
+				return nil, errors.Join(err, release(servers[:i]))
+			}
+		}
+		return func() error { return release(servers) }, nil
 	}
 }
 
