@@ -191,6 +191,10 @@ func (c *crew) kill(rng *rand.Rand) {
 	c.store.Unlock()
 	p.must(err)
 	w, err := p.startAt(p.ctx, nextName(former.Name), url, net)
+	for end := time.Now().Add(patience); errors.Is(err, errEndedAtOnce) && time.Now().Before(end); {
+		p.Sleep(lookAgain) // the servers may be down just now
+		w, err = p.startAt(p.ctx, nextName(former.Name), url, net)
+	}
 	p.must(err)
 	s.worker.Store(w)
 }

@@ -2,6 +2,7 @@ package matrix
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os/exec"
@@ -41,6 +42,8 @@ func (p *Play) start(ctx context.Context, name string) (*Worker, error) {
 	return p.startAt(ctx, name, url, net)
 }
 
+var errEndedAtOnce = errors.New("ended at once")
+
 // startAt is start for a store at url.
 func (p *Play) startAt(ctx context.Context, name, url string, net Network) (*Worker, error) {
 	w := &Worker{
@@ -60,7 +63,7 @@ func (p *Play) startAt(ctx context.Context, name, url string, net Network) (*Wor
 	case <-ready:
 		return w, nil
 	case <-w.gone:
-		return nil, fmt.Errorf("worker %s ended at once: %s", name, said.String())
+		return nil, fmt.Errorf("worker %s %w: %s", name, errEndedAtOnce, said.String())
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
