@@ -74,37 +74,37 @@ type soak struct {
 	Soaked
 	servers *servers
 	how     Soaking
-	began   time.Time
 	last    fencing.Token // that was given in a round before, on the same servers
 }
 
 // rounds plays until the time is over, or there is no such server.
 func (s *soak) rounds(ctx context.Context, round func(seed uint64) Scenario) {
-	s.began = time.Now()
+	began := time.Now()
 	for s.Rounds == 0 || s.Took < s.how.For && ctx.Err() == nil {
-		if !s.play(ctx, round(s.how.Seed+uint64(s.Rounds))) {
+		cell := s.play(ctx, round(s.how.Seed+uint64(s.Rounds)))
+		s.add(cell)
+		s.Took = time.Since(began)
+		if cell.Verdict == Skipped {
 			return
 		}
-		s.Rounds++
-		s.Took = time.Since(s.began)
 	}
 }
 
-// play plays one scenario, and reports whether it makes sense to play another.
-func (s *soak) play(ctx context.Context, sc Scenario) bool {
+func (s *soak) play(ctx context.Context, sc Scenario) Cell {
 	cell := s.servers.once(ctx, sc, lockName)
 	if s.how.Crowd > 0 {
 		s.inOrder(&cell)
 	}
-	s.add(cell)
 	s.servers.set.Done(cell)
-	return cell.Verdict != Skipped
+	return cell
 }
 
 // maxKept bounds how many histories are kept of rounds that failed.
 const maxKept = 5
 
+// add adds a round.
 func (s *Soaked) add(c Cell) {
+	s.Rounds++
 	if len(s.Kept) > 0 && !s.Kept[len(s.Kept)-1].failed() || len(s.Kept) > maxKept {
 		s.Kept = s.Kept[:len(s.Kept)-1]
 	}
@@ -135,9 +135,6 @@ func (c Cell) failed() bool { return c.Verdict == FalseClaim || c.Verdict == Not
 // away is for how long nobody was granted any lock while the round had faults, where that is
 // more than a second.
 func (h *History) away() (sum time.Duration) {
-	if h.calm == 0 {
-		return 0
-	}
 	times := []locker.Instant{h.Began, h.calm}
 	for _, s := range h.Spans {
 		if s.From < h.calm {

@@ -23,13 +23,26 @@ func (s *soak) crowd(ctx context.Context) {
 	sys, _, err := s.servers.shared()
 	looks := err == nil && sys.Stored != nil
 	if looks {
-		s.Before, s.After = new(Stored), new(Stored)
-		s.play(ctx, look(s.Before, math.MaxInt))
+		s.Before = s.stored(ctx, math.MaxInt)
 	}
 	s.rounds(ctx, func(seed uint64) Scenario { return crowdRound(seed, s.how.Crowd, min(crowdTime, s.how.For)) })
-	if looks {
-		s.play(ctx, look(s.After, s.Before.Entries))
+	if s.Before != nil {
+		s.After = s.stored(ctx, s.Before.Entries)
 	}
+}
+
+// stored returns what the store holds, or nil if that was not found out. Its history is kept if it
+// shows something.
+func (s *soak) stored(ctx context.Context, most int) *Stored {
+	held := new(Stored)
+	cell := s.play(ctx, look(held, most))
+	if cell.failed() {
+		s.Kept = append(s.Kept, cell)
+	}
+	if cell.Verdict == NotPlayed {
+		return nil
+	}
+	return held
 }
 
 // inOrder requires greater tokens than in the rounds before, on the same servers.
@@ -125,11 +138,11 @@ func (s *Stored) text() string {
 // stay for a minute, and so do sessions of processes that were killed at most.
 const lookTime = 2 * time.Minute
 
-// look has workers come one after another, which lock and unlock once, and notes what the store
-// holds then.
+// look is a scenario in which workers come one after another, lock and unlock once, and what the
+// store holds then is noted.
 func look(into *Stored, most int) Scenario {
 	return Scenario{Name: "what the store holds", Story: "One worker locks and unlocks once.", Play: func(p *Play) {
-		p.notesStored(into, most, func() (end func()) {
+		p.noteStored(into, most, func() (end func()) {
 			w := p.Worker("A")
 			w.Lock().Unlock()
 			return w.end
@@ -137,8 +150,8 @@ func look(into *Stored, most int) Scenario {
 	}}
 }
 
-// notesStored notes what the store holds when that is not more than most, or has been more for long.
-func (p *Play) notesStored(into *Stored, most int, use func() (end func())) {
+// noteStored notes what the store holds when that is not more than most, or has been more for long.
+func (p *Play) noteStored(into *Stored, most int, use func() (end func())) {
 	for end := time.Now().Add(lookTime); ; p.Sleep(lookTime / 12) {
 		leave := use()
 		var err error

@@ -97,8 +97,8 @@ func TestASoakKeepsWhatFailed(t *testing.T) {
 	for _, c := range s.Kept {
 		got += c.Scenario
 	}
-	if got != "bdf" {
-		t.Errorf("kept %q, not bdf", got)
+	if got != "bdf" || s.Rounds != len(verdicts) {
+		t.Errorf("kept %q of %d rounds, not bdf of %d", got, s.Rounds, len(verdicts))
 	}
 	for range 20 {
 		s.add(Cell{Verdict: FalseClaim})
@@ -173,7 +173,7 @@ func TestAStoreMustNotHoldMoreAfterACrowd(t *testing.T) {
 			}}}
 			came, gone := 0, 0
 			var got Stored
-			p.notesStored(&got, 2, func() func() { came++; return func() { gone++ } })
+			p.noteStored(&got, 2, func() func() { came++; return func() { gone++ } })
 			if (p.History.Untrue != "") != untrue || untrue != (got.Entries == 9) || came-gone > 1 {
 				t.Errorf("entries %s: noted %v, and it says %q; %d came and %d left", entries, got, p.History.Untrue, came, gone)
 			}
