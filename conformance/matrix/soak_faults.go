@@ -61,7 +61,7 @@ var chances = []chance{
 	{scenario: "as many servers down as are tolerated", once: true, cause: func(c *crew, _ *rand.Rand) {
 		c.serve("servers are killed", c.play.System.KillMinority)
 	}},
-	{scenario: "majority lost", once: true, cause: func(c *crew, rng *rand.Rand) {
+	{scenario: "majority lost", also: locker.DurableServer, once: true, cause: func(c *crew, rng *rand.Rand) {
 		c.serve("a majority is killed", c.play.System.KillMajority)
 		c.wait(between(rng, 100*time.Millisecond, 2*time.Second))
 		c.mend("they come back", c.play.System.Restore)

@@ -72,8 +72,9 @@ func TestAFaultBreaksWhatItsScenarioBreaksAndMore(t *testing.T) {
 		}
 	}
 	for name, also := range map[string]locker.Assumptions{
-		"suspended holder": locker.PromptHolder, // it may be stopped before a write
-		"servers disagree": locker.SteadyClocks, // a clock may jump while a lock is held
+		"suspended holder": locker.PromptHolder,  // it may be stopped before a write
+		"servers disagree": locker.SteadyClocks,  // a clock may jump while a lock is held
+		"majority lost":    locker.DurableServer, // servers that keep nothing come back empty while a lock is held
 	} {
 		i := slices.IndexFunc(chances, func(c chance) bool { return c.scenario == name })
 		if chances[i].also != also {
