@@ -211,9 +211,9 @@ func TestStatusFileThatTakesNothingDoesNotHoldUsUp(t *testing.T) {
 	}
 	defer r.Close()
 	defer w.Close()
-	_ = w.SetWriteDeadline(time.Now().Add(time.Second))
-	for err == nil {
-		_, err = w.Write(make([]byte, 1))
+	for n, all := 1, 0; n > 0 || all == 0; all += n { // until it has taken something, and takes no more
+		_ = w.SetWriteDeadline(time.Now().Add(time.Second))
+		n, _ = w.Write(make([]byte, 1<<20))
 	}
 	cmd := exec.Command(os.Args[0], "run", "--status-fd", "3", "-b", "local:"+t.TempDir(), "x", "--", "sh", "-c", "exit 4")
 	cmd.ExtraFiles = []*os.File{w}
