@@ -29,7 +29,7 @@ func reaching(t *testing.T, servers []*testserver.RedisServer, opts redlock.Opti
 }
 
 // nowhere is the address of a node where nobody listens. A port that was free a moment ago may be
-// another test's server by now; so low a port is none.
+// another test's server by now. No server of ours has a port as low as these.
 func nowhere(node int) string { return fmt.Sprint("127.0.0.1:", 1+node) }
 
 // forget restarts a server that keeps nothing.

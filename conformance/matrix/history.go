@@ -196,7 +196,7 @@ func (h *History) claim(w Write) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for i := range h.Spans {
-		if s := &h.Spans[i]; s.Worker == w.Worker && s.Name == w.Name && s.Token == w.Token {
+		if s := &h.Spans[i]; s.wrote(w) {
 			s.Claimed = locker.Now()
 		}
 	}
@@ -223,13 +223,16 @@ func (h *History) claimedSince(w Write) bool {
 
 // own returns the span of a write's holder.
 func (h *History) own(w Write) (s Span, ok bool) {
-	i := slices.IndexFunc(h.Spans, func(s Span) bool {
-		return s.Worker == w.Worker && s.Token == w.Token && s.Name == w.Name
-	})
+	i := slices.IndexFunc(h.Spans, func(s Span) bool { return s.wrote(w) })
 	if i < 0 {
 		return Span{}, false
 	}
 	return h.Spans[i], true
+}
+
+// wrote reports whether w is a write, or a claim, of this holder.
+func (s Span) wrote(w Write) bool {
+	return s.Worker == w.Worker && s.Name == w.Name && s.Token == w.Token
 }
 
 // later reports whether s is somebody whom own excludes and who was granted the lock after

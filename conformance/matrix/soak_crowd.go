@@ -21,8 +21,7 @@ const (
 // crowd plays rounds with many workers on the same servers, between two looks at what those hold.
 func (s *soak) crowd(ctx context.Context) {
 	sys, _, err := s.servers.shared()
-	looks := err == nil && sys.Stored != nil
-	if looks {
+	if err == nil && sys.Stored != nil {
 		s.Before = s.stored(ctx, math.MaxInt)
 	}
 	s.rounds(ctx, func(seed uint64) Scenario { return crowdRound(seed, s.how.Crowd, min(crowdTime, s.how.For)) })
@@ -138,8 +137,8 @@ func (s *Stored) text() string {
 // stay for a minute, and so do sessions of processes that were killed at most.
 const lookTime = 2 * time.Minute
 
-// look is a scenario in which workers come one after another, lock and unlock once, and what the
-// store holds then is noted.
+// look has workers come one after another, each of which locks and unlocks once. Then it notes
+// what the store holds.
 func look(into *Stored, most int) Scenario {
 	return Scenario{Name: "what the store holds", Story: "One worker locks and unlocks once.", Play: func(p *Play) {
 		p.noteStored(into, most, func() (end func()) {

@@ -190,13 +190,14 @@ func (c *crew) kill(rng *rand.Rand) {
 	url, net, err := p.System.Client()
 	c.store.Unlock()
 	p.must(err)
-	w, err := p.startAt(p.ctx, nextName(former.Name), url, net)
-	for end := time.Now().Add(patience); errors.Is(err, errEndedAtOnce) && time.Now().Before(end); {
-		p.Sleep(lookAgain) // the servers may be down just now
-		w, err = p.startAt(p.ctx, nextName(former.Name), url, net)
+	for end := time.Now().Add(patience); ; p.Sleep(lookAgain) { // the servers may be down just now
+		w, err := p.startAt(p.ctx, nextName(former.Name), url, net)
+		if !errors.Is(err, errEndedAtOnce) || time.Now().After(end) {
+			p.must(err)
+			s.worker.Store(w)
+			return
+		}
 	}
-	p.must(err)
-	s.worker.Store(w)
 }
 
 // seatName is A to Z, then A1 to Z1, and so on.

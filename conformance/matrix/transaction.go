@@ -94,7 +94,7 @@ func (h *History) committed(entries []Entry, name string, workers map[int]string
 		}
 		w := Write{Worker: workers[e.PID], Name: name, Token: e.Token, Shared: e.Shared, Value: e.Value, Stale: stale(e, entries), At: h.Ended}
 		for _, s := range h.Spans {
-			if s.Name == name && s.Worker == w.Worker && s.Token == w.Token && s.Until != 0 {
+			if s.wrote(w) && s.Until != 0 {
 				w.At = s.Until // the commit was on its way
 			}
 		}

@@ -66,7 +66,7 @@ func judge(g locker.Guarantees, broken locker.Assumptions, h *History) (v Verdic
 	heldMay := exclusionMay && (h.midway() || g.Exclusion&broken != locker.PromptHolder)
 	stale, passed := h.Stale()
 	overlap := h.Overlap()
-	first, second, disorder := h.disorder(!heldMay || tokensMay)
+	first, second, disorder := h.disorder(!heldMay || tokensMay) // a doubt blames nobody for what is promised
 	victim, takenAway := h.TakenAway()
 	unlawful, lawful := h.unlawful(!heldMay, !tokensMay)
 	lost := h.Updates.lost()
