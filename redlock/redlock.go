@@ -43,7 +43,8 @@
 // counter on each node. A reader's number is the greatest of its majority, and is written
 // back like a token: it is greater than those of all earlier writers, and smaller than those
 // of all later ones. Readers who hold the lock at the same time have different numbers, but
-// for goroutines that share their process's lease.
+// for goroutines that share their process's lease. A reader may have the number of one who has
+// left, if no writer came between them.
 //
 // There are no slots ([locker.WithSlots]), for majorities cannot count. Say that two may have
 // a licence, and three nodes count them:

@@ -3,8 +3,6 @@ package matrix
 import (
 	"context"
 	"time"
-
-	"github.com/lockstile/locker"
 )
 
 // add reads the sets, works, and writes them back with one more element. Like write, it looks
@@ -40,5 +38,5 @@ func (w *worker) add(ctx context.Context, o order, r *report) {
 		r.fail(transaction.Add(ctx, o.Name, l.Token(), o.Value, sets))
 		return
 	}
-	_ = w.out.send(report{Kind: kindWrite, Name: r.Name, Token: r.Token, Value: o.Value, Sets: &sets, At: locker.Now()})
+	_ = w.out.send(report{Kind: kindWrite, Name: r.Name, Token: r.Token, Value: o.Value, Sets: &sets})
 }

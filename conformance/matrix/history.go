@@ -40,7 +40,8 @@ type Write struct {
 	Token   fencing.Token  `json:"token,string"`
 	Shared  bool           `json:"shared,omitempty"` // it is a read, of somebody who shares the lock
 	Value   int            `json:"value"`
-	Adds    bool           `json:"adds,omitempty"` // it writes a set back with the element Value
+	Adds    bool           `json:"adds,omitempty"`   // it writes a set back with the element Value
+	Looked  locker.Instant `json:"looked,omitempty"` // when its holder began to look at its lock; 0: not known
 	At      locker.Instant `json:"at"`
 	Stale   bool           `json:"stale"`   // somebody else had been granted the lock since
 	Refused bool           `json:"refused"` // by the guard; storage without one takes everything
@@ -320,7 +321,7 @@ func (h *History) disorder(exclusion bool) (first, second Span, ok bool) {
 	spans := h.leases()
 	for i, a := range spans {
 		for _, b := range spans[i+1:] {
-			if a.Name == b.Name && (a.Token == b.Token || b.Token < a.Token && after(b, a, exclusion)) {
+			if a.Name == b.Name && (a.Token == b.Token && !a.leftBefore(b) || b.Token < a.Token && after(b, a, exclusion)) {
 				return a, b, true
 			}
 		}
@@ -341,6 +342,12 @@ func (h *History) leases() (spans []Span) {
 		}
 	}
 	return spans
+}
+
+// leftBefore reports whether both are readers of whom s had left before the other was granted. Then
+// they may have one number: neither excludes the other, and a writer between them has another one.
+func (s Span) leftBefore(other Span) bool {
+	return s.Shared && other.Shared && s.Until != 0 && s.Until < other.From
 }
 
 // after reports whether b was certainly granted after a. The answers to two requests
@@ -364,6 +371,12 @@ func (h *History) Stale() (unguarded, guarded int) {
 		}
 	}
 	return unguarded, guarded
+}
+
+// hindered reports whether each stale write took longer than two clocks may differ from its
+// holder's look at its lock to the storage. Where no fault was meant to do that, the machine did.
+func (h *History) hindered() bool {
+	return !slices.ContainsFunc(h.Writes, func(w Write) bool { return w.Stale && (w.Looked == 0 || w.At.Sub(w.Looked) <= slack) })
 }
 
 // early counts the stale writes that no guard could refuse.

@@ -48,6 +48,8 @@ func TestReadersNumbersAreInOrderLeaseByLease(t *testing.T) {
 		{"a reader after a reader", []Span{{Worker: "A", Token: 1, Asked: 1, From: 2}, {Worker: "C", Token: 2, Asked: 3, From: 4}}, true},
 		{"with a smaller number", []Span{{Worker: "A", Token: 2, Asked: 1, From: 2}, {Worker: "C", Token: 1, Asked: 3, From: 4}}, false},
 		{"with the same number", []Span{{Worker: "A", Token: 1, Asked: 1, From: 2}, {Worker: "C", Token: 1, Asked: 3, From: 4}}, false},
+		{"with the number of one who has left", []Span{{Worker: "A", Token: 1, Asked: 1, From: 2, Until: 3}, {Worker: "C", Token: 1, Asked: 1, From: 4}}, true},
+		{"with the number of one who leaves", []Span{{Worker: "A", Token: 1, Asked: 1, From: 2, Until: 5}, {Worker: "C", Token: 1, Asked: 1, From: 4}}, false},
 		{"answers in another order", []Span{{Worker: "A", Token: 2, Asked: 1, From: 3, Until: 4}, {Worker: "C", Token: 1, Asked: 2, From: 5}}, true},
 		{"joined, and noted in another order", []Span{{Worker: "A", Token: 1, Asked: 1, From: 3}, {Worker: "A", Token: 1, Asked: 2, From: 2}}, true},
 		{"joined later", []Span{{Worker: "A", Token: 1, Asked: 1, From: 2}, {Worker: "C", Token: 2, Asked: 3, From: 4}, {Worker: "A", Token: 1, Asked: 5, From: 6}}, true},

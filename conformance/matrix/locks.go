@@ -29,6 +29,7 @@ type lockOp struct {
 // lockState is a lock as a sequential machine: who holds it, and the last token that it gave.
 type lockState struct {
 	last    fencing.Token
+	read    bool // it was a reader's
 	writer  string
 	readers string // their leases, sorted, one for each reader
 }
@@ -48,7 +49,7 @@ func lockModel(exclusion, tokens bool) porcupine.Model {
 			switch {
 			case exclusion && (s.writer != "" || !op.shared && s.readers != ""):
 				return false, s
-			case tokens && !joins && op.token <= s.last && s.last > 0: // a stranger who comes first has none
+			case tokens && !joins && !s.precedes(op):
 				return false, s
 			}
 			return true, s.acquire(op)
@@ -59,8 +60,18 @@ func lockModel(exclusion, tokens bool) porcupine.Model {
 
 func (s lockState) reading() []string { return strings.Fields(s.readers) }
 
+// precedes reports whether an acquire may have that token now. A stranger who comes first has none.
+// A reader may have the number of one who has left: see leftBefore.
+func (s lockState) precedes(op lockOp) bool {
+	has := func(lease string) bool { return strings.HasSuffix(lease, fmt.Sprint("/", op.token)) }
+	again := op.token == s.last && op.shared && s.read && !slices.ContainsFunc(s.reading(), has)
+	return op.token > s.last || s.last == 0 || again
+}
+
 func (s lockState) acquire(op lockOp) lockState {
-	s.last = max(s.last, op.token)
+	if op.token >= s.last {
+		s.last, s.read = op.token, op.shared
+	}
 	if op.shared {
 		s.readers = strings.Join(slices.Sorted(slices.Values(append(s.reading(), op.lease))), " ")
 		return s

@@ -36,6 +36,10 @@ func TestALockThatIsNotLawfulIsFound(t *testing.T) {
 		{"a reader beside a writer", []Span{exclusive("A", 1, 1*second, 4*second), reader("B", 2, 3*second, 5*second)}, false, true, false},
 		{"a writer beside a reader", []Span{reader("A", 1, 1*second, 4*second), exclusive("B", 2, 3*second, 5*second)}, false, true, false},
 		{"a writer below a reader", []Span{reader("A", 2, 1*second, 2*second), exclusive("B", 1, 3*second, 4*second)}, false, false, true},
+		{"a reader has the number of one who has left", []Span{reader("A", 1, 1*second, 2*second), reader("B", 1, 3*second, 5*second)}, true, true, true},
+		{"a reader has the number of one who stays", []Span{reader("A", 1, 1*second, 4*second), reader("B", 1, 3*second, 5*second)}, false, false, true},
+		{"a reader has the number of a writer", []Span{exclusive("A", 1, 1*second, 2*second), reader("B", 1, 3*second, 5*second)}, false, false, true},
+		{"a writer has the number of a reader", []Span{reader("A", 1, 1*second, 2*second), exclusive("B", 1, 3*second, 5*second)}, false, false, true},
 		{"the former ends within the slack", []Span{exclusive("A", 1, 1*second, 3*second+locker.Instant(slack)/2), exclusive("B", 2, 3*second, 4*second)}, true, true, true},
 	} {
 		h := &History{Ended: 10 * second}

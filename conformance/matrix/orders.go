@@ -71,7 +71,7 @@ func (w *Worker) hear(r report) {
 		return
 	case kindWrite:
 		w.awaitDelivery()
-		h.put(Write{Worker: w.Name, Name: r.Name, Token: token, Shared: r.Shared, Value: r.Value, Adds: r.Sets != nil, At: locker.Now()}, r.Sets)
+		h.put(Write{Worker: w.Name, Name: r.Name, Token: token, Shared: r.Shared, Value: r.Value, Adds: r.Sets != nil, Looked: r.At, At: locker.Now()}, r.Sets)
 		return
 	case kindFreed:
 		w.noteTakenAway(r)

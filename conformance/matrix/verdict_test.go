@@ -38,6 +38,36 @@ func TestAStandstillBeforeTheFaultIsAFalseClaim(t *testing.T) {
 	}
 }
 
+// Goal: a holder looks at its lock, the machine does not run it for a while, and its write comes when
+// somebody else holds the lock. That is no false claim, unless there is another stale write.
+func TestAHolderWhomTheMachineHindersMakesNoFalseClaim(t *testing.T) {
+	late, prompt := Write{Looked: 2 * second, At: 4 * second}, Write{Looked: 4 * second, At: 4*second + 1}
+	promise := locker.Guarantees{Exclusion: locker.PromptHolder}
+	for _, c := range []struct {
+		what   string
+		broken locker.Assumptions
+		writes []Write
+		want   Verdict
+	}{
+		{"late", 0, []Write{late}, NotPlayed},
+		{"late, as the scenario wants it", locker.PromptHolder, []Write{late}, BrokenFenced},
+		{"late, and another one", 0, []Write{late, prompt}, FalseClaim},
+		{"nobody knows when it looked", 0, []Write{{At: 4 * second}}, FalseClaim},
+	} {
+		h := &History{Ended: 10 * second}
+		h.granted(Span{Worker: "A", Name: "n", Token: 1, Asked: 0, From: 1 * second, Until: 3 * second})
+		h.granted(Span{Worker: "B", Name: "n", Token: 2, Asked: 2 * second, From: 3 * second})
+		h.claim(Write{Worker: "B", Name: "n", Token: 2})
+		for _, w := range c.writes {
+			w.Worker, w.Name, w.Token = "A", "n", 1
+			h.write(w)
+		}
+		if got, why := judge(promise, c.broken, h); got != c.want {
+			t.Errorf("%s: %s (%s), not %s", c.what, got, why, c.want)
+		}
+	}
+}
+
 func TestTokensThatWentBackDoNotShowThatExclusionCanBreak(t *testing.T) {
 	m := found(locker.Guarantees{Exclusion: locker.PromptHolder, Tokens: locker.PromptHolder}, Broken, Kept, Kept)
 	m.Cells[0].Stale = 0

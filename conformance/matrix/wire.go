@@ -33,7 +33,7 @@ type report struct {
 	ID       int            `json:"id"` // of the order; 0 if nobody asked
 	Kind     string         `json:"kind"`
 	Lock     int            `json:"lock,omitempty"` // the ID of the order that got the lock
-	At       locker.Instant `json:"at"`
+	At       locker.Instant `json:"at"`             // of a write: when the holder began to look at its lock
 	Asked    locker.Instant `json:"asked,omitempty"`
 	Token    uint64         `json:"token,omitempty"`
 	Shared   bool           `json:"shared,omitempty"`   // it is a reader's

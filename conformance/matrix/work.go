@@ -182,6 +182,7 @@ func (w *worker) write(ctx context.Context, o order, r *report) {
 	if l == nil {
 		return
 	}
+	looked := locker.Now()
 	if err := l.Err(); err != nil {
 		r.fail(err)
 		return
@@ -193,7 +194,7 @@ func (w *worker) write(ctx context.Context, o order, r *report) {
 		r.fail(transaction.Write(ctx, o.Name, l.Token(), o.Value))
 		return
 	}
-	_ = w.out.send(report{Kind: kindWrite, Name: r.Name, Token: r.Token, Shared: r.Shared, Value: o.Value, At: locker.Now()})
+	_ = w.out.send(report{Kind: kindWrite, Name: r.Name, Token: r.Token, Shared: r.Shared, Value: o.Value, At: looked})
 }
 
 func (w *worker) unlock(ctx context.Context, o order, r *report) {

@@ -223,7 +223,8 @@ end
 // An entry has the number of its majority from then on. Another entry may have been given
 // just that: requests of readers cross, and each node numbers them in another order. Then
 // the answer is a greater one. Whoever drew a number here since has another one, for the
-// counter is past both.
+// counter is past both. A reader who has left is not looked for: to answer a greater number
+// whenever the counter has reached this one would have readers raise each other without end.
 var raise = newScript(keys + entries + `
 local value, final, first, holder, keep = unpack(ARGV)
 read(redis.call('GET', lock))
