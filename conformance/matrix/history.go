@@ -246,7 +246,7 @@ func (s Span) later(own Span) bool {
 // other. Slots have names of their own.
 func (h *History) Overlap() time.Duration {
 	var longest time.Duration
-	spans := slices.SortedFunc(slices.Values(h.counting()), func(a, b Span) int { return cmp.Compare(a.From, b.From) })
+	spans := h.sorted()
 	for i, a := range spans {
 		for _, b := range spans[i+1:] {
 			if b.From >= h.end(a) {
@@ -329,11 +329,15 @@ func (h *History) disorder(exclusion bool) (first, second Span, ok bool) {
 	return first, second, false
 }
 
+// sorted returns the spans that count, in the order in which they began.
+func (h *History) sorted() []Span {
+	return slices.SortedFunc(slices.Values(h.counting()), func(a, b Span) int { return cmp.Compare(a.From, b.From) })
+}
+
 // leases returns the spans that count, in the order in which they began, without those that a
 // reader's process added to a lease that it had: they have its number.
 func (h *History) leases() (spans []Span) {
-	all := slices.SortedFunc(slices.Values(h.counting()), func(a, b Span) int { return int(a.From - b.From) })
-	for _, s := range all {
+	for _, s := range h.sorted() {
 		joined := func(had Span) bool {
 			return s.Shared && had.Worker == s.Worker && had.Name == s.Name && had.Token == s.Token
 		}

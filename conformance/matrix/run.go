@@ -139,7 +139,7 @@ func (s *servers) play(ctx context.Context, sc Scenario, name string) Cell {
 }
 
 func (s *servers) once(ctx context.Context, sc Scenario, name string) Cell {
-	cell := Cell{Scenario: sc.Name, Subject: s.subject.Name, Verdict: NotPlayed}
+	cell := Cell{Scenario: sc.Name, Subject: s.subject.Name, Verdict: NotPlayed, scenario: sc}
 	ctx, cancel := context.WithTimeoutCause(ctx, playTime, fmt.Errorf("not over after %v", playTime))
 	defer cancel()
 	if ctx.Err() != nil {
@@ -189,7 +189,7 @@ func (s *servers) once(ctx context.Context, sc Scenario, name string) Cell {
 
 func (p *Play) cell(cell Cell, sub Subject, still *standstill) Cell {
 	h, breaks := p.History, p.scenario.Breaks
-	cell.breaks = breaks
+	cell.scenario = p.scenario
 	cell.History, cell.Waited, cell.Overlap = h, p.Waited, max(0, h.Overlap())
 	cell.Stale, cell.Passed = h.Stale()
 	cell.Verdict, cell.Why = judge(sub.Guarantees, breaks, h)

@@ -158,7 +158,7 @@ func SoakMatrix(subjects []Subject, all []Soaked) *Matrix {
 		for _, c := range s.Kept {
 			m.Cells = append(m.Cells, c)
 			if !slices.ContainsFunc(m.Scenarios, func(sc Scenario) bool { return sc.Name == c.Scenario }) {
-				m.Scenarios = append(m.Scenarios, Scenario{Name: c.Scenario, Story: roundStory, Breaks: c.breaks})
+				m.Scenarios = append(m.Scenarios, c.scenario)
 			}
 		}
 	}

@@ -68,13 +68,11 @@ func crowdRound(seed uint64, workers int, d time.Duration) Scenario {
 }
 
 func (p *Play) crowd(rng *rand.Rand, workers int, d time.Duration) {
-	c := &crew{play: p, turn: (*crew).briefly, ttls: []time.Duration{p.TTL}, calm: make(chan struct{}), over: make(chan struct{})}
+	c := newCrew(p, (*crew).briefly)
 	defer c.stop()
+	c.ttls = []time.Duration{p.TTL}
 	c.recruit(workers, job{p.name, []locker.Kind{locker.Exclusive}})
-	chosen := lasting(p.System, p.guarantees)
-	for _, f := range chosen {
-		p.scenario.Breaks |= f.Breaks
-	}
+	chosen := c.excusing(lasting(c.system(), p.guarantees))
 	c.work(1, rng)
 	c.spawn(&c.faults, rng, func(rng *rand.Rand) { c.causeEvery(faultEvery, chosen, rng) })
 	c.judgedAfter(d)
@@ -83,9 +81,9 @@ func (p *Play) crowd(rng *rand.Rand, workers int, d time.Duration) {
 // lasting returns the faults that can come again and again and excuse nothing, or nothing but the
 // late write of a worker that was stopped.
 func lasting(sys *System, g locker.Guarantees) []fault {
-	return slices.DeleteFunc(faultsByChance(), func(f fault) bool {
+	return slices.DeleteFunc(faultsByChance(sys), func(f fault) bool {
 		excuses := (g.Exclusion|g.Tokens)&f.Breaks&^f.also != 0
-		return f.once || f.alone || excuses || f.Needs != nil && f.Needs(sys) != ""
+		return f.once || f.alone || excuses
 	})
 }
 

@@ -77,14 +77,16 @@ var chances = []chance{
 	{scenario: "a stranger's release", alone: true, cause: (*crew).stranger},
 }
 
-// faultsByChance returns all that can come at random.
-func faultsByChance() (all []fault) {
+// faultsByChance returns all that can come to sys at random.
+func faultsByChance(sys *System) (all []fault) {
 	scenarios := Scenarios()
 	for _, c := range chances {
 		i := slices.IndexFunc(scenarios, func(sc Scenario) bool { return sc.Name == c.scenario })
 		f := fault{c, scenarios[i]}
 		f.Breaks |= c.also
-		all = append(all, f)
+		if f.Needs == nil || f.Needs(sys) == "" {
+			all = append(all, f)
+		}
 	}
 	return all
 }
@@ -96,7 +98,7 @@ func (f fault) server() bool { return f.Ruins || f.alone }
 // draw chooses up to four kinds of faults, which come at once. If together they excused
 // everything, there would be nothing to judge. In every second round none excuses anything.
 func draw(rng *rand.Rand, sys *System, g locker.Guarantees) (chosen []fault) {
-	all := slices.DeleteFunc(faultsByChance(), func(f fault) bool { return f.Needs != nil && f.Needs(sys) != "" })
+	all := faultsByChance(sys)
 	rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	n, strict := rng.IntN(5), rng.IntN(2) == 0
 	var broken locker.Assumptions

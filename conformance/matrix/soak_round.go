@@ -22,25 +22,18 @@ const faultTime = 10 * time.Second
 func round(seed uint64) Scenario {
 	return Scenario{
 		Name: fmt.Sprint("seed ", seed), Ruins: true,
-		Story: roundStory,
+		Story: "Workers lock several names in every way that there is, and faults come by chance.",
 		Play:  func(p *Play) { p.round(rand.New(rand.NewPCG(seed, 0))) },
 	}
 }
 
-const roundStory = "Workers lock several names in every way that there is, and faults come by chance."
-
 func (p *Play) round(rng *rand.Rand) {
-	c := &crew{play: p, turn: (*crew).anything, calm: make(chan struct{}), over: make(chan struct{})}
+	c := newCrew(p, (*crew).anything)
 	defer c.stop()
 	c.recruit(workers, c.allKinds(p.name)...)
 	p.names = append(p.names, p.name)
 	c.tryTTLs()
-	known := *p.System // to ask it whether there is a network would start one more
-	known.Client = func() (string, Network, error) { return "", c.seats[0].worker.Load().Net, nil }
-	chosen := draw(rng, &known, p.guarantees)
-	for _, f := range chosen {
-		p.scenario.Breaks |= f.Breaks
-	}
+	chosen := c.excusing(draw(rng, c.system(), p.guarantees))
 	c.work(lanes, rng)
 	c.spawn(&c.faults, rng, func(rng *rand.Rand) { c.lone(p.name, rng) })
 	for _, f := range chosen {
@@ -102,6 +95,26 @@ type seat struct {
 	name   string
 	worker atomic.Pointer[Worker]
 	fault  sync.Mutex // one fault at a time is the worker's own
+}
+
+func newCrew(p *Play, turn func(*crew, *seat, *Worker, *rand.Rand)) *crew {
+	return &crew{play: p, turn: turn, calm: make(chan struct{}), over: make(chan struct{})}
+}
+
+// system is the play's, to be asked what it can break: to ask the play's own whether there is a
+// network would start one more.
+func (c *crew) system() *System {
+	known := *c.play.System
+	known.Client = func() (string, Network, error) { return "", c.seats[0].worker.Load().Net, nil }
+	return &known
+}
+
+// excusing has the round excuse what the chosen faults break.
+func (c *crew) excusing(chosen []fault) []fault {
+	for _, f := range chosen {
+		c.play.scenario.Breaks |= f.Breaks
+	}
+	return chosen
 }
 
 // recruit starts the workers for these jobs.

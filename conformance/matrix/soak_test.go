@@ -52,7 +52,7 @@ func TestARoundNeverExcusesEverything(t *testing.T) {
 			t.Errorf("seed %d: %d faults of servers, and broken is %v", seed, servers, broken)
 		}
 	}
-	for _, f := range faultsByChance() {
+	for _, f := range faultsByChance(everything()) {
 		if want := g.Exclusion&f.Breaks == 0 || g.Tokens&f.Breaks == 0; drawn[f.Name] != want {
 			t.Errorf("%q was drawn: %v, not %v", f.Name, drawn[f.Name], want)
 		}
@@ -65,7 +65,7 @@ func TestARoundNeverExcusesEverything(t *testing.T) {
 // A fault that comes at any moment breaks what its scenario breaks, and perhaps more.
 func TestAFaultBreaksWhatItsScenarioBreaksAndMore(t *testing.T) {
 	scenarios := Scenarios()
-	for _, f := range faultsByChance() {
+	for _, f := range faultsByChance(everything()) {
 		i := slices.IndexFunc(scenarios, func(sc Scenario) bool { return sc.Name == f.Name })
 		if want := scenarios[i].Breaks | f.also; f.Breaks != want {
 			t.Errorf("%q breaks %v, not %v", f.Name, f.Breaks, want)

@@ -51,7 +51,7 @@ type Cell struct {
 	Waited   time.Duration `json:"waited"`  // until the next lock after the fault
 	History  *History      `json:"history"` // nil if there was nothing to play on
 
-	breaks locker.Assumptions // by what was played
+	scenario Scenario
 }
 
 // slack is by how much the times that two processes read may differ.
