@@ -36,7 +36,7 @@ type compareCommand struct {
 	short                        bool
 	soak                         time.Duration
 	seed                         uint64
-	crowd                        int
+	crowd                        uint
 	html, json, markdown, readme string // paths
 }
 
@@ -46,7 +46,7 @@ func (c *compareCommand) flags(fs flagSet) {
 	fs.BoolVar(&c.short, "short", false, "only the backends and scenarios that show most, in about a minute")
 	fs.DurationVar(&c.soak, "soak", 0, "break at random for `DURATION` instead, all kinds of locks at once")
 	fs.Uint64Var(&c.seed, "seed", 0, "begin the soak with round `N`: a failure prints its number")
-	fs.IntVar(&c.crowd, "crowd", 0, "have `N` processes want one lock in the soak, under a fault every two seconds")
+	fs.UintVar(&c.crowd, "crowd", 0, "have `N` processes want one lock in the soak, under a fault every two seconds")
 	fs.StringVar(&c.html, "html", "", "write one page with a timeline of every run to `FILE`")
 	fs.StringVar(&c.json, "json", "", "write everything that happened as JSON to `FILE`")
 	fs.StringVar(&c.markdown, "markdown", "", "write the matrix as Markdown to `FILE`")

@@ -17,15 +17,12 @@ func (c *compareCommand) soakAll(ctx context.Context, subjects []matrix.Subject)
 	if c.scenarios != "" || c.readme != "" {
 		return exitUsage, errors.New("compare: --soak plays no scenarios: leave out --scenarios and --readme")
 	}
-	if c.crowd < 0 {
-		return exitUsage, errors.New("compare: --crowd is a number of processes")
-	}
 	if c.seed == 0 {
 		c.seed = uint64(rand.Uint32())
 	}
 	fmt.Fprintf(os.Stderr, "seed %d\n", c.seed)
 	all := matrix.Soak(ctx, matrix.Settings{Start: testserver.StartChild, Done: tellRound(os.Stderr)}, subjects,
-		matrix.Soaking{Seed: c.seed, For: c.soak, Crowd: c.crowd})
+		matrix.Soaking{Seed: c.seed, For: c.soak, Crowd: int(c.crowd)})
 	m := matrix.SoakMatrix(subjects, all)
 	matrix.WriteSoak(c.textOutput(), m, all)
 	err := errors.Join(

@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/lockstile/locker"
@@ -185,15 +184,16 @@ func (c *crew) stopMidway(rng *rand.Rand) {
 func (c *crew) kill(rng *rand.Rand) {
 	s, done := c.someone(rng)
 	defer done()
-	p, former := c.play, s.worker.Load()
-	p.must(former.Kill())
+	p := c.play
+	p.must(s.worker.Load().Kill())
+	s.lives++
 	c.wait(between(rng, time.Millisecond, time.Second))
 	c.store.Lock()
 	url, net, err := p.System.Client()
 	c.store.Unlock()
 	p.must(err)
 	for end := time.Now().Add(patience); ; p.Sleep(lookAgain) { // the servers may be down just now
-		w, err := p.startAt(p.ctx, nextName(former.Name), url, net)
+		w, err := p.startAt(p.ctx, fmt.Sprint(s.name, ".", s.lives), url, net)
 		if !errors.Is(err, errEndedAtOnce) || time.Now().After(end) {
 			p.must(err)
 			s.worker.Store(w)
@@ -210,16 +210,6 @@ func seatName(i int) string {
 		name += strconv.Itoa(i / letters)
 	}
 	return name
-}
-
-// nextName is A.2 after A, and A.3 after A.2.
-func nextName(name string) string {
-	seat, n, _ := strings.Cut(name, ".")
-	last, err := strconv.Atoi(n)
-	if err != nil {
-		last = 1 // the first
-	}
-	return fmt.Sprint(seat, ".", last+1)
 }
 
 // network breaks a worker's network, or its way to some of the servers. What was held back

@@ -90,11 +90,13 @@ type job struct {
 	kinds []locker.Kind
 }
 
-// seat is a worker's place. Whoever comes after a worker that was killed has another name.
+// seat is a worker's place. Whoever comes after a worker that was killed has another name: after A
+// comes A.2.
 type seat struct {
 	name   string
 	worker atomic.Pointer[Worker]
 	fault  sync.Mutex // one fault at a time is the worker's own
+	lives  int        // workers that it has had; of who has fault
 }
 
 func newCrew(p *Play, turn func(*crew, *seat, *Worker, *rand.Rand)) *crew {
@@ -125,7 +127,7 @@ func (c *crew) recruit(workers int, jobs ...job) {
 		p.names = append(p.names, j.name)
 	}
 	for i := range workers {
-		s := &seat{name: seatName(i)}
+		s := &seat{name: seatName(i), lives: 1}
 		s.worker.Store(p.Worker(s.name))
 		c.seats = append(c.seats, s)
 	}

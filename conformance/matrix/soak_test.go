@@ -115,12 +115,6 @@ func TestASoakKeepsWhatFailed(t *testing.T) {
 	}
 }
 
-func TestWorkersThatComeAfterOthersAreCounted(t *testing.T) {
-	if got := nextName("A1") + nextName(nextName("B")); got != "A1.2B.3" {
-		t.Errorf("they are called %s", got)
-	}
-}
-
 // Goal: tokens that go back between two rounds of a crowd are found: each round has a history of its own.
 func TestTokensMustNotGoBackBetweenTheRoundsOfACrowd(t *testing.T) {
 	s := new(soak)

@@ -2,6 +2,7 @@ package testbed
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"path/filepath"
@@ -81,11 +82,20 @@ func storedOnZooKeeper(lab *matrix.Lab, servers []*testserver.ZooKeeperServer) (
 // size of the tables, with what a VACUUM has not yet made free.
 func storedOnPostgres(url string) (sum matrix.Stored, err error) {
 	err = askPostgres(url, func(ctx context.Context, conn *pgx.Conn) error {
-		return conn.QueryRow(ctx, `SELECT
-			(SELECT count(*) FROM pg_locks WHERE locktype = 'advisory') + coalesce(sum((xpath('/row/n/text()',
-				query_to_xml(format('SELECT count(*) AS n FROM %I', relname), false, true, '')))[1]::text::bigint), 0),
-			coalesce(sum(pg_total_relation_size(oid)), 0)
-			FROM pg_class WHERE relkind = 'r' AND relname LIKE 'lockstile%'`).Scan(&sum.Entries, &sum.Bytes)
+		err := conn.QueryRow(ctx, `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'`).Scan(&sum.Entries)
+		if err != nil {
+			return err
+		}
+		rows, _ := conn.Query(ctx, `SELECT relname::text FROM pg_class WHERE relkind = 'r' AND relname LIKE 'lockstile%'`)
+		tables, err := pgx.CollectRows(rows, pgx.RowTo[string]) // with the error of the query
+		for _, table := range tables {
+			var entries int
+			var bytes int64
+			count := "SELECT count(*), pg_total_relation_size($1::regclass) FROM " + pgx.Identifier{table}.Sanitize()
+			err = errors.Join(err, conn.QueryRow(ctx, count, table).Scan(&entries, &bytes))
+			sum.Entries, sum.Bytes = sum.Entries+entries, sum.Bytes+bytes
+		}
+		return err
 	})
 	return sum, err
 }
