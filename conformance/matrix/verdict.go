@@ -84,7 +84,7 @@ func judge(g locker.Guarantees, broken locker.Assumptions, h *History) (v Verdic
 		return FalseClaim, fmt.Sprintf("token %d of %s came after token %d of %s", second.Token, second.Worker, first.Token, first.Worker)
 	case passed > 0 && !tokensMay:
 		return FalseClaim, count(passed, "stale write") + " got past the guard"
-	case stale > 0 && overlap <= slack && h.hindered() && !exclusionMay:
+	case stale > 0 && overlap <= slack && h.hindered() && !exclusionMay && g.Exclusion.Has(locker.PromptHolder):
 		return NotPlayed, count(stale, "stale write") + " took long from the look at the lock to the storage, which no fault was to cause"
 	case twoHeld && !exclusionMay, overlap > slack && !heldMay:
 		return FalseClaim, said(overlap, stale, "")

@@ -42,17 +42,17 @@ func TestAStandstillBeforeTheFaultIsAFalseClaim(t *testing.T) {
 // somebody else holds the lock. That is no false claim, unless there is another stale write.
 func TestAHolderWhomTheMachineHindersMakesNoFalseClaim(t *testing.T) {
 	late, prompt := Write{Looked: 2 * second, At: 4 * second}, Write{Looked: 4 * second, At: 4*second + 1}
-	promise := locker.Guarantees{Exclusion: locker.PromptHolder}
 	for _, c := range []struct {
-		what   string
-		broken locker.Assumptions
-		writes []Write
-		want   Verdict
+		what           string
+		leanOn, broken locker.Assumptions
+		writes         []Write
+		want           Verdict
 	}{
-		{"late", 0, []Write{late}, NotPlayed},
-		{"late, as the scenario wants it", locker.PromptHolder, []Write{late}, BrokenFenced},
-		{"late, and another one", 0, []Write{late, prompt}, FalseClaim},
-		{"nobody knows when it looked", 0, []Write{{At: 4 * second}}, FalseClaim},
+		{"late", locker.PromptHolder, 0, []Write{late}, NotPlayed},
+		{"late, as the scenario wants it", locker.PromptHolder, locker.PromptHolder, []Write{late}, BrokenFenced},
+		{"late, and another one", locker.PromptHolder, 0, []Write{late, prompt}, FalseClaim},
+		{"late, and that is said to do no harm", locker.DurableServer, 0, []Write{late}, FalseClaim},
+		{"nobody knows when it looked", locker.PromptHolder, 0, []Write{{At: 4 * second}}, FalseClaim},
 	} {
 		h := &History{Ended: 10 * second}
 		h.granted(Span{Worker: "A", Name: "n", Token: 1, Asked: 0, From: 1 * second, Until: 3 * second})
@@ -62,7 +62,7 @@ func TestAHolderWhomTheMachineHindersMakesNoFalseClaim(t *testing.T) {
 			w.Worker, w.Name, w.Token = "A", "n", 1
 			h.write(w)
 		}
-		if got, why := judge(promise, c.broken, h); got != c.want {
+		if got, why := judge(locker.Guarantees{Exclusion: c.leanOn}, c.broken, h); got != c.want {
 			t.Errorf("%s: %s (%s), not %s", c.what, got, why, c.want)
 		}
 	}
