@@ -22,6 +22,7 @@ func TestConformance(t *testing.T) {
 		}
 	})
 	t.Run("two of five down", func(t *testing.T) {
+		t.Parallel()
 		runWhatHangsOnNodes(t, five(t, 5*time.Second, func(srvs []*testserver.RedisServer) {
 			srvs[1].Kill()
 			srvs[3].Kill()
@@ -31,6 +32,7 @@ func TestConformance(t *testing.T) {
 	// gives them back, so its time must be short here, and not that of the suite's
 	// slow replies: where some come too late, a second round may be won.
 	t.Run("one of five silent", func(t *testing.T) {
+		t.Parallel()
 		h := five(t, 1800*time.Millisecond, func(srvs []*testserver.RedisServer) { srvs[2].Pause() })
 		h.TTL = 3 * time.Second
 		runWhatHangsOnNodes(t, h)
@@ -43,7 +45,7 @@ func runWhatHangsOnNodes(t *testing.T, h conformance.Harness) {
 	same := []string{
 		"odd-names", "bad-names", "many-names", "early", "bad-options", "longest-hold", "max-hold", "min-validity", "guarantees",
 		"turns-options", "turns-validity", "turns-max-hold", "turns-renewal", "turns-given-up", "turns-loss",
-		"context-over", "wait-cancelled-in-line", "many-waiters-one-client", "unlock-twice", "goroutines-held", "ticks",
+		"set", "set-limits", "context-over", "wait-cancelled-in-line", "many-waiters-one-client", "unlock-twice", "goroutines-held", "ticks",
 	}
 	t.Run("clause", func(t *testing.T) {
 		for _, c := range conformance.Clauses() {

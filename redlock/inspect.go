@@ -130,7 +130,7 @@ func gather[T any](ctx context.Context, s *store, ask func(context.Context, *red
 	replies := make(chan reply, len(s.nodes))
 	for i, n := range s.nodes {
 		s.locks.Go(func() {
-			ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), lookTime, errSlow)
+			ctx, cancel := endingAfter(ctx, lookTime)
 			defer cancel()
 			answer, err := ask(ctx, n.redis)
 			replies <- reply{i, answer, err}

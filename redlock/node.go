@@ -139,9 +139,19 @@ func (n *node) send(p *part, timeout time.Duration, f func(context.Context) erro
 	defer func() { <-n.conns }()
 	p.busy.Lock()
 	defer p.busy.Unlock()
-	ctx, cancel := context.WithTimeoutCause(context.Background(), timeout, errSlow)
+	ctx, cancel := endingAfter(context.Background(), timeout)
 	defer cancel()
 	return f(ctx)
+}
+
+// endingAfter returns a context that ends after d because a node is slow, and has no deadline: a
+// client that heeds deadlines (ContextTimeoutEnabled) would end the connection with the request.
+// A connection takes several round trips to make. Where these take longer than d, no request
+// would be answered. It keeps the values of ctx alone.
+func endingAfter(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	ctx, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	timer := time.AfterFunc(d, func() { end(errSlow) })
+	return ctx, func() { timer.Stop(); end(nil) }
 }
 
 // identify asks a node, once, which server process it is: two nodes may be one server

@@ -28,8 +28,7 @@ func (s *store) Renew(ctx context.Context, attempts []*attempt) []error {
 	for _, a := range attempts {
 		shortest = min(shortest, a.req().TTL)
 	}
-	own, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), shortest/6, errSlow)
-	context.AfterFunc(own, cancel)
+	own, _ := endingAfter(ctx, shortest/6)
 	answers, onNode := s.unanswered(attempts)
 	renewals := make(chan renewal, len(s.nodes))
 	for node, of := range onNode {

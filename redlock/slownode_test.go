@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/lab/netproxy"
 	"github.com/lockstile/locker/redlock"
 )
 
@@ -60,4 +61,42 @@ func TestRenewalThatIsCutShortIsNoLoss(t *testing.T) {
 	servers[1].Resume()
 	mustRenew(t, lock)
 	mustUnlock(t, lock)
+}
+
+// A connection takes several round trips to make, and then a request takes one. A node has time
+// for the one only. If a request that is given up cost its connection, and the next request had to
+// make another one, no request would ever be answered: on slow networks, and where one slow moment
+// of a busy machine has ended all connections.
+func TestNodesWhoseConnectionsTakeLongToMakeAreOfUse(t *testing.T) {
+	t.Parallel()
+	servers := startNodes(t, 3)
+	for name, heeds := range map[string]bool{"ContextTimeoutEnabled": true, "default": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var clients []redis.UniversalClient
+			var network []*netproxy.Proxy
+			for _, s := range servers {
+				p, err := netproxy.Listen(s.Addr())
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(p.Close)
+				p.Delay(400 * time.Millisecond)
+				network = append(network, p)
+				clients = append(clients, redis.NewClient(&redis.Options{Addr: p.Addr(), ContextTimeoutEnabled: heeds}))
+			}
+			l := newLockerOn(t, clients, redlock.Options{DurableNodes: true, NodeTimeout: 1500 * time.Millisecond})
+			var lock *locker.Lock
+			eventually(t, "granted", func() bool {
+				var err error
+				lock, err = l.TryLock(patience(t), name, locker.WithTTL(12*time.Second), locker.WithoutRenewal())
+				return err == nil
+			})
+			for _, p := range network {
+				p.Heal() // which ends connections
+			}
+			eventually(t, "renewed", func() bool { return lock.Renew(patience(t)) == nil })
+			mustUnlock(t, lock)
+		})
+	}
 }

@@ -67,11 +67,12 @@ func New(rdb redis.UniversalClient, replicas int) *Node {
 //
 // go-redis does not interrupt a read when its context ends. So the request is
 // handed to another goroutine, which costs about as much as the request. That is not
-// needed where ctx cannot end, nor for a release if the client heeds deadlines: the
-// context of a release has nothing else.
+// needed where ctx cannot end, nor for a release with a deadline that the client heeds: the
+// context of such a release has nothing else.
 func (n *Node) send(ctx context.Context, req request) (reply any, repeated bool, err error) {
+	_, hasDeadline := ctx.Deadline()
 	for try := range tries {
-		if ctx.Done() == nil || req.script.releases() && n.heeds {
+		if ctx.Done() == nil || req.script.releases() && hasDeadline && n.heeds {
 			reply, err = n.eval(ctx, req)
 		} else {
 			reply, err = bounded(ctx, func(ctx context.Context) (any, error) { return n.eval(ctx, req) })

@@ -1,6 +1,7 @@
 package redisnode
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -191,4 +192,23 @@ func TestSecondThatMayNotBeOverDoesNotCountForTheUptime(t *testing.T) {
 		return
 	}
 	t.Fatal("never asked within one second of its clock")
+}
+
+// A client that heeds deadlines cannot heed a context that has none: its release, too, ends with
+// the context, and not with the client's own patience.
+func TestReleaseEndsWithAContextThatHasNoDeadline(t *testing.T) {
+	srv := testserver.Redis(t)
+	rdb := redis.NewClient(&redis.Options{Addr: srv.Addr(), ContextTimeoutEnabled: true, ReadTimeout: 10 * time.Second})
+	defer rdb.Close()
+	n := NewOfQuorum(rdb, 0)
+	defer n.mail.Close()
+	holder := newAttempt(t, "a")
+	mustGrant(t, n, holder)
+	srv.Pause()
+	ctx, cancel := context.WithCancelCause(context.Background())
+	slow := errors.New("the node is slow")
+	time.AfterFunc(100*time.Millisecond, func() { cancel(slow) })
+	if err := n.Release(ctx, holder, 0); !errors.Is(err, slow) {
+		t.Errorf("the release ended with: %v", err)
+	}
 }
