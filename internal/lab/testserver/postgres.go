@@ -158,15 +158,16 @@ func askPostgres(url string) error {
 }
 
 // Kill ends the server and all its backends as kill -9 does, and waits until the
-// server is gone.
+// server is gone. That is so once its backends have ended: even a paused one holds its stderr open.
 func (s *PostgresServer) Kill() {
 	backends := childrenOf(s.process.cmd.Process.Pid)
-	s.process.kill()
+	_ = s.process.cmd.Process.Kill() // it may have ended already
 	for _, pid := range backends {
 		if p, err := os.FindProcess(pid); err == nil {
 			_ = p.Kill() // it may have ended by itself, now that its parent is gone
 		}
 	}
+	<-s.process.gone
 	s.removeSegment()
 }
 

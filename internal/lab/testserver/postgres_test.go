@@ -43,3 +43,11 @@ func hasSegment(t *testing.T, id string) bool {
 	}
 	return false
 }
+
+// A paused backend does not notice that its server is gone.
+func TestPausedPostgresIsKilled(t *testing.T) {
+	s := Postgres(t)
+	s.Pause()
+	s.Kill()
+	s.Start()
+}

@@ -16,7 +16,7 @@ tests() {
 	for package in redlock zookeeper postgres internal/lab/testbed singlenode conformance etcd internal/redisnode driver cmd/locker open; do
 		if [ -d "$package" ]; then first+=("./$package"); fi
 	done
-	go test -json -race -count=1 -timeout 25m -vet=off -ldflags=-w -parallel 4 "$@" "${first[@]}" ./...
+	go test -json -race -count=1 -timeout 25m -vet=off -ldflags=-w -parallel 6 "$@" "${first[@]}" ./...
 }
 
 # small MODULE… runs one after another; their output must not mix with the large one's.
