@@ -45,7 +45,7 @@ func runWhatHangsOnNodes(t *testing.T, h conformance.Harness) {
 	same := []string{
 		"odd-names", "bad-names", "many-names", "early", "bad-options", "longest-hold", "max-hold", "min-validity", "guarantees",
 		"turns-options", "turns-validity", "turns-max-hold", "turns-renewal", "turns-given-up", "turns-loss",
-		"set", "set-limits", "context-over", "wait-cancelled-in-line", "many-waiters-one-client", "unlock-twice", "goroutines-held", "ticks",
+		"context-over", "wait-cancelled-in-line", "many-waiters-one-client", "unlock-twice", "goroutines-held", "ticks",
 	}
 	t.Run("clause", func(t *testing.T) {
 		for _, c := range conformance.Clauses() {

@@ -86,17 +86,28 @@ func TestNodesWhoseConnectionsTakeLongToMakeAreOfUse(t *testing.T) {
 				clients = append(clients, redis.NewClient(&redis.Options{Addr: p.Addr(), ContextTimeoutEnabled: heeds}))
 			}
 			l := newLockerOn(t, clients, redlock.Options{DurableNodes: true, NodeTimeout: 1500 * time.Millisecond})
-			var lock *locker.Lock
-			eventually(t, "granted", func() bool {
-				var err error
-				lock, err = l.TryLock(patience(t), name, locker.WithTTL(12*time.Second), locker.WithoutRenewal())
-				return err == nil
-			})
-			for _, p := range network {
-				p.Heal() // which ends connections
+			ctx := patience(t)
+			renewed := func() bool {
+				lock, err := l.TryLock(ctx, name, locker.WithTTL(12*time.Second), locker.WithoutRenewal())
+				if err != nil {
+					return false
+				}
+				for _, p := range network {
+					p.Heal() // which ends connections
+				}
+				for lock.Err() == nil {
+					if lock.Renew(ctx) == nil {
+						mustUnlock(t, lock)
+						return true
+					}
+				}
+				return false
 			}
-			eventually(t, "renewed", func() bool { return lock.Renew(patience(t)) == nil })
-			mustUnlock(t, lock)
+			for !renewed() {
+				if ctx.Err() != nil {
+					t.Fatal("no lock was granted, and renewed over new connections")
+				}
+			}
 		})
 	}
 }
