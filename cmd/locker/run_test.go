@@ -192,8 +192,8 @@ func TestSignalsArePassedOnToTheCommand(t *testing.T) {
 	free(t, url, "x")
 }
 
-// Of signals that come at once, Go delivers the one with the smallest number first, and SIGTERM
-// is not the first of these: whoever ends with it has outlived those before it.
+// SIGTERM comes last, so whoever ends with it has outlived the others. Of signals that come at once
+// Go delivers the smallest number first: only SIGWINCH may then be the later one.
 func TestSignalsThatSayNothingOfAnEndDoNotEndAWait(t *testing.T) {
 	t.Parallel()
 	url := redisURL(t)

@@ -37,7 +37,7 @@ token that is not greater. At the end the store must not hold more than after on
 - *Store before*, *after*: keys, rows, nodes, files, sessions and places in queues, and the memory, or the size of the
   tables or of etcd's compacted database, as the servers say.
 
-The figures are no measure of speed: several backends were broken at once, on two cores.
+The figures are no measure of speed: backends are broken side by side, on one machine.
 
 ` + matrix.SoakHead
 

@@ -186,14 +186,14 @@ func (c *crew) kill(rng *rand.Rand) {
 	defer done()
 	p := c.play
 	p.must(s.worker.Load().Kill())
-	s.lives++
+	name := s.successor()
 	c.wait(between(rng, time.Millisecond, time.Second))
 	c.store.Lock()
 	url, net, err := p.System.Client()
 	c.store.Unlock()
 	p.must(err)
 	for end := time.Now().Add(patience); ; p.Sleep(lookAgain) { // the servers may be down just now
-		w, err := p.startAt(p.ctx, fmt.Sprint(s.name, ".", s.lives), url, net)
+		w, err := p.startAt(p.ctx, name, url, net)
 		if !errors.Is(err, errEndedAtOnce) || time.Now().After(end) {
 			p.must(err)
 			s.worker.Store(w)

@@ -90,13 +90,18 @@ type job struct {
 	kinds []locker.Kind
 }
 
-// seat is a worker's place. Whoever comes after a worker that was killed has another name: after A
-// comes A.2.
+// seat is a worker's place.
 type seat struct {
 	name   string
 	worker atomic.Pointer[Worker]
 	fault  sync.Mutex // one fault at a time is the worker's own
 	lives  int        // workers that it has had; of who has fault
+}
+
+// successor names the worker that comes after one that was killed: A.2 after A, and then A.3.
+func (s *seat) successor() string {
+	s.lives++
+	return fmt.Sprint(s.name, ".", s.lives)
 }
 
 func newCrew(p *Play, turn func(*crew, *seat, *Worker, *rand.Rand)) *crew {

@@ -65,6 +65,9 @@ func TestARoundNeverExcusesEverything(t *testing.T) {
 // A fault that comes at any moment breaks what its scenario breaks, and perhaps more.
 func TestAFaultBreaksWhatItsScenarioBreaksAndMore(t *testing.T) {
 	scenarios := Scenarios()
+	if n := len(faultsByChance(everything())); n != len(chances) {
+		t.Errorf("%d of %d faults can come where everything can be broken", n, len(chances))
+	}
 	for _, f := range faultsByChance(everything()) {
 		i := slices.IndexFunc(scenarios, func(sc Scenario) bool { return sc.Name == f.Name })
 		if want := scenarios[i].Breaks | f.also; f.Breaks != want {
@@ -112,6 +115,13 @@ func TestASoakKeepsWhatFailed(t *testing.T) {
 	}
 	if len(s.Kept) > maxKept+1 {
 		t.Errorf("%d histories are kept", len(s.Kept))
+	}
+}
+
+func TestWorkersThatComeAfterOthersAreCounted(t *testing.T) {
+	a, b := &seat{name: "A1", lives: 1}, &seat{name: "B", lives: 1}
+	if got := a.successor() + b.successor() + b.successor(); got != "A1.2B.2B.3" {
+		t.Errorf("they are called %s", got)
 	}
 }
 

@@ -51,7 +51,7 @@ type Cell struct {
 	Waited   time.Duration `json:"waited"`  // until the next lock after the fault
 	History  *History      `json:"history"` // nil if there was nothing to play on
 
-	scenario Scenario
+	scenario Scenario // as it was played: a round decides what it breaks
 }
 
 // slack is by how much the times that two processes read may differ.
