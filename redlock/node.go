@@ -144,15 +144,20 @@ func (n *node) send(p *part, timeout time.Duration, f func(context.Context) erro
 	return f(ctx)
 }
 
-// endingAfter returns a context that ends after d because a node is slow, and has no deadline: a
-// client that heeds deadlines (ContextTimeoutEnabled) would end the connection with the request.
-// A connection takes several round trips to make. Where these take longer than d, no request
-// would be answered. It keeps the values of ctx alone.
+// endingAfter returns a context that ends after d because a node is slow, and has a later deadline: a
+// client that heeds deadlines (ContextTimeoutEnabled) ends the connection at that. A connection takes
+// several round trips to make. Where these take longer than d, and a request that is given up
+// cost its connection, no request would be answered. It keeps the values of ctx alone.
 func endingAfter(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
-	ctx, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	ctx, free := context.WithTimeout(context.WithoutCancel(ctx), d+connTime)
+	ctx, end := context.WithCancelCause(ctx)
 	timer := time.AfterFunc(d, func() { end(errSlow) })
-	return ctx, func() { timer.Stop(); end(nil) }
+	return ctx, func() { timer.Stop(); end(nil); free() }
 }
+
+// connTime is how much longer than a request its connection is kept, in which nothing may ever arrive
+// again: go-redis gives a new connection as much by default.
+const connTime = 5 * time.Second
 
 // identify asks a node, once, which server process it is: two nodes may be one server
 // under two addresses.

@@ -111,3 +111,35 @@ func TestNodesWhoseConnectionsTakeLongToMakeAreOfUse(t *testing.T) {
 		})
 	}
 }
+
+// A firewall forgets connections: they stay silent for ever, and nobody ends them. The client leaves
+// the end of a request to its context: ContextTimeoutEnabled, and no ReadTimeout. A request that is
+// given up must not keep its connection's place in the pool for ever, or the pool is used up and no
+// node can be asked again.
+func TestConnectionsThatAreSilentForEverDoNotUseUpThePool(t *testing.T) {
+	t.Parallel()
+	servers := startNodes(t, 3)
+	var clients []redis.UniversalClient
+	var network []*netproxy.Proxy
+	for _, s := range servers {
+		p, err := netproxy.Listen(s.Addr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(p.Close)
+		network = append(network, p)
+		clients = append(clients, redis.NewClient(&redis.Options{Addr: p.Addr(), ContextTimeoutEnabled: true, ReadTimeout: -1, PoolSize: 1}))
+	}
+	l := newLockerOn(t, clients, redlock.Options{DurableNodes: true, NodeTimeout: time.Second})
+	lock := mustLockOn(t, l, servers, locker.WithTTL(30*time.Second), locker.WithoutRenewal())
+	for _, p := range network {
+		p.Stall()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	if err := lock.Renew(ctx); !errors.Is(err, locker.ErrUnavailable) {
+		t.Fatal(err)
+	}
+	mustRenew(t, lock)
+	mustUnlock(t, lock)
+}

@@ -37,7 +37,7 @@ type Node struct {
 	counts   int    // 1 if PUBLISH counts all listeners, which it does not in a Cluster
 	replicas int
 	acquire  *script
-	heeds    bool // the client heeds a context's deadline
+	heeds    bool // the client heeds a context's deadline, which is its end
 
 	known atomic.Bool // the server has answered us, which it does not do to strangers
 	plain atomic.Bool // no hook of the client's rewrites keys
@@ -67,12 +67,11 @@ func New(rdb redis.UniversalClient, replicas int) *Node {
 //
 // go-redis does not interrupt a read when its context ends. So the request is
 // handed to another goroutine, which costs about as much as the request. That is not
-// needed where ctx cannot end, nor for a release with a deadline that the client heeds: the
-// context of such a release has nothing else.
+// needed where ctx cannot end, nor for a release if the client heeds deadlines: the
+// context of a release has nothing else.
 func (n *Node) send(ctx context.Context, req request) (reply any, repeated bool, err error) {
-	_, hasDeadline := ctx.Deadline()
 	for try := range tries {
-		if ctx.Done() == nil || req.script.releases() && hasDeadline && n.heeds {
+		if ctx.Done() == nil || req.script.releases() && n.heeds {
 			reply, err = n.eval(ctx, req)
 		} else {
 			reply, err = bounded(ctx, func(ctx context.Context) (any, error) { return n.eval(ctx, req) })

@@ -12,10 +12,10 @@ import (
 
 // NewOfQuorum returns a Node that is one of several. Tokens and tickets are
 // lifted to [Ask].Offer, and the node does not grant before it has been up for
-// longer than quarantine, unless that is 0.
+// longer than quarantine, unless that is 0. Contexts may end before their deadlines.
 func NewOfQuorum(rdb redis.UniversalClient, quarantine time.Duration) *Node {
 	n := New(rdb, 0)
-	n.acquire, n.quarantine = acquireOfQuorum, quarantine.Milliseconds()
+	n.acquire, n.quarantine, n.heeds = acquireOfQuorum, quarantine.Milliseconds(), false
 	return n
 }
 

@@ -194,9 +194,20 @@ func TestSecondThatMayNotBeOverDoesNotCountForTheUptime(t *testing.T) {
 	t.Fatal("never asked within one second of its clock")
 }
 
-// A client that heeds deadlines cannot heed a context that has none: its release, too, ends with
-// the context, and not with the client's own patience.
+// A client that heeds deadlines cannot heed a context that has none, or ends before its own: its
+// release, too, ends with the context, and not with the client's own patience.
 func TestReleaseEndsWithAContextThatHasNoDeadline(t *testing.T) {
+	releaseEndsWith(t, context.Background())
+}
+
+func TestReleaseEndsWithAContextThatEndsBeforeItsDeadline(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
+	defer cancel()
+	releaseEndsWith(t, ctx)
+}
+
+func releaseEndsWith(t *testing.T, ctx context.Context) {
+	t.Helper()
 	srv := testserver.Redis(t)
 	rdb := redis.NewClient(&redis.Options{Addr: srv.Addr(), ContextTimeoutEnabled: true, ReadTimeout: 10 * time.Second})
 	defer rdb.Close()
@@ -205,7 +216,7 @@ func TestReleaseEndsWithAContextThatHasNoDeadline(t *testing.T) {
 	holder := newAttempt(t, "a")
 	mustGrant(t, n, holder)
 	srv.Pause()
-	ctx, cancel := context.WithCancelCause(context.Background())
+	ctx, cancel := context.WithCancelCause(ctx)
 	slow := errors.New("the node is slow")
 	time.AfterFunc(100*time.Millisecond, func() { cancel(slow) })
 	if err := n.Release(ctx, holder, 0); !errors.Is(err, slow) {
