@@ -2,6 +2,7 @@ package redisnode
 
 import (
 	"context"
+	"errors"
 
 	"github.com/lockstile/locker/driver"
 )
@@ -25,6 +26,9 @@ func bounded[T any](ctx context.Context, f func(context.Context) (T, error)) (T,
 	}()
 	select {
 	case r := <-done:
+		if over := ctx.Err(); over != nil && errors.Is(r.err, over) {
+			r.err = context.Cause(ctx) // the client says that it was cancelled, and not why
+		}
 		return r.reply, r.err
 	case <-ctx.Done():
 		var none T
