@@ -245,7 +245,12 @@ func (s Span) later(own Span) bool {
 // Overlap is the longest time for which two holders believed at once that exclude each
 // other. Slots have names of their own.
 func (h *History) Overlap() time.Duration {
-	var longest time.Duration
+	longest, _ := h.overlap()
+	return longest
+}
+
+// overlap is Overlap, and the longest such time of two neither of whom was stopped midway.
+func (h *History) overlap() (longest, awake time.Duration) {
 	spans := h.sorted()
 	for i, a := range spans {
 		for _, b := range spans[i+1:] {
@@ -256,10 +261,14 @@ func (h *History) Overlap() time.Duration {
 				continue
 			}
 			from, until := max(a.From, b.From), min(h.end(a), h.end(b))
-			longest = max(longest, until.Sub(from)-h.stoppedFor(from, until, a.Worker, b.Worker))
+			both := until.Sub(from) - h.stoppedFor(from, until, a.Worker, b.Worker)
+			longest = max(longest, both)
+			if !h.midway(a) && !h.midway(b) {
+				awake = max(awake, both)
+			}
 		}
 	}
-	return longest
+	return longest, awake
 }
 
 // paused notes that a worker's process has been stopped, midway or not.
@@ -279,9 +288,11 @@ func (h *History) woke(worker string) {
 	}
 }
 
-// midway reports whether a worker was stopped between its look and its write.
-func (h *History) midway() bool {
-	return slices.ContainsFunc(h.Pauses, func(p Pause) bool { return p.Midway })
+// midway reports whether a holder was stopped between a look and a write while it believed.
+func (h *History) midway(s Span) bool {
+	return slices.ContainsFunc(h.Pauses, func(p Pause) bool {
+		return p.Midway && p.Worker == s.Worker && p.From < h.end(s) && (p.Until == 0 || p.Until > s.From)
+	})
 }
 
 // stoppedFor returns for how long, between two instants, one of the workers was stopped.
@@ -381,6 +392,18 @@ func (h *History) Stale() (unguarded, guarded int) {
 // holder's look at its lock to the storage. Where no fault was meant to do that, the machine did.
 func (h *History) hindered() bool {
 	return !slices.ContainsFunc(h.Writes, func(w Write) bool { return w.Stale && (w.Looked == 0 || w.At.Sub(w.Looked) <= slack) })
+}
+
+// misled counts the writes whose holders began to look at their lock when somebody else had been granted
+// it: the look was wrong, and nothing that happened between it and the write explains that.
+func (h *History) misled() (n int) {
+	for _, w := range h.Writes {
+		own, ok := h.own(w)
+		if ok && w.Stale && slices.ContainsFunc(h.Spans, func(s Span) bool { return s.later(own) && s.From < w.Looked.Add(-slack) }) {
+			n++
+		}
+	}
+	return n
 }
 
 // early counts the stale writes that no guard could refuse.

@@ -59,18 +59,20 @@ const slack = 5 * time.Millisecond
 
 // judge compares what happened with what was declared. Only broken was broken. That a holder was
 // stopped excuses its late writes, and no second holder: a stopped process believes nothing,
-// unless it is midway.
+// unless it is midway. A late write excuses nothing else.
 func judge(g locker.Guarantees, broken locker.Assumptions, h *History) (v Verdict, why string) {
 	broken |= locker.Unpromised
 	exclusionMay, tokensMay := g.Exclusion&broken != 0, g.Tokens&broken != 0 || h.Tokenless
-	heldMay := exclusionMay && (h.midway() || g.Exclusion&broken != locker.PromptHolder)
+	storeMay := g.Exclusion&broken&^locker.PromptHolder != 0 // grant a lock that somebody has
 	stale, passed := h.Stale()
-	overlap := h.Overlap()
-	first, second, disorder := h.disorder(!heldMay || tokensMay) // a doubt blames nobody for what is promised
+	overlap, awake := h.overlap()
+	heldMay := storeMay || exclusionMay && overlap > awake
+	first, second, disorder := h.disorder(!storeMay || tokensMay) // a doubt blames nobody for what is promised
 	victim, takenAway := h.TakenAway()
 	unlawful, lawful := h.unlawful(!heldMay, !tokensMay)
 	lost := h.Updates.lost()
 	twoHeld := overlap > slack || stale > 0 || len(lost.Unguarded) > 0
+	hindered := stale > 0 && h.hindered() && overlap <= slack && len(lost.Unguarded) == 0 && !exclusionMay && g.Exclusion.Has(locker.PromptHolder)
 	switch {
 	case !h.Linearizable():
 		return FalseClaim, "the guarded register is not linearizable"
@@ -84,9 +86,9 @@ func judge(g locker.Guarantees, broken locker.Assumptions, h *History) (v Verdic
 		return FalseClaim, fmt.Sprintf("token %d of %s came after token %d of %s", second.Token, second.Worker, first.Token, first.Worker)
 	case passed > 0 && !tokensMay:
 		return FalseClaim, count(passed, "stale write") + " got past the guard"
-	case stale > 0 && overlap <= slack && h.hindered() && !exclusionMay && g.Exclusion.Has(locker.PromptHolder):
-		return NotPlayed, count(stale, "stale write") + " took long from the look at the lock to the storage, which no fault was to cause"
-	case twoHeld && !exclusionMay, overlap > slack && !heldMay:
+	case h.misled() > 0 && !storeMay:
+		return FalseClaim, count(h.misled(), "holder") + " looked at the lock and believed, though somebody else had been granted it"
+	case twoHeld && !exclusionMay && !hindered, awake > slack && !storeMay:
 		return FalseClaim, said(overlap, stale, "")
 	case lawful == porcupine.Illegal:
 		return FalseClaim, "no order of the calls on " + unlawful + " is one that a lock with tokens allows"
@@ -94,6 +96,8 @@ func judge(g locker.Guarantees, broken locker.Assumptions, h *History) (v Verdic
 		return NotPlayed, fmt.Sprintf("whether there is a lawful order of the calls on %s was not found out in %v", unlawful, checkTime)
 	case takenAway && broken == locker.Unpromised && !exclusionMay: // a server that forgot its data takes a lock away, too, and gives it to nobody
 		return FalseClaim, fmt.Sprintf("the store gave the lock of %s away while it was valid", victim.Worker)
+	case hindered:
+		return NotPlayed, count(stale, "stale write") + " took long from the look at the lock to the storage, which no fault was to cause"
 	case h.Tokenless && twoHeld:
 		return Broken, said(overlap, stale, "there is no token to refuse by")
 	case disorder || passed > 0 || len(lost.Guarded) > 0:

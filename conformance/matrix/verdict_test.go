@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/fencing"
 )
 
 const second = locker.Instant(time.Second)
@@ -53,6 +54,9 @@ func TestAHolderWhomTheMachineHindersMakesNoFalseClaim(t *testing.T) {
 		{"late, and another one", locker.PromptHolder, 0, []Write{late, prompt}, FalseClaim},
 		{"late, and that is said to do no harm", locker.DurableServer, 0, []Write{late}, FalseClaim},
 		{"nobody knows when it looked", locker.PromptHolder, 0, []Write{{At: 4 * second}}, FalseClaim},
+		{"late, and its look was wrong", locker.PromptHolder, 0, []Write{{Looked: 3*second + second/2, At: 4 * second}}, FalseClaim},
+		{"prompt, and its look was wrong, though holders are stopped", locker.PromptHolder, locker.PromptHolder, []Write{prompt}, FalseClaim},
+		{"prompt, and its look was wrong, as of a store that forgets", locker.DurableServer, locker.DurableServer, []Write{prompt}, BrokenFenced},
 	} {
 		h := &History{Ended: 10 * second}
 		h.granted(Span{Worker: "A", Name: "n", Token: 1, Asked: 0, From: 1 * second, Until: 3 * second})
@@ -63,6 +67,68 @@ func TestAHolderWhomTheMachineHindersMakesNoFalseClaim(t *testing.T) {
 			h.write(w)
 		}
 		if got, why := judge(locker.Guarantees{Exclusion: c.leanOn}, c.broken, h); got != c.want {
+			t.Errorf("%s: %s (%s), not %s", c.what, got, why, c.want)
+		}
+	}
+}
+
+// Goal: a late write that the machine is blamed for hides nothing else that is wrong.
+func TestAHolderWhomTheMachineHindersHidesNoFalseClaim(t *testing.T) {
+	m := func(s Span) Span {
+		s.Name, s.Asked = "m", s.From-second/2
+		return s
+	}
+	for _, c := range []struct {
+		what  string
+		spans []Span
+		want  Verdict
+	}{
+		{"nothing else", nil, NotPlayed},
+		{"a lock was taken away", []Span{m(Span{Worker: "C", Token: 1, From: 1 * second, Until: 2 * second, TakenAway: true})}, FalseClaim},
+		{"no order of the calls is lawful", []Span{
+			m(Span{Worker: "C", Token: 1, Shared: true, From: 1 * second, Until: 2 * second}),
+			m(Span{Worker: "D", Token: 2, From: 3 * second, Until: 4 * second}),
+			m(Span{Worker: "C", Token: 1, Shared: true, From: 5 * second, Until: 6 * second}),
+		}, FalseClaim},
+	} {
+		h := &History{Ended: 10 * second}
+		h.granted(Span{Worker: "A", Name: "n", Token: 1, Asked: 0, From: 1 * second, Until: 3 * second})
+		h.granted(Span{Worker: "B", Name: "n", Token: 2, Asked: 2 * second, From: 3 * second})
+		for i, s := range c.spans {
+			s.id = i
+			h.granted(s)
+		}
+		h.claim(Write{Worker: "B", Name: "n", Token: 2})
+		h.write(Write{Worker: "A", Name: "n", Token: 1, Looked: 2 * second, At: 4 * second})
+		if got, why := judge(locker.Guarantees{Exclusion: locker.PromptHolder}, 0, h); got != c.want {
+			t.Errorf("%s: %s (%s), not %s", c.what, got, why, c.want)
+		}
+	}
+}
+
+// Goal: that a holder was stopped midway is why two believe at once of whom it is one. It is no reason
+// for others, nor for tokens that go back: the store has forgotten nothing.
+func TestAHolderWhoIsStoppedMidwayExcusesNobodyElse(t *testing.T) {
+	n := func(worker string, token fencing.Token, asked, from, until locker.Instant) Span {
+		return Span{Worker: worker, Name: "n", Token: token, Asked: asked, From: from, Until: until, id: int(token)}
+	}
+	for _, c := range []struct {
+		what    string
+		stopped string
+		spans   []Span
+		want    Verdict
+	}{
+		{"one of two who hold at once", "A", []Span{n("A", 1, 0, 1*second, 5*second), n("B", 2, 0, 3*second, 6*second)}, BrokenFenced},
+		{"neither of them", "C", []Span{n("A", 1, 0, 1*second, 5*second), n("B", 2, 0, 3*second, 6*second)}, FalseClaim},
+		{"one of two who come one after another", "A", []Span{n("A", 1, 0, 1*second, 3*second), n("B", 2, 0, 4*second, 6*second)}, Kept},
+		{"and the second, who has waited, has the smaller token", "A", []Span{n("A", 2, 0, 1*second, 3*second), n("B", 1, 0, 4*second, 6*second)}, FalseClaim},
+	} {
+		h := &History{Ended: 10 * second, Pauses: []Pause{{Worker: c.stopped, From: 2 * second, Until: 5 * second, Midway: true}}}
+		for _, s := range c.spans {
+			h.granted(s)
+		}
+		g := locker.Guarantees{Exclusion: locker.PromptHolder | locker.DurableServer, Tokens: locker.ForwardClock}
+		if got, why := judge(g, locker.PromptHolder, h); got != c.want {
 			t.Errorf("%s: %s (%s), not %s", c.what, got, why, c.want)
 		}
 	}
