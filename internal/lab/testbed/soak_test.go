@@ -47,7 +47,7 @@ func TestASoakFindsEveryFlawWithinAMinute(t *testing.T) {
 
 func TestASoakFindsNothingWrongWithASpecimenThatHasNoFlaw(t *testing.T) {
 	t.Parallel()
-	for _, s := range matrix.Soak(t.Context(), settings(t), []matrix.Subject{testbed.Specimen("")}, matrix.Soaking{Seed: 1, For: 40 * time.Second}) {
+	for _, s := range matrix.Soak(t.Context(), settings(t), []matrix.Subject{testbed.Specimen("")}, matrix.Soaking{Seed: 1, For: 20 * time.Second}) {
 		for _, c := range s.Kept {
 			if c.Verdict != matrix.Kept && c.Verdict != matrix.BrokenFenced && c.Verdict != matrix.Unavailable {
 				t.Errorf("%s: %s (%s)\n%s", c.Scenario, c.Verdict, c.Why, c.History.Text())
