@@ -87,7 +87,7 @@ func (s *small) Acquire(ctx context.Context, t *try, wait driver.Wait) (driver.G
 // run bounds each request: whether to go on waiting for a silent server is the driver's
 // decision.
 func (s *small) run(ctx context.Context, script *redis.Script, t *try, args ...any) (int64, error) {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	answered := make(chan *redis.Cmd, 1)
 	go func() { // the client does not notice that ctx was cancelled
