@@ -3,6 +3,7 @@ package mailbox_test
 import (
 	"context"
 	"errors"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -184,5 +185,89 @@ func TestCloseDoesNotWaitForASilentStore(t *testing.T) {
 			t.Errorf("Close took %v", time.Since(began))
 		}
 		<-answers
+	})
+}
+
+// While nobody listens, no channel is named: the store takes whoever waits on the old one for
+// dead, and drops it from the queue.
+func TestChannelOfAConnectionThatBrokeIsNotNamed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		opened, broken, opens := 0, make(chan error), make(chan struct{})
+		m := mailbox.New(func(ctx context.Context, m *mailbox.Mailbox) error {
+			if opened++; opened > 1 {
+				<-opens
+			}
+			m.Ready("channel " + strconv.Itoa(opened))
+			select {
+			case err := <-broken:
+				return err
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		})
+		defer m.Close()
+		box := mailbox.NewBox()
+		if err := m.Open(t.Context(), "somebody", box.Put); err != nil || m.Channel() != "channel 1" {
+			t.Fatalf("words go to %q: %v", m.Channel(), err)
+		}
+		broken <- errors.New("it breaks")
+		synctest.Wait()
+		if m.Channel() != "" {
+			t.Errorf("the connection broke, and words go to %q", m.Channel())
+		}
+		close(opens)
+		if err := box.Sleep(t.Context(), time.Hour); err != nil || m.Channel() != "channel 2" {
+			t.Errorf("the connection is there again, and words go to %q: %v", m.Channel(), err)
+		}
+	})
+}
+
+// The connection breaks and cannot be opened again: a pooler has come in between, or the server
+// takes no more connections. Whoever sleeps has to be told, for no word will wake it.
+func TestWaitersAskWhenWordsArriveNoMore(t *testing.T) {
+	for _, why := range []error{mailbox.ErrNoWords, mailbox.ErrNoWordsNow} {
+		synctest.Test(t, func(t *testing.T) {
+			opened, broken := 0, make(chan error)
+			m := mailbox.New(func(_ context.Context, m *mailbox.Mailbox) error {
+				if opened++; opened > 1 {
+					return why
+				}
+				m.Ready("a channel")
+				return <-broken
+			})
+			defer m.Close()
+			box := mailbox.NewBox()
+			if err := m.Open(t.Context(), "somebody", box.Put); err != nil {
+				t.Fatal(err)
+			}
+			broken <- errors.New("it breaks")
+			began := time.Now()
+			if err := box.Sleep(t.Context(), time.Hour); err != nil || time.Since(began) > time.Minute {
+				t.Errorf("%v: it asks after %v: %v", why, time.Since(began), err)
+			}
+			if !m.Silent() {
+				t.Errorf("%v: it does not know that it has to poll", why)
+			}
+		})
+	}
+}
+
+// A connection is kept, and opened again when it breaks, for as long as somebody waits. A call
+// that has ended does not.
+func TestCallThatEndsWhileTheConnectionIsOpenedDoesNotWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := mailbox.New(func(ctx context.Context, _ *mailbox.Mailbox) error {
+			<-ctx.Done() // the store is silent
+			return ctx.Err()
+		})
+		defer m.Close()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := m.Open(ctx, "somebody", mailbox.NewBox().Put); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Open: %v", err)
+		}
+		if !m.Idle() {
+			t.Error("somebody waits, and the only call has ended")
+		}
 	})
 }
