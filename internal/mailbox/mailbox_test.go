@@ -271,3 +271,76 @@ func TestCallThatEndsWhileTheConnectionIsOpenedDoesNotWait(t *testing.T) {
 		}
 	})
 }
+
+// Waiters may still be there when Close is called. The connection is not opened again for them.
+func TestNothingIsOpenedAfterClose(t *testing.T) {
+	var opened atomic.Int64
+	m := mailbox.New(func(ctx context.Context, m *mailbox.Mailbox) error {
+		opened.Add(1)
+		m.Ready("a channel")
+		<-ctx.Done()
+		return ctx.Err()
+	})
+	if err := m.Open(soon(t), "somebody", mailbox.NewBox().Put); err != nil {
+		t.Fatal(err)
+	}
+	m.Close()
+	if err := m.Open(soon(t), "somebody else", mailbox.NewBox().Put); !errors.Is(err, context.Canceled) {
+		t.Errorf("Open: %v", err)
+	}
+	m.Close() // waits for what was begun
+	if n := opened.Load(); n != 1 {
+		t.Errorf("%d connections were opened, want the one from before Close", n)
+	}
+}
+
+// Where the server takes no more connections for now, all who wait poll, until the last of them
+// has gone: one that stopped before would hear nothing. Then it is tried again.
+func TestWordsAreTriedAgainWhenTheLastWaiterHasGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		opened := 0
+		m := mailbox.New(func(ctx context.Context, m *mailbox.Mailbox) error {
+			if opened++; opened == 1 {
+				return mailbox.ErrNoWordsNow
+			}
+			m.Ready("a channel")
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		defer m.Close()
+		open := func(value string) {
+			if err := m.Open(t.Context(), value, mailbox.NewBox().Put); err != nil {
+				t.Fatal(err)
+			}
+		}
+		open("the first")
+		open("the last")
+		m.Drop("the first")
+		if !m.Silent() {
+			t.Error("one has gone, and the other one polls no more")
+		}
+		m.Drop("the last")
+		if open("a later one"); m.Silent() || m.Channel() != "a channel" {
+			t.Errorf("nobody waited any more, and a later one polls: %v; words go to %q", m.Silent(), m.Channel())
+		}
+	})
+}
+
+// A process keeps its connection for as long as somebody waits.
+func TestNobodyWaitsForALockThatWasGrantedOrRefused(t *testing.T) {
+	refused := errors.New("refused")
+	for _, c := range []struct {
+		grant driver.Grant
+		err   error
+	}{{driver.Grant{First: 1, Count: 1}, nil}, {driver.Grant{}, refused}} {
+		m := mailbox.New(nil)
+		ask := func(context.Context, bool) (driver.Grant, time.Duration, error) { return c.grant, time.Hour, c.err }
+		grant, err := m.Acquire(t.Context(), "somebody", t.Context, ask)
+		if grant != c.grant || !errors.Is(err, c.err) {
+			t.Errorf("the store answers %v, %v, and Acquire %v, %v", c.grant, c.err, grant, err)
+		}
+		if !m.Idle() {
+			t.Errorf("somebody waits after %v, %v", grant, err)
+		}
+	}
+}
