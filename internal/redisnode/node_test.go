@@ -140,6 +140,22 @@ func TestFirstTryThatArrivesAfterUnlockIsRefused(t *testing.T) {
 	}
 }
 
+// A request has no answer and is still on its way. The next one is answered, which says nothing
+// of the first: that arrives after the unlock.
+func TestAnswerToASecondRequestIsNoneToTheFirst(t *testing.T) {
+	srv := testserver.Redis(t)
+	n, _ := client(t, srv.Addr())
+	a := newAttempt(t, "a")
+	a.unsure.Store(true) // as after a request whose answer was lost
+	mustGrant(t, n, a)
+	if err := n.Release(background(t), a, 0); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := n.Acquire(background(t), a, Ask{}); !errors.Is(err, ErrWithdrawn) {
+		t.Errorf("late request: %+v, %v", s, err)
+	}
+}
+
 // The last of the queue, who is to look if the claim lapses, is dead: the first is told.
 func TestFirstStandsByWhereTheLastOfTheQueueIsDead(t *testing.T) {
 	srv := testserver.Redis(t)
