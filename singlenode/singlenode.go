@@ -286,9 +286,12 @@ func (s *store) acquire(ctx context.Context, a *attempt, wait driver.Wait) (driv
 func (s *store) ask(ctx context.Context, a *attempt, queue bool) (driver.Grant, time.Duration, error) {
 	since := locker.Now()
 	standing, err := s.node.Acquire(ctx, &a.Attempt, redisnode.Ask{Queue: queue, Ticket: a.ticket})
-	if err != nil || standing.First == 0 {
-		a.ticket = standing.Ticket
-		return driver.Grant{}, s.nextLook(standing), err
+	switch {
+	case err != nil:
+		return driver.Grant{}, 0, err // the place in the queue may still be there, or is asked for again
+	case standing.First == 0:
+		a.ticket = max(a.ticket, standing.Ticket) // 0 if it was not to queue
+		return driver.Grant{}, s.nextLook(standing), nil
 	}
 	a.held.Store(true)
 	return driver.Grant{First: standing.First, Count: standing.Count, Slot: standing.Slot, Since: since}, 0, nil
