@@ -15,6 +15,7 @@ import (
 type attempt struct {
 	parts   []part   // one for each node
 	former  [][]part // under values that were given up, while the nodes may have anything of them
+	tickets []int64  // of its places in the queues, one for each node: it keeps them from one contest to the next
 	cleanUp *cleanUp // nil until it begins
 	won     instant  // when a majority had granted the lock
 }
