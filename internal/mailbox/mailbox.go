@@ -273,8 +273,9 @@ func (m *Mailbox) Deliver(w Word, value string) {
 	}
 }
 
-// Box holds the words for one waiter. Put never blocks: a waiter with a full box asks the
-// store anyway.
+// Box holds the words for one waiter. Put never blocks. A full box has room for an Ask, in the
+// place of its oldest word: a waiter that was paused may find many a StandBy, and its own claim
+// lapses before the time that these tell it to wait is over.
 type Box chan Word
 
 // NewBox returns an empty one.
@@ -282,9 +283,19 @@ func NewBox() Box { return make(Box, 4) }
 
 // Put is for [Mailbox.Open].
 func (b Box) Put(w Word) {
-	select {
-	case b <- w:
-	default:
+	for range 2 {
+		select {
+		case b <- w:
+			return
+		default:
+		}
+		if w == StandBy {
+			return // the waiter stands by already, or asks
+		}
+		select {
+		case <-b:
+		default:
+		}
 	}
 }
 

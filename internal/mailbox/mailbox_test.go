@@ -71,6 +71,9 @@ func TestWaiterWakesByAWordOrByItself(t *testing.T) {
 		"told to stand by, then to ask":    {[]mailbox.Word{mailbox.StandBy, mailbox.Ask}, 0},
 		"told nothing":                     {nil, time.Minute},
 		"told to ask when its box is full": {[]mailbox.Word{mailbox.Ask, mailbox.Ask, mailbox.Ask, mailbox.Ask, mailbox.Ask}, 0},
+		"told to stand by again and again, then to ask": {
+			[]mailbox.Word{mailbox.StandBy, mailbox.StandBy, mailbox.StandBy, mailbox.StandBy, mailbox.StandBy, mailbox.Ask}, 0,
+		},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			began, box := time.Now(), mailbox.NewBox()
