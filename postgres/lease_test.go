@@ -59,6 +59,15 @@ func TestSecondRequestOfTheHolderIsAnsweredWithTheSameToken(t *testing.T) {
 	unlock(t, held)
 }
 
+// A request has no answer and is still on its way. The next one is answered, which says nothing
+// of the first: that arrives after the unlock.
+func TestAnswerToASecondRequestIsNoneToTheFirst(t *testing.T) {
+	l := newLocker(t, database(t), postgres.Options{})
+	if err := postgres.LateRequest(soon(t), l, "a"); !errors.Is(err, postgres.ErrWithdrawn) {
+		t.Errorf("late request: %v", err)
+	}
+}
+
 // Goal: a renewal that has not committed yet is waited for. Method: a transaction
 // by hand extends a lease at its end, and commits only when somebody waits.
 func TestTakeoverWaitsForARenewalUnderWay(t *testing.T) {

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/jackc/pgx/v5"
 
@@ -92,3 +93,28 @@ func Await(l *SessionLocker, name string) (look func(later int64) error, end fun
 
 // SweepDue lets the time pass until what the dead have left is cleared away again.
 func SweepDue(l *Locker) { l.store.sweeps.Add(-int64(sweepEvery)) }
+
+// LateRequest has an attempt granted a name, and gives it back, while an earlier request of the
+// attempt is on its way that has no answer. It returns what that is answered when it arrives.
+func LateRequest(ctx context.Context, l *Locker, name string) error {
+	req, err := locker.NewRequest(name)
+	if err != nil {
+		return err
+	}
+	a, err := l.store.Begin(req)
+	if err != nil {
+		return err
+	}
+	a.unsure = true // as after a request whose answer was lost
+	if grant, _, err := l.store.ask(ctx, a, false); err != nil || grant.Count == 0 {
+		return fmt.Errorf("not granted: %+v, %w", grant, err)
+	}
+	if err := l.store.Release(ctx, a, 0); err != nil {
+		return err
+	}
+	_, _, err = l.store.ask(ctx, a, false)
+	return err
+}
+
+// ErrWithdrawn is what a request gets that arrives too late.
+var ErrWithdrawn = errWithdrawn
