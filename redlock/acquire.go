@@ -88,8 +88,8 @@ type word struct {
 func (s *store) newContest(a *attempt, wait bool, told driver.Wait) *contest {
 	n := len(s.nodes)
 	c := &contest{s: s, a: a, told: told, votes: make([]vote, n), answers: make(chan answer, 2*n)}
-	for i, ticket := range a.tickets {
-		c.votes[i].ticket = ticket
+	for node, ticket := range a.tickets {
+		c.votes[node].ticket = ticket
 	}
 	c.wait = wait
 	if wait {
@@ -228,7 +228,7 @@ func (c *contest) note(ans answer) {
 		v.state, v.token = granted, ans.standing.First
 	case c.wait:
 		v.state, v.ticket = waiting, ans.standing.Ticket
-		c.a.tickets[ans.node] = v.ticket
+		c.a.keepTicket(ans.node, v.ticket)
 		v.look = time.Now().Add(ans.standing.NextLook() + leeway)
 		if v.word {
 			c.ask(ans.node)

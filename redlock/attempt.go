@@ -13,11 +13,11 @@ import (
 
 // attempt is one attempt at a name, and the hold that comes of it.
 type attempt struct {
-	parts   []part   // one for each node
-	former  [][]part // under values that were given up, while the nodes may have anything of them
-	tickets []int64  // of its places in the queues, one for each node: it keeps them from one contest to the next
-	cleanUp *cleanUp // nil until it begins
-	won     instant  // when a majority had granted the lock
+	parts   []part        // one for each node
+	former  [][]part      // under values that were given up, while the nodes may have anything of them
+	tickets map[int]int64 // of its places in the queues, by node: it keeps them from one contest to the next
+	cleanUp *cleanUp      // nil until it begins
+	won     instant       // when a majority had granted the lock
 }
 
 // instant is a [locker.Instant] that is set once. Before, nothing is ago.
@@ -28,6 +28,14 @@ func (i *instant) set() { i.at.Store(int64(locker.Now())) }
 func (i *instant) ago(d time.Duration) bool {
 	at := i.at.Load()
 	return at != 0 && locker.Now().Sub(locker.Instant(at)) > d
+}
+
+// keepTicket keeps the ticket of the attempt's place at a node.
+func (a *attempt) keepTicket(node int, ticket int64) {
+	if a.tickets == nil { // a lock that was free needs none
+		a.tickets = make(map[int]int64)
+	}
+	a.tickets[node] = ticket
 }
 
 func (a *attempt) req() *locker.Request { return a.parts[0].Request }

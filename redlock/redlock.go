@@ -291,5 +291,5 @@ func (s *store) Begin(req *locker.Request) (*attempt, error) {
 	if err := terms.Init(req, s.opts.Prefix); err != nil {
 		return nil, err
 	}
-	return &attempt{parts: s.newParts(terms), tickets: make([]int64, len(s.nodes))}, nil
+	return &attempt{parts: s.newParts(terms)}, nil
 }
