@@ -150,12 +150,9 @@ func lostGrant(x *trial) {
 func breakUnheard(x *trial) {
 	a, b, name := x.networked(), x.locker(), x.name()
 	breaker := x.breaker(b)
-	held := x.lock(b, name, x.ttl(), locker.WithoutRenewal())
-	lost := held.Lost()
-	w := x.waitBehind(held, a.Locker, x.long())
-	x.waits(w, b, name)
+	held, w := x.waitsForTheEnd(name, b, a.Locker)
 	a.CutReplies()
-	x.event(lost, "a lock that nobody renews is lost")
+	x.event(held.Lost(), "a lock that nobody renews is lost")
 	// The waiter asks again by itself. Each grant that it gets meanwhile is broken.
 	for end := time.Now().Add(x.h.TTL); time.Now().Before(end); {
 		if _, err := breaker.Break(x.patient(), name); err != nil {
@@ -177,6 +174,21 @@ func breakUnheard(x *trial) {
 	}
 	x.taken(b, name, "of a name that a waiter was given after a break")
 	x.unlock(w.lock)
+}
+
+// waitsForTheEnd returns a lock that nobody renews, and who waits for its end. A machine that
+// stalls is given a longer TTL.
+func (x *trial) waitsForTheEnd(name string, a, b locker.Locker) (*locker.Lock, *waiter) {
+	for _, ttl := range []time.Duration{x.h.TTL, 3 * x.h.TTL, 9 * x.h.TTL} {
+		held := x.lock(a, name, locker.WithTTL(ttl), locker.WithoutRenewal())
+		w := x.waitBehind(held, b, x.long())
+		if x.seenWaiting(w, a, name) {
+			return held, w
+		}
+		x.unlock(x.served(w, "after the end of a lease that nobody renews"))
+	}
+	x.failf("a lock that nobody renews had ended before somebody waited for it, each time")
+	return nil, nil
 }
 
 // lateDelivery gives up on a request, which then arrives. Meanwhile another client locks

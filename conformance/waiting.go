@@ -36,17 +36,28 @@ func waitingIsTold(x *trial) {
 	}
 }
 
-// waits returns when w waits. Inspect says so, if there is one; otherwise w must not
-// return for a while.
+// waits returns when w waits, and fails if Lock returns first.
 func (x *trial) waits(w *waiter, l locker.Locker, name string) {
+	if !x.seenWaiting(w, l, name) {
+		x.failf("Lock of a held name returned (error %v)", w.err)
+	}
+}
+
+// seenWaiting waits until w waits or has returned, and reports which. Inspect says so, if there
+// is one; otherwise w waits if it does not return for a while.
+func (x *trial) seenWaiting(w *waiter, l locker.Locker, name string) (waits bool) {
 	if i, ok := x.inspects(l); ok {
-		x.queuedAtLeast(i, name, 1)
-		return
+		x.eventually("Inspect counts the waiter", func() bool {
+			waits = x.inspect(i, name).Waiters >= 1
+			return waits || w.back()
+		})
+		return waits
 	}
 	select {
 	case <-w.done:
-		x.failf("Lock of a held name returned (error %v)", w.err)
+		return false
 	case <-time.After(x.h.TTL / 4):
+		return true
 	}
 }
 
