@@ -22,13 +22,14 @@ declaration leans on, is excused. In every second round no fault is excused. Por
 readers may share, and the guard against a register with two marks.
 
 ` + "`locker compare --soak 1s --seed N --backends NAME`" + ` plays round N again. The seed decides what is drawn, not how
-processes interleave.
+processes interleave. A round is always played to its end, mostly 10 to 20 seconds, so a soak of 1s is one round.
 
 Rows of 64 processes are a crowd (` + "`--crowd 64`" + `): all want one exclusive lock, each holder writes once through the
 guard, and every two seconds a fault comes, most often to the process that was granted the lock last: it is stopped, killed
 or cut off, its answers are held back, or servers stop or are killed and come back with what they had. The servers
 stay the same. Every half minute all is unlocked and judged, and other processes come. No fault excuses a second holder or a
-token that is not greater. At the end the store must not hold more than after one lock and unlock at the beginning.
+token that is not greater. At the end the store must not hold more keys,
+rows and so on than after one lock and unlock at the beginning. Its memory, or size on disk, is shown but not judged. A crowd's round lasts for as long as the soak, up to half a minute: play it again with ` + "`--soak 30s --crowd 64 --seed N`" + `.
 
 - *lost*: locks that their holders were told to have lost. *Unknown*: attempts that may have left a lock behind, until its lease ended.
 - *Nobody could lock*: the times of more than a second in which no lock was granted, while there were faults.
