@@ -122,4 +122,5 @@ wrong redlock -DVOTES_AT_ONCE two_holders
 wrong redlock -DMINORITY two_holders
 wrong redlock -DTOO_LATE two_holders
 wrong redlock -DREENTERS two_holders
+[ $failed = 0 ] && echo "all right models hold, and all wrong ones fail as they must" || echo "NOT every model did what it must: see above"
 exit $failed

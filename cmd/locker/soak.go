@@ -42,6 +42,10 @@ func tellRound(w io.Writer) func(matrix.Cell) {
 		if c.History != nil {
 			locks = len(c.History.Spans)
 		}
-		_, _ = fmt.Fprintf(w, "%s, %s: %s, %d locks %s\n", c.Subject, c.Scenario, c.Verdict, locks, c.Why) // without a reader there is nobody to tell
+		why := ""
+		if c.Why != "" {
+			why = ": " + c.Why
+		}
+		_, _ = fmt.Fprintf(w, "%s, %s: %s, locks: %d%s\n", c.Subject, c.Scenario, c.Verdict, locks, why) // without a reader there is nobody to tell
 	}
 }

@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
 # Runs the test that came with a fix on the code as it was before the fix. It has to fail.
-# usage: internal/lab/replay.sh COMMIT [TEST], as a row of docs/TRACK_RECORD.md has them
+# usage: internal/lab/replay.sh COMMIT [TEST], as a row of docs/TRACK_RECORD.md has them. Without TEST it
+# is the first test in the first row of COMMIT.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-fix=${1:?which commit? docs/TRACK_RECORD.md has them}
+fix=${1:?which commit? say FIX=COMMIT, with one of docs/TRACK_RECORD.md}
 if [ $# -gt 1 ]; then
 	test=$2
 else
 	row=$(grep -m1 "^|.*| \`$fix\`" docs/TRACK_RECORD.md) || { echo "docs/TRACK_RECORD.md has no row of $fix" >&2; exit 64; }
-	[[ $row =~ \`(Test[A-Za-z0-9]+)\` ]] || { echo "the row of $fix names no test" >&2; exit 64; }
+	[[ $row =~ \`(Test[A-Za-z0-9]+)\` ]] || { echo "the first row of $fix names no test; if another row does: FIX=\"$fix TEST\"" >&2; exit 64; }
 	test=${BASH_REMATCH[1]}
 fi
 mapfile -t files < <(git grep -l "func $test(" "$fix" -- '*_test.go')
