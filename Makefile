@@ -72,10 +72,12 @@ fuzz: ## each fuzz target for FUZZTIME, two at a time
 
 COUNT ?= 20
 LOAD ?= 6
+JOBS ?= 4
+PACKAGES ?= ./...
 
 .PHONY: hunt
-hunt: servers ## run every package COUNT times beside LOAD busy loops; the record is hunt/log; can be stopped
-	internal/lab/testserver/hunt.sh $(COUNT) $(LOAD)
+hunt: servers ## run every package COUNT times, JOBS at a time, beside LOAD busy loops; the record is hunt/log; can be stopped
+	$(WITH) internal/lab/testserver/hunt.sh $(COUNT) $(LOAD) $(JOBS) $(PACKAGES)
 
 .PHONY: check
 check: lint test ## lint and test: what a patch has to pass

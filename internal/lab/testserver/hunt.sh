@@ -1,18 +1,16 @@
 #!/usr/bin/env bash
 # Runs each package's tests COUNT times with the race detector and LOAD busy loops beside
-# them, to find tests that fail now and then. Every run is a line of hunt/log (commit,
-# load, package, round, result, seconds, tests that failed); the output of a run that
-# failed is a file beside it. It can be stopped at any moment: called again on the same
-# commit, it goes on where it was.
+# them, JOBS packages at a time, to find tests that fail now and then. Every run is a line of
+# hunt/log (commit, load, package, round, result, seconds, tests that failed); the output of a
+# run that failed is a file beside it. It can be stopped at any moment: called again on the same
+# commit, it goes on where it was. It is run by with.sh.
 #
-#   hunt.sh COUNT LOAD [PACKAGE…]
+#   hunt.sh COUNT LOAD JOBS [PACKAGE…]
 set -uo pipefail
 cd "$(dirname "$0")/../../.."
-count=${1:?how many runs of each package} load=${2:?how many busy loops}
-shift 2
+count=${1:?how many runs of each package} load=${2:?how many busy loops} jobs=${3:?how many packages at a time}
+shift 3
 [ $# -gt 0 ] || set -- ./...
-export LOCKER_TEST_REQUIRE=1 # a server that is missing fails
-export GORACE="suppressions='$PWD/internal/lab/testserver/races.txt'"
 
 if [ -n "$(git status --porcelain --untracked-files=no)" ]; then
 	echo "There are changes that are not committed: the record would name the wrong commit." >&2
@@ -23,10 +21,11 @@ mkdir -p hunt
 work=$(mktemp -d)
 loops=()
 trap 'kill "${loops[@]}" 2>/dev/null; rm -rf "$work"' EXIT
+export commit load work
 
 packages=$(go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}} {{.Dir}}{{end}}' "$@" | sed '/^$/d') || exit 1
 while read -r package _; do
-	go test -race -c -o "$work/${package//\//_}" "$package" || exit 1
+	go test -race -c -ldflags=-w -o "$work/${package//\//_}" "$package" || exit 1
 done <<<"$packages"
 
 for ((i = 0; i < load; i++)); do
@@ -34,18 +33,22 @@ for ((i = 0; i < load; i++)); do
 	loops+=($!)
 done
 
-failures=0
+# one ROUND PACKAGE FOLDER runs a package's tests once.
+one() {
+	local key="$commit load=$load $2 round=$1" name=${2//\//_} begin=$SECONDS result=ok failed=
+	if grep -qsF "$key " hunt/log; then return; fi
+	local out="$work/$name-$1"
+	if ! (cd "$3" && "$work/$name" -test.timeout 25m -test.parallel 6) >"$out" 2>&1; then
+		result=FAIL
+		failed=$(grep -oE '^ *--- FAIL: [^ ]+' "$out" | awk '{print $3}' | paste -sd,)
+		cp "$out" "hunt/$commit-load$load-$name-$1.txt"
+	fi
+	rm "$out"
+	echo "$key $result $((SECONDS - begin))s $failed" | tee -a hunt/log
+	[ $result = ok ]
+}
+export -f one
+
 for ((round = 1; round <= count; round++)); do
-	while read -r package dir; do
-		key="$commit load=$load $package round=$round"
-		if grep -qsF "$key " hunt/log; then continue; fi
-		out="$work/out" begin=$SECONDS result=ok failed=
-		if ! (cd "$dir" && "$work/${package//\//_}" -test.timeout 25m) >"$out" 2>&1; then
-			result=FAIL failures=$((failures + 1))
-			failed=$(grep -oE '^ *--- FAIL: [^ ]+' "$out" | awk '{print $3}' | paste -sd,)
-			cp "$out" "hunt/$commit-load$load-${package//\//_}-$round.txt"
-		fi
-		echo "$key $result $((SECONDS - begin))s $failed" | tee -a hunt/log
-	done <<<"$packages"
-done
-[ $failures -eq 0 ]
+	sed "s/^/$round /" <<<"$packages"
+done | xargs -P "$jobs" -L 1 bash -c 'one "$@"' _
