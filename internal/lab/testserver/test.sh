@@ -13,7 +13,7 @@ tests() {
 	cd "$1" || return 1
 	shift
 	local first=()
-	for package in redlock internal/lab/testbed zookeeper postgres singlenode spec etcd conformance internal/redisnode driver open cmd/locker doctor election; do
+	for package in redlock internal/lab/testbed zookeeper postgres singlenode etcd conformance internal/redisnode open cmd/locker driver doctor election spec; do
 		if [ -d "$package" ]; then first+=("./$package"); fi
 	done
 	go test -json -race -count=1 -timeout 25m -vet=off -ldflags=-w -parallel 6 "$@" "${first[@]}" ./...
@@ -30,7 +30,7 @@ small() {
 
 failed=0
 small "${@:2}" &
-(tests "$1" -p 6) || failed=1
+(tests "$1" -p 5) || failed=1
 wait $! || failed=1
 cat "$work"/*
 exit $failed
