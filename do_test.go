@@ -307,21 +307,43 @@ func TestOnlyDoTakesAGuard(t *testing.T) {
 	}
 }
 
-func TestDoDoesNotChangeItsCallersOptions(t *testing.T) {
-	virtual(t, func(t *testing.T, _ *clock) {
-		b := newBackend()
-		marker := func(*Request) error { return errors.New("marker") }
-		opts := make([]Option, 1, 4)
+// A caller that keeps options in an array with room behind them, and appends others for each
+// call, must find these as they were: one that is overwritten is not heeded, and nobody says so.
+func TestNothingIsWrittenIntoTheCallersArrayOfOptions(t *testing.T) {
+	ctx, names := t.Context(), []string{"a"}
+	for what, call := range map[string]func(b *backend, opts ...Option) error{
+		"Do": func(b *backend, opts ...Option) error {
+			return Do(ctx, b, "a", func(context.Context, *Lock) error { return nil }, opts...)
+		},
+		"LockAll":    func(b *backend, opts ...Option) error { _, err := LockAll(ctx, b, names, opts...); return err },
+		"TryLockAll": func(b *backend, opts ...Option) error { _, err := TryLockAll(ctx, b, names, opts...); return err },
+		"Lock with a counter": func(b *backend, opts ...Option) error {
+			_, err := WithCounter(b, &counter{}).Lock(ctx, "a", opts...)
+			return err
+		},
+		"TryLock with a counter": func(b *backend, opts ...Option) error {
+			_, err := WithCounter(b, &counter{}).TryLock(ctx, "a", opts...)
+			return err
+		},
+		"Lock with an observer": func(b *backend, opts ...Option) error {
+			_, err := Observe(b, func(Event) {}).Lock(ctx, "a", opts...)
+			return err
+		},
+		"TryLock with an observer": func(b *backend, opts ...Option) error {
+			_, err := Observe(b, func(Event) {}).TryLock(ctx, "a", opts...)
+			return err
+		},
+	} {
+		b, opts := newBackend(), make([]Option, 1, 4)
 		opts[0] = WithTTL(time.Minute)
-		opts[:2][1] = marker
-		err := Do(t.Context(), b, "a", func(context.Context, *Lock) error { return nil }, opts...)
-		if err != nil || b.options != 2 {
-			t.Fatalf("Do: %v, with %d options", err, b.options)
+		opts[:2][1] = func(*Request) error { return errors.New("marker") }
+		if err := call(b, opts...); err != nil || b.options != 2 {
+			t.Errorf("%s: %v, with %d options", what, err, b.options)
 		}
-		if opts[:2][1](nil) == nil {
-			t.Error("Do wrote into its caller's array")
+		if opts[:2][1](new(Request)) == nil {
+			t.Errorf("%s wrote into its caller's array", what)
 		}
-	})
+	}
 }
 
 func panics(f func()) (v any) {
