@@ -22,6 +22,7 @@ var losingClauses = []Clause{
 	{"longest-hold", "A maximum hold so long that a sum of times overflows must not make the lock end at once.", longestHold},
 	{"slow-reply", "Validity counted from the reply outlasts the lease by as long as the reply took.", slowReply},
 	{"slow-hand-over", "The lease of a lock that is handed over within a process begins when the release arrives, not when its answer does.", slowHandOver},
+	{"long-wait", "Validity counted from the call is over before a lock that was waited for arrives, so nobody who waits for longer than a lease ever gets one.", longWait},
 	{"min-validity", "A lock that is granted too late to be of use must be refused, and not left in the store.", minValidity},
 }
 
@@ -298,6 +299,33 @@ func slowReply(x *trial) {
 		x.failf("another client was given the lock while its holder believed in it (until %v)", lock.Deadline())
 	}
 	x.unlock(next)
+}
+
+// longWait has another client wait for longer than the lease that it asks for. On a machine
+// that stalls for a whole lease nothing may be left of it when the grant arrives. So, as in
+// renewal, the wait is in vain only if it is so with each of three TTLs.
+func longWait(x *trial) {
+	a, b, name := x.locker(), x.locker(), x.name()
+	var refused error
+	for _, ttl := range []time.Duration{x.h.TTL, 3 * x.h.TTL, 9 * x.h.TTL} {
+		held := x.lock(a, name, x.long())
+		w := x.wait(x.patientFor(2*ttl), b, name, locker.WithTTL(ttl), locker.WithoutRenewal())
+		x.waits(w, b, name)
+		select {
+		case <-time.After(ttl):
+		case <-w.done: // unlock says that the lock was lost
+		}
+		x.unlock(held)
+		x.returned(w, "after unlock")
+		if refused = w.err; refused == nil {
+			_ = w.lock.Unlock(x.ctx) // it may have ended
+			return
+		}
+		if !errors.Is(refused, locker.ErrUnavailable) {
+			break
+		}
+	}
+	x.failf("the waiter was not served after a wait that was longer than its TTL: %w", refused)
 }
 
 // slowHandOver holds back the answer to a release that may hand the lock over to the next

@@ -54,7 +54,7 @@ var flaws = map[string][]string{
 	"renewal does not compare":             {"late-renewal"},
 	"a hand-over counts from the answer":   {"slow-hand-over"},
 	"validity from the reply":              {"slow-reply"},
-	"validity from the call":               {"turns-max-hold", "turns-validity"},
+	"validity from the call":               {"turns-max-hold", "turns-validity", "long-wait"},
 	"the deadline is too late":             {"silence"},
 	"validity is not checked":              {"min-validity"},
 	"long times wrap":                      {"longest-hold"},
