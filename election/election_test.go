@@ -160,6 +160,28 @@ func TestALostTermIsNoReasonToEnd(t *testing.T) {
 	}
 }
 
+// Goal: a guard that has seen a greater token does not end the candidacy: whoever had that
+// token may be gone tomorrow. Method: the guard knows a token that the next terms reach.
+func TestACandidateWhoseClaimIsRefusedStandsAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks, guard := lockertest.New(), new(fencing.Memory)
+		before, err := locks.TryLock(t.Context(), "leader")
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen := before.Token() + 150 // a term has 64
+		if err := errors.Join(guard.Check(t.Context(), "leader", seen), before.Unlock(t.Context())); err != nil {
+			t.Fatal(err)
+		}
+		a := start(t, locks, nil, locker.WithGuard(guard))
+		within(t, time.Minute, "it leads", a.IsLeader)
+		if token := a.Term().Token(); token < seen {
+			t.Errorf("it leads with token %d, and the guard has seen %d", token, seen)
+		}
+		end(t, a)
+	})
+}
+
 // Goal: one lead at a time, also if it does not heed its context.
 func TestACandidateDoesNotStandWhileItsFunctionRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
