@@ -255,6 +255,26 @@ func TestRenewalsAfterAFailoverAreNotSentOneByOne(t *testing.T) {
 	}
 }
 
+// Goal: renewals are confirmed by the replicas of the master that has the locks. WAIT counts
+// only what its own connection wrote, and names no key by which it would get there. Method:
+// the other master counts how often it was asked. Chance alone would send it half of them.
+func TestRenewalsAreConfirmedByTheReplicasOfTheirMaster(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t)
+	n := c.node(t, 1)
+	held := attemptsOn(t, c.masters[0], 2)
+	for _, a := range held {
+		mustGrant(t, n, a)
+	}
+	c.masters[1].Do("CONFIG", "RESETSTAT")
+	for range 30 {
+		allRenewed(t, n, "together", held)
+	}
+	if stats := c.masters[1].Do("INFO", "commandstats"); strings.Contains(stats, "cmdstat_wait:") {
+		t.Errorf("a master that has none of the locks was asked what its replicas have: %s", stats)
+	}
+}
+
 // A master is killed, and its replica takes over. go-redis would look for the new master
 // within a minute.
 func TestMasterOfAClusterThatDiedIsReplaced(t *testing.T) {
