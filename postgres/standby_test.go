@@ -158,6 +158,38 @@ func TestSessionLocksLiveOnWhileTheStandbyIsAway(t *testing.T) {
 	unlock(t, lock(t, l, "again"))
 }
 
+// Goal: where there is a synchronous standby every session lock waits for it, also one whose
+// token is on the disk already: a server that was replaced, and does not know it, grants
+// nothing. Method: the statement itself says whether a grant has to wait.
+func TestSessionLockWaitsForTheStandbyThoughItsTokenIsOnTheDisk(t *testing.T) {
+	t.Parallel()
+	url := testserver.Postgres(t).URL("postgres")
+	l, admin := newSession(t, url), connect(t, url+"&synchronous_commit=off&pool_max_conns=1")
+	asked := 0
+	known := func() bool {
+		asked++
+		return query[bool](t, admin, `SELECT _known FROM lockstile_session_acquire_3($1, '', 600000, false, 600000, false, false)`, fmt.Sprint("new ", asked))
+	}
+	eventually(t, func() string {
+		unlock(t, lock(t, l, "a")) // which waits for the disk, where that is necessary
+		if !known() {
+			return "no token is known to be on the disk"
+		}
+		return ""
+	})
+	reloads(t, admin, "synchronous_standby_names", "nobody")
+	eventually(t, func() string {
+		if query[string](t, admin, `SHOW synchronous_standby_names`) == "" {
+			return "the setting has not arrived"
+		}
+		return ""
+	})
+	if known() {
+		t.Error("a grant that no standby knows of has nothing to wait for")
+	}
+	reloads(t, admin, "synchronous_standby_names", "")
+}
+
 // Goal: a standby, which may lag, tells nobody that a lock is taken, but what to do.
 func TestStandbySaysThatItIsOne(t *testing.T) {
 	t.Parallel()
