@@ -93,6 +93,28 @@ func TestNewcomerDoesNotOvertakeWaitersWhenALeaseEnds(t *testing.T) {
 	}
 }
 
+// Goal: a waiter that has been told to look at the end of the lease, and listens, is not
+// taken for dead before. Method: the statements themselves, and in the tables ten minutes go by.
+func TestWaiterThatListensIsAliveUntilTheLeaseEnds(t *testing.T) {
+	url := database(t)
+	a, admin := byHand(t, url), connect(t, url)
+	listening, err := admin.Acquire(soon(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listening.Release()
+	if _, err := listening.Exec(soon(t), `SELECT pg_advisory_lock(1819239276, hashtext('a channel'))`); err != nil {
+		t.Fatal(err)
+	}
+	a.ask("holder", 0, false) // for ten minutes
+	exec(t, admin, `SELECT lockstile_acquire_3('a', 'waiter', 600000, '', true, 'a channel', 0, 0, false)`)
+	for _, table := range []string{"lockstile_lease SET expires = expires", "lockstile_queue SET patient = patient"} {
+		exec(t, admin, `UPDATE `+table+` - interval '595 s'`)
+	}
+	a.free("holder", false)
+	a.want(t, "the release", "waiter?")
+}
+
 // Goal: a release, and a waiter that gives up its turn, reserve the lock for the next
 // waiter in another process.
 func TestReleaseReservesTheLockForTheFirstWaiter(t *testing.T) {
