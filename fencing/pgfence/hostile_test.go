@@ -192,3 +192,40 @@ func TestAnswerToAClaimThatTheClientHasCancelledIsNone(t *testing.T) {
 		}
 	}
 }
+
+// Goal: a failover undoes no claim, whatever the role says. Method: a session that waits for
+// the server's own disk alone, where a standby is declared that is not there. Whoever waits
+// for it is seen to wait, and is told to stop.
+//
+// Interleaving: 6 claims the resource and reads it, the standby takes over, 5 comes late and
+// writes, 6 writes what it has computed.
+func TestClaimWaitsForTheStandbyWhateverTheRoleSays(t *testing.T) {
+	t.Parallel()
+	url := testserver.Postgres(t, "synchronous_standby_names=nobody").URL("postgres") + "&synchronous_commit=local"
+	admin := open(t, url)
+	apply(t, admin, pgfence.Schema)
+	guard := pgfence.New(open(t, url))
+	readers := func() error { return guard.CheckShared(soon(t), "b", 6) }
+	for i, check := range []func() error{
+		func() error { return guard.Check(soon(t), "a", 6) },
+		readers,
+		readers, // finds what the first has left in place
+	} {
+		done := make(chan error, 1)
+		go func() { done <- check() }()
+		for waited, ended := false, false; !ended; {
+			select {
+			case err := <-done:
+				if ended = true; err != nil || !waited {
+					t.Errorf("check %d: it has waited for the standby: %t, %v", i, waited, err)
+				}
+			default:
+				var waits bool
+				if err := admin.QueryRow(soon(t), `SELECT coalesce(bool_or(pg_cancel_backend(pid)), false) FROM pg_stat_activity WHERE wait_event = 'SyncRep'`).Scan(&waits); err != nil {
+					t.Fatal(err)
+				}
+				waited = waited || waits
+			}
+		}
+	}
+}
