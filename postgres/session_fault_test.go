@@ -40,6 +40,28 @@ func TestTokenOfASessionLockAfterACheckpointOutlastsACrash(t *testing.T) {
 	crashBetween(t, server, l)
 }
 
+// Goal: a token of a session lock waits for the disk also where another one is just waiting,
+// and notes for both how far the sequence is logged. Method: a transaction has what lets only
+// one of them write that note. Then nothing but a message is there to wait for.
+//
+// Interleaving: a transaction's draw has the server log the sequence 32 numbers ahead, and is
+// not committed. Two sessions draw from these at once, and one of them is answered. The
+// server crashes, and begins again before all three.
+func TestTokenOfASessionLockOutlastsACrashThoughAnotherIsBeingNoted(t *testing.T) {
+	t.Parallel()
+	server := testserver.Postgres(t, lazy...)
+	url := server.URL("postgres")
+	l := newSession(t, url)
+	another := begun(t, url)
+	if _, err := postgres.LockTx(soon(t), another, "another"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := another.Exec(soon(t), `SELECT pg_advisory_xact_lock(1819239277, 0)`); err != nil {
+		t.Fatal(err)
+	}
+	crashBetween(t, server, l)
+}
+
 // Locks that are free share a connection, where statements go one after another. A sign
 // of life goes before those that wait: behind those of a thousand names it would come too
 // late for every lock.
