@@ -244,3 +244,40 @@ func TestKeepThatIsSentAgainWaitsForTheStandbyToo(t *testing.T) {
 		}
 	}
 }
+
+// Goal: what somebody was told is on the standby too, whatever the role says. Method: the
+// statements themselves, by a role that waits for the server's own disk alone, where the
+// standby is not there. Whoever waits for it is seen to wait, and is told to stop.
+//
+// Interleaving: a holder is granted the lock, the standby takes over without the row, and
+// grants it again.
+func TestGrantsRenewalsAndMarksWaitForTheStandbyWhateverTheRoleSays(t *testing.T) {
+	t.Parallel()
+	url := testserver.Postgres(t, "synchronous_standby_names=nobody").URL("postgres") + "&synchronous_commit=local"
+	newLocker(t, url, postgres.Options{})
+	admin, pool := connect(t, url), connect(t, url)
+	for _, sql := range []string{
+		`SELECT lockstile_acquire_3('a', 'mine', 600000, '', false, '', 0, 0, false)`,
+		`SELECT lockstile_acquire_3('a', 'mine', 600000, '', false, '', 0, 0, false)`, // asked for again
+		`SELECT lockstile_renew_3(ARRAY['a'], ARRAY['mine'], ARRAY[600000], false)`,
+		`SELECT lockstile_release_3('a', 'mine', false, 0, 600000)`,
+		`SELECT lockstile_release_3('b', 'late', true, 600000, 0)`,
+		`SELECT lockstile_read('c', '#mine', 600000, '')`,
+	} {
+		done := make(chan error, 1)
+		go func() {
+			_, err := pool.Exec(soon(t), sql)
+			done <- err
+		}()
+		for waited, ended := false, false; !ended; {
+			select {
+			case err := <-done:
+				if ended = true; err != nil || !waited {
+					t.Errorf("%s: it has waited for the standby: %t, %v", sql, waited, err)
+				}
+			default:
+				waited = query[bool](t, admin, `SELECT coalesce(bool_or(pg_cancel_backend(pid)), false) FROM pg_stat_activity WHERE wait_event = 'SyncRep'`) || waited
+			}
+		}
+	}
+}
