@@ -213,33 +213,14 @@ func TestKeepThatIsSentAgainWaitsForTheStandbyToo(t *testing.T) {
 	newLocker(t, url, postgres.Options{})
 	exec(t, admin, `SELECT lockstile_acquire_3('a', 'mine', 600000, '', false, '', 0, 0, false)`)
 	reloads(t, admin, "synchronous_standby_names", "nobody")
-	waits := func(sql string) (waited bool) {
-		t.Helper()
-		done := make(chan error, 1)
-		go func() {
-			_, err := pool.Exec(soon(t), sql)
-			done <- err
-		}()
-		for {
-			select {
-			case err := <-done:
-				if err != nil {
-					t.Fatal(err)
-				}
-				return waited
-			default:
-				waited = query[bool](t, admin, `SELECT coalesce(bool_or(pg_cancel_backend(pid)), false) FROM pg_stat_activity WHERE wait_event = 'SyncRep'`) || waited
-			}
-		}
-	}
 	eventually(t, func() string {
-		if !waits(`SELECT pg_logical_emit_message(true, 'test', '')`) {
+		if !waitsForStandby(t, admin, pool, `SELECT pg_logical_emit_message(true, 'test', '')`) {
 			return "the setting has not arrived"
 		}
 		return ""
 	})
 	for _, keep := range []string{"first", "second"} {
-		if !waits(`SELECT lockstile_release_3('a', 'mine', false, 0, 600000)`) {
+		if !waitsForStandby(t, admin, pool, `SELECT lockstile_release_3('a', 'mine', false, 0, 600000)`) {
 			t.Errorf("the %s keep does not wait for the standby", keep)
 		}
 	}
@@ -264,20 +245,30 @@ func TestGrantsRenewalsAndMarksWaitForTheStandbyWhateverTheRoleSays(t *testing.T
 		`SELECT lockstile_release_3('b', 'late', true, 600000, 0)`,
 		`SELECT lockstile_read('c', '#mine', 600000, '')`,
 	} {
-		done := make(chan error, 1)
-		go func() {
-			_, err := pool.Exec(soon(t), sql)
-			done <- err
-		}()
-		for waited, ended := false, false; !ended; {
-			select {
-			case err := <-done:
-				if ended = true; err != nil || !waited {
-					t.Errorf("%s: it has waited for the standby: %t, %v", sql, waited, err)
-				}
-			default:
-				waited = query[bool](t, admin, `SELECT coalesce(bool_or(pg_cancel_backend(pid)), false) FROM pg_stat_activity WHERE wait_event = 'SyncRep'`) || waited
+		if !waitsForStandby(t, admin, pool, sql) {
+			t.Errorf("%s does not wait for the standby", sql)
+		}
+	}
+}
+
+// waitsForStandby runs a statement, and reports whether it has waited for a standby, which admin
+// tells it to stop.
+func waitsForStandby(t *testing.T, admin, pool *pgxpool.Pool, sql string) (waited bool) {
+	t.Helper()
+	done := make(chan error, 1)
+	go func() {
+		_, err := pool.Exec(soon(t), sql)
+		done <- err
+	}()
+	for {
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Fatalf("%s: %v", sql, err)
 			}
+			return waited
+		default:
+			waited = query[bool](t, admin, `SELECT coalesce(bool_or(pg_cancel_backend(pid)), false) FROM pg_stat_activity WHERE wait_event = 'SyncRep'`) || waited
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/internal/lab/netproxy"
+	"github.com/lockstile/locker/internal/lab/testserver"
 	"github.com/lockstile/locker/redlock"
 )
 
@@ -73,17 +74,9 @@ func TestNodesWhoseConnectionsTakeLongToMakeAreOfUse(t *testing.T) {
 	for name, heeds := range map[string]bool{"ContextTimeoutEnabled": true, "default": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			var clients []redis.UniversalClient
-			var network []*netproxy.Proxy
-			for _, s := range servers {
-				p, err := netproxy.Listen(s.Addr())
-				if err != nil {
-					t.Fatal(err)
-				}
-				t.Cleanup(p.Close)
+			clients, network := networked(t, servers, redis.Options{ContextTimeoutEnabled: heeds})
+			for _, p := range network {
 				p.Delay(400 * time.Millisecond)
-				network = append(network, p)
-				clients = append(clients, redis.NewClient(&redis.Options{Addr: p.Addr(), ContextTimeoutEnabled: heeds}))
 			}
 			l := newLockerOn(t, clients, redlock.Options{DurableNodes: true, NodeTimeout: 1500 * time.Millisecond})
 			ctx := patience(t)
@@ -119,17 +112,7 @@ func TestNodesWhoseConnectionsTakeLongToMakeAreOfUse(t *testing.T) {
 func TestConnectionsThatAreSilentForEverDoNotUseUpThePool(t *testing.T) {
 	t.Parallel()
 	servers := startNodes(t, 3)
-	var clients []redis.UniversalClient
-	var network []*netproxy.Proxy
-	for _, s := range servers {
-		p, err := netproxy.Listen(s.Addr())
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(p.Close)
-		network = append(network, p)
-		clients = append(clients, redis.NewClient(&redis.Options{Addr: p.Addr(), ContextTimeoutEnabled: true, ReadTimeout: -1, PoolSize: 1}))
-	}
+	clients, network := networked(t, servers, redis.Options{ContextTimeoutEnabled: true, ReadTimeout: -1, PoolSize: 1})
 	l := newLockerOn(t, clients, redlock.Options{DurableNodes: true, NodeTimeout: time.Second})
 	lock := mustLockOn(t, l, servers, locker.WithTTL(30*time.Second), locker.WithoutRenewal())
 	for _, p := range network {
@@ -142,4 +125,20 @@ func TestConnectionsThatAreSilentForEverDoNotUseUpThePool(t *testing.T) {
 	}
 	mustRenew(t, lock)
 	mustUnlock(t, lock)
+}
+
+// networked returns clients with these options, and the network between each and its node.
+func networked(t *testing.T, servers []*testserver.RedisServer, opts redis.Options) (clients []redis.UniversalClient, network []*netproxy.Proxy) {
+	for _, s := range servers {
+		p, err := netproxy.Listen(s.Addr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(p.Close)
+		network = append(network, p)
+		own := opts
+		own.Addr = p.Addr()
+		clients = append(clients, redis.NewClient(&own))
+	}
+	return clients, network
 }
