@@ -430,6 +430,7 @@ func TestTokenOfASessionLockOutlastsACrash(t *testing.T) {
 	t.Parallel()
 	server := testserver.Postgres(t, "wal_writer_delay=10000", "wal_writer_flush_after=0")
 	url := server.URL("postgres")
+	newSession(t, url) // makes the schema, on disk: whatever the crash takes, it is not that
 	l := newSession(t, url+careless)
 	if _, err := postgres.LockTx(soon(t), begun(t, url), "another"); err != nil {
 		t.Fatal(err)
