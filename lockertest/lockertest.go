@@ -84,9 +84,10 @@ func (l *Locker) Close() error { return l.locks.Close() }
 func (l *Locker) Link() *Link { return l.link }
 
 // Lose takes the lock called name from the goroutines of this Locker that hold it. Their
-// [locker.Lock] is lost at once. Lose reports whether there was such a goroutine.
+// [locker.Lock] is lost at once. Lose reports whether there was such a goroutine. What stays
+// taken for the rest of a [locker.WithMinHold] is nobody's any more, and stays taken.
 func (l *Locker) Lose(name string) bool {
-	holders := l.server.free(name, false, func(h *hold) bool { return h.of.link == l.link })
+	holders := l.server.free(name, false, func(h *hold) bool { return h.state == held && h.of.link == l.link })
 	for _, a := range holders {
 		l.locks.Lose(name, a, locker.TakenOver, nil)
 	}
