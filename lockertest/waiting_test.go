@@ -1,6 +1,7 @@
 package lockertest_test
 
 import (
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,6 +24,41 @@ func mustUnlock(t *testing.T, lock *locker.Lock) {
 	if err := lock.Unlock(t.Context()); err != nil {
 		t.Error(err)
 	}
+}
+
+// wantTaken fails the test if somebody gets the lock.
+func wantTaken(t *testing.T, l *lockertest.Locker, when string) {
+	t.Helper()
+	lock, err := l.TryLock(t.Context(), "a")
+	if !errors.Is(err, locker.ErrTaken) {
+		t.Errorf("TryLock %s: %v", when, err)
+	}
+	if err == nil {
+		mustUnlock(t, lock)
+	}
+}
+
+// Two Lockers share a lock. Lose of a third one finds nobody, and that of one of them leaves
+// the other alone.
+func TestLoseTakesTheLockFromNoOtherLocker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := lockertest.New()
+		b, c := a.Another(), a.Another()
+		for _, opts := range [][]locker.Option{nil, {locker.WithShared()}} {
+			held := mustLock(t, a, opts...)
+			if b.Lose("a") {
+				t.Error("Lose says that its Locker held what another one holds")
+			}
+			wantTaken(t, c, "after another Locker's Lose")
+			mustUnlock(t, held) // it would be a loss
+		}
+		readers := []*locker.Lock{mustLock(t, a, locker.WithShared()), mustLock(t, b, locker.WithShared())}
+		if !b.Lose("a") || readers[1].Err() == nil {
+			t.Errorf("the lock of the Locker that loses it: %v", readers[1].Err())
+		}
+		wantTaken(t, c, "beside the other reader")
+		mustUnlock(t, readers[0])
+	})
 }
 
 // A lock that was unlocked is nobody's, though it stays taken for the rest of its minimum hold.
