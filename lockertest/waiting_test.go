@@ -10,6 +10,22 @@ import (
 	"github.com/lockstile/locker/lockertest"
 )
 
+// waits calls Lock in a goroutine, and returns what it has got when it has a place in the queue
+// or the lock.
+func waits(t *testing.T, l *lockertest.Locker, opts ...locker.Option) <-chan *locker.Lock {
+	t.Helper()
+	granted := make(chan *locker.Lock, 1)
+	go func() {
+		lock, err := l.Lock(t.Context(), "a", opts...)
+		if err != nil {
+			t.Error(err)
+		}
+		granted <- lock
+	}()
+	synctest.Wait()
+	return granted
+}
+
 func mustLock(t *testing.T, l *lockertest.Locker, opts ...locker.Option) *locker.Lock {
 	t.Helper()
 	lock, err := l.Lock(t.Context(), "a", opts...)
@@ -36,6 +52,32 @@ func wantTaken(t *testing.T, l *lockertest.Locker, when string) {
 	if err == nil {
 		mustUnlock(t, lock)
 	}
+}
+
+// A place in the queue has an end, for a waiter may be dead. Each time that a live one asks,
+// its place begins anew where it is.
+//
+//	a locks; b waits; c waits half a TTL later; a unlocks when the TTL of b is over, and that
+//	of c is not
+func TestAWaiterThatLivesKeepsItsPlaceForLongerThanItsTTL(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const ttl = time.Minute
+		a := lockertest.New()
+		b, c := a.Another(), a.Another()
+		held := mustLock(t, a)
+		first := waits(t, b, locker.WithTTL(ttl))
+		time.Sleep(ttl / 2)
+		second := waits(t, c, locker.WithTTL(ttl))
+		time.Sleep(ttl * 3 / 4)
+		mustUnlock(t, held)
+		synctest.Wait()
+		if len(first) == 0 || len(second) > 0 {
+			t.Error("who came later was served first")
+			first, second = second, first
+		}
+		mustUnlock(t, <-first)
+		mustUnlock(t, <-second)
+	})
 }
 
 // Two Lockers share a lock. Lose of a third one finds nobody, and that of one of them leaves
