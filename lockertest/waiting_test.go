@@ -80,6 +80,25 @@ func TestAWaiterThatLivesKeepsItsPlaceForLongerThanItsTTL(t *testing.T) {
 	})
 }
 
+// A waiter that has asked while the lock was held knows of the end of that lease. The lock is
+// kept for less, or for longer than that.
+func TestAWaiterHasTheLockAtTheEndOfAMinimumHold(t *testing.T) {
+	for _, least := range []time.Duration{time.Second, time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			a := lockertest.New()
+			began := time.Now()
+			held := mustLock(t, a, locker.WithMinHold(least))
+			next := waits(t, a.Another())
+			mustUnlock(t, held)
+			lock := <-next
+			if after := time.Since(began); after != least {
+				t.Errorf("a lock with a minimum hold of %v came to a waiter after %v", least, after)
+			}
+			mustUnlock(t, lock)
+		})
+	}
+}
+
 // Two Lockers share a lock. Lose of a third one finds nobody, and that of one of them leaves
 // the other alone.
 func TestLoseTakesTheLockFromNoOtherLocker(t *testing.T) {
