@@ -1,6 +1,7 @@
 package lockertest_test
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"testing/synctest"
@@ -136,4 +137,26 @@ func TestLoseOfALockThatWasUnlockedFindsNobody(t *testing.T) {
 			t.Errorf("it came to somebody else after %v", after)
 		}
 	})
+}
+
+// The reason says who has the lock instead: after Break, and after a test's own Free and Take.
+func TestAHolderHearsThatItsLockWasBroken(t *testing.T) {
+	for reason, take := range map[locker.Reason]func(ctx context.Context, l *lockertest.Locker) error{
+		locker.Forced:    func(ctx context.Context, l *lockertest.Locker) error { _, err := l.Break(ctx, "a"); return err },
+		locker.TakenOver: func(_ context.Context, l *lockertest.Locker) error { l.Free("a"); l.Take("a"); return nil },
+	} {
+		for _, opts := range [][]locker.Option{nil, {locker.WithShared()}, {locker.WithSlots(2)}} {
+			synctest.Test(t, func(t *testing.T) {
+				a := lockertest.New()
+				held := mustLock(t, a, opts...)
+				if err := take(t.Context(), a.Another()); err != nil {
+					t.Fatal(err)
+				}
+				lost := (*locker.LostError)(nil)
+				if err := held.Renew(t.Context()); !errors.As(err, &lost) || lost.Reason != reason {
+					t.Errorf("of a lock that was lost with the reason %q a renewal says: %v", reason.Code(), err)
+				}
+			})
+		}
+	}
 }
