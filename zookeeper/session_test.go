@@ -352,3 +352,24 @@ func TestZxidsThatDoNotFitMakeNoToken(t *testing.T) {
 		}
 	}
 }
+
+// While a session is being made, its connection may be closed, or change to a server that
+// grants less: what it counts on was read before, and whoever ended the others did not know it.
+func TestSessionIsOverIfItsConnectionChangedWhileItWasMade(t *testing.T) {
+	t.Parallel()
+	for what, change := range map[string]func(c *Session){
+		"closed":                 func(c *Session) { c.closed.Store(true) },
+		"a server that has less": func(c *Session) { c.timeout.Store(int64(time.Second)) },
+	} {
+		_, l := connected(t, testserver.ZooKeeper(t, 1)[0].Addr())
+		n, conn := sessionOf(t, l.store), l.store.opts.Session
+		conn.mu.Lock()
+		delete(conn.sessions, n) // it is not known yet
+		conn.mu.Unlock()
+		change(conn)
+		conn.note(n)
+		if n.Context().Err() == nil || n.Join() {
+			t.Errorf("%s: the session is believed in", what)
+		}
+	}
+}
