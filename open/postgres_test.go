@@ -247,3 +247,25 @@ func TestParameterThatNeitherClientNorServerKnowsIsTheURLsFault(t *testing.T) {
 	mustOpen(t, s.URL("postgres")+"&application_name=x&schema=ensure")
 	refused(t, s.URL("postgres")+"&work_mem=x", "work_mem")
 }
+
+// A program that waits for its store opens the URL again and again. If each failed call left its
+// pool behind, the server would run out of connections: a pool that nobody closes lives on, and the
+// garbage collector does not end it.
+func TestPoolOfAURLThatCouldNotBeOpenedIsClosed(t *testing.T) {
+	t.Parallel()
+	s := testserver.Postgres(t)
+	ctx := patience(t)
+	admin, err := pgx.Connect(ctx, s.URL("postgres"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = admin.Close(ctx) }()
+	for range 3 {
+		refused(t, s.URL("postgres")+"&application_name=left+behind", "no tables for locks")
+	}
+	waitFor(t, "the end of all connections of calls that failed", func() bool {
+		var open int
+		err := admin.QueryRow(ctx, `SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'left%behind'`).Scan(&open)
+		return err == nil && open == 0
+	})
+}
