@@ -93,15 +93,18 @@ func (s *store) ask(ctx context.Context, a *attempt, queue bool) (driver.Grant, 
 	var got answered
 	var since locker.Instant // not the time that the application keeps all connections
 	poll, place := s.poll(), a.ticket
-	if place == 0 && a.queued && a.unsure {
-		place = -1 // there may be one, but no answer has told us its ticket
-	}
+	unheard := a.queued && a.unsure // there may be a place, but no answer has told us its ticket
 	was := a.unsure
 	a.queued, a.unsure = a.queued || queue, true // also if a hook of the caller's panics
 	repeated, err := s.pool.repeat(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		s.pool.getReady(ctx, conn)
 		if since == 0 { // it is the first that is sent
 			since = locker.Now()
+		} else if queue { // an earlier one may have arrived
+			unheard = true
+		}
+		if place == 0 && unheard {
+			place = -1
 		}
 		return scan(ctx, conn, s.pool.mode, sqlAcquire, []any{a.req.Name, a.value, a.req.TTL.Milliseconds(), a.req.Holder,
 			queue, s.mail.Channel(), (time.Second + 2*poll).Milliseconds(), place, s.opts.SyncStandby, slotsOf(a.req)},

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/internal/lab/testserver"
 	"github.com/lockstile/locker/postgres"
@@ -160,6 +162,55 @@ func TestWaiterThatAsksAgainKeepsItsPlace(t *testing.T) {
 		t.Errorf("after a crash %q is first", value)
 	}
 	unlock(t, held)
+}
+
+// Goal: a waiter has one place, though the answer that would have told it its ticket was lost. Method:
+// the request that queues arrives, its connection breaks, and it is sent again. Those who look would
+// count two waiters.
+func TestWaiterThatWasNotToldOfItsPlaceHasNoSecondOne(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	other := newLocker(t, url, postgres.Options{})
+	held, first := lock(t, other, "a", locker.WithTTL(long)), lock(t, other, "b", locker.WithTTL(long))
+	pool, w := wired(t, url)
+	l, err := postgres.New(pool, postgres.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	got := make(chan error, 2)
+	wait := func(name, holder string) {
+		lock, err := l.Lock(soon(t), name, locker.WithHolder(holder))
+		if err == nil {
+			err = lock.Unlock(context.Background())
+		}
+		got <- err
+	}
+	go wait("b", "another") // so that the process listens, and the next request queues
+	queued(t, other, "b", 1)
+	eventually(t, func() string { return lent(pool, 3) }) // the sweep needed one, and the two requests
+	before := pool.Stat().AcquireCount()
+	w.cutAt("the waiter", dying)
+	go wait("a", "the waiter")
+	eventually(t, func() string { return lent(pool, before+2) })
+	if info, err := other.Inspect(soon(t), "a"); err != nil || info.Waiters != 1 {
+		t.Errorf("one waits, and %d are seen to (%v)", info.Waiters, err)
+	}
+	unlock(t, held)
+	unlock(t, first)
+	for range 2 {
+		if err := <-got; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// lent says what is missing until a pool has lent so many connections, and has all of them back.
+func lent(pool *pgxpool.Pool, times int64) string {
+	if s := pool.Stat(); s.AcquireCount() < times || s.AcquiredConns() > 0 {
+		return fmt.Sprintf("%d connections were lent, want %d, and %d are in use", s.AcquireCount(), times, s.AcquiredConns())
+	}
+	return ""
 }
 
 // Goal: a waiter whose connection was cut hears of its turn all the same.
