@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -8,6 +9,7 @@ import (
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/internal/lab/testserver"
+	"github.com/lockstile/locker/internal/mailbox"
 )
 
 // A node that an attempt has given back has no vote any more.
@@ -64,6 +66,25 @@ func TestAnswerToAnOldValueIsNotRead(t *testing.T) {
 	case ans := <-c.answers:
 		t.Errorf("read: %+v", ans)
 	default:
+	}
+}
+
+// A node says that the lock is taken, and then sends word that it is free. The word is read first:
+// the answer is older, so the node is asked again.
+func TestWordThatOvertakesAnAnswerIsNotForgotten(t *testing.T) {
+	s, servers := threeNodes(t)
+	servers[0].Do("SET", "a", "the last holder")
+	c := s.newContest(newAttempt(t, s), true, func() context.Context { return t.Context() })
+	c.ask(0)
+	old := <-c.answers
+	servers[0].Do("DEL", "a")
+	c.read(word{0, mailbox.Ask})
+	c.note(old)
+	if c.votes[0].state != asking {
+		t.Fatalf("nobody asks the node again: %+v", c.votes[0])
+	}
+	if c.note(<-c.answers); c.votes[0].state != granted {
+		t.Errorf("the lock that was free was not granted: %+v", c.votes[0])
 	}
 }
 
