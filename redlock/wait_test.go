@@ -1,11 +1,15 @@
 package redlock_test
 
 import (
+	"context"
+	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/fencing"
@@ -157,4 +161,44 @@ func TestSplitVoteIsResolved(t *testing.T) {
 		}
 	}
 	free(t, "a", servers...)
+}
+
+// As many locks are waited for as the client has connections to a node. Those who wait send
+// nothing, so they must not keep anybody from the locks that are free.
+func TestThoseWhoWaitLeaveTheConnectionsToOthers(t *testing.T) {
+	t.Parallel()
+	servers := startNodes(t, 3)
+	clients := clientsOf(servers)
+	const conns = 2
+	for i, c := range clients {
+		opts := *c.(*redis.Client).Options()
+		opts.PoolSize = conns
+		clients[i] = redis.NewClient(&opts)
+	}
+	other, l := newLocker(t, servers, patient), newLockerOn(t, clients, patient)
+	var waiters sync.WaitGroup
+	defer waiters.Wait()
+	for i := range conns {
+		name := fmt.Sprint("taken/", i)
+		holder := mustLock(t, other, name)
+		waiters.Go(func() {
+			if lock, err := l.Lock(patience(t), name); err != nil {
+				t.Error(err)
+			} else if err := lock.Unlock(patience(t)); err != nil {
+				t.Error(err)
+			}
+		})
+		eventually(t, "somebody waits for "+name, func() bool {
+			info, err := other.Inspect(patience(t), name)
+			return err == nil && info.Waiters == 1
+		})
+		defer mustUnlock(t, holder)
+	}
+	ctx, cancel := context.WithTimeout(patience(t), 20*time.Second)
+	defer cancel()
+	lock, err := l.Lock(ctx, "free")
+	if err != nil {
+		t.Fatalf("a free lock, while %d others are waited for: %v", conns, err)
+	}
+	mustUnlock(t, lock)
 }
