@@ -30,7 +30,7 @@ func TestWrongURLsAreNotTheStoresFault(t *testing.T) {
 		"postgres://u:secret@h/db?poll=x", "postgres://u:secret@h/db?poll=1h", "postgres://u:secret@h/db?sync_standby=x",
 		"postgres://u:secret@h/db?mode=session&poll=1ms", "postgres://u:secret@h/db?sslmode=x&password=secret",
 		"postgres://u:secret@h/db?sslpassword=secret&connect_timeout=secret", "postgresql://u:secret@h/db?sslrootcert=missing",
-		"postgres://u:secret@h/db?pool_max_conns=x", "postgres://u:secret%zz@h/db",
+		"postgres://u:secret@h/db?pool_max_conns=x", "postgres://u:secret%zz@h/db", "postgres://%00secret@h/db", "postgres://u:secret@h/db?sslpassword=%00secret",
 	} {
 		_, err := open.URL(patience(t), url)
 		switch {

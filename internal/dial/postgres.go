@@ -195,6 +195,9 @@ func parsePostgres(a address) (*pgxpool.Config, error) {
 	if !a.anyHost && a.query.Has("host") {
 		return nil, errors.New("the parameter host would replace the hosts before the path: name them once")
 	}
+	if strings.Contains(a.user, "\x00") { // the client refuses it, too, and quotes it
+		return nil, errors.New("the user has a NUL character (%00), which PostgreSQL does not take")
+	}
 	pass := a.take("password")
 	if pass == "" {
 		pass = a.pass
