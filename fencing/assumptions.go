@@ -31,7 +31,7 @@ const (
 	// takes the server's place, its clock counts as the same clock.
 	ForwardClock
 	// ServerUp: the server is running and reachable, and a connection to it
-	// does not end on its side alone.
+	// does not end on its side alone, or there before the holder hears of it.
 	ServerUp
 	// Unpromised: the guarantee is not given at all.
 	Unpromised

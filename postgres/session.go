@@ -71,7 +71,9 @@ var (
 //
 // A proxy that is stopped, or a firewall that forgets, may end a connection on the
 // server's side alone. The server frees its locks at once and gives them to others,
-// while the holder hears nothing and believes until its TTL ends: guard writes with the
+// while the holder hears nothing and believes until its TTL ends. Where both sides of a
+// connection are ended, or the holder's machine is busy, the server may hear of it first: then
+// the next holder has the lock some milliseconds before the former knows. Guard writes with the
 // token, or use [New], whose leases do not depend on a connection.
 //
 // [Options].Poll must be 0: waiters are always told.
@@ -133,7 +135,7 @@ func (l *SessionLocker) EnsureSchema(ctx context.Context) error {
 // Guarantees implements [locker.Locker]. While the connection and the server live,
 // exclusion leans on nothing. It leans on clocks and a prompt holder when the
 // connection breaks in silence, and on a server that can be reached when the connection
-// breaks on the server's side alone. A server that crashes, or its successor, knows
+// breaks on the server's side alone, or there first. A server that crashes, or its successor, knows
 // nothing of advisory locks.
 func (l *SessionLocker) Guarantees() locker.Guarantees { return l.opts.sessions() }
 

@@ -191,3 +191,45 @@ func TestAStoreMustNotHoldMoreAfterACrowd(t *testing.T) {
 		})
 	}
 }
+
+// healed counts how a broken network is mended.
+type healed struct {
+	Proxies
+	closed, delivered int
+}
+
+func (n *healed) Heal()    { n.closed++ }
+func (n *healed) Deliver() { n.delivered++ }
+
+// A connection that ends has two ends, and nobody says which of them hears of it first. If its
+// locks end with it, the server may grant them to others before a busy holder knows: no fault
+// may do that in a round that does not excuse it.
+//
+//	a connection with a lock is closed; the server hears of it, and grants the lock to b;
+//	a is granted the processor, and hears of it, 15 ms later
+func TestNoConnectionWithLocksIsClosedInARoundThatDoesNotExcuseIt(t *testing.T) {
+	for _, c := range []struct {
+		ends   locker.Release
+		breaks locker.Assumptions
+		closes bool
+	}{
+		{locker.ByConnection, locker.PromptHolder, false},
+		{locker.ByConnection, locker.PromptHolder | locker.ServerUp, true},
+		{locker.ByExpiry, 0, true},
+	} {
+		net := new(healed)
+		s := new(seat)
+		s.worker.Store(&Worker{Name: "A", Net: net})
+		play := &Play{History: new(History), guarantees: locker.Guarantees{Release: c.ends}, scenario: Scenario{Breaks: c.breaks}}
+		crew := newCrew(play, nil)
+		crew.seats, play.TTL, play.ctx = []*seat{s}, time.Millisecond, t.Context()
+		close(crew.calm)
+		rng := rand.New(rand.NewPCG(1, 0))
+		for range 100 {
+			network(Network.Cut)(crew, rng)
+		}
+		if (net.closed > 0) != c.closes || net.delivered == 0 || net.closed+net.delivered != 100 {
+			t.Errorf("locks end %v, broken is %v: of 100 networks %d are mended with new connections and %d with the old", c.ends, c.breaks, net.closed, net.delivered)
+		}
+	}
+}
