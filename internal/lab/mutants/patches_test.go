@@ -42,8 +42,12 @@ func TestEveryPatchCanBeTried(t *testing.T) {
 		if strings.Count(p.sentence, ". ") > 1 {
 			t.Errorf("%s needs more than two sentences to say what breaks", p.name)
 		}
-		if dir := strings.TrimPrefix(path.Dir(p.name), "locker"); len(packageFiles(t, dir, "*.go")) == 0 {
-			t.Errorf("%s: there is no package %q", p.name, path.Dir(p.name))
+		dir := path.Dir(p.name)
+		if dir == "locker" {
+			dir = "."
+		}
+		if len(packageFiles(t, dir, "*.go")) == 0 {
+			t.Errorf("%s: there is no package %q", p.name, dir)
 		}
 		for _, n := range p.noticed {
 			if !n.exists(t) {

@@ -33,12 +33,13 @@ for ((i = 0; i < load; i++)); do
 	loops+=($!)
 done
 
-# one ROUND PACKAGE FOLDER runs a package's tests once.
+# one ROUND PACKAGE FOLDER runs a package's tests once. A job in the background of a shell ignores
+# ^C, and so would the programs of the tests that send it.
 one() {
 	local key="$commit load=$load $2 round=$1" name=${2//\//_} begin=$SECONDS result=ok failed=
 	if grep -qsF "$key " hunt/log; then return; fi
 	local out="$work/$name-$1"
-	if ! (cd "$3" && "$work/$name" -test.timeout 25m -test.parallel 6) >"$out" 2>&1; then
+	if ! (cd "$3" && env --default-signal=INT,QUIT "$work/$name" -test.timeout 25m -test.parallel 6) >"$out" 2>&1; then
 		result=FAIL
 		failed=$(grep -oE '^ *--- FAIL: [^ ]+' "$out" | awk '{print $3}' | paste -sd,)
 		cp "$out" "hunt/$commit-load$load-$name-$1.txt"
