@@ -159,14 +159,19 @@ func askPostgres(url string) error {
 
 // Kill ends the server and all its backends as kill -9 does, and waits until the
 // server is gone. That is so once its backends have ended: even a paused one holds its stderr open.
+// The parent is stopped first, so that no backend begins that nobody kills: one that outlives
+// the others may wait for ever for what they held.
 func (s *PostgresServer) Kill() {
-	backends := childrenOf(s.process.cmd.Process.Pid)
-	_ = s.process.cmd.Process.Kill() // it may have ended already
-	for _, pid := range backends {
+	parent := s.process.cmd.Process
+	if s.process.pause() == nil {
+		_ = awaitStopped(parent.Pid) // it may have ended
+	}
+	for _, pid := range childrenOf(parent.Pid) {
 		if p, err := os.FindProcess(pid); err == nil {
-			_ = p.Kill() // it may have ended by itself, now that its parent is gone
+			_ = p.Kill() // it may have ended by itself
 		}
 	}
+	_ = parent.Kill() // it may have ended already
 	<-s.process.gone
 	s.removeSegment()
 }

@@ -1,11 +1,16 @@
 package testserver
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
 )
 
 // A machine has place for 4,096 segments: with two hundred left by each run of
@@ -50,4 +55,47 @@ func TestPausedPostgresIsKilled(t *testing.T) {
 	s.Pause()
 	s.Kill()
 	s.Start()
+}
+
+// A backend that outlives the others may wait for ever for what one of them held when it was
+// killed, and Kill waited with it. Method: backends come all the time, and each is too busy to
+// notice that its server is gone.
+//
+//	the backends are listed; the server starts one more; it and those on the list are killed
+func TestNoBackendOutlivesAKilledPostgres(t *testing.T) {
+	s := Postgres(t)
+	for range 5 {
+		ctx, end := context.WithCancel(t.Context())
+		var clients sync.WaitGroup
+		for range 8 {
+			clients.Go(func() {
+				for ctx.Err() == nil {
+					conn, err := pgx.Connect(ctx, s.URL("postgres"))
+					if err != nil {
+						continue
+					}
+					// The server is told to end it, if there is one.
+					short, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
+					_, _ = conn.Exec(short, `SET statement_timeout = '2min'; DO $$BEGIN LOOP END LOOP; END$$`)
+					cancel()
+					_ = conn.Close(ctx)
+				}
+			})
+		}
+		time.Sleep(100 * time.Millisecond) // more or less: the server is busy
+		killed := make(chan struct{})
+		go func() {
+			s.Kill()
+			close(killed)
+		}()
+		select {
+		case <-killed:
+		case <-time.After(patience):
+			t.Error("a backend lives on")
+			<-killed
+		}
+		end()
+		clients.Wait()
+		s.Start()
+	}
 }
