@@ -364,12 +364,18 @@ func (x *trial) breaks(l locker.Locker) (locker.Breaker, bool) {
 	return b, !errors.Is(err, errors.ErrUnsupported)
 }
 
+// inspect asks again where a busy store has not answered in time: to look changes nothing.
 func (x *trial) inspect(i locker.Inspector, name string) locker.Info {
-	info, err := i.Inspect(x.patient(), name)
-	if err != nil {
-		x.failf("Inspect: %w", err)
+	ctx := x.patient()
+	for {
+		info, err := i.Inspect(ctx, name)
+		switch {
+		case err == nil:
+			return info
+		case ctx.Err() != nil || !errors.Is(err, locker.ErrUnavailable):
+			x.failf("Inspect: %w", err)
+		}
 	}
-	return info
 }
 
 // queued waits until the store knows of n waiters.

@@ -108,13 +108,14 @@ func TestWaiterHearsItsTurnAfterASilence(t *testing.T) {
 			got := make(chan time.Time, 1)
 			go func() {
 				lock, err := l.Lock(patience(t), "a")
-				got <- time.Now()
+				at := time.Now()
 				if err == nil {
 					err = lock.Unlock(patience(t))
 				}
 				if err != nil {
 					t.Error(err)
 				}
+				got <- at // only now: the clients end with the test
 			}()
 			for _, s := range servers {
 				eventually(t, "it waits", func() bool { return s.Do("ZCARD", "lockstile:q:{a}") == "1" })
