@@ -173,7 +173,9 @@ func TestThoseWhoWaitLeaveTheConnectionsToOthers(t *testing.T) {
 	for i, c := range clients {
 		opts := *c.(*redis.Client).Options()
 		opts.PoolSize = conns
-		clients[i] = redis.NewClient(&opts)
+		few := redis.NewClient(&opts)
+		t.Cleanup(func() { _ = few.Close() })
+		clients[i] = few
 	}
 	other, l := newLocker(t, servers, patient), newLockerOn(t, clients, patient)
 	var waiters sync.WaitGroup
