@@ -106,13 +106,14 @@ func (r remote) Issue(ctx context.Context, csr *x509.CertificateRequest) (*certm
 // The first replica is killed while the authority thinks about its request, and two others wait.
 func TestWhenTheReplicaThatObtainsIsKilledAnotherDoesOnce(t *testing.T) {
 	t.Parallel()
-	ca, asked, think := newAuthority(t), make(chan struct{}, 10), make(chan struct{})
+	ca, asked, gone, think := newAuthority(t), make(chan struct{}, 10), make(chan struct{}, 10), make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		der, err := io.ReadAll(r.Body)
 		asked <- struct{}{}
 		select {
 		case <-think:
 		case <-r.Context().Done():
+			gone <- struct{}{}
 			return
 		}
 		csr, noCSR := x509.ParseCertificateRequest(der)
@@ -149,6 +150,11 @@ func TestWhenTheReplicaThatObtainsIsKilledAnotherDoesOnce(t *testing.T) {
 	})
 	first.Signal(syscall.SIGKILL)
 	first.Ends(-1)
+	select {
+	case <-gone: // or the authority might answer the dead, too
+	case <-time.After(time.Minute):
+		t.Fatal("the authority has not heard that its client has gone")
+	}
 	close(think)
 	for _, p := range others {
 		p.Ends(0)
