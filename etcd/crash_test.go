@@ -136,7 +136,17 @@ func TestWaiterIsServedThoughItsWatchIsOnAPausedServer(t *testing.T) {
 			continue
 		}
 		held := mustLock(t, a, "x", locker.WithTTL(4*short))
-		got := lockLater(t, b, "x", locker.WithTTL(4*short))
+		told := make(chan struct{}, 1)
+		got := lockLater(t, b, "x", locker.WithTTL(4*short), locker.WithObserver(func(e locker.Event) {
+			if e.What == locker.Waiting {
+				told <- struct{}{}
+			}
+		}))
+		select {
+		case <-told: // and it has a place; a waiter that m has not told so yet would fail with m
+		case <-time.After(time.Minute):
+			t.Fatal("b does not wait")
+		}
 		until(t, "b waits", func() bool { return waiters(t, a, "x") == 1 })
 		m.Pause()
 		mustUnlock(t, held)
