@@ -163,15 +163,13 @@ func askPostgres(url string) error {
 // the others may wait for ever for what they held.
 func (s *PostgresServer) Kill() {
 	parent := s.process.cmd.Process
-	if s.process.pause() == nil {
-		_ = awaitStopped(parent.Pid) // it may have ended
-	}
+	_ = s.process.pause() // it may have ended
 	for _, pid := range childrenOf(parent.Pid) {
 		if p, err := os.FindProcess(pid); err == nil {
 			_ = p.Kill() // it may have ended by itself
 		}
 	}
-	_ = parent.Kill() // it may have ended already
+	_ = parent.Kill()
 	<-s.process.gone
 	s.removeSegment()
 }
@@ -229,12 +227,8 @@ func (s *PostgresServer) Start() {
 // answered.
 func (s *PostgresServer) Pause() {
 	s.t.Helper()
-	// The parent first, so that it starts no more processes. It may be starting one when
-	// the signal comes, so its children are looked for once more.
-	for range 2 {
-		if err := s.forAll((*process).pause); err != nil {
-			s.t.Fatalf("pausing PostgreSQL: %v", err)
-		}
+	if err := s.forAll((*process).pause); err != nil {
+		s.t.Fatalf("pausing PostgreSQL: %v", err)
 	}
 }
 
@@ -246,6 +240,7 @@ func (s *PostgresServer) Resume() {
 	}
 }
 
+// forAll signals the parent first: one that stands still starts no more processes.
 func (s *PostgresServer) forAll(signal func(*process) error) error {
 	if err := signal(s.process); err != nil {
 		return err

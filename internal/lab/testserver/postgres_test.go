@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -67,6 +68,7 @@ func TestNoBackendOutlivesAKilledPostgres(t *testing.T) {
 	for range 5 {
 		ctx, end := context.WithCancel(t.Context())
 		var clients sync.WaitGroup
+		var connected atomic.Int32
 		for range 8 {
 			clients.Go(func() {
 				for ctx.Err() == nil {
@@ -74,6 +76,7 @@ func TestNoBackendOutlivesAKilledPostgres(t *testing.T) {
 					if err != nil {
 						continue
 					}
+					connected.Add(1)
 					// The server is told to end it, if there is one.
 					short, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
 					_, _ = conn.Exec(short, `SET statement_timeout = '2min'; DO $$BEGIN LOOP END LOOP; END$$`)
@@ -82,7 +85,11 @@ func TestNoBackendOutlivesAKilledPostgres(t *testing.T) {
 				}
 			})
 		}
-		time.Sleep(100 * time.Millisecond) // more or less: the server is busy
+		for end := time.Now().Add(patience); connected.Load() < 30; time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("%d clients have connected", connected.Load())
+			}
+		}
 		killed := make(chan struct{})
 		go func() {
 			s.Kill()
