@@ -130,7 +130,7 @@ func (x *trial) holdMany(a, b locker.Locker, n int) (seen bool) {
 		locks[k], errs[k] = x.lockSlowly(crowd, a, fmt.Sprint(base, "/", k), locker.WithTTL(2*x.longTTL()))
 	})
 	for k := 0; k < n; k += n / 10 {
-		other, err := x.askSlowly(crowd, func() (*locker.Lock, error) { return b.TryLock(x.patient(), locks[k].Name()) })
+		other, err := askSlowly(crowd, x, func() (*locker.Lock, error) { return b.TryLock(x.patient(), locks[k].Name()) })
 		if locks[k].Err() != nil {
 			if err == nil {
 				x.unlock(other)

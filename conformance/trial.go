@@ -123,7 +123,7 @@ func (x *trial) lock(l locker.Locker, name string, opts ...locker.Option) *locke
 }
 
 func (x *trial) lockSlowly(ctx context.Context, l locker.Locker, name string, opts ...locker.Option) (*locker.Lock, error) {
-	return x.askSlowly(ctx, func() (*locker.Lock, error) { return l.Lock(ctx, name, opts...) })
+	return askSlowly(ctx, x, func() (*locker.Lock, error) { return l.Lock(ctx, name, opts...) })
 }
 
 // lockOnceHealed is lock, for a client whose network has just healed. A connection that it
@@ -144,12 +144,12 @@ func (x *trial) lockOnceHealed(l locker.Locker, name string) *locker.Lock {
 
 // askSlowly asks again after an ErrUnavailable that took so long that the machine may have
 // been the reason.
-func (x *trial) askSlowly(ctx context.Context, ask func() (*locker.Lock, error)) (*locker.Lock, error) {
+func askSlowly[T any](ctx context.Context, x *trial, ask func() (T, error)) (T, error) {
 	for {
 		begun := time.Now()
-		lock, err := ask()
+		answer, err := ask()
 		if !errors.Is(err, locker.ErrUnavailable) || time.Since(begun) < x.h.TTL/2 || ctx.Err() != nil {
-			return lock, err
+			return answer, err
 		}
 	}
 }
@@ -364,18 +364,13 @@ func (x *trial) breaks(l locker.Locker) (locker.Breaker, bool) {
 	return b, !errors.Is(err, errors.ErrUnsupported)
 }
 
-// inspect asks again where a busy store has not answered in time: to look changes nothing.
 func (x *trial) inspect(i locker.Inspector, name string) locker.Info {
 	ctx := x.patient()
-	for {
-		info, err := i.Inspect(ctx, name)
-		switch {
-		case err == nil:
-			return info
-		case ctx.Err() != nil || !errors.Is(err, locker.ErrUnavailable):
-			x.failf("Inspect: %w", err)
-		}
+	info, err := askSlowly(ctx, x, func() (locker.Info, error) { return i.Inspect(ctx, name) })
+	if err != nil {
+		x.failf("Inspect: %w", err)
 	}
+	return info
 }
 
 // queued waits until the store knows of n waiters.
