@@ -18,7 +18,8 @@ processes lock several names in every way that the backend declares, with leases
 at any moment, and write through guards. Meanwhile up to four kinds of faults of the scenarios come at once, each of them
 every second or so, on servers that only this round uses. Then everything is mended, every call that
 waits must be granted, and every name must be free. A round is judged as the scenarios are: what its faults break, and the
-declaration leans on, is excused. In every second round no fault is excused. Porcupine checks each lock against a mutex with tokens that
+declaration leans on, is excused. In every second round no fault is excused. A connection whose locks end with it is closed only
+in a round that excuses *server up*. Porcupine checks each lock against a mutex with tokens that
 readers may share, and the guard against a register with two marks.
 
 ` + "`locker compare --soak 1s --seed N --backends NAME`" + ` plays round N again. The seed decides what is drawn, not how
