@@ -25,7 +25,7 @@ var modest = locker.Guarantees{Release: locker.ByProcess, Exclusion: locker.Unpr
 
 // bareOn returns a harness without a network.
 func bareOn(addr string, declared locker.Guarantees) Harness {
-	return Harness{TTL: 300 * time.Millisecond, New: func(t testing.TB) Client {
+	return Harness{TTL: time.Second, New: func(t testing.TB) Client {
 		l, end := specimen.New(addr, "")
 		t.Cleanup(end)
 		return Through(bare{l, declared})

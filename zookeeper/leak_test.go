@@ -163,7 +163,7 @@ func TestServerThatDoesNotGreetIsLeft(t *testing.T) {
 func TestNodeThatMayNotBeReadLosesNoLock(t *testing.T) {
 	t.Parallel()
 	s := server(t)
-	c := newClient(t, 3*time.Second, s.Addr())
+	c := newClient(t, sessionTimeout, s.Addr())
 	var locks []*locker.Lock
 	for i := range 3 {
 		locks = append(locks, lock(t, c, fmt.Sprint("n", i)))
