@@ -18,6 +18,7 @@ var queueClauses = []Clause{
 	{"dead-waiter", "A waiter whose machine is gone must not hold up those behind it.", deadWaiter},
 }
 
+// order has waiters in a line for some of their TTLs, and sees who is served first.
 func order(x *trial) {
 	holder, name := x.locker(), x.name()
 	if !holder.Guarantees().Fair {
@@ -30,10 +31,14 @@ func order(x *trial) {
 	const waiters = 6
 	held := x.lock(holder, name)
 	var line []*waiter
-	for range waiters {
-		line = append(line, x.wait(x.patient(), x.locker(), name))
+	for n := range waiters {
+		if n == waiters/2 {
+			time.Sleep(x.h.TTL / 2)
+		}
+		line = append(line, x.wait(x.patient(), x.locker(), name, x.ttl()))
 		x.queuedAtLeast(i, name, len(line))
 	}
+	time.Sleep(11 * x.h.TTL / 4) // places that end with their TTL: the first half has begun again after the second
 	x.unlock(held)
 	for left := line; len(left) > 0; {
 		w, rest := x.next(left, "after unlock")

@@ -29,6 +29,7 @@ var flaws = map[string][]string{
 	"waits for nobody":                     {"lock-waits", "exclusion"},
 	"tries are blind":                      {"try-lock"},
 	"no order":                             {"order"},
+	"a place ends with its TTL":            {"order"},
 	"dead waiters stay":                    {"dead-waiter", "shared-dead-writer"},
 	"a waiter is forgotten":                {"many-waiters", "many-waiters-one-client"},
 	"keeps the lock among its goroutines":  {"bounded-turns", "turns-in-memory", "turns-over-break", "turns-options"},

@@ -13,11 +13,11 @@ import (
 
 // waits calls Lock in a goroutine, and returns what it has got when it has a place in the queue
 // or the lock.
-func waits(t *testing.T, l *lockertest.Locker, opts ...locker.Option) <-chan *locker.Lock {
+func waits(t *testing.T, l *lockertest.Locker) <-chan *locker.Lock {
 	t.Helper()
 	granted := make(chan *locker.Lock, 1)
 	go func() {
-		lock, err := l.Lock(t.Context(), "a", opts...)
+		lock, err := l.Lock(t.Context(), "a")
 		if err != nil {
 			t.Error(err)
 		}
@@ -53,32 +53,6 @@ func wantTaken(t *testing.T, l *lockertest.Locker, when string) {
 	if err == nil {
 		mustUnlock(t, lock)
 	}
-}
-
-// A place in the queue has an end, for a waiter may be dead. Each time that a live one asks,
-// its place begins anew where it is.
-//
-//	a locks; b waits; c waits half a TTL later; a unlocks when the TTL of b is over, and that
-//	of c is not
-func TestAWaiterThatLivesKeepsItsPlaceForLongerThanItsTTL(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const ttl = time.Minute
-		a := lockertest.New()
-		b, c := a.Another(), a.Another()
-		held := mustLock(t, a)
-		first := waits(t, b, locker.WithTTL(ttl))
-		time.Sleep(ttl / 2)
-		second := waits(t, c, locker.WithTTL(ttl))
-		time.Sleep(ttl * 3 / 4)
-		mustUnlock(t, held)
-		synctest.Wait()
-		if len(first) == 0 || len(second) > 0 {
-			t.Error("who came later was served first")
-			first, second = second, first
-		}
-		mustUnlock(t, <-first)
-		mustUnlock(t, <-second)
-	})
 }
 
 // A waiter that has asked while the lock was held knows of the end of that lease. The lock is

@@ -90,7 +90,11 @@ end
 local blind = flaw == 'waits for nobody' and waits == '1' or flaw == 'tries are blind' and waits == '0'
 if not blind and blocked then
   if waits == '1' then
-    redis.call('SET', 'alive:' .. id, want, 'PX', 1500)
+    if flaw == 'a place ends with its TTL' then
+      redis.call('SET', 'alive:' .. id, want, 'NX', 'PX', ttl)
+    else
+      redis.call('SET', 'alive:' .. id, want, 'PX', 1500)
+    end
     if not redis.call('ZSCORE', queue, id) then redis.call('ZADD', queue, redis.call('INCR', 'tickets'), id) end
   end
   return {'-1'}
