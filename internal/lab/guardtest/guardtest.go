@@ -110,6 +110,9 @@ func marks(ctx context.Context, g fencing.SharedGuard, resource string) error {
 	if err := check(ctx, g, resource+" of a reader", false, 1); !errors.Is(err, fencing.ErrStale) {
 		return fmt.Errorf("a write before the only reader: %w", orNothing(err))
 	}
+	if err := check(ctx, g, resource, false, most-1); !errors.Is(err, fencing.ErrStale) {
+		return fmt.Errorf("an earlier writer, after other resources were used: %w", orNothing(err))
+	}
 	return nil
 }
 
