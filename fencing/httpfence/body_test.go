@@ -36,6 +36,7 @@ func TestWriterThatIsPausedInItsBodyIsRefused(t *testing.T) {
 				if r.ContentLength != 0 {
 					w.WriteHeader(http.StatusEarlyHints) // tells the client that the check is over
 				}
+				r.URL.Path = "/rewritten" // as a router may do: the resource stays
 				body, err := io.ReadAll(r.Body)
 				if err != nil {
 					refused <- err
@@ -117,7 +118,8 @@ func early(ctx context.Context, started chan struct{}) context.Context {
 
 // Goal: the look at the end of the body stands in the way of nobody else.
 func TestBodyOfAWriterThatStillHoldsIsReadWhole(t *testing.T) {
-	middleware, err := httpfence.Middleware(new(fencing.Memory), httpfence.Options{})
+	guard := new(fencing.Memory)
+	middleware, err := httpfence.Middleware(guard, httpfence.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,6 +128,7 @@ func TestBodyOfAWriterThatStillHoldsIsReadWhole(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
+		_ = guard.Check(t.Context(), "/a", 6) // it comes when all has been handed out
 		if n, err := r.Body.Read(make([]byte, 1)); n != 0 || !errors.Is(err, io.EOF) {
 			t.Errorf("after its end: %d, %v", n, err)
 		}
@@ -137,4 +140,23 @@ func TestBodyOfAWriterThatStillHoldsIsReadWhole(t *testing.T) {
 	if answer.Code != http.StatusOK || answer.Body.String() != "text" {
 		t.Errorf("%d %q", answer.Code, answer.Body)
 	}
+}
+
+// cutOff is a body that breaks off, and says so once.
+type cutOff struct{ err error }
+
+func (c *cutOff) Read(p []byte) (n int, err error) {
+	err, c.err = c.err, io.EOF
+	return copy(p, "te"), err
+}
+
+func TestBodyThatBreaksOffIsNotTakenForWhole(t *testing.T) {
+	handler := guarded(t, new(fencing.Memory), http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if text, err := io.ReadAll(r.Body); string(text) != "te" || !errors.Is(err, io.ErrUnexpectedEOF) {
+			t.Errorf("the body: %q, %v", text, err)
+		}
+	}))
+	req := httptest.NewRequest(http.MethodPut, "/a", &cutOff{io.ErrUnexpectedEOF})
+	httpfence.Set(req, 5)
+	handler.ServeHTTP(httptest.NewRecorder(), req)
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
@@ -68,7 +69,9 @@ func TestStaleRequestsAreRefusedPerResource(t *testing.T) {
 		token fencing.Token
 		want  int
 	}{
-		{"/a", 5, 200}, {"/a", 5, 200}, {"/a", 4, 412}, {"/b", 4, 200}, {"/a", 18446744073709551615, 200}, {"/a", 6, 412},
+		{"/a", 5, 200}, {"/a", 5, 200}, {"/a", 4, 412}, {"/b", 4, 200},
+		{"/a?x=1", 4, 412}, {"/%61", 4, 412}, {"/a/", 4, 200}, // the path of the URL is the resource
+		{"/a", 18446744073709551615, 200}, {"/a", 6, 412},
 	} {
 		status, body := put(t, server.URL+c.path, with(c.token))
 		if status != c.want {
@@ -93,6 +96,69 @@ func TestRequestsWithoutOneReadableTokenAreRefused(t *testing.T) {
 			if status != http.StatusBadRequest || strings.Contains(body, "with") {
 				t.Errorf("%s: %s: %d %q", method, name, status, body)
 			}
+		}
+	}
+}
+
+// A client may send the same request again, under its next lock.
+func TestRequestHasTheNumberThatWasSetLastAlone(t *testing.T) {
+	server := serve(t, new(fencing.Memory), httpfence.Options{})
+	for want, prepare := range map[string][2]func(*http.Request){
+		"written with 2": {with(1), with(2)}, "written with 3": {as(1), with(3)},
+		"read with 4": {with(1), as(4)}, "read with 5": {as(1), as(5)},
+	} {
+		guarded := server.URL + "/" + strings.ReplaceAll(want, " ", "_")
+		status, body := send(t, http.MethodGet, guarded, func(r *http.Request) { prepare[0](r); prepare[1](r) })
+		if status != http.StatusOK || body != want {
+			t.Errorf("%d %q, want %q", status, body, want)
+		}
+	}
+}
+
+// asks is a guard that notes the requests in whose contexts it is asked.
+type asks struct {
+	fencing.Memory
+	of []any
+}
+
+// request is the key of a request's name.
+type request struct{}
+
+func (g *asks) Check(ctx context.Context, resource string, token fencing.Token) error {
+	g.of = append(g.of, ctx.Value(request{}))
+	return g.Memory.Check(ctx, resource, token)
+}
+
+func (g *asks) CheckShared(ctx context.Context, resource string, token fencing.SharedToken) error {
+	g.of = append(g.of, ctx.Value(request{}))
+	return g.Memory.CheckShared(ctx, resource, token)
+}
+
+// Goal: nobody works for a client that is gone: not the guard, and not the handler. A request
+// without a body asks once.
+func TestGuardAndHandlerHaveTheContextOfTheRequest(t *testing.T) {
+	for name, prepare := range map[string]func(*http.Request){"of a writer": with(5), "of a reader": as(5)} {
+		guard := new(asks)
+		middleware, err := httpfence.Middleware(guard, httpfence.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		handler := middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			if r.Context().Value(request{}) != name {
+				t.Errorf("%s: the handler has another context", name)
+			}
+			if r.Body != nil {
+				_, _ = io.ReadAll(r.Body)
+			}
+		}))
+		for _, body := range []io.ReadCloser{io.NopCloser(strings.NewReader("text")), http.NoBody, nil} {
+			req := httptest.NewRequestWithContext(context.WithValue(t.Context(), request{}, name), http.MethodGet, "/a", nil)
+			req.Body = body
+			prepare(req)
+			handler.ServeHTTP(httptest.NewRecorder(), req)
+		}
+		if want := slices.Repeat([]any{name}, 5); !slices.Equal(guard.of, want) { // at the beginning, with the text, at its end; and once each
+			t.Errorf("%s: asked in the contexts of %v, want %v", name, guard.of, want)
 		}
 	}
 }
