@@ -39,3 +39,14 @@ func TestTheClockCountsASuspension(t *testing.T) {
 		t.Errorf("the clock shows that %v have passed, and it was an hour", passed)
 	}
 }
+
+// A filter of system calls may keep CLOCK_BOOTTIME from a program, whose clock runs all the same.
+func TestTheClockRunsWhereItCannotReadBootTime(t *testing.T) {
+	real := clockGettime
+	t.Cleanup(func() { clockGettime = real })
+	clockGettime = func(int32) (unix.Timespec, error) { return unix.Timespec{}, unix.EPERM }
+	before := monotonicTime()
+	if now := bootTime(); now < before || now > monotonicTime() {
+		t.Errorf("bootTime reads %v, the portable clock from %v to %v", now, before, monotonicTime())
+	}
+}

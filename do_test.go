@@ -94,6 +94,7 @@ func TestDoSaysEverythingOnceAndInOneLine(t *testing.T) {
 			return context.Cause(ctx)
 		},
 		`half done: lock "a" lost: it was forcibly unlocked`: func(_ context.Context, l *Lock) error { return fmt.Errorf("half done: %w", lost(l)) },
+		`lock "b" lost: it was forcibly unlocked; refused`:   func(context.Context, *Lock) error { return &LostError{Name: "b", Reason: Forced} },
 		`mine; lock "a" lost: it was forcibly unlocked`:      func(_ context.Context, l *Lock) error { _ = lost(l); return mine },
 	} {
 		virtual(t, func(t *testing.T, _ *clock) {
@@ -275,6 +276,10 @@ func (g slowGuard) Check(ctx context.Context, _ string, _ fencing.Token) error {
 	}
 }
 
+func (g slowGuard) CheckShared(ctx context.Context, resource string, number fencing.SharedToken) error {
+	return g.Check(ctx, resource, fencing.Token(number))
+}
+
 func TestALockThatIsLostDuringTheClaimEndsItAndNothingIsCalled(t *testing.T) {
 	for heeds, want := range map[bool]time.Duration{true: time.Second, false: time.Hour} {
 		virtual(t, func(t *testing.T, _ *clock) {
@@ -286,6 +291,21 @@ func TestALockThatIsLostDuringTheClaimEndsItAndNothingIsCalled(t *testing.T) {
 			}
 			if took := time.Since(start); took > want {
 				t.Errorf("it took %v", took)
+			}
+		})
+	}
+}
+
+func TestAClaimEndsWithTheCallersContext(t *testing.T) {
+	for name, opts := range map[string][]Option{"of a writer": nil, "of a reader": {WithShared()}} {
+		virtual(t, func(t *testing.T, _ *clock) {
+			b, start, enough := newBackend(), time.Now(), errors.New("enough")
+			ctx, cancel := context.WithCancelCause(t.Context())
+			time.AfterFunc(time.Second, func() { cancel(enough) })
+			err := Do(ctx, b, "a", func(context.Context, *Lock) error { t.Error("called"); return nil },
+				append(opts, WithGuard(slowGuard{heeds: true}))...)
+			if took := time.Since(start); !errors.Is(err, enough) || took != time.Second || b.held["a"] {
+				t.Errorf("%s: Do: %v after %v; held: %v", name, err, took, b.held["a"])
 			}
 		})
 	}

@@ -32,6 +32,7 @@ func TestRequireRefusesWhatIsNotGoodEnough(t *testing.T) {
 	}{
 		{"efficiency leans on much", PromptHolder | SteadyClocks | AgreedClocks | DurableServer | DurableReplica, Unpromised, Efficiency, ""},
 		{"efficiency without exclusion", Unpromised, 0, Efficiency, "does not promise exclusion"},
+		{"efficiency without exclusion that leans on something", Unpromised | PromptHolder, 0, Efficiency, "does not promise exclusion"},
 		{"correctness leans on nothing", 0, 0, Correctness, ""},
 		{"correctness leans on what is tolerable", Unpromised, ServerUp | ForwardClock | DelayedRestart, Correctness, ""},
 		{"correctness leans on prompt holders", 0, PromptHolder, Correctness, "prompt holder"},

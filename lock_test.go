@@ -63,6 +63,19 @@ func TestBoundContextHasTheValuesOfItsParentAndEndsWithItOrWithTheLock(t *testin
 	})
 }
 
+// A lock that is held for days may have many jobs bound to it, one after another.
+func TestContextOfAJobThatIsDoneIsNotKeptByTheLock(t *testing.T) {
+	lock, freed := newBackend().grant(t, "a"), make(chan struct{})
+	func() {
+		job := &LostError{Name: "the job"}
+		runtime.AddCleanup(job, func(struct{}) { close(freed) }, struct{}{})
+		_, stop := lock.Bind(context.WithValue(t.Context(), key{}, job))
+		stop()
+	}()
+	wantCollected(t, freed, "what was bound to a lock, and is done,")
+	wantHeld(t, lock)
+}
+
 var errShutdown = errors.New("the program shuts down")
 
 // A deferred Unlock comes after the one that panicked, and its nil would say that

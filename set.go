@@ -161,7 +161,6 @@ func (s *Set) discard(ctx context.Context, req *Request, why error) error {
 	for _, lock := range s.locks {
 		_ = lock.held.Limit(&without) // lost or not, it is unlocked
 	}
-	_ = s.end(&LostError{Name: s.names[0], Reason: Unlocked})
 	errs := slices.DeleteFunc(s.unlockAll(ctx), func(err error) bool { return errors.Is(err, ErrLost) }) // then the backend removes it
 	if len(errs) > 0 {
 		why = fmt.Errorf("%w: %w; and not all could be given back: %w", ErrOutcomeUnknown, why, inOneLine(errs))

@@ -83,6 +83,7 @@ func TestASetHasAllNamesOnceInOrder(t *testing.T) {
 	var order []string
 	set := must[*locker.Set](t)(locker.LockAll(t.Context(), steps{locks, func(name string, _ error) { order = append(order, name) }}, []string{"c", "a", "b", "a"}))
 	want := []string{"a", "b", "c"}
+	clear(set.Names()) // they are the caller's
 	if !slices.Equal(order, want) || !slices.Equal(set.Names(), want) {
 		t.Errorf("locked %q, Names %q, want %q", order, set.Names(), want)
 	}
@@ -332,6 +333,7 @@ func TestWhatASetCannotHaveIsRefusedBeforeTheStoreIsAsked(t *testing.T) {
 		"no names": {},
 		"65 names": {names: many},
 		"an empty": {names: []string{"a", ""}},
+		"no text":  {names: []string{"a", "b\xff"}}, // the last one
 		"a guard":  {[]string{"a"}, []locker.Option{locker.WithGuard(&fencing.Memory{})}},
 		"a nil":    {[]string{"a"}, []locker.Option{nil}},
 		"too much": {[]string{"a"}, []locker.Option{locker.WithMinHold(time.Minute), locker.WithMaxHold(time.Second)}},

@@ -166,14 +166,26 @@ func (h *hold) Unlock(ctx context.Context) error {
 	return h.backend.release(ctx, h.req.Name)
 }
 
-func (h *hold) Name() string                     { return h.req.Name }
-func (h *hold) Token() fencing.Token             { return h.token }
-func (h *hold) SharedToken() fencing.SharedToken { return 0 }
-func (h *hold) Slot() int                        { return -1 }
-func (h *hold) Context() context.Context         { return h.ctx }
-func (h *hold) Lost() <-chan struct{}            { return h.lost }
-func (h *hold) Deadline() time.Time              { return time.Now().Add(h.end.Sub(Now())) }
-func (h *hold) Renew(context.Context) error      { return h.Err() }
+func (h *hold) Name() string                { return h.req.Name }
+func (h *hold) Slot() int                   { return -1 }
+func (h *hold) Context() context.Context    { return h.ctx }
+func (h *hold) Lost() <-chan struct{}       { return h.lost }
+func (h *hold) Deadline() time.Time         { return time.Now().Add(h.end.Sub(Now())) }
+func (h *hold) Renew(context.Context) error { return h.Err() }
+
+func (h *hold) Token() fencing.Token {
+	if h.req.Kind == Shared {
+		return 0
+	}
+	return h.token
+}
+
+func (h *hold) SharedToken() fencing.SharedToken {
+	if h.req.Kind != Shared {
+		return 0
+	}
+	return fencing.SharedToken(h.token)
+}
 
 func (h *hold) Limit(*Request) error {
 	err := h.Err()

@@ -421,6 +421,9 @@ func TestObservedLockerIsWhatItWas(t *testing.T) {
 			if err != nil || len(infos) != 1 {
 				t.Errorf("List: %+v, %v", infos, err)
 			}
+			if infos, err := wrapped.(locker.Lister).List(t.Context(), "b"); err != nil || len(infos) != 0 {
+				t.Errorf("List of what begins with b: %+v, %v", infos, err)
+			}
 			if broken, err := wrapped.(locker.Breaker).Break(t.Context(), "a", uint64(lock.Token())+1); broken || err != nil {
 				t.Errorf("Break of a token that nobody has: %v, %v", broken, err)
 			}
