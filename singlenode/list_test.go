@@ -8,13 +8,14 @@ import (
 	"github.com/lockstile/locker/singlenode"
 )
 
+// Other methods put the prefix before a name, as locking does.
 func TestListNamesLocksWithoutThePrefixOfTheirKeys(t *testing.T) {
 	srv := testserver.Redis(t)
 	l, other := newLocker(t, srv.Addr(), singlenode.Options{Prefix: "app:"}), newLocker(t, srv.Addr(), singlenode.Options{})
 	for _, name := range []string{"b", "a", "c/app:"} {
 		mustLock(t, l, name)
 	}
-	mustLock(t, other, "a")
+	theirs := mustLock(t, other, "a")
 	for prefix, want := range map[string][]string{"": {"a", "b", "c/app:"}, "a": {"a"}, "app:": nil} {
 		infos, err := l.List(patience(t), prefix)
 		var names []string
@@ -24,5 +25,12 @@ func TestListNamesLocksWithoutThePrefixOfTheirKeys(t *testing.T) {
 		if err != nil || !slices.Equal(names, want) {
 			t.Errorf("below %q: %q, %v, want %q", prefix, names, err, want)
 		}
+	}
+	if broken, err := l.Break(patience(t), "a"); err != nil || !broken {
+		t.Errorf("broken: %v, %v", broken, err)
+	}
+	mustUnlock(t, theirs)
+	if info, err := l.Inspect(patience(t), "b"); err != nil || !info.Held || info.Name != "b" {
+		t.Errorf("%+v, %v", info, err)
 	}
 }

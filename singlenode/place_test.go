@@ -16,24 +16,7 @@ import (
 // out of the queue as if it had been paused when its turn came, and asks again.
 func TestRequestThatFailsCostsNoPlaceInTheQueue(t *testing.T) {
 	srv := testserver.Redis(t)
-	rdb := redis.NewClient(&redis.Options{Addr: srv.Addr()})
-	t.Cleanup(func() { _ = rdb.Close() })
-	l, err := New(rdb, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = l.Close() })
-	if _, err := l.TryLock(t.Context(), "a"); err != nil {
-		t.Fatal(err)
-	}
-	req, err := locker.NewRequest("a")
-	if err != nil {
-		t.Fatal(err)
-	}
-	a, err := l.store.Begin(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l, a := attemptBehind(t, srv)
 	if _, _, err := l.store.ask(t.Context(), a, true); err != nil {
 		t.Fatal(err)
 	}
@@ -53,4 +36,50 @@ func TestRequestThatFailsCostsNoPlaceInTheQueue(t *testing.T) {
 	if now := srv.Do("ZRANGE", "lockstile:q:{a}", "0", "-1", "WITHSCORES"); fmt.Sprint(now) != fmt.Sprint(place) {
 		t.Errorf("it is back as %v, and was there as %v", now, place)
 	}
+}
+
+// A waiter whose connection for words broke asks without queueing first, and still has the
+// place that it had: where it gives up then, it leaves none to those behind it.
+func TestPlaceIsGivenUpThoughALaterRequestDidNotQueue(t *testing.T) {
+	srv := testserver.Redis(t)
+	l, a := attemptBehind(t, srv)
+	over, cancel := context.WithCancel(t.Context())
+	if _, err := l.store.Acquire(t.Context(), a, func() context.Context {
+		if srv.Do("ZCARD", "lockstile:q:{a}") == "1" {
+			cancel()
+		}
+		return over
+	}); err == nil || over.Err() == nil {
+		t.Fatalf("it did not wait: %v", err)
+	}
+	if g, err := l.store.Acquire(t.Context(), a, nil); err != nil || g.Count != 0 {
+		t.Fatalf("%+v, %v", g, err)
+	}
+	if !l.store.Left(a) {
+		t.Error("it has a place in the queue, and nothing is left to withdraw")
+	}
+}
+
+// attemptBehind returns an attempt at a lock that somebody has.
+func attemptBehind(t *testing.T, srv *testserver.RedisServer) (*Locker, *attempt) {
+	t.Helper()
+	rdb := redis.NewClient(&redis.Options{Addr: srv.Addr()})
+	t.Cleanup(func() { _ = rdb.Close() })
+	l, err := New(rdb, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	if _, err := l.TryLock(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	req, err := locker.NewRequest("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := l.store.Begin(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l, a
 }
