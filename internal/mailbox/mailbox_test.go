@@ -166,6 +166,34 @@ func TestConnectionThatBreaksIsOpenedAgainAndEverybodyAsks(t *testing.T) {
 		if opened != 2 || m.Channel() != "a channel" {
 			t.Errorf("opened %d times, words go to %q", opened, m.Channel())
 		}
+		m.Drop("somebody")
+		broken <- errors.New("nobody waits")
+		if time.Sleep(time.Minute); opened != 2 || m.Channel() != "" {
+			t.Errorf("nobody waits, and it was opened %d times, words go to %q", opened, m.Channel())
+		}
+	})
+}
+
+// The store is away for a minute, and every connection to it breaks. Thousands of processes
+// wait, and each of them leaves it some time.
+func TestConnectionThatBreaksAgainAndAgainIsOpenedAfterPauses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		opened := 0
+		m := mailbox.New(func(ctx context.Context, m *mailbox.Mailbox) error {
+			if opened++; opened > 100_000 {
+				<-ctx.Done() // without pauses this minute would not end
+			}
+			m.Ready("a channel")
+			return errors.New("it breaks")
+		})
+		if err := m.Open(t.Context(), "somebody", mailbox.NewBox().Put); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		m.Close()
+		if opened < 2 || opened > 60*25 {
+			t.Errorf("opened %d times in a minute", opened)
+		}
 	})
 }
 
