@@ -78,6 +78,7 @@ func TestObserversHearOfOthersAndOfNobody(t *testing.T) {
 		a := start(t, locks, nil, locker.WithHolder("a"))
 		within(t, 1100*time.Millisecond, "a leads", func() bool { return a.IsLeader() && is(election.Leader{a.Term().Token(), "a"})() })
 		b := start(t, locks.Another(), nil, locker.WithHolder("b"))
+		own := observe(t, b.Candidate, 0)
 		time.Sleep(time.Minute)
 		if n := o.len(); n != 2 || b.IsLeader() {
 			t.Errorf("%+v, and b leads: %v", o.all, b.IsLeader())
@@ -87,6 +88,11 @@ func TestObserversHearOfOthersAndOfNobody(t *testing.T) {
 		}
 		end(t, a)
 		within(t, 1100*time.Millisecond, "b leads", func() bool { return b.IsLeader() && is(election.Leader{b.Term().Token(), "b"})() })
+		time.Sleep(time.Minute)
+		now := election.Leader{b.Term().Token(), "b"}
+		if leader, err := b.Leader(t.Context()); err != nil || leader != now || own.len() != 2 || own.last().leader != now {
+			t.Errorf("b says that %+v leads, %v, and tells %+v", leader, err, own.all)
+		}
 		end(t, b)
 		within(t, 1100*time.Millisecond, "nobody leads", is(election.Nobody))
 	})

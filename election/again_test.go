@@ -1,0 +1,67 @@
+package election_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/fencing"
+	"github.com/lockstile/locker/lockertest"
+)
+
+// Goal: an option for each wait is none for the candidacy.
+func TestACandidateWhoseWaitIsOverStandsAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks := lockertest.New()
+		locks.Take("leader")
+		a := start(t, locks, nil, locker.WithWait(time.Second))
+		time.Sleep(time.Minute)
+		locks.Free("leader")
+		within(t, 10*time.Second, "it leads", a.IsLeader)
+		end(t, a)
+	})
+}
+
+// losing is a guard that takes so long over its first claim that the lock is lost.
+type losing struct {
+	fencing.Memory
+	locks *lockertest.Locker
+	lost  atomic.Bool
+}
+
+func (l *losing) Check(ctx context.Context, resource string, token fencing.Token) error {
+	if l.lost.CompareAndSwap(false, true) {
+		l.locks.Lose("leader")
+	}
+	return l.Memory.Check(ctx, resource, token)
+}
+
+func TestACandidateThatLosesItsTermBeforeItBeginsStandsAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks := lockertest.New()
+		guard := &losing{locks: locks}
+		a := start(t, locks, nil, locker.WithGuard(guard))
+		within(t, 10*time.Second, "it leads", func() bool { return guard.lost.Load() && a.IsLeader() })
+		end(t, a)
+	})
+}
+
+func TestRunEndsAtOnceBetweenTwoTerms(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks := lockertest.New()
+		locks.Link().Refuse(errors.New("no permission"))
+		a := start(t, locks, nil)
+		time.Sleep(time.Minute)
+		began := time.Now()
+		a.stop(errStopped)
+		if err := <-a.done; !errors.Is(err, errStopped) || time.Since(began) > 0 {
+			t.Errorf("after %v Run returns %v", time.Since(began), err)
+		}
+		locks.Link().Refuse(nil)
+		_ = locks.Close() // waits for clean-ups
+	})
+}
