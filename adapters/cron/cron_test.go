@@ -104,22 +104,24 @@ func TestAShortRunKeepsTheOthersOutForTheMinimumHold(t *testing.T) {
 }
 
 // Goal: a request that is under way for longer than the others are kept out does not run the
-// job once more.
+// job once more, and one that is not has all the time that there is.
 func TestALockThatTakesTooLongIsNotTaken(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		locks := lockertest.New()
-		a, late := newMachine(t, locks, nil), newMachine(t, locks.Another(), nil)
-		late.locks.Link().Delay(DefaultMinHold + time.Second)
-		a.Run()
-		began := time.Now()
-		late.Run()
-		if took := time.Since(began); took > DefaultMinHold*3/4 || late.runs > 0 {
-			t.Errorf("it took %v, with %d runs", took, late.runs)
-		}
-		late.want(t, 0, locker.ErrUnavailable)
-		late.locks.Link().Delay(0)
-		_ = late.locks.Close() // waits for clean-ups
-	})
+	for hold, opts := range map[time.Duration][]locker.Option{DefaultMinHold: nil, 8 * time.Second: {locker.WithMinHold(8 * time.Second)}} {
+		synctest.Test(t, func(t *testing.T) {
+			locks := lockertest.New()
+			a, late := newMachine(t, locks, nil, opts...), newMachine(t, locks.Another(), nil, opts...)
+			late.locks.Link().Delay(hold + time.Second)
+			a.Run()
+			began := time.Now()
+			late.Run()
+			if took := time.Since(began); took < hold/2 || took > hold*3/4 || late.runs > 0 {
+				t.Errorf("with a minimum hold of %v it took %v, with %d runs", hold, took, late.runs)
+			}
+			late.want(t, 0, locker.ErrUnavailable)
+			late.locks.Link().Delay(0)
+			_ = late.locks.Close() // waits for clean-ups
+		})
+	}
 }
 
 func TestARunThatIsLongKeepsItsLockAndIsNotRunBesideItself(t *testing.T) {

@@ -65,30 +65,32 @@ func TestAShortRunKeepsTheOthersOutForTheMinimumHold(t *testing.T) {
 }
 
 // Goal: a request that is under way for longer than the others are kept out does not run the
-// job once more.
+// job once more, and one that is not has all the time that there is.
 func TestALockThatTakesTooLongIsNotTaken(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		locks := lockertest.New()
-		a, b := newLocker(t, locks), newLocker(t, locks.Another())
-		late := b.locks.(*lockertest.Locker)
-		late.Link().Delay(DefaultMinHold + time.Second)
-		_ = locked(t, a, "report").Unlock(t.Context())
-		began := time.Now()
-		_, err := b.Lock(t.Context(), "report")
-		if !errors.Is(err, context.DeadlineExceeded) && !strings.Contains(fmt.Sprint(err), "half of the minimum hold") {
-			t.Errorf("the error is %v", err)
-		}
-		if took := time.Since(began); took > DefaultMinHold*3/4 {
-			t.Errorf("it took %v", took)
-		}
-		late.Link().Delay(0)
-		_ = late.Close() // waits for clean-ups
-		time.Sleep(DefaultMinHold)
-		info, err := locks.Inspect(t.Context(), "report")
-		if err != nil || info.Held {
-			t.Errorf("what came late is left: %+v, %v", info, err)
-		}
-	})
+	for hold, opts := range map[time.Duration][]locker.Option{DefaultMinHold: nil, 8 * time.Second: {locker.WithMinHold(8 * time.Second)}} {
+		synctest.Test(t, func(t *testing.T) {
+			locks := lockertest.New()
+			a, b := newLocker(t, locks, opts...), newLocker(t, locks.Another(), opts...)
+			late := b.locks.(*lockertest.Locker)
+			late.Link().Delay(hold + time.Second)
+			_ = locked(t, a, "report").Unlock(t.Context())
+			began := time.Now()
+			_, err := b.Lock(t.Context(), "report")
+			if !errors.Is(err, context.DeadlineExceeded) && !strings.Contains(fmt.Sprint(err), "half of the minimum hold") {
+				t.Errorf("the error is %v", err)
+			}
+			if took := time.Since(began); took < hold/2 || took > hold*3/4 {
+				t.Errorf("with a minimum hold of %v it took %v", hold, took)
+			}
+			late.Link().Delay(0)
+			_ = late.Close() // waits for clean-ups
+			time.Sleep(hold)
+			info, err := locks.Inspect(t.Context(), "report")
+			if err != nil || info.Held {
+				t.Errorf("what came late is left: %+v, %v", info, err)
+			}
+		})
+	}
 }
 
 // Goal: Unlock works as gocron calls it at shutdown, and does no harm if it is called twice.
