@@ -187,10 +187,14 @@ func TestALockThatComesAfterMigrateHasGivenUpIsGivenBack(t *testing.T) {
 
 // punctual grants the lock at the very end of the time that the call has, when its context may
 // not have ended yet.
-type punctual struct{ *lockertest.Locker }
+type punctual struct {
+	*lockertest.Locker
+	granted func()
+}
 
 func (p punctual) Lock(ctx context.Context, name string, opts ...locker.Option) (*locker.Lock, error) {
 	lock, err := p.Locker.Lock(ctx, name, opts...)
+	p.granted()
 	deadline, _ := ctx.Deadline()
 	time.Sleep(time.Until(deadline))
 	return lock, err
@@ -201,7 +205,7 @@ func TestALockThatComesAtTheEndOfItsTimeIsGivenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newStore(t)
 		for range 100 {
-			d := wrapped(t, newMemory(doNothing), punctual{store}, locker.WithWait(time.Second))
+			d := wrapped(t, newMemory(doNothing), punctual{store, func() {}}, locker.WithWait(time.Second))
 			if err := d.Lock(); !errors.Is(err, database.ErrLocked) {
 				t.Fatalf("Lock: %v, want ErrLocked", err)
 			}
@@ -210,85 +214,14 @@ func TestALockThatComesAtTheEndOfItsTimeIsGivenBack(t *testing.T) {
 	})
 }
 
-// A LockTimeout that is shorter than the wait is a mistake, and Close makes up for it.
-func TestCloseGivesBackWhatMigrateHasLeftBehind(t *testing.T) {
-	for what, closesFirst := range map[string]bool{"Lock, then Close": false, "Close, then Lock": true} {
-		synctest.Test(t, func(t *testing.T) {
-			store := newStore(t)
-			slow := late{store, make(chan struct{}), make(chan struct{})}
-			m := newMigrate(t, wrapped(t, newMemory(doNothing), slow), migrations)
-			m.LockTimeout = time.Second
-			if err := m.Up(); !errors.Is(err, migrate.ErrLockTimeout) {
-				t.Fatalf("%s: Up: %v, want ErrLockTimeout", what, err)
-			}
-			goOn := func() {
-				close(slow.goOn)
-				synctest.Wait()
-			}
-			if !closesFirst {
-				goOn()
-			}
-			if source, db := m.Close(); source != nil || db != nil {
-				t.Errorf("%s: Close: %v, %v", what, source, db)
-			}
-			if closesFirst {
-				goOn()
-			}
-			wantFree(t, store)
-		})
-	}
-}
-
-// closing is a driver that must not be without the lock while it closes.
-type closing struct {
-	*memory
-	close func()
-}
-
-func (c closing) Close() error {
-	c.close()
-	return c.memory.Close()
-}
-
-// A connection that closes waits for the migration that runs on it.
-func TestCloseGivesTheLockBackWhenTheDriverHasClosed(t *testing.T) {
+func TestALockThatComesTooLateAndCannotBeGivenBackIsSaidToBeSo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newStore(t)
-		driver := wrapped(t, closing{newMemory(doNothing), func() {
-			another := store.Another()
-			defer another.Close()
-			if _, err := another.TryLock(t.Context(), name); !errors.Is(err, locker.ErrTaken) {
-				t.Errorf("TryLock of another process while the driver closes: %v, want ErrTaken", err)
-			}
-		}}, store)
-		if err := driver.Lock(); err != nil {
-			t.Fatal(err)
+		d := wrapped(t, newMemory(doNothing), punctual{store, store.Link().Cut}, locker.WithWait(time.Second))
+		if err := d.Lock(); !errors.Is(err, database.ErrLocked) || !errors.Is(err, locker.ErrUnavailable) {
+			t.Errorf("Lock: %v, want ErrLocked, and ErrUnavailable of Unlock", err)
 		}
-		if err := driver.Close(); err != nil {
-			t.Error(err)
-		}
-		wantFree(t, store)
-	})
-}
-
-func TestCloseEndsALockThatWaits(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newStore(t)
-		store.Take(name)
-		driver := wrapped(t, newMemory(doNothing), store)
-		result := make(chan error, 1)
-		go func() { result <- driver.Lock() }()
-		synctest.Wait()
-		began := time.Now()
-		if err := driver.Close(); err != nil {
-			t.Error(err)
-		}
-		if err := <-result; err == nil || time.Since(began) > time.Second {
-			t.Errorf("Lock after %v: %v", time.Since(began), err)
-		}
-		if err := driver.Lock(); err == nil {
-			t.Error("Lock after Close has no error")
-		}
+		store.Link().Heal()
 	})
 }
 
@@ -398,12 +331,15 @@ func TestWhoGetsTheLockWhileAMigrationRunsFindsTheVersionDirty(t *testing.T) {
 func TestOpenReturnsADriverWithTheLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newStore(t)
-		opened, err := wrapped(t, newMemory(doNothing), store).Open("stub://")
+		opened, err := wrapped(t, newMemory(doNothing), store, locker.WithHolder("me")).Open("stub://")
 		if err != nil {
 			t.Fatal(err)
 		}
 		if err := opened.Lock(); err != nil {
 			t.Fatal(err)
+		}
+		if info, err := store.Inspect(t.Context(), name); err != nil || info.Holder != "me" {
+			t.Errorf("it is shown as %+v, %v", info, err)
 		}
 		if _, err := store.Another().TryLock(t.Context(), name); !errors.Is(err, locker.ErrTaken) {
 			t.Errorf("TryLock: %v, want ErrTaken", err)
@@ -426,6 +362,22 @@ func TestWrapRefusesWhatCannotWork(t *testing.T) {
 			t.Errorf("%s: no error", what)
 		}
 	}
+}
+
+// The page says that with a longer migrate.DefaultLockTimeout there is a longer wait.
+func TestWaitMayBeTwoThirdsOfMigratesVariable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		defer func(before time.Duration) { migrate.DefaultLockTimeout = before }(migrate.DefaultLockTimeout)
+		migrate.DefaultLockTimeout = time.Hour
+		store := newStore(t)
+		store.Take(name)
+		for want, opts := range map[time.Duration][]locker.Option{40 * time.Minute: nil, 30 * time.Minute: {locker.WithWait(30 * time.Minute)}} {
+			began := time.Now()
+			if err := wrapped(t, newMemory(doNothing), store, opts...).Lock(); !errors.Is(err, database.ErrLocked) || time.Since(began) != want {
+				t.Errorf("after %v: %v, want ErrLocked after %v", time.Since(began), err, want)
+			}
+		}
+	})
 }
 
 // These are migrate's tests for drivers, on a real PostgreSQL.
