@@ -79,6 +79,9 @@ func TestSpanTellsOfALockFromTheCallToTheEnd(t *testing.T) {
 		if err != nil || span.Name() != "locker.Do" || span.Status().Code != codes.Unset || span.Parent().SpanID() != trace.SpanFromContext(ctx).SpanContext().SpanID() {
 			t.Errorf("%v; %+v", err, span)
 		}
+		if !slices.Contains(span.Attributes(), attribute.StringSlice("lockstile.names", []string{"a"})) {
+			t.Errorf("the span has the attributes %v", span.Attributes())
+		}
 		if got, want := tale(span, "name", "holder", "token"), fmt.Sprintf("waiting a the other, granted a %s, released a %s", token, token); got != want {
 			t.Fatalf("got %s, want %s", got, want)
 		}

@@ -1,0 +1,81 @@
+package otellocker
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	sdk "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+
+	"github.com/lockstile/locker"
+)
+
+func TestEventOfASpanHasAllThatIsKnown(t *testing.T) {
+	all := locker.Event{
+		What: locker.Lost, Name: "a", Kind: locker.Slots, Token: 1 << 63, Slot: 0, Took: 2 * time.Second, Left: 3 * time.Second,
+		Holder: "me", Reason: locker.MaxHold, Err: fmt.Errorf("x: %w", locker.ErrLost), Missed: 4,
+	}
+	for _, c := range []struct {
+		event locker.Event
+		want  []attribute.KeyValue
+	}{
+		{all, []attribute.KeyValue{
+			attribute.String("lockstile.name", "a"), attribute.String("lockstile.kind", "slots"),
+			attribute.String("lockstile.token", "9223372036854775808"), attribute.Int("lockstile.slot", 0),
+			attribute.Float64("lockstile.took", 2), attribute.Float64("lockstile.left", 3), attribute.String("lockstile.holder", "me"),
+			attribute.String("lockstile.reason", "max_hold"), attribute.Int("lockstile.missed", 4),
+			attribute.String("error.type", "lost"), attribute.String("error.message", all.Err.Error()),
+		}},
+		{locker.Event{What: locker.Waiting, Name: "a", Slot: -1}, []attribute.KeyValue{
+			attribute.String("lockstile.name", "a"), attribute.String("lockstile.kind", "exclusive"),
+		}},
+	} {
+		got, want := attribute.NewSet(details(c.event)...), attribute.NewSet(c.want...)
+		if !got.Equals(&want) {
+			t.Errorf("got  %v\nwant %v", got.ToSlice(), want.ToSlice())
+		}
+	}
+}
+
+// Without a provider among the options the metrics go to the global one. What has failed has
+// its class, and what was cleaned up has none.
+func TestWhatFailsIsCountedByTheGlobalProvider(t *testing.T) {
+	defer otel.SetMeterProvider(otel.GetMeterProvider())
+	reader := sdk.NewManualReader()
+	otel.SetMeterProvider(sdk.NewMeterProvider(sdk.WithReader(reader)))
+	observe, err := Metrics(Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	observe(locker.Event{What: locker.Released, Call: 1, Slot: -1, Err: fmt.Errorf("x: %w", locker.ErrUnavailable)})
+	observe(locker.Event{What: locker.Released, Call: 2, Slot: -1, Err: errors.New("another")})
+	observe(locker.Event{What: locker.CleanedUp, Call: 3, Slot: -1, Err: fmt.Errorf("x: %w", locker.ErrOutcomeUnknown)})
+	observe(locker.Event{What: locker.CleanedUp, Call: 4, Slot: -1})
+	got := make(map[string]int64)
+	var read metricdata.ResourceMetrics
+	if err := reader.Collect(t.Context(), &read); err != nil {
+		t.Fatal(err)
+	}
+	for _, scope := range read.ScopeMetrics {
+		for _, m := range scope.Metrics {
+			if sum, ok := m.Data.(metricdata.Sum[int64]); ok {
+				for _, p := range sum.DataPoints {
+					got[m.Name+" "+p.Attributes.Encoded(attribute.DefaultEncoder())] = p.Value
+				}
+			}
+		}
+	}
+	for _, want := range []string{
+		"lockstile.lock.failed error.type=unavailable,lockstile.operation=unlock",
+		"lockstile.lock.failed error.type=other,lockstile.operation=unlock",
+		"lockstile.lock.cleaned_up error.type=outcome_unknown", "lockstile.lock.cleaned_up ",
+	} {
+		if got[want] != 1 {
+			t.Errorf("%s is counted %d times, of %v", want, got[want], got)
+		}
+	}
+}
