@@ -106,7 +106,7 @@ func replace(old *file, tokens []uint64) (bool, error) {
 	if err == nil && ok {
 		err = syncDir(filepath.Dir(old.path))
 	}
-	return err == nil && ok, err
+	return ok, err
 }
 
 // swap puts fresh in the place of old, and returns the last grant of old. If that has none

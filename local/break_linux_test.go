@@ -83,8 +83,10 @@ func TestBreakOfATokenSparesTheNextHolder(t *testing.T) {
 		t.Fatalf("Break: %v, %v", broken, err)
 	}
 	mustBeKeptOut(t, other)
-	if broken, err := other.Break(patience(t), "x", number); broken || err != nil {
-		t.Fatalf("Break of a token that is over: %v, %v", broken, err)
+	flushes := 0 // a holder who looks while the file is replaced and put back is broken
+	watchFlush(t, func(*os.File) error { flushes++; return nil })
+	if broken, err := other.Break(patience(t), "x", number); broken || err != nil || flushes > 0 {
+		t.Fatalf("Break of a token that is over: %v, %v, %d flushes", broken, err, flushes)
 	}
 	if err := lock.Renew(t.Context()); err != nil {
 		t.Error(err)

@@ -186,6 +186,32 @@ func TestNewFileIsLockedUntilItsCounterIsWritten(t *testing.T) {
 	mustLock(t, third, "x")
 }
 
+// Something else lies in the place of the file when the breaker is about to replace it.
+func TestBreakThatCannotReplaceTheFileLeavesNoneBehind(t *testing.T) {
+	for what, only := range map[string]bool{"all": false, "the holder of one token": true} {
+		dir := t.TempDir()
+		l, other := newLocker(t, dir), newLocker(t, dir)
+		mustBreak(t, other, false) // makes the file of breakers
+		lock := mustLock(t, l, "x", locker.WithTTL(time.Hour))
+		var tokens []uint64
+		if only {
+			tokens = append(tokens, uint64(lock.Token()))
+		}
+		path := l.store.path("x")
+		watchFlush(t, once(func() { // the breaker's temporary file
+			if err := errors.Join(os.Remove(path), os.Mkdir(path, 0o700)); err != nil {
+				t.Error(err)
+			}
+		}))
+		if broken, err := other.Break(patience(t), "x", tokens...); broken || !errors.Is(err, locker.ErrUnavailable) {
+			t.Errorf("%s: Break: %v, %v, want ErrUnavailable", what, broken, err)
+		}
+		if files, _ := filepath.Glob(dir + "/.new*"); len(files) > 0 {
+			t.Errorf("%s: left behind: %v", what, files)
+		}
+	}
+}
+
 func TestBreakersTakeTurns(t *testing.T) {
 	dir := t.TempDir()
 	other := newLocker(t, dir)

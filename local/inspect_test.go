@@ -175,6 +175,7 @@ func TestTemporaryDirectoryOfSomebodyElseIsRefused(t *testing.T) {
 		"everybody's":     {os.ModeSticky | 0o777, 65534, "belongs to user 65534"},
 		"not sticky":      {0o777, os.Geteuid(), "written to by others"},
 		"sticky":          {os.ModeSticky | 0o777, os.Geteuid(), ""},
+		"our group's":     {0o770, os.Geteuid(), ""},
 	} {
 		if c.owner != os.Geteuid() && os.Geteuid() != 0 {
 			t.Log("skipped, for it takes root:", what)
@@ -208,15 +209,16 @@ func TestTemporaryDirectoryThatIsReachedThroughSomebodyElsesIsRefused(t *testing
 		t.Skip("only root can make a directory of somebody else's")
 	}
 	theirs, ours := filepath.Join(t.TempDir(), "theirs"), t.TempDir()
-	if err := errors.Join(makeDir(theirs, 0o755, 65534), os.Mkdir(filepath.Join(theirs, "ours"), 0o700),
-		os.Symlink(ours, filepath.Join(theirs, "link"))); err != nil {
+	within, away := filepath.Join(theirs, "ours"), filepath.Join(t.TempDir(), "link")
+	if err := errors.Join(makeDir(theirs, 0o755, 65534), os.Mkdir(within, 0o700),
+		os.Symlink(ours, filepath.Join(theirs, "link")), os.Symlink(within, away)); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("XDG_RUNTIME_DIR", "")
-	for _, last := range []string{"ours", "link"} {
-		t.Setenv("TMPDIR", filepath.Join(theirs, last))
+	for _, temp := range []string{within, filepath.Join(theirs, "link"), away} {
+		t.Setenv("TMPDIR", temp)
 		if dir, err := DefaultDir(); err == nil || !strings.Contains(err.Error(), theirs+", which belongs to user 65534") {
-			t.Errorf("%s: %s, %v", last, dir, err)
+			t.Errorf("%s: %s, %v", temp, dir, err)
 		}
 	}
 }

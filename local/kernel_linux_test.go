@@ -223,7 +223,9 @@ func TestLockFileOfAnotherUserIsAnErrorThatSaysWhoMayLock(t *testing.T) {
 }
 
 func TestPipeInThePlaceOfTheFileIsAnError(t *testing.T) {
-	l := newLocker(t, t.TempDir())
+	keepGarbage(t)
+	dir := t.TempDir()
+	l := newLocker(t, dir)
 	if err := unix.Mkfifo(l.store.path("x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -232,5 +234,8 @@ func TestPipeInThePlaceOfTheFileIsAnError(t *testing.T) {
 	}
 	if _, err := l.Inspect(t.Context(), "x"); err == nil {
 		t.Error("no error")
+	}
+	if open, _ := descriptorsOf(t, dir); len(open) > 0 {
+		t.Errorf("still open: %v", open)
 	}
 }

@@ -35,7 +35,7 @@ func Log(logger *slog.Logger) locker.Observer {
 
 func level(e locker.Event) slog.Level {
 	switch {
-	case e.What == locker.NotRenewed, e.What == locker.RenewedLate, e.What == locker.Lost, e.Missed > 0:
+	case e.What == locker.RenewedLate, e.Missed > 0:
 		return slog.LevelWarn
 	case e.Err == nil:
 		return slog.LevelDebug

@@ -49,6 +49,9 @@ func TestLinesSayWhatHappened(t *testing.T) {
 		`level=DEBUG msg="lock granted" name=a kind=slots call=7 token=5 slot=0 wait=1s`: func(e *locker.Event) {
 			e.What, e.Token, e.Kind, e.Slot = locker.Granted, 5, locker.Slots, 0
 		},
+		`level=DEBUG msg="lock passed" name=a kind=exclusive call=7 token=5 wait=1s`: func(e *locker.Event) {
+			e.What, e.Token = locker.Passed, 5
+		},
 		`level=INFO msg="lock failed" name=a kind=exclusive call=7 wait=1s error="taken by another holder"`: func(e *locker.Event) {
 			e.What, e.Err = locker.Failed, locker.ErrTaken
 		},
