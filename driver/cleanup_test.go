@@ -37,16 +37,17 @@ func TestPersistTriesUntilItIsConfirmedOrItsTimeIsOver(t *testing.T) {
 func TestPersistTriesOnceMoreAfterClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		closing, end := context.WithCancel(t.Context())
-		tries := 0
+		tries, closed := 0, time.Now()
 		l := &Locker[int]{closing: closing}
 		ok := l.Persist(func(context.Context) error {
 			if tries++; tries == 2 {
 				end()
+				closed = time.Now()
 			}
 			return errNot
 		})
-		if ok || tries != 3 {
-			t.Errorf("confirmed: %v, after %d tries", ok, tries)
+		if took := time.Since(closed); ok || tries != 3 || took > 0 {
+			t.Errorf("confirmed: %v, after %d tries, %v after Close", ok, tries, took)
 		}
 	})
 }

@@ -168,6 +168,22 @@ func TestSessionIsRenewedForALockThatWantsMoreValidity(t *testing.T) {
 	})
 }
 
+// The store grants the lock and then falls silent. The caller has set no end.
+func TestLockIsRefusedInTimeWhoseSessionASilentStoreDoesNotRenew(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		b := newBackend()
+		b.open(t)
+		pass(sessionTTL / 4)
+		b.answerRenewals(silent)
+		began := time.Now()
+		_, err := b.l.TryLock(context.Background(), "a", locker.WithMinValidity(sessionTTL*9/10))
+		if took := time.Since(began); !errors.Is(err, locker.ErrUnavailable) || took > sessionTTL/renewalsPerTTL {
+			t.Errorf("%v after %v", err, took)
+		}
+		pass(sessionTTL)
+	})
+}
+
 // Granted on the session, ended, heard of: the order in which a store may do it.
 func TestLockIsLostWhoseSessionEndedOnItsWay(t *testing.T) {
 	virtual(t, func(t *testing.T, _ *clock) {
@@ -186,6 +202,7 @@ func TestSessionIsRenewedForItsWaiters(t *testing.T) {
 		b := newBackend()
 		s := b.open(t)
 		before := s.Since()
+		pass((idleTTLs - 1) * sessionTTL) // nobody has used it so far
 		if !s.Join() {
 			t.Fatal("a new session cannot be used")
 		}
