@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/lab/testserver"
 	"github.com/lockstile/locker/open"
 )
 
@@ -90,6 +91,20 @@ func TestBenchReportsABrokenPromiseBeforeAnyOtherError(t *testing.T) {
 		if !errors.Is(r.err, errBroken) {
 			t.Errorf("%v: %v", order, r.err)
 		}
+	}
+}
+
+// The signal came before there was anything to measure.
+func TestBenchThatIsCutShortWhileItConnectsIsNoError(t *testing.T) {
+	t.Parallel()
+	srv := testserver.Redis(t)
+	srv.Pause()
+	defer srv.Resume()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	c := &benchCommand{backend: backend{named: "redis://" + srv.Addr()}, clients: 1}
+	if err := c.measure(ctx, new(benchReport)); err != nil {
+		t.Error(err)
 	}
 }
 

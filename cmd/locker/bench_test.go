@@ -193,7 +193,7 @@ func TestBenchOfAStoreWhoseTokensGoBackIsStatus1(t *testing.T) {
 func TestBenchLeavesTheLocksOfOthersAlone(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	launch(t, "bench", "-b", "local:"+dir, "--time", "10ms", "--goroutines", "2").ends(0)
+	launch(t, "bench", "-b", "local:"+dir, "--time", "10ms", "--goroutines", "2", "--hold", "0s").ends(0)
 	files, err := os.ReadDir(dir)
 	if err != nil || len(files) == 0 {
 		t.Fatalf("%v %v", files, err)

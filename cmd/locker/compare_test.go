@@ -80,7 +80,8 @@ func TestCompareThatSkipsEverythingIsAnError(t *testing.T) {
 
 func TestCompareWritesJSONToStdoutAndTheTextElsewhere(t *testing.T) {
 	t.Chdir(t.TempDir()) // where a file of the name "-" would go
-	p := launch(t, "compare", "--backends", "local", "--scenarios", "unlock by a former holder", "--json", "-")
+	writeFile(t, "page.md", "old\n"+soakHeading+"rows of soaks\n", 0o600)
+	p := launch(t, "compare", "--backends", "local", "--scenarios", "unlock by a former holder", "--json", "-", "--markdown", "page.md")
 	if status := <-p.status; status != 0 {
 		t.Errorf("status %d: %s", status, p.errs)
 	}
@@ -97,5 +98,21 @@ func TestCompareWritesJSONToStdoutAndTheTextElsewhere(t *testing.T) {
 	}
 	if err := json.Unmarshal([]byte(p.out.String()), &m); err != nil || len(m.Cells) != 1 || len(m.Cells[0].History.Spans) == 0 {
 		t.Errorf("%v in %s", err, p.out)
+	}
+	if page := readFile(t, "page.md"); strings.HasPrefix(page, "old") || !strings.HasSuffix(page, soakHeading+"rows of soaks\n") {
+		t.Errorf("of the page only the part of the soaks stays, and it is now\n%s", page)
+	}
+}
+
+func TestFalseClaimsAndRunsThatWereNotPlayedShowInTheStatus(t *testing.T) {
+	t.Parallel()
+	for verdict, want := range map[matrix.Verdict]int{matrix.FalseClaim: 1, matrix.NotPlayed: 69, matrix.Broken: 0, matrix.BrokenFenced: 0, matrix.Kept: 0} {
+		if got, _ := exitOf(&matrix.Matrix{Cells: []matrix.Cell{{Verdict: matrix.Kept}, {Verdict: verdict}}}); got != want {
+			t.Errorf("%s: status %d, want %d", verdict, got, want)
+		}
+	}
+	worst := &matrix.Matrix{Cells: []matrix.Cell{{Verdict: matrix.NotPlayed}, {Verdict: matrix.FalseClaim}}}
+	if got, _ := exitOf(worst); got != exitBroken {
+		t.Errorf("a false claim among runs that were not played: status %d", got)
 	}
 }

@@ -8,6 +8,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/lockstile/locker/internal/lab/testserver"
 )
 
 // completer returns what the tab key offers in a shell that has loaded our script, at the
@@ -110,4 +113,17 @@ func TestCompletionKnowsOnlySomeShells(t *testing.T) {
 		launch(t, args...).complains(64, "completion")
 	}
 	launch(t, "completion").complains(64, "bash, fish, zsh")
+}
+
+// Package open waits for a server that hangs for five seconds.
+func TestTabKeyDoesNotWaitForAStoreThatHangs(t *testing.T) {
+	t.Parallel()
+	srv := testserver.Redis(t)
+	srv.Pause()
+	defer srv.Resume()
+	began := time.Now()
+	names := heldNames(&backend{named: "redis://" + srv.Addr() + "?read_timeout=1m"}, "")
+	if took := time.Since(began); took >= 5*time.Second || names != nil {
+		t.Errorf("%q after %v", names, took)
+	}
 }

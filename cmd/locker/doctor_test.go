@@ -4,6 +4,9 @@ package main
 
 import (
 	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/lockstile/locker/doctor"
@@ -54,9 +57,30 @@ func TestDoctorOfNobody(t *testing.T) {
 	launch(t, "doctor", "x").complains(64, `"x"`)
 }
 
+func TestDoctorOfAStoreThatCannotBeUsedSaysWhatItFound(t *testing.T) {
+	t.Parallel()
+	p := launch(t, "doctor", "-b", testserver.Postgres(t).URL("postgres"))
+	p.complains(69, "no tables for locks")
+	p.says("fsync is off")
+}
+
 func TestDoctorQuotesNothingToTheTerminal(t *testing.T) {
 	t.Parallel()
-	if got := oneLine("a\nb\x1b[2Jc\x7f"); got != "a b [2Jc " {
+	const odd = "a\nb\x1b[2Jc\x7f"
+	if got := oneLine(odd); got != "a b [2Jc " {
 		t.Errorf("%q", got)
+	}
+	var text strings.Builder
+	if writeFinding(&text, doctor.Finding{Where: odd, What: odd, Means: odd, Mend: odd}); strings.Contains(text.String(), "b\x1b") || strings.Count(text.String(), "\n") != 4 {
+		t.Errorf("%q", text.String())
+	}
+	dir := filepath.Join(t.TempDir(), odd)
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	p := launch(t, "doctor", "-b", "local:"+dir)
+	p.ends(0)
+	if said := p.out.String(); strings.ContainsAny(said, "\x1b\x7f") || !strings.Contains(said, oneLine(dir)+": permissions") {
+		t.Errorf("%q", said)
 	}
 }

@@ -65,6 +65,12 @@ func TestWrongUsageIsStatus64AndSaysWhatIsWrong(t *testing.T) {
 		{[]string{"backends", "x"}, []string{`"x"`}},
 		{[]string{"compare", "--backends", "lock-o-matic"}, []string{"--backends", `"lock-o-matic"`, "singlenode", "local"}},
 		{[]string{"compare", "--scenarios", "rain"}, []string{"--scenarios", `"rain"`, "dead holder"}},
+		{[]string{"compare", "--soak", "1s", "--backends", "local", "--scenarios", "herd"}, []string{"--soak", "leave out --scenarios"}},
+		{[]string{"compare", "--soak", "1s", "--backends", "local", "--readme", "../../README.md"}, []string{"--soak", "--readme"}},
+		{[]string{"compare", "--backends", "local", "--scenarios", "herd", "--seed", "7"}, []string{"--seed", "--soak"}},
+		{[]string{"compare", "--backends", "local", "--scenarios", "herd", "--crowd", "7"}, []string{"--crowd", "--soak"}},
+		{[]string{"compare", "--backends", "local", "--scenarios", "herd", "--html", "/no/such/page"}, []string{"compare", "/no/such/page"}},
+		{[]string{"compare", "--backends", "local", "--scenarios", "herd", "--readme", "input_test.go"}, []string{"input_test.go has no lines"}},
 		{[]string{"help", "lock"}, []string{`"lock"`}},
 	} {
 		p := launchWith(t, []string{"LOCKER_BACKEND=" + url}, c.args...)
@@ -79,7 +85,9 @@ func TestWrongUsageIsStatus64AndSaysWhatIsWrong(t *testing.T) {
 func TestEmptyBackendInTheEnvironmentIsStatus64(t *testing.T) {
 	t.Parallel()
 	env := []string{"LOCKER_BACKEND=", "XDG_RUNTIME_DIR=" + t.TempDir()}
-	for _, args := range [][]string{{"run", "x", "--", "echo", "ran"}, {"inspect", "x"}, {"unlock", "--force", "x"}} {
+	for _, args := range [][]string{
+		{"run", "x", "--", "echo", "ran"}, {"inspect", "x"}, {"unlock", "--force", "x"}, {"list"}, {"doctor"}, {"bench", "--time", "1ms"},
+	} {
 		p := launchWith(t, env, args...)
 		p.complains(64, "LOCKER_BACKEND", "empty", "unset")
 		if p.out.String() != "" {

@@ -25,7 +25,7 @@ func holdersOf(t *testing.T, url string) (line lockJSON) {
 func TestCommandsShareALockAndOneOfThemCanBeEnded(t *testing.T) {
 	t.Parallel()
 	url := "local:" + t.TempDir()
-	outer := []string{"LOCKER_TOKEN=1", "LOCKER_TOKENS=2", "LOCKER_NAMES=y", "LOCKER_SLOT=0"}
+	outer := []string{"LOCKER_TOKEN=1", "LOCKER_TOKENS=2", "LOCKER_NAMES=y", "LOCKER_SLOT=0", "LOCKER_SLOTS=0", "LOCKER_SHARED_TOKENS=3"}
 	var readers []*process
 	for range 2 {
 		p := launchWith(t, outer, "run", "-b", url, "--ttl", "1s", "--shared", "x", "--", "sh", "-c", tells)

@@ -58,20 +58,23 @@ func (c *listCommand) accept(args []string) error {
 // do looks once, or until there is an error. A signal ends the process as if nobody
 // cared, so that a shell sees the signal.
 func (c *listCommand) do() (int, error) {
-	return c.ask(func(ctx context.Context, store open.Backend) error {
-		err := c.look(ctx, store)
-		for silent := false; c.watch && (err == nil || c.seen != nil && errors.Is(err, locker.ErrUnavailable)); {
-			if err != nil && !silent {
-				complain(fmt.Errorf("looking again every %v: %w", lookEvery, err))
-			}
-			silent = err != nil
-			time.Sleep(lookEvery)
-			ctx, cancel := context.WithTimeout(context.Background(), askTime)
-			err = c.look(ctx, store)
-			cancel()
+	return c.ask(c.lookAll)
+}
+
+// lookAll looks once, within ctx, or goes on looking. Each further look has a time of its own.
+func (c *listCommand) lookAll(ctx context.Context, store open.Backend) error {
+	err := c.look(ctx, store)
+	for silent := false; c.watch && (err == nil || c.seen != nil && errors.Is(err, locker.ErrUnavailable)); {
+		if err != nil && !silent {
+			complain(fmt.Errorf("looking again every %v: %w", lookEvery, err))
 		}
-		return err
-	})
+		silent = err != nil
+		time.Sleep(lookEvery)
+		ctx, cancel := context.WithTimeout(context.Background(), askTime)
+		err = c.look(ctx, store)
+		cancel()
+	}
+	return err
 }
 
 // look asks the store which locks are held, and prints what is new.

@@ -212,8 +212,12 @@ func TestLossThatIsFoundWhenTheLockIsGivenBackIsStatus70(t *testing.T) {
 	t.Parallel()
 	url := redisURL(t)
 	p := launch(t, "run", "-b", url, "--ttl", "10m", "x", "--", "sh", "-c",
-		`sh -c 'trap "echo rest asked; exit" TERM; while :; do sleep 0.05; done' 2>/dev/null & echo up; read x`)
-	p.says("up")
+		`exec 2>/dev/null
+		sh -c 'trap "echo rest asked; exit" TERM; echo first up; while :; do sleep 0.05; done' &
+		sh -c 'trap "" TERM; echo second up; while :; do sleep 0.05; done' & # which has to be killed
+		read x`)
+	p.says("first up")
+	p.says("second up")
 	launch(t, "unlock", "-b", url, "--force", "x").ends(0)
 	p.goOn()
 	p.complains(70, `the last part of "sh" ran without its lock`)

@@ -25,6 +25,13 @@ func TestLockIsKeptForItsMinimumHoldWhereTheStoreCannot(t *testing.T) {
 	waiter.ends(0)
 }
 
+func TestNobodyStaysWhereTheStoreKeepsTheLock(t *testing.T) {
+	t.Parallel()
+	url := redisURL(t)
+	launch(t, "run", "-b", url, "--min-hold", "10m", "x", "--", "sh", "-c", "exit 4").ends(4)
+	launch(t, "run", "-b", url, "--no-wait", "x", "--", "echo", "ran").complains(75, `"x" is taken`)
+}
+
 func TestCommandThatTakesLongerThanTheMinimumHoldIsNotHeldUp(t *testing.T) {
 	t.Parallel()
 	url := "local:" + t.TempDir()
@@ -42,6 +49,15 @@ func TestSignalEndsTheStayForTheMinimumHold(t *testing.T) {
 	p.signal(syscall.SIGTERM) // while the command ends, or later
 	p.complains(4, "warning: others may get the lock", "--min-hold")
 	free(t, url, "x")
+}
+
+func TestSignalThatEndsTheCommandAllowsNoStay(t *testing.T) {
+	t.Parallel()
+	url := "local:" + t.TempDir()
+	p := launch(t, "run", "-b", url, "--min-hold", "10m", "x", "--", "sh", "-c", "exec 2>/dev/null; trap 'exit 4' TERM; echo up; while :; do sleep 0.05; done")
+	p.says("up")
+	p.signal(syscall.SIGTERM)
+	p.complains(4, "warning: others may get the lock", "--min-hold")
 }
 
 func TestLossBeforeTheStayIsStatus70(t *testing.T) {

@@ -29,3 +29,27 @@ func TestOutputThatCannotBeWrittenIsStatus74(t *testing.T) {
 		spawn(t, nil, full).complains(74, "output", "no space left")
 	}
 }
+
+// A report may be smaller than what is gathered before it is written.
+func TestReportThatCannotBeWrittenIsAnError(t *testing.T) {
+	t.Parallel()
+	if err := writeTo("/dev/full", asJSON("all")); err == nil {
+		t.Error("no error of a full disk")
+	}
+}
+
+// Whoever read the messages has gone away. That must not show in the exit status.
+func TestMessageThatNobodyReadsDoesNotChangeTheStatus(t *testing.T) {
+	t.Parallel()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("sh", "-c", `exec "$0" "$@" 2>&3`, os.Args[0], "run", "-b", "local:"+t.TempDir(), "--max-hold", "1s", "x", "--", "sleep", "600")
+	cmd.ExtraFiles = []*os.File{w}
+	spawn(t, nil, cmd).finishes(70)
+}

@@ -29,7 +29,6 @@ const (
 type supervisor struct {
 	set   *locker.Set
 	child *child
-	grace time.Duration // before the end of validity, at most
 	whole time.Duration // the longest validity seen: a store may grant less than the TTL
 	ahead string        // why validity could end
 
@@ -39,9 +38,8 @@ type supervisor struct {
 }
 
 func (c *runCommand) supervise(set *locker.Set, child *child) *supervisor {
-	s := &supervisor{set: set, child: child, grace: min(c.ttl/4, mostGrace), ahead: "it was not renewed in time"}
+	s := &supervisor{set: set, child: child, ahead: "it was not renewed in time"}
 	if c.maxHold > 0 {
-		s.grace = min(s.grace, c.maxHold/4)
 		s.ahead += fmt.Sprintf(", or --max-hold %v is over", c.maxHold)
 	}
 	return s
@@ -92,7 +90,7 @@ func (s *supervisor) look() time.Duration {
 	deadline := first.Deadline()
 	left, ends := time.Until(deadline), !deadline.IsZero() // of the lock's validity, unless it is renewed
 	s.whole = max(s.whole, left)
-	grace := min(s.grace, s.whole/4)
+	grace := min(mostGrace, s.whole/4)
 	if err := s.set.Err(); err != nil {
 		s.end(err)
 	} else if ends && left <= grace && s.lost == nil {

@@ -20,13 +20,13 @@ func TestCommandIsAskedToEndBeforeTheFirstOfItsLocksEnds(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			s := &supervisor{set: set, grace: 3 * time.Second}
+			s := &supervisor{set: set}
 			s.look() // the whole validity
 			time.Sleep(5 * time.Second)
 			if err := set.Lock(later).Renew(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			grace := min(s.grace, s.whole/4)
+			grace := s.whole / 4
 			time.Sleep(time.Until(set.Lock(first).Deadline()) - grace - glance/2)
 			if next := s.look(); next != glance/2 {
 				t.Errorf("the supervisor looks again in %v, and the time of grace before the end of %q begins in %v", next, first, glance/2)

@@ -123,6 +123,7 @@ func TestStatusFileTellsTheStatusOfTheCommandFromOurs(t *testing.T) {
 		{137, "command 137\n", []string{"-b", url, "x", "--", "sh", "-c", "kill -9 $$"}},
 		{0, "command 0\n", []string{"-b", url, "x", "--", "sh", "-c", "[ ! -e /proc/self/fd/3 ]"}}, // it is not COMMAND's
 		{127, "not-started 127\n", []string{"-b", url, "x", "--", "/no/such/command"}},
+		{126, "not-started 126\n", []string{"-b", url, "x", "--", t.TempDir()}},
 		{64, "usage 64\n", []string{"-b", "mysql://h", "x", "--", "true"}},
 		{70, "lost 70\n", []string{"-b", url, "--max-hold", "1s", "x", "--", "sleep", "600"}},
 		{64, "", []string{"-b", url, "--nonsense", "x", "--", "true"}},
@@ -150,7 +151,9 @@ func TestStatusFileTellsTheStatusOfTheCommandFromOurs(t *testing.T) {
 func TestStatusFileThatIsNotOpenIsWrongUsage(t *testing.T) {
 	t.Parallel()
 	for _, number := range []string{"3", "4", "5", "6", "7", "8", "9"} { // what Go's runtime opens is among these
-		launch(t, "run", "--status-fd", number, "-b", "local:"+t.TempDir(), "x", "--", "true").complains(64, "--status-fd "+number, number+">FILE")
+		closed := exec.Command("sh", "-c", `exec "$0" "$@" `+number+">&-", os.Args[0], // whoever started the test may have it open
+			"run", "--status-fd", number, "-b", "local:"+t.TempDir(), "x", "--", "true")
+		spawn(t, nil, closed).complains(64, "--status-fd "+number, number+">FILE")
 	}
 }
 

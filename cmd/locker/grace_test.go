@@ -1,0 +1,57 @@
+//go:build unix
+
+package main
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockstile/locker"
+)
+
+// nobody stands for a child that has ended: signals to its group reach nobody.
+func nobody() *child { return &child{pid: 1 << 30} }
+
+// A quarter of the validity is for the command to end by itself, five seconds at most. The rest of
+// what it has started is killed just before the lock ends.
+func TestCommandHasAQuarterOfTheValidityToEnd(t *testing.T) {
+	for _, c := range []struct{ ttl, maxHold, grace time.Duration }{
+		{12 * time.Second, 0, 3 * time.Second},
+		{10 * time.Minute, 0, 5 * time.Second},
+		{time.Minute, 4 * time.Second, time.Second},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			run := &runCommand{ttl: c.ttl, maxHold: c.maxHold}
+			_, h := held(t, append(run.options(), locker.WithoutRenewal())...)
+			s := run.supervise(h.set, nobody())
+			end := h.set.Lock("x").Deadline()
+			for s.look(); s.lost == nil && time.Now().Before(end); s.look() {
+				time.Sleep(10 * time.Millisecond)
+			}
+			left := time.Until(end)
+			if left > c.grace || left < c.grace*9/10 {
+				t.Errorf("with %+v the command is asked to end %v before its lock ends", c, left)
+			}
+			if killed := s.killAt.Sub(locker.Now()); killed > left*9/10 || killed < left/2 {
+				t.Errorf("with %+v the command is killed %v before its lock ends", c, left-killed)
+			}
+		})
+	}
+}
+
+func TestCommandWhoseLockIsGoneIsKilledASecondLater(t *testing.T) {
+	t.Parallel()
+	store, h := held(t)
+	s := (&runCommand{}).supervise(h.set, nobody())
+	store.Lose("x")
+	<-h.set.Lost()
+	before := locker.Now()
+	s.goOn() // also one that was stopped is asked to end, before it goes on
+	if s.lost == nil {
+		t.Fatal("it goes on without its lock")
+	}
+	if s.killAt < before.Add(time.Second) || s.killAt > locker.Now().Add(time.Second) {
+		t.Errorf("it is killed after %v", s.killAt.Sub(before))
+	}
+}

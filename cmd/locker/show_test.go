@@ -1,0 +1,125 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/lockertest"
+)
+
+func TestJSONHasHoldersAndTimesInSeconds(t *testing.T) {
+	t.Parallel()
+	for want, info := range map[string]locker.Info{
+		`{"name":"x","held":true,"kind":"exclusive","holder":"me","token":"9007199254740993","seconds_left":1.5,"waiters":2}`: {
+			Name: "x", Held: true, Holder: "me", Token: 1<<53 + 1, TimeLeft: 1500 * time.Millisecond, Waiters: 2,
+		},
+		`{"name":"x","held":true,"kind":"slots","slots":3,"token":"7","waiters":0,"holders":[{"holder":"me","token":"7","slot":0,"seconds_left":0.25}]}`: {
+			Name: "x", Held: true, Kind: locker.Slots, Slots: 3, Token: 7,
+			Holders: []locker.Holder{{Text: "me", Number: 7, TimeLeft: time.Second / 4}},
+		},
+		`{"name":"x","held":true,"kind":"shared","waiters":0,"holders":[{"token":"9007199254740993"}]}`: {
+			Name: "x", Held: true, Kind: locker.Shared, Holders: []locker.Holder{{Number: 1<<53 + 1, Slot: -1}},
+		},
+	} {
+		if got, err := json.Marshal(infoJSON(info)); err != nil || string(got) != want {
+			t.Errorf("%s, %v; want %s", got, err, want)
+		}
+	}
+}
+
+func TestWaitIsExplainedByTheKindOfTheHold(t *testing.T) {
+	t.Parallel()
+	two := make([]locker.Holder, 2)
+	for want, info := range map[string]locker.Info{
+		"nobody is seen to have it":   {},
+		"it is shared, by 2":          {Held: true, Kind: locker.Shared, Holders: two},
+		"2 of 3 slots are taken":      {Held: true, Kind: locker.Slots, Slots: 3, Holders: two},
+		"somebody unknown has it":     {Held: true},
+		`"a\nb" has it, with token 7`: {Held: true, Holder: "a\nb", Token: 7},
+	} {
+		if got := whoHas(info, nil); got != want {
+			t.Errorf("%+v: %s, want %s", info, got, want)
+		}
+	}
+	if got := whoHas(locker.Info{}, locker.ErrUnavailable); got != "the store does not say who has it" {
+		t.Error(got)
+	}
+}
+
+// A renewal is no change, and what is new is shown with the times that are left.
+func TestTimeThatPassesIsNoNewsOfASharedLock(t *testing.T) {
+	t.Parallel()
+	shared := func(left time.Duration, holders ...string) []locker.Info {
+		info := locker.Info{Name: "x", Held: true, Kind: locker.Shared, TimeLeft: left}
+		for _, h := range holders {
+			info.Holders = append(info.Holders, locker.Holder{Text: h, Slot: -1, TimeLeft: left})
+		}
+		return []locker.Info{info}
+	}
+	c := new(listCommand)
+	if news := c.news(shared(3*time.Second, "a")); len(news) != 1 || news[0].TimeLeft != 3*time.Second || news[0].Holders[0].TimeLeft != 3*time.Second {
+		t.Errorf("of a new lock: %+v", news)
+	}
+	if news := c.news(shared(2*time.Second, "a")); len(news) != 0 {
+		t.Errorf("of a second that has passed: %+v", news)
+	}
+	if news := c.news(shared(2*time.Second, "a", "b")); len(news) != 1 || len(news[0].Holders) != 2 {
+		t.Errorf("of one more holder: %+v", news)
+	}
+}
+
+func TestNewsIsInTheOrderOfNames(t *testing.T) {
+	t.Parallel()
+	var held []locker.Info
+	for i := range 26 {
+		held = append(held, locker.Info{Name: string(rune('z' - i)), Held: true})
+	}
+	c := new(listCommand)
+	for _, infos := range [][]locker.Info{held, nil} { // all are taken, and all are free
+		news := c.news(infos)
+		if len(news) != 26 || !slices.IsSortedFunc(news, func(a, b locker.Info) int { return strings.Compare(a.Name, b.Name) }) {
+			t.Errorf("%+v", news)
+		}
+	}
+}
+
+var errEnough = errors.New("enough")
+
+// looked is a store that ends the looking at it in the end.
+type looked struct {
+	*lockertest.Locker
+	late []error // why no answer was waited for, look by look
+}
+
+func (l *looked) List(ctx context.Context, prefix string) ([]locker.Info, error) {
+	if l.late = append(l.late, ctx.Err()); len(l.late) == 20 {
+		return nil, errEnough
+	}
+	return l.Locker.List(ctx, prefix)
+}
+
+// A look has ten seconds, and all of them together have no end.
+func TestEachLookOfAListThatGoesOnHasATimeOfItsOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &looked{Locker: lockertest.New()}
+		c := &listCommand{watch: true, json: true}
+		first, cancel := context.WithTimeout(t.Context(), askTime)
+		defer cancel()
+		if err := c.lookAll(first, store); !errors.Is(err, errEnough) {
+			t.Error(err)
+		}
+		if first.Err() == nil || slices.ContainsFunc(store.late, func(err error) bool { return err != nil }) {
+			t.Errorf("the looks ended with %v", store.late)
+		}
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
