@@ -23,6 +23,7 @@ func TestWrongURLsAreNotTheStoresFault(t *testing.T) {
 		"redis-sentinel://h/m?nonsense=1&sentinel_password=secret",
 		"redlock://u:secret@h1,h2", "redlock://u:secret@h1,h2,h3?nonsense=secret", "redlock://u:secret@h1,h2,h3?max_ttl=x",
 		"etcd://u:secret@h/x", "etcd://u@h", "etcd://:secret@h", "etcd://u:secret@h?nonsense=secret", "etcd://u:secret@h?skip_verify=true",
+		"etcd://h?cacert=missing", "etcd://h?cert=missing&key=missing", "etcd://h?skip_verify=false", "etcds://u:secret@h?cacert=open_test.go",
 		"etcds://u:secret@h?skip_verify=x", "etcds://u:secret@h?cacert=missing", "etcds://u:secret@h?cert=missing", "etcd://u:secret@h:x",
 		"zk://u@h", "zk://:secret@h", "zk://u%3Ax:secret@h", "zk://u:secret@h?nonsense=secret", "zk://u:secret@h?session_timeout=x",
 		"zk://u:secret@h?session_timeout=-1s", "zk://u:secret@h/zookeeper", "zk://u:secret@h/a//b", "zk://u:secret@h:x",

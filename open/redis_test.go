@@ -225,9 +225,11 @@ func waitFor(t *testing.T, what string, ok func() bool) {
 func TestSentinelByURL(t *testing.T) {
 	master := testserver.Redis(t, "--requirepass", "dbsecret")
 	host, port, _ := strings.Cut(master.Addr(), ":")
-	sentinel := startSentinel(t, fmt.Sprintf("sentinel monitor main %s %s 1\nsentinel auth-pass main dbsecret\nrequirepass sentinelsecret\n", host, port))
+	sentinel := startSentinel(t, fmt.Sprintf("sentinel monitor main %s %s 1\nsentinel auth-pass main dbsecret\nrequirepass sentinelsecret\n"+
+		"user app on >appsecret ~* &* +@all\n", host, port))
 	good := "redis-sentinel://:dbsecret@" + sentinel
 	works(t, mustOpen(t, good+"/main?sentinel_password=sentinelsecret"))
+	works(t, mustOpen(t, good+"/main?sentinel_username=app&sentinel_password=appsecret"))
 	works(t, mustOpen(t, good+",127.0.0.1:1/main/2?sentinel_password=sentinelsecret"))
 	refused(t, good+"/other?sentinel_password=sentinelsecret", sentinel, "other")
 	refused(t, good+"/main?sentinel_password=wrongsecret", sentinel)
