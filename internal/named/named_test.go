@@ -177,6 +177,12 @@ func TestAWaitInTheProcessEndsWithItsContextAndWithWait(t *testing.T) {
 		if err := locks.Lock(ctx, name); !errors.Is(err, locker.ErrTaken) || !errors.Is(err, context.Canceled) {
 			t.Errorf("Lock: %v, want ErrTaken and the context's cause", err)
 		}
+		enough := errors.New("enough")
+		told, tell := context.WithCancelCause(t.Context())
+		tell(enough)
+		if err := locks.Lock(told, name); !errors.Is(err, enough) || !errors.Is(err, context.Canceled) {
+			t.Errorf("Lock: %v, want the context's error and its cause", err)
+		}
 		if err := locks.TryLock(t.Context(), name); !errors.Is(err, locker.ErrTaken) {
 			t.Errorf("TryLock: %v, want ErrTaken", err)
 		}
@@ -197,6 +203,29 @@ func TestAFailedLockLeavesTheNameFree(t *testing.T) {
 		}
 		store.Link().Refuse(nil)
 		mustDo(t, "Lock", locks.Lock(t.Context(), name))
+	})
+}
+
+// The first Lock asks the store, and the second waits for the first. Whoever waits must take the
+// place of one that gave up.
+func TestALockThatGaveUpWakesTheNext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newStore(t)
+		store.Take(name)
+		locks := newLocks(t, store)
+		ctx, giveUp := context.WithCancel(t.Context())
+		first, second := make(chan error, 1), make(chan error, 1)
+		go func() { first <- locks.Lock(ctx, name) }()
+		synctest.Wait()
+		go func() { second <- locks.Lock(t.Context(), name) }()
+		synctest.Wait()
+		giveUp()
+		if err := <-first; !errors.Is(err, locker.ErrTaken) {
+			t.Errorf("the first Lock: %v, want ErrTaken", err)
+		}
+		store.Free(name)
+		mustDo(t, "the second Lock", <-second)
+		mustDo(t, "Unlock", locks.Unlock(t.Context(), name))
 	})
 }
 
