@@ -80,13 +80,20 @@ func Examine(ctx context.Context, url string) (*Report, error) {
 		return r, fmt.Errorf("doctor: %w", err)
 	}
 	if err := r.examine(ctx, b); err != nil {
-		return r, fmt.Errorf("doctor: %w: %w", locker.ErrUnavailable, err)
+		return r, fmt.Errorf("doctor: %w", err)
 	}
 	return r, nil
 }
 
 // examine returns an error where the store does not answer.
 func (r *Report) examine(ctx context.Context, b dial.Backend) error {
+	if err := r.look(ctx, b); err != nil {
+		return fmt.Errorf("%w: %w", locker.ErrUnavailable, err)
+	}
+	return nil
+}
+
+func (r *Report) look(ctx context.Context, b dial.Backend) error {
 	switch b := b.(type) {
 	case *dial.Local:
 		return r.local(b)

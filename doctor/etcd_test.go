@@ -1,9 +1,12 @@
 package doctor_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
+	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
@@ -43,6 +46,63 @@ func TestSaneEtcdIsFineOnceItHasAuth(t *testing.T) {
 		}
 	}
 	fine(t, examine(t, strings.Replace(url, "//", "//root:sesame@", 1)), "servers that vote (3)", cluster.Members[2].Addr(), "access")
+}
+
+// A learner has no vote. This one has not even begun.
+func TestLearnerIsNoVoter(t *testing.T) {
+	t.Parallel()
+	cluster := testserver.Etcd(t, 3)
+	client, err := clientv3.New(clientv3.Config{Endpoints: cluster.Endpoints(), Logger: zap.NewNop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	for ctx := patience(t); ; time.Sleep(20 * time.Millisecond) {
+		_, err := client.MemberAddAsLearner(ctx, []string{"http://127.0.0.1:1"})
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, rpctypes.ErrUnhealthy) { // as a cluster is that has just started
+			t.Fatal(err)
+		}
+	}
+	r := examine(t, etcdURL(cluster.Members...))
+	finds(t, r, "quorum-silent", "announces no address")
+	findsNot(t, r, "quorum-even")
+	findsNot(t, r, "quorum-unnamed")
+}
+
+// Such a user has logged in, so it need not ask whether everybody has to.
+func TestUserOfEtcdWhoMayNotAskForAccessIsFine(t *testing.T) {
+	t.Parallel()
+	cluster := testserver.Etcd(t, 1)
+	client, err := clientv3.New(clientv3.Config{Endpoints: cluster.Endpoints(), Logger: zap.NewNop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	ctx := patience(t)
+	for _, step := range []func() error{
+		func() error { _, err := client.RoleAdd(ctx, "root"); return err },
+		func() error { _, err := client.RoleAdd(ctx, "locks"); return err },
+		func() error {
+			_, err := client.RoleGrantPermission(ctx, "locks", "/", "0", clientv3.PermissionType(clientv3.PermReadWrite))
+			return err
+		},
+		func() error { _, err := client.UserAdd(ctx, "root", "sesame"); return err },
+		func() error { _, err := client.UserGrantRole(ctx, "root", "root"); return err },
+		func() error { _, err := client.UserAdd(ctx, "app", "sesame"); return err },
+		func() error { _, err := client.UserGrantRole(ctx, "app", "locks"); return err },
+		func() error { _, err := client.AuthEnable(ctx); return err },
+	} {
+		if err := step(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := examine(t, strings.Replace(etcdURL(cluster.Members...), "//", "//app:sesame@", 1))
+	if finds(t, r, "quorum-of-one"); len(r.Findings) != 1 {
+		t.Errorf("more than that is found:\n%s", list(r))
+	}
 }
 
 func TestMembersThatAreDownOrUnnamedAreNoted(t *testing.T) {

@@ -72,6 +72,7 @@ func TestStandbysThatAreNotWaitedForAreADanger(t *testing.T) {
 	becomes(t, srv, `SHOW synchronous_standby_names`, "nobody")
 	becomes(t, srv, `SELECT count(*)::text FROM pg_stat_replication`, "0")
 	finds(t, examine(t, url+"&sync_standby=true"), "postgres-waits", "nobody")
+	finds(t, examine(t, url+"&mode=session"), "postgres-session") // though none is connected
 }
 
 func TestStandbyIsADanger(t *testing.T) {

@@ -43,8 +43,9 @@ func TestSanePostgresIsFine(t *testing.T) {
 	srv := testserver.Postgres(t, "fsync=on")
 	url := prepared(t, srv.URL("postgres"))
 	for _, mode := range []string{"", "&pool_max_conns=1", "&mode=session"} {
-		fine(t, examine(t, url+mode), "version", "fsync", "standbys", "schema", "sequence", "rights", "isolation")
+		fine(t, examine(t, url+mode+"&application_name=examiner"), "version", "fsync", "standbys", "schema", "sequence", "rights", "isolation")
 	}
+	becomes(t, srv, `SELECT count(*)::text FROM pg_stat_activity WHERE application_name = 'examiner'`, "0")
 }
 
 // One setting at a time is changed for the role, and put back.
@@ -133,7 +134,7 @@ func TestSequenceAndRightsThatAreNotAsTheSchemaAsksAreADanger(t *testing.T) {
 	t.Parallel()
 	srv := testserver.Postgres(t, "fsync=on")
 	url := prepared(t, srv.URL("postgres"))
-	for change, back := range map[string]string{"CACHE 20": "CACHE 1", "SET UNLOGGED": "SET LOGGED"} {
+	for change, back := range map[string]string{"CACHE 20": "CACHE 1", "SET UNLOGGED": "SET LOGGED", "CYCLE": "NO CYCLE", "INCREMENT 2": "INCREMENT 1"} {
 		sql(t, srv, `ALTER SEQUENCE lockstile_token `+change)
 		finds(t, examine(t, url), "postgres-sequence")
 		sql(t, srv, `ALTER SEQUENCE lockstile_token `+back)
@@ -142,6 +143,13 @@ func TestSequenceAndRightsThatAreNotAsTheSchemaAsksAreADanger(t *testing.T) {
 		`GRANT SELECT, INSERT, UPDATE, DELETE ON lockstile_session, lockstile_known, lockstile_mark TO app`, `GRANT SELECT ON SEQUENCE lockstile_token TO app`)
 	app := strings.Replace(url, "postgres@", "app@", 1)
 	finds(t, examine(t, app), "postgres-rights", "on lockstile_lease, lockstile_queue, lockstile_token")
+	for _, right := range []string{"INSERT", "UPDATE", "DELETE"} {
+		for _, table := range []string{"lease", "queue", "mark", "session", "known"} {
+			sql(t, srv, `GRANT INSERT, UPDATE, DELETE ON lockstile_lease, lockstile_queue TO app`, `REVOKE `+right+` ON lockstile_`+table+` FROM app`)
+			finds(t, examine(t, app), "postgres-rights", "on lockstile_"+table+", lockstile_token")
+			sql(t, srv, `GRANT `+right+` ON lockstile_`+table+` TO app`)
+		}
+	}
 	sql(t, srv, `GRANT DELETE ON lockstile_lease, lockstile_queue TO app`, `GRANT USAGE ON SEQUENCE lockstile_token TO app`)
 	r := examine(t, app)
 	findsNot(t, r, "postgres-rights")

@@ -224,18 +224,20 @@ func (r clockReading) apart(other clockReading) time.Duration {
 }
 
 // probe tries commands that the locks' scripts call, so that no key is made, and
-// answers what went wrong.
+// answers what went wrong. HSET would make one: the server only says whether it is allowed.
 const probe = `
 local bad, key = {}, KEYS[1]
 local calls = {{'GET', key}, {'EXISTS', key}, {'PTTL', key}, {'PEXPIRE', key, 1}, {'SET', key, '', 'XX'}, {'DEL', key}}
 if ARGV[1] ~= '' then
   calls = {{'ZADD', key, 'XX', 1, ''}, {'ZREM', key, ''}, {'ZRANK', key, ''}, {'ZRANGE', key, 0, 0}, {'ZCARD', key}, {'ZPOPMIN', key},
-    {'TIME'}, {'PUBLISH', ARGV[1], ''}, unpack(calls)}
+    {'ZSCORE', key, ''}, {'ZMSCORE', key, ''}, {'HGET', key, ''}, {'HEXISTS', key, ''}, {'HGETALL', key}, {'HVALS', key}, {'HDEL', key, ''},
+    {'PEXPIREAT', key, 1}, {'TIME'}, {'PUBLISH', ARGV[1], ''}, unpack(calls)}
 end
 for _, call in ipairs(calls) do
   local reply = redis.pcall(unpack(call))
   if type(reply) == 'table' and reply.err then bad[#bad + 1] = call[1] .. ': ' .. reply.err end
 end
+if redis.acl_check_cmd and not redis.acl_check_cmd('HSET', key, '', '') then bad[#bad + 1] = 'HSET: NOPERM' end
 return bad
 `
 

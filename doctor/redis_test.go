@@ -119,6 +119,11 @@ func TestUserWhoMayNotDoWhatLocksNeedIsADanger(t *testing.T) {
 			t.Errorf("the password is shown:\n%s", list(r))
 		}
 	}
+	for _, command := range []string{"GET", "EXISTS", "PTTL", "PEXPIRE", "SET", "DEL", "ZADD", "ZREM", "ZRANK", "ZRANGE", "ZCARD",
+		"ZSCORE", "ZMSCORE", "HGET", "HEXISTS", "HGETALL", "HVALS", "HDEL", "HSET", "PEXPIREAT"} {
+		srv.Do(append([]string{"ACL", "SETUSER", "app", "reset", "on", ">sesame", "~*", "&*"}, strings.Fields(base+" -"+command)...)...)
+		finds(t, examine(t, "redis://app:sesame@"+srv.Addr()), "redis-rights", command+": ")
+	}
 	srv.Do(append([]string{"ACL", "SETUSER", "app", "reset", "on", ">sesame", "~lockstile:*", "&lockstile:*", "~app:*"}, strings.Fields(base)...)...)
 	fine(t, examine(t, "redis://app:sesame@"+srv.Addr()+"?prefix=app:"), "access")
 }

@@ -92,6 +92,22 @@ func TestMaxTTLThatDiffersBetweenClientsIsADanger(t *testing.T) {
 	finds(t, examine(t, redlockURL("?max_ttl=10m", n...)), "redlock-young", n[0].Addr())
 }
 
+// Two of five keep their vote, and one more would be a majority. That some are down changes nothing.
+func TestMajorityIsOneOfAllNodesAndNotOfThoseThatAnswer(t *testing.T) {
+	t.Parallel()
+	n := nodes(t, 5)
+	n[0].Kill()
+	n[1].Kill()
+	for _, s := range n[2:4] {
+		_, run, _ := strings.Cut(s.Do("INFO", "server"), "run_id:")
+		run, _, _ = strings.Cut(run, "\r")
+		s.Do("SET", "lockstile:voter", run+" 600000")
+	}
+	r := examine(t, redlockURL("?max_ttl=10m", n...))
+	finds(t, r, "redlock-young", n[4].Addr())
+	findsNot(t, r, "redlock-young", n[3].Addr())
+}
+
 // Nodes are looked at side by side, so that several that hang take no longer than
 // one.
 func TestNodesThatHangAreWaitedForTogether(t *testing.T) {
@@ -157,4 +173,5 @@ func TestClocksThatDifferAreFound(t *testing.T) {
 	n := append(nodes(t, 2), testserver.RedisWithEnv(t, clock.Env()))
 	finds(t, examine(t, redlockURL("", n...)), "redlock-clocks", n[2].Addr())
 	findsNot(t, examine(t, redlockURL("?max_ttl=10m", n...)), "redlock-clocks")
+	findsNot(t, examine(t, redlockURL("?durable_nodes=true", n...)), "redlock-clocks") // which lose no data
 }

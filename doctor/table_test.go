@@ -1,12 +1,14 @@
 package doctor
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 
+	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/internal/dial"
 	"github.com/lockstile/locker/internal/lab/testserver"
 )
@@ -61,7 +63,7 @@ func TestServerThatStopsAnsweringIsAnError(t *testing.T) {
 	}
 	defer b.Close()
 	srv.Kill()
-	if err := new(Report).examine(t.Context(), b); err == nil {
-		t.Error("no error from a server that is gone")
+	if err := new(Report).examine(t.Context(), b); !errors.Is(err, locker.ErrUnavailable) {
+		t.Errorf("of a server that is gone: %v", err)
 	}
 }
