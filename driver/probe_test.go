@@ -324,10 +324,11 @@ func TestCleanUpThatIsGivenUpIsAnUnknownOutcome(t *testing.T) {
 
 func TestCallWithoutTimeSaysNothingOfTheStore(t *testing.T) {
 	l := driver.New("probe", &probe{}, driver.Options{})
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
+	why := errors.New("the caller's own reason")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(why)
 	for name, lock := range map[string]func(context.Context, string, ...locker.Option) (*locker.Lock, error){"Lock": l.Lock, "TryLock": l.TryLock} {
-		if _, err := lock(ctx, "a"); !errors.Is(err, context.Canceled) || errors.Is(err, locker.ErrUnavailable) || errors.Is(err, locker.ErrTaken) {
+		if _, err := lock(ctx, "a"); !errors.Is(err, context.Canceled) || !errors.Is(err, why) || errors.Is(err, locker.ErrUnavailable) || errors.Is(err, locker.ErrTaken) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

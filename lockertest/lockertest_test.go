@@ -51,8 +51,26 @@ func TestListShowsWhatIsHeldBelowThePrefix(t *testing.T) {
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("listed %+v, %v, want %+v", got, err, want)
 	}
-	locks.Link().Refuse(errors.New("no permission"))
-	if _, err := locks.List(t.Context(), "jobs/"); !errors.Is(err, locker.ErrUnavailable) {
-		t.Errorf("List of a store that refuses: %v", err)
+}
+
+func TestCallsOfAStoreThatRefusesAreUnavailableAndCounted(t *testing.T) {
+	locks := lockertest.New()
+	if broken, err := locks.Break(t.Context(), ""); broken || err == nil {
+		t.Errorf("Break of no name: %v, %v", broken, err)
+	}
+	refusal := errors.New("no permission")
+	locks.Link().Refuse(refusal)
+	for what, call := range map[string]func() error{
+		"List":    func() error { _, err := locks.List(t.Context(), "jobs/"); return err },
+		"Inspect": func() error { _, err := locks.Inspect(t.Context(), "a"); return err },
+		"Break":   func() error { _, err := locks.Break(t.Context(), "a"); return err },
+	} {
+		before := locks.Link().Requests()
+		if err := call(); !errors.Is(err, locker.ErrUnavailable) || !errors.Is(err, refusal) {
+			t.Errorf("%s of a store that refuses: %v", what, err)
+		}
+		if n := locks.Link().Requests() - before; n != 1 {
+			t.Errorf("%s sent %d requests", what, n)
+		}
 	}
 }

@@ -74,6 +74,70 @@ func TestAWaiterHasTheLockAtTheEndOfAMinimumHold(t *testing.T) {
 	}
 }
 
+// The word that the lock is free is on a connection that breaks.
+func TestAWaiterWhoseConnectionBreaksAsksAgainAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := lockertest.New()
+		b := a.Another()
+		held := mustLock(t, a)
+		next := waits(t, b)
+		b.Link().CutReplies()
+		mustUnlock(t, held)
+		synctest.Wait()
+		b.Link().Heal()
+		synctest.Wait()
+		if len(next) == 0 {
+			t.Error("it sleeps though the lock is free")
+		}
+		mustUnlock(t, <-next)
+	})
+}
+
+// Who gives up a request that is not answered sends the next one over another connection.
+func TestAConnectionThatStalledIsNotUsedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := lockertest.New()
+		a.Link().Stall()
+		hasty, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := a.TryLock(hasty, "a"); !errors.Is(err, locker.ErrUnavailable) {
+			t.Errorf("TryLock over a connection that stalls: %v", err)
+		}
+		gaveUp := time.Now()
+		mustUnlock(t, mustLock(t, a))
+		if took := time.Since(gaveUp); took > 0 {
+			t.Errorf("the next one was answered after %v", took)
+		}
+	})
+}
+
+func TestFreeTakesTheLockFromWhoeverHoldsIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := lockertest.New()
+		held := mustLock(t, a)
+		a.Another().Free("a")
+		mustUnlock(t, mustLock(t, a.Another(), locker.WithWait(time.Second)))
+		if err := held.Renew(t.Context()); !errors.Is(err, locker.ErrLost) {
+			t.Errorf("a renewal by who held it before says: %v", err)
+		}
+	})
+}
+
+// The first reader has the longer lease.
+func TestInspectSaysHowLongEachReaderHasAndThatTheLastEndsAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := lockertest.New()
+		long, short := time.Minute, time.Second
+		mustLock(t, a, locker.WithShared(), locker.WithoutRenewal(), locker.WithTTL(long))
+		mustLock(t, a.Another(), locker.WithShared(), locker.WithoutRenewal(), locker.WithTTL(short))
+		info, err := a.Inspect(t.Context(), "a")
+		if err != nil || info.TimeLeft != long || len(info.Holders) != 2 || info.Holders[0].TimeLeft != long || info.Holders[1].TimeLeft != short {
+			t.Errorf("%+v, %v", info, err)
+		}
+		time.Sleep(long)
+	})
+}
+
 // Two Lockers share a lock. Lose of a third one finds nobody, and that of one of them leaves
 // the other alone.
 func TestLoseTakesTheLockFromNoOtherLocker(t *testing.T) {
@@ -113,11 +177,11 @@ func TestLoseOfALockThatWasUnlockedFindsNobody(t *testing.T) {
 	})
 }
 
-// The reason says who has the lock instead: after Break, and after a test's own Free and Take.
+// The reason says who has the lock instead: after Break, and after a test's own Take.
 func TestAHolderHearsThatItsLockWasBroken(t *testing.T) {
 	for reason, take := range map[locker.Reason]func(ctx context.Context, l *lockertest.Locker) error{
 		locker.Forced:    func(ctx context.Context, l *lockertest.Locker) error { _, err := l.Break(ctx, "a"); return err },
-		locker.TakenOver: func(_ context.Context, l *lockertest.Locker) error { l.Free("a"); l.Take("a"); return nil },
+		locker.TakenOver: func(_ context.Context, l *lockertest.Locker) error { l.Take("a"); return nil },
 	} {
 		for _, opts := range [][]locker.Option{nil, {locker.WithShared()}, {locker.WithSlots(2)}} {
 			synctest.Test(t, func(t *testing.T) {
