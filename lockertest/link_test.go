@@ -1,6 +1,7 @@
 package lockertest_test
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"testing/synctest"
@@ -21,12 +22,7 @@ func TestWhatIsTakenIsNobodysUntilItIsFree(t *testing.T) {
 		if len(next) == 0 {
 			t.Fatal("Free has not let the waiter in")
 		}
-		held := <-next
-		a.Free("a") // takes it from its holder
-		mustUnlock(t, mustLock(t, a))
-		if err := held.Unlock(t.Context()); !errors.Is(err, locker.ErrLost) {
-			t.Errorf("Unlock of a lock that Free has taken: %v", err)
-		}
+		mustUnlock(t, <-next)
 	})
 }
 
@@ -44,7 +40,7 @@ func TestMessagesTakeAsLongAsTheLinkDelaysThem(t *testing.T) {
 	})
 }
 
-func TestARefusalDoesNothingAndIsCounted(t *testing.T) {
+func TestAStoreThatRefusesDoesNothingUntilItRefusesNoMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, full := lockertest.New(), errors.New("full")
 		defer a.Close()
@@ -52,11 +48,45 @@ func TestARefusalDoesNothingAndIsCounted(t *testing.T) {
 		if _, err := a.TryLock(t.Context(), "a"); !errors.Is(err, full) || !errors.Is(err, locker.ErrUnavailable) {
 			t.Fatalf("TryLock of a store that refuses it: %v", err)
 		}
-		if n := a.Link().Requests(); n == 0 {
-			t.Error("no request was counted")
-		}
 		a.Link().Refuse(nil)
 		mustUnlock(t, mustLock(t, a.Another()))
 		mustUnlock(t, mustLock(t, a))
+	})
+}
+
+// The word that the lock is free is on a connection that breaks.
+func TestAWaiterWhoseConnectionBreaksAsksAgainAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := lockertest.New()
+		b := a.Another()
+		held := mustLock(t, a)
+		next := waits(t, b)
+		b.Link().CutReplies()
+		mustUnlock(t, held)
+		synctest.Wait()
+		b.Link().Heal()
+		synctest.Wait()
+		if len(next) == 0 {
+			t.Error("it sleeps though the lock is free")
+		}
+		mustUnlock(t, <-next)
+	})
+}
+
+// Who gives up a request that is not answered sends the next one over another connection.
+func TestAConnectionThatStalledIsNotUsedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := lockertest.New()
+		a.Link().Stall()
+		hasty, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := a.TryLock(hasty, "a"); !errors.Is(err, locker.ErrUnavailable) {
+			t.Errorf("TryLock over a connection that stalls: %v", err)
+		}
+		gaveUp := time.Now()
+		mustUnlock(t, mustLock(t, a))
+		if took := time.Since(gaveUp); took > 0 {
+			t.Errorf("the next one was answered after %v", took)
+		}
 	})
 }

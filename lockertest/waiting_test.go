@@ -74,43 +74,6 @@ func TestAWaiterHasTheLockAtTheEndOfAMinimumHold(t *testing.T) {
 	}
 }
 
-// The word that the lock is free is on a connection that breaks.
-func TestAWaiterWhoseConnectionBreaksAsksAgainAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a := lockertest.New()
-		b := a.Another()
-		held := mustLock(t, a)
-		next := waits(t, b)
-		b.Link().CutReplies()
-		mustUnlock(t, held)
-		synctest.Wait()
-		b.Link().Heal()
-		synctest.Wait()
-		if len(next) == 0 {
-			t.Error("it sleeps though the lock is free")
-		}
-		mustUnlock(t, <-next)
-	})
-}
-
-// Who gives up a request that is not answered sends the next one over another connection.
-func TestAConnectionThatStalledIsNotUsedAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a := lockertest.New()
-		a.Link().Stall()
-		hasty, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		if _, err := a.TryLock(hasty, "a"); !errors.Is(err, locker.ErrUnavailable) {
-			t.Errorf("TryLock over a connection that stalls: %v", err)
-		}
-		gaveUp := time.Now()
-		mustUnlock(t, mustLock(t, a))
-		if took := time.Since(gaveUp); took > 0 {
-			t.Errorf("the next one was answered after %v", took)
-		}
-	})
-}
-
 func TestFreeTakesTheLockFromWhoeverHoldsIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := lockertest.New()
