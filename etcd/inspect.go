@@ -52,20 +52,30 @@ func (s *store) Break(ctx context.Context, name string, tokens ...uint64) (bool,
 // Mutex does it, and reports whether there were any.
 func (s *store) free(ctx context.Context, keys []*mvccpb.KeyValue) (freed bool, err error) {
 	for chunk := range slices.Chunk(keys, mostOps) {
-		ops := make([]clientv3.Op, len(chunk))
-		for i, kv := range chunk {
-			key := string(kv.Key)
-			ops[i] = clientv3.OpTxn([]clientv3.Cmp{putAt(key, kv.CreateRevision)}, []clientv3.Op{clientv3.OpDelete(key)}, nil)
-		}
-		ctx, cancel := bounded(ctx)
-		done, err := s.client.Txn(ctx).Then(ops...).Commit()
-		cancel()
+		some, err := s.freeSome(ctx, chunk)
 		if err != nil {
-			return freed, s.explain(ctx, err)
+			return freed, err
 		}
-		for _, r := range done.Responses {
-			freed = freed || r.GetResponseTxn().GetSucceeded()
-		}
+		freed = freed || some
+	}
+	return freed, nil
+}
+
+// freeSome is free for as many keys as one transaction takes.
+func (s *store) freeSome(ctx context.Context, keys []*mvccpb.KeyValue) (freed bool, err error) {
+	ctx, cancel := bounded(ctx)
+	defer cancel() // explain would take an earlier end for the cause
+	ops := make([]clientv3.Op, len(keys))
+	for i, kv := range keys {
+		key := string(kv.Key)
+		ops[i] = clientv3.OpTxn([]clientv3.Cmp{putAt(key, kv.CreateRevision)}, []clientv3.Op{clientv3.OpDelete(key)}, nil)
+	}
+	done, err := s.client.Txn(ctx).Then(ops...).Commit()
+	if err != nil {
+		return false, s.explain(ctx, err)
+	}
+	for _, r := range done.Responses {
+		freed = freed || r.GetResponseTxn().GetSucceeded()
 	}
 	return freed, nil
 }

@@ -72,6 +72,26 @@ func TestKeepThatIsSentAgainIsTheSame(t *testing.T) {
 	}
 }
 
+// The lease for a keep may have ended when it is used. The next request has another.
+func TestKeepWhoseLeaseHasEndedTakesAnother(t *testing.T) {
+	ctx, l := aMinute(t), process(t, testserver.Etcd(t, 1).Members[0])
+	a := holds(t, ctx, l)
+	ended, err := l.store.client.Grant(ctx, 60)
+	if err == nil {
+		_, err = l.store.client.Revoke(ctx, ended.ID)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.kept = ended.ID
+	if err := l.store.Release(ctx, a, time.Hour); err == nil {
+		t.Error("it is kept on a lease that has ended")
+	}
+	if err := l.store.Release(ctx, a, time.Hour); err != nil || leaseOfKey(t, ctx, l, a) == a.session.id {
+		t.Errorf("once more: %v", err)
+	}
+}
+
 // What is not as its attempt has put it is not kept: there may be another holder.
 func TestKeyThatIsNotTheHoldersAnyMoreIsNotKept(t *testing.T) {
 	srv := testserver.Etcd(t, 1).Members[0]

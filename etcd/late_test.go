@@ -218,18 +218,20 @@ func TestReadersRequestThatIsSentTwiceGetsOnePlace(t *testing.T) {
 // A request whose answer is lost is in doubt, one that is refused is not.
 func TestOnlySilenceIsInDoubt(t *testing.T) {
 	ctx, l := aMinute(t), process(t, testserver.Etcd(t, 1).Members[0])
-	a := begin(t, ctx, l, "x")
-	over, cancel := context.WithCancel(ctx)
-	cancel()
-	if _, err := l.store.ask(over, a, true); !errors.Is(err, context.Canceled) || !l.store.Left(a) {
-		t.Errorf("after silence (%v) there is nothing to clean up", err)
-	}
-	b := begin(t, ctx, l, "y")
-	if _, err := l.store.client.Revoke(ctx, b.session.id); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := l.store.ask(ctx, b, true); err == nil || l.store.Left(b) {
-		t.Errorf("after a refusal (%v) there is something to clean up", err)
+	for kind, opts := range kinds {
+		a := begin(t, ctx, l, "x", opts...)
+		over, cancel := context.WithCancel(ctx)
+		cancel()
+		if _, err := l.store.ask(over, a, true); !errors.Is(err, context.Canceled) || !l.store.Left(a) {
+			t.Errorf("%s: after silence (%v) there is nothing to clean up", kind, err)
+		}
+		b := begin(t, ctx, l, "y", opts...)
+		if _, err := l.store.client.Revoke(ctx, b.session.id); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := l.store.ask(ctx, b, true); err == nil || l.store.Left(b) {
+			t.Errorf("%s: after a refusal (%v) there is something to clean up", kind, err)
+		}
 	}
 }
 

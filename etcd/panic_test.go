@@ -6,8 +6,10 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/etcd"
@@ -53,4 +55,42 @@ func TestInterceptorThatPanicsDoesNotEndTheProgram(t *testing.T) {
 	}
 	strict.Store(false)
 	mustUnlock(t, mustLock(t, l, "x", locker.WithTTL(short)))
+}
+
+// All waiters share one stream, so nothing that belongs to one of them may go with it.
+func TestStreamOfTheWaitersIsInNobodysContext(t *testing.T) {
+	t.Parallel()
+	srv := testserver.Etcd(t, 1).Members[0]
+	var streams, somebodys atomic.Int32
+	client := dial(t, []string{srv.Addr()}, grpc.WithChainStreamInterceptor(
+		func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+			if strings.HasSuffix(method, "/Watch") {
+				streams.Add(1)
+				if out, _ := metadata.FromOutgoingContext(ctx); ctx.Value(mine{}) != nil || len(out.Get("mine")) > 0 {
+					somebodys.Add(1)
+				}
+			}
+			return open(ctx, desc, cc, method, opts...)
+		}))
+	a, b := newLocker(t, srv.Addr()), newLockerOn(t, client, etcd.Options{})
+	for _, name := range []string{"x", "y"} {
+		held := mustLock(t, a, name, locker.WithTTL(time.Hour))
+		ctx := metadata.AppendToOutgoingContext(context.WithValue(patience(t), mine{}, name), "mine", name)
+		result := make(chan error, 1)
+		go func() {
+			lock, err := b.Lock(ctx, name, locker.WithTTL(time.Hour))
+			if err == nil {
+				err = lock.Unlock(ctx)
+			}
+			result <- err
+		}()
+		until(t, "it waits", func() bool { return waiters(t, a, name) == 1 && streams.Load() > 0 })
+		mustUnlock(t, held)
+		if err := <-result; err != nil {
+			t.Error(err)
+		}
+	}
+	if n := somebodys.Load(); n > 0 {
+		t.Errorf("%d of %d streams have what belongs to a caller", n, streams.Load())
+	}
 }

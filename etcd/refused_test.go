@@ -12,6 +12,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 	"github.com/lockstile/locker/etcd"
 	"github.com/lockstile/locker/internal/lab/testserver"
 )
@@ -43,8 +44,9 @@ func TestRefusedAttemptsHaveAKnownOutcomeAndLeaveNothingRunning(t *testing.T) {
 	mustUnlock(t, mustLock(t, l, "x"))
 	alarm(t, client, pb.AlarmRequest_ACTIVATE)
 	before := runtime.NumGoroutine()
-	for range 100 {
-		_, err := l.TryLock(patience(t), "x")
+	kinds := [][]locker.Option{nil, {locker.WithShared()}, {locker.WithSlots(2)}}
+	for i := range 100 {
+		_, err := l.TryLock(patience(t), "x", kinds[i%len(kinds)]...)
 		if !errors.Is(err, locker.ErrUnavailable) || errors.Is(err, locker.ErrOutcomeUnknown) || !errors.Is(err, rpctypes.ErrNoSpace) {
 			t.Fatalf("TryLock without space: %v", err)
 		}
@@ -118,6 +120,22 @@ func TestUserNeedsPermissionsBelowThePrefixAlone(t *testing.T) {
 		}
 		mustUnlock(t, lock)
 	}
+}
+
+// Whoever may read and not delete hears why nothing was broken.
+func TestBreakSaysThatItIsNotPermitted(t *testing.T) {
+	t.Parallel()
+	user, root := login(t, testserver.Etcd(t, 1).Endpoints(), "locks/")
+	end := clientv3.GetPrefixRangeEnd("locks/")
+	held := mustLock(t, newLockerOn(t, root, etcd.Options{Prefix: "locks/"}), "x")
+	if _, err := root.RoleGrantPermission(patience(t), "user", "locks/", end, clientv3.PermissionType(clientv3.PermRead)); err != nil {
+		t.Fatal(err)
+	}
+	broken, err := newLockerOn(t, user, etcd.Options{Prefix: "locks/"}).Break(patience(t), "x")
+	if broken || !errors.Is(err, rpctypes.ErrPermissionDenied) || !driver.IsRefused(err) {
+		t.Errorf("Break: %v, %v", broken, err)
+	}
+	mustUnlock(t, held)
 }
 
 // A waiter that may not look any more must not wait for ever.

@@ -56,6 +56,44 @@ func TestSessionCountsFromItsRequest(t *testing.T) {
 	}
 }
 
+// Validity counts from before the request was sent, however long the answer takes: that to
+// the request for a place, or that to a look at the queue.
+func TestGrantCountsFromItsRequest(t *testing.T) {
+	const delay = 50 * time.Millisecond
+	ctx, srv := aMinute(t), testserver.Etcd(t, 1).Members[0]
+	other := process(t, srv)
+	ahead := begin(t, ctx, other, "x")
+	takes(t, ctx, other, ahead, "")
+	l, p := proxied(t, srv)
+	p.Delay(delay)
+	waits, alone := begin(t, ctx, l, "x"), begin(t, ctx, l, "y")
+	takes(t, ctx, l, waits, ahead.key)
+	gives(t, ctx, other, ahead)
+	for what, since := range map[string]func() (locker.Instant, string, error){
+		"a look": func() (locker.Instant, string, error) { return l.store.follow(ctx, waits, ahead.key) },
+		"a place": func() (locker.Instant, string, error) {
+			grant, err := l.store.Acquire(ctx, alone, nil)
+			return grant.Since, "", err
+		},
+	} {
+		at, ahead, err := since()
+		if before := locker.Now().Sub(at); err != nil || ahead != "" || before < 2*delay {
+			t.Errorf("%s: %q is ahead, %v; it counts from %v before the answer, which takes %v", what, ahead, err, before, 2*delay)
+		}
+	}
+}
+
+// The clean-up after a session whose lease has ended already has nothing to do.
+func TestSessionWhoseLeaseHasEndedLeavesNothing(t *testing.T) {
+	ctx, l := aMinute(t), process(t, testserver.Etcd(t, 1).Members[0])
+	a := &attempt{session: begin(t, ctx, l, "x").session, unsure: true}
+	for range 2 {
+		if err := l.store.Withdraw(ctx, a); err != nil || l.store.Left(a) {
+			t.Errorf("Withdraw: %v", err)
+		}
+	}
+}
+
 // A lease may have been revoked, and another granted with its number.
 func TestLeaseThatSomebodyElseHasGrantedIsNotTakenForOurs(t *testing.T) {
 	ctx, l := aMinute(t), process(t, testserver.Etcd(t, 1).Members[0])
