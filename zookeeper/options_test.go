@@ -3,6 +3,7 @@ package zookeeper_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -61,6 +62,7 @@ func TestOptionsAreChecked(t *testing.T) {
 		"root":             {Session: session, Base: "/"},
 		"slash at the end": {Session: session, Base: "/locks/"},
 		"system's base":    {Session: session, Base: "/zookeeper/locks"},
+		"system's node":    {Session: session, Base: "/zookeeper"},
 		"dots":             {Session: session, Base: "/a/../b"},
 		"control":          {Session: session, Base: "/a\x01"},
 	} {
@@ -84,11 +86,21 @@ func TestNodesAreMadeWithTheACL(t *testing.T) {
 	if err := c.conn.AddAuth("digest", []byte("user:secret")); err != nil {
 		t.Fatal(err)
 	}
-	l := newLocker(t, c.conn, zookeeper.Options{
-		SessionTimeout: sessionTimeout, Base: "/deep/er/locks",
-		ACL: zk.DigestACL(zk.PermAll, "user", "secret"),
-	})
+	acl := zk.DigestACL(zk.PermAll, "user", "secret")
+	l := newLocker(t, c.conn, zookeeper.Options{SessionTimeout: sessionTimeout, Base: "/deep/er/locks", ACL: acl})
 	held := lock(t, l, "n")
+	for nodes := []string{"/deep"}; len(nodes) > 0; nodes = nodes[1:] {
+		children, _, err := c.conn.Children(nodes[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, node := range children {
+			nodes = append(nodes, nodes[0]+"/"+node)
+		}
+		if got, _, err := c.conn.GetACL(nodes[0]); err != nil || !slices.Equal(got, acl) {
+			t.Errorf("%s has the ACL %v, %v", nodes[0], got, err)
+		}
+	}
 	other := newLocker(t, stranger.conn, zookeeper.Options{SessionTimeout: sessionTimeout, Base: "/deep/er/locks"})
 	_, err := other.TryLock(soon(t), "n")
 	if !errors.Is(err, locker.ErrUnavailable) || !errors.Is(err, zk.ErrNoAuth) || strings.Contains(err.Error(), "secret") {
@@ -98,6 +110,32 @@ func TestNodesAreMadeWithTheACL(t *testing.T) {
 		t.Error("a stranger broke the lock")
 	}
 	unlock(t, held)
+}
+
+// A waiter that may not look any more must not wait for ever.
+//
+//	b waits; somebody takes away its permission to read the queue; a unlocks
+func TestWaiterWhosePermissionIsTakenAwayIsTold(t *testing.T) {
+	t.Parallel()
+	s := server(t)
+	a, b := newClient(t, sessionTimeout, s.Addr()), newClient(t, sessionTimeout, s.Addr())
+	held := lock(t, a, "n")
+	waited := make(chan error, 1)
+	go func() { _, err := b.Lock(context.Background(), "n"); waited <- err }()
+	waiters(t, a, "n", 1)
+	until(t, "a watch", func() bool { return b.Watches() > 0 })
+	if _, err := a.conn.SetACL(zookeeper.DefaultBase+"/n", zk.WorldACL(zk.PermDelete|zk.PermAdmin), -1); err != nil {
+		t.Fatal(err)
+	}
+	unlock(t, held)
+	select {
+	case err := <-waited:
+		if !errors.Is(err, zk.ErrNoAuth) || !errors.Is(err, locker.ErrUnavailable) {
+			t.Errorf("the waiter: %v", err)
+		}
+	case <-time.After(patience):
+		t.Error("it waits for ever")
+	}
 }
 
 func TestClosedConnectionIsUnavailable(t *testing.T) {

@@ -24,7 +24,7 @@ func TestResourceThatIsNoTextIsAnErrorAndHarmsNobody(t *testing.T) {
 		t.Fatal(err)
 	}
 	server := conn.Server()
-	for _, resource := range []string{"", "\xff", "a\xc3", "\xffbc", "ab\xf0\x9f", strings.Repeat("x", 1200<<10)} {
+	for _, resource := range []string{"", "\xff", "a\xc3", "\xffbc", "ab\xf0\x9f", strings.Repeat("x", 513), strings.Repeat("x", 1200<<10)} {
 		err := g.Check(ctx, resource, 1)
 		if err == nil || errors.Is(err, zk.ErrConnectionClosed) || len(err.Error()) > 500 {
 			t.Errorf("the resource %.20q: %.200v", resource, err)

@@ -3,6 +3,7 @@ package zkfence_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -211,6 +212,27 @@ func TestLateWriterOfALostLockIsRefused(t *testing.T) {
 	}
 	if err := g.Check(ctx, "k", first.Token()); !errors.Is(err, fencing.ErrStale) {
 		t.Errorf("the first holder's token: %v", err)
+	}
+}
+
+// Whoever may write to the nodes can undo the guard.
+func TestNodesAreMadeWithTheACL(t *testing.T) {
+	t.Parallel()
+	const base = "/app/fences"
+	acl := zk.DigestACL(zk.PermAll, "user", "secret")
+	g, conn, ctx := setUp(t, zkfence.Options{Base: base, ACL: acl})
+	if err := conn.AddAuth("digest", []byte("user:secret")); err != nil {
+		t.Fatal(err)
+	}
+	for token := range fencing.Token(3) { // makes the nodes, and writes to them
+		if err := g.Check(ctx, "k", token+1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, path := range []string{"/app", base, base + "/k"} {
+		if got, _, err := conn.GetACL(path); err != nil || !slices.Equal(got, acl) {
+			t.Errorf("%s has the ACL %v, %v", path, got, err)
+		}
 	}
 }
 
