@@ -51,15 +51,35 @@ func TestWhatFailsIsCountedByTheGlobalProvider(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if _, there := counted(t, reader)["lockstile.events.missed "]; !there {
+		t.Error("before the first event there are no counters")
+	}
+	observe(locker.Event{What: locker.Lost, Call: 5, Slot: -1, Reason: locker.Forced, Err: locker.ErrLost})
 	observe(locker.Event{What: locker.Released, Call: 1, Slot: -1, Err: fmt.Errorf("x: %w", locker.ErrUnavailable)})
 	observe(locker.Event{What: locker.Released, Call: 2, Slot: -1, Err: errors.New("another")})
 	observe(locker.Event{What: locker.CleanedUp, Call: 3, Slot: -1, Err: fmt.Errorf("x: %w", locker.ErrOutcomeUnknown)})
 	observe(locker.Event{What: locker.CleanedUp, Call: 4, Slot: -1})
-	got := make(map[string]int64)
+	got := counted(t, reader)
+	for _, want := range []string{
+		"lockstile.lock.failed error.type=unavailable,lockstile.operation=unlock",
+		"lockstile.lock.failed error.type=other,lockstile.operation=unlock",
+		"lockstile.lock.cleaned_up error.type=outcome_unknown", "lockstile.lock.cleaned_up ",
+		"lockstile.lock.lost lockstile.reason=" + locker.Forced.Code(),
+	} {
+		if got[want] != 1 {
+			t.Errorf("%s is counted %d times, of %v", want, got[want], got)
+		}
+	}
+}
+
+// counted returns the sums that a reader has, by their names and attributes.
+func counted(t *testing.T, reader *sdk.ManualReader) map[string]int64 {
+	t.Helper()
 	var read metricdata.ResourceMetrics
 	if err := reader.Collect(t.Context(), &read); err != nil {
 		t.Fatal(err)
 	}
+	got := make(map[string]int64)
 	for _, scope := range read.ScopeMetrics {
 		for _, m := range scope.Metrics {
 			if sum, ok := m.Data.(metricdata.Sum[int64]); ok {
@@ -69,13 +89,5 @@ func TestWhatFailsIsCountedByTheGlobalProvider(t *testing.T) {
 			}
 		}
 	}
-	for _, want := range []string{
-		"lockstile.lock.failed error.type=unavailable,lockstile.operation=unlock",
-		"lockstile.lock.failed error.type=other,lockstile.operation=unlock",
-		"lockstile.lock.cleaned_up error.type=outcome_unknown", "lockstile.lock.cleaned_up ",
-	} {
-		if got[want] != 1 {
-			t.Errorf("%s is counted %d times, of %v", want, got[want], got)
-		}
-	}
+	return got
 }
