@@ -9,6 +9,7 @@ import (
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/internal/lab/testserver"
+	"github.com/lockstile/locker/internal/mailbox"
 )
 
 // Goal: who waits keeps its place, though its connections break and its claim lapses after
@@ -57,6 +58,17 @@ func TestPlaceIsGivenUpThoughALaterRequestDidNotQueue(t *testing.T) {
 	}
 	if !l.store.Left(a) {
 		t.Error("it has a place in the queue, and nothing is left to withdraw")
+	}
+}
+
+// Where nothing can be opened any more, nothing is open: the connection goes with its Mailbox.
+func TestCloseEndsTheSubscription(t *testing.T) {
+	l, _ := attemptBehind(t, testserver.Redis(t))
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := l.store.node.Mail().Open(t.Context(), "a waiter", func(mailbox.Word) {}); err == nil {
+		t.Error("it listens")
 	}
 }
 

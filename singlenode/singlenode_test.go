@@ -224,11 +224,12 @@ func TestConstructorRefusesWhatCannotWork(t *testing.T) {
 
 // A failover can forget what no replica had to confirm, and the declaration says so.
 func TestGuaranteesFollowTheOptions(t *testing.T) {
-	for replicas, leans := range map[int]bool{0: true, 1: false} {
+	const always = locker.PromptHolder | locker.SteadyClocks | locker.AgreedClocks | locker.DurableServer
+	for replicas, leans := range map[int]locker.Assumptions{0: always | locker.DurableReplica, 1: always} {
 		rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 		g := newLockerOn(t, rdb, singlenode.Options{Replicas: replicas}).Guarantees()
-		if g.Exclusion.Has(locker.DurableReplica) != leans || !g.Exclusion.Has(locker.DurableServer|locker.AgreedClocks) {
-			t.Errorf("with Replicas: %d exclusion leans on %v", replicas, g.Exclusion)
+		if g.Exclusion != leans || g.Tokens != locker.ForwardClock {
+			t.Errorf("with Replicas: %d exclusion leans on %v, the order of tokens on %v", replicas, g.Exclusion, g.Tokens)
 		}
 	}
 }
