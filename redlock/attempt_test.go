@@ -105,6 +105,18 @@ func TestPlaceInAQueueOutlastsARelease(t *testing.T) {
 	}
 }
 
+// The answer to a first question got lost, and the second says that somebody else has the lock.
+// There is nothing that the node could renew or give back.
+func TestNodeThatSaysTakenHasNothingOfOurs(t *testing.T) {
+	s, servers := threeNodes(t)
+	part := &newAttempt(t, s).parts[0]
+	part.has.Store(unheard)
+	servers[0].Do("SET", "a", "somebody's", "PX", "60000")
+	if st, err := s.ask(part, new(instant), s.nodes[0], redisnode.Ask{}, nil); err != nil || st.First != 0 || part.mayHold() {
+		t.Errorf("%+v, %v, may hold it: %v", st, err, part.mayHold())
+	}
+}
+
 // Whichever call is the last of a part, its box is closed: while one is open the
 // subscription is kept up for it.
 func TestNobodyListensForAPartThatHasEnded(t *testing.T) {
@@ -127,6 +139,18 @@ func TestNobodyListensForAPartThatHasEnded(t *testing.T) {
 		}
 		if err := end(n, part); err != nil || !n.redis.Mail().Idle() {
 			t.Errorf("part %d: %v, idle: %v", i, err, n.redis.Mail().Idle())
+		}
+	}
+}
+
+func TestCloseEndsTheSubscriptions(t *testing.T) {
+	s, _ := threeNodes(t)
+	if err := (&Locker{s.locks, s}).Close(); err != nil {
+		t.Error(err)
+	}
+	for i, n := range s.nodes {
+		if err := n.redis.Mail().Open(t.Context(), "a waiter", func(mailbox.Word) {}); err == nil {
+			t.Errorf("it listens to node %d", i)
 		}
 	}
 }

@@ -322,6 +322,7 @@ func TestConstructorRefusesWhatCannotWork(t *testing.T) {
 		{[]redis.UniversalClient{struct{ redis.UniversalClient }{c("a:1")}, c("b:1"), c("c:1")}, redlock.Options{}, "node 1 is a struct { redis.UniversalClient }"},
 		{[]redis.UniversalClient{c("a:1"), c("b:1"), c("c:1")}, redlock.Options{NodeTimeout: -1}, "negative"},
 		{[]redis.UniversalClient{c("a:1"), c("b:1"), c("c:1")}, redlock.Options{MaxTTL: time.Millisecond}, "largest TTL"},
+		{[]redis.UniversalClient{c("a:1"), c("b:1"), c("c:1")}, redlock.Options{MaxTTL: locker.MaxTTL + 1}, "largest TTL"},
 		{[]redis.UniversalClient{c("a:1"), c("b:1"), c("c:1")}, redlock.Options{KeepCounter: -1}, "KeepCounter"},
 	} {
 		if _, err := redlock.New(test.nodes, test.opts); err == nil || !strings.Contains(err.Error(), test.want) {

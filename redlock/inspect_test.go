@@ -49,6 +49,21 @@ func TestInspectSaysWhatAMajoritySays(t *testing.T) {
 	}
 }
 
+// Whatever is asked of a name, it is asked of the key that the lock has.
+func TestPrefixGoesBeforeNamesThatAreInspectedOrBroken(t *testing.T) {
+	servers := startNodes(t, 3)
+	opts := patient
+	opts.Prefix = "app:"
+	l := newLocker(t, servers, opts)
+	lock := mustLock(t, l, "a", locker.WithoutRenewal())
+	if info, err := l.Inspect(patience(t), "a"); err != nil || !info.Held || info.Name != "a" || info.Token < lock.Token() {
+		t.Errorf("%+v, %v", info, err)
+	}
+	if broken, err := l.Break(patience(t), "a"); err != nil || !broken {
+		t.Errorf("broken: %v, %v", broken, err)
+	}
+}
+
 func TestBreakFreesTheLockOnAllNodesAndTheHolderLearnsOfIt(t *testing.T) {
 	servers := startNodes(t, 5)
 	l := newLocker(t, servers, patient)
@@ -163,7 +178,7 @@ func TestWaiterDoesNotPollForAMinority(t *testing.T) {
 func TestGuaranteesFollowTheOptions(t *testing.T) {
 	servers := startNodes(t, 5)
 	g := newLocker(t, servers, redlock.Options{}).Guarantees()
-	if g.Exclusion.Has(locker.DurableServer) || g.Tolerates != 2 || g.Release != locker.ByExpiry {
+	if g.Exclusion != locker.PromptHolder|locker.SteadyClocks || g.Tokens != locker.ForwardClock || g.Tolerates != 2 || g.Release != locker.ByExpiry {
 		t.Errorf("%+v", g)
 	}
 	if g := newLocker(t, servers, patient).Guarantees(); !g.Exclusion.Has(locker.DurableServer) || g.Tokens != locker.DurableServer|locker.ForwardClock {

@@ -114,3 +114,21 @@ func TestNodeThatCouldNotKeepTheLockInTimeGivesItBack(t *testing.T) {
 		srv.Await("it to be free", func() bool { return srv.Do("EXISTS", "a") == "0" })
 	}
 }
+
+// The attempt has a place in the node's queue as well, which is given up when nothing of the
+// time remains. Asked again, the node still says that it has kept the lock.
+func TestKeptLockIsKeptThoughAPlaceIsGivenUp(t *testing.T) {
+	s, servers := threeNodes(t)
+	a := grantedBy(t, s, 1)
+	n, p := s.nodes[0], &a.parts[0]
+	p.queued.Store(true)
+	until := locker.Now().Add(time.Hour)
+	for range 2 {
+		if err := n.release(p, until); err != nil || !keepsIt(servers[0], a) {
+			t.Errorf("the key has %q: %v", servers[0].Do("GET", "a"), err)
+		}
+		if err := n.withdraw(t.Context(), p, 0); err != nil || p.left() {
+			t.Errorf("left: %v, %v", p.left(), err)
+		}
+	}
+}

@@ -88,6 +88,44 @@ func TestWordThatOvertakesAnAnswerIsNotForgotten(t *testing.T) {
 	}
 }
 
+// Nobody has had a majority for a long time. The pause has doubled as often as it can, and
+// has an end.
+func TestPauseAfterManySplitVotesHasAnEnd(t *testing.T) {
+	s, _ := threeNodes(t)
+	c := s.newContest(grantedBy(t, s, 1), true, nil)
+	c.votes[0].state, c.splits = granted, 1000
+	c.rest(t.Context())
+	select {
+	case <-c.timer.C:
+	case <-time.After(10 * time.Second):
+		t.Error("it rests though a majority is worth asking")
+	}
+}
+
+// One node is free, one is down and one has another holder for an hour. The free one alone is
+// no reason to ask, and the one that is down may be back in a second.
+func TestNodeThatFailedIsAskedAgainAfterASecond(t *testing.T) {
+	now := time.Now()
+	c := &contest{s: &store{quorum: 2}, votes: []vote{{state: idle}, {state: failed}, {state: waiting, look: now.Add(time.Hour)}}}
+	if look := c.majorityLook(); look.Before(now.Add(time.Second)) || look.After(time.Now().Add(time.Second)) {
+		t.Errorf("asked again after %v", look.Sub(now))
+	}
+}
+
+// A node says for how long it will have no vote, by a clock that may step forward.
+func TestNodeWithoutAVoteIsAskedAgainSoon(t *testing.T) {
+	s, servers := threeNodes(t)
+	rdb := redis.NewClient(&redis.Options{Addr: servers[0].Addr()})
+	t.Cleanup(func() { _ = rdb.Close() })
+	s.nodes[0] = newNode("young", rdb, Options{MaxTTL: time.Hour, NodeTimeout: 20 * time.Second})
+	t.Cleanup(s.nodes[0].redis.Mail().Close)
+	c := s.newContest(newAttempt(t, s), true, nil)
+	c.ask(0)
+	if c.note(<-c.answers); c.votes[0].state != young || time.Until(c.votes[0].look) > youngLook {
+		t.Errorf("%+v: asked again after %v", c.votes[0], time.Until(c.votes[0].look))
+	}
+}
+
 // judge and tally decide by the votes alone: of five nodes, three are a majority, and so
 // they are of four.
 func TestJudge(t *testing.T) {

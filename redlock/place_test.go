@@ -6,6 +6,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockstile/locker/internal/lab/testserver"
 	"github.com/lockstile/locker/internal/redisnode"
 )
 
@@ -34,4 +35,32 @@ func TestTicketsOutlastAContest(t *testing.T) {
 			t.Errorf("node %d is asked with ticket %d, and gave %d", i, v.ticket, 5+i)
 		}
 	}
+}
+
+// A majority has granted the lock, and the last node has it for somebody else. It is waited for
+// a moment longer, and not in its queue for as long as the lock is held.
+func TestPlaceIsGivenUpWhereAMajorityHasGrantedTheLock(t *testing.T) {
+	s, servers := threeNodes(t)
+	for _, srv := range servers {
+		srv.Do("SET", "a", "somebody's", "PX", "600000")
+	}
+	a := newAttempt(t, s)
+	granted := make(chan error, 1)
+	go func() {
+		_, err := s.Acquire(t.Context(), a, t.Context)
+		granted <- err
+	}()
+	waits := func(srv *testserver.RedisServer, want string) {
+		t.Helper()
+		srv.Await("its queue", func() bool { return srv.Do("ZCARD", "lockstile:q:{a}") == want })
+	}
+	for _, srv := range servers {
+		waits(srv, "1")
+	}
+	servers[0].Do("DEL", "a")
+	servers[1].Do("DEL", "a")
+	if err := <-granted; err != nil {
+		t.Fatal(err)
+	}
+	waits(servers[2], "0")
 }

@@ -113,6 +113,20 @@ func TestReaderIsShownAndBrokenByWhatAMajoritySays(t *testing.T) {
 	}
 }
 
+// Whoever has given up may still have a place at nodes that were not reached.
+func TestWaiterIsOneWhomAMajorityKnows(t *testing.T) {
+	s := &store{quorum: 3}
+	for want, waiters := range map[int][]int{0: {1, 0, 2, 0, 0}, 1: {0, 1, 3, 2, 0}, 2: {2, 3, 2}} {
+		var views []redisnode.View
+		for _, n := range waiters {
+			views = append(views, redisnode.View{Info: locker.Info{Waiters: n}})
+		}
+		if got := s.merge(views).Waiters; got != want {
+			t.Errorf("nodes with %v waiters say that %d wait, want %d", waiters, got, want)
+		}
+	}
+}
+
 // A batch of renewals has readers and a writer. One reader was broken, one has a minority.
 func TestRenewalsOfReadersAndWritersAreDecidedOneByOne(t *testing.T) {
 	s, servers := threeNodes(t)
