@@ -80,12 +80,13 @@ func pairs(reply any) map[string]string {
 }
 
 // setEntries fills in those who hold the lock together: left is how many milliseconds each
-// value has. Those who have ended, or are reserved, hold nothing; others are not ours.
+// value has. Those who have ended hold nothing; the value of what is reserved, or is not ours, is
+// of no such kind.
 func (v *View) setEntries(left, facts map[string]string) {
 	for value, left := range left {
 		ms, _ := strconv.ParseInt(left, 10, 64)
 		kind, slots := kindOf(value)
-		if ms < 0 || strings.HasPrefix(value, "?") || kind == locker.Exclusive {
+		if ms < 0 || kind == locker.Exclusive {
 			continue
 		}
 		h := Hold{Kind: kind, Value: value, stored: value}

@@ -10,8 +10,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/lockstile/locker/driver"
 )
 
 const (
@@ -92,7 +90,7 @@ func (n *Node) find(ctx context.Context, prefix string) (map[string]Keys, error)
 		return found, scan(ctx, n.rdb, match, add)
 	}
 	return found, n.cluster.ForEachMaster(ctx, func(ctx context.Context, master *redis.Client) error {
-		return driver.Caught(func() error { return scan(ctx, master, match, add) })
+		return scan(ctx, master, match, add)
 	})
 }
 

@@ -46,8 +46,9 @@ func TestFactsThatWereDeletedDoNotStay(t *testing.T) {
 	srv := testserver.Redis(t)
 	n, m := client(t, srv.Addr())
 	for what, act := range map[string]func(*Attempt){
-		"a writer that waits": func(*Attempt) { mustQueue(t, n, m, newAttempt(t, "a")) },
-		"a reader that joins": func(*Attempt) { mustGrant(t, n, newReader(t, "a")) },
+		"a writer that waits":              func(*Attempt) { mustQueue(t, n, m, newAttempt(t, "a")) },
+		"a reader that joins":              func(*Attempt) { mustGrant(t, n, newReader(t, "a")) },
+		"the reader's request, sent again": func(reader *Attempt) { mustGrant(t, n, reader) },
 		"a reader's write-back": func(reader *Attempt) {
 			if number, err := n.Raise(background(t), reader, 4000000000000000); err == nil {
 				t.Errorf("number %d is written back to a reader that the server knows no number of", number)
@@ -110,5 +111,34 @@ func TestReaderThatHasHeardOfItsLossLeavesNothing(t *testing.T) {
 		if s, err := n.Acquire(background(t), newAttempt(t, "a"), Ask{}); err != nil || s.First == 0 {
 			t.Errorf("%s: a writer is kept out by a reader that was told of its loss: %+v, %v", what, s, err)
 		}
+	}
+}
+
+// The dead are shown no more than a key that has expired, though only the next request removes
+// them; and so is a reader for whom the lock is reserved.
+func TestReadersWithoutALeaseAreNotShown(t *testing.T) {
+	srv := testserver.Redis(t)
+	n, _ := client(t, srv.Addr())
+	dead := newReader(t, "a")
+	mustGrant(t, n, dead)
+	srv.Do("ZADD", dead.Keys.text(endsKey), "1", dead.Value, "9000000000000", "?"+newReader(t, "a").Value)
+	if v, err := n.Look(background(t), dead.Keys); err != nil || v.Held || len(v.Holders) != 0 {
+		t.Errorf("%+v, %v", v, err)
+	}
+}
+
+// Two readers are broken, and the second leaves between the look and its end.
+func TestBreakOfTwoOfWhomOneHasLeftHasBrokenOne(t *testing.T) {
+	srv := testserver.Redis(t)
+	n, _ := client(t, srv.Addr())
+	first, second := newReader(t, "a"), newReader(t, "a")
+	mustGrant(t, n, first)
+	mustGrant(t, n, second)
+	if _, err := n.Look(background(t), first.Keys); err != nil { // the server knows that script
+		t.Fatal(err)
+	}
+	n.rdb.AddHook(&afterScript{text: true, keep: true, act: func() { srv.Do("ZREM", second.Keys.text(endsKey), second.Value) }})
+	if broken, err := n.Break(background(t), first.Keys, Anybody); err != nil || !broken {
+		t.Errorf("broken: %v, %v", broken, err)
 	}
 }

@@ -206,12 +206,28 @@ func TestReleaseEndsWithAContextThatEndsBeforeItsDeadline(t *testing.T) {
 	releaseEndsWith(t, ctx)
 }
 
+// Unlock is bounded, though the client of a Cluster is not told to heed deadlines.
+func TestReleaseToASilentMasterOfAClusterEndsWithItsContext(t *testing.T) {
+	srv := testserver.Redis(t)
+	all := func(context.Context) ([]redis.ClusterSlot, error) {
+		return []redis.ClusterSlot{{Start: 0, End: 16383, Nodes: []redis.ClusterNode{{Addr: srv.Addr()}}}}, nil
+	}
+	rdb := redis.NewClusterClient(&redis.ClusterOptions{ClusterSlots: all, ReadTimeout: 10 * time.Second})
+	defer rdb.Close()
+	endsRelease(t, context.Background(), srv, New(rdb, 0))
+}
+
 func releaseEndsWith(t *testing.T, ctx context.Context) {
 	t.Helper()
 	srv := testserver.Redis(t)
 	rdb := redis.NewClient(&redis.Options{Addr: srv.Addr(), ContextTimeoutEnabled: true, ReadTimeout: 10 * time.Second})
 	defer rdb.Close()
-	n := NewOfQuorum(rdb, 0)
+	endsRelease(t, ctx, srv, NewOfQuorum(rdb, 0))
+}
+
+// endsRelease ends the context of a release that a server does not answer.
+func endsRelease(t *testing.T, ctx context.Context, srv *testserver.RedisServer, n *Node) {
+	t.Helper()
 	defer n.mail.Close()
 	holder := newAttempt(t, "a")
 	mustGrant(t, n, holder)

@@ -13,11 +13,12 @@ import (
 	"github.com/lockstile/locker/internal/lab/testserver"
 )
 
-// afterScript acts when the server has carried out a script, whose reply it then
-// loses once.
+// afterScript acts once when the server has carried out a script, whose reply it then
+// loses.
 type afterScript struct {
 	redis.Hook
 	text bool // only one that is sent as text
+	keep bool // its reply is not lost
 	act  func()
 }
 
@@ -28,6 +29,9 @@ func (h *afterScript) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		if act := h.act; act != nil && err == nil && strings.HasPrefix(cmd.Name(), "eval") && (!h.text || cmd.Name() == "eval") {
 			h.act = nil
 			act()
+			if h.keep {
+				return nil
+			}
 			cmd.SetErr(io.EOF)
 			return io.EOF
 		}
@@ -44,6 +48,19 @@ func (*afterScript) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pr
 // now, and were none when it was sent for the first time. What it has left there
 // must not be taken for nothing.
 func TestGrantWhoseReplyWasLostWithThePasswordIsNotTakenForNone(t *testing.T) {
+	for answered, first := range map[string]func(*testing.T, *Node){
+		"a request for a lock": func(t *testing.T, n *Node) { mustGrant(t, n, newAttempt(t, "warm")) },
+		"which server it is": func(t *testing.T, n *Node) {
+			if _, err := n.Run(background(t)); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(answered, func(t *testing.T) { losesItsPassword(t, first) })
+	}
+}
+
+func losesItsPassword(t *testing.T, first func(*testing.T, *Node)) {
 	srv := testserver.Redis(t)
 	srv.Do("ACL", "SETUSER", "admin", "on", ">admin", "~*", "&*", "+@all")
 	admin := redis.NewClient(&redis.Options{Addr: srv.Addr(), Username: "admin", Password: "admin"})
@@ -62,7 +79,7 @@ func TestGrantWhoseReplyWasLostWithThePasswordIsNotTakenForNone(t *testing.T) {
 		}
 		return reply
 	}
-	mustGrant(t, n, newAttempt(t, "warm"))
+	first(t, n)
 	rdb.AddHook(&afterScript{act: func() {
 		do("CONFIG", "SET", "requirepass", "another")
 		do("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
