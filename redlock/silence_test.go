@@ -14,7 +14,7 @@ import (
 	"github.com/lockstile/locker/redlock"
 )
 
-// A waiter that was told "taken" is refused by all nodes.
+// A waiter that was told "taken" is refused by two of three nodes.
 func TestRefusalByAMajorityEndsAWait(t *testing.T) {
 	t.Parallel()
 	servers := startNodes(t, 3)
@@ -32,7 +32,7 @@ func TestRefusalByAMajorityEndsAWait(t *testing.T) {
 		got <- err
 	}()
 	eventually(t, "it waits", func() bool { return servers[0].Do("ZCARD", "lockstile:q:{a}") == "1" })
-	for _, s := range servers {
+	for _, s := range servers[:2] {
 		s.Do("ACL", "SETUSER", "u", "-evalsha", "-eval")
 	}
 	mustUnlock(t, held) // wakes it
