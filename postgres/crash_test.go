@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -53,17 +54,18 @@ func TestRenewalsAndMarksSurviveACrashWhateverTheRoleSays(t *testing.T) {
 	newLocker(t, url, postgres.Options{})
 	const row = `(SELECT value || expires FROM lockstile_lease)`
 	for what, c := range map[string]struct{ do, see string }{
-		"granted":         {`SELECT lockstile_acquire_3('a', 'mine', 600000, '', false, '', 0, 0, false)`, row},
-		"asked for again": {`SELECT lockstile_acquire_3('a', 'mine', 600000, '', false, '', 0, 0, false)`, row},
-		"renewed":         {`SELECT lockstile_renew_3(ARRAY['a'], ARRAY['mine'], ARRAY[600000], false)`, row},
-		"kept":            {`SELECT lockstile_release_3('a', 'mine', false, 0, 600000)`, row},
-		"withdrawn":       {`SELECT lockstile_release_3('b', 'late', true, 600000, 0)`, `(SELECT value || until FROM lockstile_mark WHERE NOT forced)`},
-		"broken":          {`SELECT lockstile_break_3('a', ARRAY(SELECT token FROM lockstile_lease), 600000)`, `(SELECT value || until FROM lockstile_mark WHERE forced)`},
+		"granted":             {`SELECT lockstile_acquire_3('a', 'mine', 600000, '', false, '', 0, 0, false)`, row},
+		"granted to a reader": {`SELECT lockstile_acquire_3('a', 'mine', 600000, '', false, '', 0, 0, false, -1)`, row},
+		"asked for again":     {`SELECT lockstile_acquire_3('a', 'mine', 600000, '', false, '', 0, 0, false)`, row},
+		"renewed":             {`SELECT lockstile_renew_3(ARRAY['a'], ARRAY['mine'], ARRAY[600000], false)`, row},
+		"kept":                {`SELECT lockstile_release_3('a', 'mine', false, 0, 600000)`, row},
+		"withdrawn":           {`SELECT lockstile_release_3('b', 'late', true, 600000, 0)`, `(SELECT value || until FROM lockstile_mark WHERE NOT forced)`},
+		"broken":              {`SELECT lockstile_break_3('a', ARRAY(SELECT token FROM lockstile_lease), 600000)`, `(SELECT value || until FROM lockstile_mark WHERE forced)`},
 	} {
 		pool := connect(t, url)
 		exec(t, pool, `DELETE FROM lockstile_lease`)
 		exec(t, pool, `DELETE FROM lockstile_mark`)
-		if what != "granted" {
+		if !strings.HasPrefix(what, "granted") {
 			query[string](t, pool, `SELECT lockstile_acquire_3('a', 'mine', 600000, '', false, '', 0, 0, false)::text`)
 		}
 		exec(t, connect(t, server.URL("postgres")), `CHECKPOINT`)

@@ -33,6 +33,9 @@ func TestNamesWithTheSameHashExcludeEachOther(t *testing.T) {
 			t.Errorf("TryLock of a name with the same hash: %v, %v", second, err)
 		}
 	}
+	if info, err := b.Inspect(soon(t), other); err != nil || !info.Held || info.Holder != "" || info.Token != 0 {
+		t.Errorf("Inspect of the other name shows the holder of this one: %+v, %v", info, err)
+	}
 	unlock(t, held)
 	unlock(t, lock(t, a, other))
 	unlock(t, lock(t, b, one)) // and nothing was counted twice

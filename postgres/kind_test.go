@@ -336,7 +336,8 @@ func TestListShowsAllHoldersOfAName(t *testing.T) {
 		a, b := open(t, url), open(t, url)
 		var held []*locker.Lock
 		for i, l := range []lockerUnderTest{a, b, a} {
-			held = append(held, lock(t, l, "it's b", locker.WithShared(), locker.WithTTL(long), locker.WithHolder(fmt.Sprint(i))))
+			ttl := long / time.Duration(i+1) // the first ends last
+			held = append(held, lock(t, l, "it's b", locker.WithShared(), locker.WithTTL(ttl), locker.WithHolder(fmt.Sprint(i))))
 		}
 		held = append(held, lock(t, a, "it's c", locker.WithTTL(long)))
 		infos, err := b.(locker.Lister).List(soon(t), "it's")
@@ -350,9 +351,18 @@ func TestListShowsAllHoldersOfAName(t *testing.T) {
 		if infos[0].Name != "it's b" || infos[0].Kind != locker.Shared || got != "012" || uint64(infos[0].Token) != uint64(held[2].SharedToken()) {
 			t.Errorf("%+v", infos[0])
 		}
+		if left := infos[0].TimeLeft; left <= long/2 || left > long {
+			t.Errorf("the last of the holders ends in %v", left)
+		}
 		if infos[1].Kind != locker.Exclusive || infos[1].Token != held[3].Token() || infos[1].Holders != nil {
 			t.Errorf("%+v", infos[1])
 		}
+		eventually(t, func() string {
+			if info, err := b.Inspect(soon(t), "it's c"); err != nil || info.TimeLeft == 0 || info.TimeLeft >= long {
+				return fmt.Sprintf("what is left does not become less: %v, %v", info.TimeLeft, err)
+			}
+			return ""
+		})
 		for _, l := range held {
 			unlock(t, l)
 		}

@@ -62,9 +62,46 @@ func TestSecondRequestOfTheHolderIsAnsweredWithTheSameToken(t *testing.T) {
 // A request has no answer and is still on its way. The next one is answered, which says nothing
 // of the first: that arrives after the unlock.
 func TestAnswerToASecondRequestIsNoneToTheFirst(t *testing.T) {
-	l := newLocker(t, database(t), postgres.Options{})
+	url := database(t)
+	l := newLocker(t, url, postgres.Options{})
 	if err := postgres.LateRequest(soon(t), l, "a"); !errors.Is(err, postgres.ErrWithdrawn) {
 		t.Errorf("late request: %v", err)
+	}
+	if left := query[float64](t, connect(t, url), `SELECT extract(epoch FROM until - clock_timestamp())::float8 FROM lockstile_mark`); left < 75 {
+		t.Errorf("it is refused for %v seconds more, and not for a minute and the TTL of 30 seconds", left)
+	}
+}
+
+// Goal: a holder that renews its lock hours later still hears that it was broken, and not that
+// another one took it over. Method: in the tables ten minutes go by.
+func TestHolderHearsThatItsLockWasBrokenHoweverLateItAsks(t *testing.T) {
+	url := database(t)
+	l, admin := newLocker(t, url, postgres.Options{}), connect(t, url)
+	held := lock(t, l, "a", locker.WithTTL(locker.MaxTTL))
+	if broken, err := l.Break(soon(t), "a"); !broken || err != nil {
+		t.Fatalf("Break: %v, %v", broken, err)
+	}
+	exec(t, admin, `UPDATE lockstile_mark SET until = until - interval '10 minutes'`)
+	exec(t, admin, `SELECT lockstile_sweep_3()`)
+	var lost *locker.LostError
+	if err := held.Renew(soon(t)); !errors.As(err, &lost) || lost.Reason != locker.Forced {
+		t.Errorf("Renew: %v", err)
+	}
+}
+
+// Goal: nobody is said to have had what nobody had. Method: a lease that has ended, and a
+// lock that is reserved for a waiter, which has no token yet.
+func TestBreakOfWhatNobodyHoldsSaysSo(t *testing.T) {
+	url := database(t)
+	l, admin := newLocker(t, url, postgres.Options{}), connect(t, url)
+	exec(t, admin, `INSERT INTO lockstile_lease VALUES ('ended', 'x', false, 7, '', clock_timestamp()), ('reserved', 'y', true, 0, '', now() + interval '1 hour')`)
+	for name, token := range map[string]uint64{"ended": 7, "reserved": 0} {
+		if broken, err := l.Break(soon(t), name, token); broken || err != nil {
+			t.Errorf("Break of what is %s: %v, %v", name, broken, err)
+		}
+	}
+	if n := query[int](t, admin, `SELECT count(*)::int FROM lockstile_lease WHERE reserved`); n != 1 {
+		t.Error("the reservation of a waiter is gone")
 	}
 }
 
@@ -149,7 +186,10 @@ func TestSweepSparesWhatWasWithdrawnForAsLongAsItMayArrive(t *testing.T) {
 	url := database(t)
 	admin := connect(t, url)
 	held := lock(t, newLocker(t, url, postgres.Options{}), "taken")
-	exec(t, admin, `SELECT lockstile_release_3('a', 'late', true, 60000, 0)`)
+	for _, refuse := range []int{1, 60000, 1} { // the longest counts
+		exec(t, admin, `SELECT lockstile_release_3('a', 'late', true, $1, 0)`, refuse)
+	}
+	exec(t, admin, `SELECT pg_sleep(0.01)`) // by the server's clock the shorter ones are over
 	exec(t, admin, `SELECT lockstile_sweep_3()`)
 	for _, name := range []string{"a", "taken"} {
 		token := query[int64](t, admin, `SELECT (lockstile_acquire_3($1, 'late', 600000, '', true, '', 600000, 0, false))._token`, name)
@@ -262,5 +302,24 @@ func TestHookThatPanicsLeavesNoLockBehind(t *testing.T) {
 		if err := a.Close(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// Goal: a release frees the lock though no answer to it ever comes, also where the connection
+// is just used often enough to have its statements prepared: that comes after the release.
+func TestReleaseWaitsForNoPreparation(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	b := newLocker(t, url, postgres.Options{})
+	pool, w := wired(t, url+"&pool_max_conns=1")
+	a := opened(t, "a/leases", pool)
+	first := lock(t, a, "a", locker.WithTTL(long))
+	lock(t, a, "b", locker.WithTTL(long))
+	w.cut(deaf)
+	done := make(chan error, 1)
+	go func() { done <- first.Unlock(context.Background()) }()
+	unlock(t, lock(t, b, "a"))
+	if err := <-done; !errors.Is(err, locker.ErrUnavailable) {
+		t.Errorf("Unlock without an answer: %v", err)
 	}
 }

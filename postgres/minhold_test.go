@@ -90,6 +90,17 @@ func TestKeepThatIsSentAgainIsTheSame(t *testing.T) {
 	}
 }
 
+// Goal: what is left of a minimum hold is not cut off. The database counts in milliseconds.
+func TestKeepOfAFractionIsNoRelease(t *testing.T) {
+	url := database(t)
+	if err := postgres.Keep(soon(t), newLocker(t, url, postgres.Options{}), "a", 1); err != nil {
+		t.Fatal(err)
+	}
+	if n := query[int](t, connect(t, url), `SELECT count(*)::int FROM lockstile_lease`); n != 1 {
+		t.Error("it was given back at once")
+	}
+}
+
 // Goal: a keep waits for a renewal that has not committed yet, and is the last word.
 // Method: a transaction by hand renews, and commits only when somebody waits.
 func TestKeepWaitsForARenewalUnderWay(t *testing.T) {

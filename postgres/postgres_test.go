@@ -57,7 +57,7 @@ func TestServerWithoutSynchronousStandbyIsRefusedWhereOneWasDeclared(t *testing.
 
 func TestOptionsThatCannotBeHonouredAreErrors(t *testing.T) {
 	pool := connect(t, "postgres://nobody@127.0.0.1:1/none")
-	for _, poll := range []time.Duration{-1, time.Minute} {
+	for _, poll := range []time.Duration{-1, 501 * time.Millisecond} {
 		if _, err := postgres.New(pool, postgres.Options{Poll: poll}); err == nil {
 			t.Errorf("New accepts Poll %v", poll)
 		}
@@ -81,5 +81,22 @@ func TestPasswordsStayOutOfErrors(t *testing.T) {
 	}
 	if err := l.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+func TestDatabaseInAnotherEncodingIsRefused(t *testing.T) {
+	s := shared(t)
+	pool := connect(t, s.URL(newDatabase(t, s, "ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C'")))
+	for kind, open := range kinds {
+		l, err := open(pool)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := l.EnsureSchema(soon(t)); !errors.Is(err, locker.ErrUnavailable) || !strings.Contains(err.Error(), "UTF8") {
+			t.Errorf("%s: EnsureSchema: %v", kind, err)
+		}
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
 	}
 }

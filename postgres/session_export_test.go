@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -114,6 +115,29 @@ func LateRequest(ctx context.Context, l *Locker, name string) error {
 	}
 	_, _, err = l.store.ask(ctx, a, false)
 	return err
+}
+
+// Shared returns when the shared connection is open, and a function that ends it.
+func Shared(ctx context.Context, l *SessionLocker) (end func(), err error) {
+	c := current(l)
+	err = c.begin(func(pg *pgx.Conn) error { return pg.Ping(context.Background()) }).wait(ctx)
+	return func() { c.end(errConnectionLost) }, err
+}
+
+// Keep has an attempt granted a name, and gives it back with so much left of its minimum hold.
+func Keep(ctx context.Context, l *Locker, name string, left time.Duration) error {
+	req, err := locker.NewRequest(name)
+	if err != nil {
+		return err
+	}
+	a, err := l.store.Begin(req)
+	if err != nil {
+		return err
+	}
+	if _, _, err := l.store.ask(ctx, a, false); err != nil {
+		return err
+	}
+	return l.store.Release(ctx, a, left)
 }
 
 // ErrWithdrawn is what a request gets that arrives too late.

@@ -206,7 +206,8 @@ func TestConnectionsInsideATransactionAreRefused(t *testing.T) {
 	forEachKind(t, func(t *testing.T, open func(testing.TB, string) lockerUnderTest) {
 		url := database(t)
 		b := open(t, url)
-		a := opened(t, t.Name(), hooked(t, url, `BEGIN`))
+		name := fmt.Sprint("begins", databases.Add(1))
+		a := opened(t, t.Name(), hooked(t, url+"&application_name="+name, `BEGIN`))
 		held, err := a.TryLock(soon(t), "a", locker.WithTTL(long))
 		if err == nil {
 			other, err := b.TryLock(soon(t), "a", locker.WithTTL(long))
@@ -216,6 +217,7 @@ func TestConnectionsInsideATransactionAreRefused(t *testing.T) {
 			t.Errorf("TryLock: %v", err)
 		}
 		unlock(t, lock(t, b, "a"))
+		connections(t, connect(t, url), name, func() int32 { return 0 })
 	})
 }
 
@@ -293,6 +295,32 @@ func TestLaterProcessOfTheSameNumberIsAnother(t *testing.T) {
 	case <-time.After(patience):
 		t.Error("the connection was not ended")
 	}
+}
+
+// Goal: a connection that takes long to be opened is not taken for one that the server has
+// ended. Method: a hook of the pool's holds it up.
+func TestConnectionThatIsBeingOpenedIsNotGone(t *testing.T) {
+	url := database(t)
+	newSession(t, url)
+	open := make(chan struct{}, 2)
+	open <- struct{}{} // the shared one
+	l := opened(t, "/sessions", poolWith(t, url, func(c *pgxpool.Config) {
+		c.BeforeConnect = func(context.Context, *pgx.ConnConfig) error { <-open; return nil }
+	})).(*postgres.SessionLocker)
+	endShared, err := postgres.Shared(soon(t), l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	look, end, err := postgres.Await(l, "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := look(0); err != nil {
+		t.Errorf("a connection that is being opened: %v", err)
+	}
+	open <- struct{}{}
+	end()
+	endShared()
 }
 
 // Goal: nobody believes in a lock on the strength of an answer that was long under way.

@@ -288,10 +288,10 @@ func TestTryLockOfATakenLockWritesNothing(t *testing.T) {
 }
 
 // waits locks a name and gives it back, and returns a channel with what came of it.
-func waits(t *testing.T, l locker.Locker, name string) <-chan error {
+func waits(t *testing.T, l locker.Locker, name string, opts ...locker.Option) <-chan error {
 	got := make(chan error, 1)
 	go func() {
-		held, err := l.Lock(soon(t), name, locker.WithTTL(long))
+		held, err := l.Lock(soon(t), name, append(opts, locker.WithTTL(long))...)
 		if err == nil {
 			err = held.Unlock(context.Background())
 		}
@@ -309,24 +309,30 @@ func TestWaiterOutwaitsTheTimeoutsOfTheRole(t *testing.T) {
 	if query[bool](t, connect(t, url), `SELECT current_setting('transaction_timeout', true) IS NOT NULL`) {
 		limits += "&transaction_timeout=200" // it came with PostgreSQL 17
 	}
-	a, b := newSession(t, url), newSession(t, url+limits)
+	a, admin := newSession(t, url), connect(t, url)
 	held := lock(t, a, "a", locker.WithTTL(long))
-	got := waits(t, b, "a")
-	queued(t, a, "a", 1)
-	admin := connect(t, url)
-	first := query[int](t, admin, waitingPid)
+	const waiting = `SELECT string_agg(pid::text, ' ' ORDER BY pid) FROM pg_locks l JOIN pg_database d ON d.oid = l.database
+		WHERE d.datname = current_database() AND l.locktype = 'advisory' AND NOT l.granted`
+	var all []<-chan error
+	for i, opts := range [][]locker.Option{nil, nil, {locker.WithShared()}} { // the first waits for the lock, the others for their turn
+		all = append(all, waits(t, newSession(t, url+limits), "a", opts...))
+		queued(t, a, "a", i+1)
+	}
+	first := query[string](t, admin, waiting)
 	eventually(t, func() string {
-		if query[bool](t, admin, `SELECT clock_timestamp() - query_start < interval '1 second' FROM pg_stat_activity WHERE pid = $1`, first) {
-			return "it has not waited for so long"
+		if query[bool](t, admin, `SELECT bool_or(clock_timestamp() - query_start < interval '1 second') FROM pg_stat_activity WHERE pid = ANY (string_to_array($1, ' ')::int[])`, first) {
+			return "they have not waited for so long"
 		}
 		return ""
 	})
-	if again := query[int](t, admin, waitingPid); again != first {
-		t.Errorf("%d waits, and no longer %d", again, first)
+	if again := query[string](t, admin, waiting); again != first {
+		t.Errorf("%s wait, and no longer %s", again, first)
 	}
 	unlock(t, held)
-	if err := <-got; err != nil {
-		t.Error(err)
+	for _, got := range all {
+		if err := <-got; err != nil {
+			t.Error(err)
+		}
 	}
 }
 
@@ -567,6 +573,9 @@ func TestKeepAlivesOfTheServerAreAsPatientAsTheLongestLock(t *testing.T) {
 		}
 		return time.Duration(n)
 	}
+	if every := setting("client_connection_check_interval") * time.Millisecond; every != time.Second {
+		t.Errorf("a waiter whose process has ended is looked for every %v", every)
+	}
 	for _, ttl := range []time.Duration{time.Second, 2 * time.Minute, time.Hour, locker.MaxTTL} {
 		held := lock(t, l, "a", locker.WithTTL(ttl))
 		if unsent := setting("tcp_user_timeout") * time.Millisecond; unsent <= ttl {
@@ -578,6 +587,19 @@ func TestKeepAlivesOfTheServerAreAsPatientAsTheLongestLock(t *testing.T) {
 		}
 		unlock(t, held)
 	}
+}
+
+// Goal: all that bounds the server's patience is set, also where the role has a part of it set
+// to just the same.
+func TestPatienceOfTheServerIsSetWhateverTheRoleSays(t *testing.T) {
+	l := newSession(t, database(t)+"&idle_session_timeout=61000&tcp_user_timeout=5000")
+	held := lock(t, l, "a", locker.WithTTL(time.Minute))
+	for _, name := range []string{"idle_session_timeout", "tcp_user_timeout"} {
+		if ms, err := postgres.Setting(soon(t), l, name); err != nil || ms != 61000 {
+			t.Errorf("%s is %d ms (%v), want a second more than the TTL", name, ms, err)
+		}
+	}
+	unlock(t, held)
 }
 
 // Goal: a waiter that gives up just when its turn comes stays in no books. The server

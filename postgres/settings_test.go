@@ -168,11 +168,23 @@ func TestConnectionsGoThroughTheHookThatThePoolHandsThemOutWith(t *testing.T) {
 			}
 		}))
 		handOver(t, a, b)
-		no := opened(t, t.Name(), poolWith(t, url, func(c *pgxpool.Config) {
-			c.PrepareConn = func(context.Context, *pgx.Conn) (bool, error) { return true, errors.New("not today") }
-		}))
-		if _, err := no.TryLock(soon(t), "a"); !errors.Is(err, locker.ErrUnavailable) || !strings.Contains(err.Error(), "not today") {
-			t.Errorf("TryLock with a hook that refuses: %v", err)
+		says := "not today"
+		finds := func(ctx context.Context, conn *pgx.Conn) { _, _ = conn.Exec(ctx, `SET search_path = locks`) }
+		for what, set := range map[string]func(c *pgxpool.Config){
+			"says why": func(c *pgxpool.Config) {
+				c.PrepareConn = func(context.Context, *pgx.Conn) (bool, error) { return true, errors.New(says) }
+			},
+			"refuses": func(c *pgxpool.Config) {
+				c.PrepareConn = func(ctx context.Context, conn *pgx.Conn) (bool, error) { finds(ctx, conn); return false, nil }
+			},
+			"refuses in the older form": func(c *pgxpool.Config) {
+				c.BeforeAcquire = func(ctx context.Context, conn *pgx.Conn) bool { finds(ctx, conn); return false } //nolint:staticcheck // the same
+			},
+		} {
+			_, err := opened(t, t.Name(), poolWith(t, url, set)).TryLock(soon(t), "a")
+			if !errors.Is(err, locker.ErrUnavailable) || what == "says why" && !strings.Contains(err.Error(), says) {
+				t.Errorf("TryLock with a hook that %s: %v", what, err)
+			}
 		}
 	})
 }
@@ -226,4 +238,33 @@ func TestLocksWorkWithARoleThatHasLimits(t *testing.T) {
 		}
 		unlock(t, held)
 	})
+}
+
+// Goal: what the application writes over the same connection waits for the disk as it has set
+// it: not less, which a crash would undo, and not more.
+func TestLocksLeaveTheSessionsSettingsAlone(t *testing.T) {
+	for _, commit := range []string{"on", "off"} {
+		url := database(t)
+		newLocker(t, url, postgres.Options{})
+		pool := connect(t, url+"&pool_max_conns=1&synchronous_commit="+commit)
+		a, b := opened(t, "a/leases", pool), opened(t, "b/leases", pool)
+		same := func(after string) {
+			t.Helper()
+			if now := query[string](t, pool, `SHOW synchronous_commit`); now != commit {
+				t.Errorf("after %s synchronous_commit is %s, and was %s", after, now, commit)
+			}
+		}
+		for _, opts := range [][]locker.Option{nil, {locker.WithShared()}} {
+			held := lock(t, a, "a", opts...)
+			same("a grant")
+			if _, err := b.TryLock(soon(t), "a"); !errors.Is(err, locker.ErrTaken) {
+				t.Errorf("TryLock of a held lock: %v", err)
+			}
+			same("a lock that is taken")
+			unlock(t, held)
+			same("a release")
+		}
+		lockTx(t, pool, "a")
+		same("a lock in a transaction")
+	}
 }

@@ -1,0 +1,8 @@
+package postgres
+
+// What a statement's error says.
+var (
+	Unsure  = unsure
+	Broken  = broken
+	NotHere = notHere
+)
