@@ -81,6 +81,24 @@ func TestZeroTokenIsRefusedAndWritesNothing(t *testing.T) {
 	}
 }
 
+// Goal: the application's other transactions wait for the disk as it has set it.
+func TestCheckLeavesTheSessionsSettingsAlone(t *testing.T) {
+	t.Parallel()
+	url := testserver.Postgres(t).URL("postgres")
+	apply(t, open(t, url), pgfence.Schema)
+	pool := open(t, url+"&pool_max_conns=1&synchronous_commit=off")
+	guard := pgfence.New(pool)
+	for what, err := range map[string]error{"writer": guard.Check(soon(t), "a", 5), "reader": guard.CheckShared(soon(t), "a", 6)} {
+		if err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	var now string
+	if err := pool.QueryRow(soon(t), `SHOW synchronous_commit`).Scan(&now); err != nil || now != "off" {
+		t.Errorf("synchronous_commit was off, and is %s (%v)", now, err)
+	}
+}
+
 func TestTokenIsForgottenWithItsTransaction(t *testing.T) {
 	t.Parallel()
 	pool, db := connect(t)
@@ -182,9 +200,10 @@ func TestErrorsOfTheStoreAreNoVerdict(t *testing.T) {
 	if err == nil || errors.Is(err, fencing.ErrStale) {
 		t.Errorf("a resource that the store cannot name: %v", err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	if err := pgfence.New(pool).Check(ctx, "a", 1); !errors.Is(err, context.Canceled) {
+	enough := errors.New("enough")
+	ctx, cancel := context.WithCancelCause(context.Background())
+	cancel(enough)
+	if err := pgfence.New(pool).Check(ctx, "a", 1); !errors.Is(err, context.Canceled) || !errors.Is(err, enough) {
 		t.Errorf("a context that is over: %v", err)
 	}
 }
