@@ -92,6 +92,21 @@ func Await(l *SessionLocker, name string) (look func(later int64) error, end fun
 	}, nil
 }
 
+// EndUnanswered has an attempt end whose request the server has not answered within ctx.
+func EndUnanswered(ctx context.Context, l *SessionLocker, name string) error {
+	req, err := locker.NewRequest(name)
+	if err != nil {
+		return err
+	}
+	a, err := l.store.Begin(req)
+	if err != nil {
+		return err
+	}
+	_, err = l.store.try(ctx, a)
+	l.store.End(a)
+	return err
+}
+
 // SweepDue lets the time pass until what the dead have left is cleared away again.
 func SweepDue(l *Locker) { l.store.sweeps.Add(-int64(sweepEvery)) }
 

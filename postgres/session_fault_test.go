@@ -487,3 +487,34 @@ func TestQuestionsAboutSessionLocksHaveAnEnd(t *testing.T) {
 	otherVersion(t, url, "1000") // which of the two is older is asked over the pool
 	ends("TryLock with an older program", func() error { _, err := b.TryLock(context.Background(), "a"); return err })
 }
+
+// Goal: what nobody waits for any more is given back when it is granted, also on a connection that
+// others keep. Method: the server has the lock for an attempt, and cannot answer before it has ended.
+func TestLockThatIsGrantedAfterItsAttemptHasEndedIsGivenBack(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	l, admin := newSession(t, url), connect(t, url)
+	held := lock(t, l, "another", locker.WithTTL(long))
+	tx := begun(t, url)
+	if _, err := tx.Exec(soon(t), `LOCK TABLE lockstile_session IN SHARE MODE`); err != nil {
+		t.Fatal(err)
+	}
+	ctx, giveUp := context.WithCancel(soon(t))
+	ended := make(chan error, 1)
+	go func() { ended <- postgres.EndUnanswered(ctx, l, "a") }()
+	eventually(t, func() string {
+		if query[int](t, admin, `SELECT count(*)::int FROM pg_locks WHERE relation = 'lockstile_session'::regclass AND NOT granted`) != 1 {
+			return "the request has not come"
+		}
+		return ""
+	})
+	giveUp()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("the attempt ended with %v", err)
+	}
+	if err := tx.Rollback(soon(t)); err != nil {
+		t.Fatal(err)
+	}
+	unlock(t, lock(t, newSession(t, url), "a"))
+	unlock(t, held)
+}
