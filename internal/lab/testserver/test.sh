@@ -13,7 +13,7 @@ tests() {
 	cd "$1" || return 1
 	shift
 	local first=()
-	for package in redlock internal/lab/testbed zookeeper postgres singlenode etcd conformance internal/redisnode open cmd/locker driver doctor election spec; do
+	for package in redlock internal/lab/testbed zookeeper postgres singlenode etcd conformance spec internal/redisnode open cmd/locker driver doctor election; do
 		if [ -d "$package" ]; then first+=("./$package"); fi
 	done
 	go test -json -race -count=1 -timeout 25m -vet=off -ldflags=-w -parallel 6 "$@" "${first[@]}" ./...
