@@ -94,7 +94,8 @@ func TestWaiterGoesOnWithAnotherValueWhereANodeRefusesTheOld(t *testing.T) {
 		s.Do("SET", "a", "somebody", "PX", "600000")
 	}
 	clients := clientsOf(servers)
-	clients[0].AddHook(&onScript{act: func(int32) {}, lose: 1})
+	first := &onScript{act: func(int32) {}, lose: 1}
+	clients[0].AddHook(first)
 	l := newLockerOn(t, clients, patient)
 	got := make(chan error, 1)
 	go func() {
@@ -106,7 +107,7 @@ func TestWaiterGoesOnWithAnotherValueWhereANodeRefusesTheOld(t *testing.T) {
 		}
 		got <- err
 	}()
-	eventually(t, "it was given back", func() bool { return servers[0].Do("KEYS", "lockstile:m:*") != "" })
+	eventually(t, "it was given back, and asked again", func() bool { return servers[0].Do("KEYS", "lockstile:m:*") != "" && first.n.Load() >= 4 })
 	servers[1].Do("DEL", "a")
 	if err := <-got; err != nil {
 		t.Error(err)
