@@ -32,3 +32,26 @@ func TestNothingIsLeftWhereAMajorityHasNothingLeft(t *testing.T) {
 		}
 	}
 }
+
+// A node has granted the lock, and is silent when it is given back. The withdrawal arrives
+// later. It must not take away what the node grants in the next round.
+func TestWhatANodeHasNotConfirmedToBeGivenBackIsAskedForWithAnotherValue(t *testing.T) {
+	t.Parallel()
+	s, servers := threeNodes(t)
+	for _, taken := range servers[1:] {
+		taken.Do("SET", "a", "somebody's", "PX", "600000")
+	}
+	a := newAttempt(t, s)
+	c := s.newContest(a, true, t.Context)
+	c.ask(0)
+	if c.note(<-c.answers); c.votes[0].state != granted {
+		t.Fatalf("%+v", c.votes)
+	}
+	old := a.parts[0].Value
+	servers[0].Pause()
+	c.rest(t.Context())
+	servers[0].Resume()
+	if a.parts[0].Value == old {
+		t.Error("the value for which a withdrawal is under way is asked for again")
+	}
+}
