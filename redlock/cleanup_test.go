@@ -3,6 +3,9 @@ package redlock
 import (
 	"context"
 	"testing"
+
+	"github.com/lockstile/locker/internal/lab/testserver"
+	"github.com/lockstile/locker/internal/redisnode"
 )
 
 // A majority of nodes decides: where it is known to have nothing left, nothing is left, also
@@ -33,25 +36,32 @@ func TestNothingIsLeftWhereAMajorityHasNothingLeft(t *testing.T) {
 	}
 }
 
-// A node has granted the lock, and is silent when it is given back. The withdrawal arrives
-// later. It must not take away what the node grants in the next round.
-func TestWhatANodeHasNotConfirmedToBeGivenBackIsAskedForWithAnotherValue(t *testing.T) {
+// A node has granted the lock, and is silent when it is given back: the withdrawal arrives
+// later, and must not take away what the node grants in the next round. Or it refuses the value, for
+// that was withdrawn.
+func TestWaiterGoesOnWithAnotherValueWhereTheOldMayBeTakenAway(t *testing.T) {
 	t.Parallel()
-	s, servers := threeNodes(t)
-	for _, taken := range servers[1:] {
-		taken.Do("SET", "a", "somebody's", "PX", "600000")
-	}
-	a := newAttempt(t, s)
-	c := s.newContest(a, true, t.Context)
-	c.ask(0)
-	if c.note(<-c.answers); c.votes[0].state != granted {
-		t.Fatalf("%+v", c.votes)
-	}
-	old := a.parts[0].Value
-	servers[0].Pause()
-	c.rest(t.Context())
-	servers[0].Resume()
-	if a.parts[0].Value == old {
-		t.Error("the value for which a withdrawal is under way is asked for again")
+	for what, rest := range map[string]func(*contest, *testserver.RedisServer){
+		"silence": func(c *contest, srv *testserver.RedisServer) {
+			srv.Pause()
+			defer srv.Resume()
+			c.rest(t.Context())
+		},
+		"a refusal": func(c *contest, _ *testserver.RedisServer) {
+			c.votes[0] = vote{state: failed, err: redisnode.ErrWithdrawn}
+			c.rest(t.Context())
+		},
+	} {
+		s, servers := threeNodes(t)
+		a := newAttempt(t, s)
+		c := s.newContest(a, true, t.Context)
+		c.ask(0)
+		if c.note(<-c.answers); c.votes[0].state != granted {
+			t.Fatalf("%+v", c.votes)
+		}
+		old := a.parts[0].Value
+		if rest(c, servers[0]); a.parts[0].Value == old {
+			t.Errorf("after %s the old value is asked for again", what)
+		}
 	}
 }
