@@ -60,7 +60,7 @@ type torn struct {
 func (c torn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	if c.left.Load() > 0 && c.left.Add(-int64(n)) <= 0 {
-		_ = c.Conn.Close()
+		_ = c.Close()
 		return 0, net.ErrClosed
 	}
 	return n, err
