@@ -51,7 +51,7 @@ func TestLockThatIsGrantedAsASignalEndsTheWaitIsGivenBack(t *testing.T) {
 	other := store.Another()
 	defer other.Close()
 	c := &runCommand{command: []string{missing}}
-	if status, err := c.goOn(h, nil, &signalError{syscall.SIGTERM}, exec.Command(missing), nil); status != 128+15 || err != nil {
+	if status, err := c.afterWait(h, nil, &signalError{syscall.SIGTERM}, exec.Command(missing), nil); status != 128+15 || err != nil {
 		t.Errorf("status %d, %v", status, err)
 	}
 	lock, err := other.TryLock(t.Context(), "x")

@@ -138,12 +138,12 @@ func (c *runCommand) run() (int, error) {
 	var h hold
 	var err error
 	ended := until(signals, func(ctx context.Context) { h, err = c.acquire(ctx) })
-	return c.goOn(h, err, ended, cmd, signals)
+	return c.afterWait(h, err, ended, cmd, signals)
 }
 
-// goOn goes on after the wait for the lock, which a signal may have ended: also when the lock
+// afterWait goes on after the wait for the lock, which a signal may have ended: also when the lock
 // had just been granted.
-func (c *runCommand) goOn(h hold, err error, ended *signalError, cmd *exec.Cmd, signals <-chan os.Signal) (int, error) {
+func (c *runCommand) afterWait(h hold, err error, ended *signalError, cmd *exec.Cmd, signals <-chan os.Signal) (int, error) {
 	switch {
 	case ended != nil && err == nil:
 		return ended.status(), h.giveBack()
