@@ -21,6 +21,29 @@ func etcdURL(members ...*testserver.EtcdServer) string {
 	return "etcd://" + strings.Join(addrs, ",")
 }
 
+func etcdClient(t *testing.T, cluster *testserver.EtcdCluster) *clientv3.Client {
+	t.Helper()
+	client, err := clientv3.New(clientv3.Config{Endpoints: cluster.Endpoints(), Logger: zap.NewNop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// withRoot has a cluster ask everybody for a password. That of root is sesame.
+func withRoot(t *testing.T, client *clientv3.Client) {
+	t.Helper()
+	ctx := patience(t)
+	_, role := client.RoleAdd(ctx, "root")
+	_, user := client.UserAdd(ctx, "root", "sesame")
+	_, grant := client.UserGrantRole(ctx, "root", "root")
+	_, auth := client.AuthEnable(ctx)
+	if err := errors.Join(role, user, grant, auth); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestSaneEtcdIsFineOnceItHasAuth(t *testing.T) {
 	t.Parallel()
 	cluster := testserver.Etcd(t, 3)
@@ -29,22 +52,7 @@ func TestSaneEtcdIsFineOnceItHasAuth(t *testing.T) {
 	if finds(t, r, "etcd-open"); len(r.Findings) != 1 {
 		t.Errorf("more than that is wrong:\n%s", list(r))
 	}
-	client, err := clientv3.New(clientv3.Config{Endpoints: cluster.Endpoints(), Logger: zap.NewNop()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
-	ctx := patience(t)
-	for _, step := range []func() error{
-		func() error { _, err := client.RoleAdd(ctx, "root"); return err },
-		func() error { _, err := client.UserAdd(ctx, "root", "sesame"); return err },
-		func() error { _, err := client.UserGrantRole(ctx, "root", "root"); return err },
-		func() error { _, err := client.AuthEnable(ctx); return err },
-	} {
-		if err := step(); err != nil {
-			t.Fatal(err)
-		}
-	}
+	withRoot(t, etcdClient(t, cluster))
 	fine(t, examine(t, strings.Replace(url, "//", "//root:sesame@", 1)), "servers that vote (3)", cluster.Members[2].Addr(), "access")
 }
 
@@ -52,11 +60,7 @@ func TestSaneEtcdIsFineOnceItHasAuth(t *testing.T) {
 func TestLearnerIsNoVoter(t *testing.T) {
 	t.Parallel()
 	cluster := testserver.Etcd(t, 3)
-	client, err := clientv3.New(clientv3.Config{Endpoints: cluster.Endpoints(), Logger: zap.NewNop()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
+	client := etcdClient(t, cluster)
 	for ctx := patience(t); ; time.Sleep(20 * time.Millisecond) {
 		_, err := client.MemberAddAsLearner(ctx, []string{"http://127.0.0.1:1"})
 		if err == nil {
@@ -76,29 +80,15 @@ func TestLearnerIsNoVoter(t *testing.T) {
 func TestUserOfEtcdWhoMayNotAskForAccessIsFine(t *testing.T) {
 	t.Parallel()
 	cluster := testserver.Etcd(t, 1)
-	client, err := clientv3.New(clientv3.Config{Endpoints: cluster.Endpoints(), Logger: zap.NewNop()})
-	if err != nil {
+	client, ctx := etcdClient(t, cluster), patience(t)
+	_, role := client.RoleAdd(ctx, "locks")
+	_, rights := client.RoleGrantPermission(ctx, "locks", "/", "0", clientv3.PermissionType(clientv3.PermReadWrite))
+	_, user := client.UserAdd(ctx, "app", "sesame")
+	_, grant := client.UserGrantRole(ctx, "app", "locks")
+	if err := errors.Join(role, rights, user, grant); err != nil {
 		t.Fatal(err)
 	}
-	defer client.Close()
-	ctx := patience(t)
-	for _, step := range []func() error{
-		func() error { _, err := client.RoleAdd(ctx, "root"); return err },
-		func() error { _, err := client.RoleAdd(ctx, "locks"); return err },
-		func() error {
-			_, err := client.RoleGrantPermission(ctx, "locks", "/", "0", clientv3.PermissionType(clientv3.PermReadWrite))
-			return err
-		},
-		func() error { _, err := client.UserAdd(ctx, "root", "sesame"); return err },
-		func() error { _, err := client.UserGrantRole(ctx, "root", "root"); return err },
-		func() error { _, err := client.UserAdd(ctx, "app", "sesame"); return err },
-		func() error { _, err := client.UserGrantRole(ctx, "app", "locks"); return err },
-		func() error { _, err := client.AuthEnable(ctx); return err },
-	} {
-		if err := step(); err != nil {
-			t.Fatal(err)
-		}
-	}
+	withRoot(t, client)
 	r := examine(t, strings.Replace(etcdURL(cluster.Members...), "//", "//app:sesame@", 1))
 	if finds(t, r, "quorum-of-one"); len(r.Findings) != 1 {
 		t.Errorf("more than that is found:\n%s", list(r))

@@ -23,9 +23,9 @@ func process(t *testing.T, srv *testserver.EtcdServer) *Locker {
 	return at(t, srv.Addr())
 }
 
-func at(t *testing.T, addr string) *Locker {
+func at(t *testing.T, addrs ...string) *Locker {
 	t.Helper()
-	client, err := clientv3.New(clientv3.Config{Endpoints: []string{addr}})
+	client, err := clientv3.New(clientv3.Config{Endpoints: addrs})
 	if err != nil {
 		t.Fatal(err)
 	}

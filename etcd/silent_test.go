@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
-	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/internal/lab/netproxy"
@@ -114,21 +113,13 @@ func TestSessionIsRenewedWhileItsKeysAreListed(t *testing.T) {
 func TestWhatAHangingServerIsAskedIsAskedOfTheOthers(t *testing.T) {
 	t.Parallel()
 	cluster, ctx := testserver.Etcd(t, 3), aMinute(t)
-	client, err := clientv3.New(clientv3.Config{Endpoints: cluster.Endpoints()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = client.Close() })
-	l, err := New(client, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := at(t, cluster.Endpoints()...)
 	s, leader := l.store, cluster.Leader()
 	first, second, gone := begin(t, ctx, l, "x"), begin(t, ctx, l, "x"), begin(t, ctx, l, "gone")
 	takes(t, ctx, l, first, "")
 	takes(t, ctx, l, second, first.key)
 	takes(t, ctx, l, gone, "")
-	if _, err := client.Delete(ctx, gone.key); err != nil {
+	if _, err := s.client.Delete(ctx, gone.key); err != nil {
 		t.Fatal(err)
 	}
 	hangs := cluster.Members[0]

@@ -11,21 +11,6 @@ import (
 	"github.com/lockstile/locker/lockertest"
 )
 
-func TestWhatIsTakenIsNobodysUntilItIsFree(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a := lockertest.New()
-		a.Take("a")
-		wantTaken(t, a, "after Take")
-		next := waits(t, a.Another())
-		a.Free("a")
-		synctest.Wait()
-		if len(next) == 0 {
-			t.Fatal("Free has not let the waiter in")
-		}
-		mustUnlock(t, <-next)
-	})
-}
-
 func TestMessagesTakeAsLongAsTheLinkDelaysThem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := lockertest.New()

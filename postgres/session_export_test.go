@@ -64,14 +64,22 @@ func Users(l *SessionLocker) (n int) {
 // SessionEnd ends a connection by its number and its beginning, and says whether it is gone.
 const SessionEnd = sessionEnd
 
+// begin begins an attempt at a name.
+func begin[A any](s interface {
+	Begin(req *locker.Request) (A, error)
+}, name string,
+) (a A, err error) {
+	req, err := locker.NewRequest(name)
+	if err != nil {
+		return a, err
+	}
+	return s.Begin(req)
+}
+
 // Await has a connection of its own wait for a name. Look looks for it as if its process
 // in the server had begun so much later, and says whether it has been given up.
 func Await(l *SessionLocker, name string) (look func(later int64) error, end func(), err error) {
-	req, err := locker.NewRequest(name)
-	if err != nil {
-		return nil, nil, err
-	}
-	a, err := l.store.Begin(req)
+	a, err := begin(l.store, name)
 	if err == nil {
 		err = l.store.own(a)
 	}
@@ -94,11 +102,7 @@ func Await(l *SessionLocker, name string) (look func(later int64) error, end fun
 
 // EndUnanswered has an attempt end whose request the server has not answered within ctx.
 func EndUnanswered(ctx context.Context, l *SessionLocker, name string) error {
-	req, err := locker.NewRequest(name)
-	if err != nil {
-		return err
-	}
-	a, err := l.store.Begin(req)
+	a, err := begin(l.store, name)
 	if err != nil {
 		return err
 	}
@@ -113,11 +117,7 @@ func SweepDue(l *Locker) { l.store.sweeps.Add(-int64(sweepEvery)) }
 // LateRequest has an attempt granted a name, and gives it back, while an earlier request of the
 // attempt is on its way that has no answer. It returns what that is answered when it arrives.
 func LateRequest(ctx context.Context, l *Locker, name string) error {
-	req, err := locker.NewRequest(name)
-	if err != nil {
-		return err
-	}
-	a, err := l.store.Begin(req)
+	a, err := begin(l.store, name)
 	if err != nil {
 		return err
 	}
@@ -141,11 +141,7 @@ func Shared(ctx context.Context, l *SessionLocker) (end func(), err error) {
 
 // Keep has an attempt granted a name, and gives it back with so much left of its minimum hold.
 func Keep(ctx context.Context, l *Locker, name string, left time.Duration) error {
-	req, err := locker.NewRequest(name)
-	if err != nil {
-		return err
-	}
-	a, err := l.store.Begin(req)
+	a, err := begin(l.store, name)
 	if err != nil {
 		return err
 	}

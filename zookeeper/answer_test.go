@@ -92,8 +92,8 @@ func TestWaiterHearsOfTheEndOfItsSession(t *testing.T) {
 	a.session.timeout = time.Hour // until it looks by itself
 	told := make(chan error, 1)
 	go func() { told <- s.waitFor(ctx, a, a.queue+"/"+ahead) }()
-	for watches := 0; watches == 0 && ctx.Err() == nil; time.Sleep(time.Millisecond) {
-		s.watches.Range(func(any, any) bool { watches++; return true })
+	for l.Watches() == 0 && ctx.Err() == nil {
+		time.Sleep(time.Millisecond)
 	}
 	a.session.Lose(locker.Unreachable, nil)
 	if err := <-told; err != nil {
