@@ -488,8 +488,9 @@ func TestQuestionsAboutSessionLocksHaveAnEnd(t *testing.T) {
 	ends("TryLock with an older program", func() error { _, err := b.TryLock(context.Background(), "a"); return err })
 }
 
-// Goal: what nobody waits for any more is given back when it is granted, also on a connection that
-// others keep. Method: the server has the lock for an attempt, and cannot answer before it has ended.
+// Goal: a lock for which nobody waits any more is given back when it is granted, also on a
+// connection that others keep. Method: the server takes the lock, and a table that somebody has
+// locked keeps it from answering until the attempt has ended.
 func TestLockThatIsGrantedAfterItsAttemptHasEndedIsGivenBack(t *testing.T) {
 	t.Parallel()
 	url := database(t)

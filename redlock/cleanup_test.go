@@ -36,9 +36,9 @@ func TestNothingIsLeftWhereAMajorityHasNothingLeft(t *testing.T) {
 	}
 }
 
-// A node has granted the lock, and is silent when it is given back: the withdrawal arrives
-// later, and must not take away what the node grants in the next round. Or it refuses the value, for
-// that was withdrawn.
+// A node has granted the lock, and is silent when it is given back. The withdrawal arrives later,
+// and must not take away what the node grants in the next round. In the other case the node
+// refuses the value, for it was withdrawn there.
 func TestWaiterGoesOnWithAnotherValueWhereTheOldMayBeTakenAway(t *testing.T) {
 	t.Parallel()
 	for what, rest := range map[string]func(*contest, *testserver.RedisServer){

@@ -80,8 +80,8 @@ func pairs(reply any) map[string]string {
 }
 
 // setEntries fills in those who hold the lock together: left is how many milliseconds each
-// value has. Those who have ended hold nothing; the value of what is reserved, or is not ours, is
-// of no such kind.
+// value has. Those whose lease has ended hold nothing. A reservation, or a value of somebody
+// else's, is neither a reader's nor a slot's.
 func (v *View) setEntries(left, facts map[string]string) {
 	for value, left := range left {
 		ms, _ := strconv.ParseInt(left, 10, 64)
