@@ -24,9 +24,7 @@ func TestBrokenReaderWhoseProcessIsStoppedKeepsNobodyOut(t *testing.T) {
 	}
 	first := mustLock(t, l, "x", reading, locker.WithTTL(time.Hour))
 	last := mustLock(t, other, "x", reading, locker.WithTTL(time.Hour))
-	if err := stopped.Process.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	stopped.pause(t)
 	if broken, err := other.Break(patience(t), "x", uint64(number)+1000, uint64(number)); !broken || err != nil {
 		t.Fatalf("Break: %v, %v", broken, err)
 	}

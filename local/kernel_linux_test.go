@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/lab/testserver"
 )
 
 // descriptorsOf returns what this process has open below dir.
@@ -161,14 +162,20 @@ func TestUnlockDoesNotWaitForCopiesOfTheDescriptor(t *testing.T) {
 	mustUnlock(t, next)
 }
 
+// pause stops the process. It stands still then: until it does, it may take a lock that comes free.
+func (w *worker) pause(t *testing.T) {
+	t.Helper()
+	if err := errors.Join(w.Process.Signal(syscall.SIGSTOP), testserver.AwaitStopped(w.Process.Pid)); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // A process that is stopped keeps its lock, for any time.
 func TestStoppedProcessKeepsItsLock(t *testing.T) {
 	dir := t.TempDir()
 	w := startWorker(t, "hold", dir, "x")
 	w.line(t)
-	if err := w.Process.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	w.pause(t)
 	mustBeTaken(t, newLocker(t, dir), "x")
 	mustBreak(t, newLocker(t, dir), true)
 	mustUnlock(t, mustLock(t, newLocker(t, dir), "x"))

@@ -5,7 +5,6 @@ import (
 	"io"
 	"os"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -49,9 +48,7 @@ func TestWriterThatDiesOrIsStoppedWhileItWaitsLetsReadersIn(t *testing.T) {
 
 	writer = startWorker(t, "hold", dir, "x")
 	until(t, "another waits", func() bool { return waiters(t, other, "x") == 1 })
-	if err := writer.Process.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	writer.pause(t)
 	mustBeKeptOut(t, other, reading)
 	mustUnlock(t, reader)
 	mustUnlock(t, mustTry(t, other, reading))

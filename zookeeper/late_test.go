@@ -40,7 +40,7 @@ func TestRequestThatIsSentInTheNextSessionMakesNoPlace(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	a, b := newLocker(t, conn, zookeeper.Options{Session: session}), newClient(t, sessionTimeout, s.Addr())
+	a, b := newLocker(t, conn, zookeeper.Options{Session: session}), newClient(t, 2*sessionTimeout, s.Addr()) // b outlasts a stall that a does not
 	keep(t, b, b.conn, "n2")
 	keep(t, a, conn, "n")
 	id := conn.SessionID()

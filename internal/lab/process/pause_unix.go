@@ -3,20 +3,17 @@
 package process
 
 import (
-	"fmt"
-	"os"
-	"strings"
 	"syscall"
+
+	"github.com/lockstile/locker/internal/lab/testserver"
 )
 
-// Pause stops the program with SIGSTOP, and returns when it stands still. It sees that in
-// /proc, which Linux has. SIGCONT has the program go on.
+// Pause stops the program with SIGSTOP, and returns when it stands still, where the system
+// tells. SIGCONT has the program go on.
 func (p *Process) Pause() {
 	p.t.Helper()
 	p.Signal(syscall.SIGSTOP)
-	p.Wait("it stands still", func() bool {
-		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.Cmd.Process.Pid))
-		_, state, found := strings.Cut(string(stat), ") ")
-		return err == nil && found && strings.HasPrefix(state, "T")
-	})
+	if err := testserver.AwaitStopped(p.Cmd.Process.Pid); err != nil {
+		p.t.Fatalf("waiting until the program stands still: %v", err)
+	}
 }

@@ -10,7 +10,7 @@ func (p *process) pause() error {
 	if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		return err
 	}
-	return awaitStopped(p.cmd.Process.Pid)
+	return AwaitStopped(p.cmd.Process.Pid)
 }
 
 func (p *process) resume() error { return p.cmd.Process.Signal(syscall.SIGCONT) }
