@@ -137,6 +137,26 @@ func TestAProcessRunsAJobOnceAtATimeAlsoAfterALoss(t *testing.T) {
 	})
 }
 
+// Goal: a run that still asks for its lock counts, too. If the second one asked as well, it
+// could get the lock when the first has lost it, and run beside it.
+func TestAJobThatAsksForItsLockIsNotBegunOnceMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks := lockertest.New()
+		l := newLocker(t, locks)
+		locks.Link().Delay(time.Second)
+		first := make(chan gocron.Lock)
+		go func() { first <- locked(t, l, "report") }()
+		synctest.Wait()
+		began := time.Now()
+		wantTaken(t, l, "report")
+		if took := time.Since(began); took > 0 {
+			t.Errorf("it took %v: it has asked the store", took)
+		}
+		_ = (<-first).Unlock(t.Context())
+		_ = locks.Close() // waits for clean-ups
+	})
+}
+
 // Method: 1,000 jobs run, a few of them in every way that has no lock.
 func TestRunsThatHaveEndedLeaveNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

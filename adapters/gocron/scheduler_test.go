@@ -3,6 +3,7 @@ package gocron
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -137,27 +138,38 @@ func TestWhatAFunctionReturnsIsToldWithTheLossAndBoundToTheLock(t *testing.T) {
 	locks := lockertest.New()
 	sorry := errors.New("sorry")
 	for name, c := range map[string]struct {
-		lose  bool
-		fails error
-		want  []error
+		lose, why bool
+		fails     error
+		want      []error
 	}{
 		"ends well":           {},
 		"fails":               {fails: sorry, want: []error{sorry}},
 		"is lost":             {lose: true, want: []error{locker.ErrLost}},
 		"is lost and fails":   {lose: true, fails: sorry, want: []error{locker.ErrLost, sorry}},
-		"is lost and says so": {lose: true, fails: locker.ErrLost, want: []error{locker.ErrLost}},
+		"is lost and says so": {lose: true, why: true, want: []error{locker.ErrLost}},
 	} {
 		lock, err := locks.TryLock(t.Context(), name)
 		if err != nil {
 			t.Fatal(err)
 		}
+		var bound context.Context
 		err = under(t.Context(), lock, func(ctx context.Context, _ *locker.Lock) error {
+			bound = ctx
 			if c.lose {
 				locks.Lose(name)
 				<-ctx.Done()
 			}
+			if c.why {
+				return context.Cause(ctx)
+			}
 			return c.fails
 		})
+		if bound.Err() == nil {
+			t.Errorf("%s: its context goes on after the run", name)
+		}
+		if text := fmt.Sprint(err); strings.Contains(text, "%!") || strings.Count(text, fmt.Sprint(lock.Err())) > 1 {
+			t.Errorf("%s: the error reads %q", name, text)
+		}
 		if len(c.want) == 0 && err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -196,7 +208,7 @@ func newElector(t *testing.T, locks locker.Locker, fn func(ctx context.Context, 
 
 func wantCanceled(t *testing.T, err error) {
 	t.Helper()
-	if !errors.Is(err, context.Canceled) || errors.Is(err, gocron.ErrStopJobsTimedOut) {
+	if !errors.Is(err, context.Canceled) || errors.Is(err, gocron.ErrStopJobsTimedOut) || strings.Contains(err.Error(), "shutdown") {
 		t.Errorf("Run returns %v", err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/golang-migrate/migrate/v4"
+	"github.com/golang-migrate/migrate/v4/database"
 
 	"github.com/lockstile/locker"
 )
@@ -17,7 +18,8 @@ func TestCloseGivesBackWhatMigrateHasLeftBehind(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			store := newStore(t)
 			slow := late{store, make(chan struct{}), make(chan struct{})}
-			m := newMigrate(t, wrapped(t, newMemory(doNothing), slow), migrations)
+			driver := wrapped(t, newMemory(doNothing), slow)
+			m := newMigrate(t, driver, migrations)
 			m.LockTimeout = time.Second
 			if err := m.Up(); !errors.Is(err, migrate.ErrLockTimeout) {
 				t.Fatalf("%s: Up: %v, want ErrLockTimeout", what, err)
@@ -36,6 +38,9 @@ func TestCloseGivesBackWhatMigrateHasLeftBehind(t *testing.T) {
 				goOn()
 			}
 			wantFree(t, store)
+			if err := driver.Unlock(); !errors.Is(err, database.ErrNotLocked) {
+				t.Errorf("%s: Unlock: %v, want ErrNotLocked", what, err)
+			}
 		})
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"strings"
 	"testing"
 	"testing/fstest"
 	"testing/synctest"
@@ -206,7 +207,7 @@ func TestALockThatComesAtTheEndOfItsTimeIsGivenBack(t *testing.T) {
 		store := newStore(t)
 		for range 100 {
 			d := wrapped(t, newMemory(doNothing), punctual{store, func() {}}, locker.WithWait(time.Second))
-			if err := d.Lock(); !errors.Is(err, database.ErrLocked) {
+			if err := d.Lock(); !errors.Is(err, database.ErrLocked) || !strings.HasSuffix(err.Error(), "it was given back") {
 				t.Fatalf("Lock: %v, want ErrLocked", err)
 			}
 			wantFree(t, store)
@@ -349,6 +350,20 @@ func TestOpenReturnsADriverWithTheLock(t *testing.T) {
 		}
 		wantFree(t, store)
 	})
+}
+
+// unopened is a driver whose database cannot be reached.
+type unopened struct{ *memory }
+
+var errOpen = errors.New("no route to host")
+
+func (unopened) Open(string) (database.Driver, error) { return nil, errOpen }
+
+func TestOpenSaysWhyThereIsNoDriver(t *testing.T) {
+	store := newStore(t)
+	if d, err := wrapped(t, unopened{newMemory(doNothing)}, store).Open("stub://"); !errors.Is(err, errOpen) || d != nil {
+		t.Errorf("Open returns %v, %v", d, err)
+	}
 }
 
 func TestWrapRefusesWhatCannotWork(t *testing.T) {
