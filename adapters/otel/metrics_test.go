@@ -165,6 +165,9 @@ func TestCountersOfWhatIsRareBeginAtZero(t *testing.T) {
 				t.Errorf("%s is not there from the beginning, in:\n%s", name, sorted(got))
 			}
 		}
+		if _, there := got["lock.not_renewed"]; there {
+			t.Errorf("there is a series without a label, in:\n%s", sorted(got))
+		}
 		mustUnlock(t, lock)
 	})
 }
@@ -334,8 +337,19 @@ func (refusingMeter) Int64Counter(name string, _ ...metric.Int64CounterOption) (
 	return nil, fmt.Errorf("no %s", name)
 }
 
+func (refusingMeter) Int64UpDownCounter(name string, _ ...metric.Int64UpDownCounterOption) (metric.Int64UpDownCounter, error) {
+	return nil, fmt.Errorf("no %s", name)
+}
+
+func (refusingMeter) Float64Histogram(name string, _ ...metric.Float64HistogramOption) (metric.Float64Histogram, error) {
+	return nil, fmt.Errorf("no %s", name)
+}
+
 func TestProviderThatRefusesAnInstrumentIsAnError(t *testing.T) {
-	if observer, err := otellocker.Metrics(otellocker.Options{MeterProvider: refusing{}}); observer != nil || err == nil || !strings.Contains(err.Error(), "no lockstile.lock.lost") {
-		t.Errorf("error %v", err)
+	observer, err := otellocker.Metrics(otellocker.Options{MeterProvider: refusing{}})
+	for _, name := range []string{"lock.lost", "lock.held", "lock.hold.duration"} {
+		if observer != nil || err == nil || !strings.Contains(err.Error(), "no lockstile."+name) {
+			t.Errorf("error %v, want one that names %s", err, name)
+		}
 	}
 }
