@@ -72,6 +72,31 @@ func TestCommandThatCannotBeStartedHasTheStatusOfAShell(t *testing.T) {
 	free(t, url, "x")
 }
 
+// Nobody waits for a lock for a command that is not there.
+func TestCommandThatIsNotThereIsFoundOutBeforeTheWait(t *testing.T) {
+	t.Parallel()
+	url := "local:" + t.TempDir()
+	holder := launch(t, "run", "-b", url, "x", "--", "sh", "-c", report)
+	holder.word("token")
+	launch(t, "run", "-b", url, "x", "--", "no-such-command").complains(127, "no-such-command")
+	holder.goOn()
+	holder.ends(0)
+}
+
+func TestCommandHasOurInputOutputAndErrors(t *testing.T) {
+	t.Parallel()
+	p := launch(t, "run", "-b", "local:"+t.TempDir(), "x", "--", "sh", "-c", "read a; echo out-$a; echo err-$a >&2")
+	if _, err := p.in.Write([]byte("said\n")); err != nil {
+		t.Fatal(err)
+	}
+	p.finishes(0)
+	p.out.ends()
+	p.errs.ends()
+	if p.out.String() != "out-said\n" || p.errs.String() != "err-said\n" {
+		t.Errorf("on stdout there is %q, and on stderr %q", p.out, p.errs)
+	}
+}
+
 func writeFile(t *testing.T, name, text string, mode os.FileMode) {
 	t.Helper()
 	if err := os.WriteFile(name, []byte(text), mode); err != nil {
