@@ -117,6 +117,38 @@ func TestStoreThatHangsIsAskedForNoLongerThanTheRestOfTheWait(t *testing.T) {
 	}
 }
 
+// The time that was spent on asking a store that was away is part of --wait.
+func TestLockThatIsTakenIsWaitedForNoLongerThanTheRestOfTheWait(t *testing.T) {
+	t.Parallel()
+	url := "local:" + t.TempDir()
+	holder := launch(t, "run", "-b", url, "x", "--", "sh", "-c", report)
+	holder.word("token")
+	c := &runCommand{backend: backend{named: url}, ttl: locker.DefaultTTL, names: []string{"x"}, wait: time.Hour}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if _, err := c.attempt(ctx, 50*time.Millisecond); !errors.Is(err, locker.ErrTaken) || ctx.Err() != nil {
+		t.Errorf("it was waited for until %v", err)
+	}
+	holder.goOn()
+	holder.ends(0)
+}
+
+// What asks a store one thing does so for ten seconds at most.
+func TestQuestionHasTenSeconds(t *testing.T) {
+	t.Parallel()
+	began := time.Now()
+	status, err := (&backend{named: "local:" + t.TempDir()}).ask(func(ctx context.Context, _ open.Backend) error {
+		end, _ := ctx.Deadline()
+		if end.Before(began.Add(10*time.Second)) || end.After(time.Now().Add(10*time.Second)) {
+			t.Errorf("it has %v", end.Sub(began))
+		}
+		return locker.ErrTaken
+	})
+	if status != exitTaken || !errors.Is(err, locker.ErrTaken) {
+		t.Errorf("status %d, %v", status, err)
+	}
+}
+
 // hangs is a store that cannot be closed.
 type hangs struct {
 	open.Backend
@@ -133,7 +165,7 @@ func TestStoreThatHangsIsLeftToTheEndOfTheProcess(t *testing.T) {
 		h := hangs{until: make(chan struct{})}
 		defer close(h.until)
 		began := time.Now()
-		if err := shut(h); err != nil || time.Since(began) != partingTime {
+		if err := shut(h); err != nil || time.Since(began) != 3*time.Second {
 			t.Errorf("after %v: %v", time.Since(began), err)
 		}
 	})
