@@ -3,14 +3,17 @@
 package main
 
 import (
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/internal/lab/testserver"
 )
 
@@ -28,6 +31,25 @@ func TestWaitAsksAStoreAgainThatCannotBeReached(t *testing.T) {
 	waiter.word("token")
 	waiter.goOn()
 	waiter.ends(0)
+}
+
+// The time that is left is that of the lock's clock, and the pause one of virtual time.
+func TestStoreIsAskedAgainEverySecondAndAtLastMoreOften(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		if !rest(t.Context(), locker.Now().Add(time.Hour)) || time.Since(began) != time.Second {
+			t.Errorf("the pause is %v", time.Since(began))
+		}
+		began = time.Now()
+		if rest(t.Context(), locker.Now().Add(1900*time.Millisecond)); time.Since(began) > 950*time.Millisecond {
+			t.Errorf("before the end the pause is %v", time.Since(began))
+		}
+		over, cancel := context.WithCancel(t.Context())
+		cancel()
+		if rest(t.Context(), locker.Now()) || rest(over, locker.Now().Add(time.Hour)) {
+			t.Error("it is asked again when the time is up")
+		}
+	})
 }
 
 // Ten minutes are more than this test has.
