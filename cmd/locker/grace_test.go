@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -53,7 +54,27 @@ func TestCommandWhoseLockIsGoneIsKilledASecondLater(t *testing.T) {
 	if s.lost == nil {
 		t.Fatal("it goes on without its lock")
 	}
-	if s.killAt < before.Add(time.Second) || s.killAt > locker.Now().Add(time.Second) {
+	after := locker.Now()
+	if s.killAt < before.Add(time.Second) || s.killAt > after.Add(time.Second) {
 		t.Errorf("it is killed after %v", s.killAt.Sub(before))
+	}
+	for locker.Now() == after { // the next look is later
+	}
+	if s.look(); s.killAt > after.Add(time.Second) {
+		t.Errorf("another look lets it live until %v after it was asked to end", s.killAt.Sub(after))
+	}
+}
+
+// It was asked to end in good time, and then the store says that the lock is gone.
+func TestCommandThatIsEndingIsKilledSoonerOnceItsLockIsGone(t *testing.T) {
+	t.Parallel()
+	store, h := held(t)
+	s := (&runCommand{}).supervise(h.set, nobody())
+	first := errors.New("it was about to end")
+	s.terminate(first, locker.Now().Add(time.Hour))
+	store.Lose("x")
+	<-h.set.Lost()
+	if s.look(); s.killAt > locker.Now().Add(time.Second) || !errors.Is(s.lost, first) {
+		t.Errorf("it is killed in %v, because of %v", s.killAt.Sub(locker.Now()), s.lost)
 	}
 }

@@ -21,7 +21,9 @@ func TestCommandIsAskedToEndBeforeTheFirstOfItsLocksEnds(t *testing.T) {
 				t.Fatal(err)
 			}
 			s := &supervisor{set: set}
-			s.look() // the whole validity
+			if next := s.look(); next != time.Second { // of the whole validity; a machine that was suspended is found out
+				t.Errorf("the supervisor looks again in %v", next)
+			}
 			time.Sleep(5 * time.Second)
 			if err := set.Lock(later).Renew(t.Context()); err != nil {
 				t.Fatal(err)
