@@ -3,9 +3,13 @@
 package main
 
 import (
+	"errors"
+	"os"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/lockstile/locker"
 )
 
 // The kernel frees a file lock when its process ends, so that has to stay.
@@ -51,6 +55,20 @@ func TestSignalEndsTheStayForTheMinimumHold(t *testing.T) {
 	free(t, url, "x")
 }
 
+func TestOnlyASignalThatAsksForAnEndCutsTheStay(t *testing.T) {
+	t.Parallel()
+	_, h := held(t)
+	h.granted = locker.Now()
+	signals := make(chan os.Signal, 2)
+	signals <- syscall.SIGUSR1
+	signals <- syscall.SIGHUP
+	var end *signalError
+	err := (&runCommand{minHold: time.Hour, names: []string{"x"}}).stay(h, nil, signals)
+	if !errors.As(err, &end) || end.sig != syscall.SIGHUP {
+		t.Errorf("the stay ended with %v, want the hangup", err)
+	}
+}
+
 func TestSignalThatEndsTheCommandAllowsNoStay(t *testing.T) {
 	t.Parallel()
 	url := "local:" + t.TempDir()
@@ -63,9 +81,9 @@ func TestSignalThatEndsTheCommandAllowsNoStay(t *testing.T) {
 func TestLossBeforeTheStayIsStatus70(t *testing.T) {
 	t.Parallel()
 	url := "local:" + t.TempDir()
-	p := launch(t, "run", "-b", url, "--ttl", "10m", "--min-hold", "10m", "x", "--", "sh", "-c", report)
+	p := launch(t, "run", "-b", url, "--ttl", "10m", "--min-hold", "10m", "x", "y", "--", "sh", "-c", report)
 	p.word("token")
-	launch(t, "unlock", "-b", url, "--force", "x").ends(0)
+	launch(t, "unlock", "-b", url, "--force", "x").ends(0) // and "y" is held
 	p.goOn()
 	p.complains(70, `the last part of "sh" ran without its lock`)
 }
