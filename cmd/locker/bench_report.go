@@ -76,6 +76,10 @@ func (b *benchReport) print(asJSON bool) (int, error) {
 	if asJSON {
 		return answerJSON(b)
 	}
+	return answer(b.text())
+}
+
+func (b *benchReport) text() string {
 	var text strings.Builder
 	b.writeTables(&text)
 	switch {
@@ -85,7 +89,7 @@ func (b *benchReport) print(asJSON bool) (int, error) {
 		text.WriteString("cut short: MEASURED says how much of each was, and what is missing was not\n")
 	}
 	fmt.Fprintf(&text, "checked: %d locks, one holder of a name at a time, and each token above the last\n", b.Checked)
-	return answer(text.String())
+	return text.String()
 }
 
 // writeTables has a table for the workloads with a name for each goroutine, and

@@ -62,6 +62,10 @@ func (c *doctorCommand) print(r *doctor.Report) (int, error) {
 	if c.json {
 		return answerJSON(r)
 	}
+	return answer(reportText(r))
+}
+
+func reportText(r *doctor.Report) string {
 	var b strings.Builder
 	for _, s := range []doctor.Severity{doctor.Danger, doctor.Note} {
 		for _, f := range r.Findings {
@@ -77,7 +81,7 @@ func (c *doctorCommand) print(r *doctor.Report) (int, error) {
 		}
 		fmt.Fprintf(&b, "%s: %s: %s\n", word, oneLine(c.Where), oneLine(strings.Join(c.What, ", ")))
 	}
-	return answer(b.String())
+	return b.String()
 }
 
 func writeFinding(b *strings.Builder, f doctor.Finding) {

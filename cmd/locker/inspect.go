@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -41,7 +40,8 @@ func (c *inspectCommand) do() (int, error) {
 			_, err = answerJSON(infoJSON(info))
 			return err
 		}
-		return printInfo(info)
+		_, err = answer(infoText(info))
+		return err
 	})
 }
 
@@ -82,9 +82,10 @@ func infoJSON(info locker.Info) lockJSON {
 	return line
 }
 
-// printInfo quotes what other people chose: it may hold anything.
-func printInfo(info locker.Info) error {
-	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+// infoText quotes what other people chose: it may hold anything.
+func infoText(info locker.Info) string {
+	var text strings.Builder
+	w := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "name:\t%q\n", info.Name)
 	switch {
 	case !info.Held:
@@ -112,8 +113,8 @@ func printInfo(info locker.Info) error {
 		fmt.Fprintf(w, "time left:\t%v\n", info.TimeLeft.Round(time.Millisecond))
 	}
 	fmt.Fprintf(w, "waiters:\t%d\n", info.Waiters)
-	_, err := output(w.Flush())
-	return err
+	_ = w.Flush() // to a buffer
+	return text.String()
 }
 
 func describe(h locker.Holder) string {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/doctor"
 	"github.com/lockstile/locker/lockertest"
 )
 
@@ -95,12 +97,16 @@ var errEnough = errors.New("enough")
 // looked is a store that ends the looking at it in the end.
 type looked struct {
 	*lockertest.Locker
-	late []error // why no answer was waited for, look by look
+	late   []error // why no answer was waited for, look by look
+	silent func(look int) bool
 }
 
 func (l *looked) List(ctx context.Context, prefix string) ([]locker.Info, error) {
 	if l.late = append(l.late, ctx.Err()); len(l.late) == 20 {
 		return nil, errEnough
+	}
+	if l.silent != nil && l.silent(len(l.late)) {
+		return nil, locker.ErrUnavailable
 	}
 	return l.Locker.List(ctx, prefix)
 }
@@ -112,8 +118,9 @@ func TestEachLookOfAListThatGoesOnHasATimeOfItsOwn(t *testing.T) {
 		c := &listCommand{watch: true, json: true}
 		first, cancel := context.WithTimeout(t.Context(), askTime)
 		defer cancel()
-		if err := c.lookAll(first, store); !errors.Is(err, errEnough) {
-			t.Error(err)
+		began := time.Now()
+		if err := c.lookAll(first, store); !errors.Is(err, errEnough) || time.Since(began) != 38*time.Second {
+			t.Errorf("after %v: %v", time.Since(began), err)
 		}
 		if first.Err() == nil || slices.ContainsFunc(store.late, func(err error) bool { return err != nil }) {
 			t.Errorf("the looks ended with %v", store.late)
@@ -122,4 +129,79 @@ func TestEachLookOfAListThatGoesOnHasATimeOfItsOwn(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// Whatever is not known is left out, or is "unknown" or "-".
+func TestTextsShowWhatIsKnownOfALock(t *testing.T) {
+	t.Parallel()
+	left := 1500*time.Millisecond + 300*time.Microsecond
+	two := []locker.Holder{{Text: "a\nb", Number: 7, TimeLeft: left}, {Number: 9, Slot: 1}}
+	readers := []locker.Holder{{Text: "r", Number: 7, Slot: -1, TimeLeft: left}, {Number: 9, Slot: -1}}
+	for _, c := range []struct {
+		info        locker.Info
+		line, whole string
+	}{
+		{locker.Info{Name: "x"}, `"x"|free|-|-|-`, "name:|x\nheld:|no\nwaiters:|0\n"},
+		{locker.Info{Name: "x", Token: 7}, `"x"|free|7|-|-`, "name:|x\nheld:|no\nlast token:|7\nwaiters:|0\n"},
+		{locker.Info{Name: "x", Held: true}, `"x"|-|-|-|0`, "name:|x\nheld:|yes\nholder:|unknown\nwaiters:|0\n"},
+		{locker.Info{Name: "x", Held: true, Holder: "a\nb", Token: 7, TimeLeft: left, Waiters: 2}, `"x"|"a\nb"|7|1.5s|2`,
+			"name:|x\nheld:|yes\nholder:|a\\nb\ntoken:|7\ntime left:|1.5s\nwaiters:|2\n"},
+		{locker.Info{Name: "x", Held: true, Kind: locker.Slots, Slots: 3, Token: 9, TimeLeft: left, Holders: two}, `"x"|2 of 3 slots|9|1.5s|0`,
+			"name:|x\nheld:|yes, 2 of 3 slots\nholder:|slot 0, token 7, time left 1.5s, a\\nb\nholder:|slot 1, token 9, unknown\nlast token:|9\nwaiters:|0\n"},
+		{locker.Info{Name: "x", Held: true, Kind: locker.Shared, Token: 9, TimeLeft: left, Holders: readers}, `"x"|shared by 2|9|1.5s|0`,
+			"name:|x\nheld:|yes, shared by 2\nholder:|token 7, time left 1.5s, r\nholder:|token 9, unknown\nlast token:|9\nwaiters:|0\n"},
+	} {
+		if got := strings.Join(cells(c.info), "|"); got != c.line {
+			t.Errorf("%+v: %s, want %s", c.info, got, c.line)
+		}
+		whole := strings.ReplaceAll(regexp.MustCompile(`:  +`).ReplaceAllString(infoText(c.info), ":|"), `"`, "")
+		if whole != c.whole {
+			t.Errorf("%+v:\n%s\nwant\n%s", c.info, whole, c.whole)
+		}
+	}
+}
+
+// The dangers come first. A place without a finding is fine, whatever was found in another.
+func TestDoctorShowsDangersFirstAndWhatIsFineLast(t *testing.T) {
+	t.Parallel()
+	r := &doctor.Report{
+		Findings: []doctor.Finding{{Severity: doctor.Note, Where: "a", What: "one"}, {Severity: doctor.Danger, Where: "a", What: "two"}},
+		Checked:  []doctor.Checked{{Where: "a", What: []string{"x", "y"}}, {Where: "b", What: []string{"z"}}},
+	}
+	text := reportText(r)
+	last := 0
+	for _, want := range []string{"danger: a: two\n", "note: a: one\n", "also checked: a: x, y\n", "fine: b: z\n"} {
+		i := strings.Index(text, want)
+		if i < last {
+			t.Errorf("%q is not in its place:\n%s", want, text)
+		}
+		last = i
+	}
+}
+
+func TestOtherKindsOfABackendAreListed(t *testing.T) {
+	t.Parallel()
+	for want, g := range map[string]locker.Guarantees{"shared, slots": {Shared: true, Slots: true}, "shared": {Shared: true}, "slots": {Slots: true}, "-": {}} {
+		if got := otherKinds(g); got != want {
+			t.Errorf("%+v: %s, want %s", g, got, want)
+		}
+	}
+}
+
+// A store that has never answered is an error. One that has is looked at again.
+func TestListGoesOnOnlyWhereItHasBegun(t *testing.T) {
+	for want, silent := range map[error]func(look int) bool{
+		locker.ErrUnavailable: func(int) bool { return true },
+		errEnough:             func(look int) bool { return look == 5 || look > 7 },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			store := &looked{Locker: lockertest.New(), silent: silent}
+			if err := (&listCommand{watch: true, json: true}).lookAll(t.Context(), store); !errors.Is(err, want) {
+				t.Errorf("%v, want %v", err, want)
+			}
+			if err := store.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
 }
