@@ -1,7 +1,10 @@
+//go:build unix
+
 package main
 
 import (
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -103,4 +106,47 @@ func verdict(t *testing.T, cell string) matrix.Verdict {
 	}
 	t.Errorf("%q is no verdict", cell)
 	return matrix.NotPlayed
+}
+
+func TestMatrixInBriefTakesThePlaceOfTheLast(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "README.md")
+	writeFile(t, path, "before\n"+briefBegins+"old\n"+briefEnds+"after\n", 0o600)
+	few, scenarios := testbed.Short()
+	m := &matrix.Matrix{Subjects: few[:1], Scenarios: scenarios[:1], Cells: []matrix.Cell{{Subject: few[0].Name, Scenario: scenarios[0].Name, Verdict: matrix.Kept}}}
+	if err := putInto(path, m); err != nil {
+		t.Fatal(err)
+	}
+	if text := readFile(t, path); text != "before\n"+briefBegins+brief(m)+briefEnds+"after\n" || !strings.Contains(text, "| "+few[0].Name+" |") || strings.Contains(text, few[1].Name) {
+		t.Errorf("it is now\n%s", text)
+	}
+	for _, text := range []string{"", briefBegins, briefEnds} {
+		writeFile(t, path, text, 0o600)
+		if err := putInto(path, m); err == nil || readFile(t, path) != text {
+			t.Errorf("in %q there is no place, and yet: %v", text, err)
+		}
+	}
+	if _, _, err := around(filepath.Dir(path)); err == nil {
+		t.Error("no error of a file that cannot be read")
+	}
+}
+
+func TestReportThatCannotBeMadeIsAnError(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := writeTo(dir, asJSON("all")); err == nil {
+		t.Error("no error of a path that is a directory")
+	}
+	if err := writeTo("", nil); err != nil {
+		t.Error(err)
+	}
+	if err := addRows(dir, nil); err == nil {
+		t.Error("rows were added to a directory")
+	}
+	if _, err := soakPart(dir); err == nil {
+		t.Error("a directory has a part of soaks")
+	}
+	if part, err := soakPart(filepath.Join(dir, "missing")); part != "" || err != nil {
+		t.Errorf("a page that is not there has %q, %v", part, err)
+	}
 }

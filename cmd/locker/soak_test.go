@@ -1,6 +1,10 @@
+//go:build unix
+
 package main
 
 import (
+	"encoding/json"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -20,5 +24,47 @@ func TestASoakReplacesItsOwnRowsOnThePage(t *testing.T) {
 	}
 	if strings.Count(page, "\n| ") != 4 { // and the head
 		t.Errorf("rows are lost:\n%s", page)
+	}
+}
+
+// One round of two processes that want one lock.
+func TestSoakPlaysARoundAndWritesItsReports(t *testing.T) {
+	t.Parallel()
+	page := filepath.Join(t.TempDir(), "page.md")
+	writeFile(t, page, "# Guarantees\n", 0o600)
+	p := launch(t, "compare", "--backends", "local", "--soak", "1s", "--crowd", "2", "--seed", "7", "--json", "-", "--markdown", page)
+	if status := <-p.status; status != 0 { // its lines of progress are no messages
+		t.Fatalf("status %d: %s", status, p.errs)
+	}
+	p.out.ends()
+	p.errs.ends()
+	var all []struct {
+		Subject   string
+		Processes int
+		Seed      uint64
+	}
+	if err := json.Unmarshal([]byte(p.out.String()), &all); err != nil || len(all) != 1 || all[0].Subject != "local" || all[0].Processes != 2 || all[0].Seed != 7 {
+		t.Errorf("%v in %s", err, p.out)
+	}
+	for _, want := range []string{"seed 7\n", "local, ", "locks: ", "| local "} {
+		if !strings.Contains(p.errs.String(), want) {
+			t.Errorf("%q is not in\n%s", want, p.errs)
+		}
+	}
+	if text := readFile(t, page); !strings.HasPrefix(text, "# Guarantees\n"+soakHeading) || !strings.Contains(text, "\n| local | 2 | 7–7 | ") {
+		t.Errorf("the page is\n%s", text)
+	}
+}
+
+func TestRoundOfASoakIsToldInALine(t *testing.T) {
+	t.Parallel()
+	for want, cell := range map[string]matrix.Cell{
+		"local, round 7: broken, locks: 2\n":              {Subject: "local", Scenario: "round 7", Verdict: "broken", History: &matrix.History{Spans: make([]matrix.Span, 2)}},
+		"local, round 7: not played, locks: 0: no disk\n": {Subject: "local", Scenario: "round 7", Verdict: "not played", Why: "no disk"},
+	} {
+		var line strings.Builder
+		if tellRound(&line)(cell); line.String() != want {
+			t.Errorf("%q, want %q", line.String(), want)
+		}
 	}
 }
