@@ -87,6 +87,7 @@ func TestBashCompletesCommandsFlagsAndNames(t *testing.T) {
 		"locker run -b local:" + dir + " x tenant:7":   "7/x",
 		"locker run -b local:" + dir + " x -- t":       "", // bash completes a path
 		"locker list -b local:" + dir + " tenant:42 ":  "",
+		"locker doctor -b local:" + dir + " ":          "", // takes no NAME
 		"locker inspect -b ":                           "",
 		"locker inspect -b nonsense:x ":                "",
 		"locker nonsense ":                             "",
@@ -95,6 +96,13 @@ func TestBashCompletesCommandsFlagsAndNames(t *testing.T) {
 			t.Errorf("%q is completed by %q, want %q", line, got, want)
 		}
 	}
+}
+
+func TestCommandsCompleteALineThatIsEmpty(t *testing.T) {
+	t.Parallel()
+	p := launch(t, "__complete")
+	p.ends(0)
+	p.says("run\trun COMMAND")
 }
 
 func TestZshCompletesCommandsAndFlags(t *testing.T) {

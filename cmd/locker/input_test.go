@@ -35,7 +35,9 @@ func TestWrongUsageIsStatus64AndSaysWhatIsWrong(t *testing.T) {
 		{[]string{"run", "--shared", "--slots", "2", "x", "--", "true"}, []string{"--shared", "--slots"}},
 		{[]string{"run", "--slots", "0", "x", "--", "true"}, []string{"slots", "from 1 to 1024"}},
 		{[]string{"run", "--shared", "--min-hold", "1s", "x", "--", "true"}, []string{"--min-hold", "--shared"}},
+		{[]string{"run", "--slots", "2", "--min-hold", "1s", "x", "--", "true"}, []string{"--min-hold", "--slots"}},
 		{[]string{"unlock", "--force", "--token", "0", "x"}, []string{"token", "above 0"}},
+		{[]string{"unlock", "--force", "--token", "x", "x"}, []string{"token", "above 0"}},
 		{[]string{"run", "x", "--", ""}, []string{"COMMAND is empty"}},
 		{[]string{"run", "-name", "--", "true"}, []string{"-name"}},
 		{[]string{"run", "--nonsense", "x", "--", "true"}, []string{"-nonsense"}},
@@ -64,6 +66,7 @@ func TestWrongUsageIsStatus64AndSaysWhatIsWrong(t *testing.T) {
 		{[]string{"unlock", "--force"}, []string{"NAME is missing"}},
 		{[]string{"backends", "x"}, []string{`"x"`}},
 		{[]string{"compare", "--backends", "lock-o-matic"}, []string{"--backends", `"lock-o-matic"`, "singlenode", "local"}},
+		{[]string{"compare", "--short", "--scenarios", "failover"}, []string{"--scenarios", `"failover"`, "server crashes"}},
 		{[]string{"compare", "--scenarios", "rain"}, []string{"--scenarios", `"rain"`, "dead holder"}},
 		{[]string{"compare", "--soak", "1s", "--backends", "local", "--scenarios", "herd"}, []string{"--soak", "leave out --scenarios"}},
 		{[]string{"compare", "--soak", "1s", "--backends", "local", "--readme", "../../README.md"}, []string{"--soak", "--readme"}},
@@ -185,7 +188,7 @@ func TestHelpMentionsEveryFlagAndStatus(t *testing.T) {
 			declare(c).VisitAll(func(f *flag.Flag) { p.says("\n  " + form(f) + "\n") })
 		}
 	}
-	for _, args := range [][]string{{"help"}, {"--help"}, {"-h"}} {
+	for _, args := range [][]string{{"help"}, {"--help"}, {"-help"}, {"-h"}} {
 		p := launch(t, args...)
 		p.ends(0)
 		for _, c := range commands() {

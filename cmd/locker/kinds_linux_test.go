@@ -50,8 +50,8 @@ func TestCommandsShareALockAndOneOfThemCanBeEnded(t *testing.T) {
 	p.ends(0)
 	p.says("shared by 2")
 
-	first := strconv.FormatUint(line.Holders[0].Token, 10)
-	p = launch(t, "unlock", "-b", url, "--force", "--token", first, "x")
+	first, nobodys := strconv.FormatUint(line.Holders[0].Token, 10), strconv.FormatUint(line.Holders[1].Token+1, 10)
+	p = launch(t, "unlock", "-b", url, "--force", "--token", first, "--token", nobodys, "x")
 	p.ends(0)
 	p.says(`"x" was taken from whoever held it with a token`)
 	readers[0].complains(70, `lock "x" lost`)

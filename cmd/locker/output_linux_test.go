@@ -22,6 +22,8 @@ func TestOutputThatCannotBeWrittenIsStatus74(t *testing.T) {
 		{"backends", "--json"},
 		{"version", "--json"},
 		{"completion", "bash"},
+		{"doctor", "-b", "local:" + dir},
+		{"bench", "--time", "1ms", "-b", "local:" + dir},
 		{"unlock", "--json", "--force", "-b", "local:" + dir, "x"},
 		{"unlock", "--force", "-b", "local:" + dir, "x"},
 	} {

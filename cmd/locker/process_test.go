@@ -130,7 +130,7 @@ func (p *process) ends(want int) {
 		p.t.Errorf("%v shows the secret:\n%s", p.cmd.Args[1:], all)
 	}
 	for line := range strings.Lines(p.errs.String()) {
-		if !strings.HasPrefix(line, "locker: ") || strings.Contains(line, "panic") {
+		if text, ours := strings.CutPrefix(line, "locker: "); !ours || strings.HasPrefix(text, "locker: ") || strings.Contains(line, "panic") {
 			p.t.Errorf("%v: this is not a message of the command: %s", p.cmd.Args[1:], line)
 		}
 	}

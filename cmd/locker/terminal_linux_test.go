@@ -220,6 +220,8 @@ func TestQuietWaitOnATerminalSaysNothing(t *testing.T) {
 	typeIn, screen := onTerminal(t, url)
 	typeIn(`"$LOCKER" run --quiet --wait 3s x -- true; echo status-$?` + "\n")
 	shows(t, screen, "", "status-75")
+	typeIn(`"$LOCKER" run --quiet --min-hold 2s y -- true; echo stay"ed"` + "\n")
+	shows(t, screen, "status-75", "stayed")
 	if strings.Contains(screen.String(), "locker: ") {
 		t.Errorf("it says:\n%s", screen)
 	}
@@ -236,6 +238,55 @@ func TestWaitForAStoreOnATerminalSaysSo(t *testing.T) {
 	shows(t, screen, "", "asked again until --wait 10m0s is over")
 	srv.Start()
 	shows(t, screen, "asked again", "got-it")
+	srv.Kill()
+	typeIn(`"$LOCKER" run --wait 3s x -- true; echo status-$?` + "\n")
+	shows(t, screen, "got-it", "status-69")
+	if n := strings.Count(screen.String(), "until --wait 3s is over"); n != 1 {
+		t.Errorf("it says %d times that it waits for the store:\n%s", n, screen)
+	}
+}
+
+// SIGSTOP does not come from the terminal: whoever has sent it continues the command. It is passed a
+// signal first, because it is continued once when it has begun.
+func TestCommandOnATerminalThatSomebodyStopsStaysSo(t *testing.T) {
+	t.Parallel()
+	typeIn, screen := onTerminal(t, redisURL(t))
+	dir := t.TempDir()
+	typeIn(`"$LOCKER" run x -- sh -c 'trap "echo us\"\"r1" USR1; echo $$ $PPID >` + dir + `/pids; echo st"art"; while [ ! -e ` + dir + `/go ]; do sleep 0.05; done; echo we"nt-on"'` + "\n")
+	shows(t, screen, "", "start")
+	var command, locker int
+	if _, err := fmt.Sscan(readFile(t, dir+"/pids"), &command, &locker); err != nil {
+		t.Fatal(err)
+	}
+	kill := func(pid int, sig syscall.Signal) {
+		if err := syscall.Kill(pid, sig); err != nil {
+			t.Fatal(err)
+		}
+	}
+	kill(locker, syscall.SIGUSR1)
+	shows(t, screen, "start", "usr1")
+	kill(command, syscall.SIGSTOP)
+	waitFor(t, "the command to stop", func() bool { return strings.Contains(readFile(t, fmt.Sprintf("/proc/%d/stat", command)), ") T ") })
+	writeFile(t, dir+"/go", "", 0o600)
+	kill(command, syscall.SIGCONT)
+	shows(t, screen, "usr1", "went-on")
+}
+
+// It is not given what is not ours to give: the shell stops both, and continues them in the foreground.
+func TestCommandInTheBackgroundThatWantsToReadIsStoppedWithLocker(t *testing.T) {
+	t.Parallel()
+	typeIn, screen := onTerminal(t, redisURL(t))
+	typeIn(`"$LOCKER" run x -- sh -c 'read a; echo got-$a' &` + "\n")
+	waitFor(t, "both to stop", func() bool {
+		typeIn("jobs\n")
+		return strings.Contains(screen.String(), "Stopped")
+	})
+	typeIn("echo all-jo\"bs\"\n")
+	shows(t, screen, "Stopped", "all-jobs")
+	typeIn("fg\n")
+	shows(t, screen, "all-jobs", "LOCKER\" run")
+	typeIn("hello\n")
+	shows(t, screen, "all-jobs", "got-hello")
 }
 
 // The command did not need the lock any more.
