@@ -81,6 +81,13 @@ func fine(t *testing.T, r *doctor.Report, looked ...string) {
 	}
 }
 
+func TestURLThatIsNotUnderstoodIsAnError(t *testing.T) {
+	t.Parallel()
+	if r := examineInVain(t, "mysql://h", "mysql"); r == nil || r.Findings == nil || r.Checked == nil { // not null in JSON
+		t.Errorf("%+v", r)
+	}
+}
+
 func list(r *doctor.Report) string {
 	var b strings.Builder
 	for _, f := range r.Findings {

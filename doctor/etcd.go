@@ -63,6 +63,10 @@ func (a at) member(ctx context.Context, client *clientv3.Client, m *etcdserverpb
 		a.found("quorum-silent", where, err)
 		return
 	}
+	a.memberState(where, s)
+}
+
+func (a at) memberState(where string, s *clientv3.StatusResponse) {
 	if s.Leader == 0 {
 		a.found("etcd-leaderless", where)
 	}

@@ -53,6 +53,7 @@ func TestSaneEtcdIsFineOnceItHasAuth(t *testing.T) {
 		t.Errorf("more than that is wrong:\n%s", list(r))
 	}
 	withRoot(t, etcdClient(t, cluster))
+	finds(t, examineInVain(t, url), "unseen", "the members could not be looked at")
 	fine(t, examine(t, strings.Replace(url, "//", "//root:sesame@", 1)), "servers that vote (3)", cluster.Members[2].Addr(), "access")
 }
 

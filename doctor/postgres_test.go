@@ -1,12 +1,15 @@
 package doctor_test
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/doctor"
 	"github.com/lockstile/locker/internal/lab/testserver"
 	"github.com/lockstile/locker/open"
 )
@@ -42,7 +45,7 @@ func TestSanePostgresIsFine(t *testing.T) {
 	t.Parallel()
 	srv := testserver.Postgres(t, "fsync=on")
 	url := prepared(t, srv.URL("postgres"))
-	for _, mode := range []string{"", "&pool_max_conns=1", "&mode=session"} {
+	for _, mode := range []string{"", "&pool_max_conns=1", "&no_standby=true", "&mode=session"} {
 		fine(t, examine(t, url+mode+"&application_name=examiner"), "version", "fsync", "standbys", "schema", "sequence", "rights", "isolation")
 	}
 	becomes(t, srv, `SELECT count(*)::text FROM pg_stat_activity WHERE application_name = 'examiner'`, "0")
@@ -158,6 +161,23 @@ func TestSequenceAndRightsThatAreNotAsTheSchemaAsksAreADanger(t *testing.T) {
 	fine(t, examine(t, app), "rights")
 	sql(t, srv, `DROP SEQUENCE lockstile_token`)
 	finds(t, examine(t, url), "postgres-sequence")
+}
+
+// One of the questions that are asked after the database was opened is refused.
+func TestDatabaseThatDoesNotAnswerAQuestionIsAnError(t *testing.T) {
+	t.Parallel()
+	srv := testserver.Postgres(t, "fsync=on")
+	app := strings.Replace(prepared(t, srv.URL("postgres")), "postgres@", "app@", 1)
+	sql(t, srv, `CREATE ROLE app LOGIN`, `GRANT ALL ON ALL TABLES IN SCHEMA public TO app`, `GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO app`)
+	examine(t, app)
+	for _, function := range []string{"pg_is_in_recovery()", "pg_has_role(name, text)", "has_table_privilege(oid, text)"} {
+		sql(t, srv, `REVOKE EXECUTE ON FUNCTION `+function+` FROM public`)
+		name, _, _ := strings.Cut(function, "(")
+		if _, err := doctor.Examine(patience(t), app); !errors.Is(err, locker.ErrUnavailable) || !strings.Contains(err.Error(), name) {
+			t.Errorf("without %s: %v", function, err)
+		}
+		sql(t, srv, `GRANT EXECUTE ON FUNCTION `+function+` TO public`)
+	}
 }
 
 func TestPoolerInBetweenIsADangerToSessions(t *testing.T) {

@@ -70,7 +70,7 @@ type redisNode struct {
 	appendfsync string
 }
 
-// node asks a server about itself, and looks at what every one has to be.
+// node asks a server about itself.
 func (r *Report) node(ctx context.Context, rdb redis.UniversalClient) (*redisNode, error) {
 	n := &redisNode{at: r.at(addrOf(rdb)), rdb: rdb, appendfsync: "unknown"}
 	text, err := rdb.Info(ctx).Result()
@@ -91,6 +91,12 @@ func (r *Report) node(ctx context.Context, rdb redis.UniversalClient) (*redisNod
 	default:
 		n.appendfsync = config["appendfsync"]
 	}
+	n.state()
+	return n, nil
+}
+
+// state looks at what every server has to be.
+func (n *redisNode) state() {
 	if before(n.info["redis_version"], 7, 0) {
 		n.found("redis-version", n.info["redis_version"])
 	}
@@ -102,7 +108,6 @@ func (r *Report) node(ctx context.Context, rdb redis.UniversalClient) (*redisNod
 		n.found("redis-replica", n.info["master_host"], n.info["master_port"])
 	}
 	n.checked("version %s, role %s, eviction", n.info["redis_version"], n.info["role"])
-	return n, nil
 }
 
 // refused reports whether the server knows us, and does not let us ask this.

@@ -74,7 +74,7 @@ func TestReplicasThatConfirmNothingAreADanger(t *testing.T) {
 func TestReplicaWhoseClockDiffersIsADanger(t *testing.T) {
 	t.Parallel()
 	for _, step := range []time.Duration{5 * time.Second, -5 * time.Second} {
-		master := saneRedis(t, "--repl-diskless-sync-delay", "0", "--requirepass", "sesame", "--masterauth", "sesame")
+		master := saneRedis(t, "--repl-diskless-sync-delay", "0", "--requirepass", "other", "--masterauth", "other")
 		host, port, err := net.SplitHostPort(master.Addr())
 		if err != nil {
 			t.Fatal(err)
@@ -83,15 +83,19 @@ func TestReplicaWhoseClockDiffersIsADanger(t *testing.T) {
 		if err := clock.Step(step); err != nil {
 			t.Fatal(err)
 		}
-		protected := []string{"--requirepass", "sesame", "--masterauth", "sesame", "--replicaof", host + " " + port}
+		protected := []string{"--requirepass", "other", "--masterauth", "other", "--replicaof", host + " " + port}
 		steady := testserver.Redis(t, protected...)
 		stepped := testserver.RedisWithEnv(t, clock.Env(), protected...)
 		master.Await("the replicas", func() bool { return master.Do("WAIT", "2", "100") == "2" })
-		r := examine(t, "redis://:sesame@"+master.Addr()+"?replicas=2")
+		for _, s := range []*testserver.RedisServer{master, steady, stepped} {
+			s.Do("ACL", "SETUSER", "app", "on", ">sesame", "~*", "&*", "+@all")
+		}
+		url := "redis://app:sesame@" + master.Addr() + "?replicas=2"
+		r := examine(t, url)
 		finds(t, r, "redis-clocks", stepped.Addr(), "apart")
 		findsNot(t, r, "redis-clocks", steady.Addr())
-		stepped.Do("CONFIG", "SET", "requirepass", "other")
-		finds(t, examine(t, "redis://:sesame@"+master.Addr()+"?replicas=2"), "unseen", "clock of its replica "+stepped.Addr(), "WRONGPASS")
+		stepped.Do("ACL", "DELUSER", "app")
+		finds(t, examine(t, url), "unseen", "clock of its replica "+stepped.Addr(), "WRONGPASS")
 	}
 }
 

@@ -82,6 +82,7 @@ func TestMaxTTLThatDiffersBetweenClientsIsADanger(t *testing.T) {
 	for _, s := range n {
 		finds(t, r, "redlock-max-ttl", s.Addr(), "max_ttl is 2s", "whose max_ttl is 1s")
 	}
+	findsNot(t, examine(t, redlockURL("?max_ttl=2s&durable_nodes=true", n...)), "redlock-max-ttl") // such nodes vote at once
 	run, _, _ := strings.Cut(n[0].Do("GET", "lockstile:voter"), " ")
 	n[0].Do("SET", "lockstile:voter", run+" 600000")
 	r = examine(t, redlockURL("?max_ttl=10m", n...))
@@ -135,6 +136,24 @@ func TestNodeThatRefusesThePasswordIsFoundAmongTheOthers(t *testing.T) {
 	r := examineInVain(t, redlockURL("", n...), n[2].Addr(), "NOAUTH")
 	finds(t, r, "redlock-silent", n[2].Addr(), "NOAUTH")
 	finds(t, r, "redis-evicts", n[1].Addr())
+	for _, s := range n[:2] {
+		s.Do("CONFIG", "SET", "requirepass", "sesame")
+	}
+	r = examineInVain(t, strings.Replace(redlockURL("", n...), "//", "//:sesame@", 1), n[2].Addr(), "WRONGPASS")
+	finds(t, r, "redlock-silent", n[2].Addr(), "WRONGPASS")
+}
+
+// Half of the nodes are no majority. What the others say is seen all the same.
+func TestNodesWhoseMajorityIsGoneAreNamed(t *testing.T) {
+	t.Parallel()
+	n := nodes(t, 4)
+	n[2].Kill()
+	n[3].Kill()
+	r := examineInVain(t, redlockURL("", n...), n[2].Addr(), n[3].Addr())
+	finds(t, r, "redlock-silent", n[2].Addr())
+	finds(t, r, "redlock-silent", n[3].Addr())
+	finds(t, r, "quorum-even", "4")
+	findsNot(t, r, "redlock-silent", n[0].Addr())
 }
 
 func TestDurableNodesThatAreNotAreADanger(t *testing.T) {
@@ -154,6 +173,7 @@ func TestEachNodeIsLookedAt(t *testing.T) {
 	n[0].Await("its replica", func() bool { return strings.Contains(n[0].Do("INFO", "replication"), "connected_slaves:1\r") })
 	n[2].Do("ACL", "SETUSER", "default", "-info")
 	n[3].Kill()
+	n[4].Do("ACL", "SETUSER", "default", "-time")
 	r := examine(t, redlockURL("", n...))
 	finds(t, r, "redlock-failover", n[0].Addr(), "replicas (1)")
 	finds(t, r, "redis-replica", n[1].Addr(), "is a replica of "+n[0].Addr())
@@ -161,6 +181,8 @@ func TestEachNodeIsLookedAt(t *testing.T) {
 	finds(t, r, "redlock-silent", n[3].Addr())
 	finds(t, r, "quorum-even", "6")
 	findsNot(t, r, "redis-replica", n[4].Addr())
+	finds(t, r, "redis-rights", n[4].Addr(), "TIME")
+	findsNot(t, r, "redlock-silent", n[4].Addr())
 }
 
 // The clock is stepped by a library that is loaded in front of the C library.

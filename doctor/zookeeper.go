@@ -50,39 +50,56 @@ func (a at) ensemble(ctx context.Context, client *zkclient.Client, named int) er
 	case err != nil:
 		return err
 	}
-	voters := 0
-	for line := range strings.Lines(string(text)) {
+	a.quorum(max(zkVoters(string(text)), 1), named)
+	return nil
+}
+
+// zkVoters counts the servers that vote in a list of an ensemble.
+func zkVoters(list string) (n int) {
+	for line := range strings.Lines(list) {
 		if strings.HasPrefix(line, "server.") && !strings.Contains(line, ":observer") {
-			voters++
+			n++
 		}
 	}
-	a.quorum(max(voters, 1), named)
-	return nil
+	return n
 }
 
 // zkServer asks one server by its four-letter words. Few servers answer conf.
 func (a at) zkServer(ctx context.Context) {
 	text, err := word(ctx, a.where, "srvr")
-	srvr := pairs(text, ":")
-	switch {
-	case err == nil && strings.Contains(text, "not in the whitelist"):
-		a.found("unseen", "its state (4lw.commands.whitelist=srvr,conf)", strings.TrimSpace(text))
-		return
-	case err == nil && srvr["Mode"] == "":
-		err = errors.New("it is up, and finds no majority of the others or is still joining them")
-	}
 	if err != nil {
 		a.found("quorum-silent", "it", err)
 		return
+	}
+	if !a.zkState(text) {
+		return
+	}
+	if text, err = word(ctx, a.where, "conf"); err == nil {
+		a.zkTicks(text)
+	}
+}
+
+// zkState looks at what a server says of its state, and reports whether it serves.
+func (a at) zkState(text string) bool {
+	srvr := pairs(text, ":")
+	switch {
+	case strings.Contains(text, "not in the whitelist"):
+		a.found("unseen", "its state (4lw.commands.whitelist=srvr,conf)", strings.TrimSpace(text))
+		return false
+	case srvr["Mode"] == "":
+		a.found("quorum-silent", "it", "it is up, and finds no majority of the others or is still joining them")
+		return false
 	}
 	version, _, _ := strings.Cut(srvr["Zookeeper version"], "-")
 	if before(version, 3, 5, 3) {
 		a.found("zookeeper-version", version)
 	}
 	a.checked("version %s, %s", version, srvr["Mode"])
-	if text, err = word(ctx, a.where, "conf"); err != nil {
-		return
-	}
+	return true
+}
+
+// zkTicks looks at which session timeouts a server grants. Where it does not say, nothing is found.
+func (a at) zkTicks(text string) {
 	conf := pairs(text, "=")
 	tick, noTick := strconv.Atoi(conf["tickTime"])
 	least, noLeast := strconv.Atoi(conf["minSessionTimeout"])

@@ -4,6 +4,9 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/internal/lab/testserver"
@@ -62,6 +65,33 @@ func TestLonelyZooKeeperAndTheSessionThatItGrants(t *testing.T) {
 		t.Fatal(err)
 	}
 	findsNot(t, examine(t, zkURL("app:sesame@", srv)), "zookeeper-open")
+}
+
+// Whoever may read the node below which the locks are does no harm.
+func TestNodeThatAnybodyMayChangeIsFound(t *testing.T) {
+	t.Parallel()
+	srv := testserver.ZooKeeper(t, 1)[0]
+	conn, _, err := zk.Connect([]string{srv.Addr()}, 10*time.Second, zk.WithLogInfo(false))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	own := zk.DigestACL(zk.PermAll, "app", "sesame")
+	for path, anybody := range map[string]int32{"/read": zk.PermRead, "/write": zk.PermWrite, "/create": zk.PermCreate, "/delete": zk.PermDelete, "/admin": zk.PermAdmin} {
+		if _, err := conn.Create(path, nil, 0, append(zk.WorldACL(anybody), own...)); err != nil {
+			t.Fatal(err)
+		}
+		r := examine(t, zkURL("app:sesame@", srv)+path)
+		if path == "/read" {
+			findsNot(t, r, "zookeeper-open")
+		} else {
+			finds(t, r, "zookeeper-open", "below "+path)
+		}
+	}
+	if _, err := conn.Create("/own", nil, 0, own); err != nil {
+		t.Fatal(err)
+	}
+	finds(t, examineInVain(t, zkURL("other:sesame@", srv)+"/own"), "unseen", "who may touch /own")
 }
 
 func TestSessionsThatMayBeShorterThanTwoTicksAreADanger(t *testing.T) {
