@@ -21,9 +21,14 @@ import (
 // held is the lock of x in a store in memory.
 func held(t *testing.T, opts ...locker.Option) (*lockertest.Locker, hold) {
 	t.Helper()
+	return heldAll(t, []string{"x"}, opts...)
+}
+
+func heldAll(t *testing.T, names []string, opts ...locker.Option) (*lockertest.Locker, hold) {
+	t.Helper()
 	store := lockertest.New()
 	t.Cleanup(func() { _ = store.Close() })
-	set, err := locker.LockAll(t.Context(), store, []string{"x"}, opts...)
+	set, err := locker.LockAll(t.Context(), store, names, opts...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,6 +47,27 @@ func TestCommandDoesNotBeginWhenTheLockIsLostAlready(t *testing.T) {
 	c := &runCommand{command: []string{missing}}
 	if status, err := c.runUnder(h, exec.Command(missing), nil); status != exitLost || !errors.Is(err, locker.ErrLost) {
 		t.Errorf("status %d, %v", status, err)
+	}
+}
+
+// One of several locks is lost before the command begins. The others must not stay taken, by nobody.
+func TestLocksBesideOneThatIsLostAreGivenBackWhenTheCommandDoesNotBegin(t *testing.T) {
+	t.Parallel()
+	store, h := heldAll(t, []string{"x", "y"})
+	other := store.Another()
+	defer other.Close()
+	store.Lose("x")
+	<-h.set.Lost()
+	c := &runCommand{command: []string{missing}}
+	if status, err := c.runUnder(h, exec.Command(missing), nil); status != exitLost || !errors.Is(err, locker.ErrLost) {
+		t.Errorf("status %d, %v", status, err)
+	}
+	lock, err := other.TryLock(t.Context(), "y")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := lock.Unlock(t.Context()); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -131,6 +157,27 @@ func TestLockThatIsTakenIsWaitedForNoLongerThanTheRestOfTheWait(t *testing.T) {
 	}
 	holder.goOn()
 	holder.ends(0)
+}
+
+// The store is away for half of the wait, and then has the lock taken.
+func TestWaitDoesNotBeginAnewWhenTheStoreIsBack(t *testing.T) {
+	t.Parallel()
+	srv := testserver.Redis(t, "--appendonly", "yes", "--appendfsync", "always")
+	srv.Do("SET", "x", "a stranger's")
+	srv.Kill()
+	c := &runCommand{backend: backend{named: "redis://" + srv.Addr()}, ttl: locker.DefaultTTL, names: []string{"x"}, wait: 8 * time.Second, quiet: true}
+	ended := make(chan error, 1)
+	go func() {
+		_, err := c.acquire(t.Context())
+		ended <- err
+	}()
+	time.Sleep(c.wait / 2)
+	back := time.Now()
+	srv.Start()
+	err := <-ended
+	if took := time.Since(back); err == nil || took >= c.wait {
+		t.Errorf("%v after the store was back: %v", took, err)
+	}
 }
 
 // What asks a store one thing does so for ten seconds at most.

@@ -121,10 +121,15 @@ func (c *runCommand) do() (int, error) {
 	case status == exitTaken:
 		status = c.takenExit
 	}
-	if c.quiet && (word == "taken" || word == "signal" && errors.As(err, new(*signalError))) {
+	if c.unsaid(word, err) {
 		err = nil
 	}
 	return status, errors.Join(err, c.tellStatus(word, status))
+}
+
+// unsaid reports whether --quiet leaves out an error: one about waiting, or a lock that is taken.
+func (c *runCommand) unsaid(word string, err error) bool {
+	return c.quiet && (word == "taken" || word == "signal" && errors.As(err, new(*signalError)))
 }
 
 // run waits for the lock, runs the command under it, and gives it back.
@@ -189,8 +194,8 @@ func (c *runCommand) acquire(ctx context.Context) (hold, error) {
 
 // runUnder runs the command under the lock and gives the lock back.
 func (c *runCommand) runUnder(h hold, cmd *exec.Cmd, signals <-chan os.Signal) (int, error) {
-	if err := h.set.Err(); err != nil {
-		return exitLost, errors.Join(err, shut(h.store))
+	if h.set.Err() != nil {
+		return exitLost, h.giveBack() // of several locks the others; the error tells the loss
 	}
 	cmd.Env = environment(os.Environ(), h.set)
 	child, err := start(cmd)
