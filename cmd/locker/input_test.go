@@ -4,6 +4,7 @@ package main
 
 import (
 	"flag"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -80,6 +81,31 @@ func TestWrongUsageIsStatus64AndSaysWhatIsWrong(t *testing.T) {
 		p.complains(64, c.wants...)
 		if p.out.String() != "" {
 			t.Errorf("%q: this belongs on stderr: %s", c.args, p.out)
+		}
+	}
+}
+
+// The greatest and the smallest of what is allowed.
+func TestLimitsOfFlagsAreAllowed(t *testing.T) {
+	t.Parallel()
+	names := make([]string, locker.MaxSet)
+	for i := range names {
+		names[i] = strconv.Itoa(i)
+	}
+	for _, args := range [][]string{
+		append(names, "--", "true"),
+		{"--max-hold", "100ms", "x", "--", "true"},
+		{"--ttl", "100ms", "x", "--", "true"},
+		{"--slots", "1", "x", "--", "true"},
+		{"--slots", "1024", "x", "--", "true"},
+	} {
+		c := &runCommand{}
+		words, err := declare(c).parse(args)
+		if err == nil {
+			err = c.accept(words)
+		}
+		if err != nil {
+			t.Errorf("%q: %v", args, err)
 		}
 	}
 }

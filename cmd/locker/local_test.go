@@ -52,5 +52,5 @@ func TestDirectoryThatCannotBeUsedIsStatus69AndNamed(t *testing.T) {
 	t.Parallel()
 	missing := filepath.Join(t.TempDir(), "missing")
 	launch(t, "run", "-b", "local:"+missing, "x", "--", "true").complains(69, missing, "no such file")
-	launchWith(t, []string{"XDG_RUNTIME_DIR=" + missing}, "run", "x", "--", "true").complains(69, missing)
+	launchWith(t, []string{"XDG_RUNTIME_DIR=" + missing}, "run", "x", "--", "true").complains(69, missing, "none is set")
 }

@@ -101,3 +101,27 @@ func TestSignalDoesNotHideThatTheOutcomeIsUnknown(t *testing.T) {
 		t.Errorf("status %d, %v", status, err)
 	}
 }
+
+func TestQuietLeavesOutOnlyWhatConcernsTheWait(t *testing.T) {
+	t.Parallel()
+	ended := fmt.Errorf("waiting was %w", &signalError{os.Interrupt})
+	for _, c := range []struct {
+		word   string
+		err    error
+		unsaid bool
+	}{
+		{"taken", locker.ErrTaken, true},
+		{"signal", ended, true},
+		{"signal", errors.New("warning: the lock could not be given back"), false},
+		{"unavailable", errors.Join(ended, locker.ErrOutcomeUnknown), false},
+		{"command", errors.New("warning: others may get the lock"), false},
+		{"lost", locker.ErrLost, false},
+	} {
+		if got := (&runCommand{quiet: true}).unsaid(c.word, c.err); got != c.unsaid {
+			t.Errorf("%s, %v: left out is %v", c.word, c.err, got)
+		}
+		if (&runCommand{}).unsaid(c.word, c.err) {
+			t.Errorf("%s, %v: it was not told to be quiet", c.word, c.err)
+		}
+	}
+}

@@ -198,7 +198,7 @@ func TestWaitOnATerminalSaysWhomItWaitsFor(t *testing.T) {
 	holder := launch(t, "run", "-b", url, "x", "--", "sh", "-c", report)
 	token := holder.word("token")
 	typeIn, screen := onTerminal(t, url)
-	typeIn(`"$LOCKER" run x -- echo got"-it"` + "\n")
+	typeIn(`"$LOCKER" run w x -- echo got"-it"` + "\n")
 	shows(t, screen, "", `waiting for the lock "x" since `)
 	shows(t, screen, `waiting for the lock "x" since `, fmt.Sprintf(`"process %d on `, holder.cmd.Process.Pid))
 	shows(t, screen, "process", "has it, with token "+token)
