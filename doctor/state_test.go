@@ -118,3 +118,13 @@ func TestMemberOfEtcdThatSaysNoIsThere(t *testing.T) {
 		}
 	}
 }
+
+func TestWhatWasCheckedInOnePlaceIsOneEntry(t *testing.T) {
+	r := new(Report)
+	for _, c := range []struct{ where, what string }{{"a", "x"}, {"b", "y"}, {"a", "z"}} {
+		r.at(c.where).checked("%s", c.what)
+	}
+	if got := fmt.Sprint(r.Checked); got != "[{a [x z]} {b [y]}]" {
+		t.Error(got)
+	}
+}
