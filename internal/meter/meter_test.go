@@ -87,7 +87,7 @@ func TestPercentilesAreRightToAHundredth(t *testing.T) {
 
 func TestPercentileOfFewIsTheLeastThatSoManyDoNotExceed(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct{ n, percent, want int }{{0, 99, 0}, {1, 99, 1}, {2, 50, 1}, {3, 50, 2}, {10, 99, 10}, {100, 99, 99}} {
+	for _, c := range []struct{ n, percent, want int }{{0, 99, 0}, {1, 99, 1}, {2, 50, 1}, {3, 50, 2}, {3, 66, 2}, {3, 67, 3}, {10, 99, 10}, {100, 99, 99}} {
 		var h Histogram
 		for i := range c.n {
 			h.Add(time.Duration(i + 1))
@@ -106,5 +106,8 @@ func TestHistogramTakesEveryDuration(t *testing.T) {
 	}
 	if got := h.Percentile(100); float64(got) < math.MaxInt64*0.99 {
 		t.Errorf("the longest there is: %v", got)
+	}
+	if got := h.Percentile(40); got != 0 {
+		t.Errorf("what is negative counts as %v", got)
 	}
 }
