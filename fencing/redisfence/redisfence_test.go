@@ -109,10 +109,10 @@ func TestTokensAreComparedExactly(t *testing.T) {
 }
 
 func TestRefusedCommandAndBadArgumentsAreErrors(t *testing.T) {
-	_, rdb, ctx := setUp(t)
+	srv, rdb, ctx := setUp(t)
 	g := newGuard(t, rdb)
-	if _, err := g.Do(ctx, "k", 1, ""); err == nil {
-		t.Error("an empty command was accepted")
+	if _, err := g.Do(ctx, "k", 1, ""); err == nil || srv.Do("KEYS", "*") != "" {
+		t.Errorf("an empty command: %v, and there is %q", err, srv.Do("KEYS", "*"))
 	}
 	if _, err := g.Do(ctx, "k", 2, "NOSUCHCOMMAND"); err == nil || !strings.Contains(err.Error(), `"k"`) {
 		t.Errorf("an unknown command: %v", err)
@@ -189,14 +189,20 @@ func TestCounterIncreasesThoughTheClockWasSteppedBack(t *testing.T) {
 	}
 }
 
-// Somebody carries on from counters in nanoseconds.
+// Somebody carries on from counters in nanoseconds, or a counter comes to where Lua rounds.
 func TestCounterBeyondWhatIsCountedExactlyIsAnErrorAndNotOneTokenForMany(t *testing.T) {
 	srv, rdb, ctx := setUp(t)
-	srv.Do("SET", "lockstile:c:{n}", "1800000000000000000")
 	c := newCounter(t, rdb)
-	for range 3 {
-		if token, err := c.Next(ctx, "n"); err == nil {
-			t.Errorf("token %d", token)
+	srv.Do("SET", "lockstile:c:{n}", "9007199254740990")
+	if token, err := c.Next(ctx, "n"); err != nil || token != 1<<53-1 {
+		t.Errorf("the last token: %d, %v", token, err)
+	}
+	srv.Do("SET", "lockstile:c:{m}", "1800000000000000000")
+	for _, name := range []string{"n", "m"} {
+		for range 3 {
+			if token, err := c.Next(ctx, name); err == nil {
+				t.Errorf("token %d", token)
+			}
 		}
 	}
 }

@@ -2,6 +2,7 @@ package redisfence_test
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -39,6 +40,9 @@ func TestReadIsOneStepWithItsCheck(t *testing.T) {
 	}
 	if _, err := g.Read(ctx, "k", 0, "HGET", "balance"); !errors.Is(err, fencing.ErrZeroToken) {
 		t.Errorf("a read with zero: %v", err)
+	}
+	if reply, err := g.Read(ctx, "k", 7, "HGETALL"); err != nil || !slices.Equal(reply.([]any), []any{"balance", "6"}) {
+		t.Errorf("a reply of several: %v, %v", reply, err)
 	}
 	srv.Do("SET", "large", "0")
 	srv.Do("SETBIT", "large", "0", "1")

@@ -21,21 +21,25 @@ import (
 // losing loses the replies to as many scripts as it has errors; nil stands for one that arrives.
 type losing struct {
 	redis.Hook
-	with []error
+	with   []error
+	unsent bool // the scripts themselves are lost
 }
 
 func (*losing) DialHook(next redis.DialHook) redis.DialHook { return next }
 func (h *losing) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		err := next(ctx, cmd)
+		var broke error
 		if len(h.with) > 0 && strings.HasPrefix(cmd.Name(), "eval") {
-			broke := h.with[0]
-			if h.with = h.with[1:]; broke != nil {
-				cmd.SetErr(broke)
-				return broke
-			}
+			broke, h.with = h.with[0], h.with[1:]
 		}
-		return err
+		if broke == nil {
+			return next(ctx, cmd)
+		}
+		if !h.unsent {
+			_ = next(ctx, cmd)
+		}
+		cmd.SetErr(broke)
+		return broke
 	}
 }
 
@@ -78,6 +82,29 @@ func TestRequestOfAStrangerLeavesNothing(t *testing.T) {
 	}
 }
 
+// An answer does not come in time, or is garbled: what was asked for may have happened.
+func TestRequestWithoutAnAnswerMayHaveWorked(t *testing.T) {
+	srv := testserver.Redis(t)
+	n, _ := client(t, srv.Addr())
+	hook := new(losing)
+	n.rdb.AddHook(hook)
+	mustGrant(t, n, newAttempt(t, "another")) // the server knows the script
+	for _, lost := range []error{&net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}, errors.New("garbled")} {
+		a := newAttempt(t, "a")
+		hook.with = []error{lost}
+		if _, err := n.Acquire(background(t), a, Ask{}); !errors.Is(err, lost) || !a.Unsure() || srv.Do("GET", "a") != a.Value {
+			t.Errorf("%v: the attempt is unsure: %v, %v", lost, a.Unsure(), err)
+		}
+		hook.with = []error{lost}
+		if err := n.Release(background(t), a, 0); !errors.Is(err, lost) || errors.Is(err, locker.ErrLost) {
+			t.Errorf("%v: the release: %v", lost, err)
+		}
+		if err := n.Release(background(t), a, 0); err != nil {
+			t.Errorf("%v: the release, which had worked, is said to be: %v", lost, err)
+		}
+	}
+}
+
 // Nothing was sent.
 func TestRequestThatFindsNoServerLeavesNothing(t *testing.T) {
 	n, _ := client(t, testserver.Redis(t).Addr())
@@ -92,6 +119,21 @@ func TestRequestThatFindsNoServerLeavesNothing(t *testing.T) {
 		a := newAttempt(t, "a")
 		if _, err := n.Acquire(background(t), a, Ask{}); !errors.Is(err, locker.ErrUnavailable) || a.Unsure() {
 			t.Errorf("%s: unsure: %v, %v", what, a.Unsure(), err)
+		}
+		for asked, ask := range map[string]func() error{
+			"a release":      func() error { return n.Release(background(t), a, 0) },
+			"a withdrawal":   func() error { return n.Withdraw(background(t), a) },
+			"a renewal":      func() error { return n.Renew(background(t), []*Attempt{a})[0] },
+			"a raise":        func() error { _, err := n.Raise(background(t), a, 1); return err },
+			"a look":         func() error { _, err := n.Look(background(t), a.Keys); return err },
+			"a break":        func() error { _, err := n.Break(background(t), a.Keys, Anybody); return err },
+			"a list":         func() error { _, err := n.List(background(t), ""); return err },
+			"who it is":      func() error { _, err := n.Run(background(t)); return err },
+			"a minimum hold": func() error { return n.Release(background(t), a, time.Hour) },
+		} {
+			if err := ask(); !errors.Is(err, locker.ErrUnavailable) || errors.Is(err, locker.ErrLost) || Refused(err) {
+				t.Errorf("%s: %s: %v", what, asked, err)
+			}
 		}
 	}
 }

@@ -1,6 +1,8 @@
 package redisnode
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -55,13 +57,32 @@ func TestLeasesLastToTheMillisecondAndCountersOutliveThem(t *testing.T) {
 			srv.Do("PEXPIRE", a.Keys.Lock, "3600000") // so that it lasts whatever happens between
 			return a.request(raise, &a.Value, first+Tokens, first+1, &a.Holder, n.keepMillis())
 		},
+		"a reader's": func(a *Attempt) request {
+			a.Terms = newReader(t, a.Name).Terms
+			return a.request(n.acquire, &a.Value, a.TTL.Milliseconds(), &a.Holder, claim, n.counts, "", 0, n.keepMillis())
+		},
+		"a reader's beside another": func(a *Attempt) request {
+			a.Terms = newReader(t, a.Name).Terms
+			mustGrant(t, n, newReader(t, a.Name))
+			return a.request(n.acquire, &a.Value, a.TTL.Milliseconds(), &a.Holder, claim, n.counts, "", 0, n.keepMillis())
+		},
+		"a reader's of a quorum": func(a *Attempt) request {
+			a.Terms = newReader(t, a.Name).Terms
+			return a.request(quorum.acquire, &a.Value, a.TTL.Milliseconds(), &a.Holder, claim, n.counts, "", 0, n.keepMillis(), 0, serverMicros(srv))
+		},
+		"a reader's that is renewed": func(a *Attempt) request {
+			a.Terms = newReader(t, a.Name).Terms
+			mustGrant(t, n, a)
+			srv.Do("ZADD", a.Keys.text(endsKey), "XX", fmt.Sprint(serverMicros(srv)/1000+5000), a.Value)
+			return a.renewal()
+		},
 	} {
 		for range 50 {
 			a := newAttempt(t, how)
 			lease, counter := ends(t, n.rdb, a, begin(a))
-			again := how == "asked for again" || how == "renewed" // whose counter is the first grant's
-			kept := n.Keep + n.Keep/3                             // until the next renewal that keeps it, and Keep from then on
-			if how == "kept" {                                    // which leaves the lock alone
+			again := how == "asked for again" || strings.HasSuffix(how, "renewed") // whose counter is the first grant's
+			kept := n.Keep + n.Keep/3                                              // until the next renewal that keeps it, and Keep from then on
+			if how == "kept" {                                                     // which leaves the lock alone
 				lease = a.TTL
 			}
 			if lease < a.TTL || counter < lease+kept-time.Second && !again {
@@ -81,6 +102,10 @@ func ends(t *testing.T, rdb redis.UniversalClient, a *Attempt, r request) (lease
 	reply := r.byText(background(t))
 	_ = pipe.Process(background(t), reply)
 	of := []*redis.DurationCmd{pipe.PExpireTime(background(t), a.Keys.Lock), pipe.PExpireTime(background(t), a.Keys.text(lastKey))}
+	entry := new(redis.FloatCmd)
+	if a.Kind == locker.Shared {
+		entry = pipe.ZScore(background(t), a.Keys.text(endsKey), a.Value)
+	}
 	if _, err := pipe.Exec(background(t)); err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +113,11 @@ func ends(t *testing.T, rdb redis.UniversalClient, a *Attempt, r request) (lease
 		t.Fatalf("not granted: %v, %v", got, err)
 	}
 	begun := time.Duration(before.Val().UnixMilli()) * time.Millisecond
-	return of[0].Val() - begun, of[1].Val() - begun
+	lease, counter = of[0].Val()-begun, of[1].Val()-begun
+	if a.Kind == locker.Shared {
+		lease = min(lease, time.Duration(entry.Val())*time.Millisecond-begun)
+	}
+	return lease, counter
 }
 
 // A withdrawn attempt's request may still be on its way, and its caller counts on a

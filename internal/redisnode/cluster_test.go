@@ -1,17 +1,20 @@
 package redisnode
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/lab/redishook"
 	"github.com/lockstile/locker/internal/lab/testserver"
 	"github.com/lockstile/locker/internal/mailbox"
 )
@@ -209,6 +212,31 @@ func TestMasterThatHasLeftTheClusterIsReplaced(t *testing.T) {
 	})
 }
 
+// The client replaces a connection that breaks, and subscribes again. Somebody who took another one
+// after that would not hear what is sent in between.
+func TestSubscriptionThatBreaksIsTakenUpOnce(t *testing.T) {
+	srv := testserver.Redis(t)
+	var dials atomic.Int32
+	n := New(redis.NewClient(&redis.Options{Addr: srv.Addr(), Dialer: func(_ context.Context, network, addr string) (net.Conn, error) {
+		dials.Add(1)
+		return net.Dial(network, addr)
+	}}), 0)
+	t.Cleanup(func() {
+		n.mail.Close()
+		_ = n.rdb.Close()
+	})
+	box := mailbox.NewBox()
+	if err := n.mail.Open(background(t), "value", box.Put); err != nil {
+		t.Fatal(err)
+	}
+	before := dials.Load()
+	srv.Do("CLIENT", "KILL", "TYPE", "pubsub")
+	await(t, box, mailbox.Ask)
+	if got := dials.Load() - before; got != 1 {
+		t.Errorf("%d connections came after the one that broke", got)
+	}
+}
+
 // The server that a process listens to dies, and the process has nothing to ask of it.
 func TestSubscriptionFollowsTheSuccessorOfItsServer(t *testing.T) {
 	t.Parallel()
@@ -376,6 +404,64 @@ func TestLocksSurviveTheMoveOfTheirSlotToAnotherMaster(t *testing.T) {
 	}
 }
 
+// clusterOfOne returns a client that takes one server for a Cluster.
+func clusterOfOne(t *testing.T, srv *testserver.RedisServer) *redis.ClusterClient {
+	t.Helper()
+	all := func(context.Context) ([]redis.ClusterSlot, error) {
+		return []redis.ClusterSlot{{Start: 0, End: 16383, Nodes: []redis.ClusterNode{{Addr: srv.Addr()}}}}, nil
+	}
+	rdb := redis.NewClusterClient(&redis.ClusterOptions{ClusterSlots: all, ReadTimeout: 10 * time.Second})
+	t.Cleanup(func() { _ = rdb.Close() })
+	return rdb
+}
+
+// The map of the client never becomes right.
+func TestRedirectsEnd(t *testing.T) {
+	masters := testserver.RedisCluster(t, 2)
+	n := New(clusterOfOne(t, masters[0]), 1)
+	if _, err := n.Acquire(background(t), attemptsOn(t, masters[1], 1)[0], Ask{}); !elsewhere(err) {
+		t.Error(err)
+	}
+}
+
+// A hook rewrites the keys of each request. Where replicas confirm, requests go past it.
+func TestHookOfAClusterRewritesTheKeysOfEachRequestOrOfNone(t *testing.T) {
+	srv := testserver.Redis(t)
+	rdb := clusterOfOne(t, srv)
+	rdb.AddHook(&redishook.Tenant{Prefix: "tenant:"})
+	a, b := newAttempt(t, "{a}"), newAttempt(t, "{a}b")
+	if _, err := New(rdb, 1).Acquire(background(t), a, Ask{}); err == nil || !strings.Contains(err.Error(), "set Options.Prefix in place of the hook") {
+		t.Errorf("where replicas confirm: %v", err)
+	}
+	if keys := srv.Do("KEYS", "*"); keys != "" {
+		t.Errorf("a request that was refused has left %q", keys)
+	}
+	n := New(rdb, 0)
+	mustGrant(t, n, a)
+	mustGrant(t, n, b)
+	allRenewed(t, n, "together", []*Attempt{a, b})
+}
+
+// panics is a hook that does.
+type panics struct{ redis.Hook }
+
+func (panics) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (panics) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+func (panics) ProcessHook(redis.ProcessHook) redis.ProcessHook {
+	return func(context.Context, redis.Cmder) error { panic("the hook") }
+}
+
+// Masters are asked in goroutines of their own, where nobody else could recover.
+func TestRenewalInWhichAHookPanicsHasFailed(t *testing.T) {
+	rdb := clusterOfOne(t, testserver.Redis(t))
+	rdb.AddHook(panics{})
+	if err := New(rdb, 0).Renew(context.Background(), []*Attempt{newAttempt(t, "a")})[0]; err == nil || errors.Is(err, locker.ErrLost) {
+		t.Error(err)
+	}
+}
+
 // What a server cannot do just then does not end a wait.
 func TestServerThatWillServeSoonRefusesNothing(t *testing.T) {
 	srv := testserver.Redis(t)
@@ -390,6 +476,9 @@ func TestServerThatWillServeSoonRefusesNothing(t *testing.T) {
 		if err == nil || Refused(classify(err)) || !errors.Is(classify(err), locker.ErrUnavailable) {
 			t.Errorf("%q: refused %v: %v", reply, Refused(classify(err)), classify(err))
 		}
+	}
+	if young := classify(refusal("YOUNG no vote for another 7 s, until then")); Refused(young) || Young(young) != 7*time.Second {
+		t.Errorf("it has no vote for another %v: %v", Young(young), young)
 	}
 	if !Refused(classify(refusal("NOPERM this user has no permissions"))) {
 		t.Error("a user without permission is not refused")

@@ -22,6 +22,18 @@ func counterLeft(t *testing.T, srv *testserver.RedisServer, a *Attempt) time.Dur
 	return time.Duration(ms) * time.Millisecond
 }
 
+func TestCountersAreKeptForAMinuteToTenYears(t *testing.T) {
+	const years = 10 * 365 * 24 * time.Hour
+	for option, want := range map[time.Duration]time.Duration{
+		0: time.Hour, time.Minute: time.Minute, years: years,
+		-1: 0, time.Minute - 1: 0, years + 1: 0,
+	} {
+		if got, err := KeepFor(option); got != want || (err == nil) != (want > 0) {
+			t.Errorf("with the option %v for %v, %v; want %v", option, got, err, want)
+		}
+	}
+}
+
 // A batch of renewals finds that the server has lost its scripts. It is the one that
 // should have kept the counters.
 func TestRenewalAfterAFlushKeepsTheCounter(t *testing.T) {

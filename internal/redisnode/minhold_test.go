@@ -222,6 +222,22 @@ func TestKeepTellsTheFirstAndTheLastWaiterToLook(t *testing.T) {
 	}
 }
 
+// In a Cluster they may listen to another server than the one that counts.
+func TestKeepInAClusterDropsNoWaiter(t *testing.T) {
+	srv := testserver.Redis(t)
+	n, _ := client(t, srv.Addr())
+	n.counts = 0
+	holder := newAttempt(t, "a")
+	mustGrant(t, n, holder)
+	for i := range 3 {
+		srv.Do("ZADD", holder.Keys.text(queueKey), fmt.Sprint(i), fmt.Sprintf("waiter%d:another server's", i))
+	}
+	mustKeep(t, n, holder, time.Hour)
+	if got := srv.Do("ZCARD", holder.Keys.text(queueKey)); got != "3" {
+		t.Errorf("%s of 3 wait", got)
+	}
+}
+
 func TestOnlyWaiterIsToldOnceOfAKeep(t *testing.T) {
 	srv := testserver.Redis(t)
 	n, m := client(t, srv.Addr())

@@ -106,6 +106,15 @@ func TestGrantSentAgainIsTheSameGrant(t *testing.T) {
 	}
 }
 
+// What refuses the one does not refuse the other.
+func TestNewValueHasAMarkOfItsOwn(t *testing.T) {
+	a := newAttempt(t, "a")
+	fresh := a.WithNewValue()
+	if fresh.Value == a.Value || fresh.Keys.text(ownKey) != a.Keys.markOf(fresh.Value) || fresh.Keys.Lock != "a" {
+		t.Errorf("%q with the mark %q, after %q", fresh.Value, fresh.Keys.text(ownKey), a.Value)
+	}
+}
+
 // The request times out, the clean-up overtakes it on another connection, then
 // the request arrives.
 func TestRequestThatArrivesAfterItsWithdrawalIsRefused(t *testing.T) {
@@ -160,15 +169,17 @@ func TestAnswerToASecondRequestIsNoneToTheFirst(t *testing.T) {
 func TestFirstStandsByWhereTheLastOfTheQueueIsDead(t *testing.T) {
 	srv := testserver.Redis(t)
 	n, m := client(t, srv.Addr())
-	holder, next, first := newAttempt(t, "a"), newAttempt(t, "a"), newAttempt(t, "a")
-	mustGrant(t, n, holder)
-	mustQueue(t, n, m, next)
-	box := mustQueue(t, n, m, first)
-	srv.Do("ZADD", "lockstile:q:{a}", "9000000000000000", "dead:nobody")
-	if err := n.Release(background(t), holder, 0); err != nil {
-		t.Fatal(err)
+	for _, last := range []string{"dead:nobody", "garbage"} {
+		holder, next, first := newAttempt(t, last), newAttempt(t, last), newAttempt(t, last)
+		mustGrant(t, n, holder)
+		mustQueue(t, n, m, next)
+		box := mustQueue(t, n, m, first)
+		srv.Do("ZADD", holder.Keys.text(queueKey), "9000000000000000", last)
+		if err := n.Release(background(t), holder, 0); err != nil {
+			t.Fatal(err)
+		}
+		await(t, box, mailbox.StandBy)
 	}
-	await(t, box, mailbox.StandBy)
 }
 
 // In a Cluster a server counts only its own listeners: a waiter that none of them is may
@@ -467,6 +478,15 @@ func TestDeadWaitersInFrontCostAFewClaimTimes(t *testing.T) {
 	mustGrant(t, n, waiter)
 }
 
+func TestWaiterLooksAClaimTimeLaterForEachBeforeIt(t *testing.T) {
+	for ahead := range mostAhead + 1 {
+		s := Standing{Left: time.Minute, Ahead: ahead}
+		if got, want := s.NextLook(), time.Minute+time.Duration(ahead)*mailbox.ClaimTime; got != want {
+			t.Errorf("behind %d others it looks after %v, want %v", ahead, got, want)
+		}
+	}
+}
+
 func TestGrantedWaiterLeavesNoPlaceBehind(t *testing.T) {
 	srv := testserver.Redis(t)
 	n, m := client(t, srv.Addr())
@@ -515,9 +535,8 @@ func TestNewcomerIsBehindAllWaitersThoughTheClockHasGoneBack(t *testing.T) {
 	mustQueue(t, n, m, first)
 	hour := time.Now().Add(time.Hour).UnixMicro() // the clock when the first came
 	srv.Do("ZADD", "lockstile:q:{a}", "XX", fmt.Sprint(hour), n.member(first))
-	mustQueue(t, n, m, second)
-	if order := srv.Do("ZRANGE", "lockstile:q:{a}", "0", "-1"); !strings.HasPrefix(order, n.member(first)) {
-		t.Errorf("the second was put first: %s", order)
+	if s, err := n.Acquire(background(t), second, Ask{Queue: true}); err != nil || s.Ticket != hour+1 || s.Ahead != 1 {
+		t.Errorf("behind the ticket %d the second is %+v, %v", hour, s, err)
 	}
 }
 
@@ -590,9 +609,12 @@ func TestNobodyLooksOftenBehindAReservation(t *testing.T) {
 	if s, err := n.Acquire(background(t), newAttempt(t, "a"), Ask{Queue: true}); err != nil || s.Left < 30*time.Second {
 		t.Errorf("it looks after %v, %v", s.Left, err)
 	}
-	srv.Do("SET", "b", "?a stranger's", "PX", "60000")
-	if s, err := n.Acquire(background(t), newAttempt(t, "b"), Ask{Queue: true}); err != nil || s.Left > time.Second {
-		t.Errorf("behind a stranger's it looks after %v, %v", s.Left, err)
+	for i, value := range []string{"?a stranger's", strings.Repeat("s", 1+valueSize)} {
+		name := fmt.Sprint("b", i)
+		srv.Do("SET", name, value, "PX", "60000")
+		if s, err := n.Acquire(background(t), newAttempt(t, name), Ask{Queue: true}); err != nil || s.Left > time.Second {
+			t.Errorf("behind a stranger's %q it looks after %v, %v", value, s.Left, err)
+		}
 	}
 }
 
@@ -673,6 +695,58 @@ func TestNoReplicaNeedsToConfirmThatALockIsTakenOrLost(t *testing.T) {
 			t.Errorf("the renewals of a lock that is held, and of one that is lost: %v", errs)
 		}
 	}
+	if err := n.Withdraw(background(t), lost); err != nil {
+		t.Errorf("a clean-up: %v", err)
+	}
+}
+
+// The user may run scripts, and not WAIT: the server refuses to say what its replicas have of a
+// grant that it has made.
+func TestGrantWhoseConfirmationIsRefusedMayBeOne(t *testing.T) {
+	srv := testserver.Redis(t)
+	srv.Do("ACL", "SETUSER", "u", "on", ">p", "~*", "&*", "+@all", "-wait")
+	rdb := redis.NewClient(&redis.Options{Addr: srv.Addr(), Username: "u", Password: "p"})
+	defer rdb.Close()
+	a := newAttempt(t, "a")
+	if _, err := New(rdb, 1).Acquire(background(t), a, Ask{}); err == nil || !a.Unsure() || srv.Do("GET", "a") != a.Value {
+		t.Errorf("the attempt is unsure: %v, %v", a.Unsure(), err)
+	}
+}
+
+// A request is sent by its caller's own goroutine where its context cannot end, and a release also
+// where the client heeds the context.
+func TestRequestsOfTheCallersGoroutineAreAnswered(t *testing.T) {
+	srv := testserver.Redis(t)
+	rdb := redis.NewClient(&redis.Options{Addr: srv.Addr(), ContextTimeoutEnabled: true})
+	defer rdb.Close()
+	n, a := New(rdb, 0), newAttempt(t, "a")
+	if s, err := n.Acquire(context.Background(), a, Ask{}); err != nil || s.First == 0 {
+		t.Errorf("%+v, %v", s, err)
+	}
+	mustRelease(t, n, a)
+	if srv.Do("EXISTS", "a") != "0" {
+		t.Error("it is still there")
+	}
+}
+
+// The server is silent, and there is no time left. Nothing says that the locks are lost.
+func TestBatchOfRenewalsEndsWithItsContext(t *testing.T) {
+	srv := testserver.Redis(t)
+	n, _ := client(t, srv.Addr())
+	held := []*Attempt{newAttempt(t, "a"), newAttempt(t, "b")}
+	for _, a := range held {
+		mustGrant(t, n, a)
+	}
+	srv.Pause()
+	defer srv.Resume()
+	ctx, cancel := context.WithCancelCause(context.Background())
+	slow := errors.New("the server is slow")
+	time.AfterFunc(100*time.Millisecond, func() { cancel(slow) })
+	for _, err := range n.Renew(ctx, held) {
+		if !errors.Is(err, slow) || !errors.Is(err, locker.ErrUnavailable) || errors.Is(err, locker.ErrLost) {
+			t.Errorf("the renewal: %v", err)
+		}
+	}
 }
 
 // A holder of ours tells who is next: nobody needs to look before the end of its lease,
@@ -701,8 +775,10 @@ func TestErrorsShowNoValueOfALock(t *testing.T) {
 	if !errors.Is(err, locker.ErrUnavailable) || !strings.Contains(err.Error(), "evalsha") || a.Unsure() {
 		t.Errorf("unsure %v: %v", a.Unsure(), err)
 	}
-	if err != nil && strings.Contains(err.Error(), a.Value[:8]) {
-		t.Errorf("the value %s is in: %v", a.Value, err)
+	for _, err := range []error{err, n.Renew(background(t), []*Attempt{a})[0]} {
+		if err == nil || strings.Contains(err.Error(), a.Value[:8]) {
+			t.Errorf("the value %s is in: %v", a.Value, err)
+		}
 	}
 }
 

@@ -108,6 +108,9 @@ func TestReadersAreKeptOutByAStranger(t *testing.T) {
 	if _, err := n.Acquire(background(t), newShare(t, "a", locker.WithSlots(3)), Ask{}); !errors.Is(err, locker.ErrMismatch) {
 		t.Errorf("a slot: %v", err)
 	}
+	if keys := srv.Do("KEYS", "*"); keys != "a" {
+		t.Errorf("those who do not wait have left %q", keys)
+	}
 }
 
 // Somebody deletes the key of a lock that readers have. Ours know better, and the next
@@ -145,6 +148,10 @@ func TestReaderWhoseLockAStrangerTookHasLostIt(t *testing.T) {
 		mustGrant(t, n, a)
 		mustGrant(t, n, newReader(t, how)) // who has not heard of it yet
 		srv.Do("SET", how, "a stranger's", "PX", "60000")
+		mustRefuse(t, n, a)
+		if number, err := n.Raise(background(t), a, 1<<52); err == nil {
+			t.Errorf("the number %d is written back beside a stranger", number)
+		}
 		if err := find(a); !errors.Is(err, locker.ErrLost) {
 			t.Errorf("%s: %v", how, err)
 		}
@@ -165,11 +172,15 @@ func TestShareSentAgainIsTheSameShare(t *testing.T) {
 		first := mustGrant(t, n, a)
 		mustGrant(t, n, newShare(t, name, ofKind(a)))
 		srv.Do("ZADD", a.Keys.text(endsKey), strconv.FormatInt(serverMicros(srv)/1000+5000, 10), a.Value)
+		srv.Do("PEXPIRE", name, "5000")
 		if again := mustGrant(t, n, a); again != first {
 			t.Errorf("%s: %+v, then %+v", name, first, again)
 		}
+		if left := end(srv, name) - serverMicros(srv)/1000; left < 20_000 {
+			t.Errorf("%s: strangers are kept out for %d ms", name, left)
+		}
 		v, err := n.Look(background(t), a.Keys)
-		if err != nil || len(v.Holds) != 3 {
+		if err != nil || len(v.Holds) != 3 || v.Slots != a.Slots {
 			t.Fatalf("%s: %+v, %v", name, v, err)
 		}
 		for _, h := range v.Holds {
@@ -199,8 +210,12 @@ func TestLateRequestOfAShareIsRefused(t *testing.T) {
 			return err
 		},
 	} {
-		for _, a := range []*Attempt{newReader(t, how+" readers"), newShare(t, how+" slots", locker.WithSlots(3))} {
-			mustGrant(t, n, newShare(t, a.Keys.Lock, ofKind(a)))
+		for _, a := range []*Attempt{newReader(t, how+" readers"), newShare(t, how+" slots", locker.WithSlots(3)), newReader(t, how+" alone")} {
+			others := 0
+			if a.Keys.Lock != how+" alone" {
+				mustGrant(t, n, newShare(t, a.Keys.Lock, ofKind(a)))
+				others = 1
+			}
 			mustGrant(t, n, a)
 			a.unsure.Store(true) // as after a try whose reply was lost
 			if err := end(a); err != nil {
@@ -209,7 +224,7 @@ func TestLateRequestOfAShareIsRefused(t *testing.T) {
 			if s, err := n.Acquire(background(t), a, Ask{}); !errors.Is(err, ErrWithdrawn) {
 				t.Errorf("%s: late request: %+v, %v", how, s, err)
 			}
-			if v, err := n.Look(background(t), a.Keys); err != nil || len(v.Holds) != 1 {
+			if v, err := n.Look(background(t), a.Keys); err != nil || len(v.Holds) != others {
 				t.Errorf("%s: %+v, %v", how, v, err)
 			}
 		}
@@ -331,8 +346,11 @@ func TestWriterThatLooksKeepsItsPlace(t *testing.T) {
 	mustQueue(t, n, m, reader)
 	for looks := range 3 {
 		s, err := n.Acquire(background(t), writer, Ask{Queue: true})
-		if err != nil || s.First != 0 || s.Ahead != 0 || s.NextLook() > time.Second {
+		if err != nil || s.First != 0 || s.Ahead != 0 || s.NextLook() != time.Second {
 			t.Fatalf("look %d of the writer: %+v, %v", looks, s, err)
+		}
+		if behind, err := n.Acquire(background(t), reader, Ask{Queue: true}); err != nil || behind.Ahead != 1 || behind.Left != 2*time.Second {
+			t.Fatalf("look %d of the reader behind it: %+v, %v", looks, behind, err)
 		}
 		for end := time.Now().Add(s.NextLook()); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 			mustRefuse(t, n, newReader(t, "a"))
@@ -340,6 +358,21 @@ func TestWriterThatLooksKeepsItsPlace(t *testing.T) {
 	}
 	mustRelease(t, n, holder)
 	mustGrant(t, n, writer)
+}
+
+// It should have looked a while ago, and nobody has come by since.
+func TestWriterThatLooksLateKeepsItsPlaceIfNobodyHasTakenIt(t *testing.T) {
+	srv := testserver.Redis(t)
+	n, m := client(t, srv.Addr())
+	holder, writer, reader := newReader(t, "a"), newAttempt(t, "a"), newReader(t, "a")
+	mustGrant(t, n, holder)
+	mustQueue(t, n, m, writer)
+	mustQueue(t, n, m, reader)
+	srv.Do("HSET", holder.Keys.text(factsKey), "!", "1 "+writer.Value)
+	if s, err := n.Acquire(background(t), writer, Ask{Queue: true}); err != nil || s.First != 0 || s.Ahead != 0 {
+		t.Errorf("%+v, %v", s, err)
+	}
+	mustRefuse(t, n, reader)
 }
 
 // A writer that comes to the front, because the one before it leaves, is told to look: until
@@ -408,7 +441,34 @@ func TestSlotsAreTheSmallestThatAreFree(t *testing.T) {
 	if err := n.Renew(background(t), held[1:2])[0]; !errors.Is(err, locker.ErrLost) {
 		t.Errorf("the renewal of a slot whose lease is over: %v", err)
 	}
+	if err := n.Release(background(t), held[1], 0); !errors.Is(err, locker.ErrLost) {
+		t.Errorf("the release of a slot whose lease is over: %v", err)
+	}
 	mustRefuse(t, n, newShare(t, "a", locker.WithSlots(4)))
+}
+
+// Both are given back before either of those who wait has claimed its own.
+func TestSlotsThatAreReservedTogetherAreClaimedApart(t *testing.T) {
+	srv := testserver.Redis(t)
+	n, m := client(t, srv.Addr())
+	slot := func() *Attempt { return newShare(t, "a", locker.WithSlots(2)) }
+	held, waiters := []*Attempt{slot(), slot()}, []*Attempt{slot(), slot()}
+	for _, a := range held {
+		mustGrant(t, n, a)
+	}
+	for _, a := range waiters {
+		a.TTL = time.Hour
+		mustQueue(t, n, m, a)
+	}
+	mustRelease(t, n, held...)
+	for want, a := range waiters {
+		if s := mustGrant(t, n, a); s.Slot != want {
+			t.Errorf("%+v, want slot %d", s, want)
+		}
+	}
+	if got := end(srv, "a") - serverMicros(srv)/1000; got < (30 * time.Minute).Milliseconds() {
+		t.Errorf("strangers are kept out for %d ms, and the slots are held for an hour", got)
+	}
 }
 
 // How a name is held is forgotten with its last entry, and with the last who waits.
@@ -441,11 +501,11 @@ func TestNameIsHeldInOneWayAtATime(t *testing.T) {
 	}
 	writer := newAttempt(t, "a")
 	mustGrant(t, n, writer)
-	mismatch(newShare(t, "a", locker.WithSlots(3)))
+	mismatch(newShare(t, "a", locker.WithSlots(3)), "held or waited for as a lock that is exclusive")
 	mustRelease(t, n, writer)
 	reader := newReader(t, "a")
 	mustGrant(t, n, reader)
-	mismatch(newShare(t, "a", locker.WithSlots(3)))
+	mismatch(newShare(t, "a", locker.WithSlots(3)), "held or waited for as a lock that is shared")
 	srv.Do("DEL", "a")
 	mismatch(newShare(t, "a", locker.WithSlots(3)))
 	mustRelease(t, n, reader)
@@ -470,6 +530,9 @@ func TestOneHolderIsBrokenByItsNumber(t *testing.T) {
 	if errs := n.Renew(background(t), []*Attempt{a, b, c}); errs[0] != nil || !errors.As(errs[1], &lost) || lost.Reason != locker.Forced || errs[2] != nil {
 		t.Errorf("the renewals: %v", errs)
 	}
+	if err := n.Release(background(t), b, 0); !errors.As(err, &lost) || lost.Reason != locker.Forced {
+		t.Errorf("the release: %v", err)
+	}
 	if broken, err := n.Break(background(t), a.Keys, WithToken(nil)); err != nil || !broken {
 		t.Errorf("%v, %v", broken, err)
 	}
@@ -478,6 +541,10 @@ func TestOneHolderIsBrokenByItsNumber(t *testing.T) {
 	first := mustGrant(t, n, writer).First
 	if broken, err := n.Break(background(t), a.Keys, WithToken([]uint64{first})); err != nil || !broken {
 		t.Errorf("an exclusive holder: %v, %v", broken, err)
+	}
+	srv.Do("SET", "a", "a stranger's")
+	if broken, err := n.Break(background(t), a.Keys, WithToken([]uint64{0})); err != nil || broken {
+		t.Errorf("a stranger, who has no number, is broken by the number 0: %v, %v", broken, err)
 	}
 }
 
@@ -555,6 +622,7 @@ func TestRaisedNumberOfAReaderIsItsOwnAndTheNextGrantExceedsIt(t *testing.T) {
 	if v, err := n.Look(background(t), a.Keys); err != nil || v.Token != high+1 || v.Holders[0].Number != high || v.Holders[1].Number != high+1 {
 		t.Errorf("%+v, %v", v, err)
 	}
+	endsWithItsLease(t, n, srv, a, high+1)
 	if next := mustGrant(t, n, newReader(t, "a")).First; next != high+2 {
 		t.Errorf("number %d after %d", next, uint64(high+1))
 	}
@@ -570,6 +638,15 @@ func TestEntriesOfTheDeadExpire(t *testing.T) {
 	n, m := client(t, srv.Addr())
 	for _, a := range []*Attempt{newReader(t, "readers"), newShare(t, "slots", locker.WithSlots(2))} {
 		mustGrant(t, n, a)
+		for _, key := range []int{endsKey, factsKey} {
+			srv.Do("PEXPIRE", a.Keys.text(key), "20000") // as if it were long ago
+		}
+		mustRenew(t, n, a)
+		for _, key := range []int{endsKey, factsKey} {
+			if left := end(srv, a.Keys.text(key)) - serverMicros(srv)/1000; left < 25_000 {
+				t.Errorf("%s is kept for %d ms, with a lease of %v", a.Keys.text(key), left, a.TTL)
+			}
+		}
 		a.TTL = time.Hour
 		mustRenew(t, n, a)
 		if a.Kind == locker.Shared {

@@ -147,6 +147,34 @@ func TestBreakWhoseAnswerIsLostBreaksOneHolder(t *testing.T) {
 	}
 }
 
+// The lock changes hands between the look and its end: the next holder is looked at. A request that
+// never arrived has broken nobody.
+func TestBreakThatComesTooLateLooksAgain(t *testing.T) {
+	never := []error{nil, io.EOF} // the look is answered
+	for what, c := range map[string]struct {
+		first, next string
+		lost        []error
+	}{
+		"a stranger's changes hands":          {"a stranger's", "another's", nil},
+		"ours changes hands, and it is lost":  {newAttempt(t, "a").Value, "another's", never},
+		"a stranger's stays, and it is lost":  {"a stranger's", "a stranger's", never},
+		"a stranger's changes hands for ours": {"a stranger's", newAttempt(t, "a").Value, nil},
+	} {
+		srv := testserver.Redis(t)
+		n, _ := client(t, srv.Addr())
+		a := newAttempt(t, "a")
+		srv.Do("SET", "a", c.first)
+		if _, err := n.Look(background(t), a.Keys); err != nil { // its script is known
+			t.Fatal(err)
+		}
+		n.rdb.AddHook(&afterScript{keep: true, act: func() { srv.Do("SET", "a", c.next) }})
+		n.rdb.AddHook(&losing{with: c.lost, unsent: true})
+		if broken, err := n.Break(background(t), a.Keys, Anybody); err != nil || !broken || srv.Do("EXISTS", "a") != "0" {
+			t.Errorf("%s: %v, %v, and the key has %q", what, broken, err, srv.Do("GET", "a"))
+		}
+	}
+}
+
 // A withdrawal is sent again where its connection broke, and the first may arrive
 // late: after the value was granted anew, if it is used again.
 func TestWithdrawalThatWasSentTwiceLeavesAValueThatIsNotUsedAgain(t *testing.T) {
