@@ -109,24 +109,25 @@ func withAuth(t *testing.T, addr, pass string) {
 func TestEtcdOverTLSByURL(t *testing.T) {
 	t.Parallel()
 	cert, key := selfSigned(t)
-	addr := behindTLS(t, testserver.Etcd(t, 1).Members[0].Addr(), cert, key)
+	plain := testserver.Etcd(t, 1).Members[0].Addr()
+	addr, strict := behindTLS(t, plain, cert, key, tls.RequestClientCert), behindTLS(t, plain, cert, key, tls.RequireAnyClientCert)
 	works(t, mustOpen(t, "etcds://"+addr+"?skip_verify=true"))
 	works(t, mustOpen(t, "etcds://"+addr+"?cacert="+cert))
-	works(t, mustOpen(t, "etcds://"+addr+"?cacert="+cert+"&cert="+cert+"&key="+key))
+	works(t, mustOpen(t, "etcds://"+strict+"?cacert="+cert+"&cert="+cert+"&key="+key))
 	refused(t, "etcds://"+addr, addr, "certificate")
 	silent(t, "etcd://"+addr, addr)
 }
 
 // behindTLS returns the address of a server that speaks TLS and passes on to addr
 // what it is told.
-func behindTLS(t *testing.T, addr, certFile, keyFile string) string {
+func behindTLS(t *testing.T, addr, certFile, keyFile string, from tls.ClientAuthType) string {
 	t.Helper()
 	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
 	if err != nil {
 		t.Fatal(err)
 	}
 	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{
-		MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, NextProtos: []string{"h2"}, ClientAuth: tls.RequestClientCert,
+		MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, NextProtos: []string{"h2"}, ClientAuth: from,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -109,6 +110,57 @@ func TestNodeThatFailedIsAskedAgainAfterASecond(t *testing.T) {
 	c := &contest{s: &store{quorum: 2}, votes: []vote{{state: idle}, {state: failed}, {state: waiting, look: now.Add(time.Hour)}}}
 	if look := c.majorityLook(); look.Before(now.Add(time.Second)) || look.After(time.Now().Add(time.Second)) {
 		t.Errorf("asked again after %v", look.Sub(now))
+	}
+}
+
+// Of those who are worth asking at some time, a majority is when the second of three is.
+func TestMajorityIsAskedWhenItIsWorthIt(t *testing.T) {
+	now := time.Now()
+	at := func(d time.Duration) vote { return vote{state: waiting, look: now.Add(d)} }
+	c := &contest{s: &store{quorum: 2}, votes: []vote{at(2 * time.Hour), {state: young, look: now.Add(time.Hour)}, at(time.Minute)}}
+	if look := c.majorityLook(); !look.Equal(now.Add(time.Hour)) {
+		t.Errorf("asked after %v, want an hour", look.Sub(now))
+	}
+	c.votes[1], c.votes[2] = vote{state: idle}, vote{state: idle}
+	if look := c.majorityLook(); look.After(time.Now()) {
+		t.Errorf("two are free, and are asked after %v", look.Sub(now))
+	}
+}
+
+// With a majority down a wait would be for the nodes, and not for the lock.
+func TestLookIsFollowedByAWaitIfAMajorityHasAnswered(t *testing.T) {
+	taken, down := NodeOutcome{Taken: true}, NodeOutcome{Err: errSlow}
+	for _, c := range []struct {
+		err  error
+		want bool
+	}{
+		{&QuorumError{Need: 2, Nodes: []NodeOutcome{taken, taken, taken}}, true},
+		{&QuorumError{Need: 2, Nodes: []NodeOutcome{taken, taken, down}}, true},
+		{&QuorumError{Need: 2, Nodes: []NodeOutcome{taken, down, down}}, false},
+		{&QuorumError{Need: 3, Nodes: []NodeOutcome{taken, taken, taken, down}}, true},
+		{&QuorumError{Need: 3, Nodes: []NodeOutcome{taken, taken, down, down}}, false},
+		{fmt.Errorf("redlock: %w", &QuorumError{Need: 2, Nodes: []NodeOutcome{taken, taken, taken}}), true},
+		{locker.ErrClosed, false},
+	} {
+		if got := worthWaiting(c.err); got != c.want {
+			t.Errorf("%v: %v, want %v", c.err, got, c.want)
+		}
+	}
+}
+
+func TestNodeHasAFiftiethOfTheLeaseForAnAnswer(t *testing.T) {
+	for _, c := range []struct{ option, ttl, want, lag time.Duration }{
+		{0, 100 * time.Millisecond, 10 * time.Millisecond, 10 * time.Millisecond},
+		{0, 2 * time.Second, 40 * time.Millisecond, 40 * time.Millisecond},
+		{0, 4 * time.Second, 80 * time.Millisecond, straggling},
+		{0, time.Minute, 100 * time.Millisecond, straggling},
+		{300 * time.Millisecond, time.Second, 300 * time.Millisecond, straggling},
+		{time.Millisecond, time.Minute, time.Millisecond, time.Millisecond},
+	} {
+		n := &node{timeout: c.option}
+		if got, lag := n.timeoutOf(c.ttl), n.lag(c.ttl); got != c.want || lag != c.lag {
+			t.Errorf("a node with the option %v has %v, and is waited for for %v, with a lease of %v: want %v and %v", c.option, got, lag, c.ttl, c.want, c.lag)
+		}
 	}
 }
 

@@ -127,6 +127,53 @@ func TestWaiterIsOneWhomAMajorityKnows(t *testing.T) {
 	}
 }
 
+// Each node has granted the lock at another time, and the last of three too late to count: it has drawn
+// a token of its own.
+func TestLockIsShownAsAMajorityHasIt(t *testing.T) {
+	hold := func(value string, number uint64, left time.Duration, kind locker.Kind) redisnode.View {
+		h := redisnode.Hold{Kind: kind, Value: value, Holder: locker.Holder{Text: "me", Number: number, Slot: -1, TimeLeft: left}}
+		return redisnode.View{Holds: []redisnode.Hold{h}, Info: locker.Info{Token: 9}}
+	}
+	s := &store{quorum: 2}
+	for _, kind := range []locker.Kind{locker.Exclusive, locker.Shared} {
+		views := []redisnode.View{hold("v", 7, 10*time.Second, kind), hold("v", 7, 30*time.Second, kind), hold("v", 9, 20*time.Second, kind)}
+		info := s.merge(views)
+		token := uint64(info.Token)
+		if kind == locker.Shared {
+			token = info.Holders[0].Number
+		}
+		if !info.Held || info.Kind != kind || info.TimeLeft != 20*time.Second || token != 7 {
+			t.Errorf("%+v", info)
+		}
+		if info := s.merge([]redisnode.View{views[0], hold("w", 8, time.Minute, kind), {}}); info.Held || info.TimeLeft != 0 || len(info.Holders) > 0 {
+			t.Errorf("no two nodes have the same holder, and it is shown as %+v", info)
+		}
+	}
+}
+
+func TestNodesThatHaveNotAnsweredAreWaitedForWhereTheyMatter(t *testing.T) {
+	hold := func(value string, number uint64) redisnode.View {
+		return redisnode.View{Holds: []redisnode.Hold{{Value: value, Holder: locker.Holder{Number: number}}}}
+	}
+	s := &store{quorum: 3, nodes: make([]*node, 5)}
+	for _, c := range []struct {
+		views []redisnode.View
+		want  bool
+	}{
+		{[]redisnode.View{{}, {}, {}}, true},
+		{[]redisnode.View{hold("v", 7), hold("v", 7), hold("v", 7)}, true},
+		{[]redisnode.View{hold("v", 7), hold("v", 7), hold("v", 8)}, false}, // two more may have 8
+		{[]redisnode.View{hold("v", 7), {}, {}}, false},
+		{[]redisnode.View{hold("v", 7), {}, {}, {}}, true},
+		{[]redisnode.View{hold("v", 7), hold("w", 8), {}}, false},
+		{[]redisnode.View{hold("v", 7), hold("w", 8), {}, {}, {}}, true},
+	} {
+		if got := s.decided(c.views); got != c.want {
+			t.Errorf("%+v: %v, want %v", c.views, got, c.want)
+		}
+	}
+}
+
 // A batch of renewals has readers and a writer. One reader was broken, one has a minority.
 func TestRenewalsOfReadersAndWritersAreDecidedOneByOne(t *testing.T) {
 	s, servers := threeNodes(t)

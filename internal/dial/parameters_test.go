@@ -2,6 +2,7 @@ package dial
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -61,6 +62,38 @@ func clients(b Backend) []redis.UniversalClient {
 		return r.Nodes
 	}
 	return []redis.UniversalClient{b.(*Redis).Client}
+}
+
+// One that is down is not the Cluster's.
+func TestEveryHostReachesTheClientOfACluster(t *testing.T) {
+	rdb := made(t, "redis-cluster://127.0.0.1:1,127.0.0.1:2").(*Redis).Client.(*redis.ClusterClient)
+	if got := rdb.Options().Addrs; !slices.Equal(got, []string{"127.0.0.1:1", "127.0.0.1:2"}) {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestParametersOfRedisAreTakenUpToTheirLimits(t *testing.T) {
+	for name, c := range map[string]struct{ good, bad []string }{
+		"max_retries":       {[]string{"-1", "1", "100"}, []string{"", "x", "-2", "0", "101"}},
+		"pool_fifo":         {[]string{"true", "false", "1", "0"}, []string{"", "yes"}},
+		"min_retry_backoff": {[]string{"0", "8ms", "1", "86400", "24h"}, []string{"", "x", "-1", "-1s", "86401", "25h"}},
+		"dial_timeout":      {[]string{"1ms", "1", "86400", "24h"}, []string{"", "x", "0", "-1", "999us", "86401", "25h"}},
+		"pool_size":         {[]string{"1", "65535"}, []string{"", "x", "0", "65536"}},
+		"min_idle_conns":    {[]string{"0", "65535"}, []string{"", "x", "-1", "65536"}},
+		"protocol":          {[]string{"2", "3"}, []string{"", "1", "4"}},
+	} {
+		takes := redisParameters[name]
+		for _, text := range c.good {
+			if !takes.ok(text) {
+				t.Errorf("%s=%s is refused, and it takes %s", name, text, takes.is)
+			}
+		}
+		for _, text := range c.bad {
+			if takes.ok(text) {
+				t.Errorf("%s=%s is taken, and it takes %s", name, text, takes.is)
+			}
+		}
+	}
 }
 
 func TestOurParametersReachTheLockersOnRedis(t *testing.T) {
