@@ -197,8 +197,12 @@ func TestErrorsOfTheStoreAreNoVerdict(t *testing.T) {
 	t.Parallel()
 	pool, _ := connect(t)
 	err := pgfence.New(pool).Check(soon(t), "zero \x00 byte", 1)
-	if err == nil || errors.Is(err, fencing.ErrStale) {
+	if err == nil || errors.Is(err, fencing.ErrStale) || strings.Contains(err.Error(), "apply Schema") {
 		t.Errorf("a resource that the store cannot name: %v", err)
+	}
+	apply(t, pool, `INSERT INTO lockstile_fence VALUES ('by hand', 1::numeric(20) * 2 ^ 64, 0)`)
+	if err := pgfence.New(pool).Check(soon(t), "by hand", 1); err == nil || errors.Is(err, fencing.ErrStale) {
+		t.Errorf("a row that holds no token: %v", err)
 	}
 	enough := errors.New("enough")
 	ctx, cancel := context.WithCancelCause(context.Background())
@@ -214,7 +218,7 @@ func TestMissingTableSaysWhatToDo(t *testing.T) {
 	apply(t, pool, `DROP TABLE lockstile_fence`)
 	for name, guard := range map[string]*pgfence.Guard{"pgx": pgfence.New(pool), "sql": pgfence.NewSQL(db)} {
 		for _, err := range []error{guard.Check(soon(t), "r", 1), guard.CheckShared(soon(t), "r", 1)} {
-			if err == nil || !strings.Contains(err.Error(), "apply Schema of package pgfence") {
+			if err == nil || !strings.Contains(err.Error(), "apply Schema of package pgfence") || strings.Contains(err.Error(), "%!") {
 				t.Errorf("%s: %v", name, err)
 			}
 		}

@@ -236,6 +236,37 @@ func TestNodesAreMadeWithTheACL(t *testing.T) {
 	}
 }
 
+// Goal: what the servers say of the guard's own nodes is what the caller hears, and is no
+// verdict. Method: a base that may not be made, a node that may not be written, and a
+// connection that is closed.
+func TestErrorsOfTheStoreAreNoVerdict(t *testing.T) {
+	t.Parallel()
+	g, conn, ctx := setUp(t, zkfence.Options{Base: "/app/fences"})
+	for _, node := range []struct{ path, data string }{{"/app", ""}, {zkfence.DefaultBase, ""}, {zkfence.DefaultBase + "/k", "1"}} {
+		acl := zk.WorldACL(zk.PermRead)
+		if node.path == zkfence.DefaultBase {
+			acl = zk.WorldACL(zk.PermAll)
+		}
+		if _, err := conn.Create(node.path, []byte(node.data), zk.FlagPersistent, acl); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := g.Check(ctx, "k", 2); !errors.Is(err, zk.ErrNoAuth) {
+		t.Errorf("a base that may not be made: %v", err)
+	}
+	g, err := zkfence.NewGuard(conn, zkfence.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Check(ctx, "k", 2); !errors.Is(err, zk.ErrNoAuth) {
+		t.Errorf("a node that may not be written: %v", err)
+	}
+	conn.Close()
+	if err := g.Check(ctx, "k", 2); !errors.Is(err, zk.ErrClosing) && !errors.Is(err, zk.ErrConnectionClosed) {
+		t.Errorf("a connection that is closed: %v", err)
+	}
+}
+
 func TestOptionsAreChecked(t *testing.T) {
 	t.Parallel()
 	if _, err := zkfence.NewGuard(nil, zkfence.Options{}); err == nil {
