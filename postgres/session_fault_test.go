@@ -162,6 +162,26 @@ func TestRowOfADeadConnectionThatIsStuckKeepsNobodyOut(t *testing.T) {
 	}
 }
 
+// Goal: what an earlier process of the server left keeps nobody from locking, though a
+// connection has its number now, and goes alone. Method: a hook writes such rows before the
+// connection is ours, of a name with the same advisory key.
+func TestRowsOfAnEarlierProcessOfTheSameNumberMeanNothing(t *testing.T) {
+	url := database(t)
+	b, admin := newSession(t, url), connect(t, url)
+	a := opened(t, "/sessions", hooked(t, url, `INSERT INTO lockstile_session (key, name, pid, token, holder, ttl)
+		VALUES (hashtextextended('a', 0), 'another', pg_backend_pid(), pg_backend_pid(), '', 1000)`))
+	held, err := a.TryLock(soon(t), "a", locker.WithShared(), locker.WithTTL(long))
+	if err != nil {
+		t.Fatal(err)
+	}
+	exec(t, admin, `INSERT INTO lockstile_session (key, name, pid, token, holder, ttl) VALUES (hashtextextended('a', 0), 'a', 0, 1, 'dead', 1000)`)
+	unlock(t, lock(t, b, "b")) // its connection clears away what the dead have left
+	if info, err := b.Inspect(soon(t), "a"); err != nil || len(info.Holders) != 1 || info.Holders[0].Number != uint64(held.SharedToken()) {
+		t.Errorf("beside a dead reader's row, these are shown to have the lock: %+v, %v", info.Holders, err)
+	}
+	unlock(t, held)
+}
+
 // hooked is a pool with a hook that every connection goes through.
 func hooked(t *testing.T, url, sql string) *pgxpool.Pool {
 	t.Helper()

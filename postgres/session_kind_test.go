@@ -24,11 +24,14 @@ func TestReadersOnOneConnectionGiveTheirLockBackTogether(t *testing.T) {
 		if _, err := l.TryLock(soon(t), "a"); !errors.Is(err, locker.ErrTaken) {
 			t.Errorf("TryLock by a writer of the same process: %v", err)
 		}
-		for _, i := range order {
+		for n, i := range order {
 			if query[bool](t, admin, others) {
 				t.Fatal("psql got a lock that is shared")
 			}
 			unlock(t, held[i])
+			if info, err := l.Inspect(soon(t), "a"); err != nil || len(info.Holders) != len(order)-n-1 {
+				t.Errorf("after %d of %d have given it back, these are shown to have it: %+v, %v", n+1, len(order), info.Holders, err)
+			}
 		}
 		if !query[bool](t, admin, others) {
 			t.Error("psql did not get a lock that all have given back")
@@ -61,8 +64,12 @@ func TestWriterWaitsForReadersOfItsOwnProcess(t *testing.T) {
 				t.Fatalf("it was granted beside another: %v", served.Name())
 			default:
 			}
-			if info, err := l.Inspect(soon(t), "a"); err != nil || info.Waiters != 1 {
+			info, err := l.Inspect(soon(t), "a")
+			if err != nil || info.Waiters != 1 {
 				return fmt.Sprintf("%d wait, %v", info.Waiters, err)
+			}
+			if shared := held.Token() == 0; shared != (info.Kind == locker.Shared && len(info.Holders) == 1) {
+				t.Fatalf("beside a waiter the holder is shown as %+v", info)
 			}
 			return ""
 		})
@@ -76,6 +83,26 @@ func TestWriterWaitsForReadersOfItsOwnProcess(t *testing.T) {
 		l = other // for within one process a reader waits for a writer in memory
 	}
 	unlock(t, held)
+}
+
+// Goal: a waiter whose statement an administrator cancels waits on, and leaves no turn behind,
+// which would keep all later ones out.
+func TestWaiterThatAnAdministratorCancelsKeepsNobodyOut(t *testing.T) {
+	url := database(t)
+	a, b, admin := newSession(t, url), newSession(t, url), connect(t, url)
+	for kind, opts := range map[string][]locker.Option{"exclusive": nil, "shared": {locker.WithShared()}} {
+		held := lock(t, a, "a", locker.WithTTL(long))
+		got := waits(t, b, "a", opts...)
+		queued(t, a, "a", 1)
+		exec(t, admin, `SELECT pg_cancel_backend($1)`, query[int](t, admin, waitingPid))
+		unlock(t, held)
+		if err := <-got; err != nil {
+			t.Errorf("%s: %v", kind, err)
+		}
+		if !query[bool](t, admin, `SELECT pg_try_advisory_lock(hashtextextended('a', 1)) AND pg_advisory_unlock(hashtextextended('a', 1))`) {
+			t.Errorf("%s: its turn is still taken", kind)
+		}
+	}
 }
 
 // Goal: a reader does not come before a writer that waits, where its process reads already,

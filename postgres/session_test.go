@@ -66,6 +66,23 @@ func TestSessionLocksExcludeAdvisoryLocksTakenByHand(t *testing.T) {
 	}
 }
 
+// Goal: a lock of the same name in another database of the server is another lock, which is
+// not shown and not broken. The server's table of locks has both.
+func TestSessionLocksOfAnotherDatabaseAreNoneOfOurs(t *testing.T) {
+	held := lock(t, newSession(t, database(t)), "a", locker.WithTTL(long))
+	l := newSession(t, database(t))
+	if info, err := l.Inspect(soon(t), "a"); err != nil || info.Held {
+		t.Errorf("Inspect: %+v, %v", info, err)
+	}
+	if broken, err := l.Break(soon(t), "a"); broken || err != nil {
+		t.Errorf("Break: %v, %v", broken, err)
+	}
+	if err := held.Renew(soon(t)); err != nil {
+		t.Errorf("Renew: %v", err)
+	}
+	unlock(t, held)
+}
+
 // Goal: the server counts the locks of a connection together, so what is given
 // back late must not be the next goroutine's. Method: hold after hold runs into
 // its maximum, and is released behind its holder's back while the next begins.
@@ -126,7 +143,7 @@ func handOver(t *testing.T, a, b lockerUnderTest) {
 	}
 	got := make(chan *locker.Lock, 1)
 	go func() {
-		second, err := b.Lock(soon(t), "a")
+		second, err := b.Lock(soon(t), "a", locker.WithHolder("the second"))
 		if err != nil {
 			t.Errorf("Lock: %v", err)
 		}
@@ -143,6 +160,9 @@ func handOver(t *testing.T, a, b lockerUnderTest) {
 	}
 	if second.Token() <= held.Token() {
 		t.Errorf("token %d follows %d", second.Token(), held.Token())
+	}
+	if info, err := a.Inspect(soon(t), "a"); err != nil || info.Holder != "the second" || info.Token != second.Token() {
+		t.Errorf("Inspect: %+v, %v", info, err)
 	}
 	unlock(t, second)
 }
@@ -403,6 +423,9 @@ func TestRowsOfSessionLocksDecideNothing(t *testing.T) {
 	held := lock(t, a, "a")
 	exec(t, admin, `TRUNCATE lockstile_session`)
 	exec(t, admin, `INSERT INTO lockstile_session (key, name, pid, token, holder, ttl) VALUES (hashtextextended('b', 0), 'b', 0, 1 << 40, 'nobody', 1000)`)
+	if infos, err := a.List(soon(t), ""); err != nil || len(infos) != 0 {
+		t.Errorf("List of what has no row, or no connection: %+v, %v", infos, err)
+	}
 	b := newSession(t, url)
 	if _, err := b.TryLock(soon(t), "a"); !errors.Is(err, locker.ErrTaken) {
 		t.Errorf("TryLock of a held lock without a row: %v", err)
