@@ -67,12 +67,18 @@ func TestProgramThatIsNewerThanTheSchemaRaisesIt(t *testing.T) {
 	l := newLocker(t, url, postgres.Options{})
 	held := lock(t, l, "a")
 	otherVersion(t, url, "0")
-	exec(t, connect(t, url), `CREATE FUNCTION lockstile_enter(_name text) RETURNS integer LANGUAGE sql AS 'SELECT 1'`) // it returned something else
+	admin := connect(t, url)
+	exec(t, admin, `CREATE FUNCTION lockstile_enter(_name text) RETURNS integer LANGUAGE sql AS 'SELECT 1'`) // it returned something else
+	exec(t, admin, `CREATE SCHEMA another; CREATE FUNCTION another.lockstile_enter() RETURNS integer LANGUAGE sql AS 'SELECT 1';
+		CREATE FUNCTION of_the_application() RETURNS integer LANGUAGE sql AS 'SELECT 1'`)
 	if err := tried(t, l, "b"); err == nil || !strings.Contains(err.Error(), "version 0") || !strings.Contains(err.Error(), "EnsureSchema") {
 		t.Errorf("TryLock before the schema was raised: %v", err)
 	}
 	if err := l.EnsureSchema(soon(t)); err != nil {
 		t.Fatal(err)
+	}
+	if query[int](t, admin, `SELECT another.lockstile_enter() + of_the_application()`) != 2 {
+		t.Error("it is without a function that is not the schema's")
 	}
 	if err := held.Renew(soon(t)); err != nil {
 		t.Errorf("Renew after the schema was raised: %v", err)
@@ -83,9 +89,15 @@ func TestProgramThatIsNewerThanTheSchemaRaisesIt(t *testing.T) {
 	unlock(t, held)
 }
 
-// Goal: what was held or waited for when the schema was raised from version 2, in which a
-// lock had one holder, is still there. Method: its tables, and a lock and a waiter in them.
-func TestLocksOfVersionTwoStayWhenTheSchemaIsRaised(t *testing.T) {
+// Goal: what was held or waited for when the schema was raised from version 1 or 2, in which a
+// lock had one holder, is still there. Method: their tables, and a lock and a waiter in them.
+func TestLocksOfEarlierVersionsStayWhenTheSchemaIsRaised(t *testing.T) {
+	for _, version := range []string{"1", "2"} {
+		t.Run(version, func(t *testing.T) { locksOfAnEarlierVersionStay(t, version) })
+	}
+}
+
+func locksOfAnEarlierVersionStay(t *testing.T, version string) {
 	url := database(t)
 	admin := connect(t, url)
 	exec(t, admin, `
@@ -96,7 +108,7 @@ func TestLocksOfVersionTwoStayWhenTheSchemaIsRaised(t *testing.T) {
 			channel text NOT NULL, patient timestamptz NOT NULL, PRIMARY KEY (name, ticket, value));
 		CREATE UNLOGGED TABLE lockstile_session (key bigint PRIMARY KEY, name text COLLATE "C" NOT NULL, pid integer NOT NULL,
 			token bigint NOT NULL, holder text NOT NULL, ttl bigint NOT NULL) WITH (fillfactor = 50);
-		CREATE FUNCTION lockstile_version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 2';
+		CREATE FUNCTION lockstile_version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT `+version+`';
 		CREATE FUNCTION lockstile_enter(_name text) RETURNS boolean LANGUAGE sql AS 'SELECT true';
 		INSERT INTO lockstile_lease VALUES ('a', 'x', false, nextval('lockstile_token') * 1024, 'somebody', now() + interval '1 hour');
 		INSERT INTO lockstile_queue VALUES ('a', 1, 'waits', '', now() + interval '1 hour')`)
