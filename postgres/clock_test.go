@@ -7,10 +7,11 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/lockstile/locker/internal/mailbox"
 	"github.com/lockstile/locker/postgres"
 )
 
-// Goal: a lease lasts for its TTL, however it began. The holder's allowance for the
+// Goal: a lease lasts for its TTL, and no longer, however it began. The holder's allowance for the
 // store is 2 ms: what a function takes from it, no test with a network can see.
 // Method: in one statement with what begins the lease, the clock is read before, so a
 // lease that is short ends before the reading and the TTL, and one that is not never
@@ -22,6 +23,7 @@ func TestLeasesLastForTheirWholeTTL(t *testing.T) {
 	const waits = held + `PERFORM lockstile_acquire_3('a', 'mine', 30000, '', true, '', 60000, 0, false);`
 	for how, steps := range map[string]struct{ before, begin string }{
 		"free":        {"", acquireMine},
+		"shared":      {"", `PERFORM lockstile_acquire_3('a', 'mine', 30000, '', false, '', 0, 0, false, -1);`},
 		"expired":     {held + `UPDATE lockstile_lease SET expires = clock_timestamp();`, acquireMine},
 		"reserved":    {waits + `PERFORM lockstile_release_3('a', 'other', false, 0, 0);`, acquireMine},
 		"left behind": {waits + `DELETE FROM lockstile_lease;`, acquireMine},
@@ -37,10 +39,27 @@ BEGIN
   _before := clock_timestamp();
   `+steps.begin+`
   SELECT l.expires - _before INTO _lasts FROM lockstile_lease l WHERE l.name = 'a' AND l.value = 'mine' AND NOT l.reserved;
-  IF _lasts IS NULL OR _lasts < interval '30 seconds' THEN
+  IF _lasts IS NULL OR _lasts < interval '30 seconds' OR _lasts > interval '30 seconds' + (clock_timestamp() - _before) THEN
     RAISE EXCEPTION 'of 30 s, it lasts for %', _lasts;
   END IF;`)
 	}
+}
+
+// Goal: a free lock is reserved for a waiter for as long as that has to claim it, and for no
+// longer: a dead one holds the others up for so long.
+func TestLockIsReservedForTheTimeToClaimIt(t *testing.T) {
+	t.Parallel()
+	repeatedly(t, emptySchema(t), "a reservation", `
+DECLARE _before timestamptz; _lasts interval;
+BEGIN
+  PERFORM lockstile_acquire_3('a', 'other', 60000, '', false, '', 0, 0, false);
+  PERFORM lockstile_acquire_3('a', 'mine', 30000, '', true, '', 60000, 0, false);
+  _before := clock_timestamp();
+  PERFORM lockstile_release_3('a', 'other', false, 0, 0);
+  SELECT l.expires - _before INTO _lasts FROM lockstile_lease l WHERE l.value = 'mine' AND l.reserved;
+  IF _lasts IS NULL OR _lasts < '`+mailbox.ClaimTime.String()+`' OR _lasts > '`+mailbox.ClaimTime.String()+`' + (clock_timestamp() - _before) THEN
+    RAISE EXCEPTION 'it lasts for %', _lasts;
+  END IF;`)
 }
 
 const acquireMine = `PERFORM lockstile_acquire_3('a', 'mine', 30000, '', false, '', 0, 0, false);`

@@ -56,6 +56,12 @@ func TestSessionsInAnotherEncodingAreRefused(t *testing.T) {
 		if err == nil || errors.Is(err, locker.ErrTaken) || !strings.Contains(err.Error(), "client_encoding") {
 			t.Errorf("TryLock in a session whose encoding is LATIN1: %v", err)
 		}
+		c := opened(t, t.Name(), connect(t, url+"&client_encoding=SQL_ASCII")) // in which the bytes are taken as they are
+		held := lock(t, c, "ü")
+		if err := tried(t, opened(t, t.Name(), connect(t, url)), "ü"); !errors.Is(err, locker.ErrTaken) {
+			t.Errorf("TryLock of what a session without an encoding holds: %v", err)
+		}
+		unlock(t, held)
 	})
 	url := database(t)
 	newSession(t, url)

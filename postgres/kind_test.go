@@ -110,9 +110,8 @@ func TestEachKindLeavesRoomForWhatGoesWithItAlone(t *testing.T) {
 		return token
 	}
 	first := ask("slot 0", 2, 1, 0)
-	ask("slot 1", 2, 1, 1)
-	if again := ask("slot 0", 2, 1, 0); again != first {
-		t.Errorf("token %d became %d when it was asked for again", first, again)
+	if second, again := ask("slot 1", 2, 1, 1), ask("slot 1", 2, 1, 1); again != second {
+		t.Errorf("token %d became %d when it was asked for again", second, again)
 	}
 	ask("none", 2, taken, 0)
 	ask("another n", 3, mismatch, 2)
@@ -124,10 +123,10 @@ func TestEachKindLeavesRoomForWhatGoesWithItAlone(t *testing.T) {
 	}
 	a.free("slot 1", false)
 	a.free("again 0", false)
-	first = ask("reader 1", -1, 1, 0)
-	ask("reader 2", -1, 1, 0)
+	ask("reader 1", -1, 1, 0)
+	first = ask("reader 2", -1, 1, 0)
 	exec(t, admin, `UPDATE lockstile_lease SET expires = clock_timestamp() + interval '60 s'`)
-	if again := ask("reader 1", -1, 1, 0); again != first {
+	if again := ask("reader 2", -1, 1, 0); again != first {
 		t.Errorf("number %d became %d when it was asked for again", first, again)
 	}
 	if n := query[int](t, admin, `SELECT count(*)::int FROM lockstile_lease WHERE expires > clock_timestamp() + interval '100 s'`); n != 1 {
@@ -255,11 +254,15 @@ func TestWaiterLooksWhenTheFirstOfSeveralLeasesEnds(t *testing.T) {
 		a.free(value, true)
 	}
 	a.ask("reads", -1, false)
+	a.ask("dead", -1, false)
+	exec(t, admin, `UPDATE lockstile_lease SET expires = clock_timestamp() WHERE value = 'dead'`)
 	if left, _ := looks("writer", 0); left > 5000 || left < 1000 {
 		t.Errorf("a writer behind a reader looks in %d ms, and is dead 10 s after it should have looked", left)
 	}
-	if left, ahead := looks("reader", -1); left != 0 || ahead != 1 {
-		t.Errorf("a reader behind a writer that may be dead looks in %d ms, and %d are before it", left, ahead)
+	for range 2 {
+		if left, ahead := looks("reader", -1); left != 0 || ahead != 1 {
+			t.Errorf("a reader behind a writer that may be dead looks in %d ms, and %d are before it", left, ahead)
+		}
 	}
 	query[int64](t, admin, `SELECT (lockstile_acquire_3('a', 'writer', 600000, '', true, 'a channel', 600000, -1, false, 0))._token`)
 	left := query[time.Duration](t, admin, `SELECT (extract(epoch FROM patient - clock_timestamp()) * 1e9)::bigint FROM lockstile_queue WHERE value = 'writer'`)
@@ -345,8 +348,14 @@ func TestListShowsAllHoldersOfAName(t *testing.T) {
 			t.Fatalf("List: %+v, %v", infos, err)
 		}
 		got := ""
-		for _, h := range infos[0].Holders {
-			got += h.Text
+		inspected, err := b.Inspect(soon(t), "it's b")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, h := range infos[0].Holders {
+			if got += h.Text; len(inspected.Holders) != len(held)-1 || inspected.Holders[i].Text != h.Text {
+				t.Errorf("Inspect shows %+v, and List %+v", inspected.Holders, infos[0].Holders)
+			}
 		}
 		if infos[0].Name != "it's b" || infos[0].Kind != locker.Shared || got != "012" || uint64(infos[0].Token) != uint64(held[2].SharedToken()) {
 			t.Errorf("%+v", infos[0])
@@ -367,6 +376,34 @@ func TestListShowsAllHoldersOfAName(t *testing.T) {
 			unlock(t, l)
 		}
 	})
+}
+
+// Goal: holders are shown in the order of their numbers, and names in theirs, whatever the order
+// in which the database has them.
+func TestLeasesAreShownInTheOrderOfNamesAndNumbers(t *testing.T) {
+	url := database(t)
+	l := newLocker(t, url, postgres.Options{})
+	exec(t, connect(t, url), `INSERT INTO lockstile_lease SELECT to_char(i / 3, 'FM00'), to_char(100 - i, 'FM000'), false, i, '', now() + interval '1 hour', -1
+		FROM generate_series(29, 0, -1) i`)
+	infos, err := l.List(soon(t), "")
+	if err != nil || len(infos) != 10 {
+		t.Fatalf("%d names, %v", len(infos), err)
+	}
+	for n, listed := range infos {
+		inspected, err := l.Inspect(soon(t), fmt.Sprintf("%02d", n))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, info := range []locker.Info{listed, inspected} {
+			got := ""
+			for _, h := range info.Holders {
+				got += fmt.Sprint(" ", h.Number)
+			}
+			if want := fmt.Sprintf(" %d %d %d", 3*n, 3*n+1, 3*n+2); info.Name != fmt.Sprintf("%02d", n) || got != want {
+				t.Errorf("name %d is shown as %q with the numbers%s, want%s", n, info.Name, got, want)
+			}
+		}
+	}
 }
 
 // A database whose function answers with no row, as another program's of the same name may, made

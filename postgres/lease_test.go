@@ -46,6 +46,25 @@ func TestLeaseThatEndedInTheStoreIsNotRenewed(t *testing.T) {
 	}
 }
 
+// Goal: of locks that are renewed together each lasts for its own TTL, and what others have
+// under the same names is left alone. Method: the statement itself.
+func TestRenewalGivesEachLockItsOwnTTLAndOthersNothing(t *testing.T) {
+	url := database(t)
+	newLocker(t, url, postgres.Options{})
+	admin := connect(t, url)
+	exec(t, admin, `INSERT INTO lockstile_lease SELECT name, value, false, 1024, '', clock_timestamp() + interval '1 hour', -1
+		FROM unnest(ARRAY['a', 'b'], ARRAY['long', 'short']) mine(name, value) UNION ALL
+		VALUES ('a', 'another', false, 2048, '', now() + interval '1 hour', -1)`)
+	exec(t, admin, `SELECT lockstile_renew_3(ARRAY['a', 'b'], ARRAY['long', 'short'], ARRAY[36000000, 60000], false)`)
+	for value, want := range map[string]string{"long": "2 h and 10 h", "short": "0 and 60 s", "another": "50 min and 1 h"} {
+		from, to, _ := strings.Cut(want, " and ")
+		if !query[bool](t, admin, `SELECT expires BETWEEN clock_timestamp() + $2::text::interval AND clock_timestamp() + $3::text::interval
+			FROM lockstile_lease WHERE value = $1`, value, from, to) {
+			t.Errorf("what is left of the lease %q is not between %s", value, want)
+		}
+	}
+}
+
 // Goal: a request that arrives twice is granted once.
 func TestSecondRequestOfTheHolderIsAnsweredWithTheSameToken(t *testing.T) {
 	url := database(t)
@@ -89,16 +108,22 @@ func TestHolderHearsThatItsLockWasBrokenHoweverLateItAsks(t *testing.T) {
 	}
 }
 
-// Goal: nobody is said to have had what nobody had. Method: a lease that has ended, and a
-// lock that is reserved for a waiter, which has no token yet.
-func TestBreakOfWhatNobodyHoldsSaysSo(t *testing.T) {
+// Goal: nobody is said to have, or to have had, what nobody had. Method: a lease that has
+// ended, and a lock that is reserved for a waiter, which has no token yet.
+func TestWhatNobodyHoldsIsNotShownAndNotBroken(t *testing.T) {
 	url := database(t)
 	l, admin := newLocker(t, url, postgres.Options{}), connect(t, url)
 	exec(t, admin, `INSERT INTO lockstile_lease VALUES ('ended', 'x', false, 7, '', clock_timestamp()), ('reserved', 'y', true, 0, '', now() + interval '1 hour')`)
 	for name, token := range map[string]uint64{"ended": 7, "reserved": 0} {
+		if info, err := l.Inspect(soon(t), name); err != nil || info.Held {
+			t.Errorf("Inspect of what is %s: %+v, %v", name, info, err)
+		}
 		if broken, err := l.Break(soon(t), name, token); broken || err != nil {
 			t.Errorf("Break of what is %s: %v, %v", name, broken, err)
 		}
+	}
+	if infos, err := l.List(soon(t), ""); err != nil || len(infos) != 0 {
+		t.Errorf("List: %+v, %v", infos, err)
 	}
 	if n := query[int](t, admin, `SELECT count(*)::int FROM lockstile_lease WHERE reserved`); n != 1 {
 		t.Error("the reservation of a waiter is gone")
@@ -147,9 +172,15 @@ func TestTakeoverWaitsForARenewalUnderWay(t *testing.T) {
 // Goal: a release is one step with what it finds: nobody queues up between its
 // look and its end. Method: a transaction by hand deals with the name.
 func TestReleaseWaitsForWhoeverDealsWithTheName(t *testing.T) {
+	for kind, opts := range map[string][]locker.Option{"exclusive": nil, "shared": {locker.WithShared()}} {
+		t.Run(kind, func(t *testing.T) { releaseWaits(t, opts...) })
+	}
+}
+
+func releaseWaits(t *testing.T, opts ...locker.Option) {
 	url := database(t)
 	admin := connect(t, url)
-	held := lock(t, newLocker(t, url, postgres.Options{}), "a", locker.WithTTL(long))
+	held := lock(t, newLocker(t, url, postgres.Options{}), "a", append(opts, locker.WithTTL(long))...)
 	tx, err := admin.Begin(soon(t))
 	if err != nil {
 		t.Fatal(err)
@@ -187,7 +218,9 @@ func TestSweepSparesWhatWasWithdrawnForAsLongAsItMayArrive(t *testing.T) {
 	admin := connect(t, url)
 	held := lock(t, newLocker(t, url, postgres.Options{}), "taken")
 	for _, refuse := range []int{1, 60000, 1} { // the longest counts
-		exec(t, admin, `SELECT lockstile_release_3('a', 'late', true, $1, 0)`, refuse)
+		if code := query[int](t, admin, `SELECT lockstile_release_3('a', 'late', true, $1, 0)`, refuse); code != -1 {
+			t.Errorf("the withdrawal of what was not granted is answered with %d", code)
+		}
 	}
 	exec(t, admin, `SELECT pg_sleep(0.01)`) // by the server's clock the shorter ones are over
 	exec(t, admin, `SELECT lockstile_sweep_3()`)
@@ -208,45 +241,50 @@ func TestSweepSparesWhatWasWithdrawnForAsLongAsItMayArrive(t *testing.T) {
 // a moment ago, a waiter and a mark that are wanted.
 func TestSweepGoesOnUntilNothingIsLeft(t *testing.T) {
 	url := database(t)
-	newLocker(t, url, postgres.Options{})
-	admin := connect(t, url)
-	exec(t, admin, `INSERT INTO lockstile_lease SELECT 'dead ' || i, 'x', false, i, '', clock_timestamp() - interval '2 minutes' FROM generate_series(1, 250) i`)
-	exec(t, admin, `INSERT INTO lockstile_lease VALUES ('ended', 'x', false, 1, '', clock_timestamp())`)
-	exec(t, admin, `INSERT INTO lockstile_queue SELECT 'dead', i, 'x', '', clock_timestamp() - interval '1 second' FROM generate_series(1, 2500) i`)
-	exec(t, admin, `INSERT INTO lockstile_queue VALUES ('live', 1, 'x', '', clock_timestamp() + interval '1 hour')`)
-	exec(t, admin, `INSERT INTO lockstile_mark SELECT 'dead ' || i, false, clock_timestamp() - interval '1 second' FROM generate_series(1, 2500) i`)
-	exec(t, admin, `INSERT INTO lockstile_mark VALUES ('live', false, clock_timestamp() + interval '1 hour')`)
 	l := newLocker(t, url, postgres.Options{})
+	admin := connect(t, url)
+	exec(t, admin, `INSERT INTO lockstile_lease VALUES ('ended', 'x', false, 1, '', clock_timestamp())`)
+	exec(t, admin, `INSERT INTO lockstile_queue VALUES ('live', 1, 'x', '', clock_timestamp() + interval '1 hour')`)
+	exec(t, admin, `INSERT INTO lockstile_mark VALUES ('live', false, clock_timestamp() + interval '1 hour')`)
 	held := lock(t, l, "held")
-	clean := func() string {
-		rows := query[string](t, admin, `SELECT (SELECT count(*) FROM lockstile_lease) || ' leases, ' || (SELECT count(*) FROM lockstile_queue)
-			|| ' waiters, ' || (SELECT count(*) FROM lockstile_mark) || ' marks'`)
-		if rows != "2 leases, 1 waiters, 1 marks" {
-			return rows
-		}
-		return ""
+	for _, left := range []string{
+		`lockstile_lease SELECT 'dead ' || i, 'x', false, i, '', clock_timestamp() - interval '2 minutes' FROM generate_series(1, 250) i`,
+		`lockstile_queue SELECT 'dead', i, 'x', '', clock_timestamp() - interval '1 second' FROM generate_series(1, 2500) i`,
+		`lockstile_mark SELECT 'dead ' || i, false, clock_timestamp() - interval '1 second' FROM generate_series(1, 2500) i`,
+	} {
+		exec(t, admin, `INSERT INTO `+left)
+		postgres.SweepDue(l)
+		unlock(t, lock(t, l, "another"))
+		eventually(t, func() string {
+			rows := query[string](t, admin, `SELECT (SELECT count(*) FROM lockstile_lease) || ' leases, ' || (SELECT count(*) FROM lockstile_queue)
+				|| ' waiters, ' || (SELECT count(*) FROM lockstile_mark) || ' marks'`)
+			if rows != "2 leases, 1 waiters, 1 marks" {
+				return rows
+			}
+			return ""
+		})
 	}
-	eventually(t, clean)
-	exec(t, admin, `INSERT INTO lockstile_mark VALUES ('later', false, clock_timestamp() - interval '1 second')`)
-	postgres.SweepDue(l)
-	unlock(t, lock(t, l, "another"))
-	eventually(t, clean)
 	unlock(t, held)
 }
 
 // Goal: clearing away what the dead have left waits for nobody, for it may have the only
-// connection of a pool meanwhile. Method: each name has two dead readers, and a transaction by
-// hand locks the row of one of them, as another process that clears away does.
+// connection of a pool meanwhile, and takes no row from under a transaction that deals with
+// the name. Method: each name has two dead readers. A transaction by hand locks the row of
+// one of them, as another process that clears away does, and deals with another name.
 func TestSweepWaitsForNoRowThatIsStuck(t *testing.T) {
 	url := database(t)
 	newLocker(t, url, postgres.Options{})
 	admin := connect(t, url+"&lock_timeout=5000")
 	exec(t, admin, `INSERT INTO lockstile_lease SELECT 'dead ' || i, value, false, i, '', clock_timestamp() - interval '2 minutes', -1
-		FROM generate_series(1, 3) i, unnest(ARRAY['x', 'y']) value`)
+		FROM generate_series(1, 4) i, unnest(ARRAY['x', 'y']) value`)
 	tx := begun(t, url)
 	ask[string](t, tx, `SELECT name FROM lockstile_lease WHERE name = 'dead 2' AND value = 'y' FOR UPDATE`)
+	ask[bool](t, tx, `SELECT lockstile_enter('dead 3')`)
 	if swept := query[int](t, admin, `SELECT lockstile_sweep_3()`); swept != 5 {
 		t.Errorf("%d rows were cleared away, want the 5 that nobody has locked", swept)
+	}
+	if n := query[int](t, admin, `SELECT count(*)::int FROM lockstile_lease WHERE name = 'dead 3'`); n != 2 {
+		t.Errorf("%d rows are left of a name that somebody deals with, want both", n)
 	}
 	if err := tx.Rollback(soon(t)); err != nil {
 		t.Fatal(err)

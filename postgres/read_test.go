@@ -83,9 +83,12 @@ func TestReleaseOfAReaderLetsAWriterIn(t *testing.T) {
 func TestReaderThatWasWithdrawnIsRefused(t *testing.T) {
 	url := database(t)
 	a, admin := byHand(t, url), connect(t, url)
-	exec(t, admin, `SELECT lockstile_release_3('a', 'late', true, 60000, 0, true)`)
-	if token, _ := a.ask("late", -1, true); token != -1 {
-		t.Errorf("a reader that was withdrawn and arrives now was answered %d", token)
+	a.ask("granted", -1, false)
+	for value, queued := range map[string]bool{"late": true, "granted": false} {
+		exec(t, admin, `SELECT lockstile_release_3('a', $1, $2, 60000, 0, true)`, value, queued)
+		if token, _ := a.ask(value, -1, true); token != -1 {
+			t.Errorf("a reader that was withdrawn (%s) and arrives now was answered %d", value, token)
+		}
 	}
 	a.want(t, "a late request", "")
 }

@@ -115,6 +115,11 @@ func TestWaiterThatListensIsAliveUntilTheLeaseEnds(t *testing.T) {
 	}
 	a.free("holder", false)
 	a.want(t, "the release", "waiter?")
+	exec(t, admin, `INSERT INTO lockstile_queue SELECT 'a', i, 'x' || i, '', now() + interval '1 hour' FROM generate_series(1, 7200) i`)
+	exec(t, admin, `SELECT lockstile_acquire_3('a', 'the last', 600000, '', true, 'a channel', 0, 0, false)`)
+	if !query[bool](t, admin, `SELECT patient > clock_timestamp() + interval '50 minutes' FROM lockstile_queue WHERE value = 'the last'`) {
+		t.Error("a waiter is taken for dead before all those ahead of it could have claimed the lock")
+	}
 }
 
 // Goal: a release, and a waiter that gives up its turn, reserve the lock for the next
@@ -160,6 +165,14 @@ func TestWaiterThatAsksAgainKeepsItsPlace(t *testing.T) {
 	wait("first", first)
 	if value := query[string](t, admin, `SELECT value FROM lockstile_queue ORDER BY ticket LIMIT 1`); value != "first" {
 		t.Errorf("after a crash %q is first", value)
+	}
+	exec(t, admin, `UPDATE lockstile_queue SET ticket = 1::bigint << 60, patient = '-infinity' WHERE value = 'newcomer'`)
+	if behind := wait("behind", 0); behind <= 1<<60 {
+		t.Errorf("where the clock went back, ticket %d follows %d", behind, 1<<60)
+	}
+	wait("newcomer", 1<<60)
+	if !query[bool](t, admin, `SELECT patient > clock_timestamp() FROM lockstile_queue WHERE value = 'newcomer'`) {
+		t.Error("a waiter that has just asked again is taken for dead")
 	}
 	unlock(t, held)
 }
