@@ -229,14 +229,11 @@ func (m *Mailbox) Idle() bool {
 	return len(m.boxes) == 0
 }
 
-// Ready says that words which are sent to channel arrive from now on. Words that were
-// sent before may be lost, so all waiters ask the store.
+// Ready says that words which are sent to channel arrive from now on, until the Listen
+// that calls it returns. Words that were sent before may be lost, so all waiters ask the store.
 func (m *Mailbox) Ready(channel string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.reader == nil {
-		return
-	}
 	m.reader.channel = channel
 	if m.reader.undecided() {
 		close(m.reader.decided)
