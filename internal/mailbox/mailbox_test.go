@@ -480,8 +480,8 @@ func TestAcquireQueuesWhenItHasToWait(t *testing.T) {
 	}
 }
 
-// A Lock that was told "taken" waits in the context that this gives it: that of its call may
-// end with the request.
+// A Lock that has said that the lock is taken waits in the context that it gets for that, which
+// ends with its Locker, too.
 func TestAcquireWaitsInTheContextOfTheWait(t *testing.T) {
 	enough := errors.New("enough")
 	for what, listen := range map[string]mailbox.Listen{
