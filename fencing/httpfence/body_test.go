@@ -142,21 +142,31 @@ func TestBodyOfAWriterThatStillHoldsIsReadWhole(t *testing.T) {
 	}
 }
 
-// cutOff is a body that breaks off, and says so once.
-type cutOff struct{ err error }
+// cutOff is a body that breaks off, with its last bytes or later, and says so once.
+type cutOff struct {
+	text  string
+	later bool
+	err   error
+}
 
 func (c *cutOff) Read(p []byte) (n int, err error) {
+	n, c.text = copy(p, c.text), ""
+	if n > 0 && c.later {
+		return n, nil
+	}
 	err, c.err = c.err, io.EOF
-	return copy(p, "te"), err
+	return n, err
 }
 
 func TestBodyThatBreaksOffIsNotTakenForWhole(t *testing.T) {
-	handler := guarded(t, new(fencing.Memory), http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		if text, err := io.ReadAll(r.Body); string(text) != "te" || !errors.Is(err, io.ErrUnexpectedEOF) {
-			t.Errorf("the body: %q, %v", text, err)
-		}
-	}))
-	req := httptest.NewRequest(http.MethodPut, "/a", &cutOff{io.ErrUnexpectedEOF})
-	httpfence.Set(req, 5)
-	handler.ServeHTTP(httptest.NewRecorder(), req)
+	for _, later := range []bool{false, true} {
+		handler := guarded(t, new(fencing.Memory), http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			if text, err := io.ReadAll(r.Body); string(text) != "te" || !errors.Is(err, io.ErrUnexpectedEOF) {
+				t.Errorf("the body: %q, %v", text, err)
+			}
+		}))
+		req := httptest.NewRequest(http.MethodPut, "/a", &cutOff{"te", later, io.ErrUnexpectedEOF})
+		httpfence.Set(req, 5)
+		handler.ServeHTTP(httptest.NewRecorder(), req)
+	}
 }

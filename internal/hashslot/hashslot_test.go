@@ -40,6 +40,17 @@ func TestKeyBesideAnotherLiesInItsSlotAndIsUnique(t *testing.T) {
 	}
 }
 
+// Stores have such keys: those of another release must be the same.
+func TestKeyBesideAnotherIsTheSameInEveryRelease(t *testing.T) {
+	for key, want := range map[string]string{
+		"a": "x:{a}", "{a": "x:{{a}", "{a}b": "x:{a}:{a}b", "a}b": "x:{20658}:a}b", "": "x:{3560}:",
+	} {
+		if got := Beside("x:", key); got != want {
+			t.Errorf("beside %q is %q, want %q", key, got, want)
+		}
+	}
+}
+
 // Such names cost no more than others: a lock's keys are made for every request.
 func BenchmarkBesideAKeyThatClosesABrace(b *testing.B) {
 	Beside("x:", "a}")

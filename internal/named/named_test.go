@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -115,6 +116,9 @@ func TestUnlockWithoutLockIsAnError(t *testing.T) {
 	if err := locks.Unlock(t.Context(), name); err == nil {
 		t.Error("Unlock without Lock has no error")
 	}
+	if lock := locks.Held(name); lock != nil {
+		t.Errorf("without Lock it holds %q", lock.Name())
+	}
 	mustDo(t, "Lock", locks.Lock(t.Context(), name))
 	if err := locks.Unlock(t.Context(), "another name"); err == nil {
 		t.Error("Unlock of another name has no error")
@@ -174,8 +178,9 @@ func TestAWaitInTheProcessEndsWithItsContextAndWithWait(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if err := locks.Lock(ctx, name); !errors.Is(err, locker.ErrTaken) || !errors.Is(err, context.Canceled) {
-			t.Errorf("Lock: %v, want ErrTaken and the context's cause", err)
+		err = locks.Lock(ctx, name)
+		if !errors.Is(err, locker.ErrTaken) || !errors.Is(err, context.Canceled) || strings.Count(err.Error(), context.Canceled.Error()) != 1 {
+			t.Errorf("Lock: %v, want ErrTaken and the context's cause, once", err)
 		}
 		enough := errors.New("enough")
 		told, tell := context.WithCancelCause(t.Context())
