@@ -25,10 +25,67 @@ func TestMessagesTakeAsLongAsTheLinkDelaysThem(t *testing.T) {
 	})
 }
 
+// The messages of both take a while, and one of them must not arrive.
+func TestNothingArrivesOverALinkThatIsCut(t *testing.T) {
+	for what, c := range map[string]struct {
+		cut     func(*lockertest.Link)
+		arrives bool
+	}{
+		"Cut": {(*lockertest.Link).Cut, false}, "CutReplies": {(*lockertest.Link).CutReplies, true}, "Stall": {(*lockertest.Link).Stall, false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			a := lockertest.New()
+			defer a.Close()
+			a.Link().Delay(100 * time.Millisecond)
+			c.cut(a.Link())
+			if _, err := a.TryLock(t.Context(), "a", locker.WithMinValidity(29*time.Second)); !errors.Is(err, locker.ErrUnavailable) {
+				t.Errorf("%s: TryLock: %v", what, err)
+			}
+			if info, err := a.Another().Inspect(t.Context(), "a"); err != nil || (info.Token > 0) != c.arrives {
+				t.Errorf("%s: the store knows %+v, %v", what, info, err)
+			}
+			a.Link().Heal()
+		})
+	}
+}
+
+func TestWhatWasHeldBackArrivesWhenItIsDelivered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for what, cut := range map[string]func(*lockertest.Link){
+			"Cut": (*lockertest.Link).Cut, "CutReplies": (*lockertest.Link).CutReplies, "Stall": (*lockertest.Link).Stall,
+		} {
+			a := lockertest.New()
+			cut(a.Link())
+			next := waits(t, a)
+			if len(next) > 0 {
+				t.Errorf("%s: it was answered", what)
+			}
+			began := time.Now()
+			a.Link().Deliver()
+			lock := <-next
+			if took := time.Since(began); took > 0 {
+				t.Errorf("%s: the answer came %v after it was delivered", what, took)
+			}
+			mustUnlock(t, lock)
+		}
+	})
+}
+
 func TestAStoreThatRefusesDoesNothingUntilItRefusesNoMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, full := lockertest.New(), errors.New("full")
 		defer a.Close()
+		held, err := a.TryLock(t.Context(), "held")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			a.Link().Refuse(full)
+			if err := held.Unlock(t.Context()); !errors.Is(err, full) || !errors.Is(err, locker.ErrUnavailable) {
+				t.Errorf("Unlock in a store that refuses it: %v", err)
+			}
+			a.Link().Refuse(nil)
+		}()
 		a.Link().Refuse(full)
 		if _, err := a.TryLock(t.Context(), "a"); !errors.Is(err, full) || !errors.Is(err, locker.ErrUnavailable) {
 			t.Fatalf("TryLock of a store that refuses it: %v", err)
@@ -73,5 +130,34 @@ func TestAConnectionThatStalledIsNotUsedAgain(t *testing.T) {
 		if took := time.Since(gaveUp); took > 0 {
 			t.Errorf("the next one was answered after %v", took)
 		}
+	})
+}
+
+// The second request on the first connection is given up when another connection is open, which
+// stalls as well by then.
+func TestARequestThatIsGivenUpEndsItsOwnConnectionAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := lockertest.New()
+		defer a.Close()
+		try := func(name string, wait time.Duration) error {
+			ctx, cancel := context.WithTimeout(t.Context(), wait)
+			defer cancel()
+			_, err := a.Inspect(ctx, name)
+			return err
+		}
+		a.Link().Stall()
+		second := make(chan error, 1)
+		go func() { second <- try("second", 2*time.Second) }()
+		if err := try("first", time.Second); err == nil {
+			t.Error("the first was answered")
+		}
+		a.Link().Stall()
+		if err := <-second; err == nil {
+			t.Error("the second was answered")
+		}
+		if err := try("third", time.Second); err == nil {
+			t.Error("the third was answered over a connection that stalls")
+		}
+		a.Link().Heal()
 	})
 }

@@ -319,10 +319,8 @@ func (s *server) free(name string, forced bool, which func(*hold) bool) (holders
 		if h.state == reserved || !which(h) {
 			return false
 		}
-		if h.of.link != nil {
-			holders = append(holders, h.of)
-			h.of.forced = forced
-		}
+		holders = append(holders, h.of)
+		h.of.forced = forced
 		return true
 	})
 	return holders

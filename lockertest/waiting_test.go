@@ -74,9 +74,57 @@ func TestAWaiterHasTheLockAtTheEndOfAMinimumHold(t *testing.T) {
 	}
 }
 
+// The lock is reserved for the first waiter, which hears nothing of that, for half a second.
+func TestAWaiterThatIsDeadHoldsUpTheNextForAMoment(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := lockertest.New()
+		b, c := a.Another(), a.Another()
+		held := mustLock(t, a)
+		dead, next := waits(t, b), waits(t, c)
+		b.Link().Cut()
+		sent, began := b.Link().Requests(), time.Now()
+		mustUnlock(t, held)
+		synctest.Wait()
+		info, err := a.Inspect(t.Context(), "a")
+		list, _ := a.List(t.Context(), "")
+		if info.Held || info.Waiters != 1 || len(list) != 0 || err != nil {
+			t.Errorf("while it is reserved: %+v, %v, listed %+v", info, err, list)
+		}
+		lock := <-next
+		if took := time.Since(began); took != 500*time.Millisecond || b.Link().Requests() != sent {
+			t.Errorf("the next one has it after %v; the dead one has sent %d requests", took, b.Link().Requests()-sent)
+		}
+		mustUnlock(t, lock)
+		b.Link().Heal()
+		mustUnlock(t, <-dead)
+	})
+}
+
+// It sends one request to ask, and one to take that back.
+func TestACallThatHasEndedAsksNoMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := lockertest.New()
+		a.Take("a")
+		if _, err := a.Lock(t.Context(), "a", locker.WithWait(time.Second)); !errors.Is(err, locker.ErrTaken) {
+			t.Errorf("Lock of what is taken: %v", err)
+		}
+		if n := a.Link().Requests(); n != 2 {
+			t.Errorf("it has sent %d requests", n)
+		}
+	})
+}
+
 func TestWhatIsTakenIsNobodysUntilItIsFree(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := lockertest.New()
+		a.Take("a")
+		if broken, err := a.Break(t.Context(), "a"); !broken || err != nil {
+			t.Errorf("Break of what is taken: %v, %v", broken, err)
+		}
+		mustUnlock(t, mustLock(t, a, locker.WithWait(time.Second)))
+		if broken, err := a.Break(t.Context(), "a"); broken || err != nil {
+			t.Errorf("Break of what is free: %v, %v", broken, err)
+		}
 		a.Take("a")
 		wantTaken(t, a, "after Take")
 		next := waits(t, a.Another())
