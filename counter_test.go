@@ -57,6 +57,9 @@ func TestACountedLockHasTheCountersToken(t *testing.T) {
 			if l.Token() != want {
 				t.Errorf("token %d, want %d", l.Token(), want)
 			}
+			if !l.held.(withToken).Held.(*hold).req.Alone {
+				t.Error("its lease may be passed on to others, who would have the same token")
+			}
 			if got := time.Until(l.Deadline()); got != time.Minute-Drift(time.Minute) {
 				t.Errorf("the option was lost: the deadline is %v away", got)
 			}
@@ -106,8 +109,8 @@ func TestAFailedDrawSaysWhatIsLeftInTheStore(t *testing.T) {
 				if unknown := c.want == ErrOutcomeUnknown; errors.Is(err, refused) != unknown || b.held["a"] {
 					t.Errorf("%v; held: %v", err, b.held["a"])
 				}
-				if strings.Contains(err.Error(), "\n") {
-					t.Errorf("more than one line: %q", err)
+				if strings.ContainsAny(err.Error(), "\n%") {
+					t.Errorf("not one line of words: %q", err)
 				}
 			})
 		})
@@ -116,15 +119,20 @@ func TestAFailedDrawSaysWhatIsLeftInTheStore(t *testing.T) {
 
 func TestADrawThatTheContextEndsIsUnavailableAndNamesTheCause(t *testing.T) {
 	virtual(t, func(t *testing.T, _ *clock) {
-		b := newBackend()
-		ctx, cancel := context.WithCancelCause(t.Context())
-		enough := errors.New("enough")
-		l, err := WithCounter(b, &counter{during: func() error { cancel(enough); return ctx.Err() }}).Lock(ctx, "a")
-		if l != nil || !errors.Is(err, ErrUnavailable) || !errors.Is(err, enough) || !errors.Is(err, context.Canceled) {
-			t.Errorf("%v, %v", l, err)
-		}
-		if b.held["a"] {
-			t.Error("it is held")
+		for want, ended := range map[string]func(context.Context) error{
+			"no token was drawn: enough: context canceled": context.Context.Err,
+			"no token was drawn: enough":                   context.Cause,
+		} {
+			b := newBackend()
+			ctx, cancel := context.WithCancelCause(t.Context())
+			enough := errors.New("enough")
+			l, err := WithCounter(b, &counter{during: func() error { cancel(enough); return ended(ctx) }}).Lock(ctx, "a")
+			if l != nil || !errors.Is(err, ErrUnavailable) || !errors.Is(err, enough) || !strings.HasSuffix(err.Error(), want) {
+				t.Errorf("%v, %v, want %q at its end", l, err, want)
+			}
+			if strings.Contains(want, "canceled") != errors.Is(err, context.Canceled) || b.held["a"] {
+				t.Errorf("%v; held: %v", err, b.held["a"])
+			}
 		}
 	})
 }

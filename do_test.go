@@ -386,4 +386,8 @@ func TestAGuardThatDoesNotFitTheLockIsRefusedBeforeItIsAsked(t *testing.T) {
 			t.Errorf("%s: %v; %d locks were granted", name, err, b.token)
 		}
 	}
+	writer := func(context.Context, *Lock) error { return nil }
+	if err := Do(t.Context(), newBackend(), "a", writer, WithGuard(writersAlone{&claims{}})); err != nil {
+		t.Errorf("of writers, for a writer: %v", err)
+	}
 }

@@ -66,6 +66,9 @@ func TestALostErrorIsErrLostAndItsCause(t *testing.T) {
 			}
 		}
 	}
+	if all := (&LostError{Reason: Forced}).Unwrap(); len(all) != 1 { // package errors allows no nil there
+		t.Errorf("without a cause it wraps %v", all)
+	}
 	if errors.Is(plain, context.DeadlineExceeded) || !errors.Is(caused, context.DeadlineExceeded) {
 		t.Error("a cause was invented or forgotten")
 	}

@@ -2,9 +2,99 @@ package locker
 
 import (
 	"runtime"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 )
+
+// told tells an observer of events with numbers, and notes of how many it has begun to tell, and
+// has told.
+type told struct {
+	*Request
+	begun, over atomic.Int32
+}
+
+func newTold(t *testing.T, o Observer) *told {
+	t.Helper()
+	req, err := NewRequest("a", WithObserver(o))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &told{Request: req}
+}
+
+func (x *told) tell(numbers ...int) {
+	for _, n := range numbers {
+		x.Tell(func() (done func()) { x.begun.Add(1); return func() { x.over.Add(1) } }, Event{Slot: n})
+	}
+}
+
+// Method: it is busy with the first event until all others wait or are missed. The last of those
+// that wait and the one behind the missed ones end it.
+func TestAnObserverHearsEventsInOrderAndHowManyItHasMissed(t *testing.T) {
+	for what, end := range map[string]func(){"it panics": func() { panic("a defect") }, "it ends its goroutine": runtime.Goexit} {
+		synctest.Test(t, func(t *testing.T) {
+			var heard []Event
+			free, busy := make(chan struct{}), atomic.Bool{}
+			x := newTold(t, func(e Event) {
+				if !busy.CompareAndSwap(false, true) {
+					t.Errorf("%s: it is called with %d while it is busy", what, e.Slot)
+				}
+				defer busy.Store(false)
+				if <-free; e.Slot == MaxEvents || e.Slot == MaxEvents+4 {
+					end()
+				}
+				heard = append(heard, e)
+			})
+			x.tell(0)
+			synctest.Wait()
+			for n := range MaxEvents + 3 {
+				x.tell(n + 1)
+			}
+			close(free)
+			synctest.Wait()
+			free = make(chan struct{})
+			x.tell(MaxEvents+4, MaxEvents+5, MaxEvents+6)
+			synctest.Wait()
+			x.tell(MaxEvents + 7)
+			close(free)
+			synctest.Wait()
+			missed := map[int]uint64{MaxEvents + 5: 1 + 3 + 1}
+			for i, e := range heard {
+				if i >= MaxEvents {
+					i += 5
+				}
+				if e.Slot != i || e.Missed != missed[i] || e.Name != "a" || e.Call != x.call || e.Call == 0 || e.Time.IsZero() {
+					t.Fatalf("%s: told of %+v, want number %d, %d missed", what, e, i, missed[i])
+				}
+			}
+			if n := x.over.Load(); len(heard) != MaxEvents+3 || n != MaxEvents+5 || x.begun.Load() != n {
+				t.Errorf("%s: it heard of %d; of %d events the telling began, of %d it is over", what, len(heard), x.begun.Load(), n)
+			}
+		})
+	}
+}
+
+// Dashboards and alerts keep them: these words never change.
+func TestWhatHasHappenedInWords(t *testing.T) {
+	for w, want := range map[What]string{
+		0: "unknown", Waiting: "waiting", Granted: "granted", Passed: "passed", Failed: "failed", NotRenewed: "not_renewed",
+		RenewedLate: "renewed_late", Lost: "lost", Released: "released", CleanedUp: "cleaned_up", CleanedUp + 1: "unknown", 255: "unknown",
+	} {
+		if got := w.String(); got != want {
+			t.Errorf("What %d reads %q, want %q", uint8(w), got, want)
+		}
+	}
+}
+
+// A program that follows calls tells them apart by their numbers.
+func TestEachObservedCallHasANumberOfItsOwn(t *testing.T) {
+	one, two := newTold(t, func(Event) {}), newTold(t, func(Event) {})
+	if one.call == two.call || one.call == 0 || two.call == 0 {
+		t.Errorf("two calls have the numbers %d and %d", one.call, two.call)
+	}
+}
 
 // An observer that is busy with one event, while others wait, keeps none of those that it has
 // heard before, nor their errors.

@@ -3,6 +3,7 @@ package locker_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -81,7 +82,7 @@ var promises = []promise{
 	{name: "WithGuard", option: func(x *asked) locker.Option { return locker.WithGuard(&x.guard) }, held: func(x *asked, l *locker.Lock) {
 		resource := "n"
 		if l.Slot() >= 0 {
-			resource = locker.SlotResource("n", l.Slot())
+			resource = fmt.Sprintf("n/%d", l.Slot()) // in every release: a guard's store knows it
 		}
 		if err := x.guard.Check(x.Context(), resource, 1); !errors.Is(err, fencing.ErrStale) {
 			x.Errorf("an earlier holder's write to %q: %v", resource, err)
@@ -215,6 +216,40 @@ func pair(t *testing.T, first, second promise) {
 		if p.after != nil {
 			p.after(x)
 		}
+	}
+}
+
+func TestALockerThatIsWrappedCanDoWhatItCouldBefore(t *testing.T) {
+	locks, name := lockertest.New(), "n"
+	for what, wrap := range map[string]func(locker.Locker) locker.Locker{
+		"an observer": func(l locker.Locker) locker.Locker { return locker.Observe(l, func(locker.Event) {}) },
+		"a counter":   func(l locker.Locker) locker.Locker { return locker.WithCounter(l, new(fencing.Memory)) },
+	} {
+		held := must[*locker.Lock](t)(locks.TryLock(t.Context(), name))
+		type all interface {
+			locker.Inspector
+			locker.Breaker
+			locker.Lister
+		}
+		l, bare := wrap(locks).(all), wrap(steps{Locker: locks}).(all)
+		info, err := l.Inspect(t.Context(), name)
+		if other, unsupported := bare.Inspect(t.Context(), name); !info.Held || err != nil || other.Held || !errors.Is(unsupported, errors.ErrUnsupported) {
+			t.Errorf("with %s: Inspect: %+v, %v; of a Locker without it: %+v, %v", what, info, err, other, unsupported)
+		}
+		list, err := l.List(t.Context(), "")
+		if other, unsupported := bare.List(t.Context(), ""); len(list) != 1 || err != nil || other != nil || !errors.Is(unsupported, errors.ErrUnsupported) {
+			t.Errorf("with %s: List: %+v, %v; of a Locker without it: %+v, %v", what, list, err, other, unsupported)
+		}
+		if broken, unsupported := bare.Break(t.Context(), name); broken || !errors.Is(unsupported, errors.ErrUnsupported) {
+			t.Errorf("with %s: Break of a Locker without it: %v, %v", what, broken, unsupported)
+		}
+		for token, want := range map[fencing.Token]bool{held.Token() + 1: false, held.Token(): true} {
+			if broken, err := l.Break(t.Context(), name, uint64(token)); broken != want || err != nil {
+				t.Errorf("with %s: Break of %d, and %d has the lock: %v, %v", what, token, held.Token(), broken, err)
+			}
+		}
+		wantFree(t, locks.Another(), name)
+		_ = held.Unlock(t.Context()) // it is lost
 	}
 }
 

@@ -81,6 +81,18 @@ func TestOptionsAreValidatedAndNeverClamped(t *testing.T) {
 		{"holder with a line end", []Option{WithHolder("a\nb")}, "not printable"},
 		{"holder with an escape", []Option{WithHolder("a\x1b[2J")}, "not printable"},
 		{"holder not UTF-8", []Option{WithHolder("a\xff")}, "not printable"},
+		{"one slot", []Option{WithSlots(1)}, ""},
+		{"slots at their most", []Option{WithSlots(MaxSlots)}, ""},
+		{"no slots", []Option{WithSlots(0)}, "WithSlots(0): the number is not from 1 to 1024"},
+		{"slots over their most", []Option{WithSlots(MaxSlots + 1)}, "not from 1 to 1024"},
+		{"shared twice", []Option{WithShared(), WithShared()}, ""},
+		{"slots twice", []Option{WithSlots(2), WithSlots(3)}, ""},
+		{"shared, then slots", []Option{WithShared(), WithSlots(2)}, "exclude each other"},
+		{"slots, then shared", []Option{WithSlots(2), WithShared()}, "exclude each other"},
+		{"min hold of a reader", []Option{WithMinHold(1), WithShared()}, "not with WithShared"},
+		{"min hold of a slot", []Option{WithMinHold(1), WithSlots(2)}, "not with WithSlots"},
+		{"an observer", []Option{WithObserver(func(Event) {})}, ""},
+		{"no observer", []Option{WithObserver(nil)}, "no observer"},
 		{"a guard", []Option{WithGuard(&claims{})}, "WithGuard works with Do"},
 		{"no guard", []Option{WithGuard(nil)}, "no guard"},
 		{"a guard that was taken back", []Option{WithGuard(&claims{}), withoutGuard}, ""},
@@ -97,14 +109,32 @@ func TestOptionsAreValidatedAndNeverClamped(t *testing.T) {
 	}
 }
 
+// Programs and dashboards keep them: these words never change.
+func TestKindsInWords(t *testing.T) {
+	for k, want := range map[Kind]string{Exclusive: "exclusive", Shared: "shared", Slots: "slots", Slots + 1: "unknown kind", 255: "unknown kind"} {
+		if got := k.String(); got != want {
+			t.Errorf("Kind %d reads %q, want %q", uint8(k), got, want)
+		}
+	}
+}
+
+// Only an exclusive lock is passed on in memory, with a number for each who gets it.
+func TestOnlyAnExclusiveLockHasSeveralTokens(t *testing.T) {
+	for kind, want := range map[Kind]uint32{Exclusive: 64, Shared: 1, Slots: 1} {
+		if got := (&Request{Kind: kind}).Tokens(64); got != want {
+			t.Errorf("of 64 numbers a lock of the kind %q has %d, want %d", kind, got, want)
+		}
+	}
+}
+
 func TestNamesOfLocks(t *testing.T) {
 	for name, ok := range map[string]bool{
 		"a":                                  true,
 		"a/b c\n\t{}*:é世":                    true,
-		strings.Repeat("n", MaxName):         true,
+		strings.Repeat("n", 512):             true,
 		strings.Repeat("é", MaxName/2):       true,
 		"":                                   false,
-		strings.Repeat("n", MaxName+1):       false,
+		strings.Repeat("n", 513):             false,
 		strings.Repeat("é", MaxName/2) + "n": false,
 		"a\x00b":                             false,
 		"\x00":                               false,

@@ -62,6 +62,11 @@ func TestTheContextOfASetEndsBeforeTheStoreIsAsked(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		b.onUnlock = func(name string) {
+			if set.Err() == nil {
+				t.Errorf("%q is unlocked while the Set is held", name)
+			}
+		}
 		b.onRelease = func(_ context.Context, name string) error {
 			if set.Context().Err() == nil {
 				t.Errorf("%q is released while the context goes on", name)
@@ -101,6 +106,7 @@ func TestNobodyJoinsASharedLockThatWillHaveAMaximumHold(t *testing.T) {
 		}{
 			{[]Option{WithShared(), WithMaxHold(time.Minute)}, true},
 			{[]Option{WithShared()}, false},
+			{[]Option{alone}, true}, // with a counter
 			{[]Option{WithMaxHold(time.Minute), WithMinHold(time.Second), WithWait(time.Second)}, false},
 		} {
 			set, err := LockAll(t.Context(), newBackend(), []string{"a"}, c.opts...)

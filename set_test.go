@@ -34,6 +34,19 @@ func (s steps) TryLock(ctx context.Context, name string, opts ...locker.Option) 
 	return lock, err
 }
 
+// hears is a Locker that looks at a call of Lock before it locks.
+type hears struct {
+	locker.Locker
+	before func(ctx context.Context) error
+}
+
+func (h hears) Lock(ctx context.Context, name string, opts ...locker.Option) (*locker.Lock, error) {
+	if err := h.before(ctx); err != nil {
+		return nil, err
+	}
+	return h.Locker.Lock(ctx, name, opts...)
+}
+
 func must[T any](t *testing.T) func(v T, err error) T {
 	return func(v T, err error) T {
 		t.Helper()
@@ -147,20 +160,25 @@ func TestASetThatCannotBeCompleteLeavesNothing(t *testing.T) {
 		"LockAll": locker.LockAll, "TryLockAll": locker.TryLockAll,
 	}
 	for name, call := range calls {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				locks := lockertest.New()
-				locks.Take("b")
-				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-				defer cancel()
-				set, err := call(ctx, locks, []string{"a", "b", "c"}, locker.WithMinHold(time.Second))
-				if set != nil {
-					t.Error("there is a Set")
-				}
-				wantError(t, err, `"b"`, []error{locker.ErrTaken}, []error{locker.ErrOutcomeUnknown, locker.ErrUnavailable})
-				wantFree(t, locks.Another(), "a", "c")
+		for _, names := range [][]string{{"a", "b", "c"}, {"b"}} {
+			t.Run(fmt.Sprintf("%s of %d", name, len(names)), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					locks := lockertest.New()
+					locks.Take("b")
+					ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+					defer cancel()
+					set, err := call(ctx, locks, names, locker.WithMinHold(time.Second))
+					if set != nil || err == nil {
+						t.Fatal("there is a Set, or no error")
+					}
+					wantError(t, err, `"b"`, []error{locker.ErrTaken}, []error{locker.ErrOutcomeUnknown, locker.ErrUnavailable})
+					if strings.HasPrefix(err.Error(), "locker: lock 3 names: ") != (len(names) == 3) || strings.Contains(err.Error(), "lock 1 names") {
+						t.Errorf("of %d names: %v", len(names), err)
+					}
+					wantFree(t, locks.Another(), "a", "c")
+				})
 			})
-		})
+		}
 	}
 }
 
@@ -195,6 +213,25 @@ func TestASetWhoseTimeIsOverBetweenTwoNamesIsUnavailable(t *testing.T) {
 		_, err = locker.LockAll(ended, locks, []string{"a", "b"})
 		wantError(t, err, "", []error{context.Canceled}, []error{locker.ErrTaken, locker.ErrUnavailable})
 	})
+}
+
+// What a backend refuses before it asks its store is no failure of the store.
+func TestASetThatABackendRefusesIsNotUnavailable(t *testing.T) {
+	refused := errors.New("the lease is too short for this store")
+	_, err := locker.LockAll(t.Context(), hears{nil, func(context.Context) error { return refused }}, []string{"a", "b"})
+	wantError(t, err, "too short", []error{refused}, []error{locker.ErrUnavailable, locker.ErrTaken, locker.ErrOutcomeUnknown})
+}
+
+func TestASetLeavesNothingInTheContextOfItsCall(t *testing.T) {
+	var asked context.Context
+	locks := hears{lockertest.New(), func(ctx context.Context) error { asked = ctx; return nil }}
+	set := must[*locker.Set](t)(locker.LockAll(t.Context(), locks, []string{"a"}))
+	if asked.Err() == nil {
+		t.Error("LockAll has returned, and the context in which it asked goes on")
+	}
+	if err := set.Unlock(t.Context()); err != nil {
+		t.Error(err)
+	}
 }
 
 func TestASetIsLostWhenOneOfItsLocksIs(t *testing.T) {
@@ -341,12 +378,20 @@ func TestWhatASetCannotHaveIsRefusedBeforeTheStoreIsAsked(t *testing.T) {
 		if set, err := locker.LockAll(t.Context(), locks, call.names, call.opts...); err == nil || set != nil {
 			t.Errorf("%s: %v, %v", what, set, err)
 		}
+		if set, err := locker.TryLockAll(t.Context(), locks, call.names, call.opts...); err == nil || set != nil {
+			t.Errorf("%s: TryLockAll: %v, %v", what, set, err)
+		}
+		called := false
+		err := locker.DoAll(t.Context(), locks, call.names, func(context.Context, *locker.Set) error { called = true; return nil }, call.opts...)
+		if err == nil || called {
+			t.Errorf("%s: DoAll: %v, called: %v", what, err, called)
+		}
 	}
 	if n := locks.Link().Requests(); n > 0 {
 		t.Errorf("%d requests were sent", n)
 	}
 	set := must[*locker.Set](t)(locker.LockAll(t.Context(), locks, append(many[1:], many[1])))
-	if err := set.Unlock(t.Context()); err != nil || len(set.Names()) != locker.MaxSet {
+	if err := set.Unlock(t.Context()); err != nil || len(set.Names()) != 64 {
 		t.Errorf("of %d names: %v", len(set.Names()), err)
 	}
 }
@@ -385,6 +430,7 @@ func TestUnlockOfASetTellsInOneLineWhatTheStoreDidNotAnswer(t *testing.T) {
 		start := time.Now()
 		err := set.Unlock(t.Context())
 		wantError(t, err, `"orders/00"`, []error{locker.ErrUnavailable}, []error{locker.ErrLost})
+		wantError(t, err, "and 19 more of the locks", nil, nil)
 		if took := time.Since(start); took != 2*time.Second || len(err.Error()) > 300 {
 			t.Errorf("after %v: %v", took, err)
 		}
@@ -429,9 +475,10 @@ func TestDoAllEndsItsFunctionWhenALockIsLost(t *testing.T) {
 		}
 		wantFree(t, locks.Another(), "a", "b")
 
-		sorry := errors.New("sorry")
-		if err := locker.DoAll(t.Context(), locks, []string{"a"}, func(context.Context, *locker.Set) error { return sorry }); err != sorry {
-			t.Errorf("DoAll returns %v", err)
+		sorry, within := errors.New("sorry"), t.Context()
+		err = locker.DoAll(t.Context(), locks, []string{"a"}, func(ctx context.Context, _ *locker.Set) error { within = ctx; return sorry })
+		if err != sorry || context.Cause(within) != context.Canceled {
+			t.Errorf("DoAll returns %v, and the context of its function: %v", err, context.Cause(within))
 		}
 	})
 }

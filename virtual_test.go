@@ -44,6 +44,7 @@ type backend struct {
 
 	onLock    func(name string)                            // nil: nothing
 	onLimit   func(h *hold)                                // nil: nothing
+	onUnlock  func(name string)                            // nil: nothing
 	onRelease func(ctx context.Context, name string) error // nil: released
 }
 
@@ -157,6 +158,9 @@ func (h *hold) Err() error {
 }
 
 func (h *hold) Unlock(ctx context.Context) error {
+	if h.backend.onUnlock != nil {
+		h.backend.onUnlock(h.req.Name)
+	}
 	if err := h.Err(); err != nil {
 		return err
 	}
