@@ -22,6 +22,7 @@ func TestHolderThatWasReplacedIsToldAndTouchesNothing(t *testing.T) {
 	l := newLocker(t, url, postgres.Options{})
 	renews, unlocks := lock(t, l, "a", locker.WithTTL(long)), lock(t, l, "b", locker.WithTTL(long))
 	exec(t, admin, `UPDATE lockstile_lease SET value = 'other', expires = now() + interval '1 hour'`)
+	exec(t, admin, `INSERT INTO lockstile_mark VALUES ('broken', true, now() + interval '1 hour')`)
 	var lost *locker.LostError
 	if err := renews.Renew(soon(t)); !errors.As(err, &lost) || lost.Reason != locker.TakenOver {
 		t.Errorf("Renew: %v", err)

@@ -15,11 +15,18 @@ import (
 func TestReadersOnOneConnectionGiveTheirLockBackTogether(t *testing.T) {
 	url := database(t)
 	l, admin := newSession(t, url), connect(t, url)
+	elsewhere := lock(t, newSession(t, url), "another", locker.WithTTL(long)) // and somebody waits for it
+	got := waits(t, newSession(t, url), "another")
+	queued(t, l, "another", 1)
 	others := `SELECT pg_try_advisory_lock(hashtextextended('a', 0)) AND pg_advisory_unlock(hashtextextended('a', 0))`
 	for _, order := range [][]int{{0, 1, 2}, {2, 1, 0}, {1, 0, 2}} {
 		var held []*locker.Lock
 		for i := range order {
-			held = append(held, lock(t, l, "a", locker.WithShared(), locker.WithTTL(long), locker.WithHolder(fmt.Sprint(i))))
+			reader, err := l.TryLock(soon(t), "a", locker.WithShared(), locker.WithTTL(long), locker.WithHolder(fmt.Sprint(i)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			held = append(held, reader)
 		}
 		if _, err := l.TryLock(soon(t), "a"); !errors.Is(err, locker.ErrTaken) {
 			t.Errorf("TryLock by a writer of the same process: %v", err)
@@ -36,6 +43,10 @@ func TestReadersOnOneConnectionGiveTheirLockBackTogether(t *testing.T) {
 		if !query[bool](t, admin, others) {
 			t.Error("psql did not get a lock that all have given back")
 		}
+	}
+	unlock(t, elsewhere)
+	if err := <-got; err != nil {
+		t.Error(err)
 	}
 	if n := query[int](t, admin, `SELECT count(*)::int FROM lockstile_session`); n != 0 {
 		t.Errorf("%d rows are left", n)
@@ -141,21 +152,21 @@ func TestReaderDoesNotComeBeforeAWriterThatWaits(t *testing.T) {
 // others of its connection.
 func TestReaderWhoseStatementFailsLeavesTheOthersTheirLock(t *testing.T) {
 	url := database(t)
-	a, b := newSession(t, url), newSession(t, url)
+	a, b, c := newSession(t, url), newSession(t, url), newSession(t, url)
 	admin := connect(t, url)
 	option := locker.WithShared()
-	for _, beside := range []bool{false, true} {
+	for _, beside := range []locker.Locker{nil, a, b} {
 		var stays *locker.Lock
-		if beside {
-			stays = lock(t, a, "a", option, locker.WithTTL(long))
+		if beside != nil {
+			stays = lock(t, beside, "a", option, locker.WithTTL(long))
 		}
 		exec(t, admin, `ALTER SEQUENCE lockstile_token RENAME TO missing`)
-		if _, err := a.TryLock(soon(t), "a", option, locker.WithHolder("another")); err == nil || !strings.Contains(err.Error(), "lockstile_token") {
+		if _, err := a.TryLock(soon(t), "a", option, locker.WithHolder("another"), locker.WithTTL(long)); err == nil || !strings.Contains(err.Error(), "lockstile_token") {
 			t.Errorf("TryLock without the sequence: %v", err)
 		}
 		exec(t, admin, `ALTER SEQUENCE missing RENAME TO lockstile_token`)
-		if beside {
-			if _, err := b.TryLock(soon(t), "a"); !errors.Is(err, locker.ErrTaken) {
+		if beside != nil {
+			if _, err := c.TryLock(soon(t), "a"); !errors.Is(err, locker.ErrTaken) {
 				t.Errorf("TryLock by a writer: %v", err)
 			}
 			if err := stays.Renew(soon(t)); err != nil {
@@ -163,8 +174,8 @@ func TestReaderWhoseStatementFailsLeavesTheOthersTheirLock(t *testing.T) {
 			}
 			unlock(t, stays)
 		}
-		unlock(t, lock(t, b, "a"))
-		unlock(t, lock(t, b, "a", option))
+		unlock(t, lock(t, c, "a"))
+		unlock(t, lock(t, c, "a", option))
 	}
 }
 
