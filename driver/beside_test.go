@@ -132,7 +132,11 @@ func TestWriterBesideReadersOfItsProcessIsToldAtOnce(t *testing.T) {
 	virtual(t, func(t *testing.T, _ *clock) {
 		b := newBackend()
 		first := b.read(t, "a")
+		alone := b.grant(t, "alone")
 		asked := b.token
+		if _, err := b.l.TryLock(t.Context(), "alone"); !errors.Is(err, locker.ErrTaken) || strings.Contains(err.Error(), "shares") {
+			t.Errorf("TryLock of a lock that this process does not share: %v", err)
+		}
 		if _, err := b.l.TryLock(t.Context(), "a"); !errors.Is(err, locker.ErrTaken) || !strings.Contains(err.Error(), "this process shares it") || b.token != asked {
 			t.Errorf("TryLock beside a reader: %v, after %d requests", err, b.token-asked)
 		}
@@ -146,7 +150,7 @@ func TestWriterBesideReadersOfItsProcessIsToldAtOnce(t *testing.T) {
 		if _, err := b.l.Lock(t.Context(), "a"); !errors.Is(err, locker.ErrMismatch) { // it does not ask again
 			t.Errorf("Lock beside a reader, where the store has slots: %v", err)
 		}
-		unlock(t, first)
+		unlock(t, first, alone)
 	})
 }
 
@@ -285,21 +289,25 @@ func TestSharedLeaseIsNotPassedOn(t *testing.T) {
 func TestSlotsOfOneProcessAreLeasesOfTheirOwn(t *testing.T) {
 	virtual(t, func(t *testing.T, _ *clock) {
 		b := newBackend()
-		first, second := b.grant(t, "a", locker.WithSlots(2)), b.grant(t, "a", locker.WithSlots(2))
+		slot := func() *locker.Lock { return b.grant(t, "a", locker.WithSlots(3)) }
+		first, second, third := slot(), slot(), slot()
 		if first.Token() == 0 || first.Token() >= second.Token() || first.Slot() != 0 || first.SharedToken() != 0 {
 			t.Errorf("slot %d has token %d, the next grant %d", first.Slot(), first.Token(), second.Token())
 		}
-		lose(first, locker.Forced, nil)
-		wantReason(t, first, locker.Forced)
-		if err := second.Err(); err != nil {
-			t.Errorf("another slot: %v", err)
+		lose(second, locker.Forced, nil)
+		wantReason(t, second, locker.Forced)
+		if err := errors.Join(first.Err(), third.Err()); err != nil {
+			t.Errorf("the other slots: %v", err)
 		}
-		_, err := b.l.TryLock(t.Context(), "a", locker.WithSlots(3))
-		if !errors.Is(err, locker.ErrMismatch) || !strings.Contains(err.Error(), "2 slots") || !strings.Contains(err.Error(), "3 slots") {
+		_, err := b.l.TryLock(t.Context(), "a", locker.WithSlots(4))
+		if !errors.Is(err, locker.ErrMismatch) || !strings.Contains(err.Error(), "3 slots") || !strings.Contains(err.Error(), "4 slots") {
 			t.Errorf("another number of slots: %v", err)
 		}
-		unlock(t, second)
-		unlock(t, b.grant(t, "a", locker.WithSlots(3)))
+		if _, err := b.l.TryLock(t.Context(), "a"); !errors.Is(err, locker.ErrMismatch) || !strings.Contains(err.Error(), "exclusive") {
+			t.Errorf("no slot at all: %v", err)
+		}
+		unlock(t, first, third)
+		unlock(t, b.grant(t, "a", locker.WithSlots(4)))
 	})
 }
 
@@ -354,13 +362,14 @@ func TestLimitCountsFromNow(t *testing.T) {
 		if err := locker.HeldOf(l).Limit(req); err != nil {
 			t.Fatal(err)
 		}
-		pass(50 * time.Minute)
+		pass(time.Hour - time.Second)
 		if l.Err() != nil {
 			t.Error(l.Err())
 		}
-		pass(10 * time.Minute)
+		pass(time.Second)
 		wantReason(t, l, locker.MaxHold)
 		l = b.grant(t, "b")
+		pass(time.Minute)
 		if err := locker.HeldOf(l).Limit(req); err != nil {
 			t.Fatal(err)
 		}

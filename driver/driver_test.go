@@ -162,6 +162,35 @@ func TestLeaseWhoseTokensAreUsedUpGoesBackToTheStore(t *testing.T) {
 	})
 }
 
+// The store may be slow to grant, and a renewal is no grant.
+func TestLeaseIsPassedOnFor25msFromTheArrivalOfItsGrant(t *testing.T) {
+	play(t, func(t *testing.T, l *lockertest.Locker) {
+		l.Link().Delay(time.Second)
+		arrives := asking(t.Context(), l)
+		time.Sleep(1500 * time.Millisecond) // the answer is on its way
+		l.Link().Delay(0)
+		time.Sleep(500 * time.Millisecond)
+		held, w := granted(t, arrives), asking(t.Context(), l)
+		time.Sleep(24 * time.Millisecond)
+		mustUnlock(t, held)
+		next := granted(t, w)
+		if driver.LeaseOf(next) != driver.LeaseOf(held) {
+			t.Error("24 ms after its grant arrived the lease was not passed on")
+		}
+		if err := next.Renew(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		w = asking(t.Context(), l)
+		time.Sleep(time.Millisecond)
+		mustUnlock(t, next)
+		last := granted(t, w)
+		if driver.LeaseOf(last) == driver.LeaseOf(held) {
+			t.Error("25 ms after its grant arrived the lease was passed on, for it was renewed since")
+		}
+		mustUnlock(t, last)
+	})
+}
+
 // Goal: a process that waits in the store is served 25 ms after the grant, at the end
 // of the turn under way, and all its waiters before the first process's next.
 func TestOtherProcessIsServedWithin25msAndATurn(t *testing.T) {
@@ -510,17 +539,20 @@ func TestCauseIsSaidOnce(t *testing.T) {
 	play(t, func(t *testing.T, l *lockertest.Locker) {
 		held := mustLock(t, l.Another())
 		for _, silent := range []bool{false, true} {
-			ctx, cancel := context.WithCancel(t.Context())
+			ctx, cancel := context.WithCancelCause(t.Context())
 			if silent {
 				l.Link().Cut()
 			}
-			w := asking(ctx, l)
-			cancel()
+			front, behind := asking(ctx, l), asking(ctx, l)
+			why := errors.New("the caller's own reason")
+			cancel(why)
 			synctest.Wait()
 			time.Sleep(confirmTime)
-			err := settled(t, w).err
-			if n := strings.Count(err.Error(), context.Canceled.Error()); n != 1 || !errors.Is(err, context.Canceled) {
-				t.Errorf("silent: %v, and the error says the cause %d times: %v", silent, n, err)
+			for _, w := range []<-chan outcome{front, behind} {
+				err := settled(t, w).err
+				if n := strings.Count(err.Error(), context.Canceled.Error()); n != 1 || !errors.Is(err, context.Canceled) || !errors.Is(err, why) {
+					t.Errorf("silent: %v, and the error says the cause %d times: %v", silent, n, err)
+				}
 			}
 			l.Link().Heal()
 		}
@@ -554,7 +586,9 @@ func TestRefusalEndsAWait(t *testing.T) {
 		l.Link().Refuse(no)
 		time.Sleep(2 * time.Minute) // until it looks by itself
 		for _, w := range []<-chan outcome{behind, first} {
-			failed(t, w, locker.ErrUnavailable, locker.ErrTaken)
+			if err := settled(t, w).err; !errors.Is(err, locker.ErrUnavailable) || !errors.Is(err, no) || errors.Is(err, locker.ErrTaken) {
+				t.Errorf("the store has said %q: %v", no, err)
+			}
 		}
 		l.Link().Refuse(nil)
 		time.Sleep(20 * time.Second)

@@ -258,7 +258,7 @@ func TestALossIsReportedWithinASecondAfterASuspension(t *testing.T) {
 		lost, ctx := l.Lost(), l.Context()
 		pass(500 * time.Millisecond)
 		c.jump(2 * time.Hour)
-		pass(longestSleep)
+		pass(time.Second)
 		select {
 		case <-lost:
 		default:
@@ -314,8 +314,9 @@ func TestLastingLockWithAnEndIsFreedInTheStore(t *testing.T) {
 		held   time.Duration
 		reason locker.Reason
 	}{
-		"WithoutRenewal": {locker.WithoutRenewal(), validity, locker.Expired},
-		"WithMaxHold":    {locker.WithMaxHold(time.Hour), time.Hour, locker.MaxHold},
+		"WithoutRenewal":     {locker.WithoutRenewal(), validity, locker.Expired},
+		"WithMaxHold":        {locker.WithMaxHold(time.Hour), time.Hour, locker.MaxHold},
+		"before any renewal": {locker.WithMaxHold(time.Second), time.Second, locker.MaxHold},
 	} {
 		t.Run(name, func(t *testing.T) {
 			virtual(t, func(t *testing.T, _ *clock) {
@@ -325,6 +326,9 @@ func TestLastingLockWithAnEndIsFreedInTheStore(t *testing.T) {
 				pass(c.held - time.Nanosecond)
 				wantHeld(t, l)
 				pass(time.Nanosecond)
+				if !isLost(l) {
+					t.Error("at its end Lost is not closed")
+				}
 				wantReason(t, l, c.reason)
 				if b.releases() != 1 {
 					t.Errorf("%d releases, want 1: nothing else ends it in the store", b.releases())
@@ -493,6 +497,24 @@ func TestReasonOfALossIsNotAFailureThatWasMadeGood(t *testing.T) {
 		pass(2 * time.Second)
 		c.jump(validity) // no renewal has failed since
 		wantReason(t, l, locker.Expired)
+	})
+}
+
+// A grant of local has 8 tokens where those of its file are ahead of the clock.
+func TestTurnsOfALeaseAreAsManyAsItsTokens(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		b := newBackend()
+		b.count = 8
+		held := b.grant(t, "a")
+		first := held.Token()
+		for i := range uint64(8) {
+			granted := b.lockLater(t, "a")
+			synctest.Wait()
+			unlock(t, held)
+			if held = <-granted; LeaseOf(held) == uint64(first) != (i < 7) {
+				t.Errorf("turn %d, with token %d, is of the lease %d", i+2, held.Token(), LeaseOf(held))
+			}
+		}
 	})
 }
 

@@ -125,6 +125,17 @@ func TestLockWithoutRenewalHasItsMinimumHoldWhereTheStoreCannotKeepIt(t *testing
 	}
 }
 
+func TestLockWithAMinimumHoldHasTheValidityThatIsWantedToo(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		b := newBackend()
+		b.took = 5 * time.Second
+		_, err := b.l.TryLock(t.Context(), "a", locker.WithoutRenewal(), locker.WithMinHold(time.Second), locker.WithMinValidity(validity-4*time.Second))
+		if !errors.Is(err, locker.ErrUnavailable) {
+			t.Errorf("a second less than the wanted validity is left: %v", err)
+		}
+	})
+}
+
 func TestStoreIsAskedToKeepWhatIsLeftOfTheMinimumHold(t *testing.T) {
 	virtual(t, func(t *testing.T, _ *clock) {
 		b := newBackend()

@@ -123,9 +123,11 @@ func TestQuestionForWhomACallWaitsEndsWithTheLockerAndNotWithTheCall(t *testing.
 
 func TestWaitIsToldWhateverTheStoreAnswers(t *testing.T) {
 	for want, inspect := range map[string]func(ctx context.Context) locker.Info{
-		"waiting 0 reader": func(context.Context) locker.Info { return locker.Info{Holders: []locker.Holder{{Text: "reader"}}} },
-		"waiting 0":        func(ctx context.Context) locker.Info { <-ctx.Done(); return locker.Info{} },
-		"waiting 0 ":       func(context.Context) locker.Info { panic("a hook of the client's") },
+		"waiting 0 reader": func(context.Context) locker.Info {
+			return locker.Info{Holders: []locker.Holder{{Text: "reader"}, {Text: "later"}}}
+		},
+		"waiting 0":  func(ctx context.Context) locker.Info { <-ctx.Done(); return locker.Info{} },
+		"waiting 0 ": func(context.Context) locker.Info { panic("a hook of the client's") },
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			var all told

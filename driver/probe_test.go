@@ -3,6 +3,8 @@ package driver_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -82,6 +84,24 @@ func TestEndForAnAttemptWhoseCtxHadEnded(t *testing.T) {
 	_, _ = l.TryLock(t.Context(), "a")
 	if p.begun != p.ended {
 		t.Errorf("%d attempts begun, %d ended", p.begun, p.ended)
+	}
+}
+
+// picky is a Store that cannot do what it is asked for.
+type picky struct{ *probe }
+
+var errPicky = errors.New("not with this store")
+
+func (picky) Begin(*locker.Request) (*att, error) { return nil, errPicky }
+
+func TestRequestThatTheStoreCannotMeetAsksNothing(t *testing.T) {
+	p := &probe{acquire: func(context.Context, driver.Wait) error {
+		t.Error("the store was asked")
+		return nil
+	}}
+	l := driver.New("picky", picky{p}, driver.Options{})
+	if lock, err := l.TryLock(t.Context(), "a"); lock != nil || !errors.Is(err, errPicky) || errors.Is(err, locker.ErrUnavailable) {
+		t.Errorf("got %v, %v", lock, err)
 	}
 }
 
@@ -274,6 +294,59 @@ func TestStoreThatCannotLookSaysSo(t *testing.T) {
 	}
 }
 
+// seer is a Store that can look.
+type seer struct {
+	*probe
+	asked []string
+	err   error
+}
+
+func (s *seer) Inspect(_ context.Context, name string) (locker.Info, error) {
+	s.asked = append(s.asked, "inspect "+name)
+	return locker.Info{Held: true, Token: 7}, s.err
+}
+
+func (s *seer) Break(_ context.Context, name string, tokens ...uint64) (bool, error) {
+	s.asked = append(s.asked, fmt.Sprint("break ", name, tokens))
+	return true, s.err
+}
+
+func (s *seer) List(_ context.Context, prefix string) ([]locker.Info, error) {
+	s.asked = append(s.asked, "list "+prefix)
+	return []locker.Info{{Name: "jobs/b"}, {Name: "jobs/a"}}, s.err
+}
+
+func TestStoreIsAskedForWhatItSeesAndItsErrorsAreHandedOn(t *testing.T) {
+	s := &seer{probe: &probe{}}
+	l := driver.New("seer", s, driver.Options{})
+	if info, err := l.Inspect(t.Context(), "a"); err != nil || info.Name != "a" || info.Token != 7 {
+		t.Errorf("Inspect: %+v, %v", info, err)
+	}
+	if broken, err := l.Break(t.Context(), "a", 7, 8); !broken || err != nil {
+		t.Errorf("Break: %v, %v", broken, err)
+	}
+	if infos, err := l.List(t.Context(), "jobs/"); err != nil || len(infos) != 2 || infos[0].Name != "jobs/a" {
+		t.Errorf("List is not in the order of names: %v, %v", infos, err)
+	}
+	if want := []string{"inspect a", "break a[7 8]", "list jobs/"}; !slices.Equal(s.asked, want) {
+		t.Errorf("the store was asked for %q, want %q", s.asked, want)
+	}
+	s.asked, s.err = nil, errors.New("down")
+	info, inspected := l.Inspect(t.Context(), "a")
+	broken, other := l.Break(t.Context(), "a")
+	infos, listed := l.List(t.Context(), "")
+	for _, err := range []error{inspected, other, listed} {
+		if !errors.Is(err, s.err) || !errors.Is(err, locker.ErrUnavailable) || info.Held || broken || len(infos) > 0 {
+			t.Errorf("the store is away: %+v, %v, %v, %v", info, broken, infos, err)
+		}
+	}
+	s.asked, s.err = nil, nil
+	_, inspected = l.Inspect(t.Context(), "")
+	if _, err := l.Break(t.Context(), ""); err == nil || inspected == nil || len(s.asked) > 0 {
+		t.Errorf("a name that no lock may have: %v, %v, and the store was asked %q", inspected, err, s.asked)
+	}
+}
+
 func TestEndForAnAttemptThatHasLeftNothing(t *testing.T) {
 	p := &probe{acquire: func(context.Context, driver.Wait) error { return locker.ErrTaken }}
 	l := driver.New("probe", p, driver.Options{})
@@ -307,6 +380,18 @@ func TestCloseEndsAWaitWhateverTheStoreSays(t *testing.T) {
 	})
 }
 
+// A store that looks each millisecond calls wait as often.
+func TestContextOfAWaitIsTheSameHoweverOftenTheStoreAsksForIt(t *testing.T) {
+	p := &probe{}
+	p.acquire = func(_ context.Context, wait driver.Wait) error {
+		if first := wait(); wait() != first {
+			t.Error("the second wait has another context than the first")
+		}
+		return nil
+	}
+	mustUnlock(t, mustLock(t, driver.New("probe", p, driver.Options{})))
+}
+
 // After Close a clean-up is tried once, so the caller hears at once that it has failed.
 func TestCleanUpThatIsGivenUpIsAnUnknownOutcome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -319,6 +404,104 @@ func TestCleanUpThatIsGivenUpIsAnUnknownOutcome(t *testing.T) {
 		got := asking(t.Context(), l)
 		_ = l.Close()
 		failed(t, got, locker.ErrOutcomeUnknown)
+	})
+}
+
+// The store has said "taken", and then the connection is refused at once each time.
+func TestWaiterAsksAStoreThatFailsAfterLongerPausesUpToASecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var pauses []time.Duration
+		last := time.Now()
+		l := driver.New("probe", &probe{acquire: func(_ context.Context, wait driver.Wait) error {
+			wait()
+			pauses, last = append(pauses, time.Since(last)), time.Now()
+			return errors.New("connection refused")
+		}}, driver.Options{})
+		got := asking(t.Context(), l)
+		time.Sleep(4 * time.Second)
+		pending(t, got)
+		want := []time.Duration{0, 50, 100, 200, 400, 800, 1000, 1000}
+		for i := range want {
+			want[i] *= time.Millisecond
+		}
+		if !slices.Equal(pauses, want) {
+			t.Errorf("the pauses were %v, want %v", pauses, want)
+		}
+		_ = l.Close()
+		failed(t, got, locker.ErrClosed) // at once
+	})
+}
+
+// A client that has deadlines of its own says "i/o timeout".
+func TestErrorOfAWaitThatIsOverSaysSoWhateverTheStoreSays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := driver.New("probe", &probe{acquire: func(_ context.Context, wait driver.Wait) error {
+			<-wait().Done()
+			return errors.New("i/o timeout")
+		}}, driver.Options{})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := l.Lock(ctx, "a"); !errors.Is(err, locker.ErrTaken) || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("the lock was taken until the context ended: %v", err)
+		}
+	})
+}
+
+// slow takes so long to withdraw, and heeds its context.
+type slow struct {
+	*probe
+	takes time.Duration
+}
+
+func (s slow) Withdraw(ctx context.Context, _ *att) error {
+	select {
+	case <-time.After(s.takes):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func TestCallThatFailedWaitsForAQuarterOfASecondToHearThatNothingIsLeft(t *testing.T) {
+	for takes, unknown := range map[time.Duration]bool{249 * time.Millisecond: false, 251 * time.Millisecond: true} {
+		synctest.Test(t, func(t *testing.T) {
+			p := &probe{left: true, acquire: func(context.Context, driver.Wait) error { return errors.New("no answer") }}
+			_, err := driver.New("slow", slow{p, takes}, driver.Options{}).TryLock(t.Context(), "a")
+			if !errors.Is(err, locker.ErrUnavailable) || errors.Is(err, locker.ErrOutcomeUnknown) != unknown {
+				t.Errorf("after a clean-up that takes %v: %v", takes, err)
+			}
+			time.Sleep(time.Second)
+		})
+	}
+}
+
+func TestCloseWaitsForCleanUpsForTwoSecondsAtMost(t *testing.T) {
+	for takes, want := range map[time.Duration]time.Duration{time.Second: time.Second, time.Minute: 2 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			l := driver.New("probe", &probe{}, driver.Options{})
+			l.Go(func() { time.Sleep(takes) })
+			began := time.Now()
+			if err := l.Close(); err != nil || time.Since(began) != want {
+				t.Errorf("a clean-up takes %v, and Close %v: %v", takes, time.Since(began), err)
+			}
+			time.Sleep(takes)
+		})
+	}
+}
+
+// elses is a lock that knows nothing of leases.
+type elses struct{ locker.Held }
+
+func TestLeaseOfALockThatKnowsNoneIsItsToken(t *testing.T) {
+	play(t, func(t *testing.T, l *lockertest.Locker) {
+		for _, opts := range [][]locker.Option{nil, {locker.WithShared()}} {
+			lock := mustLock(t, l, opts...)
+			want := uint64(lock.Token()) + uint64(lock.SharedToken()) // one of them is 0
+			if got := driver.LeaseOf(locker.LockOf(elses{locker.HeldOf(lock)})); got != want {
+				t.Errorf("the lease is %d, want %d", got, want)
+			}
+			mustUnlock(t, lock)
+		}
 	})
 }
 

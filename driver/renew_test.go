@@ -23,6 +23,17 @@ func TestRenewalKeepsALockForAsLongAsItWorks(t *testing.T) {
 	})
 }
 
+func TestRenewalGoesOnAfterClose(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		b := newBackend()
+		b.onRenew = func(ctx context.Context, _ string) error { return ctx.Err() }
+		l := b.grant(t, "a")
+		_ = b.l.Close()
+		pass(10 * locker.DefaultTTL)
+		wantHeld(t, l)
+	})
+}
+
 // The store may have started the new lease at any moment after the request was
 // sent, so its validity counts from before.
 func TestRenewalExtendsValidityFromBeforeItsRequest(t *testing.T) {
@@ -140,6 +151,34 @@ func TestARenewalByTheLockerIsGivenAnIntervalOfTheShortestLease(t *testing.T) {
 			t.Errorf("the renewals of one batch had %v, want 12s each", left)
 		}
 	})
+}
+
+// A batch has the time of its shortest lease, so it must not be much shorter than the others.
+func TestLeasesAreRenewedTogetherIfNoneIsMoreThanTwiceAsLong(t *testing.T) {
+	for _, c := range []struct {
+		first, other time.Duration // their TTLs; the first is due first
+		later        time.Duration // is granted so much later than the longer
+		together     bool
+	}{
+		{60 * time.Second, 30 * time.Second, 14 * time.Second, true},
+		{60 * time.Second, 29 * time.Second, 14 * time.Second, false},
+		{30 * time.Second, 60 * time.Second, time.Second, true},
+		{30 * time.Second, 62 * time.Second, time.Second, false},
+	} {
+		virtual(t, func(t *testing.T, _ *clock) {
+			b := newBackend()
+			long, short := max(c.first, c.other), min(c.first, c.other)
+			b.grant(t, "long", locker.WithTTL(long))
+			pass(c.later)
+			b.grant(t, "short", locker.WithTTL(short))
+			for b.renewed() == 0 {
+				pass(time.Second)
+			}
+			if first := b.renewals[0]; len(first) == 2 != c.together {
+				t.Errorf("TTLs of %v, due first, and %v: %q are renewed", c.first, c.other, first)
+			}
+		})
+	}
 }
 
 // A store that takes a second and a half to answer is too slow for a lease of

@@ -156,15 +156,24 @@ func TestSessionIsRenewedForALockThatWantsMoreValidity(t *testing.T) {
 		if n := b.renewed(); n != 0 {
 			t.Errorf("%d renewals for a lock that could do without", n)
 		}
+		b.answerRenewals(func(ctx context.Context, _ string) error {
+			time.Sleep(sessionTTL / 20) // the store may take its time
+			return ctx.Err()
+		})
 		l := b.grant(t, "b", locker.WithMinValidity(sessionTTL*9/10))
+		b.answerRenewals(nil)
 		if left := time.Until(l.Deadline()); left < sessionTTL*9/10 || b.renewed() != 1 {
 			t.Errorf("%v are left after %d renewals", left, b.renewed())
+		}
+		if b.ended["session"] != 0 {
+			t.Error("the session was ended with its renewal, while a lock depends on it")
 		}
 		b.took = sessionTTL / 2
 		b.open(t)
 		if _, err := b.l.TryLock(t.Context(), "c", locker.WithMinValidity(sessionTTL*9/10)); !errors.Is(err, locker.ErrUnavailable) {
 			t.Errorf("the store was slow to open the session and to grant the lock: %v", err)
 		}
+		pass(sessionTTL / 20) // a renewal that was asked for before ends
 	})
 }
 
@@ -175,10 +184,18 @@ func TestLockIsRefusedInTimeWhoseSessionASilentStoreDoesNotRenew(t *testing.T) {
 		b.open(t)
 		pass(sessionTTL / 4)
 		b.answerRenewals(silent)
-		began := time.Now()
-		_, err := b.l.TryLock(context.Background(), "a", locker.WithMinValidity(sessionTTL*9/10))
-		if took := time.Since(began); !errors.Is(err, locker.ErrUnavailable) || took > sessionTTL/renewalsPerTTL {
-			t.Errorf("%v after %v", err, took)
+		brief, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		for _, ctx := range []context.Context{brief, context.Background()} {
+			most := sessionTTL / renewalsPerTTL
+			if ctx == brief {
+				most = time.Second
+			}
+			began := time.Now()
+			_, err := b.l.TryLock(ctx, "a", locker.WithMinValidity(sessionTTL*9/10))
+			if took := time.Since(began); !errors.Is(err, locker.ErrUnavailable) || took > most {
+				t.Errorf("%v after %v, want ErrUnavailable after %v", err, took, most)
+			}
 		}
 		pass(sessionTTL)
 	})
@@ -189,8 +206,11 @@ func TestLockIsLostWhoseSessionEndedOnItsWay(t *testing.T) {
 	virtual(t, func(t *testing.T, _ *clock) {
 		b := newBackend()
 		s := b.open(t)
-		b.onAcquire = func(context.Context) error { s.Lose(locker.SessionEnded, nil); return nil }
-		wantReason(t, b.grant(t, "a"), locker.SessionEnded)
+		gone := errors.New("no such lease")
+		b.onAcquire = func(context.Context) error { s.Lose(locker.SessionEnded, gone); return nil }
+		if lost := wantReason(t, b.grant(t, "a"), locker.SessionEnded); lost.Cause != gone {
+			t.Errorf("the cause is %v", lost.Cause)
+		}
 		pass(sessionTTL)
 		b.session, b.onAcquire = nil, nil
 		b.grant(t, "a")
@@ -202,7 +222,7 @@ func TestSessionIsRenewedForItsWaiters(t *testing.T) {
 		b := newBackend()
 		s := b.open(t)
 		before := s.Since()
-		pass((idleTTLs - 1) * sessionTTL) // nobody has used it so far
+		pass(4*sessionTTL - time.Second) // nobody has used it so far
 		if !s.Join() {
 			t.Fatal("a new session cannot be used")
 		}
@@ -211,11 +231,11 @@ func TestSessionIsRenewedForItsWaiters(t *testing.T) {
 			t.Error("the session of a waiter was not kept")
 		}
 		s.Leave()
-		pass((idleTTLs - 1) * sessionTTL)
+		pass(4*sessionTTL - time.Second)
 		if s.Context().Err() != nil {
 			t.Error("the next waiter must make a session of its own")
 		}
-		pass(2 * sessionTTL)
+		pass(time.Second + sessionTTL/renewalsPerTTL)
 		if s.Context().Err() == nil || s.Join() {
 			t.Error("a session without users goes on")
 		}
@@ -304,6 +324,13 @@ func TestSessionCountsFromItsRequest(t *testing.T) {
 		b.took = 0
 		if left := time.Until(b.grant(t, "a").Deadline()); left > sessionTTL/2 {
 			t.Errorf("the lock is believed for %v", left)
+		}
+		b.took = sessionTTL * 8 / 10
+		b.answerRenewals(nil)
+		late := b.open(t)
+		late.Join()
+		if pass(sessionTTL); late.Context().Err() != nil {
+			t.Error("a session that was slow to come is not renewed in time")
 		}
 	})
 }
@@ -464,8 +491,8 @@ func TestEndOfASessionIsNotTheLossOfALockThatNobodyHad(t *testing.T) {
 		}
 		time.AfterFunc(time.Second, func() { s.Lose(locker.SessionEnded, nil) })
 		_, err := b.l.TryLock(t.Context(), "a")
-		if errors.Is(err, locker.ErrLost) {
-			t.Errorf("a lock that was never held is called lost: %v", err)
+		if errors.Is(err, locker.ErrLost) || errors.Is(err, context.Canceled) {
+			t.Errorf("a lock that was never held is called lost, or its caller impatient: %v", err)
 		}
 	})
 }
@@ -505,6 +532,27 @@ func TestSessionThatComesAfterCloseIsEnded(t *testing.T) {
 		if b.releases() != 1 || b.ended["session"] != 1 {
 			t.Errorf("it was withdrawn %d times and ended %d times", b.releases(), b.ended["session"])
 		}
+	})
+}
+
+func TestSessionWithATTLThatNoLockMayHaveIsRefused(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		b := newBackend()
+		if s, err := b.l.NewSession(new(hold), locker.MinTTL-1, b.l.Now()); err == nil || s != nil {
+			t.Errorf("got %v, %v", s, err)
+		}
+	})
+}
+
+// Two Lockers of one backend have clocks, mutexes and timers of their own.
+func TestGrantOnAnotherLockersSessionPanics(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		b, other := newBackend(), newBackend()
+		b.session = other.open(t)
+		if got, want := panics(func() { b.grant(t, "a") }), "backend: the grant depends on another Locker's session"; got != want {
+			t.Errorf("panic %v, want %q", got, want)
+		}
+		pass(sessionTTL)
 	})
 }
 

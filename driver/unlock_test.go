@@ -82,11 +82,13 @@ func TestALossThatTheReleaseFindsIsReported(t *testing.T) {
 	virtual(t, func(t *testing.T, _ *clock) {
 		b := newBackend()
 		b.onRelease = func(_ context.Context, name string) error {
-			return &locker.LostError{Name: name, Reason: locker.TakenOver}
+			return &locker.LostError{Name: name, Reason: locker.Forced, Cause: errNot}
 		}
 		l := b.grant(t, "a")
 		if err := l.Unlock(t.Context()); !errors.Is(err, locker.ErrLost) || errors.Is(err, locker.ErrUnavailable) {
 			t.Errorf("Unlock: %v", err)
+		} else if lost := (*locker.LostError)(nil); !errors.As(err, &lost) || lost.Reason != locker.Forced || lost.Cause != errNot {
+			t.Errorf("Unlock does not say why it was lost: %v", err)
 		}
 	})
 }
