@@ -39,6 +39,17 @@ func heldAll(t *testing.T, names []string, opts ...locker.Option) (*lockertest.L
 // missing is a command that cannot be started, so whoever tries to says so.
 const missing = "/no/such/command"
 
+func canBeLocked(t *testing.T, l locker.Locker, name string) {
+	t.Helper()
+	lock, err := l.TryLock(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := lock.Unlock(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
 // The machine may have been suspended between the grant and the start of the command.
 func TestCommandDoesNotBeginWhenTheLockIsLostAlready(t *testing.T) {
 	t.Parallel()
@@ -63,13 +74,7 @@ func TestLocksBesideOneThatIsLostAreGivenBackWhenTheCommandDoesNotBegin(t *testi
 	if status, err := c.runUnder(h, exec.Command(missing), nil); status != exitLost || !errors.Is(err, locker.ErrLost) {
 		t.Errorf("status %d, %v", status, err)
 	}
-	lock, err := other.TryLock(t.Context(), "y")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := lock.Unlock(t.Context()); err != nil {
-		t.Error(err)
-	}
+	canBeLocked(t, other, "y")
 }
 
 func TestLockThatIsGrantedAsASignalEndsTheWaitIsGivenBack(t *testing.T) {
@@ -81,13 +86,7 @@ func TestLockThatIsGrantedAsASignalEndsTheWaitIsGivenBack(t *testing.T) {
 	if status, err := c.afterWait(h, nil, &signalError{syscall.SIGTERM}, exec.Command(missing), nil); status != 128+15 || err != nil {
 		t.Errorf("status %d, %v", status, err)
 	}
-	lock, err := other.TryLock(t.Context(), "x")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := lock.Unlock(t.Context()); err != nil {
-		t.Error(err)
-	}
+	canBeLocked(t, other, "x")
 }
 
 func TestFirstSignalThatAsksForAnEndIsTheOneThatEndsTheWait(t *testing.T) {

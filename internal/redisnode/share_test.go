@@ -336,14 +336,21 @@ func TestReaderIsNotKeptOutByAWriterThatIsNotThere(t *testing.T) {
 	}
 }
 
+// behindAReader has a reader hold the lock of "a", and a writer and then another reader wait for it.
+func behindAReader(t *testing.T, n *Node, m *mailbox.Mailbox) (holder, writer, reader *Attempt) {
+	t.Helper()
+	holder, writer, reader = newReader(t, "a"), newAttempt(t, "a"), newReader(t, "a")
+	mustGrant(t, n, holder)
+	mustQueue(t, n, m, writer)
+	mustQueue(t, n, m, reader)
+	return holder, writer, reader
+}
+
 // A writer that looks when it is told to keeps its place, however long others read.
 func TestWriterThatLooksKeepsItsPlace(t *testing.T) {
 	srv := testserver.Redis(t)
 	n, m := client(t, srv.Addr())
-	holder, writer, reader := newReader(t, "a"), newAttempt(t, "a"), newReader(t, "a")
-	mustGrant(t, n, holder)
-	mustQueue(t, n, m, writer)
-	mustQueue(t, n, m, reader)
+	holder, writer, reader := behindAReader(t, n, m)
 	for looks := range 3 {
 		s, err := n.Acquire(background(t), writer, Ask{Queue: true})
 		if err != nil || s.First != 0 || s.Ahead != 0 || s.NextLook() != time.Second {
@@ -364,10 +371,7 @@ func TestWriterThatLooksKeepsItsPlace(t *testing.T) {
 func TestWriterThatLooksLateKeepsItsPlaceIfNobodyHasTakenIt(t *testing.T) {
 	srv := testserver.Redis(t)
 	n, m := client(t, srv.Addr())
-	holder, writer, reader := newReader(t, "a"), newAttempt(t, "a"), newReader(t, "a")
-	mustGrant(t, n, holder)
-	mustQueue(t, n, m, writer)
-	mustQueue(t, n, m, reader)
+	holder, writer, reader := behindAReader(t, n, m)
 	srv.Do("HSET", holder.Keys.text(factsKey), "!", "1 "+writer.Value)
 	if s, err := n.Acquire(background(t), writer, Ask{Queue: true}); err != nil || s.First != 0 || s.Ahead != 0 {
 		t.Errorf("%+v, %v", s, err)
