@@ -239,9 +239,9 @@ func TestWaitForAStoreOnATerminalSaysSo(t *testing.T) {
 	srv.Start()
 	shows(t, screen, "asked again", "got-it")
 	srv.Kill()
-	typeIn(`"$LOCKER" run --wait 3s x -- true; echo status-$?` + "\n")
+	typeIn(`"$LOCKER" run --wait 10s x -- true; echo status-$?` + "\n")
 	shows(t, screen, "got-it", "status-69")
-	if n := strings.Count(screen.String(), "until --wait 3s is over"); n != 1 {
+	if n := strings.Count(screen.String(), "until --wait 10s is over"); n != 1 {
 		t.Errorf("it says %d times that it waits for the store:\n%s", n, screen)
 	}
 }
