@@ -2,6 +2,7 @@ package redlock_test
 
 import (
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -56,15 +57,20 @@ func runWhatHangsOnNodes(t *testing.T, h conformance.Harness) {
 	})
 }
 
-// five returns a harness on five nodes, after something has been done to them.
+// five returns a harness on five nodes, after something has been done to them. They start
+// when the first clause needs them: hundreds that wait for their turn keep a machine busy.
 func five(t *testing.T, timeout time.Duration, do func([]*testserver.RedisServer)) conformance.Harness {
-	srvs := make([]*testserver.RedisServer, 5)
-	for i := range srvs {
-		srvs[i] = testserver.Redis(t)
-	}
-	do(srvs)
+	start := sync.OnceValue(func() []*testserver.RedisServer {
+		srvs := make([]*testserver.RedisServer, 5)
+		for i := range srvs {
+			srvs[i] = testserver.Redis(t)
+		}
+		do(srvs)
+		return srvs
+	})
 	return conformance.Harness{
 		New: func(t testing.TB) conformance.Client {
+			srvs := start()
 			nodes, ps := make([]redis.UniversalClient, len(srvs)), make([]*conformance.Proxy, len(srvs))
 			for i, srv := range srvs {
 				ps[i] = conformance.NewProxy(t, srv.Addr())

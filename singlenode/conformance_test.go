@@ -1,6 +1,7 @@
 package singlenode_test
 
 import (
+	"sync"
 	"testing"
 	"time"
 
@@ -12,8 +13,7 @@ import (
 )
 
 func TestConformance(t *testing.T) {
-	srv := testserver.Redis(t)
-	conformance.Run(t, harness(srv.Addr(), redis.Options{}))
+	conformance.Run(t, harness(t, redis.Options{}))
 }
 
 // The client gives up on a silent server after some seconds by itself. Nothing
@@ -23,14 +23,17 @@ func TestConformance(t *testing.T) {
 func TestEachClauseHoldsAloneWithAClientThatIsPatient(t *testing.T) {
 	patient := redis.Options{DialTimeout: time.Minute, ReadTimeout: time.Minute, WriteTimeout: time.Minute, PoolTimeout: time.Minute}
 	for _, c := range conformance.Clauses() {
-		t.Run(c.Name, func(t *testing.T) { c.Run(t, harness(testserver.Redis(t).Addr(), patient)) })
+		t.Run(c.Name, func(t *testing.T) { c.Run(t, harness(t, patient)) })
 	}
 }
 
-func harness(addr string, opts redis.Options) conformance.Harness {
+// harness returns a harness on one server. It starts when the first clause needs it: dozens
+// that wait for their turn keep a machine busy.
+func harness(t *testing.T, opts redis.Options) conformance.Harness {
+	start := sync.OnceValue(func() *testserver.RedisServer { return testserver.Redis(t) })
 	return conformance.Harness{
 		New: func(t testing.TB) conformance.Client {
-			p := conformance.NewProxy(t, addr)
+			p := conformance.NewProxy(t, start().Addr())
 			opts := opts
 			opts.Addr = p.Addr()
 			return conformance.Through(newLockerOn(t, redis.NewClient(&opts), singlenode.Options{}), p)
