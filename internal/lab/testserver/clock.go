@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"time"
 )
 
@@ -38,8 +39,15 @@ func NewClock(t TB) *Clock {
 
 // Clocks builds n clocks in a folder, each stepped by itself.
 func Clocks(dir string, n int) ([]*Clock, error) {
-	library, err := buildShim(dir)
+	built, err := buildShim()
 	if err != nil {
+		return nil, err
+	}
+	library := filepath.Join(dir, "clockshim.so")
+	if err := os.WriteFile(library, built, 0o644); err != nil { //nolint:gosec // servers that run as somebody else read it
+		return nil, err
+	}
+	if err := os.Chmod(dir, 0o755); err != nil { //nolint:gosec // as above
 		return nil, err
 	}
 	clocks := make([]*Clock, n)
@@ -52,26 +60,28 @@ func Clocks(dir string, n int) ([]*Clock, error) {
 	return clocks, nil
 }
 
-// buildShim returns the path of the library.
-func buildShim(dir string) (string, error) {
+// buildShim returns the library. It calls the compiler once: a soak makes hundreds of clocks.
+var buildShim = sync.OnceValues(func() ([]byte, error) {
 	compiler, err := exec.LookPath("cc")
 	if err != nil {
 		if compiler, err = exec.LookPath("gcc"); err != nil {
-			return "", fmt.Errorf("%w: %w", ErrNoClock, err)
+			return nil, fmt.Errorf("%w: %w", ErrNoClock, err)
 		}
 	}
+	dir, err := os.MkdirTemp("", "lockstile-clock-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
 	source, library := filepath.Join(dir, "clockshim.c"), filepath.Join(dir, "clockshim.so")
 	if err := os.WriteFile(source, shim, 0o600); err != nil {
-		return "", err
-	}
-	if err := os.Chmod(dir, 0o755); err != nil { //nolint:gosec // servers that run as somebody else read it
-		return "", err
+		return nil, err
 	}
 	if out, err := exec.Command(compiler, "-shared", "-fPIC", "-O1", "-o", library, source, "-ldl").CombinedOutput(); err != nil {
-		return "", fmt.Errorf("%w: %w: %s", ErrNoClock, err, out)
+		return nil, fmt.Errorf("%w: %w: %s", ErrNoClock, err, out)
 	}
-	return library, nil
-}
+	return os.ReadFile(library)
+})
 
 // Step sets how far the clock is ahead of this machine's.
 func (c *Clock) Step(d time.Duration) error {
