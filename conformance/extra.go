@@ -107,9 +107,7 @@ func (x *trial) breakOnce() bool {
 	ended := held.Lost()
 	w := x.wait(x.patient(), b, name)
 	x.waits(w, b, name)
-	if ok, err := breaker.Break(x.patient(), name); !ok || err != nil {
-		x.failf("Break of a held lock returned %v, %v", ok, err)
-	}
+	x.breakNow(breaker, name, "a held lock")
 	lock := x.served(w, "after Break")
 	if lock.Token() <= held.Token() {
 		x.failf("token %d was granted after token %d, which Break had ended", lock.Token(), held.Token())

@@ -92,9 +92,7 @@ func minHoldOverBreak(x *trial) {
 		}
 	}
 	x.taken(b, name, "within a minimum hold")
-	if ok, err := breaker.Break(x.patient(), name); !ok || err != nil {
-		x.failf("Break of a lock within its minimum hold returned %v, %v", ok, err)
-	}
+	x.breakNow(breaker, name, "a lock within its minimum hold")
 	next := x.lock(b, name)
 	if next.Token() <= held.Token() {
 		x.failf("token %d was granted after token %d, whose minimum hold was broken", next.Token(), held.Token())

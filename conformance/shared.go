@@ -385,9 +385,7 @@ func sharedBreak(x *trial) {
 		info.Holders[1].Text != "the second" || info.Holders[1].Slot != -1 {
 		x.failf("a lock that two readers hold, with numbers %d and %d, is shown as %+v", stays.SharedToken(), goes.SharedToken(), info)
 	}
-	if ok, err := breaker.Break(x.patient(), name, uint64(goes.SharedToken())); !ok || err != nil {
-		x.failf("Break of one reader's share returned %v, %v", ok, err)
-	}
+	x.breakNow(breaker, name, "one reader's share", uint64(goes.SharedToken()))
 	if err := goes.Renew(x.patient()); !errors.Is(err, locker.ErrLost) {
 		x.failf("Renew by a reader whose share was broken returned %v, want ErrLost", err)
 	}
@@ -396,15 +394,13 @@ func sharedBreak(x *trial) {
 		x.failf("a reader was lost when another's share was broken: %w", err)
 	}
 	x.eventually("Break finds no share that was broken", func() bool { // a server may still be about to end its connection
-		ok, err := breaker.Break(x.patient(), name, uint64(goes.SharedToken()))
+		ok, err := askSlowly(x.patient(), x, func() (bool, error) { return breaker.Break(x.patient(), name, uint64(goes.SharedToken())) })
 		if err != nil {
 			x.failf("Break of a share that is not there: %w", err)
 		}
 		return !ok
 	})
 	x.taken(c, name, "by a writer beside the reader whose share was not broken")
-	if ok, err := breaker.Break(x.patient(), name); !ok || err != nil {
-		x.failf("Break of all returned %v, %v", ok, err)
-	}
+	x.breakNow(breaker, name, "all")
 	x.freeBeforeLease(c, name, "after all readers' shares were broken")
 }

@@ -265,9 +265,7 @@ func slotsBreak(x *trial) {
 		info.Holders[1].Text != "the second" || info.Holders[1].Slot != 1 {
 		x.failf("two slots, with tokens %d and %d, are shown as %+v", stays.Token(), goes.Token(), info)
 	}
-	if ok, err := breaker.Break(x.patient(), name, uint64(goes.Token())); !ok || err != nil {
-		x.failf("Break of one slot returned %v, %v", ok, err)
-	}
+	x.breakNow(breaker, name, "one slot", uint64(goes.Token()))
 	if err := goes.Renew(x.patient()); !errors.Is(err, locker.ErrLost) {
 		x.failf("Renew by a holder whose slot was broken returned %v, want ErrLost", err)
 	}
@@ -280,8 +278,6 @@ func slotsBreak(x *trial) {
 		x.failf("slot 1 was granted with token %d after token %d, which was broken", next.Token(), goes.Token())
 	}
 	x.unlock(next)
-	if ok, err := breaker.Break(x.patient(), name); !ok || err != nil {
-		x.failf("Break of all returned %v, %v", ok, err)
-	}
+	x.breakNow(breaker, name, "all")
 	x.free(c, name, "after all slots were broken")
 }

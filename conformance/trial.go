@@ -143,12 +143,12 @@ func (x *trial) lockOnceHealed(l locker.Locker, name string) *locker.Lock {
 }
 
 // askSlowly asks again after an ErrUnavailable that took so long that the machine may have
-// been the reason.
+// been the reason. Where a lease lasts for longer, a store may give up sooner.
 func askSlowly[T any](ctx context.Context, x *trial, ask func() (T, error)) (T, error) {
 	for {
 		begun := time.Now()
 		answer, err := ask()
-		if !errors.Is(err, locker.ErrUnavailable) || time.Since(begun) < x.h.TTL/2 || ctx.Err() != nil {
+		if !errors.Is(err, locker.ErrUnavailable) || time.Since(begun) < min(x.h.TTL, time.Second)/2 || ctx.Err() != nil {
 			return answer, err
 		}
 	}
@@ -191,11 +191,15 @@ func had(lock *locker.Lock) string {
 // most, which may not be enough on a slow machine. Then the lock comes free in the
 // background, and those that wait for it see that it does.
 func (x *trial) unlockInACrowd(lock *locker.Lock) error {
-	err := lock.Unlock(x.ctx)
-	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, locker.ErrUnavailable) {
-		return nil
+	if err := lock.Unlock(x.ctx); !tooSlow(err) {
+		return err
 	}
-	return err
+	return nil
+}
+
+// tooSlow reports whether Unlock has not heard in time that the lock is free.
+func tooSlow(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, locker.ErrUnavailable)
 }
 
 // unlockAll unlocks locks that a stalled machine may have lost, and returns why they were
@@ -287,14 +291,19 @@ func (x *trial) served(w *waiter, when string) *locker.Lock {
 
 // next waits until one of ws has the lock, and returns it and the others.
 func (x *trial) next(ws []*waiter, when string) (*waiter, []*waiter) {
+	w, others := x.first(ws, when)
+	x.served(w, when)
+	return w, others
+}
+
+// first waits until Lock has returned to one of ws, and returns it and the others.
+func (x *trial) first(ws []*waiter, when string) (*waiter, []*waiter) {
 	first := -1
 	x.eventually("a waiter is served "+when, func() bool {
 		first = slices.IndexFunc(ws, (*waiter).back)
 		return first >= 0
 	})
-	w := ws[first]
-	x.served(w, when)
-	return w, slices.Delete(slices.Clone(ws), first, first+1)
+	return ws[first], slices.Delete(slices.Clone(ws), first, first+1)
 }
 
 // back reports whether Lock has returned.
@@ -318,11 +327,19 @@ func (x *trial) event(done <-chan struct{}, what string) {
 
 // eventually waits until ok returns true.
 func (x *trial) eventually(what string, ok func() bool) {
-	for deadline := time.Now().Add(x.h.patience); !ok(); time.Sleep(time.Millisecond) {
+	if !happens(x.h.patience, ok) {
+		x.failf("it did not happen in %v that %s", x.h.patience, what)
+	}
+}
+
+// happens waits until ok returns true, for most at most, and reports whether it did.
+func happens(most time.Duration, ok func() bool) bool {
+	for deadline := time.Now().Add(most); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			x.failf("it did not happen in %v that %s", x.h.patience, what)
+			return false
 		}
 	}
+	return true
 }
 
 // inspector returns l as an Inspector, or skips.
@@ -352,6 +369,16 @@ func (x *trial) breaker(l locker.Locker) locker.Breaker {
 		x.skip("locker.Breaker")
 	}
 	return b
+}
+
+// breakNow breaks what is held. After an answer that came too late nobody knows whether
+// there is still something to break.
+func (x *trial) breakNow(b locker.Breaker, name, what string, numbers ...uint64) {
+	tries := 0
+	ok, err := askSlowly(x.patient(), x, func() (bool, error) { tries++; return b.Break(x.patient(), name, numbers...) })
+	if err != nil || !ok && tries == 1 {
+		x.failf("Break of %s returned %v, %v", what, ok, err)
+	}
 }
 
 // breaks is inspects for a Breaker.

@@ -118,9 +118,7 @@ func turnsRanges(x *trial) {
 	if breaker, ok := x.breaks(b); ok {
 		held := x.lock(a.Locker, name, x.long())
 		note(held, "before a break")
-		if ok, err := breaker.Break(x.patient(), name); err != nil || !ok {
-			x.failf("Break of a held lock returned %v, %v", ok, err)
-		}
+		x.breakNow(breaker, name, "a held lock")
 		next := x.lock(b, name, x.long())
 		note(next, "after a break")
 		x.unlock(next)
@@ -176,9 +174,7 @@ func turnsOverBreak(x *trial) {
 	held := x.lock(a, name, x.long())
 	w := x.wait(x.patient(), a, name, x.long())
 	x.stands(w)
-	if ok, err := breaker.Break(x.patient(), name); err != nil || !ok {
-		x.failf("Break of a held lock returned %v, %v", ok, err)
-	}
+	x.breakNow(breaker, name, "a held lock")
 	s := x.wait(x.patient(), b, name, x.long())
 	first, _ := x.next([]*waiter{s, w}, "after Break")
 	_ = held.Unlock(x.patient()) // it may have been lost

@@ -69,9 +69,7 @@ func unlockAfterBreak(x *trial) {
 			"Give Client.Locker a Break, in your test alone if need be, or a network to break")
 	}
 	broken := x.lock(a, name)
-	if ok, err := breaker.Break(x.patient(), name); err != nil || !ok {
-		x.failf("Break of a held lock returned %v, %v", ok, err)
-	}
+	x.breakNow(breaker, name, "a held lock")
 	held := x.lock(b, name)
 	if err := broken.Unlock(x.patient()); !errors.Is(err, locker.ErrLost) {
 		x.failf("Unlock of a lock that was broken returned %v, want ErrLost", err)
