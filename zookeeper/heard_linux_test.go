@@ -1,8 +1,10 @@
 package zookeeper_test
 
 import (
+	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -32,6 +34,7 @@ func TestServerThatStopsRightAfterARenewalBreaksNoExclusion(t *testing.T) {
 	for i := range percents { // so that the queues need not be made at the moment
 		keep(t, first, first.conn, fmt.Sprint(i), locker.WithTTL(time.Minute))
 	}
+	var held atomic.Int32
 	for range 3 { // a busy machine misses moments
 		waiter := newClient(t, time.Minute, leader.Addr())
 		unlock(t, lock(t, waiter, "connected", locker.WithTTL(time.Minute)))
@@ -43,14 +46,19 @@ func TestServerThatStopsRightAfterARenewalBreaksNoExclusion(t *testing.T) {
 		for i, percent := range percents {
 			renewed.Go(func() {
 				h := &holder{t: t, client: newClientAt(t, renewal-tick*percent/100, 2*tick, follower.Addr()), name: fmt.Sprint(i)}
-				h.lockAt(renewal)
-				next.Go(func() { h.excludes(waiter) })
+				if h.connected() && h.lockAt(renewal) {
+					held.Add(1)
+					next.Go(func() { h.excludes(waiter) })
+				}
 			})
 		}
 		renewed.Wait()
 		follower.Pause()
 		next.Wait()
 		follower.Resume()
+	}
+	if held.Load() == 0 {
+		t.Error("nobody has held a lock at its moment")
 	}
 }
 
@@ -65,19 +73,24 @@ type holder struct {
 
 func newClientAt(t *testing.T, at, timeout time.Duration, addr string) client {
 	sleepUntil(at)
-	c := newClient(t, timeout, addr)
-	if _, _, err := c.conn.Exists("/"); err != nil { // it is connected
-		t.Error(err)
-	}
-	return c
+	return newClient(t, timeout, addr)
 }
 
-func (h *holder) lockAt(at time.Duration) {
+// connected reports whether the server has answered. On a machine that stalls, sessions of
+// two ticks end before that.
+func (h *holder) connected() bool {
+	_, _, err := h.conn.Exists("/")
+	return err == nil
+}
+
+// lockAt reports whether the holder has got the lock in time.
+func (h *holder) lockAt(at time.Duration) bool {
 	var err error
 	sleepUntil(at)
-	if h.held, err = h.Lock(soon(h.t), h.name); err != nil {
+	if h.held, err = h.Lock(soon(h.t), h.name); err != nil && !errors.Is(err, locker.ErrUnavailable) {
 		h.t.Error(err)
 	}
+	return err == nil
 }
 
 // excludes checks that l gets the lock only when it is no longer believed in.
@@ -86,7 +99,7 @@ func (h *holder) excludes(l locker.Locker) {
 	switch {
 	case err != nil:
 		h.t.Error(err)
-	case h.held != nil && h.held.Err() == nil:
+	case h.held.Err() == nil:
 		h.t.Errorf("granted while the first holder believes, for another %v", time.Until(h.held.Deadline()))
 	}
 	if err == nil {
