@@ -334,10 +334,12 @@ func (x *trial) eventually(what string, ok func() bool) {
 
 // happens waits until ok returns true, for most at most, and reports whether it did.
 func happens(most time.Duration, ok func() bool) bool {
-	for deadline := time.Now().Add(most); !ok(); time.Sleep(time.Millisecond) {
+	pause := time.Millisecond
+	for deadline := time.Now().Add(most); !ok(); time.Sleep(pause) {
 		if time.Now().After(deadline) {
 			return false
 		}
+		pause = min(2*pause, 50*time.Millisecond) // what waits must not keep the machine busy
 	}
 	return true
 }

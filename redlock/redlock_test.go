@@ -135,7 +135,9 @@ func mustUnlock(t testing.TB, lock *locker.Lock) {
 // than the half minute after which a lease ends by itself.
 func eventually(t testing.TB, what string, done func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(25 * time.Second); !done(); time.Sleep(time.Millisecond) {
+	pause := time.Millisecond
+	for deadline := time.Now().Add(time.Minute); !done(); time.Sleep(pause) {
+		pause = min(2*pause, 20*time.Millisecond)
 		if time.Now().After(deadline) {
 			t.Fatalf("still not so: %s", what)
 		}

@@ -22,10 +22,25 @@ func play(t *testing.T, subjects []matrix.Subject, names ...string) *matrix.Matr
 	if len(scenarios) != len(names) {
 		t.Fatalf("of %q there are %d scenarios", names, len(scenarios))
 	}
-	return matrix.Run(t.Context(), matrix.Settings{
+	settings := matrix.Settings{
 		Start: testserver.StartChild,
 		Done:  func(c matrix.Cell) { t.Logf("%-30s %-12s %-15s %s", c.Scenario, c.Subject, c.Verdict, c.Why) },
-	}, subjects, scenarios)
+	}
+	m := matrix.Run(t.Context(), settings, subjects, scenarios)
+	for range 2 { // other libraries have their own time-outs, which a machine that stalls may exceed
+		stalled := m.NotPlayed()
+		again := slices.DeleteFunc(slices.Clone(subjects), func(s matrix.Subject) bool {
+			return !slices.ContainsFunc(stalled, func(c matrix.Cell) bool { return c.Subject == s.Name })
+		})
+		if len(again) == 0 {
+			break
+		}
+		m.Cells = slices.DeleteFunc(m.Cells, func(c matrix.Cell) bool {
+			return slices.ContainsFunc(again, func(s matrix.Subject) bool { return s.Name == c.Subject })
+		})
+		m.Cells = append(m.Cells, matrix.Run(t.Context(), settings, again, scenarios).Cells...)
+	}
+	return m
 }
 
 // subjects are the subjects that differ in the scenarios of these tests.

@@ -89,7 +89,7 @@ func (p *process) kill() {
 // await calls ready until it reports nil, the process ends, or patience does.
 func (p *process) await(ready func() error) error {
 	deadline := time.Now().Add(patience)
-	for {
+	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
 		err := ready()
 		if err == nil {
 			return nil
@@ -97,7 +97,7 @@ func (p *process) await(ready func() error) error {
 		select {
 		case <-p.gone:
 			return fmt.Errorf("it ended at once and said:\n%s", p.log)
-		case <-time.After(5 * time.Millisecond):
+		case <-time.After(pause):
 		}
 		if time.Now().After(deadline) {
 			return fmt.Errorf("it is not ready after %v: %w; it said:\n%s", patience, err, p.log)
