@@ -189,7 +189,7 @@ func (x *trial) impatient(l locker.Locker, name string, shared *critical, k, rou
 // impatientNeighbours has goroutines try names with contexts that end at all moments of an
 // attempt, while another of their process locks names that nobody else wants.
 func impatientNeighbours(x *trial) {
-	const impatient, rounds = 8, 100
+	const impatient, rounds = 4, 50 // where a context that ends costs a connection, more keep the machine busy
 	l := x.locker()
 	over, stop := context.WithCancel(x.ctx)
 	defer stop()
