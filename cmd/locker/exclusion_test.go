@@ -16,7 +16,7 @@ import (
 // the file of tokens is that of its grant.
 func noUpdateIsLost(t *testing.T, url string) {
 	t.Helper()
-	const workers, times = 8, 25
+	const workers, times = 8, 10
 	dir := t.TempDir()
 	count, tokens := filepath.Join(dir, "count"), filepath.Join(dir, "tokens")
 	writeFile(t, count, "0\n", 0o600)
