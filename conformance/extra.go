@@ -117,7 +117,7 @@ func (x *trial) breakOnce() bool {
 		x.failf("a lock that was broken says %v", err)
 	}
 	other := x.locker()
-	got, err := other.TryLock(x.patient(), name)
+	got, err := x.trySlowly(other, name)
 	var lost *locker.LostError
 	switch errors.As(lock.Err(), &lost); {
 	case lost == nil && (got != nil || !errors.Is(err, locker.ErrTaken)):

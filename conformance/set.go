@@ -64,7 +64,9 @@ func setLimits(x *trial) {
 	var complete time.Time
 	go func() {
 		defer close(done)
-		set, err = locker.LockAll(x.patient(), b, []string{second, first}, x.long(), locker.WithMaxHold(most))
+		set, err = askSlowly(x.patient(), x, func() (*locker.Set, error) {
+			return locker.LockAll(x.patient(), b, []string{second, first}, x.long(), locker.WithMaxHold(most))
+		})
 		complete = time.Now()
 	}()
 	x.eventually("the first name of a Set is locked", func() bool {

@@ -142,6 +142,10 @@ func (x *trial) lockOnceHealed(l locker.Locker, name string) *locker.Lock {
 	}
 }
 
+func (x *trial) trySlowly(l locker.Locker, name string) (*locker.Lock, error) {
+	return askSlowly(x.patient(), x, func() (*locker.Lock, error) { return l.TryLock(x.patient(), name) })
+}
+
 // askSlowly asks again after an ErrUnavailable that took so long that the machine may have
 // been the reason. Where a lease lasts for longer, a store may give up sooner.
 func askSlowly[T any](ctx context.Context, x *trial, ask func() (T, error)) (T, error) {
@@ -160,7 +164,7 @@ func (x *trial) free(l locker.Locker, name, when string) {
 }
 
 func (x *trial) tryLock(l locker.Locker, name, when string) *locker.Lock {
-	lock, err := l.TryLock(x.patient(), name)
+	lock, err := x.trySlowly(l, name)
 	if err != nil {
 		x.failf("TryLock %s: %w", when, err)
 	}
@@ -169,7 +173,7 @@ func (x *trial) tryLock(l locker.Locker, name, when string) *locker.Lock {
 
 // taken requires that TryLock finds the name taken.
 func (x *trial) taken(l locker.Locker, name, when string) {
-	lock, err := l.TryLock(x.patient(), name)
+	lock, err := x.trySlowly(l, name)
 	if err == nil {
 		_ = lock.Unlock(x.ctx)
 		x.failf("TryLock %s succeeded", when)

@@ -72,7 +72,7 @@ var buildShim = sync.OnceValues(func() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }() // it is in the temporary folder anyhow
 	source, library := filepath.Join(dir, "clockshim.c"), filepath.Join(dir, "clockshim.so")
 	if err := os.WriteFile(source, shim, 0o600); err != nil {
 		return nil, err
