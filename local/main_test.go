@@ -290,7 +290,7 @@ func mustBeLost(t testing.TB, lock *locker.Lock) locker.Reason {
 // until waits for something that happens in another goroutine or process.
 func until(t testing.TB, what string, happened func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !happened(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); !happened(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("never: %s", what)
 		}

@@ -136,7 +136,7 @@ func mustUnlock(t testing.TB, lock *locker.Lock) {
 func eventually(t testing.TB, what string, done func() bool) {
 	t.Helper()
 	pause := time.Millisecond
-	for deadline := time.Now().Add(time.Minute); !done(); time.Sleep(pause) {
+	for deadline := time.Now().Add(25 * time.Second); !done(); time.Sleep(pause) {
 		pause = min(2*pause, 20*time.Millisecond)
 		if time.Now().After(deadline) {
 			t.Fatalf("still not so: %s", what)

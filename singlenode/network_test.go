@@ -34,7 +34,7 @@ func behind(t *testing.T, srv *testserver.RedisServer) (*singlenode.Locker, *net
 func until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	pause := time.Millisecond
-	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(pause) {
+	for deadline := time.Now().Add(30 * time.Second); !ok(); time.Sleep(pause) {
 		pause = min(2*pause, 20*time.Millisecond)
 		if time.Now().After(deadline) {
 			t.Fatalf("gave up waiting for %s", what)
