@@ -2,18 +2,19 @@ package driver
 
 import "sync"
 
-// background counts the work that goes on when no caller waits for it any more, so that
-// Close can. It is no WaitGroup: waiters that Close ends begin their clean-ups while
-// Close waits already, and the count may be 0 in between, which a WaitGroup forbids.
+// background counts calls, and the work that goes on when no caller waits for it any more,
+// so that Close can. It is no WaitGroup: calls and clean-ups may begin while Close waits
+// already, and the count may be 0 before, which a WaitGroup forbids.
 type background struct {
 	mu   sync.Mutex
 	busy int
 	idle *sync.Cond // busy is 0
+	done func()     // ends one
 }
 
 func newBackground() *background {
 	b := &background{}
-	b.idle = sync.NewCond(&b.mu)
+	b.idle, b.done = sync.NewCond(&b.mu), b.end
 	return b
 }
 
@@ -34,7 +35,7 @@ func (b *background) begin() (done func()) {
 	return b.done
 }
 
-func (b *background) done() {
+func (b *background) end() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.busy--

@@ -27,7 +27,7 @@ type Locker[H any] struct {
 
 	closing    context.Context // ends with Close
 	close      context.CancelFunc
-	background *background // clean-ups under way
+	background *background // what Close waits for
 
 	mu       sync.Mutex
 	lines    map[string]*line[H]
@@ -85,6 +85,7 @@ func (l *Locker[H]) lock(ctx context.Context, name string, opts []locker.Option,
 
 // turn returns a turn for c.
 func (l *Locker[H]) turn(ctx context.Context, c *call[H]) (t *turn[H], err error) {
+	defer l.background.begin()()
 	if c.req.Observed() {
 		c.began = l.now()
 		defer func() {
@@ -239,8 +240,8 @@ func (l *Locker[H]) can(ok bool, bad error) error {
 
 // Close makes waiters, and all calls of Lock and TryLock from now on, return
 // [locker.ErrClosed]. Locks that are held stay held, are renewed and can be unlocked.
-// Close waits for clean-ups under way and for observers, for two seconds at most, and
-// returns nil. Each clean-up that has not worked is tried once more; what it leaves in the
+// Close waits for calls that have not returned, for clean-ups and for observers, for two
+// seconds at most, and returns nil. Each clean-up that has not worked is tried once more; what it leaves in the
 // store ends with its lease there.
 func (l *Locker[H]) Close() error {
 	l.close()

@@ -489,6 +489,29 @@ func TestCloseWaitsForCleanUpsForTwoSecondsAtMost(t *testing.T) {
 	}
 }
 
+// A waiter that Close ends begins its clean-up only when the store's client lets go of it. A
+// Close that returned before would let a backend end the connection that the clean-up needs.
+//
+//	a waiter waits; Close ends it; the client returns later; the clean-up takes as long again
+func TestCloseWaitsForTheCleanUpOfAWaiterThatItEnds(t *testing.T) {
+	const takes = 200 * time.Millisecond
+	synctest.Test(t, func(t *testing.T) {
+		p := &probe{left: true, acquire: func(_ context.Context, wait driver.Wait) error {
+			<-wait().Done()
+			time.Sleep(takes)
+			return errors.New("closed")
+		}}
+		l := driver.New("slow", slow{p, takes}, driver.Options{})
+		got := asking(t.Context(), l)
+		synctest.Wait()
+		began := time.Now()
+		if err := l.Close(); err != nil || time.Since(began) != 2*takes {
+			t.Errorf("Close: %v after %v, want %v", err, time.Since(began), 2*takes)
+		}
+		failed(t, got, locker.ErrClosed)
+	})
+}
+
 // elses is a lock that knows nothing of leases.
 type elses struct{ locker.Held }
 
