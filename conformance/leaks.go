@@ -54,7 +54,7 @@ func goroutines(x *trial) {
 	for range tries {
 		before := x.running()
 		use(rounds)
-		if happens(x.h.patience/tries, func() bool { return x.running() <= before+rounds/10 }) {
+		if happens(x.h.patience, func() bool { return x.running() <= before+rounds/10 }) {
 			return
 		}
 	}

@@ -2,9 +2,9 @@ package driver
 
 import "sync"
 
-// background counts calls, and the work that goes on when no caller waits for it any more,
-// so that Close can. It is no WaitGroup: calls and clean-ups may begin while Close waits
-// already, and the count may be 0 before, which a WaitGroup forbids.
+// background counts calls, or the work that goes on when no caller waits for it any more, so
+// that Close can wait. It is no WaitGroup: more may begin while Close waits already, and the
+// count may be 0 before, which a WaitGroup forbids.
 type background struct {
 	mu   sync.Mutex
 	busy int

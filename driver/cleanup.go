@@ -15,8 +15,8 @@ const (
 // Go runs f in the background, for a Store. Close waits for it, for two seconds at most.
 func (l *Locker[H]) Go(f func()) { l.background.run(f) }
 
-// UnderWay returns how many calls of Lock, TryLock and Go and clean-ups are under way, and
-// what observers have still to hear.
+// UnderWay returns how many calls of Go and clean-ups are under way, and what observers have
+// still to hear.
 func (l *Locker[H]) UnderWay() int { return l.background.len() }
 
 // Closing returns a context that ends with Close.

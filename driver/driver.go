@@ -27,7 +27,8 @@ type Locker[H any] struct {
 
 	closing    context.Context // ends with Close
 	close      context.CancelFunc
-	background *background // what Close waits for
+	calls      *background // of Lock and TryLock, which have not returned
+	background *background // clean-ups under way
 
 	mu       sync.Mutex
 	lines    map[string]*line[H]
@@ -47,7 +48,7 @@ func New[H any](name string, s Store[H], opts Options) *Locker[H] {
 	if opts.Clock == nil {
 		opts.Clock = locker.Now
 	}
-	l := &Locker[H]{name: name, store: s, now: opts.Clock, background: newBackground(), lines: make(map[string]*line[H])}
+	l := &Locker[H]{name: name, store: s, now: opts.Clock, calls: newBackground(), background: newBackground(), lines: make(map[string]*line[H])}
 	l.closing, l.close = context.WithCancel(context.Background()) //nolint:gosec // Close calls it
 	return l
 }
@@ -85,7 +86,7 @@ func (l *Locker[H]) lock(ctx context.Context, name string, opts []locker.Option,
 
 // turn returns a turn for c.
 func (l *Locker[H]) turn(ctx context.Context, c *call[H]) (t *turn[H], err error) {
-	defer l.background.begin()()
+	defer l.calls.begin()()
 	if c.req.Observed() {
 		c.began = l.now()
 		defer func() {
@@ -248,6 +249,7 @@ func (l *Locker[H]) Close() error {
 	l.endSessions()
 	idle := make(chan struct{})
 	go func() { // ends with the last clean-up
+		l.calls.wait() // they may begin clean-ups
 		l.background.wait()
 		close(idle)
 	}()
