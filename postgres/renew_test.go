@@ -127,6 +127,9 @@ func TestLocksLiveOnBesideOneWhoseRowIsStuck(t *testing.T) {
 	}
 	tx := begun(t, url)
 	ask[string](t, tx, `SELECT name FROM lockstile_lease WHERE name = '7' FOR UPDATE`)
+	if err := held[7].Renew(soon(t)); !errors.Is(err, locker.ErrUnavailable) {
+		t.Errorf("a lock whose row is stuck was renewed: %v", err)
+	}
 	select {
 	case <-held[7].Lost():
 	case <-time.After(patience):

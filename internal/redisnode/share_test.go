@@ -519,10 +519,17 @@ func TestNameIsHeldInOneWayAtATime(t *testing.T) {
 func TestOneHolderIsBrokenByItsNumber(t *testing.T) {
 	srv := testserver.Redis(t)
 	n, m := client(t, srv.Addr())
-	a, b, c, writer := newReader(t, "a"), newReader(t, "a"), newReader(t, "a"), newAttempt(t, "a")
+	a, b, c, d, writer := newReader(t, "a"), newReader(t, "a"), newReader(t, "a"), newReader(t, "a"), newAttempt(t, "a")
 	mustGrant(t, n, a)
 	number := mustGrant(t, n, b).First
 	mustGrant(t, n, c)
+	var lost *locker.LostError
+	if broken, err := n.Break(background(t), a.Keys, WithToken([]uint64{mustGrant(t, n, d).First})); err != nil || !broken {
+		t.Errorf("%v, %v", broken, err)
+	}
+	if err := n.Release(background(t), d, 0); !errors.As(err, &lost) || lost.Reason != locker.Forced {
+		t.Errorf("the release while nobody waits: %v", err)
+	}
 	box := mustQueue(t, n, m, writer)
 	if broken, err := n.Break(background(t), a.Keys, WithToken([]uint64{number + 1000})); err != nil || broken {
 		t.Errorf("nobody's number: %v, %v", broken, err)
@@ -530,7 +537,6 @@ func TestOneHolderIsBrokenByItsNumber(t *testing.T) {
 	if broken, err := n.Break(background(t), a.Keys, WithToken([]uint64{number})); err != nil || !broken {
 		t.Errorf("%v, %v", broken, err)
 	}
-	var lost *locker.LostError
 	if errs := n.Renew(background(t), []*Attempt{a, b, c}); errs[0] != nil || !errors.As(errs[1], &lost) || lost.Reason != locker.Forced || errs[2] != nil {
 		t.Errorf("the renewals: %v", errs)
 	}
