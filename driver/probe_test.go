@@ -503,7 +503,6 @@ func TestCloseWaitsForTheCleanUpOfAWaiterThatItEnds(t *testing.T) {
 		}}
 		l := driver.New("slow", slow{p, takes}, driver.Options{})
 		got := asking(t.Context(), l)
-		synctest.Wait()
 		began := time.Now()
 		if err := l.Close(); err != nil || time.Since(began) != 2*takes {
 			t.Errorf("Close: %v after %v, want %v", err, time.Since(began), 2*takes)

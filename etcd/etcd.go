@@ -198,6 +198,6 @@ func (l *Locker) List(ctx context.Context, prefix string) ([]locker.Info, error)
 func (l *Locker) Guarantees() locker.Guarantees { return l.locks.Guarantees() }
 
 // Close ends the waiting: waiters get [locker.ErrClosed]. It waits, for two seconds at
-// most, for clean-ups under way. Locks that are held stay held, renewed and
+// most, for calls and clean-ups under way. Locks that are held stay held, renewed and
 // unlockable; a lease goes with the last of its locks. The client stays open.
 func (l *Locker) Close() error { return l.locks.Close() }

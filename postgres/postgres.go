@@ -173,7 +173,7 @@ func (l *Locker) EnsureSchema(ctx context.Context) error {
 }
 
 // Close ends the waiting: waiters get [locker.ErrClosed]. It waits, for a few seconds at
-// most, for clean-ups under way. Locks that are held stay held, renewed and unlockable,
+// most, for calls and clean-ups under way. Locks that are held stay held, renewed and unlockable,
 // over the pool from then on. The pool stays open.
 func (l *Locker) Close() error {
 	err := l.store.locks.Close()

@@ -140,7 +140,7 @@ func (l *SessionLocker) EnsureSchema(ctx context.Context) error {
 func (l *SessionLocker) Guarantees() locker.Guarantees { return l.opts.sessions() }
 
 // Close ends the waiting: waiters get [locker.ErrClosed]. It waits, for two seconds at
-// most, for clean-ups under way. Locks that are held stay held, renewed and unlockable;
+// most, for calls and clean-ups under way. Locks that are held stay held, renewed and unlockable;
 // a connection is closed with the last of its locks. The pool stays open.
 func (l *SessionLocker) Close() error {
 	err := l.store.locks.Close()

@@ -236,8 +236,8 @@ func (l *Locker) List(ctx context.Context, prefix string) ([]locker.Info, error)
 func (l *Locker) Guarantees() locker.Guarantees { return l.locks.Guarantees() }
 
 // Close ends the subscriptions and the waiting: waiters get
-// [locker.ErrClosed]. It waits, for two seconds at most, for requests and
-// clean-ups under way. Locks that are held stay held, renewed and unlockable; the
+// [locker.ErrClosed]. It waits, for two seconds at most, for calls, requests
+// and clean-ups under way. Locks that are held stay held, renewed and unlockable; the
 // clients stay open.
 func (l *Locker) Close() error {
 	err := l.locks.Close()

@@ -203,7 +203,7 @@ func (l *Locker) List(ctx context.Context, prefix string) ([]locker.Info, error)
 func (l *Locker) Guarantees() locker.Guarantees { return l.locks.Guarantees() }
 
 // Close ends the subscription and the waiting: waiters get [locker.ErrClosed].
-// It waits, for about two seconds at most, for clean-ups under way. Locks that are
+// It waits, for about two seconds at most, for calls and clean-ups under way. Locks that are
 // held stay held, renewed and unlockable; the client stays open.
 func (l *Locker) Close() error {
 	err := l.locks.Close()

@@ -196,7 +196,7 @@ func (*Locker) Guarantees() locker.Guarantees {
 }
 
 // Close ends the waiting: waiters get [locker.ErrClosed]. It waits, for about two
-// seconds at most, for clean-ups under way; what they could not remove ends with
+// seconds at most, for calls and clean-ups under way; what they could not remove ends with
 // the session. Locks that are held stay held, renewed and unlockable; the
 // connection stays open.
 func (l *Locker) Close() error { return l.store.locks.Close() }
