@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/lockstile/locker/internal/lab/netproxy"
 )
 
 // ZooKeeperTick is the tickTime of the servers. Sessions end at multiples of it, and the
@@ -27,6 +29,7 @@ type ZooKeeperServer struct {
 	client   int // ports
 	peer     int
 	election int
+	changes  *netproxy.Proxy // from the leader, of an observer
 	process  *process
 }
 
@@ -41,6 +44,26 @@ func ZooKeeper(t TB, n int) []*ZooKeeperServer {
 // ZooKeeperWith is ZooKeeper with settings, such as tickTime=1000, which come after those
 // that all servers have here: of two the last counts.
 func ZooKeeperWith(t TB, n int, settings ...string) []*ZooKeeperServer {
+	t.Helper()
+	return zooKeeper(t, func(root string) ([]*ZooKeeperServer, error) { return startEnsemble(t, root, n, nil, settings) })
+}
+
+// ZooKeeperBehind starts a server, and an observer that hears of changes through a proxy: while
+// the proxy's replies are cut, it answers from what it has.
+func ZooKeeperBehind(t TB) (leader, observer *ZooKeeperServer, changes *netproxy.Proxy) {
+	t.Helper()
+	changes, err := netproxy.Listen("")
+	if err != nil {
+		t.Fatalf("the observer's proxy: %v", err)
+	}
+	servers := zooKeeper(t, func(root string) ([]*ZooKeeperServer, error) {
+		return startEnsemble(t, root, 2, changes, []string{"standaloneEnabled=false"})
+	})
+	t.Cleanup(changes.Close) // before the servers end
+	return servers[0], servers[1], changes
+}
+
+func zooKeeper(t TB, start func(root string) ([]*ZooKeeperServer, error)) []*ZooKeeperServer {
 	t.Helper()
 	if _, err := exec.LookPath("java"); err != nil {
 		missing(t, "java", "apt-get install default-jre-headless")
@@ -59,7 +82,7 @@ func ZooKeeperWith(t TB, n int, settings ...string) []*ZooKeeperServer {
 	})
 	var err error
 	for range 3 { // somebody may have taken a port between our look and the server's
-		if servers, err = startEnsemble(t, root, n, settings); err == nil {
+		if servers, err = start(root); err == nil {
 			return servers
 		}
 		for _, s := range servers {
@@ -72,7 +95,8 @@ func ZooKeeperWith(t TB, n int, settings ...string) []*ZooKeeperServer {
 
 const zooKeeperJar = "/usr/share/java/zookeeper.jar"
 
-func startEnsemble(t TB, root string, n int, settings []string) ([]*ZooKeeperServer, error) {
+// startEnsemble has the last server be an observer, if there are changes for it to hear of.
+func startEnsemble(t TB, root string, n int, changes *netproxy.Proxy, settings []string) ([]*ZooKeeperServer, error) {
 	ports := make([]int, 3*n)
 	for i := range ports {
 		var err error
@@ -87,6 +111,10 @@ func startEnsemble(t TB, root string, n int, settings []string) ([]*ZooKeeperSer
 			return nil, err
 		}
 		servers[i] = &ZooKeeperServer{t: t, id: i + 1, settings: settings, dir: dir, client: ports[3*i], peer: ports[3*i+1], election: ports[3*i+2]}
+	}
+	if changes != nil {
+		servers[n-1].changes = changes
+		changes.Retarget(local(servers[0].peer))
 	}
 	for _, s := range servers {
 		if err := s.configure(servers); err != nil {
@@ -113,7 +141,14 @@ func (s *ZooKeeperServer) configure(all []*ZooKeeperServer) error {
 	fmt.Fprintln(&b, strings.Join(s.settings, "\n")) // the last of two counts
 	if len(all) > 1 {
 		for _, peer := range all {
-			fmt.Fprintf(&b, "server.%d=127.0.0.1:%d:%d\n", peer.id, peer.peer, peer.election)
+			at, role := local(peer.peer), ""
+			if s.changes != nil && peer != s {
+				at = s.changes.Addr()
+			}
+			if peer.changes != nil {
+				role = ":observer"
+			}
+			fmt.Fprintf(&b, "server.%d=%s:%d%s\n", peer.id, at, peer.election, role)
 		}
 		if err := os.WriteFile(filepath.Join(s.dir, "myid"), []byte(strconv.Itoa(s.id)), 0o600); err != nil {
 			return err
@@ -184,7 +219,9 @@ func ZooKeeperLeader(t TB, servers []*ZooKeeperServer) *ZooKeeperServer {
 }
 
 // Addr returns host:port for clients.
-func (s *ZooKeeperServer) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.client)) }
+func (s *ZooKeeperServer) Addr() string { return local(s.client) }
+
+func local(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 
 // Kill ends the server as kill -9 does, and waits until it is gone.
 func (s *ZooKeeperServer) Kill() { s.process.kill() }
