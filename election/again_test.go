@@ -65,3 +65,22 @@ func TestRunEndsAtOnceBetweenTwoTerms(t *testing.T) {
 		_ = locks.Close() // waits for clean-ups
 	})
 }
+
+// Standing again would find the same until somebody who has made a mistake mends it.
+func TestANameThatIsHeldInAnotherWayEndsTheCandidacy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks := lockertest.New()
+		slot, err := locks.Another().TryLock(t.Context(), "leader", locker.WithSlots(2))
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := start(t, locks, nil)
+		within(t, 10*time.Second, "Run has returned", func() bool { return len(a.done) > 0 })
+		if err := <-a.done; !errors.Is(err, locker.ErrMismatch) {
+			t.Errorf("Run returns %v", err)
+		}
+		if err := errors.Join(slot.Unlock(t.Context()), locks.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -54,8 +54,8 @@ const (
 //     not looked at, nor is a [fencing.ErrStale]: then somebody else leads.
 //   - when ctx has ended, that of lead, or else the cause of ctx. The lock was given back
 //     before; if the store did not confirm that, the error says so.
-//   - that of the Locker, unless standing again may help: an option that it refuses, or
-//     [locker.ErrClosed].
+//   - that of the Locker, unless standing again may help: an option that it refuses,
+//     [locker.ErrMismatch], or [locker.ErrClosed].
 //
 // The context of lead has ctx's values. It ends with ctx, or when the term is lost; its cause
 // says which.

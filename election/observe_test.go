@@ -242,6 +242,22 @@ func TestALookThatTookLongDoesNotOvertakeWhatTheCandidateHasDone(t *testing.T) {
 	})
 }
 
+// Nobody would be a guess.
+func TestLeaderOfAStoreThatIsAwayIsNotKnown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks := lockertest.New()
+		c, err := election.New(locks, "leader")
+		if err != nil {
+			t.Fatal(err)
+		}
+		locks.Link().Cut()
+		if leader, err := c.Leader(t.Context()); !errors.Is(err, locker.ErrUnavailable) {
+			t.Errorf("%+v leads, %v", leader, err)
+		}
+		locks.Link().Heal()
+	})
+}
+
 // noInspector hides the optional methods.
 type noInspector struct{ locker.Locker }
 

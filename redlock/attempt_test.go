@@ -103,6 +103,9 @@ func TestPlaceInAQueueOutlastsARelease(t *testing.T) {
 	if part.end(); part.left() {
 		t.Error("what is gone comes back")
 	}
+	if err := n.release(part, 0); asLost(err) == nil {
+		t.Errorf("released again: %v", err)
+	}
 }
 
 // The answer to a first question got lost, and the second says that somebody else has the lock.
