@@ -48,3 +48,18 @@ func TestListShowsWhatAMajorityHolds(t *testing.T) {
 		t.Errorf("with three nodes down: %v", err)
 	}
 }
+
+// The counter of a name is the key of another, as it were.
+func TestBookkeepingIsNoLockToLookAtOrBreak(t *testing.T) {
+	servers := startNodes(t, 3)
+	l := newLocker(t, servers, patient)
+	mustUnlock(t, mustLock(t, l, "a"))
+	const counter = "lockstile:t:{a}"
+	eventually(t, "the first node to have granted it", func() bool { return servers[0].Do("EXISTS", counter) == "1" })
+	if _, err := l.Inspect(patience(t), counter); err == nil || !strings.Contains(err.Error(), "reserved") {
+		t.Errorf("Inspect: %v", err)
+	}
+	if broken, err := l.Break(patience(t), counter); broken || err == nil || servers[0].Do("EXISTS", counter) != "1" {
+		t.Errorf("Break: %v, %v, EXISTS %s", broken, err, servers[0].Do("EXISTS", counter))
+	}
+}
