@@ -326,7 +326,9 @@ func TestNothingIsOpenedAfterClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var opened atomic.Int64
 		m := mailbox.New(func(ctx context.Context, m *mailbox.Mailbox) error {
-			opened.Add(1)
+			if opened.Add(1) > 1 {
+				return mailbox.ErrNoWords // so that no other follows
+			}
 			m.Ready("a channel")
 			<-ctx.Done()
 			return ctx.Err()
