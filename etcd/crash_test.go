@@ -87,7 +87,7 @@ func TestTokensIncreaseOverACrashOfTheWholeCluster(t *testing.T) {
 	l := newLocker(t, cluster.Endpoints()...)
 	var last fencing.Token
 	for range 3 {
-		lock := mustLock(t, l, "x", locker.WithTTL(short))
+		lock := mustLock(t, l, "x", locker.WithTTL(5*short))
 		if lock.Token() <= last {
 			t.Errorf("token %d after %d", lock.Token(), last)
 		}

@@ -452,16 +452,19 @@ func TestRenewalOfManyLocksIsTwoRequests(t *testing.T) {
 	}
 }
 
-// All that hangs on a session ends for the same reason.
+// All that hangs on a session ends for the same reason, also where a lock is renewed before
+// the session is.
 func TestRenewalOfASessionThatHasEndedSaysSoOfAllItsLocks(t *testing.T) {
 	ctx := aMinute(t)
 	l, as, _ := many(t, ctx, 3)
 	if _, err := l.store.client.Revoke(ctx, as[0].session.id); err != nil {
 		t.Fatal(err)
 	}
-	for i, err := range l.store.Renew(ctx, append([]*attempt{{session: as[0].session}}, as...)) {
-		if lost := (*locker.LostError)(nil); !errors.As(err, &lost) || lost.Reason != locker.SessionEnded {
-			t.Errorf("%d: %v", i, err)
+	for _, together := range [][]*attempt{as, append([]*attempt{{session: as[0].session}}, as...)} {
+		for i, err := range l.store.Renew(ctx, together) {
+			if lost := (*locker.LostError)(nil); !errors.As(err, &lost) || lost.Reason != locker.SessionEnded {
+				t.Errorf("%d of %d: %v", i, len(together), err)
+			}
 		}
 	}
 }

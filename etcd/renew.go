@@ -38,7 +38,6 @@ func (s *store) Renew(ctx context.Context, as []*attempt) []error {
 func (s *store) renew(ctx context.Context, n *session, as []*attempt, group []int, errs []error) {
 	var wg sync.WaitGroup
 	var locks []int
-	var ended error
 	for _, i := range group {
 		if as[i].req != nil {
 			locks = append(locks, i)
@@ -47,7 +46,7 @@ func (s *store) renew(ctx context.Context, n *session, as []*attempt, group []in
 		wg.Go(func() {
 			errs[i] = driver.Caught(func() error { return s.keepAlive(ctx, n) })
 			if errors.Is(errs[i], rpctypes.ErrLeaseNotFound) {
-				ended = &locker.LostError{Reason: locker.SessionEnded, Cause: errs[i]}
+				errs[i] = &locker.LostError{Reason: locker.SessionEnded, Cause: errs[i]}
 			}
 		})
 	}
@@ -59,11 +58,6 @@ func (s *store) renew(ctx context.Context, n *session, as []*attempt, group []in
 		}
 	}
 	wg.Wait()
-	if ended != nil { // all end for the same reason
-		for _, i := range group {
-			errs[i] = ended
-		}
-	}
 }
 
 // lookFor looks whether the keys of locks on one session are there. A server's list of a
@@ -83,14 +77,18 @@ func (s *store) lookFor(ctx context.Context, n *session, as []*attempt, locks []
 		there[string(key)] = true
 	}
 	missing := slices.DeleteFunc(locks, func(i int) bool { return there[as[i].key] })
+	reason := locker.TakenOver
+	if listed.TTL < 0 { // there is no such lease
+		reason = locker.SessionEnded
+	}
 	for chunk := range slices.Chunk(missing, mostOps) {
-		s.confirm(ctx, n, as, chunk, errs)
+		s.confirm(ctx, n, as, chunk, errs, reason)
 	}
 	return nil
 }
 
-// confirm asks a majority for some keys.
-func (s *store) confirm(ctx context.Context, n *session, as []*attempt, locks []int, errs []error) {
+// confirm asks a majority for some keys. The locks whose keys are missing are lost for reason.
+func (s *store) confirm(ctx context.Context, n *session, as []*attempt, locks []int, errs []error, reason locker.Reason) {
 	reads := make([]clientv3.Op, len(locks))
 	for j, i := range locks {
 		reads[j] = clientv3.OpGet(as[i].key, clientv3.WithKeysOnly())
@@ -105,7 +103,7 @@ func (s *store) confirm(ctx context.Context, n *session, as []*attempt, locks []
 		case err != nil:
 			errs[i] = err
 		case first(resp, j).GetCreateRevision() != as[i].place:
-			errs[i] = &locker.LostError{Reason: locker.TakenOver}
+			errs[i] = &locker.LostError{Reason: reason}
 		}
 	}
 }
