@@ -122,7 +122,7 @@ func New(pool *pgxpool.Pool, opts Options) (*Locker, error) {
 	if err := opts.check(); err != nil {
 		return nil, err
 	}
-	own, err := newOwnPool(pool)
+	own, err := newOwnPool(pool, false)
 	if err != nil {
 		return nil, fmt.Errorf("postgres: %w", err)
 	}

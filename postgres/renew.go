@@ -20,6 +20,9 @@ const (
 	// Locks with the default TTL are renewed every ten seconds.
 	ownIdle = time.Minute
 
+	// pingTime is what a connection that was idle has for a sign of life.
+	pingTime = 2 * time.Second
+
 	// busyTries and busyPause are for rows that somebody has locked: mostly another
 	// renewal, which waits for the disk.
 	busyTries = 5
@@ -78,12 +81,15 @@ func answer(code int64) error {
 // newOwnPool returns a pool of one connection, with the settings and hooks of the
 // application's pool, for what must not wait for the application's queries: renewals of
 // leases, and tokens of session locks on their way to the disk. The connection is opened
-// when it is needed first, and closed when it has not been for a while.
-func newOwnPool(pool *pgxpool.Pool) (*pgxpool.Pool, error) {
+// when it is needed first, and closed when it has not been for a while. A renewal is a sign
+// of life itself. Where the disk may take long, pings has a connection that was idle asked for
+// one first, and replaced if none comes.
+func newOwnPool(pool *pgxpool.Pool, pings bool) (*pgxpool.Pool, error) {
 	config := pool.Config()
 	config.MaxConns, config.MinConns, config.MinIdleConns = 1, 0, 0
 	config.MaxConnIdleTime = ownIdle
-	config.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false } // a renewal is a sign of life itself
+	config.PingTimeout = pingTime
+	config.ShouldPing = func(_ context.Context, c pgxpool.ShouldPingParams) bool { return pings && c.IdleDuration > time.Second }
 	return pgxpool.NewWithConfig(context.Background(), config)
 }
 

@@ -87,7 +87,7 @@ func NewSession(pool *pgxpool.Pool, opts Options) (*SessionLocker, error) {
 	if err := opts.check(); err != nil {
 		return nil, err
 	}
-	own, err := newOwnPool(pool)
+	own, err := newOwnPool(pool, true)
 	if err != nil {
 		return nil, fmt.Errorf("postgres: %w", err)
 	}

@@ -395,7 +395,8 @@ func TestWaiterWhoseConnectionEndsOnTheOtherSideAloneWaitsOnAnother(t *testing.T
 	}
 }
 
-// Goal: a connection that owes an answer keeps its locks, and nobody else waits for it.
+// Goal: a connection that owes an answer keeps its locks, and nobody else waits for it. The one
+// for what waits for the disk is silent, too, and owes nothing.
 func TestSilentConnectionIsReplacedForNewcomersAndKeepsItsLocks(t *testing.T) {
 	t.Parallel()
 	url := database(t)
@@ -409,6 +410,7 @@ func TestSilentConnectionIsReplacedForNewcomersAndKeepsItsLocks(t *testing.T) {
 	if _, err := a.TryLock(ctx, "b", locker.WithTTL(long)); err == nil || errors.Is(err, locker.ErrTaken) {
 		t.Errorf("TryLock on a silent connection: %v", err)
 	}
+	exec(t, connect(t, url), `CHECKPOINT`) // the next token has to wait for the disk
 	unlock(t, lock(t, a, "c", locker.WithTTL(long)))
 	if err := held.Err(); err != nil {
 		t.Errorf("the lock on the silent connection: %v", err)
