@@ -42,8 +42,7 @@ func renewal(x *trial) {
 		case <-held.Lost():
 		case <-time.After(5 * ttl / 2):
 		}
-		if lost = held.Err(); lost == nil {
-			x.unlock(held)
+		if lost = x.unlockAll(held.Err(), []*locker.Lock{held}); lost == nil {
 			x.unlock(x.served(w, "after unlock"))
 			return
 		}
