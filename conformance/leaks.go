@@ -33,8 +33,8 @@ func (x *trial) running() int {
 }
 
 // stacks has one stack for all goroutines that are at the same place. Those of the suite's own
-// proxies are not the client's: there are three for each connection, of which a client opens more
-// where the machine is slow. Clause connections counts these.
+// proxies are not the client's: there are three for each of its connections, which are counted
+// by themselves.
 func (x *trial) stacks() [][]byte {
 	var profile bytes.Buffer
 	if err := pprof.Lookup("goroutine").WriteTo(&profile, 1); err != nil {
@@ -44,6 +44,17 @@ func (x *trial) stacks() [][]byte {
 		func(stack []byte) bool {
 			return !bytes.Contains(stack, []byte(x.label)) || bytes.Contains(stack, []byte("/netproxy."))
 		})
+}
+
+// conns counts the connections of those clients that can say how many they have.
+func (x *trial) conns() int {
+	n := 0
+	for _, c := range x.clients {
+		if c.Conns != nil {
+			n += c.Conns()
+		}
+	}
+	return n
 }
 
 // stackCount matches the head of a stack in the profile: how many goroutines
@@ -60,14 +71,14 @@ func goroutines(x *trial) {
 	use(10)
 	const rounds, tries = 40, 3 // a client opens more connections where the machine is slow, up to a limit
 	for range tries {
-		before := x.running()
+		before, open := x.running(), x.conns()
 		use(rounds)
-		if happens(x.h.patience, func() bool { return x.running() <= before+rounds/10 }) {
+		if happens(x.h.patience, func() bool { return x.running() <= before+rounds/10 && x.conns() <= open+rounds/2 }) {
 			return
 		}
 	}
-	x.failf("%d locks and waits that were cancelled left more than %d goroutines, %d times in a row; these are there:\n%s",
-		rounds, rounds/10, tries, bytes.Join(x.stacks(), []byte("\n")))
+	x.failf("%d locks and waits that were cancelled left more than %d goroutines or %d connections, %d times in a row; these goroutines are there:\n%s",
+		rounds, rounds/10, rounds/2, tries, bytes.Join(x.stacks(), []byte("\n")))
 }
 
 // useAndCancel does what may leave something behind: a lock, a wait that ends

@@ -73,6 +73,7 @@ var flaws = map[string][]string{
 	"break resets the counter":             {"tokens-over-break"},
 	"token is drawn before the wait":       {"tokens-under-contention"},
 	"a goroutine for every wait":           {"goroutines"},
+	"a connection is left by every wait":   {"goroutines"},
 	"a goroutine for every lock":           {"goroutines-held"},
 	"a connection for every waiter":        {"connections"},
 	"looking counts":                       {"inspect"},

@@ -74,18 +74,22 @@ func TestRenewalsAtTheSameTimeSendNoPassword(t *testing.T) {
 		t.Fatal(err)
 	}
 	passwords := func() float64 { return srv.Metric(`grpc_server_started_total{grpc_method="Authenticate"`) }
-	before := passwords()
-	var all sync.WaitGroup
-	for range 50 {
-		all.Go(func() {
-			if err := lock.Renew(patience(t)); err != nil {
-				t.Error(err)
-			}
-		})
+	sent := make([]float64, 3)
+	for i := range sent { // as above
+		before := passwords()
+		var all sync.WaitGroup
+		for range 50 {
+			all.Go(func() {
+				if err := lock.Renew(patience(t)); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		sent[i] = passwords() - before
 	}
-	all.Wait()
-	if n := passwords() - before; n > 5 { // where the machine stalls, a stream is replaced
-		t.Errorf("50 renewals have sent %v passwords", n)
+	if slices.Min(sent) > 0 {
+		t.Errorf("three times 50 renewals have sent %v passwords", sent)
 	}
 	mustUnlock(t, lock)
 }

@@ -9,6 +9,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -222,6 +223,10 @@ func (s *Locker) wait(ctx context.Context, a *attempt) error {
 		own := redis.NewClient(&redis.Options{Addr: s.rdb.Options().Addr})
 		defer own.Close()
 		_ = own.Ping(ctx).Err()
+	case s.is("a connection is left by every wait"):
+		if own, err := net.Dial("tcp", s.rdb.Options().Addr); err == nil {
+			context.AfterFunc(s.closing, func() { _ = own.Close() })
+		}
 	case s.is("a goroutine for every wait"):
 		go func() { <-s.closing.Done() }()
 	}

@@ -3,7 +3,6 @@ package testserver
 import (
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -165,7 +164,7 @@ func (s *EtcdServer) get(path string, wait time.Duration) (string, error) {
 }
 
 // Addr returns host:port.
-func (s *EtcdServer) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
+func (s *EtcdServer) Addr() string { return local(s.port) }
 
 // Dir returns the folder of its data.
 func (s *EtcdServer) Dir() string { return s.dir }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -112,7 +111,7 @@ func (s *PostgresServer) first(server string) {
 func (s *PostgresServer) data() string { return filepath.Join(s.dir, "data") }
 
 // Addr returns host:port.
-func (s *PostgresServer) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
+func (s *PostgresServer) Addr() string { return local(s.port) }
 
 // SocketDir returns the directory of the server's socket.
 func (s *PostgresServer) SocketDir() string { return s.dir }

@@ -2,11 +2,9 @@ package testserver
 
 import (
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 )
 
@@ -63,7 +61,7 @@ func (b *PgBouncerServer) start(binary, dir string, s *PostgresServer, settings 
 }
 
 // Addr returns host:port.
-func (b *PgBouncerServer) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(b.port)) }
+func (b *PgBouncerServer) Addr() string { return local(b.port) }
 
 // URL returns the address of a database, as the superuser.
 func (b *PgBouncerServer) URL(database string) string { return PostgresURL(b.Addr(), database) }

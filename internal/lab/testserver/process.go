@@ -7,9 +7,11 @@ package testserver
 
 import (
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -44,6 +46,9 @@ type process struct {
 	log  *tail
 	gone chan struct{} // closed when it has ended and was waited for
 }
+
+// local is the address of a port of this machine.
+func local(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 
 // start starts a child that ends with this process.
 func start(cmd *exec.Cmd) (*process, error) {

@@ -2,7 +2,6 @@ package testserver
 
 import (
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -72,5 +71,5 @@ func (s *PrometheusServer) isReady() error {
 
 // URL is where its API is.
 func (s *PrometheusServer) URL() string {
-	return "http://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port))
+	return "http://" + local(s.port)
 }

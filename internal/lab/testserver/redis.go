@@ -101,7 +101,7 @@ func (s *RedisServer) isOurs() error {
 }
 
 // Addr returns host:port.
-func (s *RedisServer) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
+func (s *RedisServer) Addr() string { return local(s.port) }
 
 // Dir returns the folder of its data.
 func (s *RedisServer) Dir() string { return s.dir }

@@ -221,8 +221,6 @@ func ZooKeeperLeader(t TB, servers []*ZooKeeperServer) *ZooKeeperServer {
 // Addr returns host:port for clients.
 func (s *ZooKeeperServer) Addr() string { return local(s.client) }
 
-func local(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
-
 // Kill ends the server as kill -9 does, and waits until it is gone.
 func (s *ZooKeeperServer) Kill() { s.process.kill() }
 
