@@ -53,16 +53,15 @@ func TestACandidateThatLosesItsTermBeforeItBeginsStandsAgain(t *testing.T) {
 func TestRunEndsAtOnceBetweenTwoTerms(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		locks := lockertest.New()
-		locks.Link().Refuse(errors.New("no permission"))
 		a := start(t, locks, nil)
-		time.Sleep(time.Minute)
+		within(t, 10*time.Second, "it leads", a.IsLeader)
+		locks.Lose("leader")
+		synctest.Wait() // Run pauses
 		began := time.Now()
-		a.stop(errStopped)
-		if err := <-a.done; !errors.Is(err, errStopped) || time.Since(began) > 0 {
-			t.Errorf("after %v Run returns %v", time.Since(began), err)
+		end(t, a)
+		if took := time.Since(began); took > 0 {
+			t.Errorf("Run went on for %v", took)
 		}
-		locks.Link().Refuse(nil)
-		_ = locks.Close() // waits for clean-ups
 	})
 }
 

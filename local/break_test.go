@@ -33,7 +33,7 @@ func TestBreakFreesOnlyWhatIsHeld(t *testing.T) {
 	if readFile(t, filepath.Join(dir, "x.lock")) != before {
 		t.Error("a free lock's file was replaced")
 	}
-	lock := mustLock(t, l, "x", locker.WithTTL(300*time.Millisecond))
+	lock := mustLock(t, l, "x", locker.WithTTL(3*time.Second))
 	mustBreak(t, other, true)
 	mustBreak(t, other, false)
 	next, err := other.TryLock(patience(t), "x")
@@ -292,7 +292,7 @@ func TestNoTokenIsGivenTwiceWhileLocksAreBroken(t *testing.T) {
 func TestDeletedFileIsNoticed(t *testing.T) {
 	dir := t.TempDir()
 	l := newLocker(t, dir)
-	lock := mustLock(t, l, "x", locker.WithTTL(300*time.Millisecond))
+	lock := mustLock(t, l, "x", locker.WithTTL(3*time.Second))
 	if err := os.Remove(l.store.path("x")); err != nil {
 		t.Fatal(err)
 	}

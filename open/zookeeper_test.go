@@ -35,8 +35,8 @@ func TestZooKeeperByURL(t *testing.T) {
 func TestZooKeeperSessionTimeoutReachesTheServer(t *testing.T) {
 	t.Parallel()
 	addr := testserver.ZooKeeper(t, 1)[0].Addr()
-	short, usual := mustOpen(t, "zk://"+addr+"?session_timeout=1500ms"), mustOpen(t, "zk://"+addr)
-	lock, err := short.TryLock(patience(t), "x", locker.WithTTL(1500*time.Millisecond))
+	short, usual := mustOpen(t, "zk://"+addr+"?session_timeout=6s"), mustOpen(t, "zk://"+addr)
+	lock, err := short.TryLock(patience(t), "x", locker.WithTTL(6*time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}

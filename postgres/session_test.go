@@ -374,7 +374,7 @@ func TestWaiterWhoseConnectionEndsOnTheOtherSideAloneWaitsOnAnother(t *testing.T
 	go func() {
 		l, err := b.Lock(soon(t), "a", locker.WithTTL(time.Second))
 		if err == nil {
-			err = l.Unlock(context.Background())
+			_ = l.Unlock(context.Background()) // may be lost
 		}
 		got <- err
 	}()
@@ -581,8 +581,8 @@ func TestPatienceOfTheServerIsThatOfTheLongestLockThatIsHeld(t *testing.T) {
 	}
 	want("when the longer one was given back", time.Minute)
 	unlock(t, short)
-	short = lock(t, l, "b", locker.WithTTL(time.Second))
-	want("when both were", time.Second)
+	short = lock(t, l, "b", locker.WithTTL(10*time.Second))
+	want("when both were", 10*time.Second)
 	unlock(t, short)
 }
 
@@ -610,7 +610,7 @@ func TestKeepAlivesOfTheServerAreAsPatientAsTheLongestLock(t *testing.T) {
 		if all := (idle + between*count) * time.Second; idle == 0 || all <= ttl || all > 2*ttl+10*time.Second {
 			t.Errorf("a TTL of %v: keep-alives after %d s, then %d of them every %d s", ttl, idle, count, between)
 		}
-		unlock(t, held)
+		_ = held.Unlock(context.Background()) // the shortest may be lost
 	}
 }
 
@@ -751,7 +751,7 @@ func TestSessionConnectionThatNobodyUsesIsClosed(t *testing.T) {
 	t.Parallel()
 	url := database(t)
 	l, admin := newSession(t, url), connect(t, url)
-	unlock(t, lock(t, l, "a", locker.WithTTL(time.Second)))
+	passes(t, l, "a", time.Second)
 	held := lock(t, l, "a")
 	first := query[int](t, admin, `SELECT pid FROM lockstile_session WHERE name = 'a'`)
 	<-time.After(1500 * time.Millisecond) // more than the TTL of before
@@ -759,7 +759,7 @@ func TestSessionConnectionThatNobodyUsesIsClosed(t *testing.T) {
 		t.Fatalf("the connection of a held lock has ended: %v", held.Err())
 	}
 	unlock(t, held)
-	unlock(t, lock(t, l, "b", locker.WithTTL(time.Second)))
+	passes(t, l, "b", time.Second)
 	eventually(t, func() string {
 		if shared, extra := postgres.Connections(l); shared+extra > 0 {
 			return "a connection that nobody uses is kept"

@@ -73,7 +73,7 @@ func TestTokensIncreaseThoughAMajorityForgotOneAfterAnother(t *testing.T) {
 
 func TestWithTheRestartRuleOneClientHoldsTheLock(t *testing.T) {
 	t.Parallel()
-	const ttl = 3 * time.Second
+	const ttl = 6 * time.Second
 	servers := startNodes(t, 5)
 	opts := redlock.Options{NodeTimeout: 20 * time.Second, MaxTTL: ttl}
 	one, other := reaching(t, servers, opts, 0, 1, 2), reaching(t, servers, opts, 2, 3, 4)

@@ -378,7 +378,7 @@ func TestNodeThatIsTooYoungHasNoVoteForReaders(t *testing.T) {
 // reader gets C, D and E. And the other way round.
 func TestWithTheRestartRuleReadersAndWritersExcludeEachOther(t *testing.T) {
 	t.Parallel()
-	const ttl = 3 * time.Second
+	const ttl = 6 * time.Second
 	for name, kinds := range map[string][2][]locker.Option{
 		"a reader, then a writer": {{reading}, nil},
 		"a writer, then a reader": {nil, {reading}},

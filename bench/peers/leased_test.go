@@ -21,7 +21,7 @@ func TestALeaseIsExtendedForAsLongAsItIsHeld(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			req := &locker.Request{Name: scheme, TTL: 2 * time.Second, Renew: true}
+			req := &locker.Request{Name: scheme, TTL: 5 * time.Second, Renew: true}
 			lock, err := l.Lock(t.Context(), req)
 			if err != nil {
 				t.Fatal(err)
@@ -29,7 +29,7 @@ func TestALeaseIsExtendedForAsLongAsItIsHeld(t *testing.T) {
 			select {
 			case <-lock.Lost():
 				t.Fatalf("lost: %v", lock.Err())
-			case <-time.After(2 * req.TTL):
+			case <-time.After(3 * req.TTL / 2):
 			}
 			if _, err := l.TryLock(t.Context(), req); !errors.Is(err, locker.ErrTaken) {
 				t.Errorf("while it is held another gets the error %v", err)
