@@ -168,7 +168,7 @@ func TestSessionIsRenewedForALockThatWantsMoreValidity(t *testing.T) {
 			t.Error("the session was ended with its renewal, while a lock depends on it")
 		}
 		b.took = sessionTTL / 2
-		b.open(t)
+		b.open(t) // its own renewal is due at once, and takes its time
 		if _, err := b.l.TryLock(t.Context(), "c", locker.WithMinValidity(sessionTTL*9/10)); !errors.Is(err, locker.ErrUnavailable) {
 			t.Errorf("the store was slow to open the session and to grant the lock: %v", err)
 		}

@@ -25,21 +25,30 @@ func TestRenewalsSendNoPassword(t *testing.T) {
 	user, _ := login(t, []string{srv.Addr()}, "locks/")
 	l := newLockerOn(t, user, etcd.Options{Prefix: "locks/"})
 	lock := mustLock(t, l, "x", locker.WithTTL(time.Hour)) // no other renewal comes between
-	passwords := func() float64 { return srv.Metric(`grpc_server_started_total{grpc_method="Authenticate"`) }
-	sent := make([]float64, 3)
-	for i := range sent { // a stream that breaks because the machine stalls is opened again
-		before := passwords()
+	sent := passwords(srv, func() {
 		for range 20 {
 			if err := lock.Renew(patience(t)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		sent[i] = passwords() - before
-	}
+	})
 	if slices.Min(sent) > 0 { // the very first renewal sends one
 		t.Errorf("three times 20 renewals have sent %v passwords", sent)
 	}
 	mustUnlock(t, lock)
+}
+
+// passwords renews three times, and counts the passwords that each has sent: a stream that
+// breaks because the machine stalls is opened again.
+func passwords(srv *testserver.EtcdServer, renew func()) []float64 {
+	count := func() float64 { return srv.Metric(`grpc_server_started_total{grpc_method="Authenticate"`) }
+	sent := make([]float64, 3)
+	for i := range sent {
+		before := count()
+		renew()
+		sent[i] = count() - before
+	}
+	return sent
 }
 
 // A stream may break between two renewals, and the servers be there all the same.
@@ -73,10 +82,7 @@ func TestRenewalsAtTheSameTimeSendNoPassword(t *testing.T) {
 	if err := lock.Renew(patience(t)); err != nil {
 		t.Fatal(err)
 	}
-	passwords := func() float64 { return srv.Metric(`grpc_server_started_total{grpc_method="Authenticate"`) }
-	sent := make([]float64, 3)
-	for i := range sent { // as above
-		before := passwords()
+	sent := passwords(srv, func() {
 		var all sync.WaitGroup
 		for range 50 {
 			all.Go(func() {
@@ -86,8 +92,7 @@ func TestRenewalsAtTheSameTimeSendNoPassword(t *testing.T) {
 			})
 		}
 		all.Wait()
-		sent[i] = passwords() - before
-	}
+	})
 	if slices.Min(sent) > 0 {
 		t.Errorf("three times 50 renewals have sent %v passwords", sent)
 	}

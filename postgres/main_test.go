@@ -213,7 +213,9 @@ func brief(tb testing.TB, l locker.Locker, name string, opts ...locker.Option) *
 // passes takes a lock with a TTL that a machine that stalls may use up, and gives it back.
 func passes(tb testing.TB, l locker.Locker, name string, ttl time.Duration) {
 	tb.Helper()
-	_ = brief(tb, l, name, locker.WithTTL(ttl)).Unlock(context.Background()) // may be lost
+	if err := brief(tb, l, name, locker.WithTTL(ttl)).Unlock(context.Background()); err != nil && !errors.Is(err, locker.ErrLost) {
+		tb.Fatal(err)
+	}
 }
 
 func unlock(tb testing.TB, lock *locker.Lock) {

@@ -29,7 +29,7 @@ func TestALeaseIsExtendedForAsLongAsItIsHeld(t *testing.T) {
 			select {
 			case <-lock.Lost():
 				t.Fatalf("lost: %v", lock.Err())
-			case <-time.After(3 * req.TTL / 2):
+			case <-time.After(2 * req.TTL):
 			}
 			if _, err := l.TryLock(t.Context(), req); !errors.Is(err, locker.ErrTaken) {
 				t.Errorf("while it is held another gets the error %v", err)
