@@ -48,5 +48,5 @@ func (p *Proxy) Heal() { p.p.Heal() }
 // connections that it was sent on, also where the sender has long hung up.
 func (p *Proxy) Deliver() { p.p.Deliver() }
 
-// Conns returns how many connections go through the proxy now.
+// Conns returns how many connections clients have open through the proxy.
 func (p *Proxy) Conns() int { return p.p.Conns() }

@@ -116,11 +116,18 @@ func (p *Proxy) network() network {
 	return p.now
 }
 
-// Conns returns how many connections go through the proxy now.
+// Conns returns how many connections clients have open through the proxy. One that its client
+// has hung up counts no more, though a server that hangs never ends its side.
 func (p *Proxy) Conns() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return len(p.links)
+	n := 0
+	for l := range p.links {
+		if !l.hungUp.Load() {
+			n++
+		}
+	}
+	return n
 }
 
 // HeldBack returns how many bytes wait for a cut or stall to end: at least the first that
@@ -175,7 +182,7 @@ func (p *Proxy) serve(client *net.TCPConn) {
 	if err != nil {
 		return // the server is down: the client's connection ends, as it would without us
 	}
-	l := &link{client, conn.(*net.TCPConn)}
+	l := &link{client: client, server: conn.(*net.TCPConn)}
 	n, ok := p.add(l)
 	if !ok {
 		l.close()
@@ -185,6 +192,7 @@ func (p *Proxy) serve(client *net.TCPConn) {
 	var replies sync.WaitGroup
 	replies.Go(func() { n.replies.carry(slow(l.server, delay), l.client) })
 	n.requests.carry(slow(l.client, delay), l.server)
+	l.hungUp.Store(true)
 	replies.Wait()
 	l.close()
 	p.mu.Lock()
@@ -204,7 +212,10 @@ func (p *Proxy) add(l *link) (network, bool) {
 }
 
 // link is one connection: the client's to us and ours to the server.
-type link struct{ client, server *net.TCPConn }
+type link struct {
+	client, server *net.TCPConn
+	hungUp         atomic.Bool // by the client, and the server was told
+}
 
 func (l *link) close() {
 	_ = l.client.Close()

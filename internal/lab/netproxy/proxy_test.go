@@ -188,9 +188,29 @@ func TestDeliverBringsWhatASenderSentThatHasHungUp(t *testing.T) {
 	p.Deliver()
 	e.hears(t, "late")
 	e.hears(t, "hung up")
-	for deadline := time.Now().Add(30 * time.Second); p.Conns() != 0; time.Sleep(time.Millisecond) {
+	counts(t, p, 0)
+}
+
+// Goal: a client that gives up on a server that hangs has no connection left.
+func TestConnsOfAServerThatHangs(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0") // accepts nobody
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	p := newProxy(t, l.Addr().String())
+	conn, _ := dial(t, p)
+	counts(t, p, 1)
+	_ = conn.Close()
+	counts(t, p, 0)
+}
+
+// counts requires that the proxy comes to count want connections.
+func counts(t *testing.T, p *Proxy, want int) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); p.Conns() != want; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("%d connections are left of one that was hung up", p.Conns())
+			t.Fatalf("%d connections are counted, want %d", p.Conns(), want)
 		}
 	}
 }
@@ -226,9 +246,7 @@ func TestStallLetsNewConnectionsOvertakeOldOnes(t *testing.T) {
 	say(t, fresh, "second")
 	e.hears(t, "second")
 	hears(t, fresh, inFresh, "second!")
-	if n := p.Conns(); n != 2 {
-		t.Errorf("%d connections are counted, there are 2", n)
-	}
+	counts(t, p, 2)
 	p.Deliver()
 	e.hears(t, "first")
 	hears(t, old, inOld, "first!")
