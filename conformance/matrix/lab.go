@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"sync"
+	"time"
 )
 
 // Lab runs one subject's servers and workers. It has the methods of a test that code
@@ -13,6 +14,8 @@ import (
 type Lab struct {
 	// Start starts a child that ends with this process.
 	Start func(cmd *exec.Cmd) error
+	// TTL is the subject's: some locks last six times as long.
+	TTL time.Duration
 
 	mu       sync.Mutex
 	cleanups []func()

@@ -87,6 +87,14 @@ func longer(t *testing.T, sub matrix.Subject, scenario string, i int) matrix.Cel
 	return matrix.Run(t.Context(), settings(t), []matrix.Subject{sub}, theScenario(t, scenario)).Cells[0]
 }
 
+// Goal: a scenario that is played again does not fail because its leases are longer.
+func TestLongerLeasesShowNoFalseClaim(t *testing.T) {
+	t.Parallel()
+	if c := longer(t, subject(t, "redlock-rule"), "server forgets", 1); c.Verdict == matrix.FalseClaim {
+		t.Errorf("%s: %s\n%s", c.Verdict, c.Why, c.History.Text())
+	}
+}
+
 func named(subjects []matrix.Subject, name string) matrix.Subject {
 	return subjects[slices.IndexFunc(subjects, func(s matrix.Subject) bool { return s.Name == name })]
 }

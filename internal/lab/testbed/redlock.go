@@ -17,10 +17,6 @@ import (
 	"github.com/lockstile/locker/redlock"
 )
 
-// redlockMaxTTL is the longest lease in the scenarios, and so the time for which
-// a restarted node has no vote.
-const redlockMaxTTL = 6 * time.Second
-
 // redlockNodeTimeout is longer than the default, for a busy machine.
 const redlockNodeTimeout = 150 * time.Millisecond
 
@@ -63,7 +59,8 @@ func fiveRedis(query string) func(*matrix.Lab) (*matrix.System, error) {
 			srv := testserver.RedisWithEnv(lab, clock.env())
 			srvs, addrs = append(srvs, srv), append(addrs, srv.Addr())
 		}
-		query := fmt.Sprintf("?max_ttl=%v&node_timeout=%v", redlockMaxTTL, redlockNodeTimeout) + query
+		maxTTL := 6 * lab.TTL // the longest lease in the scenarios: for so long a restarted node has no vote
+		query := fmt.Sprintf("?max_ttl=%v&node_timeout=%v", maxTTL, redlockNodeTimeout) + query
 		var all []matrix.Proxies
 		lastTwo := func(f func(ps matrix.Proxies)) {
 			for _, ps := range all {
