@@ -14,7 +14,8 @@ import (
 type Lab struct {
 	// Start starts a child that ends with this process.
 	Start func(cmd *exec.Cmd) error
-	// TTL is the subject's: some locks last six times as long.
+	// TTL is the subject's. Some scenarios lock for six times as long, those of a failover
+	// and of kinds for up to twelve times.
 	TTL time.Duration
 
 	mu       sync.Mutex

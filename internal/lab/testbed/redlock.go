@@ -59,7 +59,7 @@ func fiveRedis(query string) func(*matrix.Lab) (*matrix.System, error) {
 			srv := testserver.RedisWithEnv(lab, clock.env())
 			srvs, addrs = append(srvs, srv), append(addrs, srv.Addr())
 		}
-		maxTTL := 6 * lab.TTL // the longest lease in the scenarios: for so long a restarted node has no vote
+		maxTTL := 6 * lab.TTL // the longest lease in the scenarios that it plays: for so long a restarted node has no vote
 		query := fmt.Sprintf("?max_ttl=%v&node_timeout=%v", maxTTL, redlockNodeTimeout) + query
 		var all []matrix.Proxies
 		lastTwo := func(f func(ps matrix.Proxies)) {
