@@ -396,9 +396,13 @@ func minValidity(x *trial) {
 // freeBeforeLease requires that the name comes free long before the end of a long lease
 // that was left in the store.
 func (x *trial) freeBeforeLease(l locker.Locker, name, when string) {
+	x.unlock(x.lockBeforeLease(l, name, when))
+}
+
+func (x *trial) lockBeforeLease(l locker.Locker, name, when string) *locker.Lock {
 	lock, err := x.lockSlowly(x.within(min(x.longTTL()*6/10, x.h.patience)), l, name, x.long())
 	if err != nil {
 		x.failf("the name has not come free %s: %w", when, err)
 	}
-	x.unlock(lock)
+	return lock
 }

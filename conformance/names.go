@@ -127,6 +127,11 @@ func (x *trial) holdMany(a, b locker.Locker, n int) (seen bool) {
 			}
 		}
 	}
+	giveBack := func(lock *locker.Lock, was string) { // behind what the crowd has still to send
+		if err := x.unlockInACrowd(lock); err != nil {
+			x.failf("Unlock of one of many names, %s before: %w", was, err)
+		}
+	}
 	crowd := x.within(10 * x.h.patience) // on a busy machine the last of so many waits for long
 	each(func(k int) {
 		locks[k], errs[k] = x.lockSlowly(crowd, a, fmt.Sprint(base, "/", k), locker.WithTTL(2*x.longTTL()))
@@ -135,7 +140,7 @@ func (x *trial) holdMany(a, b locker.Locker, n int) (seen bool) {
 		other, err := askSlowly(crowd, x, func() (*locker.Lock, error) { return b.TryLock(x.patient(), locks[k].Name()) })
 		if locks[k].Err() != nil {
 			if err == nil {
-				x.unlock(other)
+				giveBack(other, "lost")
 			}
 			continue
 		}
@@ -145,17 +150,21 @@ func (x *trial) holdMany(a, b locker.Locker, n int) (seen bool) {
 		}
 	}
 	unlocked := make([]bool, n)
-	each(func(k int) {
+	unlock := func(k int) {
 		err := locks[k].Unlock(x.ctx)
 		unlocked[k] = err == nil
 		if !tooSlow(err) && !errors.Is(err, locker.ErrLost) {
 			errs[k] = err
 		}
-	})
+	}
+	for k := range 10 {
+		unlock(k) // one by one, so that a slow machine confirms some
+	}
+	each(unlock)
 	free := 0
-	for k := 0; k < n && free < 10; k++ {
+	for k := n - 1; k >= 0 && free < 10; k-- {
 		if unlocked[k] {
-			x.freeBeforeLease(b, locks[k].Name(), "after unlock of one of many names")
+			giveBack(x.lockBeforeLease(b, locks[k].Name(), "after unlock of one of many names"), "given back")
 			free++
 		}
 	}
