@@ -137,6 +137,7 @@ func (s *EtcdServer) launch() error {
 		"--name", s.name, "--data-dir", s.dir, "--log-level", "error",
 		"--listen-client-urls", url(s.port), "--advertise-client-urls", url(s.port),
 		"--listen-peer-urls", url(s.peer), "--initial-advertise-peer-urls", url(s.peer),
+		"--bcrypt-cost", "4", // the least: no test is about how long a check of a password takes
 	}
 	var err error
 	s.process, err = start(exec.Command(s.binary, append(args, s.args...)...))
