@@ -45,9 +45,25 @@ func TestASoakFindsEveryFlawWithinAMinute(t *testing.T) {
 	}
 }
 
+// soaked is what a soak of a specimen came to. It is done again, twice at most, if a round showed
+// nothing and none shows anything wrong: a busy machine may have hindered a holder.
+func soaked(t *testing.T, flaw string, how matrix.Soaking) (s matrix.Soaked, m *matrix.Matrix) {
+	for range 3 {
+		subjects := []matrix.Subject{testbed.Specimen(flaw)}
+		all := matrix.Soak(t.Context(), settings(t), subjects, how)
+		s, m = all[0], matrix.SoakMatrix(subjects, all)
+		if len(m.FalseClaims()) > 0 || len(m.NotPlayed()) == 0 {
+			break
+		}
+	}
+	return s, m
+}
+
 func TestASoakFindsNothingWrongWithASpecimenThatHasNoFlaw(t *testing.T) {
 	t.Parallel()
-	for _, s := range matrix.Soak(t.Context(), settings(t), []matrix.Subject{testbed.Specimen("")}, matrix.Soaking{Seed: 1, For: 20 * time.Second}) {
+	began := time.Now()
+	for seed := uint64(1); time.Since(began) < 20*time.Second; seed++ {
+		s, _ := soaked(t, "", matrix.Soaking{Seed: seed}) // one round
 		for _, c := range s.Kept {
 			if c.Verdict != matrix.Kept && c.Verdict != matrix.BrokenFenced && c.Verdict != matrix.Unavailable {
 				t.Errorf("%s: %s (%s)\n%s", c.Scenario, c.Verdict, c.Why, c.History.Text())
@@ -61,13 +77,10 @@ func TestACrowdFindsSecondHoldersAndNothingElse(t *testing.T) {
 	for flaw, want := range map[string]string{"": "", "waits for nobody": "seed 1"} {
 		t.Run(flaw, func(t *testing.T) {
 			t.Parallel()
-			how := matrix.Soaking{Seed: 1, For: 15 * time.Second, Crowd: 12}
-			s := matrix.Soak(t.Context(), settings(t), []matrix.Subject{testbed.Specimen(flaw)}, how)[0]
+			s, m := soaked(t, flaw, matrix.Soaking{Seed: 1, For: 15 * time.Second, Crowd: 12})
 			found := ""
-			for _, c := range s.Kept {
-				if c.Verdict == matrix.NotPlayed || c.Verdict == matrix.FalseClaim {
-					found += c.Scenario
-				}
+			for _, c := range append(m.FalseClaims(), m.NotPlayed()...) {
+				found += c.Scenario
 			}
 			if found != want || s.Locks < 10 || s.Faults < 5 || s.Before.Entries == 0 {
 				t.Errorf("found %q, not %q; %d locks, %d faults, and the store held %v, then %v", found, want, s.Locks, s.Faults, *s.Before, *s.After)
