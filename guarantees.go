@@ -12,7 +12,9 @@ import (
 // assumption on purpose and compare what happens with the declaration.
 type Guarantees struct {
 	// Exclusion is what must hold for at most one holder to believe, at any
-	// instant, that it has the lock.
+	// instant, that it has the lock. A lock that ends by itself ([WithoutRenewal], [WithMaxHold])
+	// leans on PromptHolder as well, on every backend: it may end between the holder's look at
+	// it and the write.
 	Exclusion Assumptions
 	// Tokens is what must hold for the tokens of a name to increase strictly in
 	// the order of its grants.

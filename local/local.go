@@ -6,7 +6,9 @@
 // At most one holder at a time, whatever clocks do and however long a process is
 // paused: the kernel keeps the lock until the process gives it back or ends. There can
 // be two only if somebody takes the lock by force ([Locker.Break]) or deletes its file,
-// until the old holder notices that.
+// until the old holder notices that. A lock that ends by itself ([locker.WithoutRenewal],
+// [locker.WithMaxHold]) may end between its holder's look at it and the write: that write
+// comes late, and only its token tells.
 //
 // The file of a lock keeps the last token. A grant has 64 tokens, or 8 where the file's
 // are ahead of the clock, and is returned only when the last of them is on the disk. The

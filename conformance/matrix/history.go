@@ -16,9 +16,10 @@ import (
 type Span struct {
 	Worker    string         `json:"worker"`
 	Name      string         `json:"name"`
-	Token     fencing.Token  `json:"token,string"`     // or the number of a shared lock
-	Shared    bool           `json:"shared,omitempty"` // with others who share it
-	Asked     locker.Instant `json:"asked"`            // when the request was made
+	Token     fencing.Token  `json:"token,string"`      // or the number of a shared lock
+	Shared    bool           `json:"shared,omitempty"`  // with others who share it
+	NoRenew   bool           `json:"noRenew,omitempty"` // it ends by itself, also where others have no lease
+	Asked     locker.Instant `json:"asked"`             // when the request was made
 	From      locker.Instant `json:"from"`
 	Until     locker.Instant `json:"until"`     // 0: to the end of the scenario
 	End       string         `json:"end"`       // how it ended
@@ -392,6 +393,14 @@ func (h *History) Stale() (unguarded, guarded int) {
 // holder's look at its lock to the storage. Where no fault was meant to do that, the machine did.
 func (h *History) hindered() bool {
 	return !slices.ContainsFunc(h.Writes, func(w Write) bool { return w.Stale && (w.Looked == 0 || w.At.Sub(w.Looked) <= slack) })
+}
+
+// unrenewed reports whether each stale write is of a lock that nobody was to renew.
+func (h *History) unrenewed() bool {
+	return !slices.ContainsFunc(h.Writes, func(w Write) bool {
+		own, _ := h.own(w)
+		return w.Stale && !own.NoRenew
+	})
 }
 
 // misled counts the writes whose holders began to look at their lock when somebody else had been granted

@@ -62,7 +62,7 @@ func (w *Worker) hear(r report) {
 	token := fencing.Token(r.Token)
 	switch r.Kind {
 	case kindGranted:
-		h.granted(Span{Worker: w.Name, Name: r.Name, Token: token, Shared: r.Shared, Asked: r.Asked, From: r.At, id: r.Lock})
+		h.granted(Span{Worker: w.Name, Name: r.Name, Token: token, Shared: r.Shared, NoRenew: r.NoRenew, Asked: r.Asked, From: r.At, id: r.Lock})
 	case kindLost:
 		w.noteTakenAway(r)
 		h.ended(w.Name, r.Lock, believedUntil(r), r.Err)

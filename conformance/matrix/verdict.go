@@ -62,10 +62,13 @@ const slack = 5 * time.Millisecond
 // unless it is midway. A late write excuses nothing else.
 func judge(g locker.Guarantees, broken locker.Assumptions, h *History) (v Verdict, why string) {
 	broken |= locker.Unpromised
-	exclusionMay, tokensMay := g.Exclusion&broken != 0, g.Tokens&broken != 0 || h.Tokenless
-	storeMay := g.Exclusion&broken&^locker.PromptHolder != 0 // grant a lock that somebody has
 	stale, passed := h.Stale()
 	overlap, awake := h.overlap()
+	if stale > 0 && overlap <= slack && h.unrenewed() { // see [locker.Guarantees]
+		g.Exclusion |= locker.PromptHolder
+	}
+	exclusionMay, tokensMay := g.Exclusion&broken != 0, g.Tokens&broken != 0 || h.Tokenless
+	storeMay := g.Exclusion&broken&^locker.PromptHolder != 0 // grant a lock that somebody has
 	heldMay := storeMay || exclusionMay && overlap > awake
 	first, second, disorder := h.disorder(!storeMay || tokensMay) // a doubt blames nobody for what is promised
 	victim, takenAway := h.TakenAway()

@@ -72,6 +72,43 @@ func TestAHolderWhomTheMachineHindersMakesNoFalseClaim(t *testing.T) {
 	}
 }
 
+// Goal: a lock that is not renewed ends by itself, also where locks have no lease, so that its holder's
+// write may be late. That excuses no write of another lock, and no second holder.
+func TestALockThatEndsByItselfLeansOnAPromptHolder(t *testing.T) {
+	a := Span{Worker: "A", Name: "n", Token: 1, From: 1 * second, Until: 3 * second}
+	b := Span{Worker: "B", Name: "n", Token: 2, Asked: 2 * second, From: 3 * second}
+	late, ends := Write{Looked: 2 * second, At: 4 * second}, a
+	ends.NoRenew = true
+	both := ends
+	both.Until = 4 * second
+	for _, c := range []struct {
+		what   string
+		broken locker.Assumptions
+		own    Span
+		write  Write
+		want   Verdict
+	}{
+		{"its holder was stopped", locker.PromptHolder, ends, late, BrokenFenced},
+		{"the machine hindered its holder", 0, ends, late, NotPlayed},
+		{"nobody was stopped, and nobody hindered", 0, ends, Write{At: 4 * second}, FalseClaim},
+		{"it is renewed", locker.PromptHolder, a, late, FalseClaim},
+		{"two believe", locker.PromptHolder, both, late, FalseClaim},
+	} {
+		h := &History{Ended: 10 * second}
+		h.granted(c.own)
+		h.granted(b)
+		h.claim(Write{Worker: "B", Name: "n", Token: 2})
+		if c.broken != 0 {
+			h.Pauses = []Pause{{Worker: "A", From: 2 * second, Until: 4 * second, Midway: true}}
+		}
+		c.write.Worker, c.write.Name, c.write.Token = "A", "n", 1
+		h.write(c.write)
+		if got, why := judge(locker.Guarantees{}, c.broken, h); got != c.want {
+			t.Errorf("%s: %s (%s), not %s", c.what, got, why, c.want)
+		}
+	}
+}
+
 // Goal: a late write that the machine is blamed for hides nothing else that is wrong.
 func TestAHolderWhomTheMachineHindersHidesNoFalseClaim(t *testing.T) {
 	m := func(s Span) Span {

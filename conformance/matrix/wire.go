@@ -37,6 +37,7 @@ type report struct {
 	Asked    locker.Instant `json:"asked,omitempty"`
 	Token    uint64         `json:"token,omitempty"`
 	Shared   bool           `json:"shared,omitempty"`   // it is a reader's
+	NoRenew  bool           `json:"noRenew,omitempty"`  // of a grant: WithoutRenewal
 	Deadline locker.Instant `json:"deadline,omitempty"` // 0: none
 	Value    int            `json:"value,omitempty"`
 	Sets     *Sets          `json:"sets,omitempty"` // that were read, or are written

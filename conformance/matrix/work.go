@@ -134,7 +134,7 @@ func (w *worker) lock(ctx context.Context, o order, lock lockFunc, r *report) *n
 		r.fail(err)
 		return nil
 	}
-	r.Kind = kindGranted
+	r.Kind, r.NoRenew = kindGranted, o.NoRenew
 	r.about(got)
 	return &got
 }

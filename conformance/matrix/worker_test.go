@@ -63,6 +63,20 @@ func TestALossIsReportedAfterItsGrant(t *testing.T) {
 	})
 }
 
+// What a lock was asked for comes with its grant, and is what its history says.
+func TestAGrantSaysWhetherItIsRenewed(t *testing.T) {
+	for _, noRenew := range []bool{false, true} {
+		w := &worker{held: make(map[int]numbered), peer: shortLived{}}
+		var r report
+		w.lock(t.Context(), order{Name: "n", NoRenew: noRenew}, w.peer.Lock, &r)
+		h := &History{}
+		(&Worker{Name: "A", play: &Play{History: h}}).hear(r)
+		if got := h.Spans[0].NoRenew; got != noRenew {
+			t.Errorf("without renewal: %v, though asked for %v", got, noRenew)
+		}
+	}
+}
+
 // shortLived gives locks that are lost at once.
 type shortLived struct{}
 
