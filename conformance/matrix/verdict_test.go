@@ -58,29 +58,31 @@ func TestAHolderWhomTheMachineHindersMakesNoFalseClaim(t *testing.T) {
 		{"prompt, and its look was wrong, though holders are stopped", locker.PromptHolder, locker.PromptHolder, []Write{prompt}, FalseClaim},
 		{"prompt, and its look was wrong, as of a store that forgets", locker.DurableServer, locker.DurableServer, []Write{prompt}, BrokenFenced},
 	} {
-		h := &History{Ended: 10 * second}
-		h.granted(Span{Worker: "A", Name: "n", Token: 1, Asked: 0, From: 1 * second, Until: 3 * second})
-		h.granted(Span{Worker: "B", Name: "n", Token: 2, Asked: 2 * second, From: 3 * second})
-		h.claim(Write{Worker: "B", Name: "n", Token: 2})
-		for _, w := range c.writes {
-			w.Worker, w.Name, w.Token = "A", "n", 1
-			h.write(w)
-		}
+		h := succeeded(Span{Until: 3 * second}, c.writes...)
 		if got, why := judge(locker.Guarantees{Exclusion: c.leanOn}, c.broken, h); got != c.want {
 			t.Errorf("%s: %s (%s), not %s", c.what, got, why, c.want)
 		}
 	}
 }
 
+// succeeded is a history in which B was granted A's lock at 3 s, and claimed the storage. Then A writes.
+func succeeded(a Span, writes ...Write) *History {
+	h := &History{Ended: 10 * second}
+	a.Worker, a.Name, a.Token, a.From = "A", "n", 1, 1*second
+	h.granted(a)
+	h.granted(Span{Worker: "B", Name: "n", Token: 2, Asked: 2 * second, From: 3 * second})
+	h.claim(Write{Worker: "B", Name: "n", Token: 2})
+	for _, w := range writes {
+		w.Worker, w.Name, w.Token = a.Worker, a.Name, a.Token
+		h.write(w)
+	}
+	return h
+}
+
 // Goal: a lock that is not renewed ends by itself, also where locks have no lease, so that its holder's
 // write may be late. That excuses no write of another lock, and no second holder.
 func TestALockThatEndsByItselfLeansOnAPromptHolder(t *testing.T) {
-	a := Span{Worker: "A", Name: "n", Token: 1, From: 1 * second, Until: 3 * second}
-	b := Span{Worker: "B", Name: "n", Token: 2, Asked: 2 * second, From: 3 * second}
-	late, ends := Write{Looked: 2 * second, At: 4 * second}, a
-	ends.NoRenew = true
-	both := ends
-	both.Until = 4 * second
+	late, ends := Write{Looked: 2 * second, At: 4 * second}, Span{NoRenew: true, Until: 3 * second}
 	for _, c := range []struct {
 		what   string
 		broken locker.Assumptions
@@ -91,18 +93,13 @@ func TestALockThatEndsByItselfLeansOnAPromptHolder(t *testing.T) {
 		{"its holder was stopped", locker.PromptHolder, ends, late, BrokenFenced},
 		{"the machine hindered its holder", 0, ends, late, NotPlayed},
 		{"nobody was stopped, and nobody hindered", 0, ends, Write{At: 4 * second}, FalseClaim},
-		{"it is renewed", locker.PromptHolder, a, late, FalseClaim},
-		{"two believe", locker.PromptHolder, both, late, FalseClaim},
+		{"it is renewed", locker.PromptHolder, Span{Until: 3 * second}, late, FalseClaim},
+		{"two believe", locker.PromptHolder, Span{NoRenew: true, Until: 4 * second}, late, FalseClaim},
 	} {
-		h := &History{Ended: 10 * second}
-		h.granted(c.own)
-		h.granted(b)
-		h.claim(Write{Worker: "B", Name: "n", Token: 2})
+		h := succeeded(c.own, c.write)
 		if c.broken != 0 {
 			h.Pauses = []Pause{{Worker: "A", From: 2 * second, Until: 4 * second, Midway: true}}
 		}
-		c.write.Worker, c.write.Name, c.write.Token = "A", "n", 1
-		h.write(c.write)
 		if got, why := judge(locker.Guarantees{}, c.broken, h); got != c.want {
 			t.Errorf("%s: %s (%s), not %s", c.what, got, why, c.want)
 		}
@@ -128,15 +125,11 @@ func TestAHolderWhomTheMachineHindersHidesNoFalseClaim(t *testing.T) {
 			m(Span{Worker: "C", Token: 1, Shared: true, From: 5 * second, Until: 6 * second}),
 		}, FalseClaim},
 	} {
-		h := &History{Ended: 10 * second}
-		h.granted(Span{Worker: "A", Name: "n", Token: 1, Asked: 0, From: 1 * second, Until: 3 * second})
-		h.granted(Span{Worker: "B", Name: "n", Token: 2, Asked: 2 * second, From: 3 * second})
+		h := succeeded(Span{Until: 3 * second}, Write{Looked: 2 * second, At: 4 * second})
 		for i, s := range c.spans {
 			s.id = i
 			h.granted(s)
 		}
-		h.claim(Write{Worker: "B", Name: "n", Token: 2})
-		h.write(Write{Worker: "A", Name: "n", Token: 1, Looked: 2 * second, At: 4 * second})
 		if got, why := judge(locker.Guarantees{Exclusion: locker.PromptHolder}, 0, h); got != c.want {
 			t.Errorf("%s: %s (%s), not %s", c.what, got, why, c.want)
 		}

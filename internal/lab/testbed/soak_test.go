@@ -48,8 +48,8 @@ func TestASoakFindsEveryFlawWithinAMinute(t *testing.T) {
 // soaked is what a soak of a specimen came to. It is done again, twice at most, if a round showed
 // nothing and none shows anything wrong: a busy machine may have hindered a holder.
 func soaked(t *testing.T, flaw string, how matrix.Soaking) (s matrix.Soaked, m *matrix.Matrix) {
+	subjects := []matrix.Subject{testbed.Specimen(flaw)}
 	for range 3 {
-		subjects := []matrix.Subject{testbed.Specimen(flaw)}
 		all := matrix.Soak(t.Context(), settings(t), subjects, how)
 		s, m = all[0], matrix.SoakMatrix(subjects, all)
 		if len(m.FalseClaims()) > 0 || len(m.NotPlayed()) == 0 {
@@ -63,8 +63,8 @@ func TestASoakFindsNothingWrongWithASpecimenThatHasNoFlaw(t *testing.T) {
 	t.Parallel()
 	began := time.Now()
 	for seed := uint64(1); time.Since(began) < 20*time.Second; seed++ {
-		s, _ := soaked(t, "", matrix.Soaking{Seed: seed}) // one round
-		for _, c := range s.Kept {
+		_, m := soaked(t, "", matrix.Soaking{Seed: seed}) // one round
+		for _, c := range m.Cells {
 			if c.Verdict != matrix.Kept && c.Verdict != matrix.BrokenFenced && c.Verdict != matrix.Unavailable {
 				t.Errorf("%s: %s (%s)\n%s", c.Scenario, c.Verdict, c.Why, c.History.Text())
 			}
