@@ -1,6 +1,7 @@
 package matrix
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -24,6 +25,7 @@ type lockOp struct {
 	shared  bool
 	lease   string // readers of one process may share a lease, and its number
 	token   fencing.Token
+	turn    int // see turns
 }
 
 // lockState is a lock as a sequential machine: who holds it, and the last token that it gave.
@@ -32,6 +34,7 @@ type lockState struct {
 	read    bool // it was a reader's
 	writer  string
 	readers string // their leases, sorted, one for each reader
+	turns   int    // how many acquires with a turn there were
 }
 
 // lockModel is a mutex with fencing tokens, as Jepsen's suite for Hazelcast models it
@@ -49,7 +52,7 @@ func lockModel(exclusion, tokens bool) porcupine.Model {
 			switch {
 			case exclusion && (s.writer != "" || !op.shared && s.readers != ""):
 				return false, s
-			case tokens && !joins && !s.precedes(op):
+			case tokens && (!joins && !s.precedes(op) || s.turns+1 < op.turn):
 				return false, s
 			}
 			return true, s.acquire(op)
@@ -69,6 +72,9 @@ func (s lockState) precedes(op lockOp) bool {
 }
 
 func (s lockState) acquire(op lockOp) lockState {
+	if op.turn > 0 {
+		s.turns++
+	}
 	if op.token >= s.last {
 		s.last, s.read = op.token, op.shared
 	}
@@ -135,10 +141,38 @@ const checkTime = 20 * time.Second
 func (h *History) unlawful(exclusion, tokens bool) (name string, result porcupine.CheckResult) {
 	all := h.lockOps()
 	for _, name := range slices.Sorted(maps.Keys(all)) {
+		turns(all[name])
 		result := porcupine.CheckOperationsTimeout(lockModel(exclusion, tokens && !h.Tokenless), all[name], checkTime)
 		if result != porcupine.Ok {
 			return name, result
 		}
 	}
 	return "", porcupine.Ok
+}
+
+// turns says of each acquire how many must come before it, because their tokens are smaller. The
+// checker would find that out by itself, but for n calls that wait at once it would look at 2^n
+// orders. A lease that a reader may have joined has no turn: to join, its token may be smaller.
+func turns(ops []porcupine.Operation) {
+	calls := make(map[string]int)
+	for _, op := range ops {
+		calls[op.Input.(lockOp).lease]++
+	}
+	var alone []*porcupine.Operation
+	for i := range ops {
+		if op := ops[i].Input.(lockOp); !op.release && calls[op.lease] == 2 {
+			alone = append(alone, &ops[i])
+		}
+	}
+	slices.SortFunc(alone, func(a, b *porcupine.Operation) int {
+		return cmp.Compare(a.Input.(lockOp).token, b.Input.(lockOp).token)
+	})
+	var last lockOp
+	for i, acquire := range alone {
+		op := acquire.Input.(lockOp)
+		if op.turn = i + 1; i > 0 && op.token == last.token {
+			op.turn = last.turn
+		}
+		acquire.Input, last = op, op
+	}
 }

@@ -37,6 +37,7 @@ func TestALockThatIsNotLawfulIsFound(t *testing.T) {
 		{"a writer beside a reader", []Span{reader("A", 1, 1*second, 4*second), exclusive("B", 2, 3*second, 5*second)}, false, true, false},
 		{"a writer below a reader", []Span{reader("A", 2, 1*second, 2*second), exclusive("B", 1, 3*second, 4*second)}, false, false, true},
 		{"a reader has the number of one who has left", []Span{reader("A", 1, 1*second, 2*second), reader("B", 1, 3*second, 5*second)}, true, true, true},
+		{"a reader has the number of one who has left, and is told of first", []Span{reader("B", 1, 3*second, 5*second), reader("A", 1, 1*second, 2*second)}, true, true, true},
 		{"a reader has the number of one who stays", []Span{reader("A", 1, 1*second, 4*second), reader("B", 1, 3*second, 5*second)}, false, false, true},
 		{"a reader has the number of a writer", []Span{exclusive("A", 1, 1*second, 2*second), reader("B", 1, 3*second, 5*second)}, false, false, true},
 		{"a writer has the number of a reader", []Span{reader("A", 1, 1*second, 2*second), exclusive("B", 1, 3*second, 5*second)}, false, false, true},
@@ -77,6 +78,23 @@ func TestALongHistoryIsCheckedSoon(t *testing.T) {
 			Asked: max(0, at-20*11), From: at + 2, Until: at + 10 + locker.Instant(slack),
 		})
 		at += 20
+	}
+	if name, got := h.unlawful(true, true); got != porcupine.Ok {
+		t.Errorf("%s: %v", name, got)
+	}
+}
+
+// Goal: calls that wait together, and are granted in another order than they were made, are
+// checked in a moment, too: a soak's round has that many after a store was away.
+func TestManyWaitersAtOnceAreCheckedSoon(t *testing.T) {
+	const waiters = 40
+	h := &History{Ended: 1 << 50}
+	for i := range 20 * waiters {
+		at := locker.Instant(i) * second
+		h.Spans = append(h.Spans, Span{
+			Worker: fmt.Sprint("W", i%12), Name: "n", Token: fencing.Token(i + 1), id: i, Shared: i%3 > 0,
+			Asked: locker.Instant(i/waiters*waiters)*second - locker.Instant(i%waiters), From: at, Until: at + second/2,
+		})
 	}
 	if name, got := h.unlawful(true, true); got != porcupine.Ok {
 		t.Errorf("%s: %v", name, got)
