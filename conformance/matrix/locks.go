@@ -1,7 +1,6 @@
 package matrix
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -52,7 +51,7 @@ func lockModel(exclusion, tokens bool) porcupine.Model {
 			switch {
 			case exclusion && (s.writer != "" || !op.shared && s.readers != ""):
 				return false, s
-			case tokens && (!joins && !s.precedes(op) || s.turns+1 < op.turn):
+			case tokens && !joins && !s.precedes(op):
 				return false, s
 			}
 			return true, s.acquire(op)
@@ -68,7 +67,7 @@ func (s lockState) reading() []string { return strings.Fields(s.readers) }
 func (s lockState) precedes(op lockOp) bool {
 	has := func(lease string) bool { return strings.HasSuffix(lease, fmt.Sprint("/", op.token)) }
 	again := op.token == s.last && op.shared && s.read && !slices.ContainsFunc(s.reading(), has)
-	return op.token > s.last || s.last == 0 || again
+	return s.turns+1 >= op.turn && (op.token > s.last || s.last == 0 || again)
 }
 
 func (s lockState) acquire(op lockOp) lockState {
@@ -158,21 +157,19 @@ func turns(ops []porcupine.Operation) {
 	for _, op := range ops {
 		calls[op.Input.(lockOp).lease]++
 	}
-	var alone []*porcupine.Operation
-	for i := range ops {
-		if op := ops[i].Input.(lockOp); !op.release && calls[op.lease] == 2 {
-			alone = append(alone, &ops[i])
+	alone := func(op lockOp) bool { return !op.release && calls[op.lease] == 2 }
+	var tokens []fencing.Token
+	for _, op := range ops {
+		if op := op.Input.(lockOp); alone(op) {
+			tokens = append(tokens, op.token)
 		}
 	}
-	slices.SortFunc(alone, func(a, b *porcupine.Operation) int {
-		return cmp.Compare(a.Input.(lockOp).token, b.Input.(lockOp).token)
-	})
-	var last lockOp
-	for i, acquire := range alone {
-		op := acquire.Input.(lockOp)
-		if op.turn = i + 1; i > 0 && op.token == last.token {
-			op.turn = last.turn
+	slices.Sort(tokens)
+	for i := range ops {
+		if op := ops[i].Input.(lockOp); alone(op) {
+			smaller, _ := slices.BinarySearch(tokens, op.token)
+			op.turn = smaller + 1
+			ops[i].Input = op
 		}
-		acquire.Input, last = op, op
 	}
 }
