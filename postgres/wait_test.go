@@ -170,10 +170,11 @@ func TestWaiterThatAsksAgainKeepsItsPlace(t *testing.T) {
 		t.Errorf("after a crash %q is first", value)
 	}
 	exec(t, admin, `UPDATE lockstile_queue SET ticket = 1::bigint << 60, patient = '-infinity' WHERE value = 'newcomer'`)
-	if behind := wait("behind", 0); behind <= 1<<60 {
-		t.Errorf("where the clock went back, ticket %d follows %d", behind, 1<<60)
+	const far int64 = 1 << 60
+	if behind := wait("behind", 0); behind <= far {
+		t.Errorf("where the clock went back, ticket %d follows %d", behind, far)
 	}
-	wait("newcomer", 1<<60)
+	wait("newcomer", far)
 	if !query[bool](t, admin, `SELECT patient BETWEEN clock_timestamp() AND clock_timestamp() + interval '10 minutes' FROM lockstile_queue WHERE value = 'newcomer'`) {
 		t.Error("a waiter that has just asked again is not taken for alive for the ten minutes that it has said")
 	}
