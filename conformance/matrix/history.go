@@ -372,8 +372,11 @@ func (s Span) leftBefore(other Span) bool {
 // when its answer comes has been held in the store since its grant. That is so while exclusion
 // holds: a store that forgot the lock meanwhile may have granted others before the answer came.
 func after(b, a Span, exclusion bool) bool {
-	return b.Asked > a.From || exclusion && a.Until != 0 && b.From > a.Until && (!a.Shared || !b.Shared)
+	return b.Asked > a.From || exclusion && a.Until != 0 && b.From > a.Until && !b.over() && (!a.Shared || !b.Shared)
 }
+
+// over reports whether the lock was over when its answer came: nobody ever believed in it.
+func (s Span) over() bool { return s.Until != 0 && s.Until < s.From }
 
 // Stale counts the stale writes that storage without a guard took, and those that got
 // past the guard after the next holder's claim.

@@ -79,6 +79,17 @@ func TestALateAnswerIsNoDisorderAfterAServerForgot(t *testing.T) {
 	}
 }
 
+// Goal: locks that were over when their answers came say nothing about the order of grants. A wait
+// in the server, as that of a transaction, may be longer than the TTL, and answers may overtake.
+func TestLocksThatWereOverWhenTheirAnswersCameAreInNoDisorder(t *testing.T) {
+	h := &History{Ended: 10 * second}
+	h.granted(Span{Worker: "B", Name: "n", Token: 2, id: 1, Asked: 1 * second, From: 6 * second, Until: 4 * second})
+	h.granted(Span{Worker: "B", Name: "n", Token: 1, id: 2, Asked: 2 * second, From: 7 * second, Until: 5 * second})
+	if got, why := judge(locker.Guarantees{}, 0, h); got != Kept {
+		t.Errorf("%s (%s), not %s", got, why, Kept)
+	}
+}
+
 // lateBy is a history in which A acts after B was granted the lock and claimed the storage.
 func lateBy(a, b Write) *History {
 	h, now := &History{}, locker.Now()

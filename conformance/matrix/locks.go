@@ -116,20 +116,24 @@ func (h *History) lockOps() map[string][]porcupine.Operation {
 		ends.release = true
 		ops[s.Name] = append(ops[s.Name],
 			porcupine.Operation{Input: op, Call: int64(s.Asked), Return: int64(s.From)},
-			porcupine.Operation{Input: ends, Call: int64(max(s.From, h.ceased(s))), Return: math.MaxInt64})
+			porcupine.Operation{Input: ends, Call: int64(h.ceased(s)), Return: math.MaxInt64})
 	}
 	return ops
 }
 
 // ceased is when a holder ceased to believe, less the slack. A stopped process believes nothing.
+// Nobody believed in a lock that was over when its answer came: it may have ended right after its grant.
 func (h *History) ceased(s Span) locker.Instant {
+	if s.over() {
+		return s.Asked
+	}
 	at := h.end(s).Add(-slack)
 	for _, p := range h.Pauses {
 		if p.Worker == s.Worker && !p.Midway && p.From < at && (p.Until == 0 || at <= p.Until) {
 			at = p.From
 		}
 	}
-	return at
+	return max(s.From, at)
 }
 
 // checkTime bounds the check of one lock. A history of a few thousand calls takes milliseconds.
