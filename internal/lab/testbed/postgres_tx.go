@@ -72,12 +72,11 @@ func (l *inTransactions) lock(ctx context.Context, patience, name string, opts [
 	if err != nil {
 		return nil, err
 	}
-	since := locker.Now()
 	tx, err := l.pool.Begin(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("testbed: lock %q: %w", name, err)
 	}
-	token, err := enter(ctx, tx, patience, req)
+	token, since, err := enter(ctx, tx, patience, req)
 	if err != nil {
 		_ = tx.Rollback(ctx) // if ctx has ended, the connection is closed
 		return nil, fmt.Errorf("testbed: lock %q: %w", name, err)
@@ -92,21 +91,22 @@ func (l *inTransactions) lock(ctx context.Context, patience, name string, opts [
 	}), nil
 }
 
-// enter takes the lock and claims the register, as [locker.Do] does with a guard.
-func enter(ctx context.Context, tx pgx.Tx, patience string, req *locker.Request) (fencing.Token, error) {
+// enter takes the lock and claims the register, as [locker.Do] does with a guard. The server's
+// patience begins after the last statement, so the lock counts from before that one.
+func enter(ctx context.Context, tx pgx.Tx, patience string, req *locker.Request) (token fencing.Token, since locker.Instant, err error) {
 	idle := strconv.FormatInt(req.TTL.Milliseconds(), 10)
-	_, err := tx.Exec(ctx, `SELECT set_config('idle_in_transaction_session_timeout', $1, true), set_config('lock_timeout', $2, true)`, idle, patience)
+	_, err = tx.Exec(ctx, `SELECT set_config('idle_in_transaction_session_timeout', $1, true), set_config('lock_timeout', $2, true)`, idle, patience)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	shared := req.Kind == locker.Shared
-	token, err := lockTx(ctx, tx, req.Name, shared)
-	if err != nil {
-		return 0, err
+	if token, err = lockTx(ctx, tx, req.Name, shared); err != nil {
+		return 0, 0, err
 	}
+	since = locker.Now()
 	_, err = tx.Exec(ctx, `INSERT INTO matrix_register (name, pid, token, shared, value, saw)
 		VALUES ($1, $2, $3, $4, 0, ARRAY(SELECT id FROM matrix_register WHERE name = $1))`, req.Name, os.Getpid(), int64(token), shared)
-	return token, err
+	return token, since, err
 }
 
 func lockTx(ctx context.Context, tx pgx.Tx, name string, shared bool) (fencing.Token, error) {
