@@ -41,8 +41,9 @@
 // Locks inside a transaction lean on nothing ([LockTx], [LockTxShared]).
 //
 // A request for a lease may reach the server after its attempt was given up and cleaned
-// up. For a minute and a TTL it is refused. One that arrives even later leaves a lease
-// behind, which ends with its TTL. If a clean-up could not be confirmed, the error is
+// up. For a minute and a TTL of the server's clock it is refused. One that arrives even
+// later, or after that clock has stepped forward by as much, leaves a lease behind, which
+// ends with its TTL. If a clean-up could not be confirmed, the error is
 // [locker.ErrOutcomeUnknown].
 //
 // # Losing a lock

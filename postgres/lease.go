@@ -15,8 +15,9 @@ import (
 )
 
 const (
-	// lateTime is how long a withdrawn value is refused, at least. A request that
-	// arrives even later leaves a lock behind, which ends with its TTL.
+	// lateTime is how long a withdrawn value is refused, at least, by the server's
+	// clock. A request that arrives even later leaves a lock behind, which ends with
+	// its TTL.
 	lateTime = time.Minute
 
 	// sweepEvery is the least time between two sweeps.

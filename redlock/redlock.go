@@ -94,6 +94,11 @@
 // restarted, whatever its clock does: its key lockstile:voter says which server process
 // that was (INFO's run_id), and for which MaxTTL.
 //
+// A request for a lock may reach a node after its attempt was given up and cleaned up. For a
+// minute and a TTL of the node's clock it is refused. One that arrives even later, or after that
+// clock has stepped forward by as much, leaves a lock behind, which ends with its TTL. If a
+// clean-up could not be confirmed, the error is [locker.ErrOutcomeUnknown].
+//
 // # Requirements
 //
 // Three or more Redis 7.0 servers or later, or a fork that has their commands

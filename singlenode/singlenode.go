@@ -69,6 +69,11 @@
 // may be promoted. A server that is started with its data on another machine is such a
 // successor, too.
 //
+// A request for a lock may reach the server after its attempt was given up and cleaned up. For a
+// minute and a TTL of the server's clock it is refused. One that arrives even later, or after that
+// clock has stepped forward by as much, leaves a lock behind, which ends with its TTL. If a
+// clean-up could not be confirmed, the error is [locker.ErrOutcomeUnknown].
+//
 // # Requirements
 //
 // Redis 7.0 or later, or a fork that has its commands (Valkey): an older server is

@@ -29,11 +29,11 @@ func (p *Play) checkNothingHeld(err error, w *Worker) {
 }
 
 // checkNothingHeldBy is checkNothingHeld for an attempt at a lease of that length; somebody else
-// tries.
-func (p *Play) checkNothingHeldBy(err error, lease time.Duration, try func() (WorkerLock, error)) {
+// tries. It reports whether neither of them can have left anything.
+func (p *Play) checkNothingHeldBy(err error, lease time.Duration, try func() (WorkerLock, error)) bool {
 	var promise *refusal
 	if !errors.As(err, &promise) || !promise.Nothing {
-		return
+		return false
 	}
 	for end := now().Add(lease / 2); ; p.Sleep(lease / 20) {
 		late := now() > end // before the question: its answer may be slow
@@ -41,15 +41,14 @@ func (p *Play) checkNothingHeldBy(err error, lease time.Duration, try func() (Wo
 		var no *refusal
 		switch {
 		case err == nil:
-			l.Unlock()
-			return
+			return l.Unlock()
 		case !errors.As(err, &no):
 			p.must(err)
 		case !no.Taken:
-			return
+			return no.Nothing
 		case late:
 			p.History.untrue("%s was told that it holds nothing, and %s that the lock is taken: %s", promise.who, no.who, promise.Err)
-			return
+			return false
 		}
 	}
 }

@@ -233,3 +233,124 @@ func TestNoConnectionWithLocksIsClosedInARoundThatDoesNotExcuseIt(t *testing.T) 
 		}
 	}
 }
+
+// loner is a crew whose workers are all w, and whose locks have short leases.
+func loner(w *Worker) *crew {
+	c := newCrew(w.play, nil)
+	c.ttls = []time.Duration{100 * time.Millisecond}
+	for range workers {
+		s := new(seat)
+		s.worker.Store(w)
+		c.seats = append(c.seats, s)
+	}
+	return c
+}
+
+// Goal: whoever is told that a lock is taken is not called a liar for the sake of an attempt that
+// nobody knew the outcome of:
+//
+//	a asks again; its request is on its way, and a gives up, or is killed: it may hold the lock
+//	b is granted the lock, and unlocks it
+//	a's request arrives, and is granted
+//	c is told that the lock is taken, and so that it holds nothing
+//	d is told the same, for as long as a's lock lasts
+func TestALockThatIsGrantedLateIsNoFalsePromise(t *testing.T) {
+	for _, killed := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			a, next := attempts(t, time.Second, report{}), attempts(t, time.Second, report{})
+			c, late, asked := loner(a), "", make(map[string]int)
+			locked := make(map[string]bool)
+			next.play = a.play
+			good := func(w *Worker, o order) {
+				r := report{ID: o.ID, Kind: kindGranted, Name: o.Name, Lock: o.ID}
+				switch {
+				case o.Verb == "unlock":
+					r.Kind, locked[o.Name] = kindFreed, o.Name == late
+				case locked[o.Name]:
+					r.Kind, r.Err, r.Taken, r.Nothing = kindRefused, "taken", true, true
+				default:
+					locked[o.Name] = true
+				}
+				if asked[o.Name]++; asked[o.Name] == 20 {
+					close(c.calm)
+				}
+				w.hear(r)
+			}
+			next.out = newLines(ordersFunc(func(o order) { good(next, o) }))
+			a.out = newLines(ordersFunc(func(o order) {
+				if len(asked) == 0 || o.Verb == "unlock" { // the first time all is well
+					good(a, o)
+					return
+				}
+				late = o.Name
+				for _, s := range c.seats {
+					s.worker.Store(next)
+				}
+				if killed {
+					close(a.gone)
+					return
+				}
+				a.hear(report{ID: o.ID, Kind: kindRefused, Err: "unknown", Unknown: true})
+			}))
+			c.lone("n", rand.New(rand.NewPCG(1, 0)))
+			if untrue := a.play.History.Untrue; untrue != "" || asked[late] != 2 || len(a.play.names) != 2 {
+				t.Errorf("killed: %v: %q may be locked, and then asked for are %v, noted %q: %s", killed, late, asked, a.play.names, untrue)
+			}
+		})
+	}
+}
+
+// Goal: a name is asked for again only if nobody can have left it locked.
+func TestWhatMayHaveBeenLeftLockedIsNotSurelyFree(t *testing.T) {
+	granted, freed := report{Kind: kindGranted, Name: "n", Token: 1}, report{Kind: kindFreed}
+	refused := func(r report) report { r.Kind, r.Err = kindRefused, "refused"; return r }
+	unknown, taken := refused(report{Unknown: true, NoStore: true}), refused(report{Taken: true, Nothing: true})
+	failed, nothing := report{Kind: kindFreed, Err: "unknown"}, refused(report{NoStore: true, Nothing: true})
+	for _, c := range []struct {
+		name    string
+		answers []report
+		free    bool
+	}{
+		{"unlocked", []report{granted, freed}, true},
+		{"perhaps unlocked", []report{granted, failed}, false},
+		{"perhaps granted", []report{unknown}, false},
+		{"nothing held, as the next shows", []report{nothing, taken, granted, freed}, true},
+		{"nothing held, but perhaps by the next", []report{nothing, granted, failed}, false},
+		{"nothing held, but perhaps granted to the next", []report{nothing, unknown}, false},
+		{"nothing held by either", []report{nothing, nothing}, true},
+	} {
+		w := attempts(t, time.Second, c.answers...)
+		if free := loner(w).giveUpSoon("n", w, w, rand.New(rand.NewPCG(1, 0))); free != c.free || w.play.History.Untrue != "" {
+			t.Errorf("%s: surely free: %v %s", c.name, free, w.play.History.Untrue)
+		}
+	}
+}
+
+// Goal: a promise that an attempt holds nothing is judged, unless a server may have forgotten it.
+// It refuses a request that comes late for so long as its clock says:
+//
+//	a's request is on its way; a gives up, and the server is told to refuse it for a minute
+//	the server's clock steps forward by an hour
+//	a's request arrives, and is granted
+func TestAPromiseThatAServerMayForgetIsExcused(t *testing.T) {
+	const clocks = locker.SteadyClocks
+	for _, c := range []struct {
+		breaks, leans locker.Assumptions
+		excused       bool
+	}{
+		{locker.PromptHolder, locker.PromptHolder | clocks, false},
+		{clocks, locker.PromptHolder, false},
+		{clocks, locker.PromptHolder | clocks, true},
+		{locker.DurableServer, 0, true},
+		{locker.DurableReplica, 0, true},
+	} {
+		nothing := report{Kind: kindRefused, Err: "silence", NoStore: true, Nothing: true}
+		taken := report{Kind: kindRefused, Err: "taken", Taken: true, Nothing: true}
+		w := attempts(t, time.Second, nothing, taken)
+		w.play.scenario.Breaks, w.play.guarantees.Exclusion = c.breaks, c.leans
+		free := loner(w).giveUpSoon("n", w, w, rand.New(rand.NewPCG(1, 0)))
+		if excused := w.play.History.Untrue == ""; excused != c.excused || free {
+			t.Errorf("broken is %v, it leans on %v: excused: %v; surely free: %v", c.breaks, c.leans, excused, free)
+		}
+	}
+}

@@ -2,6 +2,7 @@ package matrix
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"time"
@@ -66,43 +67,55 @@ func (c *crew) got(s *seat, w *Worker, o order) (WorkerLock, bool) {
 	return l, true
 }
 
-// lone asks for a lock that nobody else wants, and gives up soon.
-func (c *crew) lone(name string, rng *rand.Rand) {
-	free := true // surely
-	for c.wait(between(rng, 10*time.Millisecond, 300*time.Millisecond)) {
+// lone asks for a lock that nobody else wants, and gives up soon. A name that may have been left
+// locked is not asked for again: a request that is still on its way may lock it at any time.
+func (c *crew) lone(prefix string, rng *rand.Rand) {
+	var name string
+	for n, free := 0, false; c.wait(between(rng, 10*time.Millisecond, 300*time.Millisecond)); {
+		if !free {
+			n++
+			name = fmt.Sprint(prefix, "-", n)
+			c.play.names = append(c.play.names, name)
+		}
 		i := rng.IntN(workers)
 		first, next := c.seats[i].worker.Load(), c.seats[(i+1+rng.IntN(workers-1))%workers].worker.Load()
-		err := try(func() { free = c.giveUpSoon(name, free, first, next, rng) })
-		if err != nil {
-			free = false
-		}
+		free = false
+		err := try(func() { free = c.giveUpSoon(name, first, next, rng) })
 		if !errors.Is(err, errGone) {
 			c.play.must(err)
+		}
+		if !free {
+			c.play.History.mark("%s may have been left locked", name)
 		}
 	}
 }
 
-// giveUpSoon has first try for a lock. If it was free, and first is told that it holds nothing,
-// next must get the lock. It reports whether the lock is free now, as far as can be known: a
-// server that comes back with old data may bring back an old holder.
-func (c *crew) giveUpSoon(name string, free bool, first, next *Worker, rng *rand.Rand) bool {
+// giveUpSoon has first try for a lock that is free. If first is told that it holds nothing, next
+// must get the lock. It reports whether the lock is surely free again.
+func (c *crew) giveUpSoon(name string, first, next *Worker, rng *rand.Rand) (free bool) {
 	ttl := c.ttls[len(c.ttls)-1]
 	attempt := func(w *Worker, bound time.Duration) (WorkerLock, error) {
 		return w.granted(name, w.tell(order{Verb: "try", Name: name, TTL: ttl, Bound: bound}))
 	}
 	l, err := attempt(first, between(rng, time.Millisecond, shortly))
-	var no *refusal
-	switch {
-	case err == nil:
+	if err == nil {
 		return l.unlockIn(patience)
-	case !errors.As(err, &no):
-		c.play.must(err)
-	case !no.Nothing:
-		return false
-	case free && c.play.scenario.Breaks&(locker.DurableServer|locker.DurableReplica) == 0:
-		c.play.checkNothingHeldBy(err, ttl, func() (WorkerLock, error) { return attempt(next, patience) })
 	}
-	return free
+	if !errors.As(err, new(*refusal)) {
+		c.play.must(err)
+	}
+	if c.forgetful() {
+		return false
+	}
+	return c.play.checkNothingHeldBy(err, ttl, func() (WorkerLock, error) { return attempt(next, patience) })
+}
+
+// forgetful reports whether a server may forget what it has told somebody: that a lock is given
+// back, or that a request which is still on its way will be refused. It remembers that by its
+// clock, if its locks lean on one.
+func (c *crew) forgetful() bool {
+	memory := locker.DurableServer | locker.DurableReplica | c.play.guarantees.Exclusion&locker.SteadyClocks
+	return c.play.scenario.Breaks&memory != 0
 }
 
 // order draws a call.

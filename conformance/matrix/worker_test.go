@@ -3,6 +3,7 @@ package matrix
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"os/exec"
 	"strings"
 	"testing"
@@ -102,6 +103,16 @@ func TestAWriteThatIsNotMadeCannotBeDelayed(t *testing.T) {
 	if err := try(func() { WorkerLock{Worker: w, Token: 1}.WriteDelayed(1) }); err == nil {
 		t.Error("nothing was written, and the scenario goes on")
 	}
+}
+
+// ordersFunc is called for each order.
+type ordersFunc func(order)
+
+func (f ordersFunc) Write(b []byte) (int, error) {
+	var o order
+	err := json.Unmarshal(b, &o)
+	f(o)
+	return len(b), err
 }
 
 // writerFunc is called for each line, which it does not look at.

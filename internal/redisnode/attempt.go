@@ -20,9 +20,10 @@ import (
 const (
 	claim = int64(mailbox.ClaimTime / time.Millisecond) // as scripts take it
 
-	// lateTime is how long a withdrawn value is refused, at least. A request
-	// that arrives later still, from a network that holds it back for more
-	// than a minute and the TTL, leaves a lock behind that ends with its TTL.
+	// lateTime is how long a withdrawn value is refused, at least, by the server's
+	// clock. A request that arrives later still, from a network that holds it back for
+	// more than a minute and the TTL, or after the clock has stepped forward by as much,
+	// leaves a lock behind that ends with its TTL.
 	lateTime = time.Minute
 )
 
