@@ -72,12 +72,12 @@ func TestAFalseStatementIsAFalseClaim(t *testing.T) {
 func attempts(t *testing.T, ttl time.Duration, answers ...report) *Worker {
 	w := &Worker{Name: "C", waiting: make(map[int]chan report), gone: make(chan struct{})}
 	w.play = &Play{ctx: t.Context(), System: &System{}, History: &History{}, TTL: ttl}
-	w.out = newLines(writerFunc(func() {
+	w.out = newLines(ordersFunc(func(o order) {
 		r := answers[0]
 		if len(answers) > 1 {
 			answers = answers[1:]
 		}
-		r.ID = w.last
+		r.ID = o.ID
 		w.hear(r)
 	}))
 	return w

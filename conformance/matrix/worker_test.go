@@ -99,7 +99,7 @@ func (shortLived) Lost() <-chan struct{} {
 func TestAWriteThatIsNotMadeCannotBeDelayed(t *testing.T) {
 	w := &Worker{Name: "A", waiting: make(map[int]chan report), gone: make(chan struct{})}
 	w.play = &Play{ctx: t.Context(), System: &System{}, History: &History{}}
-	w.out = newLines(writerFunc(func() { w.hear(report{ID: 1, Kind: kindWrote, Err: "lost"}) }))
+	w.out = newLines(ordersFunc(func(order) { w.hear(report{ID: 1, Kind: kindWrote, Err: "lost"}) }))
 	if err := try(func() { WorkerLock{Worker: w, Token: 1}.WriteDelayed(1) }); err == nil {
 		t.Error("nothing was written, and the scenario goes on")
 	}
@@ -113,14 +113,6 @@ func (f ordersFunc) Write(b []byte) (int, error) {
 	err := json.Unmarshal(b, &o)
 	f(o)
 	return len(b), err
-}
-
-// writerFunc is called for each line, which it does not look at.
-type writerFunc func()
-
-func (f writerFunc) Write(b []byte) (int, error) {
-	f()
-	return len(b), nil
 }
 
 // Goal: a program that does not call BecomeWorker is not started again and again.

@@ -64,7 +64,11 @@ func TestALockOfATransactionHasItsTTLFromItsGrant(t *testing.T) {
 // awaitWaiter returns when somebody waits for an advisory lock.
 func awaitWaiter(t *testing.T, url string) {
 	t.Helper()
-	for waits := false; !waits; {
+	waits := false
+	for end := time.Now().Add(time.Minute); !waits; {
+		if time.Now().After(end) {
+			t.Fatal("nobody waits for the lock")
+		}
 		err := askPostgres(url, func(ctx context.Context, conn *pgx.Conn) error {
 			return conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted)`).Scan(&waits)
 		})
