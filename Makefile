@@ -8,7 +8,7 @@ SHELL := /bin/bash
 GOTESTSUM := go run gotest.tools/gotestsum@v1.13.0 --raw-command --format pkgname-and-test-fails --format-hide-empty-pkg
 
 # Runs tests with what those on real servers need.
-WITH := internal/lab/testserver/with.sh
+WITH := internal/testserver/with.sh
 
 LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 ACTIONS := github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
@@ -16,7 +16,7 @@ VULN := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 VULNDB ?= https://vuln.go.dev
 
 # Every folder that has a module of its own, the users' one first.
-MODULES := . $(patsubst %/go.mod,%,$(wildcard bench/go.mod docs/go.mod adapters/*/go.mod internal/lab/*/go.mod))
+MODULES := . $(patsubst %/go.mod,%,$(wildcard docs/go.mod adapters/*/go.mod proof/go.mod proof/bench/go.mod internal/testserver/*/go.mod))
 
 # Systems and processors on which we run nothing. Users' programs must build for them.
 ELSEWHERE := darwin/arm64 windows/amd64 freebsd/amd64 openbsd/amd64 linux/386 linux/arm linux/arm64
@@ -35,23 +35,23 @@ run: ## lock, and show the token: twice, the second is greater
 
 .PHONY: servers
 servers: ## install the servers that the tests start, where they are missing
-	internal/lab/testserver/install.sh
+	internal/testserver/install.sh
 
 .PHONY: test
 test: servers ## everything, on real servers, with the race detector
-	$(GOTESTSUM) -- $(WITH) internal/lab/testserver/test.sh $(MODULES)
+	$(GOTESTSUM) -- $(WITH) internal/testserver/test.sh $(MODULES)
 
 ONLY ?=
 SINCE ?=
 
 .PHONY: mutants
 mutants: servers ## break each line of safety, and see a test fail; ONLY=driver, SINCE=origin/main
-	$(WITH) go run ./internal/lab/mutants -only '$(ONLY)' -since '$(SINCE)'
+	cd proof && ../$(WITH) go run ./mutants -root .. -only '$(ONLY)' -since '$(SINCE)'
 
 # What says most in little time: the contract, the driver on its virtual clock, locks and their faults
 # on this machine's kernel and in memory, and all clauses on one Redis. No race detector. What
 # has passed and has not changed is not run again.
-QUICK := . ./conformance/matrix ./driver ./fencing ./fencing/httpfence ./fencing/redisfence ./internal/dial ./internal/hashslot \
+QUICK := . ./driver ./fencing ./fencing/httpfence ./fencing/redisfence ./internal/dial ./internal/hashslot \
 	./internal/mailbox ./internal/meter ./internal/named ./local ./lockertest ./observe
 
 .PHONY: quick
@@ -68,7 +68,7 @@ FUZZTIME ?= 1m
 
 .PHONY: fuzz
 fuzz: ## each fuzz target for FUZZTIME, two at a time
-	internal/lab/testserver/fuzz.sh $(FUZZTIME)
+	internal/testserver/fuzz.sh $(FUZZTIME)
 
 COUNT ?= 20
 LOAD ?= 6
@@ -77,7 +77,7 @@ PACKAGES ?= ./...
 
 .PHONY: hunt
 hunt: servers ## run every package COUNT times, JOBS at a time, beside LOAD busy loops; the record is hunt/log; can be stopped
-	$(WITH) internal/lab/testserver/hunt.sh $(COUNT) $(LOAD) $(JOBS) $(PACKAGES)
+	$(WITH) internal/testserver/hunt.sh $(COUNT) $(LOAD) $(JOBS) $(PACKAGES)
 
 .PHONY: check
 check: lint test ## lint and test: what a patch has to pass
@@ -87,31 +87,31 @@ lint: ## gofmt, vet, golangci-lint, actionlint, govulncheck and tidy modules
 	test -z "$$(gofmt -l . | tee /dev/stderr)"
 	for m in $(MODULES); do (cd $$m && go vet ./... && go run $(LINT) run ./...); done
 	go run $(ACTIONS) -shellcheck= -pyflakes= # the workflows
-	for m in $(filter-out bench,$(MODULES)); do (cd $$m && go mod tidy -diff); done # not in bench: other libraries' tests need modules that not every proxy has
+	for m in $(filter-out proof/bench,$(MODULES)); do (cd $$m && go mod tidy -diff); done # not in proof/bench: other libraries' tests need modules that not every proxy has
 	for t in $(ELSEWHERE); do echo "vet for $$t"; GOOS=$${t%/*} GOARCH=$${t#*/} go vet ./...; done
 	if curl -sfo /dev/null --max-time 20 $(VULNDB)/index/db.json; then go run $(VULN) -db $(VULNDB) ./...; \
 	else echo "govulncheck: $(VULNDB) cannot be reached, so nobody looked for known vulnerabilities"; fi
 
 .PHONY: model
 model: servers ## look at every state of the models in spec; the wrong ones must fail, and how is shown
-	spec/check.sh
+	proof/spec/check.sh
 
 .PHONY: bench
 bench: servers ## benchmarks beside other libraries, as Markdown; BENCH="-stores redis"
-	cd bench && go run . $(BENCH)
+	cd proof/bench && go run . $(BENCH)
 
 .PHONY: record
 record: servers ## show the bugs of other libraries on the versions that had them, and that ours has them not
-	cd bench && LOCKER_RECORD=1 LOCKER_TEST_REQUIRE=1 go test -count=1 -v -timeout 20m ./record/...
+	cd proof/bench && LOCKER_RECORD=1 LOCKER_TEST_REQUIRE=1 go test -count=1 -v -timeout 20m ./record/...
 
 .PHONY: replay
 replay: servers ## the test of a fix on the code before it, where it has to fail: FIX=COMMIT of docs/TRACK_RECORD.md
-	LOCKER_TEST_REQUIRE=1 internal/lab/replay.sh $(FIX)
+	LOCKER_TEST_REQUIRE=1 proof/replay.sh $(FIX)
 
 .PHONY: compare
 compare: servers ## break every backend on purpose; writes docs/GUARANTEES.md and compare.html
-	go run ./cmd/locker compare --markdown docs/GUARANTEES.md --readme README.md --html compare.html
+	cd proof && go run ./compare --markdown ../docs/GUARANTEES.md --readme ../README.md --html ../compare.html
 
 .PHONY: peers
 peers: servers ## the same for other people's locks; writes docs/PEERS.md and peers.html
-	cd bench && go run . -matrix -markdown ../docs/PEERS.md -html ../peers.html
+	cd proof/bench && go run . -matrix -markdown ../../docs/PEERS.md -html ../../peers.html

@@ -3,7 +3,7 @@ package conformance
 import (
 	"testing"
 
-	"github.com/lockstile/locker/internal/lab/netproxy"
+	"github.com/lockstile/locker/internal/netproxy"
 )
 
 // Proxy is a TCP proxy in front of one server: a network that a test can break for one

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/lockstile/locker"
-	"github.com/lockstile/locker/internal/lab/specimen"
-	"github.com/lockstile/locker/internal/lab/testserver"
+	"github.com/lockstile/locker/internal/specimen"
+	"github.com/lockstile/locker/internal/testserver"
 )
 
 // bare is a backend with only the three methods, and with this declaration.

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockstile/locker/internal/lab/specimen"
-	"github.com/lockstile/locker/internal/lab/testserver"
+	"github.com/lockstile/locker/internal/specimen"
+	"github.com/lockstile/locker/internal/testserver"
 )
 
 // flaws are the ways in which a specimen is broken, each with the clauses that

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockstile/locker/internal/lab/process"
-	"github.com/lockstile/locker/internal/lab/testserver"
+	"github.com/lockstile/locker/internal/process"
+	"github.com/lockstile/locker/internal/testserver"
 )
 
 const (

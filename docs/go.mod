@@ -10,6 +10,7 @@ require (
 	github.com/lockstile/locker v0.0.0
 	github.com/lockstile/locker/adapters/cron v0.0.0
 	github.com/lockstile/locker/adapters/gocron v0.0.0
+	github.com/lockstile/locker/proof v0.0.0-00010101000000-000000000000
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/robfig/cron/v3 v3.0.1
 	golang.org/x/sys v0.49.0
@@ -46,4 +47,5 @@ replace (
 	github.com/lockstile/locker => ../
 	github.com/lockstile/locker/adapters/cron => ../adapters/cron
 	github.com/lockstile/locker/adapters/gocron => ../adapters/gocron
+	github.com/lockstile/locker/proof => ../proof
 )

@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/lockstile/locker/internal/lab/testserver"
+	"github.com/lockstile/locker/internal/testserver"
 )
 
 // rates is the other service. It answers the first question, with 2, when the test says so,

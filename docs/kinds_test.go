@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockstile/locker/internal/lab/process"
-	"github.com/lockstile/locker/internal/lab/testserver"
+	"github.com/lockstile/locker/internal/process"
+	"github.com/lockstile/locker/internal/testserver"
 )
 
 // Goal: three read again and again, and each change is whole for them.

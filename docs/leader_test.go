@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockstile/locker/internal/lab/netproxy"
-	"github.com/lockstile/locker/internal/lab/process"
-	"github.com/lockstile/locker/internal/lab/testserver"
+	"github.com/lockstile/locker/internal/netproxy"
+	"github.com/lockstile/locker/internal/process"
+	"github.com/lockstile/locker/internal/testserver"
 )
 
 var leads = regexp.MustCompile(`leads, token (\d+)\n`)

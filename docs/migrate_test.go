@@ -3,7 +3,7 @@ package docs_test
 import (
 	"testing"
 
-	"github.com/lockstile/locker/internal/lab/process"
+	"github.com/lockstile/locker/internal/process"
 	"github.com/lockstile/locker/postgres"
 )
 

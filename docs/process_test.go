@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/lockstile/locker/internal/lab/process"
+	"github.com/lockstile/locker/internal/process"
 )
 
 // start starts a program of the page.

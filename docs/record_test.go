@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/lockstile/locker/conformance"
-	"github.com/lockstile/locker/conformance/matrix"
+	"github.com/lockstile/locker/proof/matrix"
 )
 
 // record is the page of bugs.
@@ -115,9 +115,9 @@ func TestTrackRecordNamesCommits(t *testing.T) {
 	}
 }
 
-// Goal: the versions on which bugs are shown are those that bench/go.mod names.
+// Goal: the versions on which bugs are shown are those that proof/bench/go.mod names.
 func TestTrackRecordNamesTheVersionsThatRun(t *testing.T) {
-	required := page(t, "../bench/go.mod")
+	required := page(t, "../proof/bench/go.mod")
 	for _, from := range [][2]string{
 		{`client (v3[\d.]+)`, "go.etcd.io/etcd/client/v3 "},
 		{`redsync (v[\d.]+)`, "github.com/go-redsync/redsync/v4 "},
@@ -131,7 +131,7 @@ func TestTrackRecordNamesTheVersionsThatRun(t *testing.T) {
 		}
 		for _, version := range versions {
 			if !strings.Contains(required, from[1]+version[1]+"\n") {
-				t.Errorf("bench/go.mod does not require %s%s", from[1], version[1])
+				t.Errorf("proof/bench/go.mod does not require %s%s", from[1], version[1])
 			}
 		}
 	}

@@ -10,8 +10,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/lockstile/locker/internal/lab/process"
-	"github.com/lockstile/locker/internal/lab/testserver"
+	"github.com/lockstile/locker/internal/process"
+	"github.com/lockstile/locker/internal/testserver"
 )
 
 func TestSystemdAcceptsTheUnit(t *testing.T) {

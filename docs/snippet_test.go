@@ -15,7 +15,7 @@ import (
 	"testing/fstest"
 
 	// What only the pages' fragments import. The file go.mod must name it too.
-	_ "github.com/lockstile/locker/conformance/matrix"
+	_ "github.com/lockstile/locker/proof/matrix"
 )
 
 // importable are the packages that a fragment may use without an import. The name of one
@@ -25,7 +25,7 @@ var importable = strings.Fields(`context errors fmt log/slog net/http os slices 
 	pgx=github.com/jackc/pgx/v5 github.com/jackc/pgx/v5/pgxpool github.com/lockstile/locker
 	cron=github.com/robfig/cron/v3 lockercron=github.com/lockstile/locker/adapters/cron
 	gocron=github.com/go-co-op/gocron/v2 lockergocron=github.com/lockstile/locker/adapters/gocron
-	./conformance ./conformance/matrix ./doctor ./driver ./election ./etcd ./local ./lockertest ./observe ./open ./postgres ./redlock ./singlenode ./zookeeper
+	./conformance ./proof/matrix ./doctor ./driver ./election ./etcd ./local ./lockertest ./observe ./open ./postgres ./redlock ./singlenode ./zookeeper
 	./fencing ./fencing/etcdfence ./fencing/httpfence ./fencing/pgfence ./fencing/redisfence ./fencing/zkfence`)
 
 // given are the names that a fragment may use and that its page declares in words.

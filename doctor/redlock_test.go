@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/lockstile/locker"
-	"github.com/lockstile/locker/internal/lab/testserver"
+	"github.com/lockstile/locker/internal/testserver"
 	"github.com/lockstile/locker/open"
 )
 

@@ -11,7 +11,7 @@ import (
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/conformance"
 	"github.com/lockstile/locker/driver"
-	"github.com/lockstile/locker/internal/lab/testserver"
+	"github.com/lockstile/locker/internal/testserver"
 )
 
 // What follows is a complete backend, on one Redis, for docs/BACKENDS.md. It is simple:

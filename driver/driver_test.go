@@ -353,7 +353,7 @@ func TestLossEndsTheTurnUnderWayAndTheNextAsksTheStore(t *testing.T) {
 	})
 }
 
-// STALE_ANSWER of spec/turns.pml: an answer comes when its lease is over, and another one there.
+// STALE_ANSWER of proof/spec/turns.pml: an answer comes when its lease is over, and another one there.
 func TestAnswerAboutALeaseThatIsOverEndsNoLaterTurn(t *testing.T) {
 	play(t, func(t *testing.T, l *lockertest.Locker) {
 		held := mustLock(t, l)
@@ -379,7 +379,7 @@ func TestAnswerAboutALeaseThatIsOverEndsNoLaterTurn(t *testing.T) {
 	})
 }
 
-// PASS_RELEASED of spec/turns.pml: whoever comes while a lease goes back has no turn with it.
+// PASS_RELEASED of proof/spec/turns.pml: whoever comes while a lease goes back has no turn with it.
 func TestLeaseThatGoesBackIsNotPassedOn(t *testing.T) {
 	play(t, func(t *testing.T, l *lockertest.Locker) {
 		held := mustLock(t, l)

@@ -10,7 +10,7 @@ import (
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/election"
 	"github.com/lockstile/locker/etcd"
-	"github.com/lockstile/locker/internal/lab/testserver"
+	"github.com/lockstile/locker/internal/testserver"
 )
 
 // patience is for what happens soon on a machine that has time.

@@ -17,7 +17,7 @@ import (
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/etcd"
-	"github.com/lockstile/locker/internal/lab/testserver"
+	"github.com/lockstile/locker/internal/testserver"
 )
 
 // All requests of a client with a namespace stay in it, so two of them have locks of

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/lockstile/locker/conformance"
-	"github.com/lockstile/locker/internal/lab/testserver"
+	"github.com/lockstile/locker/internal/testserver"
 )
 
 func TestConformance(t *testing.T) {

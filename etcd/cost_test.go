@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/lockstile/locker"
-	"github.com/lockstile/locker/internal/lab/testserver"
+	"github.com/lockstile/locker/internal/testserver"
 )
 
 // The race detector allocates, too. Nearly all of them are the client's and gRPC's: a bare transaction and a bare deletion

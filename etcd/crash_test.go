@@ -14,7 +14,7 @@ import (
 	"github.com/lockstile/locker/conformance"
 	"github.com/lockstile/locker/etcd"
 	"github.com/lockstile/locker/fencing"
-	"github.com/lockstile/locker/internal/lab/testserver"
+	"github.com/lockstile/locker/internal/testserver"
 )
 
 // TestLeaderIsKilledWhileTheLockIsHeldAndWaitedFor: the holder keeps the lock or

@@ -14,7 +14,7 @@ import (
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/etcd"
 	"github.com/lockstile/locker/fencing"
-	"github.com/lockstile/locker/internal/lab/testserver"
+	"github.com/lockstile/locker/internal/testserver"
 )
 
 func newClient(t testing.TB, endpoints ...string) *clientv3.Client {

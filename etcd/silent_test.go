@@ -9,8 +9,8 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"github.com/lockstile/locker"
-	"github.com/lockstile/locker/internal/lab/netproxy"
-	"github.com/lockstile/locker/internal/lab/testserver"
+	"github.com/lockstile/locker/internal/netproxy"
+	"github.com/lockstile/locker/internal/testserver"
 )
 
 // A caller whose context has no end does not wait for ever for servers that are silent.

@@ -14,7 +14,7 @@ import (
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/conformance"
 	"github.com/lockstile/locker/etcd"
-	"github.com/lockstile/locker/internal/lab/testserver"
+	"github.com/lockstile/locker/internal/testserver"
 )
 
 // To check a password keeps a server busy for 50 ms and more. A thousand processes that

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/lockstile/locker/fencing"
-	"github.com/lockstile/locker/internal/lab/guardtest"
+	"github.com/lockstile/locker/internal/guardtest"
 )
 
 const walks = 3000

@@ -4,8 +4,8 @@ import (
 	"context"
 	"testing"
 
-	"github.com/lockstile/locker/internal/lab/testserver"
 	"github.com/lockstile/locker/internal/redisnode"
+	"github.com/lockstile/locker/internal/testserver"
 )
 
 // A majority of nodes decides: where it is known to have nothing left, nothing is left, also

@@ -15,7 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockstile/locker"
-	"github.com/lockstile/locker/internal/lab/testserver"
+	"github.com/lockstile/locker/internal/testserver"
 )
 
 // cutAfter has the server carry out the first script, loses its answer, and then nothing

@@ -9,8 +9,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockstile/locker"
-	"github.com/lockstile/locker/internal/lab/redishook"
-	"github.com/lockstile/locker/internal/lab/testserver"
+	"github.com/lockstile/locker/internal/redishook"
+	"github.com/lockstile/locker/internal/testserver"
 )
 
 // A hook of the clients puts a tenant's prefix before every key. Two processes exclude

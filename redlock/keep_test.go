@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/lockstile/locker"
-	"github.com/lockstile/locker/internal/lab/testserver"
 	"github.com/lockstile/locker/internal/redisnode"
+	"github.com/lockstile/locker/internal/testserver"
 )
 
 // grantedBy returns an attempt that so many of the nodes have granted, from the first on.

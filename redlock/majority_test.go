@@ -9,8 +9,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockstile/locker"
-	"github.com/lockstile/locker/internal/lab/testserver"
 	"github.com/lockstile/locker/internal/mailbox"
+	"github.com/lockstile/locker/internal/testserver"
 )
 
 // A node that an attempt has given back has no vote any more.

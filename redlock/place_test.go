@@ -6,8 +6,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/lockstile/locker/internal/lab/testserver"
 	"github.com/lockstile/locker/internal/redisnode"
+	"github.com/lockstile/locker/internal/testserver"
 )
 
 // Goal: who waits keeps its places in the queues through a contest that fails. Its places may

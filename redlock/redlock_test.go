@@ -14,7 +14,7 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/lockstile/locker"
-	"github.com/lockstile/locker/internal/lab/testserver"
+	"github.com/lockstile/locker/internal/testserver"
 	"github.com/lockstile/locker/redlock"
 )
 

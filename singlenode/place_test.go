@@ -8,8 +8,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockstile/locker"
-	"github.com/lockstile/locker/internal/lab/testserver"
 	"github.com/lockstile/locker/internal/mailbox"
+	"github.com/lockstile/locker/internal/testserver"
 )
 
 // Goal: who waits keeps its place, though its connections break and its claim lapses after

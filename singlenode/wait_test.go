@@ -13,7 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockstile/locker"
-	"github.com/lockstile/locker/internal/lab/testserver"
+	"github.com/lockstile/locker/internal/testserver"
 	"github.com/lockstile/locker/singlenode"
 )
 
@@ -225,7 +225,7 @@ func TestSubscriptionThatBreaksIsReplacedOnce(t *testing.T) {
 	mustUnlock(t, next(t, grants).lock)
 }
 
-// BELIEVE_WORD of spec/queue.pml: a word comes late, and twice. It only makes its waiter ask.
+// BELIEVE_WORD of proof/spec/queue.pml: a word comes late, and twice. It only makes its waiter ask.
 func TestWordIsNoGrant(t *testing.T) {
 	srv := testserver.Redis(t)
 	holder, l := newLocker(t, srv.Addr(), singlenode.Options{}), newLocker(t, srv.Addr(), singlenode.Options{})

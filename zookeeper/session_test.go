@@ -13,8 +13,8 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/lockstile/locker"
-	"github.com/lockstile/locker/internal/lab/netproxy"
-	"github.com/lockstile/locker/internal/lab/testserver"
+	"github.com/lockstile/locker/internal/netproxy"
+	"github.com/lockstile/locker/internal/testserver"
 )
 
 type mute struct{}

@@ -14,8 +14,8 @@ import (
 	"github.com/robfig/cron/v3"
 
 	"github.com/lockstile/locker"
-	"github.com/lockstile/locker/internal/lab/process"
-	"github.com/lockstile/locker/internal/lab/testserver"
+	"github.com/lockstile/locker/internal/process"
+	"github.com/lockstile/locker/internal/testserver"
 	"github.com/lockstile/locker/singlenode"
 )
 

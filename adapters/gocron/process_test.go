@@ -18,8 +18,8 @@ import (
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/election"
-	"github.com/lockstile/locker/internal/lab/process"
-	"github.com/lockstile/locker/internal/lab/testserver"
+	"github.com/lockstile/locker/internal/process"
+	"github.com/lockstile/locker/internal/testserver"
 	"github.com/lockstile/locker/singlenode"
 )
 

@@ -17,9 +17,9 @@ import (
 
 	"github.com/lockstile/locker"
 	gooselock "github.com/lockstile/locker/adapters/goose"
-	"github.com/lockstile/locker/internal/lab/process"
-	"github.com/lockstile/locker/internal/lab/quoted"
-	"github.com/lockstile/locker/internal/lab/testserver"
+	"github.com/lockstile/locker/internal/process"
+	"github.com/lockstile/locker/internal/quoted"
+	"github.com/lockstile/locker/internal/testserver"
 	"github.com/lockstile/locker/lockertest"
 	"github.com/lockstile/locker/singlenode"
 )

@@ -21,7 +21,7 @@ import (
 
 	"github.com/lockstile/locker"
 	migratelock "github.com/lockstile/locker/adapters/migrate"
-	"github.com/lockstile/locker/internal/lab/testserver"
+	"github.com/lockstile/locker/internal/testserver"
 	"github.com/lockstile/locker/lockertest"
 )
 

@@ -12,9 +12,9 @@ import (
 	"github.com/golang-migrate/migrate/v4/database/pgx/v5"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/lockstile/locker/internal/lab/process"
-	"github.com/lockstile/locker/internal/lab/quoted"
-	"github.com/lockstile/locker/internal/lab/testserver"
+	"github.com/lockstile/locker/internal/process"
+	"github.com/lockstile/locker/internal/quoted"
+	"github.com/lockstile/locker/internal/testserver"
 	"github.com/lockstile/locker/singlenode"
 )
 

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockstile/locker/internal/lab/process"
+	"github.com/lockstile/locker/internal/process"
 )
 
 var write = flag.Bool("write", false, "have TestDashboard take its time, store its run in testdata/run.json, and draw it in docs/dashboard.svg")

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/lockstile/locker/doctor"
-	"github.com/lockstile/locker/internal/lab/testserver"
+	"github.com/lockstile/locker/internal/testserver"
 )
 
 func TestDoctorSaysWhatIsWrongAndExitsWith1ForADanger(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/lockstile/locker"
-	"github.com/lockstile/locker/internal/lab/testserver"
+	"github.com/lockstile/locker/internal/testserver"
 )
 
 // Nothing of this reaches a store: there is none at that address.
@@ -66,15 +66,6 @@ func TestWrongUsageIsStatus64AndSaysWhatIsWrong(t *testing.T) {
 		{[]string{"inspect", "--force", "x"}, []string{"-force"}},
 		{[]string{"unlock", "--force"}, []string{"NAME is missing"}},
 		{[]string{"backends", "x"}, []string{`"x"`}},
-		{[]string{"compare", "--backends", "lock-o-matic"}, []string{"--backends", `"lock-o-matic"`, "singlenode", "local"}},
-		{[]string{"compare", "--short", "--scenarios", "failover"}, []string{"--scenarios", `"failover"`, "server crashes"}},
-		{[]string{"compare", "--scenarios", "rain"}, []string{"--scenarios", `"rain"`, "dead holder"}},
-		{[]string{"compare", "--soak", "1s", "--backends", "local", "--scenarios", "herd"}, []string{"--soak", "leave out --scenarios"}},
-		{[]string{"compare", "--soak", "1s", "--backends", "local", "--readme", "../../README.md"}, []string{"--soak", "--readme"}},
-		{[]string{"compare", "--backends", "local", "--scenarios", "herd", "--seed", "7"}, []string{"--seed", "--soak"}},
-		{[]string{"compare", "--backends", "local", "--scenarios", "herd", "--crowd", "7"}, []string{"--crowd", "--soak"}},
-		{[]string{"compare", "--backends", "local", "--scenarios", "herd", "--html", "/no/such/page"}, []string{"compare", "/no/such/page"}},
-		{[]string{"compare", "--backends", "local", "--scenarios", "herd", "--readme", "input_test.go"}, []string{"input_test.go has no lines"}},
 		{[]string{"help", "lock"}, []string{`"lock"`}},
 	} {
 		p := launchWith(t, []string{"LOCKER_BACKEND=" + url}, c.args...)

@@ -9,13 +9,9 @@ import (
 	"os"
 	"slices"
 	"strings"
-
-	"github.com/lockstile/locker/conformance/matrix"
-	"github.com/lockstile/locker/internal/lab/testbed"
 )
 
 func main() {
-	matrix.BecomeWorker(testbed.Open) // of compare
 	status, err := dispatch(os.Args[1:])
 	if err != nil {
 		complain(err)
@@ -58,7 +54,6 @@ func commands() []entry {
 		{"unlock", "--force NAME", "take a lock from its holder", unlockHelp, &unlockCommand{}},
 		{"doctor", "", "look at a store for what can hurt its locks", doctorHelp, &doctorCommand{}},
 		{"backends", "", "list the forms of URLs, and what each backend promises", backendsHelp, &backendsCommand{}},
-		{"compare", "", "break every backend on purpose and show what it kept", compareHelp, &compareCommand{}},
 		{"bench", "", "measure the locks of a store, and check that they exclude", benchHelp, &benchCommand{}},
 		{"completion", "bash|zsh|fish", "print a script that makes a shell's tab key complete", completionHelp, &completionCommand{}},
 		{"help", "[COMMAND]", "say how to use locker, or one of its commands", "", &helpCommand{}},

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/lockstile/locker/internal/lab/testserver"
+	"github.com/lockstile/locker/internal/testserver"
 )
 
 // onTerminal starts an interactive shell, which has job control, on a terminal

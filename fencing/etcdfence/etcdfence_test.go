@@ -12,7 +12,7 @@ import (
 
 	"github.com/lockstile/locker/fencing"
 	"github.com/lockstile/locker/fencing/etcdfence"
-	"github.com/lockstile/locker/internal/lab/testserver"
+	"github.com/lockstile/locker/internal/testserver"
 )
 
 func newClient(t *testing.T, endpoints ...string) *clientv3.Client {

@@ -9,8 +9,8 @@ import (
 
 	"github.com/lockstile/locker/fencing"
 	"github.com/lockstile/locker/fencing/etcdfence"
-	"github.com/lockstile/locker/internal/lab/guardtest"
-	"github.com/lockstile/locker/internal/lab/testserver"
+	"github.com/lockstile/locker/internal/guardtest"
+	"github.com/lockstile/locker/internal/testserver"
 )
 
 func TestGuardKeepsTheContractOfGuards(t *testing.T) {

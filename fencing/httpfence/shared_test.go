@@ -10,7 +10,7 @@ import (
 
 	"github.com/lockstile/locker/fencing"
 	"github.com/lockstile/locker/fencing/httpfence"
-	"github.com/lockstile/locker/internal/lab/guardtest"
+	"github.com/lockstile/locker/internal/guardtest"
 )
 
 func as(number fencing.SharedToken) func(*http.Request) {

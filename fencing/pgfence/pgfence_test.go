@@ -14,7 +14,7 @@ import (
 
 	"github.com/lockstile/locker/fencing"
 	"github.com/lockstile/locker/fencing/pgfence"
-	"github.com/lockstile/locker/internal/lab/testserver"
+	"github.com/lockstile/locker/internal/testserver"
 )
 
 func connect(t *testing.T) (*pgxpool.Pool, *sql.DB) {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/lockstile/locker/fencing"
 	"github.com/lockstile/locker/fencing/zkfence"
-	"github.com/lockstile/locker/internal/lab/guardtest"
+	"github.com/lockstile/locker/internal/guardtest"
 )
 
 func TestGuardKeepsTheContractOfGuards(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockstile/locker"
-	"github.com/lockstile/locker/internal/lab/testserver"
+	"github.com/lockstile/locker/internal/testserver"
 )
 
 // Goal: a lease lasts for its TTL to the millisecond, and a counter for as long as it is

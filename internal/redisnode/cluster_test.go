@@ -14,9 +14,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockstile/locker"
-	"github.com/lockstile/locker/internal/lab/redishook"
-	"github.com/lockstile/locker/internal/lab/testserver"
 	"github.com/lockstile/locker/internal/mailbox"
+	"github.com/lockstile/locker/internal/redishook"
+	"github.com/lockstile/locker/internal/testserver"
 )
 
 // cluster is two masters with a replica each.

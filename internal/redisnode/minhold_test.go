@@ -11,8 +11,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockstile/locker"
-	"github.com/lockstile/locker/internal/lab/testserver"
 	"github.com/lockstile/locker/internal/mailbox"
+	"github.com/lockstile/locker/internal/testserver"
 )
 
 // mustKeep releases a lock that is to stay taken.

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockstile/locker/internal/lab/netproxy"
-	"github.com/lockstile/locker/internal/lab/testserver"
+	"github.com/lockstile/locker/internal/netproxy"
+	"github.com/lockstile/locker/internal/testserver"
 )
 
 // The server has restarted, so it knows no scripts, and none of its answers arrives:

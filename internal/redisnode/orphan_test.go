@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/lockstile/locker"
-	"github.com/lockstile/locker/internal/lab/testserver"
+	"github.com/lockstile/locker/internal/testserver"
 )
 
 // The server evicts one of a name's keys alone, or somebody deletes it. What is left in the

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/lockstile/locker"
-	"github.com/lockstile/locker/internal/lab/testserver"
+	"github.com/lockstile/locker/internal/testserver"
 )
 
 // Goal: a server that is older than Redis 7.0 is refused by its version before anything is

@@ -1,0 +1,25 @@
+package peers_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/lockstile/locker/proof/bench/peers"
+)
+
+// To make the page takes minutes, so it may be older than its texts: it must not be.
+func TestThePageHasTheWordsOfThisFolder(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/PEERS.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(page), peers.Intro) || !strings.HasSuffix(string(page), peers.Notes) {
+		t.Error("docs/PEERS.md has other words than intro.md and notes.md: run make peers")
+	}
+	for _, s := range peers.Subjects() {
+		if !strings.Contains(string(page), "| "+s.Name+" | "+s.About+" |") {
+			t.Errorf("docs/PEERS.md does not show %s as it is: run make peers", s.Name)
+		}
+	}
+}

@@ -1,0 +1,51 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+
+	"github.com/lockstile/locker/internal/testserver"
+	"github.com/lockstile/locker/proof/matrix"
+)
+
+// soakAll breaks at random instead of playing scenarios.
+func (c *command) soakAll(ctx context.Context, subjects []matrix.Subject) (int, error) {
+	if c.scenarios != "" || c.readme != "" {
+		return exitUsage, errors.New("--soak plays no scenarios: leave out --scenarios and --readme")
+	}
+	if c.seed == 0 {
+		c.seed = uint64(rand.Uint32())
+	}
+	fmt.Fprintf(os.Stderr, "seed %d\n", c.seed)
+	all := matrix.Soak(ctx, matrix.Settings{Start: testserver.StartChild, Done: tellRound(os.Stderr)}, subjects,
+		matrix.Soaking{Seed: c.seed, For: c.soak, Crowd: int(c.crowd)})
+	m := matrix.SoakMatrix(subjects, all)
+	matrix.WriteSoak(c.textOutput(), m, all)
+	err := errors.Join(
+		writeTo(c.html, m.WriteHTML),
+		writeTo(c.json, asJSON(all)),
+		addRows(c.markdown, all),
+	)
+	if err != nil {
+		return exitUsage, err
+	}
+	return exitOf(m)
+}
+
+func tellRound(w io.Writer) func(matrix.Cell) {
+	return func(c matrix.Cell) {
+		locks := 0
+		if c.History != nil {
+			locks = len(c.History.Spans)
+		}
+		why := ""
+		if c.Why != "" {
+			why = ": " + c.Why
+		}
+		_, _ = fmt.Fprintf(w, "%s, %s: %s, locks: %d%s\n", c.Subject, c.Scenario, c.Verdict, locks, why) // without a reader there is nobody to tell
+	}
+}
