@@ -32,7 +32,7 @@ func TestCompatibilityNamesWhatIsTested(t *testing.T) {
 		{"go.mod", `^go (1\.\d+)`},
 		{"go.mod", `^\t(?:github.com/(?:redis|jackc|go-zookeeper)|go.etcd.io/etcd/client)/\S+ (v[\d.]+)$`},
 		{"adapters/*/go.mod", `^(?:require )?\t?(?:github.com/(?:go-co-op|robfig|pressly|golang-migrate|caddyserver|redis)|go.opentelemetry.io/otel)(?:/\S+)? (v[\d.]+)$`},
-		{"internal/*/go.mod", `etcd\S+ v([\d.]+)$`},
+		{"internal/testserver/*/go.mod", `etcd\S+ v([\d.]+)$`},
 		{"internal/testserver/install.sh", `packages\+=\(((?:redis|postgres|pgbouncer|prometheus|lib|python)\S*)\)`},
 		{".github/workflows/*.yml", `(?:go-version: "|image: )([\w:.]+)`},
 	} {
