@@ -4,9 +4,6 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 
-# Prints a line for each package, and at the end what failed and what was skipped.
-GOTESTSUM := go run gotest.tools/gotestsum@v1.13.0 --raw-command --format pkgname-and-test-fails --format-hide-empty-pkg
-
 # Runs tests with what those on real servers need.
 WITH := internal/testserver/with.sh
 
@@ -15,14 +12,18 @@ ACTIONS := github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
 VULN := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 VULNDB ?= https://vuln.go.dev
 
-# Every folder that has a module of its own, the users' one first.
-MODULES := . $(patsubst %/go.mod,%,$(wildcard docs/go.mod adapters/*/go.mod proof/go.mod proof/bench/go.mod internal/testserver/*/go.mod))
+# The folders of the modules that "make test" tests, the users' one first, and of all modules.
+TESTED := . $(patsubst %/go.mod,%,$(wildcard docs/go.mod adapters/*/go.mod))
+MODULES := $(TESTED) $(patsubst %/go.mod,%,$(wildcard proof/go.mod proof/bench/go.mod internal/testserver/*/go.mod))
 
 # Systems and processors on which we run nothing. Users' programs must build for them.
 ELSEWHERE := darwin/arm64 windows/amd64 freebsd/amd64 openbsd/amd64 linux/386 linux/arm linux/arm64
 
 BENCH ?=
 FIX ?=
+STEP ?=
+ROUNDS ?= 5
+LOAD ?= 6
 
 .PHONY: help
 help: ## say what there is
@@ -38,8 +39,16 @@ servers: ## install the servers that the tests start, where they are missing
 	internal/testserver/install.sh
 
 .PHONY: test
-test: servers ## everything, on real servers, with the race detector
-	$(GOTESTSUM) -- $(WITH) internal/testserver/test.sh $(MODULES)
+test: servers ## the users' module, the adapters and the pages, on real servers
+	$(WITH) internal/testserver/test.sh $(TESTED)
+
+.PHONY: steady
+steady: ## make test five times with nothing beside it and five beside six busy loops; the record is steady/log; can be stopped
+	proof/steady.sh $(ROUNDS) $(LOAD)
+
+.PHONY: proof
+proof: servers ## everything that make test leaves out; the record is proof/log; can be stopped; STEP=mutants
+	$(WITH) proof/proof.sh '$(STEP)'
 
 ONLY ?=
 SINCE ?=
@@ -71,13 +80,12 @@ fuzz: ## each fuzz target for FUZZTIME, two at a time
 	internal/testserver/fuzz.sh $(FUZZTIME)
 
 COUNT ?= 20
-LOAD ?= 6
 JOBS ?= 4
 PACKAGES ?= ./...
 
 .PHONY: hunt
 hunt: servers ## run every package COUNT times, JOBS at a time, beside LOAD busy loops; the record is hunt/log; can be stopped
-	$(WITH) internal/testserver/hunt.sh $(COUNT) $(LOAD) $(JOBS) $(PACKAGES)
+	$(WITH) proof/hunt.sh $(COUNT) $(LOAD) $(JOBS) $(PACKAGES)
 
 .PHONY: check
 check: lint test ## lint and test: what a patch has to pass

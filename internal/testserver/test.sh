@@ -1,48 +1,70 @@
 #!/usr/bin/env bash
-# Runs the tests of the modules that it is given, with the race detector, and prints
-# what "go test -json" says. The packages that take longest begin, so that none of them
-# runs alone at the end. Most tests wait more than they work, so more of them run side by
-# side than there are processors, and fewer where these are slow or busy. Without debugging
-# symbols the linker takes half as long: every package's test is linked anew in each run.
-# "make lint" does the vetting. It is run by with.sh.
+# Runs the tests of the modules that it is given, the users' one first; prints a line for each package, then what
+# failed, and at the end how busy the machine was and which clauses were played again. It is run by with.sh.
+#
+# -short leaves out what "make proof" runs: other configurations of the stores, and what takes long. The race detector
+# is there where goroutines are the point, and in one run of the suite for each backend. Each test's program is linked
+# anew in each run, and without debugging symbols that takes half as long. "make lint" does the vetting.
 set -uo pipefail
+export work
 work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+watcher=
+trap 'kill $watcher 2>/dev/null; rm -rf "$work"' EXIT
 
-# slow reports whether it takes long to start a process: on some virtual machines ten times as
-# long as elsewhere, and so do requests to a server when the processors are busy.
-slow() {
-	local begun=${EPOCHREALTIME//[!0-9]/}
-	for _ in {1..100}; do /bin/true; done
-	((${EPOCHREALTIME//[!0-9]/} - begun > 300000))
-}
+# How many packages, and tests of each, run side by side. Most tests wait more than they work, but what
+# all of them do at once must not be what makes one of them late.
+export packages=${LOCKER_TEST_PACKAGES:-3} parallel=${LOCKER_TEST_PARALLEL:-4}
 
-packages=5 parallel=6
-if slow; then packages=3 parallel=4; fi
+test() { go test -json -short -count=1 -timeout 20m -vet=off -ldflags=-w -parallel "$parallel" "$@"; }
 
-# tests MODULE FLAG… runs a module's tests.
-tests() {
-	cd "$1" || return 1
-	shift
-	local first=()
-	for package in redlock proof/testbed zookeeper postgres singlenode etcd conformance spec internal/redisnode open cmd/locker driver doctor election; do
-		if [ -d "$package" ]; then first+=("./$package"); fi
-	done
-	go test -json -race -count=1 -timeout 25m -vet=off -ldflags=-w -parallel $parallel "$@" "${first[@]}" ./...
-}
-
-# small MODULE… runs one after another; their output must not mix with the large one's.
-small() {
-	local failed=0
-	for module in "$@"; do
-		(tests "$module" -p 1) >"$work/${module//\//-}" || failed=1
-	done
+# all MODULE… prints what "go test -json" says. Lines of two runs must not mix, so one of the two is printed at its end.
+all() {
+	local failed=0 goroutines=(. ./driver ./internal/mailbox ./lockertest)
+	local backends=(./redlock ./zookeeper ./postgres ./singlenode ./etcd ./local)
+	local slow=("${backends[@]}" ./conformance ./internal/redisnode ./open ./cmd/locker ./doctor ./election) # they begin
+	(
+		failed=0
+		test -race -p 1 "${goroutines[@]}" || failed=1
+		test -race -p 1 -run '^TestConformance$' "${backends[@]}" || failed=1
+		for module in "${@:2}"; do
+			(cd "$module" && test -race -p 1 ./...) || failed=1
+		done
+		exit $failed
+	) >"$work/later" &
+	# shellcheck disable=SC2046 # the paths of packages have no spaces
+	(cd "$1" && test -p "$packages" -skip '^TestConformance$' "${slow[@]}" \
+		$(go list ./... | grep -vxF "$(go list "${goroutines[@]}")")) | tee "$work/first" || failed=1
+	wait $! || failed=1
+	cat "$work/later"
 	return $failed
 }
+export -f test all
 
-failed=0
-small "${@:2}" &
-(tests "$1" -p $packages) || failed=1
-wait $! || failed=1
-cat "$work"/*
-exit $failed
+# watch notes, twice a second, how many threads want a processor, and how late it is to do so.
+watch() {
+	local load late worst=0 sum=0 n=0 then
+	while :; do
+		then=${EPOCHREALTIME//[!0-9]/}
+		sleep 0.5
+		late=$(((${EPOCHREALTIME//[!0-9]/} - then) / 1000 - 500))
+		((late > worst)) && worst=$late
+		read -r _ _ _ load _ </proc/loadavg || return
+		sum=$((sum + ${load%/*} - 1)) n=$((n + 1))
+		echo "on average $((sum / n)) threads wanted a processor; a sleep of 500 ms took up to $worst ms more" >"$work/load"
+	done
+}
+if [ -r /proc/loadavg ]; then
+	watch &
+	watcher=$!
+fi
+
+status=0
+go run gotest.tools/gotestsum@v1.13.0 --raw-command --format pkgname-and-test-fails --format-hide-empty-pkg \
+	--hide-summary skipped -- bash -c 'all "$@"' _ "$@" || status=$?
+cat "$work/load" 2>/dev/null
+sed -nE 's/.*"Output":"(stalled: .*)\\n".*/\1/p' "$work/first" "$work/later" | sed 's/\\"/"/g'
+cat <<END
+Left out, for "make proof": other configurations of the stores, what takes long, the race detector where goroutines
+are not the point, broken lines (make mutants), broken servers (make compare), the models, bugs of other libraries.
+END
+exit $status

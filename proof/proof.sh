@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# Runs everything that "make test" leaves out, a step after another: the tests of every package whole and with the race
+# detector, those of this module and of proof/bench, the models, the bugs of other libraries, a comparison, a short soak, and the
+# mutants. Every step is a line of proof/log (commit, step, result, seconds); its output is a file in proof/logs. It can
+# be stopped at any moment: called again on the same commit, it goes on where it was, and plays what failed again.
+# Nothing is played again within a step: a clause that is late fails. It is run by with.sh.
+#
+#   proof.sh [PATTERN]    only steps that match the pattern
+set -uo pipefail
+cd "$(dirname "$0")/.."
+only=${1:-}
+if [ -n "$(git status --porcelain --untracked-files=no)" ]; then
+	echo "There are changes that are not committed: the record would name the wrong commit." >&2
+	exit 1
+fi
+commit=$(git rev-parse --short HEAD)
+mkdir -p proof/logs
+export LOCKER_TEST_NO_REPLAY=1
+failed=0
+
+# step NAME COMMAND [ARG…]
+step() {
+	local name=$1 out="proof/logs/${1//[\/ ]/-}.txt" begin=$SECONDS result=ok
+	shift
+	[[ $name =~ $only ]] || return 0
+	grep -qsF "$commit $name ok" proof/log && return
+	"$@" >"$out" 2>&1 </dev/null || result=FAIL
+	echo "$commit $name $result $((SECONDS - begin))s" | tee -a proof/log
+	if [ $result != ok ]; then
+		failed=1
+		tail -n 40 "$out"
+	fi
+}
+
+# whole MODULE PACKAGE runs all of a package's tests, with the race detector.
+whole() { (cd "$1" && go test -race -count=1 -timeout 40m -vet=off -ldflags=-w -parallel 4 "$2"); }
+
+for module in . docs adapters/* proof proof/bench; do
+	for package in $(cd "$module" && go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./...); do
+		case $package in */proof/spec | */bench/record*) continue ;; esac # steps of their own
+		step "test ${package#*/*/}" whole "$module" "$package"
+	done
+done
+step model proof/spec/check.sh
+step record make record
+step compare sh -c 'cd proof && go run ./compare --html logs/compare.html --json logs/compare.json --markdown logs/GUARANTEES.md'
+step soak sh -c 'cd proof && go run ./compare --soak 1m'
+step mutants sh -c 'cd proof && go run ./mutants -root ..'
+exit $failed
