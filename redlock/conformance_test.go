@@ -22,6 +22,9 @@ func TestConformance(t *testing.T) {
 			t.Run(c.Name, func(t *testing.T) { c.Run(t, five(t, 5*time.Second, func([]*testserver.RedisServer) {})) })
 		}
 	})
+}
+
+func TestConformanceWithNodesThatAreAway(t *testing.T) {
 	if testing.Short() {
 		t.Skip("left to make proof: two of five nodes down, and one of five silent")
 	}
