@@ -13,7 +13,7 @@ import (
 // Exit statuses, those of sysexits.h and of shells. "run" exits with its
 // command's own status when none of these says more.
 const (
-	exitBroken      = 1 // a promise was seen broken, by "bench" or "compare", or can be, by "doctor"
+	exitBroken      = 1 // a promise was seen broken, by "bench", or can be, by "doctor"
 	exitUsage       = 64
 	exitUnavailable = 69
 	exitLost        = 70
