@@ -92,3 +92,17 @@ func TestLinkThatLeadsNowhereIsFound(t *testing.T) {
 		}
 	}
 }
+
+// Goal: each "make TARGET" that a page names is there.
+func TestPagesNameTargetsOfTheMakefile(t *testing.T) {
+	makefile, named := page(t, "../Makefile"), regexp.MustCompile("(?m)(?:`|^)make ([a-z]+)[^.\n]*?(?:`|$)")
+	pages, _ := filepath.Glob("*.md")
+	above, _ := filepath.Glob("../*.md")
+	for _, name := range append(pages, above...) {
+		for _, target := range named.FindAllStringSubmatch(page(t, name), -1) {
+			if !strings.Contains(makefile, "\n"+target[1]+":") {
+				t.Errorf("%s names %s, and there is no such target", name, target[0])
+			}
+		}
+	}
+}
