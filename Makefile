@@ -61,7 +61,7 @@ mutants: servers ## break each line of safety, and see a test fail; ONLY=driver,
 # on this machine's kernel and in memory, and all clauses on one Redis. No race detector. What
 # has passed and has not changed is not run again.
 QUICK := . ./driver ./fencing ./fencing/httpfence ./fencing/redisfence ./internal/dial ./internal/hashslot \
-	./internal/mailbox ./internal/meter ./internal/named ./local ./lockertest ./observe
+	./internal/mailbox ./internal/meter ./local ./lockertest ./observe
 
 .PHONY: quick
 quick: ## what to run on every save, under a minute; says what it leaves out

@@ -55,13 +55,12 @@ import (
 	"github.com/caddyserver/certmagic"
 
 	"github.com/lockstile/locker"
-	"github.com/lockstile/locker/internal/named"
 )
 
 // Storage is a storage with other locks.
 type Storage struct {
 	certmagic.Storage
-	locks *named.Locks
+	locks *names
 }
 
 var (
@@ -73,7 +72,7 @@ var (
 // Wrap returns the storage with locks of l. The options are those of each lock. WithShared,
 // WithSlots and WithGuard are refused.
 func Wrap(s certmagic.Storage, l locker.Locker, opts ...locker.Option) (*Storage, error) {
-	locks, err := named.New(l, "certmagic", opts...)
+	locks, err := newNames(l, opts)
 	if err != nil {
 		return nil, err
 	}
@@ -100,13 +99,13 @@ func (s *Storage) Unlock(ctx context.Context, name string) error { return s.lock
 // once more if it was lost and nobody has it. The duration does not matter: until Unlock the
 // lock is renewed in the background.
 func (s *Storage) RenewLockLease(ctx context.Context, name string, _ time.Duration) error {
-	lock := s.locks.Held(name)
+	lock := s.locks.lockOf(name)
 	if lock == nil {
-		return named.NotHeld(name)
+		return notHeld(name)
 	}
 	err := lock.Renew(ctx)
 	if errors.Is(err, locker.ErrLost) {
-		return s.locks.Retake(ctx, name, lock)
+		return s.locks.retake(ctx, name, lock)
 	}
 	return err
 }

@@ -53,11 +53,15 @@ package goose
 import (
 	"context"
 	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
 
 	"github.com/pressly/goose/v3/lock"
 
 	"github.com/lockstile/locker"
-	"github.com/lockstile/locker/internal/named"
 )
 
 // Locker is for [goose.WithLocker] or [goose.WithSessionLocker], which do the same with it: the
@@ -69,8 +73,15 @@ import (
 // [goose.WithLocker]: https://pkg.go.dev/github.com/pressly/goose/v3#WithLocker
 // [goose.WithSessionLocker]: https://pkg.go.dev/github.com/pressly/goose/v3#WithSessionLocker
 type Locker struct {
-	locks *named.Locks
+	locks locker.Locker
 	name  string
+	opts  []locker.Option
+	wait  time.Duration // WithWait; 0: until the context ends
+
+	// turn is full from the beginning of a Lock until its Unlock. It stays full when the lock
+	// is lost: else the Unlock that is still to come would unlock the next holder's.
+	turn chan struct{}
+	held atomic.Pointer[locker.Lock] // of whose turn it is; nil while the store is asked
 }
 
 var (
@@ -82,20 +93,69 @@ var (
 // database must use. The options are those of the lock. WithShared, WithSlots and WithGuard
 // are refused.
 func New(l locker.Locker, name string, opts ...locker.Option) (*Locker, error) {
-	locks, err := named.New(l, name, opts...)
+	req, err := locker.NewRequest(name, opts...)
 	if err != nil {
 		return nil, err
 	}
-	return &Locker{locks, name}, nil
+	if req.Kind != locker.Exclusive {
+		return nil, fmt.Errorf("locker: lock %q: it must keep everybody else out, and one of the kind %q does not", name, req.Kind)
+	}
+	return &Locker{locks: l, name: name, opts: slices.Clone(opts), wait: req.Wait, turn: make(chan struct{}, 1)}, nil
 }
 
-// Lock implements [lock.Locker].
-func (l *Locker) Lock(ctx context.Context, _ *sql.DB) error { return l.locks.Lock(ctx, l.name) }
+// Lock implements [lock.Locker]. Where this Locker has the lock already, Lock waits for Unlock,
+// also when that lock was lost.
+func (l *Locker) Lock(ctx context.Context, _ *sql.DB) error {
+	if l.wait > 0 { // for a turn and for the store together
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, l.wait, fmt.Errorf("it was waited for %v (WithWait)", l.wait))
+		defer cancel()
+	}
+	if err := l.waitForTurn(ctx); err != nil {
+		return err
+	}
+	var lock *locker.Lock
+	defer func() { // also after a panic
+		if lock == nil {
+			<-l.turn
+		}
+	}()
+	lock, err := l.locks.Lock(ctx, l.name, l.opts...)
+	l.held.Store(lock)
+	return err
+}
+
+// waitForTurn fills turn. If nobody has it, it does so also in a context that has ended: then the
+// store's Lock says so.
+func (l *Locker) waitForTurn(ctx context.Context) error {
+	select {
+	case l.turn <- struct{}{}:
+		return nil
+	default:
+	}
+	select {
+	case l.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+	}
+	cause := context.Cause(ctx)
+	if !errors.Is(cause, ctx.Err()) {
+		cause = fmt.Errorf("%w: %w", ctx.Err(), cause)
+	}
+	return fmt.Errorf("locker: lock %q: %w, of this process: %w", l.name, locker.ErrTaken, cause)
+}
 
 // Unlock implements [lock.Locker]. An [locker.ErrLost] says that the lock was lost before:
 // migrations may have run without it. After any other error they all had the lock, which
-// ends with its lease at the latest.
-func (l *Locker) Unlock(ctx context.Context, _ *sql.DB) error { return l.locks.Unlock(ctx, l.name) }
+// ends with its lease at the latest. Whatever it returns, the next Lock goes on.
+func (l *Locker) Unlock(ctx context.Context, _ *sql.DB) error {
+	lock := l.held.Swap(nil)
+	if lock == nil {
+		return fmt.Errorf("locker: lock %q is not held: every Unlock needs a Lock of its own before it", l.name)
+	}
+	<-l.turn
+	return lock.Unlock(ctx)
+}
 
 // SessionLock implements [lock.SessionLocker].
 func (l *Locker) SessionLock(ctx context.Context, _ *sql.Conn) error { return l.Lock(ctx, nil) }

@@ -1,4 +1,4 @@
-package named
+package certmagic
 
 import (
 	"context"
@@ -23,9 +23,9 @@ func newStore(t *testing.T) *lockertest.Locker {
 	return store
 }
 
-func newLocks(t *testing.T, l locker.Locker, opts ...locker.Option) *Locks {
+func newLocks(t *testing.T, l locker.Locker, opts ...locker.Option) *names {
 	t.Helper()
-	locks, err := New(l, name, opts...)
+	locks, err := newNames(l, opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +104,7 @@ func TestTheUnlockOfALostLockLeavesTheNextHolderAlone(t *testing.T) {
 			t.Errorf("A's Unlock: %v, want ErrLost", err)
 		}
 		mustDo(t, "B's Lock", <-hasB)
-		if err := locks.Held(name).Err(); err != nil {
+		if err := locks.lockOf(name).Err(); err != nil {
 			t.Errorf("B's lock: %v", err)
 		}
 		mustDo(t, "B's Unlock", locks.Unlock(t.Context(), name))
@@ -116,7 +116,7 @@ func TestUnlockWithoutLockIsAnError(t *testing.T) {
 	if err := locks.Unlock(t.Context(), name); err == nil {
 		t.Error("Unlock without Lock has no error")
 	}
-	if lock := locks.Held(name); lock != nil {
+	if lock := locks.lockOf(name); lock != nil {
 		t.Errorf("without Lock it holds %q", lock.Name())
 	}
 	mustDo(t, "Lock", locks.Lock(t.Context(), name))
@@ -253,21 +253,21 @@ func TestRetakeReplacesALostLock(t *testing.T) {
 		store := newStore(t)
 		locks, other := newLocks(t, store), store.Another()
 		mustDo(t, "Lock", locks.Lock(t.Context(), name))
-		lost := locks.Held(name)
+		lost := locks.lockOf(name)
 		store.Lose(name)
 
 		theirs, err := other.TryLock(t.Context(), name)
 		mustDo(t, "another process's TryLock", err)
-		if err := locks.Retake(t.Context(), name, lost); !errors.Is(err, locker.ErrTaken) {
+		if err := locks.retake(t.Context(), name, lost); !errors.Is(err, locker.ErrTaken) {
 			t.Errorf("Retake of what another process has: %v, want ErrTaken", err)
 		}
 		mustDo(t, "its Unlock", theirs.Unlock(t.Context()))
-		mustDo(t, "Retake", locks.Retake(t.Context(), name, lost))
-		if err := locks.Held(name).Err(); err != nil {
+		mustDo(t, "Retake", locks.retake(t.Context(), name, lost))
+		if err := locks.lockOf(name).Err(); err != nil {
 			t.Errorf("the lock that was retaken: %v", err)
 		}
 		mustDo(t, "Unlock", locks.Unlock(t.Context(), name))
-		if err := locks.Retake(t.Context(), name, lost); err == nil {
+		if err := locks.retake(t.Context(), name, lost); err == nil {
 			t.Error("Retake after Unlock has no error")
 		}
 		theirs, err = other.TryLock(t.Context(), name)
@@ -276,7 +276,7 @@ func TestRetakeReplacesALostLock(t *testing.T) {
 
 		mustDo(t, "the next Lock", locks.Lock(t.Context(), name))
 		store.Lose(name)
-		if err := locks.Retake(t.Context(), name, lost); err == nil {
+		if err := locks.retake(t.Context(), name, lost); err == nil {
 			t.Error("Retake for a lock that was unlocked has taken the place of the next one")
 		}
 	})
@@ -303,7 +303,7 @@ func TestWhatACallerAppendsToItsOptionsLaterChangesNothing(t *testing.T) {
 		locks := newLocks(t, store, opts...)
 		_ = append(opts, locker.WithShared())
 		mustDo(t, "Lock", locks.Lock(t.Context(), name))
-		if n := locks.Held(name).SharedToken(); n != 0 {
+		if n := locks.lockOf(name).SharedToken(); n != 0 {
 			t.Errorf("the lock is shared, with the number %d", n)
 		}
 		mustDo(t, "Unlock", locks.Unlock(t.Context(), name))
@@ -317,11 +317,8 @@ func TestOptionsThatKeepNobodyOutAreRefused(t *testing.T) {
 		"no option":         nil,
 		"too short a lease": locker.WithTTL(1),
 	} {
-		if _, err := New(newStore(t), name, opt); err == nil {
+		if _, err := newNames(newStore(t), []locker.Option{opt}); err == nil {
 			t.Errorf("%s: no error", what)
 		}
-	}
-	if _, err := New(newStore(t), ""); err == nil {
-		t.Error("an empty name: no error")
 	}
 }
