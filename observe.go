@@ -166,7 +166,7 @@ func (r *Request) Observed() bool { return len(r.listeners) > 0 }
 
 // Tell has the observers of the request hear of e, soon. It sets e's Name, Kind, Call and
 // Time, and calls nobody. For each observer that will hear of e it calls begin, and what that
-// returns when the observer has. Only package driver and adapters/otel need it.
+// returns when the observer has. Only package driver needs it.
 func (r *Request) Tell(begin func() (done func()), e Event) {
 	e.Name, e.Kind, e.Call, e.Time = r.Name, r.Kind, r.call, time.Now()
 	for _, l := range r.listeners {

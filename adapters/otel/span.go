@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/lockertest"
 )
 
 // patience is how long a span waits until the events of its locks are in it. That takes
@@ -50,7 +51,7 @@ func within(ctx context.Context, what string, l locker.Locker, names []string, d
 	if !span.IsRecording() {
 		return do(ctx, l)
 	}
-	t := &told{Locker: l, span: span}
+	t := &told{Locker: l, span: span, all: make(chan struct{})}
 	t.option = locker.WithObserver(t.observe)
 	if err := t.tells(ctx, do); err != nil {
 		span.SetAttributes(attribute.String("error.type", class(err)))
@@ -77,6 +78,7 @@ type told struct {
 	span   trace.Span
 	option locker.Option // one for all calls, so that their events come in one order
 	taken  bool          // TryLock has said so
+	all    chan struct{} // closed by the mark: the events before it are in the span
 }
 
 func (t *told) Lock(ctx context.Context, name string, opts ...locker.Option) (*locker.Lock, error) {
@@ -95,22 +97,27 @@ func (t *told) tells(ctx context.Context, do func(context.Context, locker.Locker
 	return do(ctx, t)
 }
 
-// await sends a mark behind the events, which were told before the calls returned, and waits
-// for it. A call that was refused, or a Locker that knows no observers, has told nothing.
+// mark is the cause of the last call's failure.
+var mark = errors.New("all events have come")
+
+// await makes one more call with the same observer, and waits for its event. The events of the
+// earlier calls come before it: they were in the queue of the observer when these calls returned.
+// The call is made on a Locker in memory, because the user's may know no observers, or refuse the
+// call. Its context has ended, so it fails at once, and leaves nothing that must be closed.
 func (t *told) await() {
-	var mark locker.Request
-	_ = t.option(&mark) // it has an observer
-	all := make(chan struct{})
-	mark.Tell(func() (done func()) { return func() { close(all) } }, locker.Event{})
+	ended, end := context.WithCancelCause(context.Background())
+	end(mark)
+	_, _ = lockertest.New().TryLock(ended, "mark", t.option)
 	select {
-	case <-all:
+	case <-t.all:
 	case <-time.After(patience):
 	}
 }
 
 func (t *told) observe(e locker.Event) {
-	if e.What == 0 {
-		return // the mark
+	if errors.Is(e.Err, mark) {
+		close(t.all)
+		return
 	}
 	t.span.AddEvent("lockstile."+e.What.String(), trace.WithTimestamp(e.Time), trace.WithAttributes(details(e)...))
 }

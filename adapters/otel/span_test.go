@@ -176,21 +176,73 @@ func (d deaf) Lock(ctx context.Context, name string, _ ...locker.Option) (*locke
 	return d.Locker.Lock(ctx, name)
 }
 
-// mute is a Locker that hangs for three seconds while it tells of a wait.
-type mute struct{ deaf }
+func (d deaf) TryLock(ctx context.Context, name string, _ ...locker.Option) (*locker.Lock, error) {
+	return d.Locker.TryLock(ctx, name)
+}
 
-func (m mute) Lock(ctx context.Context, name string, opts ...locker.Option) (*locker.Lock, error) {
-	req, err := locker.NewRequest(name, opts...)
-	if err != nil {
-		return nil, err
-	}
-	req.Tell(func() (done func()) { return func() { time.Sleep(3 * time.Second) } }, locker.Event{What: locker.Waiting})
-	return m.deaf.Lock(ctx, name)
+// slow is a provider of spans that need a while for each event.
+type slow struct {
+	trace.TracerProvider
+	takes time.Duration
+}
+
+func (s slow) Tracer(name string, opts ...trace.TracerOption) trace.Tracer {
+	return slowTracer{s.TracerProvider.Tracer(name, opts...), s}
+}
+
+type slowTracer struct {
+	trace.Tracer
+	slow slow
+}
+
+func (t slowTracer) Start(ctx context.Context, name string, opts ...trace.SpanStartOption) (context.Context, trace.Span) {
+	ctx, span := t.Tracer.Start(ctx, name, opts...)
+	span = slowSpan{span, t.slow}
+	return trace.ContextWithSpan(ctx, span), span
+}
+
+type slowSpan struct {
+	trace.Span
+	slow slow
+}
+
+func (s slowSpan) TracerProvider() trace.TracerProvider { return s.slow }
+
+func (s slowSpan) AddEvent(name string, opts ...trace.EventOption) {
+	time.Sleep(s.slow.takes)
+	s.Span.AddEvent(name, opts...)
+}
+
+// slowly returns ctx with its span as one that is slow, and so are those below it.
+func slowly(ctx context.Context, takes time.Duration) context.Context {
+	span := trace.SpanFromContext(ctx)
+	return trace.ContextWithSpan(ctx, slowSpan{span, slow{span.TracerProvider(), takes}})
+}
+
+// All events happen within the time that the span needs for the first one.
+func TestSpanHasAllEventsWhenTheCallReturns(t *testing.T) {
+	traced(t, func(t *testing.T, ctx context.Context, l *lockertest.Locker, spans *tracetest.SpanRecorder) {
+		ctx, began := slowly(ctx, 100*time.Millisecond), time.Now()
+		err := otellocker.DoAll(ctx, l, []string{"a", "b", "c"}, func(context.Context, *locker.Set) error { return nil })
+		got, took := tale(last(t, spans), "name"), time.Since(began)
+		if err != nil || !strings.HasPrefix(got, "granted a, granted b, granted c, released ") || strings.Count(got, "released") != 3 || took != 600*time.Millisecond {
+			t.Errorf("after %v: %v; %s", took, err, got)
+		}
+		mustLock(t, l.Another(), "d")
+		began = time.Now()
+		err = otellocker.TryDo(ctx, l, "d", nil)
+		got, took = tale(last(t, spans), "name"), time.Since(began)
+		if !errors.Is(err, locker.ErrTaken) || got != "failed d" || took != 100*time.Millisecond {
+			t.Errorf("after %v: %v; %s", took, err, got)
+		}
+	})
 }
 
 func TestSpanWaitsForItsLastEventButNotForever(t *testing.T) {
 	traced(t, func(t *testing.T, ctx context.Context, l *lockertest.Locker, spans *tracetest.SpanRecorder) {
 		nothing := func(context.Context, *locker.Lock) error { return nil }
+		over, end := context.WithCancel(ctx)
+		end()
 		for _, c := range []struct {
 			what  string
 			do    func() error
@@ -201,8 +253,9 @@ func TestSpanWaitsForItsLastEventButNotForever(t *testing.T) {
 			{"a name that is refused", func() error { return otellocker.Do(ctx, l, "", nothing) }, 0},
 			{"an option that TryLock refuses", func() error { return otellocker.TryDo(ctx, l, "a", nothing, locker.WithWait(1)) }, 0},
 			{"an option that the Locker adds, and that is refused", func() error { return otellocker.Do(ctx, locker.Observe(l, nil), "a", nothing) }, 0},
+			{"a context that has ended", func() error { return otellocker.Do(over, l, "a", nothing) }, 0},
 			{"no observers", func() error { return otellocker.Do(ctx, deaf{l}, "a", nothing) }, 0},
-			{"an event that comes much too late", func() error { return otellocker.Do(ctx, mute{deaf{l}}, "a", nothing) }, time.Second},
+			{"an event that comes much too late", func() error { return otellocker.Do(slowly(ctx, 3*time.Second), l, "a", nothing) }, time.Second},
 		} {
 			began := time.Now()
 			err := c.do()
