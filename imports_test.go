@@ -1,0 +1,167 @@
+package locker_test
+
+import (
+	"go/parser"
+	"go/token"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/lockstile/locker/internal/outside"
+)
+
+const module = "github.com/lockstile/locker"
+
+// suites are the packages that test others, and may import testing.
+var suites = []string{module + "/conformance", module + "/internal/guardtest"}
+
+// forTests are the internal packages that only tests and the proof use.
+var forTests = []string{
+	module + "/internal/guardtest", module + "/internal/netproxy", module + "/internal/outside", module + "/internal/process",
+	module + "/internal/quoted", module + "/internal/redishook", module + "/internal/simplelock", module + "/internal/specimen",
+	module + "/internal/testserver",
+}
+
+// foreign reports whether a package must not be in what users build. below is a package or a
+// folder of packages.
+func foreign(pkg string) bool {
+	for _, below := range slices.Concat(suites, forTests, []string{module + "/proof", "testing", "github.com/anishathalye"}) {
+		if pkg == below || strings.HasPrefix(pkg, below+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+func goList(t *testing.T, args ...string) []string {
+	t.Helper()
+	out, err := exec.Command("go", append([]string{"list"}, args...)...).Output()
+	if err != nil {
+		t.Fatalf("go list %q: %v", args, err)
+	}
+	return strings.Split(strings.TrimSpace(string(out)), "\n")
+}
+
+func TestTheCommandHasNothingOfTests(t *testing.T) {
+	t.Parallel()
+	pkgs := goList(t, "-deps", "./cmd/locker")
+	if !slices.Contains(pkgs, module+"/driver") {
+		t.Fatalf("go list shows no driver among %d packages", len(pkgs))
+	}
+	for _, pkg := range pkgs {
+		if foreign(pkg) {
+			t.Errorf("the command has %s", pkg)
+		}
+	}
+}
+
+func TestOnlySuitesImportWhatIsForTests(t *testing.T) {
+	t.Parallel()
+	seen := make(map[string]bool)
+	for _, line := range goList(t, "-f", `{{.ImportPath}} {{join .Imports " "}}`, "./...") {
+		words := strings.Fields(line)
+		pkg := words[0]
+		seen[pkg] = true
+		if slices.Contains(suites, pkg) || slices.Contains(forTests, pkg) || strings.HasPrefix(pkg, module+"/internal/testserver/") {
+			if slices.Contains(words[1:], "testing") && !slices.Contains(suites, pkg) {
+				t.Errorf("%s imports testing", pkg)
+			}
+			continue
+		}
+		for _, imported := range words[1:] {
+			if foreign(imported) {
+				t.Errorf("%s imports %s", pkg, imported)
+			}
+		}
+	}
+	for _, pkg := range slices.Concat(suites, forTests) {
+		if !seen[pkg] {
+			t.Errorf("there is no %s", pkg)
+		}
+	}
+}
+
+// A user's build has one version of this module, and an adapter may be of another one. Public
+// packages keep what they have; internal ones may change with every version.
+func TestAdaptersImportPublicPackages(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("adapters/*/*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	modules, ours := make(map[string]bool), 0
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		modules[filepath.Dir(file)] = true
+		source, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ImportsOnly)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, spec := range source.Imports {
+			pkg, _ := strconv.Unquote(spec.Path.Value)
+			if foreign(pkg) || strings.HasPrefix(pkg, module+"/internal/") {
+				t.Errorf("%s imports %s", file, pkg)
+			}
+			if pkg == module {
+				ours++
+			}
+		}
+	}
+	folders, err := filepath.Glob("adapters/*/go.mod")
+	if err != nil || len(modules) != len(folders) || ours < len(modules) {
+		t.Errorf("of %d adapters (%v) %d were looked at, which import %s %d times", len(folders), err, len(modules), module, ours)
+	}
+}
+
+func TestAProgramWithOneBackendHasNothingElse(t *testing.T) {
+	t.Parallel()
+	p := outside.Run(t, `package main
+
+import (
+	"fmt"
+
+	"github.com/lockstile/locker/singlenode"
+)
+
+func main() {
+	_, err := singlenode.New(nil, singlenode.Options{})
+	fmt.Print(err)
+}
+`, ".")
+	if want := "singlenode: the client is nil"; p.Said != want {
+		t.Errorf("it says %q, want %q", p.Said, want)
+	}
+	for _, pkg := range p.List("-deps", ".") {
+		if foreign(pkg) {
+			t.Errorf("it has %s", pkg)
+		}
+	}
+	// The client of Redis, and what that needs.
+	want := []string{
+		"example.com/program", "github.com/cespare/xxhash/v2", module, "github.com/redis/go-redis/v9", "go.uber.org/atomic", "golang.org/x/sys",
+	}
+	got := p.List("-deps", "-f", "{{with .Module}}{{.Path}}{{end}}", ".")
+	slices.Sort(got)
+	if got = slices.Compact(got); !slices.Equal(got, want) {
+		t.Errorf("it has packages of the modules %q, want %q", got, want)
+	}
+}
+
+// go.sum has a line for each module that any build or test of this one may ask for.
+func TestUsersRequireNothingOfTheProof(t *testing.T) {
+	for _, file := range []string{"go.mod", "go.sum"} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(text), "github.com/redis/go-redis/v9") || strings.Contains(string(text), "porcupine") {
+			t.Errorf("%s has no go-redis, or has porcupine", file)
+		}
+	}
+}
