@@ -1,18 +1,20 @@
 package conformance
 
-import (
-	"testing"
-
-	"github.com/lockstile/locker/internal/netproxy"
-)
+import "github.com/lockstile/locker/internal/netproxy"
 
 // Proxy is a TCP proxy in front of one server: a network that a test can break for one
 // client, without root or a firewall.
 type Proxy struct{ p *netproxy.Proxy }
 
 // NewProxy starts a proxy in front of the server at target, host:port. It ends
-// with the test.
-func NewProxy(t testing.TB, target string) *Proxy {
+// with the test. A program without tests passes anything that has these methods, if its
+// Fatalf does not return.
+func NewProxy(t interface {
+	Helper()
+	Fatalf(format string, args ...any)
+	Cleanup(f func())
+}, target string,
+) *Proxy {
 	t.Helper()
 	p, err := netproxy.Listen(target)
 	if err != nil {
@@ -36,6 +38,11 @@ func (p *Proxy) EndUnheard() { p.p.EndUnheard() }
 // CutReplies holds back what the server answers. Requests arrive.
 func (p *Proxy) CutReplies() { p.p.CutReplies() }
 
+// CutRepliesAfterOne lets one more answer of the server pass, and holds back what
+// comes after it. An answer is what the server sends in one go. Where one is held back
+// already, it is that one, and it passes before CutRepliesAfterOne returns.
+func (p *Proxy) CutRepliesAfterOne() { p.p.CutRepliesAfterOne() }
+
 // Stall silences the connections that are open now. New ones pass, so that what
 // is sent over them overtakes what was sent before.
 func (p *Proxy) Stall() { p.p.Stall() }
@@ -47,6 +54,14 @@ func (p *Proxy) Heal() { p.p.Heal() }
 // Deliver ends a cut or stall. What was held back is delivered now, over the
 // connections that it was sent on, also where the sender has long hung up.
 func (p *Proxy) Deliver() { p.p.Deliver() }
+
+// HeldBack returns how many bytes wait for a cut or stall to end: at least the first that
+// each connection has sent since. Both are 0 only if nothing waits.
+func (p *Proxy) HeldBack() (requests, replies int) { return p.p.HeldBack() }
+
+// Retarget has new connections go to another server, as an address does after a failover.
+// Connections that are open stay with the server that they have.
+func (p *Proxy) Retarget(target string) { p.p.Retarget(target) }
 
 // Conns returns how many connections clients have open through the proxy.
 func (p *Proxy) Conns() int { return p.p.Conns() }

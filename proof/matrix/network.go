@@ -3,27 +3,23 @@ package matrix
 import (
 	"strings"
 
-	"github.com/lockstile/locker/internal/netproxy"
+	"github.com/lockstile/locker/conformance"
 )
 
 // Proxies are a [Network] for stores that are reached by TCP: one worker's proxies, one
 // in front of each server and in the order of the servers. A part of them is a network,
 // too.
-type Proxies []*netproxy.Proxy
+type Proxies []*conformance.Proxy
 
 // Proxy starts a proxy in front of each server at an address host:port, for one worker.
 // They end with the lab.
-func (l *Lab) Proxy(servers ...string) (Proxies, error) {
-	var ps Proxies
-	for _, server := range servers {
-		p, err := netproxy.Listen(server)
-		if err != nil {
-			return nil, err
+func (l *Lab) Proxy(servers ...string) (ps Proxies, err error) {
+	err = l.Try(func() {
+		for _, server := range servers {
+			ps = append(ps, conformance.NewProxy(l, server))
 		}
-		l.Cleanup(p.Close)
-		ps = append(ps, p)
-	}
-	return ps, nil
+	})
+	return ps, err
 }
 
 // Addrs returns where the worker connects to: host:port of each proxy, separated by
@@ -37,25 +33,25 @@ func (ps Proxies) Addrs() string {
 }
 
 // Cut implements [Network].
-func (ps Proxies) Cut() { ps.each((*netproxy.Proxy).Cut) }
+func (ps Proxies) Cut() { ps.each((*conformance.Proxy).Cut) }
 
 // CutReplies implements [Network].
-func (ps Proxies) CutReplies() { ps.each((*netproxy.Proxy).CutReplies) }
+func (ps Proxies) CutReplies() { ps.each((*conformance.Proxy).CutReplies) }
 
 // CutRepliesAfterOne implements [Network].
-func (ps Proxies) CutRepliesAfterOne() { ps.each((*netproxy.Proxy).CutRepliesAfterOne) }
+func (ps Proxies) CutRepliesAfterOne() { ps.each((*conformance.Proxy).CutRepliesAfterOne) }
 
 // EndUnheard implements [Network].
-func (ps Proxies) EndUnheard() { ps.each((*netproxy.Proxy).EndUnheard) }
+func (ps Proxies) EndUnheard() { ps.each((*conformance.Proxy).EndUnheard) }
 
 // Stall implements [Network].
-func (ps Proxies) Stall() { ps.each((*netproxy.Proxy).Stall) }
+func (ps Proxies) Stall() { ps.each((*conformance.Proxy).Stall) }
 
 // Heal implements [Network].
-func (ps Proxies) Heal() { ps.each((*netproxy.Proxy).Heal) }
+func (ps Proxies) Heal() { ps.each((*conformance.Proxy).Heal) }
 
 // Deliver implements [Network].
-func (ps Proxies) Deliver() { ps.each((*netproxy.Proxy).Deliver) }
+func (ps Proxies) Deliver() { ps.each((*conformance.Proxy).Deliver) }
 
 // HeldBack implements [Network].
 func (ps Proxies) HeldBack() (requests, replies int) {
@@ -66,7 +62,7 @@ func (ps Proxies) HeldBack() (requests, replies int) {
 	return requests, replies
 }
 
-func (ps Proxies) each(f func(*netproxy.Proxy)) {
+func (ps Proxies) each(f func(*conformance.Proxy)) {
 	for _, p := range ps {
 		f(p)
 	}
