@@ -5,7 +5,7 @@
 // the medians. Requests are those that the servers counted, per lock and unlock.
 //
 // With -matrix it measures nothing: it breaks the other libraries on purpose, in
-// the scenarios of "locker compare".
+// the scenarios of "make compare".
 //
 // One client library of note is missing, rueidislock: not every module proxy has its
 // modules, and a benchmark that does not build measures nothing.
@@ -18,15 +18,14 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"runtime"
 	"runtime/pprof"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/lockstile/locker/proof/bench/peers"
+	"github.com/lockstile/locker/proof/internal/interrupt"
 	"github.com/lockstile/locker/proof/matrix"
 )
 
@@ -44,6 +43,8 @@ type settings struct {
 	scenarios string
 	markdown  string // paths; "" for none
 	html      string
+
+	stderr io.Writer // for what is going on
 }
 
 func main() {
@@ -70,14 +71,15 @@ func main() {
 	if err := s.check(flag.Args()); err != nil {
 		leave(err)
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, follow := interrupt.Context()
+	s.stderr = follow(os.Stderr)
+	stdout := follow(os.Stdout)
 	err := profiled(s.profile, func() error {
 		if s.matrix {
-			return runMatrix(ctx, s, os.Stdout)
+			return runMatrix(ctx, s, stdout)
 		}
-		return run(ctx, s, os.Stdout)
+		return run(ctx, s, stdout)
 	})
-	stop()
 	leave(err)
 }
 
@@ -225,7 +227,7 @@ func measure(ctx context.Context, s settings, r *running, load workload) (result
 			if res.failed || ctx.Err() != nil {
 				continue
 			}
-			fmt.Fprintf(os.Stderr, "%s: %s\n", load.name, res.subject.name)
+			_, _ = fmt.Fprintf(s.stderr, "%s: %s\n", load.name, res.subject.name)
 			m, err := load.measure(ctx, trial{running: r, subject: res.subject, each: s.each, quick: s.quick})
 			if res.failed = err != nil; res.failed && ctx.Err() == nil {
 				failed = append(failed, fmt.Errorf("%s: %w", res.subject.name, err))

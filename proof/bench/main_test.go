@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"io"
 	"slices"
 	"testing"
 	"time"
@@ -42,7 +43,7 @@ func measured(t *testing.T, rounds int, fails string) (order, left []string, fai
 		return figures{"time": 1}, nil
 	}}
 	r := &running{subjects: []subject{{name: "a"}, {name: "b"}, {name: "c"}}}
-	results, failed := measure(t.Context(), settings{rounds: rounds}, r, load)
+	results, failed := measure(t.Context(), settings{rounds: rounds, stderr: io.Discard}, r, load)
 	for _, res := range results {
 		left = append(left, res.subject.name)
 		if len(res.rounds) != rounds {

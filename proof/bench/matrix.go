@@ -28,10 +28,16 @@ func runMatrix(ctx context.Context, s settings, w io.Writer) error {
 	if len(subjects)*len(scenarios) == 0 {
 		return errors.New("matrix: -subjects or -scenarios leave nothing to play")
 	}
-	m := matrix.Run(ctx, matrix.Settings{
-		Start: testserver.StartChild,
-		Done:  matrix.Progress(os.Stderr, len(subjects)*len(scenarios)),
-	}, subjects, scenarios)
+	told := matrix.Progress(s.stderr, len(subjects)*len(scenarios))
+	m := matrix.Run(ctx, matrix.Settings{Start: testserver.StartChild, Done: func(c matrix.Cell) {
+		if ctx.Err() == nil {
+			told(c)
+		}
+	}}, subjects, scenarios)
+	if ctx.Err() != nil && len(m.NotPlayed()) > 0 { // the page shows a whole run
+		m.WriteFalseClaims(w)
+		return fmt.Errorf("%w: no report is written", context.Cause(ctx))
+	}
 	m.WriteText(w)
 	return errors.Join(
 		writeTo(s.html, m.WriteHTML),

@@ -8,13 +8,12 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/lockstile/locker/internal/testserver"
+	"github.com/lockstile/locker/proof/internal/interrupt"
 	"github.com/lockstile/locker/proof/matrix"
 	"github.com/lockstile/locker/proof/testbed"
 )
@@ -25,7 +24,8 @@ compare starts real servers on free ports of this machine, and ends them. Each
 scenario breaks one assumption. A backend that does not assume it must keep its
 promises. The exit status is 1 if a promise was broken that should have been
 kept, else 69 if something could not be played. If every run was skipped it is
-69 as well, and no report is written.
+69 as well, and no report is written. Nor is one if you interrupt the run: then
+its servers and workers end, and its folders are removed.
 
 Without --backends, --scenarios and --short everything is played, which takes
 some minutes. With --soak faults come at random instead, in round after round,
@@ -109,18 +109,22 @@ func (c *command) do() (int, error) {
 	if err := errors.Join(noSubject, noScenario, c.writable()); err != nil {
 		return exitUsage, err
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
+	ctx, follow := interrupt.Context()
+	stderr := follow(os.Stderr)
 	if c.soak > 0 {
-		return c.soakAll(ctx, subjects)
+		return c.soakAll(ctx, stderr, subjects)
 	}
 	if c.crowd != 0 || c.seed != 0 {
 		return exitUsage, errors.New("--crowd and --seed are for a soak: say for how long, as in --soak 10m")
 	}
 	m := matrix.Run(ctx, matrix.Settings{
 		Start: testserver.StartChild,
-		Done:  matrix.Progress(os.Stderr, len(subjects)*len(scenarios)),
+		Done:  whilePlaying(ctx, matrix.Progress(stderr, len(subjects)*len(scenarios))),
 	}, subjects, scenarios)
+	if ctx.Err() != nil && len(m.NotPlayed()) > 0 {
+		m.WriteFalseClaims(c.textOutput())
+		return interrupted(ctx, m)
+	}
 	m.WriteText(c.textOutput())
 	if len(m.Skipped()) == len(m.Cells) {
 		return exitUnavailable, fmt.Errorf("nothing was measured: all %d runs were skipped, for the reasons above", len(m.Cells))
@@ -129,6 +133,25 @@ func (c *command) do() (int, error) {
 		return exitUsage, err
 	}
 	return exitOf(m)
+}
+
+// whilePlaying is done for the cells that were played before somebody interrupted the run.
+func whilePlaying(ctx context.Context, done func(matrix.Cell)) func(matrix.Cell) {
+	return func(c matrix.Cell) {
+		if ctx.Err() == nil {
+			done(c)
+		}
+	}
+}
+
+// interrupted is the end of a run that says too little for a report, which would take the place of
+// one of a whole run.
+func interrupted(ctx context.Context, m *matrix.Matrix) (int, error) {
+	err := fmt.Errorf("%w: no report is written", context.Cause(ctx))
+	if len(m.FalseClaims()) > 0 {
+		return exitBroken, err
+	}
+	return exitUnavailable, err
 }
 
 func exitOf(m *matrix.Matrix) (int, error) {

@@ -6,25 +6,29 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"os"
 
 	"github.com/lockstile/locker/internal/testserver"
 	"github.com/lockstile/locker/proof/matrix"
 )
 
 // soakAll breaks at random instead of playing scenarios.
-func (c *command) soakAll(ctx context.Context, subjects []matrix.Subject) (int, error) {
+func (c *command) soakAll(ctx context.Context, stderr io.Writer, subjects []matrix.Subject) (int, error) {
 	if c.scenarios != "" || c.readme != "" {
 		return exitUsage, errors.New("--soak plays no scenarios: leave out --scenarios and --readme")
 	}
 	if c.seed == 0 {
 		c.seed = uint64(rand.Uint32())
 	}
-	fmt.Fprintf(os.Stderr, "seed %d\n", c.seed)
-	all := matrix.Soak(ctx, matrix.Settings{Start: testserver.StartChild, Done: tellRound(os.Stderr)}, subjects,
+	if _, err := fmt.Fprintf(stderr, "seed %d\n", c.seed); err != nil {
+		return exitUnavailable, err
+	}
+	all := matrix.Soak(ctx, matrix.Settings{Start: testserver.StartChild, Done: tellRound(stderr)}, subjects,
 		matrix.Soaking{Seed: c.seed, For: c.soak, Crowd: int(c.crowd)})
 	m := matrix.SoakMatrix(subjects, all)
 	matrix.WriteSoak(c.textOutput(), m, all)
+	if ctx.Err() != nil {
+		return interrupted(ctx, m)
+	}
 	err := errors.Join(
 		writeTo(c.html, m.WriteHTML),
 		writeTo(c.json, asJSON(all)),

@@ -140,6 +140,7 @@ func (s *servers) play(ctx context.Context, sc Scenario, name string) Cell {
 
 func (s *servers) once(ctx context.Context, sc Scenario, name string) Cell {
 	cell := Cell{Scenario: sc.Name, Subject: s.subject.Name, Verdict: NotPlayed, scenario: sc}
+	run := ctx
 	ctx, cancel := context.WithTimeoutCause(ctx, playTime, fmt.Errorf("not over after %v", playTime))
 	defer cancel()
 	if ctx.Err() != nil {
@@ -174,6 +175,9 @@ func (s *servers) once(ctx context.Context, sc Scenario, name string) Cell {
 	defer p.end()
 	err = try(p.play)
 	p.History.Ended = locker.Now()
+	if run.Err() != nil { // a signal from the terminal ends servers and workers, too: that is no finding
+		err = context.Cause(run)
+	}
 	var still *standstill
 	if err != nil && !errors.As(err, &still) {
 		cell.Why, cell.History = err.Error(), p.History

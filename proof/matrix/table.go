@@ -61,9 +61,7 @@ func (m *Matrix) WriteText(w io.Writer) {
 // writeFindings says what is wrong, what was skipped, and why. It puts each history
 // between open and end.
 func (m *Matrix) writeFindings(w io.Writer, open, end string) {
-	for _, c := range m.FalseClaims() {
-		fmt.Fprintf(w, "\nFALSE CLAIM: %s, %s: %s\n%s%s%s", c.Subject, c.Scenario, c.Why, open, c.History.Text(), end)
-	}
+	m.writeFalseClaims(w, open, end)
 	for _, c := range m.NotPlayed() {
 		fmt.Fprintf(w, "\nNot played: %s, %s: %s\n", c.Subject, c.Scenario, c.Why)
 	}
@@ -72,6 +70,15 @@ func (m *Matrix) writeFindings(w io.Writer, open, end string) {
 	}
 	for _, mod := range m.Modest {
 		fmt.Fprintf(w, "\nModest: %v. Every scenario that breaks it was played, where it can be, and did no harm.\n", mod)
+	}
+}
+
+// WriteFalseClaims writes what happened in each cell with a false claim, for a terminal.
+func (m *Matrix) WriteFalseClaims(w io.Writer) { m.writeFalseClaims(w, "", "") }
+
+func (m *Matrix) writeFalseClaims(w io.Writer, open, end string) {
+	for _, c := range m.FalseClaims() {
+		fmt.Fprintf(w, "\nFALSE CLAIM: %s, %s: %s\n%s%s%s", c.Subject, c.Scenario, c.Why, open, c.History.Text(), end)
 	}
 }
 
