@@ -101,7 +101,7 @@ func TestCompareWritesJSONToStdoutAndTheTextElsewhere(t *testing.T) {
 
 func TestFalseClaimsAndRunsThatWereNotPlayedShowInTheStatus(t *testing.T) {
 	t.Parallel()
-	for verdict, want := range map[matrix.Verdict]int{matrix.FalseClaim: 1, matrix.NotPlayed: 69, matrix.Broken: 0, matrix.BrokenFenced: 0, matrix.Kept: 0} {
+	for verdict, want := range map[matrix.Verdict]int{matrix.FalseClaim: 1, matrix.NotPlayed: 69, matrix.Broken: 0, matrix.Fenced: 0, matrix.Kept: 0} {
 		if got, _ := exitOf(&matrix.Matrix{Cells: []matrix.Cell{{Verdict: matrix.Kept}, {Verdict: verdict}}}); got != want {
 			t.Errorf("%s: status %d, want %d", verdict, got, want)
 		}

@@ -36,10 +36,11 @@ func TestARunThatIsInterruptedLeavesNothingBehind(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			page := filepath.Join(t.TempDir(), "page.md")
+			dir := t.TempDir()
+			page, missing := filepath.Join(dir, "page.md"), filepath.Join(dir, "page.html")
 			writeFile(t, page, "measured")
 			folders := t.TempDir()
-			cmd := exec.CommandContext(t.Context(), os.Args[0], append(c.args, "--markdown", page)...)
+			cmd := exec.CommandContext(t.Context(), os.Args[0], append(c.args, "--markdown", page, "--html", missing)...)
 			cmd.Env = append(os.Environ(), "COMPARE_TEST=command", "TMPDIR="+folders)
 			said := endEarly(t, cmd, folders, c.signals)
 			if status := cmd.ProcessState.ExitCode(); status != exitUnavailable {
@@ -56,6 +57,9 @@ func TestARunThatIsInterruptedLeavesNothingBehind(t *testing.T) {
 			}
 			if text := readFile(t, page); text != "measured" {
 				t.Errorf("the page is now\n%s", text)
+			}
+			if _, err := os.Stat(missing); err == nil {
+				t.Errorf("there is a %s, of a run that was not whole", missing)
 			}
 		})
 	}

@@ -29,18 +29,24 @@ func (c *command) textOutput() io.Writer {
 }
 
 // writable finds out before minutes have gone by whether reports can be written.
-// What the files contain is left alone.
+// What the files contain is left alone, and none is made: the run may be interrupted.
 func (c *command) writable() error {
 	for _, path := range c.files() {
 		if path == "" || path == standardOutput {
 			continue
 		}
+		_, missing := os.Stat(path)
 		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o666) //nolint:gosec // as os.Create
 		if err != nil {
 			return err
 		}
 		if err := f.Close(); err != nil {
 			return err
+		}
+		if missing != nil {
+			if err := os.Remove(path); err != nil {
+				return err
+			}
 		}
 	}
 	if c.readme == "" {
@@ -92,7 +98,7 @@ func writeTo(path string, write func(io.Writer) error) error {
 
 // The matrix in brief goes between these in a text that people write.
 const (
-	briefBegins = "<!-- locker compare --readme -->\n"
+	briefBegins = "<!-- make compare -->\n"
 	briefEnds   = "<!-- end -->\n"
 	briefPage   = "docs/GUARANTEES.md"
 )

@@ -30,6 +30,21 @@ func TestReadmeShowsWhatGuaranteesSays(t *testing.T) {
 	}
 }
 
+// To make the page takes minutes, so it may be older than its texts: it must not be.
+func TestGuaranteesHasTheWordsOfThisModule(t *testing.T) {
+	t.Parallel()
+	var made strings.Builder
+	new(matrix.Matrix).WriteMarkdown(&made)
+	head, _, _ := strings.Cut(made.String(), "\n## Declared\n")
+	page := readFile(t, guarantees)
+	if !strings.HasPrefix(page, head+"\n## Declared\n") {
+		t.Errorf("%s does not begin with\n%s", guarantees, head)
+	}
+	if !strings.Contains(page, soakHeading+soakLegend) {
+		t.Errorf("%s does not say of soaks\n%s", guarantees, soakLegend)
+	}
+}
+
 // A scenario or a backend that the page does not know was never measured.
 func TestGuaranteesKnowsEveryScenarioAndBackend(t *testing.T) {
 	t.Parallel()
@@ -99,7 +114,7 @@ func verdict(t *testing.T, cell string) matrix.Verdict {
 	case strings.HasPrefix(cell, string(matrix.Kept)):
 		return matrix.Kept
 	}
-	for _, v := range []matrix.Verdict{matrix.BrokenFenced, matrix.Broken, matrix.FalseClaim, matrix.NotPlayed} {
+	for _, v := range []matrix.Verdict{matrix.Fenced, matrix.Broken, matrix.FalseClaim, matrix.NotPlayed} {
 		if cell == string(v) {
 			return v
 		}

@@ -50,6 +50,6 @@ func tellRound(w io.Writer) func(matrix.Cell) {
 		if c.Why != "" {
 			why = ": " + c.Why
 		}
-		_, _ = fmt.Fprintf(w, "%s, %s: %s, locks: %d%s\n", c.Subject, c.Scenario, c.Verdict, locks, why) // without a reader there is nobody to tell
+		_, _ = fmt.Fprintf(w, "%s, %s: %s, locks: %d%s\n", c.Subject, c.Scenario, c.Word(), locks, why) // without a reader there is nobody to tell
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"strconv"
 	"strings"
 
 	"github.com/lockstile/locker/proof/matrix"
@@ -24,15 +25,15 @@ declaration leans on, is excused. In every second round no fault is excused. A c
 in a round that excuses *server up*. Porcupine checks each lock against a mutex with tokens that
 readers may share, and the guard against a register with two marks.
 
-` + "`make soak FOR=1s SEED=N BACKENDS=NAME`" + ` plays round N again. The seed decides what is drawn, not how
+` + "`make soak FOR=1s SEED=N BACKENDS=NAME`" + ` plays round N again, and leaves a row of more rounds alone. The seed decides what is drawn, not how
 processes interleave. A round is always played to its end, mostly 10 to 20 seconds, so a soak of 1s is one round.
 
-Rows of 64 processes are a crowd (` + "`--crowd 64`" + `): all want one exclusive lock, each holder writes once through the
+Rows of 64 processes are a crowd (` + "`CROWD=64`" + `): all want one exclusive lock, each holder writes once through the
 guard, and every two seconds a fault comes, most often to the process that was granted the lock last: it is stopped, killed
 or cut off, its answers are held back, or servers stop or are killed and come back with what they had. The servers
 stay the same. Every half minute all is unlocked and judged, and other processes come. No fault excuses a second holder or a
 token that is not greater. At the end the store must not hold more keys,
-rows and so on than after one lock and unlock at the beginning. Its memory, or size on disk, is shown but not judged. A crowd's round lasts for as long as the soak, up to half a minute: play it again with ` + "`--soak 30s --crowd 64 --seed N`" + `.
+rows and so on than after one lock and unlock at the beginning. Its memory, or size on disk, is shown but not judged. A crowd's round lasts for as long as the soak, up to half a minute: play it again with ` + "`make soak FOR=30s CROWD=64 SEED=N`" + `.
 
 - *lost*: locks that their holders were told to have lost. *Unknown*: attempts that may have left a lock behind, until its lease ended.
 - *Nobody could lock*: the times of more than a second in which no lock was granted, while there were faults.
@@ -57,8 +58,8 @@ func soakPart(path string) (string, error) {
 	return "", nil
 }
 
-// addRows adds a row for each soak to the page, in the place of one that had the same seeds. It
-// does nothing if there is no path.
+// addRows adds a row for each soak to the page, in the place of one of the same seeds that was
+// not longer. It does nothing if there is no path.
 func addRows(path string, all []matrix.Soaked) error {
 	if path == "" || path == standardOutput {
 		return nil // the text has the rows
@@ -82,13 +83,23 @@ func withRows(page string, all []matrix.Soaked) string {
 	return before + soakHeading + strings.Join(lines, "")
 }
 
-// replaced puts a line in the place of the one with that prefix, or at the end.
+// replaced puts a line in the place of the one with that prefix, or at the end. It leaves a line
+// alone that is about more rounds: one round that is played again says less.
 func replaced(lines []string, prefix, line string) []string {
 	for i := range lines {
 		if strings.HasPrefix(lines[i], prefix) {
-			lines[i] = line
+			if lastSeed(lines[i], prefix) <= lastSeed(line, prefix) {
+				lines[i] = line
+			}
 			return lines
 		}
 	}
 	return append(lines, line)
+}
+
+// lastSeed is the number that follows the prefix of a row; 0 if there is none.
+func lastSeed(row, prefix string) uint64 {
+	digits, _, _ := strings.Cut(strings.TrimPrefix(row, prefix), " ")
+	n, _ := strconv.ParseUint(digits, 10, 64) // a row without one is replaced
+	return n
 }

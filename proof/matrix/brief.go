@@ -10,8 +10,13 @@ import (
 // WriteBrief writes a small part of the matrix as Markdown: only these subjects, and
 // only the scenarios that break an assumption, or that not all of these kept. Those that
 // none of these has are named below. page is the path of the whole, as WriteMarkdown
-// writes it, for links.
+// writes it, for links. The marks are explained above the table.
 func (m *Matrix) WriteBrief(w io.Writer, page string, subjects []Subject) {
+	var all []Cell
+	for _, sc := range m.Scenarios {
+		all = append(all, m.row(sc, subjects)...)
+	}
+	briefLegend(w, page, all)
 	fmt.Fprint(w, "| |")
 	for _, s := range subjects {
 		fmt.Fprintf(w, " %s |", s.Name)
@@ -72,18 +77,3 @@ func (c Cell) played() bool { return c.mark() != "–" }
 
 // kept reports whether the scenario is kept, in time or not.
 func (c Cell) kept() bool { return c.mark() == "✓" }
-
-// mark is the cell in a word.
-func (c Cell) mark() string {
-	switch c.Verdict {
-	case Kept, Unavailable:
-		return "✓"
-	case BrokenFenced:
-		return "fenced"
-	case Skipped:
-		return "–"
-	case NotPlayed:
-		return "?"
-	}
-	return "**" + string(c.Verdict) + "**"
-}

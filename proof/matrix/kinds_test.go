@@ -111,8 +111,8 @@ func TestALateReadIsStaleAndRefusedAsALateWriteIs(t *testing.T) {
 		stale, refused bool
 		want           Verdict
 	}{
-		{"a read after a writer's claim", Write{Token: 1, Shared: true}, Write{Token: 2}, true, true, BrokenFenced},
-		{"a write after a reader's claim", Write{Token: 1}, Write{Token: 2, Shared: true}, true, true, BrokenFenced},
+		{"a read after a writer's claim", Write{Token: 1, Shared: true}, Write{Token: 2}, true, true, Fenced},
+		{"a write after a reader's claim", Write{Token: 1}, Write{Token: 2, Shared: true}, true, true, Fenced},
 		{"a read after a reader's claim", Write{Token: 1, Shared: true}, Write{Token: 2, Shared: true}, false, false, Kept},
 		{"a write, and the reader's number is smaller", Write{Token: 2}, Write{Token: 1, Shared: true}, true, false, FalseClaim},
 	} {
@@ -171,8 +171,8 @@ func TestAKindThatIsNotDeclaredIsShownAsMissing(t *testing.T) {
 		started := false
 		sub := Subject{Name: "it", Guarantees: c.g, Start: func(*Lab) (*System, error) { started = true; return nil, errors.New("no") }}
 		cell := Run(t.Context(), Settings{}, []Subject{sub}, []Scenario{{Name: "x", Kinds: c.kinds}}).Cells[0]
-		if started != c.played || (cell.short() == noSuchKind) == c.played || (cell.Verdict == Skipped) == c.played {
-			t.Errorf("%+v: started %v, shown as %q", c, started, cell.short())
+		if started != c.played || (cell.Word() == noSuchKind) == c.played || (cell.Verdict == Skipped) == c.played {
+			t.Errorf("%+v: started %v, shown as %q", c, started, cell.Word())
 		}
 	}
 }
@@ -211,8 +211,8 @@ func (inSlot) SharedToken() fencing.SharedToken { return 0 }
 
 // Goal: the short table hides no other kind of lock that broke.
 func TestBriefShowsAKindThatWentAnotherWay(t *testing.T) {
-	for verdict, hidden := range map[Verdict]bool{BrokenFenced: true, Skipped: true, Kept: false, FalseClaim: false, Broken: false} {
-		m := found(locker.Guarantees{}, BrokenFenced)
+	for verdict, hidden := range map[Verdict]bool{Fenced: true, Skipped: true, Kept: false, FalseClaim: false, Broken: false} {
+		m := found(locker.Guarantees{}, Fenced)
 		m.Scenarios = append(m.Scenarios[:1], Scenario{Name: "pause (slots)", Breaks: locker.PromptHolder, like: "pause"})
 		m.Cells = append(m.Cells, Cell{Scenario: "pause (slots)", Subject: "it", Verdict: verdict})
 		var text strings.Builder

@@ -20,8 +20,9 @@ var page = template.Must(template.New("page").Funcs(template.FuncMap{
 	"anchor": anchor,
 	"broken": broken,
 	"told":   Cell.told,
+	"legend": func() any { return legend },
 	"class": func(v Verdict) string {
-		return map[Verdict]string{Kept: "kept", Unavailable: "wait", BrokenFenced: "fenced", Broken: "broken", FalseClaim: "false", Skipped: "skip", NotPlayed: "skip"}[v]
+		return map[Verdict]string{Kept: "kept", Unavailable: "wait", Fenced: "fenced", Broken: "broken", FalseClaim: "false", Skipped: "skip", NotPlayed: "skip"}[v]
 	},
 	"id": func(c Cell) string { return anchor(c.Scenario) + "--" + anchor(c.Subject) },
 }).Parse(pageText))

@@ -35,7 +35,7 @@ func TestAStaleWriteWithoutATokenIsBrokenAndWithOneIsFenced(t *testing.T) {
 		{"no token, as declared", none, locker.PromptHolder, staleWrite(true, 1), Broken},
 		{"no token, and it leans on something else", none, locker.DurableServer, staleWrite(true, 1), FalseClaim},
 		{"no token, and nothing is broken", none, 0, staleWrite(true, 1), FalseClaim},
-		{"a token", some, locker.PromptHolder, staleWrite(false, 2), BrokenFenced},
+		{"a token", some, locker.PromptHolder, staleWrite(false, 2), Fenced},
 		{"a token is promised, and there is none", some, locker.PromptHolder, staleWrite(false, 1), FalseClaim},
 	} {
 		if got, why := judge(c.g, c.broken, c.h); got != c.want {

@@ -203,9 +203,9 @@ func (p *Play) cell(cell Cell, sub Subject, still *standstill) Cell {
 		cell.Verdict, cell.Why = FalseClaim, fmt.Sprintf("no lock for %v though nothing that it leans on is broken: %v", patience, still)
 	case cell.Verdict != Kept:
 	case still != nil:
-		cell.Verdict, cell.Waited, cell.Why = Unavailable, patience, fmt.Sprintf("for more than %v: %v", patience, still)
+		cell.Verdict, cell.Waited, cell.Why = Unavailable, patience, fmt.Sprintf("nobody could lock for more than %v: %v", patience, still)
 	case p.Waited > unavailableAfter:
-		cell.Verdict, cell.Why = Unavailable, fmt.Sprintf("for %v", p.Waited.Round(10*time.Millisecond))
+		cell.Verdict, cell.Why = Unavailable, fmt.Sprintf("nobody could lock for %v", p.Waited.Round(10*time.Millisecond))
 	}
 	cell.Why = joined(cell.Why, h.updates())
 	return cell
@@ -235,6 +235,10 @@ func Progress(w io.Writer, cells int) func(Cell) {
 	done := 0
 	return func(c Cell) {
 		done++
-		_, _ = fmt.Fprintf(w, "%3d/%d  %s, %s: %s %s\n", done, cells, c.Subject, c.Scenario, c.Verdict, c.Why) // without a reader there is nobody to tell
+		why := ""
+		if c.Why != "" && c.Why != c.Word() {
+			why = ": " + c.Why
+		}
+		_, _ = fmt.Fprintf(w, "%3d/%d  %s, %s: %s%s\n", done, cells, c.Subject, c.Scenario, c.Word(), why) // without a reader there is nobody to tell
 	}
 }

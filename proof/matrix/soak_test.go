@@ -99,7 +99,7 @@ func TestAwayIsWhenNobodyWasGrantedALock(t *testing.T) {
 // Goal: the histories that are kept are those that failed, and the last.
 func TestASoakKeepsWhatFailed(t *testing.T) {
 	s := new(Soaked)
-	verdicts := []Verdict{Kept, FalseClaim, Kept, NotPlayed, Kept, BrokenFenced}
+	verdicts := []Verdict{Kept, FalseClaim, Kept, NotPlayed, Kept, Fenced}
 	for i, v := range verdicts {
 		s.add(Cell{Scenario: string(rune('a' + i)), Verdict: v})
 	}

@@ -9,25 +9,8 @@ import (
 	"github.com/lockstile/locker"
 )
 
-// short is a cell in a few characters.
-func (c Cell) short() string {
-	switch c.Verdict {
-	case Skipped:
-		if c.Why == noSuchKind {
-			return noSuchKind
-		}
-		return "–"
-	case Unavailable:
-		if c.Waited >= patience {
-			return "kept, standstill"
-		}
-		return fmt.Sprintf("kept, %.1fs", c.Waited.Seconds())
-	}
-	return string(c.Verdict)
-}
-
-// told is short, and what became of updates.
-func (c Cell) told() string { return joined(c.short(), c.History.updates()) }
+// told is the word, and what became of updates.
+func (c Cell) told() string { return joined(c.Word(), c.History.updates()) }
 
 // WriteText writes the matrix for a terminal: a column for each subject.
 func (m *Matrix) WriteText(w io.Writer) {
@@ -38,6 +21,8 @@ func (m *Matrix) WriteText(w io.Writer) {
 	for i, s := range m.Subjects {
 		fmt.Fprintf(w, "%2d  %s: %s\n", i+1, s.Name, s.About)
 	}
+	fmt.Fprintln(w)
+	m.textLegend(w)
 	fmt.Fprintf(w, "\n%-*s", width+2, "")
 	for i := range m.Subjects {
 		fmt.Fprintf(w, "%-16d", i+1)
@@ -46,7 +31,7 @@ func (m *Matrix) WriteText(w io.Writer) {
 	for _, sc := range m.Scenarios {
 		fmt.Fprintf(w, "%-*s", width+2, sc.Name)
 		for _, sub := range m.Subjects {
-			fmt.Fprintf(w, "%-16s", m.Cell(sc.Name, sub.Name).short())
+			fmt.Fprintf(w, "%-16s", m.Cell(sc.Name, sub.Name).Word())
 		}
 		fmt.Fprintln(w)
 	}
@@ -115,7 +100,7 @@ func (m *Matrix) skips() []string {
 func (m *Matrix) WriteMarkdown(w io.Writer) {
 	m.WriteMarkdownUnder(w, `# Guarantees, declared and measured
 
-Made by `+"`locker compare --markdown docs/GUARANTEES.md`"+`: real servers, holders that are real
+Made by `+"`make compare`"+`: real servers, holders that are real
 processes, one broken assumption at a time. Do not edit.
 `)
 }
@@ -123,7 +108,7 @@ processes, one broken assumption at a time. Do not edit.
 // WriteMarkdownUnder is WriteMarkdown below another head, which says what the page is
 // and how it was made.
 func (m *Matrix) WriteMarkdownUnder(w io.Writer, head string) {
-	fmt.Fprint(w, head, markdownLegend)
+	fmt.Fprint(w, head, "\n", markdownWords(), markdownLegend)
 	m.markdownDeclared(w)
 	m.markdownTable(w)
 	m.markdownScenarios(w)
@@ -145,19 +130,11 @@ func (m *Matrix) noneModest() string {
 	return ", and no declaration that is weaker than what was measured"
 }
 
-const markdownLegend = `
-- *kept*: one holder at a time, and tokens in order. A time says for how long nobody could lock.
-- *broken, fenced*: two processes believed at once that they held the lock, or a holder wrote too late. The
-  declaration says that this can happen. The guard in the storage refused every stale write that it could:
-  a guard learns of a holder only when that holder claims the resource.
-- *broken*: tokens went back, or the storage accepted a stale write. The declaration says that this can happen.
-- *FALSE CLAIM*: something broke that the declaration promises. No backend of ours may have one.
-- *updates lost*: an update is an element that a holder has added to a set, and whose write the storage has
+const markdownLegend = `- *updates lost*: an update is an element that a holder has added to a set, and whose write the storage has
   confirmed. It is lost if the set does not have it in the end. Each holder writes to a storage without a guard and to
   one with a guard, as in [Jepsen's tests of etcd's locks](https://jepsen.io/analyses/etcd-3.4.3).
 - A lock inside a transaction needs no guard, because its holder writes in the same transaction. A holder and
   its writes count if they were committed, and the database says who saw which of them.
-- –: the fault does not exist there, or could not be injected. The findings below give the reasons.
 - *no such kind*: the backend does not declare shared locks, or slots, and refuses them. Elsewhere *kept* says that
   those who exclude each other did not hold at once: a writer and anybody else, or two with one slot. The storage has a guard
   with two marks, so that readers are refused, too, if they come too late.

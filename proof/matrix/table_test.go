@@ -15,7 +15,7 @@ func found(g locker.Guarantees, verdicts ...Verdict) *Matrix {
 		{Name: "amnesia", Breaks: locker.DurableServer | locker.ForwardClock},
 		{Name: "herd"},
 	}}
-	stale := map[Verdict]int{Broken: 1, BrokenFenced: 1}
+	stale := map[Verdict]int{Broken: 1, Fenced: 1}
 	for i, v := range verdicts {
 		m.Cells = append(m.Cells, Cell{Scenario: m.Scenarios[i].Name, Subject: "it", Verdict: v, Stale: stale[v]})
 	}
@@ -29,7 +29,7 @@ func TestBriefHidesNothingThatBroke(t *testing.T) {
 		rows     []string
 		kept     bool
 	}{
-		{[]Verdict{BrokenFenced, Broken, Kept}, []string{"| [pause](page#pause) | fenced |", "| [amnesia](page#amnesia) | **broken** |"}, true},
+		{[]Verdict{Fenced, Broken, Kept}, []string{"| [pause](page#pause) | fenced |", "| [amnesia](page#amnesia) | **broken** |"}, true},
 		{[]Verdict{Kept, Skipped, Unavailable}, []string{"| [pause](page#pause) | ✓ |", "For other configurations: [amnesia](page#amnesia)."}, true},
 		{[]Verdict{Kept, Kept, FalseClaim}, []string{"| [herd](page#herd) | **FALSE CLAIM** |"}, false},
 		{[]Verdict{Kept, Skipped, Skipped}, []string{"For other configurations: [amnesia](page#amnesia), [herd](page#herd)."}, false},
@@ -58,9 +58,9 @@ func TestModestIsWhatWasBrokenWithoutHarm(t *testing.T) {
 		verdicts        []Verdict
 		modest, untried []Unproven
 	}{
-		{[]Verdict{BrokenFenced, Broken, Kept}, nil, nil},
-		{[]Verdict{Kept, BrokenFenced, Kept}, []Unproven{{"it", "exclusion", locker.PromptHolder}, {"it", "tokens", locker.ForwardClock}}, nil},
-		{[]Verdict{BrokenFenced, Skipped, Kept}, nil, []Unproven{{"it", "exclusion", locker.DurableServer}, {"it", "tokens", locker.ForwardClock}}},
+		{[]Verdict{Fenced, Broken, Kept}, nil, nil},
+		{[]Verdict{Kept, Fenced, Kept}, []Unproven{{"it", "exclusion", locker.PromptHolder}, {"it", "tokens", locker.ForwardClock}}, nil},
+		{[]Verdict{Fenced, Skipped, Kept}, nil, []Unproven{{"it", "exclusion", locker.DurableServer}, {"it", "tokens", locker.ForwardClock}}},
 		{[]Verdict{NotPlayed, Broken, Kept}, nil, nil},
 		{[]Verdict{Skipped, Broken, Kept}, nil, []Unproven{{"it", "exclusion", locker.PromptHolder}}},
 	} {
@@ -84,7 +84,7 @@ func TestNothingIsModestWhileAScenarioThatBreaksItIsLeftOut(t *testing.T) {
 	m.Scenarios = append(m.Scenarios, unheard)
 	for verdict, leans := range map[Verdict]locker.Assumptions{
 		Skipped: locker.PromptHolder | locker.DurableServer, Kept: locker.PromptHolder | locker.DurableServer,
-		NotPlayed: locker.PromptHolder, BrokenFenced: locker.PromptHolder,
+		NotPlayed: locker.PromptHolder, Fenced: locker.PromptHolder,
 	} {
 		m.Cells = append(m.Cells[:3:3], Cell{Scenario: unheard.Name, Subject: "it", Verdict: verdict})
 		if modest, _ := m.unproven(m.Scenarios); !slices.Equal(modest, []Unproven{{"it", "exclusion", leans}}) {

@@ -18,7 +18,7 @@ func picture(h *History) string {
 // Goal: the picture that the README shows is a run, drawn as today. The run is
 // testdata/pause.json, the history of the cell that
 //
-//	locker compare --backends singlenode --scenarios "pause before the write" --json -
+//	go run ./compare --backends singlenode --scenarios "pause before the write" --json -
 //
 // has written. After a change, LOCKSTILE_DRAW=1 has this test draw the picture anew.
 func TestThePictureOfAStaleWriteIsThatOfARun(t *testing.T) {

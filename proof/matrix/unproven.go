@@ -47,7 +47,7 @@ func (m *Matrix) unproven(catalogue []Scenario) (modest, untried []Unproven) {
 				if c.Overlap > slack || c.Stale > 0 { // else only tokens went back
 					exclusion &^= sc.Breaks
 				}
-			case BrokenFenced:
+			case Fenced:
 				exclusion &^= sc.Breaks
 			}
 			tried |= sc.Breaks

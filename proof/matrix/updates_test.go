@@ -34,13 +34,13 @@ func TestALostUpdateIsJudgedByWhatWasDeclared(t *testing.T) {
 		want Verdict
 	}{
 		{"nothing lost", locker.Guarantees{}, kept, Kept},
-		{"without the guard, as declared", leans, bare, BrokenFenced},
+		{"without the guard, as declared", leans, bare, Fenced},
 		{"without the guard, and it leans on something else", locker.Guarantees{Exclusion: locker.DurableServer}, bare, FalseClaim},
-		{"without the guard, and exclusion is not promised", locker.Guarantees{Exclusion: locker.Unpromised}, bare, BrokenFenced},
+		{"without the guard, and exclusion is not promised", locker.Guarantees{Exclusion: locker.Unpromised}, bare, Fenced},
 		{"with the guard", leans, guarded, FalseClaim},
 		{"with the guard, and tokens lean on it", locker.Guarantees{Exclusion: locker.PromptHolder, Tokens: locker.PromptHolder}, guarded, Broken},
 		{"before anybody was paused", leans, calm, FalseClaim},
-		{"before anybody was paused, and exclusion is not promised", locker.Guarantees{Exclusion: locker.Unpromised}, calm, BrokenFenced},
+		{"before anybody was paused, and exclusion is not promised", locker.Guarantees{Exclusion: locker.Unpromised}, calm, Fenced},
 	} {
 		if got, why := judge(c.g, locker.PromptHolder, c.h); got != c.want {
 			t.Errorf("%s: %s (%s), not %s", c.name, got, why, c.want)
@@ -58,7 +58,7 @@ func TestACellSaysHowManyUpdatesWereLost(t *testing.T) {
 	p := &Play{History: h, scenario: Scenario{Name: "set", Breaks: locker.PromptHolder}}
 	sub := Subject{Name: "it", Guarantees: locker.Guarantees{Exclusion: locker.PromptHolder}}
 	c := p.cell(Cell{Scenario: "set", Subject: "it"}, sub, nil)
-	if c.Verdict != BrokenFenced || !strings.HasSuffix(c.Why, "; "+told) {
+	if c.Verdict != Fenced || !strings.HasSuffix(c.Why, "; "+told) {
 		t.Errorf("%s (%s)", c.Verdict, c.Why)
 	}
 	m := &Matrix{Subjects: []Subject{sub}, Scenarios: []Scenario{{Name: "set"}}, Cells: []Cell{c}}
@@ -69,7 +69,7 @@ func TestACellSaysHowManyUpdatesWereLost(t *testing.T) {
 		t.Fatal(err)
 	}
 	for page, want := range map[string]string{
-		text.String(): "\nit, set: " + told + "\n", markdown.String(): " | broken, fenced; " + told + " |", html.String(): ">broken, fenced; " + told + "</a>",
+		text.String(): "\nit, set: " + told + "\n", markdown.String(): " | fenced; " + told + " |", html.String(): ">fenced; " + told + "</a>",
 	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("%q is not in\n%s", want, page)

@@ -19,11 +19,11 @@ const (
 	Kept Verdict = "kept"
 	// Unavailable: kept, but nobody could lock for a while.
 	Unavailable Verdict = "unavailable"
-	// BrokenFenced: two holders believed at once, or a stale write was made,
+	// Fenced: two holders believed at once, or a stale write was made,
 	// or an update was lost without the guard, as declared; the guard refused
 	// every stale write that came after the next holder's claim. It cannot
 	// refuse earlier ones.
-	BrokenFenced Verdict = "broken, fenced"
+	Fenced Verdict = "fenced"
 	// Broken: a stale write got past the guard, or tokens went back, as
 	// declared; or an update was lost with the guard; or any of this was seen
 	// without it, and there is no token by which a guard could tell.
@@ -106,9 +106,9 @@ func judge(g locker.Guarantees, broken locker.Assumptions, h *History) (v Verdic
 	case disorder || passed > 0 || len(lost.Guarded) > 0:
 		return Broken, said(overlap, stale, "tokens were out of order")
 	case overlap > slack || stale > 0:
-		return BrokenFenced, said(overlap, stale, fenced(stale, h.early()))
+		return Fenced, said(overlap, stale, fenced(stale, h.early()))
 	case twoHeld:
-		return BrokenFenced, "the guard lost no update"
+		return Fenced, "the guard lost no update"
 	}
 	return Kept, ""
 }

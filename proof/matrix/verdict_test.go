@@ -16,8 +16,8 @@ func TestExclusionThatIsNotPromisedIsNoFalseClaim(t *testing.T) {
 	h.granted(Span{Worker: "A", Name: "n", Token: 1, From: 1 * second, TakenAway: true})
 	h.granted(Span{Worker: "B", Name: "n", Token: 2, From: 2 * second})
 	g := locker.Guarantees{Exclusion: locker.Unpromised}
-	if got, why := judge(g, 0, h); got != BrokenFenced {
-		t.Errorf("%q (%s), not %q", got, why, BrokenFenced)
+	if got, why := judge(g, 0, h); got != Fenced {
+		t.Errorf("%q (%s), not %q", got, why, Fenced)
 	}
 	if modest, untried := found(g, Kept, Kept, Kept).unproven(nil); len(modest)+len(untried) > 0 {
 		t.Errorf("modest %v, not tried %v", modest, untried)
@@ -50,13 +50,13 @@ func TestAHolderWhomTheMachineHindersMakesNoFalseClaim(t *testing.T) {
 		want           Verdict
 	}{
 		{"late", locker.PromptHolder, 0, []Write{late}, NotPlayed},
-		{"late, as the scenario wants it", locker.PromptHolder, locker.PromptHolder, []Write{late}, BrokenFenced},
+		{"late, as the scenario wants it", locker.PromptHolder, locker.PromptHolder, []Write{late}, Fenced},
 		{"late, and another one", locker.PromptHolder, 0, []Write{late, prompt}, FalseClaim},
 		{"late, and that is said to do no harm", locker.DurableServer, 0, []Write{late}, FalseClaim},
 		{"nobody knows when it looked", locker.PromptHolder, 0, []Write{{At: 4 * second}}, FalseClaim},
 		{"late, and its look was wrong", locker.PromptHolder, 0, []Write{{Looked: 3*second + second/2, At: 4 * second}}, FalseClaim},
 		{"prompt, and its look was wrong, though holders are stopped", locker.PromptHolder, locker.PromptHolder, []Write{prompt}, FalseClaim},
-		{"prompt, and its look was wrong, as of a store that forgets", locker.DurableServer, locker.DurableServer, []Write{prompt}, BrokenFenced},
+		{"prompt, and its look was wrong, as of a store that forgets", locker.DurableServer, locker.DurableServer, []Write{prompt}, Fenced},
 	} {
 		h := succeeded(Span{Until: 3 * second}, c.writes...)
 		if got, why := judge(locker.Guarantees{Exclusion: c.leanOn}, c.broken, h); got != c.want {
@@ -90,7 +90,7 @@ func TestALockThatEndsByItselfLeansOnAPromptHolder(t *testing.T) {
 		write  Write
 		want   Verdict
 	}{
-		{"its holder was stopped", locker.PromptHolder, ends, late, BrokenFenced},
+		{"its holder was stopped", locker.PromptHolder, ends, late, Fenced},
 		{"the machine hindered its holder", 0, ends, late, NotPlayed},
 		{"nobody was stopped, and nobody hindered", 0, ends, Write{At: 4 * second}, FalseClaim},
 		{"it is renewed", locker.PromptHolder, Span{Until: 3 * second}, late, FalseClaim},
@@ -148,7 +148,7 @@ func TestAHolderWhoIsStoppedMidwayExcusesNobodyElse(t *testing.T) {
 		spans   []Span
 		want    Verdict
 	}{
-		{"one of two who hold at once", "A", []Span{n("A", 1, 0, 1*second, 5*second), n("B", 2, 0, 3*second, 6*second)}, BrokenFenced},
+		{"one of two who hold at once", "A", []Span{n("A", 1, 0, 1*second, 5*second), n("B", 2, 0, 3*second, 6*second)}, Fenced},
 		{"neither of them", "C", []Span{n("A", 1, 0, 1*second, 5*second), n("B", 2, 0, 3*second, 6*second)}, FalseClaim},
 		{"one of two who come one after another", "A", []Span{n("A", 1, 0, 1*second, 3*second), n("B", 2, 0, 4*second, 6*second)}, Kept},
 		{"and the second, who has waited, has the smaller token", "A", []Span{n("A", 2, 0, 1*second, 3*second), n("B", 1, 0, 4*second, 6*second)}, FalseClaim},

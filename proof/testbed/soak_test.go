@@ -65,7 +65,7 @@ func TestASoakFindsNothingWrongWithASpecimenThatHasNoFlaw(t *testing.T) {
 	for seed := uint64(1); time.Since(began) < 20*time.Second; seed++ {
 		_, m := soaked(t, "", matrix.Soaking{Seed: seed}) // one round
 		for _, c := range m.Cells {
-			if c.Verdict != matrix.Kept && c.Verdict != matrix.BrokenFenced && c.Verdict != matrix.Unavailable {
+			if c.Verdict != matrix.Kept && c.Verdict != matrix.Fenced && c.Verdict != matrix.Unavailable {
 				t.Errorf("%s: %s (%s)\n%s", c.Scenario, c.Verdict, c.Why, c.History.Text())
 			}
 		}

@@ -46,7 +46,7 @@ func judged(t *testing.T, sub matrix.Subject, scenario string, want ...matrix.Ve
 	}
 }
 
-// The whole matrix takes minutes: "locker compare" plays it, and this test where
+// The whole matrix takes minutes: "make compare" plays it, and this test where
 // the environment asks for it.
 func TestNoBackendClaimsMoreThanItKeeps(t *testing.T) {
 	subjects, scenarios := testbed.Short()

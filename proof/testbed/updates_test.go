@@ -19,7 +19,7 @@ func TestUpdatesAreLostWithoutTheGuardAndNeverWithIt(t *testing.T) {
 		why                string
 		unguarded, guarded bool // lost
 	}{
-		{subject(t, "singlenode"), matrix.BrokenFenced, "the guard refused", true, false},
+		{subject(t, "singlenode"), matrix.Fenced, "the guard refused", true, false},
 		{subject(t, "local"), matrix.Kept, "", false, false},
 		{subject(t, "postgres tx"), matrix.Kept, "", false, false},
 		{testbed.PostgresWritingAside(), matrix.FalseClaim, "", true, false},

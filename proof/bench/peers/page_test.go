@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/lockstile/locker/proof/bench/peers"
+	"github.com/lockstile/locker/proof/matrix"
 )
 
 // To make the page takes minutes, so it may be older than its texts: it must not be.
@@ -16,6 +17,11 @@ func TestThePageHasTheWordsOfThisFolder(t *testing.T) {
 	}
 	if !strings.Contains(string(page), peers.Intro) || !strings.HasSuffix(string(page), peers.Notes) {
 		t.Error("docs/PEERS.md has other words than intro.md and notes.md: run make peers")
+	}
+	var made strings.Builder
+	new(matrix.Matrix).WriteMarkdownUnder(&made, peers.Intro)
+	if head, _, _ := strings.Cut(made.String(), "\n## Declared\n"); !strings.Contains(string(page), head+"\n## Declared\n") {
+		t.Errorf("docs/PEERS.md does not explain its words as proof/matrix does:\n%s", head)
 	}
 	for _, s := range peers.Subjects() {
 		if !strings.Contains(string(page), "| "+s.Name+" | "+s.About+" |") {

@@ -57,7 +57,7 @@ func TestAStaleWriteGetsInWhereThereIsNoToken(t *testing.T) {
 	m := play(t, all, "pause before the write", "stale write comes first")
 	for _, c := range m.Cells {
 		i := slices.IndexFunc(all, func(s matrix.Subject) bool { return s.Name == c.Subject })
-		want := matrix.BrokenFenced
+		want := matrix.Fenced
 		if all[i].Tokenless() {
 			want = matrix.Broken
 		}
