@@ -101,7 +101,7 @@ lint: ## gofmt, vet, golangci-lint, actionlint, govulncheck and tidy modules
 	else echo "govulncheck: $(VULNDB) cannot be reached, so nobody looked for known vulnerabilities"; fi
 
 .PHONY: model
-model: servers ## look at every state of the models in spec; the wrong ones must fail, and how is shown
+model: servers ## look at every state of the models in proof/spec; the wrong ones must fail, and how is shown
 	proof/spec/check.sh
 
 .PHONY: bench
@@ -116,10 +116,23 @@ record: servers ## show the bugs of other libraries on the versions that had the
 replay: servers ## the test of a fix on the code before it, where it has to fail: FIX=COMMIT of docs/TRACK_RECORD.md
 	LOCKER_TEST_REQUIRE=1 proof/replay.sh $(FIX)
 
+COMPARE ?=
+
 .PHONY: compare
-compare: servers ## break every backend on purpose; writes docs/GUARANTEES.md and compare.html
-	cd proof && go run ./compare --markdown ../docs/GUARANTEES.md --readme ../README.md --html ../compare.html
+compare: servers ## break every backend on purpose; writes docs/GUARANTEES.md and compare.html; with COMPARE="--backends etcd" only the latter
+	cd proof && go run ./compare --html ../compare.html $(if $(COMPARE),$(COMPARE),--markdown ../docs/GUARANTEES.md --readme ../README.md)
+
+FOR ?= 10m
+SEED ?= 0
+BACKENDS ?=
+CROWD ?= 0
+
+.PHONY: soak
+soak: servers ## break at random for 10 minutes, and add rows to docs/GUARANTEES.md; FOR=1h, BACKENDS=etcd, CROWD=64; SEED=N plays again
+	cd proof && go run ./compare --soak '$(FOR)' --seed '$(SEED)' --crowd '$(CROWD)' --backends '$(BACKENDS)' --markdown ../docs/GUARANTEES.md
+
+PEERS ?=
 
 .PHONY: peers
-peers: servers ## the same for other people's locks; writes docs/PEERS.md and peers.html
-	cd proof/bench && go run . -matrix -markdown ../../docs/PEERS.md -html ../../peers.html
+peers: servers ## the same for other people's locks; writes docs/PEERS.md and peers.html; with PEERS="-subjects redsync" only the latter
+	cd proof/bench && go run . -matrix -html ../../peers.html $(if $(PEERS),$(PEERS),-markdown ../../docs/PEERS.md)
