@@ -18,7 +18,7 @@ file=${files[0]:-} && file=${file#*:}
 
 before=$(mktemp -d)
 trap 'rm -rf "$before"' EXIT
-lab=(internal/lab internal/testserver internal/netproxy internal/testbed internal/guardtest)
+lab=(internal/lab internal/testserver internal/netproxy internal/testbed internal/guardtest internal/specimen internal/process internal/redishook internal/simplelock proof/testbed) # what tests share, where it stands today and where it stood
 changed() { git diff --name-only --no-renames "--diff-filter=$1" "$fix^" "$fix" -- "${@:2}"; }
 
 # play FILE… makes the code before the fix with these files of the fix, and runs the test.
