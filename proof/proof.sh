@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Runs everything that "make test" leaves out, a step after another: the tests of every package whole and with the race
-# detector, those of this module and of proof/bench, the models, the bugs of other libraries, a comparison, a short soak, and the
-# mutants. Every step is a line of proof/log (commit, step, result, seconds); its output is a file in proof/logs. It can
-# be stopped at any moment: called again on the same commit, it goes on where it was, and plays what failed again.
-# Nothing is played again within a step: a clause that is late fails. It is run by with.sh.
+# Runs everything that "make test" leaves out, a step after another: the tests of every package of the users' module
+# whole and with the race detector, those of this module and of proof/bench, the models, the bugs of other libraries, a
+# comparison, a short soak, and the mutants. (Of the adapters and the pages "make test" runs all.) Every step is a line of
+# proof/log (commit, step, result, seconds); its output is a file in proof/logs. It can be stopped at any moment: called again
+# on the same commit, it goes on where it was, and plays what failed again. Within a step nothing is played again: a
+# clause that is late fails. It is run by with.sh.
 #
 #   proof.sh [PATTERN]    only steps that match the pattern
 set -uo pipefail
@@ -35,7 +36,7 @@ step() {
 # whole MODULE PACKAGE runs all of a package's tests, with the race detector.
 whole() { (cd "$1" && go test -race -count=1 -timeout 40m -vet=off -ldflags=-w -parallel 4 "$2"); }
 
-for module in . docs adapters/* proof proof/bench; do
+for module in . proof proof/bench; do
 	for package in $(cd "$module" && go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./...); do
 		case $package in */proof/spec | */bench/record*) continue ;; esac # steps of their own
 		step "test ${package#*/*/}" whole "$module" "$package"
@@ -43,7 +44,7 @@ for module in . docs adapters/* proof proof/bench; do
 done
 step model proof/spec/check.sh
 step record make record
-step compare sh -c 'cd proof && go run ./compare --html logs/compare.html --json logs/compare.json --markdown logs/GUARANTEES.md'
-step soak sh -c 'cd proof && go run ./compare --soak 1m'
-step mutants sh -c 'cd proof && go run ./mutants -root ..'
+step compare go -C proof run ./compare --html logs/compare.html --json logs/compare.json --markdown logs/GUARANTEES.md
+step soak go -C proof run ./compare --soak 1m
+step mutants go -C proof run ./mutants -root ..
 exit $failed
