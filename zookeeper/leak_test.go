@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -183,4 +184,19 @@ func TestNodeThatMayNotBeReadLosesNoLock(t *testing.T) {
 		}
 		unlock(t, lk)
 	}
+}
+
+// sessions counts those on which locks hang.
+func sessions(t *testing.T, conn *zk.Conn) (n int) {
+	t.Helper()
+	nodes, _, err := conn.Children(zookeeper.DefaultBase)
+	if err != nil && !errors.Is(err, zk.ErrNoNode) {
+		t.Fatal(err)
+	}
+	for _, node := range nodes {
+		if strings.HasPrefix(node, "%session-") {
+			n++
+		}
+	}
+	return n
 }
