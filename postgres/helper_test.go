@@ -88,6 +88,13 @@ func (w *wire) cutLast(mode wireMode) {
 	w.conns[len(w.conns)-1].mode = mode
 }
 
+// opened is how many connections were opened so far.
+func (w *wire) opened() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.conns)
+}
+
 // cutAt breaks the connection on which a text is sent next.
 func (w *wire) cutAt(text string, mode wireMode) {
 	w.mu.Lock()

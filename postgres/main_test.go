@@ -199,23 +199,32 @@ func lock(tb testing.TB, l locker.Locker, name string, opts ...locker.Option) *l
 // the answer is read: then it asks again.
 func brief(tb testing.TB, l locker.Locker, name string, opts ...locker.Option) *locker.Lock {
 	tb.Helper()
-	for ctx := soon(tb); ; {
+	lock, err := briefly(soon(tb), l, name, opts...)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return lock
+}
+
+func briefly(ctx context.Context, l locker.Locker, name string, opts ...locker.Option) (*locker.Lock, error) {
+	for {
 		lock, err := l.Lock(ctx, name, opts...)
-		if err == nil {
-			return lock
-		}
-		if !errors.Is(err, locker.ErrUnavailable) || ctx.Err() != nil {
-			tb.Fatal(err)
+		if err == nil || ctx.Err() != nil || !errors.Is(err, locker.ErrUnavailable) || !strings.Contains(err.Error(), "it took so long to answer") {
+			return lock, err
 		}
 	}
 }
 
 // passes takes a lock with a TTL that a machine that stalls may use up, and gives it back.
-func passes(tb testing.TB, l locker.Locker, name string, ttl time.Duration) {
-	tb.Helper()
-	if err := brief(tb, l, name, locker.WithTTL(ttl)).Unlock(context.Background()); err != nil && !errors.Is(err, locker.ErrLost) {
-		tb.Fatal(err)
+func passes(ctx context.Context, l locker.Locker, name string, opts ...locker.Option) error {
+	lock, err := briefly(ctx, l, name, opts...)
+	if err != nil {
+		return err
 	}
+	if err = lock.Unlock(context.WithoutCancel(ctx)); errors.Is(err, locker.ErrLost) {
+		return nil
+	}
+	return err
 }
 
 func unlock(tb testing.TB, lock *locker.Lock) {

@@ -182,24 +182,37 @@ func TestRenewalsOutliveTheirConnection(t *testing.T) {
 }
 
 // Goal: a renewal does not wait for its own connection until there is no time left.
-// Method: that one falls silent, and the pool's are whole.
+// Method: that one falls silent, and the pool's is whole. The renewal is told that it has ten
+// seconds, and has longer: how soon the pool answers is not asked.
 func TestRenewalGoesOverThePoolWhereItsConnectionIsSilent(t *testing.T) {
 	t.Parallel()
 	url := database(t)
-	pool, w := wired(t, url)
+	pool, w := wired(t, url+"&pool_max_conns=1")
 	l := onPool(t, "/leases", pool)
 	held := lock(t, l, "a", locker.WithTTL(long))
-	if err := held.Renew(soon(t)); err != nil { // over a connection that is opened last
+	if err := held.Renew(soon(t)); err != nil { // over a connection of its own
 		t.Fatal(err)
 	}
+	eventually(t, func() string {
+		if n := w.opened(); n != 2 {
+			return fmt.Sprintf("%d connections are open, not the pool's one and the one for renewals", n)
+		}
+		return ""
+	})
 	w.cutLast(deaf)
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	if err := held.Renew(ctx); err != nil {
+	if err := held.Renew(unhurried{soon(t), time.Now().Add(10 * time.Second)}); err != nil {
 		t.Error(err)
 	}
 	unlock(t, held)
 }
+
+// unhurried is a context that says when it ends, and does not end then.
+type unhurried struct {
+	context.Context
+	end time.Time
+}
+
+func (c unhurried) Deadline() (time.Time, bool) { return c.end, true }
 
 // Goal: an owner who closes the pool while locks are held finds that nothing hangs, and
 // what cannot be given back any more ends with its lease.

@@ -751,7 +751,9 @@ func TestSessionConnectionThatNobodyUsesIsClosed(t *testing.T) {
 	t.Parallel()
 	url := database(t)
 	l, admin := newSession(t, url), connect(t, url)
-	passes(t, l, "a", time.Second)
+	if err := passes(soon(t), l, "a", locker.WithTTL(time.Second)); err != nil {
+		t.Fatal(err)
+	}
 	held := lock(t, l, "a")
 	first := query[int](t, admin, `SELECT pid FROM lockstile_session WHERE name = 'a'`)
 	<-time.After(1500 * time.Millisecond) // more than the TTL of before
@@ -759,7 +761,9 @@ func TestSessionConnectionThatNobodyUsesIsClosed(t *testing.T) {
 		t.Fatalf("the connection of a held lock has ended: %v", held.Err())
 	}
 	unlock(t, held)
-	passes(t, l, "b", time.Second)
+	if err := passes(soon(t), l, "b", locker.WithTTL(time.Second)); err != nil {
+		t.Fatal(err)
+	}
 	eventually(t, func() string {
 		if shared, extra := postgres.Connections(l); shared+extra > 0 {
 			return "a connection that nobody uses is kept"
