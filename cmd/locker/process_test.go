@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"strconv"
 	"strings"
 	"sync"
@@ -26,6 +27,11 @@ const secret = "sesame"
 func TestMain(m *testing.M) {
 	if os.Getenv("LOCKER_TEST_IS_COMMAND") == "1" {
 		main()
+	}
+	for _, sig := range []os.Signal{syscall.SIGINT, syscall.SIGHUP} {
+		if signal.Ignored(sig) { // by nohup, or a script that runs the tests beside others; the commands must not inherit that
+			signal.Notify(make(chan os.Signal, 1), sig)
+		}
 	}
 	os.Exit(m.Run())
 }
@@ -56,7 +62,7 @@ func launchWith(t *testing.T, env []string, args ...string) *process {
 func spawn(t *testing.T, env []string, cmd *exec.Cmd) *process {
 	t.Helper()
 	mark := "LOCKER_TEST_MARK=" + t.Name() + "@" + strconv.Itoa(os.Getpid())
-	cmd.Env = append(withoutBackend(os.Environ()), "LOCKER_TEST_IS_COMMAND=1", mark,
+	cmd.Env = append(ofTests(os.Environ()), "LOCKER_TEST_IS_COMMAND=1", mark,
 		"GORACE=atexit_sleep_ms=0") // else the race detector makes every command last a second longer
 	cmd.Env = append(cmd.Env, env...)
 	child, in, err := os.Pipe() // not cmd's own, which is closed when the command ends: its child may live
@@ -72,11 +78,12 @@ func spawn(t *testing.T, env []string, cmd *exec.Cmd) *process {
 	return p
 }
 
-// withoutBackend keeps the LOCKER_BACKEND of the machine out of the tests.
-func withoutBackend(env []string) []string {
+// ofTests keeps out what whoever runs the tests has in the environment for a locker, such as
+// LOCKER_BACKEND, or for something else that begins with its name.
+func ofTests(env []string) []string {
 	var kept []string
 	for _, e := range env {
-		if !strings.HasPrefix(e, "LOCKER_BACKEND=") {
+		if !strings.HasPrefix(e, "LOCKER_") || strings.HasPrefix(e, "LOCKER_TEST_") {
 			kept = append(kept, e)
 		}
 	}

@@ -25,7 +25,7 @@ func onTerminal(t *testing.T, url string) (typeIn func(string), screen *stream) 
 	screen = newStream(t)
 	cmd := exec.Command("bash", "--norc", "--noprofile", "-i")
 	mark := "LOCKER_TEST_MARK=" + t.Name()
-	cmd.Env = append(withoutBackend(os.Environ()), mark, "LOCKER_TEST_IS_COMMAND=1", "GORACE=atexit_sleep_ms=0",
+	cmd.Env = append(ofTests(os.Environ()), mark, "LOCKER_TEST_IS_COMMAND=1", "GORACE=atexit_sleep_ms=0",
 		"LOCKER_BACKEND="+url, "LOCKER="+os.Args[0], "PS1=ready>", "TERM=dumb", "HISTFILE=")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
