@@ -371,13 +371,7 @@ func TestWaiterWhoseConnectionEndsOnTheOtherSideAloneWaitsOnAnother(t *testing.T
 	pool, w := wired(t, url)
 	b := onPool(t, "/sessions", pool)
 	got := make(chan error, 1)
-	go func() {
-		l, err := b.Lock(soon(t), "a", locker.WithTTL(time.Second))
-		if err == nil {
-			err = l.Unlock(context.Background())
-		}
-		got <- err
-	}()
+	go func() { got <- passes(soon(t), b, "a", locker.WithTTL(time.Second)) }()
 	queued(t, a, "a", 1)
 	admin := connect(t, url)
 	first := query[int](t, admin, waitingPid)
