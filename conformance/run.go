@@ -94,10 +94,11 @@ func (c Clause) run(t *testing.T, h Harness, sum *summary) {
 	if !crowded[c.Name] {
 		t.Parallel()
 	}
+	begun := time.Now()
 	err := c.Check(t, h)
 	var skipped *Skipped
 	errors.As(err, &skipped)
-	sum.note(c, skipped)
+	sum.note(c, skipped, time.Since(begun))
 	switch {
 	case skipped != nil:
 		t.Skip(skipped)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 // summary says what Run has checked and what it has not.
@@ -15,12 +16,16 @@ type summary struct {
 	mu      sync.Mutex
 	checked int
 	missing map[string][]string // by what was missing: the clauses that need it
+	took    []string            // how long each clause took that took a second or more
 }
 
 // note notes a clause. skipped is nil if it was checked.
-func (s *summary) note(c Clause, skipped *Skipped) {
+func (s *summary) note(c Clause, skipped *Skipped, took time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if took >= time.Second {
+		s.took = append(s.took, fmt.Sprintf("%6.1fs %s", took.Seconds(), c.Name))
+	}
 	if skipped == nil {
 		s.checked++
 		return
@@ -50,6 +55,8 @@ func (s *summary) String() string {
 func (s *summary) show(t *testing.T) {
 	t.Helper()
 	t.Log(s)
+	slices.Sort(s.took)
+	t.Logf("clauses that took a second or more:\n%s", strings.Join(s.took, "\n"))
 	if len(s.missing) > 0 && !testing.Verbose() {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", t.Name(), s)
 	}
