@@ -45,13 +45,8 @@ func early(x *trial) {
 
 // takenInTime waits for the result of a takeFrom.
 func (x *trial) takenInTime(taking <-chan error) {
-	select {
-	case err := <-taking:
-		if err != nil {
-			x.failf("%w", err)
-		}
-	case <-time.After(x.h.patience):
-		x.failf("a lock that is not renewed has not come to another client after %v", x.h.patience)
+	if err := receive(x, x.h.patience, taking, "a lock that is not renewed comes to another client"); err != nil {
+		x.failf("%w", err)
 	}
 }
 

@@ -287,9 +287,7 @@ func (x *trial) endsUnheard(what string, call asking, end ending) {
 	case !errors.Is(w.err, end.cause):
 		x.failf("%s: got %w of a silent store, want the cause %q", what, w.err, end.cause)
 	}
-	if took := time.Since(begun); took > x.longTTL()*6/10 {
-		x.failf("%s returned %v after it was called with a context that ended after %v: it waited for the network, not for its caller", what, took, x.h.TTL/4)
-	}
+	x.inTime(begun, time.Since(begun), x.longTTL()*6/10, "%s, whose context ended after %v, waited for the network, not for its caller", what, x.h.TTL/4)
 }
 
 // silentNames has a client ask a silent store for several names at once, before it has
@@ -299,15 +297,12 @@ func silentNames(x *trial) {
 	const names = 4 // so few that with the hasty ones they are two rounds at most for a pool of four connections
 	a, soon, slack := x.networked(), x.h.TTL/4, x.h.patience/6
 	a.Cut()
+	begun := time.Now()
 	patient, hasty := x.unheard(x.patient(), a.Locker, names), x.unheard(x.within(soon), a.Locker, names/2)
 	took := x.times(hasty)
-	if last := took[len(took)-1]; last > soon+slack {
-		x.failf("of %d calls for different names that had %v, the last returned after %v: they wait for others, which have more time", len(took), soon, last)
-	}
+	x.inTime(begun, took[len(took)-1], soon+slack, "of %d calls for different names that had %v, the last waited for others, which have more time", len(took), soon)
 	took = x.times(patient)
-	if first, last := took[0], took[len(took)-1]; last-first > first+slack {
-		x.failf("of %d calls for different names, the first heard after %v that the store is silent, and the last after %v: they wait for one another", len(took), first, last)
-	}
+	x.inTime(begun, took[len(took)-1], 2*took[0]+slack, "of %d calls for different names, the first heard after %v that the store is silent, and the last waited for the others", len(took), took[0])
 }
 
 // unheard tries to lock so many names of a silent store, all at once, and tells how long each
@@ -329,11 +324,7 @@ func (x *trial) unheard(ctx context.Context, l locker.Locker, names int) <-chan 
 func (x *trial) times(took <-chan time.Duration) []time.Duration {
 	all := make([]time.Duration, cap(took))
 	for i := range all {
-		select {
-		case all[i] = <-took:
-		case <-time.After(2 * x.h.patience):
-			x.failf("TryLock of a silent store has not returned, %v after its context ended", x.h.patience)
-		}
+		all[i] = receive(x, 2*x.h.patience, took, "TryLock of a silent store returns after its context ended")
 	}
 	return all
 }

@@ -108,12 +108,12 @@ func goroutinesHeld(x *trial) {
 	}
 	hold(few)
 	var before, after int
-	x.eventually("the number of goroutines stays the same after ten locks", func() bool {
+	x.settles("the number of goroutines stays the same after ten locks", func() bool {
 		before, after = after, x.running()
 		return before == after
 	})
 	hold(many)
-	x.eventually(fmt.Sprintf("there are about as many goroutines with %d locks held as with %d (%d)", many, few, before),
+	x.settles(fmt.Sprintf("there are about as many goroutines with %d locks held as with %d (%d)", many, few, before),
 		func() bool { return x.running() <= before+(many-few)/2 })
 	for _, lock := range locks {
 		if err := x.unlockInACrowd(lock); err != nil {

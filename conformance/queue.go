@@ -137,13 +137,8 @@ func (x *trial) serveMany(holder locker.Locker, ls []locker.Locker, n int) {
 	}
 	x.unlock(held)
 	for k := range n {
-		select {
-		case err := <-results:
-			if err != nil {
-				x.failf("one of %d waiters, after %d were served: %w", n, served.Load(), err)
-			}
-		case <-time.After(2 * x.h.patience):
-			x.failf("of %d waiters only %d have been served", n, k)
+		if err := receive(x, 2*x.h.patience, results, fmt.Sprintf("waiter %d of %d is served", k, n)); err != nil {
+			x.failf("one of %d waiters, after %d were served: %w", n, served.Load(), err)
 		}
 	}
 	x.freeBeforeLease(holder, name, "after all waiters have unlocked")

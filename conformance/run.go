@@ -20,6 +20,15 @@
 // Fair needs an Inspector, every Release but ByProcess needs a network, and Exclusion needs
 // a network or a Breaker.
 //
+// A machine that stands still for a while is no reason for a clause to fail. A process of its
+// own, which the suite starts from the test binary, notes when it does. Where something came
+// later than a clause allows, by no more than the machine stood still for meanwhile, the
+// clause is played again, once, with no other clause beside it, and a line on the standard
+// error, which begins with "stalled:", says so. Nothing else is ever played again: two holders
+// at once, tokens that do not increase, what a call leaves behind and a wrong error fail at
+// once. Of one process, three clauses may be played again, and none if the environment has
+// LOCKER_TEST_NO_REPLAY.
+//
 // Servers are not broken here. Package matrix checks what a declaration says about their
 // crashes, failovers and clocks (the assumptions of Exclusion and Tokens, and Tolerates).
 //
@@ -47,10 +56,13 @@ type Harness struct {
 	New func(t testing.TB) Client
 
 	// TTL is the lease of locks in clauses that wait for its end. The
-	// default is one second. A backend with a higher floor sets that.
+	// default is one second. A backend with a higher floor sets that. On a
+	// slow machine a TTL is twice or four times as long, but grows to no
+	// more than four seconds.
 	TTL time.Duration
 
 	patience time.Duration // bounds every wait for an event; shorter for specimens that hang
+	meter    *meter        // of stalls; that of this process unless a test has its own
 }
 
 // Client stands for one process that uses the store. The functions break and mend its

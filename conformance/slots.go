@@ -146,9 +146,7 @@ func slotsTold(x *trial) {
 		x.unlock(w.lock)
 		left = rest
 	}
-	if took := time.Since(began); took > x.longTTL()*9/10 {
-		x.failf("waiters slept until the end of a lease of %v: it took %v", x.longTTL(), took)
-	}
+	x.inTime(began, time.Since(began), x.longTTL()*9/10, "waiters slept until the end of a lease of %v", x.longTTL())
 	x.unlock(held[0])
 }
 

@@ -121,7 +121,7 @@ func TestSpecimenWithoutAFlawKeepsEveryClause(t *testing.T) {
 // hasty is what flaws are looked for with, since many of them hang.
 func hasty(addr, flaw string) Harness {
 	h := specimens(addr, flaw)
-	h.TTL, h.patience = 500*time.Millisecond, 2*time.Second
+	h.TTL, h.patience, h.meter = 500*time.Millisecond, 2*time.Second, new(meter)
 	return h
 }
 
@@ -142,6 +142,19 @@ func TestSpecimenWithoutAFlawKeepsEveryClauseInHaste(t *testing.T) {
 	}
 }
 
+// lateOnly are the flaws, each with its clause, that make something late, or lose a lock for
+// want of a renewal, and do nothing else. In a stall such a clause is played again, and finds
+// its flaw then.
+var lateOnly = map[string]string{
+	"waits for the one before it":        "silent-unlock",
+	"names wait for one another":         "silent-names",
+	"a failed renewal puts off the next": "hasty-renewal",
+}
+
+// Goal: a clause finds its flaw in an endless stall, too, which excuses all that can be
+// excused, and it finds it when it is played for the first time: no stall delays the verdict
+// on exclusion, tokens, what is left behind and error classes. Whatever fails then fails
+// without a stall all the more.
 func TestEveryFlawIsFoundByTheClausesThatAreThereForIt(t *testing.T) {
 	srv := testserver.Redis(t)
 	clauses := make(map[string]Clause)
@@ -157,20 +170,34 @@ func TestEveryFlawIsFoundByTheClausesThatAreThereForIt(t *testing.T) {
 					if !ok {
 						t.Fatalf("there is no clause %q", name)
 					}
-					var err error
-					for range 10 { // a machine that stalls where a flaw shows itself hides it
-						if err = c.Check(t, hasty(srv.Addr(), flaw)); err != nil {
-							break
-						}
+					late := lateOnly[flaw] == name
+					isFound(t, c, hasty(srv.Addr(), flaw), always, late)
+					if late {
+						isFound(t, c, hasty(srv.Addr(), flaw), func() *meter { return new(meter) }, false)
 					}
-					if err == nil || isSkip(err) {
-						t.Errorf("the clause did not find it: %v", err)
-					}
-					t.Log(err)
 				})
 			}
 		}
 	})
+}
+
+// isFound requires that a clause fails, in its first play or in its second.
+func isFound(t *testing.T, c Clause, h Harness, m func() *meter, again bool) {
+	t.Helper()
+	var err error
+	var replayed bool
+	for range 10 { // a machine that stalls where a flaw shows itself hides it
+		h.meter = m()
+		left := h.meter.left
+		err = c.Check(t, h)
+		if replayed = h.meter.left < left; err != nil && replayed == again {
+			break
+		}
+	}
+	if err == nil || isSkip(err) || replayed != again {
+		t.Errorf("the clause did not find it, or was played again (%v) and should have been (%v): %v", replayed, again, err)
+	}
+	t.Log(err)
 }
 
 func TestEveryClauseFindsSomeFlaw(t *testing.T) {

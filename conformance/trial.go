@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -20,6 +21,10 @@ type trial struct {
 	cancel  context.CancelFunc
 	label   string // of this check's goroutines
 	clients []Client
+	holds   sync.Map // hold by *locker.Lock
+
+	mu     sync.Mutex
+	misses []miss
 }
 
 // labelKey is the profiler label that tells the goroutines of checks apart.
@@ -94,7 +99,7 @@ func (x *trial) long() locker.Option { return locker.WithTTL(x.longTTL()) }
 func (x *trial) longTTL() time.Duration { return max(10*x.h.TTL, locker.DefaultTTL) }
 
 // patient returns a context that lasts as long as an event may take.
-func (x *trial) patient() context.Context { return x.within(x.h.patience) }
+func (x *trial) patient() context.Context { return x.patientFor(0) }
 
 func (x *trial) within(d time.Duration) context.Context {
 	ctx, cancel := context.WithTimeout(x.ctx, d)
@@ -112,13 +117,16 @@ func over() context.Context {
 // lock must succeed. If the machine stalls for half a lease, the lock may be refused, and
 // rightly so: then it asks again.
 func (x *trial) lock(l locker.Locker, name string, opts ...locker.Option) *locker.Lock {
-	lock, err := x.lockSlowly(x.patient(), l, name, opts...)
+	ctx := mustCome(x.patient())
+	lock, err := x.lockSlowly(ctx, l, name, opts...)
 	if err != nil {
 		x.failf("Lock of a name that is free or comes free: %w", err)
 	}
 	if lock == nil {
 		x.failf("Lock returned neither a lock nor an error")
 	}
+	x.came(ctx, time.Now(), "Lock of a name that is free or comes free")
+	x.noteHold(lock, opts)
 	return lock
 }
 
@@ -221,7 +229,8 @@ func (x *trial) unlockAll(lost error, locks []*locker.Lock) error {
 }
 
 func (x *trial) unlock(lock *locker.Lock) {
-	if err := lock.Unlock(x.patient()); err != nil {
+	begun := time.Now()
+	if err := lock.Unlock(x.patient()); err != nil && !x.ended(lock, begun, err) {
 		x.failf("Unlock: %w", err)
 	}
 }
@@ -231,17 +240,20 @@ type waiter struct {
 	done    chan struct{} // closed when Lock has returned
 	lock    *locker.Lock
 	err     error
-	late    bool // its context had ended before Lock was called
-	overlap bool // it was served while the holder before it still believed
+	ctx     context.Context
+	at      time.Time // when Lock has returned
+	late    bool      // its context had ended before Lock was called
+	overlap bool      // it was served while the holder before it still believed
 }
 
 // wait starts a waiter.
 func (x *trial) wait(ctx context.Context, l locker.Locker, name string, opts ...locker.Option) *waiter {
-	w := &waiter{done: make(chan struct{})}
+	w := &waiter{done: make(chan struct{}), ctx: mustCome(ctx)}
 	go func() {
 		defer close(w.done)
 		w.late = ctx.Err() != nil
 		w.lock, w.err = l.Lock(ctx, name, opts...)
+		x.noteBack(w, opts)
 	}()
 	return w
 }
@@ -262,13 +274,22 @@ func (x *trial) waitBehind(held *locker.Lock, l locker.Locker, opts ...locker.Op
 }
 
 func (x *trial) waitBehindWithin(ctx context.Context, held *locker.Lock, l locker.Locker, opts ...locker.Option) *waiter {
-	w := &waiter{done: make(chan struct{})}
+	w := &waiter{done: make(chan struct{}), ctx: mustCome(ctx)}
 	go func() {
 		defer close(w.done)
 		w.lock, w.err = l.Lock(ctx, held.Name(), opts...)
 		w.overlap = w.err == nil && held.Err() == nil
+		x.noteBack(w, opts)
 	}()
 	return w
+}
+
+// noteBack notes when a waiter's Lock has returned.
+func (x *trial) noteBack(w *waiter, opts []locker.Option) {
+	w.at = time.Now()
+	if w.err == nil && w.lock != nil {
+		x.noteHold(w.lock, opts)
+	}
 }
 
 // alone fails if the waiter was served while the holder believed. Both looked at
@@ -282,6 +303,9 @@ func (x *trial) alone(held *locker.Lock, w *waiter) {
 // returned waits until the waiter's Lock has returned.
 func (x *trial) returned(w *waiter, when string) {
 	x.event(w.done, "Lock returns "+when)
+	if w.err == nil {
+		x.came(w.ctx, w.at, "Lock that was to return "+when)
+	}
 }
 
 // served waits until the waiter has the lock.
@@ -322,15 +346,16 @@ func (w *waiter) back() bool {
 
 // event waits for something that must happen.
 func (x *trial) event(done <-chan struct{}, what string) {
-	select {
-	case <-done:
-	case <-time.After(x.h.patience):
-		x.failf("it did not happen in %v that %s", x.h.patience, what)
-	}
+	receive(x, x.h.patience, done, what)
 }
 
 // eventually waits until ok returns true.
 func (x *trial) eventually(what string, ok func() bool) {
+	x.comes(x.h.patience, what, func(most time.Duration) bool { return happens(most, ok) })
+}
+
+// settles is eventually for what would be left behind. No stall of the machine excuses that.
+func (x *trial) settles(what string, ok func() bool) {
 	if !happens(x.h.patience, ok) {
 		x.failf("it did not happen in %v that %s", x.h.patience, what)
 	}

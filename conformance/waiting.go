@@ -24,14 +24,12 @@ func waitingIsTold(x *trial) {
 	a, b, name := x.locker(), x.locker(), x.name()
 	for round := range 3 {
 		held := x.lock(a, name, x.long(), locker.WithoutRenewal())
-		end := time.Now().Add(x.longTTL())
+		began := time.Now()
 		w := x.wait(x.patient(), b, name, x.long())
 		x.waits(w, b, name)
 		x.unlock(held)
 		lock := x.served(w, "after unlock")
-		if left := time.Until(end); left < x.longTTL()/10 {
-			x.failf("in round %d the waiter slept until the lease had %v left, though the lock was unlocked", round, left)
-		}
+		x.inTime(began, time.Since(began), x.longTTL()*9/10, "in round %d the waiter slept until the end of a lease of %v, though the lock was unlocked", round, x.longTTL())
 		x.unlock(lock)
 	}
 }
@@ -86,7 +84,7 @@ func waitCancelled(x *trial) {
 		x.failf("the holder's lock was lost to a waiter that gave up: %w", err)
 	}
 	if i, ok := x.inspects(a); ok {
-		x.queued(i, name, 0)
+		x.settles("Inspect counts no waiter that gave up", func() bool { return x.inspect(i, name).Waiters == 0 })
 	}
 	x.unlock(held)
 	x.free(c, name, "of a name that a waiter had given up on")
@@ -153,13 +151,8 @@ func waitCancelledAtTheTurn(x *trial) {
 		}()
 	}
 	for range clients * goroutines {
-		select {
-		case err := <-results:
-			if err != nil {
-				x.failf("among waits that end at all moments: %w", err)
-			}
-		case <-time.After(x.h.patience):
-			x.failf("a wait whose context has ended has not returned after %v", x.h.patience)
+		if err := receive(x, x.h.patience, results, "waits return whose contexts have ended"); err != nil {
+			x.failf("among waits that end at all moments: %w", err)
 		}
 	}
 	x.freeBeforeLease(x.locker(), name, "after waits that ended at all moments")
