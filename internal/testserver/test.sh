@@ -13,29 +13,34 @@ trap 'kill $watcher 2>/dev/null; rm -rf "$work"' EXIT
 
 # How many packages, and tests of each, run side by side. Most tests wait more than they work, but what
 # all of them do at once must not be what makes one of them late.
-export packages=${LOCKER_TEST_PACKAGES:-3} parallel=${LOCKER_TEST_PARALLEL:-4}
+export packages=${LOCKER_TEST_PACKAGES:-4} parallel=${LOCKER_TEST_PARALLEL:-6}
 
 test() { go test -json -short -count=1 -timeout 20m -vet=off -ldflags=-w -parallel "$parallel" "$@"; }
 
-# all MODULE… prints what "go test -json" says. Lines of two runs must not mix, so one of the two is printed at its end.
+# all MODULE… prints what "go test -json" says. Lines of two runs must not mix, so those of the first come at once,
+# and those of the others at the end.
 all() {
 	local failed=0 goroutines=(. ./driver ./internal/mailbox ./lockertest)
 	local backends=(./redlock ./zookeeper ./postgres ./singlenode ./etcd ./local)
 	local slow=("${backends[@]}" ./conformance ./internal/redisnode ./open ./cmd/locker ./doctor ./election) # they begin
 	(
-		failed=0
-		test -race -p 1 "${goroutines[@]}" || failed=1
-		test -race -p 1 -run '^TestConformance$' "${backends[@]}" || failed=1
-		for module in "${@:2}"; do
-			(cd "$module" && test -race -p 1 ./...) || failed=1
-		done
+		cd "$1" || exit 1
+		test -race -p 2 -run '^TestConformance$' "${backends[@]}" || failed=1
+		test -race -p 2 "${goroutines[@]}" || failed=1
 		exit $failed
-	) >"$work/later" &
+	) >"$work/races" &
+	local races=$!
+	(
+		for module in "${@:2}"; do (cd "$module" && test -race ./...) || failed=1; done
+		exit $failed
+	) >"$work/modules" &
+	local modules=$!
 	# shellcheck disable=SC2046 # the paths of packages have no spaces
 	(cd "$1" && test -p "$packages" -skip '^TestConformance$' "${slow[@]}" \
 		$(go list ./... | grep -vxF "$(go list "${goroutines[@]}")")) | tee "$work/first" || failed=1
-	wait $! || failed=1
-	cat "$work/later"
+	wait $races || failed=1
+	wait $modules || failed=1
+	cat "$work/races" "$work/modules"
 	return $failed
 }
 export -f test all
@@ -62,7 +67,7 @@ status=0
 go run gotest.tools/gotestsum@v1.13.0 --raw-command --format pkgname-and-test-fails --format-hide-empty-pkg \
 	--hide-summary skipped -- bash -c 'all "$@"' _ "$@" || status=$?
 cat "$work/load" 2>/dev/null
-sed -nE 's/.*"Output":"(stalled: .*)\\n".*/\1/p' "$work/first" "$work/later" | sed 's/\\"/"/g'
+sed -nE 's/.*"Output":"(stalled: .*)\\n".*/\1/p' "$work"/{first,races,modules} | sed 's/\\"/"/g'
 cat <<END
 Left out, for "make proof": other configurations of the stores, what takes long, the race detector where goroutines
 are not the point, broken lines (make mutants), broken servers (make compare), the models, bugs of other libraries.
