@@ -230,7 +230,7 @@ func (b *bench) build(ctx context.Context, dir, overlay string) (string, error) 
 func (b *bench) command(ctx context.Context, dir, overlay string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = filepath.Join(b.root, dir)
-	cmd.Env = append(cmd.Environ(), "LOCKER_TEST_REQUIRE=1", "TMPDIR="+b.temp())
+	cmd.Env = append(cmd.Environ(), "LOCKER_TEST_REQUIRE=1", "LOCKER_TEST_NO_REPLAY=1", "TMPDIR="+b.temp())
 	if overlay != "" {
 		cmd.Env = append(cmd.Env, strings.TrimSpace("GOFLAGS="+os.Getenv("GOFLAGS")+" -overlay="+overlay))
 	}
