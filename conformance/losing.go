@@ -57,16 +57,22 @@ func renewal(x *trial) {
 	}
 }
 
-// notRenewed reports whether all of these that were lost were so because the machine held up
-// their renewal.
+// notRenewed reports whether one of these was lost because the machine held up its renewal,
+// and none for another reason. A loss that Unlock alone has found is the store's: Err says
+// then that the lock was unlocked.
 func (x *trial) notRenewed(locks ...*locker.Lock) bool {
+	excused := false
 	for _, lock := range locks {
 		var lost *locker.LostError
-		if errors.As(lock.Err(), &lost) && lost.Reason != locker.Unlocked && !x.ended(lock, lock.Deadline(), lost) {
+		if !errors.As(lock.Err(), &lost) || lost.Reason == locker.Unlocked {
+			continue
+		}
+		if !x.ended(lock, lock.Deadline(), lost) {
 			return false
 		}
+		excused = true
 	}
-	return true
+	return excused
 }
 
 func expiry(x *trial) {

@@ -230,6 +230,12 @@ func TestFailureThatIsNotOfATimeIsNeverPlayedAgain(t *testing.T) {
 			ends := fakeHeld{end: time.Now().Add(time.Hour), reason: locker.Expired}
 			x.unlock(x.lock(fakeLocker{held: ends}, "a name", locker.WithoutRenewal()))
 		},
+		"a loss that only Unlock says": func(x *trial) { // Err says that the lock was unlocked
+			held := x.lock(lost(locker.Unlocked), "a name")
+			if !x.notRenewed(held) {
+				x.failf("it was lost each time")
+			}
+		},
 		"an error": func(x *trial) { x.served(x.wait(over(), fakeLocker{}, "a name"), "after that") },
 		"a call whose context is not that of a wait": func(x *trial) {
 			if _, err := (fakeLocker{after: x.h.patience + time.Second}).Lock(x.patient(), "a name"); err != nil {

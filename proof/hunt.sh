@@ -7,7 +7,7 @@
 #
 #   hunt.sh COUNT LOAD JOBS [PACKAGE…]
 set -uo pipefail
-cd "$(dirname "$0")/../.."
+cd "$(dirname "$0")/.."
 count=${1:?how many runs of each package} load=${2:?how many busy loops} jobs=${3:?how many packages at a time}
 shift 3
 [ $# -gt 0 ] || set -- ./...
