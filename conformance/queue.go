@@ -137,7 +137,7 @@ func (x *trial) serveMany(holder locker.Locker, ls []locker.Locker, n int) {
 	}
 	x.unlock(held)
 	for k := range n {
-		if err := receive(x, 2*x.h.patience, results, fmt.Sprintf("waiter %d of %d is served", k, n)); err != nil {
+		if err := receive(x, 2*x.h.patience, results, fmt.Sprintf("waiter %d of %d is served", k+1, n)); err != nil {
 			x.failf("one of %d waiters, after %d were served: %w", n, served.Load(), err)
 		}
 	}

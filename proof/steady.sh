@@ -28,6 +28,7 @@ once() {
 	done
 	make test >"$out" 2>&1 </dev/null || result=FAIL
 	if ((${#loops[@]})); then kill "${loops[@]}" && wait "${loops[@]}" 2>/dev/null; fi
+	loops=()
 	echo "$key $result $((SECONDS - begin))s $(grep -c '^stalled: ' "$out") played again, $(grep '^DONE ' "$out")" | tee -a steady/log
 	[ $result = ok ]
 }

@@ -97,8 +97,8 @@ func (t *told) tells(ctx context.Context, do func(context.Context, locker.Locker
 	return do(ctx, t)
 }
 
-// mark is the cause of the last call's failure.
-var mark = errors.New("all events have come")
+// errMark is the cause of the last call's failure.
+var errMark = errors.New("all events have come")
 
 // await makes one more call with the same observer, and waits for its event. The events of the
 // earlier calls come before it: they were in the queue of the observer when these calls returned.
@@ -106,7 +106,7 @@ var mark = errors.New("all events have come")
 // call. Its context has ended, so it fails at once, and leaves nothing that must be closed.
 func (t *told) await() {
 	ended, end := context.WithCancelCause(context.Background())
-	end(mark)
+	end(errMark)
 	_, _ = lockertest.New().TryLock(ended, "mark", t.option)
 	select {
 	case <-t.all:
@@ -115,7 +115,7 @@ func (t *told) await() {
 }
 
 func (t *told) observe(e locker.Event) {
-	if errors.Is(e.Err, mark) {
+	if errors.Is(e.Err, errMark) {
 		close(t.all)
 		return
 	}

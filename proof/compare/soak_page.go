@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io/fs"
 	"os"
-	"strconv"
 	"strings"
 
 	"github.com/lockstile/locker/proof/matrix"
@@ -83,23 +82,13 @@ func withRows(page string, all []matrix.Soaked) string {
 	return before + soakHeading + strings.Join(lines, "")
 }
 
-// replaced puts a line in the place of the one with that prefix, or at the end. It leaves a line
-// alone that is about more rounds: one round that is played again says less.
+// replaced puts a line in the place of the one with that prefix, or at the end.
 func replaced(lines []string, prefix, line string) []string {
 	for i := range lines {
 		if strings.HasPrefix(lines[i], prefix) {
-			if lastSeed(lines[i], prefix) <= lastSeed(line, prefix) {
-				lines[i] = line
-			}
+			lines[i] = line
 			return lines
 		}
 	}
 	return append(lines, line)
-}
-
-// lastSeed is the number that follows the prefix of a row; 0 if there is none.
-func lastSeed(row, prefix string) uint64 {
-	digits, _, _ := strings.Cut(strings.TrimPrefix(row, prefix), " ")
-	n, _ := strconv.ParseUint(digits, 10, 64) // a row without one is replaced
-	return n
 }

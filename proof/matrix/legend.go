@@ -13,7 +13,7 @@ var legend = []struct {
 	Word, Means string
 }{
 	{Kept, "kept", "One process at a time believed that it held the lock, and tokens were in order."},
-	{Unavailable, "kept, 1.5s", "The same, but after the fault nobody could lock for that long."},
+	{Unavailable, "kept, 1.5s", "As kept, but after the fault nobody could lock for that long."},
 	{Fenced, "fenced", "Two believed it at once, or a holder wrote too late, as declared. The guard in the storage refused every stale write that it could: a guard learns of a holder only when that holder claims the resource."},
 	{Broken, "broken", "Tokens went back, or the storage accepted a stale write, as declared."},
 	{FalseClaim, "FALSE CLAIM", "Something broke that the declaration promises. No backend of ours may have one."},
