@@ -42,6 +42,9 @@ func TestPostgresByURL(t *testing.T) {
 
 // A standby takes no locks. Where a URL names several servers, it is passed over.
 func TestPostgresAmongStandbysIsFound(t *testing.T) {
+	if testing.Short() {
+		t.Skip("left to make proof: a standby")
+	}
 	t.Parallel()
 	primary := testserver.Postgres(t)
 	standby := testserver.PostgresStandby(t, primary, primary.Addr(), nil)
@@ -204,6 +207,9 @@ func TestPostgresThatDoesNotAnswer(t *testing.T) {
 }
 
 func TestPostgresThroughAPoolerTakesLeasesAndRefusesSessions(t *testing.T) {
+	if testing.Short() {
+		t.Skip("left to make proof: a pooler")
+	}
 	t.Parallel()
 	s := testserver.Postgres(t)
 	b := testserver.PgBouncer(t, s, "transaction")

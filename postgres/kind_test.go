@@ -308,6 +308,9 @@ func TestWaiterLooksWhenTheFirstOfSeveralLeasesEnds(t *testing.T) {
 // Goal: what all Lockers do with the kinds, a pooler does not disturb, however it shares
 // connections.
 func TestSharedLocksAndSlotsWorkThroughPgBouncer(t *testing.T) {
+	if testing.Short() {
+		t.Skip("left to make proof: a pooler")
+	}
 	s := shared(t)
 	url := testserver.PgBouncer(t, s, "transaction").URL(newDatabase(t, s, ""))
 	a, b := newLocker(t, url, postgres.Options{}), newLocker(t, url, postgres.Options{})

@@ -406,6 +406,9 @@ func elsewhere(t *testing.T, url, addr string) (*pgxpool.Pool, *atomic.Int64) {
 // has not heard of: to one with locks of its own, to one without the schema, and to a
 // standby.
 func TestTokensAreMadeToLastOnTheServerThatDrewThem(t *testing.T) {
+	if testing.Short() {
+		t.Skip("left to make proof: a standby")
+	}
 	t.Parallel()
 	first, second, empty := testserver.Postgres(t), testserver.Postgres(t), testserver.Postgres(t)
 	for _, server := range []*testserver.PostgresServer{first, second} {

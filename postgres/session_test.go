@@ -108,6 +108,9 @@ func TestLateReleaseOfALostSessionLockSparesTheNextHolder(t *testing.T) {
 }
 
 func TestSessionLocksRefuseAPooler(t *testing.T) {
+	if testing.Short() {
+		t.Skip("left to make proof: a pooler")
+	}
 	s := shared(t)
 	bouncer := testserver.PgBouncer(t, s, "transaction")
 	l := newSession(t, bouncer.URL(newDatabase(t, s, "")))
@@ -121,6 +124,9 @@ func TestSessionLocksRefuseAPooler(t *testing.T) {
 }
 
 func TestLeasesWorkThroughPgBouncer(t *testing.T) {
+	if testing.Short() {
+		t.Skip("left to make proof: a pooler")
+	}
 	s := shared(t)
 	for _, mode := range []string{"transaction", "statement", "session"} {
 		t.Run(mode, func(t *testing.T) {
@@ -465,6 +471,9 @@ func TestTokenOfASessionLockOutlastsACrash(t *testing.T) {
 
 // Goal: an attempt that a standby refused holds nothing when that is promoted.
 func TestLockThatAStandbyRefusedIsNotHeldAfterItsPromotion(t *testing.T) {
+	if testing.Short() {
+		t.Skip("left to make proof: a standby")
+	}
 	t.Parallel()
 	primary := testserver.Postgres(t)
 	newSession(t, primary.URL("postgres"))
@@ -488,6 +497,9 @@ func TestLockThatAStandbyRefusedIsNotHeldAfterItsPromotion(t *testing.T) {
 
 // Goal: what is not logged works on a standby that knows of it from the log alone.
 func TestSchemaThatAStandbyHasFromTheLogWorksAfterItsPromotion(t *testing.T) {
+	if testing.Short() {
+		t.Skip("left to make proof: a standby")
+	}
 	t.Parallel()
 	primary := testserver.Postgres(t)
 	standby := testserver.PostgresStandby(t, primary, primary.Addr(), nil)

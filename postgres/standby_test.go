@@ -29,6 +29,9 @@ func reloads(t *testing.T, admin *pgxpool.Pool, setting, value string) {
 // process. Method: the setting is taken away while locks are held. From then on nothing is
 // granted and no lease is renewed: a standby that takes over might not know of it.
 func TestSynchronousStandbyThatIsTakenAwayIsNoticed(t *testing.T) {
+	if testing.Short() {
+		t.Skip("left to make proof: a standby")
+	}
 	t.Parallel()
 	primary := testserver.Postgres(t)
 	testserver.PostgresStandby(t, primary, primary.Addr(), nil)
@@ -80,6 +83,9 @@ func TestSynchronousStandbyThatIsTakenAwayIsNoticed(t *testing.T) {
 // dies, and contexts end. The pool is told to send cancel requests then, at which a server
 // that waits for its standby answers as if the standby had it.
 func TestAnswerToAStatementThatTheClientHasCancelledIsNone(t *testing.T) {
+	if testing.Short() {
+		t.Skip("left to make proof: a standby")
+	}
 	t.Parallel()
 	primary := testserver.Postgres(t)
 	standby := testserver.PostgresStandby(t, primary, primary.Addr(), nil)
@@ -192,6 +198,9 @@ func TestSessionLockWaitsForTheStandbyThoughItsTokenIsOnTheDisk(t *testing.T) {
 
 // Goal: a standby, which may lag, tells nobody that a lock is taken, but what to do.
 func TestStandbySaysThatItIsOne(t *testing.T) {
+	if testing.Short() {
+		t.Skip("left to make proof: a standby")
+	}
 	t.Parallel()
 	primary := testserver.Postgres(t)
 	held := lock(t, newLocker(t, primary.URL("postgres"), postgres.Options{}), "a", locker.WithTTL(long))

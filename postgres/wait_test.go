@@ -299,6 +299,9 @@ func TestWaitersLookWhereTheRoleMayHaveNoOtherConnection(t *testing.T) {
 
 // Goal: the same where a pooler has no connection left: it says so in words of its own.
 func TestWaitersLookWhereThePoolerHasNoOtherConnection(t *testing.T) {
+	if testing.Short() {
+		t.Skip("left to make proof: a pooler")
+	}
 	t.Parallel()
 	s := shared(t)
 	name := newDatabase(t, s, "ENCODING 'UTF8'")
