@@ -47,7 +47,8 @@ func (s *Skipped) Error() string { return "not checked: there is no " + s.Missin
 // backend to fail.
 //
 // A clause that would be kept if the machine had not stood still is played again, once: see
-// the package doc.
+// the package doc. Then no other Check of the process is under way, so a Check must not be
+// called within another one.
 func (c Clause) Check(t testing.TB, h Harness) error {
 	t.Helper()
 	if h.New == nil {

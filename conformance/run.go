@@ -24,7 +24,8 @@
 // own, which the suite starts from the test binary, notes when it does. Where something came
 // later than a clause allows, by no more than the machine stood still for meanwhile, the
 // clause is played again, once, with no other clause beside it, and a line on the standard
-// error, which begins with "stalled:", says so. Nothing else is ever played again: two holders
+// error, which begins with "stalled:", says so. (Go hides it where several packages pass, but not
+// with -json.) Nothing else is ever played again: two holders
 // at once, tokens that do not increase, what a call leaves behind and a wrong error fail at
 // once. Of one process, three clauses may be played again, and none if the environment has
 // LOCKER_TEST_NO_REPLAY.

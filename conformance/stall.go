@@ -93,7 +93,7 @@ func (m *meter) sum(from, to time.Time) (sum time.Duration) {
 		}
 		sum += max(0, end.Sub(begun))
 	}
-	return sum
+	return min(sum, max(0, to.Sub(from))) // a wall clock that is set back shows a time twice
 }
 
 // excuse is sum, where clauses may be played again.
@@ -190,13 +190,15 @@ type patience struct {
 	began  time.Time
 	bound  time.Duration
 	lasts  atomic.Bool // mustCome was called
+	done   chan struct{}
 	cancel context.CancelCauseFunc
 }
 
 // patientFor returns a context that lasts for d and as long as an event may take.
 func (x *trial) patientFor(d time.Duration) context.Context {
-	p := &patience{x: x, began: time.Now(), bound: x.h.patience + d}
+	p := &patience{x: x, began: time.Now(), bound: x.h.patience + d, done: make(chan struct{})}
 	p.Context, p.cancel = context.WithCancelCause(x.ctx)
+	context.AfterFunc(p.Context, func() { close(p.done) })
 	time.AfterFunc(p.bound, p.over)
 	return p
 }
@@ -227,6 +229,13 @@ func (p *patience) Err() error {
 	}
 	return context.Cause(p.Context)
 }
+
+// Done implements [context.Context]. It is not the channel of the context below: what is made
+// of p would take its error from there, and that is never that a deadline has passed.
+func (p *patience) Done() <-chan struct{} { return p.done }
+
+// AfterFunc spares what is made of p a goroutine: package context asks for it.
+func (p *patience) AfterFunc(f func()) (stop func() bool) { return context.AfterFunc(p.Context, f) }
 
 // mustCome returns ctx for a call that came is called for when it has succeeded.
 func mustCome(ctx context.Context) context.Context {

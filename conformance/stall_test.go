@@ -9,7 +9,9 @@ import (
 	"io"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -18,6 +20,7 @@ import (
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/internal/specimen"
 	"github.com/lockstile/locker/internal/testserver"
+	"github.com/lockstile/locker/lockertest"
 )
 
 // standsStill is the meter of a machine that stands still for so long, from now on.
@@ -252,6 +255,79 @@ func TestFailureThatIsNotOfATimeIsNeverPlayedAgain(t *testing.T) {
 		if plays != 1 || said != "" || err == nil || took > time.Minute+time.Second { // twice the patience
 			t.Errorf("%s: it was played %d times, said %q and returned %v after %v", what, plays, said, err, took)
 		}
+	}
+}
+
+// What backends make of a context of the suite ends as those of package context do: clauses tell
+// a deadline that has passed from a wait that was cancelled.
+func TestContextMadeOfAClausesEndsWithItsDeadline(t *testing.T) {
+	_, _, err := seldom(t, func() *meter { return new(meter) }, func(x *trial, _ time.Duration) {
+		for _, ctx := range []context.Context{x.patient(), mustCome(x.patient())} {
+			child, cancel := context.WithCancel(ctx)
+			defer cancel()
+			<-child.Done()
+			if err := child.Err(); !errors.Is(err, context.DeadlineExceeded) {
+				x.failf("it ends with %w", err)
+			}
+		}
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// Goal: a waiter that hears of nothing any more, once its connections have broken, is found.
+func TestWaiterThatHangsAfterACutIsFound(t *testing.T) {
+	store := lockertest.New()
+	i := slices.IndexFunc(Clauses(), func(c Clause) bool { return c.Name == "cut-while-waiting" })
+	err := Clauses()[i].Check(t, Harness{patience: 2 * time.Second, meter: new(meter), New: func(testing.TB) Client {
+		cut, heard := make(chan struct{}), make(chan struct{}, 1)
+		nothing := func() {}
+		breaks := sync.OnceFunc(func() {
+			close(cut)
+			<-heard
+		})
+		return Client{Locker: deaf{store, cut, heard}, Cut: breaks, CutReplies: nothing, Heal: nothing, Deliver: nothing}
+	}})
+	if err == nil || isSkip(err) {
+		t.Errorf("it was not found: %v", err)
+	}
+}
+
+// deaf asks in a context made of its caller's, as backends do, and not again after a cut.
+type deaf struct {
+	locker.Locker
+	cut, heard chan struct{}
+}
+
+func (d deaf) Lock(ctx context.Context, name string, opts ...locker.Option) (*locker.Lock, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ask, end := context.WithCancel(ctx)
+	defer end()
+	go func() {
+		select {
+		case <-d.cut:
+			end()
+		case <-ask.Done():
+		}
+	}()
+	if lock, err := d.Locker.Lock(ask, name, opts...); err == nil {
+		return lock, nil
+	}
+	d.heard <- struct{}{}
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// Method: a wall clock that is set back notes ten stalls at one time.
+func TestNoTimeIsExcusedTwice(t *testing.T) {
+	from, m := time.Now(), new(meter)
+	for range 10 {
+		m.note(stall{from, time.Second}, false)
+	}
+	if got := m.sum(from, from.Add(time.Second)); got > time.Second {
+		t.Errorf("of a second the machine stood still for %v", got)
 	}
 }
 

@@ -22,7 +22,8 @@ const (
 
 // init makes the ticker of a process that startTicker has started, and does nothing in any
 // other. There is no other way in: the program is a test of somebody else's, whose main
-// function is not ours. The process ends before anything of that test begins.
+// function is not ours. The process ends before any test begins, and after what packages that
+// come before this one do when they are initialised.
 func init() {
 	if os.Getenv(tickerVariable) == "" {
 		return
@@ -44,6 +45,7 @@ func tick(asked io.Reader, says io.Writer) {
 			questions <- lines.Text()
 		}
 	}()
+	unanswered := false
 	last := time.Now() // before it says that it notes everything
 	fmt.Fprintln(says, "begins")
 	for {
@@ -53,12 +55,16 @@ func tick(asked io.Reader, says io.Writer) {
 			fmt.Fprintln(says, "late", last.Add(tickPause).UnixNano(), late.Nanoseconds())
 		}
 		last = now
+		if unanswered {
+			fmt.Fprintln(says, "upto", now.UnixNano(), 0)
+			unanswered = false
+		}
 		select {
 		case _, ok := <-questions:
 			if !ok {
 				return
 			}
-			fmt.Fprintln(says, "upto", now.UnixNano(), 0)
+			unanswered = true // with the next look: this one may have been before the question
 		default:
 		}
 	}
@@ -89,10 +95,12 @@ func startTicker(self string, m *meter) (*ticker, error) {
 		return nil, err
 	}
 	t := &ticker{cmd, asks, bufio.NewScanner(says), m}
+	hangs := time.AfterFunc(tickerPatience, func() { _ = cmd.Process.Kill() }) // what other packages do before may hang
 	if !t.says.Scan() || t.says.Text() != "begins" {
 		_ = cmd.Process.Kill()
 		return nil, fmt.Errorf("it said %q and ended: %v", t.says.Text(), cmd.Wait()) //nolint:errorlint // for people
 	}
+	hangs.Stop()
 	go t.listen()
 	return t, nil
 }
