@@ -12,6 +12,7 @@ else
 	[[ $row =~ \`(Test[A-Za-z0-9]+)\` ]] || { echo "the first row of $fix names no test; if another row does: FIX=\"$fix TEST\"" >&2; exit 64; }
 	test=${BASH_REMATCH[1]}
 fi
+git cat-file -e "$fix^^{commit}" 2>/dev/null || { echo "$fix, or the commit before it, is not in this clone: git fetch --unshallow" >&2; exit 2; }
 mapfile -t files < <(git grep -l "func $test(" "$fix" -- '*_test.go')
 file=${files[0]:-} && file=${file#*:}
 [ -n "$file" ] || { echo "$test is not among the tests of $fix" >&2; exit 2; }

@@ -38,4 +38,5 @@ for ((round = 1; round <= rounds; round++)); do
 	once 0 "$round" || failed=1
 	once "$most" "$round" || failed=1
 done
+grep -q "^$commit .* FAIL " steady/log && failed=1 # a run that has failed counts, whatever came after it
 exit $failed

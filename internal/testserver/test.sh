@@ -6,6 +6,7 @@
 # is there where goroutines are the point, and in one run of the suite for each backend. Each test's program is linked
 # anew in each run, and without debugging symbols that takes half as long. "make lint" does the vetting.
 set -uo pipefail
+[ "${1-}" = . ] || { echo "the first module has to be the users' one" >&2; exit 64; }
 export work
 work=$(mktemp -d)
 watcher=
@@ -13,16 +14,19 @@ trap 'kill $watcher 2>/dev/null; rm -rf "$work"' EXIT
 
 # How many packages, and tests of each, run side by side. Most tests wait more than they work, but what
 # all of them do at once must not be what makes one of them late.
-export packages=${LOCKER_TEST_PACKAGES:-4} parallel=${LOCKER_TEST_PARALLEL:-6}
+export atonce=${LOCKER_TEST_PACKAGES:-4} parallel=${LOCKER_TEST_PARALLEL:-6}
 
 test() { go test -json -short -count=1 -timeout 20m -vet=off -ldflags=-w -parallel "$parallel" "$@"; }
 
 # all MODULE… prints what "go test -json" says. Lines of two runs must not mix, so those of the first come at once,
 # and those of the others at the end.
 all() {
+	set -o pipefail
 	local failed=0 goroutines=(. ./driver ./internal/mailbox ./lockertest)
 	local backends=(./redlock ./zookeeper ./postgres ./singlenode ./etcd ./local)
 	local slow=("${backends[@]}" ./conformance ./internal/redisnode ./open ./cmd/locker ./doctor ./election) # they begin
+	local packages elsewhere
+	packages=$(cd "$1" && go list ./...) && elsewhere=$(cd "$1" && go list "${goroutines[@]}") || return 1
 	(
 		cd "$1" || exit 1
 		test -race -p 2 -run '^TestConformance$' "${backends[@]}" || failed=1
@@ -36,8 +40,8 @@ all() {
 	) >"$work/modules" &
 	local modules=$!
 	# shellcheck disable=SC2046 # the paths of packages have no spaces
-	(cd "$1" && test -p "$packages" -skip '^TestConformance$' "${slow[@]}" \
-		$(go list ./... | grep -vxF "$(go list "${goroutines[@]}")")) | tee "$work/first" || failed=1
+	(cd "$1" && test -p "$atonce" -skip '^TestConformance$' "${slow[@]}" $(grep -vxF "$elsewhere" <<<"$packages")) |
+		tee "$work/first" || failed=1
 	wait $races || failed=1
 	wait $modules || failed=1
 	cat "$work/races" "$work/modules"
@@ -66,8 +70,11 @@ fi
 status=0
 go run gotest.tools/gotestsum@v1.13.0 --raw-command --format pkgname-and-test-fails --format-hide-empty-pkg \
 	--hide-summary skipped -- bash -c 'all "$@"' _ "$@" || status=$?
+if ! cat "$work"/{first,races,modules} >"$work/events" || grep -qE '"Action":"(build-)?fail"' "$work/events"; then
+	status=$((status ? status : 1)) # whatever the commands between have made of it
+fi
 cat "$work/load" 2>/dev/null
-sed -nE 's/.*"Output":"(stalled: .*)\\n".*/\1/p' "$work"/{first,races,modules} | sed 's/\\"/"/g'
+sed -nE 's/.*"Output":"(stalled: .*)\\n".*/\1/p' "$work/events" | sed 's/\\"/"/g'
 cat <<END
 Left out, for "make proof": other configurations of the stores, what takes long, the race detector where goroutines
 are not the point, broken lines (make mutants), broken servers (make compare), the models, bugs of other libraries.

@@ -16,7 +16,7 @@ var legend = []struct {
 	{Unavailable, "kept, 1.5s", "As kept, but after the fault nobody could lock for that long."},
 	{Fenced, "fenced", "Two believed it at once, or a holder wrote too late, as declared. The guard in the storage refused every stale write that it could: a guard learns of a holder only when that holder claims the resource."},
 	{Broken, "broken", "Tokens went back, or the storage accepted a stale write, as declared."},
-	{FalseClaim, "FALSE CLAIM", "Something broke that the declaration promises. No backend of ours may have one."},
+	{FalseClaim, "FALSE CLAIM", "Something broke that the declaration promises."},
 	{Skipped, "–", "The fault does not exist there, or could not be injected: the findings say why."},
 	{NotPlayed, "not played", "Something went wrong that has nothing to do with the fault, so the run shows nothing."},
 }
