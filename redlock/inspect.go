@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/lockstile/locker"
@@ -92,18 +93,42 @@ func (s *store) Break(ctx context.Context, name string, tokens ...uint64) (bool,
 	if err != nil {
 		return false, err
 	}
-	which := redisnode.Anybody
+	var those former
 	if len(tokens) > 0 {
 		values, err := s.having(ctx, keys, tokens)
 		if err != nil || len(values) == 0 {
 			return false, err
 		}
-		which = func(h redisnode.Hold) bool { return slices.Contains(values, h.Value) }
+		those.values, those.known = values, true
 	}
 	broken, err := gather(ctx, s,
-		func(ctx context.Context, n *redisnode.Node) (bool, error) { return n.Break(ctx, keys, which) },
+		func(ctx context.Context, n *redisnode.Node) (bool, error) { return n.Break(ctx, keys, those.has) },
 		func([]bool) bool { return true }) // no holder has a majority left
+	those.end()
 	return err == nil && slices.Contains(broken, true), err
+}
+
+// former are the values that a Break takes the lock from: all that nodes show before it returns. A
+// node that is asked later may show the next holder's, whom nobody wanted to break.
+type former struct {
+	mu     sync.Mutex
+	values []string
+	known  bool // no others count any more
+}
+
+func (f *former) has(h redisnode.Hold) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.known {
+		f.values = append(f.values, h.Value)
+	}
+	return slices.Contains(f.values, h.Value)
+}
+
+func (f *former) end() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.known = true
 }
 
 // having returns the values of the holders that have one of these tokens. Single nodes may

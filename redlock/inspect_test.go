@@ -130,6 +130,66 @@ func (s slow) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
+// Interleaving: a holder's lock is broken on three nodes, and Break returns. Its requests to the others
+// have not been sent yet. Somebody else locks the name on all five, and then they are sent. They must
+// not take the lock from its next holder, whom nobody wanted to break: the nodes that are left would be too few
+// where another one fails, and a third process would hold the lock besides.
+func TestBreakThatIsLateAtANodeLeavesTheNextHolder(t *testing.T) {
+	for range 20 {
+		if breakIsLate(t) {
+			return
+		}
+	}
+	t.Error("each time the requests were given up before they could be sent")
+}
+
+// breakIsLate reports whether the requests were sent.
+func breakIsLate(t *testing.T) bool {
+	t.Helper()
+	servers := startNodes(t, 5)
+	a, c := newLocker(t, servers, patient), newLocker(t, servers, patient)
+	clients, opens := clientsOf(servers), make(chan struct{})
+	var late atomic.Bool
+	for _, i := range []int{3, 4} {
+		clients[i].AddHook(gate{opens: opens, passed: &late})
+	}
+	b := newLockerOn(t, clients, patient)
+	held := mustLockOn(t, a, servers, locker.WithTTL(time.Minute))
+	if broken, err := b.Break(patience(t), "a"); err != nil || !broken {
+		t.Fatalf("Break: %v, %v", broken, err)
+	}
+	if err := held.Unlock(patience(t)); !errors.Is(err, locker.ErrLost) {
+		t.Errorf("Unlock of the lock that was broken: %v", err)
+	}
+	next := mustLockOn(t, c, servers, locker.WithTTL(time.Minute))
+	close(opens)
+	eventually(t, "the late requests are over", func() bool { return redlock.UnderWay(b) == 0 })
+	for i, s := range servers {
+		if s.Do("EXISTS", "a") != "1" {
+			t.Errorf("node %d has lost the next holder's lock", i)
+		}
+	}
+	mustUnlock(t, next)
+	return late.Load()
+}
+
+// gate holds back what is sent until it opens, and notes whether somebody still wanted an answer then.
+type gate struct {
+	passive
+	opens  <-chan struct{}
+	passed *atomic.Bool
+}
+
+func (g gate) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		<-g.opens
+		if ctx.Err() == nil {
+			g.passed.Store(true)
+		}
+		return next(ctx, cmd)
+	}
+}
+
 // A thousand names at once have four connections to each node, where a request takes 20
 // ms: five seconds for all of them. An attempt's requests are sent at about the same time,
 // so its lease of two seconds is long enough. Where each waited for each node by itself,
