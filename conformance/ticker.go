@@ -29,7 +29,7 @@ func init() {
 		return
 	}
 	tick(os.Stdin, os.Stdout)
-	os.Exit(0)
+	os.Exit(1) // so that a test with the variable in its environment, which tests nothing, does not pass
 }
 
 // tick sleeps again and again, and says each time that a sleep was late: when it should have
