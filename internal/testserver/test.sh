@@ -16,7 +16,7 @@ trap 'kill $watcher 2>/dev/null; rm -rf "$work"' EXIT
 # all of them do at once must not be what makes one of them late.
 export atonce=${LOCKER_TEST_PACKAGES:-4} parallel=${LOCKER_TEST_PARALLEL:-6}
 
-test() { go test -json -short -count=1 -timeout 20m -vet=off -ldflags=-w -parallel "$parallel" "$@"; }
+gotest() { go test -json -short -count=1 -timeout 20m -vet=off -ldflags=-w -parallel "$parallel" "$@"; }
 
 # all MODULE… prints what "go test -json" says. Lines of two runs must not mix, so those of the first come at once,
 # and those of the others at the end.
@@ -29,25 +29,25 @@ all() {
 	packages=$(cd "$1" && go list ./...) && elsewhere=$(cd "$1" && go list "${goroutines[@]}") || return 1
 	(
 		cd "$1" || exit 1
-		test -race -p 2 -run '^TestConformance$' "${backends[@]}" || failed=1
-		test -race -p 2 "${goroutines[@]}" || failed=1
+		gotest -race -p 2 -run '^TestConformance$' "${backends[@]}" || failed=1
+		gotest -race -p 2 "${goroutines[@]}" || failed=1
 		exit $failed
 	) >"$work/races" &
 	local races=$!
 	(
-		for module in "${@:2}"; do (cd "$module" && test -race ./...) || failed=1; done
+		for module in "${@:2}"; do (cd "$module" && gotest -race ./...) || failed=1; done
 		exit $failed
 	) >"$work/modules" &
 	local modules=$!
 	# shellcheck disable=SC2046 # the paths of packages have no spaces
-	(cd "$1" && test -p "$atonce" -skip '^TestConformance$' "${slow[@]}" $(grep -vxF "$elsewhere" <<<"$packages")) |
+	(cd "$1" && gotest -p "$atonce" -skip '^TestConformance$' "${slow[@]}" $(grep -vxF "$elsewhere" <<<"$packages")) |
 		tee "$work/first" || failed=1
 	wait $races || failed=1
 	wait $modules || failed=1
 	cat "$work/races" "$work/modules"
 	return $failed
 }
-export -f test all
+export -f gotest all
 
 # watch notes, twice a second, how many threads want a processor, and how late it is to do so.
 watch() {
