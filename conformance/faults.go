@@ -18,6 +18,7 @@ var faultClauses = []Clause{
 	{"late-delivery", "A request may arrive after its caller has given up and cleaned up: no lock may come of it.", lateDelivery},
 	{"late-after-clean-up", "A clean-up that overtakes the request it is for removes nothing, and then the request makes a lock.", lateAfterCleanUp},
 	{"silent-store", "A caller that sets a deadline must get an answer by then, also when the store says nothing, and be told no more than is known.", silentStore},
+	{"silent-for-long", "\"Taken\" is no knowledge when the store has been silent since: the holder may be long gone.", silentForLong},
 	{"silent-names", "A program that locks many names must not learn of each one anew, and later and later, that the store is silent.", silentNames},
 	{"cut-while-waiting", "A waiter whose connection breaks must queue again or fail, and never hang.", cutWhileWaiting},
 }
@@ -280,7 +281,7 @@ func (x *trial) endsUnheard(what string, call asking, end ending) {
 	switch {
 	case w.err == nil || w.lock != nil:
 		x.failf("%s returned %s and error %v though the store is silent", what, had(w.lock), w.err)
-	case errors.Is(w.err, locker.ErrTaken):
+	case errors.Is(w.err, locker.ErrTaken) && !errors.Is(end.cause, locker.ErrTaken):
 		x.failf("%s says that the lock is taken, which the silent store has told nobody: %w", what, w.err)
 	case !errors.Is(w.err, locker.ErrUnavailable) && !w.late:
 		x.failf("%s: got %w of a silent store, want ErrUnavailable", what, w.err)
@@ -288,6 +289,33 @@ func (x *trial) endsUnheard(what string, call asking, end ending) {
 		x.failf("%s: got %w of a silent store, want the cause %q", what, w.err, end.cause)
 	}
 	x.inTime(begun, time.Since(begun), x.longTTL()*6/10, "%s, whose context ended after %v, waited for the network, not for its caller", what, x.h.TTL/4)
+}
+
+// silentForLong has a client wait for a lock while the store falls silent. Its later calls must
+// not be told for ever what the waiter was told once.
+func silentForLong(x *trial) {
+	a, b, name := x.networked(), x.locker(), x.name()
+	held := x.lock(b, name, x.ttl())
+	ctx, cancel := context.WithCancel(x.ctx)
+	w := x.wait(ctx, a.Locker, name, x.ttl())
+	x.waits(w, b, name)
+	a.Cut()
+	for verb, call := range map[string]asking{"Lock": a.Locker.Lock, "TryLock": a.Locker.TryLock} {
+		x.eventually(verb+" of a client whose waiter was told \"taken\", by a store that has long been silent, returns ErrUnavailable", func() bool {
+			lock, err := call(x.within(x.h.TTL/4), name, x.ttl())
+			if err == nil || lock != nil {
+				x.failf("%s returned %s and error %v though the store is silent", verb, had(lock), err)
+			}
+			return errors.Is(err, locker.ErrUnavailable) && !errors.Is(err, locker.ErrTaken)
+		})
+	}
+	cancel()
+	x.returned(w, "though the store is silent, when its context ends")
+	a.Heal()
+	if w.err == nil {
+		x.unlock(w.lock)
+	}
+	x.unlock(held)
 }
 
 // silentNames has a client ask a silent store for several names at once, before it has

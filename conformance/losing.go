@@ -15,6 +15,7 @@ var losingClauses = []Clause{
 	{"early", "A lease that the store ends before its holder stops believing makes two holders, and renewals hide it.", early},
 	{"renew-by-hand", "A program that renews by hand relies on the new deadline.", renewByHand},
 	{"hasty-renewal", "A call of Renew that has no time left must not lose a lock that the backend goes on renewing.", hastyRenewal},
+	{"renew-in-anothers-context", "A heartbeat may renew one lock in the context of another: the end of that one must not pass for the loss of this one.", renewInAnothersContext},
 	{"silence", "A holder that hears nothing from the store must stop believing before anybody else gets the lock.", silence},
 	{"told-nothing", "A store, or what lies before it, may end a connection that the holder still takes for open: that must not free the lock while the holder believes, unless the declaration says so.", toldNothing},
 	{"short-after-long", "The lock of a dead holder must come free after its own TTL, even if its process had one with a longer TTL before.", shortAfterLong},
@@ -161,6 +162,45 @@ func hastyRenewal(x *trial) {
 	if !x.notRenewed(held) {
 		x.failf("a lock that is to be renewed was lost each time while its holder asked for renewals in a context that had ended: %w", lost)
 	}
+}
+
+// renewInAnothersContext renews a lock in the context of another one, which is unlocked before,
+// or while the store is silent. The cause of the context is a LostError then, and is no answer
+// of the store's.
+func renewInAnothersContext(x *trial) {
+	c, b, name := x.client(), x.locker(), x.name()
+	held := x.lock(c.Locker, name, x.long())
+	for _, silent := range []bool{false, true} {
+		if silent && !c.breaks() {
+			continue
+		}
+		other := x.lock(c.Locker, x.name(), x.long())
+		within, cancel := other.Bind(x.patient())
+		defer cancel()
+		renewed, unlocked := make(chan error, 1), make(chan error, 1)
+		if silent {
+			c.CutReplies()
+			go func() { renewed <- held.Renew(within) }()
+		}
+		go func() { unlocked <- other.Unlock(x.ctx) }()
+		x.event(within.Done(), "a context that was bound to a lock ends when that is unlocked")
+		if !silent {
+			go func() { renewed <- held.Renew(within) }()
+		}
+		err := receive(x, x.h.patience, renewed, "Renew returns when its context has ended")
+		if err := held.Err(); err != nil {
+			x.failf("a lock that was renewed in the context of another one, which was unlocked, is lost: %w", err)
+		}
+		if silent && (err == nil || !errors.Is(err, locker.ErrUnavailable)) {
+			x.failf("Renew on a silent store, in a context that ended, returned %v, want ErrUnavailable", err)
+		}
+		if silent {
+			c.Heal()
+		}
+		receive(x, x.h.patience, unlocked, "Unlock returns")
+	}
+	x.taken(b, name, "that was renewed in the context of another lock, which was unlocked")
+	x.unlock(held)
 }
 
 // silence cuts a holder off from its store. The holder must stop believing by itself, and

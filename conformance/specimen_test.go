@@ -48,6 +48,9 @@ var flaws = map[string][]string{
 	"a repeated request is a stranger's":   {"own-grant"}, // redsync and go-redis
 	"a broken value is refused":            {"break-unheard"},
 	"silence is taken":                     {"silent-store"},
+	"taken is for ever":                    {"silent-for-long"},
+	"a cause is the store's word":          {"renew-in-anothers-context", "silent-store"},
+	"a context is asked under a mutex":     {"curious-context"},
 	"the cause is dropped":                 {"silent-store"},
 	"names wait for one another":           {"silent-names"},
 	"waits for the one before it":          {"silent-unlock"},

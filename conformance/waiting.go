@@ -16,6 +16,7 @@ var waitingClauses = []Clause{
 	{"impatient-neighbours", "Callers that give up must not spoil the attempts of others of their process, which have time.", impatientNeighbours},
 	{"wait-bound", "A caller that does not want to wait for longer than WithWait must hear by then that the lock is taken; and a lock that came in time must not end with the wait.", waitBound},
 	{"context-over", "A call whose context has already ended must not leave a lock that nobody will unlock.", contextOver},
+	{"curious-context", "A context may be a program's own, with methods that ask a lock: calls must not stand still because of them.", curiousContext},
 }
 
 // waitingIsTold has a holder with a long lease, which ends by unlock and not by
@@ -91,6 +92,47 @@ func waitCancelled(x *trial) {
 	x.free(b, name, "by the client whose wait was cancelled")
 }
 
+// curious is a context whose methods ask a lock.
+type curious struct {
+	context.Context
+	lock *locker.Lock
+}
+
+func (c curious) ask()                        { _, _ = c.lock.Err(), c.lock.Deadline() }
+func (c curious) Err() error                  { c.ask(); return c.Context.Err() }
+func (c curious) Done() <-chan struct{}       { c.ask(); return c.Context.Done() }
+func (c curious) Deadline() (time.Time, bool) { c.ask(); return c.Context.Deadline() }
+func (c curious) Value(key any) any           { c.ask(); return c.Context.Value(key) }
+
+// curiousContext makes calls in contexts that ask a lock of the same Locker: calls that are
+// refused, wait, are granted, and end with their contexts.
+func curiousContext(x *trial) {
+	a, b, name := x.locker(), x.locker(), x.name()
+	held, others := x.lock(a, x.name(), x.long()), x.lock(b, name, x.long())
+	asks := func(ctx context.Context) context.Context { return curious{ctx, held} }
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _ = a.TryLock(asks(x.patient()), name, x.long())
+		_, _ = a.Lock(asks(over()), name, x.long())
+		_ = held.Renew(asks(over()))
+		_ = held.Renew(asks(x.patient()))
+		behind := make(chan struct{})
+		go func() {
+			defer close(behind)
+			_, _ = a.Lock(asks(x.within(x.h.TTL/4)), name, x.long())
+		}()
+		_, _ = a.Lock(asks(x.within(x.h.TTL/4)), name, x.long())
+		<-behind
+		if lock, err := a.Lock(asks(x.patient()), x.name(), x.long()); err == nil {
+			_ = lock.Unlock(asks(over()))
+		}
+	}()
+	x.event(done, "calls return whose contexts ask a lock of the same Locker")
+	x.unlock(held)
+	x.unlock(others)
+}
+
 // ending is a way in which a caller's context ends.
 type ending struct {
 	begin func(time.Duration) context.Context
@@ -103,6 +145,7 @@ func (x *trial) endings() []ending {
 		{x.within, context.DeadlineExceeded},
 		{func(d time.Duration) context.Context { return x.cancelledAfter(d, context.Canceled) }, context.Canceled},
 		{func(d time.Duration) context.Context { return x.cancelledAfter(d, why) }, why},
+		{func(d time.Duration) context.Context { return x.cancelledAfter(d, locker.ErrTaken) }, locker.ErrTaken}, // as of a group of goroutines, one of which was told so about another name
 	}
 }
 

@@ -70,7 +70,7 @@ func (l *Locker[H]) renewShortSession(ctx context.Context, c *call[H], g Grant) 
 	}
 	l.mu.Unlock()
 	if short {
-		ctx, cancel := context.WithTimeout(ctx, s.interval())
+		ctx, cancel := context.WithTimeout(causeless(ctx), s.interval())
 		defer cancel()
 		l.renew(ctx, []*lease[H]{&s.lease}, func(*lease[H]) {})
 	}
@@ -82,11 +82,11 @@ func (l *Locker[H]) ask(ctx context.Context, c *call[H]) (Grant, error) {
 	case l.closing.Err() != nil:
 		return Grant{}, locker.ErrClosed
 	case ctx.Err() != nil:
-		return Grant{}, cause(ctx)
+		return Grant{}, ctx.Err() // giveUp says why
 	case c.once:
 		return l.askOnce(ctx, c)
 	}
-	w := &waiting[H]{locker: l, call: c, ctx: ctx}
+	w := &waiting[H]{locker: l, call: c, ctx: causeless(ctx)}
 	defer w.stop()
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
 		l.forgetLoss(c)
@@ -97,9 +97,12 @@ func (l *Locker[H]) ask(ctx context.Context, c *call[H]) (Grant, error) {
 		if err == nil || IsRefused(err) || errors.Is(err, locker.ErrMismatch) || !l.told(c) || w.over() {
 			return grant, err
 		}
+		l.mu.Lock()
+		c.line.silence(err)
+		l.mu.Unlock()
 		select {
 		case <-time.After(pause):
-		case <-w.wait().Done():
+		case <-w.context().Done():
 		}
 	}
 }
@@ -107,7 +110,7 @@ func (l *Locker[H]) ask(ctx context.Context, c *call[H]) (Grant, error) {
 var errNoGrant = errors.New("the backend returned neither a grant nor an error")
 
 func (l *Locker[H]) askOnce(ctx context.Context, c *call[H]) (Grant, error) {
-	grant, err := l.store.Acquire(ctx, c.h, nil)
+	grant, err := l.store.Acquire(causeless(ctx), c.h, nil)
 	if err == nil && grant.Count == 0 {
 		err = locker.ErrTaken
 	}
@@ -118,29 +121,37 @@ func (l *Locker[H]) askOnce(ctx context.Context, c *call[H]) (Grant, error) {
 type waiting[H any] struct {
 	locker *Locker[H]
 	call   *call[H]
-	ctx    context.Context // the caller's; from the first wait on it ends with the Locker too
+	ctx    context.Context // the caller's, causeless; from the first wait on it ends with the Locker too
 	cancel context.CancelCauseFunc
 	unhook func() bool
 }
 
+// wait is the Wait of the call's Acquire.
 func (w *waiting[H]) wait() context.Context {
-	if w.cancel != nil {
-		return w.ctx
-	}
 	l := w.locker
 	l.mu.Lock()
-	l.heard(w.call)
-	ask := w.call.req.Observed() && !w.call.waits
+	ask := w.cancel == nil && w.call.req.Observed() && !w.call.waits
+	if !w.call.told || !w.call.line.taken {
+		l.heard(w.call)
+	}
 	l.mu.Unlock()
-	w.ctx, w.cancel = context.WithCancelCause(w.ctx)
-	w.unhook = context.AfterFunc(l.closing, func() { w.cancel(locker.ErrClosed) })
+	ctx := w.context()
 	if ask {
-		l.whom(w.ctx, w.call)
+		l.whom(ctx, w.call)
+	}
+	return ctx
+}
+
+// context is what the call waits in.
+func (w *waiting[H]) context() context.Context {
+	if w.cancel == nil {
+		w.ctx, w.cancel = context.WithCancelCause(w.ctx)
+		w.unhook = context.AfterFunc(w.locker.closing, func() { w.cancel(locker.ErrClosed) })
 	}
 	return w.ctx
 }
 
-func (w *waiting[H]) over() bool { return over(w.ctx) || w.locker.closing.Err() != nil }
+func (w *waiting[H]) over() bool { return ended(w.ctx) != nil || w.locker.closing.Err() != nil }
 
 func (w *waiting[H]) stop() {
 	if w.cancel != nil {
@@ -167,7 +178,7 @@ func (l *Locker[H]) told(c *call[H]) bool {
 // If it was the store that failed, and not ctx that ended, those behind fail with it.
 func (l *Locker[H]) giveUp(ctx context.Context, c *call[H], err error) error {
 	n := c.line
-	taken := errors.Is(err, locker.ErrTaken)
+	taken, why := errors.Is(err, locker.ErrTaken), ended(ctx)
 	l.mu.Lock()
 	if taken {
 		l.heard(c)
@@ -176,11 +187,11 @@ func (l *Locker[H]) giveUp(ctx context.Context, c *call[H], err error) error {
 	case l.closing.Err() != nil:
 		err = locker.ErrClosed
 	case errors.Is(err, locker.ErrMismatch): // those behind may want what there is
-	case taken && !over(ctx):
-	case over(ctx) && (c.told || errors.Is(err, cause(ctx))):
-		err = c.endedBy(cause(ctx))
-	case over(ctx):
-		err = c.endedBy(fmt.Errorf("%w: %w", cause(ctx), err))
+	case taken && why == nil:
+	case why != nil && (c.told || sameEnd(err, why)):
+		err = c.endedBy(why)
+	case why != nil:
+		err = unavailable(why, err)
 	default:
 		err = locker.Unavailable(err)
 		n.fail(err)

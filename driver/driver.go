@@ -103,7 +103,7 @@ func (l *Locker[H]) turn(ctx context.Context, c *call[H]) (t *turn[H], err error
 		err = locker.ErrClosed
 	case ctx.Err() != nil:
 		l.store.End(c.h)
-		err = cause(ctx)
+		err = ended(ctx)
 	default:
 		ctx, stop := c.req.Waiting(ctx)
 		defer stop()
@@ -146,25 +146,6 @@ func (l *Locker[H]) wrap(verb, name string, err error) error {
 	return fmt.Errorf("%s: %s %q: %w", l.name, verb, name, err)
 }
 
-// over reports whether ctx has ended, or its deadline has passed: a client that heeds
-// the deadline by itself may return a moment before ctx ends.
-func over(ctx context.Context) bool {
-	deadline, ok := ctx.Deadline()
-	return ctx.Err() != nil || ok && !time.Now().Before(deadline)
-}
-
-// cause is why ctx is over.
-func cause(ctx context.Context) error {
-	err := context.Cause(ctx)
-	switch {
-	case err == nil:
-		return context.DeadlineExceeded
-	case errors.Is(err, ctx.Err()):
-		return err
-	}
-	return fmt.Errorf("%w: %w", ctx.Err(), err)
-}
-
 // Lose ends the lease that h holds, and the turn under way, at once. It is for backends
 // whose store tells them that a lock is gone: its session ended, its key was deleted. A
 // lease that is over already stays as it is. Lose calls nothing of the Store's before it
@@ -195,9 +176,9 @@ func (l *Locker[H]) Inspect(ctx context.Context, name string) (locker.Info, erro
 	if err := l.can(ok, locker.CheckName(name)); err != nil {
 		return locker.Info{}, err
 	}
-	info, err := s.Inspect(ctx, name)
+	info, err := s.Inspect(causeless(ctx), name)
 	if err != nil {
-		return locker.Info{}, l.wrap("inspect", name, locker.Unavailable(err))
+		return locker.Info{}, l.wrap("inspect", name, unavailable(context.Cause(ctx), err))
 	}
 	info.Name = name
 	return info, nil
@@ -209,9 +190,9 @@ func (l *Locker[H]) Break(ctx context.Context, name string, tokens ...uint64) (b
 	if err := l.can(ok, locker.CheckName(name)); err != nil {
 		return false, err
 	}
-	broken, err := s.Break(ctx, name, tokens...)
+	broken, err := s.Break(causeless(ctx), name, tokens...)
 	if err != nil {
-		return false, l.wrap("break", name, locker.Unavailable(err))
+		return false, l.wrap("break", name, unavailable(context.Cause(ctx), err))
 	}
 	return broken, nil
 }
@@ -222,9 +203,9 @@ func (l *Locker[H]) List(ctx context.Context, prefix string) ([]locker.Info, err
 	if err := l.can(ok, nil); err != nil {
 		return nil, err
 	}
-	infos, err := s.List(ctx, prefix)
+	infos, err := s.List(causeless(ctx), prefix)
 	if err != nil {
-		return nil, l.wrap("list", prefix, locker.Unavailable(err))
+		return nil, l.wrap("list", prefix, unavailable(context.Cause(ctx), err))
 	}
 	slices.SortFunc(infos, func(a, b locker.Info) int { return strings.Compare(a.Name, b.Name) })
 	return infos, nil

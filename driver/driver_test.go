@@ -59,10 +59,10 @@ func asking(ctx context.Context, l locker.Locker, opts ...locker.Option) <-chan 
 }
 
 // trying is asking for TryLock.
-func trying(ctx context.Context, l locker.Locker) <-chan outcome {
+func trying(ctx context.Context, l locker.Locker, opts ...locker.Option) <-chan outcome {
 	got := make(chan outcome, 1)
 	go func() {
-		lock, err := l.TryLock(ctx, "a")
+		lock, err := l.TryLock(ctx, "a", opts...)
 		got <- outcome{lock, err}
 	}()
 	synctest.Wait()

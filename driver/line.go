@@ -3,7 +3,6 @@ package driver
 import (
 	"container/list"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -20,16 +19,17 @@ type line[H any] struct {
 	beside []*lease[H] // in order of their grants
 	behind list.List   // of *call[H]
 	once   []*call[H]  // TryLocks, which wait for the answer to the request under way
-	taken  bool        // the store has told front so
+	taken  bool        // the store has told front so, and has not been silent since
 	notYet error       // why the store grants nothing for now; front waits
 	calls  uint64      // that have come
 }
 
-// known reports whether the lock is known to be taken: the call in front has it, the
-// store has told it so, or this process shares it and the request is for all of it. The
-// Locker's mutex is held.
+// known reports whether the lock is known to be taken for req: the call in front has it, or
+// waits for it, or was told so when it asked the same, or this process shares it and req is
+// for all of it. The Locker's mutex is held.
 func (n *line[H]) known(req *locker.Request) bool {
-	return n.lease != nil || n.taken || req.Kind == locker.Exclusive && n.sharedLease() != nil
+	waits := n.taken && (!n.front.once || n.front.req.Kind == req.Kind)
+	return n.lease != nil || waits || req.Kind == locker.Exclusive && n.sharedLease() != nil
 }
 
 // holder is the text of this process's lease, or "". The Locker's mutex is held.
@@ -101,9 +101,9 @@ func (l *Locker[H]) waitInLine(ctx context.Context, c *call[H]) (*turn[H], error
 	select {
 	case <-c.decided:
 	case <-ctx.Done():
-		l.leaveLine(c, cause(ctx))
+		l.leaveLine(c, ended(ctx))
 	case <-l.closing.Done():
-		l.leaveLine(c, locker.ErrClosed)
+		l.leaveLine(c, nil)
 	}
 	return c.turn, c.err
 }
@@ -140,7 +140,8 @@ func (l *Locker[H]) enter(c *call[H]) bool {
 	return false
 }
 
-// leaveLine takes c out of the line, because of why, unless it was decided already.
+// leaveLine takes c out of the line, because of why, or because the Locker was closed if
+// that is nil, unless c was decided already.
 func (l *Locker[H]) leaveLine(c *call[H], why error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -153,19 +154,23 @@ func (l *Locker[H]) leaveLine(c *call[H], why error) {
 		c.line.behind.Remove(c.place)
 	}
 	c.line.once = slices.DeleteFunc(c.line.once, func(other *call[H]) bool { return other == c })
-	if notYet := c.line.notYet; notYet != nil && !c.told && !errors.Is(why, locker.ErrClosed) {
+	if why == nil {
+		c.decide(nil, locker.ErrClosed)
+		return
+	}
+	if notYet := c.line.notYet; notYet != nil && !c.told {
 		why = fmt.Errorf("%w: %w", why, notYet)
 	}
 	c.decide(nil, c.endedBy(why))
 }
 
-// endedBy is the error of a call that ends because of why. It says "taken" only if
-// somebody has told the call so. The Locker's mutex is held.
+// endedBy is the error of a call that ends with its context, because of why. It says "taken"
+// only if somebody has told the call so. The Locker's mutex is held.
 func (c *call[H]) endedBy(why error) error {
-	if c.told && !errors.Is(why, locker.ErrClosed) {
+	if c.told {
 		return fmt.Errorf("%w: %w", locker.ErrTaken, why)
 	}
-	return locker.Unavailable(why)
+	return fmt.Errorf("%w: %w", locker.ErrUnavailable, why)
 }
 
 // decide lets a call go on. The Locker's mutex is held.
@@ -181,17 +186,31 @@ func (l *Locker[H]) heard(c *call[H]) {
 	l.tell(c.line)
 }
 
-// tell tells everybody in the line that the lock is taken. The Locker's mutex is held.
+// tell tells everybody in the line for whom the lock is known to be taken. A reader is not
+// told what a writer's try has heard: that may have met other readers. The Locker's mutex is
+// held.
 func (l *Locker[H]) tell(n *line[H]) {
 	for e := n.behind.Front(); e != nil; e = e.Next() {
-		c := e.Value.(*call[H])
-		c.told = true
-		l.reportWaiting(c, n.holder())
+		if c := e.Value.(*call[H]); n.known(c.req) {
+			c.told = true
+			l.reportWaiting(c, n.holder())
+		}
 	}
-	for _, c := range n.once {
-		c.decide(nil, locker.ErrTaken)
-	}
-	n.once = nil
+	n.once = slices.DeleteFunc(n.once, func(c *call[H]) bool {
+		known := n.known(c.req)
+		if known {
+			c.decide(nil, locker.ErrTaken)
+		}
+		return known
+	})
+}
+
+// silence notes that a request of c, which is in front and goes on waiting, has failed
+// because of err. Nobody who comes now is told "taken": the holder may be gone since. The
+// Locker's mutex is held.
+func (n *line[H]) silence(err error) {
+	n.taken = false
+	n.failOnce(locker.Unavailable(err))
 }
 
 // fail ends all calls behind one whose request the store has failed, so that they do not
@@ -200,6 +219,12 @@ func (n *line[H]) fail(err error) {
 	for e := n.behind.Front(); e != nil; e = n.behind.Front() {
 		n.behind.Remove(e).(*call[H]).decide(nil, err)
 	}
+	n.failOnce(err)
+}
+
+// failOnce ends the TryLocks that wait for the answer to a request, which has failed. The
+// Locker's mutex is held.
+func (n *line[H]) failOnce(err error) {
 	for _, c := range n.once {
 		c.decide(nil, err)
 	}
@@ -217,10 +242,7 @@ func (l *Locker[H]) NotYet(name string, h H, why error) {
 		return
 	}
 	n.notYet = locker.Unavailable(why)
-	for _, c := range n.once {
-		c.decide(nil, n.notYet)
-	}
-	n.once = nil
+	n.failOnce(n.notYet)
 }
 
 // advance lets the next call come to the front after the one there has left. Readers that

@@ -67,12 +67,12 @@ func (l *Locker[H]) renewNow(ctx context.Context, t *turn[H]) error {
 	if err != nil {
 		return err
 	}
-	err = cmp.Or(l.renew(ctx, batch, func(*lease[H]) {})...)
+	err = cmp.Or(l.renew(causeless(ctx), batch, func(*lease[H]) {})...)
 	if lost := t.Err(); lost != nil {
 		return lost
 	}
 	if err != nil {
-		return l.wrap("renew", t.req.Name, locker.Unavailable(err))
+		return l.wrap("renew", t.req.Name, unavailable(context.Cause(ctx), err))
 	}
 	return nil
 }

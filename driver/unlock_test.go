@@ -238,7 +238,7 @@ func TestDeadlineThatTheClientHeedsIsTheCallersOwn(t *testing.T) {
 		b := newBackend()
 		asked, answer := make(chan struct{}), make(chan error)
 		b.onAcquire = func(ctx context.Context) error {
-			if _, early := ctx.(late); !early {
+			if _, early := ctx.Deadline(); !early {
 				return nil
 			}
 			asked <- struct{}{}

@@ -168,11 +168,11 @@ func (g *Guard) run(ctx context.Context, sql string, mine fencing.StaleError) er
 		err = ctx.Err() // a driver may have cancelled: a server that waits for its standby then answers as if that had the token
 	}
 	if err != nil {
+		if withoutTable(err) { // before the cause is added, which is the caller's and says nothing of the table
+			err = fmt.Errorf("the table lockstile_fence is missing, or of an older layout: apply Schema of package pgfence, and check the search path: %w", err)
+		}
 		if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
 			err = fmt.Errorf("%w: %w", cause, err)
-		}
-		if withoutTable(err) {
-			err = fmt.Errorf("the table lockstile_fence is missing, or of an older layout: apply Schema of package pgfence, and check the search path: %w", err)
 		}
 		return fmt.Errorf("pgfence: check %.100q: %w", mine.Resource, err)
 	}

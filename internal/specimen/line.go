@@ -3,7 +3,11 @@ package specimen
 import (
 	"container/list"
 	"context"
+	"fmt"
 	"sync"
+	"sync/atomic"
+
+	"github.com/lockstile/locker"
 )
 
 // lines has a line for each name: the one in front asks the server, holds the lock, and
@@ -23,6 +27,7 @@ type place struct {
 	heard  chan struct{} // closed when the store has answered it, or it has left
 	hear   func()        // closes heard
 	picked bool          // by successor: it can no longer leave
+	silent atomic.Bool   // what the store has answered it is long ago
 }
 
 // stand returns a new place, or the one in front if the caller would stand behind it and
@@ -52,17 +57,27 @@ func (s *lines) stand(name string, a *attempt, behind bool) (p *place, stands bo
 
 // tryEnter takes the place in front if nobody has it. If somebody has, it waits until the
 // store has answered that one, for only then is the lock known to be taken.
-func (s *lines) tryEnter(ctx context.Context, name string, a *attempt) (*place, bool) {
+func (s *lines) tryEnter(ctx context.Context, name string, a *attempt) (*place, error) {
 	p, ok := s.stand(name, a, false)
 	if ok {
-		return p, true
+		return p, nil
 	}
 	select {
 	case <-p.heard:
 	case <-ctx.Done():
 	}
-	return nil, false
+	return nil, p.taken()
 }
+
+// taken is what those behind p know.
+func (p *place) taken() error {
+	if p.silent.Load() {
+		return errSilent
+	}
+	return locker.ErrTaken
+}
+
+var errSilent = fmt.Errorf("%w: it has been silent since it said \"taken\"", locker.ErrUnavailable)
 
 // enter waits until it is in front, or for the end of ctx. One that was picked waits in any
 // case: its attempt may have a lease.
@@ -74,13 +89,13 @@ func (s *lines) enter(ctx context.Context, name string, a *attempt) (*place, err
 	case <-ctx.Done():
 	}
 	s.mu.Lock()
-	leaves := !p.picked && p.entry.Prev() != nil
+	leaves, first := !p.picked && p.entry.Prev() != nil, s.names[name].Front().Value.(*place)
 	if leaves {
 		s.names[name].Remove(p.entry)
 	}
 	s.mu.Unlock()
 	if leaves {
-		return nil, context.Cause(ctx)
+		return nil, fmt.Errorf("%w: %w", first.taken(), context.Cause(ctx))
 	}
 	<-p.front
 	return p, nil

@@ -35,7 +35,7 @@ type Locker struct {
 	waits   atomic.Int32
 	longest atomic.Int64 // TTL that was asked for, in milliseconds
 	voids   atomic.Int64 // clean-ups that have begun
-	one     sync.Mutex   // of a flaw that asks for one name after another
+	one     sync.Mutex   // of flaws that hold it for too long
 }
 
 // New returns a Locker on the server at addr, with a flaw, or "" for none. Code that has a
@@ -84,6 +84,19 @@ type turn struct {
 // Lease is for [driver.LeaseOf].
 func (t turn) Lease() uint64 { return t.lease }
 
+// locked is a lock that needs a mutex to say whether it is held.
+type locked struct {
+	locker.Held
+	mu *sync.Mutex
+}
+
+// Err implements [locker.Held].
+func (l locked) Err() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.Held.Err()
+}
+
 // boast is a lock that promises more than it keeps.
 type boast struct {
 	locker.Held
@@ -129,6 +142,8 @@ func (s *Locker) begin(ctx context.Context, name string, opts []locker.Option) (
 	switch {
 	case err != nil:
 		return nil, err
+	case s.is("a context is asked under a mutex") && s.overUnderMutex(ctx):
+		return nil, fmt.Errorf("specimen: %w", context.Cause(ctx))
 	case s.closing.Err() != nil && !s.is("close is ignored"):
 		return nil, fmt.Errorf("specimen: %w", locker.ErrClosed)
 	case ctx.Err() != nil && !s.is("context is not looked at"):
@@ -139,6 +154,12 @@ func (s *Locker) begin(ctx context.Context, name string, opts []locker.Option) (
 		a.value = "locked"
 	}
 	return a, nil
+}
+
+func (s *Locker) overUnderMutex(ctx context.Context) bool {
+	s.one.Lock()
+	defer s.one.Unlock()
+	return ctx.Err() != nil
 }
 
 // unchecked makes the request of a backend that does not check options.
@@ -162,11 +183,10 @@ func (s *Locker) TryLock(ctx context.Context, name string, opts ...locker.Option
 	case s.is("context is not looked at"):
 		ctx = context.WithoutCancel(ctx)
 	}
-	var ok bool
-	if a.place, ok = s.lines.tryEnter(ctx, name, a); !ok && a.beside() && s.is("a writer may read as well") {
+	if a.place, err = s.lines.tryEnter(ctx, name, a); err != nil && a.beside() && s.is("a writer may read as well") {
 		return fromMemory(a), nil
-	} else if !ok {
-		return nil, fmt.Errorf("specimen: %w", locker.ErrTaken)
+	} else if err != nil {
+		return nil, fmt.Errorf("specimen: %w", err)
 	}
 	return s.finish(a, s.ask(ctx, a, false))
 }
@@ -201,7 +221,7 @@ func (s *Locker) Lock(ctx context.Context, name string, opts ...locker.Option) (
 		inLine = context.WithoutCancel(ctx)
 	}
 	if a.place, err = s.lines.enter(inLine, name, a); err != nil {
-		return nil, fmt.Errorf("specimen: %w: %w", locker.ErrTaken, err)
+		return nil, fmt.Errorf("specimen: %w", err)
 	}
 	if s.is("a waiter is forgotten") && s.waits.Add(1) == 30 {
 		<-ctx.Done()
@@ -232,11 +252,12 @@ func (s *Locker) wait(ctx context.Context, a *attempt) error {
 	}
 	told := s.is("silence is taken")
 	for {
-		err := s.ask(ctx, a, true)
-		if errors.Is(err, locker.ErrTaken) {
+		err := s.askSoon(ctx, a, told)
+		if errors.Is(err, locker.ErrTaken) && !errors.Is(err, locker.ErrUnavailable) {
 			told = true
 			a.place.hear()
 		}
+		a.place.silent.Store(errors.Is(err, locker.ErrUnavailable) && !s.is("taken is for ever"))
 		pause := 3 * time.Millisecond
 		switch {
 		case ctx.Err() != nil && !told && s.is("the cause is dropped"):
@@ -258,6 +279,17 @@ func (s *Locker) wait(ctx context.Context, a *attempt) error {
 		case <-ctx.Done():
 		}
 	}
+}
+
+// askSoon asks the store for a waiter. One that was told "taken" notices soon that the store is
+// silent.
+func (s *Locker) askSoon(ctx context.Context, a *attempt, told bool) error {
+	if told {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Second)
+		defer cancel()
+	}
+	return s.ask(ctx, a, true)
 }
 
 // ask asks the store once, and notes a grant in a.
@@ -289,6 +321,8 @@ func (s *Locker) ask(ctx context.Context, a *attempt, waits bool) error {
 		since = a.called
 	}
 	switch {
+	case err != nil && s.is("a cause is the store's word") && errors.Is(err, locker.ErrTaken):
+		return err
 	case err != nil:
 		return fmt.Errorf("%w: %w", locker.ErrUnavailable, err)
 	case got.have != "":
@@ -367,6 +401,9 @@ func (s *Locker) finish(a *attempt, err error) (*locker.Lock, error) {
 	}
 	if s.is("bounds cannot be set later") {
 		lock = locker.LockOf(unlimited{locker.HeldOf(lock)})
+	}
+	if s.is("a context is asked under a mutex") {
+		lock = locker.LockOf(locked{locker.HeldOf(lock), &s.one})
 	}
 	if s.is("the deadline is too late") {
 		lock = locker.LockOf(boast{locker.HeldOf(lock), a.req.TTL / 4})
@@ -510,6 +547,9 @@ func (s *Locker) renew(ctx context.Context, a *attempt) error {
 	}
 	if err == nil && n == 0 && !s.is("the holder is not told") {
 		return &locker.LostError{Name: a.req.Name, Reason: locker.TakenOver}
+	}
+	if err != nil && !s.is("a cause is the store's word") {
+		return fmt.Errorf("%w: %s", locker.ErrUnavailable, err.Error()) // an ErrLost among the causes is another lock's
 	}
 	return err
 }
