@@ -15,7 +15,8 @@ import (
 //
 // The token is drawn while the lock is held. If the draw fails, is ended by ctx or
 // gives the zero token, or if the lock is lost before the draw is over, the lock is
-// given back and not returned: the error is an [ErrUnavailable] and wraps the cause;
+// given back and not returned, and nothing of [WithMinHold] stays: the error is an
+// [ErrUnavailable] and wraps the cause;
 // if giving it back failed too, it is an [ErrOutcomeUnknown]. When ctx ends, a call
 // returns as soon as c does.
 //
@@ -104,12 +105,16 @@ func (h withToken) SharedToken() fencing.SharedToken {
 // discard gives back a lock that got no token, because of why, and returns the caller's
 // error. If it was lost, the backend removes what the store may still have.
 func (l *Lock) discard(ctx context.Context, why error) error {
+	l.forgetMinHold()
 	err := l.Unlock(ctx)
 	if err != nil && !errors.Is(err, ErrLost) {
 		return fmt.Errorf("locker: lock %q: %w: no token was drawn: %w; and it could not be given back: %w", l.Name(), ErrOutcomeUnknown, why, err)
 	}
 	return fmt.Errorf("locker: lock %q: %w: no token was drawn: %w", l.Name(), ErrUnavailable, why)
 }
+
+// forgetMinHold has Unlock free the lock at once, for nobody has worked under it.
+func (l *Lock) forgetMinHold() { _ = l.held.Limit(&Request{Renew: true}) } // lost or not, it is unlocked
 
 // Guarantees implements [Locker].
 func (c *counted) Guarantees() Guarantees {

@@ -11,7 +11,8 @@ import (
 // Do locks name, calls fn, and unlocks, also when fn panics. The context of fn
 // carries ctx's values and ends when the lock is lost or ctx ends; its cause
 // says which. With [WithGuard] the resources are claimed before fn is called; if
-// the claim fails or the lock is lost meanwhile, fn is not called.
+// the claim fails or the lock is lost meanwhile, fn is not called, and nothing of
+// [WithMinHold] stays after a claim that failed.
 //
 // Do returns the error of Lock; or that of fn or the claim and that of Unlock, in one
 // line. An [ErrLost] means that the lock was lost before Unlock: fn, or its last
@@ -44,6 +45,7 @@ func do(ctx context.Context, acquire func(context.Context, string, ...Option) (*
 	within, cancel := lock.Bind(ctx)
 	defer cancel()
 	if err := claim(within, req.guard, lock); err != nil {
+		lock.forgetMinHold()
 		return err
 	}
 	if lock.Err() != nil {

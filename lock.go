@@ -16,9 +16,12 @@ import (
 type Lock struct {
 	held Held
 
-	once     sync.Once
-	returned bool  // held.Unlock has returned; else it panicked
-	result   error // of held.Unlock
+	mu       sync.Mutex
+	unlocks  bool          // Unlock was called
+	over     chan struct{} // closed when the first call is over; nil if nobody waits for that
+	ended    bool          // the first call is over
+	returned bool          // it has returned; else it panicked
+	result   error         // of it
 }
 
 // Held is what is behind a [Lock]: its methods keep what those of Lock promise, and
@@ -119,8 +122,9 @@ func (l *Lock) Deadline() time.Time { return l.held.Deadline() }
 
 // Renew asks the store for another TTL now. Most callers never need it: without
 // [WithoutRenewal] a lock is renewed by itself. An [ErrLost] says that the lock
-// is lost. After any other error the lock is held until its [Lock.Deadline], and
-// the store may or may not keep it for longer.
+// is lost; if ctx came from another lock (Bind), the error wraps the cause of ctx, which may
+// be that one's: then Err says of which. After any other error the lock is held until its
+// [Lock.Deadline], and the store may or may not keep it for longer.
 func (l *Lock) Renew(ctx context.Context) error { return l.held.Renew(ctx) }
 
 // Unlock gives the lock back. [Lock.Context] ends before the store is asked. With
@@ -139,12 +143,41 @@ func (l *Lock) Renew(ctx context.Context) error { return l.held.Renew(ctx) }
 // the first call's result. If the first call panicked, through a defect of the backend
 // or of its client, they return [ErrOutcomeUnknown].
 func (l *Lock) Unlock(ctx context.Context) error {
-	l.once.Do(func() {
-		l.result = l.held.Unlock(ctx)
-		l.returned = true
-	})
-	if !l.returned {
-		return fmt.Errorf("locker: lock %q: %w: the first Unlock panicked before the store had answered", l.Name(), ErrOutcomeUnknown)
+	if !l.firstUnlock() {
+		if !l.returned {
+			return fmt.Errorf("locker: lock %q: %w: the first Unlock panicked before the store had answered", l.Name(), ErrOutcomeUnknown)
+		}
+		return l.result
 	}
+	defer l.endUnlock()
+	l.result = l.held.Unlock(ctx)
+	l.returned = true
 	return l.result
+}
+
+// firstUnlock reports whether this call of Unlock is the first, else it waits until that one
+// is over. It waits for a channel, and not in sync.Once: a bubble of testing/synctest takes a
+// goroutine that waits for a mutex for one that runs.
+func (l *Lock) firstUnlock() bool {
+	l.mu.Lock()
+	first, wait := !l.unlocks, l.unlocks && !l.ended
+	l.unlocks = true
+	if wait && l.over == nil {
+		l.over = make(chan struct{})
+	}
+	over := l.over
+	l.mu.Unlock()
+	if wait {
+		<-over
+	}
+	return first
+}
+
+func (l *Lock) endUnlock() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ended = true
+	if l.over != nil {
+		close(l.over)
+	}
 }

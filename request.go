@@ -133,6 +133,8 @@ func (r *Request) agree() error {
 	switch valid := r.TTL - Drift(r.TTL); {
 	case r.MinValidity >= valid:
 		return fmt.Errorf("minimum validity %v cannot be met with a TTL of %v: it leaves %v after the allowance for clock drift", r.MinValidity, r.TTL, valid)
+	case r.MaxHold > 0 && r.MaxHold <= r.MinValidity:
+		return fmt.Errorf("maximum hold %v is not over the minimum validity of %v: no lock could have both", r.MaxHold, r.MinValidity)
 	case r.MaxHold > 0 && r.MinHold > r.MaxHold:
 		return fmt.Errorf("minimum hold %v is over the maximum hold of %v", r.MinHold, r.MaxHold)
 	case r.MinHold > 0 && r.Kind != Exclusive:
@@ -329,13 +331,17 @@ func WithHolder(text string) Option {
 // lock's name, without the prefix that the Locker may have: name the resources where
 // Lockers with several prefixes share a guard. With [WithShared] it claims them for
 // reading. With [WithSlots] it claims [SlotResource], and must be given no resources. Lock,
-// TryLock and LockAll refuse this option; package election takes it, as Do does.
+// TryLock and LockAll refuse this option; package election takes it, as Do does. It can be
+// given once.
 // With redisfence on the lock's own server, name a resource if you write under it: the key
 // that has the lock's name is the lock.
 func WithGuard(g fencing.Guard, resources ...string) Option {
 	return func(r *Request) error {
-		if g == nil {
+		switch {
+		case g == nil:
 			return fmt.Errorf("WithGuard was given no guard")
+		case r.guard != nil:
+			return fmt.Errorf("WithGuard was given twice: Do claims with one guard; call the other one's Check yourself")
 		}
 		r.guard = &guardUse{g, resources}
 		return nil

@@ -104,7 +104,7 @@ func lockAll(ctx context.Context, acquire func(context.Context, string, ...Optio
 	complete := false
 	defer func() {
 		if !complete {
-			err = s.discard(ctx, req, err)
+			err = s.discard(ctx, err)
 		}
 	}()
 	over := ctx.Err() != nil
@@ -155,11 +155,9 @@ func (s *Set) incomplete(err error) error {
 
 // discard gives back the locks of a Set that did not become complete, because of why, and
 // returns the caller's error. Nothing of WithMinHold stays.
-func (s *Set) discard(ctx context.Context, req *Request, why error) error {
-	without := *req
-	without.MinHold, without.MaxHold = 0, 0
+func (s *Set) discard(ctx context.Context, why error) error {
 	for _, lock := range s.locks {
-		_ = lock.held.Limit(&without) // lost or not, it is unlocked
+		lock.forgetMinHold()
 	}
 	errs := slices.DeleteFunc(s.unlockAll(ctx), func(err error) bool { return errors.Is(err, ErrLost) }) // then the backend removes it
 	if len(errs) > 0 {
