@@ -398,5 +398,23 @@ func LeaseOf(lock *locker.Lock) uint64 {
 	return max(uint64(lock.Token()), uint64(lock.SharedToken()))
 }
 
+// LeaseOver reports whether the lock's lease is over, by what this process knows: it was given
+// back, or lost. While another goroutine has a turn with the lease of a lock that was unlocked,
+// it is not. For a lock that is not of this package it is when the lock is.
+func LeaseOver(lock *locker.Lock) bool {
+	if t, ok := locker.HeldOf(lock).(interface{ LeaseOver() bool }); ok {
+		return t.LeaseOver()
+	}
+	return lock.Err() != nil
+}
+
+// LeaseOver reports whether the turn's lease is over.
+func (t *turn[H]) LeaseOver() bool {
+	l := t.lease.locker
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return t.lease.over || t.lease.left(l.now()) <= 0
+}
+
 // Lease returns the first number of the turn's lease.
 func (t *turn[H]) Lease() uint64 { return t.lease.grant.First }

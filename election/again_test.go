@@ -40,6 +40,29 @@ func (l *losing) Check(ctx context.Context, resource string, token fencing.Token
 	return l.Memory.Check(ctx, resource, token)
 }
 
+// away is a guard whose store refuses its first connections.
+type away struct {
+	fencing.Memory
+	left atomic.Int32
+}
+
+func (a *away) Check(ctx context.Context, resource string, token fencing.Token) error {
+	if a.left.Add(-1) >= 0 {
+		return errors.New("connection refused")
+	}
+	return a.Memory.Check(ctx, resource, token)
+}
+
+func TestACandidateWhoseGuardIsAwayStandsAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		guard := new(away)
+		guard.left.Store(3)
+		a := start(t, lockertest.New(), nil, locker.WithGuard(guard))
+		within(t, time.Minute, "it leads", a.IsLeader)
+		end(t, a)
+	})
+}
+
 func TestACandidateThatLosesItsTermBeforeItBeginsStandsAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		locks := lockertest.New()

@@ -145,7 +145,8 @@ func (c *Candidate) ended(ctx context.Context) error {
 // stand stands once, and leads until the term is over. It reports whether to stand again.
 func (c *Candidate) stand(ctx context.Context, lead func(ctx context.Context, term *locker.Lock) error) (again bool, err error) {
 	t, failed := (*term)(nil), false
-	err = locker.Do(ctx, c.locks, c.name, func(ctx context.Context, lock *locker.Lock) error {
+	locks := &granted{Locker: c.locks}
+	err = locker.Do(ctx, locks, c.name, func(ctx context.Context, lock *locker.Lock) error {
 		t = c.begin(lock)
 		err := lead(ctx, lock)
 		failed = err != nil && lock.Err() == nil && !errors.Is(err, fencing.ErrStale)
@@ -160,13 +161,25 @@ func (c *Candidate) stand(ctx context.Context, lead func(ctx context.Context, te
 		return false, err
 	case ctx.Err() != nil && (errors.Is(err, locker.ErrOutcomeUnknown) || led && err != nil && !errors.Is(err, locker.ErrLost)):
 		return false, fmt.Errorf("%w; %w", c.ended(ctx), err)
-	case led:
+	case led, locks.once && ctx.Err() == nil: // else the claim of WithGuard has failed, or the lock was lost
 		return true, nil
 	}
 	for _, passes := range []error{locker.ErrUnavailable, locker.ErrOutcomeUnknown, locker.ErrTaken, locker.ErrLost, fencing.ErrStale} {
 		again = again || errors.Is(err, passes)
 	}
 	return again && !errors.Is(err, locker.ErrClosed), err
+}
+
+// granted is a Locker that knows whether it has granted a lock.
+type granted struct {
+	locker.Locker
+	once bool
+}
+
+func (g *granted) Lock(ctx context.Context, name string, opts ...locker.Option) (*locker.Lock, error) {
+	lock, err := g.Locker.Lock(ctx, name, opts...)
+	g.once = err == nil
+	return lock, err
 }
 
 // begin tells of a term now, and of its end when it comes. That depends on the lock alone,

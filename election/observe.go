@@ -43,7 +43,7 @@ func (c *Candidate) Leader(ctx context.Context) (Leader, error) {
 	switch own := c.term.Load(); {
 	case err != nil || !info.Held:
 		return Nobody, err
-	case own != nil && own.Err() != nil && uint64(info.Token) == driver.LeaseOf(own.Lock):
+	case own != nil && driver.LeaseOver(own.Lock) && uint64(info.Token) == driver.LeaseOf(own.Lock):
 		return Nobody, nil // the store does not know yet that this term is over
 	}
 	return Leader{info.Token, info.Holder}, nil

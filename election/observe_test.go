@@ -378,3 +378,30 @@ func TestWhoSeesThatItsTermIsOverTellsItAtOnce(t *testing.T) {
 		}
 	})
 }
+
+// Two candidates of one process hand over to each other in memory: the store goes on naming the
+// lease that the first one had.
+func TestWhoHasResignedNamesTheNextLeaderOfItsProcess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks := lockertest.New()
+		resign := make(chan struct{})
+		first := start(t, locks, func(context.Context, *locker.Lock) error { <-resign; return errors.New("enough") })
+		synctest.Wait()
+		second := start(t, locks, nil)
+		synctest.Wait()
+		close(resign) // within 25 ms of the grant
+		<-first.done
+		synctest.Wait()
+		if !second.IsLeader() {
+			t.Fatal("the second candidate does not lead")
+		}
+		for range 3 {
+			leader, err := first.Leader(t.Context())
+			if err != nil || leader == election.Nobody {
+				t.Errorf("the one that has resigned says that %+v leads: %v", leader, err)
+			}
+			time.Sleep(time.Hour)
+		}
+		end(t, second)
+	})
+}
