@@ -8,15 +8,19 @@
 //
 // # What is promised
 //
-// Two runs begin at least the minimum hold apart ([DefaultMinHold]), however short they are,
-// unless the first machine died or lost its lock. No two machines believe at the same time
-// that they may run the job. Both are true as long as the store keeps what its
+// The locks of two runs are granted at least the minimum hold apart ([DefaultMinHold]), however
+// short the runs are, unless the first machine died or lost its lock. No two machines believe
+// at the same time that they may run the job. Both are true as long as the store keeps what its
 // [locker.Guarantees] say. A machine that finds the lock taken skips the run, and never
-// waits: a run that waited would begin late. It gives up a store that has not answered after
-// half of the minimum hold, for the same reason. A wrapper has no job run twice at a time in
+// waits: a run that waited would begin late. For the same reason it skips a run that could
+// begin only when half of the minimum hold has passed since its tick, because the store was
+// slow or the process was paused. So two runs begin at least half of the minimum hold apart. A wrapper has no job run twice at a time in
 // its process, even if a run goes on after its lock was lost.
 //
 // # What is not
+//
+// A process that is paused in the last line before the job, for longer than that, begins it late
+// all the same: nothing but the token tells the next run's writes from this one's.
 //
 // Not every tick has a run. If the machine that has the lock dies, its lease ends after
 // [locker.WithTTL], and another one runs the job at its next tick. If the store is away,
@@ -117,10 +121,13 @@ func (s *shared) run(fn func(ctx context.Context, lock *locker.Lock) error) {
 		return
 	}
 	defer s.running.Unlock()
-	called := false
+	called, ticked := false, locker.Now()
 	bounded, cancel := context.WithTimeoutCause(s.ctx, s.answer, fmt.Errorf("the store has not answered within %v, half of the minimum hold", s.answer))
 	defer cancel()
 	err := locker.TryDo(bounded, s.locks, s.name, func(_ context.Context, lock *locker.Lock) error {
+		if late := locker.Now().Sub(ticked); late > s.answer {
+			return fmt.Errorf("the process was paused: the run would begin %v after its tick, and the limit is half of the minimum hold, %v", late, s.answer)
+		}
 		called = true
 		ctx, cancel := lock.Bind(s.ctx)
 		defer cancel()

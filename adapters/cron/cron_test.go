@@ -286,3 +286,30 @@ func refused(opt locker.Option) (cron.JobWrapper, error) {
 type noGuard struct{}
 
 func (noGuard) Check(context.Context, string, fencing.Token) error { return nil }
+
+// drowsy is a Locker whose process is paused when the lock has been granted.
+type drowsy struct {
+	locker.Locker
+	pause time.Duration
+}
+
+func (d drowsy) TryLock(ctx context.Context, name string, opts ...locker.Option) (*locker.Lock, error) {
+	lock, err := d.Locker.TryLock(ctx, name, opts...)
+	time.Sleep(d.pause)
+	return lock, err
+}
+
+// The other machines count the minimum hold from the grant: after a pause of nearly all of it
+// the next run would begin right behind this one. In real time, as locker.Now counts it.
+func TestAPauseBetweenTheGrantAndTheRunSkipsTheRun(t *testing.T) {
+	const hold = 200 * time.Millisecond
+	var told journal
+	wrap, err := NewWrapper(drowsy{lockertest.New(), hold * 3 / 4}, "report", &told, locker.WithMinHold(hold))
+	if err != nil {
+		t.Fatal(err)
+	}
+	wrap(cron.FuncJob(func() { t.Error("the job runs late") })).Run()
+	if len(told.errs) != 1 || !strings.Contains(told.errs[0].Error(), "the process was paused") {
+		t.Errorf("the logger was told %v", told.errs)
+	}
+}

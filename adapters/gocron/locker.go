@@ -4,12 +4,15 @@
 //
 // # What is promised
 //
-// Two runs of a job begin at least the minimum hold apart ([DefaultMinHold]), however short
-// they are, unless the first instance died or lost its lock. No two instances believe at
-// the same time that they may run it. Both are true as long as the store keeps what its
-// [locker.Guarantees] say. An instance that finds the lock taken skips the run, and never
-// waits: a run that waited would begin late. It gives up a store that has not answered after
-// half of the minimum hold, for the same reason.
+// The locks of two runs of a job are granted at least the minimum hold apart
+// ([DefaultMinHold]), however short the runs are, unless the first instance died or lost its
+// lock. No two instances believe at the same time that they may run it. Both are true as long
+// as the store keeps what its [locker.Guarantees] say. An instance that finds the lock taken
+// skips the run, and never waits: a run that waited would begin late. For the same reason it
+// skips a run whose lock comes later than half of the minimum hold after its tick, because the
+// store was slow or the process was paused. So two runs begin at least half of the minimum hold
+// apart, but for an instance that is paused between its lock and its run, which nothing but the
+// token tells from the next one.
 //
 // # What is not
 //
@@ -87,10 +90,18 @@ func (l *Locker) Lock(ctx context.Context, name string) (gocron.Lock, error) {
 		return nil, fmt.Errorf("gocron: job %q: %w: an earlier run of it goes on in this process", name, locker.ErrTaken)
 	}
 	defer l.ended(name, nil)
+	ticked := locker.Now()
 	ctx, cancel := context.WithTimeoutCause(ctx, l.answer, fmt.Errorf("the store has not answered within %v, half of the minimum hold", l.answer))
 	defer cancel()
 	lock, err := l.locks.TryLock(ctx, name, l.opts...)
 	if err != nil {
+		return nil, err
+	}
+	if late := locker.Now().Sub(ticked); late > l.answer {
+		err := fmt.Errorf("gocron: job %q: the process was paused: its lock came %v after the tick, and the limit is half of the minimum hold, %v", name, late, l.answer)
+		if unlocked := lock.Unlock(ctx); unlocked != nil {
+			return nil, fmt.Errorf("%w; %w", err, unlocked)
+		}
 		return nil, err
 	}
 	l.mu.Lock()

@@ -242,3 +242,28 @@ func TestOptionsThatDoNotFitAreRefused(t *testing.T) {
 		}
 	}
 }
+
+// drowsy is a Locker whose process is paused when the lock has been granted.
+type drowsy struct {
+	locker.Locker
+	pause time.Duration
+}
+
+func (d drowsy) TryLock(ctx context.Context, name string, opts ...locker.Option) (*locker.Lock, error) {
+	lock, err := d.Locker.TryLock(ctx, name, opts...)
+	time.Sleep(d.pause)
+	return lock, err
+}
+
+// The other instances count the minimum hold from the grant: after a pause of nearly all of it
+// the next run would begin right behind this one. In real time, as locker.Now counts it.
+func TestAPauseBeforeTheLockArrivesSkipsTheRun(t *testing.T) {
+	const hold = 200 * time.Millisecond
+	l := newLocker(t, drowsy{lockertest.New(), hold * 3 / 4}, locker.WithMinHold(hold))
+	if lock, err := l.Lock(t.Context(), "report"); err == nil || lock != nil || !strings.Contains(err.Error(), "the process was paused") {
+		t.Errorf("Lock of a process that was paused: %v", err)
+	}
+	if lock := l.lockOf("report"); lock != nil {
+		t.Error("a run that was skipped is under way")
+	}
+}
