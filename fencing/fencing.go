@@ -128,15 +128,16 @@ type Counter interface {
 // and for resources that live and die with the process. Its zero value is ready
 // to use. It keeps one number for every resource and every name it has seen.
 type Memory struct {
-	mu   sync.Mutex
-	seen map[string]marks
-	last map[string]Token
+	mu        sync.Mutex
+	resources map[string]*resource
+	last      map[string]Token
 }
 
-// marks are the greatest numbers that have written, and read.
-type marks struct {
-	written Token
-	read    SharedToken
+// resource is what a Memory knows of one.
+type resource struct {
+	turn    chan struct{} // has room for the one who checks, and writes or reads
+	written Token         // the greatest that has written
+	read    SharedToken   // the greatest that has read
 }
 
 var (
@@ -150,25 +151,25 @@ func (m *Memory) Check(ctx context.Context, resource string, token Token) error 
 }
 
 // Write runs write if token is not stale, in one step with the check: no other
-// Check or Write of this Memory comes between. It returns what write returns.
-// The token stays remembered even when write fails.
+// Check or Write of the resource comes between. It returns what write returns.
+// The token stays remembered even when write fails. If ctx ends while others write, nothing
+// has happened.
 //
-// write runs under the Memory's mutex, which makes it one step with the check, so it
-// must not call the same Memory.
+// Others wait for write, which makes it one step with the check, so it must not call
+// the same Memory for the same resource.
 func (m *Memory) Write(ctx context.Context, resource string, token Token, write func() error) error {
-	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("fencing: write %.100q: %w", resource, err)
-	}
 	if token == 0 {
 		return fmt.Errorf("fencing: write %.100q: %w", resource, ErrZeroToken)
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	seen := m.seen[resource]
-	if most := max(seen.written, Token(seen.read)); token < most {
+	r, err := m.enter(ctx, resource)
+	if err != nil {
+		return fmt.Errorf("fencing: write %.100q: %w", resource, err)
+	}
+	defer r.leave()
+	if most := max(r.written, Token(r.read)); token < most {
 		return &StaleError{Resource: resource, Token: token, Seen: most}
 	}
-	m.remember(resource, marks{token, seen.read})
+	r.written = token
 	return write()
 }
 
@@ -180,29 +181,50 @@ func (m *Memory) CheckShared(ctx context.Context, resource string, token SharedT
 // Read runs read if the reader's number is not stale, in one step with the check, as Write
 // does. It returns what read returns.
 func (m *Memory) Read(ctx context.Context, resource string, token SharedToken, read func() error) error {
-	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("fencing: read %.100q: %w", resource, err)
-	}
 	if token == 0 {
 		return fmt.Errorf("fencing: read %.100q: %w", resource, ErrZeroToken)
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	seen := m.seen[resource]
-	if Token(token) < seen.written {
-		return &StaleError{Resource: resource, Token: Token(token), Seen: seen.written, Reader: true}
+	r, err := m.enter(ctx, resource)
+	if err != nil {
+		return fmt.Errorf("fencing: read %.100q: %w", resource, err)
 	}
-	m.remember(resource, marks{seen.written, max(seen.read, token)})
+	defer r.leave()
+	if Token(token) < r.written {
+		return &StaleError{Resource: resource, Token: Token(token), Seen: r.written, Reader: true}
+	}
+	r.read = max(r.read, token)
 	return read()
 }
 
-// remember notes marks. The mutex is held.
-func (m *Memory) remember(resource string, seen marks) {
-	if m.seen == nil {
-		m.seen = make(map[string]marks)
+// enter waits until nobody else checks a resource. After a wait it looks at ctx once more: a
+// caller that has given up must not write.
+func (m *Memory) enter(ctx context.Context, name string) (*resource, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
 	}
-	m.seen[resource] = seen
+	m.mu.Lock()
+	r := m.resources[name]
+	if r == nil {
+		if m.resources == nil {
+			m.resources = make(map[string]*resource)
+		}
+		r = &resource{turn: make(chan struct{}, 1)}
+		m.resources[name] = r
+	}
+	m.mu.Unlock()
+	select {
+	case r.turn <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if err := ctx.Err(); err != nil {
+		r.leave()
+		return nil, err
+	}
+	return r, nil
 }
+
+func (r *resource) leave() { <-r.turn }
 
 // Next implements [Counter]: 1, 2, 3, … for each name.
 func (m *Memory) Next(ctx context.Context, name string) (Token, error) {
