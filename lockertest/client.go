@@ -31,9 +31,13 @@ var errWithdrawn = errors.New("the attempt was withdrawn")
 func (c *client) Acquire(ctx context.Context, a *attempt, wait driver.Wait) (driver.Grant, error) {
 	for {
 		since := c.server.now()
+		left := a.left
 		a.left = true
 		got, err := send(ctx, c.link, func() answer { return c.server.acquire(a, wait != nil) })
 		switch {
+		case driver.IsRefused(err):
+			a.left = left
+			return driver.Grant{}, err
 		case err != nil:
 			return driver.Grant{}, err
 		case got.withdrawn:

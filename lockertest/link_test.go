@@ -161,3 +161,18 @@ func TestARequestThatIsGivenUpEndsItsOwnConnectionAlone(t *testing.T) {
 		a.Link().Heal()
 	})
 }
+
+func TestARefusedAttemptHasAKnownOutcome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := lockertest.New()
+		no := errors.New("the password is wrong")
+		a.Link().Refuse(no)
+		for verb, call := range map[string]func(context.Context, string, ...locker.Option) (*locker.Lock, error){"Lock": a.Lock, "TryLock": a.TryLock} {
+			began := time.Now()
+			_, err := call(t.Context(), "a")
+			if !errors.Is(err, no) || !errors.Is(err, locker.ErrUnavailable) || errors.Is(err, locker.ErrOutcomeUnknown) || time.Since(began) > 0 {
+				t.Errorf("%s of a store that refuses, and does nothing, after %v: %v", verb, time.Since(began), err)
+			}
+		}
+	})
+}

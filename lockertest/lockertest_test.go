@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/conformance"
@@ -73,4 +74,20 @@ func TestCallsOfAStoreThatRefusesAreUnavailableAndCounted(t *testing.T) {
 			t.Errorf("%s sent %d requests", what, n)
 		}
 	}
+}
+
+func TestTakeIsTakenForEveryKindOfLock(t *testing.T) {
+	l := lockertest.New()
+	l.Take("a")
+	for what, opt := range map[string]locker.Option{"all of it": locker.WithTTL(time.Second), "a share": locker.WithShared(), "a slot": locker.WithSlots(3)} {
+		if _, err := l.TryLock(t.Context(), "a", opt); !errors.Is(err, locker.ErrTaken) {
+			t.Errorf("TryLock for %s of a lock that Take has: %v", what, err)
+		}
+	}
+	l.Free("a")
+	lock, err := l.TryLock(t.Context(), "a", locker.WithSlots(3))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = lock.Unlock(t.Context())
 }

@@ -116,7 +116,7 @@ func (e *entry) room(req *locker.Request) bool {
 	case locker.Shared:
 		return !slices.ContainsFunc(e.holds, func(h *hold) bool { return h.of.req.Kind != locker.Shared })
 	case locker.Slots:
-		return len(e.holds) < req.Slots
+		return len(e.holds) < req.Slots && !slices.ContainsFunc(e.holds, func(h *hold) bool { return h.of.req.Kind != locker.Slots })
 	}
 	return len(e.holds) == 0
 }
@@ -134,6 +134,7 @@ func (e *entry) slot() int {
 func (e *entry) mismatch(req *locker.Request) error {
 	have := req
 	switch {
+	case len(e.holds) > 0 && e.holds[0].end == forever: // Take: it is taken for all
 	case len(e.holds) > 0:
 		have = e.holds[0].of.req
 	case len(e.waiters) > 0:
