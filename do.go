@@ -66,9 +66,15 @@ func oneLine(first, second error) error {
 	return fmt.Errorf("%w; %w", first, second)
 }
 
-// fits returns an error if the guard cannot check what the lock will have.
+// fits returns an error if it is not said what the guard shall claim, or if it cannot check
+// what the lock will have.
 func (use *guardUse) fits(req *Request) error {
-	if use == nil || req.Kind != Shared {
+	switch {
+	case use == nil:
+		return nil
+	case len(use.resources) == 0 && req.Kind != Slots:
+		return fmt.Errorf("locker: lock %q: WithGuard needs the names of the resources to claim: those that are written under the lock", req.Name)
+	case req.Kind != Shared:
 		return nil
 	}
 	if _, ok := use.guard.(fencing.SharedGuard); !ok {
@@ -78,7 +84,7 @@ func (use *guardUse) fits(req *Request) error {
 }
 
 // claim claims what belongs to the lock: the resources that the caller has named, or the
-// one that has its name.
+// slot's.
 func claim(ctx context.Context, use *guardUse, lock *Lock) error {
 	if use == nil {
 		return nil
@@ -86,8 +92,6 @@ func claim(ctx context.Context, use *guardUse, lock *Lock) error {
 	resources := use.resources
 	if slot := lock.Slot(); slot >= 0 {
 		resources = []string{SlotResource(lock.Name(), slot)}
-	} else if len(resources) == 0 {
-		resources = []string{lock.Name()}
 	}
 	for _, resource := range resources {
 		if err := use.check(ctx, resource, lock); err != nil {

@@ -219,8 +219,8 @@ func (g *claims) Check(ctx context.Context, resource string, token fencing.Token
 
 func TestDoClaimsItsResourcesBeforeItCalls(t *testing.T) {
 	for name, c := range map[string]struct{ resources, want []string }{
-		"named":     {[]string{"x", "y"}, []string{"x", "y"}},
-		"not named": {nil, []string{"a"}},
+		"one":     {[]string{"x"}, []string{"x"}},
+		"several": {[]string{"x", "y"}, []string{"x", "y"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			virtual(t, func(t *testing.T, _ *clock) {
@@ -285,7 +285,7 @@ func TestALockThatIsLostDuringTheClaimEndsItAndNothingIsCalled(t *testing.T) {
 		virtual(t, func(t *testing.T, _ *clock) {
 			b, start := newBackend(), time.Now()
 			err := Do(t.Context(), b, "a", func(context.Context, *Lock) error { t.Error("called"); return nil },
-				WithGuard(slowGuard{heeds}), WithTTL(time.Second), WithoutRenewal())
+				WithGuard(slowGuard{heeds}, "r"), WithTTL(time.Second), WithoutRenewal())
 			if !errors.Is(err, ErrLost) {
 				t.Errorf("Do: %v", err)
 			}
@@ -303,7 +303,7 @@ func TestAClaimEndsWithTheCallersContext(t *testing.T) {
 			ctx, cancel := context.WithCancelCause(t.Context())
 			time.AfterFunc(time.Second, func() { cancel(enough) })
 			err := Do(ctx, b, "a", func(context.Context, *Lock) error { t.Error("called"); return nil },
-				append(opts, WithGuard(slowGuard{heeds: true}))...)
+				append(opts, WithGuard(slowGuard{heeds: true}, "r"))...)
 			if took := time.Since(start); !errors.Is(err, enough) || took != time.Second || b.held["a"] {
 				t.Errorf("%s: Do: %v after %v; held: %v", name, err, took, b.held["a"])
 			}
@@ -377,7 +377,8 @@ type writersAlone struct{ fencing.Guard }
 
 func TestAGuardThatDoesNotFitTheLockIsRefusedBeforeItIsAsked(t *testing.T) {
 	for name, opts := range map[string][]Option{
-		"of writers, for a reader":    {WithShared(), WithGuard(writersAlone{})},
+		"of writers, for a reader":    {WithShared(), WithGuard(writersAlone{}, "r")},
+		"without resources":           {WithGuard(&claims{})},
 		"over what several slots use": {WithSlots(2), WithGuard(&claims{}, "r")},
 	} {
 		b := newBackend()
@@ -387,7 +388,7 @@ func TestAGuardThatDoesNotFitTheLockIsRefusedBeforeItIsAsked(t *testing.T) {
 		}
 	}
 	writer := func(context.Context, *Lock) error { return nil }
-	if err := Do(t.Context(), newBackend(), "a", writer, WithGuard(writersAlone{&claims{}})); err != nil {
+	if err := Do(t.Context(), newBackend(), "a", writer, WithGuard(writersAlone{&claims{}}, "r")); err != nil {
 		t.Errorf("of writers, for a writer: %v", err)
 	}
 }

@@ -44,7 +44,7 @@ func Example() {
 	err = locker.Do(ctx, locks, "invoices/42", func(ctx context.Context, lock *locker.Lock) error {
 		fmt.Println("the second token is greater:", lock.Token() > first)
 		return nil
-	}, locker.WithGuard(&storage)) // claims the resource before the function runs
+	}, locker.WithGuard(&storage, "invoices/42")) // claims the resource before the function runs
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -79,7 +79,7 @@ var promises = []promise{
 			x.Errorf("Inspect shows %+v, %v", info, err)
 		}
 	}},
-	{name: "WithGuard", option: func(x *asked) locker.Option { return locker.WithGuard(&x.guard) }, held: func(x *asked, l *locker.Lock) {
+	{name: "WithGuard", option: func(x *asked) locker.Option { return locker.WithGuard(&x.guard, x.resources()...) }, held: func(x *asked, l *locker.Lock) {
 		resource := "n"
 		if l.Slot() >= 0 {
 			resource = fmt.Sprintf("n/%d", l.Slot()) // in every release: a guard's store knows it
@@ -140,6 +140,14 @@ func (x *asked) do(f func(*locker.Lock)) error {
 		}
 		return nil
 	}, x.opts...)
+}
+
+// resources are what the guard is to claim: with slots there are none to name.
+func (x *asked) resources() []string {
+	if strings.Contains(x.Name(), "WithSlots") {
+		return nil
+	}
+	return []string{"n"}
 }
 
 // takeAll takes the name from x, with all its slots if x wants one.

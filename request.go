@@ -90,7 +90,7 @@ func (r *Request) Tokens(most uint32) uint32 {
 // guardUse is what [WithGuard] asks of [Do].
 type guardUse struct {
 	guard     fencing.Guard
-	resources []string // none: the one that belongs to the lock
+	resources []string // none with slots, which have one each
 }
 
 // NewRequest validates a name and options. Only authors of backends need it. A backend
@@ -327,14 +327,12 @@ func WithHolder(text string) Option {
 
 // WithGuard makes [Do] claim resources with the lock's token before it calls
 // its function. So an earlier holder's late write is refused even if it comes before
-// the new holder's first write. Without resources it claims the resource that has the
-// lock's name, without the prefix that the Locker may have: name the resources where
-// Lockers with several prefixes share a guard. With [WithShared] it claims them for
+// the new holder's first write. Name the resources that are written under the lock, as the
+// guard calls them; they are not the lock's name, which has a meaning of its own where the
+// lock and the data are in one store. With [WithShared] it claims them for
 // reading. With [WithSlots] it claims [SlotResource], and must be given no resources. Lock,
 // TryLock and LockAll refuse this option; package election takes it, as Do does. It can be
 // given once.
-// With redisfence on the lock's own server, name a resource if you write under it: the key
-// that has the lock's name is the lock.
 func WithGuard(g fencing.Guard, resources ...string) Option {
 	return func(r *Request) error {
 		switch {

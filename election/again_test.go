@@ -57,7 +57,7 @@ func TestACandidateWhoseGuardIsAwayStandsAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		guard := new(away)
 		guard.left.Store(3)
-		a := start(t, lockertest.New(), nil, locker.WithGuard(guard))
+		a := start(t, lockertest.New(), nil, locker.WithGuard(guard, "leader"))
 		within(t, time.Minute, "it leads", a.IsLeader)
 		end(t, a)
 	})
@@ -67,7 +67,7 @@ func TestACandidateThatLosesItsTermBeforeItBeginsStandsAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		locks := lockertest.New()
 		guard := &losing{locks: locks}
-		a := start(t, locks, nil, locker.WithGuard(guard))
+		a := start(t, locks, nil, locker.WithGuard(guard, "leader"))
 		within(t, 10*time.Second, "it leads", func() bool { return guard.lost.Load() && a.IsLeader() })
 		end(t, a)
 	})

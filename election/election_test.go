@@ -173,7 +173,7 @@ func TestACandidateWhoseClaimIsRefusedStandsAgain(t *testing.T) {
 		if err := errors.Join(guard.Check(t.Context(), "leader", seen), before.Unlock(t.Context())); err != nil {
 			t.Fatal(err)
 		}
-		a := start(t, locks, nil, locker.WithGuard(guard))
+		a := start(t, locks, nil, locker.WithGuard(guard, "leader"))
 		within(t, time.Minute, "it leads", a.IsLeader)
 		if token := a.Term().Token(); token < seen {
 			t.Errorf("it leads with token %d, and the guard has seen %d", token, seen)

@@ -13,8 +13,8 @@ import (
 	"github.com/lockstile/locker/singlenode"
 )
 
-// The guard's resource has the lock's name by default, and its marks and the lock's own keys
-// are on one server.
+// The guard's resource may have the lock's name, as long as nothing is written there: its marks
+// and the lock's own keys are on one server.
 func TestLocksOfAllKindsLiveBesideAGuardOfTheirName(t *testing.T) {
 	srv := testserver.Redis(t)
 	rdb := redis.NewClient(&redis.Options{Addr: srv.Addr()})
@@ -27,11 +27,15 @@ func TestLocksOfAllKindsLiveBesideAGuardOfTheirName(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	shared, slots := locker.WithShared(), locker.WithSlots(2)
-	for name, kinds := range map[string][][]locker.Option{
-		"exclusive first": {nil, {shared}, {slots}, nil},
-		"shared first":    {{shared}, nil, {slots}, {shared}},
-		"slots first":     {{slots}, {shared}, nil, {slots}},
+	exclusive := func(name string) []locker.Option { return []locker.Option{locker.WithGuard(guard, name)} }
+	shared := func(name string) []locker.Option {
+		return []locker.Option{locker.WithShared(), locker.WithGuard(guard, name)}
+	}
+	slots := func(string) []locker.Option { return []locker.Option{locker.WithSlots(2), locker.WithGuard(guard)} }
+	for name, kinds := range map[string][]func(string) []locker.Option{
+		"exclusive first": {exclusive, shared, slots, exclusive},
+		"shared first":    {shared, exclusive, slots, shared},
+		"slots first":     {slots, shared, exclusive, slots},
 	} {
 		for i, opts := range kinds {
 			err := locker.Do(t.Context(), l, name, func(ctx context.Context, lock *locker.Lock) error {
@@ -41,12 +45,12 @@ func TestLocksOfAllKindsLiveBesideAGuardOfTheirName(t *testing.T) {
 					err = errors.Join(err, errors.New("it is shown as free"))
 				}
 				return errors.Join(err, listed)
-			}, append(opts, locker.WithGuard(guard))...)
+			}, opts(name)...)
 			if err != nil {
 				t.Errorf("%s, lock %d: %v", name, i, err)
 			}
 		}
-		lock, err := l.TryLock(t.Context(), name, shared)
+		lock, err := l.TryLock(t.Context(), name, locker.WithShared())
 		if err != nil {
 			t.Fatal(err)
 		}

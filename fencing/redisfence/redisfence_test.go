@@ -227,12 +227,12 @@ func TestLateWriteOfALostHolderIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	err = locker.Do(ctx, second, "k", func(ctx context.Context, lock *locker.Lock) error {
-		if _, err := g.Do(ctx, "k", stale.Token(), "SET", "late"); !errors.Is(err, fencing.ErrStale) {
+		if _, err := g.Do(ctx, "k1", stale.Token(), "SET", "late"); !errors.Is(err, fencing.ErrStale) {
 			t.Errorf("a late write: %v", err)
 		}
 		_, err := g.Do(ctx, "k2", lock.Token(), "SET", "v")
 		return err
-	}, locker.WithGuard(g))
+	}, locker.WithGuard(g, "k1"))
 	if err != nil {
 		t.Fatal(err)
 	}
