@@ -178,7 +178,7 @@ func (l *Locker[H]) told(c *call[H]) bool {
 // If it was the store that failed, and not ctx that ended, those behind fail with it.
 func (l *Locker[H]) giveUp(ctx context.Context, c *call[H], err error) error {
 	n := c.line
-	taken, why := errors.Is(err, locker.ErrTaken), ended(ctx)
+	taken, why, end, cause := errors.Is(err, locker.ErrTaken), ended(ctx), ctx.Err(), context.Cause(ctx)
 	l.mu.Lock()
 	if taken {
 		l.heard(c)
@@ -188,8 +188,12 @@ func (l *Locker[H]) giveUp(ctx context.Context, c *call[H], err error) error {
 		err = locker.ErrClosed
 	case errors.Is(err, locker.ErrMismatch): // those behind may want what there is
 	case taken && why == nil:
-	case why != nil && (c.told || sameEnd(err, why)):
+	case taken: // and what keeps it so
+		err = fmt.Errorf("%w: %w", err, why)
+	case why != nil && (c.told || noMore(err)):
 		err = c.endedBy(why)
+	case why != nil && errors.Is(err, end): // which says already that ctx has ended
+		err = unavailable(cause, err)
 	case why != nil:
 		err = unavailable(why, err)
 	default:

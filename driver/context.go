@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/lockstile/locker"
@@ -48,15 +49,11 @@ func ended(ctx context.Context) error {
 	}
 }
 
-// sameEnd reports whether err, which a Store has returned, says that its context ended as why
-// does.
-func sameEnd(err, why error) bool {
-	for _, end := range []error{context.Canceled, context.DeadlineExceeded} {
-		if errors.Is(err, end) && errors.Is(why, end) {
-			return true
-		}
-	}
-	return false
+// noMore reports whether err, which a Store has returned, says no more than that its context has
+// ended.
+func noMore(err error) bool {
+	text := strings.TrimPrefix(err.Error(), locker.ErrUnavailable.Error()+": ")
+	return text == context.Canceled.Error() || text == context.DeadlineExceeded.Error()
 }
 
 // unavailable makes err, which a Store has returned, an [locker.ErrUnavailable] of a call

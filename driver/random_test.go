@@ -521,11 +521,13 @@ func (u *user) options(name string) []locker.Option {
 	if u.r.IntN(4) == 0 {
 		opts = append(opts, locker.WithoutRenewal())
 	}
+	most := 400 * time.Millisecond
 	if u.r.IntN(5) == 0 {
-		opts = append(opts, locker.WithMaxHold(u.upTo(400)))
+		most = u.upTo(400)
+		opts = append(opts, locker.WithMaxHold(most))
 	}
-	if u.r.IntN(5) == 0 {
-		opts = append(opts, locker.WithMinValidity(u.upTo(190)))
+	if u.r.IntN(5) == 0 { // less than the maximum hold, else it is refused
+		opts = append(opts, locker.WithMinValidity(min(u.upTo(190), most-time.Millisecond)))
 	}
 	if u.r.IntN(6) == 0 {
 		opts = append(opts, locker.WithHolder("x"))

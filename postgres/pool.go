@@ -104,7 +104,7 @@ func (p *poolRunner) send(ctx context.Context, f func(context.Context, *pgx.Conn
 		repeated = maybeDone
 		var conn *pgxpool.Conn
 		if conn, err = p.pool.Acquire(ctx); err != nil {
-			err = &notSent{err}
+			err = &notSent{p.withPool(ctx, err)}
 			break
 		}
 		err = p.lend(ctx, conn, f)
@@ -117,6 +117,14 @@ func (p *poolRunner) send(ctx context.Context, f func(context.Context, *pgx.Conn
 		}
 	}
 	return repeated, err
+}
+
+// withPool says so if no connection came free in time: then the server has not been asked.
+func (p *poolRunner) withPool(ctx context.Context, err error) error {
+	if s := p.pool.Stat(); ctx.Err() != nil && s.AcquiredConns() == s.MaxConns() {
+		return fmt.Errorf("all %d connections of the pool are in use: raise its MaxConns (pool_max_conns in a URL), or give locks a pool of their own: %w", s.MaxConns(), err)
+	}
+	return err
 }
 
 // lend gives the connection back whatever happens: a hook of the caller's may panic.
