@@ -150,8 +150,9 @@ type Options struct {
 
 	// KeepCounter is how long the nodes keep the counter of a name's tokens, about 200
 	// bytes, after the name's last lease. Tokens of a name that was idle for longer
-	// increase unless clocks have gone back by more than that. The default is an hour;
-	// less than a minute, or more than ten years, is an error.
+	// increase unless clocks have gone back by more than that. Of programs with different
+	// settings, the one that had a lock of the name and asks for longest decides. The default is
+	// an hour; less than a minute, or more than ten years, is an error.
 	KeepCounter time.Duration
 }
 

@@ -50,9 +50,12 @@
 // should have had it.
 //
 // A writer that waits for readers asks once a second whether they have gone. If it has not
-// asked for a second and a half, it loses its place, so that readers behind it can go on. The
-// first of them finds that out four seconds after the writer's last request at the latest,
-// each other one a second later than the one before it.
+// asked for a second and a half, it loses its place, so that readers behind it can go on. (One
+// whose requests take more than a quarter of a second has twice that time in place of the
+// half second, and five seconds at most.) The
+// first of them finds that out two seconds after the writer's last request, each other one a
+// tenth of a second later than the one before it, and half a second more for each further
+// writer that has died.
 //
 // # Clocks
 //
@@ -80,8 +83,13 @@
 // refused before anything is written. Lua scripts, and publish and subscribe. An eviction
 // policy that spares keys with an expiry (noeviction): if its key is evicted, a lock is lost.
 // Names that begin with "lockstile:" are reserved for queues, counters and marks; a user
-// restricted by ACL needs "~lockstile:*" and "&lockstile:*" besides the names it locks, and
-// "+scan" for [Locker.List].
+// restricted by ACL needs "~lockstile:*" and "&lockstile:*" besides the names it locks,
+// "+scan" for [Locker.List], and "+wait" with Replicas. Where scripts may not publish, nobody
+// hears of a release: waiters then look by themselves, the first one ten times a second.
+//
+// A server whose memory is full grants nothing, and goes on to renew locks and to take them
+// back. Data that somebody has written under the name of a lock, without an expiry, keeps the
+// lock taken: errors and Inspect say so. (Break deletes it.)
 //
 // Renewals share the client's pool: give it more connections than the application keeps
 // busy for long. Set ContextTimeoutEnabled in the client's options. Without it each Unlock
@@ -135,8 +143,9 @@ type Options struct {
 
 	// KeepCounter is how long the server keeps the counter of a name's tokens, about
 	// 200 bytes, after the name's last lease. Tokens of a name that was idle for longer
-	// increase unless the server's clock has gone back by more than that. The default
-	// is an hour; less than a minute, or more than ten years, is an error.
+	// increase unless the server's clock has gone back by more than that. Of programs with
+	// different settings, the one that had a lock of the name and asks for longest decides. The
+	// default is an hour; less than a minute, or more than ten years, is an error.
 	KeepCounter time.Duration
 }
 
@@ -230,6 +239,7 @@ type attempt struct {
 	ticket int64           // of its place in the queue
 
 	queued bool        // it may have a place in the queue
+	noLock bool        // what keeps it waiting is no lock, by the last answer
 	held   atomic.Bool // it may have the lock
 	gone   bool        // it was withdrawn
 }
@@ -263,7 +273,10 @@ func (s *store) Acquire(ctx context.Context, a *attempt, wait driver.Wait) (driv
 			grant, err = s.acquire(ctx, a, wait)
 		}
 	}
-	if err != nil && redisnode.Refused(err) { // nil would cost an allocation
+	switch {
+	case a.noLock && grant.Count == 0 && (err == nil || ctx.Err() != nil):
+		err = redisnode.ErrNoLock
+	case err != nil && redisnode.Refused(err): // nil would cost an allocation
 		err = driver.Refused(err)
 	}
 	return grant, err
@@ -295,6 +308,7 @@ func (s *store) ask(ctx context.Context, a *attempt, queue bool) (driver.Grant, 
 	case err != nil:
 		return driver.Grant{}, 0, err // the place in the queue may still be there, or is asked for again
 	case standing.First == 0:
+		a.noLock = standing.NoLock
 		a.ticket = max(a.ticket, standing.Ticket) // 0 if it was not to queue
 		return driver.Grant{}, s.nextLook(standing), nil
 	}

@@ -113,7 +113,11 @@ type Standing struct {
 	Left   time.Duration // of the holder's lease, or until we should look for a stranger's
 	Ahead  int           // waiters before us; 0 as well if we have just passed the lock on to one
 	Ticket int64         // our place in the queue, for asking again
+	NoLock bool          // the key has no expiry, and is no lock of ours
 }
+
+// ErrNoLock is why a lock is taken for ever.
+var ErrNoLock = fmt.Errorf("%w: the key of that name has no expiry and is no lock of ours: was data written under the lock's name?", locker.ErrTaken)
 
 // mostAhead is how many waiters ahead may use up their claim time.
 const mostAhead = 3
@@ -152,19 +156,43 @@ func (n *Node) Acquire(ctx context.Context, a *Attempt, ask Ask) (Standing, erro
 	if ask.Queue {
 		member = n.member(a)
 	}
-	req := a.request(n.acquire, &a.Value, a.TTL.Milliseconds(), &a.Holder, claim, n.counts, member, ask.Ticket, n.keepMillis())
+	req := a.request(n.acquire, &a.Value, a.TTL.Milliseconds(), &a.Holder, n.claimTime(), n.counts, member, ask.Ticket, n.keepMillis())
 	if n.acquire == acquireOfQuorum {
 		req.args = append(req.args, n.quarantine, ask.Offer)
 	}
 	a.kept.Store(int64(locker.Now()))
 	was := a.unsure.Swap(true) // also if a hook of the client's panics
+	sent := locker.Now()
 	reply, repeated, err := n.send(ctx, req)
+	if err == nil {
+		n.trip.Store(locker.Now().Sub(sent).Milliseconds())
+	}
 	a.unsure.Store(was || (repeated || unsure(err)) && !n.stranger(err))
 	if err != nil {
 		return Standing{}, err
 	}
-	return standing(a.Request, reply)
+	s, err := standing(a.Request, reply)
+	if n.mail.Silent() {
+		s.Left = min(s.Left, silentLook+time.Duration(s.Ahead)*time.Second)
+	}
+	return s, err
 }
+
+// claimTime is by how much later than it was told to a waiter may look. Its server does not know
+// how long a request and its answer take: the place of a writer that waits for readers would
+// be given to readers again and again.
+func (n *Node) claimTime() any {
+	if trip := n.trip.Load(); trip > claim/2 {
+		return min(2*trip, mostClaims*claim)
+	}
+	return claim
+}
+
+// mostClaims bounds for how long one that is slow, and then dies, keeps others waiting.
+const mostClaims = 10
+
+// silentLook is when the first waiter looks again where no word can come.
+const silentLook = 100 * time.Millisecond
 
 // standing reads the reply to an Ask. One of another form may be a grant that nobody can
 // understand: it is an error, after which the attempt is withdrawn.
@@ -183,8 +211,8 @@ func standing(req *locker.Request, reply any) (Standing, error) {
 			return Standing{}, mismatch(req, int(n[0]))
 		case len(n) == 2 && n[0] > 0 && n[0] < endOfTokens && n[1] >= 0 && n[1] < int64(req.Slots):
 			return Standing{First: uint64(n[0]), Count: 1, Slot: int(n[1])}, nil
-		case len(n) == 3 && n[1] >= 0:
-			return Standing{Left: mailbox.Left(n[0]), Ahead: int(n[1]), Ticket: n[2]}, nil
+		case (len(n) == 3 || len(n) == 4) && n[1] >= 0:
+			return Standing{Left: mailbox.Left(n[0]), Ahead: int(n[1]), Ticket: n[2], NoLock: len(n) == 4}, nil
 		}
 	}
 	return Standing{}, unknownForm(reply)

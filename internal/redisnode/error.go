@@ -44,6 +44,7 @@ var refusals = []struct{ prefix, advice string }{
 	{"NOREPLICAS", "the server has too few replicas to accept writes"},
 	{"WRONGTYPE", "the key of this name belongs to something else: use a prefix"},
 	{"max number of clients", "the server has too many connections"},
+	{"BUSY ", "the server runs a script or a function, and serves nobody until that has ended: SCRIPT KILL or FUNCTION KILL ends it"},
 }
 
 // classify adds locker.ErrUnavailable and advice.
@@ -74,8 +75,11 @@ func Refused(err error) bool {
 	return errors.As(err, &reply) && !slices.ContainsFunc(servesSoon, soon) && !transient(err) && !elsewhere(err) && Young(err) == 0
 }
 
-// servesSoon begins the replies of a server that starts, or is being replaced.
-var servesSoon = []string{"LOADING", "MASTERDOWN", "UNBLOCKED"}
+// servesSoon begins the replies of a server that starts, is being replaced, runs something that
+// takes long, or lacks replicas or room for a connection for now: all that passes by itself
+// of the replies that createSharedObjects in server.c of Redis 7.0 makes, besides those of
+// transient. MISCONF (it cannot save) and OOM last until somebody makes room.
+var servesSoon = []string{"LOADING", "MASTERDOWN", "UNBLOCKED", "BUSY ", "NOREPLICAS", "max number of clients"}
 
 // transient reports whether err says that a server could not serve just then: its slot is
 // on its way, it has become a replica, and the next connection leads to the master, or it

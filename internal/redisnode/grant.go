@@ -1,9 +1,14 @@
 package redisnode
 
 // acquire answers the token, or 0 if the value was withdrawn, or how things
-// stand: the lock's time left in ms, how many wait before us, our ticket. A waiter that
+// stand: the lock's time left in ms, how many wait before us, our ticket, and a 1 if the key
+// has no end and is no lock of ours: somebody may have written data there. A waiter that
 // finds a claim lapsed passes the lock on, and is told that nobody waits before it. So it
 // looks again when the next claim may lapse: it has shown that it is awake.
+//
+// A waiter behind a writer that waits for readers looks when that one must have looked, each
+// a tenth of a second later than the one before it. Who finds it dead looks again when the next
+// one must have looked: it has been told to just now.
 //
 // A holder that the last grant does not name is a stranger: a client of another library,
 // which tells nobody when it gives the lock back. So the first waiter is told to look
@@ -86,8 +91,8 @@ if own[1] then
   return wants == '' and tonumber(number) or {tonumber(number), tonumber(slot)}
 end
 if redis.call('EXISTS', mark) == 1 then return 0 end
-local reserved, passed = held == '?' .. value or own[2], false
-if not reserved and not held then passed, reserved = pass(claim, counts, value) end
+local reserved, passed, dropped = held == '?' .. value or own[2], false, false
+if not reserved and not held then passed, reserved, dropped = pass(claim, counts, value) end
 if reserved then free('?' .. value) end
 if reserved or admits(value) and redis.call('EXISTS', queue) == 0 then
   if member ~= '' then redis.call('ZREM', queue, member) end
@@ -97,25 +102,29 @@ local have, slots = not held and kind or nil, tonumber(wants or '')
 if wants ~= have and (slots or tonumber(have or '')) then
   return {have and (tonumber(have) or 0) or -1}
 end
-if member == '' then return {0, 0, 0} end
+local of = string.match(was, '^%S+ (%S+) ')
+local ours = of and (held == of or held == '-' .. of) or held and #held == 28 and string.sub(held, 1, 1) == '?'
+local endless = held and not ours and redis.call('PTTL', lock) == -1 and 1 or nil
+if member == '' then return {0, 0, 0, endless} end
 if ticket == '0' then ticket = string.format('%.0f', arrival(queue)) end
 redis.call('ZADD', queue, 'NX', ticket, member)
 local rank = redis.call('ZRANK', queue, member)
-local ahead, left, look = passed and 0 or rank
+local ahead, left, look = (passed or dropped) and 0 or rank
 if held then
   left, look = redis.call('PTTL', lock), 100 + ahead * 1000
-  local of = string.match(was, '^%d+ (%S+) ')
-  local ours = of and (held == of or held == '-' .. of) or #held == 28 and string.sub(held, 1, 1) == '?'
   if left < 0 or left > look and not ours then left = look end
 else
   local next = slots and 0 or -1
   left = redis.call('ZRANGE', ends, next, next, 'WITHSCORES')[2] - now()
-  if not slots then left = math.min(left, 1000 + ahead * 1000) end
+  if not slots then
+    local due = rank > 0 and string.match(redis.call('HGET', facts, '!') or '', '^%d+')
+    left = math.min(left, (due and math.max(due - now() + 1, 0) or 1000) + ahead * 100)
+  end
   if rank == 0 and not wants then expect(value, left + claim) end
 end
 local keep = math.max(left, tonumber(ttl)) + 60000
 if redis.call('PTTL', queue) < keep - 30000 then redis.call('PEXPIRE', queue, keep) end
-return {left, ahead, tonumber(ticket)}
+return {left, ahead, tonumber(ticket), endless}
 `
 
 // serverClock and quorumClock are what grant lifts a token to, in microseconds. A
@@ -191,11 +200,14 @@ end
 //
 // The counter stands at the end of the range from then on. It is kept for some time
 // after the last lease, and at least until the clock has passed it. Its key holds four
-// words: the end of the range, the value, the first number, and the holder's text.
-const grants = `
+// words: the end of the range (and behind a colon how long to keep it), the value, the first
+// number, and the holder's text.
+const grants = longestKeep + `
+local before
+
 local function draw(count)
-  local was = redis.call('GET', last)
-  local first = math.max(clock(), (was and tonumber(string.match(was, '^%d+')) or 0) + 1)
+  before = redis.call('GET', last) or ''
+  local first = math.max(clock(), (tonumber(string.match(before, '^%d+')) or 0) + 1)
   local final = first + (count - 1)
   if final >= 9007199254740992 then
     error('the token counter ' .. last .. ' is out of range')
@@ -204,8 +216,9 @@ local function draw(count)
 end
 
 local function keepLast(final, words, ttl)
-  redis.call('SET', last, string.format('%.0f', final) .. words,
-    'PXAT', string.format('%.0f', math.floor(final / 1000) + ttl + ARGV[8]))
+  local keep = longest(before, ARGV[8])
+  redis.call('SET', last, string.format('%.0f:%.0f', final, keep) .. words,
+    'PXAT', string.format('%.0f', math.floor(final / 1000) + ttl + keep))
 end
 
 local function grant(value, ttl, holder)
@@ -225,7 +238,7 @@ end
 // the answer is a greater one. Whoever drew a number here since has another one, for the
 // counter is past both. A reader who has left is not looked for: to answer a greater number
 // whenever the counter has reached this one would have readers raise each other without end.
-var raise = newScript(keys + entries + `
+var raise = newScript(keys + longestKeep + entries + `
 local value, final, first, holder, keep = unpack(ARGV)
 read(redis.call('GET', lock))
 local entry = not held and redis.call('ZSCORE', ends, value)
@@ -244,8 +257,9 @@ if entry then
 end
 if counter < tonumber(final) then
   local left = entry and entry - now() or redis.call('PTTL', lock)
-  if not entry then words = ' ' .. value .. ' ' .. (string.match(was, '^%d+ %S+ (%d+)') or first) .. ' ' .. holder end
-  redis.call('SET', last, final .. words, 'PXAT', string.format('%.0f', math.floor(tonumber(final) / 1000) + left + keep))
+  if not entry then words = ' ' .. value .. ' ' .. (string.match(was, '^%S+ %S+ (%d+)') or first) .. ' ' .. holder end
+  keep = longest(was, keep)
+  redis.call('SET', last, string.format('%s:%.0f', final, keep) .. words, 'PXAT', string.format('%.0f', math.floor(tonumber(final) / 1000) + left + keep))
 end
 return tonumber(first)
 `)

@@ -63,6 +63,9 @@ func view(keys Keys, reply any) (View, error) {
 		v.Token, v.Holder = token, holder
 	}
 	v.Held, v.Value = true, holderOf(stored)
+	if left == endless && of != v.Value {
+		v.Holder = "unknown: the key has no expiry, and is no lock of ours"
+	}
 	v.TimeLeft = mailbox.Left(left)
 	v.Holds = []Hold{{locker.Holder{Text: v.Holder, Number: uint64(v.Token), Slot: -1, TimeLeft: v.TimeLeft}, locker.Exclusive, v.Value, stored}}
 	return v, nil
@@ -108,8 +111,11 @@ func (v *View) setEntries(left, facts map[string]string) {
 	}
 }
 
-// missing is the time left of a key that is not there.
-const missing = -2
+// What PTTL answers for a key that has no expiry, and for one that is not there.
+const (
+	endless = -1
+	missing = -2
+)
 
 // isReservation tells a reservation from what a client of another library may
 // have put there: random bytes begin with a question mark now and then.
@@ -139,6 +145,7 @@ func lastGrant(s string) (token fencing.Token, value, holder string) {
 	number, rest, _ := strings.Cut(s, " ")
 	value, rest, _ = strings.Cut(rest, " ")
 	_, holder, _ = strings.Cut(rest, " ")
+	number, _, _ = strings.Cut(number, ":")
 	final, _ := fencing.Parse(number)
 	if value == "" {
 		return final, "", "" // not a range: a reader's, or a slot's

@@ -28,6 +28,9 @@ func (n *Node) listen(ctx context.Context, m *mailbox.Mailbox) error {
 		switch {
 		case err == nil:
 			silent = false
+			if _, subscribed := msg.(*redis.Subscription); subscribed && !began && n.mayNotPublish(ctx) {
+				return mailbox.ErrNoWordsNow
+			}
 			began = n.read(m, msg) || began
 		case broken(err) && began && !m.Idle() && ctx.Err() == nil:
 			m.Rest()
@@ -40,6 +43,15 @@ func (n *Node) listen(ctx context.Context, m *mailbox.Mailbox) error {
 			}
 		}
 	}
+}
+
+// mayNotPublish reports whether the server refuses scripts of ours to publish: the user has
+// no right to, or the server has no channels. Then a release would tell nobody, and its
+// script cannot say so: it has freed the lock. So waiters look by themselves.
+func (n *Node) mayNotPublish(ctx context.Context) bool {
+	cmd := once{redis.NewCmd(ctx, "eval", "return redis.call('PUBLISH', ARGV[1], '')", 0, channel(n.id))}
+	_ = n.rdb.Process(ctx, cmd)
+	return Refused(cmd.Err())
 }
 
 func timeout(err error) bool {

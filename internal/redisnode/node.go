@@ -39,8 +39,9 @@ type Node struct {
 	acquire  *script
 	heeds    bool // the client heeds a context's deadline, which is its end
 
-	known atomic.Bool // the server has answered us, which it does not do to strangers
-	plain atomic.Bool // no hook of the client's rewrites keys
+	trip  atomic.Int64 // how many ms the last question for a lock took, with its answer
+	known atomic.Bool  // the server has answered us, which it does not do to strangers
+	plain atomic.Bool  // no hook of the client's rewrites keys
 
 	quarantine int64 // ms that a node of a quorum must have been up to vote
 }
@@ -89,7 +90,21 @@ func (n *Node) send(ctx context.Context, req request) (reply any, repeated bool,
 	if err == nil && !n.known.Load() {
 		n.known.Store(true)
 	}
-	return reply, repeated, err
+	return reply, repeated, n.withPool(ctx, err)
+}
+
+// withPool says so if err may come from a pool without a free connection: then the server has
+// not been asked.
+func (n *Node) withPool(ctx context.Context, err error) error {
+	rdb, ok := n.rdb.(*redis.Client)
+	if err == nil || !ok || ctx.Err() == nil && !errors.Is(err, redis.ErrPoolTimeout) {
+		return err
+	}
+	if s, most := rdb.PoolStats(), rdb.Options().PoolSize; s.IdleConns > 0 || int(s.TotalConns) < most {
+		return err
+	}
+	return fmt.Errorf("%w: all %d connections of the client's pool are in use: if not by requests that the server leaves unanswered, "+
+		"raise PoolSize, or give locks a client of their own", err, rdb.Options().PoolSize)
 }
 
 // firstPause is the pause before a request is sent again that a server could not serve

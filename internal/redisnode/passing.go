@@ -12,6 +12,10 @@ package redisnode
 // The kind of an entry, or of a waiter, is in its value: '#' begins the values of readers,
 // 'n#' those that want one of n slots. Other values want the lock for themselves.
 //
+// mayGrow comes before what gives back or keeps, and changes nothing. A server whose memory is
+// full refuses commands that need more, but not in a script that has written something
+// before (scriptVerifyOOM in script.c of Redis 7.0). HDEL needs none.
+//
 // read begins all that follows. held is then the value that has the lock for itself, also
 // a reservation or a stranger's, or else count tells how many entries there are, of a kind.
 // stale says that the lock's key has nobody's value.
@@ -41,11 +45,15 @@ local function read(value)
   held = not stale and value
   local first = redis.call('ZRANGE', ends, 0, 0, 'WITHSCORES')
   if first[1] and tonumber(first[2]) < now() then
-    for _, over in ipairs(redis.call('ZRANGE', ends, '-inf', '(' .. now(), 'BYSCORE')) do remove(over) end
+    local over = redis.call('ZRANGE', ends, '-inf', '(' .. now(), 'BYSCORE')
+    for i = 1, #over, 1000 do redis.call('HDEL', facts, unpack(over, i, math.min(i + 999, #over))) end
+    redis.call('ZREMRANGEBYSCORE', ends, '-inf', '(' .. now())
     first, moved = redis.call('ZRANGE', ends, 0, 0), true
   end
   kind, count = first[1] and kindOf(first[1]), first[1] and redis.call('ZCARD', ends) or 0
 end
+
+local function mayGrow() redis.call('HDEL', facts, '') end
 
 local function enter(value, time, fact)
   local first = count == 0
@@ -105,7 +113,8 @@ end
 // it has not looked by then, it is dropped.
 //
 // The waiter called mine is the one that asks just now, so it need not be told. pass answers
-// whether others can go on, and whether it is the turn of mine.
+// whether others can go on, whether it is the turn of mine, and whether a dead writer was
+// dropped.
 const passing = entries + leaving + waking
 
 const waking = `
@@ -148,7 +157,7 @@ local function absent(member, value, claim, counts)
 end
 
 local function pass(claim, counts, mine)
-  local passed, turn = false, false
+  local passed, turn, dropped = false, false, false
   while not held do
     local popped = count == 0
     local member = (popped and redis.call('ZPOPMIN', queue) or redis.call('ZRANGE', queue, 0, 0))[1]
@@ -156,6 +165,7 @@ local function pass(claim, counts, mine)
     local open = not value or admits(value)
     if not member or not open and (kind ~= '' or value == mine or not absent(member, value, claim, counts)) then break end
     if not popped then redis.call('ZREM', queue, member) end
+    dropped = dropped or not open
     if open and value and (value == mine or here(member, counts)) then
       if value == mine then turn = true else passed = true end
       if kindOf(value) then enter('?' .. value, claim, '') else held = '?' .. value end
@@ -164,6 +174,6 @@ local function pass(claim, counts, mine)
   if held and passed then redis.call('SET', lock, held, 'PX', claim) end
   settle()
   if passed then standBy(counts) end
-  return passed, turn
+  return passed, turn, dropped
 end
 `

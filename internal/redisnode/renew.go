@@ -200,5 +200,5 @@ func (n *Node) keepCounters(ctx context.Context, attempts []*Attempt) {
 }
 
 func (n *Node) keeping(a *Attempt) request {
-	return requestOf(keepCounter, a.Keys.all[lastKey:queueKey], a.TTL.Milliseconds()+n.keepMillis())
+	return requestOf(keepCounter, a.Keys.all[lastKey:queueKey], a.TTL.Milliseconds(), n.keepMillis())
 }

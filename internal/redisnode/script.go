@@ -70,11 +70,12 @@ if usual and has == value then
 end
 `
 
-// releaseShare leaves the lock's key as it is for the others. An entry that is over and still
-// there has kept others out until now.
+// releaseShare has the lock's key last for the others, and no longer: their leases may be
+// shorter. An entry that is over and still there has kept others out until now.
 const releaseShare = `
 if usual and isNobodys(has) and remove(value) then
-  if redis.call('EXISTS', ends) == 0 then redis.call('DEL', lock, facts) end
+  local latest = redis.call('ZRANGE', ends, -1, -1, 'WITHSCORES')[2]
+  if latest then redis.call('PEXPIREAT', lock, latest, 'LT') else redis.call('DEL', lock, facts) end
   return 0
 end
 `
@@ -82,6 +83,7 @@ end
 const releaseWanted = `
 read(has)
 local lost = (not free(value) or held) and reason()
+mayGrow()
 if remember ~= '0' and lost ~= -2 then redis.call('SET', mark, 'withdrawn', 'PX', remember) end
 pass(claim, counts)
 return lost or 0
@@ -98,7 +100,7 @@ return lost or 0
 //
 // Waiters sleep until the lease would have ended, which may be long after the lock is
 // free. So the first is told to look, and the last as well, for the first may be paused.
-var keepTaken = newScript(keys + passing + `
+var keepTaken = newScript(keys + longestKeep + passing + `
 local value, claim, counts, remember, time, counter = unpack(ARGV)
 
 local function wake(at)
@@ -114,6 +116,7 @@ end
 read(redis.call('GET', lock))
 local nobody, waiting = '-' .. value, redis.call('ZCARD', queue)
 local lost = held ~= value and held ~= nobody and reason()
+mayGrow()
 if remember ~= '0' and lost ~= -2 then redis.call('SET', mark, 'withdrawn', 'PX', remember) end
 if lost then
   pass(claim, counts)
@@ -125,7 +128,7 @@ else
   redis.call('PEXPIRE', lock, time, 'LT')
   redis.call('SET', lock, nobody, 'KEEPTTL')
 end
-redis.call('PEXPIRE', last, time + counter, 'GT')
+redis.call('PEXPIRE', last, time + longest(redis.call('GET', last), counter), 'GT')
 wake(0)
 if waiting > 1 then wake(-1) end
 return 1
@@ -167,6 +170,7 @@ if held or not redis.call('ZSCORE', ends, ARGV[1]) or redis.call('HEXISTS', fact
   remove(ARGV[1])
   return 0
 end
+mayGrow()
 enter(ARGV[1], ARGV[2])
 settle()
 return 1
@@ -182,9 +186,18 @@ return reason()
 
 // keepCounter keeps a counter, which would else expire under a lock that is held for
 // hours.
-var keepCounter = newScript(`
-return redis.call('PEXPIRE', KEYS[1], ARGV[1], 'GT')
+var keepCounter = newScript(longestKeep + `
+return redis.call('PEXPIRE', KEYS[1], ARGV[1] + longest(redis.call('GET', KEYS[1]), ARGV[2]), 'GT')
 `)
+
+// longestKeep says how long to keep a counter after the name's last lease: for the longest time
+// that any program has asked for. The counter's value has that, behind a colon. Else a program
+// with a shorter time would take from the others the order of their tokens.
+const longestKeep = `
+local function longest(was, keep)
+  return math.max(tonumber(string.match(was or '', '^%d+:(%d+)') or 0), keep)
+end
+`
 
 // inspect only reads.
 var inspect = newScript(`
@@ -201,6 +214,7 @@ var force = newScript(keys + passing + `
 local value, claim, counts, remember = unpack(ARGV)
 read(redis.call('GET', lock))
 if not free(value) then return redis.call('GET', mark) == 'forced' and 1 or 0 end
+mayGrow()
 if remember ~= '0' then redis.call('SET', mark, 'forced', 'PX', remember) end
 pass(claim, counts)
 return 1

@@ -356,7 +356,7 @@ func TestWriterThatLooksKeepsItsPlace(t *testing.T) {
 		if err != nil || s.First != 0 || s.Ahead != 0 || s.NextLook() != time.Second {
 			t.Fatalf("look %d of the writer: %+v, %v", looks, s, err)
 		}
-		if behind, err := n.Acquire(background(t), reader, Ask{Queue: true}); err != nil || behind.Ahead != 1 || behind.Left != 2*time.Second {
+		if behind, err := n.Acquire(background(t), reader, Ask{Queue: true}); err != nil || behind.Ahead != 1 || behind.Left <= time.Second || behind.Left > 1601*time.Millisecond { // when the writer must have looked, and a tenth of a second
 			t.Fatalf("look %d of the reader behind it: %+v, %v", looks, behind, err)
 		}
 		for end := time.Now().Add(s.NextLook()); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
@@ -709,4 +709,59 @@ func commands(srv *testserver.RedisServer) string {
 	}
 	slices.Sort(all)
 	return strings.Join(all, ", ")
+}
+
+// A writer's answers take a second, and readers hold. It is told to look in a second, and looks
+// two seconds after the server has said so. Whoever came later must not take that for its death.
+func TestAWriterWithALongRoundTripIsWaitedForLonger(t *testing.T) {
+	srv := testserver.Redis(t)
+	n, _ := client(t, srv.Addr())
+	slow, m := client(t, srv.Addr())
+	mustGrant(t, n, newReader(t, "a"))
+	writer := newAttempt(t, "a")
+	slow.trip.Store(1000)
+	before := serverMicros(srv) / 1000
+	mustQueue(t, slow, m, writer)
+	note := srv.Do("HGET", writer.Keys.text(factsKey), "!")
+	var due int64
+	if _, err := fmt.Sscan(note, &due); err != nil || due < before+1000+2*1000 {
+		t.Errorf("a writer whose requests take a second is waited for %d ms: %q, %v", due-before, note, err)
+	}
+	slow.trip.Store(time.Hour.Milliseconds())
+	if got := slow.claimTime(); got != mostClaims*claim {
+		t.Errorf("one that is very slow is waited for %v ms more", got)
+	}
+}
+
+// Readers hold, four writers that wait lose power, and a reader comes behind them. Their
+// connections are half open: the server takes them for listeners. Each costs the reader half a second
+// and no more. What counts is for how long it is told to wait, however long it sleeps.
+func TestDeadWritersDelayAReaderByHalfASecondEach(t *testing.T) {
+	srv := testserver.Redis(t)
+	n, m := client(t, srv.Addr())
+	dead, unread := client(t, srv.Addr())
+	mustGrant(t, n, newReader(t, "a"))
+	for range 4 {
+		mustQueue(t, dead, unread, newAttempt(t, "a"))
+	}
+	reader := newReader(t, "a")
+	if err := m.Open(background(t), reader.Value, mailbox.NewBox().Put); err != nil {
+		t.Fatal(err)
+	}
+	var waited time.Duration
+	for ticket := int64(0); ; {
+		s, err := n.Acquire(background(t), reader, Ask{Queue: true, Ticket: ticket})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.First != 0 {
+			break
+		}
+		ticket = s.Ticket
+		waited += s.Left
+		time.Sleep(s.Left + 2*time.Millisecond)
+	}
+	if waited > 4*time.Second {
+		t.Errorf("a reader behind four dead writers was told to wait for %v", waited)
+	}
 }
