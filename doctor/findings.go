@@ -62,7 +62,7 @@ var table = map[string]row{
 	"redis-in-cluster": {Danger, "it is a node of a Redis Cluster, and asked as if it stood alone",
 		"locks whose slot is elsewhere are refused", "redis-cluster:// with the same hosts"},
 	"redis-rights": {Danger, "the user lacks rights on %s: %s",
-		"locks are refused", "ACL SETUSER … ~lockstile:* &lockstile:* ~PREFIX* +@scripting +@read +@write +@pubsub +@fast"},
+		"locks are refused", "ACL SETUSER … ~lockstile:* &lockstile:* ~PREFIX* +@scripting +@read +@write +@pubsub +@fast, with replicas +wait"},
 	"redis-subscribe": {Danger, "the user may not subscribe to lockstile:*: %v",
 		"nobody can wait for a lock: only TryLock works", "ACL SETUSER … +subscribe &lockstile:*"},
 

@@ -29,7 +29,7 @@ func (r *Report) redis(ctx context.Context, b *dial.Redis) error {
 		}
 		n.alone()
 		n.durability()
-		n.replicas(b.Options.Replicas)
+		n.replicas(ctx, b.Options.Replicas)
 		n.clocks(ctx, server)
 		n.access(ctx, b.Options.Prefix)
 		return nil
@@ -43,7 +43,7 @@ func (r *Report) redis(ctx context.Context, b *dial.Redis) error {
 			return fmt.Errorf("%s: %w", addrOf(master), err)
 		}
 		n.durability()
-		n.replicas(b.Options.Replicas)
+		n.replicas(ctx, b.Options.Replicas)
 		n.clocks(ctx, master)
 		return nil
 	})
@@ -152,8 +152,16 @@ func (n *redisNode) durability() {
 
 // replicas: a failover promotes one, and a grant that it has not received is
 // forgotten.
-func (n *redisNode) replicas(confirm int) {
-	if n.info == nil || n.replica() {
+func (n *redisNode) replicas(ctx context.Context, confirm int) {
+	if n.replica() {
+		return
+	}
+	if confirm > 0 { // else no lock needs it
+		if err := n.rdb.Do(ctx, "WAIT", 0, 1).Err(); refused(err) {
+			n.found("redis-rights", "the confirmation of replicas", "WAIT: "+err.Error())
+		}
+	}
+	if n.info == nil {
 		return
 	}
 	switch have := int(n.number("connected_slaves")); {

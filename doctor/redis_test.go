@@ -150,3 +150,24 @@ func TestClusterIsLookedAtMasterByMaster(t *testing.T) {
 		findsNot(t, r, "redis-rights")
 	}
 }
+
+// The rights are those that the doctor's own advice names, but for the last word. With replicas
+// that must confirm, no lock is ever granted to that user.
+func TestUserWhoMayNotAskForReplicasIsADanger(t *testing.T) {
+	t.Parallel()
+	master := saneRedis(t)
+	host, port, _ := net.SplitHostPort(master.Addr())
+	testserver.Redis(t, "--replicaof", host+" "+port)
+	master.Await("the replica", func() bool { return master.Do("WAIT", "1", "100") == "1" })
+	const rights = "~lockstile:* &lockstile:* ~app:* +@scripting +@read +@write +@pubsub +@fast"
+	url := "redis://app:sesame@" + master.Addr() + "?prefix=app:&replicas=1"
+	for _, more := range []string{"", "+wait"} {
+		master.Do(append([]string{"ACL", "SETUSER", "app", "reset", "on", ">sesame"}, strings.Fields(rights+" "+more)...)...)
+		r := examine(t, url)
+		if more == "" {
+			finds(t, r, "redis-rights", "the confirmation of replicas: WAIT: ")
+		} else {
+			findsNot(t, r, "redis-rights")
+		}
+	}
+}

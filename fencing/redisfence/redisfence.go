@@ -18,8 +18,9 @@
 // arguments may begin with "lockstile:", because the tokens and the bookkeeping of locks
 // are there. Nothing else about a command is checked. A command that empties or swaps
 // databases (FLUSHALL, FLUSHDB, SWAPDB) makes the guard forget: do not let strangers
-// choose the command. The key of a lock on this server is its name, so do not write
-// data under the name of a lock.
+// choose the command. The key of a lock on this server is its name, so data must have
+// another: a command on a key that has been a lock within the last hour is refused (if the user
+// may read "lockstile:t:*").
 //
 // A client that is set to retry may carry out a command twice when a reply was lost,
 // here as everywhere in go-redis: use commands for which that is harmless, such as SET.
@@ -27,7 +28,9 @@
 // # Requirements
 //
 // Redis 7.0 or later, or a fork that has its commands (Valkey); an older one is refused
-// before anything is written.
+// before anything is written. A user restricted by ACL needs "~lockstile:f:*" and the keys of the
+// data, "+eval", "+evalsha", "+get", "+set" and the commands that are written and read with; and
+// "+command|info" for [Guard.Read].
 package redisfence
 
 import (
@@ -66,6 +69,10 @@ const (
 	// prefix begins the keys in which guards remember tokens.
 	prefix = reserved + "f:"
 
+	// counters begins the keys in which the locks on this server count their tokens, for an
+	// hour or more after the last lease. They are in the slot of the lock's own key.
+	counters = reserved + "t:"
+
 	// mostArgs is less than the 8,000 values that a Lua function of Redis can be
 	// called with. With more, the script would fail after it has written the token.
 	mostArgs = 7000
@@ -80,13 +87,17 @@ var ErrInexact = errors.New("the command was carried out, but a script of Redis 
 // below 2^53. It keeps the greatest token that wrote, and after it the greatest number that
 // has read since. A write's token is not smaller than the numbers that read before it, and
 // shuts out what they would. A reader's is written each time, too, for a replica accepts no
-// write. The arguments are checked here and not before they are sent, because the client makes text of
+// write. Where there is the counter of a lock, the key is that lock's. It is asked for by pcall, and
+// is not among KEYS: whoever has no right to it has no locks here either. The arguments are checked here and not before they are sent, because the client makes text of
 // values of many types.
 var guarded = redis.NewScript(guardedText)
 
 const guardedText = redisclient.Since7 + `
-local mine, kind, command = ARGV[1], ARGV[2], ARGV[3]
-for i = 4, #ARGV do
+local mine, kind, counter, command = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+if command and redis.pcall('EXISTS', counter) == 1 then
+  return redis.error_reply('ERR it is the name of a lock on this server, and the key of that name is the lock: give the data another name')
+end
+for i = 5, #ARGV do
   if string.sub(ARGV[i], 1, 10) == 'lockstile:' then
     return redis.error_reply('ERR arguments that begin with "lockstile:" are refused: keys that do are Lockstile\'s own')
   end
@@ -100,7 +111,11 @@ if kind == 'write' then
   marks = mine
 else
   local reads = not command
-  local info = command and redis.call('COMMAND', 'INFO', command)[1]
+  local answer = command and redis.pcall('COMMAND', 'INFO', command) or {}
+  if answer.err then
+    return redis.error_reply('ERR the user has to be allowed to ask whether a command only reads (ACL: +command|info): ' .. answer.err)
+  end
+  local info = answer[1]
   for _, flag in ipairs(info and info[3] or {}) do reads = reads or flag.ok == 'readonly' end
   if not reads then
     return redis.error_reply('ERR ' .. command .. ' is not a command that only reads, and a shared lock opens no write')
@@ -111,7 +126,7 @@ else
 end
 redis.call('SET', KEYS[2], marks)
 if not command then return {1} end
-return {1, redis.call(command, KEYS[1], unpack(ARGV, 4))}
+return {1, redis.call(command, KEYS[1], unpack(ARGV, 5))}
 `
 
 // Check implements [fencing.Guard].
@@ -166,7 +181,7 @@ func (g *Guard) run(ctx context.Context, verb string, mine fencing.StaleError, c
 	if mine.Token == 0 {
 		return nil, fmt.Errorf("redisfence: %s %.100q: %w", verb, key, fencing.ErrZeroToken)
 	}
-	args := append([]any{fmt.Sprintf("%020d", mine.Token), kind}, command...)
+	args := append([]any{fmt.Sprintf("%020d", mine.Token), kind, hashslot.Beside(counters, key)}, command...)
 	reply, err := guarded.Run(ctx, g.rdb, []string{key, hashslot.Beside(prefix, key)}, args...).Slice()
 	if err != nil {
 		return nil, fmt.Errorf("redisfence: %s %.100q: %w", verb, key, err)

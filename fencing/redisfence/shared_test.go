@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/lockstile/locker/fencing"
 	"github.com/lockstile/locker/fencing/redisfence"
 	"github.com/lockstile/locker/internal/guardtest"
@@ -89,5 +91,24 @@ func TestTokenFromBeforeThereWereReadersCounts(t *testing.T) {
 	}
 	if err := g.CheckShared(ctx, "k", 35); err != nil {
 		t.Errorf("a reader: %v", err)
+	}
+}
+
+func TestReaderWhoMayNotAskAboutCommandsIsToldWhichRightIsMissing(t *testing.T) {
+	srv, _, ctx := setUp(t)
+	rights := []string{"ACL", "SETUSER", "u", "reset", "on", ">p", "~*", "+eval", "+evalsha", "+get", "+set"}
+	srv.Do(rights...)
+	rdb := redis.NewClient(&redis.Options{Addr: srv.Addr(), Username: "u", Password: "p"})
+	t.Cleanup(func() { _ = rdb.Close() })
+	g := newGuard(t, rdb)
+	if _, err := g.Do(ctx, "k", 4, "SET", "v"); err != nil {
+		t.Errorf("a write: %v", err)
+	}
+	if _, err := g.Read(ctx, "k", 5, "GET"); err == nil || !strings.Contains(err.Error(), "+command|info") {
+		t.Errorf("a read: %v", err)
+	}
+	srv.Do(append(rights, "+command|info")...)
+	if reply, err := g.Read(ctx, "k", 5, "GET"); err != nil || reply != "v" {
+		t.Errorf("a read: %v, %v", reply, err)
 	}
 }
