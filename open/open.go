@@ -40,8 +40,8 @@ type Backend interface {
 // lock can use: client_name, protocol, max_retries, min_retry_backoff and
 // max_retry_backoff; dial_timeout, read_timeout, write_timeout and pool_timeout,
 // which cannot be switched off; pool_size, pool_fifo, min_idle_conns, max_idle_conns
-// and max_active_conns; conn_max_idle_time and conn_max_lifetime; and over TLS
-// skip_verify. A redlock has prefix, max_ttl, node_timeout and durable_nodes, the
+// and max_active_conns; conn_max_idle_time and conn_max_lifetime; and over TLS cacert,
+// cert and key, files in PEM form, and skip_verify. A redlock has prefix, max_ttl, node_timeout and durable_nodes, the
 // fields of redlock.Options, as well.
 //
 // "local:" alone is local.DefaultDir; another directory must exist, and a relative
@@ -49,6 +49,10 @@ type Backend interface {
 //
 // For etcd, name all members. It takes prefix, and with etcds:// cacert, cert and
 // key, files in PEM form as etcdctl takes them, and skip_verify=true.
+//
+// Files of certificates and keys are read again for each connection, so they may be renewed
+// while the program runs. Without cacert (sslrootcert) the system's authorities count;
+// on Unix SSL_CERT_FILE names others.
 //
 // For ZooKeeper, the user and the password are those of digest authentication. With them,
 // nodes are made so that nobody else may touch them. The default BASE is /lockstile. The

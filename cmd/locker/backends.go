@@ -24,7 +24,8 @@ URLs take parameters. These are some of them, and "go doc" of
 github.com/lockstile/locker/open has them all:
   redis, redlock, etcd  "?prefix=TEXT" goes before every name
   redis                 "?replicas=N" waits for N replicas on every lock
-  etcds                 "?cacert=FILE", "?cert=FILE&key=FILE" as with etcdctl
+  rediss, redlocks, etcds
+                        "?cacert=FILE", "?cert=FILE&key=FILE", read for each connection
   zk                    "?session_timeout=10s"; --ttl must not be less
   postgres              "?schema=ensure" makes the tables: once for a database
 `

@@ -3,10 +3,8 @@ package dial
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"time"
 
@@ -92,69 +90,49 @@ func openEtcd(ctx context.Context, scheme, rest string) (Backend, error) {
 	}
 	config := etcdConfig(a.hosts)
 	config.Username, config.Password = a.user, a.pass
-	if config.TLS, err = etcdTLS(&a, scheme); err != nil {
+	var creds credentials.TransportCredentials
+	if config.TLS, creds, err = etcdTLS(&a, scheme); err != nil {
 		return nil, err
 	}
 	opts := etcd.Options{Prefix: a.take("prefix")}
 	if err := a.nothingLeft(scheme); err != nil {
 		return nil, err
 	}
-	b, err := dialEtcd(ctx, config, opts)
+	b, err := dialEtcd(ctx, config, creds, opts)
 	if err != nil {
 		err = fmt.Errorf("etcd at %s: %w: %w", strings.Join(a.hosts, ","), locker.ErrUnavailable, err)
 	}
 	return b, err
 }
 
-// etcdTLS reads the files that etcdctl calls --cacert, --cert and --key. Their
-// names without TLS are refused: the connection would not be what was meant.
-func etcdTLS(a *address, scheme string) (*tls.Config, error) {
-	config := &tls.Config{MinVersion: tls.VersionTLS12}
+// etcdTLS reads the parameters that etcdctl calls --cacert, --cert, --key and
+// --insecure-skip-tls-verify. Without TLS it returns nil.
+func etcdTLS(a *address, scheme string) (*tls.Config, credentials.TransportCredentials, error) {
+	base := &tls.Config{MinVersion: tls.VersionTLS12}
 	skip := a.query.Has("skip_verify")
-	if err := a.boolean("skip_verify", &config.InsecureSkipVerify); err != nil {
-		return nil, err
+	if err := a.boolean("skip_verify", &base.InsecureSkipVerify); err != nil {
+		return nil, nil, err
 	}
-	ca, cert, key := a.take("cacert"), a.take("cert"), a.take("key")
-	if scheme == "etcd" {
-		if skip || ca+cert+key != "" {
-			return nil, errors.New("cacert, cert, key and skip_verify are for TLS: write etcds://")
-		}
-		return nil, nil
+	if skip && scheme == "etcd" {
+		return nil, nil, errors.New("skip_verify is for TLS: write etcds://")
 	}
-	if ca != "" {
-		pem, err := os.ReadFile(ca) //nolint:gosec // the caller's own choice
-		if err != nil {
-			return nil, fmt.Errorf("cacert: %w", err)
-		}
-		config.RootCAs = x509.NewCertPool()
-		if !config.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("cacert: %s has no certificate in PEM form", ca)
-		}
+	f, err := a.takeFiles(scheme == "etcds", "etcds")
+	if err != nil || scheme == "etcd" {
+		return nil, nil, err
 	}
-	if cert != "" || key != "" {
-		pair, err := tls.LoadX509KeyPair(cert, key)
-		if err != nil {
-			return nil, fmt.Errorf("cert and key: %w", err)
-		}
-		config.Certificates = []tls.Certificate{pair}
-	}
-	return config, nil
+	return base, f.credentials(base), nil
 }
 
 // dialEtcd returns the backend, with an error unless a majority answers, and lets the user read
 // below the prefix. The client logs the user in when it is made, and looks at no
 // context but the one of its life.
-func dialEtcd(ctx context.Context, config clientv3.Config, opts etcd.Options) (Backend, error) {
+func dialEtcd(ctx context.Context, config clientv3.Config, creds credentials.TransportCredentials, opts etcd.Options) (Backend, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, answerTime, fmt.Errorf("no answer within %v", answerTime))
 	defer cancel()
 	tried := newDialed(config.Endpoints)
 	ctx, leave := tried.within(ctx)
 	defer leave()
-	if config.TLS != nil {
-		config.DialOptions = tried.options(credentials.NewTLS(config.TLS))
-	} else {
-		config.DialOptions = tried.options(nil)
-	}
+	config.DialOptions = tried.options(creds)
 	life, end := context.WithCancel(context.Background())
 	config.Context = life
 	stop := context.AfterFunc(ctx, end)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
 	"os"
 	"slices"
@@ -84,8 +85,11 @@ func openPostgres(ctx context.Context, scheme, rest string) (Backend, error) {
 	if err != nil {
 		return nil, err
 	}
+	again := a
+	again.query = maps.Clone(a.query)
 	config, err := parsePostgres(a)
 	if err == nil {
+		renewTLS(config, again)
 		err = checkPostgres(config, a.query.Get("connect_timeout"))
 	}
 	if err != nil {
@@ -108,6 +112,24 @@ func openPostgres(ctx context.Context, scheme, rest string) (Backend, error) {
 		return b, fmt.Errorf("%s: %w: %w", where, locker.ErrUnavailable, oneLine{err})
 	}
 	return b, nil
+}
+
+// renewTLS has the files that the URL, or libpq's variables, name for TLS read for each connection
+// anew: certificates are renewed on disk while a program runs.
+func renewTLS(config *pgxpool.Config, a address) {
+	if config.ConnConfig.TLSConfig == nil {
+		return
+	}
+	config.BeforeConnect = func(_ context.Context, c *pgx.ConnConfig) error {
+		one := a
+		one.query = maps.Clone(a.query)
+		now, err := parsePostgres(one)
+		if err != nil {
+			return err
+		}
+		c.TLSConfig, c.Fallbacks = now.ConnConfig.TLSConfig, now.ConnConfig.Fallbacks
+		return nil
+	}
 }
 
 // oneLine is an error of the client's, which writes a line for each address that it has

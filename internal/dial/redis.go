@@ -69,6 +69,10 @@ func openRedis(ctx context.Context, scheme, rest string) (Backend, error) {
 	if len(a.hosts) > 1 {
 		return nil, fmt.Errorf("%s:// takes one host: several are for redis-sentinel:// or redis-cluster://", scheme)
 	}
+	files, err := a.takeFiles(scheme == "rediss", "rediss")
+	if err != nil {
+		return nil, err
+	}
 	if err := a.forRedis(scheme); err != nil {
 		return nil, err
 	}
@@ -79,7 +83,7 @@ func openRedis(ctx context.Context, scheme, rest string) (Backend, error) {
 	o.Username, o.Password = a.user, a.pass
 	o.ContextTimeoutEnabled = true
 	setTimes(&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout, &o.DialerRetries)
-	speakTLS(o)
+	speakTLS(o, files)
 	return serve(ctx, redis.NewClient(o), own, "redis at "+o.Addr)
 }
 

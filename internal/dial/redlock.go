@@ -69,6 +69,10 @@ func openRedlock(ctx context.Context, scheme, rest string) (Backend, error) {
 	if err != nil {
 		return nil, err
 	}
+	files, err := a.takeFiles(scheme == "redlocks", "redlocks")
+	if err != nil {
+		return nil, err
+	}
 	if err := a.forRedis(scheme); err != nil {
 		return nil, err
 	}
@@ -84,7 +88,7 @@ func openRedlock(ctx context.Context, scheme, rest string) (Backend, error) {
 		o.Username, o.Password = a.user, a.pass
 		o.ContextTimeoutEnabled = true
 		setTimes(&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout, &o.DialerRetries)
-		speakTLS(o)
+		speakTLS(o, files)
 		nodes = append(nodes, o)
 	}
 	b, err := newRedlock(nodes, opts)
