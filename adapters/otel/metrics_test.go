@@ -82,11 +82,8 @@ func TestFailuresAreCountedByClass(t *testing.T) {
 		fails(t.Context(), "s", locker.ErrMismatch, locker.WithSlots(3))
 		fails(ended, "b", context.Canceled)
 		l.Link().Refuse(errors.New("no"))
-		go func() {
-			time.Sleep(100 * time.Millisecond)
-			l.Link().Refuse(nil) // in time for the clean-up to be confirmed
-		}()
 		fails(t.Context(), "b", locker.ErrUnavailable)
+		l.Link().Refuse(nil)
 		l.Link().Cut()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
