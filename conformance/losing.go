@@ -197,7 +197,7 @@ func renewInAnothersContext(x *trial) {
 		if silent {
 			c.Heal()
 		}
-		receive(x, x.h.patience, unlocked, "Unlock returns")
+		_ = receive(x, x.h.patience, unlocked, "Unlock returns") // whatever a silent store makes of it
 	}
 	x.taken(b, name, "that was renewed in the context of another lock, which was unlocked")
 	x.unlock(held)
