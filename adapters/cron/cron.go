@@ -14,8 +14,9 @@
 // [locker.Guarantees] say. A machine that finds the lock taken skips the run, and never
 // waits: a run that waited would begin late. For the same reason it skips a run that could
 // begin only when half of the minimum hold has passed since its tick, because the store was
-// slow or the process was paused. So two runs begin at least half of the minimum hold apart. A wrapper has no job run twice at a time in
-// its process, even if a run goes on after its lock was lost.
+// slow or the process was paused. So two runs begin at least half of the minimum hold apart.
+// A wrapper has no job run twice at a time in its process, even if a run goes on after its lock
+// was lost.
 //
 // # What is not
 //
