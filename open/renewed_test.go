@@ -105,6 +105,13 @@ func TestRenewedCertificatesAreReadAgain(t *testing.T) {
 			b := mustOpen(t, scheme+"://"+proxy.addr+"?"+proxy.files())
 			works(t, b)
 			proxy.renew(t)
+			for ctx := patience(t); ; { // what was asked over a connection that has ended may fail
+				if _, err := b.Inspect(ctx, "a/b"); err == nil {
+					break
+				} else if ctx.Err() != nil {
+					t.Fatal(err)
+				}
+			}
 			works(t, b)
 		})
 	}
