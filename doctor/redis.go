@@ -242,8 +242,8 @@ const probe = `
 local bad, key = {}, KEYS[1]
 local calls = {{'GET', key}, {'EXISTS', key}, {'PTTL', key}, {'PEXPIRE', key, 1}, {'SET', key, '', 'XX'}, {'DEL', key}}
 if ARGV[1] ~= '' then
-  calls = {{'ZADD', key, 'XX', 1, ''}, {'ZREM', key, ''}, {'ZRANK', key, ''}, {'ZRANGE', key, 0, 0}, {'ZCARD', key}, {'ZPOPMIN', key},
-    {'ZSCORE', key, ''}, {'ZMSCORE', key, ''}, {'HGET', key, ''}, {'HEXISTS', key, ''}, {'HGETALL', key}, {'HVALS', key}, {'HDEL', key, ''},
+  calls = {{'ZADD', key, 'XX', 1, ''}, {'ZREM', key, ''}, {'ZRANK', key, ''}, {'ZRANGE', key, 0, 0}, {'ZCARD', key},
+    {'ZSCORE', key, ''}, {'ZMSCORE', key, ''}, {'HGET', key, ''}, {'HEXISTS', key, ''}, {'HMGET', key, ''}, {'HVALS', key}, {'ZSCAN', key, 0}, {'HDEL', key, ''},
     {'PEXPIREAT', key, 1}, {'TIME'}, {'PUBLISH', ARGV[1], ''}, unpack(calls)}
 end
 for _, call in ipairs(calls) do

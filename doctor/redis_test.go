@@ -107,7 +107,7 @@ func TestUserWhoMayNotDoWhatLocksNeedIsADanger(t *testing.T) {
 		"redis-rights the locks' bookkeeping: NOPERM": base + " ~app:* &*",
 		"redis-rights locks themselves: NOPERM":       base + " ~lockstile:* &*",
 		"redis-rights PUBLISH":                        base + " ~* &* -publish",
-		"redis-rights ZPOPMIN":                        base + " ~* &* -zpopmin",
+		"redis-rights ZSCAN":                          base + " ~* &* -zscan",
 		"redis-rights run the 'eval'":                 base + " ~* &* -@scripting",
 		"redis-rights run the 'evalsha'":              base + " ~* &* -evalsha",
 		"redis-rights locks' bookkeeping: TIME: ERR":  base + " ~* &* -time",
@@ -124,7 +124,7 @@ func TestUserWhoMayNotDoWhatLocksNeedIsADanger(t *testing.T) {
 		}
 	}
 	for _, command := range []string{"GET", "EXISTS", "PTTL", "PEXPIRE", "SET", "DEL", "ZADD", "ZREM", "ZRANK", "ZRANGE", "ZCARD",
-		"ZSCORE", "ZMSCORE", "HGET", "HEXISTS", "HGETALL", "HVALS", "HDEL", "HSET", "PEXPIREAT"} {
+		"ZSCORE", "ZMSCORE", "HGET", "HEXISTS", "HMGET", "HVALS", "HDEL", "HSET", "PEXPIREAT"} {
 		srv.Do(append([]string{"ACL", "SETUSER", "app", "reset", "on", ">sesame", "~*", "&*"}, strings.Fields(base+" -"+command)...)...)
 		finds(t, examine(t, "redis://app:sesame@"+srv.Addr()), "redis-rights", command+": ")
 	}

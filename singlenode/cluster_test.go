@@ -103,6 +103,25 @@ func TestDeadWaitersInAClusterCostTheirClaimTimeEach(t *testing.T) {
 	mustUnlock(t, next(t, grants).lock) // 20 s, where the lease has a minute
 }
 
+// Those that should have asked long ago are dropped without a claim.
+func TestDeadWaitersInAClusterThatAreOverdueCostNothing(t *testing.T) {
+	servers := testserver.RedisCluster(t, 3)
+	holder, l := newClusterLocker(t, servers), newClusterLocker(t, servers)
+	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{servers[0].Addr()}})
+	defer rdb.Close()
+	held := mustLock(t, holder, "a", locker.WithTTL(time.Minute))
+	for i := range 100 { // 50 s of claims
+		member := fmt.Sprintf("dead%d:nobody", i)
+		if err := errors.Join(rdb.ZAdd(patience(t), "lockstile:q:{a}", redis.Z{Score: float64(i), Member: member}).Err(),
+			rdb.ZAdd(patience(t), "lockstile:d:{a}", redis.Z{Score: 1, Member: member}).Err()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	grants := waitIn(t, holder, "a", l)
+	mustUnlock(t, held)
+	mustUnlock(t, next(t, grants).lock)
+}
+
 // A Cluster passes what is published on from master to master, and says nothing where
 // it cannot: here the master of the lock has forgotten the one that the waiter
 // listens to.

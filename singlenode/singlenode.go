@@ -54,8 +54,11 @@
 // whose requests take more than a quarter of a second has twice that time in place of the
 // half second, and five seconds at most.) The
 // first of them finds that out two seconds after the writer's last request, each other one a
-// tenth of a second later than the one before it, and half a second more for each further
-// writer that has died.
+// tenth of a second later than the one before it.
+//
+// Any other waiter leaves the queue, as far as somebody still asks, when it has not asked for
+// seven seconds more than what was left of the lease when it asked last. One that was paused
+// comes back to its place when it asks again.
 //
 // # Clocks
 //

@@ -195,12 +195,12 @@ func TestNumbersThatWereNeverWrittenAreNotShown(t *testing.T) {
 func FuzzAnswerToALook(f *testing.F) {
 	value := strings.Repeat("v", valueSize)
 	for _, reply := range []any{
-		[]any{"", int64(-2), "", int64(0), []any{}, []any{}},
+		[]any{"", int64(-2), "", int64(0), []any{}, []any{}, "0"},
 		[]any{value, int64(900), "163 " + value + " 100 me", int64(2), []any{}, []any{}},
 		[]any{"-" + value, int64(math.MaxInt64), "3 " + value + " 100 me", int64(-2), []any{}, []any{}},
-		[]any{"#lockstile", int64(900), "7", int64(0), []any{"#" + value, "900", "?#" + value, "9"}, []any{"#" + value, "7 -1 me"}},
-		[]any{"3#lockstile", int64(900), "7", int64(0), []any{"3#" + value, "9223372036854775807", "-3#" + value, "5"}, []any{"3#" + value, "7 9 me"}},
-		[]any{nil, nil, nil, nil, nil, nil}, []any{}, []any{"", int64(-2), "", int64(0), []any{"odd"}, []any{}},
+		[]any{"#lockstile", int64(900), "7", int64(0), []any{"#" + value, "900", "?#" + value, "9"}, []any{"7 -1 me", ""}, "0"},
+		[]any{"3#lockstile", int64(900), "7", int64(0), []any{"3#" + value, "9223372036854775807", "-3#" + value, "5"}, []any{"7 9 me", nil}, "12"},
+		[]any{nil, nil, nil, nil, nil, nil, nil}, []any{}, []any{"", int64(-2), "", int64(0), []any{"odd"}, []any{}, nil},
 	} {
 		f.Add(said(reply))
 	}

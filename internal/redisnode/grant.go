@@ -8,7 +8,15 @@ package redisnode
 //
 // A waiter behind a writer that waits for readers looks when that one must have looked, each
 // a tenth of a second later than the one before it. Who finds it dead looks again when the next
-// one must have looked: it has been told to just now.
+// one must have looked: it has been told to just now. Who finds more to do than one script does
+// looks again at once.
+//
+// A waiter has its ticket from its first answer. It is put back into its place before anybody
+// is served, for it may have come late and have left the queue.
+//
+// The slack of a waiter is how much later than it was told to it may ask. Claim is that of a
+// waiter that waits for readers. Any other one holds nobody up until its turn comes, and has
+// five seconds, so that a busy machine does not change the order.
 //
 // A holder that the last grant does not name is a stranger: a client of another library,
 // which tells nobody when it gives the lock back. So the first waiter is told to look
@@ -68,7 +76,7 @@ end
 
 local function share()
   local answer = admit(freeSlot())
-  settle()
+  if redis.call('EXISTS', queue) == 1 then pass(500, counts) else settle() end
   return answer
 end
 
@@ -91,8 +99,10 @@ if own[1] then
   return wants == '' and tonumber(number) or {tonumber(number), tonumber(slot)}
 end
 if redis.call('EXISTS', mark) == 1 then return 0 end
-local reserved, passed, dropped = held == '?' .. value or own[2], false, false
-if not reserved and not held then passed, reserved, dropped = pass(claim, counts, value) end
+local reserved, passed, dropped, more = held == '?' .. value or own[2], false, false, false
+if member ~= '' then redis.call('ZREM', due, member) end
+if member ~= '' and ticket ~= '0' and not reserved then redis.call('ZADD', queue, 'NX', ticket, member) end
+if not reserved and not held then passed, reserved, dropped, more = pass(500, counts, value) end
 if reserved then free('?' .. value) end
 if reserved or admits(value) and redis.call('EXISTS', queue) == 0 then
   if member ~= '' then redis.call('ZREM', queue, member) end
@@ -106,24 +116,26 @@ local of = string.match(was, '^%S+ (%S+) ')
 local ours = of and (held == of or held == '-' .. of) or held and #held == 28 and string.sub(held, 1, 1) == '?'
 local endless = held and not ours and redis.call('PTTL', lock) == -1 and 1 or nil
 if member == '' then return {0, 0, 0, endless} end
+if held then purge() end
 if ticket == '0' then ticket = string.format('%.0f', arrival(queue)) end
 redis.call('ZADD', queue, 'NX', ticket, member)
 local rank = redis.call('ZRANK', queue, member)
-local ahead, left, look = (passed or dropped) and 0 or rank
+local ahead, left, look, slack = (passed or dropped or more) and 0 or rank, 0, 0, 5000
 if held then
   left, look = redis.call('PTTL', lock), 100 + ahead * 1000
   if left < 0 or left > look and not ours then left = look end
-else
+elseif not more then
   local next = slots and 0 or -1
   left = redis.call('ZRANGE', ends, next, next, 'WITHSCORES')[2] - now()
   if not slots then
-    local due = rank > 0 and string.match(redis.call('HGET', facts, '!') or '', '^%d+')
-    left = math.min(left, (due and math.max(due - now() + 1, 0) or 1000) + ahead * 100)
+    local by = rank > 0 and redis.call('ZSCORE', due, redis.call('ZRANGE', queue, 0, 0)[1])
+    left, ahead, slack = math.min(left, (by and math.max(by - now() + 1, 0) or 1000) + ahead * 100), 0, claim
   end
-  if rank == 0 and not wants then expect(value, left + claim) end
 end
+redis.call('ZADD', due, now() + left + math.min(ahead, 4) * 500 + slack, member)
 local keep = math.max(left, tonumber(ttl)) + 60000
 if redis.call('PTTL', queue) < keep - 30000 then redis.call('PEXPIRE', queue, keep) end
+if redis.call('PTTL', due) < keep - 30000 then redis.call('PEXPIRE', due, keep) end
 return {left, ahead, tonumber(ticket), endless}
 `
 

@@ -31,22 +31,45 @@ type Hold struct {
 
 // Look reads what the server knows of a lock.
 func (n *Node) Look(ctx context.Context, keys Keys) (View, error) {
-	reply, _, err := n.send(ctx, keys.look())
-	if err != nil {
-		return View{}, err
+	var pages []any
+	for next := "0"; ; {
+		reply, _, err := n.send(ctx, keys.look(next))
+		if err != nil {
+			return View{}, err
+		}
+		pages = append(pages, reply)
+		if next = nextPage(reply); next == "0" {
+			return view(keys, pages...)
+		}
 	}
-	return view(keys, reply)
 }
 
-func (k *Keys) look() request { return k.request(inspect, k.markOf("")) }
+// look asks for one page. The first is "0", and so is what follows the last.
+func (k *Keys) look(page string) request { return k.request(inspect, k.markOf(""), page) }
+
+// nextPage is what to ask for after a reply.
+func nextPage(reply any) string {
+	if fields, _ := reply.([]any); len(fields) == 7 {
+		if next, ok := fields[6].(string); ok {
+			return next
+		}
+	}
+	return "0"
+}
 
 // markOf is the key of a value's mark.
 func (k *Keys) markOf(value string) string { return k.text(ownKey)[:k.mark] + value }
 
-func view(keys Keys, reply any) (View, error) {
-	fields, _ := reply.([]any)
-	if len(fields) != 6 {
-		return View{}, unknownForm(reply)
+// view reads the replies to the pages of one look. Of the lock itself the last one is true. A
+// holder that has renewed meanwhile may be on two pages.
+func view(keys Keys, pages ...any) (View, error) {
+	var fields []any
+	entries := make(map[string]entry)
+	for _, reply := range pages {
+		if fields, _ = reply.([]any); len(fields) != 7 {
+			return View{}, unknownForm(reply)
+		}
+		readEntries(entries, fields[4], fields[5])
 	}
 	stored, _ := fields[0].(string)
 	left, _ := fields[1].(int64)
@@ -57,7 +80,7 @@ func view(keys Keys, reply any) (View, error) {
 	switch {
 	case left == missing || isReservation(stored) || isNobodys(stored):
 		v.Token = token
-		v.setEntries(pairs(fields[4]), pairs(fields[5]))
+		v.setEntries(entries)
 		return v, nil
 	case of == holderOf(stored):
 		v.Token, v.Holder = token, holder
@@ -71,31 +94,39 @@ func view(keys Keys, reply any) (View, error) {
 	return v, nil
 }
 
-// pairs makes a map of a reply's keys and values.
-func pairs(reply any) map[string]string {
-	fields, _ := reply.([]any)
-	all := make(map[string]string, len(fields)/2)
-	for pair := range slices.Chunk(fields, 2) {
-		key, _ := pair[0].(string)
-		all[key], _ = pair[len(pair)-1].(string)
-	}
-	return all
+// entry is what a server knows of one who shares a lock.
+type entry struct {
+	left int64 // ms
+	fact string
 }
 
-// setEntries fills in those who hold the lock together: left is how many milliseconds each
-// value has. Those whose lease has ended hold nothing. A reservation, or a value of somebody
-// else's, is neither a reader's nor a slot's.
-func (v *View) setEntries(left, facts map[string]string) {
-	for value, left := range left {
-		ms, _ := strconv.ParseInt(left, 10, 64)
+// readEntries adds those of a page: values with the time that each has left, and their facts in
+// the same order.
+func readEntries(all map[string]entry, values, facts any) {
+	lefts, _ := values.([]any)
+	texts, _ := facts.([]any)
+	for i := 0; i+1 < len(lefts) && i/2 < len(texts); i += 2 {
+		value, _ := lefts[i].(string)
+		left, _ := lefts[i+1].(string)
+		var e entry
+		e.left, _ = strconv.ParseInt(left, 10, 64)
+		e.fact, _ = texts[i/2].(string)
+		all[value] = e
+	}
+}
+
+// setEntries fills in those who hold the lock together. Those whose lease has ended hold
+// nothing. A reservation, or a value of somebody else's, is neither a reader's nor a slot's.
+func (v *View) setEntries(all map[string]entry) {
+	for value, e := range all {
 		kind, slots := kindOf(value)
-		if ms < 0 || kind == locker.Exclusive {
+		if e.left < 0 || kind == locker.Exclusive {
 			continue
 		}
 		h := Hold{Kind: kind, Value: value, stored: value}
 		v.Slots = slots
-		h.TimeLeft = mailbox.Left(ms)
-		words := strings.SplitN(facts[value], " ", 3)
+		h.TimeLeft = mailbox.Left(e.left)
+		words := strings.SplitN(e.fact, " ", 3)
 		if len(words) == 3 {
 			h.Number, _ = strconv.ParseUint(words[0], 10, 64)
 			h.Slot, _ = strconv.Atoi(words[1])

@@ -17,7 +17,7 @@ const counters = reserved + "t:{"
 // Keys are the keys of one lock. They share a Cluster hash slot.
 type Keys struct {
 	Lock string // the holder's value: what every Redlock client looks at
-	all  [6]any // as scripts take them: strings, which would else be copied for each request
+	all  [7]any // as scripts take them: strings, which would else be copied for each request
 	mark int    // how many bytes of the last key begin the marks of all values
 }
 
@@ -27,6 +27,7 @@ const (
 	queueKey            // waiters, a sorted set by time of arrival
 	endsKey             // of the leases of readers, or of those who have slots: a sorted set
 	factsKey            // about them, a hash
+	dueKey              // by when each waiter must have asked again, a sorted set
 	ownKey              // the mark of the value that the keys were made with: marked, it is not granted
 )
 
@@ -48,8 +49,8 @@ func newKeys(name string, value []byte) (Keys, string, error) {
 	tag, rest := hashslot.Parts(name)
 	one := len(counters) + len(tag) + len("}") + len(rest)
 	var text strings.Builder
-	text.Grow(5*one + len(":") + len(value))
-	for _, of := range "tqehm" {
+	text.Grow(6*one + len(":") + len(value))
+	for _, of := range "tqehdm" {
 		text.WriteString(reserved)
 		text.WriteRune(of)
 		text.WriteString(":{")

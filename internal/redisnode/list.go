@@ -46,6 +46,9 @@ func (n *Node) List(ctx context.Context, prefix string) ([]View, error) {
 				return nil, a.err
 			}
 			v, err := view(some[i], a.reply)
+			if nextPage(a.reply) != "0" { // it has many holders
+				v, err = n.Look(ctx, some[i])
+			}
 			if err != nil {
 				return nil, err
 			}
@@ -60,7 +63,7 @@ func (n *Node) List(ctx context.Context, prefix string) ([]View, error) {
 // lookByText is a look as text: where the server does not know the script yet, all of a
 // batch would have to be sent again.
 func lookByText(k Keys) request {
-	req := k.look()
+	req := k.look("0")
 	req.args[0], req.args[1] = "eval", req.script.text
 	return req
 }

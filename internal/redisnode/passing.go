@@ -107,17 +107,28 @@ end
 // paused, and all others sleep until the end of a lease that is long over. Where the last
 // does not listen, the first is told.
 //
+// The sorted set due says by when each waiter must have asked again. Who has not leaves the
+// queue (purge): it is dead, or paused and comes back to its place, for it brings its ticket. So
+// the dead cost nobody a claim.
+//
 // A writer at the front that waits for readers keeps later readers out. It may wait for long,
 // so a claim would show too late that it is dead. It must look once a second instead, from when it
-// comes to the front and is told to. The facts note under '!' by when it must have looked. If
-// it has not looked by then, it is dropped.
+// comes to the front and is told to (absent).
+//
+// A script looks at MANY waiters at most. Where there are more, a reader that claims the lock
+// passes it on to the next ones, and the last of the queue is told to look if nobody else was.
 //
 // The waiter called mine is the one that asks just now, so it need not be told. pass answers
-// whether others can go on, whether it is the turn of mine, and whether a dead writer was
-// dropped.
+// whether others can go on, whether it is the turn of mine, whether one that died was dropped, and
+// whether there is more to do before anybody has the lock.
 const passing = entries + leaving + waking
 
 const waking = `
+local function leave(member)
+  redis.call('ZREM', due, member)
+  redis.call('ZREM', queue, member)
+end
+
 local function tell(member, word)
   local value, id = string.match(member, '^([^:]+):(.+)$')
   if not id then return nil, 0 end
@@ -144,28 +155,37 @@ local function here(member, counts)
   return heard ~= 0 or counts == '0'
 end
 
-local function expect(value, time)
-  redis.call('HSET', facts, '!', string.format('%.0f ', now() + time) .. value)
-  redis.call('PEXPIRE', facts, time + 60000, 'NX')
+local function wake(at, counts)
+  for _ = 1, MANY do
+    local member = redis.call('ZRANGE', queue, at, at)[1]
+    if not member or here(member, counts) then return end
+    leave(member)
+  end
 end
 
-local function absent(member, value, claim, counts)
-  local due, of = string.match(redis.call('HGET', facts, '!') or '', '^(%d+) (.+)$')
-  if of == value then return tonumber(due) < now() end
-  expect(value, claim)
+local function purge()
+  local late = redis.call('ZRANGE', due, '-inf', '(' .. now(), 'BYSCORE', 'LIMIT', 0, 500)
+  if not late[1] then return false end
+  redis.call('ZREM', due, unpack(late))
+  return redis.call('ZREM', queue, unpack(late)) > 0
+end
+
+local function absent(member, claim, counts)
+  local by = redis.call('ZSCORE', due, member)
+  if by and tonumber(by) <= now() + 1000 + claim then return false end
+  redis.call('ZADD', due, now() + claim, member)
   return not here(member, counts)
 end
 
 local function pass(claim, counts, mine)
-  local passed, turn, dropped = false, false, false
-  while not held do
-    local popped = count == 0
-    local member = (popped and redis.call('ZPOPMIN', queue) or redis.call('ZRANGE', queue, 0, 0))[1]
+  local passed, turn, dropped, room = false, false, purge(), MANY
+  while not held and room > 0 do
+    local member = redis.call('ZRANGE', queue, 0, 0)[1]
     local value = member and string.match(member, '^([^:]+):.')
     local open = not value or admits(value)
-    if not member or not open and (kind ~= '' or value == mine or not absent(member, value, claim, counts)) then break end
-    if not popped then redis.call('ZREM', queue, member) end
-    dropped = dropped or not open
+    if not member or not open and (kind ~= '' or value == mine or not absent(member, claim, counts)) then break end
+    leave(member)
+    dropped, room = dropped or not open, room - 1
     if open and value and (value == mine or here(member, counts)) then
       if value == mine then turn = true else passed = true end
       if kindOf(value) then enter('?' .. value, claim, '') else held = '?' .. value end
@@ -173,7 +193,7 @@ local function pass(claim, counts, mine)
   end
   if held and passed then redis.call('SET', lock, held, 'PX', claim) end
   settle()
-  if passed then standBy(counts) end
-  return passed, turn, dropped
+  if passed then standBy(counts) elseif room == 0 then wake(-1, counts) end
+  return passed, turn, dropped, not held and room == 0
 end
 `

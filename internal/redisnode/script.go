@@ -36,11 +36,15 @@ func (s *script) call(args []any) []any {
 // Tokens is how many numbers a grant has.
 const Tokens = 64
 
+// many is how many waiters a script looks at. The server does nothing else while a script
+// runs, and 10,000 may wait. The next script goes on.
+const many = 300
+
 // endOfTokens is the first number that scripts count past: see [grants].
 const endOfTokens = 1 << 53
 
 func newScript(text string) *script {
-	text = strings.ReplaceAll(text, "TOKENS", strconv.Itoa(Tokens))
+	text = strings.NewReplacer("TOKENS", strconv.Itoa(Tokens), "MANY", strconv.Itoa(many)).Replace(text)
 	sum := sha1.Sum([]byte(text)) //nolint:gosec // as above
 	return &script{text, hex.EncodeToString(sum[:])}
 }
@@ -51,7 +55,7 @@ func newScript(text string) *script {
 // call.
 const keys = redisclient.Since7 + `
 local moment
-local lock, last, queue, ends, facts, mark = unpack(KEYS)
+local lock, last, queue, ends, facts, due, mark = unpack(KEYS)
 `
 
 // release answers 0 if the lock was given back, and -1 or -2 (forced) if it was not
@@ -103,16 +107,6 @@ return lost or 0
 var keepTaken = newScript(keys + longestKeep + passing + `
 local value, claim, counts, remember, time, counter = unpack(ARGV)
 
-local function wake(at)
-  while true do
-    local member = redis.call('ZRANGE', queue, at, at)[1]
-    if not member then return end
-    local of, heard = tell(member, '')
-    if of and (heard ~= 0 or counts == '0') then return end
-    redis.call('ZREM', queue, member)
-  end
-end
-
 read(redis.call('GET', lock))
 local nobody, waiting = '-' .. value, redis.call('ZCARD', queue)
 local lost = held ~= value and held ~= nobody and reason()
@@ -129,8 +123,8 @@ else
   redis.call('SET', lock, nobody, 'KEEPTTL')
 end
 redis.call('PEXPIRE', last, time + longest(redis.call('GET', last), counter), 'GT')
-wake(0)
-if waiting > 1 then wake(-1) end
+wake(0, counts)
+if waiting > 1 then wake(-1, counts) end
 return 1
 `)
 
@@ -141,7 +135,7 @@ return 1
 var withdraw = newScript(keys + passing + `
 local value, claim, counts, remember, member = unpack(ARGV)
 read(redis.call('GET', lock))
-redis.call('ZREM', queue, member)
+leave(member)
 if remember ~= '0' then redis.call('SET', mark, 'withdrawn', 'PX', remember) end
 free(value)
 free('?' .. value)
@@ -199,13 +193,18 @@ local function longest(was, keep)
 end
 `
 
-// inspect only reads.
+// inspect only reads. It shows some of those who share a lock, and answers where to go on, or
+// '0'.
 var inspect = newScript(`
 local time = redis.call('TIME')
-local now, left = time[1] * 1000 + math.floor(time[2] / 1000), redis.call('ZRANGE', KEYS[4], 0, -1, 'WITHSCORES')
-for i = 2, #left, 2 do left[i] = string.format('%d', left[i] - now) end
+local now, values = time[1] * 1000 + math.floor(time[2] / 1000), {}
+local next, left = unpack(redis.call('ZSCAN', KEYS[4], ARGV[1], 'COUNT', 500))
+for i = 1, #left, 2 do
+  table.insert(values, left[i])
+  left[i + 1] = string.format('%d', left[i + 1] - now)
+end
 return {redis.call('GET', KEYS[1]) or '', redis.call('PTTL', KEYS[1]), redis.call('GET', KEYS[2]) or '',
-  redis.call('ZCARD', KEYS[3]), left, redis.call('HGETALL', KEYS[5])}
+  redis.call('ZCARD', KEYS[3]), left, values[1] and redis.call('HMGET', KEYS[5], unpack(values)) or {}, next}
 `)
 
 // force frees the lock if value has it, and leaves a mark for the holder to find. Sent

@@ -1,0 +1,216 @@
+package redisnode
+
+import (
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/mailbox"
+	"github.com/lockstile/locker/internal/testserver"
+)
+
+// A leader has its lock for weeks, and standbys crash and start again. One that waits goes on
+// asking, and the dead leave the queue. Their connections are half open: the server takes them for
+// listeners.
+func TestDeadWaitersLeaveTheQueueWhileOneAsks(t *testing.T) {
+	t.Parallel()
+	srv := testserver.Redis(t)
+	n, m := client(t, srv.Addr())
+	dead, unread := client(t, srv.Addr())
+	holder, waiter := newAttempt(t, "a"), newAttempt(t, "a")
+	holder.TTL = time.Second
+	mustGrant(t, n, holder)
+	for range 25 {
+		mustQueue(t, dead, unread, newAttempt(t, "a"))
+	}
+	if err := m.Open(background(t), waiter.Value, mailbox.NewBox().Put); err != nil {
+		t.Fatal(err)
+	}
+	ask := Ask{Queue: true}
+	srv.Await("only the one that asks to wait", func() bool {
+		mustRenew(t, n, holder)
+		s, err := n.Acquire(background(t), waiter, ask)
+		if err != nil || s.First != 0 {
+			t.Fatalf("%+v, %v", s, err)
+		}
+		ask.Ticket = s.Ticket
+		return srv.Do("ZRANGE", holder.Keys.text(queueKey), "0", "-1") == n.member(waiter)
+	})
+	if got := srv.Do("ZRANGE", holder.Keys.text(dueKey), "0", "-1"); got != n.member(waiter) {
+		t.Errorf("of the dead there is still %q", got)
+	}
+	mustRelease(t, n, holder)
+	mustGrant(t, n, waiter)
+}
+
+// Nobody who asks when it is told to leaves the queue, whatever keeps it waiting.
+func TestWhoAsksWhenItIsToldToKeepsItsPlace(t *testing.T) {
+	srv := testserver.Redis(t)
+	n, m := client(t, srv.Addr())
+	for what, holder := range map[string]*Attempt{"a writer": newAttempt(t, "writer"), "a reader": newReader(t, "reader"), "a stranger": nil} {
+		name := "stranger"
+		if holder == nil {
+			srv.Do("SET", name, "a stranger's", "PX", "60000")
+		} else {
+			name = holder.Keys.Lock
+			mustGrant(t, n, holder)
+		}
+		for range 6 {
+			a := newAttempt(t, name)
+			if err := m.Open(background(t), a.Value, mailbox.NewBox().Put); err != nil {
+				t.Fatal(err)
+			}
+			s, err := n.Acquire(background(t), a, Ask{Queue: true})
+			if err != nil || s.First != 0 {
+				t.Fatalf("behind %s: %+v, %v", what, s, err)
+			}
+			told := serverMicros(srv)/1000 + s.NextLook().Milliseconds()
+			if at := due(t, srv, n, a); at < told+claim*8/10 {
+				t.Errorf("behind %s and %d others: it is to ask in %v, and taken for dead %d ms later", what, s.Ahead, s.NextLook(), at-told)
+			}
+		}
+	}
+}
+
+// A waiter that was paused has left the queue meanwhile. It comes back to its place, also where
+// the lock is free by then.
+func TestWaiterThatComesLateHasItsPlace(t *testing.T) {
+	srv := testserver.Redis(t)
+	n, m := client(t, srv.Addr())
+	holder, late, next := newAttempt(t, "a"), newAttempt(t, "a"), newAttempt(t, "a")
+	mustGrant(t, n, holder)
+	box := mailbox.NewBox()
+	if err := m.Open(background(t), late.Value, box.Put); err != nil {
+		t.Fatal(err)
+	}
+	s, err := n.Acquire(background(t), late, Ask{Queue: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pause := func() {
+		t.Helper()
+		srv.Do("ZADD", late.Keys.text(dueKey), "1", n.member(late))
+		if again, err := n.Acquire(background(t), next, Ask{Queue: true}); err != nil || again.Ahead != 0 {
+			t.Fatalf("behind one that is paused: %+v, %v", again, err)
+		}
+	}
+	mustQueue(t, n, m, next)
+	pause()
+	if s, err = n.Acquire(background(t), late, Ask{Queue: true, Ticket: s.Ticket}); err != nil || s.First != 0 || s.Ahead != 0 {
+		t.Errorf("it comes back, and has %d before it: %v", s.Ahead, err)
+	}
+	pause()
+	srv.Do("DEL", "a")
+	if s, err = n.Acquire(background(t), late, Ask{Queue: true, Ticket: s.Ticket}); err != nil || s.First == 0 {
+		t.Errorf("the lock is free, and it was first: %+v, %v", s, err)
+	}
+	mustRefuse(t, n, newAttempt(t, "a"))
+}
+
+// What one script leaves to the next is done: readers that claim the lock pass it on to more.
+func TestReadersPassTheLockOnToThoseWhomTheReleaseHasNotReached(t *testing.T) {
+	srv := testserver.Redis(t)
+	n, m := client(t, srv.Addr())
+	holder, readers := newAttempt(t, "a"), make([]*Attempt, 2*many+10)
+	mustGrant(t, n, holder)
+	for i := range readers {
+		readers[i] = newReader(t, "a")
+		mustQueue(t, n, m, readers[i])
+	}
+	mustRelease(t, n, holder)
+	for i, left := range []int{many + 10, 10, 0} {
+		if got := srv.Do("ZCARD", holder.Keys.text(queueKey)); got != strconv.Itoa(left) {
+			t.Errorf("after %d claims %s wait, want %d", i, got, left)
+		}
+		mustGrant(t, n, readers[i])
+	}
+	for _, r := range readers[3:] {
+		mustGrant(t, n, r)
+	}
+}
+
+// The last waiter lives, and more have died before it than one script looks at. Who asks
+// goes on until it is served.
+func TestWaiterBehindManyDeadIsServed(t *testing.T) {
+	srv := testserver.Redis(t)
+	n, m := client(t, srv.Addr())
+	holder, waiter := newAttempt(t, "a"), newAttempt(t, "a")
+	mustGrant(t, n, holder)
+	for i := range 3 * many {
+		srv.Do("ZADD", holder.Keys.text(queueKey), strconv.Itoa(i), fmt.Sprintf("dead%d:nobody", i))
+	}
+	box := mustQueue(t, n, m, waiter)
+	mustRelease(t, n, holder)
+	await(t, box, mailbox.Ask)
+	for asks := 1; ; asks++ {
+		s, err := n.Acquire(background(t), waiter, Ask{Queue: true})
+		if err != nil || asks > 4 || s.Left > 0 {
+			t.Fatalf("it asks for the %d. time: %+v, %v", asks, s, err)
+		}
+		if s.First != 0 {
+			break
+		}
+	}
+	if got := srv.Do("EXISTS", holder.Keys.text(queueKey), holder.Keys.text(dueKey)); got != "0" {
+		t.Errorf("%s keys are left", got)
+	}
+}
+
+// due is by when a waiter must have asked, by the server's clock in milliseconds.
+func due(t *testing.T, srv *testserver.RedisServer, n *Node, a *Attempt) int64 {
+	t.Helper()
+	at, err := strconv.ParseInt(srv.Do("ZSCORE", a.Keys.text(dueKey), n.member(a)), 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return at
+}
+
+func TestTheReaderBehindDeadWritersLooksWhenTheFirstMustHaveLooked(t *testing.T) {
+	srv := testserver.Redis(t)
+	n, m := client(t, srv.Addr())
+	_, writer, reader := behindAReader(t, n, m)
+	asked := serverMicros(srv) / 1000
+	s, err := n.Acquire(background(t), reader, Ask{Queue: true})
+	if at := due(t, srv, n, writer); err != nil || asked+s.NextLook().Milliseconds() < at {
+		t.Errorf("it looks in %v, and the writer has %d ms: %v", s.NextLook(), at-asked, err)
+	}
+}
+
+func TestAWriterThatComesToTheFrontMustLookWithinAClaim(t *testing.T) {
+	srv := testserver.Redis(t)
+	n, m := client(t, srv.Addr())
+	mustGrant(t, n, newReader(t, "a"))
+	writers := make([]*Attempt, 12) // the last of them is told to look in two seconds
+	for i := range writers {
+		writers[i] = newAttempt(t, "a")
+		mustQueue(t, n, m, writers[i])
+	}
+	for _, w := range writers[:len(writers)-1] {
+		if err := n.Withdraw(background(t), w); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if at, now := due(t, srv, n, writers[len(writers)-1]), serverMicros(srv)/1000; at > now+claim {
+		t.Errorf("it has %d ms to look", at-now)
+	}
+}
+
+// Many readers fill several pages.
+func TestManyReadersAreListedAndBroken(t *testing.T) {
+	b, end := newBig(t, testserver.Redis(t), 3000)
+	defer end()
+	b.hold(locker.Shared)
+	b.read(time.Hour)
+	if views, err := b.n.List(background(t), ""); err != nil || len(views) != 1 || len(views[0].Holders) != 3001 {
+		t.Errorf("List: %d names, %v", len(views), err)
+	}
+	if broken, err := b.n.Break(background(t), b.mine.Keys, Anybody); err != nil || !broken {
+		t.Errorf("Break: %v, %v", broken, err)
+	}
+	if v, err := b.n.Look(background(t), b.mine.Keys); err != nil || v.Held {
+		t.Errorf("after it %d hold: %v", len(v.Holders), err)
+	}
+}
