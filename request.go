@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -340,6 +341,8 @@ func WithGuard(g fencing.Guard, resources ...string) Option {
 			return fmt.Errorf("WithGuard was given no guard")
 		case r.guard != nil:
 			return fmt.Errorf("WithGuard was given twice: Do claims with one guard; call the other one's Check yourself")
+		case slices.Contains(resources, ""):
+			return fmt.Errorf("WithGuard was given a resource without a name")
 		}
 		r.guard = &guardUse{g, resources}
 		return nil

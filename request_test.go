@@ -95,6 +95,7 @@ func TestOptionsAreValidatedAndNeverClamped(t *testing.T) {
 		{"no observer", []Option{WithObserver(nil)}, "no observer"},
 		{"a guard", []Option{WithGuard(&claims{})}, "WithGuard works with Do"},
 		{"no guard", []Option{WithGuard(nil)}, "no guard"},
+		{"a resource without a name", []Option{WithGuard(&claims{}, "a", "")}, "without a name"},
 		{"two guards", []Option{WithGuard(&claims{}), WithGuard(&claims{})}, "WithGuard was given twice"},
 		{"max hold as long as min validity", []Option{WithMaxHold(time.Second), WithMinValidity(time.Second)}, "maximum hold 1s is not over the minimum validity of 1s"},
 		{"max hold over min validity", []Option{WithMaxHold(time.Second + 1), WithMinValidity(time.Second)}, ""},

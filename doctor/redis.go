@@ -266,8 +266,11 @@ func (n *redisNode) access(ctx context.Context, prefix string) {
 		n.try(ctx, "locks themselves", prefix+name, "")
 	}
 	sub := n.rdb.Subscribe(ctx, channel)
-	if _, err := sub.Receive(ctx); err != nil {
+	switch _, err := sub.Receive(ctx); {
+	case err != nil && missesRight(err.Error()):
 		n.found("redis-subscribe", err)
+	case err != nil:
+		n.found("unseen", "whether the user may subscribe", err)
 	}
 	_ = sub.Close() // a connection of its own
 	n.checked("access of the user")
@@ -281,7 +284,25 @@ func (n *redisNode) try(ctx context.Context, what, key, channel string) {
 	if err != nil {
 		bad = append(bad, err.Error())
 	}
-	if len(bad) > 0 {
-		n.found("redis-rights", what, strings.Join(bad, "; "))
+	var lacks []string
+	for _, reply := range bad {
+		switch {
+		case !missesRight(reply):
+			n.found("unseen", "the user's rights on "+what, reply)
+			return
+		case strings.HasPrefix(reply, "PUBLISH: "):
+			n.found("redis-publish", reply)
+		default:
+			lacks = append(lacks, reply)
+		}
 	}
+	if len(lacks) > 0 {
+		n.found("redis-rights", what, strings.Join(lacks, "; "))
+	}
+}
+
+// missesRight tells a refusal by the user's rights from one that passes, as BUSY does, or has
+// another reason. Scripts of Redis 7 say it in other words than NOPERM.
+func missesRight(reply string) bool {
+	return strings.Contains(reply, "NOPERM") || strings.Contains(reply, "can't run this command") || strings.Contains(reply, "can't publish")
 }

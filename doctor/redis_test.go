@@ -106,7 +106,7 @@ func TestUserWhoMayNotDoWhatLocksNeedIsADanger(t *testing.T) {
 	for want, rules := range map[string]string{
 		"redis-rights the locks' bookkeeping: NOPERM": base + " ~app:* &*",
 		"redis-rights locks themselves: NOPERM":       base + " ~lockstile:* &*",
-		"redis-rights PUBLISH":                        base + " ~* &* -publish",
+		"redis-publish PUBLISH":                       base + " ~* &* -publish",
 		"redis-rights ZSCAN":                          base + " ~* &* -zscan",
 		"redis-rights run the 'eval'":                 base + " ~* &* -@scripting",
 		"redis-rights run the 'evalsha'":              base + " ~* &* -evalsha",
@@ -130,6 +130,16 @@ func TestUserWhoMayNotDoWhatLocksNeedIsADanger(t *testing.T) {
 	}
 	srv.Do(append([]string{"ACL", "SETUSER", "app", "reset", "on", ">sesame", "~lockstile:*", "&lockstile:*", "~app:*"}, strings.Fields(base)...)...)
 	fine(t, examine(t, "redis://app:sesame@"+srv.Addr()+"?prefix=app:"), "access")
+}
+
+// What passes by itself is no lack of rights.
+func TestAServerThatRefusesWritesForNowSaysNothingAboutRights(t *testing.T) {
+	t.Parallel()
+	srv := saneRedis(t)
+	srv.Do("CONFIG", "SET", "min-replicas-to-write", "1")
+	r := examine(t, "redis://"+srv.Addr())
+	finds(t, r, "unseen", "the user's rights on the locks' bookkeeping could not be looked at", "NOREPLICAS")
+	findsNot(t, r, "redis-rights")
 }
 
 func TestClusterIsLookedAtMasterByMaster(t *testing.T) {
@@ -159,7 +169,7 @@ func TestUserWhoMayNotAskForReplicasIsADanger(t *testing.T) {
 	host, port, _ := net.SplitHostPort(master.Addr())
 	testserver.Redis(t, "--replicaof", host+" "+port)
 	master.Await("the replica", func() bool { return master.Do("WAIT", "1", "100") == "1" })
-	const rights = "~lockstile:* &lockstile:* ~app:* +@scripting +@read +@write +@pubsub +@fast"
+	const rights = "~lockstile:* &lockstile:* ~app:* +@scripting +@read +@write +@pubsub +@fast -@dangerous +info"
 	url := "redis://app:sesame@" + master.Addr() + "?prefix=app:&replicas=1"
 	for _, more := range []string{"", "+wait"} {
 		master.Do(append([]string{"ACL", "SETUSER", "app", "reset", "on", ">sesame"}, strings.Fields(rights+" "+more)...)...)

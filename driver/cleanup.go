@@ -86,21 +86,23 @@ func (l *Locker[H]) Finish(h H) {
 }
 
 // Persist calls f until it returns nil, for ten seconds at most, and reports whether it
-// did. Each call has a second. After Close it calls f once more at most.
+// did. Each call has a second. After Close it goes on for as long as Close waits.
 func (l *Locker[H]) Persist(f func(ctx context.Context) error) bool {
 	deadline := time.NewTimer(persistTime)
 	defer deadline.Stop()
+	closing := l.closing.Done()
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, tryTime) {
-		last := l.closing.Err() != nil
 		ctx, cancel := context.WithTimeout(context.Background(), tryTime)
 		err := Caught(func() error { return f(ctx) })
 		cancel()
-		if err == nil || last {
-			return err == nil
+		if err == nil {
+			return true
 		}
 		select {
 		case <-time.After(pause):
-		case <-l.closing.Done():
+		case <-closing:
+			closing, pause = nil, 5*time.Millisecond
+			deadline.Reset(releaseTime)
 		case <-deadline.C:
 			return false
 		}

@@ -63,7 +63,9 @@ func TestPersistPausesLongerEachTimeUpToASecond(t *testing.T) {
 	})
 }
 
-func TestPersistTriesOnceMoreAfterClose(t *testing.T) {
+// A server that refuses us for a moment, for it runs a long script, is asked again for as long as
+// Close waits.
+func TestPersistGoesOnWhileCloseWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		closing, end := context.WithCancel(t.Context())
 		tries, closed := 0, time.Now()
@@ -78,7 +80,7 @@ func TestPersistTriesOnceMoreAfterClose(t *testing.T) {
 			}
 			return errNot
 		})
-		if took := time.Since(closed); ok || tries != 3 || took > 0 {
+		if took := time.Since(closed); ok || tries < 8 || took != releaseTime {
 			t.Errorf("confirmed: %v, after %d tries, %v after Close", ok, tries, took)
 		}
 	})

@@ -223,8 +223,8 @@ func (l *Locker[H]) can(ok bool, bad error) error {
 // Close makes waiters, and all calls of Lock and TryLock from now on, return
 // [locker.ErrClosed]. Locks that are held stay held, are renewed and can be unlocked.
 // Close waits for calls that have not returned, for clean-ups and for observers, for two
-// seconds at most, and returns nil. Each clean-up that has not worked is tried once more;
-// what it leaves in the store ends with its lease there.
+// seconds at most, and returns nil. Clean-ups that have not worked are tried until then;
+// what they leave in the store ends with its lease there.
 func (l *Locker[H]) Close() error {
 	l.close()
 	l.endSessions()

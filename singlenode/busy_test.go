@@ -24,16 +24,7 @@ func TestARefusalThatPassesByItselfEndsNoWait(t *testing.T) {
 		says       string
 	}{
 		"a script runs": {
-			func(t *testing.T, srv *testserver.RedisServer) {
-				srv.Do("CONFIG", "SET", "busy-reply-threshold", "1")
-				other := redis.NewClient(&redis.Options{Addr: srv.Addr(), ReadTimeout: -1})
-				t.Cleanup(func() { _ = other.Close() })
-				go func() { _ = other.Eval(context.Background(), "while true do end", nil).Err() }()
-				until(t, "the server to be busy", func() bool {
-					_, err := srv.TryDo("PING")
-					return err != nil && strings.HasPrefix(err.Error(), "BUSY")
-				})
-			},
+			busy,
 			func(_ *testing.T, srv *testserver.RedisServer) { srv.Do("SCRIPT", "KILL") },
 			"BUSY",
 		},
@@ -77,6 +68,39 @@ func TestARefusalThatPassesByItselfEndsNoWait(t *testing.T) {
 				t.Error("the waiter was not served")
 			}
 		})
+	}
+}
+
+// busy has a script run that ends with SCRIPT KILL.
+func busy(t *testing.T, srv *testserver.RedisServer) {
+	t.Helper()
+	srv.Do("CONFIG", "SET", "busy-reply-threshold", "1")
+	other := redis.NewClient(&redis.Options{Addr: srv.Addr(), ReadTimeout: -1})
+	t.Cleanup(func() { _ = other.Close() })
+	go func() { _ = other.Eval(context.Background(), "while true do end", nil).Err() }()
+	until(t, "the server to be busy", func() bool {
+		_, err := srv.TryDo("PING")
+		return err != nil && strings.HasPrefix(err.Error(), "BUSY")
+	})
+}
+
+// A program ends its work while somebody's script runs, and then itself. The script ends within
+// the time for which Close waits.
+func TestAnUnlockThatFindsAScriptIsTriedAgainUntilCloseReturns(t *testing.T) {
+	t.Parallel()
+	srv := testserver.Redis(t)
+	l := newLocker(t, srv.Addr(), singlenode.Options{})
+	lock := mustLock(t, l, "a")
+	busy(t, srv)
+	if err := lock.Unlock(t.Context()); !errors.Is(err, locker.ErrUnavailable) {
+		t.Errorf("Unlock: %v", err)
+	}
+	time.AfterFunc(500*time.Millisecond, func() { srv.Do("SCRIPT", "KILL") })
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+	if held := srv.Do("EXISTS", "a"); held != "0" {
+		t.Error("the lock stays for its TTL, held by nobody")
 	}
 }
 
@@ -144,6 +168,9 @@ func TestAPoolWithoutAFreeConnectionIsNamed(t *testing.T) {
 	case <-lock.Lost():
 	case <-time.After(20 * time.Second):
 		t.Fatal("the lock is not lost: nothing is tested")
+	}
+	if _, err := l.TryLock(t.Context(), "b"); !errors.Is(err, locker.ErrUnavailable) || errors.Is(err, locker.ErrOutcomeUnknown) {
+		t.Errorf("nothing was sent: %v", err)
 	}
 	if err := lock.Err(); !strings.Contains(err.Error(), "all 2 connections of the client's pool are in use") || !strings.Contains(err.Error(), "PoolSize") {
 		t.Errorf("the lock is lost: %v", err)

@@ -147,7 +147,8 @@ type Options struct {
 	// KeepCounter is how long the server keeps the counter of a name's tokens, about
 	// 200 bytes, after the name's last lease. Tokens of a name that was idle for longer
 	// increase unless the server's clock has gone back by more than that. Of programs with
-	// different settings, the one that had a lock of the name and asks for longest decides. The
+	// different settings, the one that had a lock of the name and asks for longest decides. That
+	// time is kept with the counter, so a lower setting counts once the counter is gone. The
 	// default is an hour; less than a minute, or more than ten years, is an error.
 	KeepCounter time.Duration
 }

@@ -19,8 +19,9 @@
 // are there. Nothing else about a command is checked. A command that empties or swaps
 // databases (FLUSHALL, FLUSHDB, SWAPDB) makes the guard forget: do not let strangers
 // choose the command. The key of a lock on this server is its name, so data must have
-// another: a command on a key that has been a lock within the last hour is refused (if the user
-// may read "lockstile:t:*").
+// another: a command on a key that is a lock, or whose counter is still kept (an hour after the last
+// lease and more: see KeepCounter of package singlenode), is refused, if the user may read
+// "lockstile:t:*".
 //
 // A client that is set to retry may carry out a command twice when a reply was lost,
 // here as everywhere in go-redis: use commands for which that is harmless, such as SET.

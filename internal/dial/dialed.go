@@ -115,7 +115,7 @@ type noted struct {
 func (n noted) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	conn, info, err := n.TransportCredentials.ClientHandshake(ctx, authority, raw)
 	if c, ok := raw.(dialedConn); ok && err != nil {
-		n.to.note(c.addr, fmt.Errorf("%s: TLS handshake: %w: is this the server's port for TLS?", c.addr, err))
+		n.to.note(c.addr, fmt.Errorf("%s: %w", c.addr, handshakeError(err)))
 	}
 	return conn, info, err
 }

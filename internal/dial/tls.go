@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -41,9 +42,12 @@ func (f files) config(base *tls.Config) (*tls.Config, error) {
 		}
 	}
 	if f.cert != "" || f.key != "" {
+		if f.cert == "" || f.key == "" {
+			return nil, fmt.Errorf("cert and key belong together, and one is missing")
+		}
 		pair, err := tls.LoadX509KeyPair(f.cert, f.key)
 		if err != nil {
-			return nil, fmt.Errorf("cert and key: %w", err)
+			return nil, fmt.Errorf("cert %s and key %s: %w", f.cert, f.key, err)
 		}
 		config.Certificates = []tls.Certificate{pair}
 	}
@@ -89,7 +93,7 @@ func speakTLS(o *redis.Options, f files) {
 		defer cancel()
 		config, err := f.config(base)
 		if err != nil {
-			return nil, err
+			return nil, notConnected{err}
 		}
 		plain, err := dialer.DialContext(ctx, network, addr)
 		if err != nil {
@@ -98,8 +102,25 @@ func speakTLS(o *redis.Options, f files) {
 		conn := tls.Client(plain, config)
 		if err := conn.HandshakeContext(ctx); err != nil {
 			_ = plain.Close() // nothing was sent that could be lost
-			return nil, fmt.Errorf("TLS handshake: %w: is this the server's port for TLS?", err)
+			return nil, notConnected{handshakeError(err)}
 		}
 		return conn, nil
 	}
+}
+
+// notConnected is why there is no connection. Nothing was sent to the server.
+type notConnected struct{ error }
+
+func (e notConnected) Unwrap() error { return e.error }
+
+// NotSent is looked for by redisnode.
+func (notConnected) NotSent() {}
+
+// handshakeError says what to look at. A server that has shown a certificate speaks TLS.
+func handshakeError(err error) error {
+	var certificate *tls.CertificateVerificationError
+	if errors.As(err, &certificate) {
+		return fmt.Errorf("TLS handshake: %w: cacert names the file of its authority, and the address must be one that the certificate has", err)
+	}
+	return fmt.Errorf("TLS handshake: %w: is this the server's port for TLS, and does it want a certificate of ours (cert and key)?", err)
 }

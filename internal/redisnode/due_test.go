@@ -193,8 +193,14 @@ func TestAWriterThatComesToTheFrontMustLookWithinAClaim(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if at, now := due(t, srv, n, writers[len(writers)-1]), serverMicros(srv)/1000; at > now+claim {
+	at, now := due(t, srv, n, writers[len(writers)-1]), serverMicros(srv)/1000
+	if at > now+claim {
 		t.Errorf("it has %d ms to look", at-now)
+	}
+	time.Sleep(2 * time.Millisecond)
+	mustRefuse(t, n, newReader(t, "a"))
+	if later := due(t, srv, n, writers[len(writers)-1]); later != at {
+		t.Errorf("it has %d ms more, for a reader has come", later-at)
 	}
 }
 

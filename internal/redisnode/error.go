@@ -1,6 +1,7 @@
 package redisnode
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -32,7 +33,7 @@ var refusals = []struct{ prefix, advice string }{
 	{"WRONGPASS", "check the user name and the password"},
 	{"NOAUTH", "the server wants a password"},
 	{"Protocol error: unauthenticated", "the server wants a password"},
-	{"NOPERM", "the user may not run the scripts or touch the keys that locks need"},
+	{"NOPERM", "the user lacks a right that locks need: locker doctor names it"},
 	{"TRYAGAIN", "the key's slot is on its way to another server"},
 	{"LOADING", "the server is still loading its data"},
 	{"MASTERDOWN", "the replica has lost its master"},
@@ -135,8 +136,8 @@ func isStranger(err error) bool {
 // unsure reports whether a request that ended with err may have been carried
 // out, or may yet be. A server's own error reply says that it was not.
 func unsure(err error) bool {
-	if err == nil || errors.Is(err, redis.ErrClosed) { // the client is closed
-		return false
+	if err == nil || errors.Is(err, redis.ErrClosed) || errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted) {
+		return false // the client is closed, or had no connection
 	}
 	var reply redis.Error
 	var wait *waitError
@@ -144,5 +145,7 @@ func unsure(err error) bool {
 		return false
 	}
 	var dial *net.OpError
-	return !errors.As(err, &dial) || dial.Op != "dial"
+	var certificate *tls.CertificateVerificationError
+	var none interface{ NotSent() }
+	return !(errors.As(err, &dial) && dial.Op == "dial" || errors.As(err, &certificate) || errors.As(err, &none))
 }

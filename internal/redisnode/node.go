@@ -97,14 +97,14 @@ func (n *Node) send(ctx context.Context, req request) (reply any, repeated bool,
 // not been asked.
 func (n *Node) withPool(ctx context.Context, err error) error {
 	rdb, ok := n.rdb.(*redis.Client)
-	if err == nil || !ok || ctx.Err() == nil && !errors.Is(err, redis.ErrPoolTimeout) {
+	if err == nil || !ok || ctx.Err() == nil && !errors.Is(err, redis.ErrPoolTimeout) && !errors.Is(err, redis.ErrPoolExhausted) {
 		return err
 	}
 	if s, most := rdb.PoolStats(), rdb.Options().PoolSize; s.IdleConns > 0 || int(s.TotalConns) < most {
 		return err
 	}
-	return fmt.Errorf("%w: all %d connections of the client's pool are in use: if not by requests that the server leaves unanswered, "+
-		"raise PoolSize, or give locks a client of their own", err, rdb.Options().PoolSize)
+	return fmt.Errorf("%w: all %d connections of the client's pool are in use: raise PoolSize, or give locks a client of their own "+
+		"(unless the server is silent, and requests to it have them all)", err, rdb.Options().PoolSize)
 }
 
 // firstPause is the pause before a request is sent again that a server could not serve
