@@ -198,7 +198,9 @@ func (l *Locker[H]) giveUp(ctx context.Context, c *call[H], err error) error {
 		err = unavailable(why, err)
 	default:
 		err = locker.Unavailable(err)
-		n.fail(err)
+		if !isUnfit(err) {
+			n.fail(err)
+		}
 	}
 	l.mu.Unlock()
 	return l.abandon(c, err)

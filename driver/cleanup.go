@@ -88,13 +88,14 @@ func (l *Locker[H]) Finish(h H) {
 // Persist calls f until it returns nil, for ten seconds at most, and reports whether it
 // did. Each call has a second. After Close it goes on for as long as Close waits.
 func (l *Locker[H]) Persist(f func(ctx context.Context) error) bool {
-	deadline := time.NewTimer(persistTime)
-	defer deadline.Stop()
+	all, cancel := context.WithTimeout(context.Background(), persistTime)
+	defer cancel()
+	defer context.AfterFunc(l.closing, func() { time.AfterFunc(releaseTime, cancel) })()
 	closing := l.closing.Done()
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, tryTime) {
-		ctx, cancel := context.WithTimeout(context.Background(), tryTime)
+		ctx, end := context.WithTimeout(all, tryTime)
 		err := Caught(func() error { return f(ctx) })
-		cancel()
+		end()
 		if err == nil {
 			return true
 		}
@@ -102,8 +103,7 @@ func (l *Locker[H]) Persist(f func(ctx context.Context) error) bool {
 		case <-time.After(pause):
 		case <-closing:
 			closing, pause = nil, 5*time.Millisecond
-			deadline.Reset(releaseTime)
-		case <-deadline.C:
+		case <-all.Done():
 			return false
 		}
 	}

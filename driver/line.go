@@ -28,7 +28,7 @@ type line[H any] struct {
 // waits for it, or was told so when it asked the same, or this process shares it and req is
 // for all of it. The Locker's mutex is held.
 func (n *line[H]) known(req *locker.Request) bool {
-	waits := n.taken && (!n.front.once || n.front.req.Kind == req.Kind)
+	waits := n.taken && (!n.front.once || n.front.req.Kind == req.Kind && n.front.req.Slots == req.Slots)
 	return n.lease != nil || waits || req.Kind == locker.Exclusive && n.sharedLease() != nil
 }
 
@@ -159,7 +159,8 @@ func (l *Locker[H]) leaveLine(c *call[H], why error) {
 		return
 	}
 	if notYet := c.line.notYet; notYet != nil && !c.told {
-		why = fmt.Errorf("%w: %w", why, notYet)
+		c.decide(nil, fmt.Errorf("%w: %w", notYet, why))
+		return
 	}
 	c.decide(nil, c.endedBy(why))
 }
@@ -182,7 +183,7 @@ func (c *call[H]) decide(t *turn[H], err error) {
 // heard notes that the store has said "taken" to c, which is in front. The Locker's
 // mutex is held.
 func (l *Locker[H]) heard(c *call[H]) {
-	c.told, c.line.taken = true, true
+	c.told, c.line.taken, c.line.notYet = true, true, nil
 	l.tell(c.line)
 }
 
@@ -213,11 +214,16 @@ func (n *line[H]) silence(err error) {
 	n.failOnce(locker.Unavailable(err))
 }
 
-// fail ends all calls behind one whose request the store has failed, so that they do not
-// ask one after another. The Locker's mutex is held.
+// fail ends the calls behind one whose request the store has failed, so that they do not
+// ask one after another. Who was told "taken" waits on through the silence of a store. The
+// Locker's mutex is held.
 func (n *line[H]) fail(err error) {
-	for e := n.behind.Front(); e != nil; e = n.behind.Front() {
-		n.behind.Remove(e).(*call[H]).decide(nil, err)
+	for e := n.behind.Front(); e != nil; {
+		c, place := e.Value.(*call[H]), e
+		if e = e.Next(); !c.told || IsRefused(err) {
+			n.behind.Remove(place)
+			c.decide(nil, err)
+		}
 	}
 	n.failOnce(err)
 }

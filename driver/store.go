@@ -138,9 +138,16 @@ type Grant struct {
 
 // Refused marks an error with which the store declines to serve: credentials, a
 // missing permission, no space. It ends a wait, where silence does not.
-func Refused(err error) error { return &refusal{err} }
+func Refused(err error) error { return &refusal{err, false} }
 
-type refusal struct{ error }
+// Unfit marks an error that is about one request alone, such as a TTL that the servers do not
+// allow. It ends the wait of that call. Those behind it ask for themselves.
+func Unfit(err error) error { return &refusal{err, true} }
+
+type refusal struct {
+	error
+	unfit bool
+}
 
 func (r *refusal) Unwrap() error { return r.error }
 
@@ -149,4 +156,9 @@ func (r *refusal) Unwrap() error { return r.error }
 func IsRefused(err error) bool {
 	var r *refusal
 	return errors.As(err, &r)
+}
+
+func isUnfit(err error) bool {
+	var r *refusal
+	return errors.As(err, &r) && r.unfit
 }

@@ -110,7 +110,7 @@ func (s *store) open(n *session) error {
 	}
 	n.id = resp.ID
 	if granted := time.Duration(resp.TTL) * time.Second; granted != n.ttl {
-		err = driver.Refused(fmt.Errorf("ttl %v is under the limit of the servers, %v", n.ttl, granted))
+		err = driver.Unfit(fmt.Errorf("ttl %v is under the limit of the servers, %v", n.ttl, granted))
 		return errors.Join(err, s.revoke(ctx, n.id))
 	}
 	n.Session, err = s.locks.NewSession(&attempt{session: n, unsure: true}, n.ttl, since)

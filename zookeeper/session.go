@@ -76,7 +76,7 @@ func (s *store) join(ctx context.Context, a *attempt) error {
 	}
 	a.session = n
 	if err := fits(a.req, n.timeout); err != nil {
-		return driver.Refused(err)
+		return driver.Unfit(err)
 	}
 	return nil
 }
