@@ -161,10 +161,10 @@ func (c *Candidate) stand(ctx context.Context, lead func(ctx context.Context, te
 		return false, err
 	case ctx.Err() != nil && (errors.Is(err, locker.ErrOutcomeUnknown) || led && err != nil && !errors.Is(err, locker.ErrLost)):
 		return false, fmt.Errorf("%w; %w", c.ended(ctx), err)
-	case led, locks.once && ctx.Err() == nil: // else the claim of WithGuard has failed, or the lock was lost
+	case led, locks.once && ctx.Err() == nil: // not led: a claim has failed, or the term was lost before it began
 		return true, nil
 	}
-	for _, passes := range []error{locker.ErrUnavailable, locker.ErrOutcomeUnknown, locker.ErrTaken, locker.ErrLost, fencing.ErrStale} {
+	for _, passes := range []error{locker.ErrUnavailable, locker.ErrOutcomeUnknown, locker.ErrTaken} {
 		again = again || errors.Is(err, passes)
 	}
 	return again && !errors.Is(err, locker.ErrClosed), err
