@@ -151,7 +151,7 @@ func (w *waiting[H]) context() context.Context {
 	return w.ctx
 }
 
-func (w *waiting[H]) over() bool { return ended(w.ctx) != nil || w.locker.closing.Err() != nil }
+func (w *waiting[H]) over() bool { return ended(w.ctx).err != nil || w.locker.closing.Err() != nil }
 
 func (w *waiting[H]) stop() {
 	if w.cancel != nil {
@@ -178,7 +178,7 @@ func (l *Locker[H]) told(c *call[H]) bool {
 // If it was the store that failed, and not ctx that ended, those behind fail with it.
 func (l *Locker[H]) giveUp(ctx context.Context, c *call[H], err error) error {
 	n := c.line
-	taken, why, end, cause := errors.Is(err, locker.ErrTaken), ended(ctx), ctx.Err(), context.Cause(ctx)
+	taken, end := errors.Is(err, locker.ErrTaken), ended(ctx)
 	l.mu.Lock()
 	if taken {
 		l.heard(c)
@@ -187,15 +187,13 @@ func (l *Locker[H]) giveUp(ctx context.Context, c *call[H], err error) error {
 	case l.closing.Err() != nil:
 		err = locker.ErrClosed
 	case errors.Is(err, locker.ErrMismatch): // those behind may want what there is
-	case taken && why == nil:
+	case taken && end.err == nil:
 	case taken: // and what keeps it so
-		err = fmt.Errorf("%w: %w", err, why)
-	case why != nil && (c.told || noMore(err)):
-		err = c.endedBy(why)
-	case why != nil && errors.Is(err, end): // which says already that ctx has ended
-		err = unavailable(cause, err)
-	case why != nil:
-		err = unavailable(why, err)
+		err = fmt.Errorf("%w: %w", err, end.why())
+	case end.err != nil && c.told:
+		err = c.endedBy(end.why())
+	case end.err != nil:
+		err = end.unavailable(err)
 	default:
 		err = locker.Unavailable(err)
 		if !isUnfit(err) {

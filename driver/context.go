@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/lockstile/locker"
@@ -34,35 +33,43 @@ func (c userContext) Value(key any) any { return c.values.Value(key) }
 // AfterFunc lets package context derive a context without a goroutine for each.
 func (c userContext) AfterFunc(f func()) (stop func() bool) { return context.AfterFunc(c.Context, f) }
 
-// ended returns why ctx is over, or nil. A client that heeds the deadline by itself may
-// return a moment before ctx ends. It is not called under a mutex: a context's methods may
-// be its user's, and may ask a lock of the same Locker.
-func ended(ctx context.Context) error {
-	deadline, ok := ctx.Deadline()
-	switch err := context.Cause(ctx); {
-	case err == nil && ok && !time.Now().Before(deadline):
-		return context.DeadlineExceeded
-	case err == nil || errors.Is(err, ctx.Err()):
-		return err
-	default:
-		return fmt.Errorf("%w: %w", ctx.Err(), err)
+// ending is how a user's context has ended: what its Err returns, and its cause. Both are nil if
+// it has not.
+type ending struct{ err, cause error }
+
+// ended returns how ctx has ended. A client that heeds the deadline by itself may return a
+// moment before ctx ends. It is not called under a mutex: a context's methods may be its
+// user's, and may ask a lock of the same Locker.
+func ended(ctx context.Context) ending {
+	if err := ctx.Err(); err != nil {
+		return ending{err, context.Cause(ctx)}
 	}
+	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
+		return ending{context.DeadlineExceeded, context.DeadlineExceeded}
+	}
+	return ending{}
 }
 
-// noMore reports whether err, which a Store has returned, says no more than that its context has
-// ended.
-func noMore(err error) bool {
-	text := strings.TrimPrefix(err.Error(), locker.ErrUnavailable.Error()+": ")
-	return text == context.Canceled.Error() || text == context.DeadlineExceeded.Error()
+// why is the end for people and errors.Is, or nil.
+func (e ending) why() error {
+	if errors.Is(e.cause, e.err) {
+		return e.cause
+	}
+	return fmt.Errorf("%w: %w", e.err, e.cause)
 }
 
-// unavailable makes err, which a Store has returned, an [locker.ErrUnavailable] of a call
-// whose context has ended because of why, or has not. What the caller knows of the store is
-// looked for in err alone.
-func unavailable(why, err error) error {
-	err = locker.Unavailable(err)
-	if why == nil || errors.Is(err, why) {
-		return err
+// unavailable makes err, which a Store has returned, an [locker.ErrUnavailable] that says how the
+// context of its call has ended, once. What the caller knows of the store is looked for in err
+// alone.
+func (e ending) unavailable(err error) error {
+	why := e.why()
+	switch {
+	case why == nil || errors.Is(err, why):
+		return locker.Unavailable(err)
+	case errors.Is(why, err): // the Store has said no more than that
+		return fmt.Errorf("%w: %w", locker.ErrUnavailable, why)
+	case errors.Is(err, e.err):
+		why = e.cause
 	}
-	return fmt.Errorf("%w: %w", err, why)
+	return fmt.Errorf("%w: %w", locker.Unavailable(err), why)
 }

@@ -103,7 +103,7 @@ func (l *Locker[H]) turn(ctx context.Context, c *call[H]) (t *turn[H], err error
 		err = locker.ErrClosed
 	case ctx.Err() != nil:
 		l.store.End(c.h)
-		err = ended(ctx)
+		err = ended(ctx).why()
 	default:
 		ctx, stop := c.req.Waiting(ctx)
 		defer stop()
@@ -178,7 +178,7 @@ func (l *Locker[H]) Inspect(ctx context.Context, name string) (locker.Info, erro
 	}
 	info, err := s.Inspect(causeless(ctx), name)
 	if err != nil {
-		return locker.Info{}, l.wrap("inspect", name, unavailable(context.Cause(ctx), err))
+		return locker.Info{}, l.wrap("inspect", name, ended(ctx).unavailable(err))
 	}
 	info.Name = name
 	return info, nil
@@ -192,7 +192,7 @@ func (l *Locker[H]) Break(ctx context.Context, name string, tokens ...uint64) (b
 	}
 	broken, err := s.Break(causeless(ctx), name, tokens...)
 	if err != nil {
-		return false, l.wrap("break", name, unavailable(context.Cause(ctx), err))
+		return false, l.wrap("break", name, ended(ctx).unavailable(err))
 	}
 	return broken, nil
 }
@@ -205,7 +205,7 @@ func (l *Locker[H]) List(ctx context.Context, prefix string) ([]locker.Info, err
 	}
 	infos, err := s.List(causeless(ctx), prefix)
 	if err != nil {
-		return nil, l.wrap("list", prefix, unavailable(context.Cause(ctx), err))
+		return nil, l.wrap("list", prefix, ended(ctx).unavailable(err))
 	}
 	slices.SortFunc(infos, func(a, b locker.Info) int { return strings.Compare(a.Name, b.Name) })
 	return infos, nil

@@ -101,7 +101,7 @@ func (l *Locker[H]) waitInLine(ctx context.Context, c *call[H]) (*turn[H], error
 	select {
 	case <-c.decided:
 	case <-ctx.Done():
-		l.leaveLine(c, ended(ctx))
+		l.leaveLine(c, ended(ctx).why())
 	case <-l.closing.Done():
 		l.leaveLine(c, nil)
 	}

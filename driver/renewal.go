@@ -72,7 +72,7 @@ func (l *Locker[H]) renewNow(ctx context.Context, t *turn[H]) error {
 		return lost
 	}
 	if err != nil {
-		return l.wrap("renew", t.req.Name, unavailable(context.Cause(ctx), err))
+		return l.wrap("renew", t.req.Name, ended(ctx).unavailable(err))
 	}
 	return nil
 }
