@@ -17,11 +17,10 @@ type Lock struct {
 	held Held
 
 	mu       sync.Mutex
-	unlocks  bool          // Unlock was called
-	over     chan struct{} // closed when the first call is over; nil if nobody waits for that
-	ended    bool          // the first call is over
-	returned bool          // it has returned; else it panicked
-	result   error         // of it
+	unlocks  bool           // Unlock was called
+	first    sync.WaitGroup // the first call of it
+	returned bool           // it has returned; else it panicked
+	result   error          // of it
 }
 
 // Held is what is behind a [Lock]: its methods keep what those of Lock promise, and
@@ -149,35 +148,25 @@ func (l *Lock) Unlock(ctx context.Context) error {
 		}
 		return l.result
 	}
-	defer l.endUnlock()
+	defer l.first.Done()
 	l.result = l.held.Unlock(ctx)
 	l.returned = true
 	return l.result
 }
 
 // firstUnlock reports whether this call of Unlock is the first, else it waits until that one
-// is over. It waits for a channel, and not in sync.Once: a bubble of testing/synctest takes a
-// goroutine that waits for a mutex for one that runs.
+// is over. It does not wait in sync.Once: a bubble of testing/synctest takes a goroutine that
+// waits for a mutex for one that runs.
 func (l *Lock) firstUnlock() bool {
 	l.mu.Lock()
-	first, wait := !l.unlocks, l.unlocks && !l.ended
-	l.unlocks = true
-	if wait && l.over == nil {
-		l.over = make(chan struct{})
+	isFirst := !l.unlocks
+	if isFirst {
+		l.unlocks = true
+		l.first.Add(1)
 	}
-	over := l.over
 	l.mu.Unlock()
-	if wait {
-		<-over
+	if !isFirst {
+		l.first.Wait()
 	}
-	return first
-}
-
-func (l *Lock) endUnlock() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.ended = true
-	if l.over != nil {
-		close(l.over)
-	}
+	return isFirst
 }
