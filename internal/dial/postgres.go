@@ -85,11 +85,9 @@ func openPostgres(ctx context.Context, scheme, rest string) (Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	again := a
-	again.query = maps.Clone(a.query)
 	config, err := parsePostgres(a)
 	if err == nil {
-		renewTLS(config, again)
+		renewTLS(config, a)
 		err = checkPostgres(config, a.query.Get("connect_timeout"))
 	}
 	if err != nil {
@@ -121,9 +119,7 @@ func renewTLS(config *pgxpool.Config, a address) {
 		return
 	}
 	config.BeforeConnect = func(_ context.Context, c *pgx.ConnConfig) error {
-		one := a
-		one.query = maps.Clone(a.query)
-		now, err := parsePostgres(one)
+		now, err := parsePostgres(a)
 		if err != nil {
 			return err
 		}
@@ -220,6 +216,7 @@ func parsePostgres(a address) (*pgxpool.Config, error) {
 	if strings.Contains(a.user, "\x00") { // the client refuses it, too, and quotes it
 		return nil, errors.New("the user has a NUL character (%00), which PostgreSQL does not take")
 	}
+	a.query = maps.Clone(a.query) // the caller parses it again
 	pass := a.take("password")
 	if pass == "" {
 		pass = a.pass

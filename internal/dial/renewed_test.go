@@ -40,12 +40,11 @@ func TestPostgresReadsTheFilesOfTLSForEachConnection(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	again := a
 	config, err := parsePostgres(a)
 	if err != nil {
 		t.Fatal(err)
 	}
-	renewTLS(config, again)
+	renewTLS(config, a)
 	before := config.ConnConfig.TLSConfig.RootCAs
 	authority(t, file)
 	c := config.ConnConfig.Copy()
