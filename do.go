@@ -66,8 +66,8 @@ func oneLine(first, second error) error {
 	return fmt.Errorf("%w; %w", first, second)
 }
 
-// fits returns an error if it is not said what the guard shall claim, or if it cannot check
-// what the lock will have.
+// fits returns an error if the caller has named no resources to claim, or if the guard cannot
+// check what the lock will have.
 func (use *guardUse) fits(req *Request) error {
 	switch {
 	case use == nil:

@@ -26,8 +26,8 @@ func (n *line[H]) sharedLease() *lease[H] {
 // join returns a turn for c with the shared lease that this process has, if it was granted
 // just now and has what c wants, or nil. All who join it have its one number. Nobody can
 // join for longer than shareTime: later readers ask the store, where a writer may wait.
-// WithMaxHold would end the lease for everybody, and one reader's Renew would keep the lock of
-// another, who wants WithoutRenewal to end it. The Locker's mutex is held.
+// WithMaxHold would end the lease for everybody. A call WithoutRenewal does not join, for the
+// Renew of another reader would keep its lock. The Locker's mutex is held.
 func (l *Locker[H]) join(n *line[H], c *call[H]) *turn[H] {
 	a, now := n.sharedLease(), l.now()
 	if a == nil || !l.fits(a, c.req, now) || a.req.MaxHold > 0 || c.req.MaxHold > 0 || !c.req.Renew {

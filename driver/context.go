@@ -9,16 +9,16 @@ import (
 	"github.com/lockstile/locker"
 )
 
-// userContext is a user's context whose cause says nothing. A Store returns the cause of
-// its context where a call ends with it. The cause is the user's: a context that came from
-// another lock has an [locker.ErrLost], and one of a group of goroutines may have an
-// [locker.ErrTaken], which the Locker would take for the store's word about this lock.
+// userContext is a user's context without its cause. A Store returns the cause of its context
+// when a call ends with it. If the context came from another lock, that cause is a
+// [locker.ErrLost]; in a group of goroutines it may be a [locker.ErrTaken]. The Locker would
+// take it for the store's answer about this lock.
 type userContext struct {
 	context.Context
 	values context.Context // the same one, without its end
 }
 
-// causeless returns ctx for a Store. It ends with ctx and has its values, and its cause is
+// causeless returns a context for a Store that ends with ctx and has its values. Its cause is
 // what ctx.Err returns.
 func causeless(ctx context.Context) context.Context {
 	if ctx.Done() == nil {

@@ -140,8 +140,8 @@ func (l *Locker[H]) enter(c *call[H]) bool {
 	return false
 }
 
-// leaveLine takes c out of the line, because of why, or because the Locker was closed if
-// that is nil, unless c was decided already.
+// leaveLine takes c out of the line, unless c was decided already. why is how its context has
+// ended, or nil if the Locker was closed.
 func (l *Locker[H]) leaveLine(c *call[H], why error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -206,8 +206,8 @@ func (l *Locker[H]) tell(n *line[H]) {
 	})
 }
 
-// silence notes that a request of c, which is in front and goes on waiting, has failed
-// because of err. Nobody who comes now is told "taken": the holder may be gone since. The
+// silence notes that a request of the call in front, which goes on waiting, has failed because
+// of err. A call that comes now is not told "taken", for the holder may have gone since. The
 // Locker's mutex is held.
 func (n *line[H]) silence(err error) {
 	n.taken = false

@@ -398,9 +398,9 @@ func LeaseOf(lock *locker.Lock) uint64 {
 	return max(uint64(lock.Token()), uint64(lock.SharedToken()))
 }
 
-// LeaseOver reports whether the lock's lease is over, by what this process knows: it was given
-// back, or lost. While another goroutine has a turn with the lease of a lock that was unlocked,
-// it is not. For a lock that is not of this package it is when the lock is.
+// LeaseOver reports whether this process knows that the lock's lease is over: given back, or
+// lost. After an Unlock the lease goes on while another goroutine has a turn with it. A lock
+// that another package made has a lease of its own, which ends with it.
 func LeaseOver(lock *locker.Lock) bool {
 	if t, ok := locker.HeldOf(lock).(interface{ LeaseOver() bool }); ok {
 		return t.LeaseOver()

@@ -148,12 +148,12 @@ type Options struct {
 	// something, two may hold the same lock.
 	DurableNodes bool
 
-	// KeepCounter is how long the nodes keep the counter of a name's tokens, about 200
-	// bytes, after the name's last lease. Tokens of a name that was idle for longer
-	// increase unless clocks have gone back by more than that. Of programs with different
-	// settings, the one that had a lock of the name and asks for longest decides. That time is
-	// kept with the counter, so a lower setting counts once the counter is gone. The default is
-	// an hour; less than a minute, or more than ten years, is an error.
+	// KeepCounter is how long the nodes keep the counter of a name's tokens, about 200 bytes,
+	// after the name's last lease. Tokens of a name that was idle for longer increase unless
+	// clocks have gone back by more than that. If programs set different times, the longest
+	// counts of those that have had a lock of the name. It is stored with the counter, so a
+	// shorter time applies once the counter has expired. The default is an hour; less than a
+	// minute, or more than ten years, is an error.
 	KeepCounter time.Duration
 }
 

@@ -50,15 +50,15 @@
 // should have had it.
 //
 // A writer that waits for readers asks once a second whether they have gone. If it has not
-// asked for a second and a half, it loses its place, so that readers behind it can go on. (One
-// whose requests take more than a quarter of a second has twice that time in place of the
-// half second, and five seconds at most.) The
-// first of them finds that out two seconds after the writer's last request, each other one a
-// tenth of a second later than the one before it.
+// asked for a second and a half, it loses its place, so that readers behind it can go on. (A
+// writer whose requests take longer than a quarter of a second gets twice that time in place
+// of the half second, and five seconds at most.) The first reader behind it finds that out two
+// seconds after the writer's last request, and each other reader a tenth of a second after the
+// one before it.
 //
-// Any other waiter leaves the queue, as far as somebody still asks, when it has not asked for
-// seven seconds more than what was left of the lease when it asked last. One that was paused
-// comes back to its place when it asks again.
+// Any other waiter leaves the queue when it has not asked for seven seconds longer than the
+// lease had left when it asked last, if somebody else still asks. A waiter that was paused
+// returns to its place when it asks again.
 //
 // # Clocks
 //
@@ -144,12 +144,12 @@ type Options struct {
 	// rewrites keys is refused when the first lock is asked for.
 	Replicas int
 
-	// KeepCounter is how long the server keeps the counter of a name's tokens, about
-	// 200 bytes, after the name's last lease. Tokens of a name that was idle for longer
-	// increase unless the server's clock has gone back by more than that. Of programs with
-	// different settings, the one that had a lock of the name and asks for longest decides. That
-	// time is kept with the counter, so a lower setting counts once the counter is gone. The
-	// default is an hour; less than a minute, or more than ten years, is an error.
+	// KeepCounter is how long the server keeps the counter of a name's tokens, about 200
+	// bytes, after the name's last lease. Tokens of a name that was idle for longer increase
+	// unless the server's clock has gone back by more than that. If programs set different
+	// times, the longest counts of those that have had a lock of the name. It is stored with
+	// the counter, so a shorter time applies once the counter has expired. The default is an
+	// hour; less than a minute, or more than ten years, is an error.
 	KeepCounter time.Duration
 }
 

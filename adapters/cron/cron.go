@@ -20,8 +20,8 @@
 //
 // # What is not
 //
-// A process that is paused in the last line before the job, for longer than that, begins it late
-// all the same: nothing but the token tells the next run's writes from this one's.
+// A process that is paused between that check and the job, for longer than half of the minimum
+// hold, begins the job late. Then only the token tells the next run's writes from this one's.
 //
 // Not every tick has a run. If the machine that has the lock dies, its lease ends after
 // [locker.WithTTL], and another one runs the job at its next tick. If the store is away,

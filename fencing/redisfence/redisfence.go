@@ -18,10 +18,10 @@
 // arguments may begin with "lockstile:", because the tokens and the bookkeeping of locks
 // are there. Nothing else about a command is checked. A command that empties or swaps
 // databases (FLUSHALL, FLUSHDB, SWAPDB) makes the guard forget: do not let strangers
-// choose the command. The key of a lock on this server is its name, so data must have
-// another: a command on a key that is a lock, or whose counter is still kept (an hour after the last
-// lease and more: see KeepCounter of package singlenode), is refused, if the user may read
-// "lockstile:t:*".
+// choose the command. The key of a lock on this server is the lock's name, so give the data
+// another name. A command on a key that is a lock, or whose counter is still kept (an hour after
+// the last lease and longer: see KeepCounter of package singlenode), is refused, as long as the
+// user has the right to call EXISTS on "lockstile:t:*".
 //
 // A client that is set to retry may carry out a command twice when a reply was lost,
 // here as everywhere in go-redis: use commands for which that is harmless, such as SET.
@@ -88,8 +88,9 @@ var ErrInexact = errors.New("the command was carried out, but a script of Redis 
 // below 2^53. It keeps the greatest token that wrote, and after it the greatest number that
 // has read since. A write's token is not smaller than the numbers that read before it, and
 // shuts out what they would. A reader's is written each time, too, for a replica accepts no
-// write. Where there is the counter of a lock, the key is that lock's. It is asked for by pcall, and
-// is not among KEYS: whoever has no right to it has no locks here either. The arguments are checked here and not before they are sent, because the client makes text of
+// write. If the counter of a lock of that name exists, the key is the lock's. The counter is
+// asked for by pcall, and is not among KEYS: a user without a right to it can still write. The
+// arguments are checked here and not before they are sent, because the client makes text of
 // values of many types.
 var guarded = redis.NewScript(guardedText)
 
