@@ -196,12 +196,9 @@ func (m *Memory) Read(ctx context.Context, resource string, token SharedToken, r
 	return read()
 }
 
-// enter waits until nobody else checks a resource. After a wait it looks at ctx once more: a
-// caller that has given up must not write.
+// enter waits until nobody else checks a resource. Then it looks at ctx: a caller that has given
+// up must not write.
 func (m *Memory) enter(ctx context.Context, name string) (*resource, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
 	m.mu.Lock()
 	r := m.resources[name]
 	if r == nil {
