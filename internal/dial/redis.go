@@ -76,6 +76,15 @@ func openRedis(ctx context.Context, scheme, rest string) (Backend, error) {
 	if err := a.forRedis(scheme); err != nil {
 		return nil, err
 	}
+	o, err := a.oneRedis(scheme, files)
+	if err != nil {
+		return nil, err
+	}
+	return serve(ctx, redis.NewClient(o), own, "redis at "+o.Addr)
+}
+
+// oneRedis returns the options of a client of one server.
+func (a *address) oneRedis(scheme string, files files) (*redis.Options, error) {
 	o, err := redis.ParseURL(a.public(scheme))
 	if err != nil {
 		return nil, err
@@ -84,7 +93,7 @@ func openRedis(ctx context.Context, scheme, rest string) (Backend, error) {
 	o.ContextTimeoutEnabled = true
 	setTimes(&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout, &o.DialerRetries)
 	speakTLS(o, files)
-	return serve(ctx, redis.NewClient(o), own, "redis at "+o.Addr)
+	return o, nil
 }
 
 // openSentinel takes the user and the password for the server that keeps the

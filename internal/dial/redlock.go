@@ -81,14 +81,10 @@ func openRedlock(ctx context.Context, scheme, rest string) (Backend, error) {
 	for _, host := range a.hosts {
 		one := a
 		one.hosts = []string{host}
-		o, err := redis.ParseURL(one.public(single))
+		o, err := one.oneRedis(single, files)
 		if err != nil {
 			return nil, err
 		}
-		o.Username, o.Password = a.user, a.pass
-		o.ContextTimeoutEnabled = true
-		setTimes(&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout, &o.DialerRetries)
-		speakTLS(o, files)
 		nodes = append(nodes, o)
 	}
 	b, err := newRedlock(nodes, opts)
