@@ -51,7 +51,8 @@ type Store[H any] interface {
 	// lock is granted: whenever the store has said "taken" it calls wait, and goes on
 	// in the context that this returns, which ends with ctx and with the Locker.
 	//
-	// Acquire returns soon after its context ends, with any error. If ctx has no end,
+	// Acquire returns soon after its context ends, with any error. The cause of the context is
+	// that of no user: it is what Err returns, or [locker.ErrClosed]. If ctx has no end,
 	// Acquire bounds each request by itself: silence is an error, too. An error
 	// means that Acquire has seen no grant; the store may have granted the lock
 	// all the same, which Withdraw is for. The Locker makes it a
