@@ -2,6 +2,7 @@ package redisnode
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
@@ -106,16 +107,29 @@ func TestRequestWithoutAnAnswerMayHaveWorked(t *testing.T) {
 }
 
 // Nothing was sent.
+// unsent is an error as package dial makes it.
+type unsent struct{ error }
+
+func (unsent) NotSent() {}
+
 func TestRequestThatFindsNoServerLeavesNothing(t *testing.T) {
 	n, _ := client(t, testserver.Redis(t).Addr())
 	if err := n.rdb.Close(); err != nil {
 		t.Fatal(err)
 	}
-	none := New(redis.NewClient(&redis.Options{Addr: "no server", DialerRetries: 1, Dialer: func(context.Context, string, string) (net.Conn, error) {
-		return nil, &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
-	}}), 0)
-	t.Cleanup(func() { _ = none.rdb.Close() })
-	for what, n := range map[string]*Node{"a closed client": n, "no server": none} {
+	nodes := map[string]*Node{"a closed client": n}
+	for why, err := range map[string]error{
+		"no server":           &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED},
+		"another certificate": &tls.CertificateVerificationError{Err: errors.New("unknown authority")},
+		"no certificate":      unsent{errors.New("no such file")},
+	} {
+		none := New(redis.NewClient(&redis.Options{Addr: "no server", DialerRetries: 1, Dialer: func(context.Context, string, string) (net.Conn, error) {
+			return nil, err
+		}}), 0)
+		t.Cleanup(func() { _ = none.rdb.Close() })
+		nodes[why] = none
+	}
+	for what, n := range nodes {
 		a := newAttempt(t, "a")
 		if _, err := n.Acquire(background(t), a, Ask{}); !errors.Is(err, locker.ErrUnavailable) || a.Unsure() {
 			t.Errorf("%s: unsure: %v, %v", what, a.Unsure(), err)
