@@ -106,12 +106,12 @@ func TestRequestWithoutAnAnswerMayHaveWorked(t *testing.T) {
 	}
 }
 
-// Nothing was sent.
 // unsent is an error as package dial makes it.
 type unsent struct{ error }
 
 func (unsent) NotSent() {}
 
+// Nothing was sent.
 func TestRequestThatFindsNoServerLeavesNothing(t *testing.T) {
 	n, _ := client(t, testserver.Redis(t).Addr())
 	if err := n.rdb.Close(); err != nil {
