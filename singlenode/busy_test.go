@@ -152,6 +152,15 @@ func TestAGuardWritesNoDataOverALock(t *testing.T) {
 	if _, err := guard.Do(t.Context(), "b", lock.Token(), "SET", "x"); err != nil {
 		t.Errorf("a write to another key: %v", err)
 	}
+	srv.Do("ACL", "SETUSER", "u", "on", ">p", "~lockstile:f:*", "%R~lockstile:t:*", "~a", "+eval", "+evalsha", "+get", "+set", "+exists") // as Requirements say
+	rights := redis.NewClient(&redis.Options{Addr: srv.Addr(), Username: "u", Password: "p"})
+	t.Cleanup(func() { _ = rights.Close() })
+	if guard, err = redisfence.NewGuard(rights); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := guard.Do(t.Context(), "a", lock.Token(), "SET", "x"); err == nil || !strings.Contains(err.Error(), "it is the name of a lock on this server") {
+		t.Errorf("with the rights that it needs: %v", err)
+	}
 	mustUnlock(t, lock)
 }
 

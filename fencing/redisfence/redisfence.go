@@ -30,8 +30,9 @@
 //
 // Redis 7.0 or later, or a fork that has its commands (Valkey); an older one is refused
 // before anything is written. A user restricted by ACL needs "~lockstile:f:*" and the keys of the
-// data, "+eval", "+evalsha", "+get", "+set" and the commands that are written and read with; and
-// "+command|info" for [Guard.Read].
+// data, "+eval", "+evalsha", "+get", "+set" and the commands that are written and read with;
+// "+command|info" for [Guard.Read]; and "+exists" with "%R~lockstile:t:*", without which data is
+// written over a lock of the same name.
 package redisfence
 
 import (
