@@ -92,7 +92,7 @@ func (l *Locker[H]) Persist(f func(ctx context.Context) error) bool {
 	defer cancel()
 	defer context.AfterFunc(l.closing, func() { time.AfterFunc(releaseTime, cancel) })()
 	closing := l.closing.Done()
-	for pause := 10 * time.Millisecond; ; pause = min(2*pause, tryTime) {
+	for pause, longest := 10*time.Millisecond, tryTime; ; pause = min(2*pause, longest) {
 		ctx, end := context.WithTimeout(all, tryTime)
 		err := Caught(func() error { return f(ctx) })
 		end()
@@ -102,7 +102,7 @@ func (l *Locker[H]) Persist(f func(ctx context.Context) error) bool {
 		select {
 		case <-time.After(pause):
 		case <-closing:
-			closing, pause = nil, 5*time.Millisecond
+			closing, pause, longest = nil, 5*time.Millisecond, 100*time.Millisecond
 		case <-all.Done():
 			return false
 		}

@@ -299,6 +299,7 @@ func (b Box) Put(w Word) {
 // Sleep returns nil when it is time to ask the store: at the word Ask, after a StandBy
 // and ClaimTime, or after d.
 func (b Box) Sleep(ctx context.Context, d time.Duration) error {
+	by := time.Now().Add(d + leeway)
 	timer := time.NewTimer(d + leeway)
 	defer timer.Stop()
 	for {
@@ -307,7 +308,7 @@ func (b Box) Sleep(ctx context.Context, d time.Duration) error {
 			if w != StandBy {
 				return nil
 			}
-			timer.Reset(ClaimTime + leeway)
+			timer.Reset(min(ClaimTime+leeway, time.Until(by)))
 		case <-timer.C:
 			return nil
 		case <-ctx.Done():

@@ -172,6 +172,9 @@ func (n *Node) Acquire(ctx context.Context, a *Attempt, ask Ask) (Standing, erro
 		return Standing{}, err
 	}
 	s, err := standing(a.Request, reply)
+	if s.Ticket < 0 { // it has met many dead waiters, and nobody else
+		return n.Acquire(ctx, a, ask)
+	}
 	if n.mail.Silent() {
 		s.Left = min(s.Left, silentLook+time.Duration(s.Ahead)*time.Second)
 	}
@@ -259,7 +262,7 @@ func (n *Node) Release(ctx context.Context, a *Attempt, keep time.Duration) erro
 	} else {
 		req = a.request(release, &a.Value, claim, n.counts, a.remember())
 	}
-	reply, repeated, err := n.send(ctx, req)
+	reply, repeated, err := n.sendOn(ctx, req)
 	if repeated || unsure(err) {
 		a.released.Store(true)
 	}
@@ -295,7 +298,7 @@ func gone(code int64) error {
 // Withdraw removes whatever the attempt has left, or will leave. Where the attempt
 // is unsure afterwards, its value must not be used again.
 func (n *Node) Withdraw(ctx context.Context, a *Attempt) error {
-	_, repeated, err := n.send(ctx, a.request(withdraw, &a.Value, claim, n.counts, a.remember(), n.member(a)))
+	_, repeated, err := n.sendOn(ctx, a.request(withdraw, &a.Value, claim, n.counts, a.remember(), n.member(a)))
 	if repeated {
 		a.unsure.Store(true) // the first may arrive late, and take away what the value is granted by then
 	}

@@ -1,6 +1,7 @@
 package redisnode
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"testing"
@@ -161,11 +162,11 @@ func TestWaiterBehindManyDeadIsServed(t *testing.T) {
 // due is by when a waiter must have asked, by the server's clock in milliseconds.
 func due(t *testing.T, srv *testserver.RedisServer, n *Node, a *Attempt) int64 {
 	t.Helper()
-	at, err := strconv.ParseInt(srv.Do("ZSCORE", a.Keys.text(dueKey), n.member(a)), 10, 64)
+	at, err := strconv.ParseFloat(srv.Do("ZSCORE", a.Keys.text(dueKey), n.member(a)), 64)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return at
+	return int64(at)
 }
 
 func TestTheReaderBehindDeadWritersLooksWhenTheFirstMustHaveLooked(t *testing.T) {
@@ -204,13 +205,22 @@ func TestAWriterThatComesToTheFrontMustLookWithinAClaim(t *testing.T) {
 	}
 }
 
-// Many readers fill several pages.
+// Many readers fill several pages, or one that is large, as the server keeps them.
 func TestManyReadersAreListedAndBroken(t *testing.T) {
-	b, end := newBig(t, testserver.Redis(t), 3000)
+	srv := testserver.Redis(t)
+	for _, most := range []string{"128", "20000"} {
+		srv.Do("CONFIG", "SET", "zset-max-listpack-entries", most)
+		listAndBreak(t, srv)
+	}
+}
+
+func listAndBreak(t *testing.T, srv *testserver.RedisServer) {
+	t.Helper()
+	b, end := newBig(t, srv, 9000)
 	defer end()
 	b.hold(locker.Shared)
 	b.read(time.Hour)
-	if views, err := b.n.List(background(t), ""); err != nil || len(views) != 1 || len(views[0].Holders) != 3001 {
+	if views, err := b.n.List(background(t), ""); err != nil || len(views) != 1 || len(views[0].Holders) != 9001 {
 		t.Errorf("List: %d names, %v", len(views), err)
 	}
 	if broken, err := b.n.Break(background(t), b.mine.Keys, Anybody); err != nil || !broken {
@@ -218,5 +228,154 @@ func TestManyReadersAreListedAndBroken(t *testing.T) {
 	}
 	if v, err := b.n.Look(background(t), b.mine.Keys); err != nil || v.Held {
 		t.Errorf("after it %d hold: %v", len(v.Holders), err)
+	}
+}
+
+// A slow writer waits for readers, and the server knows how slow it is. A fast reader that comes
+// leaves it its time.
+func TestASlowWriterKeepsItsTimeWhenAFastReaderComes(t *testing.T) {
+	srv := testserver.Redis(t)
+	n, _ := client(t, srv.Addr())
+	slow, m := client(t, srv.Addr())
+	mustGrant(t, n, newReader(t, "a"))
+	writer := newAttempt(t, "a")
+	slow.trip.Store(1000)
+	mustQueue(t, slow, m, writer)
+	before := srv.Do("ZSCORE", writer.Keys.text(dueKey), slow.member(writer))
+	mustRefuse(t, n, newReader(t, "a"))
+	if after := srv.Do("ZSCORE", writer.Keys.text(dueKey), slow.member(writer)); after != before {
+		t.Errorf("it was to ask by %s, and is now by %s", before, after)
+	}
+}
+
+// The server's clock steps forward by more than a lease, and takes all waiters for dead. The holder
+// finds its lock gone, and passes it on. The waiter lives, and is told.
+func TestAWaiterThatLeavesTheQueueByAStepOfTheClockIsTold(t *testing.T) {
+	srv, step := steppedServer(t)
+	n, _ := client(t, srv.Addr())
+	w, m := client(t, srv.Addr())
+	holder, waiter := newAttempt(t, "a"), newAttempt(t, "a")
+	holder.TTL, waiter.TTL = 10*time.Minute, 10*time.Minute
+	mustGrant(t, n, holder)
+	box := mustQueue(t, w, m, waiter)
+	step(10*time.Minute + 30*time.Second) // more than the waiter has, and less than the queue is kept for
+	srv.Await("the step", func() bool { return time.Until(time.UnixMicro(serverMicros(srv))) > 10*time.Minute })
+	if err := n.Renew(background(t), []*Attempt{holder})[0]; !errors.Is(err, locker.ErrLost) {
+		t.Fatal(err)
+	}
+	await(t, box, mailbox.Ask)
+}
+
+// Somebody deletes, or the server evicts, one of the keys.
+func TestTheTimesOfWaitersExpire(t *testing.T) {
+	srv := testserver.Redis(t)
+	n, m := client(t, srv.Addr())
+	holder, _, _ := behindAReader(t, n, m)
+	srv.Do("DEL", holder.Keys.text(dueKey))
+	mustRefuse(t, n, newReader(t, "a"))
+	if got := srv.Do("PTTL", holder.Keys.text(dueKey)); got == "-1" {
+		t.Error("they never do")
+	}
+}
+
+// A waiter comes late, to a name that is held in another way by then, and dies before it withdraws.
+func TestALateWaiterThatIsRefusedLeavesNothing(t *testing.T) {
+	srv := testserver.Redis(t)
+	n, m := client(t, srv.Addr())
+	holder, late := newAttempt(t, "a"), newAttempt(t, "a")
+	mustGrant(t, n, holder)
+	if err := m.Open(background(t), late.Value, mailbox.NewBox().Put); err != nil {
+		t.Fatal(err)
+	}
+	s, err := n.Acquire(background(t), late, Ask{Queue: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv.Do("ZADD", late.Keys.text(dueKey), "1", n.member(late))
+	mustRelease(t, n, holder)
+	mustGrant(t, n, newShare(t, "a", locker.WithSlots(3)))
+	if _, err = n.Acquire(background(t), late, Ask{Queue: true, Ticket: s.Ticket}); !errors.Is(err, locker.ErrMismatch) {
+		t.Fatal(err)
+	}
+	if got := srv.Do("EXISTS", late.Keys.text(queueKey), late.Keys.text(dueKey)); got != "0" {
+		t.Errorf("%s keys are left", got)
+	}
+}
+
+// Before and behind the one waiter that lives, more have died than a script looks at.
+func TestTheOneThatLivesAmongManyDeadIsTold(t *testing.T) {
+	for how, end := range map[string]func(n *Node, srv *testserver.RedisServer, holder *Attempt) error{
+		"release": func(n *Node, _ *testserver.RedisServer, holder *Attempt) error {
+			return n.Release(background(t), holder, 0)
+		},
+		"keep": func(n *Node, _ *testserver.RedisServer, holder *Attempt) error {
+			return n.Release(background(t), holder, time.Second)
+		},
+		"withdraw": func(n *Node, _ *testserver.RedisServer, holder *Attempt) error {
+			return n.Withdraw(background(t), holder)
+		},
+		"renewal": func(n *Node, srv *testserver.RedisServer, holder *Attempt) error {
+			srv.Do("DEL", "a")
+			if err := n.Renew(background(t), []*Attempt{holder})[0]; !errors.Is(err, locker.ErrLost) {
+				return err
+			}
+			return nil
+		},
+	} {
+		srv := testserver.Redis(t)
+		n, m := client(t, srv.Addr())
+		holder, waiter := newAttempt(t, "a"), newAttempt(t, "a")
+		mustGrant(t, n, holder)
+		for i := range many {
+			srv.Do("ZADD", holder.Keys.text(queueKey), strconv.Itoa(i), fmt.Sprintf("dead%d:nobody", i))
+		}
+		box := mustQueue(t, n, m, waiter)
+		for i := range many {
+			srv.Do("ZADD", holder.Keys.text(queueKey), strconv.Itoa(1<<52+i), fmt.Sprintf("late%d:nobody", i))
+		}
+		if err := end(n, srv, holder); err != nil {
+			t.Errorf("%s: %v", how, err)
+		}
+		await(t, box, mailbox.Ask)
+	}
+}
+
+// Nobody has the lock, and all that wait for it are dead, more than two scripts look at.
+func TestATryBehindManyDeadWaitersGetsTheLock(t *testing.T) {
+	srv := testserver.Redis(t)
+	n, _ := client(t, srv.Addr())
+	a := newAttempt(t, "a")
+	for i := range 3 * many {
+		srv.Do("ZADD", a.Keys.text(queueKey), strconv.Itoa(i), fmt.Sprintf("dead%d:nobody", i))
+	}
+	mustGrant(t, n, a)
+}
+
+// The first waiter is paused, and the last was told to stand by. It gives up, and another one is
+// told.
+func TestAnotherStandsByForTheOneThatWithdraws(t *testing.T) {
+	srv := testserver.Redis(t)
+	n, m := client(t, srv.Addr())
+	holder, first, middle, last := newAttempt(t, "a"), newAttempt(t, "a"), newAttempt(t, "a"), newAttempt(t, "a")
+	mustGrant(t, n, holder)
+	mustQueue(t, n, m, first)
+	box := mustQueue(t, n, m, middle)
+	mustQueue(t, n, m, last)
+	mustRelease(t, n, holder)
+	if err := n.Withdraw(background(t), last); err != nil {
+		t.Fatal(err)
+	}
+	await(t, box, mailbox.StandBy)
+}
+
+// A server whose memory is full may still be asked why a lock was lost, and passes it on.
+func TestAServerWhoseMemoryIsFullSaysWhyALockIsLost(t *testing.T) {
+	srv := testserver.Redis(t)
+	n, m := client(t, srv.Addr())
+	holder, _, _ := behindAReader(t, n, m)
+	srv.Do("DEL", holder.Keys.text(dueKey))
+	fill(t, srv, n)
+	if reply, _, err := n.send(background(t), holder.request(whyLost, claim, n.counts)); err != nil {
+		t.Errorf("%v, %v", reply, err)
 	}
 }

@@ -100,8 +100,10 @@ if own[1] then
 end
 if redis.call('EXISTS', mark) == 1 then return 0 end
 local reserved, passed, dropped, more = held == '?' .. value or own[2], false, false, false
-if member ~= '' then redis.call('ZREM', due, member) end
-if member ~= '' and ticket ~= '0' and not reserved then redis.call('ZADD', queue, 'NX', ticket, member) end
+if member ~= '' and ticket ~= '0' and not reserved then
+  redis.call('ZADD', queue, 'NX', ticket, member)
+  redis.call('ZREM', due, member)
+end
 if not reserved and not held then passed, reserved, dropped, more = pass(500, counts, value) end
 if reserved then free('?' .. value) end
 if reserved or admits(value) and redis.call('EXISTS', queue) == 0 then
@@ -110,12 +112,13 @@ if reserved or admits(value) and redis.call('EXISTS', queue) == 0 then
 end
 local have, slots = not held and kind or nil, tonumber(wants or '')
 if wants ~= have and (slots or tonumber(have or '')) then
+  if member ~= '' then leave(member) end
   return {have and (tonumber(have) or 0) or -1}
 end
 local of = string.match(was, '^%S+ (%S+) ')
 local ours = of and (held == of or held == '-' .. of) or held and #held == 28 and string.sub(held, 1, 1) == '?'
 local endless = held and not ours and redis.call('PTTL', lock) == -1 and 1 or nil
-if member == '' then return {0, 0, 0, endless} end
+if member == '' then return {0, 0, more and not passed and -1 or 0, endless} end
 if held then purge() end
 if ticket == '0' then ticket = string.format('%.0f', arrival(queue)) end
 redis.call('ZADD', queue, 'NX', ticket, member)
@@ -129,7 +132,7 @@ elseif not more then
   left = redis.call('ZRANGE', ends, next, next, 'WITHSCORES')[2] - now()
   if not slots then
     local by = rank > 0 and redis.call('ZSCORE', due, redis.call('ZRANGE', queue, 0, 0)[1])
-    left, ahead, slack = math.min(left, (by and math.max(by - now() + 1, 0) or 1000) + ahead * 100), 0, claim
+    left, ahead, slack = math.min(left, (by and math.max(math.floor(by) - now() + 1, 0) or 1000) + ahead * 100), 0, claim + (rank == 0 and 0.5 or 0)
   end
 end
 redis.call('ZADD', due, now() + left + math.min(ahead, 4) * 500 + slack, member)

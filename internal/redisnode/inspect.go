@@ -228,7 +228,7 @@ func (n *Node) force(ctx context.Context, keys Keys, h Hold) (bool, error) {
 	if h.Kind == locker.Exclusive && len(ours) != valueSize {
 		ours, remember = "", 0
 	}
-	reply, repeated, err := n.send(ctx, keys.request(force, keys.markOf(ours), h.stored, claim, n.counts, remember.Milliseconds()))
+	reply, repeated, err := n.sendOn(ctx, keys.request(force, keys.markOf(ours), h.stored, claim, n.counts, remember.Milliseconds()))
 	if err == nil && reply == int64(0) && repeated && ours == "" {
 		err = classify(errMaybeForced)
 	}

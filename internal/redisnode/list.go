@@ -47,7 +47,7 @@ func (n *Node) List(ctx context.Context, prefix string) ([]View, error) {
 			}
 			v, err := view(some[i], a.reply)
 			if nextPage(a.reply) != "0" { // it has many holders
-				v, err = n.Look(ctx, some[i])
+				v, err = within(ctx, func(ctx context.Context) (View, error) { return n.Look(ctx, some[i]) })
 			}
 			if err != nil {
 				return nil, err

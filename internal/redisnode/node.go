@@ -93,6 +93,27 @@ func (n *Node) send(ctx context.Context, req request) (reply any, repeated bool,
 	return reply, repeated, n.withPool(ctx, err)
 }
 
+// sendOn sends a request that passes a lock on, and again while its script has met nobody who
+// lives, and more wait. The first answer counts.
+func (n *Node) sendOn(ctx context.Context, req request) (code any, repeated bool, err error) {
+	reply, repeated, err := n.send(ctx, req)
+	code, more := part(reply)
+	for more && err == nil {
+		if reply, _, err = n.send(ctx, req); err == nil {
+			_, more = part(reply)
+		}
+	}
+	return code, repeated, err
+}
+
+// part takes an answer out of its brackets.
+func part(reply any) (code any, more bool) {
+	if some, _ := reply.([]any); len(some) == 1 {
+		return some[0], true
+	}
+	return reply, false
+}
+
 // withPool says so if err may come from a pool without a free connection: then the server has
 // not been asked.
 func (n *Node) withPool(ctx context.Context, err error) error {

@@ -113,10 +113,12 @@ end
 //
 // A writer at the front that waits for readers keeps later readers out. It may wait for long,
 // so a claim would show too late that it is dead. It must look once a second instead, from when it
-// comes to the front and is told to (absent).
+// comes to the front and is told to (absent). If it has looked from there, its score in due is not
+// a whole number, and it keeps the time that it needs.
 //
 // A script looks at MANY waiters at most. Where there are more, a reader that claims the lock
 // passes it on to the next ones, and the last of the queue is told to look if nobody else was.
+// If that one is dead, too, the script answers in brackets (passOn), and is sent again.
 //
 // The waiter called mine is the one that asks just now, so it need not be told. pass answers
 // whether others can go on, whether it is the turn of mine, whether one that died was dropped, and
@@ -158,7 +160,8 @@ end
 local function wake(at, counts)
   for _ = 1, MANY do
     local member = redis.call('ZRANGE', queue, at, at)[1]
-    if not member or here(member, counts) then return end
+    if not member then return false end
+    if here(member, counts) then return true end
     leave(member)
   end
 end
@@ -167,13 +170,15 @@ local function purge()
   local late = redis.call('ZRANGE', due, '-inf', '(' .. now(), 'BYSCORE', 'LIMIT', 0, 500)
   if not late[1] then return false end
   redis.call('ZREM', due, unpack(late))
+  for _, member in ipairs(late) do tell(member, '') end
   return redis.call('ZREM', queue, unpack(late)) > 0
 end
 
 local function absent(member, claim, counts)
   local by = redis.call('ZSCORE', due, member)
-  if by and tonumber(by) <= now() + 1000 + claim then return false end
+  if by and (by % 1 ~= 0 or tonumber(by) <= now() + claim) then return false end
   redis.call('ZADD', due, now() + claim, member)
+  redis.call('PEXPIRE', due, claim + 60000, 'NX')
   return not here(member, counts)
 end
 
@@ -193,7 +198,12 @@ local function pass(claim, counts, mine)
   end
   if held and passed then redis.call('SET', lock, held, 'PX', claim) end
   settle()
-  if passed then standBy(counts) elseif room == 0 then wake(-1, counts) end
+  if passed then standBy(counts) elseif room == 0 then passed = wake(-1, counts) end
   return passed, turn, dropped, not held and room == 0
+end
+
+local function passOn(code, claim, counts)
+  local passed, _, _, more = pass(claim, counts)
+  return more and not passed and {code} or code
 end
 `

@@ -107,8 +107,12 @@ func (a *Attempt) renewal() request {
 func (n *Node) explain(ctx context.Context, lost, of []*Attempt, errs []error) {
 	answers := sendAll(ctx, n, n.rdb, 0, lost, func(a *Attempt) request { return a.request(whyLost, claim, n.counts) })
 	for i, a := range lost {
-		if answers[i].err == nil {
-			errs[slices.Index(of, a)] = gone(answers[i].code())
+		code, more := part(answers[i].reply)
+		if more {
+			_, _, _ = n.sendOn(ctx, a.request(whyLost, claim, n.counts))
+		}
+		if code, ok := code.(int64); ok {
+			errs[slices.Index(of, a)] = gone(code)
 		}
 	}
 }

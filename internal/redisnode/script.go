@@ -89,8 +89,7 @@ read(has)
 local lost = (not free(value) or held) and reason()
 mayGrow()
 if remember ~= '0' and lost ~= -2 then redis.call('SET', mark, 'withdrawn', 'PX', remember) end
-pass(claim, counts)
-return lost or 0
+return passOn(lost or 0, claim, counts)
 `
 
 // keepTaken gives the lock back and leaves it taken for some time, under a value that
@@ -112,10 +111,7 @@ local nobody, waiting = '-' .. value, redis.call('ZCARD', queue)
 local lost = held ~= value and held ~= nobody and reason()
 mayGrow()
 if remember ~= '0' and lost ~= -2 then redis.call('SET', mark, 'withdrawn', 'PX', remember) end
-if lost then
-  pass(claim, counts)
-  return lost
-end
+if lost then return passOn(lost, claim, counts) end
 if held == value then
   redis.call('SET', lock, nobody, 'PX', time)
 else
@@ -123,9 +119,9 @@ else
   redis.call('SET', lock, nobody, 'KEEPTTL')
 end
 redis.call('PEXPIRE', last, time + longest(redis.call('GET', last), counter), 'GT')
-wake(0, counts)
-if waiting > 1 then wake(-1, counts) end
-return 1
+local told = wake(0, counts)
+if waiting > 1 then told = wake(-1, counts) or told end
+return not told and redis.call('EXISTS', queue) == 1 and {1} or 1
 `)
 
 // withdraw removes whatever an attempt may have left: its place in the queue,
@@ -139,8 +135,8 @@ leave(member)
 if remember ~= '0' then redis.call('SET', mark, 'withdrawn', 'PX', remember) end
 free(value)
 free('?' .. value)
-pass(claim, counts)
-return 1
+if held and #held == 28 and string.sub(held, 1, 1) == '?' then standBy(counts) end
+return passOn(1, claim, counts)
 `)
 
 // renew answers 1, or 0 if the lock is not ours. It names one key: while a slot of a
@@ -174,8 +170,8 @@ return 1
 // gone, because somebody has deleted its key, is passed on: its waiters do not know yet.
 var whyLost = newScript(keys + passing + `
 read(redis.call('GET', lock))
-pass(unpack(ARGV))
-return reason()
+mayGrow()
+return passOn(reason(), unpack(ARGV))
 `)
 
 // keepCounter keeps a counter, which would else expire under a lock that is held for
@@ -203,8 +199,12 @@ for i = 1, #left, 2 do
   table.insert(values, left[i])
   left[i + 1] = string.format('%d', left[i + 1] - now)
 end
+local facts = {}
+for i = 1, #values, 1000 do
+  for _, fact in ipairs(redis.call('HMGET', KEYS[5], unpack(values, i, math.min(i + 999, #values)))) do table.insert(facts, fact) end
+end
 return {redis.call('GET', KEYS[1]) or '', redis.call('PTTL', KEYS[1]), redis.call('GET', KEYS[2]) or '',
-  redis.call('ZCARD', KEYS[3]), left, values[1] and redis.call('HMGET', KEYS[5], unpack(values)) or {}, next}
+  redis.call('ZCARD', KEYS[3]), left, facts, next}
 `)
 
 // force frees the lock if value has it, and leaves a mark for the holder to find. Sent
@@ -215,6 +215,5 @@ read(redis.call('GET', lock))
 if not free(value) then return redis.call('GET', mark) == 'forced' and 1 or 0 end
 mayGrow()
 if remember ~= '0' then redis.call('SET', mark, 'forced', 'PX', remember) end
-pass(claim, counts)
-return 1
+return passOn(1, claim, counts)
 `)

@@ -373,7 +373,8 @@ func TestWriterThatLooksLateKeepsItsPlaceIfNobodyHasTakenIt(t *testing.T) {
 	n, m := client(t, srv.Addr())
 	holder, writer, reader := behindAReader(t, n, m)
 	srv.Do("ZADD", holder.Keys.text(dueKey), "1", n.member(writer))
-	if s, err := n.Acquire(background(t), writer, Ask{Queue: true}); err != nil || s.First != 0 || s.Ahead != 0 {
+	ticket, _ := strconv.ParseInt(srv.Do("ZSCORE", holder.Keys.text(queueKey), n.member(writer)), 10, 64)
+	if s, err := n.Acquire(background(t), writer, Ask{Queue: true, Ticket: ticket}); err != nil || s.First != 0 || s.Ahead != 0 {
 		t.Errorf("%+v, %v", s, err)
 	}
 	mustRefuse(t, n, reader)
@@ -722,9 +723,8 @@ func TestAWriterWithALongRoundTripIsWaitedForLonger(t *testing.T) {
 	slow.trip.Store(1000)
 	before := serverMicros(srv) / 1000
 	mustQueue(t, slow, m, writer)
-	due, err := strconv.ParseInt(srv.Do("ZSCORE", writer.Keys.text(dueKey), slow.member(writer)), 10, 64)
-	if err != nil || due < before+1000+2*1000 {
-		t.Errorf("a writer whose requests take a second is waited for %d ms, %v", due-before, err)
+	if at := due(t, srv, slow, writer); at < before+1000+2*1000 {
+		t.Errorf("a writer whose requests take a second is waited for %d ms", at-before)
 	}
 	slow.trip.Store(time.Hour.Milliseconds())
 	if got := slow.claimTime(); got != mostClaims*claim {
