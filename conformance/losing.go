@@ -16,6 +16,7 @@ var losingClauses = []Clause{
 	{"renew-by-hand", "A program that renews by hand relies on the new deadline.", renewByHand},
 	{"hasty-renewal", "A call of Renew that has no time left must not lose a lock that the backend goes on renewing.", hastyRenewal},
 	{"renew-in-anothers-context", "A heartbeat may renew one lock in the context of another: the end of that one must not pass for the loss of this one.", renewInAnothersContext},
+	{"renew-in-ended-context", "A renewal that was not sent is none: a holder that is told so believes beside the next one.", renewInEndedContext},
 	{"silence", "A holder that hears nothing from the store must stop believing before anybody else gets the lock.", silence},
 	{"told-nothing", "A store, or what lies before it, may end a connection that the holder still takes for open: that must not free the lock while the holder believes, unless the declaration says so.", toldNothing},
 	{"short-after-long", "The lock of a dead holder must come free after its own TTL, even if its process had one with a longer TTL before.", shortAfterLong},
@@ -200,6 +201,40 @@ func renewInAnothersContext(x *trial) {
 		_ = receive(x, x.h.patience, unlocked, "Unlock returns") // whatever a silent store makes of it
 	}
 	x.taken(b, name, "that was renewed in the context of another lock, which was unlocked")
+	x.unlock(held)
+}
+
+// endsWhenAsked is a context that ends when it is asked for the first time whether it has.
+type endsWhenAsked struct {
+	context.Context
+	end context.CancelFunc
+}
+
+func (c endsWhenAsked) Err() error {
+	err := c.Context.Err()
+	c.end()
+	return err
+}
+
+// renewInEndedContext renews in a context that has ended, and on a silent store in one that ends
+// between two looks at it.
+func renewInEndedContext(x *trial) {
+	c, name := x.client(), x.name()
+	held := x.lock(c.Locker, name, x.long())
+	if err := held.Renew(over()); err == nil || !errors.Is(err, context.Canceled) {
+		x.failf("Renew in a context that had ended returned %v", err)
+	}
+	if c.breaks() && c.Locker.Guarantees().Release != locker.ByConnection { // which ends when a network heals
+		c.CutReplies()
+		ctx, end := context.WithCancel(x.patient())
+		if err := held.Renew(endsWhenAsked{ctx, end}); err == nil || !errors.Is(err, locker.ErrUnavailable) {
+			x.failf("Renew on a silent store, in a context that ends when it is asked, returned %v, want ErrUnavailable", err)
+		}
+		c.Heal()
+	}
+	if err := held.Err(); err != nil {
+		x.failf("a lock that could not be renewed, and has most of its TTL left, is lost: %w", err)
+	}
 	x.unlock(held)
 }
 

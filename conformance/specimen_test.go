@@ -50,6 +50,7 @@ var flaws = map[string][]string{
 	"silence is taken":                     {"silent-store"},
 	"taken is for ever":                    {"silent-for-long"},
 	"a cause is the store's word":          {"renew-in-anothers-context", "silent-store"},
+	"a renewal may not be sent":            {"renew-in-ended-context"},
 	"a context is asked under a mutex":     {"curious-context"},
 	"the cause is dropped":                 {"silent-store"},
 	"names wait for one another":           {"silent-names"},

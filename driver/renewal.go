@@ -53,8 +53,12 @@ func (l *Locker[H]) renewDue(batch []*lease[H]) {
 // renewNow renews a turn's lease for its holder, who called Renew.
 func (l *Locker[H]) renewNow(ctx context.Context, t *turn[H]) error {
 	batch := make([]*lease[H], 0, 2) // with the session that it depends on
+	end := ended(ctx)
 	l.mu.Lock()
 	err := l.checkHeld(t)
+	if err == nil && end.err != nil {
+		err = l.wrap("renew", t.req.Name, end.why())
+	}
 	if err == nil {
 		t.lease.uses++
 		batch = append(batch, t.lease)

@@ -45,7 +45,7 @@ func (s *store) renewBatch(ctx context.Context, as []*attempt, errs []error) {
 	for i := range left {
 		left[i] = i
 	}
-	for try := 0; len(left) > 0 && try < busyTries && ctx.Err() == nil; try++ {
+	for try := 0; len(left) > 0 && try < busyTries; try++ { // once at least: what was not sent has failed
 		if try > 0 {
 			time.Sleep(busyPause)
 		}

@@ -532,6 +532,9 @@ func (s *Locker) renew(ctx context.Context, a *attempt) error {
 		a.putOffRenewals()
 		return errors.New("specimen: it is too soon to try again")
 	}
+	if s.is("a renewal may not be sent") && ctx.Err() != nil {
+		return nil
+	}
 	script, value := renew, a.value
 	if a.beside() {
 		script, value = renewBeside, a.id
