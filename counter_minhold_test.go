@@ -49,6 +49,34 @@ func TestNothingOfAMinimumHoldStaysWhereTheSecondHalfFailed(t *testing.T) {
 	}
 }
 
+// panics is a guard whose client has a defect.
+type panics struct{}
+
+func (panics) Check(context.Context, string, fencing.Token) error { panic("a defect") }
+
+// Goal: a claim that panics is a claim that failed. Nobody has worked under the lock, so
+// nothing of the minimum hold stays. The caller recovers, as a web server does.
+func TestNothingOfAMinimumHoldStaysWhereTheClaimPanicked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := lockertest.New()
+		other := l.Another()
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Error("Do hides the panic of the claim")
+				}
+			}()
+			work := func(context.Context, *locker.Lock) error { t.Error("called"); return nil }
+			_ = locker.TryDo(t.Context(), l, "a", work, locker.WithMinHold(time.Hour), locker.WithGuard(panics{}, "r"))
+		}()
+		lock, err := other.TryLock(t.Context(), "a")
+		if err != nil {
+			t.Fatalf("the claim has panicked, and nobody holds the lock: %v", err)
+		}
+		_ = lock.Unlock(t.Context())
+	})
+}
+
 // A mutex is no reason for a bubble's clock to stand still, and a channel is none for it to
 // run: the second Unlock waits for the first, which waits for the store.
 func TestTwoUnlocksAtOnceWaitInABubble(t *testing.T) {

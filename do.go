@@ -12,7 +12,7 @@ import (
 // carries ctx's values and ends when the lock is lost or ctx ends; its cause
 // says which. With [WithGuard] the resources are claimed before fn is called; if
 // the claim fails or the lock is lost meanwhile, fn is not called, and nothing of
-// [WithMinHold] stays after a claim that failed.
+// [WithMinHold] stays after a claim that failed or panicked.
 //
 // Do returns the error of Lock; or that of fn or the claim and that of Unlock, in one
 // line. An [ErrLost] means that the lock was lost before Unlock: fn, or its last
@@ -41,13 +41,19 @@ func do(ctx context.Context, acquire func(context.Context, string, ...Option) (*
 	if err != nil {
 		return err
 	}
-	defer func() { err = oneLine(err, lock.Unlock(ctx)) }()
+	claimed := false
+	defer func() {
+		if !claimed { // its guard may have panicked
+			lock.forgetMinHold()
+		}
+		err = oneLine(err, lock.Unlock(ctx))
+	}()
 	within, cancel := lock.Bind(ctx)
 	defer cancel()
 	if err := claim(within, req.guard, lock); err != nil {
-		lock.forgetMinHold()
 		return err
 	}
+	claimed = true
 	if lock.Err() != nil {
 		return nil // Unlock says it; the context may not have ended yet
 	}
