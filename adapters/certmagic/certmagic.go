@@ -85,7 +85,8 @@ func (s *Storage) Lock(ctx context.Context, name string) error { return s.locks.
 // TryLock implements [certmagic.TryLocker]. That somebody else has the lock is no error.
 func (s *Storage) TryLock(ctx context.Context, name string) (bool, error) {
 	err := s.locks.TryLock(ctx, name)
-	if errors.Is(err, locker.ErrTaken) && !errors.Is(err, locker.ErrOutcomeUnknown) {
+	if ctx.Err() == nil && errors.Is(err, locker.ErrTaken) && // the cause of ctx may be another lock's ErrTaken
+		!errors.Is(err, locker.ErrOutcomeUnknown) {
 		return false, nil
 	}
 	return err == nil, err
@@ -104,7 +105,7 @@ func (s *Storage) RenewLockLease(ctx context.Context, name string, _ time.Durati
 		return notHeld(name)
 	}
 	err := lock.Renew(ctx)
-	if errors.Is(err, locker.ErrLost) {
+	if err != nil && errors.Is(lock.Err(), locker.ErrLost) { // the cause of ctx may be another lock's ErrLost
 		return s.locks.retake(ctx, name, lock)
 	}
 	return err

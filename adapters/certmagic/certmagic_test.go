@@ -272,6 +272,52 @@ func TestRenewLockLeaseAsksTheStore(t *testing.T) {
 	})
 }
 
+// A goroutine of a group was told that a lock is taken, and the error ended the context of the
+// others. Goal: one of them that asks for a lock does not take that for the answer of the store,
+// which nobody has asked. Nobody has the lock.
+func TestTakenInTheCauseOfAContextDoesNotSayThatSomebodyHasTheLock(t *testing.T) {
+	storage := wrap(t, &certmagic.FileStorage{}, newStore(t))
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(locker.ErrTaken)
+	if got, err := storage.TryLock(ctx, name); got || !errors.Is(err, context.Canceled) {
+		t.Errorf("TryLock: %v, %v, want that the context has ended", got, err)
+	}
+}
+
+// tries counts the calls of TryLock.
+type tries struct {
+	*lockertest.Locker
+	count int
+}
+
+func (l *tries) TryLock(ctx context.Context, name string, opts ...locker.Option) (*locker.Lock, error) {
+	l.count++
+	return l.Locker.TryLock(ctx, name, opts...)
+}
+
+// The context of a renewal came from another lock, which is lost meanwhile. Goal: the lock that is
+// held is not taken once more, and the error says that the store has not answered the renewal.
+func TestRenewLockLeaseTakesTheLossOfAnotherLockForNoLossOfItsOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &tries{Locker: newStore(t)}
+		storage := wrap(t, &certmagic.FileStorage{}, store)
+		mustDo(t, "Lock", storage.Lock(t.Context(), name))
+		other, err := store.Lock(t.Context(), "another")
+		mustDo(t, "Lock of another", err)
+		ctx, cancel := other.Bind(t.Context())
+		defer cancel()
+		store.Link().Delay(50 * time.Millisecond)
+		time.AfterFunc(10*time.Millisecond, func() { store.Lose("another") })
+		err = storage.RenewLockLease(ctx, name, 0)
+		store.Link().Delay(0)
+		if store.count != 0 || !errors.Is(err, locker.ErrUnavailable) {
+			t.Errorf("RenewLockLease: %v, want that the store has not answered; a lock that is held was asked for %d times", err, store.count)
+		}
+		mustDo(t, "Unlock", storage.Unlock(t.Context(), name))
+		wantFree(t, store.Locker, name)
+	})
+}
+
 func TestNamesOfDomainsAreShortEnough(t *testing.T) {
 	store := newStore(t)
 	storage := wrap(t, &certmagic.FileStorage{}, store)

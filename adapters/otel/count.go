@@ -46,7 +46,7 @@ func (m *metrics) measure(e locker.Event, label string) {
 		m.enter(e.Call, call{m.held, m.with(series{label: label, kind: kind})})
 	case locker.Failed:
 		m.leave(e.Call)
-		m.failed.Add(ctx, 1, m.with(series{label: label, operation: "lock", class: class(e.Err)}))
+		m.failed.Add(ctx, 1, m.with(series{label: label, operation: "lock", class: failure(e.Err)}))
 	case locker.NotRenewed:
 		m.enter(e.Call, call{m.held, m.with(series{label: label, kind: kind})})
 		m.notRenewed.Add(ctx, 1, m.with(series{label: label}))
@@ -152,4 +152,37 @@ func class(err error) string {
 		}
 	}
 	return "other"
+}
+
+// failure is the attribute error.type of a call of Lock or TryLock. The Locker says what it knows
+// of the store first, or that the context had ended before the store was asked. Behind that comes
+// the cause of the context, which is its user's: it may be another lock's [locker.ErrTaken], and
+// says nothing about this one.
+func failure(err error) string {
+	if word := first(err); word != "" {
+		return word
+	}
+	return class(err)
+}
+
+// first returns the word of the first class that err wraps, in the order of its text, or "". If
+// the end of a context comes before all of them, that is "other".
+func first(err error) string {
+	var parts []error
+	switch wraps := any(err).(type) {
+	case interface{ Unwrap() error }:
+		parts = []error{wraps.Unwrap()}
+	case interface{ Unwrap() []error }:
+		parts = wraps.Unwrap()
+	default:
+		if word := class(err); word != "other" || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+			return word
+		}
+	}
+	for _, part := range parts {
+		if word := first(part); word != "" {
+			return word
+		}
+	}
+	return ""
 }

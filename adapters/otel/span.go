@@ -54,7 +54,11 @@ func within(ctx context.Context, what string, l locker.Locker, names []string, d
 	t := &told{Locker: l, span: span, all: make(chan struct{})}
 	t.option = locker.WithObserver(t.observe)
 	if err := t.tells(ctx, do); err != nil {
-		span.SetAttributes(attribute.String("error.type", class(err)))
+		word := class(err)
+		if t.failed {
+			word = failure(err)
+		}
+		span.SetAttributes(attribute.String("error.type", word))
 		if !t.taken {
 			span.RecordError(err)
 			span.SetStatus(codes.Error, err.Error())
@@ -78,16 +82,19 @@ type told struct {
 	span   trace.Span
 	option locker.Option // one for all calls, so that their events come in one order
 	taken  bool          // TryLock has said so
+	failed bool          // the last call of Lock or TryLock has
 	all    chan struct{} // closed by the mark: the events before it are in the span
 }
 
 func (t *told) Lock(ctx context.Context, name string, opts ...locker.Option) (*locker.Lock, error) {
-	return t.Locker.Lock(ctx, name, append(opts[:len(opts):len(opts)], t.option)...)
+	lock, err := t.Locker.Lock(ctx, name, append(opts[:len(opts):len(opts)], t.option)...)
+	t.failed = err != nil
+	return lock, err
 }
 
 func (t *told) TryLock(ctx context.Context, name string, opts ...locker.Option) (*locker.Lock, error) {
 	lock, err := t.Locker.TryLock(ctx, name, append(opts[:len(opts):len(opts)], t.option)...)
-	t.taken = errors.Is(err, locker.ErrTaken) && !errors.Is(err, locker.ErrOutcomeUnknown)
+	t.failed, t.taken = err != nil, failure(err) == "taken"
 	return lock, err
 }
 
@@ -139,7 +146,11 @@ func details(e locker.Event) []attribute.KeyValue {
 	add(e.What == locker.Lost, attribute.String("lockstile.reason", e.Reason.Code()))
 	add(e.Missed > 0, attribute.Int64("lockstile.missed", int64(e.Missed)))
 	if e.Err != nil {
-		add(true, attribute.String("error.type", class(e.Err)))
+		word := class(e.Err)
+		if e.What == locker.Failed {
+			word = failure(e.Err)
+		}
+		add(true, attribute.String("error.type", word))
 		add(true, attribute.String("error.message", e.Err.Error()))
 	}
 	return all

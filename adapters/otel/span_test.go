@@ -267,6 +267,33 @@ func TestSpanWaitsForItsLastEventButNotForever(t *testing.T) {
 	})
 }
 
+// A goroutine of a group was told that a lock is taken, and the error ended the context of the
+// others. Goal: "taken" in the cause of a context is not what the store has said of this lock,
+// neither before it was asked nor while it is silent.
+func TestTakenInTheCauseOfAContextIsAnErrorOfTryDo(t *testing.T) {
+	for _, c := range []struct{ ends, class string }{{"before", "other"}, {"meanwhile", "unavailable"}} {
+		t.Run(c.ends, func(t *testing.T) {
+			traced(t, func(t *testing.T, ctx context.Context, l *lockertest.Locker, spans *tracetest.SpanRecorder) {
+				ctx, cancel := context.WithCancelCause(ctx)
+				l.Link().Delay(50 * time.Millisecond)
+				if c.ends == "before" {
+					cancel(locker.ErrTaken)
+				}
+				time.AfterFunc(10*time.Millisecond, func() { cancel(locker.ErrTaken) })
+				err := otellocker.TryDo(ctx, l, "a", func(context.Context, *locker.Lock) error { t.Error("called"); return nil })
+				span := last(t, spans)
+				if got := tale(span, "error.type"); !strings.Contains(got, "failed "+c.class) || span.Status().Code != codes.Error {
+					t.Errorf("%v; the events are %q and the status is %v, want failed %s and an error", err, got, span.Status(), c.class)
+				}
+				if !slices.Contains(span.Attributes(), attribute.String("error.type", c.class)) {
+					t.Errorf("%v; the attributes are %v, want error.type %s", err, span.Attributes(), c.class)
+				}
+				time.Sleep(time.Minute)
+			})
+		})
+	}
+}
+
 // unsure does not know whether it has taken the lock that others have.
 type unsure struct{ *lockertest.Locker }
 
