@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/election"
 	"github.com/lockstile/locker/fencing"
 	"github.com/lockstile/locker/lockertest"
 )
@@ -59,6 +60,57 @@ func TestACandidateWhoseGuardIsAwayStandsAgain(t *testing.T) {
 		guard.left.Store(3)
 		a := start(t, lockertest.New(), nil, locker.WithGuard(guard, "leader"))
 		within(t, time.Minute, "it leads", a.IsLeader)
+		end(t, a)
+	})
+}
+
+var errNoTable = errors.New("the table of fences is missing")
+
+// refusing is a guard that nobody has set up: it refuses until somebody does.
+type refusing struct{}
+
+func (refusing) Check(context.Context, string, fencing.Token) error { return errNoTable }
+
+// Goal: a candidate that never leads, because its guard refuses, does not say so to nobody. Method:
+// it stands for a minute, and observers are told of each claim that fails.
+func TestObserversHearWhyATermDoesNotBegin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := start(t, lockertest.New(), nil, locker.WithGuard(refusing{}, "leader"))
+		o := observe(t, a.Candidate, 0)
+		time.Sleep(time.Minute)
+		end(t, a)
+		heard := 0
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		for _, x := range o.all {
+			if x.err == nil {
+				continue
+			}
+			heard++
+			if !errors.Is(x.err, errNoTable) || x.leader != election.Nobody {
+				t.Errorf("an observer hears of the leader %v: %v", x.leader, x.err)
+			}
+		}
+		if heard < 10 {
+			t.Errorf("the guard has refused a term every few seconds for a minute, and an observer heard of it %d times: %v", heard, o.all)
+		}
+	})
+}
+
+// hanging is a guard that does not answer before its context ends.
+type hanging struct{}
+
+func (hanging) Check(ctx context.Context, _ string, _ fencing.Token) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// Goal: Run returns why its context ended also if that happens while the resources are claimed. A
+// guard's client returns the context's error, without its cause.
+func TestRunReturnsTheCauseOfAContextThatEndsDuringTheClaim(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := start(t, lockertest.New(), nil, locker.WithGuard(hanging{}, "leader"))
+		synctest.Wait() // it claims
 		end(t, a)
 	})
 }

@@ -57,6 +57,9 @@ const (
 //   - that of the Locker, unless standing again may help: an option that it refuses,
 //     [locker.ErrMismatch], or [locker.ErrClosed].
 //
+// A guard ([locker.WithGuard]) that refuses the term ends no candidacy: [Candidate.Observe] tells why
+// the term did not begin.
+//
 // The context of lead has ctx's values. It ends with ctx, or when the term is lost; its cause
 // says which.
 //
@@ -159,9 +162,14 @@ func (c *Candidate) stand(ctx context.Context, lead func(ctx context.Context, te
 	switch {
 	case failed:
 		return false, err
-	case ctx.Err() != nil && (errors.Is(err, locker.ErrOutcomeUnknown) || led && err != nil && !errors.Is(err, locker.ErrLost)):
+	case ctx.Err() != nil && (errors.Is(err, locker.ErrOutcomeUnknown) || locks.once && err != nil && !errors.Is(err, locker.ErrLost)):
 		return false, fmt.Errorf("%w; %w", c.ended(ctx), err)
-	case led, locks.once && ctx.Err() == nil: // not led: a claim has failed, or the term was lost before it began
+	case led:
+		return true, nil
+	case locks.once: // the claim of WithGuard has failed, or the lock was lost
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.tell(Nobody, err)
 		return true, nil
 	}
 	for _, passes := range []error{locker.ErrUnavailable, locker.ErrOutcomeUnknown, locker.ErrTaken} {

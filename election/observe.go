@@ -53,6 +53,11 @@ func (c *Candidate) Leader(ctx context.Context) (Leader, error) {
 // not known who leads: after a term of this Candidate's it says why that has ended, otherwise
 // it is the one of Leader. It is told once.
 //
+// If the Candidate got the lock and its term did not begin, because the claim of
+// [locker.WithGuard] failed, the error is that of the claim. The Candidate stands again, also where
+// a guard refuses for good, and Observe tells of it each time that it has told of something else
+// in between.
+//
 // The terms of this Candidate are told when they begin and end. Of others, Observe learns by
 // asking the store once a second; a term that begins and ends in between is not seen. What was
 // seen is told in order, and nothing of it is left out if the loop is slow.
