@@ -50,8 +50,8 @@ type Backend interface {
 // For etcd, name all members. It takes prefix, and with etcds:// cacert, cert and
 // key, files in PEM form as etcdctl takes them, and skip_verify=true.
 //
-// Files of certificates and keys are read again for each connection, so they may be renewed
-// while the program runs. Without cacert (sslrootcert) the system's authorities count;
+// Files of certificates and keys, and those in which PostgreSQL's client finds passwords, are read
+// again for each connection, so they may be renewed while the program runs. Without cacert (sslrootcert) the system's authorities count;
 // on Unix SSL_CERT_FILE names others.
 //
 // For ZooKeeper, the user and the password are those of digest authentication. With them,

@@ -85,9 +85,11 @@ func openPostgres(ctx context.Context, scheme, rest string) (Backend, error) {
 	if err != nil {
 		return nil, err
 	}
+	again := a
+	again.query = maps.Clone(a.query)
 	config, err := parsePostgres(a)
 	if err == nil {
-		renewTLS(config, a)
+		renewFiles(config, again)
 		err = checkPostgres(config, a.query.Get("connect_timeout"))
 	}
 	if err != nil {
@@ -112,17 +114,23 @@ func openPostgres(ctx context.Context, scheme, rest string) (Backend, error) {
 	return b, nil
 }
 
-// renewTLS has the files that the URL, or libpq's variables, name for TLS read for each connection
-// anew: certificates are renewed on disk while a program runs.
-func renewTLS(config *pgxpool.Config, a address) {
-	if config.ConnConfig.TLSConfig == nil {
-		return
-	}
+// renewFiles has the files that the URL, or libpq's variables, name read for each connection anew:
+// certificates and passwords are renewed on disk while a program runs. Another server or user that
+// a service file names since is not followed: locks of one Locker are in one database. Nor does a
+// password end with a file that is away for a moment.
+func renewFiles(config *pgxpool.Config, a address) {
+	place := postgresPlace(config)
 	config.BeforeConnect = func(_ context.Context, c *pgx.ConnConfig) error {
-		now, err := parsePostgres(a)
+		one := a
+		one.query = maps.Clone(a.query)
+		now, err := parsePostgres(one)
 		if err != nil {
 			return err
 		}
+		if now.ConnConfig.User != c.User || postgresPlace(now) != place {
+			return nil
+		}
+		c.Password = cmp.Or(now.ConnConfig.Password, c.Password)
 		c.TLSConfig, c.Fallbacks = now.ConnConfig.TLSConfig, now.ConnConfig.Fallbacks
 		return nil
 	}
@@ -216,7 +224,6 @@ func parsePostgres(a address) (*pgxpool.Config, error) {
 	if strings.Contains(a.user, "\x00") { // the client refuses it, too, and quotes it
 		return nil, errors.New("the user has a NUL character (%00), which PostgreSQL does not take")
 	}
-	a.query = maps.Clone(a.query) // the caller parses it again
 	pass := a.take("password")
 	if pass == "" {
 		pass = a.pass
