@@ -175,7 +175,7 @@ func (n *Node) Acquire(ctx context.Context, a *Attempt, ask Ask) (Standing, erro
 	if s.Ticket < 0 { // it has met many dead waiters, and nobody else
 		return n.Acquire(ctx, a, ask)
 	}
-	if n.mail.Silent() {
+	if n.mute.Load() {
 		s.Left = min(s.Left, silentLook+time.Duration(s.Ahead)*time.Second)
 	}
 	return s, err
@@ -194,7 +194,7 @@ func (n *Node) claimTime() any {
 // mostClaims bounds for how long one that is slow, and then dies, keeps others waiting.
 const mostClaims = 10
 
-// silentLook is when the first waiter looks again where no word can come.
+// silentLook is when the first waiter looks again where no word may come.
 const silentLook = 100 * time.Millisecond
 
 // standing reads the reply to an Ask. One of another form may be a grant that nobody can

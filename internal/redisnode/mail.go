@@ -28,8 +28,8 @@ func (n *Node) listen(ctx context.Context, m *mailbox.Mailbox) error {
 		switch {
 		case err == nil:
 			silent = false
-			if _, subscribed := msg.(*redis.Subscription); subscribed && !began && n.mayNotPublish(ctx) {
-				return mailbox.ErrNoWordsNow
+			if _, subscribed := msg.(*redis.Subscription); subscribed {
+				n.askForPublish(ctx)
 			}
 			began = n.read(m, msg) || began
 		case broken(err) && began && !m.Idle() && ctx.Err() == nil:
@@ -45,13 +45,18 @@ func (n *Node) listen(ctx context.Context, m *mailbox.Mailbox) error {
 	}
 }
 
-// mayNotPublish reports whether the server refuses scripts of ours to publish: the user has
-// no right to, or the server has no channels. Then a release would tell nobody, and its
-// script cannot say so: it has freed the lock. So waiters look by themselves.
-func (n *Node) mayNotPublish(ctx context.Context) bool {
+// askForPublish asks whether the server refuses scripts of ours to publish: the user has no
+// right to, or the server has no channels. Then a release of ours would tell nobody, and its
+// script cannot say so: it has freed the lock. So waiters look by themselves. They go on
+// listening, for others may publish, and take who does not listen for dead. Without an
+// answer, what was known before stands.
+func (n *Node) askForPublish(ctx context.Context) {
 	cmd := once{redis.NewCmd(ctx, "eval", "return redis.call('PUBLISH', ARGV[1], '')", 0, channel(n.id))}
 	_ = n.rdb.Process(ctx, cmd)
-	return Refused(cmd.Err())
+	err := cmd.Err()
+	if refused := Refused(err); err == nil || refused {
+		n.mute.Store(refused)
+	}
 }
 
 func timeout(err error) bool {

@@ -42,6 +42,7 @@ type Node struct {
 	trip  atomic.Int64 // how many ms the last question for a lock took, with its answer
 	known atomic.Bool  // the server has answered us, which it does not do to strangers
 	plain atomic.Bool  // no hook of the client's rewrites keys
+	mute  atomic.Bool  // scripts of ours may not publish
 
 	quarantine int64 // ms that a node of a quorum must have been up to vote
 }
