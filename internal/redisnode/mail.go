@@ -51,9 +51,13 @@ func (n *Node) listen(ctx context.Context, m *mailbox.Mailbox) error {
 // listening, for others may publish, and take who does not listen for dead. Without an
 // answer, what was known before stands.
 func (n *Node) askForPublish(ctx context.Context) {
-	cmd := once{redis.NewCmd(ctx, "eval", "return redis.call('PUBLISH', ARGV[1], '')", 0, channel(n.id))}
-	_ = n.rdb.Process(ctx, cmd)
-	err := cmd.Err()
+	ctx, cancel := context.WithTimeout(ctx, mailbox.Pulse)
+	defer cancel()
+	_, err := bounded(ctx, func(ctx context.Context) (any, error) {
+		cmd := once{redis.NewCmd(ctx, "eval", "return redis.call('PUBLISH', ARGV[1], '')", 0, channel(n.id))}
+		_ = n.rdb.Process(ctx, cmd)
+		return cmd.Result()
+	})
 	if refused := Refused(err); err == nil || refused {
 		n.mute.Store(refused)
 	}

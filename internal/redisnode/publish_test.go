@@ -1,6 +1,7 @@
 package redisnode
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -8,6 +9,7 @@ import (
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/internal/mailbox"
+	"github.com/lockstile/locker/internal/netproxy"
 	"github.com/lockstile/locker/internal/testserver"
 )
 
@@ -96,5 +98,51 @@ func TestEachSubscriptionAsksWhetherScriptsMayPublish(t *testing.T) {
 		srv.Do("ACL", "SETUSER", "u", step.rule)
 		srv.Do("CLIENT", "KILL", "TYPE", "pubsub")
 		srv.Await("the subscription to know of "+step.rule, func() bool { return look() > time.Minute == step.sleeps })
+	}
+}
+
+// stallAsked stalls the network when a client asks whether scripts may publish.
+type stallAsked struct {
+	redis.Hook
+	net *netproxy.Proxy
+}
+
+func (stallAsked) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (stallAsked) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (h stallAsked) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if cmd.Name() == "eval" {
+			h.net.Stall()
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// The client reads without an end, and the connection on which it asks whether scripts may
+// publish falls silent. Who wants to wait does not wait for that answer.
+func TestTheQuestionWhetherScriptsMayPublishHasAnEnd(t *testing.T) {
+	t.Parallel()
+	srv := testserver.Redis(t)
+	p, err := netproxy.Listen(srv.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	rdb := redis.NewClient(&redis.Options{Addr: p.Addr(), ReadTimeout: -1, WriteTimeout: -1})
+	n := New(rdb, 0)
+	t.Cleanup(func() {
+		p.Close() // ends the request
+		n.mail.Close()
+		_ = rdb.Close()
+	})
+	if err := rdb.Ping(background(t)).Err(); err != nil { // so that there is a connection to ask on
+		t.Fatal(err)
+	}
+	rdb.AddHook(stallAsked{net: p})
+	if err := n.mail.Open(background(t), "a waiter", mailbox.NewBox().Put); err != nil {
+		t.Errorf("after 20 s: %v", err)
 	}
 }
