@@ -308,11 +308,11 @@ func (s *store) acquire(ctx context.Context, a *attempt, wait driver.Wait) (driv
 func (s *store) ask(ctx context.Context, a *attempt, queue bool) (driver.Grant, time.Duration, error) {
 	since := locker.Now()
 	standing, err := s.node.Acquire(ctx, &a.Attempt, redisnode.Ask{Queue: queue, Ticket: a.ticket})
+	a.noLock = standing.NoLock // not after an error: what was is not said of a server that is silent
 	switch {
 	case err != nil:
 		return driver.Grant{}, 0, err // the place in the queue may still be there, or is asked for again
 	case standing.First == 0:
-		a.noLock = standing.NoLock
 		a.ticket = max(a.ticket, standing.Ticket) // 0 if it was not to queue
 		return driver.Grant{}, s.nextLook(standing), nil
 	}
