@@ -244,7 +244,7 @@ local calls = {{'GET', key}, {'EXISTS', key}, {'PTTL', key}, {'PEXPIRE', key, 1}
 if ARGV[1] ~= '' then
   calls = {{'ZADD', key, 'XX', 1, ''}, {'ZREM', key, ''}, {'ZRANK', key, ''}, {'ZRANGE', key, 0, 0}, {'ZCARD', key},
     {'ZSCORE', key, ''}, {'ZMSCORE', key, ''}, {'HGET', key, ''}, {'HEXISTS', key, ''}, {'HMGET', key, ''}, {'HVALS', key}, {'ZSCAN', key, 0}, {'HDEL', key, ''},
-    {'PEXPIREAT', key, 1}, {'TIME'}, {'PUBLISH', ARGV[1], ''}, unpack(calls)}
+    {'ZREMRANGEBYSCORE', key, 0, 0}, {'PEXPIREAT', key, 1}, {'TIME'}, {'PUBLISH', ARGV[1], ''}, unpack(calls)}
 end
 for _, call in ipairs(calls) do
   local reply = redis.pcall(unpack(call))

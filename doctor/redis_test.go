@@ -124,7 +124,7 @@ func TestUserWhoMayNotDoWhatLocksNeedIsADanger(t *testing.T) {
 		}
 	}
 	for _, command := range []string{"GET", "EXISTS", "PTTL", "PEXPIRE", "SET", "DEL", "ZADD", "ZREM", "ZRANK", "ZRANGE", "ZCARD",
-		"ZSCORE", "ZMSCORE", "HGET", "HEXISTS", "HMGET", "HVALS", "HDEL", "HSET", "PEXPIREAT"} {
+		"ZSCORE", "ZMSCORE", "HGET", "HEXISTS", "HMGET", "HVALS", "HDEL", "HSET", "PEXPIREAT", "ZREMRANGEBYSCORE"} {
 		srv.Do(append([]string{"ACL", "SETUSER", "app", "reset", "on", ">sesame", "~*", "&*"}, strings.Fields(base+" -"+command)...)...)
 		finds(t, examine(t, "redis://app:sesame@"+srv.Addr()), "redis-rights", command+": ")
 	}
