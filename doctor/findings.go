@@ -64,7 +64,8 @@ var table = map[string]row{
 	"redis-rights": {Danger, "the user lacks rights on %s: %s",
 		"locks are refused", "ACL SETUSER USER ~lockstile:* &lockstile:* ~PREFIX* +@scripting +@read +@write +@pubsub +@fast -@dangerous +info, and +wait where replicas must confirm"},
 	"redis-publish": {Note, "the user may not publish to lockstile:*: %s",
-		"nobody hears of a release: a waiter asks ten times a second", "ACL SETUSER USER +publish &lockstile:*"},
+		"nobody hears of a release by this user: its own waiters ask ten times a second, and those of users " +
+			"who may publish notice it only when the lease would have ended", "ACL SETUSER USER +publish &lockstile:*"},
 	"redis-subscribe": {Danger, "the user may not subscribe to lockstile:*: %v",
 		"nobody can wait for a lock: only TryLock works", "ACL SETUSER USER +subscribe &lockstile:*"},
 

@@ -123,6 +123,12 @@ func TestUserWhoMayNotDoWhatLocksNeedIsADanger(t *testing.T) {
 			t.Errorf("the password is shown:\n%s", list(r))
 		}
 	}
+	srv.Do(append([]string{"ACL", "SETUSER", "app", "reset", "on", ">sesame", "~*", "&*"}, strings.Fields(base+" -publish")...)...)
+	for _, f := range examine(t, "redis://app:sesame@"+srv.Addr()).Findings {
+		if f.Code == "redis-publish" && !strings.Contains(f.Means, "when the lease would have ended") {
+			t.Errorf("waiters who may publish do not hear of a release by this user, and nothing says so: %s", f.Means)
+		}
+	}
 	for _, command := range []string{"GET", "EXISTS", "PTTL", "PEXPIRE", "SET", "DEL", "ZADD", "ZREM", "ZRANK", "ZRANGE", "ZCARD",
 		"ZSCORE", "ZMSCORE", "HGET", "HEXISTS", "HMGET", "HVALS", "HDEL", "HSET", "PEXPIREAT", "ZREMRANGEBYSCORE"} {
 		srv.Do(append([]string{"ACL", "SETUSER", "app", "reset", "on", ">sesame", "~*", "&*"}, strings.Fields(base+" -"+command)...)...)

@@ -87,8 +87,10 @@
 // policy that spares keys with an expiry (noeviction): if its key is evicted, a lock is lost.
 // Names that begin with "lockstile:" are reserved for queues, counters and marks; a user
 // restricted by ACL needs "~lockstile:*" and "&lockstile:*" besides the names it locks,
-// "+scan" for [Locker.List], and "+wait" with Replicas. Where scripts may not publish, nobody
-// hears of a release: waiters then look by themselves, the first one ten times a second.
+// "+scan" for [Locker.List], and "+wait" with Replicas. Every user of the locks needs "+publish":
+// nobody hears of a release by one who may not. A waiter who may not, either, looks by itself,
+// the first one ten times a second. A waiter who may cannot know of the other, and notices that
+// release when the lease would have ended (in a Cluster after 5 s, if that is sooner).
 //
 // A server whose memory is full grants nothing, and goes on to renew locks and to take them
 // back. Data that somebody has written under the name of a lock, without an expiry, keeps the
