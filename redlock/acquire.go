@@ -215,7 +215,7 @@ func (c *contest) ask(i int) {
 // note takes note of an answer.
 func (c *contest) note(ans answer) {
 	v := &c.votes[ans.node]
-	v.err = ans.err
+	v.err, v.noLock = ans.err, ans.standing.NoLock
 	wait := redisnode.Young(ans.err)
 	switch {
 	case wait > 0 && c.wait:

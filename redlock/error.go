@@ -28,6 +28,7 @@ type NodeOutcome struct {
 	Granted bool
 	Err     error // nil if it granted, if another holder has it, or if its answer was not waited for
 	Taken   bool  // another holder, or waiter, was there first
+	NoLock  bool  // Taken by a key that has no expiry and is no lock of ours, such as data under the lock's name
 }
 
 func (o NodeOutcome) String() string { return o.Node + ": " + o.answer() }
@@ -40,6 +41,8 @@ func (o NodeOutcome) answer() string {
 		return asLost(o.Err).Reason.String()
 	case o.Err != nil:
 		return strings.TrimPrefix(o.Err.Error(), locker.ErrUnavailable.Error()+": ")
+	case o.Taken && o.NoLock:
+		return "taken: " + redisnode.NoLock
 	case o.Taken:
 		return "taken"
 	}
@@ -125,6 +128,7 @@ func (c *contest) outcome() *QuorumError {
 			Node:    c.s.nodes[i].name,
 			Granted: v.state == granted || v.state == raising,
 			Taken:   v.state == taken || v.state == waiting,
+			NoLock:  v.noLock && (v.state == taken || v.state == waiting),
 			Err:     v.err,
 		})
 	}

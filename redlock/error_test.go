@@ -27,3 +27,15 @@ func TestQuorumErrorIsWhatTheMajoritySays(t *testing.T) {
 		}
 	}
 }
+
+// A Lock whose context ends while it waits in the queues of nodes that have data under its name. A
+// node that is being asked has said nothing yet.
+func TestQuorumErrorOfAWaitNamesDataUnderTheName(t *testing.T) {
+	c := contest{
+		s:     &store{quorum: 2, nodes: []*node{{name: "a"}, {name: "b"}, {name: "c"}}},
+		votes: []vote{{state: waiting, noLock: true}, {state: waiting, noLock: true}, {state: asking, noLock: true}},
+	}
+	if e := c.outcome(); !strings.Contains(e.Error(), "a, b: taken: the key of that name has no expiry") || e.Nodes[2].NoLock {
+		t.Error(e)
+	}
+}

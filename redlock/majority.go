@@ -13,6 +13,7 @@ type vote struct {
 	state  state
 	token  uint64
 	err    error
+	noLock bool      // what it has under the name is no lock
 	look   time.Time // when it makes sense to ask again without a word
 	ticket int64
 	word   bool // a word came that no request has followed yet

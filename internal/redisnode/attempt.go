@@ -116,8 +116,11 @@ type Standing struct {
 	NoLock bool          // the key has no expiry, and is no lock of ours
 }
 
+// NoLock says what keeps a lock taken for ever.
+const NoLock = "the key of that name has no expiry and is no lock of ours: was data written under the lock's name?"
+
 // ErrNoLock is why a lock is taken for ever.
-var ErrNoLock = fmt.Errorf("%w: the key of that name has no expiry and is no lock of ours: was data written under the lock's name?", locker.ErrTaken)
+var ErrNoLock = fmt.Errorf("%w: %s", locker.ErrTaken, NoLock)
 
 // mostAhead is how many waiters ahead may use up their claim time.
 const mostAhead = 3
