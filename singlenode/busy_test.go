@@ -182,3 +182,21 @@ func TestAPoolWithoutAFreeConnectionIsNamed(t *testing.T) {
 		t.Errorf("the lock is lost: %v", err)
 	}
 }
+
+// The client of a Cluster has a pool for each master.
+func TestAPoolOfAClusterWithoutAFreeConnectionIsNamed(t *testing.T) {
+	servers := testserver.RedisCluster(t, 3)
+	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{servers[0].Addr()}, PoolSize: 2, ContextTimeoutEnabled: true})
+	lock := mustLock(t, newLockerOn(t, rdb, singlenode.Options{}), "a", locker.WithTTL(time.Second))
+	for range 2 {
+		go func() { _ = rdb.BLPop(t.Context(), 20*time.Second, "{a}nothing").Err() }()
+	}
+	select {
+	case <-lock.Lost():
+	case <-time.After(20 * time.Second):
+		t.Fatal("the lock is not lost: nothing is tested")
+	}
+	if err := lock.Err(); !strings.Contains(err.Error(), "all 2 connections of the client's pool are in use") {
+		t.Errorf("the lock is lost: %v", err)
+	}
+}

@@ -91,7 +91,10 @@ func (n *Node) send(ctx context.Context, req request) (reply any, repeated bool,
 	if err == nil && !n.known.Load() {
 		n.known.Store(true)
 	}
-	return reply, repeated, n.withPool(ctx, err)
+	if err != nil {
+		err = n.withPool(ctx, err, req.key())
+	}
+	return reply, repeated, err
 }
 
 // sendOn sends a request that passes a lock on, and again while its script has met nobody who
@@ -116,10 +119,18 @@ func part(reply any) (code any, more bool) {
 }
 
 // withPool says so if err may come from a pool without a free connection: then the server has
-// not been asked.
-func (n *Node) withPool(ctx context.Context, err error) error {
+// not been asked. A Cluster's client has a pool for each master. It knows that of key without
+// asking.
+func (n *Node) withPool(ctx context.Context, err error, key string) error {
+	if ctx.Err() == nil && !errors.Is(err, redis.ErrPoolTimeout) && !errors.Is(err, redis.ErrPoolExhausted) {
+		return err
+	}
 	rdb, ok := n.rdb.(*redis.Client)
-	if err == nil || !ok || ctx.Err() == nil && !errors.Is(err, redis.ErrPoolTimeout) && !errors.Is(err, redis.ErrPoolExhausted) {
+	if n.cluster != nil {
+		master, unknown := n.cluster.MasterForKey(ctx, key)
+		rdb, ok = master, unknown == nil
+	}
+	if !ok {
 		return err
 	}
 	if s, most := rdb.PoolStats(), rdb.Options().PoolSize; s.IdleConns > 0 || int(s.TotalConns) < most {
