@@ -132,8 +132,7 @@ func TestReadersPassTheLockOnToThoseWhomTheReleaseHasNotReached(t *testing.T) {
 	}
 }
 
-// The last waiter lives, and more have died before it than one script looks at. Who asks
-// goes on until it is served.
+// The last waiter lives, and more have died before it than two scripts look at.
 func TestWaiterBehindManyDeadIsServed(t *testing.T) {
 	srv := testserver.Redis(t)
 	n, m := client(t, srv.Addr())
@@ -145,15 +144,7 @@ func TestWaiterBehindManyDeadIsServed(t *testing.T) {
 	box := mustQueue(t, n, m, waiter)
 	mustRelease(t, n, holder)
 	await(t, box, mailbox.Ask)
-	for asks := 1; ; asks++ {
-		s, err := n.Acquire(background(t), waiter, Ask{Queue: true})
-		if err != nil || asks > 4 || s.Left > 0 {
-			t.Fatalf("it asks for the %d. time: %+v, %v", asks, s, err)
-		}
-		if s.First != 0 {
-			break
-		}
-	}
+	mustGrant(t, n, waiter)
 	if got := srv.Do("EXISTS", holder.Keys.text(queueKey), holder.Keys.text(dueKey)); got != "0" {
 		t.Errorf("%s keys are left", got)
 	}
@@ -311,6 +302,10 @@ func TestTheOneThatLivesAmongManyDeadIsTold(t *testing.T) {
 		"keep": func(n *Node, _ *testserver.RedisServer, holder *Attempt) error {
 			return n.Release(background(t), holder, time.Second)
 		},
+		"break": func(n *Node, _ *testserver.RedisServer, holder *Attempt) error {
+			_, err := n.Break(background(t), holder.Keys, Anybody)
+			return err
+		},
 		"withdraw": func(n *Node, _ *testserver.RedisServer, holder *Attempt) error {
 			return n.Withdraw(background(t), holder)
 		},
@@ -377,5 +372,28 @@ func TestAServerWhoseMemoryIsFullSaysWhyALockIsLost(t *testing.T) {
 	fill(t, srv, n)
 	if reply, _, err := n.send(background(t), holder.request(whyLost, claim, n.counts)); err != nil {
 		t.Errorf("%v, %v", reply, err)
+	}
+}
+
+// A waiter looks, finds the lock free, and more that died before it than two scripts look at. It
+// looks again at once, until it is served.
+func TestWaiterThatFindsManyDeadLooksAgainAtOnce(t *testing.T) {
+	srv := testserver.Redis(t)
+	n, m := client(t, srv.Addr())
+	holder, waiter := newAttempt(t, "a"), newAttempt(t, "a")
+	mustGrant(t, n, holder)
+	for i := range 3 * many {
+		srv.Do("ZADD", holder.Keys.text(queueKey), strconv.Itoa(i), fmt.Sprintf("dead%d:nobody", i))
+	}
+	mustQueue(t, n, m, waiter)
+	srv.Do("DEL", "a")
+	for asks := 1; ; asks++ {
+		s, err := n.Acquire(background(t), waiter, Ask{Queue: true})
+		if err != nil || asks > 4 || s.First == 0 && s.NextLook() > 0 {
+			t.Fatalf("it asks for the %d. time: %+v, %v", asks, s, err)
+		}
+		if s.First != 0 {
+			return
+		}
 	}
 }

@@ -117,8 +117,8 @@ end
 // a whole number, and it keeps the time that it needs.
 //
 // A script looks at MANY waiters at most. Where there are more, a reader that claims the lock
-// passes it on to the next ones, and the last of the queue is told to look if nobody else was.
-// If that one is dead, too, the script answers in brackets (passOn), and is sent again.
+// passes it on to the next ones. If all were dead, the script answers in brackets (passOn), and is
+// sent again.
 //
 // The waiter called mine is the one that asks just now, so it need not be told. pass answers
 // whether others can go on, whether it is the turn of mine, whether one that died was dropped, and
@@ -198,7 +198,7 @@ local function pass(claim, counts, mine)
   end
   if held and passed then redis.call('SET', lock, held, 'PX', claim) end
   settle()
-  if passed then standBy(counts) elseif room == 0 then passed = wake(-1, counts) end
+  if passed then standBy(counts) end
   return passed, turn, dropped, not held and room == 0
 end
 

@@ -212,8 +212,8 @@ return {redis.call('GET', KEYS[1]) or '', redis.call('PTTL', KEYS[1]), redis.cal
 var force = newScript(keys + passing + `
 local value, claim, counts, remember = unpack(ARGV)
 read(redis.call('GET', lock))
-if not free(value) then return redis.call('GET', mark) == 'forced' and 1 or 0 end
 mayGrow()
+if not free(value) then return passOn(redis.call('GET', mark) == 'forced' and 1 or 0, claim, counts) end
 if remember ~= '0' then redis.call('SET', mark, 'forced', 'PX', remember) end
 return passOn(1, claim, counts)
 `)
