@@ -147,5 +147,6 @@ func unsure(err error) bool {
 	var dial *net.OpError
 	var certificate *tls.CertificateVerificationError
 	var none interface{ NotSent() }
-	return !(errors.As(err, &dial) && dial.Op == "dial" || errors.As(err, &certificate) || errors.As(err, &none))
+	notSent := errors.As(err, &dial) && dial.Op == "dial" || errors.As(err, &certificate) || errors.As(err, &none)
+	return !notSent
 }
