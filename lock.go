@@ -122,9 +122,10 @@ func (l *Lock) Deadline() time.Time { return l.held.Deadline() }
 // Renew asks the store for another TTL now. Most callers never need it: without
 // [WithoutRenewal] a lock is renewed by itself. An [ErrLost] says that the lock
 // is lost. If ctx came from another lock (Bind, Do, a Set), the error wraps the cause of ctx, and
-// an ErrLost may be that one's: this lock is lost if [Lock.Err] says so. If ctx had ended before
-// the call, the error is its cause alone, and the store was not asked. After any other error the lock is held until its
-// [Lock.Deadline], and the store may or may not keep it for longer.
+// an ErrLost may be that one's: this lock is lost if [Lock.Err] says so. If ctx had ended
+// before the call, the error is its cause alone, and the store was not asked. After any other
+// error the lock is held until its [Lock.Deadline], and the store may or may not keep it for
+// longer.
 func (l *Lock) Renew(ctx context.Context) error { return l.held.Renew(ctx) }
 
 // Unlock gives the lock back. [Lock.Context] ends before the store is asked. With

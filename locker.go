@@ -34,9 +34,10 @@
 // Of Lock and TryLock: after [ErrOutcomeUnknown] the name may stay locked for up to
 // one TTL. It may come with one of the next two, and outranks them: test for it first.
 // After [ErrTaken] and [ErrMismatch] nothing has happened in the store. After
-// [ErrUnavailable] nothing is held. Any other error came before the store was asked. An error
-// wraps the cause of a context that has ended. In a context that another lock's failure ends, as in a group of
-// goroutines, that cause may be an ErrTaken of the other lock: look at context.Cause first.
+// [ErrUnavailable] nothing is held. Any other error came before the store was asked.
+//
+// An error wraps the cause of a context that has ended. In a group of goroutines that ends
+// with its first error, that cause may be another lock's ErrTaken: look at [context.Cause] first.
 //
 // [ErrLost], of a Lock: somebody else may hold the lock, perhaps already for a while.
 // What other errors of [Lock.Unlock] and [Lock.Renew] mean is said there.

@@ -214,19 +214,17 @@ func (l *Locker[H]) abandon(c *call[H], err error) error {
 		l.store.End(c.h)
 		return err
 	}
-	done := make(chan bool, 1)
+	done := make(chan struct{})
 	l.background.run(func() {
 		began := l.now()
 		ok := l.withdraw(c.h)
 		l.reportCleanUp(c.req, began, ok)
-		done <- ok
+		close(done)
 		l.store.End(c.h)
 	})
 	select {
-	case ok := <-done:
-		if ok {
-			return err
-		}
+	case <-done: // confirmed: a clean-up that fails is tried for longer than confirmTime
+		return err
 	case <-time.After(confirmTime):
 	}
 	return fmt.Errorf("%w: %w", locker.ErrOutcomeUnknown, err)
