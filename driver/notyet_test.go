@@ -130,7 +130,7 @@ func TestNextInLineHearsForItselfWhetherTheStoreServes(t *testing.T) {
 		serving(t, b, func(front *hold) error {
 			b.l.NotYet("a", front, soon)
 			time.Sleep(time.Second)
-			return locker.ErrTaken // those behind go on
+			return locker.ErrMismatch // those behind go on
 		}, func(*hold) error {
 			time.Sleep(time.Second)
 			return nil

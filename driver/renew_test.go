@@ -101,15 +101,20 @@ func TestAFailedRenewalIsTriedAgainSoonAndForgottenWhenItWorks(t *testing.T) {
 func TestARenewalByHandThatFailsPutsOffNoOther(t *testing.T) {
 	virtual(t, func(t *testing.T, _ *clock) {
 		b := newBackend()
-		b.answerRenewals(func(ctx context.Context, _ string) error { return ctx.Err() })
+		b.answerRenewals(func(ctx context.Context, _ string) error {
+			if end, _ := ctx.Deadline(); time.Until(end) < 2*time.Millisecond {
+				return context.DeadlineExceeded
+			}
+			return nil
+		})
 		apart := b.grant(t, "a")
 		b.open(t)
 		hanging, beside := b.grant(t, "b"), b.grant(t, "c")
-		over, cancel := context.WithCancel(t.Context())
-		cancel()
 		for range 200 {
 			pass(time.Second / 2)
-			_, _ = apart.Renew(over), hanging.Renew(over)
+			soon, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+			_, _ = apart.Renew(soon), hanging.Renew(soon)
+			cancel()
 		}
 		for _, l := range []*locker.Lock{apart, hanging, beside} {
 			if err := l.Err(); err != nil {

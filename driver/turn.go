@@ -96,7 +96,7 @@ func (l *Locker[H]) beginLease(c *call[H], g Grant, received locker.Instant) (*t
 	switch {
 	case a.beside():
 		l.advance(a.line)
-	case !a.over:
+	default:
 		l.tell(a.line)
 	}
 	return t, nil
