@@ -36,7 +36,7 @@
  * It is about:
  *
  *   `do.go`: `do`, `claim`, `check`
- *   `fencing/fencing.go`: `Check`, `Write`, `remember`
+ *   `fencing/fencing.go`: `Check`, `Write`, `enter`
  *   `internal/redisnode/grant.go`: `draw`, `grant`
  *
  * Bounds: at most GRANTS grants, any number of writes in any order. Two grants show each break
