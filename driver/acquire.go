@@ -214,16 +214,18 @@ func (l *Locker[H]) abandon(c *call[H], err error) error {
 		l.store.End(c.h)
 		return err
 	}
-	done := make(chan struct{})
+	confirmed := make(chan struct{})
 	l.background.run(func() {
 		began := l.now()
 		ok := l.withdraw(c.h)
 		l.reportCleanUp(c.req, began, ok)
-		close(done)
+		if ok {
+			close(confirmed)
+		}
 		l.store.End(c.h)
 	})
 	select {
-	case <-done: // confirmed: a clean-up that fails is tried for longer than confirmTime
+	case <-confirmed: // only then: after a pause of the process a clean-up may have been given up by now
 		return err
 	case <-time.After(confirmTime):
 	}
