@@ -163,9 +163,9 @@ func (n *Node) Acquire(ctx context.Context, a *Attempt, ask Ask) (Standing, erro
 	if n.acquire == acquireOfQuorum {
 		req.args = append(req.args, n.quarantine, ask.Offer)
 	}
-	a.kept.Store(int64(locker.Now()))
-	was := a.unsure.Swap(true) // also if a hook of the client's panics
 	sent := locker.Now()
+	a.kept.Store(int64(sent))
+	was := a.unsure.Swap(true) // also if a hook of the client's panics
 	reply, repeated, err := n.send(ctx, req)
 	if err == nil {
 		n.trip.Store(locker.Now().Sub(sent).Milliseconds())
@@ -187,7 +187,7 @@ func (n *Node) Acquire(ctx context.Context, a *Attempt, ask Ask) (Standing, erro
 // claimTime is by how much later than it was told to a waiter may look. Its server does not know
 // how long a request and its answer take: the place of a writer that waits for readers would
 // be given to readers again and again.
-func (n *Node) claimTime() any {
+func (n *Node) claimTime() int64 {
 	if trip := n.trip.Load(); trip > claim/2 {
 		return min(2*trip, mostClaims*claim)
 	}

@@ -132,15 +132,20 @@ func TestReadersPassTheLockOnToThoseWhomTheReleaseHasNotReached(t *testing.T) {
 	}
 }
 
+// queueDead adds waiters whose processes are gone, with tickets from first on.
+func queueDead(srv *testserver.RedisServer, a *Attempt, first, count int) {
+	for i := first; i < first+count; i++ {
+		srv.Do("ZADD", a.Keys.text(queueKey), strconv.Itoa(i), fmt.Sprintf("dead%d:nobody", i))
+	}
+}
+
 // The last waiter lives, and more have died before it than two scripts look at.
 func TestWaiterBehindManyDeadIsServed(t *testing.T) {
 	srv := testserver.Redis(t)
 	n, m := client(t, srv.Addr())
 	holder, waiter := newAttempt(t, "a"), newAttempt(t, "a")
 	mustGrant(t, n, holder)
-	for i := range 3 * many {
-		srv.Do("ZADD", holder.Keys.text(queueKey), strconv.Itoa(i), fmt.Sprintf("dead%d:nobody", i))
-	}
+	queueDead(srv, holder, 0, 3*many)
 	box := mustQueue(t, n, m, waiter)
 	mustRelease(t, n, holder)
 	await(t, box, mailbox.Ask)
@@ -321,13 +326,9 @@ func TestTheOneThatLivesAmongManyDeadIsTold(t *testing.T) {
 		n, m := client(t, srv.Addr())
 		holder, waiter := newAttempt(t, "a"), newAttempt(t, "a")
 		mustGrant(t, n, holder)
-		for i := range many {
-			srv.Do("ZADD", holder.Keys.text(queueKey), strconv.Itoa(i), fmt.Sprintf("dead%d:nobody", i))
-		}
+		queueDead(srv, holder, 0, many)
 		box := mustQueue(t, n, m, waiter)
-		for i := range many {
-			srv.Do("ZADD", holder.Keys.text(queueKey), strconv.Itoa(1<<52+i), fmt.Sprintf("late%d:nobody", i))
-		}
+		queueDead(srv, holder, 1<<52, many)
 		if err := end(n, srv, holder); err != nil {
 			t.Errorf("%s: %v", how, err)
 		}
@@ -340,9 +341,7 @@ func TestATryBehindManyDeadWaitersGetsTheLock(t *testing.T) {
 	srv := testserver.Redis(t)
 	n, _ := client(t, srv.Addr())
 	a := newAttempt(t, "a")
-	for i := range 3 * many {
-		srv.Do("ZADD", a.Keys.text(queueKey), strconv.Itoa(i), fmt.Sprintf("dead%d:nobody", i))
-	}
+	queueDead(srv, a, 0, 3*many)
 	mustGrant(t, n, a)
 }
 
@@ -382,9 +381,7 @@ func TestWaiterThatFindsManyDeadLooksAgainAtOnce(t *testing.T) {
 	n, m := client(t, srv.Addr())
 	holder, waiter := newAttempt(t, "a"), newAttempt(t, "a")
 	mustGrant(t, n, holder)
-	for i := range 3 * many {
-		srv.Do("ZADD", holder.Keys.text(queueKey), strconv.Itoa(i), fmt.Sprintf("dead%d:nobody", i))
-	}
+	queueDead(srv, holder, 0, 3*many)
 	mustQueue(t, n, m, waiter)
 	srv.Do("DEL", "a")
 	for asks := 1; ; asks++ {

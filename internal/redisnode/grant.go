@@ -8,15 +8,15 @@ package redisnode
 //
 // A waiter behind a writer that waits for readers looks when that one must have looked, each
 // a tenth of a second later than the one before it. Who finds it dead looks again when the next
-// one must have looked: it has been told to just now. Who finds more to do than one script does
-// looks again at once.
+// one must have looked: it has been told to just now. If a script has met as many dead waiters as
+// it may look at, the waiter that asks looks again at once.
 //
 // A waiter has its ticket from its first answer. It is put back into its place before anybody
 // is served, for it may have come late and have left the queue.
 //
-// The slack of a waiter is how much later than it was told to it may ask. Claim is that of a
-// waiter that waits for readers. Any other one holds nobody up until its turn comes, and has
-// five seconds, so that a busy machine does not change the order.
+// A waiter may ask later than it was told to, by its slack. A waiter behind readers has its claim
+// time. Any other waiter has five seconds, for it delays nobody before its turn, and a busy machine
+// must not change the order.
 //
 // A holder that the last grant does not name is a stranger: a client of another library,
 // which tells nobody when it gives the lock back. So the first waiter is told to look
@@ -116,7 +116,7 @@ if wants ~= have and (slots or tonumber(have or '')) then
   return {have and (tonumber(have) or 0) or -1}
 end
 local of = string.match(was, '^%S+ (%S+) ')
-local ours = of and (held == of or held == '-' .. of) or held and #held == 28 and string.sub(held, 1, 1) == '?'
+local ours = of and (held == of or held == '-' .. of) or isReserved()
 local endless = held and not ours and redis.call('PTTL', lock) == -1 and 1 or nil
 if member == '' then return {0, 0, more and not passed and -1 or 0, endless} end
 if held then purge() end

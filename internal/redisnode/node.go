@@ -110,7 +110,7 @@ func (n *Node) sendOn(ctx context.Context, req request) (code any, repeated bool
 	return code, repeated, err
 }
 
-// part takes an answer out of its brackets.
+// part returns the number of an answer, and whether the script left work: then it is in a list.
 func part(reply any) (code any, more bool) {
 	if some, _ := reply.([]any); len(some) == 1 {
 		return some[0], true

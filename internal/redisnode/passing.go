@@ -91,6 +91,8 @@ local function free(value)
   return true
 end
 
+local function isReserved() return held and #held == 28 and string.sub(held, 1, 1) == '?' end
+
 local function reason()
   if redis.call('GET', mark) == 'forced' then return -2 end
   return -1
@@ -107,18 +109,18 @@ end
 // paused, and all others sleep until the end of a lease that is long over. Where the last
 // does not listen, the first is told.
 //
-// The sorted set due says by when each waiter must have asked again. Who has not leaves the
-// queue (purge): it is dead, or paused and comes back to its place, for it brings its ticket. So
-// the dead cost nobody a claim.
+// The sorted set due says by when each waiter must have asked again. A waiter that has not asked
+// leaves the queue (purge). If it was only paused, it brings its ticket and returns to its place.
+// So the lock is reserved for nobody who is known to be dead.
 //
 // A writer at the front that waits for readers keeps later readers out. It may wait for long,
 // so a claim would show too late that it is dead. It must look once a second instead, from when it
-// comes to the front and is told to (absent). If it has looked from there, its score in due is not
-// a whole number, and it keeps the time that it needs.
+// comes to the front and is told to (absent). Once it has looked from there, its score in due ends
+// in .5, and nobody shortens the time that it asked for.
 //
-// A script looks at MANY waiters at most. Where there are more, a reader that claims the lock
-// passes it on to the next ones. If all were dead, the script answers in brackets (passOn), and is
-// sent again.
+// A script looks at MANY waiters at most. A reader that claims the lock passes it on to those that
+// the script has not reached. If all that it looked at were dead, the script answers with a list of
+// one number in place of the number (passOn), and is sent again.
 //
 // The waiter called mine is the one that asks just now, so it need not be told. pass answers
 // whether others can go on, whether it is the turn of mine, whether one that died was dropped, and

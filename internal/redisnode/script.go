@@ -135,7 +135,7 @@ leave(member)
 if remember ~= '0' then redis.call('SET', mark, 'withdrawn', 'PX', remember) end
 free(value)
 free('?' .. value)
-if held and #held == 28 and string.sub(held, 1, 1) == '?' then standBy(counts) end
+if isReserved() then standBy(counts) end
 return passOn(1, claim, counts)
 `)
 
