@@ -126,9 +126,16 @@ func behindTLS(t *testing.T, addr, certFile, keyFile string, from tls.ClientAuth
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{
+	return listenTLS(t, addr, &tls.Config{
 		MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, NextProtos: []string{"h2"}, ClientAuth: from,
-	})
+	}, func(net.Conn) {})
+}
+
+// listenTLS returns the address of a server that passes on to addr what it is told, and calls
+// accepted for each connection.
+func listenTLS(t *testing.T, addr string, config *tls.Config, accepted func(net.Conn)) string {
+	t.Helper()
+	l, err := tls.Listen("tcp", "127.0.0.1:0", config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,6 +146,7 @@ func behindTLS(t *testing.T, addr, certFile, keyFile string, from tls.ClientAuth
 			if err != nil {
 				return
 			}
+			accepted(conn)
 			go pass(conn, addr)
 		}
 	}()

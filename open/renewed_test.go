@@ -35,7 +35,7 @@ func newRenewing(t *testing.T, addr string) *renewing {
 	t.Helper()
 	cert, key := selfSigned(t)
 	r := &renewing{cert: cert, key: key}
-	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+	config := &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
 		pair, err := tls.LoadX509KeyPair(cert, key)
 		if err != nil {
 			return nil, err
@@ -47,24 +47,12 @@ func newRenewing(t *testing.T, addr string) *renewing {
 		pool := x509.NewCertPool()
 		pool.AppendCertsFromPEM(pem)
 		return &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert, NextProtos: []string{"h2"}}, nil
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = l.Close() })
-	go func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			r.mu.Lock()
-			r.conns = append(r.conns, conn)
-			r.mu.Unlock()
-			go pass(conn, addr)
-		}
-	}()
-	r.addr = l.Addr().String()
+	}}
+	r.addr = listenTLS(t, addr, config, func(conn net.Conn) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.conns = append(r.conns, conn)
+	})
 	return r
 }
 
