@@ -186,8 +186,8 @@ func (n *Node) Acquire(ctx context.Context, a *Attempt, ask Ask) (Standing, erro
 
 // claimTime is by how much later than it was told to a waiter may look. Its server does not know
 // how long a request and its answer take: the place of a writer that waits for readers would
-// be given to readers again and again.
-func (n *Node) claimTime() int64 {
+// be given to readers again and again. It returns an any, for that of a constant is not allocated.
+func (n *Node) claimTime() any {
 	if trip := n.trip.Load(); trip > claim/2 {
 		return min(2*trip, mostClaims*claim)
 	}
