@@ -156,6 +156,9 @@ var table = map[string]row{
 	"postgres-sequence": {Danger, "the sequence lockstile_token is not as it was made",
 		"tokens do not increase in the order of grants: a guard lets a former holder in, and keeps the present one out",
 		"ALTER SEQUENCE lockstile_token CACHE 1 INCREMENT 1 NO CYCLE; ALTER SEQUENCE lockstile_token SET LOGGED; schema=ensure if it is gone"},
+	"postgres-strangers": {Danger, "others may make tables and functions that are found in place of the locks' own: %s",
+		"they can do with locks, and as the role that locks, what they want",
+		"REVOKE CREATE ON SCHEMA … FROM …; or a schema of the locks' own, first in the search path of the role; DROP what they have made"},
 	"postgres-rights": {Danger, "the role lacks rights on %s",
 		"locks are refused",
 		"GRANT SELECT, INSERT, UPDATE, DELETE ON lockstile_lease, lockstile_queue, lockstile_mark, lockstile_session, lockstile_known TO …; " +

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -9,13 +10,41 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/lockstile/locker/internal/dial"
 	"github.com/lockstile/locker/postgres"
 )
 
-// unpooled sends a statement so that a pooler in between does not mind.
-const unpooled = pgx.QueryExecModeExec
+// ask sends a statement that returns one row. A stranger's operators and functions are not found
+// in it: all is sent as one transaction, the first statement of which sets its search path, in
+// one message, so that a pooler in between does not mind. Parameters have a type in the statement.
+func ask(ctx context.Context, conn *pgxpool.Conn, sql string, params []string, dest ...any) error {
+	values := make([][]byte, len(params))
+	for i, text := range params {
+		values[i] = []byte(text)
+	}
+	var batch pgconn.Batch
+	batch.ExecParams(`SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true)`, nil, nil, nil, nil)
+	batch.ExecParams(sql, values, nil, nil, nil)
+	results := conn.Conn().PgConn().ExecBatch(ctx, &batch)
+	var err error
+	if results.NextResult() { // of set_config
+		_, err = results.ResultReader().Close()
+	}
+	if results.NextResult() {
+		rows := pgx.RowsFromResultReader(conn.Conn().TypeMap(), results.ResultReader())
+		rows.Next()
+		err = rows.Scan(dest...)
+		rows.Close()
+	}
+	return cmp.Or(results.Close(), err)
+}
+
+// lent is ask over some connection of the pool, which may have only one.
+func lent(ctx context.Context, pool *pgxpool.Pool, sql string, params []string, dest ...any) error {
+	return pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error { return ask(ctx, conn, sql, params, dest...) })
+}
 
 // postgres looks at the database in which package postgres keeps locks: leases,
 // or advisory locks of a session.
@@ -29,10 +58,10 @@ func (r *Report) postgres(ctx context.Context, b *dial.Postgres) error {
 	var version, isolation, fsync, pages string
 	var standby, readOnly bool
 	var s standbys
-	err = conn.QueryRow(ctx, `SELECT pg_backend_pid()::bigint, current_setting('server_version'), pg_is_in_recovery(), current_setting('transaction_read_only')::boolean,
+	err = ask(ctx, conn, `SELECT pg_backend_pid()::bigint, current_setting('server_version'), pg_is_in_recovery(), current_setting('transaction_read_only')::boolean,
 		current_setting('default_transaction_isolation'), current_setting('fsync'), current_setting('full_page_writes'),
-		current_setting('synchronous_commit'), current_setting('synchronous_standby_names'), (SELECT count(*) FROM pg_stat_replication)`, unpooled).
-		Scan(&pid, &version, &standby, &readOnly, &isolation, &fsync, &pages, &s.commit, &s.names, &s.have)
+		current_setting('synchronous_commit'), current_setting('synchronous_standby_names'), (SELECT count(*) FROM pg_stat_replication)`, nil,
+		&pid, &version, &standby, &readOnly, &isolation, &fsync, &pages, &s.commit, &s.names, &s.have)
 	pooled := pid != conn.Conn().PgConn().PID() // the server process is not the one that the connection was introduced to
 	conn.Release()                              // it may be the pool's only one
 	if err != nil {
@@ -75,7 +104,7 @@ func (a at) load(ctx context.Context, b *dial.Postgres) error {
 	var who string
 	var locks, room int64
 	var all bool // the role may see what others do
-	if err := b.Pool.QueryRow(ctx, `SELECT coalesce(o.old, 0), coalesce(o.who, ''), (SELECT count(*) FROM pg_locks l WHERE NOT l.fastpath),
+	if err := lent(ctx, b.Pool, `SELECT coalesce(o.old, 0), coalesce(o.who, ''), (SELECT count(*) FROM pg_locks l WHERE NOT l.fastpath),
 		current_setting('max_locks_per_transaction')::bigint * (current_setting('max_connections')::bigint + current_setting('max_prepared_transactions')::bigint),
 		pg_has_role('pg_read_all_stats', 'USAGE')
 		FROM (SELECT) one LEFT JOIN (SELECT age(xmin)::bigint AS old, who FROM (
@@ -84,7 +113,7 @@ func (a at) load(ctx context.Context, b *dial.Postgres) error {
 			UNION ALL SELECT backend_xmin, 'the standby ' || application_name, NULL, false FROM pg_stat_replication
 			UNION ALL SELECT xmin, 'the replication slot ' || slot_name, NULL, false FROM pg_replication_slots
 			UNION ALL SELECT transaction, 'the prepared transaction ' || gid, NULL, false FROM pg_prepared_xacts WHERE database = current_database()) s
-			WHERE xmin IS NOT NULL ORDER BY age(xmin) DESC, maybe, since LIMIT 1) o ON true`, unpooled).Scan(&oldest, &who, &locks, &room, &all); err != nil {
+			WHERE xmin IS NOT NULL ORDER BY age(xmin) DESC, maybe, since LIMIT 1) o ON true`, nil, &oldest, &who, &locks, &room, &all); err != nil {
 		return err
 	}
 	if !all {
@@ -143,15 +172,15 @@ func (a at) schema(ctx context.Context, b *dial.Postgres) error {
 	case err != nil:
 		return err
 	}
+	var token uint32
+	var path string
+	if err := b.Pool.QueryRow(ctx, `SELECT coalesce(pg_catalog.to_regclass('lockstile_token')::pg_catalog.oid, 0::pg_catalog.oid), pg_catalog.current_schemas(false)::pg_catalog.text`,
+		pgx.QueryExecModeExec).Scan(&token, &path); err != nil {
+		return err
+	}
 	var sane bool
-	var missing []string
-	if err := b.Pool.QueryRow(ctx, `SELECT
-		EXISTS (SELECT FROM pg_sequence s JOIN pg_class c ON c.oid = s.seqrelid WHERE s.seqrelid = to_regclass('lockstile_token')
-			AND s.seqcache = 1 AND s.seqincrement = 1 AND NOT s.seqcycle AND c.relpersistence = 'p'),
-		ARRAY(SELECT n FROM unnest(ARRAY['lockstile_lease', 'lockstile_queue', 'lockstile_mark', 'lockstile_session', 'lockstile_known']) n,
-				unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) r WHERE has_table_privilege(to_regclass(n), r) IS NOT TRUE
-			UNION SELECT 'lockstile_token' FROM unnest(ARRAY['USAGE', 'SELECT']) r
-				WHERE NOT has_sequence_privilege(to_regclass('lockstile_token'), r) ORDER BY 1)`, unpooled).Scan(&sane, &missing); err != nil {
+	var missing, others []string
+	if err := lent(ctx, b.Pool, schemaSound, []string{fmt.Sprint(token), path}, &sane, &missing, &others); err != nil {
 		return err
 	}
 	if !sane {
@@ -160,6 +189,34 @@ func (a at) schema(ctx context.Context, b *dial.Postgres) error {
 	if len(missing) > 0 {
 		a.found("postgres-rights", strings.Join(missing, ", "))
 	}
-	a.checked("schema, sequence of tokens, rights of the role")
+	if len(others) > 0 {
+		a.found("postgres-strangers", strings.Join(others, ", "))
+	}
+	a.checked("schema, sequence of tokens, rights of the role, who else may make something where it is found")
 	return nil
 }
+
+// schemaSound says whether the sequence is as it was made, on what the role lacks rights, and who
+// else could put something in the place of what the locks are made of: whoever may create in their
+// schema, or in one that the search path has before it, or has made one of our tables or functions.
+// Whoever owns the schema or the sequence, and a superuser, could do so anyway.
+const schemaSound = `
+WITH ours AS (SELECT c.oid, c.relnamespace AS place, c.relowner AS owner FROM pg_class c WHERE c.oid = $1::oid),
+trusted AS (SELECT r.oid FROM pg_roles r WHERE r.rolsuper OR r.rolname = current_user
+  UNION SELECT o.owner FROM ours o UNION SELECT n.nspowner FROM ours o JOIN pg_namespace n ON n.oid = o.place)
+SELECT EXISTS (SELECT FROM ours o JOIN pg_sequence s ON s.seqrelid = o.oid JOIN pg_class c ON c.oid = o.oid
+    WHERE s.seqcache = 1 AND s.seqincrement = 1 AND NOT s.seqcycle AND c.relpersistence = 'p'),
+  ARRAY(SELECT n FROM unnest(ARRAY['lockstile_lease', 'lockstile_queue', 'lockstile_mark', 'lockstile_session', 'lockstile_known']) n,
+      unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) r
+      WHERE has_table_privilege((SELECT c.oid FROM pg_class c JOIN ours o ON o.place = c.relnamespace WHERE c.relname = n), r) IS NOT TRUE
+    UNION SELECT 'lockstile_token' FROM unnest(ARRAY['USAGE', 'SELECT']) r WHERE has_sequence_privilege($1::oid, r) IS NOT TRUE ORDER BY 1),
+  ARRAY(SELECT CASE g.grantee WHEN 0 THEN 'everybody (PUBLIC)' ELSE quote_ident(pg_get_userbyid(g.grantee)) END || ' in the schema ' || quote_ident(n.nspname)
+      FROM unnest($2::text[]) WITH ORDINALITY p(name, place) JOIN pg_namespace n ON n.nspname = p.name,
+        aclexplode(coalesce(n.nspacl, acldefault('n', n.nspowner))) g
+      WHERE g.privilege_type = 'CREATE' AND g.grantee NOT IN (SELECT t.oid FROM trusted t)
+        AND p.place <= (SELECT min(q.place) FROM unnest($2::text[]) WITH ORDINALITY q(name, place)
+          JOIN pg_namespace m ON m.nspname = q.name JOIN ours o ON o.place = m.oid)
+    UNION SELECT quote_ident(pg_get_userbyid(f.owner)) || ', who owns ' || f.name
+      FROM (SELECT c.relname::text, c.relowner, c.relnamespace FROM pg_class c WHERE c.relkind IN ('r', 'S', 'v')
+        UNION SELECT p.oid::regprocedure::text, p.proowner, p.pronamespace FROM pg_proc p) f(name, owner, place) JOIN ours o ON o.place = f.place
+      WHERE f.name LIKE '%lockstile\_%' AND f.owner NOT IN (SELECT t.oid FROM trusted t) ORDER BY 1)`

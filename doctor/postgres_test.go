@@ -125,7 +125,7 @@ func TestSchemaThatIsAnotherIsADanger(t *testing.T) {
 	t.Parallel()
 	srv := testserver.Postgres(t, "fsync=on")
 	url := prepared(t, srv.URL("postgres"))
-	sql(t, srv, `DROP FUNCTION lockstile_inspect_3, lockstile_session_locks_3`,
+	sql(t, srv, `DROP FUNCTION lockstile_inspect_4, lockstile_session_locks_4`,
 		`CREATE OR REPLACE FUNCTION lockstile_version() RETURNS integer LANGUAGE sql AS 'SELECT 1000'`)
 	finds(t, examine(t, url), "postgres-schema", "version 1000")
 	finds(t, examine(t, url+"&mode=session"), "postgres-schema", "version 1000")
@@ -197,4 +197,47 @@ func TestDatabaseWithoutTablesIsLookedAtAllTheSame(t *testing.T) {
 	r := examineInVain(t, testserver.Postgres(t).URL("postgres"), "no tables for locks")
 	finds(t, r, "postgres-crash", "fsync")
 	finds(t, r, "postgres-schema")
+}
+
+// Whoever may create something in a schema in which names are found could put a table or a function
+// in the place of the locks' own. Method: a right at a time, in the locks' schema and in one that
+// the search path has before or behind it.
+func TestThatOthersMayCreateInTheSchemaIsADanger(t *testing.T) {
+	t.Parallel()
+	srv := testserver.Postgres(t, "fsync=on")
+	url := prepared(t, srv.URL("postgres"))
+	sql(t, srv, `CREATE ROLE stranger`, `CREATE ROLE app LOGIN`, `CREATE SCHEMA before`, `CREATE SCHEMA behind`, `GRANT USAGE ON SCHEMA before TO app`, `GRANT pg_read_all_stats TO app`,
+		`GRANT SELECT, INSERT, UPDATE, DELETE ON lockstile_lease, lockstile_queue, lockstile_mark, lockstile_session, lockstile_known TO app`,
+		`GRANT SELECT, USAGE ON SEQUENCE lockstile_token TO app`, `GRANT CREATE ON SCHEMA public TO app`)
+	app := strings.Replace(url, "postgres@", "app@", 1) + "&search_path=before,public,behind"
+	findsNot(t, examine(t, app), "postgres-strangers")
+	for _, c := range []struct{ give, take, says string }{
+		{`GRANT CREATE ON SCHEMA public TO PUBLIC`, `REVOKE CREATE ON SCHEMA public FROM PUBLIC`, "everybody (PUBLIC) in the schema public"},
+		{`GRANT CREATE ON SCHEMA before TO stranger`, `REVOKE CREATE ON SCHEMA before FROM stranger`, "stranger in the schema before"},
+		{`ALTER SCHEMA before OWNER TO stranger`, `ALTER SCHEMA before OWNER TO postgres`, "stranger in the schema before"},
+		{`GRANT CREATE ON SCHEMA behind TO stranger`, `REVOKE CREATE ON SCHEMA behind FROM stranger`, ""},
+		{`ALTER TABLE lockstile_queue OWNER TO stranger`, `ALTER TABLE lockstile_queue OWNER TO postgres`, "stranger, who owns lockstile_queue"},
+		{`ALTER FUNCTION lockstile_version OWNER TO stranger`, `ALTER FUNCTION lockstile_version OWNER TO postgres`, "stranger, who owns public.lockstile_version()"},
+	} {
+		sql(t, srv, c.give)
+		if r := examine(t, app); c.says == "" {
+			findsNot(t, r, "postgres-strangers")
+		} else {
+			finds(t, r, "postgres-strangers", c.says)
+		}
+		sql(t, srv, c.take)
+	}
+	findsNot(t, examine(t, app), "postgres-strangers")
+}
+
+// The doctor calls no stranger's function either. Method: see [testserver.HostileSchema].
+func TestDoctorFindsNothingThroughTheSearchPath(t *testing.T) {
+	t.Parallel()
+	srv := testserver.Postgres(t, "fsync=on")
+	sql(t, srv, testserver.HostileSchema)
+	url := prepared(t, srv.URL("postgres")+"&search_path=hostile,pg_catalog")
+	for _, mode := range []string{"", "&mode=session", "&default_query_exec_mode=simple_protocol"} {
+		fine(t, examine(t, url+mode), "schema", "sequence", "rights")
+	}
+	becomes(t, srv, `SELECT is_called::text FROM hostile.called`, "false")
 }

@@ -64,7 +64,7 @@ func TestServerPlansNothingForALeaseOnAConnectionItKnows(t *testing.T) {
 	counted := func(what string) int64 {
 		return query[int64](t, admin, `SELECT coalesce(sum(`+what+`), 0)::bigint FROM pg_stat_statements s
 			JOIN pg_database d ON d.oid = s.dbid WHERE d.datname = current_database() AND NOT s.toplevel
-			AND (s.query LIKE 'INSERT INTO lockstile%' OR s.query LIKE 'DELETE FROM lockstile%')`)
+			AND (s.query LIKE 'INSERT INTO %.lockstile%' OR s.query LIKE 'DELETE FROM %.lockstile%')`)
 	}
 	pool := connect(t, url+"&pool_max_conns=1")
 	l := onPool(t, "/leases", pool)
@@ -123,7 +123,7 @@ func TestTryLockThatFindsItTakenWritesNothing(t *testing.T) {
 	}{{"taken", 0, 0}, {"taken", -1, 0}, {"shared", 0, 0}, {"shared", -1, 0}, {"slot", 1, 0}, {"slot", 0, -2}, {"free", 0, 1}, {"free", -1, 1}} {
 		tx := begun(t, url)
 		start := ask[string](t, tx, `SELECT pg_current_wal_insert_lsn()::text`)
-		token := ask[int64](t, tx, `SELECT (lockstile_acquire_3($1, 'x', 60000, '', false, '', 0, 0, false, $2))._token`, c.name, c.slots)
+		token := ask[int64](t, tx, `SELECT (lockstile_acquire_4($1, 'x', 60000, '', false, '', 0, 0, false, $2))._token`, c.name, c.slots)
 		writes := c.token > 0
 		if ask[bool](t, tx, `SELECT pg_current_xact_id_if_assigned() IS NOT NULL`) != writes || min(token, 1) != c.token {
 			t.Errorf("%+v: it was answered %d, and has a transaction number, or has none", c, token)
@@ -160,10 +160,10 @@ func TestWaitersAndReleasesDoNotWaitForTheDisk(t *testing.T) {
 		}
 	}
 	for i := range n {
-		count("granted", `lockstile_acquire_3('a', 'v' || $1::int, 60000, '', false, '', 0, 0, false)`, i)
-		count("queued", `lockstile_acquire_3('a', 'w' || $1::int, 60000, '', true, '', 60000, 0, false)`, i)
-		count("released", `lockstile_release_3('a', 'v' || $1::int, false, 0, 0)`, i)
-		count("withdrawn", `lockstile_release_3('a', 'w' || $1::int, true, 0, 0)`, i)
+		count("granted", `lockstile_acquire_4('a', 'v' || $1::int, 60000, '', false, '', 0, 0, false)`, i)
+		count("queued", `lockstile_acquire_4('a', 'w' || $1::int, 60000, '', true, '', 60000, 0, false)`, i)
+		count("released", `lockstile_release_4('a', 'v' || $1::int, false, 0, 0)`, i)
+		count("withdrawn", `lockstile_release_4('a', 'w' || $1::int, true, 0, 0)`, i)
 	}
 	if waits["granted"] != n {
 		t.Errorf("%d of %d grants are seen to wait for the disk: the test tests nothing", waits["granted"], n)

@@ -95,7 +95,7 @@ var errPooled = errors.New("a connection pooler is between this process and the 
 // checkDirect returns errPooled unless conn leads to the server directly.
 func checkDirect(ctx context.Context, conn *pgx.Conn, mode pgx.QueryExecMode) error {
 	var pid uint32
-	if err := scan(ctx, conn, mode, `SELECT pg_backend_pid()::bigint WHERE $1::text <> ''`, []any{"pid"}, []any{&pid}); err != nil {
+	if err := scan(ctx, conn, mode, `SELECT pg_catalog.pg_backend_pid()::bigint WHERE $1::pg_catalog.text IS NOT NULL`, []any{"pid"}, []any{&pid}); err != nil {
 		return err
 	}
 	if pid != conn.PgConn().PID() {

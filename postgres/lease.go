@@ -218,12 +218,11 @@ func (s *store) sweep() {
 }
 
 func (s *store) Inspect(ctx context.Context, name string) (locker.Info, error) {
-	return s.pool.lookAt(ctx, `SELECT * FROM lockstile_inspect_`+schemaVersion+`($1) i ORDER BY i.token`, name)
+	return s.pool.lookAt(ctx, `SELECT * FROM lockstile_inspect_`+schemaVersion+`($1::pg_catalog.text)`, name)
 }
 
 func (s *store) List(ctx context.Context, prefix string) ([]locker.Info, error) {
-	return s.pool.look(ctx, `SELECT i.* FROM (SELECT DISTINCT l.name FROM lockstile_lease l WHERE l.name ^@ $1) n,
-		lockstile_inspect_`+schemaVersion+`(n.name) i WHERE i.held ORDER BY i.name, i.token`, prefix)
+	return s.pool.look(ctx, `SELECT * FROM lockstile_list_`+schemaVersion+`($1::pg_catalog.text)`, prefix)
 }
 
 // Break names the leases by their tokens, so it can be sent again without breaking the next
@@ -236,7 +235,7 @@ func (s *store) Break(ctx context.Context, name string, tokens ...uint64) (broke
 		}
 		tokens = numbers(info)
 	}
-	repeated, err := s.pool.run(ctx, `SELECT lockstile_break_`+schemaVersion+`($1, $2, $3)`,
+	repeated, err := s.pool.run(ctx, `SELECT lockstile_break_`+schemaVersion+`($1::pg_catalog.text, $2::bigint[], $3::bigint)`,
 		[]any{name, bigints(tokens), (lateTime + locker.MaxTTL).Milliseconds()}, &broken)
 	return broken || repeated, err
 }

@@ -55,7 +55,7 @@ func (p *poolRunner) subscribe(ctx context.Context) (conn *pgx.Conn, channel str
 	}
 	channel = "lockstile_" + random()
 	if err = checkDirect(ctx, conn, p.mode); err == nil {
-		_, err = conn.Exec(ctx, fmt.Sprintf(`LISTEN "%[1]s"; SELECT pg_advisory_lock(1819239276, hashtext('%[1]s'))`, channel))
+		_, err = conn.Exec(ctx, fmt.Sprintf(`LISTEN "%[1]s"; SELECT pg_catalog.pg_advisory_lock(1819239276, pg_catalog.hashtext('%[1]s'))`, channel))
 	}
 	if err != nil {
 		hangUp(conn)

@@ -47,10 +47,12 @@ func execMode(configured pgx.QueryExecMode) pgx.QueryExecMode {
 	return pgx.QueryExecModeExec
 }
 
-// The statements that getReady prepares.
+// The statements that getReady prepares. Each argument has its type: a stranger's function that
+// takes it as it comes would be called in place of ours (see schemaBegin).
 const (
-	sqlAcquire = `SELECT * FROM lockstile_acquire_` + schemaVersion + `($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`
-	sqlRelease = `SELECT lockstile_release_` + schemaVersion + `($1, $2, $3, $4, $5, $6)`
+	sqlAcquire = `SELECT * FROM lockstile_acquire_` + schemaVersion + `($1::pg_catalog.text, $2::pg_catalog.text, $3::bigint, $4::pg_catalog.text,
+		$5::boolean, $6::pg_catalog.text, $7::bigint, $8::bigint, $9::boolean, $10::integer)`
+	sqlRelease = `SELECT lockstile_release_` + schemaVersion + `($1::pg_catalog.text, $2::pg_catalog.text, $3::boolean, $4::bigint, $5::bigint, $6::boolean)`
 )
 
 // getReady prepares statements on a connection of the pool that is used for the third

@@ -125,4 +125,4 @@ func (s *store) send(ctx context.Context, as []*attempt, places []int) (codes []
 	return codes, err
 }
 
-const sqlRenew = `SELECT code FROM lockstile_renew_` + schemaVersion + `($1::text[], $2::text[], $3::bigint[], $4) ORDER BY place`
+const sqlRenew = `SELECT code FROM lockstile_renew_` + schemaVersion + `($1::pg_catalog.text[], $2::pg_catalog.text[], $3::bigint[], $4::boolean) ORDER BY place`

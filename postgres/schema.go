@@ -11,8 +11,7 @@ import (
 
 // Schema is what the locks need in the database: a sequence, a few tables and the
 // functions that work on them. Applying it again changes nothing, so it can
-// be a migration of your own; EnsureSchema applies it. It contains several
-// statements, which must reach the server in one transaction.
+// be a migration of your own; EnsureSchema applies it. It is one statement.
 //
 // Everything is made in the first schema of the search path, where programs must also
 // find it later. It is an error if the search path has it in another schema already.
@@ -20,6 +19,11 @@ import (
 // nothing in common: leases of one do not exclude those of the other, and tokens of one
 // do not compare with those of the other. The advisory locks of [NewSession] and
 // [LockTx] are the database's, and do exclude each other.
+//
+// Let nobody else create anything in that schema, or in one that the search path has before
+// it: programs could find a table or a function of a stranger's in place of ours. The server's
+// own operators and functions are found in pg_catalog alone, whatever the search path is. The
+// functions name the schema that they are in: apply Schema again when it was renamed.
 //
 // A role that only locks needs SELECT, INSERT, UPDATE and DELETE on the tables
 // lockstile_lease, lockstile_queue, lockstile_mark, lockstile_session and
@@ -29,10 +33,9 @@ import (
 // The schema has a version. A program with an older Schema is refused, with an error that
 // says so, and cannot lower the version. A program with a newer Schema is refused until
 // its Schema has been applied.
-const Schema = schemaPlace + schemaUpgrade + schemaTables + schemaQueue + schemaLease + schemaSession + schemaTx
+const Schema = schemaBegin + schemaUpgrade + schemaTables + schemaQueue + schemaLease + schemaSession + schemaTx + schemaEnd
 
-// ensureSchema applies Schema over a connection of the pool. Without arguments
-// pgx sends it as one message, which the server carries out as one transaction.
+// ensureSchema applies Schema over a connection of the pool.
 func ensureSchema(ctx context.Context, pool *pgxpool.Pool) error {
 	if _, err := pool.Exec(ctx, Schema); err != nil {
 		return fmt.Errorf("postgres: apply the schema: %w: %w", locker.ErrUnavailable, classify(err))
@@ -40,15 +43,31 @@ func ensureSchema(ctx context.Context, pool *pgxpool.Pool) error {
 	return nil
 }
 
-// schemaPlace comes first. It lets one program at a time apply the schema, and refuses a
-// server or a place that will not do.
-const schemaPlace = `
-SELECT pg_advisory_xact_lock(1819239275, 0);
-
-DO $$
+// schemaBegin lets one program at a time apply the schema, and refuses a server or a place that
+// will not do.
+//
+// A stranger who may create something in a schema of the search path could make an operator or a
+// function that the server finds in place of its own. It would run with the rights of whoever
+// locks, and could make two believe. Four rules keep it out:
+//   - Here the search path is pg_catalog as soon as the place is known. What stands between
+//     schemaBegin and schemaEnd is carried out with the schema's name before each lockstile_ name.
+//   - Functions that programs call set their search path ([schemaSafe]). Others inherit it.
+//   - A call of our own function has all its arguments, each of exactly the declared type.
+//   - A statement that programs send names the schema of each type, function and operator.
+const schemaBegin = `
+DO $lockstile$
 DECLARE
-  _there name;
+  _path pg_catalog.text;
+  _here pg_catalog.name;
+  _found pg_catalog.regclass;
+  _there pg_catalog.name;
 BEGIN
+  PERFORM pg_catalog.pg_advisory_xact_lock(1819239275, 0);
+  _path := pg_catalog.current_setting('search_path');
+  _here := pg_catalog.current_schema();
+  _found := pg_catalog.to_regclass('lockstile_token');
+  PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
+
   IF current_setting('server_version_num')::integer < 150000 THEN
     RAISE EXCEPTION 'locks need PostgreSQL 15 or later, this is %',
       current_setting('server_version') USING ERRCODE = 'feature_not_supported';
@@ -57,14 +76,27 @@ BEGIN
     RAISE EXCEPTION 'the encoding of the database % is %: names of locks need UTF8',
       current_database(), getdatabaseencoding() USING ERRCODE = 'feature_not_supported';
   END IF;
+  IF _here IS NULL OR _here ~ E'[''$\\\\]' THEN
+    RAISE EXCEPTION 'locks cannot be in the first schema of the search path "%": it is not there, or has a quote, a dollar sign or a backslash in its name',
+      _path USING ERRCODE = 'invalid_schema_name';
+  END IF;
   SELECT n.nspname INTO _there FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-    WHERE c.oid = to_regclass('lockstile_token') AND n.nspname <> current_schema();
+    WHERE c.oid = _found AND n.nspname <> _here;
   IF FOUND THEN
     RAISE EXCEPTION 'the locks are in the schema %, which this search path has after %: a second set would exclude nobody who uses the first',
-      _there, current_schema() USING ERRCODE = 'duplicate_table', HINT = 'Set search_path.';
+      _there, _here USING ERRCODE = 'duplicate_table', HINT = 'Set search_path.';
   END IF;
-END $$;
+
+  EXECUTE regexp_replace($schema$
 `
+
+// schemaEnd leaves alone what ends with _pkey: it is the name of a constraint, which is in no schema.
+const schemaEnd = `$schema$, E'\\mlockstile_(?!\\w*_pkey)', quote_ident(_here) || '.lockstile_', 'g');
+  PERFORM set_config('search_path', _path, true);
+END $lockstile$`
+
+// schemaSafe is a part of each function that programs call.
+const schemaSafe = ` SET search_path = pg_catalog, pg_temp`
 
 // A lease has a row while it is held or reserved for a waiter, and after its end until
 // the name is locked again or the row is swept away. A name has several rows if the lock

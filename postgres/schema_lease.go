@@ -41,7 +41,8 @@ package postgres
 // lockstile_break takes the leases with these tokens from their holders, and leaves marks
 // that say so.
 //
-// lockstile_inspect returns what is known of a name, one row for each holder, or one alone.
+// lockstile_inspect returns what is known of a name, one row for each holder, or one alone;
+// lockstile_list what is held under names that begin with a prefix.
 //
 // lockstile_sweep removes a bounded part of what dead processes have left under names
 // that nobody uses any more, and returns how much that was. It never waits for a lock.
@@ -84,7 +85,7 @@ END $$;
 CREATE OR REPLACE FUNCTION lockstile_acquire_` + schemaVersion + `(_name text, _value text, _ttl bigint, _holder text,
   _queue boolean, _channel text, _patience bigint, INOUT _ticket bigint,
   _synced boolean, _slots integer DEFAULT 0, OUT _token bigint, OUT _slot integer, OUT _left bigint, OUT _ahead bigint)
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql` + schemaSafe + ` AS $$
 DECLARE
   _set text;
   _refused boolean;
@@ -99,7 +100,7 @@ BEGIN` + schemaStandby + `
   IF _token > 0 THEN
     RETURN;
   END IF;
-  _alone := lockstile_enter(_name);
+  _alone := lockstile_enter(_name, false);
   SELECT * INTO _lock FROM lockstile_lease l WHERE l.name = _name ORDER BY l.value = _value DESC LIMIT 1;
   _slot := coalesce(_lock.slot, 0);
   IF _lock.value = _value AND NOT _lock.reserved THEN` + schemaSync + `
@@ -143,7 +144,7 @@ BEGIN` + schemaStandby + `
 END $$;
 
 CREATE OR REPLACE FUNCTION lockstile_renew_` + schemaVersion + `(_names text[], _values text[], _ttls bigint[], _synced boolean)
-RETURNS TABLE (place bigint, code integer) LANGUAGE plpgsql AS $$
+RETURNS TABLE (place bigint, code integer) LANGUAGE plpgsql` + schemaSafe + ` AS $$
 #variable_conflict use_column
 DECLARE
   _mine bigint[];
@@ -162,7 +163,7 @@ BEGIN` + schemaReads + schemaStandby + schemaSync + `
 END $$;
 
 CREATE OR REPLACE FUNCTION lockstile_release_` + schemaVersion + `(_name text, _value text, _queued boolean, _remember bigint, _keep bigint, _shared boolean DEFAULT false)
-RETURNS bigint LANGUAGE plpgsql AS $$
+RETURNS bigint LANGUAGE plpgsql` + schemaSafe + ` AS $$
 DECLARE
   _set text;
   _waited boolean;
@@ -171,7 +172,7 @@ BEGIN
   IF _shared AND NOT _queued AND _remember = 0 AND lockstile_unread(_name, _value) THEN
     RETURN 0;
   END IF;
-  _done := lockstile_enter(_name);
+  _done := lockstile_enter(_name, false);
   IF _keep = 0 THEN` + schemaLazy + `
   ELSE` + schemaSync + `
   END IF;
@@ -199,16 +200,16 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE FUNCTION lockstile_break_` + schemaVersion + `(_name text, _tokens bigint[], _remember bigint)
-RETURNS boolean LANGUAGE plpgsql AS $$
+RETURNS boolean LANGUAGE plpgsql` + schemaSafe + ` AS $$
 DECLARE
   _value text;
-  _entered boolean := lockstile_enter(_name);
+  _entered boolean := lockstile_enter(_name, false);
   _broken boolean := false;
 BEGIN
   FOR _value IN SELECT l.value FROM lockstile_lease l WHERE l.name = _name AND l.token = ANY (_tokens)
     AND NOT l.reserved AND l.expires > clock_timestamp()
   LOOP
-    PERFORM lockstile_release_` + schemaVersion + `(_name, _value, true, _remember, 0);
+    PERFORM lockstile_release_` + schemaVersion + `(_name, _value, true, _remember, 0::bigint, false);
     UPDATE lockstile_mark m SET forced = true WHERE m.value = _value;
     _broken := true;
   END LOOP;
@@ -216,15 +217,21 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE FUNCTION lockstile_inspect_` + schemaVersion + `(_name text) RETURNS TABLE (name text, held boolean, holder text,
-  token bigint, time_left bigint, waiters bigint, slots integer, slot integer) LANGUAGE sql STABLE AS $$
+  token bigint, time_left bigint, waiters bigint, slots integer, slot integer) LANGUAGE sql STABLE` + schemaSafe + ` AS $$
   SELECT _name, l.remains IS NOT NULL, CASE WHEN l.remains > 0 THEN l.holder ELSE '' END, coalesce(l.token, 0),
     coalesce(l.remains, 0), (SELECT count(*) FROM lockstile_queue w WHERE w.name = _name), coalesce(l.slots, 0), coalesce(l.slot, 0)
   FROM (SELECT) one LEFT JOIN (SELECT i.holder, i.token, i.slots, i.slot, CASE WHEN NOT i.reserved AND i.expires > clock_timestamp()
     THEN ceil(extract(epoch FROM i.expires - clock_timestamp()) * 1000)::bigint END AS remains
-    FROM lockstile_lease i WHERE i.name = _name) l ON true
+    FROM lockstile_lease i WHERE i.name = _name) l ON true ORDER BY 4
 $$;
 
-CREATE OR REPLACE FUNCTION lockstile_sweep_` + schemaVersion + `() RETURNS bigint LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lockstile_list_` + schemaVersion + `(_prefix text) RETURNS TABLE (name text, held boolean, holder text,
+  token bigint, time_left bigint, waiters bigint, slots integer, slot integer) LANGUAGE sql STABLE` + schemaSafe + ` AS $$
+  SELECT i.* FROM (SELECT DISTINCT l.name FROM lockstile_lease l WHERE l.name ^@ _prefix) n,
+    lockstile_inspect_` + schemaVersion + `(n.name) i WHERE i.held ORDER BY i.name, i.token
+$$;
+
+CREATE OR REPLACE FUNCTION lockstile_sweep_` + schemaVersion + `() RETURNS bigint LANGUAGE plpgsql` + schemaSafe + ` AS $$
 DECLARE
   _set text;
   _dead record;

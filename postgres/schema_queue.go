@@ -36,7 +36,7 @@ package postgres
 // has made the queue forget. It returns the ticket and how many are before. A ticket of
 // -1 says that there may be a place already, of which its waiter was not told.
 const schemaQueue = `
-CREATE OR REPLACE FUNCTION lockstile_enter(_name text, _shared boolean DEFAULT false) RETURNS boolean LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lockstile_enter(_name text, _shared boolean) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN` + schemaReads + `
   RETURN CASE WHEN _shared THEN pg_advisory_xact_lock_shared(1819239275, hashtext(_name)) IS NOT NULL
     ELSE pg_advisory_xact_lock(1819239275, hashtext(_name)) IS NOT NULL END;

@@ -60,6 +60,13 @@ package postgres
 // another attempt of the same connection holds under this key stays. Of the attempts that share the connection's
 // one lock the _last gives it back.
 //
+// lockstile_session_gone returns whether a connection is gone: then its locks are free, for
+// they go first. With _end it also ends the connection, if it is still there.
+//
+// lockstile_session_break ends the connections that have a lock with one of these tokens, or
+// without tokens all that have it. It returns whether it has ended one, and whether a prepared
+// transaction, which has no connection, has the lock.
+//
 // lockstile_session_locks returns, for each key, whose connections have the lock, how
 // many wait, and whether those who have it share it (pg_advisory_lock_shared). A connection
 // is null where a prepared transaction has it.
@@ -79,7 +86,7 @@ CREATE UNLOGGED TABLE IF NOT EXISTS lockstile_known (
   upto bigint NOT NULL
 );
 
-CREATE OR REPLACE FUNCTION lockstile_session_patience_` + schemaVersion + `(_patience bigint) RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lockstile_session_patience_` + schemaVersion + `(_patience bigint) RETURNS void LANGUAGE plpgsql` + schemaSafe + ` AS $$
 DECLARE
   _seconds bigint := ceil(_patience / 1000.0);
 BEGIN
@@ -90,7 +97,7 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE FUNCTION lockstile_session_open_` + schemaVersion + `(_patience bigint, _synced boolean, OUT _pid integer, OUT _began bigint, OUT _room bigint)
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql` + schemaSafe + ` AS $$
 BEGIN` + schemaReads + schemaStandby + `
   PERFORM set_config(c.name, c.value, false) FROM (VALUES ('statement_timeout', '0'), ('lock_timeout', '0'),
     ('transaction_timeout', '0'), ('idle_session_timeout', '0'), ('tcp_keepalives_count', '3'), ('synchronous_commit', 'off')) c(name, value)
@@ -111,10 +118,10 @@ BEGIN` + schemaReads + schemaStandby + `
 END $$;
 
 CREATE OR REPLACE FUNCTION lockstile_session_wait_` + schemaVersion + `(_name text, _shared boolean, _already boolean, _patience bigint)
-RETURNS boolean LANGUAGE plpgsql AS $$
+RETURNS boolean LANGUAGE plpgsql` + schemaSafe + ` AS $$
 DECLARE
-  _key bigint := pg_catalog.hashtextextended(_name, 0);
-  _turn bigint := pg_catalog.hashtextextended(_name, 1);
+  _key bigint := hashtextextended(_name, 0);
+  _turn bigint := hashtextextended(_name, 1);
 BEGIN
   IF _shared THEN
     PERFORM pg_advisory_lock_shared(_turn);
@@ -133,10 +140,10 @@ END $$;
 
 CREATE OR REPLACE FUNCTION lockstile_session_acquire_` + schemaVersion + `(_name text, _holder text, _ttl bigint, _wait boolean, _patience bigint,
   _shared boolean, _already boolean, OUT _token bigint, OUT _known boolean)
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql` + schemaSafe + ` AS $$
 DECLARE
-  _key bigint := pg_catalog.hashtextextended(_name, 0);
-  _turn bigint := pg_catalog.hashtextextended(_name, 1);
+  _key bigint := hashtextextended(_name, 0);
+  _turn bigint := hashtextextended(_name, 1);
   _number bigint;
   _ahead bigint;
 BEGIN
@@ -168,9 +175,9 @@ BEGIN
   _token := _number * 1024;
 END $$;
 
-CREATE OR REPLACE FUNCTION lockstile_session_sync_` + schemaVersion + `(_name text, _token bigint, _synced boolean) RETURNS boolean LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lockstile_session_sync_` + schemaVersion + `(_name text, _token bigint, _synced boolean) RETURNS boolean LANGUAGE plpgsql` + schemaSafe + ` AS $$
 BEGIN` + schemaStandby + schemaSync + `
-  IF NOT EXISTS (SELECT FROM lockstile_session s WHERE s.key = pg_catalog.hashtextextended(_name, 0) AND s.token = _token) THEN
+  IF NOT EXISTS (SELECT FROM lockstile_session s WHERE s.key = hashtextextended(_name, 0) AND s.token = _token) THEN
     RAISE EXCEPTION 'the lock is not on this server' USING ERRCODE = 'object_not_in_prerequisite_state';
   END IF;
   PERFORM pg_logical_emit_message(true, 'lockstile', '');
@@ -181,10 +188,10 @@ BEGIN` + schemaStandby + schemaSync + `
   RETURN true;
 END $$;
 
-CREATE OR REPLACE FUNCTION lockstile_session_release_` + schemaVersion + `(_name text, _token bigint, _shared boolean, _last boolean) RETURNS boolean LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lockstile_session_release_` + schemaVersion + `(_name text, _token bigint, _shared boolean, _last boolean) RETURNS boolean LANGUAGE plpgsql` + schemaSafe + ` AS $$
 DECLARE
-  _key bigint := pg_catalog.hashtextextended(_name, 0);
-  _turn bigint := pg_catalog.hashtextextended(_name, 1);
+  _key bigint := hashtextextended(_name, 0);
+  _turn bigint := hashtextextended(_name, 1);
   _done boolean;
 BEGIN
   DELETE FROM lockstile_session s WHERE s.key = _key AND s.pid = pg_backend_pid() AND s.token = _token;
@@ -201,48 +208,64 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE FUNCTION lockstile_session_locks_` + schemaVersion + `() RETURNS TABLE (key bigint, pids integer[], waiters bigint, shared boolean)
-LANGUAGE sql AS $$
+LANGUAGE sql` + schemaSafe + ` AS $$
   SELECT (p.classid::bigint << 32) | p.objid::bigint, array_agg(DISTINCT p.pid) FILTER (WHERE p.granted), count(*) FILTER (WHERE NOT p.granted),
     bool_and(p.mode = 'ShareLock') FILTER (WHERE p.granted)
   FROM pg_locks p WHERE p.locktype = 'advisory' AND p.objsubid = 1
     AND p.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
   GROUP BY 1
 $$;
+
+CREATE OR REPLACE FUNCTION lockstile_session_gone_` + schemaVersion + `(_pid integer, _began bigint, _end boolean) RETURNS boolean
+LANGUAGE sql` + schemaSafe + ` AS $$
+  SELECT count(CASE WHEN _end THEN pg_terminate_backend(a.pid) ELSE true END) = 0 AND (_end OR _pid <> 0)
+  FROM pg_stat_activity a WHERE a.pid = _pid AND coalesce(extract(epoch FROM a.backend_start) * 1000000, _began) = _began
+$$;
+
+CREATE OR REPLACE FUNCTION lockstile_session_break_` + schemaVersion + `(_name text, _tokens bigint[], OUT _broken boolean, OUT _prepared boolean)
+LANGUAGE sql` + schemaSafe + ` AS $$
+  SELECT count(pg_terminate_backend(p.pid)) > 0, count(*) > count(p.pid)
+  FROM lockstile_session_locks_` + schemaVersion + `() l, unnest(l.pids) p(pid)
+  WHERE l.key = hashtextextended(_name, 0) AND (cardinality(_tokens) = 0
+    OR EXISTS (SELECT FROM lockstile_session s WHERE s.key = l.key AND s.pid = p.pid AND s.token = ANY (_tokens)))
+$$;
+
+CREATE OR REPLACE FUNCTION lockstile_session_inspect_` + schemaVersion + `(_name text)` + sessionInfo + `
+  (SELECT _name AS name, hashtextextended(_name, 0) AS key)` + sessionHeld + ` ORDER BY 4
+$$;
+
+CREATE OR REPLACE FUNCTION lockstile_session_list_` + schemaVersion + `(_prefix text)` + sessionInfo + `
+  (SELECT DISTINCT o.name, o.key FROM lockstile_session o WHERE starts_with(o.name, _prefix))` + sessionHeld + `
+  WHERE s.pid IS NOT NULL ORDER BY 1, 4
+$$;
 `
 
 const (
-	sessionOpen     = `SELECT * FROM lockstile_session_open_` + schemaVersion + `($1, $2)`
-	sessionAcquire  = `SELECT * FROM lockstile_session_acquire_` + schemaVersion + `($1, $2, $3, $4, $5, $6, $7)`
-	sessionSync     = `SELECT lockstile_session_sync_` + schemaVersion + `($1, $2, $3)`
-	sessionRelease  = `SELECT lockstile_session_release_` + schemaVersion + `($1, $2, $3, $4)`
-	sessionPatience = `SELECT lockstile_session_patience_` + schemaVersion + `($1)`
-
-	// sessionEnd ends a connection, and returns whether it is gone: then its locks are
-	// free, for they go first. sessionGone only returns whether it is gone.
-	sessionEnd     = `SELECT count(pg_terminate_backend(a.pid)) = 0 ` + sessionProcess
-	sessionGone    = `SELECT $1::integer <> 0 AND count(*) = 0 ` + sessionProcess
-	sessionProcess = `FROM pg_stat_activity a WHERE a.pid = $1::integer AND coalesce(extract(epoch FROM a.backend_start) * 1000000, $2::bigint) = $2::bigint`
-
-	// sessionForce returns whether it has ended a connection, and whether a prepared
-	// transaction, which has none, has the lock. Without tokens it ends all that have it.
-	sessionForce = `SELECT count(pg_terminate_backend(p.pid)) > 0, count(*) > count(p.pid)
-  FROM lockstile_session_locks_` + schemaVersion + `() l, unnest(l.pids) p(pid)
-  WHERE l.key = pg_catalog.hashtextextended($1::text, 0) AND (cardinality($2::bigint[]) = 0
-    OR EXISTS (SELECT FROM lockstile_session s WHERE s.key = l.key AND s.pid = p.pid AND s.token = ANY ($2::bigint[])))`
-
-	sessionInspect = sessionInfo + `(SELECT $1::text AS name, pg_catalog.hashtextextended($1::text, 0) AS key)` + sessionHeld + ` ORDER BY 4`
-	sessionList    = sessionInfo + `(SELECT DISTINCT o.name, o.key FROM lockstile_session o WHERE starts_with(o.name, $1::text))` + sessionHeld + `
-WHERE s.pid IS NOT NULL ORDER BY 1, 4`
-
 	// The time left is the TTL, counted from when the server last heard the holder.
-	sessionInfo = `
-SELECT n.name, l.pids IS NOT NULL, coalesce(s.holder, ''), coalesce(s.token, 0), CASE WHEN s.ttl > 0 THEN
-    greatest(1, s.ttl - coalesce(extract(epoch FROM clock_timestamp() - a.state_change) * 1000, 0)::bigint) ELSE 0 END,
-  coalesce(l.waiters, 0) + coalesce(t.waiters, 0), CASE WHEN l.shared THEN -1 ELSE 0 END, 0
-FROM `
+	sessionInfo = ` RETURNS TABLE (name text, held boolean, holder text,
+  token bigint, time_left bigint, waiters bigint, slots integer, slot integer) LANGUAGE sql` + schemaSafe + ` AS $$
+  SELECT n.name, l.pids IS NOT NULL, coalesce(s.holder, ''), coalesce(s.token, 0), CASE WHEN s.ttl > 0 THEN
+      greatest(1, s.ttl - coalesce(extract(epoch FROM clock_timestamp() - a.state_change) * 1000, 0)::bigint) ELSE 0 END,
+    coalesce(l.waiters, 0) + coalesce(t.waiters, 0), CASE WHEN l.shared THEN -1 ELSE 0 END, 0
+  FROM`
 	sessionHeld = ` n LEFT JOIN lockstile_session_locks_` + schemaVersion + `() l ON l.key = n.key
-LEFT JOIN lockstile_session_locks_` + schemaVersion + `() t ON t.key = pg_catalog.hashtextextended(n.name, 1)
-LEFT JOIN unnest(l.pids) p(pid) ON true
-LEFT JOIN lockstile_session s ON s.key = n.key AND s.name = n.name AND s.pid = p.pid
-LEFT JOIN pg_stat_activity a ON a.pid = s.pid`
+  LEFT JOIN lockstile_session_locks_` + schemaVersion + `() t ON t.key = hashtextextended(n.name, 1)
+  LEFT JOIN unnest(l.pids) p(pid) ON true
+  LEFT JOIN lockstile_session s ON s.key = n.key AND s.name = n.name AND s.pid = p.pid
+  LEFT JOIN pg_stat_activity a ON a.pid = s.pid`
+)
+
+// The statements that programs send (see sqlAcquire).
+const (
+	sessionOpen = `SELECT * FROM lockstile_session_open_` + schemaVersion + `($1::bigint, $2::boolean)`
+
+	sessionAcquire = `SELECT * FROM lockstile_session_acquire_` + schemaVersion + `($1::pg_catalog.text, $2::pg_catalog.text, $3::bigint, $4::boolean,
+		$5::bigint, $6::boolean, $7::boolean)`
+	sessionSync     = `SELECT lockstile_session_sync_` + schemaVersion + `($1::pg_catalog.text, $2::bigint, $3::boolean)`
+	sessionRelease  = `SELECT lockstile_session_release_` + schemaVersion + `($1::pg_catalog.text, $2::bigint, $3::boolean, $4::boolean)`
+	sessionPatience = `SELECT lockstile_session_patience_` + schemaVersion + `($1::bigint)`
+	sessionGone     = `SELECT lockstile_session_gone_` + schemaVersion + `($1::integer, $2::bigint, $3::boolean)`
+	sessionForce    = `SELECT * FROM lockstile_session_break_` + schemaVersion + `($1::pg_catalog.text, $2::bigint[])`
+	sessionInspect  = `SELECT * FROM lockstile_session_inspect_` + schemaVersion + `($1::pg_catalog.text)`
+	sessionList     = `SELECT * FROM lockstile_session_list_` + schemaVersion + `($1::pg_catalog.text)`
 )

@@ -4,10 +4,11 @@ package postgres
 // that an earlier program would not understand. The functions that programs call have
 // it in their names, so a program finds none in a schema of another version: it is
 // refused at once, also in the midst of its work, and no request is spent on asking.
-const schemaVersion = "3"
+const schemaVersion = "4"
 
 // schemaUpgrade refuses to lower the version. To raise it, it drops all functions of the
-// old version: names and results may differ. Before version 3 a lock had one holder.
+// old version: names and results may differ. Before version 3 a lock had one holder, and before version 4
+// the functions found what they use through the search path.
 const schemaUpgrade = `
 DO $$
 DECLARE
@@ -17,7 +18,7 @@ BEGIN
   IF to_regprocedure('lockstile_version()') IS NOT NULL THEN
     _version := lockstile_version();
   ELSIF to_regclass('lockstile_token') IS NOT NULL THEN
-    RAISE EXCEPTION 'the sequence lockstile_token was made by a program that was never published: drop it, and the tables whose names begin with lockstile_, when nobody holds a lock'
+    RAISE EXCEPTION 'the sequence of tokens was made by a program that was never published: drop it, and the tables of the locks, when nobody holds one'
       USING ERRCODE = 'duplicate_table';
   END IF;
   IF _version > ` + schemaVersion + ` THEN
@@ -25,8 +26,8 @@ BEGIN
       USING ERRCODE = 'feature_not_supported';
   END IF;
   IF _version < ` + schemaVersion + ` THEN
-    FOR _old IN SELECT p.oid FROM pg_proc p WHERE p.pronamespace = to_regnamespace(quote_ident(current_schema()))
-      AND p.proname LIKE 'lockstile\_%'
+    FOR _old IN SELECT p.oid FROM pg_proc p WHERE p.proname LIKE 'lockstile\_%'
+      AND p.pronamespace = (SELECT n.oid FROM pg_namespace n WHERE n.nspname = (parse_ident('lockstile_version'))[1]) -- carried out with the schema before the name
     LOOP
       EXECUTE format('DROP FUNCTION %s', _old);
     END LOOP;

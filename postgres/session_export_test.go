@@ -61,8 +61,9 @@ func Users(l *SessionLocker) (n int) {
 	return n
 }
 
-// SessionEnd ends a connection by its number and its beginning, and says whether it is gone.
-const SessionEnd = sessionEnd
+// SessionGone says whether a connection is gone, by its number and its beginning, and ends it
+// if it is told to.
+const SessionGone = sessionGone
 
 // begin begins an attempt at a name.
 func begin[A any](s interface {

@@ -130,11 +130,11 @@ func TestErrorOfANameWithTheSameHashSparesWhoeverHoldsTheKey(t *testing.T) {
 	url := database(t)
 	a, b, admin := newSession(t, url), newSession(t, url), connect(t, url)
 	held := lock(t, a, sameHash[0], locker.WithTTL(long))
-	exec(t, admin, `ALTER FUNCTION lockstile_session_acquire_3 RENAME TO missing`)
+	exec(t, admin, `ALTER FUNCTION lockstile_session_acquire_4 RENAME TO missing`)
 	if second, err := a.TryLock(soon(t), sameHash[1], locker.WithTTL(long)); err == nil || errors.Is(err, locker.ErrTaken) {
 		t.Errorf("without the function: %v, %v", second, err)
 	}
-	exec(t, admin, `ALTER FUNCTION missing RENAME TO lockstile_session_acquire_3`)
+	exec(t, admin, `ALTER FUNCTION missing RENAME TO lockstile_session_acquire_4`)
 	if second, err := b.TryLock(soon(t), sameHash[0]); !errors.Is(err, locker.ErrTaken) {
 		t.Errorf("TryLock of a held lock: %v, %v", second, err)
 	}
@@ -301,13 +301,13 @@ func TestLaterProcessOfTheSameNumberIsAnother(t *testing.T) {
 	}
 	pid := query[int32](t, admin, `SELECT pid FROM lockstile_session WHERE name = 'a'`)
 	began := query[int64](t, admin, `SELECT (extract(epoch FROM backend_start) * 1000000)::bigint FROM pg_stat_activity WHERE pid = $1`, pid)
-	if !query[bool](t, admin, postgres.SessionEnd, pid, began-1) {
+	if !query[bool](t, admin, postgres.SessionGone, pid, began-1, true) {
 		t.Error("the process is not gone, though its number is another's")
 	}
 	if err := held.Renew(soon(t)); err != nil {
 		t.Errorf("the connection that has the number now: %v", err)
 	}
-	if query[bool](t, admin, postgres.SessionEnd, pid, began) {
+	if query[bool](t, admin, postgres.SessionGone, pid, began, true) {
 		t.Error("the process was gone")
 	}
 	select {

@@ -177,7 +177,7 @@ func (s *sessionStore) remove(c *sessionConn) {
 func (s *sessionStore) look(ctx context.Context, c *sessionConn, within time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	if gone, err := s.gone(ctx, c, sessionGone); err == nil && gone {
+	if gone, err := s.gone(ctx, c, false); err == nil && gone {
 		c.end(errConnectionLost)
 	}
 }
@@ -192,7 +192,7 @@ func (s *sessionStore) endInServer(ctx context.Context, c *sessionConn) error {
 		return context.Cause(ctx)
 	}
 	for !c.gone {
-		gone, err := s.gone(ctx, c, sessionEnd)
+		gone, err := s.gone(ctx, c, true)
 		if err != nil {
 			return err
 		}
@@ -204,15 +204,15 @@ func (s *sessionStore) endInServer(ctx context.Context, c *sessionConn) error {
 	return nil
 }
 
-// gone asks over the shared connection whether another is gone in the server. The
-// question is sessionGone, or sessionEnd, which ends it.
-func (s *sessionStore) gone(ctx context.Context, c *sessionConn, question string) (bool, error) {
+// gone asks over the shared connection whether another is gone in the server, and with end has
+// the server end it.
+func (s *sessionStore) gone(ctx context.Context, c *sessionConn, end bool) (bool, error) {
 	s.mu.Lock()
 	shared, pid, began := s.current(), c.pid, c.began
 	s.mu.Unlock()
 	gone := false
 	err := shared.begin(func(pg *pgx.Conn) error {
-		return pg.QueryRow(context.Background(), question, pid, began).Scan(&gone)
+		return pg.QueryRow(context.Background(), sessionGone, pid, began, end).Scan(&gone)
 	}).wait(ctx)
 	return err == nil && gone, err // the answer may come later, after an error
 }

@@ -174,7 +174,7 @@ func TestSessionLockWaitsForTheStandbyThoughItsTokenIsOnTheDisk(t *testing.T) {
 	asked := 0
 	known := func() bool {
 		asked++
-		return query[bool](t, admin, `SELECT _known FROM lockstile_session_acquire_3($1, '', 600000, false, 600000, false, false)`, fmt.Sprint("new ", asked))
+		return query[bool](t, admin, `SELECT _known FROM lockstile_session_acquire_4($1, '', 600000, false, 600000, false, false)`, fmt.Sprint("new ", asked))
 	}
 	eventually(t, func() string {
 		unlock(t, lock(t, l, "a")) // which waits for the disk, where that is necessary
@@ -220,7 +220,7 @@ func TestKeepThatIsSentAgainWaitsForTheStandbyToo(t *testing.T) {
 	url := testserver.Postgres(t).URL("postgres")
 	admin, pool := connect(t, url+"&synchronous_commit=local"), connect(t, url)
 	newLocker(t, url, postgres.Options{})
-	exec(t, admin, `SELECT lockstile_acquire_3('a', 'mine', 600000, '', false, '', 0, 0, false)`)
+	exec(t, admin, `SELECT lockstile_acquire_4('a', 'mine', 600000, '', false, '', 0, 0, false)`)
 	reloads(t, admin, "synchronous_standby_names", "nobody")
 	eventually(t, func() string {
 		if !waitsForStandby(t, admin, pool, `SELECT pg_logical_emit_message(true, 'test', '')`) {
@@ -229,7 +229,7 @@ func TestKeepThatIsSentAgainWaitsForTheStandbyToo(t *testing.T) {
 		return ""
 	})
 	for _, keep := range []string{"first", "second"} {
-		if !waitsForStandby(t, admin, pool, `SELECT lockstile_release_3('a', 'mine', false, 0, 600000)`) {
+		if !waitsForStandby(t, admin, pool, `SELECT lockstile_release_4('a', 'mine', false, 0, 600000)`) {
 			t.Errorf("the %s keep does not wait for the standby", keep)
 		}
 	}
@@ -247,11 +247,11 @@ func TestGrantsRenewalsAndMarksWaitForTheStandbyWhateverTheRoleSays(t *testing.T
 	newLocker(t, url, postgres.Options{})
 	admin, pool := connect(t, url), connect(t, url)
 	for _, sql := range []string{
-		`SELECT lockstile_acquire_3('a', 'mine', 600000, '', false, '', 0, 0, false)`,
-		`SELECT lockstile_acquire_3('a', 'mine', 600000, '', false, '', 0, 0, false)`, // asked for again
-		`SELECT lockstile_renew_3(ARRAY['a'], ARRAY['mine'], ARRAY[600000], false)`,
-		`SELECT lockstile_release_3('a', 'mine', false, 0, 600000)`,
-		`SELECT lockstile_release_3('b', 'late', true, 600000, 0)`,
+		`SELECT lockstile_acquire_4('a', 'mine', 600000, '', false, '', 0, 0, false)`,
+		`SELECT lockstile_acquire_4('a', 'mine', 600000, '', false, '', 0, 0, false)`, // asked for again
+		`SELECT lockstile_renew_4(ARRAY['a'], ARRAY['mine'], ARRAY[600000], false)`,
+		`SELECT lockstile_release_4('a', 'mine', false, 0, 600000)`,
+		`SELECT lockstile_release_4('b', 'late', true, 600000, 0)`,
 		`SELECT lockstile_read('c', '#mine', 600000, '')`,
 	} {
 		if !waitsForStandby(t, admin, pool, sql) {

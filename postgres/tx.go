@@ -91,7 +91,7 @@ func lockTx(ctx context.Context, tx pgx.Tx, name string, shared bool) (uint64, e
 func askTx(ctx context.Context, tx pgx.Tx, name string, shared, wait bool) (uint64, error) {
 	var token uint64
 	mode := execMode(tx.Conn().Config().DefaultQueryExecMode)
-	err := tx.QueryRow(ctx, `SELECT lockstile_lock_tx_`+schemaVersion+`($1, $2, $3)`, mode, name, shared, wait).Scan(&token)
+	err := tx.QueryRow(ctx, `SELECT lockstile_lock_tx_`+schemaVersion+`($1::pg_catalog.text, $2::boolean, $3::boolean)`, mode, name, shared, wait).Scan(&token)
 	return token, err
 }
 
@@ -106,9 +106,9 @@ func timedOut(err error) bool {
 // its token once the lock is there, in the transaction that holds it. The commit has to
 // wait for the disk, also where nothing else is written: it waits for the message.
 const schemaTx = `
-CREATE OR REPLACE FUNCTION lockstile_lock_tx_` + schemaVersion + `(_name text, _shared boolean, _wait boolean) RETURNS bigint LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lockstile_lock_tx_` + schemaVersion + `(_name text, _shared boolean, _wait boolean) RETURNS bigint LANGUAGE plpgsql` + schemaSafe + ` AS $$
 DECLARE
-  _key bigint := pg_catalog.hashtextextended(_name, 0);
+  _key bigint := hashtextextended(_name, 0);
   _token bigint;
 BEGIN` + schemaEncoding + `
   IF NOT (CASE WHEN _wait AND _shared THEN pg_advisory_xact_lock_shared(_key) IS NOT NULL

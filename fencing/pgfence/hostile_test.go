@@ -229,3 +229,45 @@ func TestClaimWaitsForTheStandbyWhateverTheRoleSays(t *testing.T) {
 		}
 	}
 }
+
+// Goal: nobody who may create something in a schema of the search path decides which token is
+// stale. Method: a hostile version of all that the server has, which the search path has first,
+// and in the same schema as the table; the table is made in it, and raised from its first layout.
+//
+// Interleaving: none is needed. The attacker makes convert_from of two texts, which is nearer to
+// our call than the server's own, and returns another resource.
+func TestNothingIsFoundThroughTheSearchPath(t *testing.T) {
+	t.Parallel()
+	url := testserver.Postgres(t).URL("postgres")
+	admin := open(t, url)
+	apply(t, admin, testserver.HostileSchema)
+	pool := open(t, url+"&search_path=hostile,pg_catalog")
+	for _, before := range []string{``, `ALTER TABLE hostile.lockstile_fence DROP COLUMN shared`, ``} {
+		if before != "" {
+			apply(t, admin, before)
+		}
+		apply(t, pool, pgfence.Schema)
+	}
+	for what, g := range map[string]*pgfence.Guard{"pgx": pgfence.New(pool), "simple protocol": pgfence.New(open(t, url+"&search_path=hostile,pg_catalog&default_query_exec_mode=simple_protocol"))} {
+		for _, token := range []fencing.Token{5, 34} {
+			if err := g.Check(soon(t), what, token); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := g.Check(soon(t), what, 33); !errors.Is(err, fencing.ErrStale) {
+			t.Errorf("%s: 33 after 34: %v", what, err)
+		}
+		for _, number := range []fencing.SharedToken{35, 36, 35} {
+			if err := g.CheckShared(soon(t), what, number); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := g.CheckShared(soon(t), what, 33); !errors.Is(err, fencing.ErrStale) {
+			t.Errorf("%s: the reader 33 after 34: %v", what, err)
+		}
+	}
+	var called bool
+	if err := admin.QueryRow(soon(t), `SELECT is_called FROM hostile.called`).Scan(&called); err != nil || called {
+		t.Errorf("a hostile function was called: %v, %v", called, err)
+	}
+}

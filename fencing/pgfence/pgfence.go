@@ -63,24 +63,31 @@ import (
 const Schema = `
 DO $$
 DECLARE
-  _there name;
+  _path pg_catalog.text;
+  _found pg_catalog.regclass;
+  _there pg_catalog.name;
 BEGIN
-  PERFORM pg_advisory_xact_lock(1819239275, 0);
-  SELECT n.nspname INTO _there FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-    WHERE c.oid = to_regclass('lockstile_fence') AND n.nspname <> current_schema();
-  IF FOUND THEN
-    RAISE EXCEPTION 'the fencing tokens are in the schema %, which this search path has after %: a second table would know none of them',
-      _there, current_schema() USING ERRCODE = 'duplicate_table', HINT = 'Set search_path.';
+  PERFORM pg_catalog.pg_advisory_xact_lock(1819239275, 0);
+  _found := pg_catalog.to_regclass('lockstile_fence');
+  IF _found IS NULL THEN
+    CREATE TABLE lockstile_fence (
+      resource pg_catalog.text COLLATE pg_catalog."C" PRIMARY KEY,
+      token    numeric(20) NOT NULL,
+      shared   numeric(20) NOT NULL
+    );
+    RETURN;
   END IF;
-  CREATE TABLE IF NOT EXISTS lockstile_fence (
-    resource text COLLATE "C" PRIMARY KEY,
-    token    numeric(20) NOT NULL,
-    shared   numeric(20) NOT NULL
-  );
-  IF NOT EXISTS (SELECT FROM pg_attribute WHERE attrelid = 'lockstile_fence'::regclass AND attname = 'shared' AND NOT attisdropped) THEN
-    ALTER TABLE lockstile_fence ADD COLUMN shared numeric(20) NOT NULL DEFAULT 0;
-    ALTER TABLE lockstile_fence ALTER COLUMN shared DROP DEFAULT;
+  _path := pg_catalog.current_setting('search_path');
+  _there := pg_catalog.current_schema();
+  PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true); -- a stranger's operators are not found
+  IF EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = _found AND n.nspname <> _there) THEN
+    RAISE EXCEPTION 'the fencing tokens are in the table %, and this search path begins with %: a second table would know none of them',
+      _found, _there USING ERRCODE = 'duplicate_table', HINT = 'Set search_path.';
   END IF;
+  IF NOT EXISTS (SELECT FROM pg_attribute WHERE attrelid = _found AND attname = 'shared' AND NOT attisdropped) THEN
+    EXECUTE format('ALTER TABLE %1$s ADD COLUMN shared numeric(20) NOT NULL DEFAULT 0; ALTER TABLE %1$s ALTER COLUMN shared DROP DEFAULT', _found);
+  END IF;
+  PERFORM set_config('search_path', _path, true);
 END $$;
 `
 
@@ -116,16 +123,18 @@ func NewSQL(tx SQLQuerier) *Guard {
 
 // durable makes the commit wait for the disk in every session: if a crash could undo a
 // claim, smaller tokens would be accepted again.
-const durable = `CASE WHEN current_setting('synchronous_commit') IN ('off', 'local')
-  THEN set_config('synchronous_commit', 'on', true) END`
+const durable = `CASE WHEN pg_catalog.current_setting('synchronous_commit') OPERATOR(pg_catalog.=) ANY (ARRAY['off', 'local'])
+  THEN pg_catalog.set_config('synchronous_commit', 'on', true) END`
 
 // write locks the row before it compares tokens, by the insert alone: a SELECT before
 // it would see the row as it was when the statement began. The name is sent as bytes,
-// so that it is the same in a session of any encoding.
+// so that it is the same in a session of any encoding. Types, functions and operators are named
+// with their schema: a stranger's, who may create something in a schema of the search path,
+// would compare in their place.
 const write = `
-INSERT INTO lockstile_fence AS f (resource, token, shared) VALUES (convert_from($1::bytea, 'UTF8'), CAST($2 AS numeric), 0)
-ON CONFLICT (resource) DO UPDATE SET token = CASE WHEN excluded.token < f.shared THEN f.token ELSE greatest(f.token, excluded.token) END
-RETURNING greatest(f.token, f.shared)::text, ` + durable
+INSERT INTO lockstile_fence AS f (resource, token, shared) VALUES (pg_catalog.convert_from($1::pg_catalog.bytea, 'UTF8'), CAST($2 AS numeric), 0)
+ON CONFLICT (resource) DO UPDATE SET token = CASE WHEN excluded.token OPERATOR(pg_catalog.<) f.shared THEN f.token ELSE greatest(f.token, excluded.token) END
+RETURNING greatest(f.token, f.shared)::pg_catalog.text, ` + durable
 
 // read leaves the row as it is where the mark of readers is high enough already, and shares
 // it with other readers: a writer has to wait for all of them. It does not lock a row that
@@ -134,14 +143,14 @@ RETURNING greatest(f.token, f.shared)::text, ` + durable
 const read = `
 WITH marked AS (
   SELECT token FROM lockstile_fence
-  WHERE resource = convert_from($1::bytea, 'UTF8') AND shared >= CAST($2 AS numeric) FOR SHARE
+  WHERE resource OPERATOR(pg_catalog.=) pg_catalog.convert_from($1::pg_catalog.bytea, 'UTF8') AND shared OPERATOR(pg_catalog.>=) CAST($2 AS numeric) FOR SHARE
 ), raised AS (
   INSERT INTO lockstile_fence AS f (resource, token, shared)
-  SELECT convert_from($1::bytea, 'UTF8'), 0, CAST($2 AS numeric) WHERE NOT EXISTS (SELECT FROM marked)
+  SELECT pg_catalog.convert_from($1::pg_catalog.bytea, 'UTF8'), 0, CAST($2 AS numeric) WHERE NOT EXISTS (SELECT FROM marked)
   ON CONFLICT (resource) DO UPDATE SET shared = greatest(f.shared, excluded.shared)
   RETURNING f.token
 )
-SELECT token::text, ` + durable + ` FROM (SELECT token FROM marked UNION ALL SELECT token FROM raised) AS seen`
+SELECT token::pg_catalog.text, ` + durable + ` FROM (SELECT token FROM marked UNION ALL SELECT token FROM raised) AS seen`
 
 // Check implements [fencing.Guard]. It holds the resource until the transaction ends:
 // if two transactions check the same resources in different orders, they may wait for

@@ -313,7 +313,7 @@ func (b *Postgres) prepare(ctx context.Context, own postgresOwn) error {
 		return b.EnsureSchema(ctx)
 	}
 	var there bool
-	err := b.Pool.QueryRow(ctx, `SELECT to_regclass('lockstile_lease') IS NOT NULL`, pgx.QueryExecModeExec).Scan(&there)
+	err := b.Pool.QueryRow(ctx, `SELECT pg_catalog.to_regclass('lockstile_lease') IS NOT NULL`, pgx.QueryExecModeExec).Scan(&there)
 	if err == nil && !there {
 		err = driver.Refused(errors.New("it has no tables for locks: open it once with schema=ensure in the URL, as a role that may create tables, " +
 			"or apply the Schema of package postgres; or check the search path"))
