@@ -26,7 +26,7 @@ var advice = []struct {
 	{"42", "the schema is not as it was made", true},
 	{"0A", "", true}, // the schema's functions say themselves what is wrong with an encoding or an isolation level
 	{"2200H", "there are no more tokens", true},
-	{"25006", "this server or session is read-only: connect to the primary", true},
+	{"25006", "this server or session is read-only: connect to the primary", false}, // in a failover, its successor is not
 	{"25P02", "the transaction has failed before", true},
 	{"28", "check the user name and the password", true},
 	{"3D000", "the database does not exist", true},
@@ -96,16 +96,17 @@ func unsure(err error) bool {
 }
 
 // broken reports whether another connection may work. A restarted server leaves broken
-// ones in the pool, and DISCARD ALL makes one forget its prepared statements.
+// ones in the pool, DISCARD ALL makes one forget its prepared statements, and a name that led to a
+// standby for a second leaves connections that never take a write.
 func broken(ctx context.Context, err error) bool {
 	var reply *pgconn.PgError
 	switch {
 	case err == nil || ctx.Err() != nil:
 		return false
 	case errors.As(err, &reply):
-		// Ended by an administrator, a crash or the role's limit on idleness, or without
-		// the prepared statement.
-		return slices.Contains([]string{"57P01", "57P02", "57P05", "26000"}, reply.Code)
+		// Ended by an administrator, a crash or the role's limit on idleness, without the
+		// prepared statement, or read-only.
+		return slices.Contains([]string{"57P01", "57P02", "57P05", "26000", "25006"}, reply.Code)
 	}
 	return true
 }
