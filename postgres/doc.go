@@ -54,7 +54,8 @@
 // One statement renews locks of all kinds. If the role may have no other connection, renewals share the pool. Of the waiters
 // only the one whose turn it is gets a NOTIFY. A waiter is skipped at once if its
 // connection is gone, and after half a second if it is paused. If a notification is lost,
-// that costs at most what was left of the holder's lease. If a pooler is in between, or the
+// that costs at most what was left of the holder's lease. While the connection for
+// notifications cannot be opened again, waiters look four times a second. If a pooler is in between, or the
 // role may have no other connection, waiters look ten times a second instead
 // ([Options].Poll).
 //

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -320,5 +322,50 @@ func TestWaitersLookWhereThePoolerHasNoOtherConnection(t *testing.T) {
 	unlock(t, held)
 	if err := <-got; err != nil {
 		t.Error(err)
+	}
+}
+
+// Goal: a waiter whose connection for notifications cannot be opened again, though requests go on
+// over others, does not sleep beside a free lock for the rest of a lease. Method: no new connection
+// can be made (the name of the server is not found any more), and the server ends the one that
+// listens.
+//
+// Interleaving: the release tells a connection that is gone; the next waiter in the queue is far
+// behind, and no lease ends before an hour.
+func TestWaiterLooksWhileItsConnectionCannotBeOpenedAgain(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	admin := connect(t, url)
+	holder := newLocker(t, url, postgres.Options{})
+	var gone atomic.Bool
+	pool := poolWith(t, url+"&application_name=deaf", func(c *pgxpool.Config) {
+		dial := c.ConnConfig.DialFunc
+		c.ConnConfig.DialFunc = func(ctx context.Context, network, to string) (net.Conn, error) {
+			if gone.Load() {
+				return nil, &net.DNSError{Err: "no such host", Name: to, IsNotFound: true}
+			}
+			return dial(ctx, network, to)
+		}
+	})
+	l := opened(t, "a/leases", pool)
+	unlock(t, lock(t, l, "b")) // over a connection that goes on
+	held := lock(t, holder, "a", locker.WithTTL(locker.MaxTTL))
+	got := make(chan error, 1)
+	go func() {
+		second, err := l.Lock(soon(t), "a", locker.WithTTL(locker.MaxTTL))
+		if err == nil {
+			err = second.Unlock(context.Background())
+		}
+		got <- err
+	}()
+	queued(t, holder, "a", 1)
+	gone.Store(true)
+	if n := query[int](t, admin, `SELECT count(pg_terminate_backend(pid, 60000))::int FROM pg_stat_activity
+		WHERE application_name = 'deaf' AND pid IN (SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND classid = 1819239276)`); n != 1 {
+		t.Fatalf("%d connections listen", n)
+	}
+	unlock(t, held)
+	if err := <-got; err != nil {
+		t.Errorf("Lock beside a lock that is free: %v", err)
 	}
 }

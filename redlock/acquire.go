@@ -254,6 +254,7 @@ func (c *contest) read(w word) {
 		if c.resting {
 			c.timer.Reset(mailbox.ClaimTime + leeway)
 		}
+	case c.resting && w.text == mailbox.Look: // of a node that is down, perhaps: no reason to ask all before the pause is over
 	case c.resting:
 		v.word = true
 		c.begin(false)

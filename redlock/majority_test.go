@@ -89,6 +89,28 @@ func TestWordThatOvertakesAnAnswerIsNotForgotten(t *testing.T) {
 	}
 }
 
+// A node is down for an hour, and its waiters are told to look from time to time. That ends no pause
+// after a split vote: all waiters would ask at once again, and split the votes.
+func TestNodeThatIsDownEndsNoPause(t *testing.T) {
+	s, _ := threeNodes(t)
+	c := s.newContest(newAttempt(t, s), true, func() context.Context { return t.Context() })
+	c.resting, c.votes[0].state, c.votes[1].state = true, failed, waiting
+	for i := range c.votes {
+		c.read(word{i, mailbox.Look})
+	}
+	if !c.resting || count(c.votes, asking) > 0 {
+		t.Errorf("it asks: %+v", c.votes)
+	}
+	c.resting = false
+	for i := range c.votes {
+		c.read(word{i, mailbox.Look})
+	}
+	if c.votes[1].state != asking || count(c.votes, asking) > 1 {
+		t.Errorf("it does not ask the node at which it waits, or asks others: %+v", c.votes)
+	}
+	c.note(<-c.answers)
+}
+
 // Nobody has had a majority for a long time. The pause has doubled as often as it can, and
 // has an end.
 func TestPauseAfterManySplitVotesHasAnEnd(t *testing.T) {

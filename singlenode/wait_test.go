@@ -3,10 +3,12 @@ package singlenode_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -223,6 +225,32 @@ func TestSubscriptionThatBreaksIsReplacedOnce(t *testing.T) {
 	}
 	mustUnlock(t, held)
 	mustUnlock(t, next(t, grants).lock)
+}
+
+// The connection for words breaks and cannot be opened again (the name of the server is not found, a
+// firewall refuses it), while requests go on over others. The waiter looks by itself, and does not
+// sleep beside a free lock for the rest of the lease.
+func TestWaiterLooksWhileItsSubscriptionCannotBeMadeAgain(t *testing.T) {
+	t.Parallel()
+	srv := testserver.Redis(t)
+	for _, why := range []error{&net.DNSError{Err: "no such host", Name: "redis", IsNotFound: true}, &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, io.EOF} {
+		t.Run(why.Error(), func(t *testing.T) {
+			holder := newLocker(t, srv.Addr(), singlenode.Options{})
+			var gone atomic.Bool
+			l := newLockerOn(t, redis.NewClient(&redis.Options{Addr: srv.Addr(), Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
+				if gone.Load() {
+					return nil, why
+				}
+				return new(net.Dialer).DialContext(ctx, network, addr)
+			}}), singlenode.Options{})
+			held := mustLock(t, holder, t.Name(), locker.WithTTL(time.Hour))
+			grants := waitIn(t, holder, t.Name(), l)
+			gone.Store(true)
+			srv.Do("CLIENT", "KILL", "TYPE", "pubsub")
+			mustUnlock(t, held)
+			mustUnlock(t, next(t, grants).lock)
+		})
+	}
 }
 
 // BELIEVE_WORD of proof/spec/queue.pml: a word comes late, and twice. It only makes its waiter ask.

@@ -26,6 +26,8 @@ const (
 	Ask Word = iota + 1
 	// StandBy: the lock is reserved for another waiter. Ask when the claim time is over.
 	StandBy
+	// Look: no words arrive for now. Ask, for the lock may be free, or reserved for you.
+	Look
 )
 
 const (
@@ -35,6 +37,10 @@ const (
 	// Pulse is how often a connection on which nothing arrives is asked for a sign
 	// of life.
 	Pulse = 5 * time.Second
+
+	// deafLook is how often waiters are told to look while the connection cannot be opened again:
+	// twice within a claim time, so that none sleeps while the lock is reserved for it.
+	deafLook = ClaimTime / 2
 
 	// leeway is added to a time that the store has given in milliseconds, so that
 	// it is over by the store's clock.
@@ -77,7 +83,8 @@ type Mailbox struct {
 type reader struct {
 	decided chan struct{} // closed when it listens, or has failed to
 	err     error
-	channel string // where words for this process go now; "" while it is opened again
+	channel string      // where words for this process go now; "" while it is opened again
+	looks   *time.Timer // while that is so
 }
 
 // New returns a Mailbox. Without a Listen words never arrive.
@@ -193,7 +200,7 @@ func (m *Mailbox) Rest() {
 func (m *Mailbox) over(r *reader, err error) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	r.channel = ""
+	m.deaf(r)
 	if m.silent = errors.Is(err, ErrNoWords); m.silent {
 		m.now = errors.Is(err, ErrNoWordsNow)
 		for _, box := range m.boxes {
@@ -242,6 +249,36 @@ func (m *Mailbox) Ready(channel string) {
 	for _, box := range m.boxes {
 		box(Ask)
 	}
+}
+
+// Deaf says that the connection broke, and that the Listen that calls it tries to open it again:
+// no words arrive until the next Ready.
+func (m *Mailbox) Deaf() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.deaf(m.reader)
+}
+
+// deaf has waiters look from time to time until words arrive again. The first look is not at once: most
+// connections are soon open again, and then everybody asks. The mutex is held.
+func (m *Mailbox) deaf(r *reader) {
+	r.channel = ""
+	if r.looks == nil {
+		r.looks = time.AfterFunc(deafLook, func() { m.look(r) })
+	}
+}
+
+func (m *Mailbox) look(r *reader) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if r != m.reader || r.channel != "" || m.ctx.Err() != nil {
+		r.looks = nil
+		return
+	}
+	for _, box := range m.boxes {
+		box(Look)
+	}
+	r.looks.Reset(deafLook)
 }
 
 // Left is the time that is left of a lease, as a store has given it in milliseconds. Somebody

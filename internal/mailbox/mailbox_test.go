@@ -301,6 +301,62 @@ func TestWaitersAskWhenWordsArriveNoMore(t *testing.T) {
 	}
 }
 
+// The connection breaks and cannot be opened again for an hour (the name of the server is not
+// found, its certificate has run out), while requests go on over others. Who sleeps beside a free
+// lock has to look by itself, now and then, until words arrive again.
+func TestWaitersLookWhileTheConnectionCannotBeOpenedAgain(t *testing.T) {
+	for what, inside := range map[string]bool{"the client opens it again": true, "we open it again": false} {
+		synctest.Test(t, func(t *testing.T) {
+			opens, broken := time.Now().Add(time.Hour), make(chan error)
+			m := mailbox.New(func(ctx context.Context, m *mailbox.Mailbox) error {
+				if time.Now().Before(opens) && m.Channel() == "" && opens.Sub(time.Now()) < time.Hour {
+					return errors.New("it cannot be opened")
+				}
+				m.Ready("a channel")
+				for {
+					select {
+					case err := <-broken:
+						if !inside {
+							return err
+						}
+						m.Deaf()
+						time.Sleep(time.Until(opens))
+						m.Ready("a channel")
+					case <-ctx.Done():
+						return ctx.Err()
+					}
+				}
+			})
+			defer m.Close()
+			box := mailbox.NewBox()
+			if err := m.Open(t.Context(), "somebody", box.Put); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+			broken <- errors.New("it breaks")
+			looks := 0
+			for time.Now().Before(opens) {
+				if err := box.Sleep(t.Context(), 2*time.Hour); err != nil {
+					t.Fatal(err)
+				}
+				looks++
+			}
+			if looks < 3600 || looks > 8*3600 {
+				t.Errorf("%s: it looks %d times in an hour", what, looks)
+			}
+			time.Sleep(time.Second)
+			for len(box) > 0 {
+				<-box
+			}
+			began := time.Now()
+			_ = box.Sleep(t.Context(), time.Hour)
+			if time.Since(began) < time.Hour {
+				t.Errorf("%s: words arrive, and it looks after %v", what, time.Since(began))
+			}
+		})
+	}
+}
+
 // A connection is kept, and opened again when it breaks, for as long as somebody waits. A call
 // that has ended does not.
 func TestCallThatEndsWhileTheConnectionIsOpenedDoesNotWait(t *testing.T) {

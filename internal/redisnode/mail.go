@@ -33,6 +33,7 @@ func (n *Node) listen(ctx context.Context, m *mailbox.Mailbox) error {
 			}
 			began = n.read(m, msg) || began
 		case broken(err) && began && !m.Idle() && ctx.Err() == nil:
+			m.Deaf()
 			m.Rest()
 		case silent || !timeout(err) || m.Idle():
 			return n.learn(err)
