@@ -50,7 +50,8 @@ func LockTx(ctx context.Context, tx pgx.Tx, name string) (fencing.Token, error) 
 
 // LockTxShared is LockTx for a lock that any number of transactions share: those that read
 // what others write under LockTx. The number that it returns is greater than the tokens of
-// all earlier locks of the name, and smaller than those of all later ones. It excludes
+// all earlier locks of the name, and smaller than those of all later ones. Drawing it is a
+// write, so tx must not be READ ONLY. LockTxShared excludes
 // LockTx and the exclusive locks of [NewSession], and goes together with shared ones. While
 // somebody waits for an exclusive lock it waits behind, unless tx has the lock already.
 //
@@ -111,6 +112,9 @@ DECLARE
   _key bigint := hashtextextended(_name, 0);
   _token bigint;
 BEGIN` + schemaEncoding + `
+  IF current_setting('transaction_read_only') = 'on' AND NOT pg_is_in_recovery() THEN
+    RAISE EXCEPTION 'a lock draws a token, which is a write, and this transaction is READ ONLY: begin it READ WRITE' USING ERRCODE = 'feature_not_supported';
+  END IF;
   IF NOT (CASE WHEN _wait AND _shared THEN pg_advisory_xact_lock_shared(_key) IS NOT NULL
       WHEN _wait THEN pg_advisory_xact_lock(_key) IS NOT NULL
       WHEN _shared THEN pg_try_advisory_xact_lock_shared(_key)

@@ -317,3 +317,23 @@ func TestLockTxAtAHigherIsolationLevelWaitsForTheDisk(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Goal: a reader's transaction that is READ ONLY, as readers' often are, is told what to change. It is
+// not told to connect to another server.
+func TestLockInAReadOnlyTransactionSaysThatItWrites(t *testing.T) {
+	url := database(t)
+	newLocker(t, url, postgres.Options{})
+	for url, opts := range map[string]pgx.TxOptions{url: {AccessMode: pgx.ReadOnly}, url + "&default_transaction_read_only=on": {}} {
+		tx, err := connect(t, url).BeginTx(soon(t), opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = postgres.LockTxShared(soon(t), tx, "a")
+		if !errors.Is(err, locker.ErrUnavailable) || !strings.Contains(err.Error(), "READ WRITE") || strings.Contains(err.Error(), "primary") {
+			t.Errorf("LockTxShared: %v", err)
+		}
+		if err := tx.Rollback(soon(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
