@@ -156,11 +156,17 @@ var table = map[string]row{
 	"postgres-sequence": {Danger, "the sequence lockstile_token is not as it was made",
 		"tokens do not increase in the order of grants: a guard lets a former holder in, and keeps the present one out",
 		"ALTER SEQUENCE lockstile_token CACHE 1 INCREMENT 1 NO CYCLE; ALTER SEQUENCE lockstile_token SET LOGGED; schema=ensure if it is gone"},
+	"postgres-sequence-back": {Danger, "the sequence lockstile_token has gone back: it is at %d, and the number %d was drawn from it",
+		"locks are refused; logical replication, as in an upgrade, copies no sequences",
+		"schema=ensure in the URL, once, as the owner of the sequence: it is lifted above all numbers that are known"},
+	"postgres-guard-ahead": {Note, "a guard has seen the token %s (lockstile_fence), which is greater than the next token of these locks",
+		"writes under these locks are refused there as stale, if they are meant for the same resource",
+		"if the token was one of these locks': SELECT setval('lockstile_token', that token / 1024 + 1000000); if not, nothing"},
 	"postgres-strangers": {Danger, "others may make tables and functions that are found in place of the locks' own: %s",
 		"they can do with locks, and as the role that locks, what they want",
 		"REVOKE CREATE ON SCHEMA … FROM …; or a schema of the locks' own, first in the search path of the role; DROP what they have made"},
 	"postgres-rights": {Danger, "the role lacks rights on %s",
 		"locks are refused",
-		"GRANT SELECT, INSERT, UPDATE, DELETE ON lockstile_lease, lockstile_queue, lockstile_mark, lockstile_session, lockstile_known TO …; " +
+		"GRANT SELECT, INSERT, UPDATE, DELETE ON lockstile_lease, lockstile_queue, lockstile_mark, lockstile_session, lockstile_known, lockstile_drawn TO …; " +
 			"GRANT SELECT, USAGE ON SEQUENCE lockstile_token TO …"},
 }

@@ -172,15 +172,17 @@ func (a at) schema(ctx context.Context, b *dial.Postgres) error {
 	case err != nil:
 		return err
 	}
-	var token uint32
+	var token, guard uint32
 	var path string
-	if err := b.Pool.QueryRow(ctx, `SELECT coalesce(pg_catalog.to_regclass('lockstile_token')::pg_catalog.oid, 0::pg_catalog.oid), pg_catalog.current_schemas(false)::pg_catalog.text`,
-		pgx.QueryExecModeExec).Scan(&token, &path); err != nil {
+	if err := b.Pool.QueryRow(ctx, `SELECT coalesce(pg_catalog.to_regclass('lockstile_token')::pg_catalog.oid, 0::pg_catalog.oid),
+		coalesce(pg_catalog.to_regclass('lockstile_fence')::pg_catalog.oid, 0::pg_catalog.oid), pg_catalog.current_schemas(false)::pg_catalog.text`,
+		pgx.QueryExecModeExec).Scan(&token, &guard, &path); err != nil {
 		return err
 	}
 	var sane bool
 	var missing, others []string
-	if err := lent(ctx, b.Pool, schemaSound, []string{fmt.Sprint(token), path}, &sane, &missing, &others); err != nil {
+	var place, fence string
+	if err := lent(ctx, b.Pool, schemaSound, []string{fmt.Sprint(token), path, fmt.Sprint(guard)}, &sane, &missing, &others, &place, &fence); err != nil {
 		return err
 	}
 	if !sane {
@@ -192,21 +194,52 @@ func (a at) schema(ctx context.Context, b *dial.Postgres) error {
 	if len(others) > 0 {
 		a.found("postgres-strangers", strings.Join(others, ", "))
 	}
+	if len(missing) == 0 {
+		if err := a.tokens(ctx, b, fmt.Sprint(token), place, fence); err != nil {
+			return err
+		}
+	}
 	a.checked("schema, sequence of tokens, rights of the role, who else may make something where it is found")
+	return nil
+}
+
+// tokens compares the sequence with the numbers that are known to have been drawn from it, and with
+// the greatest token that a guard has seen. An upgrade by logical replication copies tables and no
+// sequences. The names are as the server has quoted them.
+func (a at) tokens(ctx context.Context, b *dial.Postgres, token, place, fence string) error {
+	if fence == "" {
+		fence = "(SELECT 0 AS token)"
+	}
+	var at, drawn int64
+	var seen string
+	var ahead bool
+	if err := lent(ctx, b.Pool, fmt.Sprintf(`SELECT s.at, s.drawn, s.seen::text, s.seen >= (s.at + 1) * 1024::numeric FROM (
+		SELECT coalesce(pg_sequence_last_value($1::oid), 0) AS at, coalesce((SELECT max(f.token) FROM %[2]s f), 0)::numeric AS seen,
+			coalesce(greatest((SELECT max(d.upto) FROM %[1]s.lockstile_drawn d), (SELECT max(l.token) / 1024 FROM %[1]s.lockstile_lease l)), 0) AS drawn) s`,
+		place, fence), []string{token}, &at, &drawn, &seen, &ahead); err != nil {
+		return err
+	}
+	switch {
+	case at < drawn:
+		a.found("postgres-sequence-back", at, drawn)
+	case ahead:
+		a.found("postgres-guard-ahead", seen)
+	}
 	return nil
 }
 
 // schemaSound says whether the sequence is as it was made, on what the role lacks rights, and who
 // else could put something in the place of what the locks are made of: whoever may create in their
 // schema, or in one that the search path has before it, or has made one of our tables or functions.
-// Whoever owns the schema or the sequence, and a superuser, could do so anyway.
+// Whoever owns the schema or the sequence, and a superuser, could do so anyway. It also names the locks'
+// schema, and the guard's table if the role may read it.
 const schemaSound = `
 WITH ours AS (SELECT c.oid, c.relnamespace AS place, c.relowner AS owner FROM pg_class c WHERE c.oid = $1::oid),
 trusted AS (SELECT r.oid FROM pg_roles r WHERE r.rolsuper OR r.rolname = current_user
   UNION SELECT o.owner FROM ours o UNION SELECT n.nspowner FROM ours o JOIN pg_namespace n ON n.oid = o.place)
 SELECT EXISTS (SELECT FROM ours o JOIN pg_sequence s ON s.seqrelid = o.oid JOIN pg_class c ON c.oid = o.oid
     WHERE s.seqcache = 1 AND s.seqincrement = 1 AND NOT s.seqcycle AND c.relpersistence = 'p'),
-  ARRAY(SELECT n FROM unnest(ARRAY['lockstile_lease', 'lockstile_queue', 'lockstile_mark', 'lockstile_session', 'lockstile_known']) n,
+  ARRAY(SELECT n FROM unnest(ARRAY['lockstile_lease', 'lockstile_queue', 'lockstile_mark', 'lockstile_session', 'lockstile_known', 'lockstile_drawn']) n,
       unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) r
       WHERE has_table_privilege((SELECT c.oid FROM pg_class c JOIN ours o ON o.place = c.relnamespace WHERE c.relname = n), r) IS NOT TRUE
     UNION SELECT 'lockstile_token' FROM unnest(ARRAY['USAGE', 'SELECT']) r WHERE has_sequence_privilege($1::oid, r) IS NOT TRUE ORDER BY 1),
@@ -219,4 +252,6 @@ SELECT EXISTS (SELECT FROM ours o JOIN pg_sequence s ON s.seqrelid = o.oid JOIN 
     UNION SELECT quote_ident(pg_get_userbyid(f.owner)) || ', who owns ' || f.name
       FROM (SELECT c.relname::text, c.relowner, c.relnamespace FROM pg_class c WHERE c.relkind IN ('r', 'S', 'v')
         UNION SELECT p.oid::regprocedure::text, p.proowner, p.pronamespace FROM pg_proc p) f(name, owner, place) JOIN ours o ON o.place = f.place
-      WHERE f.name LIKE '%lockstile\_%' AND f.owner NOT IN (SELECT t.oid FROM trusted t) ORDER BY 1)`
+      WHERE f.name LIKE '%lockstile\_%' AND f.owner NOT IN (SELECT t.oid FROM trusted t) ORDER BY 1),
+  coalesce((SELECT quote_ident(n.nspname) FROM ours o JOIN pg_namespace n ON n.oid = o.place), ''),
+  CASE WHEN has_table_privilege($3::oid, 'SELECT') THEN $3::oid::regclass::text ELSE '' END`

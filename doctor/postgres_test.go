@@ -10,6 +10,7 @@ import (
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/doctor"
+	"github.com/lockstile/locker/fencing/pgfence"
 	"github.com/lockstile/locker/internal/testserver"
 	"github.com/lockstile/locker/open"
 )
@@ -143,11 +144,11 @@ func TestSequenceAndRightsThatAreNotAsTheSchemaAsksAreADanger(t *testing.T) {
 		sql(t, srv, `ALTER SEQUENCE lockstile_token `+back)
 	}
 	sql(t, srv, `CREATE ROLE app LOGIN`, `GRANT SELECT, INSERT, UPDATE ON lockstile_lease, lockstile_queue TO app`,
-		`GRANT SELECT, INSERT, UPDATE, DELETE ON lockstile_session, lockstile_known, lockstile_mark TO app`, `GRANT SELECT ON SEQUENCE lockstile_token TO app`)
+		`GRANT SELECT, INSERT, UPDATE, DELETE ON lockstile_session, lockstile_known, lockstile_drawn, lockstile_mark TO app`, `GRANT SELECT ON SEQUENCE lockstile_token TO app`)
 	app := strings.Replace(url, "postgres@", "app@", 1)
 	finds(t, examine(t, app), "postgres-rights", "on lockstile_lease, lockstile_queue, lockstile_token")
 	for _, right := range []string{"INSERT", "UPDATE", "DELETE"} {
-		for _, table := range []string{"lease", "queue", "mark", "session", "known"} {
+		for _, table := range []string{"lease", "queue", "mark", "session", "known", "drawn"} {
 			sql(t, srv, `GRANT INSERT, UPDATE, DELETE ON lockstile_lease, lockstile_queue TO app`, `REVOKE `+right+` ON lockstile_`+table+` FROM app`)
 			finds(t, examine(t, app), "postgres-rights", "on lockstile_"+table+", lockstile_token")
 			sql(t, srv, `GRANT `+right+` ON lockstile_`+table+` TO app`)
@@ -207,7 +208,7 @@ func TestThatOthersMayCreateInTheSchemaIsADanger(t *testing.T) {
 	srv := testserver.Postgres(t, "fsync=on")
 	url := prepared(t, srv.URL("postgres"))
 	sql(t, srv, `CREATE ROLE stranger`, `CREATE ROLE app LOGIN`, `CREATE SCHEMA before`, `CREATE SCHEMA behind`, `GRANT USAGE ON SCHEMA before TO app`, `GRANT pg_read_all_stats TO app`,
-		`GRANT SELECT, INSERT, UPDATE, DELETE ON lockstile_lease, lockstile_queue, lockstile_mark, lockstile_session, lockstile_known TO app`,
+		`GRANT SELECT, INSERT, UPDATE, DELETE ON lockstile_lease, lockstile_queue, lockstile_mark, lockstile_session, lockstile_known, lockstile_drawn TO app`,
 		`GRANT SELECT, USAGE ON SEQUENCE lockstile_token TO app`, `GRANT CREATE ON SCHEMA public TO app`)
 	app := strings.Replace(url, "postgres@", "app@", 1) + "&search_path=before,public,behind"
 	findsNot(t, examine(t, app), "postgres-strangers")
@@ -240,4 +241,25 @@ func TestDoctorFindsNothingThroughTheSearchPath(t *testing.T) {
 		fine(t, examine(t, url+mode), "schema", "sequence", "rights")
 	}
 	becomes(t, srv, `SELECT is_called::text FROM hostile.called`, "false")
+}
+
+// An upgrade by logical replication copies no sequences. Method: a sequence that is set back, behind
+// what is noted, behind a lease, and behind what a guard has seen.
+func TestSequenceThatHasGoneBackIsADanger(t *testing.T) {
+	t.Parallel()
+	srv := testserver.Postgres(t, "fsync=on")
+	url := prepared(t, srv.URL("postgres"))
+	fine(t, examine(t, url), "sequence")
+	sql(t, srv, `SELECT setval('lockstile_token', 4999)`, `INSERT INTO lockstile_drawn VALUES (true, 5000)`)
+	finds(t, examine(t, url), "postgres-sequence-back", "it is at 4999, and the number 5000")
+	sql(t, srv, `SELECT setval('lockstile_token', 5000)`)
+	fine(t, examine(t, url), "sequence")
+	sql(t, srv, `INSERT INTO lockstile_lease VALUES ('a', 'x', false, 5001 * 1024, '', now())`)
+	finds(t, examine(t, url), "postgres-sequence-back", "it is at 5000, and the number 5001")
+	prepared(t, url) // it is lifted
+	fine(t, examine(t, url), "sequence")
+	sql(t, srv, pgfence.Schema, `INSERT INTO lockstile_fence VALUES ('a', (SELECT last_value FROM lockstile_token) * 1024 + 1023, 0)`)
+	fine(t, examine(t, url), "sequence")
+	sql(t, srv, `UPDATE lockstile_fence SET token = token + 1`)
+	finds(t, examine(t, url), "postgres-guard-ahead", "which is greater")
 }

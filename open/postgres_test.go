@@ -143,7 +143,7 @@ func TestPostgresUserAndPassword(t *testing.T) {
 	defer func() { _ = admin.Close(ctx) }()
 	for _, sql := range []string{
 		`CREATE ROLE me LOGIN PASSWORD '` + pass + `'`,
-		`GRANT SELECT, INSERT, UPDATE, DELETE ON lockstile_lease, lockstile_queue, lockstile_mark, lockstile_session, lockstile_known TO me`,
+		`GRANT SELECT, INSERT, UPDATE, DELETE ON lockstile_lease, lockstile_queue, lockstile_mark, lockstile_session, lockstile_known, lockstile_drawn TO me`,
 		`GRANT SELECT, USAGE ON SEQUENCE lockstile_token TO me`,
 	} {
 		if _, err := admin.Exec(ctx, sql); err != nil {

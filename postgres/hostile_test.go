@@ -133,7 +133,7 @@ func TestRoleWithTheListedRightsCanDoEverything(t *testing.T) {
 		exec(t, admin, `CREATE ROLE `+role+` LOGIN`)
 		exec(t, admin, `REVOKE ALL ON SCHEMA public FROM PUBLIC`)
 		exec(t, admin, `GRANT USAGE ON SCHEMA public TO `+role)
-		exec(t, admin, `GRANT SELECT, INSERT, UPDATE, DELETE ON lockstile_lease, lockstile_queue, lockstile_mark, lockstile_session, lockstile_known TO `+role)
+		exec(t, admin, `GRANT SELECT, INSERT, UPDATE, DELETE ON lockstile_lease, lockstile_queue, lockstile_mark, lockstile_session, lockstile_known, lockstile_drawn TO `+role)
 		exec(t, admin, `GRANT SELECT, USAGE ON SEQUENCE lockstile_token TO `+role)
 		url = strings.Replace(url, "postgres@", role+"@", 1)
 		a, b := opened(t, t.Name(), connect(t, url)), opened(t, t.Name(), connect(t, url))

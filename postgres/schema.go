@@ -26,14 +26,19 @@ import (
 // functions name the schema that they are in: apply Schema again when it was renamed.
 //
 // A role that only locks needs SELECT, INSERT, UPDATE and DELETE on the tables
-// lockstile_lease, lockstile_queue, lockstile_mark, lockstile_session and
-// lockstile_known, and SELECT and USAGE on the sequence lockstile_token. Never set or
-// alter that sequence: tokens are drawn from it.
+// lockstile_lease, lockstile_queue, lockstile_mark, lockstile_session, lockstile_known and
+// lockstile_drawn, and SELECT and USAGE on the sequence lockstile_token. Never set or alter that
+// sequence: tokens are drawn from it.
+//
+// Logical replication copies no sequences. After an upgrade that way, apply Schema again before
+// programs lock on the new server: it lifts the sequence above all tokens that are known to have
+// been drawn. Until then no lock is granted there. This is not noticed if fewer than 32 locks were
+// granted after the sequence was copied by other means.
 //
 // The schema has a version. A program with an older Schema is refused, with an error that
 // says so, and cannot lower the version. A program with a newer Schema is refused until
 // its Schema has been applied.
-const Schema = schemaBegin + schemaUpgrade + schemaTables + schemaQueue + schemaLease + schemaSession + schemaTx + schemaEnd
+const Schema = schemaBegin + schemaUpgrade + schemaTables + schemaDrawn + schemaQueue + schemaLease + schemaSession + schemaTx + schemaEnd
 
 // ensureSchema applies Schema over a connection of the pool.
 func ensureSchema(ctx context.Context, pool *pgxpool.Pool) error {
@@ -116,6 +121,10 @@ const schemaSafe = ` SET search_path = pg_catalog, pg_temp`
 // be returned once a transaction has written something to the log after the draw, and
 // has committed with a wait for the disk ([schemaSync]): a row of a logged table, or a
 // message (pg_logical_emit_message).
+//
+// Logical replication copies tables and no sequences: after an upgrade that way the sequence begins
+// anew, and so would tokens. So one number in 32 is noted in a table, lockstile_drawn, and no
+// token is drawn from a sequence that has not come as far ([schemaSane]). Schema lifts it then.
 const schemaTables = `
 CREATE SEQUENCE IF NOT EXISTS lockstile_token MAXVALUE 9007199254740991 NO CYCLE;
 
@@ -141,11 +150,62 @@ CREATE UNLOGGED TABLE IF NOT EXISTS lockstile_queue (
   PRIMARY KEY (name, ticket, value)
 );
 
+CREATE TABLE IF NOT EXISTS lockstile_drawn (
+  one  boolean PRIMARY KEY,
+  upto bigint NOT NULL
+);
+
 CREATE TABLE IF NOT EXISTS lockstile_mark (
   value  text COLLATE "C" PRIMARY KEY,
   forced boolean NOT NULL,
   until  timestamptz NOT NULL
 );
+`
+
+// schemaSane is whether the sequence t has come as far as was noted in d.
+const schemaSane = `(d.upto IS NULL OR t.last_value - (NOT t.is_called)::integer >= d.upto)`
+
+// schemaDraw draws a number for a statement that returns none if the sequence is not sane.
+const schemaDraw = ` FROM lockstile_token t LEFT JOIN lockstile_drawn d ON true WHERE ` + schemaSane
+
+// schemaNote has what was drawn noted, now and then.
+const schemaNote = `
+  IF _token IS NULL OR _token / 1024 % 32 = 1 THEN
+    PERFORM lockstile_note(_token);
+  END IF;`
+
+// lockstile_note notes the number of a token that was drawn, or says why none was. It waits for nobody
+// who notes one, and writes nothing where a transaction reads the database as it was at its first statement.
+//
+// lockstile_behind returns the number that the sequence should have come to, if it has not.
+const schemaDrawn = `
+CREATE OR REPLACE FUNCTION lockstile_note(_token bigint) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  IF _token IS NULL THEN
+    RAISE EXCEPTION 'the sequence of tokens has gone back, as after an upgrade by logical replication, which copies no sequences: '
+      'apply Schema again, or open with schema=ensure, as its owner' USING ERRCODE = 'feature_not_supported';
+  ELSIF current_setting('transaction_isolation') = 'read committed' THEN
+    PERFORM FROM lockstile_drawn d WHERE d.upto < _token / 1024 FOR UPDATE SKIP LOCKED;
+    IF FOUND THEN
+      UPDATE lockstile_drawn d SET upto = _token / 1024 WHERE d.upto < _token / 1024;
+    ELSE
+      INSERT INTO lockstile_drawn (one, upto) VALUES (true, _token / 1024) ON CONFLICT DO NOTHING;
+    END IF;
+  END IF;
+END $$;
+
+CREATE OR REPLACE FUNCTION lockstile_behind_` + schemaVersion + `() RETURNS bigint LANGUAGE sql` + schemaSafe + ` AS $$
+  SELECT n.upto FROM (SELECT greatest((SELECT max(d.upto) FROM lockstile_drawn d), (SELECT max(l.token) / 1024 FROM lockstile_lease l)) AS upto) n,
+    lockstile_token t WHERE t.last_value - (NOT t.is_called)::integer < n.upto
+$$;
+
+DO $$
+BEGIN
+  IF lockstile_behind_` + schemaVersion + `() IS NOT NULL THEN
+    PERFORM setval('lockstile_token', lockstile_behind_` + schemaVersion + `() + 1000000); -- more than were drawn since a number was noted
+  END IF;
+  INSERT INTO lockstile_drawn (one, upto) SELECT true, t.last_value FROM lockstile_token t WHERE t.is_called ON CONFLICT DO NOTHING;
+END $$;
 `
 
 // schemaEncoding refuses sessions that read other characters in the bytes of a name:

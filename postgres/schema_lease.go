@@ -56,12 +56,12 @@ BEGIN
     AND NOT EXISTS (SELECT FROM lockstile_queue w WHERE w.name = _name)
     AND NOT EXISTS (SELECT FROM lockstile_mark m WHERE m.value = _value) THEN` + schemaSync + `
     INSERT INTO lockstile_lease AS l (name, value, reserved, token, holder, expires, slots)
-    VALUES (_name, _value, false, nextval('lockstile_token') * 1024, _holder, clock_timestamp() + _ttl * interval '1 millisecond', -1)
+    SELECT _name, _value, false, nextval('lockstile_token') * 1024, _holder, clock_timestamp() + _ttl * interval '1 millisecond', -1` + schemaDraw + `
     ON CONFLICT (name, value) DO NOTHING RETURNING l.token INTO _token;
   END IF;
   IF _token IS NULL THEN
     RAISE EXCEPTION USING ERRCODE = 'LS001';
-  END IF;
+  END IF;` + schemaNote + `
   RETURN _token;
 EXCEPTION WHEN SQLSTATE 'LS001' THEN
   RETURN 0;
@@ -127,9 +127,9 @@ BEGIN` + schemaStandby + `
   END IF;
   IF _slot IS NOT NULL THEN` + schemaSync + `
     INSERT INTO lockstile_lease AS l (name, value, reserved, token, holder, expires, slots, slot)
-    VALUES (_name, _value, false, nextval('lockstile_token') * 1024, _holder, clock_timestamp() + _ttl * interval '1 millisecond', _slots, _slot)
+    SELECT _name, _value, false, nextval('lockstile_token') * 1024, _holder, clock_timestamp() + _ttl * interval '1 millisecond', _slots, _slot` + schemaDraw + `
     ON CONFLICT (name, value) DO UPDATE SET reserved = false, token = excluded.token, holder = excluded.holder, expires = excluded.expires
-    RETURNING l.token INTO _token;
+    RETURNING l.token INTO _token;` + schemaNote + `
     RETURN;
   END IF;
 ` + schemaLazy + `

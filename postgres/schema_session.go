@@ -165,14 +165,14 @@ BEGIN
   IF NOT _wait THEN
     RETURN;
   END IF;
-  _number := nextval('lockstile_token');
+  SELECT nextval('lockstile_token') * 1024 INTO _token` + schemaDraw + `;` + schemaNote + `
+  _number := _token / 1024;
   SELECT t.log_cnt INTO _ahead FROM lockstile_token t;
   INSERT INTO lockstile_session (key, name, pid, token, holder, ttl)
   VALUES (_key, _name, pg_backend_pid(), _number * 1024, _holder, _ttl)
   RETURNING coalesce((SELECT k.upto >= t.last_value + _ahead AND (_ahead > 0 OR t.last_value = _number)
     FROM lockstile_known k, lockstile_token t), false) INTO _known;
   _known := _known AND current_setting('synchronous_standby_names') = '';
-  _token := _number * 1024;
 END $$;
 
 CREATE OR REPLACE FUNCTION lockstile_session_sync_` + schemaVersion + `(_name text, _token bigint, _synced boolean) RETURNS boolean LANGUAGE plpgsql` + schemaSafe + ` AS $$

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"sync"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/fencing"
 	"github.com/lockstile/locker/internal/testserver"
 	"github.com/lockstile/locker/postgres"
@@ -181,4 +183,133 @@ func drawInTx(ctx context.Context, t *testing.T, conn *pgx.Conn, level pgx.TxIso
 		h.committed(token)
 	}
 	return nil
+}
+
+// Goal: after an upgrade by logical replication, which copies tables and no sequences, no token goes
+// back. Method: one server follows another, which has granted a few locks; programs turn to it.
+//
+// Interleaving: none is needed. The sequence of the new server begins at 1, and a guard that has seen the
+// old server's tokens refuses everybody from then on.
+func TestNoTokenIsDrawnFromASequenceThatWasNotCopied(t *testing.T) {
+	t.Parallel()
+	before, after := testserver.Postgres(t, "wal_level=logical"), testserver.Postgres(t)
+	l := newLocker(t, before.URL("postgres"), postgres.Options{})
+	newLocker(t, after.URL("postgres"), postgres.Options{}) // the tables, as from pg_dump --schema-only
+	var last fencing.Token
+	for range 20 {
+		held := lock(t, l, "a")
+		last = held.Token()
+		unlock(t, held)
+	}
+	host, port, err := net.SplitHostPort(before.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	admin := connect(t, after.URL("postgres"))
+	exec(t, connect(t, before.URL("postgres")), `CREATE PUBLICATION everything FOR ALL TABLES`)
+	exec(t, admin, fmt.Sprintf(`CREATE SUBSCRIPTION upgrade CONNECTION 'host=%s port=%s user=postgres dbname=postgres' PUBLICATION everything`, host, port))
+	eventually(t, func() string {
+		if query[int64](t, admin, `SELECT coalesce(max(upto), 0) FROM lockstile_drawn`) == 0 {
+			return "the new server has not got the old one's rows"
+		}
+		return ""
+	})
+	exec(t, admin, `ALTER SUBSCRIPTION upgrade DISABLE`) // the old server is away
+	leases, sessions := opened(t, "a/leases", connect(t, after.URL("postgres"))), opened(t, "a/sessions", connect(t, after.URL("postgres")))
+	ways := map[string]func() (uint64, error){
+		"TryLock":              func() (uint64, error) { return tokenOf(leases.TryLock(soon(t), "a")) },
+		"TryLock of a reader":  func() (uint64, error) { return tokenOf(leases.TryLock(soon(t), "r", locker.WithShared())) },
+		"TryLock of a session": func() (uint64, error) { return tokenOf(sessions.TryLock(soon(t), "s")) },
+		"LockTx":               func() (uint64, error) { return tokenOfTx(t, after.URL("postgres"), pgx.ReadCommitted) },
+		"LockTx, serializable": func() (uint64, error) { return tokenOfTx(t, after.URL("postgres"), pgx.Serializable) },
+	}
+	for range 3 { // asking does not make it right
+		for what, try := range ways {
+			if _, err := try(); !errors.Is(err, locker.ErrUnavailable) || !strings.Contains(err.Error(), "apply Schema again") {
+				t.Errorf("%s with a sequence that was not copied: %v", what, err)
+			}
+		}
+	}
+	if err := leases.EnsureSchema(soon(t)); err != nil {
+		t.Fatal(err)
+	}
+	for what, try := range ways {
+		if n, err := try(); err != nil || n <= uint64(last) {
+			t.Errorf("%s after the schema was applied: token %d after %d, %v", what, n, last, err)
+		}
+	}
+}
+
+func tokenOf(l *locker.Lock, err error) (uint64, error) {
+	if err != nil {
+		return 0, err
+	}
+	return max(uint64(l.Token()), uint64(l.SharedToken())), l.Unlock(context.Background())
+}
+
+func tokenOfTx(t *testing.T, url string, level pgx.TxIsoLevel) (uint64, error) {
+	tx, err := connect(t, url).BeginTx(soon(t), pgx.TxOptions{IsoLevel: level})
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	n, err := postgres.LockTx(soon(t), tx, "t")
+	return uint64(n), err
+}
+
+// Goal: what an earlier version of the schema has noted nowhere is seen in the rows of its leases.
+func TestSchemaLiftsTheSequenceAboveTheTokensOfLeases(t *testing.T) {
+	url := database(t)
+	l := newLocker(t, url, postgres.Options{})
+	exec(t, connect(t, url), `INSERT INTO lockstile_lease VALUES ('a', 'x', false, 5000 * 1024, 'somebody', now() + interval '1 hour')`)
+	if err := l.EnsureSchema(soon(t)); err != nil {
+		t.Fatal(err)
+	}
+	held := lock(t, l, "b")
+	if held.Token() <= 5000*1024 {
+		t.Errorf("token %d after %d", held.Token(), 5000*1024)
+	}
+	unlock(t, held)
+	if err := l.EnsureSchema(soon(t)); err != nil {
+		t.Fatal(err)
+	}
+	if next := lock(t, l, "b"); next.Token() != held.Token()+1024 {
+		t.Errorf("token %d after %d: the sequence was lifted without need", next.Token(), held.Token())
+	}
+}
+
+// Goal: how far the sequence has come is noted often enough, whoever draws, and noting it waits for
+// nobody. Method: somebody has locked the note for a while.
+func TestNumbersThatWereDrawnAreNoted(t *testing.T) {
+	t.Parallel()
+	forEachKind(t, func(t *testing.T, open func(testing.TB, string) lockerUnderTest) {
+		url := database(t)
+		admin, l := connect(t, url), open(t, url)
+		tx := begun(t, url)
+		for i := range 80 {
+			held := lock(t, l, "a")
+			if noted := query[int64](t, admin, `SELECT upto FROM lockstile_drawn`); i <= 40 && int64(held.Token()/1024)-noted >= 32 {
+				t.Fatalf("%d is noted, and %d was drawn", noted, held.Token()/1024)
+			}
+			unlock(t, held)
+			if i == 40 {
+				ask[int64](t, tx, `SELECT upto FROM lockstile_drawn FOR UPDATE`)
+			}
+		}
+		if err := tx.Rollback(soon(t)); err != nil {
+			t.Fatal(err)
+		}
+	})
+	url := database(t)
+	newLocker(t, url, postgres.Options{})
+	for range 3 {
+		tx := begun(t, url)
+		n, err := postgres.LockTx(soon(t), tx, "a")
+		if err == nil {
+			err = tx.Commit(soon(t))
+		}
+		if noted := query[int64](t, connect(t, url), `SELECT upto FROM lockstile_drawn`); err != nil || noted != 1 {
+			t.Errorf("%d is noted, and %d was drawn: %v", noted, n/1024, err)
+		}
+	}
 }

@@ -121,7 +121,7 @@ BEGIN` + schemaEncoding + `
       ELSE pg_try_advisory_xact_lock(_key) END) THEN
     RETURN 0;
   END IF;` + schemaSync + `
-  _token := nextval('lockstile_token') * 1024;
+  SELECT nextval('lockstile_token') * 1024 INTO _token` + schemaDraw + `;` + schemaNote + `
   PERFORM pg_logical_emit_message(true, 'lockstile', '');
   RETURN _token;
 END $$;
