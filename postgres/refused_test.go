@@ -23,7 +23,6 @@ func TestWaiterHearsThatTheServerWillNotServeIt(t *testing.T) {
 		"no room":      {`CREATE TRIGGER no_room BEFORE INSERT ON lockstile_queue EXECUTE FUNCTION no_room()`, "disk is full"},
 		"no tokens":    {`SELECT setval('lockstile_token', 9007199254740991); DELETE FROM lockstile_lease`, "no more tokens"},
 		"no login":     {`ALTER ROLE THE_ROLE NOLOGIN` + again, "user name"},
-		"to read only": {`ALTER ROLE THE_ROLE SET default_transaction_read_only = on` + again, "primary"},
 		"old pictures": {`ALTER ROLE THE_ROLE SET default_transaction_isolation = serializable` + again, "default_transaction_isolation"},
 	} {
 		t.Run(what, func(t *testing.T) {
