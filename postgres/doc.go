@@ -55,9 +55,10 @@
 // only the one whose turn it is gets a NOTIFY. A waiter is skipped at once if its
 // connection is gone, and after half a second if it is paused. If a notification is lost,
 // that costs at most what was left of the holder's lease. While the connection for
-// notifications cannot be opened again, waiters look four times a second. If a pooler is in between, or the
-// role may have no other connection, waiters look ten times a second instead
-// ([Options].Poll).
+// notifications cannot be opened again, waiters look four times a second. If a pooler is in
+// between, the role may have no other connection, or the server's queue of notifications is half
+// full (pg_notification_queue_usage: somebody listens inside of an open transaction), waiters
+// look ten times a second instead ([Options].Poll).
 //
 // A session lock is lost when its connection breaks, which its holder hears at once, or
 // when the server has not answered for a TTL. A lock that could not be given back ends

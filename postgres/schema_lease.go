@@ -139,7 +139,7 @@ BEGIN` + schemaStandby + `
   IF _slot <> _slots AND greatest(_slot, _slots) > 0 THEN
     _token := -2;
   ELSIF _queue THEN
-    SELECT w._ticket, w._ahead INTO _ticket, _ahead FROM lockstile_wait(_name, _value, _slots, _channel, _patience, _left, _ticket) w;
+    SELECT w._left, w._ticket, w._ahead INTO _left, _ticket, _ahead FROM lockstile_wait(_name, _value, _slots, _channel, _patience, _left, _ticket) w;
   END IF;
 END $$;
 

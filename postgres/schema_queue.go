@@ -23,7 +23,8 @@ package postgres
 // listening connection holds an advisory lock for as long as it lives) or if it has polled
 // lately. Only those who can go in are told. A waiter that does not claim the lock in time
 // is skipped; the next in the queue is told to look again by then, so that somebody notices.
-// Where it can do nothing, it writes nothing.
+// Where it can do nothing, it writes nothing. Where nobody is notified ([schemaHeard]), who sleeps until it
+// is notified is passed over, and keeps its place: it polls when it has looked once.
 //
 // lockstile_keep leaves a lock that is given back taken, under nobody's value, until _keep
 // milliseconds have passed, and returns whether it is. The first two waiters that are alive
@@ -34,7 +35,8 @@ package postgres
 // lockstile_wait gives a waiter a place in the queue, or keeps its place. A new place is
 // behind all that are there, and, if the clock did not go back, behind all that a crash
 // has made the queue forget. It returns the ticket and how many are before. A ticket of
-// -1 says that there may be a place already, of which its waiter was not told.
+// -1 says that there may be a place already, of which its waiter was not told. Where nobody is notified
+// it has the waiter look ten times a second, and be one that polls.
 const schemaQueue = `
 CREATE OR REPLACE FUNCTION lockstile_enter(_name text, _shared boolean) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN` + schemaReads + `
@@ -64,9 +66,11 @@ DECLARE
   _first lockstile_queue;
   _slot integer;
   _changed boolean := false;
+  _heard boolean := ` + schemaHeard + `;
 BEGIN
   LOOP
-    SELECT * INTO _first FROM lockstile_queue w WHERE w.name = _name ORDER BY w.ticket, w.value LIMIT 1;
+    SELECT * INTO _first FROM lockstile_queue w WHERE w.name = _name AND (_heard OR w.channel = '' OR w.value = _asks)
+      ORDER BY w.ticket, w.value LIMIT 1;
     IF NOT FOUND THEN
       RETURN true;
     END IF;
@@ -83,7 +87,7 @@ BEGIN
     DELETE FROM lockstile_queue w WHERE w.name = _name AND w.ticket = _first.ticket AND w.value = _first.value;
     _changed := true;
   END LOOP;
-  IF _changed AND _first.channel <> '' THEN
+  IF _changed AND _heard AND _first.channel <> '' THEN
     PERFORM pg_notify(_first.channel, '!' || _first.value);
   END IF;
   RETURN false;
@@ -93,6 +97,7 @@ CREATE OR REPLACE FUNCTION lockstile_keep(_name text, _value text, _keep bigint)
 DECLARE
   _first lockstile_queue;
   _told integer := 0;
+  _heard boolean := ` + schemaHeard + `;
 BEGIN
   UPDATE lockstile_lease l SET value = '-' || _value, expires = clock_timestamp() + _keep * interval '1 millisecond'
     WHERE l.name = _name AND l.value = _value;
@@ -102,7 +107,7 @@ BEGIN
   END IF;
   FOR _first IN SELECT * FROM lockstile_queue w WHERE w.name = _name ORDER BY w.ticket, w.value LOOP
     CONTINUE WHEN NOT (` + schemaAlive + `);
-    IF _first.channel <> '' THEN
+    IF _heard AND _first.channel <> '' THEN
       PERFORM pg_notify(_first.channel, CASE _told WHEN 0 THEN '' ELSE '!' END || _first.value);
     END IF;
     _told := _told + 1;
@@ -111,10 +116,15 @@ BEGIN
   RETURN true;
 END $$;
 
-CREATE OR REPLACE FUNCTION lockstile_wait(_name text, _value text, _slots integer, _channel text, _patience bigint, _left bigint,
+CREATE OR REPLACE FUNCTION lockstile_wait(_name text, _value text, _slots integer, _channel text, _patience bigint, INOUT _left bigint,
   INOUT _ticket bigint, OUT _ahead bigint)
 LANGUAGE plpgsql AS $$
+DECLARE
+  _heard boolean := _channel = '' OR ` + schemaHeard + `;
 BEGIN
+  IF NOT _heard THEN
+    _channel := '';
+  END IF;
   IF _ticket < 0 THEN
     SELECT w.ticket INTO _ticket FROM lockstile_queue w WHERE w.name = _name AND w.value = _value;
   END IF;
@@ -127,8 +137,18 @@ BEGIN
   VALUES (_name, _ticket, _value, _channel, clock_timestamp()
     + (CASE WHEN _channel = '' THEN _patience ELSE _left + _ahead * 500 + 10000 END) * interval '1 millisecond', _slots)
   ON CONFLICT (name, ticket, value) DO UPDATE SET channel = excluded.channel, patient = excluded.patient;
+  IF NOT _heard THEN
+    _left := 100;
+    _ahead := 0;
+  END IF;
 END $$;
 `
+
+// schemaHeard is whether notifications are sent. Where somebody listens inside of an open transaction the
+// server keeps all of them, whoever they are for, and when its queue is full the commit of a transaction that
+// has sent one fails: a release would be undone by the word that tells of it. So from half of
+// the queue on, where the server begins to warn, nobody is notified.
+const schemaHeard = `pg_notification_queue_usage() < 0.5`
 
 // schemaAlive is whether the waiter _first is alive.
 const schemaAlive = `_first.patient > clock_timestamp() AND (_first.channel = ''
