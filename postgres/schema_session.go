@@ -52,7 +52,8 @@ package postgres
 // would keep later readers out for as long as others read. Its wait has an end therefore,
 // after which it is asked to wait on. Its turn, another advisory lock, it keeps meanwhile:
 // who has that _already goes first, and who waits comes behind it. A dead writer's turn
-// ends with its connection, which is silent from then on.
+// ends with its connection, which is silent from then on. The end may meet the grant: then the lock
+// is there, though the statement has failed, and to ask for it again would take it twice.
 //
 // lockstile_session_release gives back the lock that was granted with a token. An
 // advisory lock outlives the error of the statement that took it: then there is no
@@ -135,7 +136,8 @@ BEGIN
   PERFORM pg_advisory_lock(_key);
   RETURN pg_advisory_unlock(_turn);
 EXCEPTION WHEN lock_not_available THEN
-  RETURN false;
+  RETURN CASE WHEN pg_backend_pid() = ANY ((SELECT l.pids FROM lockstile_session_locks_` + schemaVersion + `() l WHERE l.key = _key)::integer[])
+    THEN pg_advisory_unlock(_turn) ELSE false END;
 END $$;
 
 CREATE OR REPLACE FUNCTION lockstile_session_acquire_` + schemaVersion + `(_name text, _holder text, _ttl bigint, _wait boolean, _patience bigint,

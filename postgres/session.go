@@ -36,8 +36,17 @@ var (
 // them. A Locker has 16 of those at most, waiting or held; the next is refused. These
 // connections have the pool's settings and hooks, do not count in the pool, and are
 // closed a TTL after they were last used. They must lead to the server directly: a
-// pooler in between is refused. While a connection waits, the server keeps dead rows
-// that its statement could see, as for any long statement.
+// pooler in between is refused.
+//
+// A wait is a statement, and keeps a snapshot for as long as it goes on. So the server removes
+// no row that died meanwhile: candidates of an election that wait for days hold back VACUUM in the
+// whole database. And CREATE INDEX CONCURRENTLY waits for all older snapshots: run under
+// such a lock while another process waits for the lock, it never ends, and the server sees no
+// deadlock (golang-migrate issue 960, flyway issue 1654). For migrations and elections use [New].
+//
+// If a hook of the pool's does SET ROLE to a role that is no member of the login's, we may not end
+// a connection that was lost in the server (pg_terminate_backend): its locks are freed when the server notices
+// by itself, after a second more than the longest TTL.
 //
 // Shared locks ([locker.WithShared]) are those of pg_advisory_lock_shared with the same key.
 // The readers of a process that share a connection have one advisory lock there, which the
