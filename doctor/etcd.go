@@ -1,9 +1,11 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -32,17 +34,35 @@ func (r *Report) etcd(ctx context.Context, b *dial.Etcd) error {
 		}
 		return err
 	default:
-		voters := 0
+		voters, filled := 0, false
 		for _, m := range list.Members {
 			if !m.IsLearner {
 				voters++
 			}
-			a.member(ctx, b.Client, m)
+			filled = a.member(ctx, b.Client, m) || filled
 		}
 		a.quorum(voters, len(b.Client.Endpoints()))
+		if filled {
+			a.history(ctx, b)
+		}
 	}
 	a.access(ctx, b.Client)
 	return nil
+}
+
+// etcdQuota is the servers' limit for the size of their data where they do not say it, before 3.6,
+// which is what they have if nothing is set (--quota-backend-bytes).
+const etcdQuota = 2 << 30
+
+// history looks whether revisions are ever compacted.
+func (a at) history(ctx context.Context, b *dial.Etcd) {
+	switch r, err := b.Client.Get(ctx, b.Prefix+"lockstile", clientv3.WithRev(1), clientv3.WithCountOnly()); {
+	case err == nil:
+		a.found("etcd-uncompacted", r.Header.Revision)
+	case !errors.Is(err, rpctypes.ErrCompacted):
+		a.found("unseen", "the history of the keys", err)
+	}
+	a.checked("compaction")
 }
 
 // denied reports whether the servers answered, and said no to this user.
@@ -50,8 +70,8 @@ func denied(err error) bool {
 	return errors.Is(err, rpctypes.ErrPermissionDenied) || errors.Is(err, rpctypes.ErrUserEmpty) || errors.Is(err, rpctypes.ErrAuthOldRevision)
 }
 
-// member asks one at the addresses that it announces.
-func (a at) member(ctx context.Context, client *clientv3.Client, m *etcdserverpb.Member) {
+// member asks one at the addresses that it announces, and reports whether it has a good deal of data.
+func (a at) member(ctx context.Context, client *clientv3.Client, m *etcdserverpb.Member) (filled bool) {
 	where := strings.TrimSpace(m.Name + " " + strings.Join(m.ClientURLs, ", "))
 	s, err := (*clientv3.StatusResponse)(nil), errors.New("it announces no address")
 	for _, url := range m.ClientURLs {
@@ -61,19 +81,30 @@ func (a at) member(ctx context.Context, client *clientv3.Client, m *etcdserverpb
 	}
 	if err != nil {
 		a.found("quorum-silent", where, err)
-		return
+		return false
 	}
-	a.memberState(where, s)
+	return a.memberState(where, s)
 }
 
-func (a at) memberState(where string, s *clientv3.StatusResponse) {
+// memberState reports as member does. Each lock leaves some bytes in the store until its revisions are
+// compacted. A server whose data has reached the limit takes no more writes until somebody has
+// made room and disarmed the alarm.
+func (a at) memberState(where string, s *clientv3.StatusResponse) (filled bool) {
 	if s.Leader == 0 {
 		a.found("etcd-leaderless", where)
 	}
 	if before(s.Version, 3, 5, 13) {
 		a.found("etcd-version", where, s.Version)
 	}
-	a.checked("member %s, version %s", where, s.Version)
+	quota := cmp.Or(s.DbSizeQuota, etcdQuota)
+	switch {
+	case slices.ContainsFunc(s.Errors, func(text string) bool { return strings.Contains(text, "NOSPACE") }):
+		a.found("etcd-nospace", where)
+	case s.DbSize > quota/10*8:
+		a.found("etcd-quota", where, s.DbSize>>20, quota>>20)
+	}
+	a.checked("member %s, version %s, %d MB of data", where, s.Version, s.DbSize>>20)
+	return s.DbSizeInUse > quota/20
 }
 
 func status(ctx context.Context, client *clientv3.Client, url string) (*clientv3.StatusResponse, error) {

@@ -113,3 +113,49 @@ func TestLonelyEtcdIsNoted(t *testing.T) {
 	t.Parallel()
 	finds(t, examine(t, etcdURL(testserver.Etcd(t, 1).Members...)), "quorum-of-one")
 }
+
+// Locks alone fill a store whose revisions are never compacted. Method: a small limit, and values that
+// reach it in a few writes.
+func TestStoreThatFillsIsADanger(t *testing.T) {
+	t.Parallel()
+	cluster := testserver.Etcd(t, 1, "--quota-backend-bytes=16777216")
+	client, url := etcdClient(t, cluster), etcdURL(cluster.Members...)
+	findsNot(t, examine(t, url), "etcd-uncompacted")
+	eventually := func(code string) { // a server says a little later how much it has written
+		t.Helper()
+		for ctx := patience(t); ctx.Err() == nil; time.Sleep(20 * time.Millisecond) {
+			if has(examine(t, url), code, nil) {
+				return
+			}
+		}
+		t.Fatalf("no %s", code)
+	}
+	write := func(megabytes int) (last int64) {
+		t.Helper()
+		for range megabytes {
+			r, err := client.Put(patience(t), "a", strings.Repeat("x", 1<<20))
+			if err != nil {
+				t.Fatal(err)
+			}
+			last = r.Header.Revision
+		}
+		return last
+	}
+	last := write(3)
+	eventually("etcd-uncompacted")
+	findsNot(t, examine(t, url), "etcd-quota")
+	if _, err := client.Compact(patience(t), last); err != nil {
+		t.Fatal(err)
+	}
+	findsNot(t, examine(t, url), "etcd-uncompacted")
+	write(11)
+	eventually("etcd-quota")
+	for {
+		if _, err := client.Put(patience(t), "b"+time.Now().String(), strings.Repeat("x", 1<<20)); errors.Is(err, rpctypes.ErrNoSpace) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	finds(t, examine(t, url), "etcd-nospace")
+}

@@ -102,6 +102,12 @@ var table = map[string]row{
 		"what asks it for a lock waits, or fails", "etcdctl endpoint status --cluster says who is missing"},
 	"etcd-version": {Danger, "member %s has version %s",
 		"a leader that was replaced may revoke leases that are kept alive: a lock is lost before its holder can know", "etcd 3.5.13 or later"},
+	"etcd-nospace": {Danger, "member %s has reached the limit for the size of its data (alarm NOSPACE)",
+		"no lock is granted", "etcdctl compact with the present revision, etcdctl defrag, etcdctl alarm disarm; then --auto-compaction-retention=1h"},
+	"etcd-quota": {Danger, "member %s has %d MB of data, and takes no more writes from %d MB on",
+		"no lock is granted from then on", "etcdctl compact with the present revision, and etcdctl defrag; --auto-compaction-retention=1h; or a larger --quota-backend-bytes"},
+	"etcd-uncompacted": {Danger, "no revision was ever compacted, and there are %d",
+		"each lock leaves some 190 bytes for good: 11 million locks fill the store (2 GB by default), and then none is granted", "--auto-compaction-retention=1h"},
 	"etcd-open": {Note, "anybody who reaches the servers may do anything (auth is off)",
 		"they can delete the key of a held lock, which lets a second holder in", "etcdctl auth enable, or client certificates (--client-cert-auth)"},
 

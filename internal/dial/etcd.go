@@ -47,6 +47,7 @@ func etcdSchemes() []Scheme {
 type Etcd struct {
 	*etcd.Locker
 	Client *clientv3.Client
+	Prefix string // of the keys
 }
 
 func newEtcd(client *clientv3.Client, opts etcd.Options) (*Etcd, error) {
@@ -54,7 +55,7 @@ func newEtcd(client *clientv3.Client, opts etcd.Options) (*Etcd, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Etcd{l, client}, nil
+	return &Etcd{l, client, opts.Prefix}, nil
 }
 
 // Close closes the Locker first: its clean-ups need the client.
