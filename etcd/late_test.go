@@ -341,7 +341,7 @@ func TestPlaceThatWasDeletedGrantsNothing(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if ahead, err := l.store.look(ctx, b); err == nil {
+			if ahead, err := l.store.look(ctx, b, ""); err == nil {
 				t.Errorf("put anew: %q; a has gone: %v; %q is ahead", anew, goes, ahead)
 			}
 		}

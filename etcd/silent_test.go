@@ -136,7 +136,7 @@ func TestWhatAHangingServerIsAskedIsAskedOfTheOthers(t *testing.T) {
 			_, err := s.timeLeft(ctx, int64(first.session.id), make(map[int64]time.Duration))
 			return err
 		},
-		"look":    func() error { _, err := s.look(ctx, second); return err },
+		"look":    func() error { _, err := s.look(ctx, second, ""); return err },
 		"lookFor": func() error { return s.Renew(ctx, []*attempt{first})[0] },
 		"confirm": func() error {
 			errs := make([]error, 1)

@@ -121,7 +121,7 @@ func TestWaiterForASlotWhosePlaceWasDeletedTakesAnother(t *testing.T) {
 	if _, err := l.store.client.Delete(ctx, b.key); err != nil {
 		t.Fatal(err)
 	}
-	if ahead, err := l.store.look(ctx, b); !errors.Is(err, errDeleted) {
+	if ahead, err := l.store.look(ctx, b, ""); !errors.Is(err, errDeleted) {
 		t.Fatalf("behind %q, %v", ahead, err)
 	}
 	wantKeys(t, ctx, l, a.key)

@@ -1,6 +1,7 @@
 package etcd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -159,7 +160,7 @@ func (s *store) askedBefore(ctx context.Context, a *attempt) (ahead string, err 
 		return "", errWithdrawn
 	}
 	a.place, a.there = own.Kvs[0].CreateRevision, true
-	return s.look(ctx, a)
+	return s.look(ctx, a, "")
 }
 
 var (
@@ -167,25 +168,31 @@ var (
 	errDeleted   = errors.New("the place in the queue was deleted")
 )
 
-// look asks a majority who is ahead of the attempt's key.
-func (s *store) look(ctx context.Context, a *attempt) (ahead string, err error) {
+// look asks a majority who is ahead of the attempt's key. Who was ahead is still, if its key has not been
+// deleted: then the servers read two keys, and not the queue. A Mutex that has been there before
+// may be behind by now, with the same key.
+func (s *store) look(ctx context.Context, a *attempt, was string) (ahead string, err error) {
 	if a.req.Kind == locker.Slots {
 		return s.take(ctx, a, false)
 	}
-	read := a.rivals().find(before(a.place))
+	was = cmp.Or(was, a.key) // which is not ahead of itself
+	own, read := clientv3.OpGet(a.key, clientv3.WithKeysOnly()), a.rivals().find(before(a.place))
 	var resp *clientv3.TxnResponse
 	err = insist(ctx, firstTry, func(ctx context.Context) (err error) {
-		resp, err = s.client.Txn(ctx).If(putAt(a.key, a.place)).Then(read).Commit()
+		resp, err = s.client.Txn(ctx).If(putAt(a.key, a.place), clientv3.Compare(clientv3.CreateRevision(was), ">", 0),
+			clientv3.Compare(clientv3.CreateRevision(was), "<", a.place)).Else(own, read).Commit()
 		return err
 	})
 	switch {
 	case err != nil:
 		return "", s.explain(ctx, err)
-	case !resp.Succeeded: // by hand, or with the lease: the next request takes a new place
+	case resp.Succeeded:
+		return was, nil
+	case first(resp, 0).GetCreateRevision() != a.place: // deleted by hand, or with the lease: the next request takes a new place
 		a.there = false
 		return "", errDeleted
 	}
-	return string(first(resp, 0).GetKey()), nil
+	return string(first(resp, 1).GetKey()), nil
 }
 
 // failed explains an error of the servers. Without the lease there is nothing on it, and

@@ -32,7 +32,7 @@ func (s *store) follow(ctx context.Context, a *attempt, ahead string) (since loc
 			continue
 		}
 		since = locker.Now()
-		now, err = s.look(ctx, a)
+		now, err = s.look(ctx, a, ahead)
 		if err != nil || now != ahead || at == 0 {
 			return since, now, err
 		}
