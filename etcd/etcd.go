@@ -83,7 +83,9 @@
 // A client that has a password sends it for each stream that it opens, and to check it
 // keeps a server busy for 50 ms or more. A Locker opens one stream for all renewals of a
 // TTL, and one for all its waiters, each time that the first of them begins to wait. With
-// client certificates (--client-cert-auth) no password is sent.
+// client certificates (--client-cert-auth) no password is sent. When the password of a client that
+// holds locks is changed, no renewal is answered any more, and the locks are lost with their
+// validity: change it between two processes, or give the new one to another user.
 //
 // If the servers grant a lease and the answer is lost, that lease stays, without keys, for
 // its TTL. For each TTL a Locker asks for one lease at a time, for five seconds, however

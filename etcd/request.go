@@ -52,11 +52,23 @@ func insist(ctx context.Context, first time.Duration, ask func(context.Context) 
 	}
 }
 
+const (
+	login     = "check the user name and the password, with which the client was made: it never takes another one"
+	anonymous = "the servers want a user name and a password: give them to the client (USER:PASS@ in a URL)"
+)
+
 // refusals are answers that stay the same until somebody changes the rights of our user,
-// or the servers.
-var refusals = []error{
-	rpctypes.ErrPermissionDenied, rpctypes.ErrUserEmpty, rpctypes.ErrAuthFailed, rpctypes.ErrInvalidAuthToken,
-	rpctypes.ErrNoSpace, rpctypes.ErrRequestTooLarge,
+// or the servers, with what to do about them.
+var refusals = []struct {
+	err    error
+	advice string
+}{
+	{rpctypes.ErrPermissionDenied, "the user may not read and write keys that begin with the Locker's prefix"},
+	{rpctypes.ErrUserEmpty, anonymous},
+	{rpctypes.ErrAuthFailed, login},
+	{rpctypes.ErrInvalidAuthToken, login},
+	{rpctypes.ErrNoSpace, "the servers' data has reached its limit: compact, defragment, and disarm the alarm (etcdctl)"},
+	{rpctypes.ErrRequestTooLarge, ""},
 }
 
 // voids are the servers' other words for having done nothing.
@@ -64,19 +76,30 @@ var voids = []error{rpctypes.ErrTooManyRequests, rpctypes.ErrAuthOldRevision, rp
 
 // void reports whether err says that a request has done nothing, as opposed to
 // silence: there is nothing to clean up then, and a clean-up would be refused as well.
-func void(err error) bool { return among(refusals, err) || among(voids, err) }
+func void(err error) bool {
+	_, refused := refusal(err)
+	return refused || slices.ContainsFunc(voids, func(k error) bool { return errors.Is(err, k) })
+}
 
-func among(known []error, err error) bool {
-	return slices.ContainsFunc(known, func(k error) bool { return errors.Is(err, k) })
+func refusal(err error) (advice string, ok bool) {
+	for _, r := range refusals {
+		if errors.Is(err, r.err) {
+			return r.advice, true
+		}
+	}
+	return "", false
 }
 
 // explain returns the cause of ctx's end, for which the client has errors of its own, and
 // marks errors that asking again does not change.
 func (s *store) explain(ctx context.Context, err error) error {
+	advice, refused := refusal(err)
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
-	case among(refusals, err), s.client.Ctx().Err() != nil: // closed by its owner
+	case refused && advice != "":
+		return driver.Refused(fmt.Errorf("%s: %w", advice, err))
+	case refused, s.client.Ctx().Err() != nil: // closed by its owner
 		return driver.Refused(err)
 	}
 	return err

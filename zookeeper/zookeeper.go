@@ -77,6 +77,11 @@
 // minSessionTimeout to less; locker doctor checks that. A client that changes to a server
 // which grants less loses its locks. Close the Locker before its connection. Nodes below
 // the base must allow what Options.ACL allows.
+//
+// A name's container and a place in it are two requests. If the process ends between them, the
+// container has never had a child, and the servers keep it for ever, unless they are told
+// otherwise: set znode.container.maxNeverUsedIntervalMs (a system property of ZooKeeper 3.6 and
+// later) to some minutes where programs lock names that never come again.
 package zookeeper
 
 import (
