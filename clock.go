@@ -9,7 +9,8 @@ import (
 // counted. Only authors of backends need it. The clock runs on while the machine is
 // suspended (CLOCK_BOOTTIME on Linux, CLOCK_MONOTONIC_RAW on macOS; elsewhere Go's
 // monotonic clock, which on some systems stands still then), and no step of the wall
-// clock moves it. Instants mean nothing outside the process. The zero Instant stands
+// clock moves it. All clocks of a virtual machine may stand still while its hypervisor pauses
+// it. Instants mean nothing outside the process. The zero Instant stands
 // for "never".
 type Instant time.Duration
 

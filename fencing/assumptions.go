@@ -11,7 +11,8 @@ const (
 	// before the end of its validity until after it.
 	PromptHolder Assumptions = 1 << iota
 	// SteadyClocks: the clocks involved run at the same rate, up to the
-	// drift allowed for, and do not jump.
+	// drift allowed for, and do not jump. The clocks of a virtual machine that its
+	// hypervisor pauses may stand still: then a holder in it believes for too long.
 	SteadyClocks
 	// AgreedClocks: the clocks of servers that may take each other's place show
 	// the same time, up to the drift allowed for. It matters if a lease is

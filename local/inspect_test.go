@@ -77,7 +77,7 @@ func TestDirectoryThatCannotBeUsedIsAnError(t *testing.T) {
 	writeFile(t, root+"/file", nil)
 	for dir, want := range map[string]string{
 		"":                "no directory",
-		root + "/missing": "no such file",
+		root + "/missing": "make that directory first",
 		root + "/file":    "not a directory",
 	} {
 		if l, err := New(dir, Options{}); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), dir) {

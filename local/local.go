@@ -78,6 +78,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -115,6 +116,9 @@ func New(dir string, _ Options) (*Locker, error) {
 	path, err := filepath.Abs(dir) // the process may change its own later
 	if err == nil {
 		err = checkDir(path)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("make that directory first, with the mode 700: %w", err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("local: locks cannot be kept in %s: %w", dir, err)

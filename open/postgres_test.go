@@ -159,6 +159,12 @@ func TestPostgresUserAndPassword(t *testing.T) {
 	refused(t, "postgres://nobody:secret"+at, s.Addr(), "password authentication failed")
 	refused(t, "postgres://me"+at+"&password=secret", s.Addr(), "password authentication failed")
 	refused(t, "postgres://me:"+escapeLess(pass)+at+"&schema=ensure", s.Addr(), "permission denied")
+	preferred := strings.Replace(at, "disable", "prefer", 1) // the server has no TLS, and the client goes on without
+	for url, want := range map[string]string{"postgres://me:secret" + preferred: "PGPASSWORD", "postgres://me:" + escapeLess(pass) + strings.Replace(preferred, "/postgres", "/gone", 1): "the database does not exist"} {
+		if _, err := open.URL(ctx, url); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "tls") {
+			t.Errorf("%v", err)
+		}
+	}
 }
 
 // wantPasswords changes who is let in without one: nobody.

@@ -163,7 +163,7 @@ func TestUnusableServersAreNamedAndNothingIsHeld(t *testing.T) {
 	gone.Kill()
 	for _, c := range []struct{ what, addr, password, want string }{
 		{"wrong password", srv.Addr(), "wr0ng", "password"},
-		{"no password", srv.Addr(), "", "password"},
+		{"no password", srv.Addr(), "", "USER:PASS@"},
 		{"read-only replica", replica.Addr(), "", "master"},
 		{"key of another type", taken.Addr(), "", "prefix"},
 		{"no server", gone.Addr(), "", "refused"},

@@ -88,6 +88,9 @@ systemd and containers
   KillMode=mixed only locker gets it, and passes it on. TimeoutStopSec should be
   longer than COMMAND needs to end: after that time systemd kills both, and the
   lock stays taken until its TTL is over.
+  COMMAND inherits NOTIFY_SOCKET, but in a unit with Type=notify systemd listens to
+  the main process alone, which is locker: set NotifyAccess=all, or READY=1 from
+  COMMAND is dropped and the start of the unit times out.
   As process 1 of a container, locker does what an init process has to: it passes
   signals on, and reaps processes that have lost their parent. No other init is
   needed. Stop the container with SIGTERM, and allow as much time as above.

@@ -109,7 +109,7 @@ func openPostgres(ctx context.Context, scheme, rest string) (Backend, error) {
 		if name := unknownParameter(config, err); name != "" {
 			return nil, errors.Join(fmt.Errorf("%s:// has no parameter %q: it is none of ours, of libpq's or of the pool's, and no setting of %s", scheme, name, where), b.Close())
 		}
-		return b, fmt.Errorf("%s: %w: %w", where, locker.ErrUnavailable, oneLine{err})
+		return b, fmt.Errorf("%s: %w: %w", where, locker.ErrUnavailable, advised(oneLine{err}))
 	}
 	return b, nil
 }
@@ -145,10 +145,31 @@ func (e oneLine) Error() string {
 	if !several {
 		return first
 	}
-	return first + " " + strings.Join(slices.Compact(strings.Split(rest, "\n\t")), "; ")
+	tries := slices.Compact(strings.Split(rest, "\n\t"))
+	if said := slices.DeleteFunc(slices.Clone(tries), func(try string) bool { return strings.HasSuffix(try, noTLS) }); len(said) > 0 {
+		tries = said // what the server said after that, without TLS, is why
+	}
+	return first + " " + strings.Join(tries, "; ")
 }
 
+// noTLS is what the client says where TLS was preferred and not demanded, before it goes on without.
+const noTLS = "tls error: server refused TLS connection"
+
 func (e oneLine) Unwrap() error { return e.error }
+
+// advised says what to do about a server that lets nobody in.
+func advised(err error) error {
+	var reply *pgconn.PgError
+	switch {
+	case !errors.As(err, &reply):
+		return err
+	case strings.HasPrefix(reply.Code, "28"):
+		return driver.Refused(fmt.Errorf("check the user name and the password (USER:PASS@ in the URL, PGPASSWORD, or a password file): %w", err))
+	case reply.Code == "3D000":
+		return driver.Refused(fmt.Errorf("the database does not exist: %w", err))
+	}
+	return err
+}
 
 // unknownParameter returns the parameter that the server does not know: the
 // client passes on to it, as a setting, what it does not know itself.

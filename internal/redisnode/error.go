@@ -26,13 +26,15 @@ func broken(err error) bool {
 // taken off before people see the error.
 const young = "YOUNG "
 
+const wantsPassword = "the server wants a password: USER:PASS@ or :PASS@ before the host in a URL, Password in the client's options"
+
 // refusals are error replies with which a server declines to serve, and what to
 // do about them. The client takes off a leading "ERR " before it compares.
 var refusals = []struct{ prefix, advice string }{
 	{"READONLY", "this server is a read-only replica: connect to its master"},
 	{"WRONGPASS", "check the user name and the password"},
-	{"NOAUTH", "the server wants a password"},
-	{"Protocol error: unauthenticated", "the server wants a password"},
+	{"NOAUTH", wantsPassword},
+	{"Protocol error: unauthenticated", wantsPassword},
 	{"NOPERM", "the user lacks a right that locks need: locker doctor names it"},
 	{"TRYAGAIN", "the key's slot is on its way to another server"},
 	{"LOADING", "the server is still loading its data"},
