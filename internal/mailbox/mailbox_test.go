@@ -309,7 +309,7 @@ func TestWaitersLookWhileTheConnectionCannotBeOpenedAgain(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			opens, broken := time.Now().Add(time.Hour), make(chan error)
 			m := mailbox.New(func(ctx context.Context, m *mailbox.Mailbox) error {
-				if time.Now().Before(opens) && m.Channel() == "" && opens.Sub(time.Now()) < time.Hour {
+				if time.Now().Before(opens) && m.Channel() == "" && time.Until(opens) < time.Hour {
 					return errors.New("it cannot be opened")
 				}
 				m.Ready("a channel")
