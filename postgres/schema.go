@@ -174,10 +174,9 @@ const schemaNote = `
     PERFORM lockstile_note(_token);
   END IF;`
 
-// lockstile_note notes the number of a token that was drawn, or says why none was. It waits for nobody
-// who notes one, and writes nothing where a transaction reads the database as it was at its first statement.
-//
-// lockstile_behind returns the number that the sequence should have come to, if it has not.
+// lockstile_note notes the number of a token that was drawn, or says why none was. It waits for
+// nobody who notes one, and writes nothing where a transaction reads the database as it was at its
+// first statement. What follows it lifts a sequence that has gone back.
 const schemaDrawn = `
 CREATE OR REPLACE FUNCTION lockstile_note(_token bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
@@ -194,15 +193,12 @@ BEGIN
   END IF;
 END $$;
 
-CREATE OR REPLACE FUNCTION lockstile_behind_` + schemaVersion + `() RETURNS bigint LANGUAGE sql` + schemaSafe + ` AS $$
-  SELECT n.upto FROM (SELECT greatest((SELECT max(d.upto) FROM lockstile_drawn d), (SELECT max(l.token) / 1024 FROM lockstile_lease l)) AS upto) n,
-    lockstile_token t WHERE t.last_value - (NOT t.is_called)::integer < n.upto
-$$;
-
 DO $$
+DECLARE
+  _upto bigint := greatest((SELECT max(d.upto) FROM lockstile_drawn d), (SELECT max(l.token) / 1024 FROM lockstile_lease l));
 BEGIN
-  IF lockstile_behind_` + schemaVersion + `() IS NOT NULL THEN
-    PERFORM setval('lockstile_token', lockstile_behind_` + schemaVersion + `() + 1000000); -- more than were drawn since a number was noted
+  IF EXISTS (SELECT FROM lockstile_token t WHERE t.last_value - (NOT t.is_called)::integer < _upto) THEN
+    PERFORM setval('lockstile_token', _upto + 1000000); -- more than were drawn since a number was noted
   END IF;
   INSERT INTO lockstile_drawn (one, upto) SELECT true, t.last_value FROM lockstile_token t WHERE t.is_called ON CONFLICT DO NOTHING;
 END $$;

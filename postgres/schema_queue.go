@@ -23,8 +23,8 @@ package postgres
 // listening connection holds an advisory lock for as long as it lives) or if it has polled
 // lately. Only those who can go in are told. A waiter that does not claim the lock in time
 // is skipped; the next in the queue is told to look again by then, so that somebody notices.
-// Where it can do nothing, it writes nothing. Where nobody is notified ([schemaHeard]), who sleeps until it
-// is notified is passed over, and keeps its place: it polls when it has looked once.
+// Where it can do nothing, it writes nothing. Where nobody is notified ([schemaHeard]), a waiter
+// that sleeps until it is notified is passed over, and keeps its place: it polls once it has looked.
 //
 // lockstile_keep leaves a lock that is given back taken, under nobody's value, until _keep
 // milliseconds have passed, and returns whether it is. The first two waiters that are alive
@@ -35,8 +35,8 @@ package postgres
 // lockstile_wait gives a waiter a place in the queue, or keeps its place. A new place is
 // behind all that are there, and, if the clock did not go back, behind all that a crash
 // has made the queue forget. It returns the ticket and how many are before. A ticket of
-// -1 says that there may be a place already, of which its waiter was not told. Where nobody is notified
-// it has the waiter look ten times a second, and be one that polls.
+// -1 says that there may be a place already, of which its waiter was not told. Where nobody is
+// notified it has the waiter look ten times a second, and be one that polls.
 const schemaQueue = `
 CREATE OR REPLACE FUNCTION lockstile_enter(_name text, _shared boolean) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN` + schemaReads + `
@@ -144,10 +144,10 @@ BEGIN
 END $$;
 `
 
-// schemaHeard is whether notifications are sent. Where somebody listens inside of an open transaction the
-// server keeps all of them, whoever they are for, and when its queue is full the commit of a transaction that
-// has sent one fails: a release would be undone by the word that tells of it. So from half of
-// the queue on, where the server begins to warn, nobody is notified.
+// schemaHeard is whether notifications are sent. Where somebody listens inside of an open
+// transaction the server keeps all of them, whoever they are for. When its queue is full, the commit
+// of a transaction that has sent one fails: a release would be undone by the word that tells of
+// it. So from half of the queue on, where the server begins to warn, nobody is notified.
 const schemaHeard = `pg_notification_queue_usage() < 0.5`
 
 // schemaAlive is whether the waiter _first is alive.
