@@ -250,7 +250,7 @@ SELECT EXISTS (SELECT FROM ours o JOIN pg_sequence s ON s.seqrelid = o.oid JOIN 
         AND p.place <= (SELECT min(q.place) FROM unnest($2::text[]) WITH ORDINALITY q(name, place)
           JOIN pg_namespace m ON m.nspname = q.name JOIN ours o ON o.place = m.oid)
     UNION SELECT quote_ident(pg_get_userbyid(f.owner)) || ', who owns ' || f.name
-      FROM (SELECT c.relname::text, c.relowner, c.relnamespace FROM pg_class c WHERE c.relkind IN ('r', 'S', 'v')
+      FROM (SELECT c.relname::text, c.relowner, c.relnamespace FROM pg_class c WHERE c.relkind <> 'i'
         UNION SELECT p.oid::regprocedure::text, p.proowner, p.pronamespace FROM pg_proc p) f(name, owner, place) JOIN ours o ON o.place = f.place
       WHERE f.name LIKE '%lockstile\_%' AND f.owner NOT IN (SELECT t.oid FROM trusted t) ORDER BY 1),
   coalesce((SELECT quote_ident(n.nspname) FROM ours o JOIN pg_namespace n ON n.oid = o.place), ''),

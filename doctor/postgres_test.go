@@ -218,6 +218,7 @@ func TestThatOthersMayCreateInTheSchemaIsADanger(t *testing.T) {
 		{`ALTER SCHEMA before OWNER TO stranger`, `ALTER SCHEMA before OWNER TO postgres`, "stranger in the schema before"},
 		{`GRANT CREATE ON SCHEMA behind TO stranger`, `REVOKE CREATE ON SCHEMA behind FROM stranger`, ""},
 		{`ALTER TABLE lockstile_queue OWNER TO stranger`, `ALTER TABLE lockstile_queue OWNER TO postgres`, "stranger, who owns lockstile_queue"},
+		{`CREATE TABLE lockstile_other (a int) PARTITION BY RANGE (a); ALTER TABLE lockstile_other OWNER TO stranger`, `DROP TABLE lockstile_other`, "stranger, who owns lockstile_other"},
 		{`ALTER FUNCTION lockstile_version OWNER TO stranger`, `ALTER FUNCTION lockstile_version OWNER TO postgres`, "stranger, who owns public.lockstile_version()"},
 	} {
 		sql(t, srv, c.give)
@@ -250,7 +251,7 @@ func TestSequenceThatHasGoneBackIsADanger(t *testing.T) {
 	srv := testserver.Postgres(t, "fsync=on")
 	url := prepared(t, srv.URL("postgres"))
 	fine(t, examine(t, url), "sequence")
-	sql(t, srv, `SELECT setval('lockstile_token', 4999)`, `INSERT INTO lockstile_drawn VALUES (true, 5000)`)
+	sql(t, srv, `SELECT setval('lockstile_token', 4999)`, `INSERT INTO lockstile_drawn VALUES (5000)`)
 	finds(t, examine(t, url), "postgres-sequence-back", "it is at 4999, and the number 5000")
 	sql(t, srv, `SELECT setval('lockstile_token', 5000)`)
 	fine(t, examine(t, url), "sequence")

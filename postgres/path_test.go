@@ -160,3 +160,53 @@ func TestSchemaLeavesTheSearchPathAsItWas(t *testing.T) {
 		t.Error("the transaction's tables are elsewhere")
 	}
 }
+
+// Goal: who makes something under one of our names before the schema is applied does not have it called
+// by whoever applies it. Method: a function that the Schema calls, and a table with a trigger.
+func TestSchemaTakesNothingThatAStrangerHasMade(t *testing.T) {
+	for what, trap := range map[string]string{
+		"lockstile_version()": `CREATE FUNCTION lockstile_version() RETURNS integer LANGUAGE plpgsql AS $$ BEGIN PERFORM public.met(); RETURN 1; END $$`,
+		"lockstile_drawn": `CREATE TABLE lockstile_drawn (upto bigint PRIMARY KEY);
+			CREATE FUNCTION trap() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM public.met(); RETURN new; END $$;
+			CREATE TRIGGER trap BEFORE INSERT ON lockstile_drawn EXECUTE FUNCTION trap()`,
+	} {
+		url := database(t)
+		admin := connect(t, url)
+		role := roleWith(t, url, "")
+		exec(t, admin, `CREATE SEQUENCE seen; GRANT ALL ON seen TO PUBLIC; GRANT CREATE ON SCHEMA public TO `+role)
+		exec(t, connect(t, strings.Replace(url, "postgres@", role+"@", 1)),
+			`CREATE FUNCTION met() RETURNS void LANGUAGE sql AS $$ SELECT pg_catalog.nextval('public.seen') $$; `+trap)
+		l, err := postgres.New(admin, postgres.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := l.EnsureSchema(soon(t)); err == nil || !strings.Contains(err.Error(), what) || !strings.Contains(err.Error(), role) {
+			t.Errorf("%s: EnsureSchema: %v", what, err)
+		}
+		if query[bool](t, admin, `SELECT is_called FROM seen`) {
+			t.Errorf("%s: the stranger's code has run", what)
+		}
+	}
+}
+
+// Goal: a role that may not use the schema of the locks makes no second set in another schema of the same
+// search path. The server shows it nothing of the first.
+func TestSecondSetIsNotMadeBehindASchemaThatTheRoleMayNotUse(t *testing.T) {
+	url := database(t)
+	admin := connect(t, url)
+	exec(t, admin, `CREATE SCHEMA "the locks"; CREATE SCHEMA app`)
+	path := "&search_path=%22the%20locks%22,app"
+	lock(t, newLocker(t, url+path, postgres.Options{}), "a", locker.WithTTL(long))
+	role := roleWith(t, url, "")
+	exec(t, admin, `GRANT ALL ON SCHEMA app TO `+role)
+	l, err := postgres.New(connect(t, strings.Replace(url, "postgres@", role+"@", 1)+path), postgres.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.EnsureSchema(soon(t)); err == nil || !strings.Contains(err.Error(), "the locks") {
+		t.Errorf("EnsureSchema: %v", err)
+	}
+	if held, err := l.TryLock(soon(t), "a"); err == nil {
+		t.Errorf("two hold one lock under one search path: %v", held)
+	}
+}

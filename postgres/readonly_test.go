@@ -92,6 +92,60 @@ func TestConnectionsToAServerThatTakesNoWritesAreReplaced(t *testing.T) {
 	})
 }
 
+// Goal: the same where only a synchronous standby is ever promoted, and with a real standby, which has no
+// setting of its own for its standbys and no tables that are not logged: what it answers is no refusal.
+func TestConnectionsToAStandbyAreReplaced(t *testing.T) {
+	if testing.Short() {
+		t.Skip("left to make proof: a standby")
+	}
+	t.Parallel()
+	server := testserver.Postgres(t)
+	standby := testserver.PostgresStandby(t, server, server.Addr(), nil)
+	newLocker(t, server.URL("postgres"), postgres.Options{})
+	admin := connect(t, server.URL("postgres"))
+	pool, lead := ledElsewhere(t, server, standby)
+	for _, synced := range []bool{false, true} {
+		if synced {
+			reloads(t, admin, "synchronous_standby_names", "*")
+		}
+		l, err := postgres.New(pool, postgres.Options{SyncStandby: synced})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = l.Close() })
+		for what, try := range map[string]func() error{
+			"TryLock": func() error {
+				held, err := l.TryLock(soon(t), "a", locker.WithTTL(long))
+				if err == nil {
+					err = held.Unlock(soon(t))
+				}
+				return err
+			},
+			"Inspect": func() error { _, err := l.Inspect(soon(t), "a"); return err },
+			"List":    func() error { _, err := l.List(soon(t), "a"); return err },
+			"Break":   func() error { _, err := l.Break(soon(t), "a"); return err },
+		} {
+			eventually(t, func() string { // the setting has arrived everywhere
+				if err := try(); err != nil {
+					return err.Error()
+				}
+				return ""
+			})
+			eventually(t, func() string { // the standby has the schema
+				if query[bool](t, connect(t, standby.URL("postgres")), `SELECT to_regclass('lockstile_drawn') IS NULL`) {
+					return "the standby lags"
+				}
+				return ""
+			})
+			lead(5)
+			lead(0)
+			if err := try(); err != nil {
+				t.Errorf("synced: %v, %s after the name leads to the primary again: %v", synced, what, err)
+			}
+		}
+	}
+}
+
 // Goal: a waiter keeps waiting while its name leads to a standby, which passes by itself.
 func TestWaiterWaitsOnWhileTheServerTakesNoWrites(t *testing.T) {
 	t.Parallel()

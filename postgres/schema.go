@@ -32,8 +32,11 @@ import (
 //
 // Logical replication copies no sequences. After an upgrade that way, apply Schema again before
 // programs lock on the new server: it lifts the sequence above all tokens that are known to have
-// been drawn. Until then no lock is granted there. This is not noticed if fewer than 32 locks were
-// granted after the sequence was copied by other means.
+// been drawn. Until then no lock is granted there. This is not noticed if the old server had a
+// Schema before version 4, if fewer than 32 locks were granted after the sequence was copied by
+// other means, or if all were taken by [LockTx] in serializable transactions. After CREATE DATABASE
+// with a TEMPLATE that has locks, run CHECKPOINT before programs lock in the copy: until then a
+// crash may give out its first tokens again.
 //
 // The schema has a version. A program with an older Schema is refused, with an error that
 // says so, and cannot lower the version. A program with a newer Schema is refused until
@@ -66,6 +69,7 @@ DECLARE
   _here pg_catalog.name;
   _found pg_catalog.regclass;
   _there pg_catalog.name;
+  _what pg_catalog.text;
 BEGIN
   PERFORM pg_catalog.pg_advisory_xact_lock(1819239275, 0);
   _path := pg_catalog.current_setting('search_path');
@@ -90,6 +94,23 @@ BEGIN
   IF FOUND THEN
     RAISE EXCEPTION 'the locks are in the schema %, which this search path has after %: a second set would exclude nobody who uses the first',
       _there, _here USING ERRCODE = 'duplicate_table', HINT = 'Set search_path.';
+  END IF;
+  SELECT n.nspname INTO _there FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE c.relname = 'lockstile_token' AND NOT has_schema_privilege(n.oid, 'USAGE')
+      AND n.nspname IN (SELECT replace(btrim(p, ' "'), '$user', current_user) FROM unnest(string_to_array(_path, ',')) p);
+  IF FOUND THEN
+    RAISE EXCEPTION 'the locks are in the schema %, which this search path has, and the role % may not use: a second set would exclude nobody who uses the first',
+      _there, current_user USING ERRCODE = 'feature_not_supported';
+  END IF;
+  SELECT o.what, pg_get_userbyid(o.owner) INTO _what, _there FROM (
+      SELECT 'table or sequence ' || c.relname, c.relowner, c.relnamespace FROM pg_class c WHERE c.relname LIKE 'lockstile%' AND c.relkind <> 'i'
+      UNION ALL SELECT 'function ' || p.oid::regprocedure, p.proowner, p.pronamespace FROM pg_proc p WHERE p.proname LIKE 'lockstile%') o(what, owner, place)
+    JOIN pg_namespace n ON n.oid = o.place AND n.nspname = _here JOIN pg_roles r ON r.oid = o.owner
+    WHERE NOT r.rolsuper AND r.rolname <> current_user AND o.owner <> n.nspowner
+      AND o.owner NOT IN (SELECT c.relowner FROM pg_class c WHERE c.oid = _found);
+  IF FOUND THEN
+    RAISE EXCEPTION 'the % was made by %, who could do with locks what it wants: drop it, or have the owner of the locks own it', _what, _there
+      USING ERRCODE = 'feature_not_supported';
   END IF;
 
   EXECUTE regexp_replace($schema$
@@ -124,7 +145,7 @@ const schemaSafe = ` SET search_path = pg_catalog, pg_temp`
 //
 // Logical replication copies tables and no sequences: after an upgrade that way the sequence begins
 // anew, and so would tokens. So one number in 32 is noted in a table, lockstile_drawn, and no
-// token is drawn from a sequence that has not come as far ([schemaSane]). Schema lifts it then.
+// token is drawn from a sequence that has not come as far ([schemaDraw]). Schema lifts it then.
 const schemaTables = `
 CREATE SEQUENCE IF NOT EXISTS lockstile_token MAXVALUE 9007199254740991 NO CYCLE;
 
@@ -151,8 +172,7 @@ CREATE UNLOGGED TABLE IF NOT EXISTS lockstile_queue (
 );
 
 CREATE TABLE IF NOT EXISTS lockstile_drawn (
-  one  boolean PRIMARY KEY,
-  upto bigint NOT NULL
+  upto bigint PRIMARY KEY
 );
 
 CREATE TABLE IF NOT EXISTS lockstile_mark (
@@ -162,11 +182,8 @@ CREATE TABLE IF NOT EXISTS lockstile_mark (
 );
 `
 
-// schemaSane is whether the sequence t has come as far as was noted in d.
-const schemaSane = `(d.upto IS NULL OR t.last_value - (NOT t.is_called)::integer >= d.upto)`
-
-// schemaDraw draws a number for a statement that returns none if the sequence is not sane.
-const schemaDraw = ` FROM lockstile_token t LEFT JOIN lockstile_drawn d ON true WHERE ` + schemaSane
+// schemaDraw draws a number for a statement, which has none if the sequence has not come as far as was noted.
+const schemaDraw = ` FROM lockstile_token t WHERE t.last_value - (NOT t.is_called)::integer >= coalesce((SELECT max(d.upto) FROM lockstile_drawn d), 0)`
 
 // schemaNote has what was drawn noted, now and then.
 const schemaNote = `
@@ -174,22 +191,18 @@ const schemaNote = `
     PERFORM lockstile_note(_token);
   END IF;`
 
-// lockstile_note notes the number of a token that was drawn, or says why none was. It waits for
-// nobody who notes one, and writes nothing where a transaction reads the database as it was at its
-// first statement. What follows it lifts a sequence that has gone back.
+// lockstile_note notes the number of a token that was drawn, or says why none was. Each number has a
+// row of its own: a transaction that goes on for hours keeps nobody waiting. Serializable
+// transactions note none: two of them could fail because of it. What follows lifts a sequence
+// that has gone back.
 const schemaDrawn = `
 CREATE OR REPLACE FUNCTION lockstile_note(_token bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   IF _token IS NULL THEN
     RAISE EXCEPTION 'the sequence of tokens has gone back, as after an upgrade by logical replication, which copies no sequences: '
       'apply Schema again, or open with schema=ensure, as its owner' USING ERRCODE = 'feature_not_supported';
-  ELSIF current_setting('transaction_isolation') = 'read committed' THEN
-    PERFORM FROM lockstile_drawn d WHERE d.upto < _token / 1024 FOR UPDATE SKIP LOCKED;
-    IF FOUND THEN
-      UPDATE lockstile_drawn d SET upto = _token / 1024 WHERE d.upto < _token / 1024;
-    ELSE
-      INSERT INTO lockstile_drawn (one, upto) VALUES (true, _token / 1024) ON CONFLICT DO NOTHING;
-    END IF;
+  ELSIF current_setting('transaction_isolation') <> 'serializable' THEN
+    INSERT INTO lockstile_drawn (upto) VALUES (_token / 1024);
   END IF;
 END $$;
 
@@ -200,7 +213,8 @@ BEGIN
   IF EXISTS (SELECT FROM lockstile_token t WHERE t.last_value - (NOT t.is_called)::integer < _upto) THEN
     PERFORM setval('lockstile_token', _upto + 1000000); -- more than were drawn since a number was noted
   END IF;
-  INSERT INTO lockstile_drawn (one, upto) SELECT true, t.last_value FROM lockstile_token t WHERE t.is_called ON CONFLICT DO NOTHING;
+  INSERT INTO lockstile_drawn (upto) SELECT t.last_value FROM lockstile_token t
+    WHERE t.is_called AND NOT EXISTS (SELECT FROM lockstile_drawn) ON CONFLICT DO NOTHING;
 END $$;
 `
 
@@ -237,8 +251,9 @@ const schemaSync = `
 const schemaLazy = `
   _set := set_config('synchronous_commit', 'off', true);`
 
-// schemaStandby refuses a server that is not what [Options].SyncStandby says.
+// schemaStandby refuses a server that is not what [Options].SyncStandby says. A standby is another: see
+// schemaReads.
 const schemaStandby = `
-  IF _synced AND current_setting('synchronous_standby_names') = '' THEN
+  IF _synced AND current_setting('synchronous_standby_names') = '' AND current_setting('transaction_read_only') = 'off' THEN
     RAISE EXCEPTION 'SyncStandby is set, but the server has no synchronous_standby_names' USING ERRCODE = 'feature_not_supported';
   END IF;`

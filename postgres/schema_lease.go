@@ -245,6 +245,10 @@ BEGIN` + schemaLazy + `
     FROM lockstile_queue o WHERE o.patient < clock_timestamp() LIMIT 1000 FOR UPDATE SKIP LOCKED);
   GET DIAGNOSTICS _rows = ROW_COUNT;
   _swept := _swept + _rows;
+  DELETE FROM lockstile_drawn d WHERE d.upto IN (SELECT o.upto FROM lockstile_drawn o
+    WHERE o.upto < (SELECT max(a.upto) FROM lockstile_drawn a) LIMIT 1000 FOR UPDATE SKIP LOCKED);
+  GET DIAGNOSTICS _rows = ROW_COUNT;
+  _swept := _swept + _rows;
   FOR _dead IN SELECT l.name, l.value FROM lockstile_lease l WHERE l.expires < clock_timestamp() - interval '1 minute'
     LIMIT 100 FOR UPDATE SKIP LOCKED
   LOOP

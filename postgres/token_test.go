@@ -279,37 +279,78 @@ func TestSchemaLiftsTheSequenceAboveTheTokensOfLeases(t *testing.T) {
 }
 
 // Goal: how far the sequence has come is noted often enough, whoever draws, and noting it waits for
-// nobody. Method: somebody has locked the note for a while.
+// nobody. Method: a transaction that has noted a number goes on.
+//
+// Interleaving: LockTx draws a number that is noted, and its transaction goes on for hours. One lock in
+// 32 waits for its end, on the connection of all session locks, which are lost.
 func TestNumbersThatWereDrawnAreNoted(t *testing.T) {
 	t.Parallel()
 	forEachKind(t, func(t *testing.T, open func(testing.TB, string) lockerUnderTest) {
 		url := database(t)
 		admin, l := connect(t, url), open(t, url)
-		tx := begun(t, url)
-		for i := range 80 {
-			held := lock(t, l, "a")
-			if noted := query[int64](t, admin, `SELECT upto FROM lockstile_drawn`); i <= 40 && int64(held.Token()/1024)-noted >= 32 {
-				t.Fatalf("%d is noted, and %d was drawn", noted, held.Token()/1024)
+		for first := range 2 { // the note of such a transaction may also be the first
+			for range 31 * first {
+				unlock(t, lock(t, l, "a"))
 			}
-			unlock(t, held)
-			if i == 40 {
-				ask[int64](t, tx, `SELECT upto FROM lockstile_drawn FOR UPDATE`)
+			tx := begun(t, url)
+			if n, err := postgres.LockTx(soon(t), tx, "migration"); err != nil || n/1024%32 != 1 {
+				t.Fatalf("the number %d is none that is noted: %v", n/1024, err)
+			}
+			for range 70 {
+				unlock(t, lock(t, l, "a"))
+			}
+			if err := opened(t, t.Name(), connect(t, url)).EnsureSchema(soon(t)); err != nil {
+				t.Error(err)
+			}
+			if err := tx.Commit(soon(t)); err != nil {
+				t.Fatal(err)
+			}
+			noted := query[int64](t, admin, `SELECT max(upto) FROM lockstile_drawn`)
+			if drawn := query[int64](t, admin, `SELECT last_value FROM lockstile_token`); drawn-noted >= 32 {
+				t.Errorf("%d is noted, and %d was drawn", noted, drawn)
+			}
+			for query[int64](t, admin, `SELECT last_value FROM lockstile_token`)%32 != 0 && first == 0 {
+				exec(t, admin, `SELECT nextval('lockstile_token')`)
+			}
+			if first == 0 { // 31 more, and the next is noted
+				exec(t, admin, `SELECT nextval('lockstile_token')`)
 			}
 		}
-		if err := tx.Rollback(soon(t)); err != nil {
-			t.Fatal(err)
+		if l, ok := l.(*postgres.Locker); ok {
+			postgres.SweepDue(l)
+			unlock(t, lock(t, l, "a"))
+			eventually(t, func() string {
+				if n := query[int](t, admin, `SELECT count(*)::int FROM lockstile_drawn`); n > 1 {
+					return fmt.Sprintf("%d numbers stay noted", n)
+				}
+				return ""
+			})
 		}
 	})
+}
+
+// Goal: a transaction that reads the database as it was notes its number too, but for a serializable one.
+func TestLockTxNotesItsNumberAtEveryLevelButSerializable(t *testing.T) {
 	url := database(t)
 	newLocker(t, url, postgres.Options{})
-	for range 3 {
-		tx := begun(t, url)
-		n, err := postgres.LockTx(soon(t), tx, "a")
-		if err == nil {
-			err = tx.Commit(soon(t))
+	for _, c := range []struct {
+		level pgx.TxIsoLevel
+		notes int64
+	}{{pgx.Serializable, 0}, {pgx.RepeatableRead, 33}, {pgx.ReadCommitted, 65}} {
+		tx, err := connect(t, url).BeginTx(soon(t), pgx.TxOptions{IsoLevel: c.level})
+		if err != nil {
+			t.Fatal(err)
 		}
-		if noted := query[int64](t, connect(t, url), `SELECT upto FROM lockstile_drawn`); err != nil || noted != 1 {
-			t.Errorf("%d is noted, and %d was drawn: %v", noted, n/1024, err)
+		for range 32 {
+			if _, err := postgres.LockTx(soon(t), tx, "a"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := tx.Commit(soon(t)); err != nil {
+			t.Fatal(err)
+		}
+		if n := query[int64](t, connect(t, url), `SELECT coalesce(max(upto), 0) FROM lockstile_drawn`); n != c.notes {
+			t.Errorf("%s: %d is noted, want %d", c.level, n, c.notes)
 		}
 	}
 }

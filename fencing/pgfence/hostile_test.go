@@ -271,3 +271,19 @@ func TestNothingIsFoundThroughTheSearchPath(t *testing.T) {
 		t.Errorf("a hostile function was called: %v, %v", called, err)
 	}
 }
+
+// Goal: a role that may not use the schema with the table makes no second one in another schema of the same
+// search path. The server shows it nothing of the first.
+func TestSecondTableIsNotMadeBehindASchemaThatTheRoleMayNotUse(t *testing.T) {
+	t.Parallel()
+	url := testserver.Postgres(t).URL("postgres")
+	admin := open(t, url)
+	for _, sql := range []string{`CREATE SCHEMA first`, `CREATE SCHEMA app`, `CREATE ROLE app LOGIN`, `GRANT ALL ON SCHEMA app TO app`} {
+		apply(t, admin, sql)
+	}
+	apply(t, open(t, url+"&search_path=first,app"), pgfence.Schema)
+	_, err := open(t, strings.Replace(url, "postgres@", "app@", 1)+"&search_path=first,app").Exec(soon(t), pgfence.Schema)
+	if err == nil || !strings.Contains(err.Error(), "schema first") {
+		t.Errorf("a second table: %v", err)
+	}
+}

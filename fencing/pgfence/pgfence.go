@@ -66,10 +66,22 @@ DECLARE
   _path pg_catalog.text;
   _found pg_catalog.regclass;
   _there pg_catalog.name;
+  _hidden pg_catalog.name;
 BEGIN
   PERFORM pg_catalog.pg_advisory_xact_lock(1819239275, 0);
   _found := pg_catalog.to_regclass('lockstile_fence');
+  _path := pg_catalog.current_setting('search_path');
+  _there := pg_catalog.current_schema();
+  PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true); -- a stranger's operators are not found
+  SELECT n.nspname INTO _hidden FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE c.relname = 'lockstile_fence' AND NOT has_schema_privilege(n.oid, 'USAGE')
+      AND n.nspname IN (SELECT replace(btrim(p, ' "'), '$user', current_user) FROM unnest(string_to_array(_path, ',')) p);
+  IF FOUND THEN
+    RAISE EXCEPTION 'the fencing tokens are in the schema %, which this search path has, and the role % may not use: a second table would know none of them',
+      _hidden, current_user USING ERRCODE = 'insufficient_privilege';
+  END IF;
   IF _found IS NULL THEN
+    PERFORM set_config('search_path', _path, true);
     CREATE TABLE lockstile_fence (
       resource pg_catalog.text COLLATE pg_catalog."C" PRIMARY KEY,
       token    numeric(20) NOT NULL,
@@ -77,9 +89,6 @@ BEGIN
     );
     RETURN;
   END IF;
-  _path := pg_catalog.current_setting('search_path');
-  _there := pg_catalog.current_schema();
-  PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true); -- a stranger's operators are not found
   IF EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = _found AND n.nspname <> _there) THEN
     RAISE EXCEPTION 'the fencing tokens are in the table %, and this search path begins with %: a second table would know none of them',
       _found, _there USING ERRCODE = 'duplicate_table', HINT = 'Set search_path.';
