@@ -118,7 +118,7 @@ func TestLonelyEtcdIsNoted(t *testing.T) {
 // reach it in a few writes.
 func TestStoreThatFillsIsADanger(t *testing.T) {
 	t.Parallel()
-	cluster := testserver.Etcd(t, 1, "--quota-backend-bytes=16777216")
+	cluster := testserver.Etcd(t, 1, "--quota-backend-bytes=67108864")
 	client, url := etcdClient(t, cluster), etcdURL(cluster.Members...)
 	findsNot(t, examine(t, url), "etcd-uncompacted")
 	eventually := func(code string) { // a server says a little later how much it has written
@@ -141,15 +141,18 @@ func TestStoreThatFillsIsADanger(t *testing.T) {
 		}
 		return last
 	}
-	last := write(3)
+	last := write(5)
 	eventually("etcd-uncompacted")
 	findsNot(t, examine(t, url), "etcd-quota")
 	if _, err := client.Compact(patience(t), last); err != nil {
 		t.Fatal(err)
 	}
 	findsNot(t, examine(t, url), "etcd-uncompacted")
-	write(11)
-	eventually("etcd-quota")
+	write(44)
+	for !has(examine(t, url), "etcd-quota", nil) { // there is room for some more before the limit
+		write(1)
+		time.Sleep(300 * time.Millisecond)
+	}
 	for {
 		if _, err := client.Put(patience(t), "b"+time.Now().String(), strings.Repeat("x", 1<<20)); errors.Is(err, rpctypes.ErrNoSpace) {
 			break

@@ -143,7 +143,11 @@ func TestSequenceAndRightsThatAreNotAsTheSchemaAsksAreADanger(t *testing.T) {
 		finds(t, examine(t, url), "postgres-sequence")
 		sql(t, srv, `ALTER SEQUENCE lockstile_token `+back)
 	}
-	sql(t, srv, `CREATE ROLE app LOGIN`, `GRANT SELECT, INSERT, UPDATE ON lockstile_lease, lockstile_queue TO app`,
+	sql(t, srv, `CREATE ROLE app LOGIN`)
+	r := examine(t, strings.Replace(url, "postgres@", "app@", 1)) // which has no right at all
+	finds(t, r, "postgres-rights", "on lockstile_drawn, lockstile_known, lockstile_lease, lockstile_mark, lockstile_queue, lockstile_session, lockstile_token")
+	findsNot(t, r, "postgres-schema")
+	sql(t, srv, `GRANT SELECT, INSERT, UPDATE ON lockstile_lease, lockstile_queue TO app`,
 		`GRANT SELECT, INSERT, UPDATE, DELETE ON lockstile_session, lockstile_known, lockstile_drawn, lockstile_mark TO app`, `GRANT SELECT ON SEQUENCE lockstile_token TO app`)
 	app := strings.Replace(url, "postgres@", "app@", 1)
 	finds(t, examine(t, app), "postgres-rights", "on lockstile_lease, lockstile_queue, lockstile_token")
@@ -155,7 +159,7 @@ func TestSequenceAndRightsThatAreNotAsTheSchemaAsksAreADanger(t *testing.T) {
 		}
 	}
 	sql(t, srv, `GRANT DELETE ON lockstile_lease, lockstile_queue TO app`, `GRANT USAGE ON SEQUENCE lockstile_token TO app`)
-	r := examine(t, app)
+	r = examine(t, app)
 	findsNot(t, r, "postgres-rights")
 	finds(t, r, "unseen", "snapshots")
 	sql(t, srv, `GRANT pg_read_all_stats TO app`)

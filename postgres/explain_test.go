@@ -25,7 +25,7 @@ func TestCodesOfErrorsDecideWhatIsDoneNext(t *testing.T) {
 		"57P03": "unsure", // it starts, or stops
 		"58030": "unsure", "XX000": "unsure", "40003": "unsure",
 		"26000": "broken",   // the connection has forgotten what was prepared there
-		"25006": "not here", // it is read-only
+		"25006": "broken not here", // it is read-only
 		"0A000": "not here", // a standby has no tables that are not logged
 		"55000": "not here", // the lock is on another server
 		"42883": "not here", // it has another schema

@@ -203,6 +203,12 @@ func ping(ctx context.Context, rdb redis.UniversalClient) error {
 	go func() { done <- rdb.Ping(ctx).Err() }()
 	select {
 	case err := <-done:
+		switch {
+		case redis.HasErrorPrefix(err, "NOAUTH"):
+			return fmt.Errorf("the server wants a password: USER:PASS@ or :PASS@ before the host: %w", err)
+		case redis.HasErrorPrefix(err, "WRONGPASS"):
+			return fmt.Errorf("check the user name and the password (USER:PASS@ before the host): %w", err)
+		}
 		return discreet(err)
 	case <-ctx.Done():
 		return context.Cause(ctx)
