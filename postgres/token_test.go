@@ -296,6 +296,9 @@ func TestNumbersThatWereDrawnAreNoted(t *testing.T) {
 			if n, err := postgres.LockTx(soon(t), tx, "migration"); err != nil || n/1024%32 != 1 {
 				t.Fatalf("the number %d is none that is noted: %v", n/1024, err)
 			}
+			if err := opened(t, t.Name(), connect(t, url)).EnsureSchema(soon(t)); err != nil {
+				t.Fatal(err)
+			}
 			for range 70 {
 				unlock(t, lock(t, l, "a"))
 			}
