@@ -12,6 +12,7 @@ import (
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/driver"
+	"github.com/lockstile/locker/internal/redisnode"
 	"github.com/lockstile/locker/singlenode"
 )
 
@@ -203,11 +204,8 @@ func ping(ctx context.Context, rdb redis.UniversalClient) error {
 	go func() { done <- rdb.Ping(ctx).Err() }()
 	select {
 	case err := <-done:
-		switch {
-		case redis.HasErrorPrefix(err, "NOAUTH"):
-			return fmt.Errorf("the server wants a password: USER:PASS@ or :PASS@ before the host: %w", err)
-		case redis.HasErrorPrefix(err, "WRONGPASS"):
-			return fmt.Errorf("check the user name and the password (USER:PASS@ before the host): %w", err)
+		if advice := redisnode.Advice(err); advice != "" {
+			return fmt.Errorf("%w (%s)", discreet(err), advice)
 		}
 		return discreet(err)
 	case <-ctx.Done():

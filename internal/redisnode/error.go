@@ -59,15 +59,24 @@ func classify(err error) error {
 		text, _, _ := strings.Cut(err.Error(), ", with args") // the lock's value is one of them
 		err = refusal(text)
 	}
+	advice := Advice(err)
+	if advice == "" {
+		return fmt.Errorf("%w: %w", locker.ErrUnavailable, err)
+	}
+	if redis.HasErrorPrefix(err, young) {
+		err = newYoungError(err.Error())
+	}
+	return fmt.Errorf("%w: %s: %w", locker.ErrUnavailable, advice, err)
+}
+
+// Advice is what to do about an error reply with which a server declines to serve, or "".
+func Advice(err error) string {
 	for _, r := range refusals {
 		if redis.HasErrorPrefix(err, r.prefix) {
-			if r.prefix == young {
-				err = newYoungError(err.Error())
-			}
-			return fmt.Errorf("%w: %s: %w", locker.ErrUnavailable, r.advice, err)
+			return r.advice
 		}
 	}
-	return fmt.Errorf("%w: %w", locker.ErrUnavailable, err)
+	return ""
 }
 
 // Refused reports whether err is the server's refusal to serve: an error reply, other
