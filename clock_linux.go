@@ -8,9 +8,11 @@ import (
 
 // bootTime reads CLOCK_BOOTTIME. Go's own monotonic clock is CLOCK_MONOTONIC,
 // which stops while the machine is suspended: a holder on a laptop that slept for an hour
-// would go on believing in its lock. A virtual machine that its hypervisor pauses, or moves, does not
-// suspend itself, and CLOCK_BOOTTIME may stand still with all clocks of the guest (cloud-hypervisor issue
-// 8256, patroni issue 3407). Then the holder believes until its next renewal is answered.
+// would go on believing in its lock.
+//
+// A virtual machine that its hypervisor pauses or moves does not suspend itself. All of its
+// clocks may stand still then, CLOCK_BOOTTIME too (cloud-hypervisor issue 8256, patroni issue
+// 3407), and its holder believes until the next renewal is answered.
 func bootTime() time.Duration {
 	ts, err := clockGettime(unix.CLOCK_BOOTTIME)
 	if err != nil {

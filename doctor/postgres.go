@@ -211,18 +211,18 @@ func (a at) tokens(ctx context.Context, b *dial.Postgres, token, place, fence st
 	if fence == "" {
 		fence = "(SELECT 0 AS token)"
 	}
-	var at, drawn int64
+	var last, drawn int64
 	var seen string
 	var ahead bool
 	if err := lent(ctx, b.Pool, fmt.Sprintf(`SELECT s.at, s.drawn, s.seen::text, s.seen >= (s.at + 1) * 1024::numeric FROM (
 		SELECT coalesce(pg_sequence_last_value($1::oid), 0) AS at, coalesce((SELECT max(f.token) FROM %[2]s f), 0)::numeric AS seen,
 			coalesce(greatest((SELECT max(d.upto) FROM %[1]s.lockstile_drawn d), (SELECT max(l.token) / 1024 FROM %[1]s.lockstile_lease l)), 0) AS drawn) s`,
-		place, fence), []string{token}, &at, &drawn, &seen, &ahead); err != nil {
+		place, fence), []string{token}, &last, &drawn, &seen, &ahead); err != nil {
 		return err
 	}
 	switch {
-	case at < drawn:
-		a.found("postgres-sequence-back", at, drawn)
+	case last < drawn:
+		a.found("postgres-sequence-back", last, drawn)
 	case ahead:
 		a.found("postgres-guard-ahead", seen)
 	}

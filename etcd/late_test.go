@@ -25,7 +25,13 @@ func process(t *testing.T, srv *testserver.EtcdServer) *Locker {
 
 func at(t *testing.T, addrs ...string) *Locker {
 	t.Helper()
-	client, err := clientv3.New(clientv3.Config{Endpoints: addrs})
+	return with(t, clientv3.Config{Endpoints: addrs})
+}
+
+// with is a Locker on a client of its own.
+func with(t *testing.T, config clientv3.Config) *Locker {
+	t.Helper()
+	client, err := clientv3.New(config)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,7 +24,7 @@ func TestLookThatFindsNothingNewReadsNoQueue(t *testing.T) {
 		ctx, cluster := aMinute(t), testserver.Etcd(t, 1)
 		holder := process(t, cluster.Members[0])
 		var looks, read atomic.Int64
-		client, err := clientv3.New(clientv3.Config{Endpoints: cluster.Endpoints(), DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(
+		waiter := with(t, clientv3.Config{Endpoints: cluster.Endpoints(), DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(
 			func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, call grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 				err := call(ctx, method, req, reply, cc, opts...)
 				if resp, ok := reply.(*etcdserverpb.TxnResponse); ok && err == nil {
@@ -35,15 +35,6 @@ func TestLookThatFindsNothingNewReadsNoQueue(t *testing.T) {
 				}
 				return err
 			})}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = client.Close() })
-		waiter, err := New(client, Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = waiter.Close() })
 		held, err := holder.Lock(ctx, "x")
 		if err != nil {
 			t.Fatal(err)

@@ -34,25 +34,16 @@ func TestPasswordThatWasChangedIsNamedInTheError(t *testing.T) {
 	if _, err := admin.AuthEnable(ctx); err != nil {
 		t.Fatal(err)
 	}
-	as := func(user, password string) *clientv3.Client {
+	as := func(user string) *Locker {
 		t.Helper()
-		client, err := clientv3.New(clientv3.Config{Endpoints: cluster.Endpoints(), Username: user, Password: password, DialTimeout: 30 * time.Second, Logger: zap.NewNop()})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = client.Close() })
-		return client
+		return with(t, clientv3.Config{Endpoints: cluster.Endpoints(), Username: user, Password: "sesame", DialTimeout: 30 * time.Second, Logger: zap.NewNop()})
 	}
-	l, err := New(as("app", "sesame"), Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = l.Close() })
+	l := as("app")
 	held, err := l.Lock(ctx, "x", locker.WithTTL(2*time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := as("root", "sesame").UserChangePassword(ctx, "app", "another"); err != nil {
+	if _, err := as("root").store.client.UserChangePassword(ctx, "app", "another"); err != nil {
 		t.Fatal(err)
 	}
 	<-held.Lost()

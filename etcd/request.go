@@ -52,10 +52,7 @@ func insist(ctx context.Context, first time.Duration, ask func(context.Context) 
 	}
 }
 
-const (
-	login     = "check the user name and the password, with which the client was made: it never takes another one"
-	anonymous = "the servers want a user name and a password: give them to the client (USER:PASS@ in a URL)"
-)
+const login = "check the user name and the password, with which the client was made: it never takes another one"
 
 // refusals are answers that stay the same until somebody changes the rights of our user,
 // or the servers, with what to do about them.
@@ -64,7 +61,7 @@ var refusals = []struct {
 	advice string
 }{
 	{rpctypes.ErrPermissionDenied, "the user may not read and write keys that begin with the Locker's prefix"},
-	{rpctypes.ErrUserEmpty, anonymous},
+	{rpctypes.ErrUserEmpty, "the servers want a user name and a password: give them to the client (USER:PASS@ in a URL)"},
 	{rpctypes.ErrAuthFailed, login},
 	{rpctypes.ErrInvalidAuthToken, login},
 	{rpctypes.ErrNoSpace, "the servers' data has reached its limit: compact, defragment, and disarm the alarm (etcdctl)"},

@@ -182,7 +182,8 @@ CREATE TABLE IF NOT EXISTS lockstile_mark (
 );
 `
 
-// schemaDraw draws a number for a statement, which has none if the sequence has not come as far as was noted.
+// schemaDraw draws a number for a statement. It draws none if the sequence has not come as far as
+// was noted.
 const schemaDraw = ` FROM lockstile_token t WHERE t.last_value - (NOT t.is_called)::integer >= coalesce((SELECT max(d.upto) FROM lockstile_drawn d), 0)`
 
 // schemaNote has what was drawn noted, now and then.
@@ -251,8 +252,8 @@ const schemaSync = `
 const schemaLazy = `
   _set := set_config('synchronous_commit', 'off', true);`
 
-// schemaStandby refuses a server that is not what [Options].SyncStandby says. A standby is another: see
-// schemaReads.
+// schemaStandby refuses a server that is not what [Options].SyncStandby says. It leaves a standby,
+// which has no such setting, to schemaReads: that passes by itself.
 const schemaStandby = `
   IF _synced AND current_setting('synchronous_standby_names') = '' AND current_setting('transaction_read_only') = 'off' THEN
     RAISE EXCEPTION 'SyncStandby is set, but the server has no synchronous_standby_names' USING ERRCODE = 'feature_not_supported';

@@ -146,7 +146,6 @@ LANGUAGE plpgsql` + schemaSafe + ` AS $$
 DECLARE
   _key bigint := hashtextextended(_name, 0);
   _turn bigint := hashtextextended(_name, 1);
-  _number bigint;
   _ahead bigint;
 BEGIN
   _token := 0;
@@ -168,11 +167,10 @@ BEGIN
     RETURN;
   END IF;
   SELECT nextval('lockstile_token') * 1024 INTO _token` + schemaDraw + `;` + schemaNote + `
-  _number := _token / 1024;
   SELECT t.log_cnt INTO _ahead FROM lockstile_token t;
   INSERT INTO lockstile_session (key, name, pid, token, holder, ttl)
-  VALUES (_key, _name, pg_backend_pid(), _number * 1024, _holder, _ttl)
-  RETURNING coalesce((SELECT k.upto >= t.last_value + _ahead AND (_ahead > 0 OR t.last_value = _number)
+  VALUES (_key, _name, pg_backend_pid(), _token, _holder, _ttl)
+  RETURNING coalesce((SELECT k.upto >= t.last_value + _ahead AND (_ahead > 0 OR t.last_value = _token / 1024)
     FROM lockstile_known k, lockstile_token t), false) INTO _known;
   _known := _known AND current_setting('synchronous_standby_names') = '';
 END $$;

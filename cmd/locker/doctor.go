@@ -18,9 +18,9 @@ it. A danger can break a guarantee without anybody being told, or keep locks fro
 working. A note is worth knowing. The last lines say what was checked, with "fine"
 where there was nothing to find.
 
-Nothing in the store is changed, unless the URL says schema=ensure. The exit status is 0 if there is no danger, 1 if
-there is one. If a store cannot be used, the doctor prints what it could find, and
-the status is 69.
+Nothing in the store is changed, unless the URL says schema=ensure. The exit status
+is 0 if there is no danger, 1 if there is one. If a store cannot be used, the doctor
+prints what it could find, and the status is 69.
 `
 
 type doctorCommand struct {

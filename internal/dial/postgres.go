@@ -164,9 +164,9 @@ func advised(err error) error {
 	case !errors.As(err, &reply):
 		return err
 	case strings.HasPrefix(reply.Code, "28"):
-		return driver.Refused(fmt.Errorf("check the user name and the password (USER:PASS@ in the URL, PGPASSWORD, or a password file): %w", err))
+		return fmt.Errorf("check the user name and the password (USER:PASS@ in the URL, PGPASSWORD, or a password file): %w", err)
 	case reply.Code == "3D000":
-		return driver.Refused(fmt.Errorf("the database does not exist: %w", err))
+		return fmt.Errorf("the database does not exist: %w", err)
 	}
 	return err
 }
