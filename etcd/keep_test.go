@@ -43,7 +43,7 @@ func leases(t *testing.T, ctx context.Context, l *Locker) int {
 // The answer to a keep may be lost, so it is sent again. That makes it no longer, and
 // leaves no lease behind. A renewal that is on its way reports no loss.
 func TestKeepThatIsSentAgainIsTheSame(t *testing.T) {
-	ctx, l := aMinute(t), process(t, testserver.Etcd(t, 1).Members[0])
+	l, ctx := process(t, testserver.Etcd(t, 1).Members[0]), aMinute(t)
 	a := holds(t, ctx, l)
 	if err := l.store.Release(ctx, a, 10*time.Minute); err != nil || l.store.Left(a) {
 		t.Fatalf("Release: %v", err)
@@ -74,7 +74,7 @@ func TestKeepThatIsSentAgainIsTheSame(t *testing.T) {
 
 // The lease for a keep may have ended when it is used. The next request has another.
 func TestKeepWhoseLeaseHasEndedTakesAnother(t *testing.T) {
-	ctx, l := aMinute(t), process(t, testserver.Etcd(t, 1).Members[0])
+	l, ctx := process(t, testserver.Etcd(t, 1).Members[0]), aMinute(t)
 	a := holds(t, ctx, l)
 	ended, err := l.store.client.Grant(ctx, 60)
 	if err == nil {
@@ -128,7 +128,7 @@ func TestKeyThatIsNotTheHoldersAnyMoreIsNotKept(t *testing.T) {
 		},
 	} {
 		for _, unsure := range []bool{false, true} {
-			ctx, l := aMinute(t), process(t, srv)
+			l, ctx := process(t, srv), aMinute(t)
 			a := holds(t, ctx, l)
 			a.unsure = unsure
 			if err := change(ctx, l, a); err != nil {
@@ -150,7 +150,7 @@ func TestKeyThatIsNotTheHoldersAnyMoreIsNotKept(t *testing.T) {
 
 // A request for the lock may arrive after the keep has ended.
 func TestRequestThatArrivesAfterAKeepIsVoid(t *testing.T) {
-	ctx, l := aMinute(t), process(t, testserver.Etcd(t, 1).Members[0])
+	l, ctx := process(t, testserver.Etcd(t, 1).Members[0]), aMinute(t)
 	a := holds(t, ctx, l)
 	a.unsure = true
 	if err := l.store.Release(ctx, a, time.Millisecond); err != nil || l.store.Left(a) {

@@ -117,7 +117,7 @@ func TestRequestThatArrivesAfterItsCleanUpIsVoid(t *testing.T) {
 	srv := testserver.Etcd(t, 1).Members[0]
 	for kind, opts := range kinds {
 		for _, only := range []bool{false, true} {
-			ctx, l := aMinute(t), process(t, srv)
+			l, ctx := process(t, srv), aMinute(t)
 			a, b := begin(t, ctx, l, "x", opts...), begin(t, ctx, l, "x", opts...)
 			a.unsure = true
 			if err := l.store.Withdraw(ctx, a); err != nil || l.store.Left(a) {
@@ -141,7 +141,7 @@ func TestRequestThatArrivesAfterItsCleanUpIsVoid(t *testing.T) {
 func TestRequestThatArrivesAfterTheReleaseIsVoid(t *testing.T) {
 	srv := testserver.Etcd(t, 1).Members[0]
 	for kind, opts := range kinds {
-		ctx, l := aMinute(t), process(t, srv)
+		l, ctx := process(t, srv), aMinute(t)
 		a := begin(t, ctx, l, "x", opts...)
 		late := *a
 		a.unsure = true
@@ -160,7 +160,7 @@ func TestReleaseThatIsSentTwiceFreesNoLaterLockOfTheSession(t *testing.T) {
 	srv := testserver.Etcd(t, 1).Members[0]
 	for kind, opts := range kinds {
 		for _, unsure := range []bool{false, true} {
-			ctx, l := aMinute(t), process(t, srv)
+			l, ctx := process(t, srv), aMinute(t)
 			a, b := begin(t, ctx, l, "x", opts...), begin(t, ctx, l, "x", opts...)
 			takes(t, ctx, l, a, "")
 			gives(t, ctx, l, a)
@@ -181,7 +181,7 @@ func TestReleaseThatIsSentTwiceFreesNoLaterLockOfTheSession(t *testing.T) {
 
 func TestRequestThatIsSentTwiceGetsOnePlace(t *testing.T) {
 	for _, only := range []bool{false, true} {
-		ctx, l := aMinute(t), process(t, testserver.Etcd(t, 1).Members[0])
+		l, ctx := process(t, testserver.Etcd(t, 1).Members[0]), aMinute(t)
 		a, b := begin(t, ctx, l, "x"), begin(t, ctx, l, "x")
 		takes(t, ctx, l, a, "")
 		takes(t, ctx, l, b, a.key)
@@ -205,7 +205,7 @@ func TestRequestThatIsSentTwiceGetsOnePlace(t *testing.T) {
 // A reader is not in its own way, nor is another, so nothing but its key tells the second
 // request from the first.
 func TestReadersRequestThatIsSentTwiceGetsOnePlace(t *testing.T) {
-	ctx, l := aMinute(t), process(t, testserver.Etcd(t, 1).Members[0])
+	l, ctx := process(t, testserver.Etcd(t, 1).Members[0]), aMinute(t)
 	for _, only := range []bool{false, true} {
 		a, b := begin(t, ctx, l, "x", kinds["shared"]...), begin(t, ctx, l, "x", kinds["shared"]...)
 		for _, reader := range []*attempt{a, b} {
@@ -223,7 +223,7 @@ func TestReadersRequestThatIsSentTwiceGetsOnePlace(t *testing.T) {
 
 // A request whose answer is lost is in doubt, one that is refused is not.
 func TestOnlySilenceIsInDoubt(t *testing.T) {
-	ctx, l := aMinute(t), process(t, testserver.Etcd(t, 1).Members[0])
+	l, ctx := process(t, testserver.Etcd(t, 1).Members[0]), aMinute(t)
 	for kind, opts := range kinds {
 		a := begin(t, ctx, l, "x", opts...)
 		over, cancel := context.WithCancel(ctx)
@@ -243,7 +243,7 @@ func TestOnlySilenceIsInDoubt(t *testing.T) {
 
 // What cannot be cleaned up would last for as long as other locks keep the session.
 func TestCleanUpGoesOnWhenTheDriverHasGivenUp(t *testing.T) {
-	ctx, l := aMinute(t), process(t, testserver.Etcd(t, 1).Members[0])
+	l, ctx := process(t, testserver.Etcd(t, 1).Members[0]), aMinute(t)
 	a := begin(t, ctx, l, "x")
 	takes(t, ctx, l, a, "")
 	l.store.End(a)
@@ -254,7 +254,7 @@ func TestCleanUpGoesOnWhenTheDriverHasGivenUp(t *testing.T) {
 
 // Marks hang on the session, so it must not have more and more of them.
 func TestSessionWithManyMarksIsNotUsedForNewAttempts(t *testing.T) {
-	ctx, l := aMinute(t), process(t, testserver.Etcd(t, 1).Members[0])
+	l, ctx := process(t, testserver.Etcd(t, 1).Members[0]), aMinute(t)
 	first := begin(t, ctx, l, "x")
 	for range mostMarks {
 		a := begin(t, ctx, l, "x")
@@ -294,7 +294,7 @@ func (over) Context() context.Context {
 // By the local clock a session may be over while its lease is not: what hangs on that
 // must not stand in the way of who takes a new place.
 func TestPlaceOnASessionThatIsOverIsGivenUpForANewOne(t *testing.T) {
-	ctx, l := aMinute(t), process(t, testserver.Etcd(t, 1).Members[0])
+	l, ctx := process(t, testserver.Etcd(t, 1).Members[0]), aMinute(t)
 	a := begin(t, ctx, l, "x")
 	takes(t, ctx, l, a, "")
 	former := a.place
@@ -309,7 +309,7 @@ func TestPlaceOnASessionThatIsOverIsGivenUpForANewOne(t *testing.T) {
 //
 //	b takes a place behind a; a goes; b begins to watch a's key
 func TestKeyAheadThatGoesBeforeItIsWatchedIsSeenToBeGone(t *testing.T) {
-	ctx, l := aMinute(t), process(t, testserver.Etcd(t, 1).Members[0])
+	l, ctx := process(t, testserver.Etcd(t, 1).Members[0]), aMinute(t)
 	a, b := begin(t, ctx, l, "x"), begin(t, ctx, l, "x")
 	takes(t, ctx, l, a, "")
 	takes(t, ctx, l, b, a.key)
@@ -328,7 +328,7 @@ func TestKeyAheadThatGoesBeforeItIsWatchedIsSeenToBeGone(t *testing.T) {
 //	b waits for a; somebody deletes b's key, and may put another; a goes
 func TestPlaceThatWasDeletedGrantsNothing(t *testing.T) {
 	for _, anew := range []string{"", "the same", "a later one"} {
-		ctx, l := aMinute(t), process(t, testserver.Etcd(t, 1).Members[0])
+		l, ctx := process(t, testserver.Etcd(t, 1).Members[0]), aMinute(t)
 		a, b := begin(t, ctx, l, "x"), begin(t, ctx, l, "x")
 		takes(t, ctx, l, a, "")
 		takes(t, ctx, l, b, a.key)
@@ -356,7 +356,7 @@ func TestPlaceThatWasDeletedGrantsNothing(t *testing.T) {
 
 // The key of a Mutex is the same each time that its session locks it.
 func TestBreakFreesOnlyWhatItHasRead(t *testing.T) {
-	ctx, l := aMinute(t), process(t, testserver.Etcd(t, 1).Members[0])
+	l, ctx := process(t, testserver.Etcd(t, 1).Members[0]), aMinute(t)
 	const mutex = "x/694d9a5b6b1f0005"
 	put := func() {
 		t.Helper()
@@ -394,7 +394,7 @@ func TestTokensEndWhereTheyWouldGoBack(t *testing.T) {
 
 // A number of a reader's or a slot's is for one grant.
 func TestOnlyAnExclusiveGrantHasManyTokens(t *testing.T) {
-	ctx, l := aMinute(t), process(t, testserver.Etcd(t, 1).Members[0])
+	l, ctx := process(t, testserver.Etcd(t, 1).Members[0]), aMinute(t)
 	for kind, opts := range kinds {
 		a := begin(t, ctx, l, kind, opts...)
 		want := uint32(1)

@@ -21,7 +21,7 @@ import (
 func TestLookThatFindsNothingNewReadsNoQueue(t *testing.T) {
 	t.Parallel()
 	for what, kind := range map[string][]locker.Option{"a writer": nil, "a reader": {locker.WithShared()}} {
-		ctx, cluster := aMinute(t), testserver.Etcd(t, 1)
+		cluster, ctx := testserver.Etcd(t, 1), aMinute(t)
 		holder := process(t, cluster.Members[0])
 		var looks, read atomic.Int64
 		waiter := with(t, clientv3.Config{Endpoints: cluster.Endpoints(), DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(
@@ -69,7 +69,7 @@ func TestLookThatFindsNothingNewReadsNoQueue(t *testing.T) {
 // The key of a Mutex is the same each time that its session locks it. Interleaving: it is ahead, it is
 // given back and put again, behind, while the watch of the waiter is silent.
 func TestMutexThatComesAgainIsNotAheadAnyMore(t *testing.T) {
-	ctx, l := aMinute(t), process(t, testserver.Etcd(t, 1).Members[0])
+	l, ctx := process(t, testserver.Etcd(t, 1).Members[0]), aMinute(t)
 	const mutex = "x/694d9a5b6b1f0005"
 	if _, err := l.store.client.Put(ctx, mutex, ""); err != nil {
 		t.Fatal(err)
@@ -90,7 +90,7 @@ func TestMutexThatComesAgainIsNotAheadAnyMore(t *testing.T) {
 // Interleaving: an operator deletes the place of a waiter, whose watch tells it nothing, while the one
 // ahead holds on.
 func TestWaiterWhosePlaceWasDeletedFindsOutWhileItWaits(t *testing.T) {
-	ctx, l := aMinute(t), process(t, testserver.Etcd(t, 1).Members[0])
+	l, ctx := process(t, testserver.Etcd(t, 1).Members[0]), aMinute(t)
 	a, b := begin(t, ctx, l, "x"), begin(t, ctx, l, "x")
 	takes(t, ctx, l, a, "")
 	takes(t, ctx, l, b, a.key)

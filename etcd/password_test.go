@@ -17,7 +17,7 @@ import (
 // whoever asks for one.
 func TestPasswordThatWasChangedIsNamedInTheError(t *testing.T) {
 	t.Parallel()
-	ctx, cluster := aMinute(t), testserver.Etcd(t, 1)
+	cluster, ctx := testserver.Etcd(t, 1), aMinute(t)
 	admin := process(t, cluster.Members[0]).store.client
 	for _, user := range []string{"root", "app"} {
 		_, err := admin.UserAdd(ctx, user, "sesame")

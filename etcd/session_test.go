@@ -30,7 +30,7 @@ func proxied(t *testing.T, srv *testserver.EtcdServer) (*Locker, *netproxy.Proxy
 //
 //	the lease is granted, and the answer held back for a while
 func TestSessionCountsFromItsRequest(t *testing.T) {
-	ctx, srv := aMinute(t), testserver.Etcd(t, 1).Members[0]
+	srv, ctx := testserver.Etcd(t, 1).Members[0], aMinute(t)
 	l, p := proxied(t, srv)
 	client := l.store.client
 	if _, err := client.Get(ctx, "x"); err != nil { // it is connected
@@ -60,7 +60,7 @@ func TestSessionCountsFromItsRequest(t *testing.T) {
 // the request for a place, or that to a look at the queue.
 func TestGrantCountsFromItsRequest(t *testing.T) {
 	const delay = 50 * time.Millisecond
-	ctx, srv := aMinute(t), testserver.Etcd(t, 1).Members[0]
+	srv, ctx := testserver.Etcd(t, 1).Members[0], aMinute(t)
 	other := process(t, srv)
 	ahead := begin(t, ctx, other, "x")
 	takes(t, ctx, other, ahead, "")
@@ -85,7 +85,7 @@ func TestGrantCountsFromItsRequest(t *testing.T) {
 
 // The clean-up after a session whose lease has ended already has nothing to do.
 func TestSessionWhoseLeaseHasEndedLeavesNothing(t *testing.T) {
-	ctx, l := aMinute(t), process(t, testserver.Etcd(t, 1).Members[0])
+	l, ctx := process(t, testserver.Etcd(t, 1).Members[0]), aMinute(t)
 	a := &attempt{session: begin(t, ctx, l, "x").session, unsure: true}
 	for range 2 {
 		if err := l.store.Withdraw(ctx, a); err != nil || l.store.Left(a) {
@@ -96,7 +96,7 @@ func TestSessionWhoseLeaseHasEndedLeavesNothing(t *testing.T) {
 
 // A lease may have been revoked, and another granted with its number.
 func TestLeaseThatSomebodyElseHasGrantedIsNotTakenForOurs(t *testing.T) {
-	ctx, l := aMinute(t), process(t, testserver.Etcd(t, 1).Members[0])
+	l, ctx := process(t, testserver.Etcd(t, 1).Members[0]), aMinute(t)
 	n := begin(t, ctx, l, "x").session
 	if err := l.store.keepAlive(ctx, n); err != nil {
 		t.Fatal(err)
@@ -164,7 +164,7 @@ func sent(srv *testserver.EtcdServer) float64 {
 //
 //	the stream is in use; fifty renewals come; it is there again
 func TestRenewalsThatWaitShareARequest(t *testing.T) {
-	ctx, srv := aMinute(t), testserver.Etcd(t, 1).Members[0]
+	srv, ctx := testserver.Etcd(t, 1).Members[0], aMinute(t)
 	l := process(t, srv)
 	n := begin(t, ctx, l, "x").session
 	if err := l.store.keepAlive(ctx, n); err != nil {
@@ -193,7 +193,7 @@ func TestRenewalsThatWaitShareARequest(t *testing.T) {
 //
 //	a renewal is sent; another comes; the answer to the first
 func TestRenewalIsNotAnsweredByARequestThatWasSentBeforeItCame(t *testing.T) {
-	ctx, srv := aMinute(t), testserver.Etcd(t, 1).Members[0]
+	srv, ctx := testserver.Etcd(t, 1).Members[0], aMinute(t)
 	l, p := proxied(t, srv)
 	n := begin(t, ctx, l, "x").session
 	if err := l.store.keepAlive(ctx, n); err != nil {

@@ -20,7 +20,7 @@ import (
 // Readers are shown in the order of their numbers, whatever that of their keys. The lock is
 // taken until the last of their leases ends.
 func TestReadersAreShownInOrderWithTheLongestTime(t *testing.T) {
-	ctx, l := aMinute(t), process(t, testserver.Etcd(t, 1).Members[0])
+	l, ctx := process(t, testserver.Etcd(t, 1).Members[0]), aMinute(t)
 	for i, seconds := range []int64{60, 3600, 60} {
 		lease, err := l.store.client.Grant(ctx, seconds)
 		if err == nil {
@@ -39,7 +39,7 @@ func TestReadersAreShownInOrderWithTheLongestTime(t *testing.T) {
 
 // What others put into their keys is no text of a holder.
 func TestValueOfAnotherProgramsKeyIsNotShown(t *testing.T) {
-	ctx, l := aMinute(t), process(t, testserver.Etcd(t, 1).Members[0])
+	l, ctx := process(t, testserver.Etcd(t, 1).Members[0]), aMinute(t)
 	if _, err := l.store.client.Put(ctx, "x/694d9a5b6b1f0005", "a password"); err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +51,7 @@ func TestValueOfAnotherProgramsKeyIsNotShown(t *testing.T) {
 // More readers are broken than one transaction can delete. That the last of some has just left
 // does not make them none.
 func TestBreakFreesAnyNumberOfReaders(t *testing.T) {
-	ctx, l := aMinute(t), process(t, testserver.Etcd(t, 1).Members[0])
+	l, ctx := process(t, testserver.Etcd(t, 1).Members[0]), aMinute(t)
 	const readers = 2*mostOps + 3
 	for i := range readers {
 		if _, err := l.store.client.Put(ctx, fmt.Sprintf("x/%s%05d-a", sharedDir, i), ""); err != nil {
@@ -95,7 +95,7 @@ func TestToleratesGoesByTheEndpoints(t *testing.T) {
 // After a refusal there is nothing to clean up. Some of them end a wait: they stay the same
 // until somebody changes something.
 func TestRefusalsAreKnown(t *testing.T) {
-	ctx, l := aMinute(t), process(t, testserver.Etcd(t, 1).Members[0])
+	l, ctx := process(t, testserver.Etcd(t, 1).Members[0]), aMinute(t)
 	for err, ends := range map[error]bool{
 		rpctypes.ErrPermissionDenied: true, rpctypes.ErrUserEmpty: true, rpctypes.ErrAuthFailed: true,
 		rpctypes.ErrInvalidAuthToken: true, rpctypes.ErrNoSpace: true, rpctypes.ErrRequestTooLarge: true,
@@ -114,7 +114,7 @@ func TestRefusalsAreKnown(t *testing.T) {
 
 // A lock that was lost with its session says so, whoever finds it out.
 func TestReleaseSaysThatTheSessionHasEnded(t *testing.T) {
-	ctx, l := aMinute(t), process(t, testserver.Etcd(t, 1).Members[0])
+	l, ctx := process(t, testserver.Etcd(t, 1).Members[0]), aMinute(t)
 	a := holds(t, ctx, l)
 	if _, err := l.store.client.Revoke(ctx, a.session.id); err != nil {
 		t.Fatal(err)

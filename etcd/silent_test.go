@@ -88,7 +88,7 @@ func TestStreamThatCannotBeOpenedIsGivenUp(t *testing.T) {
 //
 //	no answer arrives; a session is renewed with a lock on it
 func TestSessionIsRenewedWhileItsKeysAreListed(t *testing.T) {
-	ctx, srv := aMinute(t), testserver.Etcd(t, 1).Members[0]
+	srv, ctx := testserver.Etcd(t, 1).Members[0], aMinute(t)
 	l, p := proxied(t, srv)
 	a := holds(t, ctx, l)
 	lists := func() float64 { return srv.Metric(`grpc_server_started_total{grpc_method="LeaseTimeToLive"`) }

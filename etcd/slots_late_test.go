@@ -25,7 +25,7 @@ func unheard(t *testing.T, ctx context.Context, l *Locker, a *attempt, once bool
 func TestSlotWhoseGrantWasNotHeardIsGivenBack(t *testing.T) {
 	srv := testserver.Etcd(t, 1).Members[0]
 	for _, n := range []int{2, locker.MaxSlots} {
-		ctx, l := aMinute(t), process(t, srv)
+		l, ctx := process(t, srv), aMinute(t)
 		a, b := begin(t, ctx, l, "x", locker.WithSlots(n)), begin(t, ctx, l, "x", locker.WithSlots(n))
 		takes(t, ctx, l, b, "")
 		unheard(t, ctx, l, a, true)
@@ -44,7 +44,7 @@ func TestSlotWhoseGrantWasNotHeardIsGivenBack(t *testing.T) {
 //
 //	b has slot 0; a takes slot 1, unheard; b unlocks; a asks again; its first request comes late
 func TestAttemptThatAsksTwiceHasOneSlot(t *testing.T) {
-	ctx, l := aMinute(t), process(t, testserver.Etcd(t, 1).Members[0])
+	l, ctx := process(t, testserver.Etcd(t, 1).Members[0]), aMinute(t)
 	a, b := begin(t, ctx, l, "x", locker.WithSlots(3)), begin(t, ctx, l, "x", locker.WithSlots(3))
 	takes(t, ctx, l, b, "")
 	late := *a
@@ -64,7 +64,7 @@ func TestAttemptThatAsksTwiceHasOneSlot(t *testing.T) {
 // A waiter whose grant was not heard finds its slot when it asks again, though another one
 // is free by then. Only the first of its requests is granted, whenever the others arrive.
 func TestWaiterThatAsksTwiceHasTheSlotOfTheFirstRequest(t *testing.T) {
-	ctx, l := aMinute(t), process(t, testserver.Etcd(t, 1).Members[0])
+	l, ctx := process(t, testserver.Etcd(t, 1).Members[0]), aMinute(t)
 	a, b, c := begin(t, ctx, l, "x", locker.WithSlots(2)), begin(t, ctx, l, "x", locker.WithSlots(2)), begin(t, ctx, l, "x", locker.WithSlots(2))
 	takes(t, ctx, l, a, "")
 	takes(t, ctx, l, b, "")
@@ -92,7 +92,7 @@ func TestWaiterThatAsksTwiceHasTheSlotOfTheFirstRequest(t *testing.T) {
 //
 //	c waits; c takes a slot, unheard; c is withdrawn
 func TestWaiterWhoseGrantWasNotHeardLeavesNothing(t *testing.T) {
-	ctx, l := aMinute(t), process(t, testserver.Etcd(t, 1).Members[0])
+	l, ctx := process(t, testserver.Etcd(t, 1).Members[0]), aMinute(t)
 	for _, granted := range []bool{false, true} {
 		a, c := begin(t, ctx, l, "x", locker.WithSlots(1)), begin(t, ctx, l, "x", locker.WithSlots(1))
 		takes(t, ctx, l, a, "")
@@ -114,7 +114,7 @@ func TestWaiterWhoseGrantWasNotHeardLeavesNothing(t *testing.T) {
 // A waiter whose place was deleted is not granted a slot, and asks again at the end of the
 // queue.
 func TestWaiterForASlotWhosePlaceWasDeletedTakesAnother(t *testing.T) {
-	ctx, l := aMinute(t), process(t, testserver.Etcd(t, 1).Members[0])
+	l, ctx := process(t, testserver.Etcd(t, 1).Members[0]), aMinute(t)
 	a, b := begin(t, ctx, l, "x", locker.WithSlots(1)), begin(t, ctx, l, "x", locker.WithSlots(1))
 	takes(t, ctx, l, a, "")
 	takes(t, ctx, l, b, b.pool())
@@ -135,7 +135,7 @@ func TestWaiterForASlotWhosePlaceWasDeletedTakesAnother(t *testing.T) {
 //	b waits for a's slot; a unlocks; c comes before b asks
 func TestNewcomerTakesNoSlotWhileSomebodyWaits(t *testing.T) {
 	for _, once := range []bool{false, true} {
-		ctx, l := aMinute(t), process(t, testserver.Etcd(t, 1).Members[0])
+		l, ctx := process(t, testserver.Etcd(t, 1).Members[0]), aMinute(t)
 		a, b, c := begin(t, ctx, l, "x", locker.WithSlots(1)), begin(t, ctx, l, "x", locker.WithSlots(1)), begin(t, ctx, l, "x", locker.WithSlots(1))
 		takes(t, ctx, l, a, "")
 		takes(t, ctx, l, b, b.pool())
@@ -155,7 +155,7 @@ func TestNewcomerTakesNoSlotWhileSomebodyWaits(t *testing.T) {
 
 // Which slot was taken is not known, so all are looked at, in several requests.
 func TestSlotIsGivenBackUnheardWhicheverItIs(t *testing.T) {
-	ctx, l := aMinute(t), process(t, testserver.Etcd(t, 1).Members[0])
+	l, ctx := process(t, testserver.Etcd(t, 1).Members[0]), aMinute(t)
 	for _, k := range []int{0, mostOps - 2, mostOps - 1, mostOps, locker.MaxSlots - 1} {
 		a := begin(t, ctx, l, "x", locker.WithSlots(locker.MaxSlots))
 		if _, err := l.store.client.Put(ctx, a.slotKey(k), ""); err != nil { // as if others had those before
