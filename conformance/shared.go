@@ -14,6 +14,7 @@ import (
 var sharedClauses = []Clause{
 	{"shared", "Readers must hold a lock at the same time, and a writer must be alone, or the option is of no use.", sharedByMany},
 	{"shared-crowd", "Among readers and writers of many processes, nobody may come between a writer and its work, nor starve, nor be refused by a guard while it holds the lock.", sharedCrowd},
+	{"shared-at-once", "Of readers who try at the same time none may be told that the lock is taken.", sharedAtOnce},
 	{"shared-tokens", "A guard tells readers from earlier and later writers by their numbers, which must be in the order of grants.", sharedTokens},
 	{"shared-writer", "A writer that waits must keep later readers out, or a stream of readers locks it out for ever.", sharedWriter},
 	{"shared-together", "Readers that waited for the same writer must be let in together, and not one when the other has left.", sharedTogether},
@@ -80,6 +81,31 @@ func sharedByMany(x *trial) {
 	}
 	x.unlock(writer)
 	x.free(a, name, "after a writer")
+}
+
+func sharedAtOnce(x *trial) { x.roomForAll(x.sharing(), reading) }
+
+// triesAtOnce is how many processes try at the same time where there is room for all.
+const triesAtOnce = 12
+
+func (x *trial) roomForAll(l locker.Locker, opt locker.Option) {
+	name, ls := x.name(), append(x.lockers(triesAtOnce-1), l)
+	for range 2 { // the name is new, and then it is not
+		var calls []func()
+		locks := make([]*locker.Lock, len(ls))
+		for k, l := range ls {
+			calls = append(calls, func() {
+				var err error
+				if locks[k], err = l.TryLock(x.patient(), name, opt, x.long()); err != nil {
+					x.failf("TryLock where there is room for all who try: %w", err)
+				}
+			})
+		}
+		x.atOnce(calls)
+		for _, lock := range locks {
+			x.unlock(lock)
+		}
+	}
 }
 
 // readersWriters is what readers and writers do under the lock.

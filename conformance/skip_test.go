@@ -43,10 +43,10 @@ func TestClauseWithoutItsMeansIsSkippedAndSaysWhatIsMissing(t *testing.T) {
 		"dead-waiter":  "network", "late-unlock": "network", "late-unlock-reply": "network", "late-renewal": "network",
 		"lost-unlock-reply": "network", "silence": "network", "short-after-long": "network", "slow-reply": "network", "slow-hand-over": "network", "min-validity": "network",
 		"lost-reply": "network", "lost-reply-while-waiting": "network", "dead-while-locking": "network",
-		"shared": "shared lock", "shared-crowd": "shared lock", "shared-tokens": "shared lock", "shared-writer": "shared lock", "shared-together": "shared lock",
+		"shared": "shared lock", "shared-crowd": "shared lock", "shared-at-once": "shared lock", "shared-tokens": "shared lock", "shared-writer": "shared lock", "shared-together": "shared lock",
 		"shared-told": "shared lock", "shared-ttls": "shared lock", "shared-renewal": "shared lock", "shared-release": "shared lock", "shared-dead": "shared lock",
 		"shared-dead-writer": "shared lock", "shared-lost-reply": "shared lock", "shared-break": "shared lock",
-		"slots": "slot", "slots-crowd": "slot", "slots-tokens": "slot", "slots-told": "slot", "slots-dead": "slot", "slots-renewal": "slot",
+		"slots": "slot", "slots-crowd": "slot", "slots-at-once": "slot", "slots-tokens": "slot", "slots-told": "slot", "slots-dead": "slot", "slots-renewal": "slot",
 		"slots-mismatch": "slot", "slots-release-late": "slot", "slots-lost-reply": "slot", "slots-break": "slot",
 		"late-delivery": "network", "late-after-clean-up": "network", "silent-store": "network", "silent-for-long": "network", "silent-names": "network", "silent-unlock": "network", "lost-grant": "network", "own-grant": "network", "break-unheard": "network", "cut-while-waiting": "network",
 	}

@@ -15,6 +15,7 @@ import (
 var slotClauses = []Clause{
 	{"slots", "Each holder must have a slot of its own, the smallest that is free, and there must be no more holders than slots.", slots},
 	{"slots-crowd", "Among many goroutines, no two may have one slot at the same time, and none may be refused by the slot's guard while it holds it.", slotsCrowd},
+	{"slots-at-once", "Of those who try at the same time none may be told that all slots are taken while one is free.", slotsAtOnce},
 	{"slots-tokens", "The tokens of those who have a slot one after another must increase, or no guard can protect what belongs to the slot.", slotsTokens},
 	{"slots-told", "Waiters must be told when a slot comes free, in the order in which they came if the backend is fair.", slotsTold},
 	{"slots-dead", "A dead holder's slot must come back after its lease, and the others must keep theirs.", slotsDead},
@@ -66,6 +67,8 @@ func slots(x *trial) {
 	}
 	x.free(a, name, "after all slots were given back")
 }
+
+func slotsAtOnce(x *trial) { x.roomForAll(x.slotted(), locker.WithSlots(triesAtOnce)) }
 
 // slotsCrowd has more goroutines than there are slots.
 func slotsCrowd(x *trial) {

@@ -104,6 +104,7 @@ var flaws = map[string][]string{
 	"a break takes all":                          {"shared-break", "slots-break"},
 	"a slot is the number of holders":            {"slots", "slots-crowd"},
 	"the token of a slot is its number":          {"slots-tokens"},
+	"one decides, and others are told taken":     {"shared-at-once", "slots-at-once"},
 	"slots are a bare counter":                   {"slots-dead"}, // Redisson 2045
 	"slots are not renewed":                      {"slots-renewal"},
 	"another n is accepted":                      {"slots-mismatch"},     // Curator's InterProcessSemaphoreV2 and DistributedLock

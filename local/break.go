@@ -15,6 +15,11 @@ import (
 // Break lets one breaker at a time replace a file. Of two that read the same file, the
 // later one would write a counter that is not the last.
 func (s *store) Break(ctx context.Context, name string, tokens ...uint64) (bool, error) {
+	broken, _, err := within(ctx, func() (bool, error) { return s.breakWhenAlone(ctx, name, tokens) }, func(bool) {})
+	return broken, err
+}
+
+func (s *store) breakWhenAlone(ctx context.Context, name string, tokens []uint64) (bool, error) {
 	breaker, err := openOrCreate(filepath.Join(s.dir, ".break"), "") // of no lock: nothing in it is read
 	if err != nil {
 		return false, err
@@ -31,7 +36,7 @@ func (s *store) Break(ctx context.Context, name string, tokens ...uint64) (bool,
 		if err != nil {
 			return false, err
 		}
-		if err := pause(ctx); err != nil {
+		if err := pause(ctx, 0); err != nil {
 			return false, err
 		}
 	}

@@ -129,7 +129,7 @@ func TestHoldersOnAnOldFileAreNoMismatch(t *testing.T) {
 	}
 	mustBreak(t, l, true)
 	a := &attempt{req: &locker.Request{Name: "x"}, file: old}
-	if g, awaited, err := l.store.look(a, false); g.Count > 0 || !awaited || err != nil {
+	if g, awaited, err := l.store.look(t.Context(), a, false); g.Count > 0 || !awaited || err != nil {
 		t.Errorf("on the old file: %+v, awaited %v, %v", g, awaited, err)
 	}
 	mustUnlock(t, mustTry(t, l))

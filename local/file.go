@@ -1,6 +1,7 @@
 package local
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -24,12 +25,43 @@ type file struct {
 	place  int64  // ours, beside others who have the lock; or 0
 	slot   int    // ours, if there are slots
 	mark   string // the sum in the record of our place
-	beside bool   // others had places when we took ours
+	joined bool   // others had places when we took ours
+	listed int    // places that the last look for room has read
 }
 
 // flush makes what was written to a file or directory durable. It is a variable
 // so that a test can see when that is done, and make it fail.
 var flush = (*os.File).Sync
+
+// within calls do, which may wait for a disk, and returns when ctx ends if that comes first: then
+// undo gets what do returns, and gone is closed after that.
+func within[T any](ctx context.Context, do func() (T, error), undo func(T)) (v T, gone <-chan struct{}, err error) {
+	if ctx.Done() == nil {
+		v, err = do()
+		return v, nil, err
+	}
+	type result struct {
+		v   T
+		err error
+	}
+	done, left, undone := make(chan result), make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(undone)
+		v, err := do()
+		select {
+		case done <- result{v, err}:
+		case <-left:
+			undo(v)
+		}
+	}()
+	select {
+	case r := <-done:
+		return r.v, nil, r.err
+	case <-ctx.Done():
+		close(left)
+		return v, undone, context.Cause(ctx)
+	}
+}
 
 // openFile opens the file of a lock for reading and writing. If there is none
 // the error is fs.ErrNotExist.
@@ -202,4 +234,11 @@ func (f *file) drop() error {
 	f.closed = true
 	_ = unlockBytes(f.File, 0, 0) // what cannot be unlocked is freed by closing
 	return f.Close()
+}
+
+// dropAny drops f if it could be opened.
+func (f *file) dropAny() {
+	if f != nil {
+		_ = f.drop()
+	}
 }

@@ -170,6 +170,14 @@ func (w *worker) pause(t *testing.T) {
 	}
 }
 
+// goOn lets a process that was paused go on.
+func (w *worker) goOn(t *testing.T) {
+	t.Helper()
+	if err := w.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // A process that is stopped keeps its lock, for any time.
 func TestStoppedProcessKeepsItsLock(t *testing.T) {
 	dir := t.TempDir()

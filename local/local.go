@@ -45,10 +45,20 @@
 // that it has started do not keep it. A lock has no lease and is held until it
 // is unlocked, except with [locker.WithoutRenewal] (until the end of its TTL) or
 // [locker.WithMaxHold]. It is lost if it was broken or its file was deleted: the
-// holder looks every third of the TTL, and when it gives the lock back. Waiters look
-// every 1 to 4 ms, one per process and name. A writer that is paused while it waits keeps
-// readers out until a quarter of a second after the last reader has left. After Unlock the process keeps the lock for
-// the rest of [locker.WithMinHold]: it is free early if the process ends.
+// holder looks every third of the TTL, and when it gives the lock back. After Unlock the
+// process keeps the lock for the rest of [locker.WithMinHold]: it is free early if the process ends.
+//
+// # Waiting
+//
+// Waiters look every 1 to 4 ms, one per process and name. A Locker that waits for more than 32
+// names looks less often, and so does who waits for one of more than 32 slots: about every
+// 40 ms for one of 512. A waiter that is stopped has taken nothing that others need, except for the moment
+// in which it is granted the lock. A writer that is stopped while it waits keeps readers out until a
+// quarter of a second after the last reader has left.
+//
+// If ctx ends while the disk has not answered, Lock and TryLock return all the same. The error
+// is a [locker.ErrOutcomeUnknown] if the lock was about to be granted: nobody has it, and
+// others get it when the disk has answered.
 //
 // # Clocks
 //
@@ -70,8 +80,8 @@
 // connection: use a backend with a server there. All processes run as one user,
 // or as root: files are made for their owner alone. Each held lock and each name
 // waited for takes one descriptor. Files stay when locks are given back, 8 kB for every name
-// and 1 kB more for each who has shared it, or had a slot, at the same time as others. Nobody
-// removes them; delete one only when nobody uses its lock.
+// and 1 kB more for each who has shared it, or had a slot, at the same time as others: a few
+// more where there are more than 64 of them. Nobody removes files; delete one only when nobody uses its lock.
 package local
 
 import (
@@ -148,7 +158,8 @@ func (l *Locker) Lock(ctx context.Context, name string, opts ...locker.Option) (
 
 // TryLock implements [locker.Locker]. If the lock is free and other processes wait for
 // it, they have a quarter of a second to take it: those that do not are paused. A reader
-// leaves it to writers alone.
+// leaves it to writers alone. While somebody is being granted a shared lock or a slot, TryLock
+// waits to see whether there is room beside it, for ten seconds at most: on a slow disk that takes a while.
 func (l *Locker) TryLock(ctx context.Context, name string, opts ...locker.Option) (*locker.Lock, error) {
 	return l.locks.TryLock(ctx, name, opts...)
 }
@@ -168,7 +179,8 @@ func (l *Locker) List(ctx context.Context, prefix string) ([]locker.Info, error)
 // old holders keep the kernel's locks on a file that nobody else opens. They learn
 // of that at their next look, after a third of their TTL at most, with the reason
 // Forced. One of those who share a lock or have slots is marked in the file, and others lock
-// it beside what that one still has. After an error the lock may have been broken or not.
+// it beside what that one still has. After an error the lock may have been broken or not; if ctx
+// ended, it may still be broken when the disk answers.
 func (l *Locker) Break(ctx context.Context, name string, tokens ...uint64) (bool, error) {
 	return l.locks.Break(ctx, name, tokens...)
 }

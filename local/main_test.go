@@ -35,6 +35,7 @@ var workers = map[string]func(args []string) error{
 	"count": countWorker,
 	"storm": stormWorker,
 	"hold":  holdWorker,
+	"wait":  waitWorker,
 	"sleep": func([]string) error { _, err := io.ReadAll(os.Stdin); return err },
 	"new":   func(args []string) error { _, err := New(args[0], Options{}); return err },
 	"break": breakWorker,
@@ -143,6 +144,20 @@ func holdWorker(args []string) error {
 	if shared {
 		fmt.Println(lock.Unlock(context.Background()))
 	}
+	return err
+}
+
+// waitWorker waits for a lock, or for one of 64 slots, until it is killed.
+func waitWorker(args []string) error {
+	l, err := New(args[0], Options{})
+	if err != nil {
+		return err
+	}
+	var opts []locker.Option
+	if args[2] == "slots" {
+		opts = append(opts, locker.WithSlots(64))
+	}
+	_, err = l.Lock(context.Background(), args[1], opts...)
 	return err
 }
 

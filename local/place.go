@@ -91,8 +91,11 @@ func (f *file) take(req *locker.Request) (ok, alone bool, err error) {
 	if req.Kind == locker.Exclusive {
 		ok, err = lockBytes(f.File, turn, whole)
 	}
-	if !ok && err == nil {
-		if ok, alone, err = f.takeTurn(req); ok {
+	if !ok && err == nil && byteRanges {
+		if ok, alone, err = f.room(req); ok && err == nil {
+			ok, alone, err = f.takeTurn(req)
+		}
+		if ok && err == nil {
 			if ok, err = f.join(req); !ok || err != nil {
 				err = errors.Join(err, unlockBytes(f.File, turn, whole))
 			}
@@ -102,6 +105,28 @@ func (f *file) take(req *locker.Request) (ok, alone bool, err error) {
 		err = unlockBytes(f.File, firstWaiter, lastWaiter-firstWaiter+1)
 	}
 	return ok, alone, err
+}
+
+// room reports whether there may be room for req: only then does anybody take the turn, for a
+// process that is stopped with it keeps everybody out. Without the turn a record may be that of
+// the place's last holder, so what it says beyond "no room" is for join.
+func (f *file) room(req *locker.Request) (ok, alone bool, err error) {
+	_, n, locked, err := getLock(f.File, turn, 1)
+	if alone = locked && n != 1; alone || err != nil || req.Kind == locker.Shared {
+		return !alone, alone, err
+	}
+	others, err := f.beside(req)
+	f.listed = len(others)
+	left := max(1, req.Slots)
+	for _, o := range others {
+		if !o.known || o.slots != req.Slots {
+			return true, false, err
+		}
+		if !o.broken {
+			left--
+		}
+	}
+	return left > 0, false, err
 }
 
 // errTurn means that somebody else has had the turn for longer than it should take.
@@ -126,18 +151,11 @@ func (f *file) takeTurn(req *locker.Request) (ok, alone bool, err error) {
 // join takes what req wants beside those who have the lock. f has the turn, so that nobody
 // else takes a place, and each has written its record.
 func (f *file) join(req *locker.Request) (bool, error) {
-	most := mostPlaces
-	if req.Kind == locker.Shared {
-		most = 1 // all are of one kind
-	}
-	others, err := f.others(most)
-	if err == nil && len(others) == 1 && others[0].broken { // it may be of another
-		others, err = f.others(mostPlaces)
-	}
+	others, err := f.beside(req)
 	if err != nil {
 		return false, err
 	}
-	f.beside = len(others) > 0
+	f.joined = len(others) > 0
 	used := make([]bool, req.Slots)
 	for _, o := range others {
 		switch {
@@ -162,7 +180,24 @@ func (f *file) join(req *locker.Request) (bool, error) {
 	if f.slot == len(used) && req.Kind == locker.Slots {
 		return false, nil
 	}
-	for f.place = firstPlace; f.place < whole; f.place++ {
+	return f.takePlace()
+}
+
+// takePlace takes a place that is free: one of those that have a record, or the next. A free one
+// may be passed over where there are more than 64, so that a crowd does not try them all.
+func (f *file) takePlace() (bool, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return false, err
+	}
+	used := max(0, (info.Size()-fileSize)/slotSize-1) // the first record is that of the turn
+	for i, start := int64(0), rand.Int64N(used+1); i < min(used, 64); i++ {
+		f.place = firstPlace + (start+i)%used
+		if ok, err := lockBytes(f.File, f.place, 1); ok || err != nil {
+			return ok, err
+		}
+	}
+	for f.place = firstPlace + used; f.place < whole; f.place++ {
 		if ok, err := lockBytes(f.File, f.place, 1); ok || err != nil {
 			return ok, err
 		}
@@ -175,6 +210,18 @@ type place struct {
 	at    int64 // its byte
 	known bool  // its record could be read, and can be true
 	grant
+}
+
+// beside returns the places of those whom req may be beside: all if it wants a slot, or some are
+// broken. Else one is enough, for all are of one kind.
+func (f *file) beside(req *locker.Request) ([]place, error) {
+	if req.Kind != locker.Slots {
+		one, err := f.others(1)
+		if err != nil || len(one) == 0 || !one[0].broken { // then it may be of another
+			return one, err
+		}
+	}
+	return f.others(mostPlaces)
 }
 
 // others returns the places that others have, up to most of them, in order. Who has taken a place just now may
@@ -243,7 +290,7 @@ func (f *file) drawn(last grant) (n fencing.Token, ok bool, err error) {
 // can be read, though it is not on the disk. The end of the grant is: whoever draws the first
 // number of a grant writes it down after that.
 func (f *file) share(last grant, req *locker.Request) (g grant, ok bool, err error) {
-	if f.place == 0 || !f.beside {
+	if f.place == 0 || !f.joined {
 		return g, false, nil
 	}
 	n, ok, err := f.drawn(last)

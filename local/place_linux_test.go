@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -294,16 +295,18 @@ func deciding(t *testing.T, l *Locker) *file {
 // Who decides may write to a slow disk. That the lock is taken is not known before.
 func TestTryLockWaitsForWhoDecides(t *testing.T) {
 	for _, opt := range []locker.Option{reading, locker.WithSlots(2)} {
-		l := newLocker(t, t.TempDir())
-		f := deciding(t, l)
-		decided := make(chan struct{})
-		time.AfterFunc(claimTime/5, func() { // after it has looked often enough
-			defer close(decided)
-			_ = unlockBytes(f.File, turn, 1)
+		synctest.Test(t, func(t *testing.T) {
+			l := newLocker(t, t.TempDir())
+			f := deciding(t, l)
+			decided := make(chan struct{})
+			time.AfterFunc(decideTime/2, func() {
+				defer close(decided)
+				_ = unlockBytes(f.File, turn, 1)
+			})
+			lock := mustTry(t, l, opt)
+			<-decided
+			mustUnlock(t, lock)
 		})
-		lock := mustTry(t, l, opt)
-		<-decided
-		mustUnlock(t, lock)
 	}
 }
 
@@ -315,7 +318,7 @@ func TestWhoStopsAsItDecidesKeepsOthersOutUntilItIsBroken(t *testing.T) {
 		before := mustLock(t, l, "x")
 		mustUnlock(t, before)
 		deciding(t, l)
-		mustBeKeptOut(t, l, opt)
+		synctest.Test(t, func(t *testing.T) { mustBeKeptOut(t, newLocker(t, dir), opt) })
 		mustBreak(t, other, true)
 		lock := mustTry(t, l, opt)
 		if n := max(uint64(lock.Token()), uint64(lock.SharedToken())); n <= uint64(before.Token()) {

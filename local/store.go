@@ -13,8 +13,13 @@ import (
 	"github.com/lockstile/locker/driver"
 )
 
-// claimTime is how long TryLock leaves a free lock to those who wait for it.
-const claimTime = 250 * time.Millisecond
+const (
+	// claimTime is how long TryLock leaves a free lock to those who wait for it.
+	claimTime = 250 * time.Millisecond
+	// decideTime is how long TryLock waits for others to decide who gets the lock, one after
+	// another, where there is room. Each may wait for a slow disk.
+	decideTime = 10 * time.Second
+)
 
 // promised is what the package doc says, as data. Tokens lean on the clock because
 // files get deleted, and the whole directory with a reboot if it is in memory.
@@ -22,8 +27,9 @@ var promised = locker.Guarantees{Tokens: locker.ForwardClock, Release: locker.By
 
 // store is the [driver.Store]: a directory.
 type store struct {
-	dir   string
-	given atomic.Uint64 // locks that were given back
+	dir     string
+	given   atomic.Uint64 // locks that were given back
+	waiting atomic.Int64  // attempts that wait
 }
 
 // attempt is one attempt at a name, and the hold that comes of it.
@@ -34,6 +40,8 @@ type attempt struct {
 
 	claim  time.Time // until then it leaves a free lock to those who are ahead
 	passed bool      // somebody has had it alone meanwhile: no writer is ahead any more
+
+	gone <-chan struct{} // closed when the disk is done with a file that the attempt did not wait for
 }
 
 func (s *store) Guarantees() locker.Guarantees { return promised }
@@ -48,23 +56,28 @@ func (s *store) Begin(req *locker.Request) (*attempt, error) {
 // ends a wait.
 func (s *store) Acquire(ctx context.Context, a *attempt, wait driver.Wait) (driver.Grant, error) {
 	grant, err := s.acquire(ctx, a, wait)
-	if grant.Count == 0 && s.Left(a) {
+	if grant.Count == 0 && a.open() {
 		_ = a.file.drop() // it has no lock to give back
 	}
 	return grant, err
 }
 
 func (s *store) acquire(ctx context.Context, a *attempt, wait driver.Wait) (driver.Grant, error) {
-	a.claim, a.passed = time.Now().Add(claimTime), false
+	began := time.Now()
+	a.claim, a.passed = began.Add(claimTime), false
+	if wait != nil {
+		s.waiting.Add(1)
+		defer s.waiting.Add(-1)
+	}
 	for first := true; ; first = false {
 		polite := first || wait == nil && a.claims() || a.yields()
-		grant, awaited, err := s.look(a, polite)
+		grant, awaited, err := s.look(ctx, a, polite)
 		switch {
-		case errors.Is(err, locker.ErrMismatch):
+		case err != nil && (ctx.Err() != nil || errors.Is(err, locker.ErrMismatch)):
 			return driver.Grant{}, err
 		case err != nil:
 			return driver.Grant{}, driver.Refused(err)
-		case grant.Count > 0 || wait == nil && (!awaited || !polite && !a.claims()):
+		case grant.Count > 0 || wait == nil && (!awaited || !polite && time.Since(began) > decideTime):
 			return grant, nil
 		case wait != nil:
 			ctx = wait()
@@ -72,9 +85,9 @@ func (s *store) acquire(ctx context.Context, a *attempt, wait driver.Wait) (driv
 				return driver.Grant{}, driver.Refused(err)
 			}
 		}
-		if err := pause(ctx); err != nil {
+		if err := pause(ctx, s.waiting.Load()+int64(a.file.listed)); err != nil {
 			if wait == nil {
-				err = nil // others wait for it: it is taken
+				err = nil // others wait for it, or decide: it is taken
 			}
 			return driver.Grant{}, err
 		}
@@ -92,9 +105,11 @@ func (a *attempt) yields() bool {
 	return a.req.Kind == locker.Shared && !a.passed && a.claims()
 }
 
-// pause waits between two looks, for a random time, so that each waiter has its chance.
-func pause(ctx context.Context) error {
-	timer := time.NewTimer(time.Millisecond + rand.N(3*time.Millisecond))
+// pause waits between two looks, for a random time, so that each waiter has its chance. Where
+// there are many things to look at, names or places, it is longer, or looking would
+// take a whole processor.
+func pause(ctx context.Context, many int64) error {
+	timer := time.NewTimer((time.Millisecond + rand.N(3*time.Millisecond)) * time.Duration(1+many/32))
 	defer timer.Stop()
 	select {
 	case <-timer.C:
@@ -106,12 +121,12 @@ func pause(ctx context.Context) error {
 
 // look looks once, at the file that is there now. If polite, it leaves the lock to
 // others who wait for it. If awaited, the lock may be free, but was not ours to take.
-func (s *store) look(a *attempt, polite bool) (grant driver.Grant, awaited bool, err error) {
-	grant, awaited, err = s.lookAt(a, polite)
+func (s *store) look(ctx context.Context, a *attempt, polite bool) (grant driver.Grant, awaited bool, err error) {
+	grant, awaited, err = s.lookAt(ctx, a, polite)
 	if err == nil || errors.Is(err, locker.ErrMismatch) {
 		err = cmp.Or(a.file.lost(), err) // the second look: see replace
 	}
-	if errors.Is(err, locker.ErrLost) {
+	if errors.Is(err, locker.ErrLost) && a.open() {
 		// Somebody broke the lock or deleted its file meanwhile. A token that was drawn
 		// from the old file is returned to nobody.
 		return driver.Grant{}, true, a.file.drop()
@@ -120,10 +135,11 @@ func (s *store) look(a *attempt, polite bool) (grant driver.Grant, awaited bool,
 }
 
 // lookAt looks at the attempt's file, which it opens if it is not.
-func (s *store) lookAt(a *attempt, polite bool) (grant driver.Grant, awaited bool, err error) {
+func (s *store) lookAt(ctx context.Context, a *attempt, polite bool) (grant driver.Grant, awaited bool, err error) {
 	since := locker.Now() // before the file is made, which may take a while to be durable
-	if !s.Left(a) {
-		if a.file, err = openOrCreate(s.path(a.req.Name), a.req.Name); err != nil {
+	if !a.open() {
+		open := func() (*file, error) { return openOrCreate(s.path(a.req.Name), a.req.Name) }
+		if a.file, _, err = within(ctx, open, (*file).dropAny); err != nil {
 			return grant, false, err
 		}
 	}
@@ -147,8 +163,18 @@ func (s *store) lookAt(a *attempt, polite bool) (grant driver.Grant, awaited boo
 	if err := a.file.lost(); err != nil {
 		return grant, false, err // the first look: nothing is written to a file that is gone
 	}
-	r, err := a.file.draw(a.req)
+	r, err := a.draw(ctx)
 	return driver.Grant{First: uint64(r.first()), Count: r.count, Slot: r.slot, Since: since, Lasting: true}, false, err
+}
+
+// draw draws tokens. If ctx ends before they are on the disk, the file is dropped when they are.
+func (a *attempt) draw(ctx context.Context) (grant, error) {
+	f := a.file
+	g, gone, err := within(ctx, func() (grant, error) { return f.draw(a.req) }, func(grant) { _ = f.drop() })
+	if gone != nil {
+		a.file, a.gone = nil, gone
+	}
+	return g, err
 }
 
 // standing reports whether others have the lock, and notes what a reader makes of that.
@@ -194,11 +220,33 @@ func (s *store) Release(_ context.Context, a *attempt, _ time.Duration) error {
 	return cmp.Or(a.file.lost(), a.file.drop())
 }
 
-func (s *store) Withdraw(_ context.Context, a *attempt) error {
-	_ = a.file.drop() // closed in any case
-	return nil
+func (s *store) Withdraw(ctx context.Context, a *attempt) error {
+	if a.open() {
+		_ = a.file.drop() // closed in any case
+	}
+	if !a.writes() {
+		return nil
+	}
+	select {
+	case <-a.gone:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
-func (s *store) Left(a *attempt) bool { return a.file != nil && !a.file.closed }
+func (s *store) Left(a *attempt) bool { return a.open() || a.writes() }
+
+func (a *attempt) open() bool { return a.file != nil && !a.file.closed }
+
+// writes reports whether the disk is not done yet with a file that the attempt did not wait for.
+func (a *attempt) writes() bool {
+	select {
+	case <-a.gone:
+		return false
+	default:
+		return a.gone != nil
+	}
+}
 
 func (s *store) End(*attempt) {}

@@ -44,7 +44,7 @@ func TestFreeLockIsLeftToWhoWaitsButNotForEver(t *testing.T) {
 	l := newLocker(t, t.TempDir())
 	waiter := pausedWaiter(t, l)
 	a := &attempt{req: &locker.Request{Name: "x"}}
-	if g, awaited, err := l.store.look(a, true); g.Count > 0 || !awaited || err != nil {
+	if g, awaited, err := l.store.look(t.Context(), a, true); g.Count > 0 || !awaited || err != nil {
 		t.Errorf("a polite look: %+v, awaited %v, %v", g, awaited, err)
 	}
 	over, cancel := context.WithCancel(t.Context())

@@ -109,6 +109,7 @@ if kind == 'exclusive' then
   if flaw == 'counter goes with the lease' then redis.call('PEXPIREAT', last, redis.call('PEXPIRETIME', lock)) end
   return {tostring(token)}
 end
+if flaw == 'one decides, and others are told taken' and not redis.call('SET', 'turn', id, 'NX', 'PX', 1000) then return {'-1'} end
 local slot = -1
 if kind == 'slots' then
   local used = {}
