@@ -72,6 +72,9 @@
 // refuses every lock (NOSPACE): set --auto-compaction-retention. "locker doctor" reports how full
 // the servers are, and whether revisions are compacted.
 //
+// The servers read all keys of a name's queue for each TryLock that fails, and whenever a waiter for
+// a slot looks: about 0.3 s where 50,000 wait. Other waiters have them read two keys.
+//
 // Set DialKeepAliveTime in the client's Config: without it, the client goes on sending
 // a share of its requests to a server that hangs or is cut off. The client's
 // interceptors see all requests; one that sends a write again must wait until the first
