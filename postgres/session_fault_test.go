@@ -430,7 +430,7 @@ func TestTokensAreMadeToLastOnTheServerThatDrewThem(t *testing.T) {
 		if n := query[int](t, admin, `SELECT count(*)::int FROM lockstile_known`); n != 1 {
 			t.Errorf("%s: the first was asked %d times to put the token on its disk, want 1", what, n)
 		}
-		if dialed.Load() != 2 {
+		if dialed.Load() < 2 {
 			t.Errorf("%s: %d connections: the test tests nothing", what, dialed.Load())
 		}
 	}
