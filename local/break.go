@@ -15,7 +15,8 @@ import (
 // Break lets one breaker at a time replace a file. Of two that read the same file, the
 // later one would write a counter that is not the last.
 func (s *store) Break(ctx context.Context, name string, tokens ...uint64) (bool, error) {
-	broken, _, err := within(ctx, func() (bool, error) { return s.breakWhenAlone(ctx, name, tokens) }, func(bool) {})
+	one := make(chan struct{}, 1) // it may wait for another breaker, and keeps no lock from being granted
+	broken, _, err := within(ctx, one, func() (bool, error) { return s.breakWhenAlone(ctx, name, tokens) }, func(bool) {})
 	return broken, err
 }
 
@@ -29,7 +30,7 @@ func (s *store) breakWhenAlone(ctx context.Context, name string, tokens []uint64
 		ok, _, err := breaker.take(&locker.Request{})
 		if err == nil && ok {
 			var broken bool
-			if broken, ok, err = breakNow(s.path(name), name, tokens); ok || err != nil {
+			if broken, ok, err = breakNow(ctx, s.path(name), name, tokens); ok || err != nil {
 				return broken, err
 			}
 		}
@@ -44,7 +45,7 @@ func (s *store) breakWhenAlone(ctx context.Context, name string, tokens []uint64
 
 // breakNow breaks a lock, or the holders who have one of tokens. If it is not done, somebody
 // is just about to take the lock, and nothing has happened.
-func breakNow(path, name string, tokens []uint64) (broken, done bool, err error) {
+func breakNow(ctx context.Context, path, name string, tokens []uint64) (broken, done bool, err error) {
 	f, err := openFile(path, name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, true, nil
@@ -58,7 +59,7 @@ func breakNow(path, name string, tokens []uint64) (broken, done bool, err error)
 	case err != nil || !locked:
 		return false, true, err
 	case alone || len(tokens) == 0:
-		broken, err = replace(f, tokens)
+		broken, err = replace(ctx, f, tokens)
 		return broken, true, err
 	}
 	return f.evict(tokens)
@@ -91,7 +92,10 @@ func breakNow(path, name string, tokens []uint64) (broken, done bool, err error)
 //
 // If tokens are given, the exclusive holder must have one of them: see swap. A later holder
 // whose look falls into the moment between two renames is broken all the same.
-func replace(old *file, tokens []uint64) (bool, error) {
+//
+// A breaker whose ctx has ended while it waited for the disk leaves the lock alone: Break has
+// returned, and somebody else may have locked since.
+func replace(ctx context.Context, old *file, tokens []uint64) (bool, error) {
 	last, err := old.glance()
 	if err != nil || !last.among(tokens) {
 		return false, err
@@ -101,8 +105,11 @@ func replace(old *file, tokens []uint64) (bool, error) {
 		return false, err
 	}
 	defer func() { _ = fresh.drop() }()
-	if ok, _, err := fresh.take(&locker.Request{}); err != nil || !ok {
+	if ok, err := lockBytes(fresh.File, turn, 1); err != nil || !ok { // it decides, and holds nothing that others may not go with
 		return false, errors.Join(cmp.Or(err, errors.New("somebody has locked its new file")), os.Remove(fresh.Name()))
+	}
+	if ctx.Err() != nil {
+		return false, errors.Join(context.Cause(ctx), os.Remove(fresh.Name()))
 	}
 	last, ok, err := swap(old, fresh, tokens)
 	if err == nil && ok {

@@ -33,12 +33,17 @@ type file struct {
 // so that a test can see when that is done, and make it fail.
 var flush = (*os.File).Sync
 
+// mostBusy is how many of a Locker's calls wait for the disk at once. Others wait for them, or each call that
+// has left a disk which hangs would leave a thread there.
+const mostBusy = 64
+
 // within calls do, which may wait for a disk, and returns when ctx ends if that comes first: then
-// undo gets what do returns, and gone is closed after that.
-func within[T any](ctx context.Context, do func() (T, error), undo func(T)) (v T, gone <-chan struct{}, err error) {
-	if ctx.Done() == nil {
-		v, err = do()
-		return v, nil, err
+// undo gets what do returns, and gone is closed after that. Busy has room for as many as may do so at once.
+func within[T any](ctx context.Context, busy chan struct{}, do func() (T, error), undo func(T)) (v T, gone <-chan struct{}, err error) {
+	select {
+	case busy <- struct{}{}:
+	case <-ctx.Done():
+		return v, nil, context.Cause(ctx)
 	}
 	type result struct {
 		v   T
@@ -48,6 +53,7 @@ func within[T any](ctx context.Context, do func() (T, error), undo func(T)) (v T
 	go func() {
 		defer close(undone)
 		v, err := do()
+		<-busy
 		select {
 		case done <- result{v, err}:
 		case <-left:

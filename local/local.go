@@ -133,7 +133,7 @@ func New(dir string, _ Options) (*Locker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("local: locks cannot be kept in %s: %w", dir, err)
 	}
-	s := &store{dir: path}
+	s := &store{dir: path, busy: make(chan struct{}, mostBusy)}
 	return &Locker{driver.New("local", s, driver.Options{}), s}, nil
 }
 
@@ -179,8 +179,7 @@ func (l *Locker) List(ctx context.Context, prefix string) ([]locker.Info, error)
 // old holders keep the kernel's locks on a file that nobody else opens. They learn
 // of that at their next look, after a third of their TTL at most, with the reason
 // Forced. One of those who share a lock or have slots is marked in the file, and others lock
-// it beside what that one still has. After an error the lock may have been broken or not; if ctx
-// ended, it may still be broken when the disk answers.
+// it beside what that one still has. After an error the lock may have been broken or not.
 func (l *Locker) Break(ctx context.Context, name string, tokens ...uint64) (bool, error) {
 	return l.locks.Break(ctx, name, tokens...)
 }

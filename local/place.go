@@ -77,12 +77,11 @@ func (f *file) ahead(req *locker.Request) (bool, error) {
 // state reports whether others have the lock or decide about it, and whether somebody has
 // it alone.
 func (f *file) state() (locked, alone bool, err error) {
-	_, n, ok, err := getLock(f.File, turn, 1)
-	if err != nil || ok {
-		return ok, ok && n != 1, err
+	locked, alone, err = f.decides()
+	if err == nil && !locked {
+		_, _, locked, err = getLock(f.File, firstPlace, mostPlaces)
 	}
-	_, _, ok, err = getLock(f.File, firstPlace, mostPlaces)
-	return ok, false, err
+	return locked, alone, err
 }
 
 // take takes the lock as req wants it. If it is not ok, others keep it from that; alone says
@@ -107,26 +106,39 @@ func (f *file) take(req *locker.Request) (ok, alone bool, err error) {
 	return ok, alone, err
 }
 
-// room reports whether there may be room for req: only then does anybody take the turn, for a
-// process that is stopped with it keeps everybody out. Without the turn a record may be that of
-// the place's last holder, so what it says beyond "no room" is for join.
+// room reports whether there may be room for req. Who waits, and looks again and again, takes the turn
+// only then, for a process that is stopped with it keeps everybody out. Without the turn, somebody
+// who leaves and comes again meanwhile may count twice: who looks once and says "taken" takes it.
 func (f *file) room(req *locker.Request) (ok, alone bool, err error) {
-	_, n, locked, err := getLock(f.File, turn, 1)
-	if alone = locked && n != 1; alone || err != nil || req.Kind == locker.Shared {
+	_, alone, err = f.decides()
+	if alone || err != nil || req.Kind == locker.Shared {
 		return !alone, alone, err
 	}
+	full, err := f.full(req)
+	return !full || !f.seen, false, err
+}
+
+// decides reports whether others have the turn, and whether somebody has it for having the lock alone.
+func (f *file) decides() (ok, alone bool, err error) {
+	_, n, ok, err := getLock(f.File, turn, 1)
+	return ok, ok && n != 1, err
+}
+
+// full reports whether as many have a place as req lets be there. Without the turn a record may
+// be that of the place's last holder, so what it says beyond that is for join.
+func (f *file) full(req *locker.Request) (bool, error) {
 	others, err := f.beside(req)
 	f.listed = len(others)
 	left := max(1, req.Slots)
 	for _, o := range others {
 		if !o.known || o.slots != req.Slots {
-			return true, false, err
+			return false, err
 		}
 		if !o.broken {
 			left--
 		}
 	}
-	return left > 0, false, err
+	return left <= 0, err
 }
 
 // errTurn means that somebody else has had the turn for longer than it should take.
@@ -183,16 +195,19 @@ func (f *file) join(req *locker.Request) (bool, error) {
 	return f.takePlace()
 }
 
-// takePlace takes a place that is free: one of those that have a record, or the next. A free one
-// may be passed over where there are more than 64, so that a crowd does not try them all.
+// takePlace takes a place that is free: one of those that have a record, or the next. Where there
+// are more than 64 it tries as many by chance, so that each of a crowd does not try all.
 func (f *file) takePlace() (bool, error) {
 	info, err := f.Stat()
 	if err != nil {
 		return false, err
 	}
 	used := max(0, (info.Size()-fileSize)/slotSize-1) // the first record is that of the turn
-	for i, start := int64(0), rand.Int64N(used+1); i < min(used, 64); i++ {
-		f.place = firstPlace + (start+i)%used
+	for i := range min(used, 64) {
+		if used > 64 {
+			i = rand.Int64N(used)
+		}
+		f.place = firstPlace + i
 		if ok, err := lockBytes(f.File, f.place, 1); ok || err != nil {
 			return ok, err
 		}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"io/fs"
 	"math/rand/v2"
 	"path/filepath"
 	"sync/atomic"
@@ -30,6 +31,7 @@ type store struct {
 	dir     string
 	given   atomic.Uint64 // locks that were given back
 	waiting atomic.Int64  // attempts that wait
+	busy    chan struct{} // as many as wait for the disk
 }
 
 // attempt is one attempt at a name, and the hold that comes of it.
@@ -85,7 +87,7 @@ func (s *store) acquire(ctx context.Context, a *attempt, wait driver.Wait) (driv
 				return driver.Grant{}, driver.Refused(err)
 			}
 		}
-		if err := pause(ctx, s.waiting.Load()+int64(a.file.listed)); err != nil {
+		if err := pause(ctx, int(s.waiting.Load())+a.file.listed); err != nil {
 			if wait == nil {
 				err = nil // others wait for it, or decide: it is taken
 			}
@@ -107,9 +109,9 @@ func (a *attempt) yields() bool {
 
 // pause waits between two looks, for a random time, so that each waiter has its chance. Where
 // there are many things to look at, names or places, it is longer, or looking would
-// take a whole processor.
-func pause(ctx context.Context, many int64) error {
-	timer := time.NewTimer((time.Millisecond + rand.N(3*time.Millisecond)) * time.Duration(1+many/32))
+// take a whole processor. It is shorter than claimTime.
+func pause(ctx context.Context, many int) error {
+	timer := time.NewTimer((time.Millisecond + rand.N(3*time.Millisecond)) * time.Duration(1+min(many/32, 31)))
 	defer timer.Stop()
 	select {
 	case <-timer.C:
@@ -138,8 +140,7 @@ func (s *store) look(ctx context.Context, a *attempt, polite bool) (grant driver
 func (s *store) lookAt(ctx context.Context, a *attempt, polite bool) (grant driver.Grant, awaited bool, err error) {
 	since := locker.Now() // before the file is made, which may take a while to be durable
 	if !a.open() {
-		open := func() (*file, error) { return openOrCreate(s.path(a.req.Name), a.req.Name) }
-		if a.file, _, err = within(ctx, open, (*file).dropAny); err != nil {
+		if a.file, err = s.open(ctx, a.req.Name); err != nil {
 			return grant, false, err
 		}
 	}
@@ -163,23 +164,36 @@ func (s *store) lookAt(ctx context.Context, a *attempt, polite bool) (grant driv
 	if err := a.file.lost(); err != nil {
 		return grant, false, err // the first look: nothing is written to a file that is gone
 	}
-	r, err := a.draw(ctx)
+	r, err := s.draw(ctx, a)
 	return driver.Grant{First: uint64(r.first()), Count: r.count, Slot: r.slot, Since: since, Lasting: true}, false, err
 }
 
+// open opens the file of a lock, and makes it if there is none.
+func (s *store) open(ctx context.Context, name string) (*file, error) {
+	f, err := openFile(s.path(name), name)
+	if errors.Is(err, fs.ErrNotExist) {
+		f, _, err = within(ctx, s.busy, func() (*file, error) { return openOrCreate(s.path(name), name) }, (*file).dropAny)
+	}
+	return f, err
+}
+
 // draw draws tokens. If ctx ends before they are on the disk, the file is dropped when they are.
-func (a *attempt) draw(ctx context.Context) (grant, error) {
+func (s *store) draw(ctx context.Context, a *attempt) (grant, error) {
 	f := a.file
-	g, gone, err := within(ctx, func() (grant, error) { return f.draw(a.req) }, func(grant) { _ = f.drop() })
+	g, gone, err := within(ctx, s.busy, func() (grant, error) { return f.draw(a.req) }, func(grant) { _ = f.drop() })
 	if gone != nil {
 		a.file, a.gone = nil, gone
 	}
 	return g, err
 }
 
-// standing reports whether others have the lock, and notes what a reader makes of that.
+// standing reports whether others have the lock, or are just given it, so that it is not for those who
+// wait either, and notes what a reader makes of that.
 func (a *attempt) standing() (locked bool, err error) {
-	locked, alone, err := a.file.state()
+	locked, alone, err := a.file.decides()
+	if !alone && err == nil && (!locked || a.req.Kind == locker.Slots) { // who decides takes one slot
+		locked, err = a.file.full(a.req)
+	}
 	if locked {
 		a.claim = time.Now().Add(claimTime)
 	}
