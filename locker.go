@@ -58,9 +58,10 @@ import (
 type Locker interface {
 	// Lock waits until the lock is held or ctx ends; [WithWait] sets a limit. If ctx
 	// ends first, the error wraps its cause and [ErrTaken], or [ErrUnavailable] if
-	// nobody had said yet that the lock is taken. If ctx has already ended, Lock
-	// returns only its cause. When Lock has returned, the end of ctx no longer
-	// matters to the lock: unlock it, or it is renewed until the process ends.
+	// nobody had said yet that the lock is taken. It waits for holders, and not for a
+	// store that cannot be reached when Lock begins: that is an [ErrUnavailable]. If ctx
+	// has already ended, Lock returns only its cause. When Lock has returned, the end of
+	// ctx no longer matters to the lock: unlock it, or it is renewed until the process ends.
 	Lock(ctx context.Context, name string, opts ...Option) (*Lock, error)
 
 	// TryLock makes one attempt, and waits only for the store's answer. If somebody

@@ -20,7 +20,7 @@ var table = map[string]row{
 	"local-writable": {Danger, "other users can write to the directory (mode %04o)",
 		"whoever deletes the file of a held lock lets a second holder in", "chmod go-w"},
 	"local-crowded": {Note, "other users can make files in the directory (mode 1%03o)",
-		"they cannot delete locks, but can make a name's file first and keep you out", "chmod go-w"},
+		"they cannot delete locks, but can make a name's file first and keep you out; and programs that clean up such directories may delete the files of held locks", "use a directory of your own, with the mode 700"},
 	"local-owner": {Danger, "the directory belongs to user %d, and this is user %d",
 		"its owner can delete the file of a held lock, which lets a second holder in", "use a directory of your own"},
 	"local-default": {Note, "the directory is this user's default one, which depends on XDG_RUNTIME_DIR and TMPDIR",
