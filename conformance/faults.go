@@ -320,7 +320,9 @@ func silentForLong(x *trial) {
 	if w.err == nil {
 		x.unlock(w.lock)
 	}
-	x.unlock(held)
+	if err := held.Unlock(x.patient()); err != nil && !errors.Is(err, locker.ErrLost) { // other clauses ask whether it was renewed
+		x.failf("Unlock: %w", err)
+	}
 }
 
 // silentNames has a client ask a silent store for several names at once, before it has
