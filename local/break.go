@@ -8,18 +8,16 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-
-	"github.com/lockstile/locker"
 )
 
-// Break lets one breaker at a time replace a file. Of two that read the same file, the
-// later one would write a counter that is not the last.
+// Break returns when ctx ends, though the disk has not answered.
 func (s *store) Break(ctx context.Context, name string, tokens ...uint64) (bool, error) {
-	one := make(chan struct{}, 1) // it may wait for another breaker, and keeps no lock from being granted
-	broken, _, err := within(ctx, one, func() (bool, error) { return s.breakWhenAlone(ctx, name, tokens) }, func(bool) {})
+	broken, _, err := within(ctx, s.breaking, func() (bool, error) { return s.breakWhenAlone(ctx, name, tokens) }, func(bool) {})
 	return broken, err
 }
 
+// breakWhenAlone lets one breaker of the directory at a time replace a file. Of two that read the
+// same file, the later one would write a counter that is not the last.
 func (s *store) breakWhenAlone(ctx context.Context, name string, tokens []uint64) (bool, error) {
 	breaker, err := openOrCreate(filepath.Join(s.dir, ".break"), "") // of no lock: nothing in it is read
 	if err != nil {
@@ -27,17 +25,17 @@ func (s *store) breakWhenAlone(ctx context.Context, name string, tokens []uint64
 	}
 	defer func() { _ = breaker.drop() }()
 	for {
-		ok, _, err := breaker.take(&locker.Request{})
-		if err == nil && ok {
-			var broken bool
-			if broken, ok, err = breakNow(ctx, s.path(name), name, tokens); ok || err != nil {
+		ok, err := lockBytes(breaker.File, turn, 1)
+		if ok {
+			broken, done, err := breakNow(ctx, s.path(name), name, tokens)
+			if done || err != nil {
 				return broken, err
 			}
 		}
-		if err != nil {
-			return false, err
+		if err == nil {
+			err = pause(ctx, 0)
 		}
-		if err := pause(ctx, 0); err != nil {
+		if err != nil {
 			return false, err
 		}
 	}
@@ -71,7 +69,7 @@ func breakNow(ctx context.Context, path, name string, tokens []uint64) (broken, 
 // An acquirer on the old file takes the kernel's lock, looks whether the file is
 // still at its path (first look), writes its tokens, looks again (second look),
 // and returns. A breaker renames first and reads the counter afterwards, while
-// it keeps the new file locked:
+// it has the turn of the new file:
 //
 //   - rename before the first look: the acquirer writes nothing and goes on to
 //     the new file, which it gets when the breaker has written the counter.
@@ -93,8 +91,9 @@ func breakNow(ctx context.Context, path, name string, tokens []uint64) (broken, 
 // If tokens are given, the exclusive holder must have one of them: see swap. A later holder
 // whose look falls into the moment between two renames is broken all the same.
 //
-// A breaker whose ctx has ended while it waited for the disk leaves the lock alone: Break has
-// returned, and somebody else may have locked since.
+// A breaker looks at ctx once more when it has waited for its new file: if ctx has ended, Break has
+// returned, and somebody else may have locked since. If ctx ends during the rename itself, that
+// holder may be broken. A token names one holder for ever, so evict need not look.
 func replace(ctx context.Context, old *file, tokens []uint64) (bool, error) {
 	last, err := old.glance()
 	if err != nil || !last.among(tokens) {
@@ -105,7 +104,7 @@ func replace(ctx context.Context, old *file, tokens []uint64) (bool, error) {
 		return false, err
 	}
 	defer func() { _ = fresh.drop() }()
-	if ok, err := lockBytes(fresh.File, turn, 1); err != nil || !ok { // it decides, and holds nothing that others may not go with
+	if ok, err := lockBytes(fresh.File, turn, 1); err != nil || !ok { // the turn alone: others wait for a decision, and see no holder of another kind
 		return false, errors.Join(cmp.Or(err, errors.New("somebody has locked its new file")), os.Remove(fresh.Name()))
 	}
 	if ctx.Err() != nil {

@@ -25,20 +25,19 @@ type file struct {
 	place  int64  // ours, beside others who have the lock; or 0
 	slot   int    // ours, if there are slots
 	mark   string // the sum in the record of our place
-	joined bool   // others had places when we took ours
-	listed int    // places that the last look for room has read
+	listed int    // places of others that beside has read last
 }
 
 // flush makes what was written to a file or directory durable. It is a variable
 // so that a test can see when that is done, and make it fail.
 var flush = (*os.File).Sync
 
-// mostBusy is how many of a Locker's calls wait for the disk at once. Others wait for them, or each call that
-// has left a disk which hangs would leave a thread there.
+// mostBusy is how many calls of one Locker may wait for the disk at once. Further calls wait for them: a
+// call that gives up on a disk that hangs leaves a thread behind.
 const mostBusy = 64
 
-// within calls do, which may wait for a disk, and returns when ctx ends if that comes first: then
-// undo gets what do returns, and gone is closed after that. Busy has room for as many as may do so at once.
+// within calls do, which may wait for a disk, and returns early if ctx ends. Then undo is called with
+// what do returns, and gone is closed after that. The capacity of busy bounds how many do so at once.
 func within[T any](ctx context.Context, busy chan struct{}, do func() (T, error), undo func(T)) (v T, gone <-chan struct{}, err error) {
 	select {
 	case busy <- struct{}{}:

@@ -32,7 +32,7 @@ func (s *store) Inspect(ctx context.Context, name string) (locker.Info, error) {
 }
 
 func (f *file) inspect() (info locker.Info, err error) {
-	_, alone, err := f.state()
+	_, alone, err := f.decides()
 	var others []place
 	if err == nil && !alone {
 		others, err = f.others(mostPlaces)

@@ -50,15 +50,16 @@
 //
 // # Waiting
 //
-// Waiters look every 1 to 4 ms, one per process and name. A Locker that waits for more than 32
-// names looks less often, and so does who waits for one of more than 32 slots: about every
-// 40 ms for one of 512. A waiter that is stopped has taken nothing that others need, except for the moment
-// in which it is granted the lock. A writer that is stopped while it waits keeps readers out until a
-// quarter of a second after the last reader has left.
+// Waiters look every 1 to 4 ms, one per process and name. They look less often where a Locker waits
+// for some 32 names or more, or where as many slots are taken: about every 40 ms for one of 512.
+// A waiter that is stopped keeps nothing that others need, unless it is stopped in the moment of
+// its first look, or of its grant. What it waits for is left to it for a quarter of a second;
+// if it is a writer, readers stay out for that long after the last reader has left.
 //
-// If ctx ends while the disk has not answered, Lock and TryLock return all the same. The error
-// is a [locker.ErrOutcomeUnknown] if the lock was about to be granted: nobody has it, and
-// others get it when the disk has answered.
+// If ctx ends while a write waits for the disk, Lock, TryLock and Break return all the same, a
+// quarter of a second later at most. The error of Lock and TryLock is a
+// [locker.ErrOutcomeUnknown] if the lock was about to be granted and the disk has not answered
+// by then: nobody has it, and others get it when the disk answers.
 //
 // # Clocks
 //
@@ -133,7 +134,7 @@ func New(dir string, _ Options) (*Locker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("local: locks cannot be kept in %s: %w", dir, err)
 	}
-	s := &store{dir: path, busy: make(chan struct{}, mostBusy)}
+	s := &store{dir: path, busy: make(chan struct{}, mostBusy), breaking: make(chan struct{}, 1)}
 	return &Locker{driver.New("local", s, driver.Options{}), s}, nil
 }
 
@@ -158,8 +159,9 @@ func (l *Locker) Lock(ctx context.Context, name string, opts ...locker.Option) (
 
 // TryLock implements [locker.Locker]. If the lock is free and other processes wait for
 // it, they have a quarter of a second to take it: those that do not are paused. A reader
-// leaves it to writers alone. While somebody is being granted a shared lock or a slot, TryLock
-// waits to see whether there is room beside it, for ten seconds at most: on a slow disk that takes a while.
+// leaves it to writers alone. TryLock of a shared lock or a slot waits, for ten seconds at most, while
+// others are being granted theirs: on a slow disk that takes a while, and there may be room
+// for both. TryLock of an exclusive lock does not wait for them: it is taken.
 func (l *Locker) TryLock(ctx context.Context, name string, opts ...locker.Option) (*locker.Lock, error) {
 	return l.locks.TryLock(ctx, name, opts...)
 }

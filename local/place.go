@@ -17,7 +17,7 @@ import (
 // The kernel frees those of a process that has ended.
 //
 //   - The turn: whoever has it decides alone who gets the lock, and draws the number. That
-//     is the exclusive holder, or for a moment somebody who asks.
+//     is the exclusive holder, or for a moment somebody who asks, or who breaks the lock.
 //   - A place for each who shares the lock or has a slot. The holder's record is in the
 //     file, behind the grants.
 //   - A byte for each who waits, which says for what.
@@ -106,29 +106,32 @@ func (f *file) take(req *locker.Request) (ok, alone bool, err error) {
 	return ok, alone, err
 }
 
-// room reports whether there may be room for req. Who waits, and looks again and again, takes the turn
-// only then, for a process that is stopped with it keeps everybody out. Without the turn, somebody
-// who leaves and comes again meanwhile may count twice: who looks once and says "taken" takes it.
+// room reports whether it is worth taking the turn for req. A waiter looks again and again, and
+// takes the turn only if there may be room: a process that is stopped with the turn keeps
+// everybody out. TryLock always takes it: without the turn, a holder that leaves and comes back
+// during the count may be counted twice.
 func (f *file) room(req *locker.Request) (ok, alone bool, err error) {
-	_, alone, err = f.decides()
-	if alone || err != nil || req.Kind == locker.Shared {
-		return !alone, alone, err
+	if req.Kind == locker.Shared {
+		return true, false, nil // takeTurn asks whether somebody has it alone
+	}
+	if _, alone, err = f.decides(); alone || err != nil {
+		return false, alone, err
 	}
 	full, err := f.full(req)
 	return !full || !f.seen, false, err
 }
 
-// decides reports whether others have the turn, and whether somebody has it for having the lock alone.
+// decides reports whether others have the turn, and whether the one who has it has the lock alone.
 func (f *file) decides() (ok, alone bool, err error) {
 	_, n, ok, err := getLock(f.File, turn, 1)
 	return ok, ok && n != 1, err
 }
 
-// full reports whether as many have a place as req lets be there. Without the turn a record may
-// be that of the place's last holder, so what it says beyond that is for join.
+// full reports whether those who have a place leave no room for req. A reader goes beside other readers,
+// so for a reader it only says that somebody has the lock. Without the turn a record may be that of the
+// place's last holder. If it does not go with req, the answer is no, and join decides.
 func (f *file) full(req *locker.Request) (bool, error) {
 	others, err := f.beside(req)
-	f.listed = len(others)
 	left := max(1, req.Slots)
 	for _, o := range others {
 		if !o.known || o.slots != req.Slots {
@@ -151,8 +154,7 @@ func (f *file) takeTurn(req *locker.Request) (ok, alone bool, err error) {
 		if ok, err = lockBytes(f.File, turn, 1); ok || err != nil || req.Kind == locker.Exclusive {
 			return ok, false, err
 		}
-		_, n, locked, err := getLock(f.File, turn, 1)
-		if alone = locked && n != 1; alone || err != nil {
+		if _, alone, err = f.decides(); alone || err != nil {
 			return false, alone, err
 		}
 		time.Sleep(50 * time.Microsecond)
@@ -167,7 +169,6 @@ func (f *file) join(req *locker.Request) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	f.joined = len(others) > 0
 	used := make([]bool, req.Slots)
 	for _, o := range others {
 		switch {
@@ -195,8 +196,8 @@ func (f *file) join(req *locker.Request) (bool, error) {
 	return f.takePlace()
 }
 
-// takePlace takes a place that is free: one of those that have a record, or the next. Where there
-// are more than 64 it tries as many by chance, so that each of a crowd does not try all.
+// takePlace takes a free place: one that has a record already, or else the next behind them. If there
+// are more than 64 records it tries 64 of them by chance, so that a crowd does not try every place.
 func (f *file) takePlace() (bool, error) {
 	info, err := f.Stat()
 	if err != nil {
@@ -227,16 +228,18 @@ type place struct {
 	grant
 }
 
-// beside returns the places of those whom req may be beside: all if it wants a slot, or some are
-// broken. Else one is enough, for all are of one kind.
-func (f *file) beside(req *locker.Request) ([]place, error) {
+// beside returns the places that decide whether req has room: all of them if it wants a slot.
+// Otherwise one is enough, for all holders are of one kind; but if that one is broken, others
+// may be of another kind, so all are read.
+func (f *file) beside(req *locker.Request) (all []place, err error) {
 	if req.Kind != locker.Slots {
-		one, err := f.others(1)
-		if err != nil || len(one) == 0 || !one[0].broken { // then it may be of another
-			return one, err
-		}
+		all, err = f.others(1)
 	}
-	return f.others(mostPlaces)
+	if req.Kind == locker.Slots || err == nil && len(all) > 0 && all[0].broken {
+		all, err = f.others(mostPlaces)
+	}
+	f.listed = len(all)
+	return all, err
 }
 
 // others returns the places that others have, up to most of them, in order. Who has taken a place just now may
@@ -305,7 +308,7 @@ func (f *file) drawn(last grant) (n fencing.Token, ok bool, err error) {
 // can be read, though it is not on the disk. The end of the grant is: whoever draws the first
 // number of a grant writes it down after that.
 func (f *file) share(last grant, req *locker.Request) (g grant, ok bool, err error) {
-	if f.place == 0 || !f.joined {
+	if f.place == 0 || f.listed == 0 {
 		return g, false, nil
 	}
 	n, ok, err := f.drawn(last)

@@ -50,7 +50,7 @@ func TestWaiterThatIsStoppedKeepsNothing(t *testing.T) {
 	}
 }
 
-// Who waits sees without the turn that there is no room. Who tries is told by those who decide, if they do in time.
+// A waiter sees without the turn that all slots are taken. TryLock waits for whoever has the turn.
 func TestWhoWaitsTakesNoTurnWhereAllSlotsAreTaken(t *testing.T) {
 	dir := t.TempDir()
 	l := newLocker(t, dir)
@@ -68,7 +68,6 @@ func TestWhoWaitsTakesNoTurnWhereAllSlotsAreTaken(t *testing.T) {
 		}
 	}
 	_ = a.file.drop()
-	synctest.Test(t, func(t *testing.T) { mustBeKeptOut(t, newLocker(t, dir), locker.WithSlots(2)) })
 }
 
 // There are as many slots as processes, so one is free for who tries, whoever comes and goes meanwhile.
@@ -162,9 +161,14 @@ func TestTryLockWaitsForWhoDecidesBesideOneWhoWaits(t *testing.T) {
 		reached, release := make(chan struct{}), make(chan struct{})
 		watchFlush(t, once(func() { close(reached); <-release }))
 		var all sync.WaitGroup
-		all.Go(func() { mustLock(t, newLocker(t, dir), "x", slot) })
+		hold := func() {
+			if _, err := newLocker(t, dir).Lock(patience(t), "x", slot); err != nil {
+				t.Error(err)
+			}
+		}
+		all.Go(hold)
 		<-reached
-		all.Go(func() { mustLock(t, newLocker(t, dir), "x", slot) })
+		all.Go(hold)
 		until(t, "the second waits", func() bool { return waiters(t, l, "x") == 1 })
 		time.AfterFunc(decideTime/2, func() { close(release) })
 		mustTry(t, l, slot)
@@ -193,7 +197,7 @@ func TestABrokenReaderAndAWriterThatIsStoppedKeepNobodyOut(t *testing.T) {
 	mustUnlock(t, mustLock(t, l, "x", reading))
 }
 
-// All at once, and one after another decides.
+// They are so many that TryLock has to look again, for takeTurn waits for a millisecond.
 func TestThereIsRoomForAllWhoReadAtOnce(t *testing.T) {
 	for what, opt := range map[string]locker.Option{"shared": reading, "slots": locker.WithSlots(locker.MaxSlots)} {
 		dir := t.TempDir()

@@ -31,7 +31,9 @@ type store struct {
 	dir     string
 	given   atomic.Uint64 // locks that were given back
 	waiting atomic.Int64  // attempts that wait
-	busy    chan struct{} // as many as wait for the disk
+
+	busy     chan struct{} // has one entry for each call that waits for the disk
+	breaking chan struct{} // has one entry while a lock is being broken
 }
 
 // attempt is one attempt at a name, and the hold that comes of it.
@@ -125,10 +127,13 @@ func pause(ctx context.Context, many int) error {
 // others who wait for it. If awaited, the lock may be free, but was not ours to take.
 func (s *store) look(ctx context.Context, a *attempt, polite bool) (grant driver.Grant, awaited bool, err error) {
 	grant, awaited, err = s.lookAt(ctx, a, polite)
+	if !a.open() {
+		return grant, awaited, err // there is no file, or the disk still has it
+	}
 	if err == nil || errors.Is(err, locker.ErrMismatch) {
 		err = cmp.Or(a.file.lost(), err) // the second look: see replace
 	}
-	if errors.Is(err, locker.ErrLost) && a.open() {
+	if errors.Is(err, locker.ErrLost) {
 		// Somebody broke the lock or deleted its file meanwhile. A token that was drawn
 		// from the old file is returned to nobody.
 		return driver.Grant{}, true, a.file.drop()
@@ -136,7 +141,7 @@ func (s *store) look(ctx context.Context, a *attempt, polite bool) (grant driver
 	return grant, awaited, err
 }
 
-// lookAt looks at the attempt's file, which it opens if it is not.
+// lookAt looks at the attempt's file, and opens it first if it is not open.
 func (s *store) lookAt(ctx context.Context, a *attempt, polite bool) (grant driver.Grant, awaited bool, err error) {
 	since := locker.Now() // before the file is made, which may take a while to be durable
 	if !a.open() {
@@ -187,8 +192,9 @@ func (s *store) draw(ctx context.Context, a *attempt) (grant, error) {
 	return g, err
 }
 
-// standing reports whether others have the lock, or are just given it, so that it is not for those who
-// wait either, and notes what a reader makes of that.
+// standing reports whether others have the lock, or are being granted it, so that waiters cannot have it
+// either. It also notes what that means for a reader. It counts without the turn, so a TryLock beside
+// waiters may be told "taken" one slot too early.
 func (a *attempt) standing() (locked bool, err error) {
 	locked, alone, err := a.file.decides()
 	if !alone && err == nil && (!locked || a.req.Kind == locker.Slots) { // who decides takes one slot
@@ -238,7 +244,7 @@ func (s *store) Withdraw(ctx context.Context, a *attempt) error {
 	if a.open() {
 		_ = a.file.drop() // closed in any case
 	}
-	if !a.writes() {
+	if a.gone == nil {
 		return nil
 	}
 	select {
