@@ -129,11 +129,17 @@ func (h *History) ceased(s Span) locker.Instant {
 	}
 	at := h.end(s).Add(-slack)
 	for _, p := range h.Pauses {
-		if p.Worker == s.Worker && !p.Midway && p.From < at && (p.Until == 0 || at <= p.Until) {
+		if p.Worker == s.Worker && !p.Midway && p.From < at && (p.Until == 0 || at <= p.Until || h.idle(s, p.Until)) {
 			at = p.From
 		}
 	}
 	return max(s.From, at)
+}
+
+// idle reports whether a holder that was lost has done nothing with its lock since it was woken. Overlap looks at
+// the time for which it may have believed.
+func (h *History) idle(s Span, since locker.Instant) bool {
+	return !s.unlocked && s.Claimed <= since && !slices.ContainsFunc(h.Writes, func(w Write) bool { return s.wrote(w) && w.At > since })
 }
 
 // checkTime bounds the check of one lock. A history of a few thousand calls takes milliseconds.

@@ -164,6 +164,37 @@ func TestAHolderWhoIsStoppedMidwayExcusesNobodyElse(t *testing.T) {
 	}
 }
 
+// Goal: how soon a process that goes on hears that it has lost its lock depends on the machine. If it does nothing
+// before, it has not believed since it was stopped, and the next holder's grant is in order.
+func TestAHolderWhoGoesOnAndDoesNothingHasNotBelievedSince(t *testing.T) {
+	const ms = locker.Instant(time.Millisecond)
+	wakes := 3*second + 6*ms
+	for _, c := range []struct {
+		what  string
+		own   Span
+		wrote locker.Instant
+		want  Verdict
+	}{
+		{"it has not heard of the loss", Span{}, 0, Kept},
+		{"it hears of it late", Span{Until: wakes + 6*ms}, 0, Kept},
+		{"its unlock says that it held the lock", Span{Until: wakes + 6*ms, unlocked: true}, 0, FalseClaim},
+		{"it claims the storage", Span{Claimed: wakes + ms}, 0, FalseClaim},
+		{"it writes", Span{}, wakes + ms, FalseClaim},
+	} {
+		own := c.own
+		own.Worker, own.Name, own.Token, own.From, own.id = "A", "n", 1, 1*second, 1
+		h := &History{Ended: wakes + 7*ms, Pauses: []Pause{{Worker: "A", From: 2 * second, Until: wakes}}}
+		h.granted(own)
+		h.granted(Span{Worker: "B", Name: "n", Token: 2, Asked: 2 * second, From: 3 * second, Until: wakes + 2*ms, unlocked: true, id: 2})
+		if c.wrote != 0 {
+			h.write(Write{Worker: "A", Name: "n", Token: 1, At: c.wrote})
+		}
+		if got, why := judge(locker.Guarantees{}, 0, h); got != c.want {
+			t.Errorf("%s: %s (%s), not %s", c.what, got, why, c.want)
+		}
+	}
+}
+
 func TestTokensThatWentBackDoNotShowThatExclusionCanBreak(t *testing.T) {
 	m := found(locker.Guarantees{Exclusion: locker.PromptHolder, Tokens: locker.PromptHolder}, Broken, Kept, Kept)
 	m.Cells[0].Stale = 0
