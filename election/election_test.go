@@ -358,8 +358,8 @@ func TestACandidateThatEndsLeavesNothing(t *testing.T) {
 func TestAGrantThatComesTooLateIsNoTerm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		locks := lockertest.New()
+		locks.Link().Delay(time.Second) // before the candidate asks
 		a := start(t, locks, func(context.Context, *locker.Lock) error { t.Error("it leads"); return nil }, locker.WithMinValidity(9*time.Second))
-		locks.Link().Delay(time.Second)
 		time.Sleep(time.Hour)
 		end(t, a)
 	})
