@@ -39,10 +39,15 @@ func ledElsewhere(t *testing.T, server, other *testserver.PostgresServer) (pool 
 		}
 		exec(t, admin, `SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE application_name = 'led'`)
 		var conns []*pgxpool.Conn
-		for range n {
+		for len(conns) < n {
 			conn, err := pool.Acquire(soon(t))
 			if err != nil {
 				t.Fatal(err)
+			}
+			if conn.Conn().PgConn().Conn().RemoteAddr().String() != other.Addr() { // it was on its way when the name changed
+				_ = conn.Conn().Close(soon(t))
+				conn.Release()
+				continue
 			}
 			conns = append(conns, conn)
 		}
