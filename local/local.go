@@ -48,8 +48,6 @@
 // holder looks every third of the TTL, and when it gives the lock back. After Unlock the
 // process keeps the lock for the rest of [locker.WithMinHold]: it is free early if the process ends.
 //
-// # Waiting
-//
 // Waiters look every 1 to 4 ms, one per process and name. They look less often where a Locker waits
 // for some 32 names or more, or where as many slots are taken: about every 40 ms for one of 512.
 // A waiter that is stopped keeps nothing that others need, unless it is stopped in the moment of
