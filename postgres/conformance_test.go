@@ -3,7 +3,6 @@ package postgres_test
 import (
 	"context"
 	"net/url"
-	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -12,34 +11,36 @@ import (
 	"github.com/lockstile/locker/internal/testserver"
 )
 
-func TestConformance(t *testing.T) {
-	forEachKind(t, func(t *testing.T, open func(testing.TB, string) lockerUnderTest) {
-		direct := database(t)
-		open(t, direct) // the schema
-		u, err := url.Parse(direct)
-		if err != nil {
-			t.Fatal(err)
-		}
-		kind := t.Name()
-		conformance.Run(t, conformance.Harness{
-			New: func(t testing.TB) conformance.Client {
-				p := conformance.NewProxy(t, u.Host)
-				pool := unasked(t, testserver.PostgresURL(p.Addr(), u.Path[1:]))
-				l := opened(t, kind, pool)
-				if strings.HasSuffix(kind, "leases") {
-					for range 3 { // its connection is prepared: what a clause loses is what it asks for, and no preparation
-						unlock(t, lock(t, l, "warm up"))
-						eventually(t, func() string { // what is done once, in the background, keeps no connection from the clause
-							if stat := pool.Stat(); stat.AcquireCount() < 3 || stat.AcquiredConns() > 0 {
-								return "the pool is in use"
-							}
-							return ""
-						})
-					}
+func TestConformance(t *testing.T) { conforms(t, "leases") }
+
+// TestConformanceOfSessions has a name of its own, because make test runs each backend's TestConformance with the race detector.
+func TestConformanceOfSessions(t *testing.T) { conforms(t, "sessions") }
+
+func conforms(t *testing.T, kind string) {
+	direct := database(t)
+	onPool(t, kind, connect(t, direct)) // the schema
+	u, err := url.Parse(direct)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conformance.Run(t, conformance.Harness{
+		New: func(t testing.TB) conformance.Client {
+			p := conformance.NewProxy(t, u.Host)
+			pool := unasked(t, testserver.PostgresURL(p.Addr(), u.Path[1:]))
+			l := opened(t, kind, pool)
+			if kind == "leases" {
+				for range 3 { // its connection is prepared: what a clause loses is what it asks for, and no preparation
+					unlock(t, lock(t, l, "warm up"))
+					eventually(t, func() string { // what is done once, in the background, keeps no connection from the clause
+						if stat := pool.Stat(); stat.AcquireCount() < 3 || stat.AcquiredConns() > 0 {
+							return "the pool is in use"
+						}
+						return ""
+					})
 				}
-				return conformance.Through(l, p)
-			},
-		})
+			}
+			return conformance.Through(l, p)
+		},
 	})
 }
 

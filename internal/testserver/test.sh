@@ -29,7 +29,7 @@ all() {
 	packages=$(cd "$1" && go list ./...) && elsewhere=$(cd "$1" && go list "${goroutines[@]}") || return 1
 	(
 		cd "$1" || exit 1
-		gotest -race -p 2 -run '^TestConformance$' "${backends[@]}" || failed=1
+		gotest -race -p 3 -run '^TestConformance$' "${backends[@]}" || failed=1
 		gotest -race -p 2 "${goroutines[@]}" || failed=1
 		exit $failed
 	) >"$work/races" &
