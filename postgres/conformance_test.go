@@ -14,7 +14,10 @@ import (
 func TestConformance(t *testing.T) { conforms(t, "leases") }
 
 // TestConformanceOfSessions has a name of its own, because make test runs each backend's TestConformance with the race detector.
-func TestConformanceOfSessions(t *testing.T) { conforms(t, "sessions") }
+func TestConformanceOfSessions(t *testing.T) {
+	t.Parallel()
+	conforms(t, "sessions")
+}
 
 func conforms(t *testing.T, kind string) {
 	direct := database(t)

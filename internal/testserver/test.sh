@@ -14,7 +14,7 @@ trap 'kill $watcher 2>/dev/null; rm -rf "$work"' EXIT
 
 # How many packages, and tests of each, run side by side. Most tests wait more than they work, but what
 # all of them do at once must not be what makes one of them late.
-export atonce=${LOCKER_TEST_PACKAGES:-4} parallel=${LOCKER_TEST_PARALLEL:-6}
+export atonce=${LOCKER_TEST_PACKAGES:-5} parallel=${LOCKER_TEST_PARALLEL:-6}
 
 gotest() { go test -json -short -count=1 -timeout 20m -vet=off -ldflags=-w -parallel "$parallel" "$@"; }
 
