@@ -40,7 +40,7 @@ servers: ## install the servers that the tests start, where they are missing
 
 .PHONY: test
 test: servers ## the users' module, the adapters and the pages, on real servers
-	$(WITH) internal/testserver/test.sh $(TESTED)
+	$(WITH) internal/testserver/test.sh $(TESTED) proof/mutants
 
 .PHONY: steady
 steady: ## make test five times with nothing beside it and five beside six busy loops; the record is steady/log; can be stopped
@@ -54,7 +54,7 @@ ONLY ?=
 SINCE ?=
 
 .PHONY: mutants
-mutants: servers ## break each line of safety, and see a test fail; ONLY=driver, SINCE=origin/main
+mutants: servers ## break each line of safety, and see a test fail; ONLY=driver or driver:17, SINCE=origin/main
 	$(WITH) go -C proof run ./mutants -root .. -only '$(ONLY)' -since '$(SINCE)'
 
 # What says most in little time: the contract, the driver on its virtual clock, locks and their faults

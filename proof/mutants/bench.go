@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,7 +16,7 @@ import (
 	"time"
 )
 
-// bench is where patches are tried.
+// bench is where mutants are tried.
 type bench struct {
 	root        string
 	work        string // temporary; also what tests leave behind is in it
@@ -50,7 +51,7 @@ func (b *bench) temp() string { return filepath.Join(b.work, "t") }
 
 func (b *bench) close() { _ = os.RemoveAll(b.work) }
 
-// What may become of a patch. All but the first are failures.
+// What may become of a mutant. All but the first are failures.
 const (
 	killedBy   = "killed"
 	survived   = "SURVIVED"
@@ -58,43 +59,37 @@ const (
 	notBuilt   = "DOES NOT BUILD"
 	notApplied = "DOES NOT APPLY"
 	noTest     = "NO TEST"
-	failsWhole = "FAILS UNPATCHED"
+	failsWhole = "FAILS UNBROKEN"
 	noAnswer   = "COULD NOT RUN"
 )
 
-// verdict is what became of a patch, and why.
+// verdict is what became of a mutant, and why.
 type verdict struct{ what, why, output string }
 
-// whole runs the tests that patches name on the unbroken code, those of a package together,
-// and returns a verdict for each patch whose tests fail there, or are not there.
-func (b *bench) whole(ctx context.Context, patches []*patch) map[*patch]verdict {
-	var groups []notice // of all that is named of a package
-	for _, p := range patches {
-		for _, n := range p.noticed {
-			i := slices.IndexFunc(groups, func(g notice) bool { return g.dir == n.dir && g.race == n.race })
-			switch {
-			case i < 0:
-				groups = append(groups, n)
-			case groups[i].run == "" || n.run == "":
-				groups[i].run = ""
-			case !slices.Contains(strings.Split(groups[i].run, "|"), n.run):
-				groups[i].run += "|" + n.run
+// whole runs the tests that mutants name on the unbroken code, those of a package together,
+// and returns a verdict for each mutant whose tests fail there, or are not there.
+func (b *bench) whole(ctx context.Context, ms []*mutant) map[*mutant]verdict {
+	patterns := make(map[string][]string) // of all tests that are named of a package
+	for _, m := range ms {
+		for _, n := range m.noticed {
+			if !slices.Contains(patterns[n.dir], n.pattern()) {
+				patterns[n.dir] = append(patterns[n.dir], n.pattern())
 			}
 		}
 	}
-	verdicts := make(map[*patch]verdict)
+	dirs := slices.Sorted(maps.Keys(patterns))
+	verdicts := make(map[*mutant]verdict)
 	var mu sync.Mutex
-	b.lanes(len(groups), func(i int) {
-		g := groups[i]
-		began := time.Now()
-		ran := b.test(ctx, g, "", b.timeout*10)
-		fmt.Printf("%-16s %6.1fs  ./%s\n", "unpatched", time.Since(began).Seconds(), g.dir)
+	b.lanes(len(dirs), func(i int) {
+		dir, began := dirs[i], time.Now()
+		ran := b.test(ctx, dir, strings.Join(patterns[dir], "|"), "", b.timeout*10)
+		fmt.Printf("%-16s %6.1fs  ./%s\n", "unbroken", time.Since(began).Seconds(), dir)
 		mu.Lock()
 		defer mu.Unlock()
-		for _, p := range patches {
-			for _, n := range p.noticed {
-				if v := ran.whole(n); n.dir == g.dir && n.race == g.race && v.what != "" {
-					verdicts[p] = v
+		for _, m := range ms {
+			for _, n := range m.noticed {
+				if v := ran.whole(n); n.dir == dir && v.what != "" {
+					verdicts[m] = v
 				}
 			}
 		}
@@ -105,7 +100,7 @@ func (b *bench) whole(ctx context.Context, patches []*patch) map[*patch]verdict 
 // whole is the verdict of tests on the unbroken code: none if they pass.
 func (r *ran) whole(n notice) verdict {
 	if r.broken() {
-		return verdict{failsWhole, fmt.Sprintf("%v cannot be run without the patch", n), r.said()}
+		return verdict{failsWhole, fmt.Sprintf("%v cannot be run on the unbroken code", n), r.said()}
 	}
 	passed := false
 	for name, how := range r.tests {
@@ -115,7 +110,7 @@ func (r *ran) whole(n notice) verdict {
 		case match && how == "skip":
 			return verdict{noTest, fmt.Sprintf("%v skips %s", n, name), ""}
 		case match:
-			return verdict{failsWhole, fmt.Sprintf("%v: %s fails without the patch, too", n, name), r.said()}
+			return verdict{failsWhole, fmt.Sprintf("%v: %s fails on the unbroken code, too", n, name), r.said()}
 		}
 	}
 	if passed {
@@ -124,14 +119,14 @@ func (r *ran) whole(n notice) verdict {
 	return verdict{noTest, fmt.Sprintf("%v matches no test", n), ""}
 }
 
-// verdict tries one patch.
-func (b *bench) verdict(ctx context.Context, p *patch) verdict {
-	overlay, err := b.apply(p)
+// verdict tries one mutant.
+func (b *bench) verdict(ctx context.Context, m *mutant) verdict {
+	overlay, goDirs, err := b.apply(m)
 	if err != nil {
-		return verdict{notApplied, "git says why", err.Error()}
+		return verdict{notApplied, err.Error(), ""}
 	}
-	for _, dir := range p.goDirs() { // tests of other packages may build it by themselves, and fail for that
-		if slices.ContainsFunc(p.noticed, func(n notice) bool { return n.dir == dir }) {
+	for _, dir := range goDirs { // tests of other packages may build it by themselves, and fail for that
+		if slices.ContainsFunc(m.noticed, func(n notice) bool { return n.dir == dir }) {
 			continue
 		}
 		if said, err := b.build(ctx, dir, overlay); err != nil {
@@ -139,8 +134,8 @@ func (b *bench) verdict(ctx context.Context, p *patch) verdict {
 		}
 	}
 	var by []string
-	for _, n := range p.noticed {
-		ran := b.test(ctx, n, overlay, b.timeout)
+	for _, n := range m.noticed {
+		ran := b.test(ctx, n.dir, n.pattern(), overlay, b.timeout)
 		switch failed := ran.failed(); {
 		case ran.notBuilt:
 			return verdict{notBuilt, "./" + n.dir, ran.said()}
@@ -159,57 +154,34 @@ func (b *bench) verdict(ctx context.Context, p *patch) verdict {
 	return verdict{killedBy, "by " + strings.Join(by, ", "), ""}
 }
 
-// goDirs returns the folders of the Go files that a patch touches.
-func (p *patch) goDirs() []string {
-	var dirs []string
-	for _, file := range p.files {
-		if strings.HasSuffix(file, ".go") && !strings.HasSuffix(file, "_test.go") {
-			dirs = append(dirs, filepath.Dir(file))
-		}
+// apply breaks copies of the files that m is about, and returns the file that go's -overlay takes, and the folders of
+// the Go files among them.
+func (b *bench) apply(m *mutant) (overlay string, goDirs []string, err error) {
+	files, err := m.broken(b.root)
+	if err != nil {
+		return "", nil, err
 	}
-	slices.Sort(dirs)
-	return slices.Compact(dirs)
-}
-
-// apply patches copies of the files that p touches, and returns the file that go's -overlay
-// takes.
-func (b *bench) apply(p *patch) (string, error) {
 	copies, err := os.MkdirTemp(b.work, "copies-")
 	if err != nil {
-		return "", err
-	}
-	for _, file := range p.files {
-		text, err := os.ReadFile(filepath.Join(b.root, file))
-		if err != nil && !os.IsNotExist(err) { // a patch may add a file
-			return "", err
-		}
-		if err == nil {
-			err = write(filepath.Join(copies, file), text)
-		}
-		if err != nil && !os.IsNotExist(err) {
-			return "", err
-		}
-	}
-	git := exec.Command("git", "apply", "-")
-	git.Dir, git.Stdin = copies, strings.NewReader(string(p.text))
-	git.Env = append(git.Environ(), "GIT_DIR="+filepath.Join(b.work, "no-repository"), "GIT_CEILING_DIRECTORIES="+b.work)
-	if _, err := output(git); err != nil {
-		return "", err
+		return "", nil, err
 	}
 	replace := make(map[string]string)
-	for _, file := range p.files {
-		patched := filepath.Join(copies, file)
-		if _, err := os.Stat(patched); err != nil {
-			patched = "" // it is removed
+	for file, text := range files {
+		if strings.HasSuffix(file, ".go") && !strings.HasSuffix(file, "_test.go") {
+			goDirs = append(goDirs, filepath.Dir(file))
 		}
-		replace[filepath.Join(b.root, file)] = patched
+		replace[filepath.Join(b.root, file)] = filepath.Join(copies, file)
+		if err := write(filepath.Join(copies, file), []byte(text)); err != nil {
+			return "", nil, err
+		}
 	}
 	list, err := json.Marshal(map[string]any{"Replace": replace})
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
-	overlay := copies + ".json"
-	return overlay, write(overlay, list)
+	slices.Sort(goDirs)
+	overlay = copies + ".json"
+	return overlay, slices.Compact(goDirs), write(overlay, list)
 }
 
 func write(file string, text []byte) error {

@@ -1,24 +1,30 @@
 //go:build unix
 
-// Command mutants shows that the lines which keep locks safe are tested: each patch below its
-// folder breaks one of them, and the tests that the patch names must notice it.
+// Command mutants shows that the lines which keep locks safe are tested: it breaks each of them, one at a time, and
+// the tests that are there for it must fail.
 //
-// A patch is a file proof/mutants/PACKAGE/WHAT-BREAKS.patch; PACKAGE is locker for the
-// root's. It begins with one or two sentences on what breaks for a user, and goes on:
+// A mutant is a row of a table. The table of a package is proof/mutants/PACKAGE.txt; locker.txt is the root's. Rows stand
+// below the name of the file that they break, and an empty line ends a row:
 //
-//	Rule: a name from the list in docs/BACKENDS.md
-//	Noticed by: ./driver ^TestName$/^subtest$
-//	Noticed by: ./adapters/cron -race ^TestName$
+//	# driver/turn.go
 //
-// Then comes a diff that "git apply" takes in the root. Each line "Noticed by" is the folder of a
-// package, and what "go test" gets as -run; all of these lines must notice the patch. The working
-// tree is not touched: go's -overlay, in GOFLAGS, has every go command see the patched files,
-// also those that tests call.
+//	Lost is closed by an Unlock, and the program takes it for a loss.
+//	errors say what is known: TestALockThatIsBeingReleasedIsNoLongerHeldNorLost
+//	-	if t.lost != nil && reason != locker.Unlocked {
+//	+	if t.lost != nil {
 //
-// Other tools for Go (gremlins 0.6, the forks of go-mutesting) make their own
-// mutations of Go's operators and statements, and take neither a patch, nor one of Lua or SQL, nor the
-// tests that are to notice it. Go-mutesting has a hook for a command that tests a mutation, but that
-// command would be this one.
+// First come one or two sentences on what breaks for a user. Then comes the rule that is broken, by its name in
+// docs/BACKENDS.md, and the test that must notice, as "go test" prints it: "TestName/sub_test" of this package, or
+// "./adapters/cron TestName" of another. With several such lines, each must notice. Then come the lines as they stand, and
+// what stands in their place, as in a diff: "-" begins a line that goes, "+" one that comes, and a space one that stays. The
+// lines that go or stay must be in the file exactly once. After "@@", or "@@ other/file.go", come lines of another place.
+//
+// The working tree is not touched: go's -overlay, in GOFLAGS, has every go command see the broken files, also
+// those that tests call.
+//
+// Other tools for Go (gremlins 0.6, the forks of go-mutesting) make their own mutations of Go's operators and
+// statements. They take neither given lines, nor Lua or SQL, nor the tests that are to notice. Go-mutesting has a hook
+// for a command that tests a mutation, but that command would be this one.
 package main
 
 import (
@@ -35,11 +41,11 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	only := flag.String("only", "", "only the patches of this package and those below it")
-	since := flag.String("since", "", "only the patches that concern files changed since this commit")
+	only := flag.String("only", "", "only the mutants of this package and those below it, or of one line, driver:17")
+	since := flag.String("since", "", "only the mutants of files, rows and tests changed since this commit")
 	root := flag.String("root", ".", "the folder of the users' module")
-	lanes := flag.Int("lanes", 2, "how many patches are tried at once")
-	timeout := flag.Duration("timeout", 3*time.Minute, "for the tests of one patch")
+	lanes := flag.Int("lanes", 2, "how many mutants are tried at once")
+	timeout := flag.Duration("timeout", 3*time.Minute, "for the tests of one mutant")
 	flag.Parse()
 	err := run(ctx, settings{root: *root, only: *only, since: *since, lanes: *lanes, timeout: *timeout})
 	stop()
@@ -55,9 +61,9 @@ type settings struct {
 	timeout           time.Duration // of one run of tests, without its build
 }
 
-var errNotKilled = errors.New("not every patch was killed")
+var errNotKilled = errors.New("not every mutant was killed")
 
-// run tries all patches that are chosen, and returns an error unless each was killed.
+// run tries all mutants that are chosen, and returns an error unless each was killed.
 func run(ctx context.Context, s settings) error {
 	began := time.Now()
 	all, err := load(s.root)
@@ -79,23 +85,23 @@ func run(ctx context.Context, s settings) error {
 	}
 	if s.only == "" && s.since == "" {
 		for _, rule := range all.unused() {
-			fmt.Printf("no patch breaks the rule %q\n", rule)
+			fmt.Printf("no mutant breaks the rule %q\n", rule)
 		}
 	}
 	return report(results, time.Since(began))
 }
 
-// try tests the unbroken code, then each patch, and prints a line for each.
-func (b *bench) try(ctx context.Context, patches []*patch) []result {
-	whole := b.whole(ctx, patches)
-	results := make([]result, len(patches))
+// try tests the unbroken code, then each mutant, and prints a line for each.
+func (b *bench) try(ctx context.Context, ms []*mutant) []result {
+	whole := b.whole(ctx, ms)
+	results := make([]result, len(ms))
 	var mu sync.Mutex
-	b.lanes(len(patches), func(i int) {
-		p := patches[i]
-		r := result{patch: p, verdict: whole[p]}
+	b.lanes(len(ms), func(i int) {
+		m := ms[i]
+		r := result{mutant: m, verdict: whole[m]}
 		if r.verdict.what == "" {
 			began := time.Now()
-			r.verdict = b.verdict(ctx, p)
+			r.verdict = b.verdict(ctx, m)
 			r.took = time.Since(began)
 		}
 		if ctx.Err() != nil {
@@ -127,15 +133,15 @@ func (b *bench) lanes(n int, f func(i int)) {
 	wg.Wait()
 }
 
-// result is what became of a patch.
+// result is what became of a mutant.
 type result struct {
-	patch   *patch
+	mutant  *mutant
 	verdict verdict
 	took    time.Duration
 }
 
 func (r result) line() string {
-	return fmt.Sprintf("%-16s %6.1fs  %s: %s", r.verdict.what, r.took.Seconds(), r.patch.name, r.verdict.why)
+	return fmt.Sprintf("%-16s %6.1fs  %s: %s", r.verdict.what, r.took.Seconds(), r.mutant.name, r.verdict.why)
 }
 
 // report prints what was not killed once more, and the sum.
@@ -146,12 +152,12 @@ func report(results []result, took time.Duration) error {
 			killed++
 			continue
 		}
-		fmt.Printf("\n%s\n    %s\n", r.line(), r.patch.sentence)
+		fmt.Printf("\n%s\n    %s\n", r.line(), r.mutant.sentence)
 		if r.verdict.output != "" {
 			fmt.Printf("%s\n", r.verdict.output)
 		}
 	}
-	fmt.Printf("\n%d of %d patches killed in %v\n", killed, len(results), took.Round(time.Second))
+	fmt.Printf("\n%d of %d mutants killed in %v\n", killed, len(results), took.Round(time.Second))
 	if killed < len(results) {
 		return errNotKilled
 	}

@@ -15,8 +15,11 @@ import (
 	"time"
 )
 
-// tiny writes a module with tests, and with patches that fare differently.
+// tiny writes a module with tests, and with mutants that fare differently.
 func tiny(t *testing.T) (root string) {
+	if testing.Short() {
+		t.Skip("it builds programs: make proof runs it")
+	}
 	root = t.TempDir()
 	put(t, root, "go.mod", "module tiny\n\ngo 1.26\n")
 	put(t, root, "double/double.go", "package double\n\nfunc Double(n int) int { return 2 * n }\n")
@@ -67,33 +70,33 @@ func TestSkips(t *testing.T) { t.Skip() }
 func TestFails(t *testing.T) { t.Fail() }
 `)
 	put(t, root, rulesPage, rulesHeading+"\n- **double**: a number is doubled\n")
-	add := func(name, diff string, noticed ...string) {
-		head := name + " breaks.\n\nRule: double\n"
+	table := "# double/double.go\n"
+	add := func(what, row string, noticed ...string) {
+		table += "\n" + what + ".\n"
 		for _, n := range noticed {
-			head += "Noticed by: ./double " + n + "\n"
+			table += "double: " + n + "\n"
 		}
-		put(t, root, folder+"/double/"+name+".patch", head+diff)
+		table += row
 	}
-	const double = "func Double(n int) int { return 2 * n }"
-	triple := strings.Replace(change("double/double.go", double, strings.Replace(double, "2", "3", 1)), "@@ -1 +1 @@", "@@ -3 +3 @@", 1)
-	crash := strings.Replace(triple, "3 * n", "n + 2", 1)
-	add("killed", triple, "^TestDouble$/^of two$")
-	add("crashes", crash, "^TestDouble$/^of nothing$")
-	add("embedded", change("double/factor.lua", "2", "3"), "^TestEmbedded$")
-	add("survives", triple, "^TestEmbedded$")
-	add("half", triple, "^TestDouble$", "^TestEnds$")
-	add("not-built", strings.Replace(triple, "3 * n", "3 * m", 1), "^TestDouble$")
-	add("stale", strings.Replace(triple, "return 2", "return 4", 1), "^TestDouble$")
-	add("no-test", triple, "^TestTriple$")
-	add("no-subtest", triple, "^TestDouble$/^of three$")
-	add("skips", triple, "^TestSkips$")
-	add("fails", triple, "^TestFails$")
-	put(t, root, folder+"/endless/hangs.patch", "It hangs.\n\nRule: double\nNoticed by: ./double ^TestEnds$\n"+
-		strings.Replace(change("double/wait.go", "var Endless = false", "var Endless = true"), "@@ -1 +1 @@", "@@ -3 +3 @@", 1))
+	const triple = "-func Double(n int) int { return 2 * n }\n+func Double(n int) int { return 3 * n }\n"
+	add("Killed", triple, "TestDouble/of_two")
+	add("Crashes", strings.Replace(triple, "3 * n", "n + 2", 1), "TestDouble/of_nothing")
+	add("Survives", triple, "TestEmbedded")
+	add("Half", triple, "TestDouble", "TestEnds")
+	add("Not built", strings.Replace(triple, "3 * n", "3 * m", 1), "TestDouble")
+	add("Stale", strings.Replace(triple, "return 2", "return 4", 1), "TestDouble")
+	add("No test", triple, "TestTriple")
+	add("No subtest", triple, "TestDouble/of_three")
+	add("Skips", triple, "TestSkips")
+	add("Fails", triple, "TestFails")
+	table += "\n# double/factor.lua\n"
+	add("Embedded", "-2\n+3\n", "TestEmbedded")
+	put(t, root, folder+"/double.txt", table)
+	put(t, root, folder+"/endless.txt", "# double/wait.go\n\nHangs.\ndouble: ./double TestEnds\n-var Endless = false\n+var Endless = true\n")
 	return root
 }
 
-func TestEachPatchIsReportedAsWhatItIs(t *testing.T) {
+func TestEachMutantIsReportedAsWhatItIs(t *testing.T) {
 	t.Setenv("TINY_STARTED", filepath.Join(t.TempDir(), "started"))
 	root := tiny(t)
 	got := tried(t, settings{root: root, only: "double", lanes: 2, timeout: 5 * time.Minute})
@@ -101,18 +104,18 @@ func TestEachPatchIsReportedAsWhatItIs(t *testing.T) {
 		got[name] = r
 	}
 	for name, want := range map[string]string{
-		"double/killed":     killedBy + " by ./double TestDouble/of_two",
-		"double/crashes":    killedBy + " by ./double TestDouble/of_nothing",
-		"double/embedded":   killedBy + " by ./double TestEmbedded",
-		"double/survives":   survived + " ./double ^TestEmbedded$",
-		"double/half":       survived + " ./double ^TestEnds$",
-		"double/not-built":  notBuilt + " ./double",
-		"double/stale":      notApplied,
-		"double/no-test":    noTest + " ./double ^TestTriple$",
-		"double/no-subtest": noTest + " ./double ^TestDouble$/^of three$",
-		"double/skips":      noTest + " ./double ^TestSkips$",
-		"double/fails":      failsWhole + " ./double ^TestFails$",
-		"endless/hangs":     timedOut + " ./double ^TestEnds$",
+		"Killed.":     killedBy + " by ./double TestDouble/of_two",
+		"Crashes.":    killedBy + " by ./double TestDouble/of_nothing",
+		"Embedded.":   killedBy + " by ./double TestEmbedded",
+		"Survives.":   survived + " ./double TestEmbedded",
+		"Half.":       survived + " ./double TestEnds",
+		"Not built.":  notBuilt + " ./double",
+		"Stale.":      notApplied,
+		"No test.":    noTest + " ./double TestTriple",
+		"No subtest.": noTest + " ./double TestDouble/of_three",
+		"Skips.":      noTest + " ./double TestSkips",
+		"Fails.":      failsWhole + " ./double TestFails",
+		"Hangs.":      timedOut + " ./double TestEnds",
 	} {
 		if v := got[name].verdict; !strings.HasPrefix(v.what+" "+v.why, want) {
 			t.Errorf("%s: %s %s %s, want %s", name, v.what, v.why, v.output, want)
@@ -124,15 +127,15 @@ func TestEachPatchIsReportedAsWhatItIs(t *testing.T) {
 	}
 }
 
-// tried tries patches, and returns what became of each. It checks that report fails unless all
+// tried tries mutants, and returns what became of each. It checks that report fails unless all
 // were killed.
 func tried(t *testing.T, s settings) map[string]result {
 	t.Helper()
-	ps, err := load(s.root)
+	ms, err := load(s.root)
 	if err != nil {
 		t.Fatal(err)
 	}
-	chosen, err := choose(t.Context(), s, ps)
+	chosen, err := choose(t.Context(), s, ms)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,14 +144,14 @@ func tried(t *testing.T, s settings) map[string]result {
 		t.Fatal(err)
 	}
 	defer b.close()
-	byName := make(map[string]result)
+	bySentence := make(map[string]result)
 	for _, r := range b.try(t.Context(), chosen) {
-		byName[r.patch.name] = r
+		bySentence[r.mutant.sentence] = r
 		if err := report([]result{r}, 0); (err == nil) != (r.verdict.what == killedBy) {
-			t.Errorf("the report on %s says %v", r.patch.name, err)
+			t.Errorf("the report on %s says %v", r.mutant.sentence, err)
 		}
 	}
-	return byName
+	return bySentence
 }
 
 func TestInterruptedRunLeavesNothing(t *testing.T) {
@@ -191,7 +194,7 @@ func wait(t *testing.T, what string, done func() bool) {
 	}
 }
 
-func TestPatchesAreChosenByWhatHasChanged(t *testing.T) {
+func TestMutantsAreChosenByWhatHasChanged(t *testing.T) {
 	root := tiny(t)
 	git := func(args ...string) {
 		t.Helper()
@@ -203,17 +206,17 @@ func TestPatchesAreChosenByWhatHasChanged(t *testing.T) {
 	}
 	chosen := func() []string {
 		t.Helper()
-		ps, err := load(root)
+		ms, err := load(root)
 		if err != nil {
 			t.Fatal(err)
 		}
-		patches, err := choose(t.Context(), settings{root: root, since: "begin"}, ps)
+		found, err := choose(t.Context(), settings{root: root, since: "begin"}, ms)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var names []string
-		for _, p := range patches {
-			names = append(names, p.name)
+		for _, m := range found {
+			names = append(names, m.sentence)
 		}
 		return names
 	}
@@ -225,17 +228,21 @@ func TestPatchesAreChosenByWhatHasChanged(t *testing.T) {
 		t.Errorf("of no change: %v", got)
 	}
 	put(t, root, "double/factor.lua", "3\n") // not committed
-	if got := chosen(); !slices.Equal(got, []string{"double/embedded"}) {
+	if got := chosen(); !slices.Equal(got, []string{"Embedded."}) {
 		t.Errorf("of a file that is embedded: %v", got)
 	}
-	put(t, root, folder+"/double/new.patch", "New breaks.\n\nRule: double\nNoticed by: ./double ^TestDouble$\n"+change("double/new.go", "a", "b"))
-	if got := chosen(); !slices.Equal(got, []string{"double/embedded", "double/new"}) {
-		t.Errorf("of a new patch: %v", got)
+	table, err := os.ReadFile(filepath.Join(root, folder, "double.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	put(t, root, folder+"/double.txt", "# double/wait.go\n\nNew.\ndouble: TestEnds\n-package double\n\n"+string(table))
+	if got := chosen(); !slices.Equal(got, []string{"New.", "Embedded."}) {
+		t.Errorf("of a new row: %v", got)
 	}
 	git("add", ".")
 	git("commit", "-q", "-m", "next")
 	put(t, root, "double/more_test.go", "package double\n\nfunc TestTriple(t *testing.T) {}\n")
-	if got := chosen(); !slices.Equal(got, []string{"double/embedded", "double/new", "double/no-test"}) {
+	if got := chosen(); !slices.Equal(got, []string{"New.", "No test.", "Embedded."}) {
 		t.Errorf("of a test: %v", got)
 	}
 }

@@ -24,23 +24,17 @@ type ran struct {
 	err      error // of go test: nil if all has passed
 }
 
-// test runs the tests that n names.
-func (b *bench) test(ctx context.Context, n notice, overlay string, timeout time.Duration) *ran {
+// test runs the tests of a package that the pattern names.
+func (b *bench) test(ctx context.Context, dir, pattern, overlay string, timeout time.Duration) *ran {
 	const build = 10 * time.Minute // on a machine that does much else
 	ctx, cancel := context.WithTimeout(ctx, timeout+build)
 	defer cancel()
-	args := []string{"test", "-json", "-count=1", "-vet=off", "-timeout", timeout.String()}
+	args := []string{"test", "-json", "-count=1", "-vet=off", "-ldflags=-w", "-timeout", timeout.String(), "-run", pattern}
 	if overlay != "" {
 		args = append(args, "-failfast")
 	}
-	if n.race {
-		args = append(args, "-race")
-	}
-	if n.run != "" {
-		args = append(args, "-run", n.run)
-	}
 	r := &ran{tests: make(map[string]string)}
-	cmd := b.command(ctx, n.dir, overlay, append(args, ".")...)
+	cmd := b.command(ctx, dir, overlay, append(args, ".")...)
 	out, err := cmd.StdoutPipe()
 	if err == nil {
 		cmd.Stderr = cmd.Stdout
@@ -135,59 +129,16 @@ func (r *ran) failed() string {
 	return "after its tests" // in TestMain
 }
 
-// matches reports whether name is a test, with its subtests, that n's pattern names to its
-// last element. It reads the pattern as go test does.
+// matches reports whether name is the test, or a subtest of it.
 func (n notice) matches(name string) bool {
-	return slices.ContainsFunc(alternatives(n.run), func(elements []string) bool {
-		names := strings.Split(name, "/")
-		return allMatch(elements, names)
-	})
+	return name == n.test || strings.HasPrefix(name, n.test+"/")
 }
 
-// mayBe reports whether a test of that name, or a subtest of it, may be one that n names.
-func (n notice) mayBe(test string) bool {
-	return slices.ContainsFunc(alternatives(n.run), func(elements []string) bool {
-		return allMatch(elements[:1], []string{test})
-	})
-}
-
-// allMatch reports whether there is a name for each element, and they match.
-func allMatch(elements, names []string) bool {
-	if len(names) < len(elements) {
-		return false
+// pattern is what "go test" gets as -run.
+func (n notice) pattern() string {
+	elements := strings.Split(n.test, "/")
+	for i, e := range elements {
+		elements[i] = "^" + regexp.QuoteMeta(e) + "$"
 	}
-	for i, element := range elements {
-		re, err := regexp.Compile(strings.ReplaceAll(element, " ", "_"))
-		if err != nil || !re.MatchString(names[i]) { //nolint:gosec // as long as elements, or longer
-			return false
-		}
-	}
-	return true
-}
-
-// alternatives splits a pattern into its alternatives, and these into their elements.
-func alternatives(pattern string) [][]string {
-	var all [][]string
-	for _, one := range split(pattern, '|') {
-		all = append(all, split(one, '/'))
-	}
-	return all
-}
-
-// split splits s at each sep that is in no brackets.
-func split(s string, sep byte) []string {
-	var parts []string
-	begin, depth := 0, 0
-	for i := range len(s) {
-		switch c := s[i]; {
-		case c == '(' || c == '[':
-			depth++
-		case c == ')' || c == ']':
-			depth--
-		case c == sep && depth == 0:
-			parts = append(parts, s[begin:i])
-			begin = i + 1
-		}
-	}
-	return append(parts, s[begin:])
+	return strings.Join(elements, "/")
 }
