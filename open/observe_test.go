@@ -16,7 +16,7 @@ func TestObserversAreToldOnEveryBackend(t *testing.T) {
 		"local": func(t *testing.T) string { return "local:" + t.TempDir() },
 		"redis": func(t *testing.T) string { return "redis://" + redis(t) },
 		"redlock": func(t *testing.T) string {
-			return "redlock://" + redis(t) + "," + redis(t) + "," + redis(t) + "?durable_nodes=true"
+			return "redlock://" + redis(t) + "," + redis(t) + "," + redis(t) + "?durable_nodes=true&node_timeout=10s"
 		},
 		"etcd":      func(t *testing.T) string { return "etcd://" + testserver.Etcd(t, 1).Members[0].Addr() },
 		"zookeeper": func(t *testing.T) string { return "zk://" + testserver.ZooKeeper(t, 1)[0].Addr() },

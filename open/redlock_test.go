@@ -29,7 +29,7 @@ func TestRedlockOpensWithoutTheNodeThatHangs(t *testing.T) {
 	nodes[1].Pause()
 	defer nodes[1].Resume()
 	start := time.Now()
-	b, err := open.URL(patience(t), url+"?durable_nodes=true&read_timeout=30s&dial_timeout=30s")
+	b, err := open.URL(patience(t), url+"?durable_nodes=true&node_timeout=10s&read_timeout=30s&dial_timeout=30s")
 	if err != nil {
 		t.Fatal(err)
 	}

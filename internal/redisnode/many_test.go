@@ -69,7 +69,7 @@ var crowds = []crowded{
 
 func (b *big) attempt(kind locker.Kind) *Attempt {
 	b.Helper()
-	var opts []locker.Option
+	opts := []locker.Option{locker.WithTTL(time.Hour)} // a crowd may take a minute to make
 	if kind == locker.Shared {
 		opts = append(opts, locker.WithShared())
 	}
