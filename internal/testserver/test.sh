@@ -12,9 +12,26 @@ work=$(mktemp -d)
 watcher=
 trap 'kill $watcher 2>/dev/null; rm -rf "$work"' EXIT
 
-# How many packages, and tests of each, run side by side. Most tests wait more than they work, but what
-# all of them do at once must not be what makes one of them late.
-export atonce=${LOCKER_TEST_PACKAGES:-5} parallel=${LOCKER_TEST_PARALLEL:-6}
+# others is how many threads of other programs want a processor, at least.
+others() {
+	local running least=99
+	for _ in {1..10}; do
+		read -r _ _ _ running _ </proc/loadavg || return
+		((${running%/*} - 1 < least)) && least=$((${running%/*} - 1)) # without this one
+		sleep 0.1
+	done
+	echo "$least"
+}
+
+# How many packages, those of them with the race detector, and tests of each run side by side. Most tests wait more than
+# they work. But what all of them do at once must not be what makes one of them late, so that there are fewer
+# beside other programs.
+atonce=5 raced=3 parallel=6
+if [ -r /proc/loadavg ] && (($(others) > 2)); then
+	echo "Other programs want the processors: fewer tests run at once."
+	atonce=3 raced=2 parallel=4
+fi
+export atonce=${LOCKER_TEST_PACKAGES:-$atonce} raced parallel=${LOCKER_TEST_PARALLEL:-$parallel}
 
 gotest() { go test -json -short -count=1 -timeout 20m -vet=off -ldflags=-w -parallel "$parallel" "$@"; }
 
@@ -29,8 +46,8 @@ all() {
 	packages=$(cd "$1" && go list ./...) && elsewhere=$(cd "$1" && go list "${goroutines[@]}") || return 1
 	(
 		cd "$1" || exit 1
-		gotest -race -p 3 -run '^TestConformance$' "${backends[@]}" || failed=1
-		gotest -race -p 2 "${goroutines[@]}" || failed=1
+		gotest -race -p "$raced" -run '^TestConformance$' "${backends[@]}" || failed=1
+		gotest -race -p "$raced" "${goroutines[@]}" || failed=1
 		exit $failed
 	) >"$work/races" &
 	local races=$!
