@@ -211,9 +211,6 @@ func lateDelivery(x *trial) {
 // lateAfterCleanUp has the clean-up overtake its request, over a new connection.
 func lateAfterCleanUp(x *trial) {
 	a, b, name := x.networked(), x.locker(), x.name()
-	if a.Stall == nil {
-		x.skip("network to stall (Client.Stall)")
-	}
 	x.unlock(x.lock(a.Locker, name)) // its connections are there
 	a.Stall()
 	lock, err := a.Locker.TryLock(x.within(x.h.TTL/4), name, x.long())

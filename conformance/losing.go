@@ -172,7 +172,7 @@ func renewInAnothersContext(x *trial) {
 	c, b, name := x.client(), x.locker(), x.name()
 	held := x.lock(c.Locker, name, x.long())
 	for _, silent := range []bool{false, true} {
-		if silent && (!c.breaks() || c.Locker.Guarantees().Release == locker.ByConnection) { // which ends when a network heals
+		if silent && (c.Network == nil || c.Locker.Guarantees().Release == locker.ByConnection) { // which ends when a network heals
 			continue
 		}
 		other := x.lock(c.Locker, x.name(), x.long())
@@ -224,7 +224,7 @@ func renewInEndedContext(x *trial) {
 	if err := held.Renew(over()); err == nil {
 		x.failf("Renew returned nil, in a context that had ended")
 	}
-	if c.breaks() && c.Locker.Guarantees().Release != locker.ByConnection { // which ends when a network heals
+	if c.Network != nil && c.Locker.Guarantees().Release != locker.ByConnection { // which ends when a network heals
 		c.CutReplies()
 		ctx, end := context.WithCancel(x.patient())
 		if err := held.Renew(endsWhenAsked{ctx, end}); err == nil || !errors.Is(err, locker.ErrUnavailable) {
@@ -285,9 +285,6 @@ func (x *trial) lastingSilence(held *locker.Lock, b locker.Locker) {
 // a server that is up may be given away at once, and then only the holder's own end counts.
 func toldNothing(x *trial) {
 	a, b, name := x.networked(), x.locker(), x.name()
-	if a.EndUnheard == nil {
-		x.skip("network to break (Client.EndUnheard)")
-	}
 	held := x.lock(a.Locker, name, x.ttl())
 	a.EndUnheard()
 	end := time.Now().Add(x.h.TTL)

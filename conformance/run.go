@@ -7,7 +7,7 @@
 //		conformance.Run(t, conformance.Harness{
 //			New: func(t testing.TB) conformance.Client { // stands for one more process
 //				p := conformance.NewProxy(t, srv.Addr())
-//				return conformance.Through(newLocker(t, p.Addr()), p)
+//				return conformance.Client{Locker: newLocker(t, p.Addr()), Network: p}
 //			},
 //		})
 //	}
@@ -66,18 +66,12 @@ type Harness struct {
 	meter    *meter        // of stalls; that of this process unless a test has its own
 }
 
-// Client stands for one process that uses the store. The functions break and mend its
-// network; clauses that need one that is nil are skipped. [Through] sets them.
+// Client stands for one process that uses the store.
 type Client struct {
 	Locker locker.Locker
 
-	Cut        func()     // nothing passes in either direction any more; connections stay open and silent
-	EndUnheard func()     // connections end on the store's side; on this one they stay open and silent
-	CutReplies func()     // requests arrive, replies do not
-	Stall      func()     // connections that are open now fall silent, new ones pass
-	Heal       func()     // ends these: what was held back is lost with its connections, new ones pass
-	Deliver    func()     // ends these: what was held back is delivered late, over the old connections
-	Conns      func() int // connections to the store that are open now
+	// Network is the process's way to the store. Clauses that break it are skipped if it is nil.
+	Network
 }
 
 // Run checks every clause, each in a subtest. Those that keep the machine busy run one
@@ -118,31 +112,4 @@ func (c Clause) run(t *testing.T, h Harness, sum *summary) {
 	case err != nil:
 		t.Errorf("%v\nwhy it matters: %s", err, c.Why)
 	}
-}
-
-// Through returns a client whose connections go through ps, one for every
-// server of the store. Without any it has no network to break.
-func Through(l locker.Locker, ps ...*Proxy) Client {
-	c := Client{Locker: l}
-	if len(ps) == 0 {
-		return c
-	}
-	all := func(f func(*Proxy)) func() {
-		return func() {
-			for _, p := range ps {
-				f(p)
-			}
-		}
-	}
-	c.Cut, c.EndUnheard = all((*Proxy).Cut), all((*Proxy).EndUnheard)
-	c.CutReplies, c.Stall = all((*Proxy).CutReplies), all((*Proxy).Stall)
-	c.Heal, c.Deliver = all((*Proxy).Heal), all((*Proxy).Deliver)
-	c.Conns = func() int {
-		n := 0
-		for _, p := range ps {
-			n += p.Conns()
-		}
-		return n
-	}
-	return c
 }

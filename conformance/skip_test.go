@@ -11,6 +11,7 @@ import (
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/internal/specimen"
 	"github.com/lockstile/locker/internal/testserver"
+	"github.com/lockstile/locker/lockertest"
 )
 
 // bare is a backend with only the three methods, and with this declaration.
@@ -28,7 +29,7 @@ func bareOn(addr string, declared locker.Guarantees) Harness {
 	return Harness{TTL: time.Second, New: func(t testing.TB) Client {
 		l, end := specimen.New(addr, "")
 		t.Cleanup(end)
-		return Through(bare{l, declared})
+		return Client{Locker: bare{l, declared}}
 	}}
 }
 
@@ -94,9 +95,13 @@ func TestDeclaredGuaranteeThatCannotBeCheckedFailsAndSaysWhatToAdd(t *testing.T)
 	}
 }
 
-func TestHarnessThatMakesNoLockerIsAnError(t *testing.T) {
+func TestHarnessThatMakesNoLockerOrAnEmptyNetworkIsAnError(t *testing.T) {
 	for _, c := range Clauses() {
-		for _, h := range []Harness{{}, {New: func(testing.TB) Client { return Client{} }}} {
+		for _, h := range []Harness{
+			{},
+			{New: func(testing.TB) Client { return Client{} }},
+			{New: func(testing.TB) Client { return Client{Locker: lockertest.New(), Network: Proxies{}} }},
+		} {
 			if err := c.Check(t, h); err == nil || isSkip(err) {
 				t.Errorf("%s: %v", c.Name, err)
 			}
@@ -122,7 +127,7 @@ func TestRunSaysWhatItHasNotChecked(t *testing.T) {
 		for _, want := range []string{
 			"conformance: 2 clauses were checked\n",
 			"1 not, for there is no locker.Breaker: break\n",
-			"2 not, for there is no network to break (Client.Cut, CutReplies, Heal and Deliver): late-unlock, silence\n",
+			"2 not, for there is no network to break (Client.Network): late-unlock, silence\n",
 		} {
 			if strings.Count(string(out), want) != 1 {
 				t.Errorf("with %s it does not say once %q:\n%s", flag, want, out)

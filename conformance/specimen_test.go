@@ -116,7 +116,7 @@ func specimens(addr, flaw string) Harness {
 		p := NewProxy(t, addr)
 		l, end := specimen.New(p.Addr(), flaw)
 		t.Cleanup(end)
-		return Through(l, p)
+		return Client{Locker: l, Network: p}
 	}}
 }
 

@@ -282,17 +282,23 @@ func TestWaiterThatHangsAfterACutIsFound(t *testing.T) {
 	i := slices.IndexFunc(Clauses(), func(c Clause) bool { return c.Name == "cut-while-waiting" })
 	err := Clauses()[i].Check(t, Harness{patience: 2 * time.Second, meter: new(meter), New: func(testing.TB) Client {
 		cut, heard := make(chan struct{}), make(chan struct{}, 1)
-		nothing := func() {}
-		breaks := sync.OnceFunc(func() {
+		return Client{Locker: deaf{store, cut, heard}, Network: cutOnce{Proxies{}, sync.OnceFunc(func() {
 			close(cut)
 			<-heard
-		})
-		return Client{Locker: deaf{store, cut, heard}, Cut: breaks, CutReplies: nothing, Heal: nothing, Deliver: nothing}
+		})}}
 	}})
 	if err == nil || isSkip(err) {
 		t.Errorf("it was not found: %v", err)
 	}
 }
+
+// cutOnce is a network without servers.
+type cutOnce struct {
+	Network
+	cut func()
+}
+
+func (n cutOnce) Cut() { n.cut() }
 
 // deaf asks in a context made of its caller's, as backends do, and not again after a cut.
 type deaf struct {
@@ -416,7 +422,7 @@ func TestErrThatDoesNotLookAtTheClockIsFoundInAStallAndNotPlayedAgain(t *testing
 					p := NewProxy(t, srv.Addr())
 					l, end := specimen.New(p.Addr(), "")
 					t.Cleanup(end)
-					return Through(sleepy{l}, p)
+					return Client{Locker: sleepy{l}, Network: p}
 				}
 				left := m.left
 				if err := c.Check(t, h); err == nil || isSkip(err) || m.left != left ||

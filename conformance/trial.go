@@ -39,7 +39,7 @@ func (x *trial) end() {
 		x.cancel()
 	}
 	for _, c := range x.clients {
-		if c.Heal != nil {
+		if c.Network != nil {
 			c.Heal()
 		}
 	}
@@ -50,6 +50,9 @@ func (x *trial) client() Client {
 	c := x.h.New(x.t)
 	if c.Locker == nil {
 		x.failf("nothing can be checked: Harness.New returned no Client.Locker")
+	}
+	if ps, ok := c.Network.(Proxies); ok && len(ps) == 0 {
+		x.failf("nothing can be broken: Client.Network has no Proxy. Leave it nil if there is no network")
 	}
 	x.clients = append(x.clients, c)
 	return c
@@ -72,20 +75,15 @@ func (x *trial) lockers(n int) []locker.Locker {
 // silent, and then exclusion is in danger.
 func (x *trial) networked() Client {
 	c := x.client()
-	if !c.breaks() {
+	if c.Network == nil {
 		g := c.Locker.Guarantees()
 		x.skipUnless(g.Release != locker.ByProcess, fmt.Sprintf("Release by %v", g.Release), network,
-			"Connect the Locker through a NewProxy for every server and return Through(locker, proxies...)")
+			"Connect the Locker through a NewProxy for every server, and set Client.Network to it or to Proxies")
 	}
 	return c
 }
 
-const network = "network to break (Client.Cut, CutReplies, Heal and Deliver)"
-
-// breaks reports whether the client has a network that can be broken.
-func (c Client) breaks() bool {
-	return c.Cut != nil && c.CutReplies != nil && c.Heal != nil && c.Deliver != nil
-}
+const network = "network to break (Client.Network)"
 
 // name returns a name that nobody else uses.
 func (x *trial) name() string { return "conformance/" + suffix() }

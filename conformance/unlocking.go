@@ -65,7 +65,7 @@ func unlockAfterBreak(x *trial) {
 	c := third.Locker
 	breaker, ok := x.breaks(c)
 	if !ok { // with a network, late-unlock checks the same
-		x.skipUnless(!third.breaks() && !c.Guarantees().Exclusion.Has(locker.Unpromised), "Exclusion", "locker.Breaker",
+		x.skipUnless(third.Network == nil && !c.Guarantees().Exclusion.Has(locker.Unpromised), "Exclusion", "locker.Breaker",
 			"Give Client.Locker a Break, in your test alone if need be, or a network to break")
 	}
 	broken := x.lock(a, name)

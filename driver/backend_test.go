@@ -148,6 +148,6 @@ func TestSmallBackendPassesConformance(t *testing.T) {
 		p := conformance.NewProxy(t, srv.Addr())
 		l, rdb := newSmall(p.Addr())
 		t.Cleanup(func() { _, _ = l.Close(), rdb.Close() })
-		return conformance.Through(l, p)
+		return conformance.Client{Locker: l, Network: p}
 	}})
 }

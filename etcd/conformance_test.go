@@ -15,7 +15,7 @@ func TestConformance(t *testing.T) {
 		TTL: 2 * time.Second, // the servers' limit
 		New: func(t testing.TB) conformance.Client {
 			p := conformance.NewProxy(t, srv.Addr())
-			return conformance.Through(newLocker(t, p.Addr()), p)
+			return conformance.Client{Locker: newLocker(t, p.Addr()), Network: p}
 		},
 	})
 }

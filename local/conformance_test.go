@@ -20,7 +20,7 @@ func TestConformance(t *testing.T) {
 					t.Error(err)
 				}
 			})
-			return conformance.Through(l) // there is no network
+			return conformance.Client{Locker: l} // there is no network
 		},
 	})
 }

@@ -4,17 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/lockstile/locker/driver"
 )
 
-// Link is the network between a Locker and its store. It carries all messages at once,
-// unless a test tells it otherwise.
+// Link is the network between a Locker and its store, a conformance.Network. It carries all
+// messages at once, unless a test tells it otherwise.
 type Link struct {
 	mu                sync.Mutex
 	requests, answers bool       // whether these pass
+	spare             bool       // one more answer passes all the same
 	withheld          []*message // what does not, in order
 	delay             time.Duration
 	refusal           error
@@ -23,7 +25,10 @@ type Link struct {
 }
 
 // conn is a connection. It is not used again after a caller has given up a request on it.
-type conn struct{ stalled bool }
+type conn struct {
+	stalled bool
+	ended   bool // on the store's side
+}
 
 // message is on its way: first to the store, then back.
 type message struct {
@@ -49,6 +54,32 @@ func (n *Link) Cut() { n.set(false, false) }
 // Deliver.
 func (n *Link) CutReplies() { n.set(true, false) }
 
+// CutRepliesAfterOne lets one more answer of the store pass, and holds back what comes after it, until
+// Heal or Deliver. If one is held back already, that one passes now.
+func (n *Link) CutRepliesAfterOne() {
+	n.mu.Lock()
+	n.requests, n.answers, n.spare = true, false, true
+	first := slices.IndexFunc(n.withheld, func(m *message) bool { return !m.request })
+	var m *message
+	if first >= 0 {
+		m, n.spare = n.withheld[first], false
+		n.withheld = slices.Delete(n.withheld, first, first+1)
+	}
+	n.mu.Unlock()
+	if m != nil {
+		m.carry()
+	}
+}
+
+// EndUnheard is Cut, and the connection that is open now ends on the store's side: what is sent on it
+// arrives nowhere, and Deliver does not change that.
+func (n *Link) EndUnheard() {
+	n.Cut()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.conn.ended = true
+}
+
 // Stall holds back all messages on the connection that is open now, until Heal or
 // Deliver. When a request on it was given up, a new connection is opened, which works.
 func (n *Link) Stall() {
@@ -60,8 +91,25 @@ func (n *Link) Stall() {
 func (n *Link) set(requests, answers bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.requests, n.answers = requests, answers
+	n.requests, n.answers, n.spare = requests, answers, false
 }
+
+// HeldBack returns how many messages are held back now.
+func (n *Link) HeldBack() (requests, replies int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, m := range n.withheld {
+		if m.request {
+			requests++
+		} else {
+			replies++
+		}
+	}
+	return requests, replies
+}
+
+// Conns returns 1: a process has one connection to the store in memory.
+func (n *Link) Conns() int { return 1 }
 
 // Delay makes every message take d from now on. 0 ends that.
 func (n *Link) Delay(d time.Duration) {
@@ -84,7 +132,7 @@ func (n *Link) Requests() int {
 	return n.sent
 }
 
-// Heal ends Cut, CutReplies and Stall. What was held back is lost: its callers get an
+// Heal ends Cut, CutReplies, EndUnheard and Stall. What was held back is lost: its callers get an
 // error.
 func (n *Link) Heal() {
 	for _, m := range n.open() {
@@ -92,11 +140,15 @@ func (n *Link) Heal() {
 	}
 }
 
-// Deliver ends Cut, CutReplies and Stall. What was held back arrives now.
+// Deliver ends Cut, CutReplies, EndUnheard and Stall. What was held back arrives now.
 func (n *Link) Deliver() {
 	for messages := n.open(); len(messages) > 0; messages = n.open() {
 		for _, m := range messages {
-			m.carry()
+			if m.conn.ended {
+				m.lose()
+			} else {
+				m.carry()
+			}
 		}
 	}
 }
@@ -104,7 +156,7 @@ func (n *Link) Deliver() {
 func (n *Link) open() []*message {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.requests, n.answers, n.conn = true, true, new(conn)
+	n.requests, n.answers, n.spare, n.conn = true, true, false, new(conn)
 	messages := n.withheld
 	n.withheld = nil
 	for _, m := range messages {
@@ -116,7 +168,10 @@ func (n *Link) open() []*message {
 // pass delivers a message, or holds it back.
 func (n *Link) pass(m *message) {
 	n.mu.Lock()
-	passes, delay := !m.conn.stalled && (m.request && n.requests || !m.request && n.answers), n.delay
+	passes, delay := !m.conn.stalled && !m.conn.ended && (m.request && n.requests || !m.request && (n.answers || n.spare)), n.delay
+	if passes && !m.request {
+		n.spare = false
+	}
 	if !passes {
 		n.withheld = append(n.withheld, m)
 	}

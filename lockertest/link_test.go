@@ -32,6 +32,7 @@ func TestNothingArrivesOverALinkThatIsCut(t *testing.T) {
 		arrives bool
 	}{
 		"Cut": {(*lockertest.Link).Cut, false}, "CutReplies": {(*lockertest.Link).CutReplies, true}, "Stall": {(*lockertest.Link).Stall, false},
+		"EndUnheard": {(*lockertest.Link).EndUnheard, false},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			a := lockertest.New()
@@ -69,6 +70,90 @@ func TestWhatWasHeldBackArrivesWhenItIsDelivered(t *testing.T) {
 			mustUnlock(t, lock)
 		}
 	})
+}
+
+// The store has ended the connection, and the process has not heard of it.
+func TestARequestOverAConnectionThatHasEndedIsNeverDelivered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := lockertest.New()
+		defer a.Close()
+		a.Link().EndUnheard()
+		ended := make(chan error, 1)
+		go func() {
+			_, err := a.Inspect(t.Context(), "a")
+			ended <- err
+		}()
+		synctest.Wait()
+		if requests, replies := a.Link().HeldBack(); requests != 1 || replies != 0 || len(ended) > 0 {
+			t.Errorf("%d requests and %d replies are held back, and %d calls have ended", requests, replies, len(ended))
+		}
+		a.Link().CutReplies() // requests pass, over connections that have not ended
+		another := make(chan error, 1)
+		go func() {
+			_, err := a.Inspect(t.Context(), "a")
+			another <- err
+		}()
+		synctest.Wait()
+		if requests, replies := a.Link().HeldBack(); requests != 2 || replies != 0 {
+			t.Errorf("later %d requests and %d replies are held back", requests, replies)
+		}
+		a.Link().Deliver()
+		if first, second := <-ended, <-another; first == nil || second == nil {
+			t.Errorf("they were answered: %v, %v", first, second)
+		}
+		mustUnlock(t, mustLock(t, a)) // over the next connection
+	})
+}
+
+func TestConnectionsThatComeAfterTheEndAreSilentToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := lockertest.New()
+		defer a.Close()
+		a.Link().EndUnheard()
+		for range 2 {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			if _, err := a.Inspect(ctx, "a"); err == nil {
+				t.Error("it was answered")
+			}
+			cancel()
+		}
+		a.Link().Heal()
+	})
+}
+
+func TestOneMoreAnswerPasses(t *testing.T) {
+	afterOne, nothing := (*lockertest.Link).CutRepliesAfterOne, func(*lockertest.Link) {}
+	for what, c := range map[string]struct {
+		first, second func(*lockertest.Link) // before the first question, and before the second
+		come          int
+	}{
+		"that comes":         {nothing, afterOne, 2},
+		"that was held back": {(*lockertest.Link).CutReplies, afterOne, 1},
+		"and no second":      {afterOne, nothing, 1},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			a := lockertest.New()
+			defer a.Close()
+			answers := make(chan error, 2)
+			for _, cut := range []func(*lockertest.Link){c.first, c.second} {
+				cut(a.Link())
+				go func() {
+					_, err := a.Inspect(t.Context(), "a")
+					answers <- err
+				}()
+				synctest.Wait()
+			}
+			if requests, replies := a.Link().HeldBack(); len(answers) != c.come || requests != 0 || replies != 2-c.come {
+				t.Errorf("%s: %d came, %d requests and %d replies are held back", what, len(answers), requests, replies)
+			}
+			a.Link().Deliver()
+			for range 2 {
+				if err := <-answers; err != nil {
+					t.Errorf("%s: %v", what, err)
+				}
+			}
+		})
+	}
 }
 
 func TestAStoreThatRefusesDoesNothingUntilItRefusesNoMore(t *testing.T) {

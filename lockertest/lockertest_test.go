@@ -18,11 +18,7 @@ func TestConformance(t *testing.T) {
 		New: func(t testing.TB) conformance.Client {
 			l := store.Another()
 			t.Cleanup(func() { _ = l.Close() })
-			n := l.Link()
-			return conformance.Client{
-				Locker: l, Cut: n.Cut, CutReplies: n.CutReplies, Stall: n.Stall, Heal: n.Heal, Deliver: n.Deliver,
-				EndUnheard: n.Cut, // the store knows nothing of connections
-			}
+			return conformance.Client{Locker: l, Network: l.Link()}
 		},
 	})
 }

@@ -42,7 +42,7 @@ func conforms(t *testing.T, kind string) {
 					})
 				}
 			}
-			return conformance.Through(l, p)
+			return conformance.Client{Locker: l, Network: p}
 		},
 	})
 }

@@ -77,7 +77,7 @@ func five(t *testing.T, timeout time.Duration, do func([]*testserver.RedisServer
 	return conformance.Harness{
 		New: func(t testing.TB) conformance.Client {
 			srvs := start()
-			nodes, ps := make([]redis.UniversalClient, len(srvs)), make([]*conformance.Proxy, len(srvs))
+			nodes, ps := make([]redis.UniversalClient, len(srvs)), make(conformance.Proxies, len(srvs))
 			for i, srv := range srvs {
 				ps[i] = conformance.NewProxy(t, srv.Addr())
 				nodes[i] = redis.NewClient(&redis.Options{Addr: ps[i].Addr(), PoolSize: poolSize})
@@ -92,7 +92,7 @@ func five(t *testing.T, timeout time.Duration, do func([]*testserver.RedisServer
 					_ = rdb.Close()
 				}
 			})
-			return conformance.Through(l, ps...)
+			return conformance.Client{Locker: l, Network: ps}
 		},
 	}
 }

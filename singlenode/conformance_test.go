@@ -40,7 +40,7 @@ func harness(t *testing.T, opts redis.Options) conformance.Harness {
 			p := conformance.NewProxy(t, start().Addr())
 			opts := opts
 			opts.Addr = p.Addr()
-			return conformance.Through(newLockerOn(t, redis.NewClient(&opts), singlenode.Options{}), p)
+			return conformance.Client{Locker: newLockerOn(t, redis.NewClient(&opts), singlenode.Options{}), Network: p}
 		},
 	}
 }

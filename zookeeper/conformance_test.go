@@ -16,7 +16,7 @@ func TestConformance(t *testing.T) {
 		TTL: lease,
 		New: func(t testing.TB) conformance.Client {
 			p := conformance.NewProxy(t, s.Addr())
-			return conformance.Through(newClient(t, lease, p.Addr()), p)
+			return conformance.Client{Locker: newClient(t, lease, p.Addr()), Network: p}
 		},
 	})
 }

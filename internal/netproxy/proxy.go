@@ -53,16 +53,14 @@ func (p *Proxy) Delay(d time.Duration) { p.delay.Store(int64(d)) }
 // Addr returns where clients connect to, host:port.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
-// Cut lets nothing pass in either direction from now on. Connections stay open
-// and silent; new ones are accepted and silent too.
+// Cut implements conformance.Network.
 func (p *Proxy) Cut() {
 	n := p.network()
 	n.requests.shut()
 	n.replies.shut()
 }
 
-// EndUnheard is Cut, and the connections that are open now end on the server's
-// side.
+// EndUnheard implements conformance.Network.
 func (p *Proxy) EndUnheard() {
 	p.Cut()
 	p.mu.Lock()
@@ -72,16 +70,13 @@ func (p *Proxy) EndUnheard() {
 	}
 }
 
-// CutReplies holds back what the server answers. Requests arrive.
+// CutReplies implements conformance.Network.
 func (p *Proxy) CutReplies() { p.network().replies.shut() }
 
-// CutRepliesAfterOne lets one more answer of the server pass, and holds back what
-// comes after it. An answer is what the server sends in one go. Where one is held back
-// already, it is that one, and it passes before CutRepliesAfterOne returns.
+// CutRepliesAfterOne implements conformance.Network.
 func (p *Proxy) CutRepliesAfterOne() { p.network().replies.shutAfterOne() }
 
-// Stall silences the connections that are open now. New ones pass, so that what
-// is sent over them overtakes what was sent before.
+// Stall implements conformance.Network.
 func (p *Proxy) Stall() {
 	p.Cut()
 	p.mu.Lock()
@@ -90,15 +85,13 @@ func (p *Proxy) Stall() {
 	p.now = newNetwork()
 }
 
-// Heal ends a cut or stall. Connections are closed first, and what was held back
-// is lost with them; new connections pass.
+// Heal implements conformance.Network.
 func (p *Proxy) Heal() {
 	p.hangUp()
 	p.Deliver()
 }
 
-// Deliver ends a cut or stall. What was held back is delivered now, over the
-// connections that it was sent on, also where the sender has long hung up.
+// Deliver implements conformance.Network.
 func (p *Proxy) Deliver() {
 	p.mu.Lock()
 	all := slices.Concat(p.stalled, []network{p.now})
@@ -116,8 +109,8 @@ func (p *Proxy) network() network {
 	return p.now
 }
 
-// Conns returns how many connections clients have open through the proxy. One that its client
-// has hung up counts no more, though a server that hangs never ends its side.
+// Conns implements conformance.Network. A connection that its client has hung up counts no
+// more, though a server that hangs never ends its side.
 func (p *Proxy) Conns() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -130,8 +123,8 @@ func (p *Proxy) Conns() int {
 	return n
 }
 
-// HeldBack returns how many bytes wait for a cut or stall to end: at least the first that
-// each connection has sent since.
+// HeldBack implements conformance.Network. It counts bytes: at least the first that each
+// connection has sent since.
 func (p *Proxy) HeldBack() (requests, replies int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/conformance"
 	"github.com/lockstile/locker/internal/specimen"
 	"github.com/lockstile/locker/internal/testserver"
 	"github.com/lockstile/locker/proof/matrix"
@@ -25,7 +26,7 @@ func TestMyStoreKeepsWhatItDeclares(t *testing.T) {
 		Start: func(lab *matrix.Lab) (*matrix.System, error) {
 			srv := startYourServer(lab)
 			return &matrix.System{
-				Client: func() (url string, net matrix.Network, err error) { // for one more worker
+				Client: func() (url string, net conformance.Network, err error) { // for one more worker
 					p, err := lab.Proxy(srv.Addr())
 					return p.Addrs(), p, err
 				},

@@ -3,25 +3,27 @@ package matrix
 import (
 	"cmp"
 	"time"
+
+	"github.com/lockstile/locker/conformance"
 )
 
 // requests, replies and anything count the bytes that a network holds back.
-func requests(n Network) int {
+func requests(n conformance.Network) int {
 	bytes, _ := n.HeldBack()
 	return bytes
 }
 
-func replies(n Network) int {
+func replies(n conformance.Network) int {
 	_, bytes := n.HeldBack()
 	return bytes
 }
 
-func anything(n Network) int { return requests(n) + replies(n) }
+func anything(n conformance.Network) int { return requests(n) + replies(n) }
 
 // heldBack calls send, which has something sent over the worker's network, and waits
 // until the network holds it back. If the network holds nothing back, or send's answer
 // comes, the scenario ends: it would show nothing.
-func (w *Worker) heldBack(what string, of func(Network) int, send func() (answer <-chan report)) {
+func (w *Worker) heldBack(what string, of func(conformance.Network) int, send func() (answer <-chan report)) {
 	answer := send()
 	for end := time.Now().Add(w.play.TTL); ; w.play.Sleep(lookAgain) {
 		held := of(w.Net) > 0

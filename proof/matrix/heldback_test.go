@@ -3,11 +3,13 @@ package matrix
 import (
 	"testing"
 	"time"
+
+	"github.com/lockstile/locker/conformance"
 )
 
 // holdingNet is a network that holds back that many bytes of each direction.
 type holdingNet struct {
-	Network
+	conformance.Network
 	requests, replies int
 }
 
@@ -17,7 +19,7 @@ func TestAScenarioInWhichNothingIsHeldBackDoesNotGoOn(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		net      holdingNet
-		of       func(Network) int
+		of       func(conformance.Network) int
 		answered bool
 		goesOn   bool
 	}{

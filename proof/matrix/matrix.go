@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/conformance"
 )
 
 // Subject is a backend in one configuration, or another library's lock, with what it
@@ -37,7 +38,7 @@ type System struct {
 	// Client returns the URL at which one more worker process finds the store,
 	// and the network in between; nil if there is none. See [Lab.Proxy].
 	// It is called by one goroutine at a time.
-	Client func() (url string, net Network, err error)
+	Client func() (url string, net conformance.Network, err error)
 
 	Prepare      func() error // called before the lock is taken under which something will crash
 	CrashKeeping func() error // kill -9 of a server that matters, started again with its disk
@@ -76,7 +77,7 @@ type System struct {
 	Part func(spare bool) (Part, error)
 	// Narrow lets a worker reach only the nth majority of the servers. Each
 	// majority has one server in common with the next.
-	Narrow func(net Network, n int) error
+	Narrow func(net conformance.Network, n int) error
 }
 
 // Step is one step of what an operator does.
@@ -88,22 +89,9 @@ type Step struct {
 // Part is some of a system's servers.
 type Part struct {
 	URL    string
-	Net    Network
+	Net    conformance.Network
 	Stop   func() error // SIGSTOP
 	Resume func() error
-}
-
-// Network is one worker's connections to the store.
-type Network interface {
-	Cut()                // nothing passes; connections stay open and silent
-	CutReplies()         // requests arrive, replies do not
-	CutRepliesAfterOne() // the same, once each server has answered once more
-	EndUnheard()         // connections end on the store's side; on the worker's they stay open and silent
-	Stall()              // connections that are open now fall silent; new ones pass
-	Heal()               // everything passes again; what was held back is lost with its connections
-	Deliver()            // everything passes again; what was held back is delivered late
-	// HeldBack returns how many bytes are held back now. It is 0 only if nothing is.
-	HeldBack() (requests, replies int)
 }
 
 // Scenario is one fault, and what the workers do before, during and after it.

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/conformance"
 )
 
 var networkScenarios = []Scenario{
@@ -67,14 +68,14 @@ func needsRenewal(s *System) string {
 // arriving is how long a late delivery may take, on a busy machine.
 const arriving = time.Second
 
-func holderCutOff(p *Play) { p.cutOff(Network.Cut) }
-func holderDeaf(p *Play)   { p.cutOff(Network.CutReplies) }
-func toldNothing(p *Play)  { p.cutOff(Network.EndUnheard) }
+func holderCutOff(p *Play) { p.cutOff(conformance.Network.Cut) }
+func holderDeaf(p *Play)   { p.cutOff(conformance.Network.CutReplies) }
+func toldNothing(p *Play)  { p.cutOff(conformance.Network.EndUnheard) }
 
 // cutOff cuts a holder off. It must cease to believe before somebody else gets the lock.
 // Where only the end of the connection frees a lock, the network is healed after a while,
 // which ends the connection.
-func (p *Play) cutOff(cut func(Network)) {
+func (p *Play) cutOff(cut func(conformance.Network)) {
 	a, b := p.Worker("A"), p.Worker("B")
 	held := a.Lock()
 	held.Write(1)

@@ -3,6 +3,8 @@ package matrix
 import (
 	"errors"
 	"sync"
+
+	"github.com/lockstile/locker/conformance"
 )
 
 // servers starts the servers of a subject.
@@ -35,7 +37,7 @@ func (s *servers) start() (sys *System, lab *Lab, err error) {
 	}
 	var mu sync.Mutex
 	client := sys.Client
-	sys.Client = func() (string, Network, error) {
+	sys.Client = func() (string, conformance.Network, error) {
 		mu.Lock()
 		defer mu.Unlock()
 		return client()

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/conformance"
 )
 
 // A chance is what a round breaks, again and again: what a scenario is about, at any moment.
@@ -30,11 +31,11 @@ var chances = []chance{
 	{scenario: "suspended holder", also: locker.PromptHolder, cause: (*crew).suspend},
 	{scenario: "pause before the write", cause: (*crew).stopMidway},
 	{scenario: "dead holder", cause: (*crew).kill},
-	{scenario: "holder cut off", cause: network(Network.Cut)},
-	{scenario: "holder deaf", cause: network(Network.CutReplies)},
-	{scenario: "slow second answer", cause: network(Network.CutRepliesAfterOne)},
-	{scenario: "late lock", cause: network(Network.Stall)},
-	{scenario: "told nothing", cause: network(Network.EndUnheard)},
+	{scenario: "holder cut off", cause: network(conformance.Network.Cut)},
+	{scenario: "holder deaf", cause: network(conformance.Network.CutReplies)},
+	{scenario: "slow second answer", cause: network(conformance.Network.CutRepliesAfterOne)},
+	{scenario: "late lock", cause: network(conformance.Network.Stall)},
+	{scenario: "told nothing", cause: network(conformance.Network.EndUnheard)},
 	{scenario: "server stops", cause: func(c *crew, rng *rand.Rand) {
 		c.serve("the servers stop", c.play.System.Pause)
 		c.wait(between(rng, 100*time.Millisecond, 3*time.Second))
@@ -215,7 +216,7 @@ func seatName(i int) string {
 // network breaks a worker's network, or its way to some of the servers. What was held back
 // is lost with its connections, or comes late. To close a connection that has locks frees them,
 // perhaps before their holder hears of it: a round that does not excuse that closes none.
-func network(breaks func(Network)) func(*crew, *rand.Rand) {
+func network(breaks func(conformance.Network)) func(*crew, *rand.Rand) {
 	return func(c *crew, rng *rand.Rand) {
 		s, done := c.someone(rng)
 		defer done()
@@ -235,8 +236,8 @@ func network(breaks func(Network)) func(*crew, *rand.Rand) {
 }
 
 // some draws a part of the network, if it has parts, or all of it.
-func some(net Network, rng *rand.Rand) Network {
-	all, ok := net.(Proxies)
+func some(net conformance.Network, rng *rand.Rand) conformance.Network {
+	all, ok := net.(conformance.Proxies)
 	if !ok || len(all) < 2 || rng.IntN(2) == 0 {
 		return net
 	}

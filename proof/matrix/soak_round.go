@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/conformance"
 )
 
 // faultTime is how long a round has faults.
@@ -112,7 +113,7 @@ func newCrew(p *Play, turn func(*crew, *seat, *Worker, *rand.Rand)) *crew {
 // network would start one more.
 func (c *crew) system() *System {
 	known := *c.play.System
-	known.Client = func() (string, Network, error) { return "", c.seats[0].worker.Load().Net, nil }
+	known.Client = func() (string, conformance.Network, error) { return "", c.seats[0].worker.Load().Net, nil }
 	return &known
 }
 

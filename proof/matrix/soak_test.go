@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/conformance"
 	"github.com/lockstile/locker/fencing"
 )
 
@@ -17,11 +18,11 @@ import (
 func everything() *System {
 	f := func() error { return nil }
 	return &System{
-		Client:       func() (string, Network, error) { return "", Proxies{}, nil },
+		Client:       func() (string, conformance.Network, error) { return "", conformance.Proxies{}, nil },
 		CrashKeeping: f, CrashEmpty: f, CrashOld: f, Snapshot: f, FailOver: f, Lag: f, ClockAhead: f, HandOver: f,
 		Pause: f, Resume: f, KillMinority: f, KillMajority: f, Restore: f, SkewClocks: f,
 		StepClock: func(time.Duration) error { return nil }, Move: func(string) []Step { return nil },
-		Narrow:   func(Network, int) error { return nil },
+		Narrow:   func(conformance.Network, int) error { return nil },
 		Stranger: func(string) (func() error, error) { return f, nil },
 	}
 }
@@ -194,7 +195,7 @@ func TestAStoreMustNotHoldMoreAfterACrowd(t *testing.T) {
 
 // healed counts how a broken network is mended.
 type healed struct {
-	Proxies
+	conformance.Proxies
 	closed, delivered int
 }
 
@@ -226,7 +227,7 @@ func TestNoConnectionWithLocksIsClosedInARoundThatDoesNotExcuseIt(t *testing.T) 
 		close(crew.calm)
 		rng := rand.New(rand.NewPCG(1, 0))
 		for range 100 {
-			network(Network.Cut)(crew, rng)
+			network(conformance.Network.Cut)(crew, rng)
 		}
 		if (net.closed > 0) != c.closes || net.delivered == 0 || net.closed+net.delivered != 100 {
 			t.Errorf("locks end %v, broken is %v: of 100 networks %d are mended with new connections and %d with the old", c.ends, c.breaks, net.closed, net.delivered)

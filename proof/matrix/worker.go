@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/conformance"
 	"github.com/lockstile/locker/fencing"
 )
 
@@ -19,7 +20,7 @@ const patience = 60 * time.Second
 // Worker is a process that locks and writes as it is told to.
 type Worker struct {
 	Name string
-	Net  Network // between it and the store; nil if there is none
+	Net  conformance.Network // between it and the store; nil if there is none
 
 	play *Play
 	cmd  *exec.Cmd
@@ -45,7 +46,7 @@ func (p *Play) start(ctx context.Context, name string) (*Worker, error) {
 var errEndedAtOnce = errors.New("ended at once")
 
 // startAt is start for a store at url.
-func (p *Play) startAt(ctx context.Context, name, url string, net Network) (*Worker, error) {
+func (p *Play) startAt(ctx context.Context, name, url string, net conformance.Network) (*Worker, error) {
 	w := &Worker{
 		Name: name, Net: net, play: p,
 		waiting: make(map[int]chan report), lost: make(map[fencing.Token]chan struct{}), gone: make(chan struct{}),

@@ -1,6 +1,7 @@
 package testbed
 
 import (
+	"github.com/lockstile/locker/conformance"
 	"github.com/lockstile/locker/local"
 	"github.com/lockstile/locker/proof/matrix"
 )
@@ -11,7 +12,7 @@ func localSubject() matrix.Subject {
 		Start: func(lab *matrix.Lab) (*matrix.System, error) {
 			dir := lab.TempDir()
 			return &matrix.System{
-				Client: func() (string, matrix.Network, error) { return "local:" + dir, nil, nil },
+				Client: func() (string, conformance.Network, error) { return "local:" + dir, nil, nil },
 				Stored: func() (matrix.Stored, error) { return storedInFiles(dir) },
 			}, nil
 		},

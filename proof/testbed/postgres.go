@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/lockstile/locker/conformance"
 	"github.com/lockstile/locker/internal/netproxy"
 	"github.com/lockstile/locker/internal/testserver"
 	"github.com/lockstile/locker/postgres"
@@ -131,10 +132,10 @@ type movable struct {
 	lab     *matrix.Lab
 	current string
 	query   string
-	all     []matrix.Proxies
+	all     []conformance.Proxies
 }
 
-func (m *movable) client() (string, matrix.Network, error) {
+func (m *movable) client() (string, conformance.Network, error) {
 	ps, err := m.lab.Proxy(m.current)
 	if err != nil {
 		return "", nil, err

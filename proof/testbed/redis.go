@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/conformance"
 	"github.com/lockstile/locker/internal/testserver"
 	"github.com/lockstile/locker/proof/matrix"
 	"github.com/lockstile/locker/singlenode"
@@ -87,8 +88,8 @@ func timeOf(srv *testserver.RedisServer) func() (time.Time, error) {
 
 // clients returns a matrix.System's Client. Its URL is before and the servers, separated by
 // commas.
-func clients(lab *matrix.Lab, before string, targets ...string) func() (string, matrix.Network, error) {
-	return func() (string, matrix.Network, error) {
+func clients(lab *matrix.Lab, before string, targets ...string) func() (string, conformance.Network, error) {
+	return func() (string, conformance.Network, error) {
 		ps, err := lab.Proxy(targets...)
 		if err != nil {
 			return "", nil, err
@@ -103,9 +104,9 @@ func redisWithReplica(query string) func(*matrix.Lab) (*matrix.System, error) {
 		primary := testserver.Redis(lab, "--repl-diskless-sync-delay", "0")
 		replica := follower(lab, primary, nil)
 		current := primary.Addr()
-		var all []matrix.Proxies
+		var all []conformance.Proxies
 		return &matrix.System{
-			Client: func() (string, matrix.Network, error) {
+			Client: func() (string, conformance.Network, error) {
 				ps, err := lab.Proxy(current)
 				if err != nil {
 					return "", nil, err

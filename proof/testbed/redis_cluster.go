@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/conformance"
 	"github.com/lockstile/locker/internal/testserver"
 	"github.com/lockstile/locker/proof/matrix"
 	"github.com/lockstile/locker/singlenode"
@@ -49,8 +50,8 @@ func startCluster(lab *matrix.Lab) (*matrix.System, error) {
 
 // clients returns a matrix.System's Client. Nodes tell each client where the others are,
 // so its URL says which proxy stands for which node.
-func (c cluster) clients(lab *matrix.Lab, nodes []*testserver.RedisServer) func() (string, matrix.Network, error) {
-	return func() (string, matrix.Network, error) {
+func (c cluster) clients(lab *matrix.Lab, nodes []*testserver.RedisServer) func() (string, conformance.Network, error) {
+	return func() (string, conformance.Network, error) {
 		var addrs, pairs []string
 		for _, srv := range nodes {
 			addrs = append(addrs, srv.Addr())

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/conformance"
 	"github.com/lockstile/locker/internal/testserver"
 	"github.com/lockstile/locker/open"
 	"github.com/lockstile/locker/proof/matrix"
@@ -61,23 +62,23 @@ func fiveRedis(query string) func(*matrix.Lab) (*matrix.System, error) {
 		}
 		maxTTL := 6 * lab.TTL // the longest lease in the scenarios that it plays: for so long a restarted node has no vote
 		query := fmt.Sprintf("?max_ttl=%v&node_timeout=%v", maxTTL, redlockNodeTimeout) + query
-		var all []matrix.Proxies
-		lastTwo := func(f func(ps matrix.Proxies)) {
+		var all []conformance.Proxies
+		lastTwo := func(f func(ps conformance.Proxies)) {
 			for _, ps := range all {
 				f(ps[3:])
 			}
 		}
 		back := func() {
 			time.Sleep(2 * redlockNodeTimeout) // clients that asked them have given up
-			lastTwo(matrix.Proxies.Heal)
+			lastTwo(conformance.Proxies.Heal)
 		}
 		sys := &matrix.System{
-			Client: func() (string, matrix.Network, error) {
+			Client: func() (string, conformance.Network, error) {
 				ps, err := lab.Proxy(addrs...)
 				all = append(all, ps)
 				return "redlock://" + ps.Addrs() + query, ps, err
 			},
-			Prepare:      try(lab, func() { lastTwo(matrix.Proxies.Cut) }),
+			Prepare:      try(lab, func() { lastTwo(conformance.Proxies.Cut) }),
 			CrashKeeping: try(lab, back, srvs[2].Kill, srvs[2].Start),
 			CrashEmpty:   try(lab, back, srvs[2].Kill, srvs[2].Wipe, srvs[2].Start),
 			Pause:        try(lab, each(srvs, (*testserver.RedisServer).Pause)),
@@ -114,8 +115,8 @@ func each[S any](srvs []S, f func(S)) func() {
 }
 
 // narrow cuts a worker off from all nodes outside the nth majority.
-func narrow(net matrix.Network, n int) error {
-	ps, ok := net.(matrix.Proxies)
+func narrow(net conformance.Network, n int) error {
+	ps, ok := net.(conformance.Proxies)
 	if !ok {
 		return errors.New("this worker has no network")
 	}

@@ -3,13 +3,14 @@ package testbed_test
 import (
 	"testing"
 
+	"github.com/lockstile/locker/conformance"
 	"github.com/lockstile/locker/internal/testserver"
 	"github.com/lockstile/locker/proof/matrix"
 	"github.com/lockstile/locker/proof/testbed"
 )
 
 // sound is a network that does not break when it is told to.
-type sound struct{ matrix.Network }
+type sound struct{ conformance.Network }
 
 func (sound) Cut()        {}
 func (sound) CutReplies() {}
@@ -54,7 +55,7 @@ func withSoundNetwork(t *testing.T, name string) matrix.Subject {
 			return nil, err
 		}
 		client := sys.Client
-		sys.Client = func() (string, matrix.Network, error) {
+		sys.Client = func() (string, conformance.Network, error) {
 			url, net, err := client()
 			return url, sound{net}, err
 		}
@@ -77,7 +78,7 @@ func TestAWorkerThatMayNotAskIsNotKeptOut(t *testing.T) {
 	broken := oneRedis(t, func(_ *matrix.Lab, srv *testserver.RedisServer) *matrix.System {
 		srv.Do("ACL", "SETUSER", "nobody", "on", ">secret", "+@connection")
 		workers := 0
-		return &matrix.System{Client: func() (string, matrix.Network, error) {
+		return &matrix.System{Client: func() (string, conformance.Network, error) {
 			if workers++; workers == 3 {
 				return "redis://nobody:secret@" + srv.Addr(), nil, nil
 			}
@@ -95,7 +96,7 @@ func TestAnotherRefusalIsNotTakenForThatOfALaggingReplica(t *testing.T) {
 			return func() error { return lab.Try(func() { srv.Do("CONFIG", "SET", "maxmemory", bytes) }) }
 		}
 		return &matrix.System{
-			Client:   func() (string, matrix.Network, error) { return "redis://" + srv.Addr(), nil, nil },
+			Client:   func() (string, conformance.Network, error) { return "redis://" + srv.Addr(), nil, nil },
 			Lag:      limit("1"),
 			FailOver: limit("0"),
 		}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/conformance"
 	"github.com/lockstile/locker/proof/matrix"
 	"github.com/lockstile/locker/proof/testbed"
 )
@@ -128,7 +129,7 @@ func (p peer) subject(ours matrix.Subject) matrix.Subject {
 			}
 			sys.RenewsItself = p.guarantees.Release == locker.BySession
 			client := sys.Client
-			sys.Client = func() (string, matrix.Network, error) {
+			sys.Client = func() (string, conformance.Network, error) {
 				url, net, err := client()
 				return p.scheme + "+" + url, net, err
 			}
