@@ -712,7 +712,7 @@ func TestLossOfAnUnheardGrantDoesNotEndTheNextOne(t *testing.T) {
 	play(t, func(t *testing.T, l *lockertest.Locker) {
 		mustLock(t, l.Another(), locker.WithTTL(10*time.Second), locker.WithoutRenewal())
 		w := asking(t.Context(), l)
-		time.Sleep(time.Second)
+		time.Sleep(time.Second + time.Millisecond/2) // so that Lose never meets a request of the waiter, which the loss might be about
 		l.Link().CutReplies()
 		for !l.Lose("a") { // the waiter looks by itself
 			time.Sleep(10 * time.Millisecond)
