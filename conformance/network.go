@@ -20,7 +20,7 @@ type Network interface {
 	// CutReplies lets requests arrive, and holds back replies.
 	CutReplies()
 
-	// CutRepliesAfterOne is CutReplies after one more reply on each connection. A reply is what the store
+	// CutRepliesAfterOne is CutReplies after one more reply of each server. A reply is what a server
 	// sends in one go. If one is held back already, that one passes before CutRepliesAfterOne returns.
 	CutRepliesAfterOne()
 
@@ -53,17 +53,15 @@ type Proxy struct {
 	proxy *netproxy.Proxy
 }
 
-// TB is what is used of a [testing.TB]. A program without tests passes anything that has these
-// methods, if its Fatalf does not return.
-type TB interface {
+// NewProxy starts a proxy in front of the server at target, host:port. It ends
+// with the test. A program without tests passes anything that has these methods, if its
+// Fatalf does not return.
+func NewProxy(t interface {
 	Helper()
 	Fatalf(format string, args ...any)
 	Cleanup(f func())
-}
-
-// NewProxy starts a proxy in front of the server at target, host:port. It ends
-// with the test.
-func NewProxy(t TB, target string) *Proxy {
+}, target string,
+) *Proxy {
 	t.Helper()
 	p, err := netproxy.Listen(target)
 	if err != nil {

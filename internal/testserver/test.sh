@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Runs the tests of the modules, or parts of modules, that it is given, the users' one first; prints a line for each package, then what
-# failed, and at the end how busy the machine was and which clauses were played again. It is run by with.sh.
+# Runs the tests of the modules, or parts of modules, that it is given, the users' one first; prints a line for each
+# package, then what failed, and at the end how busy the machine was and which clauses were played again. It is run by
+# with.sh.
 #
 # -short leaves out what "make proof" runs: other configurations of the stores, and what takes long. The race detector
 # is there where goroutines are the point, and in one run of the suite for each backend. Each test's program is linked
@@ -98,6 +99,7 @@ cat "$work/load" 2>/dev/null
 sed -nE 's/.*"Output":"(stalled: .*)\\n".*/\1/p' "$work/events" | sed 's/\\"/"/g'
 cat <<END
 Left out, for "make proof": other configurations of the stores, what takes long, the race detector where goroutines
-are not the point, broken lines (make mutants; that they are still there is tested), broken servers (make compare), the models, bugs of other libraries.
+are not the point, broken lines (make mutants; only that they are still there is tested), broken servers (make
+compare), the models, bugs of other libraries.
 END
 exit $status

@@ -316,12 +316,13 @@ func changed(ctx context.Context, root, since string) (*changes, error) {
 		if err != nil {
 			err = fmt.Errorf("%s: %w: %s", cmd, err, strings.TrimSpace(said.String()))
 		}
-		return strings.TrimSpace(string(out)), err
+		return string(out), err
 	}
 	base, err := git("merge-base", since, "HEAD")
 	if err != nil {
 		return nil, err
 	}
+	base = strings.TrimSpace(base)
 	committed, err := git("diff", "--name-only", "-z", "--relative", base)
 	if err != nil {
 		return nil, err
