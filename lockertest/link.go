@@ -59,7 +59,7 @@ func (n *Link) CutReplies() { n.set(true, false) }
 func (n *Link) CutRepliesAfterOne() {
 	n.mu.Lock()
 	n.requests, n.answers, n.spare = true, false, true
-	first := slices.IndexFunc(n.withheld, func(m *message) bool { return !m.request })
+	first := slices.IndexFunc(n.withheld, func(m *message) bool { return !m.request && !m.conn.stalled && !m.conn.ended })
 	var m *message
 	if first >= 0 {
 		m, n.spare = n.withheld[first], false

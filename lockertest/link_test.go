@@ -156,6 +156,34 @@ func TestOneMoreAnswerPasses(t *testing.T) {
 	}
 }
 
+// The reply is on a connection that is gone, or whose time has not come.
+func TestTheOneMoreAnswerIsOfTheConnectionThatWorks(t *testing.T) {
+	for what, breaks := range map[string]func(*lockertest.Link){
+		"EndUnheard": (*lockertest.Link).EndUnheard, "Stall": (*lockertest.Link).Stall,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			a := lockertest.New()
+			defer a.Close()
+			a.Link().Delay(100 * time.Millisecond)
+			answered := make(chan error, 1)
+			go func() {
+				_, err := a.Inspect(t.Context(), "a")
+				answered <- err
+			}()
+			time.Sleep(50 * time.Millisecond) // the request is on its way
+			breaks(a.Link())
+			time.Sleep(100 * time.Millisecond)
+			a.Link().CutRepliesAfterOne()
+			synctest.Wait()
+			if _, replies := a.Link().HeldBack(); replies != 1 || len(answered) > 0 {
+				t.Errorf("%s: %d replies are held back, %d came", what, replies, len(answered))
+			}
+			a.Link().Heal()
+			<-answered
+		})
+	}
+}
+
 func TestAStoreThatRefusesDoesNothingUntilItRefusesNoMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, full := lockertest.New(), errors.New("full")
