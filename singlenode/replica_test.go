@@ -93,9 +93,11 @@ func TestRenewalThatReplicasDoNotConfirmDoesNotCount(t *testing.T) {
 		t.Errorf("the deadline moved by %v", moved)
 	}
 	for _, lock := range many {
-		<-lock.Lost() // renewed together in a pipeline, and in vain
+		// Renewed together in a pipeline, and in vain. Whether an answer came before the lock had
+		// ended is the machine's affair.
+		<-lock.Lost()
 		var lost *locker.LostError
-		if !errors.As(lock.Err(), &lost) || lost.Reason != locker.Unreachable {
+		if !errors.As(lock.Err(), &lost) || lost.Reason != locker.Unreachable && lost.Reason != locker.Expired {
 			t.Errorf("%v", lock.Err())
 		}
 	}
