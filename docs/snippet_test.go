@@ -25,13 +25,13 @@ var importable = strings.Fields(`context errors fmt log/slog net/http os slices 
 	pgx=github.com/jackc/pgx/v5 github.com/jackc/pgx/v5/pgxpool github.com/lockstile/locker
 	cron=github.com/robfig/cron/v3 lockercron=github.com/lockstile/locker/adapters/cron
 	gocron=github.com/go-co-op/gocron/v2 lockergocron=github.com/lockstile/locker/adapters/gocron
-	./conformance ./proof/matrix ./doctor ./driver ./election ./etcd ./local ./lockertest ./observe ./open ./postgres ./redlock ./singlenode ./zookeeper
+	./conformance ./proof/matrix ./proof/matrix/report ./doctor ./driver ./election ./etcd ./local ./lockertest ./observe ./open ./postgres ./redlock ./singlenode ./zookeeper
 	./fencing ./fencing/etcdfence ./fencing/httpfence ./fencing/pgfence ./fencing/redisfence ./fencing/zkfence`)
 
 // given are the names that a fragment may use and that its page declares in words.
 var given = map[string]string{
 	"ctx": "context.Context", "locks": "locker.Locker", "lock": "*locker.Lock", "rdb": "*redis.Client", "pool": "*pgxpool.Pool", "tx": "pgx.Tx",
-	"report": "func(context.Context, *locker.Lock) error", "schedule": "*cron.Cron", "scheduler": "gocron.Scheduler", "shared": "*lockergocron.Locker",
+	"sendReport": "func(context.Context, *locker.Lock) error", "schedule": "*cron.Cron", "scheduler": "gocron.Scheduler", "shared": "*lockergocron.Locker",
 	"newLocker": "func(addr string) locker.Locker", "startYourServer": "func(any) interface { Addr() string; RestartEmpty() error }",
 }
 

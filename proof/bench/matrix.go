@@ -14,6 +14,7 @@ import (
 	"github.com/lockstile/locker/internal/testserver"
 	"github.com/lockstile/locker/proof/bench/peers"
 	"github.com/lockstile/locker/proof/matrix"
+	"github.com/lockstile/locker/proof/matrix/report"
 )
 
 // runMatrix plays the safety matrix on the peers and on our backends beside them.
@@ -28,21 +29,21 @@ func runMatrix(ctx context.Context, s settings, w io.Writer) error {
 	if len(subjects)*len(scenarios) == 0 {
 		return errors.New("matrix: -subjects or -scenarios leave nothing to play")
 	}
-	told := matrix.Progress(s.stderr, len(subjects)*len(scenarios))
+	told := report.Progress(s.stderr, len(subjects)*len(scenarios))
 	m := matrix.Run(ctx, matrix.Settings{Start: testserver.StartChild, Done: func(c matrix.Cell) {
 		if ctx.Err() == nil {
 			told(c)
 		}
 	}}, subjects, scenarios)
 	if ctx.Err() != nil && len(m.NotPlayed()) > 0 { // the page shows a whole run
-		m.WriteFalseClaims(w)
+		report.FalseClaims(w, m)
 		return fmt.Errorf("%w: no report is written", context.Cause(ctx))
 	}
-	m.WriteText(w)
+	report.Text(w, m)
 	return errors.Join(
-		writeTo(s.html, m.WriteHTML),
+		writeTo(s.html, func(w io.Writer) error { return report.HTML(w, m) }),
 		writeTo(s.markdown, func(w io.Writer) error {
-			m.WriteMarkdownUnder(w, peersHead(time.Now()))
+			report.MarkdownUnder(w, m, peersHead(time.Now()))
 			_, err := fmt.Fprint(w, "\n", peers.Notes)
 			return err
 		}),

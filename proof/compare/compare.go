@@ -15,6 +15,7 @@ import (
 	"github.com/lockstile/locker/internal/testserver"
 	"github.com/lockstile/locker/proof/internal/interrupt"
 	"github.com/lockstile/locker/proof/matrix"
+	"github.com/lockstile/locker/proof/matrix/report"
 	"github.com/lockstile/locker/proof/testbed"
 )
 
@@ -119,13 +120,13 @@ func (c *command) do() (int, error) {
 	}
 	m := matrix.Run(ctx, matrix.Settings{
 		Start: testserver.StartChild,
-		Done:  whilePlaying(ctx, matrix.Progress(stderr, len(subjects)*len(scenarios))),
+		Done:  whilePlaying(ctx, report.Progress(stderr, len(subjects)*len(scenarios))),
 	}, subjects, scenarios)
 	if ctx.Err() != nil && len(m.NotPlayed()) > 0 {
-		m.WriteFalseClaims(c.textOutput())
+		report.FalseClaims(c.textOutput(), m)
 		return interrupted(ctx, m)
 	}
-	m.WriteText(c.textOutput())
+	report.Text(c.textOutput(), m)
 	if len(m.Skipped()) == len(m.Cells) {
 		return exitUnavailable, fmt.Errorf("nothing was measured: all %d runs were skipped, for the reasons above", len(m.Cells))
 	}

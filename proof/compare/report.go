@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/lockstile/locker/proof/matrix"
+	"github.com/lockstile/locker/proof/matrix/report"
 	"github.com/lockstile/locker/proof/testbed"
 )
 
@@ -60,15 +61,20 @@ func (c *command) writeReports(m *matrix.Matrix) error {
 	soaked, err := soakPart(c.markdown)
 	return errors.Join(
 		err,
-		writeTo(c.html, m.WriteHTML),
+		writeTo(c.html, page(m)),
 		writeTo(c.markdown, func(w io.Writer) error {
-			m.WriteMarkdown(w)
+			report.Markdown(w, m)
 			_, err := io.WriteString(w, soaked)
 			return err
 		}),
 		writeTo(c.json, asJSON(m)),
 		putInto(c.readme, m),
 	)
+}
+
+// page writes the matrix as HTML.
+func page(m *matrix.Matrix) func(io.Writer) error {
+	return func(w io.Writer) error { return report.HTML(w, m) }
 }
 
 func asJSON(v any) func(io.Writer) error {
@@ -137,6 +143,6 @@ func brief(m *matrix.Matrix) string {
 		return !slices.ContainsFunc(m.Subjects, func(played matrix.Subject) bool { return played.Name == s.Name })
 	})
 	var text strings.Builder
-	m.WriteBrief(&text, briefPage, few)
+	report.Brief(&text, m, briefPage, few)
 	return text.String()
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/lockstile/locker/proof/matrix"
+	"github.com/lockstile/locker/proof/matrix/report"
 	"github.com/lockstile/locker/proof/testbed"
 )
 
@@ -34,7 +35,7 @@ func TestReadmeShowsWhatGuaranteesSays(t *testing.T) {
 func TestGuaranteesHasTheWordsOfThisModule(t *testing.T) {
 	t.Parallel()
 	var made strings.Builder
-	new(matrix.Matrix).WriteMarkdown(&made)
+	report.Markdown(&made, new(matrix.Matrix))
 	head, _, _ := strings.Cut(made.String(), "\n## Declared\n")
 	page := readFile(t, guarantees)
 	if !strings.HasPrefix(page, head+"\n## Declared\n") {

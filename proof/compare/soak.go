@@ -9,6 +9,7 @@ import (
 
 	"github.com/lockstile/locker/internal/testserver"
 	"github.com/lockstile/locker/proof/matrix"
+	"github.com/lockstile/locker/proof/matrix/report"
 )
 
 // soakAll breaks at random instead of playing scenarios.
@@ -25,12 +26,12 @@ func (c *command) soakAll(ctx context.Context, stderr io.Writer, subjects []matr
 	all := matrix.Soak(ctx, matrix.Settings{Start: testserver.StartChild, Done: tellRound(stderr)}, subjects,
 		matrix.Soaking{Seed: c.seed, For: c.soak, Crowd: int(c.crowd)})
 	m := matrix.SoakMatrix(subjects, all)
-	matrix.WriteSoak(c.textOutput(), m, all)
+	report.Soak(c.textOutput(), m, all)
 	if ctx.Err() != nil {
 		return interrupted(ctx, m)
 	}
 	err := errors.Join(
-		writeTo(c.html, m.WriteHTML),
+		writeTo(c.html, page(m)),
 		writeTo(c.json, asJSON(all)),
 		addRows(c.markdown, all),
 	)
@@ -50,6 +51,6 @@ func tellRound(w io.Writer) func(matrix.Cell) {
 		if c.Why != "" {
 			why = ": " + c.Why
 		}
-		_, _ = fmt.Fprintf(w, "%s, %s: %s, locks: %d%s\n", c.Subject, c.Scenario, c.Word(), locks, why) // without a reader there is nobody to tell
+		_, _ = fmt.Fprintf(w, "%s, %s: %s, locks: %d%s\n", c.Subject, c.Scenario, report.Word(c), locks, why) // without a reader there is nobody to tell
 	}
 }

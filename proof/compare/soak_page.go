@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/lockstile/locker/proof/matrix"
+	"github.com/lockstile/locker/proof/matrix/report"
 )
 
 // soakHeading begins the last part of the page of guarantees, which soaks add rows to.
@@ -43,7 +44,7 @@ rows and so on than after one lock and unlock at the beginning. Its memory, or s
 
 The figures are no measure of speed: backends are broken side by side, on one machine.
 
-` + matrix.SoakHead
+` + report.SoakHead
 
 // soakPart returns the part of a page that soaks have made, or "".
 func soakPart(path string) (string, error) {
@@ -77,7 +78,7 @@ func withRows(page string, all []matrix.Soaked) string {
 	}
 	lines := strings.SplitAfter(part, "\n")
 	for _, s := range all {
-		lines = replaced(lines, s.Prefix(), s.Row())
+		lines = replaced(lines, report.SoakPrefix(s), report.SoakRow(s))
 	}
 	return before + soakHeading + strings.Join(lines, "")
 }

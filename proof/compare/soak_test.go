@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/lockstile/locker/proof/matrix"
+	"github.com/lockstile/locker/proof/matrix/report"
 )
 
 // Goal: soaks of other backends, and those with other seeds, keep their rows.
@@ -18,7 +19,7 @@ func TestASoakReplacesItsOwnRowsOnThePage(t *testing.T) {
 	one.Rounds, one.Locks = 9, 77
 	further := matrix.Soaked{Subject: "one", Seed: 10, Rounds: 1}
 	page = withRows(page, []matrix.Soaked{one, further})
-	want := "# Guarantees\n" + soakHeading + soakLegend + one.Row() + other.Row() + further.Row()
+	want := "# Guarantees\n" + soakHeading + soakLegend + report.SoakRow(one) + report.SoakRow(other) + report.SoakRow(further)
 	if page != want {
 		t.Errorf("the page is\n%s\nand not\n%s", page, want)
 	}
@@ -56,10 +57,14 @@ func TestSoakPlaysARoundAndWritesItsReports(t *testing.T) {
 
 func TestRoundOfASoakIsToldInALine(t *testing.T) {
 	t.Parallel()
-	for want, cell := range map[string]matrix.Cell{
-		"local, round 7: broken, locks: 2\n":              {Subject: "local", Scenario: "round 7", Verdict: "broken", History: &matrix.History{Spans: make([]matrix.Span, 2)}},
-		"local, round 7: not played, locks: 0: no disk\n": {Subject: "local", Scenario: "round 7", Verdict: "not played", Why: "no disk"},
+	for want, text := range map[string]string{
+		"local, round 7: broken, locks: 2\n":              `{"subject":"local","scenario":"round 7","verdict":"broken","history":{"spans":[{"token":"1"},{"token":"2"}]}}`,
+		"local, round 7: not played, locks: 0: no disk\n": `{"subject":"local","scenario":"round 7","verdict":"not played","why":"no disk"}`,
 	} {
+		var cell matrix.Cell
+		if err := json.Unmarshal([]byte(text), &cell); err != nil {
+			t.Fatal(err)
+		}
 		var line strings.Builder
 		if tellRound(&line)(cell); line.String() != want {
 			t.Errorf("%q, want %q", line.String(), want)

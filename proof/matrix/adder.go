@@ -3,11 +3,13 @@ package matrix
 import (
 	"context"
 	"time"
+
+	"github.com/lockstile/locker/proof/matrix/internal/history"
 )
 
 // add reads the sets, works, and writes them back with one more element. Like write, it looks
 // whether the lock is held, and then anything can happen. Without an element it only reads.
-func (w *worker) add(ctx context.Context, o order, r *report) {
+func (w *workerProcess) add(ctx context.Context, o order, r *report) {
 	r.Kind, r.Value = kindWrote, o.Value
 	l := w.lockOf(o, r)
 	if l == nil {
@@ -16,7 +18,9 @@ func (w *worker) add(ctx context.Context, o order, r *report) {
 	transaction, inside := w.peer.(Writer)
 	sets, err := *o.Sets, l.Err()
 	if err == nil && inside {
-		sets, err = transaction.Sets(ctx, o.Name, l.Token())
+		var read Sets
+		read, err = transaction.Sets(ctx, o.Name, l.Token())
+		sets = history.Sets(read)
 	}
 	if err != nil || o.Value == 0 {
 		r.Sets = &sets
@@ -33,9 +37,9 @@ func (w *worker) add(ctx context.Context, o order, r *report) {
 			return
 		}
 	}
-	sets = sets.with(o.Value)
+	sets = sets.With(o.Value)
 	if inside {
-		r.fail(transaction.Add(ctx, o.Name, l.Token(), o.Value, sets))
+		r.fail(transaction.Add(ctx, o.Name, l.Token(), o.Value, Sets(sets)))
 		return
 	}
 	_ = w.out.send(report{Kind: kindWrite, Name: r.Name, Token: r.Token, Value: o.Value, Sets: &sets})

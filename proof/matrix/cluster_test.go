@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/proof/matrix/internal/judge"
 )
 
 // Goal: a store that is slow for a moment is asked again, and only a lock that was lost is a
@@ -23,11 +24,11 @@ func TestALockThatIsLostThoughNothingIsBrokenIsAFalseClaim(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			w := attempts(t, time.Second, c.answers...)
-			if err := try(func() { (WorkerLock{Worker: w, Token: 1}).mustRenew() }); err != nil {
+			if err := try(func() { (workerLock{Worker: w, Token: 1}).mustRenew() }); err != nil {
 				t.Errorf("%s: %v", c.name, err)
 			}
-			if got, why := judge(locker.Guarantees{}, 0, w.play.History); got != c.want {
-				t.Errorf("%s: %s (%s), not %s", c.name, got, why, c.want)
+			if got := judge.Find(locker.Guarantees{}, 0, w.play.History); got.Verdict != c.want {
+				t.Errorf("%s: %s (%s), not %s", c.name, got.Verdict, got.Why, c.want)
 			}
 		})
 	}

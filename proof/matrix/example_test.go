@@ -12,6 +12,7 @@ import (
 	"github.com/lockstile/locker/internal/specimen"
 	"github.com/lockstile/locker/internal/testserver"
 	"github.com/lockstile/locker/proof/matrix"
+	"github.com/lockstile/locker/proof/matrix/report"
 )
 
 // TestMain makes the workers: Run starts this program again for each of them.
@@ -37,7 +38,7 @@ func TestMyStoreKeepsWhatItDeclares(t *testing.T) {
 	some := []string{"pause before the write", "holder cut off", "server forgets", "herd"} // all take some minutes
 	scenarios := slices.DeleteFunc(matrix.Scenarios(), func(s matrix.Scenario) bool { return !slices.Contains(some, s.Name) })
 	m := matrix.Run(t.Context(), matrix.Settings{}, []matrix.Subject{mystore}, scenarios)
-	m.WriteText(t.Output())
+	report.Text(t.Output(), m)
 	if len(m.Skipped()) == len(m.Cells) {
 		t.Skip("nothing was played, for the reasons above")
 	}
@@ -49,8 +50,9 @@ func TestMyStoreKeepsWhatItDeclares(t *testing.T) {
 // What follows stands for a store and a backend of one's own: a Redis, and a lock that is
 // not on package driver.
 
-func newLocker(addr string) locker.Locker {
-	l, _ := specimen.New(addr, "")
+func newLocker(url string) locker.Locker {
+	addr, flaw, _ := strings.Cut(url, "#")
+	l, _ := specimen.New(addr, flaw)
 	return l
 }
 

@@ -23,7 +23,7 @@ func anything(n conformance.Network) int { return requests(n) + replies(n) }
 // heldBack calls send, which has something sent over the worker's network, and waits
 // until the network holds it back. If the network holds nothing back, or send's answer
 // comes, the scenario ends: it would show nothing.
-func (w *Worker) heldBack(what string, of func(conformance.Network) int, send func() (answer <-chan report)) {
+func (w *worker) heldBack(what string, of func(conformance.Network) int, send func() (answer <-chan report)) {
 	answer := send()
 	for end := time.Now().Add(w.play.TTL); ; w.play.Sleep(lookAgain) {
 		held := of(w.Net) > 0
@@ -46,6 +46,6 @@ const lookAgain = 2 * time.Millisecond
 
 // late is for a NextWithin before what the worker sent is delivered. If nobody else gets
 // the lock first, nothing is late: some stores free a lock only when its connection ends.
-func (p *Play) late(what string) (mend func()) {
+func (p *play) late(what string) (mend func()) {
 	return func() { p.notPlayed("%s was not late: nobody else got the lock before it", what) }
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/lockstile/locker/conformance"
+	"github.com/lockstile/locker/proof/matrix/internal/history"
 )
 
 // holdingNet is a network that holds back that many bytes of each direction.
@@ -32,12 +33,12 @@ func TestAScenarioInWhichNothingIsHeldBackDoesNotGoOn(t *testing.T) {
 		{"a request only", holdingNet{requests: 1}, replies, false, false},
 		{"something else", holdingNet{requests: 1}, requests, true, false},
 	} {
-		p := &Play{ctx: t.Context(), History: &History{}, TTL: 10 * time.Millisecond}
+		p := &play{ctx: t.Context(), History: &history.History{}, TTL: 10 * time.Millisecond}
 		answer := make(chan report, 1)
 		if c.answered {
 			answer <- report{Err: "lost"}
 		}
-		w := &Worker{Name: "A", Net: c.net, play: p}
+		w := &worker{Name: "A", Net: c.net, play: p}
 		if err := try(func() { w.heldBack("it", c.of, func() <-chan report { return answer }) }); (err == nil) != c.goesOn {
 			t.Errorf("%s: %v", c.name, err)
 		}

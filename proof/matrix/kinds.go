@@ -42,14 +42,15 @@ func withKinds(all []Scenario) (more []Scenario) {
 			with := sc
 			with.Name = fmt.Sprintf("%s (%s)", sc.Name, mix.name)
 			with.Story = sc.Story + " " + mix.story
-			with.Kinds, with.like = mix.kinds, sc.Name
+			with.Kinds, with.Like = mix.kinds, sc.Name
 			more = append(more, with)
 		}
 	}
 	return more
 }
 
-const noSuchKind = "no such kind"
+// NoSuchKind is why a cell is skipped whose subject does not declare the kind of lock.
+const NoSuchKind = "no such kind"
 
 // missing reports whether a lock that declares g has not all kinds of the scenario.
 func (sc Scenario) missing(g locker.Guarantees) bool {
@@ -57,20 +58,20 @@ func (sc Scenario) missing(g locker.Guarantees) bool {
 }
 
 // kind is what a worker asks for.
-func (p *Play) kind(worker string) locker.Kind { return p.scenario.Kinds[(worker[0]-'A')%2] }
+func (p *play) kind(worker string) locker.Kind { return p.scenario.Kinds[(worker[0]-'A')%2] }
 
 // play plays the scenario. If it has slots, all but one are somebody else's all the time, and
 // what is done about that one must not touch them: they are the last, so that a store that
 // has forgotten everybody gives away the first.
-func (p *Play) play() {
+func (p *play) play() {
 	if p.scenario.Kinds[0] != locker.Slots {
-		p.scenario.Play(p)
+		p.scenario.play(p)
 		return
 	}
 	other := p.Worker("Z")
 	first, held := other.Lock(), other.locking(order{Verb: "lock", TTL: 10 * p.TTL}).Wait()
 	first.Unlock()
-	p.scenario.Play(p)
+	p.scenario.play(p)
 	if p.scenario.Breaks == 0 {
 		p.untouched(held)
 	}
@@ -79,7 +80,7 @@ func (p *Play) play() {
 // untouched checks that a holder still has its slot: it can renew, and write, also when
 // somebody else has been given each slot that is free. Else the history shows a loss without
 // a reason, or a stale write.
-func (p *Play) untouched(l WorkerLock) {
+func (p *play) untouched(l workerLock) {
 	next := p.Worker("Y")
 	for range slots {
 		var no *refusal

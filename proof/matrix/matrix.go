@@ -9,7 +9,12 @@
 // that is stronger than the truth is a [FalseClaim].
 //
 // A program that plays scenarios describes each backend as a [Subject], calls
-// [BecomeWorker] before anything else, and then [Run]. docs/BACKENDS.md has an example.
+// [BecomeWorker] before anything else, and then [Run]. Package report writes what came of
+// it. docs/BACKENDS.md has an example.
+//
+// Package matrix is the stage: it starts servers and workers, and plays the scenarios. What
+// happens is recorded in internal/history, and internal/judge compares it with the
+// declaration.
 package matrix
 
 import (
@@ -101,16 +106,15 @@ type Scenario struct {
 	// Breaks is the assumption about the world that it breaks. The empty
 	// set is for a fault that every lock must withstand.
 	Breaks locker.Assumptions
-	// Needs says what this system lacks, in words; "" if the scenario can be
-	// played. nil: it needs nothing.
-	Needs func(s *System) string
-	// Ruins says that it harms servers or their clocks, so that it needs
-	// servers of its own.
-	Ruins bool
 	// Kinds are what the workers ask for: A, C, … the first, B, D, … the second. A
 	// subject that does not declare one of them is skipped.
 	Kinds [2]locker.Kind
-	Play  func(p *Play)
+	// Like is the name of the same scenario with exclusive locks; "" for one of these.
+	Like string
 
-	like string // the name of the same scenario with exclusive locks; "" for one of these
+	// lacks says what this system lacks, in words; "" if the scenario can be played. nil:
+	// it needs nothing.
+	lacks func(s *System) string
+	ruins bool // it harms servers or their clocks, so that it needs servers of its own
+	play  func(p *play)
 }

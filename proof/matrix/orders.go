@@ -11,10 +11,11 @@ import (
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/fencing"
+	"github.com/lockstile/locker/proof/matrix/internal/history"
 )
 
 // tell gives the worker an order. The answer comes on the channel.
-func (w *Worker) tell(o order) <-chan report {
+func (w *worker) tell(o order) <-chan report {
 	ch := make(chan report, 1)
 	w.mu.Lock()
 	w.last++
@@ -28,7 +29,7 @@ func (w *Worker) tell(o order) <-chan report {
 var errGone = errors.New("the worker process has ended")
 
 // answer waits for the answer to an order.
-func (w *Worker) answer(ctx context.Context, ch <-chan report) (report, error) {
+func (w *worker) answer(ctx context.Context, ch <-chan report) (report, error) {
 	const enough = patience + patience/4 // a Lock may answer when patience ends
 	timer := time.NewTimer(enough)
 	defer timer.Stop()
@@ -45,7 +46,7 @@ func (w *Worker) answer(ctx context.Context, ch <-chan report) (report, error) {
 }
 
 // listen takes the worker's reports, in the order in which it sends them.
-func (w *Worker) listen(stdout io.Reader) {
+func (w *worker) listen(stdout io.Reader) {
 	scanner := bufio.NewScanner(stdout)
 	for scanner.Scan() {
 		var r report
@@ -57,21 +58,20 @@ func (w *Worker) listen(stdout io.Reader) {
 	close(w.gone)
 }
 
-func (w *Worker) hear(r report) {
+func (w *worker) hear(r report) {
 	h := w.play.History
 	token := fencing.Token(r.Token)
 	switch r.Kind {
 	case kindGranted:
-		h.granted(Span{Worker: w.Name, Name: r.Name, Token: token, Shared: r.Shared, NoRenew: r.NoRenew, Asked: r.Asked, From: r.At, id: r.Lock})
+		h.Granted(history.Span{Worker: w.Name, Name: r.Name, Token: token, Shared: r.Shared, NoRenew: r.NoRenew, Asked: r.Asked, From: r.At, ID: r.Lock})
 	case kindLost:
 		w.noteTakenAway(r)
-		h.ended(w.Name, r.Lock, believedUntil(r), r.Err)
-		h.amend(w.Name, r.Lock, func(s *Span) { s.Lost = true })
+		h.Lost(w.Name, r.Lock, believedUntil(r), r.Err)
 		w.noteLoss(token)
 		return
 	case kindWrite:
 		w.awaitDelivery()
-		h.put(Write{Worker: w.Name, Name: r.Name, Token: token, Shared: r.Shared, Value: r.Value, Adds: r.Sets != nil, Looked: r.At, At: locker.Now()}, r.Sets)
+		h.Put(history.Write{Worker: w.Name, Name: r.Name, Token: token, Shared: r.Shared, Value: r.Value, Adds: r.Sets != nil, Looked: r.At, At: locker.Now()}, r.Sets)
 		return
 	case kindFreed:
 		w.noteTakenAway(r)
@@ -87,9 +87,9 @@ func (w *Worker) hear(r report) {
 
 // noteTakenAway notes a lock that the store no longer had though the holder's
 // validity had not ended: somebody has taken it away.
-func (w *Worker) noteTakenAway(r report) {
+func (w *worker) noteTakenAway(r report) {
 	if r.Reason == locker.TakenOver && r.At < r.Deadline {
-		w.play.History.takenAway(w.Name, r.Lock)
+		w.play.History.TakenAway(w.Name, r.Lock)
 	}
 }
 
@@ -105,7 +105,7 @@ func believedUntil(r report) locker.Instant {
 }
 
 // lossOf returns a channel that is closed when the worker has heard of the loss.
-func (w *Worker) lossOf(token fencing.Token) chan struct{} {
+func (w *worker) lossOf(token fencing.Token) chan struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.lost[token] == nil {
@@ -116,7 +116,7 @@ func (w *Worker) lossOf(token fencing.Token) chan struct{} {
 
 // noteLoss closes lossOf. It may be called twice for a token: that a token came twice
 // is a finding, not a crash.
-func (w *Worker) noteLoss(token fencing.Token) {
+func (w *worker) noteLoss(token fencing.Token) {
 	lost := w.lossOf(token)
 	select {
 	case <-lost:
@@ -130,7 +130,7 @@ type delay struct{ sent, delivered chan struct{} }
 
 // awaitDelivery returns when the write that the worker has just sent reaches the
 // storage.
-func (w *Worker) awaitDelivery() {
+func (w *worker) awaitDelivery() {
 	w.mu.Lock()
 	d := w.delay
 	w.delay = nil

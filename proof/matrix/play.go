@@ -7,15 +7,16 @@ import (
 	"time"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/proof/matrix/internal/history"
 )
 
 const lockName = "account"
 
-// Play is one scenario on one subject, while it goes on. Its steps write the history. A
+// play is one scenario on one subject, while it goes on. Its steps write the history. A
 // step that fails ends the scenario, and the verdict is [NotPlayed].
-type Play struct {
+type play struct {
 	System  *System
-	History *History
+	History *history.History
 	TTL     time.Duration
 	Waited  time.Duration // until the next lock after the fault
 
@@ -29,19 +30,19 @@ type Play struct {
 	asking sync.WaitGroup // locks that somebody waits for
 
 	mu      sync.Mutex
-	workers []*Worker
+	workers []*worker
 }
 
 // must ends the scenario if a step did not work. The steps of a scenario would
 // otherwise be one line of action and three of error handling each.
-func (p *Play) must(err error) {
+func (p *play) must(err error) {
 	if err != nil {
 		panic(failure{err})
 	}
 }
 
 // Worker starts one more process.
-func (p *Play) Worker(name string) *Worker {
+func (p *play) Worker(name string) *worker {
 	w, err := p.start(p.ctx, name)
 	p.must(err)
 	return w
@@ -50,7 +51,7 @@ func (p *Play) Worker(name string) *Worker {
 // silence is how long to wait for the lock of a holder that is silent. A lease or a
 // session ends. Whether a connection ends depends on the server's settings. A lock of
 // the process itself does not end.
-func (p *Play) silence() time.Duration {
+func (p *play) silence() time.Duration {
 	switch p.guarantees.Release {
 	case locker.ByExpiry, locker.BySession:
 		return patience
@@ -61,30 +62,30 @@ func (p *Play) silence() time.Duration {
 }
 
 // Break injects a fault, and notes it in the history.
-func (p *Play) Break(what string, f func() error) {
-	p.History.fault("%s", what)
+func (p *play) Break(what string, f func() error) {
+	p.History.Fault("%s", what)
 	p.do(what, f)
 }
 
 // Arrange prepares a fault and breaks nothing that a lock leans on. It is noted in the
 // history.
-func (p *Play) Arrange(what string, f func() error) {
-	p.History.mark("%s", what)
+func (p *play) Arrange(what string, f func() error) {
+	p.History.Mark("%s", what)
 	p.do(what, f)
 }
 
 // notPlayed ends a scenario whose story does not take place: nothing may be called kept
 // that was not tested.
-func (p *Play) notPlayed(format string, args ...any) { p.must(fmt.Errorf(format, args...)) }
+func (p *play) notPlayed(format string, args ...any) { p.must(fmt.Errorf(format, args...)) }
 
-func (p *Play) do(what string, f func() error) {
+func (p *play) do(what string, f func() error) {
 	if err := f(); err != nil {
 		p.must(fmt.Errorf("%s: %w", what, err))
 	}
 }
 
 // Sleep lets time pass.
-func (p *Play) Sleep(d time.Duration) {
+func (p *play) Sleep(d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -95,7 +96,7 @@ func (p *Play) Sleep(d time.Duration) {
 }
 
 // end ends all workers.
-func (p *Play) end() {
+func (p *play) end() {
 	p.mu.Lock()
 	workers := p.workers
 	p.mu.Unlock()

@@ -24,13 +24,13 @@ func (r *refusal) unconfirmed(took time.Duration) bool {
 // must get the lock, which nobody else wants. The promise is false only if the store
 // calls the lock taken for half a lease. Any other error proves nothing, and neither
 // does a machine that is slow.
-func (p *Play) checkNothingHeld(err error, w *Worker) {
-	p.checkNothingHeldBy(err, p.TTL, func() (WorkerLock, error) { return w.Try(patience) })
+func (p *play) checkNothingHeld(err error, w *worker) {
+	p.checkNothingHeldBy(err, p.TTL, func() (workerLock, error) { return w.Try(patience) })
 }
 
 // checkNothingHeldBy is checkNothingHeld for an attempt at a lease of that length; somebody else
 // tries. It reports whether neither of them can have left anything.
-func (p *Play) checkNothingHeldBy(err error, lease time.Duration, try func() (WorkerLock, error)) bool {
+func (p *play) checkNothingHeldBy(err error, lease time.Duration, try func() (workerLock, error)) bool {
 	var promise *refusal
 	if !errors.As(err, &promise) || !promise.Nothing {
 		return false
@@ -47,7 +47,7 @@ func (p *Play) checkNothingHeldBy(err error, lease time.Duration, try func() (Wo
 		case !no.Taken:
 			return no.Nothing
 		case late:
-			p.History.untrue("%s was told that it holds nothing, and %s that the lock is taken: %s", promise.who, no.who, promise.Err)
+			p.History.NoteUntrue("%s was told that it holds nothing, and %s that the lock is taken: %s", promise.who, no.who, promise.Err)
 			return false
 		}
 	}
@@ -56,7 +56,7 @@ func (p *Play) checkNothingHeldBy(err error, lease time.Duration, try func() (Wo
 // nobodyElse checks that w cannot have a lock that is held: if it can, the history
 // shows the overlap. Only a store that calls the lock taken has refused it because it
 // is held. After any other error w asks again, for less long than LockingLong holds.
-func (p *Play) nobodyElse(w *Worker) {
+func (p *play) nobodyElse(w *worker) {
 	for end := time.Now().Add(p.long()); ; p.Sleep(p.TTL / 20) {
 		l, err := w.Try(2 * p.TTL)
 		var no *refusal
@@ -76,7 +76,7 @@ func (p *Play) nobodyElse(w *Worker) {
 
 // tryUnconfirmed tries for a lock of which no replica hears. It reports whether the
 // store granted it all the same.
-func (w *Worker) tryUnconfirmed() (WorkerLock, bool) {
+func (w *worker) tryUnconfirmed() (workerLock, bool) {
 	asked := now()
 	l, err := w.Try(2 * time.Second)
 	var no *refusal
@@ -88,7 +88,7 @@ func (w *Worker) tryUnconfirmed() (WorkerLock, bool) {
 	case !no.unconfirmed(now().Sub(asked)):
 		w.play.notPlayed("%w: that is not for want of a replica", no)
 	default:
-		w.play.History.mark("%v", no)
+		w.play.History.Mark("%v", no)
 	}
-	return WorkerLock{}, false
+	return workerLock{}, false
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/proof/matrix/internal/history"
 )
 
 // failing is a Locker whose attempts end with an error.
@@ -45,7 +46,7 @@ func TestOnlyALockerThatKnowsTheOutcomePromisesThatNothingIsHeld(t *testing.T) {
 		{"another lock, taken", foreign{err: locker.ErrTaken}, false},
 		{"another lock, silence", foreign{err: context.DeadlineExceeded}, false},
 	} {
-		w, r := &worker{peer: c.peer, out: newLines(io.Discard), held: make(map[int]numbered)}, report{}
+		w, r := &workerProcess{peer: c.peer, out: newLines(io.Discard), held: make(map[int]numbered)}, report{}
 		if l := w.lock(t.Context(), order{Name: "n"}, c.peer.TryLock, &r); l != nil || r.Kind != kindRefused {
 			t.Errorf("%s: %+v", c.name, r)
 		}
@@ -55,23 +56,11 @@ func TestOnlyALockerThatKnowsTheOutcomePromisesThatNothingIsHeld(t *testing.T) {
 	}
 }
 
-// Method: a declaration that leans on everything.
-func TestAFalseStatementIsAFalseClaim(t *testing.T) {
-	h, most := &History{Ended: second}, locker.Guarantees{Exclusion: ^locker.Assumptions(0), Tokens: ^locker.Assumptions(0)}
-	if got, why := judge(most, locker.ServerUp, h); got != Kept {
-		t.Errorf("%q (%s), not %q", got, why, Kept)
-	}
-	h.untrue("%s was told that it holds nothing", "A")
-	if got, why := judge(most, locker.ServerUp, h); got != FalseClaim || why != "A was told that it holds nothing" {
-		t.Errorf("%q (%s), not %q", got, why, FalseClaim)
-	}
-}
-
 // attempts returns a worker whose attempts get these answers, one after another, and
 // then the last one again and again.
-func attempts(t *testing.T, ttl time.Duration, answers ...report) *Worker {
-	w := &Worker{Name: "C", waiting: make(map[int]chan report), gone: make(chan struct{})}
-	w.play = &Play{ctx: t.Context(), System: &System{}, History: &History{}, TTL: ttl}
+func attempts(t *testing.T, ttl time.Duration, answers ...report) *worker {
+	w := &worker{Name: "C", waiting: make(map[int]chan report), gone: make(chan struct{})}
+	w.play = &play{ctx: t.Context(), System: &System{}, History: &history.History{}, TTL: ttl}
 	w.out = newLines(ordersFunc(func(o order) {
 		r := answers[0]
 		if len(answers) > 1 {

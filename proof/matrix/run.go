@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os/exec"
 	"sync"
 	"time"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/proof/matrix/internal/history"
 )
 
 // Settings are how [Run] plays.
@@ -148,17 +148,17 @@ func (s *servers) once(ctx context.Context, sc Scenario, name string) Cell {
 		return cell
 	}
 	if sc.missing(s.subject.Guarantees) {
-		cell.Verdict, cell.Why = Skipped, noSuchKind
+		cell.Verdict, cell.Why = Skipped, NoSuchKind
 		return cell
 	}
 	sys, lab, err := s.shared()
-	if err == nil && sc.Needs != nil {
-		if cell.Why = sc.Needs(sys); cell.Why != "" {
+	if err == nil && sc.lacks != nil {
+		if cell.Why = sc.lacks(sys); cell.Why != "" {
 			cell.Verdict = Skipped
 			return cell
 		}
 	}
-	if err == nil && sc.Ruins {
+	if err == nil && sc.ruins {
 		sys, lab, err = s.start()
 		defer lab.Close()
 	}
@@ -168,8 +168,8 @@ func (s *servers) once(ctx context.Context, sc Scenario, name string) Cell {
 		}
 		return cell
 	}
-	p := &Play{
-		System: sys, History: &History{Began: locker.Now(), Tokenless: s.subject.Tokenless()}, TTL: s.subject.ttl(),
+	p := &play{
+		System: sys, History: &history.History{Began: locker.Now(), Tokenless: s.subject.Tokenless()}, TTL: s.subject.ttl(),
 		ctx: ctx, lab: lab, guarantees: s.subject.Guarantees, scenario: sc, name: name, names: []string{name},
 	}
 	defer p.end()
@@ -191,35 +191,6 @@ func (s *servers) once(ctx context.Context, sc Scenario, name string) Cell {
 	return p.cell(cell, s.subject, still)
 }
 
-func (p *Play) cell(cell Cell, sub Subject, still *standstill) Cell {
-	h, breaks := p.History, p.scenario.Breaks
-	cell.scenario = p.scenario
-	cell.History, cell.Waited, cell.Overlap = h, p.Waited, max(0, h.Overlap())
-	cell.Stale, cell.Passed = h.Stale()
-	cell.Verdict, cell.Why = judge(sub.Guarantees, breaks, h)
-	switch {
-	case cell.Verdict == FalseClaim:
-	case still != nil && (breaks == 0 || h.faults == 0): // before its fault a scenario has broken nothing
-		cell.Verdict, cell.Why = FalseClaim, fmt.Sprintf("no lock for %v though nothing that it leans on is broken: %v", patience, still)
-	case cell.Verdict != Kept:
-	case still != nil:
-		cell.Verdict, cell.Waited, cell.Why = Unavailable, patience, fmt.Sprintf("nobody could lock for more than %v: %v", patience, still)
-	case p.Waited > unavailableAfter:
-		cell.Verdict, cell.Why = Unavailable, fmt.Sprintf("nobody could lock for %v", p.Waited.Round(10*time.Millisecond))
-	}
-	cell.Why = joined(cell.Why, h.updates())
-	return cell
-}
-
-// unavailableAfter is how long the next lock may take before the verdict is unavailable:
-// as long as a busy machine needs for a lock that is free, and less than any wait for
-// the store, such as the half second that a waiter has to claim its turn.
-const unavailableAfter = 400 * time.Millisecond
-
-// machineAfter is more than a busy machine has been seen to add to a wait, and less than
-// any lease.
-const machineAfter = 900 * time.Millisecond
-
 func (s Subject) ttl() time.Duration {
 	if s.TTL == 0 {
 		return time.Second
@@ -229,16 +200,3 @@ func (s Subject) ttl() time.Duration {
 
 // Tokenless reports whether the lock has no tokens: it declares them as not promised.
 func (s Subject) Tokenless() bool { return s.Guarantees.Tokens.Has(locker.Unpromised) }
-
-// Progress returns a Settings.Done that writes a line for each of so many cells.
-func Progress(w io.Writer, cells int) func(Cell) {
-	done := 0
-	return func(c Cell) {
-		done++
-		why := ""
-		if c.Why != "" && c.Why != c.Word() {
-			why = ": " + c.Why
-		}
-		_, _ = fmt.Fprintf(w, "%3d/%d  %s, %s: %s%s\n", done, cells, c.Subject, c.Scenario, c.Word(), why) // without a reader there is nobody to tell
-	}
-}

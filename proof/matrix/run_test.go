@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/proof/matrix/internal/history"
 )
 
 // Goal: a verdict does not depend on what else the machine had to do, and a wait in
@@ -25,7 +26,7 @@ func TestAWaitThatMayBeTheMachinesIsMeasuredAgain(t *testing.T) {
 	} {
 		names := make(map[string]bool)
 		plays := 0
-		sc := Scenario{Name: "wait", Play: func(p *Play) {
+		sc := Scenario{Name: "wait", play: func(p *play) {
 			names[p.name] = true
 			if plays++; plays > len(c.waits) {
 				return // which is found below
@@ -33,8 +34,8 @@ func TestAWaitThatMayBeTheMachinesIsMeasuredAgain(t *testing.T) {
 			if p.Waited = c.waits[plays-1]; p.Waited < 0 {
 				p.Waited = -p.Waited
 				now := locker.Now()
-				p.History.granted(Span{Worker: "A", Name: "n", Token: 1, From: now - 2*second})
-				p.History.granted(Span{Worker: "B", Name: "n", Token: 2, From: now - 1*second})
+				p.History.Granted(history.Span{Worker: "A", Name: "n", Token: 1, From: now - 2*second})
+				p.History.Granted(history.Span{Worker: "B", Name: "n", Token: 2, From: now - 1*second})
 			}
 		}}
 		sub := Subject{Name: "it", Start: func(*Lab) (*System, error) { return &System{}, nil }}

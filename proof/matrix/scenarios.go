@@ -11,7 +11,7 @@ import (
 func Scenarios() []Scenario {
 	ruinous := slices.Concat(serverScenarios, clockScenarios, signScenarios, clusterScenarios)
 	for i := range ruinous {
-		ruinous[i].Ruins = true
+		ruinous[i].ruins = true
 	}
 	all := slices.Concat(holderScenarios, updateScenarios, networkScenarios, midwayScenarios, ruinous, waiterScenarios)
 	return append(all, withKinds(all)...)
@@ -56,6 +56,6 @@ const slower = 6
 
 // long is when a silent holder's lock must have ended in any store that ends locks by
 // time: session timeouts are checked in steps, and leases are whole seconds.
-func (p *Play) long() time.Duration { return 3*p.TTL + 4*time.Second }
+func (p *play) long() time.Duration { return 3*p.TTL + 4*time.Second }
 
 func now() locker.Instant { return locker.Now() }

@@ -15,50 +15,50 @@ var needsClockAhead = needs(func(s *System) bool { return s.ClockAhead != nil },
 
 var clockScenarios = []Scenario{
 	{
-		Name: "clock steps forward", Breaks: locker.SteadyClocks, Needs: needsClock, Play: clockStepsForward,
+		Name: "clock steps forward", Breaks: locker.SteadyClocks, lacks: needsClock, play: clockStepsForward,
 		Story: "The servers' wall clock steps an hour forward while a lock is held.",
 	},
 	{
-		Name: "clock steps forward unheard", Breaks: locker.SteadyClocks, Needs: needsClock, Play: clockStepsForwardUnheard,
+		Name: "clock steps forward unheard", Breaks: locker.SteadyClocks, lacks: needsClock, play: clockStepsForwardUnheard,
 		Story: "The same, and the holder does not hear of it: its network has fallen silent.",
 	},
 	{
-		Name: "clock steps back", Breaks: locker.SteadyClocks, Needs: needsClock, Play: clockStepsBack,
+		Name: "clock steps back", Breaks: locker.SteadyClocks, lacks: needsClock, play: clockStepsBack,
 		Story: "The servers' wall clock steps an hour back between two holders.",
 	},
 	{
-		Name: "idle name and clock back", Breaks: locker.SteadyClocks, Needs: needsClock, Play: idleThenBack,
+		Name: "idle name and clock back", Breaks: locker.SteadyClocks, lacks: needsClock, play: idleThenBack,
 		Story: "Nobody uses a name for half an hour, and then the servers' wall clock steps an hour back.",
 	},
 	{
-		Name: "long idle name and clock back", Breaks: locker.ForwardClock, Needs: needsClock, Play: idleForHoursThenBack,
+		Name: "long idle name and clock back", Breaks: locker.ForwardClock, lacks: needsClock, play: idleForHoursThenBack,
 		Story: "Nobody uses a name for two hours, which is longer than some stores remember the name. Then the servers' wall clock steps three hours back.",
 	},
 	{
-		Name: "the replica's clock is ahead", Breaks: locker.AgreedClocks, Needs: both(needsClockAhead, needsNetwork), Play: replicaAhead,
+		Name: "the replica's clock is ahead", Breaks: locker.AgreedClocks, lacks: both(needsClockAhead, needsNetwork), play: replicaAhead,
 		Story: "The primary is lost, and a replica that has all the data and a clock that is an hour ahead takes over. The holder does not hear of it: its network has fallen silent.",
 	},
 	{
-		Name: "servers disagree", Play: serversDisagree,
+		Name: "servers disagree", play: serversDisagree,
 		Story: "The servers' clocks are an hour apart, and each holder reaches a different majority of them.",
-		Needs: needs(func(s *System) bool { return s.SkewClocks != nil && s.Narrow != nil },
+		lacks: needs(func(s *System) bool { return s.SkewClocks != nil && s.Narrow != nil },
 			"no majority of servers that draw tokens by their own clocks"),
 	},
 	{
-		Name: "clock back and data lost", Breaks: locker.ForwardClock | locker.DurableServer, Play: clockBackAndDataLost,
+		Name: "clock back and data lost", Breaks: locker.ForwardClock | locker.DurableServer, play: clockBackAndDataLost,
 		Story: "A server comes back without its data, and its clock is an hour behind.",
-		Needs: needs(func(s *System) bool { return hasClock(s) && s.CrashEmpty != nil },
+		lacks: needs(func(s *System) bool { return hasClock(s) && s.CrashEmpty != nil },
 			"no server here can lose its data and its clock"),
 	},
 }
 
 const stepForward = "the servers' clock steps an hour forward"
 
-func clockStepsForward(p *Play) {
+func clockStepsForward(p *play) {
 	p.crash(stepForward, func() error { return p.System.StepClock(time.Hour) })
 }
 
-func clockStepsForwardUnheard(p *Play) {
+func clockStepsForwardUnheard(p *play) {
 	if p.TTL *= slower; p.guarantees.Release == locker.ByConnection {
 		p.TTL = statisticsTTL
 	}
@@ -70,11 +70,11 @@ func clockStepsForwardUnheard(p *Play) {
 // timers has it look at that clock: the one for statistics, after ten seconds.
 const statisticsTTL = 20 * time.Second
 
-func (p *Play) stepBack() {
+func (p *play) stepBack() {
 	p.Break("the servers' clock steps an hour back", func() error { return p.System.StepClock(-time.Hour) })
 }
 
-func clockStepsBack(p *Play) {
+func clockStepsBack(p *play) {
 	a, b := p.Worker("A"), p.Worker("B")
 	a.Lock().Unlock()
 	p.stepBack()
@@ -82,12 +82,12 @@ func clockStepsBack(p *Play) {
 	a.Lock().Unlock()
 }
 
-func idleThenBack(p *Play)         { p.idle("half an hour passes", time.Hour/2, time.Hour) }
-func idleForHoursThenBack(p *Play) { p.idle("two hours pass", 2*time.Hour, 3*time.Hour) }
+func idleThenBack(p *play)         { p.idle("half an hour passes", time.Hour/2, time.Hour) }
+func idleForHoursThenBack(p *play) { p.idle("two hours pass", 2*time.Hour, 3*time.Hour) }
 
 // idle lets time pass by the servers' clock while nobody uses the lock, and then has
 // the clock step back.
-func (p *Play) idle(passes string, pass, back time.Duration) {
+func (p *play) idle(passes string, pass, back time.Duration) {
 	a, b := p.Worker("A"), p.Worker("B")
 	a.Lock().Unlock()
 	p.Arrange(passes, func() error { return p.System.StepClock(pass) })
@@ -96,7 +96,7 @@ func (p *Play) idle(passes string, pass, back time.Duration) {
 	a.Lock().Unlock()
 }
 
-func replicaAhead(p *Play) {
+func replicaAhead(p *play) {
 	p.TTL *= 2 * slower // some standbys take long to promote, and A must still believe
 	a, b := p.Worker("A"), p.Worker("B")
 	p.Break("the replica's clock goes an hour ahead", p.System.ClockAhead)
@@ -106,7 +106,7 @@ func replicaAhead(p *Play) {
 	p.unheardBy(held, b, takesOver, p.System.FailOver)
 }
 
-func serversDisagree(p *Play) {
+func serversDisagree(p *play) {
 	p.Break("the clocks of some servers go an hour ahead", p.System.SkewClocks)
 	for n, name := range []string{"A", "B", "C"} {
 		held := p.narrow(p.Worker(name), n).Next()
@@ -115,7 +115,7 @@ func serversDisagree(p *Play) {
 	}
 }
 
-func clockBackAndDataLost(p *Play) {
+func clockBackAndDataLost(p *play) {
 	p.TTL *= slower
 	first := p.narrow(p.Worker("A"), 0)
 	before, after := p.narrow(p.Worker("A2"), 0), p.narrow(p.Worker("B"), 1)
@@ -125,7 +125,7 @@ func clockBackAndDataLost(p *Play) {
 }
 
 // narrow lets a worker reach only the nth majority, where servers vote.
-func (p *Play) narrow(w *Worker, n int) *Worker {
+func (p *play) narrow(w *worker, n int) *worker {
 	if p.System.Narrow != nil {
 		p.Arrange(fmt.Sprintf("%s reaches majority %d only", w.Name, n+1), func() error { return p.System.Narrow(w.Net, n) })
 	}

@@ -4,59 +4,59 @@ import "github.com/lockstile/locker"
 
 var holderScenarios = []Scenario{
 	{
-		Name: "pause before the write", Breaks: locker.PromptHolder, Play: pauseBeforeTheWrite,
+		Name: "pause before the write", Breaks: locker.PromptHolder, play: pauseBeforeTheWrite,
 		Story: "A holder looks at its lock, is paused for longer than its lease, and then writes.",
 	},
 	{
-		Name: "stale write comes first", Breaks: locker.PromptHolder, Play: staleWriteComesFirst,
+		Name: "stale write comes first", Breaks: locker.PromptHolder, play: staleWriteComesFirst,
 		Story: "The same, but the new holder has not written anything yet when the stale write arrives: only its claim protects the storage.",
 	},
 	{
-		Name: "delayed write", Breaks: locker.PromptHolder, Play: delayedWrite,
+		Name: "delayed write", Breaks: locker.PromptHolder, play: delayedWrite,
 		Story: "A holder writes in time, and the network delivers the write so late that somebody else holds the lock.",
 	},
 	{
-		Name: "suspended holder", Play: suspendedHolder,
+		Name: "suspended holder", play: suspendedHolder,
 		Story: "A holder's process is stopped for longer than its lease; when it wakes it looks at its lock before it writes.",
 	},
 	{
-		Name: "dead holder", Play: deadHolder,
+		Name: "dead holder", play: deadHolder,
 		Story: "A holder's process is killed.",
 	},
 	{
-		Name: "unlock by a former holder", Play: unlockByAFormerHolder,
+		Name: "unlock by a former holder", play: unlockByAFormerHolder,
 		Story: "A holder whose lock has ended unlocks while somebody else holds it.",
 	},
 }
 
-func pauseBeforeTheWrite(p *Play) {
+func pauseBeforeTheWrite(p *play) {
 	a, b := p.Worker("A"), p.Worker("B")
 	first := a.Lock()
 	wake := first.LookThenSleepThenWrite(1)
-	p.takeOver(b, func(second WorkerLock) { second.Write(2) }, wake, first)
+	p.takeOver(b, func(second workerLock) { second.Write(2) }, wake, first)
 }
 
-func staleWriteComesFirst(p *Play) {
+func staleWriteComesFirst(p *play) {
 	a, b := p.Worker("A"), p.Worker("B")
 	first := a.Lock()
 	wake := first.LookThenSleepThenWrite(1)
-	p.takeOver(b, func(WorkerLock) {}, wake, first)
+	p.takeOver(b, func(workerLock) {}, wake, first)
 }
 
-func delayedWrite(p *Play) {
+func delayedWrite(p *play) {
 	a, b := p.Worker("A"), p.Worker("B")
 	first := a.Lock()
 	deliver := first.WriteDelayed(1)
 	p.suspend(first, b, deliver)
 }
 
-func suspendedHolder(p *Play) {
+func suspendedHolder(p *play) {
 	a, b := p.Worker("A"), p.Worker("B")
 	first := a.Lock()
 	p.suspend(first, b, func() { first.Write(1) })
 }
 
-func deadHolder(p *Play) {
+func deadHolder(p *play) {
 	a, b := p.Worker("A"), p.Worker("B")
 	a.Lock().Write(1)
 	waiting := b.Locking()
@@ -66,7 +66,7 @@ func deadHolder(p *Play) {
 	next.Unlock()
 }
 
-func unlockByAFormerHolder(p *Play) {
+func unlockByAFormerHolder(p *play) {
 	a, b, c := p.Worker("A"), p.Worker("B"), p.Worker("C")
 	first := a.LockPlain()
 	first.AwaitLoss()
@@ -80,7 +80,7 @@ func unlockByAFormerHolder(p *Play) {
 // suspend stops the process of a holder while b waits for the lock, and then has the
 // holder do something. A holder that keeps its lock all the while does so before it
 // unlocks, which is no fault.
-func (p *Play) suspend(first WorkerLock, b *Worker, do func()) {
+func (p *play) suspend(first workerLock, b *worker, do func()) {
 	p.must(first.Worker.Suspend())
 	waiting := b.Locking()
 	second, ok := waiting.Within(p.silence())
@@ -98,7 +98,7 @@ func (p *Play) suspend(first WorkerLock, b *Worker, do func()) {
 
 // takeOver has b get the lock of a paused holder and do something, and then lets the
 // paused holder write. If a paused holder keeps its lock, b waits.
-func (p *Play) takeOver(b *Worker, do func(WorkerLock), wake func(), first WorkerLock) {
+func (p *play) takeOver(b *worker, do func(workerLock), wake func(), first workerLock) {
 	waiting := b.Locking()
 	if second, ok := waiting.Within(p.silence()); ok {
 		p.Sleep(p.TTL / 8) // so that a reader of the timeline sees one thing after another

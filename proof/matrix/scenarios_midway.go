@@ -9,15 +9,15 @@ import (
 // second. One that is a single request has no such place.
 var midwayScenarios = []Scenario{
 	{
-		Name: "death before the answer", Needs: needsAttempt, Play: deathBeforeTheAnswer,
+		Name: "death before the answer", lacks: needsAttempt, play: deathBeforeTheAnswer,
 		Story: "A process is killed after its attempt has reached the store and before the answer has reached the process.",
 	},
 	{
-		Name: "slow answer to an unlock", Needs: needsNetwork, Play: slowAnswerToAnUnlock,
+		Name: "slow answer to an unlock", lacks: needsNetwork, play: slowAnswerToAnUnlock,
 		Story: "The answer to an unlock is so slow that somebody else holds the lock when it comes.",
 	},
 	{
-		Name: "slow second answer", Needs: needsNetwork, Play: slowSecondAnswer,
+		Name: "slow second answer", lacks: needsNetwork, play: slowSecondAnswer,
 		Story: "An attempt hears the first answer at once. The second answer is so slow that the lock of which it speaks has ended by then, and somebody else holds the next one.",
 	},
 }
@@ -29,7 +29,7 @@ func needsAttempt(s *System) string {
 	return needsNetwork(s)
 }
 
-func deathBeforeTheAnswer(p *Play) {
+func deathBeforeTheAnswer(p *play) {
 	p.TTL *= 3 // what is granted unheard lasts until it is seen, on a busy machine
 	b := p.Worker("B")
 	a := p.takesUnheard(b)
@@ -40,7 +40,7 @@ func deathBeforeTheAnswer(p *Play) {
 	next.Unlock()
 }
 
-func slowAnswerToAnUnlock(p *Play) {
+func slowAnswerToAnUnlock(p *play) {
 	a, b, c := p.Worker("A"), p.Worker("B"), p.Worker("C")
 	a.warmUp()
 	held := a.LockPlain()
@@ -54,7 +54,7 @@ func slowAnswerToAnUnlock(p *Play) {
 	next.Unlock()
 }
 
-func slowSecondAnswer(p *Play) {
+func slowSecondAnswer(p *play) {
 	a, b, c, d := p.Worker("A"), p.Worker("B"), p.Worker("C"), p.Worker("D")
 	b.warmUp()
 	first := a.LockPlain()
@@ -70,25 +70,25 @@ func slowSecondAnswer(p *Play) {
 }
 
 // trying starts a Try. What it is granted it does not renew: nobody unlocks it.
-func (w *Worker) trying() <-chan report {
+func (w *worker) trying() <-chan report {
 	return w.tell(w.fill(order{Verb: "try", NoRenew: true, Bound: w.play.long()}))
 }
 
 // answers delivers what a worker was answered, and waits until the order that it was
 // given is done.
-func (p *Play) answers(w *Worker, ch <-chan report) {
+func (p *play) answers(w *worker, ch <-chan report) {
 	p.Break(fmt.Sprintf("the answers to %s arrive", w.Name), func() error { w.Net.Deliver(); return nil })
 	r, err := w.answer(p.ctx, ch)
 	p.must(err)
 	if r.Err != "" {
-		p.History.mark("%s: %s", w.Name, r.Err)
+		p.History.Mark("%s: %s", w.Name, r.Err)
 	}
 }
 
 // takesUnheard returns a worker whose attempt has taken the lock and has not heard of
 // it: other finds the lock taken. On a busy machine other may come before the attempt,
 // which then finds the lock taken itself: another worker tries, and has more time.
-func (p *Play) takesUnheard(other *Worker) *Worker {
+func (p *play) takesUnheard(other *worker) *worker {
 	for wait := shortly; wait < p.TTL; wait *= 2 {
 		w := p.Worker("A")
 		w.warmUp()

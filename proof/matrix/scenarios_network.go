@@ -9,51 +9,51 @@ import (
 
 var networkScenarios = []Scenario{
 	{
-		Name: "holder cut off", Needs: needsNetwork, Play: holderCutOff,
+		Name: "holder cut off", lacks: needsNetwork, play: holderCutOff,
 		Story: "The network between a holder and the store is cut, and nobody tells the holder.",
 	},
 	{
-		Name: "holder deaf", Needs: needsNetwork, Play: holderDeaf,
+		Name: "holder deaf", lacks: needsNetwork, play: holderDeaf,
 		Story: "The store's answers to a holder are lost. The holder's requests arrive.",
 	},
 	{
-		Name: "told nothing", Breaks: locker.ServerUp, Needs: needsNetwork, Play: toldNothing,
+		Name: "told nothing", Breaks: locker.ServerUp, lacks: needsNetwork, play: toldNothing,
 		Story: "A holder's connections end on the store's side, and the holder is not told: something in between has dropped them.",
 	},
 	{
-		Name: "lost reply to a lock", Needs: needsNetwork, Play: lostReplyToALock,
+		Name: "lost reply to a lock", lacks: needsNetwork, play: lostReplyToALock,
 		Story: "The store grants an attempt, but the answer is lost with its connection, and the caller has given up.",
 	},
 	{
-		Name: "late lock", Needs: needsNetwork, Play: lateLock,
+		Name: "late lock", lacks: needsNetwork, play: lateLock,
 		Story: "An attempt is delivered to the store after its caller has given up and cleaned up over another connection.",
 	},
 	{
-		Name: "lost reply to an unlock", Needs: needsNetwork, Play: lostReplyToAnUnlock,
+		Name: "lost reply to an unlock", lacks: needsNetwork, play: lostReplyToAnUnlock,
 		Story: "A holder unlocks, and the answer is lost.",
 	},
 	{
-		Name: "late unlock", Needs: needsNetwork, Play: lateUnlock,
+		Name: "late unlock", lacks: needsNetwork, play: lateUnlock,
 		Story: "The network delivers an unlock so late that somebody else already holds the lock.",
 	},
 	{
-		Name: "late renewal", Needs: needsRenewal, Play: lateRenewal,
+		Name: "late renewal", lacks: needsRenewal, play: lateRenewal,
 		Story: "The network delivers a renewal so late that the lock has ended and somebody else holds it.",
 	},
 	{
-		Name: "slow answer", Needs: needsNetwork, Play: slowAnswer,
+		Name: "slow answer", lacks: needsNetwork, play: slowAnswer,
 		Story: "The answer to an attempt takes longer than the lease that it grants.",
 	},
 	{
-		Name: "slow renewal", Needs: needsNetwork, Play: slowRenewal,
+		Name: "slow renewal", lacks: needsNetwork, play: slowRenewal,
 		Story: "The answer to a holder's renewal is slow, and then the holder is cut off. The lease must count from the request, not from the answer.",
 	},
 	{
-		Name: "waiter cut off", Needs: needsNetwork, Play: waiterCutOff,
+		Name: "waiter cut off", lacks: needsNetwork, play: waiterCutOff,
 		Story: "The network of the first waiter is cut when its turn comes.",
 	},
 	{
-		Name: "lost notification", Needs: needsNetwork, Play: lostNotification,
+		Name: "lost notification", lacks: needsNetwork, play: lostNotification,
 		Story: "The store tells the waiter whose turn has come, and the message is lost with its connection.",
 	},
 }
@@ -68,14 +68,14 @@ func needsRenewal(s *System) string {
 // arriving is how long a late delivery may take, on a busy machine.
 const arriving = time.Second
 
-func holderCutOff(p *Play) { p.cutOff(conformance.Network.Cut) }
-func holderDeaf(p *Play)   { p.cutOff(conformance.Network.CutReplies) }
-func toldNothing(p *Play)  { p.cutOff(conformance.Network.EndUnheard) }
+func holderCutOff(p *play) { p.cutOff(conformance.Network.Cut) }
+func holderDeaf(p *play)   { p.cutOff(conformance.Network.CutReplies) }
+func toldNothing(p *play)  { p.cutOff(conformance.Network.EndUnheard) }
 
 // cutOff cuts a holder off. It must cease to believe before somebody else gets the lock.
 // Where only the end of the connection frees a lock, the network is healed after a while,
 // which ends the connection.
-func (p *Play) cutOff(cut func(conformance.Network)) {
+func (p *play) cutOff(cut func(conformance.Network)) {
 	a, b := p.Worker("A"), p.Worker("B")
 	held := a.Lock()
 	held.Write(1)
@@ -88,15 +88,15 @@ func (p *Play) cutOff(cut func(conformance.Network)) {
 	next.Unlock()
 }
 
-func (p *Play) cut(w *Worker) {
+func (p *play) cut(w *worker) {
 	p.Break(w.Name+" is cut off", func() error { w.Net.Cut(); return nil })
 }
 
-func (p *Play) heal(w *Worker) {
+func (p *play) heal(w *worker) {
 	p.Break("the network of "+w.Name+" is healed", func() error { w.Net.Heal(); return nil })
 }
 
-func lostReplyToALock(p *Play) {
+func lostReplyToALock(p *play) {
 	p.TTL *= slower // what is left behind lasts longer than any network is slow
 	a, b := p.Worker("A"), p.Worker("B")
 	a.warmUp()
@@ -114,12 +114,12 @@ func lostReplyToALock(p *Play) {
 	b.Lock().Unlock()
 }
 
-func lateLock(p *Play) {
+func lateLock(p *play) {
 	p.TTL *= slower // as above
 	a, b := p.Worker("A"), p.Worker("B")
 	a.warmUp()
 	p.Break("what A sends over its open connections is held back", func() error { a.Net.Stall(); return nil })
-	var first WorkerLock
+	var first workerLock
 	var err error
 	a.heldBack("A's attempt", requests, func() <-chan report {
 		first, err = a.Try(shortly) // nothing of it has arrived
@@ -136,12 +136,12 @@ func lateLock(p *Play) {
 }
 
 // deliverLate delivers what a worker has sent, and waits until it has arrived.
-func (p *Play) deliverLate(w *Worker) {
+func (p *play) deliverLate(w *worker) {
 	p.Break("what "+w.Name+" sent is delivered late", func() error { w.Net.Deliver(); return nil })
 	p.Sleep(arriving)
 }
 
-func lostReplyToAnUnlock(p *Play) {
+func lostReplyToAnUnlock(p *play) {
 	a, b := p.Worker("A"), p.Worker("B")
 	a.warmUp()
 	held := a.Lock()
@@ -153,7 +153,7 @@ func lostReplyToAnUnlock(p *Play) {
 	next.Unlock()
 }
 
-func lateUnlock(p *Play) {
+func lateUnlock(p *play) {
 	a, b, c := p.Worker("A"), p.Worker("B"), p.Worker("C")
 	a.warmUp()
 	held := a.LockPlain()
@@ -166,7 +166,7 @@ func lateUnlock(p *Play) {
 	next.Unlock()
 }
 
-func lateRenewal(p *Play) {
+func lateRenewal(p *play) {
 	a, b, c := p.Worker("A"), p.Worker("B"), p.Worker("C")
 	held := a.Lock()
 	held.Renew()
@@ -180,11 +180,11 @@ func lateRenewal(p *Play) {
 	next.Unlock()
 }
 
-func slowAnswer(p *Play) {
+func slowAnswer(p *play) {
 	a, b := p.Worker("A"), p.Worker("B")
 	a.warmUp()
 	p.Break("answers to A are slow", func() error { a.Net.CutReplies(); return nil })
-	var first Waiting
+	var first pending
 	a.heldBack("the answer to A", replies, func() <-chan report {
 		first = a.Locking()
 		p.Sleep(p.TTL + p.TTL/4)
@@ -196,7 +196,7 @@ func slowAnswer(p *Play) {
 	p.Serve(p.TTL/2, first, second)
 }
 
-func slowRenewal(p *Play) {
+func slowRenewal(p *play) {
 	p.TTL *= 2 // the answer has to come within a part of it
 	a, b := p.Worker("A"), p.Worker("B")
 	a.warmUp()
@@ -217,7 +217,7 @@ func slowRenewal(p *Play) {
 	next.Unlock()
 }
 
-func waiterCutOff(p *Play) {
+func waiterCutOff(p *play) {
 	held, b, first, second := p.queue()
 	p.cut(b)
 	b.heldBack("word to B, or from it", anything, func() <-chan report {
@@ -227,7 +227,7 @@ func waiterCutOff(p *Play) {
 	p.passOver(first, second, func() { p.heal(b) })
 }
 
-func lostNotification(p *Play) {
+func lostNotification(p *play) {
 	a, b := p.Worker("A"), p.Worker("B")
 	held := a.Lock()
 	first := b.Locking()
@@ -245,7 +245,7 @@ func lostNotification(p *Play) {
 // warmUp has the worker connect and greet the store, so that what it does next is sent at
 // once, in one request. Once is not enough: some clients prepare a request when they send
 // it for the second time.
-func (w *Worker) warmUp() {
+func (w *worker) warmUp() {
 	for range 2 {
 		w.Lock().Unlock()
 	}

@@ -4,15 +4,15 @@ import "time"
 
 var signScenarios = []Scenario{
 	{
-		Name: "between two signs of life", Play: betweenTwoSigns,
+		Name: "between two signs of life", play: betweenTwoSigns,
 		Story: "The server that a holder is connected to answers a renewal and stops a moment later. The other servers may not have heard of the renewal.",
-		Needs: needs(func(s *System) bool { return s.Part != nil }, "there is no server that the others can do without"),
+		lacks: needs(func(s *System) bool { return s.Part != nil }, "there is no server that the others can do without"),
 	},
 }
 
 // betweenTwoSigns is played several times, with renewals that come later and later: what
 // the other servers have heard of by then is left to chance.
-func betweenTwoSigns(p *Play) {
+func betweenTwoSigns(p *play) {
 	const rounds = 8
 	b, _ := p.workerAt("B", false)
 	for i := range rounds {
@@ -22,7 +22,7 @@ func betweenTwoSigns(p *Play) {
 		p.Sleep(p.TTL * time.Duration(24+4*i) / 100)
 		p.Break("A renews, and its server stops", func() error {
 			if err := held.tryRenew(); err != nil {
-				p.History.mark("%s: %v", a.Name, err) // it was too late for that
+				p.History.Mark("%s: %v", a.Name, err) // it was too late for that
 			}
 			return server.Stop()
 		})
@@ -36,7 +36,7 @@ func betweenTwoSigns(p *Play) {
 }
 
 // workerAt starts one more process, which finds only some of the servers.
-func (p *Play) workerAt(name string, spare bool) (*Worker, Part) {
+func (p *play) workerAt(name string, spare bool) (*worker, Part) {
 	part, err := p.System.Part(spare)
 	p.must(err)
 	w, err := p.startAt(p.ctx, name, part.URL, part.Net)

@@ -2,13 +2,13 @@ package matrix
 
 import (
 	"context"
-	"fmt"
-	"io"
 	"slices"
 	"time"
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/fencing"
+	"github.com/lockstile/locker/proof/matrix/internal/history"
+	"github.com/lockstile/locker/proof/matrix/internal/judge"
 )
 
 // Soaking is how to break at random.
@@ -114,12 +114,12 @@ func (s *Soaked) add(c Cell) {
 		return
 	}
 	s.Locks += len(h.Spans)
-	s.Faults += h.faults
-	s.Unknown += h.unknown
+	s.Faults += h.Faults
+	s.Unknown += h.Unknown
 	s.Stale += c.Stale
 	s.Passed += c.Passed
-	s.Away += h.away()
-	if c.Overlap > slack {
+	s.Away += away(h)
+	if c.Overlap > judge.Slack {
 		s.Overlap++
 	}
 	for _, span := range h.Spans {
@@ -134,10 +134,10 @@ func (c Cell) failed() bool { return c.Verdict == FalseClaim || c.Verdict == Not
 
 // away is for how long nobody was granted any lock while the round had faults, where that is
 // more than a second.
-func (h *History) away() (sum time.Duration) {
-	times := []locker.Instant{h.Began, h.calm}
+func away(h *history.History) (sum time.Duration) {
+	times := []locker.Instant{h.Began, h.Calm}
 	for _, s := range h.Spans {
-		if s.From < h.calm {
+		if s.From < h.Calm {
 			times = append(times, s.From)
 		}
 	}
@@ -150,8 +150,7 @@ func (h *History) away() (sum time.Duration) {
 	return sum
 }
 
-// SoakMatrix makes a matrix of the rounds that were kept, for [Matrix.WriteHTML],
-// [Matrix.FalseClaims] and [Matrix.NotPlayed].
+// SoakMatrix makes a matrix of the rounds that were kept, for a report.
 func SoakMatrix(subjects []Subject, all []Soaked) *Matrix {
 	m := &Matrix{Subjects: subjects}
 	for _, s := range all {
@@ -163,37 +162,4 @@ func SoakMatrix(subjects []Subject, all []Soaked) *Matrix {
 		}
 	}
 	return m
-}
-
-// SoakHead is the head of the table that [Soaked.Row] makes a row of.
-const SoakHead = `| backend | processes | seeds | for | locks | faults | lost | unknown | longest wait | nobody could lock | two at once | stale writes | past the guard | store before | after | false claims |
-|---|--:|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|
-`
-
-// Row is what the soak came to as a row of a Markdown table.
-func (s Soaked) Row() string {
-	claims := 0
-	for _, c := range s.Kept {
-		if c.Verdict == FalseClaim {
-			claims++
-		}
-	}
-	return fmt.Sprintf("%s%d | %v | %d | %d | %d | %d | %v | %v | %s | %d | %d | %s | %s | %d |\n",
-		s.Prefix(), s.Seed+uint64(s.Rounds)-1, s.Took.Round(time.Second), s.Locks, s.Faults, s.Lost, s.Unknown, //nolint:gosec // not negative
-		s.Longest.Round(time.Millisecond), s.Away.Round(time.Second), count(s.Overlap, "round"), s.Stale, s.Passed,
-		s.Before.text(), s.After.text(), claims)
-}
-
-// WriteSoak writes what soaks came to for a terminal. m is the [SoakMatrix] of them.
-func WriteSoak(w io.Writer, m *Matrix, all []Soaked) {
-	fmt.Fprint(w, SoakHead)
-	for _, s := range all {
-		fmt.Fprint(w, s.Row())
-	}
-	m.writeFindings(w, "", "")
-}
-
-// Prefix is what the row begins with, and no other row.
-func (s Soaked) Prefix() string {
-	return fmt.Sprintf("| %s | %d | %d–", s.Subject, s.Processes, s.Seed)
 }

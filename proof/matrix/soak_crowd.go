@@ -50,7 +50,7 @@ func (s *soak) inOrder(c *Cell) {
 	if h == nil || h.Tokenless {
 		return
 	}
-	for _, span := range h.counting() {
+	for _, span := range h.Counting() {
 		if s.last = max(s.last, span.Token); span.Token <= last {
 			c.Verdict, c.Why = FalseClaim, fmt.Sprintf("%s was given token %d, and %d was given in an earlier round", span.Worker, span.Token, last)
 		}
@@ -63,11 +63,11 @@ func crowdRound(seed uint64, workers int, d time.Duration) Scenario {
 	return Scenario{
 		Name:  fmt.Sprint("seed ", seed),
 		Story: "Many workers want one lock, and a fault comes every two seconds.",
-		Play:  func(p *Play) { p.crowd(rand.New(rand.NewPCG(seed, 0)), workers, d) },
+		play:  func(p *play) { p.crowd(rand.New(rand.NewPCG(seed, 0)), workers, d) },
 	}
 }
 
-func (p *Play) crowd(rng *rand.Rand, workers int, d time.Duration) {
+func (p *play) crowd(rng *rand.Rand, workers int, d time.Duration) {
 	c := newCrew(p, (*crew).briefly)
 	defer c.stop()
 	c.ttls = []time.Duration{p.TTL}
@@ -107,7 +107,7 @@ func (c *crew) causeEvery(d time.Duration, chosen []fault, rng *rand.Rand) {
 }
 
 // briefly waits for the lock, writes, and unlocks.
-func (c *crew) briefly(s *seat, w *Worker, rng *rand.Rand) {
+func (c *crew) briefly(s *seat, w *worker, rng *rand.Rand) {
 	o := order{Verb: "lock", Name: c.jobs[0].name, TTL: c.ttls[0], Bound: patience}
 	l, ok := c.got(s, w, o)
 	if !ok {
@@ -124,13 +124,6 @@ type Stored struct {
 	Bytes   int64 `json:"bytes"`   // of memory or, where there is a disk, of that, as the store says
 }
 
-func (s *Stored) text() string {
-	if s == nil {
-		return ""
-	}
-	return fmt.Sprintf("%d, %d kB", s.Entries, (s.Bytes+1023)/1024)
-}
-
 // lookTime is how long a store may hold more than it must: the marks that keep late requests out
 // stay for a minute, and so do sessions of processes that were killed at most.
 const lookTime = 2 * time.Minute
@@ -138,7 +131,7 @@ const lookTime = 2 * time.Minute
 // look has workers come one after another, each of which locks and unlocks once. Then it notes
 // what the store holds.
 func look(into *Stored, most int) Scenario {
-	return Scenario{Name: "what the store holds", Story: "One worker locks and unlocks once.", Play: func(p *Play) {
+	return Scenario{Name: "what the store holds", Story: "One worker locks and unlocks once.", play: func(p *play) {
 		p.noteStored(into, most, func() (end func()) {
 			w := p.Worker("A")
 			w.Lock().Unlock()
@@ -148,7 +141,7 @@ func look(into *Stored, most int) Scenario {
 }
 
 // noteStored notes what the store holds when that is not more than most, or has been more for long.
-func (p *Play) noteStored(into *Stored, most int, use func() (end func())) {
+func (p *play) noteStored(into *Stored, most int, use func() (end func())) {
 	for end := time.Now().Add(lookTime); ; p.Sleep(lookTime / 12) {
 		leave := use()
 		var err error
@@ -159,7 +152,7 @@ func (p *Play) noteStored(into *Stored, most int, use func() (end func())) {
 		}
 		leave()
 		if time.Now().After(end) {
-			p.History.untrue("the store holds %d entries, and held %d when one worker had locked and unlocked once", into.Entries, most)
+			p.History.NoteUntrue("the store holds %d entries, and held %d when one worker had locked and unlocked once", into.Entries, most)
 			return
 		}
 	}

@@ -84,7 +84,7 @@ func faultsByChance(sys *System) (all []fault) {
 		i := slices.IndexFunc(scenarios, func(sc Scenario) bool { return sc.Name == c.scenario })
 		f := fault{c, scenarios[i]}
 		f.Breaks |= c.also
-		if f.Needs == nil || f.Needs(sys) == "" {
+		if f.lacks == nil || f.lacks(sys) == "" {
 			all = append(all, f)
 		}
 	}
@@ -93,7 +93,7 @@ func faultsByChance(sys *System) (all []fault) {
 
 // server reports whether it is done to the servers. A round has one of these at most: some
 // cannot follow others.
-func (f fault) server() bool { return f.Ruins || f.alone }
+func (f fault) server() bool { return f.ruins || f.alone }
 
 // draw chooses up to four kinds of faults, which come at once. If together they excused
 // everything, there would be nothing to judge. In every second round none excuses anything.
@@ -115,7 +115,7 @@ func draw(rng *rand.Rand, sys *System, g locker.Guarantees) (chosen []fault) {
 
 // cause breaks something now and then, until there are to be no more faults.
 func (c *crew) cause(f fault, rng *rand.Rand) {
-	c.play.History.mark("this round: %s", f.Name)
+	c.play.History.Mark("this round: %s", f.Name)
 	for c.wait(between(rng, 100*time.Millisecond, 2*time.Second)) {
 		f.cause(c, rng)
 		if f.once {
@@ -226,11 +226,11 @@ func network(breaks func(conformance.Network)) func(*crew, *rand.Rand) {
 		c.wait(between(rng, 20*time.Millisecond, 2*c.play.TTL))
 		closes := c.play.guarantees.Release != locker.ByConnection || c.play.scenario.Breaks.Has(locker.ServerUp)
 		if rng.IntN(2) == 0 || !closes {
-			c.play.History.mark("what the network of %s held back is delivered late", w.Name)
+			c.play.History.Mark("what the network of %s held back is delivered late", w.Name)
 			net.Deliver()
 			return
 		}
-		c.play.History.mark("the network of %s is healed", w.Name)
+		c.play.History.Mark("the network of %s is healed", w.Name)
 		net.Heal()
 	}
 }
@@ -279,8 +279,8 @@ func (c *crew) stranger(rng *rand.Rand) {
 	if err != nil {
 		return
 	}
-	c.play.History.fault("a stranger has taken %s", name)
+	c.play.History.Fault("a stranger has taken %s", name)
 	c.wait(between(rng, 20*time.Millisecond, 2*c.play.TTL))
-	c.play.History.mark("the stranger releases %s", name)
+	c.play.History.Mark("the stranger releases %s", name)
 	c.play.must(release())
 }

@@ -22,13 +22,13 @@ const faultTime = 10 * time.Second
 // a failure may need its seed more than once.
 func round(seed uint64) Scenario {
 	return Scenario{
-		Name: fmt.Sprint("seed ", seed), Ruins: true,
+		Name: fmt.Sprint("seed ", seed), ruins: true,
 		Story: "Workers lock several names in every way that there is, and faults come by chance.",
-		Play:  func(p *Play) { p.round(rand.New(rand.NewPCG(seed, 0))) },
+		play:  func(p *play) { p.round(rand.New(rand.NewPCG(seed, 0))) },
 	}
 }
 
-func (p *Play) round(rng *rand.Rand) {
+func (p *play) round(rng *rand.Rand) {
 	c := newCrew(p, (*crew).anything)
 	defer c.stop()
 	c.recruit(workers, c.allKinds(p.name)...)
@@ -69,11 +69,11 @@ const (
 
 // crew is the workers of a round, and what is done with them and to them.
 type crew struct {
-	play  *Play
+	play  *play
 	seats []*seat
 	jobs  []job
 	ttls  []time.Duration                         // that the locks can have
-	turn  func(*crew, *seat, *Worker, *rand.Rand) // one call, and what comes of it
+	turn  func(*crew, *seat, *worker, *rand.Rand) // one call, and what comes of it
 	last  atomic.Pointer[seat]                    // whose call was granted last
 
 	calm, over    chan struct{} // closed when no more faults begin, and no more calls
@@ -94,7 +94,7 @@ type job struct {
 // seat is a worker's place.
 type seat struct {
 	name   string
-	worker atomic.Pointer[Worker]
+	worker atomic.Pointer[worker]
 	fault  sync.Mutex // one fault at a time is the worker's own
 	lives  int        // workers that it has had; of who has fault
 }
@@ -105,7 +105,7 @@ func (s *seat) successor() string {
 	return fmt.Sprint(s.name, ".", s.lives)
 }
 
-func newCrew(p *Play, turn func(*crew, *seat, *Worker, *rand.Rand)) *crew {
+func newCrew(p *play, turn func(*crew, *seat, *worker, *rand.Rand)) *crew {
 	return &crew{play: p, turn: turn, calm: make(chan struct{}), over: make(chan struct{})}
 }
 
@@ -172,13 +172,13 @@ const longestTTL = 10 * time.Second
 // stop has no more faults begin, and no more calls, and waits for the faults to be mended. The
 // calls end at the latest with the workers.
 func (c *crew) stop() {
-	if c.play.History.calm != 0 {
+	if c.play.History.Calm != 0 {
 		return
 	}
 	close(c.calm)
 	c.faults.Wait()
-	c.play.History.calm = now()
-	c.play.History.mark("no more faults, and nothing new is asked for")
+	c.play.History.Calm = now()
+	c.play.History.Mark("no more faults, and nothing new is asked for")
 	close(c.over)
 }
 
@@ -253,13 +253,13 @@ func (c *crew) waiting() string {
 }
 
 // free checks that a name, or each of its slots, can be locked.
-func (c *crew) free(w *Worker, j job) {
+func (c *crew) free(w *worker, j job) {
 	p, o := c.play, order{Verb: "lock", Name: j.name, Kind: j.kinds[0], TTL: c.ttls[len(c.ttls)-1], Bound: c.settleTime()}
 	n := 1
 	if o.Kind == locker.Slots {
 		o.Slots, n = slots, slots
 	}
-	var held []WorkerLock
+	var held []workerLock
 	for end := time.Now().Add(c.settleTime()); len(held) < n; p.Sleep(p.TTL / 20) {
 		l, err := w.claimed(w.granted(j.name, w.tell(o)))
 		var no *refusal

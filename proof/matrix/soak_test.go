@@ -12,6 +12,7 @@ import (
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/conformance"
 	"github.com/lockstile/locker/fencing"
+	"github.com/lockstile/locker/proof/matrix/internal/history"
 )
 
 // everything is a system on which everything can be broken.
@@ -88,11 +89,11 @@ func TestAFaultBreaksWhatItsScenarioBreaksAndMore(t *testing.T) {
 }
 
 func TestAwayIsWhenNobodyWasGrantedALock(t *testing.T) {
-	h := &History{Began: 1 * second, calm: 10 * second}
+	h := &history.History{Began: 1 * second, Calm: 10 * second}
 	for _, at := range []locker.Instant{1 * second, 4 * second, 4*second + 5, 9*second + 500*1000*1000, 30 * second} {
-		h.granted(Span{Worker: "A", From: at})
+		h.Granted(history.Span{Worker: "A", From: at})
 	}
-	if got := h.away().Round(time.Millisecond); got != 8500*time.Millisecond {
+	if got := away(h).Round(time.Millisecond); got != 8500*time.Millisecond {
 		t.Errorf("nobody could lock for %v, not 8.5s", got)
 	}
 }
@@ -133,9 +134,9 @@ func TestTokensMustNotGoBackBetweenTheRoundsOfACrowd(t *testing.T) {
 		tokens []fencing.Token
 		want   Verdict
 	}{{[]fencing.Token{3, 1}, Kept}, {[]fencing.Token{4, 9}, Kept}, {[]fencing.Token{10, 9}, FalseClaim}, {[]fencing.Token{11}, Kept}, {[]fencing.Token{2}, FalseClaim}} {
-		cell := Cell{Verdict: Kept, History: new(History)}
+		cell := Cell{Verdict: Kept, History: new(history.History)}
 		for _, token := range c.tokens {
-			cell.History.granted(Span{Token: token})
+			cell.History.Granted(history.Span{Token: token})
 		}
 		if s.inOrder(&cell); cell.Verdict != c.want {
 			t.Errorf("round %d: %s (%s), not %s", i, cell.Verdict, cell.Why, c.want)
@@ -160,25 +161,12 @@ func TestFaultsOfACrowdExcuseNothingButLateWrites(t *testing.T) {
 	}
 }
 
-// Goal: a holder that was stopped excuses its late writes, and no second holder.
-func TestAPauseExcusesNoSecondHolder(t *testing.T) {
-	g := locker.Guarantees{Exclusion: locker.PromptHolder}
-	for _, midway := range []bool{false, true} {
-		h := &History{Began: 1, Ended: 20 * second, Pauses: []Pause{{Worker: "A", From: 2 * second, Until: 3 * second, Midway: midway}}}
-		h.granted(Span{Worker: "A", Name: "x", Token: 1, Asked: 1, From: 1, Until: 10 * second})
-		h.granted(Span{Worker: "B", Name: "x", Token: 2, Asked: 5 * second, From: 5 * second, Until: 6 * second})
-		if v, why := judge(g, locker.PromptHolder, h); (v == FalseClaim) == midway {
-			t.Errorf("midway %v: %s (%s)", midway, v, why)
-		}
-	}
-}
-
 // Goal: what a store keeps for a while is waited for, and what it keeps for good is found.
 func TestAStoreMustNotHoldMoreAfterACrowd(t *testing.T) {
 	for entries, untrue := range map[string]bool{"2": false, "9 9 2": false, "9": true} {
 		synctest.Test(t, func(t *testing.T) {
 			left := strings.Fields(entries)
-			p := &Play{ctx: t.Context(), History: new(History), System: &System{Stored: func() (s Stored, err error) {
+			p := &play{ctx: t.Context(), History: new(history.History), System: &System{Stored: func() (s Stored, err error) {
 				s.Entries, err = strconv.Atoi(left[0])
 				left = left[min(1, len(left)-1):]
 				return s, err
@@ -220,8 +208,8 @@ func TestNoConnectionWithLocksIsClosedInARoundThatDoesNotExcuseIt(t *testing.T) 
 	} {
 		net := new(healed)
 		s := new(seat)
-		s.worker.Store(&Worker{Name: "A", Net: net})
-		play := &Play{History: new(History), guarantees: locker.Guarantees{Release: c.ends}, scenario: Scenario{Breaks: c.breaks}}
+		s.worker.Store(&worker{Name: "A", Net: net})
+		play := &play{History: new(history.History), guarantees: locker.Guarantees{Release: c.ends}, scenario: Scenario{Breaks: c.breaks}}
 		crew := newCrew(play, nil)
 		crew.seats, play.TTL, play.ctx = []*seat{s}, time.Millisecond, t.Context()
 		close(crew.calm)
@@ -236,7 +224,7 @@ func TestNoConnectionWithLocksIsClosedInARoundThatDoesNotExcuseIt(t *testing.T) 
 }
 
 // loner is a crew whose workers are all w, and whose locks have short leases.
-func loner(w *Worker) *crew {
+func loner(w *worker) *crew {
 	c := newCrew(w.play, nil)
 	c.ttls = []time.Duration{100 * time.Millisecond}
 	for range workers {
@@ -262,7 +250,7 @@ func TestALockThatIsGrantedLateIsNoFalsePromise(t *testing.T) {
 			c, late, asked := loner(a), "", make(map[string]int)
 			locked := make(map[string]bool)
 			next.play = a.play
-			good := func(w *Worker, o order) {
+			good := func(w *worker, o order) {
 				r := report{ID: o.ID, Kind: kindGranted, Name: o.Name, Lock: o.ID}
 				switch {
 				case o.Verb == "unlock":

@@ -29,7 +29,7 @@ func (c *crew) lane(s *seat, rng *rand.Rand) {
 }
 
 // anything asks for a lock, and does with it what holders do, well or badly.
-func (c *crew) anything(s *seat, w *Worker, rng *rand.Rand) {
+func (c *crew) anything(s *seat, w *worker, rng *rand.Rand) {
 	p, o := c.play, c.order(rng)
 	l, ok := c.got(s, w, o)
 	if !ok {
@@ -55,7 +55,7 @@ func (c *crew) anything(s *seat, w *Worker, rng *rand.Rand) {
 }
 
 // got has a worker ask for a lock, and reports whether it was granted.
-func (c *crew) got(s *seat, w *Worker, o order) (WorkerLock, bool) {
+func (c *crew) got(s *seat, w *worker, o order) (workerLock, bool) {
 	l, err := w.claimed(w.granted(o.Name, w.tell(o)))
 	var no *refusal
 	if errors.As(err, &no) {
@@ -85,16 +85,16 @@ func (c *crew) lone(prefix string, rng *rand.Rand) {
 			c.play.must(err)
 		}
 		if !free {
-			c.play.History.mark("%s may have been left locked", name)
+			c.play.History.Mark("%s may have been left locked", name)
 		}
 	}
 }
 
 // giveUpSoon has first try for a lock that is free. If first is told that it holds nothing, next
 // must get the lock. It reports whether the lock is surely free again.
-func (c *crew) giveUpSoon(name string, first, next *Worker, rng *rand.Rand) (free bool) {
+func (c *crew) giveUpSoon(name string, first, next *worker, rng *rand.Rand) (free bool) {
 	ttl := c.ttls[len(c.ttls)-1]
-	attempt := func(w *Worker, bound time.Duration) (WorkerLock, error) {
+	attempt := func(w *worker, bound time.Duration) (workerLock, error) {
 		return w.granted(name, w.tell(order{Verb: "try", Name: name, TTL: ttl, Bound: bound}))
 	}
 	l, err := attempt(first, between(rng, time.Millisecond, shortly))
@@ -107,7 +107,7 @@ func (c *crew) giveUpSoon(name string, first, next *Worker, rng *rand.Rand) (fre
 	if c.forgetful() {
 		return false
 	}
-	return c.play.checkNothingHeldBy(err, ttl, func() (WorkerLock, error) { return attempt(next, patience) })
+	return c.play.checkNothingHeldBy(err, ttl, func() (workerLock, error) { return attempt(next, patience) })
 }
 
 // forgetful reports whether a server may forget what it has told somebody: that a lock is given
@@ -141,11 +141,9 @@ func (c *crew) refused(no *refusal, o order) {
 	h := c.play.History
 	switch {
 	case no.NoKind:
-		h.untrue("it declares the kind %v, and refuses it: %v", o.Kind, no)
+		h.NoteUntrue("it declares the kind %v, and refuses it: %v", o.Kind, no)
 	case no.Unknown:
-		h.mu.Lock()
-		h.unknown++
-		h.mu.Unlock()
+		h.UnknownOutcome()
 	}
 }
 

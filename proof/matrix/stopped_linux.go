@@ -10,7 +10,7 @@ import (
 
 // awaitStopped waits until all threads of the process have stopped: one that runs on can
 // take a lock. If the process answers instead, that is an errNotHeld.
-func (w *Worker) awaitStopped(answer <-chan report) error {
+func (w *worker) awaitStopped(answer <-chan report) error {
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		select {
 		case r := <-answer:
@@ -25,7 +25,7 @@ func (w *Worker) awaitStopped(answer <-chan report) error {
 	return fmt.Errorf("worker %s did not stop", w.Name)
 }
 
-func (w *Worker) awaitSuspended() error { return w.awaitStopped(nil) }
+func (w *worker) awaitSuspended() error { return w.awaitStopped(nil) }
 
 func allStopped(pid int) (bool, error) {
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/proof/matrix/internal/judge"
 )
 
 // Unproven is an assumption that a declaration leans on though no scenario has shown that
@@ -44,7 +45,7 @@ func (m *Matrix) unproven(catalogue []Scenario) (modest, untried []Unproven) {
 				open |= sc.Breaks
 			case Broken:
 				tokens &^= sc.Breaks
-				if c.Overlap > slack || c.Stale > 0 { // else only tokens went back
+				if c.Overlap > judge.Slack || c.Stale > 0 { // else only tokens went back
 					exclusion &^= sc.Breaks
 				}
 			case Fenced:
@@ -59,6 +60,10 @@ func (m *Matrix) unproven(catalogue []Scenario) (modest, untried []Unproven) {
 	}
 	return modest, untried
 }
+
+// Complete reports whether every assumption is broken by all the scenarios that can. Only then a
+// declaration that nothing is modest says something.
+func (m *Matrix) Complete() bool { return m.unplayed(Scenarios()) == 0 }
 
 // unplayed returns what the scenarios break that were not chosen.
 func (m *Matrix) unplayed(catalogue []Scenario) (broken locker.Assumptions) {
@@ -76,4 +81,36 @@ func (u Unproven) appendTo(all []Unproven, some locker.Assumptions) []Unproven {
 		return all
 	}
 	return append(all, u)
+}
+
+// nothingLost turns cells of a scenario into [NotPlayed] if no subject at all has lost an
+// update without the guard though some may: the pauses had no effect, so the guard was not
+// needed, and nothing was shown.
+func (m *Matrix) nothingLost() {
+	for _, sc := range m.Scenarios {
+		var may []*Cell
+		lost := false
+		for i := range m.Cells {
+			c := &m.Cells[i]
+			if c.Scenario != sc.Name || c.Verdict == NotPlayed || c.History == nil || c.History.Updates == nil {
+				continue
+			}
+			lost = lost || len(c.History.Updates.Lost().Unguarded) > 0
+			if c.Verdict != FalseClaim && m.mayLose(c.Subject, sc.Breaks) {
+				may = append(may, c)
+			}
+		}
+		for _, c := range may {
+			if !lost {
+				c.Verdict, c.Why = NotPlayed, "no configuration lost an update without the guard, although some may: the scenario shows nothing"
+			}
+		}
+	}
+}
+
+// mayLose reports whether a subject declares that two may hold its lock when broken is broken.
+func (m *Matrix) mayLose(subject string, broken locker.Assumptions) bool {
+	return slices.ContainsFunc(m.Subjects, func(s Subject) bool {
+		return s.Name == subject && s.Guarantees.Exclusion&(broken|locker.Unpromised) != 0
+	})
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/proof/matrix/internal/history"
 )
 
 // order is what a worker process is told to do.
@@ -22,7 +23,7 @@ type order struct {
 	NoRenew bool          `json:"noRenew,omitempty"` // WithoutRenewal
 	Stop    bool          `json:"stop,omitempty"`    // write, add: SIGSTOP itself between the look at the lock and the write
 	Value   int           `json:"value,omitempty"`   // add: the element; 0: none
-	Sets    *Sets         `json:"sets,omitempty"`    // add: as they are read
+	Sets    *history.Sets `json:"sets,omitempty"`    // add: as they are read
 	Work    time.Duration `json:"work,omitempty"`    // add: so long between the read and the write
 	Careful bool          `json:"careful,omitempty"` // add: look at the lock again after that
 }
@@ -40,7 +41,7 @@ type report struct {
 	NoRenew  bool           `json:"noRenew,omitempty"`  // of a grant: WithoutRenewal
 	Deadline locker.Instant `json:"deadline,omitempty"` // 0: none
 	Value    int            `json:"value,omitempty"`
-	Sets     *Sets          `json:"sets,omitempty"` // that were read, or are written
+	Sets     *history.Sets  `json:"sets,omitempty"` // that were read, or are written
 	Err      string         `json:"err,omitempty"`
 	Taken    bool           `json:"taken,omitempty"`
 	Unknown  bool           `json:"unknown,omitempty"`

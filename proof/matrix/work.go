@@ -67,7 +67,7 @@ func work(ctx context.Context, open PeerOpener, url string, in io.Reader, out io
 	if err != nil {
 		return err
 	}
-	w := &worker{peer: peer, out: newLines(out), held: make(map[int]numbered)}
+	w := &workerProcess{peer: peer, out: newLines(out), held: make(map[int]numbered)}
 	if err := w.out.send(report{Kind: kindReady, At: locker.Now()}); err != nil {
 		return err
 	}
@@ -82,8 +82,8 @@ func work(ctx context.Context, open PeerOpener, url string, in io.Reader, out io
 	return scanner.Err()
 }
 
-// worker is the state of a worker process.
-type worker struct {
+// workerProcess is the state of a worker process.
+type workerProcess struct {
 	peer Peer
 	out  *lines
 
@@ -92,7 +92,7 @@ type worker struct {
 	grants fencing.Token    // how many there were: the tokens of locks that have none
 }
 
-func (w *worker) obey(ctx context.Context, o order) {
+func (w *workerProcess) obey(ctx context.Context, o order) {
 	if o.Bound > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, o.Bound)
@@ -123,7 +123,7 @@ func (w *worker) obey(ctx context.Context, o order) {
 
 type lockFunc func(context.Context, *locker.Request) (Holding, error)
 
-func (w *worker) lock(ctx context.Context, o order, lock lockFunc, r *report) *numbered {
+func (w *workerProcess) lock(ctx context.Context, o order, lock lockFunc, r *report) *numbered {
 	var got numbered
 	l, err := lock(ctx, &locker.Request{Name: o.Name, Kind: o.Kind, Slots: o.Slots, TTL: o.TTL, Renew: !o.NoRenew})
 	if err == nil {
@@ -139,7 +139,7 @@ func (w *worker) lock(ctx context.Context, o order, lock lockFunc, r *report) *n
 	return &got
 }
 
-func (w *worker) keep(o order, l Holding) (numbered, error) {
+func (w *workerProcess) keep(o order, l Holding) (numbered, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.grants++
@@ -166,7 +166,7 @@ func (r *report) about(n numbered) {
 }
 
 // watch reports the loss of a lock when the holder hears of it.
-func (w *worker) watch(l numbered) {
+func (w *workerProcess) watch(l numbered) {
 	<-l.Lost()
 	r := report{Kind: kindLost, At: locker.Now()}
 	r.about(l)
@@ -176,7 +176,7 @@ func (w *worker) watch(l numbered) {
 
 // write looks whether the lock is held and then writes, which is the mistake that tokens
 // are for: anything can happen in between.
-func (w *worker) write(ctx context.Context, o order, r *report) {
+func (w *workerProcess) write(ctx context.Context, o order, r *report) {
 	r.Kind, r.Value = kindWrote, o.Value
 	l := w.lockOf(o, r)
 	if l == nil {
@@ -197,14 +197,14 @@ func (w *worker) write(ctx context.Context, o order, r *report) {
 	_ = w.out.send(report{Kind: kindWrite, Name: r.Name, Token: r.Token, Shared: r.Shared, Value: o.Value, At: looked})
 }
 
-func (w *worker) unlock(ctx context.Context, o order, r *report) {
+func (w *workerProcess) unlock(ctx context.Context, o order, r *report) {
 	r.Kind = kindFreed
 	if l := w.lockOf(o, r); l != nil {
 		r.fail(l.Unlock(ctx))
 	}
 }
 
-func (w *worker) renew(ctx context.Context, o order, r *report) {
+func (w *workerProcess) renew(ctx context.Context, o order, r *report) {
 	r.Kind = kindRenewed
 	if l := w.lockOf(o, r); l != nil {
 		r.fail(l.Renew(ctx))
@@ -213,7 +213,7 @@ func (w *worker) renew(ctx context.Context, o order, r *report) {
 
 // lockOf returns the lock that an order is about, and puts its token and deadline into
 // the report; or an error, if there is no lock.
-func (w *worker) lockOf(o order, r *report) Holding {
+func (w *workerProcess) lockOf(o order, r *report) Holding {
 	w.mu.Lock()
 	l, ok := w.held[o.Lock]
 	w.mu.Unlock()

@@ -17,12 +17,12 @@ import (
 // patience bounds every wait for a worker.
 const patience = 60 * time.Second
 
-// Worker is a process that locks and writes as it is told to.
-type Worker struct {
+// worker is a process that locks and writes as it is told to.
+type worker struct {
 	Name string
 	Net  conformance.Network // between it and the store; nil if there is none
 
-	play *Play
+	play *play
 	cmd  *exec.Cmd
 	out  *lines // to the process
 
@@ -35,7 +35,7 @@ type Worker struct {
 }
 
 // start starts a process and waits until it has its Locker.
-func (p *Play) start(ctx context.Context, name string) (*Worker, error) {
+func (p *play) start(ctx context.Context, name string) (*worker, error) {
 	url, net, err := p.System.Client()
 	if err != nil {
 		return nil, err
@@ -46,8 +46,8 @@ func (p *Play) start(ctx context.Context, name string) (*Worker, error) {
 var errEndedAtOnce = errors.New("ended at once")
 
 // startAt is start for a store at url.
-func (p *Play) startAt(ctx context.Context, name, url string, net conformance.Network) (*Worker, error) {
-	w := &Worker{
+func (p *play) startAt(ctx context.Context, name, url string, net conformance.Network) (*worker, error) {
+	w := &worker{
 		Name: name, Net: net, play: p,
 		waiting: make(map[int]chan report), lost: make(map[fencing.Token]chan struct{}), gone: make(chan struct{}),
 	}
@@ -71,7 +71,7 @@ func (p *Play) startAt(ctx context.Context, name, url string, net conformance.Ne
 }
 
 // launch starts the process and reads its reports from then on.
-func (w *Worker) launch(url string, stderr io.Writer) (err error) {
+func (w *worker) launch(url string, stderr io.Writer) (err error) {
 	if w.cmd, err = workerCommand(url); err != nil {
 		return err
 	}
@@ -93,37 +93,37 @@ func (w *Worker) launch(url string, stderr io.Writer) (err error) {
 }
 
 // Suspend stops the process, as a suspended machine does.
-func (w *Worker) Suspend() error {
-	w.play.History.fault("%s is stopped", w.Name)
+func (w *worker) Suspend() error {
+	w.play.History.Fault("%s is stopped", w.Name)
 	if err := pauseProcess(w.cmd.Process); err != nil {
 		return err
 	}
 	if err := w.awaitSuspended(); err != nil {
 		return err
 	}
-	w.play.History.paused(w.Name, false)
+	w.play.History.Paused(w.Name, false)
 	return nil
 }
 
 // Wake lets a suspended process go on.
-func (w *Worker) Wake() error {
-	w.play.History.mark("%s goes on", w.Name)
-	w.play.History.woke(w.Name)
+func (w *worker) Wake() error {
+	w.play.History.Mark("%s goes on", w.Name)
+	w.play.History.Woke(w.Name)
 	return resumeProcess(w.cmd.Process)
 }
 
 // Kill ends the process as kill -9 does.
-func (w *Worker) Kill() error {
-	w.play.History.fault("%s is killed", w.Name)
+func (w *worker) Kill() error {
+	w.play.History.Fault("%s is killed", w.Name)
 	// The signal ends the belief. The store may hear of the death, and give the
 	// lock away, long before we do.
 	at := locker.Now()
 	w.end()
-	w.play.History.killed(w.Name, at)
+	w.play.History.Killed(w.Name, at)
 	return nil
 }
 
-func (w *Worker) end() {
+func (w *worker) end() {
 	_ = w.cmd.Process.Kill() // it may be gone already
 	<-w.gone
 }

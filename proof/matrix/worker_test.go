@@ -12,7 +12,11 @@ import (
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/fencing"
+	"github.com/lockstile/locker/proof/matrix/internal/history"
+	"github.com/lockstile/locker/proof/matrix/internal/judge"
 )
+
+const second = locker.Instant(time.Second)
 
 // Goal: a store that frees the lock as soon as a holder is dead makes no false claim, also
 // if it does so before this process has heard of the death.
@@ -21,25 +25,25 @@ func TestAKilledHolderBelievesNothingFromTheSignalOn(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Skip(err)
 	}
-	h := &History{}
-	w := &Worker{Name: "A", play: &Play{History: h}, cmd: cmd, gone: make(chan struct{})}
-	h.granted(Span{Worker: "A", Name: "n", Token: 1, From: 1})
+	h := &history.History{}
+	w := &worker{Name: "A", play: &play{History: h}, cmd: cmd, gone: make(chan struct{})}
+	h.Granted(history.Span{Worker: "A", Name: "n", Token: 1, From: 1})
 	go func() {
 		_ = cmd.Wait()
-		h.granted(Span{Worker: "B", Name: "n", Token: 2, From: locker.Now(), Until: locker.Now() + second})
+		h.Granted(history.Span{Worker: "B", Name: "n", Token: 2, From: locker.Now(), Until: locker.Now() + second})
 		close(w.gone)
 	}()
 	if err := w.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	if got := h.Overlap(); got > 0 {
+	if got := judge.Find(locker.Guarantees{}, 0, h).Overlap; got > 0 {
 		t.Errorf("two holders for %v, one of them dead", got)
 	}
 }
 
 // A token that comes twice is what the matrix is to report.
 func TestTheSameTokenCanBeLostTwice(t *testing.T) {
-	w := &Worker{Name: "A", play: &Play{History: &History{}}, lost: make(map[fencing.Token]chan struct{})}
+	w := &worker{Name: "A", play: &play{History: &history.History{}}, lost: make(map[fencing.Token]chan struct{})}
 	for range 2 {
 		w.hear(report{Kind: kindLost, Token: 7})
 	}
@@ -48,7 +52,7 @@ func TestTheSameTokenCanBeLostTwice(t *testing.T) {
 func TestALossIsReportedAfterItsGrant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told bytes.Buffer
-		w := &worker{out: newLines(&told), held: make(map[int]numbered), peer: shortLived{}}
+		w := &workerProcess{out: newLines(&told), held: make(map[int]numbered), peer: shortLived{}}
 		var r report
 		w.lock(t.Context(), order{Name: "n"}, w.peer.Lock, &r)
 		synctest.Wait()
@@ -67,11 +71,11 @@ func TestALossIsReportedAfterItsGrant(t *testing.T) {
 // What a lock was asked for comes with its grant, and is what its history says.
 func TestAGrantSaysWhetherItIsRenewed(t *testing.T) {
 	for _, noRenew := range []bool{false, true} {
-		w := &worker{held: make(map[int]numbered), peer: shortLived{}}
+		w := &workerProcess{held: make(map[int]numbered), peer: shortLived{}}
 		var r report
 		w.lock(t.Context(), order{Name: "n", NoRenew: noRenew}, w.peer.Lock, &r)
-		h := &History{}
-		(&Worker{Name: "A", play: &Play{History: h}}).hear(r)
+		h := &history.History{}
+		(&worker{Name: "A", play: &play{History: h}}).hear(r)
 		if got := h.Spans[0].NoRenew; got != noRenew {
 			t.Errorf("without renewal: %v, though asked for %v", got, noRenew)
 		}
@@ -97,10 +101,10 @@ func (shortLived) Lost() <-chan struct{} {
 
 // A fault that did not happen must not count as one that did no harm.
 func TestAWriteThatIsNotMadeCannotBeDelayed(t *testing.T) {
-	w := &Worker{Name: "A", waiting: make(map[int]chan report), gone: make(chan struct{})}
-	w.play = &Play{ctx: t.Context(), System: &System{}, History: &History{}}
+	w := &worker{Name: "A", waiting: make(map[int]chan report), gone: make(chan struct{})}
+	w.play = &play{ctx: t.Context(), System: &System{}, History: &history.History{}}
 	w.out = newLines(ordersFunc(func(order) { w.hear(report{ID: 1, Kind: kindWrote, Err: "lost"}) }))
-	if err := try(func() { WorkerLock{Worker: w, Token: 1}.WriteDelayed(1) }); err == nil {
+	if err := try(func() { workerLock{Worker: w, Token: 1}.WriteDelayed(1) }); err == nil {
 		t.Error("nothing was written, and the scenario goes on")
 	}
 }

@@ -8,11 +8,12 @@ import (
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/fencing"
+	"github.com/lockstile/locker/proof/matrix/internal/history"
 )
 
-// WorkerLock is a lock that a worker got. It may have ended since.
-type WorkerLock struct {
-	Worker *Worker
+// workerLock is a lock that a worker got. It may have ended since.
+type workerLock struct {
+	Worker *worker
 	Token  fencing.Token // or the number of a shared lock
 
 	lock   string // its name
@@ -22,29 +23,29 @@ type WorkerLock struct {
 }
 
 // tell gives the holder an order about the lock.
-func (l WorkerLock) tell(o order) <-chan report {
+func (l workerLock) tell(o order) <-chan report {
 	o.Name, o.Lock = l.lock, l.id
 	return l.Worker.tell(o)
 }
 
 // Write has the holder look at its lock and then write. It reports whether the holder
 // still believed that it had the lock.
-func (l WorkerLock) Write(value int) bool {
+func (l workerLock) Write(value int) bool {
 	p := l.Worker.play
 	// A write in a transaction needs the network, which may be silent.
 	r, err := l.Worker.answer(p.ctx, l.tell(order{Verb: "write", Value: value, Bound: p.TTL}))
 	p.must(err)
 	if p.transactional() && r.Err != "" {
-		p.History.mark("%s's write fails: %s", l.Worker.Name, r.Err)
+		p.History.Mark("%s's write fails: %s", l.Worker.Name, r.Err)
 	}
 	return r.Err == ""
 }
 
 // LookThenSleepThenWrite stops the holder between its look and its write. The function
 // that it returns lets the holder go on, and returns when the write has been made.
-func (l WorkerLock) LookThenSleepThenWrite(value int) (wake func()) {
+func (l workerLock) LookThenSleepThenWrite(value int) (wake func()) {
 	w := l.Worker
-	w.play.History.fault("%s looks: it holds the lock. It is stopped before it %ss", w.Name, Write{Shared: l.shared}.verb())
+	w.play.History.Fault("%s looks: it holds the lock. It is stopped before it %ss", w.Name, history.Write{Shared: l.shared}.Verb())
 	goOn := l.midway(order{Verb: "write", Value: value})
 	return func() { goOn() }
 }
@@ -52,12 +53,12 @@ func (l WorkerLock) LookThenSleepThenWrite(value int) (wake func()) {
 var errNotHeld = errors.New("it no longer held the lock when it was to be stopped before a write")
 
 // midway has the holder stop itself while it obeys, and waits until it has.
-func (l WorkerLock) midway(o order) (wake func() report) {
+func (l workerLock) midway(o order) (wake func() report) {
 	w := l.Worker
 	o.Stop = true
 	ch := l.tell(o)
 	w.play.must(w.awaitStopped(ch))
-	w.play.History.paused(w.Name, true)
+	w.play.History.Paused(w.Name, true)
 	return func() report {
 		w.play.must(w.Wake())
 		r, err := w.answer(w.play.ctx, ch)
@@ -68,9 +69,9 @@ func (l WorkerLock) midway(o order) (wake func() report) {
 
 // WriteDelayed has the holder write. The network keeps the write until deliver is
 // called.
-func (l WorkerLock) WriteDelayed(value int) (deliver func()) {
+func (l workerLock) WriteDelayed(value int) (deliver func()) {
 	w := l.Worker
-	w.play.History.fault("%s writes; the network delays it", w.Name)
+	w.play.History.Fault("%s writes; the network delays it", w.Name)
 	if w.play.transactional() {
 		return l.writeLateInTransaction(value)
 	}
@@ -89,7 +90,7 @@ func (l WorkerLock) WriteDelayed(value int) (deliver func()) {
 		w.play.must(context.Cause(w.play.ctx))
 	}
 	return func() {
-		w.play.History.mark("%s's write is delivered", w.Name)
+		w.play.History.Mark("%s's write is delivered", w.Name)
 		close(delay.delivered)
 		_, err := w.answer(w.play.ctx, ch)
 		w.play.must(err)
@@ -98,17 +99,17 @@ func (l WorkerLock) WriteDelayed(value int) (deliver func()) {
 
 // Renew has the holder renew once by hand, so that later renewals are one request
 // each: some clients send more for the first.
-func (l WorkerLock) Renew() { l.Worker.play.must(l.tryRenew()) }
+func (l workerLock) Renew() { l.Worker.play.must(l.tryRenew()) }
 
 // tryRenew is Renew for a lock that may have ended.
-func (l WorkerLock) tryRenew() error {
+func (l workerLock) tryRenew() error {
 	if r := l.renewed(); r.Err != "" {
 		return errors.New(r.Err)
 	}
 	return nil
 }
 
-func (l WorkerLock) renewed() report {
+func (l workerLock) renewed() report {
 	r, err := l.Worker.answer(l.Worker.play.ctx, l.renewing())
 	l.Worker.play.must(err)
 	return r
@@ -117,52 +118,52 @@ func (l WorkerLock) renewed() report {
 // mustRenew renews a lock of which nothing is broken that it leans on. The store may be
 // slow for a moment, so it asks until the lease has ended; but a lock that is lost is a
 // promise that was not kept. It reports whether the lock is held.
-func (l WorkerLock) mustRenew() bool {
+func (l workerLock) mustRenew() bool {
 	p := l.Worker.play
 	for ; ; p.Sleep(p.TTL / 100) {
 		switch r := l.renewed(); {
 		case r.Err == "":
 			return true
 		case r.Lost:
-			p.History.untrue("%s lost its lock though nothing that it leans on is broken: %s", l.Worker.Name, r.Err)
+			p.History.NoteUntrue("%s lost its lock though nothing that it leans on is broken: %s", l.Worker.Name, r.Err)
 			return false
 		}
 	}
 }
 
 // renewing has the holder renew the lock, and does not wait for the answer.
-func (l WorkerLock) renewing() <-chan report {
+func (l workerLock) renewing() <-chan report {
 	return l.tell(order{Verb: "renew", Bound: patience})
 }
 
 // Unlock has the holder unlock, and reports whether that worked. An error is noted in the
 // history and does not end the scenario.
-func (l WorkerLock) Unlock() bool { return l.unlockIn(0) }
+func (l workerLock) Unlock() bool { return l.unlockIn(0) }
 
 // unlockIn is Unlock in a context that ends after that time; 0: it does not.
-func (l WorkerLock) unlockIn(bound time.Duration) bool {
+func (l workerLock) unlockIn(bound time.Duration) bool {
 	p := l.Worker.play
 	r, err := l.Worker.answer(p.ctx, l.unlockingIn(bound))
 	p.must(err)
 	if r.Err != "" {
-		p.History.mark("%s: %s", l.Worker.Name, r.Err)
+		p.History.Mark("%s: %s", l.Worker.Name, r.Err)
 		return false
 	}
-	p.History.unlocked(l.Worker.Name, l.id)
+	p.History.Unlocked(l.Worker.Name, l.id)
 	return true
 }
 
 // unlocking has the holder unlock, and does not wait for the answer. The holder stops
 // believing now: an Unlock that fails does not make it believe again.
-func (l WorkerLock) unlocking() <-chan report { return l.unlockingIn(0) }
+func (l workerLock) unlocking() <-chan report { return l.unlockingIn(0) }
 
-func (l WorkerLock) unlockingIn(bound time.Duration) <-chan report {
-	l.Worker.play.History.ended(l.Worker.Name, l.id, locker.Now(), "unlocked")
+func (l workerLock) unlockingIn(bound time.Duration) <-chan report {
+	l.Worker.play.History.Ceased(l.Worker.Name, l.id, locker.Now(), "unlocked")
 	return l.tell(order{Verb: "unlock", Bound: bound})
 }
 
 // AwaitLoss waits until the holder has heard that it lost the lock.
-func (l WorkerLock) AwaitLoss() {
+func (l workerLock) AwaitLoss() {
 	w := l.Worker
 	timer := time.NewTimer(patience)
 	defer timer.Stop()

@@ -30,34 +30,24 @@ func TestAServerWhoseClockDoesNotStepIsFound(t *testing.T) {
 // Method: a server with the clock in front of its C library, and one without.
 func TestAPostgresWhoseClockDoesNotStepIsFound(t *testing.T) {
 	t.Parallel()
-	step := matrix.Scenario{
-		Name: "step", Ruins: true,
-		Needs: func(s *matrix.System) string {
-			if s.StepClock == nil {
-				return "no clock can be made here"
-			}
-			return ""
-		},
-		Play: func(p *matrix.Play) {
-			p.Break("the clock steps", func() error { return p.System.StepClock(time.Hour) })
-		},
-	}
 	for _, steps := range []bool{true, false} {
-		sub := matrix.Subject{Name: "postgres", Start: func(lab *matrix.Lab) (*matrix.System, error) {
-			clock := newClock(lab)
-			var env []string
-			if steps {
-				env = clock.env()
-			}
-			clients := &movable{lab: lab}
-			return clients.system(testserver.PostgresWithEnv(lab, env), clock, takeOver{})
-		}}
-		c := matrix.Run(t.Context(), matrix.Settings{}, []matrix.Subject{sub}, []matrix.Scenario{step}).Cells[0]
-		if c.Verdict == matrix.Skipped {
-			t.Skip(c.Why)
+		lab := new(matrix.Lab)
+		t.Cleanup(lab.Close)
+		clock := newClock(lab)
+		if clock.step == nil {
+			t.Skip("no clock can be made here")
 		}
-		if (c.Verdict == matrix.Kept) != steps {
-			t.Errorf("its clock steps: %v; %s (%s)", steps, c.Verdict, c.Why)
+		var env []string
+		if steps {
+			env = clock.env()
+		}
+		clients := &movable{lab: lab}
+		sys, err := clients.system(testserver.PostgresWithEnv(t, env), clock, takeOver{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := sys.StepClock(time.Hour); (err == nil) != steps {
+			t.Errorf("its clock steps: %v; %v", steps, err)
 		}
 	}
 }

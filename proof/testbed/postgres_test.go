@@ -1,7 +1,6 @@
 package testbed_test
 
 import (
-	"slices"
 	"testing"
 
 	"github.com/lockstile/locker/internal/testserver"
@@ -77,8 +76,17 @@ func TestWritingOutsideOfTheTransactionIsAFalseClaim(t *testing.T) {
 func committed(t *testing.T, sub matrix.Subject, scenario string) matrix.Cell {
 	t.Helper()
 	c := played(t, sub, scenario)
-	for i := 1; i <= 3 && !slices.ContainsFunc(c.History.Spans, func(s matrix.Span) bool { return !s.Void }); i++ {
+	for i := 1; i <= 3 && nothingCommitted(c); i++ {
 		c = longer(t, sub, scenario, i)
 	}
 	return c
+}
+
+func nothingCommitted(c matrix.Cell) bool {
+	for _, s := range c.History.Spans {
+		if !s.Void {
+			return false
+		}
+	}
+	return true
 }

@@ -183,18 +183,3 @@ func TestADeclarationThatIsTooWeakIsReportedAsModest(t *testing.T) {
 		t.Errorf("modest are %v; cell: %+v\n%s", m.Modest, m.Cells[0].Verdict, m.Cells[0].History.Text())
 	}
 }
-
-// Goal: what is done about one slot must leave the others alone, also where nobody asks for
-// them. Method: nothing is done, for longer than their leases are.
-func TestWhoeverHasAnotherSlotMustKeepIt(t *testing.T) {
-	t.Parallel()
-	wait := matrix.Scenario{Name: "nothing (slots)", Kinds: [2]locker.Kind{locker.Slots, locker.Slots}, Play: func(p *matrix.Play) { p.Sleep(11 * p.TTL) }}
-	for flaw, want := range map[string]matrix.Verdict{"": matrix.Kept, "slots are not renewed": matrix.FalseClaim} {
-		sub := testbed.Specimen(flaw)
-		sub.TTL = time.Second / 2
-		c := matrix.Run(t.Context(), settings(t), []matrix.Subject{sub}, []matrix.Scenario{wait}).Cells[0]
-		if c.Verdict != want {
-			t.Errorf("%q: %s (%s), not %s\n%s", flaw, c.Verdict, c.Why, want, c.History.Text())
-		}
-	}
-}

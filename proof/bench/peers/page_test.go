@@ -7,6 +7,7 @@ import (
 
 	"github.com/lockstile/locker/proof/bench/peers"
 	"github.com/lockstile/locker/proof/matrix"
+	"github.com/lockstile/locker/proof/matrix/report"
 )
 
 // To make the page takes minutes, so it may be older than its texts: it must not be.
@@ -19,7 +20,7 @@ func TestThePageHasTheWordsOfThisFolder(t *testing.T) {
 		t.Error("docs/PEERS.md has other words than intro.md and notes.md: run make peers")
 	}
 	var made strings.Builder
-	new(matrix.Matrix).WriteMarkdownUnder(&made, peers.Intro)
+	report.MarkdownUnder(&made, new(matrix.Matrix), peers.Intro)
 	if head, _, _ := strings.Cut(made.String(), "\n## Declared\n"); !strings.Contains(string(page), head+"\n## Declared\n") {
 		t.Errorf("docs/PEERS.md does not explain its words as proof/matrix does:\n%s", head)
 	}

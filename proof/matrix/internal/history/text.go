@@ -1,4 +1,4 @@
-package matrix
+package history
 
 import (
 	"fmt"
@@ -25,16 +25,16 @@ func (h *History) Text() string {
 		events = append(events, event{m.At, m.Text})
 	}
 	for _, s := range h.Spans {
-		events = append(events, event{s.From, fmt.Sprintf("%s is granted the lock with %s", s.Worker, h.token(s.Token))})
-		if s.Claimed != 0 && h.early() > 0 { // otherwise nothing depends on when
+		events = append(events, event{s.From, fmt.Sprintf("%s is granted the lock with %s", s.Worker, h.Number(s.Token))})
+		if s.Claimed != 0 && slices.ContainsFunc(h.Writes, Write.TooEarly) { // otherwise nothing depends on when
 			events = append(events, event{s.Claimed, s.Worker + " has claimed the storage"})
 		}
 		if s.Until != 0 {
-			events = append(events, event{s.Until, fmt.Sprintf("%s no longer believes that it holds it with %s: %s", s.Worker, h.token(s.Token), s.End)})
+			events = append(events, event{s.Until, fmt.Sprintf("%s no longer believes that it holds it with %s: %s", s.Worker, h.Number(s.Token), s.End)})
 		}
 	}
 	for _, w := range h.Writes {
-		events = append(events, event{w.At, fmt.Sprintf("%s %ss%s with %s: %s", w.Worker, w.verb(), w.object(), h.token(w.Token), h.outcome(w))})
+		events = append(events, event{w.At, fmt.Sprintf("%s %ss%s with %s: %s", w.Worker, w.Verb(), w.Object(), h.Number(w.Token), h.Outcome(w))})
 	}
 	slices.SortStableFunc(events, func(a, b event) int { return int(a.at - b.at) })
 	var b strings.Builder
@@ -44,24 +44,24 @@ func (h *History) Text() string {
 	return b.String()
 }
 
-// verb is what the storage was asked for.
-func (w Write) verb() string {
+// Verb is what the storage was asked for.
+func (w Write) Verb() string {
 	if w.Shared {
 		return "read"
 	}
 	return "write"
 }
 
-// object says in words which element a write adds.
-func (w Write) object() string {
+// Object says in words which element a write adds.
+func (w Write) Object() string {
 	if w.Adds {
 		return fmt.Sprintf(" element %d", w.Value)
 	}
 	return ""
 }
 
-// outcome says in words what became of a write.
-func (h *History) outcome(w Write) string {
+// Outcome says in words what became of a write.
+func (h *History) Outcome(w Write) string {
 	const late = "stale, for somebody else has been granted the lock since; "
 	switch {
 	case w.Refused && w.Stale:
@@ -78,7 +78,8 @@ func (h *History) outcome(w Write) string {
 	return "in turn"
 }
 
-func (h *History) token(t fencing.Token) string {
+// Number says a token in words, or what there is where a lock has none.
+func (h *History) Number(t fencing.Token) string {
 	if h.Tokenless {
 		return fmt.Sprintf("no token, its grant %d", t)
 	}

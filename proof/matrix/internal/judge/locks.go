@@ -1,4 +1,4 @@
-package matrix
+package judge
 
 import (
 	"fmt"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/fencing"
+	"github.com/lockstile/locker/proof/matrix/internal/history"
 )
 
 // lockOp is a call on a lock, as a checker of linearizability sees it: an acquire that was
@@ -105,10 +106,10 @@ func (s lockState) release(op lockOp, exclusion bool) (bool, any) {
 }
 
 // lockOps returns the calls on each lock, or slot.
-func (h *History) lockOps() map[string][]porcupine.Operation {
+func lockOps(h *history.History) map[string][]porcupine.Operation {
 	ops := make(map[string][]porcupine.Operation)
-	for _, s := range h.counting() {
-		op := lockOp{shared: s.Shared, lease: fmt.Sprint(s.Worker, "/", s.id), token: s.Token}
+	for _, s := range h.Counting() {
+		op := lockOp{shared: s.Shared, lease: fmt.Sprint(s.Worker, "/", s.ID), token: s.Token}
 		if s.Shared {
 			op.lease = fmt.Sprint(s.Worker, "/", s.Token)
 		}
@@ -116,39 +117,39 @@ func (h *History) lockOps() map[string][]porcupine.Operation {
 		ends.release = true
 		ops[s.Name] = append(ops[s.Name],
 			porcupine.Operation{Input: op, Call: int64(s.Asked), Return: int64(s.From)},
-			porcupine.Operation{Input: ends, Call: int64(h.ceased(s)), Return: math.MaxInt64})
+			porcupine.Operation{Input: ends, Call: int64(ceased(h, s)), Return: math.MaxInt64})
 	}
 	return ops
 }
 
 // ceased is when a holder ceased to believe, less the slack. A stopped process believes nothing.
 // Nobody believed in a lock that was over when its answer came: it may have ended right after its grant.
-func (h *History) ceased(s Span) locker.Instant {
-	if s.over() {
+func ceased(h *history.History, s history.Span) locker.Instant {
+	if over(s) {
 		return s.Asked
 	}
-	at := h.end(s).Add(-slack)
+	at := h.Until(s).Add(-Slack)
 	for _, p := range h.Pauses {
-		if p.Worker == s.Worker && !p.Midway && p.From < at && (p.Until == 0 || at <= p.Until || h.idle(s, p.Until)) {
+		if p.Worker == s.Worker && !p.Midway && p.From < at && (p.Until == 0 || at <= p.Until || idle(h, s, p.Until)) {
 			at = p.From
 		}
 	}
 	return max(s.From, at)
 }
 
-// idle reports whether a holder that was lost has done nothing with its lock since it was woken. Overlap looks at
+// idle reports whether a holder that was lost has done nothing with its lock since it was woken. The judge of overlaps looks at
 // the time for which it may have believed.
-func (h *History) idle(s Span, since locker.Instant) bool {
-	return !s.unlocked && s.Claimed <= since && !slices.ContainsFunc(h.Writes, func(w Write) bool { return s.wrote(w) && w.At > since })
+func idle(h *history.History, s history.Span, since locker.Instant) bool {
+	return !s.Unlocked && s.Claimed <= since && !slices.ContainsFunc(h.Writes, func(w history.Write) bool { return s.Wrote(w) && w.At > since })
 }
 
 // checkTime bounds the check of one lock. A history of a few thousand calls takes milliseconds.
 const checkTime = 20 * time.Second
 
 // unlawful returns the name of a lock of which no order of the calls is one that a lock with
-// tokens allows. It is a second judge: Overlap and Disorder look at pairs of holders.
-func (h *History) unlawful(exclusion, tokens bool) (name string, result porcupine.CheckResult) {
-	all := h.lockOps()
+// tokens allows. It is a second judge: overlap and disorder look at pairs of holders.
+func unlawful(h *history.History, exclusion, tokens bool) (name string, result porcupine.CheckResult) {
+	all := lockOps(h)
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		turns(all[name])
 		result := porcupine.CheckOperationsTimeout(lockModel(exclusion, tokens && !h.Tokenless), all[name], checkTime)

@@ -1,22 +1,11 @@
-package matrix
+package judge
 
 import (
-	"context"
-
 	"github.com/anishathalye/porcupine"
 
-	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/fencing"
+	"github.com/lockstile/locker/proof/matrix/internal/history"
 )
-
-var noContext = context.Background()
-
-// writeOp is a write or a claim that a guard was asked about, with the times of the call
-// and of its return.
-type writeOp struct {
-	write            Write
-	called, returned locker.Instant
-}
 
 // marks are what a guard has seen: the greatest token that wrote, and the greatest number
 // that read.
@@ -28,7 +17,7 @@ type marks struct{ written, read fencing.Token }
 var guardModel = porcupine.Model{
 	Init: func() any { return marks{} },
 	Step: func(state, input, output any) (bool, any) {
-		seen, w, refused := state.(marks), input.(Write), output.(bool)
+		seen, w, refused := state.(marks), input.(history.Write), output.(bool)
 		switch {
 		case w.Token < seen.written || !w.Shared && w.Token < seen.read:
 			return refused, seen
@@ -39,19 +28,19 @@ var guardModel = porcupine.Model{
 	},
 }
 
-// Linearizable reports whether the guard answered, for each name, as a sequential guard
+// linearizable reports whether the guard answered, for each name, as a sequential guard
 // would. It does not depend on what the holders did.
-func (h *History) Linearizable() bool {
+func linearizable(h *history.History) bool {
 	byName := make(map[string][]porcupine.Operation)
 	clients := make(map[string]int)
-	for _, op := range h.ops {
-		if _, ok := clients[op.write.Worker]; !ok {
-			clients[op.write.Worker] = len(clients)
+	for _, op := range h.Ops {
+		if _, ok := clients[op.Write.Worker]; !ok {
+			clients[op.Write.Worker] = len(clients)
 		}
-		byName[op.write.Name] = append(byName[op.write.Name], porcupine.Operation{
-			ClientId: clients[op.write.Worker],
-			Input:    op.write, Call: int64(op.called),
-			Output: op.write.Refused, Return: int64(op.returned),
+		byName[op.Write.Name] = append(byName[op.Write.Name], porcupine.Operation{
+			ClientId: clients[op.Write.Worker],
+			Input:    op.Write, Call: int64(op.Called),
+			Output: op.Write.Refused, Return: int64(op.Returned),
 		})
 	}
 	for _, ops := range byName {

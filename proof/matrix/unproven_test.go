@@ -1,11 +1,12 @@
 package matrix
 
 import (
+	"errors"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/proof/matrix/internal/history"
 )
 
 // found returns a matrix of one subject with these verdicts.
@@ -20,33 +21,6 @@ func found(g locker.Guarantees, verdicts ...Verdict) *Matrix {
 		m.Cells = append(m.Cells, Cell{Scenario: m.Scenarios[i].Name, Subject: "it", Verdict: v, Stale: stale[v]})
 	}
 	return m
-}
-
-// The line that counts what all have kept must not hide anything that broke.
-func TestBriefHidesNothingThatBroke(t *testing.T) {
-	for _, c := range []struct {
-		verdicts []Verdict
-		rows     []string
-		kept     bool
-	}{
-		{[]Verdict{Fenced, Broken, Kept}, []string{"| [pause](page#pause) | fenced |", "| [amnesia](page#amnesia) | **broken** |"}, true},
-		{[]Verdict{Kept, Skipped, Unavailable}, []string{"| [pause](page#pause) | ✓ |", "For other configurations: [amnesia](page#amnesia)."}, true},
-		{[]Verdict{Kept, Kept, FalseClaim}, []string{"| [herd](page#herd) | **FALSE CLAIM** |"}, false},
-		{[]Verdict{Kept, Skipped, Skipped}, []string{"For other configurations: [amnesia](page#amnesia), [herd](page#herd)."}, false},
-		{[]Verdict{Kept, Kept, NotPlayed}, []string{"| [herd](page#herd) | ? |"}, false},
-	} {
-		m := found(locker.Guarantees{}, c.verdicts...)
-		var text strings.Builder
-		m.WriteBrief(&text, "page", m.Subjects)
-		for _, row := range c.rows {
-			if !strings.Contains(text.String(), row+"\n") {
-				t.Errorf("%v: no row %q in\n%s", c.verdicts, row, &text)
-			}
-		}
-		if strings.Contains(text.String(), "\n1 further scenarios") != c.kept {
-			t.Errorf("%v: kept by all, or not:\n%s", c.verdicts, &text)
-		}
-	}
 }
 
 // Each assumption of a declaration was seen to matter, or was broken without harm, or
@@ -93,15 +67,26 @@ func TestNothingIsModestWhileAScenarioThatBreaksItIsLeftOut(t *testing.T) {
 	}
 }
 
-func TestAFaultThatIsNotThereIsNamedOnceForAllKinds(t *testing.T) {
-	m := found(locker.Guarantees{}, Kept, Skipped)
-	m.Scenarios = append(m.Scenarios[:2], Scenario{Name: "amnesia (slots)", like: "amnesia"}, Scenario{Name: "pause (slots)", like: "pause"})
-	m.Cells[1].Why = "no disk"
-	for _, sc := range m.Scenarios[2:] {
-		m.Cells = append(m.Cells, Cell{Scenario: sc.Name, Subject: "it", Verdict: Skipped, Why: "no disk"})
+// A store that grants nothing before the fault cannot blame it.
+func TestAStandstillBeforeTheFaultIsAFalseClaim(t *testing.T) {
+	still := &standstill{errors.New("A got no lock")}
+	sc := Scenario{Name: "amnesia", Breaks: locker.DurableServer}
+	p := &play{History: &history.History{}, scenario: sc}
+	p.Arrange("a snapshot is taken", func() error { return nil })
+	if c := p.cell(Cell{}, Subject{}, still); c.Verdict != FalseClaim {
+		t.Errorf("before the fault: %s (%s)", c.Verdict, c.Why)
 	}
-	m.Cells = append(m.Cells, Cell{Scenario: "pause (slots)", Subject: "it", Verdict: Skipped, Why: noSuchKind})
-	if got, want := strings.Join(m.skips(), "; "), "no disk: amnesia, pause (slots); on it"; got != want {
-		t.Errorf("%q, not %q", got, want)
+	p.Break("a server forgets", func() error { return nil })
+	if c := p.cell(Cell{}, Subject{}, still); c.Verdict != Unavailable {
+		t.Errorf("after the fault: %s (%s)", c.Verdict, c.Why)
+	}
+}
+
+func TestTokensThatWentBackDoNotShowThatExclusionCanBreak(t *testing.T) {
+	m := found(locker.Guarantees{Exclusion: locker.PromptHolder, Tokens: locker.PromptHolder}, Broken, Kept, Kept)
+	m.Cells[0].Stale = 0
+	modest, _ := m.unproven(nil)
+	if len(modest) != 1 || modest[0].Guarantee != "exclusion" {
+		t.Errorf("modest %v", modest)
 	}
 }

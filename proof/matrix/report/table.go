@@ -1,4 +1,6 @@
-package matrix
+// Package report writes what a run of the matrix has found: for a terminal, as Markdown, as one page, and
+// what a soak came to. It only reads: what is broken, and whether it may be, is decided in package matrix.
+package report
 
 import (
 	"fmt"
@@ -7,13 +9,32 @@ import (
 	"strings"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/proof/matrix"
 )
 
-// told is the word, and what became of updates.
-func (c Cell) told() string { return joined(c.Word(), c.History.updates()) }
+// Progress returns a [matrix.Settings].Done that writes a line for each of so many cells.
+func Progress(w io.Writer, cells int) func(matrix.Cell) {
+	done := 0
+	return func(c matrix.Cell) {
+		done++
+		why := ""
+		if c.Why != "" && c.Why != Word(c) {
+			why = ": " + c.Why
+		}
+		_, _ = fmt.Fprintf(w, "%3d/%d  %s, %s: %s%s\n", done, cells, c.Subject, c.Scenario, Word(c), why) // without a reader there is nobody to tell
+	}
+}
 
-// WriteText writes the matrix for a terminal: a column for each subject.
-func (m *Matrix) WriteText(w io.Writer) {
+// told is the word, and what became of updates.
+func told(c matrix.Cell) string {
+	if lost := c.History.LostUpdates(); lost != "" {
+		return Word(c) + "; " + lost
+	}
+	return Word(c)
+}
+
+// Text writes the matrix for a terminal: a column for each subject.
+func Text(w io.Writer, m *matrix.Matrix) {
 	width := 0
 	for _, s := range m.Scenarios {
 		width = max(width, len(s.Name))
@@ -22,7 +43,7 @@ func (m *Matrix) WriteText(w io.Writer) {
 		fmt.Fprintf(w, "%2d  %s: %s\n", i+1, s.Name, s.About)
 	}
 	fmt.Fprintln(w)
-	m.textLegend(w)
+	textLegend(w, m)
 	fmt.Fprintf(w, "\n%-*s", width+2, "")
 	for i := range m.Subjects {
 		fmt.Fprintf(w, "%-16d", i+1)
@@ -31,26 +52,26 @@ func (m *Matrix) WriteText(w io.Writer) {
 	for _, sc := range m.Scenarios {
 		fmt.Fprintf(w, "%-*s", width+2, sc.Name)
 		for _, sub := range m.Subjects {
-			fmt.Fprintf(w, "%-16s", m.Cell(sc.Name, sub.Name).Word())
+			fmt.Fprintf(w, "%-16s", Word(m.Cell(sc.Name, sub.Name)))
 		}
 		fmt.Fprintln(w)
 	}
 	for _, c := range m.Cells {
-		if updates := c.History.updates(); updates != "" {
+		if updates := c.History.LostUpdates(); updates != "" {
 			fmt.Fprintf(w, "\n%s, %s: %s\n", c.Subject, c.Scenario, updates)
 		}
 	}
-	m.writeFindings(w, "", "")
+	findings(w, m, "", "")
 }
 
-// writeFindings says what is wrong, what was skipped, and why. It puts each history
+// findings says what is wrong, what was skipped, and why. It puts each history
 // between open and end.
-func (m *Matrix) writeFindings(w io.Writer, open, end string) {
-	m.writeFalseClaims(w, open, end)
+func findings(w io.Writer, m *matrix.Matrix, open, end string) {
+	falseClaims(w, m, open, end)
 	for _, c := range m.NotPlayed() {
 		fmt.Fprintf(w, "\nNot played: %s, %s: %s\n", c.Subject, c.Scenario, c.Why)
 	}
-	for _, line := range m.skips() {
+	for _, line := range skips(m) {
 		fmt.Fprintf(w, "\nSkipped (–): %s\n", line)
 	}
 	for _, mod := range m.Modest {
@@ -58,10 +79,10 @@ func (m *Matrix) writeFindings(w io.Writer, open, end string) {
 	}
 }
 
-// WriteFalseClaims writes what happened in each cell with a false claim, for a terminal.
-func (m *Matrix) WriteFalseClaims(w io.Writer) { m.writeFalseClaims(w, "", "") }
+// FalseClaims writes what happened in each cell with a false claim, for a terminal.
+func FalseClaims(w io.Writer, m *matrix.Matrix) { falseClaims(w, m, "", "") }
 
-func (m *Matrix) writeFalseClaims(w io.Writer, open, end string) {
+func falseClaims(w io.Writer, m *matrix.Matrix, open, end string) {
 	for _, c := range m.FalseClaims() {
 		fmt.Fprintf(w, "\nFALSE CLAIM: %s, %s: %s\n%s%s%s", c.Subject, c.Scenario, c.Why, open, c.History.Text(), end)
 	}
@@ -69,15 +90,15 @@ func (m *Matrix) writeFalseClaims(w io.Writer, open, end string) {
 
 // skips says for each reason which scenarios were skipped, and on which subjects. A scenario
 // stands for those that are like it.
-func (m *Matrix) skips() []string {
+func skips(m *matrix.Matrix) []string {
 	var whys []string
 	scenarios, subjects := make(map[string][]string), make(map[string][]string)
 	like := make(map[string]string)
 	for _, sc := range m.Scenarios {
-		like[sc.Name] = sc.like
+		like[sc.Name] = sc.Like
 	}
 	for _, c := range m.Skipped() {
-		if c.Why == noSuchKind {
+		if c.Why == matrix.NoSuchKind {
 			continue // the table says so
 		}
 		if !slices.Contains(whys, c.Why) {
@@ -96,35 +117,35 @@ func (m *Matrix) skips() []string {
 	return whys
 }
 
-// WriteMarkdown writes the matrix as docs/GUARANTEES.md.
-func (m *Matrix) WriteMarkdown(w io.Writer) {
-	m.WriteMarkdownUnder(w, `# Guarantees, declared and measured
+// Markdown writes the matrix as docs/GUARANTEES.md.
+func Markdown(w io.Writer, m *matrix.Matrix) {
+	MarkdownUnder(w, m, `# Guarantees, declared and measured
 
 Made by `+"`make compare`"+`: real servers, holders that are real
 processes, one broken assumption at a time. Do not edit.
 `)
 }
 
-// WriteMarkdownUnder is WriteMarkdown below another head, which says what the page is
+// MarkdownUnder is [Markdown] below another head, which says what the page is
 // and how it was made.
-func (m *Matrix) WriteMarkdownUnder(w io.Writer, head string) {
+func MarkdownUnder(w io.Writer, m *matrix.Matrix, head string) {
 	fmt.Fprint(w, head, "\n", markdownWords(), markdownLegend)
-	m.markdownDeclared(w)
-	m.markdownTable(w)
-	m.markdownScenarios(w)
+	declared(w, m)
+	measured(w, m)
+	scenarios(w, m)
 	fmt.Fprintf(w, "\n## Findings\n")
 	if len(m.FalseClaims())+len(m.Modest) == 0 {
-		fmt.Fprint(w, "\nNo false claim", m.noneModest(), ".\n")
+		fmt.Fprint(w, "\nNo false claim", noneModest(m), ".\n")
 	}
-	m.writeFindings(w, "\n```\n", "```\n")
+	findings(w, m, "\n```\n", "```\n")
 	for _, u := range m.Untried {
 		fmt.Fprintf(w, "\nNot tried: %v. Nothing that breaks it could be injected there.\n", u)
 	}
 }
 
 // noneModest is what is said where nothing is modest: only a run of all scenarios shows it.
-func (m *Matrix) noneModest() string {
-	if m.unplayed(Scenarios()) != 0 {
+func noneModest(m *matrix.Matrix) string {
+	if !m.Complete() {
 		return ""
 	}
 	return ", and no declaration that is weaker than what was measured"
@@ -142,16 +163,16 @@ const markdownLegend = `- *updates lost*: an update is an element that a holder 
   *(slots)*: the lock has two slots, and somebody else has one of them all the time.
 `
 
-func (m *Matrix) markdownDeclared(w io.Writer) {
+func declared(w io.Writer, m *matrix.Matrix) {
 	fmt.Fprint(w, "\n## Declared\n\n| backend | configuration | exclusion leans on | tokens lean on | fair | frees a dead holder | tolerates | kinds |\n|---|---|---|---|---|---|---|---|\n")
 	for _, s := range m.Subjects {
 		g := s.Guarantees
-		fmt.Fprintf(w, "| %s | %s | %v | %v | %s | %v | %d | %s |\n", s.Name, s.About, g.Exclusion, g.Tokens, yes(g.Fair), g.Release, g.Tolerates, s.Kinds())
+		fmt.Fprintf(w, "| %s | %s | %v | %v | %s | %v | %d | %s |\n", s.Name, s.About, g.Exclusion, g.Tokens, yes(g.Fair), g.Release, g.Tolerates, kinds(s))
 	}
 }
 
-// Kinds are the kinds of locks that the subject declares, in words.
-func (s Subject) Kinds() string {
+// kinds are the kinds of locks that the subject declares, in words.
+func kinds(s matrix.Subject) string {
 	kinds := locker.Exclusive.String()
 	if s.Guarantees.Shared {
 		kinds += ", " + locker.Shared.String()
@@ -169,18 +190,18 @@ func yes(b bool) string {
 	return "no"
 }
 
-func (m *Matrix) markdownTable(w io.Writer) {
+func measured(w io.Writer, m *matrix.Matrix) {
 	fmt.Fprint(w, "\n## Measured\n\n| scenario | breaks |")
 	for _, s := range m.Subjects {
 		fmt.Fprintf(w, " %s |", s.Name)
 	}
 	fmt.Fprintf(w, "\n|---|---|%s\n", strings.Repeat("---|", len(m.Subjects)))
 	for _, sc := range m.Scenarios {
-		fmt.Fprintf(w, "| [%s](#%s) | %v |", sc.Name, m.section(sc), broken(sc.Breaks))
+		fmt.Fprintf(w, "| [%s](#%s) | %v |", sc.Name, section(m, sc), broken(sc.Breaks))
 		for _, sub := range m.Subjects {
 			c := m.Cell(sc.Name, sub.Name)
-			text := c.told()
-			if c.Verdict == FalseClaim {
+			text := told(c)
+			if c.Verdict == matrix.FalseClaim {
 				text = "**" + text + "**"
 			}
 			fmt.Fprintf(w, " %s |", text)
@@ -196,10 +217,10 @@ func broken(a locker.Assumptions) string {
 	return a.String()
 }
 
-func (m *Matrix) markdownScenarios(w io.Writer) {
+func scenarios(w io.Writer, m *matrix.Matrix) {
 	fmt.Fprint(w, "\n## Scenarios\n")
 	for _, sc := range m.Scenarios {
-		if m.section(sc) != anchor(sc.Name) {
+		if section(m, sc) != anchor(sc.Name) {
 			continue
 		}
 		breaks := "Every lock must withstand this."
@@ -212,9 +233,9 @@ func (m *Matrix) markdownScenarios(w io.Writer) {
 
 // section is where a scenario is told, for a link: that of exclusive locks tells it for all
 // kinds.
-func (m *Matrix) section(sc Scenario) string {
-	if sc.like != "" && slices.ContainsFunc(m.Scenarios, func(other Scenario) bool { return other.Name == sc.like }) {
-		return anchor(sc.like)
+func section(m *matrix.Matrix, sc matrix.Scenario) string {
+	if sc.Like != "" && slices.ContainsFunc(m.Scenarios, func(other matrix.Scenario) bool { return other.Name == sc.Like }) {
+		return anchor(sc.Like)
 	}
 	return anchor(sc.Name)
 }

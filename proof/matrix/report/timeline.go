@@ -1,4 +1,4 @@
-package matrix
+package report
 
 import (
 	"cmp"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/fencing"
+	"github.com/lockstile/locker/proof/matrix/internal/history"
 )
 
 // timelineStyle is for the page or the file that an image is in.
@@ -32,7 +33,7 @@ const (
 // timeline draws a history as SVG. Time goes down: a row for each event, a column for
 // each worker and one for the storage. Rows are as high as their words, and show when.
 type timeline struct {
-	h       *History
+	h       *history.History
 	columns []string // workers
 	rows    []row
 	prefix  int // so many digits are the same in all tokens
@@ -45,16 +46,14 @@ type row struct {
 	at     locker.Instant
 	worker string // "" is a mark
 	words  string
-	more   string // is shown when somebody points at it
-	write  *Write // that reached the storage
+	more   string         // is shown when somebody points at it
+	write  *history.Write // that reached the storage
 	top    int
 	lines  []string // of words
 }
 
-// Timeline returns the history as an SVG image, which needs timelineStyle.
-func (h *History) Timeline() string { return h.draw().out.String() }
-
-func (h *History) draw() *timeline {
+// draw draws an SVG image, which needs timelineStyle.
+func draw(h *history.History) *timeline {
 	t := &timeline{h: h}
 	for _, s := range h.Spans {
 		t.column(s.Worker)
@@ -63,7 +62,7 @@ func (h *History) draw() *timeline {
 		t.column(w.Worker)
 	}
 	t.width = firstColumn + columnGap*len(t.columns) + rightMargin
-	t.prefix = h.samePrefix()
+	t.prefix = samePrefix(h)
 	t.collect()
 	bottom := t.place()
 	fmt.Fprintf(&t.out, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" role="img">`, t.width, bottom, t.width, bottom)
@@ -107,8 +106,8 @@ func (t *timeline) collect() {
 		t.rows = append(t.rows, row{at: s.From, worker: s.Worker, words: "lock" + t.token(s.Token)})
 	}
 	for _, w := range t.h.Writes {
-		t.rows = append(t.rows, row{at: w.At, worker: w.Worker, words: w.verb() + w.object() + t.token(w.Token), write: &w,
-			more: fmt.Sprintf("%s %ss%s with %s: %s", w.Worker, w.verb(), w.object(), t.h.token(w.Token), t.h.outcome(w))})
+		t.rows = append(t.rows, row{at: w.At, worker: w.Worker, words: w.Verb() + w.Object() + t.token(w.Token), write: &w,
+			more: fmt.Sprintf("%s %ss%s with %s: %s", w.Worker, w.Verb(), w.Object(), t.h.Number(w.Token), t.h.Outcome(w))})
 	}
 	for _, s := range t.h.Spans {
 		if s.Until != 0 {
@@ -168,16 +167,16 @@ func (t *timeline) y(at locker.Instant) int {
 }
 
 // belief draws a bar for as long as a holder believes.
-func (t *timeline) belief(s Span) {
-	top, bottom := t.y(s.From), t.y(t.h.end(s))
+func (t *timeline) belief(s history.Span) {
+	top, bottom := t.y(s.From), t.y(t.h.Until(s))
 	fmt.Fprintf(&t.out, `<rect x="%d" y="%d" width="12" height="%d" rx="3" class="belief"><title>%s believes from %s to %s, %s. %s</title></rect>`,
 		t.x(s.Worker)-6, top, max(bottom-top, 4), html.EscapeString(s.Worker),
-		t.since(s.From), t.since(t.h.end(s)), t.h.token(s.Token), html.EscapeString(s.End))
+		t.since(s.From), t.since(t.h.Until(s)), t.h.Number(s.Token), html.EscapeString(s.End))
 }
 
 // pause draws a frame for as long as a process is stopped. The word stands beside it in
 // a row that leaves room.
-func (t *timeline) pause(p Pause) {
+func (t *timeline) pause(p history.Pause) {
 	until := p.Until
 	if until == 0 {
 		until = t.h.Ended
@@ -211,7 +210,7 @@ func (t *timeline) event(r row) {
 }
 
 // write draws the way of a write to the storage, and what became of it.
-func (t *timeline) write(w Write, y int) {
+func (t *timeline) write(w history.Write, y int) {
 	class, words := "fresh", "accepted"
 	switch {
 	case w.Refused && w.Stale:
@@ -251,7 +250,7 @@ func (t *timeline) token(token fencing.Token) string {
 
 // samePrefix returns how many digits at the beginning are the same in all tokens, if
 // those are long and of one length.
-func (h *History) samePrefix() int {
+func samePrefix(h *history.History) int {
 	var first, last string
 	for _, s := range h.Spans {
 		digits := fmt.Sprint(s.Token)

@@ -1,0 +1,102 @@
+package report
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/proof/matrix"
+	"github.com/lockstile/locker/proof/matrix/internal/history"
+)
+
+// The line that counts what all have kept must not hide anything that broke.
+func TestBriefHidesNothingThatBroke(t *testing.T) {
+	for _, c := range []struct {
+		verdicts []matrix.Verdict
+		rows     []string
+		kept     bool
+	}{
+		{[]matrix.Verdict{matrix.Fenced, matrix.Broken, matrix.Kept}, []string{"| [pause](page#pause) | fenced |", "| [amnesia](page#amnesia) | **broken** |"}, true},
+		{[]matrix.Verdict{matrix.Kept, matrix.Skipped, matrix.Unavailable}, []string{"| [pause](page#pause) | ✓ |", "For other configurations: [amnesia](page#amnesia)."}, true},
+		{[]matrix.Verdict{matrix.Kept, matrix.Kept, matrix.FalseClaim}, []string{"| [herd](page#herd) | **FALSE CLAIM** |"}, false},
+		{[]matrix.Verdict{matrix.Kept, matrix.Skipped, matrix.Skipped}, []string{"For other configurations: [amnesia](page#amnesia), [herd](page#herd)."}, false},
+		{[]matrix.Verdict{matrix.Kept, matrix.Kept, matrix.NotPlayed}, []string{"| [herd](page#herd) | ? |"}, false},
+	} {
+		m := some(c.verdicts...)
+		var text strings.Builder
+		Brief(&text, m, "page", m.Subjects)
+		for _, row := range c.rows {
+			if !strings.Contains(text.String(), row+"\n") {
+				t.Errorf("%v: no row %q in\n%s", c.verdicts, row, &text)
+			}
+		}
+		if strings.Contains(text.String(), "\n1 further scenarios") != c.kept {
+			t.Errorf("%v: kept by all, or not:\n%s", c.verdicts, &text)
+		}
+	}
+}
+
+func TestAFaultThatIsNotThereIsNamedOnceForAllKinds(t *testing.T) {
+	m := some(matrix.Kept, matrix.Skipped)
+	m.Scenarios = append(m.Scenarios[:2], matrix.Scenario{Name: "amnesia (slots)", Like: "amnesia"}, matrix.Scenario{Name: "pause (slots)", Like: "pause"})
+	m.Cells[1].Why = "no disk"
+	for _, sc := range m.Scenarios[2:] {
+		m.Cells = append(m.Cells, matrix.Cell{Scenario: sc.Name, Subject: "it", Verdict: matrix.Skipped, Why: "no disk"})
+	}
+	m.Cells = append(m.Cells, matrix.Cell{Scenario: "pause (slots)", Subject: "it", Verdict: matrix.Skipped, Why: matrix.NoSuchKind})
+	if got, want := strings.Join(skips(m), "; "), "no disk: amnesia, pause (slots); on it"; got != want {
+		t.Errorf("%q, not %q", got, want)
+	}
+}
+
+// Goal: the short table hides no other kind of lock that broke.
+func TestBriefShowsAKindThatWentAnotherWay(t *testing.T) {
+	for verdict, hidden := range map[matrix.Verdict]bool{matrix.Fenced: true, matrix.Skipped: true, matrix.Kept: false, matrix.FalseClaim: false, matrix.Broken: false} {
+		m := some(matrix.Fenced)
+		m.Scenarios = append(m.Scenarios[:1], matrix.Scenario{Name: "pause (slots)", Breaks: locker.PromptHolder, Like: "pause"})
+		m.Cells = append(m.Cells, matrix.Cell{Scenario: "pause (slots)", Subject: "it", Verdict: verdict})
+		var text strings.Builder
+		Brief(&text, m, "page", m.Subjects)
+		if shown := strings.Contains(text.String(), "[pause (slots)](page#pause)"); shown == hidden {
+			t.Errorf("%s: shown is %v in\n%s", verdict, shown, &text)
+		}
+	}
+}
+
+func TestEveryReportSaysHowManyUpdatesWereLost(t *testing.T) {
+	const told = "updates lost without the guard: 1 of 3; with it: 0 of 2"
+	h := &history.History{Updates: &history.Updates{
+		Confirmed: history.Sets{Unguarded: []int{1, 2, 3}, Guarded: []int{1, 3}},
+		Final:     history.Sets{Unguarded: []int{1, 3}, Guarded: []int{1, 3}},
+	}}
+	m := &matrix.Matrix{
+		Subjects: []matrix.Subject{{Name: "it"}}, Scenarios: []matrix.Scenario{{Name: "set"}},
+		Cells: []matrix.Cell{{Scenario: "set", Subject: "it", Verdict: matrix.Fenced, History: h}},
+	}
+	var text, markdown, html strings.Builder
+	Text(&text, m)
+	Markdown(&markdown, m)
+	if err := HTML(&html, m); err != nil {
+		t.Fatal(err)
+	}
+	for page, want := range map[string]string{
+		text.String(): "\nit, set: " + told + "\n", markdown.String(): " | fenced; " + told + " |", html.String(): ">fenced; " + told + "</a>",
+	} {
+		if !strings.Contains(page, want) {
+			t.Errorf("%q is not in\n%s", want, page)
+		}
+	}
+}
+
+// some returns a matrix of one subject with these verdicts.
+func some(verdicts ...matrix.Verdict) *matrix.Matrix {
+	m := &matrix.Matrix{Subjects: []matrix.Subject{{Name: "it"}}, Scenarios: []matrix.Scenario{
+		{Name: "pause", Breaks: locker.PromptHolder},
+		{Name: "amnesia", Breaks: locker.DurableServer | locker.ForwardClock},
+		{Name: "herd"},
+	}}
+	for i, v := range verdicts {
+		m.Cells = append(m.Cells, matrix.Cell{Scenario: m.Scenarios[i].Name, Subject: "it", Verdict: v})
+	}
+	return m
+}
