@@ -27,7 +27,7 @@ func TestAKindThatIsNotDeclaredIsShownAsMissing(t *testing.T) {
 	} {
 		started := false
 		sub := Subject{Name: "it", Guarantees: c.g, Start: func(*Lab) (*System, error) { started = true; return nil, errors.New("no") }}
-		cell := Run(t.Context(), Settings{}, []Subject{sub}, []Scenario{{Name: "x", Kinds: c.kinds}}).Cells[0]
+		cell := Run(t.Context(), Settings{}, []Subject{sub}, []Scenario{{Name: "x", Kinds: c.kinds, play: func(*play) {}}}).Cells[0]
 		if started != c.played || (cell.Why == NoSuchKind) == c.played || (cell.Verdict == Skipped) == c.played {
 			t.Errorf("%+v: started %v, skipped for %q", c, started, cell.Why)
 		}

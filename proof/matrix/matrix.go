@@ -99,7 +99,7 @@ type Part struct {
 	Resume func() error
 }
 
-// Scenario is one fault, and what the workers do before, during and after it.
+// Scenario is one fault, and what the workers do before, during and after it. [Scenarios] has them.
 type Scenario struct {
 	Name  string
 	Story string // one sentence

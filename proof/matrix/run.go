@@ -151,6 +151,10 @@ func (s *servers) once(ctx context.Context, sc Scenario, name string) Cell {
 		cell.Verdict, cell.Why = Skipped, NoSuchKind
 		return cell
 	}
+	if sc.play == nil {
+		cell.Why = "it is none of matrix.Scenarios, so that there is nothing to play"
+		return cell
+	}
 	sys, lab, err := s.shared()
 	if err == nil && sc.lacks != nil {
 		if cell.Why = sc.lacks(sys); cell.Why != "" {

@@ -8,6 +8,13 @@ import (
 	"github.com/lockstile/locker/proof/matrix/internal/history"
 )
 
+func TestAScenarioWithoutStepsIsNotPlayed(t *testing.T) {
+	sub := Subject{Name: "it", Start: func(*Lab) (*System, error) { return &System{}, nil }}
+	if c := Run(t.Context(), Settings{}, []Subject{sub}, []Scenario{{Name: "mine"}}).Cells[0]; c.Verdict != NotPlayed || c.Why == "" {
+		t.Errorf("%s (%s)", c.Verdict, c.Why)
+	}
+}
+
 // Goal: a verdict does not depend on what else the machine had to do, and a wait in
 // the store is not talked away.
 func TestAWaitThatMayBeTheMachinesIsMeasuredAgain(t *testing.T) {
