@@ -12,6 +12,9 @@ import (
 //
 // Requests go to the store; replies, and what a store sends unasked, come from it. What a
 // broken network holds back is not lost before [Network.Heal].
+//
+// The last call of Cut, CutReplies, CutRepliesAfterOne, EndUnheard or Stall decides what passes. Only the
+// connections that Stall has silenced, or EndUnheard has ended, stay so until Heal or Deliver.
 type Network interface {
 	// Cut lets nothing pass any more, in either direction. Connections stay open and silent, and new
 	// ones are silent, too.
@@ -40,6 +43,7 @@ type Network interface {
 	Deliver()
 
 	// HeldBack returns how much is held back now, in a unit of the network's own. It is 0 only if nothing is.
+	// That a connection ends does not count.
 	HeldBack() (requests, replies int)
 
 	// Conns returns how many connections the process has open, or -1 if the network cannot say.

@@ -21,13 +21,14 @@ type Link struct {
 	delay             time.Duration
 	refusal           error
 	sent              int
-	conn              *conn // for the next request
+	conns             []*conn // that are open; the last is for the next request
 }
 
 // conn is a connection. It is not used again after a caller has given up a request on it.
 type conn struct {
 	stalled bool
 	ended   bool // on the store's side
+	over    bool // on both sides
 }
 
 // message is on its way: first to the store, then back.
@@ -45,53 +46,61 @@ const requestTime = 5 * time.Second
 
 var errSilent = fmt.Errorf("no answer within %v", requestTime)
 
-func newLink() *Link { return &Link{requests: true, answers: true, conn: new(conn)} }
+func newLink() *Link { return &Link{requests: true, answers: true, conns: []*conn{new(conn)}} }
 
 // Cut holds back all messages, until Heal or Deliver.
-func (n *Link) Cut() { n.set(false, false) }
+func (n *Link) Cut() { n.set(false, false, false, func(*conn) {}) }
 
 // CutReplies holds back the store's answers and lets requests pass, until Heal or
 // Deliver.
-func (n *Link) CutReplies() { n.set(true, false) }
+func (n *Link) CutReplies() { n.set(true, false, false, func(*conn) {}) }
 
 // CutRepliesAfterOne lets one more answer of the store pass, and holds back what comes after it, until
 // Heal or Deliver. If one is held back already, that one passes now.
-func (n *Link) CutRepliesAfterOne() {
+func (n *Link) CutRepliesAfterOne() { n.set(true, false, true, func(*conn) {}) }
+
+// EndUnheard is Cut, and the connections that are open now end on the store's side: what is sent on them
+// arrives nowhere, and Deliver does not change that.
+func (n *Link) EndUnheard() { n.set(false, false, false, func(c *conn) { c.ended = true }) }
+
+// Stall holds back all messages on the connections that are open now, until Heal or
+// Deliver. When a request on one was given up, a new connection is opened, which works.
+func (n *Link) Stall() { n.set(true, true, false, func(c *conn) { c.stalled = true }) }
+
+// set says what passes from now on, and changes each open connection. What is held back and passes now is
+// delivered.
+func (n *Link) set(requests, answers, spare bool, change func(*conn)) {
 	n.mu.Lock()
-	n.requests, n.answers, n.spare = true, false, true
-	first := slices.IndexFunc(n.withheld, func(m *message) bool { return !m.request && !m.conn.stalled && !m.conn.ended })
-	var m *message
-	if first >= 0 {
-		m, n.spare = n.withheld[first], false
-		n.withheld = slices.Delete(n.withheld, first, first+1)
+	n.requests, n.answers, n.spare = requests, answers, spare
+	for _, c := range n.conns {
+		change(c)
 	}
+	var delivered []*message
+	n.withheld = slices.DeleteFunc(n.withheld, func(m *message) bool {
+		passes := n.passes(m)
+		if passes {
+			delivered = append(delivered, m)
+		}
+		return passes
+	})
 	n.mu.Unlock()
-	if m != nil {
+	for _, m := range delivered {
 		m.carry()
 	}
 }
 
-// EndUnheard is Cut, and the connection that is open now ends on the store's side: what is sent on it
-// arrives nowhere, and Deliver does not change that.
-func (n *Link) EndUnheard() {
-	n.Cut()
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.conn.ended = true
-}
-
-// Stall holds back all messages on the connection that is open now, until Heal or
-// Deliver. When a request on it was given up, a new connection is opened, which works.
-func (n *Link) Stall() {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.conn.stalled = true
-}
-
-func (n *Link) set(requests, answers bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.requests, n.answers, n.spare = requests, answers, false
+// passes reports whether a message may pass now, and counts it as the one more answer if it does so as
+// that. The mutex is held.
+func (n *Link) passes(m *message) bool {
+	if m.conn.stalled || m.conn.ended {
+		return false
+	}
+	if m.request {
+		return n.requests
+	}
+	passes := n.answers || n.spare
+	n.spare = false
+	return passes
 }
 
 // HeldBack returns how many messages are held back now.
@@ -125,6 +134,12 @@ func (n *Link) Refuse(err error) {
 	n.refusal = err
 }
 
+func (n *Link) refuses() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.refusal
+}
+
 // Requests returns how many requests this Locker has sent so far.
 func (n *Link) Requests() int {
 	n.mu.Lock()
@@ -142,41 +157,41 @@ func (n *Link) Heal() {
 
 // Deliver ends Cut, CutReplies, EndUnheard and Stall. What was held back arrives now.
 func (n *Link) Deliver() {
-	for messages := n.open(); len(messages) > 0; messages = n.open() {
-		for _, m := range messages {
-			if m.conn.ended {
-				m.lose()
-			} else {
-				m.carry()
-			}
+	for _, m := range n.open() {
+		if m.conn.ended {
+			m.lose()
+		} else {
+			m.carry()
 		}
 	}
 }
 
+// open has everything pass, over a new connection, and returns what was held back. Connections that have
+// ended are over for both sides.
 func (n *Link) open() []*message {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.requests, n.answers, n.spare, n.conn = true, true, false, new(conn)
+	n.requests, n.answers, n.spare = true, true, false
+	for _, c := range n.conns {
+		c.stalled, c.over = false, c.ended
+	}
+	n.conns = []*conn{new(conn)}
 	messages := n.withheld
 	n.withheld = nil
-	for _, m := range messages {
-		m.conn.stalled = false
-	}
 	return messages
 }
 
-// pass delivers a message, or holds it back.
+// pass delivers a message, holds it back, or loses it with its connection.
 func (n *Link) pass(m *message) {
 	n.mu.Lock()
-	passes, delay := !m.conn.stalled && !m.conn.ended && (m.request && n.requests || !m.request && (n.answers || n.spare)), n.delay
-	if passes && !m.request {
-		n.spare = false
-	}
-	if !passes {
+	over, passes, delay := m.conn.over, n.passes(m), n.delay
+	if !over && !passes {
 		n.withheld = append(n.withheld, m)
 	}
 	n.mu.Unlock()
 	switch {
+	case over:
+		m.lose()
 	case passes && delay > 0:
 		time.AfterFunc(delay, m.carry)
 	case passes:
@@ -187,23 +202,29 @@ func (n *Link) pass(m *message) {
 // send calls f in the store, and returns the answer when it has come back.
 func send[T any](ctx context.Context, n *Link, f func() T) (answer T, err error) {
 	n.mu.Lock()
-	on, refusal := n.conn, n.refusal
+	on := n.conns[len(n.conns)-1]
 	n.sent++
 	n.mu.Unlock()
-	if refusal != nil {
-		return answer, driver.Refused(refusal)
-	}
 	ctx, cancel := context.WithTimeoutCause(ctx, requestTime, errSilent)
 	defer cancel()
 	answered, lost := make(chan T, 1), make(chan struct{})
+	refused := make(chan error, 1)
 	lose := func() { close(lost) }
 	n.pass(&message{on, func() {
-		answer := f()
-		n.pass(&message{on, func() { answered <- answer }, false, lose})
+		var back func()
+		if no := n.refuses(); no != nil {
+			back = func() { refused <- driver.Refused(no) }
+		} else {
+			answer := f()
+			back = func() { answered <- answer }
+		}
+		n.pass(&message{on, back, false, lose})
 	}, true, lose})
 	select {
 	case answer = <-answered:
 		return answer, nil
+	case err := <-refused:
+		return answer, err
 	case <-lost:
 		return answer, errReset
 	case <-ctx.Done():
@@ -216,7 +237,7 @@ func send[T any](ctx context.Context, n *Link, f func() T) (answer T, err error)
 // the same, to ask again.
 func (n *Link) push(f func()) {
 	n.mu.Lock()
-	on := n.conn
+	on := n.conns[len(n.conns)-1]
 	n.mu.Unlock()
 	n.pass(&message{on, f, false, f})
 }
@@ -225,7 +246,7 @@ func (n *Link) push(f func()) {
 func (n *Link) leave(on *conn) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.conn == on {
-		n.conn = new(conn)
+	if n.conns[len(n.conns)-1] == on {
+		n.conns = append(n.conns, new(conn))
 	}
 }

@@ -289,3 +289,86 @@ func TestARefusedAttemptHasAKnownOutcome(t *testing.T) {
 		}
 	})
 }
+
+// asked has a asked for a name, and returns where the end of the call comes.
+func asked(ctx context.Context, a *lockertest.Locker, name string) <-chan error {
+	ended := make(chan error, 1)
+	go func() {
+		_, err := a.Inspect(ctx, name)
+		ended <- err
+	}()
+	synctest.Wait()
+	return ended
+}
+
+// Goal: the last call decides what passes.
+func TestCutRepliesAfterACutLetsTheRequestArrive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := lockertest.New()
+		defer a.Close()
+		a.Link().Cut()
+		ended := asked(t.Context(), a, "a")
+		a.Link().CutReplies()
+		if requests, replies := a.Link().HeldBack(); requests != 0 || replies != 1 {
+			t.Errorf("%d requests and %d replies are held back, want the reply alone", requests, replies)
+		}
+		a.Link().Deliver()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestTheEndOfAStallIsAlsoOfWhatIsOnItsWay(t *testing.T) {
+	for what, end := range map[string]func(*lockertest.Link){"Deliver": (*lockertest.Link).Deliver, "Heal": (*lockertest.Link).Heal} {
+		synctest.Test(t, func(t *testing.T) {
+			a := lockertest.New()
+			defer a.Close()
+			a.Link().Delay(100 * time.Millisecond)
+			ended := asked(t.Context(), a, "a")
+			time.Sleep(50 * time.Millisecond)
+			a.Link().Stall()
+			end(a.Link())
+			time.Sleep(300 * time.Millisecond)
+			if requests, replies := a.Link().HeldBack(); requests+replies != 0 || len(ended) == 0 {
+				t.Errorf("after %s %d requests and %d replies are held back, %d calls have ended", what, requests, replies, len(ended))
+			}
+			a.Link().Heal()
+			<-ended
+		})
+	}
+}
+
+func TestEndUnheardEndsAConnectionThatAnotherCallHasGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := lockertest.New()
+		defer a.Close()
+		a.Link().CutReplies()
+		hasty, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		first, second := asked(hasty, a, "a"), asked(t.Context(), a, "b")
+		<-first
+		a.Link().EndUnheard()
+		a.Link().Deliver()
+		if err := <-second; err == nil {
+			t.Error("it was answered over a connection that had ended")
+		}
+	})
+}
+
+// The refusal is the store's, and comes over the link.
+func TestARefusalDoesNotPassALinkThatIsCut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, full := lockertest.New(), errors.New("full")
+		defer a.Close()
+		a.Link().Refuse(full)
+		a.Link().Cut()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := a.TryLock(ctx, "a"); err == nil || errors.Is(err, full) {
+			t.Errorf("through a cut it was answered: %v", err)
+		}
+		a.Link().Refuse(nil)
+		a.Link().Heal()
+	})
+}

@@ -383,3 +383,121 @@ func TestCloseDoesNotWaitForAServerThatAcceptsNobody(t *testing.T) {
 		t.Error("Close waits for the server")
 	}
 }
+
+// Goal: a network that was broken and delivered can be broken again, also for the connections of the first time.
+func TestACutReachesConnectionsThatWereStalledAndDelivered(t *testing.T) {
+	for what, cut := range map[string]func(*Proxy){"Cut": (*Proxy).Cut, "Stall": (*Proxy).Stall, "EndUnheard": (*Proxy).EndUnheard} {
+		e := newEcho(t)
+		p := newProxy(t, e.addr)
+		conn, in := dial(t, p)
+		say(t, conn, "before")
+		hears(t, conn, in, "before!")
+		p.Stall()
+		p.Deliver()
+		cut(p)
+		say(t, conn, "late")
+		awaitHeld(t, p, what, len("late\n"), 0)
+	}
+}
+
+// Goal: the last call decides what passes.
+func TestTheLastCallDecidesWhatPasses(t *testing.T) {
+	e := newEcho(t)
+	p := newProxy(t, e.addr)
+	conn, in := dial(t, p)
+	p.Cut()
+	say(t, conn, "hello")
+	p.CutReplies()
+	e.hears(t, "hello")
+	silent(t, conn, in)
+	p.Cut()
+	p.Stall()
+	fresh, inFresh := dial(t, p)
+	say(t, fresh, "new")
+	e.hears(t, "new")
+	hears(t, fresh, inFresh, "new!")
+	silent(t, conn, in)
+	p.CutReplies()
+	say(t, conn, "stalled")
+	awaitHeld(t, p, "stalled", len("stalled\n"), len("hello!\n"))
+}
+
+func TestAReplyOfAConnectionThatEndedUnheardIsLost(t *testing.T) {
+	e := newEcho(t)
+	p := newProxy(t, e.addr)
+	conn, in := dial(t, p)
+	p.CutReplies()
+	say(t, conn, "hello")
+	e.hears(t, "hello")
+	awaitHeld(t, p, "answered", 0, len("hello!\n"))
+	p.EndUnheard()
+	p.Deliver()
+	_ = conn.SetReadDeadline(time.Now().Add(30 * time.Second))
+	if got, err := in.ReadString('\n'); got != "" || err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the client heard %q, %v, of a connection that had ended", got, err)
+	}
+}
+
+func TestTheEndOfAConnectionIsNotTheOneMoreReply(t *testing.T) {
+	e := newEcho(t)
+	p := newProxy(t, e.addr)
+	gone, inGone := dial(t, p)
+	conn, in := dial(t, p)
+	say(t, gone, "a")
+	hears(t, gone, inGone, "a!")
+	e.hears(t, "a")
+	p.CutRepliesAfterOne()
+	_ = gone.Close()
+	e.hears(t, "hung up") // and so its server has ended its side
+	time.Sleep(10 * time.Millisecond)
+	say(t, conn, "first")
+	hears(t, conn, in, "first!")
+}
+
+func TestAConnectionThatEndedUnheardIsSilentWhenOneMoreReplyMayPass(t *testing.T) {
+	e := newEcho(t)
+	p := newProxy(t, e.addr)
+	conn, in := dial(t, p)
+	say(t, conn, "before")
+	hears(t, conn, in, "before!")
+	e.hears(t, "before")
+	p.EndUnheard()
+	e.hears(t, "hung up")
+	p.CutRepliesAfterOne()
+	silent(t, conn, in)
+}
+
+// Goal: a client whose network is cut does not hear that the server is down.
+func TestANewConnectionThroughACutIsSilentThoughTheServerIsDown(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := l.Addr().String()
+	_ = l.Close()
+	for what, cut := range map[string]func(*Proxy){"Cut": (*Proxy).Cut, "EndUnheard": (*Proxy).EndUnheard} {
+		p := newProxy(t, addr)
+		cut(p)
+		conn, in := dial(t, p)
+		say(t, conn, "hello")
+		awaitHeld(t, p, what, len("hello\n"), 0)
+		silent(t, conn, in)
+		p.Deliver()
+		_ = conn.SetReadDeadline(time.Now().Add(30 * time.Second))
+		if _, err := in.ReadByte(); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("%s: when it was over the client heard %v", what, err)
+		}
+	}
+}
+
+// Goal: what the process counts is its own side.
+func TestAConnectionThatIsClosedDuringACutIsNotCounted(t *testing.T) {
+	e := newEcho(t)
+	p := newProxy(t, e.addr)
+	conn, in := dial(t, p)
+	say(t, conn, "before")
+	hears(t, conn, in, "before!")
+	p.Cut()
+	_ = conn.Close()
+	counts(t, p, 0)
+}
