@@ -147,6 +147,8 @@ func (b *bench) verdict(ctx context.Context, m *mutant) verdict {
 			return verdict{noTest, fmt.Sprintf("%v matches no test", n), ""}
 		case ran.err == nil:
 			return verdict{survived, fmt.Sprintf("%v has not noticed it", n), ""}
+		case !n.notices(ran):
+			return verdict{survived, fmt.Sprintf("%v has not noticed it, and %s failed", n, failed), ran.said()}
 		default:
 			by = append(by, fmt.Sprintf("./%s %s", n.dir, failed))
 		}

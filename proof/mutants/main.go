@@ -40,7 +40,7 @@ import (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	only := flag.String("only", "", "only the mutants of this package and those below it, or of one line, driver:17")
 	since := flag.String("since", "", "only the mutants of files, rows and tests changed since this commit")
 	root := flag.String("root", ".", "the folder of the users' module")

@@ -68,6 +68,11 @@ func TestEnds(t *testing.T) {
 func TestSkips(t *testing.T) { t.Skip() }
 
 func TestFails(t *testing.T) { t.Fail() }
+
+func TestParent(t *testing.T) {
+	t.Run("passes", func(*testing.T) {})
+	t.Fail()
+}
 `)
 	put(t, root, rulesPage, rulesHeading+"\n- **double**: a number is doubled\n")
 	table := "# double/double.go\n"
@@ -89,12 +94,15 @@ func TestFails(t *testing.T) { t.Fail() }
 	add("No subtest", triple, "TestDouble/of_three")
 	add("Skips", triple, "TestSkips")
 	add("Fails", triple, "TestFails")
+	add("Fails beside it", triple, "TestParent/passes")
 	table += "\n# double/factor.lua\n"
 	add("Embedded", "-2\n+3\n", "TestEmbedded")
 	put(t, root, folder+"/double.txt", table)
-	put(t, root, folder+"/endless.txt", "# double/wait.go\n\nHangs.\ndouble: ./double TestEnds\n-var Endless = false\n+var Endless = true\n")
+	put(t, root, folder+"/endless.txt", endless)
 	return root
 }
+
+const endless = "# double/wait.go\n\nHangs.\ndouble: ./double TestEnds\n-var Endless = false\n+var Endless = true\n"
 
 func TestEachMutantIsReportedAsWhatItIs(t *testing.T) {
 	t.Setenv("TINY_STARTED", filepath.Join(t.TempDir(), "started"))
@@ -104,18 +112,19 @@ func TestEachMutantIsReportedAsWhatItIs(t *testing.T) {
 		got[name] = r
 	}
 	for name, want := range map[string]string{
-		"Killed.":     killedBy + " by ./double TestDouble/of_two",
-		"Crashes.":    killedBy + " by ./double TestDouble/of_nothing",
-		"Embedded.":   killedBy + " by ./double TestEmbedded",
-		"Survives.":   survived + " ./double TestEmbedded",
-		"Half.":       survived + " ./double TestEnds",
-		"Not built.":  notBuilt + " ./double",
-		"Stale.":      notApplied,
-		"No test.":    noTest + " ./double TestTriple",
-		"No subtest.": noTest + " ./double TestDouble/of_three",
-		"Skips.":      noTest + " ./double TestSkips",
-		"Fails.":      failsWhole + " ./double TestFails",
-		"Hangs.":      timedOut + " ./double TestEnds",
+		"Killed.":          killedBy + " by ./double TestDouble/of_two",
+		"Crashes.":         killedBy + " by ./double TestDouble/of_nothing",
+		"Embedded.":        killedBy + " by ./double TestEmbedded",
+		"Survives.":        survived + " ./double TestEmbedded",
+		"Half.":            survived + " ./double TestEnds",
+		"Not built.":       notBuilt + " ./double",
+		"Stale.":           notApplied,
+		"No test.":         noTest + " ./double TestTriple",
+		"No subtest.":      noTest + " ./double TestDouble/of_three",
+		"Skips.":           noTest + " ./double TestSkips",
+		"Fails.":           failsWhole + " ./double TestFails",
+		"Fails beside it.": survived + " ./double TestParent/passes",
+		"Hangs.":           timedOut + " ./double TestEnds",
 	} {
 		if v := got[name].verdict; !strings.HasPrefix(v.what+" "+v.why, want) {
 			t.Errorf("%s: %s %s %s, want %s", name, v.what, v.why, v.output, want)
@@ -244,5 +253,40 @@ func TestMutantsAreChosenByWhatHasChanged(t *testing.T) {
 	put(t, root, "double/more_test.go", "package double\n\nfunc TestTriple(t *testing.T) {}\n")
 	if got := chosen(); !slices.Equal(got, []string{"New.", "No test.", "Embedded."}) {
 		t.Errorf("of a test: %v", got)
+	}
+	put(t, root, folder+"/endless.txt", strings.Replace(endless, "wait.go", "double.go", 1))
+	if got := chosen(); !slices.Contains(got, "Hangs.") {
+		t.Errorf("of a row that breaks another file now: %v", got)
+	}
+	ms, err := load(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, only := range []string{"treble", "/"} {
+		if found, err := choose(t.Context(), settings{root: root, only: only, since: "begin"}, ms); err == nil {
+			t.Errorf("of %q there are %d mutants, and no error", only, len(found))
+		}
+	}
+}
+
+// The clauses of the suite are not in files of tests.
+func TestAChangedClauseConcernsTheRowsThatItNotices(t *testing.T) {
+	m := &mutant{text: "row", noticed: []notice{{"local", "TestConformance/clause/lost-reply"}}}
+	for file, want := range map[string]bool{"conformance/faults.go": true, "driver/driver.go": false} {
+		if c := (&changes{files: []string{file}, rows: map[string]bool{"row": true}}); c.concern(m) != want {
+			t.Errorf("%s concerns it: %v", file, !want)
+		}
+	}
+}
+
+func TestEveryWayInWhichTestsDoNotEndIsSeen(t *testing.T) {
+	for _, said := range []string{
+		`{"Action":"output","Test":"TestA","Output":"waiting: panic: test timed out after 1s\n"}`,
+		`{"Action":"output","Output":"*** Test killed with quit: ran too long (1m1s).\n"}`,
+	} {
+		r := &ran{tests: map[string]string{"TestA": "run"}}
+		if r.hear(said); !r.timedOut {
+			t.Errorf("this is not taken for a timeout: %s", said)
+		}
 	}
 }

@@ -22,7 +22,7 @@ const folder = "proof/mutants"
 // mutant is a row of a table: it breaks a line.
 type mutant struct {
 	name     string // its table and its line there, "driver:17"
-	text     string // as it stands in the table
+	text     string // as it stands in its table, below its file
 	sentence string
 	rule     string
 	noticed  []notice
@@ -96,7 +96,7 @@ func (t *table) read(text string) error {
 			t.file = file
 		case line != "":
 			if t.row == nil {
-				t.row = &mutant{name: fmt.Sprintf("%s:%d", t.name, i+1)}
+				t.row = &mutant{name: fmt.Sprintf("%s:%d", t.name, i+1), text: t.name + ": " + t.file + "\n"}
 			}
 			t.row.text += line + "\n"
 			if err := t.line(line); err != nil {
@@ -183,6 +183,9 @@ func (m *mutant) whole() error {
 		if e.file == "" || len(e.before) == 0 || slices.Equal(e.before, e.after) {
 			return errors.New("it has to name a file, lines of it, and what stands in their place")
 		}
+		if clean := path.Clean(e.file); e.file != clean {
+			return fmt.Errorf("it has to name the file %q as %q", e.file, clean)
+		}
 	}
 	if m.edits == nil {
 		return errors.New("it breaks no line")
@@ -253,16 +256,17 @@ func choose(ctx context.Context, s settings, ms *mutants) ([]*mutant, error) {
 	only := strings.TrimSuffix(s.only, "/")
 	chosen := slices.DeleteFunc(slices.Clone(ms.all), func(m *mutant) bool {
 		rest, below := strings.CutPrefix(m.name, only)
-		return only != "" && (!below || rest != "" && rest[0] != '/' && rest[0] != ':')
+		return s.only != "" && (!below || rest != "" && rest[0] != '/' && rest[0] != ':')
 	})
+	if len(chosen) == 0 {
+		return nil, fmt.Errorf("no table of %s has %q", folder, s.only)
+	}
 	if s.since != "" {
 		c, err := changed(ctx, s.root, s.since)
 		if err != nil {
 			return nil, err
 		}
 		chosen = slices.DeleteFunc(chosen, func(m *mutant) bool { return !c.concern(m) })
-	} else if len(chosen) == 0 {
-		return nil, fmt.Errorf("no table of %s has %q", folder, only)
 	}
 	return chosen, nil
 }
@@ -275,11 +279,14 @@ type changes struct {
 }
 
 // concern reports whether a file has changed that the mutant breaks, or the mutant itself, or a file with one of the
-// tests that are to notice it.
+// tests that are to notice it. The clauses of the suite are in its package.
 func (c *changes) concern(m *mutant) bool {
 	return !c.rows[m.text] || slices.ContainsFunc(c.files, func(file string) bool {
 		return slices.ContainsFunc(m.edits, func(e edit) bool { return e.file == file }) ||
 			slices.ContainsFunc(m.noticed, func(n notice) bool {
+				if strings.HasPrefix(n.test, "TestConformance") && path.Dir(file) == "conformance" {
+					return true
+				}
 				return strings.HasSuffix(file, "_test.go") && path.Dir(file) == n.dir && slices.Contains(testsOf(filepath.Join(c.root, file)), n.function())
 			})
 	})
@@ -337,7 +344,7 @@ func changed(ctx context.Context, root, since string) (*changes, error) {
 		if path.Ext(file) != ".txt" || err != nil {
 			continue
 		}
-		var t table
+		t := table{name: strings.TrimSuffix(strings.TrimPrefix(file, folder+"/"), ".txt")}
 		var text string
 		text, err = git("show", base+":./"+file)
 		_ = t.read(text) // whatever is wrong with it by now

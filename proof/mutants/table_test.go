@@ -90,6 +90,7 @@ func TestRowThatIsNotWholeIsRefused(t *testing.T) {
 		"other rule":         {file + sentence + rule + "s: TestA\n" + lines, `no rule "s"`},
 		"two rules":          {file + sentence + rule + "q: TestA\n" + lines, "two rules"},
 		"no file":            {sentence + rule + lines, "file"},
+		"odd name of a file": {"# ./a.go\n\n" + sentence + rule + lines, `"./a.go" as "a.go"`},
 		"no lines":           {file + sentence + rule, "no line"},
 		"nothing that stood": {file + sentence + rule + "+two\n", "lines of it"},
 		"nothing new":        {file + sentence + rule + " one\n", "stands in their place"},

@@ -84,7 +84,7 @@ func (r *ran) hear(line string) {
 			r.tests[e.Test] = e.Action
 		}
 	case "output", "build-output":
-		if strings.HasPrefix(e.Output, "panic: test timed out after ") {
+		if strings.Contains(e.Output, "panic: test timed out after ") || strings.HasPrefix(e.Output, "*** Test killed with ") {
 			r.timedOut = true
 		}
 		const most = 60 // lines
@@ -127,6 +127,16 @@ func (r *ran) failed() string {
 		}
 	}
 	return "after its tests" // in TestMain
+}
+
+// notices reports whether the test failed, or the program ended in it. What fails beside it is no answer.
+func (n notice) notices(r *ran) bool {
+	for name, how := range r.tests {
+		if n.matches(name) && (how == "fail" || how == "run") {
+			return true
+		}
+	}
+	return false
 }
 
 // matches reports whether name is the test, or a subtest of it.
