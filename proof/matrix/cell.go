@@ -2,7 +2,6 @@ package matrix
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/lockstile/locker/proof/matrix/internal/history"
@@ -14,27 +13,27 @@ type Verdict = judge.Verdict
 
 const (
 	// Kept: one holder at a time, tokens in order.
-	Kept = judge.Kept
+	Kept Verdict = judge.Kept
 	// Unavailable: kept, but nobody could lock for a while.
-	Unavailable = judge.Unavailable
+	Unavailable Verdict = judge.Unavailable
 	// Fenced: two holders believed at once, or a stale write was made,
 	// or an update was lost without the guard, as declared; the guard refused
 	// every stale write that came after the next holder's claim. It cannot
 	// refuse earlier ones.
-	Fenced = judge.Fenced
+	Fenced Verdict = judge.Fenced
 	// Broken: a stale write got past the guard, or tokens went back, as
 	// declared; or an update was lost with the guard; or any of this was seen
 	// without it, and there is no token by which a guard could tell.
-	Broken = judge.Broken
+	Broken Verdict = judge.Broken
 	// FalseClaim: something broke that the declaration promises, or nobody
 	// could lock any more though no assumption was broken, or a caller was
 	// told that it holds nothing although it did.
-	FalseClaim = judge.FalseClaim
+	FalseClaim Verdict = judge.FalseClaim
 	// Skipped: this fault cannot be injected here, or the server is missing.
-	Skipped = judge.Skipped
+	Skipped Verdict = judge.Skipped
 	// NotPlayed: something that has nothing to do with the fault went wrong,
 	// so the run shows nothing.
-	NotPlayed = judge.NotPlayed
+	NotPlayed Verdict = judge.NotPlayed
 )
 
 // Cell is one scenario on one subject.
@@ -55,6 +54,7 @@ type Cell struct {
 	scenario Scenario // as it was played: a round decides what it breaks
 }
 
+// cell judges the play. still is the error of a store that granted nothing until patience ended, or nil.
 func (p *play) cell(cell Cell, sub Subject, still *standstill) Cell {
 	h, breaks := p.History, p.scenario.Breaks
 	cell.scenario = p.scenario
@@ -71,8 +71,10 @@ func (p *play) cell(cell Cell, sub Subject, still *standstill) Cell {
 	case p.Waited > unavailableAfter:
 		cell.Verdict, cell.Why = Unavailable, fmt.Sprintf("nobody could lock for %v", p.Waited.Round(10*time.Millisecond))
 	}
-	if lost := h.LostUpdates(); lost != "" {
-		cell.Why = strings.TrimPrefix(cell.Why+"; "+lost, "; ")
+	if lost := h.LostUpdates(); cell.Why == "" {
+		cell.Why = lost
+	} else if lost != "" {
+		cell.Why += "; " + lost
 	}
 	return cell
 }
@@ -81,7 +83,3 @@ func (p *play) cell(cell Cell, sub Subject, still *standstill) Cell {
 // as long as a busy machine needs for a lock that is free, and less than any wait for
 // the store, such as the half second that a waiter has to claim its turn.
 const unavailableAfter = 400 * time.Millisecond
-
-// machineAfter is more than a busy machine has been seen to add to a wait, and less than
-// any lease.
-const machineAfter = 900 * time.Millisecond

@@ -51,7 +51,7 @@ func TestMyStoreKeepsWhatItDeclares(t *testing.T) {
 // not on package driver.
 
 func newLocker(url string) locker.Locker {
-	addr, flaw, _ := strings.Cut(url, "#")
+	addr, flaw, _ := strings.Cut(url, "#") // a test puts a flaw behind "#"; a real backend needs only the URL
 	l, _ := specimen.New(addr, flaw)
 	return l
 }

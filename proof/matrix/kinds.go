@@ -49,9 +49,6 @@ func withKinds(all []Scenario) (more []Scenario) {
 	return more
 }
 
-// NoSuchKind is why a cell is skipped whose subject does not declare the kind of lock.
-const NoSuchKind = "no such kind"
-
 // missing reports whether a lock that declares g has not all kinds of the scenario.
 func (sc Scenario) missing(g locker.Guarantees) bool {
 	return !g.Shared && slices.Contains(sc.Kinds[:], locker.Shared) || !g.Slots && slices.Contains(sc.Kinds[:], locker.Slots)

@@ -10,10 +10,11 @@ import (
 	"github.com/lockstile/locker/fencing"
 	"github.com/lockstile/locker/internal/specimen"
 	"github.com/lockstile/locker/internal/testserver"
+	"github.com/lockstile/locker/proof/matrix/internal/judge"
 )
 
 // Goal: what is not declared is shown, and starts no server.
-func TestAKindThatIsNotDeclaredIsShownAsMissing(t *testing.T) {
+func TestAKindThatIsNotDeclaredStartsNoServer(t *testing.T) {
 	for _, c := range []struct {
 		g      locker.Guarantees
 		kinds  [2]locker.Kind
@@ -28,7 +29,7 @@ func TestAKindThatIsNotDeclaredIsShownAsMissing(t *testing.T) {
 		started := false
 		sub := Subject{Name: "it", Guarantees: c.g, Start: func(*Lab) (*System, error) { started = true; return nil, errors.New("no") }}
 		cell := Run(t.Context(), Settings{}, []Subject{sub}, []Scenario{{Name: "x", Kinds: c.kinds, play: func(*play) {}}}).Cells[0]
-		if started != c.played || (cell.Why == NoSuchKind) == c.played || (cell.Verdict == Skipped) == c.played {
+		if started != c.played || (cell.Why == judge.NoSuchKind) == c.played || (cell.Verdict == Skipped) == c.played {
 			t.Errorf("%+v: started %v, skipped for %q", c, started, cell.Why)
 		}
 	}
@@ -84,23 +85,26 @@ func TestWorkersAskForTheKindsInTurn(t *testing.T) {
 }
 
 // Goal: what is done about one slot must leave the others alone, also where nobody asks for
-// them. Method: nothing is done, for longer than their leases are.
+// them. Method: nothing is done, for longer than their leases are. The workers are those of the example.
 func TestWhoeverHasAnotherSlotMustKeepIt(t *testing.T) {
 	wait := Scenario{Name: "nothing (slots)", Kinds: [2]locker.Kind{locker.Slots, locker.Slots}, play: func(p *play) { p.Sleep(11 * p.TTL) }}
-	for flaw, want := range map[string]Verdict{"": Kept, "slots are not renewed": FalseClaim} {
-		sub := Subject{Name: "it", Guarantees: new(specimen.Locker).Guarantees(), TTL: time.Second / 2, Start: func(lab *Lab) (*System, error) {
+	verdicts := map[string]Verdict{"": Kept, "slots are not renewed": FalseClaim}
+	var subjects []Subject
+	for flaw := range verdicts {
+		subjects = append(subjects, Subject{Name: flaw, Guarantees: new(specimen.Locker).Guarantees(), TTL: time.Second / 2, Start: func(lab *Lab) (*System, error) {
 			srv := testserver.Redis(lab)
 			return &System{Client: func() (string, conformance.Network, error) {
 				ps, err := lab.Proxy(srv.Addr())
 				return ps.Addrs() + "#" + flaw, ps, err
 			}}, nil
-		}}
-		c := Run(t.Context(), Settings{Start: testserver.StartChild}, []Subject{sub}, []Scenario{wait}).Cells[0]
+		}})
+	}
+	for _, c := range Run(t.Context(), Settings{Start: testserver.StartChild}, subjects, []Scenario{wait}).Cells {
 		if c.Verdict == Skipped {
 			t.Skip(c.Why)
 		}
-		if c.Verdict != want {
-			t.Errorf("%q: %s (%s), not %s\n%s", flaw, c.Verdict, c.Why, want, c.History.Text())
+		if want := verdicts[c.Subject]; c.Verdict != want {
+			t.Errorf("%q: %s (%s), not %s\n%s", c.Subject, c.Verdict, c.Why, want, c.History.Text())
 		}
 	}
 }

@@ -12,9 +12,10 @@
 // [BecomeWorker] before anything else, and then [Run]. Package report writes what came of
 // it. docs/BACKENDS.md has an example.
 //
-// Package matrix is the stage: it starts servers and workers, and plays the scenarios. What
-// happens is recorded in internal/history, and internal/judge compares it with the
-// declaration.
+// # Inside
+//
+// This package starts servers and workers, and plays the scenarios. What happens is recorded
+// in internal/history, and internal/judge compares it with the declaration.
 package matrix
 
 import (
@@ -99,7 +100,8 @@ type Part struct {
 	Resume func() error
 }
 
-// Scenario is one fault, and what the workers do before, during and after it. [Scenarios] has them.
+// Scenario is one fault, and what the workers do before, during and after it. [Scenarios] returns all;
+// a program cannot make its own.
 type Scenario struct {
 	Name  string
 	Story string // one sentence
@@ -109,7 +111,7 @@ type Scenario struct {
 	// Kinds are what the workers ask for: A, C, … the first, B, D, … the second. A
 	// subject that does not declare one of them is skipped.
 	Kinds [2]locker.Kind
-	// Like is the name of the same scenario with exclusive locks; "" for one of these.
+	// Like names the scenario that this one repeats with another kind of lock; it is empty if the locks are exclusive.
 	Like string
 
 	// lacks says what this system lacks, in words; "" if the scenario can be played. nil:

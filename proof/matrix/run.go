@@ -10,6 +10,7 @@ import (
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/proof/matrix/internal/history"
+	"github.com/lockstile/locker/proof/matrix/internal/judge"
 )
 
 // Settings are how [Run] plays.
@@ -121,6 +122,10 @@ func Run(ctx context.Context, set Settings, subjects []Subject, scenarios []Scen
 	return m
 }
 
+// machineAfter is more than a busy machine has been seen to add to a wait, and less than
+// any lease.
+const machineAfter = 900 * time.Millisecond
+
 // playTime bounds one cell.
 const playTime = 3 * time.Minute
 
@@ -148,11 +153,11 @@ func (s *servers) once(ctx context.Context, sc Scenario, name string) Cell {
 		return cell
 	}
 	if sc.missing(s.subject.Guarantees) {
-		cell.Verdict, cell.Why = Skipped, NoSuchKind
+		cell.Verdict, cell.Why = Skipped, judge.NoSuchKind
 		return cell
 	}
 	if sc.play == nil {
-		cell.Why = "it is none of matrix.Scenarios, so that there is nothing to play"
+		cell.Why = "only scenarios of matrix.Scenarios can be played"
 		return cell
 	}
 	sys, lab, err := s.shared()

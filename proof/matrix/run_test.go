@@ -1,6 +1,7 @@
 package matrix
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -12,6 +13,18 @@ func TestAScenarioWithoutStepsIsNotPlayed(t *testing.T) {
 	sub := Subject{Name: "it", Start: func(*Lab) (*System, error) { return &System{}, nil }}
 	if c := Run(t.Context(), Settings{}, []Subject{sub}, []Scenario{{Name: "mine"}}).Cells[0]; c.Verdict != NotPlayed || c.Why == "" {
 		t.Errorf("%s (%s)", c.Verdict, c.Why)
+	}
+}
+
+// Goal: a fault that did not happen does not pass for one that did no harm.
+func TestAFaultThatFailsIsNotPlayed(t *testing.T) {
+	sub := Subject{Name: "it", Start: func(*Lab) (*System, error) { return &System{}, nil }}
+	no := errors.New("it did not")
+	for _, do := range []func(*play, string, func() error){(*play).Break, (*play).Arrange} {
+		sc := Scenario{Name: "step", play: func(p *play) { do(p, "the clock steps", func() error { return no }) }}
+		if c := Run(t.Context(), Settings{}, []Subject{sub}, []Scenario{sc}).Cells[0]; c.Verdict != NotPlayed || c.Why != "the clock steps: it did not" {
+			t.Errorf("%s (%s)", c.Verdict, c.Why)
+		}
 	}
 }
 

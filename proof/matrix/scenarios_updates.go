@@ -134,7 +134,7 @@ func (a *adders) readAll() {
 		if r.Err != "" {
 			continue
 		}
-		a.History.Found(*r.Sets, a.before)
+		a.History.NoteFinal(*r.Sets, a.before)
 		lost := a.History.Updates.Lost()
 		a.History.Mark("%s reads the set. These updates are lost: without the guard %v, with it %v", a.workers[0].Name, lost.Unguarded, lost.Guarded)
 		return

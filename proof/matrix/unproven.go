@@ -61,8 +61,8 @@ func (m *Matrix) unproven(catalogue []Scenario) (modest, untried []Unproven) {
 	return modest, untried
 }
 
-// Complete reports whether every assumption is broken by all the scenarios that can. Only then a
-// declaration that nothing is modest says something.
+// Complete reports whether every scenario that breaks an assumption was chosen. Otherwise it means nothing
+// that Modest is empty.
 func (m *Matrix) Complete() bool { return m.unplayed(Scenarios()) == 0 }
 
 // unplayed returns what the scenarios break that were not chosen.

@@ -77,7 +77,7 @@ func TestAStandstillBeforeTheFaultIsAFalseClaim(t *testing.T) {
 		t.Errorf("before the fault: %s (%s)", c.Verdict, c.Why)
 	}
 	p.Break("a server forgets", func() error { return nil })
-	if c := p.cell(Cell{}, Subject{}, still); c.Verdict != Unavailable {
+	if c := p.cell(Cell{}, Subject{}, still); c.Verdict != Unavailable || !c.Standstill || c.Waited != patience {
 		t.Errorf("after the fault: %s (%s)", c.Verdict, c.Why)
 	}
 }

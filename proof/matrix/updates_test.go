@@ -22,12 +22,13 @@ func TestACellSaysHowManyUpdatesWereLost(t *testing.T) {
 	h := &history.History{Updates: &history.Updates{Confirmed: *sets([]int{1, 2, 3}, []int{1, 3}), Final: *sets([]int{1, 3}, []int{1, 3})}}
 	p := &play{History: h, scenario: Scenario{Name: "set", Breaks: locker.PromptHolder}}
 	sub := Subject{Name: "it", Guarantees: locker.Guarantees{Exclusion: locker.PromptHolder}}
+	verdicts := map[bool]Verdict{false: Fenced, true: Broken}
 	for tokenless, told := range map[bool]string{
 		false: "; updates lost without the guard: 1 of 3; with it: 0 of 2",
 		true:  "; updates lost without the guard: 1 of 3; no token, so no guard",
 	} {
 		h.Tokenless = tokenless
-		if c := p.cell(Cell{Scenario: "set", Subject: "it"}, sub, nil); !strings.HasSuffix(c.Why, told) {
+		if c := p.cell(Cell{Scenario: "set", Subject: "it"}, sub, nil); c.Verdict != verdicts[tokenless] || !strings.HasSuffix(c.Why, told) {
 			t.Errorf("%s (%s), not %q", c.Verdict, c.Why, told)
 		}
 	}
@@ -87,14 +88,14 @@ func TestAnUpdateInATransactionIsConfirmedByItsCommit(t *testing.T) {
 		{report{}, report{}, true, true},
 		{report{}, failed, true, false},
 		{failed, report{}, true, false},
-		{report{}, report{}, false, false}, // that is for put to say
+		{report{}, report{}, false, false}, // that is for Put to say
 	} {
 		w := attempts(t, time.Second, c.add, c.unlock)
 		if c.transactional {
 			w.play.System.Register = func(string) ([]Entry, error) { return nil, nil }
 		}
 		(&adders{play: w.play}).add(workerLock{Worker: w}, order{})
-		w.play.History.Found(history.Sets{}, 0)
+		w.play.History.NoteFinal(history.Sets{}, 0)
 		if got := w.play.History.Updates.Confirmed; (len(got.Unguarded) == 1) != c.confirmed || (len(got.Guarded) == 1) != c.confirmed {
 			t.Errorf("%+v: %v", c, got)
 		}
@@ -117,7 +118,7 @@ func TestTheSetIsReadUnderALockThatIsHeld(t *testing.T) {
 // Goal: Run asks that question.
 func TestRunDoesNotCallKeptWhatShowedNothing(t *testing.T) {
 	sub := Subject{Name: "it", Guarantees: locker.Guarantees{Exclusion: locker.PromptHolder}, Start: func(*Lab) (*System, error) { return &System{}, nil }}
-	sc := Scenario{Name: "set", Breaks: locker.PromptHolder, play: func(p *play) { p.History.Found(history.Sets{}, 0) }}
+	sc := Scenario{Name: "set", Breaks: locker.PromptHolder, play: func(p *play) { p.History.NoteFinal(history.Sets{}, 0) }}
 	if c := Run(t.Context(), Settings{}, []Subject{sub}, []Scenario{sc}).Cells[0]; c.Verdict != NotPlayed {
 		t.Errorf("%s (%s)", c.Verdict, c.Why)
 	}

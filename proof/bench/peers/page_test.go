@@ -22,7 +22,7 @@ func TestThePageHasTheWordsOfThisFolder(t *testing.T) {
 	var made strings.Builder
 	report.MarkdownUnder(&made, new(matrix.Matrix), peers.Intro)
 	if head, _, _ := strings.Cut(made.String(), "\n## Declared\n"); !strings.Contains(string(page), head+"\n## Declared\n") {
-		t.Errorf("docs/PEERS.md does not explain its words as proof/matrix does:\n%s", head)
+		t.Errorf("docs/PEERS.md does not explain its words as proof/matrix/report does:\n%s", head)
 	}
 	for _, s := range peers.Subjects() {
 		if !strings.Contains(string(page), "| "+s.Name+" | "+s.About+" |") {

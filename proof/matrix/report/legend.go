@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/lockstile/locker/proof/matrix"
+	"github.com/lockstile/locker/proof/matrix/internal/judge"
 )
 
 // legend says what a cell means, in the same words in a terminal, on the pages and in README.md.
@@ -27,8 +28,8 @@ var legend = []struct {
 func Word(c matrix.Cell) string {
 	switch c.Verdict {
 	case matrix.Skipped:
-		if c.Why == matrix.NoSuchKind {
-			return matrix.NoSuchKind
+		if c.Why == judge.NoSuchKind {
+			return judge.NoSuchKind
 		}
 		return "–"
 	case matrix.Unavailable:

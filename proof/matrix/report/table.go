@@ -1,5 +1,5 @@
-// Package report writes what a run of the matrix has found: for a terminal, as Markdown, as one page, and
-// what a soak came to. It only reads: what is broken, and whether it may be, is decided in package matrix.
+// Package report writes what [matrix.Run] and [matrix.Soak] have found: as text, as Markdown and as one HTML page.
+// It decides nothing: the verdicts are in the cells.
 package report
 
 import (
@@ -10,6 +10,7 @@ import (
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/proof/matrix"
+	"github.com/lockstile/locker/proof/matrix/internal/judge"
 )
 
 // Progress returns a [matrix.Settings].Done that writes a line for each of so many cells.
@@ -98,7 +99,7 @@ func skips(m *matrix.Matrix) []string {
 		like[sc.Name] = sc.Like
 	}
 	for _, c := range m.Skipped() {
-		if c.Why == matrix.NoSuchKind {
+		if c.Why == judge.NoSuchKind {
 			continue // the table says so
 		}
 		if !slices.Contains(whys, c.Why) {

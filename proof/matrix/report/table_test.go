@@ -3,10 +3,12 @@ package report
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/proof/matrix"
 	"github.com/lockstile/locker/proof/matrix/internal/history"
+	"github.com/lockstile/locker/proof/matrix/internal/judge"
 )
 
 // The line that counts what all have kept must not hide anything that broke.
@@ -43,7 +45,7 @@ func TestAFaultThatIsNotThereIsNamedOnceForAllKinds(t *testing.T) {
 	for _, sc := range m.Scenarios[2:] {
 		m.Cells = append(m.Cells, matrix.Cell{Scenario: sc.Name, Subject: "it", Verdict: matrix.Skipped, Why: "no disk"})
 	}
-	m.Cells = append(m.Cells, matrix.Cell{Scenario: "pause (slots)", Subject: "it", Verdict: matrix.Skipped, Why: matrix.NoSuchKind})
+	m.Cells = append(m.Cells, matrix.Cell{Scenario: "pause (slots)", Subject: "it", Verdict: matrix.Skipped, Why: judge.NoSuchKind})
 	if got, want := strings.Join(skips(m), "; "), "no disk: amnesia, pause (slots); on it"; got != want {
 		t.Errorf("%q, not %q", got, want)
 	}
@@ -59,6 +61,20 @@ func TestBriefShowsAKindThatWentAnotherWay(t *testing.T) {
 		Brief(&text, m, "page", m.Subjects)
 		if shown := strings.Contains(text.String(), "[pause (slots)](page#pause)"); shown == hidden {
 			t.Errorf("%s: shown is %v in\n%s", verdict, shown, &text)
+		}
+	}
+}
+
+func TestACellIsShownInAWord(t *testing.T) {
+	for want, c := range map[string]matrix.Cell{
+		"no such kind":     {Verdict: matrix.Skipped, Why: judge.NoSuchKind},
+		"–":                {Verdict: matrix.Skipped, Why: "no disk"},
+		"kept, standstill": {Verdict: matrix.Unavailable, Waited: time.Minute, Standstill: true},
+		"kept, 1.5s":       {Verdict: matrix.Unavailable, Waited: 1500 * time.Millisecond},
+		"kept":             {Verdict: matrix.Kept},
+	} {
+		if got := Word(c); got != want {
+			t.Errorf("%+v is shown as %q, not %q", c, got, want)
 		}
 	}
 }

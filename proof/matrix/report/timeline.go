@@ -107,7 +107,7 @@ func (t *timeline) collect() {
 	}
 	for _, w := range t.h.Writes {
 		t.rows = append(t.rows, row{at: w.At, worker: w.Worker, words: w.Verb() + w.Object() + t.token(w.Token), write: &w,
-			more: fmt.Sprintf("%s %ss%s with %s: %s", w.Worker, w.Verb(), w.Object(), t.h.Number(w.Token), t.h.Outcome(w))})
+			more: fmt.Sprintf("%s %ss%s with %s: %s", w.Worker, w.Verb(), w.Object(), t.h.TokenText(w.Token), t.h.Outcome(w))})
 	}
 	for _, s := range t.h.Spans {
 		if s.Until != 0 {
@@ -168,10 +168,10 @@ func (t *timeline) y(at locker.Instant) int {
 
 // belief draws a bar for as long as a holder believes.
 func (t *timeline) belief(s history.Span) {
-	top, bottom := t.y(s.From), t.y(t.h.Until(s))
+	top, bottom := t.y(s.From), t.y(t.h.EndOf(s))
 	fmt.Fprintf(&t.out, `<rect x="%d" y="%d" width="12" height="%d" rx="3" class="belief"><title>%s believes from %s to %s, %s. %s</title></rect>`,
 		t.x(s.Worker)-6, top, max(bottom-top, 4), html.EscapeString(s.Worker),
-		t.since(s.From), t.since(t.h.Until(s)), t.h.Number(s.Token), html.EscapeString(s.End))
+		t.since(s.From), t.since(t.h.EndOf(s)), t.h.TokenText(s.Token), html.EscapeString(s.End))
 }
 
 // pause draws a frame for as long as a process is stopped. The word stands beside it in

@@ -97,12 +97,12 @@ func reports(t *testing.T, next fencing.Token, claimed, tokenless bool) (text, t
 	h, now := &history.History{Tokenless: tokenless}, locker.Now()
 	h.Granted(history.Span{Worker: "A", Name: "n", Token: 2, Asked: now, From: now + 1, Until: now + 2})
 	h.Claim(history.Write{Worker: "A", Name: "n", Token: 2})
-	h.Write(history.Write{Worker: "A", Name: "n", Token: 2, At: now + 2})
+	h.Put(history.Write{Worker: "A", Name: "n", Token: 2, At: now + 2}, nil)
 	h.Granted(history.Span{Worker: "B", Name: "n", Token: next, Asked: now + 3, From: now + 4, Until: now + 5})
 	if claimed {
 		h.Claim(history.Write{Worker: "B", Name: "n", Token: next})
 	}
-	h.Write(history.Write{Worker: "A", Name: "n", Token: 2, At: now + 6})
+	h.Put(history.Write{Worker: "A", Name: "n", Token: 2, At: now + 6}, nil)
 	if first := h.Writes[0]; first.Stale || first.Early {
 		t.Errorf("a write in turn is %+v", first)
 	}

@@ -138,7 +138,7 @@ func (h *History) Ceased(worker string, id int, at locker.Instant, how string) {
 	})
 }
 
-// Lost ends a span of which the holder was told that it is over.
+// Lost ends a span whose holder was told of the loss.
 func (h *History) Lost(worker string, id int, at locker.Instant, how string) {
 	h.Ceased(worker, id, at, how)
 	h.amend(worker, id, func(s *Span) { s.Lost = true })
@@ -185,16 +185,16 @@ func (h *History) amend(worker string, id int, f func(*Span)) {
 	}
 }
 
-// Write is a write to the storage that the lock protects. It is checked by a guard, and
+// write is a write to the storage that the lock protects. It is checked by a guard, and
 // taken by a storage that has none.
-func (h *History) Write(w Write) (refused bool) {
+func (h *History) write(w Write) (refused bool) {
 	called := locker.Now()
 	claimed := h.claimedSince(w) // before the guard is asked: it has seen every claim that is found here
 	refused = !h.Tokenless && h.check(w) != nil
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	w.Refused = refused
-	own, ok := h.Own(w)
+	own, ok := h.HolderOf(w)
 	w.Stale = ok && slices.ContainsFunc(h.Spans, func(s Span) bool { return s.From < w.At && s.Later(own) })
 	w.Early = w.Stale && !claimed && !h.Tokenless
 	h.Writes = append(h.Writes, w)
@@ -235,12 +235,12 @@ func (h *History) check(w Write) error {
 func (h *History) claimedSince(w Write) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	own, ok := h.Own(w)
+	own, ok := h.HolderOf(w)
 	return ok && slices.ContainsFunc(h.Spans, func(s Span) bool { return s.Claimed != 0 && s.Later(own) })
 }
 
-// Own returns the span of a write's holder.
-func (h *History) Own(w Write) (s Span, ok bool) {
+// HolderOf returns the span of a write's holder.
+func (h *History) HolderOf(w Write) (s Span, ok bool) {
 	i := slices.IndexFunc(h.Spans, func(s Span) bool { return s.Wrote(w) })
 	if i < 0 {
 		return Span{}, false
@@ -253,7 +253,7 @@ func (s Span) Wrote(w Write) bool {
 	return s.Worker == w.Worker && s.Name == w.Name && s.Token == w.Token
 }
 
-// TooEarly reports whether it is a stale write that no guard could refuse.
+// TooEarly reports whether a stale write was taken that no guard could refuse.
 func (w Write) TooEarly() bool { return w.Early && !w.Refused }
 
 // Later reports whether s is somebody whom own excludes and who was granted the lock after
@@ -269,7 +269,7 @@ func (h *History) Paused(worker string, midway bool) {
 	h.Pauses = append(h.Pauses, Pause{Worker: worker, From: locker.Now(), Midway: midway})
 }
 
-// Woke notes that it goes on.
+// Woke notes that a stopped process runs again.
 func (h *History) Woke(worker string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -280,8 +280,8 @@ func (h *History) Woke(worker string) {
 	}
 }
 
-// Until is when a span ended, at the latest with the scenario.
-func (h *History) Until(s Span) locker.Instant {
+// EndOf is when a span ended, at the latest with the scenario.
+func (h *History) EndOf(s Span) locker.Instant {
 	if s.Until == 0 {
 		return h.Ended
 	}

@@ -44,7 +44,7 @@ func TestAWriteIsStaleByHoldersOfItsOwnLockAlone(t *testing.T) {
 		h, at := new(History), locker.Now()
 		h.Granted(Span{Worker: "A", Name: "n", Token: 1, From: at, Until: at + 1})
 		h.Granted(Span{Worker: "B", Name: other, Token: 2, From: at + 2})
-		h.Write(Write{Worker: "A", Name: "n", Token: 1, At: at + 3})
+		h.write(Write{Worker: "A", Name: "n", Token: 1, At: at + 3})
 		if stale := h.Writes[0].Stale; stale != (other == "n") {
 			t.Errorf("a write to n after a grant of %s is stale: %v", other, stale)
 		}
@@ -54,8 +54,8 @@ func TestAWriteIsStaleByHoldersOfItsOwnLockAlone(t *testing.T) {
 func TestNothingRefusesAWriteWithoutAToken(t *testing.T) {
 	h := &History{Tokenless: true} // the numbers of grants are no tokens
 	h.Claim(Write{Worker: "B", Name: "n", Token: 2})
-	h.Write(Write{Worker: "B", Name: "n", Token: 2, At: locker.Now()})
-	h.Write(Write{Worker: "A", Name: "n", Token: 1, At: locker.Now()})
+	h.write(Write{Worker: "B", Name: "n", Token: 2, At: locker.Now()})
+	h.write(Write{Worker: "A", Name: "n", Token: 1, At: locker.Now()})
 	if h.Writes[1].Refused || len(h.Ops) > 0 {
 		t.Errorf("there was a guard: %+v", h.Writes)
 	}

@@ -30,14 +30,14 @@ func (h *History) Committed(entries []Entry, name string, workers map[int]string
 		}
 		s.Void = !claimedBy(*s, h.Spans[i+1:], entries, workers)
 		if s.Void {
-			s.Until, s.End = h.Until(*s), "nothing of it was committed; "+s.End
+			s.Until, s.End = h.EndOf(*s), "nothing of it was committed; "+s.End
 		}
 	}
 	for _, e := range entries {
 		if e.Claim {
 			continue
 		}
-		w := Write{Worker: workers[e.PID], Name: name, Token: e.Token, Shared: e.Shared, Value: e.Value, Stale: stale(e, entries), At: h.Ended}
+		w := Write{Worker: workers[e.PID], Name: name, Token: e.Token, Shared: e.Shared, Value: e.Value, Stale: outOfTurn(e, entries), At: h.Ended}
 		for _, s := range h.Spans {
 			if s.Wrote(w) && s.Until != 0 {
 				w.At = s.Until // the commit was on its way
@@ -74,10 +74,10 @@ func claimedBy(s Span, later []Span, entries []Entry, workers map[int]string) bo
 	return claims > 0
 }
 
-// stale reports whether a write was committed out of turn. The claims
+// outOfTurn reports whether a write was committed out of turn. The claims
 // with a greater token must have seen the write, and no other claim. No clock is needed
 // to tell. Readers may see one another's reads or not.
-func stale(write Entry, entries []Entry) bool {
+func outOfTurn(write Entry, entries []Entry) bool {
 	return slices.ContainsFunc(entries, func(claim Entry) bool {
 		return claim.Claim && (!claim.Shared || !write.Shared) && (claim.Token > write.Token) != slices.Contains(claim.Saw, write.ID)
 	})

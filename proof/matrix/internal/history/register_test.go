@@ -12,13 +12,13 @@ func inTurn(secondSaw ...int64) []Entry {
 }
 
 func TestAWriteThatTheNextHolderSawIsInTurn(t *testing.T) {
-	if entries := inTurn(1, 2); stale(entries[1], entries) {
+	if entries := inTurn(1, 2); outOfTurn(entries[1], entries) {
 		t.Error("it is called stale")
 	}
 }
 
 func TestAWriteThatCameAfterTheNextClaimIsStale(t *testing.T) {
-	if entries := inTurn(1); !stale(entries[1], entries) {
+	if entries := inTurn(1); !outOfTurn(entries[1], entries) {
 		t.Error("it is not called stale")
 	}
 }
@@ -26,7 +26,7 @@ func TestAWriteThatCameAfterTheNextClaimIsStale(t *testing.T) {
 func TestAWriteThatASmallerTokenSawIsStale(t *testing.T) {
 	entries := inTurn(1, 2)
 	entries[2].Token = 0
-	if !stale(entries[1], entries) {
+	if !outOfTurn(entries[1], entries) {
 		t.Error("it is not called stale")
 	}
 }
@@ -44,7 +44,7 @@ func TestReadersNeedNotSeeOneAnothersReads(t *testing.T) {
 	} {
 		entries := inTurn(c.saw...)
 		entries[0].Shared, entries[1].Shared, entries[2].Shared = c.first, c.first, c.second
-		if got := stale(entries[1], entries); got != c.stale {
+		if got := outOfTurn(entries[1], entries); got != c.stale {
 			t.Errorf("%+v: stale is %v", c, got)
 		}
 	}

@@ -25,16 +25,16 @@ func (h *History) Text() string {
 		events = append(events, event{m.At, m.Text})
 	}
 	for _, s := range h.Spans {
-		events = append(events, event{s.From, fmt.Sprintf("%s is granted the lock with %s", s.Worker, h.Number(s.Token))})
+		events = append(events, event{s.From, fmt.Sprintf("%s is granted the lock with %s", s.Worker, h.TokenText(s.Token))})
 		if s.Claimed != 0 && slices.ContainsFunc(h.Writes, Write.TooEarly) { // otherwise nothing depends on when
 			events = append(events, event{s.Claimed, s.Worker + " has claimed the storage"})
 		}
 		if s.Until != 0 {
-			events = append(events, event{s.Until, fmt.Sprintf("%s no longer believes that it holds it with %s: %s", s.Worker, h.Number(s.Token), s.End)})
+			events = append(events, event{s.Until, fmt.Sprintf("%s no longer believes that it holds it with %s: %s", s.Worker, h.TokenText(s.Token), s.End)})
 		}
 	}
 	for _, w := range h.Writes {
-		events = append(events, event{w.At, fmt.Sprintf("%s %ss%s with %s: %s", w.Worker, w.Verb(), w.Object(), h.Number(w.Token), h.Outcome(w))})
+		events = append(events, event{w.At, fmt.Sprintf("%s %ss%s with %s: %s", w.Worker, w.Verb(), w.Object(), h.TokenText(w.Token), h.Outcome(w))})
 	}
 	slices.SortStableFunc(events, func(a, b event) int { return int(a.at - b.at) })
 	var b strings.Builder
@@ -78,8 +78,8 @@ func (h *History) Outcome(w Write) string {
 	return "in turn"
 }
 
-// Number says a token in words, or what there is where a lock has none.
-func (h *History) Number(t fencing.Token) string {
+// TokenText says a token in words, or what there is where a lock has none.
+func (h *History) TokenText(t fencing.Token) string {
 	if h.Tokenless {
 		return fmt.Sprintf("no token, its grant %d", t)
 	}

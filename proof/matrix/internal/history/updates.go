@@ -30,7 +30,7 @@ type Updates struct {
 // Lost returns the elements that were confirmed and are not there in the end.
 func (u *Updates) Lost() (s Sets) {
 	if u != nil {
-		s = Sets{missing(u.Confirmed.Unguarded, u.Final.Unguarded), missing(u.Confirmed.Guarded, u.Final.Guarded)}
+		s = Sets{lostOf(u.Confirmed.Unguarded, u.Final.Unguarded), lostOf(u.Confirmed.Guarded, u.Final.Guarded)}
 	}
 	return s
 }
@@ -41,8 +41,8 @@ func (u *Updates) LostInCalm() bool {
 	return slices.ContainsFunc(u.Lost().Unguarded, func(element int) bool { return element <= u.Calm })
 }
 
-// missing returns the elements that were confirmed and are not there in the end.
-func missing(confirmed, final []int) []int {
+// lostOf returns the elements that were confirmed and are not there in the end.
+func lostOf(confirmed, final []int) []int {
 	return slices.DeleteFunc(slices.Clone(confirmed), func(element int) bool { return slices.Contains(final, element) })
 }
 
@@ -78,7 +78,7 @@ func (h *History) Read() Sets {
 func (h *History) Put(w Write, sets *Sets) {
 	h.sets.mu.Lock()
 	defer h.sets.mu.Unlock()
-	refused := h.Write(w)
+	refused := h.write(w)
 	if sets == nil {
 		return
 	}
@@ -96,8 +96,8 @@ func (h *History) Confirm(element int) {
 	h.sets.confirmed = h.sets.confirmed.With(element)
 }
 
-// Found notes what the last holder reads, and compares it with what was confirmed.
-func (h *History) Found(final Sets, calm int) {
+// NoteFinal notes what the last holder reads, beside what was confirmed.
+func (h *History) NoteFinal(final Sets, calm int) {
 	h.sets.mu.Lock()
 	defer h.sets.mu.Unlock()
 	h.Updates = &Updates{Confirmed: h.sets.confirmed, Final: final, Calm: calm}

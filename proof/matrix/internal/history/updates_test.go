@@ -28,7 +28,7 @@ func TestOnlyTheStorageWithAGuardRefusesAStaleSet(t *testing.T) {
 		h.Put(Write{Worker: "B", Name: "n", Token: c.tokenOfB, Value: 2, Adds: true, At: 5}, &ofB)
 		h.Put(Write{Worker: "A", Name: "n", Token: 1, Value: 1, Adds: true, At: 6}, &ofA)
 		h.Put(Write{Worker: "B", Name: "n", Token: c.tokenOfB, Value: 7, At: 7}, nil) // no set is written
-		h.Found(h.Read(), 0)
+		h.NoteFinal(h.Read(), 0)
 		u := h.Updates
 		if !same(u.Final.Unguarded, []int{1}) || !same(u.Confirmed.Unguarded, []int{2, 1}) {
 			t.Errorf("%s: without a guard there is %v of %v", c.name, u.Final.Unguarded, u.Confirmed.Unguarded)
@@ -39,7 +39,7 @@ func TestOnlyTheStorageWithAGuardRefusesAStaleSet(t *testing.T) {
 	}
 }
 
-func same(a, b []int) bool { return len(missing(a, b))+len(missing(b, a)) == 0 && len(a) == len(b) }
+func same(a, b []int) bool { return len(lostOf(a, b))+len(lostOf(b, a)) == 0 && len(a) == len(b) }
 
 // Goal: nobody reads the set between the check of a write and the write. Method: the check
 // cannot end, and all the while the storage cannot be read.

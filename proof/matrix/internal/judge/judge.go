@@ -26,6 +26,9 @@ const (
 	NotPlayed   Verdict = "not played"
 )
 
+// NoSuchKind is why a cell is skipped whose subject does not declare a kind of lock that the scenario asks for.
+const NoSuchKind = "no such kind"
+
 // Finding is what a judge has found.
 type Finding struct {
 	Verdict Verdict
@@ -35,11 +38,10 @@ type Finding struct {
 	Passed  int           // those that passed the guard
 }
 
-// Find judges a history by a declaration. Only broken was broken.
+// Find compares h with the declaration g. broken are the assumptions that the scenario broke.
 func Find(g locker.Guarantees, broken locker.Assumptions, h *history.History) (f Finding) {
-	longest, _ := overlap(h)
-	f.Overlap = max(0, longest)
-	f.Stale, f.Passed = stale(h)
+	f.Overlap, _ = overlap(h)
+	f.Stale, f.Passed = staleWrites(h)
 	f.Verdict, f.Why = judge(g, broken, h)
 	return f
 }
@@ -52,7 +54,7 @@ const Slack = 5 * time.Millisecond
 // unless it is midway. A late write excuses nothing else.
 func judge(g locker.Guarantees, broken locker.Assumptions, h *history.History) (v Verdict, why string) {
 	broken |= locker.Unpromised
-	late, passed := stale(h)
+	late, passed := staleWrites(h)
 	longest, awake := overlap(h)
 	if late > 0 && longest <= Slack && unrenewed(h) { // see [locker.Guarantees]
 		g.Exclusion |= locker.PromptHolder
@@ -65,7 +67,7 @@ func judge(g locker.Guarantees, broken locker.Assumptions, h *history.History) (
 	name, lawful := unlawful(h, !heldMay, !tokensMay)
 	lost := h.Updates.Lost()
 	twoHeld := longest > Slack || late > 0 || len(lost.Unguarded) > 0
-	hindered := late > 0 && hindered(h) && longest <= Slack && len(lost.Unguarded) == 0 && !exclusionMay && g.Exclusion.Has(locker.PromptHolder)
+	hindered := late > 0 && allHindered(h) && longest <= Slack && len(lost.Unguarded) == 0 && !exclusionMay && g.Exclusion.Has(locker.PromptHolder)
 	switch {
 	case !linearizable(h):
 		return FalseClaim, "the guarded register is not linearizable"
@@ -78,9 +80,9 @@ func judge(g locker.Guarantees, broken locker.Assumptions, h *history.History) (
 	case backwards && !tokensMay:
 		return FalseClaim, fmt.Sprintf("token %d of %s came after token %d of %s", second.Token, second.Worker, first.Token, first.Worker)
 	case passed > 0 && !tokensMay:
-		return FalseClaim, Count(passed, "stale write") + " got past the guard"
+		return FalseClaim, count(passed, "stale write") + " got past the guard"
 	case misled(h) > 0 && !storeMay:
-		return FalseClaim, Count(misled(h), "holder") + " looked at the lock and believed, though somebody else had been granted it"
+		return FalseClaim, count(misled(h), "holder") + " looked at the lock and believed, though somebody else had been granted it"
 	case twoHeld && !exclusionMay && !hindered, awake > Slack && !storeMay:
 		return FalseClaim, said(longest, late, "")
 	case lawful == porcupine.Illegal:
@@ -90,7 +92,7 @@ func judge(g locker.Guarantees, broken locker.Assumptions, h *history.History) (
 	case victim >= 0 && broken == locker.Unpromised && !exclusionMay: // a server that forgot its data takes a lock away, too, and gives it to nobody
 		return FalseClaim, fmt.Sprintf("the store gave the lock of %s away while it was valid", h.Spans[victim].Worker)
 	case hindered:
-		return NotPlayed, Count(late, "stale write") + " took long from the look at the lock to the storage, which no fault was to cause"
+		return NotPlayed, count(late, "stale write") + " took long from the look at the lock to the storage, which no fault was to cause"
 	case h.Tokenless && twoHeld:
 		return Broken, said(longest, late, "there is no token to refuse by")
 	case backwards || passed > 0 || len(lost.Guarded) > 0:
@@ -116,8 +118,8 @@ func fenced(stale, early int) string {
 	return fmt.Sprintf("the guard refused, except %d before the next holder's claim, which no guard could refuse", early)
 }
 
-// Count puts a number before what is counted.
-func Count(n int, what string) string {
+// count puts a number before what is counted.
+func count(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
 	}
@@ -131,7 +133,7 @@ func said(overlap time.Duration, stale int, meaning string) string {
 		held = fmt.Sprintf("two holders for %v", overlap.Round(time.Millisecond))
 	}
 	if stale > 0 {
-		wrote = Count(stale, "stale write")
+		wrote = count(stale, "stale write")
 	}
 	return joined(held, wrote, meaning)
 }

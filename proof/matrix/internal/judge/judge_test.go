@@ -56,7 +56,7 @@ func succeeded(a history.Span, writes ...history.Write) *history.History {
 	h.Claim(history.Write{Worker: "B", Name: "n", Token: 2})
 	for _, w := range writes {
 		w.Worker, w.Name, w.Token = a.Worker, a.Name, a.Token
-		h.Write(w)
+		h.Put(w, nil)
 	}
 	return h
 }
@@ -169,7 +169,7 @@ func TestAHolderWhoGoesOnAndDoesNothingHasNotBelievedSince(t *testing.T) {
 		h.Granted(own)
 		h.Granted(history.Span{Worker: "B", Name: "n", Token: 2, Asked: 2 * second, From: 3 * second, Until: wakes + 2*ms, Unlocked: true, ID: 2})
 		if c.wrote != 0 {
-			h.Write(history.Write{Worker: "A", Name: "n", Token: 1, At: c.wrote})
+			h.Put(history.Write{Worker: "A", Name: "n", Token: 1, At: c.wrote}, nil)
 		}
 		if got, why := judge(locker.Guarantees{}, 0, h); got != c.want {
 			t.Errorf("%s: %s (%s), not %s", c.what, got, why, c.want)
@@ -185,7 +185,7 @@ func staleWrite(tokenless bool, tokenOfB fencing.Token) *history.History {
 	h.Claim(history.Write{Worker: "A", Name: "n", Token: 1})
 	h.Granted(history.Span{Worker: "B", Name: "n", Token: tokenOfB, Asked: now + 3, From: now + 4, Until: now + 5})
 	h.Claim(history.Write{Worker: "B", Name: "n", Token: tokenOfB})
-	h.Write(history.Write{Worker: "A", Name: "n", Token: 1, At: now + 6})
+	h.Put(history.Write{Worker: "A", Name: "n", Token: 1, At: now + 6}, nil)
 	return h
 }
 

@@ -99,7 +99,7 @@ func lateBy(a, b history.Write) *history.History {
 	h.Granted(history.Span{Worker: "B", Name: "n", Token: b.Token, Shared: b.Shared, Asked: now + 3, From: now + 4, Until: now + 5})
 	h.Claim(b)
 	a.At = now + 6
-	h.Write(a)
+	h.Put(a, nil)
 	return h
 }
 

@@ -117,18 +117,18 @@ func lockOps(h *history.History) map[string][]porcupine.Operation {
 		ends.release = true
 		ops[s.Name] = append(ops[s.Name],
 			porcupine.Operation{Input: op, Call: int64(s.Asked), Return: int64(s.From)},
-			porcupine.Operation{Input: ends, Call: int64(ceased(h, s)), Return: math.MaxInt64})
+			porcupine.Operation{Input: ends, Call: int64(believedUntil(h, s)), Return: math.MaxInt64})
 	}
 	return ops
 }
 
-// ceased is when a holder ceased to believe, less the slack. A stopped process believes nothing.
+// believedUntil is when a holder ceased to believe, less the slack. A stopped process believes nothing.
 // Nobody believed in a lock that was over when its answer came: it may have ended right after its grant.
-func ceased(h *history.History, s history.Span) locker.Instant {
+func believedUntil(h *history.History, s history.Span) locker.Instant {
 	if over(s) {
 		return s.Asked
 	}
-	at := h.Until(s).Add(-Slack)
+	at := h.EndOf(s).Add(-Slack)
 	for _, p := range h.Pauses {
 		if p.Worker == s.Worker && !p.Midway && p.From < at && (p.Until == 0 || at <= p.Until || idle(h, s, p.Until)) {
 			at = p.From
@@ -137,8 +137,8 @@ func ceased(h *history.History, s history.Span) locker.Instant {
 	return max(s.From, at)
 }
 
-// idle reports whether a holder that was lost has done nothing with its lock since it was woken. The judge of overlaps looks at
-// the time for which it may have believed.
+// idle reports whether a holder that was lost has done nothing with its lock since it was woken. The time
+// for which it may have believed is for overlap to judge.
 func idle(h *history.History, s history.Span, since locker.Instant) bool {
 	return !s.Unlocked && s.Claimed <= since && !slices.ContainsFunc(h.Writes, func(w history.Write) bool { return s.Wrote(w) && w.At > since })
 }

@@ -15,13 +15,13 @@ func overlap(h *history.History) (longest, awake time.Duration) {
 	spans := inOrder(h)
 	for i, a := range spans {
 		for _, b := range spans[i+1:] {
-			if b.From >= h.Until(a) {
+			if b.From >= h.EndOf(a) {
 				break
 			}
 			if a.Name != b.Name || a.Shared && b.Shared {
 				continue
 			}
-			from, until := max(a.From, b.From), min(h.Until(a), h.Until(b))
+			from, until := max(a.From, b.From), min(h.EndOf(a), h.EndOf(b))
 			both := until.Sub(from) - stoppedFor(h, from, until, a.Worker, b.Worker)
 			longest = max(longest, both)
 			if !midway(h, a) && !midway(h, b) {
@@ -35,7 +35,7 @@ func overlap(h *history.History) (longest, awake time.Duration) {
 // midway reports whether a holder was stopped between a look and a write while it believed.
 func midway(h *history.History, s history.Span) bool {
 	return slices.ContainsFunc(h.Pauses, func(p history.Pause) bool {
-		return p.Midway && p.Worker == s.Worker && p.From < h.Until(s) && (p.Until == 0 || p.Until > s.From)
+		return p.Midway && p.Worker == s.Worker && p.From < h.EndOf(s) && (p.Until == 0 || p.Until > s.From)
 	})
 }
 
@@ -58,7 +58,7 @@ func stoppedFor(h *history.History, from, until locker.Instant, workers ...strin
 }
 
 // disorder returns two grants of a name, the later of which does not have the greater
-// token; ok is false if there are none. Holders exclude each other, or may not.
+// token; ok is false if there are none. exclusion says whether the store must have kept holders apart.
 func disorder(h *history.History, exclusion bool) (first, second history.Span, ok bool) {
 	if h.Tokenless {
 		return first, second, false
@@ -111,9 +111,9 @@ func after(b, a history.Span, exclusion bool) bool {
 // over reports whether the lock was over when its answer came: nobody ever believed in it.
 func over(s history.Span) bool { return s.Until != 0 && s.Until < s.From }
 
-// stale counts the stale writes that storage without a guard took, and those that got
+// staleWrites counts the stale writes that storage without a guard took, and those that got
 // past the guard after the next holder's claim.
-func stale(h *history.History) (unguarded, guarded int) {
+func staleWrites(h *history.History) (unguarded, guarded int) {
 	for _, w := range h.Writes {
 		if w.Stale {
 			unguarded++
@@ -125,16 +125,16 @@ func stale(h *history.History) (unguarded, guarded int) {
 	return unguarded, guarded
 }
 
-// hindered reports whether each stale write took longer than two clocks may differ from its
+// allHindered reports whether each stale write took longer than two clocks may differ from its
 // holder's look at its lock to the storage. Where no fault was meant to do that, the machine did.
-func hindered(h *history.History) bool {
+func allHindered(h *history.History) bool {
 	return !slices.ContainsFunc(h.Writes, func(w history.Write) bool { return w.Stale && (w.Looked == 0 || w.At.Sub(w.Looked) <= Slack) })
 }
 
 // unrenewed reports whether each stale write is of a lock that nobody was to renew.
 func unrenewed(h *history.History) bool {
 	return !slices.ContainsFunc(h.Writes, func(w history.Write) bool {
-		own, _ := h.Own(w)
+		own, _ := h.HolderOf(w)
 		return w.Stale && !own.NoRenew
 	})
 }
@@ -143,7 +143,7 @@ func unrenewed(h *history.History) bool {
 // it: the look was wrong, and nothing that happened between it and the write explains that.
 func misled(h *history.History) (n int) {
 	for _, w := range h.Writes {
-		own, ok := h.Own(w)
+		own, ok := h.HolderOf(w)
 		if ok && w.Stale && slices.ContainsFunc(h.Spans, func(s history.Span) bool { return s.Later(own) && s.From < w.Looked.Add(-Slack) }) {
 			n++
 		}

@@ -35,8 +35,8 @@ func TestAGuardIsBlamedOnlyForWhatItTookAfterAClaim(t *testing.T) {
 		if c.claimed {
 			h.Claim(history.Write{Worker: "B", Name: "n", Token: c.next})
 		}
-		h.Write(history.Write{Worker: "A", Name: "n", Token: 1, At: now + 6})
-		if stale, passed := stale(h); stale != 1 || passed != c.passed {
+		h.Put(history.Write{Worker: "A", Name: "n", Token: 1, At: now + 6}, nil)
+		if stale, passed := staleWrites(h); stale != 1 || passed != c.passed {
 			t.Errorf("%+v: %d stale, %d past the guard", c, stale, passed)
 		}
 		if v, why := judge(g, locker.PromptHolder, h); (v == FalseClaim) != (c.passed > 0) {
