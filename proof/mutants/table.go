@@ -57,20 +57,16 @@ func load(root string) (*mutants, error) {
 	}
 	ms := &mutants{rules: rules}
 	var wrong []error
-	base := filepath.Join(root, folder)
-	err = filepath.WalkDir(base, func(file string, _ fs.DirEntry, err error) error {
-		if err != nil || filepath.Ext(file) != ".txt" {
+	tables := os.DirFS(filepath.Join(root, folder))
+	err = fs.WalkDir(tables, ".", func(file string, _ fs.DirEntry, err error) error {
+		if err != nil || path.Ext(file) != ".txt" {
 			return err
 		}
-		text, err := os.ReadFile(file)
+		text, err := fs.ReadFile(tables, file)
 		if err != nil {
 			return err
 		}
-		name, err := filepath.Rel(base, strings.TrimSuffix(file, ".txt"))
-		if err != nil {
-			return err
-		}
-		t := table{name: filepath.ToSlash(name), rules: rules}
+		t := table{name: strings.TrimSuffix(file, ".txt"), rules: rules}
 		wrong = append(wrong, t.read(string(text)))
 		ms.all = append(ms.all, t.rows...)
 		return nil
