@@ -58,6 +58,15 @@ func dial(t *testing.T, p *Proxy) (net.Conn, *bufio.Reader) {
 	return conn, bufio.NewReader(conn)
 }
 
+// dialled is dial, and something was said and answered over the connection.
+func dialled(t *testing.T, p *Proxy) (net.Conn, *bufio.Reader) {
+	t.Helper()
+	conn, in := dial(t, p)
+	say(t, conn, "before")
+	hears(t, conn, in, "before!")
+	return conn, in
+}
+
 func say(t *testing.T, conn net.Conn, line string) {
 	t.Helper()
 	if _, err := io.WriteString(conn, line+"\n"); err != nil {
@@ -97,9 +106,7 @@ func silent(t *testing.T, conn net.Conn, in *bufio.Reader) {
 func TestCutLetsNothingPassAndHealLosesIt(t *testing.T) {
 	e := newEcho(t)
 	p := newProxy(t, e.addr)
-	conn, in := dial(t, p)
-	say(t, conn, "before")
-	hears(t, conn, in, "before!")
+	conn, in := dialled(t, p)
 	e.hears(t, "before")
 	p.Cut()
 	say(t, conn, "lost")
@@ -178,9 +185,7 @@ func TestCutRepliesAfterOneLetsTheAnswerPassThatIsHeldBack(t *testing.T) {
 func TestDeliverBringsWhatASenderSentThatHasHungUp(t *testing.T) {
 	e := newEcho(t)
 	p := newProxy(t, e.addr)
-	conn, in := dial(t, p)
-	say(t, conn, "before")
-	hears(t, conn, in, "before!")
+	conn, _ := dialled(t, p)
 	e.hears(t, "before")
 	p.Cut()
 	say(t, conn, "late")
@@ -218,9 +223,7 @@ func counts(t *testing.T, p *Proxy, want int) {
 func TestCutHoldsBackThatASenderHungUp(t *testing.T) {
 	e := newEcho(t)
 	p := newProxy(t, e.addr)
-	conn, in := dial(t, p)
-	say(t, conn, "before")
-	hears(t, conn, in, "before!")
+	conn, _ := dialled(t, p)
 	e.hears(t, "before")
 	p.Cut()
 	_ = conn.Close()
@@ -236,9 +239,7 @@ func TestCutHoldsBackThatASenderHungUp(t *testing.T) {
 func TestStallLetsNewConnectionsOvertakeOldOnes(t *testing.T) {
 	e := newEcho(t)
 	p := newProxy(t, e.addr)
-	old, inOld := dial(t, p)
-	say(t, old, "before")
-	hears(t, old, inOld, "before!")
+	old, inOld := dialled(t, p)
 	e.hears(t, "before")
 	p.Stall()
 	say(t, old, "first")
@@ -267,9 +268,7 @@ func TestHeldBackIsWhatWaitsForTheEndOfACutOrStall(t *testing.T) {
 		{"stalled", (*Proxy).Stall, (*Proxy).Deliver, len("late\n"), 0},
 	} {
 		p := newProxy(t, newEcho(t).addr)
-		conn, in := dial(t, p)
-		say(t, conn, "before")
-		hears(t, conn, in, "before!")
+		conn, _ := dialled(t, p)
 		c.hold(p)
 		if requests, replies := p.HeldBack(); requests+replies != 0 {
 			t.Errorf("%s: before anything is said, %d and %d bytes are held", c.name, requests, replies)
@@ -307,9 +306,7 @@ func newProxy(t *testing.T, target string) *Proxy {
 func TestConnectionThatEndsUnheardIsSilentForTheClient(t *testing.T) {
 	e := newEcho(t)
 	p := newProxy(t, e.addr)
-	conn, in := dial(t, p)
-	say(t, conn, "before")
-	hears(t, conn, in, "before!")
+	conn, in := dialled(t, p)
 	e.hears(t, "before")
 	p.EndUnheard()
 	e.hears(t, "hung up")
@@ -389,9 +386,7 @@ func TestACutReachesConnectionsThatWereStalledAndDelivered(t *testing.T) {
 	for what, cut := range map[string]func(*Proxy){"Cut": (*Proxy).Cut, "Stall": (*Proxy).Stall, "EndUnheard": (*Proxy).EndUnheard} {
 		e := newEcho(t)
 		p := newProxy(t, e.addr)
-		conn, in := dial(t, p)
-		say(t, conn, "before")
-		hears(t, conn, in, "before!")
+		conn, _ := dialled(t, p)
 		p.Stall()
 		p.Deliver()
 		cut(p)
@@ -457,9 +452,7 @@ func TestTheEndOfAConnectionIsNotTheOneMoreReply(t *testing.T) {
 func TestAConnectionThatEndedUnheardIsSilentWhenOneMoreReplyMayPass(t *testing.T) {
 	e := newEcho(t)
 	p := newProxy(t, e.addr)
-	conn, in := dial(t, p)
-	say(t, conn, "before")
-	hears(t, conn, in, "before!")
+	conn, in := dialled(t, p)
 	e.hears(t, "before")
 	p.EndUnheard()
 	e.hears(t, "hung up")
@@ -494,9 +487,7 @@ func TestANewConnectionThroughACutIsSilentThoughTheServerIsDown(t *testing.T) {
 func TestAConnectionThatIsClosedDuringACutIsNotCounted(t *testing.T) {
 	e := newEcho(t)
 	p := newProxy(t, e.addr)
-	conn, in := dial(t, p)
-	say(t, conn, "before")
-	hears(t, conn, in, "before!")
+	conn, _ := dialled(t, p)
 	p.Cut()
 	_ = conn.Close()
 	counts(t, p, 0)
