@@ -71,11 +71,7 @@ func (p *play) cell(cell Cell, sub Subject, still *standstill) Cell {
 	case p.Waited > unavailableAfter:
 		cell.Verdict, cell.Why = Unavailable, fmt.Sprintf("nobody could lock for %v", p.Waited.Round(10*time.Millisecond))
 	}
-	if lost := h.LostUpdates(); cell.Why == "" {
-		cell.Why = lost
-	} else if lost != "" {
-		cell.Why += "; " + lost
-	}
+	cell.Why = judge.Joined(cell.Why, h.LostUpdates())
 	return cell
 }
 

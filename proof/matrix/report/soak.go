@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lockstile/locker/proof/matrix"
+	"github.com/lockstile/locker/proof/matrix/internal/judge"
 )
 
 // SoakHead is the head of the table that [SoakRow] makes a row of.
@@ -23,7 +24,7 @@ func SoakRow(s matrix.Soaked) string {
 	}
 	return fmt.Sprintf("%s%d | %v | %d | %d | %d | %d | %v | %v | %s | %d | %d | %s | %s | %d |\n",
 		SoakPrefix(s), s.Seed+uint64(s.Rounds)-1, s.Took.Round(time.Second), s.Locks, s.Faults, s.Lost, s.Unknown, //nolint:gosec // not negative
-		s.Longest.Round(time.Millisecond), s.Away.Round(time.Second), rounds(s.Overlap), s.Stale, s.Passed,
+		s.Longest.Round(time.Millisecond), s.Away.Round(time.Second), judge.Count(s.Overlap, "round"), s.Stale, s.Passed,
 		stored(s.Before), stored(s.After), claims)
 }
 
@@ -39,13 +40,6 @@ func Soak(w io.Writer, m *matrix.Matrix, all []matrix.Soaked) {
 // SoakPrefix is what the row begins with, and no other row.
 func SoakPrefix(s matrix.Soaked) string {
 	return fmt.Sprintf("| %s | %d | %d–", s.Subject, s.Processes, s.Seed)
-}
-
-func rounds(n int) string {
-	if n == 1 {
-		return "1 round"
-	}
-	return fmt.Sprintf("%d rounds", n)
 }
 
 // stored is what a store holds, in words.

@@ -27,12 +27,7 @@ func Progress(w io.Writer, cells int) func(matrix.Cell) {
 }
 
 // told is the word, and what became of updates.
-func told(c matrix.Cell) string {
-	if lost := c.History.LostUpdates(); lost != "" {
-		return Word(c) + "; " + lost
-	}
-	return Word(c)
-}
+func told(c matrix.Cell) string { return judge.Joined(Word(c), c.History.LostUpdates()) }
 
 // Text writes the matrix for a terminal: a column for each subject.
 func Text(w io.Writer, m *matrix.Matrix) {

@@ -80,9 +80,9 @@ func judge(g locker.Guarantees, broken locker.Assumptions, h *history.History) (
 	case backwards && !tokensMay:
 		return FalseClaim, fmt.Sprintf("token %d of %s came after token %d of %s", second.Token, second.Worker, first.Token, first.Worker)
 	case passed > 0 && !tokensMay:
-		return FalseClaim, count(passed, "stale write") + " got past the guard"
+		return FalseClaim, Count(passed, "stale write") + " got past the guard"
 	case misled(h) > 0 && !storeMay:
-		return FalseClaim, count(misled(h), "holder") + " looked at the lock and believed, though somebody else had been granted it"
+		return FalseClaim, Count(misled(h), "holder") + " looked at the lock and believed, though somebody else had been granted it"
 	case twoHeld && !exclusionMay && !hindered, awake > Slack && !storeMay:
 		return FalseClaim, said(longest, late, "")
 	case lawful == porcupine.Illegal:
@@ -92,7 +92,7 @@ func judge(g locker.Guarantees, broken locker.Assumptions, h *history.History) (
 	case victim >= 0 && broken == locker.Unpromised && !exclusionMay: // a server that forgot its data takes a lock away, too, and gives it to nobody
 		return FalseClaim, fmt.Sprintf("the store gave the lock of %s away while it was valid", h.Spans[victim].Worker)
 	case hindered:
-		return NotPlayed, count(late, "stale write") + " took long from the look at the lock to the storage, which no fault was to cause"
+		return NotPlayed, Count(late, "stale write") + " took long from the look at the lock to the storage, which no fault was to cause"
 	case h.Tokenless && twoHeld:
 		return Broken, said(longest, late, "there is no token to refuse by")
 	case backwards || passed > 0 || len(lost.Guarded) > 0:
@@ -118,8 +118,8 @@ func fenced(stale, early int) string {
 	return fmt.Sprintf("the guard refused, except %d before the next holder's claim, which no guard could refuse", early)
 }
 
-// count puts a number before what is counted.
-func count(n int, what string) string {
+// Count puts a number before what is counted.
+func Count(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
 	}
@@ -133,12 +133,12 @@ func said(overlap time.Duration, stale int, meaning string) string {
 		held = fmt.Sprintf("two holders for %v", overlap.Round(time.Millisecond))
 	}
 	if stale > 0 {
-		wrote = count(stale, "stale write")
+		wrote = Count(stale, "stale write")
 	}
-	return joined(held, wrote, meaning)
+	return Joined(held, wrote, meaning)
 }
 
-// joined puts together what there is to say.
-func joined(parts ...string) string {
+// Joined puts together what there is to say.
+func Joined(parts ...string) string {
 	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), "; ")
 }
