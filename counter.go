@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/lockstile/locker/fencing"
+	"github.com/lockstile/locker/internal/contract"
 )
 
 // WithCounter returns a Locker that locks with l and takes its tokens from c: for
@@ -28,19 +29,29 @@ import (
 // Tokens are in the order of grants as long as l excludes. If l fails to, they are still
 // never used twice. So the Tokens of the new Guarantees are l's
 // Exclusion without PromptHolder (a holder that was paused during the draw gets no
-// lock), together with what c leans on: the result of c's method
-// Tokens() fencing.Assumptions if it has one, else DurableServer and DurableReplica.
-func WithCounter(l Locker, c fencing.Counter) Locker {
-	return &counted{optional{l}, c}
+// lock), together with what c assumes, which its documentation says: DurableServer and
+// DurableReplica, of a database that may lose what it has acknowledged in a crash or failover.
+func WithCounter(l Locker, c fencing.Counter, assumes Assumptions) Locker {
+	if w, ok := l.(*with); ok { // stays outside, where Do and LockAll look for defaults
+		outside := *w
+		outside.Locker = WithCounter(w.Locker, c, assumes)
+		return &outside
+	}
+	return &counted{optional{l}, c, assumes}
 }
 
 type counted struct {
 	optional
 	counter fencing.Counter
+	assumes Assumptions
 }
 
 func (c *counted) Lock(ctx context.Context, name string, opts ...Option) (*Lock, error) {
-	lock, err := c.Locker.Lock(ctx, name, append(opts[:len(opts):len(opts)], alone)...)
+	s, err := c.alone(name, opts)
+	if err != nil {
+		return nil, err
+	}
+	lock, err := c.Locker.Lock(ctx, name, given(s))
 	if err != nil {
 		return nil, err
 	}
@@ -48,11 +59,23 @@ func (c *counted) Lock(ctx context.Context, name string, opts ...Option) (*Lock,
 }
 
 func (c *counted) TryLock(ctx context.Context, name string, opts ...Option) (*Lock, error) {
-	lock, err := c.Locker.TryLock(ctx, name, append(opts[:len(opts):len(opts)], alone)...)
+	s, err := c.alone(name, opts)
+	if err != nil {
+		return nil, err
+	}
+	lock, err := c.Locker.TryLock(ctx, name, given(s))
 	if err != nil {
 		return nil, err
 	}
 	return c.count(ctx, lock)
+}
+
+// alone returns what a call asks for. Its lock is not passed on within the process: a lease
+// that is over, unknown to its process, would draw a greater number than its successor has.
+func (c *counted) alone(name string, opts []Option) (contract.Settings, error) {
+	_, s, err := settle(c.Locker, name, opts, false)
+	s.Alone = true
+	return s, err
 }
 
 // count gives the lock a token of the counter before anybody sees it. A lock that gets
@@ -79,12 +102,12 @@ func (c *counted) count(ctx context.Context, lock *Lock) (_ *Lock, err error) {
 		return nil, err
 	}
 	counted = true
-	return LockOf(withToken{lock.held, token}), nil
+	return &Lock{held: withToken{lock.held, token}}, nil
 }
 
 // withToken is a lock with a token from a counter.
 type withToken struct {
-	Held
+	contract.Held
 	token fencing.Token
 }
 
@@ -105,7 +128,7 @@ func (h withToken) SharedToken() fencing.SharedToken {
 // discard gives back a lock that got no token, because of why, and returns the caller's
 // error. If it was lost, the backend removes what the store may still have.
 func (l *Lock) discard(ctx context.Context, why error) error {
-	l.forgetMinHold()
+	l.held.ForgetMinHold()
 	err := l.Unlock(ctx)
 	if err != nil && !errors.Is(err, ErrLost) {
 		return fmt.Errorf("locker: lock %q: %w: no token was drawn: %w; and it could not be given back: %w", l.Name(), ErrOutcomeUnknown, why, err)
@@ -113,16 +136,9 @@ func (l *Lock) discard(ctx context.Context, why error) error {
 	return fmt.Errorf("locker: lock %q: %w: no token was drawn: %w", l.Name(), ErrUnavailable, why)
 }
 
-// forgetMinHold has Unlock free the lock at once, for nobody has worked under it.
-func (l *Lock) forgetMinHold() { _ = l.held.Limit(&Request{Renew: true}) } // lost or not, it is unlocked
-
 // Guarantees implements [Locker].
 func (c *counted) Guarantees() Guarantees {
 	g := c.Locker.Guarantees()
-	leans := DurableServer | DurableReplica
-	if d, ok := c.counter.(interface{ Tokens() Assumptions }); ok {
-		leans = d.Tokens()
-	}
-	g.Tokens = g.Exclusion&^PromptHolder | leans // count looks at the lock after the draw
+	g.Tokens = g.Exclusion&^PromptHolder | c.assumes // count looks at the lock after the draw
 	return g
 }

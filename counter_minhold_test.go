@@ -24,7 +24,7 @@ func TestNothingOfAMinimumHoldStaysWhereTheSecondHalfFailed(t *testing.T) {
 	away := failing{errors.New("connection refused")}
 	for name, try := range map[string]func(locker.Locker) error{
 		"a draw": func(l locker.Locker) error {
-			_, err := locker.WithCounter(l, away).TryLock(context.Background(), "a", locker.WithMinHold(time.Hour))
+			_, err := locker.WithCounter(l, away, 0).TryLock(context.Background(), "a", locker.WithMinHold(time.Hour))
 			return err
 		},
 		"a claim": func(l locker.Locker) error {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lockstile/locker/fencing"
+	"github.com/lockstile/locker/internal/contract"
 )
 
 // counter is a fencing.Counter that does something on the way.
@@ -24,11 +25,6 @@ func (c *counter) Next(ctx context.Context, name string) (fencing.Token, error) 
 	}
 	return c.Memory.Next(ctx, name)
 }
-
-// leaning is a counter that says what it leans on.
-type leaning struct{ counter }
-
-func (*leaning) Tokens() Assumptions { return ForwardClock }
 
 // both runs f with Lock and with TryLock.
 func both(t *testing.T, f func(t *testing.T, lock func(Locker) (*Lock, error))) {
@@ -48,7 +44,7 @@ func TestACountedLockHasTheCountersToken(t *testing.T) {
 	both(t, func(t *testing.T, lock func(Locker) (*Lock, error)) {
 		b := newBackend()
 		b.token = 1000
-		counted := WithCounter(b, &counter{})
+		counted := WithCounter(b, &counter{}, 0)
 		for want := fencing.Token(1); want <= 3; want++ {
 			l, err := lock(counted)
 			if err != nil {
@@ -60,7 +56,7 @@ func TestACountedLockHasTheCountersToken(t *testing.T) {
 			if !l.held.(withToken).Held.(*hold).req.Alone {
 				t.Error("its lease may be passed on to others, who would have the same token")
 			}
-			if got := time.Until(l.Deadline()); got != time.Minute-Drift(time.Minute) {
+			if got := time.Until(l.Deadline()); got != time.Minute-contract.Drift(time.Minute) {
 				t.Errorf("the option was lost: the deadline is %v away", got)
 			}
 			if err := l.Unlock(t.Context()); err != nil {
@@ -74,7 +70,7 @@ func TestATakenLockDrawsNoToken(t *testing.T) {
 	both(t, func(t *testing.T, lock func(Locker) (*Lock, error)) {
 		b := newBackend()
 		b.grant(t, "a")
-		counted := WithCounter(b, &counter{during: func() error { t.Error("drawn"); return nil }})
+		counted := WithCounter(b, &counter{during: func() error { t.Error("drawn"); return nil }}, 0)
 		if l, err := lock(counted); !errors.Is(err, ErrTaken) || l != nil {
 			t.Errorf("%v, %v", l, err)
 		}
@@ -89,7 +85,7 @@ func TestAFailedDrawSaysWhatIsLeftInTheStore(t *testing.T) {
 		want    error
 	}{
 		"given back":    {nil, ErrUnavailable},
-		"not there":     {&LostError{Reason: TakenOver}, ErrUnavailable},
+		"not there":     {&LostError{Reason: ReasonTakenOver}, ErrUnavailable},
 		"not confirmed": {refused, ErrOutcomeUnknown},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -97,7 +93,7 @@ func TestAFailedDrawSaysWhatIsLeftInTheStore(t *testing.T) {
 				b := newBackend()
 				down := errors.New("down")
 				b.onRelease = func(context.Context, string) error { return c.release }
-				l, err := lock(WithCounter(b, &counter{during: func() error { return down }}))
+				l, err := lock(WithCounter(b, &counter{during: func() error { return down }}, 0))
 				if l != nil || !errors.Is(err, down) {
 					t.Errorf("%v, %v; want the counter's error", l, err)
 				}
@@ -126,7 +122,7 @@ func TestADrawThatTheContextEndsIsUnavailableAndNamesTheCause(t *testing.T) {
 			b := newBackend()
 			ctx, cancel := context.WithCancelCause(t.Context())
 			enough := errors.New("enough")
-			l, err := WithCounter(b, &counter{during: func() error { cancel(enough); return ended(ctx) }}).Lock(ctx, "a")
+			l, err := WithCounter(b, &counter{during: func() error { cancel(enough); return ended(ctx) }}, 0).Lock(ctx, "a")
 			if l != nil || !errors.Is(err, ErrUnavailable) || !errors.Is(err, enough) || !strings.HasSuffix(err.Error(), want) {
 				t.Errorf("%v, %v, want %q at its end", l, err, want)
 			}
@@ -145,7 +141,7 @@ func (zeros) Next(context.Context, string) (fencing.Token, error) { return 0, ni
 func TestTheZeroTokenOfACounterIsRefused(t *testing.T) {
 	both(t, func(t *testing.T, lock func(Locker) (*Lock, error)) {
 		b := newBackend()
-		l, err := lock(WithCounter(b, zeros{}))
+		l, err := lock(WithCounter(b, zeros{}, 0))
 		if l != nil || !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), "zero token") {
 			t.Errorf("%v, %v", l, err)
 		}
@@ -159,7 +155,7 @@ func TestTheZeroTokenOfACounterIsRefused(t *testing.T) {
 func TestADrawThatPanicsUnlocks(t *testing.T) {
 	both(t, func(t *testing.T, lock func(Locker) (*Lock, error)) {
 		b := newBackend()
-		counted := WithCounter(b, &counter{during: func() error { panic("a hook of the counter's") }})
+		counted := WithCounter(b, &counter{during: func() error { panic("a hook of the counter's") }}, 0)
 		func() {
 			defer func() {
 				if recover() == nil {
@@ -182,7 +178,7 @@ func TestALockLostDuringTheDrawIsNotReturned(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			virtual(t, func(t *testing.T, c *clock) {
 				b := newBackend()
-				counted := WithCounter(b, &counter{during: func() error { wait(c); return nil }})
+				counted := WithCounter(b, &counter{during: func() error { wait(c); return nil }}, 0)
 				l, err := counted.Lock(t.Context(), "a", WithoutRenewal())
 				if l != nil || !errors.Is(err, ErrUnavailable) || !errors.Is(err, ErrLost) {
 					t.Errorf("%v, %v", l, err)
@@ -197,17 +193,11 @@ func TestALockLostDuringTheDrawIsNotReturned(t *testing.T) {
 
 func TestTheGuaranteesOfACountedLock(t *testing.T) {
 	b := newBackend()
-	for name, c := range map[string]struct {
-		counter fencing.Counter
-		leans   Assumptions
-	}{
-		"it does not say what it leans on": {&counter{}, DurableServer | DurableReplica},
-		"it says so":                       {&leaning{}, ForwardClock},
-	} {
+	for _, assumes := range []Assumptions{0, ForwardClock, DurableServer | DurableReplica} {
 		want := b.Guarantees()
-		want.Tokens = SteadyClocks | c.leans
-		if got := WithCounter(b, c.counter).Guarantees(); got != want {
-			t.Errorf("%s: %+v, want %+v", name, got, want)
+		want.Tokens = SteadyClocks | assumes
+		if got := WithCounter(b, &counter{}, assumes).Guarantees(); got != want {
+			t.Errorf("a counter that assumes %v: %+v, want %+v", assumes, got, want)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/lockstile/locker/fencing"
+	"github.com/lockstile/locker/internal/contract"
 )
 
 // Do locks name, calls fn, and unlocks, also when fn panics. The context of fn
@@ -18,39 +19,39 @@ import (
 // line. An [ErrLost] means that the lock was lost before Unlock: fn, or its last
 // part, may have run without it.
 func Do(ctx context.Context, l Locker, name string, fn func(ctx context.Context, lock *Lock) error, opts ...Option) error {
-	return do(ctx, l.Lock, name, fn, opts)
+	return do(ctx, l, false, name, fn, opts)
 }
 
 // TryDo is [Do] with TryLock: if somebody has the lock, fn is not called, and the error is
 // an [ErrTaken].
 func TryDo(ctx context.Context, l Locker, name string, fn func(ctx context.Context, lock *Lock) error, opts ...Option) error {
-	return do(ctx, l.TryLock, name, fn, opts)
+	return do(ctx, l, true, name, fn, opts)
 }
 
-func do(ctx context.Context, acquire func(context.Context, string, ...Option) (*Lock, error), name string,
-	fn func(ctx context.Context, lock *Lock) error, opts []Option,
-) (err error) {
-	req, err := newRequest(name, opts)
+func do(ctx context.Context, l Locker, tries bool, name string, fn func(ctx context.Context, lock *Lock) error, opts []Option) (err error) {
+	l, s, err := settle(l, name, opts, tries)
 	if err != nil {
 		return err
 	}
-	if err := req.guard.fits(req); err != nil {
+	guard := s.Guard
+	if err := fits(guard, name, s.Shared, s.Slots > 0); err != nil {
 		return err
 	}
-	lock, err := acquire(ctx, name, append(opts[:len(opts):len(opts)], withoutGuard)...)
+	s.Guard = nil
+	lock, err := acquire(l, tries)(ctx, name, given(s))
 	if err != nil {
 		return err
 	}
 	claimed := false
 	defer func() {
 		if !claimed { // its guard may have panicked
-			lock.forgetMinHold()
+			lock.held.ForgetMinHold()
 		}
 		err = oneLine(err, lock.Unlock(ctx))
 	}()
 	within, cancel := lock.Bind(ctx)
 	defer cancel()
-	if err := claim(within, req.guard, lock); err != nil {
+	if err := claim(within, guard, lock); err != nil {
 		return err
 	}
 	claimed = true
@@ -72,44 +73,59 @@ func oneLine(first, second error) error {
 	return fmt.Errorf("%w; %w", first, second)
 }
 
+// acquire is how a call of l's gets its lock.
+func acquire(l Locker, tries bool) func(context.Context, string, ...Option) (*Lock, error) {
+	if tries {
+		return l.TryLock
+	}
+	return l.Lock
+}
+
 // fits returns an error if the caller has named no resources to claim, or if the guard cannot
-// check what the lock will have.
-func (use *guardUse) fits(req *Request) error {
+// check what a lock of the kind has.
+func fits(guard *contract.Guard, name string, shared, slot bool) error {
 	switch {
-	case use == nil:
+	case guard == nil:
 		return nil
-	case len(use.resources) == 0 && req.Kind != Slots:
-		return fmt.Errorf("locker: lock %q: WithGuard needs the names of the resources to claim: those that are written under the lock", req.Name)
-	case req.Kind != Shared:
+	case len(guard.Resources) == 0 && !slot:
+		return fmt.Errorf("locker: lock %q: WithGuard needs the names of the resources to claim: those that are written under the lock", name)
+	case !shared:
 		return nil
 	}
-	if _, ok := use.guard.(fencing.SharedGuard); !ok {
-		return fmt.Errorf("locker: lock %q: WithGuard needs a fencing.SharedGuard where the lock is shared, and %T is none", req.Name, use.guard)
+	if _, ok := guard.Guard.(fencing.SharedGuard); !ok {
+		return fmt.Errorf("locker: lock %q: WithGuard needs a fencing.SharedGuard where the lock is shared, and %T is none", name, guard.Guard)
 	}
 	return nil
 }
 
 // claim claims what belongs to the lock: the resources that the caller has named, or the
-// slot's.
-func claim(ctx context.Context, use *guardUse, lock *Lock) error {
-	if use == nil {
+// slot's. The kind of the lock may be news: a Locker between may have defaults of its own.
+func claim(ctx context.Context, guard *contract.Guard, lock *Lock) error {
+	if guard == nil {
 		return nil
 	}
-	resources := use.resources
-	if slot := lock.Slot(); slot >= 0 {
+	number, slot := lock.SharedToken(), lock.Slot()
+	if err := fits(guard, lock.Name(), number != 0, slot >= 0); err != nil {
+		return err
+	}
+	resources := guard.Resources
+	switch {
+	case slot >= 0 && len(resources) > 0:
+		return fmt.Errorf("locker: lock %q: WithGuard with slots claims %q, so name no resources", lock.Name(), SlotResource(lock.Name(), slot))
+	case slot >= 0:
 		resources = []string{SlotResource(lock.Name(), slot)}
 	}
 	for _, resource := range resources {
-		if err := use.check(ctx, resource, lock); err != nil {
-			return fmt.Errorf("locker: claim %q under lock %q: %w", resource, lock.Name(), err)
+		if err := check(ctx, guard.Guard, resource, lock); err != nil {
+			return &contract.Unclaimed{Resource: resource, Lock: lock.Name(), Cause: err}
 		}
 	}
 	return nil
 }
 
-func (use *guardUse) check(ctx context.Context, resource string, lock *Lock) error {
+func check(ctx context.Context, guard fencing.Guard, resource string, lock *Lock) error {
 	if number := lock.SharedToken(); number != 0 {
-		return use.guard.(fencing.SharedGuard).CheckShared(ctx, resource, number) // fits has looked
+		return guard.(fencing.SharedGuard).CheckShared(ctx, resource, number) // fits has looked
 	}
-	return use.guard.Check(ctx, resource, lock.Token())
+	return guard.Check(ctx, resource, lock.Token())
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/lockstile/locker/fencing"
+	"github.com/lockstile/locker/internal/contract"
 )
 
 func TestDoLocksCallsAndUnlocks(t *testing.T) {
@@ -75,7 +76,7 @@ func TestDoJoinsTheErrorsOfTheFunctionAndOfUnlock(t *testing.T) {
 		if !errors.Is(err, mine) || !errors.Is(err, refused) {
 			t.Errorf("Do: %v", err)
 		}
-		err = Do(t.Context(), b, "b", func(_ context.Context, l *Lock) error { lose(l, Forced); return nil })
+		err = Do(t.Context(), b, "b", func(_ context.Context, l *Lock) error { lose(l, ReasonForced); return nil })
 		if !errors.Is(err, ErrLost) {
 			t.Errorf("Do whose lock was lost: %v", err)
 		}
@@ -84,7 +85,7 @@ func TestDoJoinsTheErrorsOfTheFunctionAndOfUnlock(t *testing.T) {
 
 func TestDoSaysEverythingOnceAndInOneLine(t *testing.T) {
 	mine, refused := errors.New("mine"), errors.New("refused")
-	lost := func(l *Lock) error { lose(l, Forced); return l.Err() }
+	lost := func(l *Lock) error { lose(l, ReasonForced); return l.Err() }
 	for want, fn := range map[string]func(ctx context.Context, l *Lock) error{
 		`mine; refused`: func(context.Context, *Lock) error { return mine },
 		`refused`:       func(context.Context, *Lock) error { return nil },
@@ -94,7 +95,7 @@ func TestDoSaysEverythingOnceAndInOneLine(t *testing.T) {
 			return context.Cause(ctx)
 		},
 		`half done: lock "a" lost: it was forcibly unlocked`: func(_ context.Context, l *Lock) error { return fmt.Errorf("half done: %w", lost(l)) },
-		`lock "b" lost: it was forcibly unlocked; refused`:   func(context.Context, *Lock) error { return &LostError{Name: "b", Reason: Forced} },
+		`lock "b" lost: it was forcibly unlocked; refused`:   func(context.Context, *Lock) error { return &LostError{Name: "b", Reason: ReasonForced} },
 		`mine; lock "a" lost: it was forcibly unlocked`:      func(_ context.Context, l *Lock) error { _ = lost(l); return mine },
 	} {
 		virtual(t, func(t *testing.T, _ *clock) {
@@ -105,7 +106,7 @@ func TestDoSaysEverythingOnceAndInOneLine(t *testing.T) {
 				t.Errorf("got  %v\nwant %s", err, want)
 			}
 			var loss *LostError
-			if strings.Contains(want, "lost") != (errors.Is(err, ErrLost) && errors.As(err, &loss) && loss.Reason == Forced) ||
+			if strings.Contains(want, "lost") != (errors.Is(err, ErrLost) && errors.As(err, &loss) && loss.Reason == ReasonForced) ||
 				strings.Contains(want, "mine") != errors.Is(err, mine) || strings.Contains(want, "refused") != errors.Is(err, refused) {
 				t.Errorf("errors.Is and As do not say the same as %q", err)
 			}
@@ -140,7 +141,7 @@ func TestTheContextOfDosFunctionEndsWithTheLockAndSaysWhy(t *testing.T) {
 			if ctx.Err() != nil {
 				t.Errorf("the context has ended before the loss: %v", context.Cause(ctx))
 			}
-			lose(l, TakenOver)
+			lose(l, ReasonTakenOver)
 			<-ctx.Done()
 			if context.Cause(ctx) != l.Err() || !errors.Is(l.Err(), ErrLost) {
 				t.Errorf("cause %v, Err %v", context.Cause(ctx), l.Err())
@@ -311,13 +312,8 @@ func TestAClaimEndsWithTheCallersContext(t *testing.T) {
 	}
 }
 
-func TestOnlyDoTakesAGuard(t *testing.T) {
+func TestNoGuardIsNotAcceptedAsOne(t *testing.T) {
 	b := newBackend()
-	for name, lock := range map[string]func(context.Context, string, ...Option) (*Lock, error){"Lock": b.Lock, "TryLock": b.TryLock} {
-		if l, err := lock(t.Context(), "a", WithGuard(&claims{})); err == nil || l != nil {
-			t.Errorf("%s took a guard: %v, %v", name, l, err)
-		}
-	}
 	err := Do(t.Context(), b, "a", func(context.Context, *Lock) error { t.Error("called"); return nil }, WithGuard(nil))
 	if err == nil {
 		t.Error("no guard was accepted as one")
@@ -338,11 +334,11 @@ func TestNothingIsWrittenIntoTheCallersArrayOfOptions(t *testing.T) {
 		"LockAll":    func(b *backend, opts ...Option) error { _, err := LockAll(ctx, b, names, opts...); return err },
 		"TryLockAll": func(b *backend, opts ...Option) error { _, err := TryLockAll(ctx, b, names, opts...); return err },
 		"Lock with a counter": func(b *backend, opts ...Option) error {
-			_, err := WithCounter(b, &counter{}).Lock(ctx, "a", opts...)
+			_, err := WithCounter(b, &counter{}, 0).Lock(ctx, "a", opts...)
 			return err
 		},
 		"TryLock with a counter": func(b *backend, opts ...Option) error {
-			_, err := WithCounter(b, &counter{}).TryLock(ctx, "a", opts...)
+			_, err := WithCounter(b, &counter{}, 0).TryLock(ctx, "a", opts...)
 			return err
 		},
 		"Lock with an observer": func(b *backend, opts ...Option) error {
@@ -356,11 +352,11 @@ func TestNothingIsWrittenIntoTheCallersArrayOfOptions(t *testing.T) {
 	} {
 		b, opts := newBackend(), make([]Option, 1, 4)
 		opts[0] = WithTTL(time.Minute)
-		opts[:2][1] = func(*Request) error { return errors.New("marker") }
-		if err := call(b, opts...); err != nil || b.options != 2 {
+		opts[:2][1] = Option{func(*contract.Settings) error { return errors.New("marker") }}
+		if err := call(b, opts...); err != nil || b.options != 1 {
 			t.Errorf("%s: %v, with %d options", what, err, b.options)
 		}
-		if opts[:2][1](new(Request)) == nil {
+		if opts[:2][1].apply(new(contract.Settings)) == nil {
 			t.Errorf("%s wrote into its caller's array", what)
 		}
 	}

@@ -20,7 +20,7 @@ func Example() {
 		return
 	}
 	defer os.RemoveAll(dir)
-	locks, err := local.New(dir, local.Options{})
+	locks, err := local.New(dir)
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -1,10 +1,6 @@
 package locker
 
-import (
-	"fmt"
-
-	"github.com/lockstile/locker/fencing"
-)
+import "fmt"
 
 // Guarantees says what a backend, as it is configured, promises, and what must
 // be true of the world for the promise to hold. It is data, so that a program
@@ -13,7 +9,7 @@ import (
 type Guarantees struct {
 	// Exclusion is what must hold for at most one holder to believe, at any
 	// instant, that it has the lock. A lock that ends by itself ([WithoutRenewal], [WithMaxHold])
-	// leans on PromptHolder as well, on every backend: it may end between the holder's look at
+	// assumes PromptHolder as well, on every backend: it may end between the holder's look at
 	// it and the write.
 	Exclusion Assumptions
 	// Tokens is what must hold for the tokens of a name to increase strictly in
@@ -23,24 +19,24 @@ type Guarantees struct {
 	// which they arrived. Goroutines of one Locker may be served out of
 	// turn a bounded number of times in a row.
 	Fair bool
-	// Release is what frees the lock of a dead holder.
-	Release Release
-	// Keeps says that the store itself keeps a lock for the rest of its [WithMinHold], so
+	// FreedBy is what frees the lock of a dead holder.
+	FreedBy FreedBy
+	// KeepsMinHold says that the store itself keeps a lock for the rest of its [WithMinHold], so
 	// also when the process ends after Unlock. Elsewhere the process keeps it.
-	Keeps bool
+	KeepsMinHold bool
 	// Shared and Slots say that there are locks of these kinds: [WithShared], [WithSlots].
 	Shared, Slots bool
-	// Tolerates is how many servers may fail without stopping new locks.
-	Tolerates int
+	// ServerFailures is how many servers may fail without stopping new locks.
+	ServerFailures int
 }
 
 // String lists the guarantees in words, for people. They may change.
 func (g Guarantees) String() string {
-	s := fmt.Sprintf("exclusion leans on: %v; tokens lean on: %v; a dead holder's lock is freed by: %v; ", g.Exclusion, g.Tokens, g.Release)
+	s := fmt.Sprintf("exclusion assumes: %v; tokens assume: %v; a dead holder's lock is freed by: %v; ", g.Exclusion, g.Tokens, g.FreedBy)
 	if g.Fair {
 		s += "waiters are served in order of arrival; "
 	}
-	if g.Keeps {
+	if g.KeepsMinHold {
 		s += "the store keeps WithMinHold; "
 	}
 	if g.Shared {
@@ -49,44 +45,27 @@ func (g Guarantees) String() string {
 	if g.Slots {
 		s += "there are slots; "
 	}
-	return s + fmt.Sprintf("servers that may fail: %d", g.Tolerates)
+	return s + fmt.Sprintf("servers that may fail: %d", g.ServerFailures)
 }
 
-// Assumptions is a set of things that a guarantee leans on. The type is in package
-// fencing, which says what each one means, because counters declare theirs too.
-type Assumptions = fencing.Assumptions
-
-// What a guarantee may lean on.
-const (
-	PromptHolder   = fencing.PromptHolder
-	SteadyClocks   = fencing.SteadyClocks
-	AgreedClocks   = fencing.AgreedClocks
-	DurableServer  = fencing.DurableServer
-	DurableReplica = fencing.DurableReplica
-	DelayedRestart = fencing.DelayedRestart
-	ForwardClock   = fencing.ForwardClock
-	ServerUp       = fencing.ServerUp
-	Unpromised     = fencing.Unpromised
-)
-
-// Release is what frees the lock of a holder that died.
-type Release uint8
+// FreedBy is what frees the lock of a holder that died.
+type FreedBy uint8
 
 const (
-	ByExpiry      Release = iota + 1 // its lease ends
-	BySession                        // its session with the store ends
-	ByConnection                     // the server sees its connection gone
-	ByProcess                        // its process ends
-	ByTransaction                    // its transaction ends
+	FreedByExpiry      FreedBy = iota + 1 // its lease ends
+	FreedBySession                        // its session with the store ends
+	FreedByConnection                     // the server sees its connection gone
+	FreedByProcess                        // its process ends
+	FreedByTransaction                    // its transaction ends
 )
 
-var releaseNames = [...]string{"unknown", "expiry", "session", "connection", "process", "transaction"}
+var freedByNames = [...]string{"unknown", "expiry", "session", "connection", "process", "transaction"}
 
-func (r Release) String() string {
-	if int(r) >= len(releaseNames) {
-		r = 0
+func (f FreedBy) String() string {
+	if int(f) >= len(freedByNames) {
+		f = 0
 	}
-	return releaseNames[r]
+	return freedByNames[f]
 }
 
 // Need is what a lock is for.
@@ -110,38 +89,53 @@ func (n Need) String() string {
 	return "unknown need"
 }
 
-// tolerable is what tokens may lean on when correctness depends on them. A server
+// tolerable is what tokens may assume when correctness depends on them. A server
 // that is down grants nothing, which is safe. A clock that goes back just when the
 // data is lost takes two failures at once; pauses, clock drift, crashes and failovers
 // happen one by one, to everybody.
 const tolerable = ServerUp | ForwardClock | DelayedRestart
 
-// Require returns an error if l does not meet the need, saying why. Call it
-// where a Locker is chosen by configuration. Efficiency needs a lock that
-// excludes at all. Correctness needs tokens that go on increasing through pauses,
-// clock drift, crashes and failovers. Require asks no server, and cannot see whether
-// the storage has a guard (package fencing), which correctness needs as well.
+// Require returns an error if l does not meet the need. The error says what is missing, and which
+// option or backend has it. Call Require where a Locker is chosen by configuration.
+//
+// Efficiency needs a lock that excludes at all. Correctness needs tokens that go on increasing
+// through pauses, clock drift, crashes and failovers. Require judges what a backend declares,
+// and asks no server. It cannot see whether the storage refuses stale tokens (package fencing):
+// correctness needs that besides.
 func Require(l Locker, need Need) error {
 	g := l.Guarantees()
-	switch {
+	switch missing := g.Tokens &^ tolerable; {
 	case need == Efficiency && g.Exclusion.Has(Unpromised):
 		return fmt.Errorf("locker: %s does not promise exclusion, which %v needs", kind(l), need)
-	case need == Correctness && g.Tokens&^tolerable != 0:
-		return fmt.Errorf("locker: tokens of %s lean on: %v; %v needs tokens that do not: "+
-			"choose another backend, or other options of this one",
-			kind(l), g.Tokens&^tolerable, need)
+	case need == Correctness && missing != 0:
+		return fmt.Errorf("locker: tokens of %s assume: %v; %v needs tokens that do not: %s; "+
+			"the storage must refuse stale tokens besides (package fencing)", kind(l), missing, need, remedy(missing))
 	case need != Efficiency && need != Correctness:
 		return fmt.Errorf("locker: need %d is neither Efficiency nor Correctness", need)
 	}
 	return nil
 }
 
-// kind names the Locker, and not the wrappers of [WithCounter] and [Observe].
+// remedy says what to do about tokens that assume too much.
+func remedy(missing Assumptions) string {
+	switch {
+	case missing.Has(Unpromised):
+		return "take a backend that gives its tokens in order"
+	case missing == DurableReplica:
+		return "set SyncStandby in postgres.Options if a synchronous standby takes the server's place, or NoStandby if none ever does, " +
+			"or take etcd, ZooKeeper or Redis"
+	case missing.Has(DurableServer):
+		return "take a store, or a counter, that writes to its disk before it answers"
+	}
+	return "take the tokens of a lock that excludes without these, or those of the store itself in place of a counter's"
+}
+
+// kind names the Locker, and not the wrappers of [WithCounter] and [With].
 func kind(l Locker) string {
 	switch l := l.(type) {
 	case *counted:
 		return fmt.Sprintf("%s with the counter %T", kind(l.Locker), l.counter)
-	case *observed:
+	case *with:
 		return kind(l.Locker)
 	}
 	return fmt.Sprintf("%T", l)

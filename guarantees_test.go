@@ -16,9 +16,9 @@ func (promise) TryLock(context.Context, string, ...Option) (*Lock, error) { retu
 func (p promise) Guarantees() Guarantees                                  { return p.g }
 
 func TestRequireNamesTheLockerAndItsCounter(t *testing.T) {
-	l := Observe(WithCounter(promise{}, &fencing.Memory{}), func(Event) {})
+	l := Observe(WithCounter(promise{}, &fencing.Memory{}, DurableServer), func(Event) {})
 	err := Require(l, Correctness)
-	if want := "tokens of locker.promise with the counter *fencing.Memory lean on"; err == nil || !strings.Contains(err.Error(), want) {
+	if want := "tokens of locker.promise with the counter *fencing.Memory assume"; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("%v, want %q in it", err, want)
 	}
 }
@@ -30,18 +30,21 @@ func TestRequireRefusesWhatIsNotGoodEnough(t *testing.T) {
 		need              Need
 		says              string // part of the error; "" for none
 	}{
-		{"efficiency leans on much", PromptHolder | SteadyClocks | AgreedClocks | DurableServer | DurableReplica, Unpromised, Efficiency, ""},
+		{"efficiency that assumes much", PromptHolder | SteadyClocks | AgreedClocks | DurableServer | DurableReplica, Unpromised, Efficiency, ""},
 		{"efficiency without exclusion", Unpromised, 0, Efficiency, "does not promise exclusion"},
-		{"efficiency without exclusion that leans on something", Unpromised | PromptHolder, 0, Efficiency, "does not promise exclusion"},
-		{"correctness leans on nothing", 0, 0, Correctness, ""},
-		{"correctness leans on what is tolerable", Unpromised, ServerUp | ForwardClock | DelayedRestart, Correctness, ""},
-		{"correctness leans on prompt holders", 0, PromptHolder, Correctness, "prompt holder"},
-		{"correctness leans on clocks", 0, SteadyClocks, Correctness, "steady clocks"},
-		{"correctness leans on clocks that agree", 0, AgreedClocks, Correctness, "agreed clocks"},
-		{"correctness leans on the disk", 0, DurableServer, Correctness, "durable server"},
-		{"correctness leans on replicas", 0, DurableReplica, Correctness, "durable replica"},
-		{"correctness without tokens", 0, Unpromised, Correctness, "not promised"},
-		{"what is tolerable is not named", 0, ServerUp | DurableServer, Correctness, "lean on: durable server; correctness"},
+		{"efficiency without exclusion that assumes something", Unpromised | PromptHolder, 0, Efficiency, "does not promise exclusion"},
+		{"correctness that assumes nothing", 0, 0, Correctness, ""},
+		{"correctness that assumes what is tolerable", Unpromised, ServerUp | ForwardClock | DelayedRestart, Correctness, ""},
+		{"correctness that assumes prompt holders", 0, PromptHolder, Correctness, "prompt holder"},
+		{"correctness that assumes clocks", 0, SteadyClocks, Correctness, "steady clocks"},
+		{"correctness that assumes clocks that agree", 0, AgreedClocks, Correctness, "agreed clocks"},
+		{"correctness that assumes the disk", 0, DurableServer, Correctness, "durable server"},
+		{"correctness that assumes replicas", 0, DurableReplica, Correctness, "durable replica; correctness needs tokens that do not: set SyncStandby in postgres.Options"},
+		{"correctness that assumes a crash loses nothing", 0, DurableServer | DurableReplica, Correctness, "writes to its disk before it answers"},
+		{"correctness needs a guard", 0, DurableReplica, Correctness, "the storage must refuse stale tokens besides (package fencing)"},
+		{"correctness with tokens of a counter", 0, SteadyClocks | ForwardClock, Correctness, "in place of a counter's"},
+		{"correctness without tokens", 0, Unpromised, Correctness, "not promised; correctness needs tokens that do not: take a backend that gives its tokens in order"},
+		{"what is tolerable is not named", 0, ServerUp | DurableServer, Correctness, "assume: durable server; correctness"},
 		{"no need", 0, 0, 0, "need 0 is neither"},
 		{"an unknown need", 0, 0, 3, "need 3 is neither"},
 	} {
@@ -59,13 +62,13 @@ func TestRequireRefusesWhatIsNotGoodEnough(t *testing.T) {
 	}
 }
 
-func TestReleasesAndNeedsInWords(t *testing.T) {
-	for r, want := range map[Release]string{
-		0: "unknown", ByExpiry: "expiry", BySession: "session", ByConnection: "connection",
-		ByProcess: "process", ByTransaction: "transaction", ByTransaction + 1: "unknown", 255: "unknown",
+func TestWhatFreesAndNeedsInWords(t *testing.T) {
+	for r, want := range map[FreedBy]string{
+		0: "unknown", FreedByExpiry: "expiry", FreedBySession: "session", FreedByConnection: "connection",
+		FreedByProcess: "process", FreedByTransaction: "transaction", FreedByTransaction + 1: "unknown", 255: "unknown",
 	} {
 		if got := r.String(); got != want {
-			t.Errorf("Release %d reads %q, want %q", uint8(r), got, want)
+			t.Errorf("FreedBy %d reads %q, want %q", uint8(r), got, want)
 		}
 	}
 	for n, want := range map[Need]string{0: "unknown need", Efficiency: "efficiency", Correctness: "correctness", 3: "unknown need"} {
@@ -76,13 +79,13 @@ func TestReleasesAndNeedsInWords(t *testing.T) {
 }
 
 func TestGuaranteesSayInWordsWhatTheyAre(t *testing.T) {
-	g := Guarantees{Exclusion: PromptHolder | SteadyClocks, Fair: true, Keeps: true, Release: BySession, Tolerates: 1}
-	want := "exclusion leans on: prompt holder, steady clocks; tokens lean on: nothing; a dead holder's lock is freed by: session; " +
+	g := Guarantees{Exclusion: PromptHolder | SteadyClocks, Fair: true, KeepsMinHold: true, FreedBy: FreedBySession, ServerFailures: 1}
+	want := "exclusion assumes: prompt holder, steady clocks; tokens assume: nothing; a dead holder's lock is freed by: session; " +
 		"waiters are served in order of arrival; the store keeps WithMinHold; servers that may fail: 1"
 	if got := g.String(); got != want {
 		t.Errorf("%q, not %q", got, want)
 	}
-	if got := (Guarantees{Release: ByProcess}).String(); got != "exclusion leans on: nothing; tokens lean on: nothing; a dead holder's lock is freed by: process; servers that may fail: 0" {
+	if got := (Guarantees{FreedBy: FreedByProcess}).String(); got != "exclusion assumes: nothing; tokens assume: nothing; a dead holder's lock is freed by: process; servers that may fail: 0" {
 		t.Errorf("%q", got)
 	}
 }

@@ -2,11 +2,13 @@ package locker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
 
 	"github.com/lockstile/locker/fencing"
+	"github.com/lockstile/locker/internal/contract"
 )
 
 // Lock is one acquisition of a lock: a handle, used once. Its methods may be
@@ -14,7 +16,7 @@ import (
 // end of the process: if nobody unlocks it, nobody else gets the lock. [WithMaxHold] sets
 // a limit; there is none by default.
 type Lock struct {
-	held Held
+	held contract.Held
 
 	mu       sync.Mutex
 	unlocks  bool           // Unlock was called
@@ -23,30 +25,29 @@ type Lock struct {
 	result   error          // of it
 }
 
-// Held is what is behind a [Lock]: its methods keep what those of Lock promise, and
-// Unlock is called once. Only package driver needs it.
-type Held interface {
-	Name() string
-	Token() fencing.Token
-	SharedToken() fencing.SharedToken
-	Slot() int
-	Context() context.Context
-	Lost() <-chan struct{}
-	Err() error
-	Deadline() time.Time
-	Renew(ctx context.Context) error
-	Unlock(ctx context.Context) error
-
-	// Limit has WithMaxHold and WithMinHold of req count from now, and takes away what the
-	// lock had of them before. It returns an error if less validity is left than req wants.
-	Limit(req *Request) error
+// String returns the name, the token or slot, and how long the lock is valid, or why it is not
+// held, for people. It may change, and shows no secret.
+func (l *Lock) String() string {
+	s := fmt.Sprintf("lock %q", l.Name())
+	switch token, shared, slot := l.Token(), l.SharedToken(), l.Slot(); {
+	case shared != 0:
+		s += fmt.Sprintf(", shared, number %d", shared)
+	case slot >= 0:
+		s += fmt.Sprintf(", slot %d, token %d", slot, token)
+	default:
+		s += fmt.Sprintf(", token %d", token)
+	}
+	err, end, lost := l.Err(), l.Deadline(), (*LostError)(nil)
+	switch {
+	case errors.As(err, &lost):
+		return s + ", lost: " + lost.Reason.String()
+	case err != nil:
+		return s + ", unlocked"
+	case end.IsZero():
+		return s + ", valid while this process lives"
+	}
+	return s + fmt.Sprintf(", valid for %v", time.Until(end).Round(time.Millisecond))
 }
-
-// LockOf returns a Lock on h. Only package driver needs it.
-func LockOf(h Held) *Lock { return &Lock{held: h} }
-
-// HeldOf returns what LockOf was given for l. Only package driver needs it.
-func HeldOf(l *Lock) Held { return l.held }
 
 // Name returns the name that is locked.
 func (l *Lock) Name() string { return l.held.Name() }
@@ -68,8 +69,8 @@ func (l *Lock) SharedToken() fencing.SharedToken { return l.held.SharedToken() }
 // have different slots, the tokens say nothing.
 func (l *Lock) Slot() int { return l.held.Slot() }
 
-// Err returns nil while this process believes in the lock, and then a *[LostError]
-// whose Reason says why it no longer does. It reads this machine's clock and does
+// Err returns nil while this process believes in the lock, a *[LostError] whose Reason says
+// why after a loss, and an [ErrUnlocked] after Unlock. It reads this machine's clock and does
 // not ask the store, so it is right also when the machine has just been woken and
 // no timer has fired yet. A nil says only that the lock was held when you asked: before the next step the
 // process may be paused for any length of time, so what must be safe needs the
@@ -114,14 +115,14 @@ func bind(ctx context.Context, held interface {
 
 // Deadline returns when this process stops believing in the lock unless it is
 // renewed before. It is the zero Time for a lock that has no lease, which ends
-// with the process. Validity is counted on this machine's clock of elapsed time
-// ([Instant]), from before the request that granted or renewed the lock was sent;
+// with the process. Validity is counted on this machine's clock of elapsed time,
+// that runs on while the machine is suspended, from before the request that granted or renewed the lock was sent;
 // the returned Time is for showing and for timers.
 func (l *Lock) Deadline() time.Time { return l.held.Deadline() }
 
 // Renew asks the store for another TTL now. Most callers never need it: without
 // [WithoutRenewal] a lock is renewed by itself. An [ErrLost] says that the lock
-// is lost. If ctx came from another lock (Bind, Do, a Set), the error wraps the cause of ctx, and
+// is lost, an [ErrUnlocked] that it was unlocked. If ctx came from another lock (Bind, Do, a Set), the error wraps the cause of ctx, and
 // an ErrLost may be that one's: this lock is lost if [Lock.Err] says so. If ctx had ended
 // before the call, the error is its cause alone, and the store was not asked. After any other
 // error the lock is held until its [Lock.Deadline], and the store may or may not keep it for

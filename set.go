@@ -7,6 +7,9 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
+
+	"github.com/lockstile/locker/internal/contract"
 )
 
 // MaxSet is how many names a [Set] can have.
@@ -28,7 +31,7 @@ type Set struct {
 
 // LockAll locks all names, or none. It takes one after another, in the order of their
 // bytes, whatever the order in which they are given: so two programs that ask for the same
-// names never wait for each other in a circle. While a program holds a Set it must not wait
+// names cannot deadlock. While a program holds a Set it must not wait
 // for further locks. A name that is given twice is locked once; there may be [MaxSet] names.
 //
 // The options are for each of the locks. [WithWait] bounds the whole call. [WithMaxHold] and
@@ -40,36 +43,35 @@ type Set struct {
 // has. Its error is that of the one name, or an [ErrUnavailable] if a lock was lost. It is an
 // [ErrOutcomeUnknown] as well if one could not be given back; that may take two seconds.
 func LockAll(ctx context.Context, l Locker, names []string, opts ...Option) (*Set, error) {
-	req, sorted, err := newSet(names, opts)
-	if err != nil {
-		return nil, err
-	}
-	return lockAll(ctx, l.Lock, req, sorted, opts)
+	return lockAll(ctx, l, false, names, opts)
 }
 
 // TryLockAll is [LockAll] with TryLock: it waits only for the store's answers. If somebody
 // has one of the locks, the error is an [ErrTaken].
 func TryLockAll(ctx context.Context, l Locker, names []string, opts ...Option) (*Set, error) {
-	req, sorted, err := newSet(names, opts)
-	switch {
-	case err != nil:
-		return nil, err
-	case req.Wait > 0:
-		return nil, fmt.Errorf("locker: lock %q: WithWait works with LockAll; TryLockAll does not wait", sorted)
-	}
-	return lockAll(ctx, l.TryLock, req, sorted, opts)
+	return lockAll(ctx, l, true, names, opts)
 }
 
 // DoAll locks all names, calls fn, and unlocks them, also when fn panics. The context of fn
 // carries ctx's values and ends when one of the locks is lost or ctx ends. The errors are
 // those of [LockAll], fn and [Set.Unlock], as in [Do].
-func DoAll(ctx context.Context, l Locker, names []string, fn func(ctx context.Context, set *Set) error, opts ...Option) (err error) {
-	set, err := LockAll(ctx, l, names, opts...)
+func DoAll(ctx context.Context, l Locker, names []string, fn func(ctx context.Context, set *Set) error, opts ...Option) error {
+	return doAll(ctx, l, false, names, fn, opts)
+}
+
+// TryDoAll is [DoAll] with [TryLockAll]: if somebody has one of the locks, fn is not called, and
+// the error is an [ErrTaken].
+func TryDoAll(ctx context.Context, l Locker, names []string, fn func(ctx context.Context, set *Set) error, opts ...Option) error {
+	return doAll(ctx, l, true, names, fn, opts)
+}
+
+func doAll(ctx context.Context, l Locker, tries bool, names []string, fn func(ctx context.Context, set *Set) error, opts []Option) (err error) {
+	set, err := lockAll(ctx, l, tries, names, opts)
 	if err != nil {
 		return err
 	}
 	defer func() { err = oneLine(err, set.Unlock(ctx)) }()
-	within, cancel := bind(ctx, set)
+	within, cancel := set.Bind(ctx)
 	defer cancel()
 	if set.Err() != nil {
 		return nil // Unlock says it; the context may not have ended yet
@@ -77,28 +79,45 @@ func DoAll(ctx context.Context, l Locker, names []string, fn func(ctx context.Co
 	return fn(within, set)
 }
 
-// newSet validates names and options, and returns the names in order, and what was asked
-// for with each of them.
-func newSet(names []string, opts []Option) (req *Request, sorted []string, err error) {
-	sorted = slices.Compact(slices.Sorted(slices.Values(names)))
+// inOrder returns the names in the order in which they are locked, or an error if they cannot
+// be.
+func inOrder(names []string) ([]string, error) {
+	sorted := slices.Compact(slices.Sorted(slices.Values(names)))
 	if len(sorted) == 0 || len(sorted) > MaxSet {
-		return nil, nil, fmt.Errorf("locker: a Set has 1 to %d names, and these are %d", MaxSet, len(sorted))
+		return nil, fmt.Errorf("locker: a Set has 1 to %d names, and these are %d", MaxSet, len(sorted))
 	}
 	for _, name := range sorted {
-		if req, err = newRequest(name, opts); err != nil {
-			return nil, nil, err
+		if err := CheckName(name); err != nil {
+			return nil, err
 		}
 	}
-	if req.guard != nil {
-		return nil, nil, fmt.Errorf("locker: lock %q: WithGuard works with Do; call the guard's Check with each lock of the Set yourself", sorted)
-	}
-	return req, sorted, nil
+	return sorted, nil
+}
+
+// each returns what the locks of a Set are asked for, if all is asked for: without what counts
+// for the whole Set. No reader joins a shared lock that will have a maximum hold: it would end
+// for that reader, too.
+func each(all contract.Settings) contract.Settings {
+	all.Alone = all.Alone || all.Shared && all.MaxHold > 0
+	all.Wait, all.MaxHold, all.MinHold = 0, 0, 0
+	return all
 }
 
 // lockAll takes the locks, and gives back what it has if it does not return them, also
 // because a hook of the client's panics.
-func lockAll(ctx context.Context, acquire func(context.Context, string, ...Option) (*Lock, error), req *Request, names []string, opts []Option,
-) (_ *Set, err error) {
+func lockAll(ctx context.Context, l Locker, tries bool, names []string, opts []Option) (_ *Set, err error) {
+	if names, err = inOrder(names); err != nil {
+		return nil, err
+	}
+	l, all, err := settle(l, names[0], opts, tries)
+	switch {
+	case err != nil:
+		return nil, err
+	case all.Guard != nil:
+		return nil, fmt.Errorf("locker: lock %q: WithGuard works with Do; call the guard's Check with each lock of the Set yourself", names)
+	case tries && all.Wait > 0:
+		return nil, fmt.Errorf("locker: lock %q: WithWait works with LockAll; TryLockAll does not wait", names)
+	}
 	s := &Set{names: names, lost: make(chan struct{})}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	complete := false
@@ -108,25 +127,25 @@ func lockAll(ctx context.Context, acquire func(context.Context, string, ...Optio
 		}
 	}()
 	over := ctx.Err() != nil
-	wait, stop := req.Waiting(ctx)
+	wait, stop := contract.Waiting(ctx, all.Wait)
 	defer stop()
-	within, unbind := bind(wait, s)
+	within, unbind := s.Bind(wait)
 	defer unbind()
 	for _, name := range names {
-		lock, err := acquire(within, name, append(opts[:len(opts):len(opts)], inSet)...)
+		lock, err := acquire(l, tries)(within, name, given(each(all)))
 		switch {
 		case err == nil:
 			s.add(lock)
 		case s.Err() != nil:
 			return nil, s.incomplete(err)
-		case !over && wait.Err() != nil: // perhaps it ended after an earlier name was locked
-			return nil, Unavailable(err)
+		case !over && wait.Err() != nil && !contract.IsAny(err, ErrUnavailable, ErrTaken, ErrMismatch, ErrOutcomeUnknown, ErrClosed):
+			return nil, fmt.Errorf("%w: %w", ErrUnavailable, err) // it may have ended after an earlier name was locked
 		default:
 			return nil, err
 		}
 	}
 	for _, lock := range s.locks {
-		if err := lock.held.Limit(req); err != nil {
+		if err := lock.held.Limit(&all); err != nil {
 			return nil, s.incomplete(err)
 		}
 	}
@@ -157,7 +176,7 @@ func (s *Set) incomplete(err error) error {
 // returns the caller's error. Nothing of WithMinHold stays.
 func (s *Set) discard(ctx context.Context, why error) error {
 	for _, lock := range s.locks {
-		lock.forgetMinHold()
+		lock.held.ForgetMinHold()
 	}
 	errs := slices.DeleteFunc(s.unlockAll(ctx), func(err error) bool { return errors.Is(err, ErrLost) }) // then the backend removes it
 	if len(errs) > 0 {
@@ -214,21 +233,22 @@ func (e *several) Error() string {
 
 func (e *several) Unwrap() []error { return e.errs }
 
-// Names returns the names that are locked, in the order of their bytes.
-func (s *Set) Names() []string { return slices.Clone(s.names) }
+// Locks returns the locks, in the order of the bytes of their names. Each has a token of its
+// own. One that is unlocked ends the Set.
+func (s *Set) Locks() []*Lock { return slices.Clone(s.locks) }
 
-// Lock returns the lock of one name, for its token, or nil if the Set does not have the
-// name. Each name has a token of its own. A lock of the Set that is unlocked ends the Set.
-func (s *Set) Lock(name string) *Lock {
+// Lock returns the lock of one name, or an error if the Set does not have the name.
+func (s *Set) Lock(name string) (*Lock, error) {
 	i, ok := slices.BinarySearchFunc(s.locks, name, func(l *Lock, name string) int { return strings.Compare(l.Name(), name) })
 	if !ok {
-		return nil
+		return nil, fmt.Errorf("locker: the Set of %q has no lock %q", s.names, name)
 	}
-	return s.locks[i]
+	return s.locks[i], nil
 }
 
-// Err returns nil while this process believes in all the locks, and then the *[LostError] of
-// the first that is known to be lost. Like [Lock.Err] it reads the clock.
+// Err returns nil while this process believes in all the locks, the *[LostError] of the first
+// that is known to be lost, and an [ErrUnlocked] after Unlock. Like [Lock.Err] it reads the
+// clock.
 func (s *Set) Err() error {
 	s.mu.Lock()
 	err := s.err
@@ -252,11 +272,27 @@ func (s *Set) end(why error) error {
 		return s.err
 	}
 	s.err = why
-	if lost := (*LostError)(nil); !errors.As(why, &lost) || lost.Reason != Unlocked {
+	if errors.Is(why, ErrLost) {
 		close(s.lost)
 	}
 	s.cancel(why)
 	return why
+}
+
+// Bind is [Lock.Bind] for all the locks: the context ends with the first of them.
+func (s *Set) Bind(ctx context.Context) (context.Context, context.CancelFunc) {
+	return bind(ctx, s)
+}
+
+// Deadline returns the earliest [Lock.Deadline] of the locks, or the zero Time if none has an
+// end.
+func (s *Set) Deadline() (first time.Time) {
+	for _, lock := range s.locks {
+		if end := lock.Deadline(); first.IsZero() || !end.IsZero() && end.Before(first) {
+			first = end
+		}
+	}
+	return first
 }
 
 // Lost returns a channel that is closed when one of the locks is lost. Unlock does not close
@@ -273,6 +309,6 @@ func (s *Set) Context() context.Context { return s.ctx }
 // first do nothing and return the first call's result.
 func (s *Set) Unlock(ctx context.Context) error {
 	_ = s.Err() // a loss that no timer has told of yet
-	_ = s.end(&LostError{Name: s.names[0], Reason: Unlocked})
+	_ = s.end(&contract.Unlocked{Name: s.names[0]})
 	return inOneLine(s.unlockAll(ctx))
 }

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/lockstile/locker/internal/contract"
 )
 
 // Method: the backend's client has a hook that panics, and the caller recovers.
@@ -82,10 +84,10 @@ func TestTheContextOfASetEndsBeforeTheStoreIsAsked(t *testing.T) {
 func TestDoAllDoesNotCallItsFunctionWithALockThatIsLost(t *testing.T) {
 	virtual(t, func(t *testing.T, _ *clock) {
 		b := newBackend()
-		b.onLimit = func(h *hold) {
+		b.onLimit = func(h *hold, _ *contract.Settings) {
 			h.mu.Lock()
 			defer h.mu.Unlock()
-			h.over(Expired)
+			h.lose(ReasonExpired)
 		}
 		err := DoAll(t.Context(), b, []string{"a"}, func(context.Context, *Set) error {
 			t.Error("called")
@@ -106,14 +108,14 @@ func TestNobodyJoinsASharedLockThatWillHaveAMaximumHold(t *testing.T) {
 		}{
 			{[]Option{WithShared(), WithMaxHold(time.Minute)}, true},
 			{[]Option{WithShared()}, false},
-			{[]Option{alone}, true}, // with a counter
+			{[]Option{given(contract.Settings{Alone: true})}, true}, // with a counter
 			{[]Option{WithMaxHold(time.Minute), WithMinHold(time.Second), WithWait(time.Second)}, false},
 		} {
 			set, err := LockAll(t.Context(), newBackend(), []string{"a"}, c.opts...)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if req := set.Lock("a").held.(*hold).req; req.Alone != c.alone || req.MaxHold+req.MinHold+req.Wait > 0 {
+			if req := set.Locks()[0].held.(*hold).req; req.Alone != c.alone || req.MaxHold+req.MinHold+req.Wait > 0 {
 				t.Errorf("asked for %+v", req)
 			}
 		}

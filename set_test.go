@@ -96,20 +96,23 @@ func TestASetHasAllNamesOnceInOrder(t *testing.T) {
 	var order []string
 	set := must[*locker.Set](t)(locker.LockAll(t.Context(), steps{locks, func(name string, _ error) { order = append(order, name) }}, []string{"c", "a", "b", "a"}))
 	want := []string{"a", "b", "c"}
-	clear(set.Names()) // they are the caller's
-	if !slices.Equal(order, want) || !slices.Equal(set.Names(), want) {
-		t.Errorf("locked %q, Names %q, want %q", order, set.Names(), want)
+	clear(set.Locks()) // they are the caller's
+	if !slices.Equal(order, want) || !slices.Equal(names(set), want) {
+		t.Errorf("locked %q, Locks %q, want %q", order, names(set), want)
 	}
 	for _, name := range want {
-		if lock := set.Lock(name); lock.Name() != name || lock.Token() == 0 || lock.Err() != nil {
-			t.Errorf("Lock(%q) is %q, token %d, %v", name, lock.Name(), lock.Token(), lock.Err())
+		if lock, err := set.Lock(name); err != nil || lock.Name() != name || lock.Token() == 0 || lock.Err() != nil {
+			t.Errorf("Lock(%q) is %v, %v", name, lock, err)
 		}
 		if _, err := locks.Another().TryLock(t.Context(), name); !errors.Is(err, locker.ErrTaken) {
 			t.Errorf("%q: %v", name, err)
 		}
 	}
-	if set.Lock("other") != nil || set.Err() != nil || set.Context().Err() != nil {
-		t.Errorf("Lock(other) %v, Err %v, context %v", set.Lock("other"), set.Err(), set.Context().Err())
+	if lock, err := set.Lock("other"); lock != nil || err == nil || !strings.Contains(err.Error(), `has no lock "other"`) {
+		t.Errorf("Lock(other) %v, %v", lock, err)
+	}
+	if set.Err() != nil || set.Context().Err() != nil {
+		t.Errorf("Err %v, context %v", set.Err(), set.Context().Err())
 	}
 	for range 2 {
 		if err := set.Unlock(t.Context()); err != nil {
@@ -123,8 +126,7 @@ func TestASetHasAllNamesOnceInOrder(t *testing.T) {
 		t.Error("Unlock has closed Lost")
 	default:
 	}
-	var ended *locker.LostError
-	if !errors.As(set.Err(), &ended) || ended.Reason != locker.Unlocked || context.Cause(set.Context()) != set.Err() {
+	if !errors.Is(set.Err(), locker.ErrUnlocked) || errors.Is(set.Err(), locker.ErrLost) || context.Cause(set.Context()) != set.Err() {
 		t.Errorf("Err %v, the context's cause %v", set.Err(), context.Cause(set.Context()))
 	}
 }
@@ -240,7 +242,7 @@ func TestASetIsLostWhenOneOfItsLocksIs(t *testing.T) {
 		set := must[*locker.Set](t)(locker.LockAll(t.Context(), locks, []string{"a", "b", "c"}))
 		locks.Lose("b")
 		var lost *locker.LostError
-		if !errors.As(set.Err(), &lost) || lost.Name != "b" || lost.Reason != locker.TakenOver {
+		if !errors.As(set.Err(), &lost) || lost.Name != "b" || lost.Reason != locker.ReasonTakenOver {
 			t.Errorf("Err %v", set.Err())
 		}
 		<-set.Lost()
@@ -323,7 +325,7 @@ func TestHoldsCountFromTheCompleteSet(t *testing.T) {
 		set, complete := late(locker.WithMaxHold(5 * time.Second))
 		<-set.Lost()
 		var lost *locker.LostError
-		if held := time.Since(complete); held != 5*time.Second || !errors.As(set.Err(), &lost) || lost.Reason != locker.MaxHold {
+		if held := time.Since(complete); held != 5*time.Second || !errors.As(set.Err(), &lost) || lost.Reason != locker.ReasonMaxHold {
 			t.Errorf("held for %v: %v", held, set.Err())
 		}
 		wantError(t, set.Unlock(t.Context()), `"a"`, []error{locker.ErrLost}, nil)
@@ -334,7 +336,7 @@ func TestHoldsCountFromTheCompleteSet(t *testing.T) {
 		if err := set.Unlock(t.Context()); err != nil {
 			t.Error(err)
 		}
-		for _, name := range set.Names() {
+		for _, name := range names(set) {
 			lock := must[*locker.Lock](t)(other.Lock(t.Context(), name))
 			if kept := time.Since(complete); kept < time.Minute || kept > time.Minute+time.Second {
 				t.Errorf("%q was kept for %v", name, kept)
@@ -372,7 +374,7 @@ func TestWhatASetCannotHaveIsRefusedBeforeTheStoreIsAsked(t *testing.T) {
 		"an empty": {names: []string{"a", ""}},
 		"no text":  {names: []string{"a", "b\xff"}}, // the last one
 		"a guard":  {[]string{"a"}, []locker.Option{locker.WithGuard(&fencing.Memory{})}},
-		"a nil":    {[]string{"a"}, []locker.Option{nil}},
+		"a nil":    {[]string{"a"}, []locker.Option{{}}},
 		"too much": {[]string{"a"}, []locker.Option{locker.WithMinHold(time.Minute), locker.WithMaxHold(time.Second)}},
 	} {
 		if set, err := locker.LockAll(t.Context(), locks, call.names, call.opts...); err == nil || set != nil {
@@ -391,8 +393,8 @@ func TestWhatASetCannotHaveIsRefusedBeforeTheStoreIsAsked(t *testing.T) {
 		t.Errorf("%d requests were sent", n)
 	}
 	set := must[*locker.Set](t)(locker.LockAll(t.Context(), locks, append(many[1:], many[1])))
-	if err := set.Unlock(t.Context()); err != nil || len(set.Names()) != 64 {
-		t.Errorf("of %d names: %v", len(set.Names()), err)
+	if err := set.Unlock(t.Context()); err != nil || len(set.Locks()) != 64 {
+		t.Errorf("of %d names: %v", len(set.Locks()), err)
 	}
 }
 
@@ -480,5 +482,61 @@ func TestDoAllEndsItsFunctionWhenALockIsLost(t *testing.T) {
 		if err != sorry || context.Cause(within) != context.Canceled {
 			t.Errorf("DoAll returns %v, and the context of its function: %v", err, context.Cause(within))
 		}
+	})
+}
+
+// names are those of the locks of a Set, in its order.
+func names(set *locker.Set) (all []string) {
+	for _, lock := range set.Locks() {
+		all = append(all, lock.Name())
+	}
+	return all
+}
+
+func TestTryDoAllCallsNothingIfSomebodyHasOneOfTheLocks(t *testing.T) {
+	locks, calls := lockertest.New(), 0
+	fn := func(ctx context.Context, set *locker.Set) error {
+		if calls++; ctx.Err() != nil || len(set.Locks()) != 2 {
+			t.Errorf("called with %d locks, %v", len(set.Locks()), ctx.Err())
+		}
+		return nil
+	}
+	if err := locker.TryDoAll(t.Context(), locks, []string{"a", "b"}, fn); err != nil || calls != 1 {
+		t.Errorf("%v, %d calls", err, calls)
+	}
+	wantFree(t, locks.Another(), "a", "b")
+	held := must[*locker.Lock](t)(locks.Another().TryLock(t.Context(), "b"))
+	if err := locker.TryDoAll(t.Context(), locks, []string{"a", "b"}, fn); !errors.Is(err, locker.ErrTaken) || calls != 1 {
+		t.Errorf("%v, %d calls", err, calls)
+	}
+	wantFree(t, locks.Another(), "a")
+	_ = held.Unlock(t.Context())
+}
+
+// A Set is held until the first of its locks ends, and so is work that is bound to it.
+func TestASetIsValidForAsLongAsTheFirstOfItsLocks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks := lockertest.New()
+		set := must[*locker.Set](t)(locker.LockAll(t.Context(), locks, []string{"a", "b"}, locker.WithoutRenewal()))
+		time.Sleep(10 * time.Second)
+		end := set.Deadline()
+		for _, lock := range set.Locks()[1:] {
+			if err := lock.Renew(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if first := set.Locks()[0].Deadline(); !set.Deadline().Equal(end) || !end.Equal(first) {
+			t.Errorf("valid until %v, and its first lock until %v", set.Deadline(), first)
+		}
+		ctx, stop := set.Bind(t.Context())
+		defer stop()
+		if ctx.Err() != nil {
+			t.Error(context.Cause(ctx))
+		}
+		<-ctx.Done()
+		if cause := context.Cause(ctx); !errors.Is(cause, locker.ErrLost) || !time.Now().Equal(end) {
+			t.Errorf("it ended %v after the Set because of %v", time.Since(end), cause)
+		}
+		_ = set.Unlock(t.Context())
 	})
 }

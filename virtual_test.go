@@ -2,6 +2,7 @@ package locker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/lockstile/locker/fencing"
+	"github.com/lockstile/locker/internal/contract"
 )
 
 // clock is the virtual clock of elapsed time. It runs with the bubble's, and
@@ -18,19 +20,23 @@ type clock struct{ ahead atomic.Int64 }
 
 func (c *clock) jump(d time.Duration) { c.ahead.Add(int64(d)) }
 
-// virtual runs f in a synctest bubble whose clock is also that of [Instant].
+// now is what the clock shows, in a bubble or outside.
+func (c *clock) now() time.Time { return time.Now().Add(time.Duration(c.ahead.Load())) }
+
+// virtual runs f in a synctest bubble, on whose clock the locks of f's backends end.
 func virtual(t *testing.T, f func(t *testing.T, c *clock)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		c, real, start := &clock{}, elapsed, time.Now()
-		elapsed = func() time.Duration { return time.Hour + time.Since(start) + time.Duration(c.ahead.Load()) }
-		t.Cleanup(func() {
-			synctest.Wait()
-			elapsed = real
-		})
-		f(t, c)
-	})
+	synctest.Test(t, func(t *testing.T) { f(t, bubble()) })
 }
+
+// bubble sets back the clock, and returns it.
+func bubble() *clock {
+	elapsed.ahead.Store(0)
+	return &elapsed
+}
+
+// elapsed is the clock of all backends.
+var elapsed clock
 
 // backend is a Locker whose locks end when a test says so, or with their TTL. Package
 // driver has the tests of what becomes of a lock.
@@ -40,10 +46,11 @@ type backend struct {
 	token    fencing.Token
 	released []string
 	options  int // of the last Lock or TryLock
+	slot     int // of all locks, from 1; 0: none
 	tries    int // calls of TryLock
 
 	onLock    func(name string)                            // nil: nothing
-	onLimit   func(h *hold)                                // nil: nothing
+	onLimit   func(h *hold, s *contract.Settings)          // nil: nothing
 	onUnlock  func(name string)                            // nil: nothing
 	onRelease func(ctx context.Context, name string) error // nil: released
 }
@@ -51,7 +58,10 @@ type backend struct {
 func newBackend() *backend { return &backend{held: make(map[string]bool)} }
 
 func (b *backend) Lock(_ context.Context, name string, opts ...Option) (*Lock, error) {
-	req, err := NewRequest(name, opts...)
+	s, err := ParseOptions(contract.Key{}, nil, name, opts)
+	if err == nil && s.Guard != nil {
+		err = errors.New("backend: WithGuard works with Do")
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -66,12 +76,12 @@ func (b *backend) Lock(_ context.Context, name string, opts ...Option) (*Lock, e
 	}
 	b.held[name] = true
 	b.token++
-	h := &hold{backend: b, req: req, token: b.token, end: req.Deadline(Now()), lost: make(chan struct{})}
+	h := &hold{backend: b, name: name, req: s, token: b.token, end: elapsed.now().Add(s.TTL - contract.Drift(s.TTL)), lost: make(chan struct{})}
 	h.ctx, h.cancel = context.WithCancelCause(context.Background())
-	if !req.Renew {
-		time.AfterFunc(h.end.Sub(Now()), func() { _ = h.Err() })
+	if s.NoRenewal {
+		time.AfterFunc(h.end.Sub(elapsed.now()), func() { _ = h.Err() })
 	}
-	return LockOf(h), nil
+	return NewLock(contract.Key{}, h), nil
 }
 
 func (b *backend) TryLock(ctx context.Context, name string, opts ...Option) (*Lock, error) {
@@ -80,7 +90,7 @@ func (b *backend) TryLock(ctx context.Context, name string, opts ...Option) (*Lo
 }
 
 func (b *backend) Guarantees() Guarantees {
-	return Guarantees{Exclusion: PromptHolder | SteadyClocks, Tokens: DurableServer, Fair: true, Release: ByExpiry, Tolerates: 2}
+	return Guarantees{Exclusion: PromptHolder | SteadyClocks, Tokens: DurableServer, Fair: true, FreedBy: FreedByExpiry, ServerFailures: 2}
 }
 
 func (b *backend) release(ctx context.Context, name string) error {
@@ -114,9 +124,10 @@ func (b *backend) releases() int {
 // hold is a lock of a backend's.
 type hold struct {
 	backend *backend
-	req     *Request
+	name    string
+	req     contract.Settings
 	token   fencing.Token
-	end     Instant // unless it is renewed, which always works
+	end     time.Time // unless it is renewed, which always works
 	lost    chan struct{}
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
@@ -127,74 +138,79 @@ type hold struct {
 
 // lose ends a lock that a backend granted.
 func lose(l *Lock, reason Reason) {
-	h := HeldOf(l).(*hold)
+	h := l.held.(*hold)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.over(reason)
+	h.lose(reason)
 }
 
-// over ends it. The mutex is held.
-func (h *hold) over(reason Reason) {
+// lose ends it, and frees its name. The mutex is held.
+func (h *hold) lose(reason Reason) {
 	if h.err != nil {
 		return
 	}
-	h.err = &LostError{Name: h.req.Name, Reason: reason}
-	if reason != Unlocked {
-		close(h.lost)
-		h.backend.mu.Lock()
-		h.backend.held[h.req.Name] = false
-		h.backend.mu.Unlock()
-	}
-	h.cancel(h.err)
+	h.over(&LostError{Name: h.name, Reason: reason})
+	close(h.lost)
+	h.backend.mu.Lock()
+	h.backend.held[h.name] = false
+	h.backend.mu.Unlock()
+}
+
+// over ends it. The mutex is held.
+func (h *hold) over(why error) {
+	h.err = why
+	h.cancel(why)
 }
 
 func (h *hold) Err() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !h.req.Renew && Now() >= h.end {
-		h.over(Expired)
+	if h.req.NoRenewal && !elapsed.now().Before(h.end) {
+		h.lose(ReasonExpired)
 	}
 	return h.err
 }
 
 func (h *hold) Unlock(ctx context.Context) error {
 	if h.backend.onUnlock != nil {
-		h.backend.onUnlock(h.req.Name)
+		h.backend.onUnlock(h.name)
 	}
 	if err := h.Err(); err != nil {
 		return err
 	}
 	h.mu.Lock()
-	h.over(Unlocked)
+	h.over(&contract.Unlocked{Name: h.name})
 	h.mu.Unlock()
-	return h.backend.release(ctx, h.req.Name)
+	return h.backend.release(ctx, h.name)
 }
 
-func (h *hold) Name() string                { return h.req.Name }
-func (h *hold) Slot() int                   { return -1 }
+func (h *hold) Name() string                { return h.name }
+func (h *hold) Slot() int                   { return h.backend.slot - 1 }
 func (h *hold) Context() context.Context    { return h.ctx }
 func (h *hold) Lost() <-chan struct{}       { return h.lost }
-func (h *hold) Deadline() time.Time         { return time.Now().Add(h.end.Sub(Now())) }
+func (h *hold) Deadline() time.Time         { return time.Now().Add(h.end.Sub(elapsed.now())) }
 func (h *hold) Renew(context.Context) error { return h.Err() }
 
 func (h *hold) Token() fencing.Token {
-	if h.req.Kind == Shared {
+	if h.req.Shared {
 		return 0
 	}
 	return h.token
 }
 
 func (h *hold) SharedToken() fencing.SharedToken {
-	if h.req.Kind != Shared {
+	if !h.req.Shared {
 		return 0
 	}
 	return fencing.SharedToken(h.token)
 }
 
-func (h *hold) Limit(*Request) error {
+func (h *hold) ForgetMinHold() {}
+
+func (h *hold) Limit(s *contract.Settings) error {
 	err := h.Err()
 	if h.backend.onLimit != nil {
-		h.backend.onLimit(h)
+		h.backend.onLimit(h, s)
 	}
 	return err
 }

@@ -34,22 +34,22 @@ func Clauses() []Clause {
 		faultClauses, leakClauses, extraClauses, sharedClauses, slotClauses, setClauses)
 }
 
-// Skipped is the error of a clause that was not checked, because the harness or the
+// skipped is the error of a clause that was not checked, because the harness or the
 // backend lacks something.
-type Skipped struct{ Missing string }
+type skipped struct{ Missing string }
 
-func (s *Skipped) Error() string { return "not checked: there is no " + s.Missing }
+func (s *skipped) Error() string { return "not checked: there is no " + s.Missing }
 
-// Check checks the clause and returns nil if it is kept. It returns a [*Skipped] if the
+// verify checks the clause and returns nil if it is kept. It returns a [*skipped] if the
 // harness or the backend lacks what the clause needs, and another error if the backend
 // declares the guarantee all the same. Call it on the goroutine of the test t, because
-// h.New may end that test. Check itself never ends it, so that a test can expect a broken
+// h.New may end that test. verify itself never ends it, so that a test can expect a broken
 // backend to fail.
 //
 // A clause that would be kept if the machine had not stood still is played again, once: see
-// the package doc. Then no other Check of the process is under way, so a Check must not be
+// the package doc. Then no other verify of the process is under way, so it must not be
 // called within another one.
-func (c Clause) Check(t testing.TB, h Harness) error {
+func (c Clause) verify(t testing.TB, h Harness) error {
 	t.Helper()
 	if h.New == nil {
 		return errors.New("nothing can be checked: Harness.New is nil")
@@ -107,7 +107,7 @@ type verdict struct{ err error }
 
 func (x *trial) failf(format string, args ...any) { panic(verdict{fmt.Errorf(format, args...)}) }
 
-func (x *trial) skip(missing string) { panic(verdict{&Skipped{missing}}) }
+func (x *trial) skip(missing string) { panic(verdict{&skipped{missing}}) }
 
 // skipUnless skips the clause, unless the backend has declared the guarantee that it
 // checks. Then the clause fails, and add says what the author of the backend can add.
@@ -120,6 +120,6 @@ func (x *trial) skipUnless(declared bool, guarantee, missing, add string) {
 
 // isSkip reports whether err says that a clause was not checked.
 func isSkip(err error) bool {
-	var skipped *Skipped
+	var skipped *skipped
 	return errors.As(err, &skipped)
 }

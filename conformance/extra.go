@@ -124,7 +124,7 @@ func (x *trial) breakOnce() bool {
 		x.failf("TryLock of a name that was broken and locked again returned %s and error %v, want ErrTaken", had(got), err)
 	case lost == nil:
 		x.unlock(lock)
-	case lost.Reason != locker.Expired && lost.Reason != locker.Unreachable:
+	case lost.Reason != locker.ReasonExpired && lost.Reason != locker.ReasonUnreachable:
 		x.failf("the next holder's lock was lost as well: %w", lost)
 	}
 	return lost == nil

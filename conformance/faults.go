@@ -31,7 +31,7 @@ func lostReply(x *trial) {
 }
 
 // tryUnheard makes an attempt whose reply is lost, and returns its error.
-func (x *trial) tryUnheard(a Client, name string, kind ...locker.Option) error {
+func (x *trial) tryUnheard(a Process, name string, kind ...locker.Option) error {
 	a.CutReplies()
 	lock, err := a.Locker.TryLock(x.within(x.h.TTL/4), name, append(kind, x.long())...)
 	if err == nil || lock != nil {
@@ -244,7 +244,7 @@ func silentStore(x *trial) {
 	x.waits(told, b, held.Name())
 	x.taken(waited.Locker, held.Name(), "of a name that another client has and a goroutine waits for")
 	var calls []func()
-	for what, a := range map[string]Client{"that has never asked it": never, "that has asked it": asked, "that has waited": waited} {
+	for what, a := range map[string]Process{"that has never asked it": never, "that has asked it": asked, "that has waited": waited} {
 		a.Cut()
 		for verb, call := range map[string]asking{"Lock": a.Locker.Lock, "TryLock": a.Locker.TryLock} {
 			for _, end := range x.endings() {
@@ -294,7 +294,7 @@ func (x *trial) endsUnheard(what string, call asking, end ending) {
 // system gives the connection up, which may take longer than a clause.
 func silentForLong(x *trial) {
 	a, b, name := x.networked(), x.locker(), x.name()
-	if a.Locker.Guarantees().Release == locker.ByConnection {
+	if a.Locker.Guarantees().FreedBy == locker.FreedByConnection {
 		x.skip("wait that the client bounds (its server keeps the waiters)")
 	}
 	held := x.lock(b, name, x.ttl())

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 )
 
 var losingClauses = []Clause{
@@ -66,7 +67,7 @@ func (x *trial) notRenewed(locks ...*locker.Lock) bool {
 	excused := false
 	for _, lock := range locks {
 		var lost *locker.LostError
-		if !errors.As(lock.Err(), &lost) || lost.Reason == locker.Unlocked {
+		if !errors.As(lock.Err(), &lost) {
 			continue
 		}
 		if !x.ended(lock, lock.Deadline(), lost) {
@@ -90,7 +91,7 @@ func expiry(x *trial) {
 	x.event(held.Lost(), "Lost closes at the end of the TTL")
 	x.event(ctx.Done(), "the lock's context ends at the end of the TTL, though nobody asks")
 	var lost *locker.LostError
-	if !errors.As(held.Err(), &lost) || !errors.Is(lost, locker.ErrLost) || lost.Reason == locker.Unlocked || lost.Reason == 0 {
+	if !errors.As(held.Err(), &lost) || !errors.Is(lost, locker.ErrLost) || lost.Reason == 0 {
 		x.failf("a lock that ended with its TTL says %v", held.Err())
 	}
 	if cause := context.Cause(ctx); !errors.Is(cause, locker.ErrLost) {
@@ -172,7 +173,7 @@ func renewInAnothersContext(x *trial) {
 	c, b, name := x.client(), x.locker(), x.name()
 	held := x.lock(c.Locker, name, x.long())
 	for _, silent := range []bool{false, true} {
-		if silent && (c.Network == nil || c.Locker.Guarantees().Release == locker.ByConnection) { // which ends when a network heals
+		if silent && (c.Network == nil || c.Locker.Guarantees().FreedBy == locker.FreedByConnection) { // which ends when a network heals
 			continue
 		}
 		other := x.lock(c.Locker, x.name(), x.long())
@@ -224,7 +225,7 @@ func renewInEndedContext(x *trial) {
 	if err := held.Renew(over()); err == nil {
 		x.failf("Renew returned nil, in a context that had ended")
 	}
-	if c.Network != nil && c.Locker.Guarantees().Release != locker.ByConnection { // which ends when a network heals
+	if c.Network != nil && c.Locker.Guarantees().FreedBy != locker.FreedByConnection { // which ends when a network heals
 		c.CutReplies()
 		ctx, end := context.WithCancel(x.patient())
 		if err := held.Renew(endsWhenAsked{ctx, end}); err == nil || !errors.Is(err, locker.ErrUnavailable) {
@@ -332,7 +333,7 @@ func maxHold(x *trial) {
 	x.event(lost, "Lost closes at the end of the maximum hold")
 	x.inTime(before, time.Since(before), x.longTTL()-x.h.TTL, "the lock came free with its lease and not with the maximum hold of %v", x.h.TTL/2)
 	var reason *locker.LostError
-	if !errors.As(held.Err(), &reason) || reason.Reason != locker.MaxHold {
+	if !errors.As(held.Err(), &reason) || reason.Reason != locker.ReasonMaxHold {
 		x.failf("a lock that ended with its maximum hold says %v", held.Err())
 	}
 	x.unlock(lock)
@@ -379,7 +380,7 @@ func slowReply(x *trial) {
 		// The request was sent between asked and delivered: on a slow machine, long
 		// after asked.
 		over := lock.Deadline().Sub(asked.Add(x.h.TTL))
-		if over > 0 && !lock.Deadline().Before(delivered.Add(x.h.TTL-locker.Drift(x.h.TTL))) {
+		if over > 0 && !lock.Deadline().Before(delivered.Add(x.h.TTL-driver.Drift(x.h.TTL))) {
 			x.failf("the reply came after %v, and the lock is believed in for %v longer than a TTL from the request", delivered.Sub(asked), over)
 		}
 	}
@@ -453,7 +454,7 @@ func minValidity(x *trial) {
 		x.failf("a minimum validity of the whole TTL cannot be met, and TryLock returned %s and error %v", had(lock), err)
 	}
 	x.free(b, name, "after an attempt with a minimum validity that cannot be met")
-	wanted := x.longTTL() - locker.Drift(x.longTTL()) - x.h.TTL/2
+	wanted := x.longTTL() - driver.Drift(x.longTTL()) - x.h.TTL/2
 	var lock *locker.Lock
 	a.CutReplies()
 	result, delivered := make(chan error, 1), make(chan time.Time, 1)

@@ -103,10 +103,10 @@ func minHoldOverBreak(x *trial) {
 
 // keeping starts a process whose network can be broken, of a store that keeps locks.
 // Elsewhere Unlock asks nobody, and a connection that ends may free the lock.
-func (x *trial) keeping() Client {
+func (x *trial) keeping() Process {
 	c := x.networked()
-	if !c.Locker.Guarantees().Keeps {
-		x.skip("promise that the store keeps a lock (Guarantees.Keeps)")
+	if !c.Locker.Guarantees().KeepsMinHold {
+		x.skip("promise that the store keeps a lock (Guarantees.KeepsMinHold)")
 	}
 	return c
 }

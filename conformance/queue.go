@@ -26,7 +26,7 @@ func order(x *trial) {
 	}
 	i, ok := x.inspects(holder)
 	if !ok {
-		x.skipUnless(true, "Fair", "locker.Inspector to see who has arrived", "Give Client.Locker an Inspect that counts waiters, in your test alone if need be")
+		x.skipUnless(true, "Fair", "locker.Inspector to see who has arrived", "Give Process.Locker an Inspect that counts waiters, in your test alone if need be")
 	}
 	for _, ttl := range []time.Duration{x.h.TTL, 3 * x.h.TTL, 9 * x.h.TTL} {
 		if x.inOrder(i, holder, ttl) {

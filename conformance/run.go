@@ -5,9 +5,9 @@
 //	func TestConformance(t *testing.T) {
 //		srv := startYourServer(t)
 //		conformance.Run(t, conformance.Harness{
-//			New: func(t testing.TB) conformance.Client { // stands for one more process
+//			New: func(t testing.TB) conformance.Process { // stands for one more process
 //				p := conformance.NewProxy(t, srv.Addr())
-//				return conformance.Client{Locker: newLocker(t, p.Addr()), Network: p}
+//				return conformance.Process{Locker: newLocker(t, p.Addr()), Network: p}
 //			},
 //		})
 //	}
@@ -31,7 +31,7 @@
 // LOCKER_TEST_NO_REPLAY.
 //
 // Servers are not broken here. Package matrix checks what a declaration says about their
-// crashes, failovers and clocks (the assumptions of Exclusion and Tokens, and Tolerates).
+// crashes, failovers and clocks (the assumptions of Exclusion and Tokens, and ServerFailures).
 //
 // No clause depends on the speed of the machine: all waits are for events, for half a
 // minute at most. Every clause uses names of its own, so one store can serve all of them,
@@ -54,7 +54,7 @@ type Harness struct {
 	//
 	// If the store's client library has timeouts of its own, set long ones: a
 	// backend must keep its callers' deadlines without them.
-	New func(t testing.TB) Client
+	New func(t testing.TB) Process
 
 	// TTL is the lease of locks in clauses that wait for its end. The
 	// default is one second. A backend with a higher floor sets that. On a
@@ -66,8 +66,8 @@ type Harness struct {
 	meter    *meter        // of stalls; that of this process unless a test has its own
 }
 
-// Client stands for one process that uses the store.
-type Client struct {
+// Process stands for one process that uses the store.
+type Process struct {
 	Locker locker.Locker
 
 	// Network is the process's way to the store. Clauses that break it are skipped if it is nil.
@@ -102,8 +102,8 @@ func (c Clause) run(t *testing.T, h Harness, sum *summary) {
 		t.Parallel()
 	}
 	begun := time.Now()
-	err := c.Check(t, h)
-	var skipped *Skipped
+	err := c.verify(t, h)
+	var skipped *skipped
 	errors.As(err, &skipped)
 	sum.note(c, skipped, time.Since(begun))
 	switch {

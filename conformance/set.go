@@ -30,7 +30,7 @@ func set(x *trial) {
 				if inside[name].Add(1) != 1 {
 					x.failf("two Sets have %q at once", name)
 				}
-				if lock := set.Lock(name); lock == nil || lock.Token() == 0 {
+				if lock, err := set.Lock(name); err != nil || lock.Token() == 0 {
 					x.failf("a Set of %q has no lock, or one without a token, of %q", pair, name)
 				}
 			}
@@ -90,7 +90,7 @@ func setLimits(x *trial) {
 	if early := most - time.Since(complete); early > most/2 {
 		x.failf("a Set was lost %v before its maximum hold of %v was over", early, most)
 	}
-	if lost := (*locker.LostError)(nil); !errors.As(set.Err(), &lost) || lost.Reason != locker.MaxHold {
+	if lost := (*locker.LostError)(nil); !errors.As(set.Err(), &lost) || lost.Reason != locker.ReasonMaxHold {
 		x.failf("a Set whose maximum hold is over says %v", set.Err())
 	}
 }

@@ -405,12 +405,12 @@ func sharedBreak(x *trial) {
 	goes := x.lock(b, name, reading, x.long(), locker.WithHolder("the second"))
 	ended := goes.Lost()
 	info := x.inspect(i, name)
-	if !info.Held || info.Kind != locker.Shared || len(info.Holders) != 2 ||
-		info.Holders[0].Text != "the first" || info.Holders[0].Number != uint64(stays.SharedToken()) ||
+	if !info.Held || info.Kind != locker.KindShared || len(info.Holders) != 2 ||
+		info.Holders[0].Text != "the first" || info.Holders[0].Number != locker.Number(stays.SharedToken()) ||
 		info.Holders[1].Text != "the second" || info.Holders[1].Slot != -1 {
 		x.failf("a lock that two readers hold, with numbers %d and %d, is shown as %+v", stays.SharedToken(), goes.SharedToken(), info)
 	}
-	x.breakNow(breaker, name, "one reader's share", uint64(goes.SharedToken()))
+	x.breakOnly(breaker, name, "one reader's share", locker.Number(goes.SharedToken()))
 	if err := goes.Renew(x.patient()); !errors.Is(err, locker.ErrLost) {
 		x.failf("Renew by a reader whose share was broken returned %v, want ErrLost", err)
 	}
@@ -419,7 +419,7 @@ func sharedBreak(x *trial) {
 		x.failf("a reader was lost when another's share was broken: %w", err)
 	}
 	x.settles("Break finds no share that was broken", func() bool { // a server may still be about to end its connection
-		ok, err := askSlowly(x.patient(), x, func() (bool, error) { return breaker.Break(x.patient(), name, uint64(goes.SharedToken())) })
+		ok, err := askSlowly(x.patient(), x, func() (bool, error) { return breaker.BreakHolder(x.patient(), name, locker.Number(goes.SharedToken())) })
 		if err != nil {
 			x.failf("Break of a share that is not there: %w", err)
 		}

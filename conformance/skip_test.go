@@ -22,14 +22,14 @@ type bare struct {
 
 func (b bare) Guarantees() locker.Guarantees { return b.declared }
 
-var modest = locker.Guarantees{Release: locker.ByProcess, Exclusion: locker.Unpromised, Tokens: locker.Unpromised}
+var modest = locker.Guarantees{FreedBy: locker.FreedByProcess, Exclusion: locker.Unpromised, Tokens: locker.Unpromised}
 
 // bareOn returns a harness without a network.
 func bareOn(addr string, declared locker.Guarantees) Harness {
-	return Harness{TTL: time.Second, New: func(t testing.TB) Client {
+	return Harness{TTL: time.Second, New: func(t testing.TB) Process {
 		l, end := specimen.New(addr, "")
 		t.Cleanup(end)
-		return Client{Locker: bare{l, declared}}
+		return Process{Locker: bare{l, declared}}
 	}}
 }
 
@@ -56,8 +56,8 @@ func TestClauseWithoutItsMeansIsSkippedAndSaysWhatIsMissing(t *testing.T) {
 			if !crowded[c.Name] {
 				t.Parallel()
 			}
-			err := c.Check(t, h)
-			var skipped *Skipped
+			err := c.verify(t, h)
+			var skipped *skipped
 			switch missing, ok := want[c.Name]; {
 			case !ok && err != nil:
 				t.Errorf("it needs no more than a Locker: %v", err)
@@ -83,10 +83,10 @@ func TestDeclaredGuaranteeThatCannotBeCheckedFailsAndSaysWhatToAdd(t *testing.T)
 	}{
 		{fair, "order", []string{"declares Fair", "no locker.Inspector", "Inspect that counts waiters"}},
 		{excludes, "unlock-after-break", []string{"declares Exclusion", "no locker.Breaker", "a Break,"}},
-		{locker.Guarantees{Release: locker.ByExpiry}, "silence", []string{"declares Release by expiry", "no network", "NewProxy"}},
-		{locker.Guarantees{Release: locker.BySession}, "dead-while-locking", []string{"declares Release by session", "no network", "NewProxy"}},
+		{locker.Guarantees{FreedBy: locker.FreedByExpiry}, "silence", []string{"declares Release by expiry", "no network", "NewProxy"}},
+		{locker.Guarantees{FreedBy: locker.FreedBySession}, "dead-while-locking", []string{"declares Release by session", "no network", "NewProxy"}},
 	} {
-		err := clauses[test.clause].Check(t, bareOn(srv.Addr(), test.declared))
+		err := clauses[test.clause].verify(t, bareOn(srv.Addr(), test.declared))
 		for _, want := range test.want {
 			if err == nil || isSkip(err) || !strings.Contains(err.Error(), want) {
 				t.Errorf("%s: got %v, want a failure that says %q", test.clause, err, want)
@@ -99,10 +99,10 @@ func TestHarnessThatMakesNoLockerOrAnEmptyNetworkIsAnError(t *testing.T) {
 	for _, c := range Clauses() {
 		for _, h := range []Harness{
 			{},
-			{New: func(testing.TB) Client { return Client{} }},
-			{New: func(testing.TB) Client { return Client{Locker: lockertest.New(), Network: Proxies{}} }},
+			{New: func(testing.TB) Process { return Process{} }},
+			{New: func(testing.TB) Process { return Process{Locker: lockertest.New(), Network: Proxies{}} }},
 		} {
-			if err := c.Check(t, h); err == nil || isSkip(err) {
+			if err := c.verify(t, h); err == nil || isSkip(err) {
 				t.Errorf("%s: %v", c.Name, err)
 			}
 		}
@@ -127,7 +127,7 @@ func TestRunSaysWhatItHasNotChecked(t *testing.T) {
 		for _, want := range []string{
 			"conformance: 2 clauses were checked\n",
 			"1 not, for there is no locker.Breaker: break\n",
-			"2 not, for there is no network to break (Client.Network): late-unlock, silence\n",
+			"2 not, for there is no network to break (Process.Network): late-unlock, silence\n",
 		} {
 			if strings.Count(string(out), want) != 1 {
 				t.Errorf("with %s it does not say once %q:\n%s", flag, want, out)
@@ -142,7 +142,7 @@ func TestPanicOfABackendIsNotTakenForAClauseThatIsKept(t *testing.T) {
 			t.Errorf("recovered %v", got)
 		}
 	}()
-	err := Clauses()[0].Check(t, Harness{New: func(testing.TB) Client { panic("the backend's own") }})
+	err := Clauses()[0].verify(t, Harness{New: func(testing.TB) Process { panic("the backend's own") }})
 	t.Errorf("Check returned %v", err)
 }
 

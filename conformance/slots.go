@@ -181,7 +181,7 @@ func slotsRenewal(x *trial) {
 // slotsMismatch asks for what does not go with what is held, and with what is waited for.
 func slotsMismatch(x *trial) {
 	a, b, c, name := x.slotted(), x.locker(), x.locker(), x.name()
-	three, exclusive := locker.WithSlots(3), func(*locker.Request) error { return nil }
+	three, exclusive := locker.WithSlots(3), locker.WithMinValidity(0)
 	refused := func(l locker.Locker, when string, opt locker.Option, words ...string) {
 		for _, ask := range []func(context.Context, string, ...locker.Option) (*locker.Lock, error){l.TryLock, l.Lock} {
 			lock, err := ask(x.patient(), name, opt)
@@ -261,12 +261,12 @@ func slotsBreak(x *trial) {
 	goes := x.slot(b, name, 1, 2, x.long(), locker.WithHolder("the second"))
 	ended := goes.Lost()
 	info := x.inspect(i, name)
-	if !info.Held || info.Kind != locker.Slots || info.Slots != 2 || len(info.Holders) != 2 ||
-		info.Holders[0].Text != "the first" || info.Holders[0].Number != uint64(stays.Token()) || info.Holders[0].Slot != 0 ||
+	if !info.Held || info.Kind != locker.KindSlots || info.Slots != 2 || len(info.Holders) != 2 ||
+		info.Holders[0].Text != "the first" || info.Holders[0].Number != locker.Number(stays.Token()) || info.Holders[0].Slot != 0 ||
 		info.Holders[1].Text != "the second" || info.Holders[1].Slot != 1 {
 		x.failf("two slots, with tokens %d and %d, are shown as %+v", stays.Token(), goes.Token(), info)
 	}
-	x.breakNow(breaker, name, "one slot", uint64(goes.Token()))
+	x.breakOnly(breaker, name, "one slot", locker.Number(goes.Token()))
 	if err := goes.Renew(x.patient()); !errors.Is(err, locker.ErrLost) {
 		x.failf("Renew by a holder whose slot was broken returned %v, want ErrLost", err)
 	}

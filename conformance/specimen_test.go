@@ -20,6 +20,7 @@ var flaws = map[string][]string{
 	"timestamps":                           {"late-unlock"},
 	"get, then del":                        {"late-unlock-reply"},
 	"release does not compare":             {"unlock-after-break", "late-unlock"},
+	"an unlock is a loss":                  {"unlock-twice"},
 	"unlock does nothing":                  {"unlock-twice", "unlock-with-context-over", "set"},
 	"bounds cannot be set later":           {"set-limits"},
 	"asks again and finds nothing":         {"lost-unlock-reply"},
@@ -112,11 +113,11 @@ var flaws = map[string][]string{
 }
 
 func specimens(addr, flaw string) Harness {
-	return Harness{New: func(t testing.TB) Client {
+	return Harness{New: func(t testing.TB) Process {
 		p := NewProxy(t, addr)
 		l, end := specimen.New(p.Addr(), flaw)
 		t.Cleanup(end)
-		return Client{Locker: l, Network: p}
+		return Process{Locker: l, Network: p}
 	}}
 }
 
@@ -143,7 +144,7 @@ func TestSpecimenWithoutAFlawKeepsEveryClauseInHaste(t *testing.T) {
 			t.Parallel()
 			var err error
 			for range 10 { // a machine that stalls looks like a flaw
-				if err = c.Check(t, hasty(srv.Addr(), "")); err == nil || isSkip(err) {
+				if err = c.verify(t, hasty(srv.Addr(), "")); err == nil || isSkip(err) {
 					return
 				}
 			}
@@ -204,7 +205,7 @@ func isFound(t *testing.T, c Clause, h Harness, m func() *meter, again bool) {
 	for range 10 { // a machine that stalls where a flaw shows itself hides it
 		h.meter = m()
 		left := h.meter.left
-		err = c.Check(t, h)
+		err = c.verify(t, h)
 		if replayed = h.meter.left < left; err != nil && replayed == again {
 			break
 		}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 )
 
 // A clause that says by when something must happen measures the machine, too. Where it
@@ -255,11 +256,11 @@ func (x *trial) came(ctx context.Context, at time.Time, what string) {
 // hold is when a lock came, and what was asked for.
 type hold struct {
 	came time.Time
-	req  *locker.Request
+	req  *driver.Request
 }
 
 func (x *trial) noteHold(lock *locker.Lock, opts []locker.Option) {
-	if req, err := locker.NewRequest(lock.Name(), opts...); err == nil {
+	if req, err := driver.NewRequest(nil, lock.Name(), opts...); err == nil {
 		x.holds.Store(lock, hold{time.Now(), req})
 	}
 }
@@ -275,14 +276,14 @@ func (x *trial) ended(lock *locker.Lock, at time.Time, err error) bool {
 		return false
 	}
 	held, end := known.(hold), lock.Deadline()
-	if ttl := held.req.TTL; held.req.Renew && lost.Reason != locker.MaxHold {
+	if ttl := held.req.TTL; held.req.Renew && lost.Reason != locker.ReasonMaxHold {
 		return x.excused("a lock is renewed", ttl/3, ttl*2/3, end.Add(-ttl), end)
 	}
 	return at.After(end) && x.excused("a lock is unlocked before it ends", end.Sub(held.came), at.Sub(end), held.came, at)
 }
 
 // byClock are the reasons of a loss that nobody else has caused.
-var byClock = []locker.Reason{locker.Expired, locker.Unreachable, locker.MaxHold}
+var byClock = []locker.Reason{locker.ReasonExpired, locker.ReasonUnreachable, locker.ReasonMaxHold}
 
 // scaled returns the lease of clauses on a machine that is so many times as slow. Slowness is
 // no reason to make a long lease longer.

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/contract"
 	"github.com/lockstile/locker/internal/specimen"
 	"github.com/lockstile/locker/internal/testserver"
 	"github.com/lockstile/locker/lockertest"
@@ -48,29 +49,35 @@ func seldom(t *testing.T, m func() *meter, check func(x *trial, late time.Durati
 			}
 			check(x, late)
 		}}
-		err = c.Check(t, Harness{New: func(testing.TB) Client { return Client{} }, meter: m()})
+		err = c.verify(t, Harness{New: func(testing.TB) Process { return Process{} }, meter: m()})
 		synctest.Wait()
 	})
 	return plays, out.String(), err
 }
 
-// fakeHeld is a lock that has ended for a reason.
+// fakeHeld is a lock that has ended for a reason, or was unlocked.
 type fakeHeld struct {
-	locker.Held
+	contract.Held
 	end    time.Time
 	reason locker.Reason
 }
 
 func (f fakeHeld) Name() string                 { return "a name" }
 func (f fakeHeld) Deadline() time.Time          { return f.end }
-func (f fakeHeld) Err() error                   { return &locker.LostError{Name: "a name", Reason: f.reason} }
 func (f fakeHeld) Unlock(context.Context) error { return f.Err() }
+
+func (f fakeHeld) Err() error {
+	if f.reason == 0 {
+		return &contract.Unlocked{Name: "a name"}
+	}
+	return &locker.LostError{Name: "a name", Reason: f.reason}
+}
 
 // fakeLocker grants after a time, unless the context or its deadline comes before.
 type fakeLocker struct {
 	locker.Locker
 	after time.Duration
-	held  locker.Held
+	held  contract.Held
 }
 
 func (f fakeLocker) Lock(ctx context.Context, _ string, _ ...locker.Option) (*locker.Lock, error) {
@@ -82,7 +89,7 @@ func (f fakeLocker) Lock(ctx context.Context, _ string, _ ...locker.Option) (*lo
 	case <-time.After(time.Until(deadline)): // as the clients of many stores do
 		return nil, context.DeadlineExceeded
 	case <-time.After(f.after):
-		return locker.LockOf(f.held), nil
+		return locker.NewLock(contract.Key{}, f.held), nil
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
@@ -114,7 +121,7 @@ var bounds = map[string]func(x *trial, late time.Duration){
 		x.served(w, "after a while")
 	},
 	"a lock that was to be unlocked before its end": func(x *trial, late time.Duration) {
-		for _, reason := range []locker.Reason{locker.Expired, locker.MaxHold} {
+		for _, reason := range []locker.Reason{locker.ReasonExpired, locker.ReasonMaxHold} {
 			ends := fakeHeld{end: time.Now().Add(2 * time.Second), reason: reason}
 			lock := x.lock(fakeLocker{held: ends}, "a name", locker.WithoutRenewal())
 			time.Sleep(2*time.Second + late)
@@ -127,7 +134,7 @@ var bounds = map[string]func(x *trial, late time.Duration){
 		if late < 0 {
 			return
 		}
-		for _, reason := range []locker.Reason{locker.Expired, locker.Unreachable} { // two thirds of the lease are a second
+		for _, reason := range []locker.Reason{locker.ReasonExpired, locker.ReasonUnreachable} { // two thirds of the lease are a second
 			ends := fakeHeld{end: time.Now().Add(1500 * time.Millisecond), reason: reason}
 			lock := x.lock(fakeLocker{held: ends}, "a name", locker.WithTTL(1500*time.Millisecond))
 			time.Sleep(2 * time.Second)
@@ -228,13 +235,13 @@ func TestFailureThatIsNotOfATimeIsNeverPlayedAgain(t *testing.T) {
 			x.settles("it goes", func() bool { return time.Now().After(at) })
 		},
 		"a name that is left locked":        func(x *trial) { x.freeBeforeLease(fakeLocker{after: 19 * time.Second}, "a name", "after that") },
-		"a lock that somebody else has got": func(x *trial) { x.unlock(x.lock(lost(locker.TakenOver), "a name")) },
+		"a lock that somebody else has got": func(x *trial) { x.unlock(x.lock(lost(locker.ReasonTakenOver), "a name")) },
 		"a lock that was lost before it ended": func(x *trial) {
-			ends := fakeHeld{end: time.Now().Add(time.Hour), reason: locker.Expired}
+			ends := fakeHeld{end: time.Now().Add(time.Hour), reason: locker.ReasonExpired}
 			x.unlock(x.lock(fakeLocker{held: ends}, "a name", locker.WithoutRenewal()))
 		},
 		"a loss that only Unlock says": func(x *trial) { // Err says that the lock was unlocked
-			held := x.lock(lost(locker.Unlocked), "a name")
+			held := x.lock(lost(0), "a name")
 			if !x.notRenewed(held) {
 				x.failf("it was lost each time")
 			}
@@ -280,9 +287,9 @@ func TestContextMadeOfAClausesEndsWithItsDeadline(t *testing.T) {
 func TestWaiterThatHangsAfterACutIsFound(t *testing.T) {
 	store := lockertest.New()
 	i := slices.IndexFunc(Clauses(), func(c Clause) bool { return c.Name == "cut-while-waiting" })
-	err := Clauses()[i].Check(t, Harness{patience: 2 * time.Second, meter: new(meter), New: func(testing.TB) Client {
+	err := Clauses()[i].verify(t, Harness{patience: 2 * time.Second, meter: new(meter), New: func(testing.TB) Process {
 		cut, heard := make(chan struct{}), make(chan struct{}, 1)
-		return Client{Locker: deaf{store, cut, heard}, Network: cutOnce{Proxies{}, sync.OnceFunc(func() {
+		return Process{Locker: deaf{store, cut, heard}, Network: cutOnce{Proxies{}, sync.OnceFunc(func() {
 			close(cut)
 			<-heard
 		})}}
@@ -375,7 +382,7 @@ func TestClauseIsPlayedAgainAlone(t *testing.T) {
 			t.Run(fmt.Sprint(k), func(t *testing.T) {
 				t.Parallel()
 				c := Clause{"a-clause", "It matters.", func(x *trial) { play(x, time.Duration(k)*time.Millisecond+time.Millisecond) }}
-				if err := c.Check(t, Harness{New: func(testing.TB) Client { return Client{} }, meter: m}); err != nil {
+				if err := c.verify(t, Harness{New: func(testing.TB) Process { return Process{} }, meter: m}); err != nil {
 					t.Error(err)
 				}
 			})
@@ -390,14 +397,14 @@ func TestClauseIsPlayedAgainAlone(t *testing.T) {
 // which a stall holds up.
 type sleepy struct{ locker.Locker }
 
-type sleepyHeld struct{ locker.Held }
+type sleepyHeld struct{ contract.Held }
 
 func (s sleepy) Lock(ctx context.Context, name string, opts ...locker.Option) (*locker.Lock, error) {
 	lock, err := s.Locker.Lock(ctx, name, opts...)
 	if err != nil {
 		return nil, err
 	}
-	return locker.LockOf(sleepyHeld{locker.HeldOf(lock)}), nil
+	return locker.NewLock(contract.Key{}, sleepyHeld{locker.HeldOf(contract.Key{}, lock)}), nil
 }
 
 func (s sleepyHeld) Err() error {
@@ -418,14 +425,14 @@ func TestErrThatDoesNotLookAtTheClockIsFoundInAStallAndNotPlayedAgain(t *testing
 				t.Parallel()
 				h := hasty(srv.Addr(), "")
 				h.meter = m
-				h.New = func(t testing.TB) Client {
+				h.New = func(t testing.TB) Process {
 					p := NewProxy(t, srv.Addr())
 					l, end := specimen.New(p.Addr(), "")
 					t.Cleanup(end)
-					return Client{Locker: sleepy{l}, Network: p}
+					return Process{Locker: sleepy{l}, Network: p}
 				}
 				left := m.left
-				if err := c.Check(t, h); err == nil || isSkip(err) || m.left != left ||
+				if err := c.verify(t, h); err == nil || isSkip(err) || m.left != left ||
 					!strings.Contains(err.Error(), "was given") {
 					t.Errorf("%d replays left of %d, and %v", m.left, left, err)
 				}
@@ -513,7 +520,7 @@ func TestLeasesAreLongerOnASlowMachine(t *testing.T) {
 	}
 	seen := errors.New("seen")
 	c := Clause{"a-clause", "It matters.", func(x *trial) { x.failf("%w: %v", seen, x.h.TTL) }}
-	if err := c.Check(t, Harness{New: func(testing.TB) Client { return Client{} }, meter: &meter{factor: 2}}); err == nil || err.Error() != "seen: 2s" {
+	if err := c.verify(t, Harness{New: func(testing.TB) Process { return Process{} }, meter: &meter{factor: 2}}); err == nil || err.Error() != "seen: 2s" {
 		t.Errorf("with a factor of 2: %v", err)
 	}
 }

@@ -82,8 +82,8 @@ func TestMissWithinARealStallIsPlayedAgain(t *testing.T) {
 		go pause(t, tick, x.h.patience+500*time.Millisecond)
 		x.event(done, "it comes")
 	}}
-	h := Harness{New: func(testing.TB) Client { return Client{} }, meter: m, patience: time.Second}
-	if err := c.Check(t, h); err != nil || plays != 2 || !strings.HasPrefix(out.String(), "stalled: ") {
+	h := Harness{New: func(testing.TB) Process { return Process{} }, meter: m, patience: time.Second}
+	if err := c.verify(t, h); err != nil || plays != 2 || !strings.HasPrefix(out.String(), "stalled: ") {
 		t.Errorf("it was played %d times, said %q and returned %v", plays, out.String(), err)
 	}
 }

@@ -20,7 +20,7 @@ type summary struct {
 }
 
 // note notes a clause. skipped is nil if it was checked.
-func (s *summary) note(c Clause, skipped *Skipped, took time.Duration) {
+func (s *summary) note(c Clause, skipped *skipped, took time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if took >= time.Second {

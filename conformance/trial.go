@@ -20,7 +20,7 @@ type trial struct {
 	ctx     context.Context // ends with the check
 	cancel  context.CancelFunc
 	label   string // of this check's goroutines
-	clients []Client
+	clients []Process
 	holds   sync.Map // hold by *locker.Lock
 
 	mu     sync.Mutex
@@ -46,13 +46,13 @@ func (x *trial) end() {
 }
 
 // client starts one more process.
-func (x *trial) client() Client {
+func (x *trial) client() Process {
 	c := x.h.New(x.t)
 	if c.Locker == nil {
-		x.failf("nothing can be checked: Harness.New returned no Client.Locker")
+		x.failf("nothing can be checked: Harness.New returned no Process.Locker")
 	}
 	if ps, ok := c.Network.(Proxies); ok && len(ps) == 0 {
-		x.failf("nothing can be broken: Client.Network has no Proxy. Leave it nil if there is no network")
+		x.failf("nothing can be broken: Process.Network has no Proxy. Leave it nil if there is no network")
 	}
 	x.clients = append(x.clients, c)
 	return c
@@ -73,17 +73,17 @@ func (x *trial) lockers(n int) []locker.Locker {
 // networked starts a process whose network can be broken. A lock that only the end of its
 // process frees need not have one. Every other Release frees the lock of a holder that is
 // silent, and then exclusion is in danger.
-func (x *trial) networked() Client {
+func (x *trial) networked() Process {
 	c := x.client()
 	if c.Network == nil {
 		g := c.Locker.Guarantees()
-		x.skipUnless(g.Release != locker.ByProcess, fmt.Sprintf("Release by %v", g.Release), network,
-			"Connect the Locker through a NewProxy for every server, and set Client.Network to it or to Proxies")
+		x.skipUnless(g.FreedBy != locker.FreedByProcess, fmt.Sprintf("Release by %v", g.FreedBy), network,
+			"Connect the Locker through a NewProxy for every server, and set Process.Network to it or to Proxies")
 	}
 	return c
 }
 
-const network = "network to break (Client.Network)"
+const network = "network to break (Process.Network)"
 
 // name returns a name that nobody else uses.
 func (x *trial) name() string { return "conformance/" + suffix() }
@@ -402,9 +402,18 @@ func (x *trial) breaker(l locker.Locker) locker.Breaker {
 
 // breakNow breaks what is held. After an answer that came too late nobody knows whether
 // there is still something to break.
-func (x *trial) breakNow(b locker.Breaker, name, what string, numbers ...uint64) {
+func (x *trial) breakNow(b locker.Breaker, name, what string) {
+	x.breakBy(what, func() (bool, error) { return b.Break(x.patient(), name) })
+}
+
+// breakOnly breaks what one holder has.
+func (x *trial) breakOnly(b locker.Breaker, name, what string, number locker.Number) {
+	x.breakBy(what, func() (bool, error) { return b.BreakHolder(x.patient(), name, number) })
+}
+
+func (x *trial) breakBy(what string, breaks func() (bool, error)) {
 	tries := 0
-	ok, err := askSlowly(x.patient(), x, func() (bool, error) { tries++; return b.Break(x.patient(), name, numbers...) })
+	ok, err := askSlowly(x.patient(), x, func() (bool, error) { tries++; return breaks() })
 	if err != nil || !ok && tries == 1 {
 		x.failf("Break of %s returned %v, %v", what, ok, err)
 	}

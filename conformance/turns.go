@@ -52,7 +52,7 @@ func turnsInMemory(x *trial) {
 // passOnUnheard has some goroutines take turns. Every fourth turn cuts the network before
 // it ends. It returns how many turns shared a lease with the turn before, and whether one
 // of them began while the network was cut.
-func (x *trial) passOnUnheard(a Client, name string) (shared int, passed bool) {
+func (x *trial) passOnUnheard(a Process, name string) (shared int, passed bool) {
 	const goroutines, rounds = 4, 16
 	var mu sync.Mutex // exclusion is checked elsewhere
 	var last uint64
@@ -264,7 +264,7 @@ func turnsValidity(x *trial) {
 	}
 	for range 3 { // a machine that stalls may use up what is wanted
 		held := x.lock(l, name, x.long(), locker.WithoutRenewal())
-		least := x.longTTL() - locker.Drift(x.longTTL()) - x.longTTL()/20
+		least := x.longTTL() - driver.Drift(x.longTTL()) - x.longTTL()/20
 		w := x.wait(x.patientFor(x.longTTL()/10), l, name, x.long(), locker.WithoutRenewal(), locker.WithMinValidity(least))
 		x.stands(w)
 		<-time.After(max(x.longTTL()/10, 50*time.Millisecond))

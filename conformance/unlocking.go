@@ -24,8 +24,8 @@ func unlockTwice(x *trial) {
 	a, b, c, name := x.locker(), x.locker(), x.locker(), x.name()
 	first := x.lock(a, name)
 	x.unlock(first)
-	if !errors.Is(first.Err(), locker.ErrLost) {
-		x.failf("a lock that was unlocked says %v, want ErrLost", first.Err())
+	if err := first.Err(); !errors.Is(err, locker.ErrUnlocked) || errors.Is(err, locker.ErrLost) {
+		x.failf("a lock that was unlocked says %v, want ErrUnlocked, which is no loss", err)
 	}
 	held := x.tryLock(b, name, "after unlock")
 	if err := first.Unlock(x.patient()); err != nil {
@@ -66,7 +66,7 @@ func unlockAfterBreak(x *trial) {
 	breaker, ok := x.breaks(c)
 	if !ok { // with a network, late-unlock checks the same
 		x.skipUnless(third.Network == nil && !c.Guarantees().Exclusion.Has(locker.Unpromised), "Exclusion", "locker.Breaker",
-			"Give Client.Locker a Break, in your test alone if need be, or a network to break")
+			"Give Process.Locker a Break, in your test alone if need be, or a network to break")
 	}
 	broken := x.lock(a, name)
 	x.breakNow(breaker, name, "a held lock")
@@ -78,12 +78,12 @@ func unlockAfterBreak(x *trial) {
 	x.unlock(held)
 }
 
-func lateUnlock(x *trial) { x.unlockLate(func(c Client) { c.Cut() }) }
+func lateUnlock(x *trial) { x.unlockLate(func(c Process) { c.Cut() }) }
 
-func lateUnlockReply(x *trial) { x.unlockLate(func(c Client) { c.CutReplies() }) }
+func lateUnlockReply(x *trial) { x.unlockLate(func(c Process) { c.CutReplies() }) }
 
 // unlockLate delivers a release, or the answer to it, when another client has the lock.
-func (x *trial) unlockLate(silence func(Client)) {
+func (x *trial) unlockLate(silence func(Process)) {
 	a, b, c, name := x.networked(), x.locker(), x.locker(), x.name()
 	late := x.lock(a.Locker, name, x.ttl(), locker.WithoutRenewal())
 	silence(a)

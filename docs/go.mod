@@ -8,8 +8,8 @@ require (
 	github.com/google/uuid v1.6.0
 	github.com/jackc/pgx/v5 v5.13.0
 	github.com/lockstile/locker v0.0.0
-	github.com/lockstile/locker/adapters/cron v0.0.0
-	github.com/lockstile/locker/adapters/gocron v0.0.0
+	github.com/lockstile/locker/adapters/cronlock v0.0.0
+	github.com/lockstile/locker/adapters/gocronlock v0.0.0
 	github.com/lockstile/locker/proof v0.0.0-00010101000000-000000000000
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/robfig/cron/v3 v3.0.1
@@ -45,7 +45,7 @@ require (
 
 replace (
 	github.com/lockstile/locker => ../
-	github.com/lockstile/locker/adapters/cron => ../adapters/cron
-	github.com/lockstile/locker/adapters/gocron => ../adapters/gocron
+	github.com/lockstile/locker/adapters/cronlock => ../adapters/cronlock
+	github.com/lockstile/locker/adapters/gocronlock => ../adapters/gocronlock
 	github.com/lockstile/locker/proof => ../proof
 )

@@ -20,8 +20,8 @@ import (
 	_ "github.com/jackc/pgx/v5/pgxpool"
 	_ "github.com/robfig/cron/v3"
 
-	_ "github.com/lockstile/locker/adapters/cron"
-	_ "github.com/lockstile/locker/adapters/gocron"
+	_ "github.com/lockstile/locker/adapters/cronlock"
+	_ "github.com/lockstile/locker/adapters/gocronlock"
 	_ "github.com/lockstile/locker/open"
 )
 

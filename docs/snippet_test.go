@@ -23,15 +23,15 @@ import (
 var importable = strings.Fields(`context errors fmt log/slog net/http os slices testing time
 	redis=github.com/redis/go-redis/v9 clientv3=go.etcd.io/etcd/client/v3 github.com/go-zookeeper/zk
 	pgx=github.com/jackc/pgx/v5 github.com/jackc/pgx/v5/pgxpool github.com/lockstile/locker
-	cron=github.com/robfig/cron/v3 lockercron=github.com/lockstile/locker/adapters/cron
-	gocron=github.com/go-co-op/gocron/v2 lockergocron=github.com/lockstile/locker/adapters/gocron
+	cron=github.com/robfig/cron/v3 cronlock=github.com/lockstile/locker/adapters/cronlock
+	gocron=github.com/go-co-op/gocron/v2 gocronlock=github.com/lockstile/locker/adapters/gocronlock
 	./conformance ./proof/matrix ./proof/matrix/report ./doctor ./driver ./election ./etcd ./local ./lockertest ./observe ./open ./postgres ./redlock ./singlenode ./zookeeper
 	./fencing ./fencing/etcdfence ./fencing/httpfence ./fencing/pgfence ./fencing/redisfence ./fencing/zkfence`)
 
 // given are the names that a fragment may use and that its page declares in words.
 var given = map[string]string{
 	"ctx": "context.Context", "locks": "locker.Locker", "lock": "*locker.Lock", "rdb": "*redis.Client", "pool": "*pgxpool.Pool", "tx": "pgx.Tx",
-	"sendReport": "func(context.Context, *locker.Lock) error", "schedule": "*cron.Cron", "scheduler": "gocron.Scheduler", "shared": "*lockergocron.Locker",
+	"sendReport": "func(context.Context, *locker.Lock) error", "schedule": "*cron.Cron", "scheduler": "gocron.Scheduler", "shared": "*gocronlock.Locker",
 	"newLocker": "func(addr string) locker.Locker", "startYourServer": "func(any) interface { Addr() string; RestartEmpty() error }",
 }
 
@@ -125,7 +125,7 @@ func build(t *testing.T, files []string) error {
 func TestEveryGoBlockOfThePagesBuilds(t *testing.T) {
 	ours, _ := filepath.Glob("*.md")
 	above, _ := filepath.Glob("../*.md")
-	adapters := []string{"../adapters/cron/README.md", "../adapters/gocron/README.md"}
+	adapters := []string{"../adapters/cronlock/README.md", "../adapters/gocronlock/README.md"}
 	for _, name := range slices.Concat(ours, above, adapters) {
 		files, err := blocks(filepath.Base(name), page(t, name))
 		if err == nil && len(files) > 0 {
@@ -144,7 +144,7 @@ func TestBlockThatDoesNotBuildIsFound(t *testing.T) {
 			t.Errorf("passed over: %s", unreadable)
 		}
 	}
-	const twice = "locks, err := local.New(\"\", local.Options{})\n"
+	const twice = "locks, err := local.New(\"\")\n"
 	files, _ := blocks("page.md", fenced("lock, err := locks.Lock(ctx)")+fenced(twice+twice)+fenced("package main\n\nfunc main() { nothing() }"))
 	err := build(t, files)
 	for _, complaint := range []string{"page.md:3:", "page.md:8:", "page.md:15:"} {

@@ -40,7 +40,7 @@ func (l *Locker[H]) acquire(ctx context.Context, c *call[H]) (*turn[H], error) {
 
 // askOrLeave calls ask, and lets the next in line ask if that panics: a hook of the
 // client's may panic, and the caller recover, while others wait behind it.
-func (l *Locker[H]) askOrLeave(ctx context.Context, c *call[H]) (grant Grant, received locker.Instant, err error) {
+func (l *Locker[H]) askOrLeave(ctx context.Context, c *call[H]) (grant Grant, received Instant, err error) {
 	returned := false
 	defer func() {
 		if !returned {
@@ -94,7 +94,7 @@ func (l *Locker[H]) ask(ctx context.Context, c *call[H]) (Grant, error) {
 		if err == nil && grant.Count == 0 {
 			err = errNoGrant
 		}
-		if err == nil || IsRefused(err) || errors.Is(err, locker.ErrMismatch) || !l.told(c) || w.over() {
+		if err == nil || errors.Is(err, locker.ErrRefused) || errors.Is(err, locker.ErrMismatch) || !l.told(c) || w.over() {
 			return grant, err
 		}
 		l.mu.Lock()
@@ -130,7 +130,7 @@ type waiting[H any] struct {
 func (w *waiting[H]) wait() context.Context {
 	l := w.locker
 	l.mu.Lock()
-	ask := w.cancel == nil && w.call.req.Observed() && !w.call.waits
+	ask := w.cancel == nil && w.call.req.observed() && !w.call.waits
 	if !w.call.told || !w.call.line.taken {
 		l.heard(w.call)
 	}
@@ -195,7 +195,7 @@ func (l *Locker[H]) giveUp(ctx context.Context, c *call[H], err error) error {
 	case end.err != nil:
 		err = end.unavailable(err)
 	default:
-		err = locker.Unavailable(err)
+		err = unavailable(err)
 		if !isUnfit(err) {
 			n.fail(err)
 		}

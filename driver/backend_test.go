@@ -19,7 +19,7 @@ import (
 
 // try is one attempt at a name, and the hold that comes of it.
 type try struct {
-	req   *locker.Request
+	req   *driver.Request
 	value string // of the lock's key: nobody else's
 	left  bool
 }
@@ -42,11 +42,11 @@ func (s *small) Guarantees() locker.Guarantees {
 	return locker.Guarantees{
 		Exclusion: locker.PromptHolder | locker.SteadyClocks | locker.AgreedClocks | locker.DurableServer | locker.DurableReplica,
 		Tokens:    locker.DurableServer | locker.DurableReplica,
-		Release:   locker.ByExpiry,
+		FreedBy:   locker.FreedByExpiry,
 	}
 }
 
-func (s *small) Begin(req *locker.Request) (*try, error) {
+func (s *small) Begin(req *driver.Request) (*try, error) {
 	return &try{req: req, value: rand.Text()}, nil
 }
 
@@ -62,7 +62,7 @@ return redis.call('INCRBY', KEYS[2], 64) - 63`)
 
 func (s *small) Acquire(ctx context.Context, t *try, wait driver.Wait) (driver.Grant, error) {
 	for {
-		since := locker.Now() // before the request is sent
+		since := driver.Now() // before the request is sent
 		t.left = true
 		first, err := s.run(ctx, acquire, t, t.value, t.req.TTL.Milliseconds())
 		switch {
@@ -114,7 +114,7 @@ func (s *small) Renew(ctx context.Context, ts []*try) []error {
 
 func (s *small) ours(n int64, err error) error {
 	if err == nil && n == 0 {
-		return &locker.LostError{Reason: locker.TakenOver}
+		return &locker.LostError{Reason: locker.ReasonTakenOver}
 	}
 	return err
 }
@@ -144,10 +144,10 @@ func (s *small) End(*try)         {}
 
 func TestSmallBackendPassesConformance(t *testing.T) {
 	srv := testserver.Redis(t)
-	conformance.Run(t, conformance.Harness{New: func(t testing.TB) conformance.Client {
+	conformance.Run(t, conformance.Harness{New: func(t testing.TB) conformance.Process {
 		p := conformance.NewProxy(t, srv.Addr())
 		l, rdb := newSmall(p.Addr())
 		t.Cleanup(func() { _, _ = l.Close(), rdb.Close() })
-		return conformance.Client{Locker: l, Network: p}
+		return conformance.Process{Locker: l, Network: p}
 	}})
 }

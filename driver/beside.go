@@ -9,7 +9,7 @@ import (
 
 // beside reports whether the lease is beside its line, for others may hold the lock as
 // well: it is shared, or a slot.
-func (a *lease[H]) beside() bool { return a.req.Kind != locker.Exclusive }
+func (a *lease[H]) beside() bool { return a.req.Kind != locker.KindExclusive }
 
 // sharedLease returns the shared lease that was granted last, if this process has one. The
 // Locker's mutex is held.
@@ -17,7 +17,7 @@ func (n *line[H]) sharedLease() *lease[H] {
 	if len(n.beside) == 0 {
 		return nil
 	}
-	if a := n.beside[len(n.beside)-1]; a.req.Kind == locker.Shared {
+	if a := n.beside[len(n.beside)-1]; a.req.Kind == locker.KindShared {
 		return a
 	}
 	return nil
@@ -42,9 +42,9 @@ func (l *Locker[H]) join(n *line[H], c *call[H]) *turn[H] {
 }
 
 // fits reports whether a lease may have another turn, for req. The Locker's mutex is held.
-func (l *Locker[H]) fits(a *lease[H], req *locker.Request, now locker.Instant) bool {
+func (l *Locker[H]) fits(a *lease[H], req *request, now Instant) bool {
 	alike := req.Kind == a.req.Kind && req.TTL == a.req.TTL && req.Renew == a.req.Renew && req.Holder == a.req.Holder
-	return alike && !req.Alone && !a.req.Alone && !a.pinned && now.Sub(a.received) < shareTime && a.left(now) >= l.least(req)
+	return alike && !req.alone && !a.req.alone && !a.pinned && now.Sub(a.received) < shareTime && a.left(now) >= l.least(req)
 }
 
 // leave takes a turn that has ended out of those of its lease, and reports whether others
@@ -66,7 +66,7 @@ func (a *lease[H]) heldTurns() []*turn[H] {
 // endTurns ends all turns of a lease that is lost. The Locker's mutex is held.
 func (a *lease[H]) endTurns(reason locker.Reason, cause error) {
 	for _, t := range a.heldTurns() {
-		t.end(reason, cause)
+		t.lose(reason, cause)
 		a.locker.reportEnd(t, t.err)
 	}
 	a.joined = nil

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/fencing"
+	"github.com/lockstile/locker/internal/contract"
 )
 
 // read locks name as a reader.
@@ -65,16 +67,27 @@ func TestReadersJoinALeaseForAShortTimeAndTheLastGivesItBack(t *testing.T) {
 	})
 }
 
+// own1000 is a counter with numbers that no lease here has.
+type own1000 struct{}
+
+func (own1000) Next(context.Context, string) (fencing.Token, error) { return 1000, nil }
+
 func TestReadersWithOtherOptionsAskForALeaseOfTheirOwn(t *testing.T) {
-	for _, opt := range []locker.Option{
-		locker.WithTTL(time.Minute), locker.WithoutRenewal(), locker.WithHolder("x"), locker.WithMaxHold(time.Hour),
-		func(r *locker.Request) error { r.Alone = true; return nil },
+	own := func(opts ...locker.Option) func(*backend) locker.Locker {
+		return func(b *backend) locker.Locker { return locker.With(b.l, opts...) }
+	}
+	for _, other := range []func(*backend) locker.Locker{
+		own(locker.WithTTL(time.Minute)), own(locker.WithoutRenewal()), own(locker.WithHolder("x")), own(locker.WithMaxHold(time.Hour)),
+		func(b *backend) locker.Locker { return locker.WithCounter(b.l, own1000{}, 0) },
 	} {
 		virtual(t, func(t *testing.T, _ *clock) {
 			b := newBackend()
 			first := b.read(t, "a")
 			pass(10 * time.Millisecond)
-			second := b.read(t, "a", opt)
+			second, err := other(b).Lock(t.Context(), "a", locker.WithShared())
+			if err != nil {
+				t.Fatal(err)
+			}
 			pass(10 * time.Millisecond)
 			third := b.read(t, "a") // the latest lease is not its own, and it does not look further
 			if LeaseOf(first) == LeaseOf(second) || LeaseOf(second) == LeaseOf(third) {
@@ -146,7 +159,7 @@ func TestWriterBesideReadersOfItsProcessIsToldAtOnce(t *testing.T) {
 		if _, err := b.l.Lock(ctx, "a"); !errors.Is(err, locker.ErrTaken) || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("Lock beside a reader, whose context ended in the silence of the store: %v", err)
 		}
-		b.onAcquire = func(context.Context) error { return Mismatch(&locker.Request{Name: "a"}, locker.Slots, 2) }
+		b.onAcquire = func(context.Context) error { return Mismatch(&Request{Name: "a"}, locker.KindSlots, 2) }
 		if _, err := b.l.Lock(t.Context(), "a"); !errors.Is(err, locker.ErrMismatch) { // it does not ask again
 			t.Errorf("Lock beside a reader, where the store has slots: %v", err)
 		}
@@ -186,10 +199,10 @@ func TestLossOfASharedLeaseIsThatOfAllItsReadersAndOfNobodyElse(t *testing.T) {
 		first, joined, other := b.read(t, "a"), b.read(t, "a"), b.read(t, "a", locker.WithHolder("x"))
 		gone := b.read(t, "a", locker.WithHolder("x"))
 		unlock(t, gone)
-		lose(joined, locker.TakenOver, nil)
-		wantReason(t, first, locker.TakenOver)
-		wantReason(t, joined, locker.TakenOver)
-		if other.Err() != nil || !errors.Is(gone.Err(), locker.ErrLost) {
+		lose(joined, locker.ReasonTakenOver, nil)
+		wantReason(t, first, locker.ReasonTakenOver)
+		wantReason(t, joined, locker.ReasonTakenOver)
+		if other.Err() != nil || !errors.Is(gone.Err(), locker.ErrUnlocked) {
 			t.Errorf("another lease's reader says %v, one that had unlocked %v", other.Err(), gone.Err())
 		}
 		pass(time.Second)
@@ -211,7 +224,7 @@ func TestRenewalOfASharedLeaseThatWasLostMeanwhileIsCleanedUp(t *testing.T) {
 		pass(11 * time.Second)
 		unlock(t, first)
 		pass(time.Minute)
-		wantReason(t, joined, locker.Expired)
+		wantReason(t, joined, locker.ReasonExpired)
 		pass(time.Minute)
 		if b.releases() != 1 { // at the loss there was nothing yet
 			t.Errorf("the store saw %d clean-ups of what the renewal has left, want 1", b.releases())
@@ -224,9 +237,9 @@ func TestReaderThatHasUnlockedHearsNothingOfALossThatComesAfterwards(t *testing.
 		b := newBackend()
 		first, joined := b.read(t, "a"), b.read(t, "a")
 		unlock(t, first)
-		lose(joined, locker.TakenOver, nil)
-		wantReason(t, joined, locker.TakenOver)
-		if lost := (*locker.LostError)(nil); !errors.As(first.Err(), &lost) || lost.Reason != locker.Unlocked || isLost(first) {
+		lose(joined, locker.ReasonTakenOver, nil)
+		wantReason(t, joined, locker.ReasonTakenOver)
+		if !errors.Is(first.Err(), locker.ErrUnlocked) || isLost(first) {
 			t.Errorf("a reader that had unlocked says %v", first.Err())
 		}
 	})
@@ -236,7 +249,7 @@ func TestReaderThatHasUnlockedHearsNothingOfALossThatComesAfterwards(t *testing.
 // is lost or unlocks.
 func TestEndOfAReaderLeavesTheLineAsItIs(t *testing.T) {
 	for _, end := range []func(*locker.Lock){
-		func(l *locker.Lock) { lose(l, locker.Expired, nil) },
+		func(l *locker.Lock) { lose(l, locker.ReasonExpired, nil) },
 		func(l *locker.Lock) { _ = l.Unlock(context.Background()) },
 	} {
 		endOfAReader(t, end)
@@ -294,8 +307,8 @@ func TestSlotsOfOneProcessAreLeasesOfTheirOwn(t *testing.T) {
 		if first.Token() == 0 || first.Token() >= second.Token() || first.Slot() != 0 || first.SharedToken() != 0 {
 			t.Errorf("slot %d has token %d, the next grant %d", first.Slot(), first.Token(), second.Token())
 		}
-		lose(second, locker.Forced, nil)
-		wantReason(t, second, locker.Forced)
+		lose(second, locker.ReasonForced, nil)
+		wantReason(t, second, locker.ReasonForced)
 		if err := errors.Join(first.Err(), third.Err()); err != nil {
 			t.Errorf("the other slots: %v", err)
 		}
@@ -321,7 +334,7 @@ func TestMismatchEndsAWaitAndDoesNotFailThoseBehind(t *testing.T) {
 				return nil
 			}
 			time.Sleep(time.Second)
-			return Mismatch(&locker.Request{Name: "a"}, locker.Slots, 2)
+			return Mismatch(&Request{Name: "a"}, locker.KindSlots, 2)
 		}
 		failed := make(chan error)
 		go func() {
@@ -358,8 +371,8 @@ func TestLimitCountsFromNow(t *testing.T) {
 		b.keeps = true
 		l := b.grant(t, "a")
 		pass(time.Minute)
-		req := &locker.Request{Name: "a", MaxHold: time.Hour, MinHold: 30 * time.Minute}
-		if err := locker.HeldOf(l).Limit(req); err != nil {
+		req := &contract.Settings{MaxHold: time.Hour, MinHold: 30 * time.Minute}
+		if err := locker.HeldOf(contract.Key{}, l).Limit(req); err != nil {
 			t.Fatal(err)
 		}
 		pass(time.Hour - time.Second)
@@ -367,10 +380,10 @@ func TestLimitCountsFromNow(t *testing.T) {
 			t.Error(l.Err())
 		}
 		pass(time.Second)
-		wantReason(t, l, locker.MaxHold)
+		wantReason(t, l, locker.ReasonMaxHold)
 		l = b.grant(t, "b")
 		pass(time.Minute)
-		if err := locker.HeldOf(l).Limit(req); err != nil {
+		if err := locker.HeldOf(contract.Key{}, l).Limit(req); err != nil {
 			t.Fatal(err)
 		}
 		unlock(t, l)
@@ -378,12 +391,17 @@ func TestLimitCountsFromNow(t *testing.T) {
 			t.Errorf("the store was asked to keep the lock for %v", last)
 		}
 		l = b.grant(t, "c", locker.WithoutRenewal())
+		least := 25 * time.Second
 		pass(10 * time.Second)
-		if err := locker.HeldOf(l).Limit(&locker.Request{Name: "c", TTL: 30 * time.Second, MinValidity: 25 * time.Second}); !errors.Is(err, locker.ErrUnavailable) {
+		if err := locker.HeldOf(contract.Key{}, l).Limit(&contract.Settings{MinValidity: &least}); !errors.Is(err, locker.ErrUnavailable) {
 			t.Errorf("Limit where 20 s are left and 25 s are wanted: %v", err)
 		}
+		b.keeps = false
+		if err := locker.HeldOf(contract.Key{}, l).Limit(&contract.Settings{MinHold: 25 * time.Second}); !errors.Is(err, locker.ErrUnavailable) {
+			t.Errorf("Limit where 20 s are left and are to be kept for 25 s: %v", err)
+		}
 		unlock(t, l)
-		if err := locker.HeldOf(l).Limit(req); !errors.Is(err, locker.ErrLost) {
+		if err := locker.HeldOf(contract.Key{}, l).Limit(req); !errors.Is(err, locker.ErrUnlocked) {
 			t.Errorf("Limit after Unlock: %v", err)
 		}
 	})
@@ -410,7 +428,7 @@ func TestMaximumHoldOfALimitEndsTheLockInTime(t *testing.T) {
 	virtual(t, func(t *testing.T, _ *clock) {
 		b := newBackend()
 		l := b.grant(t, "a")
-		if err := locker.HeldOf(l).Limit(&locker.Request{Name: "a", MaxHold: time.Second}); err != nil {
+		if err := locker.HeldOf(contract.Key{}, l).Limit(&contract.Settings{MaxHold: time.Second}); err != nil {
 			t.Fatal(err)
 		}
 		lost := l.Lost()

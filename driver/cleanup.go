@@ -3,6 +3,8 @@ package driver
 import (
 	"context"
 	"time"
+
+	"github.com/lockstile/locker/internal/contract"
 )
 
 const (
@@ -15,9 +17,9 @@ const (
 // Go runs f in the background, for a Store. Close waits for it, for two seconds at most.
 func (l *Locker[H]) Go(f func()) { l.background.run(f) }
 
-// UnderWay returns how many calls of Go and clean-ups are under way, and what observers have
-// still to hear.
-func (l *Locker[H]) UnderWay() int { return l.background.len() }
+// UnderWay is for the tests of this module: how many calls of Go and clean-ups are under way, and
+// what observers have still to hear.
+func (l *Locker[H]) UnderWay(contract.Key) int { return l.background.len() }
 
 // Closing returns a context that ends with Close.
 func (l *Locker[H]) Closing() context.Context { return l.closing }

@@ -65,11 +65,11 @@ func (e ending) unavailable(err error) error {
 	why := e.why()
 	switch {
 	case why == nil || errors.Is(err, why):
-		return locker.Unavailable(err)
+		return unavailable(err)
 	case errors.Is(why, err): // the Store has said no more than that
 		return fmt.Errorf("%w: %w", locker.ErrUnavailable, why)
 	case errors.Is(err, e.err):
 		why = e.cause
 	}
-	return fmt.Errorf("%w: %w", locker.Unavailable(err), why)
+	return fmt.Errorf("%w: %w", unavailable(err), why)
 }

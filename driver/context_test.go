@@ -18,13 +18,13 @@ import (
 //	Unlock(a), or a is lost    the context ends, and its cause is a's *LostError
 //	Renew(b)                   returns: the store has not said that b is lost
 func TestTheEndOfOneLockIsNoLossOfAnotherThatIsRenewedInItsContext(t *testing.T) {
-	ends := map[string]func(*testing.T, *lockertest.Locker, *locker.Lock){
-		"unlocked": func(t *testing.T, _ *lockertest.Locker, a *locker.Lock) { mustUnlock(t, a) },
-		"lost":     func(_ *testing.T, l *lockertest.Locker, a *locker.Lock) { l.Lose(a.Name()) },
+	ends := map[error]func(*testing.T, *lockertest.Locker, *locker.Lock){
+		locker.ErrUnlocked: func(t *testing.T, _ *lockertest.Locker, a *locker.Lock) { mustUnlock(t, a) },
+		locker.ErrLost:     func(_ *testing.T, l *lockertest.Locker, a *locker.Lock) { l.Lose(a.Name()) },
 	}
-	for name, end := range ends {
+	for why, end := range ends {
 		for _, before := range []bool{true, false} {
-			t.Run(name, func(t *testing.T) {
+			t.Run(why.Error(), func(t *testing.T) {
 				play(t, func(t *testing.T, l *lockertest.Locker) {
 					a, err := l.TryLock(t.Context(), "another")
 					if err != nil {
@@ -43,7 +43,7 @@ func TestTheEndOfOneLockIsNoLossOfAnotherThatIsRenewedInItsContext(t *testing.T)
 					if !before {
 						end(t, l, a)
 					}
-					if err := <-renewed; !errors.Is(err, context.Canceled) || !errors.Is(err, locker.ErrLost) {
+					if err := <-renewed; !errors.Is(err, context.Canceled) || !errors.Is(err, why) {
 						t.Errorf("Renew in a context that ended with another lock: %v", err)
 					}
 					if err := b.Err(); err != nil {

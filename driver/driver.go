@@ -10,20 +10,21 @@ import (
 	"time"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/contract"
 )
 
 // Options are a Locker's settings. The zero value is ready to use.
 type Options struct {
 	// Clock is what validity counts on. It never goes back, and never reads zero.
-	// The default is [locker.Now]; a store in memory may have another.
-	Clock func() locker.Instant
+	// The default is [Now]; a store in memory may have another.
+	Clock func() Instant
 }
 
 // Locker is a [locker.Locker] on a Store.
 type Locker[H any] struct {
 	name  string // of the backend: its errors begin with it
 	store Store[H]
-	now   func() locker.Instant
+	now   func() Instant
 
 	closing    context.Context // ends with Close
 	close      context.CancelFunc
@@ -46,7 +47,7 @@ var (
 // package.
 func New[H any](name string, s Store[H], opts Options) *Locker[H] {
 	if opts.Clock == nil {
-		opts.Clock = locker.Now
+		opts.Clock = Now
 	}
 	l := &Locker[H]{name: name, store: s, now: opts.Clock, calls: newBackground(), background: newBackground(), lines: make(map[string]*line[H])}
 	l.closing, l.close = context.WithCancel(context.Background()) //nolint:gosec // Close calls it
@@ -54,7 +55,7 @@ func New[H any](name string, s Store[H], opts Options) *Locker[H] {
 }
 
 // Now reads the Locker's clock, for [Grant] and [Locker.NewSession].
-func (l *Locker[H]) Now() locker.Instant { return l.now() }
+func (l *Locker[H]) Now() Instant { return l.now() }
 
 // Lock implements [locker.Locker].
 func (l *Locker[H]) Lock(ctx context.Context, name string, opts ...locker.Option) (*locker.Lock, error) {
@@ -67,27 +68,30 @@ func (l *Locker[H]) TryLock(ctx context.Context, name string, opts ...locker.Opt
 }
 
 func (l *Locker[H]) lock(ctx context.Context, name string, opts []locker.Option, once bool) (*locker.Lock, error) {
-	req, err := locker.NewRequest(name, opts...)
+	s, err := locker.ParseOptions(contract.Key{}, nil, name, opts)
 	switch {
 	case err != nil:
 		return nil, err
-	case once && req.Wait > 0:
+	case s.Guard != nil:
+		return nil, errGuard(name)
+	case once && s.Wait > 0:
 		return nil, fmt.Errorf("locker: lock %q: WithWait works with Lock; TryLock does not wait", name)
 	}
-	if err := l.has(req); err != nil {
+	req := newRequest(name, s)
+	if err := l.has(&req.Request); err != nil {
 		return nil, l.wrap("lock", name, err)
 	}
 	t, err := l.turn(ctx, &call[H]{req: req, once: once})
 	if err != nil {
 		return nil, err
 	}
-	return locker.LockOf(t), nil
+	return locker.NewLock(contract.Key{}, t), nil
 }
 
 // turn returns a turn for c.
 func (l *Locker[H]) turn(ctx context.Context, c *call[H]) (t *turn[H], err error) {
 	defer l.calls.begin()()
-	if c.req.Observed() {
+	if c.req.observed() {
 		c.began = l.now()
 		defer func() {
 			if t == nil {
@@ -95,7 +99,7 @@ func (l *Locker[H]) turn(ctx context.Context, c *call[H]) (t *turn[H], err error
 			}
 		}()
 	}
-	c.h, err = l.store.Begin(c.req)
+	c.h, err = l.store.Begin(&c.req.Request)
 	switch {
 	case err != nil:
 	case l.closing.Err() != nil:
@@ -116,12 +120,12 @@ func (l *Locker[H]) turn(ctx context.Context, c *call[H]) (t *turn[H], err error
 }
 
 // has returns an error if the Store does not have the kind of lock that is asked for.
-func (l *Locker[H]) has(req *locker.Request) error {
+func (l *Locker[H]) has(req *Request) error {
 	g := l.store.Guarantees()
 	switch {
-	case req.Kind == locker.Shared && !g.Shared:
+	case req.Kind == locker.KindShared && !g.Shared:
 		return fmt.Errorf("%w: there are no shared locks on this backend", errors.ErrUnsupported)
-	case req.Kind == locker.Slots && !g.Slots:
+	case req.Kind == locker.KindSlots && !g.Slots:
 		return fmt.Errorf("%w: there are no slots on this backend: take one of the %d names %q to %q instead, with TryLock",
 			errors.ErrUnsupported, req.Slots, locker.SlotResource(req.Name, 0), locker.SlotResource(req.Name, req.Slots-1))
 	}
@@ -130,13 +134,13 @@ func (l *Locker[H]) has(req *locker.Request) error {
 
 // Mismatch is the error of an Acquire that finds the name held, or waited for, as have,
 // with so many slots, which does not go with req. It ends a wait.
-func Mismatch(req *locker.Request, have locker.Kind, slots int) error {
+func Mismatch(req *Request, have locker.Kind, slots int) error {
 	return fmt.Errorf("%w: it is held or waited for as %s, and this request wants %s: all who use the name must ask for the same",
 		locker.ErrMismatch, inWords(have, slots), inWords(req.Kind, req.Slots))
 }
 
 func inWords(k locker.Kind, slots int) string {
-	if k == locker.Slots {
+	if k == locker.KindSlots {
 		return fmt.Sprintf("one of %d slots", slots)
 	}
 	return fmt.Sprintf("a lock that is %v", k)
@@ -181,16 +185,39 @@ func (l *Locker[H]) Inspect(ctx context.Context, name string) (locker.Info, erro
 		return locker.Info{}, l.wrap("inspect", name, ended(ctx).unavailable(err))
 	}
 	info.Name = name
+	showHolder(&info)
 	return info, nil
 }
 
+// showHolder adds the one holder of an exclusive lock, so that Holders has all of every kind.
+func showHolder(info *locker.Info) {
+	if info.Held && info.Kind == locker.KindExclusive {
+		info.Holders = []locker.Holder{{Text: info.Holder, Number: locker.Number(info.Token), Slot: -1, TimeLeft: info.TimeLeft}}
+	}
+}
+
 // Break implements [locker.Breaker], if the Store does.
-func (l *Locker[H]) Break(ctx context.Context, name string, tokens ...uint64) (bool, error) {
-	s, ok := any(l.store).(locker.Breaker)
-	if err := l.can(ok, locker.CheckName(name)); err != nil {
+func (l *Locker[H]) Break(ctx context.Context, name string) (bool, error) {
+	return l.breakHolders(ctx, name, 0, locker.CheckName(name))
+}
+
+// BreakHolder implements [locker.Breaker], if the Store does.
+func (l *Locker[H]) BreakHolder(ctx context.Context, name string, number locker.Number) (bool, error) {
+	err := locker.CheckName(name)
+	if err == nil && number == 0 {
+		err = fmt.Errorf("locker: break %q: no holder has the number 0, which Inspect shows where the store does not know the number", name)
+	}
+	return l.breakHolders(ctx, name, number, err)
+}
+
+// breakHolders has the Store break one holder, or if number is 0 all of them. bad is about the
+// arguments.
+func (l *Locker[H]) breakHolders(ctx context.Context, name string, number locker.Number, bad error) (bool, error) {
+	s, ok := any(l.store).(Breaker)
+	if err := l.can(ok, bad); err != nil {
 		return false, err
 	}
-	broken, err := s.Break(causeless(ctx), name, tokens...)
+	broken, err := s.Break(causeless(ctx), name, number)
 	if err != nil {
 		return false, l.wrap("break", name, ended(ctx).unavailable(err))
 	}
@@ -206,6 +233,9 @@ func (l *Locker[H]) List(ctx context.Context, prefix string) ([]locker.Info, err
 	infos, err := s.List(causeless(ctx), prefix)
 	if err != nil {
 		return nil, l.wrap("list", prefix, ended(ctx).unavailable(err))
+	}
+	for i := range infos {
+		showHolder(&infos[i])
 	}
 	slices.SortFunc(infos, func(a, b locker.Info) int { return strings.Compare(a.Name, b.Name) })
 	return infos, nil

@@ -245,7 +245,7 @@ func TestCountedLocksAreNotPassedOn(t *testing.T) {
 	for _, who := range []string{"both", "the holder", "the next"} {
 		t.Run(who, func(t *testing.T) {
 			play(t, func(t *testing.T, l *lockertest.Locker) {
-				first, second := locker.WithCounter(l, &counter{}), locker.WithCounter(l, &counter{})
+				first, second := locker.WithCounter(l, &counter{}, 0), locker.WithCounter(l, &counter{}, 0)
 				switch who {
 				case "the holder":
 					second = l
@@ -280,7 +280,7 @@ func TestMaxHoldIsATurnsOwn(t *testing.T) {
 		}
 		pending(t, third)
 		time.Sleep(time.Millisecond)
-		if lost := new(locker.LostError); !errors.As(next.Err(), &lost) || lost.Reason != locker.MaxHold {
+		if lost := new(locker.LostError); !errors.As(next.Err(), &lost) || lost.Reason != locker.ReasonMaxHold {
 			t.Errorf("after its maximum hold: %v", next.Err())
 		}
 		mustUnlock(t, granted(t, third))
@@ -301,7 +301,7 @@ func TestRenewalBelongsToTheLease(t *testing.T) {
 		next := granted(t, w)
 		before := next.Deadline()
 		time.Sleep(20 * time.Millisecond)
-		if err := <-renewed; !errors.Is(err, locker.ErrLost) {
+		if err := <-renewed; !errors.Is(err, locker.ErrUnlocked) {
 			t.Errorf("the renewal of a lock that was unlocked: %v", err)
 		}
 		if got := next.Deadline(); !got.Equal(before.Add(15 * time.Millisecond)) {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/contract"
 )
 
 // What follows are renewals that are under way while something else happens to their
@@ -81,7 +82,7 @@ func TestARenewalByHandDoesNotStartASecondOne(t *testing.T) {
 }
 
 func TestALockLostOrUnlockedWhileItIsRenewedStaysSo(t *testing.T) {
-	for name, answer := range map[string]error{"renewed": nil, "failed": errors.New("down"), "lost": &locker.LostError{Reason: locker.TakenOver}} {
+	for name, answer := range map[string]error{"renewed": nil, "failed": errors.New("down"), "lost": &locker.LostError{Reason: locker.ReasonTakenOver}} {
 		for _, lasting := range []bool{false, true} { // a lasting one is outside the heap meanwhile
 			virtual(t, func(t *testing.T, _ *clock) {
 				b := newBackend()
@@ -91,7 +92,7 @@ func TestALockLostOrUnlockedWhileItIsRenewedStaysSo(t *testing.T) {
 				lost, unlocked, held := b.grant(t, "lost"), b.grant(t, "unlocked"), b.grant(t, "held")
 				pass(10 * time.Second)
 				first := <-a.asked
-				lose(lost, locker.SessionEnded, nil)
+				lose(lost, locker.ReasonSessionEnded, nil)
 				if err := unlocked.Unlock(t.Context()); err != nil {
 					t.Fatal(err)
 				}
@@ -104,7 +105,7 @@ func TestALockLostOrUnlockedWhileItIsRenewedStaysSo(t *testing.T) {
 				}
 				synctest.Wait()
 				checkHeap(t, b.l)
-				wantReason(t, lost, locker.SessionEnded)
+				wantReason(t, lost, locker.ReasonSessionEnded)
 				if isLost(unlocked) {
 					t.Errorf("%s: the unlocked lock was lost", name)
 				}
@@ -112,7 +113,7 @@ func TestALockLostOrUnlockedWhileItIsRenewedStaysSo(t *testing.T) {
 					t.Errorf("%s: places %d and %d in the heap", name, place(lost), place(unlocked))
 				}
 				if name == "lost" {
-					wantReason(t, held, locker.TakenOver)
+					wantReason(t, held, locker.ReasonTakenOver)
 				} else {
 					wantHeld(t, held)
 					if place(held) < 0 {
@@ -141,10 +142,10 @@ func TestARenewalThatHangsHoldsUpNobodyElse(t *testing.T) {
 		over := b.grant(t, "over", locker.WithoutRenewal(), locker.WithTTL(20*time.Second))
 		pass(6 * time.Second)
 		other := b.grant(t, "other") // too young for the batch of the one that hangs
-		pass(20*time.Second - locker.Drift(20*time.Second) - 6*time.Second)
-		wantReason(t, over, locker.Expired)
+		pass(20*time.Second - Drift(20*time.Second) - 6*time.Second)
+		wantReason(t, over, locker.ReasonExpired)
 		pass(time.Minute)
-		wantReason(t, hangs, locker.Expired)
+		wantReason(t, hangs, locker.ReasonExpired)
 		wantHeld(t, other)
 		close(hang)
 	})
@@ -181,7 +182,7 @@ func TestALockThatIsOverIsNotRenewed(t *testing.T) {
 		old := b.grant(t, "old") // due at 25 s, over at 45
 		c.jump(35 * time.Second)
 		pass(longestSleep)
-		wantReason(t, old, locker.Expired)
+		wantReason(t, old, locker.ReasonExpired)
 		wantHeld(t, alive)
 		for _, names := range b.renewals {
 			if slices.Contains(names, "old") {
@@ -203,7 +204,7 @@ func TestAnEarlierLockMovesTheTimerForward(t *testing.T) {
 		lost := short.Lost()
 		start := time.Now()
 		<-lost
-		if got, want := time.Since(start), locker.MinTTL-locker.Drift(locker.MinTTL); got != want {
+		if got, want := time.Since(start), locker.MinTTL-Drift(locker.MinTTL); got != want {
 			t.Errorf("lost after %v, want %v", got, want)
 		}
 	})
@@ -235,7 +236,7 @@ func TestCallThatComesToTheFrontAndHasToEndAsksNobody(t *testing.T) {
 				} else {
 					cancel()
 				}
-				a := locker.HeldOf(held).(*turn[*hold]).lease
+				a := locker.HeldOf(contract.Key{}, held).(*turn[*hold]).lease
 				b.l.endLease(a)
 				b.l.advance(a.line)
 				b.l.mu.Unlock()
@@ -267,7 +268,7 @@ func TestRenewalThatIsAnsweredDuringACleanUpIsCleanedUpToo(t *testing.T) {
 		go func() { _ = l.Renew(context.Background()) }()
 		second := <-a.asked
 		pass(validity - 10*time.Second)
-		wantReason(t, l, locker.Expired)
+		wantReason(t, l, locker.ReasonExpired)
 		first <- nil
 		synctest.Wait()
 		second <- nil

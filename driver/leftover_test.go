@@ -65,7 +65,7 @@ func TestWaitLeavesNothingInTheContextsThatMayEndIt(t *testing.T) {
 
 func TestPatienceThatIsOverLeavesNothing(t *testing.T) {
 	callers := &hooked{Context: t.Context()}
-	ctx, cancel := Patient(callers, time.Hour, func() locker.Instant { return 0 }, errors.New("silent"))
+	ctx, cancel := Patient(callers, time.Hour, func() Instant { return 0 }, errors.New("silent"))
 	if cancel(); ctx.Err() == nil || callers.hooks.Load() != 0 {
 		t.Errorf("%v, %d", ctx.Err(), callers.hooks.Load())
 	}

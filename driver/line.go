@@ -3,6 +3,7 @@ package driver
 import (
 	"container/list"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -27,9 +28,9 @@ type line[H any] struct {
 // known reports whether the lock is known to be taken for req: the call in front has it, or
 // waits for it, or was told so when it asked the same, or this process shares it and req is
 // for all of it. The Locker's mutex is held.
-func (n *line[H]) known(req *locker.Request) bool {
+func (n *line[H]) known(req *request) bool {
 	waits := n.taken && (!n.front.once || n.front.req.Kind == req.Kind && n.front.req.Slots == req.Slots)
-	return n.lease != nil || waits || req.Kind == locker.Exclusive && n.sharedLease() != nil
+	return n.lease != nil || waits || req.Kind == locker.KindExclusive && n.sharedLease() != nil
 }
 
 // holder is the text of this process's lease, or "". The Locker's mutex is held.
@@ -48,8 +49,8 @@ var errShares = fmt.Errorf("%w: this process shares it, and a shared lock cannot
 
 // takenError is the error of a TryLock of a lock that is known to be taken. The Locker's mutex
 // is held.
-func (n *line[H]) takenError(req *locker.Request) error {
-	if n.front == nil && n.sharedLease() != nil && req.Kind == locker.Exclusive {
+func (n *line[H]) takenError(req *request) error {
+	if n.front == nil && n.sharedLease() != nil && req.Kind == locker.KindExclusive {
 		return errShares
 	}
 	return locker.ErrTaken
@@ -57,8 +58,8 @@ func (n *line[H]) takenError(req *locker.Request) error {
 
 // mismatch returns an error if what this process has of the lock, or waits for in the
 // store, does not go with req. The Locker's mutex is held.
-func (n *line[H]) mismatch(req *locker.Request) error {
-	var have *locker.Request
+func (n *line[H]) mismatch(req *request) error {
+	var have *request
 	switch {
 	case len(n.beside) > 0:
 		have = n.beside[0].req
@@ -70,12 +71,12 @@ func (n *line[H]) mismatch(req *locker.Request) error {
 	if have.Slots == req.Slots {
 		return nil
 	}
-	return Mismatch(req, have.Kind, have.Slots)
+	return Mismatch(&req.Request, have.Kind, have.Slots)
 }
 
 // call is one call of Lock or TryLock.
 type call[H any] struct {
-	req  *locker.Request
+	req  *request
 	h    H
 	once bool
 	line *line[H]
@@ -83,8 +84,8 @@ type call[H any] struct {
 	told bool              // it knows that the lock is taken: from the store, or from the line
 	lost *locker.LostError // what the store said before its grant arrived
 
-	began locker.Instant // if it is observed
-	waits bool           // its observers know that it waits
+	began Instant // if it is observed
+	waits bool    // its observers know that it waits
 
 	place   *list.Element // behind others; nil if it is not there
 	decided chan struct{} // closed when what follows is set; nil for the first in line
@@ -211,7 +212,7 @@ func (l *Locker[H]) tell(n *line[H]) {
 // Locker's mutex is held.
 func (n *line[H]) silence(err error) {
 	n.taken = false
-	n.failOnce(locker.Unavailable(err))
+	n.failOnce(unavailable(err))
 }
 
 // fail ends the calls behind one whose request the store has failed, so that they do not
@@ -220,7 +221,7 @@ func (n *line[H]) silence(err error) {
 func (n *line[H]) fail(err error) {
 	for e := n.behind.Front(); e != nil; {
 		c, place := e.Value.(*call[H]), e
-		if e = e.Next(); !c.told || IsRefused(err) {
+		if e = e.Next(); !c.told || errors.Is(err, locker.ErrRefused) {
 			n.behind.Remove(place)
 			c.decide(nil, err)
 		}
@@ -247,7 +248,7 @@ func (l *Locker[H]) NotYet(name string, h H, why error) {
 	if n == nil || n.front == nil || n.known(n.front.req) || any(n.front.h) != any(h) {
 		return
 	}
-	n.notYet = locker.Unavailable(why)
+	n.notYet = unavailable(why)
 	n.failOnce(n.notYet)
 }
 
@@ -257,7 +258,7 @@ func (l *Locker[H]) advance(n *line[H]) {
 	n.front, n.taken, n.notYet = nil, false, nil
 	for c := n.next(); c != nil; c = n.next() {
 		if t := l.join(n, c); t != nil {
-			l.reportGrant(c, t, locker.Passed)
+			l.reportGrant(c, t, locker.EventPassed)
 			c.decide(t, nil)
 			continue
 		}

@@ -37,7 +37,7 @@ func TestLockIsLostAtEndOfValidityWhenRenewalHangs(t *testing.T) {
 		if ctx.Err() == nil {
 			t.Fatal("Context is alive at the end of validity")
 		}
-		wantReason(t, l, locker.Expired)
+		wantReason(t, l, locker.ReasonExpired)
 		close(answer)
 	})
 }
@@ -52,7 +52,7 @@ func TestLockWithoutRenewalExpires(t *testing.T) {
 		pass(validity - time.Nanosecond)
 		wantHeld(t, l)
 		pass(time.Nanosecond)
-		if lost := wantReason(t, l, locker.Expired); lost.Cause != nil {
+		if lost := wantReason(t, l, locker.ReasonExpired); lost.Cause != nil {
 			t.Errorf("cause %v", lost.Cause)
 		}
 		if b.renewed() != 0 || b.releases() != 0 {
@@ -70,7 +70,7 @@ func TestLockIsLostAsUnreachableWithItsCauseWhenTheStoreDoesNotAnswer(t *testing
 		pass(validity - time.Nanosecond)
 		wantHeld(t, l)
 		pass(time.Nanosecond)
-		wantReason(t, l, locker.Unreachable)
+		wantReason(t, l, locker.ReasonUnreachable)
 		if !errors.Is(l.Err(), cause) || !errors.Is(l.Err(), locker.ErrLost) {
 			t.Errorf("%v is not both locker.ErrLost and its cause", l.Err())
 		}
@@ -86,7 +86,7 @@ func TestARenewalInWhichAHookPanicsHasFailed(t *testing.T) {
 		pass(validity - time.Nanosecond)
 		wantHeld(t, l)
 		pass(time.Nanosecond)
-		if lost := wantReason(t, l, locker.Unreachable); lost.Cause == nil || !strings.Contains(lost.Cause.Error(), "panicked: a hook of the client's") {
+		if lost := wantReason(t, l, locker.ReasonUnreachable); lost.Cause == nil || !strings.Contains(lost.Cause.Error(), "panicked: a hook of the client's") {
 			t.Errorf("the cause is %v", lost.Cause)
 		}
 	})
@@ -98,7 +98,7 @@ func TestARenewalThatEndsWithItsContextMakesTheLockUnreachable(t *testing.T) {
 		b.onRenew = silent
 		l := b.grant(t, "a")
 		pass(locker.DefaultTTL)
-		wantReason(t, l, locker.Unreachable)
+		wantReason(t, l, locker.ReasonUnreachable)
 		if !errors.Is(l.Err(), context.DeadlineExceeded) {
 			t.Errorf("cause of %v", l.Err())
 		}
@@ -110,7 +110,7 @@ func TestARenewalThatEndsWithItsContextMakesTheLockUnreachable(t *testing.T) {
 }
 
 func TestALossThatTheStoreTellsEndsTheLockAtOnce(t *testing.T) {
-	for _, reason := range []locker.Reason{locker.TakenOver, locker.SessionEnded, locker.Forced} {
+	for _, reason := range []locker.Reason{locker.ReasonTakenOver, locker.ReasonSessionEnded, locker.ReasonForced} {
 		t.Run(reason.String(), func(t *testing.T) {
 			virtual(t, func(t *testing.T, _ *clock) {
 				b := newBackend()
@@ -137,12 +137,12 @@ func TestLoseEndsTheLockAtOnceAndOnlyOnce(t *testing.T) {
 		b := newBackend()
 		l := b.grant(t, "a")
 		cause := errors.New("session 7 has expired")
-		lose(l, locker.SessionEnded, cause)
-		if lost := wantReason(t, l, locker.SessionEnded); lost.Cause != cause {
+		lose(l, locker.ReasonSessionEnded, cause)
+		if lost := wantReason(t, l, locker.ReasonSessionEnded); lost.Cause != cause {
 			t.Errorf("cause %v", lost.Cause)
 		}
 		first := l.Err()
-		lose(l, locker.Forced, nil)
+		lose(l, locker.ReasonForced, nil)
 		pass(time.Minute)
 		if l.Err() != first {
 			t.Errorf("a second loss replaced the first: %v", l.Err())
@@ -159,8 +159,8 @@ func TestLoseAfterUnlockChangesNothing(t *testing.T) {
 		if err := l.Unlock(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		lose(l, locker.Forced, nil)
-		if lost, ok := l.Err().(*locker.LostError); !ok || lost.Reason != locker.Unlocked {
+		lose(l, locker.ReasonForced, nil)
+		if err := l.Err(); !errors.Is(err, locker.ErrUnlocked) || errors.Is(err, locker.ErrLost) {
 			t.Errorf("Err is %v", l.Err())
 		}
 		if isLost(l) {
@@ -182,7 +182,7 @@ func TestMaxHoldEndsTheLockThoughRenewalsWorkAndFreesItInTheStore(t *testing.T) 
 			t.Errorf("the deadline is %v away", got)
 		}
 		pass(time.Nanosecond)
-		wantReason(t, l, locker.MaxHold)
+		wantReason(t, l, locker.ReasonMaxHold)
 		if !slices.Equal(b.released, []string{"a"}) {
 			t.Errorf("released %v, want a once", b.released)
 		}
@@ -196,7 +196,7 @@ func TestMaxHoldIsNotRenewedInItsLastLease(t *testing.T) {
 		pass(validity - time.Nanosecond)
 		wantHeld(t, l)
 		pass(time.Nanosecond)
-		wantReason(t, l, locker.MaxHold)
+		wantReason(t, l, locker.ReasonMaxHold)
 		if b.renewed() != 0 {
 			t.Errorf("%d renewals of a lock that ends before its lease", b.renewed())
 		}
@@ -209,7 +209,7 @@ func TestMaxHoldLongerThanTheValidityStillNeedsRenewal(t *testing.T) {
 		b.onRenew = always(errors.New("down"))
 		l := b.grant(t, "a", locker.WithMaxHold(validity+time.Nanosecond))
 		pass(validity)
-		wantReason(t, l, locker.Unreachable)
+		wantReason(t, l, locker.ReasonUnreachable)
 	})
 }
 
@@ -222,11 +222,11 @@ func TestValidityAndMaxHoldCountFromBeforeTheRequest(t *testing.T) {
 		pass(5*time.Second - time.Nanosecond)
 		wantHeld(t, short)
 		pass(time.Nanosecond)
-		wantReason(t, short, locker.MaxHold)
+		wantReason(t, short, locker.ReasonMaxHold)
 		pass(validity - 25*time.Second - time.Nanosecond)
 		wantHeld(t, l)
 		pass(time.Nanosecond)
-		wantReason(t, l, locker.Expired)
+		wantReason(t, l, locker.ReasonExpired)
 	})
 }
 
@@ -244,7 +244,7 @@ func TestErrReadsTheClockThoughNoTimerHasFired(t *testing.T) {
 		if err := n.Renew(t.Context()); !errors.Is(err, locker.ErrLost) {
 			t.Errorf("Renew after the end of validity: %v", err)
 		}
-		wantReason(t, l, locker.Expired)
+		wantReason(t, l, locker.ReasonExpired)
 		if b.renewed() != 0 || b.releases() != 0 {
 			t.Errorf("the store was asked: %d renewals, %d releases", b.renewed(), b.releases())
 		}
@@ -302,9 +302,9 @@ func TestLastingLockHasNoEndAndIsOnlyLookedAt(t *testing.T) {
 		if b.renewed() < 30 {
 			t.Errorf("%d looks in ten TTLs", b.renewed())
 		}
-		b.answerRenewals(always(&locker.LostError{Reason: locker.TakenOver}))
+		b.answerRenewals(always(&locker.LostError{Reason: locker.ReasonTakenOver}))
 		pass(locker.DefaultTTL)
-		wantReason(t, l, locker.TakenOver)
+		wantReason(t, l, locker.ReasonTakenOver)
 	})
 }
 
@@ -314,9 +314,9 @@ func TestLastingLockWithAnEndIsFreedInTheStore(t *testing.T) {
 		held   time.Duration
 		reason locker.Reason
 	}{
-		"WithoutRenewal":     {locker.WithoutRenewal(), validity, locker.Expired},
-		"WithMaxHold":        {locker.WithMaxHold(time.Hour), time.Hour, locker.MaxHold},
-		"before any renewal": {locker.WithMaxHold(time.Second), time.Second, locker.MaxHold},
+		"WithoutRenewal":     {locker.WithoutRenewal(), validity, locker.ReasonExpired},
+		"WithMaxHold":        {locker.WithMaxHold(time.Hour), time.Hour, locker.ReasonMaxHold},
+		"before any renewal": {locker.WithMaxHold(time.Second), time.Second, locker.ReasonMaxHold},
 	} {
 		t.Run(name, func(t *testing.T) {
 			virtual(t, func(t *testing.T, _ *clock) {
@@ -367,7 +367,7 @@ func TestEndIsTheLastCallForEachAttempt(t *testing.T) {
 		if err := unlocked.Unlock(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		lose(lost, locker.Forced, nil)
+		lose(lost, locker.ReasonForced, nil)
 		_ = lost.Unlock(t.Context())
 		pass(time.Minute)
 		for _, name := range []string{"unlocked", "lost", "expired", "held too long"} {
@@ -381,7 +381,7 @@ func TestEndIsTheLastCallForEachAttempt(t *testing.T) {
 func TestContextAndLostAskedForAfterALossAreOver(t *testing.T) {
 	virtual(t, func(t *testing.T, _ *clock) {
 		l := newBackend().grant(t, "a")
-		lose(l, locker.Forced, nil)
+		lose(l, locker.ReasonForced, nil)
 		if l.Context().Err() == nil || context.Cause(l.Context()) != l.Err() {
 			t.Errorf("cause %v", context.Cause(l.Context()))
 		}
@@ -400,10 +400,10 @@ func TestLossThatOvertakesItsGrantIsNotForgotten(t *testing.T) {
 	virtual(t, func(t *testing.T, _ *clock) {
 		b := newBackend()
 		b.onAcquire = func(context.Context) error {
-			b.l.Lose("a", b.l.lines["a"].front.h, locker.Forced, nil)
+			b.l.Lose("a", b.l.lines["a"].front.h, locker.ReasonForced, nil)
 			return nil
 		}
-		wantReason(t, b.grant(t, "a"), locker.Forced)
+		wantReason(t, b.grant(t, "a"), locker.ReasonForced)
 		b.onAcquire = nil
 		wantHeld(t, b.grant(t, "a"))
 	})
@@ -434,7 +434,7 @@ type asksTwice struct {
 func (s *asksTwice) Acquire(ctx context.Context, h *hold, wait Wait) (Grant, error) {
 	if s.asked++; s.asked == 1 {
 		wait()
-		s.l.Lose("a", h, locker.Forced, nil) // was granted, and broken
+		s.l.Lose("a", h, locker.ReasonForced, nil) // was granted, and broken
 		return Grant{}, errors.New("no answer")
 	}
 	return Grant{First: 1, Count: 1, Since: s.l.Now()}, nil
@@ -445,7 +445,7 @@ func TestDeadlineIsNotLaterThanTheEndOfBeliefThoughItsReaderStalls(t *testing.T)
 	virtual(t, func(t *testing.T, c *clock) {
 		var stall atomic.Int64
 		b := newBackend()
-		b.l = New("backend", b, Options{Clock: func() locker.Instant {
+		b.l = New("backend", b, Options{Clock: func() Instant {
 			now := c.now()
 			time.Sleep(time.Duration(stall.Load()))
 			return now
@@ -466,7 +466,7 @@ func TestLossOfAnEarlierAttemptChangesNothing(t *testing.T) {
 		earlier := b.grant(t, "a")
 		unlock(t, earlier)
 		l := b.grant(t, "a")
-		lose(earlier, locker.Forced, nil)
+		lose(earlier, locker.ReasonForced, nil)
 		wantHeld(t, l)
 		unlock(t, l)
 	})
@@ -496,7 +496,7 @@ func TestReasonOfALossIsNotAFailureThatWasMadeGood(t *testing.T) {
 		b.answerRenewals(nil)
 		pass(2 * time.Second)
 		c.jump(validity) // no renewal has failed since
-		wantReason(t, l, locker.Expired)
+		wantReason(t, l, locker.ReasonExpired)
 	})
 }
 

@@ -11,7 +11,7 @@ import (
 // keep is how long the store is to keep the lock of a turn that has ended, for the rest of
 // its WithMinHold.
 func (l *Locker[H]) keep(t *turn[H]) time.Duration {
-	if t.minEnd == 0 || !l.Guarantees().Keeps {
+	if t.minEnd == 0 || !l.Guarantees().KeepsMinHold {
 		return 0
 	}
 	return max(t.minEnd.Sub(l.now()), 0)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/contract"
 )
 
 func TestProcessKeepsALockForItsMinimumHoldWhereTheStoreCannot(t *testing.T) {
@@ -37,19 +38,18 @@ func TestProcessKeepsALockForItsMinimumHoldWhereTheStoreCannot(t *testing.T) {
 		if b.renewed() < renewed+10 || b.releases() != 0 {
 			t.Errorf("%d renewals and %d releases before the minimum hold was over", b.renewed()-renewed, b.releases())
 		}
-		var lost *locker.LostError
-		if isLost(l) || !errors.As(l.Err(), &lost) || lost.Reason != locker.Unlocked {
+		if isLost(l) || !errors.Is(l.Err(), locker.ErrUnlocked) {
 			t.Errorf("a lock that was unlocked, and is kept, says %v", l.Err())
 		}
 		if got := (<-waited).Sub(began); got != 40*time.Second {
 			t.Errorf("the next goroutine got the lock %v after Unlock", got)
 		}
 		pass(time.Second)
-		if !errors.As(l.Err(), &lost) || lost.Reason != locker.Unlocked || isLost(l) {
+		if !errors.Is(l.Err(), locker.ErrUnlocked) || isLost(l) {
 			t.Errorf("after its minimum hold a lock that was unlocked says %v", l.Err())
 		}
-		if b.ended["a"] != 3 || b.l.UnderWay() != 0 {
-			t.Errorf("%d of 3 attempts have ended, %d clean-ups are under way", b.ended["a"], b.l.UnderWay())
+		if b.ended["a"] != 3 || b.l.UnderWay(contract.Key{}) != 0 {
+			t.Errorf("%d of 3 attempts have ended, %d clean-ups are under way", b.ended["a"], b.l.UnderWay(contract.Key{}))
 		}
 	})
 }
@@ -181,7 +181,7 @@ func TestKeepOfALockThatTurnsOutToBeLostIsNotRepeated(t *testing.T) {
 	virtual(t, func(t *testing.T, _ *clock) {
 		b := newBackend()
 		b.keeps = true
-		answers := []error{errors.New("the reply was lost"), &locker.LostError{Reason: locker.Forced}}
+		answers := []error{errors.New("the reply was lost"), &locker.LostError{Reason: locker.ReasonForced}}
 		b.onRelease = func(context.Context, string) error { return answers[min(b.releases(), 2)-1] }
 		l := b.grant(t, "a", locker.WithMinHold(time.Minute))
 		if err := l.Unlock(t.Context()); !errors.Is(err, locker.ErrUnavailable) {
@@ -240,6 +240,25 @@ func TestMinimumHoldOfATurnThatWasPassedOnCountsFromItsBeginning(t *testing.T) {
 		_ = lock.Unlock(t.Context())
 		if want := []time.Duration{time.Minute}; LeaseOf(lock) != LeaseOf(first) || !slices.Equal(b.kept, want) {
 			t.Errorf("the store was asked to keep the lock for %v, want %v", b.kept, want)
+		}
+	})
+}
+
+// Goal: the clean-up of a lost lock reads the end of its minimum hold, in a goroutine of its own.
+// Method: the race detector.
+func TestForgettingAMinimumHoldLeavesALostLockAlone(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		b := newBackend()
+		b.keeps = true
+		l := b.grant(t, "a", locker.WithMinHold(time.Hour))
+		kept := make(chan struct{})
+		b.onRelease = func(context.Context, string) error { <-kept; return nil }
+		lose(l, locker.ReasonTakenOver, nil)
+		locker.HeldOf(contract.Key{}, l).ForgetMinHold()
+		close(kept)
+		pass(time.Second)
+		if len(b.kept) == 0 || b.kept[len(b.kept)-1] <= 0 {
+			t.Errorf("the clean-up has the store keep a lost lock for %v", b.kept)
 		}
 	})
 }

@@ -10,9 +10,9 @@ import (
 
 // report has the observers of a request hear of an event. It calls none of them, so the
 // Locker's mutex may be held: then the order of events is that in which they happened.
-func (l *Locker[H]) report(req *locker.Request, e locker.Event) {
-	if req.Observed() {
-		req.Tell(l.background.begin, e)
+func (l *Locker[H]) report(req *request, e locker.Event) {
+	if req.observed() {
+		req.tell(l.background.begin, e)
 	}
 }
 
@@ -20,7 +20,7 @@ func (l *Locker[H]) report(req *locker.Request, e locker.Event) {
 func (l *Locker[H]) reportWaiting(c *call[H], holder string) {
 	if c.told && !c.once && !c.waits {
 		c.waits = true
-		l.report(c.req, locker.Event{What: locker.Waiting, Slot: -1, Holder: holder})
+		l.report(c.req, locker.Event{Type: locker.EventWaiting, Slot: -1, Holder: holder})
 	}
 }
 
@@ -50,8 +50,8 @@ func (l *Locker[H]) whom(ctx context.Context, c *call[H]) {
 }
 
 // reportGrant reports that a call has got a turn. The Locker's mutex is held.
-func (l *Locker[H]) reportGrant(c *call[H], t *turn[H], what locker.What) {
-	if c.req.Observed() {
+func (l *Locker[H]) reportGrant(c *call[H], t *turn[H], what locker.EventType) {
+	if c.req.observed() {
 		l.reportWaiting(c, "")
 		t.began = l.now()
 		l.report(c.req, t.event(what, t.began.Sub(c.began)))
@@ -60,7 +60,7 @@ func (l *Locker[H]) reportGrant(c *call[H], t *turn[H], what locker.What) {
 
 // reportFailed reports that a call has got no lock, also when a hook of the client's panics.
 func (l *Locker[H]) reportFailed(c *call[H], err error) {
-	if !c.req.Observed() {
+	if !c.req.observed() {
 		return
 	}
 	if err == nil {
@@ -69,7 +69,7 @@ func (l *Locker[H]) reportFailed(c *call[H], err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.reportWaiting(c, "")
-	l.report(c.req, locker.Event{What: locker.Failed, Slot: -1, Took: l.now().Sub(c.began), Err: err})
+	l.report(c.req, locker.Event{Type: locker.EventFailed, Slot: -1, Took: l.now().Sub(c.began), Err: err})
 }
 
 var errPanicked = errors.New("the client has panicked")
@@ -77,12 +77,12 @@ var errPanicked = errors.New("the client has panicked")
 // reportEnd reports that a turn has ended. An err that says that the lock was lost is what the
 // store has answered to the release.
 func (l *Locker[H]) reportEnd(t *turn[H], err error) {
-	if !t.req.Observed() {
+	if !t.req.observed() {
 		return
 	}
-	e := t.event(locker.Released, l.now().Sub(t.began))
+	e := t.event(locker.EventReleased, l.now().Sub(t.began))
 	if lost := (*locker.LostError)(nil); errors.As(err, &lost) {
-		e.What, e.Reason = locker.Lost, lost.Reason
+		e.Type, e.Reason = locker.EventLost, lost.Reason
 	}
 	e.Err = err
 	l.report(t.req, e)
@@ -91,7 +91,7 @@ func (l *Locker[H]) reportEnd(t *turn[H], err error) {
 // reportRenewal reports a renewal that failed because of err, or came late, to all who hold
 // the lease. What depends on a session only looks whether it is still there: the session's
 // renewals count. The Locker's mutex is held.
-func (l *Locker[H]) reportRenewal(a *lease[H], what locker.What, now locker.Instant, err error) {
+func (l *Locker[H]) reportRenewal(a *lease[H], what locker.EventType, now Instant, err error) {
 	var turns []*turn[H]
 	switch {
 	case a.self != nil:
@@ -109,8 +109,8 @@ func (l *Locker[H]) reportRenewal(a *lease[H], what locker.What, now locker.Inst
 }
 
 // reportCleanUp reports how a clean-up has ended.
-func (l *Locker[H]) reportCleanUp(req *locker.Request, began locker.Instant, confirmed bool) {
-	e := locker.Event{What: locker.CleanedUp, Slot: -1, Took: l.now().Sub(began)}
+func (l *Locker[H]) reportCleanUp(req *request, began Instant, confirmed bool) {
+	e := locker.Event{Type: locker.EventCleanedUp, Slot: -1, Took: l.now().Sub(began)}
 	if !confirmed {
 		e.Err = locker.ErrOutcomeUnknown
 	}
@@ -118,6 +118,6 @@ func (l *Locker[H]) reportCleanUp(req *locker.Request, began locker.Instant, con
 }
 
 // event is one about a turn.
-func (t *turn[H]) event(what locker.What, took time.Duration) locker.Event {
-	return locker.Event{What: what, Token: uint64(t.token), Slot: t.Slot(), Took: took}
+func (t *turn[H]) event(what locker.EventType, took time.Duration) locker.Event {
+	return locker.Event{Type: what, Token: t.Token(), SharedToken: t.SharedToken(), Slot: t.Slot(), Took: took}
 }

@@ -42,7 +42,7 @@ func (x *told) take() []locker.Event {
 func words(events []locker.Event) string {
 	var all []string
 	for _, e := range events {
-		s := fmt.Sprintf("%v %d", e.What, e.Token)
+		s := fmt.Sprintf("%v %d", e.Type, uint64(e.Token)+uint64(e.SharedToken))
 		if took := e.Took.Round(time.Second); took > 0 {
 			s += " " + took.String()
 		}
@@ -81,7 +81,7 @@ func TestObserverIsToldOfALockFromTheCallToTheEnd(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		mustUnlock(t, lock)
 		for i, e := range all.want(t, fmt.Sprintf("granted %d 3s, released %d 5s", lock.Token(), lock.Token())) {
-			if e.Name != "a" || e.Kind != locker.Exclusive || e.Slot != -1 || e.Call == 0 || time.Since(e.Time) != time.Duration(1-i)*5*time.Second {
+			if e.Name != "a" || e.Kind != locker.KindExclusive || e.Slot != -1 || e.Call == 0 || time.Since(e.Time) != time.Duration(1-i)*5*time.Second {
 				t.Errorf("%+v", e)
 			}
 		}
@@ -97,8 +97,8 @@ func TestObserversShareALeaseAndHearOfEachTurn(t *testing.T) {
 		a, b := asking(t.Context(), seen), asking(t.Context(), seen)
 		calls := make(map[uint64]string)
 		for _, e := range all.take() {
-			calls[e.Call] += e.What.String() + " "
-			if e.What == locker.Waiting && !strings.HasPrefix(e.Holder, "process ") {
+			calls[e.Call] += e.Type.String() + " "
+			if e.Type == locker.EventWaiting && !strings.HasPrefix(e.Holder, "process ") {
 				t.Errorf("it waits for %q", e.Holder)
 			}
 		}
@@ -107,7 +107,7 @@ func TestObserversShareALeaseAndHearOfEachTurn(t *testing.T) {
 		mustUnlock(t, granted(t, b))
 		n := first.Token()
 		for _, e := range all.want(t, fmt.Sprintf("released %d, passed %d, released %d, passed %d, released %d", n, n+1, n+1, n+2, n+2)) {
-			calls[e.Call] += e.What.String() + " "
+			calls[e.Call] += e.Type.String() + " "
 		}
 		want := []string{"granted released ", "waiting passed released ", "waiting passed released "}
 		var got []string
@@ -147,7 +147,7 @@ func TestObserverIsToldOfACallThatGotNoLock(t *testing.T) {
 		all.want(t, "failed 0 1s!")
 		l.Link().Heal()
 		time.Sleep(time.Minute)
-		if events := all.take(); len(events) != 1 || events[0].What != locker.CleanedUp || events[0].Err != nil {
+		if events := all.take(); len(events) != 1 || events[0].Type != locker.EventCleanedUp || events[0].Err != nil {
 			t.Errorf("after the network has healed: %s", words(events))
 		}
 	})
@@ -268,22 +268,22 @@ func TestObserverIsToldOfRenewalsThatFailOrAreLate(t *testing.T) {
 		failed := all.take()
 		late := failed[len(failed)-1]
 		for _, e := range failed[:len(failed)-1] {
-			if e.What != locker.NotRenewed || e.Err == nil || e.Left <= 0 || e.Left+e.Took > 30*time.Second || e.Took < 10*time.Second {
+			if e.Type != locker.EventNotRenewed || e.Err == nil || e.Left <= 0 || e.Left+e.Took > 30*time.Second || e.Took < 10*time.Second {
 				t.Errorf("%+v", e)
 			}
 		}
-		if late.What != locker.RenewedLate || late.Err != nil || late.Took < 20*time.Second || len(failed) < 2 {
+		if late.Type != locker.EventRenewedLate || late.Err != nil || late.Took < 20*time.Second || len(failed) < 2 {
 			t.Errorf("the last of %s", words(failed))
 		}
 		l.Link().Cut()
 		<-lock.Lost()
 		lost := all.take()
-		if e := lost[len(lost)-1]; e.What != locker.Lost || e.Reason != locker.Unreachable || !errors.Is(e.Err, locker.ErrLost) || e.Took < 40*time.Second {
+		if e := lost[len(lost)-1]; e.Type != locker.EventLost || e.Reason != locker.ReasonUnreachable || !errors.Is(e.Err, locker.ErrLost) || e.Took < 40*time.Second {
 			t.Errorf("the last of %s", words(lost))
 		}
 		l.Link().Heal()
 		time.Sleep(time.Minute)
-		if events := all.take(); len(events) != 1 || events[0].What != locker.CleanedUp {
+		if events := all.take(); len(events) != 1 || events[0].Type != locker.EventCleanedUp {
 			t.Errorf("after the loss: %s", words(events))
 		}
 		if err := lock.Unlock(t.Context()); !errors.Is(err, locker.ErrLost) {
@@ -324,7 +324,7 @@ func TestObserverIsToldOfReadersAndSlots(t *testing.T) {
 		all.want(t, fmt.Sprintf("granted %d, passed %d, released %d, released %d", n, n, n, n))
 		a, b = mustLock(t, seen, locker.WithSlots(2)), mustLock(t, seen, locker.WithSlots(2))
 		events := all.want(t, fmt.Sprintf("granted %d, granted %d", a.Token(), b.Token()))
-		if events[0].Slot != 0 || events[1].Slot != 1 || events[0].Kind != locker.Slots {
+		if events[0].Slot != 0 || events[1].Slot != 1 || events[0].Kind != locker.KindSlots {
 			t.Errorf("%+v", events)
 		}
 		mustUnlock(t, a)
@@ -343,7 +343,7 @@ func TestUnlockThatFailsIsTold(t *testing.T) {
 			t.Errorf("Unlock: %v, told %v", err, events[1].Err)
 		}
 		time.Sleep(time.Minute)
-		if events := all.take(); len(events) != 1 || events[0].What != locker.CleanedUp || !errors.Is(events[0].Err, locker.ErrOutcomeUnknown) {
+		if events := all.take(); len(events) != 1 || events[0].Type != locker.EventCleanedUp || !errors.Is(events[0].Err, locker.ErrOutcomeUnknown) {
 			t.Errorf("after a minute: %s", words(events))
 		}
 	})
@@ -356,7 +356,7 @@ func TestObserverThatHangsOrPanicsHurtsNoLock(t *testing.T) {
 		var late, missed told
 		hangs := locker.Observe(l, func(e locker.Event) { <-hold; late.observe(e) })
 		seen := locker.Observe(hangs, func(e locker.Event) {
-			if missed.observe(e); e.What == locker.Granted {
+			if missed.observe(e); e.Type == locker.EventGranted {
 				panic("a defect")
 			}
 		})
@@ -377,7 +377,7 @@ func TestObserverThatHangsOrPanicsHurtsNoLock(t *testing.T) {
 		}
 		for i, e := range events {
 			if want := i % 2; e.Missed != uint64(want) {
-				t.Fatalf("event %d, %v, says that %d were missed", i, e.What, e.Missed)
+				t.Fatalf("event %d, %v, says that %d were missed", i, e.Type, e.Missed)
 			}
 		}
 		if err := l.Close(); err != nil || time.Since(began) != 2*time.Second {
@@ -412,7 +412,7 @@ func TestEventThatComesAfterMissedOnesSaysHowMany(t *testing.T) {
 func TestObservedLockerIsWhatItWas(t *testing.T) {
 	play(t, func(t *testing.T, l *lockertest.Locker) {
 		lock := mustLock(t, l, locker.WithHolder("me"))
-		for _, wrapped := range []locker.Locker{locker.Observe(l, func(locker.Event) {}), locker.WithCounter(l, nil)} {
+		for _, wrapped := range []locker.Locker{locker.Observe(l, func(locker.Event) {}), locker.WithCounter(l, nil, 0)} {
 			info, err := wrapped.(locker.Inspector).Inspect(t.Context(), "a")
 			if err != nil || info.Holder != "me" {
 				t.Errorf("Inspect: %+v, %v", info, err)
@@ -424,7 +424,7 @@ func TestObservedLockerIsWhatItWas(t *testing.T) {
 			if infos, err := wrapped.(locker.Lister).List(t.Context(), "b"); err != nil || len(infos) != 0 {
 				t.Errorf("List of what begins with b: %+v, %v", infos, err)
 			}
-			if broken, err := wrapped.(locker.Breaker).Break(t.Context(), "a", uint64(lock.Token())+1); broken || err != nil {
+			if broken, err := wrapped.(locker.Breaker).BreakHolder(t.Context(), "a", locker.Number(lock.Token())+1); broken || err != nil {
 				t.Errorf("Break of a token that nobody has: %v, %v", broken, err)
 			}
 		}

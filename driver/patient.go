@@ -4,8 +4,6 @@ import (
 	"context"
 	"math"
 	"time"
-
-	"github.com/lockstile/locker"
 )
 
 // Patient returns a context that ends, with silent as its cause, when the store has
@@ -13,12 +11,12 @@ import (
 // that heard returns, if that is later. It is for stores that are asked over a connection
 // where one request waits for another: with a thousand names at once the last one waits
 // for long, and a store that answers the others is not silent.
-func Patient(ctx context.Context, patience time.Duration, heard func() locker.Instant, silent error) (context.Context, context.CancelFunc) {
+func Patient(ctx context.Context, patience time.Duration, heard func() Instant, silent error) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	began := locker.Now()
+	began := Now()
 	var timer *time.Timer
 	timer = time.AfterFunc(math.MaxInt64, func() {
-		if left := patience - locker.Now().Sub(max(began, heard())); left > 0 {
+		if left := patience - Now().Sub(max(began, heard())); left > 0 {
 			timer.Reset(left)
 			return
 		}

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/driver"
 )
 
@@ -16,13 +15,13 @@ func TestPatienceEndsWhenNothingWasHeardForSoLong(t *testing.T) {
 	t.Parallel()
 	const patience = 50 * time.Millisecond
 	silent := errors.New("silent")
-	begun := locker.Now()
-	ctx, cancel := driver.Patient(t.Context(), patience, func() locker.Instant {
-		return min(locker.Now(), begun.Add(4*patience)) // an answer all the time, and then none
+	begun := driver.Now()
+	ctx, cancel := driver.Patient(t.Context(), patience, func() driver.Instant {
+		return min(driver.Now(), begun.Add(4*patience)) // an answer all the time, and then none
 	}, silent)
 	defer cancel()
 	<-ctx.Done()
-	if took := locker.Now().Sub(begun); took < 5*patience || !errors.Is(context.Cause(ctx), silent) {
+	if took := driver.Now().Sub(begun); took < 5*patience || !errors.Is(context.Cause(ctx), silent) {
 		t.Errorf("it ended after %v: %v", took, context.Cause(ctx))
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/driver"
+	"github.com/lockstile/locker/internal/contract"
 	"github.com/lockstile/locker/lockertest"
 )
 
@@ -30,17 +31,17 @@ type probe struct {
 	refusal error // of each Withdraw
 }
 
-type att struct{ req *locker.Request }
+type att struct{ req *driver.Request }
 
 func (p *probe) Guarantees() locker.Guarantees { return locker.Guarantees{} }
-func (p *probe) Begin(req *locker.Request) (*att, error) {
+func (p *probe) Begin(req *driver.Request) (*att, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.begun++
 	return &att{req}, nil
 }
 func (p *probe) Acquire(ctx context.Context, _ *att, wait driver.Wait) (driver.Grant, error) {
-	since := locker.Now()
+	since := driver.Now()
 	if p.acquire != nil {
 		if err := p.acquire(ctx, wait); err != nil {
 			return driver.Grant{}, err
@@ -92,7 +93,7 @@ type picky struct{ *probe }
 
 var errPicky = errors.New("not with this store")
 
-func (picky) Begin(*locker.Request) (*att, error) { return nil, errPicky }
+func (picky) Begin(*driver.Request) (*att, error) { return nil, errPicky }
 
 func TestRequestThatTheStoreCannotMeetAsksNothing(t *testing.T) {
 	p := &probe{acquire: func(context.Context, driver.Wait) error {
@@ -306,8 +307,8 @@ func (s *seer) Inspect(_ context.Context, name string) (locker.Info, error) {
 	return locker.Info{Held: true, Token: 7}, s.err
 }
 
-func (s *seer) Break(_ context.Context, name string, tokens ...uint64) (bool, error) {
-	s.asked = append(s.asked, fmt.Sprint("break ", name, tokens))
+func (s *seer) Break(_ context.Context, name string, number locker.Number) (bool, error) {
+	s.asked = append(s.asked, fmt.Sprint("break ", name, number))
 	return true, s.err
 }
 
@@ -319,16 +320,22 @@ func (s *seer) List(_ context.Context, prefix string) ([]locker.Info, error) {
 func TestStoreIsAskedForWhatItSeesAndItsErrorsAreHandedOn(t *testing.T) {
 	s := &seer{probe: &probe{}}
 	l := driver.New("seer", s, driver.Options{})
-	if info, err := l.Inspect(t.Context(), "a"); err != nil || info.Name != "a" || info.Token != 7 {
+	if info, err := l.Inspect(t.Context(), "a"); err != nil || info.Name != "a" || info.Token != 7 || len(info.Holders) != 1 || info.Holders[0].Number != 7 || info.Holders[0].Slot != -1 {
 		t.Errorf("Inspect: %+v, %v", info, err)
 	}
-	if broken, err := l.Break(t.Context(), "a", 7, 8); !broken || err != nil {
+	if broken, err := l.Break(t.Context(), "a"); !broken || err != nil {
 		t.Errorf("Break: %v, %v", broken, err)
+	}
+	if broken, err := l.BreakHolder(t.Context(), "a", 7); !broken || err != nil {
+		t.Errorf("BreakHolder: %v, %v", broken, err)
+	}
+	if broken, err := l.BreakHolder(t.Context(), "a", 0); broken || err == nil || !strings.Contains(err.Error(), "number 0") {
+		t.Errorf("BreakHolder of nobody: %v, %v", broken, err)
 	}
 	if infos, err := l.List(t.Context(), "jobs/"); err != nil || len(infos) != 2 || infos[0].Name != "jobs/a" {
 		t.Errorf("List is not in the order of names: %v, %v", infos, err)
 	}
-	if want := []string{"inspect a", "break a[7 8]", "list jobs/"}; !slices.Equal(s.asked, want) {
+	if want := []string{"inspect a", "break a0", "break a7", "list jobs/"}; !slices.Equal(s.asked, want) {
 		t.Errorf("the store was asked for %q, want %q", s.asked, want)
 	}
 	s.asked, s.err = nil, errors.New("down")
@@ -512,14 +519,14 @@ func TestCloseWaitsForTheCleanUpOfAWaiterThatItEnds(t *testing.T) {
 }
 
 // elses is a lock that knows nothing of leases.
-type elses struct{ locker.Held }
+type elses struct{ contract.Held }
 
 func TestLeaseOfALockThatKnowsNoneIsItsToken(t *testing.T) {
 	play(t, func(t *testing.T, l *lockertest.Locker) {
 		for _, opts := range [][]locker.Option{nil, {locker.WithShared()}} {
 			lock := mustLock(t, l, opts...)
 			want := uint64(lock.Token()) + uint64(lock.SharedToken()) // one of them is 0
-			if got := driver.LeaseOf(locker.LockOf(elses{locker.HeldOf(lock)})); got != want {
+			if got := driver.LeaseOf(locker.NewLock(contract.Key{}, elses{locker.HeldOf(contract.Key{}, lock)})); got != want {
 				t.Errorf("the lease is %d, want %d", got, want)
 			}
 			mustUnlock(t, lock)

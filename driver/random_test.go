@@ -15,6 +15,7 @@ import (
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/driver"
+	"github.com/lockstile/locker/internal/contract"
 )
 
 // badStore is a store whose network and answers are bad, and which checks how it is called.
@@ -37,7 +38,7 @@ type place struct {
 type bid struct {
 	id        int
 	proc      int
-	req       *locker.Request
+	req       *driver.Request
 	bell      chan struct{}
 	withdrawn bool // the server's
 	first     uint64
@@ -59,7 +60,7 @@ type proc struct {
 	has book
 }
 
-func (w *badStore) now() locker.Instant { return locker.Instant(time.Hour + time.Since(w.start)) }
+func (w *badStore) now() driver.Instant { return driver.Instant(time.Hour + time.Since(w.start)) }
 func (w *badStore) intn(n int) int      { w.mu.Lock(); defer w.mu.Unlock(); return w.rnd.IntN(n) }
 
 func (w *badStore) fail(format string, args ...any) { w.t.Errorf(format, args...) }
@@ -151,7 +152,7 @@ func (e *place) room(h *bid) bool {
 	slots := 0
 	taken := make(map[int]bool)
 	for other := range e.holds {
-		if h.req.Kind != other.req.Kind || h.req.Kind == locker.Exclusive {
+		if h.req.Kind != other.req.Kind || h.req.Kind == locker.KindExclusive {
 			return false
 		}
 		taken[other.slot] = true
@@ -159,7 +160,7 @@ func (e *place) room(h *bid) bool {
 	}
 	for h.slot = 0; taken[h.slot]; h.slot++ {
 	}
-	return h.req.Kind == locker.Shared || slots < max(h.req.Slots, 1)
+	return h.req.Kind == locker.KindShared || slots < max(h.req.Slots, 1)
 }
 
 // turn reports whether nobody is before h who would have to go first.
@@ -168,7 +169,7 @@ func (e *place) turn(h *bid) bool {
 		if other == h {
 			return true
 		}
-		if other.req.Kind == locker.Exclusive || h.req.Kind != locker.Shared {
+		if other.req.Kind == locker.KindExclusive || h.req.Kind != locker.KindShared {
 			return false
 		}
 	}
@@ -189,7 +190,7 @@ func (p *proc) enter(h *bid, what string) {
 func (p *proc) leave(h *bid) { p.w.mu.Lock(); h.in--; p.w.mu.Unlock() }
 
 func (p *proc) Guarantees() locker.Guarantees { return locker.Guarantees{Shared: true, Slots: true} }
-func (p *proc) Begin(req *locker.Request) (*bid, error) {
+func (p *proc) Begin(req *driver.Request) (*bid, error) {
 	p.w.mu.Lock()
 	defer p.w.mu.Unlock()
 	p.n++
@@ -208,7 +209,7 @@ func (p *proc) Acquire(ctx context.Context, h *bid, wait driver.Wait) (driver.Gr
 		var first uint64
 		var gone bool
 		count := uint64(64)
-		if h.req.Kind != locker.Exclusive {
+		if h.req.Kind != locker.KindExclusive {
 			count = 1
 		}
 		var left time.Duration
@@ -279,7 +280,7 @@ func (p *proc) Renew(ctx context.Context, hs []*bid) []error {
 			if e := p.w.at(h.req.Name); !e.holds[h].IsZero() {
 				e.holds[h] = time.Now().Add(h.req.TTL)
 			} else {
-				got[i] = &locker.LostError{Reason: locker.TakenOver}
+				got[i] = &locker.LostError{Reason: locker.ReasonTakenOver}
 			}
 		}
 	})
@@ -308,7 +309,7 @@ func (p *proc) Release(ctx context.Context, h *bid, _ time.Duration) error {
 		if e := p.w.at(h.req.Name); !e.holds[h].IsZero() {
 			e.drop(h)
 		} else {
-			lost = &locker.LostError{Reason: locker.TakenOver}
+			lost = &locker.LostError{Reason: locker.ReasonTakenOver}
 		}
 	})
 	p.w.mu.Lock()
@@ -371,7 +372,7 @@ func fuzz(t *testing.T, seed uint64, told traces) {
 		var procs []*proc
 		var seen []locker.Locker
 		for i := range 2 {
-			p := &proc{w: w, id: i, bad: seed%3 != 0, has: book{w: w, proc: i, last: map[uint64]locker.What{}, open: map[string]int{}}}
+			p := &proc{w: w, id: i, bad: seed%3 != 0, has: book{w: w, proc: i, last: map[uint64]locker.EventType{}, open: map[string]int{}}}
 			p.l = driver.New("fuzz", p, driver.Options{Clock: w.now})
 			procs, seen = append(procs, p), append(seen, locker.Observe(p.l, p.has.observe))
 		}
@@ -409,7 +410,7 @@ func fuzz(t *testing.T, seed uint64, told traces) {
 // no end where Close came before its clean-up was through.
 func (p *proc) finish(closed bool) {
 	_ = p.l.Close()
-	if n := p.l.UnderWay(); n != 0 {
+	if n := p.l.UnderWay(contract.Key{}); n != 0 {
 		p.w.fail("%d clean-ups under way a minute later", n)
 	}
 	p.w.mu.Lock()
@@ -427,33 +428,33 @@ func (p *proc) finish(closed bool) {
 type book struct {
 	w    *badStore
 	proc int
-	last map[uint64]locker.What
+	last map[uint64]locker.EventType
 	open map[string]int // holds of a name
 }
 
 func (b *book) observe(e locker.Event) {
 	b.w.told[e.Name].event(b.proc, e)
 	was := b.last[e.Call]
-	holds := was == locker.Granted || was == locker.Passed
+	holds := was == locker.EventGranted || was == locker.EventPassed
 	ok := e.Name != "" && e.Call != 0 && e.Missed == 0
-	switch b.last[e.Call] = e.What; e.What {
-	case locker.CleanedUp:
+	switch b.last[e.Call] = e.Type; e.Type {
+	case locker.EventCleanedUp:
 		b.last[e.Call] = was
-	case locker.Waiting:
+	case locker.EventWaiting:
 		ok = ok && was == 0
-	case locker.Granted, locker.Passed:
-		ok = ok && (was == 0 || was == locker.Waiting) && e.Token != 0
+	case locker.EventGranted, locker.EventPassed:
+		ok = ok && (was == 0 || was == locker.EventWaiting) && (e.Token != 0 || e.SharedToken != 0)
 		b.open[e.Name]++
-		if e.Kind == locker.Exclusive && e.Name != "rw" && b.open[e.Name] > 1 {
+		if e.Kind == locker.KindExclusive && e.Name != "rw" && b.open[e.Name] > 1 {
 			b.w.fail("%d holds of %q at the same time, by what was told", b.open[e.Name], e.Name)
 		}
-	case locker.Failed:
-		ok = ok && (was == 0 || was == locker.Waiting) && e.Err != nil
-	case locker.NotRenewed, locker.RenewedLate:
+	case locker.EventFailed:
+		ok = ok && (was == 0 || was == locker.EventWaiting) && e.Err != nil
+	case locker.EventNotRenewed, locker.EventRenewedLate:
 		ok = ok && holds && e.Left > 0
 		b.last[e.Call] = was
 	default:
-		ok = ok && holds && (e.What == locker.Lost) == (e.Reason != 0)
+		ok = ok && holds && (e.Type == locker.EventLost) == (e.Reason != 0)
 		b.open[e.Name]--
 	}
 	if !ok {
@@ -463,7 +464,7 @@ func (b *book) observe(e locker.Event) {
 
 func (b *book) finish() {
 	for call, what := range b.last {
-		if what != locker.Failed && what != locker.Released && what != locker.Lost {
+		if what != locker.EventFailed && what != locker.EventReleased && what != locker.EventLost {
 			b.w.fail("call %d ends with %v, by what was told", call, what)
 		}
 	}

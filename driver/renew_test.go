@@ -49,7 +49,7 @@ func TestRenewalExtendsValidityFromBeforeItsRequest(t *testing.T) {
 		pass(10*time.Second + validity - 14*time.Second - time.Nanosecond)
 		wantHeld(t, l)
 		pass(time.Nanosecond)
-		wantReason(t, l, locker.Unreachable)
+		wantReason(t, l, locker.ReasonUnreachable)
 	})
 }
 
@@ -66,7 +66,7 @@ func TestTheNextRenewalIsAnIntervalAfterTheRequestOfTheLast(t *testing.T) {
 		if b.renewed() != 2 {
 			t.Errorf("%d renewals when the second is due", b.renewed())
 		}
-		lose(l, locker.Forced, nil)
+		lose(l, locker.ReasonForced, nil)
 		pass(4 * time.Second)
 	})
 }
@@ -88,7 +88,7 @@ func TestAFailedRenewalIsTriedAgainSoonAndForgottenWhenItWorks(t *testing.T) {
 		}
 		b.answerRenewals(func(context.Context, string) error { time.Sleep(time.Minute); return nil })
 		pass(validity)
-		wantReason(t, l, locker.Expired) // and not locker.Unreachable: the last answer was a good one
+		wantReason(t, l, locker.ReasonExpired) // and not locker.ReasonUnreachable: the last answer was a good one
 		pass(time.Minute)
 	})
 }
@@ -132,7 +132,7 @@ func TestFailedRenewalsOfShortLocksAreNotAStorm(t *testing.T) {
 		b.onRenew = always(errors.New("down"))
 		l := b.grant(t, "a", locker.WithTTL(locker.MinTTL))
 		pass(locker.MinTTL)
-		wantReason(t, l, locker.Unreachable)
+		wantReason(t, l, locker.ReasonUnreachable)
 		if b.renewed() < 3 || b.renewed() > 7 {
 			t.Errorf("%d renewals in 64 ms, want one every 10 ms", b.renewed())
 		}
@@ -222,7 +222,7 @@ func TestARenewalAnsweredTooLateDoesNotResurrectAndIsReleased(t *testing.T) {
 		"told by the timer":       func(*locker.Lock, *clock) { pass(validity) },
 		"no timer has fired":      func(_ *locker.Lock, c *clock) { pass(10 * time.Second); c.jump(validity - 10*time.Second) },
 		"somebody looked at Err":  func(l *locker.Lock, c *clock) { pass(10 * time.Second); c.jump(validity - 10*time.Second); _ = l.Err() },
-		"the store said it first": func(l *locker.Lock, _ *clock) { pass(10 * time.Second); lose(l, locker.Expired, nil) },
+		"the store said it first": func(l *locker.Lock, _ *clock) { pass(10 * time.Second); lose(l, locker.ReasonExpired, nil) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			virtual(t, func(t *testing.T, c *clock) {
@@ -233,12 +233,12 @@ func TestARenewalAnsweredTooLateDoesNotResurrectAndIsReleased(t *testing.T) {
 				see(l, c)
 				close(answer)
 				synctest.Wait()
-				wantReason(t, l, locker.Expired)
+				wantReason(t, l, locker.ReasonExpired)
 				if b.releases() != 1 {
 					t.Errorf("%d releases of the renewed lease, want 1", b.releases())
 				}
 				pass(time.Minute)
-				wantReason(t, l, locker.Expired)
+				wantReason(t, l, locker.ReasonExpired)
 				if b.renewed() != 1 {
 					t.Errorf("%d renewals, want none after the loss", b.renewed())
 				}
@@ -251,12 +251,15 @@ func TestALateRefusalIsNotReleased(t *testing.T) {
 	virtual(t, func(t *testing.T, _ *clock) {
 		b := newBackend()
 		answer := make(chan struct{})
-		b.onRenew = func(context.Context, string) error { <-answer; return &locker.LostError{Reason: locker.TakenOver} }
+		b.onRenew = func(context.Context, string) error {
+			<-answer
+			return &locker.LostError{Reason: locker.ReasonTakenOver}
+		}
 		l := b.grant(t, "a")
 		pass(validity)
 		close(answer)
 		synctest.Wait()
-		wantReason(t, l, locker.Expired)
+		wantReason(t, l, locker.ReasonExpired)
 		if b.releases() != 0 {
 			t.Error("a lock that the store does not have was released")
 		}
@@ -265,7 +268,7 @@ func TestALateRefusalIsNotReleased(t *testing.T) {
 
 func TestARenewalAnsweredAfterUnlockChangesNothing(t *testing.T) {
 	virtual(t, func(t *testing.T, _ *clock) {
-		for name, err := range map[string]error{"renewed": nil, "lost": &locker.LostError{Reason: locker.TakenOver}, "failed": errors.New("down")} {
+		for name, err := range map[string]error{"renewed": nil, "lost": &locker.LostError{Reason: locker.ReasonTakenOver}, "failed": errors.New("down")} {
 			b := newBackend()
 			answer := make(chan struct{})
 			b.onRenew = func(context.Context, string) error { <-answer; return err }
@@ -309,7 +312,7 @@ func TestRenewByHand(t *testing.T) {
 				if len(opts) == 0 {
 					wantHeld(t, l)
 				} else {
-					wantReason(t, l, locker.Expired)
+					wantReason(t, l, locker.ReasonExpired)
 				}
 			})
 		})
@@ -326,9 +329,9 @@ func TestRenewByHandReportsWhatTheStoreSaid(t *testing.T) {
 			t.Errorf("Renew: %v", err)
 		}
 		wantHeld(t, l)
-		b.answerRenewals(always(&locker.LostError{Reason: locker.TakenOver}))
+		b.answerRenewals(always(&locker.LostError{Reason: locker.ReasonTakenOver}))
 		err := l.Renew(t.Context())
-		wantReason(t, l, locker.TakenOver)
+		wantReason(t, l, locker.ReasonTakenOver)
 		if err != l.Err() {
 			t.Errorf("Renew: %v, Err: %v", err, l.Err())
 		}
@@ -347,7 +350,7 @@ func TestRenewByHandThatIsAnsweredTooLateIsALoss(t *testing.T) {
 		if err := l.Renew(t.Context()); !errors.Is(err, locker.ErrLost) {
 			t.Errorf("Renew: %v", err)
 		}
-		wantReason(t, l, locker.Expired)
+		wantReason(t, l, locker.ReasonExpired)
 		if b.releases() != 1 {
 			t.Errorf("%d releases of the renewed lease, want 1", b.releases())
 		}
@@ -366,7 +369,7 @@ func TestRenewByHandHandsOnItsContext(t *testing.T) {
 		}
 		wantHeld(t, l)
 		pass(validity)
-		wantReason(t, l, locker.Unreachable)
+		wantReason(t, l, locker.ReasonUnreachable)
 	})
 }
 

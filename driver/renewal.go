@@ -113,7 +113,7 @@ func (l *Locker[H]) renew(ctx context.Context, batch []*lease[H], ended func(*le
 // late, even if no timer has fired yet: a holder that may have heard that it has lost
 // the lock must not hold it again. What such a renewal has left in the store is removed.
 // The Locker's mutex is held.
-func (l *Locker[H]) settle(a *lease[H], since locker.Instant, err error) {
+func (l *Locker[H]) settle(a *lease[H], since Instant, err error) {
 	var lost *locker.LostError
 	now := l.now()
 	if !a.over && a.left(now) <= 0 {
@@ -129,7 +129,7 @@ func (l *Locker[H]) settle(a *lease[H], since locker.Instant, err error) {
 		l.lose(a, lost.Reason, lost.Cause)
 	case err != nil:
 		a.lastErr = err
-		l.reportRenewal(a, locker.NotRenewed, now, err)
+		l.reportRenewal(a, locker.EventNotRenewed, now, err)
 		again := now.Add(max(a.interval()/5, 10*time.Millisecond))
 		if a.due != 0 { // a call of Lock.Renew, which may have had little time, puts off none of ours
 			again = min(again, a.due)
@@ -138,7 +138,7 @@ func (l *Locker[H]) settle(a *lease[H], since locker.Instant, err error) {
 	default:
 		a.lastErr = nil
 		if a.req.Renew && now.Sub(a.since) >= 2*a.interval() {
-			l.reportRenewal(a, locker.RenewedLate, now, nil)
+			l.reportRenewal(a, locker.EventRenewedLate, now, nil)
 		}
 		a.extend(since)
 		l.schedule.plan(a, since.Add(a.interval()))

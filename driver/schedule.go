@@ -3,8 +3,6 @@ package driver
 import (
 	"container/heap"
 	"time"
-
-	"github.com/lockstile/locker"
 )
 
 // longestSleep bounds how late a loss is reported after the machine was suspended. Go's
@@ -17,7 +15,7 @@ const longestSleep = time.Second
 type schedule[H any] struct {
 	heap  leaseHeap[H]
 	timer *time.Timer
-	fires locker.Instant // when timer does, or never
+	fires Instant // when timer does, or never
 }
 
 func (s *schedule[H]) first() *lease[H] {
@@ -29,7 +27,7 @@ func (s *schedule[H]) first() *lease[H] {
 
 // plan sets when to look at a again: at its end, or at renewAt if that comes first
 // and there is anything to renew.
-func (s *schedule[H]) plan(a *lease[H], renewAt locker.Instant) {
+func (s *schedule[H]) plan(a *lease[H], renewAt Instant) {
 	a.due = a.ends()
 	most := a.turn.maxEnd
 	pointless := most != 0 && most <= a.req.Deadline(a.since) && !a.lasting()
@@ -59,7 +57,7 @@ func (s *schedule[H]) remove(a *lease[H]) {
 // A lease is like another if its interval is at most twice as long. A batch has the time
 // that its shortest lease allows: a much longer one that was in it again and again would
 // be lost to a store that is too slow for the short one only.
-func (s *schedule[H]) batch(now locker.Instant) []*lease[H] {
+func (s *schedule[H]) batch(now Instant) []*lease[H] {
 	var batch []*lease[H]
 	first := s.heap[0].interval()
 	for _, a := range s.heap {
@@ -81,7 +79,7 @@ func (s *schedule[H]) batch(now locker.Instant) []*lease[H] {
 // earlier is left alone, so that short-lived locks do not touch it at all. One that
 // should have fired by now is set again: it stood still while the machine was
 // suspended.
-func (s *schedule[H]) arm(now locker.Instant, tick func()) {
+func (s *schedule[H]) arm(now Instant, tick func()) {
 	first := s.first()
 	if first == nil {
 		return

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/contract"
 )
 
 func TestLocksAcquiredAtDifferentTimesShareTheirRenewals(t *testing.T) {
@@ -120,7 +121,7 @@ func TestEveryLockEndsAtItsOwnTimeAmongMany(t *testing.T) {
 		start := time.Now()
 		for i, ms := range rand.Perm(60_000)[:500] { // no two alike
 			ttl := locker.MinTTL + time.Duration(ms)*time.Millisecond
-			locks = append(locks, planned{b.grant(t, fmt.Sprint(i), locker.WithTTL(ttl), locker.WithoutRenewal()), start.Add(ttl - locker.Drift(ttl))})
+			locks = append(locks, planned{b.grant(t, fmt.Sprint(i), locker.WithTTL(ttl), locker.WithoutRenewal()), start.Add(ttl - Drift(ttl))})
 		}
 		rand.Shuffle(len(locks), func(i, j int) { locks[i], locks[j] = locks[j], locks[i] })
 		for _, p := range locks[:100] { // out of the middle of the heap
@@ -158,7 +159,7 @@ func TestEveryLockEndsAtItsOwnTimeAmongMany(t *testing.T) {
 
 // place is where l's lease is among its Locker's.
 func place(l *locker.Lock) int {
-	a := locker.HeldOf(l).(*turn[*hold]).lease
+	a := locker.HeldOf(contract.Key{}, l).(*turn[*hold]).lease
 	a.locker.mu.Lock()
 	defer a.locker.mu.Unlock()
 	return a.index
@@ -191,7 +192,7 @@ func TestManyLocksUnderEverythingThatCanHappen(t *testing.T) {
 		b.onRenew = func(ctx context.Context, _ string) error {
 			switch rand.IntN(1000) {
 			case 0:
-				return &locker.LostError{Reason: locker.TakenOver}
+				return &locker.LostError{Reason: locker.ReasonTakenOver}
 			case 1:
 				return silent(ctx, "")
 			}
@@ -219,7 +220,7 @@ func TestManyLocksUnderEverythingThatCanHappen(t *testing.T) {
 			case n < 13:
 				_ = locks[rand.IntN(len(locks))].Unlock(t.Context())
 			case n < 15:
-				lose(locks[rand.IntN(len(locks))], locker.SessionEnded, nil)
+				lose(locks[rand.IntN(len(locks))], locker.ReasonSessionEnded, nil)
 			case n < 18:
 				l := locks[rand.IntN(len(locks))]
 				go func() {
@@ -235,7 +236,7 @@ func TestManyLocksUnderEverythingThatCanHappen(t *testing.T) {
 			checkHeap(t, b.l)
 			checkEnds(t, b.l, locks)
 		}
-		b.answerRenewals(always(&locker.LostError{Reason: locker.Forced}))
+		b.answerRenewals(always(&locker.LostError{Reason: locker.ReasonForced}))
 		pass(locker.MaxTTL)
 		for _, l := range locks {
 			if l.Err() == nil {
@@ -254,7 +255,7 @@ func checkEnds(t *testing.T, l *Locker[*hold], locks []*locker.Lock) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, lock := range locks {
-		held := locker.HeldOf(lock).(*turn[*hold])
+		held := locker.HeldOf(contract.Key{}, lock).(*turn[*hold])
 		a := held.lease
 		lasts := a.grant.Lasting && a.req.Renew
 		switch end := a.req.Deadline(a.since); {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/contract"
 )
 
 // Session is what attempts depend on where the store frees many of them together: a
@@ -15,7 +16,7 @@ import (
 type Session interface {
 	// Since is what the session's validity counts from, on the Locker's clock: the
 	// instant before the last renewal that is known to have worked was sent.
-	Since() locker.Instant
+	Since() Instant
 
 	// Context ends with the session. No waiter on it will be granted a lock after that.
 	Context() context.Context
@@ -45,7 +46,7 @@ type session[H any] struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	users  int
-	idle   locker.Instant         // since when there are none
+	idle   Instant                // since when there are none
 	held   map[*lease[H]]struct{} // that depend on it
 }
 
@@ -56,11 +57,12 @@ type session[H any] struct {
 // Close. Its locks end in the store together with it, so Withdraw is not called for them;
 // a Store whose client keeps the session alive removes what is Left in End. If the Locker
 // is closed already, the error is [locker.ErrClosed], and h is withdrawn.
-func (l *Locker[H]) NewSession(h H, ttl time.Duration, since locker.Instant) (Session, error) {
-	req, err := locker.NewRequest("session", locker.WithTTL(ttl))
+func (l *Locker[H]) NewSession(h H, ttl time.Duration, since Instant) (Session, error) {
+	settings, err := locker.ParseOptions(contract.Key{}, nil, "session", []locker.Option{locker.WithTTL(ttl)})
 	if err != nil {
 		return nil, err
 	}
+	req := newRequest("session", settings)
 	s := &session[H]{lease: lease[H]{locker: l, h: h, req: req, uses: 1, index: -1}, held: make(map[*lease[H]]struct{})}
 	s.self = s
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
@@ -78,7 +80,7 @@ func (l *Locker[H]) NewSession(h H, ttl time.Duration, since locker.Instant) (Se
 	return s, nil
 }
 
-func (s *session[H]) Since() locker.Instant {
+func (s *session[H]) Since() Instant {
 	s.locker.mu.Lock()
 	defer s.locker.mu.Unlock()
 	return s.since
@@ -150,7 +152,7 @@ func (s *session[H]) loseLocks(reason locker.Reason, cause error) {
 func (l *Locker[H]) endUnused(s *session[H]) {
 	long := l.now().Sub(s.idle) >= idleTTLs*s.req.TTL
 	if s.users == 0 && len(s.held) == 0 && (long || l.closing.Err() != nil) {
-		l.lose(&s.lease, locker.Unlocked, nil)
+		l.lose(&s.lease, locker.ReasonSessionEnded, nil)
 	}
 }
 

@@ -24,7 +24,7 @@ type randomStore struct {
 }
 
 type item struct {
-	req   *locker.Request
+	req   *Request
 	s     Session
 	ended int
 	ses   bool
@@ -35,7 +35,7 @@ func (c *randomStore) n(n int) int { c.mu.Lock(); defer c.mu.Unlock(); return c.
 func (c *randomStore) Guarantees() locker.Guarantees {
 	return locker.Guarantees{Shared: true, Slots: true}
 }
-func (c *randomStore) Begin(req *locker.Request) (*item, error) {
+func (c *randomStore) Begin(req *Request) (*item, error) {
 	it := &item{req: req}
 	c.mu.Lock()
 	c.all = append(c.all, it)
@@ -49,7 +49,7 @@ func (c *randomStore) session() (Session, error) {
 	if s != nil && s.Join() {
 		return s, nil
 	}
-	req, _ := locker.NewRequest("session")
+	req, _ := NewRequest(nil, "session")
 	it := &item{req: req, ses: true, left: true}
 	since := c.l.Now()
 	time.Sleep(time.Duration(c.n(3000)) * time.Millisecond)
@@ -90,17 +90,17 @@ func (c *randomStore) Acquire(ctx context.Context, h *item, wait Wait) (Grant, e
 	case 0:
 		return Grant{}, errors.New("net")
 	case 1:
-		c.l.Lose(h.req.Name, h, locker.Forced, nil)
+		c.l.Lose(h.req.Name, h, locker.ReasonForced, nil)
 	case 2:
 		if h.s != nil {
-			h.s.Lose(locker.SessionEnded, nil)
+			h.s.Lose(locker.ReasonSessionEnded, nil)
 		}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.tok += 64
 	count := uint32(64)
-	if h.req.Kind != locker.Exclusive {
+	if h.req.Kind != locker.KindExclusive {
 		count = 1
 	}
 	return Grant{First: c.tok - 63, Count: count, Since: since, Session: h.s, Lasting: h.s == nil && c.rnd.IntN(2) == 0}, nil
@@ -129,7 +129,7 @@ func (c *randomStore) Renew(ctx context.Context, hs []*item) []error {
 		case 0, 1, 2:
 			errs[i] = errors.New("net")
 		case 3:
-			errs[i] = &locker.LostError{Reason: locker.TakenOver}
+			errs[i] = &locker.LostError{Reason: locker.ReasonTakenOver}
 		}
 	}
 	return errs

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/contract"
 )
 
 const sessionTTL = 10 * time.Second
@@ -17,7 +18,7 @@ const sessionTTL = 10 * time.Second
 // open makes a session, on which all further locks depend.
 func (b *backend) open(t testing.TB) Session {
 	t.Helper()
-	req, err := locker.NewRequest("session")
+	req, err := NewRequest(nil, "session")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,9 +49,9 @@ func TestLocksAreLostWithTheirSession(t *testing.T) {
 		b.session = nil
 		other := b.grant(t, "c")
 		gone := errors.New("no such lease")
-		s.Lose(locker.SessionEnded, gone)
+		s.Lose(locker.ReasonSessionEnded, gone)
 		for _, l := range []*locker.Lock{first, second} {
-			if lost := wantReason(t, l, locker.SessionEnded); lost.Cause != gone {
+			if lost := wantReason(t, l, locker.ReasonSessionEnded); lost.Cause != gone {
 				t.Errorf("the cause is %v", lost.Cause)
 			}
 		}
@@ -76,8 +77,8 @@ func TestLocksAreNotWithdrawnIfTheirSessionIs(t *testing.T) {
 		b.grant(t, "a", locker.WithMaxHold(time.Hour)) // there is something left of it
 		over := b.grant(t, "b", locker.WithMaxHold(time.Second))
 		pass(2 * time.Second)
-		wantReason(t, over, locker.MaxHold)
-		s.Lose(locker.SessionEnded, nil)
+		wantReason(t, over, locker.ReasonMaxHold)
+		s.Lose(locker.ReasonSessionEnded, nil)
 		pass(0)
 		if !slices.Equal(b.released, []string{"b", "session"}) || b.ended["a"] != 1 {
 			t.Errorf("%q were withdrawn, and a ended %d times", b.released, b.ended["a"])
@@ -90,9 +91,9 @@ func TestStoreThatHasNoMoreOfASessionEndsItsLocks(t *testing.T) {
 		b := newBackend()
 		b.open(t)
 		l := b.grant(t, "a")
-		b.answerRenewals(only("session", &locker.LostError{Reason: locker.SessionEnded}))
+		b.answerRenewals(only("session", &locker.LostError{Reason: locker.ReasonSessionEnded}))
 		pass(sessionTTL / renewalsPerTTL)
-		wantReason(t, l, locker.SessionEnded)
+		wantReason(t, l, locker.ReasonSessionEnded)
 	})
 }
 
@@ -112,7 +113,7 @@ func TestLocksEndWithASilentSessionThoughTheirKeysAreSeen(t *testing.T) {
 		pass(left - time.Nanosecond)
 		wantHeld(t, l)
 		pass(time.Nanosecond)
-		wantReason(t, l, locker.Unreachable)
+		wantReason(t, l, locker.ReasonUnreachable)
 		if s.Context().Err() == nil {
 			t.Error("the session goes on")
 		}
@@ -129,7 +130,7 @@ func TestLocksOfASessionEndWhileTheMachineIsSuspended(t *testing.T) {
 		if other.Join() {
 			t.Error("a session is believed in after its end")
 		}
-		wantReason(t, l, locker.Expired)
+		wantReason(t, l, locker.ReasonExpired)
 	})
 }
 
@@ -206,8 +207,8 @@ func TestLockIsLostWhoseSessionEndedOnItsWay(t *testing.T) {
 		b := newBackend()
 		s := b.open(t)
 		gone := errors.New("no such lease")
-		b.onAcquire = func(context.Context) error { s.Lose(locker.SessionEnded, gone); return nil }
-		if lost := wantReason(t, b.grant(t, "a"), locker.SessionEnded); lost.Cause != gone {
+		b.onAcquire = func(context.Context) error { s.Lose(locker.ReasonSessionEnded, gone); return nil }
+		if lost := wantReason(t, b.grant(t, "a"), locker.ReasonSessionEnded); lost.Cause != gone {
 			t.Errorf("the cause is %v", lost.Cause)
 		}
 		pass(sessionTTL)
@@ -277,10 +278,10 @@ func TestLockEndsBeforeItsSession(t *testing.T) {
 		once := b.grant(t, "a", locker.WithoutRenewal(), locker.WithTTL(sessionTTL))
 		short := b.grant(t, "b", locker.WithMaxHold(3*time.Second))
 		pass(3 * time.Second)
-		wantReason(t, short, locker.MaxHold)
+		wantReason(t, short, locker.ReasonMaxHold)
 		wantHeld(t, once)
 		pass(sessionTTL)
-		wantReason(t, once, locker.Expired)
+		wantReason(t, once, locker.ReasonExpired)
 		if s.Context().Err() != nil {
 			t.Error("the session ended with its locks")
 		}
@@ -344,7 +345,7 @@ func TestSessionThatIsRenewedByHandIsNotForgottenMeanwhile(t *testing.T) {
 		renewed := make(chan error, 1)
 		go func() { renewed <- l.Renew(t.Context()) }()
 		pass(time.Second)
-		s.Lose(locker.SessionEnded, nil)
+		s.Lose(locker.ReasonSessionEnded, nil)
 		pass(time.Second)
 		b.mu.Lock()
 		if b.ended["session"] > 0 {
@@ -437,7 +438,7 @@ func TestLockEndsWithASessionThatABackendHasWrapped(t *testing.T) {
 func TestRenewalOfASessionThatWasEndedMeanwhileIsCleanedUp(t *testing.T) {
 	virtual(t, func(t *testing.T, _ *clock) {
 		b := newBackend()
-		req, _ := locker.NewRequest("session")
+		req, _ := NewRequest(nil, "session")
 		h := &hold{req: req}
 		h.left.Store(true)
 		s, err := b.l.NewSession(h, sessionTTL, b.l.Now())
@@ -488,7 +489,7 @@ func TestEndOfASessionIsNotTheLossOfALockThatNobodyHad(t *testing.T) {
 			<-s.Context().Done()
 			return context.Cause(s.Context())
 		}
-		time.AfterFunc(time.Second, func() { s.Lose(locker.SessionEnded, nil) })
+		time.AfterFunc(time.Second, func() { s.Lose(locker.ReasonSessionEnded, nil) })
 		_, err := b.l.TryLock(t.Context(), "a")
 		if errors.Is(err, locker.ErrLost) || errors.Is(err, context.Canceled) {
 			t.Errorf("a lock that was never held is called lost, or its caller impatient: %v", err)
@@ -507,7 +508,7 @@ func TestTryLockIsNotToldTakenByAGrantThatIsLostBeforeItArrives(t *testing.T) {
 		second := make(chan error, 1)
 		go func() { _, err := b.l.TryLock(t.Context(), "a"); second <- err }()
 		synctest.Wait()
-		b.l.Lose("a", b.l.lines["a"].front.h, locker.Forced, nil)
+		b.l.Lose("a", b.l.lines["a"].front.h, locker.ReasonForced, nil)
 		close(answer)
 		if err := <-second; err != nil {
 			t.Errorf("nobody has it: %v", err)
@@ -521,7 +522,7 @@ func TestSessionThatComesAfterCloseIsEnded(t *testing.T) {
 	virtual(t, func(t *testing.T, _ *clock) {
 		b := newBackend()
 		_ = b.l.Close()
-		h := &hold{req: &locker.Request{Name: "session"}}
+		h := &hold{req: &Request{Name: "session"}}
 		h.left.Store(true)
 		s, err := b.l.NewSession(h, sessionTTL, b.l.Now())
 		if !errors.Is(err, locker.ErrClosed) || s != nil {
@@ -574,7 +575,7 @@ func TestWhatIsLeftOnASessionIsRemovedHoweverLongTheStoreIsAway(t *testing.T) {
 		for _, closed := range []bool{false, true} {
 			d := &down{backend: newBackend()}
 			l, h := New("down", d, Options{Clock: ticking.now}), new(hold)
-			h.req = &locker.Request{Name: "a"}
+			h.req = &Request{Name: "a"}
 			h.left.Store(true)
 			l.Finish(h)
 			pass(time.Minute)
@@ -583,8 +584,8 @@ func TestWhatIsLeftOnASessionIsRemovedHoweverLongTheStoreIsAway(t *testing.T) {
 			}
 			d.up.Store(!closed)
 			pass(2 * time.Second)
-			if l.UnderWay() > 0 || h.left.Load() != closed {
-				t.Errorf("closed %v: %d clean-ups under way, left %v", closed, l.UnderWay(), h.left.Load())
+			if l.UnderWay(contract.Key{}) > 0 || h.left.Load() != closed {
+				t.Errorf("closed %v: %d clean-ups under way, left %v", closed, l.UnderWay(contract.Key{}), h.left.Load())
 			}
 		}
 	})
@@ -604,13 +605,13 @@ func TestObserversAreToldOfTheRenewalsOfASession(t *testing.T) {
 		var of [2]struct{ failed, late atomic.Int32 }
 		observe := func(i int) locker.Option {
 			return locker.WithObserver(func(e locker.Event) {
-				switch e.What {
-				case locker.NotRenewed:
+				switch e.Type {
+				case locker.EventNotRenewed:
 					of[i].failed.Add(1)
 					if e.Left <= 0 || e.Left+e.Took > sessionTTL {
 						t.Errorf("%v after the last renewal, %v are left", e.Took, e.Left)
 					}
-				case locker.RenewedLate:
+				case locker.EventRenewedLate:
 					of[i].late.Add(1)
 				}
 			})
@@ -648,7 +649,7 @@ func TestTryLockBehindALostGrantHearsWhatTheNextInFrontHears(t *testing.T) {
 		}
 		try(b.l.TryLock)
 		second, third := try(b.l.Lock), try(b.l.TryLock)
-		b.l.Lose("a", b.l.lines["a"].front.h, locker.Forced, nil)
+		b.l.Lose("a", b.l.lines["a"].front.h, locker.ReasonForced, nil)
 		answers <- nil
 		synctest.Wait()
 		answers <- errors.New("down")
@@ -671,9 +672,9 @@ func TestEndOfASessionThatIsToldTwiceDoesNotEndItsAttemptUnderARenewal(t *testin
 		answer := make(chan struct{})
 		b.answerRenewals(func(context.Context, string) error { <-answer; return nil })
 		pass(sessionTTL / 2)
-		s.Lose(locker.SessionEnded, nil)
+		s.Lose(locker.ReasonSessionEnded, nil)
 		synctest.Wait()
-		s.Lose(locker.SessionEnded, nil)
+		s.Lose(locker.ReasonSessionEnded, nil)
 		synctest.Wait()
 		if n := b.ended["session"]; n != 0 {
 			t.Errorf("the attempt was ended %d times while a renewal was under way", n)

@@ -4,7 +4,8 @@
 // each error says what the caller knows about the store.
 //
 // A backend implements [Store], which asks its store and knows how to wait there,
-// and returns the [Locker] that [New] makes of it.
+// and returns the [Locker] that [New] makes of it. An adapter, which has another library
+// lock with any [locker.Locker], finds out with [NewRequest] what it is to ask for.
 //
 // # A lease and its turns
 //
@@ -35,7 +36,7 @@ import (
 // one H one after another, except Renew, which may be under way at any time before
 // End. It holds no mutex during a call, except of Guarantees.
 //
-// A Store that is a [locker.Inspector], [locker.Breaker] or [locker.Lister] as well
+// A Store that is a [locker.Inspector], [Breaker] or [locker.Lister] as well
 // makes the Locker one; without them, these calls return [errors.ErrUnsupported].
 type Store[H any] interface {
 	// Guarantees says what this store promises and can do. A kind of lock that it does not
@@ -44,7 +45,7 @@ type Store[H any] interface {
 
 	// Begin returns a new attempt, or an error that says what this store cannot
 	// do. It sends nothing, so after an error nothing has happened.
-	Begin(req *locker.Request) (H, error)
+	Begin(req *Request) (H, error)
 
 	// Acquire asks for the lock. If wait is nil it asks once, and returns the zero
 	// Grant if somebody has the lock or waits for it. Otherwise it goes on until the
@@ -78,7 +79,7 @@ type Store[H any] interface {
 	// was removed. After any other error it may have been given back or not, and
 	// Withdraw follows.
 	//
-	// With keep, which is 0 unless Guarantees.Keeps is true, the lock stays taken under nobody's
+	// With keep, which is 0 unless Guarantees.KeepsMinHold is true, the lock stays taken under nobody's
 	// value until keep has passed, counted from when the store handles the request.
 	// Waiters are told when to look again, and a renewal under way does not lengthen it.
 	// After an error Release is called again with what remains, and Withdraw follows only
@@ -105,6 +106,13 @@ type Store[H any] interface {
 	End(h H)
 }
 
+// Breaker is a Store that can take a lock from its holders.
+type Breaker interface {
+	// Break frees the lock of the holder with this number, which Inspect shows, or if it is 0 of
+	// all holders, and reports whether there was one. After an error it may have been freed.
+	Break(ctx context.Context, name string, number locker.Number) (bool, error)
+}
+
 // Wait tells the Locker that the store has said "taken". It returns the context to
 // wait in, and may be called any number of times: the context is always the same.
 type Wait func() context.Context
@@ -125,7 +133,7 @@ type Grant struct {
 	// Since was read on the Locker's clock ([Locker.Now]) before the request that
 	// was granted was sent for the first time. Validity counts from here, for the
 	// store may have started the lease at any moment after it.
-	Since locker.Instant
+	Since Instant
 
 	// Lasting says that there is no lease: the store keeps the lock for as long as
 	// this process lives. Renewals only look whether it is still there.
@@ -137,7 +145,7 @@ type Grant struct {
 	Session Session
 }
 
-// Refused marks an error with which the store declines to serve: credentials, a
+// Refused makes err a [locker.ErrRefused], with which the store declines to serve: credentials, a
 // missing permission, no space. It ends a wait, where silence does not.
 func Refused(err error) error { return &refusal{err, false} }
 
@@ -150,14 +158,7 @@ type refusal struct {
 	unfit bool
 }
 
-func (r *refusal) Unwrap() error { return r.error }
-
-// IsRefused reports whether err, from a Locker or from package open, is marked so: asking
-// again changes nothing until somebody changes a setting.
-func IsRefused(err error) bool {
-	var r *refusal
-	return errors.As(err, &r)
-}
+func (r *refusal) Unwrap() []error { return []error{locker.ErrRefused, r.error} }
 
 func isUnfit(err error) bool {
 	var r *refusal

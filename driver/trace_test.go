@@ -59,19 +59,19 @@ func (r *trace) unlocks(n fencing.Token) { r.note(time.Now(), "callers", "unlock
 
 // event notes what an observer of a process has heard of.
 func (r *trace) event(proc int, e locker.Event) {
-	source := fmt.Sprint("process", proc)
+	source, number := fmt.Sprint("process", proc), uint64(e.Token)+uint64(e.SharedToken)
 	switch {
-	case e.What == locker.Granted:
-		r.note(e.Time, source, "began", e.Token)
-		r.note(e.Time.Add(25*time.Millisecond), source, sharedFor25ms, leaseOf(e.Token))
-	case e.What == locker.Passed:
-		r.note(e.Time, source, "began", e.Token)
-	case e.What == locker.Released:
-		r.note(e.Time, source, "ended", e.Token)
-	case e.What == locker.Lost && e.Reason == locker.TakenOver:
-		r.note(e.Time, source, "told", e.Token)
-	case e.What == locker.Lost:
-		r.note(e.Time, source, "lost", e.Token)
+	case e.Type == locker.EventGranted:
+		r.note(e.Time, source, "began", number)
+		r.note(e.Time.Add(25*time.Millisecond), source, sharedFor25ms, leaseOf(number))
+	case e.Type == locker.EventPassed:
+		r.note(e.Time, source, "began", number)
+	case e.Type == locker.EventReleased:
+		r.note(e.Time, source, "ended", number)
+	case e.Type == locker.EventLost && e.Reason == locker.ReasonTakenOver:
+		r.note(e.Time, source, "told", number)
+	case e.Type == locker.EventLost:
+		r.note(e.Time, source, "lost", number)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/fencing"
+	"github.com/lockstile/locker/internal/contract"
 )
 
 const (
@@ -26,51 +27,51 @@ type lease[H any] struct {
 	locker   *Locker[H]
 	line     *line[H]
 	h        H
-	req      *locker.Request // of the call that asked for it
+	req      *request // of the call that asked for it
 	grant    Grant
-	received locker.Instant // when the grant arrived
-	session  *session[H]    // that it depends on, or nil
-	self     *session[H]    // that it is itself, or nil
+	received Instant     // when the grant arrived
+	session  *session[H] // that it depends on, or nil
+	self     *session[H] // that it is itself, or nil
 
 	turn     *turn[H]              // the latest, of a shared lease the first
 	joined   map[*turn[H]]struct{} // of a shared lease: others that are under way
-	ended    *locker.Request       // of the turn that ended last
+	ended    *request              // of the turn that ended last
 	uses     int                   // turns, renewals and clean-ups that may still call the store
 	cleaning atomic.Int32          // clean-ups that were asked for and have not ended
 	turns    uint32                // that have begun
 	pinned   bool                  // to the turn under way: see Pin
 	over     bool                  // given back, or lost
 	lost     bool
-	since    locker.Instant // validity counts from here: before the grant, or the last renewal that worked
-	deadline locker.Instant // the end of validity, or never
-	due      locker.Instant // when it ends or is renewed, or never
-	index    int            // in the schedule, -1 outside
-	renewing bool           // a renewal by the Locker is under way
-	lastErr  error          // of the last renewal
+	since    Instant // validity counts from here: before the grant, or the last renewal that worked
+	deadline Instant // the end of validity, or never
+	due      Instant // when it ends or is renewed, or never
+	index    int     // in the schedule, -1 outside
+	renewing bool    // a renewal by the Locker is under way
+	lastErr  error   // of the last renewal
 }
 
 // turn is one goroutine's time with its process's lease. It is what a Lock holds.
 type turn[H any] struct {
 	lease  *lease[H]
-	req    *locker.Request // of its call
+	req    *request // of its call
 	token  fencing.Token
-	began  locker.Instant // if it is observed
-	maxEnd locker.Instant // the end of WithMaxHold, or never
-	minEnd locker.Instant // the end of WithMinHold, or 0
+	began  Instant // if it is observed
+	maxEnd Instant // the end of WithMaxHold, or never
+	minEnd Instant // the end of WithMinHold, or 0
 
 	// What follows is guarded by the Locker's mutex.
-	err      error            // nil while held, then a *LostError
-	unlocked locker.LostError // err points here after an Unlock: the usual end allocates nothing
+	err      error             // nil while held, then a *LostError or an *Unlocked
+	unlocked contract.Unlocked // err points here after an Unlock: the usual end allocates nothing
 	lost     chan struct{}
 	ctx      context.Context
 	cancel   context.CancelCauseFunc
 }
 
-var _ locker.Held = (*turn[int])(nil)
+var _ contract.Held = (*turn[int])(nil)
 
 // beginLease makes a lease of what c was granted, and returns its first turn, or an
 // error if it has less validity than is wanted.
-func (l *Locker[H]) beginLease(c *call[H], g Grant, received locker.Instant) (*turn[H], error) {
+func (l *Locker[H]) beginLease(c *call[H], g Grant, received Instant) (*turn[H], error) {
 	a := &lease[H]{locker: l, line: c.line, h: c.h, req: c.req, grant: g, received: received, uses: 1, index: -1}
 	a.session = l.sessionOf(g)
 	l.mu.Lock()
@@ -80,7 +81,7 @@ func (l *Locker[H]) beginLease(c *call[H], g Grant, received locker.Instant) (*t
 	if err := a.checkValidity(c.req, l.now()); err != nil {
 		return nil, err
 	}
-	l.reportGrant(c, t, locker.Granted)
+	l.reportGrant(c, t, locker.EventGranted)
 	if a.beside() {
 		a.line.beside = append(a.line.beside, a)
 	} else {
@@ -104,22 +105,21 @@ func (l *Locker[H]) beginLease(c *call[H], g Grant, received locker.Instant) (*t
 
 // nextTurn makes the next turn of a lease, which begins between since and received. Its
 // WithMaxHold counts from the former, its WithMinHold from the latter.
-func (a *lease[H]) nextTurn(req *locker.Request, since, received locker.Instant) *turn[H] {
+func (a *lease[H]) nextTurn(req *request, since, received Instant) *turn[H] {
 	t := &turn[H]{lease: a, req: req, token: fencing.Token(a.grant.First + uint64(a.turns))}
-	t.limit(req, since, received)
+	t.limit(req.MaxHold, req.MinHold, since, received)
 	a.turn = t
 	a.turns++
 	return t
 }
 
-// limit sets the ends of WithMaxHold and WithMinHold, where req has them.
-func (t *turn[H]) limit(req *locker.Request, since, received locker.Instant) {
-	t.maxEnd, t.minEnd = 0, 0
-	if req.MaxHold > 0 {
-		t.maxEnd = since.Add(req.MaxHold)
+// limit sets the ends of WithMaxHold and WithMinHold, where there are any.
+func (t *turn[H]) limit(most, least time.Duration, since, received Instant) {
+	if most > 0 {
+		t.maxEnd = since.Add(most)
 	}
-	if req.MinHold > 0 {
-		t.minEnd = received.Add(req.MinHold)
+	if least > 0 {
+		t.minEnd = received.Add(least)
 	}
 }
 
@@ -131,16 +131,16 @@ func (l *Locker[H]) watch(a *lease[H]) {
 
 // least is how much validity a lease must have left for req: also all of its WithMinHold,
 // where nothing renews the lease and the store cannot keep it.
-func (l *Locker[H]) least(req *locker.Request) time.Duration {
+func (l *Locker[H]) least(req *request) time.Duration {
 	least := max(req.MinValidity, 1)
-	if req.Renew || req.MinHold == 0 || l.Guarantees().Keeps {
+	if req.Renew || req.MinHold == 0 || l.Guarantees().KeepsMinHold {
 		return least
 	}
 	return max(least, req.MinHold)
 }
 
 // checkValidity returns an error if less validity is left than req wants.
-func (a *lease[H]) checkValidity(req *locker.Request, now locker.Instant) error {
+func (a *lease[H]) checkValidity(req *request, now Instant) error {
 	left, least := a.left(now), a.locker.least(req)
 	if left >= least {
 		return nil
@@ -151,7 +151,7 @@ func (a *lease[H]) checkValidity(req *locker.Request, now locker.Instant) error 
 
 // heir returns the next goroutine in line, if it wants the same of a lease and this one has
 // enough left now, or nil. The Locker's mutex is held.
-func (l *Locker[H]) heir(a *lease[H]) (c *call[H], now locker.Instant) {
+func (l *Locker[H]) heir(a *lease[H]) (c *call[H], now Instant) {
 	e := a.line.behind.Front()
 	if e == nil || a.beside() {
 		return nil, 0
@@ -164,16 +164,16 @@ func (l *Locker[H]) heir(a *lease[H]) (c *call[H], now locker.Instant) {
 }
 
 // pass begins the turn of an heir. The Locker's mutex is held.
-func (l *Locker[H]) pass(a *lease[H], c *call[H], now locker.Instant) {
+func (l *Locker[H]) pass(a *lease[H], c *call[H], now Instant) {
 	a.line.behind.Remove(c.place)
 	a.line.front = c
 	t := a.nextTurn(c.req, now, now)
-	l.reportGrant(c, t, locker.Passed)
+	l.reportGrant(c, t, locker.EventPassed)
 	c.decide(t, nil)
 	l.watch(a)
 }
 
-// Unlock implements [locker.Held].
+// Unlock implements [contract.Held].
 func (t *turn[H]) Unlock(ctx context.Context) (err error) {
 	a := t.lease
 	l := a.locker
@@ -205,7 +205,7 @@ func (t *turn[H]) Unlock(ctx context.Context) (err error) {
 		err = &locker.LostError{Name: t.req.Name, Reason: lost.Reason, Cause: lost.Cause}
 	default:
 		l.cleanUp(a)
-		return l.wrap("unlock", t.req.Name, locker.Unavailable(err))
+		return l.wrap("unlock", t.req.Name, unavailable(err))
 	}
 	l.done(a)
 	return err
@@ -215,13 +215,13 @@ func (t *turn[H]) Unlock(ctx context.Context) (err error) {
 // others of a shared lease go on, or the lease stays for the rest of a WithMinHold.
 // Belief ends before the release is sent: from then on somebody else may hold the lock.
 func (l *Locker[H]) endTurn(t *turn[H]) (passed bool, err error) {
-	stays := t.minEnd != 0 && !l.Guarantees().Keeps
+	stays := t.minEnd != 0 && !l.Guarantees().KeepsMinHold
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.checkHeld(t); err != nil {
 		return false, err
 	}
-	t.end(locker.Unlocked, nil)
+	t.unlock()
 	heir, now := l.heir(t.lease)
 	passed = t.lease.leave(t) || heir != nil || stays && l.stay(t)
 	if passed {
@@ -254,19 +254,27 @@ func (l *Locker[H]) endLease(a *lease[H]) {
 	l.schedule.remove(a)
 }
 
-// end makes the turn no longer held, for good. The Locker's mutex is held.
-func (t *turn[H]) end(reason locker.Reason, cause error) {
-	lost := &t.unlocked
-	if reason != locker.Unlocked {
-		lost = new(locker.LostError) // a caller that keeps it does not keep the lock in memory
-	}
-	*lost = locker.LostError{Name: t.req.Name, Reason: reason, Cause: cause}
-	t.err, t.lease.ended = lost, t.req
-	if t.lost != nil && reason != locker.Unlocked {
+// lose makes the turn no longer held, for good, because the lock is lost. The Locker's mutex is
+// held.
+func (t *turn[H]) lose(reason locker.Reason, cause error) {
+	t.end(&locker.LostError{Name: t.req.Name, Reason: reason, Cause: cause})
+	if t.lost != nil {
 		close(t.lost)
 	}
+}
+
+// unlock makes the turn no longer held, for good, because its goroutine has given it back. The
+// Locker's mutex is held.
+func (t *turn[H]) unlock() {
+	t.unlocked.Name = t.req.Name
+	t.end(&t.unlocked)
+}
+
+// end is what lose and unlock have in common.
+func (t *turn[H]) end(why error) {
+	t.err, t.lease.ended = why, t.req
 	if t.cancel != nil {
-		t.cancel(t.err)
+		t.cancel(why)
 	}
 }
 
@@ -279,35 +287,35 @@ func (l *Locker[H]) checkHeld(t *turn[H]) error {
 	return t.err
 }
 
-// Name implements [locker.Held].
+// Name implements [contract.Held].
 func (t *turn[H]) Name() string { return t.req.Name }
 
-// Token implements [locker.Held].
+// Token implements [contract.Held].
 func (t *turn[H]) Token() fencing.Token {
-	if t.lease.req.Kind == locker.Shared {
+	if t.lease.req.Kind == locker.KindShared {
 		return 0
 	}
 	return t.token
 }
 
-// SharedToken implements [locker.Held].
+// SharedToken implements [contract.Held].
 func (t *turn[H]) SharedToken() fencing.SharedToken {
-	if t.lease.req.Kind != locker.Shared {
+	if t.lease.req.Kind != locker.KindShared {
 		return 0
 	}
 	return fencing.SharedToken(t.token)
 }
 
-// Slot implements [locker.Held].
+// Slot implements [contract.Held].
 func (t *turn[H]) Slot() int {
-	if t.lease.req.Kind != locker.Slots {
+	if t.lease.req.Kind != locker.KindSlots {
 		return -1
 	}
 	return t.lease.grant.Slot
 }
 
-// Limit implements [locker.Held].
-func (t *turn[H]) Limit(req *locker.Request) error {
+// Limit implements [contract.Held].
+func (t *turn[H]) Limit(s *contract.Settings) error {
 	l, a := t.lease.locker, t.lease
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -315,32 +323,45 @@ func (t *turn[H]) Limit(req *locker.Request) error {
 		return err
 	}
 	now := l.now()
-	t.limit(req, now, now)
+	t.limit(s.MaxHold, s.MinHold, now, now)
 	l.watch(a)
-	return a.checkValidity(req, now)
+	want := *t.req
+	if want.MinHold = s.MinHold; s.MinValidity != nil {
+		want.MinValidity = *s.MinValidity
+	}
+	return a.checkValidity(&want, now)
 }
 
-// Err implements [locker.Held].
+// ForgetMinHold implements [contract.Held].
+func (t *turn[H]) ForgetMinHold() {
+	t.lease.locker.mu.Lock()
+	defer t.lease.locker.mu.Unlock()
+	if t.lease.locker.checkHeld(t) == nil { // of a lock that is lost, the clean-up reads it
+		t.minEnd = 0
+	}
+}
+
+// Err implements [contract.Held].
 func (t *turn[H]) Err() error {
 	t.lease.locker.mu.Lock()
 	defer t.lease.locker.mu.Unlock()
 	return t.lease.locker.checkHeld(t)
 }
 
-// Lost implements [locker.Held].
+// Lost implements [contract.Held].
 func (t *turn[H]) Lost() <-chan struct{} {
 	t.lease.locker.mu.Lock()
 	defer t.lease.locker.mu.Unlock()
 	if t.lost == nil {
 		t.lost = make(chan struct{})
-		if t.err != nil && t.unlocked.Reason != locker.Unlocked {
+		if errors.Is(t.err, locker.ErrLost) {
 			close(t.lost)
 		}
 	}
 	return t.lost
 }
 
-// Context implements [locker.Held].
+// Context implements [contract.Held].
 func (t *turn[H]) Context() context.Context {
 	t.lease.locker.mu.Lock()
 	defer t.lease.locker.mu.Unlock()
@@ -353,7 +374,7 @@ func (t *turn[H]) Context() context.Context {
 	return t.ctx
 }
 
-// Deadline implements [locker.Held].
+// Deadline implements [contract.Held].
 func (t *turn[H]) Deadline() time.Time {
 	l := t.lease.locker
 	l.mu.Lock()
@@ -366,7 +387,7 @@ func (t *turn[H]) Deadline() time.Time {
 	return now.Add(left)
 }
 
-// Renew implements [locker.Held].
+// Renew implements [contract.Held].
 func (t *turn[H]) Renew(ctx context.Context) error { return t.lease.locker.renewNow(ctx, t) }
 
 // Pin returns the attempt that a lock of this Locker's was granted for, and keeps its
@@ -375,7 +396,7 @@ func (t *turn[H]) Renew(ctx context.Context) error { return t.lease.locker.renew
 // condition must not be met. It reports false if the lock is not held, or not by this
 // Locker.
 func (l *Locker[H]) Pin(lock *locker.Lock) (h H, ok bool) {
-	t, mine := locker.HeldOf(lock).(*turn[H])
+	t, mine := locker.HeldOf(contract.Key{}, lock).(*turn[H])
 	if !mine || t.lease.locker != l {
 		return h, false
 	}
@@ -392,7 +413,7 @@ func (l *Locker[H]) Pin(lock *locker.Lock) (h H, ok bool) {
 // common, and no other lock of the name has it. For a lock that is not of this package,
 // and does not know its lease, it is the lock's own token.
 func LeaseOf(lock *locker.Lock) uint64 {
-	if t, ok := locker.HeldOf(lock).(interface{ Lease() uint64 }); ok {
+	if t, ok := locker.HeldOf(contract.Key{}, lock).(interface{ Lease() uint64 }); ok {
 		return t.Lease()
 	}
 	return max(uint64(lock.Token()), uint64(lock.SharedToken()))
@@ -402,7 +423,7 @@ func LeaseOf(lock *locker.Lock) uint64 {
 // lost. After an Unlock the lease goes on while another goroutine has a turn with it. A lock
 // that another package made has a lease of its own, which ends with it.
 func LeaseOver(lock *locker.Lock) bool {
-	if t, ok := locker.HeldOf(lock).(interface{ LeaseOver() bool }); ok {
+	if t, ok := locker.HeldOf(contract.Key{}, lock).(interface{ LeaseOver() bool }); ok {
 		return t.LeaseOver()
 	}
 	return lock.Err() != nil

@@ -46,7 +46,7 @@ func TestARefusalOfOneRequestIsNoAnswerForThoseBehind(t *testing.T) {
 			}
 			behind <- err
 		}()
-		if err := <-first; !errors.Is(err, unfit) || !errors.Is(err, locker.ErrUnavailable) || !IsRefused(err) {
+		if err := <-first; !errors.Is(err, unfit) || !errors.Is(err, locker.ErrUnavailable) || !errors.Is(err, locker.ErrRefused) {
 			t.Error(err)
 		}
 		if err := <-behind; err != nil {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/contract"
 )
 
 func TestALockThatIsBeingReleasedIsNoLongerHeldNorLost(t *testing.T) {
@@ -17,7 +18,7 @@ func TestALockThatIsBeingReleasedIsNoLongerHeldNorLost(t *testing.T) {
 		l := b.grant(t, "a")
 		ctx, lost := l.Context(), l.Lost()
 		b.onRelease = func(context.Context, string) error {
-			if lost, ok := l.Err().(*locker.LostError); !ok || lost.Reason != locker.Unlocked {
+			if err := l.Err(); !errors.Is(err, locker.ErrUnlocked) || errors.Is(err, locker.ErrLost) {
 				t.Errorf("Err while it is released: %v", l.Err())
 			}
 			if context.Cause(ctx) != l.Err() {
@@ -34,7 +35,7 @@ func TestALockThatIsBeingReleasedIsNoLongerHeldNorLost(t *testing.T) {
 			t.Error("Unlock closed Lost")
 		default:
 		}
-		if !errors.Is(l.Err(), locker.ErrLost) || l.Context().Err() == nil {
+		if !errors.Is(l.Err(), locker.ErrUnlocked) || l.Context().Err() == nil {
 			t.Errorf("after Unlock: Err %v, Context %v", l.Err(), l.Context().Err())
 		}
 		if b.renewed() != 0 {
@@ -62,7 +63,7 @@ func TestUnlockAfterALossReportsItAndDoesNotAskTheStore(t *testing.T) {
 	virtual(t, func(t *testing.T, _ *clock) {
 		b := newBackend()
 		lost := b.grant(t, "lost")
-		lose(lost, locker.Forced, nil)
+		lose(lost, locker.ReasonForced, nil)
 		expired := b.grant(t, "expired", locker.WithoutRenewal())
 		pass(time.Minute)
 		for _, l := range []*locker.Lock{lost, expired} {
@@ -82,12 +83,12 @@ func TestALossThatTheReleaseFindsIsReported(t *testing.T) {
 	virtual(t, func(t *testing.T, _ *clock) {
 		b := newBackend()
 		b.onRelease = func(_ context.Context, name string) error {
-			return &locker.LostError{Name: name, Reason: locker.Forced, Cause: errNot}
+			return &locker.LostError{Name: name, Reason: locker.ReasonForced, Cause: errNot}
 		}
 		l := b.grant(t, "a")
 		if err := l.Unlock(t.Context()); !errors.Is(err, locker.ErrLost) || errors.Is(err, locker.ErrUnavailable) {
 			t.Errorf("Unlock: %v", err)
-		} else if lost := (*locker.LostError)(nil); !errors.As(err, &lost) || lost.Reason != locker.Forced || lost.Cause != errNot {
+		} else if lost := (*locker.LostError)(nil); !errors.As(err, &lost) || lost.Reason != locker.ReasonForced || lost.Cause != errNot {
 			t.Errorf("Unlock does not say why it was lost: %v", err)
 		}
 	})
@@ -133,9 +134,9 @@ func TestCleanUpIsBounded(t *testing.T) {
 		}
 		l := b.grant(t, "a", locker.WithMaxHold(time.Second))
 		pass(time.Second)
-		wantReason(t, l, locker.MaxHold)
+		wantReason(t, l, locker.ReasonMaxHold)
 		pass(persistTime + tryTime)
-		if n := b.l.UnderWay(); n != 0 || b.releases() < 2 || b.releases() > int(persistTime/tryTime) {
+		if n := b.l.UnderWay(contract.Key{}); n != 0 || b.releases() < 2 || b.releases() > int(persistTime/tryTime) {
 			t.Errorf("%d releases, and %d are under way after %v", b.releases(), n, persistTime+tryTime)
 		}
 	})

@@ -10,7 +10,7 @@ import (
 // extend counts validity from since, unless it counts from a later instant already. The
 // clock showed it before the request that granted or renewed the lease was sent. The
 // Locker's mutex is held.
-func (a *lease[H]) extend(since locker.Instant) {
+func (a *lease[H]) extend(since Instant) {
 	a.since = max(a.since, since)
 	a.deadline = a.req.Deadline(a.since)
 	if a.lasting() {
@@ -26,7 +26,7 @@ func (a *lease[H]) lasting() bool {
 
 // ends is when belief ends unless the lease is renewed before, or never, and leaves out
 // the session that it may depend on. The Locker's mutex is held.
-func (a *lease[H]) ends() locker.Instant {
+func (a *lease[H]) ends() Instant {
 	if most := a.turn.maxEnd; most != 0 && (a.deadline == 0 || most < a.deadline) {
 		return most
 	}
@@ -38,7 +38,7 @@ const forever = time.Duration(math.MaxInt64)
 
 // left is how much validity is left, by the lease and by the session that it depends on.
 // The Locker's mutex is held.
-func (a *lease[H]) left(now locker.Instant) time.Duration {
+func (a *lease[H]) left(now Instant) time.Duration {
 	left := forever
 	if end := a.ends(); end != 0 {
 		left = end.Sub(now)
@@ -56,17 +56,17 @@ func (a *lease[H]) interval() time.Duration { return a.req.TTL / renewalsPerTTL 
 func (a *lease[H]) reason() locker.Reason {
 	switch {
 	case a.ends() == a.turn.maxEnd:
-		return locker.MaxHold
+		return locker.ReasonMaxHold
 	case a.lastErr != nil:
-		return locker.Unreachable
+		return locker.ReasonUnreachable
 	default:
-		return locker.Expired
+		return locker.ReasonExpired
 	}
 }
 
 // expire ends a lease that has no validity left, or its session if that has none. The
 // Locker's mutex is held.
-func (l *Locker[H]) expire(a *lease[H], now locker.Instant) {
+func (l *Locker[H]) expire(a *lease[H], now Instant) {
 	if a.session != nil && a.session.left(now) <= 0 {
 		a = &a.session.lease
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/contract"
 )
 
 // clock is the virtual clock of elapsed time. It runs with the bubble's, and
@@ -21,8 +22,8 @@ type clock struct {
 
 func (c *clock) jump(d time.Duration) { c.ahead.Add(int64(d)) }
 
-func (c *clock) now() locker.Instant {
-	return locker.Instant(time.Hour + time.Since(c.start) + time.Duration(c.ahead.Load()))
+func (c *clock) now() Instant {
+	return Instant(time.Hour + time.Since(c.start) + time.Duration(c.ahead.Load()))
 }
 
 // ticking is the clock of the test that runs: none of them is parallel.
@@ -63,7 +64,7 @@ type backend struct {
 
 // hold is an attempt at the backend.
 type hold struct {
-	req  *locker.Request
+	req  *Request
 	left atomic.Bool // the store has more than a lease that ends by itself
 }
 
@@ -74,10 +75,10 @@ func newBackend() *backend {
 }
 
 func (b *backend) Guarantees() locker.Guarantees {
-	return locker.Guarantees{Keeps: b.keeps, Shared: !b.exclusive, Slots: !b.exclusive}
+	return locker.Guarantees{KeepsMinHold: b.keeps, Shared: !b.exclusive, Slots: !b.exclusive}
 }
 
-func (b *backend) Begin(req *locker.Request) (*hold, error) { return &hold{req: req}, nil }
+func (b *backend) Begin(req *Request) (*hold, error) { return &hold{req: req}, nil }
 
 func (b *backend) Acquire(ctx context.Context, h *hold, _ Wait) (Grant, error) {
 	if b.onAcquire != nil {
@@ -148,7 +149,7 @@ func (b *backend) grant(t testing.TB, name string, opts ...locker.Option) *locke
 }
 
 func lose(l *locker.Lock, reason locker.Reason, cause error) {
-	a := locker.HeldOf(l).(*turn[*hold]).lease
+	a := locker.HeldOf(contract.Key{}, l).(*turn[*hold]).lease
 	a.locker.Lose(l.Name(), a.h, reason, cause)
 }
 

@@ -87,7 +87,7 @@ func TestObserversHearWhyATermDoesNotBegin(t *testing.T) {
 				continue
 			}
 			heard++
-			if !errors.Is(x.err, errNoTable) || x.leader != election.Nobody {
+			if !errors.Is(x.err, errNoTable) || x.leader != (election.Leader{}) {
 				t.Errorf("an observer hears of the leader %v: %v", x.leader, x.err)
 			}
 		}

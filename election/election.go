@@ -39,6 +39,7 @@ import (
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/fencing"
+	"github.com/lockstile/locker/internal/contract"
 )
 
 const (
@@ -97,28 +98,19 @@ type term struct {
 // New returns a Candidate, which asks nobody until Run is called. One that never stands can
 // observe the others.
 func New(l locker.Locker, name string, opts ...locker.Option) (*Candidate, error) {
-	req, err := locker.NewRequest(name)
-	for _, opt := range opts {
-		switch {
-		case err != nil:
-		case opt == nil:
-			err = errors.New("an option is nil")
-		default:
-			err = opt(req)
-		}
-	}
+	s, err := locker.ParseOptions(contract.Key{}, l, name, opts)
 	switch {
 	case err != nil:
-	case req.Kind != locker.Exclusive:
-		err = fmt.Errorf("one candidate leads, and a lock of the kind %q can have several holders", req.Kind)
-	case req.MinHold > 0:
+	case s.Shared || s.Slots > 0:
+		err = errSeveral
+	case s.MinHold > 0:
 		err = errors.New("WithMinHold would show a leader who has resigned")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("election: %q: %w", name, err)
 	}
 	first := &change{followed: make(chan struct{})}
-	return &Candidate{locks: l, name: name, holder: req.Holder, opts: opts, last: first}, nil
+	return &Candidate{locks: l, name: name, holder: *s.Holder, opts: opts, last: first}, nil
 }
 
 // Run is the function [Run], for a service that asks the Candidate while it runs. There is
@@ -148,28 +140,31 @@ func (c *Candidate) ended(ctx context.Context) error {
 // stand stands once, and leads until the term is over. It reports whether to stand again.
 func (c *Candidate) stand(ctx context.Context, lead func(ctx context.Context, term *locker.Lock) error) (again bool, err error) {
 	t, failed := (*term)(nil), false
-	locks := &granted{Locker: c.locks}
-	err = locker.Do(ctx, locks, c.name, func(ctx context.Context, lock *locker.Lock) error {
+	err = locker.Do(ctx, c.locks, c.name, func(ctx context.Context, lock *locker.Lock) error {
+		if failed = lock.SharedToken() != 0 || lock.Slot() >= 0; failed { // by a default that New has not seen
+			return fmt.Errorf("election: %q: %w", c.name, errSeveral)
+		}
 		t = c.begin(lock)
 		err := lead(ctx, lock)
 		failed = err != nil && lock.Err() == nil && !errors.Is(err, fencing.ErrStale)
 		return err
 	}, c.opts...)
 	led := t != nil
+	granted := led || notBegun(err)
 	if led {
 		t.ends() // before the next one begins
 	}
 	switch {
 	case failed:
 		return false, err
-	case ctx.Err() != nil && (errors.Is(err, locker.ErrOutcomeUnknown) || locks.once && err != nil && !errors.Is(err, locker.ErrLost)):
+	case ctx.Err() != nil && (errors.Is(err, locker.ErrOutcomeUnknown) || granted && err != nil && !errors.Is(err, locker.ErrLost)):
 		return false, fmt.Errorf("%w; %w", c.ended(ctx), err)
 	case led:
 		return true, nil
-	case locks.once: // the claim of WithGuard has failed, or the lock was lost
+	case granted: // the claim of WithGuard has failed, or the lock was lost
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.tell(Nobody, err)
+		c.tell(nobody, err)
 		return true, nil
 	}
 	for _, passes := range []error{locker.ErrUnavailable, locker.ErrOutcomeUnknown, locker.ErrTaken} {
@@ -178,16 +173,15 @@ func (c *Candidate) stand(ctx context.Context, lead func(ctx context.Context, te
 	return again && !errors.Is(err, locker.ErrClosed), err
 }
 
-// granted is a Locker that knows whether it has granted a lock.
-type granted struct {
-	locker.Locker
-	once bool
-}
+// errSeveral says why a lock that several can hold is no term.
+var errSeveral = errors.New("one candidate leads, and WithShared and WithSlots let several hold the lock")
 
-func (g *granted) Lock(ctx context.Context, name string, opts ...locker.Option) (*locker.Lock, error) {
-	lock, err := g.Locker.Lock(ctx, name, opts...)
-	g.once = err == nil
-	return lock, err
+// notBegun reports whether err, of a Do whose function was not called, says that the lock was
+// granted all the same: its resources could not be claimed, or it was lost before that. An
+// ErrLost of Lock's own is that of a context, and is wrapped.
+func notBegun(err error) bool {
+	_, lost := err.(*locker.LostError) //nolint:errorlint // as above
+	return lost || errors.As(err, new(*contract.Unclaimed))
 }
 
 // begin tells of a term now, and of its end when it comes. That depends on the lock alone,
@@ -196,7 +190,7 @@ func (c *Candidate) begin(lock *locker.Lock) *term {
 	t := &term{lock, sync.OnceFunc(func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.tell(Nobody, lock.Err())
+		c.tell(nobody, lock.Err())
 	})}
 	c.mu.Lock()
 	defer c.mu.Unlock() // whoever sees the term, and its end, tells of it later

@@ -15,7 +15,7 @@ import (
 // lookEvery is the time between two looks of an observer at who leads.
 const lookEvery = time.Second
 
-// Leader is who leads. The zero Leader is [Nobody].
+// Leader is who leads. The zero Leader stands for nobody.
 type Leader struct {
 	// Token is that of the term. If candidates of one process hand over to each other in
 	// memory, others see the first token of that process's lease.
@@ -25,8 +25,8 @@ type Leader struct {
 	Holder string
 }
 
-// Nobody is the Leader while nobody leads.
-var Nobody Leader
+// nobody is the Leader while nobody leads.
+var nobody Leader
 
 // Leader says who leads: it asks the store, unless the Candidate leads. A leader that has
 // died is named until its lease ends. An error says that it is not known: the store
@@ -37,14 +37,14 @@ func (c *Candidate) Leader(ctx context.Context) (Leader, error) {
 	}
 	inspector, ok := c.locks.(locker.Inspector)
 	if !ok {
-		return Nobody, fmt.Errorf("election: %q: %w: the Locker cannot say who leads", c.name, errors.ErrUnsupported)
+		return nobody, fmt.Errorf("election: %q: %w: the Locker cannot say who leads", c.name, errors.ErrUnsupported)
 	}
 	info, err := inspector.Inspect(ctx, c.name)
 	switch own := c.term.Load(); {
 	case err != nil || !info.Held:
-		return Nobody, err
+		return nobody, err
 	case own != nil && driver.LeaseOver(own.Lock) && uint64(info.Token) == driver.LeaseOf(own.Lock):
-		return Nobody, nil // the store does not know yet that this term is over
+		return nobody, nil // the store does not know yet that this term is over
 	}
 	return Leader{info.Token, info.Holder}, nil
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/election"
+	"github.com/lockstile/locker/internal/contract"
 	"github.com/lockstile/locker/lockertest"
 )
 
@@ -74,7 +75,7 @@ func TestObserversHearOfOthersAndOfNobody(t *testing.T) {
 		is := func(want election.Leader) func() bool {
 			return func() bool { return o.len() > 0 && o.last().err == nil && o.last().leader == want }
 		}
-		within(t, time.Second, "nobody leads", is(election.Nobody))
+		within(t, time.Second, "nobody leads", is(election.Leader{}))
 		a := start(t, locks, nil, locker.WithHolder("a"))
 		within(t, 1100*time.Millisecond, "a leads", func() bool { return a.IsLeader() && is(election.Leader{a.Term().Token(), "a"})() })
 		b := start(t, locks.Another(), nil, locker.WithHolder("b"))
@@ -95,7 +96,7 @@ func TestObserversHearOfOthersAndOfNobody(t *testing.T) {
 			t.Errorf("b says that %+v leads, %v, and tells %+v", leader, err, own.all)
 		}
 		end(t, b)
-		within(t, 1100*time.Millisecond, "nobody leads", is(election.Nobody))
+		within(t, 1100*time.Millisecond, "nobody leads", is(election.Leader{}))
 	})
 }
 
@@ -122,7 +123,7 @@ func TestASlowObserverHearsOfEachTermAndItsEndInOrder(t *testing.T) {
 		time.Sleep(100 * time.Hour)
 		var heard []telling
 		for _, x := range o.all {
-			if x.leader != election.Nobody || x.err != nil {
+			if x.leader != (election.Leader{}) || x.err != nil {
 				heard = append(heard, x)
 			}
 		}
@@ -133,7 +134,7 @@ func TestASlowObserverHearsOfEachTermAndItsEndInOrder(t *testing.T) {
 			if x := heard[2*i]; x.leader.Token != term.Token() || x.err != nil {
 				t.Errorf("term %d begins: %+v", i, x)
 			}
-			if x := heard[2*i+1]; x.leader != election.Nobody || x.err != term.Err() {
+			if x := heard[2*i+1]; x.leader != (election.Leader{}) || x.err != term.Err() {
 				t.Errorf("term %d ends: %+v, want %v", i, x, term.Err())
 			}
 		}
@@ -157,7 +158,7 @@ func TestACandidateThatWasCutOffHearsAtOnceThatItLeadsNoLonger(t *testing.T) {
 		<-term.Lost()
 		ended := time.Now()
 		synctest.Wait()
-		if x := o.last(); x.leader != election.Nobody || !errors.Is(x.err, locker.ErrLost) || !x.at.Equal(ended) {
+		if x := o.last(); x.leader != (election.Leader{}) || !errors.Is(x.err, locker.ErrLost) || !x.at.Equal(ended) {
 			t.Errorf("told %+v, it ended at %v", x, ended)
 		}
 		if _, err := a.Leader(t.Context()); !errors.Is(err, locker.ErrUnavailable) {
@@ -168,7 +169,7 @@ func TestACandidateThatWasCutOffHearsAtOnceThatItLeadsNoLonger(t *testing.T) {
 			t.Errorf("told %+v", o.all)
 		}
 		locks.Link().Heal()
-		within(t, 7*time.Second, "nobody leads", func() bool { return o.last().leader == election.Nobody && o.last().err == nil })
+		within(t, 7*time.Second, "nobody leads", func() bool { return o.last().leader == (election.Leader{}) && o.last().err == nil })
 		end(t, a)
 	})
 }
@@ -203,7 +204,7 @@ func TestTheEntryOfATermThatIsOverIsNobody(t *testing.T) {
 					<-term.Lost()
 					info, err := locks.Another().Inspect(t.Context(), "leader")
 					leader, unknown := b.Leader(t.Context())
-					if err != nil || unknown != nil || !info.Held || info.Token >= term.Token() || leader != election.Nobody {
+					if err != nil || unknown != nil || !info.Held || info.Token >= term.Token() || leader != (election.Leader{}) {
 						t.Errorf("the store has %+v, %v, and %+v leads, %v", info, err, leader, unknown)
 					}
 					locks.Link().Heal()
@@ -282,7 +283,7 @@ func TestALockerThatCannotSayWhoLeadsTellsOwnTermsOnly(t *testing.T) {
 			return nil
 		})
 		time.Sleep(time.Minute)
-		if o.len() != 3 || o.all[0].err == nil || o.all[1].leader == election.Nobody || !errors.Is(o.all[2].err, locker.ErrLost) {
+		if o.len() != 3 || o.all[0].err == nil || o.all[1].leader == (election.Leader{}) || !errors.Is(o.all[2].err, locker.ErrUnlocked) {
 			t.Errorf("told %+v", o.all)
 		}
 	})
@@ -290,7 +291,7 @@ func TestALockerThatCannotSayWhoLeadsTellsOwnTermsOnly(t *testing.T) {
 
 func TestObserveEndsWithItsLoop(t *testing.T) {
 	for leader, err := range passive(t, lockertest.New()).Observe(t.Context()) {
-		if leader != election.Nobody || err != nil {
+		if leader != (election.Leader{}) || err != nil {
 			t.Errorf("%+v, %v", leader, err)
 		}
 		break
@@ -310,10 +311,10 @@ func (d deaf) Lock(ctx context.Context, name string, opts ...locker.Option) (*lo
 	if err != nil {
 		return nil, err
 	}
-	return locker.LockOf(deafHold{locker.HeldOf(lock)}), nil
+	return locker.NewLock(contract.Key{}, deafHold{locker.HeldOf(contract.Key{}, lock)}), nil
 }
 
-type deafHold struct{ locker.Held }
+type deafHold struct{ contract.Held }
 
 func (deafHold) Context() context.Context { return context.Background() }
 
@@ -347,7 +348,7 @@ func TestTheEndOfATermIsToldBeforeTheNextOneThoughNobodyHearsOfIt(t *testing.T) 
 			switch {
 			case x.err != nil:
 				ended++
-			case x.leader != election.Nobody:
+			case x.leader != (election.Leader{}):
 				begun++
 			}
 			if begun < ended || begun > ended+1 {
@@ -373,7 +374,7 @@ func TestWhoSeesThatItsTermIsOverTellsItAtOnce(t *testing.T) {
 			t.Error("it leads without its term")
 		}
 		synctest.Wait()
-		if !slices.ContainsFunc(o.all, func(x telling) bool { return x.leader == election.Nobody && x.err != nil }) {
+		if !slices.ContainsFunc(o.all, func(x telling) bool { return x.leader == (election.Leader{}) && x.err != nil }) {
 			t.Errorf("observers were told %+v", o.all)
 		}
 	})
@@ -397,7 +398,7 @@ func TestWhoHasResignedNamesTheNextLeaderOfItsProcess(t *testing.T) {
 		}
 		for range 3 {
 			leader, err := first.Leader(t.Context())
-			if err != nil || leader == election.Nobody {
+			if err != nil || leader == (election.Leader{}) {
 				t.Errorf("the one that has resigned says that %+v leads: %v", leader, err)
 			}
 			time.Sleep(time.Hour)

@@ -13,9 +13,9 @@ func TestConformance(t *testing.T) {
 	srv := testserver.Etcd(t, 1).Members[0]
 	conformance.Run(t, conformance.Harness{
 		TTL: 2 * time.Second, // the servers' limit
-		New: func(t testing.TB) conformance.Client {
+		New: func(t testing.TB) conformance.Process {
 			p := conformance.NewProxy(t, srv.Addr())
-			return conformance.Client{Locker: newLocker(t, p.Addr()), Network: p}
+			return conformance.Process{Locker: newLocker(t, p.Addr()), Network: p}
 		},
 	})
 }

@@ -139,7 +139,7 @@ func TestWaiterIsServedThoughItsWatchIsOnAPausedServer(t *testing.T) {
 		held := mustLock(t, a, "x", locker.WithTTL(4*short))
 		var told atomic.Bool
 		got := lockLater(t, b, "x", locker.WithTTL(4*short), locker.WithObserver(func(e locker.Event) {
-			if e.What == locker.Waiting {
+			if e.Type == locker.EventWaiting {
 				told.Store(true) // a waiter that m has not told so yet would fail with m
 			}
 		}))

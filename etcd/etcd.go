@@ -193,8 +193,13 @@ func (l *Locker) Inspect(ctx context.Context, name string) (locker.Info, error) 
 
 // Break implements [locker.Breaker]. It deletes the holders' keys; a holder finds
 // out at its next renewal, after a third of its TTL at the latest.
-func (l *Locker) Break(ctx context.Context, name string, tokens ...uint64) (bool, error) {
-	return l.locks.Break(ctx, name, tokens...)
+func (l *Locker) Break(ctx context.Context, name string) (bool, error) {
+	return l.locks.Break(ctx, name)
+}
+
+// BreakHolder implements [locker.Breaker].
+func (l *Locker) BreakHolder(ctx context.Context, name string, number locker.Number) (bool, error) {
+	return l.locks.BreakHolder(ctx, name, number)
 }
 
 // List implements [locker.Lister]. It reads the keys of all holders and waiters below
@@ -203,7 +208,7 @@ func (l *Locker) List(ctx context.Context, prefix string) ([]locker.Info, error)
 	return l.locks.List(ctx, prefix)
 }
 
-// Guarantees implements [locker.Locker]. Tolerates goes by the number of the
+// Guarantees implements [locker.Locker]. ServerFailures goes by the number of the
 // client's endpoints: give it those of all members.
 func (l *Locker) Guarantees() locker.Guarantees { return l.locks.Guarantees() }
 

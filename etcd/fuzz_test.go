@@ -9,6 +9,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 )
 
 // The name can be read from a key of its, so no two names share one, and no name's keys are
@@ -48,17 +49,17 @@ func FuzzLastPartOfAnyKey(f *testing.F) {
 	f.Add("~of3-w-1f-a", 2, 0)
 	f.Fuzz(func(t *testing.T, last string, n, slot int) {
 		r := roleOf([]byte("x/" + last))
-		if r.slot < -1 || r.slots < 0 || r.kind != locker.Slots && (r.slot != -1 || r.slots != 0) || r.kind == locker.Slots && r.slots > 0 && r.slot >= r.slots {
+		if r.slot < -1 || r.slots < 0 || r.kind != locker.KindSlots && (r.slot != -1 || r.slots != 0) || r.kind == locker.KindSlots && r.slots > 0 && r.slot >= r.slots {
 			t.Errorf("%q: %+v", last, r)
 		}
 		if n < 1 || n > locker.MaxSlots || slot < 0 || slot >= n {
 			return
 		}
-		a := &attempt{folder: "x/", id: "1f-a", req: &locker.Request{Kind: locker.Slots, Slots: n}}
-		if r := roleOf([]byte(a.slotKey(slot))); r != (role{locker.Slots, n, slot}) {
+		a := &attempt{folder: "x/", id: "1f-a", req: &driver.Request{Kind: locker.KindSlots, Slots: n}}
+		if r := roleOf([]byte(a.slotKey(slot))); r != (role{locker.KindSlots, n, slot}) {
 			t.Errorf("slot %d of %d has the key %q, which is read as %+v", slot, n, a.slotKey(slot), r)
 		}
-		if r := roleOf([]byte(a.waiting().from + a.id)); r != (role{locker.Slots, n, -1}) {
+		if r := roleOf([]byte(a.waiting().from + a.id)); r != (role{locker.KindSlots, n, -1}) {
 			t.Errorf("who waits for one of %d slots is read as %+v", n, r)
 		}
 	})
@@ -89,7 +90,7 @@ func FuzzQueueOfAnyKeys(f *testing.F) {
 		}
 		holders := q.holders()
 		info, err := s.info(t.Context(), "x", q, make(map[int64]time.Duration))
-		alone := slices.ContainsFunc(holders, func(kv *mvccpb.KeyValue) bool { return roleOf(kv.Key).kind == locker.Exclusive })
+		alone := slices.ContainsFunc(holders, func(kv *mvccpb.KeyValue) bool { return roleOf(kv.Key).kind == locker.KindExclusive })
 		late := slices.ContainsFunc(holders, func(kv *mvccpb.KeyValue) bool {
 			return q.exclusive != nil && kv.CreateRevision > q.exclusive.CreateRevision
 		})

@@ -36,15 +36,15 @@ func (s *store) Inspect(ctx context.Context, name string) (locker.Info, error) {
 	return s.info(ctx, name, q, make(map[int64]time.Duration, 1))
 }
 
-// Break implements [locker.Breaker].
-func (s *store) Break(ctx context.Context, name string, tokens ...uint64) (bool, error) {
+// Break implements [driver.Breaker].
+func (s *store) Break(ctx context.Context, name string, number locker.Number) (bool, error) {
 	q, err := s.queue(ctx, name)
 	if err != nil || q == nil {
 		return false, err
 	}
 	return s.free(ctx, slices.DeleteFunc(q.holders(), func(kv *mvccpb.KeyValue) bool {
 		token, _ := firstToken(kv.CreateRevision)
-		return len(tokens) > 0 && !slices.Contains(tokens, token)
+		return number != 0 && locker.Number(token) != number
 	}))
 }
 
@@ -135,9 +135,9 @@ func (s *store) info(ctx context.Context, name string, q *queue, ends map[int64]
 			return info, err
 		}
 		info.TimeLeft = max(info.TimeLeft, left)
-		if r := roleOf(kv.Key); r.kind != locker.Exclusive {
+		if r := roleOf(kv.Key); r.kind != locker.KindExclusive {
 			info.Kind, info.Slots = r.kind, r.slots
-			info.Holders = append(info.Holders, locker.Holder{Text: string(kv.Value), Number: number, Slot: r.slot, TimeLeft: left})
+			info.Holders = append(info.Holders, locker.Holder{Text: string(kv.Value), Number: locker.Number(number), Slot: r.slot, TimeLeft: left})
 			continue
 		}
 		info.Token = fencing.Token(number)
@@ -209,9 +209,9 @@ func (s *store) note(queues map[string]*queue, kv *mvccpb.KeyValue) {
 	}
 	q.keys++
 	switch r := roleOf(kv.Key); {
-	case r.kind == locker.Shared, r.slot >= 0:
+	case r.kind == locker.KindShared, r.slot >= 0:
 		q.beside = append(q.beside, kv)
-	case r.kind == locker.Slots: // who waits for one
+	case r.kind == locker.KindSlots: // who waits for one
 	case q.exclusive == nil || kv.CreateRevision < q.exclusive.CreateRevision:
 		q.exclusive = kv
 	}

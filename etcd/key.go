@@ -41,15 +41,15 @@ type role struct {
 func roleOf(key []byte) role {
 	last := path.Base(string(key))
 	if strings.HasPrefix(last, sharedDir) {
-		return role{kind: locker.Shared, slot: -1}
+		return role{kind: locker.KindShared, slot: -1}
 	}
 	of, ok := strings.CutPrefix(last, slotDir)
 	if !ok {
-		return role{kind: locker.Exclusive, slot: -1}
+		return role{kind: locker.KindExclusive, slot: -1}
 	}
 	n, rest, _ := strings.Cut(of, "-")
 	slot, _, _ := strings.Cut(rest, "-")
-	r := role{kind: locker.Slots, slot: -1}
+	r := role{kind: locker.KindSlots, slot: -1}
 	if n, err := strconv.Atoi(n); err == nil {
 		r.slots = n
 	}
@@ -63,9 +63,9 @@ func roleOf(key []byte) role {
 func (s *store) rename(a *attempt) {
 	before := a.folder
 	switch a.req.Kind {
-	case locker.Shared:
+	case locker.KindShared:
 		before += sharedDir
-	case locker.Slots:
+	case locker.KindSlots:
 		before = a.waiting().from
 	}
 	a.key = before + strconv.FormatInt(int64(a.session.id), 16) + "-" + strconv.FormatUint(s.count.Add(1), 36)
@@ -78,7 +78,7 @@ type span struct{ from, end string }
 // rivals are those whom an attempt waits for if they came first: everybody, or, if it
 // reads, those who do not.
 func (a *attempt) rivals() span {
-	if a.req.Kind == locker.Shared {
+	if a.req.Kind == locker.KindShared {
 		return span{a.folder, a.folder + sharedDir}
 	}
 	return span{from: a.folder}

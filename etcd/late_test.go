@@ -55,7 +55,7 @@ func aMinute(t *testing.T) context.Context {
 // comes between.
 func begin(t *testing.T, ctx context.Context, l *Locker, name string, opts ...locker.Option) *attempt {
 	t.Helper()
-	req, err := locker.NewRequest(name, append(opts, locker.WithTTL(time.Hour))...)
+	req, err := driver.NewRequest(nil, name, append(opts, locker.WithTTL(time.Hour))...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,7 +167,7 @@ func TestReleaseThatIsSentTwiceFreesNoLaterLockOfTheSession(t *testing.T) {
 			takes(t, ctx, l, b, "")
 			a.unsure = unsure // as after a reply that was lost
 			var lost *locker.LostError
-			if err := l.store.Release(ctx, a, 0); !errors.As(err, &lost) || lost.Reason != locker.TakenOver {
+			if err := l.store.Release(ctx, a, 0); !errors.As(err, &lost) || lost.Reason != locker.ReasonTakenOver {
 				t.Errorf("%s: the second release: %v", kind, err)
 			}
 			if err := l.store.Withdraw(ctx, a); err != nil {
@@ -377,7 +377,7 @@ func TestBreakFreesOnlyWhatItHasRead(t *testing.T) {
 		t.Errorf("freed %v, %v", freed, err)
 	}
 	wantKeys(t, ctx, l, mutex)
-	if freed, err := l.store.Break(ctx, "x"); !freed || err != nil {
+	if freed, err := l.store.Break(ctx, "x", 0); !freed || err != nil {
 		t.Errorf("freed %v, %v", freed, err)
 	}
 	wantKeys(t, ctx, l)
@@ -449,7 +449,7 @@ func TestRenewalOfManyLocksIsTwoRequests(t *testing.T) {
 	txns = asked("Txn")
 	for i, err := range l.store.Renew(ctx, as) {
 		var lost *locker.LostError
-		if errors.As(err, &lost) != (i < gone) || lost != nil && lost.Reason != locker.TakenOver {
+		if errors.As(err, &lost) != (i < gone) || lost != nil && lost.Reason != locker.ReasonTakenOver {
 			t.Errorf("%d of %d that are gone: %v", i, gone, err)
 		}
 	}
@@ -468,7 +468,7 @@ func TestRenewalOfASessionThatHasEndedSaysSoOfAllItsLocks(t *testing.T) {
 	}
 	for _, together := range [][]*attempt{as, append([]*attempt{{session: as[0].session}}, as...)} {
 		for i, err := range l.store.Renew(ctx, together) {
-			if lost := (*locker.LostError)(nil); !errors.As(err, &lost) || lost.Reason != locker.SessionEnded {
+			if lost := (*locker.LostError)(nil); !errors.As(err, &lost) || lost.Reason != locker.ReasonSessionEnded {
 				t.Errorf("%d of %d: %v", i, len(together), err)
 			}
 		}

@@ -62,8 +62,8 @@ func TestAllLocksOfASessionAreLostWhenItsLeaseIsRevoked(t *testing.T) {
 	if _, err := client.Revoke(patience(t), leaseOf(t, client, "x/")); err != nil {
 		t.Fatal(err)
 	}
-	lostFor(t, renewed, locker.SessionEnded)
-	lostFor(t, still, locker.SessionEnded, locker.Expired) // it may end by itself first
+	lostFor(t, renewed, locker.ReasonSessionEnded)
+	lostFor(t, still, locker.ReasonSessionEnded, locker.ReasonExpired) // it may end by itself first
 	if err := apart.Err(); err != nil {
 		t.Errorf("a lock of another TTL: %v", err)
 	}
@@ -87,7 +87,7 @@ func TestNewLocksGetANewSessionWhenTheLeaseIsGoneUnnoticed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	lostFor(t, held, locker.SessionEnded)
+	lostFor(t, held, locker.ReasonSessionEnded)
 	mustUnlock(t, lock)
 	mustUnlock(t, mustLock(t, l, "x", locker.WithTTL(time.Hour)))
 }
@@ -104,7 +104,7 @@ func TestWaiterWhoseSessionDiedTakesANewPlace(t *testing.T) {
 	if _, err := client.Revoke(patience(t), session); err != nil {
 		t.Fatal(err)
 	}
-	lostFor(t, warm, locker.SessionEnded)
+	lostFor(t, warm, locker.ReasonSessionEnded)
 	until(t, "b waits again", func() bool { return waiters(t, a, "x") == 1 })
 	mustUnlock(t, held)
 	mustUnlock(t, received(t, got))
@@ -136,7 +136,7 @@ func TestLockThatIsNotRenewedLeavesNoKeyBehind(t *testing.T) {
 	l := newLockerOn(t, client, etcd.Options{})
 	beside := mustLock(t, l, "y", locker.WithTTL(short)) // keeps their session alive
 	lock := mustLock(t, l, "x", locker.WithTTL(short), locker.WithoutRenewal())
-	lostFor(t, lock, locker.Expired)
+	lostFor(t, lock, locker.ReasonExpired)
 	until(t, "the key is gone", func() bool { return len(keys(t, client, "x/")) == 0 })
 	mustUnlock(t, beside)
 }
@@ -193,7 +193,7 @@ func TestBrokenLockGoesToTheNextAndItsHolderFindsOut(t *testing.T) {
 	if write() {
 		t.Error("a write of the last holder succeeded")
 	}
-	lostFor(t, lock, locker.TakenOver)
+	lostFor(t, lock, locker.ReasonTakenOver)
 	if _, err := a.Held(lock); !errors.Is(err, locker.ErrLost) {
 		t.Errorf("Held of a lost lock: %v", err)
 	}
@@ -214,10 +214,10 @@ func TestWaiterWhosePlaceOutlivesItsSessionIsToldSo(t *testing.T) {
 	result := waitBehind(t, ctx, a, b, locker.WithTTL(short))
 	srv.Pause()
 	defer srv.Resume()
-	lostFor(t, beside, locker.Unreachable, locker.Expired)
+	lostFor(t, beside, locker.ReasonUnreachable, locker.ReasonExpired)
 	cancel()
 	if err := <-result; !errors.Is(err, locker.ErrOutcomeUnknown) || !errors.Is(err, context.Canceled) {
 		t.Errorf("with its place still there: %v", err)
 	}
-	lostFor(t, held, locker.Unreachable, locker.Expired)
+	lostFor(t, held, locker.ReasonUnreachable, locker.ReasonExpired)
 }

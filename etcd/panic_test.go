@@ -49,7 +49,7 @@ func TestInterceptorThatPanicsDoesNotEndTheProgram(t *testing.T) {
 	strict.Store(false)
 	lock := mustLock(t, l, "x", locker.WithTTL(short))
 	strict.Store(true)
-	lostFor(t, lock, locker.Unreachable)
+	lostFor(t, lock, locker.ReasonUnreachable)
 	if err := lock.Err(); !strings.Contains(err.Error(), "panicked: the interceptor") {
 		t.Errorf("a lock whose renewals failed: %v", err)
 	}

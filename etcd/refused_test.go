@@ -12,7 +12,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/lockstile/locker"
-	"github.com/lockstile/locker/driver"
 	"github.com/lockstile/locker/etcd"
 	"github.com/lockstile/locker/internal/testserver"
 )
@@ -132,7 +131,7 @@ func TestBreakSaysThatItIsNotPermitted(t *testing.T) {
 		t.Fatal(err)
 	}
 	broken, err := newLockerOn(t, user, etcd.Options{Prefix: "locks/"}).Break(patience(t), "x")
-	if broken || !errors.Is(err, rpctypes.ErrPermissionDenied) || !driver.IsRefused(err) {
+	if broken || !errors.Is(err, rpctypes.ErrPermissionDenied) || !errors.Is(err, locker.ErrRefused) {
 		t.Errorf("Break: %v, %v", broken, err)
 	}
 	mustUnlock(t, held)

@@ -46,7 +46,7 @@ func (s *store) renew(ctx context.Context, n *session, as []*attempt, group []in
 		wg.Go(func() {
 			errs[i] = driver.Caught(func() error { return s.keepAlive(ctx, n) })
 			if errors.Is(errs[i], rpctypes.ErrLeaseNotFound) {
-				errs[i] = &locker.LostError{Reason: locker.SessionEnded, Cause: errs[i]}
+				errs[i] = &locker.LostError{Reason: locker.ReasonSessionEnded, Cause: errs[i]}
 			}
 		})
 	}
@@ -77,9 +77,9 @@ func (s *store) lookFor(ctx context.Context, n *session, as []*attempt, locks []
 		there[string(key)] = true
 	}
 	missing := slices.DeleteFunc(locks, func(i int) bool { return there[as[i].key] })
-	reason := locker.TakenOver
+	reason := locker.ReasonTakenOver
 	if listed.TTL < 0 { // there is no such lease
-		reason = locker.SessionEnded
+		reason = locker.ReasonSessionEnded
 	}
 	for chunk := range slices.Chunk(missing, mostOps) {
 		s.confirm(ctx, n, as, chunk, errs, reason)

@@ -10,7 +10,6 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/driver"
 )
 
@@ -33,7 +32,7 @@ type session struct {
 	marks atomic.Int32 // of clean-ups that hang on it
 
 	renewals chan *stream // nil in it if there is none yet; it is empty while a renewal uses it
-	renewed  atomic.Int64 // a [locker.Instant], before the last renewal that worked was sent
+	renewed  atomic.Int64 // a [driver.Instant], before the last renewal that worked was sent
 
 	opened chan struct{} // closed when the lease is there, or err says why not
 	err    error
@@ -103,7 +102,7 @@ func (n *session) spent() bool {
 func (s *store) open(n *session) error {
 	ctx, cancel := bounded(context.Background())
 	defer cancel()
-	since := locker.Now()
+	since := driver.Now()
 	resp, err := s.client.Grant(ctx, int64(n.ttl/time.Second))
 	if err != nil {
 		return s.explain(ctx, err)

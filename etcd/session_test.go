@@ -10,7 +10,7 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
-	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 	"github.com/lockstile/locker/internal/netproxy"
 	"github.com/lockstile/locker/internal/testserver"
 )
@@ -46,7 +46,7 @@ func TestSessionCountsFromItsRequest(t *testing.T) {
 		}
 		granted = len(leases.Leases)
 	}
-	answered := locker.Now()
+	answered := driver.Now()
 	p.Deliver()
 	if <-n.opened; n.err != nil {
 		t.Fatal(n.err)
@@ -69,15 +69,15 @@ func TestGrantCountsFromItsRequest(t *testing.T) {
 	waits, alone := begin(t, ctx, l, "x"), begin(t, ctx, l, "y")
 	takes(t, ctx, l, waits, ahead.key)
 	gives(t, ctx, other, ahead)
-	for what, since := range map[string]func() (locker.Instant, string, error){
-		"a look": func() (locker.Instant, string, error) { return l.store.follow(ctx, waits, ahead.key) },
-		"a place": func() (locker.Instant, string, error) {
+	for what, since := range map[string]func() (driver.Instant, string, error){
+		"a look": func() (driver.Instant, string, error) { return l.store.follow(ctx, waits, ahead.key) },
+		"a place": func() (driver.Instant, string, error) {
 			grant, err := l.store.Acquire(ctx, alone, nil)
 			return grant.Since, "", err
 		},
 	} {
 		at, ahead, err := since()
-		if before := locker.Now().Sub(at); err != nil || ahead != "" || before < 2*delay {
+		if before := driver.Now().Sub(at); err != nil || ahead != "" || before < 2*delay {
 			t.Errorf("%s: %q is ahead, %v; it counts from %v before the answer, which takes %v", what, ahead, err, before, 2*delay)
 		}
 	}

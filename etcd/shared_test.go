@@ -62,14 +62,14 @@ func TestMutexOfEtcdsClientExcludesReadersAndTheyIt(t *testing.T) {
 	got := lockLater(t, late, "x", reading)
 	until(t, "a reader waits for the Mutex", func() bool { return waiters(t, l, "x") == 2 })
 	mustUnlock(t, first)
-	if info, err := l.Inspect(patience(t), "x"); err != nil || info.Kind != locker.Shared || len(info.Holders) != 1 || info.Waiters != 2 {
+	if info, err := l.Inspect(patience(t), "x"); err != nil || info.Kind != locker.KindShared || len(info.Holders) != 1 || info.Waiters != 2 {
 		t.Errorf("one reader in front of a Mutex and a reader is shown as %+v, %v", info, err)
 	}
 	mustUnlock(t, second)
 	if err := <-locked; err != nil {
 		t.Fatal(err)
 	}
-	if info, err := l.Inspect(patience(t), "x"); err != nil || !info.Held || info.Kind != locker.Exclusive || info.Holders != nil || info.Waiters != 1 {
+	if info, err := l.Inspect(patience(t), "x"); err != nil || !info.Held || info.Kind != locker.KindExclusive || len(info.Holders) != 1 || info.Waiters != 1 {
 		t.Errorf("a Mutex in front of a reader is shown as %+v, %v", info, err)
 	}
 	if err := mutex.Unlock(patience(t)); err != nil {

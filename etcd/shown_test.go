@@ -13,7 +13,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/lockstile/locker"
-	"github.com/lockstile/locker/driver"
 	"github.com/lockstile/locker/internal/testserver"
 )
 
@@ -85,7 +84,7 @@ func TestToleratesGoesByTheEndpoints(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := l.Guarantees().Tolerates; got != want {
+		if got := l.Guarantees().ServerFailures; got != want {
 			t.Errorf("of %d servers %d may be lost, want %d", n, got, want)
 		}
 		_ = client.Close()
@@ -101,12 +100,12 @@ func TestRefusalsAreKnown(t *testing.T) {
 		rpctypes.ErrInvalidAuthToken: true, rpctypes.ErrNoSpace: true, rpctypes.ErrRequestTooLarge: true,
 		rpctypes.ErrTooManyRequests: false, rpctypes.ErrAuthOldRevision: false, rpctypes.ErrLeaseNotFound: false,
 	} {
-		if got := driver.IsRefused(l.store.explain(ctx, err)); !void(err) || got != ends {
+		if got := errors.Is(l.store.explain(ctx, err), locker.ErrRefused); !void(err) || got != ends {
 			t.Errorf("%v: void %v, ends a wait %v", err, void(err), got)
 		}
 	}
 	for _, err := range []error{rpctypes.ErrTimeout, rpctypes.ErrLeaderChanged, rpctypes.ErrNoLeader, rpctypes.ErrStopped, errors.New("another")} {
-		if void(err) || driver.IsRefused(l.store.explain(ctx, err)) {
+		if void(err) || errors.Is(l.store.explain(ctx, err), locker.ErrRefused) {
 			t.Errorf("%v: it may have been done", err)
 		}
 	}
@@ -119,9 +118,9 @@ func TestReleaseSaysThatTheSessionHasEnded(t *testing.T) {
 	if _, err := l.store.client.Revoke(ctx, a.session.id); err != nil {
 		t.Fatal(err)
 	}
-	a.session.Lose(locker.SessionEnded, nil)
+	a.session.Lose(locker.ReasonSessionEnded, nil)
 	var lost *locker.LostError
-	if err := l.store.Release(ctx, a, 0); !errors.As(err, &lost) || lost.Reason != locker.SessionEnded {
+	if err := l.store.Release(ctx, a, 0); !errors.As(err, &lost) || lost.Reason != locker.ReasonSessionEnded {
 		t.Errorf("Release: %v", err)
 	}
 }

@@ -140,7 +140,7 @@ func TestWhatAHangingServerIsAskedIsAskedOfTheOthers(t *testing.T) {
 		"lookFor": func() error { return s.Renew(ctx, []*attempt{first})[0] },
 		"confirm": func() error {
 			errs := make([]error, 1)
-			s.confirm(ctx, gone.session, []*attempt{gone}, []int{0}, errs, locker.TakenOver)
+			s.confirm(ctx, gone.session, []*attempt{gone}, []int{0}, errs, locker.ReasonTakenOver)
 			if lost := (*locker.LostError)(nil); errors.As(errs[0], &lost) {
 				return nil
 			}

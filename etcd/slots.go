@@ -36,7 +36,7 @@ func (a *attempt) slotKey(slot int) string { return a.pool() + strconv.Itoa(slot
 // watched is the end of the range that the attempt watches, if what is ahead of it is no
 // single key.
 func (a *attempt) watched(ahead string) (end string) {
-	if a.req.Kind == locker.Slots && ahead == a.pool() {
+	if a.req.Kind == locker.KindSlots && ahead == a.pool() {
 		return a.taken().end
 	}
 	return ""

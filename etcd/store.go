@@ -32,7 +32,7 @@ type store struct {
 // attempt is one attempt at a name, and the hold that comes of it; or it stands for its
 // session, which the driver renews and ends like a lock.
 type attempt struct {
-	req    *locker.Request // nil for a session
+	req    *driver.Request // nil for a session
 	folder string
 
 	session *session
@@ -43,26 +43,26 @@ type attempt struct {
 	there   bool // the key is: we have heard it
 	unsure  bool // a request was not answered: what it puts may be there, or come
 
-	keepEnd locker.Instant   // of WithMinHold, if there was some left when it was released
+	keepEnd driver.Instant   // of WithMinHold, if there was some left when it was released
 	kept    clientv3.LeaseID // what keeps the key until then, or 0: nothing has been asked to
 }
 
 func (s *store) Guarantees() locker.Guarantees {
 	return locker.Guarantees{
-		Exclusion: locker.PromptHolder | locker.SteadyClocks,
-		Tokens:    0,
-		Fair:      true,
-		Keeps:     true,
-		Shared:    true,
-		Slots:     true,
-		Release:   locker.BySession,
-		Tolerates: max(0, len(s.client.Endpoints())-1) / 2,
+		Exclusion:      locker.PromptHolder | locker.SteadyClocks,
+		Tokens:         0,
+		Fair:           true,
+		KeepsMinHold:   true,
+		Shared:         true,
+		Slots:          true,
+		FreedBy:        locker.FreedBySession,
+		ServerFailures: max(0, len(s.client.Endpoints())-1) / 2,
 	}
 }
 
 // Begin refuses a TTL that etcd would round. The servers' floor is known when a lease
 // is asked for.
-func (s *store) Begin(req *locker.Request) (*attempt, error) {
+func (s *store) Begin(req *driver.Request) (*attempt, error) {
 	if req.TTL%time.Second != 0 {
 		return nil, fmt.Errorf("ttl %v is not a whole number of seconds, in which etcd counts", req.TTL)
 	}
@@ -81,7 +81,7 @@ func (s *store) acquire(ctx context.Context, a *attempt, wait driver.Wait) (driv
 	if err := s.join(ctx, a); err != nil {
 		return driver.Grant{}, err
 	}
-	since := locker.Now() // what the session counts from it knows itself
+	since := driver.Now() // what the session counts from it knows itself
 	ahead, err := s.ask(ctx, a, wait == nil)
 	for err == nil && ahead != "" {
 		if wait == nil {
@@ -117,7 +117,7 @@ func before(place int64) clientv3.Op {
 // are still on their way, and if the key is there: a request that is sent again gets
 // the place of the first.
 func (s *store) ask(ctx context.Context, a *attempt, once bool) (ahead string, err error) {
-	if a.req.Kind == locker.Slots {
+	if a.req.Kind == locker.KindSlots {
 		return s.take(ctx, a, once)
 	}
 	put := clientv3.OpPut(a.key, a.req.Holder, clientv3.WithLease(a.session.id))
@@ -144,7 +144,7 @@ func (s *store) ask(ctx context.Context, a *attempt, once bool) (ahead string, e
 	if found == nil || string(found.Key) == a.key {
 		return s.askedBefore(ctx, a)
 	}
-	if r := roleOf(found.Key); r.kind == locker.Slots {
+	if r := roleOf(found.Key); r.kind == locker.KindSlots {
 		return "", driver.Mismatch(a.req, r.kind, r.slots)
 	}
 	return string(found.Key), nil
@@ -172,7 +172,7 @@ var (
 // deleted: then the servers read two keys, and not the queue. A Mutex that has been there before
 // may be behind by now, with the same key.
 func (s *store) look(ctx context.Context, a *attempt, was string) (ahead string, err error) {
-	if a.req.Kind == locker.Slots {
+	if a.req.Kind == locker.KindSlots {
 		return s.take(ctx, a, false)
 	}
 	was = cmp.Or(was, a.key) // which is not ahead of itself
@@ -202,7 +202,7 @@ func (s *store) failed(ctx context.Context, a *attempt, err error) error {
 		return s.explain(ctx, err)
 	}
 	a.there, a.unsure = false, false
-	a.session.Lose(locker.SessionEnded, err)
+	a.session.Lose(locker.ReasonSessionEnded, err)
 	return err
 }
 
@@ -215,9 +215,9 @@ func (s *store) Release(ctx context.Context, a *attempt, keep time.Duration) err
 	case err != nil || found:
 		return err
 	case a.session.Context().Err() != nil:
-		return &locker.LostError{Reason: locker.SessionEnded}
+		return &locker.LostError{Reason: locker.ReasonSessionEnded}
 	}
-	return &locker.LostError{Reason: locker.TakenOver}
+	return &locker.LostError{Reason: locker.ReasonTakenOver}
 }
 
 func (s *store) Withdraw(ctx context.Context, a *attempt) error {
@@ -297,7 +297,7 @@ func (s *store) clear(ctx context.Context, a *attempt) (found bool, err error) {
 // keys are all that an attempt may have, if a request was not answered.
 func (a *attempt) keys() []string {
 	keys := []string{a.key}
-	if a.req.Kind == locker.Slots {
+	if a.req.Kind == locker.KindSlots {
 		for k := range a.req.Slots {
 			keys = append(keys, a.pool()+strconv.Itoa(k)+"-"+a.id)
 		}

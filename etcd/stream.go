@@ -9,7 +9,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 )
 
 // stream is what a session is renewed on. It is kept from one renewal to the next, because
@@ -25,7 +25,7 @@ type stream struct {
 // answers all of them. A renewal that has no answer in time does not keep the next from
 // asking, on another stream, which may be to another server.
 func (s *store) askForTTL(ctx context.Context, n *session) error {
-	came := locker.Now()
+	came := driver.Now()
 	var r *stream
 	select {
 	case r = <-n.renewals:
@@ -50,7 +50,7 @@ func (s *store) askForTTL(ctx context.Context, n *session) error {
 // servers refuse asks again and again without a pause; the driver knows when to ask again.
 // It returns the stream that has answered, if one has.
 func (s *store) askOn(ctx context.Context, n *session, r *stream) (*stream, error) {
-	sent := locker.Now()
+	sent := driver.Now()
 	var ttl int64
 	var err error
 	kept := r != nil

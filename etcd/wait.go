@@ -7,6 +7,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 )
 
 // watchPause is the pause before a watch that broke is opened again.
@@ -19,7 +20,7 @@ const watchPause = 100 * time.Millisecond
 //
 // The watch may be silent for ever, if its server is. So we look now and then, and open
 // another.
-func (s *store) follow(ctx context.Context, a *attempt, ahead string) (since locker.Instant, now string, err error) {
+func (s *store) follow(ctx context.Context, a *attempt, ahead string) (since driver.Instant, now string, err error) {
 	w := s.watch(ctx, ahead, a.watched(ahead))
 	defer w.cancel()
 	for {
@@ -31,7 +32,7 @@ func (s *store) follow(ctx context.Context, a *attempt, ahead string) (since loc
 		case 0 < at && at <= a.place:
 			continue
 		}
-		since = locker.Now()
+		since = driver.Now()
 		now, err = s.look(ctx, a, ahead)
 		if err != nil || now != ahead || at == 0 {
 			return since, now, err

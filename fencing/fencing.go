@@ -27,7 +27,7 @@ import (
 // zero Token was never granted.
 type Token uint64
 
-// String returns the token in decimal, as [Parse] reads it.
+// String returns the token in decimal, as [ParseToken] reads it.
 func (t Token) String() string { return strconv.FormatUint(uint64(t), 10) }
 
 // SharedToken is the number of a shared lock, a reader's. It is drawn from the same counter
@@ -38,8 +38,8 @@ type SharedToken uint64
 // String returns the number in decimal.
 func (t SharedToken) String() string { return strconv.FormatUint(uint64(t), 10) }
 
-// Parse reads a token that [Token.String] wrote. It reads the zero Token, too.
-func Parse(s string) (Token, error) {
+// ParseToken reads a token that [Token.String] wrote. It reads the zero Token, too.
+func ParseToken(s string) (Token, error) {
 	n, err := strconv.ParseUint(s, 10, 64)
 	if err != nil {
 		return 0, fmt.Errorf("fencing: token %q is not a number from 0 to 18446744073709551615", s)

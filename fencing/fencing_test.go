@@ -20,7 +20,7 @@ func TestTokensAreWrittenAndReadInDecimal(t *testing.T) {
 		if got := token.String(); got != text {
 			t.Errorf("String of %d is %q", uint64(token), got)
 		}
-		if got, err := Parse(text); err != nil || got != token {
+		if got, err := ParseToken(text); err != nil || got != token {
 			t.Errorf("Parse(%q) = %d, %v; want %d", text, got, err, token)
 		}
 	}
@@ -28,7 +28,7 @@ func TestTokensAreWrittenAndReadInDecimal(t *testing.T) {
 
 func TestParseRefusesWhatIsNoToken(t *testing.T) {
 	for _, text := range []string{"", " 1", "1 ", "+1", "-1", "0x1f", "1_000", "1.0", "1e3", "18446744073709551616", "token"} {
-		token, err := Parse(text)
+		token, err := ParseToken(text)
 		if err == nil || token != 0 {
 			t.Errorf("Parse(%q) = %d, %v; want an error", text, token, err)
 		} else if !strings.HasPrefix(err.Error(), "fencing: ") {

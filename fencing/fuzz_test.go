@@ -14,7 +14,7 @@ func FuzzTextOfAToken(f *testing.F) {
 		f.Add(text, uint64(math.MaxUint64))
 	}
 	f.Fuzz(func(t *testing.T, text string, n uint64) {
-		if back, err := Parse(Token(n).String()); err != nil || back != Token(n) {
+		if back, err := ParseToken(Token(n).String()); err != nil || back != Token(n) {
 			t.Errorf("%d: written as %s, read as %d, %v", n, Token(n), back, err)
 		}
 		var back struct {
@@ -28,7 +28,7 @@ func FuzzTextOfAToken(f *testing.F) {
 		if err != nil || back.Token != Token(n) || back.Shared != SharedToken(n) || !strings.Contains(string(written), Token(n).String()) {
 			t.Errorf("%d: in JSON %s, read as %+v, %v", n, written, back, err)
 		}
-		token, err := Parse(text)
+		token, err := ParseToken(text)
 		digits := strings.Trim(text, "0123456789") == ""
 		short := strings.TrimLeft(text, "0")
 		switch {

@@ -7,18 +7,19 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
+
+	"github.com/lockstile/locker"
 )
 
 // Break returns when ctx ends, though the disk has not answered.
-func (s *store) Break(ctx context.Context, name string, tokens ...uint64) (bool, error) {
-	broken, _, err := within(ctx, s.breaking, func() (bool, error) { return s.breakWhenAlone(ctx, name, tokens) }, func(bool) {})
+func (s *store) Break(ctx context.Context, name string, number locker.Number) (bool, error) {
+	broken, _, err := within(ctx, s.breaking, func() (bool, error) { return s.breakWhenAlone(ctx, name, number) }, func(bool) {})
 	return broken, err
 }
 
 // breakWhenAlone lets one breaker of the directory at a time replace a file. Of two that read the
 // same file, the later one would write a counter that is not the last.
-func (s *store) breakWhenAlone(ctx context.Context, name string, tokens []uint64) (bool, error) {
+func (s *store) breakWhenAlone(ctx context.Context, name string, number locker.Number) (bool, error) {
 	breaker, err := openOrCreate(filepath.Join(s.dir, ".break"), "") // of no lock: nothing in it is read
 	if err != nil {
 		return false, err
@@ -27,7 +28,7 @@ func (s *store) breakWhenAlone(ctx context.Context, name string, tokens []uint64
 	for {
 		ok, err := lockBytes(breaker.File, turn, 1)
 		if ok {
-			broken, done, err := breakNow(ctx, s.path(name), name, tokens)
+			broken, done, err := breakNow(ctx, s.path(name), name, number)
 			if done || err != nil {
 				return broken, err
 			}
@@ -41,9 +42,9 @@ func (s *store) breakWhenAlone(ctx context.Context, name string, tokens []uint64
 	}
 }
 
-// breakNow breaks a lock, or the holders who have one of tokens. If it is not done, somebody
+// breakNow breaks a lock, or the one holder who has a number. If it is not done, somebody
 // is just about to take the lock, and nothing has happened.
-func breakNow(ctx context.Context, path, name string, tokens []uint64) (broken, done bool, err error) {
+func breakNow(ctx context.Context, path, name string, number locker.Number) (broken, done bool, err error) {
 	f, err := openFile(path, name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, true, nil
@@ -56,11 +57,11 @@ func breakNow(ctx context.Context, path, name string, tokens []uint64) (broken, 
 	switch {
 	case err != nil || !locked:
 		return false, true, err
-	case alone || len(tokens) == 0:
-		broken, err = replace(ctx, f, tokens)
+	case alone || number == 0:
+		broken, err = replace(ctx, f, number)
 		return broken, true, err
 	}
-	return f.evict(tokens)
+	return f.evict(number)
 }
 
 // replace puts a new file with the same counter in the place of one that is
@@ -88,15 +89,15 @@ func breakNow(ctx context.Context, path, name string, tokens []uint64) (broken, 
 // Only the clock then keeps later tokens above those given between the two readings. A
 // breaker that is paused there keeps the lock from everybody, as a paused holder does.
 //
-// If tokens are given, the exclusive holder must have one of them: see swap. A later holder
+// If a number is given, the exclusive holder must have it: see swap. A later holder
 // whose look falls into the moment between two renames is broken all the same.
 //
 // A breaker looks at ctx once more when it has waited for its new file: if ctx has ended, Break has
 // returned, and somebody else may have locked since. If ctx ends during the rename itself, that
 // holder may be broken. A token names one holder for ever, so evict need not look.
-func replace(ctx context.Context, old *file, tokens []uint64) (bool, error) {
+func replace(ctx context.Context, old *file, number locker.Number) (bool, error) {
 	last, err := old.glance()
-	if err != nil || !last.among(tokens) {
+	if err != nil || !last.hasNumber(number) {
 		return false, err
 	}
 	fresh, err := newTemp(old.path, grant{lock: old.lock, last: last.last})
@@ -110,7 +111,7 @@ func replace(ctx context.Context, old *file, tokens []uint64) (bool, error) {
 	if ctx.Err() != nil {
 		return false, errors.Join(context.Cause(ctx), os.Remove(fresh.Name()))
 	}
-	last, ok, err := swap(old, fresh, tokens)
+	last, ok, err := swap(old, fresh, number)
 	if err == nil && ok {
 		err = fresh.write(grant{lock: old.lock, last: last.last}, 0)
 	}
@@ -120,11 +121,11 @@ func replace(ctx context.Context, old *file, tokens []uint64) (bool, error) {
 	return ok, err
 }
 
-// swap puts fresh in the place of old, and returns the last grant of old. If that has none
-// of tokens, it puts old back: its holder has changed meanwhile.
-func swap(old, fresh *file, tokens []uint64) (last grant, ok bool, err error) {
+// swap puts fresh in the place of old, and returns the last grant of old. If that does
+// not have the number, it puts old back: its holder has changed meanwhile.
+func swap(old, fresh *file, number locker.Number) (last grant, ok bool, err error) {
 	temp, kept := fresh.Name(), fresh.Name()+"-old"
-	if len(tokens) > 0 {
+	if number != 0 {
 		if err := os.Link(old.path, kept); err != nil {
 			return last, false, errors.Join(err, os.Remove(temp))
 		}
@@ -134,15 +135,15 @@ func swap(old, fresh *file, tokens []uint64) (last grant, ok bool, err error) {
 	}
 	last, err = old.glance()
 	switch {
-	case len(tokens) == 0:
+	case number == 0:
 		return last, true, err
-	case err == nil && !last.among(tokens):
+	case err == nil && !last.hasNumber(number):
 		return last, false, os.Rename(kept, old.path)
 	}
 	return last, true, errors.Join(err, os.Remove(kept))
 }
 
-// among reports whether a grant's first token is one of tokens, or any will do.
-func (g grant) among(tokens []uint64) bool {
-	return len(tokens) == 0 || slices.Contains(tokens, uint64(g.first()))
+// hasNumber reports whether a grant's first token is number, or any will do.
+func (g grant) hasNumber(number locker.Number) bool {
+	return number == 0 || locker.Number(g.first()) == number
 }

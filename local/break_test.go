@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 	"github.com/lockstile/locker/fencing"
 )
 
@@ -43,7 +44,7 @@ func TestBreakFreesOnlyWhatIsHeld(t *testing.T) {
 	if lock.Token() != last+1 || next.Token() != last+1+fewTokens {
 		t.Errorf("tokens %d and %d after %d", lock.Token(), next.Token(), last)
 	}
-	if reason := mustBeLost(t, lock); reason != locker.Forced {
+	if reason := mustBeLost(t, lock); reason != locker.ReasonForced {
 		t.Errorf("lost because %v", reason)
 	}
 	mustUnlock(t, next)
@@ -60,7 +61,7 @@ func TestBrokenHolderLearnsOfItFromUnlockOrRenew(t *testing.T) {
 		mustBreak(t, other, true)
 		next := mustLock(t, other, "x")
 		var lost *locker.LostError
-		if err := ask(lock); !errors.As(err, &lost) || lost.Reason != locker.Forced || lost.Name != "x" {
+		if err := ask(lock); !errors.As(err, &lost) || lost.Reason != locker.ReasonForced || lost.Name != "x" {
 			t.Errorf("%s: %v, want Forced", what, err)
 		}
 		mustUnlock(t, next)
@@ -118,7 +119,7 @@ func TestBreakBeforeTheFirstLookOfAnAcquire(t *testing.T) {
 	if _, err := kept.ReadAt(before, 0); err != nil {
 		t.Fatal(err)
 	}
-	a := &attempt{req: &locker.Request{Name: "x"}, file: old}
+	a := &attempt{req: &driver.Request{Name: "x"}, file: old}
 	if g, awaited, err := l.store.look(t.Context(), a, false); g.Count > 0 || !awaited || err != nil {
 		t.Fatalf("on the old file: %+v, awaited %v, %v", g, awaited, err)
 	}
@@ -193,9 +194,9 @@ func TestBreakThatCannotReplaceTheFileLeavesNoneBehind(t *testing.T) {
 		l, other := newLocker(t, dir), newLocker(t, dir)
 		mustBreak(t, other, false) // makes the file of breakers
 		lock := mustLock(t, l, "x", locker.WithTTL(time.Hour))
-		var tokens []uint64
+		breaks := func() (bool, error) { return other.Break(patience(t), "x") }
 		if only {
-			tokens = append(tokens, uint64(lock.Token()))
+			breaks = func() (bool, error) { return other.BreakHolder(patience(t), "x", locker.Number(lock.Token())) }
 		}
 		path := l.store.path("x")
 		watchFlush(t, once(func() { // the breaker's temporary file
@@ -203,7 +204,7 @@ func TestBreakThatCannotReplaceTheFileLeavesNoneBehind(t *testing.T) {
 				t.Error(err)
 			}
 		}))
-		if broken, err := other.Break(patience(t), "x", tokens...); broken || !errors.Is(err, locker.ErrUnavailable) {
+		if broken, err := breaks(); broken || !errors.Is(err, locker.ErrUnavailable) {
 			t.Errorf("%s: Break: %v, %v, want ErrUnavailable", what, broken, err)
 		}
 		if files, _ := filepath.Glob(dir + "/.new*"); len(files) > 0 {
@@ -220,7 +221,7 @@ func TestBreakersTakeTurns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if ok, _, err := breaker.take(&locker.Request{}); !ok || err != nil {
+	if ok, _, err := breaker.take(&driver.Request{}); !ok || err != nil {
 		t.Fatal(ok, err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
@@ -310,7 +311,7 @@ func TestDeletedFileIsNoticed(t *testing.T) {
 		t.Fatal(err)
 	}
 	var lost *locker.LostError
-	if err := lock.Unlock(t.Context()); !errors.As(err, &lost) || lost.Reason != locker.TakenOver {
+	if err := lock.Unlock(t.Context()); !errors.As(err, &lost) || lost.Reason != locker.ReasonTakenOver {
 		t.Errorf("Unlock: %v, want TakenOver", err)
 	}
 }

@@ -10,8 +10,8 @@ import (
 func TestConformance(t *testing.T) {
 	dir := t.TempDir()
 	conformance.Run(t, conformance.Harness{
-		New: func(t testing.TB) conformance.Client {
-			l, err := local.New(dir, local.Options{})
+		New: func(t testing.TB) conformance.Process {
+			l, err := local.New(dir)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -20,7 +20,7 @@ func TestConformance(t *testing.T) {
 					t.Error(err)
 				}
 			})
-			return conformance.Client{Locker: l} // there is no network
+			return conformance.Process{Locker: l} // there is no network
 		},
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 )
 
 // file is an open lock file. The kernel's lock on it is the lock. It counts only while
@@ -145,9 +146,9 @@ func (f *file) lost() error {
 	there, err := os.Lstat(f.path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return &locker.LostError{Reason: locker.TakenOver}
+		return &locker.LostError{Reason: locker.ReasonTakenOver}
 	case err == nil && !os.SameFile(f.info, there):
-		return &locker.LostError{Reason: locker.Forced}
+		return &locker.LostError{Reason: locker.ReasonForced}
 	}
 	if err == nil && f.mark != "" {
 		err = f.evicted()
@@ -188,7 +189,7 @@ func (f *file) glance() (last grant, err error) {
 
 // draw takes the next tokens, and returns them when they are on the disk. Its caller has
 // taken the lock.
-func (f *file) draw(req *locker.Request) (grant, error) {
+func (f *file) draw(req *driver.Request) (grant, error) {
 	last, spare, err := f.newest()
 	if err != nil {
 		return grant{}, err

@@ -17,7 +17,7 @@ func init() { workers["full"] = fullWorker }
 // fullWorker locks three times, and says how. Its limit on the size of files has the kernel
 // refuse what it writes to the second half of the lock file, as a full disk does.
 func fullWorker(args []string) error {
-	l, err := New(args[0], Options{})
+	l, err := New(args[0])
 	if err != nil {
 		return err
 	}

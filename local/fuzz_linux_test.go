@@ -11,12 +11,12 @@ import (
 // Whatever is where the record of a holder's slot should be, others get an error, or another
 // slot and a greater token. What the record says with its hash is believed.
 func FuzzRecordOfAPlaceOfAnyBytes(f *testing.F) {
-	mine := grant{lock: "x", last: 9, count: 1, kind: locker.Slots, slots: 3}
+	mine := grant{lock: "x", last: 9, count: 1, kind: locker.KindSlots, slots: 3}
 	for _, slot := range []int{0, 2, 3, 1 << 15} {
 		mine.slot = slot
 		f.Add(mine.body(), true)
 	}
-	f.Add(grant{lock: "x", last: 1 << 60, count: 64, kind: locker.Shared}.body(), true)
+	f.Add(grant{lock: "x", last: 1 << 60, count: 64, kind: locker.KindShared}.body(), true)
 	f.Add([]byte(magic), false)
 	withoutDisk(f)
 	dir := f.TempDir()

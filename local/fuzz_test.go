@@ -71,7 +71,7 @@ func FuzzTokenIsGreaterThanThoseInAnyFile(f *testing.F) {
 	f.Add(grant{lock: "x"}.body(), grant{lock: "x", last: 7, count: 7}.body(), []byte(nil), true, true)
 	f.Add(grant{lock: "x", last: math.MaxUint64 - 70, count: 1}.body(), []byte(nil), []byte("more"), true, false)
 	f.Add(grant{lock: "x", last: 1 << 60, count: 64, holder: "me"}.body(), []byte(magic), make([]byte, slotSize), false, true)
-	f.Add(grant{lock: "x", last: 70, count: 64, kind: locker.Slots, slots: 3, slot: 9}.body(), grant{lock: "y"}.body(), []byte(nil), true, true)
+	f.Add(grant{lock: "x", last: 70, count: 64, kind: locker.KindSlots, slots: 3, slot: 9}.body(), grant{lock: "y"}.body(), []byte(nil), true, true)
 	ahead := grant{lock: "x", last: 1 << 60, count: 64} // of the clock, which then hides no mistake
 	f.Add(ahead.body(), grant{lock: "x", last: 1<<60 + 64, count: 64}.body(), []byte(nil), true, true)
 	f.Add(ahead.body(), ahead.body(), []byte(nil), false, false)

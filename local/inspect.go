@@ -62,8 +62,8 @@ func show(info *locker.Info, others []place) {
 		if !o.known || o.broken {
 			continue
 		}
-		h := locker.Holder{Text: o.holder, Number: uint64(o.last), Slot: o.slot}
-		if o.kind == locker.Shared {
+		h := locker.Holder{Text: o.holder, Number: locker.Number(o.last), Slot: o.slot}
+		if o.kind == locker.KindShared {
 			h.Slot = -1
 		}
 		info.Held, info.Kind, info.Slots = true, o.kind, o.slots

@@ -95,9 +95,6 @@ import (
 	"github.com/lockstile/locker/driver"
 )
 
-// Options are a Locker's settings. There are none yet.
-type Options struct{}
-
 // Locker grants locks on one host.
 type Locker struct {
 	locks *driver.Locker[*attempt]
@@ -115,7 +112,7 @@ var (
 // writable ([DefaultDir] makes one). Everybody who can write there can break the
 // locks. Two Lockers exclude each other if they have the same directory, in one
 // process as well.
-func New(dir string, _ Options) (*Locker, error) {
+func New(dir string) (*Locker, error) {
 	if err := unsupported; err != nil {
 		return nil, fmt.Errorf("local: %w", err)
 	}
@@ -178,10 +175,15 @@ func (l *Locker) List(ctx context.Context, prefix string) ([]locker.Info, error)
 // Break implements [locker.Breaker]. The file of the lock is replaced, so the
 // old holders keep the kernel's locks on a file that nobody else opens. They learn
 // of that at their next look, after a third of their TTL at most, with the reason
-// Forced. One of those who share a lock or have slots is marked in the file, and others lock
-// it beside what that one still has. After an error the lock may have been broken or not.
-func (l *Locker) Break(ctx context.Context, name string, tokens ...uint64) (bool, error) {
-	return l.locks.Break(ctx, name, tokens...)
+// ReasonForced. After an error the lock may have been broken or not.
+func (l *Locker) Break(ctx context.Context, name string) (bool, error) {
+	return l.locks.Break(ctx, name)
+}
+
+// BreakHolder implements [locker.Breaker]. One of those who share a lock or have slots is marked
+// in the file, and others lock it beside what that one still has.
+func (l *Locker) BreakHolder(ctx context.Context, name string, number locker.Number) (bool, error) {
+	return l.locks.BreakHolder(ctx, name, number)
 }
 
 // Guarantees implements [locker.Locker]. They are the same for every Locker, the

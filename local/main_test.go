@@ -37,7 +37,7 @@ var workers = map[string]func(args []string) error{
 	"hold":  holdWorker,
 	"wait":  waitWorker,
 	"sleep": func([]string) error { _, err := io.ReadAll(os.Stdin); return err },
-	"new":   func(args []string) error { _, err := New(args[0], Options{}); return err },
+	"new":   func(args []string) error { _, err := New(args[0]); return err },
 	"break": breakWorker,
 	"home":  homeWorker,
 }
@@ -45,7 +45,7 @@ var workers = map[string]func(args []string) error{
 // countWorker has two goroutines add one to the number in a file args[2] times each,
 // under the lock.
 func countWorker(args []string) error {
-	l, err := New(args[0], Options{})
+	l, err := New(args[0])
 	if err != nil {
 		return err
 	}
@@ -88,7 +88,7 @@ func addOne(path string, token fencing.Token) error {
 // stormWorker locks, notes its token in a file, says so and unlocks, in two goroutines,
 // until it is killed.
 func stormWorker(args []string) error {
-	l, err := New(args[0], Options{})
+	l, err := New(args[0])
 	if err != nil {
 		return err
 	}
@@ -117,7 +117,7 @@ func stormWorker(args []string) error {
 // and says what Unlock returns, or it first starts a child that lives until its own input,
 // which is the same, ends.
 func holdWorker(args []string) error {
-	l, err := New(args[0], Options{})
+	l, err := New(args[0])
 	if err != nil {
 		return err
 	}
@@ -149,7 +149,7 @@ func holdWorker(args []string) error {
 
 // waitWorker waits for a lock, or for one of 64 slots, until it is killed.
 func waitWorker(args []string) error {
-	l, err := New(args[0], Options{})
+	l, err := New(args[0])
 	if err != nil {
 		return err
 	}
@@ -167,7 +167,7 @@ func homeWorker([]string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := New(dir, Options{}); err != nil {
+	if _, err := New(dir); err != nil {
 		return err
 	}
 	fmt.Println(dir)
@@ -176,7 +176,7 @@ func homeWorker([]string) error {
 
 // breakWorker breaks a lock and prints whether anybody had it.
 func breakWorker(args []string) error {
-	l, err := New(args[0], Options{})
+	l, err := New(args[0])
 	if err != nil {
 		return err
 	}
@@ -244,7 +244,7 @@ func (w *worker) line(t testing.TB) string {
 // newLocker stands for a process of its own.
 func newLocker(t testing.TB, dir string) *Locker {
 	t.Helper()
-	l, err := New(dir, Options{})
+	l, err := New(dir)
 	if err != nil {
 		t.Fatal(err)
 	}

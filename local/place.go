@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"slices"
 	"time"
 
 	"github.com/lockstile/locker"
@@ -39,11 +38,11 @@ const (
 )
 
 // sortOf says for what a request waits. Those who want n slots have the sort 1+n.
-func sortOf(req *locker.Request) int64 {
+func sortOf(req *driver.Request) int64 {
 	switch req.Kind {
-	case locker.Shared:
+	case locker.KindShared:
 		return readers
-	case locker.Slots:
+	case locker.KindSlots:
 		return 1 + int64(req.Slots)
 	}
 	return writers
@@ -51,7 +50,7 @@ func sortOf(req *locker.Request) int64 {
 
 // showWaiting lets others see that we wait, and for what. Should the byte be another
 // waiter's by chance, we are not counted: waiting does not depend on it.
-func (f *file) showWaiting(req *locker.Request) error {
+func (f *file) showWaiting(req *driver.Request) error {
 	if f.seen || f.closed || !byteRanges {
 		return nil
 	}
@@ -62,14 +61,14 @@ func (f *file) showWaiting(req *locker.Request) error {
 
 // ahead reports whether others wait whom req leaves the lock to. A reader lets other readers
 // pass. If they wait for slots that do not go with req, that is an error.
-func (f *file) ahead(req *locker.Request) (bool, error) {
+func (f *file) ahead(req *driver.Request) (bool, error) {
 	last := int64(lastWaiter)
-	if req.Kind == locker.Shared {
+	if req.Kind == locker.KindShared {
 		last = readers<<waiterBits - 1
 	}
 	at, _, ok, err := getLock(f.File, firstWaiter, last-firstWaiter+1)
 	if n := at>>waiterBits - 1; ok && n >= 1 && n <= locker.MaxSlots && int(n) != req.Slots {
-		return false, driver.Mismatch(req, locker.Slots, int(n))
+		return false, driver.Mismatch(req, locker.KindSlots, int(n))
 	}
 	return ok, err
 }
@@ -86,8 +85,8 @@ func (f *file) state() (locked, alone bool, err error) {
 
 // take takes the lock as req wants it. If it is not ok, others keep it from that; alone says
 // that somebody has all of it. Until draw nobody else can take any of it.
-func (f *file) take(req *locker.Request) (ok, alone bool, err error) {
-	if req.Kind == locker.Exclusive {
+func (f *file) take(req *driver.Request) (ok, alone bool, err error) {
+	if req.Kind == locker.KindExclusive {
 		ok, err = lockBytes(f.File, turn, whole)
 	}
 	if !ok && err == nil && byteRanges {
@@ -110,8 +109,8 @@ func (f *file) take(req *locker.Request) (ok, alone bool, err error) {
 // takes the turn only if there may be room: a process that is stopped with the turn keeps
 // everybody out. TryLock always takes it: without the turn, a holder that leaves and comes back
 // during the count may be counted twice.
-func (f *file) room(req *locker.Request) (ok, alone bool, err error) {
-	if req.Kind == locker.Shared {
+func (f *file) room(req *driver.Request) (ok, alone bool, err error) {
+	if req.Kind == locker.KindShared {
 		return true, false, nil // takeTurn asks whether somebody has it alone
 	}
 	if _, alone, err = f.decides(); alone || err != nil {
@@ -130,7 +129,7 @@ func (f *file) decides() (ok, alone bool, err error) {
 // full reports whether those who have a place leave no room for req. A reader goes beside other readers,
 // so for a reader it only says that somebody has the lock. Without the turn a record may be that of the
 // place's last holder. If it does not go with req, the answer is no, and join decides.
-func (f *file) full(req *locker.Request) (bool, error) {
+func (f *file) full(req *driver.Request) (bool, error) {
 	others, err := f.beside(req)
 	left := max(1, req.Slots)
 	for _, o := range others {
@@ -149,9 +148,9 @@ var errTurn = errors.New("somebody else has the turn")
 
 // takeTurn takes the turn, unless somebody has the lock alone. Others have it for a moment,
 // and if req goes with theirs it waits that long.
-func (f *file) takeTurn(req *locker.Request) (ok, alone bool, err error) {
+func (f *file) takeTurn(req *driver.Request) (ok, alone bool, err error) {
 	for range 20 {
-		if ok, err = lockBytes(f.File, turn, 1); ok || err != nil || req.Kind == locker.Exclusive {
+		if ok, err = lockBytes(f.File, turn, 1); ok || err != nil || req.Kind == locker.KindExclusive {
 			return ok, false, err
 		}
 		if _, alone, err = f.decides(); alone || err != nil {
@@ -164,7 +163,7 @@ func (f *file) takeTurn(req *locker.Request) (ok, alone bool, err error) {
 
 // join takes what req wants beside those who have the lock. f has the turn, so that nobody
 // else takes a place, and each has written its record.
-func (f *file) join(req *locker.Request) (bool, error) {
+func (f *file) join(req *driver.Request) (bool, error) {
 	others, err := f.beside(req)
 	if err != nil {
 		return false, err
@@ -175,22 +174,22 @@ func (f *file) join(req *locker.Request) (bool, error) {
 		case !o.known:
 			return false, damaged(f.path, fmt.Sprintf("the record of the place at byte %d cannot be read", o.at))
 		case o.broken:
-		case req.Kind == locker.Exclusive && o.kind == locker.Shared:
+		case req.Kind == locker.KindExclusive && o.kind == locker.KindShared:
 			return false, nil
 		case o.kind != req.Kind || o.slots != req.Slots:
 			return false, driver.Mismatch(req, o.kind, o.slots)
-		case req.Kind == locker.Slots:
+		case req.Kind == locker.KindSlots:
 			used[o.slot] = true
 		}
 	}
-	if req.Kind == locker.Exclusive { // those whose locks were broken keep their places while they live
+	if req.Kind == locker.KindExclusive { // those whose locks were broken keep their places while they live
 		return lockBytes(f.File, turn, firstPlace)
 	}
 	f.slot = 0
 	for f.slot < len(used) && used[f.slot] {
 		f.slot++
 	}
-	if f.slot == len(used) && req.Kind == locker.Slots {
+	if f.slot == len(used) && req.Kind == locker.KindSlots {
 		return false, nil
 	}
 	return f.takePlace()
@@ -231,11 +230,11 @@ type place struct {
 // beside returns the places that decide whether req has room: all of them if it wants a slot.
 // Otherwise one is enough, for all holders are of one kind; but if that one is broken, others
 // may be of another kind, so all are read.
-func (f *file) beside(req *locker.Request) (all []place, err error) {
-	if req.Kind != locker.Slots {
+func (f *file) beside(req *driver.Request) (all []place, err error) {
+	if req.Kind != locker.KindSlots {
 		all, err = f.others(1)
 	}
-	if req.Kind == locker.Slots || err == nil && len(all) > 0 && all[0].broken {
+	if req.Kind == locker.KindSlots || err == nil && len(all) > 0 && all[0].broken {
 		all, err = f.others(mostPlaces)
 	}
 	f.listed = len(all)
@@ -293,7 +292,7 @@ func (f *file) record(at int64) (place, error) {
 		return place{}, err
 	}
 	g, ok := readSlot(content)
-	return place{at, ok && n == slotSize && (g.kind != locker.Slots || g.slot < g.slots), g}, nil
+	return place{at, ok && n == slotSize && (g.kind != locker.KindSlots || g.slot < g.slots), g}, nil
 }
 
 // drawn returns the last number that was drawn of a grant which several have a part of.
@@ -307,7 +306,7 @@ func (f *file) drawn(last grant) (n fencing.Token, ok bool, err error) {
 // system has not crashed since that one drew its number, and what was written after that
 // can be read, though it is not on the disk. The end of the grant is: whoever draws the first
 // number of a grant writes it down after that.
-func (f *file) share(last grant, req *locker.Request) (g grant, ok bool, err error) {
+func (f *file) share(last grant, req *driver.Request) (g grant, ok bool, err error) {
 	if f.place == 0 || f.listed == 0 {
 		return g, false, nil
 	}
@@ -339,21 +338,21 @@ func (f *file) evicted() error {
 	b := make([]byte, sumSize)
 	_, err := f.ReadAt(b, offset(f.place))
 	if err == nil && string(b) != f.mark {
-		err = &locker.LostError{Reason: locker.Forced}
+		err = &locker.LostError{Reason: locker.ReasonForced}
 	}
 	return err
 }
 
-// evict breaks the locks of those who have a place with one of these numbers, and reports
-// whether there were any. Done is false if somebody else has the turn: nothing has happened.
-func (f *file) evict(numbers []uint64) (broken, done bool, err error) {
+// evict breaks the lock of the one who has a place with this number, and reports whether there
+// was one. Done is false if somebody else has the turn: nothing has happened.
+func (f *file) evict(number locker.Number) (broken, done bool, err error) {
 	ok, err := lockBytes(f.File, turn, 1)
 	if !ok || err != nil {
 		return false, false, err
 	}
 	others, err := f.others(mostPlaces)
 	for _, o := range others {
-		if err != nil || !o.known || o.broken || !slices.Contains(numbers, uint64(o.last)) {
+		if err != nil || !o.known || o.broken || locker.Number(o.last) != number {
 			continue
 		}
 		o.broken = true

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 )
 
 var reading = locker.WithShared()
@@ -138,7 +139,7 @@ func TestNumberOfSlotsIsKeptWhileSomebodyWaitsForOne(t *testing.T) {
 	l := newLocker(t, t.TempDir())
 	waiter, err := openOrCreate(l.store.path("x"), "x")
 	if err == nil {
-		err = waiter.showWaiting(&locker.Request{Kind: locker.Slots, Slots: locker.MaxSlots})
+		err = waiter.showWaiting(&driver.Request{Kind: locker.KindSlots, Slots: locker.MaxSlots})
 	}
 	if err != nil {
 		t.Fatal(err)

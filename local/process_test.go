@@ -14,7 +14,7 @@ func mustIncrease(t *testing.T, lines []string) fencing.Token {
 	t.Helper()
 	last := fencing.Token(0)
 	for i, line := range lines {
-		token, err := fencing.Parse(line)
+		token, err := fencing.ParseToken(line)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 	"github.com/lockstile/locker/fencing"
 )
 
@@ -45,7 +46,7 @@ type grant struct {
 	holder string
 
 	kind        locker.Kind
-	slots, slot int  // how many there are, and which it is, if kind is Slots
+	slots, slot int  // how many there are, and which it is, if kind is KindSlots
 	broken      bool // in the record of a place: by force
 }
 
@@ -54,7 +55,7 @@ func (g grant) first() fencing.Token { return g.last + 1 - fencing.Token(max(1, 
 // next returns the grant after g: its first token is one more than g's last, or the
 // clock if that is ahead. The clock covers what the file cannot remember: that it was
 // deleted, or that a newer slot than the one we read went bad on the disk.
-func (g grant) next(req *locker.Request, slot int) (grant, error) {
+func (g grant) next(req *driver.Request, slot int) (grant, error) {
 	first, count := fencing.Token(max(0, time.Now().UnixMicro())), uint32(manyTokens)
 	if g.last >= first {
 		first, count = g.last+1, fewTokens
@@ -67,7 +68,7 @@ func (g grant) next(req *locker.Request, slot int) (grant, error) {
 }
 
 // part returns one number of a grant.
-func (g grant) part(n fencing.Token, req *locker.Request, slot int) grant {
+func (g grant) part(n fencing.Token, req *driver.Request, slot int) grant {
 	return grant{lock: g.lock, last: n, count: 1, holder: req.Holder, kind: req.Kind, slots: req.Slots, slot: slot}
 }
 

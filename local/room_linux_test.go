@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 	"github.com/lockstile/locker/fencing"
 )
 
@@ -58,7 +59,7 @@ func TestWhoWaitsTakesNoTurnWhereAllSlotsAreTaken(t *testing.T) {
 		mustLock(t, newLocker(t, dir), "x", locker.WithSlots(2))
 	}
 	deciding(t, l)
-	a := &attempt{req: &locker.Request{Name: "x", Kind: locker.Slots, Slots: 2}}
+	a := &attempt{req: &driver.Request{Name: "x", Kind: locker.KindSlots, Slots: 2}}
 	for _, waits := range []bool{false, true} {
 		if g, awaited, err := l.store.look(t.Context(), a, false); g.Count > 0 || awaited == waits || err != nil {
 			t.Errorf("waits %v: %+v, awaited %v, %v", waits, g, awaited, err)
@@ -109,7 +110,7 @@ func TestSlotOfOneWhoWasBrokenIsGranted(t *testing.T) {
 		got <- lock
 	}()
 	until(t, "it waits", func() bool { return waiters(t, l, "x") == 1 })
-	if ok, err := l.Break(patience(t), "x", uint64(first.Token())); !ok || err != nil {
+	if ok, err := l.BreakHolder(patience(t), "x", locker.Number(first.Token())); !ok || err != nil {
 		t.Fatalf("Break: %v, %v", ok, err)
 	}
 	if lock := <-got; lock != nil && (lock.Slot() != 0 || lock.Token() <= first.Token()) {
@@ -119,7 +120,7 @@ func TestSlotOfOneWhoWasBrokenIsGranted(t *testing.T) {
 
 func TestWhoWaitsForItAloneIsToldOfSlots(t *testing.T) {
 	l := newLocker(t, t.TempDir())
-	a := &attempt{req: &locker.Request{Name: "x"}}
+	a := &attempt{req: &driver.Request{Name: "x"}}
 	mustLock(t, l, "x", locker.WithSlots(2))
 	for range 2 {
 		if g, _, err := l.store.look(t.Context(), a, false); g.Count > 0 || !errors.Is(err, locker.ErrMismatch) {
@@ -181,7 +182,7 @@ func TestABrokenReaderAndAWriterThatIsStoppedKeepNobodyOut(t *testing.T) {
 	dir := t.TempDir()
 	l := newLocker(t, dir)
 	reader := startWorker(t, "hold", dir, "x", "shared")
-	number, err := fencing.Parse(reader.line(t))
+	number, err := fencing.ParseToken(reader.line(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,7 +190,7 @@ func TestABrokenReaderAndAWriterThatIsStoppedKeepNobodyOut(t *testing.T) {
 	writer := startWorker(t, "wait", dir, "x", "")
 	until(t, "it waits", func() bool { return waiters(t, l, "x") == 1 })
 	writer.pause(t)
-	if broken, err := l.Break(patience(t), "x", uint64(number)); !broken || err != nil {
+	if broken, err := l.BreakHolder(patience(t), "x", locker.Number(number)); !broken || err != nil {
 		t.Fatalf("Break: %v, %v", broken, err)
 	}
 	mustUnlock(t, mustTry(t, l, reading))
@@ -258,7 +259,7 @@ func TestPlaceIsFoundSoonAmongMany(t *testing.T) {
 }
 
 // looks counts how often who waits with this request looks in a second.
-func looks(t *testing.T, l *Locker, requests ...*locker.Request) int {
+func looks(t *testing.T, l *Locker, requests ...*driver.Request) int {
 	t.Helper()
 	var n atomic.Int64
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -284,11 +285,11 @@ func TestWhoWaitsForManyNamesOrSlotsLooksSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		l, other := newLocker(t, dir), newLocker(t, dir)
-		var names []*locker.Request
+		var names []*driver.Request
 		for k := range 320 {
 			name := "name" + string(rune('a'+k))
 			mustLock(t, other, name)
-			names = append(names, &locker.Request{Name: name})
+			names = append(names, &driver.Request{Name: name})
 		}
 		one, many := looks(t, l, names[0]), looks(t, l, names...)
 		if one < 200 || many > 40*one || many < 8*one {
@@ -301,7 +302,7 @@ func TestWhoWaitsForManyNamesOrSlotsLooksSeldom(t *testing.T) {
 		for range 320 {
 			mustLock(t, newLocker(t, dir), "slots", locker.WithSlots(320))
 		}
-		if n := looks(t, l, &locker.Request{Name: "slots", Kind: locker.Slots, Slots: 320}); n > one/8 || n < 10 {
+		if n := looks(t, l, &driver.Request{Name: "slots", Kind: locker.KindSlots, Slots: 320}); n > one/8 || n < 10 {
 			t.Errorf("for one name it looks %d times in a second, for 320 slots %d times", one, n)
 		}
 	})

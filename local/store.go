@@ -24,7 +24,7 @@ const (
 
 // promised is what the package doc says, as data. Tokens lean on the clock because
 // files get deleted, and the whole directory with a reboot if it is in memory.
-var promised = locker.Guarantees{Tokens: locker.ForwardClock, Release: locker.ByProcess, Shared: byteRanges, Slots: byteRanges}
+var promised = locker.Guarantees{Tokens: locker.ForwardClock, FreedBy: locker.FreedByProcess, Shared: byteRanges, Slots: byteRanges}
 
 // store is the [driver.Store]: a directory.
 type store struct {
@@ -38,7 +38,7 @@ type store struct {
 
 // attempt is one attempt at a name, and the hold that comes of it.
 type attempt struct {
-	req   *locker.Request
+	req   *driver.Request
 	file  *file  // the last that was opened
 	given uint64 // the store's, when the attempt began or late was last asked
 
@@ -52,7 +52,7 @@ func (s *store) Guarantees() locker.Guarantees { return promised }
 
 func (s *store) path(name string) string { return filepath.Join(s.dir, fileName(name)) }
 
-func (s *store) Begin(req *locker.Request) (*attempt, error) {
+func (s *store) Begin(req *driver.Request) (*attempt, error) {
 	return &attempt{req: req, given: s.given.Load()}, nil
 }
 
@@ -106,7 +106,7 @@ func (a *attempt) claims() bool { return time.Now().Before(a.claim) }
 // would never find it free, until one of them has had it. Then this reader and the next
 // writer have the same chance.
 func (a *attempt) yields() bool {
-	return a.req.Kind == locker.Shared && !a.passed && a.claims()
+	return a.req.Kind == locker.KindShared && !a.passed && a.claims()
 }
 
 // pause waits between two looks, for a random time, so that each waiter has its chance. Where
@@ -143,7 +143,7 @@ func (s *store) look(ctx context.Context, a *attempt, polite bool) (grant driver
 
 // lookAt looks at the attempt's file, and opens it first if it is not open.
 func (s *store) lookAt(ctx context.Context, a *attempt, polite bool) (grant driver.Grant, awaited bool, err error) {
-	since := locker.Now() // before the file is made, which may take a while to be durable
+	since := driver.Now() // before the file is made, which may take a while to be durable
 	if !a.open() {
 		if a.file, err = s.open(ctx, a.req.Name); err != nil {
 			return grant, false, err
@@ -159,8 +159,8 @@ func (s *store) lookAt(ctx context.Context, a *attempt, polite bool) (grant driv
 	switch {
 	case errors.Is(err, errTurn):
 		return grant, true, nil
-	case alone && a.req.Kind == locker.Slots:
-		err = driver.Mismatch(a.req, locker.Exclusive, 0)
+	case alone && a.req.Kind == locker.KindSlots:
+		err = driver.Mismatch(a.req, locker.KindExclusive, 0)
 	}
 	a.passed = a.passed || alone
 	if err != nil || !ok {
@@ -197,7 +197,7 @@ func (s *store) draw(ctx context.Context, a *attempt) (grant, error) {
 // waiters may be told "taken" one slot too early.
 func (a *attempt) standing() (locked bool, err error) {
 	locked, alone, err := a.file.decides()
-	if !alone && err == nil && (!locked || a.req.Kind == locker.Slots) { // who decides takes one slot
+	if !alone && err == nil && (!locked || a.req.Kind == locker.KindSlots) { // who decides takes one slot
 		locked, err = a.file.full(a.req)
 	}
 	if locked {

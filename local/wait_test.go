@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 )
 
 // waiters returns how many processes the kernel says are waiting.
@@ -28,7 +29,7 @@ func pausedWaiter(t *testing.T, l *Locker) *file {
 	t.Helper()
 	f, err := openOrCreate(l.store.path("x"), "x")
 	if err == nil {
-		err = f.showWaiting(&locker.Request{})
+		err = f.showWaiting(&driver.Request{})
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -43,7 +44,7 @@ func TestFreeLockIsLeftToWhoWaitsButNotForEver(t *testing.T) {
 	}
 	l := newLocker(t, t.TempDir())
 	waiter := pausedWaiter(t, l)
-	a := &attempt{req: &locker.Request{Name: "x"}}
+	a := &attempt{req: &driver.Request{Name: "x"}}
 	if g, awaited, err := l.store.look(t.Context(), a, true); g.Count > 0 || !awaited || err != nil {
 		t.Errorf("a polite look: %+v, awaited %v, %v", g, awaited, err)
 	}
@@ -62,7 +63,7 @@ func TestFreeLockIsLeftToWhoWaitsButNotForEver(t *testing.T) {
 	}
 	mustUnlock(t, lock)
 	mustUnlock(t, mustLock(t, l, "x"))
-	if ok, _, err := waiter.take(&locker.Request{}); !ok || err != nil {
+	if ok, _, err := waiter.take(&driver.Request{}); !ok || err != nil {
 		t.Fatal(ok, err)
 	}
 	mustBeTaken(t, l, "x")
@@ -76,7 +77,7 @@ func TestFreeLockIsLeftToWhoWaitsButNotForEver(t *testing.T) {
 func TestWhoStoodInLineForWhatWasGivenBackIsLateOnce(t *testing.T) {
 	l := newLocker(t, t.TempDir())
 	lock := mustLock(t, l, "x")
-	stood, err := l.store.Begin(&locker.Request{Name: "x"})
+	stood, err := l.store.Begin(&driver.Request{Name: "x"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +88,7 @@ func TestWhoStoodInLineForWhatWasGivenBackIsLateOnce(t *testing.T) {
 	if !l.store.late(stood) || l.store.late(stood) {
 		t.Error("not late, or twice")
 	}
-	if came, err := l.store.Begin(&locker.Request{Name: "x"}); err != nil || l.store.late(came) {
+	if came, err := l.store.Begin(&driver.Request{Name: "x"}); err != nil || l.store.late(came) {
 		t.Errorf("late though it came afterwards, %v", err)
 	}
 }

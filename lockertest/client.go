@@ -18,11 +18,11 @@ type client struct {
 
 func (c *client) Guarantees() locker.Guarantees {
 	return locker.Guarantees{
-		Exclusion: locker.PromptHolder, Tokens: locker.ServerUp, Fair: true, Release: locker.ByExpiry, Keeps: true, Shared: true, Slots: true,
+		Exclusion: locker.PromptHolder, Tokens: locker.ServerUp, Fair: true, FreedBy: locker.FreedByExpiry, KeepsMinHold: true, Shared: true, Slots: true,
 	}
 }
 
-func (c *client) Begin(req *locker.Request) (*attempt, error) {
+func (c *client) Begin(req *driver.Request) (*attempt, error) {
 	return &attempt{req: req, word: make(chan struct{}, 1), link: c.link}, nil
 }
 
@@ -35,7 +35,7 @@ func (c *client) Acquire(ctx context.Context, a *attempt, wait driver.Wait) (dri
 		a.left = true
 		got, err := send(ctx, c.link, func() answer { return c.server.acquire(a, wait != nil) })
 		switch {
-		case driver.IsRefused(err):
+		case errors.Is(err, locker.ErrRefused):
 			a.left = left
 			return driver.Grant{}, err
 		case err != nil:
@@ -104,9 +104,9 @@ func (c *client) List(ctx context.Context, prefix string) ([]locker.Info, error)
 	return send(ctx, c.link, func() []locker.Info { return c.server.list(prefix) })
 }
 
-func (c *client) Break(ctx context.Context, name string, tokens ...uint64) (bool, error) {
+func (c *client) Break(ctx context.Context, name string, number locker.Number) (bool, error) {
 	return send(ctx, c.link, func() bool {
-		holders := c.server.free(name, true, func(h *hold) bool { return len(tokens) == 0 || slices.Contains(tokens, h.of.number) })
+		holders := c.server.free(name, true, func(h *hold) bool { return number == 0 || locker.Number(h.of.number) == number })
 		return len(holders) > 0
 	})
 }

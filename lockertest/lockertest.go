@@ -36,7 +36,7 @@ var (
 // New returns a Locker on a store of its own.
 func New() *Locker {
 	began := time.Now().Add(-time.Hour) // so that no reading is the zero Instant
-	return newLocker(&server{names: make(map[string]*entry), now: func() locker.Instant { return locker.Instant(time.Since(began)) }})
+	return newLocker(&server{names: make(map[string]*entry), now: func() driver.Instant { return driver.Instant(time.Since(began)) }})
 }
 
 // Another returns a Locker on the same store, which takes it for another process.
@@ -67,8 +67,13 @@ func (l *Locker) Inspect(ctx context.Context, name string) (locker.Info, error) 
 }
 
 // Break implements [locker.Breaker].
-func (l *Locker) Break(ctx context.Context, name string, tokens ...uint64) (bool, error) {
-	return l.locks.Break(ctx, name, tokens...)
+func (l *Locker) Break(ctx context.Context, name string) (bool, error) {
+	return l.locks.Break(ctx, name)
+}
+
+// BreakHolder implements [locker.Breaker].
+func (l *Locker) BreakHolder(ctx context.Context, name string, number locker.Number) (bool, error) {
+	return l.locks.BreakHolder(ctx, name, number)
 }
 
 // List implements [locker.Lister].
@@ -89,7 +94,7 @@ func (l *Locker) Link() *Link { return l.link }
 func (l *Locker) Lose(name string) bool {
 	holders := l.server.free(name, false, func(h *hold) bool { return h.state == held && h.of.link == l.link })
 	for _, a := range holders {
-		l.locks.Lose(name, a, locker.TakenOver, nil)
+		l.locks.Lose(name, a, locker.ReasonTakenOver, nil)
 	}
 	return len(holders) > 0
 }

@@ -15,10 +15,10 @@ import (
 func TestConformance(t *testing.T) {
 	store := lockertest.New()
 	conformance.Run(t, conformance.Harness{
-		New: func(t testing.TB) conformance.Client {
+		New: func(t testing.TB) conformance.Process {
 			l := store.Another()
 			t.Cleanup(func() { _ = l.Close() })
-			return conformance.Client{Locker: l, Network: l.Link()}
+			return conformance.Process{Locker: l, Network: l.Link()}
 		},
 	})
 }
@@ -37,13 +37,14 @@ func TestListShowsWhatIsHeldBelowThePrefix(t *testing.T) {
 			}
 		}
 		if name == "jobs/a" || name == "jobs/b" {
-			want = append(want, locker.Info{Name: name, Held: true, Holder: "host 1", Token: lock.Token()})
+			holder := locker.Holder{Text: "host 1", Number: locker.Number(lock.Token()), Slot: -1}
+			want = append(want, locker.Info{Name: name, Held: true, Holder: "host 1", Token: lock.Token(), Holders: []locker.Holder{holder}})
 		}
 	}
 	slices.Reverse(want)
 	got, err := locks.Another().List(t.Context(), "jobs/")
 	for i := range got {
-		got[i].TimeLeft = 0
+		got[i].TimeLeft, got[i].Holders[0].TimeLeft = 0, 0
 	}
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("listed %+v, %v, want %+v", got, err, want)

@@ -18,12 +18,12 @@ const (
 	// reserveTime is how long a lock stays reserved for the waiter whose turn it is.
 	reserveTime = 500 * time.Millisecond
 	// forever is the end of a lock that was taken by Take.
-	forever = locker.Instant(math.MaxInt64)
+	forever = driver.Instant(math.MaxInt64)
 )
 
 // server is the store. Each method is one atomic step.
 type server struct {
-	now func() locker.Instant
+	now func() driver.Instant
 
 	mu    sync.Mutex
 	names map[string]*entry
@@ -40,7 +40,7 @@ type entry struct {
 type hold struct {
 	of    *attempt
 	state state
-	end   locker.Instant
+	end   driver.Instant
 }
 
 type state uint8
@@ -55,12 +55,12 @@ const (
 // readers out: a waiter asks again before.
 type place struct {
 	*attempt
-	end locker.Instant
+	end driver.Instant
 }
 
 // attempt is one attempt at a name, and the hold that comes of it: the driver's H.
 type attempt struct {
-	req  *locker.Request
+	req  *driver.Request
 	word chan struct{} // of the server: ask again
 	left bool          // something of it may be in the store
 	link *Link
@@ -95,7 +95,7 @@ func (s *server) entry(name string) *entry {
 
 // drop takes holds away, and reserves what is free then for the first waiters, as many as
 // go together. The next one is told to look again.
-func (e *entry) drop(now locker.Instant, which func(*hold) bool) {
+func (e *entry) drop(now driver.Instant, which func(*hold) bool) {
 	e.holds = slices.DeleteFunc(e.holds, which)
 	passed := false
 	for len(e.waiters) > 0 && e.room(e.waiters[0].req) {
@@ -111,12 +111,12 @@ func (e *entry) drop(now locker.Instant, which func(*hold) bool) {
 }
 
 // room reports whether those who hold the lock leave room for req.
-func (e *entry) room(req *locker.Request) bool {
+func (e *entry) room(req *driver.Request) bool {
 	switch req.Kind {
-	case locker.Shared:
-		return !slices.ContainsFunc(e.holds, func(h *hold) bool { return h.of.req.Kind != locker.Shared })
-	case locker.Slots:
-		return len(e.holds) < req.Slots && !slices.ContainsFunc(e.holds, func(h *hold) bool { return h.of.req.Kind != locker.Slots })
+	case locker.KindShared:
+		return !slices.ContainsFunc(e.holds, func(h *hold) bool { return h.of.req.Kind != locker.KindShared })
+	case locker.KindSlots:
+		return len(e.holds) < req.Slots && !slices.ContainsFunc(e.holds, func(h *hold) bool { return h.of.req.Kind != locker.KindSlots })
 	}
 	return len(e.holds) == 0
 }
@@ -131,7 +131,7 @@ func (e *entry) slot() int {
 }
 
 // mismatch returns an error if those who are there do not go with req.
-func (e *entry) mismatch(req *locker.Request) error {
+func (e *entry) mismatch(req *driver.Request) error {
 	have := req
 	switch {
 	case len(e.holds) > 0 && e.holds[0].end == forever: // Take: it is taken for all
@@ -188,7 +188,7 @@ func (s *server) acquire(a *attempt, queue bool) answer {
 	return answer{number: a.number, slot: a.slot}
 }
 
-func (e *entry) grant(a *attempt, now locker.Instant) {
+func (e *entry) grant(a *attempt, now driver.Instant) {
 	a.number, a.slot = e.last+1, e.slot()
 	e.last += uint64(a.req.Tokens(tokens))
 	e.holds = append(e.holds, &hold{a, held, now.Add(a.req.TTL)})
@@ -196,7 +196,7 @@ func (e *entry) grant(a *attempt, now locker.Instant) {
 
 // taken answers when it is worth asking again. A waiter asks three times in its TTL at
 // least, which its place lasts for.
-func (e *entry) taken(a *attempt, now locker.Instant, queue bool) answer {
+func (e *entry) taken(a *attempt, now driver.Instant, queue bool) answer {
 	at := slices.IndexFunc(e.waiters, func(p *place) bool { return p.attempt == a })
 	switch {
 	case at >= 0:
@@ -255,9 +255,9 @@ func (h *hold) lost(a *attempt) error {
 	case h != nil && h.state == held:
 		return nil
 	case a.forced:
-		return &locker.LostError{Reason: locker.Forced}
+		return &locker.LostError{Reason: locker.ReasonForced}
 	}
-	return &locker.LostError{Reason: locker.TakenOver}
+	return &locker.LostError{Reason: locker.ReasonTakenOver}
 }
 
 // withdraw removes what a has left, and refuses what may yet come.
@@ -299,12 +299,12 @@ func (s *server) info(name string) locker.Info {
 		left := h.end.Sub(now)
 		info.Held, info.Kind, info.Slots, info.TimeLeft = true, h.of.req.Kind, h.of.req.Slots, max(info.TimeLeft, left)
 		switch info.Kind {
-		case locker.Exclusive:
+		case locker.KindExclusive:
 			info.Holder, info.Token = h.of.req.Holder, fencing.Token(h.of.number)
-		case locker.Shared:
-			info.Holders = append(info.Holders, locker.Holder{Text: h.of.req.Holder, Number: h.of.number, Slot: -1, TimeLeft: left})
-		case locker.Slots:
-			info.Holders = append(info.Holders, locker.Holder{Text: h.of.req.Holder, Number: h.of.number, Slot: h.of.slot, TimeLeft: left})
+		case locker.KindShared:
+			info.Holders = append(info.Holders, locker.Holder{Text: h.of.req.Holder, Number: locker.Number(h.of.number), Slot: -1, TimeLeft: left})
+		case locker.KindSlots:
+			info.Holders = append(info.Holders, locker.Holder{Text: h.of.req.Holder, Number: locker.Number(h.of.number), Slot: h.of.slot, TimeLeft: left})
 		}
 	}
 	return info
@@ -330,6 +330,6 @@ func (s *server) free(name string, forced bool, which func(*hold) bool) (holders
 func (s *server) take(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	nobody := &attempt{req: &locker.Request{Name: name}}
+	nobody := &attempt{req: &driver.Request{Name: name}}
 	s.entry(name).holds = []*hold{{nobody, held, forever}}
 }

@@ -206,8 +206,8 @@ func TestLoseOfALockThatWasUnlockedFindsNobody(t *testing.T) {
 // The reason says who has the lock instead: after Break, and after a test's own Take.
 func TestAHolderHearsThatItsLockWasBroken(t *testing.T) {
 	for reason, take := range map[locker.Reason]func(ctx context.Context, l *lockertest.Locker) error{
-		locker.Forced:    func(ctx context.Context, l *lockertest.Locker) error { _, err := l.Break(ctx, "a"); return err },
-		locker.TakenOver: func(_ context.Context, l *lockertest.Locker) error { l.Take("a"); return nil },
+		locker.ReasonForced:    func(ctx context.Context, l *lockertest.Locker) error { _, err := l.Break(ctx, "a"); return err },
+		locker.ReasonTakenOver: func(_ context.Context, l *lockertest.Locker) error { l.Take("a"); return nil },
 	} {
 		for _, opts := range [][]locker.Option{nil, {locker.WithShared()}, {locker.WithSlots(2)}} {
 			synctest.Test(t, func(t *testing.T) {

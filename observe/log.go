@@ -1,6 +1,6 @@
 // Package observe has observers of locks ([locker.Observer]). [Log] writes what happens to a
 // log/slog Logger. For metrics and traces there is the module
-// github.com/lockstile/locker/adapters/otel.
+// github.com/lockstile/locker/adapters/otellock.
 //
 //	observed := locker.Observe(locks, observe.Log(slog.Default()))
 package observe
@@ -26,7 +26,7 @@ func Log(logger *slog.Logger) locker.Observer {
 	return func(e locker.Event) {
 		ctx, at := context.Background(), level(e)
 		if handler.Enabled(ctx, at) {
-			r := slog.NewRecord(e.Time, at, "lock "+e.What.String(), 0)
+			r := slog.NewRecord(e.Time, at, "lock "+e.Type.String(), 0)
 			r.AddAttrs(attributes(e)...)
 			_ = handler.Handle(ctx, r) // there is nobody to tell
 		}
@@ -35,22 +35,22 @@ func Log(logger *slog.Logger) locker.Observer {
 
 func level(e locker.Event) slog.Level {
 	switch {
-	case e.What == locker.RenewedLate, e.Missed > 0:
+	case e.Type == locker.EventRenewedLate, e.Missed > 0:
 		return slog.LevelWarn
 	case e.Err == nil:
 		return slog.LevelDebug
-	case e.What == locker.Failed && !errors.Is(e.Err, locker.ErrUnavailable) && !errors.Is(e.Err, locker.ErrOutcomeUnknown):
+	case e.Type == locker.EventFailed && !errors.Is(e.Err, locker.ErrUnavailable) && !errors.Is(e.Err, locker.ErrOutcomeUnknown):
 		return slog.LevelInfo
 	}
 	return slog.LevelWarn
 }
 
 // took names what an event's duration is.
-var took = map[locker.What]string{
-	locker.Granted: "wait", locker.Passed: "wait", locker.Failed: "wait",
-	locker.Released: "held", locker.Lost: "held",
-	locker.NotRenewed: "since", locker.RenewedLate: "since",
-	locker.CleanedUp: "took",
+var took = map[locker.EventType]string{
+	locker.EventGranted: "wait", locker.EventPassed: "wait", locker.EventFailed: "wait",
+	locker.EventReleased: "held", locker.EventLost: "held",
+	locker.EventNotRenewed: "since", locker.EventRenewedLate: "since",
+	locker.EventCleanedUp: "took",
 }
 
 func attributes(e locker.Event) []slog.Attr {
@@ -60,8 +60,9 @@ func attributes(e locker.Event) []slog.Attr {
 			as = append(as, a)
 		}
 	}
-	key := took[e.What]
-	add(e.Token != 0, slog.Uint64("token", e.Token))
+	key := took[e.Type]
+	add(e.Token != 0, slog.Uint64("token", uint64(e.Token)))
+	add(e.SharedToken != 0, slog.Uint64("token", uint64(e.SharedToken)))
 	add(e.Slot >= 0, slog.Int("slot", e.Slot))
 	add(key != "", slog.Duration(key, e.Took))
 	add(key == "since", slog.Duration("left", e.Left))

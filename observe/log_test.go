@@ -44,37 +44,37 @@ func TestLinesSayWhatHappened(t *testing.T) {
 	of := locker.Event{Name: "a", Call: 7, Slot: -1, Time: now, Took: time.Second}
 	for want, change := range map[string]func(e *locker.Event){
 		`level=DEBUG msg="lock waiting" name=a kind=exclusive call=7 holder="process 1 on b"`: func(e *locker.Event) {
-			e.What, e.Holder = locker.Waiting, "process 1 on b"
+			e.Type, e.Holder = locker.EventWaiting, "process 1 on b"
 		},
 		`level=DEBUG msg="lock granted" name=a kind=slots call=7 token=5 slot=0 wait=1s`: func(e *locker.Event) {
-			e.What, e.Token, e.Kind, e.Slot = locker.Granted, 5, locker.Slots, 0
+			e.Type, e.Token, e.Kind, e.Slot = locker.EventGranted, 5, locker.KindSlots, 0
 		},
 		`level=DEBUG msg="lock passed" name=a kind=exclusive call=7 token=5 wait=1s`: func(e *locker.Event) {
-			e.What, e.Token = locker.Passed, 5
+			e.Type, e.Token = locker.EventPassed, 5
 		},
 		`level=INFO msg="lock failed" name=a kind=exclusive call=7 wait=1s error="taken by another holder"`: func(e *locker.Event) {
-			e.What, e.Err = locker.Failed, locker.ErrTaken
+			e.Type, e.Err = locker.EventFailed, locker.ErrTaken
 		},
 		`level=WARN msg="lock failed" name=a kind=exclusive call=7 wait=1s error="lock store unavailable"`: func(e *locker.Event) {
-			e.What, e.Err = locker.Failed, locker.ErrUnavailable
+			e.Type, e.Err = locker.EventFailed, locker.ErrUnavailable
 		},
 		`level=WARN msg="lock failed" name=a kind=exclusive call=7 wait=1s error="outcome unknown: taken by another holder"`: func(e *locker.Event) {
-			e.What, e.Err = locker.Failed, fmt.Errorf("%w: %w", locker.ErrOutcomeUnknown, locker.ErrTaken)
+			e.Type, e.Err = locker.EventFailed, fmt.Errorf("%w: %w", locker.ErrOutcomeUnknown, locker.ErrTaken)
 		},
 		`level=WARN msg="lock not_renewed" name=a kind=exclusive call=7 token=5 since=1s left=2s error=no`: func(e *locker.Event) {
-			e.What, e.Token, e.Left, e.Err = locker.NotRenewed, 5, 2*time.Second, errors.New("no")
+			e.Type, e.Token, e.Left, e.Err = locker.EventNotRenewed, 5, 2*time.Second, errors.New("no")
 		},
 		`level=WARN msg="lock renewed_late" name=a kind=shared call=7 token=5 since=1s left=2s`: func(e *locker.Event) {
-			e.What, e.Token, e.Left, e.Kind = locker.RenewedLate, 5, 2*time.Second, locker.Shared
+			e.Type, e.Token, e.Left, e.Kind = locker.EventRenewedLate, 5, 2*time.Second, locker.KindShared
 		},
 		`level=WARN msg="lock lost" name=a kind=exclusive call=7 token=5 held=1s reason=max_hold error="lock lost"`: func(e *locker.Event) {
-			e.What, e.Token, e.Reason, e.Err = locker.Lost, 5, locker.MaxHold, locker.ErrLost
+			e.Type, e.Token, e.Reason, e.Err = locker.EventLost, 5, locker.ReasonMaxHold, locker.ErrLost
 		},
 		`level=WARN msg="lock released" name=a kind=exclusive call=7 token=5 held=1s missed=3`: func(e *locker.Event) {
-			e.What, e.Token, e.Missed = locker.Released, 5, 3
+			e.Type, e.Token, e.Missed = locker.EventReleased, 5, 3
 		},
 		`level=WARN msg="lock cleaned_up" name=a kind=exclusive call=7 took=1s error="outcome unknown"`: func(e *locker.Event) {
-			e.What, e.Err = locker.CleanedUp, locker.ErrOutcomeUnknown
+			e.Type, e.Err = locker.EventCleanedUp, locker.ErrOutcomeUnknown
 		},
 	} {
 		var line bytes.Buffer
@@ -89,7 +89,7 @@ func TestLinesSayWhatHappened(t *testing.T) {
 
 func TestLinesBelowTheLevelAreNotWritten(t *testing.T) {
 	var lines bytes.Buffer
-	observe.Log(slog.New(slog.NewTextHandler(&lines, nil)))(locker.Event{What: locker.Granted})
+	observe.Log(slog.New(slog.NewTextHandler(&lines, nil)))(locker.Event{Type: locker.EventGranted})
 	if lines.Len() > 0 {
 		t.Error(lines.String())
 	}

@@ -40,20 +40,20 @@ func TestObserversAreToldOnEveryBackend(t *testing.T) {
 				}
 				got <- lock
 			}()
-			if e := <-told; e.What != locker.Waiting || e.Holder != "first" {
+			if e := <-told; e.Type != locker.EventWaiting || e.Holder != "first" {
 				t.Errorf("told of %+v", e)
 			}
 			if err := held.Unlock(patience(t)); err != nil {
 				t.Error(err)
 			}
 			lock := <-got
-			if e := <-told; lock == nil || e.What != locker.Granted || e.Token != uint64(lock.Token()) || e.Took <= 0 {
+			if e := <-told; lock == nil || e.Type != locker.EventGranted || e.Token != lock.Token() || e.Took <= 0 {
 				t.Fatalf("told of %+v", e)
 			}
 			if err := lock.Unlock(patience(t)); err != nil {
 				t.Error(err)
 			}
-			if e := <-told; e.What != locker.Released || e.Token != uint64(lock.Token()) || e.Err != nil {
+			if e := <-told; e.Type != locker.EventReleased || e.Token != lock.Token() || e.Err != nil {
 				t.Errorf("told of %+v", e)
 			}
 		})

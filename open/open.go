@@ -24,7 +24,7 @@ type Backend interface {
 	io.Closer
 }
 
-// URL makes the backend that url describes ([Schemes] lists the forms), and waits
+// URL makes the backend that url describes (the command "locker backends" lists the forms), and waits
 // for an answer of its server until ctx ends, or for five seconds. The error wraps
 // [locker.ErrUnavailable] if the server cannot be reached, if it refuses the user, the
 // password or the database, or if the directory cannot be used. Any other error means that
@@ -82,21 +82,4 @@ func URL(ctx context.Context, url string) (Backend, error) {
 		err = errors.Join(err, b.Close())
 	}
 	return nil, err
-}
-
-// Scheme describes one form of URL.
-type Scheme struct {
-	Form  string // with what to fill in set in capitals
-	About string // one line
-	// Guarantees are those of the backend with no parameters set.
-	Guarantees locker.Guarantees
-}
-
-// Schemes returns the forms of URLs that [URL] knows. It asks no server.
-func Schemes() []Scheme {
-	var all []Scheme
-	for _, s := range dial.Schemes() {
-		all = append(all, Scheme(s))
-	}
-	return all
 }

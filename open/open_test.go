@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/dial"
 	"github.com/lockstile/locker/open"
 )
 
@@ -105,7 +106,7 @@ func TestUnknownSchemeListsThoseThatAreKnown(t *testing.T) {
 	if err == nil {
 		t.Fatal("no error")
 	}
-	for _, s := range open.Schemes() {
+	for _, s := range dial.Schemes() {
 		if scheme, _, _ := strings.Cut(s.Form, ":"); !strings.Contains(err.Error(), scheme) {
 			t.Errorf("%s is not in: %v", scheme, err)
 		}
@@ -118,11 +119,11 @@ func TestUnknownSchemeListsThoseThatAreKnown(t *testing.T) {
 // Every scheme that is listed is known to URL, and has something to say.
 func TestSchemesAreTrue(t *testing.T) {
 	var seen []string
-	for _, s := range open.Schemes() {
+	for _, s := range dial.Schemes() {
 		if s.About == "" || strings.Contains(s.About, "\n") {
 			t.Errorf("%s: About is %q", s.Form, s.About)
 		}
-		if s.Guarantees.Release == 0 {
+		if s.Guarantees.FreedBy == 0 {
 			t.Errorf("%s: no guarantees", s.Form)
 		}
 		scheme, _, _ := strings.Cut(s.Form, ":")

@@ -111,10 +111,10 @@ func TestPostgresParametersReachTheBackend(t *testing.T) {
 	t.Parallel()
 	s := testserver.Postgres(t)
 	base := "postgres://postgres@" + s.Addr() + "/postgres?sslmode=disable&schema=ensure"
-	if got := mustOpen(t, base).Guarantees().Release; got != locker.ByExpiry {
+	if got := mustOpen(t, base).Guarantees().FreedBy; got != locker.FreedByExpiry {
 		t.Errorf("leases end by %v", got)
 	}
-	if got := mustOpen(t, base+"&mode=session").Guarantees().Release; got != locker.ByConnection {
+	if got := mustOpen(t, base+"&mode=session").Guarantees().FreedBy; got != locker.FreedByConnection {
 		t.Errorf("mode=session was not heard: locks end by %v", got)
 	}
 	if err := locker.Require(mustOpen(t, base+"&no_standby=true"), locker.Correctness); err != nil {

@@ -20,7 +20,6 @@ import (
 	"time"
 
 	"github.com/lockstile/locker"
-	"github.com/lockstile/locker/driver"
 	"github.com/lockstile/locker/internal/testserver"
 	"github.com/lockstile/locker/open"
 )
@@ -72,7 +71,7 @@ func works(t *testing.T, b open.Backend) {
 // refused expects a store that declines to serve until somebody changes a setting.
 func refused(t *testing.T, url string, wants ...string) {
 	t.Helper()
-	if err := unavailable(t, url, wants); !driver.IsRefused(err) {
+	if err := unavailable(t, url, wants); !errors.Is(err, locker.ErrRefused) {
 		t.Errorf("this counts as silence, which may pass: %v", err)
 	}
 }
@@ -80,7 +79,7 @@ func refused(t *testing.T, url string, wants ...string) {
 // silent expects a store that cannot be reached, and may be soon.
 func silent(t *testing.T, url string, wants ...string) {
 	t.Helper()
-	if err := unavailable(t, url, wants); driver.IsRefused(err) {
+	if err := unavailable(t, url, wants); errors.Is(err, locker.ErrRefused) {
 		t.Errorf("this counts as a refusal, which asking again does not change: %v", err)
 	}
 }

@@ -27,7 +27,7 @@ func conforms(t *testing.T, kind string) {
 		t.Fatal(err)
 	}
 	conformance.Run(t, conformance.Harness{
-		New: func(t testing.TB) conformance.Client {
+		New: func(t testing.TB) conformance.Process {
 			p := conformance.NewProxy(t, u.Host)
 			pool := unasked(t, testserver.PostgresURL(p.Addr(), u.Path[1:]))
 			l := opened(t, kind, pool)
@@ -42,7 +42,7 @@ func conforms(t *testing.T, kind string) {
 					})
 				}
 			}
-			return conformance.Client{Locker: l, Network: p}
+			return conformance.Process{Locker: l, Network: p}
 		},
 	})
 }

@@ -168,7 +168,7 @@ func TestSessionLocksAreLostAtOnceWhenTheServerCrashes(t *testing.T) {
 			t.Fatal("a lock on a dead connection is still believed in")
 		}
 		var lost *locker.LostError
-		if !errors.As(l.Err(), &lost) || lost.Reason != locker.SessionEnded {
+		if !errors.As(l.Err(), &lost) || lost.Reason != locker.ReasonSessionEnded {
 			t.Errorf("Err: %v", l.Err())
 		}
 	}
@@ -311,7 +311,7 @@ func TestBreakWhoseAnswerIsLostBreaksOneHolder(t *testing.T) {
 		}
 	}
 	var lost *locker.LostError
-	if err := held.Renew(soon(t)); !errors.As(err, &lost) || lost.Reason != locker.Forced {
+	if err := held.Renew(soon(t)); !errors.As(err, &lost) || lost.Reason != locker.ReasonForced {
 		t.Errorf("the first holder: %v", err)
 	}
 }

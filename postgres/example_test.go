@@ -32,7 +32,7 @@ func Example() {
 			return err
 		}
 		defer tx.Rollback(ctx) // nothing is left to roll back after Commit
-		if err := pgfence.New(tx).Check(ctx, "account/7", lock.Token()); err != nil {
+		if err := pgfence.NewGuard(tx).Check(ctx, "account/7", lock.Token()); err != nil {
 			return err
 		}
 		if _, err := tx.Exec(ctx, `UPDATE account SET balance = balance - 1 WHERE id = 7`); err != nil {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 	"github.com/lockstile/locker/internal/mailbox"
 )
 
@@ -21,7 +22,7 @@ func FuzzAnswerToARequestForTheLock(f *testing.F) {
 	f.Fuzz(func(t *testing.T, ticket, first, slot, left, ahead, poll int64) {
 		got := answered{ticket: ticket, first: first, slot: slot, left: left, ahead: ahead}
 		for _, opts := range [][]locker.Option{nil, {locker.WithShared()}, {locker.WithSlots(3)}} {
-			req, err := locker.NewRequest("x", opts...)
+			req, err := driver.NewRequest(nil, "x", opts...)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -52,15 +53,15 @@ func FuzzRowsAboutAName(f *testing.F) {
 	f.Add(uint64(1), int64(-5), 3, 2, false)
 	f.Fuzz(func(t *testing.T, number uint64, left int64, slots, slot int, held bool) {
 		var info locker.Info
-		note(&info, held, slots, locker.Holder{Text: "me", Number: number, Slot: slot, TimeLeft: mailbox.Left(left)})
+		note(&info, held, slots, locker.Holder{Text: "me", Number: locker.Number(number), Slot: slot, TimeLeft: mailbox.Left(left)})
 		kind, n := kindOf(slots)
 		switch {
 		case info.Held != held || uint64(info.Token) != number || info.TimeLeft < 0:
 			t.Errorf("%+v", info)
-		case held && (info.Kind != kind || info.Slots != n || (len(info.Holders) == 1) != (kind != locker.Exclusive) || (info.Holder == "me") != (kind == locker.Exclusive)):
+		case held && (info.Kind != kind || info.Slots != n || (len(info.Holders) == 1) != (kind != locker.KindExclusive) || (info.Holder == "me") != (kind == locker.KindExclusive)):
 			t.Errorf("in %d slots: %+v", slots, info)
 		}
-		if back, want := bigints([]uint64{number})[0], number; back < 0 || want <= math.MaxInt64 && uint64(back) != want {
+		if back, want := bigints([]locker.Number{locker.Number(number)})[0], number; back < 0 || want <= math.MaxInt64 && uint64(back) != want {
 			t.Errorf("token %d is asked for as %d", number, back)
 		}
 	})

@@ -15,8 +15,8 @@ import (
 
 // slotsOf says in one number, as the schema does, in which way a lock is wanted: how many
 // may have it at once, 0 for an exclusive lock and -1 for a shared one.
-func slotsOf(req *locker.Request) int {
-	if req.Kind == locker.Shared {
+func slotsOf(req *driver.Request) int {
+	if req.Kind == locker.KindShared {
 		return -1
 	}
 	return req.Slots
@@ -26,20 +26,20 @@ func slotsOf(req *locker.Request) int {
 func kindOf(slots int) (locker.Kind, int) {
 	switch {
 	case slots < 0:
-		return locker.Shared, 0
+		return locker.KindShared, 0
 	case slots > 0:
-		return locker.Slots, slots
+		return locker.KindSlots, slots
 	}
-	return locker.Exclusive, 0
+	return locker.KindExclusive, 0
 }
 
-func mismatch(req *locker.Request, slots int) error {
+func mismatch(req *driver.Request, slots int) error {
 	kind, slots := kindOf(slots)
 	return driver.Mismatch(req, kind, slots)
 }
 
 // grantOf is what the server has granted: all tokens of the draw, or the first alone.
-func grantOf(req *locker.Request, first int64, slot int, since locker.Instant) driver.Grant {
+func grantOf(req *driver.Request, first int64, slot int, since driver.Instant) driver.Grant {
 	return driver.Grant{First: uint64(first), Count: req.Tokens(tokens), Slot: slot, Since: since}
 }
 
@@ -92,18 +92,18 @@ func note(info *locker.Info, held bool, slots int, h locker.Holder) {
 	}
 	info.Held, info.TimeLeft = true, max(info.TimeLeft, h.TimeLeft)
 	switch info.Kind, info.Slots = kindOf(slots); info.Kind {
-	case locker.Exclusive:
+	case locker.KindExclusive:
 		info.Holder = h.Text
 		return
-	case locker.Shared:
+	case locker.KindShared:
 		h.Slot = -1
 	}
 	info.Holders = append(info.Holders, h)
 }
 
-// numbers are those of all holders.
-func numbers(info locker.Info) []uint64 {
-	all := []uint64{uint64(info.Token)}
+// allOf are the numbers of all holders.
+func allOf(info locker.Info) []locker.Number {
+	all := []locker.Number{locker.Number(info.Token)}
 	for _, h := range info.Holders {
 		all = append(all, h.Number)
 	}
@@ -111,10 +111,10 @@ func numbers(info locker.Info) []uint64 {
 }
 
 // bigints is how the server compares tokens. What it cannot have given out stays that.
-func bigints(tokens []uint64) []int64 {
-	all := make([]int64, len(tokens))
-	for i, t := range tokens {
-		all[i] = int64(min(t, math.MaxInt64))
+func bigints(numbers []locker.Number) []int64 {
+	all := make([]int64, len(numbers))
+	for i, n := range numbers {
+		all[i] = int64(min(n, math.MaxInt64))
 	}
 	return all
 }

@@ -339,19 +339,19 @@ func TestSharedLocksAndSlotsWorkThroughPgBouncer(t *testing.T) {
 	}
 }
 
-// Goal: of several holders those are broken whose tokens are given, and all without. What
-// nobody can have breaks nobody.
+// Goal: one holder is broken whose number is given, and all by Break. What nobody can have breaks
+// nobody.
 func TestBreakSparesWhoseTokenIsNotGiven(t *testing.T) {
 	forEachKind(t, func(t *testing.T, open func(testing.TB, string) lockerUnderTest) {
 		url := database(t)
 		a, b := open(t, url), open(t, url)
 		first, second := lock(t, a, "a", locker.WithShared(), locker.WithTTL(long)), lock(t, b, "a", locker.WithShared(), locker.WithTTL(long))
-		for _, nobody := range []uint64{0, uint64(second.SharedToken()) + 1024, 1<<64 - 1} {
-			if broken, err := a.Break(soon(t), "a", nobody); broken || err != nil {
+		for _, nobody := range []locker.Number{locker.Number(second.SharedToken()) + 1024, 1<<64 - 1} {
+			if broken, err := a.BreakHolder(soon(t), "a", nobody); broken || err != nil {
 				t.Errorf("Break of %d: %v, %v", nobody, broken, err)
 			}
 		}
-		if broken, err := a.Break(soon(t), "a", uint64(second.SharedToken())); !broken || err != nil {
+		if broken, err := a.BreakHolder(soon(t), "a", locker.Number(second.SharedToken())); !broken || err != nil {
 			t.Errorf("Break of the second: %v, %v", broken, err)
 		}
 		if err := first.Renew(soon(t)); err != nil {
@@ -394,13 +394,13 @@ func TestListShowsAllHoldersOfAName(t *testing.T) {
 				t.Errorf("Inspect shows %+v, and List %+v", inspected.Holders, infos[0].Holders)
 			}
 		}
-		if infos[0].Name != "it's b" || infos[0].Kind != locker.Shared || got != "012" || uint64(infos[0].Token) != uint64(held[2].SharedToken()) {
+		if infos[0].Name != "it's b" || infos[0].Kind != locker.KindShared || got != "012" || uint64(infos[0].Token) != uint64(held[2].SharedToken()) {
 			t.Errorf("%+v", infos[0])
 		}
 		if left := infos[0].TimeLeft; left <= long/2 || left > long {
 			t.Errorf("the last of the holders ends in %v", left)
 		}
-		if infos[1].Kind != locker.Exclusive || infos[1].Token != held[3].Token() || infos[1].Holders != nil {
+		if infos[1].Kind != locker.KindExclusive || infos[1].Token != held[3].Token() || len(infos[1].Holders) != 1 {
 			t.Errorf("%+v", infos[1])
 		}
 		eventually(t, func() string {

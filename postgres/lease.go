@@ -36,12 +36,12 @@ type store struct {
 	mail  *mailbox.Mailbox
 	locks *driver.Locker[*attempt]
 
-	sweeps atomic.Int64 // when to sweep next, a [locker.Instant]
+	sweeps atomic.Int64 // when to sweep next, a [driver.Instant]
 }
 
 // attempt is one attempt at a name, and the hold that comes of it.
 type attempt struct {
-	req    *locker.Request
+	req    *driver.Request
 	value  string // 16 random bytes, by which the store knows it
 	ticket int64  // of its place in the queue
 
@@ -52,7 +52,7 @@ type attempt struct {
 
 func (s *store) Guarantees() locker.Guarantees { return s.opts.leases() }
 
-func (s *store) Begin(req *locker.Request) (*attempt, error) {
+func (s *store) Begin(req *driver.Request) (*attempt, error) {
 	return &attempt{req: req, value: random()}, nil
 }
 
@@ -92,7 +92,7 @@ var errWithdrawn = errors.New("the attempt was withdrawn")
 // attempt waits in the database from then on.
 func (s *store) ask(ctx context.Context, a *attempt, queue bool) (driver.Grant, time.Duration, error) {
 	var got answered
-	var since locker.Instant // not the time that the application keeps all connections
+	var since driver.Instant // not the time that the application keeps all connections
 	poll, place := s.poll(), a.ticket
 	unheard := a.queued && a.unsure // there may be a place, but no answer has told us its ticket
 	was := a.unsure
@@ -100,7 +100,7 @@ func (s *store) ask(ctx context.Context, a *attempt, queue bool) (driver.Grant, 
 	repeated, err := s.pool.repeat(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		s.pool.getReady(ctx, conn)
 		if since == 0 { // it is the first that is sent
-			since = locker.Now()
+			since = driver.Now()
 		} else if queue { // an earlier one may have arrived
 			unheard = true
 		}
@@ -133,7 +133,7 @@ type answered struct{ ticket, first, slot, left, ahead int64 }
 // grant is what was granted, or the zero Grant if the lock is taken. A row that the schema does
 // not answer may be a grant that nobody can understand: it is an error, after which the attempt
 // is withdrawn.
-func (got answered) grant(req *locker.Request, since locker.Instant) (driver.Grant, error) {
+func (got answered) grant(req *driver.Request, since driver.Instant) (driver.Grant, error) {
 	switch {
 	case got.first == -2:
 		return driver.Grant{}, mismatch(req, int(got.slot))
@@ -186,7 +186,7 @@ func (s *store) giveBack(ctx context.Context, a *attempt, keep time.Duration) (c
 	if a.unsure {
 		refuse = lateTime + a.req.TTL
 	}
-	repeated, err = s.pool.run(ctx, sqlRelease, []any{a.req.Name, a.value, a.queued, refuse.Milliseconds(), keep.Milliseconds(), a.req.Kind == locker.Shared}, &code)
+	repeated, err = s.pool.run(ctx, sqlRelease, []any{a.req.Name, a.value, a.queued, refuse.Milliseconds(), keep.Milliseconds(), a.req.Kind == locker.KindShared}, &code)
 	if err == nil {
 		a.queued, a.held, a.unsure = false, false, false
 	}
@@ -200,7 +200,7 @@ func (s *store) End(*attempt) {}
 // sweep clears away all that dead processes have left, in the background, every
 // sweepEvery at most while locks are asked for. Nothing depends on it.
 func (s *store) sweep() {
-	now, next := locker.Now(), s.sweeps.Load()
+	now, next := driver.Now(), s.sweeps.Load()
 	if int64(now) < next || !s.sweeps.CompareAndSwap(next, int64(now.Add(sweepEvery))) {
 		return
 	}
@@ -227,15 +227,16 @@ func (s *store) List(ctx context.Context, prefix string) ([]locker.Info, error) 
 
 // Break names the leases by their tokens, so it can be sent again without breaking the next
 // ones. If it was, the first may have broken them.
-func (s *store) Break(ctx context.Context, name string, tokens ...uint64) (broken bool, err error) {
-	if len(tokens) == 0 {
+func (s *store) Break(ctx context.Context, name string, number locker.Number) (broken bool, err error) {
+	numbers := []locker.Number{number}
+	if number == 0 {
 		info, err := s.Inspect(ctx, name)
 		if err != nil || !info.Held {
 			return false, err
 		}
-		tokens = numbers(info)
+		numbers = allOf(info)
 	}
 	repeated, err := s.pool.run(ctx, `SELECT lockstile_break_`+schemaVersion+`($1::pg_catalog.text, $2::bigint[], $3::bigint)`,
-		[]any{name, bigints(tokens), (lateTime + locker.MaxTTL).Milliseconds()}, &broken)
+		[]any{name, bigints(numbers), (lateTime + locker.MaxTTL).Milliseconds()}, &broken)
 	return broken || repeated, err
 }

@@ -24,10 +24,10 @@ func TestHolderThatWasReplacedIsToldAndTouchesNothing(t *testing.T) {
 	exec(t, admin, `UPDATE lockstile_lease SET value = 'other', expires = now() + interval '1 hour'`)
 	exec(t, admin, `INSERT INTO lockstile_mark VALUES ('broken', true, now() + interval '1 hour')`)
 	var lost *locker.LostError
-	if err := renews.Renew(soon(t)); !errors.As(err, &lost) || lost.Reason != locker.TakenOver {
+	if err := renews.Renew(soon(t)); !errors.As(err, &lost) || lost.Reason != locker.ReasonTakenOver {
 		t.Errorf("Renew: %v", err)
 	}
-	if err := unlocks.Unlock(context.Background()); !errors.As(err, &lost) || lost.Reason != locker.TakenOver {
+	if err := unlocks.Unlock(context.Background()); !errors.As(err, &lost) || lost.Reason != locker.ReasonTakenOver {
 		t.Errorf("Unlock: %v", err)
 	}
 	untouched := `SELECT count(*)::int FROM lockstile_lease WHERE value = 'other' AND expires BETWEEN now() + interval '50 minutes' AND now() + interval '1 hour'`
@@ -104,7 +104,7 @@ func TestHolderHearsThatItsLockWasBrokenHoweverLateItAsks(t *testing.T) {
 	exec(t, admin, `UPDATE lockstile_mark SET until = until - interval '10 minutes'`)
 	exec(t, admin, `SELECT lockstile_sweep_4()`)
 	var lost *locker.LostError
-	if err := held.Renew(soon(t)); !errors.As(err, &lost) || lost.Reason != locker.Forced {
+	if err := held.Renew(soon(t)); !errors.As(err, &lost) || lost.Reason != locker.ReasonForced {
 		t.Errorf("Renew: %v", err)
 	}
 }
@@ -115,12 +115,15 @@ func TestWhatNobodyHoldsIsNotShownAndNotBroken(t *testing.T) {
 	url := database(t)
 	l, admin := newLocker(t, url, postgres.Options{}), connect(t, url)
 	exec(t, admin, `INSERT INTO lockstile_lease VALUES ('ended', 'x', false, 7, '', clock_timestamp()), ('reserved', 'y', true, 0, '', now() + interval '1 hour')`)
-	for name, token := range map[string]uint64{"ended": 7, "reserved": 0} {
+	for _, name := range []string{"ended", "reserved"} {
 		if info, err := l.Inspect(soon(t), name); err != nil || info.Held {
 			t.Errorf("Inspect of what is %s: %+v, %v", name, info, err)
 		}
-		if broken, err := l.Break(soon(t), name, token); broken || err != nil {
+		if broken, err := l.Break(soon(t), name); broken || err != nil {
 			t.Errorf("Break of what is %s: %v, %v", name, broken, err)
+		}
+		if broken, err := l.BreakHolder(soon(t), name, 7); broken || err != nil {
+			t.Errorf("BreakHolder of what is %s: %v, %v", name, broken, err)
 		}
 	}
 	if infos, err := l.List(soon(t), ""); err != nil || len(infos) != 0 {

@@ -58,13 +58,13 @@ func (o Options) check() error {
 // leases is what lease rows promise with these options.
 func (o Options) leases() locker.Guarantees {
 	g := locker.Guarantees{
-		Exclusion: locker.PromptHolder | locker.SteadyClocks | locker.AgreedClocks | locker.DurableReplica,
-		Tokens:    locker.DurableReplica,
-		Fair:      true,
-		Keeps:     true,
-		Shared:    true,
-		Slots:     true,
-		Release:   locker.ByExpiry,
+		Exclusion:    locker.PromptHolder | locker.SteadyClocks | locker.AgreedClocks | locker.DurableReplica,
+		Tokens:       locker.DurableReplica,
+		Fair:         true,
+		KeepsMinHold: true,
+		Shared:       true,
+		Slots:        true,
+		FreedBy:      locker.FreedByExpiry,
 	}
 	if o.SyncStandby || o.NoStandby {
 		g.Exclusion &^= locker.DurableReplica
@@ -84,7 +84,7 @@ func (o Options) sessions() locker.Guarantees {
 		Tokens:    locker.DurableReplica,
 		Fair:      true,
 		Shared:    true,
-		Release:   locker.ByConnection,
+		FreedBy:   locker.FreedByConnection,
 	}
 	if o.SyncStandby || o.NoStandby {
 		g.Tokens &^= locker.DurableReplica
@@ -152,8 +152,13 @@ func (l *Locker) Inspect(ctx context.Context, name string) (locker.Info, error) 
 }
 
 // Break implements [locker.Breaker].
-func (l *Locker) Break(ctx context.Context, name string, tokens ...uint64) (bool, error) {
-	return l.store.locks.Break(ctx, name, tokens...)
+func (l *Locker) Break(ctx context.Context, name string) (bool, error) {
+	return l.store.locks.Break(ctx, name)
+}
+
+// BreakHolder implements [locker.Breaker].
+func (l *Locker) BreakHolder(ctx context.Context, name string, number locker.Number) (bool, error) {
+	return l.store.locks.BreakHolder(ctx, name, number)
 }
 
 // List implements [locker.Lister].

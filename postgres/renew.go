@@ -71,9 +71,9 @@ func (s *store) renewBatch(ctx context.Context, as []*attempt, errs []error) {
 func answer(code int64) error {
 	switch code {
 	case -2:
-		return &locker.LostError{Reason: locker.Forced}
+		return &locker.LostError{Reason: locker.ReasonForced}
 	case -1:
-		return &locker.LostError{Reason: locker.TakenOver}
+		return &locker.LostError{Reason: locker.ReasonTakenOver}
 	}
 	return nil
 }

@@ -132,8 +132,13 @@ func (l *SessionLocker) List(ctx context.Context, prefix string) ([]locker.Info,
 // are lost with it, also those of readers whose number was not given. The role must be the holder's own, or one that may signal backends.
 // A prepared transaction has no connection: then Break is an error. After any other
 // error the connection may have been ended.
-func (l *SessionLocker) Break(ctx context.Context, name string, tokens ...uint64) (bool, error) {
-	return l.store.locks.Break(ctx, name, tokens...)
+func (l *SessionLocker) Break(ctx context.Context, name string) (bool, error) {
+	return l.store.locks.Break(ctx, name)
+}
+
+// BreakHolder implements [locker.Breaker].
+func (l *SessionLocker) BreakHolder(ctx context.Context, name string, number locker.Number) (bool, error) {
+	return l.store.locks.BreakHolder(ctx, name, number)
 }
 
 // EnsureSchema applies [Schema], as [Locker.EnsureSchema] does.

@@ -48,7 +48,7 @@ type sessionConn struct {
 	next  sync.Mutex     // of the statements that wait for io, all but signs of life wait for this first
 	io    sync.Mutex     // its holder uses pg
 	has   map[string]int // by name: how many attempts share the lock that the connection has, or alone; guarded by io
-	asked atomic.Int64   // when the statement under way began, a [locker.Instant], or 0
+	asked atomic.Int64   // when the statement under way began, a [driver.Instant], or 0
 
 	// The store's mutex guards what follows.
 	pg    *pgx.Conn                // nil while it is being opened
@@ -171,7 +171,7 @@ func (c *sessionConn) use(f func(pg *pgx.Conn) error) error {
 	if err := c.ended(); err != nil {
 		return &notSent{err}
 	}
-	c.asked.Store(int64(locker.Now()))
+	c.asked.Store(int64(driver.Now()))
 	err := driver.Caught(func() error { return f(c.pg) })
 	c.asked.Store(0)
 	var panicked *driver.PanicError // then the connection may be in the midst of an answer
@@ -184,15 +184,15 @@ func (c *sessionConn) use(f func(pg *pgx.Conn) error) error {
 // slow reports whether an answer is overdue.
 func (c *sessionConn) slow() bool {
 	asked := c.asked.Load()
-	return asked != 0 && locker.Now().Sub(locker.Instant(asked)) > sessionSlow
+	return asked != 0 && driver.Now().Sub(driver.Instant(asked)) > sessionSlow
 }
 
 // heard returns when the server was last heard of: before the statement under way began.
-func (c *sessionConn) heard() locker.Instant {
+func (c *sessionConn) heard() driver.Instant {
 	if asked := c.asked.Load(); asked != 0 {
-		return locker.Instant(asked)
+		return driver.Instant(asked)
 	}
-	return locker.Now()
+	return driver.Now()
 }
 
 // patience is for how many milliseconds the server has to keep the connection in silence:
@@ -225,7 +225,7 @@ func (c *sessionConn) sign() *pending {
 func (c *sessionConn) lives(ctx context.Context, sign *pending) error {
 	err := sign.wait(ctx)
 	if ended := c.ended(); ended != nil {
-		return &locker.LostError{Reason: locker.SessionEnded, Cause: ended}
+		return &locker.LostError{Reason: locker.ReasonSessionEnded, Cause: ended}
 	}
 	return err
 }
@@ -250,6 +250,6 @@ func (c *sessionConn) end(cause error) {
 		_ = pg.PgConn().Conn().Close() // so that the statement under way ends
 	}
 	for _, a := range held {
-		s.locks.Lose(a.req.Name, a, locker.SessionEnded, c.ended())
+		s.locks.Lose(a.req.Name, a, locker.ReasonSessionEnded, c.ended())
 	}
 }

@@ -7,7 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 )
 
 // current is the shared connection, which is opened if need be.
@@ -67,10 +67,10 @@ const SessionGone = sessionGone
 
 // begin begins an attempt at a name.
 func begin[A any](s interface {
-	Begin(req *locker.Request) (A, error)
+	Begin(req *driver.Request) (A, error)
 }, name string,
 ) (a A, err error) {
-	req, err := locker.NewRequest(name)
+	req, err := driver.NewRequest(nil, name)
 	if err != nil {
 		return a, err
 	}

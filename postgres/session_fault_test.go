@@ -176,7 +176,7 @@ func TestRowsOfAnEarlierProcessOfTheSameNumberMeanNothing(t *testing.T) {
 	}
 	exec(t, admin, `INSERT INTO lockstile_session (key, name, pid, token, holder, ttl) VALUES (hashtextextended('a', 0), 'a', 0, 1, 'dead', 1000)`)
 	unlock(t, lock(t, b, "b")) // its connection clears away what the dead have left
-	if info, err := b.Inspect(soon(t), "a"); err != nil || len(info.Holders) != 1 || info.Holders[0].Number != uint64(held.SharedToken()) {
+	if info, err := b.Inspect(soon(t), "a"); err != nil || len(info.Holders) != 1 || info.Holders[0].Number != locker.Number(held.SharedToken()) {
 		t.Errorf("beside a dead reader's row, these are shown to have the lock: %+v, %v", info.Holders, err)
 	}
 	unlock(t, held)

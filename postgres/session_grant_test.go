@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 )
 
 // Goal: a holder hears of the end of its connection.
@@ -17,7 +17,7 @@ func TestGrantOfAConnectionThatHasEndedIsNone(t *testing.T) {
 	s := &sessionStore{}
 	c := &sessionConn{store: s, users: make(map[*sessionAttempt]bool), ttls: make(map[time.Duration]int)}
 	c.ctx, c.cancel = context.WithCancelCause(context.Background())
-	a := &sessionAttempt{req: &locker.Request{}, first: tokens}
+	a := &sessionAttempt{req: &driver.Request{}, first: tokens}
 	a.join(c, false)
 	c.end(errConnectionLost)
 	if grant, err := s.grant(a); !errors.Is(err, errConnectionLost) {
@@ -30,7 +30,7 @@ func TestGrantOfAConnectionThatHasEndedIsNone(t *testing.T) {
 func TestAttemptThatHasLeftAsksForNothing(t *testing.T) {
 	s := &sessionStore{room: 1000}
 	c := &sessionConn{store: s, users: make(map[*sessionAttempt]bool), ttls: make(map[time.Duration]int), ctx: context.Background()}
-	gone, stays := &sessionAttempt{req: &locker.Request{}}, &sessionAttempt{req: &locker.Request{}}
+	gone, stays := &sessionAttempt{req: &driver.Request{}}, &sessionAttempt{req: &driver.Request{}}
 	gone.join(c, false)
 	stays.join(c, false)
 	gone.asked = &pending{done: make(chan struct{})}

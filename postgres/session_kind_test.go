@@ -79,7 +79,7 @@ func TestWriterWaitsForReadersOfItsOwnProcess(t *testing.T) {
 			if err != nil || info.Waiters != 1 {
 				return fmt.Sprintf("%d wait, %v", info.Waiters, err)
 			}
-			if shared := held.Token() == 0; shared != (info.Kind == locker.Shared && len(info.Holders) == 1) {
+			if shared := held.Token() == 0; shared != (info.Kind == locker.KindShared && len(info.Holders) == 1) {
 				t.Fatalf("beside a waiter the holder is shown as %+v", info)
 			}
 			return ""

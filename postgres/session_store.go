@@ -23,7 +23,7 @@ type sessionStore struct {
 	syncs *poolRunner // with a connection for what waits for the disk
 	locks *driver.Locker[*sessionAttempt]
 
-	synced atomic.Int64 // when syncs was last answered, a [locker.Instant]
+	synced atomic.Int64 // when syncs was last answered, a [driver.Instant]
 
 	mu      sync.Mutex // never held while anything is sent
 	shared  *sessionConn
@@ -34,14 +34,14 @@ type sessionStore struct {
 
 // sessionAttempt is one attempt at a name, and the hold that comes of it.
 type sessionAttempt struct {
-	req     *locker.Request
+	req     *driver.Request
 	conn    *sessionConn // that it has joined
 	own     bool         // and nobody else may
 	entered bool         // it counts as one that may have the lock; guarded by the store's mutex
 	asked   *pending     // what it asked last
 
 	// The goroutine that asks writes what follows. Others read it once asked is answered.
-	since  locker.Instant // when it asked for the lock, or for a sign of life after that
+	since  driver.Instant // when it asked for the lock, or for a sign of life after that
 	first  int64          // of the tokens that it was granted, until it is given back
 	known  bool           // these tokens are on disk, and no standby has to have them
 	mine   bool           // the lock was still there when it was given back
@@ -52,7 +52,7 @@ func (s *sessionStore) Guarantees() locker.Guarantees {
 	return s.opts.sessions()
 }
 
-func (s *sessionStore) Begin(req *locker.Request) (*sessionAttempt, error) {
+func (s *sessionStore) Begin(req *driver.Request) (*sessionAttempt, error) {
 	return &sessionAttempt{req: req}, nil
 }
 
@@ -110,13 +110,13 @@ func (s *sessionStore) sync(ctx context.Context, a *sessionAttempt) error {
 	ask := func(ctx context.Context, pg *pgx.Conn) error {
 		return scan(ctx, pg, s.syncs.mode, sessionSync, args, []any{new(bool)})
 	}
-	first, cancel := driver.Patient(ctx, answerTime, func() locker.Instant { return locker.Instant(s.synced.Load()) }, errSilent)
+	first, cancel := driver.Patient(ctx, answerTime, func() driver.Instant { return driver.Instant(s.synced.Load()) }, errSilent)
 	defer cancel()
 	_, err := s.syncs.send(first, func(ctx context.Context, pg *pgx.Conn) error {
 		err := ask(ctx, pg)
 		switch {
 		case err == nil:
-			s.synced.Store(int64(locker.Now()))
+			s.synced.Store(int64(driver.Now()))
 		case notHere(err):
 			hangUp(pg)
 			err = &notSent{err}
@@ -165,8 +165,8 @@ func (s *sessionStore) wait(ctx context.Context, a *sessionAttempt) (driver.Gran
 	if err == nil {
 		err = s.sync(ctx, a)
 	}
-	if err == nil && locker.Now().Sub(a.since) > freshness {
-		a.since = locker.Now()
+	if err == nil && driver.Now().Sub(a.since) > freshness {
+		a.since = driver.Now()
 		ctx, cancel := context.WithTimeoutCause(ctx, answerTime, errSilent)
 		defer cancel()
 		err = a.conn.lives(ctx, a.conn.sign())
@@ -202,7 +202,7 @@ func (s *sessionStore) answer(ctx context.Context, a *sessionAttempt) error {
 // What the connection has under this name is in its books: the server would grant it the
 // same lock again.
 func (a *sessionAttempt) ask(pg *pgx.Conn, wait bool) error {
-	name, shared, has := a.req.Name, a.req.Kind == locker.Shared, a.conn.has[a.req.Name]
+	name, shared, has := a.req.Name, a.req.Kind == locker.KindShared, a.conn.has[a.req.Name]
 	if has == alone || has > 0 && (wait || !shared) {
 		return nil
 	}
@@ -211,9 +211,9 @@ func (a *sessionAttempt) ask(pg *pgx.Conn, wait bool) error {
 	}
 	var err error
 	for already := has > 0; ; already = true { // until it is granted, or the connection ends, or it could not even wait
-		a.since = locker.Now()
+		a.since = driver.Now()
 		err = pg.QueryRow(context.Background(), sessionAcquire, name, a.req.Holder, a.req.TTL.Milliseconds(), wait, a.conn.patience(), shared, already).Scan(&a.first, &a.known)
-		if err != nil || a.first != 0 || !wait || locker.Now().Sub(a.since) < sessionSilence {
+		if err != nil || a.first != 0 || !wait || driver.Now().Sub(a.since) < sessionSilence {
 			break
 		}
 	}
@@ -279,17 +279,17 @@ func (s *sessionStore) Release(ctx context.Context, a *sessionAttempt, _ time.Du
 	switch {
 	case errors.As(err, &unsent), errors.As(err, &reply) && reply.Code == "57P01": // the connection had ended before
 		if s.endInServer(ctx, a.conn) == nil {
-			return &locker.LostError{Reason: locker.SessionEnded, Cause: err}
+			return &locker.LostError{Reason: locker.ReasonSessionEnded, Cause: err}
 		}
 	case err == nil && !a.mine:
-		return &locker.LostError{Reason: locker.TakenOver}
+		return &locker.LostError{Reason: locker.ReasonTakenOver}
 	}
 	return s.explain(ctx, err)
 }
 
 // release gives back what was granted.
 func (a *sessionAttempt) release(pg *pgx.Conn) error {
-	name, shared, has := a.req.Name, a.req.Kind == locker.Shared, a.conn.has[a.req.Name]
+	name, shared, has := a.req.Name, a.req.Kind == locker.KindShared, a.conn.has[a.req.Name]
 	err := pg.QueryRow(context.Background(), sessionRelease, name, a.first, shared, has <= 1).Scan(&a.mine)
 	if err != nil {
 		return err
@@ -360,11 +360,15 @@ func (s *sessionStore) List(ctx context.Context, prefix string) ([]locker.Info, 
 var errPrepared = errors.New("a prepared transaction has the lock: commit it or roll it back (pg_prepared_xacts)")
 
 // Break is sent once: sent again after a lost answer, it would free the next holder's lock.
-func (s *sessionStore) Break(ctx context.Context, name string, tokens ...uint64) (broken bool, err error) {
+func (s *sessionStore) Break(ctx context.Context, name string, number locker.Number) (broken bool, err error) {
 	var prepared bool
+	var numbers []locker.Number // none stands for all
+	if number != 0 {
+		numbers = append(numbers, number)
+	}
 	ctx, cancel := context.WithTimeoutCause(ctx, answerTime, errSilent)
 	defer cancel()
-	err = s.admin.pool.QueryRow(ctx, sessionForce, s.admin.mode, name, bigints(tokens)).Scan(&broken, &prepared)
+	err = s.admin.pool.QueryRow(ctx, sessionForce, s.admin.mode, name, bigints(numbers)).Scan(&broken, &prepared)
 	if err == nil && prepared {
 		err = errPrepared
 	}

@@ -114,7 +114,7 @@ func locksOfAnEarlierVersionStay(t *testing.T, version string) {
 		INSERT INTO lockstile_queue VALUES ('a', 1, 'waits', '', now() + interval '1 hour')`)
 	a, b := newLocker(t, url, postgres.Options{}), newLocker(t, url, postgres.Options{})
 	info, err := a.Inspect(soon(t), "a")
-	if err != nil || !info.Held || info.Kind != locker.Exclusive || info.Holder != "somebody" || info.Waiters != 1 {
+	if err != nil || !info.Held || info.Kind != locker.KindExclusive || info.Holder != "somebody" || info.Waiters != 1 {
 		t.Errorf("what was held is shown as %+v, %v", info, err)
 	}
 	for _, kind := range []locker.Option{locker.WithHolder("exclusive"), locker.WithShared()} {

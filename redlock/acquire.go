@@ -62,7 +62,7 @@ type contest struct {
 	answers chan answer // room for two of each node, which may be raised and asked
 	words   chan word
 
-	since locker.Instant // validity counts from here
+	since driver.Instant // validity counts from here
 	offer int64          // our wall clock in µs when the round began, for all nodes the same
 
 	timer    *time.Timer
@@ -177,7 +177,7 @@ func (c *contest) leave() {
 // word: they are asked only if all is set.
 func (c *contest) begin(all bool) {
 	if count(c.votes, asking, raising) == 0 {
-		c.since = locker.Now()
+		c.since = driver.Now()
 	}
 	c.offer = time.Now().UnixMicro()
 	c.resting, c.gathered, c.standBy = false, false, false

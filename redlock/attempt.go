@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 	"github.com/lockstile/locker/internal/mailbox"
 	"github.com/lockstile/locker/internal/redisnode"
 )
@@ -20,14 +21,14 @@ type attempt struct {
 	won     instant       // when a majority had granted the lock
 }
 
-// instant is a [locker.Instant] that is set once. Before, nothing is ago.
+// instant is a [driver.Instant] that is set once. Before, nothing is ago.
 type instant struct{ at atomic.Int64 }
 
-func (i *instant) set() { i.at.Store(int64(locker.Now())) }
+func (i *instant) set() { i.at.Store(int64(driver.Now())) }
 
 func (i *instant) ago(d time.Duration) bool {
 	at := i.at.Load()
-	return at != 0 && locker.Now().Sub(locker.Instant(at)) > d
+	return at != 0 && driver.Now().Sub(driver.Instant(at)) > d
 }
 
 // keepTicket keeps the ticket of the attempt's place at a node.
@@ -38,7 +39,7 @@ func (a *attempt) keepTicket(node int, ticket int64) {
 	a.tickets[node] = ticket
 }
 
-func (a *attempt) req() *locker.Request { return a.parts[0].Request }
+func (a *attempt) req() *driver.Request { return a.parts[0].Request }
 
 // part is what an attempt has at one node.
 type part struct {
@@ -176,7 +177,7 @@ const releaseTime = 2 * time.Second
 // release gives the lock back, if the node may have it, or has it kept taken until then. A
 // request of ours that is still under way there is waited for: a late grant is given back
 // with the rest.
-func (n *node) release(p *part, until locker.Instant) error {
+func (n *node) release(p *part, until driver.Instant) error {
 	if err := n.awaitConn(cleanUpTime); err != nil { // the caller waits for less, and the release goes on
 		return err
 	}
@@ -185,17 +186,17 @@ func (n *node) release(p *part, until locker.Instant) error {
 
 // releaseHeld releases a part whose busy is held. Called again, it says the same of a node
 // that has answered.
-func (n *node) releaseHeld(ctx context.Context, p *part, until locker.Instant) error {
+func (n *node) releaseHeld(ctx context.Context, p *part, until driver.Instant) error {
 	n.end(p)
 	switch has := p.has.Load(); {
 	case has == kept:
 		return nil
 	case has == missing:
-		return &locker.LostError{Reason: locker.TakenOver}
+		return &locker.LostError{Reason: locker.ReasonTakenOver}
 	case !p.mayHold():
 		return errAbsent
 	}
-	keep := max(until.Sub(locker.Now()), 0)
+	keep := max(until.Sub(driver.Now()), 0)
 	err := n.redis.Release(ctx, &p.Attempt, keep)
 	switch {
 	case err == nil && keep > 0:
@@ -215,11 +216,11 @@ func (n *node) releaseHeld(ctx context.Context, p *part, until locker.Instant) e
 
 // withdraw ends a part: whatever is left of it is removed, once. What is to be kept until a
 // time that has not come is not.
-func (n *node) withdraw(ctx context.Context, p *part, until locker.Instant) error {
+func (n *node) withdraw(ctx context.Context, p *part, until driver.Instant) error {
 	p.busy.Lock()
 	defer p.busy.Unlock()
 	n.end(p)
-	if p.mayHold() && locker.Now() < until {
+	if p.mayHold() && driver.Now() < until {
 		if err := n.releaseHeld(ctx, p, until); err != nil && asLost(err) == nil {
 			return err
 		}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 	"github.com/lockstile/locker/internal/mailbox"
 	"github.com/lockstile/locker/internal/redisnode"
 	"github.com/lockstile/locker/internal/testserver"
@@ -207,7 +207,7 @@ func threeNodes(t *testing.T) (*store, []*testserver.RedisServer) {
 
 func newAttempt(t *testing.T, s *store) *attempt {
 	t.Helper()
-	req, err := locker.NewRequest("a")
+	req, err := driver.NewRequest(nil, "a")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 )
 
 // cleanUpTime is how long a clean-up waits for a connection.
@@ -79,7 +79,7 @@ func (a *attempt) end() {
 //
 // It waits for a connection like every request. A request that is given up while it waits
 // in the client's own pool is sent all the same: tries for many locks would pile up there.
-func (s *store) clear(node int, p *part, until locker.Instant) bool {
+func (s *store) clear(node int, p *part, until driver.Instant) bool {
 	n := s.nodes[node]
 	if err := n.awaitConn(cleanUpTime); err != nil {
 		return false

@@ -75,7 +75,7 @@ func five(t *testing.T, timeout time.Duration, do func([]*testserver.RedisServer
 		return srvs
 	})
 	return conformance.Harness{
-		New: func(t testing.TB) conformance.Client {
+		New: func(t testing.TB) conformance.Process {
 			srvs := start()
 			nodes, ps := make([]redis.UniversalClient, len(srvs)), make(conformance.Proxies, len(srvs))
 			for i, srv := range srvs {
@@ -92,7 +92,7 @@ func five(t *testing.T, timeout time.Duration, do func([]*testserver.RedisServer
 					_ = rdb.Close()
 				}
 			})
-			return conformance.Client{Locker: l, Network: ps}
+			return conformance.Process{Locker: l, Network: ps}
 		},
 	}
 }

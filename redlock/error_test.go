@@ -12,7 +12,7 @@ import (
 // A lock that is taken is not a store that is down, though one node is.
 func TestQuorumErrorIsWhatTheMajoritySays(t *testing.T) {
 	down := errors.Join(locker.ErrUnavailable, io.EOF)
-	e := &QuorumError{Need: 2, Nodes: []NodeOutcome{{Node: "a", Granted: true}, {Node: "b", Taken: true}, {Node: "c", Err: down}, {Node: "d"}, {Node: "e", Err: &locker.LostError{Reason: locker.TakenOver}}}}
+	e := &QuorumError{Need: 2, Nodes: []NodeOutcome{{Node: "a", Granted: true}, {Node: "b", Taken: true}, {Node: "c", Err: down}, {Node: "d"}, {Node: "e", Err: &locker.LostError{Reason: locker.ReasonTakenOver}}}}
 	e.kind = locker.ErrTaken
 	if !errors.Is(e, locker.ErrTaken) || errors.Is(e, locker.ErrUnavailable) {
 		t.Error("taken:", e)

@@ -53,7 +53,7 @@ func (s *store) merge(views []redisnode.View) locker.Info {
 		h.Number, _ = mostCommon(holds)
 		h.TimeLeft = holds[s.quorum-1].TimeLeft // from then on it is no majority
 		info.Held, info.Kind, info.TimeLeft = true, h.Kind, max(info.TimeLeft, h.TimeLeft)
-		if h.Kind == locker.Exclusive {
+		if h.Kind == locker.KindExclusive {
 			info.Holder, info.Token = h.Text, fencing.Token(h.Number)
 		} else {
 			info.Holders = append(info.Holders, h.Holder)
@@ -76,8 +76,8 @@ func byHolder(views []redisnode.View) map[string][]redisnode.Hold {
 
 // mostCommon is the number that most nodes have for a holder, and how many have it: that of
 // the majority. A node that granted it too late to count may have drawn another.
-func mostCommon(holds []redisnode.Hold) (most uint64, nodes int) {
-	counts := make(map[uint64]int)
+func mostCommon(holds []redisnode.Hold) (most locker.Number, nodes int) {
+	counts := make(map[locker.Number]int)
 	for _, h := range holds {
 		counts[h.Number]++
 		if n := counts[h.Number]; n > nodes {
@@ -87,15 +87,15 @@ func mostCommon(holds []redisnode.Hold) (most uint64, nodes int) {
 	return most, nodes
 }
 
-// Break implements [locker.Breaker].
-func (s *store) Break(ctx context.Context, name string, tokens ...uint64) (bool, error) {
+// Break implements [driver.Breaker].
+func (s *store) Break(ctx context.Context, name string, number locker.Number) (bool, error) {
 	keys, err := redisnode.NewKeys(s.opts.Prefix + name)
 	if err != nil {
 		return false, err
 	}
 	var those former
-	if len(tokens) > 0 {
-		values, err := s.having(ctx, keys, tokens)
+	if number != 0 {
+		values, err := s.having(ctx, keys, number)
 		if err != nil || len(values) == 0 {
 			return false, err
 		}
@@ -131,12 +131,12 @@ func (f *former) end() {
 	f.known = true
 }
 
-// having returns the values of the holders that have one of these tokens. Single nodes may
-// have others for them.
-func (s *store) having(ctx context.Context, keys redisnode.Keys, tokens []uint64) (values []string, err error) {
+// having returns the values of the holders that have a number. Single nodes may have others for
+// them.
+func (s *store) having(ctx context.Context, keys redisnode.Keys, number locker.Number) (values []string, err error) {
 	views, err := s.look(ctx, keys)
 	for value, holds := range byHolder(views) {
-		if n, _ := mostCommon(holds); n != 0 && len(holds) >= s.quorum && slices.Contains(tokens, n) {
+		if n, _ := mostCommon(holds); n == number && len(holds) >= s.quorum {
 			values = append(values, value)
 		}
 	}

@@ -74,7 +74,7 @@ func TestBreakFreesTheLockOnAllNodesAndTheHolderLearnsOfIt(t *testing.T) {
 	}
 	free(t, "a", servers[:4]...)
 	var lost *locker.LostError
-	if err := lock.Renew(patience(t)); !errors.As(err, &lost) || lost.Reason != locker.Forced {
+	if err := lock.Renew(patience(t)); !errors.As(err, &lost) || lost.Reason != locker.ReasonForced {
 		t.Errorf("the holder is told: %v", err)
 	}
 	if broken, err := l.Break(patience(t), "a"); err != nil || broken {
@@ -238,14 +238,14 @@ func TestWaiterDoesNotPollForAMinority(t *testing.T) {
 func TestGuaranteesFollowTheOptions(t *testing.T) {
 	servers := startNodes(t, 5)
 	g := newLocker(t, servers, redlock.Options{}).Guarantees()
-	if g.Exclusion != locker.PromptHolder|locker.SteadyClocks || g.Tokens != locker.ForwardClock || g.Tolerates != 2 || g.Release != locker.ByExpiry {
+	if g.Exclusion != locker.PromptHolder|locker.SteadyClocks || g.Tokens != locker.ForwardClock || g.ServerFailures != 2 || g.FreedBy != locker.FreedByExpiry {
 		t.Errorf("%+v", g)
 	}
 	if g := newLocker(t, servers, patient).Guarantees(); !g.Exclusion.Has(locker.DurableServer) || g.Tokens != locker.DurableServer|locker.ForwardClock {
 		t.Errorf("with the rule off: %+v", g)
 	}
-	if g := newLocker(t, servers[:4], patient).Guarantees(); g.Tolerates != 1 {
-		t.Errorf("four nodes tolerate %d failures", g.Tolerates)
+	if g := newLocker(t, servers[:4], patient).Guarantees(); g.ServerFailures != 1 {
+		t.Errorf("four nodes tolerate %d failures", g.ServerFailures)
 	}
 	if err := locker.Require(newLocker(t, servers, redlock.Options{}), locker.Correctness); err != nil {
 		t.Error(err)
@@ -263,7 +263,7 @@ func Example() {
 		return
 	}
 	defer l.Close()
-	fmt.Println(l.Guarantees().Tolerates)
+	fmt.Println(l.Guarantees().ServerFailures)
 	// Output: 1
 }
 

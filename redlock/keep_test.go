@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
+	"github.com/lockstile/locker/internal/contract"
 	"github.com/lockstile/locker/internal/redisnode"
 	"github.com/lockstile/locker/internal/testserver"
 )
@@ -85,7 +87,7 @@ func TestNodeThatCouldNotKeepTheLockIsAskedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	serve(servers[2])
-	for deadline := time.Now().Add(20 * time.Second); s.locks.UnderWay() > 0; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(20 * time.Second); s.locks.UnderWay(contract.Key{}) > 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("it is still not kept")
 		}
@@ -122,7 +124,7 @@ func TestKeptLockIsKeptThoughAPlaceIsGivenUp(t *testing.T) {
 	a := grantedBy(t, s, 1)
 	n, p := s.nodes[0], &a.parts[0]
 	p.queued.Store(true)
-	until := locker.Now().Add(time.Hour)
+	until := driver.Now().Add(time.Hour)
 	for range 2 {
 		if err := n.release(p, until); err != nil || !keepsIt(servers[0], a) {
 			t.Errorf("the key has %q: %v", servers[0].Do("GET", "a"), err)

@@ -150,7 +150,7 @@ func tally(answers []error) (decision, locker.Reason) {
 		case errors.Is(err, errPending):
 			pending++
 		case lost != nil:
-			if reason == 0 || lost.Reason == locker.Forced {
+			if reason == 0 || lost.Reason == locker.ReasonForced {
 				reason = lost.Reason
 			}
 		case !errors.Is(err, errAbsent):

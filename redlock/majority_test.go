@@ -277,7 +277,7 @@ func TestTakenIsWhatLeavesNoMajority(t *testing.T) {
 
 func TestTally(t *testing.T) {
 	ok, absent, wait, down := error(nil), errAbsent, errPending, errSlow
-	gone, forced := &locker.LostError{Reason: locker.TakenOver}, &locker.LostError{Reason: locker.Forced}
+	gone, forced := &locker.LostError{Reason: locker.ReasonTakenOver}, &locker.LostError{Reason: locker.ReasonForced}
 	for _, test := range []struct {
 		answers []error
 		want    decision
@@ -294,15 +294,15 @@ func TestTally(t *testing.T) {
 		{[]error{ok, ok, absent, absent, absent}, free, 0}, // nobody has said that it was lost
 		{[]error{gone, gone, down, down, ok}, free, 0},
 		{[]error{gone, ok, ok, down, down}, free, 0},
-		{[]error{gone, gone, gone, wait, wait}, no, locker.TakenOver},
+		{[]error{gone, gone, gone, wait, wait}, no, locker.ReasonTakenOver},
 		{[]error{gone, gone, wait, wait, wait}, undecided, 0},
-		{[]error{gone, absent, absent, ok, ok}, no, locker.TakenOver},
-		{[]error{gone, forced, gone, down, ok}, no, locker.Forced},
-		{[]error{forced, gone, absent, down, wait}, no, locker.Forced},
+		{[]error{gone, absent, absent, ok, ok}, no, locker.ReasonTakenOver},
+		{[]error{gone, forced, gone, down, ok}, no, locker.ReasonForced},
+		{[]error{forced, gone, absent, down, wait}, no, locker.ReasonForced},
 		{[]error{ok, ok, ok, down}, yes, 0}, // of four nodes, three are a majority
 		{[]error{ok, ok, down, down}, unknown, 0},
 		{[]error{ok, ok, absent, down}, free, 0},
-		{[]error{ok, ok, gone, gone}, no, locker.TakenOver},
+		{[]error{ok, ok, gone, gone}, no, locker.ReasonTakenOver},
 		{[]error{ok, down}, unknown, 0},
 	} {
 		if got, reason := tally(test.answers); got != test.want || reason != test.reason {

@@ -223,10 +223,15 @@ func (l *Locker) Inspect(ctx context.Context, name string) (locker.Info, error) 
 }
 
 // Break implements [locker.Breaker]. It frees the lock on all nodes, and what
-// an attempt without a majority may have left there. If tokens are given, it first looks
-// whom Inspect shows with one of them, and frees what these have on any node.
-func (l *Locker) Break(ctx context.Context, name string, tokens ...uint64) (bool, error) {
-	return l.locks.Break(ctx, name, tokens...)
+// an attempt without a majority may have left there.
+func (l *Locker) Break(ctx context.Context, name string) (bool, error) {
+	return l.locks.Break(ctx, name)
+}
+
+// BreakHolder implements [locker.Breaker]. It first looks whom Inspect shows with the number, and
+// frees what that one has on any node.
+func (l *Locker) BreakHolder(ctx context.Context, name string, number locker.Number) (bool, error) {
+	return l.locks.BreakHolder(ctx, name, number)
 }
 
 // List implements [locker.Lister]. It has each node go through all of its keys (SCAN), and
@@ -271,13 +276,13 @@ type store struct {
 // Guarantees implements [driver.Store].
 func (s *store) Guarantees() locker.Guarantees {
 	g := locker.Guarantees{
-		Exclusion: locker.PromptHolder | locker.SteadyClocks,
-		Tokens:    locker.ForwardClock,
-		Fair:      true,
-		Shared:    true,
-		Release:   locker.ByExpiry,
-		Keeps:     true,
-		Tolerates: (len(s.nodes) - 1) / 2,
+		Exclusion:      locker.PromptHolder | locker.SteadyClocks,
+		Tokens:         locker.ForwardClock,
+		Fair:           true,
+		Shared:         true,
+		FreedBy:        locker.FreedByExpiry,
+		KeepsMinHold:   true,
+		ServerFailures: (len(s.nodes) - 1) / 2,
 	}
 	if s.opts.DurableNodes { // a node that forgot would vote before the clock has passed its counter for sure
 		g.Exclusion |= locker.DurableServer
@@ -287,7 +292,7 @@ func (s *store) Guarantees() locker.Guarantees {
 }
 
 // Begin implements [driver.Store].
-func (s *store) Begin(req *locker.Request) (*attempt, error) {
+func (s *store) Begin(req *driver.Request) (*attempt, error) {
 	switch {
 	case req.TTL > s.opts.MaxTTL:
 		return nil, fmt.Errorf("ttl %v is over the limit of %v (Options.MaxTTL)", req.TTL, s.opts.MaxTTL)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 )
 
 // Release implements [driver.Store]. It returns when a majority has confirmed, or at
@@ -14,9 +15,9 @@ import (
 // keep is no majority.
 func (s *store) Release(ctx context.Context, a *attempt, keep time.Duration) error {
 	a.end()
-	until := locker.Instant(0)
+	until := driver.Instant(0)
 	if keep > 0 {
-		until = locker.Now().Add(keep)
+		until = driver.Now().Add(keep)
 	}
 	type reply struct {
 		node int

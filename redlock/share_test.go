@@ -7,13 +7,14 @@ import (
 	"time"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 	"github.com/lockstile/locker/internal/redisnode"
 )
 
 // newReader is newAttempt for a reader, with a holder's text.
 func newReader(t *testing.T, s *store, name, holder string) *attempt {
 	t.Helper()
-	req, err := locker.NewRequest(name, locker.WithShared(), locker.WithHolder(holder))
+	req, err := driver.NewRequest(nil, name, locker.WithShared(), locker.WithHolder(holder))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,8 +86,8 @@ func TestReaderIsShownAndBrokenByWhatAMajoritySays(t *testing.T) {
 	}
 	for range 10 { // answers come in another order each time
 		info, err := s.Inspect(t.Context(), "a")
-		if err != nil || !info.Held || info.Kind != locker.Shared || len(info.Holders) != 1 || info.Holders[0].Text != "first" ||
-			info.Holders[0].Number != number || info.Holders[0].Slot != -1 || info.TimeLeft.Round(time.Minute) != 20*time.Minute || info.TimeLeft != info.Holders[0].TimeLeft ||
+		if err != nil || !info.Held || info.Kind != locker.KindShared || len(info.Holders) != 1 || info.Holders[0].Text != "first" ||
+			info.Holders[0].Number != locker.Number(number) || info.Holders[0].Slot != -1 || info.TimeLeft.Round(time.Minute) != 20*time.Minute || info.TimeLeft != info.Holders[0].TimeLeft ||
 			uint64(info.Token) != late || info.Holder != "" {
 			t.Fatalf("%+v, %v, want number %d, and the last that was drawn is %d", info, err, number, late)
 		}
@@ -95,11 +96,11 @@ func TestReaderIsShownAndBrokenByWhatAMajoritySays(t *testing.T) {
 		t.Errorf("listed: %+v, %v", infos, err)
 	}
 	for _, other := range []uint64{late, alone} {
-		if ok, err := s.Break(t.Context(), "a", other); ok || err != nil {
+		if ok, err := s.Break(t.Context(), "a", locker.Number(other)); ok || err != nil {
 			t.Errorf("Break of a number that no majority has: %v, %v", ok, err)
 		}
 	}
-	if ok, err := s.Break(t.Context(), "a", 1, number); !ok || err != nil {
+	if ok, err := s.Break(t.Context(), "a", locker.Number(number)); !ok || err != nil {
 		t.Errorf("Break: %v, %v", ok, err)
 	}
 	s.locks.Close() //nolint:errcheck // returns nil; the slowest node has been asked, too
@@ -131,16 +132,16 @@ func TestWaiterIsOneWhomAMajorityKnows(t *testing.T) {
 // a token of its own.
 func TestLockIsShownAsAMajorityHasIt(t *testing.T) {
 	hold := func(value string, number uint64, left time.Duration, kind locker.Kind) redisnode.View {
-		h := redisnode.Hold{Kind: kind, Value: value, Holder: locker.Holder{Text: "me", Number: number, Slot: -1, TimeLeft: left}}
+		h := redisnode.Hold{Kind: kind, Value: value, Holder: locker.Holder{Text: "me", Number: locker.Number(number), Slot: -1, TimeLeft: left}}
 		return redisnode.View{Holds: []redisnode.Hold{h}, Info: locker.Info{Token: 9}}
 	}
 	s := &store{quorum: 2}
-	for _, kind := range []locker.Kind{locker.Exclusive, locker.Shared} {
+	for _, kind := range []locker.Kind{locker.KindExclusive, locker.KindShared} {
 		views := []redisnode.View{hold("v", 7, 10*time.Second, kind), hold("v", 7, 30*time.Second, kind), hold("v", 9, 20*time.Second, kind)}
 		info := s.merge(views)
 		token := uint64(info.Token)
-		if kind == locker.Shared {
-			token = info.Holders[0].Number
+		if kind == locker.KindShared {
+			token = uint64(info.Holders[0].Number)
 		}
 		if !info.Held || info.Kind != kind || info.TimeLeft != 20*time.Second || token != 7 {
 			t.Errorf("%+v", info)
@@ -153,7 +154,7 @@ func TestLockIsShownAsAMajorityHasIt(t *testing.T) {
 
 func TestNodesThatHaveNotAnsweredAreWaitedForWhereTheyMatter(t *testing.T) {
 	hold := func(value string, number uint64) redisnode.View {
-		return redisnode.View{Holds: []redisnode.Hold{{Value: value, Holder: locker.Holder{Number: number}}}}
+		return redisnode.View{Holds: []redisnode.Hold{{Value: value, Holder: locker.Holder{Number: locker.Number(number)}}}}
 	}
 	s := &store{quorum: 3, nodes: make([]*node, 5)}
 	for _, c := range []struct {
@@ -192,7 +193,7 @@ func TestRenewalsOfReadersAndWritersAreDecidedOneByOne(t *testing.T) {
 		srv.Do("ZREM", "lockstile:e:{b}", few.parts[0].Value)
 	}
 	errs := s.Renew(t.Context(), all)
-	for i, a := range []error{nil, nil, nil, &locker.LostError{Reason: locker.Forced}, &locker.LostError{Reason: locker.TakenOver}} {
+	for i, a := range []error{nil, nil, nil, &locker.LostError{Reason: locker.ReasonForced}, &locker.LostError{Reason: locker.ReasonTakenOver}} {
 		want := asLost(a)
 		if got := asLost(errs[i]); (got == nil) != (want == nil) || got != nil && got.Reason != want.Reason || got == nil && errs[i] != nil {
 			t.Errorf("attempt %d: %v, want %v", i, errs[i], a)
@@ -232,7 +233,7 @@ func TestNodeThatCannotConfirmAReadersNumberHasNoVote(t *testing.T) {
 // majority of others from it.
 func TestNodeThatHasTheNameInSlotsFailsAlone(t *testing.T) {
 	s, _ := threeNodes(t)
-	req, err := locker.NewRequest("a", locker.WithSlots(2))
+	req, err := driver.NewRequest(nil, "a", locker.WithSlots(2))
 	if err != nil {
 		t.Fatal(err)
 	}

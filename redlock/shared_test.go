@@ -143,7 +143,7 @@ func TestReadersWhoseRequestsCrossHaveNumbersOfTheirOwn(t *testing.T) {
 	}
 	holders := func() (text string) {
 		info, err := all.Inspect(patience(t), "a")
-		if err != nil || info.Kind != locker.Shared || info.Held != (len(info.Holders) > 0) {
+		if err != nil || info.Kind != locker.KindShared || info.Held != (len(info.Holders) > 0) {
 			t.Errorf("%+v, %v", info, err)
 		}
 		for _, h := range info.Holders {
@@ -156,15 +156,15 @@ func TestReadersWhoseRequestsCrossHaveNumbersOfTheirOwn(t *testing.T) {
 			t.Errorf("Inspect shows %s", got)
 		}
 	}
-	if ok, err := all.Break(patience(t), "a", uint64(n+2)); ok || err != nil { // node 0 has drawn it for the first
+	if ok, err := all.BreakHolder(patience(t), "a", locker.Number(n+2)); ok || err != nil { // node 0 has drawn it for the first
 		t.Errorf("Break of a number that nobody has: %v, %v", ok, err)
 	}
-	if ok, err := all.Break(patience(t), "a", uint64(n+3)); !ok || err != nil || holders() != "second 4, " {
+	if ok, err := all.BreakHolder(patience(t), "a", locker.Number(n+3)); !ok || err != nil || holders() != "second 4, " {
 		t.Errorf("Break of the first: %v, %v; left: %s", ok, err, holders())
 	}
 	eventually(t, "the first is told", func() bool { // node 2 may be broken after the others
 		var lost *locker.LostError
-		return errors.As(first.Renew(patience(t)), &lost) && lost.Reason == locker.Forced
+		return errors.As(first.Renew(patience(t)), &lost) && lost.Reason == locker.ReasonForced
 	})
 	mustRenew(t, second)
 	mustUnlock(t, second)

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 	"github.com/lockstile/locker/internal/testserver"
 	"github.com/lockstile/locker/redlock"
 )
@@ -155,7 +156,7 @@ func TestValidityCountsFromTheFirstLookWhereItsAnswerCounts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if end := between.Add(locker.DefaultTTL - locker.Drift(locker.DefaultTTL)); !lock.Deadline().Before(end) {
+	if end := between.Add(locker.DefaultTTL - driver.Drift(locker.DefaultTTL)); !lock.Deadline().Before(end) {
 		t.Errorf("believed in until %v after the lease may have ended", lock.Deadline().Sub(end))
 	}
 	mustUnlock(t, lock)

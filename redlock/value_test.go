@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lockstile/locker/internal/contract"
 	"github.com/lockstile/locker/internal/redisnode"
 )
 
@@ -82,9 +83,9 @@ func TestContestThatIsLeftWhileItRaisesANodeLeavesNoGoroutine(t *testing.T) {
 	for _, srv := range servers {
 		srv.Resume()
 	}
-	for end := time.Now().Add(30 * time.Second); s.locks.UnderWay() > 0; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(30 * time.Second); s.locks.UnderWay(contract.Key{}) > 0; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("%d goroutines are left, %d answers unread", s.locks.UnderWay(), len(c.answers))
+			t.Fatalf("%d goroutines are left, %d answers unread", s.locks.UnderWay(contract.Key{}), len(c.answers))
 		}
 	}
 }

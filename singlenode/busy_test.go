@@ -10,7 +10,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockstile/locker"
-	"github.com/lockstile/locker/driver"
 	"github.com/lockstile/locker/fencing/redisfence"
 	"github.com/lockstile/locker/internal/testserver"
 	"github.com/lockstile/locker/singlenode"
@@ -50,8 +49,8 @@ func TestARefusalThatPassesByItselfEndsNoWait(t *testing.T) {
 			until(t, "it waits", func() bool { return srv.Do("ZCARD", "lockstile:q:{a}") == "1" })
 			c.begin(t, srv)
 			_, err := newLocker(t, srv.Addr(), singlenode.Options{}).TryLock(patience(t), "b")
-			if err == nil || !errors.Is(err, locker.ErrUnavailable) || driver.IsRefused(err) || !strings.Contains(err.Error(), c.says) {
-				t.Errorf("TryLock: refused for good: %v: %v", driver.IsRefused(err), err)
+			if err == nil || !errors.Is(err, locker.ErrUnavailable) || errors.Is(err, locker.ErrRefused) || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("TryLock: refused for good: %v: %v", errors.Is(err, locker.ErrRefused), err)
 			}
 			select {
 			case err := <-granted:

@@ -36,11 +36,11 @@ func TestEachClauseHoldsAloneWithAClientThatIsPatient(t *testing.T) {
 func harness(t *testing.T, opts redis.Options) conformance.Harness {
 	start := sync.OnceValue(func() *testserver.RedisServer { return testserver.Redis(t) })
 	return conformance.Harness{
-		New: func(t testing.TB) conformance.Client {
+		New: func(t testing.TB) conformance.Process {
 			p := conformance.NewProxy(t, start().Addr())
 			opts := opts
 			opts.Addr = p.Addr()
-			return conformance.Client{Locker: newLockerOn(t, redis.NewClient(&opts), singlenode.Options{}), Network: p}
+			return conformance.Process{Locker: newLockerOn(t, redis.NewClient(&opts), singlenode.Options{}), Network: p}
 		},
 	}
 }

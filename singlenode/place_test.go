@@ -7,7 +7,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 	"github.com/lockstile/locker/internal/mailbox"
 	"github.com/lockstile/locker/internal/testserver"
 )
@@ -85,7 +85,7 @@ func attemptBehind(t *testing.T, srv *testserver.RedisServer) (*Locker, *attempt
 	if _, err := l.TryLock(t.Context(), "a"); err != nil {
 		t.Fatal(err)
 	}
-	req, err := locker.NewRequest("a")
+	req, err := driver.NewRequest(nil, "a")
 	if err != nil {
 		t.Fatal(err)
 	}

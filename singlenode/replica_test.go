@@ -97,7 +97,7 @@ func TestRenewalThatReplicasDoNotConfirmDoesNotCount(t *testing.T) {
 		// ended is the machine's affair.
 		<-lock.Lost()
 		var lost *locker.LostError
-		if !errors.As(lock.Err(), &lost) || lost.Reason != locker.Unreachable && lost.Reason != locker.Expired {
+		if !errors.As(lock.Err(), &lost) || lost.Reason != locker.ReasonUnreachable && lost.Reason != locker.ReasonExpired {
 			t.Errorf("%v", lock.Err())
 		}
 	}

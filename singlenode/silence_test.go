@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 	"github.com/lockstile/locker/internal/netproxy"
 	"github.com/lockstile/locker/internal/redisnode"
 	"github.com/lockstile/locker/internal/testserver"
@@ -71,7 +72,7 @@ func attemptAtData(t *testing.T, srv *testserver.RedisServer, addr string) (*Loc
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = l.Close() })
-	req, err := locker.NewRequest("a")
+	req, err := driver.NewRequest(nil, "a")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -206,8 +206,13 @@ func (l *Locker) Inspect(ctx context.Context, name string) (locker.Info, error) 
 }
 
 // Break implements [locker.Breaker].
-func (l *Locker) Break(ctx context.Context, name string, tokens ...uint64) (bool, error) {
-	return l.locks.Break(ctx, name, tokens...)
+func (l *Locker) Break(ctx context.Context, name string) (bool, error) {
+	return l.locks.Break(ctx, name)
+}
+
+// BreakHolder implements [locker.Breaker].
+func (l *Locker) BreakHolder(ctx context.Context, name string, number locker.Number) (bool, error) {
+	return l.locks.BreakHolder(ctx, name, number)
 }
 
 // List implements [locker.Lister]. It has the server go through all of its keys (SCAN), on a
@@ -252,13 +257,13 @@ type attempt struct {
 
 func (s *store) Guarantees() locker.Guarantees {
 	g := locker.Guarantees{
-		Exclusion: locker.PromptHolder | locker.SteadyClocks | locker.AgreedClocks | locker.DurableServer | locker.DurableReplica,
-		Tokens:    locker.ForwardClock,
-		Fair:      true,
-		Shared:    true,
-		Slots:     true,
-		Release:   locker.ByExpiry,
-		Keeps:     true,
+		Exclusion:    locker.PromptHolder | locker.SteadyClocks | locker.AgreedClocks | locker.DurableServer | locker.DurableReplica,
+		Tokens:       locker.ForwardClock,
+		Fair:         true,
+		Shared:       true,
+		Slots:        true,
+		FreedBy:      locker.FreedByExpiry,
+		KeepsMinHold: true,
 	}
 	if s.opts.Replicas > 0 {
 		g.Exclusion &^= locker.DurableReplica
@@ -266,7 +271,7 @@ func (s *store) Guarantees() locker.Guarantees {
 	return g
 }
 
-func (s *store) Begin(req *locker.Request) (*attempt, error) {
+func (s *store) Begin(req *driver.Request) (*attempt, error) {
 	a := new(attempt)
 	a.Terms = &a.terms
 	return a, a.terms.Init(req, s.opts.Prefix)
@@ -308,7 +313,7 @@ func (s *store) acquire(ctx context.Context, a *attempt, wait driver.Wait) (driv
 
 // ask asks once, and says when to ask again.
 func (s *store) ask(ctx context.Context, a *attempt, queue bool) (driver.Grant, time.Duration, error) {
-	since := locker.Now()
+	since := driver.Now()
 	standing, err := s.node.Acquire(ctx, &a.Attempt, redisnode.Ask{Queue: queue, Ticket: a.ticket})
 	a.noLock = standing.NoLock // not after an error: what was is not said of a server that is silent
 	switch {
@@ -392,11 +397,11 @@ func (s *store) List(ctx context.Context, prefix string) ([]locker.Info, error) 
 	return infos, err
 }
 
-// Break implements [locker.Breaker].
-func (s *store) Break(ctx context.Context, name string, tokens ...uint64) (bool, error) {
+// Break implements [driver.Breaker].
+func (s *store) Break(ctx context.Context, name string, number locker.Number) (bool, error) {
 	keys, err := redisnode.NewKeys(s.opts.Prefix + name)
 	if err != nil {
 		return false, err
 	}
-	return s.node.Break(ctx, keys, redisnode.WithToken(tokens))
+	return s.node.Break(ctx, keys, redisnode.Numbered(number))
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 	"github.com/lockstile/locker/internal/zkclient"
 )
 
@@ -35,7 +36,7 @@ func TestOnlySilenceIsInDoubt(t *testing.T) {
 
 func TestWhatASessionCannotDoIsRefused(t *testing.T) {
 	const timeout = 12 * time.Second
-	valid := 5*time.Second - locker.Drift(5*time.Second)
+	valid := 5*time.Second - driver.Drift(5*time.Second)
 	for _, c := range []struct {
 		ttl, least, timeout time.Duration
 		ok                  bool
@@ -49,7 +50,7 @@ func TestWhatASessionCannotDoIsRefused(t *testing.T) {
 		{timeout, 0, locker.MinTTL * 2, false},
 		{timeout, 0, locker.MinTTL * 3, true},
 	} {
-		if err := fits(&locker.Request{TTL: c.ttl, MinValidity: c.least}, c.timeout); (err == nil) != c.ok {
+		if err := fits(&driver.Request{TTL: c.ttl, MinValidity: c.least}, c.timeout); (err == nil) != c.ok {
 			t.Errorf("a TTL of %v and a validity of %v with a session of %v: %v", c.ttl, c.least, c.timeout, err)
 		}
 	}
@@ -95,7 +96,7 @@ func TestWaiterHearsOfTheEndOfItsSession(t *testing.T) {
 	for l.Watches() == 0 && ctx.Err() == nil {
 		time.Sleep(time.Millisecond)
 	}
-	a.session.Lose(locker.Unreachable, nil)
+	a.session.Lose(locker.ReasonUnreachable, nil)
 	if err := <-told; err != nil {
 		t.Error(err)
 	}

@@ -14,9 +14,9 @@ func TestConformance(t *testing.T) {
 	const lease = 5 * time.Second
 	conformance.Run(t, conformance.Harness{
 		TTL: lease,
-		New: func(t testing.TB) conformance.Client {
+		New: func(t testing.TB) conformance.Process {
 			p := conformance.NewProxy(t, s.Addr())
-			return conformance.Client{Locker: newClient(t, lease, p.Addr()), Network: p}
+			return conformance.Process{Locker: newClient(t, lease, p.Addr()), Network: p}
 		},
 	})
 }

@@ -129,9 +129,9 @@ func (s *Session) check() {
 	for n := range s.sessions {
 		switch {
 		case s.closed.Load():
-			n.Lose(locker.SessionEnded, errClosed)
+			n.Lose(locker.ReasonSessionEnded, errClosed)
 		case s.Timeout() < n.timeout:
-			n.Lose(locker.Expired, errShorter)
+			n.Lose(locker.ReasonExpired, errShorter)
 		}
 	}
 }

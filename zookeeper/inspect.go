@@ -3,7 +3,6 @@ package zookeeper
 import (
 	"context"
 	"errors"
-	"slices"
 	"strings"
 	"time"
 
@@ -41,7 +40,7 @@ func (s *store) inspect(ctx context.Context, queue string) (info locker.Info, er
 		info.Holder, info.Token, info.TimeLeft = h.Text, fencing.Token(h.Number), h.TimeLeft
 		return info, err
 	}
-	info.Kind = locker.Shared
+	info.Kind = locker.KindShared
 	for _, node := range holders {
 		h, err := s.holder(ctx, queue, node)
 		switch {
@@ -65,7 +64,9 @@ func (s *store) holder(ctx context.Context, queue, node string) (locker.Holder, 
 		h := locker.Holder{Slot: -1}
 		data, stat, err := s.zk.Get(queue + "/" + node)
 		if err == nil {
-			h.Number, err = firstToken(stat.Czxid)
+			var first uint64
+			first, err = firstToken(stat.Czxid)
+			h.Number = locker.Number(first)
 			h.Text, h.TimeLeft = readData(data)
 		}
 		return h, err
@@ -116,8 +117,8 @@ func readData(data []byte) (holder string, timeout time.Duration) {
 	return holder, timeout
 }
 
-// Break implements [locker.Breaker].
-func (s *store) Break(ctx context.Context, name string, tokens ...uint64) (broken bool, err error) {
+// Break implements [driver.Breaker].
+func (s *store) Break(ctx context.Context, name string, number locker.Number) (broken bool, err error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
 	children, err := s.latest(ctx, s.queue(name))
@@ -130,19 +131,19 @@ func (s *store) Break(ctx context.Context, name string, tokens ...uint64) (broke
 			break
 		}
 		var ok bool
-		ok, err = s.breakOne(ctx, s.queue(name), node, tokens)
+		ok, err = s.breakOne(ctx, s.queue(name), node, number)
 		broken = broken || ok
 	}
 	return broken, err
 }
 
-// breakOne removes the node of a holder, if it has one of tokens or there are none. A node
+// breakOne removes the node of a holder, if it has that number or the number is 0. A node
 // whose number was looked at is the one that is removed: its name is never used again.
-func (s *store) breakOne(ctx context.Context, queue, node string, tokens []uint64) (bool, error) {
+func (s *store) breakOne(ctx context.Context, queue, node string, number locker.Number) (bool, error) {
 	err := error(nil)
-	if len(tokens) > 0 {
+	if number != 0 {
 		var h locker.Holder
-		if h, err = s.holder(ctx, queue, node); err == nil && !slices.Contains(tokens, h.Number) {
+		if h, err = s.holder(ctx, queue, node); err == nil && h.Number != number {
 			return false, nil
 		}
 	}

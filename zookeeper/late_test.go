@@ -189,7 +189,7 @@ func TestLocksOfASessionThatSomebodyHasEndedAreLost(t *testing.T) {
 	endSession(t, s.Addr(), first)
 	until(t, "the client's next session", func() bool { return conn.SessionID() != id && conn.State() == zk.StateHasSession })
 	next := lock(t, a, "m", minute)
-	if lost := (*locker.LostError)(nil); !errors.As(held.Err(), &lost) || lost.Reason != locker.SessionEnded {
+	if lost := (*locker.LostError)(nil); !errors.As(held.Err(), &lost) || lost.Reason != locker.ReasonSessionEnded {
 		t.Errorf("the client has another session, and the lock of the last one: %v", held.Err())
 	}
 	unlock(t, lock(t, b, "n", minute))

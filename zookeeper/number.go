@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 )
 
 // sequence reads the number of a place in the queue, whichever library made the node:
@@ -42,8 +43,8 @@ const (
 	readersMark = "-read-lock-"
 )
 
-func markOf(req *locker.Request) string {
-	if req.Kind == locker.Shared {
+func markOf(req *driver.Request) string {
+	if req.Kind == locker.KindShared {
 		return readersMark
 	}
 	return writersMark

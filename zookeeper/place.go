@@ -11,13 +11,14 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 	"github.com/lockstile/locker/internal/zkclient"
 )
 
 // attempt is one attempt at a name, with its place in the queue, and the hold that
 // comes of it; or a session's own node.
 type attempt struct {
-	req     *locker.Request // nil for a session
+	req     *driver.Request // nil for a session
 	queue   string          // the path below which its place is
 	session *session        // that it has joined, or nil
 
@@ -30,7 +31,7 @@ type attempt struct {
 	zxid   int64                                     // of that request; 0 if its answer was not heard, or the place is none
 	alone  bool                                      // nobody else had a place then
 	usedUp int64                                     // the zxid that made a queue which had no number left for it, or 0
-	since  locker.Instant                            // before the request that found it first in the queue
+	since  driver.Instant                            // before the request that found it first in the queue
 }
 
 var (
@@ -58,7 +59,7 @@ func (s *store) enter(ctx context.Context, a *attempt) (ahead string, err error)
 	}
 	err = s.zk.WithParents(ctx, a.queue+"/", func() error { return s.take(ctx, a) })
 	if errors.Is(err, errEnded) {
-		a.session.Lose(locker.SessionEnded, nil)
+		a.session.Lose(locker.ReasonSessionEnded, nil)
 	}
 	return "", err
 }
@@ -74,7 +75,7 @@ func (s *store) take(ctx context.Context, a *attempt) error {
 		&zk.CreateRequest{Path: a.path, Data: nodeData(a.req.Holder, a.session.timeout), Acl: s.opts.ACL, Flags: zk.FlagEphemeralSequential},
 		&zk.SetDataRequest{Path: a.queue, Version: -1},
 	}
-	a.since = locker.Now()
+	a.since = driver.Now()
 	a.made = zkclient.Async(ctx, s.zk, func() ([]zk.MultiResponse, error) { return s.zk.Conn.Multi(ops...) })
 	return a.settle(ctx)
 }

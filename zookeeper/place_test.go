@@ -9,6 +9,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 	"github.com/lockstile/locker/internal/testserver"
 	"github.com/lockstile/locker/internal/zkclient"
 )
@@ -73,18 +74,21 @@ func TestPlaceThatWasFoundIsNotGranted(t *testing.T) {
 // number.
 func TestPlaceOutlivesTheNodeOfItsSession(t *testing.T) {
 	t.Parallel()
-	ctx, l, s, lock := granted(t)
+	ctx, _, s, lock := granted(t)
 	a, ahead := placed(t, ctx, s, "n")
 	if ahead == "" {
 		t.Fatalf("%q is ahead", ahead)
 	}
 	path, before := a.path, a.session
-	sessionOf(t, s).Lose(locker.Unreachable, nil) // as after a silence
+	sessionOf(t, s).Lose(locker.ReasonUnreachable, nil) // as after a silence
 	if lock.Err() == nil {
 		t.Fatal("the lock of a session that has ended is believed in")
 	}
-	for l.store.locks.UnderWay() > 0 && ctx.Err() == nil { // its place is removed
-		time.Sleep(time.Millisecond)
+	for nodes := []string(nil); len(nodes) != 1; time.Sleep(time.Millisecond) { // its place is removed
+		var err error
+		if nodes, _, err = s.zk.Children(s.queue("n")); err != nil || ctx.Err() != nil {
+			t.Fatal(nodes, err)
+		}
 	}
 	if ahead, err := s.ask(ctx, a, false); err != nil || ahead != "" || a.path != path || a.session == before {
 		t.Errorf("%q is ahead of %q, which was %q, %v", ahead, a.path, path, err)
@@ -97,7 +101,7 @@ func TestPlaceOutlivesTheNodeOfItsSession(t *testing.T) {
 // joined returns an attempt at "n" that has a session, and no place yet.
 func joined(t *testing.T, ctx context.Context, s *store) *attempt {
 	t.Helper()
-	a, err := s.Begin(&locker.Request{Name: "n", TTL: time.Minute})
+	a, err := s.Begin(&driver.Request{Name: "n", TTL: time.Minute})
 	if err == nil {
 		err = s.join(ctx, a)
 	}
@@ -111,7 +115,7 @@ func joined(t *testing.T, ctx context.Context, s *store) *attempt {
 // placed returns an attempt that has a place in the queue of a name.
 func placed(t *testing.T, ctx context.Context, s *store, name string) (a *attempt, ahead string) {
 	t.Helper()
-	a, err := s.Begin(&locker.Request{Name: name, TTL: time.Minute})
+	a, err := s.Begin(&driver.Request{Name: name, TTL: time.Minute})
 	if err == nil {
 		ahead, err = s.ask(ctx, a, false)
 	}
@@ -164,7 +168,7 @@ func TestWatchThatHasToldIsNotAskedAgain(t *testing.T) {
 func TestQueueThatOthersHaveBegunAgainIsNotWaitedFor(t *testing.T) {
 	t.Parallel()
 	ctx, _, s, lock := granted(t)
-	a, err := s.Begin(&locker.Request{Name: "n", TTL: time.Minute})
+	a, err := s.Begin(&driver.Request{Name: "n", TTL: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

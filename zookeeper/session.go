@@ -125,9 +125,9 @@ func (s *store) open(ctx context.Context, n *session) error {
 	if n.timeout == 0 {
 		return errors.New("the connection was not made with the Dial of Options.Session")
 	}
-	var since locker.Instant
+	var since driver.Instant
 	put := func() error {
-		since = locker.Now()
+		since = driver.Now()
 		return zkclient.Act(ctx, s.zk, func() error {
 			_, err := s.zk.Create(n.path, nil, zk.FlagEphemeral, s.opts.ACL)
 			return err

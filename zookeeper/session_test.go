@@ -13,6 +13,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 	"github.com/lockstile/locker/internal/netproxy"
 	"github.com/lockstile/locker/internal/testserver"
 )
@@ -116,7 +117,7 @@ func TestLockIsGrantedOnASessionThatLasts(t *testing.T) {
 		children, _ := other.store.children(ctx, other.store.queue("n"))
 		made = len(children)
 	}
-	before.Lose(locker.Unreachable, nil)
+	before.Lose(locker.ReasonUnreachable, nil)
 	p.Deliver()
 	if err := <-result; err != nil {
 		t.Errorf("though the servers keep the place, %v", err)
@@ -138,7 +139,7 @@ func TestSessionCountsFromItsRequest(t *testing.T) {
 	for nodes := []string{beside}; len(nodes) == 1 && ctx.Err() == nil; time.Sleep(time.Millisecond) {
 		nodes, _ = other.store.children(ctx, DefaultBase)
 	}
-	answered := locker.Now()
+	answered := driver.Now()
 	p.Deliver()
 	if <-n.opened; n.err != nil {
 		t.Fatal(n.err)
@@ -165,7 +166,7 @@ func TestGrantCountsFromItsRequest(t *testing.T) {
 	placed(t, ctx, other.store, "held")
 	for _, name := range []string{"free", "held"} {
 		a, _ := placed(t, ctx, l.store, name)
-		if before := locker.Now().Sub(a.since); before < 2*delay {
+		if before := driver.Now().Sub(a.since); before < 2*delay {
 			t.Errorf("a name that is %s counts from %v before the answer, which takes %v", name, before, 2*delay)
 		}
 	}
@@ -207,7 +208,7 @@ func TestRenewalSaysWhichNodesAreGone(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	want := []locker.Reason{locker.TakenOver, 0, locker.TakenOver, locker.SessionEnded, locker.SessionEnded}
+	want := []locker.Reason{locker.ReasonTakenOver, 0, locker.ReasonTakenOver, locker.ReasonSessionEnded, locker.ReasonSessionEnded}
 	for i, err := range s.Renew(ctx, as) {
 		var lost *locker.LostError
 		if errors.As(err, &lost) != (want[i] != 0) || lost != nil && lost.Reason != want[i] {

@@ -39,7 +39,7 @@ func (s *store) Guarantees() locker.Guarantees {
 	return (*Locker)(nil).Guarantees()
 }
 
-func (s *store) Begin(req *locker.Request) (*attempt, error) {
+func (s *store) Begin(req *driver.Request) (*attempt, error) {
 	return &attempt{req: req, queue: s.queue(req.Name)}, fits(req, s.opts.Session.Timeout())
 }
 
@@ -48,13 +48,13 @@ func (s *store) queue(name string) string { return s.opts.Base + "/" + zkclient.
 
 // fits returns an error if a session with this timeout, 0 if that is not known yet,
 // cannot do what is requested.
-func fits(req *locker.Request, timeout time.Duration) error {
+func fits(req *driver.Request, timeout time.Duration) error {
 	if req.TTL < timeout {
 		return fmt.Errorf("ttl %v is under the session timeout of %v, for which the store keeps a dead holder's locks: ask for a longer ttl or connect with a shorter session timeout",
 			req.TTL, timeout)
 	}
 	valid := believable(timeout)
-	valid -= locker.Drift(valid)
+	valid -= driver.Drift(valid)
 	switch {
 	case timeout == 0:
 	case believable(timeout) < locker.MinTTL:
@@ -179,7 +179,7 @@ func (s *store) ended(a *attempt) error {
 	if a.madeIn == s.zk.SessionID() {
 		return nil
 	}
-	return &locker.LostError{Reason: locker.SessionEnded}
+	return &locker.LostError{Reason: locker.ReasonSessionEnded}
 }
 
 // lost makes a loss of a server's answer that there is no such node.
@@ -188,9 +188,9 @@ func (s *store) lost(a *attempt, err error) error {
 	case !errors.Is(err, zk.ErrNoNode):
 		return err
 	case a.req == nil || s.ended(a) != nil:
-		return &locker.LostError{Reason: locker.SessionEnded}
+		return &locker.LostError{Reason: locker.ReasonSessionEnded}
 	}
-	return &locker.LostError{Reason: locker.TakenOver}
+	return &locker.LostError{Reason: locker.ReasonTakenOver}
 }
 
 func (s *store) Release(ctx context.Context, a *attempt, _ time.Duration) error {
@@ -216,7 +216,7 @@ func (s *store) bounded(ctx context.Context) (context.Context, context.CancelFun
 	if patience == 0 {
 		patience = firstAnswer
 	}
-	heard := func() locker.Instant { return locker.Now().Add(-time.Since(s.zk.Heard())) }
+	heard := func() driver.Instant { return driver.Now().Add(-time.Since(s.zk.Heard())) }
 	return driver.Patient(ctx, patience, heard, errSilent)
 }
 

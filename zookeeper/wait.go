@@ -8,7 +8,7 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 	"github.com/lockstile/locker/internal/zkclient"
 )
 
@@ -22,7 +22,7 @@ import (
 // When the event came, and from which server, plays no part. A place that somebody
 // deletes after the list was read is found missing by the next renewal, as any holder's.
 func (s *store) look(ctx context.Context, a *attempt) (ahead string, err error) {
-	a.since = locker.Now()
+	a.since = driver.Now()
 	children, err := s.children(ctx, a.queue)
 	if err != nil && !errors.Is(err, zk.ErrNoNode) {
 		return "", err

@@ -186,8 +186,13 @@ func (l *Locker) List(ctx context.Context, prefix string) ([]locker.Info, error)
 // Break implements [locker.Breaker]. It deletes the first node of the queue, whichever
 // library made it, or those of the readers who have the lock. The next waiter gets the lock
 // at once; the holder finds out at its next renewal, after a third of its TTL at the latest.
-func (l *Locker) Break(ctx context.Context, name string, tokens ...uint64) (bool, error) {
-	return l.store.locks.Break(ctx, name, tokens...)
+func (l *Locker) Break(ctx context.Context, name string) (bool, error) {
+	return l.store.locks.Break(ctx, name)
+}
+
+// BreakHolder implements [locker.Breaker].
+func (l *Locker) BreakHolder(ctx context.Context, name string, number locker.Number) (bool, error) {
+	return l.store.locks.BreakHolder(ctx, name, number)
 }
 
 // Guarantees implements [locker.Locker]. They are those of every Locker, also of a nil one.
@@ -195,7 +200,7 @@ func (*Locker) Guarantees() locker.Guarantees {
 	return locker.Guarantees{
 		Exclusion: locker.PromptHolder | locker.SteadyClocks,
 		Fair:      true,
-		Release:   locker.BySession,
+		FreedBy:   locker.FreedBySession,
 		Shared:    true,
 	}
 }

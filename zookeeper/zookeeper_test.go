@@ -111,12 +111,6 @@ func until(t *testing.T, what string, so func() bool) {
 	}
 }
 
-// cleanedUp waits until nothing is left to clean up.
-func cleanedUp(t *testing.T, l *zookeeper.Locker) {
-	t.Helper()
-	until(t, "clean-ups", func() bool { return l.UnderWay() == 0 })
-}
-
 // keep makes a queue, and puts a node into it that is no place: the server would remove
 // the queue otherwise, a second after its last place has gone.
 func keep(t *testing.T, l locker.Locker, conn *zk.Conn, name string, opts ...locker.Option) {
@@ -149,6 +143,12 @@ func only(t *testing.T, conn *zk.Conn, name string) string {
 	return queue + "/" + children[0]
 }
 
+// shown is how an exclusive lock is shown.
+func shown(name, holder string, held *locker.Lock) locker.Info {
+	only := locker.Holder{Text: holder, Number: locker.Number(held.Token()), Slot: -1, TimeLeft: sessionTimeout}
+	return locker.Info{Name: name, Held: true, Holder: holder, Token: held.Token(), TimeLeft: sessionTimeout, Holders: []locker.Holder{only}}
+}
+
 func TestTokenIsTheZxidTimes1024(t *testing.T) {
 	s := server(t)
 	a, b := newClient(t, sessionTimeout, s.Addr()), newClient(t, sessionTimeout, s.Addr())
@@ -161,7 +161,7 @@ func TestTokenIsTheZxidTimes1024(t *testing.T) {
 		t.Errorf("token %d of zxid %d", held.Token(), stat.Czxid)
 	}
 	info, err := b.Inspect(soon(t), "n")
-	want := locker.Info{Name: "n", Held: true, Holder: "me", Token: held.Token(), TimeLeft: sessionTimeout}
+	want := shown("n", "me", held)
 	if err != nil || !reflect.DeepEqual(info, want) {
 		t.Errorf("Inspect = %+v, %v; want %+v", info, err, want)
 	}
@@ -178,7 +178,7 @@ func TestListShowsWhatIsHeldBelowThePrefix(t *testing.T) {
 	for _, name := range []string{"jobs/a", "jobs/%2F", "jobs/🔒", "other"} {
 		held := lock(t, a, name, locker.WithHolder("host 1"))
 		if name != "other" {
-			want = append(want, locker.Info{Name: name, Held: true, Holder: "host 1", Token: held.Token(), TimeLeft: sessionTimeout})
+			want = append(want, shown(name, "host 1", held))
 		}
 	}
 	slices.SortFunc(want, func(a, b locker.Info) int { return strings.Compare(a.Name, b.Name) })

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lockstile/locker/open"
+	"github.com/lockstile/locker/internal/dial"
 )
 
 func TestInspectShowsHolderTokenAndWaiters(t *testing.T) {
@@ -109,7 +109,7 @@ func TestBackendsAndVersionAreToldInJSON(t *testing.T) {
 		}
 		lines++
 	}
-	if want := len(open.Schemes()); lines != want {
+	if want := len(dial.Schemes()); lines != want {
 		t.Errorf("%d lines for %d forms of URLs", lines, want)
 	}
 	p.says(`"exclusion_leans_on":["prompt holder","steady clocks"]`)

@@ -7,7 +7,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/lockstile/locker"
-	"github.com/lockstile/locker/open"
+	"github.com/lockstile/locker/internal/dial"
 )
 
 const backendsHelp = `
@@ -43,30 +43,30 @@ func (c *backendsCommand) do() (int, error) {
 	}
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "URL\tBACKEND\tEXCLUSION LEANS ON\tTOKENS LEAN ON\tFAIR\tFREES A DEAD HOLDER\tOTHER KINDS")
-	for _, s := range open.Schemes() {
+	for _, s := range dial.Schemes() {
 		fair := "no"
 		if s.Guarantees.Fair {
 			fair = "yes"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%v\t%v\t%s\t%v\t%s\n", s.Form, s.About, s.Guarantees.Exclusion, s.Guarantees.Tokens, fair, s.Guarantees.Release, otherKinds(s.Guarantees))
+		fmt.Fprintf(w, "%s\t%s\t%v\t%v\t%s\t%v\t%s\n", s.Form, s.About, s.Guarantees.Exclusion, s.Guarantees.Tokens, fair, s.Guarantees.FreedBy, otherKinds(s.Guarantees))
 	}
 	return output(w.Flush())
 }
 
 func (c *backendsCommand) printJSON() (status int, err error) {
-	for _, s := range open.Schemes() {
+	for _, s := range dial.Schemes() {
 		g := s.Guarantees
 		if status, err = answerJSON(struct {
-			URL       string   `json:"url"`
-			About     string   `json:"about"`
-			Exclusion []string `json:"exclusion_leans_on"`
-			Tokens    []string `json:"tokens_lean_on"`
-			Fair      bool     `json:"fair"`
-			Release   string   `json:"frees_a_dead_holder"`
-			Keeps     bool     `json:"keeps_min_hold"` // also when the process ends
-			Shared    bool     `json:"shared"`
-			Slots     bool     `json:"slots"`
-		}{s.Form, s.About, words(g.Exclusion), words(g.Tokens), g.Fair, g.Release.String(), g.Keeps, g.Shared, g.Slots}); err != nil {
+			URL          string   `json:"url"`
+			About        string   `json:"about"`
+			Exclusion    []string `json:"exclusion_leans_on"`
+			Tokens       []string `json:"tokens_lean_on"`
+			Fair         bool     `json:"fair"`
+			Release      string   `json:"frees_a_dead_holder"`
+			KeepsMinHold bool     `json:"keeps_min_hold"` // also when the process ends
+			Shared       bool     `json:"shared"`
+			Slots        bool     `json:"slots"`
+		}{s.Form, s.About, words(g.Exclusion), words(g.Tokens), g.Fair, g.FreedBy.String(), g.KeepsMinHold, g.Shared, g.Slots}); err != nil {
 			break
 		}
 	}

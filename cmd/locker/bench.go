@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 	"github.com/lockstile/locker/open"
 )
 
@@ -65,7 +66,7 @@ func (c *benchCommand) accept(args []string) error {
 	if c.clients > c.goroutines {
 		return fmt.Errorf("--clients %d is more than --goroutines %d: some would have nothing to do", c.clients, c.goroutines)
 	}
-	_, err := locker.NewRequest(benchPrefix, locker.WithTTL(c.ttl))
+	_, err := driver.NewRequest(nil, benchPrefix, locker.WithTTL(c.ttl))
 	return err
 }
 

@@ -9,7 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/lockstile/locker/doctor"
+	"github.com/lockstile/locker/internal/doctor"
 )
 
 const doctorHelp = `

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lockstile/locker/doctor"
+	"github.com/lockstile/locker/internal/doctor"
 	"github.com/lockstile/locker/internal/testserver"
 )
 

@@ -14,9 +14,8 @@ import (
 func environment(outer []string, set *locker.Set) []string {
 	values := make(map[string][]string)
 	add := func(name, value string) { values[name] = append(values[name], value) }
-	for _, name := range set.Names() {
-		lock := set.Lock(name)
-		add("LOCKER_NAME", name)
+	for _, lock := range set.Locks() {
+		add("LOCKER_NAME", lock.Name())
 		if number := lock.SharedToken(); number != 0 {
 			add("LOCKER_SHARED_TOKEN", number.String())
 		} else {

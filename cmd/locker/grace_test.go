@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 )
 
 // nobody stands for a child that has ended: signals to its group reach nobody.
@@ -26,17 +27,17 @@ func TestCommandHasAQuarterOfTheValidityToEnd(t *testing.T) {
 			run := &runCommand{ttl: c.ttl, maxHold: c.maxHold}
 			_, h := held(t, append(run.options(), locker.WithoutRenewal())...)
 			s := run.supervise(h.set, nobody())
-			end := h.set.Lock("x").Deadline()
-			before := locker.Now()
+			end := h.set.Deadline()
+			before := driver.Now()
 			for s.look(); s.lost == nil && time.Now().Before(end); s.look() {
 				time.Sleep(10 * time.Millisecond)
-				before = locker.Now() // the machine may stall before a look, and after it
+				before = driver.Now() // the machine may stall before a look, and after it
 			}
 			left := time.Until(end)
 			if left > c.grace || left < c.grace*9/10 {
 				t.Errorf("with %+v the command is asked to end %v before its lock ends", c, left)
 			}
-			if s.killAt.Sub(locker.Now()) > left*9/10 || s.killAt.Sub(before) < left/2 {
+			if s.killAt.Sub(driver.Now()) > left*9/10 || s.killAt.Sub(before) < left/2 {
 				t.Errorf("with %+v the command is killed %v before its lock ends", c, left-s.killAt.Sub(before))
 			}
 		})
@@ -49,12 +50,12 @@ func TestCommandWhoseLockIsGoneIsKilledASecondLater(t *testing.T) {
 	s := (&runCommand{}).supervise(h.set, nobody())
 	store.Lose("x")
 	<-h.set.Lost()
-	before := locker.Now()
+	before := driver.Now()
 	s.goOn() // also one that was stopped is asked to end, before it goes on
 	if s.lost == nil {
 		t.Fatal("it goes on without its lock")
 	}
-	after := locker.Now()
+	after := driver.Now()
 	if s.killAt < before.Add(time.Second) || s.killAt > after.Add(time.Second) {
 		t.Errorf("it is killed after %v", s.killAt.Sub(before))
 	}
@@ -70,10 +71,10 @@ func TestCommandThatIsEndingIsKilledSoonerOnceItsLockIsGone(t *testing.T) {
 	store, h := held(t)
 	s := (&runCommand{}).supervise(h.set, nobody())
 	first := errors.New("it was about to end")
-	s.terminate(first, locker.Now().Add(time.Hour))
+	s.terminate(first, driver.Now().Add(time.Hour))
 	store.Lose("x")
 	<-h.set.Lost()
-	if s.look(); s.killAt > locker.Now().Add(time.Second) || !errors.Is(s.lost, first) {
-		t.Errorf("it is killed in %v, because of %v", s.killAt.Sub(locker.Now()), s.lost)
+	if s.look(); s.killAt > driver.Now().Add(time.Second) || !errors.Is(s.lost, first) {
+		t.Errorf("it is killed in %v, because of %v", s.killAt.Sub(driver.Now()), s.lost)
 	}
 }

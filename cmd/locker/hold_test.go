@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 	"github.com/lockstile/locker/internal/testserver"
 	"github.com/lockstile/locker/lockertest"
 	"github.com/lockstile/locker/open"
@@ -116,7 +117,7 @@ func TestHoldBeginsWhenTheLockIsGranted(t *testing.T) {
 		got <- h
 	}()
 	awaitWaiters(t, url, "x", "1")
-	still := locker.Now()
+	still := driver.Now()
 	holder.goOn()
 	holder.ends(0)
 	h := <-got

@@ -73,7 +73,10 @@ func infoJSON(info locker.Info) lockJSON {
 		line.Kind = info.Kind.String()
 	}
 	for _, h := range info.Holders {
-		one := holderJSON{Holder: h.Text, Token: h.Number, TimeLeft: h.TimeLeft.Seconds()}
+		if info.Kind == locker.KindExclusive {
+			break // the line itself shows the one
+		}
+		one := holderJSON{Holder: h.Text, Token: uint64(h.Number), TimeLeft: h.TimeLeft.Seconds()}
 		if h.Slot >= 0 {
 			one.Slot = &h.Slot
 		}
@@ -90,9 +93,9 @@ func infoText(info locker.Info) string {
 	switch {
 	case !info.Held:
 		fmt.Fprintf(w, "held:\tno\n")
-	case info.Kind == locker.Shared:
+	case info.Kind == locker.KindShared:
 		fmt.Fprintf(w, "held:\tyes, shared by %d\n", len(info.Holders))
-	case info.Kind == locker.Slots:
+	case info.Kind == locker.KindSlots:
 		fmt.Fprintf(w, "held:\tyes, %d of %d slots\n", len(info.Holders), info.Slots)
 	case info.Holder == "":
 		fmt.Fprintf(w, "held:\tyes\nholder:\tunknown\n")
@@ -100,16 +103,18 @@ func infoText(info locker.Info) string {
 		fmt.Fprintf(w, "held:\tyes\nholder:\t%q\n", info.Holder)
 	}
 	for _, h := range info.Holders {
-		fmt.Fprintf(w, "holder:\t%s\n", describe(h))
+		if info.Kind != locker.KindExclusive {
+			fmt.Fprintf(w, "holder:\t%s\n", describe(h))
+		}
 	}
 	switch {
 	case info.Token == 0:
-	case info.Held && info.Kind == locker.Exclusive:
+	case info.Held && info.Kind == locker.KindExclusive:
 		fmt.Fprintf(w, "token:\t%d\n", info.Token)
 	default:
 		fmt.Fprintf(w, "last token:\t%d\n", info.Token)
 	}
-	if info.TimeLeft > 0 && info.Holders == nil {
+	if info.TimeLeft > 0 && info.Kind == locker.KindExclusive {
 		fmt.Fprintf(w, "time left:\t%v\n", info.TimeLeft.Round(time.Millisecond))
 	}
 	fmt.Fprintf(w, "waiters:\t%d\n", info.Waiters)

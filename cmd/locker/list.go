@@ -143,9 +143,9 @@ func cells(info locker.Info) []string {
 		row[1], row[4] = "-", fmt.Sprint(info.Waiters)
 	}
 	switch {
-	case info.Held && info.Kind == locker.Shared:
+	case info.Held && info.Kind == locker.KindShared:
 		row[1] = fmt.Sprintf("shared by %d", len(info.Holders))
-	case info.Held && info.Kind == locker.Slots:
+	case info.Held && info.Kind == locker.KindSlots:
 		row[1] = fmt.Sprintf("%d of %d slots", len(info.Holders), info.Slots)
 	case info.Holder != "":
 		row[1] = fmt.Sprintf("%q", info.Holder)

@@ -9,12 +9,13 @@ import (
 	"time"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 )
 
 // mustStay reports whether the lock has to be kept after the end of COMMAND, because
 // --min-hold is not over and the store does not keep the lock of a process that ends.
 func (c *runCommand) mustStay(h hold) bool {
-	if h.store.Guarantees().Keeps || locker.Now() >= h.granted.Add(c.minHold) {
+	if h.store.Guarantees().KeepsMinHold || driver.Now() >= h.granted.Add(c.minHold) {
 		return false
 	}
 	// If the lock was lost while COMMAND ran, the store knows it by now, and giving
@@ -22,8 +23,8 @@ func (c *runCommand) mustStay(h hold) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), partingTime)
 	defer cancel()
 	lost := false
-	for _, name := range h.set.Names() {
-		lost = lost || errors.Is(h.set.Lock(name).Renew(ctx), locker.ErrLost)
+	for _, lock := range h.set.Locks() {
+		lost = lost || errors.Is(lock.Renew(ctx), locker.ErrLost)
 	}
 	return !lost
 }
@@ -32,8 +33,8 @@ func (c *runCommand) mustStay(h hold) bool {
 // for an end cuts it short, or has done so while COMMAND ran. That is the error: a warning.
 func (c *runCommand) stay(h hold, end *signalError, signals <-chan os.Signal) error {
 	over := h.granted.Add(c.minHold)
-	c.remark("keeping %s for another %v (--min-hold)", c.what(), over.Sub(locker.Now()).Round(time.Second))
-	for left := over.Sub(locker.Now()); left > 0 && h.set.Err() == nil; left = over.Sub(locker.Now()) {
+	c.remark("keeping %s for another %v (--min-hold)", c.what(), over.Sub(driver.Now()).Round(time.Second))
+	for left := over.Sub(driver.Now()); left > 0 && h.set.Err() == nil; left = over.Sub(driver.Now()) {
 		if end != nil {
 			return fmt.Errorf("warning: others may get %s %v before --min-hold is over: %w", c.what(), left.Round(time.Millisecond), end)
 		}
@@ -56,7 +57,7 @@ func tooEarly(err error) error {
 	switch {
 	case !errors.As(err, &lost):
 		return err
-	case lost.Reason == locker.MaxHold:
+	case lost.Reason == locker.ReasonMaxHold:
 		return nil
 	}
 	return fmt.Errorf("warning: others may have got the lock before --min-hold was over: %w", err)

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 )
 
 // The kernel frees a file lock when its process ends, so that has to stay.
@@ -58,7 +58,7 @@ func TestSignalEndsTheStayForTheMinimumHold(t *testing.T) {
 func TestOnlyASignalThatAsksForAnEndCutsTheStay(t *testing.T) {
 	t.Parallel()
 	_, h := held(t)
-	h.granted = locker.Now()
+	h.granted = driver.Now()
 	signals := make(chan os.Signal, 2)
 	signals <- syscall.SIGUSR1
 	signals <- syscall.SIGHUP

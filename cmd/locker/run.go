@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 	"github.com/lockstile/locker/open"
 )
 
@@ -64,7 +65,7 @@ func (c *runCommand) accept(args []string) error {
 		return err
 	}
 	for _, name := range c.names {
-		if _, err := locker.NewRequest(name, c.options()...); err != nil {
+		if _, err := driver.NewRequest(nil, name, c.options()...); err != nil {
 			return err
 		}
 	}
@@ -172,19 +173,19 @@ func (c *runCommand) what() string {
 type hold struct {
 	store   open.Backend
 	set     *locker.Set
-	granted locker.Instant // not before the store granted it
+	granted driver.Instant // not before the store granted it
 }
 
 // acquire gets the lock. With --wait it asks again while the store is silent.
 func (c *runCommand) acquire(ctx context.Context) (hold, error) {
-	end := locker.Now().Add(c.wait)
+	end := driver.Now().Add(c.wait)
 	h, err := c.attempt(ctx, c.wait)
 	for told := false; c.wait > 0 && mayPass(err) && rest(ctx, end); told = true {
 		if !told {
 			c.remark("the store is asked again until --wait %v is over: %w", c.wait, err)
 		}
 		again := error(nil)
-		h, again = c.attempt(ctx, end.Sub(locker.Now()))
+		h, again = c.attempt(ctx, end.Sub(driver.Now()))
 		if !timeIsUp(again) { // else what was said before tells more
 			err = again
 		}

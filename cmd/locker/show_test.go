@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/lockstile/locker"
-	"github.com/lockstile/locker/doctor"
+	"github.com/lockstile/locker/internal/doctor"
 	"github.com/lockstile/locker/lockertest"
 )
 
@@ -23,11 +23,11 @@ func TestJSONHasHoldersAndTimesInSeconds(t *testing.T) {
 			Name: "x", Held: true, Holder: "me", Token: 1<<53 + 1, TimeLeft: 1500 * time.Millisecond, Waiters: 2,
 		},
 		`{"name":"x","held":true,"kind":"slots","slots":3,"token":"7","waiters":0,"holders":[{"holder":"me","token":"7","slot":0,"seconds_left":0.25}]}`: {
-			Name: "x", Held: true, Kind: locker.Slots, Slots: 3, Token: 7,
+			Name: "x", Held: true, Kind: locker.KindSlots, Slots: 3, Token: 7,
 			Holders: []locker.Holder{{Text: "me", Number: 7, TimeLeft: time.Second / 4}},
 		},
 		`{"name":"x","held":true,"kind":"shared","waiters":0,"holders":[{"token":"9007199254740993"}]}`: {
-			Name: "x", Held: true, Kind: locker.Shared, Holders: []locker.Holder{{Number: 1<<53 + 1, Slot: -1}},
+			Name: "x", Held: true, Kind: locker.KindShared, Holders: []locker.Holder{{Number: 1<<53 + 1, Slot: -1}},
 		},
 	} {
 		if got, err := json.Marshal(infoJSON(info)); err != nil || string(got) != want {
@@ -41,8 +41,8 @@ func TestWaitIsExplainedByTheKindOfTheHold(t *testing.T) {
 	two := make([]locker.Holder, 2)
 	for want, info := range map[string]locker.Info{
 		"nobody is seen to have it":   {},
-		"it is shared, by 2":          {Held: true, Kind: locker.Shared, Holders: two},
-		"2 of 3 slots are taken":      {Held: true, Kind: locker.Slots, Slots: 3, Holders: two},
+		"it is shared, by 2":          {Held: true, Kind: locker.KindShared, Holders: two},
+		"2 of 3 slots are taken":      {Held: true, Kind: locker.KindSlots, Slots: 3, Holders: two},
 		"somebody unknown has it":     {Held: true},
 		`"a\nb" has it, with token 7`: {Held: true, Holder: "a\nb", Token: 7},
 	} {
@@ -59,7 +59,7 @@ func TestWaitIsExplainedByTheKindOfTheHold(t *testing.T) {
 func TestTimeThatPassesIsNoNewsOfASharedLock(t *testing.T) {
 	t.Parallel()
 	shared := func(left time.Duration, holders ...string) []locker.Info {
-		info := locker.Info{Name: "x", Held: true, Kind: locker.Shared, TimeLeft: left}
+		info := locker.Info{Name: "x", Held: true, Kind: locker.KindShared, TimeLeft: left}
 		for _, h := range holders {
 			info.Holders = append(info.Holders, locker.Holder{Text: h, Slot: -1, TimeLeft: left})
 		}
@@ -146,9 +146,9 @@ func TestTextsShowWhatIsKnownOfALock(t *testing.T) {
 		{locker.Info{Name: "x", Held: true}, `"x"|-|-|-|0`, "name:|x\nheld:|yes\nholder:|unknown\nwaiters:|0\n"},
 		{locker.Info{Name: "x", Held: true, Holder: "a\nb", Token: 7, TimeLeft: left, Waiters: 2}, `"x"|"a\nb"|7|1.5s|2`,
 			"name:|x\nheld:|yes\nholder:|a\\nb\ntoken:|7\ntime left:|1.5s\nwaiters:|2\n"},
-		{locker.Info{Name: "x", Held: true, Kind: locker.Slots, Slots: 3, Token: 9, TimeLeft: left, Holders: two}, `"x"|2 of 3 slots|9|1.5s|0`,
+		{locker.Info{Name: "x", Held: true, Kind: locker.KindSlots, Slots: 3, Token: 9, TimeLeft: left, Holders: two}, `"x"|2 of 3 slots|9|1.5s|0`,
 			"name:|x\nheld:|yes, 2 of 3 slots\nholder:|slot 0, token 7, time left 1.5s, a\\nb\nholder:|slot 1, token 9, unknown\nlast token:|9\nwaiters:|0\n"},
-		{locker.Info{Name: "x", Held: true, Kind: locker.Shared, Token: 9, TimeLeft: left, Holders: readers}, `"x"|shared by 2|9|1.5s|0`,
+		{locker.Info{Name: "x", Held: true, Kind: locker.KindShared, Token: 9, TimeLeft: left, Holders: readers}, `"x"|shared by 2|9|1.5s|0`,
 			"name:|x\nheld:|yes, shared by 2\nholder:|token 7, time left 1.5s, r\nholder:|token 9, unknown\nlast token:|9\nwaiters:|0\n"},
 	} {
 		if got := strings.Join(cells(c.info), "|"); got != c.line {

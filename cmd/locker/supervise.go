@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 )
 
 const (
@@ -34,7 +35,7 @@ type supervisor struct {
 
 	signal *signalError   // the last that asked the child to end
 	lost   error          // why the child is being ended; nil while it is not
-	killAt locker.Instant // when what is left of its group is killed
+	killAt driver.Instant // when what is left of its group is killed
 }
 
 func (c *runCommand) supervise(set *locker.Set, child *child) *supervisor {
@@ -86,7 +87,7 @@ func (s *supervisor) goOn() {
 
 // look ends the child if it is time to, and returns when to look again.
 func (s *supervisor) look() time.Duration {
-	now, first := locker.Now(), s.first()
+	now, first := driver.Now(), s.first()
 	deadline := first.Deadline()
 	left, ends := time.Until(deadline), !deadline.IsZero() // of the lock's validity, unless it is renewed
 	s.whole = max(s.whole, left)
@@ -113,8 +114,7 @@ func (s *supervisor) look() time.Duration {
 func (s *supervisor) first() *locker.Lock {
 	var first *locker.Lock
 	var end time.Time
-	for _, name := range s.set.Names() {
-		lock := s.set.Lock(name)
+	for _, lock := range s.set.Locks() {
 		if ends := lock.Deadline(); first == nil || end.IsZero() || !ends.IsZero() && ends.Before(end) {
 			first, end = lock, ends
 		}
@@ -124,13 +124,13 @@ func (s *supervisor) first() *locker.Lock {
 
 // end ends the child because the lock is gone.
 func (s *supervisor) end(lost error) {
-	s.terminate(lost, locker.Now().Add(lateGrace))
+	s.terminate(lost, driver.Now().Add(lateGrace))
 }
 
 // terminate asks the child's group to end, once, and lets it be killed at
 // killAt, or earlier where that was settled before. There is no way back: a
 // renewal that succeeds now comes too late for a child that is ending.
-func (s *supervisor) terminate(lost error, killAt locker.Instant) {
+func (s *supervisor) terminate(lost error, killAt driver.Instant) {
 	if s.lost != nil {
 		s.killAt = min(s.killAt, killAt)
 		return
@@ -146,7 +146,7 @@ func (s *supervisor) sweep() {
 		return
 	}
 	for s.child.groupLives() {
-		if locker.Now() >= s.killAt {
+		if driver.Now() >= s.killAt {
 			s.child.kill()
 			return
 		}

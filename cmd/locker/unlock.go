@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 
+	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/open"
 )
 
@@ -22,7 +23,7 @@ The exit status is 0 whether anybody held the lock or not.
 type unlockCommand struct {
 	oneLock
 	force, json bool
-	tokens      []uint64 // none: everybody's
+	tokens      []locker.Number // none: everybody's
 }
 
 func (c *unlockCommand) flags(fs flagSet) {
@@ -37,7 +38,7 @@ func (c *unlockCommand) token(text string) error {
 	if err != nil || n == 0 {
 		return errors.New("not a token, which is a whole number above 0")
 	}
-	c.tokens = append(c.tokens, n)
+	c.tokens = append(c.tokens, locker.Number(n))
 	return nil
 }
 
@@ -47,12 +48,28 @@ func (c *unlockCommand) do() (int, error) {
 			"a live one goes on for a while without knowing", c.name)
 	}
 	return c.ask(func(ctx context.Context, store open.Backend) error {
-		broken, err := store.Break(ctx, c.name, c.tokens...)
+		broken, err := c.free(ctx, store)
 		if err != nil {
 			return err
 		}
 		return c.print(broken)
 	})
+}
+
+// free frees the lock, or what those have whose tokens were given, and reports whether anybody
+// held it so.
+func (c *unlockCommand) free(ctx context.Context, store open.Backend) (broken bool, err error) {
+	if len(c.tokens) == 0 {
+		return store.Break(ctx, c.name)
+	}
+	for _, number := range c.tokens {
+		one, err := store.BreakHolder(ctx, c.name, number)
+		if err != nil {
+			return broken, err
+		}
+		broken = broken || one
+	}
+	return broken, nil
 }
 
 func (c *unlockCommand) print(broken bool) (err error) {

@@ -43,7 +43,7 @@ func (c *runCommand) attempt(ctx context.Context, wait time.Duration) (hold, err
 	if err != nil {
 		return hold{}, errors.Join(err, shut(store))
 	}
-	return hold{store, set, locker.Now()}, nil
+	return hold{store, set, driver.Now()}, nil
 }
 
 func (c *runCommand) lockFrom(ctx context.Context, store locker.Locker, wait time.Duration) (*locker.Set, error) {
@@ -72,7 +72,7 @@ func (a *asking) Lock(ctx context.Context, name string, opts ...locker.Option) (
 // said that the lock is taken nor refused to serve.
 func mayPass(err error) bool {
 	silent := errors.Is(err, locker.ErrUnavailable) || errors.Is(err, locker.ErrOutcomeUnknown)
-	return silent && !errors.Is(err, locker.ErrTaken) && !driver.IsRefused(err)
+	return silent && !errors.Is(err, locker.ErrTaken) && !errors.Is(err, locker.ErrRefused)
 }
 
 // timeIsUp reports whether err says no more than that --wait is over.
@@ -81,8 +81,8 @@ func timeIsUp(err error) bool {
 }
 
 // rest waits before the store is asked again, and reports whether it is to be.
-func rest(ctx context.Context, end locker.Instant) bool {
-	left := end.Sub(locker.Now())
+func rest(ctx context.Context, end driver.Instant) bool {
+	left := end.Sub(driver.Now())
 	if left < shortestWait {
 		return false
 	}
@@ -126,9 +126,9 @@ func whoHas(info locker.Info, err error) string {
 		return "the store does not say who has it"
 	case !info.Held:
 		return "nobody is seen to have it"
-	case info.Kind == locker.Shared:
+	case info.Kind == locker.KindShared:
 		return fmt.Sprintf("it is shared, by %d", len(info.Holders))
-	case info.Kind == locker.Slots:
+	case info.Kind == locker.KindSlots:
 		return fmt.Sprintf("%d of %d slots are taken", len(info.Holders), info.Slots)
 	case info.Holder == "":
 		return "somebody unknown has it"

@@ -13,7 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 	"github.com/lockstile/locker/internal/testserver"
 )
 
@@ -37,16 +37,16 @@ func TestWaitAsksAStoreAgainThatCannotBeReached(t *testing.T) {
 func TestStoreIsAskedAgainEverySecondAndAtLastMoreOften(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
-		if !rest(t.Context(), locker.Now().Add(time.Hour)) || time.Since(began) != time.Second {
+		if !rest(t.Context(), driver.Now().Add(time.Hour)) || time.Since(began) != time.Second {
 			t.Errorf("the pause is %v", time.Since(began))
 		}
 		began = time.Now()
-		if rest(t.Context(), locker.Now().Add(1900*time.Millisecond)); time.Since(began) > 950*time.Millisecond {
+		if rest(t.Context(), driver.Now().Add(1900*time.Millisecond)); time.Since(began) > 950*time.Millisecond {
 			t.Errorf("before the end the pause is %v", time.Since(began))
 		}
 		over, cancel := context.WithCancel(t.Context())
 		cancel()
-		if rest(t.Context(), locker.Now()) || rest(over, locker.Now().Add(time.Hour)) {
+		if rest(t.Context(), driver.Now()) || rest(over, driver.Now().Add(time.Hour)) {
 			t.Error("it is asked again when the time is up")
 		}
 	})

@@ -154,7 +154,7 @@ func stale(mine fencing.StaleError, found []*etcdserverpb.ResponseOp) error {
 	if len(kvs) == 0 {
 		return errors.New("the server gave an answer of an unknown form")
 	}
-	seen, err := fencing.Parse(string(kvs[0].Value))
+	seen, err := fencing.ParseToken(string(kvs[0].Value))
 	if err != nil {
 		return err
 	}

@@ -197,7 +197,7 @@ func (o Options) read(r *http.Request, guard fencing.Guard) (check func() error,
 		return nil, nil, errors.New("the request must have exactly one " + Header + " header")
 	}
 	text, reader := strings.CutPrefix(values[0], shared)
-	token, err := fencing.Parse(text)
+	token, err := fencing.ParseToken(text)
 	switch {
 	case err != nil:
 		return nil, nil, errors.New("the " + Header + " header must be a number from 1 to 18446744073709551615, after the word shared if it is a reader's")

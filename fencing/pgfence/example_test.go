@@ -22,7 +22,7 @@ func Example() {
 		log.Fatal(err)
 	}
 	defer tx.Rollback() // nothing is left to roll back after Commit
-	if err := pgfence.NewSQL(tx).Check(ctx, "account/7", token); err != nil {
+	if err := pgfence.NewSQLGuard(tx).Check(ctx, "account/7", token); err != nil {
 		log.Fatal(err)
 	}
 	if _, err := tx.ExecContext(ctx, `UPDATE account SET balance = balance - 1 WHERE id = 7`); err != nil {

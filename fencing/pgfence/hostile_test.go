@@ -44,12 +44,12 @@ func TestClaimOutlastsACrash(t *testing.T) {
 	server := testserver.Postgres(t, "wal_writer_delay=10000", "wal_writer_flush_after=0")
 	url := server.URL("postgres")
 	apply(t, open(t, url), pgfence.Schema)
-	if err := pgfence.New(open(t, url+"&synchronous_commit=off")).Check(soon(t), "a", 6); err != nil {
+	if err := pgfence.NewGuard(open(t, url+"&synchronous_commit=off")).Check(soon(t), "a", 6); err != nil {
 		t.Fatal(err)
 	}
 	server.Kill()
 	server.Start()
-	if err := pgfence.New(open(t, url)).Check(soon(t), "a", 5); !errors.Is(err, fencing.ErrStale) {
+	if err := pgfence.NewGuard(open(t, url)).Check(soon(t), "a", 5); !errors.Is(err, fencing.ErrStale) {
 		t.Errorf("a smaller token after the crash: %v", err)
 	}
 }
@@ -61,16 +61,16 @@ func TestResourceIsTheSameInEveryEncoding(t *testing.T) {
 	server := testserver.Postgres(t)
 	url := server.URL("postgres")
 	apply(t, open(t, url), pgfence.Schema)
-	if err := pgfence.New(open(t, url)).Check(soon(t), "ü", 6); err != nil {
+	if err := pgfence.NewGuard(open(t, url)).Check(soon(t), "ü", 6); err != nil {
 		t.Fatal(err)
 	}
 	for _, other := range []string{"&client_encoding=LATIN1", "&client_encoding=SQL_ASCII", "&default_query_exec_mode=simple_protocol"} {
-		if err := pgfence.New(open(t, url+other)).Check(soon(t), "ü", 5); !errors.Is(err, fencing.ErrStale) {
+		if err := pgfence.NewGuard(open(t, url+other)).Check(soon(t), "ü", 5); !errors.Is(err, fencing.ErrStale) {
 			t.Errorf("%s: a smaller token: %v", other, err)
 		}
 	}
 	for _, text := range []string{"a\x00", "a\xff"} {
-		if err := pgfence.New(open(t, url)).Check(soon(t), text, 1); err == nil {
+		if err := pgfence.NewGuard(open(t, url)).Check(soon(t), text, 1); err == nil {
 			t.Errorf("%q is accepted", text)
 		}
 	}
@@ -84,14 +84,14 @@ func TestSecondTableIsNotMadeUnasked(t *testing.T) {
 	server := testserver.Postgres(t)
 	pool := open(t, server.URL("postgres"))
 	apply(t, pool, pgfence.Schema)
-	if err := pgfence.New(pool).Check(soon(t), "a", 6); err != nil {
+	if err := pgfence.NewGuard(pool).Check(soon(t), "a", 6); err != nil {
 		t.Fatal(err)
 	}
 	apply(t, pool, `CREATE SCHEMA postgres`)
 	if _, err := pool.Exec(soon(t), pgfence.Schema); err == nil || !strings.Contains(err.Error(), "public") {
 		t.Errorf("applying the schema: %v", err)
 	}
-	if err := pgfence.New(pool).Check(soon(t), "a", 5); !errors.Is(err, fencing.ErrStale) {
+	if err := pgfence.NewGuard(pool).Check(soon(t), "a", 5); !errors.Is(err, fencing.ErrStale) {
 		t.Errorf("a smaller token: %v", err)
 	}
 }
@@ -137,7 +137,7 @@ func TestNoIsolationLevelHidesAGreaterToken(t *testing.T) {
 	for _, level := range []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable} {
 		for name, start := range map[string]fencing.Token{"new " + string(level): 0, "known " + string(level): 1} {
 			if start > 0 {
-				if err := pgfence.New(pool).Check(soon(t), name, start); err != nil {
+				if err := pgfence.NewGuard(pool).Check(soon(t), name, start); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -148,10 +148,10 @@ func TestNoIsolationLevelHidesAGreaterToken(t *testing.T) {
 			if _, err := tx.Exec(soon(t), `SELECT count(*) FROM lockstile_fence`); err != nil {
 				t.Fatal(err)
 			}
-			if err := pgfence.New(pool).Check(soon(t), name, 6); err != nil {
+			if err := pgfence.NewGuard(pool).Check(soon(t), name, 6); err != nil {
 				t.Fatal(err)
 			}
-			if err := pgfence.New(tx).Check(soon(t), name, 5); err == nil {
+			if err := pgfence.NewGuard(tx).Check(soon(t), name, 5); err == nil {
 				t.Errorf("%s: the smaller token is accepted", name)
 			}
 			_ = tx.Rollback(soon(t))
@@ -178,7 +178,7 @@ func TestAnswerToAClaimThatTheClientHasCancelledIsNone(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	guard := pgfence.New(pool)
+	guard := pgfence.NewGuard(pool)
 	readers := func(ctx context.Context) error { return guard.CheckShared(ctx, "b", 6) }
 	for i, check := range []func(context.Context) error{
 		func(ctx context.Context) error { return guard.Check(ctx, "a", 6) },
@@ -204,7 +204,7 @@ func TestClaimWaitsForTheStandbyWhateverTheRoleSays(t *testing.T) {
 	url := testserver.Postgres(t, "synchronous_standby_names=nobody").URL("postgres") + "&synchronous_commit=local"
 	admin := open(t, url)
 	apply(t, admin, pgfence.Schema)
-	guard := pgfence.New(open(t, url))
+	guard := pgfence.NewGuard(open(t, url))
 	readers := func() error { return guard.CheckShared(soon(t), "b", 6) }
 	for i, check := range []func() error{
 		func() error { return guard.Check(soon(t), "a", 6) },
@@ -248,7 +248,7 @@ func TestNothingIsFoundThroughTheSearchPath(t *testing.T) {
 		}
 		apply(t, pool, pgfence.Schema)
 	}
-	for what, g := range map[string]*pgfence.Guard{"pgx": pgfence.New(pool), "simple protocol": pgfence.New(open(t, url+"&search_path=hostile,pg_catalog&default_query_exec_mode=simple_protocol"))} {
+	for what, g := range map[string]*pgfence.Guard{"pgx": pgfence.NewGuard(pool), "simple protocol": pgfence.NewGuard(open(t, url+"&search_path=hostile,pg_catalog&default_query_exec_mode=simple_protocol"))} {
 		for _, token := range []fencing.Token{5, 34} {
 			if err := g.Check(soon(t), what, token); err != nil {
 				t.Error(err)

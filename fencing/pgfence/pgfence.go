@@ -3,7 +3,7 @@
 //
 //	tx, err := pool.Begin(ctx)
 //	…
-//	if err := pgfence.New(tx).Check(ctx, "account/7", lock.Token()); err != nil {
+//	if err := pgfence.NewGuard(tx).Check(ctx, "account/7", lock.Token()); err != nil {
 //		return err // and roll back
 //	}
 //	_, err = tx.Exec(ctx, `UPDATE account SET …`)
@@ -115,8 +115,8 @@ type Querier interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// New returns a Guard in tx.
-func New(tx Querier) *Guard {
+// NewGuard returns a Guard in tx.
+func NewGuard(tx Querier) *Guard {
 	return &Guard{func(ctx context.Context, sql string, args ...any) row { return tx.QueryRow(ctx, sql, args...) }}
 }
 
@@ -125,8 +125,8 @@ type SQLQuerier interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
-// NewSQL returns a Guard in tx, whose driver must be one for PostgreSQL.
-func NewSQL(tx SQLQuerier) *Guard {
+// NewSQLGuard returns a Guard in tx, whose driver must be one for PostgreSQL.
+func NewSQLGuard(tx SQLQuerier) *Guard {
 	return &Guard{func(ctx context.Context, sql string, args ...any) row { return tx.QueryRowContext(ctx, sql, args...) }}
 }
 
@@ -194,7 +194,7 @@ func (g *Guard) run(ctx context.Context, sql string, mine fencing.StaleError) er
 		}
 		return fmt.Errorf("pgfence: check %.100q: %w", mine.Resource, err)
 	}
-	if mine.Seen, err = fencing.Parse(text); err != nil {
+	if mine.Seen, err = fencing.ParseToken(text); err != nil {
 		return fmt.Errorf("pgfence: check %.100q: %w", mine.Resource, err)
 	}
 	if mine.Token < mine.Seen {

@@ -47,7 +47,7 @@ func soon(t *testing.T) context.Context {
 func TestStaleTokensAreRefusedThroughEitherDriver(t *testing.T) {
 	t.Parallel()
 	pool, db := connect(t)
-	for name, guard := range map[string]*pgfence.Guard{"pgx": pgfence.New(pool), "sql": pgfence.NewSQL(db)} {
+	for name, guard := range map[string]*pgfence.Guard{"pgx": pgfence.NewGuard(pool), "sql": pgfence.NewSQLGuard(db)} {
 		resource := "it's \"" + name + "\""
 		for _, c := range []struct{ token, seen fencing.Token }{
 			{5, 5}, {5, 5}, {4, 5}, {6, 6}, {math.MaxInt64 + 1, math.MaxInt64 + 1}, {math.MaxUint64, math.MaxUint64}, {7, math.MaxUint64},
@@ -70,7 +70,7 @@ func TestStaleTokensAreRefusedThroughEitherDriver(t *testing.T) {
 func TestZeroTokenIsRefusedAndWritesNothing(t *testing.T) {
 	t.Parallel()
 	pool, db := connect(t)
-	for name, guard := range map[string]*pgfence.Guard{"pgx": pgfence.New(pool), "sql": pgfence.NewSQL(db)} {
+	for name, guard := range map[string]*pgfence.Guard{"pgx": pgfence.NewGuard(pool), "sql": pgfence.NewSQLGuard(db)} {
 		if err := guard.Check(soon(t), "r", 0); !errors.Is(err, fencing.ErrZeroToken) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -87,7 +87,7 @@ func TestCheckLeavesTheSessionsSettingsAlone(t *testing.T) {
 	url := testserver.Postgres(t).URL("postgres")
 	apply(t, open(t, url), pgfence.Schema)
 	pool := open(t, url+"&pool_max_conns=1&synchronous_commit=off")
-	guard := pgfence.New(pool)
+	guard := pgfence.NewGuard(pool)
 	for what, err := range map[string]error{"writer": guard.Check(soon(t), "a", 5), "reader": guard.CheckShared(soon(t), "a", 6)} {
 		if err != nil {
 			t.Errorf("%s: %v", what, err)
@@ -106,13 +106,13 @@ func TestTokenIsForgottenWithItsTransaction(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := pgfence.NewSQL(tx).Check(soon(t), "a", 9); err != nil {
+	if err := pgfence.NewSQLGuard(tx).Check(soon(t), "a", 9); err != nil {
 		t.Fatal(err)
 	}
 	if err := tx.Rollback(); err != nil {
 		t.Fatal(err)
 	}
-	if err := pgfence.New(pool).Check(soon(t), "a", 8); err != nil {
+	if err := pgfence.NewGuard(pool).Check(soon(t), "a", 8); err != nil {
 		t.Errorf("the token of a transaction that was rolled back is remembered: %v", err)
 	}
 }
@@ -125,7 +125,7 @@ func TestCheckHoldsTheResourceUntilTheTransactionEnds(t *testing.T) {
 	for _, start := range []fencing.Token{0, 1} { // a resource that nobody has seen, and one that has a row
 		pool, _ := connect(t)
 		if start > 0 {
-			if err := pgfence.New(pool).Check(soon(t), "a", start); err != nil {
+			if err := pgfence.NewGuard(pool).Check(soon(t), "a", start); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -133,11 +133,11 @@ func TestCheckHoldsTheResourceUntilTheTransactionEnds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := pgfence.New(tx).Check(soon(t), "a", 5); err != nil {
+		if err := pgfence.NewGuard(tx).Check(soon(t), "a", 5); err != nil {
 			t.Fatal(err)
 		}
 		later := make(chan error, 1)
-		go func() { later <- pgfence.New(pool).Check(soon(t), "a", 6) }()
+		go func() { later <- pgfence.NewGuard(pool).Check(soon(t), "a", 6) }()
 		waits(t, pool, later)
 		if err := tx.Commit(soon(t)); err != nil {
 			t.Fatal(err)
@@ -145,7 +145,7 @@ func TestCheckHoldsTheResourceUntilTheTransactionEnds(t *testing.T) {
 		if err := <-later; err != nil {
 			t.Errorf("the greater token was refused: %v", err)
 		}
-		if err := pgfence.New(pool).Check(soon(t), "a", 5); !errors.Is(err, fencing.ErrStale) {
+		if err := pgfence.NewGuard(pool).Check(soon(t), "a", 5); !errors.Is(err, fencing.ErrStale) {
 			t.Errorf("the smaller token after it: %v", err)
 		}
 	}
@@ -160,11 +160,11 @@ func TestStaleTokenThatWaitedForAGreaterOneIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := pgfence.New(tx).Check(soon(t), "a", 6); err != nil {
+	if err := pgfence.NewGuard(tx).Check(soon(t), "a", 6); err != nil {
 		t.Fatal(err)
 	}
 	stale := make(chan error, 1)
-	go func() { stale <- pgfence.New(pool).Check(soon(t), "a", 5) }()
+	go func() { stale <- pgfence.NewGuard(pool).Check(soon(t), "a", 5) }()
 	waits(t, pool, stale)
 	if err := tx.Commit(soon(t)); err != nil {
 		t.Fatal(err)
@@ -196,18 +196,18 @@ func waits(t *testing.T, pool *pgxpool.Pool, result <-chan error) {
 func TestErrorsOfTheStoreAreNoVerdict(t *testing.T) {
 	t.Parallel()
 	pool, _ := connect(t)
-	err := pgfence.New(pool).Check(soon(t), "zero \x00 byte", 1)
+	err := pgfence.NewGuard(pool).Check(soon(t), "zero \x00 byte", 1)
 	if err == nil || errors.Is(err, fencing.ErrStale) || strings.Contains(err.Error(), "apply Schema") {
 		t.Errorf("a resource that the store cannot name: %v", err)
 	}
 	apply(t, pool, `INSERT INTO lockstile_fence VALUES ('by hand', 1::numeric(20) * 2 ^ 64, 0)`)
-	if err := pgfence.New(pool).Check(soon(t), "by hand", 1); err == nil || errors.Is(err, fencing.ErrStale) {
+	if err := pgfence.NewGuard(pool).Check(soon(t), "by hand", 1); err == nil || errors.Is(err, fencing.ErrStale) {
 		t.Errorf("a row that holds no token: %v", err)
 	}
 	enough := errors.New("enough")
 	ctx, cancel := context.WithCancelCause(context.Background())
 	cancel(enough)
-	if err := pgfence.New(pool).Check(ctx, "a", 1); !errors.Is(err, context.Canceled) || !errors.Is(err, enough) {
+	if err := pgfence.NewGuard(pool).Check(ctx, "a", 1); !errors.Is(err, context.Canceled) || !errors.Is(err, enough) {
 		t.Errorf("a context that is over: %v", err)
 	}
 }
@@ -216,7 +216,7 @@ func TestMissingTableSaysWhatToDo(t *testing.T) {
 	t.Parallel()
 	pool, db := connect(t)
 	apply(t, pool, `DROP TABLE lockstile_fence`)
-	for name, guard := range map[string]*pgfence.Guard{"pgx": pgfence.New(pool), "sql": pgfence.NewSQL(db)} {
+	for name, guard := range map[string]*pgfence.Guard{"pgx": pgfence.NewGuard(pool), "sql": pgfence.NewSQLGuard(db)} {
 		for _, err := range []error{guard.Check(soon(t), "r", 1), guard.CheckShared(soon(t), "r", 1)} {
 			if err == nil || !strings.Contains(err.Error(), "apply Schema of package pgfence") || strings.Contains(err.Error(), "%!") {
 				t.Errorf("%s: %v", name, err)
@@ -245,7 +245,7 @@ func TestStaleTokensAreRefusedInEveryModeOfSendingStatements(t *testing.T) {
 		urls[mode] = url + "&default_query_exec_mode=" + mode
 	}
 	for resource, url := range urls {
-		guard := pgfence.New(open(t, url))
+		guard := pgfence.NewGuard(open(t, url))
 		for _, token := range []fencing.Token{3, 5} {
 			if err := guard.Check(soon(t), resource, token); err != nil {
 				t.Errorf("%s: %d: %v", resource, token, err)
@@ -266,7 +266,7 @@ func TestStaleTokensAreRefusedInEveryModeOfSendingStatements(t *testing.T) {
 			t.Errorf("%s: reader 4 after 5: %v", resource, err)
 		}
 	}
-	reader := pgfence.New(open(t, strings.Replace(url, "postgres@", "reader@", 1)))
+	reader := pgfence.NewGuard(open(t, strings.Replace(url, "postgres@", "reader@", 1)))
 	if err := reader.Check(soon(t), "app", 9); err == nil || errors.Is(err, fencing.ErrStale) {
 		t.Errorf("in a session that is read-only: %v", err)
 	}

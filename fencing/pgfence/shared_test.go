@@ -17,8 +17,8 @@ import (
 func TestGuardKeepsTheContractOfGuards(t *testing.T) {
 	t.Parallel()
 	pool, db := connect(t)
-	guardtest.Run(t, pgfence.New(pool))
-	guardtest.Run(t, pgfence.NewSQL(db))
+	guardtest.Run(t, pgfence.NewGuard(pool))
+	guardtest.Run(t, pgfence.NewSQLGuard(db))
 }
 
 func begin(t *testing.T, pool interface {
@@ -41,19 +41,19 @@ func TestTransactionsOfReadersGoOnSideBySideAndAWriterWaitsForThem(t *testing.T)
 	pool, db := connect(t)
 	var readers []pgx.Tx
 	for _, number := range []fencing.SharedToken{5, 6, 7} {
-		if err := pgfence.New(pool).CheckShared(soon(t), "a", number); err != nil {
+		if err := pgfence.NewGuard(pool).CheckShared(soon(t), "a", number); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, number := range []fencing.SharedToken{6, 5, 7} {
 		tx := begin(t, pool)
-		if err := pgfence.New(tx).CheckShared(soon(t), "a", number); err != nil {
+		if err := pgfence.NewGuard(tx).CheckShared(soon(t), "a", number); err != nil {
 			t.Fatal(err)
 		}
 		readers = append(readers, tx)
 	}
 	later := make(chan error, 1)
-	go func() { later <- pgfence.NewSQL(db).Check(soon(t), "a", 8) }()
+	go func() { later <- pgfence.NewSQLGuard(db).Check(soon(t), "a", 8) }()
 	for i, tx := range readers {
 		waits(t, pool, later)
 		if err := tx.Commit(soon(t)); err != nil {
@@ -63,7 +63,7 @@ func TestTransactionsOfReadersGoOnSideBySideAndAWriterWaitsForThem(t *testing.T)
 	if err := <-later; err != nil {
 		t.Errorf("the writer: %v", err)
 	}
-	if err := pgfence.New(pool).CheckShared(soon(t), "a", 7); !errors.Is(err, fencing.ErrStale) {
+	if err := pgfence.NewGuard(pool).CheckShared(soon(t), "a", 7); !errors.Is(err, fencing.ErrStale) {
 		t.Errorf("a reader after it: %v", err)
 	}
 }
@@ -79,11 +79,11 @@ func TestReadersThatRaiseTheMarkInTheirTransactionsGoOneAfterAnother(t *testing.
 	pool, _ := connect(t)
 	for _, c := range []struct{ first, second, write uint64 }{{1, 2, 1}, {3, 4, 3}, {9, 8, 8}} {
 		one, two := begin(t, pool), begin(t, pool)
-		if err := pgfence.New(one).CheckShared(soon(t), "a", fencing.SharedToken(c.first)); err != nil {
+		if err := pgfence.NewGuard(one).CheckShared(soon(t), "a", fencing.SharedToken(c.first)); err != nil {
 			t.Fatal(err)
 		}
 		second := make(chan error, 1)
-		go func() { second <- pgfence.New(two).CheckShared(soon(t), "a", fencing.SharedToken(c.second)) }()
+		go func() { second <- pgfence.NewGuard(two).CheckShared(soon(t), "a", fencing.SharedToken(c.second)) }()
 		waits(t, pool, second)
 		for _, end := range []func() error{
 			func() error { return one.Commit(soon(t)) },
@@ -94,7 +94,7 @@ func TestReadersThatRaiseTheMarkInTheirTransactionsGoOneAfterAnother(t *testing.
 				t.Error(err)
 			}
 		}
-		if err := pgfence.New(pool).Check(soon(t), "a", fencing.Token(c.write)); !errors.Is(err, fencing.ErrStale) {
+		if err := pgfence.NewGuard(pool).Check(soon(t), "a", fencing.Token(c.write)); !errors.Is(err, fencing.ErrStale) {
 			t.Errorf("a write before one of %+v: %v", c, err)
 		}
 	}
@@ -109,15 +109,15 @@ func TestReaderThatWaitedForAWriterIsRefused(t *testing.T) {
 	t.Parallel()
 	for _, number := range []fencing.SharedToken{4, 5} { // 5 has its mark; 4 as well, for 5 is greater
 		pool, _ := connect(t)
-		if err := pgfence.New(pool).CheckShared(soon(t), "a", 5); err != nil {
+		if err := pgfence.NewGuard(pool).CheckShared(soon(t), "a", 5); err != nil {
 			t.Fatal(err)
 		}
 		writer := begin(t, pool)
-		if err := pgfence.New(writer).Check(soon(t), "a", 6); err != nil {
+		if err := pgfence.NewGuard(writer).Check(soon(t), "a", 6); err != nil {
 			t.Fatal(err)
 		}
 		stale := make(chan error, 1)
-		go func() { stale <- pgfence.New(pool).CheckShared(soon(t), "a", number) }()
+		go func() { stale <- pgfence.NewGuard(pool).CheckShared(soon(t), "a", number) }()
 		waits(t, pool, stale)
 		if err := writer.Commit(soon(t)); err != nil {
 			t.Fatal(err)
@@ -135,12 +135,12 @@ func TestReadersClaimOutlastsACrash(t *testing.T) {
 	server := testserver.Postgres(t, "wal_writer_delay=10000", "wal_writer_flush_after=0")
 	url := server.URL("postgres")
 	apply(t, open(t, url), pgfence.Schema)
-	if err := pgfence.New(open(t, url+"&synchronous_commit=off")).CheckShared(soon(t), "a", 6); err != nil {
+	if err := pgfence.NewGuard(open(t, url+"&synchronous_commit=off")).CheckShared(soon(t), "a", 6); err != nil {
 		t.Fatal(err)
 	}
 	server.Kill()
 	server.Start()
-	if err := pgfence.New(open(t, url)).Check(soon(t), "a", 5); !errors.Is(err, fencing.ErrStale) {
+	if err := pgfence.NewGuard(open(t, url)).Check(soon(t), "a", 5); !errors.Is(err, fencing.ErrStale) {
 		t.Errorf("an earlier write after the crash: %v", err)
 	}
 }
@@ -163,7 +163,7 @@ func TestTableOfTheFirstLayoutIsExtendedBySchema(t *testing.T) {
 	if err := pool.QueryRow(soon(t), formerCheck, []byte("a"), "34").Scan(&seen); err != nil {
 		t.Fatal(err)
 	}
-	guard := pgfence.New(pool)
+	guard := pgfence.NewGuard(pool)
 	for what, err := range map[string]error{"Check": guard.Check(soon(t), "a", 35), "CheckShared": guard.CheckShared(soon(t), "a", 35)} {
 		if err == nil || !strings.Contains(err.Error(), "apply Schema of package pgfence") {
 			t.Errorf("%s: %v", what, err)
@@ -194,7 +194,7 @@ func TestSchemaAppliedAgainDoesNotWaitForHolders(t *testing.T) {
 	t.Parallel()
 	pool, _ := connect(t)
 	tx := begin(t, pool)
-	if err := pgfence.New(tx).CheckShared(soon(t), "a", 5); err != nil {
+	if err := pgfence.NewGuard(tx).CheckShared(soon(t), "a", 5); err != nil {
 		t.Fatal(err)
 	}
 	apply(t, pool, pgfence.Schema)

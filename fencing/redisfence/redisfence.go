@@ -221,7 +221,7 @@ func parse(reply any) (fencing.Token, error) {
 	if !ok {
 		return 0, errors.New("the server gave an answer of an unknown form")
 	}
-	return fencing.Parse(text)
+	return fencing.ParseToken(text)
 }
 
 // Counter is a [fencing.Counter] on Redis, for locks in a store that has no
@@ -267,6 +267,3 @@ func (c *Counter) Next(ctx context.Context, name string) (fencing.Token, error) 
 	}
 	return fencing.Token(token), nil
 }
-
-// Tokens is what the order of the counter's tokens leans on.
-func (c *Counter) Tokens() fencing.Assumptions { return fencing.ForwardClock }

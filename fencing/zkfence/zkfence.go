@@ -260,8 +260,8 @@ func (m marks) text() []byte {
 
 func parse(data []byte) (m marks, err error) {
 	written, read, readers := strings.Cut(string(data), " ")
-	if m.written, err = fencing.Parse(written); err == nil && readers {
-		m.read, err = fencing.Parse(read)
+	if m.written, err = fencing.ParseToken(written); err == nil && readers {
+		m.read, err = fencing.ParseToken(read)
 	}
 	return m, err
 }

@@ -157,7 +157,7 @@ func TestTokensNeverGoBackUnderConcurrentWriters(t *testing.T) {
 	var greatest fencing.Token
 	for _, e := range entries {
 		text, seq, _ := strings.Cut(e, "-")
-		token, err := fencing.Parse(text)
+		token, err := fencing.ParseToken(text)
 		if err != nil {
 			t.Fatal(err)
 		}

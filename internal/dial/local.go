@@ -38,7 +38,7 @@ func newLocal(dir string) (*Local, error) {
 			return nil, err
 		}
 	}
-	l, err := local.New(dir, local.Options{})
+	l, err := local.New(dir)
 	if err != nil {
 		return nil, err
 	}

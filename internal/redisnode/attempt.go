@@ -32,20 +32,20 @@ type Attempt struct {
 	*Terms
 	unsure   atomic.Bool  // a request may arrive late
 	released atomic.Bool  // a release that was not answered may have worked
-	kept     atomic.Int64 // when its counter was last kept from expiring ([locker.Instant])
+	kept     atomic.Int64 // when its counter was last kept from expiring ([driver.Instant])
 }
 
 // Terms are what is asked for. They never change, so the attempts of one lock on
 // several nodes share them.
 type Terms struct {
-	*locker.Request
+	*driver.Request
 	Keys  Keys
 	Value string // 20 random bytes, as the Redlock page advises; the kind comes before them if it is not exclusive
 }
 
 // Init sets what req asks for on the key prefix+req.Name, with a new value. The
 // Terms must be zero.
-func (t *Terms) Init(req *locker.Request, prefix string) (err error) {
+func (t *Terms) Init(req *driver.Request, prefix string) (err error) {
 	t.Request = req
 	t.Keys, t.Value, err = newKeys(prefix+req.Name, t.newValue())
 	return err
@@ -62,9 +62,9 @@ func (t *Terms) WithNewValue() *Terms {
 func (t *Terms) newValue() []byte {
 	value := random()
 	switch t.Kind {
-	case locker.Shared:
+	case locker.KindShared:
 		return append([]byte("#"), value[:]...)
-	case locker.Slots:
+	case locker.KindSlots:
 		return append(strconv.AppendInt(nil, int64(t.Slots), 10), append([]byte("#"), value[:]...)...)
 	}
 	return value[:]
@@ -76,11 +76,11 @@ func kindOf(value string) (kind locker.Kind, slots int) {
 	slots, err := strconv.Atoi(number)
 	switch {
 	case beside && number == "":
-		return locker.Shared, 0
+		return locker.KindShared, 0
 	case beside && err == nil && slots > 0:
-		return locker.Slots, slots
+		return locker.KindSlots, slots
 	}
-	return locker.Exclusive, 0
+	return locker.KindExclusive, 0
 }
 
 // valueSize is the length of a value of ours: 20 bytes in base64.
@@ -163,12 +163,12 @@ func (n *Node) Acquire(ctx context.Context, a *Attempt, ask Ask) (Standing, erro
 	if n.acquire == acquireOfQuorum {
 		req.args = append(req.args, n.quarantine, ask.Offer)
 	}
-	sent := locker.Now()
+	sent := driver.Now()
 	a.kept.Store(int64(sent))
 	was := a.unsure.Swap(true) // also if a hook of the client's panics
 	reply, repeated, err := n.send(ctx, req)
 	if err == nil {
-		n.trip.Store(locker.Now().Sub(sent).Milliseconds())
+		n.trip.Store(driver.Now().Sub(sent).Milliseconds())
 	}
 	a.unsure.Store(was || (repeated || unsure(err)) && !n.stranger(err))
 	if err != nil {
@@ -202,13 +202,13 @@ const silentLook = 100 * time.Millisecond
 
 // standing reads the reply to an Ask. One of another form may be a grant that nobody can
 // understand: it is an error, after which the attempt is withdrawn.
-func standing(req *locker.Request, reply any) (Standing, error) {
+func standing(req *driver.Request, reply any) (Standing, error) {
 	switch reply := reply.(type) {
 	case int64:
 		switch {
 		case reply == 0:
 			return Standing{}, ErrWithdrawn
-		case reply > 0 && reply <= endOfTokens-int64(req.Tokens(Tokens)) && req.Kind != locker.Slots:
+		case reply > 0 && reply <= endOfTokens-int64(req.Tokens(Tokens)) && req.Kind != locker.KindSlots:
 			return Standing{First: uint64(reply), Count: req.Tokens(Tokens), Slot: -1}, nil
 		}
 	case []any:
@@ -242,14 +242,14 @@ func integers(reply []any) []int64 {
 }
 
 // mismatch reads how a name is held: in slots, shared (0) or exclusively (-1).
-func mismatch(req *locker.Request, slots int) error {
+func mismatch(req *driver.Request, slots int) error {
 	switch {
 	case slots > 0:
-		return driver.Mismatch(req, locker.Slots, slots)
+		return driver.Mismatch(req, locker.KindSlots, slots)
 	case slots == 0:
-		return driver.Mismatch(req, locker.Shared, 0)
+		return driver.Mismatch(req, locker.KindShared, 0)
 	}
-	return driver.Mismatch(req, locker.Exclusive, 0)
+	return driver.Mismatch(req, locker.KindExclusive, 0)
 }
 
 func (n *Node) member(a *Attempt) string { return a.Value + ":" + n.id }
@@ -293,9 +293,9 @@ func wholeMillis(d time.Duration) int64 { return int64((d + time.Millisecond - 1
 
 func gone(code int64) error {
 	if code == -2 {
-		return &locker.LostError{Reason: locker.Forced}
+		return &locker.LostError{Reason: locker.ReasonForced}
 	}
-	return &locker.LostError{Reason: locker.TakenOver}
+	return &locker.LostError{Reason: locker.ReasonTakenOver}
 }
 
 // Withdraw removes whatever the attempt has left, or will leave. Where the attempt

@@ -140,7 +140,7 @@ func TestRequestThatFindsNoServerLeavesNothing(t *testing.T) {
 			"a renewal":      func() error { return n.Renew(background(t), []*Attempt{a})[0] },
 			"a raise":        func() error { _, err := n.Raise(background(t), a, 1); return err },
 			"a look":         func() error { _, err := n.Look(background(t), a.Keys); return err },
-			"a break":        func() error { _, err := n.Break(background(t), a.Keys, Anybody); return err },
+			"a break":        func() error { _, err := n.Break(background(t), a.Keys, Numbered(0)); return err },
 			"a list":         func() error { _, err := n.List(background(t), ""); return err },
 			"who it is":      func() error { _, err := n.Run(background(t)); return err },
 			"a minimum hold": func() error { return n.Release(background(t), a, time.Hour) },

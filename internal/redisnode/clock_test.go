@@ -103,7 +103,7 @@ func ends(t *testing.T, rdb redis.UniversalClient, a *Attempt, r request) (lease
 	_ = pipe.Process(background(t), reply)
 	of := []*redis.DurationCmd{pipe.PExpireTime(background(t), a.Keys.Lock), pipe.PExpireTime(background(t), a.Keys.text(lastKey))}
 	entry := new(redis.FloatCmd)
-	if a.Kind == locker.Shared {
+	if a.Kind == locker.KindShared {
 		entry = pipe.ZScore(background(t), a.Keys.text(endsKey), a.Value)
 	}
 	if _, err := pipe.Exec(background(t)); err != nil {
@@ -114,7 +114,7 @@ func ends(t *testing.T, rdb redis.UniversalClient, a *Attempt, r request) (lease
 	}
 	begun := time.Duration(before.Val().UnixMilli()) * time.Millisecond
 	lease, counter = of[0].Val()-begun, of[1].Val()-begun
-	if a.Kind == locker.Shared {
+	if a.Kind == locker.KindShared {
 		lease = min(lease, time.Duration(entry.Val())*time.Millisecond-begun)
 	}
 	return lease, counter
@@ -156,7 +156,7 @@ func TestMarksOutliveWhatTheyRefuse(t *testing.T) {
 		for broken := false; !broken; { // the shorter may have ended
 			mustGrant(t, n, forced)
 			var err error
-			if broken, err = n.Break(background(t), forced.Keys, Anybody); err != nil {
+			if broken, err = n.Break(background(t), forced.Keys, Numbered(0)); err != nil {
 				t.Fatal(err)
 			}
 		}

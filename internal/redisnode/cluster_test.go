@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 	"github.com/lockstile/locker/internal/mailbox"
 	"github.com/lockstile/locker/internal/redishook"
 	"github.com/lockstile/locker/internal/testserver"
@@ -268,7 +269,7 @@ func TestRenewalsAfterAFailoverAreNotSentOneByOne(t *testing.T) {
 	pipe := n.rdb.Pipeline()
 	for i := range 1200 {
 		a := newAttempt(t, fmt.Sprintf("{%s}%d", first.Keys.Lock, i))
-		a.kept.Store(int64(locker.Now()))
+		a.kept.Store(int64(driver.Now()))
 		pipe.Set(background(t), a.Keys.Lock, a.Value, time.Hour)
 		held = append(held, a)
 	}
@@ -384,7 +385,7 @@ func TestLocksSurviveTheMoveOfTheirSlotToAnotherMaster(t *testing.T) {
 					if n.toBeKept(a) {
 						t.Errorf("%s: the counter of %s could not be kept", when, a.Keys.Lock)
 					}
-					a.kept.Store(int64(locker.Now().Add(-n.Keep))) // for the next time
+					a.kept.Store(int64(driver.Now().Add(-n.Keep))) // for the next time
 				}
 			}
 			renewed("before")

@@ -214,12 +214,12 @@ func listAndBreak(t *testing.T, srv *testserver.RedisServer) {
 	t.Helper()
 	b, end := newBig(t, srv, 9000)
 	defer end()
-	b.hold(locker.Shared)
+	b.hold(locker.KindShared)
 	b.read(time.Hour)
 	if views, err := b.n.List(background(t), ""); err != nil || len(views) != 1 || len(views[0].Holders) != 9001 {
 		t.Errorf("List: %d names, %v", len(views), err)
 	}
-	if broken, err := b.n.Break(background(t), b.mine.Keys, Anybody); err != nil || !broken {
+	if broken, err := b.n.Break(background(t), b.mine.Keys, Numbered(0)); err != nil || !broken {
 		t.Errorf("Break: %v, %v", broken, err)
 	}
 	if v, err := b.n.Look(background(t), b.mine.Keys); err != nil || v.Held {
@@ -308,7 +308,7 @@ func TestTheOneThatLivesAmongManyDeadIsTold(t *testing.T) {
 			return n.Release(background(t), holder, time.Second)
 		},
 		"break": func(n *Node, _ *testserver.RedisServer, holder *Attempt) error {
-			_, err := n.Break(background(t), holder.Keys, Anybody)
+			_, err := n.Break(background(t), holder.Keys, Numbered(0))
 			return err
 		},
 		"withdraw": func(n *Node, _ *testserver.RedisServer, holder *Attempt) error {

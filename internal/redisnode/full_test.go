@@ -52,7 +52,7 @@ func TestAServerWhoseMemoryIsFullKeepsLocksAndTakesThemBack(t *testing.T) {
 			mustRelease(t, n, renewed, released)
 			unsure.unsure.Store(true) // so that its value must be refused from now on
 			mustRelease(t, n, unsure)
-			if broken, err := n.Break(background(t), forced.Keys, Anybody); !broken || err != nil {
+			if broken, err := n.Break(background(t), forced.Keys, Numbered(0)); !broken || err != nil {
 				t.Errorf("Break: %v, %v", broken, err)
 			}
 			if err := n.Withdraw(background(t), left); err != nil {

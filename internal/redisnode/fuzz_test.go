@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 	"github.com/lockstile/locker/fencing"
 	"github.com/lockstile/locker/internal/hashslot"
 )
@@ -104,9 +105,9 @@ func said(reply any) []byte {
 }
 
 // requested returns requests of each kind.
-func requested(t testing.TB) (all []*locker.Request) {
+func requested(t testing.TB) (all []*driver.Request) {
 	for _, opts := range [][]locker.Option{nil, {locker.WithShared()}, {locker.WithSlots(3)}} {
-		req, err := locker.NewRequest("x", opts...)
+		req, err := driver.NewRequest(nil, "x", opts...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -140,7 +141,7 @@ func FuzzAnswerToARequestForTheLock(f *testing.F) {
 				}
 			case last >= 1<<53 || s.Count != req.Tokens(Tokens):
 				t.Errorf("%v: tokens %d to %d", reply, s.First, last)
-			case (req.Kind == locker.Slots) != (s.Slot >= 0) || s.Slot >= max(req.Slots, 1):
+			case (req.Kind == locker.KindSlots) != (s.Slot >= 0) || s.Slot >= max(req.Slots, 1):
 				t.Errorf("%v: slot %d of %d", reply, s.Slot, req.Slots)
 			}
 		}
@@ -184,7 +185,7 @@ func TestNumbersThatWereNeverWrittenAreNotShown(t *testing.T) {
 			t.Errorf("the last grant %q has the token %d, want %d", stored, token, want)
 		}
 	}
-	for value, want := range map[string]locker.Kind{"#v": locker.Shared, "1#v": locker.Slots, "0#v": locker.Exclusive, "-1#v": locker.Exclusive, "x#v": locker.Exclusive, "1": locker.Exclusive} {
+	for value, want := range map[string]locker.Kind{"#v": locker.KindShared, "1#v": locker.KindSlots, "0#v": locker.KindExclusive, "-1#v": locker.KindExclusive, "x#v": locker.KindExclusive, "1": locker.KindExclusive} {
 		if kind, _ := kindOf(value); kind != want {
 			t.Errorf("the value %q is taken for one of a lock that is %v, want %v", value, kind, want)
 		}
@@ -214,11 +215,11 @@ func FuzzAnswerToALook(f *testing.F) {
 		switch {
 		case err != nil:
 			return
-		case v.Waiters < 0 || v.TimeLeft < 0 || v.Slots < 0 || v.Held != (len(v.Holds) > 0) || v.Kind > locker.Slots:
+		case v.Waiters < 0 || v.TimeLeft < 0 || v.Slots < 0 || v.Held != (len(v.Holds) > 0) || v.Kind > locker.KindSlots:
 			t.Errorf("%v: %+v", reply, v)
 		}
 		for _, h := range v.Holds {
-			if h.TimeLeft < 0 || h.TimeLeft > v.TimeLeft || h.Slot < -1 || h.Kind == locker.Exclusive && len(v.Holds) > 1 {
+			if h.TimeLeft < 0 || h.TimeLeft > v.TimeLeft || h.Slot < -1 || h.Kind == locker.KindExclusive && len(v.Holds) > 1 {
 				t.Errorf("%v: %+v, of %+v", reply, h, v)
 			}
 		}

@@ -90,7 +90,7 @@ func view(keys Keys, pages ...any) (View, error) {
 		v.Holder = "unknown: the key has no expiry, and is no lock of ours"
 	}
 	v.TimeLeft = mailbox.Left(left)
-	v.Holds = []Hold{{locker.Holder{Text: v.Holder, Number: uint64(v.Token), Slot: -1, TimeLeft: v.TimeLeft}, locker.Exclusive, v.Value, stored}}
+	v.Holds = []Hold{{locker.Holder{Text: v.Holder, Number: locker.Number(v.Token), Slot: -1, TimeLeft: v.TimeLeft}, locker.KindExclusive, v.Value, stored}}
 	return v, nil
 }
 
@@ -120,7 +120,7 @@ func readEntries(all map[string]entry, values, facts any) {
 func (v *View) setEntries(all map[string]entry) {
 	for value, e := range all {
 		kind, slots := kindOf(value)
-		if e.left < 0 || kind == locker.Exclusive {
+		if e.left < 0 || kind == locker.KindExclusive {
 			continue
 		}
 		h := Hold{Kind: kind, Value: value, stored: value}
@@ -128,7 +128,8 @@ func (v *View) setEntries(all map[string]entry) {
 		h.TimeLeft = mailbox.Left(e.left)
 		words := strings.SplitN(e.fact, " ", 3)
 		if len(words) == 3 {
-			h.Number, _ = strconv.ParseUint(words[0], 10, 64)
+			number, _ := strconv.ParseUint(words[0], 10, 64)
+			h.Number = locker.Number(number)
 			h.Slot, _ = strconv.Atoi(words[1])
 			h.Slot = max(-1, h.Slot)
 			h.Text = words[2]
@@ -167,7 +168,7 @@ func holderOf(stored string) string {
 // isNobodys tells what a lock's key has while others hold it together.
 func isNobodys(stored string) bool {
 	kind, _ := kindOf(stored)
-	return kind != locker.Exclusive && strings.HasSuffix(stored, "#lockstile")
+	return kind != locker.KindExclusive && strings.HasSuffix(stored, "#lockstile")
 }
 
 // lastGrant reads what a script's grant wrote. The token is the first of the range at
@@ -177,7 +178,7 @@ func lastGrant(s string) (token fencing.Token, value, holder string) {
 	value, rest, _ = strings.Cut(rest, " ")
 	_, holder, _ = strings.Cut(rest, " ")
 	number, _, _ = strings.Cut(number, ":")
-	final, _ := fencing.Parse(number)
+	final, _ := fencing.ParseToken(number)
 	if value == "" {
 		return final, "", "" // not a range: a reader's, or a slot's
 	}
@@ -210,22 +211,16 @@ func (n *Node) Break(ctx context.Context, keys Keys, which func(Hold) bool) (bro
 	return false, errors.New("the lock changes hands so fast that none of its holders could be broken")
 }
 
-// Anybody is every holder.
-func Anybody(Hold) bool { return true }
-
-// WithToken returns which holders have one of these tokens: every one if there are none.
-func WithToken(tokens []uint64) func(Hold) bool {
-	if len(tokens) == 0 {
-		return Anybody
-	}
-	return func(h Hold) bool { return h.Number != 0 && slices.Contains(tokens, h.Number) }
+// Numbered returns which holder has a number: every one if it is 0.
+func Numbered(number locker.Number) func(Hold) bool {
+	return func(h Hold) bool { return number == 0 || h.Number == number }
 }
 
 // force takes the lock from a holder that still has it, and reports whether it has. A value
 // that is not ours is not marked: nobody asks for its mark, and it may be long or a secret.
 func (n *Node) force(ctx context.Context, keys Keys, h Hold) (bool, error) {
 	ours, remember := h.Value, max(h.TimeLeft, lateTime)
-	if h.Kind == locker.Exclusive && len(ours) != valueSize {
+	if h.Kind == locker.KindExclusive && len(ours) != valueSize {
 		ours, remember = "", 0
 	}
 	reply, repeated, err := n.sendOn(ctx, keys.request(force, keys.markOf(ours), h.stored, claim, n.counts, remember.Milliseconds()))

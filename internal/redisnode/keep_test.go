@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 	"github.com/lockstile/locker/internal/testserver"
 )
 
@@ -43,7 +44,7 @@ func TestRenewalAfterAFlushKeepsTheCounter(t *testing.T) {
 	for _, a := range ls {
 		mustGrant(t, n, a)
 		srv.Do("PEXPIRE", a.Keys.text(lastKey), strconv.FormatInt((a.TTL+2*time.Minute).Milliseconds(), 10)) // as if it were long ago
-		a.kept.Store(int64(locker.Now().Add(-n.Keep)))
+		a.kept.Store(int64(driver.Now().Add(-n.Keep)))
 	}
 	srv.Do("SCRIPT", "FLUSH")
 	for _, err := range n.Renew(background(t), ls) {
@@ -93,13 +94,13 @@ func TestRenewalAfterOneThatFailedKeepsTheCounter(t *testing.T) {
 		mustGrant(t, n, a)
 		for range 2 { // now the server knows the scripts
 			srv.Do("PEXPIRE", a.Keys.text(lastKey), strconv.FormatInt((a.TTL+2*time.Minute).Milliseconds(), 10))
-			a.kept.Store(int64(locker.Now().Add(-n.Keep)))
+			a.kept.Store(int64(driver.Now().Add(-n.Keep)))
 			if err := n.Renew(background(t), []*Attempt{a})[0]; err != nil {
 				t.Fatal(err)
 			}
 		}
 		srv.Do("PEXPIRE", a.Keys.text(lastKey), strconv.FormatInt((a.TTL+2*time.Minute).Milliseconds(), 10))
-		a.kept.Store(int64(locker.Now().Add(-n.Keep)))
+		a.kept.Store(int64(driver.Now().Add(-n.Keep)))
 		fail = nth
 		if err := n.Renew(background(t), []*Attempt{a})[0]; (err == nil) != (nth == 2) {
 			t.Fatalf("request %d fails: the renewal says %v", nth, err)
@@ -124,7 +125,7 @@ func TestLockIsLostThoughNobodySaysWhy(t *testing.T) {
 		mustGrant(t, n, a)
 		srv.Do("SET", "a", "somebody else's")
 		var lost *locker.LostError
-		if err := n.Renew(background(t), []*Attempt{a})[0]; !errors.As(err, &lost) || lost.Reason != locker.TakenOver {
+		if err := n.Renew(background(t), []*Attempt{a})[0]; !errors.As(err, &lost) || lost.Reason != locker.ReasonTakenOver {
 			t.Errorf("%v", err)
 		}
 		srv.Do("DEL", "a")

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 	"github.com/lockstile/locker/internal/mailbox"
 	"github.com/lockstile/locker/internal/testserver"
 )
@@ -33,36 +34,36 @@ type big struct {
 }
 
 var crowds = []crowded{
-	{"release to readers that wait", func(b *big) { b.hold(locker.Exclusive); b.wait("#", b.n.id) }, (*big).release},
-	{"release past dead waiters", func(b *big) { b.hold(locker.Exclusive); b.wait("", "nobody") }, (*big).release},
-	{"release that keeps, past dead waiters", func(b *big) { b.hold(locker.Exclusive); b.wait("", "nobody") }, func(b *big) error {
+	{"release to readers that wait", func(b *big) { b.hold(locker.KindExclusive); b.wait("#", b.n.id) }, (*big).release},
+	{"release past dead waiters", func(b *big) { b.hold(locker.KindExclusive); b.wait("", "nobody") }, (*big).release},
+	{"release that keeps, past dead waiters", func(b *big) { b.hold(locker.KindExclusive); b.wait("", "nobody") }, func(b *big) error {
 		return b.n.Release(context.Background(), b.mine, time.Second)
 	}},
-	{"release of a reader past dead writers", func(b *big) { b.hold(locker.Shared); b.read(time.Hour); b.wait("", "nobody") }, (*big).release},
-	{"withdrawal past dead waiters", func(b *big) { b.hold(locker.Exclusive); b.wait("", "nobody") }, func(b *big) error {
+	{"release of a reader past dead writers", func(b *big) { b.hold(locker.KindShared); b.read(time.Hour); b.wait("", "nobody") }, (*big).release},
+	{"withdrawal past dead waiters", func(b *big) { b.hold(locker.KindExclusive); b.wait("", "nobody") }, func(b *big) error {
 		return b.n.Withdraw(context.Background(), b.mine)
 	}},
-	{"look beside readers", func(b *big) { b.hold(locker.Shared); b.read(time.Hour) }, func(b *big) error {
+	{"look beside readers", func(b *big) { b.hold(locker.KindShared); b.read(time.Hour) }, func(b *big) error {
 		v, err := b.n.Look(context.Background(), b.mine.Keys)
 		if err == nil && len(v.Holders) != b.size+1 {
 			err = fmt.Errorf("it shows %d holders", len(v.Holders))
 		}
 		return err
 	}},
-	{"raise beside readers", func(b *big) { b.hold(locker.Shared); b.read(time.Hour) }, func(b *big) error {
+	{"raise beside readers", func(b *big) { b.hold(locker.KindShared); b.read(time.Hour) }, func(b *big) error {
 		_, err := b.n.Raise(context.Background(), b.mine, 1<<52)
 		return err
 	}},
-	{"renewal beside readers", func(b *big) { b.hold(locker.Shared); b.read(time.Hour) }, func(b *big) error {
+	{"renewal beside readers", func(b *big) { b.hold(locker.KindShared); b.read(time.Hour) }, func(b *big) error {
 		return b.n.Renew(context.Background(), []*Attempt{b.mine})[0]
 	}},
 	{"try after readers that ended", func(b *big) { b.read(-time.Hour) }, (*big).grant},
-	{"try beside a reader, after others that ended", func(b *big) { b.hold(locker.Shared); b.read(-time.Hour) }, func(b *big) error {
-		_, err := b.n.Acquire(context.Background(), b.attempt(locker.Exclusive), Ask{})
+	{"try beside a reader, after others that ended", func(b *big) { b.hold(locker.KindShared); b.read(-time.Hour) }, func(b *big) error {
+		_, err := b.n.Acquire(context.Background(), b.attempt(locker.KindExclusive), Ask{})
 		return err
 	}},
-	{"wait behind dead waiters", func(b *big) { b.hold(locker.Exclusive); b.wait("", "nobody") }, func(b *big) error {
-		_, err := b.n.Acquire(context.Background(), b.attempt(locker.Exclusive), Ask{Queue: true})
+	{"wait behind dead waiters", func(b *big) { b.hold(locker.KindExclusive); b.wait("", "nobody") }, func(b *big) error {
+		_, err := b.n.Acquire(context.Background(), b.attempt(locker.KindExclusive), Ask{Queue: true})
 		return err
 	}},
 }
@@ -70,10 +71,10 @@ var crowds = []crowded{
 func (b *big) attempt(kind locker.Kind) *Attempt {
 	b.Helper()
 	opts := []locker.Option{locker.WithTTL(time.Hour)} // a crowd may take a minute to make
-	if kind == locker.Shared {
+	if kind == locker.KindShared {
 		opts = append(opts, locker.WithShared())
 	}
-	req, err := locker.NewRequest("a", opts...)
+	req, err := driver.NewRequest(nil, "a", opts...)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -95,7 +96,7 @@ func (b *big) hold(kind locker.Kind) {
 
 func (b *big) grant() error {
 	if b.mine == nil {
-		b.mine = b.attempt(locker.Exclusive)
+		b.mine = b.attempt(locker.KindExclusive)
 	}
 	if s, err := b.n.Acquire(context.Background(), b.mine, Ask{}); err != nil || s.First == 0 {
 		return fmt.Errorf("not granted: %+v, %w", s, err)

@@ -162,13 +162,13 @@ func TestKeepOfALockThatSomebodyHasBrokenSaysSo(t *testing.T) {
 		if kept {
 			mustKeep(t, n, a, time.Hour)
 		}
-		if broken, err := n.Break(background(t), a.Keys, Anybody); err != nil || !broken {
+		if broken, err := n.Break(background(t), a.Keys, Numbered(0)); err != nil || !broken {
 			t.Fatalf("break: %v, %v", broken, err)
 		}
 		a.unsure.Store(true)
 		var lost *locker.LostError
 		for range 2 { // its answer may be lost
-			if err := n.Release(background(t), a, time.Hour); !errors.As(err, &lost) || lost.Reason != locker.Forced {
+			if err := n.Release(background(t), a, time.Hour); !errors.As(err, &lost) || lost.Reason != locker.ReasonForced {
 				t.Errorf("a keep after a break: %v", err)
 			}
 		}
@@ -189,7 +189,7 @@ func TestBreakOfAKeptLockWhoseAnswerIsLostHasWorked(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.rdb.(*redis.Client).AddHook(&afterScript{text: true, act: func() {}})
-	if broken, err := n.Break(background(t), a.Keys, Anybody); err != nil || !broken {
+	if broken, err := n.Break(background(t), a.Keys, Numbered(0)); err != nil || !broken {
 		t.Errorf("%v, %v", broken, err)
 	}
 }

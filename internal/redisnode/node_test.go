@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 	"github.com/lockstile/locker/internal/mailbox"
 	"github.com/lockstile/locker/internal/testserver"
 )
@@ -30,7 +31,7 @@ func client(t *testing.T, addr string) (*Node, *mailbox.Mailbox) {
 
 func newAttempt(t *testing.T, name string) *Attempt {
 	t.Helper()
-	req, err := locker.NewRequest(name, locker.WithHolder("the test"))
+	req, err := driver.NewRequest(nil, name, locker.WithHolder("the test"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +90,7 @@ func TestGrantSentAgainIsTheSameGrant(t *testing.T) {
 	n, _ := client(t, srv.Addr())
 	a := newAttempt(t, "a")
 	first := mustGrant(t, n, a)
-	a.kept.Store(int64(locker.Now().Add(-n.Keep)))
+	a.kept.Store(int64(driver.Now().Add(-n.Keep)))
 	if err := n.Renew(background(t), []*Attempt{a})[0]; err != nil {
 		t.Fatal(err)
 	}
@@ -282,7 +283,7 @@ func TestReleaseAndRenewalOfAStrangerTouchNothing(t *testing.T) {
 	mustGrant(t, n, holder)
 	srv.Do("PEXPIRE", "a", "5000")
 	var lost *locker.LostError
-	if err := n.Release(background(t), stranger, 0); !errors.As(err, &lost) || lost.Reason != locker.TakenOver {
+	if err := n.Release(background(t), stranger, 0); !errors.As(err, &lost) || lost.Reason != locker.ReasonTakenOver {
 		t.Errorf("a stranger's release: %v", err)
 	}
 	if err := n.Renew(background(t), []*Attempt{stranger})[0]; !errors.As(err, &lost) {
@@ -302,20 +303,20 @@ func TestBrokenHolderIsToldThatItWasForced(t *testing.T) {
 	n, _ := client(t, srv.Addr())
 	a := newAttempt(t, "a")
 	mustGrant(t, n, a)
-	if broken, err := n.Break(background(t), a.Keys, Anybody); err != nil || !broken {
+	if broken, err := n.Break(background(t), a.Keys, Numbered(0)); err != nil || !broken {
 		t.Fatalf("break: %v, %v", broken, err)
 	}
 	var lost *locker.LostError
-	if err := n.Renew(background(t), []*Attempt{a})[0]; !errors.As(err, &lost) || lost.Reason != locker.Forced {
+	if err := n.Renew(background(t), []*Attempt{a})[0]; !errors.As(err, &lost) || lost.Reason != locker.ReasonForced {
 		t.Errorf("renewal after a break: %v", err)
 	}
 	a.unsure.Store(true)
 	for range 2 { // its answer may be lost
-		if err := n.Release(background(t), a, 0); !errors.As(err, &lost) || lost.Reason != locker.Forced {
+		if err := n.Release(background(t), a, 0); !errors.As(err, &lost) || lost.Reason != locker.ReasonForced {
 			t.Errorf("release after a break: %v", err)
 		}
 	}
-	if broken, err := n.Break(background(t), a.Keys, Anybody); err != nil || broken {
+	if broken, err := n.Break(background(t), a.Keys, Numbered(0)); err != nil || broken {
 		t.Errorf("break of a free lock: %v, %v", broken, err)
 	}
 }
@@ -326,12 +327,12 @@ func TestReleaseOfABrokenLockThatIsSentAgainSaysThatItWasForced(t *testing.T) {
 	n, _ := client(t, srv.Addr())
 	a := newAttempt(t, "a")
 	mustGrant(t, n, a)
-	if broken, err := n.Break(background(t), a.Keys, Anybody); err != nil || !broken {
+	if broken, err := n.Break(background(t), a.Keys, Numbered(0)); err != nil || !broken {
 		t.Fatalf("break: %v, %v", broken, err)
 	}
 	n.rdb.(*redis.Client).AddHook(&afterScript{act: func() {}})
 	var lost *locker.LostError
-	if err := n.Release(background(t), a, 0); !errors.As(err, &lost) || lost.Reason != locker.Forced {
+	if err := n.Release(background(t), a, 0); !errors.As(err, &lost) || lost.Reason != locker.ReasonForced {
 		t.Errorf("release after a break: %v", err)
 	}
 }
@@ -357,7 +358,7 @@ func TestBrokenLockIsPassedOn(t *testing.T) {
 	holder, waiter := newAttempt(t, "a"), newAttempt(t, "a")
 	mustGrant(t, n, holder)
 	box := mustQueue(t, n, m, waiter)
-	if broken, err := n.Break(background(t), holder.Keys, Anybody); err != nil || !broken {
+	if broken, err := n.Break(background(t), holder.Keys, Numbered(0)); err != nil || !broken {
 		t.Fatalf("break: %v, %v", broken, err)
 	}
 	await(t, box, mailbox.Ask)
@@ -666,7 +667,7 @@ func TestLockThatIsGoneIsReservedForTheFirstWaiter(t *testing.T) {
 		box := mustQueue(t, n, m, waiter)
 		srv.Do("DEL", how)
 		var lost *locker.LostError
-		if err := find(holder); !errors.As(err, &lost) || lost.Reason != locker.TakenOver {
+		if err := find(holder); !errors.As(err, &lost) || lost.Reason != locker.ReasonTakenOver {
 			t.Errorf("%s of a lock that is gone: %v", how, err)
 		}
 		await(t, box, mailbox.Ask)

@@ -138,7 +138,7 @@ func TestBreakOfTwoOfWhomOneHasLeftHasBrokenOne(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.rdb.AddHook(&afterScript{text: true, keep: true, act: func() { srv.Do("ZREM", second.Keys.text(endsKey), second.Value) }})
-	if broken, err := n.Break(background(t), first.Keys, Anybody); err != nil || !broken {
+	if broken, err := n.Break(background(t), first.Keys, Numbered(0)); err != nil || !broken {
 		t.Errorf("broken: %v, %v", broken, err)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 	"github.com/lockstile/locker/internal/testserver"
 )
 
@@ -95,7 +96,7 @@ func TestRaisedTokenIsWhatTheNextGrantExceeds(t *testing.T) {
 		}
 	}
 	endsWithItsLease(t, n, srv, a, high+Tokens-1)
-	a.kept.Store(int64(locker.Now().Add(-n.Keep)))
+	a.kept.Store(int64(driver.Now().Add(-n.Keep)))
 	if err := n.Renew(background(t), []*Attempt{a})[0]; err != nil {
 		t.Fatal(err)
 	}

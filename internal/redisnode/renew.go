@@ -96,7 +96,7 @@ const afterTime = time.Second
 
 // renewal names the keys that it needs and no others. An exclusive lock's is one key.
 func (a *Attempt) renewal() request {
-	if a.Kind == locker.Exclusive {
+	if a.Kind == locker.KindExclusive {
 		return requestOf(renew, a.Keys.all[:lastKey], &a.Value, a.TTL.Milliseconds())
 	}
 	return requestOf(renewEntry, []any{a.Keys.Lock, a.Keys.all[endsKey], a.Keys.all[factsKey]}, &a.Value, a.TTL.Milliseconds())
@@ -189,12 +189,12 @@ func (n *Node) keepMillis() int64 { return (n.Keep + n.Keep/3).Milliseconds() }
 // toBeKept reports whether it is time to extend a lock's counter with its lease: three
 // times in the time that counters are kept.
 func (n *Node) toBeKept(a *Attempt) bool {
-	return locker.Now().Sub(locker.Instant(a.kept.Load())) > n.Keep/3
+	return driver.Now().Sub(driver.Instant(a.kept.Load())) > n.Keep/3
 }
 
 // keepCounters extends counters. If that fails, the next renewal does it.
 func (n *Node) keepCounters(ctx context.Context, attempts []*Attempt) {
-	now := locker.Now()
+	now := driver.Now()
 	answers := sendAll(ctx, n, n.rdb, 0, attempts, n.keeping)
 	for i, a := range attempts {
 		if answers[i].err == nil {

@@ -12,13 +12,14 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 	"github.com/lockstile/locker/internal/mailbox"
 	"github.com/lockstile/locker/internal/testserver"
 )
 
 func newShare(t *testing.T, name string, opts ...locker.Option) *Attempt {
 	t.Helper()
-	req, err := locker.NewRequest(name, append(opts, locker.WithHolder("the reader"))...)
+	req, err := driver.NewRequest(nil, name, append(opts, locker.WithHolder("the reader"))...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +194,7 @@ func TestShareSentAgainIsTheSameShare(t *testing.T) {
 
 // ofKind is the option that asks for the same as a.
 func ofKind(a *Attempt) locker.Option {
-	if a.Kind == locker.Shared {
+	if a.Kind == locker.KindShared {
 		return locker.WithShared()
 	}
 	return locker.WithSlots(a.Slots)
@@ -525,37 +526,33 @@ func TestOneHolderIsBrokenByItsNumber(t *testing.T) {
 	number := mustGrant(t, n, b).First
 	mustGrant(t, n, c)
 	var lost *locker.LostError
-	if broken, err := n.Break(background(t), a.Keys, WithToken([]uint64{mustGrant(t, n, d).First})); err != nil || !broken {
+	if broken, err := n.Break(background(t), a.Keys, Numbered(locker.Number(mustGrant(t, n, d).First))); err != nil || !broken {
 		t.Errorf("%v, %v", broken, err)
 	}
-	if err := n.Release(background(t), d, 0); !errors.As(err, &lost) || lost.Reason != locker.Forced {
+	if err := n.Release(background(t), d, 0); !errors.As(err, &lost) || lost.Reason != locker.ReasonForced {
 		t.Errorf("the release while nobody waits: %v", err)
 	}
 	box := mustQueue(t, n, m, writer)
-	if broken, err := n.Break(background(t), a.Keys, WithToken([]uint64{number + 1000})); err != nil || broken {
+	if broken, err := n.Break(background(t), a.Keys, Numbered(locker.Number(number+1000))); err != nil || broken {
 		t.Errorf("nobody's number: %v, %v", broken, err)
 	}
-	if broken, err := n.Break(background(t), a.Keys, WithToken([]uint64{number})); err != nil || !broken {
+	if broken, err := n.Break(background(t), a.Keys, Numbered(locker.Number(number))); err != nil || !broken {
 		t.Errorf("%v, %v", broken, err)
 	}
-	if errs := n.Renew(background(t), []*Attempt{a, b, c}); errs[0] != nil || !errors.As(errs[1], &lost) || lost.Reason != locker.Forced || errs[2] != nil {
+	if errs := n.Renew(background(t), []*Attempt{a, b, c}); errs[0] != nil || !errors.As(errs[1], &lost) || lost.Reason != locker.ReasonForced || errs[2] != nil {
 		t.Errorf("the renewals: %v", errs)
 	}
-	if err := n.Release(background(t), b, 0); !errors.As(err, &lost) || lost.Reason != locker.Forced {
+	if err := n.Release(background(t), b, 0); !errors.As(err, &lost) || lost.Reason != locker.ReasonForced {
 		t.Errorf("the release: %v", err)
 	}
-	if broken, err := n.Break(background(t), a.Keys, WithToken(nil)); err != nil || !broken {
+	if broken, err := n.Break(background(t), a.Keys, Numbered(0)); err != nil || !broken {
 		t.Errorf("%v, %v", broken, err)
 	}
 	await(t, box, mailbox.Ask)
 	mustGrant(t, n, writer)
 	first := mustGrant(t, n, writer).First
-	if broken, err := n.Break(background(t), a.Keys, WithToken([]uint64{first})); err != nil || !broken {
+	if broken, err := n.Break(background(t), a.Keys, Numbered(locker.Number(first))); err != nil || !broken {
 		t.Errorf("an exclusive holder: %v, %v", broken, err)
-	}
-	srv.Do("SET", "a", "a stranger's")
-	if broken, err := n.Break(background(t), a.Keys, WithToken([]uint64{0})); err != nil || broken {
-		t.Errorf("a stranger, who has no number, is broken by the number 0: %v, %v", broken, err)
 	}
 }
 
@@ -660,7 +657,7 @@ func TestEntriesOfTheDeadExpire(t *testing.T) {
 		}
 		a.TTL = time.Hour
 		mustRenew(t, n, a)
-		if a.Kind == locker.Shared {
+		if a.Kind == locker.KindShared {
 			mustQueue(t, n, m, newAttempt(t, "readers")) // what is noted of a writer does not shorten it
 		}
 		for _, key := range []int{endsKey, factsKey} {

@@ -108,7 +108,7 @@ func TestBreakingAStrangersKeyDoesNotCopyItsValue(t *testing.T) {
 	}
 	for _, secret := range []string{strings.Repeat("secret", 1000), "#secret", "7#secret"} { // the last look like a reader's, and a slot's
 		srv.Do("SET", "a", secret)
-		if broken, err := n.Break(background(t), keys, Anybody); err != nil || !broken {
+		if broken, err := n.Break(background(t), keys, Numbered(0)); err != nil || !broken {
 			t.Errorf("%v, %v", broken, err)
 		}
 		if left := srv.Do("KEYS", "*"); strings.Contains(left, "secret") || srv.Do("EXISTS", "a") != "0" {
@@ -136,7 +136,7 @@ func TestBreakWhoseAnswerIsLostBreaksOneHolder(t *testing.T) {
 					srv.Do("SET", "a", next.Value, "PX", "60000")
 				}
 			}})
-			broken, err := n.Break(background(t), a.Keys, Anybody)
+			broken, err := n.Break(background(t), a.Keys, Numbered(0))
 			if broken == (err != nil) || err != nil && (value == "" || !errors.Is(err, locker.ErrUnavailable)) {
 				t.Errorf("%s: %v, %v", name, broken, err)
 			}
@@ -169,7 +169,7 @@ func TestBreakThatComesTooLateLooksAgain(t *testing.T) {
 		}
 		n.rdb.AddHook(&afterScript{keep: true, act: func() { srv.Do("SET", "a", c.next) }})
 		n.rdb.AddHook(&losing{with: c.lost, unsent: true})
-		if broken, err := n.Break(background(t), a.Keys, Anybody); err != nil || !broken || srv.Do("EXISTS", "a") != "0" {
+		if broken, err := n.Break(background(t), a.Keys, Numbered(0)); err != nil || !broken || srv.Do("EXISTS", "a") != "0" {
 			t.Errorf("%s: %v, %v, and the key has %q", what, broken, err, srv.Do("GET", "a"))
 		}
 	}

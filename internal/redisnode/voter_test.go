@@ -89,7 +89,7 @@ func TestNodeWithoutAVoteGrantsNothingWhateverItIsAsked(t *testing.T) {
 	for what, ask := range map[string]func(holder, waiter *Attempt) error{
 		"release":  func(h, _ *Attempt) error { return young.Release(background(t), h, 0) },
 		"withdraw": func(h, _ *Attempt) error { return young.Withdraw(background(t), h) },
-		"force":    func(h, _ *Attempt) error { _, err := young.Break(background(t), h.Keys, Anybody); return err },
+		"force":    func(h, _ *Attempt) error { _, err := young.Break(background(t), h.Keys, Numbered(0)); return err },
 		"renewal":  func(h, _ *Attempt) error { return young.Renew(background(t), []*Attempt{h})[0] },
 		"raise": func(h, _ *Attempt) error {
 			_, err := young.Raise(background(t), h, uint64(serverMicros(srv)))

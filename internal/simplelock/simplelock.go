@@ -12,7 +12,9 @@ import (
 	"time"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 	"github.com/lockstile/locker/fencing"
+	"github.com/lockstile/locker/internal/contract"
 )
 
 // releaseTime bounds how long Unlock waits for the store.
@@ -21,38 +23,37 @@ const releaseTime = 2 * time.Second
 // Lease is what the store granted. Renew and Release are called with a bounded context.
 // They return a [locker.LostError] if the store no longer has the lease.
 type Lease struct {
-	Request *locker.Request
+	Request *driver.Request
 	Token   fencing.Token // of a shared lock its number
 	Slot    int
-	Since   locker.Instant // read before the request that was granted was sent
+	Since   driver.Instant // read before the request that was granted was sent
 	Lasting bool           // it does not end by itself: renewals only look
 	Renew   func(ctx context.Context) error
 	Release func(ctx context.Context) error
 	Lost    func() // if set, called once after a loss, in a goroutine of its own
 }
 
-// lock implements [locker.Held].
+// lock implements [contract.Held].
 type lock struct {
 	Lease
-	maxEnd locker.Instant // the end of WithMaxHold; 0: never
+	maxEnd driver.Instant // the end of WithMaxHold; 0: never
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	lost   chan struct{}
 
 	mu       sync.Mutex
-	since    locker.Instant // of the last renewal that is known to have worked
-	deadline locker.Instant // when belief ends; 0: never
+	since    driver.Instant // of the last renewal that is known to have worked
+	deadline driver.Instant // when belief ends; 0: never
 	lastErr  error          // of the last renewal
-	err      error          // nil while held, then a *LostError
-	unlocked bool           // that is how it ended
+	err      error          // nil while held, then a *LostError or an *Unlocked
 	expiry   *time.Timer
 	renewal  *time.Timer
 }
 
 // Check returns an error if a lease that was requested at since has less validity left
 // than the caller wants.
-func Check(req *locker.Request, since locker.Instant) error {
-	left := req.Deadline(since).Sub(locker.Now())
+func Check(req *driver.Request, since driver.Instant) error {
+	left := req.Deadline(since).Sub(driver.Now())
 	if left > 0 && left >= req.MinValidity {
 		return nil
 	}
@@ -73,15 +74,15 @@ func New(lease Lease) *locker.Lock {
 	if l.Request.Renew {
 		l.renewal = time.AfterFunc(l.interval(), l.renewSoon)
 	}
-	return locker.LockOf(l)
+	return locker.NewLock(contract.Key{}, l)
 }
 
 // Lose ends a lock that this package made. It does nothing to another one.
 func Lose(lost *locker.Lock, reason locker.Reason, cause error) {
-	if l, ok := locker.HeldOf(lost).(*lock); ok {
+	if l, ok := locker.HeldOf(contract.Key{}, lost).(*lock); ok {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		l.end(reason, cause)
+		l.lose(reason, cause)
 	}
 }
 
@@ -89,7 +90,7 @@ func (l *lock) interval() time.Duration { return l.Request.TTL / 3 }
 
 // extend counts validity from since, unless it counts from a later moment already. The
 // caller holds the mutex, as in end and look.
-func (l *lock) extend(since locker.Instant) {
+func (l *lock) extend(since driver.Instant) {
 	l.since = max(l.since, since)
 	l.deadline = l.Request.Deadline(l.since)
 	if l.Lasting && l.Request.Renew {
@@ -99,45 +100,47 @@ func (l *lock) extend(since locker.Instant) {
 		l.deadline = l.maxEnd
 	}
 	if l.deadline != 0 {
-		l.expiry.Reset(l.deadline.Sub(locker.Now()))
+		l.expiry.Reset(l.deadline.Sub(driver.Now()))
 	}
 }
 
-// end makes the lock no longer held, for good.
-func (l *lock) end(reason locker.Reason, cause error) {
+// lose ends a lock that is lost, for good. The caller holds the mutex.
+func (l *lock) lose(reason locker.Reason, cause error) {
 	if l.err != nil {
 		return
 	}
-	l.err = &locker.LostError{Name: l.Request.Name, Reason: reason, Cause: cause}
-	l.unlocked = reason == locker.Unlocked
+	l.end(&locker.LostError{Name: l.Request.Name, Reason: reason, Cause: cause})
+	close(l.lost)
+	if l.Lease.Lost != nil {
+		go l.Lease.Lost()
+	}
+}
+
+// end makes the lock no longer held. The caller holds the mutex.
+func (l *lock) end(why error) {
+	l.err = why
 	l.expiry.Stop()
 	if l.renewal != nil {
 		l.renewal.Stop()
 	}
-	if !l.unlocked {
-		close(l.lost)
-		if l.Lease.Lost != nil {
-			go l.Lease.Lost()
-		}
-	}
-	l.cancel(l.err)
+	l.cancel(why)
 }
 
 // look ends the lock if its deadline has passed. A lock that would last longer in the
 // store is released there.
 func (l *lock) look() {
-	if l.err != nil || l.deadline == 0 || locker.Now() < l.deadline {
+	if l.err != nil || l.deadline == 0 || driver.Now() < l.deadline {
 		return
 	}
-	reason := locker.Expired
+	reason := locker.ReasonExpired
 	switch {
 	case l.deadline == l.maxEnd:
-		reason = locker.MaxHold
+		reason = locker.ReasonMaxHold
 	case l.lastErr != nil:
-		reason = locker.Unreachable
+		reason = locker.ReasonUnreachable
 	}
-	l.end(reason, l.lastErr)
-	if reason == locker.MaxHold || l.Lasting {
+	l.lose(reason, l.lastErr)
+	if reason == locker.ReasonMaxHold || l.Lasting {
 		go l.giveBack(context.Background())
 	}
 }
@@ -157,13 +160,13 @@ func (l *lock) renewSoon() {
 	}
 }
 
-// Renew implements [locker.Held]. An answer that comes after the lock has ended is too
+// Renew implements [contract.Held]. An answer that comes after the lock has ended is too
 // late, and the lease that it has lengthened is released.
 func (l *lock) Renew(ctx context.Context) error {
 	if err := l.Err(); err != nil {
 		return err
 	}
-	since := locker.Now()
+	since := driver.Now()
 	err := l.Lease.Renew(ctx)
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -171,11 +174,11 @@ func (l *lock) Renew(ctx context.Context) error {
 	var lost *locker.LostError
 	switch {
 	case l.err != nil:
-		if err == nil && !l.unlocked {
+		if err == nil && errors.Is(l.err, locker.ErrLost) {
 			go l.giveBack(context.WithoutCancel(ctx))
 		}
 	case errors.As(err, &lost):
-		l.end(lost.Reason, lost.Cause)
+		l.lose(lost.Reason, lost.Cause)
 	default:
 		if l.lastErr = err; err == nil {
 			l.extend(since)
@@ -197,7 +200,7 @@ func (l *lock) release(ctx context.Context) error {
 	return l.Release(ctx)
 }
 
-// Unlock implements [locker.Held]. Belief ends before the release is sent.
+// Unlock implements [contract.Held]. Belief ends before the release is sent.
 func (l *lock) Unlock(ctx context.Context) error {
 	if err := l.unlock(); err != nil {
 		return err
@@ -211,11 +214,11 @@ func (l *lock) unlock() error {
 	if l.look(); l.err != nil {
 		return l.err
 	}
-	l.end(locker.Unlocked, nil)
+	l.end(&contract.Unlocked{Name: l.Request.Name})
 	return nil
 }
 
-// Err implements [locker.Held].
+// Err implements [contract.Held].
 func (l *lock) Err() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -223,7 +226,7 @@ func (l *lock) Err() error {
 	return l.err
 }
 
-// Deadline implements [locker.Held].
+// Deadline implements [contract.Held].
 func (l *lock) Deadline() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -231,45 +234,53 @@ func (l *lock) Deadline() time.Time {
 	if l.deadline == 0 {
 		return time.Time{}
 	}
-	return now.Add(l.deadline.Sub(locker.Now()))
+	return now.Add(l.deadline.Sub(driver.Now()))
 }
 
 func (l *lock) Name() string { return l.Request.Name }
 func (l *lock) Token() fencing.Token {
-	if l.Request.Kind == locker.Shared {
+	if l.Request.Kind == locker.KindShared {
 		return 0
 	}
 	return l.Lease.Token
 }
 
-// SharedToken implements [locker.Held].
+// SharedToken implements [contract.Held].
 func (l *lock) SharedToken() fencing.SharedToken {
-	if l.Request.Kind != locker.Shared {
+	if l.Request.Kind != locker.KindShared {
 		return 0
 	}
 	return fencing.SharedToken(l.Lease.Token)
 }
 
-// Slot implements [locker.Held].
+// Slot implements [contract.Held].
 func (l *lock) Slot() int {
-	if l.Request.Kind != locker.Slots {
+	if l.Request.Kind != locker.KindSlots {
 		return -1
 	}
 	return l.Lease.Slot
 }
 
-// Limit implements [locker.Held].
-func (l *lock) Limit(req *locker.Request) error {
+// Limit implements [contract.Held].
+func (l *lock) Limit(s *contract.Settings) error {
 	if err := l.Err(); err != nil {
 		return err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if req.MaxHold > 0 {
-		l.maxEnd = locker.Now().Add(req.MaxHold)
+	if s.MaxHold > 0 {
+		l.maxEnd = driver.Now().Add(s.MaxHold)
 		l.extend(l.since)
 	}
-	return Check(req, l.since)
+	want := *l.Request
+	if s.MinValidity != nil {
+		want.MinValidity = *s.MinValidity
+	}
+	return Check(&want, l.since)
 }
+
+// ForgetMinHold implements [contract.Held]. What a Release keeps is its own affair.
+func (l *lock) ForgetMinHold() {}
+
 func (l *lock) Context() context.Context { return l.ctx }
 func (l *lock) Lost() <-chan struct{}    { return l.lost }

@@ -29,7 +29,7 @@ func granted(got []string) (g grant) {
 	return g
 }
 
-func (g grant) mismatch(req *locker.Request) error {
+func (g grant) mismatch(req *driver.Request) error {
 	kind, slots := parseKind(g.have)
 	return driver.Mismatch(req, kind, slots)
 }
@@ -37,7 +37,7 @@ func (g grant) mismatch(req *locker.Request) error {
 // parseKind reads what the scripts call a kind.
 func parseKind(text string) (kind locker.Kind, slots int) {
 	word, n, _ := strings.Cut(text, " ")
-	for kind.String() != word && kind < locker.Slots {
+	for kind.String() != word && kind < locker.KindSlots {
 		kind++
 	}
 	slots, _ = strconv.Atoi(n)
@@ -45,8 +45,8 @@ func parseKind(text string) (kind locker.Kind, slots int) {
 }
 
 // believed is the request by which the holder judges its lock.
-func (s *Locker) believed(a *attempt) *locker.Request {
-	if a.req.Kind != locker.Slots || !s.is("the end of a slot is not noticed") {
+func (s *Locker) believed(a *attempt) *driver.Request {
+	if a.req.Kind != locker.KindSlots || !s.is("the end of a slot is not noticed") {
 		return a.req
 	}
 	req := *a.req
@@ -63,7 +63,8 @@ func (s *Locker) releaseBeside(ctx context.Context, a *attempt) error {
 func besides(info *locker.Info, kind string, shown []string) {
 	for h := range slices.Chunk(shown, 4) {
 		var holder locker.Holder
-		holder.Number, _ = strconv.ParseUint(h[0], 10, 64)
+		number, _ := strconv.ParseUint(h[0], 10, 64)
+		holder.Number = locker.Number(number)
 		holder.Slot, _ = strconv.Atoi(h[1])
 		holder.Text = h[2]
 		left, _ := strconv.Atoi(h[3])

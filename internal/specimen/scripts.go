@@ -289,5 +289,5 @@ func (s *Locker) getThenDel(ctx context.Context, a *attempt) error {
 	if err == nil && value == a.value {
 		return s.rdb.Del(ctx, key).Err()
 	}
-	return &locker.LostError{Name: a.req.Name, Reason: locker.TakenOver, Cause: err}
+	return &locker.LostError{Name: a.req.Name, Reason: locker.ReasonTakenOver, Cause: err}
 }

@@ -20,7 +20,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 	"github.com/lockstile/locker/fencing"
+	"github.com/lockstile/locker/internal/contract"
 	"github.com/lockstile/locker/internal/simplelock"
 )
 
@@ -54,16 +56,16 @@ func New(addr, flaw string) (l *Locker, end func()) {
 
 // attempt is one call of Lock or TryLock, and the hold that comes of it.
 type attempt struct {
-	req   *locker.Request
+	req   *driver.Request
 	id    string // of the attempt
 	value string // of the lock's key while it is held
 	place *place
 	grant
 	early int64 // the token of a flaw that draws it too early
-	since locker.Instant
-	least locker.Instant // the end of WithMinHold
+	since driver.Instant
+	least driver.Instant // the end of WithMinHold
 
-	called locker.Instant
+	called driver.Instant
 
 	lease  int64        // the token of the lease's first turn, if goroutines share it
 	passed atomic.Bool  // the lease was passed on to the next goroutine
@@ -73,11 +75,11 @@ type attempt struct {
 
 // beside reports whether others may hold the lock at the same time. Such a lock has its own
 // entry in the store, and the line of its process goes on.
-func (a *attempt) beside() bool { return a.req.Kind != locker.Exclusive }
+func (a *attempt) beside() bool { return a.req.Kind != locker.KindExclusive }
 
 // turn is a lock on a lease that goroutines share.
 type turn struct {
-	locker.Held
+	contract.Held
 	lease uint64
 }
 
@@ -86,11 +88,11 @@ func (t turn) Lease() uint64 { return t.lease }
 
 // locked is a lock that needs a mutex to say whether it is held.
 type locked struct {
-	locker.Held
+	contract.Held
 	mu *sync.Mutex
 }
 
-// Err implements [locker.Held].
+// Err implements [contract.Held].
 func (l locked) Err() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -99,11 +101,11 @@ func (l locked) Err() error {
 
 // boast is a lock that promises more than it keeps.
 type boast struct {
-	locker.Held
+	contract.Held
 	more time.Duration
 }
 
-// Deadline implements [locker.Held].
+// Deadline implements [contract.Held].
 func (b boast) Deadline() time.Time {
 	if b.Err() != nil {
 		return b.Held.Deadline()
@@ -111,11 +113,22 @@ func (b boast) Deadline() time.Time {
 	return b.Held.Deadline().Add(b.more)
 }
 
-// unlimited is a lock whose bounds cannot be set later.
-type unlimited struct{ locker.Held }
+// unlockedIsLost is a lock that knows one end only.
+type unlockedIsLost struct{ contract.Held }
 
-// Limit implements [locker.Held].
-func (unlimited) Limit(*locker.Request) error { return nil }
+// Err implements [contract.Held].
+func (l unlockedIsLost) Err() error {
+	if err := l.Held.Err(); err != nil {
+		return &locker.LostError{Name: l.Name()}
+	}
+	return nil
+}
+
+// unlimited is a lock whose bounds cannot be set later.
+type unlimited struct{ contract.Held }
+
+// Limit implements [contract.Held].
+func (unlimited) Limit(*contract.Settings) error { return nil }
 
 // keys returns the lock's own key, those of its counter, its holder and its queue, and two
 // for readers and slots.
@@ -135,7 +148,7 @@ func (s *Locker) keys(name string) []string {
 func (s *Locker) is(flaw string) bool { return s.flaw == flaw }
 
 func (s *Locker) begin(ctx context.Context, name string, opts []locker.Option) (*attempt, error) {
-	req, err := locker.NewRequest(name, opts...)
+	req, err := driver.NewRequest(nil, name, opts...)
 	if s.is("checks nothing") {
 		req, err = unchecked(name, opts), nil
 	}
@@ -149,7 +162,7 @@ func (s *Locker) begin(ctx context.Context, name string, opts []locker.Option) (
 	case ctx.Err() != nil && !s.is("context is not looked at"):
 		return nil, fmt.Errorf("specimen: %w", context.Cause(ctx))
 	}
-	a := &attempt{req: req, id: rand.Text(), called: locker.Now()}
+	a := &attempt{req: req, id: rand.Text(), called: driver.Now()}
 	if a.value = a.id; s.is("fixed value") {
 		a.value = "locked"
 	}
@@ -162,12 +175,16 @@ func (s *Locker) overUnderMutex(ctx context.Context) bool {
 	return ctx.Err() != nil
 }
 
-// unchecked makes the request of a backend that does not check options.
-func unchecked(name string, opts []locker.Option) *locker.Request {
-	r := &locker.Request{Name: name, TTL: locker.DefaultTTL, Renew: true}
-	for _, opt := range opts {
-		_ = opt(r) // that is the flaw
+// unchecked makes the request of a backend that does not check options: it does without those
+// that are bad.
+func unchecked(name string, opts []locker.Option) *driver.Request {
+	r, _ := driver.NewRequest(nil, "any")
+	for i, opt := range opts {
+		if with, err := driver.NewRequest(nil, "any", append(opts[:i:i], opt)...); err == nil {
+			r = with
+		}
 	}
+	r.Name = name
 	r.MaxHold, r.MinValidity = 0, 0
 	return r
 }
@@ -194,7 +211,7 @@ func (s *Locker) TryLock(ctx context.Context, name string, opts ...locker.Option
 // fromMemory grants what nobody has asked the store for.
 func fromMemory(a *attempt) *locker.Lock {
 	nothing := func(context.Context) error { return nil }
-	return simplelock.New(simplelock.Lease{Request: a.req, Token: 1, Slot: -1, Since: locker.Now(), Renew: nothing, Release: nothing})
+	return simplelock.New(simplelock.Lease{Request: a.req, Token: 1, Slot: -1, Since: driver.Now(), Renew: nothing, Release: nothing})
 }
 
 // Lock implements locker.Locker.
@@ -304,7 +321,7 @@ func (s *Locker) ask(ctx context.Context, a *attempt, waits bool) error {
 		ctx, cancel = context.WithTimeout(context.Background(), 200*time.Millisecond)
 		defer cancel()
 	}
-	since, voids := locker.Now(), s.voids.Load()
+	since, voids := driver.Now(), s.voids.Load()
 	got, err := bounded(ctx, s, func() (grant, error) { return s.acquire(ctx, a, waits) })
 	if err != nil && ctx.Err() == nil && s.is("a repeated request is a stranger's") {
 		a.id = rand.Text()
@@ -316,7 +333,7 @@ func (s *Locker) ask(ctx context.Context, a *attempt, waits bool) error {
 	}
 	switch {
 	case s.is("validity from the reply"):
-		since = locker.Now()
+		since = driver.Now()
 	case s.is("validity from the call"):
 		since = a.called
 	}
@@ -330,7 +347,7 @@ func (s *Locker) ask(ctx context.Context, a *attempt, waits bool) error {
 	case got.token <= 0:
 		return locker.ErrTaken
 	}
-	a.grant, a.since, a.least = got, since, locker.Now().Add(a.req.MinHold)
+	a.grant, a.since, a.least = got, since, driver.Now().Add(a.req.MinHold)
 	if a.early != 0 {
 		a.token = a.early
 	}
@@ -397,19 +414,22 @@ func (s *Locker) finish(a *attempt, err error) (*locker.Lock, error) {
 		if a.lease == 0 {
 			a.lease = a.token
 		}
-		lock = locker.LockOf(turn{locker.HeldOf(lock), uint64(a.lease)}) //nolint:gosec // positive
+		lock = locker.NewLock(contract.Key{}, turn{locker.HeldOf(contract.Key{}, lock), uint64(a.lease)}) //nolint:gosec // positive
 	}
 	if s.is("bounds cannot be set later") {
-		lock = locker.LockOf(unlimited{locker.HeldOf(lock)})
+		lock = locker.NewLock(contract.Key{}, unlimited{locker.HeldOf(contract.Key{}, lock)})
 	}
 	if s.is("a context is asked under a mutex") {
-		lock = locker.LockOf(locked{locker.HeldOf(lock), &s.one})
+		lock = locker.NewLock(contract.Key{}, locked{locker.HeldOf(contract.Key{}, lock), &s.one})
+	}
+	if s.is("an unlock is a loss") {
+		lock = locker.NewLock(contract.Key{}, unlockedIsLost{locker.HeldOf(contract.Key{}, lock)})
 	}
 	if s.is("the deadline is too late") {
-		lock = locker.LockOf(boast{locker.HeldOf(lock), a.req.TTL / 4})
+		lock = locker.NewLock(contract.Key{}, boast{locker.HeldOf(contract.Key{}, lock), a.req.TTL / 4})
 	}
-	if end := a.since + locker.Instant(a.req.MaxHold); s.is("long times wrap") && end < a.since {
-		simplelock.Lose(lock, locker.MaxHold, nil)
+	if end := a.since + driver.Instant(a.req.MaxHold); s.is("long times wrap") && end < a.since {
+		simplelock.Lose(lock, locker.ReasonMaxHold, nil)
 	}
 	return lock, nil
 }
@@ -456,14 +476,14 @@ func (s *Locker) release(ctx context.Context, a *attempt) error {
 		return nil
 	case s.is("a hand-over counts from the answer") && next != nil:
 		token, err := s.run(ctx, handOver, a.req.Name, a.value, next.value, next.req.TTL.Milliseconds(), s.flaw)
-		next.token, next.since = token, locker.Now()
+		next.token, next.since = token, driver.Now()
 		return err
 	case s.is("get, then del"):
 		return s.getThenDel(context.WithoutCancel(ctx), a)
 	case s.is("timestamps"):
 		return s.rdb.Del(ctx, s.keys(a.req.Name)[0]).Err()
 	}
-	keep := max(a.least.Sub(locker.Now()), 0)
+	keep := max(a.least.Sub(driver.Now()), 0)
 	if s.is("a minimum hold goes with its process") && keep > 0 {
 		time.AfterFunc(keep, func() { _, _ = s.run(context.Background(), release, a.req.Name, a.value, 0, s.flaw) })
 		return nil
@@ -484,7 +504,7 @@ func (s *Locker) released(a *attempt, freed int64, err error) error {
 		s.withdraw(a)
 		return fmt.Errorf("specimen: unlock: %w", err)
 	case freed == 0:
-		return &locker.LostError{Name: a.req.Name, Reason: locker.TakenOver}
+		return &locker.LostError{Name: a.req.Name, Reason: locker.ReasonTakenOver}
 	}
 	return nil
 }
@@ -524,11 +544,11 @@ func (s *Locker) passOn(a, next *attempt) {
 
 func (s *Locker) renew(ctx context.Context, a *attempt) error {
 	switch {
-	case s.is("renewal is not sent"), s.is("readers are not renewed") && a.req.Kind == locker.Shared, s.is("slots are not renewed") && a.req.Kind == locker.Slots:
+	case s.is("renewal is not sent"), s.is("readers are not renewed") && a.req.Kind == locker.KindShared, s.is("slots are not renewed") && a.req.Kind == locker.KindSlots:
 		return nil
 	case s.is("timestamps"):
 		return errors.New("specimen: a timestamp is not renewed")
-	case s.is("a failed renewal puts off the next") && locker.Now() < locker.Instant(a.putOff.Load()):
+	case s.is("a failed renewal puts off the next") && driver.Now() < driver.Instant(a.putOff.Load()):
 		a.putOffRenewals()
 		return errors.New("specimen: it is too soon to try again")
 	}
@@ -549,7 +569,7 @@ func (s *Locker) renew(ctx context.Context, a *attempt) error {
 		a.putOffRenewals()
 	}
 	if err == nil && n == 0 && !s.is("the holder is not told") {
-		return &locker.LostError{Name: a.req.Name, Reason: locker.TakenOver}
+		return &locker.LostError{Name: a.req.Name, Reason: locker.ReasonTakenOver}
 	}
 	if err != nil && !s.is("a cause is the store's word") {
 		return fmt.Errorf("%w: %s", locker.ErrUnavailable, err.Error()) // an ErrLost among the causes is another lock's
@@ -557,7 +577,7 @@ func (s *Locker) renew(ctx context.Context, a *attempt) error {
 	return err
 }
 
-func (a *attempt) putOffRenewals() { a.putOff.Store(int64(locker.Now().Add(a.req.TTL / 15))) }
+func (a *attempt) putOffRenewals() { a.putOff.Store(int64(driver.Now().Add(a.req.TTL / 15))) }
 
 // Inspect implements locker.Inspector.
 func (s *Locker) Inspect(ctx context.Context, name string) (locker.Info, error) {
@@ -569,7 +589,7 @@ func (s *Locker) Inspect(ctx context.Context, name string) (locker.Info, error) 
 		return locker.Info{}, err
 	}
 	info := locker.Info{Name: name, Held: got[0] != ""}
-	info.Token, _ = fencing.Parse(got[2])
+	info.Token, _ = fencing.ParseToken(got[2])
 	info.Waiters, _ = strconv.Atoi(got[4])
 	if left, _ := strconv.Atoi(got[1]); info.Held {
 		info.Holder, info.TimeLeft = got[3], time.Duration(left)*time.Millisecond
@@ -604,12 +624,14 @@ func (s *Locker) List(ctx context.Context, prefix string) ([]locker.Info, error)
 }
 
 // Break implements locker.Breaker.
-func (s *Locker) Break(ctx context.Context, name string, tokens ...uint64) (bool, error) {
-	var args []any
-	for _, token := range tokens {
-		args = append(args, token)
-	}
-	n, err := s.run(ctx, force, name, append(args, s.flaw)...)
+func (s *Locker) Break(ctx context.Context, name string) (bool, error) {
+	n, err := s.run(ctx, force, name, s.flaw)
+	return n > 0, err
+}
+
+// BreakHolder implements locker.Breaker.
+func (s *Locker) BreakHolder(ctx context.Context, name string, number locker.Number) (bool, error) {
+	n, err := s.run(ctx, force, name, uint64(number), s.flaw)
 	return n > 0, err
 }
 
@@ -621,9 +643,9 @@ func (s *Locker) Close() error {
 
 // Guarantees implements locker.Locker.
 func (s *Locker) Guarantees() locker.Guarantees {
-	g := locker.Guarantees{Fair: true, Release: locker.ByExpiry, Keeps: true, Shared: true, Slots: true, Exclusion: locker.PromptHolder | locker.SteadyClocks | locker.DurableServer, Tokens: locker.DurableServer}
+	g := locker.Guarantees{Fair: true, FreedBy: locker.FreedByExpiry, KeepsMinHold: true, Shared: true, Slots: true, Exclusion: locker.PromptHolder | locker.SteadyClocks | locker.DurableServer, Tokens: locker.DurableServer}
 	if s.is("declares nothing") {
-		g.Release = 0
+		g.FreedBy = 0
 	}
 	return g
 }

@@ -42,7 +42,7 @@ all() {
 	set -o pipefail
 	local failed=0 goroutines=(. ./driver ./internal/mailbox ./lockertest)
 	local backends=(./redlock ./zookeeper ./postgres ./singlenode ./etcd ./local)
-	local slow=("${backends[@]}" ./conformance ./internal/redisnode ./open ./cmd/locker ./doctor ./election) # they begin
+	local slow=("${backends[@]}" ./conformance ./internal/redisnode ./open ./cmd/locker ./internal/doctor ./election) # they begin
 	local packages elsewhere race
 	packages=$(cd "$1" && go list ./...) && elsewhere=$(cd "$1" && go list "${goroutines[@]}") || return 1
 	(

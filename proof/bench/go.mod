@@ -10,7 +10,7 @@ require (
 	github.com/go-zookeeper/zk v1.0.4
 	github.com/jackc/pgx/v5 v5.13.0
 	github.com/lockstile/locker v0.0.0
-	github.com/lockstile/locker/adapters/gocron v0.0.0
+	github.com/lockstile/locker/adapters/gocronlock v0.0.0
 	github.com/lockstile/locker/proof v0.0.0-00010101000000-000000000000
 	github.com/redis/go-redis/v9 v9.23.0
 	go.etcd.io/etcd/client/v3 v3.7.3
@@ -47,6 +47,6 @@ require (
 
 replace github.com/lockstile/locker => ../../
 
-replace github.com/lockstile/locker/adapters/gocron => ../../adapters/gocron
+replace github.com/lockstile/locker/adapters/gocronlock => ../../adapters/gocronlock
 
 replace github.com/lockstile/locker/proof => ../

@@ -19,7 +19,7 @@ func startLocal(lab *matrix.Lab) *running {
 		{name: "bare flock, eight bytes written and synced, unlock", kind: floor, requests: none,
 			open: func() (client, error) { return bareFile{lab.TempDir()}, nil }},
 		{name: "lockstile/local", kind: ours, scales: true, requests: none, open: func() (client, error) {
-			l, err := local.New(dir, local.Options{})
+			l, err := local.New(dir)
 			if err != nil {
 				return nil, err
 			}

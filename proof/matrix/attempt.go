@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 	"github.com/lockstile/locker/fencing"
 	"github.com/lockstile/locker/proof/matrix/internal/history"
 )
@@ -23,9 +24,9 @@ func (w *worker) LockPlain() workerLock {
 
 // Next is Lock for the first lock after a fault: it notes how long that took.
 func (w *worker) Next() workerLock {
-	begin := locker.Now()
+	begin := driver.Now()
 	l := w.Lock()
-	w.play.Waited = locker.Now().Sub(begin)
+	w.play.Waited = driver.Now().Sub(begin)
 	return l
 }
 
@@ -41,7 +42,7 @@ func (w *worker) ask(o order) (workerLock, error) {
 
 func (w *worker) fill(o order) order {
 	o.Name = w.play.name
-	if o.Kind = w.play.kind(w.Name); o.Kind == locker.Slots {
+	if o.Kind = w.play.kind(w.Name); o.Kind == locker.KindSlots {
 		o.Slots = slots
 	}
 	if o.TTL == 0 {

@@ -15,9 +15,9 @@ var mixes = []struct {
 	story string
 	kinds [2]locker.Kind
 }{
-	{"reader first", "A and C share the lock, to read; B and D want it exclusively, to write.", [2]locker.Kind{locker.Shared, locker.Exclusive}},
-	{"writer first", "A and C want the lock exclusively, to write; B and D share it, to read.", [2]locker.Kind{locker.Exclusive, locker.Shared}},
-	{"slots", "The lock has two slots, and somebody else has one of them all the time.", [2]locker.Kind{locker.Slots, locker.Slots}},
+	{"reader first", "A and C share the lock, to read; B and D want it exclusively, to write.", [2]locker.Kind{locker.KindShared, locker.KindExclusive}},
+	{"writer first", "A and C want the lock exclusively, to write; B and D share it, to read.", [2]locker.Kind{locker.KindExclusive, locker.KindShared}},
+	{"slots", "The lock has two slots, and somebody else has one of them all the time.", [2]locker.Kind{locker.KindSlots, locker.KindSlots}},
 }
 
 // slots is how many a lock has where workers ask for slots.
@@ -51,7 +51,7 @@ func withKinds(all []Scenario) (more []Scenario) {
 
 // missing reports whether a lock that declares g has not all kinds of the scenario.
 func (sc Scenario) missing(g locker.Guarantees) bool {
-	return !g.Shared && slices.Contains(sc.Kinds[:], locker.Shared) || !g.Slots && slices.Contains(sc.Kinds[:], locker.Slots)
+	return !g.Shared && slices.Contains(sc.Kinds[:], locker.KindShared) || !g.Slots && slices.Contains(sc.Kinds[:], locker.KindSlots)
 }
 
 // kind is what a worker asks for.
@@ -61,7 +61,7 @@ func (p *play) kind(worker string) locker.Kind { return p.scenario.Kinds[(worker
 // what is done about that one must not touch them: they are the last, so that a store that
 // has forgotten everybody gives away the first.
 func (p *play) play() {
-	if p.scenario.Kinds[0] != locker.Slots {
+	if p.scenario.Kinds[0] != locker.KindSlots {
 		p.scenario.play(p)
 		return
 	}

@@ -21,10 +21,10 @@ func TestAKindThatIsNotDeclaredStartsNoServer(t *testing.T) {
 		played bool
 	}{
 		{locker.Guarantees{}, [2]locker.Kind{}, true},
-		{locker.Guarantees{Slots: true}, [2]locker.Kind{locker.Shared, locker.Exclusive}, false},
-		{locker.Guarantees{Slots: true}, [2]locker.Kind{locker.Exclusive, locker.Shared}, false},
-		{locker.Guarantees{Shared: true}, [2]locker.Kind{locker.Exclusive, locker.Shared}, true},
-		{locker.Guarantees{Shared: true}, [2]locker.Kind{locker.Slots, locker.Slots}, false},
+		{locker.Guarantees{Slots: true}, [2]locker.Kind{locker.KindShared, locker.KindExclusive}, false},
+		{locker.Guarantees{Slots: true}, [2]locker.Kind{locker.KindExclusive, locker.KindShared}, false},
+		{locker.Guarantees{Shared: true}, [2]locker.Kind{locker.KindExclusive, locker.KindShared}, true},
+		{locker.Guarantees{Shared: true}, [2]locker.Kind{locker.KindSlots, locker.KindSlots}, false},
 	} {
 		started := false
 		sub := Subject{Name: "it", Guarantees: c.g, Start: func(*Lab) (*System, error) { started = true; return nil, errors.New("no") }}
@@ -37,7 +37,7 @@ func TestAKindThatIsNotDeclaredStartsNoServer(t *testing.T) {
 
 // Goal: a declaration that has a kind too many is false, and is found at once.
 func TestAKindThatIsDeclaredAndRefusedIsAFalseClaim(t *testing.T) {
-	for kind, want := range map[locker.Kind]bool{locker.Shared: true, locker.Exclusive: false} {
+	for kind, want := range map[locker.Kind]bool{locker.KindShared: true, locker.KindExclusive: false} {
 		w := attempts(t, 0, report{Kind: kindRefused, Err: "no", NoKind: true}, report{Kind: kindGranted})
 		w.play.scenario.Kinds = [2]locker.Kind{kind, kind}
 		_, err := w.persist(w.tell(order{}))
@@ -51,7 +51,7 @@ func TestAKindThatIsDeclaredAndRefusedIsAFalseClaim(t *testing.T) {
 func TestASlotThatThereIsNotIsNoGrant(t *testing.T) {
 	for slot, want := range map[int]string{-1: "", 0: "n/0", 1: "n/1", 2: ""} {
 		w := &workerProcess{held: make(map[int]numbered)}
-		got, err := w.keep(order{Name: "n", Kind: locker.Slots, Slots: 2}, inSlot{slot: slot})
+		got, err := w.keep(order{Name: "n", Kind: locker.KindSlots, Slots: 2}, inSlot{slot: slot})
 		if (err == nil) != (want != "") || got.resource != want {
 			t.Errorf("slot %d: %q, %v", slot, got.resource, err)
 		}
@@ -76,8 +76,8 @@ func TestScenariosWithKindsAreThereForEachName(t *testing.T) {
 
 // Goal: whoever comes next excludes the one before.
 func TestWorkersAskForTheKindsInTurn(t *testing.T) {
-	p := &play{scenario: Scenario{Kinds: [2]locker.Kind{locker.Shared, locker.Exclusive}}}
-	for worker, want := range map[string]locker.Kind{"A": locker.Shared, "A2": locker.Shared, "B": locker.Exclusive, "C": locker.Shared, "D": locker.Exclusive} {
+	p := &play{scenario: Scenario{Kinds: [2]locker.Kind{locker.KindShared, locker.KindExclusive}}}
+	for worker, want := range map[string]locker.Kind{"A": locker.KindShared, "A2": locker.KindShared, "B": locker.KindExclusive, "C": locker.KindShared, "D": locker.KindExclusive} {
 		if got := p.kind(worker); got != want {
 			t.Errorf("%s asks for the kind %v, not %v", worker, got, want)
 		}
@@ -87,7 +87,7 @@ func TestWorkersAskForTheKindsInTurn(t *testing.T) {
 // Goal: what is done about one slot must leave the others alone, also where nobody asks for
 // them. Method: nothing is done, for longer than their leases are. The workers are those of the example.
 func TestWhoeverHasAnotherSlotMustKeepIt(t *testing.T) {
-	wait := Scenario{Name: "nothing (slots)", Kinds: [2]locker.Kind{locker.Slots, locker.Slots}, play: func(p *play) { p.Sleep(11 * p.TTL) }}
+	wait := Scenario{Name: "nothing (slots)", Kinds: [2]locker.Kind{locker.KindSlots, locker.KindSlots}, play: func(p *play) { p.Sleep(11 * p.TTL) }}
 	verdicts := map[string]Verdict{"": Kept, "slots are not renewed": FalseClaim}
 	var subjects []Subject
 	for flaw := range verdicts {

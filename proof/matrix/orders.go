@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 	"github.com/lockstile/locker/fencing"
 	"github.com/lockstile/locker/proof/matrix/internal/history"
 )
@@ -71,7 +72,7 @@ func (w *worker) hear(r report) {
 		return
 	case kindWrite:
 		w.awaitDelivery()
-		h.Put(history.Write{Worker: w.Name, Name: r.Name, Token: token, Shared: r.Shared, Value: r.Value, Adds: r.Sets != nil, Looked: r.At, At: locker.Now()}, r.Sets)
+		h.Put(history.Write{Worker: w.Name, Name: r.Name, Token: token, Shared: r.Shared, Value: r.Value, Adds: r.Sets != nil, Looked: r.At, At: driver.Now()}, r.Sets)
 		return
 	case kindFreed:
 		w.noteTakenAway(r)
@@ -88,7 +89,7 @@ func (w *worker) hear(r report) {
 // noteTakenAway notes a lock that the store no longer had though the holder's
 // validity had not ended: somebody has taken it away.
 func (w *worker) noteTakenAway(r report) {
-	if r.Reason == locker.TakenOver && r.At < r.Deadline {
+	if r.Reason == locker.ReasonTakenOver && r.At < r.Deadline {
 		w.play.History.TakenAway(w.Name, r.Lock)
 	}
 }
@@ -97,7 +98,7 @@ func (w *worker) noteTakenAway(r report) {
 // the loss or, if that was earlier, at its deadline. A stopped process hears of the
 // loss when it wakes, but after the deadline its first look at the lock shows the loss
 // anyhow.
-func believedUntil(r report) locker.Instant {
+func believedUntil(r report) driver.Instant {
 	if r.Deadline == 0 {
 		return r.At
 	}

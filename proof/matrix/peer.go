@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 	"github.com/lockstile/locker/fencing"
 )
 
@@ -25,8 +26,8 @@ type Holding interface {
 // Peer is a lock that need not be a [locker.Locker]. Of the request it honours Name, TTL
 // and Renew.
 type Peer interface {
-	Lock(ctx context.Context, req *locker.Request) (Holding, error)
-	TryLock(ctx context.Context, req *locker.Request) (Holding, error)
+	Lock(ctx context.Context, req *driver.Request) (Holding, error)
+	TryLock(ctx context.Context, req *driver.Request) (Holding, error)
 }
 
 // PeerOpener makes the Peer that a worker process uses.
@@ -48,11 +49,11 @@ type writingPeer struct {
 
 type lockerPeer struct{ locker locker.Locker }
 
-func (p lockerPeer) Lock(ctx context.Context, req *locker.Request) (Holding, error) {
+func (p lockerPeer) Lock(ctx context.Context, req *driver.Request) (Holding, error) {
 	return holding(p.locker.Lock(ctx, req.Name, as(req)...))
 }
 
-func (p lockerPeer) TryLock(ctx context.Context, req *locker.Request) (Holding, error) {
+func (p lockerPeer) TryLock(ctx context.Context, req *driver.Request) (Holding, error) {
 	return holding(p.locker.TryLock(ctx, req.Name, as(req)...))
 }
 
@@ -70,15 +71,15 @@ type lockerError struct{ error }
 
 func (e lockerError) Unwrap() error { return e.error }
 
-func as(req *locker.Request) []locker.Option {
+func as(req *driver.Request) []locker.Option {
 	opts := []locker.Option{locker.WithTTL(req.TTL)}
 	if !req.Renew {
 		opts = append(opts, locker.WithoutRenewal())
 	}
 	switch req.Kind {
-	case locker.Shared:
+	case locker.KindShared:
 		opts = append(opts, locker.WithShared())
-	case locker.Slots:
+	case locker.KindSlots:
 		opts = append(opts, locker.WithSlots(req.Slots))
 	}
 	return opts

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 	"github.com/lockstile/locker/fencing"
 	"github.com/lockstile/locker/local"
 )
@@ -26,12 +27,12 @@ func TestWhatIsNotPromisedIsNeitherModestNorUntried(t *testing.T) {
 
 // Goal: grants without a token are told apart by their number, and a refusal has none.
 func TestAWorkerNumbersGrantsThatHaveNoToken(t *testing.T) {
-	l, err := local.New(t.TempDir(), local.Options{})
+	l, err := local.New(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
 	peer := AsPeer(l)
-	req := &locker.Request{Name: "n", TTL: time.Second, Renew: true}
+	req := &driver.Request{Name: "n", TTL: time.Second, Renew: true}
 	lock, err := peer.TryLock(context.Background(), req)
 	if err != nil {
 		t.Fatal(err)

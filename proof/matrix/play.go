@@ -52,10 +52,10 @@ func (p *play) Worker(name string) *worker {
 // session ends. Whether a connection ends depends on the server's settings. A lock of
 // the process itself does not end.
 func (p *play) silence() time.Duration {
-	switch p.guarantees.Release {
-	case locker.ByExpiry, locker.BySession:
+	switch p.guarantees.FreedBy {
+	case locker.FreedByExpiry, locker.FreedBySession:
 		return patience
-	case locker.ByConnection, locker.ByTransaction:
+	case locker.FreedByConnection, locker.FreedByTransaction:
 		return p.long()
 	}
 	return 2 * p.TTL

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 	"github.com/lockstile/locker/proof/matrix/internal/history"
 )
 
@@ -29,7 +30,7 @@ type foreign struct {
 	err error
 }
 
-func (f foreign) TryLock(context.Context, *locker.Request) (Holding, error) { return nil, f.err }
+func (f foreign) TryLock(context.Context, *driver.Request) (Holding, error) { return nil, f.err }
 
 func TestOnlyALockerThatKnowsTheOutcomePromisesThatNothingIsHeld(t *testing.T) {
 	silence := fmt.Errorf("%w: %w", locker.ErrUnavailable, context.DeadlineExceeded)

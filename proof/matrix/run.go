@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 	"github.com/lockstile/locker/proof/matrix/internal/history"
 	"github.com/lockstile/locker/proof/matrix/internal/judge"
 )
@@ -178,12 +179,12 @@ func (s *servers) once(ctx context.Context, sc Scenario, name string) Cell {
 		return cell
 	}
 	p := &play{
-		System: sys, History: &history.History{Began: locker.Now(), Tokenless: s.subject.Tokenless()}, TTL: s.subject.ttl(),
+		System: sys, History: &history.History{Began: driver.Now(), Tokenless: s.subject.Tokenless()}, TTL: s.subject.ttl(),
 		ctx: ctx, lab: lab, guarantees: s.subject.Guarantees, scenario: sc, name: name, names: []string{name},
 	}
 	defer p.end()
 	err = try(p.play)
-	p.History.Ended = locker.Now()
+	p.History.Ended = driver.Now()
 	if run.Err() != nil { // a signal from the terminal ends servers and workers, too: that is no finding
 		err = context.Cause(run)
 	}

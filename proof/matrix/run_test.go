@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 	"github.com/lockstile/locker/proof/matrix/internal/history"
 )
 
@@ -53,7 +53,7 @@ func TestAWaitThatMayBeTheMachinesIsMeasuredAgain(t *testing.T) {
 			}
 			if p.Waited = c.waits[plays-1]; p.Waited < 0 {
 				p.Waited = -p.Waited
-				now := locker.Now()
+				now := driver.Now()
 				p.History.Granted(history.Span{Worker: "A", Name: "n", Token: 1, From: now - 2*second})
 				p.History.Granted(history.Span{Worker: "B", Name: "n", Token: 2, From: now - 1*second})
 			}

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 )
 
 // Scenarios returns all scenarios: first those with exclusive locks.
@@ -58,4 +58,4 @@ const slower = 6
 // time: session timeouts are checked in steps, and leases are whole seconds.
 func (p *play) long() time.Duration { return 3*p.TTL + 4*time.Second }
 
-func now() locker.Instant { return locker.Now() }
+func now() driver.Instant { return driver.Now() }

@@ -59,7 +59,7 @@ func clockStepsForward(p *play) {
 }
 
 func clockStepsForwardUnheard(p *play) {
-	if p.TTL *= slower; p.guarantees.Release == locker.ByConnection {
+	if p.TTL *= slower; p.guarantees.FreedBy == locker.FreedByConnection {
 		p.TTL = statisticsTTL
 	}
 	p.unheard(p.Worker("A"), p.Worker("B"), stepForward, func() error { return p.System.StepClock(time.Hour) })

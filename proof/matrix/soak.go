@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 	"github.com/lockstile/locker/fencing"
 	"github.com/lockstile/locker/proof/matrix/internal/history"
 	"github.com/lockstile/locker/proof/matrix/internal/judge"
@@ -135,7 +135,7 @@ func (c Cell) failed() bool { return c.Verdict == FalseClaim || c.Verdict == Not
 // away is for how long nobody was granted any lock while the round had faults, where that is
 // more than a second.
 func away(h *history.History) (sum time.Duration) {
-	times := []locker.Instant{h.Began, h.Calm}
+	times := []driver.Instant{h.Began, h.Calm}
 	for _, s := range h.Spans {
 		if s.From < h.Calm {
 			times = append(times, s.From)

@@ -71,7 +71,7 @@ func (p *play) crowd(rng *rand.Rand, workers int, d time.Duration) {
 	c := newCrew(p, (*crew).briefly)
 	defer c.stop()
 	c.ttls = []time.Duration{p.TTL}
-	c.recruit(workers, job{p.name, []locker.Kind{locker.Exclusive}})
+	c.recruit(workers, job{p.name, []locker.Kind{locker.KindExclusive}})
 	chosen := c.excusing(lasting(c.system(), p.guarantees))
 	c.work(1, rng)
 	c.spawn(&c.faults, rng, func(rng *rand.Rand) { c.causeEvery(faultEvery, chosen, rng) })

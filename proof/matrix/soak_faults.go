@@ -224,7 +224,7 @@ func network(breaks func(conformance.Network)) func(*crew, *rand.Rand) {
 		net := some(w.Net, rng)
 		c.play.Break("the network of "+w.Name+" fails", func() error { breaks(net); return nil })
 		c.wait(between(rng, 20*time.Millisecond, 2*c.play.TTL))
-		closes := c.play.guarantees.Release != locker.ByConnection || c.play.scenario.Breaks.Has(locker.ServerUp)
+		closes := c.play.guarantees.FreedBy != locker.FreedByConnection || c.play.scenario.Breaks.Has(locker.ServerUp)
 		if rng.IntN(2) == 0 || !closes {
 			c.play.History.Mark("what the network of %s held back is delivered late", w.Name)
 			net.Deliver()

@@ -141,12 +141,12 @@ func (c *crew) recruit(workers int, jobs ...job) {
 
 // allKinds returns a job for every kind of lock that there is.
 func (c *crew) allKinds(name string) []job {
-	jobs := []job{{name + "-a", []locker.Kind{locker.Exclusive}}, {name + "-b", []locker.Kind{locker.Exclusive}}}
+	jobs := []job{{name + "-a", []locker.Kind{locker.KindExclusive}}, {name + "-b", []locker.Kind{locker.KindExclusive}}}
 	if c.play.guarantees.Shared {
-		jobs = append(jobs, job{name + "-rw", []locker.Kind{locker.Exclusive, locker.Shared, locker.Shared}})
+		jobs = append(jobs, job{name + "-rw", []locker.Kind{locker.KindExclusive, locker.KindShared, locker.KindShared}})
 	}
 	if c.play.guarantees.Slots {
-		jobs = append(jobs, job{name + "-s", []locker.Kind{locker.Slots}})
+		jobs = append(jobs, job{name + "-s", []locker.Kind{locker.KindSlots}})
 	}
 	return jobs
 }
@@ -256,7 +256,7 @@ func (c *crew) waiting() string {
 func (c *crew) free(w *worker, j job) {
 	p, o := c.play, order{Verb: "lock", Name: j.name, Kind: j.kinds[0], TTL: c.ttls[len(c.ttls)-1], Bound: c.settleTime()}
 	n := 1
-	if o.Kind == locker.Slots {
+	if o.Kind == locker.KindSlots {
 		o.Slots, n = slots, slots
 	}
 	var held []workerLock

@@ -11,6 +11,7 @@ import (
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/conformance"
+	"github.com/lockstile/locker/driver"
 	"github.com/lockstile/locker/fencing"
 	"github.com/lockstile/locker/proof/matrix/internal/history"
 )
@@ -90,7 +91,7 @@ func TestAFaultBreaksWhatItsScenarioBreaksAndMore(t *testing.T) {
 
 func TestAwayIsWhenNobodyWasGrantedALock(t *testing.T) {
 	h := &history.History{Began: 1 * second, Calm: 10 * second}
-	for _, at := range []locker.Instant{1 * second, 4 * second, 4*second + 5, 9*second + 500*1000*1000, 30 * second} {
+	for _, at := range []driver.Instant{1 * second, 4 * second, 4*second + 5, 9*second + 500*1000*1000, 30 * second} {
 		h.Granted(history.Span{Worker: "A", From: at})
 	}
 	if got := away(h).Round(time.Millisecond); got != 8500*time.Millisecond {
@@ -198,18 +199,18 @@ func (n *healed) Deliver() { n.delivered++ }
 //	a is granted the processor, and hears of it, 15 ms later
 func TestNoConnectionWithLocksIsClosedInARoundThatDoesNotExcuseIt(t *testing.T) {
 	for _, c := range []struct {
-		ends   locker.Release
+		ends   locker.FreedBy
 		breaks locker.Assumptions
 		closes bool
 	}{
-		{locker.ByConnection, locker.PromptHolder, false},
-		{locker.ByConnection, locker.PromptHolder | locker.ServerUp, true},
-		{locker.ByExpiry, 0, true},
+		{locker.FreedByConnection, locker.PromptHolder, false},
+		{locker.FreedByConnection, locker.PromptHolder | locker.ServerUp, true},
+		{locker.FreedByExpiry, 0, true},
 	} {
 		net := new(healed)
 		s := new(seat)
 		s.worker.Store(&worker{Name: "A", Net: net})
-		play := &play{History: new(history.History), guarantees: locker.Guarantees{Release: c.ends}, scenario: Scenario{Breaks: c.breaks}}
+		play := &play{History: new(history.History), guarantees: locker.Guarantees{FreedBy: c.ends}, scenario: Scenario{Breaks: c.breaks}}
 		crew := newCrew(play, nil)
 		crew.seats, play.TTL, play.ctx = []*seat{s}, time.Millisecond, t.Context()
 		close(crew.calm)

@@ -131,7 +131,7 @@ func (c *crew) order(rng *rand.Rand) order {
 	if rng.IntN(2) == 0 {
 		o.Bound = between(rng, time.Millisecond, 5*time.Second)
 	}
-	if o.Kind == locker.Slots {
+	if o.Kind == locker.KindSlots {
 		o.Slots = slots
 	}
 	return o

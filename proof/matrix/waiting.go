@@ -6,13 +6,14 @@ import (
 	"time"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 )
 
 // pending is a Lock that a worker was told to make, and that may not have been granted
 // yet.
 type pending struct {
 	worker *worker
-	since  locker.Instant
+	since  driver.Instant
 	end    <-chan result // has room, so that Wait need not be called
 }
 
@@ -39,7 +40,7 @@ func (w *worker) locking(o order) pending {
 		r.err = errors.Join(r.err, err)
 		end <- r
 	})
-	return pending{w, locker.Now(), end}
+	return pending{w, driver.Now(), end}
 }
 
 // Wait waits for the lock.
@@ -52,7 +53,7 @@ func (p pending) ended(r result) workerLock {
 
 // now counts the wait from now.
 func (p pending) now() pending {
-	p.since = locker.Now()
+	p.since = driver.Now()
 	return p
 }
 
@@ -66,7 +67,7 @@ func (w *worker) persist(answer <-chan report) (workerLock, error) {
 		switch {
 		case !errors.As(err, &no):
 			return l, err
-		case no.NoKind && w.play.kind(w.Name) != locker.Exclusive:
+		case no.NoKind && w.play.kind(w.Name) != locker.KindExclusive:
 			w.play.History.NoteUntrue("it declares the kind %v, and refuses it: %v", w.play.kind(w.Name), no)
 			return l, &standstill{no}
 		case time.Now().After(end):
@@ -99,7 +100,7 @@ func (p pending) NextWithin(d time.Duration, mend func()) workerLock {
 		mend()
 		l = p.Wait()
 	}
-	p.worker.play.Waited = locker.Now().Sub(p.since)
+	p.worker.play.Waited = driver.Now().Sub(p.since)
 	return l
 }
 

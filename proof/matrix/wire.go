@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 	"github.com/lockstile/locker/proof/matrix/internal/history"
 )
 
@@ -17,7 +18,7 @@ type order struct {
 	Name    string        `json:"name"`
 	Lock    int           `json:"lock,omitempty"`  // write, add, renew, unlock: the ID of the order that got the lock
 	Kind    locker.Kind   `json:"kind,omitempty"`  // lock, try
-	Slots   int           `json:"slots,omitempty"` // if Kind is Slots
+	Slots   int           `json:"slots,omitempty"` // if Kind is KindSlots
 	TTL     time.Duration `json:"ttl,omitempty"`
 	Bound   time.Duration `json:"bound,omitempty"`   // of the whole request
 	NoRenew bool          `json:"noRenew,omitempty"` // WithoutRenewal
@@ -28,18 +29,18 @@ type order struct {
 	Careful bool          `json:"careful,omitempty"` // add: look at the lock again after that
 }
 
-// report is what a worker process says. All times are on the clock of [locker.Now], which
+// report is what a worker process says. All times are on the clock of [driver.Now], which
 // the processes of a machine share.
 type report struct {
 	ID       int            `json:"id"` // of the order; 0 if nobody asked
 	Kind     string         `json:"kind"`
 	Lock     int            `json:"lock,omitempty"` // the ID of the order that got the lock
-	At       locker.Instant `json:"at"`             // of a write: when the holder began to look at its lock
-	Asked    locker.Instant `json:"asked,omitempty"`
+	At       driver.Instant `json:"at"`             // of a write: when the holder began to look at its lock
+	Asked    driver.Instant `json:"asked,omitempty"`
 	Token    uint64         `json:"token,omitempty"`
 	Shared   bool           `json:"shared,omitempty"`   // it is a reader's
 	NoRenew  bool           `json:"noRenew,omitempty"`  // of a grant: WithoutRenewal
-	Deadline locker.Instant `json:"deadline,omitempty"` // 0: none
+	Deadline driver.Instant `json:"deadline,omitempty"` // 0: none
 	Value    int            `json:"value,omitempty"`
 	Sets     *history.Sets  `json:"sets,omitempty"` // that were read, or are written
 	Err      string         `json:"err,omitempty"`

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 	"github.com/lockstile/locker/fencing"
 )
 
@@ -68,7 +69,7 @@ func work(ctx context.Context, open PeerOpener, url string, in io.Reader, out io
 		return err
 	}
 	w := &workerProcess{peer: peer, out: newLines(out), held: make(map[int]numbered)}
-	if err := w.out.send(report{Kind: kindReady, At: locker.Now()}); err != nil {
+	if err := w.out.send(report{Kind: kindReady, At: driver.Now()}); err != nil {
 		return err
 	}
 	scanner := bufio.NewScanner(in)
@@ -98,7 +99,7 @@ func (w *workerProcess) obey(ctx context.Context, o order) {
 		ctx, cancel = context.WithTimeout(ctx, o.Bound)
 		defer cancel()
 	}
-	r := report{ID: o.ID, Name: o.Name, Asked: locker.Now()}
+	r := report{ID: o.ID, Name: o.Name, Asked: driver.Now()}
 	var granted *numbered
 	switch o.Verb {
 	case "lock":
@@ -114,18 +115,18 @@ func (w *workerProcess) obey(ctx context.Context, o order) {
 	case "renew":
 		w.renew(ctx, o, &r)
 	}
-	r.At = locker.Now()
+	r.At = driver.Now()
 	_ = w.out.send(r) // without a reader there is nobody to tell
 	if granted != nil {
 		go w.watch(*granted) // only now: a loss that is reported before the grant would end nothing
 	}
 }
 
-type lockFunc func(context.Context, *locker.Request) (Holding, error)
+type lockFunc func(context.Context, *driver.Request) (Holding, error)
 
 func (w *workerProcess) lock(ctx context.Context, o order, lock lockFunc, r *report) *numbered {
 	var got numbered
-	l, err := lock(ctx, &locker.Request{Name: o.Name, Kind: o.Kind, Slots: o.Slots, TTL: o.TTL, Renew: !o.NoRenew})
+	l, err := lock(ctx, &driver.Request{Name: o.Name, Kind: o.Kind, Slots: o.Slots, TTL: o.TTL, Renew: !o.NoRenew})
 	if err == nil {
 		got, err = w.keep(o, l)
 	}
@@ -143,11 +144,11 @@ func (w *workerProcess) keep(o order, l Holding) (numbered, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.grants++
-	n := numbered{l, o.ID, l.Token(), o.Kind == locker.Shared, o.Name}
+	n := numbered{l, o.ID, l.Token(), o.Kind == locker.KindShared, o.Name}
 	switch of, _ := l.(kinds); o.Kind {
-	case locker.Shared:
+	case locker.KindShared:
 		n.number = fencing.Token(of.SharedToken())
-	case locker.Slots:
+	case locker.KindSlots:
 		if of.Slot() < 0 || of.Slot() >= o.Slots {
 			return numbered{}, fmt.Errorf("matrix: slot %d of %d was granted", of.Slot(), o.Slots)
 		}
@@ -168,7 +169,7 @@ func (r *report) about(n numbered) {
 // watch reports the loss of a lock when the holder hears of it.
 func (w *workerProcess) watch(l numbered) {
 	<-l.Lost()
-	r := report{Kind: kindLost, At: locker.Now()}
+	r := report{Kind: kindLost, At: driver.Now()}
 	r.about(l)
 	r.fail(l.Err())
 	_ = w.out.send(r) // without a reader there is nobody to tell
@@ -182,7 +183,7 @@ func (w *workerProcess) write(ctx context.Context, o order, r *report) {
 	if l == nil {
 		return
 	}
-	looked := locker.Now()
+	looked := driver.Now()
 	if err := l.Err(); err != nil {
 		r.fail(err)
 		return
@@ -225,13 +226,13 @@ func (w *workerProcess) lockOf(o order, r *report) Holding {
 	return l
 }
 
-// deadline is on the clock of locker.Now; 0 if there is none.
-func deadline(l Holding) locker.Instant {
+// deadline is on the clock of driver.Now; 0 if there is none.
+func deadline(l Holding) driver.Instant {
 	d := l.Deadline()
 	if d.IsZero() {
 		return 0
 	}
-	return locker.Now().Add(time.Until(d))
+	return driver.Now().Add(time.Until(d))
 }
 
 func (r *report) fail(err error) {

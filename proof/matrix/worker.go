@@ -9,8 +9,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/conformance"
+	"github.com/lockstile/locker/driver"
 	"github.com/lockstile/locker/fencing"
 )
 
@@ -117,7 +117,7 @@ func (w *worker) Kill() error {
 	w.play.History.Fault("%s is killed", w.Name)
 	// The signal ends the belief. The store may hear of the death, and give the
 	// lock away, long before we do.
-	at := locker.Now()
+	at := driver.Now()
 	w.end()
 	w.play.History.Killed(w.Name, at)
 	return nil

@@ -11,12 +11,13 @@ import (
 	"time"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 	"github.com/lockstile/locker/fencing"
 	"github.com/lockstile/locker/proof/matrix/internal/history"
 	"github.com/lockstile/locker/proof/matrix/internal/judge"
 )
 
-const second = locker.Instant(time.Second)
+const second = driver.Instant(time.Second)
 
 // Goal: a store that frees the lock as soon as a holder is dead makes no false claim, also
 // if it does so before this process has heard of the death.
@@ -30,7 +31,7 @@ func TestAKilledHolderBelievesNothingFromTheSignalOn(t *testing.T) {
 	h.Granted(history.Span{Worker: "A", Name: "n", Token: 1, From: 1})
 	go func() {
 		_ = cmd.Wait()
-		h.Granted(history.Span{Worker: "B", Name: "n", Token: 2, From: locker.Now(), Until: locker.Now() + second})
+		h.Granted(history.Span{Worker: "B", Name: "n", Token: 2, From: driver.Now(), Until: driver.Now() + second})
 		close(w.gone)
 	}()
 	if err := w.Kill(); err != nil {
@@ -85,8 +86,8 @@ func TestAGrantSaysWhetherItIsRenewed(t *testing.T) {
 // shortLived gives locks that are lost at once.
 type shortLived struct{}
 
-func (s shortLived) Lock(context.Context, *locker.Request) (Holding, error)    { return s, nil }
-func (s shortLived) TryLock(context.Context, *locker.Request) (Holding, error) { return s, nil }
+func (s shortLived) Lock(context.Context, *driver.Request) (Holding, error)    { return s, nil }
+func (s shortLived) TryLock(context.Context, *driver.Request) (Holding, error) { return s, nil }
 func (shortLived) Name() string                                                { return "n" }
 func (shortLived) Token() fencing.Token                                        { return 1 }
 func (shortLived) Err() error                                                  { return locker.ErrLost }

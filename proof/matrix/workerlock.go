@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 	"github.com/lockstile/locker/fencing"
 	"github.com/lockstile/locker/proof/matrix/internal/history"
 )
@@ -158,7 +158,7 @@ func (l workerLock) unlockIn(bound time.Duration) bool {
 func (l workerLock) unlocking() <-chan report { return l.unlockingIn(0) }
 
 func (l workerLock) unlockingIn(bound time.Duration) <-chan report {
-	l.Worker.play.History.Ceased(l.Worker.Name, l.id, locker.Now(), "unlocked")
+	l.Worker.play.History.Ceased(l.Worker.Name, l.id, driver.Now(), "unlocked")
 	return l.tell(order{Verb: "unlock", Bound: bound})
 }
 

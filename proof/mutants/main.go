@@ -8,14 +8,14 @@
 //
 //	# driver/turn.go
 //
-//	Lost is closed by an Unlock, and the program takes it for a loss.
-//	errors say what is known: TestALockThatIsBeingReleasedIsNoLongerHeldNorLost
-//	-	if t.lost != nil && reason != locker.Unlocked {
-//	+	if t.lost != nil {
+//	Who asks for Lost after an Unlock is told of a loss.
+//	errors say what is known: TestUnlockDoesNotCloseLostThatNobodyHadAskedForBefore
+//	-		if errors.Is(t.err, locker.ErrLost) {
+//	+		if t.err != nil {
 //
 // First come one or two sentences on what breaks for a user. Then comes the rule that is broken, by its name in
 // docs/BACKENDS.md, and the test that must notice, as "go test" prints it: "TestName/sub_test" of this package, or
-// "./adapters/cron TestName" of another. With several such lines, each must notice. Then come the lines as they stand, and
+// "./adapters/cronlock TestName" of another. With several such lines, each must notice. Then come the lines as they stand, and
 // what stands in their place, as in a diff: "-" begins a line that goes, "+" one that comes, and a space one that stays. The
 // lines that go or stay must be in the file exactly once. After "@@", or "@@ other/file.go", come lines of another place.
 //

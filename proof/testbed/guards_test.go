@@ -144,7 +144,7 @@ func (g inTransaction) ask(ctx context.Context, ask func(*pgfence.Guard) error) 
 	if err != nil {
 		return err
 	}
-	if err := ask(pgfence.New(tx)); err != nil {
+	if err := ask(pgfence.NewGuard(tx)); err != nil {
 		return errors.Join(err, tx.Rollback(ctx))
 	}
 	return tx.Commit(ctx)

@@ -18,7 +18,7 @@ const sets = `CREATE TABLE IF NOT EXISTS matrix_sets (
 // Sets implements [matrix.Writer].
 func (l *inTransactions) Sets(ctx context.Context, name string, token fencing.Token) (s matrix.Sets, err error) {
 	err = l.inside(ctx, token, func(tx pgx.Tx) error {
-		if err := pgfence.New(tx).Check(ctx, name, token); err != nil {
+		if err := pgfence.NewGuard(tx).Check(ctx, name, token); err != nil {
 			return err
 		}
 		s.Unguarded, err = readSet(ctx, tx, name, false)
@@ -40,7 +40,7 @@ func (l *inTransactions) Add(ctx context.Context, name string, token fencing.Tok
 		return err
 	}
 	return l.inside(ctx, token, func(tx pgx.Tx) error {
-		if err := pgfence.New(tx).Check(ctx, name, token); err != nil {
+		if err := pgfence.NewGuard(tx).Check(ctx, name, token); err != nil {
 			return err
 		}
 		return writeSet(ctx, tx, name, true, s.Guarded)

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 	"github.com/lockstile/locker/fencing"
 	"github.com/lockstile/locker/fencing/pgfence"
 	"github.com/lockstile/locker/internal/simplelock"
@@ -54,7 +55,7 @@ func newInTransactions(pool *pgxpool.Pool, aside bool) *inTransactions {
 
 // Guarantees implements [locker.Locker].
 func (*inTransactions) Guarantees() locker.Guarantees {
-	return locker.Guarantees{Fair: true, Release: locker.ByTransaction, Shared: true}
+	return locker.Guarantees{Fair: true, FreedBy: locker.FreedByTransaction, Shared: true}
 }
 
 // Lock implements [locker.Locker]. It waits in the server.
@@ -68,7 +69,7 @@ func (l *inTransactions) TryLock(ctx context.Context, name string, opts ...locke
 }
 
 func (l *inTransactions) lock(ctx context.Context, patience, name string, opts []locker.Option) (*locker.Lock, error) {
-	req, err := locker.NewRequest(name, opts...)
+	req, err := driver.NewRequest(nil, name, opts...)
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +82,7 @@ func (l *inTransactions) lock(ctx context.Context, patience, name string, opts [
 		_ = tx.Rollback(ctx) // if ctx has ended, the connection is closed
 		return nil, fmt.Errorf("testbed: lock %q: %w", name, err)
 	}
-	mine := &transaction{Tx: tx, shared: req.Kind == locker.Shared}
+	mine := &transaction{Tx: tx, shared: req.Kind == locker.KindShared}
 	l.mu.Lock()
 	l.held[token] = mine
 	l.mu.Unlock()
@@ -93,17 +94,17 @@ func (l *inTransactions) lock(ctx context.Context, patience, name string, opts [
 
 // enter takes the lock and claims the register, as [locker.Do] does with a guard. The server's
 // patience begins after the last statement, so the lock counts from before that one.
-func enter(ctx context.Context, tx pgx.Tx, patience string, req *locker.Request) (token fencing.Token, since locker.Instant, err error) {
+func enter(ctx context.Context, tx pgx.Tx, patience string, req *driver.Request) (token fencing.Token, since driver.Instant, err error) {
 	idle := strconv.FormatInt(req.TTL.Milliseconds(), 10)
 	_, err = tx.Exec(ctx, `SELECT set_config('idle_in_transaction_session_timeout', $1, true), set_config('lock_timeout', $2, true)`, idle, patience)
 	if err != nil {
 		return 0, 0, err
 	}
-	shared := req.Kind == locker.Shared
+	shared := req.Kind == locker.KindShared
 	if token, err = lockTx(ctx, tx, req.Name, shared); err != nil {
 		return 0, 0, err
 	}
-	since = locker.Now()
+	since = driver.Now()
 	_, err = tx.Exec(ctx, `INSERT INTO matrix_register (name, pid, token, shared, value, saw)
 		VALUES ($1, $2, $3, $4, 0, ARRAY(SELECT id FROM matrix_register WHERE name = $1))`, req.Name, os.Getpid(), int64(token), shared)
 	return token, since, err
@@ -153,7 +154,7 @@ func (tx *transaction) renew(ctx context.Context) error {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
 	if _, err := tx.Exec(ctx, `SELECT`); err != nil {
-		return &locker.LostError{Reason: locker.SessionEnded, Cause: err}
+		return &locker.LostError{Reason: locker.ReasonSessionEnded, Cause: err}
 	}
 	return nil
 }

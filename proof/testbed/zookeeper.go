@@ -7,6 +7,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 	"github.com/lockstile/locker/internal/testserver"
 	"github.com/lockstile/locker/proof/matrix"
 	"github.com/lockstile/locker/zookeeper"
@@ -28,7 +29,7 @@ func zooKeeperSubject() matrix.Subject {
 
 func zooKeeperGuarantees() locker.Guarantees {
 	g := new(zookeeper.Locker).Guarantees()
-	g.Tolerates = 1 // of three: the backend cannot ask its client how many there are
+	g.ServerFailures = 1 // of three: the backend cannot ask its client how many there are
 	return g
 }
 
@@ -96,6 +97,6 @@ func askBetweenTicks(leader *testserver.ZooKeeperServer) {
 // sleepUntil sleeps until that part of the next tick has passed. The server's clock is ours,
 // less the time for which this machine was suspended.
 func sleepUntil(part float64) {
-	now := time.Duration(locker.Now())
+	now := time.Duration(driver.Now())
 	time.Sleep(now.Truncate(zooKeeperTick) + zooKeeperTick + time.Duration(part*float64(zooKeeperTick)) - now)
 }

@@ -43,31 +43,36 @@ func (a *attached) Renew(context.Context) error { return a.Err() }
 // Err asks the library, as a careful user does before every write.
 func (a *attached) Err() error {
 	if cause := a.over(); cause != nil {
-		a.end(locker.SessionEnded, cause)
+		a.lose(locker.ReasonSessionEnded, cause)
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.err
 }
 
-// end ends belief, once.
-func (a *attached) end(reason locker.Reason, cause error) {
+// lose ends belief because the lock is lost.
+func (a *attached) lose(reason locker.Reason, cause error) {
+	if a.end(&locker.LostError{Name: a.name, Reason: reason, Cause: cause}) {
+		close(a.lost)
+	}
+}
+
+// end ends belief, once, and reports whether it had not ended.
+func (a *attached) end(why error) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.err != nil {
-		return
+		return false
 	}
-	a.err = &locker.LostError{Name: a.name, Reason: reason, Cause: cause}
+	a.err = why
 	close(a.done)
-	if reason != locker.Unlocked {
-		close(a.lost)
-	}
+	return true
 }
 
 // Unlock calls the library also when the lock is lost, as a deferred call does.
 func (a *attached) Unlock(ctx context.Context) error {
 	lost := a.Err()
-	a.end(locker.Unlocked, nil)
+	a.end(locker.ErrUnlocked)
 	ctx, cancel := context.WithTimeout(ctx, enough)
 	defer cancel()
 	if err := a.release(ctx); lost == nil {

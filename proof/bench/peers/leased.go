@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 	"github.com/lockstile/locker/internal/simplelock"
 	"github.com/lockstile/locker/proof/matrix"
 )
@@ -27,7 +28,7 @@ type leased struct {
 var _ matrix.Holding = leased{}
 
 // hold returns a lock for a lease of which so much was left at a moment.
-func hold(req *locker.Request, at locker.Instant, left time.Duration, l lease) (matrix.Holding, error) {
+func hold(req *driver.Request, at driver.Instant, left time.Duration, l lease) (matrix.Holding, error) {
 	since := at.Add(left - req.TTL)
 	if err := simplelock.Check(req, since); err != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), enough)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 	"github.com/lockstile/locker/internal/testserver"
 	"github.com/lockstile/locker/proof/bench/peers"
 )
@@ -21,7 +22,7 @@ func TestALeaseIsExtendedForAsLongAsItIsHeld(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			req := &locker.Request{Name: scheme, TTL: 5 * time.Second, Renew: true}
+			req := &driver.Request{Name: scheme, TTL: 5 * time.Second, Renew: true}
 			lock, err := l.Lock(t.Context(), req)
 			if err != nil {
 				t.Fatal(err)
@@ -56,7 +57,7 @@ func TestTheLibraryIsAskedToUnlockAlsoAfterALoss(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	lock, err := l.Lock(t.Context(), &locker.Request{Name: "late", TTL: 2 * time.Second})
+	lock, err := l.Lock(t.Context(), &driver.Request{Name: "late", TTL: 2 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"go.etcd.io/etcd/client/v3/concurrency"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 	"github.com/lockstile/locker/fencing"
 	"github.com/lockstile/locker/proof/matrix"
 )
@@ -43,15 +44,15 @@ func newMutexPeer(servers []string, trusting bool) (matrix.Peer, error) {
 	return &mutexPeer{client: client, trusting: trusting, idle: make(map[time.Duration][]*concurrency.Session)}, nil
 }
 
-func (p *mutexPeer) Lock(ctx context.Context, req *locker.Request) (matrix.Holding, error) {
+func (p *mutexPeer) Lock(ctx context.Context, req *driver.Request) (matrix.Holding, error) {
 	return p.acquire(ctx, req, (*concurrency.Mutex).Lock)
 }
 
-func (p *mutexPeer) TryLock(ctx context.Context, req *locker.Request) (matrix.Holding, error) {
+func (p *mutexPeer) TryLock(ctx context.Context, req *driver.Request) (matrix.Holding, error) {
 	return p.acquire(ctx, req, (*concurrency.Mutex).TryLock)
 }
 
-func (p *mutexPeer) acquire(ctx context.Context, req *locker.Request, lock func(*concurrency.Mutex, context.Context) error) (matrix.Holding, error) {
+func (p *mutexPeer) acquire(ctx context.Context, req *driver.Request, lock func(*concurrency.Mutex, context.Context) error) (matrix.Holding, error) {
 	session, err := p.take(ctx, req.TTL)
 	if err != nil {
 		return nil, fmt.Errorf("mutex: session: %w", err)
@@ -68,7 +69,7 @@ func (p *mutexPeer) acquire(ctx context.Context, req *locker.Request, lock func(
 	return p.hold(req, session, m), nil
 }
 
-func (p *mutexPeer) hold(req *locker.Request, session *concurrency.Session, m *concurrency.Mutex) matrix.Holding {
+func (p *mutexPeer) hold(req *driver.Request, session *concurrency.Session, m *concurrency.Mutex) matrix.Holding {
 	token := fencing.Token(m.Header().Revision) //nolint:gosec // revisions are positive
 	a := newAttached(req.Name, token, func() error { return ended(session) }, func(ctx context.Context) error {
 		err := m.Unlock(ctx)
@@ -81,7 +82,7 @@ func (p *mutexPeer) hold(req *locker.Request, session *concurrency.Session, m *c
 	go func() {
 		select {
 		case <-session.Done():
-			a.end(locker.SessionEnded, ended(session))
+			a.lose(locker.ReasonSessionEnded, ended(session))
 		case <-a.done:
 		}
 	}()

@@ -35,7 +35,7 @@ type peer struct {
 // oneRedis is what a lock with a lease on one Redis leans on, whatever its page says.
 var oneRedis = locker.Guarantees{
 	Exclusion: locker.PromptHolder | locker.SteadyClocks | locker.AgreedClocks | locker.DurableServer | locker.DurableReplica,
-	Tokens:    locker.Unpromised, Release: locker.ByExpiry,
+	Tokens:    locker.Unpromised, FreedBy: locker.FreedByExpiry,
 }
 
 // peers declares for each library what its documentation claims. Where the documentation
@@ -61,7 +61,7 @@ func peers() []peer {
 			scheme: "redsync", beside: "redlock", name: "redsync/5", about: "five Redis that keep nothing on disk",
 			guarantees: locker.Guarantees{
 				Exclusion: locker.PromptHolder | locker.SteadyClocks | locker.DurableServer | locker.DelayedRestart,
-				Tokens:    locker.Unpromised, Release: locker.ByExpiry, Tolerates: 2,
+				Tokens:    locker.Unpromised, FreedBy: locker.FreedByExpiry, ServerFailures: 2,
 			},
 			open: openRedsync,
 		},
@@ -89,7 +89,7 @@ func peers() []peer {
 			scheme: "zklock", beside: "zookeeper", name: "zk.Lock", about: "go-zookeeper's lock; three servers",
 			guarantees: locker.Guarantees{
 				Exclusion: locker.PromptHolder | locker.SteadyClocks, Tokens: locker.Unpromised,
-				Fair: true, Release: locker.BySession, Tolerates: 1,
+				Fair: true, FreedBy: locker.FreedBySession, ServerFailures: 1,
 			},
 			open: openZooKeeper,
 		},
@@ -100,7 +100,7 @@ func peers() []peer {
 // clocks and on holders that are not paused, and storage should validate versions.
 // The revision of the grant is the token here.
 func ofMutex() locker.Guarantees {
-	return locker.Guarantees{Exclusion: locker.PromptHolder | locker.SteadyClocks, Fair: true, Release: locker.BySession, Tolerates: 1}
+	return locker.Guarantees{Exclusion: locker.PromptHolder | locker.SteadyClocks, Fair: true, FreedBy: locker.FreedBySession, ServerFailures: 1}
 }
 
 // Subjects returns every peer after the Lockstile backend whose servers it uses.
@@ -127,7 +127,7 @@ func (p peer) subject(ours matrix.Subject) matrix.Subject {
 			if err != nil {
 				return nil, err
 			}
-			sys.RenewsItself = p.guarantees.Release == locker.BySession
+			sys.RenewsItself = p.guarantees.FreedBy == locker.FreedBySession
 			client := sys.Client
 			sys.Client = func() (string, conformance.Network, error) {
 				url, net, err := client()

@@ -9,6 +9,7 @@ import (
 	"github.com/bsm/redislock"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 	"github.com/lockstile/locker/proof/matrix"
 )
 
@@ -21,17 +22,17 @@ func openRedislock(_ context.Context, url string) (matrix.Peer, error) {
 }
 
 // Lock retries as the library's examples do.
-func (p redislockPeer) Lock(ctx context.Context, req *locker.Request) (matrix.Holding, error) {
+func (p redislockPeer) Lock(ctx context.Context, req *driver.Request) (matrix.Holding, error) {
 	return p.obtain(ctx, req, redislock.LinearBackoff(100*time.Millisecond))
 }
 
-func (p redislockPeer) TryLock(ctx context.Context, req *locker.Request) (matrix.Holding, error) {
+func (p redislockPeer) TryLock(ctx context.Context, req *driver.Request) (matrix.Holding, error) {
 	return p.obtain(ctx, req, redislock.NoRetry())
 }
 
 // obtain asks for the time that is left after a grant: the library does not say
 // when the request that was granted was sent.
-func (p redislockPeer) obtain(ctx context.Context, req *locker.Request, retry redislock.RetryStrategy) (matrix.Holding, error) {
+func (p redislockPeer) obtain(ctx context.Context, req *driver.Request, retry redislock.RetryStrategy) (matrix.Holding, error) {
 	lock, err := p.locks.Obtain(ctx, req.Name, req.TTL, &redislock.Options{RetryStrategy: retry})
 	if errors.Is(err, redislock.ErrNotObtained) {
 		err = fmt.Errorf("%w: %w", locker.ErrTaken, err)
@@ -39,7 +40,7 @@ func (p redislockPeer) obtain(ctx context.Context, req *locker.Request, retry re
 	if err != nil {
 		return nil, fmt.Errorf("redislock: lock %q: %w", req.Name, err)
 	}
-	at := locker.Now()
+	at := driver.Now()
 	left, err := lock.TTL(ctx)
 	if err != nil {
 		left = 0 // hold gives it back
@@ -64,7 +65,7 @@ func (l redislockLease) release(ctx context.Context) error {
 // longer has the lock.
 func (l redislockLease) lost(err, gone error) error {
 	if errors.Is(err, gone) {
-		return &locker.LostError{Name: l.lock.Key(), Reason: locker.TakenOver, Cause: err}
+		return &locker.LostError{Name: l.lock.Key(), Reason: locker.ReasonTakenOver, Cause: err}
 	}
 	return err
 }

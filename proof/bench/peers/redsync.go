@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 	"github.com/lockstile/locker/proof/matrix"
 	"github.com/lockstile/locker/proof/testbed"
 )
@@ -43,25 +44,25 @@ func openRedsync(_ context.Context, url string) (matrix.Peer, error) {
 	return redsyncPeer{redsync.New(pools...)}, nil
 }
 
-func (p redsyncPeer) Lock(ctx context.Context, req *locker.Request) (matrix.Holding, error) {
+func (p redsyncPeer) Lock(ctx context.Context, req *driver.Request) (matrix.Holding, error) {
 	m := p.mutex(req)
 	return p.hold(req, m, m.LockContext(ctx))
 }
 
-func (p redsyncPeer) TryLock(ctx context.Context, req *locker.Request) (matrix.Holding, error) {
+func (p redsyncPeer) TryLock(ctx context.Context, req *driver.Request) (matrix.Holding, error) {
 	m := p.mutex(req)
 	return p.hold(req, m, m.TryLockContext(ctx))
 }
 
 // mutex has redsync's defaults, except for the length of the lease and the number of
 // attempts, which the context bounds.
-func (p redsyncPeer) mutex(req *locker.Request) *redsync.Mutex {
+func (p redsyncPeer) mutex(req *driver.Request) *redsync.Mutex {
 	return p.locks.NewMutex(req.Name, redsync.WithExpiry(req.TTL), redsync.WithTries(math.MaxInt32))
 }
 
 // hold takes the end of validity from redsync: its Until already leaves an allowance for
 // drift.
-func (p redsyncPeer) hold(req *locker.Request, m *redsync.Mutex, err error) (matrix.Holding, error) {
+func (p redsyncPeer) hold(req *driver.Request, m *redsync.Mutex, err error) (matrix.Holding, error) {
 	if err != nil {
 		if isTaken(err) {
 			err = fmt.Errorf("%w: %w", locker.ErrTaken, err)
@@ -69,7 +70,7 @@ func (p redsyncPeer) hold(req *locker.Request, m *redsync.Mutex, err error) (mat
 		return nil, fmt.Errorf("redsync: lock %q: %w", req.Name, err)
 	}
 	left := time.Until(m.Until()) + req.TTL/100
-	return hold(req, locker.Now(), left, &redsyncLease{name: req.Name, mutex: m})
+	return hold(req, driver.Now(), left, &redsyncLease{name: req.Name, mutex: m})
 }
 
 func isTaken(err error) bool {
@@ -91,7 +92,7 @@ func (l *redsyncLease) extend(ctx context.Context) error {
 	case ok:
 		return nil
 	case isTaken(err):
-		return &locker.LostError{Name: l.name, Reason: locker.TakenOver, Cause: err}
+		return &locker.LostError{Name: l.name, Reason: locker.ReasonTakenOver, Cause: err}
 	case err != nil:
 		return err
 	}
@@ -105,7 +106,7 @@ func (l *redsyncLease) release(ctx context.Context) error {
 	case ok:
 		return nil
 	case isTaken(err) || errors.Is(err, redsync.ErrLockAlreadyExpired):
-		return &locker.LostError{Name: l.name, Reason: locker.TakenOver, Cause: err}
+		return &locker.LostError{Name: l.name, Reason: locker.ReasonTakenOver, Cause: err}
 	case err != nil:
 		return err
 	}

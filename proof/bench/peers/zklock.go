@@ -10,6 +10,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 	"github.com/lockstile/locker/proof/matrix"
 	"github.com/lockstile/locker/zookeeper"
 )
@@ -66,7 +67,7 @@ func (p *zkPeer) endAll(cause error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for a := range p.held {
-		a.end(locker.SessionEnded, cause)
+		a.lose(locker.ReasonSessionEnded, cause)
 		go func() { _ = a.release(context.Background()) }() // bounded; the session's end frees it otherwise
 		delete(p.held, a)
 	}
@@ -74,7 +75,7 @@ func (p *zkPeer) endAll(cause error) {
 
 // Lock returns when ctx ends. The library goes on waiting, and what it is granted then is
 // given back.
-func (p *zkPeer) Lock(ctx context.Context, req *locker.Request) (matrix.Holding, error) {
+func (p *zkPeer) Lock(ctx context.Context, req *driver.Request) (matrix.Holding, error) {
 	lock := zk.NewLock(p.conn, zookeeper.DefaultBase+"/"+req.Name, zk.WorldACL(zk.PermAll))
 	got := make(chan error, 1)
 	go func() { got <- lock.Lock() }()
@@ -95,11 +96,11 @@ func (p *zkPeer) Lock(ctx context.Context, req *locker.Request) (matrix.Holding,
 }
 
 // TryLock is Lock: the library has no single attempt.
-func (p *zkPeer) TryLock(ctx context.Context, req *locker.Request) (matrix.Holding, error) {
+func (p *zkPeer) TryLock(ctx context.Context, req *driver.Request) (matrix.Holding, error) {
 	return p.Lock(ctx, req)
 }
 
-func (p *zkPeer) hold(req *locker.Request, lock *zk.Lock) matrix.Holding {
+func (p *zkPeer) hold(req *driver.Request, lock *zk.Lock) matrix.Holding {
 	a := newAttached(req.Name, 0, p.over, releaser(lock))
 	p.mu.Lock()
 	p.held[a] = struct{}{}
@@ -112,7 +113,7 @@ func (p *zkPeer) hold(req *locker.Request, lock *zk.Lock) matrix.Holding {
 	}()
 	if !req.Renew { // the session goes on: it is its holder who stops
 		time.AfterFunc(req.TTL, func() {
-			a.end(locker.Expired, nil)
+			a.lose(locker.ReasonExpired, nil)
 			_ = a.release(context.Background()) // its holder calls Unlock as well
 		})
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
 
 	"github.com/lockstile/locker"
-	lockergocron "github.com/lockstile/locker/adapters/gocron"
+	"github.com/lockstile/locker/adapters/gocronlock"
 	"github.com/lockstile/locker/internal/testserver"
 	"github.com/lockstile/locker/singlenode"
 )
@@ -45,7 +45,7 @@ func TestShortJobRunsOnEachInstance(t *testing.T) {
 	t.Run("ours", func(t *testing.T) {
 		instance := func() gocron.Locker {
 			l := made[*singlenode.Locker](t)(singlenode.New(redisAt(t, srv.Addr()), singlenode.Options{}))
-			shared, err := lockergocron.NewLocker(l, locker.WithMinHold(time.Minute), locker.WithTTL(2*time.Minute))
+			shared, err := gocronlock.NewLocker(l, locker.WithMinHold(time.Minute), locker.WithTTL(2*time.Minute))
 			if err != nil {
 				t.Fatal(err)
 			}

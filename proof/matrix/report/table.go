@@ -163,18 +163,18 @@ func declared(w io.Writer, m *matrix.Matrix) {
 	fmt.Fprint(w, "\n## Declared\n\n| backend | configuration | exclusion leans on | tokens lean on | fair | frees a dead holder | tolerates | kinds |\n|---|---|---|---|---|---|---|---|\n")
 	for _, s := range m.Subjects {
 		g := s.Guarantees
-		fmt.Fprintf(w, "| %s | %s | %v | %v | %s | %v | %d | %s |\n", s.Name, s.About, g.Exclusion, g.Tokens, yes(g.Fair), g.Release, g.Tolerates, kinds(s))
+		fmt.Fprintf(w, "| %s | %s | %v | %v | %s | %v | %d | %s |\n", s.Name, s.About, g.Exclusion, g.Tokens, yes(g.Fair), g.FreedBy, g.ServerFailures, kinds(s))
 	}
 }
 
 // kinds are the kinds of locks that the subject declares, in words.
 func kinds(s matrix.Subject) string {
-	kinds := locker.Exclusive.String()
+	kinds := locker.KindExclusive.String()
 	if s.Guarantees.Shared {
-		kinds += ", " + locker.Shared.String()
+		kinds += ", " + locker.KindShared.String()
 	}
 	if s.Guarantees.Slots {
-		kinds += ", " + locker.Slots.String()
+		kinds += ", " + locker.KindSlots.String()
 	}
 	return kinds
 }

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 	"github.com/lockstile/locker/fencing"
 	"github.com/lockstile/locker/proof/matrix/internal/history"
 )
@@ -43,7 +43,7 @@ type timeline struct {
 
 // row is one event.
 type row struct {
-	at     locker.Instant
+	at     driver.Instant
 	worker string // "" is a mark
 	words  string
 	more   string         // is shown when somebody points at it
@@ -156,7 +156,7 @@ func wrap(text string, n int) (lines []string) {
 }
 
 // y is where an instant is: at the last event by then.
-func (t *timeline) y(at locker.Instant) int {
+func (t *timeline) y(at driver.Instant) int {
 	y := headHeight
 	for _, r := range t.rows {
 		if r.at <= at {
@@ -232,7 +232,7 @@ func (t *timeline) write(w history.Write, y int) {
 	fmt.Fprintf(&t.out, `<circle cx="%d" cy="%d" r="5" class="%s"/>`, to, y, class)
 }
 
-func (t *timeline) since(at locker.Instant) string {
+func (t *timeline) since(at driver.Instant) string {
 	return fmt.Sprintf("%.3f s", at.Sub(t.h.Began).Round(time.Millisecond).Seconds())
 }
 

@@ -8,12 +8,13 @@ import (
 	"time"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 	"github.com/lockstile/locker/fencing"
 	"github.com/lockstile/locker/proof/matrix/internal/history"
 	"github.com/lockstile/locker/proof/matrix/internal/judge"
 )
 
-const second = locker.Instant(time.Second)
+const second = driver.Instant(time.Second)
 
 func svg(h *history.History) string { return draw(h).out.String() }
 
@@ -64,7 +65,7 @@ func TestRowsAreInTheOrderOfTimeAndHaveRoomForTheirWords(t *testing.T) {
 	h.Granted(history.Span{Worker: "B", Name: "n", Token: 10123, From: 5 * second, Until: 8 * second, End: `lock "n" lost: ` + strings.Repeat("a reason that is long ", 9)})
 	h.Marks = []history.Mark{{At: 3 * second, Text: strings.Repeat("something long happened ", 9)}}
 	d := draw(h)
-	var at []locker.Instant
+	var at []driver.Instant
 	for i, r := range d.rows {
 		at = append(at, r.at/second)
 		if i > 0 && r.top < d.rows[i-1].top+lineHeight*len(d.rows[i-1].lines) {
@@ -94,7 +95,7 @@ func TestRowsAreInTheOrderOfTimeAndHaveRoomForTheirWords(t *testing.T) {
 // reports returns what people read about one stale write of A's, whose token is 2.
 func reports(t *testing.T, next fencing.Token, claimed, tokenless bool) (text, timeline, why string) {
 	t.Helper()
-	h, now := &history.History{Tokenless: tokenless}, locker.Now()
+	h, now := &history.History{Tokenless: tokenless}, driver.Now()
 	h.Granted(history.Span{Worker: "A", Name: "n", Token: 2, Asked: now, From: now + 1, Until: now + 2})
 	h.Claim(history.Write{Worker: "A", Name: "n", Token: 2})
 	h.Put(history.Write{Worker: "A", Name: "n", Token: 2, At: now + 2}, nil)

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 	"github.com/lockstile/locker/fencing"
 )
 
@@ -20,16 +20,16 @@ type Span struct {
 	Token     fencing.Token  `json:"token,string"`      // or the number of a shared lock
 	Shared    bool           `json:"shared,omitempty"`  // with others who share it
 	NoRenew   bool           `json:"noRenew,omitempty"` // it ends by itself, also where others have no lease
-	Asked     locker.Instant `json:"asked"`             // when the request was made
-	From      locker.Instant `json:"from"`
-	Until     locker.Instant `json:"until"`     // 0: to the end of the scenario
+	Asked     driver.Instant `json:"asked"`             // when the request was made
+	From      driver.Instant `json:"from"`
+	Until     driver.Instant `json:"until"`     // 0: to the end of the scenario
 	End       string         `json:"end"`       // how it ended
 	TakenAway bool           `json:"takenAway"` // the store gave the lock away before its validity ended
 	Lost      bool           `json:"lost"`      // the holder was told so
 	Void      bool           `json:"void"`      // its transaction was never committed: see matrix.Writer
 
 	// Claimed is when the guard had seen its token, accepted or not; 0: never.
-	Claimed locker.Instant `json:"claimed,omitempty"`
+	Claimed driver.Instant `json:"claimed,omitempty"`
 
 	Unlocked bool `json:"-"` // the answer to its unlock said so
 	ID       int  `json:"-"` // of the order that got the lock; of all that a worker got, none has the same
@@ -43,8 +43,8 @@ type Write struct {
 	Shared  bool           `json:"shared,omitempty"` // it is a read, of somebody who shares the lock
 	Value   int            `json:"value"`
 	Adds    bool           `json:"adds,omitempty"`   // it writes a set back with the element Value
-	Looked  locker.Instant `json:"looked,omitempty"` // when its holder began to look at its lock; 0: not known
-	At      locker.Instant `json:"at"`
+	Looked  driver.Instant `json:"looked,omitempty"` // when its holder began to look at its lock; 0: not known
+	At      driver.Instant `json:"at"`
 	Stale   bool           `json:"stale"`   // somebody else had been granted the lock since
 	Refused bool           `json:"refused"` // by the guard; storage without one takes everything
 	Early   bool           `json:"early"`   // stale, but the next holder had not claimed the storage yet: no guard could refuse it
@@ -52,15 +52,15 @@ type Write struct {
 
 // Mark is a fault, or something else that is worth a line in the history.
 type Mark struct {
-	At   locker.Instant `json:"at"`
+	At   driver.Instant `json:"at"`
 	Text string         `json:"text"`
 }
 
 // Pause is the time for which a worker's process is stopped.
 type Pause struct {
 	Worker string         `json:"worker"`
-	From   locker.Instant `json:"from"`
-	Until  locker.Instant `json:"until"` // 0 while it lasts
+	From   driver.Instant `json:"from"`
+	Until  driver.Instant `json:"until"` // 0 while it lasts
 	// Midway says that the process had looked at its lock and was about to write. It
 	// counts as a believer all the while.
 	Midway bool `json:"midway,omitempty"`
@@ -68,8 +68,8 @@ type Pause struct {
 
 // History is what happened in one scenario on one subject.
 type History struct {
-	Began  locker.Instant `json:"began"`
-	Ended  locker.Instant `json:"ended"`
+	Began  driver.Instant `json:"began"`
+	Ended  driver.Instant `json:"ended"`
 	Spans  []Span         `json:"spans"`
 	Writes []Write        `json:"writes"`
 	Marks  []Mark         `json:"marks"`
@@ -86,7 +86,7 @@ type History struct {
 	Ops     []Op           `json:"-"` // what the guard was asked
 	Faults  int            `json:"-"` // so far
 	Unknown int            `json:"-"` // attempts of unknown outcome
-	Calm    locker.Instant `json:"-"` // when the last fault of a round was over; 0 if it did not come to that
+	Calm    driver.Instant `json:"-"` // when the last fault of a round was over; 0 if it did not come to that
 
 	mu    sync.Mutex
 	guard fencing.Memory
@@ -97,14 +97,14 @@ type History struct {
 // return.
 type Op struct {
 	Write            Write
-	Called, Returned locker.Instant
+	Called, Returned driver.Instant
 }
 
 // Mark notes something that is worth a line.
 func (h *History) Mark(format string, args ...any) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.Marks = append(h.Marks, Mark{locker.Now(), fmt.Sprintf(format, args...)})
+	h.Marks = append(h.Marks, Mark{driver.Now(), fmt.Sprintf(format, args...)})
 }
 
 // Fault is a mark for what the scenario is about.
@@ -130,7 +130,7 @@ func (h *History) Granted(s Span) {
 }
 
 // Ceased ends a span, unless it ended earlier.
-func (h *History) Ceased(worker string, id int, at locker.Instant, how string) {
+func (h *History) Ceased(worker string, id int, at driver.Instant, how string) {
 	h.amend(worker, id, func(s *Span) {
 		if s.Until == 0 || at < s.Until {
 			s.Until, s.End = at, how
@@ -139,14 +139,14 @@ func (h *History) Ceased(worker string, id int, at locker.Instant, how string) {
 }
 
 // Lost ends a span whose holder was told of the loss.
-func (h *History) Lost(worker string, id int, at locker.Instant, how string) {
+func (h *History) Lost(worker string, id int, at driver.Instant, how string) {
 	h.Ceased(worker, id, at, how)
 	h.amend(worker, id, func(s *Span) { s.Lost = true })
 }
 
 // Killed ends all spans of a worker: a process that is dead believes nothing, also if it is told
 // to unlock after that.
-func (h *History) Killed(worker string, at locker.Instant) {
+func (h *History) Killed(worker string, at driver.Instant) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for i := range h.Spans {
@@ -188,7 +188,7 @@ func (h *History) amend(worker string, id int, f func(*Span)) {
 // write is a write to the storage that the lock protects. It is checked by a guard, and
 // taken by a storage that has none.
 func (h *History) write(w Write) (refused bool) {
-	called := locker.Now()
+	called := driver.Now()
 	claimed := h.claimedSince(w) // before the guard is asked: it has seen every claim that is found here
 	refused = !h.Tokenless && h.check(w) != nil
 	h.mu.Lock()
@@ -199,7 +199,7 @@ func (h *History) write(w Write) (refused bool) {
 	w.Early = w.Stale && !claimed && !h.Tokenless
 	h.Writes = append(h.Writes, w)
 	if !h.Tokenless {
-		h.Ops = append(h.Ops, Op{w, called, locker.Now()})
+		h.Ops = append(h.Ops, Op{w, called, driver.Now()})
 	}
 	return refused
 }
@@ -209,16 +209,16 @@ func (h *History) Claim(w Write) {
 	if h.Tokenless {
 		return // there is nothing to claim it with
 	}
-	called := locker.Now() // before the guard is asked: others may be refused because of it at once
+	called := driver.Now() // before the guard is asked: others may be refused because of it at once
 	w.Refused = h.check(w) != nil
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for i := range h.Spans {
 		if s := &h.Spans[i]; s.Wrote(w) {
-			s.Claimed = locker.Now()
+			s.Claimed = driver.Now()
 		}
 	}
-	h.Ops = append(h.Ops, Op{w, called, locker.Now()})
+	h.Ops = append(h.Ops, Op{w, called, driver.Now()})
 }
 
 // check asks the guard.
@@ -266,7 +266,7 @@ func (s Span) Later(own Span) bool {
 func (h *History) Paused(worker string, midway bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.Pauses = append(h.Pauses, Pause{Worker: worker, From: locker.Now(), Midway: midway})
+	h.Pauses = append(h.Pauses, Pause{Worker: worker, From: driver.Now(), Midway: midway})
 }
 
 // Woke notes that a stopped process runs again.
@@ -275,13 +275,13 @@ func (h *History) Woke(worker string) {
 	defer h.mu.Unlock()
 	for i := range h.Pauses {
 		if p := &h.Pauses[i]; p.Worker == worker && p.Until == 0 {
-			p.Until = locker.Now()
+			p.Until = driver.Now()
 		}
 	}
 }
 
 // EndOf is when a span ended, at the latest with the scenario.
-func (h *History) EndOf(s Span) locker.Instant {
+func (h *History) EndOf(s Span) driver.Instant {
 	if s.Until == 0 {
 		return h.Ended
 	}

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 )
 
 // Goal: a write that a claim has caused to be refused counts as later than the claim's
@@ -16,7 +16,7 @@ func TestAWriteThatIsRefusedBecauseOfAClaimUnderWayIsInOrder(t *testing.T) {
 	for h.guard.Check(t.Context(), "n", 1) == nil {
 		time.Sleep(time.Millisecond)
 	}
-	refused := locker.Now()
+	refused := driver.Now()
 	h.mu.Unlock()
 	<-done
 	if claim := h.Ops[0]; claim.Called > refused {
@@ -26,7 +26,7 @@ func TestAWriteThatIsRefusedBecauseOfAClaimUnderWayIsInOrder(t *testing.T) {
 
 // The report of a loss may come late.
 func TestABeliefEndsAtItsEarliestEnd(t *testing.T) {
-	for _, ends := range [][]locker.Instant{{20, 30}, {30, 20}} {
+	for _, ends := range [][]driver.Instant{{20, 30}, {30, 20}} {
 		h := new(History)
 		h.Granted(Span{Worker: "A", Name: "n", Token: 1, From: 10})
 		for _, at := range ends {
@@ -41,7 +41,7 @@ func TestABeliefEndsAtItsEarliestEnd(t *testing.T) {
 // Goal: who has another lock makes no write stale.
 func TestAWriteIsStaleByHoldersOfItsOwnLockAlone(t *testing.T) {
 	for _, other := range []string{"n", "m"} {
-		h, at := new(History), locker.Now()
+		h, at := new(History), driver.Now()
 		h.Granted(Span{Worker: "A", Name: "n", Token: 1, From: at, Until: at + 1})
 		h.Granted(Span{Worker: "B", Name: other, Token: 2, From: at + 2})
 		h.write(Write{Worker: "A", Name: "n", Token: 1, At: at + 3})
@@ -54,8 +54,8 @@ func TestAWriteIsStaleByHoldersOfItsOwnLockAlone(t *testing.T) {
 func TestNothingRefusesAWriteWithoutAToken(t *testing.T) {
 	h := &History{Tokenless: true} // the numbers of grants are no tokens
 	h.Claim(Write{Worker: "B", Name: "n", Token: 2})
-	h.write(Write{Worker: "B", Name: "n", Token: 2, At: locker.Now()})
-	h.write(Write{Worker: "A", Name: "n", Token: 1, At: locker.Now()})
+	h.write(Write{Worker: "B", Name: "n", Token: 2, At: driver.Now()})
+	h.write(Write{Worker: "A", Name: "n", Token: 1, At: driver.Now()})
 	if h.Writes[1].Refused || len(h.Ops) > 0 {
 		t.Errorf("there was a guard: %+v", h.Writes)
 	}

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 	"github.com/lockstile/locker/fencing"
 )
 
@@ -17,7 +17,7 @@ func (h *History) Text() string {
 		return ""
 	}
 	type event struct {
-		at   locker.Instant
+		at   driver.Instant
 		text string
 	}
 	var events []event

@@ -5,11 +5,12 @@ import (
 	"time"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 	"github.com/lockstile/locker/fencing"
 	"github.com/lockstile/locker/proof/matrix/internal/history"
 )
 
-const second = locker.Instant(time.Second)
+const second = driver.Instant(time.Second)
 
 func TestExclusionThatIsNotPromisedIsNoFalseClaim(t *testing.T) {
 	h := &history.History{Ended: 10 * second}
@@ -121,7 +122,7 @@ func TestAHolderWhomTheMachineHindersHidesNoFalseClaim(t *testing.T) {
 // Goal: that a holder was stopped midway is why two believe at once of whom it is one. It is no reason
 // for others, nor for tokens that go back: the store has forgotten nothing.
 func TestAHolderWhoIsStoppedMidwayExcusesNobodyElse(t *testing.T) {
-	n := func(worker string, token fencing.Token, asked, from, until locker.Instant) history.Span {
+	n := func(worker string, token fencing.Token, asked, from, until driver.Instant) history.Span {
 		return history.Span{Worker: worker, Name: "n", Token: token, Asked: asked, From: from, Until: until, ID: int(token)}
 	}
 	for _, c := range []struct {
@@ -149,12 +150,12 @@ func TestAHolderWhoIsStoppedMidwayExcusesNobodyElse(t *testing.T) {
 // Goal: how soon a process that goes on hears that it has lost its lock depends on the machine. If it does nothing
 // before, it has not believed since it was stopped, and the next holder's grant is in order.
 func TestAHolderWhoGoesOnAndDoesNothingHasNotBelievedSince(t *testing.T) {
-	const ms = locker.Instant(time.Millisecond)
+	const ms = driver.Instant(time.Millisecond)
 	wakes := 3*second + 6*ms
 	for _, c := range []struct {
 		what  string
 		own   history.Span
-		wrote locker.Instant
+		wrote driver.Instant
 		want  Verdict
 	}{
 		{"it has not heard of the loss", history.Span{}, 0, Kept},
@@ -180,7 +181,7 @@ func TestAHolderWhoGoesOnAndDoesNothingHasNotBelievedSince(t *testing.T) {
 // staleWrite is a history in which A writes with token 1 after B was granted the lock.
 func staleWrite(tokenless bool, tokenOfB fencing.Token) *history.History {
 	h := &history.History{Tokenless: tokenless}
-	now := locker.Now()
+	now := driver.Now()
 	h.Granted(history.Span{Worker: "A", Name: "n", Token: 1, Asked: now, From: now + 1, Until: now + 2})
 	h.Claim(history.Write{Worker: "A", Name: "n", Token: 1})
 	h.Granted(history.Span{Worker: "B", Name: "n", Token: tokenOfB, Asked: now + 3, From: now + 4, Until: now + 5})
@@ -212,7 +213,7 @@ func TestAStaleWriteWithoutATokenIsBrokenAndWithOneIsFenced(t *testing.T) {
 }
 
 func TestTwoHoldersWithoutTokensAreNotFencedThoughNobodyWrites(t *testing.T) {
-	h := &history.History{Ended: locker.Instant(time.Second), Tokenless: true}
+	h := &history.History{Ended: driver.Instant(time.Second), Tokenless: true}
 	h.Granted(history.Span{Worker: "A", Name: "n", Token: 1, From: 1})
 	h.Granted(history.Span{Worker: "B", Name: "n", Token: 1, From: 2})
 	g := locker.Guarantees{Exclusion: locker.SteadyClocks, Tokens: locker.Unpromised}
@@ -224,7 +225,7 @@ func TestTwoHoldersWithoutTokensAreNotFencedThoughNobodyWrites(t *testing.T) {
 func TestOneHolderAfterAnotherIsKeptWithoutTokens(t *testing.T) {
 	h := &history.History{Tokenless: true}
 	for from, worker := range []string{"A", "B"} {
-		h.Granted(history.Span{Worker: worker, Name: "n", Token: 1, From: locker.Instant(10*from + 1), Until: locker.Instant(10*from + 5)})
+		h.Granted(history.Span{Worker: worker, Name: "n", Token: 1, From: driver.Instant(10*from + 1), Until: driver.Instant(10*from + 5)})
 	}
 	if got, why := judge(locker.Guarantees{Tokens: locker.Unpromised}, 0, h); got != Kept {
 		t.Errorf("%q (%s), not %q", got, why, Kept)
@@ -232,7 +233,7 @@ func TestOneHolderAfterAnotherIsKeptWithoutTokens(t *testing.T) {
 }
 
 func TestAStoppedProcessBelievesNothing(t *testing.T) {
-	second := locker.Instant(time.Second)
+	second := driver.Instant(time.Second)
 	h := &history.History{Ended: 10 * second}
 	h.Granted(history.Span{Worker: "A", Name: "n", Token: 1, From: 1 * second})
 	h.Granted(history.Span{Worker: "B", Name: "n", Token: 2, From: 4 * second})

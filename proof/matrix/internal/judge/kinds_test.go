@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 	"github.com/lockstile/locker/fencing"
 	"github.com/lockstile/locker/proof/matrix/internal/history"
 )
@@ -14,7 +15,7 @@ func atOnce(a, b history.Span) *history.History {
 	h := &history.History{Ended: 10 * second}
 	for i, s := range []history.Span{a, b} {
 		s.Worker, s.ID = string(rune('A'+i)), 1
-		s.Asked, s.From, s.Until = locker.Instant(i+1)*second, locker.Instant(i+1)*second+1, locker.Instant(i+5)*second
+		s.Asked, s.From, s.Until = driver.Instant(i+1)*second, driver.Instant(i+1)*second+1, driver.Instant(i+5)*second
 		h.Granted(s)
 	}
 	return h
@@ -92,7 +93,7 @@ func TestLocksThatWereOverWhenTheirAnswersCameAreInNoDisorder(t *testing.T) {
 
 // lateBy is a history in which A acts after B was granted the lock and claimed the storage.
 func lateBy(a, b history.Write) *history.History {
-	h, now := &history.History{}, locker.Now()
+	h, now := &history.History{}, driver.Now()
 	a.Worker, a.Name, b.Worker, b.Name = "A", "n", "B", "n"
 	h.Granted(history.Span{Worker: "A", Name: "n", Token: a.Token, Shared: a.Shared, Asked: now, From: now + 1, Until: now + 2})
 	h.Claim(a)
@@ -149,7 +150,7 @@ func TestAGuardWithoutBothMarksIsNotLinearizable(t *testing.T) {
 	} {
 		h := new(history.History)
 		for i, w := range c.writes {
-			h.Ops = append(h.Ops, history.Op{Write: w, Called: locker.Instant(2 * i), Returned: locker.Instant(2*i + 1)})
+			h.Ops = append(h.Ops, history.Op{Write: w, Called: driver.Instant(2 * i), Returned: driver.Instant(2*i + 1)})
 		}
 		if got := linearizable(h); got != c.want {
 			t.Errorf("%s: linearizable is %v", c.name, got)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/anishathalye/porcupine"
 
-	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 	"github.com/lockstile/locker/fencing"
 	"github.com/lockstile/locker/proof/matrix/internal/history"
 )
@@ -124,7 +124,7 @@ func lockOps(h *history.History) map[string][]porcupine.Operation {
 
 // believedUntil is when a holder ceased to believe, less the slack. A stopped process believes nothing.
 // Nobody believed in a lock that was over when its answer came: it may have ended right after its grant.
-func believedUntil(h *history.History, s history.Span) locker.Instant {
+func believedUntil(h *history.History, s history.Span) driver.Instant {
 	if over(s) {
 		return s.Asked
 	}
@@ -139,7 +139,7 @@ func believedUntil(h *history.History, s history.Span) locker.Instant {
 
 // idle reports whether a holder that was lost has done nothing with its lock since it was woken. The time
 // for which it may have believed is for overlap to judge.
-func idle(h *history.History, s history.Span, since locker.Instant) bool {
+func idle(h *history.History, s history.Span, since driver.Instant) bool {
 	return !s.Unlocked && s.Claimed <= since && !slices.ContainsFunc(h.Writes, func(w history.Write) bool { return s.Wrote(w) && w.At > since })
 }
 

@@ -7,16 +7,17 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 	"github.com/lockstile/locker/fencing"
 	"github.com/lockstile/locker/proof/matrix/internal/history"
 )
 
 // Each history breaks one promise of a lock, and what excuses it must let it pass.
 func TestALockThatIsNotLawfulIsFound(t *testing.T) {
-	exclusive := func(worker string, token fencing.Token, from, until locker.Instant) history.Span {
+	exclusive := func(worker string, token fencing.Token, from, until driver.Instant) history.Span {
 		return history.Span{Worker: worker, Name: "n", Token: token, Asked: from - second/2, From: from, Until: until, ID: int(token)}
 	}
-	reader := func(worker string, token fencing.Token, from, until locker.Instant) history.Span {
+	reader := func(worker string, token fencing.Token, from, until driver.Instant) history.Span {
 		s := exclusive(worker, token, from, until)
 		s.Shared, s.ID = true, int(from)
 		return s
@@ -42,7 +43,7 @@ func TestALockThatIsNotLawfulIsFound(t *testing.T) {
 		{"a reader has the number of one who stays", []history.Span{reader("A", 1, 1*second, 4*second), reader("B", 1, 3*second, 5*second)}, false, false, true},
 		{"a reader has the number of a writer", []history.Span{exclusive("A", 1, 1*second, 2*second), reader("B", 1, 3*second, 5*second)}, false, false, true},
 		{"a writer has the number of a reader", []history.Span{reader("A", 1, 1*second, 2*second), exclusive("B", 1, 3*second, 5*second)}, false, false, true},
-		{"the former ends within the slack", []history.Span{exclusive("A", 1, 1*second, 3*second+locker.Instant(Slack)/2), exclusive("B", 2, 3*second, 4*second)}, true, true, true},
+		{"the former ends within the slack", []history.Span{exclusive("A", 1, 1*second, 3*second+driver.Instant(Slack)/2), exclusive("B", 2, 3*second, 4*second)}, true, true, true},
 	} {
 		h := &history.History{Ended: 10 * second}
 		for _, s := range c.spans {
@@ -72,11 +73,11 @@ func TestAHolderThatIsStoppedCeasesToBelieve(t *testing.T) {
 // Goal: a history as long as a round's, with many calls at once, is checked in a moment.
 func TestALongHistoryIsCheckedSoon(t *testing.T) {
 	h := &history.History{Ended: 1 << 50}
-	at := locker.Instant(0)
+	at := driver.Instant(0)
 	for i := range 4000 {
 		h.Spans = append(h.Spans, history.Span{
 			Worker: fmt.Sprint("W", i%12), Name: "n", Token: fencing.Token(i + 1), ID: i,
-			Asked: max(0, at-20*11), From: at + 2, Until: at + 10 + locker.Instant(Slack),
+			Asked: max(0, at-20*11), From: at + 2, Until: at + 10 + driver.Instant(Slack),
 		})
 		at += 20
 	}
@@ -91,10 +92,10 @@ func TestManyWaitersAtOnceAreCheckedSoon(t *testing.T) {
 	const waiters = 40
 	h := &history.History{Ended: 1 << 50}
 	for i := range 20 * waiters {
-		at := locker.Instant(i) * second
+		at := driver.Instant(i) * second
 		h.Spans = append(h.Spans, history.Span{
 			Worker: fmt.Sprint("W", i%12), Name: "n", Token: fencing.Token(i + 1), ID: i, Shared: i%3 > 0,
-			Asked: locker.Instant(i/waiters*waiters)*second - locker.Instant(i%waiters), From: at, Until: at + second/2,
+			Asked: driver.Instant(i/waiters*waiters)*second - driver.Instant(i%waiters), From: at, Until: at + second/2,
 		})
 	}
 	if name, got := unlawful(h, true, true); got != porcupine.Ok {

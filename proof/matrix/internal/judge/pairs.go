@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 	"github.com/lockstile/locker/proof/matrix/internal/history"
 )
 
@@ -42,7 +42,7 @@ func midway(h *history.History, s history.Span) bool {
 // stoppedFor returns for how long, between two instants, one of the workers was stopped.
 // A stopped process believes nothing, and what it believes when it wakes counts from
 // then, except midway. A lock whose deadline was known beforehand needs no such allowance.
-func stoppedFor(h *history.History, from, until locker.Instant, workers ...string) (sum time.Duration) {
+func stoppedFor(h *history.History, from, until driver.Instant, workers ...string) (sum time.Duration) {
 	all := slices.Clone(h.Pauses)
 	slices.SortFunc(all, func(a, b history.Pause) int { return cmp.Compare(a.From, b.From) })
 	for _, p := range all {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 	"github.com/lockstile/locker/fencing"
 	"github.com/lockstile/locker/proof/matrix/internal/history"
 )
@@ -28,7 +29,7 @@ func TestAGuardIsBlamedOnlyForWhatItTookAfterAClaim(t *testing.T) {
 		claimed bool
 		passed  int
 	}{{2, false, 0}, {2, true, 0}, {1, true, 1}} {
-		h, now := &history.History{}, locker.Now()
+		h, now := &history.History{}, driver.Now()
 		h.Granted(history.Span{Worker: "A", Name: "n", Token: 1, Asked: now, From: now + 1, Until: now + 2})
 		h.Claim(history.Write{Worker: "A", Name: "n", Token: 1})
 		h.Granted(history.Span{Worker: "B", Name: "n", Token: c.next, Asked: now + 3, From: now + 4, Until: now + 5})
@@ -63,8 +64,8 @@ func TestAKilledHolderBelievesNothingWhateverItIsTold(t *testing.T) {
 func TestOnlyCommittedTransactionsCountAsHolders(t *testing.T) {
 	spans := func() []history.Span {
 		return []history.Span{
-			{Worker: "A", Name: "x", Token: 1, From: 10, Until: 100 * locker.Instant(Slack)},
-			{Worker: "B", Name: "x", Token: 1, From: 20, Until: 90 * locker.Instant(Slack)},
+			{Worker: "A", Name: "x", Token: 1, From: 10, Until: 100 * driver.Instant(Slack)},
+			{Worker: "B", Name: "x", Token: 1, From: 20, Until: 90 * driver.Instant(Slack)},
 		}
 	}
 	workers := map[int]string{1: "A", 2: "B"}

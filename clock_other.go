@@ -1,7 +1,0 @@
-//go:build !linux && !darwin
-
-package locker
-
-import "time"
-
-func bootTime() time.Duration { return monotonicTime() }

@@ -1,0 +1,59 @@
+package docs_test
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/dial"
+)
+
+// declared is a Locker of which only its guarantees are known.
+type declared struct {
+	locker.Locker
+	guarantees locker.Guarantees
+}
+
+func (d declared) Guarantees() locker.Guarantees { return d.guarantees }
+
+// Goal: the table tells what Require says of each backend with no options set.
+func TestDecisionsAgreeWithRequire(t *testing.T) {
+	said := make(map[string]string)
+	for line := range strings.Lines(page(t, "CHOOSING.md")) {
+		for _, verdict := range []string{"accepts", "refuses"} {
+			_, names, ok := strings.Cut(line, " | "+verdict+" ")
+			if !ok {
+				continue
+			}
+			for _, name := range regexp.MustCompile("`([a-z]+)`(?: (leases|sessions))?").FindAllStringSubmatch(names, -1) {
+				said[strings.TrimSpace(name[1]+" "+name[2])] = verdict
+			}
+		}
+	}
+	forms := map[string]string{
+		"local": "local:", "singlenode": "redis://", "redlock": "redlock://", "etcd": "etcd://", "zookeeper": "zk://",
+		"postgres leases": "postgres://[USER:PASS@]HOST[:PORT][,…]/DB", "postgres sessions": "postgres://[USER:PASS@]HOST[:PORT][,…]/DB?mode=session",
+	}
+	for name, form := range forms {
+		var found []locker.Guarantees
+		for _, s := range dial.Schemes() {
+			if s.Form == form || !strings.HasPrefix(form, "postgres") && strings.HasPrefix(s.Form, form) {
+				found = append(found, s.Guarantees)
+			}
+		}
+		if len(found) != 1 {
+			t.Fatalf("%d forms of URLs begin with %s", len(found), form)
+		}
+		want := "accepts"
+		if err := locker.Require(declared{guarantees: found[0]}, locker.Correctness); err != nil {
+			want = "refuses"
+		}
+		if said[name] != want {
+			t.Errorf("Require %s %s, and the table says %q", want, name, said[name])
+		}
+	}
+	if len(said) != len(forms) {
+		t.Errorf("the table speaks of %v, and there are %d backends", said, len(forms))
+	}
+}

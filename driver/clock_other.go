@@ -1,0 +1,7 @@
+//go:build !linux && !darwin
+
+package driver
+
+import "time"
+
+func bootTime() time.Duration { return monotonicTime() }
