@@ -90,6 +90,12 @@ hunt: servers ## run every package COUNT times, JOBS at a time, beside LOAD busy
 .PHONY: check
 check: lint test ## lint and test: what a patch has to pass
 
+VERSION ?=
+
+.PHONY: release
+release: ## commit and tag all modules of a release, and push nothing; VERSION=v1.2.3
+	internal/release/release.sh '$(VERSION)'
+
 .PHONY: lint
 lint: ## gofmt, vet, golangci-lint, actionlint, govulncheck and tidy modules
 	test -z "$$(gofmt -l . | tee /dev/stderr)"
