@@ -17,6 +17,8 @@ var faultClauses = []Clause{
 	{"dead-while-locking", "A process that dies between two requests must not leave a lock for ever: its first must carry the expiry.", deadWhileLocking},
 	{"late-delivery", "A request may arrive after its caller has given up and cleaned up: no lock may come of it.", lateDelivery},
 	{"late-after-clean-up", "A clean-up that overtakes the request it is for removes nothing, and then the request makes a lock.", lateAfterCleanUp},
+	{"late-after-taken", "An answer of \"taken\" says nothing of an earlier request that is still on its way: it must find itself refused.", lateAfterTaken},
+	{"late-after-unlock", "A release must refuse earlier requests of its own attempt: one that arrives later makes a lock that nobody holds.", lateAfterUnlock},
 	{"silent-store", "A caller that sets a deadline must get an answer by then, also when the store says nothing, and be told no more than is known.", silentStore},
 	{"silent-for-long", "\"Taken\" is no knowledge when the store has been silent since: the holder may be long gone.", silentForLong},
 	{"silent-names", "A program that locks many names must not learn of each one anew, and later and later, that the store is silent.", silentNames},
@@ -224,6 +226,60 @@ func lateAfterCleanUp(x *trial) {
 	for end := time.Now().Add(x.h.TTL); time.Now().Before(end); {
 		x.freedAfter(err, b, name, "after an attempt that was delivered later than its clean-up")
 	}
+}
+
+// lateAfterTaken has the connections of waiters fall silent while they ask. They hear over new ones that the lock is
+// taken, and give up. Then the locks are given back, and what was held back arrives. There are several, for one that is
+// just asking when it gives up withdraws in any case.
+func lateAfterTaken(x *trial) {
+	a, b := x.networked(), x.locker()
+	var held []*locker.Lock
+	var ws []*waiter
+	ctx, cancel := context.WithCancelCause(x.ctx)
+	for range 4 {
+		lock := x.lock(b, x.name(), x.long())
+		w := x.wait(ctx, a.Locker, lock.Name(), x.long())
+		x.waits(w, b, lock.Name())
+		held, ws = append(held, lock), append(ws, w)
+	}
+	a.Stall()
+	<-time.After(3 * x.h.TTL) // they ask again by then, if they give up on a request at all
+	cancel(context.Canceled)
+	for _, w := range ws {
+		if x.returned(w, "after its context was cancelled"); w.err == nil {
+			x.failf("a waiter was served while another client held the lock")
+		}
+	}
+	<-time.After(x.h.TTL / 2) // a clean-up may go on behind the callers' backs
+	for _, lock := range held {
+		x.unlock(lock)
+	}
+	a.Deliver()
+	<-time.After(x.h.TTL / 2) // nobody else has the lock when it arrives
+	for i, w := range ws {
+		x.freedAfter(w.err, b, held[i].Name(), "after a waiter that had been told that the lock is taken, one of whose requests arrived later")
+	}
+}
+
+// lateAfterUnlock has the connections of a waiter fall silent just before its turn. It gets the lock over new ones, if it
+// notices, and gives it back. Then what was held back arrives.
+func lateAfterUnlock(x *trial) {
+	a, b, name := x.networked(), x.locker(), x.name()
+	held := x.lock(b, name, x.long())
+	w := x.wait(x.patient(), a.Locker, name, x.long())
+	x.waits(w, b, name)
+	a.Stall()
+	<-time.After(x.h.TTL / 10) // it may ask, and is not heard
+	x.unlock(held)
+	select {
+	case <-w.done: // over a new connection
+	case <-time.After(5 * x.h.TTL):
+		a.Deliver() // it waits over the connection that it has
+	}
+	x.unlock(x.served(w, "after unlock"))
+	a.Deliver()
+	<-time.After(x.h.TTL / 2) // nobody else has the lock when it arrives
+	x.freedAfter(nil, b, name, "after a lock that was given back, one of whose requests arrived later")
 }
 
 // silentStore has calls end while the store says nothing: of a client that has never asked

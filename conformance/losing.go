@@ -166,9 +166,9 @@ func hastyRenewal(x *trial) {
 	}
 }
 
-// renewInAnothersContext renews a lock in the context of another one, which is unlocked before,
-// or while the store is silent. The cause of the context is a LostError then, and is no answer
-// of the store's.
+// renewInAnothersContext renews a lock in the context of another one, which is lost before, by its
+// maximum hold, or while the store is silent. The cause of the context is a LostError then, and is
+// no answer of the store's.
 func renewInAnothersContext(x *trial) {
 	c, b, name := x.client(), x.locker(), x.name()
 	held := x.lock(c.Locker, name, x.long())
@@ -176,22 +176,21 @@ func renewInAnothersContext(x *trial) {
 		if silent && (c.Network == nil || c.Locker.Guarantees().FreedBy == locker.FreedByConnection) { // which ends when a network heals
 			continue
 		}
-		other := x.lock(c.Locker, x.name(), x.long())
+		other := x.lock(c.Locker, x.name(), x.long(), locker.WithMaxHold(x.h.TTL/8))
 		within, cancel := other.Bind(x.patient())
 		defer cancel()
-		renewed, unlocked := make(chan error, 1), make(chan error, 1)
+		renewed := make(chan error, 1)
 		if silent {
 			c.CutReplies()
 			go func() { renewed <- held.Renew(within) }()
 		}
-		go func() { unlocked <- other.Unlock(x.ctx) }()
-		x.event(within.Done(), "a context that was bound to a lock ends when that is unlocked")
+		x.event(within.Done(), "a context that was bound to a lock ends when that is lost")
 		if !silent {
 			go func() { renewed <- held.Renew(within) }()
 		}
 		err := receive(x, x.h.patience, renewed, "Renew returns when its context has ended")
 		if err := held.Err(); err != nil {
-			x.failf("a lock that was renewed in the context of another one, which was unlocked, is lost: %w", err)
+			x.failf("a lock that was renewed in the context of another one, which was lost, is lost: %w", err)
 		}
 		if err == nil {
 			x.failf("Renew returned nil, in a context that ended")
@@ -199,9 +198,9 @@ func renewInAnothersContext(x *trial) {
 		if silent {
 			c.Heal()
 		}
-		_ = receive(x, x.h.patience, unlocked, "Unlock returns") // whatever a silent store makes of it
+		_ = other.Unlock(x.ctx) // it is lost
 	}
-	x.taken(b, name, "that was renewed in the context of another lock, which was unlocked")
+	x.taken(b, name, "that was renewed in the context of another lock, which was lost")
 	x.unlock(held)
 }
 

@@ -17,7 +17,7 @@
 // what a backend does not have (a network, [locker.Inspector], [locker.Breaker], a Close)
 // are skipped, and at its end [Run] says what was missing. But if a guarantee is declared
 // and cannot be checked, the run fails, and the error says what to add to the [Harness].
-// Fair needs an Inspector, every Release but ByProcess needs a network, and Exclusion needs
+// Fair needs an Inspector, every FreedBy but FreedByProcess needs a network, and Exclusion needs
 // a network or a Breaker.
 //
 // A machine that stands still for a while is no reason for a clause to fail. A process of its

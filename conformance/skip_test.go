@@ -49,7 +49,7 @@ func TestClauseWithoutItsMeansIsSkippedAndSaysWhatIsMissing(t *testing.T) {
 		"shared-dead-writer": "shared lock", "shared-lost-reply": "shared lock", "shared-break": "shared lock",
 		"slots": "slot", "slots-crowd": "slot", "slots-at-once": "slot", "slots-tokens": "slot", "slots-told": "slot", "slots-dead": "slot", "slots-renewal": "slot",
 		"slots-mismatch": "slot", "slots-release-late": "slot", "slots-lost-reply": "slot", "slots-break": "slot",
-		"late-delivery": "network", "late-after-clean-up": "network", "silent-store": "network", "silent-for-long": "network", "silent-names": "network", "silent-unlock": "network", "lost-grant": "network", "own-grant": "network", "break-unheard": "network", "cut-while-waiting": "network",
+		"late-delivery": "network", "late-after-clean-up": "network", "late-after-taken": "network", "late-after-unlock": "network", "silent-store": "network", "silent-for-long": "network", "silent-names": "network", "silent-unlock": "network", "lost-grant": "network", "own-grant": "network", "break-unheard": "network", "cut-while-waiting": "network",
 	}
 	for _, c := range Clauses() {
 		t.Run(c.Name, func(t *testing.T) {

@@ -58,6 +58,8 @@ var flaws = map[string][]string{
 	"waits for the one before it":          {"silent-unlock"},
 	"a clean-up is for all names":          {"impatient-neighbours"},
 	"no clean-up":                          {"lost-reply", "lost-reply-while-waiting", "late-delivery", "wait-cancelled-at-the-turn", "shared-lost-reply", "slots-lost-reply"},
+	"taken is all that is known":           {"late-after-taken"},
+	"a release leaves no mark":             {"late-after-unlock"},
 	"clean-up without a mark":              {"late-after-clean-up"},
 	"renewal does not compare":             {"late-renewal"},
 	"a hand-over counts from the answer":   {"slow-hand-over"},

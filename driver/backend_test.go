@@ -3,6 +3,7 @@ package driver_test
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"testing"
 	"time"
 
@@ -22,6 +23,7 @@ type try struct {
 	req   *driver.Request
 	value string // of the lock's key: nobody else's
 	left  bool
+	doubt bool // a request of its was not answered, and may arrive yet
 }
 
 func (t *try) keys() []string {
@@ -66,12 +68,15 @@ func (s *small) Acquire(ctx context.Context, t *try, wait driver.Wait) (driver.G
 		t.left = true
 		first, err := s.run(ctx, acquire, t, t.value, t.req.TTL.Milliseconds())
 		switch {
-		case err != nil || first < 0:
-			return driver.Grant{}, err // withdrawn: no grant, which the driver makes an error for a waiter
+		case err != nil:
+			t.doubt = true
+			return driver.Grant{}, err
+		case first < 0:
+			return driver.Grant{}, errors.New("the attempt was withdrawn")
 		case first > 0:
 			return driver.Grant{First: uint64(first), Count: 64, Since: since}, nil
 		}
-		t.left = false
+		t.left = t.doubt
 		if wait == nil {
 			return driver.Grant{}, nil
 		}
@@ -119,11 +124,13 @@ func (s *small) ours(n int64, err error) error {
 	return err
 }
 
+// release refuses what may yet arrive, too: after it nothing is withdrawn.
 var release = redis.NewScript(`
+redis.call('SET', KEYS[3], '', 'PX', ARGV[2] + 60000)
 return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('DEL', KEYS[1]) or 0`)
 
 func (s *small) Release(ctx context.Context, t *try, _ time.Duration) error {
-	err := s.ours(s.run(ctx, release, t, t.value))
+	err := s.ours(s.run(ctx, release, t, t.value, t.req.TTL.Milliseconds()))
 	t.left = err != nil
 	return err
 }

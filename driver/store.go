@@ -36,8 +36,11 @@ import (
 // one H one after another, except Renew, which may be under way at any time before
 // End. It holds no mutex during a call, except of Guarantees.
 //
+// The contexts of Renew, Release and Withdraw have an end. Those of Inspect, List and Break are
+// their callers'.
+//
 // A Store that is a [locker.Inspector], [Breaker] or [locker.Lister] as well
-// makes the Locker one; without them, these calls return [errors.ErrUnsupported].
+// makes the Locker one, which makes their errors an [locker.ErrUnavailable]; without them, these calls return [errors.ErrUnsupported].
 type Store[H any] interface {
 	// Guarantees says what this store promises and can do. A kind of lock that it does not
 	// have is refused before Begin. It asks nobody: the Locker may call it with its mutex held.
@@ -56,7 +59,8 @@ type Store[H any] interface {
 	// that of no user: it is what Err returns, or [locker.ErrClosed]. If ctx has no end,
 	// Acquire bounds each request by itself: silence is an error, too. An error
 	// means that Acquire has seen no grant; the store may have granted the lock
-	// all the same, which Withdraw is for. The Locker makes it a
+	// all the same, which Withdraw is for. An attempt that the store says was withdrawn, or
+	// broken, is an error. The Locker makes it a
 	// [locker.ErrUnavailable] unless it is another of package locker's.
 	//
 	// Before Withdraw, the Locker may call Acquire again for the same H, after a pause
@@ -75,7 +79,8 @@ type Store[H any] interface {
 	Renew(ctx context.Context, hs []H) []error
 
 	// Release gives the lock back if it is still h's: compared and removed in one
-	// atomic step. A [locker.LostError] says that it no longer was, and that nothing
+	// atomic step. Like Withdraw, it has a request of h's that arrives later find itself
+	// refused: after a Release that worked, Withdraw is not called. A [locker.LostError] says that it no longer was, and that nothing
 	// was removed. After any other error it may have been given back or not, and
 	// Withdraw follows.
 	//
@@ -94,9 +99,9 @@ type Store[H any] interface {
 	Withdraw(ctx context.Context, h H) error
 
 	// Left reports whether Withdraw has anything to do for h, now or when a request
-	// that is under way arrives. It is false before Acquire, after a plain "taken" and
-	// after a Release that worked. A wrong true costs a request, a wrong false leaves
-	// a lock behind. It sends nothing.
+	// that is under way arrives. It is false before Acquire, after a Release that worked, and
+	// after an answer of "taken" if no earlier request of h's went unanswered. A wrong true costs
+	// a request, a wrong false leaves a lock behind. It sends nothing.
 	Left(h H) bool
 
 	// End is the last call for h, when nothing of it is left or its removal was

@@ -238,7 +238,9 @@ func (s *server) release(a *attempt, keep time.Duration) error {
 		return nil
 	case err != nil:
 		return err
-	case keep == 0:
+	}
+	a.withdrawn = true // what may yet arrive of it, too: after this nothing is withdrawn
+	if keep == 0 {
 		e.drop(s.now(), func(other *hold) bool { return other == h })
 		return nil
 	}

@@ -149,6 +149,7 @@ return 1
 
 var release = redis.NewScript(prelude + `
 if redis.call('GET', lock) ~= ARGV[1] and flaw ~= 'release does not compare' then return 0 end
+if flaw ~= 'a release leaves no mark' then redis.call('SET', 'mark:' .. ARGV[1], '1', 'PX', 60000) end
 if ARGV[2] == '0' or flaw == 'a minimum hold is forgotten' then
   redis.call('DEL', lock)
 else

@@ -382,7 +382,7 @@ func (s *Locker) finish(a *attempt, err error) (*locker.Lock, error) {
 		err = simplelock.Check(a.req, a.since)
 	}
 	if err != nil {
-		if !s.withdraw(a) {
+		if known := errors.Is(err, locker.ErrTaken) && s.is("taken is all that is known"); !known && !s.withdraw(a) {
 			err = fmt.Errorf("%w: %w", locker.ErrOutcomeUnknown, err)
 		}
 		a.place.leave()

@@ -35,7 +35,7 @@ func TestMyStoreKeepsWhatItDeclares(t *testing.T) {
 			}, nil
 		},
 	}
-	some := []string{"pause before the write", "holder cut off", "server forgets", "herd"} // all take some minutes
+	some := []string{"pause before the write", "holder cut off", "server forgets", "herd"} // all of them take some minutes on most stores
 	scenarios := slices.DeleteFunc(matrix.Scenarios(), func(s matrix.Scenario) bool { return !slices.Contains(some, s.Name) })
 	m := matrix.Run(t.Context(), matrix.Settings{}, []matrix.Subject{mystore}, scenarios)
 	report.Text(t.Output(), m)
