@@ -13,8 +13,10 @@ import (
 // Requests go to the store; replies, and what a store sends unasked, come from it. What a
 // broken network holds back is not lost before [Network.Heal].
 //
-// The last call of Cut, CutReplies, CutRepliesAfterOne, EndUnheard or Stall decides what passes. Only the
-// connections that Stall has silenced, or EndUnheard has ended, stay so until Heal or Deliver.
+// The last call of Cut, CutReplies, CutRepliesAfterOne, EndUnheard or Stall decides what passes: what was
+// held back and passes now is delivered. Only the connections that Stall has silenced, or EndUnheard has
+// ended, stay so until Heal or Deliver. Methods may be called from any goroutine and any number of times, and have
+// taken effect when they return.
 type Network interface {
 	// Cut lets nothing pass any more, in either direction. Connections stay open and silent, and new
 	// ones are silent, too.
@@ -23,8 +25,9 @@ type Network interface {
 	// CutReplies lets requests arrive, and holds back replies.
 	CutReplies()
 
-	// CutRepliesAfterOne is CutReplies after one more reply of each server. A reply is what a server
-	// sends in one go. If one is held back already, that one passes before CutRepliesAfterOne returns.
+	// CutRepliesAfterOne is CutReplies after one more reply of each server, whatever the connection. A reply is
+	// what a server sends in one go. If one is held back already, that is the one, and it has passed when
+	// CutRepliesAfterOne returns.
 	CutRepliesAfterOne()
 
 	// EndUnheard is Cut, and connections that are open now end on the store's side: what it still sends or
@@ -35,15 +38,16 @@ type Network interface {
 	// overtakes what was sent before.
 	Stall()
 
-	// Heal ends all of these. What was held back is lost with its connections; new ones pass.
+	// Heal ends all of these, and every connection that is open: what was held back is lost. New ones pass.
 	Heal()
 
 	// Deliver ends all of these. What was held back is delivered now, over the connections on which it was
-	// sent, also where its sender has long given up. (On connections that EndUnheard has ended, it is lost.)
+	// sent, also where its sender has long given up. (Connections that EndUnheard has ended end on the process's
+	// side, too, and what was held back there is lost.)
 	Deliver()
 
-	// HeldBack returns how much is held back now, in a unit of the network's own. It is 0 only if nothing is.
-	// That a connection ends does not count.
+	// HeldBack returns how much of requests and of replies is held back now. Only 0 and more than 0 can be told
+	// apart: a Proxy counts bytes, a Link messages. The end of a connection is not counted.
 	HeldBack() (requests, replies int)
 
 	// Conns returns how many connections the process has open, or -1 if the network cannot say.

@@ -37,6 +37,9 @@ func TestMyStoreKeepsWhatItDeclares(t *testing.T) {
 	}
 	some := []string{"pause before the write", "holder cut off", "server forgets", "herd"} // all of them take some minutes on most stores
 	scenarios := slices.DeleteFunc(matrix.Scenarios(), func(s matrix.Scenario) bool { return !slices.Contains(some, s.Name) })
+	if len(scenarios) != len(some) {
+		t.Fatalf("not all of %q are scenarios: docs/GUARANTEES.md names them", some)
+	}
 	m := matrix.Run(t.Context(), matrix.Settings{}, []matrix.Subject{mystore}, scenarios)
 	report.Text(t.Output(), m)
 	if len(m.Skipped()) == len(m.Cells) {

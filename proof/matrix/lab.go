@@ -12,7 +12,8 @@ import (
 // Lab runs one subject's servers and workers. It has the methods of a test that code
 // which starts servers needs, such as Cleanup and TempDir.
 type Lab struct {
-	// Start starts a child that ends with this process.
+	// Start starts a child, which is killed when the lab is closed, unless it has ended before. That it ends with
+	// this process, if that is killed, is what [Settings].Start can see to.
 	Start func(cmd *exec.Cmd) error
 	// TTL is the subject's. Some scenarios lock for six times as long, those of a failover
 	// and of kinds for up to twelve times.
@@ -20,6 +21,19 @@ type Lab struct {
 
 	mu       sync.Mutex
 	cleanups []func()
+}
+
+// newLab returns a Lab that starts its children by start.
+func newLab(start func(*exec.Cmd) error, ttl time.Duration) *Lab {
+	l := &Lab{TTL: ttl}
+	l.Start = func(cmd *exec.Cmd) error {
+		err := start(cmd)
+		if err == nil {
+			l.Cleanup(func() { _ = cmd.Process.Kill() }) // it may have ended
+		}
+		return err
+	}
+	return l
 }
 
 // failure carries an error out of Fatalf or Skipf, or out of a step of a scenario.

@@ -16,8 +16,8 @@ import (
 
 // Settings are how [Run] plays.
 type Settings struct {
-	// Start starts a child so that it ends with this process. The default
-	// is cmd.Start.
+	// Start starts a child, if possible so that it ends with this process, however that ends. The default
+	// is cmd.Start, which does not see to it.
 	Start func(cmd *exec.Cmd) error
 	// Parallel is how many cells are played at once. Most of their time is
 	// waiting. The default is 4.

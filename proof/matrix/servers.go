@@ -30,7 +30,7 @@ func (s *servers) shared() (*System, *Lab, error) {
 
 // start starts servers in a lab that the caller closes, whatever the error.
 func (s *servers) start() (sys *System, lab *Lab, err error) {
-	lab = &Lab{Start: s.set.Start, TTL: s.subject.ttl()}
+	lab = newLab(s.set.Start, s.subject.ttl())
 	failed := try(func() { sys, err = s.subject.Start(lab) })
 	if err = errors.Join(failed, err); err != nil {
 		return nil, lab, err

@@ -269,6 +269,23 @@ func TestMutantsAreChosenByWhatHasChanged(t *testing.T) {
 	}
 }
 
+// A test that was renamed, or has gone, notices nothing any more.
+func TestARowWhoseTestHasGoneIsChosen(t *testing.T) {
+	root := t.TempDir()
+	m := &mutant{text: "row", noticed: []notice{{"d", "TestA/sub"}}}
+	c := &changes{root: root, files: []string{"d/a_test.go"}, rows: map[string]bool{"row": true}}
+	for file, text := range map[string]string{"d/a_test.go": "func TestB(", "d/other_test.go": "func TestC("} {
+		put(t, root, file, text)
+	}
+	if !c.concern(m) {
+		t.Error("its test has gone from the file that has changed, and it is left out")
+	}
+	put(t, root, "d/other_test.go", "func TestA(")
+	if c.concern(m) {
+		t.Error("its test has another file, which has not changed, and it is chosen")
+	}
+}
+
 // The clauses of the suite are not in files of tests.
 func TestAChangedClauseConcernsTheRowsThatItNotices(t *testing.T) {
 	m := &mutant{text: "row", noticed: []notice{{"local", "TestConformance/clause/lost-reply"}}}

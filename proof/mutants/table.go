@@ -171,7 +171,8 @@ func (t *table) notice(test string) notice {
 func (m *mutant) whole() error {
 	switch {
 	case !strings.HasSuffix(m.sentence, "."):
-		return errors.New("it does not begin with a sentence on what breaks for a user")
+		return fmt.Errorf("it has to begin with a sentence on what breaks for a user, which ends with a full stop, and then comes "+
+			"\"RULE: TestName\" with a rule of %s (in small letters, as there); read was %q", rulesPage, m.sentence)
 	case m.noticed == nil:
 		return fmt.Errorf("it lacks a line with a rule of %s and the test that notices, \"RULE: TestName\"", rulesPage)
 	}
@@ -247,6 +248,15 @@ func readRules(root string) ([]string, error) {
 	return rules, nil
 }
 
+// tables are the names of all tables.
+func (ms *mutants) tables() (names []string) {
+	for _, m := range ms.all {
+		name, _, _ := strings.Cut(m.name, ":")
+		names = append(names, name)
+	}
+	return slices.Compact(slices.Sorted(slices.Values(names)))
+}
+
 // choose returns the mutants that the settings ask for.
 func choose(ctx context.Context, s settings, ms *mutants) ([]*mutant, error) {
 	only := strings.TrimSuffix(s.only, "/")
@@ -255,7 +265,8 @@ func choose(ctx context.Context, s settings, ms *mutants) ([]*mutant, error) {
 		return s.only != "" && (!below || rest != "" && rest[0] != '/' && rest[0] != ':')
 	})
 	if len(chosen) == 0 {
-		return nil, fmt.Errorf("no table of %s has %q", folder, s.only)
+		return nil, fmt.Errorf("no table of %s has %q: a row is called by the line at which its sentence begins, and the tables are %s",
+			folder, s.only, strings.Join(ms.tables(), ", "))
 	}
 	if s.since != "" {
 		c, err := changed(ctx, s.root, s.since)
@@ -283,9 +294,16 @@ func (c *changes) concern(m *mutant) bool {
 				if strings.HasPrefix(n.test, "TestConformance") && path.Dir(file) == "conformance" {
 					return true
 				}
-				return strings.HasSuffix(file, "_test.go") && path.Dir(file) == n.dir && slices.Contains(testsOf(filepath.Join(c.root, file)), n.function())
+				beside := strings.HasSuffix(file, "_test.go") && path.Dir(file) == n.dir
+				return beside && (slices.Contains(testsOf(filepath.Join(c.root, file)), n.function()) || !c.there(n))
 			})
 	})
+}
+
+// there reports whether the test is in a file: it may have gone from the one that has changed.
+func (c *changes) there(n notice) bool {
+	files, _ := filepath.Glob(filepath.Join(c.root, n.dir, "*_test.go"))
+	return slices.ContainsFunc(files, func(file string) bool { return slices.Contains(testsOf(file), n.function()) })
 }
 
 // function is the test without its subtest.
