@@ -176,11 +176,14 @@ func renewInAnothersContext(x *trial) {
 		if silent && (c.Network == nil || c.Locker.Guarantees().FreedBy == locker.FreedByConnection) { // which ends when a network heals
 			continue
 		}
-		other := x.lock(c.Locker, x.name(), x.long(), locker.WithMaxHold(x.h.TTL/8))
+		most := 2 * x.h.TTL
+		soon := time.After(most - x.h.TTL/8) // so that the silence is short
+		other := x.lock(c.Locker, x.name(), x.long(), locker.WithMaxHold(most))
 		within, cancel := other.Bind(x.patient())
 		defer cancel()
 		renewed := make(chan error, 1)
 		if silent {
+			<-soon
 			c.CutReplies()
 			go func() { renewed <- held.Renew(within) }()
 		}

@@ -19,7 +19,7 @@ func FuzzLockInJSON(f *testing.F) {
 		if locker.CheckName(name) != nil {
 			t.Skip("no lock has this name")
 		}
-		info := locker.Info{Name: name, Held: held, Token: fencing.Token(number), Holders: []locker.Holder{{Number: locker.Number(number), Slot: slot}}}
+		info := locker.Info{Name: name, Held: held, Kind: locker.KindShared, Token: fencing.Token(number), Holders: []locker.Holder{{Number: locker.Number(number), Slot: slot}}}
 		written, err := json.Marshal(infoJSON(info))
 		if err != nil {
 			t.Fatal(err)

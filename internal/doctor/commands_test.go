@@ -14,7 +14,7 @@ import (
 // change needs. Method: all calls that stand in the sources of the scripts are looked for in
 // the probe. INFO has a finding of its own.
 func TestTheProbeHasEveryCommandOfTheScripts(t *testing.T) {
-	files, err := filepath.Glob("../internal/redisnode/*.go")
+	files, err := filepath.Glob("../redisnode/*.go")
 	if err != nil {
 		t.Fatal(err)
 	}
