@@ -17,6 +17,54 @@ type declared struct {
 
 func (d declared) Guarantees() locker.Guarantees { return d.guarantees }
 
+// defaults returns what each backend declares when no option is set.
+func defaults(t *testing.T) map[string]locker.Guarantees {
+	forms := map[string]string{
+		"local": "local:", "singlenode": "redis://", "redlock": "redlock://", "etcd": "etcd://", "zookeeper": "zk://",
+		"postgres leases": "postgres://[USER:PASS@]HOST[:PORT][,…]/DB", "postgres sessions": "postgres://[USER:PASS@]HOST[:PORT][,…]/DB?mode=session",
+	}
+	all := make(map[string]locker.Guarantees)
+	for name, form := range forms {
+		var found []locker.Guarantees
+		for _, s := range dial.Schemes() {
+			if s.Form == form || !strings.HasPrefix(form, "postgres") && strings.HasPrefix(s.Form, form) {
+				found = append(found, s.Guarantees)
+			}
+		}
+		if len(found) != 1 {
+			t.Fatalf("%d forms of URLs begin with %s", len(found), form)
+		}
+		all[name] = found[0]
+	}
+	return all
+}
+
+// Goal: README's table of backends tells on what each declares that its locks and its tokens depend.
+func TestReadmeTellsWhatBackendsDeclare(t *testing.T) {
+	for name, g := range defaults(t) {
+		constructor := map[string]string{"postgres leases": "postgres.New", "postgres sessions": "postgres.NewSession"}[name]
+		if constructor == "" {
+			constructor = name
+		}
+		rows := 0
+		for line := range strings.Lines(page(t, "../README.md")) {
+			cells := strings.Split(strings.TrimSpace(line), " | ")
+			if len(cells) != 8 || cells[1] != "`"+constructor+"`" {
+				continue
+			}
+			rows++
+			for i, want := range map[int]locker.Assumptions{6: g.Exclusion, 7: g.Tokens} {
+				if got := strings.TrimSuffix(cells[i], " |"); got != want.String() {
+					t.Errorf("%s declares %q, and its row says %q", name, want, got)
+				}
+			}
+		}
+		if rows != 1 {
+			t.Errorf("%s has %d rows", name, rows)
+		}
+	}
+}
+
 // Goal: the table tells what Require says of each backend with no options set.
 func TestDecisionsAgreeWithRequire(t *testing.T) {
 	said := make(map[string]string)
@@ -31,22 +79,10 @@ func TestDecisionsAgreeWithRequire(t *testing.T) {
 			}
 		}
 	}
-	forms := map[string]string{
-		"local": "local:", "singlenode": "redis://", "redlock": "redlock://", "etcd": "etcd://", "zookeeper": "zk://",
-		"postgres leases": "postgres://[USER:PASS@]HOST[:PORT][,…]/DB", "postgres sessions": "postgres://[USER:PASS@]HOST[:PORT][,…]/DB?mode=session",
-	}
-	for name, form := range forms {
-		var found []locker.Guarantees
-		for _, s := range dial.Schemes() {
-			if s.Form == form || !strings.HasPrefix(form, "postgres") && strings.HasPrefix(s.Form, form) {
-				found = append(found, s.Guarantees)
-			}
-		}
-		if len(found) != 1 {
-			t.Fatalf("%d forms of URLs begin with %s", len(found), form)
-		}
+	forms := defaults(t)
+	for name, guarantees := range forms {
 		want := "accepts"
-		if err := locker.Require(declared{guarantees: found[0]}, locker.Correctness); err != nil {
+		if err := locker.Require(declared{guarantees: guarantees}, locker.Correctness); err != nil {
 			want = "refuses"
 		}
 		if said[name] != want {
