@@ -23,11 +23,12 @@ import (
 func With(l Locker, opts ...Option) Locker {
 	w := &with{optional: optional{l}}
 	if inner, ok := l.(*with); ok {
-		w.Locker, w.defaults, w.err = inner.Locker, inner.settings(), inner.err
+		w.Locker, w.defaults, w.err = inner.Locker, inner.defaults, inner.err
 	}
 	if w.err == nil {
 		w.defaults, w.err = apply(w.defaults, opts)
 	}
+	w.defaults.Observers = slices.Clip(w.defaults.Observers) // calls that add one must not write into it
 	if w.err == nil && w.defaults.Guard != nil {
 		w.err = errors.New("WithGuard is no default, and works with Do alone: give it to Do, with the names of the resources")
 	}
@@ -56,13 +57,6 @@ func (w *with) TryLock(ctx context.Context, name string, opts ...Option) (*Lock,
 	return l.TryLock(ctx, name, given(s))
 }
 
-// settings are the defaults, for somebody who adds to them.
-func (w *with) settings() contract.Settings {
-	s := w.defaults
-	s.Observers = slices.Clip(s.Observers)
-	return s
-}
-
 // settle returns what a call of l's with these options asks for, defaults of [With] included,
 // and the Locker to hand that on to.
 func settle(l Locker, name string, opts []Option, tries bool) (_ Locker, s contract.Settings, err error) {
@@ -70,7 +64,7 @@ func settle(l Locker, name string, opts []Option, tries bool) (_ Locker, s contr
 		return l, s, err
 	}
 	if w, ok := l.(*with); ok {
-		l, s, err = w.Locker, w.settings(), w.err
+		l, s, err = w.Locker, w.defaults, w.err
 		if tries {
 			s.Wait = 0
 		}

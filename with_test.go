@@ -3,6 +3,7 @@ package locker
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -175,21 +176,23 @@ func TestADefaultObserverHearsOfEachEventOnce(t *testing.T) {
 	}
 }
 
-// Method: the defaults are in an array with room behind them.
+// Method: the defaults come from an array with room behind them, and one call comes in the midst of another.
 func TestCallsDoNotHearOfEachOther(t *testing.T) {
 	three := []Option{WithObserver(func(Event) {}), WithObserver(func(Event) {}), WithObserver(func(Event) {})}
 	b := newBackend()
 	l := With(b, three...)
-	first, err := l.Lock(t.Context(), "a", WithObserver(func(Event) {}))
+	its := new(contract.Settings)
+	meanwhile := Option{func(s *contract.Settings) error { // the second call adds its own before the first is handed on
+		its.Observers = slices.Clone(s.Observers)
+		_, err := l.Lock(t.Context(), "b", WithObserver(func(Event) {}))
+		return err
+	}}
+	first, err := l.Lock(t.Context(), "a", WithObserver(func(Event) {}), meanwhile)
 	if err != nil {
 		t.Fatal(err)
 	}
 	heard := first.held.(*hold).req.Observers
-	its := heard[3]
-	if _, err := l.Lock(t.Context(), "b", WithObserver(func(Event) {})); err != nil {
-		t.Fatal(err)
-	}
-	if len(heard) != 4 || heard[3] != its {
+	if len(heard) != 4 || heard[3] != its.Observers[3] {
 		t.Error("the observer of one call is told of another")
 	}
 }
