@@ -128,7 +128,7 @@ func (m *metrics) with(s series) metric.MeasurementOption {
 }
 
 // classes are what callers tell errors by. An unknown outcome may come with another, and
-// outranks it.
+// outranks it; a refusal comes with ErrUnavailable.
 var classes = [...]struct {
 	err  error
 	word string
@@ -136,6 +136,7 @@ var classes = [...]struct {
 	{locker.ErrOutcomeUnknown, "outcome_unknown"},
 	{locker.ErrTaken, "taken"},
 	{locker.ErrMismatch, "mismatch"},
+	{locker.ErrRefused, "refused"},
 	{locker.ErrUnavailable, "unavailable"},
 	{locker.ErrClosed, "closed"},
 	{locker.ErrLost, "lost"},
@@ -160,30 +161,30 @@ func class(err error) string {
 // the cause of the context, which is its user's: it may be another lock's [locker.ErrTaken], and
 // says nothing about this one.
 func failure(err error) string {
-	if word := first(err); word != "" {
-		return word
+	said := sentinels(nil, err)
+	switch {
+	case len(said) == 0:
+		return class(err)
+	case len(said) > 1 && said[0] == "unavailable" && said[1] == "refused":
+		return "refused"
 	}
-	return class(err)
+	return said[0]
 }
 
-// first returns the word of the first class that err wraps, in the order of its text, or "". If
-// the end of a context comes before all of them, that is "other".
-func first(err error) string {
-	var parts []error
+// sentinels appends the words of the classes that err wraps, in the order of its text. The end of
+// a context is "other", and stands before its cause.
+func sentinels(said []string, err error) []string {
 	switch wraps := any(err).(type) {
 	case interface{ Unwrap() error }:
-		parts = []error{wraps.Unwrap()}
+		return sentinels(said, wraps.Unwrap())
 	case interface{ Unwrap() []error }:
-		parts = wraps.Unwrap()
-	default:
-		if word := class(err); word != "other" || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-			return word
+		for _, part := range wraps.Unwrap() {
+			said = sentinels(said, part)
 		}
+		return said
 	}
-	for _, part := range parts {
-		if word := first(part); word != "" {
-			return word
-		}
+	if word := class(err); err != nil && (word != "other" || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) {
+		said = append(said, word)
 	}
-	return ""
+	return said
 }

@@ -82,10 +82,15 @@ func TestFailuresAreCountedByClass(t *testing.T) {
 		fails(t.Context(), "s", locker.ErrMismatch, locker.WithSlots(3))
 		fails(ended, "b", context.Canceled)
 		l.Link().Refuse(errors.New("no"))
-		fails(t.Context(), "b", locker.ErrUnavailable)
+		fails(t.Context(), "b", locker.ErrRefused)
 		l.Link().Refuse(nil)
-		l.Link().Cut()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		l.Link().CutReplies()
+		time.AfterFunc(time.Second, l.Link().Heal)
+		fails(ctx, "b", locker.ErrUnavailable)
+		l.Link().Cut()
+		ctx, cancel = context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		fails(ctx, "b", locker.ErrOutcomeUnknown)
 		l.Link().Heal()
@@ -98,7 +103,7 @@ func TestFailuresAreCountedByClass(t *testing.T) {
 		fails(t.Context(), "b", locker.ErrClosed)
 		synctest.Wait()
 		got := read(t, m)
-		for class, times := range map[string]float64{"taken": 2, "mismatch": 1, "other": 1, "unavailable": 1, "outcome_unknown": 1, "closed": 1} {
+		for class, times := range map[string]float64{"taken": 2, "mismatch": 1, "other": 1, "refused": 1, "unavailable": 1, "outcome_unknown": 1, "closed": 1} {
 			if v := got[fmt.Sprintf("lock.failed{error.type=%s,operation=lock}", class)]; v != times {
 				t.Errorf("%s is counted %v times, want %v", class, v, times)
 			}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/adapters/otellock"
+	"github.com/lockstile/locker/driver"
 	"github.com/lockstile/locker/internal/contract"
 	"github.com/lockstile/locker/lockertest"
 )
@@ -268,19 +269,30 @@ func TestSpanWaitsForItsLastEventButNotForever(t *testing.T) {
 	})
 }
 
-// A goroutine of a group was told that a lock is taken, and the error ended the context of the
-// others. Goal: "taken" in the cause of a context is not what the store has said of this lock,
-// neither before it was asked nor while it is silent.
+// Another call of a group has failed ("taken", or refused), and its error ended the context of the rest. Goal: that error
+// is the cause of the context, and not what the store has said of this lock, neither before it
+// was asked nor while it is silent.
 func TestTakenInTheCauseOfAContextIsAnErrorOfTryDo(t *testing.T) {
-	for _, c := range []struct{ ends, class string }{{"before", "other"}, {"meanwhile", "unavailable"}} {
+	refused := lockertest.New()
+	refused.Link().Refuse(errors.New("no"))
+	_, others := refused.TryLock(t.Context(), "a")
+	for _, c := range []struct {
+		ends  string
+		cause error
+		class string
+	}{
+		{"before", locker.ErrTaken, "other"}, {"meanwhile", locker.ErrTaken, "unavailable"},
+		{"before", others, "other"}, {"meanwhile", others, "unavailable"},
+		{"meanwhile", driver.Refused(locker.ErrUnavailable), "unavailable"}, // as a store puts it
+	} {
 		t.Run(c.ends, func(t *testing.T) {
 			traced(t, func(t *testing.T, ctx context.Context, l *lockertest.Locker, spans *tracetest.SpanRecorder) {
 				ctx, cancel := context.WithCancelCause(ctx)
 				l.Link().Delay(50 * time.Millisecond)
 				if c.ends == "before" {
-					cancel(locker.ErrTaken)
+					cancel(c.cause)
 				}
-				time.AfterFunc(10*time.Millisecond, func() { cancel(locker.ErrTaken) })
+				time.AfterFunc(10*time.Millisecond, func() { cancel(c.cause) })
 				err := otellock.TryDo(ctx, l, "a", func(context.Context, *locker.Lock) error { t.Error("called"); return nil })
 				span := last(t, spans)
 				if got := tale(span, "error.type"); !strings.Contains(got, "failed "+c.class) || span.Status().Code != codes.Error {
@@ -291,6 +303,19 @@ func TestTakenInTheCauseOfAContextIsAnErrorOfTryDo(t *testing.T) {
 				}
 				time.Sleep(time.Minute)
 			})
+		})
+	}
+}
+
+// A store says that it refuses in front of ErrUnavailable or behind it.
+func TestRefusalIsATypeOfItsOwn(t *testing.T) {
+	for _, err := range []error{errors.New("no"), fmt.Errorf("%w: no", locker.ErrUnavailable)} {
+		traced(t, func(t *testing.T, ctx context.Context, l *lockertest.Locker, spans *tracetest.SpanRecorder) {
+			l.Link().Refuse(err)
+			err := otellock.TryDo(ctx, l, "a", func(context.Context, *locker.Lock) error { t.Error("called"); return nil })
+			if span := last(t, spans); !slices.Contains(span.Attributes(), attribute.String("error.type", "refused")) {
+				t.Errorf("%v; the attributes are %v", err, span.Attributes())
+			}
 		})
 	}
 }
