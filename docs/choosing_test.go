@@ -39,15 +39,15 @@ func defaults(t *testing.T) map[string]locker.Guarantees {
 	return all
 }
 
-// Goal: README's table of backends tells on what each declares that its locks and its tokens depend.
-func TestReadmeTellsWhatBackendsDeclare(t *testing.T) {
+// Goal: the table of backends tells what each declares that its locks and its tokens assume.
+func TestBackendsAreShownWithWhatTheyDeclare(t *testing.T) {
 	for name, g := range defaults(t) {
 		constructor := map[string]string{"postgres leases": "postgres.New", "postgres sessions": "postgres.NewSession"}[name]
 		if constructor == "" {
 			constructor = name
 		}
 		rows := 0
-		for line := range strings.Lines(page(t, "../README.md")) {
+		for line := range strings.Lines(page(t, "CHOOSING.md")) {
 			cells := strings.Split(strings.TrimSpace(line), " | ")
 			if len(cells) != 8 || cells[1] != "`"+constructor+"`" {
 				continue
@@ -65,10 +65,30 @@ func TestReadmeTellsWhatBackendsDeclare(t *testing.T) {
 	}
 }
 
-// Goal: the table tells what Require says of each backend with no options set.
+// Goal: the tables tell what Require says of each backend with no options set.
 func TestDecisionsAgreeWithRequire(t *testing.T) {
+	forms := defaults(t)
+	for name, backends := range map[string]int{"CHOOSING.md": len(forms), "../README.md": 6} {
+		said := verdicts(page(t, name))
+		if len(said) != backends {
+			t.Errorf("%s speaks of %v, not of %d backends", name, said, backends)
+		}
+		for backend, verdict := range said {
+			want := "accepts"
+			if err := locker.Require(declared{guarantees: forms[backend]}, locker.Correctness); err != nil {
+				want = "refuses"
+			}
+			if _, known := forms[backend]; !known || verdict != want {
+				t.Errorf("%s: Require %s %s, and the table says %q", name, want, backend, verdict)
+			}
+		}
+	}
+}
+
+// verdicts is what a page says of Require, by backend.
+func verdicts(page string) map[string]string {
 	said := make(map[string]string)
-	for line := range strings.Lines(page(t, "CHOOSING.md")) {
+	for line := range strings.Lines(page) {
 		for _, verdict := range []string{"accepts", "refuses"} {
 			_, names, ok := strings.Cut(line, " | "+verdict+" ")
 			if !ok {
@@ -79,17 +99,5 @@ func TestDecisionsAgreeWithRequire(t *testing.T) {
 			}
 		}
 	}
-	forms := defaults(t)
-	for name, guarantees := range forms {
-		want := "accepts"
-		if err := locker.Require(declared{guarantees: guarantees}, locker.Correctness); err != nil {
-			want = "refuses"
-		}
-		if said[name] != want {
-			t.Errorf("Require %s %s, and the table says %q", want, name, said[name])
-		}
-	}
-	if len(said) != len(forms) {
-		t.Errorf("the table speaks of %v, and there are %d backends", said, len(forms))
-	}
+	return said
 }

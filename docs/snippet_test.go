@@ -25,7 +25,7 @@ var importable = strings.Fields(`context errors fmt log/slog net/http os slices 
 	pgx=github.com/jackc/pgx/v5 github.com/jackc/pgx/v5/pgxpool github.com/lockstile/locker
 	cron=github.com/robfig/cron/v3 cronlock=github.com/lockstile/locker/adapters/cronlock
 	gocron=github.com/go-co-op/gocron/v2 gocronlock=github.com/lockstile/locker/adapters/gocronlock
-	./conformance ./proof/matrix ./proof/matrix/report ./doctor ./driver ./election ./etcd ./local ./lockertest ./observe ./open ./postgres ./redlock ./singlenode ./zookeeper
+	./conformance ./proof/matrix ./proof/matrix/report ./driver ./election ./etcd ./local ./lockertest ./observe ./open ./postgres ./redlock ./singlenode ./zookeeper
 	./fencing ./fencing/etcdfence ./fencing/httpfence ./fencing/pgfence ./fencing/redisfence ./fencing/zkfence`)
 
 // given are the names that a fragment may use and that its page declares in words.

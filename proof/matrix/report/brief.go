@@ -6,76 +6,70 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/proof/matrix"
 )
 
-// Brief writes a small part of the matrix as Markdown: only these subjects, and
-// only the scenarios that break an assumption, or that not all of these kept. Those that
-// none of these has are named below. page is the path of the whole, as [Markdown]
-// writes it, for links. The marks are explained above the table.
+// Brief writes the matrix of these subjects as a small Markdown table: a row for each assumption that
+// scenarios break, with the worst that came of them. page is the path of the whole, as [Markdown]
+// writes it. The marks are explained above the table.
 func Brief(w io.Writer, m *matrix.Matrix, page string, subjects []matrix.Subject) {
-	var all []matrix.Cell
-	for _, sc := range m.Scenarios {
-		all = append(all, cellsOf(m, sc, subjects)...)
+	var rows []matrix.Cell
+	broken, scenarios := assumptions(m)
+	for _, b := range broken {
+		for _, s := range subjects {
+			rows = append(rows, worst(m, b, s))
+		}
 	}
-	briefLegend(w, page, all)
-	fmt.Fprint(w, "| |")
+	briefLegend(w, page, rows)
+	fmt.Fprintf(w, "| what is broken | [scenarios](%s#measured) |", page)
 	for _, s := range subjects {
 		fmt.Fprintf(w, " %s |", s.Name)
 	}
-	fmt.Fprintf(w, "\n|---|%s\n", strings.Repeat(":-:|", len(subjects)))
-	keptByAll, asExclusive := 0, 0
-	var others []string
+	fmt.Fprintf(w, "\n|---|---:|%s\n", strings.Repeat(":-:|", len(subjects)))
+	for i, b := range broken {
+		fmt.Fprintf(w, "| %s | %d |", fault(b), scenarios[i])
+		for _, c := range rows[i*len(subjects) : (i+1)*len(subjects)] {
+			fmt.Fprintf(w, " %s |", mark(c))
+		}
+		fmt.Fprintln(w)
+	}
+}
+
+// fault says what a scenario breaks.
+func fault(broken locker.Assumptions) string {
+	if broken == 0 {
+		return "nothing that a backend may assume: a network that is cut, messages that are lost or late, a dead waiter, …"
+	}
+	return broken.String()
+}
+
+// assumptions returns what scenarios break, what no backend may assume last, and how many scenarios
+// break it.
+func assumptions(m *matrix.Matrix) (broken []locker.Assumptions, scenarios []int) {
+	count := make(map[locker.Assumptions]int)
 	for _, sc := range m.Scenarios {
-		cells, link := cellsOf(m, sc, subjects), fmt.Sprintf("[%s](%s#%s)", sc.Name, page, section(m, sc))
-		switch somewhere := slices.ContainsFunc(cells, played); {
-		case sc.Like != "" && alike(m, sc, cells):
-			if somewhere {
-				asExclusive++
-			}
-		case !somewhere:
-			others = append(others, link)
-		case sc.Breaks == 0 && slices.ContainsFunc(cells, kept) && !slices.ContainsFunc(cells, noteworthy):
-			keptByAll++
-		default:
-			fmt.Fprintf(w, "| %s |", link)
-			for _, c := range cells {
-				fmt.Fprintf(w, " %s |", mark(c))
-			}
-			fmt.Fprintln(w)
+		if count[sc.Breaks]++; count[sc.Breaks] == 1 && sc.Breaks != 0 {
+			broken = append(broken, sc.Breaks)
 		}
 	}
-	if keptByAll > 0 {
-		fmt.Fprintf(w, "\n%d further scenarios (a network that is cut, messages that are lost or late, a dead waiter, a herd, …): kept by all.\n", keptByAll)
+	if count[0] > 0 {
+		broken = append(broken, 0)
 	}
-	if asExclusive > 0 {
-		fmt.Fprintf(w, "\n%d further scenarios with readers and writers, and with slots: as with exclusive locks, where there are such locks.\n", asExclusive)
+	for _, b := range broken {
+		scenarios = append(scenarios, count[b])
 	}
-	if len(others) > 0 {
-		fmt.Fprintf(w, "\nFor other configurations: %s.\n", strings.Join(others, ", "))
-	}
+	return broken, scenarios
 }
 
-// alike reports whether a scenario went with other kinds of locks as it did with exclusive
-// ones, wherever it was played.
-func alike(m *matrix.Matrix, sc matrix.Scenario, cells []matrix.Cell) bool {
-	return !slices.ContainsFunc(cells, func(c matrix.Cell) bool {
-		return played(c) && mark(c) != mark(m.Cell(sc.Like, c.Subject))
-	})
-}
-
-func cellsOf(m *matrix.Matrix, sc matrix.Scenario, subjects []matrix.Subject) (cells []matrix.Cell) {
-	for _, s := range subjects {
-		cells = append(cells, m.Cell(sc.Name, s.Name))
+// worst returns the worst cell of a subject among the scenarios that break one thing.
+func worst(m *matrix.Matrix, broken locker.Assumptions, s matrix.Subject) matrix.Cell {
+	order := []matrix.Verdict{matrix.Skipped, matrix.Kept, matrix.Unavailable, matrix.Fenced, matrix.Broken, matrix.NotPlayed, matrix.FalseClaim}
+	found := matrix.Cell{Verdict: matrix.Skipped}
+	for _, sc := range m.Scenarios {
+		if c := m.Cell(sc.Name, s.Name); sc.Breaks == broken && slices.Index(order, c.Verdict) > slices.Index(order, found.Verdict) {
+			found = c
+		}
 	}
-	return cells
+	return found
 }
-
-// noteworthy reports whether the scenario is neither kept nor skipped.
-func noteworthy(c matrix.Cell) bool { return mark(c) != "✓" && played(c) }
-
-// played reports whether the scenario is not skipped.
-func played(c matrix.Cell) bool { return mark(c) != "–" }
-
-// kept reports whether the scenario is kept, in time or not.
-func kept(c matrix.Cell) bool { return mark(c) == "✓" }
