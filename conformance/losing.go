@@ -284,7 +284,7 @@ func (x *trial) lastingSilence(held *locker.Lock, b locker.Locker) {
 	}
 }
 
-// toldNothing ends the holder's connections on the store's side alone. A lock that leans on
+// toldNothing ends the holder's connections on the store's side alone. A lock that assumes
 // a server that is up may be given away at once, and then only the holder's own end counts.
 func toldNothing(x *trial) {
 	a, b, name := x.networked(), x.locker(), x.name()

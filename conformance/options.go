@@ -66,6 +66,6 @@ func guarantees(x *trial) {
 		x.failf("it promises exclusion (while: %v), and Require says: %v", g.Exclusion, err)
 	}
 	if g.Exclusion&^locker.Unpromised != 0 && !promises || g.Tokens&^locker.Unpromised != 0 && g.Tokens.Has(locker.Unpromised) {
-		x.failf("what is not promised leans on nothing: %+v", g)
+		x.failf("what is not promised assumes nothing: %+v", g)
 	}
 }

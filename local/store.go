@@ -22,7 +22,7 @@ const (
 	decideTime = 10 * time.Second
 )
 
-// promised is what the package doc says, as data. Tokens lean on the clock because
+// promised is what the package doc says, as data. Tokens depend on the clock because
 // files get deleted, and the whole directory with a reboot if it is in memory.
 var promised = locker.Guarantees{Tokens: locker.ForwardClock, FreedBy: locker.FreedByProcess, Shared: byteRanges, Slots: byteRanges}
 

@@ -106,7 +106,7 @@ func worksInSession(t *testing.T, b open.Backend) {
 	}
 }
 
-// Advisory locks are told from leases by what they lean on.
+// Advisory locks are told from leases by what they assume.
 func TestPostgresParametersReachTheBackend(t *testing.T) {
 	t.Parallel()
 	s := testserver.Postgres(t)

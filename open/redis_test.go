@@ -138,7 +138,7 @@ func TestReplicasParameterReachesTheBackend(t *testing.T) {
 		t.Error("replicas=1 was not heard")
 	}
 	if !with.Guarantees().Exclusion.Has(locker.AgreedClocks) {
-		t.Error("a replica that has confirmed a lease does not lean on its clock")
+		t.Error("a replica that has confirmed a lease does not depend on its clock")
 	}
 	if _, err := with.TryLock(patience(t), "a"); !errors.Is(err, locker.ErrUnavailable) {
 		t.Errorf("a lock that no replica confirms: %v", err)

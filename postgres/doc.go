@@ -38,7 +38,7 @@
 // with a synchronous standby every lock does. Waiters stand in the server's own queue. They
 // can be shared, and there are no slots.
 //
-// Locks inside a transaction lean on nothing ([LockTx], [LockTxShared]).
+// Locks inside a transaction assume nothing ([LockTx], [LockTxShared]).
 //
 // A request for a lease may reach the server after its attempt was given up and cleaned
 // up. For a minute and a TTL of the server's clock it is refused. One that arrives even
@@ -79,7 +79,7 @@
 // time, read before the request was sent, and ends a hundredth of the TTL and
 // 2 ms early. A standby has a lease as the time of its end. If it takes over and its
 // clock is ahead of the primary's by more than that hundredth and 2 ms, it ends the lease
-// while the holder believes. So exclusion leans on clocks that agree (AgreedClocks), with
+// while the holder believes. So exclusion assumes clocks that agree (AgreedClocks), with
 // [Options].SyncStandby too, and not with NoStandby: keep them by NTP. Session
 // locks have no lease: each side measures for itself how long the connection has been
 // silent.

@@ -43,13 +43,13 @@ func TestWhatIsSaidOfStandbysDecidesWhatIsPromised(t *testing.T) {
 			}
 		}
 		if leans := leases.Guarantees().Exclusion&locker.DurableReplica != 0; leans == c.good {
-			t.Errorf("%+v: exclusion leans on the replica: %v", c.opts, leans)
+			t.Errorf("%+v: exclusion assumes a durable replica: %v", c.opts, leans)
 		}
 		if leans := session.Guarantees().Exclusion.Has(locker.DurableReplica); leans == c.opts.NoStandby {
-			t.Errorf("%+v: exclusion by advisory locks, which no standby has, leans on the replica: %v", c.opts, leans)
+			t.Errorf("%+v: exclusion by advisory locks, which no standby has, assumes a durable replica: %v", c.opts, leans)
 		}
 		if leans := leases.Guarantees().Exclusion.Has(locker.AgreedClocks); leans != c.clocks {
-			t.Errorf("%+v: exclusion leans on clocks that agree: %v", c.opts, leans)
+			t.Errorf("%+v: exclusion assumes clocks that agree: %v", c.opts, leans)
 		}
 	}
 	both := postgres.Options{SyncStandby: true, NoStandby: true}

@@ -147,7 +147,7 @@ func (l *SessionLocker) EnsureSchema(ctx context.Context) error {
 }
 
 // Guarantees implements [locker.Locker]. While the connection and the server live,
-// exclusion leans on nothing. It leans on clocks and a prompt holder when the
+// exclusion assumes nothing. It assumes steady clocks and a prompt holder when the
 // connection breaks in silence, and on a server that can be reached when the connection
 // breaks on the server's side alone, or there first. A server that crashes, or its successor, knows
 // nothing of advisory locks.

@@ -20,9 +20,9 @@
 // token is at least that. If the shared node has lost its data, the clock takes the
 // counter's place: the token is greater, unless the clocks of nodes differ by nearly as
 // much as the time for which the node had no vote, which is a second at least. With
-// DurableNodes there is no such time, and tokens also lean on what that option
+// DurableNodes there is no such time, and tokens also assume what that option
 // says. The counter of a name that nobody uses is kept
-// for an hour ([Options].KeepCounter); after that its tokens lean on clocks that did not
+// for an hour ([Options].KeepCounter); after that its tokens assume clocks that did not
 // go back by more than that.
 //
 // Waiters of different Lockers are served in order of arrival by their own clocks; a

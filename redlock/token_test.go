@@ -70,7 +70,7 @@ func TestNodeThatCannotConfirmTheTokenHasNoVote(t *testing.T) {
 	mustUnlock(t, mustLock(t, l, "a"))
 }
 
-// A name that is idle for less than that does not lean on clocks.
+// A name that is idle for less than that does not depend on clocks.
 func TestCounterOfAnIdleNameIsKeptForAnHourUnlessToldOtherwise(t *testing.T) {
 	servers := startNodes(t, 3)
 	for _, option := range []time.Duration{0, 5 * time.Hour} { // of programs with one name, the longest time counts

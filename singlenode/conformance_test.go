@@ -17,7 +17,7 @@ func TestConformance(t *testing.T) {
 }
 
 // The client gives up on a silent server after some seconds by itself. Nothing
-// may lean on that: our callers' deadlines are shorter. And each clause has a server
+// may rely on that: our callers' deadlines are shorter. And each clause has a server
 // of its own: none may live on what its neighbours have left, such as scripts that
 // the server knows already.
 func TestEachClauseHoldsAloneWithAClientThatIsPatient(t *testing.T) {

@@ -10,7 +10,7 @@
 // increase even then, unless the server's clock goes back at the same time: each is
 // greater than the last and at least that clock in microseconds. The counter of a name
 // that nobody uses is kept for an hour ([Options].KeepCounter); after that its tokens
-// lean on a clock that did not go back by more than that. Guard writes with them.
+// depend on a clock that did not go back by more than that. Guard writes with them.
 //
 // Waiters of different Lockers are served in order of arrival. Goroutines of one Locker
 // pass the lock on to each other in memory, up to 64 times and for 25 ms at most, before
@@ -70,7 +70,7 @@
 //
 // A replica has a lease as the time of its end. If it takes over and its clock is ahead
 // of its master's by more than that hundredth and 2 ms, it ends the lease while the
-// holder believes, though it has confirmed the grant. So exclusion leans on clocks that
+// holder believes, though it has confirmed the grant. So exclusion assumes clocks that
 // agree (AgreedClocks), with Replicas as without: keep them by NTP on all servers that
 // may be promoted. A server that is started with its data on another machine is such a
 // successor, too.

@@ -229,12 +229,12 @@ func TestGuaranteesFollowTheOptions(t *testing.T) {
 		rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 		g := newLockerOn(t, rdb, singlenode.Options{Replicas: replicas}).Guarantees()
 		if g.Exclusion != leans || g.Tokens != locker.ForwardClock {
-			t.Errorf("with Replicas: %d exclusion leans on %v, the order of tokens on %v", replicas, g.Exclusion, g.Tokens)
+			t.Errorf("with Replicas: %d exclusion assumes %v, and the order of tokens %v", replicas, g.Exclusion, g.Tokens)
 		}
 	}
 }
 
-// A name that is idle for less than that does not lean on the clock.
+// A name that is idle for less than that does not depend on the clock.
 func TestCounterOfAnIdleNameIsKeptForAnHourUnlessToldOtherwise(t *testing.T) {
 	srv := testserver.Redis(t)
 	for option, want := range map[time.Duration]time.Duration{0: time.Hour, 5 * time.Hour: 5 * time.Hour, time.Minute: time.Minute} {

@@ -14,7 +14,7 @@
 // # What is promised
 //
 // One provider at a time migrates, of all processes that use the name, as long as what the
-// backend leans on is true ([locker.Guarantees]). goose reads the versions after the lock was
+// backend assumes is true ([locker.Guarantees]). goose reads the versions after the lock was
 // granted, so whoever comes next finds what was applied. The lock is renewed until goose
 // unlocks it. When its process is killed, it is free after the TTL ([locker.WithTTL], 30
 // seconds by default). Without [locker.WithWait], goose waits for the lock until the context

@@ -14,7 +14,7 @@
 // # What is promised
 //
 // One Migrate at a time changes the database, of all processes that use the name, as long as
-// what the backend leans on is true ([locker.Guarantees]). It reads the version after the
+// what the backend assumes is true ([locker.Guarantees]). It reads the version after the
 // lock was granted. The lock is renewed until it is unlocked. When its process is killed,
 // it is free after the TTL ([locker.WithTTL], 30 seconds by default).
 //

@@ -101,8 +101,8 @@ func TestBackendsAndVersionAreToldInJSON(t *testing.T) {
 	for line := range strings.Lines(p.out.String()) {
 		var s struct {
 			URL       string   `json:"url"`
-			Exclusion []string `json:"exclusion_leans_on"`
-			Tokens    []string `json:"tokens_lean_on"`
+			Exclusion []string `json:"exclusion_assumes"`
+			Tokens    []string `json:"tokens_assume"`
 		}
 		if err := json.Unmarshal([]byte(line), &s); err != nil || s.URL == "" || s.Exclusion == nil || s.Tokens == nil {
 			t.Errorf("%v in %s", err, line)
@@ -112,7 +112,7 @@ func TestBackendsAndVersionAreToldInJSON(t *testing.T) {
 	if want := len(dial.Schemes()); lines != want {
 		t.Errorf("%d lines for %d forms of URLs", lines, want)
 	}
-	p.says(`"exclusion_leans_on":["prompt holder","steady clocks"]`)
+	p.says(`"exclusion_assumes":["prompt holder","steady clocks"]`)
 	p = launch(t, "version", "--json")
 	p.ends(0)
 	var v map[string]string

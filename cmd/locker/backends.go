@@ -11,8 +11,8 @@ import (
 )
 
 const backendsHelp = `
-"Exclusion leans on" is what must be true of the world for at most one holder at
-a time. "Tokens lean on" is what must be true for tokens to increase.
+"Exclusion assumes" is what must be true of the world for at most one holder at
+a time. "Tokens assume" is what must be true for tokens to increase.
 
 "local:" without a DIR is this user's own directory: lockstile in
 $XDG_RUNTIME_DIR if that belongs to this user, else lockstile-UID in $TMPDIR or
@@ -42,7 +42,7 @@ func (c *backendsCommand) do() (int, error) {
 		return c.printJSON()
 	}
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "URL\tBACKEND\tEXCLUSION LEANS ON\tTOKENS LEAN ON\tFAIR\tFREES A DEAD HOLDER\tOTHER KINDS")
+	fmt.Fprintln(w, "URL\tBACKEND\tEXCLUSION ASSUMES\tTOKENS ASSUME\tFAIR\tFREES A DEAD HOLDER\tOTHER KINDS")
 	for _, s := range dial.Schemes() {
 		fair := "no"
 		if s.Guarantees.Fair {
@@ -59,8 +59,8 @@ func (c *backendsCommand) printJSON() (status int, err error) {
 		if status, err = answerJSON(struct {
 			URL          string   `json:"url"`
 			About        string   `json:"about"`
-			Exclusion    []string `json:"exclusion_leans_on"`
-			Tokens       []string `json:"tokens_lean_on"`
+			Exclusion    []string `json:"exclusion_assumes"`
+			Tokens       []string `json:"tokens_assume"`
 			Fair         bool     `json:"fair"`
 			Release      string   `json:"frees_a_dead_holder"`
 			KeepsMinHold bool     `json:"keeps_min_hold"` // also when the process ends

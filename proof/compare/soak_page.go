@@ -21,7 +21,7 @@ every second or so, on servers that only this round uses. Then everything is men
 waits must be granted, and every name must be free. Where somebody gives up a lock that nobody else wants, and is told that
 it holds nothing, another process must get it, unless a server may have forgotten what it was to refuse.
 A round is judged as the scenarios are: what its faults break, and the
-declaration leans on, is excused. In every second round no fault is excused. A connection whose locks end with it is closed only
+declaration assumes, is excused. In every second round no fault is excused. A connection whose locks end with it is closed only
 in a round that excuses *server up*. Porcupine checks each lock against a mutex with tokens that
 readers may share, and the guard against a register with two marks.
 

@@ -64,7 +64,7 @@ func (p *play) cell(cell Cell, sub Subject, still *standstill) Cell {
 	switch {
 	case cell.Verdict == FalseClaim:
 	case still != nil && (breaks == 0 || h.Faults == 0): // before its fault a scenario has broken nothing
-		cell.Verdict, cell.Why = FalseClaim, fmt.Sprintf("no lock for %v though nothing that it leans on is broken: %v", patience, still)
+		cell.Verdict, cell.Why = FalseClaim, fmt.Sprintf("no lock for %v though nothing that it assumes is broken: %v", patience, still)
 	case cell.Verdict != Kept:
 	case still != nil:
 		cell.Verdict, cell.Waited, cell.Standstill, cell.Why = Unavailable, patience, true, fmt.Sprintf("nobody could lock for more than %v: %v", patience, still)

@@ -1,9 +1,9 @@
 // Package matrix breaks lock services on purpose and compares what happens with what
 // they declare.
 //
-// A backend's [locker.Guarantees] say which assumptions about the world each promise
-// leans on. Every [Scenario] breaks one assumption on real servers, with holders that
-// are real processes. A promise that does not lean on it must be kept. One that does may
+// A backend's [locker.Guarantees] say what each promise assumes about
+// the world. Every [Scenario] breaks one assumption on real servers, with holders that
+// are real processes. A promise that does not assume it must be kept. One that does may
 // break, and then the report shows how, and whether the fencing token made it harmless. So
 // there is no list of expected results: they follow from the declaration. A declaration
 // that is stronger than the truth is a [FalseClaim].

@@ -67,7 +67,7 @@ func (p *play) Break(what string, f func() error) {
 	p.do(what, f)
 }
 
-// Arrange prepares a fault and breaks nothing that a lock leans on. It is noted in the
+// Arrange prepares a fault and breaks nothing that a lock assumes. It is noted in the
 // history.
 func (p *play) Arrange(what string, f func() error) {
 	p.History.Mark("%s", what)

@@ -20,7 +20,7 @@ func clusterFailover(p *play) {
 func clusterReshard(p *play) { p.whileServed(p.System.Move(p.name)...) }
 
 // whileServed takes steps that interrupt no store for long, while A holds the lock and B
-// waits for it. After each step A must be able to renew: nothing that its lock leans on is
+// waits for it. After each step A must be able to renew: nothing that its lock assumes is
 // broken.
 func (p *play) whileServed(steps ...Step) {
 	p.TTL *= 2 * slower // so that the steps take less, on any machine

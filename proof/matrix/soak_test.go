@@ -340,7 +340,7 @@ func TestAPromiseThatAServerMayForgetIsExcused(t *testing.T) {
 		w.play.scenario.Breaks, w.play.guarantees.Exclusion = c.breaks, c.leans
 		free := loner(w).giveUpSoon("n", w, w, rand.New(rand.NewPCG(1, 0)))
 		if excused := w.play.History.Untrue == ""; excused != c.excused || free {
-			t.Errorf("broken is %v, it leans on %v: excused: %v; surely free: %v", c.breaks, c.leans, excused, free)
+			t.Errorf("broken is %v, it assumes %v: excused: %v; surely free: %v", c.breaks, c.leans, excused, free)
 		}
 	}
 }

@@ -112,7 +112,7 @@ func (c *crew) giveUpSoon(name string, first, next *worker, rng *rand.Rand) (fre
 
 // forgetful reports whether a server may forget what it has told somebody: that a lock is given
 // back, or that a request which is still on its way will be refused. It remembers that by its
-// clock, if its locks lean on one.
+// clock, if its locks depend on one.
 func (c *crew) forgetful() bool {
 	memory := locker.DurableServer | locker.DurableReplica | c.play.guarantees.Exclusion&locker.SteadyClocks
 	return c.play.scenario.Breaks&memory != 0

@@ -9,21 +9,21 @@ import (
 	"github.com/lockstile/locker/proof/matrix/internal/judge"
 )
 
-// Unproven is an assumption that a declaration leans on though no scenario has shown that
+// Unproven is an assumption that a declaration makes though no scenario has shown that
 // it must: all scenarios that break it were played, or none can be.
 type Unproven struct {
 	Subject   string             `json:"subject"`
 	Guarantee string             `json:"guarantee"` // "exclusion" or "tokens"
-	Leans     locker.Assumptions `json:"leans"`
+	Assumed   locker.Assumptions `json:"assumed"`
 }
 
 // String is that part of the declaration in words.
 func (u Unproven) String() string {
-	lean := "leans"
+	verb := "assumes"
 	if strings.HasSuffix(u.Guarantee, "s") {
-		lean = "lean"
+		verb = "assume"
 	}
-	return fmt.Sprintf("%s of %s %s on: %v", u.Guarantee, u.Subject, lean, u.Leans)
+	return fmt.Sprintf("%s of %s %s: %v", u.Guarantee, u.Subject, verb, u.Assumed)
 }
 
 // unproven returns what was broken, in every way that there is, without doing harm, and
@@ -77,7 +77,7 @@ func (m *Matrix) unplayed(catalogue []Scenario) (broken locker.Assumptions) {
 
 // appendTo appends to all the part of u that is in some, if any.
 func (u Unproven) appendTo(all []Unproven, some locker.Assumptions) []Unproven {
-	if u.Leans &= some; u.Leans == 0 {
+	if u.Assumed &= some; u.Assumed == 0 {
 		return all
 	}
 	return append(all, u)

@@ -41,21 +41,21 @@ func TestAScenarioInWhichNobodyLosesAnUpdateHasShownNothing(t *testing.T) {
 		return &history.History{Updates: &history.Updates{Confirmed: *sets(all, all), Final: *final}}
 	}
 	kept, lost := updated(sets(all, all)), updated(sets([]int{1}, all))
-	leaning, sound := locker.Guarantees{Exclusion: locker.PromptHolder}, locker.Guarantees{}
+	assuming, sound := locker.Guarantees{Exclusion: locker.PromptHolder}, locker.Guarantees{}
 	for _, c := range []struct {
 		name   string
 		first  *history.History
 		second *history.History
-		g      locker.Guarantees // of the second; the first leans on nothing
+		g      locker.Guarantees // of the second; the first assumes nothing
 		shown  bool
 	}{
-		{"one that may has lost", kept, lost, leaning, true},
-		{"none has lost", kept, kept, leaning, false},
-		{"one has lost that must not", lost, kept, leaning, true},
+		{"one that may has lost", kept, lost, assuming, true},
+		{"none has lost", kept, kept, assuming, false},
+		{"one has lost that must not", lost, kept, assuming, true},
 		{"none may lose", kept, kept, sound, true},
 		{"exclusion is not promised", kept, kept, locker.Guarantees{Exclusion: locker.Unpromised}, false},
-		{"the set was never read", new(history.History), new(history.History), leaning, true},
-		{"nothing was played", nil, nil, leaning, true},
+		{"the set was never read", new(history.History), new(history.History), assuming, true},
+		{"nothing was played", nil, nil, assuming, true},
 	} {
 		m := &Matrix{
 			Subjects:  []Subject{{Name: "first"}, {Name: "second", Guarantees: c.g}},

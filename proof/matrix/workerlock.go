@@ -115,7 +115,7 @@ func (l workerLock) renewed() report {
 	return r
 }
 
-// mustRenew renews a lock of which nothing is broken that it leans on. The store may be
+// mustRenew renews a lock of which nothing is broken that it assumes. The store may be
 // slow for a moment, so it asks until the lease has ended; but a lock that is lost is a
 // promise that was not kept. It reports whether the lock is held.
 func (l workerLock) mustRenew() bool {
@@ -125,7 +125,7 @@ func (l workerLock) mustRenew() bool {
 		case r.Err == "":
 			return true
 		case r.Lost:
-			p.History.NoteUntrue("%s lost its lock though nothing that it leans on is broken: %s", l.Worker.Name, r.Err)
+			p.History.NoteUntrue("%s lost its lock though nothing that it assumes is broken: %s", l.Worker.Name, r.Err)
 			return false
 		}
 	}

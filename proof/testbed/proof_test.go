@@ -168,7 +168,7 @@ func disproved(t *testing.T, sub matrix.Subject, scenario string) {
 	}
 }
 
-// singlenode+WAIT survives a failover, so leaning on the replica is not needed.
+// singlenode+WAIT survives a failover, so an assumption about the replica is not needed.
 func TestADeclarationThatIsTooWeakIsReportedAsModest(t *testing.T) {
 	t.Parallel()
 	modest := subject(t, "singlenode+WAIT")
@@ -178,7 +178,7 @@ func TestADeclarationThatIsTooWeakIsReportedAsModest(t *testing.T) {
 	if m.Cells[0].Verdict == matrix.Skipped {
 		t.Skip(m.Cells[0].Why)
 	}
-	want := matrix.Unproven{Subject: modest.Name, Guarantee: "exclusion", Leans: locker.DurableReplica}
+	want := matrix.Unproven{Subject: modest.Name, Guarantee: "exclusion", Assumed: locker.DurableReplica}
 	if !slices.Contains(m.Modest, want) {
 		t.Errorf("modest are %v; cell: %+v\n%s", m.Modest, m.Cells[0].Verdict, m.Cells[0].History.Text())
 	}

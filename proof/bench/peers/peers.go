@@ -32,7 +32,7 @@ type peer struct {
 	open       func(ctx context.Context, url string) (matrix.Peer, error)
 }
 
-// oneRedis is what a lock with a lease on one Redis leans on, whatever its page says.
+// oneRedis is what a lock with a lease on one Redis assumes, whatever its page says.
 var oneRedis = locker.Guarantees{
 	Exclusion: locker.PromptHolder | locker.SteadyClocks | locker.AgreedClocks | locker.DurableServer | locker.DurableReplica,
 	Tokens:    locker.Unpromised, FreedBy: locker.FreedByExpiry,
@@ -96,7 +96,7 @@ func peers() []peer {
 	}
 }
 
-// ofMutex is what etcd's notes on the usage of lock and lease say: a lease leans on
+// ofMutex is what etcd's notes on the usage of lock and lease say: a lease assumes
 // clocks and on holders that are not paused, and storage should validate versions.
 // The revision of the grant is the token here.
 func ofMutex() locker.Guarantees {

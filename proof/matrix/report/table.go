@@ -160,7 +160,7 @@ const markdownLegend = `- *updates lost*: an update is an element that a holder 
 `
 
 func declared(w io.Writer, m *matrix.Matrix) {
-	fmt.Fprint(w, "\n## Declared\n\n| backend | configuration | exclusion leans on | tokens lean on | fair | frees a dead holder | tolerates | kinds |\n|---|---|---|---|---|---|---|---|\n")
+	fmt.Fprint(w, "\n## Declared\n\n| backend | configuration | exclusion assumes | tokens assume | fair | frees a dead holder | tolerates | kinds |\n|---|---|---|---|---|---|---|---|\n")
 	for _, s := range m.Subjects {
 		g := s.Guarantees
 		fmt.Fprintf(w, "| %s | %s | %v | %v | %s | %v | %d | %s |\n", s.Name, s.About, g.Exclusion, g.Tokens, yes(g.Fair), g.FreedBy, g.ServerFailures, kinds(s))

@@ -201,7 +201,7 @@ func TestAStaleWriteWithoutATokenIsBrokenAndWithOneIsFenced(t *testing.T) {
 		want   Verdict
 	}{
 		{"no token, as declared", none, locker.PromptHolder, staleWrite(true, 1), Broken},
-		{"no token, and it leans on something else", none, locker.DurableServer, staleWrite(true, 1), FalseClaim},
+		{"no token, and it assumes something else", none, locker.DurableServer, staleWrite(true, 1), FalseClaim},
 		{"no token, and nothing is broken", none, 0, staleWrite(true, 1), FalseClaim},
 		{"a token", some, locker.PromptHolder, staleWrite(false, 2), Fenced},
 		{"a token is promised, and there is none", some, locker.PromptHolder, staleWrite(false, 1), FalseClaim},
@@ -251,7 +251,7 @@ func TestAStoppedProcessBelievesNothing(t *testing.T) {
 	}
 }
 
-// Method: a declaration that leans on everything.
+// Method: a declaration that assumes everything.
 func TestAFalseStatementIsAFalseClaim(t *testing.T) {
 	h, most := &history.History{Ended: second}, locker.Guarantees{Exclusion: ^locker.Assumptions(0), Tokens: ^locker.Assumptions(0)}
 	if got, why := judge(most, locker.ServerUp, h); got != Kept {
@@ -309,10 +309,10 @@ func TestALostUpdateIsJudgedByWhatWasDeclared(t *testing.T) {
 	}{
 		{"nothing lost", locker.Guarantees{}, kept, Kept},
 		{"without the guard, as declared", leans, bare, Fenced},
-		{"without the guard, and it leans on something else", locker.Guarantees{Exclusion: locker.DurableServer}, bare, FalseClaim},
+		{"without the guard, and it assumes something else", locker.Guarantees{Exclusion: locker.DurableServer}, bare, FalseClaim},
 		{"without the guard, and exclusion is not promised", locker.Guarantees{Exclusion: locker.Unpromised}, bare, Fenced},
 		{"with the guard", leans, guarded, FalseClaim},
-		{"with the guard, and tokens lean on it", locker.Guarantees{Exclusion: locker.PromptHolder, Tokens: locker.PromptHolder}, guarded, Broken},
+		{"with the guard, and tokens assume it", locker.Guarantees{Exclusion: locker.PromptHolder, Tokens: locker.PromptHolder}, guarded, Broken},
 		{"before anybody was paused", leans, calm, FalseClaim},
 		{"before anybody was paused, and exclusion is not promised", locker.Guarantees{Exclusion: locker.Unpromised}, calm, Fenced},
 	} {
