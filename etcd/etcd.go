@@ -1,5 +1,14 @@
 // Package etcd implements [locker.Locker] on an etcd cluster.
 //
+//	client, err := clientv3.New(clientv3.Config{Endpoints: []string{"h1:2379", "h2:2379", "h3:2379"}})
+//	locks, err := etcd.New(client, etcd.Options{Prefix: "locks/"})
+//
+// Use it for correctness where servers may fail: with three members one may be down, with five two. Guard
+// the writes with the token, or make the lock a condition of a transaction ([Locker.Held]) if the data
+// is in etcd as well. A lock is one request, and so is an unlock. A dead holder's lock is free when the lease of its
+// process ends, after a TTL. Waiters watch the one before them, in order of arrival. Exclusive locks,
+// shared locks and slots are there.
+//
 // # Guarantees
 //
 // At most one exclusive holder at a time, also through crashes of servers and changes of leader:
@@ -11,6 +20,8 @@
 // different processes are served in order of arrival; goroutines of one Locker pass
 // the lock on to each other in memory, for 25 ms at most, before it goes to another
 // process.
+//
+// # Keys, and other programs
 //
 // Keys are laid out as package concurrency of etcd's client does it: whatever is
 // below <name>/ stands in a queue in the order in which it was put, and the oldest key

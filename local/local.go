@@ -1,6 +1,15 @@
 // Package local implements [locker.Locker] between the processes of one host,
 // by kernel file locks. It needs no server.
 //
+//	locks, err := local.New("/run/app")
+//
+// Use it for processes of one host that share a directory, as one Unix user. The kernel frees the lock
+// of a process that ends, in whatever way, at once. Nobody else gets it while its holder is paused, so
+// writes need no guard. (A lock with [locker.WithMaxHold] or [locker.WithoutRenewal] is another matter.)
+// The order of waiters is not promised. Shared locks and slots are there on Linux. There is no Windows.
+//
+// The directory must exist, on a local disk that nobody cleans up.
+//
 // # Guarantees
 //
 // At most one holder at a time, whatever clocks do and however long a process is

@@ -7,6 +7,15 @@
 // All draw their tokens from the same sequence of the database. Before first use the
 // database needs the [Schema].
 //
+//	locks, err := postgres.New(pool, postgres.Options{SyncStandby: true}) // or NoStandby, if none is ever promoted
+//	token, err := postgres.LockTx(ctx, tx, "invoices/42")                  // in the transaction that writes
+//
+// A lease is one round trip, and so is its release. A dead holder's lease is free when its TTL ends. Processes that
+// wait are notified, in order of arrival. Leases can be exclusive, shared, or one of n slots. Guard
+// the writes with the token (package fencing/pgfence). LockTx needs no guard.
+//
+// Leases do not exclude session locks or LockTx: use one way to lock a name.
+//
 // # Guarantees
 //
 // Leases: at most one holder at a time, also through a crash of the server. Grants

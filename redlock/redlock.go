@@ -2,6 +2,15 @@
 // masters, a majority of which must agree (redis.io, "Distributed Locks with
 // Redis").
 //
+//	locks, err := redlock.New([]redis.UniversalClient{a, b, c}, redlock.Options{}) // three servers, or five
+//
+// Use it if servers may fail and all that you have is Redis, and guard the writes with the token. A lock is one
+// request to each node at once, and so is an unlock. A dead holder's lock is free when its TTL ends.
+// Processes that wait are notified, in order of arrival. Exclusive and shared locks are there, and no slots.
+//
+// A node that was started less than [Options].MaxTTL ago (60 s) has no vote, so new nodes grant nothing at first.
+// All programs must have the same nodes and the same MaxTTL.
+//
 // # Guarantees
 //
 // At most one holder at a time, or any number that share the lock, though a minority of
@@ -56,6 +65,8 @@
 // No node has granted more than two, and each of the three has a majority. Use one name for
 // each licence instead, such as licence/0 and licence/1 ([locker.SlotResource]), each with a
 // lock and tokens of its own, and TryLock one after another until one is free.
+//
+// # Other programs
 //
 // A lock's key is its name, holding a random value with an expiry, as the page
 // describes. So clients of other Redlock libraries exclude us and we them. They

@@ -1,6 +1,18 @@
 // Package singlenode implements [locker.Locker] on one Redis: a standalone
 // server, one behind Sentinel, or the master of a key's slot in a Cluster.
 //
+//	rdb := redis.NewClient(&redis.Options{Addr: "localhost:6379", ContextTimeoutEnabled: true})
+//	locks, err := singlenode.New(rdb, singlenode.Options{Prefix: "lock:"})
+//
+// A lock is one request, and so is an unlock. A dead holder's lock is free when its TTL ends. Processes
+// that wait are notified, in order of arrival. Exclusive locks, shared locks and slots are there.
+//
+// Use it where two holders at once only waste work, or guard the writes with the token. If the server
+// forgets a lock in a crash or a failover, somebody else gets it, and tokens go on to increase. If a
+// replica may be promoted, set [Options].Replicas.
+//
+// The key of a lock is its name, after [Options].Prefix: give your data other keys.
+//
 // # Guarantees
 //
 // At most one holder at a time while the server keeps its data. A crash can hand a
@@ -22,6 +34,12 @@
 // own, so one that dies frees its own share alone, at the end of its own lease. What is said
 // here of crashes, failovers and tokens is true of them, too.
 //
+// What [locker.WithMinHold] has left at Unlock, the server has: the key stays, with a value
+// that nobody holds, and waiters are told to look when it ends. With Replicas they confirm
+// it. An Unlock that fails asks again in the background, and never for longer.
+//
+// # Other programs
+//
 // A lock's key is its name, holding a random value with an expiry, as the
 // Redlock page describes (redis.io, "Distributed Locks with Redis"). So clients
 // of other libraries that follow that page exclude us and we them. They know
@@ -34,10 +52,6 @@
 // lasts until the end of the last lease, so clients of other libraries are kept out. If one of
 // them deletes the key, our own are kept out all the same, and the next renewal writes the
 // key again; if another has locked it by then, the renewal finds the lock lost.
-//
-// What [locker.WithMinHold] has left at Unlock, the server has: the key stays, with a value
-// that nobody holds, and waiters are told to look when it ends. With Replicas they confirm
-// it. An Unlock that fails asks again in the background, and never for longer.
 //
 // # Losing a lock
 //

@@ -1,5 +1,14 @@
 // Package zookeeper implements [locker.Locker] on ZooKeeper.
 //
+//	session := zookeeper.NewSession(nil)
+//	conn, _, err := zk.Connect([]string{"h1:2181", "h2:2181", "h3:2181"}, 10*time.Second, zk.WithDialer(session.Dial))
+//	locks, err := zookeeper.New(conn, zookeeper.Options{Session: session})
+//
+// Use it for correctness where servers may fail: with three servers one may be down, with five two. Guard the
+// writes with the token. A lock is one request, and so is an unlock. A dead holder's lock is free when the session
+// of its process ends. Waiters watch the one before them, in order of arrival. Exclusive and shared
+// locks are there, and no slots.
+//
 // # Guarantees
 //
 // At most one holder at a time, through crashes, failovers and partitions of the
@@ -12,6 +21,8 @@
 // Waiters of different Lockers are served in order of arrival; goroutines of one
 // Locker pass the lock on to each other in memory, for 25 ms at most, before it goes
 // to another process.
+//
+// # Nodes, and other programs
 //
 // Nodes are laid out as in ZooKeeper's lock recipe, base/name/_c_guid-lock-0000000042,
 // so Curator's InterProcessMutex and zk.Lock on the same path exclude us and we
