@@ -9,7 +9,7 @@ import (
 )
 
 var setClauses = []Clause{
-	{"set", "Programs that lock the same names in different orders must not wait for each other in a circle, and whoever gets not all of them must leave none.", set},
+	{"set", "Programs that lock the same names in different orders must not deadlock, and whoever gets not all of them must leave none.", set},
 	{"set-limits", "The bounds of a Set count from when it is complete, or a lock that came early ends early.", setLimits},
 }
 

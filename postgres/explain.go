@@ -34,7 +34,7 @@ var advice = []struct {
 	{"53300", "the server has too many connections", false},
 	{"53", "the server is out of resources", false},
 	{"57P03", "the server is starting up, shutting down or recovering", false},
-	{"40P01", "the locks of two transactions wait for each other: take locks in one order", false},
+	{"40P01", "the transaction was in a deadlock: take locks in one order", false},
 }
 
 // explain says what to do about an error, and marks a refusal. Where a table or function

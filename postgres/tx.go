@@ -56,7 +56,7 @@ func LockTx(ctx context.Context, tx pgx.Tx, name string) (fencing.Token, error) 
 // somebody waits for an exclusive lock it waits behind, unless tx has the lock already.
 //
 // LockTx after LockTxShared in one transaction waits for all others that share the lock. Two
-// transactions that do so wait for each other, and the server ends one of them with an
+// transactions that do so are in a deadlock, and the server ends one of them with an
 // error: take the lock that you need in the end first.
 func LockTxShared(ctx context.Context, tx pgx.Tx, name string) (fencing.SharedToken, error) {
 	token, err := lockTx(ctx, tx, name, true)

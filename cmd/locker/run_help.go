@@ -18,7 +18,7 @@ Shared locks, slots and several names
   "locker help backends" says where there are such locks.
   With several NAMEs, COMMAND runs while all of them are held. They are locked one
   after another in the order of their bytes, whatever their order in the command
-  line, so that two commands never wait for each other; --wait is for all of them
+  line, so that two commands cannot deadlock; --wait is for all of them
   together. COMMAND finds the names in LOCKER_NAMES, one a line in that order, and
   their tokens in LOCKER_TOKENS, LOCKER_SHARED_TOKENS or LOCKER_SLOTS in the same
   order. LOCKER_NAME, LOCKER_TOKEN and so on are there with one NAME only.

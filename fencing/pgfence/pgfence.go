@@ -147,7 +147,7 @@ RETURNING greatest(f.token, f.shared)::pg_catalog.text, ` + durable
 
 // read leaves the row as it is where the mark of readers is high enough already, and shares
 // it with other readers: a writer has to wait for all of them. It does not lock a row that
-// it goes on to change: two readers, each of which had, would wait for each other. A stale
+// it goes on to change: two readers, each of which had, would deadlock. A stale
 // reader's number may be noted: it shuts out no more than the token that made it stale.
 const read = `
 WITH marked AS (
