@@ -69,7 +69,7 @@ quick: ## what to run on every save, under a minute; says what it leaves out
 	export LOCKER_TEST_REQUIRE=1; \
 	go test -vet=off -parallel 8 -run '^TestConformance$$' ./singlenode & \
 	go test -vet=off -p 4 -parallel 8 $(QUICK) || failed=1; \
-	go -C proof test -vet=off -short ./mutants || failed=1; \
+	go -C proof test -count=1 -vet=off -short ./mutants || failed=1; \
 	wait $$! || failed=1; exit $${failed:-0}
 	@echo "left out, for \"make test\": the race detector, the other modules, ./singlenode but its conformance, and"
 	@go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./... | grep -vxF "$$(go list $(QUICK) ./singlenode)" | sed "s|^$$(go list -m)|.|" | xargs
