@@ -127,7 +127,9 @@ func (n *Link) Delay(d time.Duration) {
 	n.delay = d
 }
 
-// Refuse makes the store answer every request with err, and do nothing. Nil ends that.
+// Refuse makes the store answer every request with err, and do nothing: whatever err is, it is a
+// [locker.ErrRefused], which lasts until somebody changes a setting. Nil ends that. For a store
+// that is away for a while, call Cut, and later Heal.
 func (n *Link) Refuse(err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

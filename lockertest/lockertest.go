@@ -7,8 +7,9 @@
 //	locks.Lose("invoices/42") // what does program do now?
 //
 // Its locks exclude each other, have tokens, leases and waiters, and pass the conformance
-// suite as those of every backend do. They end with the process. If New was called in a
-// bubble of testing/synctest, leases end by the bubble's clock.
+// suite as those of every backend do. They end with the process. If New was called inside a
+// bubble of testing/synctest (the function that synctest.Test runs), leases end by the bubble's
+// clock: a Locker from outside must not be used there.
 package lockertest
 
 import (

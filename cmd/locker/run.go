@@ -252,9 +252,9 @@ func (c *runCommand) notHeld(err error) (int, error) {
 		waited = fmt.Sprintf("and stayed so for %v (--wait)", c.wait)
 	}
 	if len(c.names) > 1 {
-		return status, fmt.Errorf("%w %s: try again later, or see who has it with \"locker inspect\"", err, waited)
+		return status, fmt.Errorf("%w %s: try again later, or see who has it with \"locker inspect\" and the same -b", err, waited)
 	}
-	return status, fmt.Errorf("%s is taken %s: try again later, or see who has it with \"locker inspect\"", c.what(), waited)
+	return status, fmt.Errorf("%s is taken %s: try again later, or see who has it with \"locker inspect\" and the same -b", c.what(), waited)
 }
 
 // cannotStart explains why there is no child, with the statuses of a shell.
