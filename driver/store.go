@@ -59,8 +59,9 @@ type Store[H any] interface {
 	// that of no user: it is what Err returns, or [locker.ErrClosed]. If ctx has no end,
 	// Acquire bounds each request by itself: silence is an error, too. An error
 	// means that Acquire has seen no grant; the store may have granted the lock
-	// all the same, which Withdraw is for. An attempt that the store says was withdrawn, or
-	// broken, is an error. The Locker makes it a
+	// all the same, which Withdraw is for. An attempt that the store says was withdrawn is an
+	// error. If its grant was broken before Acquire heard of it, Acquire asks on under a new value, since
+	// the Locker may call it again for the same H. The Locker makes an error a
 	// [locker.ErrUnavailable] unless it is another of package locker's.
 	//
 	// Before Withdraw, the Locker may call Acquire again for the same H, after a pause
