@@ -127,25 +127,26 @@ func lostReplyWhileWaiting(x *trial) {
 }
 
 // lostGrant loses the reply that grants a waiter the lock, and has it ask again. By then
-// the store has started the lease.
+// the store has started the lease. Where waiters are told, it loses either the word or the reply.
 func lostGrant(x *trial) {
-	a, b, name := x.networked(), x.locker(), x.name()
-	held := x.lock(b, name)
-	w := x.waitBehind(held, a.Locker, x.ttl(), locker.WithoutRenewal())
-	x.waits(w, b, name)
-	a.CutReplies()
-	x.unlock(held)
-	<-time.After(x.h.TTL / 2)
-	a.Heal()
-	x.returned(w, "after its connections broke")
-	if w.err != nil { // cut-while-waiting checks which error
-		x.freedAfter(w.err, b, name, "after a waiter's connections broke")
-		return
+	a, b := x.networked(), x.locker()
+	for _, cut := range []func(){a.CutReplies, a.CutRepliesAfterOne} {
+		held := x.lock(b, x.name())
+		w := x.waitBehind(held, a.Locker, x.ttl(), locker.WithoutRenewal())
+		x.waits(w, b, held.Name())
+		cut()
+		x.unlock(held)
+		<-time.After(x.h.TTL / 2)
+		a.Heal()
+		x.returned(w, "after its connections broke")
+		if w.err != nil { // cut-while-waiting checks which error
+			x.freedAfter(w.err, b, held.Name(), "after a waiter's connections broke")
+			continue
+		}
+		next := x.waitBehind(w.lock, b)
+		x.unlock(x.served(next, "after the end of a lease that nobody renews"))
+		x.alone(w.lock, next)
 	}
-	lock := w.lock
-	next := x.waitBehind(lock, b)
-	x.unlock(x.served(next, "after the end of a lease that nobody renews"))
-	x.alone(lock, next)
 }
 
 // breakUnheard breaks a lock that was granted to a waiter, which has not heard of the
