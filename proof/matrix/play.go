@@ -2,6 +2,7 @@ package matrix
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -27,6 +28,9 @@ type play struct {
 	name       string
 	names      []string // of all locks that it is about: name, unless it draws them
 
+	// reached is asked before a worker starts: its error ends the scenario. It may be nil.
+	reached func(context.Context) error
+
 	asking sync.WaitGroup // locks that somebody waits for
 
 	mu      sync.Mutex
@@ -46,6 +50,29 @@ func (p *play) Worker(name string) *worker {
 	w, err := p.start(p.ctx, name)
 	p.must(err)
 	return w
+}
+
+// reach returns an error unless a worker can lock. The worker stays until the lab is closed, so that a crowd finds
+// the same sessions in the store at its beginning and at its end.
+func (p *play) reach() error { return try(func() { p.Worker("A").reach() }) }
+
+// reach ends the play unless the worker can lock. A store that calls a free lock taken has been reached: the
+// scenarios find what is wrong with it.
+func (w *worker) reach() {
+	first := <-w.Locking().end
+	var still *standstill
+	var no *refusal
+	switch {
+	case errors.As(first.err, &still) && errors.As(first.err, &no):
+		if !no.Taken {
+			w.play.notPlayed("nobody could lock for %v before anything was broken: %s", patience, no.Err)
+		}
+	case first.err != nil:
+		w.play.must(first.err)
+	default:
+		first.lock.Unlock()
+		w.play.must(w.play.readRegister()) // which removes what the worker has left there
+	}
 }
 
 // silence is how long to wait for the lock of a holder that is silent. A lease or a

@@ -10,7 +10,6 @@ import (
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/driver"
-	"github.com/lockstile/locker/proof/matrix/internal/history"
 	"github.com/lockstile/locker/proof/matrix/internal/judge"
 )
 
@@ -178,10 +177,8 @@ func (s *servers) once(ctx context.Context, sc Scenario, name string) Cell {
 		}
 		return cell
 	}
-	p := &play{
-		System: sys, History: &history.History{Began: driver.Now(), Tokenless: s.subject.Tokenless()}, TTL: s.subject.ttl(),
-		ctx: ctx, lab: lab, guarantees: s.subject.Guarantees, scenario: sc, name: name, names: []string{name},
-	}
+	p := s.newPlay(ctx, sys, lab, sc, name)
+	p.reached = s.reach
 	defer p.end()
 	err = try(p.play)
 	p.History.Ended = driver.Now()

@@ -1,10 +1,13 @@
 package matrix
 
 import (
+	"context"
 	"errors"
 	"sync"
 
 	"github.com/lockstile/locker/conformance"
+	"github.com/lockstile/locker/driver"
+	"github.com/lockstile/locker/proof/matrix/internal/history"
 )
 
 // servers starts the servers of a subject.
@@ -16,6 +19,9 @@ type servers struct {
 	lab *Lab // nil until a scenario needs it
 	sys *System
 	err error
+
+	asked     sync.Once
+	unreached error // of the first lock on the shared servers, if there was none
 }
 
 // shared returns the servers that all scenarios share. The first call starts them.
@@ -43,6 +49,28 @@ func (s *servers) start() (sys *System, lab *Lab, err error) {
 		return client()
 	}
 	return sys, lab, nil
+}
+
+// newPlay returns a play of the scenario with a lock of that name.
+func (s *servers) newPlay(ctx context.Context, sys *System, lab *Lab, sc Scenario, name string) *play {
+	return &play{
+		System: sys, History: &history.History{Began: driver.Now(), Tokenless: s.subject.Tokenless()}, TTL: s.subject.ttl(),
+		ctx: ctx, lab: lab, guarantees: s.subject.Guarantees, scenario: sc, name: name, names: []string{name},
+	}
+}
+
+// reach returns an error unless a worker could lock on the shared servers while nothing was broken there. It
+// asks once, when the first worker of any scenario is to start. A store that cannot be reached says nothing of
+// what its faults would do, so nothing is played there.
+func (s *servers) reach(ctx context.Context) error {
+	s.asked.Do(func() {
+		sys, lab, err := s.shared()
+		if err == nil {
+			err = s.newPlay(ctx, sys, lab, Scenario{}, lockName).reach()
+		}
+		s.unreached = err
+	})
+	return s.unreached
 }
 
 // close ends the shared servers.

@@ -47,6 +47,11 @@ var errEndedAtOnce = errors.New("ended at once")
 
 // startAt is start for a store at url.
 func (p *play) startAt(ctx context.Context, name, url string, net conformance.Network) (*worker, error) {
+	if p.reached != nil {
+		if err := p.reached(ctx); err != nil {
+			return nil, err
+		}
+	}
 	w := &worker{
 		Name: name, Net: net, play: p,
 		waiting: make(map[int]chan report), lost: make(map[fencing.Token]chan struct{}), gone: make(chan struct{}),
