@@ -62,6 +62,9 @@ func TestOnlyAStoreThatGrantsNothingAndCallsNothingTakenIsNotReached(t *testing.
 			if errors.As(err, new(*standstill)) {
 				t.Errorf("%s: the error passes for a result of the scenario", c.name)
 			}
+			if n := len(w.play.History.Marks); n > 2 {
+				t.Errorf("%s: that takes %d lines to tell", c.name, n)
+			}
 			if took := time.Since(begin); !c.reached && took < patience {
 				t.Errorf("%s: given up after %v", c.name, took)
 			}

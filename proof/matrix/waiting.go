@@ -73,7 +73,7 @@ func (w *worker) persist(answer <-chan report) (workerLock, error) {
 		case time.Now().After(end):
 			return l, &standstill{no}
 		}
-		w.play.History.Mark("%v", no)
+		w.play.History.Repeat("%v", no)
 		w.play.Sleep(w.play.TTL / 20)
 		answer = w.tell(w.fill(order{Verb: "lock"}))
 	}

@@ -64,8 +64,8 @@ func Text(w io.Writer, m *matrix.Matrix) {
 // between open and end.
 func findings(w io.Writer, m *matrix.Matrix, open, end string) {
 	falseClaims(w, m, open, end)
-	for _, c := range m.NotPlayed() {
-		fmt.Fprintf(w, "\nNot played: %s, %s: %s\n", c.Subject, c.Scenario, c.Why)
+	for _, line := range notPlayed(m) {
+		fmt.Fprintf(w, "\nNot played: %s\n", line)
 	}
 	for _, line := range skips(m) {
 		fmt.Fprintf(w, "\nSkipped (–): %s\n", line)
@@ -82,6 +82,29 @@ func falseClaims(w io.Writer, m *matrix.Matrix, open, end string) {
 	for _, c := range m.FalseClaims() {
 		fmt.Fprintf(w, "\nFALSE CLAIM: %s, %s: %s\n%s%s%s", c.Subject, c.Scenario, c.Why, open, c.History.Text(), end)
 	}
+}
+
+// notPlayed says for each subject and reason which scenarios could not be played.
+func notPlayed(m *matrix.Matrix) []string {
+	type reason struct{ subject, why string }
+	var reasons []reason
+	scenarios := make(map[reason][]string)
+	for _, c := range m.NotPlayed() {
+		r := reason{c.Subject, c.Why}
+		if scenarios[r] == nil {
+			reasons = append(reasons, r)
+		}
+		scenarios[r] = append(scenarios[r], c.Scenario)
+	}
+	var lines []string
+	for _, r := range reasons {
+		which := strings.Join(scenarios[r], ", ")
+		if n := len(scenarios[r]); n > 1 {
+			which = fmt.Sprintf("%d scenarios (%s)", n, which)
+		}
+		lines = append(lines, fmt.Sprintf("%s, %s: %s", r.subject, which, r.why))
+	}
+	return lines
 }
 
 // skips says for each reason which scenarios were skipped, and on which subjects. A scenario

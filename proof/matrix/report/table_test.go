@@ -60,6 +60,19 @@ func TestAFaultThatIsNotThereIsNamedOnceForAllKinds(t *testing.T) {
 	}
 }
 
+// Goal: a reason that many scenarios have is read once, and no scenario is left out.
+func TestWhatCouldNotBePlayedForOneReasonIsOneLine(t *testing.T) {
+	m := some(matrix.NotPlayed, matrix.NotPlayed, matrix.NotPlayed)
+	m.Cells[0].Why, m.Cells[1].Why, m.Cells[2].Why = "nobody listens", "no disk", "nobody listens"
+	m.Cells = append(m.Cells, matrix.Cell{Scenario: "pause", Subject: "other", Verdict: matrix.NotPlayed, Why: "no disk"})
+	var text strings.Builder
+	Text(&text, m)
+	const want = "\nNot played: it, 2 scenarios (pause, herd): nobody listens\n\nNot played: it, amnesia: no disk\n\nNot played: other, pause: no disk\n"
+	if !strings.HasSuffix(text.String(), want) {
+		t.Errorf("it does not end with %q:\n%s", want, &text)
+	}
+}
+
 func TestACellIsShownInAWord(t *testing.T) {
 	for want, c := range map[string]matrix.Cell{
 		"no such kind":     {Verdict: matrix.Skipped, Why: judge.NoSuchKind},

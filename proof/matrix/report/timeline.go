@@ -100,7 +100,7 @@ func (t *timeline) x(worker string) int { return firstColumn + columnGap*t.colum
 // collect makes the rows, in the order of time.
 func (t *timeline) collect() {
 	for _, m := range t.h.Marks {
-		t.rows = append(t.rows, row{at: m.At, words: m.Text})
+		t.rows = append(t.rows, row{at: m.At, words: t.h.MarkText(m)})
 	}
 	for _, s := range t.h.Spans {
 		t.rows = append(t.rows, row{at: s.From, worker: s.Worker, words: "lock" + t.token(s.Token)})

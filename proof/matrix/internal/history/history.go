@@ -54,6 +54,9 @@ type Write struct {
 type Mark struct {
 	At   driver.Instant `json:"at"`
 	Text string         `json:"text"`
+	// Times is how often it came, and Last when it came last, if it is one that repeats; else they are 0.
+	Times int            `json:"times,omitempty"`
+	Last  driver.Instant `json:"last,omitempty"`
 }
 
 // Pause is the time for which a worker's process is stopped.
@@ -104,7 +107,22 @@ type Op struct {
 func (h *History) Mark(format string, args ...any) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.Marks = append(h.Marks, Mark{driver.Now(), fmt.Sprintf(format, args...)})
+	h.Marks = append(h.Marks, Mark{At: driver.Now(), Text: fmt.Sprintf(format, args...)})
+}
+
+// Repeat is a mark for what may come again and again, such as a refusal of a store that is down. The same text is
+// one mark with a count, until there is a mark of another sort.
+func (h *History) Repeat(format string, args ...any) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	at, text := driver.Now(), fmt.Sprintf(format, args...)
+	for i := len(h.Marks) - 1; i >= 0 && h.Marks[i].Times > 0; i-- {
+		if m := &h.Marks[i]; m.Text == text {
+			m.Times, m.Last = m.Times+1, at
+			return
+		}
+	}
+	h.Marks = append(h.Marks, Mark{At: at, Text: text, Times: 1, Last: at})
 }
 
 // Fault is a mark for what the scenario is about.

@@ -51,6 +51,32 @@ func TestAWriteIsStaleByHoldersOfItsOwnLockAlone(t *testing.T) {
 	}
 }
 
+// Goal: a store that refuses two workers for a minute is told in two lines, and what was done meanwhile stands between.
+func TestWhatComesAgainAndAgainIsALineWithACount(t *testing.T) {
+	h := new(History)
+	refused := func(times int) {
+		for range times {
+			h.Repeat("%s is refused", "A")
+			h.Repeat("%s is refused", "B")
+		}
+	}
+	refused(3)
+	h.Mark("the server comes back")
+	h.Mark("the server comes back")
+	refused(1)
+	for i := range h.Marks {
+		h.Marks[i].At = driver.Instant(i) * driver.Instant(time.Second)
+		if h.Marks[i].Times > 0 {
+			h.Marks[i].Last = h.Marks[i].At + 7
+		}
+	}
+	const want = "        0s  A is refused (3 times, until 0s)\n        1s  B is refused (3 times, until 1s)\n" +
+		"        2s  the server comes back\n        3s  the server comes back\n        4s  A is refused\n        5s  B is refused\n"
+	if got := h.Text(); got != want {
+		t.Errorf("it is\n%s\nand not\n%s", got, want)
+	}
+}
+
 func TestNothingRefusesAWriteWithoutAToken(t *testing.T) {
 	h := &History{Tokenless: true} // the numbers of grants are no tokens
 	h.Claim(Write{Worker: "B", Name: "n", Token: 2})

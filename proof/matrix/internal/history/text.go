@@ -22,7 +22,7 @@ func (h *History) Text() string {
 	}
 	var events []event
 	for _, m := range h.Marks {
-		events = append(events, event{m.At, m.Text})
+		events = append(events, event{m.At, h.MarkText(m)})
 	}
 	for _, s := range h.Spans {
 		events = append(events, event{s.From, fmt.Sprintf("%s is granted the lock with %s", s.Worker, h.TokenText(s.Token))})
@@ -42,6 +42,14 @@ func (h *History) Text() string {
 		fmt.Fprintf(&b, "%10v  %s\n", e.at.Sub(h.Began).Round(time.Millisecond), e.text)
 	}
 	return b.String()
+}
+
+// MarkText is what a mark says, and how often that came.
+func (h *History) MarkText(m Mark) string {
+	if m.Times <= 1 {
+		return m.Text
+	}
+	return fmt.Sprintf("%s (%d times, until %v)", m.Text, m.Times, m.Last.Sub(h.Began).Round(time.Millisecond))
 }
 
 // Verb is what the storage was asked for.
