@@ -1,6 +1,7 @@
 package testserver
 
 import (
+	"bytes"
 	_ "embed"
 	"errors"
 	"fmt"
@@ -78,7 +79,7 @@ var buildShim = sync.OnceValues(func() ([]byte, error) {
 		return nil, err
 	}
 	if out, err := exec.Command(compiler, "-shared", "-fPIC", "-O1", "-o", library, source, "-ldl").CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("%w: %w: %s", ErrNoClock, err, out)
+		return nil, fmt.Errorf("%w: %w: %s", ErrNoClock, err, bytes.TrimSpace(out))
 	}
 	return os.ReadFile(library)
 })

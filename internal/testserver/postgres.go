@@ -1,6 +1,7 @@
 package testserver
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -86,7 +87,7 @@ func keepModel(data, model string) error {
 // said runs a command. Its error has the command's output.
 func said(cmd *exec.Cmd) error {
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%s: %w: %s", cmd, err, out)
+		return fmt.Errorf("%s: %w: %s", cmd, err, bytes.TrimSpace(out))
 	}
 	return nil
 }

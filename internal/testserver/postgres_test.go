@@ -3,6 +3,7 @@ package testserver
 import (
 	"context"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -104,5 +105,12 @@ func TestNoBackendOutlivesAKilledPostgres(t *testing.T) {
 		end()
 		clients.Wait()
 		s.Start()
+	}
+}
+
+// Goal: what a command has said stands within a line of a report.
+func TestTheErrorOfACommandHasNoLineBreakAtItsEnd(t *testing.T) {
+	if err := said(exec.Command("sh", "-c", "echo no such folder; exit 1")); err == nil || !strings.HasSuffix(err.Error(), ": no such folder") {
+		t.Errorf("%q", err)
 	}
 }

@@ -129,3 +129,11 @@ func TestAProgramThatDoesNotBecomeAWorkerIsNotStarted(t *testing.T) {
 		t.Errorf("it starts %v", cmd)
 	}
 }
+
+// Goal: what a worker has said stands within a line of the report.
+func TestTheLastWordsOfAWorkerHaveNoLineBreakAtTheirEnd(t *testing.T) {
+	var said tail
+	if _, err := said.Write([]byte("first\nno such store\n")); err != nil || said.String() != "first\nno such store" {
+		t.Errorf("%q, %v", said.String(), err)
+	}
+}
