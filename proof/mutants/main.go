@@ -41,13 +41,9 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	only := flag.String("only", "", "only the mutants of this package and those below it, or of one line, driver:17")
-	since := flag.String("since", "", "only the mutants of files, rows and tests changed since this commit")
-	root := flag.String("root", ".", "the folder of the users' module")
-	lanes := flag.Int("lanes", 2, "how many mutants are tried at once")
-	timeout := flag.Duration("timeout", 3*time.Minute, "for the tests of one mutant")
+	s := flags(flag.CommandLine)
 	flag.Parse()
-	err := run(ctx, settings{root: *root, only: *only, since: *since, lanes: *lanes, timeout: *timeout})
+	err := run(ctx, *s)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
@@ -59,6 +55,17 @@ type settings struct {
 	root, only, since string
 	lanes             int
 	timeout           time.Duration // of one run of tests, without its build
+}
+
+// flags returns the settings that the flags fill when they are parsed.
+func flags(fs *flag.FlagSet) *settings {
+	s := new(settings)
+	fs.StringVar(&s.only, "only", "", "only the mutants of this package and those below it, or of one line, driver:17")
+	fs.StringVar(&s.since, "since", "", "only the mutants of files, rows and tests changed since this commit")
+	fs.StringVar(&s.root, "root", "..", "the folder of the users' module, seen from the current one, which is proof by default")
+	fs.IntVar(&s.lanes, "lanes", 2, "how many mutants are tried at once")
+	fs.DurationVar(&s.timeout, "timeout", 3*time.Minute, "for the tests of one mutant")
+	return s
 }
 
 var errNotKilled = errors.New("not every mutant was killed")

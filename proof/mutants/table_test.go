@@ -3,6 +3,7 @@
 package main
 
 import (
+	"flag"
 	"go/parser"
 	"go/token"
 	"path"
@@ -57,6 +58,21 @@ func TestEveryRowCanBeTried(t *testing.T) {
 			if !slices.Contains(tests[n.dir], n.function()) {
 				t.Errorf("%s: ./%s has no %s", m.name, n.dir, n.function())
 			}
+		}
+	}
+}
+
+// Goal: "cd proof && go run ./mutants" needs no flag.
+func TestTheTablesAreFoundFromTheFolderOfTheModule(t *testing.T) {
+	t.Chdir("..")
+	for _, args := range [][]string{nil, {"-root", "mutants/../.."}} {
+		fs := flag.NewFlagSet("mutants", flag.ContinueOnError)
+		s := flags(fs)
+		if err := fs.Parse(args); err != nil {
+			t.Fatal(err)
+		}
+		if ms, err := load(s.root); err != nil || len(ms.all) == 0 {
+			t.Errorf("%q: %v", args, err)
 		}
 	}
 }
