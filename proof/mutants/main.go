@@ -32,6 +32,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"sync"
@@ -43,7 +44,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	s := flags(flag.CommandLine)
 	flag.Parse()
-	err := run(ctx, *s)
+	err := run(ctx, os.Stdout, *s)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
@@ -71,7 +72,7 @@ func flags(fs *flag.FlagSet) *settings {
 var errNotKilled = errors.New("not every mutant was killed")
 
 // run tries all mutants that are chosen, and returns an error unless each was killed.
-func run(ctx context.Context, s settings) error {
+func run(ctx context.Context, w io.Writer, s settings) error {
 	began := time.Now()
 	all, err := load(s.root)
 	if err != nil {
@@ -79,6 +80,10 @@ func run(ctx context.Context, s settings) error {
 	}
 	chosen, err := choose(ctx, s, all)
 	if err != nil {
+		return err
+	}
+	if len(chosen) == 0 {
+		_, err := fmt.Fprintln(w, s.nothing(all))
 		return err
 	}
 	b, err := newBench(s)
@@ -92,10 +97,19 @@ func run(ctx context.Context, s settings) error {
 	}
 	if s.only == "" && s.since == "" {
 		for _, rule := range all.unused() {
-			fmt.Printf("no mutant breaks the rule %q\n", rule)
+			fmt.Fprintf(w, "no mutant breaks the rule %q\n", rule)
 		}
 	}
 	return report(results, time.Since(began))
+}
+
+// nothing says why no mutant is tried: that of those chosen none has changed. Nothing else leaves none.
+func (s settings) nothing(all *mutants) string {
+	chosen := fmt.Sprintf("all %d mutants", len(all.all))
+	if s.only != "" {
+		chosen = fmt.Sprintf("the %d mutants of -only %s", len(all.named(s.only)), s.only)
+	}
+	return fmt.Sprintf("no mutant was tried: of %s, none has changed since %s, nor a file that it breaks, nor a test that must notice it", chosen, s.since)
 }
 
 // try tests the unbroken code, then each mutant, and prints a line for each.

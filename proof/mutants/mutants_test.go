@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -169,7 +170,7 @@ func TestInterruptedRunLeavesNothing(t *testing.T) {
 	t.Setenv("TINY_STARTED", started)
 	ctx, interrupt := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- run(ctx, settings{root: root, only: "endless", timeout: time.Hour}) }()
+	go func() { ended <- run(ctx, io.Discard, settings{root: root, only: "endless", timeout: time.Hour}) }()
 	pid := 0
 	wait(t, "the test runs", func() bool {
 		select {
@@ -235,6 +236,15 @@ func TestMutantsAreChosenByWhatHasChanged(t *testing.T) {
 	git("tag", "begin")
 	if got := chosen(); got != nil {
 		t.Errorf("of no change: %v", got)
+	}
+	for only, want := range map[string]string{
+		"":        "no mutant was tried: of all 13 mutants, none has changed since begin, nor a file that it breaks, nor a test that must notice it\n",
+		"double/": "no mutant was tried: of the 12 mutants of -only double/, none has changed since begin, nor a file that it breaks, nor a test that must notice it\n",
+	} {
+		var said strings.Builder
+		if err := run(t.Context(), &said, settings{root: root, only: only, since: "begin"}); err != nil || said.String() != want {
+			t.Errorf("of no change it says %q, %v", &said, err)
+		}
 	}
 	put(t, root, "double/factor.lua", "3\n") // not committed
 	if got := chosen(); !slices.Equal(got, []string{"Embedded."}) {

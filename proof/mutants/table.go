@@ -257,13 +257,18 @@ func (ms *mutants) tables() (names []string) {
 	return slices.Compact(slices.Sorted(slices.Values(names)))
 }
 
+// named returns the mutants of a package and of those below it, or of one line. All have the empty name.
+func (ms *mutants) named(name string) []*mutant {
+	prefix := strings.TrimSuffix(name, "/")
+	return slices.DeleteFunc(slices.Clone(ms.all), func(m *mutant) bool {
+		rest, below := strings.CutPrefix(m.name, prefix)
+		return name != "" && (!below || rest != "" && rest[0] != '/' && rest[0] != ':')
+	})
+}
+
 // choose returns the mutants that the settings ask for.
 func choose(ctx context.Context, s settings, ms *mutants) ([]*mutant, error) {
-	only := strings.TrimSuffix(s.only, "/")
-	chosen := slices.DeleteFunc(slices.Clone(ms.all), func(m *mutant) bool {
-		rest, below := strings.CutPrefix(m.name, only)
-		return s.only != "" && (!below || rest != "" && rest[0] != '/' && rest[0] != ':')
-	})
+	chosen := ms.named(s.only)
 	if len(chosen) == 0 {
 		return nil, fmt.Errorf("no table of %s has %q: a row is called by the line at which its sentence begins, and the tables are %s",
 			folder, s.only, strings.Join(ms.tables(), ", "))
