@@ -29,12 +29,9 @@ func runMatrix(ctx context.Context, s settings, w io.Writer) error {
 	if len(subjects)*len(scenarios) == 0 {
 		return errors.New("matrix: -subjects or -scenarios leave nothing to play")
 	}
-	told := report.Progress(s.stderr, len(subjects)*len(scenarios))
-	m := matrix.Run(ctx, matrix.Settings{Start: testserver.StartChild, Done: func(c matrix.Cell) {
-		if ctx.Err() == nil {
-			told(c)
-		}
-	}}, subjects, scenarios)
+	m := matrix.Run(ctx, matrix.Settings{
+		Start: testserver.StartChild, Done: report.Progress(s.stderr, len(subjects)*len(scenarios)),
+	}, subjects, scenarios)
 	if ctx.Err() != nil && len(m.NotPlayed()) > 0 { // the page shows a whole run
 		report.FalseClaims(w, m)
 		return fmt.Errorf("%w: no report is written", context.Cause(ctx))

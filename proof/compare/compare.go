@@ -118,13 +118,14 @@ func (c *command) do() (int, error) {
 	if c.crowd != 0 || c.seed != 0 {
 		return exitUsage, errors.New("--crowd and --seed are for a soak: say for how long, as in --soak 10m")
 	}
-	m := matrix.Run(ctx, matrix.Settings{
-		Start: testserver.StartChild,
-		Done:  whilePlaying(ctx, report.Progress(stderr, len(subjects)*len(scenarios))),
-	}, subjects, scenarios)
-	if ctx.Err() != nil && len(m.NotPlayed()) > 0 {
-		report.FalseClaims(c.textOutput(), m)
-		return interrupted(ctx, m)
+	told := 0
+	progress := report.Progress(stderr, len(subjects)*len(scenarios))
+	m := matrix.Run(ctx, matrix.Settings{Start: testserver.StartChild, Done: func(c matrix.Cell) {
+		told++
+		progress(c)
+	}}, subjects, scenarios)
+	if told < len(m.Cells) {
+		return c.interrupted(ctx, m, fmt.Sprintf("%d of %d runs", told, len(m.Cells)))
 	}
 	report.Text(c.textOutput(), m)
 	if len(m.Skipped()) == len(m.Cells) {
@@ -136,23 +137,15 @@ func (c *command) do() (int, error) {
 	return exitOf(m)
 }
 
-// whilePlaying is done for the cells that were played before somebody interrupted the run.
-func whilePlaying(ctx context.Context, done func(matrix.Cell)) func(matrix.Cell) {
-	return func(c matrix.Cell) {
-		if ctx.Err() == nil {
-			done(c)
-		}
-	}
-}
-
 // interrupted is the end of a run that says too little for a report, which would take the place of
-// one of a whole run.
-func interrupted(ctx context.Context, m *matrix.Matrix) (int, error) {
-	err := fmt.Errorf("%w: no report is written", context.Cause(ctx))
-	if len(m.FalseClaims()) > 0 {
-		return exitBroken, err
+// one of a whole run. Whatever was played has been told while it went on, so that only what happened is left to tell.
+func (c *command) interrupted(ctx context.Context, m *matrix.Matrix, played string) (int, error) {
+	report.FalseClaims(c.textOutput(), m)
+	status, claims := exitUnavailable, ""
+	if n := len(m.FalseClaims()); n > 0 {
+		status, claims = exitBroken, fmt.Sprintf(", false claims: %d", n)
 	}
-	return exitUnavailable, err
+	return status, fmt.Errorf("%w after %s%s: no report is written", context.Cause(ctx), played, claims)
 }
 
 func exitOf(m *matrix.Matrix) (int, error) {

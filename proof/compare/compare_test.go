@@ -3,7 +3,9 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -109,5 +111,25 @@ func TestFalseClaimsAndRunsThatWereNotPlayedShowInTheStatus(t *testing.T) {
 	worst := &matrix.Matrix{Cells: []matrix.Cell{{Verdict: matrix.NotPlayed}, {Verdict: matrix.FalseClaim}}}
 	if got, _ := exitOf(worst); got != exitBroken {
 		t.Errorf("a false claim among runs that were not played: status %d", got)
+	}
+}
+
+func TestARunThatIsInterruptedSaysHowFarItCameAndWhatItFound(t *testing.T) {
+	t.Parallel()
+	ctx, end := context.WithCancelCause(t.Context())
+	end(errors.New("interrupted (hangup)"))
+	claim := matrix.Cell{Subject: "it", Scenario: "herd", Verdict: matrix.FalseClaim, Why: "two holders for 1s"}
+	cutOff := matrix.Cell{Verdict: matrix.NotPlayed}
+	for want, c := range map[string]struct {
+		cells  []matrix.Cell
+		status int
+	}{
+		"interrupted (hangup) after 1 of 2 runs: no report is written":                  {[]matrix.Cell{{Verdict: matrix.Kept}, cutOff}, exitUnavailable},
+		"interrupted (hangup) after 1 of 2 runs, false claims: 1: no report is written": {[]matrix.Cell{claim, cutOff}, exitBroken},
+	} {
+		status, err := new(command).interrupted(ctx, &matrix.Matrix{Cells: c.cells}, "1 of 2 runs")
+		if status != c.status || err == nil || err.Error() != want {
+			t.Errorf("status %d, %v", status, err)
+		}
 	}
 }

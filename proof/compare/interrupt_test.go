@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -23,16 +24,18 @@ func TestARunThatIsInterruptedLeavesNothingBehind(t *testing.T) {
 	t.Parallel()
 	scenarios := []string{"--backends", "local,redlock"}
 	soak := []string{"--backends", "local,redlock", "--soak", "1h"}
+	const runs, rounds = `compare: interrupted \([a-z ]+\) after \d+ of \d+ runs: no report is written\n`, `compare: interrupted \(interrupt\) after 0 rounds: no report is written\n`
 	for name, c := range map[string]struct {
 		args    []string
 		signals []syscall.Signal // none: nobody reads what it says any more
+		sum     string           // that it ends with
 	}{
-		"interrupted":       {scenarios, []syscall.Signal{syscall.SIGINT}},
-		"interrupted twice": {scenarios, []syscall.Signal{syscall.SIGINT, syscall.SIGINT}},
-		"terminated":        {scenarios, []syscall.Signal{syscall.SIGTERM}},
-		"hung up":           {scenarios, []syscall.Signal{syscall.SIGHUP}},
-		"a soak":            {soak, []syscall.Signal{syscall.SIGINT}},
-		"read by nobody":    {scenarios, nil},
+		"interrupted":       {scenarios, []syscall.Signal{syscall.SIGINT}, runs},
+		"interrupted twice": {scenarios, []syscall.Signal{syscall.SIGINT, syscall.SIGINT}, runs},
+		"terminated":        {scenarios, []syscall.Signal{syscall.SIGTERM}, runs},
+		"hung up":           {scenarios, []syscall.Signal{syscall.SIGHUP}, runs},
+		"a soak":            {soak, []syscall.Signal{syscall.SIGINT}, rounds},
+		"read by nobody":    {scenarios, nil, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -42,12 +45,17 @@ func TestARunThatIsInterruptedLeavesNothingBehind(t *testing.T) {
 			folders := t.TempDir()
 			cmd := exec.CommandContext(t.Context(), os.Args[0], append(c.args, "--markdown", page, "--html", missing)...)
 			cmd.Env = append(os.Environ(), "COMPARE_TEST=command", "TMPDIR="+folders)
+			var text strings.Builder
+			cmd.Stdout = &text
 			said := endEarly(t, cmd, folders, c.signals)
 			if status := cmd.ProcessState.ExitCode(); status != exitUnavailable {
 				t.Errorf("it ended with %v and said:\n%s", cmd.ProcessState, said)
 			}
-			if len(c.signals) > 0 && !strings.Contains(said, "compare: interrupted") {
-				t.Errorf("it does not say that it was interrupted:\n%s", said)
+			if !regexp.MustCompile(c.sum + "$").MatchString(said) {
+				t.Errorf("it does not end with how far it came:\n%s", said)
+			}
+			if whole := said + text.String(); strings.Contains(strings.ToLower(whole), "not played") || strings.Contains(whole, "| local") {
+				t.Errorf("it tells of runs that were cut off:\n%s", whole)
 			}
 			if left := in(t, folders); len(left) > 0 {
 				t.Errorf("folders are left: %q", left)

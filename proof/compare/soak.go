@@ -26,10 +26,11 @@ func (c *command) soakAll(ctx context.Context, stderr io.Writer, subjects []matr
 	all := matrix.Soak(ctx, matrix.Settings{Start: testserver.StartChild, Done: tellRound(stderr)}, subjects,
 		matrix.Soaking{Seed: c.seed, For: c.soak, Crowd: int(c.crowd)})
 	m := matrix.SoakMatrix(subjects, all)
-	report.Soak(c.textOutput(), m, all)
 	if ctx.Err() != nil {
-		return interrupted(ctx, m)
+		report.SoakTable(c.textOutput(), all)
+		return c.interrupted(ctx, m, playedRounds(all))
 	}
+	report.Soak(c.textOutput(), m, all)
 	err := errors.Join(
 		writeTo(c.html, page(m)),
 		writeTo(c.json, asJSON(all)),
@@ -39,6 +40,18 @@ func (c *command) soakAll(ctx context.Context, stderr io.Writer, subjects []matr
 		return exitUsage, err
 	}
 	return exitOf(m)
+}
+
+// playedRounds says how many rounds were played to their end.
+func playedRounds(all []matrix.Soaked) string {
+	rounds := 0
+	for _, s := range all {
+		rounds += s.Rounds
+	}
+	if rounds == 1 {
+		return "1 round"
+	}
+	return fmt.Sprintf("%d rounds", rounds)
 }
 
 func tellRound(w io.Writer) func(matrix.Cell) {

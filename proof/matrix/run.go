@@ -21,7 +21,7 @@ type Settings struct {
 	// Parallel is how many cells are played at once. Most of their time is
 	// waiting. The default is 4.
 	Parallel int
-	// Done is called after every cell, from one goroutine at a time.
+	// Done is called after every cell that was not cut off by the end of the context, from one goroutine at a time.
 	Done func(Cell)
 }
 
@@ -43,6 +43,16 @@ func (set Settings) filled() Settings {
 	}
 	return set
 }
+
+// tell calls Done, unless the cell was cut off.
+func (set Settings) tell(ctx context.Context, c Cell) {
+	if !cutOff(ctx, c) {
+		set.Done(c)
+	}
+}
+
+// cutOff reports whether a cell was not played to its end because somebody has interrupted the run: it says nothing.
+func cutOff(ctx context.Context, c Cell) bool { return ctx.Err() != nil && c.Verdict == NotPlayed }
 
 // each calls f with every number below n, as many at once as are to be played.
 func (set Settings) each(n int, f func(i int)) {
@@ -115,7 +125,7 @@ func Run(ctx context.Context, set Settings, subjects []Subject, scenarios []Scen
 	}
 	set.each(len(m.Cells), func(i int) {
 		m.Cells[i] = all[i%len(all)].play(ctx, scenarios[i/len(all)], fmt.Sprint(lockName, "-", i))
-		set.Done(m.Cells[i])
+		set.tell(ctx, m.Cells[i])
 	})
 	m.nothingLost()
 	m.Modest, m.Untried = m.unproven(Scenarios())

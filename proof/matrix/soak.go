@@ -50,7 +50,8 @@ type Soaked struct {
 // Soak plays rounds on every subject until the time is over. In a round everything is drawn from
 // its seed: four workers lock several names in every way that the subject declares, and up
 // to four kinds of faults of the scenarios come at once, by chance. Everything is judged
-// as in [Run], so a round whose faults excuse a break may show one. Done is called after every round.
+// as in [Run], so a round whose faults excuse a break may show one. Done is called after every round. If ctx ends, the
+// round that is under way ends as well, and does not count.
 func Soak(ctx context.Context, set Settings, subjects []Subject, how Soaking) []Soaked {
 	set = set.filled()
 	all := make([]Soaked, len(subjects))
@@ -80,8 +81,11 @@ type soak struct {
 // rounds plays until the time is over, or there is no such server.
 func (s *soak) rounds(ctx context.Context, round func(seed uint64) Scenario) {
 	began := time.Now()
-	for s.Rounds == 0 || s.Took < s.how.For && ctx.Err() == nil {
+	for ctx.Err() == nil && (s.Rounds == 0 || s.Took < s.how.For) {
 		cell := s.play(ctx, round(s.how.Seed+uint64(s.Rounds)))
+		if cutOff(ctx, cell) {
+			return
+		}
 		s.add(cell)
 		s.Took = time.Since(began)
 		if cell.Verdict == Skipped {
@@ -95,7 +99,7 @@ func (s *soak) play(ctx context.Context, sc Scenario) Cell {
 	if s.how.Crowd > 0 {
 		s.inOrder(&cell)
 	}
-	s.servers.set.Done(cell)
+	s.servers.set.tell(ctx, cell)
 	return cell
 }
 

@@ -35,7 +35,7 @@ func (s *soak) crowd(ctx context.Context) {
 func (s *soak) stored(ctx context.Context, most int) *Stored {
 	held := new(Stored)
 	cell := s.play(ctx, look(held, most))
-	if cell.failed() {
+	if cell.failed() && !cutOff(ctx, cell) {
 		s.Kept = append(s.Kept, cell)
 	}
 	if cell.Verdict == NotPlayed {

@@ -1,6 +1,7 @@
 package matrix
 
 import (
+	"context"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -342,5 +343,25 @@ func TestAPromiseThatAServerMayForgetIsExcused(t *testing.T) {
 		if excused := w.play.History.Untrue == ""; excused != c.excused || free {
 			t.Errorf("broken is %v, it assumes %v: excused: %v; surely free: %v", c.breaks, c.leans, excused, free)
 		}
+	}
+}
+
+// Goal: a round that somebody has interrupted is neither counted nor told.
+func TestARoundThatIsCutOffDoesNotCount(t *testing.T) {
+	ctx, interrupt := context.WithCancel(t.Context())
+	told := 0
+	set := Settings{Done: func(Cell) { told++ }}.filled()
+	s := &soak{servers: &servers{set: set, subject: Subject{Name: "it", Start: func(*Lab) (*System, error) { return &System{}, nil }}}, how: Soaking{For: time.Hour}}
+	defer s.servers.close()
+	s.rounds(ctx, func(seed uint64) Scenario {
+		return Scenario{Name: "round", play: func(p *play) {
+			if seed == 2 {
+				interrupt()
+				p.Sleep(time.Hour)
+			}
+		}}
+	})
+	if s.Rounds != 2 || told != 2 || len(s.Kept) != 1 || s.Kept[0].Verdict != Kept {
+		t.Errorf("%d rounds, %d of them told, and kept is %+v", s.Rounds, told, s.Kept)
 	}
 }

@@ -30,11 +30,18 @@ func SoakRow(s matrix.Soaked) string {
 
 // Soak writes what soaks came to for a terminal. m is the [matrix.SoakMatrix] of them.
 func Soak(w io.Writer, m *matrix.Matrix, all []matrix.Soaked) {
+	SoakTable(w, all)
+	findings(w, m, "", "")
+}
+
+// SoakTable writes a row for each soak that has played a round.
+func SoakTable(w io.Writer, all []matrix.Soaked) {
 	fmt.Fprint(w, SoakHead)
 	for _, s := range all {
-		fmt.Fprint(w, SoakRow(s))
+		if s.Rounds > 0 {
+			fmt.Fprint(w, SoakRow(s))
+		}
 	}
-	findings(w, m, "", "")
 }
 
 // SoakPrefix is what the row begins with, and no other row.

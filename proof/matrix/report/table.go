@@ -63,7 +63,9 @@ func Text(w io.Writer, m *matrix.Matrix) {
 // findings says what is wrong, what was skipped, and why. It puts each history
 // between open and end.
 func findings(w io.Writer, m *matrix.Matrix, open, end string) {
-	falseClaims(w, m, open, end)
+	for _, c := range m.FalseClaims() {
+		fmt.Fprintf(w, "\nFALSE CLAIM: %s, %s: %s\n%s%s%s", c.Subject, c.Scenario, c.Why, open, c.History.Text(), end)
+	}
 	for _, line := range notPlayed(m) {
 		fmt.Fprintf(w, "\nNot played: %s\n", line)
 	}
@@ -75,12 +77,11 @@ func findings(w io.Writer, m *matrix.Matrix, open, end string) {
 	}
 }
 
-// FalseClaims writes what happened in each cell with a false claim, for a terminal.
-func FalseClaims(w io.Writer, m *matrix.Matrix) { falseClaims(w, m, "", "") }
-
-func falseClaims(w io.Writer, m *matrix.Matrix, open, end string) {
+// FalseClaims writes what happened in each cell with a false claim, for a terminal. It is for a run that was
+// interrupted, of which [Progress] has said why each is one.
+func FalseClaims(w io.Writer, m *matrix.Matrix) {
 	for _, c := range m.FalseClaims() {
-		fmt.Fprintf(w, "\nFALSE CLAIM: %s, %s: %s\n%s%s%s", c.Subject, c.Scenario, c.Why, open, c.History.Text(), end)
+		fmt.Fprintf(w, "\nThe false claim of %s in %s:\n%s", c.Subject, c.Scenario, c.History.Text())
 	}
 }
 

@@ -60,6 +60,19 @@ func TestAFaultThatIsNotThereIsNamedOnceForAllKinds(t *testing.T) {
 	}
 }
 
+// Goal: what the line of the run has said is not said again when the run is interrupted.
+func TestAFalseClaimOfARunThatWasInterruptedIsToldOnce(t *testing.T) {
+	m := some(matrix.FalseClaim, matrix.NotPlayed)
+	m.Cells[0].Why, m.Cells[1].Why, m.Cells[0].History = "two holders for 1s", "interrupted", new(history.History)
+	m.Cells[0].History.Marks = []history.Mark{{Text: "A is stopped"}}
+	var text strings.Builder
+	Progress(&text, 3)(m.Cells[0])
+	FalseClaims(&text, m)
+	if want := "  1/3  it, pause: FALSE CLAIM: two holders for 1s\n\nThe false claim of it in pause:\n        0s  A is stopped\n"; text.String() != want {
+		t.Errorf("it is\n%s\nand not\n%s", &text, want)
+	}
+}
+
 // Goal: a reason that many scenarios have is read once, and no scenario is left out.
 func TestWhatCouldNotBePlayedForOneReasonIsOneLine(t *testing.T) {
 	m := some(matrix.NotPlayed, matrix.NotPlayed, matrix.NotPlayed)
