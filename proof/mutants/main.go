@@ -35,6 +35,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -91,16 +92,17 @@ func run(ctx context.Context, w io.Writer, s settings) error {
 		return err
 	}
 	defer b.close()
-	results := b.try(ctx, chosen)
-	if ctx.Err() != nil {
-		return errors.New("interrupted")
-	}
-	if s.only == "" && s.since == "" {
+	results := b.try(ctx, w, chosen)
+	if ctx.Err() == nil && s.only == "" && s.since == "" {
 		for _, rule := range all.unused() {
 			fmt.Fprintf(w, "no mutant breaks the rule %q\n", rule)
 		}
 	}
-	return report(results, time.Since(began))
+	err = report(w, results, time.Since(began))
+	if ctx.Err() != nil {
+		return errors.New("interrupted")
+	}
+	return err
 }
 
 // nothing says why no mutant is tried: that of those chosen none has changed. Nothing else leaves none.
@@ -112,8 +114,9 @@ func (s settings) nothing(all *mutants) string {
 	return fmt.Sprintf("no mutant was tried: of %s, none has changed since %s, nor a file that it breaks, nor a test that must notice it", chosen, s.since)
 }
 
-// try tests the unbroken code, then each mutant, and prints a line for each.
-func (b *bench) try(ctx context.Context, ms []*mutant) []result {
+// try tests the unbroken code, then each mutant, and tells of each. Those that ctx cuts off have no mutant in their
+// result.
+func (b *bench) try(ctx context.Context, w io.Writer, ms []*mutant) []result {
 	whole := b.whole(ctx, ms)
 	results := make([]result, len(ms))
 	var mu sync.Mutex
@@ -131,7 +134,7 @@ func (b *bench) try(ctx context.Context, ms []*mutant) []result {
 		mu.Lock()
 		defer mu.Unlock()
 		results[i] = r
-		fmt.Println(r.line())
+		fmt.Fprint(w, r.told())
 	})
 	return results
 }
@@ -161,25 +164,40 @@ type result struct {
 	took    time.Duration
 }
 
-func (r result) line() string {
-	return fmt.Sprintf("%-16s %6.1fs  %s: %s", r.verdict.what, r.took.Seconds(), r.mutant.name, r.verdict.why)
+// told is a line, and below it what there is to know of a mutant that was not killed.
+func (r result) told() string {
+	line := fmt.Sprintf("%-16s %6.1fs  %s: %s\n", r.verdict.what, r.took.Seconds(), r.mutant.name, r.verdict.why)
+	if r.verdict.what == killedBy {
+		return line
+	}
+	line += "    " + r.mutant.sentence + "\n"
+	if said := strings.TrimRight(r.verdict.output, " \n"); said != "" {
+		line += said + "\n"
+	}
+	return line
 }
 
-// report prints what was not killed once more, and the sum.
-func report(results []result, took time.Duration) error {
-	killed := 0
+// report prints the sum, with the names of what was not killed: all else has been told. It returns an
+// error if something was tried and not killed.
+func report(w io.Writer, results []result, took time.Duration) error {
+	killed, untried := 0, 0
+	var others []string
 	for _, r := range results {
-		if r.verdict.what == killedBy {
+		switch {
+		case r.mutant == nil:
+			untried++
+		case r.verdict.what == killedBy:
 			killed++
-			continue
-		}
-		fmt.Printf("\n%s\n    %s\n", r.line(), r.mutant.sentence)
-		if r.verdict.output != "" {
-			fmt.Printf("%s\n", r.verdict.output)
+		default:
+			others = append(others, r.mutant.name)
 		}
 	}
-	fmt.Printf("\n%d of %d mutants killed in %v\n", killed, len(results), took.Round(time.Second))
-	if killed < len(results) {
+	fmt.Fprintf(w, "\n%d of %d mutants killed in %v\n", killed, len(results), took.Round(time.Second))
+	if untried > 0 {
+		fmt.Fprintf(w, "not tried: %d\n", untried)
+	}
+	if len(others) > 0 {
+		fmt.Fprintf(w, "not killed: %s\n", strings.Join(others, ", "))
 		return errNotKilled
 	}
 	return nil

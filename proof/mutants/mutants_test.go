@@ -155,13 +155,31 @@ func tried(t *testing.T, s settings) map[string]result {
 	}
 	defer b.close()
 	bySentence := make(map[string]result)
-	for _, r := range b.try(t.Context(), chosen) {
+	for _, r := range b.try(t.Context(), io.Discard, chosen) {
 		bySentence[r.mutant.sentence] = r
-		if err := report([]result{r}, 0); (err == nil) != (r.verdict.what == killedBy) {
+		if err := report(io.Discard, []result{r}, 0); (err == nil) != (r.verdict.what == killedBy) {
 			t.Errorf("the report on %s says %v", r.mutant.sentence, err)
 		}
 	}
 	return bySentence
+}
+
+// Goal: what was not killed is told in full once, also where somebody interrupts the run.
+func TestTheSumNamesWhatWasNotKilledAndCountsWhatWasNotTried(t *testing.T) {
+	left := result{&mutant{name: "driver:7", sentence: "A lock is held twice."}, verdict{survived, "TestA has not noticed it", "    said\n    "}, time.Second}
+	if got, want := left.told(), "SURVIVED            1.0s  driver:7: TestA has not noticed it\n    A lock is held twice.\n    said\n"; got != want {
+		t.Errorf("it is told as\n%s\nand not\n%s", got, want)
+	}
+	killed := result{&mutant{name: "driver:1", sentence: "A lock is lost."}, verdict{killedBy, "by TestB", ""}, time.Second}
+	for want, results := range map[string][]result{
+		"\n1 of 4 mutants killed in 9s\nnot tried: 2\nnot killed: driver:7\n": {killed, {}, left, {}},
+		"\n1 of 1 mutants killed in 9s\n":                                     {killed},
+	} {
+		var said strings.Builder
+		if err := report(&said, results, 9*time.Second); said.String() != want || (err == nil) != (len(results) == 1) {
+			t.Errorf("it says %q, %v", &said, err)
+		}
+	}
 }
 
 func TestInterruptedRunLeavesNothing(t *testing.T) {
@@ -170,7 +188,8 @@ func TestInterruptedRunLeavesNothing(t *testing.T) {
 	t.Setenv("TINY_STARTED", started)
 	ctx, interrupt := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- run(ctx, io.Discard, settings{root: root, only: "endless", timeout: time.Hour}) }()
+	var said strings.Builder
+	go func() { ended <- run(ctx, &said, settings{root: root, only: "endless", timeout: time.Hour}) }()
 	pid := 0
 	wait(t, "the test runs", func() bool {
 		select {
@@ -185,6 +204,9 @@ func TestInterruptedRunLeavesNothing(t *testing.T) {
 	interrupt()
 	if err := <-ended; err == nil || err.Error() != "interrupted" {
 		t.Errorf("it returned %v", err)
+	}
+	if !strings.HasPrefix(said.String(), "\n0 of 1 mutants killed in ") || !strings.HasSuffix(said.String(), "\nnot tried: 1\n") {
+		t.Errorf("it says %q", &said)
 	}
 	wait(t, "the test ends", func() bool { return syscall.Kill(pid, 0) != nil })
 	if left, err := os.ReadDir(temp); err != nil || len(left) > 0 {
