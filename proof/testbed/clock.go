@@ -74,6 +74,22 @@ func (c *clock) stepping(srv *testserver.RedisServer) func(time.Duration) error 
 	}
 }
 
+// wakingSessions is checked for a PostgreSQL, whose sessions look at a clock that has stepped forward before it returns, and end
+// if they have been idle for too long by that clock. Left alone, a session looks when its next timer fires. Some timers run for
+// a second after each of its statements, so that chance would decide whether it ends before a renewal hides the step.
+func (c *clock) wakingSessions(srv *testserver.PostgresServer) func(time.Duration) error {
+	step := c.checked(timeOfPostgres(srv))
+	if step == nil {
+		return nil
+	}
+	return func(d time.Duration) error {
+		if err := step(d); err != nil || d < 0 {
+			return err
+		}
+		return fireTimers(srv.URL("postgres"))
+	}
+}
+
 // hourAhead steps the clock an hour forward, has begin start a server that goes by it, and
 // checks that the server does. It returns nil if the clock cannot be stepped.
 func (c *clock) hourAhead(lab *matrix.Lab, begin func() (now func() (time.Time, error))) func() error {

@@ -94,7 +94,7 @@ func (m *movable) system(primary *testserver.PostgresServer, clock *clock, stand
 		CrashKeeping: try(m.lab, primary.Kill, primary.Start),
 		Pause:        try(m.lab, primary.Pause),
 		Resume:       try(m.lab, primary.Resume),
-		StepClock:    clock.checked(timeOfPostgres(primary)),
+		StepClock:    clock.wakingSessions(primary),
 		Lag:          try(m.lab, standby.lag),
 		ClockAhead:   standby.ahead,
 		CatchUp:      func() error { return caughtUp(url, 1) },

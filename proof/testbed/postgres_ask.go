@@ -2,6 +2,9 @@ package testbed
 
 import (
 	"context"
+	"errors"
+	"os"
+	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -41,6 +44,24 @@ func timeOfPostgres(srv *testserver.PostgresServer) func() (time.Time, error) {
 func drawLogged(url string) error {
 	return askPostgres(url, func(ctx context.Context, conn *pgx.Conn) error {
 		_, err := conn.Exec(ctx, `SELECT nextval('lockstile_token') FROM generate_series(1, 40)`)
+		return err
+	})
+}
+
+// fireTimers has all sessions of a server of this machine look which of their timers are due.
+func fireTimers(url string) error {
+	return askPostgres(url, func(ctx context.Context, conn *pgx.Conn) error {
+		rows, _ := conn.Query(ctx, `SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()`)
+		pids, err := pgx.CollectRows(rows, pgx.RowTo[int]) // with the error of the query
+		for _, pid := range pids {
+			session, gone := os.FindProcess(pid)
+			if gone == nil {
+				gone = session.Signal(syscall.SIGALRM) // by which its timers fire, and which does nothing else
+			}
+			if !errors.Is(gone, os.ErrProcessDone) {
+				err = errors.Join(err, gone)
+			}
+		}
 		return err
 	})
 }

@@ -1,7 +1,9 @@
 package testbed_test
 
 import (
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/lockstile/locker/internal/testserver"
 	"github.com/lockstile/locker/proof/matrix"
@@ -89,4 +91,30 @@ func nothingCommitted(c matrix.Cell) bool {
 		}
 	}
 	return true
+}
+
+// Goal: a session that has been idle for too long, by a clock that has stepped, ends with the step, and its holder hears of
+// it before anybody else comes. Method: the step comes so long after the holder's last statement that none of the session's
+// own timers is about to fire.
+func TestASessionLooksAtTheClockThatHasStepped(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it plays a scenario: make proof runs it")
+	}
+	t.Parallel()
+	late, start := subject(t, "postgres session"), subject(t, "postgres session").Start
+	late.Start = func(lab *matrix.Lab) (*matrix.System, error) {
+		sys, err := start(lab)
+		if err == nil && sys.StepClock != nil {
+			step := sys.StepClock
+			sys.StepClock = func(d time.Duration) error {
+				time.Sleep(1300 * time.Millisecond) // before the first renewal
+				return step(d)
+			}
+		}
+		return sys, err
+	}
+	c := played(t, late, "clock steps forward")
+	if c.Verdict != matrix.Kept || !strings.Contains(c.History.Text(), "idle-session timeout") {
+		t.Errorf("%s (%s), and the session did not end before, or does not say so\n%s", c.Verdict, c.Why, c.History.Text())
+	}
 }
