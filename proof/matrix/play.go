@@ -52,8 +52,7 @@ func (p *play) Worker(name string) *worker {
 	return w
 }
 
-// reach returns an error unless a worker can lock. The worker stays until the lab is closed, so that a crowd finds
-// the same sessions in the store at its beginning and at its end.
+// reach returns an error unless a worker can lock. The worker ends with the lab.
 func (p *play) reach() error { return try(func() { p.Worker("A").reach() }) }
 
 // reach ends the play unless the worker can lock. A store that calls a free lock taken has been reached: the
