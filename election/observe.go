@@ -51,16 +51,16 @@ func (c *Candidate) Leader(ctx context.Context) (Leader, error) {
 
 // Observe tells who leads, now and at each change, until ctx ends. An error says that it is
 // not known who leads: after a term of this Candidate's it says why that has ended, otherwise
-// it is the one of Leader. It is told once.
+// it is the one of Leader. It comes once.
 //
 // If the Candidate got the lock and its term did not begin, because the claim of
 // [locker.WithGuard] failed, the error is that of the claim. The Candidate stands again, also where
-// a guard refuses for good, and Observe tells of it each time that it has told of something else
+// a guard refuses for good, and Observe yields it each time that it has yielded something else
 // in between.
 //
-// The terms of this Candidate are told when they begin and end. Of others, Observe learns by
+// The terms of this Candidate are yielded when they begin and end. Of others, Observe learns by
 // asking the store once a second; a term that begins and ends in between is not seen. What was
-// seen is told in order, and nothing of it is left out if the loop is slow.
+// seen is yielded in order, and nothing of it is left out if the loop is slow.
 func (c *Candidate) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 	return func(yield func(Leader, error) bool) {
 		at, told := c.latest(), (*change)(nil)
