@@ -41,9 +41,16 @@ type Finding struct {
 // Find compares h with the declaration g. broken are the assumptions that the scenario broke.
 func Find(g locker.Guarantees, broken locker.Assumptions, h *history.History) (f Finding) {
 	f.Overlap, _ = overlap(h)
-	f.Stale, f.Passed = staleWrites(h)
+	f.Stale, f.Passed = staleWrites(h, keepsApart(g, broken, h))
 	f.Verdict, f.Why = judge(g, broken, h)
 	return f
+}
+
+// keepsApart reports whether the store must have kept holders apart that exclude each other, or tokens may go
+// back in any case: a doubt blames nobody for what is promised.
+func keepsApart(g locker.Guarantees, broken locker.Assumptions, h *history.History) bool {
+	broken |= locker.Unpromised
+	return g.Exclusion&broken&^locker.PromptHolder == 0 || g.Tokens&broken != 0 || h.Tokenless
 }
 
 // Slack is by how much the times that two processes read may differ.
@@ -54,7 +61,8 @@ const Slack = 5 * time.Millisecond
 // unless it is midway. A late write excuses nothing else.
 func judge(g locker.Guarantees, broken locker.Assumptions, h *history.History) (v Verdict, why string) {
 	broken |= locker.Unpromised
-	late, passed := staleWrites(h)
+	apart := keepsApart(g, broken, h)
+	late, passed := staleWrites(h, apart)
 	longest, awake := overlap(h)
 	if late > 0 && longest <= Slack && unrenewed(h) { // see [locker.Guarantees]
 		g.Exclusion |= locker.PromptHolder
@@ -62,7 +70,7 @@ func judge(g locker.Guarantees, broken locker.Assumptions, h *history.History) (
 	exclusionMay, tokensMay := g.Exclusion&broken != 0, g.Tokens&broken != 0 || h.Tokenless
 	storeMay := g.Exclusion&broken&^locker.PromptHolder != 0 // grant a lock that somebody has
 	heldMay := storeMay || exclusionMay && longest > awake
-	first, second, backwards := disorder(h, !storeMay || tokensMay) // a doubt blames nobody for what is promised
+	first, second, backwards := disorder(h, apart)
 	victim := slices.IndexFunc(h.Spans, func(s history.Span) bool { return s.TakenAway })
 	name, lawful := unlawful(h, !heldMay, !tokensMay)
 	lost := h.Updates.Lost()

@@ -112,12 +112,16 @@ func after(b, a history.Span, exclusion bool) bool {
 func over(s history.Span) bool { return s.Until != 0 && s.Until < s.From }
 
 // staleWrites counts the stale writes that storage without a guard took, and those that got
-// past the guard after the next holder's claim.
-func staleWrites(h *history.History) (unguarded, guarded int) {
+// past the guard after the claim of a holder who was certainly granted the lock later. exclusion is as in after.
+func staleWrites(h *history.History, exclusion bool) (unguarded, guarded int) {
 	for _, w := range h.Writes {
 		if w.Stale {
 			unguarded++
-			if !w.Refused && !w.Early {
+			own, _ := h.HolderOf(w)
+			later := func(s history.Span) bool {
+				return s.Claimed != 0 && s.Later(own) && (s.Token == own.Token || after(s, own, exclusion))
+			}
+			if !w.Refused && !w.Early && slices.ContainsFunc(h.Spans, later) {
 				guarded++
 			}
 		}

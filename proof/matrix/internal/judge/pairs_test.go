@@ -37,11 +37,31 @@ func TestAGuardIsBlamedOnlyForWhatItTookAfterAClaim(t *testing.T) {
 			h.Claim(history.Write{Worker: "B", Name: "n", Token: c.next})
 		}
 		h.Put(history.Write{Worker: "A", Name: "n", Token: 1, At: now + 6}, nil)
-		if stale, passed := staleWrites(h); stale != 1 || passed != c.passed {
+		if stale, passed := staleWrites(h, true); stale != 1 || passed != c.passed {
 			t.Errorf("%+v: %d stale, %d past the guard", c, stale, passed)
 		}
 		if v, why := judge(g, locker.PromptHolder, h); (v == FalseClaim) != (c.passed > 0) {
 			t.Errorf("%+v: %s (%s)", c, v, why)
+		}
+	}
+}
+
+// A is granted token 1, and its answer is held up. The server forgets that, and grants B token 2. Then A
+// hears of its grant, and its claim is refused. Goal: B's next write is no stale one that got past the guard, if the server may
+// forget: A's grant came first.
+func TestAGrantThatIsHeardLateIsNoLaterGrant(t *testing.T) {
+	g := locker.Guarantees{Exclusion: locker.PromptHolder | locker.DurableServer}
+	for broken, want := range map[locker.Assumptions]Verdict{locker.DurableServer: Fenced, 0: FalseClaim} {
+		h, now := new(history.History), driver.Now()
+		h.Granted(history.Span{Worker: "B", Name: "n", Token: 2, Asked: now + 2, From: now + 3})
+		h.Claim(history.Write{Worker: "B", Name: "n", Token: 2})
+		h.Granted(history.Span{Worker: "A", Name: "n", Token: 1, Asked: now, From: now + 4, Until: now + 5})
+		h.Claim(history.Write{Worker: "A", Name: "n", Token: 1})
+		h.Put(history.Write{Worker: "B", Name: "n", Token: 2, At: now + 6}, nil)
+		h.Ended = now + 1e9
+		f := Find(g, broken, h)
+		if f.Verdict != want || f.Passed != 0 || f.Stale != 1 {
+			t.Errorf("%v is broken: %+v, want %s", broken, f, want)
 		}
 	}
 }
