@@ -55,7 +55,7 @@ SINCE ?=
 
 .PHONY: mutants
 mutants: servers ## break each line of safety, and see a test fail; ONLY=driver or driver:17, SINCE=origin/main
-	$(WITH) go -C proof run ./mutants -root .. -only '$(ONLY)' -since '$(SINCE)'
+	$(WITH) go -C proof run ./mutants -only '$(ONLY)' -since '$(SINCE)'
 
 # What says most in little time: the contract, the driver on its virtual clock, locks and their faults
 # on this machine's kernel and in memory, and all clauses on one Redis. No race detector. What

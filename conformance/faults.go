@@ -127,7 +127,8 @@ func lostReplyWhileWaiting(x *trial) {
 }
 
 // lostGrant loses the reply that grants a waiter the lock, and has it ask again. By then
-// the store has started the lease. Where waiters are told, it loses either the word or the reply.
+// the store has started the lease. Where waiters are notified, it loses the notification
+// in the first round, and the reply in the second.
 func lostGrant(x *trial) {
 	a, b := x.networked(), x.locker()
 	for _, cut := range []func(){a.CutReplies, a.CutRepliesAfterOne} {

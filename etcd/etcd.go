@@ -1,6 +1,6 @@
 // Package etcd implements [locker.Locker] on an etcd cluster.
 //
-//	client, err := clientv3.New(clientv3.Config{Endpoints: []string{"h1:2379", "h2:2379", "h3:2379"}})
+//	client, err := clientv3.New(clientv3.Config{Endpoints: []string{"h1:2379", "h2:2379", "h3:2379"}, DialKeepAliveTime: 5 * time.Second})
 //	locks, err := etcd.New(client, etcd.Options{Prefix: "locks/"})
 //
 // Use it for correctness where servers may fail: with three members one may be down, with five two. Guard

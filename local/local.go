@@ -6,9 +6,10 @@
 // Use it for processes of one host that share a directory, as one Unix user. The kernel frees the lock
 // of a process that ends, in whatever way, at once. Nobody else gets it while its holder is paused, so
 // writes need no guard. (A lock with [locker.WithMaxHold] or [locker.WithoutRenewal] is another matter.)
-// The order of waiters is not promised. Shared locks and slots are there on Linux. There is no Windows.
+// The order of waiters is not promised. Shared locks and slots are there on Linux
+// alone. It does not work on Windows.
 //
-// The directory must exist, on a local disk that nobody cleans up.
+// The directory must exist, on a local file system, where nobody cleans up.
 //
 // # Guarantees
 //

@@ -148,8 +148,8 @@ func (l *SessionLocker) EnsureSchema(ctx context.Context) error {
 
 // Guarantees implements [locker.Locker]. While the connection and the server live,
 // exclusion assumes nothing. It assumes steady clocks and a prompt holder when the
-// connection breaks in silence, and on a server that can be reached when the connection
-// breaks on the server's side alone, or there first. A server that crashes, or its successor, knows
+// connection breaks in silence, and that the server is up when the connection breaks on
+// the server's side alone, or there first. A server that crashes, or its successor, knows
 // nothing of advisory locks.
 func (l *SessionLocker) Guarantees() locker.Guarantees { return l.opts.sessions() }
 

@@ -8,7 +8,8 @@
 // request to each node at once, and so is an unlock. A dead holder's lock is free when its TTL ends.
 // Processes that wait are notified, in order of arrival. Exclusive and shared locks are there, and no slots.
 //
-// A node that was started less than [Options].MaxTTL ago (60 s) has no vote, so new nodes grant nothing at first.
+// A node that was started less than [Options].MaxTTL ago (60 s) has no vote, unless
+// [Options].DurableNodes is set: new nodes grant nothing at first.
 // All programs must have the same nodes and the same MaxTTL.
 //
 // # Guarantees
@@ -117,7 +118,7 @@
 // failover forgets locks and is not a restart. Each must meet what package singlenode
 // requires of a server. A user restricted by ACL also needs INFO, and the key
 // lockstile:voter under exactly this name: no hook that rewrites keys sees it.
-// All clients use the same nodes and the same MaxTTL. A node that is made to
+// A node that is made to
 // forget without a restart (FLUSHALL, an eviction) is like one that has crashed, but
 // votes at once: do not do that to a majority within one TTL.
 package redlock

@@ -5,7 +5,8 @@
 //	locks, err := zookeeper.New(conn, zookeeper.Options{Session: session})
 //
 // Use it for correctness where servers may fail: with three servers one may be down, with five two. Guard the
-// writes with the token. A lock is one request, and so is an unlock. A dead holder's lock is free when the session
+// writes with the token. A lock is one request, or two if nobody has used the name
+// lately, and an unlock is one. A dead holder's lock is free when the session
 // of its process ends. Waiters watch the one before them, in order of arrival. Exclusive and shared
 // locks are there, and no slots.
 //

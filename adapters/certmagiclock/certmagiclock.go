@@ -13,7 +13,7 @@
 // # What is promised
 //
 // One goroutine at a time has a name, of all processes that use the same store, as long as what
-// the backend assumes is true ([locker.Guarantees]). Whoever waits for it is told when it
+// the backend assumes is true ([locker.Guarantees]). Whoever waits for it is notified when it
 // is free, and does not poll. Of two goroutines of one process the second one waits for the
 // Unlock of the first. A lock is renewed until Unlock, however often certmagic tries again. When
 // its process is killed, it is free after the TTL ([locker.WithTTL], 30 seconds by default).

@@ -87,7 +87,7 @@ func TestFailuresAreCountedByClass(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		l.Link().CutReplies()
-		time.AfterFunc(time.Second, l.Link().Heal)
+		time.AfterFunc(time.Second/2, l.Link().Heal)
 		fails(ctx, "b", locker.ErrUnavailable)
 		l.Link().Cut()
 		ctx, cancel = context.WithTimeout(t.Context(), time.Second)

@@ -26,7 +26,8 @@
 // The first four have the attribute lockstile.kind: exclusive, shared or slots. The number of
 // grants is the number of waits: lockstile_lock_wait_duration_seconds_count, by lockstile.how.
 // What failed has an error.type: outcome_unknown, taken, mismatch, refused, unavailable, closed,
-// lost, unlocked or other. A refused call is not counted as unavailable. These words, and those of lockstile.reason ([locker.Reason.Code]), never change.
+// lost, unlocked or other. A refused call is not counted as unavailable. These words, and those
+// of lockstile.reason ([locker.Reason.Code]), never change.
 //
 // # Names
 //

@@ -32,7 +32,7 @@ Waiting
   is silent. At a terminal it says after a second who has the lock.
 
 Cron jobs on several machines
-  A job runs once in all, and quietly, if every machine starts it like this:
+  A job runs once per tick, and quietly, however many machines start it so:
     locker run --no-wait --taken-exit 0 --quiet --min-hold 30s NAME -- COMMAND
   --min-hold matters if COMMAND can take less time than the machines' clocks
   differ by: without it, the machine whose clock is behind would find the lock
@@ -55,6 +55,7 @@ Exit status
     case $word in
     command) echo "COMMAND ended with $status" ;;
     taken)   echo "somebody else is at it" ;;
+    '')      echo "wrong usage" ;;
     *)       echo "locker: $word" ;;
     esac
   --quiet leaves out the messages about waiting and about a lock that is taken.

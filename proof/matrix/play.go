@@ -29,7 +29,7 @@ type play struct {
 	names      []string // of all locks that it is about: name, unless it draws them
 
 	// reached is asked before a worker starts: its error ends the scenario. It may be nil.
-	reached func(context.Context) error
+	reached func() error
 
 	asking sync.WaitGroup // locks that somebody waits for
 
@@ -52,18 +52,15 @@ func (p *play) Worker(name string) *worker {
 	return w
 }
 
-// reach returns an error unless a worker can lock. The worker ends with the lab.
-func (p *play) reach() error { return try(func() { p.Worker("A").reach() }) }
-
-// reach ends the play unless the worker can lock. A store that calls a free lock taken has been reached: the
-// scenarios find what is wrong with it.
+// reach ends the play if the worker cannot reach the store. A store that answers has been reached, whatever it
+// says: the scenarios find what is wrong with it.
 func (w *worker) reach() {
 	first := <-w.Locking().end
 	var still *standstill
 	var no *refusal
 	switch {
 	case errors.As(first.err, &still) && errors.As(first.err, &no):
-		if !no.Taken {
+		if no.NoStore && !no.Taken {
 			w.play.notPlayed("nobody could lock for %v before anything was broken: %s", patience, no.Err)
 		}
 	case first.err != nil:

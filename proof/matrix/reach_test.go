@@ -40,7 +40,7 @@ func TestASubjectThatCannotBeReachedIsNotPlayed(t *testing.T) {
 }
 
 // Goal: what a lock does wrong is not put down to a store that cannot be reached.
-func TestOnlyAStoreThatGrantsNothingAndCallsNothingTakenIsNotReached(t *testing.T) {
+func TestOnlyAStoreThatIsSilentForEverIsNotReached(t *testing.T) {
 	no := report{Kind: kindRefused, Err: "connection refused", NoStore: true}
 	for _, c := range []struct {
 		name    string
@@ -51,7 +51,8 @@ func TestOnlyAStoreThatGrantsNothingAndCallsNothingTakenIsNotReached(t *testing.
 		{"granted, and not given back", []report{{Kind: kindGranted, Name: "n", Token: 1}, {Kind: kindFreed, Err: "lost"}}, true},
 		{"slow to start", []report{no, no, {Kind: kindGranted, Name: "n", Token: 1}, {}}, true},
 		{"taken for ever", []report{no, {Kind: kindRefused, Err: "taken", Taken: true}}, true},
-		{"refused for ever", []report{no}, false},
+		{"refused for ever, and the store is there", []report{{Kind: kindRefused, Err: "mismatch"}}, true},
+		{"silent for ever", []report{no}, false},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			w, begin := attempts(t, time.Second, c.answers...), time.Now()
@@ -72,7 +73,7 @@ func TestOnlyAStoreThatGrantsNothingAndCallsNothingTakenIsNotReached(t *testing.
 	}
 }
 
-// Goal: servers that cannot be reached are asked once, and no fault there counts.
+// Goal: nothing is played on servers that could not be reached, and no fault there counts.
 func TestNoScenarioIsPlayedOnServersThatCannotBeReached(t *testing.T) {
 	s := &servers{set: Settings{}.filled(), subject: Subject{Name: "it", Start: func(*Lab) (*System, error) { return &System{}, nil }}}
 	defer s.close()

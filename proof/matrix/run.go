@@ -188,7 +188,7 @@ func (s *servers) once(ctx context.Context, sc Scenario, name string) Cell {
 		return cell
 	}
 	p := s.newPlay(ctx, sys, lab, sc, name)
-	p.reached = s.reach
+	p.reached = func() error { return s.reach(run) }
 	defer p.end()
 	err = try(p.play)
 	p.History.Ended = driver.Now()

@@ -3,6 +3,7 @@ package matrix
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 
 	"github.com/lockstile/locker/conformance"
@@ -60,13 +61,18 @@ func (s *servers) newPlay(ctx context.Context, sys *System, lab *Lab, sc Scenari
 }
 
 // reach returns an error unless a worker could lock on the shared servers while nothing was broken there. It
-// asks once, when the first worker of any scenario is to start. A store that cannot be reached says nothing of
-// what its faults would do, so nothing is played there.
-func (s *servers) reach(ctx context.Context) error {
+// asks once, when the first worker of any scenario is to start, for as long as a scenario may take. A store that
+// cannot be reached says nothing of what its faults would do, so nothing is played there. (A crowd does not ask: what
+// its store holds is counted after its first lock.)
+func (s *servers) reach(run context.Context) error {
 	s.asked.Do(func() {
 		sys, lab, err := s.shared()
 		if err == nil {
-			err = s.newPlay(ctx, sys, lab, Scenario{}, lockName).reach()
+			ctx, cancel := context.WithTimeoutCause(run, playTime, fmt.Errorf("no lock after %v", playTime))
+			defer cancel()
+			p := s.newPlay(ctx, sys, lab, Scenario{}, lockName)
+			defer p.end()
+			err = try(func() { p.Worker("A").reach() })
 		}
 		s.unreached = err
 	})

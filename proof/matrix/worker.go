@@ -49,7 +49,7 @@ var errEndedAtOnce = errors.New("ended at once")
 // startAt is start for a store at url.
 func (p *play) startAt(ctx context.Context, name, url string, net conformance.Network) (*worker, error) {
 	if p.reached != nil {
-		if err := p.reached(ctx); err != nil {
+		if err := p.reached(); err != nil {
 			return nil, err
 		}
 	}

@@ -74,9 +74,9 @@ func (c *clock) stepping(srv *testserver.RedisServer) func(time.Duration) error 
 	}
 }
 
-// wakingSessions is checked for a PostgreSQL, whose sessions look at a clock that has stepped forward before it returns, and end
-// if they have been idle for too long by that clock. Left alone, a session looks when its next timer fires. Some timers run for
-// a second after each of its statements, so that chance would decide whether it ends before a renewal hides the step.
+// wakingSessions is checked for a PostgreSQL. After a step forward, before it returns, every session looks at the clock, and
+// ends if by that clock it has been idle for too long. Left alone, a session looks when its next timer fires, and some timers
+// run for a second after each statement: chance would decide whether it ends before a renewal hides the step.
 func (c *clock) wakingSessions(srv *testserver.PostgresServer) func(time.Duration) error {
 	step := c.checked(timeOfPostgres(srv))
 	if step == nil {

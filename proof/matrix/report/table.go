@@ -78,7 +78,7 @@ func findings(w io.Writer, m *matrix.Matrix, open, end string) {
 }
 
 // FalseClaims writes what happened in each cell with a false claim, for a terminal. It is for a run that was
-// interrupted, of which [Progress] has said why each is one.
+// interrupted: why each is one has been said when it was played.
 func FalseClaims(w io.Writer, m *matrix.Matrix) {
 	for _, c := range m.FalseClaims() {
 		fmt.Fprintf(w, "\nThe false claim of %s in %s:\n%s", c.Subject, c.Scenario, c.History.Text())

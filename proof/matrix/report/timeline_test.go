@@ -121,7 +121,7 @@ func TestTheReportsOfAStaleWriteSayWhatBecameOfIt(t *testing.T) {
 		outcome, class, why string
 	}{
 		{"refused", 3, true, false, "the guard refuses it", "refused", "1 stale write; the guard refused"},
-		{"early", 3, false, false, early, "early", "1 stale write; before the next holder's claim, so that no guard could refuse"},
+		{"early", 3, false, false, early, "early", "1 stale write; no guard could refuse, for nobody who certainly came later had claimed"},
 		{"past the guard", 1, true, false, "IT IS TAKEN", "stale", "1 stale write; tokens were out of order"},
 		{"no token", 3, false, true, "there is no token to refuse it by", "stale", "1 stale write; there is no token to refuse by"},
 	} {

@@ -54,7 +54,7 @@ type Write struct {
 type Mark struct {
 	At   driver.Instant `json:"at"`
 	Text string         `json:"text"`
-	// Times is how often it came, and Last when it came last, if it is one that repeats; else they are 0.
+	// Times is how often it came, and Last when it came last. Both are 0 in a mark of [History.Mark].
 	Times int            `json:"times,omitempty"`
 	Last  driver.Instant `json:"last,omitempty"`
 }

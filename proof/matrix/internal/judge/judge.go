@@ -41,16 +41,16 @@ type Finding struct {
 // Find compares h with the declaration g. broken are the assumptions that the scenario broke.
 func Find(g locker.Guarantees, broken locker.Assumptions, h *history.History) (f Finding) {
 	f.Overlap, _ = overlap(h)
-	f.Stale, f.Passed = staleWrites(h, keepsApart(g, broken, h))
+	storeMay, tokensMay := excused(g, broken, h)
+	f.Stale, f.Passed = staleWrites(h, !storeMay || tokensMay)
 	f.Verdict, f.Why = judge(g, broken, h)
 	return f
 }
 
-// keepsApart reports whether the store must have kept holders apart that exclude each other, or tokens may go
-// back in any case: a doubt blames nobody for what is promised.
-func keepsApart(g locker.Guarantees, broken locker.Assumptions, h *history.History) bool {
+// excused says what may happen after such a fault: the store may grant a lock that somebody has, and tokens may go back.
+func excused(g locker.Guarantees, broken locker.Assumptions, h *history.History) (storeMay, tokensMay bool) {
 	broken |= locker.Unpromised
-	return g.Exclusion&broken&^locker.PromptHolder == 0 || g.Tokens&broken != 0 || h.Tokenless
+	return g.Exclusion&broken&^locker.PromptHolder != 0, g.Tokens&broken != 0 || h.Tokenless
 }
 
 // Slack is by how much the times that two processes read may differ.
@@ -61,14 +61,14 @@ const Slack = 5 * time.Millisecond
 // unless it is midway. A late write excuses nothing else.
 func judge(g locker.Guarantees, broken locker.Assumptions, h *history.History) (v Verdict, why string) {
 	broken |= locker.Unpromised
-	apart := keepsApart(g, broken, h)
+	storeMay, tokensMay := excused(g, broken, h)
+	apart := !storeMay || tokensMay // a doubt blames nobody for what is promised
 	late, passed := staleWrites(h, apart)
 	longest, awake := overlap(h)
 	if late > 0 && longest <= Slack && unrenewed(h) { // see [locker.Guarantees]
 		g.Exclusion |= locker.PromptHolder
 	}
-	exclusionMay, tokensMay := g.Exclusion&broken != 0, g.Tokens&broken != 0 || h.Tokenless
-	storeMay := g.Exclusion&broken&^locker.PromptHolder != 0 // grant a lock that somebody has
+	exclusionMay := g.Exclusion&broken != 0
 	heldMay := storeMay || exclusionMay && longest > awake
 	first, second, backwards := disorder(h, apart)
 	victim := slices.IndexFunc(h.Spans, func(s history.Span) bool { return s.TakenAway })
@@ -106,24 +106,24 @@ func judge(g locker.Guarantees, broken locker.Assumptions, h *history.History) (
 	case backwards || passed > 0 || len(lost.Guarded) > 0:
 		return Broken, said(longest, late, "tokens were out of order")
 	case longest > Slack || late > 0:
-		return Fenced, said(longest, late, fenced(late, early(h)))
+		return Fenced, said(longest, late, fenced(late, taken(h)))
 	case twoHeld:
 		return Fenced, "the guard lost no update"
 	}
 	return Kept, ""
 }
 
-// fenced says why stale writes did no harm. Some of them were early.
-func fenced(stale, early int) string {
+// fenced says why stale writes did no harm. Some of them were taken.
+func fenced(stale, taken int) string {
 	switch {
 	case stale == 0:
 		return "nobody wrote out of turn"
-	case early == 0:
+	case taken == 0:
 		return "the guard refused"
-	case early == stale:
-		return "before the next holder's claim, so that no guard could refuse"
+	case taken == stale:
+		return "no guard could refuse, for nobody who certainly came later had claimed"
 	}
-	return fmt.Sprintf("the guard refused, except %d before the next holder's claim, which no guard could refuse", early)
+	return fmt.Sprintf("the guard refused, except %d that no guard could refuse", taken)
 }
 
 // Count puts a number before what is counted.

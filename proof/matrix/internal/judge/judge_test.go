@@ -186,7 +186,7 @@ func staleWrite(tokenless bool, tokenOfB fencing.Token) *history.History {
 	h.Claim(history.Write{Worker: "A", Name: "n", Token: 1})
 	h.Granted(history.Span{Worker: "B", Name: "n", Token: tokenOfB, Asked: now + 3, From: now + 4, Until: now + 5})
 	h.Claim(history.Write{Worker: "B", Name: "n", Token: tokenOfB})
-	h.Put(history.Write{Worker: "A", Name: "n", Token: 1, At: now + 6}, nil)
+	h.Put(history.Write{Worker: "A", Name: "n", Token: 1, At: driver.Now()}, nil)
 	return h
 }
 
@@ -263,18 +263,18 @@ func TestAFalseStatementIsAFalseClaim(t *testing.T) {
 	}
 }
 
-func TestANoteCountsEarlyWritesApartFromThoseThatTheGuardRefused(t *testing.T) {
+func TestANoteCountsWritesThatNoGuardCouldRefuseApart(t *testing.T) {
 	for _, c := range []struct {
-		stale, early int
+		stale, taken int
 		want         string
 	}{
 		{0, 0, "nobody wrote out of turn"},
 		{2, 0, "the guard refused"},
-		{2, 2, "before the next holder's claim, so that no guard could refuse"},
-		{3, 1, "the guard refused, except 1 before the next holder's claim, which no guard could refuse"},
+		{2, 2, "no guard could refuse, for nobody who certainly came later had claimed"},
+		{3, 1, "the guard refused, except 1 that no guard could refuse"},
 	} {
-		if got := fenced(c.stale, c.early); got != c.want {
-			t.Errorf("%d stale, %d early: %q", c.stale, c.early, got)
+		if got := fenced(c.stale, c.taken); got != c.want {
+			t.Errorf("%d stale, %d taken: %q", c.stale, c.taken, got)
 		}
 	}
 	if got := said(0, 2, ""); got != "2 stale writes" {

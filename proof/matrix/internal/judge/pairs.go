@@ -111,22 +111,35 @@ func after(b, a history.Span, exclusion bool) bool {
 // over reports whether the lock was over when its answer came: nobody ever believed in it.
 func over(s history.Span) bool { return s.Until != 0 && s.Until < s.From }
 
-// staleWrites counts the stale writes that storage without a guard took, and those that got
-// past the guard after the claim of a holder who was certainly granted the lock later. exclusion is as in after.
+// staleWrites counts the stale writes that storage without a guard took, and those that got past the guard.
+// exclusion is as in after.
 func staleWrites(h *history.History, exclusion bool) (unguarded, guarded int) {
 	for _, w := range h.Writes {
 		if w.Stale {
 			unguarded++
-			own, _ := h.HolderOf(w)
-			later := func(s history.Span) bool {
-				return s.Claimed != 0 && s.Later(own) && (s.Token == own.Token || after(s, own, exclusion))
-			}
-			if !w.Refused && !w.Early && slices.ContainsFunc(h.Spans, later) {
+			if !w.Refused && !w.Early && passed(h, w, exclusion) {
 				guarded++
 			}
 		}
 	}
 	return unguarded, guarded
+}
+
+// passed reports whether a guard took a stale write that it had to refuse. It had not if all who had claimed by
+// then may have been granted the lock before the writer, and heard of it later. A write that was committed in a
+// transaction has no guard, and nobody claims.
+func passed(h *history.History, w history.Write, exclusion bool) bool {
+	own, _ := h.HolderOf(w)
+	claimed := false
+	for _, s := range h.Spans {
+		if s.Claimed != 0 && s.Claimed <= w.At && s.Later(own) {
+			if after(s, own, exclusion) {
+				return true
+			}
+			claimed = true
+		}
+	}
+	return !claimed
 }
 
 // allHindered reports whether each stale write took longer than two clocks may differ from its
@@ -155,10 +168,11 @@ func misled(h *history.History) (n int) {
 	return n
 }
 
-// early counts the stale writes that no guard could refuse.
-func early(h *history.History) (n int) {
+// taken counts the stale writes that no guard refused. If none of them passed one, none could: nobody
+// who had certainly come later had claimed.
+func taken(h *history.History) (n int) {
 	for _, w := range h.Writes {
-		if w.TooEarly() {
+		if w.Stale && !w.Refused {
 			n++
 		}
 	}

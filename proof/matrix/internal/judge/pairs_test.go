@@ -1,6 +1,7 @@
 package judge
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -36,7 +37,7 @@ func TestAGuardIsBlamedOnlyForWhatItTookAfterAClaim(t *testing.T) {
 		if c.claimed {
 			h.Claim(history.Write{Worker: "B", Name: "n", Token: c.next})
 		}
-		h.Put(history.Write{Worker: "A", Name: "n", Token: 1, At: now + 6}, nil)
+		h.Put(history.Write{Worker: "A", Name: "n", Token: 1, At: driver.Now()}, nil)
 		if stale, passed := staleWrites(h, true); stale != 1 || passed != c.passed {
 			t.Errorf("%+v: %d stale, %d past the guard", c, stale, passed)
 		}
@@ -57,12 +58,27 @@ func TestAGrantThatIsHeardLateIsNoLaterGrant(t *testing.T) {
 		h.Claim(history.Write{Worker: "B", Name: "n", Token: 2})
 		h.Granted(history.Span{Worker: "A", Name: "n", Token: 1, Asked: now, From: now + 4, Until: now + 5})
 		h.Claim(history.Write{Worker: "A", Name: "n", Token: 1})
-		h.Put(history.Write{Worker: "B", Name: "n", Token: 2, At: now + 6}, nil)
-		h.Ended = now + 1e9
+		h.Put(history.Write{Worker: "B", Name: "n", Token: 2, At: driver.Now()}, nil)
+		later := driver.Now()
+		h.Granted(history.Span{Worker: "C", Name: "n", Token: 3, Asked: later, From: later + 1, Until: later + 2})
+		h.Claim(history.Write{Worker: "C", Name: "n", Token: 3})
+		h.Ceased("B", 0, later, "unlocked")
+		h.Ended = later + 1e9
 		f := Find(g, broken, h)
-		if f.Verdict != want || f.Passed != 0 || f.Stale != 1 {
+		if f.Verdict != want || f.Passed != 0 || f.Stale != 1 || want == Fenced && strings.Contains(f.Why, "the guard refused") {
 			t.Errorf("%v is broken: %+v, want %s", broken, f, want)
 		}
+	}
+}
+
+// Goal: a stale write that was committed in a transaction counts, though nobody claims there.
+func TestAStaleWriteThatWasCommittedHasPassed(t *testing.T) {
+	h := new(history.History)
+	h.Granted(history.Span{Worker: "A", Name: "n", Token: 1, From: 1, NoRenew: true})
+	h.Granted(history.Span{Worker: "B", Name: "n", Token: 2, From: 3, Asked: 2})
+	h.Writes = append(h.Writes, history.Write{Worker: "A", Name: "n", Token: 1, At: 4, Stale: true})
+	if stale, passed := staleWrites(h, true); stale != 1 || passed != 1 {
+		t.Errorf("%d stale, %d passed", stale, passed)
 	}
 }
 
