@@ -29,15 +29,11 @@ func runMatrix(ctx context.Context, s settings, w io.Writer) error {
 	if len(subjects)*len(scenarios) == 0 {
 		return errors.New("matrix: -subjects or -scenarios leave nothing to play")
 	}
-	told := 0
-	progress := report.Progress(s.stderr, len(subjects)*len(scenarios))
-	m := matrix.Run(ctx, matrix.Settings{Start: testserver.StartChild, Done: func(c matrix.Cell) {
-		told++
-		progress(c)
-	}}, subjects, scenarios)
-	if told < len(m.Cells) { // the page shows a whole run
+	tell, told := report.Progress(s.stderr, len(subjects)*len(scenarios))
+	m := matrix.Run(ctx, matrix.Settings{Start: testserver.StartChild, Done: tell}, subjects, scenarios)
+	if told() < len(m.Cells) { // the page shows a whole run
 		report.FalseClaims(w, m)
-		return fmt.Errorf("%w after %d of %d runs: no report is written", context.Cause(ctx), told, len(m.Cells))
+		return fmt.Errorf("%w after %d of %d runs: no report is written", context.Cause(ctx), told(), len(m.Cells))
 	}
 	report.Text(w, m)
 	return errors.Join(

@@ -118,14 +118,10 @@ func (c *command) do() (int, error) {
 	if c.crowd != 0 || c.seed != 0 {
 		return exitUsage, errors.New("--crowd and --seed are for a soak: say for how long, as in --soak 10m")
 	}
-	told := 0
-	progress := report.Progress(stderr, len(subjects)*len(scenarios))
-	m := matrix.Run(ctx, matrix.Settings{Start: testserver.StartChild, Done: func(c matrix.Cell) {
-		told++
-		progress(c)
-	}}, subjects, scenarios)
-	if told < len(m.Cells) {
-		return c.interrupted(ctx, m, fmt.Sprintf("%d of %d runs", told, len(m.Cells)))
+	tell, told := report.Progress(stderr, len(subjects)*len(scenarios))
+	m := matrix.Run(ctx, matrix.Settings{Start: testserver.StartChild, Done: tell}, subjects, scenarios)
+	if told() < len(m.Cells) {
+		return c.interrupted(ctx, m, fmt.Sprintf("%d of %d runs", told(), len(m.Cells)))
 	}
 	report.Text(c.textOutput(), m)
 	if len(m.Skipped()) == len(m.Cells) {

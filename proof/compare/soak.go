@@ -28,7 +28,7 @@ func (c *command) soakAll(ctx context.Context, stderr io.Writer, subjects []matr
 	m := matrix.SoakMatrix(subjects, all)
 	if ctx.Err() != nil {
 		report.SoakTable(c.textOutput(), all)
-		return c.interrupted(ctx, m, playedRounds(all))
+		return c.interrupted(ctx, m, report.Rounds(all))
 	}
 	report.Soak(c.textOutput(), m, all)
 	err := errors.Join(
@@ -40,18 +40,6 @@ func (c *command) soakAll(ctx context.Context, stderr io.Writer, subjects []matr
 		return exitUsage, err
 	}
 	return exitOf(m)
-}
-
-// playedRounds says how many rounds were played to their end.
-func playedRounds(all []matrix.Soaked) string {
-	rounds := 0
-	for _, s := range all {
-		rounds += s.Rounds
-	}
-	if rounds == 1 {
-		return "1 round"
-	}
-	return fmt.Sprintf("%d rounds", rounds)
 }
 
 func tellRound(w io.Writer) func(matrix.Cell) {

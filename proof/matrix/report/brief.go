@@ -14,26 +14,24 @@ import (
 // scenarios break, with the worst that came of them. page is the path of the whole, as [Markdown]
 // writes it. The marks are explained above the table.
 func Brief(w io.Writer, m *matrix.Matrix, page string, subjects []matrix.Subject) {
-	var rows []matrix.Cell
+	var shown []matrix.Cell
+	var rows strings.Builder
 	broken, scenarios := assumptions(m)
 	for _, b := range broken {
+		fmt.Fprintf(&rows, "| %s | %d |", fault(b), scenarios[b])
 		for _, s := range subjects {
-			rows = append(rows, worst(m, b, s))
+			c := worst(m, b, s)
+			shown = append(shown, c)
+			fmt.Fprintf(&rows, " %s |", mark(c))
 		}
+		rows.WriteString("\n")
 	}
-	briefLegend(w, page, rows)
+	briefLegend(w, page, shown)
 	fmt.Fprintf(w, "| what is broken | [scenarios](%s#measured) |", page)
 	for _, s := range subjects {
 		fmt.Fprintf(w, " %s |", s.Name)
 	}
-	fmt.Fprintf(w, "\n|---|---:|%s\n", strings.Repeat(":-:|", len(subjects)))
-	for i, b := range broken {
-		fmt.Fprintf(w, "| %s | %d |", fault(b), scenarios[i])
-		for _, c := range rows[i*len(subjects) : (i+1)*len(subjects)] {
-			fmt.Fprintf(w, " %s |", mark(c))
-		}
-		fmt.Fprintln(w)
-	}
+	fmt.Fprintf(w, "\n|---|---:|%s\n%s", strings.Repeat(":-:|", len(subjects)), &rows)
 }
 
 // fault says what a scenario breaks.
@@ -44,20 +42,17 @@ func fault(broken locker.Assumptions) string {
 	return broken.String()
 }
 
-// assumptions returns what scenarios break, what no backend may assume last, and how many scenarios
-// break it.
-func assumptions(m *matrix.Matrix) (broken []locker.Assumptions, scenarios []int) {
-	count := make(map[locker.Assumptions]int)
+// assumptions returns what scenarios break, with what no backend may assume at the end, and how many
+// scenarios break each.
+func assumptions(m *matrix.Matrix) (broken []locker.Assumptions, scenarios map[locker.Assumptions]int) {
+	scenarios = make(map[locker.Assumptions]int)
 	for _, sc := range m.Scenarios {
-		if count[sc.Breaks]++; count[sc.Breaks] == 1 && sc.Breaks != 0 {
+		if scenarios[sc.Breaks]++; scenarios[sc.Breaks] == 1 && sc.Breaks != 0 {
 			broken = append(broken, sc.Breaks)
 		}
 	}
-	if count[0] > 0 {
+	if scenarios[0] > 0 {
 		broken = append(broken, 0)
-	}
-	for _, b := range broken {
-		scenarios = append(scenarios, count[b])
 	}
 	return broken, scenarios
 }

@@ -44,6 +44,15 @@ func SoakTable(w io.Writer, all []matrix.Soaked) {
 	}
 }
 
+// Rounds says how many rounds were played to their end.
+func Rounds(all []matrix.Soaked) string {
+	rounds := 0
+	for _, s := range all {
+		rounds += s.Rounds
+	}
+	return judge.Count(rounds, "round")
+}
+
 // SoakPrefix is what the row begins with, and no other row.
 func SoakPrefix(s matrix.Soaked) string {
 	return fmt.Sprintf("| %s | %d | %d–", s.Subject, s.Processes, s.Seed)

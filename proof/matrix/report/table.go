@@ -13,10 +13,11 @@ import (
 	"github.com/lockstile/locker/proof/matrix/internal/judge"
 )
 
-// Progress returns a [matrix.Settings].Done that writes a line for each of so many cells.
-func Progress(w io.Writer, cells int) func(matrix.Cell) {
+// Progress returns a [matrix.Settings].Done that writes a line for each of so many cells, and what says, when
+// the run is over, how many lines there are.
+func Progress(w io.Writer, cells int) (tell func(matrix.Cell), told func() int) {
 	done := 0
-	return func(c matrix.Cell) {
+	tell = func(c matrix.Cell) {
 		done++
 		why := ""
 		if c.Why != "" && c.Why != Word(c) {
@@ -24,6 +25,7 @@ func Progress(w io.Writer, cells int) func(matrix.Cell) {
 		}
 		_, _ = fmt.Fprintf(w, "%3d/%d  %s, %s: %s%s\n", done, cells, c.Subject, c.Scenario, Word(c), why) // without a reader there is nobody to tell
 	}
+	return tell, func() int { return done }
 }
 
 // told is the word, and what became of updates.

@@ -66,7 +66,8 @@ func TestAFalseClaimOfARunThatWasInterruptedIsToldOnce(t *testing.T) {
 	m.Cells[0].Why, m.Cells[1].Why, m.Cells[0].History = "two holders for 1s", "interrupted", new(history.History)
 	m.Cells[0].History.Marks = []history.Mark{{Text: "A is stopped"}}
 	var text strings.Builder
-	Progress(&text, 3)(m.Cells[0])
+	tell, _ := Progress(&text, 3)
+	tell(m.Cells[0])
 	FalseClaims(&text, m)
 	if want := "  1/3  it, pause: FALSE CLAIM: two holders for 1s\n\nThe false claim of it in pause:\n        0s  A is stopped\n"; text.String() != want {
 		t.Errorf("it is\n%s\nand not\n%s", &text, want)
