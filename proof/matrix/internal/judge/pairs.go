@@ -125,9 +125,9 @@ func staleWrites(h *history.History, exclusion bool) (unguarded, guarded int) {
 	return unguarded, guarded
 }
 
-// passed reports whether a guard took a stale write that it had to refuse. It had not if all who had claimed by
-// then may have been granted the lock before the writer, and heard of it later. A write that was committed in a
-// transaction has no guard, and nobody claims.
+// passed reports whether a guard took a stale write that it had to refuse. It could take the write if everybody who
+// had claimed by then may have been granted the lock before the writer, and only heard of it later. A write
+// that was committed in a transaction has no guard, and nobody claims there.
 func passed(h *history.History, w history.Write, exclusion bool) bool {
 	own, _ := h.HolderOf(w)
 	claimed := false
