@@ -117,6 +117,7 @@ func TestRecordOfAnEarlierHolderIsNotTakenForThatOfTheNext(t *testing.T) {
 		}
 	}))
 	mustUnlock(t, mustLock(t, l, "x", reading))
+	other.store.breaking <- struct{}{} // what went on when Break had returned has ended: it may make a file
 }
 
 // Somebody has the old file open. There the kernel keeps the slot of a holder who was broken.
