@@ -268,8 +268,7 @@ func lateAfterTaken(x *trial) {
 func lateAfterUnlock(x *trial) {
 	a, b, name := x.networked(), x.locker(), x.name()
 	held := x.lock(b, name, x.long())
-	w := x.wait(x.patient(), a.Locker, name, x.long())
-	x.waits(w, b, name)
+	w := x.waitTold(x.patient(), a.Locker, b, name, x.long())
 	a.Stall()
 	<-time.After(x.h.TTL / 10) // it may ask, and is not heard
 	x.unlock(held)
@@ -298,8 +297,7 @@ func silentStore(x *trial) {
 
 	held = x.lock(b, x.name(), x.long())
 	ctx, cancel := context.WithCancelCause(x.ctx)
-	told := x.wait(ctx, waited.Locker, held.Name(), x.long())
-	x.waits(told, b, held.Name())
+	told := x.waitTold(ctx, waited.Locker, b, held.Name(), x.long())
 	x.taken(waited.Locker, held.Name(), "of a name that another client has and a goroutine waits for")
 	var calls []func()
 	for what, a := range map[string]Process{"that has never asked it": never, "that has asked it": asked, "that has waited": waited} {
@@ -357,8 +355,7 @@ func silentForLong(x *trial) {
 	}
 	held := x.lock(b, name, x.ttl())
 	ctx, cancel := context.WithCancel(x.ctx)
-	w := x.wait(ctx, a.Locker, name, x.ttl())
-	x.waits(w, b, name)
+	w := x.waitTold(ctx, a.Locker, b, name, x.ttl())
 	a.Cut()
 	for verb, call := range map[string]asking{"Lock": a.Locker.Lock, "TryLock": a.Locker.TryLock} {
 		x.eventually(verb+" of a client whose waiter was told \"taken\", by a store that has long been silent, returns ErrUnavailable", func() bool {

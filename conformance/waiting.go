@@ -60,6 +60,25 @@ func (x *trial) seenWaiting(w *waiter, l locker.Locker, name string) (waits bool
 	}
 }
 
+// waitTold starts a waiter, and returns when its own Locker has been told that the lock is taken: from then
+// on it waits through a silence of the store. Inspect may count a waiter who has not heard that yet. A Locker that
+// is not on package driver may have no events, and is given a TTL.
+func (x *trial) waitTold(ctx context.Context, a, b locker.Locker, name string, opts ...locker.Option) *waiter {
+	told := make(chan struct{})
+	w := x.wait(ctx, a, name, append(opts, locker.WithObserver(func(e locker.Event) {
+		if e.Type == locker.EventWaiting {
+			close(told)
+		}
+	}))...)
+	x.waits(w, b, name)
+	select {
+	case <-told:
+	case <-w.done:
+	case <-time.After(x.h.TTL):
+	}
+	return w
+}
+
 func waitCancelled(x *trial) {
 	a, b, c, name := x.locker(), x.locker(), x.locker(), x.name()
 	held := x.lock(a, name)
