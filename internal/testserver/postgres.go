@@ -58,7 +58,7 @@ func (s *PostgresServer) makeData(initdb string) error {
 		return said(exec.Command("cp", "-a", model, s.data())) //nolint:gosec // folders of ours
 	}
 	err := said(asService(initdb, "-D", s.data(), "-U", "postgres", "-A", "trust",
-		"-E", "UTF8", "--locale=C", "--no-sync", "--no-instructions"))
+		"-E", "UTF8", "--locale=C", "--no-sync", "--no-instructions", "--wal-segsize=1"))
 	if err != nil || shared == "" {
 		return err
 	}

@@ -41,8 +41,8 @@ gotest() { go test -json -short -count=1 -timeout 20m -vet=off -ldflags=-w -para
 all() {
 	set -o pipefail
 	local failed=0 goroutines=(. ./driver ./internal/mailbox ./lockertest)
-	local backends=(./redlock ./zookeeper ./postgres ./singlenode ./etcd ./local)
-	local slow=("${backends[@]}" ./conformance ./internal/redisnode ./open ./cmd/locker ./internal/doctor ./election) # they begin
+	local backends=(./zookeeper ./postgres ./etcd ./redlock ./singlenode ./local)
+	local slow=(./conformance "${backends[@]}" ./internal/redisnode ./cmd/locker ./internal/doctor ./open ./election) # they begin
 	local packages elsewhere race
 	packages=$(cd "$1" && go list ./...) && elsewhere=$(cd "$1" && go list "${goroutines[@]}") || return 1
 	(
