@@ -16,8 +16,8 @@ import (
 const tickerVariable = "LOCKER_CONFORMANCE_TICKER"
 
 const (
-	tickPause = 5 * time.Millisecond // between two looks at the clock
-	tickFloor = 5 * time.Millisecond // so late is a sleep anywhere, and that counts as nothing
+	tickPause = 20 * time.Millisecond // between two looks at the clock: a process that looks more often is a load itself
+	tickFloor = 5 * time.Millisecond  // so late is a sleep anywhere, and that counts as nothing
 )
 
 // init makes the ticker of a process that startTicker has started, and does nothing in any

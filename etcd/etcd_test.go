@@ -143,7 +143,7 @@ func keys(t testing.TB, client *clientv3.Client, prefix string) []string {
 // until waits for a condition that somebody else brings about.
 func until(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(60 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(60 * time.Second); !ok(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("still not after a minute: %s", what)
 		}

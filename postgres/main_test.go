@@ -262,7 +262,7 @@ func warmUp(tb testing.TB, l locker.Locker, pool *pgxpool.Pool) {
 // eventually waits until check returns "".
 func eventually(tb testing.TB, check func() string) {
 	tb.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
 		problem := check()
 		if problem == "" {
 			return

@@ -104,7 +104,7 @@ func until(t *testing.T, what string, so func() bool) {
 	t.Helper()
 	for ctx := soon(t); !so(); {
 		select {
-		case <-time.After(5 * time.Millisecond):
+		case <-time.After(20 * time.Millisecond):
 		case <-ctx.Done():
 			t.Fatalf("still waiting for %s", what)
 		}
