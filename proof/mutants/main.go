@@ -65,7 +65,7 @@ func flags(fs *flag.FlagSet) *settings {
 	fs.StringVar(&s.only, "only", "", "only the mutants of this package and those below it, or of one line, driver:17")
 	fs.StringVar(&s.since, "since", "", "only the mutants of files, rows and tests changed since this commit")
 	fs.StringVar(&s.root, "root", "..", "the folder of the users' module, seen from the current one, which is proof by default")
-	fs.IntVar(&s.lanes, "lanes", 2, "how many mutants are tried at once")
+	fs.IntVar(&s.lanes, "lanes", 3, "how many mutants are tried at once: most tests wait more than they work")
 	fs.DurationVar(&s.timeout, "timeout", 3*time.Minute, "for the tests of one mutant")
 	return s
 }
