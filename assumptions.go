@@ -31,8 +31,8 @@ const (
 	// the store keeps the counter of a name that nobody uses. If another server
 	// takes the server's place, its clock counts as the same clock.
 	ForwardClock
-	// ServerUp: the server is running and reachable, and a connection to it
-	// does not end on its side alone, or there before the holder hears of it.
+	// ServerUp: the server is running and reachable, and when a connection to it ends, the holder notices
+	// no later than the server.
 	ServerUp
 	// Unpromised: the guarantee is not given at all.
 	Unpromised

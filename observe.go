@@ -10,21 +10,21 @@ import (
 )
 
 // Event is something that has happened to a lock, or to a call of Lock or TryLock. It is for
-// logs, metrics and traces; whoever holds the lock goes by the [Lock] itself.
+// logs, metrics and traces; a holder asks its [Lock].
 type Event struct {
 	Type EventType
 	Name string
 	Kind Kind
 
-	// Call tells the events of one call, and of the lock that came of it, from those of
-	// other calls in this process.
+	// Call is the same in all events of one call and of the lock that it got, and differs from that of every
+	// other call in this process.
 	Call uint64
 
 	// Time is when it happened, by this machine's wall clock.
 	Time time.Time
 
-	// Token and SharedToken are those of the lock, from the grant to the end; else they are 0.
-	// With [WithCounter] they are not the counter's.
+	// Token and SharedToken are the lock's in the events from its grant to its end, and 0 in others. With
+	// [WithCounter] they are not the counter's.
 	Token       fencing.Token
 	SharedToken fencing.SharedToken
 	Slot        int // as [Lock.Slot], and -1 while there is no lock
@@ -65,7 +65,7 @@ type Event struct {
 type EventType uint8
 
 const (
-	EventWaiting     EventType = iota + 1 // the lock is taken and the call waits for it; told once
+	EventWaiting     EventType = iota + 1 // the lock is taken and the call waits for it; comes once
 	EventGranted                          // the store has granted the lock
 	EventPassed                           // another goroutine of this process has passed the lock on, or shares it
 	EventFailed                           // the call has not got the lock
@@ -98,7 +98,7 @@ type Observer func(Event)
 // MaxEvents is how many events wait for an [Observer].
 const MaxEvents = 4096
 
-// WithObserver has o called with the events of one call, and of the lock that comes of it. It
+// WithObserver calls o with the events of one call and of the lock that it gets. It
 // may be given several times. While the store has the lock for somebody else, one more
 // request asks whom a call waits for, if the backend is an [Inspector]. Without this option
 // nothing is asked, measured or allocated.

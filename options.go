@@ -37,7 +37,7 @@ type Option struct {
 	apply func(*contract.Settings) error
 }
 
-// Kind is what a lock shuts out.
+// Kind says whom a lock excludes.
 type Kind uint8
 
 const (

@@ -40,7 +40,7 @@ type Set struct {
 // lock's token.
 //
 // If one name cannot be locked, or a lock is lost meanwhile, LockAll gives back what it
-// has. Its error is that of the one name, or an [ErrUnavailable] if a lock was lost. It is an
+// has. Its error says which name could not be locked, and why, or is an [ErrUnavailable] if a lock was lost. It is an
 // [ErrOutcomeUnknown] as well if one could not be given back; that may take two seconds.
 func LockAll(ctx context.Context, l Locker, names []string, opts ...Option) (*Set, error) {
 	return lockAll(ctx, l, false, names, opts)
@@ -304,8 +304,8 @@ func (s *Set) Lost() <-chan struct{} { return s.lost }
 func (s *Set) Context() context.Context { return s.ctx }
 
 // Unlock gives all locks back, at the same time. The context of the Set ends before the
-// store is asked. The error, in one line, wraps those of the locks: it is an [ErrLost] if one
-// was lost, and the others are given back all the same. See [Lock.Unlock]. Calls after the
+// store is asked. The error wraps the errors of the locks, in one line. It is an [ErrLost] if one
+// was lost; the others are given back all the same. See [Lock.Unlock]. Calls after the
 // first do nothing and return the first call's result.
 func (s *Set) Unlock(ctx context.Context) error {
 	_ = s.Err() // a loss that no timer has told of yet

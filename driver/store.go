@@ -55,8 +55,8 @@ type Store[H any] interface {
 	// lock is granted: whenever the store has said "taken" it calls wait, and goes on
 	// in the context that this returns, which ends with ctx and with the Locker.
 	//
-	// Acquire returns soon after its context ends, with any error. The cause of the context is
-	// that of no user: it is what Err returns, or [locker.ErrClosed]. If ctx has no end,
+	// Acquire returns soon after its context ends, with any error. The cause of that context is never the
+	// user's own: it is what Err returns, or [locker.ErrClosed]. If ctx has no end,
 	// Acquire bounds each request by itself: silence is an error, too. An error
 	// means that Acquire has seen no grant; the store may have granted the lock
 	// all the same, which Withdraw is for. An attempt that the store says was withdrawn is an
@@ -87,7 +87,7 @@ type Store[H any] interface {
 	//
 	// With keep, which is 0 unless Guarantees.KeepsMinHold is true, the lock stays taken under nobody's
 	// value until keep has passed, counted from when the store handles the request.
-	// Waiters are told when to look again, and a renewal under way does not lengthen it.
+	// Waiters are notified when to look again, and a renewal under way does not lengthen it.
 	// After an error Release is called again with what remains, and Withdraw follows only
 	// when nothing does; a lock that is kept for h already is a success, and is not kept
 	// for longer.

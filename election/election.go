@@ -50,13 +50,13 @@ const (
 // Run stands for election under name, calls lead for each term, and stands again when the
 // term is over, until ctx ends. It always returns an error:
 //
-//   - that of lead, if lead returns one during its term: it resigns, and does not stand again.
-//     A nil means: resign, and stand again. What lead returns when the term is lost already is
-//     not looked at, nor is a [fencing.ErrStale]: then somebody else leads.
-//   - when ctx has ended, that of lead, or else the cause of ctx. The lock was given back
-//     before; if the store did not confirm that, the error says so.
-//   - that of the Locker, unless standing again may help: an option that it refuses,
-//     [locker.ErrMismatch], or [locker.ErrClosed].
+//   - If lead returns an error during its term, it resigns, and Run returns that error. If it returns nil,
+//     it resigns, and stands again. After the term was lost, its error is ignored, and so is a
+//     [fencing.ErrStale] at any time: somebody else leads then.
+//   - If ctx has ended, Run returns the error of lead, or else the cause of ctx. The lock was given
+//     back before; if the store did not confirm that, the error says so.
+//   - If the Locker returns an error and standing again cannot help, Run returns it: an option that is
+//     refused, [locker.ErrMismatch], or [locker.ErrClosed].
 //
 // A guard ([locker.WithGuard]) that refuses the term ends no candidacy: [Candidate.Observe] tells why
 // the term did not begin.
@@ -64,7 +64,7 @@ const (
 // The context of lead has ctx's values. It ends with ctx, or when the term is lost; its cause
 // says which.
 //
-// The options are those of the lock. [locker.WithTTL] is how long it takes until a leader that
+// The options go to the lock. [locker.WithTTL] is how long it takes until a leader that
 // has died is replaced, and [locker.WithHolder] is what others see. WithShared and WithSlots
 // are refused, for there would be several leaders, and so is WithMinHold: the store would
 // show a leader who has resigned.

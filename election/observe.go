@@ -17,7 +17,7 @@ const lookEvery = time.Second
 
 // Leader is who leads. The zero Leader stands for nobody.
 type Leader struct {
-	// Token is that of the term. If candidates of one process hand over to each other in
+	// Token is the term's. If candidates of one process hand over to each other in
 	// memory, others see the first token of that process's lease.
 	Token fencing.Token
 	// Holder is what the leader has given with [locker.WithHolder]. The default names its
@@ -54,7 +54,7 @@ func (c *Candidate) Leader(ctx context.Context) (Leader, error) {
 // it is the one of Leader. It comes once.
 //
 // If the Candidate got the lock and its term did not begin, because the claim of
-// [locker.WithGuard] failed, the error is that of the claim. The Candidate stands again, also where
+// [locker.WithGuard] failed, the error is the claim's. The Candidate stands again, also where
 // a guard refuses for good, and Observe yields it each time that it has yielded something else
 // in between.
 //

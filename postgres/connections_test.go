@@ -66,7 +66,7 @@ func TestClosedLockerKeepsNoConnectionBesideThePools(t *testing.T) {
 	})
 }
 
-// Goal: the connection on which waiters are told is closed when nobody waits, whatever the pool
+// Goal: the connection on which waiters are notified is closed when nobody waits, whatever the pool
 // does about contexts that end. Method: pgx may also be told to send a cancel request then.
 func TestListeningEndsWhenNobodyWaits(t *testing.T) {
 	t.Parallel()

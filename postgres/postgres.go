@@ -19,7 +19,7 @@ const defaultPoll = 100 * time.Millisecond
 // Options are a Locker's settings. The zero value is ready to use.
 type Options struct {
 	// Poll is the time between two looks of a waiter at the database. By
-	// default, 0, waiters are told instead (LISTEN and NOTIFY); if the first of
+	// default, 0, waiters are notified instead (LISTEN and NOTIFY); if the first of
 	// them finds that a connection pooler is in between, they look every 100 ms.
 	// Set Poll to spare the connection that listening takes, or where a pooler
 	// hides itself. More than 500 ms is an error: for that long a free lock is

@@ -65,7 +65,7 @@ var (
 // times max_connections). The next is refused. Other Lockers have as much: with many
 // locks and processes, set max_locks_per_transaction, or use [New].
 //
-// When a connection breaks, all locks on it are lost, and their holders are told at once.
+// When a connection breaks, all locks on it are lost, and their holders are notified at once.
 // The server may not have noticed, so it is asked over another connection to end this
 // one. Silence is loss too, on both sides. A connection with locks is asked for a sign of
 // life three times per TTL, and a lock whose TTL ends without an answer is lost. Nothing
@@ -85,7 +85,7 @@ var (
 // the next holder has the lock some milliseconds before the former knows. Guard writes with the
 // token, or use [New], whose leases do not depend on a connection.
 //
-// [Options].Poll must be 0: waiters are always told.
+// [Options].Poll must be 0: waiters are always notified.
 func NewSession(pool *pgxpool.Pool, opts Options) (*SessionLocker, error) {
 	switch {
 	case pool == nil:

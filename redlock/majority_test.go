@@ -89,7 +89,7 @@ func TestWordThatOvertakesAnAnswerIsNotForgotten(t *testing.T) {
 	}
 }
 
-// A node is down for an hour, and its waiters are told to look from time to time. That ends no pause
+// A node is down for an hour, and its waiters look from time to time. That ends no pause
 // after a split vote: all waiters would ask at once again, and split the votes.
 func TestNodeThatIsDownEndsNoPause(t *testing.T) {
 	s, _ := threeNodes(t)

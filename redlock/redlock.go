@@ -42,7 +42,7 @@
 //
 // What [locker.WithMinHold] has left at Unlock, the nodes have that granted the lock, a
 // majority at least: there the key stays, with a value that nobody holds, and waiters are
-// told to look when it ends. It is MaxTTL at most, for a node that has forgotten the lock
+// notified when it ends. It is MaxTTL at most, for a node that has forgotten the lock
 // votes again after that.
 //
 // An even number of nodes buys nothing: of four nodes, three are a majority, so

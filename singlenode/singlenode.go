@@ -35,7 +35,7 @@
 // here of crashes, failovers and tokens is true of them, too.
 //
 // What [locker.WithMinHold] has left at Unlock, the server has: the key stays, with a value
-// that nobody holds, and waiters are told to look when it ends. With Replicas they confirm
+// that nobody holds, and waiters are notified when it ends. With Replicas they confirm
 // it. An Unlock that fails asks again in the background, and never for longer.
 //
 // # Other programs

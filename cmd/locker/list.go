@@ -16,11 +16,11 @@ import (
 
 const listHelp = `
 list shows the locks that are held and whose names begin with PREFIX, or all of
-them, each as "locker inspect" shows it; of a lock that is shared, or has slots,
-how many hold it, and with --json who. Names and holders are quoted, because
-other people chose them; "-" stands for what the store does not know or does not
-have. Locks of other libraries, and those of postgres.LockTx, may be missing: the
-store does not always know their names.
+them, each as "locker inspect" shows it. A lock that is shared or has slots is
+shown with the number of its holders, and with --json with all of them. Names and
+holders are quoted, because other people chose them. A "-" stands for what the
+store does not know or does not have. Locks of other libraries, and those of
+postgres.LockTx, may be missing: the store does not always know their names.
 
 With --watch, list looks every two seconds, goes on until it is interrupted (^C),
 and prints a line for every lock that has been taken since, has another holder or

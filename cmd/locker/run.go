@@ -41,7 +41,7 @@ func (c *runCommand) flags(fs flagSet) {
 	fs.Func("min-hold", "keep the lock from others for `DURATION`, also if COMMAND ends sooner", positive(&c.minHold))
 	fs.Func("max-hold", "end COMMAND so that the lock is held for `DURATION` at most; default for ever", positive(&c.maxHold))
 	fs.Func("taken-exit", "exit with `STATUS`, from 0 to 255, if the lock is taken; default 75", number(&c.takenExit, 0, 255))
-	fs.Func("status-fd", "write whose the exit status is to the open file descriptor `NUMBER`", number(&c.statusFD, 1, 1<<20))
+	fs.Func("status-fd", "write to the open file descriptor `NUMBER` whether the exit status is COMMAND's or locker's", number(&c.statusFD, 1, 1<<20))
 	fs.BoolVar(&c.quiet, "quiet", false, "say nothing about waiting and about a lock that is taken")
 }
 

@@ -15,8 +15,8 @@ Use it only if you know that the holder is dead or stuck. A live holder goes on
 until its next renewal, because it does not know: for that time two may work at
 once. The next holder's token is greater all the same, and a guarded storage
 refuses the old one.
-From a lock that is shared, or has slots, it is taken from all holders, unless
---token says from which.
+A lock that is shared or has slots is taken from all its holders, unless --token
+names some of them.
 The exit status is 0 whether anybody held the lock or not.
 `
 

@@ -38,7 +38,7 @@ const (
 	// of life.
 	Pulse = 5 * time.Second
 
-	// deafLook is how often waiters are told to look while the connection cannot be opened again:
+	// deafLook is how often waiters look while the connection cannot be opened again:
 	// twice within a claim time, so that none sleeps while the lock is reserved for it.
 	deafLook = ClaimTime / 2
 
