@@ -91,7 +91,7 @@ func NewSession(pool *pgxpool.Pool, opts Options) (*SessionLocker, error) {
 	case pool == nil:
 		return nil, errors.New("postgres: the pool is nil")
 	case opts.Poll != 0:
-		return nil, errors.New("postgres: waiters for session locks are always told, so Poll must be 0")
+		return nil, errors.New("postgres: waiters for session locks are always notified, so Poll must be 0")
 	}
 	if err := opts.check(); err != nil {
 		return nil, err

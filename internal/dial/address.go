@@ -165,7 +165,7 @@ func (a *address) duration(name string, to *time.Duration) (err error) {
 // client that needs both takes one alone for none, and connects as nobody.
 func (a *address) wholeUser(scheme string) error {
 	if (a.user == "") != (a.pass == "") {
-		return fmt.Errorf("%s:// takes a user name and a password, or none of both", scheme)
+		return fmt.Errorf("%s:// takes a user name and a password, or neither", scheme)
 	}
 	return nil
 }
