@@ -1,15 +1,20 @@
 // Package locker is one interface to locks on many stores, with a fencing token
 // on every lock.
 //
-// A lock with a lease can be lost while its holder is paused, and the holder
-// does not know. So every [Lock] has a [Lock.Token], greater than those of all
-// earlier holders of its name, which the storage that the lock protects checks
-// on every write (package fencing). And every Lock has a validity by this machine's
-// clock, at the end of which [Lock.Lost] closes, whatever the store may say later.
-//
-//	err := locker.Do(ctx, l, "invoices/42", func(ctx context.Context, lock *locker.Lock) error {
+//	err := locker.Do(ctx, locks, "invoices/42", func(ctx context.Context, lock *locker.Lock) error {
 //		return store.Write(ctx, lock.Token(), …) // ctx ends when the lock is lost
 //	})
+//
+// [Do] locks, calls the function, and unlocks. It waits for the lock until ctx ends, or for as
+// long as [WithWait] says; [TryDo] does not wait, and returns [ErrTaken]. A lock has a lease of 30
+// seconds ([WithTTL]), which is renewed in the background until Unlock. The lock of a process
+// that has died is free when its lease ends.
+//
+// A lock with a lease can be lost while its holder is paused, and the holder does not know.
+// So pass the [Lock.Token] to the storage with every write: it is greater than the tokens of
+// all earlier holders of the name, and a guard (package fencing) refuses smaller ones. A loss
+// that is noticed ends the function's ctx: at the end of the lease by this machine's clock
+// at the latest, whatever the store may say later.
 //
 // # Choosing a backend
 //

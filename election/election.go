@@ -1,8 +1,13 @@
-// Package election has one of several candidates lead, over any [locker.Locker].
+// Package election elects one leader among several processes, over any [locker.Locker].
 //
 //	err := election.Run(ctx, locks, "billing", func(ctx context.Context, term *locker.Lock) error {
 //		return bill(ctx, term.Token()) // ctx ends when the term does
 //	})
+//
+// Every process calls [Run] with the same name. One of them leads: its function is called. The
+// others wait. If the leader's process dies, another one leads when the lease has ended, after
+// 30 seconds ([locker.WithTTL]). If its function returns, another one leads at once. To ask
+// who leads, make a [Candidate].
 //
 // # Terms
 //

@@ -1,6 +1,17 @@
 // Package open makes a backend from a URL, for programs that choose theirs by
-// configuration. It imports every backend: a program that knows which one it
-// wants imports that one alone.
+// configuration.
+//
+//	locks, err := open.URL(ctx, os.Getenv("LOCKER_BACKEND")) // such as redis://localhost:6379/0?prefix=lock:
+//	if err != nil {
+//		return err
+//	}
+//	defer locks.Close()
+//	if err := locker.Require(locks, locker.Correctness); err != nil {
+//		return err // the backend is not good enough for what the locks are for
+//	}
+//
+// It imports every backend, with its client. A program that knows which one it wants imports
+// that one alone.
 package open
 
 import (

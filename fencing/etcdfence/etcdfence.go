@@ -2,6 +2,9 @@
 // is smaller than the greatest that its resource has seen. The locks may be in
 // etcd or anywhere else.
 //
+//	guard := etcdfence.NewGuard(client)
+//	_, err := guard.Do(ctx, "account/7", lock.Token(), clientv3.OpPut("account/7", "1250"))
+//
 // A lock of package etcd needs no guard if the data is in the same cluster: with the
 // compare that [etcd.Locker.Held] returns, a transaction goes through only while the
 // lock is held.

@@ -1,5 +1,6 @@
 // Package pgfence guards data in PostgreSQL: a transaction is refused if its
-// fencing token is smaller than the greatest that its resource has seen.
+// fencing token is smaller than the greatest that its resource has seen. The locks may be
+// in PostgreSQL or anywhere else. Before first use the database needs the [Schema].
 //
 //	tx, err := pool.Begin(ctx)
 //	…

@@ -1,10 +1,18 @@
 // Package redisfence guards data in Redis: a write is refused if its fencing
-// token is smaller than the greatest that its key has seen.
+// token is smaller than the greatest that its key has seen. The locks may be in Redis
+// or anywhere else.
+//
+//	guard, err := redisfence.NewGuard(rdb)
+//	…
+//	_, err = guard.Do(ctx, "balance:42", lock.Token(), "SET", 1250) // fencing.ErrStale: somebody else has had the lock since
+//
+// Give data other keys than locks: package singlenode has Options.Prefix for that.
 //
 // # What is promised
 //
 // Check and write are one script on the server, so nothing comes between them. A server
 // that has become a replica refuses both.
+//
 // The greatest token of a key, and the greatest number of its readers, are kept under
 // "lockstile:f:{…}", in the key's Cluster slot, without an expiry. It is as durable as the data beside it: a
 // restart from an old snapshot brings back both. Only a server that evicts keys

@@ -1,5 +1,10 @@
 // Package zkfence guards data in ZooKeeper: a write is refused if its fencing
-// token is smaller than the greatest that its resource has seen.
+// token is smaller than the greatest that its resource has seen. The locks may be in
+// ZooKeeper or anywhere else.
+//
+//	guard, err := zkfence.NewGuard(conn, zkfence.Options{})
+//	…
+//	_, err = guard.Write(ctx, "account/7", lock.Token(), &zk.SetDataRequest{Path: "/account/7", Data: data, Version: -1})
 //
 // # What is promised
 //
