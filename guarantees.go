@@ -1,6 +1,9 @@
 package locker
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // Guarantees says what a backend, as it is configured, promises, and what must
 // be true of the world for the promise to hold. It is data, so that a program
@@ -122,8 +125,8 @@ func remedy(missing Assumptions) string {
 	case missing.Has(Unpromised):
 		return "take a backend that gives its tokens in order"
 	case missing == DurableReplica:
-		return "set SyncStandby in postgres.Options if a synchronous standby takes the server's place, or NoStandby if none ever does, " +
-			"or take etcd, ZooKeeper or Redis"
+		return "set SyncStandby in postgres.Options (sync_standby=true in a URL) if a synchronous standby takes the server's place, " +
+			"or NoStandby (no_standby=true) if none ever does, or take etcd, ZooKeeper or Redis"
 	case missing.Has(DurableServer):
 		return "take a store, or a counter, that writes to its disk before it answers"
 	}
@@ -138,5 +141,5 @@ func kind(l Locker) string {
 	case *with:
 		return kind(l.Locker)
 	}
-	return fmt.Sprintf("%T", l)
+	return strings.TrimPrefix(fmt.Sprintf("%T", l), "*dial.") // of package open
 }

@@ -4,12 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/lockertest"
 )
 
-// What does a program do when its lock is lost, and when somebody else has it?
+// What does a program do when its lock is lost, when somebody else has it, and when the store is away?
 func Example() {
 	ctx, locks := context.Background(), lockertest.New()
 	defer locks.Close()
@@ -24,7 +25,15 @@ func Example() {
 	locks.Take("invoices/42")
 	err = locker.TryDo(ctx, locks, "invoices/42", work)
 	fmt.Println("taken:", errors.Is(err, locker.ErrTaken))
+
+	locks.Link().Cut()
+	soon, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
+	defer cancel()
+	err = locker.TryDo(soon, locks, "invoices/43", work)
+	fmt.Println("away:", errors.Is(err, locker.ErrUnavailable))
+	locks.Link().Heal()
 	// Output:
 	// lost: true
 	// taken: true
+	// away: true
 }

@@ -17,6 +17,10 @@ import (
 // what happens in this database alone needs no other guard. LockTx waits in the
 // server's own queue until the lock is held or ctx ends.
 //
+// A holder that is stopped in the midst of tx keeps the lock until tx ends, and there is no TTL. Set
+// idle_in_transaction_session_timeout for the role or the connection: then the server ends such a
+// connection (SQLSTATE 25P03 for the holder's next statement). It has written nothing, and can run tx again.
+//
 // If ctx has already ended, or the name is an error, nothing was sent. After any other
 // error tx is over: the server has refused, or pgx has ended the connection with ctx; a
 // lock that was granted just then ends when the server notices. LockTx asks once before it
