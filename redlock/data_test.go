@@ -24,4 +24,12 @@ func TestDataUnderTheNameOfALockIsNamed(t *testing.T) {
 	if err != nil || !info.Held || !strings.Contains(info.Holder, "no expiry") {
 		t.Errorf("Inspect: %+v, %v", info, err)
 	}
+	if broken, err := l.Break(t.Context(), "a"); broken || !errors.Is(err, locker.ErrTaken) || !strings.Contains(err.Error(), why) {
+		t.Errorf("Break: %v, %v", broken, err)
+	}
+	for _, s := range servers {
+		if data := s.Do("GET", "a"); data != "the data" {
+			t.Errorf("after a Break the data is %q", data)
+		}
+	}
 }

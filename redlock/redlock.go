@@ -235,7 +235,8 @@ func (l *Locker) Inspect(ctx context.Context, name string) (locker.Info, error) 
 }
 
 // Break implements [locker.Breaker]. It frees the lock on all nodes, and what
-// an attempt without a majority may have left there.
+// an attempt without a majority may have left there. A key that has no expiry and is no lock of ours is
+// left alone, for it may be data: that is a [locker.ErrTaken] which says so.
 func (l *Locker) Break(ctx context.Context, name string) (bool, error) {
 	return l.locks.Break(ctx, name)
 }

@@ -121,6 +121,9 @@ func TestDataUnderTheNameOfALockIsNamed(t *testing.T) {
 	if err != nil || !info.Held || !strings.Contains(info.Holder, "no expiry") {
 		t.Errorf("Inspect: %+v, %v", info, err)
 	}
+	if broken, err := l.Break(t.Context(), "a"); broken || !errors.Is(err, locker.ErrTaken) || !strings.Contains(err.Error(), "no lock of ours") || srv.Do("GET", "a") != "the data" {
+		t.Errorf("Break: %v, %v, and the data is %q", broken, err, srv.Do("GET", "a"))
+	}
 }
 
 // The lock's key is the lock: a write there would make it nobody's, for ever.

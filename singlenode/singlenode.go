@@ -219,7 +219,8 @@ func (l *Locker) Inspect(ctx context.Context, name string) (locker.Info, error) 
 	return l.locks.Inspect(ctx, name)
 }
 
-// Break implements [locker.Breaker].
+// Break implements [locker.Breaker]. A key that has no expiry and is no lock of ours is left alone, for it
+// may be data: that is a [locker.ErrTaken] which says so.
 func (l *Locker) Break(ctx context.Context, name string) (bool, error) {
 	return l.locks.Break(ctx, name)
 }

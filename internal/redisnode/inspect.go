@@ -27,6 +27,7 @@ type Hold struct {
 	Value string
 
 	stored string // what the server has for it
+	noLock bool   // that has no expiry, and is no lock of ours
 }
 
 // Look reads what the server knows of a lock.
@@ -86,11 +87,12 @@ func view(keys Keys, pages ...any) (View, error) {
 		v.Token, v.Holder = token, holder
 	}
 	v.Held, v.Value = true, holderOf(stored)
-	if left == endless && of != v.Value {
+	noLock := left == endless && of != v.Value
+	if noLock {
 		v.Holder = "unknown: the key has no expiry, and is no lock of ours"
 	}
 	v.TimeLeft = mailbox.Left(left)
-	v.Holds = []Hold{{locker.Holder{Text: v.Holder, Number: locker.Number(v.Token), Slot: -1, TimeLeft: v.TimeLeft}, locker.KindExclusive, v.Value, stored}}
+	v.Holds = []Hold{{locker.Holder{Text: v.Holder, Number: locker.Number(v.Token), Slot: -1, TimeLeft: v.TimeLeft}, locker.KindExclusive, v.Value, stored, noLock}}
 	return v, nil
 }
 
@@ -189,7 +191,8 @@ func lastGrant(s string) (token fencing.Token, value, holder string) {
 }
 
 // Break takes the lock from those holders of whom which is true, and reports whether there
-// were any. After an error it may have been taken.
+// were any. After an error it may have been taken. A key that is no lock is left alone: it may
+// be somebody's data.
 func (n *Node) Break(ctx context.Context, keys Keys, which func(Hold) bool) (broken bool, err error) {
 	for range 10 { // it may change hands while we look
 		v, err := n.Look(ctx, keys)
@@ -198,6 +201,9 @@ func (n *Node) Break(ctx context.Context, keys Keys, which func(Hold) bool) (bro
 		}
 		those := slices.DeleteFunc(v.Holds, func(h Hold) bool { return !which(h) })
 		for _, h := range those {
+			if h.noLock {
+				return false, ErrNoLock
+			}
 			one, err := n.force(ctx, keys, h)
 			if err != nil {
 				return broken, err

@@ -107,7 +107,7 @@ func TestBreakingAStrangersKeyDoesNotCopyItsValue(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, secret := range []string{strings.Repeat("secret", 1000), "#secret", "7#secret"} { // the last look like a reader's, and a slot's
-		srv.Do("SET", "a", secret)
+		srv.Do("SET", "a", secret, "PX", "60000")
 		if broken, err := n.Break(background(t), keys, Numbered(0)); err != nil || !broken {
 			t.Errorf("%v, %v", broken, err)
 		}
@@ -126,7 +126,7 @@ func TestBreakWhoseAnswerIsLostBreaksOneHolder(t *testing.T) {
 			n, _ := client(t, srv.Addr())
 			a, next := newAttempt(t, "a"), newAttempt(t, "a")
 			if mustGrant(t, n, a); value != "" {
-				srv.Do("SET", "a", value)
+				srv.Do("SET", "a", value, "PX", "60000")
 			}
 			if _, err := n.Look(background(t), a.Keys); err != nil { // its script is known
 				t.Fatal(err)
@@ -163,11 +163,11 @@ func TestBreakThatComesTooLateLooksAgain(t *testing.T) {
 		srv := testserver.Redis(t)
 		n, _ := client(t, srv.Addr())
 		a := newAttempt(t, "a")
-		srv.Do("SET", "a", c.first)
+		srv.Do("SET", "a", c.first, "PX", "60000")
 		if _, err := n.Look(background(t), a.Keys); err != nil { // its script is known
 			t.Fatal(err)
 		}
-		n.rdb.AddHook(&afterScript{keep: true, act: func() { srv.Do("SET", "a", c.next) }})
+		n.rdb.AddHook(&afterScript{keep: true, act: func() { srv.Do("SET", "a", c.next, "PX", "60000") }})
 		n.rdb.AddHook(&losing{with: c.lost, unsent: true})
 		if broken, err := n.Break(background(t), a.Keys, Numbered(0)); err != nil || !broken || srv.Do("EXISTS", "a") != "0" {
 			t.Errorf("%s: %v, %v, and the key has %q", what, broken, err, srv.Do("GET", "a"))
