@@ -61,7 +61,9 @@ import (
 // The table is made in the first schema of the search path. It is an error if the
 // search path has it in another one already: a second table would know none of the
 // tokens in the first.
-const Schema = `
+const Schema = schema
+
+const schema = `
 DO $$
 DECLARE
   _path pg_catalog.text;
