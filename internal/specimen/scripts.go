@@ -95,7 +95,10 @@ if not blind and blocked then
     else
       redis.call('SET', 'alive:' .. id, want, 'PX', 1500)
     end
-    if not redis.call('ZSCORE', queue, id) then redis.call('ZADD', queue, redis.call('INCR', 'tickets'), id) end
+    if not redis.call('ZSCORE', queue, id) then
+      local tail = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')
+      redis.call('ZADD', queue, 1 + (tail[2] or 0), id)
+    end
   end
   return {'-1'}
 end

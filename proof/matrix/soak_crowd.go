@@ -141,9 +141,10 @@ func look(into *Stored, most int) Scenario {
 	}}
 }
 
-// noteStored notes what the store holds when that is not more than most, or has been more for long.
+// noteStored notes what the store holds when that is not more than most, or has been more for long. Each look may leave
+// a mark itself, so the last pause is longer than marks stay.
 func (p *play) noteStored(into *Stored, most int, use func() (end func())) {
-	for end := time.Now().Add(lookTime); ; p.Sleep(lookTime / 12) {
+	for _, pause := range []time.Duration{lookTime / 12, lookTime / 3, lookTime * 7 / 12, 0} {
 		leave := use()
 		var err error
 		*into, err = p.System.Stored()
@@ -152,9 +153,7 @@ func (p *play) noteStored(into *Stored, most int, use func() (end func())) {
 			return
 		}
 		leave()
-		if time.Now().After(end) {
-			p.History.NoteUntrue("the store holds %d entries, and held %d when one worker had locked and unlocked once", into.Entries, most)
-			return
-		}
+		p.Sleep(pause)
 	}
+	p.History.NoteUntrue("the store holds %d entries, and held %d when one worker had locked and unlocked once", into.Entries, most)
 }
