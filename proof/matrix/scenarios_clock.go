@@ -67,16 +67,9 @@ func clockStepsForward(p *play) {
 }
 
 func clockStepsForwardUnheard(p *play) {
-	if p.TTL *= slower; p.guarantees.FreedBy == locker.FreedByConnection {
-		p.TTL = statisticsTTL
-	}
+	p.TTL *= slower
 	p.unheard(p.Worker("A"), p.Worker("B"), stepForward, func() error { return p.System.StepClock(time.Hour) })
 }
-
-// statisticsTTL is how long the holder of a connection believes here. A step of the wall
-// clock makes PostgreSQL end a silent connection early, but only when another of its
-// timers has it look at that clock: the one for statistics, after ten seconds.
-const statisticsTTL = 20 * time.Second
 
 func (p *play) stepBack() {
 	p.Break("the servers' clock steps an hour back", func() error { return p.System.StepClock(-time.Hour) })

@@ -188,11 +188,6 @@ func (p *play) followUp(held workerLock, waiting pending) {
 func (p *play) unheard(a, b *worker, what string, f func() error) {
 	held := a.Lock()
 	held.Write(1)
-	if p.System.Prepare == nil { // where some servers are silent, some clients wait for them until the lease is over
-		for range 3 { // in one second, so that PostgreSQL has statistics to write: see statisticsTTL
-			held.Renew()
-		}
-	}
 	p.unheardBy(held, b, what, f)
 }
 
