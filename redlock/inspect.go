@@ -3,6 +3,7 @@ package redlock
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -162,17 +163,26 @@ func gather[T any](ctx context.Context, s *store, ask func(context.Context, *red
 		})
 	}
 	var answers []T
+	noLock := 0
 	e := &QuorumError{Need: s.quorum, kind: locker.ErrUnavailable}
 	for len(e.Nodes) < len(s.nodes) && (len(answers) < s.quorum || !enough(answers)) {
 		select {
 		case r := <-replies:
-			e.Nodes = append(e.Nodes, NodeOutcome{Node: s.nodes[r.node].name, Granted: r.err == nil, Err: r.err})
+			o := NodeOutcome{Node: s.nodes[r.node].name, Granted: r.err == nil, Err: r.err}
+			if errors.Is(r.err, redisnode.ErrNoLock) {
+				o.Err, o.Taken, o.NoLock = nil, true, true
+				noLock++
+			}
+			e.Nodes = append(e.Nodes, o)
 			if r.err == nil {
 				answers = append(answers, r.answer)
 			}
 		case <-ctx.Done():
 			return nil, fmt.Errorf("%w: %w", locker.ErrUnavailable, context.Cause(ctx))
 		}
+	}
+	if noLock > len(s.nodes)-s.quorum {
+		e.kind = locker.ErrTaken
 	}
 	if len(answers) < s.quorum {
 		return nil, e

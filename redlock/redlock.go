@@ -235,8 +235,9 @@ func (l *Locker) Inspect(ctx context.Context, name string) (locker.Info, error) 
 }
 
 // Break implements [locker.Breaker]. It frees the lock on all nodes, and what
-// an attempt without a majority may have left there. A key that has no expiry and is no lock of ours is
-// left alone, for it may be data: that is a [locker.ErrTaken] which says so.
+// an attempt without a majority may have left there. It leaves a key alone that has no
+// expiry and that Lockstile did not write, for it may be data. If a majority has such a key, the error says
+// so, and is a [locker.ErrTaken]; a minority's is passed over.
 func (l *Locker) Break(ctx context.Context, name string) (bool, error) {
 	return l.locks.Break(ctx, name)
 }

@@ -191,8 +191,8 @@ func lastGrant(s string) (token fencing.Token, value, holder string) {
 }
 
 // Break takes the lock from those holders of whom which is true, and reports whether there
-// were any. After an error it may have been taken. A key that is no lock is left alone: it may
-// be somebody's data.
+// were any. After an error it may have been taken, but for [ErrNoLock]: a key that has no expiry and is no lock of
+// ours is left alone, for it may be data.
 func (n *Node) Break(ctx context.Context, keys Keys, which func(Hold) bool) (broken bool, err error) {
 	for range 10 { // it may change hands while we look
 		v, err := n.Look(ctx, keys)
