@@ -240,8 +240,7 @@ func lateAfterTaken(x *trial) {
 	ctx, cancel := context.WithCancelCause(x.ctx)
 	for range 4 {
 		lock := x.lock(b, x.name(), x.long())
-		w := x.wait(ctx, a.Locker, lock.Name(), x.long())
-		x.waits(w, b, lock.Name())
+		w := x.waitTold(ctx, a.Locker, b, lock.Name(), x.long())
 		held, ws = append(held, lock), append(ws, w)
 	}
 	a.Stall()
