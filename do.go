@@ -15,8 +15,8 @@ import (
 // the claim fails or the lock is lost meanwhile, fn is not called, and nothing of
 // [WithMinHold] stays after a claim that failed or panicked.
 //
-// Do returns the error of Lock. If that got the lock, Do joins the errors of fn, or of the claim, and of Unlock, in
-// one line. An [ErrLost] means that the lock was lost before Unlock: fn, or its last
+// Do returns the error of Lock. Once the lock is held, the error joins that of fn, or of the claim, and that of
+// Unlock, in one line. An [ErrLost] means that the lock was lost before Unlock: fn, or its last
 // part, may have run without it.
 func Do(ctx context.Context, l Locker, name string, fn func(ctx context.Context, lock *Lock) error, opts ...Option) error {
 	return do(ctx, l, false, name, fn, opts)

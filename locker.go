@@ -8,7 +8,7 @@
 // [Do] locks, calls the function, and unlocks. It waits for the lock until ctx ends, or for as
 // long as [WithWait] says; [TryDo] does not wait, and returns [ErrTaken]. A lock has a lease of 30
 // seconds ([WithTTL]), which is renewed in the background until Unlock. The lock of a process
-// that has died is free when its lease ends.
+// that has died is free when its lease ends; on local, at once.
 //
 // A lock with a lease can be lost while its holder is paused, and the holder does not know.
 // So pass the [Lock.Token] to the storage with every write: it is greater than the tokens of

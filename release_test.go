@@ -85,7 +85,7 @@ func TestAProgramBuildsFromWhatAReleasePublishes(t *testing.T) {
 	}
 	build := []string{"vet", "."} // compiles, and links nothing
 	if testing.Short() {
-		imports = map[string]string{module: "/lockertest", module + "/adapters/cronlock": ""} // and few others to download
+		imports = map[string]string{module: "/lockertest", module + "/adapters/cronlock": ""} // that they resolve: make proof compiles them
 		build = []string{"list", "-deps", "."}
 	}
 	w := atWork{t, t.TempDir(), nil}

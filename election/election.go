@@ -5,8 +5,8 @@
 //	})
 //
 // Every process calls [Run] with the same name. One of them leads: its function is called. The
-// others wait. If the leader's process dies, another one leads when the lease has ended, after
-// 30 seconds ([locker.WithTTL]). If its function returns, another one leads at once. To ask
+// others wait. If the leader's process dies, another one leads when its lease has ended, within 30
+// seconds on most backends ([locker.WithTTL]). If its function returns, another one leads at once. To ask
 // who leads, make a [Candidate].
 //
 // # Terms
@@ -55,9 +55,9 @@ const (
 // Run stands for election under name, calls lead for each term, and stands again when the
 // term is over, until ctx ends. It always returns an error:
 //
-//   - If lead returns an error during its term, it resigns, and Run returns that error. If it returns nil,
-//     it resigns, and stands again. After the term was lost, its error is ignored, and so is a
-//     [fencing.ErrStale] at any time: somebody else leads then.
+//   - If lead returns an error during its term, the candidate resigns, and Run returns that error. If lead
+//     returns nil, the candidate resigns, and stands again. An error that comes after the term was lost is
+//     ignored, and so is a [fencing.ErrStale]: somebody else leads then.
 //   - If ctx has ended, Run returns the error of lead, or else the cause of ctx. The lock was given
 //     back before; if the store did not confirm that, the error says so.
 //   - If the Locker returns an error and standing again cannot help, Run returns it: an option that is

@@ -27,7 +27,7 @@ func Example() {
 	fmt.Println("taken:", errors.Is(err, locker.ErrTaken))
 
 	locks.Link().Cut()
-	soon, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
+	soon, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	err = locker.TryDo(soon, locks, "invoices/43", work)
 	fmt.Println("away:", errors.Is(err, locker.ErrUnavailable))

@@ -9,7 +9,7 @@
 // Its locks exclude each other, have tokens, leases and waiters, and pass the conformance
 // suite as those of every backend do. They end with the process. If New was called inside a
 // bubble of testing/synctest (the function that synctest.Test runs), leases end by the bubble's
-// clock: a Locker from outside must not be used there, and Close it before the bubble ends.
+// clock. Close the Locker before the bubble ends, and do not use one from outside in a bubble.
 package lockertest
 
 import (
@@ -90,8 +90,8 @@ func (l *Locker) Close() error { return l.locks.Close() }
 func (l *Locker) Link() *Link { return l.link }
 
 // Lose takes the lock called name from the goroutines of this Locker that hold it. Their
-// [locker.Lock] is lost at once; contexts end right after that, so a test waits for Done of theirs, or in a
-// bubble calls synctest.Wait. Lose reports whether there was such a goroutine. What stays
+// [locker.Lock] is lost at once. Their contexts end a moment later: wait for ctx.Done(), or in a bubble call
+// synctest.Wait. Lose reports whether there was such a goroutine. What stays
 // taken for the rest of a [locker.WithMinHold] is nobody's any more, and stays taken.
 func (l *Locker) Lose(name string) bool {
 	holders := l.server.free(name, false, func(h *hold) bool { return h.state == held && h.of.link == l.link })

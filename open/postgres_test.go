@@ -117,6 +117,10 @@ func TestPostgresParametersReachTheBackend(t *testing.T) {
 	if got := mustOpen(t, base+"&mode=session").Guarantees().FreedBy; got != locker.FreedByConnection {
 		t.Errorf("mode=session was not heard: locks end by %v", got)
 	}
+	err := locker.Require(mustOpen(t, base), locker.Correctness)
+	if err == nil || !strings.HasPrefix(err.Error(), "locker: tokens of Postgres assume") || !strings.Contains(err.Error(), "no_standby=true") {
+		t.Errorf("Require says %v, and not what to put into the URL", err)
+	}
 	if err := locker.Require(mustOpen(t, base+"&no_standby=true"), locker.Correctness); err != nil {
 		t.Error(err)
 	}

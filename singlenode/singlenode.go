@@ -108,7 +108,7 @@
 //
 // A server whose memory is full grants nothing, and goes on to renew locks and to take them
 // back. Data that somebody has written under the name of a lock, without an expiry, keeps the
-// lock taken: errors and Inspect say so. (Break deletes it.)
+// lock taken: errors and Inspect say so. Break leaves it alone: if you are sure, delete it yourself.
 //
 // Renewals share the client's pool: give it more connections than the application keeps
 // busy for long. Set ContextTimeoutEnabled in the client's options. Without it each Unlock
@@ -219,8 +219,8 @@ func (l *Locker) Inspect(ctx context.Context, name string) (locker.Info, error) 
 	return l.locks.Inspect(ctx, name)
 }
 
-// Break implements [locker.Breaker]. A key that has no expiry and is no lock of ours is left alone, for it
-// may be data: that is a [locker.ErrTaken] which says so.
+// Break implements [locker.Breaker]. It leaves a key alone that has no expiry and that Lockstile did not
+// write, for it may be data: the error says so, and is a [locker.ErrTaken].
 func (l *Locker) Break(ctx context.Context, name string) (bool, error) {
 	return l.locks.Break(ctx, name)
 }

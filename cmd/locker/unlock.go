@@ -17,7 +17,8 @@ once. The next holder's token is greater all the same, and a guarded storage
 refuses the old one.
 A lock that is shared or has slots is taken from all its holders, unless --token
 names some of them.
-The exit status is 0 whether anybody held the lock or not.
+The exit status is 0 whether anybody held the lock or not, and 75 if the name is a
+key of Redis that has no expiry and that locker did not write: it may be data.
 `
 
 type unlockCommand struct {
