@@ -117,7 +117,7 @@ func TestRecordOfAnEarlierHolderIsNotTakenForThatOfTheNext(t *testing.T) {
 		}
 	}))
 	mustUnlock(t, mustLock(t, l, "x", reading))
-	other.store.breaking <- struct{}{} // the break that outlived its context has ended, and makes .break no more
+	other.store.breaking <- struct{}{} // waits for the break that outlived its context, which may still make .break
 }
 
 // Somebody has the old file open. There the kernel keeps the slot of a holder who was broken.

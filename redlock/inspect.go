@@ -163,7 +163,7 @@ func gather[T any](ctx context.Context, s *store, ask func(context.Context, *red
 		})
 	}
 	var answers []T
-	noLock := 0
+	noLock := 0 // nodes that have a key which a Break leaves alone
 	e := &QuorumError{Need: s.quorum, kind: locker.ErrUnavailable}
 	for len(e.Nodes) < len(s.nodes) && (len(answers) < s.quorum || !enough(answers)) {
 		select {

@@ -48,7 +48,8 @@ func TestSubscriptionThatIsRefusedEndsTheWait(t *testing.T) {
 	}
 }
 
-// Unlock gives up after two seconds, as driver has it: here that the client does not hold it up.
+// Unlock gives up after two seconds, which the tests of package driver ask exactly. Here the client's own timeouts
+// must not hold it up.
 func TestUnlockDoesNotWaitForWhatItsClientReads(t *testing.T) {
 	for name, o := range map[string]redis.Options{
 		"read 30 s":           {ReadTimeout: 30 * time.Second},
