@@ -90,7 +90,7 @@ func (l *Locker[H]) ask(ctx context.Context, c *call[H]) (Grant, error) {
 	defer w.stop()
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
 		l.forgetLoss(c)
-		grant, err := l.store.Acquire(w.ctx, c.h, w.wait)
+		grant, err := l.askStore(w.ctx, c, w.wait)
 		if err == nil && grant.Count == 0 {
 			err = errNoGrant
 		}
@@ -110,10 +110,19 @@ func (l *Locker[H]) ask(ctx context.Context, c *call[H]) (Grant, error) {
 var errNoGrant = errors.New("the backend returned neither a grant nor an error")
 
 func (l *Locker[H]) askOnce(ctx context.Context, c *call[H]) (Grant, error) {
-	grant, err := l.store.Acquire(causeless(ctx), c.h, nil)
+	grant, err := l.askStore(causeless(ctx), c, nil)
 	if err == nil && grant.Count == 0 {
 		err = locker.ErrTaken
 	}
+	return grant, err
+}
+
+// askStore calls Acquire, and adds up what that has left.
+func (l *Locker[H]) askStore(ctx context.Context, c *call[H], wait Wait) (Grant, error) {
+	unsure := c.unsure
+	c.unsure = true // also if a hook of the client's panics
+	grant, left, err := l.store.Acquire(ctx, c.h, wait)
+	c.unsure, c.there = unsure || left != Nothing, c.there || grant.Count > 0
 	return grant, err
 }
 
@@ -210,7 +219,7 @@ func (l *Locker[H]) giveUp(ctx context.Context, c *call[H], err error) error {
 // most when that has ended.
 func (l *Locker[H]) abandon(c *call[H], err error) error {
 	defer l.leaveFront(c.line)
-	if !l.store.Left(c.h) {
+	if !c.left() {
 		l.store.End(c.h)
 		return err
 	}

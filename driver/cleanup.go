@@ -33,10 +33,11 @@ func (l *Locker[H]) cleanUp(a *lease[H]) {
 	}
 	l.background.run(func() {
 		for n := a.cleaning.Load(); n > 0; {
-			if !l.goesWithSession(a) {
-				began, left := l.now(), l.store.Left(a.h)
-				if ok := l.clear(a); left {
-					l.reportCleanUp(a.ended, began, ok)
+			if left := l.takeDoubt(a); left.left() {
+				began, ok := l.now(), l.clear(a)
+				l.reportCleanUp(a.ended, began, ok)
+				if !ok {
+					l.giveDoubt(a, left)
 				}
 			}
 			left := a.cleaning.Add(-n)
@@ -48,13 +49,35 @@ func (l *Locker[H]) cleanUp(a *lease[H]) {
 	})
 }
 
-// goesWithSession reports whether a lease depends on a session that has ended: the store
-// frees it with the session, by one request and not by ten thousand.
-func (l *Locker[H]) goesWithSession(a *lease[H]) bool {
+// takeDoubt returns what a lease may have in the store, for a clean-up to remove: nothing if it
+// depends on a session that has ended, with which the store frees it, by one request and not by
+// ten thousand. It forgets that before the clean-up begins: a renewal that worked meanwhile has
+// put something there again.
+func (l *Locker[H]) takeDoubt(a *lease[H]) doubt {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return a.session != nil && a.session.over
+	if a.session != nil && a.session.over {
+		return doubt{}
+	}
+	left := a.doubt
+	a.doubt = doubt{}
+	return left
 }
+
+// giveDoubt notes what a clean-up could not remove.
+func (l *Locker[H]) giveDoubt(a *lease[H], left doubt) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	a.unsure, a.there = a.unsure || left.unsure, a.there || left.there
+}
+
+// doubt is what an attempt may have in the store.
+type doubt struct {
+	unsure bool // a request that was not answered may have been carried out, or may yet be; or there is a place in a queue
+	there  bool // the lock was granted, and was not given back
+}
+
+func (d doubt) left() bool { return d.unsure || d.there }
 
 // done ends one use of a lease. The last one ends its attempt.
 func (l *Locker[H]) done(a *lease[H]) {
@@ -70,19 +93,15 @@ func (l *Locker[H]) done(a *lease[H]) {
 // withdraw removes what h has left in the store, and reports whether the store has
 // confirmed it.
 func (l *Locker[H]) withdraw(h H) bool {
-	return !l.store.Left(h) || l.Persist(func(ctx context.Context) error { return l.store.Withdraw(ctx, h) })
+	return l.Persist(func(ctx context.Context) error { return l.store.Withdraw(ctx, h) })
 }
 
-// Finish is for a Store's End, where what is Left of h would last as long as a session
-// that others keep. It calls Withdraw in the background until nothing is left or the
+// Finish is for a Store's End, where what is left of h would last as long as a session
+// that others keep. It calls Withdraw in the background until that has worked or the
 // Locker is closed.
 func (l *Locker[H]) Finish(h H) {
-	if !l.store.Left(h) {
-		return
-	}
 	l.background.run(func() {
-		for l.store.Left(h) && l.closing.Err() == nil {
-			l.withdraw(h)
+		for l.closing.Err() == nil && !l.withdraw(h) {
 		}
 	})
 }

@@ -122,10 +122,12 @@ func (l *Locker[H]) settle(a *lease[H], since Instant, err error) {
 	switch {
 	case a.over:
 		if err == nil && a.lost {
+			a.there = true
 			a.uses++
 			l.cleanUp(a)
 		}
 	case errors.As(err, &lost):
+		a.there = false
 		l.lose(a, lost.Reason, lost.Cause)
 	case err != nil:
 		a.lastErr = err

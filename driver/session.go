@@ -55,7 +55,7 @@ type session[H any] struct {
 // lock, and Withdraw and End when the session ends: because Renew said so, because its
 // validity has ended, because nobody has used it for four TTLs, or nobody uses it after
 // Close. Its locks end in the store together with it, so Withdraw is not called for them;
-// a Store whose client keeps the session alive removes what is Left in End. If the Locker
+// a Store whose client keeps the session alive removes what is left in End. If the Locker
 // is closed already, the error is [locker.ErrClosed], and h is withdrawn.
 func (l *Locker[H]) NewSession(h H, ttl time.Duration, since Instant) (Session, error) {
 	settings, err := locker.ParseOptions(contract.Key{}, nil, "session", []locker.Option{locker.WithTTL(ttl)})
@@ -63,7 +63,7 @@ func (l *Locker[H]) NewSession(h H, ttl time.Duration, since Instant) (Session, 
 		return nil, err
 	}
 	req := newRequest("session", settings)
-	s := &session[H]{lease: lease[H]{locker: l, h: h, req: req, uses: 1, index: -1}, held: make(map[*lease[H]]struct{})}
+	s := &session[H]{lease: lease[H]{locker: l, h: h, req: req, uses: 1, index: -1, doubt: doubt{there: true}}, held: make(map[*lease[H]]struct{})}
 	s.self = s
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	s.turn = &turn[H]{lease: &s.lease, req: req}

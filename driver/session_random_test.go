@@ -28,7 +28,6 @@ type item struct {
 	s     Session
 	ended int
 	ses   bool
-	left  bool
 }
 
 func (c *randomStore) n(n int) int { c.mu.Lock(); defer c.mu.Unlock(); return c.rnd.IntN(n) }
@@ -50,7 +49,7 @@ func (c *randomStore) session() (Session, error) {
 		return s, nil
 	}
 	req, _ := NewRequest(nil, "session")
-	it := &item{req: req, ses: true, left: true}
+	it := &item{req: req, ses: true}
 	since := c.l.Now()
 	time.Sleep(time.Duration(c.n(3000)) * time.Millisecond)
 	s, err := c.l.NewSession(it, time.Duration(1+c.n(9))*time.Second, since)
@@ -68,15 +67,14 @@ func (c *randomStore) session() (Session, error) {
 	}
 	return s, nil
 }
-func (c *randomStore) Acquire(ctx context.Context, h *item, wait Wait) (Grant, error) {
+func (c *randomStore) Acquire(ctx context.Context, h *item, wait Wait) (Grant, Left, error) {
 	if h.s == nil && c.n(4) > 0 {
 		s, err := c.session()
 		if err != nil {
-			return Grant{}, err
+			return Grant{}, Nothing, err
 		}
 		h.s = s
 	}
-	h.left = true
 	since := c.l.Now()
 	if wait != nil && c.n(2) == 0 {
 		ctx = wait()
@@ -84,11 +82,11 @@ func (c *randomStore) Acquire(ctx context.Context, h *item, wait Wait) (Grant, e
 	select {
 	case <-time.After(time.Duration(c.n(400)) * time.Millisecond):
 	case <-ctx.Done():
-		return Grant{}, context.Cause(ctx)
+		return Grant{}, Unsure, context.Cause(ctx)
 	}
 	switch c.n(8) {
 	case 0:
-		return Grant{}, errors.New("net")
+		return Grant{}, Unsure, errors.New("net")
 	case 1:
 		c.l.Lose(h.req.Name, h, locker.ReasonForced, nil)
 	case 2:
@@ -103,7 +101,7 @@ func (c *randomStore) Acquire(ctx context.Context, h *item, wait Wait) (Grant, e
 	if h.req.Kind != locker.KindExclusive {
 		count = 1
 	}
-	return Grant{First: c.tok - 63, Count: count, Since: since, Session: h.s, Lasting: h.s == nil && c.rnd.IntN(2) == 0}, nil
+	return Grant{First: c.tok - 63, Count: count, Since: since, Session: h.s, Lasting: h.s == nil && c.rnd.IntN(2) == 0}, Nothing, nil
 }
 func (c *randomStore) Renew(ctx context.Context, hs []*item) []error {
 	errs := make([]error, len(hs))
@@ -144,12 +142,10 @@ func (c *randomStore) call(h *item) error {
 	if c.rnd.IntN(4) == 0 {
 		return errors.New("net")
 	}
-	h.left = false
 	return nil
 }
 func (c *randomStore) Release(_ context.Context, h *item, _ time.Duration) error { return c.call(h) }
 func (c *randomStore) Withdraw(_ context.Context, h *item) error                 { return c.call(h) }
-func (c *randomStore) Left(h *item) bool                                         { c.mu.Lock(); defer c.mu.Unlock(); return h.left }
 func (c *randomStore) End(h *item) {
 	c.mu.Lock()
 	h.ended++

@@ -23,7 +23,7 @@ func (b *backend) open(t testing.TB) Session {
 		t.Fatal(err)
 	}
 	h := &hold{req: req}
-	h.left.Store(true)
+	h.there.Store(true)
 	b.session, err = b.l.NewSession(h, sessionTTL, b.l.Now().Add(-b.took))
 	if err != nil {
 		t.Fatal(err)
@@ -440,7 +440,7 @@ func TestRenewalOfASessionThatWasEndedMeanwhileIsCleanedUp(t *testing.T) {
 		b := newBackend()
 		req, _ := NewRequest(nil, "session")
 		h := &hold{req: req}
-		h.left.Store(true)
+		h.there.Store(true)
 		s, err := b.l.NewSession(h, sessionTTL, b.l.Now())
 		if err != nil {
 			t.Fatal(err)
@@ -455,7 +455,7 @@ func TestRenewalOfASessionThatWasEndedMeanwhileIsCleanedUp(t *testing.T) {
 		pass(0)
 		close(answer)
 		pass(time.Minute)
-		if h.left.Load() {
+		if h.there.Load() {
 			t.Errorf("the session was renewed in the store after it was withdrawn, once: %v", b.released)
 		}
 	})
@@ -516,7 +516,7 @@ func TestSessionThatComesAfterCloseIsEnded(t *testing.T) {
 		b := newBackend()
 		_ = b.l.Close()
 		h := &hold{req: &Request{Name: "session"}}
-		h.left.Store(true)
+		h.there.Store(true)
 		s, err := b.l.NewSession(h, sessionTTL, b.l.Now())
 		if !errors.Is(err, locker.ErrClosed) || s != nil {
 			t.Errorf("got %v, %v", s, err)
@@ -569,7 +569,7 @@ func TestWhatIsLeftOnASessionIsRemovedHoweverLongTheStoreIsAway(t *testing.T) {
 			d := &down{backend: newBackend()}
 			l, h := New("down", d, Options{Clock: ticking.now}), new(hold)
 			h.req = &Request{Name: "a"}
-			h.left.Store(true)
+			h.there.Store(true)
 			l.Finish(h)
 			pass(time.Minute)
 			if closed {
@@ -577,8 +577,8 @@ func TestWhatIsLeftOnASessionIsRemovedHoweverLongTheStoreIsAway(t *testing.T) {
 			}
 			d.up.Store(!closed)
 			pass(2 * time.Second)
-			if l.UnderWay(contract.Key{}) > 0 || h.left.Load() != closed {
-				t.Errorf("closed %v: %d clean-ups under way, left %v", closed, l.UnderWay(contract.Key{}), h.left.Load())
+			if l.UnderWay(contract.Key{}) > 0 || h.there.Load() != closed {
+				t.Errorf("closed %v: %d clean-ups under way, left %v", closed, l.UnderWay(contract.Key{}), h.there.Load())
 			}
 		}
 	})

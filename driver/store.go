@@ -55,6 +55,11 @@ type Store[H any] interface {
 	// lock is granted: whenever the store has said "taken" it calls wait, and goes on
 	// in the context that this returns, which ends with ctx and with the Locker.
 	//
+	// Beside its answer it says what this call has left in the store. It is Nothing after an
+	// answer of "taken" without a place in a queue, if each request of this call was answered, and
+	// after an error if no request was sent, or the store has declined each. A wrong Unsure
+	// costs a request, a wrong Nothing leaves a lock behind.
+	//
 	// Acquire returns soon after its context ends, with any error. The cause of that context is never the
 	// user's own: it is what Err returns, or [locker.ErrClosed]. If ctx has no end,
 	// Acquire bounds each request by itself: silence is an error, too. An error
@@ -69,7 +74,7 @@ type Store[H any] interface {
 	// silence of a store, but not after an error that is [Refused]. So a request for
 	// one H may come twice. It gets the same grant, and either starts the lease
 	// anew or leaves Since as it was.
-	Acquire(ctx context.Context, h H, wait Wait) (Grant, error)
+	Acquire(ctx context.Context, h H, wait Wait) (Grant, Left, error)
 
 	// Renew asks for another TTL for each of hs, which are locks and sessions, many in
 	// one round trip, and returns an error for each, in order. The new TTL counts from before the call, on the
@@ -95,18 +100,13 @@ type Store[H any] interface {
 
 	// Withdraw removes whatever h has left in the store: a lock, a place in a queue.
 	// A request of h's that is still under way must find itself refused when it
-	// arrives. A nil confirms both. After an error Withdraw is called again, for ten
-	// seconds at most.
+	// arrives. A nil confirms both. The Locker calls it if a call of Acquire was Unsure or ended in
+	// a panic, or if h may still have the lock, as far as Renew and Release have said. After an
+	// error Withdraw is called again, for ten seconds at most.
 	Withdraw(ctx context.Context, h H) error
 
-	// Left reports whether Withdraw has anything to do for h, now or when a request
-	// that is under way arrives. It is false before Acquire, after a Release that worked, and
-	// after an answer of "taken" if no earlier request of h's went unanswered. A wrong true costs
-	// a request, a wrong false leaves a lock behind. It sends nothing.
-	Left(h H) bool
-
 	// End is the last call for h, when nothing of it is left or its removal was
-	// given up. It sends nothing itself. If what is Left would last as long as a
+	// given up. It sends nothing itself. If what is left would last as long as a
 	// session that others keep, the Store has it removed in the background
 	// ([Locker.Finish]).
 	End(h H)
@@ -122,6 +122,18 @@ type Breaker interface {
 // Wait tells the Locker that the store has said "taken". It returns the context to
 // wait in, and may be called any number of times: the context is always the same.
 type Wait func() context.Context
+
+// Left is what a call of Acquire has left in the store, beside what it was granted. The Locker adds
+// it up over the calls for one attempt.
+type Left uint8
+
+const (
+	// Unsure says that something is there, or may be: a request was sent and not answered, or
+	// the attempt has a place in a queue.
+	Unsure Left = iota
+	// Nothing says that this call has left nothing, and that nothing of it can still arrive.
+	Nothing
+)
 
 // Grant is what a Store was granted. The zero Grant says that the lock is taken.
 type Grant struct {

@@ -42,6 +42,7 @@ type lease[H any] struct {
 	pinned   bool                  // to the turn under way: see Pin
 	over     bool                  // given back, or lost
 	lost     bool
+	doubt            // guarded like the rest
 	since    Instant // validity counts from here: before the grant, or the last renewal that worked
 	deadline Instant // the end of validity, or never
 	due      Instant // when it ends or is renewed, or never
@@ -72,7 +73,7 @@ var _ contract.Held = (*turn[int])(nil)
 // beginLease makes a lease of what c was granted, and returns its first turn, or an
 // error if it has less validity than is wanted.
 func (l *Locker[H]) beginLease(c *call[H], g Grant, received Instant) (*turn[H], error) {
-	a := &lease[H]{locker: l, line: c.line, h: c.h, req: c.req, grant: g, received: received, uses: 1, index: -1}
+	a := &lease[H]{locker: l, line: c.line, h: c.h, req: c.req, grant: g, received: received, uses: 1, index: -1, doubt: c.doubt}
 	a.session = l.sessionOf(g)
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -120,7 +120,7 @@ func TestRequestThatArrivesAfterItsCleanUpIsVoid(t *testing.T) {
 			l, ctx := process(t, srv), aMinute(t)
 			a, b := begin(t, ctx, l, "x", opts...), begin(t, ctx, l, "x", opts...)
 			a.unsure = true
-			if err := l.store.Withdraw(ctx, a); err != nil || l.store.Left(a) {
+			if err := l.store.Withdraw(ctx, a); err != nil || a.left() {
 				t.Fatal(err)
 			}
 			if ahead, err := l.store.ask(ctx, a, only); err == nil {
@@ -228,14 +228,14 @@ func TestOnlySilenceIsInDoubt(t *testing.T) {
 		a := begin(t, ctx, l, "x", opts...)
 		over, cancel := context.WithCancel(ctx)
 		cancel()
-		if _, err := l.store.ask(over, a, true); !errors.Is(err, context.Canceled) || !l.store.Left(a) {
+		if _, err := l.store.ask(over, a, true); !errors.Is(err, context.Canceled) || !a.left() {
 			t.Errorf("%s: after silence (%v) there is nothing to clean up", kind, err)
 		}
 		b := begin(t, ctx, l, "y", opts...)
 		if _, err := l.store.client.Revoke(ctx, b.session.id); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := l.store.ask(ctx, b, true); err == nil || l.store.Left(b) {
+		if _, err := l.store.ask(ctx, b, true); err == nil || b.left() {
 			t.Errorf("%s: after a refusal (%v) there is something to clean up", kind, err)
 		}
 	}
@@ -299,7 +299,7 @@ func TestPlaceOnASessionThatIsOverIsGivenUpForANewOne(t *testing.T) {
 	takes(t, ctx, l, a, "")
 	former := a.place
 	a.session = &session{Session: over{a.session.Session}, id: a.session.id}
-	if grant, err := l.store.Acquire(ctx, a, nil); err != nil || grant.First != uint64(a.place)*tokens || a.place == former {
+	if grant, _, err := l.store.Acquire(ctx, a, nil); err != nil || grant.First != uint64(a.place)*tokens || a.place == former {
 		t.Fatalf("granted %d at %d after %d, %v", grant.First, a.place, former, err)
 	}
 	wantKeys(t, ctx, l, a.key)
@@ -401,7 +401,7 @@ func TestOnlyAnExclusiveGrantHasManyTokens(t *testing.T) {
 		if kind == "exclusive" {
 			want = tokens
 		}
-		if grant, err := l.store.Acquire(ctx, a, nil); err != nil || grant.Count != want || grant.First != uint64(a.place)*tokens {
+		if grant, _, err := l.store.Acquire(ctx, a, nil); err != nil || grant.Count != want || grant.First != uint64(a.place)*tokens {
 			t.Errorf("%s: granted %d from %d on at %d, %v", kind, grant.Count, grant.First, a.place, err)
 		}
 	}

@@ -45,7 +45,7 @@ func (s *store) join(ctx context.Context, a *attempt) error {
 		if a.session.Context().Err() == nil {
 			return nil
 		}
-		if s.Left(a) {
+		if a.left() {
 			if err := s.Withdraw(ctx, a); err != nil {
 				return err
 			}

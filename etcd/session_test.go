@@ -72,7 +72,7 @@ func TestGrantCountsFromItsRequest(t *testing.T) {
 	for what, since := range map[string]func() (driver.Instant, string, error){
 		"a look": func() (driver.Instant, string, error) { return l.store.follow(ctx, waits, ahead.key) },
 		"a place": func() (driver.Instant, string, error) {
-			grant, err := l.store.Acquire(ctx, alone, nil)
+			grant, _, err := l.store.Acquire(ctx, alone, nil)
 			return grant.Since, "", err
 		},
 	} {
@@ -88,7 +88,7 @@ func TestSessionWhoseLeaseHasEndedLeavesNothing(t *testing.T) {
 	l, ctx := process(t, testserver.Etcd(t, 1).Members[0]), aMinute(t)
 	a := &attempt{session: begin(t, ctx, l, "x").session, unsure: true}
 	for range 2 {
-		if err := l.store.Withdraw(ctx, a); err != nil || l.store.Left(a) {
+		if err := l.store.Withdraw(ctx, a); err != nil || a.left() {
 			t.Errorf("Withdraw: %v", err)
 		}
 	}

@@ -69,13 +69,19 @@ func (s *store) Begin(req *driver.Request) (*attempt, error) {
 	return &attempt{req: req, folder: s.folder(req.Name)}, nil
 }
 
-func (s *store) Acquire(ctx context.Context, a *attempt, wait driver.Wait) (driver.Grant, error) {
+func (s *store) Acquire(ctx context.Context, a *attempt, wait driver.Wait) (driver.Grant, driver.Left, error) {
 	grant, err := s.acquire(ctx, a, wait)
 	if errors.Is(err, rpctypes.ErrLeaseNotFound) { // it had ended unheard: on a new one
 		grant, err = s.acquire(ctx, a, wait)
 	}
-	return grant, err
+	if a.left() {
+		return grant, driver.Unsure, err
+	}
+	return grant, driver.Nothing, err
 }
+
+// left reports whether there may be a key of the attempt's.
+func (a *attempt) left() bool { return a.there || a.unsure }
 
 func (s *store) acquire(ctx context.Context, a *attempt, wait driver.Wait) (driver.Grant, error) {
 	if err := s.join(ctx, a); err != nil {
@@ -221,6 +227,9 @@ func (s *store) Release(ctx context.Context, a *attempt, keep time.Duration) err
 }
 
 func (s *store) Withdraw(ctx context.Context, a *attempt) error {
+	if !a.left() { // it may have no key at all
+		return nil
+	}
 	if a.req != nil {
 		_, err := s.giveBack(ctx, a)
 		return err
@@ -305,8 +314,6 @@ func (a *attempt) keys() []string {
 	return keys
 }
 
-func (s *store) Left(a *attempt) bool { return a.there || a.unsure }
-
 // End leaves the session, or ends its stream. What is left on a session that has ended goes
 // with its lease. A session that nobody uses may end: not while a lock is on it that was to
 // be kept, and could not be put on a lease of its own.
@@ -320,12 +327,12 @@ func (s *store) End(a *attempt) {
 		}
 		return
 	}
-	if keep := a.keepEnd.Sub(s.locks.Now()); keep > 0 && s.Left(a) {
+	if keep := a.keepEnd.Sub(s.locks.Now()); keep > 0 && a.left() {
 		time.AfterFunc(keep, a.session.Leave) // it is all that keeps the lock
 	} else {
 		a.session.Leave()
 	}
-	if a.session.Context().Err() == nil {
+	if a.left() && a.session.Context().Err() == nil {
 		s.locks.Finish(a)
 	}
 }

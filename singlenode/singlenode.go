@@ -133,7 +133,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -263,11 +262,7 @@ type attempt struct {
 	redisnode.Attempt
 	terms  redisnode.Terms // its first; with another value they are elsewhere
 	ticket int64           // of its place in the queue
-
-	queued bool        // it may have a place in the queue
-	noLock bool        // what keeps it waiting is no lock, by the last answer
-	held   atomic.Bool // it may have the lock
-	gone   bool        // it was withdrawn
+	noLock bool            // what keeps it waiting is no lock, by the last answer
 }
 
 func (s *store) Guarantees() locker.Guarantees {
@@ -292,11 +287,11 @@ func (s *store) Begin(req *driver.Request) (*attempt, error) {
 	return a, a.terms.Init(req, s.opts.Prefix)
 }
 
-func (s *store) Acquire(ctx context.Context, a *attempt, wait driver.Wait) (driver.Grant, error) {
-	grant, err := s.acquire(ctx, a, wait)
+func (s *store) Acquire(ctx context.Context, a *attempt, wait driver.Wait) (driver.Grant, driver.Left, error) {
+	grant, left, err := s.acquire(ctx, a, wait)
 	if errors.Is(err, redisnode.ErrWithdrawn) {
 		if err = s.changeValue(ctx, a); err == nil {
-			grant, err = s.acquire(ctx, a, wait)
+			grant, left, err = s.acquire(ctx, a, wait)
 		}
 	}
 	switch {
@@ -305,7 +300,10 @@ func (s *store) Acquire(ctx context.Context, a *attempt, wait driver.Wait) (driv
 	case err != nil && redisnode.Refused(err): // nil would cost an allocation
 		err = driver.Refused(err)
 	}
-	return grant, err
+	if a.Unsure() {
+		left = driver.Unsure
+	}
+	return grant, left, err
 }
 
 // changeValue gives a another value. The server refuses the old one: the attempt was
@@ -319,9 +317,8 @@ func (s *store) changeValue(ctx context.Context, a *attempt) error {
 	return nil
 }
 
-func (s *store) acquire(ctx context.Context, a *attempt, wait driver.Wait) (driver.Grant, error) {
+func (s *store) acquire(ctx context.Context, a *attempt, wait driver.Wait) (driver.Grant, driver.Left, error) {
 	return s.node.Mail().Acquire(ctx, a.Value, wait, func(ctx context.Context, queue bool) (driver.Grant, time.Duration, error) {
-		a.queued = a.queued || queue
 		return s.ask(ctx, a, queue)
 	})
 }
@@ -338,7 +335,6 @@ func (s *store) ask(ctx context.Context, a *attempt, queue bool) (driver.Grant, 
 		a.ticket = max(a.ticket, standing.Ticket) // 0 if it was not to queue
 		return driver.Grant{}, s.nextLook(standing), nil
 	}
-	a.held.Store(true)
 	return driver.Grant{First: standing.First, Count: standing.Count, Slot: standing.Slot, Since: since}, 0, nil
 }
 
@@ -360,33 +356,15 @@ func (s *store) Renew(ctx context.Context, as []*attempt) []error {
 	for i, a := range as {
 		attempts[i] = &a.Attempt
 	}
-	errs := s.node.Renew(ctx, attempts)
-	for i, err := range errs {
-		if errors.Is(err, locker.ErrLost) {
-			as[i].held.Store(false)
-		}
-	}
-	return errs
+	return s.node.Renew(ctx, attempts)
 }
 
 func (s *store) Release(ctx context.Context, a *attempt, keep time.Duration) error {
-	err := s.node.Release(ctx, &a.Attempt, keep)
-	if err == nil || errors.Is(err, locker.ErrLost) {
-		a.held.Store(false)
-	}
-	return err
+	return s.node.Release(ctx, &a.Attempt, keep)
 }
 
 func (s *store) Withdraw(ctx context.Context, a *attempt) error {
-	err := s.node.Withdraw(ctx, &a.Attempt)
-	if err == nil {
-		a.gone = true
-	}
-	return err
-}
-
-func (s *store) Left(a *attempt) bool {
-	return !a.gone && (a.queued || a.held.Load() || a.Unsure())
+	return s.node.Withdraw(ctx, &a.Attempt)
 }
 
 func (s *store) End(*attempt) {}

@@ -168,7 +168,7 @@ func (s *store) Withdraw(ctx context.Context, a *attempt) error {
 	if err := a.settle(ctx); a.made != nil {
 		return err
 	}
-	if !s.Left(a) {
+	if !s.left(a) {
 		return nil
 	}
 	err := s.find(ctx, a)

@@ -31,11 +31,11 @@ func TestCleanUpWaitsForARequestThatIsStillToBeSent(t *testing.T) {
 	})
 	short, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
 	defer cancel()
-	if err := s.Withdraw(short, a); err == nil || !s.Left(a) {
+	if err := s.Withdraw(short, a); err == nil || !s.left(a) {
 		t.Errorf("a request that is still to be sent is said to have left nothing: %v", err)
 	}
 	close(gate)
-	if err := s.Withdraw(ctx, a); err != nil || s.Left(a) {
+	if err := s.Withdraw(ctx, a); err != nil || s.left(a) {
 		t.Errorf("after it was sent: %v", err)
 	}
 	if children, err := s.latest(ctx, a.queue); err != nil || len(children) != 1 {

@@ -65,12 +65,15 @@ func fits(req *driver.Request, timeout time.Duration) error {
 	return nil
 }
 
-func (s *store) Acquire(ctx context.Context, a *attempt, wait driver.Wait) (driver.Grant, error) {
+func (s *store) Acquire(ctx context.Context, a *attempt, wait driver.Wait) (driver.Grant, driver.Left, error) {
 	grant, err := s.acquire(ctx, a, wait)
 	if err != nil && (zkclient.Refused(err) || s.opts.Session.closed.Load()) {
 		err = driver.Refused(err)
 	}
-	return grant, err
+	if s.left(a) {
+		return grant, driver.Unsure, err
+	}
+	return grant, driver.Nothing, err
 }
 
 // mostTries bounds the places and sessions that one call goes through.
@@ -107,7 +110,7 @@ func (s *store) ask(ctx context.Context, a *attempt, once bool) (ahead string, e
 	if err := s.join(ctx, a); err != nil {
 		return "", err
 	}
-	if a.zxid == 0 || !s.Left(a) { // a place is still good if its session has another node now
+	if a.zxid == 0 || !s.left(a) { // a place is still good if its session has another node now
 		if ahead, err := s.enter(ctx, a); ahead != "" || err != nil {
 			return ahead, err
 		}
@@ -199,14 +202,17 @@ func (s *store) Release(ctx context.Context, a *attempt, _ time.Duration) error 
 	return s.lost(a, err)
 }
 
-func (s *store) Left(a *attempt) bool { return a.path != "" && !a.gone && s.ended(a) == nil }
+// left reports whether there may be a node of the attempt's.
+func (s *store) left(a *attempt) bool { return a.path != "" && !a.gone && s.ended(a) == nil }
 
 // End leaves the session. The zk client keeps that alive, and with it what is left.
 func (s *store) End(a *attempt) {
 	if a.req != nil && a.session != nil {
 		a.session.Leave()
 	}
-	s.locks.Finish(a)
+	if s.left(a) {
+		s.locks.Finish(a)
+	}
 }
 
 // bounded returns a context that ends when the servers have been silent for as long as a
