@@ -13,7 +13,7 @@ import (
 )
 
 func TestConformance(t *testing.T) {
-	conformance.Run(t, harness(t, redis.Options{}))
+	conformance.Run(t, harness(t, redis.Options{ContextTimeoutEnabled: true}))
 }
 
 // The client gives up on a silent server after some seconds by itself. Nothing
@@ -24,10 +24,14 @@ func TestEachClauseHoldsAloneWithAClientThatIsPatient(t *testing.T) {
 	if testing.Short() {
 		t.Skip("left to make proof: the suite once more, with another client")
 	}
-	const long = 15 * time.Second // and no more: a waiter's request that long ends in silence, which the clause silent-for-long awaits
-	patient := redis.Options{DialTimeout: long, ReadTimeout: long, WriteTimeout: long, PoolTimeout: long}
-	for _, c := range conformance.Clauses() {
-		t.Run(c.Name, func(t *testing.T) { c.Run(t, harness(t, patient)) })
+	const long = 12 * time.Second // and no more: for so long a call that is cancelled may last while the server is silent
+	for name, opts := range map[string]redis.Options{
+		"heeds":    {ContextTimeoutEnabled: true, DialTimeout: long, ReadTimeout: long, WriteTimeout: long, PoolTimeout: long},
+		"defaults": {},
+	} {
+		for _, c := range conformance.Clauses() {
+			t.Run(name+"/"+c.Name, func(t *testing.T) { c.Run(t, harness(t, opts)) })
+		}
 	}
 }
 

@@ -56,6 +56,7 @@ func TestUnlockDoesNotWaitForWhatItsClientReads(t *testing.T) {
 		"read -1":             {ReadTimeout: -1},
 		"heeds, read 30 s":    {ContextTimeoutEnabled: true, ReadTimeout: 30 * time.Second},
 		"heeds, read -1":      {ContextTimeoutEnabled: true, ReadTimeout: -1},
+		"heeds, read -2":      {ContextTimeoutEnabled: true, ReadTimeout: -2}, // the client sets no deadline then
 		"pool of 1":           {ReadTimeout: 30 * time.Second, PoolSize: 1},
 		"pool of 1, no retry": {ReadTimeout: 30 * time.Second, PoolSize: 1, MaxRetries: -1},
 	} {
