@@ -41,7 +41,7 @@ const Tokens = 64
 // runs, and 10,000 may wait. The next script goes on.
 const many = 300
 
-// endOfTokens is the first number that scripts count past: see lua/grants.lua.
+// endOfTokens is the first number that scripts count past: see lua/acquire.lua.
 const endOfTokens = 1 << 53
 
 // files are the scripts, and what they include.

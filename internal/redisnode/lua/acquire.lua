@@ -26,12 +26,37 @@
 -- the caller may count its validity from the second request.
 --- include "keys"
 --- include "ROLE/clock"
---- include "grants"
 --- include "ROLE/vote"
 
-local value, ttl, holder, claim, counts, member, ticket = unpack(ARGV)
+local value, ttl, holder, claim, counts, member, ticket, keep = unpack(ARGV)
 local wants = string.match(value, '^(%d*)#')
-if not wants and redis.call('EXISTS', lock, queue, mark, ends) == 0 then return grant(value, ttl, holder) end
+
+-- grant draws so many numbers where exclusion is already certain, and answers the
+-- first. It is a hybrid logical clock (Kulkarni et al., 2014): one more than the
+-- last, and at least the server's clock in microseconds, so that it does not go back
+-- when the counter was lost to a crash, a failover, eviction or expiry, unless the
+-- clock went back too. Lua's numbers are doubles, exact below 2^53, which is the year
+-- 2255: the first and the last number of a range must both stay below that.
+--
+-- The counter stands at the end of the range from then on. It is kept for some time
+-- after the last lease, and at least until the clock has passed it. Its key holds four
+-- words: the end of the range (and behind a colon how long to keep it: see longest_keep.lua), the
+-- value, the first number, and the holder's text.
+local function grant(numbers)
+  local was, kept = string.match(redis.call('GET', last) or '', '^(%d+):?(%d*)')
+  local first = math.max(clock(), (tonumber(was) or 0) + 1)
+  local final, longest = first + (numbers - 1), math.max(tonumber(kept) or 0, keep)
+  if final >= 9007199254740992 then
+    error('the token counter ' .. last .. ' is out of range')
+  end
+  local words = wants and '' or string.format(' %s %.0f %s', value, first, holder)
+  if not wants then redis.call('SET', lock, value, 'PX', ttl) end
+  redis.call('SET', last, string.format('%.0f:%.0f', final, longest) .. words,
+    'PXAT', string.format('%.0f', math.floor(final / 1000) + ttl + longest))
+  return first
+end
+
+if not wants and redis.call('EXISTS', lock, queue, mark, ends) == 0 then return grant(TOKENS) end
 
 --- include "entries"
 
@@ -40,8 +65,7 @@ if not wants and redis.call('EXISTS', lock, queue, mark, ends) == 0 then return 
 local has = redis.call('GET', lock)
 
 local function admit(slot)
-  local number = draw(1)
-  keepLast(number, '', ttl)
+  local number = grant(1)
   enter(value, ttl, string.format('%.0f %d %s', number, slot, holder))
   return slot < 0 and number or {number, slot}
 end
@@ -87,7 +111,7 @@ if held == value then
     redis.call('PEXPIRE', lock, ttl)
     return tonumber(string.match(was, '^%d+', next + 1))
   end
-  return grant(value, ttl, holder)
+  return grant(TOKENS)
 end
 local own = wants and not held and redis.call('ZMSCORE', ends, value, '?' .. value) or {}
 if own[1] then
@@ -107,7 +131,7 @@ if not reserved and not held then passed, reserved, dropped, more = pass(500, co
 if reserved then free('?' .. value) end
 if reserved or admits(value) and redis.call('EXISTS', queue) == 0 then
   if member ~= '' then redis.call('ZREM', queue, member) end
-  return wants and share() or grant(value, ttl, holder)
+  return wants and share() or grant(TOKENS)
 end
 local have, slots = not held and kind or nil, tonumber(wants or '')
 if wants ~= have and (slots or tonumber(have or '')) then
