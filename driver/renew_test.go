@@ -249,24 +249,6 @@ func TestARenewalAnsweredTooLateDoesNotResurrectAndIsReleased(t *testing.T) {
 	}
 }
 
-// The lease ends, and while it is withdrawn a renewal that was on its way has worked.
-func TestRenewalThatWorksDuringACleanUpIsCleanedUp(t *testing.T) {
-	virtual(t, func(t *testing.T, _ *clock) {
-		b := newBackend()
-		answer := make(chan struct{})
-		b.onRenew = func(context.Context, string) error { <-answer; return nil }
-		b.onRelease = func(context.Context, string) error { time.Sleep(500 * time.Millisecond); return nil }
-		l := b.grant(t, "a")
-		pass(validity)
-		wantReason(t, l, locker.ReasonExpired)
-		close(answer)
-		pass(time.Second)
-		if b.releases() != 2 {
-			t.Errorf("%d clean-ups, want another one after the renewal", b.releases())
-		}
-	})
-}
-
 func TestALateRefusalIsNotReleased(t *testing.T) {
 	virtual(t, func(t *testing.T, _ *clock) {
 		b := newBackend()

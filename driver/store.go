@@ -4,7 +4,7 @@
 // each error says what the caller knows about the store.
 //
 // A backend implements [Store], which asks its store and knows how to wait there,
-// and returns the [Locker] that [New] makes of it. An adapter, which has another library
+// and gives its users the [Methods] of the [Locker] that [New] makes of it. An adapter, which has another library
 // lock with any [locker.Locker], finds out with [NewRequest] what it is to ask for.
 //
 // # A lease and its turns
@@ -29,12 +29,11 @@ import (
 )
 
 // Store is what a backend implements. An H is one attempt: a try at a name and the
-// hold that comes of it, from Begin to End; it is a pointer in most backends. Of a
+// hold that comes of it; it is a pointer in most backends. Of a
 // Locker's attempts at one name, one at a time asks the store or holds the lock; what
 // earlier ones have left may be withdrawn meanwhile. Only those that share a lock, or have
 // slots, hold it at the same time, while another one asks. The Locker calls the methods for
-// one H one after another, except Renew, which may be under way at any time before
-// End. It holds no mutex during a call, except of Guarantees.
+// one H one after another, except Renew, which may be under way at any time. It holds no mutex during a call, except of Guarantees.
 //
 // The contexts of Renew, Release and Withdraw have an end. Those of Inspect, List and Break are
 // their callers'.
@@ -76,9 +75,9 @@ type Store[H any] interface {
 	// anew or leaves Since as it was.
 	Acquire(ctx context.Context, h H, wait Wait) (Grant, Left, error)
 
-	// Renew asks for another TTL for each of hs, which are locks and sessions, many in
-	// one round trip, and returns an error for each, in order. The new TTL counts from before the call, on the
-	// Locker's clock. A [locker.LostError] with a Reason says that the store no longer
+	// Renew asks for another TTL for each of hs, many in one round trip, and returns an error for
+	// each, in order. The new TTL counts from before the call, on the Locker's clock. If h hangs on
+	// a [Session], which is renewed by itself, Renew only looks whether the lock is still there. A [locker.LostError] with a Reason says that the store no longer
 	// has the lock under h: it is lost at once. After any other error it may have been
 	// renewed or not; the Locker asks again while validity lasts. Renew returns when
 	// ctx ends. If it is slow, several calls may be under way at once.
@@ -104,11 +103,12 @@ type Store[H any] interface {
 	// a panic, or if h may still have the lock, as far as Renew and Release have said. After an
 	// error Withdraw is called again, for ten seconds at most.
 	Withdraw(ctx context.Context, h H) error
+}
 
-	// End is the last call for h, when nothing of it is left or its removal was
-	// given up. It sends nothing itself. If what is left would last as long as a
-	// session that others keep, the Store has it removed in the background
-	// ([Locker.Finish]).
+// Ender is a Store that has something of its own to end with an attempt.
+type Ender[H any] interface {
+	// End is the last call for h, when nothing of it is left or its removal was given up. It sends
+	// nothing.
 	End(h H)
 }
 
@@ -156,11 +156,6 @@ type Grant struct {
 	// Lasting says that there is no lease: the store keeps the lock for as long as
 	// this process lives. Renewals only look whether it is still there.
 	Lasting bool
-
-	// Session is what the lock depends on, or nil if it has a lease of its own. The
-	// lock lasts no longer than the session, and renewals only look whether it is
-	// still there.
-	Session Session
 }
 
 // Refused makes err a [locker.ErrRefused], with which the store declines to serve: credentials, a

@@ -49,10 +49,10 @@ type backend struct {
 	renewals  [][]string
 	released  []string
 	ended     map[string]int
-	lasting   bool          // so are locks from now on
-	session   Session       // of the locks from now on, or nil
-	took      time.Duration // each grant
-	count     uint32        // of its tokens; 0 for one
+	lasting   bool            // so are locks from now on
+	session   *session[*hold] // of the attempts from now on, or nil
+	took      time.Duration   // each grant
+	count     uint32          // of its tokens; 0 for one
 	keeps     bool
 	exclusive bool            // it has no other kinds
 	kept      []time.Duration // what releases asked for
@@ -81,6 +81,9 @@ func (b *backend) Guarantees() locker.Guarantees {
 func (b *backend) Begin(req *Request) (*hold, error) { return &hold{req: req}, nil }
 
 func (b *backend) Acquire(ctx context.Context, h *hold, _ Wait) (Grant, Left, error) {
+	if b.session != nil && b.session.join() {
+		h.req.session = b.session
+	}
 	if b.onAcquire != nil {
 		if err := b.onAcquire(ctx); err != nil {
 			return Grant{}, Nothing, err
@@ -91,7 +94,7 @@ func (b *backend) Acquire(ctx context.Context, h *hold, _ Wait) (Grant, Left, er
 	count := max(b.count, 1)
 	b.token += uint64(count)
 	h.there.Store(true)
-	return Grant{First: b.token - uint64(count) + 1, Count: count, Since: b.l.Now().Add(-b.took), Lasting: b.lasting, Session: b.session}, Nothing, nil
+	return Grant{First: b.token - uint64(count) + 1, Count: count, Since: b.l.Now().Add(-b.took), Lasting: b.lasting}, Nothing, nil
 }
 
 func (b *backend) Renew(ctx context.Context, hs []*hold) []error {

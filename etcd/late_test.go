@@ -241,17 +241,6 @@ func TestOnlySilenceIsInDoubt(t *testing.T) {
 	}
 }
 
-// What cannot be cleaned up would last for as long as other locks keep the session.
-func TestCleanUpGoesOnWhenTheDriverHasGivenUp(t *testing.T) {
-	l, ctx := process(t, testserver.Etcd(t, 1).Members[0]), aMinute(t)
-	a := begin(t, ctx, l, "x")
-	takes(t, ctx, l, a, "")
-	l.store.End(a)
-	for len(below(t, ctx, l, "x/")) > 0 {
-		time.Sleep(time.Millisecond)
-	}
-}
-
 // Marks hang on the session, so it must not have more and more of them.
 func TestSessionWithManyMarksIsNotUsedForNewAttempts(t *testing.T) {
 	l, ctx := process(t, testserver.Etcd(t, 1).Members[0]), aMinute(t)
@@ -262,7 +251,6 @@ func TestSessionWithManyMarksIsNotUsedForNewAttempts(t *testing.T) {
 		if err := l.store.Withdraw(ctx, a); err != nil {
 			t.Fatal(err)
 		}
-		l.store.End(a)
 	}
 	if n := len(below(t, ctx, l, marks)); n != mostMarks {
 		t.Errorf("%d marks", n)
@@ -428,12 +416,9 @@ func TestRenewalOfManyLocksIsTwoRequests(t *testing.T) {
 	const n, gone = 500, 150
 	ctx := aMinute(t)
 	l, as, asked := many(t, ctx, n)
-	session := &attempt{session: as[0].session}
 	lists, keepAlives, txns := asked("LeaseTimeToLive"), asked("LeaseKeepAlive"), asked("Txn")
-	for i, err := range l.store.Renew(ctx, append([]*attempt{session}, as...)) {
-		if err != nil {
-			t.Errorf("%d: %v", i, err)
-		}
+	if err := errors.Join(append(l.store.Renew(ctx, as), l.store.keepAlive(ctx, as[0].session))...); err != nil {
+		t.Error(err)
 	}
 	if lists, keepAlives, txns := asked("LeaseTimeToLive")-lists, asked("LeaseKeepAlive")-keepAlives, asked("Txn")-txns; lists+keepAlives != 2 || txns != 0 {
 		t.Errorf("%v lists of keys, %v renewals and %v transactions", lists, keepAlives, txns)
@@ -466,11 +451,9 @@ func TestRenewalOfASessionThatHasEndedSaysSoOfAllItsLocks(t *testing.T) {
 	if _, err := l.store.client.Revoke(ctx, as[0].session.id); err != nil {
 		t.Fatal(err)
 	}
-	for _, together := range [][]*attempt{as, append([]*attempt{{session: as[0].session}}, as...)} {
-		for i, err := range l.store.Renew(ctx, together) {
-			if lost := (*locker.LostError)(nil); !errors.As(err, &lost) || lost.Reason != locker.ReasonSessionEnded {
-				t.Errorf("%d of %d: %v", i, len(together), err)
-			}
+	for i, err := range append(l.store.Renew(ctx, as), l.store.keepAlive(ctx, as[0].session)) {
+		if lost := (*locker.LostError)(nil); !errors.As(err, &lost) || lost.Reason != locker.ReasonSessionEnded {
+			t.Errorf("%d of %d: %v", i, len(as), err)
 		}
 	}
 }

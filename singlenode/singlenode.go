@@ -168,18 +168,21 @@ type Options struct {
 	KeepCounter time.Duration
 }
 
-// Locker grants locks on one Redis.
+// Locker grants locks on one Redis. It implements [locker.Locker], [locker.Inspector],
+// [locker.Breaker] and [locker.Lister].
+//
+// Break leaves a key alone that has no expiry and that Lockstile did not write, for it may be data: the
+// error says so, and is a [locker.ErrTaken].
+//
+// List has the server go through all of its keys (SCAN), on a Cluster every master, and then
+// looks at each name below prefix that has had a lock within the last hour
+// ([Options].KeepCounter): that takes a second or so for a million keys, and other requests
+// are served in between. Names that only clients of other libraries have locked are not
+// found, and where a hook of the client's rewrites keys, List is refused.
 type Locker struct {
-	locks *driver.Locker[*attempt]
+	driver.Methods
 	store *store
 }
-
-var (
-	_ locker.Locker    = (*Locker)(nil)
-	_ locker.Inspector = (*Locker)(nil)
-	_ locker.Breaker   = (*Locker)(nil)
-	_ locker.Lister    = (*Locker)(nil)
-)
 
 // New returns a Locker on rdb, which it never closes: a *redis.Client or a
 // *redis.ClusterClient. What wraps one is refused, for it may send a lock's requests
@@ -203,49 +206,11 @@ func New(rdb redis.UniversalClient, opts Options) (*Locker, error) {
 	return &Locker{driver.New("singlenode", s, driver.Options{}), s}, nil
 }
 
-// Lock implements [locker.Locker].
-func (l *Locker) Lock(ctx context.Context, name string, opts ...locker.Option) (*locker.Lock, error) {
-	return l.locks.Lock(ctx, name, opts...)
-}
-
-// TryLock implements [locker.Locker].
-func (l *Locker) TryLock(ctx context.Context, name string, opts ...locker.Option) (*locker.Lock, error) {
-	return l.locks.TryLock(ctx, name, opts...)
-}
-
-// Inspect implements [locker.Inspector].
-func (l *Locker) Inspect(ctx context.Context, name string) (locker.Info, error) {
-	return l.locks.Inspect(ctx, name)
-}
-
-// Break implements [locker.Breaker]. It leaves a key alone that has no expiry and that Lockstile did not
-// write, for it may be data: the error says so, and is a [locker.ErrTaken].
-func (l *Locker) Break(ctx context.Context, name string) (bool, error) {
-	return l.locks.Break(ctx, name)
-}
-
-// BreakHolder implements [locker.Breaker].
-func (l *Locker) BreakHolder(ctx context.Context, name string, number locker.Number) (bool, error) {
-	return l.locks.BreakHolder(ctx, name, number)
-}
-
-// List implements [locker.Lister]. It has the server go through all of its keys (SCAN), on a
-// Cluster every master, and then looks at each name below prefix that has had a lock within
-// the last hour ([Options].KeepCounter): that takes a second or so for a million keys, and
-// other requests are served in between. Names that only clients of other libraries have
-// locked are not found, and where a hook of the client's rewrites keys, List is refused.
-func (l *Locker) List(ctx context.Context, prefix string) ([]locker.Info, error) {
-	return l.locks.List(ctx, prefix)
-}
-
-// Guarantees implements [locker.Locker].
-func (l *Locker) Guarantees() locker.Guarantees { return l.locks.Guarantees() }
-
 // Close ends the subscription and the waiting: waiters get [locker.ErrClosed].
 // It waits, for about two seconds at most, for calls and clean-ups under way. Locks that are
 // held stay held, renewed and unlockable; the client stays open.
 func (l *Locker) Close() error {
-	err := l.locks.Close()
+	err := l.Methods.Close()
 	l.store.node.Mail().Close()
 	return err
 }

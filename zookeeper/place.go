@@ -16,11 +16,11 @@ import (
 )
 
 // attempt is one attempt at a name, with its place in the queue, and the hold that
-// comes of it; or a session's own node.
+// comes of it.
 type attempt struct {
-	req     *driver.Request // nil for a session
-	queue   string          // the path below which its place is
-	session *session        // that it has joined, or nil
+	req     *driver.Request
+	queue   string   // the path below which its place is
+	session *session // that it has joined, or nil
 
 	path   string // of its node; all but the number, which the server appends, until that is found
 	madeIn int64  // the zk client's session in which that was made

@@ -108,7 +108,6 @@ func joined(t *testing.T, ctx context.Context, s *store) *attempt {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { s.End(a) })
 	return a
 }
 
@@ -122,7 +121,6 @@ func placed(t *testing.T, ctx context.Context, s *store, name string) (a *attemp
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { s.End(a) })
 	return a, ahead
 }
 
@@ -200,12 +198,8 @@ func TestNobodyWaitsForSilentServersForLongerThanASession(t *testing.T) {
 		func() error { _, err := s.ask(context.Background(), a, true); return err },
 		func() error { _, err := s.watch(context.Background(), a.queue); return err },
 		func() error {
-			s.mu.Lock()
-			s.newest = nil
-			s.mu.Unlock()
-			n := s.current()
-			<-n.opened
-			return n.err
+			_, _, _, err := s.open(struct{}{}, live{})
+			return err
 		},
 	} {
 		go func() { errs <- ask() }()
