@@ -58,12 +58,15 @@ func (s *sessionStore) Begin(req *driver.Request) (*sessionAttempt, error) {
 
 // Acquire asks on the shared connection. Where the lock is taken, it asks again on a
 // connection of the attempt's own, and waits there.
-func (s *sessionStore) Acquire(ctx context.Context, a *sessionAttempt, wait driver.Wait) (driver.Grant, error) {
+func (s *sessionStore) Acquire(ctx context.Context, a *sessionAttempt, wait driver.Wait) (driver.Grant, driver.Left, error) {
 	grant, err := s.try(ctx, a)
 	if err == nil && grant.Count == 0 && wait != nil {
 		grant, err = s.wait(wait(), a)
 	}
-	return grant, s.explain(ctx, err)
+	if s.left(a) {
+		return grant, driver.Unsure, s.explain(ctx, err)
+	}
+	return grant, driver.Nothing, s.explain(ctx, err)
 }
 
 // try asks again if the connection turns out to have ended and the server has freed
@@ -79,7 +82,7 @@ func (s *sessionStore) try(ctx context.Context, a *sessionAttempt) (grant driver
 }
 
 func (s *sessionStore) tryOnce(ctx context.Context, a *sessionAttempt) (driver.Grant, error) {
-	if s.Left(a) { // of an earlier try
+	if s.left(a) { // of an earlier try
 		if err := s.clear(ctx, a); err != nil {
 			return driver.Grant{}, err
 		}
@@ -330,14 +333,15 @@ func (s *sessionStore) Withdraw(ctx context.Context, a *sessionAttempt) error {
 	return nil
 }
 
-func (s *sessionStore) Left(a *sessionAttempt) bool {
+// left reports whether the connection may have anything of the attempt.
+func (s *sessionStore) left(a *sessionAttempt) bool {
 	return a.asked != nil && (!a.asked.answered() || a.first != 0 || a.unsure)
 }
 
 // End leaves the connection. A lock that could not be given back is given back when the
 // connection answers again, or else ends with it.
 func (s *sessionStore) End(a *sessionAttempt) {
-	left := s.Left(a)
+	left := s.left(a)
 	s.leave(a)
 	if left && a.conn.ended() == nil {
 		go func() { // ends with the connection, at the latest

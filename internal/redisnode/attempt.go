@@ -153,7 +153,7 @@ type Ask struct {
 }
 
 // Acquire asks for the lock. After an error the server may have granted or queued the
-// attempt: withdraw it.
+// attempt: withdraw it. A grant that comes after the end of ctx is an error.
 func (n *Node) Acquire(ctx context.Context, a *Attempt, ask Ask) (Standing, error) {
 	member := ""
 	if ask.Queue {
@@ -175,6 +175,10 @@ func (n *Node) Acquire(ctx context.Context, a *Attempt, ask Ask) (Standing, erro
 		return Standing{}, err
 	}
 	s, err := standing(a.Request, reply)
+	if s.First > 0 && ctx.Err() != nil { // its caller gave up before the answer
+		a.unsure.Store(true)
+		return Standing{}, context.Cause(ctx)
+	}
 	if s.Ticket < 0 { // it has met many dead waiters, and nobody else
 		return n.Acquire(ctx, a, ask)
 	}
