@@ -308,7 +308,7 @@ func (s *store) acquire(ctx context.Context, a *attempt, wait driver.Wait) (driv
 // ask asks once, and says when to ask again.
 func (s *store) ask(ctx context.Context, a *attempt, queue bool) (driver.Grant, time.Duration, error) {
 	since := driver.Now()
-	standing, err := s.node.Acquire(ctx, &a.Attempt, redisnode.Ask{Queue: queue, Ticket: a.ticket})
+	standing, err := s.node.Acquire(ctx, &a.Attempt, redisnode.Ask{Queue: queue, Ticket: a.ticket, Since: since})
 	a.noLock = standing.NoLock // not after an error: what was is not said of a server that is silent
 	switch {
 	case err != nil:

@@ -147,6 +147,8 @@ type Ask struct {
 	Queue  bool
 	Ticket int64 // 0, or that of an earlier Standing
 
+	Since driver.Instant // when the clock was read for the request; 0: it is read again
+
 	// Offer is the clock, in microseconds, that a node of a quorum is asked to
 	// lift its token and ticket to, the same for all nodes.
 	Offer int64
@@ -163,12 +165,15 @@ func (n *Node) Acquire(ctx context.Context, a *Attempt, ask Ask) (Standing, erro
 	if n.acquire == acquireOfQuorum {
 		req.args = append(req.args, n.quarantine, ask.Offer)
 	}
-	sent := driver.Now()
-	a.kept.Store(int64(sent))
+	if ask.Since == 0 {
+		ask.Since = driver.Now()
+	}
+	a.kept.Store(int64(ask.Since))
+	sent := time.Now()         // which is no call of the system, as driver.Now is
 	was := a.unsure.Swap(true) // also if a hook of the client's panics
 	reply, repeated, err := n.send(ctx, req)
 	if err == nil {
-		n.trip.Store(driver.Now().Sub(sent).Milliseconds())
+		n.trip.Store(time.Since(sent).Milliseconds())
 	}
 	a.unsure.Store(was || (repeated || unsure(err)) && !n.stranger(err))
 	if err != nil {

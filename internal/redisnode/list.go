@@ -2,12 +2,10 @@ package redisnode
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -19,13 +17,7 @@ const (
 	scanCount = 1000
 	// lookCount is how many names are looked at in one round trip.
 	lookCount = 500
-	// listTime bounds each request of a List that the client does not bound. How many there are
-	// depends on the keyspace.
-	listTime = 5 * time.Second
 )
-
-// errSilent is why a request of a List is given up.
-var errSilent = fmt.Errorf("no answer within %v", listTime)
 
 // List looks at the names that begin with prefix, and returns those that are held. It
 // finds names by their counters, so none that only clients of other libraries have
@@ -37,13 +29,7 @@ func (n *Node) List(ctx context.Context, prefix string) ([]View, error) {
 	}
 	var held []View
 	for some := range slices.Chunk(slices.Collect(maps.Values(found)), lookCount) {
-		answers, err := within(ctx, n, func(ctx context.Context) ([]answer, error) {
-			return n.sendAll(ctx, n.rdb, 0, requests(some, lookByText)), nil
-		})
-		if err != nil {
-			return nil, n.learn(err)
-		}
-		for i, a := range answers {
+		for i, a := range n.sendAll(ctx, n.rdb, 0, requests(some, lookByText)) {
 			if a.err != nil && redis.HasErrorPrefix(a.err, "WRONGTYPE") { // the key is something else by now
 				continue
 			}
@@ -52,7 +38,7 @@ func (n *Node) List(ctx context.Context, prefix string) ([]View, error) {
 			}
 			v, err := view(some[i], a.reply)
 			if nextPage(a.reply) != "0" { // it has many holders
-				v, err = within(ctx, n, func(ctx context.Context) (View, error) { return n.Look(ctx, some[i]) })
+				v, err = n.Look(ctx, some[i])
 			}
 			if err != nil {
 				return nil, err
@@ -76,7 +62,7 @@ func lookByText(k Keys) request {
 // find returns the keys of the names that begin with prefix and have a counter. A Cluster
 // may show a key on two masters while its slot moves.
 func (n *Node) find(ctx context.Context, prefix string) (map[string]Keys, error) {
-	_, err := within(ctx, n, func(ctx context.Context) (any, error) {
+	_, err := call(ctx, n.ends, func(ctx context.Context) (any, error) {
 		return nil, n.rewritten(ctx, counters+"any}", "a server lists the keys that it has")
 	})
 	if err != nil {
@@ -113,7 +99,7 @@ func (n *Node) scan(ctx context.Context, rdb redis.Cmdable, match string, add fu
 	}
 	for cursor, more := uint64(0), true; more; more = cursor != 0 {
 		at := cursor // a request that is given up may still read it
-		p, err := within(ctx, n, func(ctx context.Context) (p page, err error) {
+		p, err := call(ctx, n.ends, func(ctx context.Context) (p page, err error) {
 			p.keys, p.next, err = rdb.Scan(ctx, at, match, scanCount).Result()
 			return p, err
 		})
@@ -124,14 +110,4 @@ func (n *Node) scan(ctx context.Context, rdb redis.Cmdable, match string, add fu
 		cursor = p.next
 	}
 	return nil
-}
-
-// within is bounded by listTime, if the client does not bound it.
-func within[T any](ctx context.Context, n *Node, f func(context.Context) (T, error)) (T, error) {
-	if !n.ends {
-		timed, cancel := context.WithTimeoutCause(ctx, listTime, errSilent)
-		defer cancel()
-		ctx = timed
-	}
-	return call(ctx, n.ends, f)
 }

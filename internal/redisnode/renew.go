@@ -75,7 +75,7 @@ func (n *Node) renewSome(ctx context.Context, rdb redis.Cmdable, attempts []*Att
 	for i, a := range attempts {
 		switch errs[i] = answers[i].err; {
 		case errs[i] != nil:
-		case answers[i].code() == 0:
+		case answers[i].reply != int64(1):
 			errs[i] = gone(-1)
 			notOurs = append(notOurs, a)
 		case n.toBeKept(a):
@@ -122,11 +122,6 @@ func (n *Node) explain(ctx context.Context, lost, of []*Attempt, errs []error) {
 type answer struct {
 	reply any
 	err   error
-}
-
-func (a answer) code() int64 {
-	code, _ := a.reply.(int64)
-	return code
 }
 
 // requests returns one for each of all.

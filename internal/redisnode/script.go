@@ -20,15 +20,13 @@ func (s *script) confirmed() bool {
 	return s == acquire || s == renew || s == renewEntry || s == keepTaken
 }
 
-// releases reports whether the script ends a hold.
-func (s *script) releases() bool { return s == release || s == keepTaken }
-
 // call begins a command. It names the script by its hash. A server that has restarted,
 // or has taken another's place, does not know the hash, and only its answer makes us
 // send the text. What gives back has to work though no answer ever comes: it is sent as
 // text at once.
 func (s *script) call(args []any) []any {
-	if s.releases() || s == withdraw || s == force {
+	switch s {
+	case release, keepTaken, withdraw, force:
 		return append(args, "eval", s.text)
 	}
 	return append(args, "evalsha", s.hash)
