@@ -169,9 +169,9 @@ func TestGrantThatComesAfterItsCallerGaveUpIsGivenBack(t *testing.T) {
 				cancel(why)
 				p.Deliver()
 				if err := <-ended; !errors.Is(err, locker.ErrUnavailable) || !errors.Is(err, why) || errors.Is(err, locker.ErrOutcomeUnknown) {
-					t.Error(err)
+					t.Fatal(err)
 				}
-				srv.Await("the lock to be given back", func() bool { return srv.Do("EXISTS", "a") == "0" })
+				until(t, "the lock to be given back", func() bool { return srv.Do("EXISTS", "a") == "0" })
 			})
 		}
 	}
