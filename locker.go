@@ -69,7 +69,8 @@ type Locker interface {
 	// ends first, the error wraps its cause and [ErrTaken], or [ErrUnavailable] if
 	// nobody had said yet that the lock is taken. It waits for holders, and not for a
 	// store that cannot be reached when Lock begins: that is an [ErrUnavailable]. If ctx
-	// has already ended, Lock returns only its cause. When Lock has returned, the end of
+	// has already ended, Lock returns only its cause. While the store is silent, some clients notice the end of ctx
+	// late: see package singlenode. When Lock has returned, the end of
 	// ctx no longer matters to the lock: unlock it, or it is renewed until the process ends.
 	Lock(ctx context.Context, name string, opts ...Option) (*Lock, error)
 

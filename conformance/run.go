@@ -53,7 +53,8 @@ type Harness struct {
 	// cleans up with t.Cleanup.
 	//
 	// If the store's client library has timeouts of its own, set long ones: a
-	// backend must keep its callers' deadlines without them.
+	// backend must keep its callers' deadlines without them. If a call that is cancelled may take as long
+	// as they last, because the client cannot be interrupted, ten seconds are long enough.
 	New func(t testing.TB) Process
 
 	// TTL is the lease of locks in clauses that wait for its end. The

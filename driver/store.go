@@ -35,8 +35,8 @@ import (
 // slots, hold it at the same time, while another one asks. The Locker calls the methods for
 // one H one after another, except Renew, which may be under way at any time. It holds no mutex during a call, except of Guarantees.
 //
-// The contexts of Renew, Release and Withdraw have an end. Those of Inspect, List and Break are
-// their callers'.
+// The contexts of Renew, Release and Withdraw have an end, at which these return whatever timeouts the
+// store's client has. Those of Inspect, List and Break are their callers', as is that of Acquire.
 //
 // A Store that is a [locker.Inspector], [Breaker] or [locker.Lister] as well
 // makes the Locker one, which makes their errors an [locker.ErrUnavailable]; without them, these calls return [errors.ErrUnsupported].
@@ -59,7 +59,9 @@ type Store[H any] interface {
 	// after an error if no request was sent, or the store has declined each. A wrong Unsure
 	// costs a request, a wrong Nothing leaves a lock behind.
 	//
-	// Acquire returns soon after its context ends, with any error. The cause of that context is never the
+	// Acquire returns soon after its context ends, with any error. If the store's client cannot be
+	// interrupted, Acquire may return at the context's deadline or at the client's own timeout instead: the
+	// backend's documentation says so then. The cause of that context is never the
 	// user's own: it is what Err returns, or [locker.ErrClosed]. If ctx has no end,
 	// Acquire bounds each request by itself: silence is an error, too. An error
 	// means that Acquire has seen no grant; the store may have granted the lock

@@ -202,7 +202,7 @@ func (c *contest) ask(i int) {
 	v := &c.votes[i]
 	v.state, v.word = asking, false // its last error stays until it answers: it may be why the contest ends
 	part, answers := &c.a.parts[i], c.answers
-	how := redisnode.Ask{Queue: c.wait, Ticket: v.ticket, Offer: c.offer}
+	how := redisnode.Ask{Queue: c.wait, Ticket: v.ticket, Since: c.since, Offer: c.offer}
 	var listener func(mailbox.Word)
 	if c.wait {
 		listener = func(text mailbox.Word) {

@@ -156,8 +156,8 @@ func gather[T any](ctx context.Context, s *store, ask func(context.Context, *red
 	replies := make(chan reply, len(s.nodes))
 	for i, n := range s.nodes {
 		s.locks.Go(func() {
-			ctx, cancel := endingAfter(ctx, lookTime)
-			defer cancel()
+			ctx, timer := endingAfter(ctx, lookTime)
+			defer timer.Stop()
 			answer, err := ask(ctx, n.redis)
 			replies <- reply{i, answer, err}
 		})

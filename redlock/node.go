@@ -139,20 +139,40 @@ func (n *node) send(p *part, timeout time.Duration, f func(context.Context) erro
 	defer func() { <-n.conns }()
 	p.busy.Lock()
 	defer p.busy.Unlock()
-	ctx, cancel := endingAfter(context.Background(), timeout)
-	defer cancel()
+	ctx, timer := endingAfter(context.Background(), timeout)
+	defer timer.Stop()
 	return f(ctx)
 }
 
-// endingAfter returns a context that ends after d because a node is slow, and has a later deadline: a
-// client that heeds deadlines (ContextTimeoutEnabled) ends the connection at that. A connection takes
-// several round trips to make. Where these take longer than d, and a request that is given up
-// cost its connection, no request would be answered. It keeps the values of ctx alone.
-func endingAfter(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
-	ctx, free := context.WithTimeout(context.WithoutCancel(ctx), d+connTime)
-	ctx, end := context.WithCancelCause(ctx)
-	timer := time.AfterFunc(d, func() { end(errSlow) })
-	return ctx, func() { timer.Stop(); end(nil); free() }
+// endingAfter returns a context that ends after d because a node is slow, and has the values of ctx alone.
+// Stop its timer when it is not needed any more.
+func endingAfter(ctx context.Context, d time.Duration) (context.Context, *time.Timer) {
+	c := &ending{Context: context.WithoutCancel(ctx), deadline: time.Now().Add(d + connTime), done: make(chan struct{})}
+	return c, time.AfterFunc(d, func() {
+		c.over.Store(true)
+		close(c.done)
+	})
+}
+
+// ending is a context that ends before its deadline. A client that heeds deadlines
+// (ContextTimeoutEnabled) ends the connection at that. A connection takes several round trips to make. Where
+// these take longer than a node has for an answer, and a request that is given up cost its connection, no
+// request would be answered.
+type ending struct {
+	context.Context
+	deadline time.Time
+	done     chan struct{}
+	over     atomic.Bool
+}
+
+func (c *ending) Deadline() (time.Time, bool) { return c.deadline, true }
+func (c *ending) Done() <-chan struct{}       { return c.done }
+
+func (c *ending) Err() error {
+	if c.over.Load() {
+		return errSlow
+	}
+	return nil
 }
 
 // connTime is how much longer than a request its connection is kept, in which nothing may ever arrive

@@ -13,21 +13,24 @@ import (
 )
 
 func TestConformance(t *testing.T) {
-	conformance.Run(t, harness(t, redis.Options{}))
+	conformance.Run(t, harness(t, redis.Options{ContextTimeoutEnabled: true}))
 }
 
-// The client gives up on a silent server after some seconds by itself. Nothing
-// may rely on that: our callers' deadlines are shorter. And each clause has a server
-// of its own: none may live on what its neighbours have left, such as scripts that
-// the server knows already.
+// A client that heeds deadlines keeps those of its callers, however long it would read by itself. One that
+// ignores them ends a call by its own timeout. And each clause has a server of its own: none may live on
+// what its neighbours have left, such as scripts that the server knows already.
 func TestEachClauseHoldsAloneWithAClientThatIsPatient(t *testing.T) {
 	if testing.Short() {
 		t.Skip("left to make proof: the suite once more, with another client")
 	}
-	const long = 15 * time.Second // and no more: a waiter's request that long ends in silence, which the clause silent-for-long awaits
-	patient := redis.Options{DialTimeout: long, ReadTimeout: long, WriteTimeout: long, PoolTimeout: long}
-	for _, c := range conformance.Clauses() {
-		t.Run(c.Name, func(t *testing.T) { c.Run(t, harness(t, patient)) })
+	const long = 12 * time.Second // and no more: for so long a call that is cancelled may last while the server is silent
+	for name, opts := range map[string]redis.Options{
+		"heeds":   {ContextTimeoutEnabled: true, DialTimeout: long, ReadTimeout: long, WriteTimeout: long, PoolTimeout: long},
+		"ignores": {ReadTimeout: 3 * time.Second}, // a call lasts for that, whatever its deadline; the clauses allow five seconds
+	} {
+		for _, c := range conformance.Clauses() {
+			t.Run(name+"/"+c.Name, func(t *testing.T) { c.Run(t, harness(t, opts)) })
+		}
 	}
 }
 

@@ -37,8 +37,8 @@ func (panics) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// A request whose context can end is sent in a goroutine of its own, where its caller
-// cannot recover from a hook that panics. Whatever the hook does, no lock is left behind.
+// Some requests are sent in their caller's goroutine, who may recover from a hook that panics, and others in one of
+// their own, where nobody could. Whatever the hook does, no lock is left behind.
 func TestHookThatPanicsLeavesNoLockBehind(t *testing.T) {
 	t.Parallel()
 	for where, connect := range map[string]func(t *testing.T) func() redis.UniversalClient{

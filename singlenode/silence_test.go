@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -65,7 +64,7 @@ func TestDataUnderTheNameIsSaidToAWaitThatEnds(t *testing.T) {
 // attemptAtData returns an attempt, by way of addr, at a lock under whose name srv has data.
 func attemptAtData(t *testing.T, srv *testserver.RedisServer, addr string) (*Locker, *attempt) {
 	t.Helper()
-	rdb := redis.NewClient(&redis.Options{Addr: addr, ReadTimeout: time.Hour, MaxRetries: -1})
+	rdb := redis.NewClient(&redis.Options{Addr: addr, ReadTimeout: -1, MaxRetries: -1})
 	t.Cleanup(func() { _ = rdb.Close() })
 	l, err := New(rdb, Options{})
 	if err != nil {

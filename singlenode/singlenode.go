@@ -94,6 +94,26 @@
 // clock has stepped forward by as much, leaves a lock behind, which ends with its TTL. If a
 // clean-up could not be confirmed, the error is [locker.ErrOutcomeUnknown].
 //
+// # A silent server
+//
+// A call runs in its caller's goroutine, and go-redis does not interrupt a read when a context ends.
+// Set ContextTimeoutEnabled in the client's options: then Lock, TryLock, Inspect, List and Break
+// return at the deadline of their context. Without it, a server that says nothing holds them for as long as
+// anything else that you ask the client for: for the ReadTimeout, which is 5 s by default.
+//
+// A context that is cancelled before its deadline is noticed at the server's answer, or at that
+// timeout, with either setting. Lock then returns the cause, and a lock that was granted meanwhile
+// is given back. Cancellation is noticed at once while Lock waits for a holder, for another goroutine of its process,
+// for a connection of the pool, or while a new connection is dialled.
+//
+// Unlock waits for two seconds at most. Renewals and clean-ups have a time of their own too, which is
+// shorter than the client's: a connection that is dead loses no lock while others work. Without
+// ContextTimeoutEnabled, Unlock needs another goroutine for that, which costs about as much as its request.
+// (With it, a hook of the client that sleeps delays Unlock.)
+//
+// A client without timeouts (ReadTimeout or WriteTimeout -1 or -2) would hold a call for ever. So each
+// request of its has another goroutine, and returns when its context ends.
+//
 // # Requirements
 //
 // Redis 7.0 or later, or a fork that has its commands (Valkey): an older server is
@@ -111,10 +131,7 @@
 // lock taken: errors and Inspect say so. Break leaves it alone: if you are sure, delete it yourself.
 //
 // Renewals share the client's pool: give it more connections than the application keeps
-// busy for long. Set ContextTimeoutEnabled in the client's options. Without it each Unlock
-// needs another goroutine to end in time, which costs about as much as its request. (With
-// it, a hook of the client that sleeps delays Unlock.) A Lock needs that goroutine in
-// any case, unless its context cannot end.
+// busy for long. Set ContextTimeoutEnabled in the client's options: see above.
 //
 // Hooks of the client see every request except the subscription, for which go-redis has no
 // hooks. They may rewrite keys, all of which are strings, if they do the same in every
@@ -291,7 +308,7 @@ func (s *store) acquire(ctx context.Context, a *attempt, wait driver.Wait) (driv
 // ask asks once, and says when to ask again.
 func (s *store) ask(ctx context.Context, a *attempt, queue bool) (driver.Grant, time.Duration, error) {
 	since := driver.Now()
-	standing, err := s.node.Acquire(ctx, &a.Attempt, redisnode.Ask{Queue: queue, Ticket: a.ticket})
+	standing, err := s.node.Acquire(ctx, &a.Attempt, redisnode.Ask{Queue: queue, Ticket: a.ticket, Since: since})
 	a.noLock = standing.NoLock // not after an error: what was is not said of a server that is silent
 	switch {
 	case err != nil:

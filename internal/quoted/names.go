@@ -6,15 +6,16 @@ import (
 	"regexp"
 )
 
-// Names checks each `path.go`: `name`, `name` of a page or of a model: the file below root declares the
-// names, in Go, Lua or SQL. There are at least so many places.
+// Names checks each name of a file, in Go or Lua, that a page or a model has in backquotes: the file is below
+// root, and declares the names that follow it after a colon, in backquotes too, in Go, Lua or SQL. There are at
+// least so many places.
 func Names(t TB, root, page string, least int) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, page))
 	if err != nil {
 		t.Errorf("%v", err)
 	}
-	places := regexp.MustCompile("`([\\w/]+\\.go)`(?::\\s((?:`\\w+`(?:,\\s)?)+))?").FindAllSubmatch(text, -1)
+	places := regexp.MustCompile("`([\\w/]+\\.(?:go|lua))`(?::\\s((?:`\\w+`(?:,\\s)?)+))?").FindAllSubmatch(text, -1)
 	if len(places) < least {
 		t.Errorf("%s: only %d places were found", page, len(places))
 	}

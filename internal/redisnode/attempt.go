@@ -147,13 +147,15 @@ type Ask struct {
 	Queue  bool
 	Ticket int64 // 0, or that of an earlier Standing
 
+	Since driver.Instant // when the clock was read for the request; 0: it is read again
+
 	// Offer is the clock, in microseconds, that a node of a quorum is asked to
 	// lift its token and ticket to, the same for all nodes.
 	Offer int64
 }
 
 // Acquire asks for the lock. After an error the server may have granted or queued the
-// attempt: withdraw it.
+// attempt: withdraw it. A grant that comes after the end of ctx is an error.
 func (n *Node) Acquire(ctx context.Context, a *Attempt, ask Ask) (Standing, error) {
 	member := ""
 	if ask.Queue {
@@ -163,18 +165,25 @@ func (n *Node) Acquire(ctx context.Context, a *Attempt, ask Ask) (Standing, erro
 	if n.acquire == acquireOfQuorum {
 		req.args = append(req.args, n.quarantine, ask.Offer)
 	}
-	sent := driver.Now()
-	a.kept.Store(int64(sent))
+	if ask.Since == 0 {
+		ask.Since = driver.Now()
+	}
+	a.kept.Store(int64(ask.Since))
+	sent := time.Now()         // which is no call of the system, as driver.Now is
 	was := a.unsure.Swap(true) // also if a hook of the client's panics
 	reply, repeated, err := n.send(ctx, req)
 	if err == nil {
-		n.trip.Store(driver.Now().Sub(sent).Milliseconds())
+		n.trip.Store(time.Since(sent).Milliseconds())
 	}
 	a.unsure.Store(was || (repeated || unsure(err)) && !n.stranger(err))
 	if err != nil {
 		return Standing{}, err
 	}
 	s, err := standing(a.Request, reply)
+	if s.First > 0 && ctx.Err() != nil { // its caller gave up before the answer
+		a.unsure.Store(true)
+		return Standing{}, context.Cause(ctx)
+	}
 	if s.Ticket < 0 { // it has met many dead waiters, and nobody else
 		return n.Acquire(ctx, a, ask)
 	}

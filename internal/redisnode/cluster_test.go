@@ -467,6 +467,27 @@ func TestRenewalInWhichAHookPanicsHasFailed(t *testing.T) {
 	}
 }
 
+// panicsAtScan is a hook that panics when names are looked for.
+type panicsAtScan struct{ panics }
+
+func (panicsAtScan) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if cmd.Name() == "scan" {
+			panic("the hook")
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// The client has its masters looked at in goroutines of its own.
+func TestListInWhichAHookPanicsHasFailed(t *testing.T) {
+	rdb := clusterOfOne(t, testserver.Redis(t))
+	rdb.OnNewNode(func(master *redis.Client) { master.AddHook(panicsAtScan{}) })
+	if _, err := New(rdb, 0).List(background(t), ""); err == nil || !strings.Contains(err.Error(), "panicked: the hook") {
+		t.Error(err)
+	}
+}
+
 // What a server cannot do just then does not end a wait.
 func TestServerThatWillServeSoonRefusesNothing(t *testing.T) {
 	srv := testserver.Redis(t)

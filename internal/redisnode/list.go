@@ -2,14 +2,14 @@ package redisnode
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/lockstile/locker/driver"
 )
 
 const (
@@ -17,12 +17,7 @@ const (
 	scanCount = 1000
 	// lookCount is how many names are looked at in one round trip.
 	lookCount = 500
-	// listTime bounds each request of a List. How many there are depends on the keyspace.
-	listTime = 5 * time.Second
 )
-
-// errSilent is why a request of a List is given up.
-var errSilent = fmt.Errorf("no answer within %v", listTime)
 
 // List looks at the names that begin with prefix, and returns those that are held. It
 // finds names by their counters, so none that only clients of other libraries have
@@ -34,11 +29,7 @@ func (n *Node) List(ctx context.Context, prefix string) ([]View, error) {
 	}
 	var held []View
 	for some := range slices.Chunk(slices.Collect(maps.Values(found)), lookCount) {
-		answers, err := within(ctx, func(ctx context.Context) ([]answer, error) { return sendAll(ctx, n, n.rdb, 0, some, lookByText), nil })
-		if err != nil {
-			return nil, n.learn(err)
-		}
-		for i, a := range answers {
+		for i, a := range n.sendAll(ctx, n.rdb, 0, requests(some, lookByText)) {
 			if a.err != nil && redis.HasErrorPrefix(a.err, "WRONGTYPE") { // the key is something else by now
 				continue
 			}
@@ -47,7 +38,7 @@ func (n *Node) List(ctx context.Context, prefix string) ([]View, error) {
 			}
 			v, err := view(some[i], a.reply)
 			if nextPage(a.reply) != "0" { // it has many holders
-				v, err = within(ctx, func(ctx context.Context) (View, error) { return n.Look(ctx, some[i]) })
+				v, err = n.Look(ctx, some[i])
 			}
 			if err != nil {
 				return nil, err
@@ -71,7 +62,7 @@ func lookByText(k Keys) request {
 // find returns the keys of the names that begin with prefix and have a counter. A Cluster
 // may show a key on two masters while its slot moves.
 func (n *Node) find(ctx context.Context, prefix string) (map[string]Keys, error) {
-	_, err := within(ctx, func(ctx context.Context) (any, error) {
+	_, err := call(ctx, n.ends, func(ctx context.Context) (any, error) {
 		return nil, n.rewritten(ctx, counters+"any}", "a server lists the keys that it has")
 	})
 	if err != nil {
@@ -90,10 +81,10 @@ func (n *Node) find(ctx context.Context, prefix string) (map[string]Keys, error)
 	}
 	match := counters + "*" + globEscape.Replace(prefix) + "*"
 	if n.cluster == nil {
-		return found, scan(ctx, n.rdb, match, add)
+		return found, n.scan(ctx, n.rdb, match, add)
 	}
 	return found, n.cluster.ForEachMaster(ctx, func(ctx context.Context, master *redis.Client) error {
-		return scan(ctx, master, match, add)
+		return driver.Caught(func() error { return n.scan(ctx, master, match, add) }) // the client calls it in a goroutine of its own
 	})
 }
 
@@ -101,14 +92,14 @@ func (n *Node) find(ctx context.Context, prefix string) (map[string]Keys, error)
 var globEscape = strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`, "]", `\]`)
 
 // scan passes on all keys of a server that match, some of them twice.
-func scan(ctx context.Context, rdb redis.Cmdable, match string, add func(page []string)) error {
+func (n *Node) scan(ctx context.Context, rdb redis.Cmdable, match string, add func(page []string)) error {
 	type page struct {
 		keys []string
 		next uint64
 	}
 	for cursor, more := uint64(0), true; more; more = cursor != 0 {
 		at := cursor // a request that is given up may still read it
-		p, err := within(ctx, func(ctx context.Context) (p page, err error) {
+		p, err := call(ctx, n.ends, func(ctx context.Context) (p page, err error) {
 			p.keys, p.next, err = rdb.Scan(ctx, at, match, scanCount).Result()
 			return p, err
 		})
@@ -119,11 +110,4 @@ func scan(ctx context.Context, rdb redis.Cmdable, match string, add func(page []
 		cursor = p.next
 	}
 	return nil
-}
-
-// within is bounded by listTime, too.
-func within[T any](ctx context.Context, f func(context.Context) (T, error)) (T, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, listTime, errSilent)
-	defer cancel()
-	return bounded(ctx, f)
 }

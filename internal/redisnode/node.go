@@ -37,7 +37,8 @@ type Node struct {
 	counts   int    // 1 if PUBLISH counts all listeners, which it does not in a Cluster
 	replicas int
 	acquire  *script
-	heeds    bool // the client heeds a context's deadline, which is its end
+	ends     bool // the client ends each request by its own timeouts
+	heeds    bool // it ends each request at the context's deadline
 
 	trip  atomic.Int64 // how many ms the last question for a lock took, with its answer
 	known atomic.Bool  // the server has answered us, which it does not do to strangers
@@ -54,27 +55,32 @@ func New(rdb redis.UniversalClient, replicas int) *Node {
 	n := &Node{Keep: KeepTime, rdb: rdb, id: string(id[:]), counts: 1, replicas: replicas, acquire: acquire}
 	switch rdb := rdb.(type) {
 	case *redis.Client:
-		n.heeds = rdb.Options().ContextTimeoutEnabled
+		o := rdb.Options()
+		n.setTimeouts(o.ContextTimeoutEnabled, o.ReadTimeout, o.WriteTimeout)
 	case *redis.ClusterClient:
-		n.heeds = rdb.Options().ContextTimeoutEnabled
+		o := rdb.Options()
+		n.setTimeouts(o.ContextTimeoutEnabled, o.ReadTimeout, o.WriteTimeout)
 		n.cluster, n.counts = rdb, 0
 	}
 	n.mail = mailbox.New(n.listen)
 	return n
 }
 
+// setTimeouts takes note of how the client ends requests. It has no timeout of its own where its
+// options say 0, of which the user said -1; and where they say less (-2), it does not set the
+// connection's deadline at all, not even that of a context.
+func (n *Node) setTimeouts(heeds bool, read, write time.Duration) {
+	n.ends = read > 0 && write > 0
+	n.heeds = heeds && read >= 0 && write >= 0
+}
+
 // send sends a request until its reply arrives, and reports whether an earlier
-// try may have been carried out as well. It returns when ctx ends; the request
-// may then still be under way.
-//
-// go-redis does not interrupt a read when its context ends. So the request is
-// handed to another goroutine, which costs about as much as the request. That is not
-// needed where ctx cannot end, nor for a release if the client heeds deadlines: the
-// context of a release has nothing else.
+// try may have been carried out as well. After an error it may still be under way.
 func (n *Node) send(ctx context.Context, req request) (reply any, repeated bool, err error) {
 	for try := range tries {
-		if ctx.Done() == nil || req.script.releases() && n.heeds {
+		if n.endsItself(ctx, req.script) { // without call, whose function would be allocated
 			reply, err = n.eval(ctx, req)
+			err = why(ctx, err)
 		} else {
 			reply, err = bounded(ctx, func(ctx context.Context) (any, error) { return n.eval(ctx, req) })
 		}
@@ -95,6 +101,22 @@ func (n *Node) send(ctx context.Context, req request) (reply any, repeated bool,
 		err = n.withPool(ctx, err, req.key())
 	}
 	return reply, repeated, err
+}
+
+// endsItself reports whether a request ends by itself, so that it can run in its caller's
+// goroutine. go-redis does not interrupt a read when its context ends, and heeds a deadline only if
+// it was told to. What a caller asks for may take as long as the client's timeouts let it, like
+// all else that the caller asks the client for. A release has two seconds, which are its deadline.
+// Renewals and clean-ups have their own time: else one dead connection would lose every lock whose
+// TTL is not much longer than those timeouts.
+func (n *Node) endsItself(ctx context.Context, s *script) bool {
+	switch s {
+	case acquire, inspect, force:
+		return n.ends || ctx.Done() == nil
+	case release, keepTaken:
+		return n.heeds || ctx.Done() == nil
+	}
+	return ctx.Done() == nil
 }
 
 // sendOn sends a request that passes a lock on, and again while its script has met nobody who

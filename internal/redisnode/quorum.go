@@ -15,7 +15,7 @@ import (
 // longer than quarantine, unless that is 0. Contexts may end before their deadlines.
 func NewOfQuorum(rdb redis.UniversalClient, quarantine time.Duration) *Node {
 	n := New(rdb, 0)
-	n.acquire, n.quarantine, n.heeds = acquireOfQuorum, quarantine.Milliseconds(), false
+	n.acquire, n.quarantine, n.ends, n.heeds = acquireOfQuorum, quarantine.Milliseconds(), false, false
 	return n
 }
 

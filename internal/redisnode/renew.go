@@ -69,13 +69,13 @@ func (n *Node) renewAll(ctx context.Context, attempts []*Attempt) (errs []error)
 // renewSome renews attempts in one round trip. Another follows where locks are lost, or
 // counters must be kept.
 func (n *Node) renewSome(ctx context.Context, rdb redis.Cmdable, attempts []*Attempt) []error {
-	answers := sendAll(ctx, n, rdb, n.replicas, attempts, (*Attempt).renewal)
+	answers := n.sendAll(ctx, rdb, n.replicas, requests(attempts, (*Attempt).renewal))
 	errs := make([]error, len(attempts))
 	var notOurs, keeping []*Attempt
 	for i, a := range attempts {
 		switch errs[i] = answers[i].err; {
 		case errs[i] != nil:
-		case answers[i].code() == 0:
+		case answers[i].reply != int64(1):
 			errs[i] = gone(-1)
 			notOurs = append(notOurs, a)
 		case n.toBeKept(a):
@@ -105,11 +105,12 @@ func (a *Attempt) renewal() request {
 // explain finds out why locks were lost, and passes on those that are gone. Lost they are,
 // whatever comes of this.
 func (n *Node) explain(ctx context.Context, lost, of []*Attempt, errs []error) {
-	answers := sendAll(ctx, n, n.rdb, 0, lost, func(a *Attempt) request { return a.request(whyLost, claim, n.counts) })
+	asked := requests(lost, func(a *Attempt) request { return a.request(whyLost, claim, n.counts) })
+	answers := n.sendAll(ctx, n.rdb, 0, asked)
 	for i, a := range lost {
 		code, more := part(answers[i].reply)
 		if more {
-			_, _, _ = n.sendOn(ctx, a.request(whyLost, claim, n.counts))
+			_, _, _ = n.sendOn(ctx, asked[i])
 		}
 		if code, ok := code.(int64); ok {
 			errs[slices.Index(of, a)] = gone(code)
@@ -123,49 +124,47 @@ type answer struct {
 	err   error
 }
 
-func (a answer) code() int64 {
-	code, _ := a.reply.(int64)
-	return code
+// requests returns one for each of all.
+func requests[T any](all []T, of func(T) request) []request {
+	reqs := make([]request, len(all))
+	for i, one := range all {
+		reqs[i] = of(one)
+	}
+	return reqs
 }
 
-// sendAll sends a request for each of all, in one round trip over rdb, and has as many
-// replicas confirm them. What has to go elsewhere, or is a script that the server does not
-// know, is sent again alone.
-func sendAll[T any](ctx context.Context, n *Node, rdb redis.Cmdable, replicas int, all []T, of func(T) request) []answer {
-	answers := make([]answer, len(all))
-	if len(all) == 1 {
-		answers[0] = n.sendAlone(ctx, of(all[0]))
+// sendAll sends requests for one script in one round trip over rdb, and has as many replicas confirm
+// them. What has to go elsewhere, or is a script that the server does not know, is sent again alone.
+func (n *Node) sendAll(ctx context.Context, rdb redis.Cmdable, replicas int, reqs []request) []answer {
+	answers := make([]answer, len(reqs))
+	if len(reqs) < 2 {
+		for i, req := range reqs {
+			answers[i].reply, _, answers[i].err = n.send(ctx, req)
+		}
 		return answers
 	}
-	if len(all) == 0 {
-		return nil
-	}
-	cmds, confirmed := bounded(ctx, func(ctx context.Context) ([]once, error) {
-		cmds := make([]once, len(all))
-		for i, one := range all {
-			cmds[i] = of(one).command(ctx)
+	cmds, confirmed := call(ctx, n.endsItself(ctx, reqs[0].script), func(ctx context.Context) ([]once, error) {
+		cmds := make([]once, len(reqs))
+		for i, req := range reqs {
+			cmds[i] = req.command(ctx)
 		}
 		return cmds, n.pipeline(ctx, rdb, replicas, cmds...)
 	})
-	for i, one := range all {
-		a := answer{err: confirmed}
+	for i, req := range reqs {
+		a := &answers[i]
+		a.err = confirmed
 		if cmds != nil {
 			if r, err := cmds[i].Result(); confirmed == nil || err != nil || r == int64(0) { // what was not done needs no confirmation
-				a = answer{r, err}
+				a.reply, a.err = r, err
 			}
 		}
 		if noScript(a.err) || elsewhere(a.err) { // the first of them loads it for the next round
-			answers[i] = n.sendAlone(ctx, of(one))
-			continue
+			a.reply, _, a.err = n.send(ctx, req)
+		} else {
+			a.err = n.learn(a.err)
 		}
-		answers[i] = answer{a.reply, n.learn(a.err)}
 	}
 	return answers
-}
-
-func (n *Node) sendAlone(ctx context.Context, req request) answer {
-	reply, _, err := n.send(ctx, req)
-	return answer{reply, err}
 }
 
 // KeepTime is the default of [Node].Keep.
@@ -195,7 +194,7 @@ func (n *Node) toBeKept(a *Attempt) bool {
 // keepCounters extends counters. If that fails, the next renewal does it.
 func (n *Node) keepCounters(ctx context.Context, attempts []*Attempt) {
 	now := driver.Now()
-	answers := sendAll(ctx, n, n.rdb, 0, attempts, n.keeping)
+	answers := n.sendAll(ctx, n.rdb, 0, requests(attempts, n.keeping))
 	for i, a := range attempts {
 		if answers[i].err == nil {
 			a.kept.Store(int64(now))

@@ -16,7 +16,7 @@ func TestServerOlderThanRedis7IsRefusedAndNothingIsWritten(t *testing.T) {
 	srv := testserver.Redis(t)
 	for name, s := range map[string]*script{"alone": acquire, "of a quorum": acquireOfQuorum} {
 		n, _ := client(t, srv.Addr())
-		n.acquire = newScript(strings.ReplaceAll(s.text.(string), "REDIS_VERSION_NUM", "NO_SUCH_VALUE"))
+		n.acquire = scriptOf(strings.ReplaceAll(s.text.(string), "REDIS_VERSION_NUM", "NO_SUCH_VALUE"))
 		a := newAttempt(t, "a")
 		_, err := n.Acquire(background(t), a, Ask{Queue: true})
 		_, version, _ := strings.Cut(srv.Do("INFO", "server"), "redis_version:")

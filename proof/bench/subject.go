@@ -100,16 +100,6 @@ func (l lockstile) Lock(ctx context.Context, name string) (held, error) {
 
 func (l lockstile) Close() { l.close() }
 
-// endless gives a client contexts that cannot end: a request that is never given up needs
-// no goroutine of its own.
-func endless(c client, err error) (client, error) { return withoutEnd{c}, err }
-
-type withoutEnd struct{ client }
-
-func (c withoutEnd) Lock(ctx context.Context, name string) (held, error) {
-	return c.client.Lock(context.WithoutCancel(ctx), name)
-}
-
 // channel is a lock made of a channel. It shows how fast goroutines can pass a lock on at
 // all.
 var channel = subject{name: "a channel", kind: inner, requests: func() int64 { return 0 }, open: func() (client, error) { return line, nil }}

@@ -47,10 +47,10 @@
  *   `driver/turn.go`: `beginLease`, `endTurn`, `Unlock`
  *   `driver/acquire.go`: `abandon`
  *   `driver/cleanup.go`: `withdraw`, `Persist`
- *   `request.go`: `Drift`, `Deadline`
+ *   `driver/request.go`: `Drift`, `Deadline`
  *   `internal/redisnode/attempt.go`: `Acquire`, `Release`, `Withdraw`, `remember`
- *   `internal/redisnode/grant.go`: `acquireFree`, `acquireTaken`
- *   `internal/redisnode/script.go`: `release`, `withdraw`, `renew`
+ *   `internal/redisnode/lua/acquire.lua`, `internal/redisnode/lua/release.lua`,
+ *   `internal/redisnode/lua/withdraw.lua`, `internal/redisnode/lua/renew.lua`
  *
  * Assumed: the server keeps what it has granted, and its clock does not jump. A mark lasts for as
  * long as any request is on its way (the code: a minute and a TTL).

@@ -38,9 +38,10 @@
  *   `redlock/majority.go`: `judge`, `common`, `majority`, `tally`
  *   `redlock/attempt.go`: `ask`, `raise`, `mayHold`
  *   `redlock/renew.go`: `Renew`, `unanswered`
- *   `internal/redisnode/grant.go`: `acquireOfQuorum`, `quorumClock`, `restartRule`, `draw`, `grant`, `raise`
+ *   `internal/redisnode/lua/acquire.lua`: `grant`, `internal/redisnode/lua/quorum/clock.lua`: `clock`,
+ *   `internal/redisnode/lua/quorum/vote.lua`, `internal/redisnode/lua/raise.lua`
  *   `internal/redisnode/quorum.go`: `NewOfQuorum`, `Raise`
- *   `internal/redisnode/script.go`: `renew`
+ *   `internal/redisnode/lua/renew.lua`
  *   `driver/turn.go`: `beginLease`, `checkValidity`
  *
  * Assumed: nodes forget only when they are restarted, and their clocks show the same time, within

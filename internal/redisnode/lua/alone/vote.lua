@@ -1,0 +1,1 @@
+-- A node that stands alone asks nobody whether it may grant.

@@ -1,0 +1,4 @@
+-- What gives back what somebody has needs all of this.
+--- include "entries"
+--- include "leaving"
+--- include "waking"
