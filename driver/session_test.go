@@ -757,3 +757,32 @@ func TestRenewalOfASessionInWhichAHookPanicsHasFailed(t *testing.T) {
 		wantReason(t, l, locker.ReasonUnreachable)
 	})
 }
+
+// The store is away for longer than a clean-up goes on, and back before the minimum hold has ended.
+func TestWhatIsKeptOnASessionIsNotWithdrawnBeforeItsMinimumHoldHasEnded(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		b := newBackend()
+		b.keeps = true
+		b.open(t)
+		l := b.grant(t, "a", locker.WithMinHold(time.Minute))
+		granted := time.Now()
+		b.onRelease = func(context.Context, string) error {
+			if time.Since(granted) < 30*time.Second {
+				return errors.New("down")
+			}
+			return nil
+		}
+		_ = l.Unlock(t.Context())
+		pass(2 * time.Minute)
+		for i, name := range b.released {
+			if name == "a" && b.kept[i] <= 0 {
+				t.Fatalf("it was withdrawn, after these: %v", b.kept[:i])
+			}
+		}
+		if n := b.l.UnderWay(contract.Key{}); n > 0 || b.ended["a"] != 1 {
+			t.Errorf("%d clean-ups under way, ended %d times", n, b.ended["a"])
+		}
+		_ = b.l.Close()
+		pass(time.Minute)
+	})
+}
