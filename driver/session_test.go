@@ -786,3 +786,45 @@ func TestWhatIsKeptOnASessionIsNotWithdrawnBeforeItsMinimumHoldHasEnded(t *testi
 		pass(time.Minute)
 	})
 }
+
+// The zk client of a session that has ended goes on, and what the session has in the store with
+// it.
+func TestSessionOfAClientThatGoesOnIsEndedHoweverLongTheStoreIsAway(t *testing.T) {
+	for _, closed := range []bool{false, true} {
+		virtual(t, func(t *testing.T, _ *clock) {
+			b := newBackend()
+			var up, there atomic.Bool
+			there.Store(true)
+			p := NewPool(b.l, Sessions[string, *opened]{
+				Outlived: true,
+				Open: func(_ string, own Session) (*opened, time.Duration, Instant, error) {
+					return &opened{own, 1}, sessionTTL, b.l.Now(), nil
+				},
+				Renew: func(context.Context, *opened) error { return errors.New("down") },
+				End: func(context.Context, *opened) error {
+					if !up.Load() {
+						return errors.New("down")
+					}
+					there.Store(false)
+					return nil
+				},
+			})
+			s, err := p.Join(t.Context(), new(Request), "k")
+			if err != nil {
+				t.Fatal(err)
+			}
+			pass(time.Minute)
+			if s.Lasts() {
+				t.Fatal("it lasts, though no renewal has worked")
+			}
+			if closed {
+				_ = b.l.Close()
+			}
+			up.Store(!closed)
+			pass(2 * time.Second)
+			if n := b.l.UnderWay(contract.Key{}); n > 0 || there.Load() != closed {
+				t.Errorf("closed %v: %d clean-ups under way, left %v", closed, n, there.Load())
+			}
+		})
+	}
+}

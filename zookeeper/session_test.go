@@ -396,3 +396,42 @@ func TestSessionIsOverIfItsConnectionChangedWhileItWasMade(t *testing.T) {
 		}
 	}
 }
+
+// The servers may be away for longer than a clean-up goes on, and the zk client's session outlast
+// that. The node of a session that has ended would stay for as long as the connection.
+//
+//	nobody is reached for eleven seconds, in which the session ends by the local clock
+func TestNodeOfASessionThatHasEndedGoesHoweverLongTheServersAreAway(t *testing.T) {
+	t.Parallel()
+	addr := testserver.ZooKeeper(t, 1)[0].Addr()
+	p, err := netproxy.Listen(addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	watched := NewSession(nil)
+	conn, _, err := zk.Connect([]string{p.Addr()}, time.Minute, zk.WithDialer(watched.Dial), zk.WithLogger(mute{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	l, err := New(conn, Options{Session: watched})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	ctx, other := connected(t, addr)
+	before := sessionOf(t, l.store)
+	p.Cut()
+	before.Lose(locker.ReasonUnreachable, nil)
+	time.Sleep(11 * time.Second)
+	p.Heal()
+	for there := true; there; time.Sleep(10 * time.Millisecond) {
+		if there, _, err = other.store.zk.Exists(before.path); err != nil || ctx.Err() != nil {
+			t.Fatalf("the node is still there: %v, %v", there, err)
+		}
+	}
+	if before.id != conn.SessionID() {
+		t.Error("the zk client's session has ended, and took the node with it")
+	}
+}
