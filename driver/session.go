@@ -77,7 +77,6 @@ const mostSessions = 3
 // joins another. A Store calls it in Acquire before it sends anything, unless the attempt
 // hangs on a session that lasts.
 func (p *Pool[H, K, S]) Join(ctx context.Context, req *Request, key K) (s S, err error) {
-	req.leave()
 	for range mostSessions {
 		o := p.current(key)
 		select {
@@ -90,6 +89,7 @@ func (p *Pool[H, K, S]) Join(ctx context.Context, req *Request, key K) (s S, err
 		case o.err != nil:
 			return s, o.err
 		case o.own.join():
+			req.leave() // not before: without another, what the attempt has left is as it was
 			req.session = o.own
 			return o.s, nil
 		}

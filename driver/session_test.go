@@ -828,3 +828,61 @@ func TestSessionOfAClientThatGoesOnIsEndedHoweverLongTheStoreIsAway(t *testing.T
 		})
 	}
 }
+
+// rejoining is a store whose attempts wait in a queue, go on to another session when theirs has
+// ended, and never get the lock. What they have in the queue outlives their sessions.
+type rejoining struct {
+	down
+	sessions *Pool[*hold, string, *opened]
+}
+
+func (r *rejoining) Acquire(ctx context.Context, h *hold, wait Wait) (Grant, Left, error) {
+	for {
+		s, err := r.sessions.Join(ctx, h.req, "k")
+		if err != nil {
+			return Grant{}, Unsure, err
+		}
+		h.there.Store(true)
+		ctx = wait()
+		select {
+		case <-s.Context().Done():
+		case <-ctx.Done():
+			return Grant{}, Unsure, context.Cause(ctx)
+		}
+	}
+}
+
+// A waiter has a place in a queue. The store is away, so its session ends, and it gets no other.
+func TestPlaceOfAWaiterThatGetsNoOtherSessionIsRemovedHoweverLongTheStoreIsAway(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		r := &rejoining{down: down{backend: newBackend()}}
+		r.l = New("rejoining", r, Options{Clock: ticking.now})
+		r.sessions = r.pool(func(n int) error {
+			if n > 1 && !r.up.Load() {
+				return errors.New("down")
+			}
+			return nil
+		})
+		r.sessions.how.Outlived = true
+		r.sessions.how.Renew = func(context.Context, *opened) error { return errors.New("down") }
+		ctx, cancel := context.WithTimeout(t.Context(), 2*sessionTTL)
+		defer cancel()
+		got := make(chan error, 1)
+		go func() { _, err := r.l.Lock(ctx, "a"); got <- err }()
+		pass(sessionTTL / 2)
+		r.l.mu.Lock()
+		h := r.l.lines["a"].front.h
+		r.l.mu.Unlock()
+		if err := <-got; !errors.Is(err, locker.ErrOutcomeUnknown) {
+			t.Error(err)
+		}
+		pass(time.Minute)
+		r.up.Store(true)
+		pass(2 * time.Second)
+		if n := r.l.UnderWay(contract.Key{}); n > 0 || h.there.Load() || r.ended["a"] != 1 {
+			t.Errorf("%d clean-ups under way, left %v, ended %d times", n, h.there.Load(), r.ended["a"])
+		}
+		_ = r.l.Close()
+		pass(time.Minute)
+	})
+}
