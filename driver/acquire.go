@@ -220,7 +220,7 @@ func (l *Locker[H]) giveUp(ctx context.Context, c *call[H], err error) error {
 func (l *Locker[H]) abandon(c *call[H], err error) error {
 	defer l.leaveFront(c.line)
 	if !c.any() {
-		l.finish(c.h, c.req, false, 0)
+		l.finish(c.h, c.req, false, 0, nil)
 		return err
 	}
 	confirmed := make(chan struct{})
@@ -231,7 +231,7 @@ func (l *Locker[H]) abandon(c *call[H], err error) error {
 		if ok {
 			close(confirmed)
 		}
-		l.finish(c.h, c.req, !ok, 0)
+		l.finish(c.h, c.req, !ok, 0, func() bool { return l.withdraw(c.h) })
 	})
 	select {
 	case <-confirmed: // only then: after a pause of the process a clean-up may have been given up by now

@@ -25,9 +25,9 @@ func (l *Locker[H]) UnderWay(contract.Key) int { return l.background.len() }
 func (l *Locker[H]) Closing() context.Context { return l.closing }
 
 // finish ends an attempt, which its session counts no more. What could not be removed of it would
-// last as long as the session, which others keep: it is removed in the background, until that
+// last as long as the session, which others keep: remove is called in the background, until it
 // works, the session ends or the Locker is closed. While the store is to keep the lock, only the session may do so.
-func (l *Locker[H]) finish(h H, req *request, left bool, keep time.Duration) {
+func (l *Locker[H]) finish(h H, req *request, left bool, keep time.Duration, remove func() bool) {
 	s, _ := req.session.(*session[H])
 	switch {
 	case s == nil:
@@ -41,7 +41,7 @@ func (l *Locker[H]) finish(h H, req *request, left bool, keep time.Duration) {
 		return
 	}
 	l.background.run(func() {
-		for l.closing.Err() == nil && !l.freed(s) && !l.withdraw(h) {
+		for l.closing.Err() == nil && !l.freed(s) && !remove() {
 		}
 		l.endOf(h)
 	})

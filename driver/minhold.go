@@ -29,14 +29,19 @@ func (l *Locker[H]) stay(t *turn[H]) bool {
 	return true
 }
 
-// clear implements owner. It removes what a lease has left in the store, or has the store keep it
-// for the rest of its WithMinHold, and reports whether the store has confirmed it. If the store
-// answers neither for that long, its own lease ends the lock: a Withdraw that worked after all
-// would free it early.
+// clear implements owner.
 func (a *lease[H]) clear() (confirmed bool) {
+	began := a.locker.now()
+	confirmed = a.remove()
+	a.locker.reportCleanUp(a.ended, began, confirmed)
+	return confirmed
+}
+
+// remove removes what a lease has left in the store, or has the store keep it for the rest of its
+// WithMinHold, and reports whether the store has confirmed it. If the store answers neither for
+// that long, its own lease ends the lock: a Withdraw that worked after all would free it early.
+func (a *lease[H]) remove() (confirmed bool) {
 	l, t, kept := a.locker, a.turn, false
-	began := l.now()
-	defer func() { l.reportCleanUp(a.ended, began, confirmed) }()
 	if l.keep(t) > 0 {
 		kept = l.Persist(func(ctx context.Context) error {
 			err := l.store.Release(ctx, a.h, l.keep(t))

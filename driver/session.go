@@ -38,7 +38,7 @@ type Sessions[K comparable, S any] struct {
 
 	// End ends the session in the store: because nobody has used it for four TTLs, because its
 	// validity has ended, or because nobody uses it after Close. Like Withdraw it is called until it
-	// works, for ten seconds at most.
+	// works, for ten seconds at most, or with Outlived until Close.
 	End func(ctx context.Context, s S) error
 
 	// Outlived says that what hangs on a session may stay in the store after its End, for the
@@ -77,7 +77,6 @@ const mostSessions = 3
 // joins another. A Store calls it in Acquire before it sends anything, unless the attempt
 // hangs on a session that lasts.
 func (p *Pool[H, K, S]) Join(ctx context.Context, req *Request, key K) (s S, err error) {
-	req.leave()
 	for range mostSessions {
 		o := p.current(key)
 		select {
@@ -90,6 +89,7 @@ func (p *Pool[H, K, S]) Join(ctx context.Context, req *Request, key K) (s S, err
 		case o.err != nil:
 			return s, o.err
 		case o.own.join():
+			req.leave() // not before: without another, what the attempt has left is as it was
 			req.session = o.own
 			return o.s, nil
 		}
@@ -281,8 +281,20 @@ func (s *session[H]) turns() (all []*turn[H]) {
 // clear implements owner.
 func (s *session[H]) clear() bool { return s.locker.Persist(s.remove) }
 
-// finish implements owner.
-func (s *session[H]) finish() {}
+// finish implements owner. What the client keeps alive does not end by itself: it is removed in the
+// background, until that works or the Locker is closed.
+func (s *session[H]) finish() {
+	l := s.locker
+	l.mu.Lock()
+	left := s.outlived && s.any()
+	l.mu.Unlock()
+	if left {
+		l.background.run(func() {
+			for l.closing.Err() == nil && !s.clear() {
+			}
+		})
+	}
+}
 
 // endUnused ends a session that nobody uses, if that has been so for long or the Locker
 // is closed. The Locker's mutex is held.

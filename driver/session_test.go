@@ -757,3 +757,132 @@ func TestRenewalOfASessionInWhichAHookPanicsHasFailed(t *testing.T) {
 		wantReason(t, l, locker.ReasonUnreachable)
 	})
 }
+
+// The store is away for longer than a clean-up goes on, and back before the minimum hold has ended.
+func TestWhatIsKeptOnASessionIsNotWithdrawnBeforeItsMinimumHoldHasEnded(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		b := newBackend()
+		b.keeps = true
+		b.open(t)
+		l := b.grant(t, "a", locker.WithMinHold(time.Minute))
+		granted := time.Now()
+		b.onRelease = func(context.Context, string) error {
+			if time.Since(granted) < 30*time.Second {
+				return errors.New("down")
+			}
+			return nil
+		}
+		_ = l.Unlock(t.Context())
+		pass(2 * time.Minute)
+		for i, name := range b.released {
+			if name == "a" && b.kept[i] <= 0 {
+				t.Fatalf("it was withdrawn, after these: %v", b.kept[:i])
+			}
+		}
+		if n := b.l.UnderWay(contract.Key{}); n > 0 || b.ended["a"] != 1 {
+			t.Errorf("%d clean-ups under way, ended %d times", n, b.ended["a"])
+		}
+		_ = b.l.Close()
+		pass(time.Minute)
+	})
+}
+
+// The zk client of a session that has ended goes on, and what the session has in the store with
+// it.
+func TestSessionOfAClientThatGoesOnIsEndedHoweverLongTheStoreIsAway(t *testing.T) {
+	for _, closed := range []bool{false, true} {
+		virtual(t, func(t *testing.T, _ *clock) {
+			b := newBackend()
+			var up, there atomic.Bool
+			there.Store(true)
+			p := NewPool(b.l, Sessions[string, *opened]{
+				Outlived: true,
+				Open: func(_ string, own Session) (*opened, time.Duration, Instant, error) {
+					return &opened{own, 1}, sessionTTL, b.l.Now(), nil
+				},
+				Renew: func(context.Context, *opened) error { return errors.New("down") },
+				End: func(context.Context, *opened) error {
+					if !up.Load() {
+						return errors.New("down")
+					}
+					there.Store(false)
+					return nil
+				},
+			})
+			s, err := p.Join(t.Context(), new(Request), "k")
+			if err != nil {
+				t.Fatal(err)
+			}
+			pass(time.Minute)
+			if s.Lasts() {
+				t.Fatal("it lasts, though no renewal has worked")
+			}
+			if closed {
+				_ = b.l.Close()
+			}
+			up.Store(!closed)
+			pass(2 * time.Second)
+			if n := b.l.UnderWay(contract.Key{}); n > 0 || there.Load() != closed {
+				t.Errorf("closed %v: %d clean-ups under way, left %v", closed, n, there.Load())
+			}
+		})
+	}
+}
+
+// rejoining is a store whose attempts wait in a queue, go on to another session when theirs has
+// ended, and never get the lock. What they have in the queue outlives their sessions.
+type rejoining struct {
+	down
+	sessions *Pool[*hold, string, *opened]
+}
+
+func (r *rejoining) Acquire(ctx context.Context, h *hold, wait Wait) (Grant, Left, error) {
+	for {
+		s, err := r.sessions.Join(ctx, h.req, "k")
+		if err != nil {
+			return Grant{}, Unsure, err
+		}
+		h.there.Store(true)
+		ctx = wait()
+		select {
+		case <-s.Context().Done():
+		case <-ctx.Done():
+			return Grant{}, Unsure, context.Cause(ctx)
+		}
+	}
+}
+
+// A waiter has a place in a queue. The store is away, so its session ends, and it gets no other.
+func TestPlaceOfAWaiterThatGetsNoOtherSessionIsRemovedHoweverLongTheStoreIsAway(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		r := &rejoining{down: down{backend: newBackend()}}
+		r.l = New("rejoining", r, Options{Clock: ticking.now})
+		r.sessions = r.pool(func(n int) error {
+			if n > 1 && !r.up.Load() {
+				return errors.New("down")
+			}
+			return nil
+		})
+		r.sessions.how.Outlived = true
+		r.sessions.how.Renew = func(context.Context, *opened) error { return errors.New("down") }
+		ctx, cancel := context.WithTimeout(t.Context(), 2*sessionTTL)
+		defer cancel()
+		got := make(chan error, 1)
+		go func() { _, err := r.l.Lock(ctx, "a"); got <- err }()
+		pass(sessionTTL / 2)
+		r.l.mu.Lock()
+		h := r.l.lines["a"].front.h
+		r.l.mu.Unlock()
+		if err := <-got; !errors.Is(err, locker.ErrOutcomeUnknown) {
+			t.Error(err)
+		}
+		pass(time.Minute)
+		r.up.Store(true)
+		pass(2 * time.Second)
+		if n := r.l.UnderWay(contract.Key{}); n > 0 || h.there.Load() || r.ended["a"] != 1 {
+			t.Errorf("%d clean-ups under way, left %v, ended %d times", n, h.there.Load(), r.ended["a"])
+		}
+		_ = r.l.Close()
+		pass(time.Minute)
+	})
+}

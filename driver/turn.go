@@ -267,7 +267,7 @@ func (a *lease[H]) finish() {
 	l.mu.Lock()
 	left := a.any()
 	l.mu.Unlock()
-	l.finish(a.h, a.req, left, l.keep(a.turn))
+	l.finish(a.h, a.req, left, l.keep(a.turn), a.remove)
 }
 
 // lose makes the turn no longer held, for good, because the lock is lost. The Locker's mutex is

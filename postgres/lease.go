@@ -119,6 +119,7 @@ func (s *store) ask(ctx context.Context, a *attempt, queue bool) (driver.Grant, 
 	grant, err := got.grant(a.req, since)
 	switch {
 	case err != nil:
+		a.unsure = a.unsure || !errors.Is(err, errWithdrawn) && !errors.Is(err, locker.ErrMismatch)
 		return driver.Grant{}, 0, err
 	case grant.Count > 0:
 		a.queued = a.unsure

@@ -396,3 +396,93 @@ func TestSessionIsOverIfItsConnectionChangedWhileItWasMade(t *testing.T) {
 		}
 	}
 }
+
+// The servers may be away for longer than a clean-up goes on, and the zk client's session outlast
+// that. The node of a session that has ended would stay for as long as the connection.
+//
+//	nobody is reached for eleven seconds, in which the session ends by the local clock
+func TestNodeOfASessionThatHasEndedGoesHoweverLongTheServersAreAway(t *testing.T) {
+	t.Parallel()
+	ctx, p, l, other := lasting(t)
+	before := sessionOf(t, l.store)
+	p.Cut()
+	before.Lose(locker.ReasonUnreachable, nil)
+	time.Sleep(11 * time.Second)
+	p.Heal()
+	for there := true; there; time.Sleep(10 * time.Millisecond) {
+		var err error
+		if there, _, err = other.store.zk.Exists(before.path); err != nil || ctx.Err() != nil {
+			t.Fatalf("the node is still there: %v, %v", there, err)
+		}
+	}
+	if before.id != l.store.zk.SessionID() {
+		t.Error("the zk client's session has ended, and took the node with it")
+	}
+}
+
+// A waiter's session ends by the local clock, and it leaves without another. The zk client's
+// session lives on, and with it the waiter's place.
+//
+//	it has a place behind a holder; nobody is reached, and the session ends; the waiter leaves;
+//	its clean-up is given up after ten seconds
+func TestPlaceOfAWaiterWithoutASessionGoesHoweverLongTheServersAreAway(t *testing.T) {
+	t.Parallel()
+	ctx, p, l, other := lasting(t)
+	if _, err := other.Lock(ctx, "n"); err != nil {
+		t.Fatal(err)
+	}
+	places := func() int {
+		children, err := other.store.children(ctx, other.store.queue("n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(children)
+	}
+	waits, leave := context.WithCancel(ctx)
+	defer leave()
+	result := make(chan error, 1)
+	go func() { _, err := l.Lock(waits, "n", locker.WithTTL(time.Minute)); result <- err }()
+	for places() < 2 || l.Watches() == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	before := sessionOf(t, l.store)
+	p.Cut()
+	before.Lose(locker.ReasonUnreachable, nil)
+	time.Sleep(time.Second) // it hears of that, and asks for another
+	leave()
+	if err := <-result; !errors.Is(err, locker.ErrOutcomeUnknown) {
+		t.Error(err)
+	}
+	time.Sleep(11 * time.Second)
+	p.Heal()
+	for places() > 1 {
+		time.Sleep(10 * time.Millisecond)
+	}
+	if before.id != l.store.zk.SessionID() {
+		t.Error("the zk client's session has ended, and took the place with it")
+	}
+}
+
+// lasting is behind, with a zk client whose session lasts longer than a clean-up goes on.
+func lasting(t *testing.T) (ctx context.Context, p *netproxy.Proxy, l, other *Locker) {
+	t.Helper()
+	addr := testserver.ZooKeeper(t, 1)[0].Addr()
+	p, err := netproxy.Listen(addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	watched := NewSession(nil)
+	conn, _, err := zk.Connect([]string{p.Addr()}, time.Minute, zk.WithDialer(watched.Dial), zk.WithLogger(mute{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	l, err = New(conn, Options{Session: watched})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	ctx, other = connected(t, addr)
+	return ctx, p, l, other
+}

@@ -184,6 +184,9 @@ func (n *Node) Acquire(ctx context.Context, a *Attempt, ask Ask) (Standing, erro
 		a.unsure.Store(true)
 		return Standing{}, context.Cause(ctx)
 	}
+	if err != nil && !errors.Is(err, ErrWithdrawn) && !errors.Is(err, locker.ErrMismatch) {
+		a.unsure.Store(true) // it may be a grant
+	}
 	if s.Ticket < 0 { // it has met many dead waiters, and nobody else
 		return n.Acquire(ctx, a, ask)
 	}

@@ -176,3 +176,27 @@ func TestServerThatCouldNotServeJustThenIsAskedAgainAfterPauses(t *testing.T) {
 		t.Errorf("asked four times in %v", took)
 	}
 }
+
+// garbling makes something else of the replies to scripts.
+type garbling struct{ losing }
+
+func (*garbling) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if c, ok := cmd.(interface{ SetVal(val any) }); ok && err == nil {
+			c.SetVal("granted")
+		}
+		return err
+	}
+}
+
+// An answer of an unknown form may be a grant.
+func TestGrantThatNobodyUnderstandsIsWithdrawn(t *testing.T) {
+	rdb := redis.NewClient(&redis.Options{Addr: testserver.Redis(t).Addr()})
+	defer rdb.Close()
+	rdb.AddHook(new(garbling))
+	a := newAttempt(t, "a")
+	if _, err := New(rdb, 0).Acquire(background(t), a, Ask{}); err == nil || !a.Unsure() {
+		t.Errorf("%v, and the attempt is taken to have left nothing", err)
+	}
+}
