@@ -82,7 +82,6 @@ func (o Options) sessions() locker.Guarantees {
 	g := locker.Guarantees{
 		Exclusion: locker.PromptHolder | locker.SteadyClocks | locker.ServerUp | locker.DurableServer | locker.DurableReplica,
 		Tokens:    locker.DurableReplica,
-		Fair:      true,
 		Shared:    true,
 		FreedBy:   locker.FreedByConnection,
 	}
@@ -122,7 +121,7 @@ func New(pool *pgxpool.Pool, opts Options) (*Locker, error) {
 	if err := opts.check(); err != nil {
 		return nil, err
 	}
-	own, err := newOwnPool(pool, false)
+	own, err := newOwnPool(pool)
 	if err != nil {
 		return nil, fmt.Errorf("postgres: %w", err)
 	}
