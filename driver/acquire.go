@@ -24,7 +24,7 @@ const (
 func (l *Locker[H]) acquire(ctx context.Context, c *call[H]) (*turn[H], error) {
 	t, err := l.waitInLine(ctx, c)
 	if t != nil || err != nil {
-		l.store.End(c.h) // nothing was sent for it
+		l.endOf(c.h) // nothing was sent for it
 		return t, err
 	}
 	grant, received, err := l.askOrLeave(ctx, c)
@@ -59,12 +59,12 @@ func (l *Locker[H]) askOrLeave(ctx context.Context, c *call[H]) (grant Grant, re
 // renewShortSession renews the session that a grant depends on, if the session is older
 // than the request and has less validity left than is wanted.
 func (l *Locker[H]) renewShortSession(ctx context.Context, c *call[H], g Grant) {
-	s := l.sessionOf(g)
+	s := l.sessionOf(c.req)
 	if s == nil {
 		return
 	}
 	l.mu.Lock()
-	short := l.checkHeld(s.turn) == nil && s.since < g.Since && s.left(l.now()) < l.least(c.req)
+	short := s.lasts() && s.since < g.Since && s.left(l.now()) < l.least(c.req)
 	if short {
 		s.uses++
 	}
@@ -72,7 +72,7 @@ func (l *Locker[H]) renewShortSession(ctx context.Context, c *call[H], g Grant) 
 	if short {
 		ctx, cancel := context.WithTimeout(causeless(ctx), s.interval())
 		defer cancel()
-		l.renew(ctx, []*lease[H]{&s.lease}, func(*lease[H]) {})
+		l.renew(ctx, []*renewed[H]{&s.renewed}, func(*renewed[H]) {})
 	}
 }
 
@@ -90,7 +90,7 @@ func (l *Locker[H]) ask(ctx context.Context, c *call[H]) (Grant, error) {
 	defer w.stop()
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
 		l.forgetLoss(c)
-		grant, err := l.store.Acquire(w.ctx, c.h, w.wait)
+		grant, err := l.askStore(w.ctx, c, w.wait)
 		if err == nil && grant.Count == 0 {
 			err = errNoGrant
 		}
@@ -110,10 +110,19 @@ func (l *Locker[H]) ask(ctx context.Context, c *call[H]) (Grant, error) {
 var errNoGrant = errors.New("the backend returned neither a grant nor an error")
 
 func (l *Locker[H]) askOnce(ctx context.Context, c *call[H]) (Grant, error) {
-	grant, err := l.store.Acquire(causeless(ctx), c.h, nil)
+	grant, err := l.askStore(causeless(ctx), c, nil)
 	if err == nil && grant.Count == 0 {
 		err = locker.ErrTaken
 	}
+	return grant, err
+}
+
+// askStore calls Acquire, and adds up what that has left.
+func (l *Locker[H]) askStore(ctx context.Context, c *call[H], wait Wait) (Grant, error) {
+	unsure := c.unsure
+	c.unsure = true // also if a hook of the client's panics
+	grant, left, err := l.store.Acquire(ctx, c.h, wait)
+	c.unsure, c.there = unsure || left != Nothing, c.there || grant.Count > 0
 	return grant, err
 }
 
@@ -210,8 +219,8 @@ func (l *Locker[H]) giveUp(ctx context.Context, c *call[H], err error) error {
 // most when that has ended.
 func (l *Locker[H]) abandon(c *call[H], err error) error {
 	defer l.leaveFront(c.line)
-	if !l.store.Left(c.h) {
-		l.store.End(c.h)
+	if !c.any() {
+		l.finish(c.h, c.req, false, 0)
 		return err
 	}
 	confirmed := make(chan struct{})
@@ -222,7 +231,7 @@ func (l *Locker[H]) abandon(c *call[H], err error) error {
 		if ok {
 			close(confirmed)
 		}
-		l.store.End(c.h)
+		l.finish(c.h, c.req, !ok, 0)
 	})
 	select {
 	case <-confirmed: // only then: after a pause of the process a clean-up may have been given up by now

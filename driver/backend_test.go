@@ -22,8 +22,6 @@ import (
 type try struct {
 	req   *driver.Request
 	value string // of the lock's key: nobody else's
-	left  bool
-	doubt bool // a request of its was not answered, and may arrive yet
 }
 
 func (t *try) keys() []string {
@@ -62,29 +60,25 @@ redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
 if held then return redis.call('GET', KEYS[2]) - 63 end
 return redis.call('INCRBY', KEYS[2], 64) - 63`)
 
-func (s *small) Acquire(ctx context.Context, t *try, wait driver.Wait) (driver.Grant, error) {
+func (s *small) Acquire(ctx context.Context, t *try, wait driver.Wait) (driver.Grant, driver.Left, error) {
 	for {
 		since := driver.Now() // before the request is sent
-		t.left = true
 		first, err := s.run(ctx, acquire, t, t.value, t.req.TTL.Milliseconds())
 		switch {
 		case err != nil:
-			t.doubt = true
-			return driver.Grant{}, err
+			return driver.Grant{}, driver.Unsure, err
 		case first < 0:
-			return driver.Grant{}, errors.New("the attempt was withdrawn")
+			return driver.Grant{}, driver.Unsure, errors.New("the attempt was withdrawn")
 		case first > 0:
-			return driver.Grant{First: uint64(first), Count: 64, Since: since}, nil
-		}
-		t.left = t.doubt
-		if wait == nil {
-			return driver.Grant{}, nil
+			return driver.Grant{First: uint64(first), Count: 64, Since: since}, driver.Nothing, nil
+		case wait == nil:
+			return driver.Grant{}, driver.Nothing, nil
 		}
 		ctx = wait()
 		select {
 		case <-time.After(5 * time.Millisecond):
 		case <-ctx.Done():
-			return driver.Grant{}, context.Cause(ctx)
+			return driver.Grant{}, driver.Nothing, context.Cause(ctx)
 		}
 	}
 }
@@ -130,9 +124,7 @@ redis.call('SET', KEYS[3], '', 'PX', ARGV[2] + 60000)
 return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('DEL', KEYS[1]) or 0`)
 
 func (s *small) Release(ctx context.Context, t *try, _ time.Duration) error {
-	err := s.ours(s.run(ctx, release, t, t.value, t.req.TTL.Milliseconds()))
-	t.left = err != nil
-	return err
+	return s.ours(s.run(ctx, release, t, t.value, t.req.TTL.Milliseconds()))
 }
 
 // withdraw refuses what may yet arrive for as long as a network may hold it back.
@@ -146,8 +138,7 @@ func (s *small) Withdraw(ctx context.Context, t *try) error {
 	return err
 }
 
-func (s *small) Left(t *try) bool { return t.left }
-func (s *small) End(*try)         {}
+func (s *small) End(*try) {}
 
 func TestSmallBackendPassesConformance(t *testing.T) {
 	srv := testserver.Redis(t)

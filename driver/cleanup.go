@@ -24,67 +24,41 @@ func (l *Locker[H]) UnderWay(contract.Key) int { return l.background.len() }
 // Closing returns a context that ends with Close.
 func (l *Locker[H]) Closing() context.Context { return l.closing }
 
-// cleanUp removes what a lease has left in the store, in the background. The caller has
-// counted it as a use of the lease. A clean-up that is asked for while one is under way
-// is left to that one, which goes round again.
-func (l *Locker[H]) cleanUp(a *lease[H]) {
-	if a.cleaning.Add(1) > 1 {
+// finish ends an attempt, which its session counts no more. What could not be removed of it would
+// last as long as the session, which others keep: it is removed in the background, until that
+// works, the session ends or the Locker is closed. While the store is to keep the lock, only the session may do so.
+func (l *Locker[H]) finish(h H, req *request, left bool, keep time.Duration) {
+	s, _ := req.session.(*session[H])
+	switch {
+	case s == nil:
+	case left && keep > 0:
+		time.AfterFunc(keep, req.leave)
+	default:
+		req.leave()
+	}
+	if s == nil || !left {
+		l.endOf(h)
 		return
 	}
 	l.background.run(func() {
-		for n := a.cleaning.Load(); n > 0; {
-			if !l.goesWithSession(a) {
-				began, left := l.now(), l.store.Left(a.h)
-				if ok := l.clear(a); left {
-					l.reportCleanUp(a.ended, began, ok)
-				}
-			}
-			left := a.cleaning.Add(-n)
-			for range n {
-				l.done(a)
-			}
-			n = left
+		for l.closing.Err() == nil && !l.freed(s) && !l.withdraw(h) {
 		}
+		l.endOf(h)
 	})
 }
 
-// goesWithSession reports whether a lease depends on a session that has ended: the store
-// frees it with the session, by one request and not by ten thousand.
-func (l *Locker[H]) goesWithSession(a *lease[H]) bool {
+// freed reports whether the store frees what hangs on a session together with that.
+func (l *Locker[H]) freed(s *session[H]) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return a.session != nil && a.session.over
+	return s.frees()
 }
 
-// done ends one use of a lease. The last one ends its attempt.
-func (l *Locker[H]) done(a *lease[H]) {
-	l.mu.Lock()
-	a.uses--
-	last := a.uses == 0
-	l.mu.Unlock()
-	if last {
-		l.store.End(a.h)
+// endOf tells the Store that an attempt is over.
+func (l *Locker[H]) endOf(h H) {
+	if s, ok := any(l.store).(Ender[H]); ok {
+		s.End(h)
 	}
-}
-
-// withdraw removes what h has left in the store, and reports whether the store has
-// confirmed it.
-func (l *Locker[H]) withdraw(h H) bool {
-	return !l.store.Left(h) || l.Persist(func(ctx context.Context) error { return l.store.Withdraw(ctx, h) })
-}
-
-// Finish is for a Store's End, where what is Left of h would last as long as a session
-// that others keep. It calls Withdraw in the background until nothing is left or the
-// Locker is closed.
-func (l *Locker[H]) Finish(h H) {
-	if !l.store.Left(h) {
-		return
-	}
-	l.background.run(func() {
-		for l.store.Left(h) && l.closing.Err() == nil {
-			l.withdraw(h)
-		}
-	})
 }
 
 // Persist calls f until it returns nil, for ten seconds at most, and reports whether it

@@ -36,13 +36,6 @@ type Locker[H any] struct {
 	schedule schedule[H]
 }
 
-var (
-	_ locker.Locker    = (*Locker[int])(nil)
-	_ locker.Inspector = (*Locker[int])(nil)
-	_ locker.Breaker   = (*Locker[int])(nil)
-	_ locker.Lister    = (*Locker[int])(nil)
-)
-
 // New returns a Locker on s. Its errors begin with name, which is the backend's
 // package.
 func New[H any](name string, s Store[H], opts Options) *Locker[H] {
@@ -54,7 +47,7 @@ func New[H any](name string, s Store[H], opts Options) *Locker[H] {
 	return l
 }
 
-// Now reads the Locker's clock, for [Grant] and [Locker.NewSession].
+// Now reads the Locker's clock, for [Grant] and [Sessions].
 func (l *Locker[H]) Now() Instant { return l.now() }
 
 // Lock implements [locker.Locker].
@@ -103,10 +96,10 @@ func (l *Locker[H]) turn(ctx context.Context, c *call[H]) (t *turn[H], err error
 	switch {
 	case err != nil:
 	case l.closing.Err() != nil:
-		l.store.End(c.h)
+		l.endOf(c.h)
 		err = locker.ErrClosed
 	case ctx.Err() != nil:
-		l.store.End(c.h)
+		l.endOf(c.h)
 		err = ended(ctx).why()
 	default:
 		ctx, stop := c.req.Waiting(ctx)
@@ -160,12 +153,12 @@ func (l *Locker[H]) Lose(name string, h H, reason locker.Reason, cause error) {
 	switch n := l.lines[name]; {
 	case n == nil:
 	case n.lease != nil && any(n.lease.h) == any(h):
-		l.lose(n.lease, reason, cause)
+		l.lose(&n.lease.renewed, reason, cause)
 	case n.lease == nil && n.front != nil && any(n.front.h) == any(h):
 		n.front.lost = &locker.LostError{Reason: reason, Cause: cause} // its grant is on the way
 	default:
 		if i := slices.IndexFunc(n.beside, func(a *lease[H]) bool { return any(a.h) == any(h) }); i >= 0 {
-			l.lose(n.beside[i], reason, cause)
+			l.lose(&n.beside[i].renewed, reason, cause)
 		}
 	}
 }

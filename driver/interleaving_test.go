@@ -237,7 +237,8 @@ func TestCallThatComesToTheFrontAndHasToEndAsksNobody(t *testing.T) {
 					cancel()
 				}
 				a := locker.HeldOf(contract.Key{}, held).(*turn[*hold]).lease
-				b.l.endLease(a)
+				b.l.end(&a.renewed)
+				a.detach()
 				b.l.advance(a.line)
 				b.l.mu.Unlock()
 				if err := <-got; !errors.Is(err, want) {

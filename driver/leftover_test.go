@@ -30,7 +30,7 @@ func (c *hooked) AfterFunc(f func()) (stop func() bool) {
 // crowded is a backend that says "taken" before each answer.
 type crowded struct{ *backend }
 
-func (c crowded) Acquire(ctx context.Context, h *hold, wait Wait) (Grant, error) {
+func (c crowded) Acquire(ctx context.Context, h *hold, wait Wait) (Grant, Left, error) {
 	return c.backend.Acquire(wait(), h, wait)
 }
 

@@ -84,6 +84,8 @@ type call[H any] struct {
 	told bool              // it knows that the lock is taken: from the store, or from the line
 	lost *locker.LostError // what the store said before its grant arrived
 
+	doubt // until it has a lease
+
 	began Instant // if it is observed
 	waits bool    // its observers know that it waits
 

@@ -24,17 +24,19 @@ func (l *Locker[H]) stay(t *turn[H]) bool {
 	if l.now() >= t.minEnd {
 		return false
 	}
-	t.maxEnd = t.minEnd
+	t.lease.limit = t.minEnd
 	l.watch(t.lease)
 	return true
 }
 
-// clear removes what a lease has left in the store, or has the store keep it for the rest
-// of its WithMinHold, and reports whether the store has confirmed it. If the store answers
-// neither for that long, its own lease ends the lock: a Withdraw that worked after all would
-// free it early.
-func (l *Locker[H]) clear(a *lease[H]) bool {
-	t, kept := a.turn, false
+// clear implements owner. It removes what a lease has left in the store, or has the store keep it
+// for the rest of its WithMinHold, and reports whether the store has confirmed it. If the store
+// answers neither for that long, its own lease ends the lock: a Withdraw that worked after all
+// would free it early.
+func (a *lease[H]) clear() (confirmed bool) {
+	l, t, kept := a.locker, a.turn, false
+	began := l.now()
+	defer func() { l.reportCleanUp(a.ended, began, confirmed) }()
 	if l.keep(t) > 0 {
 		kept = l.Persist(func(ctx context.Context) error {
 			err := l.store.Release(ctx, a.h, l.keep(t))

@@ -89,19 +89,9 @@ func (l *Locker[H]) reportEnd(t *turn[H], err error) {
 }
 
 // reportRenewal reports a renewal that failed because of err, or came late, to all who hold
-// the lease. What depends on a session only looks whether it is still there: the session's
-// renewals count. The Locker's mutex is held.
-func (l *Locker[H]) reportRenewal(a *lease[H], what locker.EventType, now Instant, err error) {
-	var turns []*turn[H]
-	switch {
-	case a.self != nil:
-		for b := range a.self.held {
-			turns = append(turns, b.heldTurns()...)
-		}
-	case a.session == nil:
-		turns = a.heldTurns()
-	}
-	for _, t := range turns {
+// the lease. The Locker's mutex is held.
+func (l *Locker[H]) reportRenewal(a *renewed[H], what locker.EventType, now Instant, err error) {
+	for _, t := range a.what.turns() {
 		e := t.event(what, now.Sub(a.since))
 		e.Left, e.Err = t.lease.left(now), err
 		l.report(t.req, e)

@@ -249,7 +249,11 @@ func TestPanicsOfTheClientAreTold(t *testing.T) {
 		}()
 	}
 	_ = l.Close() // waits for the observers
-	if got, want := words(all.events), fmt.Sprintf("granted %d, released %d!, failed 0!", lock.Token(), lock.Token()); got != want {
+	events := slices.DeleteFunc(all.events, func(e locker.Event) bool { return e.Type == locker.EventCleanedUp })
+	if len(all.events)-len(events) != 2 {
+		t.Errorf("of %d clean-ups observers were told of %d", 2, len(all.events)-len(events))
+	}
+	if got, want := words(events), fmt.Sprintf("granted %d, released %d!, failed 0!", lock.Token(), lock.Token()); got != want {
 		t.Errorf("told  %s\nwant %s", got, want)
 	}
 }

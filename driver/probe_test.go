@@ -40,20 +40,24 @@ func (p *probe) Begin(req *driver.Request) (*att, error) {
 	p.begun++
 	return &att{req}, nil
 }
-func (p *probe) Acquire(ctx context.Context, _ *att, wait driver.Wait) (driver.Grant, error) {
+func (p *probe) Acquire(ctx context.Context, _ *att, wait driver.Wait) (driver.Grant, driver.Left, error) {
+	left := driver.Nothing
+	if p.left {
+		left = driver.Unsure
+	}
 	since := driver.Now()
 	if p.acquire != nil {
 		if err := p.acquire(ctx, wait); err != nil {
-			return driver.Grant{}, err
+			return driver.Grant{}, left, err
 		}
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.none {
-		return driver.Grant{}, nil
+		return driver.Grant{}, left, nil
 	}
 	p.token += 64
-	return driver.Grant{First: p.token - 63, Count: 64, Since: since}, nil
+	return driver.Grant{First: p.token - 63, Count: 64, Since: since}, left, nil
 }
 func (p *probe) Renew(_ context.Context, hs []*att) []error { return make([]error, len(hs)) }
 func (p *probe) Release(context.Context, *att, time.Duration) error {
@@ -68,7 +72,6 @@ func (p *probe) Withdraw(context.Context, *att) error {
 	p.with++
 	return p.refusal
 }
-func (p *probe) Left(*att) bool { return p.left }
 func (p *probe) End(*att) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -44,7 +44,6 @@ type bid struct {
 	first     uint64
 	slot      int
 
-	left     bool
 	in       int // Acquire, Release, Withdraw under way
 	renewing int
 	ended    int
@@ -198,21 +197,19 @@ func (p *proc) Begin(req *driver.Request) (*bid, error) {
 	p.all = append(p.all, h)
 	return h, nil
 }
-func (p *proc) Acquire(ctx context.Context, h *bid, wait driver.Wait) (driver.Grant, error) {
+func (p *proc) Acquire(ctx context.Context, h *bid, wait driver.Wait) (driver.Grant, driver.Left, error) {
 	p.enter(h, "Acquire")
 	defer p.leave(h)
+	left := driver.Nothing
 	for {
 		since := p.w.now()
-		p.w.mu.Lock()
-		h.left = true
-		p.w.mu.Unlock()
 		var first uint64
 		var gone bool
 		count := uint64(64)
 		if h.req.Kind != locker.KindExclusive {
 			count = 1
 		}
-		var left time.Duration
+		var again time.Duration
 		if err := p.send(ctx, func() {
 			p.w.mu.Lock()
 			defer p.w.mu.Unlock()
@@ -235,29 +232,30 @@ func (p *proc) Acquire(ctx context.Context, h *bid, wait driver.Wait) (driver.Gr
 					e.queue = append(e.queue, h)
 				}
 				for _, end := range e.holds {
-					left = max(left, time.Until(end))
+					again = max(again, time.Until(end))
 				}
 			}
 		}); err != nil {
-			return driver.Grant{}, err
+			return driver.Grant{}, driver.Unsure, err
 		}
 		p.w.mu.Lock()
-		fst, gn, lft := first, gone, left
+		fst, gn, lft := first, gone, again
 		p.w.mu.Unlock()
 		switch {
 		case gn:
-			return driver.Grant{}, errors.New("withdrawn")
+			return driver.Grant{}, driver.Unsure, errors.New("withdrawn")
 		case fst != 0:
-			return driver.Grant{First: fst, Count: uint32(count), Slot: h.slot, Since: since}, nil
+			return driver.Grant{First: fst, Count: uint32(count), Slot: h.slot, Since: since}, left, nil
 		case wait == nil:
-			return driver.Grant{}, nil
+			return driver.Grant{}, left, nil
 		}
+		left = driver.Unsure // a place in the queue
 		ctx = wait()
 		select {
 		case <-h.bell:
 		case <-time.After(min(max(lft, time.Millisecond), 300*time.Millisecond)):
 		case <-ctx.Done():
-			return driver.Grant{}, context.Cause(ctx)
+			return driver.Grant{}, left, context.Cause(ctx)
 		}
 	}
 }
@@ -317,7 +315,6 @@ func (p *proc) Release(ctx context.Context, h *bid, _ time.Duration) error {
 	if err != nil {
 		return err
 	}
-	h.left = false
 	return lost
 }
 func (p *proc) Withdraw(ctx context.Context, h *bid) error {
@@ -332,7 +329,6 @@ func (p *proc) Withdraw(ctx context.Context, h *bid) error {
 		e.drop(h)
 	})
 }
-func (p *proc) Left(h *bid) bool { p.w.mu.Lock(); defer p.w.mu.Unlock(); return h.left && !h.withdrawn }
 func (p *proc) End(h *bid) {
 	p.w.mu.Lock()
 	defer p.w.mu.Unlock()

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/lockstile/locker"
@@ -21,7 +22,7 @@ func (l *Locker[H]) tick() {
 	l.mu.Lock()
 	now := l.now()
 	l.schedule.fires = 0
-	batch := []*lease[H](nil)
+	batch := []*renewed[H](nil)
 	for a := l.schedule.first(); a != nil && a.due <= now; a = l.schedule.first() {
 		if a.left(now) > 0 {
 			batch = l.schedule.batch(now)
@@ -40,19 +41,19 @@ func (l *Locker[H]) tick() {
 func (l *Locker[H]) arm() { l.schedule.arm(l.now(), l.tick) }
 
 // renewDue renews the leases of a batch.
-func (l *Locker[H]) renewDue(batch []*lease[H]) {
+func (l *Locker[H]) renewDue(batch []*renewed[H]) {
 	shortest := batch[0].interval()
 	for _, a := range batch {
 		shortest = min(shortest, a.interval())
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), shortest)
 	defer cancel()
-	l.renew(ctx, batch, func(a *lease[H]) { a.renewing = false })
+	l.renew(ctx, batch, func(a *renewed[H]) { a.renewing = false })
 }
 
 // renewNow renews a turn's lease for its holder, who called Renew.
 func (l *Locker[H]) renewNow(ctx context.Context, t *turn[H]) error {
-	batch := make([]*lease[H], 0, 2) // with the session that it depends on
+	batch := make([]*renewed[H], 0, 2) // with the session that it depends on
 	end := ended(ctx)
 	l.mu.Lock()
 	err := l.checkHeld(t)
@@ -61,17 +62,17 @@ func (l *Locker[H]) renewNow(ctx context.Context, t *turn[H]) error {
 	}
 	if err == nil {
 		t.lease.uses++
-		batch = append(batch, t.lease)
+		batch = append(batch, &t.lease.renewed)
 		if s := t.lease.session; s != nil {
 			s.uses++
-			batch = append(batch, &s.lease)
+			batch = append(batch, &s.renewed)
 		}
 	}
 	l.mu.Unlock()
 	if err != nil {
 		return err
 	}
-	err = cmp.Or(l.renew(causeless(ctx), batch, func(*lease[H]) {})...)
+	err = cmp.Or(l.renew(causeless(ctx), batch, func(*renewed[H]) {})...)
 	if lost := t.Err(); lost != nil {
 		return lost
 	}
@@ -83,19 +84,9 @@ func (l *Locker[H]) renewNow(ctx context.Context, t *turn[H]) error {
 
 // renew asks the store for another TTL for a batch of leases, whose uses have been
 // counted, and calls ended for each under the Locker's mutex before it notes the answer.
-func (l *Locker[H]) renew(ctx context.Context, batch []*lease[H], ended func(*lease[H])) []error {
-	hs := make([]H, len(batch))
-	for i, a := range batch {
-		hs[i] = a.h
-	}
+func (l *Locker[H]) renew(ctx context.Context, batch []*renewed[H], ended func(*renewed[H])) []error {
 	since := l.now()
-	var errs []error
-	if err := Caught(func() error { errs = l.store.Renew(ctx, hs); return nil }); err != nil {
-		errs = slices.Repeat([]error{err}, len(hs))
-	}
-	if len(errs) != len(hs) {
-		panic(fmt.Sprintf("%s: the renewal answered %d errors for %d locks", l.name, len(errs), len(hs)))
-	}
+	errs := l.askToRenew(ctx, batch)
 	l.mu.Lock()
 	for i, a := range batch {
 		ended(a)
@@ -109,11 +100,41 @@ func (l *Locker[H]) renew(ctx context.Context, batch []*lease[H], ended func(*le
 	return errs
 }
 
+// askToRenew asks for each session by itself, and meanwhile for all leases at once.
+func (l *Locker[H]) askToRenew(ctx context.Context, batch []*renewed[H]) []error {
+	errs := make([]error, len(batch))
+	var sessions sync.WaitGroup
+	var hs []H
+	var at []int // where each is in batch
+	for i, r := range batch {
+		switch what := r.what.(type) {
+		case *session[H]:
+			sessions.Go(func() { errs[i] = Caught(func() error { return what.renew(ctx) }) })
+		case *lease[H]:
+			hs, at = append(hs, what.h), append(at, i)
+		}
+	}
+	if len(hs) > 0 {
+		var answers []error
+		if err := Caught(func() error { answers = l.store.Renew(ctx, hs); return nil }); err != nil {
+			answers = slices.Repeat([]error{err}, len(hs))
+		}
+		if len(answers) != len(hs) {
+			panic(fmt.Sprintf("%s: the renewal answered %d errors for %d locks", l.name, len(answers), len(hs)))
+		}
+		for j, err := range answers {
+			errs[at[j]] = err
+		}
+	}
+	sessions.Wait()
+	return errs
+}
+
 // settle notes the answer to a renewal. An answer after the end of validity comes too
 // late, even if no timer has fired yet: a holder that may have heard that it has lost
 // the lock must not hold it again. What such a renewal has left in the store is removed.
 // The Locker's mutex is held.
-func (l *Locker[H]) settle(a *lease[H], since Instant, err error) {
+func (l *Locker[H]) settle(a *renewed[H], since Instant, err error) {
 	var lost *locker.LostError
 	now := l.now()
 	if !a.over && a.left(now) <= 0 {
@@ -122,10 +143,12 @@ func (l *Locker[H]) settle(a *lease[H], since Instant, err error) {
 	switch {
 	case a.over:
 		if err == nil && a.lost {
+			a.there = true
 			a.uses++
 			l.cleanUp(a)
 		}
 	case errors.As(err, &lost):
+		a.there = false
 		l.lose(a, lost.Reason, lost.Cause)
 	case err != nil:
 		a.lastErr = err
@@ -137,13 +160,13 @@ func (l *Locker[H]) settle(a *lease[H], since Instant, err error) {
 		l.schedule.plan(a, again)
 	default:
 		a.lastErr = nil
-		if a.req.Renew && now.Sub(a.since) >= 2*a.interval() {
+		if a.renews && now.Sub(a.since) >= 2*a.interval() {
 			l.reportRenewal(a, locker.EventRenewedLate, now, nil)
 		}
 		a.extend(since)
 		l.schedule.plan(a, since.Add(a.interval()))
-		if a.self != nil {
-			l.endUnused(a.self)
+		if s, ok := a.what.(*session[H]); ok {
+			l.endUnused(s)
 		}
 	}
 }

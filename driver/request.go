@@ -22,6 +22,16 @@ type Request struct {
 	Slots       int // if Kind is KindSlots, else 0
 	Kind        locker.Kind
 	Renew       bool // renewed by itself until it is unlocked or lost
+
+	session interface{ leave() } // that the attempt has joined, or nil
+}
+
+// leave has the session that the attempt has joined count it no more.
+func (r *Request) leave() {
+	if r.session != nil {
+		r.session.leave()
+	}
+	r.session = nil
 }
 
 // NewRequest returns what a call of l's Lock with these options asks for, defaults of
@@ -52,7 +62,10 @@ func (r *Request) Tokens(most uint32) uint32 {
 }
 
 // Deadline returns the end of validity of a lease whose request was sent after since.
-func (r *Request) Deadline(since Instant) Instant { return since.Add(r.TTL - Drift(r.TTL)) }
+func (r *Request) Deadline(since Instant) Instant { return endOf(since, r.TTL) }
+
+// endOf is the end of the validity of a TTL that counts from since.
+func endOf(since Instant, ttl time.Duration) Instant { return since.Add(ttl - Drift(ttl)) }
 
 // Drift is how much earlier than its store a holder stops believing in a lease
 // of ttl: a hundredth of it for clocks that run at different rates, plus 2 ms

@@ -13,12 +13,12 @@ const longestSleep = time.Second
 // schedule is the leases that end or are to be renewed, the next one first, and the one
 // timer for all of them. The Locker's mutex guards it.
 type schedule[H any] struct {
-	heap  leaseHeap[H]
+	heap  renewals[H]
 	timer *time.Timer
 	fires Instant // when timer does, or never
 }
 
-func (s *schedule[H]) first() *lease[H] {
+func (s *schedule[H]) first() *renewed[H] {
 	if len(s.heap) == 0 {
 		return nil
 	}
@@ -27,11 +27,10 @@ func (s *schedule[H]) first() *lease[H] {
 
 // plan sets when to look at a again: at its end, or at renewAt if that comes first
 // and there is anything to renew.
-func (s *schedule[H]) plan(a *lease[H], renewAt Instant) {
+func (s *schedule[H]) plan(a *renewed[H], renewAt Instant) {
 	a.due = a.ends()
-	most := a.turn.maxEnd
-	pointless := most != 0 && most <= a.req.Deadline(a.since) && !a.lasting()
-	if a.req.Renew && !a.renewing && !pointless && (a.due == 0 || renewAt < a.due) {
+	pointless := a.limit != 0 && a.limit <= endOf(a.since, a.ttl) && !a.lasting
+	if a.renews && !a.renewing && !pointless && (a.due == 0 || renewAt < a.due) {
 		a.due = renewAt
 	}
 	switch {
@@ -44,7 +43,7 @@ func (s *schedule[H]) plan(a *lease[H], renewAt Instant) {
 	}
 }
 
-func (s *schedule[H]) remove(a *lease[H]) {
+func (s *schedule[H]) remove(a *renewed[H]) {
 	if a.index >= 0 {
 		heap.Remove(&s.heap, a.index)
 	}
@@ -57,8 +56,8 @@ func (s *schedule[H]) remove(a *lease[H]) {
 // A lease is like another if its interval is at most twice as long. A batch has the time
 // that its shortest lease allows: a much longer one that was in it again and again would
 // be lost to a store that is too slow for the short one only.
-func (s *schedule[H]) batch(now Instant) []*lease[H] {
-	var batch []*lease[H]
+func (s *schedule[H]) batch(now Instant) []*renewed[H] {
+	var batch []*renewed[H]
 	first := s.heap[0].interval()
 	for _, a := range s.heap {
 		plannedToRenew := a.due != a.ends() // and none is under way
@@ -96,24 +95,24 @@ func (s *schedule[H]) arm(now Instant, tick func()) {
 	s.timer.Reset(at.Sub(now))
 }
 
-// leaseHeap is a heap.Interface, ordered by due.
-type leaseHeap[H any] []*lease[H]
+// renewals is a heap.Interface, ordered by due.
+type renewals[H any] []*renewed[H]
 
-func (h leaseHeap[H]) Len() int           { return len(h) }
-func (h leaseHeap[H]) Less(i, j int) bool { return h[i].due < h[j].due }
+func (h renewals[H]) Len() int           { return len(h) }
+func (h renewals[H]) Less(i, j int) bool { return h[i].due < h[j].due }
 
-func (h leaseHeap[H]) Swap(i, j int) {
+func (h renewals[H]) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
 	h[i].index, h[j].index = i, j
 }
 
-func (h *leaseHeap[H]) Push(x any) {
-	a := x.(*lease[H])
+func (h *renewals[H]) Push(x any) {
+	a := x.(*renewed[H])
 	a.index = len(*h)
 	*h = append(*h, a)
 }
 
-func (h *leaseHeap[H]) Pop() any {
+func (h *renewals[H]) Pop() any {
 	last := len(*h) - 1
 	a := (*h)[last]
 	(*h)[last] = nil

@@ -178,8 +178,8 @@ func checkHeap(t *testing.T, l *Locker[*hold]) {
 		if i > 0 && a.due < l.schedule.heap[(i-1)/2].due {
 			t.Fatalf("the lease at %d comes before the one above it", i)
 		}
-		if a.over || a.turn.err != nil || a.due == 0 {
-			t.Fatalf("lock %q is in the heap: error %v, next %v", a.req.Name, a.turn.err, a.due)
+		if lock := a.what.(*lease[*hold]); a.over || lock.turn.err != nil || a.due == 0 {
+			t.Fatalf("lock %q is in the heap: error %v, next %v", lock.req.Name, lock.turn.err, a.due)
 		}
 	}
 }

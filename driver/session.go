@@ -3,102 +3,228 @@ package driver
 import (
 	"context"
 	"errors"
+	"fmt"
+	"sync"
 	"time"
 
 	"github.com/lockstile/locker"
-	"github.com/lockstile/locker/internal/contract"
 )
 
-// Session is what attempts depend on where the store frees many of them together: a
-// lease of etcd, a session of ZooKeeper, a connection. A backend makes one with
-// [Locker.NewSession]. The Locker renews it like a lock, also while only waiters use
-// it, and when it ends so do all its locks.
+// Session is what attempts hang on where the store frees many of them together: a lease of
+// etcd, a session of ZooKeeper. A [Pool] makes it. The Locker renews it while locks or waiters
+// hang on it; no lock on it is valid for longer, and when it ends, so do all of them.
 type Session interface {
-	// Since is what the session's validity counts from, on the Locker's clock: the
-	// instant before the last renewal that is known to have worked was sent.
-	Since() Instant
-
 	// Context ends with the session. No waiter on it will be granted a lock after that.
 	Context() context.Context
 
-	// Join counts a user, for whom the session is kept until Leave, and reports false
-	// if the session has ended. An attempt joins before it sends anything, and leaves
-	// when the Store's End is called for it.
-	Join() bool
-	Leave()
+	// Lasts reads the clock, and reports whether the session can still be believed in.
+	Lasts() bool
 
 	// Lose ends the session and its locks at once, because the store has ended it.
 	Lose(reason locker.Reason, cause error)
+}
 
-	// inner is what NewSession made, which a backend may have embedded in a type of its
-	// own.
-	inner() any
+// Sessions says how the sessions of a [Pool] are opened, renewed and ended in the store. An S is
+// what the backend knows of one, with its [Session].
+type Sessions[K comparable, S any] struct {
+	// Open opens a session for a key. Its validity is ttl, and counts from since, which was read
+	// on the Locker's clock before the session was asked for. It is nobody's request, for all
+	// would go without a session when one caller's context ends: Open bounds it by itself.
+	Open func(key K, own Session) (s S, ttl time.Duration, since Instant, err error)
+
+	// Renew asks for another TTL. It keeps the rules of [Store]'s Renew, and is under way
+	// beside that.
+	Renew func(ctx context.Context, s S) error
+
+	// End ends the session in the store: because nobody has used it for four TTLs, because its
+	// validity has ended, or because nobody uses it after Close. Like Withdraw it is called until it
+	// works, for ten seconds at most.
+	End func(ctx context.Context, s S) error
+
+	// Outlived says that what hangs on a session may stay in the store after its End, for the
+	// client keeps something alive that others share. It is withdrawn one by one then.
+	Outlived bool
+}
+
+// Pool has the sessions of a Locker, the newest for each key, such as a TTL. It is safe for
+// concurrent use.
+type Pool[H any, K comparable, S any] struct {
+	locks *Locker[H]
+	how   Sessions[K, S]
+
+	mu     sync.Mutex
+	newest map[K]*opening[H, S]
+}
+
+// opening is a session that is opened, or open.
+type opening[H, S any] struct {
+	own    *session[H]
+	opened chan struct{} // closed when what follows is set
+	s      S
+	err    error
+}
+
+// NewPool returns a Pool without sessions.
+func NewPool[H any, K comparable, S any](l *Locker[H], how Sessions[K, S]) *Pool[H, K, S] {
+	return &Pool[H, K, S]{locks: l, how: how, newest: make(map[K]*opening[H, S])}
+}
+
+// mostSessions bounds the sessions that one call goes through because they end before
+// it can use them.
+const mostSessions = 3
+
+// Join has the attempt for req hang on a session for key that lasts, until the attempt ends or
+// joins another. A Store calls it in Acquire before it sends anything, unless the attempt
+// hangs on a session that lasts.
+func (p *Pool[H, K, S]) Join(ctx context.Context, req *Request, key K) (s S, err error) {
+	req.leave()
+	for range mostSessions {
+		o := p.current(key)
+		select {
+		case <-o.opened:
+		case <-ctx.Done():
+			return s, context.Cause(ctx)
+		}
+		switch {
+		case errors.Is(o.err, errEnded):
+		case o.err != nil:
+			return s, o.err
+		case o.own.join():
+			req.session = o.own
+			return o.s, nil
+		}
+	}
+	return s, fmt.Errorf("%d sessions in a row ended before they could be used", mostSessions)
+}
+
+// Retire has the attempts that join from now on hang on another session than s.
+func (p *Pool[H, K, S]) Retire(key K, own Session) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if o := p.newest[key]; o != nil && Session(o.own) == own {
+		delete(p.newest, key)
+	}
+}
+
+// current returns the newest session for key, or another if that has ended. It may just be opening.
+func (p *Pool[H, K, S]) current(key K) *opening[H, S] {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	o := p.newest[key]
+	if o == nil || o.spent() {
+		o = &opening[H, S]{own: newSession(p.locks, p.how.Outlived), opened: make(chan struct{})}
+		p.newest[key] = o
+		p.locks.background.run(func() {
+			defer close(o.opened)
+			o.err = Caught(func() error { return p.open(key, o) })
+		})
+	}
+	return o
+}
+
+// spent reports whether new attempts need another session.
+func (o *opening[H, S]) spent() bool {
+	select {
+	case <-o.opened:
+		return o.err != nil || !o.own.Lasts()
+	default:
+		return false
+	}
+}
+
+func (p *Pool[H, K, S]) open(key K, o *opening[H, S]) error {
+	s, ttl, since, err := p.how.Open(key, o.own)
+	if err != nil {
+		return err
+	}
+	o.s = s
+	return o.own.begin(ttl, since,
+		func(ctx context.Context) error { return p.how.Renew(ctx, s) },
+		func(ctx context.Context) error { return p.how.End(ctx, s) })
 }
 
 // idleTTLs is for how many TTLs a session without users is kept.
 const idleTTLs = 4
 
-// session is a lease without turns of goroutines, on which other leases depend.
+// session is the Locker's side of a [Session]. The Locker's mutex guards what may change.
 type session[H any] struct {
-	lease[H]
+	renewed[H]
+	renew, remove func(ctx context.Context) error
+	outlived      bool
 
-	// The Locker's mutex guards what follows.
 	ctx    context.Context
 	cancel context.CancelCauseFunc
-	users  int
+	why    *locker.LostError      // of its end
+	users  int                    // attempts that hang on it
 	idle   Instant                // since when there are none
 	held   map[*lease[H]]struct{} // that depend on it
 }
 
-// NewSession begins a session with a TTL that counts from since, read on the Locker's
-// clock before the session was asked for. The Store's Renew is called for h as for a
-// lock, and Withdraw and End when the session ends: because Renew said so, because its
-// validity has ended, because nobody has used it for four TTLs, or nobody uses it after
-// Close. Its locks end in the store together with it, so Withdraw is not called for them;
-// a Store whose client keeps the session alive removes what is Left in End. If the Locker
-// is closed already, the error is [locker.ErrClosed], and h is withdrawn.
-func (l *Locker[H]) NewSession(h H, ttl time.Duration, since Instant) (Session, error) {
-	settings, err := locker.ParseOptions(contract.Key{}, nil, "session", []locker.Option{locker.WithTTL(ttl)})
-	if err != nil {
-		return nil, err
-	}
-	req := newRequest("session", settings)
-	s := &session[H]{lease: lease[H]{locker: l, h: h, req: req, uses: 1, index: -1}, held: make(map[*lease[H]]struct{})}
-	s.self = s
+func newSession[H any](l *Locker[H], outlived bool) *session[H] {
+	s := &session[H]{renewed: renewed[H]{locker: l, renews: true, uses: 1, index: -1}, outlived: outlived, held: make(map[*lease[H]]struct{})}
+	s.what = s
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
-	s.turn = &turn[H]{lease: &s.lease, req: req}
+	return s
+}
+
+// begin has the session renewed from now on. If it has ended already, or the Locker was
+// closed, it is removed.
+func (s *session[H]) begin(ttl time.Duration, since Instant, renew, remove func(context.Context) error) error {
+	l := s.locker
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	s.ttl, s.renew, s.remove, s.there = ttl, renew, remove, true
+	if s.over {
+		s.uses++
+		l.cleanUp(&s.renewed)
+		return errEnded
+	}
 	s.idle = l.now()
 	s.extend(since)
-	l.schedule.plan(&s.lease, since.Add(s.interval()))
+	l.schedule.plan(&s.renewed, since.Add(s.interval()))
 	l.arm()
 	if l.closing.Err() != nil {
 		l.endUnused(s)
-		return nil, locker.ErrClosed
+		return locker.ErrClosed
 	}
-	return s, nil
-}
-
-func (s *session[H]) Since() Instant {
-	s.locker.mu.Lock()
-	defer s.locker.mu.Unlock()
-	return s.since
+	return nil
 }
 
 func (s *session[H]) Context() context.Context { return s.ctx }
 
-func (s *session[H]) Join() bool {
+func (s *session[H]) Lasts() bool {
 	s.locker.mu.Lock()
 	defer s.locker.mu.Unlock()
-	if s.locker.checkHeld(s.turn) != nil {
+	return s.lasts()
+}
+
+// lasts is Lasts. The Locker's mutex is held.
+func (s *session[H]) lasts() bool {
+	if now := s.locker.now(); !s.over && s.left(now) <= 0 {
+		s.locker.expire(&s.renewed, now)
+	}
+	return !s.over
+}
+
+func (s *session[H]) Lose(reason locker.Reason, cause error) {
+	s.locker.mu.Lock()
+	defer s.locker.mu.Unlock()
+	s.locker.lose(&s.renewed, reason, cause)
+}
+
+// join counts a user, for whom the session is kept until it leaves, and reports false if the
+// session has ended.
+func (s *session[H]) join() bool {
+	s.locker.mu.Lock()
+	defer s.locker.mu.Unlock()
+	if !s.lasts() {
 		return false
 	}
 	s.users++
 	return true
 }
 
-func (s *session[H]) Leave() {
+func (s *session[H]) leave() {
 	l := s.locker
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -107,22 +233,18 @@ func (s *session[H]) Leave() {
 	l.endUnused(s)
 }
 
-func (s *session[H]) Lose(reason locker.Reason, cause error) {
-	s.locker.mu.Lock()
-	defer s.locker.mu.Unlock()
-	s.locker.lose(&s.lease, reason, cause)
-}
+// frees reports whether the store has freed, or will, what depends on the session. The
+// Locker's mutex is held.
+func (s *session[H]) frees() bool { return s.over && !s.outlived }
 
-func (s *session[H]) inner() any { return s }
-
-// sessionOf returns the session that a grant depends on, or nil.
-func (l *Locker[H]) sessionOf(g Grant) *session[H] {
-	if g.Session == nil {
+// sessionOf returns the session that an attempt hangs on, or nil.
+func (l *Locker[H]) sessionOf(req *request) *session[H] {
+	if req.session == nil {
 		return nil
 	}
-	s, ok := g.Session.inner().(*session[H])
+	s, ok := req.session.(*session[H])
 	if !ok || s.locker != l {
-		panic(l.name + ": the grant depends on another Locker's session")
+		panic(l.name + ": the attempt hangs on another Locker's session")
 	}
 	return s
 }
@@ -131,28 +253,43 @@ func (l *Locker[H]) sessionOf(g Grant) *session[H] {
 // granted the lease. The Locker's mutex is held.
 func (s *session[H]) add(a *lease[H]) {
 	s.held[a] = struct{}{}
-	if lost := (*locker.LostError)(nil); s.over && errors.As(s.turn.err, &lost) {
-		s.loseLocks(lost.Reason, lost.Cause)
+	if s.over {
+		s.locker.lose(&a.renewed, s.why.Reason, s.why.Cause)
 	}
 }
 
 // errEnded ends waiting on a session. It is no ErrLost: a waiter has lost no lock.
 var errEnded = errors.New("the session has ended")
 
-// loseLocks ends all locks that depend on the session. The Locker's mutex is held.
-func (s *session[H]) loseLocks(reason locker.Reason, cause error) {
+// lose implements owner: all locks that depend on the session end.
+func (s *session[H]) lose(reason locker.Reason, cause error) {
+	s.why = &locker.LostError{Reason: reason, Cause: cause}
 	s.cancel(errEnded)
 	for a := range s.held {
-		s.locker.lose(a, reason, cause)
+		s.locker.lose(&a.renewed, reason, cause)
 	}
 }
+
+// turns implements owner.
+func (s *session[H]) turns() (all []*turn[H]) {
+	for a := range s.held {
+		all = append(all, a.heldTurns()...)
+	}
+	return all
+}
+
+// clear implements owner.
+func (s *session[H]) clear() bool { return s.locker.Persist(s.remove) }
+
+// finish implements owner.
+func (s *session[H]) finish() {}
 
 // endUnused ends a session that nobody uses, if that has been so for long or the Locker
 // is closed. The Locker's mutex is held.
 func (l *Locker[H]) endUnused(s *session[H]) {
-	long := l.now().Sub(s.idle) >= idleTTLs*s.req.TTL
+	long := l.now().Sub(s.idle) >= idleTTLs*s.ttl
 	if s.users == 0 && len(s.held) == 0 && (long || l.closing.Err() != nil) {
-		l.lose(&s.lease, locker.ReasonSessionEnded, nil)
+		l.lose(&s.renewed, locker.ReasonSessionEnded, nil)
 	}
 }
 
@@ -160,9 +297,9 @@ func (l *Locker[H]) endUnused(s *session[H]) {
 func (l *Locker[H]) endSessions() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, a := range append(leaseHeap[H](nil), l.schedule.heap...) {
-		if a.self != nil {
-			l.endUnused(a.self)
+	for _, r := range append(renewals[H](nil), l.schedule.heap...) {
+		if s, ok := r.what.(*session[H]); ok {
+			l.endUnused(s)
 		}
 	}
 }

@@ -15,20 +15,18 @@ import (
 
 // randomStore is a Store that answers at random, on sessions.
 type randomStore struct {
-	l   *Locker[*item]
-	rnd *rand.Rand
-	mu  sync.Mutex
-	tok uint64
-	all []*item
-	cur Session
+	l    *Locker[*item]
+	rnd  *rand.Rand
+	mu   sync.Mutex
+	tok  uint64
+	all  []*item
+	pool *Pool[*item, int, *opened]
 }
 
 type item struct {
 	req   *Request
-	s     Session
+	s     *opened
 	ended int
-	ses   bool
-	left  bool
 }
 
 func (c *randomStore) n(n int) int { c.mu.Lock(); defer c.mu.Unlock(); return c.rnd.IntN(n) }
@@ -42,41 +40,26 @@ func (c *randomStore) Begin(req *Request) (*item, error) {
 	c.mu.Unlock()
 	return it, nil
 }
-func (c *randomStore) session() (Session, error) {
-	c.mu.Lock()
-	s := c.cur
-	c.mu.Unlock()
-	if s != nil && s.Join() {
-		return s, nil
-	}
-	req, _ := NewRequest(nil, "session")
-	it := &item{req: req, ses: true, left: true}
+func (c *randomStore) open(_ int, own Session) (*opened, time.Duration, Instant, error) {
 	since := c.l.Now()
 	time.Sleep(time.Duration(c.n(3000)) * time.Millisecond)
-	s, err := c.l.NewSession(it, time.Duration(1+c.n(9))*time.Second, since)
-	c.mu.Lock()
-	c.all = append(c.all, it)
-	c.mu.Unlock()
-	if err != nil {
-		return nil, err
+	if c.n(8) == 0 {
+		return nil, 0, 0, errors.New("net")
 	}
-	c.mu.Lock()
-	c.cur = s
-	c.mu.Unlock()
-	if !s.Join() {
-		return nil, errors.New("the session is over already")
-	}
-	return s, nil
+	return &opened{Session: own}, time.Duration(1+c.n(9)) * time.Second, since, nil
 }
-func (c *randomStore) Acquire(ctx context.Context, h *item, wait Wait) (Grant, error) {
+func (c *randomStore) renewSession(ctx context.Context, _ *opened) error {
+	return c.Renew(ctx, []*item{{}})[0]
+}
+func (c *randomStore) endSession(_ context.Context, _ *opened) error { return c.call(&item{}) }
+func (c *randomStore) Acquire(ctx context.Context, h *item, wait Wait) (Grant, Left, error) {
 	if h.s == nil && c.n(4) > 0 {
-		s, err := c.session()
+		s, err := c.pool.Join(ctx, h.req, c.n(2))
 		if err != nil {
-			return Grant{}, err
+			return Grant{}, Nothing, err
 		}
 		h.s = s
 	}
-	h.left = true
 	since := c.l.Now()
 	if wait != nil && c.n(2) == 0 {
 		ctx = wait()
@@ -84,11 +67,11 @@ func (c *randomStore) Acquire(ctx context.Context, h *item, wait Wait) (Grant, e
 	select {
 	case <-time.After(time.Duration(c.n(400)) * time.Millisecond):
 	case <-ctx.Done():
-		return Grant{}, context.Cause(ctx)
+		return Grant{}, Unsure, context.Cause(ctx)
 	}
 	switch c.n(8) {
 	case 0:
-		return Grant{}, errors.New("net")
+		return Grant{}, Unsure, errors.New("net")
 	case 1:
 		c.l.Lose(h.req.Name, h, locker.ReasonForced, nil)
 	case 2:
@@ -103,7 +86,7 @@ func (c *randomStore) Acquire(ctx context.Context, h *item, wait Wait) (Grant, e
 	if h.req.Kind != locker.KindExclusive {
 		count = 1
 	}
-	return Grant{First: c.tok - 63, Count: count, Since: since, Session: h.s, Lasting: h.s == nil && c.rnd.IntN(2) == 0}, nil
+	return Grant{First: c.tok - 63, Count: count, Since: since, Lasting: h.s == nil && c.rnd.IntN(2) == 0}, Nothing, nil
 }
 func (c *randomStore) Renew(ctx context.Context, hs []*item) []error {
 	errs := make([]error, len(hs))
@@ -144,19 +127,14 @@ func (c *randomStore) call(h *item) error {
 	if c.rnd.IntN(4) == 0 {
 		return errors.New("net")
 	}
-	h.left = false
 	return nil
 }
 func (c *randomStore) Release(_ context.Context, h *item, _ time.Duration) error { return c.call(h) }
 func (c *randomStore) Withdraw(_ context.Context, h *item) error                 { return c.call(h) }
-func (c *randomStore) Left(h *item) bool                                         { c.mu.Lock(); defer c.mu.Unlock(); return h.left }
 func (c *randomStore) End(h *item) {
 	c.mu.Lock()
 	h.ended++
 	c.mu.Unlock()
-	if h.s != nil {
-		h.s.Leave()
-	}
 }
 
 func (c *randomStore) check() error {
@@ -166,18 +144,19 @@ func (c *randomStore) check() error {
 	for i, a := range l.schedule.heap {
 		switch {
 		case a.over:
-			return fmt.Errorf("a lease that is over is planned: session %v", a.self != nil)
+			return fmt.Errorf("what is over is planned: %T", a.what)
 		case a.index != i:
 			return fmt.Errorf("index %d at %d", a.index, i)
 		case i > 0 && l.schedule.heap[(i-1)/2].due > a.due:
 			return fmt.Errorf("heap out of order at %d", i)
 		case a.session != nil && a.session.over:
 			return errors.New("a lock outlives its session")
-		case a.self != nil && a.self.users < 0:
-			return errors.New("users below 0")
 		}
-		if a.self != nil {
-			for h := range a.self.held {
+		if s, ok := a.what.(*session[*item]); ok {
+			if s.users < 0 {
+				return errors.New("users below 0")
+			}
+			for h := range s.held {
 				if h.over {
 					return errors.New("a session knows a lock that is over")
 				}
@@ -225,6 +204,7 @@ func TestRandomRunsOnSessionsLeaveNothing(t *testing.T) {
 			clk := &clock{start: time.Now()}
 			c := &randomStore{rnd: rand.New(rand.NewPCG(uint64(seed), 1))}
 			c.l = New("randomStore", c, Options{Clock: clk.now})
+			c.pool = NewPool(c.l, Sessions[int, *opened]{Open: c.open, Renew: c.renewSession, End: c.endSession, Outlived: seed%2 == 0})
 			var wg sync.WaitGroup
 			for range 8 {
 				wg.Go(func() {
@@ -297,7 +277,7 @@ func (c *randomStore) play(t *testing.T, clk *clock) {
 func (c *randomStore) left() error {
 	for _, it := range c.all {
 		if it.ended != 1 {
-			return fmt.Errorf("ended %d times: session %v", it.ended, it.ses)
+			return fmt.Errorf("ended %d times", it.ended)
 		}
 	}
 	c.l.mu.Lock()

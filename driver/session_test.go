@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -15,20 +16,31 @@ import (
 
 const sessionTTL = 10 * time.Second
 
-// open makes a session, on which all further locks depend.
-func (b *backend) open(t testing.TB) Session {
+// open makes a session, on which all further attempts hang.
+func (b *backend) open(t testing.TB) *session[*hold] {
 	t.Helper()
-	req, err := NewRequest(nil, "session")
+	s, err := b.openSession()
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &hold{req: req}
-	h.left.Store(true)
-	b.session, err = b.l.NewSession(h, sessionTTL, b.l.Now().Add(-b.took))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b.session
+	b.session = s
+	return s
+}
+
+func (b *backend) openSession() (*session[*hold], error) {
+	h := &hold{req: &Request{Name: "session"}}
+	h.there.Store(true)
+	s := newSession(b.l, false)
+	return s, s.begin(sessionTTL, b.l.Now().Add(-b.took),
+		func(ctx context.Context) error { return b.Renew(ctx, []*hold{h})[0] },
+		func(ctx context.Context) error { return b.Withdraw(ctx, h) })
+}
+
+// counts is what its validity counts from.
+func (s *session[H]) counts() Instant {
+	s.locker.mu.Lock()
+	defer s.locker.mu.Unlock()
+	return s.since
 }
 
 // only answers renewals of name with err, and others with nil.
@@ -55,11 +67,11 @@ func TestLocksAreLostWithTheirSession(t *testing.T) {
 				t.Errorf("the cause is %v", lost.Cause)
 			}
 		}
-		if s.Context().Err() == nil || s.Join() {
+		if s.Context().Err() == nil || s.join() {
 			t.Error("the session can be used after its end")
 		}
 		pass(0)
-		if b.ended["session"] != 1 || b.ended["a"] != 1 || b.ended["b"] != 1 {
+		if b.ended["a"] != 1 || b.ended["b"] != 1 {
 			t.Errorf("End was called so often: %v", b.ended)
 		}
 		wantHeld(t, other)
@@ -127,7 +139,7 @@ func TestLocksOfASessionEndWhileTheMachineIsSuspended(t *testing.T) {
 		b.open(t)
 		l := b.grant(t, "a")
 		c.jump(sessionTTL)
-		if other.Join() {
+		if other.join() {
 			t.Error("a session is believed in after its end")
 		}
 		wantReason(t, l, locker.ReasonExpired)
@@ -165,7 +177,7 @@ func TestSessionIsRenewedForALockThatWantsMoreValidity(t *testing.T) {
 		if left := time.Until(l.Deadline()); left < sessionTTL*9/10 || b.renewed() != 1 {
 			t.Errorf("%v are left after %d renewals", left, b.renewed())
 		}
-		if b.ended["session"] != 0 {
+		if !b.session.Lasts() {
 			t.Error("the session was ended with its renewal, while a lock depends on it")
 		}
 		b.took = sessionTTL / 2
@@ -221,26 +233,26 @@ func TestSessionIsRenewedForItsWaiters(t *testing.T) {
 	virtual(t, func(t *testing.T, _ *clock) {
 		b := newBackend()
 		s := b.open(t)
-		before := s.Since()
+		before := s.counts()
 		pass(4*sessionTTL - time.Second) // nobody has used it so far
-		if !s.Join() {
+		if !s.join() {
 			t.Fatal("a new session cannot be used")
 		}
 		pass(10 * idleTTLs * sessionTTL)
-		if s.Context().Err() != nil || s.Since() == before {
+		if s.Context().Err() != nil || s.counts() == before {
 			t.Error("the session of a waiter was not kept")
 		}
-		s.Leave()
+		s.leave()
 		pass(4*sessionTTL - time.Second)
 		if s.Context().Err() != nil {
 			t.Error("the next waiter must make a session of its own")
 		}
 		pass(time.Second + sessionTTL/renewalsPerTTL)
-		if s.Context().Err() == nil || s.Join() {
+		if s.Context().Err() == nil || s.join() {
 			t.Error("a session without users goes on")
 		}
-		if b.ended["session"] != 1 || b.releases() != 1 {
-			t.Errorf("its end: %v, withdrawn %d times", b.ended, b.releases())
+		if b.releases() != 1 {
+			t.Errorf("it was withdrawn %d times", b.releases())
 		}
 	})
 }
@@ -249,7 +261,7 @@ func TestCloseEndsSessionsThatNobodyUses(t *testing.T) {
 	virtual(t, func(t *testing.T, _ *clock) {
 		b := newBackend()
 		unused, used := b.open(t), b.open(t)
-		used.Join()
+		used.join()
 		l := b.grant(t, "a")
 		if err := b.l.Close(); err != nil {
 			t.Fatal(err)
@@ -262,7 +274,7 @@ func TestCloseEndsSessionsThatNobodyUses(t *testing.T) {
 		if err := l.Unlock(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		used.Leave()
+		used.leave()
 		if used.Context().Err() == nil {
 			t.Error("a session was left when its last user had gone")
 		}
@@ -274,7 +286,7 @@ func TestLockEndsBeforeItsSession(t *testing.T) {
 	virtual(t, func(t *testing.T, _ *clock) {
 		b := newBackend()
 		s := b.open(t)
-		s.Join()
+		s.join()
 		once := b.grant(t, "a", locker.WithoutRenewal(), locker.WithTTL(sessionTTL))
 		short := b.grant(t, "b", locker.WithMaxHold(3*time.Second))
 		pass(3 * time.Second)
@@ -293,7 +305,7 @@ func TestLockLastsAsLongAsItsSessionThoughItsKeyIsNotSeen(t *testing.T) {
 	virtual(t, func(t *testing.T, _ *clock) {
 		b := newBackend()
 		s := b.open(t)
-		s.Join()
+		s.join()
 		l := b.grant(t, "a")
 		b.answerRenewals(only("a", errors.New("down")))
 		pass(5 * locker.DefaultTTL)
@@ -308,7 +320,7 @@ func TestSessionForgetsLocksThatWereGivenBack(t *testing.T) {
 		if err := b.grant(t, "a").Unlock(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if n := len(s.(*session[*hold]).held); n > 0 {
+		if n := len(s.held); n > 0 {
 			t.Errorf("it knows %d locks", n)
 		}
 	})
@@ -328,37 +340,9 @@ func TestSessionCountsFromItsRequest(t *testing.T) {
 		b.took = sessionTTL * 8 / 10
 		b.answerRenewals(nil)
 		late := b.open(t)
-		late.Join()
+		late.join()
 		if pass(sessionTTL); late.Context().Err() != nil {
 			t.Error("a session that was slow to come is not renewed in time")
-		}
-	})
-}
-
-func TestSessionThatIsRenewedByHandIsNotForgottenMeanwhile(t *testing.T) {
-	virtual(t, func(t *testing.T, _ *clock) {
-		b := newBackend()
-		s := b.open(t)
-		l := b.grant(t, "a")
-		answer := make(chan struct{})
-		b.answerRenewals(func(context.Context, string) error { <-answer; return nil })
-		renewed := make(chan error, 1)
-		go func() { renewed <- l.Renew(t.Context()) }()
-		pass(time.Second)
-		s.Lose(locker.ReasonSessionEnded, nil)
-		pass(time.Second)
-		b.mu.Lock()
-		if b.ended["session"] > 0 {
-			t.Error("the session was forgotten while a renewal of it was under way")
-		}
-		b.mu.Unlock()
-		close(answer)
-		if err := <-renewed; !errors.Is(err, locker.ErrLost) {
-			t.Errorf("the renewal of a session that has ended: %v", err)
-		}
-		pass(0)
-		if b.ended["session"] != 1 {
-			t.Errorf("the session was forgotten %d times", b.ended["session"])
 		}
 	})
 }
@@ -406,45 +390,12 @@ func TestLeaseIsNotPassedOnLongerThanItsSession(t *testing.T) {
 	})
 }
 
-// ownSession is a backend's own session, which is a Session because it embeds one: the
-// unexported method comes with it.
-type ownSession struct {
-	Session
-	lease int64 // what the store knows it by
-}
-
-// A backend keeps what it needs of a session beside it, and returns that in its Grant. The
-// session falls silent and ends.
-func TestLockEndsWithASessionThatABackendHasWrapped(t *testing.T) {
-	virtual(t, func(t *testing.T, _ *clock) {
-		b := newBackend()
-		s := b.open(t)
-		s.Join()
-		b.session = ownSession{Session: s, lease: 7}
-		l := b.grant(t, "a")
-		b.answerRenewals(only("session", errors.New("down")))
-		pass(2 * sessionTTL)
-		if s.Context().Err() == nil {
-			t.Fatal("the session goes on")
-		}
-		if err := l.Err(); err == nil {
-			t.Errorf("the lock is believed in after its session has ended, until %v (zero: for ever)", l.Deadline())
-		}
-	})
-}
-
 // A renewal of the session is under way. Close ends the session, which is withdrawn. Then
 // the renewal is carried out.
 func TestRenewalOfASessionThatWasEndedMeanwhileIsCleanedUp(t *testing.T) {
 	virtual(t, func(t *testing.T, _ *clock) {
 		b := newBackend()
-		req, _ := NewRequest(nil, "session")
-		h := &hold{req: req}
-		h.left.Store(true)
-		s, err := b.l.NewSession(h, sessionTTL, b.l.Now())
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := b.open(t)
 		answer := make(chan struct{})
 		b.answerRenewals(func(context.Context, string) error { <-answer; return nil })
 		pass(sessionTTL/renewalsPerTTL + time.Millisecond)
@@ -455,7 +406,7 @@ func TestRenewalOfASessionThatWasEndedMeanwhileIsCleanedUp(t *testing.T) {
 		pass(0)
 		close(answer)
 		pass(time.Minute)
-		if h.left.Load() {
+		if b.releases() != 2 {
 			t.Errorf("the session was renewed in the store after it was withdrawn, once: %v", b.released)
 		}
 	})
@@ -478,7 +429,7 @@ func TestEndOfASessionIsNotTheLossOfALockThatNobodyHad(t *testing.T) {
 		b := newBackend()
 		s := b.open(t)
 		b.onAcquire = func(context.Context) error {
-			s.Join()
+			s.join()
 			<-s.Context().Done()
 			return context.Cause(s.Context())
 		}
@@ -515,24 +466,12 @@ func TestSessionThatComesAfterCloseIsEnded(t *testing.T) {
 	virtual(t, func(t *testing.T, _ *clock) {
 		b := newBackend()
 		_ = b.l.Close()
-		h := &hold{req: &Request{Name: "session"}}
-		h.left.Store(true)
-		s, err := b.l.NewSession(h, sessionTTL, b.l.Now())
-		if !errors.Is(err, locker.ErrClosed) || s != nil {
-			t.Errorf("got %v, %v", s, err)
+		if _, err := b.openSession(); !errors.Is(err, locker.ErrClosed) {
+			t.Errorf("got %v", err)
 		}
 		pass(0)
-		if b.releases() != 1 || b.ended["session"] != 1 {
-			t.Errorf("it was withdrawn %d times and ended %d times", b.releases(), b.ended["session"])
-		}
-	})
-}
-
-func TestSessionWithATTLThatNoLockMayHaveIsRefused(t *testing.T) {
-	virtual(t, func(t *testing.T, _ *clock) {
-		b := newBackend()
-		if s, err := b.l.NewSession(new(hold), locker.MinTTL-1, b.l.Now()); err == nil || s != nil {
-			t.Errorf("got %v, %v", s, err)
+		if b.releases() != 1 {
+			t.Errorf("it was withdrawn %d times", b.releases())
 		}
 	})
 }
@@ -542,7 +481,7 @@ func TestGrantOnAnotherLockersSessionPanics(t *testing.T) {
 	virtual(t, func(t *testing.T, _ *clock) {
 		b, other := newBackend(), newBackend()
 		b.session = other.open(t)
-		if got, want := panics(func() { b.grant(t, "a") }), "backend: the grant depends on another Locker's session"; got != want {
+		if got, want := panics(func() { b.grant(t, "a") }), "backend: the attempt hangs on another Locker's session"; got != want {
 			t.Errorf("panic %v, want %q", got, want)
 		}
 		pass(sessionTTL)
@@ -560,28 +499,6 @@ func (d *down) Withdraw(ctx context.Context, h *hold) error {
 		return errors.New("down")
 	}
 	return d.backend.Withdraw(ctx, h)
-}
-
-// What depends on a session that goes on does not end by itself.
-func TestWhatIsLeftOnASessionIsRemovedHoweverLongTheStoreIsAway(t *testing.T) {
-	virtual(t, func(t *testing.T, _ *clock) {
-		for _, closed := range []bool{false, true} {
-			d := &down{backend: newBackend()}
-			l, h := New("down", d, Options{Clock: ticking.now}), new(hold)
-			h.req = &Request{Name: "a"}
-			h.left.Store(true)
-			l.Finish(h)
-			pass(time.Minute)
-			if closed {
-				_ = l.Close()
-			}
-			d.up.Store(!closed)
-			pass(2 * time.Second)
-			if l.UnderWay(contract.Key{}) > 0 || h.left.Load() != closed {
-				t.Errorf("closed %v: %d clean-ups under way, left %v", closed, l.UnderWay(contract.Key{}), h.left.Load())
-			}
-		}
-	})
 }
 
 // What depends on a session is renewed with it, so the session's renewals are told, to each
@@ -654,29 +571,189 @@ func TestTryLockBehindALostGrantHearsWhatTheNextInFrontHears(t *testing.T) {
 	})
 }
 
-// The store tells twice that a session is over, and a renewal of it is under way.
-func TestEndOfASessionThatIsToldTwiceDoesNotEndItsAttemptUnderARenewal(t *testing.T) {
+// What hangs on a session that goes on does not end by itself.
+func TestWhatIsLeftOnASessionIsRemovedHoweverLongTheStoreIsAway(t *testing.T) {
+	for _, closed := range []bool{false, true} {
+		virtual(t, func(t *testing.T, _ *clock) {
+			d := &down{backend: newBackend()}
+			d.l = New("down", d, Options{Clock: ticking.now})
+			d.open(t)
+			other := d.grant(t, "b")
+			short := d.grant(t, "a", locker.WithMaxHold(time.Second))
+			h := locker.HeldOf(contract.Key{}, short).(*turn[*hold]).lease.h
+			pass(time.Minute)
+			wantReason(t, short, locker.ReasonMaxHold)
+			if closed {
+				_ = d.l.Close()
+			}
+			d.up.Store(!closed)
+			pass(2 * time.Second)
+			if n := d.l.UnderWay(contract.Key{}); n > 0 || h.there.Load() != closed || d.ended["a"] != 1 {
+				t.Errorf("closed %v: %d clean-ups under way, left %v, ended %d times", closed, n, h.there.Load(), d.ended["a"])
+			}
+			unlock(t, other)
+			_ = d.l.Close()
+			pass(time.Minute)
+		})
+	}
+}
+
+// The last user of a session gives its lock back, and the store does not keep it for the rest of its minimum
+// hold: all that keeps it is the session.
+func TestSessionIsKeptForALockThatIsToBeKept(t *testing.T) {
 	virtual(t, func(t *testing.T, _ *clock) {
 		b := newBackend()
+		b.keeps = true
 		s := b.open(t)
-		if !s.Join() {
-			t.Fatal("the session has ended")
+		l := b.grant(t, "a", locker.WithMinHold(time.Minute))
+		b.onRelease = func(context.Context, string) error { return errors.New("down") }
+		_ = l.Unlock(t.Context())
+		_ = b.l.Close()
+		pass(50 * time.Second)
+		if s.Context().Err() != nil {
+			t.Error("it has ended, and the lock with it")
 		}
-		answer := make(chan struct{})
-		b.answerRenewals(func(context.Context, string) error { <-answer; return nil })
-		pass(sessionTTL / 2)
-		s.Lose(locker.ReasonSessionEnded, nil)
-		synctest.Wait()
-		s.Lose(locker.ReasonSessionEnded, nil)
-		synctest.Wait()
-		if n := b.ended["session"]; n != 0 {
-			t.Errorf("the attempt was ended %d times while a renewal was under way", n)
+		pass(time.Minute)
+		if s.Context().Err() == nil {
+			t.Error("it goes on")
 		}
-		close(answer)
-		synctest.Wait()
-		if n := b.ended["session"]; n != 1 {
-			t.Errorf("the attempt was ended %d times", n)
+	})
+}
+
+// opened is what a test's backend knows of a session.
+type opened struct {
+	Session
+	n int
+}
+
+// pool returns a Pool whose sessions are numbered from 1. They take a second to open.
+func (b *backend) pool(fails func(n int) error) *Pool[*hold, string, *opened] {
+	n := 0
+	return NewPool(b.l, Sessions[string, *opened]{
+		Open: func(_ string, own Session) (*opened, time.Duration, Instant, error) {
+			n++
+			s, since := &opened{own, n}, b.l.Now()
+			time.Sleep(time.Second)
+			return s, sessionTTL, since, fails(s.n)
+		},
+		Renew: func(context.Context, *opened) error { return nil },
+		End:   func(context.Context, *opened) error { return nil },
+	})
+}
+
+// One caller is impatient, and its request is everybody's.
+func TestCallersShareASessionThatIsOpenedForAll(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		b := newBackend()
+		p := b.pool(func(int) error { return nil })
+		brief, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		defer cancel()
+		if _, err := p.Join(brief, new(Request), "k"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("an impatient caller: %v", err)
 		}
-		s.Leave()
+		var all sync.WaitGroup
+		for range 3 {
+			all.Go(func() {
+				req := new(Request)
+				if s, err := p.Join(t.Context(), req, "k"); err != nil || s.n != 1 {
+					t.Errorf("%+v, %v", s, err)
+				}
+				req.leave()
+			})
+		}
+		all.Wait()
+		if s, err := p.Join(t.Context(), new(Request), "another key"); err != nil || s.n != 2 {
+			t.Errorf("%+v, %v", s, err)
+		}
+		pass(2 * idleTTLs * sessionTTL)
+		if s, err := p.Join(t.Context(), new(Request), "k"); err != nil || s.n != 3 {
+			t.Errorf("after the first has ended, for nobody used it: %+v, %v", s, err)
+		}
+	})
+}
+
+func TestSessionThatCannotBeOpenedIsAskedForAgain(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		b := newBackend()
+		no := errors.New("no")
+		p := b.pool(func(n int) error {
+			switch n {
+			case 1:
+				return no
+			case 2:
+				panic("a hook of the client's")
+			}
+			return nil
+		})
+		if _, err := p.Join(t.Context(), new(Request), "k"); !errors.Is(err, no) {
+			t.Error(err)
+		}
+		var panicked *PanicError
+		if _, err := p.Join(t.Context(), new(Request), "k"); !errors.As(err, &panicked) {
+			t.Error(err)
+		}
+		if s, err := p.Join(t.Context(), new(Request), "k"); err != nil || s.n != 3 {
+			t.Errorf("%+v, %v", s, err)
+		}
+	})
+}
+
+// The store opens sessions and ends them before their answers arrive.
+func TestSessionsThatEndBeforeTheyAreUsed(t *testing.T) {
+	for _, bad := range []int{2, 3} {
+		virtual(t, func(t *testing.T, _ *clock) {
+			b := newBackend()
+			p := b.pool(nil)
+			lost := 0
+			p.how.Open = func(_ string, own Session) (*opened, time.Duration, Instant, error) {
+				if lost < bad {
+					lost++
+					own.Lose(locker.ReasonSessionEnded, nil)
+				}
+				return &opened{own, lost}, sessionTTL, b.l.Now(), nil
+			}
+			s, err := p.Join(t.Context(), new(Request), "k")
+			if (err != nil) != (bad == mostSessions) || err == nil && s.Context().Err() != nil {
+				t.Errorf("after %d that have ended: %+v, %v", bad, s, err)
+			}
+		})
+	}
+}
+
+// What has joined a session stays on it; the next gets another.
+func TestSessionThatIsRetiredGetsNoNewUsers(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		b := newBackend()
+		p := b.pool(func(int) error { return nil })
+		first, err := p.Join(t.Context(), new(Request), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Retire("k", first.Session)
+		p.Retire("k", first.Session)
+		second, err := p.Join(t.Context(), new(Request), "k")
+		if err != nil || second == first || !first.Lasts() {
+			t.Errorf("%+v, %v", second, err)
+		}
+		p.Retire("k", first.Session)
+		if third, err := p.Join(t.Context(), new(Request), "k"); err != nil || third != second {
+			t.Errorf("%+v, %v", third, err)
+		}
+	})
+}
+
+func TestRenewalOfASessionInWhichAHookPanicsHasFailed(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		b := newBackend()
+		b.open(t)
+		l := b.grant(t, "a")
+		b.answerRenewals(func(_ context.Context, name string) error {
+			if name == "session" {
+				panic("a hook of the client's")
+			}
+			return nil
+		})
+		pass(sessionTTL)
+		wantReason(t, l, locker.ReasonUnreachable)
 	})
 }

@@ -4,7 +4,7 @@
 // each error says what the caller knows about the store.
 //
 // A backend implements [Store], which asks its store and knows how to wait there,
-// and returns the [Locker] that [New] makes of it. An adapter, which has another library
+// and gives its users the [Methods] of the [Locker] that [New] makes of it. An adapter, which has another library
 // lock with any [locker.Locker], finds out with [NewRequest] what it is to ask for.
 //
 // # A lease and its turns
@@ -29,12 +29,11 @@ import (
 )
 
 // Store is what a backend implements. An H is one attempt: a try at a name and the
-// hold that comes of it, from Begin to End; it is a pointer in most backends. Of a
+// hold that comes of it; it is a pointer in most backends. Of a
 // Locker's attempts at one name, one at a time asks the store or holds the lock; what
 // earlier ones have left may be withdrawn meanwhile. Only those that share a lock, or have
 // slots, hold it at the same time, while another one asks. The Locker calls the methods for
-// one H one after another, except Renew, which may be under way at any time before
-// End. It holds no mutex during a call, except of Guarantees.
+// one H one after another, except Renew, which may be under way at any time. It holds no mutex during a call, except of Guarantees.
 //
 // The contexts of Renew, Release and Withdraw have an end. Those of Inspect, List and Break are
 // their callers'.
@@ -55,6 +54,11 @@ type Store[H any] interface {
 	// lock is granted: whenever the store has said "taken" it calls wait, and goes on
 	// in the context that this returns, which ends with ctx and with the Locker.
 	//
+	// Beside its answer it says what this call has left in the store. It is Nothing after an
+	// answer of "taken" without a place in a queue, if each request of this call was answered, and
+	// after an error if no request was sent, or the store has declined each. A wrong Unsure
+	// costs a request, a wrong Nothing leaves a lock behind.
+	//
 	// Acquire returns soon after its context ends, with any error. The cause of that context is never the
 	// user's own: it is what Err returns, or [locker.ErrClosed]. If ctx has no end,
 	// Acquire bounds each request by itself: silence is an error, too. An error
@@ -69,11 +73,11 @@ type Store[H any] interface {
 	// silence of a store, but not after an error that is [Refused]. So a request for
 	// one H may come twice. It gets the same grant, and either starts the lease
 	// anew or leaves Since as it was.
-	Acquire(ctx context.Context, h H, wait Wait) (Grant, error)
+	Acquire(ctx context.Context, h H, wait Wait) (Grant, Left, error)
 
-	// Renew asks for another TTL for each of hs, which are locks and sessions, many in
-	// one round trip, and returns an error for each, in order. The new TTL counts from before the call, on the
-	// Locker's clock. A [locker.LostError] with a Reason says that the store no longer
+	// Renew asks for another TTL for each of hs, many in one round trip, and returns an error for
+	// each, in order. The new TTL counts from before the call, on the Locker's clock. If h hangs on
+	// a [Session], which is renewed by itself, Renew only looks whether the lock is still there. A [locker.LostError] with a Reason says that the store no longer
 	// has the lock under h: it is lost at once. After any other error it may have been
 	// renewed or not; the Locker asks again while validity lasts. Renew returns when
 	// ctx ends. If it is slow, several calls may be under way at once.
@@ -95,20 +99,16 @@ type Store[H any] interface {
 
 	// Withdraw removes whatever h has left in the store: a lock, a place in a queue.
 	// A request of h's that is still under way must find itself refused when it
-	// arrives. A nil confirms both. After an error Withdraw is called again, for ten
-	// seconds at most.
+	// arrives. A nil confirms both. The Locker calls it if a call of Acquire was Unsure or ended in
+	// a panic, or if h may still have the lock, as far as Renew and Release have said. After an
+	// error Withdraw is called again, for ten seconds at most.
 	Withdraw(ctx context.Context, h H) error
+}
 
-	// Left reports whether Withdraw has anything to do for h, now or when a request
-	// that is under way arrives. It is false before Acquire, after a Release that worked, and
-	// after an answer of "taken" if no earlier request of h's went unanswered. A wrong true costs
-	// a request, a wrong false leaves a lock behind. It sends nothing.
-	Left(h H) bool
-
-	// End is the last call for h, when nothing of it is left or its removal was
-	// given up. It sends nothing itself. If what is Left would last as long as a
-	// session that others keep, the Store has it removed in the background
-	// ([Locker.Finish]).
+// Ender is a Store that has something of its own to end with an attempt.
+type Ender[H any] interface {
+	// End is the last call for h, when nothing of it is left or its removal was given up. It sends
+	// nothing.
 	End(h H)
 }
 
@@ -122,6 +122,18 @@ type Breaker interface {
 // Wait tells the Locker that the store has said "taken". It returns the context to
 // wait in, and may be called any number of times: the context is always the same.
 type Wait func() context.Context
+
+// Left is what a call of Acquire has left in the store, beside what it was granted. The Locker adds
+// it up over the calls for one attempt.
+type Left uint8
+
+const (
+	// Unsure says that something is there, or may be: a request was sent and not answered, or
+	// the attempt has a place in a queue.
+	Unsure Left = iota
+	// Nothing says that this call has left nothing, and that nothing of it can still arrive.
+	Nothing
+)
 
 // Grant is what a Store was granted. The zero Grant says that the lock is taken.
 type Grant struct {
@@ -144,11 +156,6 @@ type Grant struct {
 	// Lasting says that there is no lease: the store keeps the lock for as long as
 	// this process lives. Renewals only look whether it is still there.
 	Lasting bool
-
-	// Session is what the lock depends on, or nil if it has a lease of its own. The
-	// lock lasts no longer than the session, and renewals only look whether it is
-	// still there.
-	Session Session
 }
 
 // Refused makes err a [locker.ErrRefused], with which the store declines to serve: credentials, a

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/lockstile/locker"
@@ -24,30 +23,18 @@ const (
 // lease is what the store has granted to this process. What may change is guarded
 // by the Locker's mutex.
 type lease[H any] struct {
-	locker   *Locker[H]
+	renewed[H]
 	line     *line[H]
 	h        H
 	req      *request // of the call that asked for it
 	grant    Grant
-	received Instant     // when the grant arrived
-	session  *session[H] // that it depends on, or nil
-	self     *session[H] // that it is itself, or nil
+	received Instant // when the grant arrived
 
-	turn     *turn[H]              // the latest, of a shared lease the first
-	joined   map[*turn[H]]struct{} // of a shared lease: others that are under way
-	ended    *request              // of the turn that ended last
-	uses     int                   // turns, renewals and clean-ups that may still call the store
-	cleaning atomic.Int32          // clean-ups that were asked for and have not ended
-	turns    uint32                // that have begun
-	pinned   bool                  // to the turn under way: see Pin
-	over     bool                  // given back, or lost
-	lost     bool
-	since    Instant // validity counts from here: before the grant, or the last renewal that worked
-	deadline Instant // the end of validity, or never
-	due      Instant // when it ends or is renewed, or never
-	index    int     // in the schedule, -1 outside
-	renewing bool    // a renewal by the Locker is under way
-	lastErr  error   // of the last renewal
+	turn   *turn[H]              // the latest, of a shared lease the first
+	joined map[*turn[H]]struct{} // of a shared lease: others that are under way
+	ended  *request              // of the turn that ended last
+	begun  uint32                // how many turns
+	pinned bool                  // to the turn under way: see Pin
 }
 
 // turn is one goroutine's time with its process's lease. It is what a Lock holds.
@@ -72,8 +59,9 @@ var _ contract.Held = (*turn[int])(nil)
 // beginLease makes a lease of what c was granted, and returns its first turn, or an
 // error if it has less validity than is wanted.
 func (l *Locker[H]) beginLease(c *call[H], g Grant, received Instant) (*turn[H], error) {
-	a := &lease[H]{locker: l, line: c.line, h: c.h, req: c.req, grant: g, received: received, uses: 1, index: -1}
-	a.session = l.sessionOf(g)
+	a := &lease[H]{line: c.line, h: c.h, req: c.req, grant: g, received: received}
+	a.renewed = renewed[H]{locker: l, what: a, ttl: c.req.TTL, renews: c.req.Renew, session: l.sessionOf(c.req), uses: 1, index: -1, doubt: c.doubt}
+	a.lasting = a.renews && (g.Lasting || a.session != nil)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	t := a.nextTurn(c.req, g.Since, received)
@@ -92,7 +80,7 @@ func (l *Locker[H]) beginLease(c *call[H], g Grant, received Instant) (*turn[H],
 		a.session.add(a)
 	}
 	if c.lost != nil {
-		l.lose(a, c.lost.Reason, c.lost.Cause)
+		l.lose(&a.renewed, c.lost.Reason, c.lost.Cause)
 	}
 	switch {
 	case a.beside():
@@ -106,10 +94,10 @@ func (l *Locker[H]) beginLease(c *call[H], g Grant, received Instant) (*turn[H],
 // nextTurn makes the next turn of a lease, which begins between since and received. Its
 // WithMaxHold counts from the former, its WithMinHold from the latter.
 func (a *lease[H]) nextTurn(req *request, since, received Instant) *turn[H] {
-	t := &turn[H]{lease: a, req: req, token: fencing.Token(a.grant.First + uint64(a.turns))}
+	t := &turn[H]{lease: a, req: req, token: fencing.Token(a.grant.First + uint64(a.begun))}
 	t.limit(req.MaxHold, req.MinHold, since, received)
-	a.turn = t
-	a.turns++
+	a.turn, a.limit = t, t.maxEnd
+	a.begun++
 	return t
 }
 
@@ -125,7 +113,7 @@ func (t *turn[H]) limit(most, least time.Duration, since, received Instant) {
 
 // watch puts a lease with a new turn into the schedule. The Locker's mutex is held.
 func (l *Locker[H]) watch(a *lease[H]) {
-	l.schedule.plan(a, a.since.Add(a.interval()))
+	l.schedule.plan(&a.renewed, a.since.Add(a.interval()))
 	l.arm()
 }
 
@@ -157,7 +145,7 @@ func (l *Locker[H]) heir(a *lease[H]) (c *call[H], now Instant) {
 		return nil, 0
 	}
 	c, now = e.Value.(*call[H]), l.now()
-	if !l.fits(a, c.req, now) || a.turns == a.grant.Count || now < a.turn.minEnd {
+	if !l.fits(a, c.req, now) || a.begun == a.grant.Count || now < a.turn.minEnd {
 		return nil, 0
 	}
 	return c, now
@@ -184,7 +172,7 @@ func (t *turn[H]) Unlock(ctx context.Context) (err error) {
 	defer func() {
 		if !returned { // a hook of the client's has panicked
 			err = errPanicked
-			l.cleanUp(a)
+			l.cleanUp(&a.renewed)
 		}
 		l.reportEnd(t, err)
 		if !a.beside() {
@@ -204,10 +192,13 @@ func (t *turn[H]) Unlock(ctx context.Context) (err error) {
 	case errors.As(err, &lost):
 		err = &locker.LostError{Name: t.req.Name, Reason: lost.Reason, Cause: lost.Cause}
 	default:
-		l.cleanUp(a)
+		l.cleanUp(&a.renewed)
 		return l.wrap("unlock", t.req.Name, unavailable(err))
 	}
-	l.done(a)
+	l.mu.Lock()
+	a.doubt = doubt{}
+	l.mu.Unlock()
+	l.done(&a.renewed)
 	return err
 }
 
@@ -231,27 +222,52 @@ func (l *Locker[H]) endTurn(t *turn[H]) (passed bool, err error) {
 	case heir != nil:
 		l.pass(t.lease, heir, now)
 	case !passed:
-		l.endLease(t.lease)
+		l.end(&t.lease.renewed)
+		t.lease.detach()
 	}
 	return passed, nil
 }
 
-// endLease ends a lease. Its line may still wait for its release. The Locker's mutex is
-// held.
-func (l *Locker[H]) endLease(a *lease[H]) {
-	a.over = true
+// detach takes a lease that has ended out of its line, which may still wait for its release,
+// and from its session. The Locker's mutex is held.
+func (a *lease[H]) detach() {
 	switch n := a.line; {
-	case n == nil:
 	case a.beside():
 		n.beside = slices.DeleteFunc(n.beside, func(b *lease[H]) bool { return b == a })
-		l.forget(n)
+		a.locker.forget(n)
 	default:
 		n.lease = nil
 	}
 	if a.session != nil {
 		delete(a.session.held, a)
 	}
-	l.schedule.remove(a)
+}
+
+// lose implements owner: all turns under way end, and the next in line asks.
+func (a *lease[H]) lose(reason locker.Reason, cause error) {
+	a.detach()
+	a.endTurns(reason, cause)
+	if !a.beside() {
+		a.locker.advance(a.line)
+	}
+}
+
+// turns implements owner. What depends on a session only looks whether it is still there: the
+// session's renewals count.
+func (a *lease[H]) turns() []*turn[H] {
+	if a.session != nil {
+		return nil
+	}
+	return a.heldTurns()
+}
+
+// finish implements owner.
+func (a *lease[H]) finish() {
+	l := a.locker
+	l.mu.Lock()
+	left := a.any()
+	l.mu.Unlock()
+	l.finish(a.h, a.req, left, l.keep(a.turn))
 }
 
 // lose makes the turn no longer held, for good, because the lock is lost. The Locker's mutex is
@@ -282,7 +298,7 @@ func (t *turn[H]) end(why error) {
 // error. The Locker's mutex is held.
 func (l *Locker[H]) checkHeld(t *turn[H]) error {
 	if now := l.now(); t.err == nil && t.lease.left(now) <= 0 {
-		l.expire(t.lease, now)
+		l.expire(&t.lease.renewed, now)
 	}
 	return t.err
 }
@@ -323,7 +339,9 @@ func (t *turn[H]) Limit(s *contract.Settings) error {
 		return err
 	}
 	now := l.now()
-	t.limit(s.MaxHold, s.MinHold, now, now)
+	if t.limit(s.MaxHold, s.MinHold, now, now); t == a.turn {
+		a.limit = t.maxEnd
+	}
 	l.watch(a)
 	want := *t.req
 	if want.MinHold = s.MinHold; s.MinValidity != nil {

@@ -13,10 +13,10 @@ import (
 // saying is a store whose answers a test gives.
 type saying struct {
 	*backend
-	acquire func(ctx context.Context, h *hold, wait Wait) (Grant, error)
+	acquire func(ctx context.Context, h *hold, wait Wait) (Grant, Left, error)
 }
 
-func (s *saying) Acquire(ctx context.Context, h *hold, wait Wait) (Grant, error) {
+func (s *saying) Acquire(ctx context.Context, h *hold, wait Wait) (Grant, Left, error) {
 	return s.acquire(ctx, h, wait)
 }
 
@@ -26,10 +26,10 @@ func TestARefusalOfOneRequestIsNoAnswerForThoseBehind(t *testing.T) {
 		s := &saying{backend: newBackend()}
 		l := New("s", s, Options{Clock: ticking.now})
 		unfit := errors.New("ttl 1s is under the limit of the servers, 2s")
-		s.acquire = func(ctx context.Context, h *hold, wait Wait) (Grant, error) {
+		s.acquire = func(ctx context.Context, h *hold, wait Wait) (Grant, Left, error) {
 			if wait == nil {
 				time.Sleep(time.Second)
-				return Grant{}, Unfit(unfit)
+				return Grant{}, Nothing, Unfit(unfit)
 			}
 			return s.backend.Acquire(ctx, h, wait)
 		}
@@ -61,7 +61,7 @@ func TestWhatAServerSaidOfItsYouthIsForgotten(t *testing.T) {
 		s, soon := &saying{backend: newBackend()}, errors.New("no vote for another 31 s: it was started not long ago")
 		l := New("s", s, Options{Clock: ticking.now})
 		first := true
-		s.acquire = func(ctx context.Context, h *hold, wait Wait) (Grant, error) {
+		s.acquire = func(ctx context.Context, h *hold, wait Wait) (Grant, Left, error) {
 			if first {
 				first = false
 				l.NotYet("a", h, soon)
@@ -70,9 +70,9 @@ func TestWhatAServerSaidOfItsYouthIsForgotten(t *testing.T) {
 			}
 			select { // silence
 			case <-time.After(2 * time.Second):
-				return Grant{}, errors.New("silent")
+				return Grant{}, Nothing, errors.New("silent")
 			case <-ctx.Done():
-				return Grant{}, ctx.Err()
+				return Grant{}, Nothing, ctx.Err()
 			}
 		}
 		ctx, cancel := context.WithCancel(t.Context())
@@ -94,4 +94,28 @@ func TestWhatAServerSaidOfItsYouthIsForgotten(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// A waiter is told "taken", its request breaks, and the next one is refused before it is sent.
+func TestWhatAnEarlierCallHasLeftIsWithdrawn(t *testing.T) {
+	for _, first := range []Left{Unsure, Nothing} {
+		virtual(t, func(t *testing.T, _ *clock) {
+			s, asked := &saying{backend: newBackend()}, 0
+			l := New("s", s, Options{Clock: ticking.now})
+			s.acquire = func(_ context.Context, _ *hold, wait Wait) (Grant, Left, error) {
+				wait()
+				if asked++; asked == 1 {
+					return Grant{}, first, errors.New("no answer")
+				}
+				return Grant{}, Nothing, Refused(errors.New("no"))
+			}
+			_, err := l.Lock(t.Context(), "a")
+			if !errors.Is(err, locker.ErrRefused) || asked != 2 {
+				t.Errorf("after %d questions: %v", asked, err)
+			}
+			if withdrawn := s.releases() > 0; withdrawn != (first == Unsure) {
+				t.Errorf("the first has left %v, and it was withdrawn: %v", first, withdrawn)
+			}
+		})
+	}
 }

@@ -49,10 +49,10 @@ type backend struct {
 	renewals  [][]string
 	released  []string
 	ended     map[string]int
-	lasting   bool          // so are locks from now on
-	session   Session       // of the locks from now on, or nil
-	took      time.Duration // each grant
-	count     uint32        // of its tokens; 0 for one
+	lasting   bool            // so are locks from now on
+	session   *session[*hold] // of the attempts from now on, or nil
+	took      time.Duration   // each grant
+	count     uint32          // of its tokens; 0 for one
 	keeps     bool
 	exclusive bool            // it has no other kinds
 	kept      []time.Duration // what releases asked for
@@ -64,8 +64,8 @@ type backend struct {
 
 // hold is an attempt at the backend.
 type hold struct {
-	req  *Request
-	left atomic.Bool // the store has more than a lease that ends by itself
+	req   *Request
+	there atomic.Bool // the store has it
 }
 
 func newBackend() *backend {
@@ -80,18 +80,21 @@ func (b *backend) Guarantees() locker.Guarantees {
 
 func (b *backend) Begin(req *Request) (*hold, error) { return &hold{req: req}, nil }
 
-func (b *backend) Acquire(ctx context.Context, h *hold, _ Wait) (Grant, error) {
+func (b *backend) Acquire(ctx context.Context, h *hold, _ Wait) (Grant, Left, error) {
+	if b.session != nil && b.session.join() {
+		h.req.session = b.session
+	}
 	if b.onAcquire != nil {
 		if err := b.onAcquire(ctx); err != nil {
-			return Grant{}, err
+			return Grant{}, Nothing, err
 		}
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	count := max(b.count, 1)
 	b.token += uint64(count)
-	h.left.Store(h.req.MaxHold > 0 || b.lasting)
-	return Grant{First: b.token - uint64(count) + 1, Count: count, Since: b.l.Now().Add(-b.took), Lasting: b.lasting, Session: b.session}, nil
+	h.there.Store(true)
+	return Grant{First: b.token - uint64(count) + 1, Count: count, Since: b.l.Now().Add(-b.took), Lasting: b.lasting}, Nothing, nil
 }
 
 func (b *backend) Renew(ctx context.Context, hs []*hold) []error {
@@ -108,7 +111,7 @@ func (b *backend) Renew(ctx context.Context, hs []*hold) []error {
 		if answer != nil {
 			errs[i] = answer(ctx, name)
 		}
-		hs[i].left.Store(hs[i].left.Load() || errs[i] == nil)
+		hs[i].there.Store(hs[i].there.Load() || errs[i] == nil)
 	}
 	return errs
 }
@@ -126,11 +129,9 @@ func (b *backend) Release(ctx context.Context, h *hold, keep time.Duration) erro
 }
 
 func (b *backend) Withdraw(ctx context.Context, h *hold) error {
-	h.left.Store(false)
+	h.there.Store(false)
 	return b.Release(ctx, h, 0)
 }
-
-func (b *backend) Left(h *hold) bool { return h.left.Load() }
 
 func (b *backend) End(h *hold) {
 	b.mu.Lock()

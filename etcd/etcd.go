@@ -107,7 +107,6 @@
 package etcd
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -125,18 +124,27 @@ type Options struct {
 	Prefix string
 }
 
-// Locker grants locks on one etcd cluster.
+// Locker grants locks on one etcd cluster. It implements [locker.Locker], [locker.Inspector],
+// [locker.Breaker] and [locker.Lister].
+//
+// The first lock with a TTL, and the first after a lease was lost, costs one round trip more
+// than others.
+//
+// Inspect does not know the token of a last holder that has gone, nor the last number of a
+// name that is shared. Break deletes the holders' keys; a holder finds out at its next
+// renewal, after a third of its TTL at the latest. List reads the keys of all holders and
+// waiters below the prefix, as they were at one revision of the store.
+//
+// Guarantees' ServerFailures goes by the number of the client's endpoints: give it those of
+// all members.
+//
+// Close ends the waiting: waiters get [locker.ErrClosed]. It waits, for two seconds at most,
+// for calls and clean-ups under way. Locks that are held stay held, renewed and unlockable; a
+// lease goes with the last of its locks. The client stays open.
 type Locker struct {
-	locks *driver.Locker[*attempt]
+	driver.Methods
 	store *store
 }
-
-var (
-	_ locker.Locker    = (*Locker)(nil)
-	_ locker.Inspector = (*Locker)(nil)
-	_ locker.Breaker   = (*Locker)(nil)
-	_ locker.Lister    = (*Locker)(nil)
-)
 
 // New returns a Locker on client, which it never closes. New sends nothing. Make one
 // Locker per process and cluster: its goroutines share one place in a queue and one
@@ -149,20 +157,10 @@ func New(client *clientv3.Client, opts Options) (*Locker, error) {
 	if err := usable(client); err != nil {
 		return nil, err
 	}
-	s := &store{client: client, prefix: opts.Prefix, sessions: make(map[time.Duration]*session)}
+	s := &store{client: client, prefix: opts.Prefix}
 	s.locks = driver.New("etcd", s, driver.Options{})
+	s.sessions = driver.NewPool(s.locks, driver.Sessions[time.Duration, *session]{Open: s.open, Renew: s.keepAlive, End: s.end})
 	return &Locker{s.locks, s}, nil
-}
-
-// Lock implements [locker.Locker]. The first lock with a TTL, and the first after
-// a lease was lost, costs one round trip more than others.
-func (l *Locker) Lock(ctx context.Context, name string, opts ...locker.Option) (*locker.Lock, error) {
-	return l.locks.Lock(ctx, name, opts...)
-}
-
-// TryLock implements [locker.Locker].
-func (l *Locker) TryLock(ctx context.Context, name string, opts ...locker.Option) (*locker.Lock, error) {
-	return l.locks.TryLock(ctx, name, opts...)
 }
 
 // Held returns the condition under which lock, which this Locker has granted, is
@@ -185,7 +183,7 @@ func (l *Locker) Held(lock *locker.Lock) (clientv3.Cmp, error) {
 	if lock.SharedToken() != 0 {
 		return clientv3.Cmp{}, fmt.Errorf("etcd: held %q: it is shared, so that others may write under conditions of their own: lock it exclusively", lock.Name())
 	}
-	a, ok := l.locks.Pin(lock)
+	a, ok := l.store.locks.Pin(lock)
 	if ok {
 		return asPut(a.key, a.place), nil
 	}
@@ -195,35 +193,3 @@ func (l *Locker) Held(lock *locker.Lock) (clientv3.Cmp, error) {
 	}
 	return clientv3.Cmp{}, fmt.Errorf("etcd: held %q: %w", lock.Name(), err)
 }
-
-// Inspect implements [locker.Inspector]. It does not know the token of a last
-// holder that has gone, nor the last number of a name that is shared.
-func (l *Locker) Inspect(ctx context.Context, name string) (locker.Info, error) {
-	return l.locks.Inspect(ctx, name)
-}
-
-// Break implements [locker.Breaker]. It deletes the holders' keys; a holder finds
-// out at its next renewal, after a third of its TTL at the latest.
-func (l *Locker) Break(ctx context.Context, name string) (bool, error) {
-	return l.locks.Break(ctx, name)
-}
-
-// BreakHolder implements [locker.Breaker].
-func (l *Locker) BreakHolder(ctx context.Context, name string, number locker.Number) (bool, error) {
-	return l.locks.BreakHolder(ctx, name, number)
-}
-
-// List implements [locker.Lister]. It reads the keys of all holders and waiters below
-// the prefix, as they were at one revision of the store.
-func (l *Locker) List(ctx context.Context, prefix string) ([]locker.Info, error) {
-	return l.locks.List(ctx, prefix)
-}
-
-// Guarantees implements [locker.Locker]. ServerFailures goes by the number of the
-// client's endpoints: give it those of all members.
-func (l *Locker) Guarantees() locker.Guarantees { return l.locks.Guarantees() }
-
-// Close ends the waiting: waiters get [locker.ErrClosed]. It waits, for two seconds at
-// most, for calls and clean-ups under way. Locks that are held stay held, renewed and
-// unlockable; a lease goes with the last of its locks. The client stays open.
-func (l *Locker) Close() error { return l.locks.Close() }

@@ -45,7 +45,7 @@ func leases(t *testing.T, ctx context.Context, l *Locker) int {
 func TestKeepThatIsSentAgainIsTheSame(t *testing.T) {
 	l, ctx := process(t, testserver.Etcd(t, 1).Members[0]), aMinute(t)
 	a := holds(t, ctx, l)
-	if err := l.store.Release(ctx, a, 10*time.Minute); err != nil || l.store.Left(a) {
+	if err := l.store.Release(ctx, a, 10*time.Minute); err != nil || a.left() {
 		t.Fatalf("Release: %v", err)
 	}
 	lease := leaseOfKey(t, ctx, l, a)
@@ -57,7 +57,7 @@ func TestKeepThatIsSentAgainIsTheSame(t *testing.T) {
 		func(ctx context.Context, a *attempt, _ time.Duration) error { return l.store.Withdraw(ctx, a) }, // when the driver has given up
 	} {
 		a.there = true
-		if err := give(ctx, a, 20*time.Minute); err != nil || l.store.Left(a) {
+		if err := give(ctx, a, 20*time.Minute); err != nil || a.left() {
 			t.Errorf("sent again: %v", err)
 		}
 		if err := l.store.Renew(ctx, []*attempt{a})[0]; err != nil {
@@ -137,7 +137,7 @@ func TestKeyThatIsNotTheHoldersAnyMoreIsNotKept(t *testing.T) {
 			before := leases(t, ctx, l)
 			err := l.store.Release(ctx, a, time.Minute)
 			lost := (*locker.LostError)(nil)
-			if there := what != "deleted" && what != "on a lease that has ended"; there != (err == nil) || !there && !errors.As(err, &lost) || l.store.Left(a) {
+			if there := what != "deleted" && what != "on a lease that has ended"; there != (err == nil) || !there && !errors.As(err, &lost) || a.left() {
 				t.Errorf("%s, unsure: %v: %v", what, unsure, err)
 			}
 			wantKeys(t, ctx, l)
@@ -153,7 +153,7 @@ func TestRequestThatArrivesAfterAKeepIsVoid(t *testing.T) {
 	l, ctx := process(t, testserver.Etcd(t, 1).Members[0]), aMinute(t)
 	a := holds(t, ctx, l)
 	a.unsure = true
-	if err := l.store.Release(ctx, a, time.Millisecond); err != nil || l.store.Left(a) {
+	if err := l.store.Release(ctx, a, time.Millisecond); err != nil || a.left() {
 		t.Fatal(err)
 	}
 	for len(below(t, ctx, l, "x/")) > 0 {

@@ -120,7 +120,7 @@ func TestRequestThatArrivesAfterItsCleanUpIsVoid(t *testing.T) {
 			l, ctx := process(t, srv), aMinute(t)
 			a, b := begin(t, ctx, l, "x", opts...), begin(t, ctx, l, "x", opts...)
 			a.unsure = true
-			if err := l.store.Withdraw(ctx, a); err != nil || l.store.Left(a) {
+			if err := l.store.Withdraw(ctx, a); err != nil || a.left() {
 				t.Fatal(err)
 			}
 			if ahead, err := l.store.ask(ctx, a, only); err == nil {
@@ -228,27 +228,16 @@ func TestOnlySilenceIsInDoubt(t *testing.T) {
 		a := begin(t, ctx, l, "x", opts...)
 		over, cancel := context.WithCancel(ctx)
 		cancel()
-		if _, err := l.store.ask(over, a, true); !errors.Is(err, context.Canceled) || !l.store.Left(a) {
+		if _, err := l.store.ask(over, a, true); !errors.Is(err, context.Canceled) || !a.left() {
 			t.Errorf("%s: after silence (%v) there is nothing to clean up", kind, err)
 		}
 		b := begin(t, ctx, l, "y", opts...)
 		if _, err := l.store.client.Revoke(ctx, b.session.id); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := l.store.ask(ctx, b, true); err == nil || l.store.Left(b) {
+		if _, err := l.store.ask(ctx, b, true); err == nil || b.left() {
 			t.Errorf("%s: after a refusal (%v) there is something to clean up", kind, err)
 		}
-	}
-}
-
-// What cannot be cleaned up would last for as long as other locks keep the session.
-func TestCleanUpGoesOnWhenTheDriverHasGivenUp(t *testing.T) {
-	l, ctx := process(t, testserver.Etcd(t, 1).Members[0]), aMinute(t)
-	a := begin(t, ctx, l, "x")
-	takes(t, ctx, l, a, "")
-	l.store.End(a)
-	for len(below(t, ctx, l, "x/")) > 0 {
-		time.Sleep(time.Millisecond)
 	}
 }
 
@@ -262,7 +251,6 @@ func TestSessionWithManyMarksIsNotUsedForNewAttempts(t *testing.T) {
 		if err := l.store.Withdraw(ctx, a); err != nil {
 			t.Fatal(err)
 		}
-		l.store.End(a)
 	}
 	if n := len(below(t, ctx, l, marks)); n != mostMarks {
 		t.Errorf("%d marks", n)
@@ -299,7 +287,7 @@ func TestPlaceOnASessionThatIsOverIsGivenUpForANewOne(t *testing.T) {
 	takes(t, ctx, l, a, "")
 	former := a.place
 	a.session = &session{Session: over{a.session.Session}, id: a.session.id}
-	if grant, err := l.store.Acquire(ctx, a, nil); err != nil || grant.First != uint64(a.place)*tokens || a.place == former {
+	if grant, _, err := l.store.Acquire(ctx, a, nil); err != nil || grant.First != uint64(a.place)*tokens || a.place == former {
 		t.Fatalf("granted %d at %d after %d, %v", grant.First, a.place, former, err)
 	}
 	wantKeys(t, ctx, l, a.key)
@@ -401,7 +389,7 @@ func TestOnlyAnExclusiveGrantHasManyTokens(t *testing.T) {
 		if kind == "exclusive" {
 			want = tokens
 		}
-		if grant, err := l.store.Acquire(ctx, a, nil); err != nil || grant.Count != want || grant.First != uint64(a.place)*tokens {
+		if grant, _, err := l.store.Acquire(ctx, a, nil); err != nil || grant.Count != want || grant.First != uint64(a.place)*tokens {
 			t.Errorf("%s: granted %d from %d on at %d, %v", kind, grant.Count, grant.First, a.place, err)
 		}
 	}
@@ -428,12 +416,9 @@ func TestRenewalOfManyLocksIsTwoRequests(t *testing.T) {
 	const n, gone = 500, 150
 	ctx := aMinute(t)
 	l, as, asked := many(t, ctx, n)
-	session := &attempt{session: as[0].session}
 	lists, keepAlives, txns := asked("LeaseTimeToLive"), asked("LeaseKeepAlive"), asked("Txn")
-	for i, err := range l.store.Renew(ctx, append([]*attempt{session}, as...)) {
-		if err != nil {
-			t.Errorf("%d: %v", i, err)
-		}
+	if err := errors.Join(append(l.store.Renew(ctx, as), l.store.keepAlive(ctx, as[0].session))...); err != nil {
+		t.Error(err)
 	}
 	if lists, keepAlives, txns := asked("LeaseTimeToLive")-lists, asked("LeaseKeepAlive")-keepAlives, asked("Txn")-txns; lists+keepAlives != 2 || txns != 0 {
 		t.Errorf("%v lists of keys, %v renewals and %v transactions", lists, keepAlives, txns)
@@ -466,11 +451,9 @@ func TestRenewalOfASessionThatHasEndedSaysSoOfAllItsLocks(t *testing.T) {
 	if _, err := l.store.client.Revoke(ctx, as[0].session.id); err != nil {
 		t.Fatal(err)
 	}
-	for _, together := range [][]*attempt{as, append([]*attempt{{session: as[0].session}}, as...)} {
-		for i, err := range l.store.Renew(ctx, together) {
-			if lost := (*locker.LostError)(nil); !errors.As(err, &lost) || lost.Reason != locker.ReasonSessionEnded {
-				t.Errorf("%d of %d: %v", i, len(together), err)
-			}
+	for i, err := range append(l.store.Renew(ctx, as), l.store.keepAlive(ctx, as[0].session)) {
+		if lost := (*locker.LostError)(nil); !errors.As(err, &lost) || lost.Reason != locker.ReasonSessionEnded {
+			t.Errorf("%d of %d: %v", i, len(as), err)
 		}
 	}
 }

@@ -2,11 +2,9 @@ package etcd
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"sync"
 
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/lockstile/locker"
@@ -17,47 +15,26 @@ import (
 // unless they are told otherwise.
 const mostOps = 100
 
-// Renew sends two requests for each session, at the same time, however many locks hang on
-// it.
+// Renew looks whether the keys are still there, with one request for each session that they are on,
+// however many they are.
 func (s *store) Renew(ctx context.Context, as []*attempt) []error {
-	groups := make(map[*session][]int)
+	groups := make(map[*session][]int) // indexes into as
 	for i, a := range as {
 		groups[a.session] = append(groups[a.session], i)
 	}
 	errs := make([]error, len(as))
 	var wg sync.WaitGroup
 	for n, group := range groups {
-		wg.Go(func() { s.renew(ctx, n, as, group, errs) })
-	}
-	wg.Wait()
-	return errs
-}
-
-// renew renews the session and looks whether the keys of locks on it are still there.
-// group has the indexes into as of those that hang on it; the session may be one of them.
-func (s *store) renew(ctx context.Context, n *session, as []*attempt, group []int, errs []error) {
-	var wg sync.WaitGroup
-	var locks []int
-	for _, i := range group {
-		if as[i].req != nil {
-			locks = append(locks, i)
-			continue
-		}
 		wg.Go(func() {
-			errs[i] = driver.Caught(func() error { return s.keepAlive(ctx, n) })
-			if errors.Is(errs[i], rpctypes.ErrLeaseNotFound) {
-				errs[i] = &locker.LostError{Reason: locker.ReasonSessionEnded, Cause: errs[i]}
+			if err := driver.Caught(func() error { return s.lookFor(ctx, n, as, group, errs) }); err != nil {
+				for _, i := range group {
+					errs[i] = err
+				}
 			}
 		})
 	}
-	if len(locks) > 0 {
-		if err := driver.Caught(func() error { return s.lookFor(ctx, n, as, locks, errs) }); err != nil {
-			for _, i := range locks {
-				errs[i] = err
-			}
-		}
-	}
 	wg.Wait()
+	return errs
 }
 
 // lookFor looks whether the keys of locks on one session are there. A server's list of a

@@ -10,18 +10,13 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/driver"
 )
 
-const (
-	// mostSessions bounds the sessions that one call goes through because they end before
-	// it can use them.
-	mostSessions = 3
-
-	// mostMarks is how many marks of clean-ups a session may have and still get new
-	// attempts: marks end with their session.
-	mostMarks = 100
-)
+// mostMarks is how many marks of clean-ups a session may have and still get new
+// attempts: marks end with their session.
+const mostMarks = 100
 
 // session is a lease of etcd's, which all locks and waiters of a Locker share that
 // have the same TTL.
@@ -33,87 +28,60 @@ type session struct {
 
 	renewals chan *stream // nil in it if there is none yet; it is empty while a renewal uses it
 	renewed  atomic.Int64 // a [driver.Instant], before the last renewal that worked was sent
-
-	opened chan struct{} // closed when the lease is there, or err says why not
-	err    error
 }
 
 // join has the attempt hang on a session that lasts. What it has on one that is over is
 // removed first: the servers may keep that for longer.
-func (s *store) join(ctx context.Context, a *attempt) error {
+func (s *store) join(ctx context.Context, a *attempt) (err error) {
 	if a.session != nil {
 		if a.session.Context().Err() == nil {
 			return nil
 		}
-		if s.Left(a) {
+		if a.left() {
 			if err := s.Withdraw(ctx, a); err != nil {
 				return err
 			}
 		}
-		a.session = nil // it counts nobody any more
 	}
-	for range mostSessions {
-		n := s.current(a.req.TTL)
-		select {
-		case <-n.opened:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-		switch {
-		case n.err != nil:
-			return n.err
-		case n.Join():
-			a.session = n
-			s.rename(a)
-			return nil
-		}
+	n, err := s.sessions.Join(ctx, a.req, a.req.TTL)
+	if err == nil {
+		a.session = n
+		s.rename(a)
 	}
-	return fmt.Errorf("%d leases in a row ended before they could be used", mostSessions)
+	return err
 }
 
-// current returns the session for new attempts with a TTL. It may just be opening: that
-// is nobody's request, for all would go without a lease when one caller's context ends.
-func (s *store) current(ttl time.Duration) *session {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	n := s.sessions[ttl]
-	if n == nil || n.spent() {
-		n = &session{ttl: ttl, renewals: make(chan *stream, 1), opened: make(chan struct{})}
-		n.renewals <- nil
-		s.sessions[ttl] = n
-		s.locks.Go(func() {
-			defer close(n.opened)
-			n.err = driver.Caught(func() error { return s.open(n) })
-		})
-	}
-	return n
-}
-
-// spent reports whether new attempts need another session.
-func (n *session) spent() bool {
-	select {
-	case <-n.opened:
-		return n.err != nil || n.Context().Err() != nil || n.marks.Load() >= mostMarks
-	default:
-		return false
-	}
-}
-
-func (s *store) open(n *session) error {
+func (s *store) open(ttl time.Duration, own driver.Session) (n *session, _ time.Duration, since driver.Instant, err error) {
 	ctx, cancel := bounded(context.Background())
 	defer cancel()
-	since := driver.Now()
-	resp, err := s.client.Grant(ctx, int64(n.ttl/time.Second))
+	since = driver.Now()
+	resp, err := s.client.Grant(ctx, int64(ttl/time.Second))
 	if err != nil {
-		return s.explain(ctx, err)
+		return nil, 0, 0, s.explain(ctx, err)
 	}
-	n.id = resp.ID
-	if granted := time.Duration(resp.TTL) * time.Second; granted != n.ttl {
-		err = driver.Unfit(fmt.Errorf("ttl %v is under the limit of the servers, %v", n.ttl, granted))
-		return errors.Join(err, s.revoke(ctx, n.id))
+	if granted := time.Duration(resp.TTL) * time.Second; granted != ttl {
+		err = driver.Unfit(fmt.Errorf("ttl %v is under the limit of the servers, %v", ttl, granted))
+		return nil, 0, 0, errors.Join(err, s.revoke(ctx, resp.ID))
 	}
-	n.Session, err = s.locks.NewSession(&attempt{session: n, unsure: true}, n.ttl, since)
-	return err
+	n = &session{Session: own, id: resp.ID, ttl: ttl, renewals: make(chan *stream, 1)}
+	n.renewals <- nil
+	context.AfterFunc(own.Context(), n.endStream)
+	return n, ttl, since, nil
+}
+
+// end revokes the lease.
+func (s *store) end(ctx context.Context, n *session) error { return s.revoke(ctx, n.id) }
+
+// endStream ends the stream that no renewal uses.
+func (n *session) endStream() {
+	select {
+	case r := <-n.renewals:
+		if r != nil {
+			r.end()
+		}
+		n.renewals <- nil
+	default:
+	}
 }
 
 // revoke ends a lease, and with it everything that hangs on it.
@@ -133,5 +101,9 @@ func (n *session) patience() time.Duration { return min(firstTry, n.ttl/tryTTLs)
 
 // keepAlive starts another TTL.
 func (s *store) keepAlive(ctx context.Context, n *session) error {
-	return insist(ctx, n.patience(), func(ctx context.Context) error { return s.askForTTL(ctx, n) })
+	err := insist(ctx, n.patience(), func(ctx context.Context) error { return s.askForTTL(ctx, n) })
+	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
+		return &locker.LostError{Reason: locker.ReasonSessionEnded, Cause: err}
+	}
+	return err
 }

@@ -10,6 +10,7 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
+	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/driver"
 	"github.com/lockstile/locker/internal/netproxy"
 	"github.com/lockstile/locker/internal/testserver"
@@ -26,6 +27,13 @@ func proxied(t *testing.T, srv *testserver.EtcdServer) (*Locker, *netproxy.Proxy
 	return at(t, p.Addr()), p
 }
 
+// live is a session that lasts.
+type live struct{}
+
+func (live) Context() context.Context  { return context.Background() }
+func (live) Lasts() bool               { return true }
+func (live) Lose(locker.Reason, error) {}
+
 // A session's end is counted from before it was asked for, however long the answer takes.
 //
 //	the lease is granted, and the answer held back for a while
@@ -37,7 +45,15 @@ func TestSessionCountsFromItsRequest(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.CutReplies()
-	n := l.store.current(time.Hour)
+	type result struct {
+		since driver.Instant
+		err   error
+	}
+	opened := make(chan result, 1)
+	go func() {
+		_, _, since, err := l.store.open(time.Hour, live{})
+		opened <- result{since, err}
+	}()
 	other := process(t, srv)
 	for granted := 0; granted == 0; {
 		leases, err := other.store.client.Leases(ctx)
@@ -48,11 +64,8 @@ func TestSessionCountsFromItsRequest(t *testing.T) {
 	}
 	answered := driver.Now()
 	p.Deliver()
-	if <-n.opened; n.err != nil {
-		t.Fatal(n.err)
-	}
-	if n.Since() >= answered {
-		t.Errorf("it counts from %v after it was there", n.Since().Sub(answered))
+	if got := <-opened; got.err != nil || got.since >= answered {
+		t.Errorf("it counts from %v after it was there, %v", got.since.Sub(answered), got.err)
 	}
 }
 
@@ -72,7 +85,7 @@ func TestGrantCountsFromItsRequest(t *testing.T) {
 	for what, since := range map[string]func() (driver.Instant, string, error){
 		"a look": func() (driver.Instant, string, error) { return l.store.follow(ctx, waits, ahead.key) },
 		"a place": func() (driver.Instant, string, error) {
-			grant, err := l.store.Acquire(ctx, alone, nil)
+			grant, _, err := l.store.Acquire(ctx, alone, nil)
 			return grant.Since, "", err
 		},
 	} {
@@ -86,10 +99,10 @@ func TestGrantCountsFromItsRequest(t *testing.T) {
 // The clean-up after a session whose lease has ended already has nothing to do.
 func TestSessionWhoseLeaseHasEndedLeavesNothing(t *testing.T) {
 	l, ctx := process(t, testserver.Etcd(t, 1).Members[0]), aMinute(t)
-	a := &attempt{session: begin(t, ctx, l, "x").session, unsure: true}
+	n := begin(t, ctx, l, "x").session
 	for range 2 {
-		if err := l.store.Withdraw(ctx, a); err != nil || l.store.Left(a) {
-			t.Errorf("Withdraw: %v", err)
+		if err := l.store.end(ctx, n); err != nil {
+			t.Error(err)
 		}
 	}
 }

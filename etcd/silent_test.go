@@ -38,7 +38,7 @@ func TestNobodyWaitsForSilentServersForEver(t *testing.T) {
 			_, err := s.free(none, []*mvccpb.KeyValue{{Key: []byte(first.key), CreateRevision: first.place}})
 			return err
 		},
-		"open": func() error { n := s.current(2 * time.Hour); <-n.opened; return n.err },
+		"open": func() error { _, _, _, err := s.open(2*time.Hour, live{}); return err },
 	}
 	type answer struct {
 		to  string
@@ -90,18 +90,21 @@ func TestStreamThatCannotBeOpenedIsGivenUp(t *testing.T) {
 func TestSessionIsRenewedWhileItsKeysAreListed(t *testing.T) {
 	srv, ctx := testserver.Etcd(t, 1).Members[0], aMinute(t)
 	l, p := proxied(t, srv)
-	a := holds(t, ctx, l)
+	lock, err := l.Lock(ctx, "x")
+	if err != nil {
+		t.Fatal(err)
+	}
 	lists := func() float64 { return srv.Metric(`grpc_server_started_total{grpc_method="LeaseTimeToLive"`) }
 	before := lists()
 	p.CutReplies()
-	done := make(chan []error, 1)
-	go func() { done <- l.store.Renew(ctx, []*attempt{{session: a.session}, a}) }()
+	done := make(chan error, 1)
+	go func() { done <- lock.Renew(ctx) }()
 	for lists() == before && ctx.Err() == nil {
 		time.Sleep(time.Millisecond)
 	}
 	renewing(t, ctx, 1)
 	p.Deliver()
-	if err := errors.Join(<-done...); err != nil {
+	if err := <-done; err != nil {
 		t.Error(err)
 	}
 }

@@ -32,7 +32,7 @@ func TestSlotWhoseGrantWasNotHeardIsGivenBack(t *testing.T) {
 		if got := len(below(t, ctx, l, "x/")); got != 2 {
 			t.Fatalf("%d keys, want one of each", got)
 		}
-		if err := l.store.Withdraw(ctx, a); err != nil || l.store.Left(a) {
+		if err := l.store.Withdraw(ctx, a); err != nil || a.left() {
 			t.Fatal(err)
 		}
 		wantKeys(t, ctx, l, b.key)
@@ -101,7 +101,7 @@ func TestWaiterWhoseGrantWasNotHeardLeavesNothing(t *testing.T) {
 			gives(t, ctx, l, a)
 		}
 		unheard(t, ctx, l, c, false)
-		if err := l.store.Withdraw(ctx, c); err != nil || l.store.Left(c) {
+		if err := l.store.Withdraw(ctx, c); err != nil || c.left() {
 			t.Fatal(err)
 		}
 		if !granted {
@@ -162,7 +162,7 @@ func TestSlotIsGivenBackUnheardWhicheverItIs(t *testing.T) {
 			t.Fatal(err)
 		}
 		a.unsure = true
-		if err := l.store.Withdraw(ctx, a); err != nil || l.store.Left(a) {
+		if err := l.store.Withdraw(ctx, a); err != nil || a.left() {
 			t.Fatal(err)
 		}
 		wantKeys(t, ctx, l)

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -25,14 +24,12 @@ type store struct {
 	locks  *driver.Locker[*attempt]
 	count  atomic.Uint64 // of attempts
 
-	mu       sync.Mutex
-	sessions map[time.Duration]*session // by TTL: the ones for new attempts
+	sessions *driver.Pool[*attempt, time.Duration, *session] // by TTL
 }
 
-// attempt is one attempt at a name, and the hold that comes of it; or it stands for its
-// session, which the driver renews and ends like a lock.
+// attempt is one attempt at a name, and the hold that comes of it.
 type attempt struct {
-	req    *driver.Request // nil for a session
+	req    *driver.Request
 	folder string
 
 	session *session
@@ -69,13 +66,19 @@ func (s *store) Begin(req *driver.Request) (*attempt, error) {
 	return &attempt{req: req, folder: s.folder(req.Name)}, nil
 }
 
-func (s *store) Acquire(ctx context.Context, a *attempt, wait driver.Wait) (driver.Grant, error) {
+func (s *store) Acquire(ctx context.Context, a *attempt, wait driver.Wait) (driver.Grant, driver.Left, error) {
 	grant, err := s.acquire(ctx, a, wait)
 	if errors.Is(err, rpctypes.ErrLeaseNotFound) { // it had ended unheard: on a new one
 		grant, err = s.acquire(ctx, a, wait)
 	}
-	return grant, err
+	if a.left() {
+		return grant, driver.Unsure, err
+	}
+	return grant, driver.Nothing, err
 }
+
+// left reports whether there may be a key of the attempt's.
+func (a *attempt) left() bool { return a.there || a.unsure }
 
 func (s *store) acquire(ctx context.Context, a *attempt, wait driver.Wait) (driver.Grant, error) {
 	if err := s.join(ctx, a); err != nil {
@@ -94,7 +97,7 @@ func (s *store) acquire(ctx context.Context, a *attempt, wait driver.Wait) (driv
 		return driver.Grant{}, err
 	}
 	token, err := firstToken(a.place)
-	return driver.Grant{First: token, Count: a.req.Tokens(tokens), Slot: a.slot, Since: since, Session: a.session}, err
+	return driver.Grant{First: token, Count: a.req.Tokens(tokens), Slot: a.slot, Since: since}, err
 }
 
 // newest and oldest are reads that find the last or the first in the queue, and before is one
@@ -221,12 +224,10 @@ func (s *store) Release(ctx context.Context, a *attempt, keep time.Duration) err
 }
 
 func (s *store) Withdraw(ctx context.Context, a *attempt) error {
-	if a.req != nil {
-		_, err := s.giveBack(ctx, a)
-		return err
+	if !a.left() { // it may have no key at all
+		return nil
 	}
-	err := s.revoke(ctx, a.session.id)
-	a.unsure = err != nil
+	_, err := s.giveBack(ctx, a)
 	return err
 }
 
@@ -250,7 +251,9 @@ func (s *store) mark(a *attempt) []clientv3.Op {
 	if !a.unsure {
 		return nil
 	}
-	a.session.marks.Add(1)
+	if a.session.marks.Add(1) == mostMarks {
+		s.sessions.Retire(a.req.TTL, a.session.Session)
+	}
 	return []clientv3.Op{clientv3.OpPut(s.markOf(a), "", clientv3.WithLease(a.session.id))}
 }
 
@@ -303,29 +306,4 @@ func (a *attempt) keys() []string {
 		}
 	}
 	return keys
-}
-
-func (s *store) Left(a *attempt) bool { return a.there || a.unsure }
-
-// End leaves the session, or ends its stream. What is left on a session that has ended goes
-// with its lease. A session that nobody uses may end: not while a lock is on it that was to
-// be kept, and could not be put on a lease of its own.
-func (s *store) End(a *attempt) {
-	switch {
-	case a.session == nil:
-		return
-	case a.req == nil:
-		if r := <-a.session.renewals; r != nil {
-			r.end()
-		}
-		return
-	}
-	if keep := a.keepEnd.Sub(s.locks.Now()); keep > 0 && s.Left(a) {
-		time.AfterFunc(keep, a.session.Leave) // it is all that keeps the lock
-	} else {
-		a.session.Leave()
-	}
-	if a.session.Context().Err() == nil {
-		s.locks.Finish(a)
-	}
 }

@@ -39,7 +39,9 @@ func (s *store) askForTTL(ctx context.Context, n *session) error {
 	}
 	switch {
 	case late.Stop():
-		n.renewals <- r
+		if n.renewals <- r; n.Context().Err() != nil {
+			n.endStream() // nobody else will
+		}
 	case r != nil:
 		r.end()
 	}

@@ -94,7 +94,6 @@
 package local
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -105,18 +104,30 @@ import (
 	"github.com/lockstile/locker/driver"
 )
 
-// Locker grants locks on one host.
+// Locker grants locks on one host. It implements [locker.Locker], [locker.Inspector],
+// [locker.Breaker] and [locker.Lister].
+//
+// TryLock: if the lock is free and other processes wait for it, they have a quarter of a
+// second to take it: those that do not are paused. A reader leaves it to writers alone.
+// TryLock of a shared lock or a slot waits, for ten seconds at most, while others are being
+// granted theirs: on a slow disk that takes a while, and there may be room for both. TryLock
+// of an exclusive lock does not wait for them: it is taken.
+//
+// Inspect makes no file. A holder that has not written its tokens yet is shown with the text
+// and the token of one before it. List looks at each file in the directory.
+//
+// Break replaces the file of the lock, so the old holders keep the kernel's locks on a file
+// that nobody else opens. They learn of that at their next look, after a third of their TTL
+// at most, with the reason ReasonForced. After an error the lock may have been broken or not.
+// With BreakHolder one of those who share a lock or have slots is marked in the file, and
+// others lock it beside what that one still has.
+//
+// Close ends the waiting: waiters get [locker.ErrClosed]. Locks that are held stay held and
+// unlockable.
 type Locker struct {
-	locks *driver.Locker[*attempt]
+	driver.Methods
 	store *store
 }
-
-var (
-	_ locker.Locker    = (*Locker)(nil)
-	_ locker.Inspector = (*Locker)(nil)
-	_ locker.Breaker   = (*Locker)(nil)
-	_ locker.Lister    = (*Locker)(nil)
-)
 
 // New returns a Locker that keeps its files in dir, which must exist and be
 // writable ([DefaultDir] makes one). Everybody who can write there can break the
@@ -157,49 +168,6 @@ func checkDir(dir string) error {
 	return nil
 }
 
-// Lock implements [locker.Locker].
-func (l *Locker) Lock(ctx context.Context, name string, opts ...locker.Option) (*locker.Lock, error) {
-	return l.locks.Lock(ctx, name, opts...)
-}
-
-// TryLock implements [locker.Locker]. If the lock is free and other processes wait for
-// it, they have a quarter of a second to take it: those that do not are paused. A reader
-// leaves it to writers alone. TryLock of a shared lock or a slot waits, for ten seconds at most, while
-// others are being granted theirs: on a slow disk that takes a while, and there may be room
-// for both. TryLock of an exclusive lock does not wait for them: it is taken.
-func (l *Locker) TryLock(ctx context.Context, name string, opts ...locker.Option) (*locker.Lock, error) {
-	return l.locks.TryLock(ctx, name, opts...)
-}
-
-// Inspect implements [locker.Inspector]. It makes no file. A holder that has not
-// written its tokens yet is shown with the text and the token of one before it.
-func (l *Locker) Inspect(ctx context.Context, name string) (locker.Info, error) {
-	return l.locks.Inspect(ctx, name)
-}
-
-// List implements [locker.Lister]. It looks at each file in the directory.
-func (l *Locker) List(ctx context.Context, prefix string) ([]locker.Info, error) {
-	return l.locks.List(ctx, prefix)
-}
-
-// Break implements [locker.Breaker]. The file of the lock is replaced, so the
-// old holders keep the kernel's locks on a file that nobody else opens. They learn
-// of that at their next look, after a third of their TTL at most, with the reason
-// ReasonForced. After an error the lock may have been broken or not.
-func (l *Locker) Break(ctx context.Context, name string) (bool, error) {
-	return l.locks.Break(ctx, name)
-}
-
-// BreakHolder implements [locker.Breaker]. One of those who share a lock or have slots is marked
-// in the file, and others lock it beside what that one still has.
-func (l *Locker) BreakHolder(ctx context.Context, name string, number locker.Number) (bool, error) {
-	return l.locks.BreakHolder(ctx, name, number)
-}
-
 // Guarantees implements [locker.Locker]. They are the same for every Locker, the
 // zero one included.
-func (l *Locker) Guarantees() locker.Guarantees { return promised }
-
-// Close ends the waiting: waiters get [locker.ErrClosed]. Locks that are held stay
-// held and unlockable.
-func (l *Locker) Close() error { return l.locks.Close() }
+func (*Locker) Guarantees() locker.Guarantees { return promised }

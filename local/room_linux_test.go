@@ -268,11 +268,11 @@ func looks(t *testing.T, l *Locker, requests ...*driver.Request) int {
 	for _, req := range requests {
 		all.Go(func() {
 			a := &attempt{req: req}
-			g, err := l.store.Acquire(ctx, a, func() context.Context { n.Add(1); return ctx })
+			g, left, err := l.store.Acquire(ctx, a, func() context.Context { n.Add(1); return ctx })
 			if g.Count > 0 || !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("%+v, %v", g, err)
 			}
-			if l.store.Left(a) {
+			if left != driver.Nothing || a.open() {
 				t.Error("something is left")
 			}
 		})

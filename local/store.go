@@ -58,12 +58,15 @@ func (s *store) Begin(req *driver.Request) (*attempt, error) {
 
 // Acquire looks once, or with a wait every few milliseconds. An error of the file system
 // ends a wait.
-func (s *store) Acquire(ctx context.Context, a *attempt, wait driver.Wait) (driver.Grant, error) {
+func (s *store) Acquire(ctx context.Context, a *attempt, wait driver.Wait) (driver.Grant, driver.Left, error) {
 	grant, err := s.acquire(ctx, a, wait)
 	if grant.Count == 0 && a.open() {
 		_ = a.file.drop() // it has no lock to give back
 	}
-	return grant, err
+	if a.open() || a.gone != nil { // a file is closed by Withdraw, also one that somebody has replaced
+		return grant, driver.Unsure, err
+	}
+	return grant, driver.Nothing, err
 }
 
 func (s *store) acquire(ctx context.Context, a *attempt, wait driver.Wait) (driver.Grant, error) {
@@ -255,18 +258,6 @@ func (s *store) Withdraw(ctx context.Context, a *attempt) error {
 	}
 }
 
-func (s *store) Left(a *attempt) bool { return a.open() || a.writes() }
-
 func (a *attempt) open() bool { return a.file != nil && !a.file.closed }
-
-// writes reports whether the disk is not done yet with a file that the attempt did not wait for.
-func (a *attempt) writes() bool {
-	select {
-	case <-a.gone:
-		return false
-	default:
-		return a.gone != nil
-	}
-}
 
 func (s *store) End(*attempt) {}

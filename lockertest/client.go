@@ -28,29 +28,26 @@ func (c *client) Begin(req *driver.Request) (*attempt, error) {
 
 var errWithdrawn = errors.New("the attempt was withdrawn")
 
-func (c *client) Acquire(ctx context.Context, a *attempt, wait driver.Wait) (driver.Grant, error) {
+func (c *client) Acquire(ctx context.Context, a *attempt, wait driver.Wait) (driver.Grant, driver.Left, error) {
+	left := driver.Nothing
 	for {
 		since := c.server.now()
-		left := a.left
-		a.left = true
 		got, err := send(ctx, c.link, func() answer { return c.server.acquire(a, wait != nil) })
 		switch {
 		case errors.Is(err, locker.ErrRefused):
-			a.left = left
-			return driver.Grant{}, err
+			return driver.Grant{}, left, err
 		case err != nil:
-			return driver.Grant{}, err
+			return driver.Grant{}, driver.Unsure, err
 		case got.withdrawn:
-			return driver.Grant{}, errWithdrawn
+			return driver.Grant{}, driver.Unsure, errWithdrawn
 		case got.mismatch != nil:
-			a.left = false
-			return driver.Grant{}, got.mismatch
+			return driver.Grant{}, left, got.mismatch
 		case got.number != 0:
-			return driver.Grant{First: got.number, Count: a.req.Tokens(tokens), Slot: got.slot, Since: since}, nil
+			return driver.Grant{First: got.number, Count: a.req.Tokens(tokens), Slot: got.slot, Since: since}, left, nil
 		case wait == nil:
-			a.left = false
-			return driver.Grant{}, nil
+			return driver.Grant{}, left, nil
 		}
+		left = driver.Unsure // a place in the queue
 		ctx = wait()
 		look := time.NewTimer(got.left)
 		select {
@@ -60,7 +57,7 @@ func (c *client) Acquire(ctx context.Context, a *attempt, wait driver.Wait) (dri
 		}
 		look.Stop()
 		if ctx.Err() != nil {
-			return driver.Grant{}, context.Cause(ctx)
+			return driver.Grant{}, left, context.Cause(ctx)
 		}
 	}
 }
@@ -84,7 +81,6 @@ func (c *client) Release(ctx context.Context, a *attempt, keep time.Duration) er
 	if err != nil {
 		return err
 	}
-	a.left = false
 	return lost
 }
 
@@ -93,8 +89,7 @@ func (c *client) Withdraw(ctx context.Context, a *attempt) error {
 	return err
 }
 
-func (c *client) Left(a *attempt) bool { return a.left }
-func (c *client) End(*attempt)         {}
+func (c *client) End(*attempt) {}
 
 func (c *client) Inspect(ctx context.Context, name string) (locker.Info, error) {
 	return send(ctx, c.link, func() locker.Info { return c.server.inspect(name) })

@@ -13,26 +13,20 @@
 package lockertest
 
 import (
-	"context"
 	"time"
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/driver"
 )
 
-// Locker is one process's view of a store in memory.
+// Locker is one process's view of a store in memory. It implements [locker.Locker],
+// [locker.Inspector], [locker.Breaker] and [locker.Lister].
 type Locker struct {
+	driver.Methods
 	locks  *driver.Locker[*attempt]
 	server *server
 	link   *Link
 }
-
-var (
-	_ locker.Locker    = (*Locker)(nil)
-	_ locker.Inspector = (*Locker)(nil)
-	_ locker.Breaker   = (*Locker)(nil)
-	_ locker.Lister    = (*Locker)(nil)
-)
 
 // New returns a Locker on a store of its own.
 func New() *Locker {
@@ -46,45 +40,9 @@ func (l *Locker) Another() *Locker { return newLocker(l.server) }
 func newLocker(s *server) *Locker {
 	l := &Locker{server: s, link: newLink()}
 	l.locks = driver.New("lockertest", &client{s, l.link}, driver.Options{Clock: s.now})
+	l.Methods = l.locks
 	return l
 }
-
-// Lock implements [locker.Locker].
-func (l *Locker) Lock(ctx context.Context, name string, opts ...locker.Option) (*locker.Lock, error) {
-	return l.locks.Lock(ctx, name, opts...)
-}
-
-// TryLock implements [locker.Locker].
-func (l *Locker) TryLock(ctx context.Context, name string, opts ...locker.Option) (*locker.Lock, error) {
-	return l.locks.TryLock(ctx, name, opts...)
-}
-
-// Guarantees implements [locker.Locker].
-func (l *Locker) Guarantees() locker.Guarantees { return l.locks.Guarantees() }
-
-// Inspect implements [locker.Inspector].
-func (l *Locker) Inspect(ctx context.Context, name string) (locker.Info, error) {
-	return l.locks.Inspect(ctx, name)
-}
-
-// Break implements [locker.Breaker].
-func (l *Locker) Break(ctx context.Context, name string) (bool, error) {
-	return l.locks.Break(ctx, name)
-}
-
-// BreakHolder implements [locker.Breaker].
-func (l *Locker) BreakHolder(ctx context.Context, name string, number locker.Number) (bool, error) {
-	return l.locks.BreakHolder(ctx, name, number)
-}
-
-// List implements [locker.Lister].
-func (l *Locker) List(ctx context.Context, prefix string) ([]locker.Info, error) {
-	return l.locks.List(ctx, prefix)
-}
-
-// Close makes waiters and further calls return [locker.ErrClosed]. Locks that are held
-// stay held.
-func (l *Locker) Close() error { return l.locks.Close() }
 
 // Link returns what lies between this Locker and its store.
 func (l *Locker) Link() *Link { return l.link }

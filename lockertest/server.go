@@ -62,7 +62,6 @@ type place struct {
 type attempt struct {
 	req  *driver.Request
 	word chan struct{} // of the server: ask again
-	left bool          // something of it may be in the store
 	link *Link
 
 	// What follows is the server's.

@@ -46,7 +46,6 @@ type attempt struct {
 	ticket int64  // of its place in the queue
 
 	queued bool // it may have a place in the queue
-	held   bool // it was granted the lock, and has not given it back
 	unsure bool // a statement without an answer may have been carried out, or may yet be
 }
 
@@ -56,22 +55,24 @@ func (s *store) Begin(req *driver.Request) (*attempt, error) {
 	return &attempt{req: req, value: random()}, nil
 }
 
-func (s *store) Acquire(ctx context.Context, a *attempt, wait driver.Wait) (driver.Grant, error) {
+func (s *store) Acquire(ctx context.Context, a *attempt, wait driver.Wait) (driver.Grant, driver.Left, error) {
 	s.sweep()
-	grant, err := s.acquire(ctx, a, wait)
-	if !errors.Is(err, errWithdrawn) {
-		return grant, err
+	grant, left, err := s.acquire(ctx, a, wait)
+	if errors.Is(err, errWithdrawn) {
+		// The attempt was granted the lock, the answer was lost, and somebody has broken
+		// the lock since. Its requests are refused for as long as they may be on their way.
+		if err = s.Withdraw(ctx, a); err == nil {
+			a.value, a.ticket = random(), 0
+			grant, left, err = s.acquire(ctx, a, wait)
+		}
 	}
-	// The attempt was granted the lock, the answer was lost, and somebody has broken
-	// the lock since. Its requests are refused for as long as they may be on their way.
-	if err := s.Withdraw(ctx, a); err != nil {
-		return driver.Grant{}, err
+	if a.unsure {
+		left = driver.Unsure
 	}
-	a.value, a.ticket = random(), 0
-	return s.acquire(ctx, a, wait)
+	return grant, left, err
 }
 
-func (s *store) acquire(ctx context.Context, a *attempt, wait driver.Wait) (driver.Grant, error) {
+func (s *store) acquire(ctx context.Context, a *attempt, wait driver.Wait) (driver.Grant, driver.Left, error) {
 	return s.mail.Acquire(ctx, a.value, wait, func(ctx context.Context, queue bool) (driver.Grant, time.Duration, error) {
 		return s.ask(ctx, a, queue)
 	})
@@ -120,7 +121,7 @@ func (s *store) ask(ctx context.Context, a *attempt, queue bool) (driver.Grant, 
 	case err != nil:
 		return driver.Grant{}, 0, err
 	case grant.Count > 0:
-		a.held, a.queued = true, a.unsure
+		a.queued = a.unsure
 		return grant, 0, nil
 	}
 	a.ticket = got.ticket
@@ -188,14 +189,10 @@ func (s *store) giveBack(ctx context.Context, a *attempt, keep time.Duration) (c
 	}
 	repeated, err = s.pool.run(ctx, sqlRelease, []any{a.req.Name, a.value, a.queued, refuse.Milliseconds(), keep.Milliseconds(), a.req.Kind == locker.KindShared}, &code)
 	if err == nil {
-		a.queued, a.held, a.unsure = false, false, false
+		a.queued, a.unsure = false, false
 	}
 	return code, repeated, err
 }
-
-func (s *store) Left(a *attempt) bool { return a.queued || a.held || a.unsure }
-
-func (s *store) End(*attempt) {}
 
 // sweep clears away all that dead processes have left, in the background, every
 // sweepEvery at most while locks are asked for. Nothing depends on it.

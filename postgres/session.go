@@ -12,18 +12,22 @@ import (
 )
 
 // SessionLocker grants advisory locks of the server. They have no lease: the server
-// frees them when their connection ends. See [NewSession].
+// frees them when their connection ends. See [NewSession]. It implements [locker.Locker],
+// [locker.Inspector], [locker.Breaker] and [locker.Lister].
+//
+// Inspect shows a holder that is none of ours, a transaction for example, with neither text nor token, and
+// without a number if it shares the lock. List does not show what others hold, whose names
+// the server does not know.
+//
+// Break ends the holder's connection: there is no
+// other way to free an advisory lock from outside. The role must be the holder's own, or one that may signal backends.
+// A prepared transaction has no connection: then Break is an error. After any other
+// error the connection may have been ended.
 type SessionLocker struct {
+	driver.Methods
 	opts  Options
 	store *sessionStore
 }
-
-var (
-	_ locker.Locker    = (*SessionLocker)(nil)
-	_ locker.Inspector = (*SessionLocker)(nil)
-	_ locker.Breaker   = (*SessionLocker)(nil)
-	_ locker.Lister    = (*SessionLocker)(nil)
-)
 
 // NewSession returns a Locker whose locks are advisory locks of the server, with
 // the key hashtextextended(name, 0). It excludes everybody who takes that key with
@@ -73,42 +77,7 @@ func NewSession(pool *pgxpool.Pool, opts Options) (*SessionLocker, error) {
 	}
 	s := &sessionStore{opts: opts, admin: newPoolRunner(pool), stretch: sessionStretch, limit: max(sessionLeast, int(pool.Config().MaxConns))}
 	s.locks = driver.New("postgres", s, driver.Options{})
-	return &SessionLocker{opts, s}, nil
-}
-
-// Lock implements [locker.Locker].
-func (l *SessionLocker) Lock(ctx context.Context, name string, opts ...locker.Option) (*locker.Lock, error) {
-	return l.store.locks.Lock(ctx, name, opts...)
-}
-
-// TryLock implements [locker.Locker].
-func (l *SessionLocker) TryLock(ctx context.Context, name string, opts ...locker.Option) (*locker.Lock, error) {
-	return l.store.locks.TryLock(ctx, name, opts...)
-}
-
-// Inspect implements [locker.Inspector]. A holder that is none of ours, a transaction
-// for example, has neither text nor token, and no number if it shares the lock.
-func (l *SessionLocker) Inspect(ctx context.Context, name string) (locker.Info, error) {
-	return l.store.locks.Inspect(ctx, name)
-}
-
-// List implements [locker.Lister]. It does not show what others hold, whose names
-// the server does not know.
-func (l *SessionLocker) List(ctx context.Context, prefix string) ([]locker.Info, error) {
-	return l.store.locks.List(ctx, prefix)
-}
-
-// Break implements [locker.Breaker] by ending the holder's connection: there is no
-// other way to free an advisory lock from outside. The role must be the holder's own, or one that may signal backends.
-// A prepared transaction has no connection: then Break is an error. After any other
-// error the connection may have been ended.
-func (l *SessionLocker) Break(ctx context.Context, name string) (bool, error) {
-	return l.store.locks.Break(ctx, name)
-}
-
-// BreakHolder implements [locker.Breaker].
-func (l *SessionLocker) BreakHolder(ctx context.Context, name string, number locker.Number) (bool, error) {
-	return l.store.locks.BreakHolder(ctx, name, number)
+	return &SessionLocker{s.locks, opts, s}, nil
 }
 
 // EnsureSchema applies [Schema], as [Locker.EnsureSchema] does.
@@ -127,7 +96,7 @@ func (l *SessionLocker) Guarantees() locker.Guarantees { return l.opts.sessions(
 // most, for calls and clean-ups under way. Locks that are held stay held, renewed and unlockable;
 // a connection is closed with its lock. The pool stays open.
 func (l *SessionLocker) Close() error {
-	err := l.store.locks.Close()
+	err := l.Methods.Close()
 	l.store.mu.Lock()
 	spare := slices.Clone(l.store.spare)
 	l.store.mu.Unlock()

@@ -53,7 +53,7 @@ func (s *sessionStore) Begin(req *driver.Request) (*sessionAttempt, error) {
 }
 
 // Acquire asks again if the connection turns out to have ended: that a server was restarted we may hear with the answer.
-func (s *sessionStore) Acquire(ctx context.Context, a *sessionAttempt, wait driver.Wait) (grant driver.Grant, err error) {
+func (s *sessionStore) Acquire(ctx context.Context, a *sessionAttempt, wait driver.Wait) (grant driver.Grant, left driver.Left, err error) {
 	for range tries {
 		if err = s.clear(ctx, a); err == nil {
 			a.conn, err = s.take(ctx)
@@ -66,7 +66,10 @@ func (s *sessionStore) Acquire(ctx context.Context, a *sessionAttempt, wait driv
 			break
 		}
 	}
-	return grant, s.explain(ctx, err)
+	if !a.left {
+		left = driver.Nothing
+	}
+	return grant, left, s.explain(ctx, err)
 }
 
 // clear is Withdraw of an earlier try, for no longer than an answer may take.
@@ -180,10 +183,6 @@ func (s *sessionStore) Withdraw(ctx context.Context, a *sessionAttempt) error {
 	a.left = err != nil
 	return err
 }
-
-func (s *sessionStore) Left(a *sessionAttempt) bool { return a.left }
-
-func (s *sessionStore) End(*sessionAttempt) {}
 
 func (s *sessionStore) Inspect(ctx context.Context, name string) (locker.Info, error) {
 	return s.admin.lookAt(ctx, sessionInspect, name)

@@ -14,7 +14,15 @@ import (
 // Acquire implements [driver.Store]. While the Locker does not listen yet, it asks
 // without queueing first: most locks are free, and a subscription costs a connection to
 // each node.
-func (s *store) Acquire(ctx context.Context, a *attempt, wait driver.Wait) (driver.Grant, error) {
+func (s *store) Acquire(ctx context.Context, a *attempt, wait driver.Wait) (driver.Grant, driver.Left, error) {
+	grant, err := s.acquire(ctx, a, wait)
+	if a.left() {
+		return grant, driver.Unsure, err
+	}
+	return grant, driver.Nothing, err
+}
+
+func (s *store) acquire(ctx context.Context, a *attempt, wait driver.Wait) (driver.Grant, error) {
 	if wait == nil || !s.listening() {
 		grant, err := s.newContest(a, false, wait).run(ctx)
 		if err == nil || wait == nil || ctx.Err() != nil || !worthWaiting(err) {

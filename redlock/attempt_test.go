@@ -129,7 +129,7 @@ func TestNobodyListensForAPartThatHasEnded(t *testing.T) {
 		func(n *node, t *part) error { return n.release(t, 0) },
 		func(n *node, t *part) error { return n.withdraw(context.Background(), t, 0) },
 		func(n *node, t *part) error {
-			if !n.giveBack(t) || s.Left(a) {
+			if !n.giveBack(t) || a.left() {
 				return errors.New("something is left")
 			}
 			s.End(a)
@@ -173,12 +173,12 @@ func TestNodeThatIsYetToBeAskedMayComeToHoldTheLock(t *testing.T) {
 	if st, err := s.ask(&a.parts[0], new(instant), with, redisnode.Ask{}, nil); err != nil || st.First != 0 {
 		t.Fatalf("%+v, %v", st, err)
 	}
-	if !s.Left(a) {
+	if !a.left() {
 		t.Error("nothing is left of the attempt, though a request of it is yet to be sent")
 	}
 	<-n.conns
 	<-second.answers
-	if s.Left(a) {
+	if a.left() {
 		t.Error("something is left of an attempt that was refused")
 	}
 }

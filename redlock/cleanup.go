@@ -88,8 +88,8 @@ func (s *store) clear(node int, p *part, until driver.Instant) bool {
 	return s.locks.Persist(func(ctx context.Context) error { return n.withdraw(ctx, p, until) })
 }
 
-// Left implements [driver.Store].
-func (s *store) Left(a *attempt) bool {
+// left reports whether a node may have anything of the attempt.
+func (a *attempt) left() bool {
 	return anyLeft(a.parts) || slices.ContainsFunc(a.former, anyLeft)
 }
 

@@ -50,7 +50,7 @@ func TestLockIsNotKeptBeforeAMajorityKeepsIt(t *testing.T) {
 			t.Fatalf("one of three nodes keeps it: %v", err)
 		}
 	}
-	if !s.Left(a) {
+	if !a.left() {
 		t.Error("nothing is left to do for a lock that is not kept yet")
 	}
 	serve(servers[1])
@@ -97,7 +97,7 @@ func TestNodeThatCouldNotKeepTheLockIsAskedAgain(t *testing.T) {
 			t.Errorf("on node %d the key has %q", i, srv.Do("GET", "a"))
 		}
 	}
-	if s.Left(a) {
+	if a.left() {
 		t.Error("all nodes keep it, and something is left to do")
 	}
 }

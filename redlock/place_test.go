@@ -47,7 +47,7 @@ func TestPlaceIsGivenUpWhereAMajorityHasGrantedTheLock(t *testing.T) {
 	a := newAttempt(t, s)
 	granted := make(chan error, 1)
 	go func() {
-		_, err := s.Acquire(t.Context(), a, t.Context)
+		_, _, err := s.Acquire(t.Context(), a, t.Context)
 		granted <- err
 	}()
 	waits := func(srv *testserver.RedisServer, want string) {

@@ -124,7 +124,6 @@
 package redlock
 
 import (
-	"context"
 	"fmt"
 	"math"
 	"sync"
@@ -169,18 +168,28 @@ type Options struct {
 	KeepCounter time.Duration
 }
 
-// Locker grants locks that a majority of its nodes agrees on.
+// Locker grants locks that a majority of its nodes agrees on. It implements [locker.Locker],
+// [locker.Inspector], [locker.Breaker] and [locker.Lister].
+//
+// Inspect shows those holders whom a majority has, each with the number that a majority has
+// for it. The token of a free lock is the last holder's or greater: a node that was too late
+// to count for that holder may have drawn another.
+//
+// Break frees the lock on all nodes, and what an attempt without a majority may have left
+// there. It leaves a key alone that has no expiry and that Lockstile did not write, for it
+// may be data. If a majority has such a key, the error says so, and is a [locker.ErrTaken]; a
+// minority's is passed over. BreakHolder first looks whom Inspect shows with the number, and
+// frees what that one has on any node.
+//
+// List has each node go through all of its keys (SCAN), and looks at each name below prefix
+// that has had a lock within the last hour ([Options].KeepCounter): that takes a second or so
+// for a million keys, and other requests are served in between. A name is held if a majority
+// has it under one holder, as for Inspect. Names that only clients of other libraries have
+// locked are not found, and where a hook of a client's rewrites keys, List is refused.
 type Locker struct {
-	locks *driver.Locker[*attempt]
+	driver.Methods
 	store *store
 }
-
-var (
-	_ locker.Locker    = (*Locker)(nil)
-	_ locker.Inspector = (*Locker)(nil)
-	_ locker.Breaker   = (*Locker)(nil)
-	_ locker.Lister    = (*Locker)(nil)
-)
 
 // New returns a Locker on independent masters, three at least, whose clients it
 // never closes. New sends nothing; once two nodes turn out to be one server, every Lock
@@ -217,56 +226,12 @@ func New(nodes []redis.UniversalClient, opts Options) (*Locker, error) {
 	return &Locker{s.locks, s}, nil
 }
 
-// Lock implements [locker.Locker].
-func (l *Locker) Lock(ctx context.Context, name string, opts ...locker.Option) (*locker.Lock, error) {
-	return l.locks.Lock(ctx, name, opts...)
-}
-
-// TryLock implements [locker.Locker].
-func (l *Locker) TryLock(ctx context.Context, name string, opts ...locker.Option) (*locker.Lock, error) {
-	return l.locks.TryLock(ctx, name, opts...)
-}
-
-// Inspect implements [locker.Inspector]. It shows those holders whom a majority has, each
-// with the number that a majority has for it. The token of a free lock is the last holder's
-// or greater: a node that was too late to count for that holder may have drawn another.
-func (l *Locker) Inspect(ctx context.Context, name string) (locker.Info, error) {
-	return l.locks.Inspect(ctx, name)
-}
-
-// Break implements [locker.Breaker]. It frees the lock on all nodes, and what
-// an attempt without a majority may have left there. It leaves a key alone that has no
-// expiry and that Lockstile did not write, for it may be data. If a majority has such a key, the error says
-// so, and is a [locker.ErrTaken]; a minority's is passed over.
-func (l *Locker) Break(ctx context.Context, name string) (bool, error) {
-	return l.locks.Break(ctx, name)
-}
-
-// BreakHolder implements [locker.Breaker]. It first looks whom Inspect shows with the number, and
-// frees what that one has on any node.
-func (l *Locker) BreakHolder(ctx context.Context, name string, number locker.Number) (bool, error) {
-	return l.locks.BreakHolder(ctx, name, number)
-}
-
-// List implements [locker.Lister]. It has each node go through all of its keys (SCAN), and
-// looks at each name below prefix that has had a lock within the last hour
-// ([Options].KeepCounter): that takes a second or so for a million keys, and other requests
-// are served in between. A name is held if a majority has it under one holder, as for
-// Inspect. Names that only clients of other libraries have locked are not found, and where
-// a hook of a client's rewrites keys, List is refused.
-func (l *Locker) List(ctx context.Context, prefix string) ([]locker.Info, error) {
-	return l.locks.List(ctx, prefix)
-}
-
-// Guarantees implements [locker.Locker].
-func (l *Locker) Guarantees() locker.Guarantees { return l.locks.Guarantees() }
-
 // Close ends the subscriptions and the waiting: waiters get
 // [locker.ErrClosed]. It waits, for two seconds at most, for calls, requests
 // and clean-ups under way. Locks that are held stay held, renewed and unlockable; the
 // clients stay open.
 func (l *Locker) Close() error {
-	err := l.locks.Close()
+	err := l.Methods.Close()
 	var mails sync.WaitGroup
 	for _, n := range l.store.nodes {
 		mails.Go(n.redis.Mail().Close)

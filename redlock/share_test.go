@@ -210,7 +210,7 @@ func TestNodeThatCannotConfirmAReadersNumberHasNoVote(t *testing.T) {
 		srv.Do("ACL", "SETUSER", "default", "-hvals") // the write-back needs it, a grant does not
 	}
 	a := newReader(t, s, "a", "")
-	if g, err := s.Acquire(t.Context(), a, nil); err == nil {
+	if g, _, err := s.Acquire(t.Context(), a, nil); err == nil {
 		t.Fatalf("granted with a number that is on one node: %+v", g)
 	}
 	if err := s.Withdraw(t.Context(), a); err != nil {
@@ -224,7 +224,7 @@ func TestNodeThatCannotConfirmAReadersNumberHasNoVote(t *testing.T) {
 			}
 		}
 	}
-	if g, err := s.Acquire(t.Context(), newReader(t, s, "a", ""), nil); err != nil || g.Count != 1 {
+	if g, _, err := s.Acquire(t.Context(), newReader(t, s, "a", ""), nil); err != nil || g.Count != 1 {
 		t.Errorf("%+v, %v", g, err)
 	}
 }
@@ -251,14 +251,14 @@ func TestNodeThatHasTheNameInSlotsFailsAlone(t *testing.T) {
 	}
 	has(0)
 	reader := newReader(t, s, "a", "")
-	if _, err := s.Acquire(t.Context(), reader, nil); err != nil {
+	if _, _, err := s.Acquire(t.Context(), reader, nil); err != nil {
 		t.Error(err)
 	}
 	if err := s.Release(t.Context(), reader, 0); err != nil {
 		t.Error(err)
 	}
 	has(1)
-	if _, err := s.Acquire(t.Context(), newAttempt(t, s), nil); !errors.Is(err, locker.ErrMismatch) {
+	if _, _, err := s.Acquire(t.Context(), newAttempt(t, s), nil); !errors.Is(err, locker.ErrMismatch) {
 		t.Errorf("where a majority has it in slots: %v", err)
 	}
 }

@@ -51,7 +51,7 @@ func TestGrantIsGivenBackThoughALaterRequestWasRefused(t *testing.T) {
 	if err == nil {
 		t.Fatal("not refused")
 	}
-	if !s.Left(a) && servers[0].Do("EXISTS", "a") != "0" {
+	if !a.left() && servers[0].Do("EXISTS", "a") != "0" {
 		t.Errorf("nothing is said to be left after %q, and the node has it", err)
 	}
 }
@@ -99,11 +99,11 @@ func TestWhatAFormerValueMayHaveLeftIsLeft(t *testing.T) {
 	}
 	servers[0].Pause()
 	s.newContest(a, false, nil).changeValue()
-	if !s.Left(a) {
+	if !a.left() {
 		t.Error("nothing is said to be left, and a node has the lock")
 	}
 	servers[0].Resume()
-	for end := time.Now().Add(30 * time.Second); s.Left(a); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(30 * time.Second); a.left(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("it is not cleared away")
 		}

@@ -31,7 +31,7 @@ func TestDataUnderTheNameIsNotSaidOfASilentServer(t *testing.T) {
 	defer cancel()
 	ended := make(chan error, 1)
 	go func() {
-		_, err := l.store.Acquire(ctx, a, func() context.Context { return ctx })
+		_, _, err := l.store.Acquire(ctx, a, func() context.Context { return ctx })
 		ended <- err
 	}()
 	srv.Await("it to wait", func() bool { return srv.Do("ZCARD", "lockstile:q:{a}") == "1" })
@@ -52,7 +52,7 @@ func TestDataUnderTheNameIsSaidToAWaitThatEnds(t *testing.T) {
 	l, a := attemptAtData(t, srv, srv.Addr())
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	if _, err := l.store.Acquire(ctx, a, func() context.Context {
+	if _, _, err := l.store.Acquire(ctx, a, func() context.Context {
 		if srv.Do("ZCARD", "lockstile:q:{a}") == "1" {
 			cancel()
 		}

@@ -133,7 +133,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -169,18 +168,21 @@ type Options struct {
 	KeepCounter time.Duration
 }
 
-// Locker grants locks on one Redis.
+// Locker grants locks on one Redis. It implements [locker.Locker], [locker.Inspector],
+// [locker.Breaker] and [locker.Lister].
+//
+// Break leaves a key alone that has no expiry and that Lockstile did not write, for it may be data: the
+// error says so, and is a [locker.ErrTaken].
+//
+// List has the server go through all of its keys (SCAN), on a Cluster every master, and then
+// looks at each name below prefix that has had a lock within the last hour
+// ([Options].KeepCounter): that takes a second or so for a million keys, and other requests
+// are served in between. Names that only clients of other libraries have locked are not
+// found, and where a hook of the client's rewrites keys, List is refused.
 type Locker struct {
-	locks *driver.Locker[*attempt]
+	driver.Methods
 	store *store
 }
-
-var (
-	_ locker.Locker    = (*Locker)(nil)
-	_ locker.Inspector = (*Locker)(nil)
-	_ locker.Breaker   = (*Locker)(nil)
-	_ locker.Lister    = (*Locker)(nil)
-)
 
 // New returns a Locker on rdb, which it never closes: a *redis.Client or a
 // *redis.ClusterClient. What wraps one is refused, for it may send a lock's requests
@@ -204,49 +206,11 @@ func New(rdb redis.UniversalClient, opts Options) (*Locker, error) {
 	return &Locker{driver.New("singlenode", s, driver.Options{}), s}, nil
 }
 
-// Lock implements [locker.Locker].
-func (l *Locker) Lock(ctx context.Context, name string, opts ...locker.Option) (*locker.Lock, error) {
-	return l.locks.Lock(ctx, name, opts...)
-}
-
-// TryLock implements [locker.Locker].
-func (l *Locker) TryLock(ctx context.Context, name string, opts ...locker.Option) (*locker.Lock, error) {
-	return l.locks.TryLock(ctx, name, opts...)
-}
-
-// Inspect implements [locker.Inspector].
-func (l *Locker) Inspect(ctx context.Context, name string) (locker.Info, error) {
-	return l.locks.Inspect(ctx, name)
-}
-
-// Break implements [locker.Breaker]. It leaves a key alone that has no expiry and that Lockstile did not
-// write, for it may be data: the error says so, and is a [locker.ErrTaken].
-func (l *Locker) Break(ctx context.Context, name string) (bool, error) {
-	return l.locks.Break(ctx, name)
-}
-
-// BreakHolder implements [locker.Breaker].
-func (l *Locker) BreakHolder(ctx context.Context, name string, number locker.Number) (bool, error) {
-	return l.locks.BreakHolder(ctx, name, number)
-}
-
-// List implements [locker.Lister]. It has the server go through all of its keys (SCAN), on a
-// Cluster every master, and then looks at each name below prefix that has had a lock within
-// the last hour ([Options].KeepCounter): that takes a second or so for a million keys, and
-// other requests are served in between. Names that only clients of other libraries have
-// locked are not found, and where a hook of the client's rewrites keys, List is refused.
-func (l *Locker) List(ctx context.Context, prefix string) ([]locker.Info, error) {
-	return l.locks.List(ctx, prefix)
-}
-
-// Guarantees implements [locker.Locker].
-func (l *Locker) Guarantees() locker.Guarantees { return l.locks.Guarantees() }
-
 // Close ends the subscription and the waiting: waiters get [locker.ErrClosed].
 // It waits, for about two seconds at most, for calls and clean-ups under way. Locks that are
 // held stay held, renewed and unlockable; the client stays open.
 func (l *Locker) Close() error {
-	err := l.locks.Close()
+	err := l.Methods.Close()
 	l.store.node.Mail().Close()
 	return err
 }
@@ -263,11 +227,7 @@ type attempt struct {
 	redisnode.Attempt
 	terms  redisnode.Terms // its first; with another value they are elsewhere
 	ticket int64           // of its place in the queue
-
-	queued bool        // it may have a place in the queue
-	noLock bool        // what keeps it waiting is no lock, by the last answer
-	held   atomic.Bool // it may have the lock
-	gone   bool        // it was withdrawn
+	noLock bool            // what keeps it waiting is no lock, by the last answer
 }
 
 func (s *store) Guarantees() locker.Guarantees {
@@ -292,11 +252,11 @@ func (s *store) Begin(req *driver.Request) (*attempt, error) {
 	return a, a.terms.Init(req, s.opts.Prefix)
 }
 
-func (s *store) Acquire(ctx context.Context, a *attempt, wait driver.Wait) (driver.Grant, error) {
-	grant, err := s.acquire(ctx, a, wait)
+func (s *store) Acquire(ctx context.Context, a *attempt, wait driver.Wait) (driver.Grant, driver.Left, error) {
+	grant, left, err := s.acquire(ctx, a, wait)
 	if errors.Is(err, redisnode.ErrWithdrawn) {
 		if err = s.changeValue(ctx, a); err == nil {
-			grant, err = s.acquire(ctx, a, wait)
+			grant, left, err = s.acquire(ctx, a, wait)
 		}
 	}
 	switch {
@@ -305,7 +265,10 @@ func (s *store) Acquire(ctx context.Context, a *attempt, wait driver.Wait) (driv
 	case err != nil && redisnode.Refused(err): // nil would cost an allocation
 		err = driver.Refused(err)
 	}
-	return grant, err
+	if a.Unsure() {
+		left = driver.Unsure
+	}
+	return grant, left, err
 }
 
 // changeValue gives a another value. The server refuses the old one: the attempt was
@@ -319,9 +282,8 @@ func (s *store) changeValue(ctx context.Context, a *attempt) error {
 	return nil
 }
 
-func (s *store) acquire(ctx context.Context, a *attempt, wait driver.Wait) (driver.Grant, error) {
+func (s *store) acquire(ctx context.Context, a *attempt, wait driver.Wait) (driver.Grant, driver.Left, error) {
 	return s.node.Mail().Acquire(ctx, a.Value, wait, func(ctx context.Context, queue bool) (driver.Grant, time.Duration, error) {
-		a.queued = a.queued || queue
 		return s.ask(ctx, a, queue)
 	})
 }
@@ -338,7 +300,6 @@ func (s *store) ask(ctx context.Context, a *attempt, queue bool) (driver.Grant, 
 		a.ticket = max(a.ticket, standing.Ticket) // 0 if it was not to queue
 		return driver.Grant{}, s.nextLook(standing), nil
 	}
-	a.held.Store(true)
 	return driver.Grant{First: standing.First, Count: standing.Count, Slot: standing.Slot, Since: since}, 0, nil
 }
 
@@ -360,33 +321,15 @@ func (s *store) Renew(ctx context.Context, as []*attempt) []error {
 	for i, a := range as {
 		attempts[i] = &a.Attempt
 	}
-	errs := s.node.Renew(ctx, attempts)
-	for i, err := range errs {
-		if errors.Is(err, locker.ErrLost) {
-			as[i].held.Store(false)
-		}
-	}
-	return errs
+	return s.node.Renew(ctx, attempts)
 }
 
 func (s *store) Release(ctx context.Context, a *attempt, keep time.Duration) error {
-	err := s.node.Release(ctx, &a.Attempt, keep)
-	if err == nil || errors.Is(err, locker.ErrLost) {
-		a.held.Store(false)
-	}
-	return err
+	return s.node.Release(ctx, &a.Attempt, keep)
 }
 
 func (s *store) Withdraw(ctx context.Context, a *attempt) error {
-	err := s.node.Withdraw(ctx, &a.Attempt)
-	if err == nil {
-		a.gone = true
-	}
-	return err
-}
-
-func (s *store) Left(a *attempt) bool {
-	return !a.gone && (a.queued || a.held.Load() || a.Unsure())
+	return s.node.Withdraw(ctx, &a.Attempt)
 }
 
 func (s *store) End(*attempt) {}

@@ -16,11 +16,11 @@ import (
 )
 
 // attempt is one attempt at a name, with its place in the queue, and the hold that
-// comes of it; or a session's own node.
+// comes of it.
 type attempt struct {
-	req     *driver.Request // nil for a session
-	queue   string          // the path below which its place is
-	session *session        // that it has joined, or nil
+	req     *driver.Request
+	queue   string   // the path below which its place is
+	session *session // that it has joined, or nil
 
 	path   string // of its node; all but the number, which the server appends, until that is found
 	madeIn int64  // the zk client's session in which that was made
@@ -168,7 +168,7 @@ func (s *store) Withdraw(ctx context.Context, a *attempt) error {
 	if err := a.settle(ctx); a.made != nil {
 		return err
 	}
-	if !s.Left(a) {
+	if !s.left(a) {
 		return nil
 	}
 	err := s.find(ctx, a)

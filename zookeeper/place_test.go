@@ -31,11 +31,11 @@ func TestCleanUpWaitsForARequestThatIsStillToBeSent(t *testing.T) {
 	})
 	short, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
 	defer cancel()
-	if err := s.Withdraw(short, a); err == nil || !s.Left(a) {
+	if err := s.Withdraw(short, a); err == nil || !s.left(a) {
 		t.Errorf("a request that is still to be sent is said to have left nothing: %v", err)
 	}
 	close(gate)
-	if err := s.Withdraw(ctx, a); err != nil || s.Left(a) {
+	if err := s.Withdraw(ctx, a); err != nil || s.left(a) {
 		t.Errorf("after it was sent: %v", err)
 	}
 	if children, err := s.latest(ctx, a.queue); err != nil || len(children) != 1 {
@@ -108,7 +108,6 @@ func joined(t *testing.T, ctx context.Context, s *store) *attempt {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { s.End(a) })
 	return a
 }
 
@@ -122,7 +121,6 @@ func placed(t *testing.T, ctx context.Context, s *store, name string) (a *attemp
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { s.End(a) })
 	return a, ahead
 }
 
@@ -200,12 +198,8 @@ func TestNobodyWaitsForSilentServersForLongerThanASession(t *testing.T) {
 		func() error { _, err := s.ask(context.Background(), a, true); return err },
 		func() error { _, err := s.watch(context.Background(), a.queue); return err },
 		func() error {
-			s.mu.Lock()
-			s.newest = nil
-			s.mu.Unlock()
-			n := s.current()
-			<-n.opened
-			return n.err
+			_, _, _, err := s.open(struct{}{}, live{})
+			return err
 		},
 	} {
 		go func() { errs <- ask() }()

@@ -23,9 +23,6 @@ type session struct {
 	id      int64 // of the zk client's session
 	timeout time.Duration
 	path    string // of its node
-
-	opened chan struct{} // closed when the node is there, or err says why not
-	err    error
 }
 
 // believable is how much of the session timeout T can be relied on after a renewal that
@@ -46,33 +43,15 @@ type session struct {
 // tick/2 is T/4 at most, which leaves T*5/12.
 func believable(t time.Duration) time.Duration { return (t * 5 / 12).Truncate(time.Millisecond) }
 
-// lasts reports whether the session can be believed in. That the servers have ended it
-// is found by the next request on it, which checks its node.
-func (n *session) lasts() bool {
-	if n == nil || !n.Join() {
-		return false
-	}
-	n.Leave()
-	return true
-}
-
-// join has a hang on the session that the client has now.
+// join has a hang on the session that the client has now. That the servers have ended one that is
+// believed in is found by the next request on it, which checks its node.
 func (s *store) join(ctx context.Context, a *attempt) error {
-	if a.session.lasts() {
+	if a.session != nil && a.session.Lasts() {
 		return nil
 	}
-	a.session = nil // it is over, and counts nobody any more
-	n := s.current()
-	select {
-	case <-n.opened:
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-	switch {
-	case n.err != nil:
-		return n.err
-	case !n.Join():
-		return errEnded
+	n, err := s.sessions.Join(ctx, a.req, struct{}{})
+	if err != nil {
+		return err
 	}
 	a.session = n
 	if err := fits(a.req, n.timeout); err != nil {
@@ -81,51 +60,23 @@ func (s *store) join(ctx context.Context, a *attempt) error {
 	return nil
 }
 
-// current returns the session for new attempts. It may just be opening: that is nobody's
-// request, for callers with little patience would else get none, and each leave a node
-// that nobody knows of.
-func (s *store) current() *session {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.newest == nil || s.newest.spent() {
-		n := &session{opened: make(chan struct{})}
-		s.newest = n
-		s.locks.Go(func() {
-			defer close(n.opened)
-			ctx, cancel := s.bounded(context.Background())
-			defer cancel()
-			n.err = s.open(ctx, n)
-		})
-	}
-	return s.newest
-}
-
-// spent reports whether new attempts need another session.
-func (n *session) spent() bool {
-	select {
-	case <-n.opened:
-		return n.err != nil || !n.lasts()
-	default:
-		return false
-	}
-}
-
 // open makes the session's node. A percent sign keeps that apart from every escaped name.
 // One whose reply is lost is harmless, and ends with the session.
-func (s *store) open(ctx context.Context, n *session) error {
+func (s *store) open(_ struct{}, own driver.Session) (n *session, _ time.Duration, since driver.Instant, err error) {
+	ctx, stop := s.bounded(context.Background())
+	defer stop()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(s.locks.Closing(), func() { cancel(locker.ErrClosed) })() // the first connection may take long
 	if s.zk.SessionID() == 0 {
 		if err := zkclient.Act(ctx, s.zk, func() error { _, _, err := s.zk.Exists(s.opts.Base); return err }); err != nil {
-			return err
+			return nil, 0, 0, err
 		}
 	}
-	n.path, n.id, n.timeout = s.opts.Base+"/%session-"+newGUID(), s.zk.SessionID(), s.opts.Session.Timeout()
+	n = &session{Session: own, path: s.opts.Base + "/%session-" + newGUID(), id: s.zk.SessionID(), timeout: s.opts.Session.Timeout()}
 	if n.timeout == 0 {
-		return errors.New("the connection was not made with the Dial of Options.Session")
+		return nil, 0, 0, errors.New("the connection was not made with the Dial of Options.Session")
 	}
-	var since driver.Instant
 	put := func() error {
 		since = driver.Now()
 		return zkclient.Act(ctx, s.zk, func() error {
@@ -133,23 +84,42 @@ func (s *store) open(ctx context.Context, n *session) error {
 			return err
 		})
 	}
-	err := put()
+	err = put()
 	if errors.Is(err, zk.ErrNoNode) {
 		if err = s.makeBase(ctx); err == nil {
 			err = put()
 		}
 	}
-	switch {
-	case err != nil:
-		return err
-	case n.id != s.zk.SessionID(): // the node may be in either
-		return errEnded
+	if err == nil && n.id != s.zk.SessionID() { // the node may be in either
+		err = errEnded
 	}
-	own := &attempt{session: n, path: n.path, madeIn: n.id, found: true}
-	if n.Session, err = s.locks.NewSession(own, believable(n.timeout), since); err != nil {
-		return fmt.Errorf("a session timeout of %v: %w", n.timeout, err)
+	if err != nil {
+		return nil, 0, 0, err
 	}
 	s.opts.Session.note(n)
+	return n, believable(n.timeout), since, nil
+}
+
+// renewSession looks whether the session's node is there, which is a sign of life.
+func (s *store) renewSession(ctx context.Context, n *session) error {
+	if n.id != s.zk.SessionID() {
+		return &locker.LostError{Reason: locker.ReasonSessionEnded}
+	}
+	_, _, err := s.renewal.Multi(ctx, &zk.CheckVersionRequest{Path: n.path, Version: -1})
+	if errors.Is(err, zk.ErrNoNode) {
+		return &locker.LostError{Reason: locker.ReasonSessionEnded}
+	}
+	return err
+}
+
+// endSession removes the session's node, so that what is on its way makes no place any more.
+func (s *store) endSession(ctx context.Context, n *session) error {
+	if n.id != s.zk.SessionID() {
+		return nil
+	}
+	if err := s.zk.Remove(ctx, n.path); !errors.Is(err, zk.ErrNoNode) {
+		return err
+	}
 	return nil
 }
 

@@ -69,12 +69,19 @@ func granted(t *testing.T) (context.Context, *Locker, *store, *locker.Lock) {
 // sessionOf returns the session that locks hang on.
 func sessionOf(t *testing.T, s *store) *session {
 	t.Helper()
-	n := s.current()
-	if <-n.opened; n.err != nil {
-		t.Fatal(n.err)
+	n, err := s.sessions.Join(context.Background(), new(driver.Request), struct{}{})
+	if err != nil {
+		t.Fatal(err)
 	}
 	return n
 }
+
+// live is a session that lasts.
+type live struct{}
+
+func (live) Context() context.Context  { return context.Background() }
+func (live) Lasts() bool               { return true }
+func (live) Lose(locker.Reason, error) {}
 
 // Somebody deletes the node of a session, which lasts.
 func TestSessionWhoseNodeIsDeletedIsOver(t *testing.T) {
@@ -135,17 +142,22 @@ func TestSessionCountsFromItsRequest(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.CutReplies()
-	n := l.store.current()
+	type result struct {
+		since driver.Instant
+		err   error
+	}
+	opened := make(chan result, 1)
+	go func() {
+		_, _, since, err := l.store.open(struct{}{}, live{})
+		opened <- result{since, err}
+	}()
 	for nodes := []string{beside}; len(nodes) == 1 && ctx.Err() == nil; time.Sleep(time.Millisecond) {
 		nodes, _ = other.store.children(ctx, DefaultBase)
 	}
 	answered := driver.Now()
 	p.Deliver()
-	if <-n.opened; n.err != nil {
-		t.Fatal(n.err)
-	}
-	if n.Since() >= answered {
-		t.Errorf("it counts from %v after it was there", n.Since().Sub(answered))
+	if got := <-opened; got.err != nil || got.since >= answered {
+		t.Errorf("it counts from %v after it was there, %v", got.since.Sub(answered), got.err)
 	}
 }
 
@@ -178,12 +190,16 @@ func TestCloseEndsASessionThatIsBeingMade(t *testing.T) {
 	s := testserver.ZooKeeper(t, 1)[0]
 	s.Pause()
 	_, l := connected(t, s.Addr())
-	n := l.store.current()
+	opened := make(chan error, 1)
+	go func() {
+		_, _, _, err := l.store.open(struct{}{}, live{})
+		opened <- err
+	}()
 	if err := l.Close(); err != nil {
 		t.Error(err)
 	}
-	if <-n.opened; !errors.Is(n.err, locker.ErrClosed) {
-		t.Errorf("a session of a closed Locker: %v", n.err)
+	if err := <-opened; !errors.Is(err, locker.ErrClosed) {
+		t.Errorf("a session of a closed Locker: %v", err)
 	}
 	s.Resume()
 }
@@ -202,14 +218,13 @@ func TestRenewalSaysWhichNodesAreGone(t *testing.T) {
 		as = append(as, a)
 	}
 	as[3].madeIn--
-	as = append(as, &attempt{session: n, path: n.path, madeIn: n.id, found: true})
-	for _, i := range []int{0, 2, 4} {
-		if err := s.zk.Remove(ctx, as[i].path); err != nil {
+	for _, path := range []string{as[0].path, as[2].path, n.path} {
+		if err := s.zk.Remove(ctx, path); err != nil {
 			t.Fatal(err)
 		}
 	}
 	want := []locker.Reason{locker.ReasonTakenOver, 0, locker.ReasonTakenOver, locker.ReasonSessionEnded, locker.ReasonSessionEnded}
-	for i, err := range s.Renew(ctx, as) {
+	for i, err := range append(s.Renew(ctx, as), s.renewSession(ctx, n)) {
 		var lost *locker.LostError
 		if errors.As(err, &lost) != (want[i] != 0) || lost != nil && lost.Reason != want[i] {
 			t.Errorf("%d: %v, want a loss because of %v", i, err, want[i])
@@ -258,14 +273,21 @@ func TestNodeThatIsMadeInTheNextSessionIsNone(t *testing.T) {
 	for conn.State() == zk.StateHasSession && ctx.Err() == nil {
 		time.Sleep(time.Millisecond)
 	}
-	n, opened := new(session), make(chan error, 1)
-	go func() { opened <- l.store.open(ctx, n) }()
+	type result struct {
+		n   *session
+		err error
+	}
+	opened := make(chan result, 1)
+	go func() {
+		n, _, _, err := l.store.open(struct{}{}, live{})
+		opened <- result{n, err}
+	}()
 	for exists := true; exists && ctx.Err() == nil; time.Sleep(time.Millisecond) {
 		exists, _, _ = other.store.zk.Exists("/seen")
 	}
 	mu.Unlock()
-	if err := <-opened; err == nil && n.id != conn.SessionID() {
-		t.Errorf("a session %x with a node in %x", n.id, conn.SessionID())
+	if got := <-opened; got.err == nil && got.n.id != conn.SessionID() {
+		t.Errorf("a session %x with a node in %x", got.n.id, conn.SessionID())
 	}
 }
 
@@ -303,7 +325,7 @@ func TestSessionThatIsOverBeforeItIsNotedEndsItsLocks(t *testing.T) {
 		"shorter": func(s *Session, n *session) { s.granted(n.timeout - time.Millisecond) },
 	} {
 		ctx, _, s, lock := granted(t)
-		n := s.newest
+		n := sessionOf(t, s)
 		s.opts.Session.mu.Lock()
 		clear(s.opts.Session.sessions)
 		s.opts.Session.mu.Unlock()
@@ -369,7 +391,7 @@ func TestSessionIsOverIfItsConnectionChangedWhileItWasMade(t *testing.T) {
 		conn.mu.Unlock()
 		change(conn)
 		conn.note(n)
-		if n.Context().Err() == nil || n.Join() {
+		if n.Context().Err() == nil || n.Lasts() {
 			t.Errorf("%s: the session is believed in", what)
 		}
 	}

@@ -25,19 +25,17 @@ type store struct {
 	locks   *driver.Locker[*attempt]
 	watches sync.Map // by path: a chan struct{} that is closed when the node has gone or changed
 
-	mu     sync.Mutex
-	newest *session // nil until one is needed
+	sessions *driver.Pool[*attempt, struct{}, *session] // one at a time
 }
 
 func newStore(conn *zk.Conn, opts Options) *store {
 	s := &store{zk: zkclient.New(conn, opts.ACL), renewal: zkclient.New(conn, opts.ACL), opts: opts}
 	s.locks = driver.New("zookeeper", s, driver.Options{})
+	s.sessions = driver.NewPool(s.locks, driver.Sessions[struct{}, *session]{Open: s.open, Renew: s.renewSession, End: s.endSession, Outlived: true})
 	return s
 }
 
-func (s *store) Guarantees() locker.Guarantees {
-	return (*Locker)(nil).Guarantees()
-}
+func (s *store) Guarantees() locker.Guarantees { return (*Locker)(nil).Guarantees() }
 
 func (s *store) Begin(req *driver.Request) (*attempt, error) {
 	return &attempt{req: req, queue: s.queue(req.Name)}, fits(req, s.opts.Session.Timeout())
@@ -65,12 +63,15 @@ func fits(req *driver.Request, timeout time.Duration) error {
 	return nil
 }
 
-func (s *store) Acquire(ctx context.Context, a *attempt, wait driver.Wait) (driver.Grant, error) {
+func (s *store) Acquire(ctx context.Context, a *attempt, wait driver.Wait) (driver.Grant, driver.Left, error) {
 	grant, err := s.acquire(ctx, a, wait)
 	if err != nil && (zkclient.Refused(err) || s.opts.Session.closed.Load()) {
 		err = driver.Refused(err)
 	}
-	return grant, err
+	if s.left(a) {
+		return grant, driver.Unsure, err
+	}
+	return grant, driver.Nothing, err
 }
 
 // mostTries bounds the places and sessions that one call goes through.
@@ -88,7 +89,7 @@ func (s *store) acquire(ctx context.Context, a *attempt, wait driver.Wait) (driv
 			return driver.Grant{}, err
 		case ahead == "":
 			first, err := firstToken(a.zxid)
-			return driver.Grant{First: first, Count: a.req.Tokens(tokens), Since: a.since, Session: a.session}, err
+			return driver.Grant{First: first, Count: a.req.Tokens(tokens), Since: a.since}, err
 		case wait == nil:
 			return driver.Grant{}, nil
 		}
@@ -107,7 +108,7 @@ func (s *store) ask(ctx context.Context, a *attempt, once bool) (ahead string, e
 	if err := s.join(ctx, a); err != nil {
 		return "", err
 	}
-	if a.zxid == 0 || !s.Left(a) { // a place is still good if its session has another node now
+	if a.zxid == 0 || !s.left(a) { // a place is still good if its session has another node now
 		if ahead, err := s.enter(ctx, a); ahead != "" || err != nil {
 			return ahead, err
 		}
@@ -116,7 +117,7 @@ func (s *store) ask(ctx context.Context, a *attempt, once bool) (ahead string, e
 		ahead, err = s.look(ctx, a)
 	}
 	switch {
-	case ahead == "" && err == nil && !a.session.lasts():
+	case ahead == "" && err == nil && !a.session.Lasts():
 		return "", errEnded
 	case ahead != "" && once:
 		_ = s.Withdraw(ctx, a) // else the Locker does it
@@ -138,7 +139,7 @@ func firstToken(zxid int64) (uint64, error) {
 // requests of a megabyte; a path is less than two kilobytes, mostly a tenth.
 const mostChecks = 500
 
-// Renew looks whether the nodes are there: a session's own, or a lock's.
+// Renew looks whether the nodes are there.
 func (s *store) Renew(ctx context.Context, as []*attempt) []error {
 	errs := make([]error, len(as))
 	var there []int // indexes into as
@@ -187,7 +188,7 @@ func (s *store) lost(a *attempt, err error) error {
 	switch {
 	case !errors.Is(err, zk.ErrNoNode):
 		return err
-	case a.req == nil || s.ended(a) != nil:
+	case s.ended(a) != nil:
 		return &locker.LostError{Reason: locker.ReasonSessionEnded}
 	}
 	return &locker.LostError{Reason: locker.ReasonTakenOver}
@@ -199,15 +200,8 @@ func (s *store) Release(ctx context.Context, a *attempt, _ time.Duration) error 
 	return s.lost(a, err)
 }
 
-func (s *store) Left(a *attempt) bool { return a.path != "" && !a.gone && s.ended(a) == nil }
-
-// End leaves the session. The zk client keeps that alive, and with it what is left.
-func (s *store) End(a *attempt) {
-	if a.req != nil && a.session != nil {
-		a.session.Leave()
-	}
-	s.locks.Finish(a)
-}
+// left reports whether there may be a node of the attempt's.
+func (s *store) left(a *attempt) bool { return a.path != "" && !a.gone && s.ended(a) == nil }
 
 // bounded returns a context that ends when the servers have been silent for as long as a
 // session may be.

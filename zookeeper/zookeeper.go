@@ -97,7 +97,6 @@
 package zookeeper
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -105,6 +104,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/driver"
 	"github.com/lockstile/locker/internal/zkclient"
 )
 
@@ -133,17 +133,25 @@ type Options struct {
 	ACL []zk.ACL
 }
 
-// Locker grants locks on one ZooKeeper ensemble.
+// Locker grants locks on one ZooKeeper ensemble. It implements [locker.Locker],
+// [locker.Inspector], [locker.Breaker] and [locker.Lister].
+//
+// Inspect: the servers do not say when a session would end, so TimeLeft is its timeout: how
+// long the lock stays if the holder falls silent now; 0 if the holder is not one of ours. The
+// token of a free lock is not known. Each reader takes a request, and Token is the number of
+// the last of those who have the lock. List takes three requests a name.
+//
+// Break deletes the first node of the queue, whichever library made it, or those of the
+// readers who have the lock. The next waiter gets the lock at once; the holder finds out at
+// its next renewal, after a third of its TTL at the latest.
+//
+// Close ends the waiting: waiters get [locker.ErrClosed]. It waits, for about two seconds at
+// most, for calls and clean-ups under way; what they could not remove ends with the session.
+// Locks that are held stay held, renewed and unlockable; the connection stays open.
 type Locker struct {
+	driver.Methods
 	store *store
 }
-
-var (
-	_ locker.Locker    = (*Locker)(nil)
-	_ locker.Inspector = (*Locker)(nil)
-	_ locker.Breaker   = (*Locker)(nil)
-	_ locker.Lister    = (*Locker)(nil)
-)
 
 // New returns a Locker on conn, which it never closes. It sends nothing. Make one Locker
 // per process and ensemble: its goroutines share a place in the queue and their renewals.
@@ -169,42 +177,8 @@ func New(conn *zk.Conn, opts Options) (*Locker, error) {
 		opts.Session = NewSession(nil)
 		opts.Session.timeout.Store(int64(opts.SessionTimeout))
 	}
-	return &Locker{newStore(conn, opts)}, nil
-}
-
-// Lock implements [locker.Locker].
-func (l *Locker) Lock(ctx context.Context, name string, opts ...locker.Option) (*locker.Lock, error) {
-	return l.store.locks.Lock(ctx, name, opts...)
-}
-
-// TryLock implements [locker.Locker].
-func (l *Locker) TryLock(ctx context.Context, name string, opts ...locker.Option) (*locker.Lock, error) {
-	return l.store.locks.TryLock(ctx, name, opts...)
-}
-
-// Inspect implements [locker.Inspector]. The servers do not say when a session would
-// end, so TimeLeft is its timeout: how long the lock stays if the holder falls
-// silent now; 0 if the holder is not one of ours. The token of a free lock is not known. Each
-// reader takes a request, and Token is the number of the last of those who have the lock.
-func (l *Locker) Inspect(ctx context.Context, name string) (locker.Info, error) {
-	return l.store.locks.Inspect(ctx, name)
-}
-
-// List implements [locker.Lister], with three requests a name.
-func (l *Locker) List(ctx context.Context, prefix string) ([]locker.Info, error) {
-	return l.store.locks.List(ctx, prefix)
-}
-
-// Break implements [locker.Breaker]. It deletes the first node of the queue, whichever
-// library made it, or those of the readers who have the lock. The next waiter gets the lock
-// at once; the holder finds out at its next renewal, after a third of its TTL at the latest.
-func (l *Locker) Break(ctx context.Context, name string) (bool, error) {
-	return l.store.locks.Break(ctx, name)
-}
-
-// BreakHolder implements [locker.Breaker].
-func (l *Locker) BreakHolder(ctx context.Context, name string, number locker.Number) (bool, error) {
-	return l.store.locks.BreakHolder(ctx, name, number)
+	s := newStore(conn, opts)
+	return &Locker{s.locks, s}, nil
 }
 
 // Guarantees implements [locker.Locker]. They are those of every Locker, also of a nil one.
@@ -216,9 +190,3 @@ func (*Locker) Guarantees() locker.Guarantees {
 		Shared:    true,
 	}
 }
-
-// Close ends the waiting: waiters get [locker.ErrClosed]. It waits, for about two
-// seconds at most, for calls and clean-ups under way; what they could not remove ends with
-// the session. Locks that are held stay held, renewed and unlockable; the
-// connection stays open.
-func (l *Locker) Close() error { return l.store.locks.Close() }

@@ -13,28 +13,29 @@ type Question func(ctx context.Context, queue bool) (driver.Grant, time.Duration
 
 // Acquire does what a [driver.Store]'s Acquire does, for an attempt with this value. No
 // attempt queues before words can arrive. If nobody listens yet, the first request does
-// not queue: most locks are free, and to listen costs a connection.
-func (m *Mailbox) Acquire(ctx context.Context, value string, wait driver.Wait, ask Question) (driver.Grant, error) {
+// not queue: most locks are free, and to listen costs a connection. What is left is a place in
+// the queue, if it has asked for one; of its requests only ask knows.
+func (m *Mailbox) Acquire(ctx context.Context, value string, wait driver.Wait, ask Question) (driver.Grant, driver.Left, error) {
 	if wait == nil || m.Channel() == "" && !m.Silent() {
 		grant, _, err := ask(ctx, false)
 		if wait == nil || err != nil || grant.Count > 0 {
-			return grant, err
+			return grant, driver.Nothing, err
 		}
 		ctx = wait()
 	}
 	box := NewBox()
 	if err := m.Open(ctx, value, box.Put); err != nil {
-		return driver.Grant{}, err
+		return driver.Grant{}, driver.Nothing, err
 	}
 	defer m.Drop(value)
 	for {
 		grant, look, err := ask(ctx, true)
 		if err != nil || grant.Count > 0 {
-			return grant, err
+			return grant, driver.Unsure, err
 		}
 		ctx = wait()
 		if err := box.Sleep(ctx, look); err != nil {
-			return driver.Grant{}, err
+			return driver.Grant{}, driver.Unsure, err
 		}
 	}
 }

@@ -119,7 +119,7 @@ func TestNobodyIsQueuedBeforeWordsCanArrive(t *testing.T) {
 			queued.Store(queue)
 			return driver.Grant{}, time.Hour, nil
 		}
-		go func() { _, _ = m.Acquire(ctx, "somebody", func() context.Context { return ctx }, ask) }() // ends with ctx
+		go func() { _, _, _ = m.Acquire(ctx, "somebody", func() context.Context { return ctx }, ask) }() // ends with ctx
 		synctest.Wait()
 		if queued.Load() {
 			t.Error("it has a place in the queue while the connection is opened")
@@ -448,7 +448,7 @@ func TestNobodyWaitsForALockThatWasGrantedOrRefused(t *testing.T) {
 	}{{driver.Grant{First: 1, Count: 1}, nil}, {driver.Grant{}, refused}} {
 		m := mailbox.New(nil)
 		ask := func(context.Context, bool) (driver.Grant, time.Duration, error) { return c.grant, time.Hour, c.err }
-		grant, err := m.Acquire(t.Context(), "somebody", t.Context, ask)
+		grant, _, err := m.Acquire(t.Context(), "somebody", t.Context, ask)
 		if grant != c.grant || !errors.Is(err, c.err) {
 			t.Errorf("the store answers %v, %v, and Acquire %v, %v", c.grant, c.err, grant, err)
 		}
@@ -467,7 +467,7 @@ type question struct {
 // asks calls Acquire with what the store answers to one question after another, the last of
 // them to all further ones, and returns which of these had a place in the queue.
 func asks(ctx context.Context, m *mailbox.Mailbox, wait driver.Wait, answers ...question) (queued []bool, grant driver.Grant, err error) {
-	grant, err = m.Acquire(ctx, "somebody", wait, func(_ context.Context, queue bool) (driver.Grant, time.Duration, error) {
+	grant, _, err = m.Acquire(ctx, "somebody", wait, func(_ context.Context, queue bool) (driver.Grant, time.Duration, error) {
 		if len(queued) > 100_000 {
 			return driver.Grant{}, 0, errors.New("it asks without an end")
 		}
