@@ -55,7 +55,7 @@ func (s *sessionStore) Begin(req *driver.Request) (*sessionAttempt, error) {
 // Acquire asks again if the connection turns out to have ended: that a server was restarted we may hear with the answer.
 func (s *sessionStore) Acquire(ctx context.Context, a *sessionAttempt, wait driver.Wait) (grant driver.Grant, left driver.Left, err error) {
 	for range tries {
-		if err = s.clear(ctx, a); err == nil {
+		if err = s.Withdraw(ctx, a); err == nil { // of an earlier try
 			a.conn, err = s.take(ctx)
 		}
 		if err != nil {
@@ -69,14 +69,7 @@ func (s *sessionStore) Acquire(ctx context.Context, a *sessionAttempt, wait driv
 	if !a.left {
 		left = driver.Nothing
 	}
-	return grant, left, s.explain(ctx, err)
-}
-
-// clear is Withdraw of an earlier try, for no longer than an answer may take.
-func (s *sessionStore) clear(ctx context.Context, a *sessionAttempt) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, answerTime, errSilent)
-	defer cancel()
-	return s.Withdraw(ctx, a)
+	return grant, left, s.admin.explain(ctx, err)
 }
 
 // ask asks for the lock, stretch after stretch if it may wait. The grant may be much older than its answer, and from the
@@ -142,7 +135,7 @@ func (s *sessionStore) Renew(ctx context.Context, as []*sessionAttempt) []error 
 	errs := make([]error, len(as))
 	var all sync.WaitGroup // as many as there may be connections
 	for i, a := range as {
-		all.Go(func() { errs[i] = s.explain(ctx, a.conn.sign(ctx)) })
+		all.Go(func() { errs[i] = s.admin.explain(ctx, a.conn.sign(ctx)) })
 	}
 	all.Wait()
 	return errs
@@ -169,7 +162,7 @@ func (s *sessionStore) Release(ctx context.Context, a *sessionAttempt, _ time.Du
 			return &locker.LostError{Reason: locker.ReasonSessionEnded, Cause: err}
 		}
 	}
-	return s.explain(ctx, err)
+	return s.admin.explain(ctx, err)
 }
 
 // Withdraw ends the connection, and has the server confirm that it is gone there.
@@ -197,9 +190,9 @@ var errPrepared = errors.New("a prepared transaction has the lock: commit it or 
 // Break is sent once: sent again after a lost answer, it would free the next holder's lock.
 func (s *sessionStore) Break(ctx context.Context, name string, number locker.Number) (broken bool, err error) {
 	var prepared bool
-	var numbers []locker.Number // none stands for all
-	if number != 0 {
-		numbers = append(numbers, number)
+	numbers := []locker.Number{number}
+	if number == 0 {
+		numbers = nil // all
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, answerTime, errSilent)
 	defer cancel()
@@ -207,15 +200,5 @@ func (s *sessionStore) Break(ctx context.Context, name string, number locker.Num
 	if err == nil && prepared {
 		err = errPrepared
 	}
-	return broken, withCause(ctx, s.explain(ctx, err))
-}
-
-// explain says what to do about an error of the server.
-func (s *sessionStore) explain(ctx context.Context, err error) error {
-	if err == nil || errors.Is(err, locker.ErrLost) {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, answerTime) // for a connection of the pool
-	defer cancel()
-	return s.admin.explain(ctx, err)
+	return broken, withCause(ctx, s.admin.explain(ctx, err))
 }
