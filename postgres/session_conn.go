@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -137,11 +138,17 @@ func askSimply(ctx context.Context, conn *pgx.Conn, sql string) (row []string, e
 	return row, err
 }
 
-// ask calls f while nobody else uses the connection, which ends with ctx.
+// ask calls f while nobody else uses the connection, which ends with ctx. An answer that comes just then is none: whoever is
+// granted the lock would not hear that the connection has ended.
 func (c *sessionConn) ask(ctx context.Context, f func(pg *pgx.Conn) error) error {
 	return c.use(ctx, func(pg *pgx.Conn) error {
-		defer context.AfterFunc(ctx, func() { c.end(context.Cause(ctx)) })()
-		return f(pg)
+		goesOn := context.AfterFunc(ctx, func() { c.end(context.Cause(ctx)) })
+		err := f(pg)
+		if !goesOn() {
+			c.end(context.Cause(ctx))
+			return cmp.Or(err, c.ended())
+		}
+		return err
 	})
 }
 

@@ -33,6 +33,27 @@ func Setting(ctx context.Context, l *SessionLocker, name string) (value int64, e
 	return value, err
 }
 
+// AskAtTheEnd has a connection granted a lock just when the context of the question has ended, and the connection with it.
+// It returns what the question was answered, and whether whoever was granted the lock was told of the end.
+func AskAtTheEnd(ctx context.Context, l *SessionLocker) (told bool, err error) {
+	a, err := begin(l.store, "a")
+	if err != nil {
+		return false, err
+	}
+	c, err := l.store.take(ctx)
+	if err != nil {
+		return false, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	err = c.ask(ctx, func(*pgx.Conn) error {
+		cancel()
+		<-c.ctx.Done()
+		c.holder.Store(a)
+		return nil
+	})
+	return c.holder.Load() == nil, err
+}
+
 // SessionGone ends a process of the server, by its number and its beginning.
 const SessionGone = sessionGone
 

@@ -349,3 +349,13 @@ func TestLockThatIsGrantedAfterItsAttemptHasEndedIsGivenBack(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// Goal: a grant on a connection that has ended is none.
+//
+// Interleaving: the caller's context ends, and the connection with it. The server frees the lock. Then the grant is read,
+// which was on its way: the holder would believe until its next renewal.
+func TestGrantThatMeetsTheEndOfItsConnectionIsNone(t *testing.T) {
+	if told, err := postgres.AskAtTheEnd(soon(t), newSession(t, database(t))); !told || !errors.Is(err, context.Canceled) {
+		t.Errorf("%v, and the holder was told: %v", err, told)
+	}
+}
