@@ -62,6 +62,11 @@ func TestClosedLockerKeepsNoConnectionBesideThePools(t *testing.T) {
 			t.Error(err)
 		}
 		unlock(t, held)
+		if l, ok := b.(*postgres.SessionLocker); ok {
+			if open, _ := postgres.Connections(l); open > 0 {
+				t.Errorf("%d connections are kept for the next lock", open)
+			}
+		}
 		connections(t, admin, name, func() int32 { return pool.Stat().TotalConns() })
 	})
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/lockstile/locker"
@@ -163,30 +164,34 @@ func keepsOut(t *testing.T, hold func(t *testing.T, url string) (let func())) {
 			if err := other.try(t, url); !errors.Is(err, locker.ErrTaken) {
 				t.Errorf("a try: %v", err)
 			}
-			eventually(t, func() string {
-				if query[int](t, admin, keyed) > 0 {
-					return "whoever was refused has kept the key"
-				}
-				return ""
-			})
+			if query[int](t, admin, keyed) > 0 {
+				t.Error("whoever was refused has kept the key")
+			}
 			got := make(chan error, 1)
 			go func() { got <- other.wait(t, url) }()
 			eventually(t, func() string {
+				staysOut(t, got, 0)
 				if query[int](t, admin, keyed) == 0 {
 					return "nobody waits with the key"
 				}
 				return ""
 			})
-			select {
-			case err := <-got:
-				t.Fatalf("it was let in: %v", err)
-			case <-time.After(300 * time.Millisecond): // three looks
-			}
+			staysOut(t, got, 300*time.Millisecond) // three looks
 			let()
 			if err := <-got; err != nil {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// staysOut fails if a wait ends within a time.
+func staysOut(t *testing.T, got <-chan error, within time.Duration) {
+	t.Helper()
+	select {
+	case err := <-got:
+		t.Fatalf("it was let in: %v", err)
+	case <-time.After(within):
 	}
 }
 
@@ -259,6 +264,7 @@ func TestRenewalUnderWayKeepsTransactionsAndSessionsOut(t *testing.T) {
 			got := make(chan error, 1)
 			go func() { got <- others[how].wait(t, url) }()
 			eventually(t, func() string {
+				staysOut(t, got, 0)
 				if !query[bool](t, admin, `SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'transactionid' AND NOT granted)`) {
 					return "nobody waits for the renewal"
 				}
@@ -267,11 +273,7 @@ func TestRenewalUnderWayKeepsTransactionsAndSessionsOut(t *testing.T) {
 			if err := renewal.Commit(soon(t)); err != nil {
 				t.Fatal(err)
 			}
-			select {
-			case err := <-got:
-				t.Fatalf("it was let in beside a lease that was renewed: %v", err)
-			case <-time.After(300 * time.Millisecond): // three looks
-			}
+			staysOut(t, got, 300*time.Millisecond) // three looks
 			exec(t, admin, `UPDATE lockstile_lease SET expires = clock_timestamp()`)
 			if err := <-got; err != nil {
 				t.Error(err)
@@ -303,7 +305,7 @@ func TestTransactionsAndSessionsKeepLeasesOut(t *testing.T) {
 				l, b := newLocker(t, url, postgres.Options{}), newLocker(t, url, postgres.Options{})
 				end := hold(t, url)
 				if held, err := l.TryLock(soon(t), "a", opts...); !errors.Is(err, locker.ErrTaken) {
-					t.Errorf("TryLock: %v, %v", held, err)
+					t.Fatalf("TryLock: %v, %v", held, err)
 				}
 				got, second := waits(t, l, "a", opts...), waits(t, b, "a", opts...)
 				queued(t, l, "a", 2)
@@ -365,54 +367,52 @@ func TestReleaseThatMayReserveNothingHasTheWaiterLook(t *testing.T) {
 	if err := <-locked; err != nil {
 		t.Fatal(err)
 	}
-	select {
-	case err := <-got:
-		t.Errorf("a lease was granted beside a transaction that has the lock: %v", err)
-	case <-time.After(300 * time.Millisecond):
-	}
+	staysOut(t, got, 300*time.Millisecond)
 	close(let)
 	if err := <-got; err != nil {
 		t.Error(err)
 	}
 }
 
-// Goal: nobody believes in a lease that ended under a paused holder when a transaction has the lock, and the transaction
-// keeps nobody from cleaning up after that, or from asking. Method: it goes on.
+// Goal: nobody believes in a lease that ended under its holder when a transaction has the lock.
+func TestLeaseThatEndsIsLostBeforeATransactionHasTheLock(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	held := brief(t, newLocker(t, url, postgres.Options{}), "a", locker.WithTTL(time.Second), locker.WithoutRenewal())
+	if err := inTx(t, url, false); err != nil {
+		t.Fatal(err)
+	}
+	if err := held.Err(); !errors.Is(err, locker.ErrLost) {
+		t.Errorf("the holder still believed when the transaction was granted the lock: %v", err)
+	}
+}
+
+// Goal: a transaction that takes the lock after a lease that has ended keeps nobody from cleaning up after that, or from
+// asking. Method: it goes on, and the holder, which was paused, comes back.
 func TestTransactionAfterALeaseThatEndedKeepsNobodyWaiting(t *testing.T) {
 	t.Parallel()
 	for _, shared := range []bool{false, true} {
 		t.Run(fmt.Sprint("shared ", shared), func(t *testing.T) {
 			url := database(t)
-			a, b := newLocker(t, url, postgres.Options{}), newLocker(t, url, postgres.Options{})
-			held := brief(t, a, "a", locker.WithTTL(time.Second), locker.WithoutRenewal())
+			l, admin := newLocker(t, url, postgres.Options{}), connect(t, url+"&statement_timeout=8s")
+			exec(t, admin, `SELECT lockstile_acquire_5('a', 'mine', 600000, '', false, '', 0, 0, false, $1)`, map[bool]int{true: -1}[shared])
+			exec(t, admin, `UPDATE lockstile_lease SET expires = clock_timestamp()`)
 			tx := begun(t, url)
-			var err error
-			if shared {
-				_, err = postgres.LockTxShared(soon(t), tx, "a")
-			} else {
-				_, err = postgres.LockTx(soon(t), tx, "a")
-			}
-			if err != nil {
+			if _, err := postgres.LockTx(soon(t), tx, "a"); err != nil {
 				t.Fatal(err)
-			}
-			if err := held.Err(); !errors.Is(err, locker.ErrLost) {
-				t.Errorf("the holder still believed when the transaction was granted the lock: %v", err)
 			}
 			ctx, cancel := context.WithTimeout(context.Background(), 8*time.Second) // less than a statement may take
 			defer cancel()
-			if err := held.Unlock(ctx); !errors.Is(err, locker.ErrLost) || ctx.Err() != nil {
-				t.Errorf("Unlock: %v", err)
-			}
-			if _, err := b.TryLock(ctx, "a"); !errors.Is(err, locker.ErrTaken) {
-				t.Errorf("TryLock: %v", err)
-			}
-			if shared {
-				reader, err := b.TryLock(ctx, "a", locker.WithShared())
-				if err != nil {
-					t.Fatalf("TryLock of a reader: %v", err)
+			for _, opts := range [][]locker.Option{nil, {locker.WithShared()}} {
+				if _, err := l.TryLock(ctx, "a", opts...); !errors.Is(err, locker.ErrTaken) {
+					t.Errorf("TryLock: %v", err)
 				}
-				unlock(t, reader)
 			}
+			exec(t, admin, `SELECT lockstile_release_5('a', 'mine', true, 60000, 0, $1)`, shared)
+			if err := tx.Rollback(soon(t)); err != nil {
+				t.Fatal(err)
+			}
+			unlock(t, lock(t, l, "a"))
 		})
 	}
 }
@@ -470,5 +470,15 @@ func TestLockTxThatMayNotSeeLeasesIsRefused(t *testing.T) {
 			}
 			_ = tx.Rollback(soon(t))
 		}
+	}
+}
+
+// Goal: what ends a wait for a transaction's lock ends one for a lease, too.
+func TestLockTimeoutEndsTheWaitForALease(t *testing.T) {
+	url := database(t)
+	lock(t, newLocker(t, url, postgres.Options{}), "a", locker.WithTTL(long))
+	var reply *pgconn.PgError
+	if err := inTx(t, url+"&lock_timeout=100", false); !errors.Is(err, locker.ErrTaken) || !errors.As(err, &reply) || reply.Code != "55P03" {
+		t.Errorf("LockTx: %v", err)
 	}
 }

@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"errors"
-	"slices"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -97,9 +96,6 @@ func (l *SessionLocker) Guarantees() locker.Guarantees { return l.opts.sessions(
 // a connection is closed with its lock. The pool stays open.
 func (l *SessionLocker) Close() error {
 	err := l.Methods.Close()
-	l.store.mu.Lock()
-	spare := slices.Clone(l.store.spare)
-	l.store.mu.Unlock()
-	l.store.endSpare(spare...)
+	l.store.endSpare(nil)
 	return err
 }

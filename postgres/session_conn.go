@@ -49,41 +49,52 @@ type sessionConn struct {
 
 // take returns a connection that nobody has.
 func (s *sessionStore) take(ctx context.Context) (*sessionConn, error) {
-	for {
-		s.mu.Lock()
-		n := len(s.spare)
-		if n == 0 {
-			break
-		}
-		c := s.spare[n-1]
-		s.spare = s.spare[:n-1]
-		c.spare.Stop()
-		idle := driver.Now().Sub(c.used)
-		s.mu.Unlock()
+	for c := s.pick(nil); c != nil; c = s.pick(nil) {
 		asking, cancel := context.WithTimeout(ctx, pingTime)
-		fresh := idle < time.Second || c.sign(asking) == nil
+		fresh := driver.Now().Sub(c.used) < time.Second || c.sign(asking) == nil
 		cancel()
 		if fresh {
 			return c, nil
 		}
 		c.end(errConnectionLost)
 	}
-	defer s.mu.Unlock()
-	if s.open >= s.limit {
+	if open := s.count(1); open > s.limit {
+		s.count(-1)
 		return nil, driver.Refused(fmt.Errorf("%d connections hold session locks or wait for them, which is the limit of a Locker: "+
-			"raise the pool's MaxConns (pool_max_conns in a URL) and the server's max_connections, or use lease rows", s.open))
+			"raise the pool's MaxConns (pool_max_conns in a URL) and the server's max_connections, or use lease rows", s.limit))
 	}
-	s.open++
-	s.mu.Unlock()
 	c := &sessionConn{store: s, busy: make(chan struct{}, 1)}
 	c.ctx, c.cancel = context.WithCancelCause(context.Background())
 	err := driver.Caught(func() error { return c.dial(ctx) })
-	s.mu.Lock()
 	if err != nil {
-		s.open--
-		return nil, err
+		s.count(-1)
 	}
-	return c, nil
+	return c, err
+}
+
+// count adds to how many connections there are, and returns it.
+func (s *sessionStore) count(more int) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.open += more
+	return s.open
+}
+
+// pick takes a spare connection, this one or the last.
+func (s *sessionStore) pick(c *sessionConn) *sessionConn {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := len(s.spare) - 1
+	if c != nil {
+		i = slices.Index(s.spare, c)
+	}
+	if i < 0 {
+		return nil
+	}
+	c = s.spare[i]
+	c.spare.Stop()
+	s.spare = slices.Delete(s.spare, i, i+1)
+	return c
 }
 
 // dial opens the connection. The pool's hooks get none of the caller's values: others use the connection later.
@@ -250,18 +261,10 @@ func (s *sessionStore) keep(c *sessionConn, ttl time.Duration) {
 	}
 }
 
-// endSpare ends those of these connections that nobody has taken meanwhile.
-func (s *sessionStore) endSpare(cs ...*sessionConn) {
-	for _, c := range cs {
-		s.mu.Lock()
-		i := slices.Index(s.spare, c)
-		if i >= 0 {
-			s.spare = slices.Delete(s.spare, i, i+1)
-		}
-		s.mu.Unlock()
-		if i >= 0 {
-			c.end(errConnectionLost)
-		}
+// endSpare ends a connection that nobody has taken meanwhile, or all of them.
+func (s *sessionStore) endSpare(c *sessionConn) {
+	for picked := s.pick(c); picked != nil; picked = s.pick(c) {
+		picked.end(errConnectionLost)
 	}
 }
 

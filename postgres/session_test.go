@@ -641,6 +641,8 @@ func TestIndexIsMadeUnderASessionLockThatOthersWaitFor(t *testing.T) {
 		queued(t, a, "a", i+1)
 	}
 	oldest := query[string](t, admin, `SELECT pg_snapshot_xmin(pg_current_snapshot())::text`)
+	const waiting = `SELECT string_agg(pid::text, ' ' ORDER BY pid) FROM pg_stat_activity WHERE wait_event = 'advisory' AND datname = current_database()`
+	first := query[string](t, admin, waiting)
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	if _, err := admin.Exec(ctx, `CREATE INDEX CONCURRENTLY ON big (i)`); err != nil {
@@ -649,6 +651,9 @@ func TestIndexIsMadeUnderASessionLockThatOthersWaitFor(t *testing.T) {
 	eventually(t, func() string {
 		if query[bool](t, admin, `SELECT bool_or(backend_xmin::text::bigint <= $1::text::bigint) FROM pg_stat_activity WHERE wait_event = 'advisory' AND datname = current_database()`, oldest) {
 			return "a waiter keeps a snapshot from before"
+		}
+		if now := query[string](t, admin, `SELECT coalesce((`+waiting+`), '')`); now != first {
+			return now + " wait, and no longer " + first
 		}
 		return ""
 	})
