@@ -57,7 +57,7 @@ type FreedBy uint8
 const (
 	FreedByExpiry      FreedBy = iota + 1 // its lease ends
 	FreedBySession                        // its session with the store ends
-	FreedByConnection                     // the server sees its connection gone
+	FreedByConnection                     // the server sees its connection gone: each lock has one of its own
 	FreedByProcess                        // its process ends
 	FreedByTransaction                    // its transaction ends
 )

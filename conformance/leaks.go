@@ -99,6 +99,7 @@ func (x *trial) useAndCancel(a, b locker.Locker, name string) {
 
 func goroutinesHeld(x *trial) {
 	l, base := x.locker(), x.name()
+	x.connectionless(l)
 	const few, many = 10, 210
 	var locks []*locker.Lock
 	hold := func(n int) {
@@ -122,9 +123,17 @@ func goroutinesHeld(x *trial) {
 	}
 }
 
+// connectionless skips the clause where each lock is a connection.
+func (x *trial) connectionless(l locker.Locker) {
+	if l.Guarantees().FreedBy == locker.FreedByConnection {
+		x.skip("lock without a connection of its own (Guarantees.FreedBy)")
+	}
+}
+
 // connections compares their number with few locks and waiters to that with many.
 func connections(x *trial) {
 	a, holder, base := x.networked(), x.locker(), x.name()
+	x.connectionless(holder)
 	if a.Conns() < 0 {
 		x.skip("count of connections (Network.Conns)")
 	}

@@ -19,18 +19,18 @@ import (
 func TestLeasesLastForTheirWholeTTL(t *testing.T) {
 	t.Parallel()
 	admin := emptySchema(t)
-	const held = `PERFORM lockstile_acquire_4('a', 'other', 60000, '', false, '', 0, 0, false);`
-	const waits = held + `PERFORM lockstile_acquire_4('a', 'mine', 30000, '', true, '', 60000, 0, false);`
+	const held = `PERFORM lockstile_acquire_5('a', 'other', 60000, '', false, '', 0, 0, false);`
+	const waits = held + `PERFORM lockstile_acquire_5('a', 'mine', 30000, '', true, '', 60000, 0, false);`
 	for how, steps := range map[string]struct{ before, begin string }{
 		"free":        {"", acquireMine},
-		"shared":      {"", `PERFORM lockstile_acquire_4('a', 'mine', 30000, '', false, '', 0, 0, false, -1);`},
+		"shared":      {"", `PERFORM lockstile_acquire_5('a', 'mine', 30000, '', false, '', 0, 0, false, -1);`},
 		"expired":     {held + `UPDATE lockstile_lease SET expires = clock_timestamp();`, acquireMine},
-		"reserved":    {waits + `PERFORM lockstile_release_4('a', 'other', false, 0, 0);`, acquireMine},
+		"reserved":    {waits + `PERFORM lockstile_release_5('a', 'other', false, 0, 0);`, acquireMine},
 		"left behind": {waits + `DELETE FROM lockstile_lease;`, acquireMine},
 		"asked for again": {acquireMine + `UPDATE lockstile_lease SET expires = clock_timestamp() + interval '1 second';`,
 			acquireMine},
 		"renewed": {acquireMine + `UPDATE lockstile_lease SET expires = clock_timestamp() + interval '1 second';`,
-			`PERFORM lockstile_renew_4(ARRAY['a'], ARRAY['mine'], ARRAY[30000], false);`},
+			`PERFORM lockstile_renew_5(ARRAY['a'], ARRAY['mine'], ARRAY[30000], false);`},
 	} {
 		repeatedly(t, admin, "a lease that was "+how, `
 DECLARE _before timestamptz; _lasts interval;
@@ -52,17 +52,17 @@ func TestLockIsReservedForTheTimeToClaimIt(t *testing.T) {
 	repeatedly(t, emptySchema(t), "a reservation", `
 DECLARE _before timestamptz; _lasts interval;
 BEGIN
-  PERFORM lockstile_acquire_4('a', 'other', 60000, '', false, '', 0, 0, false);
-  PERFORM lockstile_acquire_4('a', 'mine', 30000, '', true, '', 60000, 0, false);
+  PERFORM lockstile_acquire_5('a', 'other', 60000, '', false, '', 0, 0, false);
+  PERFORM lockstile_acquire_5('a', 'mine', 30000, '', true, '', 60000, 0, false);
   _before := clock_timestamp();
-  PERFORM lockstile_release_4('a', 'other', false, 0, 0);
+  PERFORM lockstile_release_5('a', 'other', false, 0, 0);
   SELECT l.expires - _before INTO _lasts FROM lockstile_lease l WHERE l.value = 'mine' AND l.reserved;
   IF _lasts IS NULL OR _lasts < '`+mailbox.ClaimTime.String()+`' OR _lasts > '`+mailbox.ClaimTime.String()+`' + (clock_timestamp() - _before) THEN
     RAISE EXCEPTION 'it lasts for %', _lasts;
   END IF;`)
 }
 
-const acquireMine = `PERFORM lockstile_acquire_4('a', 'mine', 30000, '', false, '', 0, 0, false);`
+const acquireMine = `PERFORM lockstile_acquire_5('a', 'mine', 30000, '', false, '', 0, 0, false);`
 
 // Goal: a lease is its holder's until its end, and from then on nobody's. Method: it
 // ends in a millisecond, or has just ended. A question that finds it held must have been
@@ -71,10 +71,10 @@ const acquireMine = `PERFORM lockstile_acquire_4('a', 'mine', 30000, '', false, 
 func TestLeasesEndWhenTheyEnd(t *testing.T) {
 	admin := emptySchema(t)
 	for what, ask := range map[string]struct{ asks, over string }{
-		"another":             {`lockstile_acquire_4('a', 'other', 60000, '', false, '', 0, 0, false)`, `l.value = 'other'`},
-		"another that queues": {`lockstile_acquire_4('a', 'other', 60000, '', true, '', 60000, 0, false)`, `l.value = 'other'`},
-		"its own renewal":     {`lockstile_renew_4(ARRAY['a'], ARRAY['mine'], ARRAY[60000], false)`, `l.expires < _ends + interval '30 seconds'`},
-		"Break":               {`lockstile_break_4('a', ARRAY(SELECT l.token FROM lockstile_lease l), 60000)`, `true`},
+		"another":             {`lockstile_acquire_5('a', 'other', 60000, '', false, '', 0, 0, false)`, `l.value = 'other'`},
+		"another that queues": {`lockstile_acquire_5('a', 'other', 60000, '', true, '', 60000, 0, false)`, `l.value = 'other'`},
+		"its own renewal":     {`lockstile_renew_5(ARRAY['a'], ARRAY['mine'], ARRAY[60000], false)`, `l.expires < _ends + interval '30 seconds'`},
+		"Break":               {`lockstile_break_5('a', ARRAY(SELECT l.token FROM lockstile_lease l), 60000)`, `true`},
 	} {
 		for _, left := range []string{"1 millisecond", "0"} {
 			repeatedly(t, admin, what+" of a lease that ends in "+left, `

@@ -29,7 +29,7 @@ func conforms(t *testing.T, kind string) {
 	conformance.Run(t, conformance.Harness{
 		New: func(t testing.TB) conformance.Process {
 			p := conformance.NewProxy(t, u.Host)
-			pool := unasked(t, testserver.PostgresURL(p.Addr(), u.Path[1:]))
+			pool := unasked(t, testserver.PostgresURL(p.Addr(), u.Path[1:])+"&pool_max_conns=100") // so many session locks there may be
 			l := opened(t, kind, pool)
 			if kind == "leases" {
 				for range 3 { // its connection is prepared: what a clause loses is what it asks for, and no preparation

@@ -40,7 +40,7 @@ func TestClosedLockerKeepsNoConnectionBesideThePools(t *testing.T) {
 		a, admin, name := open(t, url), connect(t, url), fmt.Sprint("closed", databases.Add(1))
 		pool := connect(t, url+"&application_name="+name)
 		b := opened(t, t.Name(), pool)
-		unlock(t, lock(t, b, "b", locker.WithTTL(long))) // its token waits for the disk, on another connection
+		unlock(t, lock(t, b, "b", locker.WithTTL(long)))
 		first, got := lock(t, a, "a", locker.WithTTL(long)), make(chan *locker.Lock, 1)
 		go func() {
 			second, err := b.Lock(soon(t), "a", locker.WithTTL(long))
@@ -62,6 +62,11 @@ func TestClosedLockerKeepsNoConnectionBesideThePools(t *testing.T) {
 			t.Error(err)
 		}
 		unlock(t, held)
+		if l, ok := b.(*postgres.SessionLocker); ok {
+			if open, _ := postgres.Connections(l); open > 0 {
+				t.Errorf("%d connections are kept for the next lock", open)
+			}
+		}
 		connections(t, admin, name, func() int32 { return pool.Stat().TotalConns() })
 	})
 }

@@ -54,19 +54,19 @@ func TestRenewalsAndMarksSurviveACrashWhateverTheRoleSays(t *testing.T) {
 	newLocker(t, url, postgres.Options{})
 	const row = `(SELECT value || expires FROM lockstile_lease)`
 	for what, c := range map[string]struct{ do, see string }{
-		"granted":             {`SELECT lockstile_acquire_4('a', 'mine', 600000, '', false, '', 0, 0, false)`, row},
-		"granted to a reader": {`SELECT lockstile_acquire_4('a', 'mine', 600000, '', false, '', 0, 0, false, -1)`, row},
-		"asked for again":     {`SELECT lockstile_acquire_4('a', 'mine', 600000, '', false, '', 0, 0, false)`, row},
-		"renewed":             {`SELECT lockstile_renew_4(ARRAY['a'], ARRAY['mine'], ARRAY[600000], false)`, row},
-		"kept":                {`SELECT lockstile_release_4('a', 'mine', false, 0, 600000)`, row},
-		"withdrawn":           {`SELECT lockstile_release_4('b', 'late', true, 600000, 0)`, `(SELECT value || until FROM lockstile_mark WHERE NOT forced)`},
-		"broken":              {`SELECT lockstile_break_4('a', ARRAY(SELECT token FROM lockstile_lease), 600000)`, `(SELECT value || until FROM lockstile_mark WHERE forced)`},
+		"granted":             {`SELECT lockstile_acquire_5('a', 'mine', 600000, '', false, '', 0, 0, false)`, row},
+		"granted to a reader": {`SELECT lockstile_acquire_5('a', 'mine', 600000, '', false, '', 0, 0, false, -1)`, row},
+		"asked for again":     {`SELECT lockstile_acquire_5('a', 'mine', 600000, '', false, '', 0, 0, false)`, row},
+		"renewed":             {`SELECT lockstile_renew_5(ARRAY['a'], ARRAY['mine'], ARRAY[600000], false)`, row},
+		"kept":                {`SELECT lockstile_release_5('a', 'mine', false, 0, 600000)`, row},
+		"withdrawn":           {`SELECT lockstile_release_5('b', 'late', true, 600000, 0)`, `(SELECT value || until FROM lockstile_mark WHERE NOT forced)`},
+		"broken":              {`SELECT lockstile_break_5('a', ARRAY(SELECT token FROM lockstile_lease), 600000)`, `(SELECT value || until FROM lockstile_mark WHERE forced)`},
 	} {
 		pool := connect(t, url)
 		exec(t, pool, `DELETE FROM lockstile_lease`)
 		exec(t, pool, `DELETE FROM lockstile_mark`)
 		if !strings.HasPrefix(what, "granted") {
-			query[string](t, pool, `SELECT lockstile_acquire_4('a', 'mine', 600000, '', false, '', 0, 0, false)::text`)
+			query[string](t, pool, `SELECT lockstile_acquire_5('a', 'mine', 600000, '', false, '', 0, 0, false)::text`)
 		}
 		exec(t, connect(t, server.URL("postgres")), `CHECKPOINT`)
 		query[string](t, pool, `SELECT (`+c.do[len("SELECT "):]+`)::text`)
@@ -297,7 +297,7 @@ func TestBreakWhoseAnswerIsLostBreaksOneHolder(t *testing.T) {
 	}()
 	queued(t, first, "a", 1)
 	admin := connect(t, url)
-	const breaks = `SELECT lockstile_break_4('a', ARRAY[$1::bigint], 600000)`
+	const breaks = `SELECT lockstile_break_5('a', ARRAY[$1::bigint], 600000)`
 	if !query[bool](t, admin, breaks, int64(held.Token())) {
 		t.Error("nobody was broken")
 	}

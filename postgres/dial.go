@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"errors"
-	"net"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -14,10 +13,10 @@ import (
 	"github.com/lockstile/locker/driver"
 )
 
-// dial opens a connection of our own with the pool's settings and hooks, over the network
-// that wrap returns, if it is set. It is not taken from the pool: there it would be
+// dial opens a connection of our own with the pool's settings and hooks, and what set adds, if it
+// is not nil. It is not taken from the pool: there it would be
 // missing for as long as we keep it, and the pool could not be closed.
-func dial(ctx context.Context, pool *pgxpool.Pool, wrap func(net.Conn) net.Conn) (*pgx.Conn, error) {
+func dial(ctx context.Context, pool *pgxpool.Pool, set func(*pgconn.Config)) (*pgx.Conn, error) {
 	config := pool.Config()
 	config.ConnConfig.OnNotification = nil // it would receive them in our place
 	// The end of a wait for notifications must only end the wait. The other
@@ -30,14 +29,8 @@ func dial(ctx context.Context, pool *pgxpool.Pool, wrap func(net.Conn) net.Conn)
 			return nil, err
 		}
 	}
-	if connect := config.ConnConfig.DialFunc; wrap != nil {
-		config.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
-			conn, err := connect(ctx, network, addr)
-			if err != nil {
-				return nil, err
-			}
-			return wrap(conn), nil
-		}
+	if set != nil {
+		set(&config.ConnConfig.Config)
 	}
 	conn, err := pgx.ConnectConfig(ctx, config.ConnConfig)
 	if err != nil {

@@ -14,7 +14,11 @@
 // wait are notified, in order of arrival. Leases can be exclusive, shared, or one of n slots. Guard
 // the writes with the token (package fencing/pgfence). LockTx needs no guard.
 //
-// Leases do not exclude session locks or LockTx: use one way to lock a name.
+// One name is one lock, whichever way it is taken: leases, session locks and LockTx of a name exclude each
+// other, and their tokens are in one order. Each way has its own queue: a transaction or a session may
+// overtake those who wait for a lease. Who waits behind a lock of another way looks ten times a second. Inspect, List
+// and Break are about the locks of one way. A slot is the exception: it does not keep out those who share the name in a transaction
+// or session and were there before it. Use a name in one kind.
 //
 // # Guarantees
 //
@@ -43,11 +47,12 @@
 // Session locks end with the server or the connection, so a crash of the server, a
 // failover, or a connection that ends on the server's side alone can hand a held lock
 // to a second holder before the first has heard of it ([NewSession]). Their tokens are
-// on disk before they count, too: one lock in 32 waits for that, in a second round trip;
-// with a synchronous standby every lock does. Waiters stand in the server's own queue. They
-// can be shared, and there are no slots.
+// on disk before they count, too: one lock in 32 waits for that, and with SyncStandby every lock waits for the standby.
+// Waiters stand in the server's own queue, and leave it for a moment every 20 seconds or so: the order
+// is that of arrival in between. They can be shared, and there are no slots.
 //
-// Locks inside a transaction assume nothing ([LockTx], [LockTxShared]).
+// Locks inside a transaction assume nothing ([LockTx], [LockTxShared]). Between them and leases of the same
+// name counts what leases assume.
 //
 // A request for a lease may reach the server after its attempt was given up and cleaned
 // up. For a minute and a TTL of the server's clock it is refused. One that arrives even
@@ -71,8 +76,8 @@
 //
 // A session lock is lost when its connection breaks, which its holder hears at once, or
 // when the server has not answered for a TTL. A lock that could not be given back ends
-// with its connection. We ask the server to end that connection. The server also ends it
-// by itself if nothing has arrived on it for a second more than the longest TTL.
+// with its connection. We ask the server over the pool to end that connection, as the role that has logged in. The
+// server also ends it by itself if nothing has arrived on it for a second more than the TTL.
 // After Unlock the process keeps a session lock for the rest of [locker.WithMinHold]: it is
 // free early if the process ends, or the connection.
 //
@@ -116,9 +121,9 @@
 // of renewals. Nobody waits for the disk to find a lock taken, to queue for it or to give
 // it back after the end of its [locker.WithMinHold]. If there is a synchronous standby, grants and renewals wait for it. A Locker
 // has up to two connections beside the pool: one while somebody waits, and one while
-// there are renewals. A SessionLocker uses the pool only for Inspect, List, Break and
-// EnsureSchema. It has one connection of its own, one for each name that it waits for or has
-// waited for, 16 of those at most, and one while tokens are on their way to the disk.
+// there are renewals. A SessionLocker has a connection of its own for each lock that it holds or waits for, 32 at
+// most unless the pool may have more, and keeps them for the next lock for a while. It uses the pool for Inspect, List, Break and
+// EnsureSchema, and to have a connection ended.
 //
 // A lease leaves dead rows behind, as any update does. The server removes them unless an
 // old snapshot could see them: a transaction or statement that goes on for hours, one that

@@ -42,6 +42,8 @@ var advice = []struct {
 func (p *poolRunner) explain(ctx context.Context, err error) error {
 	var reply *pgconn.PgError
 	if errors.As(err, &reply) && (reply.Code == "42883" || reply.Code == "42P01") {
+		ctx, cancel := context.WithTimeout(ctx, answerTime) // for a connection of the pool
+		defer cancel()
 		var there int
 		if p.pool.QueryRow(ctx, `SELECT lockstile_version()`, p.mode).Scan(&there) == nil && strconv.Itoa(there) != schemaVersion {
 			return driver.Refused(otherVersion(there, err))

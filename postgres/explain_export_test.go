@@ -2,7 +2,6 @@ package postgres
 
 // What a statement's error says.
 var (
-	Unsure  = unsure
-	Broken  = broken
-	NotHere = notHere
+	Unsure = unsure
+	Broken = broken
 )

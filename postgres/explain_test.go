@@ -24,11 +24,8 @@ func TestCodesOfErrorsDecideWhatIsDoneNext(t *testing.T) {
 		"57P01": "unsure broken", "57P02": "unsure broken", "57P05": "unsure broken", // it has ended the connection
 		"57P03": "unsure", // it starts, or stops
 		"58030": "unsure", "XX000": "unsure", "40003": "unsure",
-		"26000": "broken",          // the connection has forgotten what was prepared there
-		"25006": "broken not here", // it is read-only
-		"0A000": "not here",        // a standby has no tables that are not logged
-		"55000": "not here",        // the lock is on another server
-		"42883": "not here",        // it has another schema
+		"26000": "broken", // the connection has forgotten what was prepared there
+		"25006": "broken", // it is read-only
 		"40001": "", "40P01": "", "53100": "", "53300": "", "57014": "", "23505": "", "28000": "",
 	} {
 		err := fmt.Errorf("wrapped: %w", &pgconn.PgError{Code: code})
@@ -39,14 +36,11 @@ func TestCodesOfErrorsDecideWhatIsDoneNext(t *testing.T) {
 		if postgres.Broken(t.Context(), err) {
 			got = append(got, "broken")
 		}
-		if postgres.NotHere(err) {
-			got = append(got, "not here")
-		}
 		if all := strings.Join(got, " "); all != want {
 			t.Errorf("%s: %q, want %q", code, all, want)
 		}
 	}
-	if lost := errors.New("the network"); !postgres.Unsure(lost) || !postgres.Broken(t.Context(), lost) || postgres.NotHere(lost) {
+	if lost := errors.New("the network"); !postgres.Unsure(lost) || !postgres.Broken(t.Context(), lost) {
 		t.Error("a connection that broke has not said that nothing was carried out")
 	}
 }

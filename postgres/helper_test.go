@@ -54,21 +54,21 @@ type wiredConn struct {
 func wired(tb testing.TB, url string) (*pgxpool.Pool, *wire) {
 	tb.Helper()
 	w := &wire{}
-	pool := poolWith(tb, url, func(c *pgxpool.Config) {
-		c.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
-			conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
-			if err != nil {
-				return nil, err
-			}
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			c := &wiredConn{Conn: conn, w: w, mode: w.mode}
-			w.conns = append(w.conns, c)
-			return c, nil
-		}
-	})
+	pool := poolWith(tb, url, func(c *pgxpool.Config) { c.ConnConfig.DialFunc = w.dial })
 	tb.Cleanup(w.close) // or pgx waits 15 seconds for the connections that are cut
 	return pool, w
+}
+
+func (w *wire) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+	if err != nil {
+		return nil, err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	c := &wiredConn{Conn: conn, w: w, mode: w.mode}
+	w.conns = append(w.conns, c)
+	return c, nil
 }
 
 // cut breaks the connections that are open, and those to come until repair.

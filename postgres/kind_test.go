@@ -26,7 +26,7 @@ func byHand(t *testing.T, url string) attempts {
 	return attempts{
 		func(value string, slots int, queue bool) (token int64, slot int) {
 			t.Helper()
-			if err := admin.QueryRow(soon(t), `SELECT _token, _slot FROM lockstile_acquire_4('a', $1, 600000, '', $2, '', 600000, -1, false, $3)`,
+			if err := admin.QueryRow(soon(t), `SELECT _token, _slot FROM lockstile_acquire_5('a', $1, 600000, '', $2, '', 600000, -1, false, $3)`,
 				value, queue, slots).Scan(&token, &slot); err != nil {
 				t.Fatal(err)
 			}
@@ -34,7 +34,7 @@ func byHand(t *testing.T, url string) attempts {
 		},
 		func(value string, queued bool) {
 			t.Helper()
-			exec(t, admin, `SELECT lockstile_release_4('a', $1, $2, 0, 0)`, value, queued)
+			exec(t, admin, `SELECT lockstile_release_5('a', $1, $2, 0, 0)`, value, queued)
 		},
 		func() string {
 			t.Helper()
@@ -233,7 +233,7 @@ func TestWaiterThatAsksIsAliveAndIsToldNothingInVain(t *testing.T) {
 	a, admin := byHand(t, url), connect(t, url)
 	wait := func(value, channel string, slots int) int64 {
 		t.Helper()
-		return query[int64](t, admin, `SELECT (lockstile_acquire_4('a', $1, 600000, '', true, $2, 600000, -1, false, $3))._token`, value, channel, slots)
+		return query[int64](t, admin, `SELECT (lockstile_acquire_5('a', $1, 600000, '', true, $2, 600000, -1, false, $3))._token`, value, channel, slots)
 	}
 	a.ask("holds", 0, false)
 	wait("first", "gone", 0)
@@ -271,7 +271,7 @@ func TestWaiterLooksWhenTheFirstOfSeveralLeasesEnds(t *testing.T) {
 	a, admin := byHand(t, url), connect(t, url)
 	looks := func(value string, slots int) (left, ahead int64) {
 		t.Helper()
-		if err := admin.QueryRow(soon(t), `SELECT _left, _ahead FROM lockstile_acquire_4('a', $1, 600000, '', true, '', 600000, -1, false, $2)`,
+		if err := admin.QueryRow(soon(t), `SELECT _left, _ahead FROM lockstile_acquire_5('a', $1, 600000, '', true, '', 600000, -1, false, $2)`,
 			value, slots).Scan(&left, &ahead); err != nil {
 			t.Fatal(err)
 		}
@@ -298,7 +298,7 @@ func TestWaiterLooksWhenTheFirstOfSeveralLeasesEnds(t *testing.T) {
 			t.Errorf("a reader behind a writer that may be dead looks in %d ms, and %d are before it", left, ahead)
 		}
 	}
-	query[int64](t, admin, `SELECT (lockstile_acquire_4('a', 'writer', 600000, '', true, 'a channel', 600000, -1, false, 0))._token`)
+	query[int64](t, admin, `SELECT (lockstile_acquire_5('a', 'writer', 600000, '', true, 'a channel', 600000, -1, false, 0))._token`)
 	left := query[time.Duration](t, admin, `SELECT (extract(epoch FROM patient - clock_timestamp()) * 1e9)::bigint FROM lockstile_queue WHERE value = 'writer'`)
 	if left > 20*time.Second {
 		t.Errorf("a writer keeps readers out for %v after its death", left)
@@ -449,7 +449,7 @@ func TestAnswerWithoutARowIsAnError(t *testing.T) {
 	t.Parallel()
 	url := database(t)
 	l := newLocker(t, url, postgres.Options{})
-	exec(t, connect(t, url), `CREATE OR REPLACE FUNCTION lockstile_inspect_4(_name text) RETURNS TABLE (name text, held boolean, holder text,
+	exec(t, connect(t, url), `CREATE OR REPLACE FUNCTION lockstile_inspect_5(_name text) RETURNS TABLE (name text, held boolean, holder text,
 		token bigint, time_left bigint, waiters bigint, slots integer, slot integer) LANGUAGE sql STABLE AS
 		$$ SELECT '', false, '', 0::bigint, 0::bigint, 0::bigint, 0, 0 WHERE false $$`)
 	if info, err := l.Inspect(soon(t), "a"); err == nil {

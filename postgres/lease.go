@@ -195,8 +195,6 @@ func (s *store) giveBack(ctx context.Context, a *attempt, keep time.Duration) (c
 	return code, repeated, err
 }
 
-func (s *store) End(*attempt) {}
-
 // sweep clears away all that dead processes have left, in the background, every
 // sweepEvery at most while locks are asked for. Nothing depends on it.
 func (s *store) sweep() {

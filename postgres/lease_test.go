@@ -56,7 +56,7 @@ func TestRenewalGivesEachLockItsOwnTTLAndOthersNothing(t *testing.T) {
 	exec(t, admin, `INSERT INTO lockstile_lease SELECT name, value, false, 1024, '', clock_timestamp() + interval '1 hour', -1
 		FROM unnest(ARRAY['a', 'b'], ARRAY['long', 'short']) mine(name, value) UNION ALL
 		VALUES ('a', 'another', false, 2048, '', now() + interval '1 hour', -1)`)
-	exec(t, admin, `SELECT lockstile_renew_4(ARRAY['a', 'b'], ARRAY['long', 'short'], ARRAY[36000000, 60000], false)`)
+	exec(t, admin, `SELECT lockstile_renew_5(ARRAY['a', 'b'], ARRAY['long', 'short'], ARRAY[36000000, 60000], false)`)
 	for value, want := range map[string]string{"long": "2 h and 10 h", "short": "0 and 60 s", "another": "50 min and 1 h"} {
 		from, to, _ := strings.Cut(want, " and ")
 		if !query[bool](t, admin, `SELECT expires BETWEEN clock_timestamp() + $2::text::interval AND clock_timestamp() + $3::text::interval
@@ -72,7 +72,7 @@ func TestSecondRequestOfTheHolderIsAnsweredWithTheSameToken(t *testing.T) {
 	l := newLocker(t, url, postgres.Options{})
 	held := lock(t, l, "a", locker.WithTTL(long))
 	token := query[fencing.Token](t, connect(t, url),
-		`SELECT (lockstile_acquire_4(name, value, 600000, '', false, '', 0, 0, false))._token FROM lockstile_lease`)
+		`SELECT (lockstile_acquire_5(name, value, 600000, '', false, '', 0, 0, false))._token FROM lockstile_lease`)
 	if token != held.Token() {
 		t.Errorf("the holder has token %d, its second request %d", held.Token(), token)
 	}
@@ -102,7 +102,7 @@ func TestHolderHearsThatItsLockWasBrokenHoweverLateItAsks(t *testing.T) {
 		t.Fatalf("Break: %v, %v", broken, err)
 	}
 	exec(t, admin, `UPDATE lockstile_mark SET until = until - interval '10 minutes'`)
-	exec(t, admin, `SELECT lockstile_sweep_4()`)
+	exec(t, admin, `SELECT lockstile_sweep_5()`)
 	var lost *locker.LostError
 	if err := held.Renew(soon(t)); !errors.As(err, &lost) || lost.Reason != locker.ReasonForced {
 		t.Errorf("Renew: %v", err)
@@ -222,14 +222,14 @@ func TestSweepSparesWhatWasWithdrawnForAsLongAsItMayArrive(t *testing.T) {
 	admin := connect(t, url)
 	held := lock(t, newLocker(t, url, postgres.Options{}), "taken")
 	for _, refuse := range []int{1, 60000, 1} { // the longest counts
-		if code := query[int](t, admin, `SELECT lockstile_release_4('a', 'late', true, $1, 0)`, refuse); code != -1 {
+		if code := query[int](t, admin, `SELECT lockstile_release_5('a', 'late', true, $1, 0)`, refuse); code != -1 {
 			t.Errorf("the withdrawal of what was not granted is answered with %d", code)
 		}
 	}
 	exec(t, admin, `SELECT pg_sleep(0.01)`) // by the server's clock the shorter ones are over
-	exec(t, admin, `SELECT lockstile_sweep_4()`)
+	exec(t, admin, `SELECT lockstile_sweep_5()`)
 	for _, name := range []string{"a", "taken"} {
-		token := query[int64](t, admin, `SELECT (lockstile_acquire_4($1, 'late', 600000, '', true, '', 600000, 0, false))._token`, name)
+		token := query[int64](t, admin, `SELECT (lockstile_acquire_5($1, 'late', 600000, '', true, '', 600000, 0, false))._token`, name)
 		if token != -1 {
 			t.Errorf("what was withdrawn for a minute and arrives now was answered %d", token)
 		}
@@ -284,7 +284,7 @@ func TestSweepWaitsForNoRowThatIsStuck(t *testing.T) {
 	tx := begun(t, url)
 	ask[string](t, tx, `SELECT name FROM lockstile_lease WHERE name = 'dead 2' AND value = 'y' FOR UPDATE`)
 	ask[bool](t, tx, `SELECT lockstile_enter('dead 3', false)`)
-	if swept := query[int](t, admin, `SELECT lockstile_sweep_4()`); swept != 5 {
+	if swept := query[int](t, admin, `SELECT lockstile_sweep_5()`); swept != 5 {
 		t.Errorf("%d rows were cleared away, want the 5 that nobody has locked", swept)
 	}
 	if n := query[int](t, admin, `SELECT count(*)::int FROM lockstile_lease WHERE name = 'dead 3'`); n != 2 {

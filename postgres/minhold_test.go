@@ -68,24 +68,24 @@ func TestKeepThatIsSentAgainIsTheSame(t *testing.T) {
 	newLocker(t, url, postgres.Options{})
 	admin := connect(t, url)
 	const row = `SELECT coalesce(min(value || ' until ' || expires), 'none') FROM lockstile_lease`
-	exec(t, admin, `SELECT lockstile_acquire_4('a', 'mine', 600000, '', false, '', 0, 0, false)`)
-	exec(t, admin, `SELECT lockstile_release_4('a', 'mine', false, 0, 60000)`)
+	exec(t, admin, `SELECT lockstile_acquire_5('a', 'mine', 600000, '', false, '', 0, 0, false)`)
+	exec(t, admin, `SELECT lockstile_release_5('a', 'mine', false, 0, 60000)`)
 	kept := query[string](t, admin, row)
 	for keep, want := range map[int]int{1: 0, 30000: 0, 600000: 0, 0: -1} {
-		if code := query[int](t, admin, `SELECT lockstile_release_4('a', 'mine', true, 0, $1)`, keep); code != want {
+		if code := query[int](t, admin, `SELECT lockstile_release_5('a', 'mine', true, 0, $1)`, keep); code != want {
 			t.Errorf("a keep of %d ms is answered with %d, want %d", keep, code, want)
 		}
 		if again := query[string](t, admin, row); again != kept {
 			t.Errorf("a keep of %d ms: %s, was %s", keep, again, kept)
 		}
 	}
-	if code := query[int](t, admin, `SELECT code FROM lockstile_renew_4(ARRAY['a'], ARRAY['mine'], ARRAY[600000], false)`); code != -1 {
+	if code := query[int](t, admin, `SELECT code FROM lockstile_renew_5(ARRAY['a'], ARRAY['mine'], ARRAY[600000], false)`); code != -1 {
 		t.Errorf("a renewal is answered with %d", code)
 	}
 	if again := query[string](t, admin, row); again != kept {
 		t.Errorf("after a renewal: %s, was %s", again, kept)
 	}
-	if code := query[int](t, admin, `SELECT lockstile_release_4('b', 'other', false, 0, 60000)`); code != -1 {
+	if code := query[int](t, admin, `SELECT lockstile_release_5('b', 'other', false, 0, 60000)`); code != -1 {
 		t.Errorf("a keep of what is not held is answered with %d", code)
 	}
 }
@@ -107,12 +107,12 @@ func TestKeepWaitsForARenewalUnderWay(t *testing.T) {
 	url := database(t)
 	admin := connect(t, url)
 	newLocker(t, url, postgres.Options{})
-	exec(t, admin, `SELECT lockstile_acquire_4('a', 'mine', 600000, '', false, '', 0, 0, false)`)
+	exec(t, admin, `SELECT lockstile_acquire_5('a', 'mine', 600000, '', false, '', 0, 0, false)`)
 	renewal := begun(t, url)
-	ask[int](t, renewal, `SELECT code FROM lockstile_renew_4(ARRAY['a'], ARRAY['mine'], ARRAY[600000], false)`)
+	ask[int](t, renewal, `SELECT code FROM lockstile_renew_5(ARRAY['a'], ARRAY['mine'], ARRAY[600000], false)`)
 	done := make(chan error, 1)
 	go func() {
-		_, err := admin.Exec(soon(t), `SELECT lockstile_release_4('a', 'mine', false, 0, 60000)`)
+		_, err := admin.Exec(soon(t), `SELECT lockstile_release_5('a', 'mine', false, 0, 60000)`)
 		done <- err
 	}()
 	eventually(t, func() string {

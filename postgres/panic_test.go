@@ -64,11 +64,9 @@ func TestLeasesOutliveAHookThatPanicsInTheBackground(t *testing.T) {
 	unlock(t, held)
 }
 
-// Statements of session locks have goroutines of their own, where nobody can recover from
-// a hook that panics. The connection may be in the midst of an answer, so it ends.
+// A hook panics in the midst of an answer, so the connection ends.
 //
-//	TryLock and a sign of life, in which the hook panics, on a connection that is being
-//	opened and on one that is open
+//	TryLock, on a connection that is being opened and on one that is open, and Unlock
 func TestSessionLocksOutliveAHookThatPanics(t *testing.T) {
 	t.Parallel()
 	url, on := database(t), new(atomic.Bool)
@@ -89,8 +87,8 @@ func TestSessionLocksOutliveAHookThatPanics(t *testing.T) {
 	}
 	held := lock(t, a, "a", locker.WithTTL(long))
 	on.Store(true)
-	if err := held.Renew(soon(t)); !errors.Is(err, locker.ErrLost) || !strings.Contains(err.Error(), "panicked: the hook") {
-		t.Errorf("Renew in which the hook has panicked: %v", err)
+	if err := held.Unlock(soon(t)); !errors.Is(err, locker.ErrUnavailable) || !strings.Contains(err.Error(), "panicked: the hook") {
+		t.Errorf("Unlock in which the hook has panicked: %v", err)
 	}
 	on.Store(false)
 	unlock(t, lock(t, b, "a"))

@@ -82,7 +82,6 @@ func (o Options) sessions() locker.Guarantees {
 	g := locker.Guarantees{
 		Exclusion: locker.PromptHolder | locker.SteadyClocks | locker.ServerUp | locker.DurableServer | locker.DurableReplica,
 		Tokens:    locker.DurableReplica,
-		Fair:      true,
 		Shared:    true,
 		FreedBy:   locker.FreedByConnection,
 	}
@@ -95,18 +94,13 @@ func (o Options) sessions() locker.Guarantees {
 	return g
 }
 
-// Locker grants leases: rows in a table that end by the database's clock.
+// Locker grants leases: rows in a table that end by the database's clock. It implements [locker.Locker],
+// [locker.Inspector], [locker.Breaker] and [locker.Lister].
 type Locker struct {
+	driver.Methods
 	opts  Options
 	store *store
 }
-
-var (
-	_ locker.Locker    = (*Locker)(nil)
-	_ locker.Inspector = (*Locker)(nil)
-	_ locker.Breaker   = (*Locker)(nil)
-	_ locker.Lister    = (*Locker)(nil)
-)
 
 // New returns a Locker on the pool's database, which must have the [Schema]. It sends
 // nothing, and never closes the pool. Unlock before you close it: releases go over it. A
@@ -122,7 +116,7 @@ func New(pool *pgxpool.Pool, opts Options) (*Locker, error) {
 	if err := opts.check(); err != nil {
 		return nil, err
 	}
-	own, err := newOwnPool(pool, false)
+	own, err := newOwnPool(pool)
 	if err != nil {
 		return nil, fmt.Errorf("postgres: %w", err)
 	}
@@ -133,37 +127,7 @@ func New(pool *pgxpool.Pool, opts Options) (*Locker, error) {
 		s.mail = mailbox.New(nil)
 	}
 	s.locks = driver.New("postgres", s, driver.Options{})
-	return &Locker{opts, s}, nil
-}
-
-// Lock implements [locker.Locker].
-func (l *Locker) Lock(ctx context.Context, name string, opts ...locker.Option) (*locker.Lock, error) {
-	return l.store.locks.Lock(ctx, name, opts...)
-}
-
-// TryLock implements [locker.Locker].
-func (l *Locker) TryLock(ctx context.Context, name string, opts ...locker.Option) (*locker.Lock, error) {
-	return l.store.locks.TryLock(ctx, name, opts...)
-}
-
-// Inspect implements [locker.Inspector].
-func (l *Locker) Inspect(ctx context.Context, name string) (locker.Info, error) {
-	return l.store.locks.Inspect(ctx, name)
-}
-
-// Break implements [locker.Breaker].
-func (l *Locker) Break(ctx context.Context, name string) (bool, error) {
-	return l.store.locks.Break(ctx, name)
-}
-
-// BreakHolder implements [locker.Breaker].
-func (l *Locker) BreakHolder(ctx context.Context, name string, number locker.Number) (bool, error) {
-	return l.store.locks.BreakHolder(ctx, name, number)
-}
-
-// List implements [locker.Lister].
-func (l *Locker) List(ctx context.Context, prefix string) ([]locker.Info, error) {
-	return l.store.locks.List(ctx, prefix)
+	return &Locker{s.locks, opts, s}, nil
 }
 
 // Guarantees implements [locker.Locker].
@@ -181,7 +145,7 @@ func (l *Locker) EnsureSchema(ctx context.Context) error {
 // most, for calls and clean-ups under way. Locks that are held stay held, renewed and unlockable,
 // over the pool from then on. The pool stays open.
 func (l *Locker) Close() error {
-	err := l.store.locks.Close()
+	err := l.Methods.Close()
 	l.store.mail.Close()
 	go l.store.own.pool.Close() // it waits for renewals under way
 	return err

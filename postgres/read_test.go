@@ -8,7 +8,7 @@ import (
 	"github.com/lockstile/locker/postgres"
 )
 
-const reads = `SELECT (lockstile_acquire_4('a', $1, 600000, '', false, '', 0, 0, false, -1))._token`
+const reads = `SELECT (lockstile_acquire_5('a', $1, 600000, '', false, '', 0, 0, false, -1))._token`
 
 // Goal: nobody waits for a reader that waits for the disk, but a writer does, and so does the
 // same request sent again. Method: a transaction by hand is that reader, and commits when
@@ -58,7 +58,7 @@ func TestReaderOnItsWayToTheDiskKeepsWritersAloneWaiting(t *testing.T) {
 	if second := <-again; second != number {
 		t.Errorf("number %d became %d when it was asked for again", number, second)
 	}
-	exec(t, admin, `SELECT lockstile_release_4('a', 'reader', false, 0, 0, true)`)
+	exec(t, admin, `SELECT lockstile_release_5('a', 'reader', false, 0, 0, true)`)
 	unlock(t, other)
 	unlock(t, lock(t, b, "a"))
 }
@@ -70,11 +70,11 @@ func TestReleaseOfAReaderLetsAWriterIn(t *testing.T) {
 	a, admin := byHand(t, url), connect(t, url)
 	a.ask("reader", -1, false)
 	a.ask("writer", 0, true)
-	if code := query[int](t, admin, `SELECT lockstile_release_4('a', 'reader', false, 0, 0, true)`); code != 0 {
+	if code := query[int](t, admin, `SELECT lockstile_release_5('a', 'reader', false, 0, 0, true)`); code != 0 {
 		t.Errorf("the release was answered %d", code)
 	}
 	a.want(t, "the reader's release", "writer?")
-	if code := query[int](t, admin, `SELECT lockstile_release_4('a', 'reader', false, 0, 0, true)`); code != -1 {
+	if code := query[int](t, admin, `SELECT lockstile_release_5('a', 'reader', false, 0, 0, true)`); code != -1 {
 		t.Errorf("the release of what was not there was answered %d", code)
 	}
 }
@@ -85,7 +85,7 @@ func TestReaderThatWasWithdrawnIsRefused(t *testing.T) {
 	a, admin := byHand(t, url), connect(t, url)
 	a.ask("granted", -1, false)
 	for value, queued := range map[string]bool{"late": true, "granted": false} {
-		exec(t, admin, `SELECT lockstile_release_4('a', $1, $2, 60000, 0, true)`, value, queued)
+		exec(t, admin, `SELECT lockstile_release_5('a', $1, $2, 60000, 0, true)`, value, queued)
 		if token, _ := a.ask(value, -1, true); token != -1 {
 			t.Errorf("a reader that was withdrawn (%s) and arrives now was answered %d", value, token)
 		}

@@ -16,7 +16,7 @@ const (
 	// batchSize bounds how many locks one statement renews.
 	batchSize = 500
 
-	// ownIdle is for how long the connection of newOwnPool is kept when it is not needed.
+	// ownIdle is for how long a connection beside the pool is kept when it is not needed.
 	// Locks with the default TTL are renewed every ten seconds.
 	ownIdle = time.Minute
 
@@ -79,17 +79,14 @@ func answer(code int64) error {
 }
 
 // newOwnPool returns a pool of one connection, with the settings and hooks of the
-// application's pool, for what must not wait for the application's queries: renewals of
-// leases, and tokens of session locks on their way to the disk. The connection is opened
+// application's pool, for renewals, which must not wait for the application's queries. The connection is opened
 // when it is needed first, and closed when it has not been for a while. A renewal is a sign
-// of life itself. Where the disk may take long, pings has a connection that was idle asked for
-// one first, and replaced if none comes.
-func newOwnPool(pool *pgxpool.Pool, pings bool) (*pgxpool.Pool, error) {
+// of life itself.
+func newOwnPool(pool *pgxpool.Pool) (*pgxpool.Pool, error) {
 	config := pool.Config()
 	config.MaxConns, config.MinConns, config.MinIdleConns = 1, 0, 0
 	config.MaxConnIdleTime = ownIdle
-	config.PingTimeout = pingTime
-	config.ShouldPing = func(_ context.Context, c pgxpool.ShouldPingParams) bool { return pings && c.IdleDuration > time.Second }
+	config.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false }
 	return pgxpool.NewWithConfig(context.Background(), config)
 }
 

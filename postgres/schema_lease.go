@@ -22,13 +22,20 @@ package postgres
 // have found out is undone then, so that they keep nobody away any more.
 //
 // Asked again with the value that has the lease, it returns the same token and starts
-// the lease anew, for the caller may count its validity from the second request.
+// the lease anew, for the caller may count its validity from the second request. A lease that has
+// ended is granted like any other: somebody may have had the lock since, and left no trace
+// (lockstile_free).
+//
+// Whoever grants a lease has the name's advisory key until it has committed ([schemaKey]). So a
+// lease and a lock of [NewSession] or [LockTx], which has that key, exclude each other: the row can be
+// seen before the key is free. Where somebody else has the key, the lock is taken, and a waiter looks ten times a
+// second: nobody tells it when the key is free.
 //
 // lockstile_renew returns, for each place in the arrays, 1 if the lease was started
 // anew, -1 or -2 (forced) if it is not ours, and 0 if somebody has locked its row just
 // now: one row that is stuck must not hold up the leases that are renewed with it. A
 // lease that has ended is not renewed even if nobody has taken it: its holder may have
-// been told.
+// been told, or somebody else may have seen that it has ended. So it looks at the clock when it has locked the row.
 //
 // lockstile_release removes everything that an attempt has in the store: the lock, a
 // reservation, and its place in the queue if it may have one. It returns 0 if the attempt
@@ -54,7 +61,8 @@ BEGIN
   PERFORM lockstile_enter(_name, true);
   IF NOT EXISTS (SELECT FROM lockstile_lease l WHERE l.name = _name AND (l.slots >= 0 OR l.value = _value OR l.expires <= clock_timestamp()))
     AND NOT EXISTS (SELECT FROM lockstile_queue w WHERE w.name = _name)
-    AND NOT EXISTS (SELECT FROM lockstile_mark m WHERE m.value = _value) THEN` + schemaSync + `
+    AND NOT EXISTS (SELECT FROM lockstile_mark m WHERE m.value = _value)
+    AND pg_try_advisory_xact_lock_shared(hashtextextended(_name, 0)) THEN` + schemaSync + `
     INSERT INTO lockstile_lease AS l (name, value, reserved, token, holder, expires, slots)
     SELECT _name, _value, false, nextval('lockstile_token') * 1024, _holder, clock_timestamp() + _ttl * interval '1 millisecond', -1` + schemaDraw + `
     ON CONFLICT (name, value) DO NOTHING RETURNING l.token INTO _token;
@@ -92,6 +100,8 @@ DECLARE
   _waited boolean;
   _lock lockstile_lease;
   _alone boolean;
+  _reserved boolean;
+  _key boolean;
 BEGIN` + schemaStandby + `
   _slot := 0;
   _left := 0;
@@ -104,9 +114,13 @@ BEGIN` + schemaStandby + `
   SELECT * INTO _lock FROM lockstile_lease l WHERE l.name = _name ORDER BY l.value = _value DESC LIMIT 1;
   _slot := coalesce(_lock.slot, 0);
   IF _lock.value = _value AND NOT _lock.reserved THEN` + schemaSync + `
-    UPDATE lockstile_lease l SET expires = clock_timestamp() + _ttl * interval '1 millisecond' WHERE l.name = _name AND l.value = _value;
-    _token := _lock.token;
-    RETURN;
+    PERFORM FROM lockstile_lease l WHERE l.name = _name AND l.value = _value FOR UPDATE;
+    UPDATE lockstile_lease l SET expires = clock_timestamp() + _ttl * interval '1 millisecond'
+      WHERE l.name = _name AND l.value = _value AND l.expires > clock_timestamp();
+    IF FOUND THEN
+      _token := _lock.token;
+      RETURN;
+    END IF;
   END IF;
   SELECT EXISTS (SELECT FROM lockstile_mark m WHERE m.value = _value),
     EXISTS (SELECT FROM lockstile_queue w WHERE w.name = _name) INTO _refused, _waited;
@@ -115,9 +129,15 @@ BEGIN` + schemaStandby + `
     RETURN;
   END IF;
 
-  IF _lock.value IS DISTINCT FROM _value THEN
-    _slot := CASE WHEN _lock.value IS NULL THEN 0 ELSE lockstile_room(_name, _slots) END;
-    IF _slot IS NOT NULL AND _waited THEN
+  _reserved := coalesce(_lock.value = _value AND _lock.reserved, false);
+  IF NOT _reserved AND _lock.value IS NOT NULL THEN
+    _slot := lockstile_room(_name, _slots);
+  END IF;
+  IF _slot IS NOT NULL THEN
+    _key := ` + schemaKey + `;
+    IF NOT _key THEN
+      _slot := NULL;
+    ELSIF _waited AND NOT _reserved THEN
       _alone := lockstile_pass(_name, _value);
       SELECT l.slot INTO _slot FROM lockstile_lease l WHERE l.name = _name AND l.value = _value;
       IF NOT FOUND AND _alone THEN
@@ -136,6 +156,9 @@ BEGIN` + schemaStandby + `
   SELECT coalesce(max(l.slots), _slots), CASE WHEN max(l.slots) = _slots AND (_slots < 0 OR count(*) < _slots) THEN 0
       ELSE least(greatest(ceil(extract(epoch FROM min(l.expires) - clock_timestamp()) * 1000), 0), CASE WHEN max(l.slots) < 0 THEN 5000 END) END
     INTO _slot, _left FROM lockstile_lease l WHERE l.name = _name AND l.expires > clock_timestamp();
+  IF NOT _key THEN
+    _left := 100;
+  END IF;
   IF _slot <> _slots AND greatest(_slot, _slots) > 0 THEN
     _token := -2;
   ELSIF _queue THEN
@@ -151,9 +174,11 @@ DECLARE
 BEGIN` + schemaReads + schemaStandby + schemaSync + `
   _mine := ARRAY(SELECT a.place FROM unnest(_names, _values) WITH ORDINALITY AS a(name, value, place)
     JOIN lockstile_lease l ON l.name = a.name AND l.value = a.value
-    WHERE NOT l.reserved AND l.expires > clock_timestamp() FOR UPDATE OF l SKIP LOCKED);
-  UPDATE lockstile_lease l SET expires = clock_timestamp() + _ttls[a.place] * interval '1 millisecond'
-    FROM unnest(_names, _values) WITH ORDINALITY AS a(name, value, place) WHERE a.place = ANY (_mine) AND l.name = a.name AND l.value = a.value;
+    WHERE NOT l.reserved FOR UPDATE OF l SKIP LOCKED);
+  WITH renewed AS (UPDATE lockstile_lease l SET expires = clock_timestamp() + _ttls[a.place] * interval '1 millisecond'
+      FROM unnest(_names, _values) WITH ORDINALITY AS a(name, value, place)
+      WHERE a.place = ANY (_mine) AND l.name = a.name AND l.value = a.value AND l.expires > clock_timestamp() RETURNING a.place)
+    SELECT array_agg(r.place) INTO _mine FROM renewed r;
   RETURN QUERY SELECT a.place, CASE WHEN a.place = ANY (_mine) THEN 1
       WHEN EXISTS (SELECT FROM lockstile_lease l WHERE l.name = a.name AND l.value = a.value
         AND NOT l.reserved AND l.expires > clock_timestamp()) THEN 0

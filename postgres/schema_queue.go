@@ -25,6 +25,13 @@ package postgres
 // is skipped; the next in the queue is told to look again by then, so that somebody notices.
 // Where it can do nothing, it writes nothing. Where nobody is notified ([schemaHeard]), a waiter
 // that sleeps until it is notified is passed over, and keeps its place: it polls once it has looked.
+// Where somebody else has the name's advisory key, nothing is reserved: the first waiter is told, and looks
+// until the key is free.
+//
+// lockstile_free returns whether no lease keeps out a transaction or session that has the name's advisory key, and wants
+// the lock as _slots says. It finds out as lockstile_room does, by removing what has ended: to read when a lease ends
+// is not enough while a renewal is under way. It undoes that: a transaction that goes on for hours would keep
+// whoever cleans up after such a lease waiting, and everybody else behind that. Without the key nobody begins an ended lease anew.
 //
 // lockstile_keep leaves a lock that is given back taken, under nobody's value, until _keep
 // milliseconds have passed, and returns whether it is. The first two waiters that are alive
@@ -61,9 +68,20 @@ BEGIN
     (SELECT min(s) FROM generate_series(0, _rows::integer) s WHERE s NOT IN (SELECT l.slot FROM lockstile_lease l WHERE l.name = _name)) END;
 END $$;
 
+CREATE OR REPLACE FUNCTION lockstile_free(_name text, _slots integer) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+  _free boolean;
+BEGIN
+  _free := lockstile_room(_name, _slots) IS NOT NULL;
+  RAISE EXCEPTION USING ERRCODE = 'LS001';
+EXCEPTION WHEN SQLSTATE 'LS001' THEN
+  RETURN _free;
+END $$;
+
 CREATE OR REPLACE FUNCTION lockstile_pass(_name text, _asks text) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
   _first lockstile_queue;
+  _slots integer;
   _slot integer;
   _changed boolean := false;
   _heard boolean := ` + schemaHeard + `;
@@ -75,8 +93,15 @@ BEGIN
       RETURN true;
     END IF;
     IF _first.value = _asks OR ` + schemaAlive + ` THEN
-      _slot := lockstile_room(_name, _first.slots);
+      _slots := _first.slots;
+      _slot := lockstile_room(_name, _slots);
       EXIT WHEN _slot IS NULL;
+      IF NOT ` + schemaKey + ` THEN
+        IF _heard AND _first.channel <> '' AND _first.value <> _asks THEN
+          PERFORM pg_notify(_first.channel, _first.value);
+        END IF;
+        RETURN false;
+      END IF;
       INSERT INTO lockstile_lease (name, value, reserved, token, holder, expires, slots, slot)
       VALUES (_name, _first.value, true, 0, '', clock_timestamp() + interval '500 milliseconds', _first.slots, _slot)
       ON CONFLICT (name, value) DO NOTHING;
@@ -149,6 +174,15 @@ END $$;
 // of a transaction that has sent one fails: a release would be undone by the word that tells of
 // it. So from half of the queue on, where the server begins to warn, nobody is notified.
 const schemaHeard = `pg_notification_queue_usage() < 0.5`
+
+// schemaKey tries to take the advisory key of the name until this transaction ends, as one of those
+// who want _slots. It is the key of [NewSession] and [LockTx].
+const schemaKey = `(CASE WHEN _slots = 0 THEN pg_try_advisory_xact_lock(hashtextextended(_name, 0))
+      ELSE pg_try_advisory_xact_lock_shared(hashtextextended(_name, 0)) END)`
+
+// schemaLeased is whether there are leases that may keep out a transaction or session which has the name's
+// advisory key. Most names have none: the other half costs a subtransaction.
+const schemaLeased = `EXISTS (SELECT FROM lockstile_lease l WHERE l.name = _name) AND NOT lockstile_free(_name, CASE WHEN _shared THEN -1 ELSE 0 END)`
 
 // schemaAlive is whether the waiter _first is alive.
 const schemaAlive = `_first.patient > clock_timestamp() AND (_first.channel = ''

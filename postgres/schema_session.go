@@ -1,8 +1,8 @@
 package postgres
 
-// A row of lockstile_session says who has an advisory lock. Inspect and List read it. The
-// lock is the server's, and ends with the connection; a row that stays behind means nothing.
-// A crash of the server ends the locks and empties the table, which is not logged.
+// A row of lockstile_session says what a connection has locked last: Inspect, List and Break read it.
+// The lock is the server's, and ends with the connection. A row counts only while its connection has the
+// advisory key of its name.
 //
 // A token must outlast a crash, but not every lock should wait for the disk. nextval logs
 // 32 numbers at once, so most numbers are on disk long before they are drawn, unless the
@@ -12,15 +12,10 @@ package postgres
 // before its last checkpoint. So the first draw after a checkpoint logs the sequence
 // again, and further than before. What has to be on disk is therefore not the number
 // that was drawn, but the end up to which the sequence is logged now. Where that is not
-// known, lockstile_session_sync waits for the disk; a message in the log makes sure that
-// there is something to wait for. Where there is a synchronous standby, every grant waits
-// for it: a server that was replaced and does not know it must not go on granting.
-//
-// That wait is a transaction on another connection. It must lead to the same server: what
-// a successor has on its disk says nothing of this token. A successor does not have the
-// row. On the connection with the locks nothing waits for a disk or a standby
-// (synchronous_commit is off there): a sign of life could not be given meanwhile, and all
-// locks would be lost when the standby is away.
+// known, the grant waits for the disk; a message in the log makes sure that
+// there is something to wait for. Where [Options].SyncStandby is set, every grant waits for the
+// standby: a server that was replaced and does not know it must not go on granting. No other grant waits
+// for a standby: while that is away, it would hold the lock of a waiter that may be dead.
 //
 // That end is the last number that was drawn plus log_cnt: a draw adds one to the first
 // and takes one from the other. Others may draw between our readings of the two. What we
@@ -28,58 +23,43 @@ package postgres
 // compare must never be too small: a log_cnt plus a last number that is read later. While
 // another draw logs the sequence, log_cnt is 0 too early: then nothing counts as known.
 //
-// lockstile_session_patience sets for how long the server keeps a connection on which
-// nothing arrives. The process believes in a lock for a TTL after the last question that
-// was answered. The server keeps the connection for longer, by a second at least, and not
-// for much longer, for nothing else would end the connection of a process that vanished.
-// The function compares before it sets, because setting costs more. A time of keep-alives
-// is 32,767 seconds at most: what is left of a longer one is between them.
-//
 // lockstile_session_open gets a connection ready. It lifts the limits on the time of
-// statements: these wait for as long as their process wants. It also deletes the rows of
-// connections that are gone, but waits for no row that somebody has locked. It returns its
-// process, when that began, and how many locks of all kinds the server has room for.
+// statements, and deletes the rows of connections that are gone, but waits for no row that
+// somebody has locked.
 //
-// lockstile_session_acquire returns the first of 1,024 tokens that are this grant's,
-// or 0 if somebody has the lock, and whether they are known to be on disk. The token is drawn
-// once the lock is there, so nobody can come between a draw and its grant. If the connection
-// has the lock _already, shared, for another attempt, the server would grant it once more,
-// though somebody waits to have it alone. So it is not asked for again, but looked for that
-// waiter. Nor is it asked for what it has under another name with the same hash.
+// lockstile_session_acquire returns the first of 1,024 tokens that are this grant's, or 0 if somebody has
+// the lock. The token is drawn
+// once the lock is there, so nobody can come between a draw and its grant. If it may wait, it says so in a message
+// (taken) as soon as it begins to wait, and waits for a stretch: a statement keeps a snapshot for as long as it goes on,
+// for which VACUUM and CREATE INDEX CONCURRENTLY wait.
 //
-// lockstile_session_wait waits for a lock, and returns whether it is there. The server ends a
-// connection that is silent, but not one that waits: so a writer whose process is cut off
-// would keep later readers out for as long as others read. Its wait has an end therefore,
-// after which it is asked to wait on. Its turn, another advisory lock, it keeps meanwhile:
-// who has that _already goes first, and who waits comes behind it. A dead writer's turn
-// ends with its connection, which is silent from then on. The end may meet the grant: then the lock
-// is there, though the statement has failed, and to ask for it again would take it twice.
+// A writer that begins _again takes a turn, another advisory key, and keeps it until it has the lock. A
+// reader needs the turn for a moment to come in. So between two stretches, when the writer stands in no queue, no reader
+// overtakes it, but for those that came within its first stretch: it would starve. (With the turn from the first, each lock would
+// wake two waiters.) The end of a stretch may meet the grant: then the connection has the key, though the statement
+// has failed. So it tries once more, which succeeds if it has the key already. What it has taken twice it gives back
+// with everything else (pg_advisory_unlock_all).
 //
-// lockstile_session_release gives back the lock that was granted with a token. An
-// advisory lock outlives the error of the statement that took it: then there is no
-// row, and it is given back with the token 0, and so is the turn. What
-// another attempt of the same connection holds under this key stays. Of the attempts that share the connection's
-// one lock the _last gives it back.
+// A lease may have the lock, which no queue knows. Whoever has the key then keeps it, so that no other
+// lease begins, and looks ten times a second (lockstile_free).
 //
-// lockstile_session_gone returns whether a connection is gone: then its locks are free, for
-// they go first. With _end it also ends the connection, if it is still there.
+// _patience is for how many milliseconds the server keeps the connection in silence, where that changes. The process
+// believes for a TTL after the last question that was answered, and the server ends the connection a second after that,
+// counted from its answer: the holder stops believing first, and nothing else would end the connection of a process that
+// vanished. A time of keep-alives is 32,767 seconds at most: what is left of a longer one is between them.
+//
+// lockstile_session_locks are the advisory locks of this database. A connection is null where a prepared transaction has the lock.
 //
 // lockstile_session_break ends the connections that have a lock with one of these tokens, or
 // without tokens all that have it. It returns whether it has ended one, and whether a prepared
 // transaction, which has no connection, has the lock.
-//
-// lockstile_session_locks returns, for each key, whose connections have the lock, how
-// many wait, and whether those who have it share it (pg_advisory_lock_shared). A connection
-// is null where a prepared transaction has it.
 const schemaSession = `
 CREATE UNLOGGED TABLE IF NOT EXISTS lockstile_session (
-  key    bigint NOT NULL,
+  pid    integer PRIMARY KEY,
   name   text COLLATE "C" NOT NULL,
-  pid    integer NOT NULL,
   token  bigint NOT NULL,
   holder text NOT NULL,
-  ttl    bigint NOT NULL,
-  PRIMARY KEY (key, token)
+  ttl    bigint NOT NULL
 ) WITH (fillfactor = 50);
 
 CREATE UNLOGGED TABLE IF NOT EXISTS lockstile_known (
@@ -87,185 +67,159 @@ CREATE UNLOGGED TABLE IF NOT EXISTS lockstile_known (
   upto bigint NOT NULL
 );
 
-CREATE OR REPLACE FUNCTION lockstile_session_patience_` + schemaVersion + `(_patience bigint) RETURNS void LANGUAGE plpgsql` + schemaSafe + ` AS $$
+CREATE OR REPLACE FUNCTION lockstile_session_open_` + schemaVersion + `() RETURNS void LANGUAGE plpgsql` + schemaSafe + ` AS $$
+BEGIN` + schemaReads + `
+  PERFORM set_config(c.name, c.value, false) FROM (VALUES ('statement_timeout', '0'), ('lock_timeout', '0'),
+    ('transaction_timeout', '0'), ('tcp_keepalives_count', '3'), ('synchronous_commit', 'off')) c(name, value)
+    WHERE current_setting(c.name, true) IS NOT NULL; -- transaction_timeout came with PostgreSQL 17
+  BEGIN
+    PERFORM set_config('client_connection_check_interval', '1000', false);
+  EXCEPTION WHEN invalid_parameter_value THEN -- not on this server's system: the end of a waiter is seen when its stretch ends
+  END;
+  DELETE FROM lockstile_session s USING (SELECT o.pid FROM lockstile_session o
+    LEFT JOIN pg_stat_activity a ON a.pid = o.pid AND a.pid <> pg_backend_pid() WHERE a.pid IS NULL
+    FOR UPDATE OF o SKIP LOCKED) d WHERE s.pid = d.pid;
+END $$;
+
+CREATE OR REPLACE FUNCTION lockstile_session_patience(_patience bigint) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   _seconds bigint := ceil(_patience / 1000.0);
 BEGIN
-  IF current_setting('idle_session_timeout')::interval <> _patience * interval '1 millisecond' THEN
-    PERFORM set_config(c.name, c.value::text, false) FROM (VALUES ('idle_session_timeout', _patience), ('tcp_user_timeout', _patience),
-      ('tcp_keepalives_idle', least(_seconds, 32767)), ('tcp_keepalives_interval', least(greatest(_seconds - 32767, 1), 32767))) c(name, value);
-  END IF;
+  PERFORM set_config(c.name, c.value::text, false) FROM (VALUES ('idle_session_timeout', _patience), ('tcp_user_timeout', _patience),
+    ('tcp_keepalives_idle', least(_seconds, 32767)), ('tcp_keepalives_interval', least(greatest(_seconds - 32767, 1), 32767))) c(name, value);
 END $$;
 
-CREATE OR REPLACE FUNCTION lockstile_session_open_` + schemaVersion + `(_patience bigint, _synced boolean, OUT _pid integer, OUT _began bigint, OUT _room bigint)
-LANGUAGE plpgsql` + schemaSafe + ` AS $$
-BEGIN` + schemaReads + schemaStandby + `
-  PERFORM set_config(c.name, c.value, false) FROM (VALUES ('statement_timeout', '0'), ('lock_timeout', '0'),
-    ('transaction_timeout', '0'), ('idle_session_timeout', '0'), ('tcp_keepalives_count', '3'), ('synchronous_commit', 'off')) c(name, value)
-    WHERE current_setting(c.name, true) IS NOT NULL; -- transaction_timeout came with PostgreSQL 17
-  PERFORM lockstile_session_patience_` + schemaVersion + `(_patience);
-  BEGIN
-    PERFORM set_config('client_connection_check_interval', '1000', false);
-  EXCEPTION WHEN invalid_parameter_value THEN -- not on this server's system: the end of a waiter is seen when it is granted
-  END;
-  DELETE FROM lockstile_session s USING (SELECT o.key, o.pid FROM lockstile_session o
-    LEFT JOIN pg_stat_activity a ON a.pid = o.pid AND a.pid <> pg_backend_pid() WHERE a.pid IS NULL
-    FOR UPDATE OF o SKIP LOCKED) d
-  WHERE s.key = d.key AND s.pid = d.pid;
-  SELECT a.pid, coalesce(extract(epoch FROM a.backend_start) * 1000000, 0) INTO _pid, _began
-    FROM pg_stat_activity a WHERE a.pid = pg_backend_pid();
-  _room := current_setting('max_locks_per_transaction')::bigint
-    * (current_setting('max_connections')::bigint + current_setting('max_prepared_transactions')::bigint);
-END $$;
-
-CREATE OR REPLACE FUNCTION lockstile_session_wait_` + schemaVersion + `(_name text, _shared boolean, _already boolean, _patience bigint)
-RETURNS boolean LANGUAGE plpgsql` + schemaSafe + ` AS $$
+CREATE OR REPLACE FUNCTION lockstile_session_try(_name text, _shared boolean) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
-  _key bigint := hashtextextended(_name, 0);
   _turn bigint := hashtextextended(_name, 1);
+  _got boolean := false;
 BEGIN
-  IF _shared THEN
-    PERFORM pg_advisory_lock_shared(_turn);
-    PERFORM pg_advisory_lock_shared(_key);
-    RETURN pg_advisory_unlock_shared(_turn);
-  END IF;
-  IF NOT _already THEN
-    PERFORM pg_advisory_lock(_turn);
-  END IF;
-  PERFORM set_config('lock_timeout', _patience::text, true);
-  PERFORM pg_advisory_lock(_key);
-  RETURN pg_advisory_unlock(_turn);
-EXCEPTION WHEN lock_not_available THEN
-  RETURN CASE WHEN pg_backend_pid() = ANY ((SELECT l.pids FROM lockstile_session_locks_` + schemaVersion + `() l WHERE l.key = _key)::integer[])
-    THEN pg_advisory_unlock(_turn) ELSE false END;
-END $$;
-
-CREATE OR REPLACE FUNCTION lockstile_session_acquire_` + schemaVersion + `(_name text, _holder text, _ttl bigint, _wait boolean, _patience bigint,
-  _shared boolean, _already boolean, OUT _token bigint, OUT _known boolean)
-LANGUAGE plpgsql` + schemaSafe + ` AS $$
-DECLARE
-  _key bigint := hashtextextended(_name, 0);
-  _turn bigint := hashtextextended(_name, 1);
-  _ahead bigint;
-BEGIN
-  _token := 0;
-  _known := true;
-  PERFORM lockstile_session_patience_` + schemaVersion + `(_patience);
-  IF EXISTS (SELECT FROM lockstile_session s WHERE s.key = _key AND s.pid = pg_backend_pid() AND s.name <> _name) THEN
-    RETURN;
-  END IF;
-  IF _wait THEN
-    _wait := lockstile_session_wait_` + schemaVersion + `(_name, _shared, _already, _patience);
-  ELSIF NOT _shared THEN
-    _wait := pg_try_advisory_lock(_key);
+  IF NOT _shared THEN
+    RETURN pg_try_advisory_lock(hashtextextended(_name, 0));
   ELSIF pg_try_advisory_lock_shared(_turn) THEN
-    _wait := CASE WHEN _already THEN NOT EXISTS (SELECT FROM lockstile_session_locks_` + schemaVersion + `() l WHERE l.key = _key AND l.waiters > 0)
-      ELSE pg_try_advisory_lock_shared(_key) END;
+    _got := pg_try_advisory_lock_shared(hashtextextended(_name, 0));
     PERFORM pg_advisory_unlock_shared(_turn);
   END IF;
-  IF NOT _wait THEN
-    RETURN;
+  RETURN _got;
+END $$;
+
+CREATE OR REPLACE FUNCTION lockstile_session_acquire_` + schemaVersion + `(_name text, _holder text, _ttl bigint, _shared boolean,
+  _stretch bigint, _again boolean, _patience bigint, _synced boolean) RETURNS bigint LANGUAGE plpgsql` + schemaSafe + ` AS $$
+DECLARE
+  _key bigint := hashtextextended(_name, 0);
+  _turn bigint := hashtextextended(_name, 1);
+  _ends timestamptz := clock_timestamp() + _stretch * interval '1 millisecond';
+  _token bigint;
+  _ahead bigint;
+  _known boolean;
+BEGIN` + schemaStandby + `
+  IF _patience > 0 THEN
+    PERFORM lockstile_session_patience(_patience);
+  END IF;
+  IF NOT lockstile_session_try(_name, _shared) THEN
+    IF _stretch = 0 THEN
+      RETURN 0;
+    END IF;
+    RAISE INFO '` + sessionTaken + `';
+    BEGIN
+      PERFORM set_config('lock_timeout', _stretch::text, true);
+      PERFORM CASE WHEN _shared THEN pg_advisory_lock_shared(_turn) WHEN _again THEN pg_advisory_lock(_turn) END;
+      PERFORM set_config('lock_timeout', greatest(1, extract(epoch FROM _ends - clock_timestamp()) * 1000)::bigint::text, true);
+      PERFORM CASE WHEN _shared THEN pg_advisory_lock_shared(_key) ELSE pg_advisory_lock(_key) END;
+      PERFORM CASE WHEN _shared THEN pg_advisory_unlock_shared(_turn) END;
+    EXCEPTION WHEN lock_not_available THEN
+      IF NOT lockstile_session_try(_name, _shared) THEN
+        RETURN 0;
+      END IF;
+      _again := true;
+    END;
+  END IF;
+  IF _again THEN
+    WHILE EXISTS (SELECT FROM lockstile_session_locks() l WHERE l.key = _turn AND l.pid = pg_backend_pid() AND l.granted) LOOP
+      PERFORM CASE WHEN _shared THEN pg_advisory_unlock_shared(_turn) ELSE pg_advisory_unlock(_turn) END;
+    END LOOP;
+  END IF;
+  IF ` + schemaLeased + ` THEN
+    IF _stretch = 0 THEN
+      PERFORM CASE WHEN _shared THEN pg_advisory_unlock_shared(_key) ELSE pg_advisory_unlock(_key) END;
+      RETURN 0;
+    END IF;
+    RAISE INFO '` + sessionTaken + `';
+    DELETE FROM lockstile_session s WHERE s.pid = pg_backend_pid(); -- it has the key, and no lock
+    WHILE ` + schemaLeased + ` LOOP
+      IF clock_timestamp() > _ends THEN
+        RETURN 0;
+      END IF;
+      PERFORM pg_sleep(0.1);
+    END LOOP;
   END IF;
   SELECT nextval('lockstile_token') * 1024 INTO _token` + schemaDraw + `;` + schemaNote + `
   SELECT t.log_cnt INTO _ahead FROM lockstile_token t;
-  INSERT INTO lockstile_session (key, name, pid, token, holder, ttl)
-  VALUES (_key, _name, pg_backend_pid(), _token, _holder, _ttl)
+  INSERT INTO lockstile_session AS s (pid, name, token, holder, ttl) VALUES (pg_backend_pid(), _name, _token, _holder, _ttl)
+  ON CONFLICT (pid) DO UPDATE SET name = excluded.name, token = excluded.token, holder = excluded.holder, ttl = excluded.ttl
   RETURNING coalesce((SELECT k.upto >= t.last_value + _ahead AND (_ahead > 0 OR t.last_value = _token / 1024)
     FROM lockstile_known k, lockstile_token t), false) INTO _known;
-  _known := _known AND current_setting('synchronous_standby_names') = '';
+  IF _synced OR NOT _known THEN
+    PERFORM set_config('synchronous_commit', CASE WHEN _synced THEN 'on' ELSE 'local' END, true);
+    PERFORM pg_logical_emit_message(true, 'lockstile', '');
+    IF NOT _known AND pg_try_advisory_xact_lock(1819239277, 0) THEN
+      INSERT INTO lockstile_known AS k (one, upto) SELECT true, _token / 1024 + t.log_cnt FROM lockstile_token t
+      ON CONFLICT (one) DO UPDATE SET upto = excluded.upto WHERE k.upto < excluded.upto;
+    END IF;
+  END IF;
+  RETURN _token;
 END $$;
 
-CREATE OR REPLACE FUNCTION lockstile_session_sync_` + schemaVersion + `(_name text, _token bigint, _synced boolean) RETURNS boolean LANGUAGE plpgsql` + schemaSafe + ` AS $$
-BEGIN` + schemaStandby + schemaSync + `
-  IF NOT EXISTS (SELECT FROM lockstile_session s WHERE s.key = hashtextextended(_name, 0) AND s.token = _token) THEN
-    RAISE EXCEPTION 'the lock is not on this server' USING ERRCODE = 'object_not_in_prerequisite_state';
-  END IF;
-  PERFORM pg_logical_emit_message(true, 'lockstile', '');
-  IF pg_try_advisory_xact_lock(1819239277, 0) THEN
-    INSERT INTO lockstile_known AS k (one, upto) SELECT true, _token / 1024 + t.log_cnt FROM lockstile_token t
-    ON CONFLICT (one) DO UPDATE SET upto = excluded.upto WHERE k.upto < excluded.upto;
-  END IF;
-  RETURN true;
-END $$;
-
-CREATE OR REPLACE FUNCTION lockstile_session_release_` + schemaVersion + `(_name text, _token bigint, _shared boolean, _last boolean) RETURNS boolean LANGUAGE plpgsql` + schemaSafe + ` AS $$
-DECLARE
-  _key bigint := hashtextextended(_name, 0);
-  _turn bigint := hashtextextended(_name, 1);
-  _done boolean;
-BEGIN
-  DELETE FROM lockstile_session s WHERE s.key = _key AND s.pid = pg_backend_pid() AND s.token = _token;
-  _done := FOUND;
-  IF _token = 0 AND _shared THEN
-    PERFORM pg_advisory_unlock_shared(_turn);
-  ELSIF _token = 0 THEN
-    PERFORM pg_advisory_unlock(_turn);
-  END IF;
-  IF NOT _done AND EXISTS (SELECT FROM lockstile_session s WHERE s.key = _key AND s.pid = pg_backend_pid()) THEN
-    RETURN false;
-  END IF;
-  RETURN CASE WHEN NOT _last THEN true WHEN _shared THEN pg_advisory_unlock_shared(_key) ELSE pg_advisory_unlock(_key) END;
-END $$;
-
-CREATE OR REPLACE FUNCTION lockstile_session_locks_` + schemaVersion + `() RETURNS TABLE (key bigint, pids integer[], waiters bigint, shared boolean)
-LANGUAGE sql` + schemaSafe + ` AS $$
-  SELECT (p.classid::bigint << 32) | p.objid::bigint, array_agg(DISTINCT p.pid) FILTER (WHERE p.granted), count(*) FILTER (WHERE NOT p.granted),
-    bool_and(p.mode = 'ShareLock') FILTER (WHERE p.granted)
+CREATE OR REPLACE FUNCTION lockstile_session_locks() RETURNS TABLE (key bigint, pid integer, granted boolean, shared boolean) LANGUAGE sql AS $$
+  SELECT (p.classid::bigint << 32) | p.objid::bigint, p.pid, p.granted, p.mode = 'ShareLock'
   FROM pg_locks p WHERE p.locktype = 'advisory' AND p.objsubid = 1
     AND p.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
-  GROUP BY 1
-$$;
-
-CREATE OR REPLACE FUNCTION lockstile_session_gone_` + schemaVersion + `(_pid integer, _began bigint, _end boolean) RETURNS boolean
-LANGUAGE sql` + schemaSafe + ` AS $$
-  SELECT count(CASE WHEN _end THEN pg_terminate_backend(a.pid) ELSE true END) = 0 AND (_end OR _pid <> 0)
-  FROM pg_stat_activity a WHERE a.pid = _pid AND coalesce(extract(epoch FROM a.backend_start) * 1000000, _began) = _began
 $$;
 
 CREATE OR REPLACE FUNCTION lockstile_session_break_` + schemaVersion + `(_name text, _tokens bigint[], OUT _broken boolean, OUT _prepared boolean)
 LANGUAGE sql` + schemaSafe + ` AS $$
-  SELECT count(pg_terminate_backend(p.pid)) > 0, count(*) > count(p.pid)
-  FROM lockstile_session_locks_` + schemaVersion + `() l, unnest(l.pids) p(pid)
-  WHERE l.key = hashtextextended(_name, 0) AND (cardinality(_tokens) = 0
-    OR EXISTS (SELECT FROM lockstile_session s WHERE s.key = l.key AND s.pid = p.pid AND s.token = ANY (_tokens)))
+  SELECT count(pg_terminate_backend(l.pid)) > 0, count(*) > count(l.pid)
+  FROM lockstile_session_locks() l WHERE l.key = hashtextextended(_name, 0) AND l.granted AND (cardinality(_tokens) = 0
+    OR EXISTS (SELECT FROM lockstile_session s WHERE s.pid = l.pid AND s.name = _name AND s.token = ANY (_tokens)))
 $$;
 
-CREATE OR REPLACE FUNCTION lockstile_session_inspect_` + schemaVersion + `(_name text)` + sessionInfo + `
-  (SELECT _name AS name, hashtextextended(_name, 0) AS key)` + sessionHeld + ` ORDER BY 4
+CREATE OR REPLACE FUNCTION lockstile_session_inspect_` + schemaVersion + `(_names text[]) RETURNS TABLE (name text, held boolean, holder text,
+  token bigint, time_left bigint, waiters bigint, slots integer, slot integer) LANGUAGE sql` + schemaSafe + ` AS $$
+  WITH locks AS MATERIALIZED (SELECT * FROM lockstile_session_locks())
+  SELECT n.name, l.key IS NOT NULL, coalesce(s.holder, ''), coalesce(s.token, 0), CASE WHEN s.ttl > 0 THEN
+      greatest(1, s.ttl - coalesce(extract(epoch FROM clock_timestamp() - a.state_change) * 1000, 0)::bigint) ELSE 0 END, -- counted from when the server last heard the holder
+    (SELECT count(DISTINCT w.pid) FROM locks w WHERE NOT w.granted AND w.key IN (hashtextextended(n.name, 0), hashtextextended(n.name, 1))),
+    CASE WHEN l.shared THEN -1 ELSE 0 END, 0
+  FROM unnest(_names) n(name) LEFT JOIN locks l ON l.key = hashtextextended(n.name, 0) AND l.granted
+    LEFT JOIN lockstile_session s ON s.pid = l.pid AND s.name = n.name LEFT JOIN pg_stat_activity a ON a.pid = s.pid
+  ORDER BY 1, 4
 $$;
 
-CREATE OR REPLACE FUNCTION lockstile_session_list_` + schemaVersion + `(_prefix text)` + sessionInfo + `
-  (SELECT DISTINCT o.name, o.key FROM lockstile_session o WHERE starts_with(o.name, _prefix))` + sessionHeld + `
-  WHERE s.pid IS NOT NULL ORDER BY 1, 4
+CREATE OR REPLACE FUNCTION lockstile_session_list_` + schemaVersion + `(_prefix text) RETURNS TABLE (name text, held boolean, holder text,
+  token bigint, time_left bigint, waiters bigint, slots integer, slot integer) LANGUAGE sql` + schemaSafe + ` AS $$
+  SELECT i.* FROM lockstile_session_inspect_` + schemaVersion + `(ARRAY(SELECT DISTINCT s.name FROM lockstile_session s WHERE starts_with(s.name, _prefix))) i
+  WHERE i.token > 0 ORDER BY i.name, i.token
 $$;
 `
 
-const (
-	// The time left is the TTL, counted from when the server last heard the holder.
-	sessionInfo = ` RETURNS TABLE (name text, held boolean, holder text,
-  token bigint, time_left bigint, waiters bigint, slots integer, slot integer) LANGUAGE sql` + schemaSafe + ` AS $$
-  SELECT n.name, l.pids IS NOT NULL, coalesce(s.holder, ''), coalesce(s.token, 0), CASE WHEN s.ttl > 0 THEN
-      greatest(1, s.ttl - coalesce(extract(epoch FROM clock_timestamp() - a.state_change) * 1000, 0)::bigint) ELSE 0 END,
-    coalesce(l.waiters, 0) + coalesce(t.waiters, 0), CASE WHEN l.shared THEN -1 ELSE 0 END, 0
-  FROM`
-	sessionHeld = ` n LEFT JOIN lockstile_session_locks_` + schemaVersion + `() l ON l.key = n.key
-  LEFT JOIN lockstile_session_locks_` + schemaVersion + `() t ON t.key = hashtextextended(n.name, 1)
-  LEFT JOIN unnest(l.pids) p(pid) ON true
-  LEFT JOIN lockstile_session s ON s.key = n.key AND s.name = n.name AND s.pid = p.pid
-  LEFT JOIN pg_stat_activity a ON a.pid = s.pid`
-)
+// sessionTaken is the message that says that the lock is taken, while the statement goes on. A message of this
+// level always comes, and at once.
+const sessionTaken = "lockstile: the lock is taken"
 
 // The statements that programs send (see sqlAcquire).
 const (
-	sessionOpen = `SELECT * FROM lockstile_session_open_` + schemaVersion + `($1::bigint, $2::boolean)`
+	sessionOpen    = `SELECT lockstile_session_open_` + schemaVersion + `()`
+	sessionAcquire = `SELECT lockstile_session_acquire_` + schemaVersion + `($1::pg_catalog.text, $2::pg_catalog.text, $3::bigint, $4::boolean,
+		$5::bigint, $6::boolean, $7::bigint, $8::boolean)`
+	sessionRelease = `SELECT pg_catalog.pg_advisory_unlock_all()`
+	sessionForce   = `SELECT * FROM lockstile_session_break_` + schemaVersion + `($1::pg_catalog.text, $2::bigint[])`
+	sessionInspect = `SELECT * FROM lockstile_session_inspect_` + schemaVersion + `(ARRAY[$1::pg_catalog.text])`
+	sessionList    = `SELECT * FROM lockstile_session_list_` + schemaVersion + `($1::pg_catalog.text)`
 
-	sessionAcquire = `SELECT * FROM lockstile_session_acquire_` + schemaVersion + `($1::pg_catalog.text, $2::pg_catalog.text, $3::bigint, $4::boolean,
-		$5::bigint, $6::boolean, $7::boolean)`
-	sessionSync     = `SELECT lockstile_session_sync_` + schemaVersion + `($1::pg_catalog.text, $2::bigint, $3::boolean)`
-	sessionRelease  = `SELECT lockstile_session_release_` + schemaVersion + `($1::pg_catalog.text, $2::bigint, $3::boolean, $4::boolean)`
-	sessionPatience = `SELECT lockstile_session_patience_` + schemaVersion + `($1::bigint)`
-	sessionGone     = `SELECT lockstile_session_gone_` + schemaVersion + `($1::integer, $2::bigint, $3::boolean)`
-	sessionForce    = `SELECT * FROM lockstile_session_break_` + schemaVersion + `($1::pg_catalog.text, $2::bigint[])`
-	sessionInspect  = `SELECT * FROM lockstile_session_inspect_` + schemaVersion + `($1::pg_catalog.text)`
-	sessionList     = `SELECT * FROM lockstile_session_list_` + schemaVersion + `($1::pg_catalog.text)`
+	// A process of the server by its number and its beginning: a later one may have the same number. Both are the
+	// login's to ask for, whatever role a hook has set (SET LOCAL ends with these statements).
+	sessionWho = `SET LOCAL ROLE NONE; SELECT a.pid::pg_catalog.text, pg_catalog."extract"('epoch', a.backend_start)::pg_catalog.text FROM pg_catalog.pg_stat_activity a
+		WHERE a.pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid()`
+	sessionGone = `SET LOCAL ROLE NONE; SELECT pg_catalog.pg_terminate_backend(a.pid, 500::bigint)::pg_catalog.text FROM pg_catalog.pg_stat_activity a
+		WHERE a.pid OPERATOR(pg_catalog.=) %s AND pg_catalog."extract"('epoch', a.backend_start)::pg_catalog.text OPERATOR(pg_catalog.=) '%s'`
 )

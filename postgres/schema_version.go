@@ -4,11 +4,11 @@ package postgres
 // that an earlier program would not understand. The functions that programs call have
 // it in their names, so a program finds none in a schema of another version: it is
 // refused at once, also in the midst of its work, and no request is spent on asking.
-const schemaVersion = "4"
+const schemaVersion = "5"
 
 // schemaUpgrade refuses to lower the version. To raise it, it drops all functions of the
-// old version: names and results may differ. Before version 3 a lock had one holder, and before version 4
-// the functions found what they use through the search path.
+// old version: names and results may differ. Before version 3 a lock had one holder, before version 4
+// the functions found what they use through the search path, and before version 5 leases did not exclude advisory locks.
 const schemaUpgrade = `
 DO $$
 DECLARE
@@ -36,7 +36,9 @@ BEGIN
     ALTER TABLE lockstile_lease ADD slots integer NOT NULL DEFAULT 0, ADD slot integer NOT NULL DEFAULT 0,
       ALTER value TYPE text COLLATE "C", DROP CONSTRAINT lockstile_lease_pkey, ADD PRIMARY KEY (name, value);
     ALTER TABLE lockstile_queue ADD slots integer NOT NULL DEFAULT 0;
-    ALTER TABLE lockstile_session DROP CONSTRAINT lockstile_session_pkey, ADD PRIMARY KEY (key, token);
+  END IF;
+  IF _version < 5 THEN
+    DROP TABLE IF EXISTS lockstile_session; -- it says nothing of locks, and is made again
   END IF;
 END $$;
 

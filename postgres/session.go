@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -12,133 +11,72 @@ import (
 )
 
 // SessionLocker grants advisory locks of the server. They have no lease: the server
-// frees them when their connection ends. See [NewSession].
+// frees them when their connection ends. See [NewSession]. It implements [locker.Locker],
+// [locker.Inspector], [locker.Breaker] and [locker.Lister].
+//
+// Inspect shows a holder that is none of ours, a transaction for example, with neither text nor token, and
+// without a number if it shares the lock. List does not show what others hold, whose names
+// the server does not know.
+//
+// Break ends the holder's connection: there is no
+// other way to free an advisory lock from outside. The role must be the holder's own, or one that may signal backends.
+// A prepared transaction has no connection: then Break is an error. After any other
+// error the connection may have been ended.
 type SessionLocker struct {
+	driver.Methods
 	opts  Options
 	store *sessionStore
 }
 
-var (
-	_ locker.Locker    = (*SessionLocker)(nil)
-	_ locker.Inspector = (*SessionLocker)(nil)
-	_ locker.Breaker   = (*SessionLocker)(nil)
-	_ locker.Lister    = (*SessionLocker)(nil)
-)
-
 // NewSession returns a Locker whose locks are advisory locks of the server, with
 // the key hashtextextended(name, 0). It excludes everybody who takes that key with
-// pg_advisory_lock, in psql for example, or with [LockTx]. Two names with the same
+// pg_advisory_lock, in psql for example, or with [LockTx], and the leases of [New]. Two names with the same
 // hash exclude each other as well.
 //
-// All locks that are free when they are asked for live on one connection. A Lock that
-// has to wait does so in the server's own queue, on a connection of its own, and the
-// lock then lives there. The goroutines of a process need one connection a name between
-// them. A Locker has 16 of those at most, waiting or held; the next is refused. These
-// connections have the pool's settings and hooks, do not count in the pool, and are
-// closed a TTL after they were last used. They must lead to the server directly: a
-// pooler in between is refused.
+// A lock lives on a connection of its own, and so does a wait for one. The goroutines of a process need one
+// connection a name between them; those that share a lock may need one each. A Locker has 32 of them at
+// most, or as many as the pool may have (MaxConns), if that is more: the next lock is refused. These
+// connections have the pool's settings and hooks, and do not count in the pool. After a lock they are kept
+// for the next one, for a TTL and a minute at most. They must lead to the server directly: a
+// pooler in between is refused. For thousands of locks use [New].
 //
-// A wait is a statement, and keeps a snapshot for as long as it goes on. So the server removes
-// no row that died meanwhile: candidates of an election that wait for days hold back VACUUM in the
-// whole database. And CREATE INDEX CONCURRENTLY waits for all older snapshots: run under
-// such a lock while another process waits for the lock, it never ends, and the server sees no
-// deadlock (golang-migrate issue 960, flyway issue 1654). For migrations and elections use [New].
+// A wait is a statement, which keeps a snapshot for as long as it goes on, and VACUUM and CREATE INDEX
+// CONCURRENTLY wait for old snapshots. So a wait ends on the server after 20 seconds, give or take a quarter, and begins
+// anew. A migration with CREATE INDEX CONCURRENTLY under such a lock goes on when all that wait for it have begun anew, and
+// candidates of an election hold back no VACUUM. Waiters are served in order of arrival as long as
+// nobody has to begin anew. A writer that waits for readers begins anew with a turn, the key hashtextextended(name, 1), which keeps out later
+// readers: those who take the other key by hand, or with [LockTx], may come first then.
 //
-// If a hook of the pool's does SET ROLE to a role that is no member of the login's, we may not end
-// a connection that was lost in the server (pg_terminate_backend): its locks are freed when the server notices
-// by itself, after a second more than the longest TTL.
+// Shared locks ([locker.WithShared]) are those of pg_advisory_lock_shared with the same key. There are no slots.
 //
-// Shared locks ([locker.WithShared]) are those of pg_advisory_lock_shared with the same key.
-// The readers of a process that share a connection have one advisory lock there, which the
-// last of them gives back. There are no slots.
-//
-// The server ends a connection on which nothing arrives, but not one that waits. So that a
-// writer which was cut off does not keep later readers out for as long as others read, its
-// wait ends on the server after a second more than its TTL, and it is asked to wait on. It
-// keeps its turn meanwhile, with the key hashtextextended(name, 1): those who take the other
-// key by hand, or with [LockTx], may come first then. The turn of one that is cut off ends
-// as late again.
-//
-// Each lock takes a place in the server's lock table, which is everybody's: when it is
-// full, the application's own statements fail. A Locker may have a quarter of it, held and
-// asked for: 1,600 locks with the server's default settings (max_locks_per_transaction,
-// times max_connections). The next is refused. Other Lockers have as much: with many
-// locks and processes, set max_locks_per_transaction, or use [New].
-//
-// When a connection breaks, all locks on it are lost, and their holders are notified at once.
-// The server may not have noticed, so it is asked over another connection to end this
-// one. Silence is loss too, on both sides. A connection with locks is asked for a sign of
-// life three times per TTL, and a lock whose TTL ends without an answer is lost. Nothing
-// waits for a disk or a standby there: what does has a connection of its own, unless there
-// can be no other (CONNECTION LIMIT), or that one cannot serve: it leads to a standby, say. But if somebody locks the table
-// lockstile_session, the next name that is asked for keeps the sign of life waiting. The
-// server in turn ends a connection on which nothing has arrived for
-// a second more than the longest TTL that is held or asked for there
-// (idle_session_timeout, set for this connection alone). It drops a waiter that it cannot
-// reach for so long, and one whose process has ended (tcp_user_timeout,
-// client_connection_check_interval).
+// When a connection breaks, its lock is lost, and the holder is notified at once.
+// The server may not have noticed, so it is asked over the pool to end that connection. Silence is loss too, on both
+// sides. A connection with a lock is asked for a sign of life three times per TTL, and a lock whose TTL ends
+// without an answer is lost. The server in turn ends a connection on which nothing has arrived for a second more
+// than the TTL (idle_session_timeout, set for this connection alone). It drops a waiter that it cannot
+// reach for so long, and one whose process has ended (tcp_user_timeout, client_connection_check_interval).
 //
 // A proxy that is stopped, or a firewall that forgets, may end a connection on the
-// server's side alone. The server frees its locks at once and gives them to others,
+// server's side alone. The server frees its lock at once and gives it to others,
 // while the holder hears nothing and believes until its TTL ends. Where both sides of a
 // connection are ended, or the holder's machine is busy, the server may hear of it first: then
 // the next holder has the lock some milliseconds before the former knows. Guard writes with the
 // token, or use [New], whose leases do not depend on a connection.
 //
-// [Options].Poll must be 0: waiters are always notified.
+// [Options].Poll must be 0: waiters stand in the server's queue.
 func NewSession(pool *pgxpool.Pool, opts Options) (*SessionLocker, error) {
 	switch {
 	case pool == nil:
 		return nil, errors.New("postgres: the pool is nil")
 	case opts.Poll != 0:
-		return nil, errors.New("postgres: waiters for session locks are always notified, so Poll must be 0")
+		return nil, errors.New("postgres: waiters for session locks stand in the server's queue, so Poll must be 0")
 	}
 	if err := opts.check(); err != nil {
 		return nil, err
 	}
-	own, err := newOwnPool(pool, true)
-	if err != nil {
-		return nil, fmt.Errorf("postgres: %w", err)
-	}
-	s := &sessionStore{opts: opts, admin: newPoolRunner(pool), syncs: newPoolRunner(own), extra: make(map[*sessionConn]struct{})}
+	s := &sessionStore{opts: opts, admin: newPoolRunner(pool), stretch: sessionStretch, limit: max(sessionLeast, int(pool.Config().MaxConns))}
 	s.locks = driver.New("postgres", s, driver.Options{})
-	return &SessionLocker{opts, s}, nil
-}
-
-// Lock implements [locker.Locker].
-func (l *SessionLocker) Lock(ctx context.Context, name string, opts ...locker.Option) (*locker.Lock, error) {
-	return l.store.locks.Lock(ctx, name, opts...)
-}
-
-// TryLock implements [locker.Locker].
-func (l *SessionLocker) TryLock(ctx context.Context, name string, opts ...locker.Option) (*locker.Lock, error) {
-	return l.store.locks.TryLock(ctx, name, opts...)
-}
-
-// Inspect implements [locker.Inspector]. A holder that is none of ours, a transaction
-// for example, has neither text nor token, and no number if it shares the lock.
-func (l *SessionLocker) Inspect(ctx context.Context, name string) (locker.Info, error) {
-	return l.store.locks.Inspect(ctx, name)
-}
-
-// List implements [locker.Lister]. It does not show what others hold, whose names
-// the server does not know.
-func (l *SessionLocker) List(ctx context.Context, prefix string) ([]locker.Info, error) {
-	return l.store.locks.List(ctx, prefix)
-}
-
-// Break implements [locker.Breaker] by ending the holder's connection: there is no
-// other way to free an advisory lock from outside. All other locks of that connection
-// are lost with it, also those of readers whose number was not given. The role must be the holder's own, or one that may signal backends.
-// A prepared transaction has no connection: then Break is an error. After any other
-// error the connection may have been ended.
-func (l *SessionLocker) Break(ctx context.Context, name string) (bool, error) {
-	return l.store.locks.Break(ctx, name)
-}
-
-// BreakHolder implements [locker.Breaker].
-func (l *SessionLocker) BreakHolder(ctx context.Context, name string, number locker.Number) (bool, error) {
-	return l.store.locks.BreakHolder(ctx, name, number)
+	return &SessionLocker{s.locks, opts, s}, nil
 }
 
 // EnsureSchema applies [Schema], as [Locker.EnsureSchema] does.
@@ -155,10 +93,9 @@ func (l *SessionLocker) Guarantees() locker.Guarantees { return l.opts.sessions(
 
 // Close ends the waiting: waiters get [locker.ErrClosed]. It waits, for two seconds at
 // most, for calls and clean-ups under way. Locks that are held stay held, renewed and unlockable;
-// a connection is closed with the last of its locks. The pool stays open.
+// a connection is closed with its lock. The pool stays open.
 func (l *SessionLocker) Close() error {
-	err := l.store.locks.Close()
-	l.store.endAllUnused()
-	go l.store.syncs.pool.Close() // it waits for what is under way
+	err := l.Methods.Close()
+	l.store.endSpare(nil)
 	return err
 }

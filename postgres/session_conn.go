@@ -1,229 +1,225 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"sync"
+	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/driver"
 )
 
-const (
-	// sessionSilence is how much longer than the longest TTL the server keeps a
-	// connection that says nothing. The server counts from when it has answered, the
-	// holder from before it asked: so the holder stops believing first.
-	sessionSilence = time.Second
+// sessionLeast is how many connections a Locker may have for its session locks, unless its pool may have more.
+const sessionLeast = 32
 
-	// alone stands for a lock that is not shared, in the books of a connection.
-	alone = -1
-
-	// sessionSlow is for how long a connection may owe an answer and still be joined.
-	sessionSlow = time.Second
-)
+// sessionLull is how long after a statement the end of a connection may go unnoticed.
+const sessionLull = 5 * time.Millisecond
 
 // errConnectionLost says that a connection was there, and is over.
 var errConnectionLost = errors.New("the connection was lost")
 
-func connectionLost(cause error) error {
-	if cause == nil {
-		return errConnectionLost
-	}
-	return fmt.Errorf("%w: %w", errConnectionLost, cause)
-}
+func connectionLost(cause error) error { return fmt.Errorf("%w: %w", errConnectionLost, cause) }
 
-// sessionConn is a connection with the advisory locks that live on it. Statements
-// use it one after another.
+// sessionConn is a connection of the server's that one attempt at a time has.
 type sessionConn struct {
 	store  *sessionStore
 	ctx    context.Context // ends with the connection; its cause is why
 	cancel context.CancelCauseFunc
+	holder atomic.Pointer[sessionAttempt] // that was granted a lock here
 
-	next  sync.Mutex     // of the statements that wait for io, all but signs of life wait for this first
-	io    sync.Mutex     // its holder uses pg
-	has   map[string]int // by name: how many attempts share the lock that the connection has, or alone; guarded by io
-	asked atomic.Int64   // when the statement under way began, a [driver.Instant], or 0
+	busy chan struct{} // filled by whoever uses what follows
+
+	pg       *pgx.Conn
+	pid, at  string // of the server's process, and when that began
+	patience int64  // of the server with this connection, in milliseconds
+	taken    func() // called when the server says that the lock is taken, while it goes on with the statement
+	stop     func() // ends the reading between two uses
 
 	// The store's mutex guards what follows.
-	pg    *pgx.Conn                // nil while it is being opened
-	pid   int32                    // of the server's process; 0 while it is being opened
-	began int64                    // when that process began, by the server's clock: a later one may have the same pid
-	users map[*sessionAttempt]bool // that have joined, and whether they were granted their lock
-	ttls  map[time.Duration]int    // of the users
-	spare *time.Timer              // ends it, while there are no users
-
-	ending chan struct{} // filled while the server is asked to end it
-	gone   bool          // in the server, with all its locks; guarded by ending
+	used  driver.Instant // last, before it was spare
+	spare *time.Timer    // ends it
 }
 
-// newConn returns a connection that is being opened. Statements wait until it is open.
-// It is opened in nobody's context, so a caller who gives up fails nobody else.
-func (s *sessionStore) newConn() *sessionConn {
-	c := &sessionConn{store: s, users: make(map[*sessionAttempt]bool), ttls: make(map[time.Duration]int), has: make(map[string]int), ending: make(chan struct{}, 1)}
+// take returns a connection that nobody has.
+func (s *sessionStore) take(ctx context.Context) (*sessionConn, error) {
+	for c := s.pick(nil); c != nil; c = s.pick(nil) {
+		asking, cancel := context.WithTimeout(ctx, pingTime)
+		fresh := driver.Now().Sub(c.used) < time.Second || c.sign(asking) == nil
+		cancel()
+		if fresh {
+			return c, nil
+		}
+		c.end(errConnectionLost)
+	}
+	if open := s.count(1); open > s.limit {
+		s.count(-1)
+		return nil, driver.Refused(fmt.Errorf("%d connections hold session locks or wait for them, which is the limit of a Locker: "+
+			"raise the pool's MaxConns (pool_max_conns in a URL) and the server's max_connections, or use lease rows", s.limit))
+	}
+	c := &sessionConn{store: s, busy: make(chan struct{}, 1)}
 	c.ctx, c.cancel = context.WithCancelCause(context.Background())
-	c.io.Lock()
-	go func() {
-		defer c.io.Unlock()
-		err := driver.Caught(c.open)
-		if err == nil {
-			err = c.ended() // meanwhile
-		}
-		if err != nil {
-			c.end(err)
-		}
-	}()
+	err := driver.Caught(func() error { return c.dial(ctx) })
+	if err != nil {
+		s.count(-1)
+	}
+	return c, err
+}
+
+// count adds to how many connections there are, and returns it.
+func (s *sessionStore) count(more int) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.open += more
+	return s.open
+}
+
+// pick takes a spare connection, this one or the last.
+func (s *sessionStore) pick(c *sessionConn) *sessionConn {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := len(s.spare) - 1
+	if c != nil {
+		i = slices.Index(s.spare, c)
+	}
+	if i < 0 {
+		return nil
+	}
+	c = s.spare[i]
+	c.spare.Stop()
+	s.spare = slices.Delete(s.spare, i, i+1)
 	return c
 }
 
-// open opens the connection. Its caller holds io.
-func (c *sessionConn) open() error {
-	ctx, cancel := context.WithTimeoutCause(c.ctx, answerTime, errSilent)
+// dial opens the connection. The pool's hooks get none of the caller's values: others use the connection later.
+func (c *sessionConn) dial(caller context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(context.Background(), answerTime, errSilent)
 	defer cancel()
-	var w *wire
-	pg, err := dial(ctx, c.store.admin.pool, func(conn net.Conn) net.Conn {
-		w = newWire(conn)
-		return w
+	defer context.AfterFunc(caller, cancel)()
+	pg, err := dial(ctx, c.store.admin.pool, func(config *pgconn.Config) {
+		hook := config.OnNotice
+		config.OnNotice = func(conn *pgconn.PgConn, n *pgconn.Notice) {
+			if n.Message == sessionTaken {
+				c.taken()
+			} else if hook != nil {
+				hook(conn, n)
+			}
+		}
 	})
-	if err != nil {
-		return withCause(ctx, err)
-	}
-	var pid int32
-	var began int64
-	var room int64
-	err = pg.QueryRow(ctx, sessionOpen, c.patience(), c.store.opts.SyncStandby).Scan(&pid, &began, &room)
-	c.store.mu.Lock()
 	if err == nil {
-		c.store.room = room
+		c.pg = pg
+		err = c.introduce(ctx)
 	}
-	c.pg, c.pid, c.began = pg, pid, began
-	c.store.mu.Unlock()
-	switch {
-	case err != nil:
-		return withCause(ctx, err)
-	case uint32(pid) != pg.PgConn().PID():
-		return driver.Refused(fmt.Errorf("%w: session locks need a connection of their own: connect directly, or use lease rows", errPooled))
+	if err != nil && pg != nil {
+		hangUp(pg)
 	}
-	context.AfterFunc(w.ctx, func() { c.begin(c.readEnd) })
-	return nil
+	return withCause(caller, withCause(ctx, err))
 }
 
-// readEnd reads why the server has ended the connection, if it said so.
-func (c *sessionConn) readEnd(pg *pgx.Conn) error {
-	_, err := pg.WaitForNotification(context.Background())
-	c.end(connectionLost(err))
+// introduce learns who serves the connection, and gets it ready.
+func (c *sessionConn) introduce(ctx context.Context) error {
+	row, err := askSimply(ctx, c.pg, sessionWho)
+	switch {
+	case err != nil:
+		return err
+	case row == nil || row[0] != fmt.Sprint(c.pg.PgConn().PID()):
+		return driver.Refused(fmt.Errorf("%w: session locks need connections of their own: connect directly, or use lease rows", errPooled))
+	}
+	c.pid, c.at = row[0], row[1]
+	if _, err = c.pg.Exec(ctx, sessionOpen); err == nil {
+		c.read()
+	}
 	return err
 }
 
-// pending is a statement whose answer comes, though its caller may be gone.
-type pending struct {
-	done chan struct{}
-	err  error // once done is closed
+// askSimply sends several statements as one transaction, and returns the row that the last of them answers, or nil.
+func askSimply(ctx context.Context, conn *pgx.Conn, sql string) (row []string, err error) {
+	results, err := conn.PgConn().Exec(ctx, sql).ReadAll()
+	if err == nil && len(results[len(results)-1].Rows) > 0 {
+		for _, column := range results[len(results)-1].Rows[0] {
+			row = append(row, string(column))
+		}
+	}
+	return row, err
 }
 
-// begin calls f when the connection is free. pgx ends a connection together with a
-// statement's context, and the server all locks with it. So f has none, and
-// goes on until it is answered, or the connection ends.
-func (c *sessionConn) begin(f func(pg *pgx.Conn) error) *pending {
-	return inBackground(func() error {
-		c.next.Lock()
-		c.io.Lock()
-		c.next.Unlock()
-		return c.use(f)
+// ask calls f while nobody else uses the connection, which ends with ctx. An answer that comes just then is none: whoever is
+// granted the lock would not hear that the connection has ended.
+func (c *sessionConn) ask(ctx context.Context, f func(pg *pgx.Conn) error) error {
+	return c.use(ctx, func(pg *pgx.Conn) error {
+		goesOn := context.AfterFunc(ctx, func() { c.end(context.Cause(ctx)) })
+		err := f(pg)
+		if !goesOn() {
+			c.end(context.Cause(ctx))
+			return cmp.Or(err, c.ended())
+		}
+		return err
 	})
 }
 
-func inBackground(f func() error) *pending {
-	p := &pending{done: make(chan struct{})}
-	go func() {
-		defer close(p.done)
-		p.err = f()
-	}()
-	return p
-}
-
-func (p *pending) wait(ctx context.Context) error {
+// use calls f while nobody else uses the connection. What f sends needs no context of its own: it is
+// answered, or the connection ends.
+func (c *sessionConn) use(ctx context.Context, f func(pg *pgx.Conn) error) error {
 	select {
-	case <-p.done:
-		return p.err
+	case c.busy <- struct{}{}:
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-}
-
-func (p *pending) answered() bool {
-	select {
-	case <-p.done:
-		return true
-	default:
-		return false
-	}
-}
-
-// use calls f with the connection, whose io is locked, and unlocks it.
-func (c *sessionConn) use(f func(pg *pgx.Conn) error) error {
-	defer c.io.Unlock()
+	defer func() { <-c.busy }()
+	c.stop()
 	if err := c.ended(); err != nil {
 		return &notSent{err}
 	}
-	c.asked.Store(int64(driver.Now()))
 	err := driver.Caught(func() error { return f(c.pg) })
-	c.asked.Store(0)
 	var panicked *driver.PanicError // then the connection may be in the midst of an answer
 	if c.pg.IsClosed() || errors.As(err, &panicked) {
 		c.end(connectionLost(err))
 	}
+	c.read()
 	return err
 }
 
-// slow reports whether an answer is overdue.
-func (c *sessionConn) slow() bool {
-	asked := c.asked.Load()
-	return asked != 0 && driver.Now().Sub(driver.Instant(asked)) > sessionSlow
-}
-
-// heard returns when the server was last heard of: before the statement under way began.
-func (c *sessionConn) heard() driver.Instant {
-	if asked := c.asked.Load(); asked != 0 {
-		return driver.Instant(asked)
-	}
-	return driver.Now()
-}
-
-// patience is for how many milliseconds the server has to keep the connection in silence:
-// longer than any attempt on it believes, and no longer, or the lock of a holder that was
-// cut off stays for the longer TTL of one that was there before. An attempt joins before
-// it asks, and every question says this anew, so every attempt's TTL counts.
-func (c *sessionConn) patience() int64 {
-	c.store.mu.Lock()
-	defer c.store.mu.Unlock()
-	longest := time.Duration(0)
-	for ttl := range c.ttls {
-		longest = max(longest, ttl)
-	}
-	return (longest + sessionSilence).Milliseconds()
-}
-
-// sign asks for a sign of life. Of the statements that wait for the connection one may go
-// before it: behind those of a thousand names it would come too late for every lock.
-func (c *sessionConn) sign() *pending {
-	return inBackground(func() error {
-		c.io.Lock()
-		return c.use(func(pg *pgx.Conn) error {
-			_, err := pg.Exec(context.Background(), sessionPatience, c.patience())
-			return err
-		})
+// read reads the connection until its next use, so that its end is noticed at once. Before a use that comes soon
+// it has not begun: to begin and to end it takes as long as a statement.
+func (c *sessionConn) read() {
+	ctx, cancel := context.WithCancel(context.Background())
+	over := make(chan struct{})
+	begin := time.AfterFunc(sessionLull, func() {
+		defer close(over)
+		var err error
+		for err == nil { // a hook of the pool's may listen
+			_, err = c.pg.WaitForNotification(ctx)
+		}
+		if ctx.Err() == nil || c.pg.IsClosed() {
+			c.end(connectionLost(err))
+		}
 	})
+	c.stop = func() {
+		cancel()
+		if !begin.Stop() {
+			<-over
+		}
+	}
 }
 
-// lives waits for a sign of life.
-func (c *sessionConn) lives(ctx context.Context, sign *pending) error {
-	err := sign.wait(ctx)
+// sign asks for a sign of life. An answer may take longer than ctx: the lock is lost with its TTL.
+func (c *sessionConn) sign(ctx context.Context) error {
+	done := make(chan error, 1)
+	go func() {
+		done <- c.use(ctx, func(pg *pgx.Conn) error { return pg.Ping(context.Background()) })
+	}()
+	var err error
+	select {
+	case err = <-done:
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
 	if ended := c.ended(); ended != nil {
 		return &locker.LostError{Reason: locker.ReasonSessionEnded, Cause: ended}
 	}
@@ -233,23 +229,54 @@ func (c *sessionConn) lives(ctx context.Context, sign *pending) error {
 // ended is why the connection is over, or nil.
 func (c *sessionConn) ended() error { return context.Cause(c.ctx) }
 
-// end ends the connection. Every lock that was granted there is lost.
+// end ends the connection. A lock that was granted there is lost.
 func (c *sessionConn) end(cause error) {
-	c.cancel(cause)
 	s := c.store
 	s.mu.Lock()
-	s.remove(c)
-	pg, held := c.pg, []*sessionAttempt(nil)
-	for a, granted := range c.users {
-		if granted {
-			held = append(held, a)
-		}
+	if c.ctx.Err() == nil {
+		c.cancel(cause)
+		s.open--
+		s.spare = slices.DeleteFunc(s.spare, func(o *sessionConn) bool { return o == c })
 	}
 	s.mu.Unlock()
-	if pg != nil {
-		_ = pg.PgConn().Conn().Close() // so that the statement under way ends
-	}
-	for _, a := range held {
+	_ = c.pg.PgConn().Conn().Close() // so that the statement under way ends
+	if a := c.holder.Swap(nil); a != nil {
 		s.locks.Lose(a.req.Name, a, locker.ReasonSessionEnded, c.ended())
 	}
+}
+
+// keep makes a connection spare that has no locks any more, for the next attempt. It ends before the server ends it, which would log
+// that as a fault.
+func (s *sessionStore) keep(c *sessionConn, ttl time.Duration) {
+	s.mu.Lock()
+	closing := s.locks.Closing().Err() != nil
+	if !closing && c.ctx.Err() == nil {
+		c.used = driver.Now()
+		c.spare = time.AfterFunc(min(ttl, ownIdle), func() { s.endSpare(c) })
+		s.spare = append(s.spare, c)
+	}
+	s.mu.Unlock()
+	if closing {
+		c.end(errConnectionLost)
+	}
+}
+
+// endSpare ends a connection that nobody has taken meanwhile, or all of them.
+func (s *sessionStore) endSpare(c *sessionConn) {
+	for picked := s.pick(c); picked != nil; picked = s.pick(c) {
+		picked.end(errConnectionLost)
+	}
+}
+
+// gone has the server end a connection, and returns when its process is gone there, with all its locks.
+func (s *sessionStore) gone(ctx context.Context, c *sessionConn) error {
+	var row []string
+	_, err := s.admin.repeat(ctx, func(ctx context.Context, conn *pgx.Conn) (err error) {
+		row, err = askSimply(ctx, conn, fmt.Sprintf(sessionGone, c.pid, c.at))
+		return err
+	})
+	if err == nil && row != nil && row[0] != "true" {
+		err = fmt.Errorf("the server has not ended the connection of its process %s yet", c.pid)
+	}
+	return err
 }

@@ -10,59 +10,51 @@ import (
 	"github.com/lockstile/locker/driver"
 )
 
-// current is the shared connection, which is opened if need be.
-func current(l *SessionLocker) *sessionConn {
+// Connections counts those that a Locker has, and those among them that nobody has.
+func Connections(l *SessionLocker) (open, spare int) {
 	l.store.mu.Lock()
 	defer l.store.mu.Unlock()
-	return l.store.current()
+	return l.store.open, len(l.store.spare)
 }
 
-// Busy keeps the shared connection busy with a statement that does not end by itself,
-// and returns a channel with its error.
-func Busy(l *SessionLocker) <-chan error {
-	done := make(chan error, 1)
-	go func() {
-		done <- current(l).begin(func(pg *pgx.Conn) error {
-			_, err := pg.Exec(context.Background(), `SELECT pg_sleep(3600)`)
-			return err
-		}).wait(context.Background())
-	}()
-	return done
-}
+// Stretch sets for how long a statement waits.
+func Stretch(l *SessionLocker, d time.Duration) { l.store.stretch = d }
 
-// Connections counts those of a Locker that are open.
-func Connections(l *SessionLocker) (shared, extra int) {
-	l.store.mu.Lock()
-	defer l.store.mu.Unlock()
-	if l.store.shared != nil {
-		shared = 1
-	}
-	return shared, len(l.store.extra)
-}
-
-// Setting is what a setting of the server's is on the shared connection.
+// Setting is what a setting of the server's is on a connection that nobody has.
 func Setting(ctx context.Context, l *SessionLocker, name string) (value int64, err error) {
-	err = current(l).begin(func(pg *pgx.Conn) error {
+	c, err := l.store.take(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer l.store.keep(c, time.Minute)
+	err = c.use(ctx, func(pg *pgx.Conn) error {
 		return pg.QueryRow(ctx, `SELECT setting::bigint FROM pg_settings WHERE name = $1`, name).Scan(&value)
-	}).wait(ctx)
+	})
 	return value, err
 }
 
-// Users counts the attempts that are in the books of a Locker's connections.
-func Users(l *SessionLocker) (n int) {
-	l.store.mu.Lock()
-	defer l.store.mu.Unlock()
-	for c := range l.store.extra {
-		n += len(c.users) + len(c.ttls)
+// AskAtTheEnd has a connection granted a lock just when the context of the question has ended, and the connection with it.
+// It returns what the question was answered, and whether whoever was granted the lock was told of the end.
+func AskAtTheEnd(ctx context.Context, l *SessionLocker) (told bool, err error) {
+	a, err := begin(l.store, "a")
+	if err != nil {
+		return false, err
 	}
-	if c := l.store.shared; c != nil {
-		n += len(c.users) + len(c.ttls)
+	c, err := l.store.take(ctx)
+	if err != nil {
+		return false, err
 	}
-	return n
+	ctx, cancel := context.WithCancel(ctx)
+	err = c.ask(ctx, func(*pgx.Conn) error {
+		cancel()
+		<-c.ctx.Done()
+		c.holder.Store(a)
+		return nil
+	})
+	return c.holder.Load() == nil, err
 }
 
-// SessionGone says whether a connection is gone, by its number and its beginning, and ends it
-// if it is told to.
+// SessionGone ends a process of the server, by its number and its beginning.
 const SessionGone = sessionGone
 
 // begin begins an attempt at a name.
@@ -75,41 +67,6 @@ func begin[A any](s interface {
 		return a, err
 	}
 	return s.Begin(req)
-}
-
-// Await has a connection of its own wait for a name. Look looks for it as if its process
-// in the server had begun so much later, and says whether it has been given up.
-func Await(l *SessionLocker, name string) (look func(later int64) error, end func(), err error) {
-	a, err := begin(l.store, name)
-	if err == nil {
-		err = l.store.own(a)
-	}
-	if err != nil {
-		return nil, nil, err
-	}
-	a.asked = a.conn.begin(func(pg *pgx.Conn) error { return a.ask(pg, true) })
-	look = func(later int64) error {
-		l.store.mu.Lock()
-		a.conn.began += later
-		l.store.mu.Unlock()
-		l.store.look(context.Background(), a.conn, answerTime)
-		return a.conn.ended()
-	}
-	return look, func() {
-		_ = l.store.Withdraw(context.Background(), a)
-		l.store.End(a)
-	}, nil
-}
-
-// EndUnanswered has an attempt end whose request the server has not answered within ctx.
-func EndUnanswered(ctx context.Context, l *SessionLocker, name string) error {
-	a, err := begin(l.store, name)
-	if err != nil {
-		return err
-	}
-	_, err = l.store.try(ctx, a)
-	l.store.End(a)
-	return err
 }
 
 // SweepDue lets the time pass until what the dead have left is cleared away again.
@@ -131,13 +88,6 @@ func LateRequest(ctx context.Context, l *Locker, name string) error {
 	}
 	_, _, err = l.store.ask(ctx, a, false)
 	return err
-}
-
-// Shared returns when the shared connection is open, and a function that ends it.
-func Shared(ctx context.Context, l *SessionLocker) (end func(), err error) {
-	c := current(l)
-	err = c.begin(func(pg *pgx.Conn) error { return pg.Ping(context.Background()) }).wait(ctx)
-	return func() { c.end(errConnectionLost) }, err
 }
 
 // Keep has an attempt granted a name, and gives it back with so much left of its minimum hold.

@@ -8,27 +8,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/internal/testserver"
 	"github.com/lockstile/locker/postgres"
 )
-
-func TestSessionLocksShareOneConnection(t *testing.T) {
-	url := database(t)
-	admin := connect(t, url)
-	l := newSession(t, url)
-	for _, name := range []string{"a", "b", "c", "d"} {
-		lock(t, l, name)
-	}
-	pids := `SELECT count(DISTINCT pid)::int FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1
-		AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`
-	if n := query[int](t, admin, pids); n != 1 {
-		t.Errorf("4 locks are on %d connections", n)
-	}
-}
 
 // Goal: locks that are taken by hand, as the documentation says, and ours exclude each other.
 func TestSessionLocksExcludeAdvisoryLocksTakenByHand(t *testing.T) {
@@ -83,15 +68,15 @@ func TestSessionLocksOfAnotherDatabaseAreNoneOfOurs(t *testing.T) {
 	unlock(t, held)
 }
 
-// Goal: the server counts the locks of a connection together, so what is given
-// back late must not be the next goroutine's. Method: hold after hold runs into
+// Goal: what is given
+// back late is not the next goroutine's. Method: hold after hold runs into
 // its maximum, and is released behind its holder's back while the next begins.
 func TestLateReleaseOfALostSessionLockSparesTheNextHolder(t *testing.T) {
 	url := database(t)
 	a, b := newSession(t, url), newSession(t, url)
 	for range 10 {
 		first := brief(t, a, "a", locker.WithMaxHold(20*time.Millisecond))
-		second := lock(t, a, "a", locker.WithTTL(long)) // the same connection
+		second := lock(t, a, "a", locker.WithTTL(long))
 		if err := first.Unlock(context.Background()); !errors.Is(err, locker.ErrLost) {
 			t.Fatalf("Unlock after the maximum hold: %v", err)
 		}
@@ -173,8 +158,7 @@ func handOver(t *testing.T, a, b lockerUnderTest) {
 	unlock(t, second)
 }
 
-// Goal: a lock that ends with its TTL is given back, and the others that are on
-// the same connection stay.
+// Goal: a lock that ends with its TTL is given back, and the others of the process stay.
 func TestSessionLockThatExpiresIsGivenBackAlone(t *testing.T) {
 	url := database(t)
 	a, b := newSession(t, url), newSession(t, url)
@@ -185,7 +169,7 @@ func TestSessionLockThatExpiresIsGivenBackAlone(t *testing.T) {
 		t.Errorf("the first holder still believed when the second was granted: %v", err)
 	}
 	if err := stays.Renew(soon(t)); err != nil {
-		t.Errorf("another lock on the connection: %v", err)
+		t.Errorf("another lock: %v", err)
 	}
 	unlock(t, second)
 	unlock(t, stays)
@@ -203,92 +187,6 @@ func TestUnlockRightAfterABreakSaysThatTheLockWasLost(t *testing.T) {
 		if err := held.Unlock(soon(t)); !errors.Is(err, locker.ErrLost) {
 			t.Errorf("Unlock: %v", err)
 		}
-	}
-}
-
-// Unlock is on its way when the session ends: its statement is behind another
-// one, and the end comes before its turn. The lock ended with the session.
-func TestUnlockThatTheEndOfTheSessionOvertakesSaysThatTheLockWasLost(t *testing.T) {
-	url := database(t)
-	breaker, l := newSession(t, url), newSession(t, url)
-	held := lock(t, l, "a")
-	busy := postgres.Busy(l)
-	admin := connect(t, url)
-	eventually(t, func() string {
-		if query[int](t, admin, `SELECT count(*)::int FROM pg_stat_activity WHERE wait_event = 'PgSleep'
-			AND datname = current_database()`) == 1 {
-			return ""
-		}
-		return "the statement does not run"
-	})
-	unlocked := make(chan error, 1)
-	go func() { unlocked <- held.Unlock(context.Background()) }()
-	if broken, err := breaker.Break(soon(t), "a"); !broken || err != nil {
-		t.Fatalf("Break: %v, %v", broken, err)
-	}
-	if err := <-unlocked; !errors.Is(err, locker.ErrLost) {
-		t.Errorf("Unlock: %v", err)
-	}
-	<-busy
-}
-
-// Goal: a connection per waiter, and not one too many.
-func TestWaiterThatWouldNeedTooManyConnectionsIsRefused(t *testing.T) {
-	url := database(t)
-	a, b := newSession(t, url), newSession(t, url)
-	const limit = 16
-	var held []*locker.Lock
-	got := make(chan *locker.Lock, limit)
-	for i := range limit {
-		name := fmt.Sprint(i)
-		held = append(held, lock(t, a, name))
-		go func() {
-			l, err := b.Lock(soon(t), name)
-			if err != nil {
-				t.Errorf("Lock of %s: %v", name, err)
-			}
-			got <- l
-		}()
-		queued(t, a, name, 1)
-	}
-	lock(t, a, "one more")
-	if _, err := b.Lock(soon(t), "one more"); !errors.Is(err, locker.ErrUnavailable) || !strings.Contains(err.Error(), "16 connections") {
-		t.Errorf("Lock with 16 that wait: %v", err)
-	}
-	unlock(t, lock(t, b, "free")) // that needs none
-	for _, l := range held {
-		unlock(t, l)
-		if next := <-got; next != nil {
-			unlock(t, next)
-		}
-	}
-	held = append(held[:0], lock(t, a, "again"))
-	go func() { _ = held[0].Unlock(context.Background()) }()
-	unlock(t, lock(t, b, "again")) // those that waited have theirs to spare
-}
-
-// Goal: connections are made for waiters, and not for each wait.
-func TestConnectionOfAWaiterIsUsedAgain(t *testing.T) {
-	url := database(t)
-	a, b := newSession(t, url), newSession(t, url)
-	for range 5 {
-		held := lock(t, a, "a")
-		got := make(chan error, 1)
-		go func() {
-			l, err := b.Lock(soon(t), "a")
-			if err == nil {
-				err = l.Unlock(context.Background())
-			}
-			got <- err
-		}()
-		queued(t, a, "a", 1)
-		unlock(t, held)
-		if err := <-got; err != nil {
-			t.Fatal(err)
-		}
-	}
-	if shared, extra := postgres.Connections(b); shared != 1 || extra != 1 {
-		t.Errorf("%d shared connections and %d extra ones", shared, extra)
 	}
 }
 
@@ -375,7 +273,8 @@ func TestWaiterWhoseConnectionEndsOnTheOtherSideAloneWaitsOnAnother(t *testing.T
 	a := newSession(t, url)
 	held := lock(t, a, "a", locker.WithTTL(long))
 	pool, w := wired(t, url)
-	b := onPool(t, "/sessions", pool)
+	b := onPool(t, "/sessions", pool).(*postgres.SessionLocker)
+	postgres.Stretch(b, time.Second)
 	got := make(chan error, 1)
 	go func() { got <- passes(soon(t), b, "a", locker.WithTTL(time.Second)) }()
 	queued(t, a, "a", 1)
@@ -395,28 +294,6 @@ func TestWaiterWhoseConnectionEndsOnTheOtherSideAloneWaitsOnAnother(t *testing.T
 	}
 }
 
-// Goal: a connection that owes an answer keeps its locks, and nobody else waits for it. The one
-// for what waits for the disk is silent, too, and owes nothing.
-func TestSilentConnectionIsReplacedForNewcomersAndKeepsItsLocks(t *testing.T) {
-	t.Parallel()
-	url := database(t)
-	pool, w := wired(t, url)
-	a := onPool(t, "/sessions", pool)
-	held := lock(t, a, "a", locker.WithTTL(long))
-	w.cut(deaf)
-	w.repair()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-	defer cancel()
-	if _, err := a.TryLock(ctx, "b", locker.WithTTL(long)); err == nil || errors.Is(err, locker.ErrTaken) {
-		t.Errorf("TryLock on a silent connection: %v", err)
-	}
-	exec(t, connect(t, url), `CHECKPOINT`) // the next token has to wait for the disk
-	unlock(t, lock(t, a, "c", locker.WithTTL(long)))
-	if err := held.Err(); err != nil {
-		t.Errorf("the lock on the silent connection: %v", err)
-	}
-}
-
 // Goal: rows that dead connections have left, and rows that are gone, mean nothing.
 func TestRowsOfSessionLocksDecideNothing(t *testing.T) {
 	url := database(t)
@@ -424,7 +301,7 @@ func TestRowsOfSessionLocksDecideNothing(t *testing.T) {
 	a := newSession(t, url)
 	held := lock(t, a, "a")
 	exec(t, admin, `TRUNCATE lockstile_session`)
-	exec(t, admin, `INSERT INTO lockstile_session (key, name, pid, token, holder, ttl) VALUES (hashtextextended('b', 0), 'b', 0, 1 << 40, 'nobody', 1000)`)
+	exec(t, admin, `INSERT INTO lockstile_session (name, pid, token, holder, ttl) VALUES ('b', 0, 1 << 40, 'nobody', 1000)`)
 	if infos, err := a.List(soon(t), ""); err != nil || len(infos) != 0 {
 		t.Errorf("List of what has no row, or no connection: %+v, %v", infos, err)
 	}
@@ -434,10 +311,10 @@ func TestRowsOfSessionLocksDecideNothing(t *testing.T) {
 	}
 	unlock(t, held)
 	unlock(t, lock(t, b, "a"))
-	if n := query[int](t, admin, `SELECT count(*)::int FROM lockstile_session`); n != 0 {
-		t.Errorf("%d rows are left", n)
-	}
 	unlock(t, lock(t, b, "b"))
+	if n := query[int](t, admin, `SELECT count(*)::int FROM lockstile_session WHERE pid = 0`); n != 0 {
+		t.Error("the row of a connection that is gone is left")
+	}
 }
 
 // crashBetween kills the server between two locks of a name, whose tokens must increase.
@@ -552,57 +429,12 @@ func TestSessionLockWhoseRowCannotBeWrittenIsNotHeld(t *testing.T) {
 	if !query[bool](t, pool, `SELECT pg_try_advisory_lock(hashtextextended('a', 0))`) {
 		t.Error("the connection holds a lock that nobody was granted")
 	}
-	unlock(t, stays) // on the same connection, which goes on
+	unlock(t, stays)
 }
 
-// A lock that cannot be given back ends with its connection.
-func TestSessionEndsThatCannotGiveALockBack(t *testing.T) {
-	t.Parallel()
-	url := database(t)
-	a, b, pool := newSession(t, url), newSession(t, url), connect(t, url)
-	held := lock(t, a, "a")
-	refuseRows(t, pool, "DELETE", "a")
-	if err := held.Unlock(soon(t)); !errors.Is(err, locker.ErrUnavailable) {
-		t.Errorf("Unlock: %v", err)
-	}
-	unlock := lock(t, b, "a").Unlock // though the row of the first cannot go, which means nothing any more
-	exec(t, pool, `DROP TRIGGER refuse ON lockstile_session`)
-	if err := unlock(soon(t)); err != nil {
-		t.Error(err)
-	}
-}
-
-// A process that is paused says nothing: the server must keep its connection for longer
-// than the longest of its locks is believed in, and for no longer than that.
-func TestPatienceOfTheServerIsThatOfTheLongestLockThatIsHeld(t *testing.T) {
-	l := newSession(t, database(t))
-	want := func(when string, ttl time.Duration) {
-		t.Helper()
-		got, err := postgres.Setting(soon(t), l, "idle_session_timeout")
-		if err != nil || time.Duration(got)*time.Millisecond != ttl+time.Second {
-			t.Errorf("%s: %d ms (%v), want a second more than %v", when, got, err, ttl)
-		}
-	}
-	short := lock(t, l, "b", locker.WithTTL(time.Minute))
-	first := lock(t, l, "a", locker.WithTTL(time.Hour))
-	want("when a longer one comes", time.Hour)
-	unlock(t, short)
-	short = lock(t, l, "b", locker.WithTTL(time.Minute))
-	want("beside a longer one", time.Hour)
-	unlock(t, first)
-	if err := short.Renew(soon(t)); err != nil {
-		t.Error(err)
-	}
-	want("when the longer one was given back", time.Minute)
-	unlock(t, short)
-	short = lock(t, l, "b", locker.WithTTL(10*time.Second))
-	want("when both were", 10*time.Second)
-	unlock(t, short)
-}
-
-// Goal: keep-alives on the server's side end no connection whose locks are believed in.
+// Goal: the server ends a connection whose process vanished, and none whose lock is believed in.
 // Method: what the server itself says that it has set, for TTLs of all lengths.
-func TestKeepAlivesOfTheServerAreAsPatientAsTheLongestLock(t *testing.T) {
+func TestServerIsAsPatientAsTheLock(t *testing.T) {
 	l := newSession(t, database(t))
 	setting := func(name string) time.Duration {
 		t.Helper()
@@ -612,11 +444,15 @@ func TestKeepAlivesOfTheServerAreAsPatientAsTheLongestLock(t *testing.T) {
 		}
 		return time.Duration(n)
 	}
+	unlock(t, lock(t, l, "a", locker.WithTTL(long)))
 	if every := setting("client_connection_check_interval") * time.Millisecond; every != time.Second {
 		t.Errorf("a waiter whose process has ended is looked for every %v", every)
 	}
-	for _, ttl := range []time.Duration{time.Second, 2 * time.Minute, time.Hour, locker.MaxTTL} {
-		held := lock(t, l, "a", locker.WithTTL(ttl))
+	for _, ttl := range []time.Duration{long, 2 * time.Minute, time.Hour, locker.MaxTTL, long} {
+		unlock(t, lock(t, l, "a", locker.WithTTL(ttl))) // on the same connection each time
+		if idle := setting("idle_session_timeout") * time.Millisecond; idle != ttl+time.Second {
+			t.Errorf("a TTL of %v: the server ends a connection that is silent for %v", ttl, idle)
+		}
 		if unsent := setting("tcp_user_timeout") * time.Millisecond; unsent <= ttl {
 			t.Errorf("a TTL of %v: the server ends a connection whose answer was not confirmed for %v", ttl, unsent)
 		}
@@ -624,7 +460,6 @@ func TestKeepAlivesOfTheServerAreAsPatientAsTheLongestLock(t *testing.T) {
 		if all := (idle + between*count) * time.Second; idle == 0 || all <= ttl || all > 2*ttl+10*time.Second {
 			t.Errorf("a TTL of %v: keep-alives after %d s, then %d of them every %d s", ttl, idle, count, between)
 		}
-		unlock(t, held)
 	}
 }
 
@@ -632,19 +467,17 @@ func TestKeepAlivesOfTheServerAreAsPatientAsTheLongestLock(t *testing.T) {
 // to just the same.
 func TestPatienceOfTheServerIsSetWhateverTheRoleSays(t *testing.T) {
 	l := newSession(t, database(t)+"&idle_session_timeout=61000&tcp_user_timeout=5000")
-	held := lock(t, l, "a", locker.WithTTL(time.Minute))
+	unlock(t, lock(t, l, "a", locker.WithTTL(time.Minute)))
 	for _, name := range []string{"idle_session_timeout", "tcp_user_timeout"} {
 		if ms, err := postgres.Setting(soon(t), l, name); err != nil || ms != 61000 {
 			t.Errorf("%s is %d ms (%v), want a second more than the TTL", name, ms, err)
 		}
 	}
-	unlock(t, held)
 }
 
-// Goal: a waiter that gives up just when its turn comes stays in no books. The server
-// would keep its connection for too long, or for too short a time, and it would stay open
-// after Close.
-func TestWaitersThatGiveUpAsTheirTurnComesStayInNoBooks(t *testing.T) {
+// Goal: a waiter that gives up just when its turn comes leaves no connection behind, which
+// would count for ever, and stay open after Close.
+func TestWaitersThatGiveUpAsTheirTurnComesLeaveNoConnectionBehind(t *testing.T) {
 	url := database(t)
 	a, admin, pool := newSession(t, url), connect(t, url), connect(t, url+"&application_name=waiter")
 	b, err := postgres.NewSession(pool, postgres.Options{})
@@ -675,8 +508,8 @@ func TestWaitersThatGiveUpAsTheirTurnComesStayInNoBooks(t *testing.T) {
 	}
 	unlock(t, lock(t, a, "a"))
 	eventually(t, func() string {
-		if n := postgres.Users(b); n > 0 {
-			return fmt.Sprintf("%d entries are left in the books", n)
+		if open, spare := postgres.Connections(b); open != spare {
+			return fmt.Sprintf("%d connections, and %d of them are spare", open, spare)
 		}
 		return ""
 	})
@@ -692,83 +525,63 @@ func TestWaitersThatGiveUpAsTheirTurnComesStayInNoBooks(t *testing.T) {
 	})
 }
 
-// Goal: session locks do not fill the server's lock table, which is everybody's. Method: a
-// server with little room, and as many locks as there may be. Other statements go on.
-func TestSessionLocksLeaveRoomInTheLockTable(t *testing.T) {
-	t.Parallel()
-	url := testserver.Postgres(t, "max_locks_per_transaction=10", "max_connections=20").URL("postgres")
-	l := newSession(t, url)
-	var held []*locker.Lock
-	var err error
-	for i := 0; err == nil && i < 400; i++ {
-		var next *locker.Lock
-		if next, err = l.TryLock(soon(t), fmt.Sprint(i), locker.WithTTL(long)); err == nil {
-			held = append(held, next)
-		}
-	}
-	if !errors.Is(err, locker.ErrUnavailable) || !strings.Contains(err.Error(), "max_locks_per_transaction") || len(held) != 50 {
-		t.Errorf("after %d locks, of 200 that there is room for: %v", len(held), err)
-	}
-	exec(t, connect(t, url), `DO $$ BEGIN FOR i IN 1..50 LOOP EXECUTE 'CREATE TABLE app' || i || ' (x int)'; END LOOP; END $$`)
-	for _, l := range held {
-		unlock(t, l)
-	}
-	unlock(t, lock(t, l, "again"))
-}
-
-// Goal: the same for names that are asked for before the server has said how much room
-// there is. Method: its connection is opened when all of them wait for it.
-func TestSessionLocksThatAreAskedForAtOnceLeaveRoomInTheLockTable(t *testing.T) {
-	t.Parallel()
-	url := testserver.Postgres(t, "max_locks_per_transaction=10", "max_connections=20").URL("postgres")
-	newSession(t, url) // makes the schema
-	open := make(chan struct{})
-	l, err := postgres.NewSession(poolWith(t, url, func(c *pgxpool.Config) {
-		c.BeforeConnect = func(context.Context, *pgx.ConnConfig) error { <-open; return nil }
-	}), postgres.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = l.Close() })
-	const names, limit = 120, 50
-	errs := make(chan error, names)
-	for i := range names {
+// Goal: a connection for each lock, and not one too many. What is given back is used again.
+func TestLockThatWouldNeedTooManyConnectionsIsRefused(t *testing.T) {
+	url := database(t)
+	a, b := newSession(t, url), newSession(t, url)
+	const limit = 32
+	all := make(chan *locker.Lock, limit+5)
+	for i := range cap(all) { // at once, as a program begins
 		go func() {
-			_, err := l.TryLock(soon(t), fmt.Sprint(i), locker.WithTTL(long))
-			errs <- err
+			held, err := a.TryLock(soon(t), fmt.Sprint(i), locker.WithTTL(long))
+			if err != nil && (!errors.Is(err, locker.ErrRefused) || !strings.Contains(err.Error(), "pool_max_conns")) {
+				t.Errorf("TryLock: %v", err)
+			}
+			all <- held
 		}()
 	}
-	eventually(t, func() string {
-		if n := postgres.Users(l); n < names {
-			return fmt.Sprintf("%d of %d wait for the connection", n, names)
-		}
-		return ""
-	})
-	close(open)
-	granted := 0
-	for range names {
-		switch err := <-errs; {
-		case err == nil:
-			granted++
-		case !strings.Contains(err.Error(), "max_locks_per_transaction"):
-			t.Errorf("TryLock: %v", err)
+	var held []*locker.Lock
+	for range cap(all) {
+		if l := <-all; l != nil {
+			held = append(held, l)
 		}
 	}
-	if granted != limit {
-		t.Errorf("%d locks were granted, want %d: a quarter of what there is room for", granted, limit)
+	if open, spare := postgres.Connections(a); len(held) != limit || open != limit || spare != 0 {
+		t.Fatalf("%d locks on %d connections, and %d more", len(held), open, spare)
+	}
+	if _, err := a.Lock(soon(t), "one more"); !errors.Is(err, locker.ErrRefused) {
+		t.Errorf("Lock: %v", err)
+	}
+	unlock(t, held[0])
+	unlock(t, lock(t, a, "one more"))
+	for _, l := range held[1:] {
+		unlock(t, l)
+	}
+	unlock(t, lock(t, onPool(t, "/sessions", connect(t, url+"&pool_max_conns=40")), "another"))
+	for i := range 5 {
+		held := lock(t, a, fmt.Sprint(i))
+		got := waits(t, b, fmt.Sprint(i))
+		queued(t, a, fmt.Sprint(i), 1)
+		unlock(t, held)
+		if err := <-got; err != nil {
+			t.Fatal(err)
+		}
+	}
+	if open, spare := postgres.Connections(b); open != 1 || spare != 1 {
+		t.Errorf("%d connections, %d of them spare, for one lock after another", open, spare)
 	}
 }
 
-// A connection that nobody uses any more ends by itself, before the server ends it and
-// says so in its log. An attempt that joins meanwhile keeps it for longer.
-func TestSessionConnectionThatNobodyUsesIsClosed(t *testing.T) {
+// A connection that nobody has ends by itself, before the server ends it and says so in its log, and a lock that takes it
+// meanwhile keeps it for longer.
+func TestSpareConnectionIsClosed(t *testing.T) {
 	t.Parallel()
 	url := database(t)
 	l, admin := newSession(t, url), connect(t, url)
 	if err := passes(soon(t), l, "a", locker.WithTTL(time.Second)); err != nil {
 		t.Fatal(err)
 	}
-	held := lock(t, l, "a")
+	held := lock(t, l, "a", locker.WithTTL(long))
 	first := query[int](t, admin, `SELECT pid FROM lockstile_session WHERE name = 'a'`)
 	<-time.After(1500 * time.Millisecond) // more than the TTL of before
 	if held.Err() != nil || query[int](t, admin, `SELECT pid FROM lockstile_session WHERE name = 'a'`) != first {
@@ -779,10 +592,75 @@ func TestSessionConnectionThatNobodyUsesIsClosed(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, func() string {
-		if shared, extra := postgres.Connections(l); shared+extra > 0 {
-			return "a connection that nobody uses is kept"
+		if open, _ := postgres.Connections(l); open > 0 {
+			return "a connection that nobody has is kept"
 		}
 		return ""
 	})
 	unlock(t, lock(t, l, "a"))
+}
+
+// Goal: a lock on a connection that is silent for a while is kept, and a spare connection that fell silent, which nobody
+// hears of, costs the next lock no more than a question.
+func TestSilentConnectionKeepsItsLockAndIsNotUsedAgain(t *testing.T) {
+	t.Parallel()
+	pool, w := wired(t, database(t))
+	a := onPool(t, "/sessions", pool)
+	held, other := lock(t, a, "a", locker.WithTTL(long)), lock(t, a, "b", locker.WithTTL(long))
+	unlock(t, other)
+	<-time.After(1100 * time.Millisecond) // from then on it is asked first
+	w.cut(deaf)
+	w.repair()
+	ctx, cancel := context.WithTimeout(context.Background(), 8*time.Second) // less than an answer may take
+	defer cancel()
+	next, err := a.TryLock(ctx, "b", locker.WithTTL(long))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := held.Err(); err != nil {
+		t.Errorf("the lock on the silent connection: %v", err)
+	}
+	unlock(t, next)
+}
+
+// Goal: a migration under a session lock ends, though others wait for the lock. Method: three processes, and short stretches.
+//
+// Interleaving (golang-migrate 960): each waiter's statement has a snapshot, for which CREATE INDEX CONCURRENTLY waits; the waiters wait for the
+// lock, and the lock for the index.
+func TestIndexIsMadeUnderASessionLockThatOthersWaitFor(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	a, admin := newSession(t, url), connect(t, url)
+	exec(t, admin, `CREATE TABLE big AS SELECT i FROM generate_series(1, 1000) i`)
+	held := lock(t, a, "a", locker.WithTTL(long))
+	var all []<-chan error
+	for i := range 3 {
+		l := newSession(t, url)
+		postgres.Stretch(l, 2*time.Second)
+		all = append(all, waits(t, l, "a"))
+		queued(t, a, "a", i+1)
+	}
+	oldest := query[string](t, admin, `SELECT pg_snapshot_xmin(pg_current_snapshot())::text`)
+	const waiting = `SELECT string_agg(pid::text, ' ' ORDER BY pid) FROM pg_stat_activity WHERE wait_event = 'advisory' AND datname = current_database()`
+	first := query[string](t, admin, waiting)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if _, err := admin.Exec(ctx, `CREATE INDEX CONCURRENTLY ON big (i)`); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() string {
+		if query[bool](t, admin, `SELECT bool_or(backend_xmin::text::bigint <= $1::text::bigint) FROM pg_stat_activity WHERE wait_event = 'advisory' AND datname = current_database()`, oldest) {
+			return "a waiter keeps a snapshot from before"
+		}
+		if now := query[string](t, admin, `SELECT coalesce((`+waiting+`), '')`); now != first {
+			return now + " wait, and no longer " + first
+		}
+		return ""
+	})
+	unlock(t, held)
+	for _, got := range all {
+		if err := <-got; err != nil {
+			t.Error(err)
+		}
+	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/postgres"
 )
 
 // Goal: a wait that ends just when the lock is granted does not leave the lock taken twice. Method: the
@@ -21,9 +22,9 @@ import (
 // unlock leaves it held for as long as the connection lives.
 func TestEndOfAWaitThatMeetsTheGrantTakesTheLockOnce(t *testing.T) {
 	t.Parallel()
-	const ttl = time.Second
+	const stretch = time.Second
 	for what, end := range map[string]func(t *testing.T, admin *pgxpool.Pool, pid int){
-		"its time is over": func(*testing.T, *pgxpool.Pool, int) { time.Sleep(ttl + 2*time.Second) },
+		"its time is over": func(*testing.T, *pgxpool.Pool, int) { time.Sleep(2 * stretch) },
 		"it is cancelled":  func(t *testing.T, admin *pgxpool.Pool, pid int) { exec(t, admin, `SELECT pg_cancel_backend($1)`, pid) },
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -31,10 +32,11 @@ func TestEndOfAWaitThatMeetsTheGrantTakesTheLockOnce(t *testing.T) {
 			url := database(t)
 			admin := connect(t, url)
 			a, b := newSession(t, url), newSession(t, url)
+			postgres.Stretch(b, stretch)
 			held := lock(t, a, "a", locker.WithTTL(long))
 			got := make(chan error, 1)
 			go func() {
-				second, err := b.Lock(soon(t), "a", locker.WithTTL(ttl))
+				second, err := b.Lock(soon(t), "a", locker.WithTTL(long))
 				if err == nil {
 					err = second.Unlock(soon(t))
 				}

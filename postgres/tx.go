@@ -32,10 +32,13 @@ import (
 // it for a [locker.WithMinHold].
 //
 // The lock is an advisory lock with the key hashtextextended(name, 0), like those of
-// [NewSession], whose holders it excludes. It does not exclude locks of [New]. A
+// [NewSession], whose holders it excludes. It excludes the leases of [New] as well: while it waits for a
+// lease to end it looks ten times a second, lets nobody begin another, and may overtake those who wait for one. A
 // transaction that already has the lock gets it again, with a greater token. Two
 // transactions that take two locks in different orders can end up waiting for each
-// other: the server then ends one of them with an error.
+// other: the server then ends one of them with an error. It does not see that a transaction waits for a lease, or
+// a lease's holder for a transaction: whoever takes both kinds must take them in one order, and a holder of a lease that
+// asks for the same name in a transaction waits for itself.
 //
 // The token is good inside tx. It is drawn in tx and becomes durable with it. Until tx
 // has committed, a crash of the server may give the token to somebody else, so whatever
@@ -46,7 +49,8 @@ import (
 //
 // At the isolation levels above read committed, tx reads the database as it was
 // at its first statement. If that came before the lock was granted, it does not
-// see what the last holder wrote (writing over it is an error).
+// see what the last holder wrote (writing over it is an error). Nor does it see leases, so at these levels LockTx is refused as
+// soon as the database has had one ([locker.ErrRefused]).
 func LockTx(ctx context.Context, tx pgx.Tx, name string) (fencing.Token, error) {
 	token, err := lockTx(ctx, tx, name, false)
 	return fencing.Token(token), err
@@ -110,10 +114,17 @@ func timedOut(err error) bool {
 // lockstile_lock_tx returns 0 if somebody else has the lock and it may not wait. It draws
 // its token once the lock is there, in the transaction that holds it. The commit has to
 // wait for the disk, also where nothing else is written: it waits for the message.
+//
+// Whoever grants a lease has the same advisory key until the row can be seen (schemaLease). So a transaction that has the
+// key sees all leases of the name, if it takes a new picture for each statement. It keeps the key, which lets
+// nobody begin a lease, while it waits for those that are there. At the levels above read committed it
+// may see none of them. The index of their table has a second page from the first lease on, and
+// never gives it back: that is seen at every level.
 const schemaTx = `
 CREATE OR REPLACE FUNCTION lockstile_lock_tx_` + schemaVersion + `(_name text, _shared boolean, _wait boolean) RETURNS bigint LANGUAGE plpgsql` + schemaSafe + ` AS $$
 DECLARE
   _key bigint := hashtextextended(_name, 0);
+  _began timestamptz := clock_timestamp();
   _token bigint;
 BEGIN` + schemaEncoding + `
   IF current_setting('transaction_read_only') = 'on' AND NOT pg_is_in_recovery() THEN
@@ -124,6 +135,21 @@ BEGIN` + schemaEncoding + `
       WHEN _shared THEN pg_try_advisory_xact_lock_shared(_key)
       ELSE pg_try_advisory_xact_lock(_key) END) THEN
     RETURN 0;
+  END IF;
+  IF current_setting('transaction_isolation') <> 'read committed' THEN
+    IF (SELECT pg_relation_size(i.indexrelid) > current_setting('block_size')::bigint FROM pg_index i WHERE i.indrelid = 'lockstile_lease'::regclass) IS NOT FALSE THEN
+      RAISE EXCEPTION 'this database has leases, and a transaction at the isolation level "%" may not see them: lock at "read committed"',
+        current_setting('transaction_isolation') USING ERRCODE = 'feature_not_supported';
+    END IF;
+  ELSE
+    WHILE ` + schemaLeased + ` LOOP
+      IF NOT _wait THEN
+        RETURN 0;
+      ELSIF clock_timestamp() - _began > nullif(current_setting('lock_timeout')::interval, '0') THEN
+        RAISE EXCEPTION 'a lease has the lock, and lock_timeout is over' USING ERRCODE = 'lock_not_available';
+      END IF;
+      PERFORM pg_sleep(0.1);
+    END LOOP;
   END IF;` + schemaSync + `
   SELECT nextval('lockstile_token') * 1024 INTO _token` + schemaDraw + `;` + schemaNote + `
   PERFORM pg_logical_emit_message(true, 'lockstile', '');

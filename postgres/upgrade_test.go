@@ -122,8 +122,8 @@ func locksOfAnEarlierVersionStay(t *testing.T, version string) {
 			t.Errorf("TryLock of what was held: %v", err)
 		}
 	}
-	exec(t, admin, `SELECT lockstile_release_4('a', 'x', false, 0, 0)`)
-	exec(t, admin, `SELECT lockstile_release_4('a', 'waits', true, 0, 0)`)
+	exec(t, admin, `SELECT lockstile_release_5('a', 'x', false, 0, 0)`)
+	exec(t, admin, `SELECT lockstile_release_5('a', 'waits', true, 0, 0)`)
 	readers := []*locker.Lock{lock(t, a, "a", locker.WithShared()), lock(t, b, "a", locker.WithShared())}
 	for _, l := range append(readers, lock(t, newSession(t, url), "a", locker.WithShared())) {
 		unlock(t, l)

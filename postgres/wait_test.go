@@ -111,14 +111,14 @@ func TestWaiterThatListensIsAliveUntilTheLeaseEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	a.ask("holder", 0, false) // for ten minutes
-	exec(t, admin, `SELECT lockstile_acquire_4('a', 'waiter', 600000, '', true, 'a channel', 0, 0, false)`)
+	exec(t, admin, `SELECT lockstile_acquire_5('a', 'waiter', 600000, '', true, 'a channel', 0, 0, false)`)
 	for _, table := range []string{"lockstile_lease SET expires = expires", "lockstile_queue SET patient = patient"} {
 		exec(t, admin, `UPDATE `+table+` - interval '595 s'`)
 	}
 	a.free("holder", false)
 	a.want(t, "the release", "waiter?")
 	exec(t, admin, `INSERT INTO lockstile_queue SELECT 'a', i, 'x' || i, '', now() + interval '1 hour' FROM generate_series(1, 7200) i`)
-	exec(t, admin, `SELECT lockstile_acquire_4('a', 'the last', 600000, '', true, 'a channel', 0, 0, false)`)
+	exec(t, admin, `SELECT lockstile_acquire_5('a', 'the last', 600000, '', true, 'a channel', 0, 0, false)`)
 	if !query[bool](t, admin, `SELECT patient > clock_timestamp() + interval '50 minutes' FROM lockstile_queue WHERE value = 'the last'`) {
 		t.Error("a waiter is taken for dead before all those ahead of it could have claimed the lock")
 	}
@@ -136,7 +136,7 @@ func TestReleaseReservesTheLockForTheFirstWaiter(t *testing.T) {
 		if first := query[string](t, admin, `SELECT coalesce(min(value), '') FROM lockstile_lease WHERE reserved`); first != want {
 			t.Errorf("the lock is reserved for %q, not %q", first, want)
 		}
-		exec(t, admin, `SELECT lockstile_release_4('a', $1, true, 0, 0)`, want)
+		exec(t, admin, `SELECT lockstile_release_5('a', $1, true, 0, 0)`, want)
 	}
 }
 
@@ -149,7 +149,7 @@ func TestWaiterThatAsksAgainKeepsItsPlace(t *testing.T) {
 	admin := connect(t, url)
 	wait := func(value string, ticket int64) int64 {
 		t.Helper()
-		return query[int64](t, admin, `SELECT (lockstile_acquire_4('a', $1, 600000, '', true, '', 600000, $2, false))._ticket`, value, ticket)
+		return query[int64](t, admin, `SELECT (lockstile_acquire_5('a', $1, 600000, '', true, '', 600000, $2, false))._ticket`, value, ticket)
 	}
 	first, second := wait("first", 0), wait("second", 0)
 	if second <= first {

@@ -27,7 +27,7 @@ func postgresSchemes() []Scheme {
 	var session postgres.SessionLocker
 	return []Scheme{
 		{"postgres://[USER:PASS@]HOST[:PORT][,…]/DB", "leases in a PostgreSQL database; postgresql:// too", leases.Guarantees()},
-		{"postgres://[USER:PASS@]HOST[:PORT][,…]/DB?mode=session", "advisory locks of one PostgreSQL connection", session.Guarantees()},
+		{"postgres://[USER:PASS@]HOST[:PORT][,…]/DB?mode=session", "advisory locks of PostgreSQL connections", session.Guarantees()},
 	}
 }
 

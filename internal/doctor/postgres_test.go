@@ -126,7 +126,7 @@ func TestSchemaThatIsAnotherIsADanger(t *testing.T) {
 	t.Parallel()
 	srv := testserver.Postgres(t, "fsync=on")
 	url := prepared(t, srv.URL("postgres"))
-	sql(t, srv, `DROP FUNCTION lockstile_inspect_4, lockstile_session_locks_4`,
+	sql(t, srv, `DROP FUNCTION lockstile_inspect_5, lockstile_session_inspect_5`,
 		`CREATE OR REPLACE FUNCTION lockstile_version() RETURNS integer LANGUAGE sql AS 'SELECT 1000'`)
 	finds(t, examine(t, url), "postgres-schema", "version 1000")
 	finds(t, examine(t, url+"&mode=session"), "postgres-schema", "version 1000")

@@ -112,7 +112,7 @@ func sessionSubjects(addrs []string, requests counter) []subject {
 	sessions := func(pool *pgxpool.Pool) (pgLocker, error) { return postgres.NewSession(pool, postgres.Options{}) }
 	return []subject{
 		{name: "bare advisory lock and unlock", kind: floor, requests: count, open: s.advisory},
-		{name: "lockstile/postgres, session", kind: ours, scales: true, requests: count, open: s.ours(sessions)},
+		{name: "lockstile/postgres, session", kind: ours, requests: count, open: s.ours(sessions)},
 		{name: "advisory lock, a connection per waiter", kind: peer, requests: count, open: s.advisory},
 	}
 }
