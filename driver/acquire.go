@@ -231,7 +231,7 @@ func (l *Locker[H]) abandon(c *call[H], err error) error {
 		if ok {
 			close(confirmed)
 		}
-		l.finish(c.h, c.req, !ok, 0, func() bool { return l.withdraw(c.h) })
+		l.finish(c.h, c.req, !ok, 0, l.withdraw)
 	})
 	select {
 	case <-confirmed: // only then: after a pause of the process a clean-up may have been given up by now

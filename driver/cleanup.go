@@ -27,7 +27,7 @@ func (l *Locker[H]) Closing() context.Context { return l.closing }
 // finish ends an attempt, which its session counts no more. What could not be removed of it would
 // last as long as the session, which others keep: remove is called in the background, until it
 // works, the session ends or the Locker is closed. While the store is to keep the lock, only the session may do so.
-func (l *Locker[H]) finish(h H, req *request, left bool, keep time.Duration, remove func() bool) {
+func (l *Locker[H]) finish(h H, req *request, left bool, keep time.Duration, remove func(h H) bool) {
 	s, _ := req.session.(*session[H])
 	switch {
 	case s == nil:
@@ -41,7 +41,7 @@ func (l *Locker[H]) finish(h H, req *request, left bool, keep time.Duration, rem
 		return
 	}
 	l.background.run(func() {
-		for l.closing.Err() == nil && !l.freed(s) && !remove() {
+		for l.closing.Err() == nil && !l.freed(s) && !remove(h) {
 		}
 		l.endOf(h)
 	})

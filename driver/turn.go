@@ -267,7 +267,11 @@ func (a *lease[H]) finish() {
 	l.mu.Lock()
 	left := a.any()
 	l.mu.Unlock()
-	l.finish(a.h, a.req, left, l.keep(a.turn), a.remove)
+	if !left {
+		l.finish(a.h, a.req, false, 0, nil) // a func would be allocated for each lock
+		return
+	}
+	l.finish(a.h, a.req, true, l.keep(a.turn), func(H) bool { return a.remove() })
 }
 
 // lose makes the turn no longer held, for good, because the lock is lost. The Locker's mutex is
