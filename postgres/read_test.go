@@ -99,8 +99,8 @@ func TestGrantThatNobodyUnderstandsIsWithdrawn(t *testing.T) {
 	url := database(t)
 	l, admin := newLocker(t, url, postgres.Options{}), connect(t, url)
 	unlock(t, lock(t, l, "a")) // the schema is there
-	exec(t, admin, `ALTER FUNCTION lockstile_acquire_4 RENAME TO granting`)
-	exec(t, admin, `CREATE FUNCTION lockstile_acquire_4(_name text, _value text, _ttl bigint, _holder text, _queue boolean, _channel text,
+	exec(t, admin, `ALTER FUNCTION lockstile_acquire_5 RENAME TO granting`)
+	exec(t, admin, `CREATE FUNCTION lockstile_acquire_5(_name text, _value text, _ttl bigint, _holder text, _queue boolean, _channel text,
 		_patience bigint, INOUT _ticket bigint, _synced boolean, _slots integer DEFAULT 0, OUT _token bigint, OUT _slot integer, OUT _left bigint, OUT _ahead bigint)
 		LANGUAGE sql AS $$ SELECT a._ticket, a._token, -7, a._left, a._ahead FROM granting($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) a $$`)
 	if _, err := l.TryLock(soon(t), "a"); !errors.Is(err, locker.ErrUnavailable) {
