@@ -21,7 +21,7 @@ func TestLockAndUnlockAllocateLittle(t *testing.T) {
 	if raceDetector {
 		t.Skip("the race detector allocates too")
 	}
-	const most = 46
+	const most = 48
 	srv := testserver.Redis(t)
 	l := newLocker(t, srv.Addr(), singlenode.Options{})
 	ctx := context.Background()

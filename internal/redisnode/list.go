@@ -62,7 +62,7 @@ func lookByText(k Keys) request {
 // find returns the keys of the names that begin with prefix and have a counter. A Cluster
 // may show a key on two masters while its slot moves.
 func (n *Node) find(ctx context.Context, prefix string) (map[string]Keys, error) {
-	_, err := call(ctx, n.ends, func(ctx context.Context) (any, error) {
+	_, err := call(ctx, n.ends, func() (any, error) {
 		return nil, n.rewritten(ctx, counters+"any}", "a server lists the keys that it has")
 	})
 	if err != nil {
@@ -99,7 +99,7 @@ func (n *Node) scan(ctx context.Context, rdb redis.Cmdable, match string, add fu
 	}
 	for cursor, more := uint64(0), true; more; more = cursor != 0 {
 		at := cursor // a request that is given up may still read it
-		p, err := call(ctx, n.ends, func(ctx context.Context) (p page, err error) {
+		p, err := call(ctx, n.ends, func() (p page, err error) {
 			p.keys, p.next, err = rdb.Scan(ctx, at, match, scanCount).Result()
 			return p, err
 		})

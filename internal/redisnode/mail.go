@@ -54,7 +54,7 @@ func (n *Node) listen(ctx context.Context, m *mailbox.Mailbox) error {
 func (n *Node) askForPublish(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, mailbox.Pulse)
 	defer cancel()
-	_, err := bounded(ctx, func(ctx context.Context) (any, error) {
+	_, err := call(ctx, false, func() (any, error) {
 		cmd := once{redis.NewCmd(ctx, "eval", "return redis.call('PUBLISH', ARGV[1], '')", 0, channel(n.id))}
 		_ = n.rdb.Process(ctx, cmd)
 		return cmd.Result()

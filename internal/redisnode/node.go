@@ -78,12 +78,7 @@ func (n *Node) setTimeouts(heeds bool, read, write time.Duration) {
 // try may have been carried out as well. After an error it may still be under way.
 func (n *Node) send(ctx context.Context, req request) (reply any, repeated bool, err error) {
 	for try := range tries {
-		if n.endsItself(ctx, req.script) { // without call, whose function would be allocated
-			reply, err = n.eval(ctx, req)
-			err = why(ctx, err)
-		} else {
-			reply, err = bounded(ctx, func(ctx context.Context) (any, error) { return n.eval(ctx, req) })
-		}
+		reply, err = call(ctx, n.endsItself(ctx, req.script), func() (any, error) { return n.eval(ctx, req) })
 		err = n.learn(err)
 		if err == nil || ctx.Err() != nil || try == tries-1 {
 			break

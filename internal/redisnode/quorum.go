@@ -46,7 +46,7 @@ var runID = regexp.MustCompile(`run_id:(\w+)`)
 
 // Run returns what identifies the running server process.
 func (n *Node) Run(ctx context.Context) (string, error) {
-	text, err := bounded(ctx, func(ctx context.Context) (string, error) { return n.rdb.Info(ctx, "server").Result() })
+	text, err := call(ctx, false, func() (string, error) { return n.rdb.Info(ctx, "server").Result() })
 	if err != nil {
 		return "", classify(err)
 	}

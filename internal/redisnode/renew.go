@@ -143,7 +143,7 @@ func (n *Node) sendAll(ctx context.Context, rdb redis.Cmdable, replicas int, req
 		}
 		return answers
 	}
-	cmds, confirmed := call(ctx, n.endsItself(ctx, reqs[0].script), func(ctx context.Context) ([]once, error) {
+	cmds, confirmed := call(ctx, n.endsItself(ctx, reqs[0].script), func() ([]once, error) {
 		cmds := make([]once, len(reqs))
 		for i, req := range reqs {
 			cmds[i] = req.command(ctx)

@@ -26,7 +26,7 @@ func TestRequestThatTheClientEndsWithItsContextSaysWhy(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(slow)
 		after := make(chan struct{})
-		_, err := bounded(ended{ctx, after}, func(context.Context) (any, error) {
+		_, err := call(ended{ctx, after}, false, func() (any, error) {
 			defer close(after)
 			return nil, ctx.Err()
 		})
