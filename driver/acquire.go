@@ -140,8 +140,8 @@ func (w *waiting[H]) wait() context.Context {
 	l := w.locker
 	l.mu.Lock()
 	ask := w.cancel == nil && w.call.req.observed() && !w.call.waits
-	if !w.call.told || !w.call.line.taken {
-		l.heard(w.call)
+	if c := w.call; c.line.front == c && (!c.told || !c.line.taken) {
+		l.heard(c)
 	}
 	l.mu.Unlock()
 	ctx := w.context()

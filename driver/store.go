@@ -122,7 +122,7 @@ type Breaker interface {
 }
 
 // Wait tells the Locker that the store has said "taken". It returns the context to
-// wait in, and may be called any number of times: the context is always the same.
+// wait in, and may be called any number of times until Acquire returns: the context is always the same.
 type Wait func() context.Context
 
 // Left is what a call of Acquire has left in the store, beside what it was granted. The Locker adds

@@ -119,3 +119,27 @@ func TestWhatAnEarlierCallHasLeftIsWithdrawn(t *testing.T) {
 		})
 	}
 }
+
+// A client tells a store that the lock is taken, and is late with it: the reader has its lock, and
+// nobody is in front any more.
+func TestWordThatItIsTakenAfterTheGrantIsPassedOver(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *clock) {
+		s, told := &saying{backend: newBackend()}, Wait(nil)
+		l := New("s", s, Options{Clock: ticking.now})
+		s.acquire = func(ctx context.Context, h *hold, wait Wait) (Grant, Left, error) {
+			told = wait
+			return s.backend.Acquire(ctx, h, wait)
+		}
+		first, err := l.Lock(t.Context(), "a", locker.WithShared())
+		if err != nil {
+			t.Fatal(err)
+		}
+		told()
+		pass(time.Second)
+		second, err := l.Lock(t.Context(), "a", locker.WithShared())
+		if err != nil {
+			t.Fatal(err)
+		}
+		unlock(t, first, second)
+	})
+}

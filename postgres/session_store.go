@@ -80,12 +80,18 @@ func (s *sessionStore) ask(ctx context.Context, a *sessionAttempt, wait driver.W
 	defer giveUp(nil)
 	silence := time.AfterFunc(answerTime, func() { giveUp(errSilent) })
 	defer silence.Stop()
-	told := sync.OnceFunc(func() { context.AfterFunc(wait(), func() { giveUp(context.Cause(wait())) }) })
+	var stop func() bool // nil until it is told that the lock is taken
 	a.conn.taken = func() {
 		silence.Reset(2*s.stretch + answerTime)
-		_ = wait()
-		told()
+		if waiting := wait(); stop == nil {
+			stop = context.AfterFunc(waiting, func() { giveUp(context.Cause(waiting)) })
+		}
 	}
+	defer func() {
+		if stop != nil {
+			stop()
+		}
+	}()
 	for again, token := false, int64(0); ; again = true {
 		since, stretch := driver.Now(), time.Duration(0)
 		if wait != nil {
