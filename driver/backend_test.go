@@ -24,10 +24,6 @@ type try struct {
 	value string // of the lock's key: nobody else's
 }
 
-func (t *try) keys() []string {
-	return []string{"lock:" + t.req.Name, "token:" + t.req.Name, "mark:" + t.value}
-}
-
 // small is a [driver.Store].
 type small struct{ rdb *redis.Client }
 
@@ -63,7 +59,7 @@ return redis.call('INCRBY', KEYS[2], 64) - 63`)
 func (s *small) Acquire(ctx context.Context, t *try, wait driver.Wait) (driver.Grant, driver.Left, error) {
 	for {
 		since := driver.Now() // before the request is sent
-		first, err := s.run(ctx, acquire, t, t.value, t.req.TTL.Milliseconds())
+		first, err := s.run(ctx, acquire, t)
 		switch {
 		case err != nil:
 			return driver.Grant{}, driver.Unsure, err
@@ -85,19 +81,13 @@ func (s *small) Acquire(ctx context.Context, t *try, wait driver.Wait) (driver.G
 
 // run bounds each request: whether to go on waiting for a silent server is the driver's
 // decision.
-func (s *small) run(ctx context.Context, script *redis.Script, t *try, args ...any) (int64, error) {
+func (s *small) run(ctx context.Context, script *redis.Script, t *try) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	answered := make(chan *redis.Cmd, 1)
-	go func() { // the client does not notice that ctx was cancelled
-		answered <- script.Eval(ctx, s.rdb, t.keys(), args...) // one request, whatever the server has seen
-	}()
-	select {
-	case reply := <-answered:
-		return reply.Int64()
-	case <-ctx.Done():
-		return 0, context.Cause(ctx)
-	}
+	keys := []string{"lock:" + t.req.Name, "token:" + t.req.Name, "mark:" + t.value}
+	return driver.Within(ctx, func() (int64, error) { // the client does not notice that ctx was cancelled
+		return script.Eval(ctx, s.rdb, keys, t.value, t.req.TTL.Milliseconds()).Int64() // one request, whatever the server has seen
+	})
 }
 
 var renew = redis.NewScript(`
@@ -106,7 +96,7 @@ return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('PEXPIRE', KEYS[1], 
 func (s *small) Renew(ctx context.Context, ts []*try) []error {
 	errs := make([]error, len(ts))
 	for i, t := range ts {
-		errs[i] = s.ours(s.run(ctx, renew, t, t.value, t.req.TTL.Milliseconds()))
+		errs[i] = s.ours(s.run(ctx, renew, t))
 	}
 	return errs
 }
@@ -118,27 +108,19 @@ func (s *small) ours(n int64, err error) error {
 	return err
 }
 
-// release refuses what may yet arrive, too: after it nothing is withdrawn.
+// release refuses what may yet arrive, for as long as a network may hold it back.
 var release = redis.NewScript(`
 redis.call('SET', KEYS[3], '', 'PX', ARGV[2] + 60000)
 return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('DEL', KEYS[1]) or 0`)
 
 func (s *small) Release(ctx context.Context, t *try, _ time.Duration) error {
-	return s.ours(s.run(ctx, release, t, t.value, t.req.TTL.Milliseconds()))
+	return s.ours(s.run(ctx, release, t))
 }
-
-// withdraw refuses what may yet arrive for as long as a network may hold it back.
-var withdraw = redis.NewScript(`
-redis.call('SET', KEYS[3], '', 'PX', ARGV[2] + 60000)
-if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end
-return 1`)
 
 func (s *small) Withdraw(ctx context.Context, t *try) error {
-	_, err := s.run(ctx, withdraw, t, t.value, t.req.TTL.Milliseconds())
+	_, err := s.run(ctx, release, t)
 	return err
 }
-
-func (s *small) End(*try) {}
 
 func TestSmallBackendPassesConformance(t *testing.T) {
 	srv := testserver.Redis(t)

@@ -1,8 +1,11 @@
 package driver
 
 import (
+	"context"
 	"fmt"
 	"runtime/debug"
+
+	"github.com/lockstile/locker/internal/async"
 )
 
 // Caught calls f, and returns a [PanicError] if it panics. It is for what a Store does in
@@ -16,6 +19,16 @@ func Caught(f func() error) (err error) {
 		}
 	}()
 	return f()
+}
+
+// Within calls f, as Caught does, in a goroutine of its own, and returns when f does or, at the end of ctx,
+// its cause: then f goes on, and may still have its effect. It is for clients whose calls do not
+// end with their contexts.
+func Within[T any](ctx context.Context, f func() (T, error)) (T, error) {
+	return async.Start(func() (v T, err error) {
+		err = Caught(func() (err error) { v, err = f(); return err })
+		return v, err
+	}).Wait(ctx)
 }
 
 // PanicError says that the client, or a hook of its, has panicked.

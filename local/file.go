@@ -11,6 +11,7 @@ import (
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/driver"
+	"github.com/lockstile/locker/internal/async"
 )
 
 // file is an open lock file. The kernel's lock on it is the lock. It counts only while
@@ -45,28 +46,23 @@ func within[T any](ctx context.Context, busy chan struct{}, do func() (T, error)
 	case <-ctx.Done():
 		return v, nil, context.Cause(ctx)
 	}
-	type result struct {
-		v   T
-		err error
-	}
-	done, left, undone := make(chan result), make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(undone)
-		v, err := do()
-		<-busy
-		select {
-		case done <- result{v, err}:
-		case <-left:
-			undo(v)
-		}
-	}()
+	call := async.Start(func() (T, error) {
+		defer func() { <-busy }()
+		return do()
+	})
 	select {
-	case r := <-done:
-		return r.v, nil, r.err
+	case <-call.Ended():
+		v, err = call.Wait(ctx)
+		return v, nil, err
 	case <-ctx.Done():
-		close(left)
-		return v, undone, context.Cause(ctx)
 	}
+	undone := make(chan struct{})
+	go func() { // ends with the disk
+		defer close(undone)
+		late, _ := call.Wait(context.Background())
+		undo(late)
+	}()
+	return v, undone, context.Cause(ctx)
 }
 
 // openFile opens the file of a lock for reading and writing. If there is none

@@ -14,7 +14,7 @@ import (
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/driver"
-	"github.com/lockstile/locker/internal/zkclient"
+	"github.com/lockstile/locker/internal/async"
 )
 
 // What a server has refused, and what was never sent, has left nothing.
@@ -25,9 +25,7 @@ func TestOnlySilenceIsInDoubt(t *testing.T) {
 		zk.ErrNoChildrenForEphemerals: true, zk.ErrNoServer: true,
 		zk.ErrConnectionClosed: false, zk.ErrSessionExpired: false, zk.ErrUnknown: false, io.EOF: false,
 	} {
-		made := make(chan zkclient.Reply[[]zk.MultiResponse], 1)
-		made <- zkclient.Reply[[]zk.MultiResponse]{Err: err}
-		a := &attempt{made: made}
+		a := &attempt{made: async.Failed[[]zk.MultiResponse](err)}
 		if got := a.settle(t.Context()); !errors.Is(got, err) || a.gone != gone {
 			t.Errorf("after %v, %v: nothing is left: %v", err, got, a.gone)
 		}

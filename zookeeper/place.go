@@ -12,6 +12,7 @@ import (
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/driver"
+	"github.com/lockstile/locker/internal/async"
 	"github.com/lockstile/locker/internal/zkclient"
 )
 
@@ -27,11 +28,11 @@ type attempt struct {
 	found  bool
 	gone   bool // it is certain that there is no such node, nor will be
 
-	made   <-chan zkclient.Reply[[]zk.MultiResponse] // the answer to the request that makes it, until that is read
-	zxid   int64                                     // of that request; 0 if its answer was not heard, or the place is none
-	alone  bool                                      // nobody else had a place then
-	usedUp int64                                     // the zxid that made a queue which had no number left for it, or 0
-	since  driver.Instant                            // before the request that found it first in the queue
+	made   *async.Call[[]zk.MultiResponse] // the request that makes it, until its answer is read
+	zxid   int64                           // of that request; 0 if its answer was not heard, or the place is none
+	alone  bool                            // nobody else had a place then
+	usedUp int64                           // the zxid that made a queue which had no number left for it, or 0
+	since  driver.Instant                  // before the request that found it first in the queue
 }
 
 var (
@@ -86,11 +87,12 @@ func (a *attempt) settle(ctx context.Context) error {
 		return nil
 	}
 	select {
-	case r := <-a.made:
+	case <-a.made.Ended():
+		results, err := a.made.Wait(ctx)
 		a.made = nil
-		failed, err := zkclient.Failed(r.Value, r.Err)
+		failed, err := zkclient.Failed(results, err)
 		if err == nil {
-			return a.note(r.Value)
+			return a.note(results)
 		}
 		a.gone = failed >= 0 || zkclient.Refused(err) || errors.Is(err, zk.ErrNoServer) // the latter was never sent
 		if failed == 0 && errors.Is(err, zk.ErrNoNode) {

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/async"
 	"github.com/lockstile/locker/open"
 )
 
@@ -107,21 +108,9 @@ func shut(store open.Backend) error {
 // closeWithin closes a backend, or leaves it to the end of the process where ctx
 // ends before.
 func closeWithin(ctx context.Context, store open.Backend) error {
-	err := within(ctx, store.Close)
+	err := async.Do(ctx, store.Close)
 	if ctx.Err() != nil {
 		err = nil // the process ends, and with it what is open
 	}
 	return err
-}
-
-// within calls f and returns at the end of ctx, whether f has or not.
-func within(ctx context.Context, f func() error) error {
-	done := make(chan error, 1)
-	go func() { done <- f() }()
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/async"
 	"github.com/lockstile/locker/open"
 )
 
@@ -154,7 +155,7 @@ func heldNames(b *backend, prefix string) (names []string) {
 	ctx, cancel := context.WithTimeout(context.Background(), completionTime)
 	defer cancel()
 	var held []locker.Info
-	err := within(ctx, func() error {
+	err := async.Do(ctx, func() error {
 		_, err := b.ask(func(ctx context.Context, store open.Backend) (err error) {
 			held, err = store.List(ctx, prefix)
 			return err

@@ -12,6 +12,7 @@ import (
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/driver"
+	"github.com/lockstile/locker/internal/async"
 	"github.com/lockstile/locker/open"
 )
 
@@ -229,7 +230,7 @@ func (c *runCommand) runUnder(h hold, cmd *exec.Cmd, signals <-chan os.Signal) (
 func (h hold) giveBack() error {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), partingTime, fmt.Errorf("no answer within %v", partingTime))
 	defer cancel()
-	err := within(ctx, func() error { return h.set.Unlock(ctx) })
+	err := async.Do(ctx, func() error { return h.set.Unlock(ctx) })
 	if err != nil && !errors.Is(err, locker.ErrLost) {
 		err = fmt.Errorf("warning: the lock could not be given back and stays taken until it ends by itself: %w", err)
 	}

@@ -8,6 +8,7 @@ import (
 	"os"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/async"
 )
 
 // Exit statuses, those of sysexits.h and of shells. "run" exits with its
@@ -77,7 +78,7 @@ func (c *runCommand) tellStatus(word string, status int) error {
 	}
 	ctx, cancel := context.WithTimeoutCause(context.Background(), partingTime, fmt.Errorf("it took nothing for %v", partingTime))
 	defer cancel()
-	err := within(ctx, func() error { _, err := fmt.Fprintf(c.statusTo, "%s %d\n", word, status); return err })
+	err := async.Do(ctx, func() error { _, err := fmt.Fprintf(c.statusTo, "%s %d\n", word, status); return err })
 	if err != nil {
 		return fmt.Errorf("--status-fd %d: %w", c.statusFD, err)
 	}

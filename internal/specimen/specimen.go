@@ -22,6 +22,7 @@ import (
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/driver"
 	"github.com/lockstile/locker/fencing"
+	"github.com/lockstile/locker/internal/async"
 	"github.com/lockstile/locker/internal/contract"
 	"github.com/lockstile/locker/internal/simplelock"
 )
@@ -355,23 +356,11 @@ func (s *Locker) ask(ctx context.Context, a *attempt, waits bool) error {
 }
 
 // bounded returns at the end of ctx though the client does not.
-func bounded[T any](ctx context.Context, s *Locker, f func() (T, error)) (got T, err error) {
+func bounded[T any](ctx context.Context, s *Locker, f func() (T, error)) (T, error) {
 	if s.is("waits for the network") {
 		return f()
 	}
-	done := make(chan struct{})
-	var late T
-	var lateErr error
-	go func() {
-		defer close(done)
-		late, lateErr = f()
-	}()
-	select {
-	case <-done:
-		return late, lateErr
-	case <-ctx.Done():
-		return got, context.Cause(ctx)
-	}
+	return async.Start(f).Wait(ctx)
 }
 
 // finish makes the lock of a grant, and clears away what a failed attempt left.

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/go-zookeeper/zk"
+
+	"github.com/lockstile/locker/internal/async"
 )
 
 // mostCalls bounds the calls of the zk client under way at once. A server answers the
@@ -35,51 +37,32 @@ func New(conn *zk.Conn, acl []zk.ACL) *Client {
 	return &Client{Conn: conn, acl: acl, calls: make(chan struct{}, mostCalls), made: time.Now()}
 }
 
-// Reply is how a call of the zk client ended.
-type Reply[T any] struct {
-	Value T
-	Err   error
-}
-
 // Async starts a call of the zk client. While too many are under way it waits for one to
 // end, or for ctx: then the call was not made.
-func Async[T any](ctx context.Context, c *Client, f func() (T, error)) <-chan Reply[T] {
-	done := make(chan Reply[T], 1)
+func Async[T any](ctx context.Context, c *Client, f func() (T, error)) *async.Call[T] {
 	select {
 	case c.calls <- struct{}{}:
 	case <-ctx.Done():
-		done <- Reply[T]{Err: context.Cause(ctx)}
-		return done
+		return async.Failed[T](context.Cause(ctx))
 	}
-	go func() {
+	return async.Start(func() (T, error) {
 		defer func() { <-c.calls }()
 		value, err := f()
 		if err == nil || Refused(err) {
 			c.heard.Store(int64(time.Since(c.made)))
 		}
-		done <- Reply[T]{value, err}
-	}()
-	return done
+		return value, err
+	})
 }
 
 // Heard returns when the servers last answered a call; before that, when c was made.
 func (c *Client) Heard() time.Time { return c.made.Add(time.Duration(c.heard.Load())) }
 
-// Await returns a call's reply, or the cause of ctx's end: then the call goes on
-// and may still have its effect.
-func Await[T any](ctx context.Context, done <-chan Reply[T]) (T, error) {
-	select {
-	case r := <-done:
-		return r.Value, explain(r.Err)
-	case <-ctx.Done():
-	}
-	var none T
-	return none, context.Cause(ctx)
-}
-
-// Call is Async and Await in one.
+// Call is Async, and waits for the reply, or for the end of ctx: then the call goes on and may
+// still have its effect.
 func Call[T any](ctx context.Context, c *Client, f func() (T, error)) (T, error) {
-	return Await(ctx, Async(ctx, c, f))
+	v, err := Async(ctx, c, f).Wait(ctx)
+	return v, explain(err)
 }
 
 // Act is Call for what has no result.
