@@ -80,7 +80,10 @@ func (s *sessionStore) ask(ctx context.Context, a *sessionAttempt, wait driver.W
 	defer giveUp(nil)
 	silence := time.AfterFunc(answerTime, func() { giveUp(errSilent) })
 	defer silence.Stop()
-	told := sync.OnceFunc(func() { context.AfterFunc(wait(), func() { giveUp(context.Cause(wait())) }) })
+	told := sync.OnceFunc(func() {
+		over := wait() // not asked for when it ends: by then another call may be in front
+		context.AfterFunc(over, func() { giveUp(context.Cause(over)) })
+	})
 	a.conn.taken = func() {
 		silence.Reset(2*s.stretch + answerTime)
 		_ = wait()
