@@ -112,7 +112,7 @@ DECLARE
   _token bigint;
   _ahead bigint;
   _known boolean;
-BEGIN` + schemaStandby + `
+BEGIN` + schemaReads + schemaStandby + `
   IF _patience > 0 THEN
     PERFORM lockstile_session_patience(_patience);
   END IF;
