@@ -127,6 +127,7 @@ BEGIN` + schemaReads + schemaStandby + `
       PERFORM set_config('lock_timeout', greatest(1, extract(epoch FROM _ends - clock_timestamp()) * 1000)::bigint::text, true);
       PERFORM CASE WHEN _shared THEN pg_advisory_lock_shared(_key) ELSE pg_advisory_lock(_key) END;
       PERFORM CASE WHEN _shared THEN pg_advisory_unlock_shared(_turn) END;
+      PERFORM set_config('lock_timeout', '0', true); -- what follows may wait for a renewal
     EXCEPTION WHEN lock_not_available THEN
       IF NOT lockstile_session_try(_name, _shared) THEN
         RETURN 0;

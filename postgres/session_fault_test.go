@@ -359,3 +359,40 @@ func TestGrantThatMeetsTheEndOfItsConnectionIsNone(t *testing.T) {
 		t.Errorf("%v, and the holder was told: %v", err, told)
 	}
 }
+
+// Goal: a session that waits for a renewal does so for as long as it has to.
+//
+// Interleaving: a lease ends while its renewal is under way. A writer has waited for its turn for most of its stretch, and
+// gets it and the key. The limit of that wait is over before the renewal is on disk.
+func TestEndOfTheWaitForTheKeyEndsNoOtherWait(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	newLocker(t, url, postgres.Options{})
+	admin, key, turn, renewal := connect(t, url), begun(t, url), begun(t, url), begun(t, url)
+	exec(t, admin, `SELECT lockstile_acquire_5('a', 'mine', 600000, '', false, '', 0, 0, false)`)
+	ask[bool](t, key, `SELECT pg_advisory_xact_lock(hashtextextended('a', 0)) IS NOT NULL`)
+	ask[bool](t, turn, `SELECT pg_advisory_xact_lock(hashtextextended('a', 1)) IS NOT NULL`)
+	exec(t, admin, `UPDATE lockstile_lease SET expires = clock_timestamp() + interval '1 second'`)
+	if code := ask[int](t, renewal, `SELECT code FROM lockstile_renew_5(ARRAY['a'], ARRAY['mine'], ARRAY[1], false)`); code != 1 {
+		t.Skip("the machine has stalled: the lease had ended before it was renewed")
+	}
+	got := make(chan error, 1)
+	go func() {
+		_, err := connect(t, url).Exec(soon(t), `SELECT lockstile_session_acquire_5('a', '', 600000, false, 2000, true, 0, false)`)
+		got <- err
+	}()
+	eventually(t, func() string {
+		if !query[bool](t, admin, `SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted)`) {
+			return "nobody waits for the turn"
+		}
+		return ""
+	})
+	_ = key.Rollback(soon(t))
+	time.Sleep(1800 * time.Millisecond) // later than the stretch, it has nothing, which is no error either
+	_ = turn.Rollback(soon(t))
+	time.Sleep(time.Second)
+	_ = renewal.Commit(soon(t))
+	if err := <-got; err != nil {
+		t.Error(err)
+	}
+}
