@@ -221,6 +221,8 @@ const (
 	// login's to ask for, whatever role a hook has set (SET LOCAL ends with these statements).
 	sessionWho = `SET LOCAL ROLE NONE; SELECT a.pid::pg_catalog.text, pg_catalog."extract"('epoch', a.backend_start)::pg_catalog.text FROM pg_catalog.pg_stat_activity a
 		WHERE a.pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid()`
-	sessionGone = `SET LOCAL ROLE NONE; SELECT pg_catalog.pg_terminate_backend(a.pid, 500::bigint)::pg_catalog.text FROM pg_catalog.pg_stat_activity a
-		WHERE a.pid OPERATOR(pg_catalog.=) %s AND pg_catalog."extract"('epoch', a.backend_start)::pg_catalog.text OPERATOR(pg_catalog.=) '%s'`
+	// A login that a hook has changed since may not ask, and is told no beginning: that is not gone.
+	sessionGone = `SET LOCAL ROLE NONE; SELECT CASE WHEN a.backend_start IS NULL THEN false ELSE pg_catalog.pg_terminate_backend(a.pid, 500::bigint) END::pg_catalog.text
+		FROM pg_catalog.pg_stat_activity a WHERE a.pid OPERATOR(pg_catalog.=) %s
+		AND (a.backend_start IS NULL OR pg_catalog."extract"('epoch', a.backend_start)::pg_catalog.text OPERATOR(pg_catalog.=) '%s')`
 )

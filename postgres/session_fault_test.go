@@ -396,3 +396,42 @@ func TestEndOfTheWaitForTheKeyEndsNoOtherWait(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Goal: a connection that this process may not see in the server is not taken for one that is gone.
+//
+// Interleaving: a login is changed now and then, as by a service that hands out credentials. The answer to a TryLock of the
+// old login is lost, and its connection ends for this side alone. The new login is told neither when the old one's process
+// began, nor to end it.
+func TestConnectionOfAnotherLoginIsNotTakenForGone(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	newSession(t, url)
+	admin := connect(t, url)
+	for _, role := range []string{"login_old", "login_new"} {
+		exec(t, admin, `CREATE ROLE `+role+` LOGIN`)
+		t.Cleanup(func() { exec(t, admin, `DROP OWNED BY `+role+`; DROP ROLE `+role) })
+		exec(t, admin, `GRANT ALL ON ALL TABLES IN SCHEMA public TO `+role)
+		exec(t, admin, `GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO `+role)
+	}
+	w, first := &wire{}, true
+	pool := poolWith(t, url, func(c *pgxpool.Config) {
+		c.ConnConfig.DialFunc = w.dial
+		c.BeforeConnect = func(_ context.Context, c *pgx.ConnConfig) error {
+			if c.User = "login_new"; first {
+				c.User, first = "login_old", false
+			}
+			return nil
+		}
+	})
+	t.Cleanup(w.close)
+	l, err := postgres.NewSession(pool, postgres.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	unlock(t, lock(t, l, "a", locker.WithTTL(long))) // its connection is kept
+	w.cutLast(parted)
+	_, err = l.TryLock(soon(t), "a", locker.WithTTL(long))
+	if !errors.Is(err, locker.ErrOutcomeUnknown) || query[int](t, admin, keyed) != 1 {
+		t.Errorf("the server has the lock still, and TryLock says %v", err)
+	}
+}
