@@ -23,6 +23,8 @@ package postgres
 // compare must never be too small: a log_cnt plus a last number that is read later. While
 // another draw logs the sequence, log_cnt is 0 too early: then nothing counts as known.
 //
+// lockstile_watch has the server look each second whether the client is there, in the statements that follow.
+//
 // lockstile_session_open gets a connection ready. It lifts the limits on the time of
 // statements, and deletes the rows of connections that are gone, but waits for no row that
 // somebody has locked.
@@ -67,15 +69,19 @@ CREATE UNLOGGED TABLE IF NOT EXISTS lockstile_known (
   upto bigint NOT NULL
 );
 
+CREATE OR REPLACE FUNCTION lockstile_watch(_local boolean) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM set_config('client_connection_check_interval', '1000', _local)
+    WHERE NOT current_setting('client_connection_check_interval')::interval BETWEEN '1 millisecond' AND '1 second';
+EXCEPTION WHEN invalid_parameter_value THEN -- not on this server's system: the end of a waiter is seen when its statement ends
+END $$;
+
 CREATE OR REPLACE FUNCTION lockstile_session_open_` + schemaVersion + `() RETURNS void LANGUAGE plpgsql` + schemaSafe + ` AS $$
 BEGIN` + schemaReads + `
   PERFORM set_config(c.name, c.value, false) FROM (VALUES ('statement_timeout', '0'), ('lock_timeout', '0'),
     ('transaction_timeout', '0'), ('tcp_keepalives_count', '3'), ('synchronous_commit', 'off')) c(name, value)
     WHERE current_setting(c.name, true) IS NOT NULL; -- transaction_timeout came with PostgreSQL 17
-  BEGIN
-    PERFORM set_config('client_connection_check_interval', '1000', false);
-  EXCEPTION WHEN invalid_parameter_value THEN -- not on this server's system: the end of a waiter is seen when its stretch ends
-  END;
+  PERFORM lockstile_watch(false);
   DELETE FROM lockstile_session s USING (SELECT o.pid FROM lockstile_session o
     LEFT JOIN pg_stat_activity a ON a.pid = o.pid AND a.pid <> pg_backend_pid() WHERE a.pid IS NULL
     FOR UPDATE OF o SKIP LOCKED) d WHERE s.pid = d.pid;
