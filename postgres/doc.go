@@ -16,7 +16,7 @@
 //
 // One name is one lock, whichever way it is taken: leases, session locks and LockTx of a name exclude each
 // other, and their tokens are in one order. Each way has its own queue: a transaction or a session may
-// overtake those who wait for a lease. Who waits behind a lock of another way looks ten times a second. Inspect, List
+// overtake those who wait for a lease, and where several keep a name busy a lease may wait for as long as they do. Who waits behind a lock of another way looks ten times a second. Inspect, List
 // and Break are about the locks of one way. A slot is the exception: it does not keep out those who share the name in a transaction
 // or session and were there before it. Use a name in one kind.
 //

@@ -18,7 +18,8 @@ import (
 // Two schemas of one database can each have a set of their own, for programs that have
 // nothing in common: leases of one do not exclude those of the other, and tokens of one
 // do not compare with those of the other. The advisory locks of [NewSession] and
-// [LockTx] are the database's: they exclude each other, and keep out the leases of all sets.
+// [LockTx] are the database's: they exclude each other, and while one has a name, no set grants it a lease. But each
+// looks for leases in its own set alone.
 //
 // Let nobody else create anything in that schema, or in one that the search path has before
 // it: programs could find a table or a function of a stranger's in place of ours. The server's

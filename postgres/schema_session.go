@@ -23,6 +23,8 @@ package postgres
 // compare must never be too small: a log_cnt plus a last number that is read later. While
 // another draw logs the sequence, log_cnt is 0 too early: then nothing counts as known.
 //
+// lockstile_watch has the server look each second whether the client is there, in the statements that follow.
+//
 // lockstile_session_open gets a connection ready. It lifts the limits on the time of
 // statements, and deletes the rows of connections that are gone, but waits for no row that
 // somebody has locked.
@@ -67,15 +69,19 @@ CREATE UNLOGGED TABLE IF NOT EXISTS lockstile_known (
   upto bigint NOT NULL
 );
 
+CREATE OR REPLACE FUNCTION lockstile_watch(_local boolean) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM set_config('client_connection_check_interval', '1000', _local)
+    WHERE NOT current_setting('client_connection_check_interval')::interval BETWEEN '1 millisecond' AND '1 second';
+EXCEPTION WHEN invalid_parameter_value THEN -- not on this server's system: the end of a waiter is seen when its statement ends
+END $$;
+
 CREATE OR REPLACE FUNCTION lockstile_session_open_` + schemaVersion + `() RETURNS void LANGUAGE plpgsql` + schemaSafe + ` AS $$
 BEGIN` + schemaReads + `
   PERFORM set_config(c.name, c.value, false) FROM (VALUES ('statement_timeout', '0'), ('lock_timeout', '0'),
     ('transaction_timeout', '0'), ('tcp_keepalives_count', '3'), ('synchronous_commit', 'off')) c(name, value)
     WHERE current_setting(c.name, true) IS NOT NULL; -- transaction_timeout came with PostgreSQL 17
-  BEGIN
-    PERFORM set_config('client_connection_check_interval', '1000', false);
-  EXCEPTION WHEN invalid_parameter_value THEN -- not on this server's system: the end of a waiter is seen when its stretch ends
-  END;
+  PERFORM lockstile_watch(false);
   DELETE FROM lockstile_session s USING (SELECT o.pid FROM lockstile_session o
     LEFT JOIN pg_stat_activity a ON a.pid = o.pid AND a.pid <> pg_backend_pid() WHERE a.pid IS NULL
     FOR UPDATE OF o SKIP LOCKED) d WHERE s.pid = d.pid;
@@ -112,7 +118,7 @@ DECLARE
   _token bigint;
   _ahead bigint;
   _known boolean;
-BEGIN` + schemaStandby + `
+BEGIN` + schemaReads + schemaStandby + `
   IF _patience > 0 THEN
     PERFORM lockstile_session_patience(_patience);
   END IF;
@@ -127,6 +133,7 @@ BEGIN` + schemaStandby + `
       PERFORM set_config('lock_timeout', greatest(1, extract(epoch FROM _ends - clock_timestamp()) * 1000)::bigint::text, true);
       PERFORM CASE WHEN _shared THEN pg_advisory_lock_shared(_key) ELSE pg_advisory_lock(_key) END;
       PERFORM CASE WHEN _shared THEN pg_advisory_unlock_shared(_turn) END;
+      PERFORM set_config('lock_timeout', '0', true); -- what follows may wait for a renewal
     EXCEPTION WHEN lock_not_available THEN
       IF NOT lockstile_session_try(_name, _shared) THEN
         RETURN 0;
@@ -220,6 +227,8 @@ const (
 	// login's to ask for, whatever role a hook has set (SET LOCAL ends with these statements).
 	sessionWho = `SET LOCAL ROLE NONE; SELECT a.pid::pg_catalog.text, pg_catalog."extract"('epoch', a.backend_start)::pg_catalog.text FROM pg_catalog.pg_stat_activity a
 		WHERE a.pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid()`
-	sessionGone = `SET LOCAL ROLE NONE; SELECT pg_catalog.pg_terminate_backend(a.pid, 500::bigint)::pg_catalog.text FROM pg_catalog.pg_stat_activity a
-		WHERE a.pid OPERATOR(pg_catalog.=) %s AND pg_catalog."extract"('epoch', a.backend_start)::pg_catalog.text OPERATOR(pg_catalog.=) '%s'`
+	// A login that a hook has changed since may not ask, and is told no beginning: that is not gone.
+	sessionGone = `SET LOCAL ROLE NONE; SELECT CASE WHEN a.backend_start IS NULL THEN false ELSE pg_catalog.pg_terminate_backend(a.pid, 500::bigint) END::pg_catalog.text
+		FROM pg_catalog.pg_stat_activity a WHERE a.pid OPERATOR(pg_catalog.=) %s
+		AND (a.backend_start IS NULL OR pg_catalog."extract"('epoch', a.backend_start)::pg_catalog.text OPERATOR(pg_catalog.=) '%s')`
 )

@@ -104,3 +104,14 @@ func Keep(ctx context.Context, l *Locker, name string, left time.Duration) error
 
 // ErrWithdrawn is what a request gets that arrives too late.
 var ErrWithdrawn = errWithdrawn
+
+// Level is the isolation level of a connection that nobody has.
+func Level(ctx context.Context, l *SessionLocker) (level string, err error) {
+	c, err := l.store.take(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer l.store.keep(c, time.Minute)
+	err = c.use(ctx, func(pg *pgx.Conn) error { return pg.QueryRow(ctx, `SHOW transaction_isolation`).Scan(&level) })
+	return level, err
+}

@@ -359,3 +359,79 @@ func TestGrantThatMeetsTheEndOfItsConnectionIsNone(t *testing.T) {
 		t.Errorf("%v, and the holder was told: %v", err, told)
 	}
 }
+
+// Goal: a session that waits for a renewal does so for as long as it has to.
+//
+// Interleaving: a lease ends while its renewal is under way. A writer has waited for its turn for most of its stretch, and
+// gets it and the key. The limit of that wait is over before the renewal is on disk.
+func TestEndOfTheWaitForTheKeyEndsNoOtherWait(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	newLocker(t, url, postgres.Options{})
+	admin, key, turn, renewal := connect(t, url), begun(t, url), begun(t, url), begun(t, url)
+	exec(t, admin, `SELECT lockstile_acquire_5('a', 'mine', 600000, '', false, '', 0, 0, false)`)
+	ask[bool](t, key, `SELECT pg_advisory_xact_lock(hashtextextended('a', 0)) IS NOT NULL`)
+	ask[bool](t, turn, `SELECT pg_advisory_xact_lock(hashtextextended('a', 1)) IS NOT NULL`)
+	exec(t, admin, `UPDATE lockstile_lease SET expires = clock_timestamp() + interval '1 second'`)
+	if code := ask[int](t, renewal, `SELECT code FROM lockstile_renew_5(ARRAY['a'], ARRAY['mine'], ARRAY[1], false)`); code != 1 {
+		t.Skip("the machine has stalled: the lease had ended before it was renewed")
+	}
+	got := make(chan error, 1)
+	go func() {
+		_, err := connect(t, url).Exec(soon(t), `SELECT lockstile_session_acquire_5('a', '', 600000, false, 2000, true, 0, false)`)
+		got <- err
+	}()
+	eventually(t, func() string {
+		if !query[bool](t, admin, `SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted)`) {
+			return "nobody waits for the turn"
+		}
+		return ""
+	})
+	_ = key.Rollback(soon(t))
+	time.Sleep(1800 * time.Millisecond) // later than the stretch, it has nothing, which is no error either
+	_ = turn.Rollback(soon(t))
+	time.Sleep(time.Second)
+	_ = renewal.Commit(soon(t))
+	if err := <-got; err != nil {
+		t.Error(err)
+	}
+}
+
+// Goal: a connection that this process may not see in the server is not taken for one that is gone.
+//
+// Interleaving: a login is changed now and then, as by a service that hands out credentials. The answer to a TryLock of the
+// old login is lost, and its connection ends for this side alone. The new login is told neither when the old one's process
+// began, nor to end it.
+func TestConnectionOfAnotherLoginIsNotTakenForGone(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	newSession(t, url)
+	admin := connect(t, url)
+	for _, role := range []string{"login_old", "login_new"} {
+		exec(t, admin, `CREATE ROLE `+role+` LOGIN`)
+		t.Cleanup(func() { exec(t, admin, `DROP OWNED BY `+role+`; DROP ROLE `+role) })
+		exec(t, admin, `GRANT ALL ON ALL TABLES IN SCHEMA public TO `+role)
+		exec(t, admin, `GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO `+role)
+	}
+	w, first := &wire{}, true
+	pool := poolWith(t, url, func(c *pgxpool.Config) {
+		c.ConnConfig.DialFunc = w.dial
+		c.BeforeConnect = func(_ context.Context, c *pgx.ConnConfig) error {
+			if c.User = "login_new"; first {
+				c.User, first = "login_old", false
+			}
+			return nil
+		}
+	})
+	t.Cleanup(w.close)
+	l, err := postgres.NewSession(pool, postgres.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	unlock(t, lock(t, l, "a", locker.WithTTL(long))) // its connection is kept
+	w.cutLast(parted)
+	_, err = l.TryLock(soon(t), "a", locker.WithTTL(long))
+	if !errors.Is(err, locker.ErrOutcomeUnknown) || query[int](t, admin, keyed) != 1 {
+		t.Errorf("the server has the lock still, and TryLock says %v", err)
+	}
+}

@@ -3,14 +3,17 @@ package postgres_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"path"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/testserver"
 	"github.com/lockstile/locker/postgres"
 )
 
@@ -266,5 +269,43 @@ func TestLocksLeaveTheSessionsSettingsAlone(t *testing.T) {
 		}
 		lockTx(t, pool, "a")
 		same("a lock in a transaction")
+	}
+}
+
+// Goal: a connection whose isolation level changes under it gives no lock away beside a lease.
+//
+// Interleaving (were it not refused): a Locker has a connection, and the server's configuration changes. A lease is being
+// granted when a session asks for the same name: the picture of its statement is from before, and it waits for the key.
+// The lease is granted, the session has the key, and sees no lease.
+func TestIsolationLevelThatChangesUnderAConnectionIsRefused(t *testing.T) {
+	t.Parallel()
+	const committed = "&default_transaction_isolation=read%20committed"
+	server := testserver.Postgres(t)
+	url := server.URL("postgres")
+	admin := connect(t, url+committed)
+	s := newSession(t, url)
+	unlock(t, lock(t, s, "a")) // its connection is kept
+	exec(t, admin, `ALTER SYSTEM SET default_transaction_isolation = 'repeatable read'`)
+	exec(t, admin, `SELECT pg_reload_conf()`)
+	eventually(t, func() string {
+		if level, err := postgres.Level(soon(t), s); err != nil || level != "repeatable read" {
+			return fmt.Sprintf("the connection has the level %q, %v", level, err)
+		}
+		return ""
+	})
+	grant := begun(t, url+committed)
+	ask[int64](t, grant, `SELECT (lockstile_acquire_5('a', 'mine', 600000, '', false, '', 0, 0, false))._token`)
+	got := make(chan error, 1)
+	go func() { got <- given(s.Lock(soon(t), "a")) }()
+	select {
+	case err := <-got:
+		got <- err
+	case <-time.After(time.Second): // it waits for the key
+	}
+	if err := grant.Commit(soon(t)); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-got; !errors.Is(err, locker.ErrRefused) || !strings.Contains(err.Error(), "default_transaction_isolation") {
+		t.Errorf("Lock beside a lease: %v", err)
 	}
 }

@@ -26,7 +26,8 @@ import (
 // lock that was granted just then ends when the server notices. LockTx asks once before it
 // waits. So what ends the wait (ctx, the session's lock_timeout, statement_timeout or
 // transaction_timeout) is a [locker.ErrTaken], and if the server had not answered by then,
-// a [locker.ErrUnavailable].
+// a [locker.ErrUnavailable]. From then on, until tx ends, the server looks each second whether the client is still there
+// (client_connection_check_interval): a process that dies while it waits keeps nobody out.
 //
 // There are no options: the lock lasts as long as tx, and no longer, so nothing could keep
 // it for a [locker.WithMinHold].
@@ -134,6 +135,7 @@ BEGIN` + schemaEncoding + `
       WHEN _wait THEN pg_advisory_xact_lock(_key) IS NOT NULL
       WHEN _shared THEN pg_try_advisory_xact_lock_shared(_key)
       ELSE pg_try_advisory_xact_lock(_key) END) THEN
+    PERFORM lockstile_watch(true);
     RETURN 0;
   END IF;
   IF current_setting('transaction_isolation') <> 'read committed' THEN
@@ -144,6 +146,7 @@ BEGIN` + schemaEncoding + `
   ELSE
     WHILE ` + schemaLeased + ` LOOP
       IF NOT _wait THEN
+        PERFORM lockstile_watch(true);
         RETURN 0;
       ELSIF clock_timestamp() - _began > nullif(current_setting('lock_timeout')::interval, '0') THEN
         RAISE EXCEPTION 'a lease has the lock, and lock_timeout is over' USING ERRCODE = 'lock_not_available';

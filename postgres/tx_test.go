@@ -3,12 +3,14 @@ package postgres_test
 import (
 	"context"
 	"errors"
+	"net"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/fencing"
@@ -336,4 +338,56 @@ func TestLockInAReadOnlyTransactionSaysThatItWrites(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// Goal: a process that dies while it waits in a transaction keeps nobody out for long. Method: the connection ends, and no
+// request follows that would cancel the statement.
+//
+// Interleaving: a lease is read, and a transaction wants to write. It has the key, and looks until the lease has ended. Its
+// process is killed. The server has nothing to send, and does not look whether anybody is there.
+func TestTransactionThatDiesWaitingKeepsNobodyOut(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	admin, l := connect(t, url), newLocker(t, url, postgres.Options{})
+	lock(t, l, "a", locker.WithShared(), locker.WithTTL(long))
+	lives := lock(t, newSession(t, url), "b", locker.WithTTL(long)) // who waits for the key alone is not forgotten either
+	for _, name := range []string{"a", "b"} {
+		var conn net.Conn
+		pool := poolWith(t, url, func(c *pgxpool.Config) {
+			c.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (_ net.Conn, err error) {
+				if conn != nil {
+					return nil, errors.New("the process was killed")
+				}
+				conn, err = (&net.Dialer{}).DialContext(ctx, network, addr)
+				return conn, err
+			}
+		})
+		tx, err := pool.Begin(soon(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		pid := tx.Conn().PgConn().PID()
+		got := make(chan error, 1)
+		go func() {
+			_, err := postgres.LockTx(soon(t), tx, name)
+			_ = tx.Rollback(context.Background())
+			got <- err
+		}()
+		eventually(t, func() string {
+			if !query[bool](t, admin, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1 AND wait_event IN ('advisory', 'PgSleep'))`, pid) {
+				return "the transaction does not wait"
+			}
+			return ""
+		})
+		_ = conn.Close()
+		<-got
+		eventually(t, func() string {
+			if query[bool](t, admin, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1)`, pid) {
+				return name + ": a transaction waits whose process has died"
+			}
+			return ""
+		})
+	}
+	unlock(t, lock(t, newLocker(t, url, postgres.Options{}), "a", locker.WithShared()))
+	unlock(t, lives)
 }
