@@ -234,27 +234,3 @@ func TestWriterThatIsAskedToWaitOnKeepsItsTurn(t *testing.T) {
 		t.Error("the reader behind was not served")
 	}
 }
-
-// Goal: a wait that is over tells nobody in its process that the lock is taken.
-//
-// Interleaving: a reader waits, is granted the lock, and is in front of its line no more. The context of its wait ends
-// with the call. What it did then was said of a line with nobody in front, and the next TryLock panicked.
-func TestTryBesideAReaderThatHasWaitedIsAnswered(t *testing.T) {
-	t.Parallel()
-	url := database(t)
-	a, b := newSession(t, url), newSession(t, url)
-	for range 10 {
-		held := lock(t, b, "a")
-		got := make(chan *locker.Lock, 1)
-		go func() { got <- lock(t, a, "a", locker.WithShared()) }()
-		queued(t, b, "a", 1)
-		unlock(t, held)
-		reader := <-got
-		for range 10 {
-			if _, err := a.TryLock(soon(t), "a"); !errors.Is(err, locker.ErrTaken) {
-				t.Errorf("TryLock: %v", err)
-			}
-		}
-		unlock(t, reader)
-	}
-}
