@@ -4,6 +4,7 @@ package etcd_test
 
 import (
 	"context"
+	"math"
 	"testing"
 
 	"github.com/lockstile/locker"
@@ -20,15 +21,18 @@ func TestLockAndUnlockAllocateLittle(t *testing.T) {
 		lock func(context.Context, string, ...locker.Option) (*locker.Lock, error)
 		most float64
 	}{{"Lock", l.Lock, 329}, {"TryLock", l.TryLock, 341}} {
-		n := testing.AllocsPerRun(200, func() {
-			lock, err := call.lock(ctx, "a")
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := lock.Unlock(ctx); err != nil {
-				t.Fatal(err)
-			}
-		})
+		n := math.Inf(1)
+		for range 5 { // what clients of other tests do beside it adds to one or the other
+			n = min(n, testing.AllocsPerRun(50, func() {
+				lock, err := call.lock(ctx, "a")
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := lock.Unlock(ctx); err != nil {
+					t.Fatal(err)
+				}
+			}))
+		}
 		if n > call.most {
 			t.Errorf("%v allocations for %s and Unlock, want %v at most", n, call.name, call.most)
 		}

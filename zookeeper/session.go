@@ -62,7 +62,7 @@ func (s *store) join(ctx context.Context, a *attempt) error {
 
 // open makes the session's node. A percent sign keeps that apart from every escaped name.
 // One whose reply is lost is harmless, and ends with the session.
-func (s *store) open(_ struct{}, own driver.Session) (n *session, _ time.Duration, since driver.Instant, err error) {
+func (s *store) open(_ struct{}, own driver.Session) (*session, time.Duration, driver.Instant, error) {
 	ctx, stop := s.bounded(context.Background())
 	defer stop()
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -73,18 +73,19 @@ func (s *store) open(_ struct{}, own driver.Session) (n *session, _ time.Duratio
 			return nil, 0, 0, err
 		}
 	}
-	n = &session{Session: own, path: s.opts.Base + "/%session-" + newGUID(), id: s.zk.SessionID(), timeout: s.opts.Session.Timeout()}
+	n := &session{Session: own, path: s.opts.Base + "/%session-" + newGUID(), id: s.zk.SessionID(), timeout: s.opts.Session.Timeout()}
 	if n.timeout == 0 {
 		return nil, 0, 0, errors.New("the connection was not made with the Dial of Options.Session")
 	}
-	put := func() error {
+	var since driver.Instant
+	put := func() error { // the call in it may go on for longer than open, and reads n
 		since = driver.Now()
 		return zkclient.Act(ctx, s.zk, func() error {
 			_, err := s.zk.Create(n.path, nil, zk.FlagEphemeral, s.opts.ACL)
 			return err
 		})
 	}
-	err = put()
+	err := put()
 	if errors.Is(err, zk.ErrNoNode) {
 		if err = s.makeBase(ctx); err == nil {
 			err = put()
