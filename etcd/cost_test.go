@@ -20,10 +20,10 @@ func TestLockAndUnlockAllocateLittle(t *testing.T) {
 		name string
 		lock func(context.Context, string, ...locker.Option) (*locker.Lock, error)
 		most float64
-	}{{"Lock", l.Lock, 329}, {"TryLock", l.TryLock, 341}} {
+	}{{"Lock", l.Lock, 320}, {"TryLock", l.TryLock, 311}} {
 		n := math.Inf(1)
-		for range 5 { // what clients of other tests do beside it adds to one or the other
-			n = min(n, testing.AllocsPerRun(50, func() {
+		for range 100 { // a client that another test has closed tries again 40 times a second, and adds to most of them
+			n = min(n, testing.AllocsPerRun(1, func() {
 				lock, err := call.lock(ctx, "a")
 				if err != nil {
 					t.Fatal(err)
