@@ -58,7 +58,7 @@ func everyCall(t *testing.T, one, two *singlenode.Locker, with func() context.Co
 	}
 	var many []*locker.Lock // renewed together
 	for i := range 3 {
-		lock, err := one.Lock(with(), fmt.Sprint("many", i), locker.WithTTL(5*time.Second))
+		lock, err := one.Lock(with(), fmt.Sprint("many", i), locker.WithTTL(12*time.Second))
 		if err != nil {
 			t.Fatal(err)
 		}

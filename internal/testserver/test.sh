@@ -27,7 +27,7 @@ others() {
 # How many packages, those of them with the race detector, and tests of each run side by side. Most tests wait more than
 # they work. But what all of them do at once must not be what makes one of them late, so that there are fewer
 # beside other programs.
-atonce=5 raced=3 parallel=6
+atonce=4 raced=2 parallel=5
 if [ -r /proc/loadavg ] && (($(others) > 2)); then
 	echo "Other programs want the processors: fewer tests run at once."
 	atonce=3 raced=2 parallel=4
