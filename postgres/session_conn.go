@@ -14,6 +14,7 @@ import (
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/driver"
+	"github.com/lockstile/locker/internal/async"
 )
 
 // sessionLeast is how many connections a Locker may have for its session locks, unless its pool may have more.
@@ -210,16 +211,9 @@ func (c *sessionConn) read() {
 
 // sign asks for a sign of life. An answer may take longer than ctx: the lock is lost with its TTL.
 func (c *sessionConn) sign(ctx context.Context) error {
-	done := make(chan error, 1)
-	go func() {
-		done <- c.use(ctx, func(pg *pgx.Conn) error { return pg.Ping(context.Background()) })
-	}()
-	var err error
-	select {
-	case err = <-done:
-	case <-ctx.Done():
-		err = context.Cause(ctx)
-	}
+	err := async.Do(ctx, func() error {
+		return c.use(ctx, func(pg *pgx.Conn) error { return pg.Ping(context.Background()) })
+	})
 	if ended := c.ended(); ended != nil {
 		return &locker.LostError{Reason: locker.ReasonSessionEnded, Cause: ended}
 	}
