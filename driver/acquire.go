@@ -220,7 +220,7 @@ func (l *Locker[H]) giveUp(ctx context.Context, c *call[H], err error) error {
 func (l *Locker[H]) abandon(c *call[H], err error) error {
 	defer l.leaveFront(c.line)
 	if !c.any() {
-		l.finish(c.h, c.req, false, 0, nil)
+		l.finish(c.h, c.req)
 		return err
 	}
 	confirmed := make(chan struct{})
@@ -230,8 +230,10 @@ func (l *Locker[H]) abandon(c *call[H], err error) error {
 		l.reportCleanUp(c.req, began, ok)
 		if ok {
 			close(confirmed)
+			l.finish(c.h, c.req)
+			return
 		}
-		l.finish(c.h, c.req, !ok, 0, l.withdraw)
+		l.finishLater(c.h, c.req, 0, l.withdraw)
 	})
 	select {
 	case <-confirmed: // only then: after a pause of the process a clean-up may have been given up by now

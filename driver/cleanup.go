@@ -24,21 +24,25 @@ func (l *Locker[H]) UnderWay(contract.Key) int { return l.background.len() }
 // Closing returns a context that ends with Close.
 func (l *Locker[H]) Closing() context.Context { return l.closing }
 
-// finish ends an attempt, which its session counts no more. What could not be removed of it would
-// last as long as the session, which others keep: remove is called in the background, until it
-// works, the session ends or the Locker is closed. While the store is to keep the lock, only the session may do so.
-func (l *Locker[H]) finish(h H, req *request, left bool, keep time.Duration, remove func(h H) bool) {
+// finish ends an attempt of which nothing is left. Its session counts it no more.
+func (l *Locker[H]) finish(h H, req *request) {
+	req.leave()
+	l.endOf(h)
+}
+
+// finishLater ends an attempt of which something could not be removed. It would last as long as the
+// attempt's session, which others keep: remove is called in the background, until it works, the
+// session ends or the Locker is closed. While the store is to keep the lock, only the session may do so.
+func (l *Locker[H]) finishLater(h H, req *request, keep time.Duration, remove func(h H) bool) {
 	s, _ := req.session.(*session[H])
-	switch {
-	case s == nil:
-	case left && keep > 0:
-		time.AfterFunc(keep, req.leave)
-	default:
-		req.leave()
-	}
-	if s == nil || !left {
+	if s == nil {
 		l.endOf(h)
 		return
+	}
+	if keep > 0 {
+		time.AfterFunc(keep, req.leave)
+	} else {
+		req.leave()
 	}
 	l.background.run(func() {
 		for l.closing.Err() == nil && !l.freed(s) && !remove(h) {

@@ -268,10 +268,10 @@ func (a *lease[H]) finish() {
 	left := a.any()
 	l.mu.Unlock()
 	if !left {
-		l.finish(a.h, a.req, false, 0, nil) // a func would be allocated for each lock
+		l.finish(a.h, a.req)
 		return
 	}
-	l.finish(a.h, a.req, true, l.keep(a.turn), func(H) bool { return a.remove() })
+	l.finishLater(a.h, a.req, l.keep(a.turn), func(H) bool { return a.remove() })
 }
 
 // lose makes the turn no longer held, for good, because the lock is lost. The Locker's mutex is
