@@ -137,6 +137,14 @@ const (
 	Nothing
 )
 
+// UnsureIf returns Unsure if something may be left, else Nothing.
+func UnsureIf(left bool) Left {
+	if left {
+		return Unsure
+	}
+	return Nothing
+}
+
 // Grant is what a Store was granted. The zero Grant says that the lock is taken.
 type Grant struct {
 	// First is the first of Count tokens that are this grant's alone: greater than

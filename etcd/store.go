@@ -71,10 +71,7 @@ func (s *store) Acquire(ctx context.Context, a *attempt, wait driver.Wait) (driv
 	if errors.Is(err, rpctypes.ErrLeaseNotFound) { // it had ended unheard: on a new one
 		grant, err = s.acquire(ctx, a, wait)
 	}
-	if a.left() {
-		return grant, driver.Unsure, err
-	}
-	return grant, driver.Nothing, err
+	return grant, driver.UnsureIf(a.left()), err
 }
 
 // left reports whether there may be a key of the attempt's.

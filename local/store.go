@@ -63,10 +63,7 @@ func (s *store) Acquire(ctx context.Context, a *attempt, wait driver.Wait) (driv
 	if grant.Count == 0 && a.open() {
 		_ = a.file.drop() // it has no lock to give back
 	}
-	if a.open() || a.gone != nil { // a file is closed by Withdraw, also one that somebody has replaced
-		return grant, driver.Unsure, err
-	}
-	return grant, driver.Nothing, err
+	return grant, driver.UnsureIf(a.open() || a.gone != nil), err // Withdraw closes a file, also one that somebody has replaced
 }
 
 func (s *store) acquire(ctx context.Context, a *attempt, wait driver.Wait) (driver.Grant, error) {

@@ -53,7 +53,7 @@ func (s *sessionStore) Begin(req *driver.Request) (*sessionAttempt, error) {
 }
 
 // Acquire asks again if the connection turns out to have ended: that a server was restarted we may hear with the answer.
-func (s *sessionStore) Acquire(ctx context.Context, a *sessionAttempt, wait driver.Wait) (grant driver.Grant, left driver.Left, err error) {
+func (s *sessionStore) Acquire(ctx context.Context, a *sessionAttempt, wait driver.Wait) (grant driver.Grant, _ driver.Left, err error) {
 	for range tries {
 		if err = s.Withdraw(ctx, a); err == nil { // of an earlier try
 			a.conn, err = s.take(ctx)
@@ -66,10 +66,7 @@ func (s *sessionStore) Acquire(ctx context.Context, a *sessionAttempt, wait driv
 			break
 		}
 	}
-	if !a.left {
-		left = driver.Nothing
-	}
-	return grant, left, s.admin.explain(ctx, err)
+	return grant, driver.UnsureIf(a.left), s.admin.explain(ctx, err)
 }
 
 // ask asks for the lock, stretch after stretch if it may wait. The grant may be much older than its answer, and from the

@@ -16,10 +16,7 @@ import (
 // each node.
 func (s *store) Acquire(ctx context.Context, a *attempt, wait driver.Wait) (driver.Grant, driver.Left, error) {
 	grant, err := s.acquire(ctx, a, wait)
-	if a.left() {
-		return grant, driver.Unsure, err
-	}
-	return grant, driver.Nothing, err
+	return grant, driver.UnsureIf(a.left()), err
 }
 
 func (s *store) acquire(ctx context.Context, a *attempt, wait driver.Wait) (driver.Grant, error) {

@@ -68,10 +68,7 @@ func (s *store) Acquire(ctx context.Context, a *attempt, wait driver.Wait) (driv
 	if err != nil && (zkclient.Refused(err) || s.opts.Session.closed.Load()) {
 		err = driver.Refused(err)
 	}
-	if s.left(a) {
-		return grant, driver.Unsure, err
-	}
-	return grant, driver.Nothing, err
+	return grant, driver.UnsureIf(s.left(a)), err
 }
 
 // mostTries bounds the places and sessions that one call goes through.
