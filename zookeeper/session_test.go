@@ -41,15 +41,22 @@ func connected(t *testing.T, addr string) (context.Context, *Locker) {
 	return ctx, l
 }
 
-// behind returns a Locker behind a proxy, and one of another process beside it.
-func behind(t *testing.T) (ctx context.Context, p *netproxy.Proxy, l, other *Locker) {
+// proxied starts a server and a proxy in front of it.
+func proxied(t *testing.T) (addr string, p *netproxy.Proxy) {
 	t.Helper()
-	addr := testserver.ZooKeeper(t, 1)[0].Addr()
+	addr = testserver.ZooKeeper(t, 1)[0].Addr()
 	p, err := netproxy.Listen(addr)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(p.Close)
+	return addr, p
+}
+
+// behind returns a Locker behind a proxy, and one of another process beside it.
+func behind(t *testing.T) (ctx context.Context, p *netproxy.Proxy, l, other *Locker) {
+	t.Helper()
+	addr, p := proxied(t)
 	ctx, l = connected(t, p.Addr())
 	_, other = connected(t, addr)
 	return ctx, p, l, other
@@ -166,12 +173,7 @@ func TestSessionCountsFromItsRequest(t *testing.T) {
 func TestGrantCountsFromItsRequest(t *testing.T) {
 	t.Parallel()
 	const delay = 100 * time.Millisecond
-	addr := testserver.ZooKeeper(t, 1)[0].Addr()
-	p, err := netproxy.Listen(addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(p.Close)
+	addr, p := proxied(t)
 	p.Delay(delay)
 	ctx, l := connected(t, p.Addr())
 	_, other := connected(t, addr)
@@ -466,12 +468,7 @@ func TestPlaceOfAWaiterWithoutASessionGoesHoweverLongTheServersAreAway(t *testin
 // lasting is behind, with a zk client whose session lasts longer than a clean-up goes on.
 func lasting(t *testing.T) (ctx context.Context, p *netproxy.Proxy, l, other *Locker) {
 	t.Helper()
-	addr := testserver.ZooKeeper(t, 1)[0].Addr()
-	p, err := netproxy.Listen(addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(p.Close)
+	addr, p := proxied(t)
 	watched := NewSession(nil)
 	conn, _, err := zk.Connect([]string{p.Addr()}, time.Minute, zk.WithDialer(watched.Dial), zk.WithLogger(mute{}))
 	if err != nil {
