@@ -31,8 +31,9 @@ func (l *Locker[H]) finish(h H, req *request) {
 }
 
 // finishLater ends an attempt of which something could not be removed. It would last as long as the
-// attempt's session, which others keep: remove is called in the background, until it works, the
-// session ends or the Locker is closed. While the store is to keep the lock, only the session may do so.
+// attempt's session, which others keep. So remove is called in the background until it works, the
+// session ends or the Locker is closed. If a minimum hold has keep left, the session keeps the lock: it
+// counts the attempt until then.
 func (l *Locker[H]) finishLater(h H, req *request, keep time.Duration, remove func(h H) bool) {
 	s, _ := req.session.(*session[H])
 	if s == nil {

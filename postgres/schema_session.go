@@ -45,10 +45,11 @@ package postgres
 // A lease may have the lock, which no queue knows. Whoever has the key then keeps it, so that no other
 // lease begins, and looks ten times a second (lockstile_free).
 //
-// _patience is for how many milliseconds the server keeps the connection in silence, where that changes. The process
-// believes for a TTL after the last question that was answered, and the server ends the connection a second after that,
-// counted from its answer: the holder stops believing first, and nothing else would end the connection of a process that
-// vanished. A time of keep-alives is 32,767 seconds at most: what is left of a longer one is between them.
+// _patience says for how many milliseconds the server keeps the connection if it hears nothing; 0 changes nothing. The
+// holder believes for a TTL after it sent the last question that was answered. The server ends the connection a second later
+// than a TTL after its answer. So the holder stops believing first. Nothing else would end the connection of a process that
+// has vanished. PostgreSQL waits for 32,767 seconds at most before the first keep-alive: what is left of a longer patience
+// passes between that and the next ones.
 //
 // lockstile_session_locks are the advisory locks of this database. A connection is null where a prepared transaction has the lock.
 //
