@@ -103,7 +103,8 @@ func (n *Node) send(ctx context.Context, req request) (reply any, repeated bool,
 // it was told to. What a caller asks for may take as long as the client's timeouts let it, like
 // all else that the caller asks the client for. A release has two seconds, which are its deadline.
 // Renewals and clean-ups have their own time: else one dead connection would lose every lock whose
-// TTL is not much longer than those timeouts.
+// TTL is not much longer than those timeouts. (Client.WithTimeout would bound a read too. But its client
+// has none of the hooks that were added: go-redis 9.23.)
 func (n *Node) endsItself(ctx context.Context, s *script) bool {
 	switch s {
 	case acquire, inspect, force:

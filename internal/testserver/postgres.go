@@ -122,7 +122,7 @@ func (s *PostgresServer) URL(database string) string { return PostgresURL(s.Addr
 
 // PostgresURL is the URL of a database at addr, which may be a proxy's.
 func PostgresURL(addr, database string) string {
-	return "postgres://postgres@" + addr + "/" + database + "?sslmode=disable&connect_timeout=10"
+	return "postgres://postgres@" + addr + "/" + database + "?sslmode=disable&connect_timeout=60"
 }
 
 func (s *PostgresServer) start() error {
@@ -130,6 +130,7 @@ func (s *PostgresServer) start() error {
 		"-c", "listen_addresses=127.0.0.1",
 		"-c", "fsync=off", // kill -9 loses nothing that was written; only the machine's own crash would
 		"-c", "dynamic_shared_memory_type=mmap", // files in its folder, which goes with the test
+		"-c", "autovacuum=off", // which visits each database in turn, and tests make hundreds
 		"-c", "shared_buffers=32MB", "-c", "max_connections=200"}
 	for _, setting := range s.settings {
 		args = append(args, "-c", setting)
