@@ -45,7 +45,7 @@ package postgres
 // A lease may have the lock, which no queue knows. Whoever has the key then keeps it, so that no other
 // lease begins, and looks ten times a second (lockstile_free).
 //
-// _patience says for how many milliseconds the server keeps the connection if it hears nothing; 0 changes nothing. The
+// _patience says for how many milliseconds the server keeps the connection if it hears nothing, and is remembered in a setting of our own. The
 // holder believes for a TTL after it sent the last question that was answered. The server ends the connection a second later
 // than a TTL after its answer. So the holder stops believing first. Nothing else would end the connection of a process that
 // has vanished. PostgreSQL waits for 32,767 seconds at most before the first keep-alive: what is left of a longer patience
@@ -88,14 +88,6 @@ BEGIN` + schemaReads + `
     FOR UPDATE OF o SKIP LOCKED) d WHERE s.pid = d.pid;
 END $$;
 
-CREATE OR REPLACE FUNCTION lockstile_session_patience(_patience bigint) RETURNS void LANGUAGE plpgsql AS $$
-DECLARE
-  _seconds bigint := ceil(_patience / 1000.0);
-BEGIN
-  PERFORM set_config(c.name, c.value::text, false) FROM (VALUES ('idle_session_timeout', _patience), ('tcp_user_timeout', _patience),
-    ('tcp_keepalives_idle', least(_seconds, 32767)), ('tcp_keepalives_interval', least(greatest(_seconds - 32767, 1), 32767))) c(name, value);
-END $$;
-
 CREATE OR REPLACE FUNCTION lockstile_session_try(_name text, _shared boolean) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
   _turn bigint := hashtextextended(_name, 1);
@@ -115,13 +107,16 @@ CREATE OR REPLACE FUNCTION lockstile_session_acquire_` + schemaVersion + `(_name
 DECLARE
   _key bigint := hashtextextended(_name, 0);
   _turn bigint := hashtextextended(_name, 1);
+  _seconds bigint := ceil(_patience / 1000.0);
   _ends timestamptz := clock_timestamp() + _stretch * interval '1 millisecond';
   _token bigint;
   _ahead bigint;
   _known boolean;
 BEGIN` + schemaReads + schemaStandby + `
-  IF _patience > 0 THEN
-    PERFORM lockstile_session_patience(_patience);
+  IF current_setting('lockstile.patience', true) IS DISTINCT FROM _patience::text THEN
+    PERFORM set_config(c.name, c.value::text, false) FROM (VALUES ('idle_session_timeout', _patience), ('tcp_user_timeout', _patience),
+      ('tcp_keepalives_idle', least(_seconds, 32767)), ('tcp_keepalives_interval', least(greatest(_seconds - 32767, 1), 32767)),
+      ('lockstile.patience', _patience)) c(name, value);
   END IF;
   IF NOT lockstile_session_try(_name, _shared) THEN
     IF _stretch = 0 THEN
@@ -225,11 +220,12 @@ const (
 	sessionList    = `SELECT * FROM lockstile_session_list_` + schemaVersion + `($1::pg_catalog.text)`
 
 	// A process of the server by its number and its beginning: a later one may have the same number. Both are the
-	// login's to ask for, whatever role a hook has set (SET LOCAL ends with these statements).
-	sessionWho = `SET LOCAL ROLE NONE; SELECT a.pid::pg_catalog.text, pg_catalog."extract"('epoch', a.backend_start)::pg_catalog.text FROM pg_catalog.pg_stat_activity a
-		WHERE a.pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid()`
+	// login's to ask for, whatever role a hook has set. So the role is the login's, until the statement ends, before the
+	// function is called whose argument this is.
+	sessionWho = `SELECT a.pid, pg_catalog."extract"('epoch', a.backend_start)::pg_catalog.text FROM pg_catalog.pg_stat_get_activity(
+		CASE WHEN pg_catalog.set_config('role', 'none', true) IS NOT NULL THEN pg_catalog.pg_backend_pid() END) a`
 	// A login that a hook has changed since may not ask, and is told no beginning: that is not gone.
-	sessionGone = `SET LOCAL ROLE NONE; SELECT CASE WHEN a.backend_start IS NULL THEN false ELSE pg_catalog.pg_terminate_backend(a.pid, 500::bigint) END::pg_catalog.text
-		FROM pg_catalog.pg_stat_activity a WHERE a.pid OPERATOR(pg_catalog.=) %s
-		AND (a.backend_start IS NULL OR pg_catalog."extract"('epoch', a.backend_start)::pg_catalog.text OPERATOR(pg_catalog.=) '%s')`
+	sessionGone = `SELECT coalesce((SELECT a.backend_start IS NOT NULL AND pg_catalog.pg_terminate_backend(a.pid, 500::bigint) FROM pg_catalog.pg_stat_get_activity(
+		CASE WHEN pg_catalog.set_config('role', 'none', true) IS NOT NULL THEN $1::integer END) a
+		WHERE a.backend_start IS NULL OR pg_catalog."extract"('epoch', a.backend_start)::pg_catalog.text OPERATOR(pg_catalog.=) $2::pg_catalog.text), true)`
 )

@@ -74,7 +74,7 @@ func NewSession(pool *pgxpool.Pool, opts Options) (*SessionLocker, error) {
 	if err := opts.check(); err != nil {
 		return nil, err
 	}
-	s := &sessionStore{opts: opts, admin: newPoolRunner(pool), stretch: sessionStretch, limit: max(sessionLeast, int(pool.Config().MaxConns))}
+	s := &sessionStore{opts: opts, admin: newPoolRunner(pool), stretch: sessionStretch, open: make(chan struct{}, max(sessionLeast, int(pool.Config().MaxConns)))}
 	s.locks = driver.New("postgres", s, driver.Options{})
 	return &SessionLocker{s.locks, opts, s}, nil
 }

@@ -37,11 +37,11 @@ type sessionConn struct {
 
 	busy chan struct{} // filled by whoever uses what follows
 
-	pg       *pgx.Conn
-	pid, at  string // of the server's process, and when that began
-	patience int64  // of the server with this connection, in milliseconds
-	taken    func() // called when the server says that the lock is taken, while it goes on with the statement
-	stop     func() // ends the reading between two uses
+	pg    *pgx.Conn
+	pid   int    // of the server's process
+	began string // when that began
+	taken func() // called when the server says that the lock is taken, while it goes on with the statement
+	stop  func() // ends the reading between two uses
 
 	// The store's mutex guards what follows.
 	used  driver.Instant // last, before it was spare
@@ -59,26 +59,19 @@ func (s *sessionStore) take(ctx context.Context) (*sessionConn, error) {
 		}
 		c.end(errConnectionLost)
 	}
-	if open := s.count(1); open > s.limit {
-		s.count(-1)
+	select {
+	case s.open <- struct{}{}:
+	default:
 		return nil, driver.Refused(fmt.Errorf("%d connections hold session locks or wait for them, which is the limit of a Locker: "+
-			"raise the pool's MaxConns (pool_max_conns in a URL) and the server's max_connections, or use lease rows", s.limit))
+			"raise the pool's MaxConns (pool_max_conns in a URL) and the server's max_connections, or use lease rows", cap(s.open)))
 	}
 	c := &sessionConn{store: s, busy: make(chan struct{}, 1)}
 	c.ctx, c.cancel = context.WithCancelCause(context.Background())
 	err := driver.Caught(func() error { return c.dial(ctx) })
 	if err != nil {
-		s.count(-1)
+		<-s.open
 	}
 	return c, err
-}
-
-// count adds to how many connections there are, and returns it.
-func (s *sessionStore) count(more int) int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.open += more
-	return s.open
 }
 
 // pick takes a spare connection, this one or the last.
@@ -125,29 +118,17 @@ func (c *sessionConn) dial(caller context.Context) error {
 
 // introduce learns who serves the connection, and gets it ready.
 func (c *sessionConn) introduce(ctx context.Context) error {
-	row, err := askSimply(ctx, c.pg, sessionWho)
+	err := scan(ctx, c.pg, c.store.admin.mode, sessionWho, nil, []any{&c.pid, &c.began})
 	switch {
 	case err != nil:
 		return err
-	case row == nil || row[0] != fmt.Sprint(c.pg.PgConn().PID()):
+	case c.pid != int(c.pg.PgConn().PID()):
 		return driver.Refused(fmt.Errorf("%w: session locks need connections of their own: connect directly, or use lease rows", errPooled))
 	}
-	c.pid, c.at = row[0], row[1]
 	if _, err = c.pg.Exec(ctx, sessionOpen); err == nil {
 		c.read()
 	}
 	return err
-}
-
-// askSimply sends several statements as one transaction, and returns the row that the last of them answers, or nil.
-func askSimply(ctx context.Context, conn *pgx.Conn, sql string) (row []string, err error) {
-	results, err := conn.PgConn().Exec(ctx, sql).ReadAll()
-	if err == nil && len(results[len(results)-1].Rows) > 0 {
-		for _, column := range results[len(results)-1].Rows[0] {
-			row = append(row, string(column))
-		}
-	}
-	return row, err
 }
 
 // ask calls f while nobody else uses the connection, which ends with ctx. An answer that comes just then is none: whoever is
@@ -229,7 +210,7 @@ func (c *sessionConn) end(cause error) {
 	s.mu.Lock()
 	if c.ctx.Err() == nil {
 		c.cancel(cause)
-		s.open--
+		<-s.open
 		s.spare = slices.DeleteFunc(s.spare, func(o *sessionConn) bool { return o == c })
 	}
 	s.mu.Unlock()
@@ -243,15 +224,14 @@ func (c *sessionConn) end(cause error) {
 // that as a fault.
 func (s *sessionStore) keep(c *sessionConn, ttl time.Duration) {
 	s.mu.Lock()
-	closing := s.locks.Closing().Err() != nil
-	if !closing && c.ctx.Err() == nil {
+	if c.ctx.Err() == nil {
 		c.used = driver.Now()
 		c.spare = time.AfterFunc(min(ttl, ownIdle), func() { s.endSpare(c) })
 		s.spare = append(s.spare, c)
 	}
 	s.mu.Unlock()
-	if closing {
-		c.end(errConnectionLost)
+	if s.locks.Closing().Err() != nil { // Close may have ended the others before
+		s.endSpare(c)
 	}
 }
 
@@ -264,13 +244,13 @@ func (s *sessionStore) endSpare(c *sessionConn) {
 
 // gone has the server end a connection, and returns when its process is gone there, with all its locks.
 func (s *sessionStore) gone(ctx context.Context, c *sessionConn) error {
-	var row []string
-	_, err := s.admin.repeat(ctx, func(ctx context.Context, conn *pgx.Conn) (err error) {
-		row, err = askSimply(ctx, conn, fmt.Sprintf(sessionGone, c.pid, c.at))
+	var gone bool
+	err := driver.Caught(func() error {
+		_, err := s.admin.run(ctx, sessionGone, []any{c.pid, c.began}, &gone)
 		return err
 	})
-	if err == nil && row != nil && row[0] != "true" {
-		err = fmt.Errorf("the server has not ended the connection of its process %s yet", c.pid)
+	if err == nil && !gone {
+		err = fmt.Errorf("the server has not ended the connection of its process %d yet", c.pid)
 	}
 	return err
 }

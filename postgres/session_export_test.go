@@ -14,7 +14,7 @@ import (
 func Connections(l *SessionLocker) (open, spare int) {
 	l.store.mu.Lock()
 	defer l.store.mu.Unlock()
-	return l.store.open, len(l.store.spare)
+	return len(l.store.open), len(l.store.spare)
 }
 
 // Stretch sets for how long a statement waits.

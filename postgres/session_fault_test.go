@@ -310,9 +310,7 @@ func TestLaterProcessOfTheSameNumberIsSpared(t *testing.T) {
 	l, admin := newSession(t, url), connect(t, url)
 	held := lock(t, l, "a", locker.WithTTL(long))
 	pid := query[int](t, admin, `SELECT pid FROM lockstile_session WHERE name = 'a'`)
-	for _, statement := range strings.Split(fmt.Sprintf(postgres.SessionGone, fmt.Sprint(pid), "1.0"), ";") {
-		exec(t, admin, statement)
-	}
+	exec(t, admin, postgres.SessionGone, pid, "1.0")
 	if err := held.Renew(soon(t)); err != nil {
 		t.Errorf("the connection that has the number now: %v", err)
 	}

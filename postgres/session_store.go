@@ -32,11 +32,10 @@ type sessionStore struct {
 	admin   *poolRunner // for Inspect, List, Break, the schema, and to hear that a connection is gone
 	locks   *driver.Locker[*sessionAttempt]
 	stretch time.Duration
-	limit   int // of connections
+	open    chan struct{} // has an entry for each connection, also for one that is being opened
 
 	mu    sync.Mutex // never held while anything is sent
 	spare []*sessionConn
-	open  int // connections, also those that are being opened
 }
 
 // sessionAttempt is one attempt at a name, and the hold that comes of it.
@@ -118,15 +117,8 @@ func (s *sessionStore) ask(ctx context.Context, a *sessionAttempt, wait driver.W
 
 // question sends the statement that asks for the lock.
 func (a *sessionAttempt) question(pg *pgx.Conn, stretch time.Duration, again bool, token *int64, synced bool) error {
-	patience, tell := (a.req.TTL + sessionSilence).Milliseconds(), int64(0)
-	if patience != a.conn.patience {
-		tell = patience
-	}
 	err := pg.QueryRow(context.Background(), sessionAcquire, a.req.Name, a.req.Holder, a.req.TTL.Milliseconds(), a.req.Kind == locker.KindShared,
-		stretch.Milliseconds(), again, tell, synced).Scan(token)
-	if err == nil {
-		a.conn.patience = patience
-	}
+		stretch.Milliseconds(), again, (a.req.TTL + sessionSilence).Milliseconds(), synced).Scan(token)
 	if err == nil && *token > 0 {
 		a.conn.holder.Store(a)
 	}
@@ -188,8 +180,6 @@ func (s *sessionStore) List(ctx context.Context, prefix string) ([]locker.Info, 
 	return s.admin.look(ctx, sessionList, prefix)
 }
 
-var errPrepared = errors.New("a prepared transaction has the lock: commit it or roll it back (pg_prepared_xacts)")
-
 // Break is sent once: sent again after a lost answer, it would free the next holder's lock.
 func (s *sessionStore) Break(ctx context.Context, name string, number locker.Number) (broken bool, err error) {
 	var prepared bool
@@ -201,7 +191,7 @@ func (s *sessionStore) Break(ctx context.Context, name string, number locker.Num
 	defer cancel()
 	err = s.admin.pool.QueryRow(ctx, sessionForce, s.admin.mode, name, bigints(numbers)).Scan(&broken, &prepared)
 	if err == nil && prepared {
-		err = errPrepared
+		err = errors.New("a prepared transaction has the lock: commit it or roll it back (pg_prepared_xacts)")
 	}
 	return broken, withCause(ctx, s.admin.explain(ctx, err))
 }
