@@ -40,8 +40,7 @@ var advice = []struct {
 // explain says what to do about an error, and marks a refusal. Where a table or function
 // is missing, it asks the schema for its version.
 func (p *poolRunner) explain(ctx context.Context, err error) error {
-	var reply *pgconn.PgError
-	if errors.As(err, &reply) && (reply.Code == "42883" || reply.Code == "42P01") {
+	if code := codeOf(err); code == "42883" || code == "42P01" {
 		ctx, cancel := context.WithTimeout(ctx, answerTime) // for a connection of the pool
 		defer cancel()
 		var there int
@@ -60,14 +59,20 @@ func otherVersion(there int, err error) error {
 	return fmt.Errorf("the schema has version %d, this program needs version %s: call EnsureSchema or apply Schema: %w", there, schemaVersion, err)
 }
 
+// codeOf is the server's code for an error, or "" if the error is not the server's.
+func codeOf(err error) string {
+	var reply *pgconn.PgError
+	if errors.As(err, &reply) {
+		return reply.Code
+	}
+	return ""
+}
+
 // classify is explain without a question to the server.
 func classify(err error) error {
-	var reply *pgconn.PgError
-	if !errors.As(err, &reply) {
-		return err
-	}
+	code := codeOf(err)
 	for _, a := range advice {
-		if !strings.HasPrefix(reply.Code, a.code) {
+		if !strings.HasPrefix(code, a.code) {
 			continue
 		}
 		if a.text != "" {
@@ -92,15 +97,12 @@ func onStandby(reply *pgconn.PgError) bool {
 // ends the connection may come after the commit, while the server waits for its standby,
 // or from a pooler.
 func unsure(err error) bool {
-	var reply *pgconn.PgError
-	switch {
-	case err == nil || pgconn.SafeToRetry(err):
+	if err == nil || pgconn.SafeToRetry(err) {
 		return false
-	case errors.As(err, &reply):
-		return slices.ContainsFunc([]string{"08", "57P", "58", "XX", "40003"},
-			func(class string) bool { return strings.HasPrefix(reply.Code, class) })
 	}
-	return true
+	code := codeOf(err)
+	return code == "" || slices.ContainsFunc([]string{"08", "57P", "58", "XX", "40003"},
+		func(class string) bool { return strings.HasPrefix(code, class) })
 }
 
 // broken reports whether another connection may work. A restarted server leaves broken

@@ -33,11 +33,6 @@ func kindOf(slots int) (locker.Kind, int) {
 	return locker.KindExclusive, 0
 }
 
-func mismatch(req *driver.Request, slots int) error {
-	kind, slots := kindOf(slots)
-	return driver.Mismatch(req, kind, slots)
-}
-
 // grantOf is what the server has granted: all tokens of the draw, or the first alone.
 func grantOf(req *driver.Request, first int64, slot int, since driver.Instant) driver.Grant {
 	return driver.Grant{First: uint64(first), Count: req.Tokens(tokens), Slot: slot, Since: since}
@@ -99,15 +94,6 @@ func note(info *locker.Info, held bool, slots int, h locker.Holder) {
 		h.Slot = -1
 	}
 	info.Holders = append(info.Holders, h)
-}
-
-// allOf are the numbers of all holders.
-func allOf(info locker.Info) []locker.Number {
-	all := []locker.Number{locker.Number(info.Token)}
-	for _, h := range info.Holders {
-		all = append(all, h.Number)
-	}
-	return all
 }
 
 // bigints is how the server compares tokens. What it cannot have given out stays that.

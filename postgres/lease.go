@@ -138,7 +138,8 @@ type answered struct{ ticket, first, slot, left, ahead int64 }
 func (got answered) grant(req *driver.Request, since driver.Instant) (driver.Grant, error) {
 	switch {
 	case got.first == -2:
-		return driver.Grant{}, mismatch(req, int(got.slot))
+		kind, slots := kindOf(int(got.slot))
+		return driver.Grant{}, driver.Mismatch(req, kind, slots)
 	case got.first == -1:
 		return driver.Grant{}, errWithdrawn
 	case got.first == 0 && got.ahead >= 0:
@@ -232,7 +233,10 @@ func (s *store) Break(ctx context.Context, name string, number locker.Number) (b
 		if err != nil || !info.Held {
 			return false, err
 		}
-		numbers = allOf(info)
+		numbers[0] = locker.Number(info.Token)
+		for _, h := range info.Holders {
+			numbers = append(numbers, h.Number)
+		}
 	}
 	repeated, err := s.pool.run(ctx, `SELECT lockstile_break_`+schemaVersion+`($1::pg_catalog.text, $2::bigint[], $3::bigint)`,
 		[]any{name, bigints(numbers), (lateTime + locker.MaxTTL).Milliseconds()}, &broken)

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/lockstile/locker/internal/mailbox"
 )
@@ -17,11 +16,11 @@ import (
 // something to renew.
 func (p *poolRunner) listen(ctx context.Context, m *mailbox.Mailbox) error {
 	conn, channel, err := p.subscribe(ctx)
-	var reply *pgconn.PgError
+	code := codeOf(err)
 	switch {
 	case errors.Is(err, errPooled):
 		return mailbox.ErrNoWords
-	case errors.As(err, &reply) && !strings.HasPrefix(reply.Code, "57"): // such as too many connections; 57: it is starting or stopping
+	case code != "" && !strings.HasPrefix(code, "57"): // such as too many connections; 57: it is starting or stopping
 		return mailbox.ErrNoWordsNow
 	case err != nil:
 		return p.explain(ctx, err)
@@ -59,9 +58,8 @@ func (p *poolRunner) subscribe(ctx context.Context) (conn *pgx.Conn, channel str
 	}
 	if err != nil {
 		hangUp(conn)
-		return nil, "", withCause(ctx, err)
 	}
-	return conn, channel, nil
+	return conn, channel, withCause(ctx, err)
 }
 
 func ping(ctx context.Context, conn *pgx.Conn) error {

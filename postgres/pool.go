@@ -89,18 +89,12 @@ func (p *poolRunner) run(ctx context.Context, sql string, args []any, dest ...an
 	})
 }
 
-// repeat is send, for no longer than an answer may take, with what to do about an error.
+// repeat calls f with a connection, and with another if that one was broken, for no longer than an answer may take. It reports
+// whether an earlier call may have been carried out as well as the last, and says what to do about an error. A server that was
+// restarted may have left any number of broken ones in the pool.
 func (p *poolRunner) repeat(ctx context.Context, f func(context.Context, *pgx.Conn) error) (repeated bool, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, answerTime, errSilent)
 	defer cancel()
-	repeated, err = p.send(ctx, f)
-	return repeated, withCause(ctx, p.explain(ctx, err))
-}
-
-// send calls f with a connection, and with another if that one was broken, and reports
-// whether an earlier call may have been carried out as well as the last. A server that was
-// restarted may have left any number of broken ones in the pool.
-func (p *poolRunner) send(ctx context.Context, f func(context.Context, *pgx.Conn) error) (repeated bool, err error) {
 	maybeDone := false
 	for try, most := 0, tries; try < most; try++ {
 		repeated = maybeDone
@@ -118,7 +112,7 @@ func (p *poolRunner) send(ctx context.Context, f func(context.Context, *pgx.Conn
 			most += int(p.pool.Stat().IdleConns())
 		}
 	}
-	return repeated, err
+	return repeated, withCause(ctx, p.explain(ctx, err))
 }
 
 // withPool says so if no connection came free in time: then the server has not been asked.

@@ -44,9 +44,11 @@ type Options struct {
 	NoStandby bool
 }
 
-// check refuses options that no Locker can have.
-func (o Options) check() error {
+// check refuses what no Locker can have.
+func (o Options) check(pool *pgxpool.Pool) error {
 	switch {
+	case pool == nil:
+		return errors.New("postgres: the pool is nil")
 	case o.Poll < 0 || o.Poll > mailbox.ClaimTime:
 		return fmt.Errorf("postgres: poll %v is not from 0 to %v", o.Poll, mailbox.ClaimTime)
 	case o.SyncStandby && o.NoStandby:
@@ -110,22 +112,19 @@ type Locker struct {
 // held for longer than a third of their TTL. Make one Locker per process and database:
 // its goroutines share one place in a queue and their renewals.
 func New(pool *pgxpool.Pool, opts Options) (*Locker, error) {
-	if pool == nil {
-		return nil, errors.New("postgres: the pool is nil")
-	}
-	if err := opts.check(); err != nil {
+	if err := opts.check(pool); err != nil {
 		return nil, err
 	}
-	own, err := newOwnPool(pool)
+	own, err := newOwnPool(pool.Config())
 	if err != nil {
 		return nil, fmt.Errorf("postgres: %w", err)
 	}
 	s := &store{opts: opts, pool: newPoolRunner(pool), own: newPoolRunner(own)}
-	if opts.Poll == 0 {
-		s.mail = mailbox.New(s.pool.listen)
-	} else {
-		s.mail = mailbox.New(nil)
+	listen := s.pool.listen
+	if opts.Poll > 0 {
+		listen = nil
 	}
+	s.mail = mailbox.New(listen)
 	s.locks = driver.New("postgres", s, driver.Options{})
 	return &Locker{s.locks, opts, s}, nil
 }

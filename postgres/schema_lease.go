@@ -241,8 +241,7 @@ BEGIN
   RETURN _broken;
 END $$;
 
-CREATE OR REPLACE FUNCTION lockstile_inspect_` + schemaVersion + `(_name text) RETURNS TABLE (name text, held boolean, holder text,
-  token bigint, time_left bigint, waiters bigint, slots integer, slot integer) LANGUAGE sql STABLE` + schemaSafe + ` AS $$
+CREATE OR REPLACE FUNCTION lockstile_inspect_` + schemaVersion + `(_name text) RETURNS ` + schemaHolders + ` LANGUAGE sql STABLE` + schemaSafe + ` AS $$
   SELECT _name, l.remains IS NOT NULL, CASE WHEN l.remains > 0 THEN l.holder ELSE '' END, coalesce(l.token, 0),
     coalesce(l.remains, 0), (SELECT count(*) FROM lockstile_queue w WHERE w.name = _name), coalesce(l.slots, 0), coalesce(l.slot, 0)
   FROM (SELECT) one LEFT JOIN (SELECT i.holder, i.token, i.slots, i.slot, CASE WHEN NOT i.reserved AND i.expires > clock_timestamp()
@@ -250,8 +249,7 @@ CREATE OR REPLACE FUNCTION lockstile_inspect_` + schemaVersion + `(_name text) R
     FROM lockstile_lease i WHERE i.name = _name) l ON true ORDER BY 4
 $$;
 
-CREATE OR REPLACE FUNCTION lockstile_list_` + schemaVersion + `(_prefix text) RETURNS TABLE (name text, held boolean, holder text,
-  token bigint, time_left bigint, waiters bigint, slots integer, slot integer) LANGUAGE sql STABLE` + schemaSafe + ` AS $$
+CREATE OR REPLACE FUNCTION lockstile_list_` + schemaVersion + `(_prefix text) RETURNS ` + schemaHolders + ` LANGUAGE sql STABLE` + schemaSafe + ` AS $$
   SELECT i.* FROM (SELECT DISTINCT l.name FROM lockstile_lease l WHERE l.name ^@ _prefix) n,
     lockstile_inspect_` + schemaVersion + `(n.name) i WHERE i.held ORDER BY i.name, i.token
 $$;
@@ -260,20 +258,15 @@ CREATE OR REPLACE FUNCTION lockstile_sweep_` + schemaVersion + `() RETURNS bigin
 DECLARE
   _set text;
   _dead record;
-  _rows bigint;
   _swept bigint;
 BEGIN` + schemaLazy + `
-  DELETE FROM lockstile_mark m WHERE m.value IN (SELECT o.value FROM lockstile_mark o
-    WHERE o.until < clock_timestamp() LIMIT 1000 FOR UPDATE SKIP LOCKED);
-  GET DIAGNOSTICS _swept = ROW_COUNT;
-  DELETE FROM lockstile_queue w WHERE (w.name, w.ticket, w.value) IN (SELECT o.name, o.ticket, o.value
-    FROM lockstile_queue o WHERE o.patient < clock_timestamp() LIMIT 1000 FOR UPDATE SKIP LOCKED);
-  GET DIAGNOSTICS _rows = ROW_COUNT;
-  _swept := _swept + _rows;
-  DELETE FROM lockstile_drawn d WHERE d.upto IN (SELECT o.upto FROM lockstile_drawn o
-    WHERE o.upto < (SELECT max(a.upto) FROM lockstile_drawn a) LIMIT 1000 FOR UPDATE SKIP LOCKED);
-  GET DIAGNOSTICS _rows = ROW_COUNT;
-  _swept := _swept + _rows;
+  WITH marks AS (DELETE FROM lockstile_mark m WHERE m.value IN (SELECT o.value FROM lockstile_mark o
+      WHERE o.until < clock_timestamp() LIMIT 1000 FOR UPDATE SKIP LOCKED) RETURNING m.value),
+    waiters AS (DELETE FROM lockstile_queue w WHERE (w.name, w.ticket, w.value) IN (SELECT o.name, o.ticket, o.value
+      FROM lockstile_queue o WHERE o.patient < clock_timestamp() LIMIT 1000 FOR UPDATE SKIP LOCKED) RETURNING w.value),
+    notes AS (DELETE FROM lockstile_drawn d WHERE d.upto IN (SELECT o.upto FROM lockstile_drawn o
+      WHERE o.upto < (SELECT max(a.upto) FROM lockstile_drawn a) LIMIT 1000 FOR UPDATE SKIP LOCKED) RETURNING d.upto)
+    SELECT (SELECT count(*) FROM marks) + (SELECT count(*) FROM waiters) + (SELECT count(*) FROM notes) INTO _swept;
   FOR _dead IN SELECT l.name, l.value FROM lockstile_lease l WHERE l.expires < clock_timestamp() - interval '1 minute'
     LIMIT 100 FOR UPDATE SKIP LOCKED
   LOOP

@@ -187,3 +187,6 @@ const schemaLeased = `EXISTS (SELECT FROM lockstile_lease l WHERE l.name = _name
 // schemaAlive is whether the waiter _first is alive.
 const schemaAlive = `_first.patient > clock_timestamp() AND (_first.channel = ''
       OR NOT pg_try_advisory_xact_lock_shared(1819239276, hashtext(_first.channel)))`
+
+// schemaHolders is a row for each holder of a name, or one alone ([poolRunner.look]).
+const schemaHolders = `TABLE (name text, held boolean, holder text, token bigint, time_left bigint, waiters bigint, slots integer, slot integer)`

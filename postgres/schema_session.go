@@ -186,8 +186,7 @@ LANGUAGE sql` + schemaSafe + ` AS $$
     OR EXISTS (SELECT FROM lockstile_session s WHERE s.pid = l.pid AND s.name = _name AND s.token = ANY (_tokens)))
 $$;
 
-CREATE OR REPLACE FUNCTION lockstile_session_inspect_` + schemaVersion + `(_names text[]) RETURNS TABLE (name text, held boolean, holder text,
-  token bigint, time_left bigint, waiters bigint, slots integer, slot integer) LANGUAGE sql` + schemaSafe + ` AS $$
+CREATE OR REPLACE FUNCTION lockstile_session_inspect_` + schemaVersion + `(_names text[]) RETURNS ` + schemaHolders + ` LANGUAGE sql` + schemaSafe + ` AS $$
   WITH locks AS MATERIALIZED (SELECT * FROM lockstile_session_locks())
   SELECT n.name, l.key IS NOT NULL, coalesce(s.holder, ''), coalesce(s.token, 0), CASE WHEN s.ttl > 0 THEN
       greatest(1, s.ttl - coalesce(extract(epoch FROM clock_timestamp() - a.state_change) * 1000, 0)::bigint) ELSE 0 END, -- counted from when the server last heard the holder
@@ -198,8 +197,7 @@ CREATE OR REPLACE FUNCTION lockstile_session_inspect_` + schemaVersion + `(_name
   ORDER BY 1, 4
 $$;
 
-CREATE OR REPLACE FUNCTION lockstile_session_list_` + schemaVersion + `(_prefix text) RETURNS TABLE (name text, held boolean, holder text,
-  token bigint, time_left bigint, waiters bigint, slots integer, slot integer) LANGUAGE sql` + schemaSafe + ` AS $$
+CREATE OR REPLACE FUNCTION lockstile_session_list_` + schemaVersion + `(_prefix text) RETURNS ` + schemaHolders + ` LANGUAGE sql` + schemaSafe + ` AS $$
   SELECT i.* FROM lockstile_session_inspect_` + schemaVersion + `(ARRAY(SELECT DISTINCT s.name FROM lockstile_session s WHERE starts_with(s.name, _prefix))) i
   WHERE i.token > 0 ORDER BY i.name, i.token
 $$;

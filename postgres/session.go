@@ -65,13 +65,10 @@ type SessionLocker struct {
 //
 // [Options].Poll must be 0: waiters stand in the server's queue.
 func NewSession(pool *pgxpool.Pool, opts Options) (*SessionLocker, error) {
-	switch {
-	case pool == nil:
-		return nil, errors.New("postgres: the pool is nil")
-	case opts.Poll != 0:
+	if opts.Poll != 0 {
 		return nil, errors.New("postgres: waiters for session locks stand in the server's queue, so Poll must be 0")
 	}
-	if err := opts.check(); err != nil {
+	if err := opts.check(pool); err != nil {
 		return nil, err
 	}
 	s := &sessionStore{opts: opts, admin: newPoolRunner(pool), stretch: sessionStretch, open: make(chan struct{}, max(sessionLeast, int(pool.Config().MaxConns)))}

@@ -241,16 +241,3 @@ func (s *sessionStore) endSpare(c *sessionConn) {
 		picked.end(errConnectionLost)
 	}
 }
-
-// gone has the server end a connection, and returns when its process is gone there, with all its locks.
-func (s *sessionStore) gone(ctx context.Context, c *sessionConn) error {
-	var gone bool
-	err := driver.Caught(func() error {
-		_, err := s.admin.run(ctx, sessionGone, []any{c.pid, c.began}, &gone)
-		return err
-	})
-	if err == nil && !gone {
-		err = fmt.Errorf("the server has not ended the connection of its process %d yet", c.pid)
-	}
-	return err
-}

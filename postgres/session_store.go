@@ -4,12 +4,12 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/driver"
@@ -137,11 +137,9 @@ func (s *sessionStore) Renew(ctx context.Context, as []*sessionAttempt) []error 
 }
 
 func (s *sessionStore) Release(ctx context.Context, a *sessionAttempt, _ time.Duration) error {
+	a.conn.holder.Store(nil) // nobody believes in it any more, nor has to hear of the connection's end
 	err := a.conn.ask(ctx, func(pg *pgx.Conn) error {
 		_, err := pg.Exec(context.Background(), sessionRelease)
-		if err == nil {
-			a.conn.holder.Store(nil)
-		}
 		return err
 	})
 	if err == nil {
@@ -151,8 +149,7 @@ func (s *sessionStore) Release(ctx context.Context, a *sessionAttempt, _ time.Du
 	}
 	a.conn.end(connectionLost(err))
 	var unsent *notSent
-	var reply *pgconn.PgError
-	if errors.As(err, &unsent) || errors.As(err, &reply) && reply.Code == "57P01" { // the connection had ended before
+	if errors.As(err, &unsent) || codeOf(err) == "57P01" { // the connection had ended before
 		if s.Withdraw(ctx, a) == nil {
 			return &locker.LostError{Reason: locker.ReasonSessionEnded, Cause: err}
 		}
@@ -160,14 +157,21 @@ func (s *sessionStore) Release(ctx context.Context, a *sessionAttempt, _ time.Du
 	return s.admin.explain(ctx, err)
 }
 
-// Withdraw ends the connection, and has the server confirm that it is gone there.
+// Withdraw ends the connection, and has the server end it as well, and confirm that its process is gone there, with all its locks.
 func (s *sessionStore) Withdraw(ctx context.Context, a *sessionAttempt) error {
 	if !a.left {
 		return nil
 	}
 	a.conn.holder.Store(nil) // nobody has to hear that
 	a.conn.end(errConnectionLost)
-	err := s.gone(ctx, a.conn)
+	var gone bool
+	err := driver.Caught(func() error {
+		_, err := s.admin.run(ctx, sessionGone, []any{a.conn.pid, a.conn.began}, &gone)
+		return err
+	})
+	if err == nil && !gone {
+		err = fmt.Errorf("the server has not ended the connection of its process %d yet", a.conn.pid)
+	}
 	a.left = err != nil
 	return err
 }

@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/fencing"
@@ -91,7 +91,9 @@ func lockTx(ctx context.Context, tx pgx.Tx, name string, shared bool) (uint64, e
 		return token, nil
 	}
 	class := locker.ErrUnavailable
-	if taken && (ctx.Err() != nil || timedOut(err)) {
+	// Or a limit of the session's, or an administrator, has ended the wait: lock_timeout, statement_timeout or
+	// pg_cancel_backend, transaction_timeout.
+	if taken && (ctx.Err() != nil || slices.Contains([]string{"55P03", "57014", "25P04"}, codeOf(err))) {
 		class = locker.ErrTaken
 	}
 	return 0, fmt.Errorf("postgres: lock %q in a transaction: %w: %w", name, class, withCause(ctx, classify(err)))
@@ -103,13 +105,6 @@ func askTx(ctx context.Context, tx pgx.Tx, name string, shared, wait bool) (uint
 	mode := execMode(tx.Conn().Config().DefaultQueryExecMode)
 	err := tx.QueryRow(ctx, `SELECT lockstile_lock_tx_`+schemaVersion+`($1::pg_catalog.text, $2::boolean, $3::boolean)`, mode, name, shared, wait).Scan(&token)
 	return token, err
-}
-
-// timedOut reports whether a limit of the session's, or an administrator, has ended a
-// statement: lock_timeout, statement_timeout or pg_cancel_backend, transaction_timeout.
-func timedOut(err error) bool {
-	var reply *pgconn.PgError
-	return errors.As(err, &reply) && (reply.Code == "55P03" || reply.Code == "57014" || reply.Code == "25P04")
 }
 
 // lockstile_lock_tx returns 0 if somebody else has the lock and it may not wait. It draws
