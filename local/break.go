@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -46,11 +45,8 @@ func (s *store) breakWhenAlone(ctx context.Context, name string, number locker.N
 // is just about to take the lock, and nothing has happened.
 func breakNow(ctx context.Context, path, name string, number locker.Number) (broken, done bool, err error) {
 	f, err := openFile(path, name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, true, nil
-	}
-	if err != nil {
-		return false, false, err
+	if f == nil {
+		return false, true, err
 	}
 	defer func() { _ = f.drop() }()
 	locked, alone, err := f.state()

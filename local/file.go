@@ -67,10 +67,13 @@ func within[T any](ctx context.Context, busy chan struct{}, do func() (T, error)
 }
 
 // openFile opens the file of a lock for reading and writing. If there is none
-// the error is fs.ErrNotExist.
+// it returns nil, and no error.
 func openFile(path, name string) (*file, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|openFlags, 0)
-	if errors.Is(err, fs.ErrPermission) {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, nil
+	case errors.Is(err, fs.ErrPermission):
 		err = fmt.Errorf("%w: lock files are their maker's alone, so all processes that lock in a directory run as one user (this one as %d)",
 			err, os.Geteuid())
 	}
@@ -91,7 +94,7 @@ func openFile(path, name string) (*file, error) {
 func openOrCreate(path, name string) (*file, error) {
 	for range 10 { // somebody may delete it in between
 		f, err := openFile(path, name)
-		if !errors.Is(err, fs.ErrNotExist) {
+		if f != nil || err != nil {
 			return f, err
 		}
 		if err := create(path, name); err != nil {
@@ -232,16 +235,12 @@ func syncDir(dir string) error {
 
 // drop closes f and with it gives the kernel's lock back. It unlocks first: a process
 // that was forked just now has the descriptor too, and would keep the lock until its
-// exec.
+// exec. Of a file that could not be opened there is nothing to drop.
 func (f *file) drop() error {
+	if f == nil {
+		return nil
+	}
 	f.closed = true
 	_ = unlockBytes(f.File, 0, 0) // what cannot be unlocked is freed by closing
 	return f.Close()
-}
-
-// dropAny drops f if it could be opened.
-func (f *file) dropAny() {
-	if f != nil {
-		_ = f.drop()
-	}
 }

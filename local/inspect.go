@@ -3,8 +3,6 @@ package local
 import (
 	"cmp"
 	"context"
-	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -21,10 +19,7 @@ func (s *store) Inspect(ctx context.Context, name string) (locker.Info, error) {
 		return locker.Info{}, context.Cause(ctx)
 	}
 	f, err := openFile(s.path(name), name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return locker.Info{}, nil
-	}
-	if err != nil {
+	if f == nil {
 		return locker.Info{}, err
 	}
 	defer f.Close() // nothing was written
@@ -101,10 +96,7 @@ func (s *store) List(ctx context.Context, prefix string) ([]locker.Info, error) 
 // file that is not ours, or a copy.
 func (s *store) inspectHeld(file, prefix string) (info locker.Info, err error) {
 	f, err := openFile(filepath.Join(s.dir, file), "")
-	if errors.Is(err, fs.ErrNotExist) {
-		return info, nil // it was deleted meanwhile
-	}
-	if err != nil {
+	if f == nil { // it may have been deleted meanwhile
 		return info, err
 	}
 	defer f.Close() // nothing was written

@@ -63,8 +63,9 @@ func (g grant) next(req *driver.Request, slot int) (grant, error) {
 	if first == 0 || first > math.MaxUint64-manyTokens {
 		return grant{}, errors.New("the tokens are at the greatest that there is")
 	}
-	return grant{lock: g.lock, last: first + fencing.Token(count) - 1, count: count, holder: req.Holder,
-		kind: req.Kind, slots: req.Slots, slot: slot}, nil
+	next := g.part(first+fencing.Token(count)-1, req, slot)
+	next.count = count
+	return next, nil
 }
 
 // part returns one number of a grant.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"io/fs"
 	"math/rand/v2"
 	"path/filepath"
 	"sync/atomic"
@@ -176,8 +175,8 @@ func (s *store) lookAt(ctx context.Context, a *attempt, polite bool) (grant driv
 // open opens the file of a lock, and makes it if there is none.
 func (s *store) open(ctx context.Context, name string) (*file, error) {
 	f, err := openFile(s.path(name), name)
-	if errors.Is(err, fs.ErrNotExist) {
-		f, _, err = within(ctx, s.busy, func() (*file, error) { return openOrCreate(s.path(name), name) }, (*file).dropAny)
+	if f == nil && err == nil {
+		f, _, err = within(ctx, s.busy, func() (*file, error) { return openOrCreate(s.path(name), name) }, func(f *file) { _ = f.drop() })
 	}
 	return f, err
 }
@@ -256,5 +255,3 @@ func (s *store) Withdraw(ctx context.Context, a *attempt) error {
 }
 
 func (a *attempt) open() bool { return a.file != nil && !a.file.closed }
-
-func (s *store) End(*attempt) {}
