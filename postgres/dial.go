@@ -14,9 +14,8 @@ import (
 )
 
 // dial opens a connection of our own with the pool's settings and hooks, and what set adds, if it
-// is not nil. It is not taken from the pool: there it would be
-// missing for as long as we keep it, and the pool could not be closed. So a pool of its own opens it, for only a pool
-// calls all hooks as a pool does.
+// is not nil. It is not taken from the pool: there it would be missing for as long as we keep it, and the pool could not be
+// closed. A pool that has this connection alone opens it, since that calls every hook as the application's pool does.
 func dial(ctx context.Context, pool *pgxpool.Pool, set func(*pgconn.Config)) (*pgx.Conn, error) {
 	config := pool.Config()
 	hook := config.BeforeConnect

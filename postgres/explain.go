@@ -86,12 +86,6 @@ func classify(err error) error {
 	return err
 }
 
-// onStandby reports whether a server has no tables that are not logged, as a standby has none. It says
-// so when it plans a statement, before a function could look whether it is one.
-func onStandby(reply *pgconn.PgError) bool {
-	return reply.Code == "0A000" && reply.Routine == "get_relation_info"
-}
-
 // unsure reports whether a statement that ended with err may have been carried
 // out, or may yet be. After an ordinary error of the server's it was not. An error that
 // ends the connection may come after the commit, while the server waits for its standby,
@@ -115,8 +109,10 @@ func broken(ctx context.Context, err error) bool {
 		return false
 	case errors.As(err, &reply):
 		// Ended by an administrator, a crash or the role's limit on idleness, without the
-		// prepared statement, or read-only.
-		return slices.Contains([]string{"57P01", "57P02", "57P05", "26000", "25006"}, reply.Code) || onStandby(reply)
+		// prepared statement, or read-only. A standby has no tables that are not logged, and says
+		// so when it plans a statement, before a function could look whether it is one.
+		return slices.Contains([]string{"57P01", "57P02", "57P05", "26000", "25006"}, reply.Code) ||
+			reply.Code == "0A000" && reply.Routine == "get_relation_info"
 	}
 	return true
 }

@@ -78,14 +78,6 @@ func (s *store) acquire(ctx context.Context, a *attempt, wait driver.Wait) (driv
 	})
 }
 
-// poll is the time between two looks where no words arrive, else 0.
-func (s *store) poll() time.Duration {
-	if s.opts.Poll == 0 && s.mail.Silent() {
-		return defaultPoll
-	}
-	return s.opts.Poll
-}
-
 // errWithdrawn means that the attempt had been withdrawn before its request arrived.
 var errWithdrawn = errors.New("the attempt was withdrawn")
 
@@ -94,7 +86,10 @@ var errWithdrawn = errors.New("the attempt was withdrawn")
 func (s *store) ask(ctx context.Context, a *attempt, queue bool) (driver.Grant, time.Duration, error) {
 	var got answered
 	var since driver.Instant // not the time that the application keeps all connections
-	poll, place := s.poll(), a.ticket
+	poll, place := s.opts.Poll, a.ticket
+	if poll == 0 && s.mail.Silent() {
+		poll = defaultPoll
+	}
 	unheard := a.queued && a.unsure // there may be a place, but no answer has told us its ticket
 	was := a.unsure
 	a.queued, a.unsure = a.queued || queue, true // also if a hook of the caller's panics

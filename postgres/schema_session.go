@@ -45,11 +45,12 @@ package postgres
 // A lease may have the lock, which no queue knows. Whoever has the key then keeps it, so that no other
 // lease begins, and looks ten times a second (lockstile_free).
 //
-// _patience says for how many milliseconds the server keeps the connection if it hears nothing, and is remembered in a setting of our own. The
-// holder believes for a TTL after it sent the last question that was answered. The server ends the connection a second later
-// than a TTL after its answer. So the holder stops believing first. Nothing else would end the connection of a process that
-// has vanished. PostgreSQL waits for 32,767 seconds at most before the first keep-alive: what is left of a longer patience
-// passes between that and the next ones.
+// _patience says for how many milliseconds the server keeps the connection if it hears nothing; 0 changes nothing. A setting of
+// our own remembers it, so that a lock which asks for the same patience as the one before sets nothing. The holder believes for a
+// TTL after it sent the last question that was answered. The server ends the connection a second later than a TTL after its
+// answer. So the holder stops believing first. Nothing else would end the connection of a process that has vanished. PostgreSQL
+// waits for 32,767 seconds at most before the first keep-alive: what is left of a longer patience passes between that and the
+// next ones.
 //
 // lockstile_session_locks are the advisory locks of this database. A connection is null where a prepared transaction has the lock.
 //
@@ -113,7 +114,7 @@ DECLARE
   _ahead bigint;
   _known boolean;
 BEGIN` + schemaReads + schemaStandby + `
-  IF current_setting('lockstile.patience', true) IS DISTINCT FROM _patience::text THEN
+  IF _patience > 0 AND current_setting('lockstile.patience', true) IS DISTINCT FROM _patience::text THEN
     PERFORM set_config(c.name, c.value::text, false) FROM (VALUES ('idle_session_timeout', _patience), ('tcp_user_timeout', _patience),
       ('tcp_keepalives_idle', least(_seconds, 32767)), ('tcp_keepalives_interval', least(greatest(_seconds - 32767, 1), 32767)),
       ('lockstile.patience', _patience)) c(name, value);
