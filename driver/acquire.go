@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/contract"
 )
 
 const (
@@ -84,22 +85,16 @@ func (l *Locker[H]) ask(ctx context.Context, c *call[H]) (Grant, error) {
 	case ctx.Err() != nil:
 		return Grant{}, ctx.Err() // giveUp says why
 	case c.once:
-		return l.askOnce(ctx, c)
+		return l.askStore(causeless(ctx), c, nil)
 	}
 	w := &waiting[H]{locker: l, call: c, ctx: causeless(ctx)}
 	defer w.stop()
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
-		l.forgetLoss(c)
 		grant, err := l.askStore(w.ctx, c, w.wait)
-		if err == nil && grant.Count == 0 {
-			err = errNoGrant
-		}
-		if err == nil || errors.Is(err, locker.ErrRefused) || errors.Is(err, locker.ErrMismatch) || !l.told(c) || w.over() {
+		over := err == nil || contract.IsAny(err, locker.ErrRefused, locker.ErrMismatch) || ended(w.ctx).err != nil || l.closing.Err() != nil
+		if over || !l.goesOn(c, err) {
 			return grant, err
 		}
-		l.mu.Lock()
-		c.line.silence(err)
-		l.mu.Unlock()
 		select {
 		case <-time.After(pause):
 		case <-w.context().Done():
@@ -109,20 +104,23 @@ func (l *Locker[H]) ask(ctx context.Context, c *call[H]) (Grant, error) {
 
 var errNoGrant = errors.New("the backend returned neither a grant nor an error")
 
-func (l *Locker[H]) askOnce(ctx context.Context, c *call[H]) (Grant, error) {
-	grant, err := l.askStore(causeless(ctx), c, nil)
-	if err == nil && grant.Count == 0 {
-		err = locker.ErrTaken
-	}
-	return grant, err
-}
-
-// askStore calls Acquire, and adds up what that has left.
+// askStore calls Acquire, and adds up what that has left. It forgets the loss of an earlier grant
+// that never arrived.
 func (l *Locker[H]) askStore(ctx context.Context, c *call[H], wait Wait) (Grant, error) {
+	l.mu.Lock()
+	c.lost = nil
+	l.mu.Unlock()
 	unsure := c.unsure
 	c.unsure = true // also if a hook of the client's panics
 	grant, left, err := l.store.Acquire(ctx, c.h, wait)
 	c.unsure, c.there = unsure || left != Nothing, c.there || grant.Count > 0
+	switch {
+	case err != nil || grant.Count > 0:
+	case wait == nil:
+		err = locker.ErrTaken
+	default:
+		err = errNoGrant
+	}
 	return grant, err
 }
 
@@ -160,8 +158,6 @@ func (w *waiting[H]) context() context.Context {
 	return w.ctx
 }
 
-func (w *waiting[H]) over() bool { return ended(w.ctx).err != nil || w.locker.closing.Err() != nil }
-
 func (w *waiting[H]) stop() {
 	if w.cancel != nil {
 		w.unhook()
@@ -169,17 +165,16 @@ func (w *waiting[H]) stop() {
 	}
 }
 
-// forgetLoss forgets the loss of a grant that never arrived, before the store is asked
-// for another.
-func (l *Locker[H]) forgetLoss(c *call[H]) {
+// goesOn reports whether c, whose request has failed because of err, was told "taken", and so
+// waits on through the silence of the store. A call that comes now is not told so, for the holder
+// may have gone since.
+func (l *Locker[H]) goesOn(c *call[H], err error) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	c.lost = nil
-}
-
-func (l *Locker[H]) told(c *call[H]) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	if c.told {
+		c.line.taken = false
+		c.line.failOnce(unavailable(err))
+	}
 	return c.told
 }
 
@@ -220,7 +215,7 @@ func (l *Locker[H]) giveUp(ctx context.Context, c *call[H], err error) error {
 func (l *Locker[H]) abandon(c *call[H], err error) error {
 	defer l.leaveFront(c.line)
 	if !c.any() {
-		l.finish(c.h, c.req)
+		l.finish(c.h, c.req, 0, nil)
 		return err
 	}
 	confirmed := make(chan struct{})
@@ -230,10 +225,10 @@ func (l *Locker[H]) abandon(c *call[H], err error) error {
 		l.reportCleanUp(c.req, began, ok)
 		if ok {
 			close(confirmed)
-			l.finish(c.h, c.req)
+			l.finish(c.h, c.req, 0, nil)
 			return
 		}
-		l.finishLater(c.h, c.req, 0, l.withdraw)
+		l.finish(c.h, c.req, 0, func() bool { return l.withdraw(c.h) })
 	})
 	select {
 	case <-confirmed: // only then: after a pause of the process a clean-up may have been given up by now

@@ -24,39 +24,26 @@ func (l *Locker[H]) UnderWay(contract.Key) int { return l.background.len() }
 // Closing returns a context that ends with Close.
 func (l *Locker[H]) Closing() context.Context { return l.closing }
 
-// finish ends an attempt of which nothing is left. Its session counts it no more.
-func (l *Locker[H]) finish(h H, req *request) {
-	req.leave()
-	l.endOf(h)
-}
-
-// finishLater ends an attempt of which something could not be removed. It would last as long as the
-// attempt's session, which others keep. So remove is called in the background until it works, the
-// session ends or the Locker is closed. If a minimum hold has keep left, the session keeps the lock: it
-// counts the attempt until then.
-func (l *Locker[H]) finishLater(h H, req *request, keep time.Duration, remove func(h H) bool) {
+// finish ends an attempt. Its session counts it no more, or if a minimum hold has keep left, from
+// then on: the session keeps the lock. What could not be removed would last as long as the session,
+// which others keep: remove, which is nil if nothing is left, is called in the background until it
+// works, the session ends or the Locker is closed.
+func (l *Locker[H]) finish(h H, req *request, keep time.Duration, remove func() bool) {
 	s, _ := req.session.(*session[H])
-	if s == nil {
-		l.endOf(h)
-		return
-	}
 	if keep > 0 {
 		time.AfterFunc(keep, req.leave)
 	} else {
 		req.leave()
 	}
+	if s == nil || remove == nil {
+		l.endOf(h)
+		return
+	}
 	l.background.run(func() {
-		for l.closing.Err() == nil && !l.freed(s) && !remove(h) {
+		for l.closing.Err() == nil && !s.frees() && !remove() {
 		}
 		l.endOf(h)
 	})
-}
-
-// freed reports whether the store frees what hangs on a session together with that.
-func (l *Locker[H]) freed(s *session[H]) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return s.frees()
 }
 
 // endOf tells the Store that an attempt is over.

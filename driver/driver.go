@@ -169,17 +169,12 @@ func (l *Locker[H]) Guarantees() locker.Guarantees { return l.store.Guarantees()
 // Inspect implements [locker.Inspector], if the Store does. During a turn, Token is the
 // first of the lease's tokens: no store knows whose turn it is.
 func (l *Locker[H]) Inspect(ctx context.Context, name string) (locker.Info, error) {
-	s, ok := any(l.store).(locker.Inspector)
-	if err := l.can(ok, locker.CheckName(name)); err != nil {
-		return locker.Info{}, err
+	info, err := question(ctx, l, "inspect", name, locker.CheckName(name), locker.Inspector.Inspect)
+	if err == nil {
+		info.Name = name
+		showHolder(&info)
 	}
-	info, err := s.Inspect(causeless(ctx), name)
-	if err != nil {
-		return locker.Info{}, l.wrap("inspect", name, ended(ctx).unavailable(err))
-	}
-	info.Name = name
-	showHolder(&info)
-	return info, nil
+	return info, err
 }
 
 // showHolder adds the one holder of an exclusive lock, so that Holders has all of every kind.
@@ -206,41 +201,33 @@ func (l *Locker[H]) BreakHolder(ctx context.Context, name string, number locker.
 // breakHolders has the Store break one holder, or if number is 0 all of them. bad is about the
 // arguments.
 func (l *Locker[H]) breakHolders(ctx context.Context, name string, number locker.Number, bad error) (bool, error) {
-	s, ok := any(l.store).(Breaker)
-	if err := l.can(ok, bad); err != nil {
-		return false, err
-	}
-	broken, err := s.Break(causeless(ctx), name, number)
-	if err != nil {
-		return false, l.wrap("break", name, ended(ctx).unavailable(err))
-	}
-	return broken, nil
+	return question(ctx, l, "break", name, bad, func(s Breaker, ctx context.Context, name string) (bool, error) { return s.Break(ctx, name, number) })
 }
 
 // List implements [locker.Lister], if the Store does.
 func (l *Locker[H]) List(ctx context.Context, prefix string) ([]locker.Info, error) {
-	s, ok := any(l.store).(locker.Lister)
-	if err := l.can(ok, nil); err != nil {
-		return nil, err
-	}
-	infos, err := s.List(causeless(ctx), prefix)
-	if err != nil {
-		return nil, l.wrap("list", prefix, ended(ctx).unavailable(err))
-	}
+	infos, err := question(ctx, l, "list", prefix, nil, locker.Lister.List)
 	for i := range infos {
 		showHolder(&infos[i])
 	}
 	slices.SortFunc(infos, func(a, b locker.Info) int { return strings.Compare(a.Name, b.Name) })
-	return infos, nil
+	return infos, err
 }
 
-// can returns an error if the Store cannot do what it is asked, else bad, which is about
-// the argument.
-func (l *Locker[H]) can(ok bool, bad error) error {
-	if !ok {
-		return fmt.Errorf("%s: %w", l.name, errors.ErrUnsupported)
+// question asks the Store, if it is an S, for what is no attempt's. bad is about the name.
+func question[S, T, H any](ctx context.Context, l *Locker[H], verb, name string, bad error, ask func(S, context.Context, string) (T, error)) (answer T, err error) {
+	s, ok := any(l.store).(S)
+	switch {
+	case !ok:
+		return answer, fmt.Errorf("%s: %w", l.name, errors.ErrUnsupported)
+	case bad != nil:
+		return answer, bad
 	}
-	return bad
+	got, err := ask(s, causeless(ctx), name)
+	if err != nil {
+		return answer, l.wrap(verb, name, ended(ctx).unavailable(err))
+	}
+	return got, nil
 }
 
 // Close makes waiters, and all calls of Lock and TryLock from now on, return

@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"cmp"
 	"container/list"
 	"context"
 	"errors"
@@ -157,24 +158,21 @@ func (l *Locker[H]) leaveLine(c *call[H], why error) {
 		c.line.behind.Remove(c.place)
 	}
 	c.line.once = slices.DeleteFunc(c.line.once, func(other *call[H]) bool { return other == c })
-	if why == nil {
-		c.decide(nil, locker.ErrClosed)
-		return
+	err := locker.ErrClosed
+	if why != nil {
+		err = c.endedBy(why)
 	}
-	if notYet := c.line.notYet; notYet != nil && !c.told {
-		c.decide(nil, fmt.Errorf("%w: %w", notYet, why))
-		return
-	}
-	c.decide(nil, c.endedBy(why))
+	c.decide(nil, err)
 }
 
 // endedBy is the error of a call that ends with its context, because of why. It says "taken"
 // only if somebody has told the call so. The Locker's mutex is held.
 func (c *call[H]) endedBy(why error) error {
+	known := cmp.Or(c.line.notYet, locker.ErrUnavailable)
 	if c.told {
-		return fmt.Errorf("%w: %w", locker.ErrTaken, why)
+		known = locker.ErrTaken
 	}
-	return fmt.Errorf("%w: %w", locker.ErrUnavailable, why)
+	return fmt.Errorf("%w: %w", known, why)
 }
 
 // decide lets a call go on. The Locker's mutex is held.
@@ -207,14 +205,6 @@ func (l *Locker[H]) tell(n *line[H]) {
 		}
 		return known
 	})
-}
-
-// silence notes that a request of the call in front, which goes on waiting, has failed because
-// of err. A call that comes now is not told "taken", for the holder may have gone since. The
-// Locker's mutex is held.
-func (n *line[H]) silence(err error) {
-	n.taken = false
-	n.failOnce(unavailable(err))
 }
 
 // fail ends the calls behind one whose request the store has failed, so that they do not

@@ -21,7 +21,7 @@ func (l *Locker[H]) keep(t *turn[H]) time.Duration {
 // cannot: the lease stays in its line, and is renewed and ends like one that is held. It
 // reports whether there was anything left. The Locker's mutex is held.
 func (l *Locker[H]) stay(t *turn[H]) bool {
-	if l.now() >= t.minEnd {
+	if t.minEnd == 0 || l.Guarantees().KeepsMinHold || l.now() >= t.minEnd {
 		return false
 	}
 	t.lease.limit = t.minEnd
@@ -45,7 +45,7 @@ func (a *lease[H]) remove() (confirmed bool) {
 	if l.keep(t) > 0 {
 		kept = l.Persist(func(ctx context.Context) error {
 			err := l.store.Release(ctx, a.h, l.keep(t))
-			if lost := (*locker.LostError)(nil); errors.As(err, &lost) {
+			if _, lost := errors.AsType[*locker.LostError](err); lost {
 				return nil
 			}
 			return err

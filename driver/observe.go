@@ -60,9 +60,6 @@ func (l *Locker[H]) reportGrant(c *call[H], t *turn[H], what locker.EventType) {
 
 // reportFailed reports that a call has got no lock, also when a hook of the client's panics.
 func (l *Locker[H]) reportFailed(c *call[H], err error) {
-	if !c.req.observed() {
-		return
-	}
 	if err == nil {
 		err = errPanicked
 	}
@@ -81,7 +78,7 @@ func (l *Locker[H]) reportEnd(t *turn[H], err error) {
 		return
 	}
 	e := t.event(locker.EventReleased, l.now().Sub(t.began))
-	if lost := (*locker.LostError)(nil); errors.As(err, &lost) {
+	if lost, ok := errors.AsType[*locker.LostError](err); ok {
 		e.Type, e.Reason = locker.EventLost, lost.Reason
 	}
 	e.Err = err

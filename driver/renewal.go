@@ -42,11 +42,8 @@ func (l *Locker[H]) arm() { l.schedule.arm(l.now(), l.tick) }
 
 // renewDue renews the leases of a batch.
 func (l *Locker[H]) renewDue(batch []*renewed[H]) {
-	shortest := batch[0].interval()
-	for _, a := range batch {
-		shortest = min(shortest, a.interval())
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), shortest)
+	shortest := slices.MinFunc(batch, func(a, b *renewed[H]) int { return cmp.Compare(a.ttl, b.ttl) })
+	ctx, cancel := context.WithTimeout(context.Background(), shortest.interval())
 	defer cancel()
 	l.renew(ctx, batch, func(a *renewed[H]) { a.renewing = false })
 }
@@ -135,11 +132,9 @@ func (l *Locker[H]) askToRenew(ctx context.Context, batch []*renewed[H]) []error
 // the lock must not hold it again. What such a renewal has left in the store is removed.
 // The Locker's mutex is held.
 func (l *Locker[H]) settle(a *renewed[H], since Instant, err error) {
-	var lost *locker.LostError
 	now := l.now()
-	if !a.over && a.left(now) <= 0 {
-		l.expire(a, now)
-	}
+	l.expire(a, now)
+	lost, ok := errors.AsType[*locker.LostError](err)
 	switch {
 	case a.over:
 		if err == nil && a.lost {
@@ -147,7 +142,7 @@ func (l *Locker[H]) settle(a *renewed[H], since Instant, err error) {
 			a.uses++
 			l.cleanUp(a)
 		}
-	case errors.As(err, &lost):
+	case ok:
 		a.there = false
 		l.lose(a, lost.Reason, lost.Cause)
 	case err != nil:

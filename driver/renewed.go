@@ -98,7 +98,9 @@ func (l *Locker[H]) expire(r *renewed[H], now Instant) {
 	if r.session != nil && r.session.left(now) <= 0 {
 		r = &r.session.renewed
 	}
-	l.lose(r, r.reason(), r.lastErr)
+	if r.left(now) <= 0 {
+		l.lose(r, r.reason(), r.lastErr)
+	}
 }
 
 // lose ends a lease and its turns, or a session and its leases. What is left in the store is

@@ -200,9 +200,7 @@ func (s *session[H]) Lasts() bool {
 
 // lasts is Lasts. The Locker's mutex is held.
 func (s *session[H]) lasts() bool {
-	if now := s.locker.now(); !s.over && s.left(now) <= 0 {
-		s.locker.expire(&s.renewed, now)
-	}
+	s.locker.expire(&s.renewed, s.locker.now())
 	return !s.over
 }
 
@@ -233,9 +231,8 @@ func (s *session[H]) leave() {
 	l.endUnused(s)
 }
 
-// frees reports whether the store has freed, or will, what depends on the session. The
-// Locker's mutex is held.
-func (s *session[H]) frees() bool { return s.over && !s.outlived }
+// frees reports whether the store has freed, or will, what depends on the session.
+func (s *session[H]) frees() bool { return s.ctx.Err() != nil && !s.outlived }
 
 // sessionOf returns the session that an attempt hangs on, or nil.
 func (l *Locker[H]) sessionOf(req *request) *session[H] {

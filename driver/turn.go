@@ -168,10 +168,10 @@ func (t *turn[H]) Unlock(ctx context.Context) (err error) {
 	if passed, err := l.endTurn(t); passed || err != nil {
 		return err
 	}
-	returned := false
+	err = errPanicked // if a hook of the client's does
+	confirmed := false
 	defer func() {
-		if !returned { // a hook of the client's has panicked
-			err = errPanicked
+		if !confirmed {
 			l.cleanUp(&a.renewed)
 		}
 		l.reportEnd(t, err)
@@ -185,15 +185,12 @@ func (t *turn[H]) Unlock(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, releaseTime)
 	defer cancel()
 	err = l.store.Release(ctx, a.h, l.keep(t))
-	returned = true
-	var lost *locker.LostError
-	switch {
-	case err == nil:
-	case errors.As(err, &lost):
-		err = &locker.LostError{Name: t.req.Name, Reason: lost.Reason, Cause: lost.Cause}
-	default:
-		l.cleanUp(&a.renewed)
+	lost, ok := errors.AsType[*locker.LostError](err)
+	if confirmed = ok || err == nil; !confirmed {
 		return l.wrap("unlock", t.req.Name, unavailable(err))
+	}
+	if ok {
+		err = &locker.LostError{Name: t.req.Name, Reason: lost.Reason, Cause: lost.Cause}
 	}
 	l.mu.Lock()
 	a.doubt = doubt{}
@@ -206,15 +203,15 @@ func (t *turn[H]) Unlock(ctx context.Context) (err error) {
 // others of a shared lease go on, or the lease stays for the rest of a WithMinHold.
 // Belief ends before the release is sent: from then on somebody else may hold the lock.
 func (l *Locker[H]) endTurn(t *turn[H]) (passed bool, err error) {
-	stays := t.minEnd != 0 && !l.Guarantees().KeepsMinHold
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.checkHeld(t); err != nil {
 		return false, err
 	}
-	t.unlock()
+	t.unlocked.Name = t.req.Name
+	t.end(&t.unlocked)
 	heir, now := l.heir(t.lease)
-	passed = t.lease.leave(t) || heir != nil || stays && l.stay(t)
+	passed = t.lease.leave(t) || heir != nil || l.stay(t)
 	if passed {
 		l.reportEnd(t, nil)
 	}
@@ -268,10 +265,10 @@ func (a *lease[H]) finish() {
 	left := a.any()
 	l.mu.Unlock()
 	if !left {
-		l.finish(a.h, a.req)
+		l.finish(a.h, a.req, 0, nil)
 		return
 	}
-	l.finishLater(a.h, a.req, l.keep(a.turn), func(H) bool { return a.remove() })
+	l.finish(a.h, a.req, l.keep(a.turn), a.remove)
 }
 
 // lose makes the turn no longer held, for good, because the lock is lost. The Locker's mutex is
@@ -283,14 +280,7 @@ func (t *turn[H]) lose(reason locker.Reason, cause error) {
 	}
 }
 
-// unlock makes the turn no longer held, for good, because its goroutine has given it back. The
-// Locker's mutex is held.
-func (t *turn[H]) unlock() {
-	t.unlocked.Name = t.req.Name
-	t.end(&t.unlocked)
-}
-
-// end is what lose and unlock have in common.
+// end makes the turn no longer held, for good, because of why. The Locker's mutex is held.
 func (t *turn[H]) end(why error) {
 	t.err, t.lease.ended = why, t.req
 	if t.cancel != nil {
@@ -301,8 +291,8 @@ func (t *turn[H]) end(why error) {
 // checkHeld reads the clock, ends the turn if its validity has ended, and returns its
 // error. The Locker's mutex is held.
 func (l *Locker[H]) checkHeld(t *turn[H]) error {
-	if now := l.now(); t.err == nil && t.lease.left(now) <= 0 {
-		l.expire(&t.lease.renewed, now)
+	if t.err == nil {
+		l.expire(&t.lease.renewed, l.now())
 	}
 	return t.err
 }
