@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/lockstile/locker"
 )
@@ -19,11 +18,19 @@ type line[H any] struct {
 	front  *call[H]    // nil if all that is there is beside
 	lease  *lease[H]   // front has a turn with it; or nil
 	beside []*lease[H] // in order of their grants
-	behind list.List   // of *call[H]
-	once   []*call[H]  // TryLocks, which wait for the answer to the request under way
+	behind list.List   // of *call[H]; a TryLock waits for the answer to the request under way
 	taken  bool        // the store has told front so, and has not been silent since
 	notYet error       // why the store grants nothing for now; front waits
-	calls  uint64      // that have come
+}
+
+// calls are those behind. The loop may take each out of the line.
+func (n *line[H]) calls(yield func(*call[H]) bool) {
+	for e := n.behind.Front(); e != nil; {
+		c := e.Value.(*call[H])
+		if e = e.Next(); !yield(c) {
+			return
+		}
+	}
 }
 
 // known reports whether the lock is known to be taken for req: the call in front has it, or
@@ -81,7 +88,6 @@ type call[H any] struct {
 	h    H
 	once bool
 	line *line[H]
-	came uint64
 	told bool              // it knows that the lock is taken: from the store, or from the line
 	lost *locker.LostError // what the store said before its grant arrived
 
@@ -122,21 +128,19 @@ func (l *Locker[H]) enter(c *call[H]) bool {
 		l.lines[c.req.Name] = c.line
 		return true
 	}
-	n.calls++
-	c.line, c.decided, c.came = n, make(chan struct{}), n.calls
+	c.line, c.decided = n, make(chan struct{})
+	known := n.known(c.req)
 	switch err := n.mismatch(c.req); {
 	case err != nil:
 		c.decide(nil, err)
-	case !c.once:
-		c.told = n.known(c.req)
-		c.place = n.behind.PushBack(c)
-		l.reportWaiting(c, n.holder())
-	case n.known(c.req):
+	case c.once && known:
 		c.decide(nil, n.takenError(c.req))
-	case n.notYet != nil:
+	case c.once && n.notYet != nil:
 		c.decide(nil, n.notYet)
 	default:
-		n.once = append(n.once, c)
+		c.told = known
+		c.place = n.behind.PushBack(c)
+		l.reportWaiting(c, n.holder())
 	}
 	if n.front == nil && c.err == nil {
 		l.advance(n)
@@ -154,10 +158,6 @@ func (l *Locker[H]) leaveLine(c *call[H], why error) {
 		return
 	default:
 	}
-	if c.place != nil {
-		c.line.behind.Remove(c.place)
-	}
-	c.line.once = slices.DeleteFunc(c.line.once, func(other *call[H]) bool { return other == c })
 	err := locker.ErrClosed
 	if why != nil {
 		err = c.endedBy(why)
@@ -175,8 +175,11 @@ func (c *call[H]) endedBy(why error) error {
 	return fmt.Errorf("%w: %w", known, why)
 }
 
-// decide lets a call go on. The Locker's mutex is held.
+// decide lets a call go on, out of those behind. The Locker's mutex is held.
 func (c *call[H]) decide(t *turn[H], err error) {
+	if c.place != nil {
+		c.line.behind.Remove(c.place)
+	}
 	c.turn, c.err, c.place = t, err, nil
 	close(c.decided)
 }
@@ -192,42 +195,36 @@ func (l *Locker[H]) heard(c *call[H]) {
 // told what a writer's try has heard: that may have met other readers. The Locker's mutex is
 // held.
 func (l *Locker[H]) tell(n *line[H]) {
-	for e := n.behind.Front(); e != nil; e = e.Next() {
-		if c := e.Value.(*call[H]); n.known(c.req) {
+	for c := range n.calls {
+		switch known := n.known(c.req); {
+		case known && c.once:
+			c.decide(nil, locker.ErrTaken)
+		case known:
 			c.told = true
 			l.reportWaiting(c, n.holder())
 		}
 	}
-	n.once = slices.DeleteFunc(n.once, func(c *call[H]) bool {
-		known := n.known(c.req)
-		if known {
-			c.decide(nil, locker.ErrTaken)
-		}
-		return known
-	})
 }
 
 // fail ends the calls behind one whose request the store has failed, so that they do not
 // ask one after another. Who was told "taken" waits on through the silence of a store. The
 // Locker's mutex is held.
 func (n *line[H]) fail(err error) {
-	for e := n.behind.Front(); e != nil; {
-		c, place := e.Value.(*call[H]), e
-		if e = e.Next(); !c.told || errors.Is(err, locker.ErrRefused) {
-			n.behind.Remove(place)
+	for c := range n.calls {
+		if !c.told || errors.Is(err, locker.ErrRefused) {
 			c.decide(nil, err)
 		}
 	}
-	n.failOnce(err)
 }
 
 // failOnce ends the TryLocks that wait for the answer to a request, which has failed. The
 // Locker's mutex is held.
 func (n *line[H]) failOnce(err error) {
-	for _, c := range n.once {
-		c.decide(nil, err)
+	for c := range n.calls {
+		if c.once {
+			c.decide(nil, err)
+		}
 	}
-	n.once = nil
 }
 
 // NotYet says that the store grants nothing for now, because of why, and that h waits until
@@ -248,7 +245,7 @@ func (l *Locker[H]) NotYet(name string, h H, why error) {
 // can join a shared lease need not. The Locker's mutex is held.
 func (l *Locker[H]) advance(n *line[H]) {
 	n.front, n.taken, n.notYet = nil, false, nil
-	for c := n.next(); c != nil; c = n.next() {
+	for c := range n.calls {
 		if t := l.join(n, c); t != nil {
 			l.reportGrant(c, t, locker.EventPassed)
 			c.decide(t, nil)
@@ -268,18 +265,6 @@ func (l *Locker[H]) advance(n *line[H]) {
 		return
 	}
 	l.forget(n)
-}
-
-// next takes the call that came first out of the line, or returns nil. The Locker's mutex
-// is held.
-func (n *line[H]) next() (c *call[H]) {
-	switch e := n.behind.Front(); {
-	case len(n.once) > 0 && (e == nil || n.once[0].came < e.Value.(*call[H]).came):
-		c, n.once = n.once[0], n.once[1:]
-	case e != nil:
-		c = n.behind.Remove(e).(*call[H])
-	}
-	return c
 }
 
 // forget drops a line in which nobody is. The Locker's mutex is held.
