@@ -92,19 +92,17 @@ func (l *Locker[H]) turn(ctx context.Context, c *call[H]) (t *turn[H], err error
 			}
 		}()
 	}
-	c.h, err = l.store.Begin(&c.req.Request)
 	switch {
-	case err != nil:
 	case l.closing.Err() != nil:
-		l.endOf(c.h)
 		err = locker.ErrClosed
 	case ctx.Err() != nil:
-		l.endOf(c.h)
 		err = ended(ctx).why()
 	default:
-		ctx, stop := c.req.Waiting(ctx)
-		defer stop()
-		t, err = l.acquire(ctx, c)
+		if c.h, err = l.store.Begin(&c.req.Request); err == nil {
+			ctx, stop := c.req.Waiting(ctx)
+			defer stop()
+			t, err = l.acquire(ctx, c)
+		}
 	}
 	if err != nil {
 		return nil, l.wrap("lock", c.req.Name, err)
