@@ -62,12 +62,3 @@ func (a *lease[H]) heldTurns() []*turn[H] {
 	}
 	return held
 }
-
-// endTurns ends all turns of a lease that is lost. The Locker's mutex is held.
-func (a *lease[H]) endTurns(reason locker.Reason, cause error) {
-	for _, t := range a.heldTurns() {
-		t.lose(reason, cause)
-		a.locker.reportEnd(t, t.err)
-	}
-	a.joined = nil
-}

@@ -25,7 +25,7 @@ func (l *Locker[H]) stay(t *turn[H]) bool {
 		return false
 	}
 	t.lease.limit = t.minEnd
-	l.watch(t.lease)
+	l.watch(&t.lease.renewed)
 	return true
 }
 

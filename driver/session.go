@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -181,8 +182,7 @@ func (s *session[H]) begin(ttl time.Duration, since Instant, renew, remove func(
 	}
 	s.idle = l.now()
 	s.extend(since)
-	l.schedule.plan(&s.renewed, since.Add(s.interval()))
-	l.arm()
+	l.watch(&s.renewed)
 	if l.closing.Err() != nil {
 		l.endUnused(s)
 		return locker.ErrClosed
@@ -306,7 +306,7 @@ func (l *Locker[H]) endUnused(s *session[H]) {
 func (l *Locker[H]) endSessions() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, r := range append(renewals[H](nil), l.schedule.heap...) {
+	for _, r := range slices.Clone(l.schedule.heap) {
 		if s, ok := r.what.(*session[H]); ok {
 			l.endUnused(s)
 		}

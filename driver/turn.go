@@ -75,7 +75,7 @@ func (l *Locker[H]) beginLease(c *call[H], g Grant, received Instant) (*turn[H],
 	} else {
 		a.line.lease, a.line.notYet = a, nil
 	}
-	l.watch(a)
+	l.watch(&a.renewed)
 	if a.session != nil {
 		a.session.add(a)
 	}
@@ -111,9 +111,9 @@ func (t *turn[H]) limit(most, least time.Duration, since, received Instant) {
 	}
 }
 
-// watch puts a lease with a new turn into the schedule. The Locker's mutex is held.
-func (l *Locker[H]) watch(a *lease[H]) {
-	l.schedule.plan(&a.renewed, a.since.Add(a.interval()))
+// watch puts a lease with a new turn, or a session, into the schedule. The Locker's mutex is held.
+func (l *Locker[H]) watch(r *renewed[H]) {
+	l.schedule.plan(r, r.since.Add(r.interval()))
 	l.arm()
 }
 
@@ -153,12 +153,11 @@ func (l *Locker[H]) heir(a *lease[H]) (c *call[H], now Instant) {
 
 // pass begins the turn of an heir. The Locker's mutex is held.
 func (l *Locker[H]) pass(a *lease[H], c *call[H], now Instant) {
-	a.line.behind.Remove(c.place)
 	a.line.front = c
 	t := a.nextTurn(c.req, now, now)
 	l.reportGrant(c, t, locker.EventPassed)
 	c.decide(t, nil)
-	l.watch(a)
+	l.watch(&a.renewed)
 }
 
 // Unlock implements [contract.Held].
@@ -243,7 +242,14 @@ func (a *lease[H]) detach() {
 // lose implements owner: all turns under way end, and the next in line asks.
 func (a *lease[H]) lose(reason locker.Reason, cause error) {
 	a.detach()
-	a.endTurns(reason, cause)
+	for _, t := range a.heldTurns() {
+		t.end(&locker.LostError{Name: t.req.Name, Reason: reason, Cause: cause})
+		if t.lost != nil {
+			close(t.lost)
+		}
+		a.locker.reportEnd(t, t.err)
+	}
+	a.joined = nil
 	if !a.beside() {
 		a.locker.advance(a.line)
 	}
@@ -269,15 +275,6 @@ func (a *lease[H]) finish() {
 		return
 	}
 	l.finish(a.h, a.req, l.keep(a.turn), a.remove)
-}
-
-// lose makes the turn no longer held, for good, because the lock is lost. The Locker's mutex is
-// held.
-func (t *turn[H]) lose(reason locker.Reason, cause error) {
-	t.end(&locker.LostError{Name: t.req.Name, Reason: reason, Cause: cause})
-	if t.lost != nil {
-		close(t.lost)
-	}
 }
 
 // end makes the turn no longer held, for good, because of why. The Locker's mutex is held.
@@ -336,7 +333,7 @@ func (t *turn[H]) Limit(s *contract.Settings) error {
 	if t.limit(s.MaxHold, s.MinHold, now, now); t == a.turn {
 		a.limit = t.maxEnd
 	}
-	l.watch(a)
+	l.watch(&a.renewed)
 	want := *t.req
 	if want.MinHold = s.MinHold; s.MinValidity != nil {
 		want.MinValidity = *s.MinValidity
