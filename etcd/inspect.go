@@ -16,15 +16,9 @@ import (
 )
 
 // get reads keys from a majority.
-func (s *store) get(ctx context.Context, key string, opts ...clientv3.OpOption) (resp *clientv3.GetResponse, err error) {
-	err = insist(ctx, firstTry, func(ctx context.Context) (err error) {
-		resp, err = s.client.Get(ctx, key, opts...)
-		return err
-	})
-	if err != nil {
-		return nil, s.explain(ctx, err)
-	}
-	return resp, nil
+func (s *store) get(ctx context.Context, key string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
+	resp, err := insist(ctx, firstTry, func(ctx context.Context) (*clientv3.GetResponse, error) { return s.client.Get(ctx, key, opts...) })
+	return resp, s.explain(ctx, err)
 }
 
 // Inspect implements [locker.Inspector].
@@ -52,30 +46,18 @@ func (s *store) Break(ctx context.Context, name string, number locker.Number) (b
 // Mutex does it, and reports whether there were any.
 func (s *store) free(ctx context.Context, keys []*mvccpb.KeyValue) (freed bool, err error) {
 	for chunk := range slices.Chunk(keys, mostOps) {
-		some, err := s.freeSome(ctx, chunk)
-		if err != nil {
-			return freed, err
+		ops := make([]clientv3.Op, len(chunk))
+		for i, kv := range chunk {
+			key := string(kv.Key)
+			ops[i] = clientv3.OpTxn([]clientv3.Cmp{putAt(key, kv.CreateRevision)}, []clientv3.Op{clientv3.OpDelete(key)}, nil)
 		}
-		freed = freed || some
-	}
-	return freed, nil
-}
-
-// freeSome is free for as many keys as one transaction takes.
-func (s *store) freeSome(ctx context.Context, keys []*mvccpb.KeyValue) (freed bool, err error) {
-	ctx, cancel := bounded(ctx)
-	defer cancel() // explain would take an earlier end for the cause
-	ops := make([]clientv3.Op, len(keys))
-	for i, kv := range keys {
-		key := string(kv.Key)
-		ops[i] = clientv3.OpTxn([]clientv3.Cmp{putAt(key, kv.CreateRevision)}, []clientv3.Op{clientv3.OpDelete(key)}, nil)
-	}
-	done, err := s.client.Txn(ctx).Then(ops...).Commit()
-	if err != nil {
-		return false, s.explain(ctx, err)
-	}
-	for _, r := range done.Responses {
-		freed = freed || r.GetResponseTxn().GetSucceeded()
+		done, err := insist(ctx, onlyTry, func(ctx context.Context) (*clientv3.TxnResponse, error) { return s.client.Txn(ctx).Then(ops...).Commit() })
+		if err != nil {
+			return freed, s.explain(ctx, err)
+		}
+		for _, r := range done.Responses {
+			freed = freed || r.GetResponseTxn().GetSucceeded()
+		}
 	}
 	return freed, nil
 }
@@ -154,16 +136,13 @@ func (s *store) timeLeft(ctx context.Context, lease int64, ends map[int64]time.D
 	if left, known := ends[lease]; known || lease == 0 {
 		return left, nil
 	}
-	err := insist(ctx, firstTry, func(ctx context.Context) error {
-		resp, err := s.client.TimeToLive(ctx, clientv3.LeaseID(lease))
-		if err == nil {
-			ends[lease] = max(0, time.Duration(resp.TTL)*time.Second)
-		}
-		return err
+	resp, err := insist(ctx, firstTry, func(ctx context.Context) (*clientv3.LeaseTimeToLiveResponse, error) {
+		return s.client.TimeToLive(ctx, clientv3.LeaseID(lease))
 	})
 	if err != nil {
 		return 0, s.explain(ctx, err)
 	}
+	ends[lease] = max(0, time.Duration(resp.TTL)*time.Second)
 	return ends[lease], nil
 }
 

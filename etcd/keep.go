@@ -40,16 +40,11 @@ func (s *store) keep(ctx context.Context, a *attempt, keep time.Duration) (kept 
 		return false, nil
 	}
 	a.there, a.unsure = false, false
-	s.endKeep(a.kept, keep)
-	return true, nil
-}
-
-// endKeep ends the lease of a key that is kept, and with it the key, when keep has passed.
-// Nothing else is on it. If that fails, or the Locker is closed before, the servers end it.
-func (s *store) endKeep(id clientv3.LeaseID, keep time.Duration) {
-	time.AfterFunc(keep, func() {
+	id := a.kept
+	time.AfterFunc(keep, func() { // the key ends with the lease, on which nothing else is; if this fails, or the Locker is closed before, the servers end it
 		if s.locks.Closing().Err() == nil {
 			s.locks.Go(func() { s.locks.Persist(func(ctx context.Context) error { return s.revoke(ctx, id) }) })
 		}
 	})
+	return true, nil
 }

@@ -41,10 +41,8 @@ func (s *store) Renew(ctx context.Context, as []*attempt) []error {
 // lease's keys may lag behind the grant, so a key that is missing in it proves nothing
 // yet: a majority is asked for that key.
 func (s *store) lookFor(ctx context.Context, n *session, as []*attempt, locks []int, errs []error) error {
-	var listed *clientv3.LeaseTimeToLiveResponse
-	err := insist(ctx, n.patience(), func(ctx context.Context) (err error) {
-		listed, err = s.client.TimeToLive(ctx, n.id, clientv3.WithAttachedKeys())
-		return err
+	listed, err := insist(ctx, n.patience(), func(ctx context.Context) (*clientv3.LeaseTimeToLiveResponse, error) {
+		return s.client.TimeToLive(ctx, n.id, clientv3.WithAttachedKeys())
 	})
 	if err != nil {
 		return err
@@ -70,11 +68,7 @@ func (s *store) confirm(ctx context.Context, n *session, as []*attempt, locks []
 	for j, i := range locks {
 		reads[j] = clientv3.OpGet(as[i].key, clientv3.WithKeysOnly())
 	}
-	var resp *clientv3.TxnResponse
-	err := insist(ctx, n.patience(), func(ctx context.Context) (err error) {
-		resp, err = s.client.Txn(ctx).Then(reads...).Commit()
-		return err
-	})
+	resp, err := insist(ctx, n.patience(), func(ctx context.Context) (*clientv3.TxnResponse, error) { return s.client.Txn(ctx).Then(reads...).Commit() })
 	for j, i := range locks {
 		switch {
 		case err != nil:

@@ -19,6 +19,10 @@ const (
 	// firstTry is how long the first server is given to answer a question
 	// that can be asked again.
 	firstTry = time.Second
+
+	// onlyTry, in the place of firstTry, is longer than all tries together: it is for a question
+	// that must not be asked again.
+	onlyTry = 2 * askTime
 )
 
 var errSilent = fmt.Errorf("the servers have not answered for %v", askTime)
@@ -33,21 +37,21 @@ func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 // would otherwise keep us waiting though the others answer. To wait for the same time
 // each time would not do: other questions go round, too, and ours could meet the same
 // server for ever.
-func insist(ctx context.Context, first time.Duration, ask func(context.Context) error) error {
+func insist[T any](ctx context.Context, first time.Duration, ask func(context.Context) (T, error)) (answer T, err error) {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
 	for d := first; ; d *= 2 {
 		try, cancel := context.WithTimeout(ctx, d)
-		err := ask(try)
+		answer, err = ask(try)
 		silent := try.Err() != nil
 		cancel()
 		switch {
 		case err == nil:
-			return nil
+			return answer, nil
 		case ctx.Err() != nil:
-			return context.Cause(ctx)
+			return answer, context.Cause(ctx)
 		case !silent:
-			return err
+			return answer, err
 		}
 	}
 }
@@ -92,6 +96,8 @@ func refusal(err error) (advice string, ok bool) {
 func (s *store) explain(ctx context.Context, err error) error {
 	advice, refused := refusal(err)
 	switch {
+	case err == nil:
+		return nil
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case refused && advice != "":

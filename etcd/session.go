@@ -32,16 +32,12 @@ type session struct {
 
 // join has the attempt hang on a session that lasts. What it has on one that is over is
 // removed first: the servers may keep that for longer.
-func (s *store) join(ctx context.Context, a *attempt) (err error) {
-	if a.session != nil {
-		if a.session.Context().Err() == nil {
-			return nil
-		}
-		if a.left() {
-			if err := s.Withdraw(ctx, a); err != nil {
-				return err
-			}
-		}
+func (s *store) join(ctx context.Context, a *attempt) error {
+	if a.session != nil && a.session.Context().Err() == nil {
+		return nil
+	}
+	if err := s.Withdraw(ctx, a); err != nil {
+		return err
 	}
 	n, err := s.sessions.Join(ctx, a.req, a.req.TTL)
 	if err == nil {
@@ -101,7 +97,7 @@ func (n *session) patience() time.Duration { return min(firstTry, n.ttl/tryTTLs)
 
 // keepAlive starts another TTL.
 func (s *store) keepAlive(ctx context.Context, n *session) error {
-	err := insist(ctx, n.patience(), func(ctx context.Context) error { return s.askForTTL(ctx, n) })
+	_, err := insist(ctx, n.patience(), func(ctx context.Context) (struct{}, error) { return struct{}{}, s.askForTTL(ctx, n) })
 	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
 		return &locker.LostError{Reason: locker.ReasonSessionEnded, Cause: err}
 	}

@@ -84,7 +84,7 @@ func (s *store) take(ctx context.Context, a *attempt, once bool) (ahead string, 
 // withdrawn, or has given up its place; and it grants nothing beside keys that are not for one
 // of so many slots. Such a key may be that of a Mutex that waits: it looks at no key that
 // is put after its own, as a slot's would be.
-func (s *store) claim(ctx context.Context, a *attempt, from int, once bool) (resp *clientv3.TxnResponse, err error) {
+func (s *store) claim(ctx context.Context, a *attempt, from int, once bool) (*clientv3.TxnResponse, error) {
 	lower, upper := a.strangers()
 	mine, inFront, ahead := putAt(s.markOf(a), 0), a.waiting().none(), a.waiting().find(newest)
 	otherwise := []clientv3.Op{lower.find(oldest), upper.find(oldest)}
@@ -98,25 +98,13 @@ func (s *store) claim(ctx context.Context, a *attempt, from int, once bool) (res
 		queue = []clientv3.Op{clientv3.OpPut(a.key, a.req.Holder, clientv3.WithLease(a.session.id))}
 	}
 	tries := clientv3.OpTxn([]clientv3.Cmp{inFront}, a.tries(from, queue), append([]clientv3.Op{ahead}, queue...))
-	unsure := a.unsure
-	a.unsure = true
-	ask := func(ctx context.Context) error {
-		resp, err = s.client.Txn(ctx).If(mine, lower.none(), upper.none()).Then(tries).Else(otherwise...).Commit()
-		unsure = unsure || err != nil && !void(err)
-		return err
-	}
+	try := onlyTry
 	if a.there { // it may be asked again
-		err = insist(ctx, firstTry, ask)
-	} else {
-		ctx, cancel := bounded(ctx)
-		defer cancel()
-		err = ask(ctx)
-		if err != nil && ctx.Err() != nil {
-			err = context.Cause(ctx)
-		}
+		try = firstTry
 	}
-	a.unsure = unsure
-	return resp, err
+	return insist(ctx, try, func(ctx context.Context) (*clientv3.TxnResponse, error) {
+		return a.commit(s.client.Txn(ctx).If(mine, lower.none(), upper.none()).Then(tries).Else(otherwise...))
+	})
 }
 
 // tries are what takes the first slot that is free, from one on. If none of them is, queue is

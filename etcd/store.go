@@ -127,12 +127,7 @@ func (s *store) ask(ctx context.Context, a *attempt, once bool) (ahead string, e
 	}
 	ctx, cancel := bounded(ctx)
 	defer cancel()
-	before := a.unsure
-	a.unsure = true
-	resp, err := s.client.Txn(ctx).If(putAt(s.markOf(a), 0), putAt(a.key, 0), none.none()).Then(then...).Else(none.find(oldest)).Commit()
-	if err == nil || void(err) {
-		a.unsure = before
-	}
+	resp, err := a.commit(s.client.Txn(ctx).If(putAt(s.markOf(a), 0), putAt(a.key, 0), none.none()).Then(then...).Else(none.find(oldest)))
 	if err != nil {
 		return "", s.failed(ctx, a, err)
 	}
@@ -148,6 +143,18 @@ func (s *store) ask(ctx context.Context, a *attempt, once bool) (ahead string, e
 		return "", driver.Mismatch(a.req, r.kind, r.slots)
 	}
 	return string(found.Key), nil
+}
+
+// commit sends what may put a key of the attempt's. What it does is in doubt until the servers
+// have answered that, or have said that they did nothing.
+func (a *attempt) commit(txn clientv3.Txn) (*clientv3.TxnResponse, error) {
+	before := a.unsure
+	a.unsure = true // also if an interceptor of the client's panics
+	resp, err := txn.Commit()
+	if err == nil || void(err) {
+		a.unsure = before
+	}
+	return resp, err
 }
 
 // askedBefore finds the place that an earlier request of the attempt has got.
@@ -177,11 +184,9 @@ func (s *store) look(ctx context.Context, a *attempt, was string) (ahead string,
 	}
 	was = cmp.Or(was, a.key) // which is not ahead of itself
 	own, read := clientv3.OpGet(a.key, clientv3.WithKeysOnly()), a.rivals().find(before(a.place))
-	var resp *clientv3.TxnResponse
-	err = insist(ctx, firstTry, func(ctx context.Context) (err error) {
-		resp, err = s.client.Txn(ctx).If(putAt(a.key, a.place), clientv3.Compare(clientv3.CreateRevision(was), ">", 0),
+	resp, err := insist(ctx, firstTry, func(ctx context.Context) (*clientv3.TxnResponse, error) {
+		return s.client.Txn(ctx).If(putAt(a.key, a.place), clientv3.Compare(clientv3.CreateRevision(was), ">", 0),
 			clientv3.Compare(clientv3.CreateRevision(was), "<", a.place)).Else(own, read).Commit()
-		return err
 	})
 	switch {
 	case err != nil:
