@@ -200,7 +200,7 @@ func (l *Locker[H]) giveUp(ctx context.Context, c *call[H], err error) error {
 		err = end.unavailable(err)
 	default:
 		err = unavailable(err)
-		if !isUnfit(err) {
+		if r, ok := errors.AsType[*refusal](err); !ok || !r.unfit {
 			n.fail(err)
 		}
 	}

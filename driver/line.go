@@ -43,10 +43,7 @@ func (n *line[H]) known(req *request) bool {
 
 // holder is the text of this process's lease, or "". The Locker's mutex is held.
 func (n *line[H]) holder() string {
-	switch a := n.sharedLease(); {
-	case n.lease != nil:
-		return n.lease.req.Holder
-	case a != nil:
+	if a := cmp.Or(n.lease, n.sharedLease()); a != nil {
 		return a.req.Holder
 	}
 	return ""
@@ -67,14 +64,12 @@ func (n *line[H]) takenError(req *request) error {
 // mismatch returns an error if what this process has of the lock, or waits for in the
 // store, does not go with req. The Locker's mutex is held.
 func (n *line[H]) mismatch(req *request) error {
-	var have *request
+	have := req
 	switch {
 	case len(n.beside) > 0:
 		have = n.beside[0].req
 	case n.lease != nil || n.taken:
 		have = n.front.req
-	default:
-		return nil
 	}
 	if have.Slots == req.Slots {
 		return nil

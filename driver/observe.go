@@ -27,25 +27,21 @@ func (l *Locker[H]) reportWaiting(c *call[H], holder string) {
 // whom asks the store whom a call waits for. The call may have ended when the answer comes,
 // but does not end the question: a client would close the connection.
 func (l *Locker[H]) whom(ctx context.Context, c *call[H]) {
-	s, ok := any(l.store).(locker.Inspector)
-	if !ok {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.reportWaiting(c, "")
-		return
-	}
 	l.background.run(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTime)
 		defer cancel()
 		defer context.AfterFunc(l.closing, cancel)()
-		var info locker.Info
-		err := Caught(func() (err error) { info, err = s.Inspect(ctx, c.req.Name); return err })
-		if err == nil && info.Holder == "" && len(info.Holders) > 0 {
-			info.Holder = info.Holders[0].Text
-		}
+		holder := ""
+		_ = Caught(func() error { // who cannot be asked, or does not answer, names nobody
+			info, err := l.Inspect(ctx, c.req.Name)
+			if holder = info.Holder; holder == "" && len(info.Holders) > 0 {
+				holder = info.Holders[0].Text
+			}
+			return err
+		})
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		l.reportWaiting(c, info.Holder)
+		l.reportWaiting(c, holder)
 	})
 }
 

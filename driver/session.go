@@ -236,11 +236,8 @@ func (s *session[H]) frees() bool { return s.ctx.Err() != nil && !s.outlived }
 
 // sessionOf returns the session that an attempt hangs on, or nil.
 func (l *Locker[H]) sessionOf(req *request) *session[H] {
-	if req.session == nil {
-		return nil
-	}
 	s, ok := req.session.(*session[H])
-	if !ok || s.locker != l {
+	if req.session != nil && (!ok || s.locker != l) {
 		panic(l.name + ": the attempt hangs on another Locker's session")
 	}
 	return s

@@ -22,7 +22,6 @@ package driver
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/lockstile/locker"
@@ -182,8 +181,3 @@ type refusal struct {
 }
 
 func (r *refusal) Unwrap() []error { return []error{locker.ErrRefused, r.error} }
-
-func isUnfit(err error) bool {
-	var r *refusal
-	return errors.As(err, &r) && r.unfit
-}
