@@ -51,7 +51,9 @@ func (s *store) free(ctx context.Context, keys []*mvccpb.KeyValue) (freed bool, 
 			key := string(kv.Key)
 			ops[i] = clientv3.OpTxn([]clientv3.Cmp{putAt(key, kv.CreateRevision)}, []clientv3.Op{clientv3.OpDelete(key)}, nil)
 		}
-		done, err := insist(ctx, onlyTry, func(ctx context.Context) (*clientv3.TxnResponse, error) { return s.client.Txn(ctx).Then(ops...).Commit() })
+		done, err := insist(ctx, onlyTry, func(ctx context.Context) (*clientv3.TxnResponse, error) {
+			return s.client.Txn(ctx).Then(ops...).Commit()
+		})
 		if err != nil {
 			return freed, s.explain(ctx, err)
 		}

@@ -68,7 +68,9 @@ func (s *store) confirm(ctx context.Context, n *session, as []*attempt, locks []
 	for j, i := range locks {
 		reads[j] = clientv3.OpGet(as[i].key, clientv3.WithKeysOnly())
 	}
-	resp, err := insist(ctx, n.patience(), func(ctx context.Context) (*clientv3.TxnResponse, error) { return s.client.Txn(ctx).Then(reads...).Commit() })
+	resp, err := insist(ctx, n.patience(), func(ctx context.Context) (*clientv3.TxnResponse, error) {
+		return s.client.Txn(ctx).Then(reads...).Commit()
+	})
 	for j, i := range locks {
 		switch {
 		case err != nil:
