@@ -89,8 +89,6 @@ func (c *client) Withdraw(ctx context.Context, a *attempt) error {
 	return err
 }
 
-func (c *client) End(*attempt) {}
-
 func (c *client) Inspect(ctx context.Context, name string) (locker.Info, error) {
 	return send(ctx, c.link, func() locker.Info { return c.server.inspect(name) })
 }

@@ -349,8 +349,6 @@ func (s *store) Withdraw(ctx context.Context, a *attempt) error {
 	return s.node.Withdraw(ctx, &a.Attempt)
 }
 
-func (s *store) End(*attempt) {}
-
 // Inspect implements [locker.Inspector].
 func (s *store) Inspect(ctx context.Context, name string) (locker.Info, error) {
 	keys, err := redisnode.NewKeys(s.opts.Prefix + name)
