@@ -244,14 +244,20 @@ func (x *trial) impatient(l locker.Locker, name string, shared *critical, k, rou
 // impatientNeighbours has goroutines try names with contexts that end at all moments of an
 // attempt, while another of their process locks names that nobody else wants.
 func impatientNeighbours(x *trial) {
-	const impatient, rounds = 4, 50 // where a context that ends costs a connection, more keep the machine busy
+	const impatient, rounds = 4, 50
 	l := x.locker()
+	tries := make(chan struct{}, 4*impatient) // beside each round: where a context that ends costs a connection, more keep the machine busy
 	over, stop := context.WithCancel(x.ctx)
 	defer stop()
 	for k := range impatient {
 		name := x.name()
 		go func() {
-			for round := 0; over.Err() == nil; round++ {
+			for round := 0; ; round++ {
+				select {
+				case <-tries:
+				case <-over.Done():
+					return
+				}
 				patience := time.Duration((7*k+13*round)%30) * 100 * time.Microsecond
 				if lock, err := l.TryLock(x.within(patience), name, x.long()); err == nil {
 					_ = lock.Unlock(x.ctx) // other clauses check this
@@ -261,6 +267,9 @@ func impatientNeighbours(x *trial) {
 		}()
 	}
 	for range rounds {
+		for len(tries) < cap(tries) {
+			tries <- struct{}{}
+		}
 		x.unlock(x.lock(l, x.name(), x.long()))
 	}
 }
