@@ -14,43 +14,67 @@ import (
 )
 
 // dial opens a connection of our own with the pool's settings and hooks, and what set adds, if it
-// is not nil. It is not taken from the pool: there it would be missing for as long as we keep it, and the pool could not be
-// closed. A pool that has this connection alone opens it, since that calls every hook as the application's pool does.
+// is not nil. It is not taken from the pool: there it would be
+// missing for as long as we keep it, and the pool could not be closed.
 func dial(ctx context.Context, pool *pgxpool.Pool, set func(*pgconn.Config)) (*pgx.Conn, error) {
 	config := pool.Config()
-	hook := config.BeforeConnect
-	config.BeforeConnect = func(ctx context.Context, c *pgx.ConnConfig) error {
-		if hook != nil {
-			if err := hook(ctx, c); err != nil {
-				return err
-			}
-		}
-		c.OnNotification = nil // it would receive them in our place
-		// The end of a wait for notifications must only end the wait. The other
-		// handler that pgx has would cancel whatever the server does next.
-		c.BuildContextWatcherHandler = func(c *pgconn.PgConn) ctxwatch.Handler {
-			return &pgconn.DeadlineContextWatcherHandler{Conn: c.Conn()}
-		}
-		if set != nil {
-			set(&c.Config)
-		}
-		return nil
+	config.ConnConfig.OnNotification = nil // it would receive them in our place
+	// The end of a wait for notifications must only end the wait. The other
+	// handler that pgx has would cancel whatever the server does next.
+	config.ConnConfig.BuildContextWatcherHandler = func(c *pgconn.PgConn) ctxwatch.Handler {
+		return &pgconn.DeadlineContextWatcherHandler{Conn: c.Conn()}
 	}
-	own, err := newOwnPool(config)
+	if config.BeforeConnect != nil {
+		if err := config.BeforeConnect(ctx, config.ConnConfig); err != nil {
+			return nil, err
+		}
+	}
+	if set != nil {
+		set(&config.ConnConfig.Config)
+	}
+	conn, err := pgx.ConnectConfig(ctx, config.ConnConfig)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { go own.Close() }() // if ctx has ended, it waits for a connection that is being opened
-	lent, err := own.Acquire(ctx)
+	kept := false
+	defer func() { // also if a hook panics
+		if !kept {
+			hangUp(conn)
+		}
+	}()
+	if config.AfterConnect != nil {
+		err = config.AfterConnect(ctx, conn)
+	}
+	if err == nil {
+		err = handOut(ctx, config, conn)
+	}
+	if err == nil && conn.PgConn().TxStatus() != 'I' {
+		err = errInTransaction
+	}
 	if err != nil {
 		return nil, err
 	}
-	conn := lent.Hijack()
-	if conn.PgConn().TxStatus() != 'I' {
-		hangUp(conn)
-		return nil, errInTransaction
-	}
+	kept = true
 	return conn, nil
+}
+
+// handOut calls the hook that a pool calls with each connection it hands out, which may
+// set the role or the search path.
+func handOut(ctx context.Context, config *pgxpool.Config, conn *pgx.Conn) error {
+	good := true
+	switch {
+	case config.PrepareConn != nil:
+		var err error
+		if good, err = config.PrepareConn(ctx, conn); err != nil {
+			return err
+		}
+	case config.BeforeAcquire != nil: //nolint:staticcheck // a pool calls it, too
+		good = config.BeforeAcquire(ctx, conn) //nolint:staticcheck // the same
+	}
+	if !good {
+		return errors.New("a hook of the pool's gives out no connection")
+	}
+	return nil
 }
 
 // errInTransaction refuses a connection on which nobody would commit what we do.

@@ -3,6 +3,8 @@ package postgres_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -92,4 +94,70 @@ func TestSessionLocksOutliveAHookThatPanics(t *testing.T) {
 	}
 	on.Store(false)
 	unlock(t, lock(t, b, "a"))
+}
+
+// counted is a connection that counts while it is open.
+type counted struct {
+	net.Conn
+	open *atomic.Int32
+}
+
+func (c counted) Close() error {
+	err := c.Conn.Close()
+	if err == nil { // else it was closed before
+		c.open.Add(-1)
+	}
+	return err
+}
+
+// Goal: a hook that panics with a new connection ends the call, and the connection, and nothing else. Method: what
+// the collection of garbage closes is not counted.
+func TestConnectionWhoseHookPanicsIsClosed(t *testing.T) {
+	t.Parallel()
+	for name, set := range map[string]func(c *pgxpool.Config, hook func()){
+		"AfterConnect": func(c *pgxpool.Config, hook func()) {
+			c.AfterConnect = func(context.Context, *pgx.Conn) error { hook(); return nil }
+		},
+		"PrepareConn": func(c *pgxpool.Config, hook func()) {
+			c.PrepareConn = func(context.Context, *pgx.Conn) (bool, error) { hook(); return true, nil }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			url, on, open := database(t), new(atomic.Bool), new(atomic.Int32)
+			b := newSession(t, url)
+			pool := poolWith(t, url, func(c *pgxpool.Config) {
+				c.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+					conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+					open.Add(1)
+					return counted{conn, open}, err
+				}
+				set(c, func() {
+					if on.Load() {
+						panic("the hook")
+					}
+				})
+			})
+			a, err := postgres.NewSession(pool, postgres.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = a.Close() })
+			on.Store(true)
+			for range 3 {
+				if _, err := a.TryLock(soon(t), "a"); err == nil || !strings.Contains(err.Error(), "panicked: the hook") {
+					t.Errorf("TryLock in which the hook has panicked: %v", err)
+				}
+			}
+			eventually(t, func() string {
+				if n := open.Load(); n > 0 {
+					return fmt.Sprintf("%d connections are open", n)
+				}
+				return ""
+			})
+			on.Store(false)
+			unlock(t, lock(t, a, "a"))
+			unlock(t, lock(t, b, "a"))
+		})
+	}
 }

@@ -221,7 +221,7 @@ const (
 	// A process of the server by its number and its beginning: a later one may have the same number. Both are the
 	// login's to ask for, whatever role a hook has set. So the role is the login's, until the statement ends, before the
 	// function is called whose argument this is.
-	sessionWho = `SELECT a.pid, pg_catalog."extract"('epoch', a.backend_start)::pg_catalog.text FROM pg_catalog.pg_stat_get_activity(
+	sessionWho = `SELECT a.pid, coalesce(pg_catalog."extract"('epoch', a.backend_start)::pg_catalog.text, '') FROM pg_catalog.pg_stat_get_activity(
 		CASE WHEN pg_catalog.set_config('role', 'none', true) IS NOT NULL THEN pg_catalog.pg_backend_pid() END) a`
 	// A login that a hook has changed since may not ask, and is told no beginning: that is not gone.
 	sessionGone = `SELECT coalesce((SELECT a.backend_start IS NOT NULL AND pg_catalog.pg_terminate_backend(a.pid, 500::bigint) FROM pg_catalog.pg_stat_get_activity(

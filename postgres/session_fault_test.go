@@ -270,6 +270,24 @@ func TestQuestionsAboutSessionLocksHaveAnEnd(t *testing.T) {
 	ends("TryLock with an older program", func() error { _, err := b.TryLock(context.Background(), "a"); return err })
 }
 
+// Goal: a hook may change the session's user, too. Method: to one who is not told when the process that serves it began.
+func TestSessionLocksWhereAHookChangesTheSessionsUser(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	b, admin, role := newSession(t, url), connect(t, url), fmt.Sprint("role", databases.Add(1))
+	exec(t, admin, `CREATE ROLE `+role+` LOGIN`)
+	exec(t, admin, `GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO `+role)
+	exec(t, admin, `GRANT SELECT, USAGE ON ALL SEQUENCES IN SCHEMA public TO `+role)
+	a := opened(t, "/sessions", poolWith(t, url, func(c *pgxpool.Config) {
+		c.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+			_, err := conn.Exec(ctx, `SET SESSION AUTHORIZATION `+role)
+			return err
+		}
+	}))
+	unlock(t, lock(t, a, "a"))
+	unlock(t, lock(t, b, "a"))
+}
+
 // Goal: a hook that sets a role which may not end the login's connections does not keep the lock of a dead one.
 func TestLockOfADeadConnectionIsFreedWhateverRoleAHookHasSet(t *testing.T) {
 	url := database(t)
