@@ -38,7 +38,7 @@ slow() {
 atonce=4 raced=2 parallel=5
 if slow || { [ -r /proc/loadavg ] && (($(others) > 2)); }; then
 	echo "This machine is slow, or other programs want it: fewer tests run at once."
-	atonce=2 raced=1 parallel=4
+	atonce=2 raced=1 parallel=3
 fi
 export atonce=${LOCKER_TEST_PACKAGES:-$atonce} raced parallel=${LOCKER_TEST_PARALLEL:-$parallel}
 
