@@ -30,7 +30,7 @@ func (l *Locker[H]) Closing() context.Context { return l.closing }
 // works, the session ends or the Locker is closed.
 func (l *Locker[H]) finish(h H, req *request, keep time.Duration, remove func() bool) {
 	s, _ := req.session.(*session[H])
-	if keep > 0 {
+	if s != nil && keep > 0 {
 		time.AfterFunc(keep, req.leave)
 	} else {
 		req.leave()

@@ -58,8 +58,9 @@ func (p *poolRunner) subscribe(ctx context.Context) (conn *pgx.Conn, channel str
 	}
 	if err != nil {
 		hangUp(conn)
+		return nil, "", withCause(ctx, err)
 	}
-	return conn, channel, withCause(ctx, err)
+	return conn, channel, nil
 }
 
 func ping(ctx context.Context, conn *pgx.Conn) error {

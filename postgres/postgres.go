@@ -115,7 +115,7 @@ func New(pool *pgxpool.Pool, opts Options) (*Locker, error) {
 	if err := opts.check(pool); err != nil {
 		return nil, err
 	}
-	own, err := newOwnPool(pool.Config())
+	own, err := newOwnPool(pool)
 	if err != nil {
 		return nil, fmt.Errorf("postgres: %w", err)
 	}

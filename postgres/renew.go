@@ -82,7 +82,8 @@ func answer(code int64) error {
 // application's pool, for renewals, which must not wait for the application's queries. The connection is opened
 // when it is needed first, and closed when it has not been for a while. A renewal is a sign
 // of life itself.
-func newOwnPool(config *pgxpool.Config) (*pgxpool.Pool, error) {
+func newOwnPool(pool *pgxpool.Pool) (*pgxpool.Pool, error) {
+	config := pool.Config()
 	config.MaxConns, config.MinConns, config.MinIdleConns = 1, 0, 0
 	config.MaxConnIdleTime = ownIdle
 	config.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false }

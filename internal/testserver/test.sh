@@ -24,8 +24,8 @@ others() {
 	echo "$least"
 }
 
-# slow reports whether this machine starts programs slowly, as a virtual one does whose memory is: so many servers
-# and connections begin in these tests that it would be busy with that alone.
+# slow reports whether this machine takes more than 5 ms to start a program, as a virtual machine with slow memory does.
+# The tests start thousands of servers and connections, which alone would keep it busy.
 slow() {
 	local began=${EPOCHREALTIME//[!0-9]/}
 	for _ in {1..20}; do bash -c :; done
