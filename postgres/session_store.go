@@ -149,8 +149,9 @@ func (s *sessionStore) Release(ctx context.Context, a *sessionAttempt, _ time.Du
 	}
 	a.conn.end(connectionLost(err))
 	var unsent *notSent
-	if errors.As(err, &unsent) || codeOf(err) == "57P01" { // the connection had ended before
-		if s.Withdraw(ctx, a) == nil {
+	ended := codeOf(err) == "57P01" // as its server says, whose process may take a while to go
+	if ended || errors.As(err, &unsent) {
+		if s.Withdraw(ctx, a) == nil || ended {
 			return &locker.LostError{Reason: locker.ReasonSessionEnded, Cause: err}
 		}
 	}
