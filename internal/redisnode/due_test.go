@@ -133,9 +133,9 @@ func TestReadersPassTheLockOnToThoseWhomTheReleaseHasNotReached(t *testing.T) {
 }
 
 // queueDead adds waiters whose processes are gone, with tickets from first on.
-func queueDead(srv *testserver.RedisServer, a *Attempt, first, count int) {
+func queueDead(srv *testserver.RedisServer, a *Attempt, first, count int64) {
 	for i := first; i < first+count; i++ {
-		srv.Do("ZADD", a.Keys.text(queueKey), strconv.Itoa(i), fmt.Sprintf("dead%d:nobody", i))
+		srv.Do("ZADD", a.Keys.text(queueKey), strconv.FormatInt(i, 10), fmt.Sprintf("dead%d:nobody", i))
 	}
 }
 
