@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs the tests of the modules, or parts of modules, that it is given, the users' one first; prints a line for each
-# package, then what failed, and at the end how busy the machine was and which clauses were played again. It is run by
+# package, then what failed, and at the end what took longest, how busy the machine was and which clauses were played again. It is run by
 # with.sh.
 #
 # -short leaves out what "make proof" runs: other configurations of the stores, and what takes long. The race detector
@@ -104,6 +104,8 @@ if ! cat "$work"/{first,races,modules} >"$work/events" || grep -qE '"Action":"(b
 	status=$((status ? status : 1)) # whatever the commands between have made of it
 fi
 cat "$work/load" 2>/dev/null
+echo "The slowest tests:"
+go run gotest.tools/gotestsum@v1.13.0 tool slowest --num 6 --threshold 20s <"$work/events"
 sed -nE 's/.*"Output":"(stalled: .*)\\n".*/\1/p' "$work/events" | sed 's/\\"/"/g'
 cat <<END
 Left out, for "make proof": other configurations of the stores, what takes long, the race detector where goroutines
