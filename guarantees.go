@@ -29,6 +29,10 @@ type Guarantees struct {
 	KeepsMinHold bool
 	// Shared and Slots say that there are locks of these kinds: [WithShared], [WithSlots].
 	Shared, Slots bool
+	// Herd says that every write for a name wakes all who wait for it (a thundering herd), and that each renewal is a write
+	// of its own. It is for tens of processes that wait for one name, not for hundreds. A release whose answer is lost may
+	// have been refused because of a waiter whom the holder did not know of: then the lock ends with its TTL.
+	Herd bool
 	// ServerFailures is how many servers may fail without stopping new locks.
 	ServerFailures int
 }
@@ -47,6 +51,9 @@ func (g Guarantees) String() string {
 	}
 	if g.Slots {
 		s += "there are slots; "
+	}
+	if g.Herd {
+		s += "each write wakes all who wait; "
 	}
 	return s + fmt.Sprintf("servers that may fail: %d", g.ServerFailures)
 }

@@ -18,7 +18,7 @@ import (
 const module = "github.com/lockstile/locker"
 
 // suites are the packages that test others, and may import testing.
-var suites = []string{module + "/conformance", module + "/internal/guardtest"}
+var suites = []string{module + "/conformance", module + "/register/registertest", module + "/internal/guardtest"}
 
 // forTests are the internal packages that only tests and the proof use.
 var forTests = []string{

@@ -177,6 +177,11 @@ func lostUnlockReply(x *trial) {
 	w := x.wait(x.patient(), b, name, x.long())
 	x.waits(w, b, name)
 	<-time.After(x.h.TTL + x.h.TTL/4) // some clients ask a connection that was idle for a sign of life, and wait for that
+	if a.Locker.Guarantees().Herd {   // a holder hears who waits when it gives a sign of life
+		if err := held.Renew(x.patient()); err != nil {
+			x.failf("Renew: %v", err)
+		}
+	}
 	a.CutReplies()
 	unlocked := make(chan error, 1)
 	go func() { unlocked <- held.Unlock(x.patient()) }()

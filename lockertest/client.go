@@ -32,7 +32,7 @@ func (c *client) Acquire(ctx context.Context, a *attempt, wait driver.Wait) (dri
 	left := driver.Nothing
 	for {
 		since := c.server.now()
-		got, err := send(ctx, c.link, func() answer { return c.server.acquire(a, wait != nil) })
+		got, err := Send(ctx, c.link, func() answer { return c.server.acquire(a, wait != nil) })
 		switch {
 		case errors.Is(err, locker.ErrRefused):
 			return driver.Grant{}, left, err
@@ -63,7 +63,7 @@ func (c *client) Acquire(ctx context.Context, a *attempt, wait driver.Wait) (dri
 }
 
 func (c *client) Renew(ctx context.Context, as []*attempt) []error {
-	errs, err := send(ctx, c.link, func() []error {
+	errs, err := Send(ctx, c.link, func() []error {
 		errs := make([]error, len(as))
 		for i, a := range as {
 			errs[i] = c.server.renew(a)
@@ -77,7 +77,7 @@ func (c *client) Renew(ctx context.Context, as []*attempt) []error {
 }
 
 func (c *client) Release(ctx context.Context, a *attempt, keep time.Duration) error {
-	lost, err := send(ctx, c.link, func() error { return c.server.release(a, keep) })
+	lost, err := Send(ctx, c.link, func() error { return c.server.release(a, keep) })
 	if err != nil {
 		return err
 	}
@@ -85,20 +85,20 @@ func (c *client) Release(ctx context.Context, a *attempt, keep time.Duration) er
 }
 
 func (c *client) Withdraw(ctx context.Context, a *attempt) error {
-	_, err := send(ctx, c.link, func() bool { c.server.withdraw(a); return true })
+	_, err := Send(ctx, c.link, func() bool { c.server.withdraw(a); return true })
 	return err
 }
 
 func (c *client) Inspect(ctx context.Context, name string) (locker.Info, error) {
-	return send(ctx, c.link, func() locker.Info { return c.server.inspect(name) })
+	return Send(ctx, c.link, func() locker.Info { return c.server.inspect(name) })
 }
 
 func (c *client) List(ctx context.Context, prefix string) ([]locker.Info, error) {
-	return send(ctx, c.link, func() []locker.Info { return c.server.list(prefix) })
+	return Send(ctx, c.link, func() []locker.Info { return c.server.list(prefix) })
 }
 
 func (c *client) Break(ctx context.Context, name string, number locker.Number) (bool, error) {
-	return send(ctx, c.link, func() bool {
+	return Send(ctx, c.link, func() bool {
 		holders := c.server.free(name, true, func(h *hold) bool { return number == 0 || locker.Number(h.of.number) == number })
 		return len(holders) > 0
 	})

@@ -46,7 +46,8 @@ const requestTime = 5 * time.Second
 
 var errSilent = fmt.Errorf("no answer within %v", requestTime)
 
-func newLink() *Link { return &Link{requests: true, answers: true, conns: []*conn{new(conn)}} }
+// NewLink returns a network for [Send], which lets all pass.
+func NewLink() *Link { return &Link{requests: true, answers: true, conns: []*conn{new(conn)}} }
 
 // Cut holds back all messages, until Heal or Deliver.
 func (n *Link) Cut() { n.set(false, false, false, func(*conn) {}) }
@@ -201,8 +202,9 @@ func (n *Link) pass(m *message) {
 	}
 }
 
-// send calls f in the store, and returns the answer when it has come back.
-func send[T any](ctx context.Context, n *Link, f func() T) (answer T, err error) {
+// Send calls f in the store, and returns the answer when it has come back. It is for stores of one's own: f is called when the
+// request arrives, which may be later than Send returns, or never.
+func Send[T any](ctx context.Context, n *Link, f func() T) (answer T, err error) {
 	n.mu.Lock()
 	on := n.conns[len(n.conns)-1]
 	n.sent++
@@ -235,9 +237,9 @@ func send[T any](ctx context.Context, n *Link, f func() T) (answer T, err error)
 	}
 }
 
-// push carries a word from the store. If its connection breaks, the waiter is woken all
+// Push carries a word from the store, which is f. If its connection breaks, the waiter is woken all
 // the same, to ask again.
-func (n *Link) push(f func()) {
+func (n *Link) Push(f func()) {
 	n.mu.Lock()
 	on := n.conns[len(n.conns)-1]
 	n.mu.Unlock()

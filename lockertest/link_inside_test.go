@@ -4,7 +4,7 @@ import "testing"
 
 // Whoever a message reaches may break the network while the rest is being delivered.
 func TestACutThatComesDuringADeliveryLasts(t *testing.T) {
-	n, passed := newLink(), false
+	n, passed := NewLink(), false
 	send := func(carry func()) { n.pass(&message{n.conns[len(n.conns)-1], carry, true, func() {}}) }
 	n.Cut()
 	send(n.Cut)

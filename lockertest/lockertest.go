@@ -38,7 +38,7 @@ func New() *Locker {
 func (l *Locker) Another() *Locker { return newLocker(l.server) }
 
 func newLocker(s *server) *Locker {
-	l := &Locker{server: s, link: newLink()}
+	l := &Locker{server: s, link: NewLink()}
 	l.locks = driver.New("lockertest", &client{s, l.link}, driver.Options{Clock: s.now})
 	l.Methods = l.locks
 	return l

@@ -155,7 +155,7 @@ func (e *entry) hold(a *attempt) *hold {
 }
 
 func (a *attempt) tell() {
-	a.link.push(func() {
+	a.link.Push(func() {
 		select {
 		case a.word <- struct{}{}:
 		default:
