@@ -156,7 +156,7 @@ type session[H any] struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	why    *locker.LostError      // of its end
-	users  int                    // attempts that hang on it
+	users  int                    // attempts that hang on it, also those that have the lock
 	idle   Instant                // since when there are none
 	held   map[*lease[H]]struct{} // that depend on it
 }
@@ -294,7 +294,7 @@ func (s *session[H]) finish() {
 // is closed. The Locker's mutex is held.
 func (l *Locker[H]) endUnused(s *session[H]) {
 	long := l.now().Sub(s.idle) >= idleTTLs*s.ttl
-	if s.users == 0 && len(s.held) == 0 && (long || l.closing.Err() != nil) {
+	if s.users == 0 && (long || l.closing.Err() != nil) {
 		l.lose(&s.renewed, locker.ReasonSessionEnded, nil)
 	}
 }

@@ -704,17 +704,22 @@ func TestSessionsThatEndBeforeTheyAreUsed(t *testing.T) {
 		virtual(t, func(t *testing.T, _ *clock) {
 			b := newBackend()
 			p := b.pool(nil)
-			lost := 0
+			lost, ended := 0, 0
+			p.how.End = func(context.Context, *opened) error { ended++; return nil }
 			p.how.Open = func(_ string, own Session) (*opened, time.Duration, Instant, error) {
 				if lost < bad {
 					lost++
 					own.Lose(locker.ReasonSessionEnded, nil)
+					time.Sleep(time.Second) // there is nothing to remove yet, and nobody looks for it now
 				}
 				return &opened{own, lost}, sessionTTL, b.l.Now(), nil
 			}
 			s, err := p.Join(t.Context(), new(Request), "k")
 			if (err != nil) != (bad == mostSessions) || err == nil && s.Context().Err() != nil {
 				t.Errorf("after %d that have ended: %+v, %v", bad, s, err)
+			}
+			if synctest.Wait(); ended != bad {
+				t.Errorf("of %d sessions that have ended while they were opened %d are removed", bad, ended)
 			}
 		})
 	}
