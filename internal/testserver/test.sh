@@ -35,7 +35,7 @@ slow() {
 # How many packages, those of them with the race detector, and tests of each run side by side. Most tests wait more than
 # they work. But what all of them do at once must not be what makes one of them late, so that there are fewer
 # on a slow machine, or beside other programs.
-atonce=4 raced=2 parallel=5
+atonce=5 raced=2 parallel=5
 if slow || { [ -r /proc/loadavg ] && (($(others) > 2)); }; then
 	echo "This machine is slow, or other programs want it: fewer tests run at once."
 	atonce=2 raced=1 parallel=3
@@ -50,7 +50,7 @@ all() {
 	set -o pipefail
 	local failed=0 goroutines=(. ./driver ./internal/mailbox ./lockertest)
 	local backends=(./zookeeper ./postgres ./etcd ./redlock ./singlenode ./local)
-	local slow=(./conformance "${backends[@]}" ./internal/redisnode ./cmd/locker ./internal/doctor ./open ./election) # they begin
+	local slow=(./conformance "${backends[@]}" ./register ./internal/redisnode ./cmd/locker ./internal/doctor ./open ./election) # they begin
 	local packages elsewhere race
 	packages=$(cd "$1" && go list ./...) && elsewhere=$(cd "$1" && go list "${goroutines[@]}") || return 1
 	(
