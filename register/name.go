@@ -320,8 +320,7 @@ func (n *name) wait(ctx context.Context, order uint64, at driver.Instant) bool {
 
 // follow has records pushed, if the store can, until the function that it returns is called, and for a while longer.
 func (n *name) follow() (stop func()) {
-	w, ok := n.s.Store.(Watcher)
-	if !ok {
+	if n.s.watcher == nil {
 		return func() {}
 	}
 	n.mu.Lock()
@@ -330,7 +329,7 @@ func (n *name) follow() (stop func()) {
 	if n.unwatch == nil {
 		ctx, cancel := context.WithCancel(context.Background())
 		n.unwatch = cancel
-		go n.watch(ctx, w)
+		go n.watch(ctx)
 	}
 	return func() {
 		n.mu.Lock()
@@ -354,10 +353,10 @@ func (n *name) endWatch() {
 }
 
 // watch watches until ctx ends. While a watch is broken, waiters look now and then.
-func (n *name) watch(ctx context.Context, w Watcher) {
+func (n *name) watch(ctx context.Context) {
 	for pause := n.s.rtt(); ; pause = min(2*pause, longestPause) {
 		began := n.s.now()
-		_ = driver.Caught(func() error { return w.Watch(ctx, n.key, n.push) })
+		_ = driver.Caught(func() error { return n.s.watcher.Watch(ctx, n.key, n.push) })
 		n.mu.Lock()
 		n.known = false
 		n.tell() // waiters look for themselves

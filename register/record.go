@@ -25,8 +25,8 @@ const maxNumber = 1 << 62
 type record struct {
 	Format int    `json:"lockstile"`
 	Name   string `json:"name"` // a store may take two names for one
-	// Order is one more with every write. It is not told apart by Order whether two records are the same: a backup that was
-	// restored has them again.
+	// Order is one more with every write. Two records with the same Order may still differ: after a backup was restored, it
+	// counts from an earlier write again.
 	Order uint64  `json:"order,string"`
 	Nonce string  `json:"nonce"`          // of this write alone
 	Wall  int64   `json:"wall,omitempty"` // the writer's wall clock in Unix milliseconds, where the store has no Age

@@ -9,7 +9,7 @@
 //
 //	l, err := register.New(kv{…}, register.Options{Age: true})
 //
-// Package registertest checks a Store, and the locks on it. Stores that are ready stand beside this package.
+// Package registertest checks a Store, and the locks on it.
 //
 // # Guarantees
 //
@@ -29,10 +29,10 @@
 //
 // # Cost
 //
-// A lock is one write and so is its release, if the same process had it last; where processes take turns there is a read more. Every write for a name
-// wakes all who wait for it, and the writes for one name follow one another. So this is for tens of processes
-// that wait for one name, not for hundreds: who would come on top of as many as the store can serve is refused.
-// Different names do not disturb each other.
+// A lock is one write, and so is its release, if the same process had the lock last. Where processes take turns, there is a read more.
+// Every write for a name wakes all who wait for it, and the writes for one name follow one another. So this is for tens of processes
+// that wait for one name, not for hundreds: a process that would be one too many for the store gets an error. Writes for different names do not
+// wait for each other.
 //
 // # Clocks
 //
@@ -167,6 +167,7 @@ func New(s Store, opts Options) (*Locker, error) {
 
 func newLocker(s Store, opts Options, now func() driver.Instant) *Locker {
 	st := &store{Store: s, opts: opts, now: now, names: make(map[string]*name)}
+	st.watcher, _ = s.(Watcher)
 	l, settings := &Locker{store: st}, driver.Options{Clock: now}
 	if lister, ok := s.(Lister); ok {
 		l.Methods = driver.New(opts.Backend, &listing{st, lister}, settings)

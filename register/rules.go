@@ -64,8 +64,8 @@ func (r *record) mismatch(e *entry) *entry {
 }
 
 // acquire grants the lock to e if it is e's turn, which includes all at the front of the queue who go together. Otherwise e gets
-// a place, or keeps the one that it has, if it waits. Due is for how long the first in the queue could have had the lock. With
-// more, of which acquire returns how much if that is known, e may overtake it.
+// a place, or keeps the one that it has, if it waits. Due is for how long the first in the queue could have had the lock. When that
+// has grown to more, e may overtake the first; more is 0 if the turn of the first has not come.
 func (r *record) acquire(e entry, waits bool, due time.Duration) (got *entry, more time.Duration, err error) {
 	if have := find(r.Holds, e.ID); have != nil { // it was granted, and did not hear so
 		have.Beat = ""
@@ -201,8 +201,8 @@ func (r *record) free(n number) bool {
 
 func latest(numbers []number, most int) []number { return numbers[max(0, len(numbers)-most):] }
 
-// load is which part of the writes that the store can do, one after another of so long each, those in the record take to give signs
-// of life. It is 1 for a quarter: all have to come in between the writes of the others.
+// load says how busy the signs of life of those in the record keep the store, if each write takes so long and one follows another.
+// It is 1 when they take a quarter of the store's time: refused writes, and those who come and go, need the rest.
 func (r *record) load(each time.Duration) (load float64) {
 	for _, e := range slices.Concat(r.Holds, r.Queue) {
 		if !e.Kept {

@@ -18,10 +18,11 @@ import (
 // store is the [driver.Store] of locks in a [Store].
 type store struct {
 	Store
-	opts  Options
-	now   func() driver.Instant
-	sound atomic.Bool  // the Store was found to honour versions
-	took  atomic.Int64 // for how long a request takes
+	watcher Watcher // the Store, or nil if it does not tell of changes
+	opts    Options
+	now     func() driver.Instant
+	sound   atomic.Bool  // the Store was found to honour versions
+	took    atomic.Int64 // for how long a request takes
 
 	mu    sync.Mutex
 	names map[string]*name
@@ -136,7 +137,7 @@ func (s *store) entry(a *attempt) entry {
 
 // claimTime is for how long a waiter of this process may take to claim its turn.
 func (s *store) claimTime() time.Duration {
-	if _, ok := s.Store.(Watcher); ok {
+	if s.watcher != nil {
 		return max(500*time.Millisecond, 4*s.rtt())
 	}
 	return max(3*time.Second, 4*(s.opts.Poll+s.rtt()))
@@ -216,7 +217,7 @@ func (s *store) acquire(a *attempt, r *record, waits bool, now driver.Instant) (
 		v = pass
 	}
 	again = min(beat, now.Add(placeTTL/2), n.view.look(r, a.id, more, now, n.alive))
-	if _, ok := s.Store.(Watcher); !ok {
+	if s.watcher == nil {
 		again = min(again, now.Add(s.opts.Poll))
 	}
 	return entry{}, again, v, nil

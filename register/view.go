@@ -64,7 +64,7 @@ func (v *view) end(e *entry, now driver.Instant) driver.Instant {
 	return now.Add(ttl + driver.Drift(ttl) - v.idle(e, now))
 }
 
-// living is a copy of a record without those who are dead. Who is alive here is not.
+// living returns a copy of a record without the dead. Those for whom alive is true, this process's own attempts, stay.
 func (v *view) living(r *record, now driver.Instant, alive func(*entry) bool) *record {
 	r = r.clone()
 	dead := func(e entry) bool { return !alive(&e) && now >= v.end(&e, now) }
