@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/lockdir"
 )
 
 // Break returns when ctx ends, though the disk has not answered.
@@ -112,7 +113,7 @@ func replace(ctx context.Context, old *file, number locker.Number) (bool, error)
 		err = fresh.write(grant{lock: old.lock, last: last.last}, 0)
 	}
 	if err == nil && ok {
-		err = syncDir(filepath.Dir(old.path))
+		err = lockdir.SyncDir(filepath.Dir(old.path))
 	}
 	return ok, err
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/fencing"
+	"github.com/lockstile/locker/internal/lockdir"
 )
 
 func flip(content []byte, at int) []byte {
@@ -160,9 +161,9 @@ func TestTokensDoNotGoBackWhenTheFileIsDeleted(t *testing.T) {
 // watchFlush calls f before each flush of a file, until the test is over.
 func watchFlush(t *testing.T, f func(*os.File) error) {
 	t.Helper()
-	real := flush
-	t.Cleanup(func() { flush = real })
-	flush = func(file *os.File) error {
+	real := lockdir.Flush
+	t.Cleanup(func() { lockdir.Flush = real })
+	lockdir.Flush = func(file *os.File) error {
 		if err := f(file); err != nil {
 			return err
 		}

@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+
+	"github.com/lockstile/locker/internal/lockdir"
 )
 
 // DefaultDir returns the directory in which the programs of this user keep their locks
@@ -23,8 +25,8 @@ import (
 // $XDG_RUNTIME_DIR where the terminal of the same user has one: where both lock, give
 // [New] a directory by name.
 func DefaultDir() (string, error) {
-	if unsupported != nil {
-		return "", fmt.Errorf("local: %w", unsupported)
+	if lockdir.Unsupported != nil {
+		return "", fmt.Errorf("local: %w", lockdir.Unsupported)
 	}
 	parent, dir := os.TempDir(), "lockstile-"+strconv.Itoa(os.Geteuid())
 	runtime := os.Getenv("XDG_RUNTIME_DIR")

@@ -12,6 +12,7 @@ import (
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/driver"
 	"github.com/lockstile/locker/internal/async"
+	"github.com/lockstile/locker/internal/lockdir"
 )
 
 // file is an open lock file. The kernel's lock on it is the lock. It counts only while
@@ -29,10 +30,6 @@ type file struct {
 	mark   string // the sum in the record of our place
 	listed int    // places of others that beside has read last
 }
-
-// flush makes what was written to a file or directory durable. It is a variable
-// so that a test can see when that is done, and make it fail.
-var flush = (*os.File).Sync
 
 // mostBusy is how many calls of one Locker may wait for the disk at once. Further calls wait for them: a
 // call that gives up on a disk that hangs leaves a thread behind.
@@ -69,23 +66,12 @@ func within[T any](ctx context.Context, busy chan struct{}, do func() (T, error)
 // openFile opens the file of a lock for reading and writing. If there is none
 // it returns nil, and no error.
 func openFile(path, name string) (*file, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|openFlags, 0)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
+	f, info, err := lockdir.Open(path, os.O_RDWR)
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
-	case errors.Is(err, fs.ErrPermission):
-		err = fmt.Errorf("%w: lock files are their maker's alone, so all processes that lock in a directory run as one user (this one as %d)",
-			err, os.Geteuid())
 	}
 	if err != nil {
 		return nil, err
-	}
-	info, err := f.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%s is in the place of the lock file and is not a regular file", path)
-	}
-	if err != nil {
-		return nil, errors.Join(err, f.Close())
 	}
 	return &file{File: f, path: path, lock: name, info: info}, nil
 }
@@ -119,23 +105,11 @@ func create(path, name string) error {
 	return errors.Join(err, os.Remove(temp.Name()), temp.Close())
 }
 
-// newTemp makes a complete lock file under a temporary name. One that a crash leaves
-// behind is never taken for a lock's. Its mode does not depend on the umask, and is set
-// before others can see it at its path.
+// newTemp makes a complete lock file under a temporary name.
 func newTemp(path string, last grant) (*file, error) {
-	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
+	f, err := lockdir.NewTemp(filepath.Dir(path), newContent(last))
 	if err != nil {
 		return nil, err
-	}
-	_, err = f.Write(newContent(last))
-	if err == nil {
-		err = f.Chmod(fileMode)
-	}
-	if err == nil {
-		err = flush(f)
-	}
-	if err != nil {
-		return nil, errors.Join(err, os.Remove(f.Name()), f.Close())
 	}
 	return &file{File: f, path: path, lock: last.lock}, nil
 }
@@ -163,14 +137,15 @@ func ours(size int64) bool { return size >= fileSize && (size-fileSize)%slotSize
 func (f *file) newest() (last grant, spare int, err error) {
 	content := make([]byte, fileSize)
 	n, err := f.ReadAt(content, 0)
-	switch {
-	case err != nil && !errors.Is(err, io.EOF):
+	if err != nil && !errors.Is(err, io.EOF) {
 		return last, 0, err
-	case f.info != nil && f.info.Size() > fileSize && !ours(f.info.Size()):
-		return last, 0, damaged(f.path, fmt.Sprintf("it has %d bytes", f.info.Size()))
 	}
 	last, spare, err = readGrants(content[:n], f.path)
-	if err == nil && f.lock != "" && f.lock != last.lock {
+	switch {
+	case err != nil:
+	case f.info != nil && f.info.Size() > fileSize && !ours(f.info.Size()):
+		return last, 0, damaged(f.path, fmt.Sprintf("it has %d bytes", f.info.Size()))
+	case f.lock != "" && f.lock != last.lock:
 		err = fmt.Errorf("the lock file %s belongs to the lock %q: was it copied? If nobody uses it, delete it", f.path, last.lock)
 	}
 	return last, spare, err
@@ -207,7 +182,7 @@ func (f *file) draw(req *driver.Request) (grant, error) {
 	if last.count == 0 {
 		// The file had no grant yet, so the process that put it in the directory
 		// may have died before that was durable.
-		err = syncDir(filepath.Dir(f.path))
+		err = lockdir.SyncDir(filepath.Dir(f.path))
 	}
 	if f.place != 0 { // the rest is for others
 		next = next.part(next.first(), req, f.slot)
@@ -222,15 +197,7 @@ func (f *file) write(g grant, slot int) error {
 	if _, err := f.WriteAt(g.encode(), int64(slot)*blockSize); err != nil {
 		return err
 	}
-	return flush(f.File)
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(flush(d), d.Close())
+	return lockdir.Flush(f.File)
 }
 
 // drop closes f and with it gives the kernel's lock back. It unlocks first: a process

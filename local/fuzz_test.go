@@ -14,6 +14,7 @@ import (
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/fencing"
+	"github.com/lockstile/locker/internal/lockdir"
 )
 
 // The name can be read from its file's, so no two names share a file; a long one's is its hash.
@@ -25,11 +26,11 @@ func FuzzNameHasAFileOfItsOwn(f *testing.F) {
 		if locker.CheckName(name) != nil {
 			t.Skip("no lock has this name")
 		}
-		file := fileName(name)
+		file := lockdir.FileName(name)
 		if filepath.Base(file) != file || file[0] == '.' || strings.ToLower(file) != file || len(file) > 143 {
 			t.Errorf("%q has the file %q", name, file)
 		}
-		short, _ := strings.CutSuffix(file, suffix)
+		short, _ := strings.CutSuffix(file, lockdir.Suffix)
 		back, err := url.PathUnescape(short)
 		if hash, long := strings.CutPrefix(short, "%sha256-"); long {
 			sum := sha256.Sum256([]byte(name))
@@ -60,9 +61,9 @@ func (g grant) body() []byte { return g.encode()[sumSize:] }
 
 // withoutDisk has grants wait for no disk: no machine crashes in a fuzz test.
 func withoutDisk(f *testing.F) {
-	real := flush
-	f.Cleanup(func() { flush = real })
-	flush = func(*os.File) error { return nil }
+	real := lockdir.Flush
+	f.Cleanup(func() { lockdir.Flush = real })
+	lockdir.Flush = func(*os.File) error { return nil }
 }
 
 // Whatever is in a file, it is an error, or the next token is greater than those in all

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/lockdir"
 )
 
 // mostCounted bounds how many waiters Inspect counts.
@@ -77,7 +78,7 @@ func (s *store) List(ctx context.Context, prefix string) ([]locker.Info, error) 
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		if !file.Type().IsRegular() || filepath.Ext(file.Name()) != suffix {
+		if !file.Type().IsRegular() || filepath.Ext(file.Name()) != lockdir.Suffix {
 			continue
 		}
 		info, err := s.inspectHeld(file.Name(), prefix)
@@ -104,7 +105,7 @@ func (s *store) inspectHeld(file, prefix string) (info locker.Info, err error) {
 		return info, err
 	}
 	info, err = f.inspect()
-	if err == nil && (fileName(info.Name) != file || !strings.HasPrefix(info.Name, prefix)) {
+	if err == nil && (lockdir.FileName(info.Name) != file || !strings.HasPrefix(info.Name, prefix)) {
 		return locker.Info{}, nil
 	}
 	return info, err

@@ -12,21 +12,7 @@ import (
 // classic fcntl locks do: two Lockers of one process exclude each other, and
 // closing some other descriptor of the file frees nothing. place.go says what the
 // bytes mean.
-const (
-	openFlags  = unix.O_NOFOLLOW | unix.O_NONBLOCK // O_NONBLOCK: opening a FIFO that lies there must not hang
-	byteRanges = true
-)
-
-// fileMode is for the owner alone. The sticky bit means nothing to the kernel on
-// a file. It keeps systemd-tmpfiles from deleting the file of a held lock, which
-// looks old after 10 days in /tmp: "Skip files for which the sticky bit is set",
-// says dir_cleanup in its src/tmpfiles/tmpfiles.c, and refers to the specification
-// of $XDG_RUNTIME_DIR, where 6 hours are enough to look old. It also passes over
-// directories that somebody has locked with flock, which costs a descriptor.
-const fileMode = os.ModeSticky | 0o600
-
-// unsupported is why New refuses to work here.
-var unsupported error
+const byteRanges = true
 
 // lockBytes locks n bytes from at on, all or none, and reports false if another open file
 // has any of them.
@@ -63,5 +49,3 @@ func wrap(f *os.File, err error) error {
 }
 
 func owner(info os.FileInfo) int { return int(info.Sys().(*syscall.Stat_t).Uid) }
-
-func canWrite(dir string) error { return unix.Access(dir, unix.W_OK|unix.X_OK) }

@@ -89,7 +89,7 @@ func TestErrorsOfTheDiskLeakNoDescriptor(t *testing.T) {
 	mustUnlock(t, mustLock(t, l, "there"))
 	mustBreak(t, l, false) // makes the file of breakers
 	held := mustLock(t, newLocker(t, dir), "x")
-	for fails := range 4 { // at the first flush, at the second, …
+	for fails := range 4 { // at the first lockdir.Flush, at the second, …
 		n := 0
 		watchFlush(t, func(*os.File) error {
 			if n++; n > fails {

@@ -96,12 +96,10 @@ package local
 import (
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/driver"
+	"github.com/lockstile/locker/internal/lockdir"
 )
 
 // Locker grants locks on one host. It implements [locker.Locker], [locker.Inspector],
@@ -134,38 +132,15 @@ type Locker struct {
 // locks. Two Lockers exclude each other if they have the same directory, in one
 // process as well.
 func New(dir string) (*Locker, error) {
-	if err := unsupported; err != nil {
-		return nil, fmt.Errorf("local: %w", err)
-	}
 	if dir == "" {
 		return nil, errors.New("local: no directory was given: DefaultDir has one")
 	}
-	path, err := filepath.Abs(dir) // the process may change its own later
-	if err == nil {
-		err = checkDir(path)
-	}
-	if errors.Is(err, fs.ErrNotExist) {
-		err = fmt.Errorf("make that directory first, with the mode 700: %w", err)
-	}
+	path, err := lockdir.Find(dir)
 	if err != nil {
-		return nil, fmt.Errorf("local: locks cannot be kept in %s: %w", dir, err)
+		return nil, fmt.Errorf("local: %w", err)
 	}
 	s := &store{dir: path, busy: make(chan struct{}, mostBusy), breaking: make(chan struct{}, 1)}
 	return &Locker{driver.New("local", s, driver.Options{}), s}, nil
-}
-
-func checkDir(dir string) error {
-	info, err := os.Stat(dir)
-	switch {
-	case err != nil:
-		return err
-	case !info.IsDir():
-		return errors.New("it is not a directory")
-	}
-	if err := canWrite(dir); err != nil {
-		return fmt.Errorf("it cannot be written to: %w", err)
-	}
-	return nil
 }
 
 // Guarantees implements [locker.Locker]. They are the same for every Locker, the

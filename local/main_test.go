@@ -15,6 +15,7 @@ import (
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/fencing"
+	"github.com/lockstile/locker/internal/lockdir"
 )
 
 // workerVariable makes the test binary a worker: another process that locks.
@@ -318,7 +319,7 @@ func until(t testing.TB, what string, happened func() bool) {
 func aheadOfClock(t testing.TB, dir, name string) fencing.Token {
 	t.Helper()
 	last := fencing.Token(time.Now().Add(time.Hour).UnixMicro())
-	writeFile(t, dir+"/"+fileName(name), newContent(grant{lock: name, last: last, count: 1}))
+	writeFile(t, dir+"/"+lockdir.FileName(name), newContent(grant{lock: name, last: last, count: 1}))
 	return last
 }
 

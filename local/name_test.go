@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/lockdir"
 )
 
 func hostileNames() []string {
@@ -19,7 +20,7 @@ func hostileNames() []string {
 		strings.Repeat("é", 256), strings.Repeat("a", 120), strings.Repeat("a", 121), strings.Repeat("A", 40), strings.Repeat("A", 41),
 	}
 	for _, name := range names { // names that look like the files of others
-		if short := strings.TrimSuffix(fileName(name), suffix); short != name {
+		if short := strings.TrimSuffix(lockdir.FileName(name), lockdir.Suffix); short != name {
 			names = append(names, short)
 		}
 	}
@@ -36,7 +37,7 @@ func TestEveryNameHasAFileOfItsOwnInTheDirectory(t *testing.T) {
 	l, other := newLocker(t, dir), newLocker(t, dir)
 	files := map[string]string{}
 	for _, name := range hostileNames() {
-		file := fileName(name)
+		file := lockdir.FileName(name)
 		if before, ok := files[strings.ToLower(file)]; ok {
 			t.Errorf("%q and %q have the file %s", before, name, file)
 		}
@@ -65,11 +66,11 @@ func TestPlainNamesStayReadable(t *testing.T) {
 		".hidden":         "%2ehidden.lock",
 		"Case":            "%43ase.lock",
 	} {
-		if got := fileName(name); got != want {
+		if got := lockdir.FileName(name); got != want {
 			t.Errorf("%q has the file %s, want %s", name, got, want)
 		}
 	}
-	if got := fileName(strings.Repeat("x", locker.MaxName)); !strings.HasPrefix(got, "%sha256-") {
+	if got := lockdir.FileName(strings.Repeat("x", locker.MaxName)); !strings.HasPrefix(got, "%sha256-") {
 		t.Errorf("a long name has the file %s", got)
 	}
 }

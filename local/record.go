@@ -124,6 +124,9 @@ func newContent(last grant) []byte {
 // them. It is written to the bad slot, so there is always a good one. Two bad slots
 // are never the result of a crash of ours, and the last token is not known.
 func readGrants(content []byte, path string) (newest grant, spare int, err error) {
+	if bytes.HasPrefix(content, []byte(`{"lockstile":`)) {
+		return newest, 0, fmt.Errorf("the lock file %s is of package register/file (file:DIR), which needs a directory of its own", path)
+	}
 	if len(content) != fileSize {
 		return newest, 0, damaged(path, fmt.Sprintf("it has less than %d bytes", fileSize))
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/driver"
+	"github.com/lockstile/locker/internal/lockdir"
 )
 
 const (
@@ -49,7 +50,7 @@ type attempt struct {
 
 func (s *store) Guarantees() locker.Guarantees { return promised }
 
-func (s *store) path(name string) string { return filepath.Join(s.dir, fileName(name)) }
+func (s *store) path(name string) string { return filepath.Join(s.dir, lockdir.FileName(name)) }
 
 func (s *store) Begin(req *driver.Request) (*attempt, error) {
 	return &attempt{req: req, given: s.given.Load()}, nil

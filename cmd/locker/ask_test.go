@@ -125,7 +125,7 @@ func TestBackendsListsEveryURLAndAsksNobody(t *testing.T) {
 	t.Parallel()
 	p := launchWith(t, []string{"LOCKER_BACKEND=redis://u:" + secret + "@127.0.0.1:1"}, "backends")
 	p.ends(0)
-	for _, want := range []string{"local:[DIR]", "redis://", "rediss://", "redis-sentinel://", "redis-cluster://", "redlock://", "redlocks://",
+	for _, want := range []string{"local:[DIR]", "file:DIR", "redis://", "rediss://", "redis-sentinel://", "redis-cluster://", "redlock://", "redlocks://",
 		"etcd://", "etcds://", "zk://", "postgres://", "?mode=session", "prompt holder", "EXCLUSION", "TOKENS"} {
 		p.says(want)
 	}

@@ -18,7 +18,8 @@ a time. "Tokens assume" is what must be true for tokens to increase.
 $XDG_RUNTIME_DIR if that belongs to this user, else lockstile-UID in $TMPDIR or
 /tmp. A cron job often has other values for these variables than a terminal, and
 then another directory. So name a DIR where both want the same locks. It must
-exist. A relative DIR counts from the working directory.
+exist. A relative DIR counts from the working directory. Locks in "file:DIR" have
+a --ttl and stay when their process ends. Those in "local:DIR" end with it.
 
 URLs take parameters. These are some of them, and "go doc" of
 github.com/lockstile/locker/open has them all:

@@ -38,6 +38,19 @@ func TestKilledLockerFreesALocalLockAtOnce(t *testing.T) {
 	launch(t, "run", "-b", url, "--no-wait", "x", "--", "sh", "-c", report).followsAndEnds(first)
 }
 
+// The lock is in a file, and stays when its process ends.
+func TestKilledLockerFreesALockInAFileAfterItsTTL(t *testing.T) {
+	t.Parallel()
+	url := "file:" + t.TempDir()
+	p := launch(t, "run", "-b", url, "--ttl", "3s", "x", "--", "sh", "-c", report)
+	first := p.number("token")
+	p.signal(syscall.SIGKILL)
+	p.goOn() // where nothing ends it with locker
+	p.ends(-int(syscall.SIGKILL))
+	launch(t, "run", "-b", url, "--no-wait", "x", "--", "true").ends(75)
+	launch(t, "run", "-b", url, "x", "--", "sh", "-c", report).followsAndEnds(first)
+}
+
 func TestLocalLockThatIsForcedEndsItsCommand(t *testing.T) {
 	t.Parallel()
 	url := "local:" + t.TempDir()

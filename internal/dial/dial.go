@@ -14,7 +14,7 @@ import (
 	"github.com/lockstile/locker/driver"
 )
 
-// Backend is what a URL stands for: a [*Local], [*Redis], [*Redlock], [*Etcd],
+// Backend is what a URL stands for: a [*Local], [*File], [*Redis], [*Redlock], [*Etcd],
 // [*ZooKeeper] or [*Postgres]. Close closes the clients as well.
 type Backend interface {
 	locker.Locker
@@ -44,6 +44,8 @@ func open(ctx context.Context, url string) (Backend, error) {
 	switch scheme {
 	case "local":
 		return openLocal(rest)
+	case "file":
+		return openFile(rest)
 	case "redis", "rediss":
 		return openRedis(ctx, scheme, rest)
 	case "redis-sentinel":
@@ -84,5 +86,5 @@ type Scheme struct {
 
 // Schemes returns the forms of URLs that [URL] knows. It asks no server.
 func Schemes() []Scheme {
-	return slices.Concat([]Scheme{localScheme()}, redisSchemes(), redlockSchemes(), etcdSchemes(), zkSchemes(), postgresSchemes())
+	return slices.Concat([]Scheme{localScheme(), fileScheme()}, redisSchemes(), redlockSchemes(), etcdSchemes(), zkSchemes(), postgresSchemes())
 }

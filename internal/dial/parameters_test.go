@@ -146,7 +146,7 @@ func TestEnvironmentOfPostgresCounts(t *testing.T) {
 
 func TestSchemesHaveTheGuaranteesOfTheirBackends(t *testing.T) {
 	urls := []string{
-		"local:" + t.TempDir(), "redis://127.0.0.1:1", "rediss://127.0.0.1:1", "redis-sentinel://127.0.0.1:1/main", "redis-cluster://127.0.0.1:1",
+		"local:" + t.TempDir(), "file:" + t.TempDir(), "redis://127.0.0.1:1", "rediss://127.0.0.1:1", "redis-sentinel://127.0.0.1:1/main", "redis-cluster://127.0.0.1:1",
 		"redlock://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3", "redlocks://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3",
 		"etcd://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3", "etcds://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3",
 		"zk://127.0.0.1:1", "postgres://127.0.0.1:1/db", "postgres://127.0.0.1:1/db?mode=session",

@@ -96,7 +96,9 @@ func (r *Report) examine(ctx context.Context, b dial.Backend) error {
 func (r *Report) look(ctx context.Context, b dial.Backend) error {
 	switch b := b.(type) {
 	case *dial.Local:
-		return r.local(b)
+		return r.directory(b.Dir, b.ByDefault)
+	case *dial.File:
+		return r.directory(b.Dir, false)
 	case *dial.Redis:
 		return r.redis(ctx, b)
 	case *dial.Redlock:

@@ -4,12 +4,17 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/lockstile/locker/internal/dial"
+	"github.com/lockstile/locker/internal/lockdir"
 )
 
-// local looks at a directory in which package local keeps its locks.
-func (r *Report) local(b *dial.Local) error {
-	dir, err := filepath.Abs(b.Dir)
+// onFileSystem has the codes of findings about what a directory is on.
+var onFileSystem = map[lockdir.Kind]string{
+	lockdir.Network: "local-network", lockdir.Memory: "local-memory", lockdir.Container: "local-container",
+}
+
+// directory looks at one in which locks are kept. ByDefault says that nobody has named it.
+func (r *Report) directory(dir string, byDefault bool) error {
+	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return err
 	}
@@ -28,22 +33,18 @@ func (r *Report) local(b *dial.Local) error {
 	if uid, known := ownerOf(info); known && uid != 0 && uid != os.Geteuid() {
 		a.found("local-owner", uid, os.Geteuid())
 	}
-	if b.ByDefault {
+	if byDefault {
 		a.found("local-default")
 	}
 	a.checked("permissions %04o", mode.Perm())
-	system, err := fileSystemOf(dir)
-	switch {
-	case err != nil:
+	system, err := lockdir.FileSystemOf(dir)
+	if err != nil {
 		a.found("unseen", "the file system", err)
 		return nil
-	case system.code != "":
-		a.found(system.code, system.name)
+	}
+	if code := onFileSystem[system.Kind]; code != "" {
+		a.found(code, system.Name)
 	}
 	a.checked("file system")
 	return nil
 }
-
-// fileSystem is a kind of file system that is a finding. The zero value is a disk of
-// this machine.
-type fileSystem struct{ name, code string }

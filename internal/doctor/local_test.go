@@ -31,6 +31,7 @@ func TestSaneDirectoryIsFineAndStaysAsItIs(t *testing.T) {
 	t.Parallel()
 	dir := onDisk(t)
 	fine(t, examine(t, "local:"+dir), "permissions 0700", "file system")
+	fine(t, examine(t, "file:"+dir), "permissions 0700", "file system")
 	if files, err := os.ReadDir(dir); err != nil || len(files) > 0 {
 		t.Errorf("it has left %v, %v", files, err)
 	}
