@@ -367,7 +367,7 @@ func TestReleaseThatMayReserveNothingHasTheWaiterLook(t *testing.T) {
 		_, err := postgres.LockTx(soon(t), tx, "a")
 		locked <- err
 		<-let
-		_ = tx.Rollback(context.Background())
+		locked <- tx.Rollback(context.Background())
 	}()
 	eventually(t, func() string {
 		if query[int](t, admin, keyed) == 0 {
@@ -382,6 +382,9 @@ func TestReleaseThatMayReserveNothingHasTheWaiterLook(t *testing.T) {
 	staysOut(t, got, 300*time.Millisecond)
 	close(let)
 	if err := <-got; err != nil {
+		t.Error(err)
+	}
+	if err := <-locked; err != nil { // before its connection is closed
 		t.Error(err)
 	}
 }

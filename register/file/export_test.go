@@ -3,6 +3,7 @@ package file
 import (
 	"os"
 	"testing"
+	"time"
 
 	"github.com/lockstile/locker/internal/lockdir"
 	"github.com/lockstile/locker/register"
@@ -38,8 +39,11 @@ func WatchLock(t testing.TB) <-chan struct{} {
 }
 
 // Drain waits until no call is under way.
-func Drain(s register.Store) {
-	for range mostBusy {
-		s.(*store).busy <- struct{}{}
+func Drain(t testing.TB, s register.Store) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); len(s.(*store).busy) > 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d calls are under way", len(s.(*store).busy))
+		}
 	}
 }

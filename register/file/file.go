@@ -168,9 +168,6 @@ func (s *store) Get(ctx context.Context, name string) (register.Entry, error) {
 		}
 		defer f.Close() // nothing was written
 		c, err := s.read(f, info)
-		if err == nil && c.Name != name {
-			err = driver.Refused(fmt.Errorf("%s is the record of %q", f.Name(), c.Name))
-		}
 		return c.Entry, err
 	})
 }

@@ -110,10 +110,17 @@ func TestLockOfADeadProcessIsFreeAfterItsTTLForAProcessThatHasSeenNothing(t *tes
 	if runtime.GOOS != "linux" {
 		t.Skip("a record has no age here")
 	}
-	dir := t.TempDir()
+	alive, dir := t.TempDir(), t.TempDir()
 	const ttl = 2 * time.Second
 	began := time.Now()
-	lock(t, locks(t, dir), "x", locker.WithTTL(ttl), locker.WithoutRenewal())
+	lock(t, locks(t, alive), "x", locker.WithTTL(ttl))
+	left, err := os.ReadFile(filepath.Join(alive, "x.lock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "x.lock"), left, 0o600); err != nil { // nobody renews that one, or removes it
+		t.Fatal(err)
+	}
 	if _, err := locks(t, dir).TryLock(soon(t), "x"); !errors.Is(err, locker.ErrTaken) && time.Since(began) < ttl {
 		t.Fatalf("while it is held: %v", err)
 	}
@@ -245,6 +252,7 @@ func TestWriteWaitsForAnotherNoLongerThanItsContext(t *testing.T) {
 	if _, err := s.Swap(ctx, "x", version, []byte("2")); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, register.ErrChanged) {
 		t.Errorf("while another process writes: %v", err)
 	}
+	file.Drain(t, s) // who has given up tries no more
 	if e, err := s.Get(soon(t), "x"); err != nil || string(e.Record) != "1" {
 		t.Errorf("who reads does not wait: %q, %v", e.Record, err)
 	}
@@ -360,7 +368,7 @@ func TestDiskThatHangsHoldsUpNobodyForLongerThanTheirContexts(t *testing.T) {
 		_, err := s.Swap(soon(t), "last", "", []byte("1"))
 		return err == nil || errors.Is(err, register.ErrChanged)
 	})
-	file.Drain(s)
+	file.Drain(t, s)
 }
 
 func until(t *testing.T, what string, is func() bool) {
