@@ -11,7 +11,7 @@ import (
 // Subjects returns every backend in every configuration.
 func Subjects() []matrix.Subject {
 	return slices.Concat(
-		[]matrix.Subject{localSubject()}, redisSubjects(), redlockSubjects(),
+		hostSubjects(), redisSubjects(), redlockSubjects(),
 		[]matrix.Subject{etcdSubject(), zooKeeperSubject()}, postgresSubjects(),
 	)
 }
