@@ -34,8 +34,10 @@ step() {
 	fi
 }
 
-# whole MODULE PACKAGE runs all of a package's tests, with the race detector.
-whole() { (cd "$1" && go test -race -count=1 -timeout 40m -vet=off -ldflags=-w -parallel 4 "$2"); }
+# whole MODULE PACKAGE runs all of a package's tests, with the race detector. What looks at millions of states has one
+# goroutine, and is a step of its own.
+explorers=TestEveryInterleaving
+whole() { (cd "$1" && go test -race -count=1 -timeout 40m -vet=off -ldflags=-w -parallel 4 -skip "$explorers" "$2"); }
 
 for module in . docs proof proof/bench; do
 	packages=$(cd "$module" && go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./...) || exit 1
@@ -44,6 +46,7 @@ for module in . docs proof proof/bench; do
 		step "test ${package#*/*/}" whole "$module" "$package"
 	done
 done
+step explore go test -count=1 -timeout 40m -vet=off -run "$explorers" ./register
 step record make record
 step compare go -C proof run ./compare --html logs/compare.html --json logs/compare.json --markdown logs/GUARANTEES.md
 step soak go -C proof run ./compare --soak 1m
