@@ -13,7 +13,7 @@ VULN := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 VULNDB ?= https://vuln.go.dev
 
 # The folders of the modules that "make test" tests, the users' one first, and of all modules.
-TESTED := . $(patsubst %/go.mod,%,$(wildcard docs/go.mod adapters/*/go.mod))
+TESTED := . $(patsubst %/go.mod,%,$(wildcard docs/go.mod adapters/*/go.mod register/*/go.mod register/*/*/go.mod))
 MODULES := $(TESTED) $(patsubst %/go.mod,%,$(wildcard proof/go.mod proof/bench/go.mod internal/testserver/*/go.mod))
 
 # Systems and processors on which we run nothing. Users' programs must build for them.

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs everything that "make test" leaves out, a step after another: the tests of every package of the users' module
-# whole and with the race detector, those of the pages, of this module and of proof/bench, the models, the bugs of other
+# whole and with the race detector, those of the stores of package register, of the pages, of this module and of proof/bench, the models, the bugs of other
 # libraries, a comparison, a short soak, and the mutants. (Of the adapters "make test" runs all.) Every step is a line of
 # proof/log (commit, step, result, seconds); its output is a file in proof/logs. It can be stopped at any moment: called
 # again on the same commit, it goes on where it was, and plays what failed again. Within a step nothing is played again: a
@@ -39,7 +39,7 @@ step() {
 explorers=TestEveryInterleaving
 whole() { (cd "$1" && go test -race -count=1 -timeout 40m -vet=off -ldflags=-w -parallel 4 -skip "$explorers" "$2"); }
 
-for module in . docs proof proof/bench; do
+for module in . docs $(dirname register/*/go.mod register/*/*/go.mod) proof proof/bench; do
 	packages=$(cd "$module" && go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./...) || exit 1
 	for package in $packages; do
 		case $package in */bench/record*) continue ;; esac # a step of its own
