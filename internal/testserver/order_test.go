@@ -38,6 +38,7 @@ func TestServersEndBeforeTheirFolders(t *testing.T) {
 		"redis":     func(tb TB) string { return Redis(tb).Addr() },
 		"etcd":      func(tb TB) string { return Etcd(tb, 1).Members[0].Addr() },
 		"zookeeper": func(tb TB) string { return ZooKeeper(tb, 1)[0].Addr() },
+		"nats":      func(tb TB) string { return NATS(tb).Addr() },
 		"postgres":  func(tb TB) string { return Postgres(tb).Addr() },
 	} {
 		t.Run(name, func(t *testing.T) {
