@@ -131,3 +131,6 @@ func (s *NATSServer) Resume() {
 		s.t.Fatalf("resuming %s: %v", s.binary, err)
 	}
 }
+
+// Name returns the server's name.
+func (s *NATSServer) Name() string { return s.name }

@@ -1,0 +1,7 @@
+package natskv
+
+// What the tests need of the Store itself.
+var (
+	Open = open
+	Key  = key
+)
