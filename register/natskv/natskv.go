@@ -223,7 +223,7 @@ func (s *store) explain(err, before error, subject string) error {
 		return fmt.Errorf("%w: %w", register.ErrChanged, err)
 	case errors.As(err, &e) && (lasting[e.ErrorCode] || strings.HasPrefix(e.Description, "maximum ")), errors.Is(err, nats.ErrMaxPayload):
 		return driver.Refused(err)
-	case last != before && errors.Is(last, nats.ErrPermissionViolation) && strings.Contains(last.Error(), subject):
+	case !errors.Is(last, before) && errors.Is(last, nats.ErrPermissionViolation) && strings.Contains(last.Error(), subject):
 		return driver.Refused(fmt.Errorf("%w: %w", last, err))
 	case errors.Is(err, nats.ErrReconnectBufExceeded):
 		return fmt.Errorf("the connection is down: %w", err)
