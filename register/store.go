@@ -327,8 +327,12 @@ func (s *listing) List(ctx context.Context, prefix string) (infos []locker.Info,
 	return infos, nil
 }
 
-// probeName is the name of a record that is nobody's lock.
-const probeName = "lockstile: does this store honour versions?"
+const (
+	// probeName is the name of a record that is nobody's lock.
+	probeName = "lockstile: does this store honour versions?"
+	// probes is how often a sound store may refuse a write at the version that it has.
+	probes = 10
+)
 
 // probe finds out, once, whether the store honours versions: some servers ignore conditions. When a record has been replaced, it must
 // neither be replaced once more nor be created.
@@ -344,14 +348,17 @@ func (s *store) probe(ctx context.Context) error {
 		return ask(ctx, func(ctx context.Context) (Entry, error) { return s.Get(ctx, probeName) })
 	}
 	e, err := get()
-	was, now := "", e.Version
-	for i := 0; i < 2 && err == nil; i++ { // the first may create it
-		was = now
-		if now, err = swap(was); errors.Is(err, ErrChanged) { // somebody else probes
-			if e, err = get(); err == nil && e.Version == was {
+	was, now := "", e.Version                          // a version that was replaced, and the one that has replaced it
+	for tries := 1; was == "" && err == nil; tries++ { // the first may create the record
+		var next string
+		if next, err = swap(now); errors.Is(err, ErrChanged) { // somebody else probes, or the store says no more than that it is busy
+			if e, err = get(); err == nil && e.Version == now && tries == probes {
 				return driver.Refused(errors.New("the store refuses a write at the version that it has, so it cannot have locks"))
 			}
-			now = e.Version
+			next = e.Version
+		}
+		if next != now {
+			was, now = now, next
 		}
 	}
 	if err != nil {

@@ -288,6 +288,26 @@ func TestStoreThatIgnoresConditionsIsRefused(t *testing.T) {
 	}
 }
 
+// hesitant is a Store that refuses a write now and then at the version that it has, as a server may where another write is under way.
+type hesitant struct {
+	*registertest.Memory
+	writes atomic.Int64
+}
+
+func (h *hesitant) Swap(ctx context.Context, name, version string, record []byte) (string, error) {
+	if h.writes.Add(1)%3 > 0 {
+		return "", register.ErrChanged
+	}
+	return h.Memory.Swap(ctx, name, version, record)
+}
+
+func TestStoreThatRefusesAWriteNowAndThenIsTaken(t *testing.T) {
+	h := &hesitant{Memory: new(registertest.Memory)}
+	for range 3 { // the probe's record is there from the second time on
+		unlock(t, lock(t, process(t, h, aged), "a"))
+	}
+}
+
 // A record grows with what others ask for. Over the limit nobody comes in, but all get out.
 func TestRecordHasALimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

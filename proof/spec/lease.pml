@@ -42,11 +42,11 @@
  *
  * It is about:
  *
- *   `driver/validity.go`: `extend`, `left`, `expire`, `lose`
+ *   `driver/renewed.go`: `extend`, `left`, `expire`, `lose`
  *   `driver/renewal.go`: `tick`, `renew`, `settle`
  *   `driver/turn.go`: `beginLease`, `endTurn`, `Unlock`
  *   `driver/acquire.go`: `abandon`
- *   `driver/cleanup.go`: `withdraw`, `Persist`
+ *   `driver/renewed.go`: `withdraw`; `driver/cleanup.go`: `Persist`
  *   `driver/request.go`: `Drift`, `Deadline`
  *   `internal/redisnode/attempt.go`: `Acquire`, `Release`, `Withdraw`, `remember`
  *   `internal/redisnode/lua/acquire.lua`, `internal/redisnode/lua/release.lua`,
