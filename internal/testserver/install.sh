@@ -20,6 +20,9 @@ have spin || packages+=(spin)               # looks at the models in spec
 have "${LOCKER_REDIS_SERVER:-redis-server}" || packages+=(redis-server)
 have '/usr/lib/postgresql/*/bin/initdb' initdb || packages+=(postgresql)
 have pgbouncer /usr/sbin/pgbouncer || packages+=(pgbouncer)
+# Only the server's program, and what mariadb-install-db calls: the package mariadb-server makes a database and a service.
+have mariadbd /usr/sbin/mariadbd || packages+=(mariadb-server-core)
+have my_print_defaults || packages+=(mariadb-client-core)
 have java || packages+=(default-jre-headless)
 [ -n "${LOCKER_ZOOKEEPER_CLASSPATH:-}" ] || have /usr/share/java/zookeeper.jar || packages+=(libzookeeper-java)
 have /usr/share/java/curator-recipes.jar || packages+=(libcurator-recipes-java)

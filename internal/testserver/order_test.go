@@ -39,6 +39,7 @@ func TestServersEndBeforeTheirFolders(t *testing.T) {
 		"etcd":      func(tb TB) string { return Etcd(tb, 1).Members[0].Addr() },
 		"zookeeper": func(tb TB) string { return ZooKeeper(tb, 1)[0].Addr() },
 		"nats":      func(tb TB) string { return NATS(tb).Addr() },
+		"mariadb":   func(tb TB) string { return MariaDB(tb).Addr() },
 		"postgres":  func(tb TB) string { return Postgres(tb).Addr() },
 	} {
 		t.Run(name, func(t *testing.T) {

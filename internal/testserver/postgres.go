@@ -49,20 +49,26 @@ func PostgresWithEnv(t TB, env []string, settings ...string) *PostgresServer {
 	return s
 }
 
-// makeData makes the folder of the server's files. Below LOCKER_TEST_POSTGRES it is a
-// copy of the first that was made there: initdb takes ten times as long.
+// makeData makes the folder of the server's files.
 func (s *PostgresServer) makeData(initdb string) error {
+	return fromModel("model", s.data(), func() error {
+		return said(asService(initdb, "-D", s.data(), "-U", "postgres", "-A", "trust",
+			"-E", "UTF8", "--locale=C", "--no-sync", "--no-instructions", "--wal-segsize=1"))
+	})
+}
+
+// fromModel makes a server's folder of files. Below LOCKER_TEST_POSTGRES it is a copy of the first one of its kind that was
+// made there, which takes a tenth of the time.
+func fromModel(kind, data string, fresh func() error) error {
 	shared := os.Getenv("LOCKER_TEST_POSTGRES")
-	model := filepath.Join(shared, "model")
+	model := filepath.Join(shared, kind)
 	if _, err := os.Stat(model); shared != "" && err == nil {
-		return said(exec.Command("cp", "-a", model, s.data())) //nolint:gosec // folders of ours
+		return said(exec.Command("cp", "-a", model, data)) //nolint:gosec // folders of ours
 	}
-	err := said(asService(initdb, "-D", s.data(), "-U", "postgres", "-A", "trust",
-		"-E", "UTF8", "--locale=C", "--no-sync", "--no-instructions", "--wal-segsize=1"))
-	if err != nil || shared == "" {
+	if err := fresh(); err != nil || shared == "" {
 		return err
 	}
-	return keepModel(s.data(), model)
+	return keepModel(data, model)
 }
 
 // keepModel makes a copy appear in one step. Another process may do so at the same time.
