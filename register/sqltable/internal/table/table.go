@@ -92,23 +92,20 @@ func New(db *sql.DB, q SQL, table string) *Store {
 
 // Get implements [register.Store].
 func (s *Store) Get(ctx context.Context, name string) (register.Entry, error) {
-	var record []byte
-	var age sql.NullInt64
-	var unfit string
-	err := s.ask(ctx, func() error {
-		return s.db.QueryRowContext(ctx, fmt.Sprintf(s.get, name)).Scan(&record, &age, &unfit)
+	return ask(ctx, s, func() (register.Entry, error) {
+		var record []byte
+		var age sql.NullInt64
+		var unfit string
+		err := s.db.QueryRowContext(ctx, fmt.Sprintf(s.get, name)).Scan(&record, &age, &unfit)
+		if err == nil && unfit != "" {
+			err = driver.Refused(errors.New(unfit))
+		}
+		return entry(record, age.Int64), err
 	})
-	if err == nil && unfit != "" {
-		err = driver.Refused(errors.New(unfit))
-	}
-	if err != nil {
-		return register.Entry{}, err
-	}
-	return entry(record, age.Int64), nil
 }
 
-// entry makes an Entry of a row. A write notes when its statement began: that is after it was sent, so that nobody who was alive in
-// the record had shown it later than that.
+// entry makes an Entry of a row. The time of its last change is when that statement began: after the write was sent, from when its sender
+// counts, although it may have been committed later.
 func entry(record []byte, age int64) register.Entry {
 	return register.Entry{Record: record, Version: string(record), Age: max(time.Duration(age)*time.Microsecond-tick, 0)}
 }
@@ -116,63 +113,61 @@ func entry(record []byte, age int64) register.Entry {
 // Swap implements [register.Store]. A row with an empty record is none. So a new name takes an INSERT more, and it does not matter whose INSERT
 // made the row, which MySQL does not tell alike on all connections (CLIENT_FOUND_ROWS): the UPDATE alone decides.
 func (s *Store) Swap(ctx context.Context, name, version string, record []byte) (string, error) {
-	changed := int64(0)
-	err := s.ask(ctx, func() error {
+	return ask(ctx, s, func() (string, error) {
 		if version == "" {
 			if _, err := s.db.ExecContext(ctx, fmt.Sprintf(s.insert, name)); err != nil {
-				return err
+				return "", err
 			}
 		}
 		res, err := s.db.ExecContext(ctx, fmt.Sprintf(s.swap, record, name, version))
 		if err != nil {
-			return err
+			return "", err
 		}
-		changed, err = res.RowsAffected()
-		return err
+		changed, err := res.RowsAffected()
+		if err == nil && changed == 0 {
+			err = register.ErrChanged
+		}
+		return string(record), err
 	})
-	switch {
-	case err != nil:
-		return "", err
-	case changed == 0:
-		return "", register.ErrChanged
-	}
-	return string(record), nil
 }
 
 // List implements [register.Lister].
 func (s *Store) List(ctx context.Context, prefix string) (map[string]register.Entry, error) {
-	entries := make(map[string]register.Entry)
-	return entries, s.ask(ctx, func() error {
+	return ask(ctx, s, func() (map[string]register.Entry, error) {
 		rows, err := s.db.QueryContext(ctx, fmt.Sprintf(s.list, prefix))
 		if err != nil {
-			return err
+			return nil, err
 		}
 		defer rows.Close()
+		entries := make(map[string]register.Entry)
 		for rows.Next() {
 			var name, record []byte
 			var age int64
 			if err := rows.Scan(&name, &record, &age); err != nil {
-				return err
+				return nil, err
 			}
 			entries[string(name)] = entry(record, age)
 		}
-		return rows.Err()
+		return entries, rows.Err()
 	})
 }
 
-// ask asks the database when there is room, and marks errors that last.
-func (s *Store) ask(ctx context.Context, do func() error) error {
+// ask asks the database when there is room, and marks errors that last. It returns at the end of ctx also while the driver does not: one of SQLite's
+// waits for a busy file as long as busy_timeout says.
+func ask[T any](ctx context.Context, s *Store, do func() (T, error)) (T, error) {
 	select {
 	case s.busy <- struct{}{}:
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return *new(T), context.Cause(ctx)
 	}
-	defer func() { <-s.busy }()
-	err := do()
+	got, err := driver.Within(ctx, func() (T, error) {
+		defer func() { <-s.busy }()
+		return do()
+	})
 	if err != nil && lasting.MatchString(err.Error()) {
-		return driver.Refused(err)
+		err = driver.Refused(err)
 	}
-	return err
+	return got, err
 }
 
 // lasting are errors that last until somebody changes something, and before which nothing was done: access denied (1044, 1045, 1142, 1143, 1698), no
