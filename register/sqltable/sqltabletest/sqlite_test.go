@@ -2,6 +2,8 @@ package sqltabletest
 
 import (
 	"context"
+	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"strings"
@@ -11,6 +13,7 @@ import (
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/register"
 	"github.com/lockstile/locker/register/sqltable"
+	"github.com/lockstile/locker/register/sqltable/internal/table"
 )
 
 // A file that loses what was confirmed, or whose writers do not wait for each other, is refused.
@@ -71,22 +74,52 @@ func TestAFileThatIsBusyIsWaitedFor(t *testing.T) {
 	}
 }
 
-// A write that waits for the file ends with its context.
+// A call ends with its context while the file is busy, also with a driver whose calls do not, such as mattn/go-sqlite3. Method: one that hides
+// from database/sql that it knows of contexts.
 func TestWaitForAFileEndsWithItsContext(t *testing.T) {
 	dsn := sqliteFile(t)
-	r := sqliteRows(t, dsn)
-	version := r.swapped("busy", "", "1")
-	tx, err := open(t, "sqlite", dsn+"&_txlock=immediate").BeginTx(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
+	hears := open(t, "sqlite", dsn)
+	deaf := sql.OpenDB(deafDriver{hears.Driver(), dsn})
+	t.Cleanup(func() { _ = deaf.Close() })
+	version := sqliteRows(t, dsn).swapped("busy", "", "1")
+	for what, db := range map[string]*sql.DB{"hears": hears, "deaf": deaf} {
+		r := rows{t, table.New(db, table.SQLite, "lockstile")}
+		r.got("busy")
+		tx, err := open(t, "sqlite", dsn+"&_txlock=immediate").BeginTx(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		began := time.Now()
+		_, err = r.Swap(ctx, "busy", version, []byte("2"))
+		if err == nil || errors.Is(err, register.ErrChanged) || time.Since(began) > 5*time.Second {
+			t.Errorf("%s: a write that was given up returned the error %v after %v", what, err, time.Since(began))
+		}
+		cancel()
+		if err := tx.Rollback(); err != nil {
+			t.Fatal(err)
+		}
 	}
-	defer func() { _ = tx.Rollback() }()
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	began := time.Now()
-	if _, err := r.Swap(ctx, "busy", version, []byte("2")); err == nil || errors.Is(err, register.ErrChanged) || time.Since(began) > 5*time.Second {
-		t.Errorf("a write that was given up returned the error %v after %v", err, time.Since(began))
-	}
+}
+
+// deafDriver makes connections that know of no contexts.
+type deafDriver struct {
+	driver driver.Driver
+	dsn    string
+}
+
+func (d deafDriver) Driver() driver.Driver { return d.driver }
+
+func (d deafDriver) Connect(context.Context) (driver.Conn, error) {
+	conn, err := d.driver.Open(d.dsn)
+	return deafConn{conn}, err
+}
+
+type deafConn struct{ driver.Conn }
+
+func (c deafConn) Prepare(query string) (driver.Stmt, error) {
+	stmt, err := c.Conn.Prepare(query)
+	return struct{ driver.Stmt }{stmt}, err
 }
 
 // A text would be a time of another zone. And the clock counts in milliseconds: of a write in the last moment of one, and a read in the first of
