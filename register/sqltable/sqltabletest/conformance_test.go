@@ -3,6 +3,7 @@
 package sqltabletest
 
 import (
+	"sync"
 	"testing"
 
 	"github.com/lockstile/locker/register"
@@ -20,10 +21,14 @@ func TestConformanceOnMariaDB(t *testing.T) {
 	})
 }
 
+// Clauses that run at the same time have a file each: writers of one file wait for each other, with pauses of up to 100 ms.
 func TestConformanceOnSQLite(t *testing.T) {
-	dsn := sqliteFile(t)
+	var files sync.Map
 	registertest.Run(t, registertest.Harness{
-		New:     func(t testing.TB) register.Store { return table.New(open(t, "sqlite", dsn), table.SQLite, "lockstile") },
+		New: func(of testing.TB) register.Store {
+			dsn, _ := files.LoadOrStore(of.Name(), sync.OnceValue(func() string { return sqliteFileIn(of, t.TempDir()) }))
+			return table.New(open(of, "sqlite", dsn.(func() string)()), table.SQLite, "lockstile")
+		},
 		Options: register.Options{Backend: "sqltable", Age: true},
 	})
 }

@@ -35,7 +35,12 @@ func mariaDB(t testing.TB, settings ...string) *testserver.MariaDBServer {
 // sqliteFile makes a file that has the table, and returns its DSN, in which texts are replaced.
 func sqliteFile(t testing.TB, oldnew ...string) string {
 	t.Helper()
-	dsn := "file:" + filepath.Join(t.TempDir(), "locks.db") + "?_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)"
+	return sqliteFileIn(t, t.TempDir(), oldnew...)
+}
+
+func sqliteFileIn(t testing.TB, dir string, oldnew ...string) string {
+	t.Helper()
+	dsn := "file:" + filepath.Join(dir, "locks.db") + "?_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)"
 	dsn = strings.NewReplacer(oldnew...).Replace(dsn)
 	do(t, open(t, "sqlite", dsn), sqltable.Schema(sqltable.SQLite, ""))
 	return dsn
