@@ -74,7 +74,8 @@ type step func(r *record, now driver.Instant) (verdict, error)
 type how uint8
 
 const (
-	hurry how = iota // a lock may be lost
+	guess how = iota // others wait for it, or somebody does
+	hurry            // a lock may be lost
 	yield            // where many write, others go first
 	look             // the same, and something may have changed of which nobody was told
 )
@@ -107,7 +108,7 @@ func (n *name) change(ctx context.Context, how how, do step) (result, error) {
 		if !again {
 			return res, err
 		}
-		first := how == hurry || t.claim
+		first := how < yield || t.claim
 		if t.sent == nil || first && tried < 2 { // it was not refused, or goes first
 			continue
 		}
@@ -134,7 +135,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 
 func (n *name) try(ctx context.Context, t *tries) (res result, again bool, err error) {
 	n.mu.Lock()
-	t.ask = t.ask || !n.known || t.how == look || t.how == yield && n.crowded && n.unwatch == nil
+	t.ask = t.ask || !n.known || t.how == look || t.how > guess && n.crowded && n.unwatch == nil
 	n.mu.Unlock()
 	if t.ask {
 		if err := n.read(ctx); err != nil {

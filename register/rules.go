@@ -201,15 +201,18 @@ func (r *record) free(n number) bool {
 
 func latest(numbers []number, most int) []number { return numbers[max(0, len(numbers)-most):] }
 
-// load says how busy the signs of life of those in the record keep the store, if each write takes so long and one follows another.
-// It is 1 when they take a quarter of the store's time: refused writes, and those who come and go, need the rest.
-func (r *record) load(each time.Duration) (load float64) {
+// load says how busy the signs of life of those in the record keep the store, if each write takes so long and one follows another,
+// beside those of the busiest, who has to manage alone. It is 1 when they take a quarter of the store's time: refused writes, and those who come
+// and go, need the rest.
+func (r *record) load(each time.Duration) float64 {
+	var sum, most float64
 	for _, e := range slices.Concat(r.Holds, r.Queue) {
 		if !e.Kept {
-			load += 4 * 3 * float64(each) / float64(milliseconds(e.TTL))
+			one := 4 * 3 * float64(each) / float64(milliseconds(e.TTL))
+			sum, most = sum+one, max(most, one)
 		}
 	}
-	return load
+	return sum - most
 }
 
 // size is how many bytes the record can have, at most, while nobody comes in: idle times are added, and numbers.

@@ -190,7 +190,7 @@ func (s *store) acquire(a *attempt, r *record, waits bool, now driver.Instant) (
 	if have := r.mismatch(&e); have != nil {
 		return entry{}, 0, answer, driver.Mismatch(a.req, kindOf(have), have.Slots)
 	}
-	place, load := find(r.Queue, a.id), r.load(s.rtt())
+	place := find(r.Queue, a.id)
 	comes := place == nil && find(r.Holds, a.id) == nil
 	beat := now
 	if place != nil {
@@ -202,7 +202,7 @@ func (s *store) acquire(a *attempt, r *record, waits bool, now driver.Instant) (
 		return entry{}, 0, answer, err
 	case granted == nil && !waits:
 		return entry{}, 0, answer, nil
-	case comes && load > 1 && len(r.Holds)+len(r.Queue) > 1:
+	case comes && r.load(s.rtt()) > 1:
 		return entry{}, 0, answer, fmt.Errorf("the signs of life of those who have the lock or wait for it take all the writes that the store can do, at %v each: use longer TTLs, or fewer names in one place", s.rtt())
 	case comes && r.size() > s.opts.Limit:
 		return entry{}, 0, answer, driver.Unfit(fmt.Errorf("the record of this name would have %d bytes with room to grow, for %d holders and %d waiters, and the store's limit is %d",
@@ -255,7 +255,7 @@ func (s *store) Renew(ctx context.Context, as []*attempt) []error {
 }
 
 func (s *store) Release(ctx context.Context, a *attempt, keep time.Duration) error {
-	_, err := a.name.change(ctx, hurry, func(r *record, _ driver.Instant) (verdict, error) {
+	_, err := a.name.change(ctx, guess, func(r *record, _ driver.Instant) (verdict, error) {
 		changed, err := r.release(a.id, a.number, keep)
 		if changed {
 			return write, err
@@ -281,7 +281,7 @@ func (s *store) Withdraw(ctx context.Context, a *attempt) error {
 func (s *store) Break(ctx context.Context, key string, holder locker.Number) (broken bool, err error) {
 	n := s.use(key)
 	defer s.drop(n)
-	_, err = n.change(ctx, hurry, func(r *record, _ driver.Instant) (verdict, error) {
+	_, err = n.change(ctx, guess, func(r *record, _ driver.Instant) (verdict, error) {
 		if broken = r.free(number(holder)); broken {
 			return write, nil
 		}
@@ -342,6 +342,8 @@ func (s *store) probe(ctx context.Context) error {
 	}
 	swap := func(version string) (string, error) { // to a record in which nobody is
 		text := (&record{Format: format, Name: probeName, Order: 1, Nonce: rand.Text()}).encode()
+		began := s.now()
+		defer func() { s.measure(s.now().Sub(began)) }()
 		return ask(ctx, func(ctx context.Context) (string, error) { return s.Swap(ctx, probeName, version, text) })
 	}
 	get := func() (Entry, error) {

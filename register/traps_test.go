@@ -335,6 +335,64 @@ func TestRecordHasALimit(t *testing.T) {
 	})
 }
 
+// slow is a Store whose writes take a tenth of a second, one after another.
+type slow struct {
+	*registertest.Memory
+	busy            chan struct{}
+	writes, refused *atomic.Int64
+}
+
+func newSlow() slow {
+	return slow{new(registertest.Memory), make(chan struct{}, 1), new(atomic.Int64), new(atomic.Int64)}
+}
+
+func (s slow) Swap(ctx context.Context, name, version string, record []byte) (string, error) {
+	s.busy <- struct{}{}
+	defer func() { <-s.busy }()
+	time.Sleep(100 * time.Millisecond)
+	next, err := s.Memory.Swap(ctx, name, version, record)
+	if s.writes.Add(1); err != nil {
+		s.refused.Add(1)
+	}
+	return next, err
+}
+
+// Each renewal is a write. Readers come in for as long as the store has time for those of all, and then nobody loses a lock.
+func TestCrowdIsRefusedBeforeRenewalsComeLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSlow()
+		var held []*locker.Lock
+		var err error
+		for range 20 {
+			var got *locker.Lock
+			if got, err = process(t, s, aged).Lock(soon(t), "a", locker.WithShared(), locker.WithTTL(3*time.Second)); err != nil {
+				break
+			}
+			held = append(held, got)
+		}
+		if err == nil || !strings.Contains(err.Error(), "use longer TTLs") || len(held) < 3 {
+			t.Errorf("after %d readers: %v", len(held), err)
+		}
+		got, err := process(t, newSlow(), aged).Lock(soon(t), "a", locker.WithTTL(time.Second))
+		if err != nil {
+			t.Fatalf("who is alone has to manage, however busy the store is then: %v", err)
+		}
+		held = append(held, got)
+		s.writes.Store(0)
+		s.refused.Store(0)
+		time.Sleep(20 * time.Second)
+		if all, refused := s.writes.Load(), s.refused.Load(); refused > all/3 {
+			t.Errorf("of %d writes the store has refused %d", all, refused)
+		}
+		for i, h := range held {
+			if err := h.Err(); err != nil {
+				t.Errorf("lock %d: %v", i, err)
+			}
+			unlock(t, h)
+		}
+	})
+}
+
 // A process that has seen nothing finds a record whose holder is dead. With Age it knows so at once.
 func TestFreshProcessFindsADeadHolder(t *testing.T) {
 	for _, opts := range []register.Options{aged, {}} {

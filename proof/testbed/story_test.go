@@ -71,15 +71,15 @@ func oneRedis(t *testing.T, make func(*matrix.Lab, *testserver.RedisServer) *mat
 	return sub
 }
 
-// Goal: an error of the set-up does not show that the lock is held. Method: the third
-// worker, which is to be kept out, is not allowed to ask.
+// Goal: an error of the set-up does not show that the lock is held. Method: C, which is
+// to be kept out, is not allowed to ask. Before it come the worker that asks whether the store is there, A and B.
 func TestAWorkerThatMayNotAskIsNotKeptOut(t *testing.T) {
 	t.Parallel()
 	broken := oneRedis(t, func(_ *matrix.Lab, srv *testserver.RedisServer) *matrix.System {
 		srv.Do("ACL", "SETUSER", "nobody", "on", ">secret", "+@connection")
 		workers := 0
 		return &matrix.System{Client: func() (string, conformance.Network, error) {
-			if workers++; workers == 3 {
+			if workers++; workers == 4 {
 				return "redis://nobody:secret@" + srv.Addr(), nil, nil
 			}
 			return "redis://" + srv.Addr(), nil, nil
