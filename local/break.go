@@ -52,7 +52,10 @@ func breakNow(ctx context.Context, path, name string, number locker.Number) (bro
 	defer func() { _ = f.drop() }()
 	locked, alone, err := f.state()
 	switch {
-	case err != nil || !locked:
+	case err != nil:
+		return false, true, err
+	case !locked:
+		_, err := f.glance() // it may be none of our files
 		return false, true, err
 	case alone || number == 0:
 		broken, err = replace(ctx, f, number)

@@ -61,7 +61,8 @@ import (
 var ErrChanged = errors.New("the record has changed")
 
 // Store keeps a record for each name, which is any UTF-8 text of 1 to [locker.MaxName] bytes. It has to tell apart names that
-// differ in any byte. Its methods may be called from any goroutine, and return soon after their context ends.
+// differ in any byte. Its methods may be called from any goroutine. They get a context that ends after five seconds at most, but for Watch, and return soon
+// after it has: a Store needs no time limit of its own, and for clients that know no contexts there is [driver.Within].
 //
 // A request must not be sent again by the client on its own: many clients do so after a timeout, unless they are told not to. The
 // store must serve all who use it alike: with replicas that take writes by themselves, each grants the same lock. Package registertest checks
@@ -76,7 +77,8 @@ type Store interface {
 
 	// Swap writes the record if its version is still that, or if version is "" and Get finds none, and returns the new version. After
 	// [ErrChanged] it was not written and never will be. Nor was it after a [driver.Refused]. After any other error it may have been written, or be written
-	// later: so an answer that Swap cannot read is such an error.
+	// later: so an answer that Swap cannot read is such an error. If you are not sure that nothing was written, return the error as it is. The Store may
+	// keep the slice: nobody changes it.
 	Swap(ctx context.Context, name, version string, record []byte) (newVersion string, err error)
 }
 
@@ -84,10 +86,11 @@ type Store interface {
 type Entry struct {
 	Record []byte
 
-	// Version never comes back, not after a delete either. A hash of the record is one, for no two records are alike.
+	// Version never comes back, not after a delete either. A hash of the record is one, for no two records are alike. A counter of the record is none, for
+	// it begins anew after a delete, nor is a time.
 	Version string
 
-	// Age is for how long at least the record has been as it is, by the store's own clock, which was read after the record was. It is
+	// Age is for how long at least the record has been as it is, or since its Swap began, by the store's own clock, which was read after the record was. It is
 	// 0 where the store cannot say.
 	Age time.Duration
 }
@@ -127,6 +130,10 @@ type Options struct {
 	// Limit is the largest record that the Store takes, in bytes. A waiter or holder needs some 200, and the text of
 	// [locker.WithHolder]. The default is [DefaultLimit].
 	Limit int
+
+	// NoProbe says that the Store honours versions for certain, as one on files of this machine does. Otherwise a Locker finds out, with a
+	// record of its own.
+	NoProbe bool
 
 	// ServerFailures is how many of the Store's servers may fail without stopping new locks.
 	ServerFailures int
@@ -168,6 +175,7 @@ func New(s Store, opts Options) (*Locker, error) {
 func newLocker(s Store, opts Options, now func() driver.Instant) *Locker {
 	st := &store{Store: s, opts: opts, now: now, names: make(map[string]*name)}
 	st.watcher, _ = s.(Watcher)
+	st.sound.Store(opts.NoProbe)
 	l, settings := &Locker{store: st}, driver.Options{Clock: now}
 	if lister, ok := s.(Lister); ok {
 		l.Methods = driver.New(opts.Backend, &listing{st, lister}, settings)

@@ -34,8 +34,8 @@ func check(dir string) error {
 	case !info.IsDir():
 		return errors.New("it is not a directory")
 	}
-	if err := canWrite(dir); err != nil {
-		return fmt.Errorf("it cannot be written to: %w", err)
+	if err := mayUse(dir); err != nil {
+		return fmt.Errorf("it cannot be read or written to: %w", err)
 	}
 	return nil
 }
@@ -52,7 +52,7 @@ func Open(path string, flags int) (*os.File, os.FileInfo, error) {
 	}
 	info, err := f.Stat()
 	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%s is in the place of the lock file and is not a regular file", path)
+		err = fmt.Errorf("%w: %s is in the place of the lock file and is not a regular file", fs.ErrInvalid, path)
 	}
 	if err != nil {
 		return nil, nil, errors.Join(err, f.Close())
@@ -65,13 +65,16 @@ func Open(path string, flags int) (*os.File, os.FileInfo, error) {
 var Flush = (*os.File).Sync
 
 // NewTemp makes a file that holds content, durable and not yet under the name of a lock. One that a crash leaves behind is never
-// taken for a lock's. Its mode does not depend on the umask.
+// taken for a lock's. Its mode does not depend on the umask. If root makes it, it belongs to the directory's owner.
 func NewTemp(dir string, content []byte) (*os.File, error) {
 	f, err := os.CreateTemp(dir, ".new-*")
 	if err != nil {
 		return nil, err
 	}
 	if _, err = f.Write(content); err == nil {
+		err = give(f, dir)
+	}
+	if err == nil {
 		err = f.Chmod(fileMode)
 	}
 	if err == nil {

@@ -16,7 +16,7 @@ const openFlags = unix.O_NOFOLLOW | unix.O_NONBLOCK
 // directories that somebody has locked with flock, which costs a descriptor.
 const fileMode = os.ModeSticky | 0o600
 
-// fileSystems are those of statfs(2) that are of interest. Some have no name in package unix.
+// fileSystems are those of statfs(2) that are of interest. Some have no name in package unix: their numbers are in coreutils' src/stat.c.
 var fileSystems = map[uint32]FileSystem{
 	unix.NFS_SUPER_MAGIC:       {"NFS", Network},
 	unix.CIFS_SUPER_MAGIC:      {"CIFS", Network},
@@ -33,6 +33,15 @@ var fileSystems = map[uint32]FileSystem{
 	0x01161970:                 {"GFS2", Network},
 	0x0bd00bd0:                 {"Lustre", Network},
 	0x47504653:                 {"GPFS", Network},
+	0x19830326:                 {"BeeGFS", Network},
+	0x013111a8:                 {"IBRIX", Network},
+	0xaad7aaea:                 {"PanFS", Network},
+	0xbeefdead:                 {"StorNext", Network},
+	0xa501fcf5:                 {"VxFS", Network},
+	0x61636673:                 {"ACFS", Network},
+	0x7c7c6673:                 {"prl_fs", Network},
+	0x786f4256:                 {"vboxsf", Network},
+	0xbacbacbc:                 {"vmhgfs", Network},
 	unix.TMPFS_MAGIC:           {"tmpfs", Memory},
 	unix.RAMFS_MAGIC:           {"ramfs", Memory},
 	unix.OVERLAYFS_SUPER_MAGIC: {"overlay", Container},

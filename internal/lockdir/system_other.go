@@ -26,7 +26,9 @@ const (
 // Flock returns an error.
 func Flock(*os.File, int) (bool, error) { return false, Unsupported }
 
-func canWrite(string) error { return Unsupported }
+func mayUse(string) error { return Unsupported }
+
+func give(*os.File, string) error { return Unsupported }
 
 // FileSystemOf returns an error.
 func FileSystemOf(string) (FileSystem, error) { return FileSystem{}, errSystem }

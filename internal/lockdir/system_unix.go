@@ -34,4 +34,17 @@ func Flock(f *os.File, how int) (bool, error) {
 	return false, &os.PathError{Op: "flock", Path: f.Name(), Err: err}
 }
 
-func canWrite(dir string) error { return unix.Access(dir, unix.W_OK|unix.X_OK) }
+// mayUse reports why this user cannot have files in a directory, and sync it.
+func mayUse(dir string) error { return unix.Access(dir, unix.R_OK|unix.W_OK|unix.X_OK) }
+
+// give has a file that root makes belong to the directory's owner, who could not use the lock any more otherwise.
+func give(f *os.File, dir string) error {
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	info, err := os.Stat(dir)
+	if err != nil {
+		return err
+	}
+	return f.Chown(int(info.Sys().(*syscall.Stat_t).Uid), -1)
+}

@@ -46,7 +46,12 @@ func (c clock) now() time.Duration {
 	return time.Duration(ts.Nano()) - c.offset
 }
 
-func (c clock) stamp(name string) stamp { return stamp{Name: name, Boot: c.boot, At: int64(c.now())} }
+func (c clock) stamp(name string) stamp {
+	if now := c.now(); now > 0 {
+		return stamp{Name: name, Boot: c.boot, At: int64(now)}
+	}
+	return stamp{Name: name}
+}
 
 // age is for how long at least a record has been so. Another start was before this one, if it was the same machine's. But a container may hide
 // which start it is. So the wall clock has to say the same.

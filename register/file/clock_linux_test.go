@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -54,6 +55,11 @@ func TestAgeOfARecordFromBeforeTheLastStart(t *testing.T) {
 	}
 	if got := (clock{}).age(stamp{}, fresh(t)); got > time.Minute {
 		t.Errorf("two programs that cannot read which start it is: %v", got)
+	}
+	blind := s.clock
+	blind.offset = up + time.Hour // as if its clock could not be read
+	if got := s.clock.age(blind.stamp("x"), fresh(t)); got > time.Minute {
+		t.Errorf("a program that cannot read the clock has written it just now: %v", got)
 	}
 }
 
@@ -112,6 +118,11 @@ func TestFullDiskLetsHoldersRenewAndRelease(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(dir, ".spare")); err != nil {
 		t.Error(err)
+	}
+	for i := range 30 { // new names have no part in that room
+		if _, err := l.TryLock(ctx, "new"+strconv.Itoa(i)); !errors.Is(err, locker.ErrRefused) || !strings.Contains(err.Error(), "no space left") {
+			t.Errorf("a new name: %v", err)
+		}
 	}
 	for range 5 {
 		if err := lock.Renew(ctx); err != nil {

@@ -1,7 +1,9 @@
 package file
 
 import (
+	"io/fs"
 	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -27,15 +29,24 @@ func SetFileSystem(t testing.TB, system lockdir.FileSystem) {
 	t.Cleanup(func() { fileSystemOf = lockdir.FileSystemOf })
 }
 
-// WatchLock returns a channel that tells when a writer tries the kernel's lock.
-func WatchLock(t testing.TB) <-chan struct{} {
-	tried := make(chan struct{}, 1000)
+// BeforeLock calls do when a writer has opened a file and is about to lock it.
+func BeforeLock(t testing.TB, do func()) {
 	flock = func(f *os.File, how int) (bool, error) {
-		defer func() { tried <- struct{}{} }()
+		do()
 		return lockdir.Flock(f, how)
 	}
 	t.Cleanup(func() { flock = lockdir.Flock })
-	return tried
+}
+
+// Unreadable has the file of a name be one that this user may not open, until the test ends.
+func Unreadable(t testing.TB, name string) {
+	openFile = func(path string, flags int) (*os.File, os.FileInfo, error) {
+		if filepath.Base(path) == lockdir.FileName(name) {
+			return nil, nil, &fs.PathError{Op: "open", Path: path, Err: fs.ErrPermission}
+		}
+		return lockdir.Open(path, flags)
+	}
+	t.Cleanup(func() { openFile = lockdir.Open })
 }
 
 // Drain waits until no call is under way.

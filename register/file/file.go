@@ -16,30 +16,36 @@
 // disk before a lock is granted. Tokens increase, also after a crash of the machine. If a file was deleted, they go on from the
 // machine's clock in microseconds.
 //
-// Waiters look at the file, every 5 ms, or less often where a process waits for more than 32 names.
+// Waiters look at the file every 5 ms, or less often where a process waits for more than 32 names. That takes some 4 % of a processor
+// for each waiting process.
 //
 // # Losing a lock
 //
 // As package register says: a holder that has not written for its TTL loses the lock. A disk that is full can make that happen, because a
-// write needs a new file. One spare file in the directory is given up for that, so renewals and releases go on for as long as nobody else takes its room.
+// write needs a new file. One spare file in the directory is given up for renewals and releases, so they go on for as long as no other program takes
+// its room.
 //
 // A process that is stopped in the middle of a write keeps others from writing to the same lock's file until it goes on or ends. They get errors.
 //
 // # Clocks
 //
 // On Linux, a record's age is counted on the clock that runs on while the machine is suspended. A record from before the machine's last start
-// is as old as that, or as its file by the wall clock, whichever is less. Containers that hide the machine's
+// is as old as that, or as its file by the wall clock less five seconds, whichever is less. Containers that hide the machine's
 // boot_id (systemd-nspawn) know each other's records by the wall clock alone. Elsewhere records have the wall clock of who wrote them.
 //
 // # Requirements
 //
-// The directory is on a file system of this machine with hard links. [New] refuses those of a network, and others whose locks may reach
-// one machine alone (NFS, CIFS, FUSE, virtiofs, 9P and so on). All processes run as one user: files are made for their owner alone.
-// Each name keeps its file. Whoever deletes one while the lock is held, or just now asked for, lets a second holder in: programs
-// that clean up directories must leave this one out. On Linux the files have the sticky bit, which systemd-tmpfiles respects.
+// The directory is on a file system of this machine with hard links. On Linux [New] refuses those of a network, and others whose locks may reach
+// one machine alone (NFS, CIFS, FUSE, virtiofs, 9P and so on). All processes run as one user, or as root: files are for the directory's owner alone. If
+// a link leads to the directory, it must not be changed while programs run: they would have different locks.
+//
+// Each name keeps its file. Whoever deletes one while the lock is held, or just now asked for, lets a second holder in, and whoever restores it
+// from a backup sends its tokens back: programs that clean up directories must leave this one out. On Linux the files have the sticky bit, which
+// systemd-tmpfiles respects. Files that begin with ".new-" and are older than a day may go: processes left them that were killed.
 package file
 
 import (
+	"cmp"
 	"context"
 	cryptorand "crypto/rand"
 	"crypto/sha256"
@@ -106,6 +112,7 @@ const (
 var (
 	fileSystemOf = lockdir.FileSystemOf
 	flock        = lockdir.Flock
+	openFile     = lockdir.Open
 )
 
 func newStore(dir string) (*store, error) {
@@ -124,7 +131,7 @@ func newStore(dir string) (*store, error) {
 }
 
 func (s *store) options() register.Options {
-	return register.Options{Backend: "file", Age: hasClock, Tokens: locker.ForwardClock}
+	return register.Options{Backend: "file", Age: hasClock, Tokens: locker.ForwardClock, NoProbe: true}
 }
 
 func (s *store) path(name string) string { return filepath.Join(s.dir, lockdir.FileName(name)) }
@@ -158,7 +165,7 @@ type content struct {
 // Get implements [register.Store].
 func (s *store) Get(ctx context.Context, name string) (register.Entry, error) {
 	return within(ctx, s, func() (register.Entry, error) {
-		f, info, err := lockdir.Open(s.path(name), os.O_RDONLY)
+		f, info, err := openFile(s.path(name), os.O_RDONLY)
 		if errors.Is(err, fs.ErrNotExist) {
 			_, err = os.Stat(s.dir) // without the directory nobody knows who has what
 			return register.Entry{}, refusal(err)
@@ -179,12 +186,13 @@ func (s *store) read(f *os.File, info os.FileInfo) (c content, err error) {
 	}
 	body, line, ok := cutLast(text)
 	if !ok || json.Unmarshal(line, &c.stamp) != nil || c.Name == "" {
-		return c, driver.Refused(fmt.Errorf("%s is no file of this package, and is left as it is: it may be damaged, or of package local (local:DIR), "+
-			"which needs a directory of its own", f.Name()))
+		return c, driver.Refused(fmt.Errorf("%s %w", f.Name(), errForeign))
 	}
 	c.Entry = register.Entry{Record: body, Version: version(text), Age: s.clock.age(c.stamp, info)}
 	return c, nil
 }
+
+var errForeign = errors.New("is no file of this package, and is left as it is: it may be damaged, or of package local (local:DIR), which needs a directory of its own")
 
 // cutLast cuts a text at the end of its last line but one.
 func cutLast(text []byte) (before, last []byte, ok bool) {
@@ -202,30 +210,75 @@ func version(text []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// Swap implements [register.Store].
+// Swap implements [register.Store]. While another process writes, it tries again, and keeps nobody from the disk meanwhile.
 func (s *store) Swap(ctx context.Context, name, old string, record []byte) (string, error) {
-	return within(ctx, s, func() (string, error) {
-		line, err := json.Marshal(s.clock.stamp(name))
-		if err != nil {
-			return "", err
+	path := s.path(name)
+	for {
+		next, err := within(ctx, s, func() (string, error) {
+			line, err := json.Marshal(s.clock.stamp(name))
+			if err != nil {
+				return "", err
+			}
+			text := append(append(append([]byte{}, record...), '\n'), append(line, '\n')...)
+			if old == "" {
+				err = s.create(path, text)
+			} else {
+				err = s.replace(path, old, text)
+			}
+			if err == nil {
+				s.keepSpare() // the room of the file that was replaced is free by now
+			}
+			return version(text), err
+		})
+		if !errors.Is(err, errWriting) {
+			return next, err
 		}
-		text := append(append(append([]byte{}, record...), '\n'), append(line, '\n')...)
-		path := s.path(name)
-		if old == "" {
-			err = s.put(path, text, os.Link)
-		} else {
-			err = s.replace(ctx, path, old, text)
+		if !pause(ctx) {
+			return "", fmt.Errorf("another process is writing to %s, or was stopped while it did: %w", path, context.Cause(ctx))
 		}
-		if err == nil {
-			s.keepSpare() // the room of the file that was replaced is free by now
-		}
-		return version(text), err
-	})
+	}
+}
+
+var errWriting = errors.New("another process is writing")
+
+// pause waits for a moment, and reports false if ctx ends.
+func pause(ctx context.Context) bool {
+	timer := time.NewTimer(time.Millisecond + rand.N(3*time.Millisecond))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// create makes the first file of a name.
+func (s *store) create(path string, text []byte) error {
+	if _, err := os.Lstat(path); err == nil {
+		return register.ErrChanged
+	}
+	temp, err := lockdir.NewTemp(s.dir, text)
+	if err != nil {
+		return refusal(err)
+	}
+	defer temp.Close() // it was synced
+	err = os.Link(temp.Name(), path)
+	_ = os.Remove(temp.Name()) // a name less, of a file that nobody looks for
+	switch {
+	case errors.Is(err, fs.ErrExist):
+		return register.ErrChanged
+	case errors.Is(err, syscall.EPERM) || errors.Is(err, errors.ErrUnsupported):
+		return driver.Refused(fmt.Errorf("the file system has to have hard links: %w", err))
+	case err != nil:
+		return refusal(err)
+	}
+	return lockdir.SyncDir(s.dir)
 }
 
 // replace puts text in the place of the file with this version.
-func (s *store) replace(ctx context.Context, path, old string, text []byte) error {
-	f, info, err := lockdir.Open(path, os.O_RDONLY)
+func (s *store) replace(path, old string, text []byte) error {
+	f, info, err := openFile(path, os.O_RDONLY)
 	if errors.Is(err, fs.ErrNotExist) {
 		return register.ErrChanged
 	}
@@ -233,8 +286,8 @@ func (s *store) replace(ctx context.Context, path, old string, text []byte) erro
 		return refusal(err)
 	}
 	defer f.Close() // which unlocks it
-	if err := lock(ctx, f); err != nil {
-		return err
+	if ok, err := flock(f, lockdir.Exclusive); err != nil || !ok {
+		return cmp.Or(err, errWriting)
 	}
 	c, err := s.read(f, info)
 	if err != nil {
@@ -247,42 +300,19 @@ func (s *store) replace(ctx context.Context, path, old string, text []byte) erro
 	case err != nil || !os.SameFile(info, there) || c.Version != old: // another file has this name: it was replaced before we had the lock
 		return register.ErrChanged
 	}
-	return s.put(path, text, os.Rename)
-}
-
-// lock waits for the kernel's lock, which nobody has for long.
-func lock(ctx context.Context, f *os.File) error {
-	for {
-		ok, err := flock(f, lockdir.Exclusive)
-		if ok || err != nil {
-			return err
-		}
-		timer := time.NewTimer(time.Millisecond + rand.N(3*time.Millisecond))
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return fmt.Errorf("another process is writing to %s, or was stopped while it did: %w", f.Name(), context.Cause(ctx))
-		}
-	}
-}
-
-// put makes a file with this text and gives it the path. What fails before that has changed nothing.
-func (s *store) put(path string, text []byte, place func(from, to string) error) error {
 	temp, err := lockdir.NewTemp(s.dir, text)
-	if full(err) && os.Remove(s.spare()) == nil {
+	for tries := 0; full(err) && tries < 50; tries++ { // somebody else may have the room of the spare file just now
+		if os.Remove(s.spare()) != nil {
+			time.Sleep(rand.N(5 * time.Millisecond))
+		}
 		temp, err = lockdir.NewTemp(s.dir, text)
 	}
 	if err != nil {
 		return refusal(err)
 	}
 	defer temp.Close() // it was synced
-	err = place(temp.Name(), path)
-	_ = os.Remove(temp.Name()) // after a rename there is none
-	if errors.Is(err, fs.ErrExist) {
-		return register.ErrChanged
-	}
-	if err != nil {
+	if err := os.Rename(temp.Name(), path); err != nil {
+		_ = os.Remove(temp.Name()) // the error is that of the rename
 		return refusal(err)
 	}
 	return lockdir.SyncDir(s.dir)
@@ -290,26 +320,31 @@ func (s *store) put(path string, text []byte, place func(from, to string) error)
 
 func (s *store) spare() string { return filepath.Join(s.dir, ".spare") }
 
-// keepSpare makes the spare file, if it is not there. It is as large as the largest record, and no file system can make it smaller.
+// keepSpare makes the spare file, unless it is there and whole. It is as large as the largest record, and no file system can make it smaller.
 func (s *store) keepSpare() {
-	f, err := os.OpenFile(s.spare(), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
+	if info, err := os.Stat(s.spare()); err == nil && info.Size() == most {
 		return
 	}
 	noise := make([]byte, most)
 	_, _ = cryptorand.Read(noise) // never fails
-	if _, err := f.Write(noise); err != nil {
-		_ = os.Remove(f.Name())
+	temp, err := lockdir.NewTemp(s.dir, noise)
+	if err != nil {
+		return
 	}
-	_ = f.Close()
+	if os.Rename(temp.Name(), s.spare()) != nil {
+		_ = os.Remove(temp.Name())
+	}
+	_ = temp.Close()
 }
 
 func full(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
 
 // refusal marks what lasts until somebody does something about it.
 func refusal(err error) error {
-	if full(err) || errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.EROFS) {
-		return driver.Refused(err)
+	for _, lasting := range []error{fs.ErrPermission, fs.ErrNotExist, fs.ErrInvalid, syscall.EROFS, syscall.ELOOP, syscall.ENXIO, syscall.ENOTDIR} {
+		if full(err) || errors.Is(err, lasting) {
+			return driver.Refused(err)
+		}
 	}
 	return err
 }
@@ -350,7 +385,11 @@ func (s *store) List(ctx context.Context, prefix string) (map[string]register.En
 			if ctx.Err() != nil {
 				return nil, context.Cause(ctx)
 			}
-			if c := s.listed(file); c.Name != "" && lockdir.FileName(c.Name) == file.Name() && strings.HasPrefix(c.Name, prefix) {
+			c, err := s.listed(file)
+			if err != nil {
+				return nil, refusal(err)
+			}
+			if c.Name != "" && lockdir.FileName(c.Name) == file.Name() && strings.HasPrefix(c.Name, prefix) {
 				entries[c.Name] = c.Entry
 			}
 		}
@@ -359,17 +398,20 @@ func (s *store) List(ctx context.Context, prefix string) (map[string]register.En
 }
 
 // listed returns what a file has, or nothing if it is none of ours, or gone.
-func (s *store) listed(file fs.DirEntry) (c content) {
+func (s *store) listed(file fs.DirEntry) (c content, err error) {
 	if !file.Type().IsRegular() || filepath.Ext(file.Name()) != lockdir.Suffix {
-		return c
+		return c, nil
 	}
-	f, info, err := lockdir.Open(filepath.Join(s.dir, file.Name()), os.O_RDONLY)
+	f, info, err := openFile(filepath.Join(s.dir, file.Name()), os.O_RDONLY)
+	if errors.Is(err, fs.ErrNotExist) {
+		return c, nil
+	}
 	if err != nil {
-		return c
+		return c, err
 	}
 	defer f.Close() // nothing was written
-	if c, err = s.read(f, info); err != nil {
-		return content{}
+	if c, err = s.read(f, info); errors.Is(err, errForeign) {
+		return content{}, nil
 	}
-	return c
+	return c, err
 }

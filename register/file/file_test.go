@@ -1,3 +1,5 @@
+//go:build unix
+
 package file_test
 
 import (
@@ -11,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -90,7 +93,7 @@ func TestLockIsAFileThatPeopleCanReadAndOthersCannot(t *testing.T) {
 	l := locks(t, dir)
 	held := lock(t, l, "a/b", locker.WithHolder("the nightly job"))
 	got := files(t, dir)
-	if len(got) != 2 || !strings.Contains(got["a%2fb.lock"], "the nightly job") { // beside it the record that asks whether the Store is sound
+	if len(got) != 1 || !strings.Contains(got["a%2fb.lock"], "the nightly job") {
 		t.Errorf("the directory has %v", got)
 	}
 	info, err := os.Stat(filepath.Join(dir, "a%2fb.lock"))
@@ -100,7 +103,7 @@ func TestLockIsAFileThatPeopleCanReadAndOthersCannot(t *testing.T) {
 	if err := held.Unlock(soon(t)); err != nil {
 		t.Error(err)
 	}
-	if now := files(t, dir); len(now) != 2 {
+	if now := files(t, dir); len(now) != 1 {
 		t.Errorf("after Unlock the directory has %v", now)
 	}
 }
@@ -232,6 +235,92 @@ func TestDirectoryThatHasGoneIsNoFreeLock(t *testing.T) {
 	}
 }
 
+// Root looks after a lock, or takes one. The user, whose directory it is, goes on.
+func TestFilesThatRootMakesBelongToTheDirectorysOwner(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can give files away")
+	}
+	dir := t.TempDir()
+	if err := os.Chown(dir, 12345, -1); err != nil {
+		t.Fatal(err)
+	}
+	held := lock(t, locks(t, dir), "x")
+	if err := held.Renew(soon(t)); err != nil {
+		t.Fatal(err)
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) != 2 {
+		t.Fatal(entries, err)
+	}
+	for _, e := range entries {
+		info, err := e.Info()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if uid := info.Sys().(*syscall.Stat_t).Uid; uid != 12345 {
+			t.Errorf("%s belongs to %d", e.Name(), uid)
+		}
+	}
+}
+
+// A lock that cannot be seen may be held.
+func TestListSaysThatItCannotReadAFile(t *testing.T) {
+	dir := t.TempDir()
+	l := locks(t, dir)
+	lock(t, l, "x")
+	file.Unreadable(t, "x")
+	if infos, err := l.List(soon(t), ""); !errors.Is(err, locker.ErrUnavailable) {
+		t.Errorf("List: %v, %v", infos, err)
+	}
+}
+
+// What is no file will not become one by waiting.
+func TestWhatIsNoFileIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	l := locks(t, dir)
+	for name, make := range map[string]func(path string) error{
+		"directory": func(path string) error { return os.Mkdir(path, 0o700) },
+		"link":      func(path string) error { return os.Symlink("elsewhere", path) },
+		"pipe":      func(path string) error { return syscall.Mkfifo(path, 0o600) },
+	} {
+		if err := make(filepath.Join(dir, name+".lock")); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := l.Lock(soon(t), name); !errors.Is(err, locker.ErrRefused) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// A stopped process has the kernel's locks of many files. Whoever waits for them keeps nobody else from the disk.
+func TestWritersThatWaitKeepNobodyFromTheDisk(t *testing.T) {
+	dir := t.TempDir()
+	s := newStore(t, dir)
+	ctx, cancel := context.WithCancel(soon(t))
+	var all sync.WaitGroup
+	for i := range 2 * file.MostBusy {
+		name := fmt.Sprint(i)
+		version, err := s.Swap(soon(t), name, "", []byte("1"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := os.Open(filepath.Join(dir, name+".lock"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		if ok, err := lockdir.Flock(f, lockdir.Exclusive); !ok || err != nil {
+			t.Fatal(ok, err)
+		}
+		all.Go(func() { _, _ = s.Swap(ctx, name, version, []byte("2")) })
+	}
+	if _, err := s.Swap(soon(t), "other", "", []byte("1")); err != nil {
+		t.Error(err)
+	}
+	cancel()
+	all.Wait()
+}
+
 // A process that was stopped while it wrote keeps the kernel's lock. Nobody breaks that: when it goes on, it writes.
 func TestWriteWaitsForAnotherNoLongerThanItsContext(t *testing.T) {
 	dir := t.TempDir()
@@ -277,32 +366,16 @@ func TestWriteOnAFileThatWasReplacedIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	old, err := os.Open(filepath.Join(dir, "x.lock"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer old.Close()
-	if ok, err := lockdir.Flock(old, lockdir.Exclusive); !ok || err != nil {
-		t.Fatal(ok, err)
-	}
-	late := make(chan error, 1)
-	opened := file.WatchLock(t) // each writer that waits for the kernel's lock
-	go func() {
-		_, err := s.Swap(soon(t), "x", version, []byte("late"))
-		late <- err
-	}()
-	<-opened
-	replaced := filepath.Join(dir, ".replaced")
-	if err := os.WriteFile(replaced, []byte("{\"2\":2}\n{\"name\":\"x\"}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(replaced, filepath.Join(dir, "x.lock")); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := lockdir.Flock(old, lockdir.Unlock); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-late; !errors.Is(err, register.ErrChanged) {
+	file.BeforeLock(t, func() {
+		replaced := filepath.Join(dir, ".replaced")
+		if err := os.WriteFile(replaced, []byte("{\"2\":2}\n{\"name\":\"x\"}\n"), 0o600); err != nil {
+			t.Error(err)
+		}
+		if err := os.Rename(replaced, filepath.Join(dir, "x.lock")); err != nil {
+			t.Error(err)
+		}
+	})
+	if _, err := s.Swap(soon(t), "x", version, []byte("late")); !errors.Is(err, register.ErrChanged) {
 		t.Errorf("the late write: %v", err)
 	}
 	if e, err := s.Get(soon(t), "x"); err != nil || string(e.Record) != `{"2":2}` {
@@ -314,6 +387,9 @@ func TestWriteOnAFileThatWasReplacedIsRefused(t *testing.T) {
 func TestRecordIsOnTheDiskBeforeItHasItsNameAndTheNameBeforeSwapReturns(t *testing.T) {
 	dir := t.TempDir()
 	s := newStore(t, dir)
+	if _, err := s.Swap(soon(t), "y", "", []byte("1")); err != nil { // makes the spare file, too
+		t.Fatal(err)
+	}
 	version := ""
 	for _, record := range []string{"1", "2"} {
 		var seen []string
