@@ -30,10 +30,14 @@ func server(t testing.TB) *testserver.S3Server {
 
 // client returns one of a server that is reached at a URL. It has connections of its own.
 func client(srv *testserver.S3Server, url string) *s3.Client {
+	return clientOf(url, srv.Access, srv.Secret)
+}
+
+func clientOf(url, access, secret string) *s3.Client {
 	return s3.New(s3.Options{
 		BaseEndpoint: &url, Region: "us-east-1", UsePathStyle: true,
 		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
-			return aws.Credentials{AccessKeyID: srv.Access, SecretAccessKey: srv.Secret}, nil
+			return aws.Credentials{AccessKeyID: access, SecretAccessKey: secret}, nil
 		}),
 	})
 }

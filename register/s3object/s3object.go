@@ -1,31 +1,29 @@
-// Package s3object keeps locks as objects in an S3 bucket, on Amazon S3 and on stores that speak its protocol and have conditional
-// writes. The locks are those of package register: all kinds of them, with tokens and in order of arrival.
+// Package s3object implements [locker.Locker] with objects in an S3 bucket, through package [register]: on Amazon S3, and on stores that speak its
+// protocol and have conditional writes.
 //
 //	locks, err := s3object.New(s3.NewFromConfig(cfg), "my-bucket", s3object.Options{})
 //
-// The README of this module says what locks cost here, and which stores have conditional writes.
+// The README says what locks cost here, what to set, and which stores have conditional writes.
 //
 // # Guarantees
 //
-// They are those of [register] on a store that keeps what it has confirmed, as Amazon S3 does. A server that confirms a
-// write before its disk has it can lose a lock in a power failure, and a bucket that is replicated to another one grants each lock
-// twice if clients write to both.
+// Those of package [register] on a store that keeps what it has confirmed, as Amazon S3 does, and honours conditions for writes that come at the same time,
+// too. Stores that do not are known; package register notices only those that ignore conditions altogether.
 //
 // # Losing a lock
 //
-// As package register says: each of the three signs of life per TTL is a PUT. Whoever may write to the bucket can take a lock away.
+// As package [register] says. Whoever may write to the bucket can take a lock away.
 //
 // # Clocks
 //
-// How old a record is, is the Date of an answer minus the object's Last-Modified, two clocks that belong to servers of the
-// store, perhaps to two: they must agree to within a second ([locker.AgreedClocks]). Both have whole seconds, so a process that
-// has not watched a lock takes it from a dead holder up to three seconds after the TTL, and minimum holds last up to three seconds longer for such a process.
+// How old a record is, is the Date of an answer less the object's Last-Modified. They may come from the clocks of two servers of the store, which
+// must agree ([locker.AgreedClocks]). Both are in whole seconds. So a process that has not watched a lock takes it from a dead
+// holder up to three seconds late, and a minimum hold is as much longer for it.
 //
 // # Requirements
 //
-// The rights s3:GetObject, s3:PutObject and s3:ListBucket: without the last one S3 does not say that an object is missing. The client
-// may retry; writes are sent once, whatever it is set to. A proxy in front of the store must not send a PUT twice, nor
-// answer a GET from a cache.
+// The rights s3:GetObject, s3:PutObject and s3:ListBucket: without the last one S3 does not say that an object is missing. A proxy in front of the
+// store must not send a PUT twice, and must not answer from a cache. Nothing may delete the objects while programs run.
 package s3object
 
 import (

@@ -1,7 +1,6 @@
 package s3object_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -311,6 +310,32 @@ func TestALostAnswerIsNoRefusal(t *testing.T) {
 	}
 }
 
+// Of all errors of a read one says that there is no record.
+func TestAReadThatFailsIsNoMissingRecord(t *testing.T) {
+	srv := server(t)
+	for _, c := range []struct {
+		status  int
+		code    string
+		refused bool
+	}{
+		{404, "NoSuchBucket", true},
+		{403, "AccessDenied", true},
+		{403, "AllAccessDisabled", true},
+		{404, "", false},
+		{404, "NoSuchUpload", false},
+		{412, "PreconditionFailed", false},
+		{403, "RequestExpired", false},
+	} {
+		g := newGateway(t, srv, httptest.NewServer, func(w http.ResponseWriter, r *http.Request, _ http.Handler) { refuse(w, r, c.status, c.code) })
+		if e, err := g.store().Get(t.Context(), "n"); err == nil || errors.Is(err, locker.ErrRefused) != c.refused {
+			t.Errorf("after the answer %d %s Get returned %+v and the error %v, refused should be %v", c.status, c.code, e, err, c.refused)
+		}
+		if entries, err := g.store().List(t.Context(), ""); err == nil || errors.Is(err, locker.ErrRefused) != c.refused {
+			t.Errorf("after the answer %d %s List returned %v and the error %v, refused should be %v", c.status, c.code, entries, err, c.refused)
+		}
+	}
+}
+
 func TestReadsAreSentAgain(t *testing.T) {
 	srv := server(t)
 	var failures atomic.Int64
@@ -360,13 +385,15 @@ func TestAnAnswerWithoutETagIsNoRecord(t *testing.T) {
 	}
 }
 
-// A store that has no end of an object must not fill the memory.
+// TestAnObjectThatIsTooLargeIsRefused has the store send much more than a record. It must not be read.
 func TestAnObjectThatIsTooLargeIsRefused(t *testing.T) {
 	srv := server(t)
-	g := newGateway(t, srv, httptest.NewServer, func(w http.ResponseWriter, r *http.Request, _ http.Handler) {
+	const much = 256 << 20
+	var sent atomic.Int64
+	g := newGateway(t, srv, httptest.NewServer, func(w http.ResponseWriter, _ *http.Request, _ http.Handler) {
 		w.Header().Set("ETag", `"1"`)
 		w.Header().Set("Last-Modified", time.Now().UTC().Format(http.TimeFormat))
-		for some := make([]byte, 64<<10); r.Context().Err() == nil; {
+		for some := make([]byte, 64<<10); sent.Load() < much; sent.Add(int64(len(some))) {
 			if _, err := w.Write(some); err != nil {
 				return
 			}
@@ -374,6 +401,9 @@ func TestAnObjectThatIsTooLargeIsRefused(t *testing.T) {
 	})
 	if e, err := g.store().Get(t.Context(), "n"); !errors.Is(err, locker.ErrRefused) {
 		t.Errorf("Get returned %d bytes and the error %v", len(e.Record), err)
+	}
+	if sent.Load() >= much {
+		t.Errorf("Get has read %d bytes", sent.Load())
 	}
 }
 
@@ -398,22 +428,14 @@ func TestAServerThatIgnoresConditionsIsRefused(t *testing.T) {
 
 func TestWhatAnAdministratorHasToChangeIsRefused(t *testing.T) {
 	srv := server(t)
-	right := client(srv, srv.URL())
-	as := func(access, secret string) *s3.Client {
-		return s3.New(right.Options(), func(o *s3.Options) {
-			o.Credentials = aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
-				return aws.Credentials{AccessKeyID: access, SecretAccessKey: secret}, nil
-			})
-		})
-	}
 	for what, c := range map[string]struct {
 		client *s3.Client
 		bucket string
 		code   string
 	}{
-		"a wrong secret":           {as(srv.Access, "wrong, "+srv.Secret), bucket, "SignatureDoesNotMatch"},
-		"an account that is none":  {as("nobody", srv.Secret), bucket, "XAdminUserNotFound"}, // InvalidAccessKeyId elsewhere
-		"a bucket that is missing": {right, "missing", "NoSuchBucket"},
+		"a wrong secret":           {clientOf(srv.URL(), srv.Access, "wrong, "+srv.Secret), bucket, "SignatureDoesNotMatch"},
+		"an account that is none":  {clientOf(srv.URL(), "nobody", srv.Secret), bucket, "XAdminUserNotFound"}, // InvalidAccessKeyId elsewhere
+		"a bucket that is missing": {client(srv, srv.URL()), "missing", "NoSuchBucket"},
 	} {
 		locks, err := s3object.New(c.client, c.bucket, s3object.Options{})
 		if err != nil {
@@ -435,6 +457,10 @@ func TestListReadsAllPages(t *testing.T) {
 	g := newGateway(t, srv, httptest.NewServer, func(w http.ResponseWriter, r *http.Request, pass http.Handler) {
 		if q := r.URL.Query(); q.Get("list-type") == "2" {
 			pages.Add(1)
+			if len(q.Get("prefix")) > 1024 { // no key begins with it
+				refuse(w, r, http.StatusBadRequest, "KeyTooLongError")
+				return
+			}
 			q.Set("max-keys", "2")
 			r.URL.RawQuery = q.Encode()
 		}
@@ -453,7 +479,7 @@ func TestListReadsAllPages(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for prefix, want := range map[string][]string{"x": want, x: want[4:], "x/": want[1:3], x + "ä": want[6:], "z": nil} {
+	for prefix, want := range map[string][]string{"x": want, x: want[4:], "x/": want[1:3], x + "ä": want[6:], "z": nil, strings.Repeat("X", locker.MaxName): nil} {
 		entries, err := s.List(t.Context(), prefix)
 		if err != nil || len(entries) != len(want) {
 			t.Errorf("List of %q returned %d entries, error %v, want %d", prefix, len(entries), err, len(want))
@@ -497,31 +523,40 @@ func TestForeignObjectStays(t *testing.T) {
 	}
 }
 
-// Over TLS the SDK sends checksums in trailers by default, which not every store reads.
-func TestWritesOverTLSArePlain(t *testing.T) {
+// Over TLS the SDK sends checksums in trailers, and asks for them, unless it is told not to. Not every store reads them.
+func TestRequestsOverTLSArePlain(t *testing.T) {
 	srv := server(t)
-	var seen atomic.Value
+	var seen [2]http.Header
 	g := newGateway(t, srv, httptest.NewTLSServer, func(w http.ResponseWriter, r *http.Request, pass http.Handler) {
-		if r.Method == http.MethodPut {
-			seen.Store(r.Header.Clone())
+		switch r.Method {
+		case http.MethodPut:
+			seen[0] = r.Header.Clone()
+		case http.MethodGet:
+			seen[1] = r.Header.Clone()
 		}
 		pass.ServeHTTP(w, r)
 	})
-	version, err := g.store().Swap(t.Context(), "n", "", []byte("1"))
+	c := s3.New(client(srv, g.URL).Options(), func(o *s3.Options) {
+		o.HTTPClient = g.Client()
+		o.RequestChecksumCalculation, o.ResponseChecksumValidation = aws.RequestChecksumCalculationWhenSupported, aws.ResponseChecksumValidationWhenSupported
+	})
+	s := s3object.NewStore(c, bucket, "a/")
+	version, err := s.Swap(t.Context(), "n", "", []byte("1"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if e, err := g.store().Get(t.Context(), "n"); err != nil || string(e.Record) != "1" || e.Version != version {
+	if e, err := s.Get(t.Context(), "n"); err != nil || string(e.Record) != "1" || e.Version != version {
 		t.Errorf("the store has %+v, error %v", e, err)
 	}
-	header, _ := seen.Load().(http.Header)
-	for key := range header {
-		if strings.Contains(key, "Trailer") || strings.Contains(key, "Checksum") || key == "Content-Encoding" {
-			t.Errorf("the write had the header %s: %s", key, header.Get(key))
+	for _, header := range seen {
+		for key := range header {
+			if strings.Contains(key, "Trailer") || strings.Contains(key, "Checksum") || key == "Content-Encoding" {
+				t.Errorf("a request had the header %s: %s", key, header.Get(key))
+			}
 		}
 	}
-	if header.Get("If-None-Match") != "*" || header.Get("Content-Length") != "1" {
-		t.Errorf("the write had the headers %v", header)
+	if seen[0].Get("If-None-Match") != "*" || seen[0].Get("Content-Length") != "1" {
+		t.Errorf("the write had the headers %v", seen[0])
 	}
 }
 
@@ -599,12 +634,9 @@ func TestLockOutlivesARestartOfTheServer(t *testing.T) {
 // What the README says that locks cost.
 func TestRequestsOfALock(t *testing.T) {
 	srv := server(t)
-	var puts, gets atomic.Int64
+	var gets atomic.Int64
 	g := newGateway(t, srv, httptest.NewServer, func(w http.ResponseWriter, r *http.Request, pass http.Handler) {
-		switch r.Method {
-		case http.MethodPut:
-			puts.Add(1)
-		case http.MethodGet:
+		if r.Method == http.MethodGet {
 			gets.Add(1)
 		}
 		pass.ServeHTTP(w, r)
@@ -616,8 +648,8 @@ func TestRequestsOfALock(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	lockAndUnlock := func(l *register.Locker) {
-		lock, err := l.TryLock(t.Context(), "n")
+	lockAndUnlock := func(l *register.Locker, name string) {
+		lock, err := l.TryLock(t.Context(), name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -625,27 +657,43 @@ func TestRequestsOfALock(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	lockAndUnlock(locks[0])
-	lockAndUnlock(locks[1]) // both have probed
+	const rounds = 10
+	nothing := func() {}
 	for _, c := range []struct {
-		what string
-		turn func(i int) int
-		puts int64
-		gets int64
+		what       string
+		before     func()
+		do         func(i int)
+		puts, gets int64 // of all rounds
 	}{
-		{"the same process", func(int) int { return 1 }, 2, 0},
-		{"two processes in turn", func(i int) int { return i % 2 }, 2, 1},
+		{"the first of a process", nothing, func(i int) {
+			if i < len(locks) {
+				lockAndUnlock(locks[i], "n")
+			}
+		}, 2 * (2 + 4), 2 * (1 + 1)},
+		{"names that it has not used", nothing, func(i int) { lockAndUnlock(locks[1], fmt.Sprint("n", i)) }, 2 * rounds, rounds},
+		{"the same process", nothing, func(int) { lockAndUnlock(locks[1], "n") }, 2 * rounds, 0},
+		{"two processes in turn", func() {
+			lockAndUnlock(locks[0], "n")
+			lockAndUnlock(locks[1], "n")
+		}, func(i int) { lockAndUnlock(locks[i%2], "n") }, 2 * rounds, rounds},
+		{"a lock that is taken", func() {
+			if _, err := locks[1].TryLock(t.Context(), "n", locker.WithTTL(time.Hour)); err != nil {
+				t.Fatal(err)
+			}
+		}, func(int) {
+			if _, err := locks[0].TryLock(t.Context(), "n"); !errors.Is(err, locker.ErrTaken) {
+				t.Fatal(err)
+			}
+		}, 0, rounds},
 	} {
-		const rounds = 10
-		lockAndUnlock(locks[c.turn(0)])
-		lockAndUnlock(locks[c.turn(1)])
-		puts.Store(0)
+		c.before()
+		g.puts.Store(0)
 		gets.Store(0)
 		for i := range rounds {
-			lockAndUnlock(locks[c.turn(i)])
+			c.do(i)
 		}
-		if puts.Load() != c.puts*rounds || gets.Load() != c.gets*rounds {
-			t.Errorf("%s: %d locks cost %d PUTs and %d GETs, want %d and %d each", c.what, rounds, puts.Load(), gets.Load(), c.puts, c.gets)
+		if g.puts.Load() != c.puts || gets.Load() != c.gets {
+			t.Errorf("%s: %d rounds cost %d PUTs and %d GETs, want %d and %d", c.what, rounds, g.puts.Load(), gets.Load(), c.puts, c.gets)
 		}
 	}
 }
