@@ -9,7 +9,6 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -107,6 +106,3 @@ func hangUp(t *testing.T, w http.ResponseWriter, r *http.Request, pass http.Hand
 	}
 	_ = conn.Close() // what it says does not matter
 }
-
-// isProbe reports whether a request is about package register's record of whether the store honours conditions.
-func isProbe(r *http.Request) bool { return strings.Contains(r.URL.Path, "honour") }

@@ -61,6 +61,12 @@ func TestNewDeclaresWhatIsTested(t *testing.T) {
 	if have.Guarantees() != want.Guarantees() {
 		t.Errorf("New declares %+v, and %+v is tested", have.Guarantees(), want.Guarantees())
 	}
+	if g := have.Guarantees(); !g.KeepsMinHold || g.Tokens != 0 || g.Exclusion != locker.PromptHolder|locker.SteadyClocks|locker.AgreedClocks {
+		t.Errorf("New declares %+v", g)
+	}
+	if err := locker.Require(have, locker.Correctness); err != nil {
+		t.Error(err)
+	}
 }
 
 // names are of all lengths about where the keys get another form, and of all bytes that text may have.
