@@ -66,7 +66,7 @@ func (s *suite) swap(from register.Store, name, version, record string) string {
 	s.Helper()
 	next, err := from.Swap(s.ctx(), name, version, []byte(record))
 	if err != nil || next == "" || next == version {
-		s.Fatalf("Swap at version %q returned version %q and the error %v", version, next, err)
+		s.Fatalf("Swap at version %q returned version %q and the error %v: each write needs a version of its own", version, next, err)
 	}
 	return next
 }
@@ -141,10 +141,14 @@ func (s *suite) oneOfMany() {
 			})
 		}
 		all.Wait()
-		if len(won) > 1 {
-			s.Fatalf("of 8 writes at once %d succeeded", len(won))
-		}
+		was := version
 		version = s.get(s.a, s.name).Version
+		switch {
+		case len(won) > 1:
+			s.Fatalf("of 8 writes at once %d succeeded", len(won))
+		case len(won) == 1 && won[0] != version, len(won) == 0 && version != was:
+			s.Fatalf("of 8 writes at once %d succeeded, with the version %q, and then the record has %q", len(won), won, version)
+		}
 	}
 }
 
