@@ -15,11 +15,12 @@ say() {
 [ -z "$(git status --porcelain --untracked-files=no)" ] || say "There are changes that are not committed."
 number=${version#v}
 grep -qE "^## ${number//./\\.}( |\$)" CHANGELOG.md || say "CHANGELOG.md has no \"## $number\": give \"Unreleased\" its number."
-modules=(adapters/*/ proof/)
+modules=(adapters/*/ $(dirname register/*/go.mod | sed 's|$|/|') proof/)
 for module in '' "${modules[@]}"; do
 	git rev-parse -q --verify "refs/tags/$module$version" >/dev/null && say "The tag $module$version is there already."
 done
-for module in "${modules[@]}" docs/ proof/bench/; do # the last two have no tags, and require the others
+for module in "${modules[@]}" register/*/*/ docs/ proof/bench/; do # those behind ours have no tags, and require the others
+	[ -e "$module/go.mod" ] || continue
 	for ours in $(go -C "$module" mod edit -print | grep -oE '^(require)?\s*github\.com/lockstile/locker\S* v' | grep -oE 'github\S+' | sort -u); do
 		go -C "$module" mod edit -require "$ours@$version"
 	done
