@@ -111,5 +111,3 @@ const (
 	Memory         // which a reboot empties
 	Container      // the layers of a container, which no other container sees
 )
-
-var errSystem = errors.New("how is known for Linux only")

@@ -3,6 +3,7 @@
 package lockdir
 
 import (
+	"errors"
 	"os"
 	"syscall"
 
@@ -21,15 +22,12 @@ const (
 
 // Flock locks a file with flock(2), and reports false if somebody else has it.
 func Flock(f *os.File, how int) (bool, error) {
-	err := unix.EINTR
-	for err == unix.EINTR {
-		err, _ = unix.Flock(int(f.Fd()), how|unix.LOCK_NB).(syscall.Errno)
+	err := error(unix.EINTR)
+	for errors.Is(err, unix.EINTR) {
+		err = unix.Flock(int(f.Fd()), how|unix.LOCK_NB)
 	}
-	switch err {
-	case 0:
-		return true, nil
-	case unix.EWOULDBLOCK:
-		return false, nil
+	if err == nil || errors.Is(err, unix.EWOULDBLOCK) {
+		return err == nil, nil
 	}
 	return false, &os.PathError{Op: "flock", Path: f.Name(), Err: err}
 }
