@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
@@ -68,7 +69,7 @@ func TestBrokenConnections(t *testing.T) {
 		}
 		ran++
 		t.Run(c.Name, func(t *testing.T) {
-			c.Run(t, conformance.Harness{New: func(t testing.TB) conformance.Process {
+			c.Run(t, conformance.Harness{TTL: 2 * time.Second, New: func(t testing.TB) conformance.Process {
 				p := conformance.NewProxy(t, srv.Addr())
 				locks, err := s3object.New(client(srv, "http://"+p.Addr()), bucket, s3object.Options{})
 				if err != nil {
