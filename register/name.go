@@ -29,7 +29,7 @@ const (
 
 var (
 	errSilent = fmt.Errorf("no answer within %v", requestTime)
-	errBehind = errors.New("the store answers with an older record than before: a copy of it is behind, or it was restored from a backup")
+	errBehind = errors.New("the store answers with an older record than before: a copy of it is behind, or it was deleted, or restored from a backup")
 )
 
 // name is what this process knows of one name. Each of its writes is a sign of life of all its attempts.
