@@ -188,7 +188,7 @@ func (s *server) acquire(a *attempt, queue bool) answer {
 }
 
 func (e *entry) grant(a *attempt, now driver.Instant) {
-	a.number, a.slot = e.last+1, e.slot()
+	a.number, a.slot, a.forced = e.last+1, e.slot(), false
 	e.last += uint64(a.req.Tokens(tokens))
 	e.holds = append(e.holds, &hold{a, held, now.Add(a.req.TTL)})
 }
