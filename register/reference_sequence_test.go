@@ -51,8 +51,8 @@ const (
 	exclusive = 0
 	shared    = -1
 
-	a, b, c, d = 0, 1, 2, 3
-	clients    = 5
+	a, b, c, d, e = 0, 1, 2, 3, 4
+	clients       = 5
 
 	// All happens at multiples of 300 ms, and nothing ends within 100 ms of one: real clocks are not exact.
 	tick = 300 * time.Millisecond
@@ -204,7 +204,7 @@ func (p *player) do(o op) answer {
 		words = outcome(p.Break(locker.Number(c.number)))
 	case o.verb == renew && (c.granted || c.gave): // it may have been under way
 		words = p.renews(c)
-	case o.verb == release && c.granted:
+	case o.verb == release && c.granted && (c.kept == 0 || c.kept > p.now):
 		words = p.releases(c, o.d)
 	}
 	return p.look(words)
