@@ -11,19 +11,22 @@ import (
 )
 
 // Reference is the record of a name, without a store and without requests. Each call is one step, at the time that Pass moves, and all
-// that it knows it has seen. In the rules that are set it is what a store is said to be instead: the table in reference_test.go
-// has them by name.
+// that it knows it has seen. Where a rule is set, it is as those stores are said to be that differ: see the table in reference_test.go.
 type Reference struct {
 	rules  map[string]bool
 	r      *record
 	v      view
 	now    driver.Instant
 	writes int
-	begun  int
 
-	places map[string]int            // of those who have waited, in order of arrival
-	turns  map[string]driver.Instant // since when the lock has been reserved for a waiter
-	slots  map[string]int            // that is reserved
+	begun  int
+	places map[string]int         // of those who have waited, in order of arrival
+	turns  map[string]reservation // of those for whom a store has reserved the lock
+}
+
+type reservation struct {
+	since driver.Instant
+	slot  int
 }
 
 // ReferenceAttempt is an attempt at the name of a Reference.
@@ -44,23 +47,18 @@ const (
 func NewReference(name string, rules map[string]bool) *Reference {
 	return &Reference{
 		rules: rules, r: &record{Format: format, Name: name, Last: 1000}, now: driver.Instant(time.Hour),
-		places: make(map[string]int), turns: make(map[string]driver.Instant), slots: make(map[string]int),
+		places: make(map[string]int), turns: make(map[string]reservation),
 	}
 }
 
 // Pass moves the clock.
 func (m *Reference) Pass(d time.Duration) { m.now = m.now.Add(d) }
 
-// Begin returns an attempt.
-func (m *Reference) Begin(req *driver.Request) any {
-	m.begun++
-	return &ReferenceAttempt{req: req, id: fmt.Sprint(req.Holder, m.begun)}
-}
-
-// step writes what do makes of the record without the dead. Other processes must be able to read it.
+// step writes what do makes of the record without the dead.
 func (m *Reference) step(do func(r *record)) {
 	nobody := func(*entry) bool { return false }
 	r := m.v.living(m.r, m.now, nobody)
+	m.tidy(r)
 	if m.rules["reserved at once"] {
 		m.reserve(r, "")
 	}
@@ -71,39 +69,44 @@ func (m *Reference) step(do func(r *record)) {
 	m.v.observe(r, m.now, m.now, 0)
 }
 
+// tidy forgets the turns of those who wait no more.
+func (m *Reference) tidy(r *record) {
+	maps.DeleteFunc(m.turns, func(id string, _ reservation) bool { return find(r.Queue, id) == nil })
+}
+
 // reserve takes the turn from those who have not claimed it in time, except from the one who asks, and gives it to the next ones.
 func (m *Reference) reserve(r *record, asks string) {
-	maps.DeleteFunc(m.turns, func(id string, _ driver.Instant) bool { return find(r.Queue, id) == nil })
-	for again := m.rules["reservations"]; again; {
-		again = false
-		for i, w := range r.Queue {
-			since, has := m.turns[w.ID]
-			if !has && r.due(w.ID) {
-				m.turns[w.ID], m.slots[w.ID] = m.now, m.freeSlot(r)
-				r.Queue[i].Beat, r.Queue[i].TTL = "", ReferencePlace.Milliseconds() // it is no place any more
-			} else if again = has && m.now.Sub(since) >= reserved && w.ID != asks; again {
-				delete(m.turns, w.ID)
-				if r.Queue = slices.Clone(r.Queue); i > 0 {
-					r.Queue = remove(r.Queue, w.ID)
-				} else {
-					r.overtake(asks, reserved+time.Millisecond)
-				}
-				break
+	m.tidy(r)
+	for i := 0; i < len(r.Queue) && m.rules["reservations"]; i++ {
+		w := &r.Queue[i]
+		turn, has := m.turns[w.ID]
+		switch {
+		case !has && r.due(w.ID):
+			m.turns[w.ID] = reservation{m.now, m.slot(r, w.ID)}
+			w.Beat, w.TTL = "", ReferencePlace.Milliseconds() // it has no place any more
+		case has && m.now.Sub(turn.since) >= reserved && w.ID != asks:
+			delete(m.turns, w.ID)
+			if i > 0 {
+				r.Queue = remove(r.Queue, w.ID)
+			} else {
+				r.overtake(asks, reserved+time.Millisecond)
 			}
+			i = -1
 		}
 	}
 }
 
-// freeSlot is the smallest that nobody has, and that is reserved for nobody.
-func (m *Reference) freeSlot(r *record) (slot int) {
+// slot is the one that is reserved for an attempt, or else the smallest that nobody has and that is reserved for nobody.
+func (m *Reference) slot(r *record, id string) (slot int) {
+	if turn, has := m.turns[id]; has {
+		return turn.slot
+	}
 	taken := make(map[int]bool)
 	for _, h := range r.Holds {
 		taken[h.Slot] = true
 	}
-	for _, w := range r.Queue {
-		if _, has := m.turns[w.ID]; has {
-			taken[m.slots[w.ID]] = true
-		}
+	for _, turn := range m.turns {
+		taken[turn.slot] = true
 	}
 	for taken[slot] {
 		slot++
@@ -117,14 +120,17 @@ func (m *Reference) comeBack(r *record, e entry) {
 	if !had || !m.rules["places are kept"] || find(r.Holds, e.ID) != nil || find(r.Queue, e.ID) != nil {
 		return
 	}
-	at := len(r.Queue)
-	for i, w := range slices.Backward(r.Queue) {
-		if _, has := m.turns[w.ID]; !has && m.places[w.ID] > place {
-			at = i
-		}
+	at := slices.IndexFunc(r.Queue, func(w entry) bool { _, has := m.turns[w.ID]; return !has && m.places[w.ID] > place })
+	if at < 0 {
+		at = len(r.Queue)
 	}
-	e.Beat = ""
 	r.Queue = slices.Insert(r.Queue, at, e)
+}
+
+// Begin returns an attempt.
+func (m *Reference) Begin(req *driver.Request) any {
+	m.begun++
+	return &ReferenceAttempt{req: req, id: fmt.Sprint(req.Holder, m.begun)}
 }
 
 // Acquire asks for the lock. The zero Grant says that it is taken.
@@ -135,65 +141,51 @@ func (m *Reference) Acquire(h any, waits bool) (g driver.Grant, err error) {
 		Claim: reserved.Milliseconds(),
 	}
 	m.step(func(r *record) {
-		if a.number != 0 && slices.Contains(r.Broken, a.number) {
+		if slices.Contains(r.Broken, a.number) {
 			delete(m.places, a.id) // it asks on as another
 			a.number = 0
 		}
 		if waits {
 			m.comeBack(r, e)
 		}
-		_, has := m.turns[a.id]
-		pass := !has || !m.rules["somebody has to notice"]
-		if pass {
+		if _, has := m.turns[a.id]; !has || !m.rules["somebody has to notice"] {
 			m.reserve(r, a.id)
+			defer func() { m.reserve(r, a.id) }()
 		}
-		if have := r.mismatch(&e); have != nil {
-			err = driver.Mismatch(a.req, kindOf(have), have.Slots)
-			return
-		}
-		var due time.Duration
-		if !m.rules["reservations"] {
-			due = m.v.due(r, m.now)
-		}
-		slot := m.freeSlot(r)
-		if reserved, has := m.slots[a.id]; has {
-			slot = reserved
-		}
-		got, _, failed := r.acquire(e, waits, due)
-		if err = failed; got != nil {
-			if fresh := got.Number > a.number; fresh && e.Slots > 0 && m.rules["slots are reserved"] {
-				got.Slot = slot
-			}
-			a.number = got.Number
-			g = driver.Grant{First: uint64(got.Number), Count: a.req.Tokens(tokens), Slot: got.Slot}
-			m.forget(a.id)
-		} else if waits {
-			m.waits(r, a)
-		}
-		if pass {
-			m.reserve(r, a.id)
-		}
+		g, err = m.acquire(r, a, e, waits)
 	})
 	return g, err
 }
 
-// waits notes a waiter's place.
-func (m *Reference) waits(r *record, a *ReferenceAttempt) {
-	if _, had := m.places[a.id]; !had {
-		m.places[a.id] = len(m.places) + 1
+func (m *Reference) acquire(r *record, a *ReferenceAttempt, e entry, waits bool) (driver.Grant, error) {
+	if have := r.mismatch(&e); have != nil {
+		return driver.Grant{}, driver.Mismatch(a.req, kindOf(have), have.Slots)
 	}
-	place := find(r.Queue, a.id)
+	var due time.Duration
+	if !m.rules["reservations"] {
+		due = m.v.due(r, m.now)
+	}
+	slot := m.slot(r, a.id)
+	got, _, err := r.acquire(e, waits, due)
 	switch {
-	case m.rules["a place lasts for the TTL"]:
-		place.TTL = a.req.TTL.Milliseconds()
-	default:
-		place.TTL = ReferencePlace.Milliseconds()
+	case err != nil:
+		return driver.Grant{}, err
+	case got != nil:
+		if got.Number > a.number && e.Slots > 0 && m.rules["slots are reserved"] {
+			got.Slot = slot
+		}
+		a.number = got.Number
+		return driver.Grant{First: uint64(got.Number), Count: a.req.Tokens(tokens), Slot: got.Slot}, nil
+	case waits:
+		if _, had := m.places[a.id]; !had {
+			m.places[a.id] = len(m.places) + 1
+		}
+		place := find(r.Queue, a.id)
+		if place.TTL = ReferencePlace.Milliseconds(); m.rules["a place lasts for the TTL"] {
+			place.TTL = e.TTL
+		}
 	}
-}
-
-func (m *Reference) forget(id string) {
-	delete(m.turns, id)
-	delete(m.slots, id)
+	return driver.Grant{}, nil
 }
 
 // Renew starts another TTL.
@@ -227,7 +219,6 @@ func (m *Reference) Withdraw(h any) error {
 		if h := find(r.Holds, a.id); h == nil || !h.Kept || !m.rules["what is kept stays"] {
 			r.withdraw(a.id)
 		}
-		m.forget(a.id)
 		m.reserve(r, "")
 	})
 	return nil
@@ -244,20 +235,12 @@ func (m *Reference) Break(n locker.Number) (broken bool, err error) {
 
 // Inspect shows who has the lock.
 func (m *Reference) Inspect() (info locker.Info, err error) {
-	if m.writes > 0 {
-		if _, err := parse(m.r.Name, m.r.encode()); err != nil { // other processes could not read it
-			return info, err
-		}
-	}
 	m.step(func(r *record) {
 		info = r.info(&m.v, m.now)
 		if m.rules["reservations"] {
-			for _, w := range r.Queue {
-				if _, has := m.turns[w.ID]; has {
-					info.Waiters--
-				}
-			}
+			info.Waiters -= len(m.turns)
 		}
 	})
-	return info, nil
+	_, err = parse(m.r.Name, m.r.encode()) // other processes have to be able to
+	return info, err
 }

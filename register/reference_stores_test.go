@@ -37,7 +37,7 @@ func storeOf(l driver.Methods) reflect.Value {
 }
 
 // mostLate is for how long the machine may stand still between a look at the clock and an answer.
-const mostLate = 90 * time.Millisecond
+const mostLate = rest - 10*time.Millisecond
 
 // call calls a method, and returns its results without the error, which is the last.
 func (b *backend) call(method string, args ...any) (results []reflect.Value, err error) {
