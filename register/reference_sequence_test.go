@@ -51,8 +51,7 @@ const (
 	exclusive = 0
 	shared    = -1
 
-	a, b, c, d, e = 0, 1, 2, 3, 4
-	clients       = 5
+	clients = 5
 
 	// All happens at multiples of tick, and nothing ends within rest of one: no clock is exact.
 	tick = 300 * time.Millisecond
@@ -129,13 +128,15 @@ func (g *game) draw(seed uint64) (seq []op) {
 	often := [...][]verb{
 		over:    {try, try, ask, ask, ask, ask, ask, renew, release, withdraw, breakOne},
 		waiting: {try, ask, ask, ask, withdraw, stop, stop, renew, breakOne},
-		holding: {try, ask, renew, release, release, release, release, withdraw, breakOne, stop},
+		holding: {try, ask, renew, release, release, release, release, withdraw, breakOne, stop, stop},
 	}
 	for range 10 + rng.IntN(30) {
 		o := op{verb: pass, who: rng.IntN(clients)}
 		verbs := often[r.clients[o.who].stage]
-		if i := rng.IntN(clients); r.clients[i].silent > 0 {
-			o.who, verbs = i, []verb{ask, ask, renew, release, withdraw, pass, pass}
+		for i, c := range r.clients {
+			if c.silent > 0 && rng.IntN(3) == 0 {
+				o.who, verbs = i, []verb{ask, renew, release, withdraw, pass, pass, pass}
+			}
 		}
 		switch n := rng.IntN(20); {
 		case n == 0:
@@ -149,7 +150,7 @@ func (g *game) draw(seed uint64) (seq []op) {
 		case release:
 			o.d = one(0, 0, 400, 1000, 2800)
 		case pass:
-			for o.d = one(300, 300, 300, 600, 900, 2400, 3300, 19800); !r.comparable(o.d, []op{{kind: slices.Min(kinds)}}); {
+			for o.d = one(300, 300, 600, 900, 2400, 3300, 3300, 19800); !r.comparable(o.d, []op{{kind: slices.Min(kinds)}}); {
 				o.d = one(300, 19800)
 			}
 		}

@@ -54,58 +54,63 @@ func games() []*game {
 	}
 	for _, g := range all {
 		g.rules = make(map[string]bool)
-		for _, d := range differences {
+		for _, d := range differences() {
 			g.rules[d.rule] = strings.Contains(d.stores, g.store)
 		}
 	}
 	return all
 }
 
-// differences are the rules in which stores differ from the record, and are said to: a [register.Reference] with a rule is as they are.
-// Without it the example shows the difference.
-var differences = []struct {
+// difference is a rule in which stores differ from the record, and are said to. A [register.Reference] with the rule is as they are. Without
+// it the example shows the difference.
+type difference struct {
 	rule, stores string
 	file, says   string
 	example      []op
-}{
-	// In the record the waiter whose turn it is takes the lock from the queue, until others have waited for it long enough. In stores it is
-	// no waiter any more. All whose turn it is have the same half a second, which begins when somebody asks.
-	{"reservations", "lockertest singlenode postgres", "docs/BACKENDS.md", "reserve the lock for half a second for the waiter whose turn it is",
-		[]op{{ask, a, exclusive, ttl}, {ask, b, exclusive, ttl}, {verb: release, who: a}}},
-	// In the others it begins as soon as anybody looks. Who claims the lock too late is behind the next one then.
-	{"reserved at once", "lockertest", "lockertest/server.go", "whatever became free is reserved for those who waited for it",
-		[]op{{ask, a, exclusive, ttl}, {ask, b, exclusive, ttl}, {ask, c, exclusive, ttl}, {verb: stop, who: b}, {verb: stop, who: c},
-			{verb: release, who: a}, {verb: pass, d: 600 * time.Millisecond}, {ask, b, exclusive, ttl}}},
-	// In the record, and in lockertest, it queues anew.
-	{"places are kept", "singlenode postgres", "docs/BACKENDS.md", "it keeps its place if it asks again",
-		[]op{{ask, a, exclusive, ttl}, {ask, b, exclusive, ttl}, {ask, c, exclusive, ttl}, {verb: stop, who: b}, {verb: release, who: a},
-			{verb: pass, d: 600 * time.Millisecond}, {ask, c, exclusive, ttl}, {ask, d, exclusive, ttl}, {ask, b, exclusive, ttl},
-			{verb: release, who: c}, {ask, d, exclusive, ttl}}},
-	{"a place lasts for the TTL", "lockertest", "lockertest/server.go", "A waiter asks three times in its TTL at least, which its place lasts for",
-		[]op{{ask, a, exclusive, ttl}, {ask, b, exclusive, ttl}, {verb: stop, who: b}, {verb: pass, d: ttl + 200*time.Millisecond}}},
-	// The others remove a dead waiter when its turn would come, or somebody else asks.
-	{"the dead count", "singlenode postgres", "locker.go", "waiters that the store knows of",
-		[]op{{ask, a, exclusive, ttl}, {ask, b, exclusive, ttl}, {verb: stop, who: b}, {verb: pass, d: long}}},
-	// Clients of stores know themselves whether they have to ask again. The driver never asks again after an answer.
-	{"a release is forgotten", "lockertest singlenode postgres", "docs/BACKENDS.md", "the second release finds nothing, and that is no loss",
-		[]op{{ask, a, exclusive, ttl}, {verb: release, who: a}, {verb: release, who: a}}},
-	// The driver never withdraws what is kept before its end.
-	{"what is kept stays", "lockertest singlenode postgres", "internal/redisnode/lua/withdraw.lua", "A lock that is kept taken stays so",
-		[]op{{ask, a, exclusive, ttl}, {verb: release, who: a, d: time.Second}, {verb: withdraw, who: a}}},
-	{"a loss passes the lock on", "singlenode", "internal/redisnode/lua/why_lost.lua", "is passed on: its waiters do not know yet",
-		[]op{{ask, a, exclusive, ttl}, {ask, b, exclusive, ttl}, {ask, c, exclusive, ttl}, {verb: stop, who: a}, {verb: stop, who: b},
-			{verb: stop, who: c}, {verb: breakAll}, {verb: pass, d: 600 * time.Millisecond}, {verb: renew, who: a},
-			{verb: pass, d: 600 * time.Millisecond}, {try, d, exclusive, ttl}}},
-	// In the others a slot is chosen when it is granted.
-	{"slots are reserved", "postgres", "postgres/schema_queue.go", "lockstile_pass reserves the lock for the first waiters, one after another",
-		[]op{{ask, a, 2, ttl}, {ask, b, 2, ttl}, {ask, c, 2, ttl}, {verb: release, who: b}, {verb: release, who: a}, {ask, c, 2, ttl}}},
-	// Who claims the lock too late has it, and passes nothing on, unless another one has found the turn to be over.
-	{"somebody has to notice", "postgres", "postgres/schema_queue.go", "the next in the queue is told to look again by then, so that somebody notices",
-		[]op{{ask, a, 2, ttl}, {ask, b, 2, ttl}, {ask, c, 2, ttl}, {ask, d, 2, ttl}, {ask, e, 2, ttl}, {verb: stop, who: c}, {verb: stop, who: d},
-			{verb: stop, who: e}, {verb: breakAll}, {verb: pass, d: 600 * time.Millisecond}, {ask, c, 2, ttl}, {ask, d, 2, ttl}}},
-	// It can be released, and nobody is told that it was lost.
-	{"what has ended is there", "postgres", "postgres/schema.go", "after its end until the name is locked again or the row is swept away",
-		[]op{{ask, a, exclusive, ttl}, {verb: stop, who: a}, {verb: pass, d: ttl + 200*time.Millisecond}, {verb: release, who: a}}},
+}
+
+func differences() []difference {
+	const a, b, c, d, e = 0, 1, 2, 3, 4
+	return []difference{
+		// In the record the waiter whose turn it is takes the lock from the queue, until others have waited for it long enough. In stores it is
+		// no waiter any more. All whose turn it is have the same half a second, which begins when somebody asks.
+		{"reservations", "lockertest singlenode postgres", "docs/BACKENDS.md", "reserve the lock for half a second for the waiter whose turn it is",
+			[]op{{ask, a, exclusive, ttl}, {ask, b, exclusive, ttl}, {verb: release, who: a}}},
+		// In the others it begins as soon as anybody looks. Who claims the lock too late is behind the next one then.
+		{"reserved at once", "lockertest", "lockertest/server.go", "whatever became free is reserved for those who waited for it",
+			[]op{{ask, a, exclusive, ttl}, {ask, b, exclusive, ttl}, {ask, c, exclusive, ttl}, {verb: stop, who: b}, {verb: stop, who: c},
+				{verb: release, who: a}, {verb: pass, d: 600 * time.Millisecond}, {ask, b, exclusive, ttl}}},
+		// In the record, and in lockertest, it queues anew.
+		{"places are kept", "singlenode postgres", "docs/BACKENDS.md", "it keeps its place if it asks again",
+			[]op{{ask, a, exclusive, ttl}, {ask, b, exclusive, ttl}, {ask, c, exclusive, ttl}, {verb: stop, who: b}, {verb: release, who: a},
+				{verb: pass, d: 600 * time.Millisecond}, {ask, c, exclusive, ttl}, {ask, d, exclusive, ttl}, {ask, b, exclusive, ttl},
+				{verb: release, who: c}, {ask, d, exclusive, ttl}}},
+		{"a place lasts for the TTL", "lockertest", "lockertest/server.go", "A waiter asks three times in its TTL at least, which its place lasts for",
+			[]op{{ask, a, exclusive, ttl}, {ask, b, exclusive, ttl}, {verb: stop, who: b}, {verb: pass, d: ttl + 200*time.Millisecond}}},
+		// The others remove a dead waiter when its turn would come, or somebody else asks.
+		{"the dead count", "singlenode postgres", "locker.go", "waiters that the store knows of",
+			[]op{{ask, a, exclusive, ttl}, {ask, b, exclusive, ttl}, {verb: stop, who: b}, {verb: pass, d: long}}},
+		// Clients of stores know themselves whether they have to ask again. The driver never asks again after an answer.
+		{"a release is forgotten", "lockertest singlenode postgres", "docs/BACKENDS.md", "the second release finds nothing, and that is no loss",
+			[]op{{ask, a, exclusive, ttl}, {verb: release, who: a}, {verb: release, who: a}}},
+		// The driver never withdraws what is kept before its end.
+		{"what is kept stays", "lockertest singlenode postgres", "internal/redisnode/lua/withdraw.lua", "A lock that is kept taken stays so",
+			[]op{{ask, a, exclusive, ttl}, {verb: release, who: a, d: time.Second}, {verb: withdraw, who: a}}},
+		{"a loss passes the lock on", "singlenode", "internal/redisnode/lua/why_lost.lua", "is passed on: its waiters do not know yet",
+			[]op{{ask, a, exclusive, ttl}, {ask, b, exclusive, ttl}, {ask, c, exclusive, ttl}, {verb: stop, who: a}, {verb: stop, who: b},
+				{verb: stop, who: c}, {verb: breakAll}, {verb: pass, d: 600 * time.Millisecond}, {verb: renew, who: a},
+				{verb: pass, d: 600 * time.Millisecond}, {try, d, exclusive, ttl}}},
+		// In the others a slot is chosen when it is granted.
+		{"slots are reserved", "postgres", "postgres/schema_queue.go", "lockstile_pass reserves the lock for the first waiters, one after another",
+			[]op{{ask, a, 2, ttl}, {ask, b, 2, ttl}, {ask, c, 2, ttl}, {verb: release, who: b}, {verb: release, who: a}, {ask, c, 2, ttl}}},
+		// Who claims the lock too late has it, and passes nothing on, unless another one has found the turn to be over.
+		{"somebody has to notice", "postgres", "postgres/schema_queue.go", "the next in the queue is told to look again by then, so that somebody notices",
+			[]op{{ask, a, 2, ttl}, {ask, b, 2, ttl}, {ask, c, 2, ttl}, {ask, d, 2, ttl}, {ask, e, 2, ttl}, {verb: stop, who: c}, {verb: stop, who: d},
+				{verb: stop, who: e}, {verb: breakAll}, {verb: pass, d: 600 * time.Millisecond}, {ask, c, 2, ttl}, {ask, d, 2, ttl}}},
+		// It can be released, and nobody is told that it was lost.
+		{"what has ended is there", "postgres", "postgres/schema.go", "after its end until the name is locked again or the row is swept away",
+			[]op{{ask, a, exclusive, ttl}, {verb: stop, who: a}, {verb: pass, d: ttl + 200*time.Millisecond}, {verb: release, who: a}}},
+	}
 }
 
 func TestStoresKeepTheRulesOfTheRecord(t *testing.T) {
@@ -142,7 +147,7 @@ func (g *game) agrees(t *testing.T) {
 }
 
 func (g *game) differs(t *testing.T) {
-	for _, d := range differences {
+	for _, d := range differences() {
 		if !g.rules[d.rule] {
 			continue
 		}
@@ -159,7 +164,7 @@ func (g *game) differs(t *testing.T) {
 
 func TestRulesThatDifferAreSaidTo(t *testing.T) {
 	prose := regexp.MustCompile(`[\s/-]+`) // of comments in any language
-	for _, d := range differences {
+	for _, d := range differences() {
 		text, err := os.ReadFile("../" + d.file)
 		if err != nil || !strings.Contains(prose.ReplaceAllString(string(text), " "), prose.ReplaceAllString(d.says, " ")) {
 			t.Errorf("%s does not say %q: %v", d.file, d.says, err)
