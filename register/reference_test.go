@@ -44,12 +44,12 @@ const gone = register.ReferencePlace + 500*time.Millisecond
 
 func games() []*game {
 	all := []*game{
-		{store: "lockertest", short: 250, long: 5000, open: inMemory, bubble: true, step: 900 * time.Millisecond, quiet: gone, quietShared: gone},
+		{store: "lockertest", short: 250, long: 4000, open: inMemory, bubble: true, step: 900 * time.Millisecond, quiet: gone, quietShared: gone},
 		// See package singlenode, Losing a lock.
-		{store: "singlenode", short: 25, long: 500, open: onRedis, step: 300 * time.Millisecond,
+		{store: "singlenode", short: 25, long: 300, open: onRedis, step: 300 * time.Millisecond,
 			quiet: 4800 * time.Millisecond, quietShared: 400 * time.Millisecond},
 		// See lockstile_wait in postgres/schema_queue.go.
-		{store: "postgres", short: 12, long: 250, open: onPostgres, step: 900 * time.Millisecond,
+		{store: "postgres", short: 12, long: 200, open: onPostgres, step: 900 * time.Millisecond,
 			quiet: 9600 * time.Millisecond, quietShared: 9600 * time.Millisecond},
 	}
 	for _, g := range all {
