@@ -145,12 +145,15 @@ func (m *Reference) Acquire(h any, waits bool) (g driver.Grant, err error) {
 			delete(m.places, a.id) // it asks on as another
 			a.number = 0
 		}
-		if waits {
+		if waits && !m.rules["others are first"] {
 			m.comeBack(r, e)
 		}
 		if _, has := m.turns[a.id]; !has || !m.rules["somebody has to notice"] {
 			m.reserve(r, a.id)
 			defer func() { m.reserve(r, a.id) }()
+		}
+		if waits {
+			m.comeBack(r, e)
 		}
 		g, err = m.acquire(r, a, e, waits)
 	})
@@ -227,8 +230,9 @@ func (m *Reference) Withdraw(h any) error {
 // Break frees the lock of one holder, or of all.
 func (m *Reference) Break(n locker.Number) (broken bool, err error) {
 	m.step(func(r *record) {
-		broken = r.free(number(n))
-		m.reserve(r, "")
+		if broken = r.free(number(n)); broken {
+			m.reserve(r, "")
+		}
 	})
 	return broken, nil
 }
