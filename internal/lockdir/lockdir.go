@@ -35,7 +35,7 @@ func check(dir string) error {
 		return errors.New("it is not a directory")
 	}
 	if err := mayUse(dir); err != nil {
-		return fmt.Errorf("it cannot be read or written to: %w", err)
+		return fmt.Errorf("it cannot be written to, or read: %w", err)
 	}
 	return nil
 }
