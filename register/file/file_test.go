@@ -319,6 +319,7 @@ func TestWritersThatWaitKeepNobodyFromTheDisk(t *testing.T) {
 	}
 	cancel()
 	all.Wait()
+	file.Drain(t, s) // before the directory goes
 }
 
 // A process that was stopped while it wrote keeps the kernel's lock. Nobody breaks that: when it goes on, it writes.
