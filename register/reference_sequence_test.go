@@ -126,23 +126,30 @@ func (g *game) draw(seed uint64) (seq []op) {
 	kinds := [][]int{{exclusive}, {exclusive, exclusive, shared}, {exclusive, shared, shared}, {2}, {3}, {exclusive, shared, 2, 3}}[rng.IntN(6)]
 	r := g.player("name", register.NewReference("name", g.rules))
 	often := [...][]verb{
-		over:    {try, try, ask, ask, ask, ask, ask, renew, release, withdraw, breakOne},
-		waiting: {try, ask, ask, ask, withdraw, stop, stop, renew, breakOne},
-		holding: {try, ask, renew, release, release, release, release, withdraw, breakOne, stop, stop},
+		over:    {try, ask, ask, ask, renew, release, withdraw, breakOne},
+		waiting: {try, ask, ask, withdraw, stop, stop, renew, breakOne},
+		holding: {ask, renew, release, release, release, withdraw, breakOne, stop},
 	}
-	for range 10 + rng.IntN(30) {
-		o := op{verb: pass, who: rng.IntN(clients)}
+	crowd, passes, returns, rare := 3+rng.IntN(clients-2), 2+rng.IntN(6), 1+rng.IntN(4), verb(rng.IntN(int(pass)))
+	first := rng.IntN(2) * crowd // who ask, one after another
+	for i := range 15 + rng.IntN(30) {
+		o := op{verb: pass, who: rng.IntN(crowd)}
 		verbs := often[r.clients[o.who].stage]
-		for i, c := range r.clients {
-			if c.silent > 0 && rng.IntN(3) == 0 {
-				o.who, verbs = i, []verb{ask, renew, release, withdraw, pass, pass, pass}
+		for _, who := range rng.Perm(crowd) {
+			if r.clients[who].silent > 0 && rng.IntN(returns) == 0 {
+				o.who, verbs = who, []verb{ask, ask, renew, release, withdraw, pass, pass}
 			}
 		}
 		switch n := rng.IntN(20); {
+		case i < first:
+			o.verb, o.who = ask, i
 		case n == 0:
 			o.verb = breakAll
-		case n < 14:
+		case n > passes:
 			o.verb = verbs[rng.IntN(len(verbs))]
+		}
+		if o.verb == rare && rng.IntN(4) > 0 {
+			o.verb = ask
 		}
 		switch o.verb {
 		case try, ask:

@@ -46,7 +46,7 @@ func games() []*game {
 	all := []*game{
 		{store: "lockertest", short: 250, long: 4000, open: inMemory, bubble: true, step: 900 * time.Millisecond, quiet: gone, quietShared: gone},
 		// See package singlenode, Losing a lock.
-		{store: "singlenode", short: 25, long: 300, open: onRedis, step: 300 * time.Millisecond,
+		{store: "singlenode", short: 25, long: 400, open: onRedis, step: 300 * time.Millisecond,
 			quiet: 4800 * time.Millisecond, quietShared: 400 * time.Millisecond},
 		// See lockstile_wait in postgres/schema_queue.go.
 		{store: "postgres", short: 12, long: 200, open: onPostgres, step: 900 * time.Millisecond,
