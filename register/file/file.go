@@ -213,7 +213,7 @@ func version(text []byte) string {
 // Swap implements [register.Store]. While another process writes, it tries again, and keeps nobody from the disk meanwhile.
 func (s *store) Swap(ctx context.Context, name, old string, record []byte) (string, error) {
 	path := s.path(name)
-	for {
+	for waits := false; ; waits = true {
 		next, err := within(ctx, s, func() (string, error) {
 			line, err := json.Marshal(s.clock.stamp(name))
 			if err != nil {
@@ -230,26 +230,25 @@ func (s *store) Swap(ctx context.Context, name, old string, record []byte) (stri
 			}
 			return version(text), err
 		})
-		if !errors.Is(err, errWriting) {
+		switch {
+		case waits && err != nil && errors.Is(err, context.Cause(ctx)):
+			return "", fmt.Errorf("another process is writing to %s, or was stopped while it did: %w", path, err)
+		case !errors.Is(err, errWriting):
 			return next, err
 		}
-		if !pause(ctx) {
-			return "", fmt.Errorf("another process is writing to %s, or was stopped while it did: %w", path, context.Cause(ctx))
-		}
+		pause(ctx)
 	}
 }
 
 var errWriting = errors.New("another process is writing")
 
-// pause waits for a moment, and reports false if ctx ends.
-func pause(ctx context.Context) bool {
+// pause waits for a moment, or until ctx ends.
+func pause(ctx context.Context) {
 	timer := time.NewTimer(time.Millisecond + rand.N(3*time.Millisecond))
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-		return true
 	case <-ctx.Done():
-		return false
 	}
 }
 
