@@ -360,7 +360,7 @@ func (p *player) look() string {
 		words += fmt.Sprintf(", %s has #%d for %v", h.Text, slices.Index(p.numbers, uint64(h.Number)), (h.TimeLeft+rest)/tick*tick+rest)
 	}
 	dead := func(c client) bool { return c.stage == waiting && c.silent > 0 }
-	if info.Waiters > 0 && !(p.rules["the dead count"] && slices.ContainsFunc(p.clients[:], dead)) {
+	if info.Waiters > 0 && (!p.rules["the dead count"] || !slices.ContainsFunc(p.clients[:], dead)) {
 		words += fmt.Sprintf(", %d waiting", info.Waiters)
 	}
 	return words
