@@ -344,7 +344,7 @@ func (p *proc) End(h *bid) {
 func TestRandomRunsKeepTheContract(t *testing.T) {
 	seeds, first := 300, uint64(1)
 	if testing.Short() {
-		seeds = 100 // the others are left to make proof
+		seeds = 40 // the others are left to make proof
 	}
 	if s := os.Getenv("SEEDS"); s != "" {
 		seeds, _ = strconv.Atoi(s)

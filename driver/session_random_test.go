@@ -197,7 +197,7 @@ func (a *lease[H]) check(name string) error {
 func TestRandomRunsOnSessionsLeaveNothing(t *testing.T) {
 	seeds := 300
 	if testing.Short() {
-		seeds = 100 // the others are left to make proof
+		seeds = 40 // the others are left to make proof
 	}
 	for seed := range seeds {
 		synctest.Test(t, func(t *testing.T) {

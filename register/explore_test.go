@@ -404,10 +404,10 @@ func explore(b budget, aged bool) (worlds int, wrong string) {
 
 func TestEveryInterleavingWithinBoundsIsRight(t *testing.T) {
 	bounds := []budget{
-		{swaps: 3, ticks: 1, suspended: 1},
-		{swaps: 3, ticks: 1, stale: 1},
-		{swaps: 3, ticks: 1, repeats: 1},
-		{swaps: 2, ticks: 2, losses: 1},
+		{swaps: 2, ticks: 1, suspended: 1},
+		{swaps: 2, ticks: 1, stale: 1},
+		{swaps: 2, ticks: 1, repeats: 1},
+		{swaps: 2, ticks: 1, losses: 1},
 	}
 	if !testing.Short() {
 		bounds = []budget{
