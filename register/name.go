@@ -23,6 +23,13 @@ const (
 	longestPause = time.Second
 	// wallMargin is by how much the wall clocks of two clients may differ, where the store has no Age.
 	wallMargin = 5 * time.Second
+	// A process that takes a name again and again leaves others a gap, of so many requests at first: another process needs two, for it reads, and then
+	// writes. Those of others may take longer, so the next gap is twice as long, up to longestGap.
+	gap, longestGap = 4, 50 * time.Millisecond
+	// streak is how many gaps long it writes without one.
+	streak = 6
+	// few is how many requests long the pause is, at most, of who was refused where there is nobody.
+	few = 16
 	// remembered is for how long a name is remembered at least when nobody uses it.
 	remembered = time.Minute
 )
@@ -48,6 +55,8 @@ type name struct {
 	crowded bool           // others write too, so that there probably is
 	mine    string         // the version of this process's last write
 	heard   driver.Instant // when the record arrived
+	alone   driver.Instant // since when this process's writes have left others no gap
+	gap     time.Duration  // how long the next one is
 	behind  driver.Instant // since when the store has answered with older records, or 0
 	view    view
 	own     map[string]struct{} // ids of attempts that ask for the lock, or have it
@@ -112,8 +121,8 @@ func (n *name) change(ctx context.Context, how how, do step) (result, error) {
 		if t.sent == nil || first && tried < 2 { // it was not refused, or goes first
 			continue
 		}
-		if pause = min(2*pause, most); !first {
-			pause = min(pause*time.Duration(1+len(t.sent.Holds)+len(t.sent.Queue)), most)
+		if pause = min(2*pause, most); !first { // where there are few it may be one who writes all the time, and leaves gaps
+			pause = min(min(pause, few*n.s.rtt())*time.Duration(1+len(t.sent.Holds)+len(t.sent.Queue)), most)
 		}
 		t.ask = true // also of a watch, which may be behind
 		if !sleep(ctx, mathrand.N(pause)) {
@@ -174,6 +183,27 @@ func (n *name) try(ctx context.Context, t *tries) (res result, again bool, err e
 	n.mu.Unlock()
 	t.sent, t.claim = r, v == claim
 	return n.swap(ctx, r, version, t.since)
+}
+
+// leaveGap waits if this process has taken the name again and again. Its writes follow one another so closely that those of others, who have to
+// read first, would all be refused, and nobody would get even a place in the queue.
+func (n *name) leaveGap(ctx context.Context) {
+	least := gap * n.s.rtt()
+	n.mu.Lock()
+	now := n.s.now()
+	n.gap = max(n.gap, least)
+	if n.version != n.mine || now.Sub(n.heard) >= n.gap { // others write, or have had the time
+		n.alone, n.gap = now, least
+	}
+	pause := n.gap
+	due := now.Sub(n.alone) > streak*pause
+	if due {
+		n.alone, n.gap = now.Add(pause), min(2*pause, max(longestGap, least))
+	}
+	n.mu.Unlock()
+	if due {
+		sleep(ctx, pause)
+	}
 }
 
 // enter waits until no other write of this process is under way, and returns what ends this one. It does not wait for long: of two

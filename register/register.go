@@ -18,7 +18,8 @@
 // store keeps its records. What the store adds to that is in [Options].
 //
 // Waiters are served in order of arrival. A waiter that does not take its turn, because its process is suspended or cannot reach
-// the store, is overtaken after half a second, or after some seconds where it has to poll.
+// the store, is overtaken after half a second, or after some seconds where it has to poll. Who has no place yet, because others write all the
+// time, tries again. A process that locks again and again leaves gaps for that.
 //
 // # Losing a lock
 //

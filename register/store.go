@@ -149,6 +149,7 @@ func (s *store) Acquire(ctx context.Context, a *attempt, wait driver.Wait) (driv
 	}
 	n, left := a.name, driver.Nothing
 	n.join(a.id)
+	n.leaveGap(ctx)
 	for how := yield; ; {
 		var got entry
 		var again driver.Instant
