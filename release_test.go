@@ -79,7 +79,7 @@ func TestAProgramBuildsFromWhatAReleasePublishes(t *testing.T) {
 	imports := map[string]string{
 		module: "", module + "/adapters/cronlock": "", module + "/adapters/gocronlock": "", module + "/adapters/gooselock": "", module + "/adapters/migratelock": "",
 		module + "/adapters/certmagiclock": "", module + "/adapters/otellock": "", module + "/proof": "/matrix",
-		module + "/register/natskv": "", module + "/register/sqltable": "", module + "/register/s3object": "",
+		module + "/register/natskv": "", module + "/register/sqltable": "", module + "/register/s3object": "", module + "/register/kubelease": "",
 	}
 	if len(modules) != len(imports) {
 		t.Fatalf("published are %q", modules)
