@@ -19,6 +19,7 @@ type MariaDBServer struct {
 	dir      string
 	port     int
 	settings []string
+	env      []string
 	process  *process
 }
 
@@ -26,7 +27,13 @@ type MariaDBServer struct {
 // password, and no database but its own. What it confirms is synced to its files. LOCKER_MARIADB names another binary.
 func MariaDB(t TB, settings ...string) *MariaDBServer {
 	t.Helper()
-	s := &MariaDBServer{t: t, binary: mariadbBinary(), settings: settings}
+	return MariaDBWithEnv(t, nil, settings...)
+}
+
+// MariaDBWithEnv is MariaDB with more variables in the server's environment.
+func MariaDBWithEnv(t TB, env []string, settings ...string) *MariaDBServer {
+	t.Helper()
+	s := &MariaDBServer{t: t, binary: mariadbBinary(), settings: settings, env: env}
 	install, err := exec.LookPath("mariadb-install-db")
 	if s.binary == "" || err != nil {
 		missing(t, "MariaDB", "apt-get install mariadb-server-core mariadb-client-core")
@@ -86,7 +93,7 @@ func (s *MariaDBServer) start() error {
 		args = append(args, "--"+setting)
 	}
 	cmd := asService(s.binary, args...)
-	cmd.Dir = s.dir
+	cmd.Dir, cmd.Env = s.dir, append(os.Environ(), s.env...)
 	var err error
 	if s.process, err = start(cmd); err != nil {
 		return err

@@ -116,6 +116,29 @@ func (s *NATSServer) Wipe() {
 	}
 }
 
+// Keep copies the data of a killed server, which [NATSServer.Restore] brings back: what a crash of its machine can leave.
+func (s *NATSServer) Keep() {
+	s.t.Helper()
+	s.copy(s.dir, s.dir+"-kept")
+}
+
+// Restore brings back to a killed server the data that Keep copied.
+func (s *NATSServer) Restore() {
+	s.t.Helper()
+	s.copy(s.dir+"-kept", s.dir)
+}
+
+func (s *NATSServer) copy(from, to string) {
+	s.t.Helper()
+	err := os.RemoveAll(to)
+	if err == nil {
+		err = os.CopyFS(to, os.DirFS(from))
+	}
+	if err != nil {
+		s.t.Fatalf("copying %s: %v", from, err)
+	}
+}
+
 // Pause stops the process: connections stay open, nothing is answered.
 func (s *NATSServer) Pause() {
 	s.t.Helper()

@@ -75,6 +75,8 @@ func stores() []store {
 		{name: "zookeeper", about: "ZooKeeper, one node", start: startZooKeeper, at: zooKeeperSubjects},
 		{name: "postgres-rows", about: "PostgreSQL, leases in rows (with fsync)", start: startPostgresRows, at: rowSubjects},
 		{name: "postgres-sessions", about: "PostgreSQL, advisory locks of sessions", start: startPostgresSessions, at: sessionSubjects},
+		{name: "nats", about: "NATS, one server (requests are writes)", start: startNATS, at: natsSubjects},
+		{name: "mariadb", about: "MariaDB", start: startMariaDB, at: mariaSubjects},
 		{name: "local", about: "Files of one host", start: startLocal},
 	}
 }

@@ -33,6 +33,10 @@ func Open(ctx context.Context, text string) (locker.Locker, error) {
 		return openZooKeeper(strings.TrimPrefix(rest, "//"))
 	case "postgres":
 		return openPostgres(ctx, text)
+	case "nats":
+		return openNATS(ctx, text)
+	case "mariadb":
+		return openMariaDB(strings.TrimPrefix(rest, "//"))
 	case "cluster":
 		return openCluster(rest)
 	case "specimen":

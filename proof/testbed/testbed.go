@@ -12,7 +12,7 @@ import (
 func Subjects() []matrix.Subject {
 	return slices.Concat(
 		hostSubjects(), redisSubjects(), redlockSubjects(),
-		[]matrix.Subject{etcdSubject(), zooKeeperSubject()}, postgresSubjects(),
+		[]matrix.Subject{etcdSubject(), zooKeeperSubject()}, postgresSubjects(), registerSubjects(),
 	)
 }
 
