@@ -75,8 +75,10 @@ func (s *MariaDBServer) data() string { return filepath.Join(s.dir, "data") }
 // a copy of the first.
 func (s *MariaDBServer) makeData(install string) error {
 	return fromModel("mariadb", s.data(), func() error {
-		return said(asService(install, "--no-defaults", "--datadir="+s.data(), "--auth-root-authentication-method=normal",
-			"--skip-test-db", "--skip-name-resolve", "--innodb-log-file-size=8M", "--innodb-flush-log-at-trx-commit=0"))
+		cmd := asService(install, "--no-defaults", "--datadir="+s.data(), "--auth-root-authentication-method=normal",
+			"--skip-test-db", "--skip-name-resolve", "--innodb-log-file-size=8M", "--innodb-flush-log-at-trx-commit=0")
+		cmd.Env = append(os.Environ(), "TMPDIR="+s.dir) // that of the tests may be closed to the server's user
+		return said(cmd)
 	})
 }
 

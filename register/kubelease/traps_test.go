@@ -116,17 +116,14 @@ func TestWriteFromBeforeARestoredBackupIsRefused(t *testing.T) {
 	if _, revision := revised("after"); revision > last {
 		t.Fatalf("its resourceVersion is %d, and was %d before: nothing is tested", revision, last)
 	}
-	for { // other writes of the API server raise the revision, too
-		_, revision := revised("after")
-		if revision >= last {
-			t.Logf("the resourceVersion is %d again, and was %d", revision, last)
-			break
-		}
+	after := ""
+	for i, revision := 0, 0; revision < last; i++ { // other writes of the API server raise the revision, too
+		after, revision = revised(fmt.Sprint("after ", i))
 	}
 	if _, err := s.Swap(soon(t), "a", before, []byte("late")); !errors.Is(err, register.ErrChanged) {
 		t.Errorf("a write from before the restored backup: %v", err)
 	}
-	if e, err := s.Get(soon(t), "a"); err != nil || string(e.Record) != "after" {
+	if e, err := s.Get(soon(t), "a"); err != nil || e.Version != after {
 		t.Errorf("after it there is %+v, %v", e, err)
 	}
 }
@@ -232,7 +229,7 @@ func TestRefusalOfAPolicyIsNoChange(t *testing.T) {
 	}
 	until(t, "the policy declines", func() bool {
 		var next string
-		if next, err = s.Swap(soon(t), "a", version, []byte("2")); err == nil {
+		if next, err = s.Swap(soon(t), "a", version, []byte(version+"+")); err == nil {
 			version = next
 		}
 		return err != nil
