@@ -78,7 +78,9 @@ func TestWriteFromBeforeARestoredBackupIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	member.Start()
-	serves := func() { until(t, "the API server serves", func() bool { _, err := s.Get(soon(t), "a"); return err == nil }) }
+	serves := func() {
+		until(t, "the API server serves", func() bool { _, err := s.Get(soon(t), "a"); return err == nil })
+	}
 	srv.Kill()
 	srv.Start()
 	serves()
