@@ -120,8 +120,13 @@ func (x *trial) holdMany(a, b locker.Locker, n int) (seen bool) {
 	errs := make([]error, n)
 	each := func(f func(k int)) {
 		var workers sync.WaitGroup
+		asking := make(chan struct{}, 64) // a slow machine would answer none of a thousand questions in time, and none of those that follow
 		for k := range n {
-			workers.Go(func() { f(k) })
+			asking <- struct{}{}
+			workers.Go(func() {
+				defer func() { <-asking }()
+				f(k)
+			})
 		}
 		workers.Wait()
 		for k, err := range errs {
