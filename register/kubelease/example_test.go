@@ -31,7 +31,7 @@ func Example() {
 }
 
 func run(ctx context.Context, cfg *rest.Config, namespace string) error {
-	cfg.QPS = -1 // the server's own limits do (API Priority and Fairness)
+	cfg.QPS = -1 // the server has limits of its own (API Priority and Fairness)
 	client, err := kubernetes.NewForConfig(cfg)
 	if err != nil {
 		return err
