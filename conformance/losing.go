@@ -172,6 +172,7 @@ func hastyRenewal(x *trial) {
 func renewInAnothersContext(x *trial) {
 	c, b, name := x.client(), x.locker(), x.name()
 	held := x.lock(c.Locker, name, x.long())
+	var since time.Time // of the silence
 	for _, silent := range []bool{false, true} {
 		if silent && (c.Network == nil || c.Locker.Guarantees().FreedBy == locker.FreedByConnection) { // which ends when a network heals
 			continue
@@ -184,6 +185,7 @@ func renewInAnothersContext(x *trial) {
 		renewed := make(chan error, 1)
 		if silent {
 			<-soon
+			since = time.Now()
 			c.CutReplies()
 			go func() { renewed <- held.Renew(within) }()
 		}
@@ -202,6 +204,9 @@ func renewInAnothersContext(x *trial) {
 			c.Heal()
 		}
 		_ = other.Unlock(x.ctx) // it is lost
+	}
+	if !since.IsZero() && time.Since(since) > x.h.TTL/4 {
+		return // on this machine the silence was so long that the lock may be lost for it
 	}
 	x.taken(b, name, "that was renewed in the context of another lock, which was lost")
 	x.unlock(held)
