@@ -20,13 +20,11 @@ type EtcdCluster struct {
 
 // EtcdServer is one member of an [EtcdCluster].
 type EtcdServer struct {
-	t          TB
-	binary     string
+	single
 	name       string
 	dir        string
 	port, peer int
 	args       []string
-	process    *process
 }
 
 // Etcd starts a cluster of so many etcd servers, of the version that
@@ -59,9 +57,7 @@ func Etcd(t TB, members int, args ...string) *EtcdCluster {
 
 func (c *EtcdCluster) end() {
 	for _, s := range c.Members {
-		if s.process != nil {
-			s.process.kill()
-		}
+		s.end()
 	}
 }
 
@@ -70,7 +66,7 @@ func (c *EtcdCluster) try(binary, dir string, members int, args []string) error 
 	c.Members = nil
 	var peers []string
 	for i := range members {
-		s := &EtcdServer{t: c.t, binary: binary, name: fmt.Sprintf("m%d", i), args: args}
+		s := &EtcdServer{single: single{t: c.t, binary: binary}, name: fmt.Sprintf("m%d", i), args: args}
 		s.dir = filepath.Join(dir, s.name)
 		var err error
 		if s.port, err = reserve(c.t); err != nil {
@@ -170,9 +166,6 @@ func (s *EtcdServer) Addr() string { return local(s.port) }
 // Dir returns the folder of its data.
 func (s *EtcdServer) Dir() string { return s.dir }
 
-// Kill ends the server as kill -9 does, and waits until it is gone.
-func (s *EtcdServer) Kill() { s.process.kill() }
-
 // Start starts a killed server again, on the same ports with the data it left, and waits
 // until it serves: there must be a majority.
 func (s *EtcdServer) Start() {
@@ -188,22 +181,6 @@ func (s *EtcdServer) StartAlone() {
 	s.t.Helper()
 	if err := s.launch(); err != nil {
 		s.t.Fatalf("starting %s again: %v", s.binary, err)
-	}
-}
-
-// Pause stops the process: connections stay open, nothing is answered.
-func (s *EtcdServer) Pause() {
-	s.t.Helper()
-	if err := s.process.pause(); err != nil {
-		s.t.Fatalf("pausing %s: %v", s.binary, err)
-	}
-}
-
-// Resume ends a Pause.
-func (s *EtcdServer) Resume() {
-	s.t.Helper()
-	if err := s.process.resume(); err != nil {
-		s.t.Fatalf("resuming %s: %v", s.binary, err)
 	}
 }
 

@@ -21,14 +21,12 @@ import (
 // KubernetesServer is an API server of Kubernetes of a test's own, with an etcd. There are no nodes and no controllers: objects stay
 // as they are written.
 type KubernetesServer struct {
+	single
 	// Etcd has what the API server has written.
 	Etcd *EtcdCluster
 
-	t       TB
-	binary  string
-	dir     string
-	port    int
-	process *process
+	dir  string
+	port int
 }
 
 // Users of a [KubernetesServer], which are their tokens too. The second one has the rights that it is given.
@@ -41,7 +39,7 @@ const (
 // two processors. LOCKER_KUBE_SERVER names another binary.
 func Kubernetes(t TB) *KubernetesServer {
 	t.Helper()
-	s := &KubernetesServer{t: t, binary: os.Getenv("LOCKER_KUBE_SERVER")}
+	s := &KubernetesServer{single: single{t: t, binary: os.Getenv("LOCKER_KUBE_SERVER")}}
 	if s.binary == "" {
 		var err error
 		if s.binary, err = built("kubeserver"); err != nil {
@@ -50,11 +48,7 @@ func Kubernetes(t TB) *KubernetesServer {
 	}
 	s.dir = t.TempDir() // before Cleanup, so that it is removed after the server has ended
 	s.Etcd = Etcd(t, 1)
-	t.Cleanup(func() {
-		if s.process != nil {
-			s.process.kill()
-		}
-	})
+	t.Cleanup(s.end)
 	err := s.prepare()
 	if err == nil {
 		if s.port, err = reserve(t); err == nil {
@@ -134,29 +128,10 @@ func (s *KubernetesServer) URL() string { return "https://" + s.Addr() }
 // CA returns the file of the certificate that a client has to trust.
 func (s *KubernetesServer) CA() string { return s.file("apiserver.crt") }
 
-// Kill ends the server as kill -9 does, and waits until it is gone.
-func (s *KubernetesServer) Kill() { s.process.kill() }
-
 // Start starts a killed server again, on the same port, and waits until it serves.
 func (s *KubernetesServer) Start() {
 	s.t.Helper()
 	if err := s.start(); err != nil {
 		s.t.Fatalf("starting %s again: %v", s.binary, err)
-	}
-}
-
-// Pause stops the process: connections stay open, nothing is answered.
-func (s *KubernetesServer) Pause() {
-	s.t.Helper()
-	if err := s.process.pause(); err != nil {
-		s.t.Fatalf("pausing %s: %v", s.binary, err)
-	}
-}
-
-// Resume ends a Pause.
-func (s *KubernetesServer) Resume() {
-	s.t.Helper()
-	if err := s.process.resume(); err != nil {
-		s.t.Fatalf("resuming %s: %v", s.binary, err)
 	}
 }

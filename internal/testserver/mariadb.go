@@ -14,13 +14,11 @@ import (
 
 // MariaDBServer is a MariaDB server of a test's own.
 type MariaDBServer struct {
-	t        TB
-	binary   string
+	single
 	dir      string
 	port     int
 	settings []string
 	env      []string
-	process  *process
 }
 
 // MariaDB starts a server with settings ("autocommit=0") on top of small defaults. It has a user root without a
@@ -33,7 +31,7 @@ func MariaDB(t TB, settings ...string) *MariaDBServer {
 // MariaDBWithEnv is MariaDB with more variables in the server's environment.
 func MariaDBWithEnv(t TB, env []string, settings ...string) *MariaDBServer {
 	t.Helper()
-	s := &MariaDBServer{t: t, binary: mariadbBinary(), settings: settings, env: env}
+	s := &MariaDBServer{single: single{t: t, binary: mariadbBinary()}, settings: settings, env: env}
 	install, err := exec.LookPath("mariadb-install-db")
 	if s.binary == "" || err != nil {
 		missing(t, "MariaDB", "apt-get install mariadb-server-core mariadb-client-core")
@@ -42,11 +40,7 @@ func MariaDBWithEnv(t TB, env []string, settings ...string) *MariaDBServer {
 	if err := s.makeData(install); err != nil {
 		t.Fatalf("making the server's folder: %v", err)
 	}
-	t.Cleanup(func() {
-		if s.process != nil {
-			s.Kill()
-		}
-	})
+	t.Cleanup(s.end)
 	if s.port, err = reserve(t); err == nil {
 		err = s.start()
 	}
@@ -127,30 +121,11 @@ func (s *MariaDBServer) greets() error {
 // Addr returns host:port.
 func (s *MariaDBServer) Addr() string { return local(s.port) }
 
-// Kill ends the server as kill -9 does, and waits until it is gone.
-func (s *MariaDBServer) Kill() { s.process.kill() }
-
 // Start starts a killed server again, on the same port with the data it left.
 func (s *MariaDBServer) Start() {
 	s.t.Helper()
 	if err := s.start(); err != nil {
 		s.t.Fatalf("starting MariaDB again: %v", err)
-	}
-}
-
-// Pause stops the process: connections stay open, nothing is answered.
-func (s *MariaDBServer) Pause() {
-	s.t.Helper()
-	if err := s.process.pause(); err != nil {
-		s.t.Fatalf("pausing MariaDB: %v", err)
-	}
-}
-
-// Resume ends a Pause.
-func (s *MariaDBServer) Resume() {
-	s.t.Helper()
-	if err := s.process.resume(); err != nil {
-		s.t.Fatalf("resuming MariaDB: %v", err)
 	}
 }
 

@@ -16,13 +16,11 @@ import (
 
 // NATSServer is a NATS server with JetStream of a test's own.
 type NATSServer struct {
-	t       TB
-	binary  string
-	name    string
-	dir     string
-	config  string
-	port    int
-	process *process
+	single
+	name   string
+	dir    string
+	config string
+	port   int
 }
 
 // NATS starts a NATS server with JetStream, of the version that internal/testserver/natsserver requires. Each of config is a line
@@ -37,12 +35,8 @@ func NATS(t TB, config ...string) *NATSServer {
 		}
 	}
 	root := t.TempDir() // before Cleanup, so that it is removed after the server has ended
-	s := &NATSServer{t: t, binary: binary, name: rand.Text(), dir: filepath.Join(root, "data"), config: filepath.Join(root, "nats.conf")}
-	t.Cleanup(func() {
-		if s.process != nil {
-			s.process.kill()
-		}
-	})
+	s := &NATSServer{single: single{t: t, binary: binary}, name: rand.Text(), dir: filepath.Join(root, "data"), config: filepath.Join(root, "nats.conf")}
+	t.Cleanup(s.end)
 	err := os.WriteFile(s.config, []byte(strings.Join(config, "\n")), 0o600)
 	if err == nil {
 		if s.port, err = reserve(t); err == nil {
@@ -96,9 +90,6 @@ func (s *NATSServer) URL() string { return "nats://" + s.Addr() }
 // Dir returns the folder of its data.
 func (s *NATSServer) Dir() string { return s.dir }
 
-// Kill ends the server as kill -9 does, and waits until it is gone.
-func (s *NATSServer) Kill() { s.process.kill() }
-
 // Start starts a killed server again, on the same port with the data it left. That is all that it has acknowledged: only a crash of
 // the machine loses what was not synced.
 func (s *NATSServer) Start() {
@@ -136,22 +127,6 @@ func (s *NATSServer) copy(from, to string) {
 	}
 	if err != nil {
 		s.t.Fatalf("copying %s: %v", from, err)
-	}
-}
-
-// Pause stops the process: connections stay open, nothing is answered.
-func (s *NATSServer) Pause() {
-	s.t.Helper()
-	if err := s.process.pause(); err != nil {
-		s.t.Fatalf("pausing %s: %v", s.binary, err)
-	}
-}
-
-// Resume ends a Pause.
-func (s *NATSServer) Resume() {
-	s.t.Helper()
-	if err := s.process.resume(); err != nil {
-		s.t.Fatalf("resuming %s: %v", s.binary, err)
 	}
 }
 

@@ -91,6 +91,39 @@ func (p *process) kill() {
 	<-p.gone
 }
 
+// single is a server of one process, which what embeds it starts.
+type single struct {
+	t       TB
+	binary  string
+	process *process
+}
+
+// Kill ends the server as kill -9 does, and waits until it is gone.
+func (s *single) Kill() { s.process.kill() }
+
+// Pause stops the process, and returns when it stands still: connections stay open, nothing is answered.
+func (s *single) Pause() {
+	s.t.Helper()
+	if err := s.process.pause(); err != nil {
+		s.t.Fatalf("pausing %s: %v", s.binary, err)
+	}
+}
+
+// Resume ends a Pause.
+func (s *single) Resume() {
+	s.t.Helper()
+	if err := s.process.resume(); err != nil {
+		s.t.Fatalf("resuming %s: %v", s.binary, err)
+	}
+}
+
+// end kills a server that may never have started.
+func (s *single) end() {
+	if s.process != nil {
+		s.process.kill()
+	}
+}
+
 // await calls ready until it reports nil, the process ends, or patience does.
 func (p *process) await(ready func() error) error {
 	deadline := time.Now().Add(patience)

@@ -15,14 +15,12 @@ import (
 
 // RedisServer is a redis-server of a test's own.
 type RedisServer struct {
-	t        TB
-	binary   string
+	single
 	dir      string
 	port     int
 	env      []string
 	args     []string
 	password string
-	process  *process
 }
 
 // Redis starts a redis-server that keeps nothing on disk unless args say
@@ -40,15 +38,11 @@ func RedisWithEnv(t TB, env []string, args ...string) *RedisServer {
 	if err != nil {
 		missing(t, redisBinary(), "apt-get install redis-server")
 	}
-	s := &RedisServer{t: t, binary: binary, dir: t.TempDir(), env: env, args: args}
+	s := &RedisServer{single: single{t: t, binary: binary}, dir: t.TempDir(), env: env, args: args}
 	if i := slices.Index(args, "--requirepass"); i >= 0 && i+1 < len(args) {
 		s.password = args[i+1]
 	}
-	t.Cleanup(func() {
-		if s.process != nil {
-			s.process.kill()
-		}
-	})
+	t.Cleanup(s.end)
 	for range 5 { // the port is ours, but a cluster has another, 10,000 above it
 		if s.port, err = reserve(t); err != nil {
 			break
@@ -106,9 +100,6 @@ func (s *RedisServer) Addr() string { return local(s.port) }
 // Dir returns the folder of its data.
 func (s *RedisServer) Dir() string { return s.dir }
 
-// Kill ends the server as kill -9 does, and waits until it is gone.
-func (s *RedisServer) Kill() { s.process.kill() }
-
 // Start starts a killed server again, on the same port with the data it left.
 func (s *RedisServer) Start() {
 	s.t.Helper()
@@ -128,22 +119,6 @@ func (s *RedisServer) Wipe() {
 		if err := os.RemoveAll(f); err != nil {
 			s.t.Fatalf("wiping %s: %v", s.dir, err)
 		}
-	}
-}
-
-// Pause stops the process: connections stay open, nothing is answered.
-func (s *RedisServer) Pause() {
-	s.t.Helper()
-	if err := s.process.pause(); err != nil {
-		s.t.Fatalf("pausing %s: %v", s.binary, err)
-	}
-}
-
-// Resume ends a Pause.
-func (s *RedisServer) Resume() {
-	s.t.Helper()
-	if err := s.process.resume(); err != nil {
-		s.t.Fatalf("resuming %s: %v", s.binary, err)
 	}
 }
 

@@ -11,20 +11,18 @@ import (
 
 // S3Server is an S3 server of a test's own: versitygw, with its objects in a folder of the test.
 type S3Server struct {
+	single
 	// Access and Secret are the credentials, in the region us-east-1. The server is to be addressed with the bucket in the path.
 	Access, Secret string
 
-	t       TB
-	binary  string
-	dir     string
-	port    int
-	process *process
+	dir  string
+	port int
 }
 
 // S3 starts a server without buckets, of the version that internal/testserver/s3server requires. LOCKER_S3_SERVER names another binary, with the same flags.
 func S3(t TB) *S3Server {
 	t.Helper()
-	s := &S3Server{Access: "test", Secret: "of this test alone", t: t, binary: os.Getenv("LOCKER_S3_SERVER")}
+	s := &S3Server{Access: "test", Secret: "of this test alone", single: single{t: t, binary: os.Getenv("LOCKER_S3_SERVER")}}
 	if s.binary == "" {
 		var err error
 		if s.binary, err = built("s3server"); err != nil {
@@ -32,11 +30,7 @@ func S3(t TB) *S3Server {
 		}
 	}
 	s.dir = t.TempDir() // before Cleanup, so that it is removed after the server has ended
-	t.Cleanup(func() {
-		if s.process != nil {
-			s.process.kill()
-		}
-	})
+	t.Cleanup(s.end)
 	var err error
 	for range 5 {
 		if s.port, err = reserve(t); err != nil {
@@ -80,29 +74,10 @@ func (s *S3Server) Addr() string { return local(s.port) }
 // URL is the endpoint for clients.
 func (s *S3Server) URL() string { return url(s.port) }
 
-// Kill ends the server as kill -9 does, and waits until it is gone.
-func (s *S3Server) Kill() { s.process.kill() }
-
 // Start starts a killed server again, on the same port with the objects that it left, and waits until it serves.
 func (s *S3Server) Start() {
 	s.t.Helper()
 	if err := s.start(); err != nil {
 		s.t.Fatalf("starting %s again: %v", s.binary, err)
-	}
-}
-
-// Pause stops the process: connections stay open, nothing is answered.
-func (s *S3Server) Pause() {
-	s.t.Helper()
-	if err := s.process.pause(); err != nil {
-		s.t.Fatalf("pausing %s: %v", s.binary, err)
-	}
-}
-
-// Resume ends a Pause.
-func (s *S3Server) Resume() {
-	s.t.Helper()
-	if err := s.process.resume(); err != nil {
-		s.t.Fatalf("resuming %s: %v", s.binary, err)
 	}
 }

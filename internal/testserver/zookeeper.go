@@ -22,7 +22,7 @@ const ZooKeeperTick = 250 * time.Millisecond
 // ZooKeeperServer is a ZooKeeper server of a test's own, alone or one of an
 // ensemble.
 type ZooKeeperServer struct {
-	t        TB
+	single
 	id       int
 	settings []string
 	dir      string
@@ -30,7 +30,6 @@ type ZooKeeperServer struct {
 	peer     int
 	election int
 	changes  *netproxy.Proxy // from the leader, of an observer
-	process  *process
 }
 
 // ZooKeeper starts an ensemble of n servers (1, 3, …) and waits until it serves. It needs
@@ -110,7 +109,7 @@ func startEnsemble(t TB, root string, n int, changes *netproxy.Proxy, settings [
 		if err != nil {
 			return nil, err
 		}
-		servers[i] = &ZooKeeperServer{t: t, id: i + 1, settings: settings, dir: dir, client: ports[3*i], peer: ports[3*i+1], election: ports[3*i+2]}
+		servers[i] = &ZooKeeperServer{single: single{t: t, binary: "zookeeper"}, id: i + 1, settings: settings, dir: dir, client: ports[3*i], peer: ports[3*i+1], election: ports[3*i+2]}
 	}
 	if changes != nil {
 		servers[n-1].changes = changes
@@ -174,8 +173,8 @@ func (s *ZooKeeperServer) launch() error {
 }
 
 func (s *ZooKeeperServer) stop() {
-	if s != nil && s.process != nil {
-		s.process.kill()
+	if s != nil {
+		s.end()
 	}
 }
 
@@ -221,9 +220,6 @@ func ZooKeeperLeader(t TB, servers []*ZooKeeperServer) *ZooKeeperServer {
 // Addr returns host:port for clients.
 func (s *ZooKeeperServer) Addr() string { return local(s.client) }
 
-// Kill ends the server as kill -9 does, and waits until it is gone.
-func (s *ZooKeeperServer) Kill() { s.process.kill() }
-
 // Start starts a killed server again, on the same ports with its data, and
 // waits until it serves: an ensemble must have its majority for that.
 func (s *ZooKeeperServer) Start() {
@@ -234,23 +230,6 @@ func (s *ZooKeeperServer) Start() {
 	}
 	if err != nil {
 		s.t.Fatalf("starting zookeeper again: %v", err)
-	}
-}
-
-// Pause stops the process, and returns when it stands still: connections stay
-// open, nothing is answered.
-func (s *ZooKeeperServer) Pause() {
-	s.t.Helper()
-	if err := s.process.pause(); err != nil {
-		s.t.Fatalf("pausing zookeeper: %v", err)
-	}
-}
-
-// Resume ends a Pause.
-func (s *ZooKeeperServer) Resume() {
-	s.t.Helper()
-	if err := s.process.resume(); err != nil {
-		s.t.Fatalf("resuming zookeeper: %v", err)
 	}
 }
 
