@@ -170,6 +170,16 @@ func hastyRenewal(x *trial) {
 // maximum hold, or while the store is silent. The cause of the context is a LostError then, and is
 // no answer of the store's.
 func renewInAnothersContext(x *trial) {
+	for range 3 {
+		if x.renewInAnothersContext() {
+			return
+		}
+	}
+	x.failf("a silence of an eighth of a TTL lasted for a quarter of it, three times: the lock may be lost for that")
+}
+
+// renewInAnothersContext reports whether the store was silent for a short time only, so that the lock must be held afterwards.
+func (x *trial) renewInAnothersContext() (short bool) {
 	c, b, name := x.client(), x.locker(), x.name()
 	held := x.lock(c.Locker, name, x.long())
 	var since time.Time // of the silence
@@ -206,10 +216,12 @@ func renewInAnothersContext(x *trial) {
 		_ = other.Unlock(x.ctx) // it is lost
 	}
 	if !since.IsZero() && time.Since(since) > x.h.TTL/4 {
-		return // on this machine the silence was so long that the lock may be lost for it
+		_ = held.Unlock(x.ctx) // it may be lost
+		return false
 	}
 	x.taken(b, name, "that was renewed in the context of another lock, which was lost")
 	x.unlock(held)
+	return true
 }
 
 // endsWhenAsked is a context that ends when it is asked for the first time whether it has.
