@@ -19,11 +19,11 @@ import (
 const module = "github.com/lockstile/locker"
 
 // suites are the packages that test others, and may import testing.
-var suites = []string{module + "/conformance", module + "/register/registertest", module + "/internal/guardtest"}
+var suites = []string{module + "/conformance", module + "/register/registertest", module + "/internal/guardtest", module + "/internal/locktest"}
 
 // forTests are the internal packages that only tests and the proof use.
 var forTests = []string{
-	module + "/internal/guardtest", module + "/internal/netproxy", module + "/internal/outside", module + "/internal/process",
+	module + "/internal/guardtest", module + "/internal/locktest", module + "/internal/netproxy", module + "/internal/outside", module + "/internal/process",
 	module + "/internal/quoted", module + "/internal/redishook", module + "/internal/simplelock", module + "/internal/specimen",
 	module + "/internal/testserver",
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/driver"
+	"github.com/lockstile/locker/internal/locktest"
 	"github.com/lockstile/locker/register"
 	"github.com/lockstile/locker/register/registertest"
 )
@@ -108,20 +109,7 @@ func process(t testing.TB, s register.Store, opts register.Options) *register.Lo
 
 var epoch = time.Date(1999, 1, 1, 0, 0, 0, 0, time.UTC) // before that of a virtual clock
 
-func soon(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	t.Cleanup(cancel)
-	return ctx
-}
-
-func lock(t testing.TB, l locker.Locker, name string, opts ...locker.Option) *locker.Lock {
-	t.Helper()
-	got, err := l.Lock(soon(t), name, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return got
-}
+var soon, lock = locktest.Soon, locktest.Lock
 
 func unlock(t testing.TB, l *locker.Lock) {
 	t.Helper()

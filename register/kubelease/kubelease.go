@@ -81,11 +81,10 @@ type leases struct {
 	namespace string
 }
 
-// send completes a request, and sends it. The client sends it once: without MaxRetries it would send it again after some errors. An answer that the
-// API server has not given, but a proxy, is no answer.
+// send sends a request about Leases, and reads the answer into a Lease or a list. With MaxRetries the client does not send it again by itself.
 //
-// While an API server starts, it declines for a moment what it permits later, and a client may fetch a new token when the last one was declined. So what was
-// declined, of which nothing was done, is sent again, up to three times.
+// What the API server has declined is sent again, up to three times, for nothing of it was done: an API server that starts declines at first what it
+// permits later, and a client fetches a new token when its last one was declined.
 func send[T runtime.Object](ctx context.Context, s *leases, into T, verb func() *rest.Request) (T, error) {
 	return driver.Within(ctx, func() (T, error) { // a client that runs a program for its credentials waits for it
 		for pause := 50 * time.Millisecond; ; pause *= 4 {
@@ -141,21 +140,20 @@ func (s *leases) Swap(ctx context.Context, name, version string, record []byte) 
 		return "", driver.Refused(errors.New("an annotation is UTF-8 text"))
 	}
 	next, spec := string(record), shown(record)
-	create := func() *rest.Request {
+	write := func() *rest.Request {
 		return s.client.Post().Param("fieldManager", our).Body(&coordination.Lease{Spec: spec, ObjectMeta: meta.ObjectMeta{
 			Name: object(name), Labels: map[string]string{label: our}, Annotations: map[string]string{keyRecord: next, keyName: name},
 		}})
 	}
-	path := "/metadata/annotations/" + strings.ReplaceAll(keyRecord, "/", "~1")
-	patch, err := json.Marshal([]operation{{"test", path, version}, {"replace", path, next}, {"add", "/spec", spec}})
-	if err != nil {
-		return "", err
-	}
-	write := func() *rest.Request {
-		return s.client.Patch(types.JSONPatchType).Name(object(name)).Param("fieldManager", our).Body(patch)
-	}
-	if version == "" {
-		write = create
+	if version != "" {
+		path := "/metadata/annotations/" + strings.ReplaceAll(keyRecord, "/", "~1")
+		patch, err := json.Marshal([]operation{{"test", path, version}, {"replace", path, next}, {"add", "/spec", spec}})
+		if err != nil {
+			return "", err
+		}
+		write = func() *rest.Request {
+			return s.client.Patch(types.JSONPatchType).Name(object(name)).Param("fieldManager", our).Body(patch)
+		}
 	}
 	lease, err := send(ctx, s, new(coordination.Lease), write)
 	switch {

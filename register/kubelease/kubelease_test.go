@@ -1,35 +1,29 @@
 package kubelease_test
 
 import (
-	"context"
 	"net"
 	"net/http"
 	"testing"
-	"time"
 
 	core "k8s.io/api/core/v1"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/locktest"
 	"github.com/lockstile/locker/internal/testserver"
 	"github.com/lockstile/locker/register"
 	"github.com/lockstile/locker/register/kubelease"
 	"github.com/lockstile/locker/register/registertest"
 )
 
-// patience bounds every wait.
-const patience = 30 * time.Second
+// What all these tests do.
+var soon, lock, unlock, until, waits = locktest.Soon, locktest.Lock, locktest.Unlock, locktest.Until, locktest.Waits
+
+const patience = locktest.Patience
 
 // namespace is that of the locks.
 const namespace = "locks"
-
-func soon(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	t.Cleanup(cancel)
-	return ctx
-}
 
 // start starts an API server that has the namespace.
 func start(t testing.TB) *testserver.KubernetesServer {
@@ -90,39 +84,14 @@ func process(t testing.TB, srv *testserver.KubernetesServer, change ...func(*res
 	return l
 }
 
-func lock(t testing.TB, l locker.Locker, name string, opts ...locker.Option) *locker.Lock {
+// swap writes a record, and returns its version.
+func swap(t testing.TB, s register.Store, name, version, record string) string {
 	t.Helper()
-	got, err := l.Lock(soon(t), name, opts...)
+	next, err := s.Swap(soon(t), name, version, []byte(record))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return got
-}
-
-func unlock(t testing.TB, l *locker.Lock) {
-	t.Helper()
-	if err := l.Unlock(soon(t)); err != nil {
-		t.Error(err)
-	}
-}
-
-// until waits for something that happens on a server or in a client.
-func until(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("it did not come about within %v that %s", patience, what)
-		}
-	}
-}
-
-// waits waits until somebody waits for a lock.
-func waits(t testing.TB, l locker.Inspector, name string) {
-	t.Helper()
-	until(t, "somebody waits for "+name, func() bool {
-		info, err := l.Inspect(soon(t), name)
-		return err == nil && info.Waiters > 0
-	})
+	return next
 }
 
 func TestConformance(t *testing.T) {

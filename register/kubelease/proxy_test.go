@@ -87,10 +87,7 @@ func TestAnswersThatAreNotTheAPIServersAreNone(t *testing.T) {
 		}
 		return f != nil
 	})).CoordinationV1(), namespace)
-	version, err := s.Swap(soon(t), "a", "", []byte("1"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	version := swap(t, s, "a", "", "1")
 	json := func(text string) func(http.ResponseWriter, *http.Request) {
 		return func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
@@ -134,10 +131,7 @@ func TestRedirectedWriteIsNoWrite(t *testing.T) {
 		}
 		return r.Method == http.MethodPatch
 	})).CoordinationV1(), namespace)
-	version, err := s.Swap(soon(t), "a", "", []byte("1"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	version := swap(t, s, "a", "", "1")
 	if _, err := s.Swap(soon(t), "a", version, []byte("2")); err == nil {
 		t.Error("it was said to be written")
 	}
@@ -165,11 +159,7 @@ func TestWriteThatAProxySendsTwiceIsWritten(t *testing.T) {
 	})).CoordinationV1(), namespace)
 	version := ""
 	for _, record := range []string{"1", "2"} {
-		next, err := s.Swap(soon(t), "a", version, []byte(record))
-		if err != nil {
-			t.Fatalf("at version %q: %v", version, err)
-		}
-		version = next
+		version = swap(t, s, "a", version, record)
 	}
 }
 

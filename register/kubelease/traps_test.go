@@ -41,10 +41,7 @@ func TestLateWriteDoesNotReviveADeletedLease(t *testing.T) {
 	srv := start(t)
 	client := connect(t, srv)
 	s := kubelease.Store(client.CoordinationV1(), namespace)
-	version, err := s.Swap(soon(t), "a", "", []byte("1"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	version := swap(t, s, "a", "", "1")
 	if err := client.CoordinationV1().Leases(namespace).Delete(soon(t), "a", meta.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -67,10 +64,7 @@ func TestWriteFromBeforeARestoredBackupIsRefused(t *testing.T) {
 	srv := start(t)
 	client := connect(t, srv)
 	s := kubelease.Store(client.CoordinationV1(), namespace)
-	version, err := s.Swap(soon(t), "a", "", []byte("1"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	version := swap(t, s, "a", "", "1")
 	member := srv.Etcd.Members[0]
 	member.Kill()
 	backup := filepath.Join(t.TempDir(), "backup")
@@ -86,19 +80,15 @@ func TestWriteFromBeforeARestoredBackupIsRefused(t *testing.T) {
 	serves()
 	revised := func(record string) (version string, revision int) {
 		t.Helper()
-		for {
-			e, err := s.Get(soon(t), "a")
-			if err != nil {
-				t.Fatal(err)
-			}
-			if version, err = s.Swap(soon(t), "a", e.Version, []byte(record)); err != nil {
-				t.Fatal(err)
-			}
-			if _, err = fmt.Sscan(get(t, client, "a").ResourceVersion, &revision); err != nil {
-				t.Fatal(err)
-			}
-			return version, revision
+		e, err := s.Get(soon(t), "a")
+		if err != nil {
+			t.Fatal(err)
 		}
+		version = swap(t, s, "a", e.Version, record)
+		if _, err = fmt.Sscan(get(t, client, "a").ResourceVersion, &revision); err != nil {
+			t.Fatal(err)
+		}
+		return version, revision
 	}
 	before, last := "", 0
 	for i := range 100 { // more than the API server writes by itself when it starts
@@ -208,10 +198,7 @@ func TestRefusalOfAPolicyIsNoChange(t *testing.T) {
 	srv := start(t)
 	client := connect(t, srv)
 	s := kubelease.Store(client.CoordinationV1(), namespace)
-	version, err := s.Swap(soon(t), "a", "", []byte("1"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	version := swap(t, s, "a", "", "1")
 	fail := admission.Fail
 	policy := &admission.ValidatingAdmissionPolicy{ObjectMeta: meta.ObjectMeta{Name: "no-locks"}, Spec: admission.ValidatingAdmissionPolicySpec{
 		FailurePolicy: &fail,
@@ -224,7 +211,7 @@ func TestRefusalOfAPolicyIsNoChange(t *testing.T) {
 	binding := &admission.ValidatingAdmissionPolicyBinding{ObjectMeta: meta.ObjectMeta{Name: "no-locks"}, Spec: admission.ValidatingAdmissionPolicyBindingSpec{
 		PolicyName: "no-locks", ValidationActions: []admission.ValidationAction{admission.Deny},
 	}}
-	_, err = client.AdmissionregistrationV1().ValidatingAdmissionPolicies().Create(soon(t), policy, meta.CreateOptions{})
+	_, err := client.AdmissionregistrationV1().ValidatingAdmissionPolicies().Create(soon(t), policy, meta.CreateOptions{})
 	_, failed := client.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().Create(soon(t), binding, meta.CreateOptions{})
 	if err = errors.Join(err, failed); err != nil {
 		t.Fatal(err)
@@ -281,10 +268,7 @@ func TestARequestIsSentOnce(t *testing.T) {
 		}, nil
 	}))
 	s := kubelease.Store(client.CoordinationV1(), namespace)
-	version, err := s.Swap(soon(t), "a", "", []byte("1"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	version := swap(t, s, "a", "", "1")
 	mu.Lock()
 	clear(sent)
 	broken = true

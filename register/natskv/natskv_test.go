@@ -1,27 +1,23 @@
 package natskv_test
 
 import (
-	"context"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/lockstile/locker/internal/locktest"
 	"github.com/lockstile/locker/internal/testserver"
 	"github.com/lockstile/locker/register"
 	"github.com/lockstile/locker/register/natskv"
 	"github.com/lockstile/locker/register/registertest"
 )
 
-// patience bounds every wait.
-const patience = 30 * time.Second
+// What all these tests do.
+var soon, lock, unlock, until, waits = locktest.Soon, locktest.Lock, locktest.Unlock, locktest.Until, locktest.Waits
 
-func soon(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	t.Cleanup(cancel)
-	return ctx
-}
+const patience = locktest.Patience
 
 // connect returns a client on a connection of its own, as another process has it.
 func connect(t testing.TB, url string, opts ...nats.Option) jetstream.JetStream {

@@ -18,41 +18,6 @@ import (
 	"github.com/lockstile/locker/register/natskv"
 )
 
-func lock(t testing.TB, l locker.Locker, name string, opts ...locker.Option) *locker.Lock {
-	t.Helper()
-	got, err := l.Lock(soon(t), name, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return got
-}
-
-func unlock(t testing.TB, l *locker.Lock) {
-	t.Helper()
-	if err := l.Unlock(soon(t)); err != nil {
-		t.Error(err)
-	}
-}
-
-// until waits for something that happens on a server or in a client.
-func until(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("it did not come about within %v that %s", patience, what)
-		}
-	}
-}
-
-// waits waits until somebody waits for a lock.
-func waits(t testing.TB, l locker.Inspector, name string) {
-	t.Helper()
-	until(t, "somebody waits for "+name, func() bool {
-		info, err := l.Inspect(soon(t), name)
-		return err == nil && info.Waiters > 0
-	})
-}
-
 // start starts a server with a bucket called locks.
 func start(t testing.TB, config ...string) (*testserver.NATSServer, jetstream.KeyValue) {
 	t.Helper()
