@@ -23,12 +23,12 @@ const (
 	longestPause = time.Second
 	// wallMargin is by how much the wall clocks of two clients may differ, where the store has no Age.
 	wallMargin = 5 * time.Second
-	// A process that takes a name again and again leaves others a gap, of so many requests at first: another process needs two, for it reads, and then
-	// writes. Those of others may take longer, so the next gap is twice as long, up to longestGap.
+	// A process that takes a name again and again leaves gaps for others. The first one is as long as gap requests take. Another process needs two
+	// requests, for it reads before it writes, and its requests may take longer: so each gap is twice as long as the one before, up to longestGap.
 	gap, longestGap = 4, 50 * time.Millisecond
-	// streak is how many gaps long it writes without one.
+	// streak is for how long it writes before the next gap, in lengths of that gap.
 	streak = 6
-	// few is how many requests long the pause is, at most, of who was refused where there is nobody.
+	// few is the longest pause of a process whose write was refused, in requests, for itself and for each who holds the lock or waits for it.
 	few = 16
 	// remembered is for how long a name is remembered at least when nobody uses it.
 	remembered = time.Minute
@@ -121,7 +121,7 @@ func (n *name) change(ctx context.Context, how how, do step) (result, error) {
 		if t.sent == nil || first && tried < 2 { // it was not refused, or goes first
 			continue
 		}
-		if pause = min(2*pause, most); !first { // where there are few it may be one who writes all the time, and leaves gaps
+		if pause = min(2*pause, most); !first { // where there are few, somebody may write all the time, and leave gaps
 			pause = min(min(pause, few*n.s.rtt())*time.Duration(1+len(t.sent.Holds)+len(t.sent.Queue)), most)
 		}
 		t.ask = true // also of a watch, which may be behind
