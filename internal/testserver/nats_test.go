@@ -2,6 +2,7 @@ package testserver_test
 
 import (
 	"bufio"
+	"crypto/rand"
 	"fmt"
 	"net"
 	"strings"
@@ -11,7 +12,8 @@ import (
 	"github.com/lockstile/locker/internal/testserver"
 )
 
-// ask sends a request to a NATS server, in its own protocol, and returns the answer.
+// ask sends a request to a NATS server, in its own protocol, and returns the answer. The subject of the answer is its own: a server
+// that was paused answers earlier requests when it is resumed.
 func ask(srv *testserver.NATSServer, wait time.Duration, subject, body string) (string, error) {
 	conn, err := net.DialTimeout("tcp", srv.Addr(), wait)
 	if err != nil {
@@ -19,7 +21,8 @@ func ask(srv *testserver.NATSServer, wait time.Duration, subject, body string) (
 	}
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(wait))
-	_, err = fmt.Fprintf(conn, "CONNECT {\"verbose\":false}\r\nSUB answer 1\r\nPUB %s answer %d\r\n%s\r\n", subject, len(body), body)
+	inbox := rand.Text()
+	_, err = fmt.Fprintf(conn, "CONNECT {\"verbose\":false}\r\nSUB %s 1\r\nPUB %s %s %d\r\n%s\r\n", inbox, subject, inbox, len(body), body)
 	if err != nil {
 		return "", err
 	}
