@@ -97,6 +97,29 @@ func TestObserversHearWhyATermDoesNotBegin(t *testing.T) {
 	})
 }
 
+// Goal: a service that stops, and has never led, hears why: also where it stops while the candidate pauses, as it mostly does then.
+func TestRunSaysWhyItsLastAttemptFailed(t *testing.T) {
+	for why, candidacy := range map[error]func(locks *lockertest.Locker) []locker.Option{
+		locker.ErrUnavailable: func(locks *lockertest.Locker) []locker.Option { locks.Link().Cut(); return nil },
+		errNoTable: func(*lockertest.Locker) []locker.Option {
+			return []locker.Option{locker.WithGuard(refusing{}, "leader")}
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			locks := lockertest.New()
+			a := start(t, locks, nil, candidacy(locks)...)
+			time.Sleep(time.Minute)
+			synctest.Wait() // it pauses
+			a.stop(errStopped)
+			if err := <-a.done; !errors.Is(err, errStopped) || !errors.Is(err, why) {
+				t.Errorf("Run returns %v, and its last attempt met %v", err, why)
+			}
+			locks.Link().Heal()
+			_ = locks.Close() // waits for clean-ups
+		})
+	}
+}
+
 // hanging is a guard that does not answer before its context ends.
 type hanging struct{}
 

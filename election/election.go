@@ -58,7 +58,7 @@ const (
 //   - If lead returns an error during its term, the candidate resigns, and Run returns that error. If lead
 //     returns nil, the candidate resigns, and stands again. An error that comes after the term was lost is
 //     ignored, and so is a [fencing.ErrStale]: somebody else leads then.
-//   - If ctx has ended, Run returns the error of lead, or else the cause of ctx. The lock was given
+//   - If ctx has ended, Run returns the error of lead, or else the cause of ctx, and why the last attempt failed. The lock was given
 //     back before; if the store did not confirm that, the error says so.
 //   - If the Locker returns an error and standing again cannot help, Run returns it: an option that is
 //     refused, [locker.ErrMismatch], or [locker.ErrClosed].
@@ -133,13 +133,18 @@ func (c *Candidate) Run(ctx context.Context, lead func(ctx context.Context, term
 		select {
 		case <-time.After(pause/2 + rand.N(pause/2)):
 		case <-ctx.Done():
-			return c.ended(ctx)
+			return c.ended(ctx, err)
 		}
 	}
 }
 
-func (c *Candidate) ended(ctx context.Context) error {
-	return fmt.Errorf("election: %q: %w", c.name, context.Cause(ctx))
+// ended is the error of a Run whose context has ended, with that of its last attempt, if there is one.
+func (c *Candidate) ended(ctx context.Context, last error) error {
+	err := fmt.Errorf("election: %q: %w", c.name, context.Cause(ctx))
+	if last != nil {
+		err = fmt.Errorf("%w; %w", err, last)
+	}
+	return err
 }
 
 // stand stands once, and leads until the term is over. It reports whether to stand again.
@@ -163,14 +168,14 @@ func (c *Candidate) stand(ctx context.Context, lead func(ctx context.Context, te
 	case failed:
 		return false, err
 	case ctx.Err() != nil && (errors.Is(err, locker.ErrOutcomeUnknown) || granted && err != nil && !errors.Is(err, locker.ErrLost)):
-		return false, fmt.Errorf("%w; %w", c.ended(ctx), err)
+		return false, c.ended(ctx, err)
 	case led:
 		return true, nil
 	case granted: // the claim of WithGuard has failed, or the lock was lost
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.tell(nobody, err)
-		return true, nil
+		return true, err
 	}
 	for _, passes := range []error{locker.ErrUnavailable, locker.ErrOutcomeUnknown, locker.ErrTaken} {
 		again = again || errors.Is(err, passes)
