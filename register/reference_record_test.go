@@ -58,7 +58,9 @@ func (m *Reference) Pass(d time.Duration) { m.now = m.now.Add(d) }
 func (m *Reference) step(do func(r *record)) {
 	nobody := func(*entry) bool { return false }
 	r := m.v.living(m.r, m.now, nobody)
-	m.tidy(r)
+	if !m.rules["somebody has to notice"] {
+		m.tidy(r)
+	}
 	if m.rules["reserved at once"] {
 		m.reserve(r, "")
 	}
@@ -76,6 +78,10 @@ func (m *Reference) tidy(r *record) {
 
 // reserve takes the turn from those who have not claimed it in time, except from the one who asks, and gives it to the next ones.
 func (m *Reference) reserve(r *record, asks string) {
+	waits := func(w entry) bool { _, has := m.turns[w.ID]; return !has }
+	if m.rules["somebody has to notice"] && asks == "" && !slices.ContainsFunc(r.Queue, waits) {
+		return
+	}
 	m.tidy(r)
 	for i := 0; i < len(r.Queue) && m.rules["reservations"]; i++ {
 		w := &r.Queue[i]
@@ -178,6 +184,7 @@ func (m *Reference) acquire(r *record, a *ReferenceAttempt, e entry, waits bool)
 			got.Slot = slot
 		}
 		a.number = got.Number
+		delete(m.turns, a.id)
 		return driver.Grant{First: uint64(got.Number), Count: a.req.Tokens(tokens), Slot: got.Slot}, nil
 	case waits:
 		if _, had := m.places[a.id]; !had {
@@ -241,8 +248,10 @@ func (m *Reference) Break(n locker.Number) (broken bool, err error) {
 func (m *Reference) Inspect() (info locker.Info, err error) {
 	m.step(func(r *record) {
 		info = r.info(&m.v, m.now)
-		if m.rules["reservations"] {
-			info.Waiters -= len(m.turns)
+		for id := range m.turns {
+			if find(r.Queue, id) != nil {
+				info.Waiters--
+			}
 		}
 	})
 	_, err = parse(m.r.Name, m.r.encode()) // other processes have to be able to

@@ -13,6 +13,7 @@ import (
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/driver"
+	"github.com/lockstile/locker/internal/locktest"
 	"github.com/lockstile/locker/internal/testserver"
 	"github.com/lockstile/locker/lockertest"
 	"github.com/lockstile/locker/postgres"
@@ -202,14 +203,5 @@ func listen(t *testing.T, holder, waiter interface {
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
 	go func() { _, _ = waiter.Lock(ctx, "another name", locker.WithTTL(locker.MaxTTL)) }()
-	for {
-		info, err := holder.Inspect(soon(t), "another name")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if info.Waiters > 0 {
-			return
-		}
-		time.Sleep(time.Millisecond)
-	}
+	locktest.Waits(t, holder, "another name")
 }
