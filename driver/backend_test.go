@@ -85,7 +85,7 @@ func (s *small) run(ctx context.Context, script *redis.Script, t *try) (int64, e
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	keys := []string{"lock:" + t.req.Name, "token:" + t.req.Name, "mark:" + t.value}
-	return driver.Within(ctx, func() (int64, error) { // the client does not notice that ctx was cancelled
+	return driver.Within(ctx, nil, func() (int64, error) { // the client does not notice that ctx was cancelled
 		return script.Eval(ctx, s.rdb, keys, t.value, t.req.TTL.Milliseconds()).Int64() // one request, whatever the server has seen
 	})
 }

@@ -23,9 +23,19 @@ func Caught(f func() error) (err error) {
 
 // Within calls f, as Caught does, in a goroutine of its own, and returns when f does or, at the end of ctx,
 // its cause: then f goes on, and may still have its effect. It is for clients whose calls do not
-// end with their contexts.
-func Within[T any](ctx context.Context, f func() (T, error)) (T, error) {
+// end with their contexts. The capacity of busy bounds how many go on at once, and further calls wait; nil is no bound.
+func Within[T any](ctx context.Context, busy chan struct{}, f func() (T, error)) (v T, err error) {
+	if busy != nil {
+		select {
+		case busy <- struct{}{}:
+		case <-ctx.Done():
+			return v, context.Cause(ctx)
+		}
+	}
 	return async.Start(func() (v T, err error) {
+		if busy != nil {
+			defer func() { <-busy }()
+		}
 		err = Caught(func() (err error) { v, err = f(); return err })
 		return v, err
 	}).Wait(ctx)

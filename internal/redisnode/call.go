@@ -14,7 +14,7 @@ func call[T any](ctx context.Context, endsItself bool, f func() (T, error)) (rep
 	if endsItself {
 		reply, err = f()
 	} else {
-		reply, err = driver.Within(ctx, f)
+		reply, err = driver.Within(ctx, nil, f)
 	}
 	if over := ctx.Err(); over != nil && errors.Is(err, over) {
 		err = context.Cause(ctx) // the client says no more than that it has ended

@@ -136,19 +136,6 @@ func (s *store) options() register.Options {
 
 func (s *store) path(name string) string { return filepath.Join(s.dir, lockdir.FileName(name)) }
 
-// within carries out f, which may wait for the disk, and returns early if ctx ends: then f goes on.
-func within[T any](ctx context.Context, s *store, f func() (T, error)) (got T, err error) {
-	select {
-	case s.busy <- struct{}{}:
-	case <-ctx.Done():
-		return got, context.Cause(ctx)
-	}
-	return driver.Within(ctx, func() (T, error) {
-		defer func() { <-s.busy }()
-		return f()
-	})
-}
-
 // stamp is the last line of a file, behind the record.
 type stamp struct {
 	Name string `json:"name"`
@@ -164,19 +151,22 @@ type content struct {
 
 // Get implements [register.Store].
 func (s *store) Get(ctx context.Context, name string) (register.Entry, error) {
-	return within(ctx, s, func() (register.Entry, error) {
-		f, info, err := openFile(s.path(name), os.O_RDONLY)
+	return driver.Within(ctx, s.busy, func() (register.Entry, error) {
+		c, err := s.load(s.path(name))
 		if errors.Is(err, fs.ErrNotExist) {
 			_, err = os.Stat(s.dir) // without the directory nobody knows who has what
-			return register.Entry{}, refusal(err)
 		}
-		if err != nil {
-			return register.Entry{}, refusal(err)
-		}
-		defer f.Close() // nothing was written
-		c, err := s.read(f, info)
-		return c.Entry, err
+		return c.Entry, refusal(err)
 	})
+}
+
+func (s *store) load(path string) (content, error) {
+	f, info, err := openFile(path, os.O_RDONLY)
+	if err != nil {
+		return content{}, err
+	}
+	defer f.Close() // nothing was written
+	return s.read(f, info)
 }
 
 func (s *store) read(f *os.File, info os.FileInfo) (c content, err error) {
@@ -214,7 +204,7 @@ func version(text []byte) string {
 func (s *store) Swap(ctx context.Context, name, old string, record []byte) (string, error) {
 	path := s.path(name)
 	for waits := false; ; waits = true {
-		next, err := within(ctx, s, func() (string, error) {
+		next, err := driver.Within(ctx, s.busy, func() (string, error) {
 			line, err := json.Marshal(s.clock.stamp(name))
 			if err != nil {
 				return "", err
@@ -244,10 +234,8 @@ var errWriting = errors.New("another process is writing")
 
 // pause waits for a moment, or until ctx ends.
 func pause(ctx context.Context) {
-	timer := time.NewTimer(time.Millisecond + rand.N(3*time.Millisecond))
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(time.Millisecond + rand.N(3*time.Millisecond)):
 	case <-ctx.Done():
 	}
 }
@@ -374,7 +362,7 @@ func (s *store) Watch(ctx context.Context, name string, tell func(register.Entry
 
 // List implements [register.Lister]. It looks at each file in the directory.
 func (s *store) List(ctx context.Context, prefix string) (map[string]register.Entry, error) {
-	return within(ctx, s, func() (map[string]register.Entry, error) {
+	return driver.Within(ctx, s.busy, func() (map[string]register.Entry, error) {
 		files, err := os.ReadDir(s.dir)
 		if err != nil {
 			return nil, refusal(err)
@@ -401,15 +389,8 @@ func (s *store) listed(file fs.DirEntry) (c content, err error) {
 	if !file.Type().IsRegular() || filepath.Ext(file.Name()) != lockdir.Suffix {
 		return c, nil
 	}
-	f, info, err := openFile(filepath.Join(s.dir, file.Name()), os.O_RDONLY)
-	if errors.Is(err, fs.ErrNotExist) {
-		return c, nil
-	}
-	if err != nil {
-		return c, err
-	}
-	defer f.Close() // nothing was written
-	if c, err = s.read(f, info); errors.Is(err, errForeign) {
+	c, err = s.load(filepath.Join(s.dir, file.Name()))
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errForeign) {
 		return content{}, nil
 	}
 	return c, err

@@ -18,5 +18,5 @@ func Store(c client.CoordinationV1Interface, namespace string) interface {
 	register.Watcher
 	register.Lister
 } {
-	return &leases{c.RESTClient(), namespace}
+	return &leases{c.RESTClient(), namespace, make(chan struct{}, most)}
 }

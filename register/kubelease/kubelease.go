@@ -71,7 +71,7 @@ func New(c client.CoordinationV1Interface, namespace string) (*register.Locker, 
 	if asks, ok := c.RESTClient().(*rest.RESTClient); ok && asks == nil {
 		return nil, errors.New("kubelease: the client is a fake one, which asks no API server: use package lockertest")
 	}
-	return register.New(&leases{c.RESTClient(), namespace}, like)
+	return register.New(&leases{c.RESTClient(), namespace, make(chan struct{}, most)}, like)
 }
 
 // leases is a [register.Store]. A record's version is the record itself, for no two are alike: an object's resourceVersion would come back with a
@@ -79,14 +79,19 @@ func New(c client.CoordinationV1Interface, namespace string) (*register.Locker, 
 type leases struct {
 	client    rest.Interface
 	namespace string
+	busy      chan struct{}
 }
+
+// most is how many requests may be under way at once. A client that runs a program for its credentials waits for it, also
+// when nobody waits for the request any more.
+const most = 64
 
 // send sends a request about Leases, and reads the answer into a Lease or a list. With MaxRetries the client does not send it again by itself.
 //
 // What the API server has declined is sent again, up to three times, for nothing of it was done: an API server that starts declines at first what it
 // permits later, and a client fetches a new token when its last one was declined.
 func send[T runtime.Object](ctx context.Context, s *leases, into T, verb func() *rest.Request) (T, error) {
-	return driver.Within(ctx, func() (T, error) { // a client that runs a program for its credentials waits for it
+	return driver.Within(ctx, s.busy, func() (T, error) {
 		for pause := 50 * time.Millisecond; ; pause *= 4 {
 			err := verb().Namespace(s.namespace).Resource("leases").MaxRetries(0).Do(ctx).Into(into)
 			if !apierrors.IsForbidden(err) && !apierrors.IsUnauthorized(err) || pause > time.Second || ctx.Err() != nil {

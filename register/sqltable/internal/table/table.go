@@ -155,15 +155,7 @@ func (s *Store) List(ctx context.Context, prefix string) (map[string]register.En
 // ask asks the database when there is room, and marks errors that last. It returns at the end of ctx also while the driver does not: one of SQLite's
 // waits for a busy file as long as busy_timeout says.
 func ask[T any](ctx context.Context, s *Store, do func() (T, error)) (T, error) {
-	select {
-	case s.busy <- struct{}{}:
-	case <-ctx.Done():
-		return *new(T), context.Cause(ctx)
-	}
-	got, err := driver.Within(ctx, func() (T, error) {
-		defer func() { <-s.busy }()
-		return do()
-	})
+	got, err := driver.Within(ctx, s.busy, do)
 	if err != nil && lasting.MatchString(err.Error()) {
 		err = driver.Refused(err)
 	}
