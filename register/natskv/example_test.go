@@ -3,8 +3,6 @@ package natskv_test
 import (
 	"context"
 	"log"
-	"os"
-	"strings"
 	"testing"
 	"time"
 
@@ -12,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/quoted"
 	"github.com/lockstile/locker/internal/testserver"
 	"github.com/lockstile/locker/register/natskv"
 )
@@ -57,17 +56,5 @@ func TestExampleRunsAndIsThatOfThePage(t *testing.T) {
 	if err := run(t.Context(), testserver.NATS(t).URL()); err != nil {
 		t.Error(err)
 	}
-	page, err := os.ReadFile("README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	source, err := os.ReadFile("example_test.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, block, _ := strings.Cut(string(page), "```go\n")
-	block, _, found := strings.Cut(block, "```")
-	if !found || !strings.Contains(string(source), "\n"+block) {
-		t.Errorf("the first block of the page is not in example_test.go:\n%s", block)
-	}
+	quoted.Check(t, "README.md", "example_test.go")
 }

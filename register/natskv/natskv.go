@@ -196,8 +196,8 @@ func (s *store) Watch(ctx context.Context, name string, tell func(register.Entry
 func (s *store) List(ctx context.Context, prefix string) (map[string]register.Entry, error) {
 	entries := make(map[string]register.Entry)
 	keys, err := s.kv.Keys(ctx)
-	if errors.Is(err, jetstream.ErrNoKeysFound) {
-		err = nil
+	if errors.Is(err, jetstream.ErrNoKeysFound) { // a list that was cut off is empty, too
+		_, err = s.kv.Status(ctx)
 	}
 	for _, k := range keys {
 		name, foreign := url.PathUnescape(strings.ReplaceAll(k, "=", "%"))

@@ -73,13 +73,18 @@ const (
 
 var folders = regexp.MustCompile(`^(\w[\w.-]*/)+$`)
 
+// like says what the Store is like.
+var like = register.Options{Backend: "s3object", Exclusion: locker.AgreedClocks, Age: true, Limit: limit}
+
 // New returns a Locker on a bucket, and asks nobody. The client is never closed. It needs a region, and for stores other than Amazon S3 an endpoint.
 func New(client *s3.Client, bucket string, opts Options) (*register.Locker, error) {
 	s := &objects{client, bucket, cmp.Or(opts.Prefix, "lockstile/")}
 	if client == nil || bucket == "" || !folders.MatchString(s.prefix) || len(s.prefix) > room {
 		return nil, fmt.Errorf(`s3object: bucket %q, prefix %q: it needs a client, a bucket and a prefix like "my/locks/" of %d bytes at most`, bucket, s.prefix, room)
 	}
-	return register.New(s, register.Options{Backend: "s3object", Exclusion: locker.AgreedClocks, Age: true, Poll: opts.Poll, Limit: limit})
+	options := like
+	options.Poll = opts.Poll
+	return register.New(s, options)
 }
 
 // objects is a [register.Store] that keeps each record as an object. The version is the object's ETag: a hash of the record, or, where the store
@@ -147,7 +152,11 @@ func (s *objects) Swap(ctx context.Context, name, version string, record []byte)
 // List implements [register.Lister].
 func (s *objects) List(ctx context.Context, prefix string) (map[string]register.Entry, error) {
 	entries, text := make(map[string]register.Entry), escaped(prefix)
-	for _, below := range []string{text[:min(len(text), part)], long} {
+	heads := []string{text[:min(len(text), part)], long}
+	if text == "" {
+		heads = heads[:1] // it is that of all
+	}
+	for _, below := range heads {
 		pages := s3.NewListObjectsV2Paginator(s.client, &s3.ListObjectsV2Input{Bucket: &s.bucket, Prefix: aws.String(s.prefix + below)})
 		for pages.HasMorePages() {
 			page, err := pages.NextPage(ctx, compatible)
