@@ -2,7 +2,6 @@ package register_test
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -120,7 +119,7 @@ func TestCostsAtADistance(t *testing.T) {
 			t.Logf("%-24s Get %.2f, Swap %.2f, refused %.2f, %v", c.what, each[0], each[1], each[2], (took / locks).Round(10*time.Microsecond))
 			for i, what := range []string{"Gets", "Swaps", "Swaps that are refused"} {
 				if each[i] > c.most[i] {
-					t.Error(fmt.Sprintf("%s: %.2f %s, it may be %.2f", c.what, each[i], what, c.most[i]))
+					t.Errorf("%s: %.2f %s, it may be %.2f", c.what, each[i], what, c.most[i])
 				}
 			}
 		})

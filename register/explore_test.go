@@ -308,10 +308,8 @@ func (w *world) send(i int, what op) bool {
 	if c.known < 0 || w.swaps == 0 {
 		return false
 	}
-	r := w.base(c.known).clone()
 	alive := func(e *entry) bool { return e.ID == id(i) && what <= releasing }
-	dead := func(e entry) bool { return !alive(&e) && w.now >= c.view.end(&e, w.now) }
-	r.Holds, r.Queue = slices.DeleteFunc(r.Holds, dead), slices.DeleteFunc(r.Queue, dead)
+	r := c.view.living(w.base(c.known), w.now, alive)
 	if what >= releasing {
 		c.belief = 0
 	}

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/driver"
 	"github.com/lockstile/locker/internal/locktest"
 	"github.com/lockstile/locker/register"
@@ -109,14 +108,7 @@ func process(t testing.TB, s register.Store, opts register.Options) *register.Lo
 
 var epoch = time.Date(1999, 1, 1, 0, 0, 0, 0, time.UTC) // before that of a virtual clock
 
-var soon, lock = locktest.Soon, locktest.Lock
-
-func unlock(t testing.TB, l *locker.Lock) {
-	t.Helper()
-	if err := l.Unlock(context.Background()); err != nil {
-		t.Error(err)
-	}
-}
+var soon, lock, unlock = locktest.Soon, locktest.Lock, locktest.Unlock
 
 func TestMemory(t *testing.T) {
 	m := new(registertest.Memory)

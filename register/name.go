@@ -132,10 +132,8 @@ func (n *name) change(ctx context.Context, how how, do step) (result, error) {
 }
 
 func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 		return true
 	case <-ctx.Done():
 		return false
@@ -209,12 +207,10 @@ func (n *name) leaveGap(ctx context.Context) {
 // enter waits until no other write of this process is under way, and returns what ends this one. It does not wait for long: of two
 // writes the store refuses one, and a connection may be silent.
 func (n *name) enter(ctx context.Context) (leave func(), err error) {
-	timer := time.NewTimer(min(4*n.s.rtt(), 100*time.Millisecond))
-	defer timer.Stop()
 	select {
 	case n.busy <- struct{}{}:
 		return func() { <-n.busy }, nil
-	case <-timer.C:
+	case <-time.After(min(4*n.s.rtt(), 100*time.Millisecond)):
 		return func() {}, nil
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
@@ -254,7 +250,7 @@ func (n *name) read(ctx context.Context) error {
 		asked := n.s.now()
 		e, err := ask(ctx, func(ctx context.Context) (Entry, error) { return n.s.Get(ctx, n.key) })
 		if err == nil {
-			err = n.take(e, asked)
+			err = n.take(e, asked, pause > 100*time.Millisecond)
 		}
 		if !errors.Is(err, errBehind) || pause > longestPause || !sleep(ctx, pause) {
 			return err
@@ -263,8 +259,8 @@ func (n *name) read(ctx context.Context) error {
 }
 
 // take notes an entry that was asked for. One that is older than what the store had before it was asked is an error. If that goes on until
-// all who were there have lost their locks, the store was restored from a backup.
-func (n *name) take(e Entry, asked driver.Instant) error {
+// all who were there have lost their locks, and it persists when it is asked for again, the store was restored from a backup.
+func (n *name) take(e Entry, asked driver.Instant, persists bool) error {
 	r, err := n.parse(e)
 	if err != nil {
 		return err
@@ -281,7 +277,7 @@ func (n *name) take(e Entry, asked driver.Instant) error {
 	case n.behind == 0:
 		n.behind = arrived
 		return errBehind
-	case arrived.Sub(n.behind) < n.record.span():
+	case !persists || arrived.Sub(n.behind) < n.record.span():
 		return errBehind
 	default:
 		n.view = view{}
@@ -338,12 +334,10 @@ func (n *name) wait(ctx context.Context, order uint64, at driver.Instant) bool {
 	if newer {
 		return true
 	}
-	timer := time.NewTimer(max(at.Sub(n.s.now()), 0))
-	defer timer.Stop()
 	select {
 	case <-news:
 		return true
-	case <-timer.C:
+	case <-time.After(at.Sub(n.s.now())):
 	case <-ctx.Done():
 	}
 	return false
@@ -401,17 +395,13 @@ func (n *name) watch(ctx context.Context) {
 	}
 }
 
-// push takes a record that comes by itself. What is no record of ours is found by those who are woken.
+// push takes a record that comes by itself. Waiters find what is no record of ours when they look.
 func (n *name) push(e Entry) {
 	r, err := n.parse(e)
 	arrived := n.s.now()
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	switch {
-	case err != nil:
-		n.known = false
-		n.tell()
-	case r.Order > n.record.Order:
+	if err == nil && r.Order > n.record.Order {
 		n.learn(r, e.Version, arrived, arrived, 0)
 	}
 }

@@ -85,10 +85,8 @@ func parse(name string, text []byte) (*record, error) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields() // a later format has them, and means something by them
 	err := d.Decode(r)
-	if err == nil {
-		if _, more := d.Token(); more != io.EOF {
-			err = errors.New("something follows it")
-		}
+	if _, more := d.Token(); err == nil && more != io.EOF {
+		err = errors.New("something follows it")
 	}
 	if err == nil {
 		err = r.check(name)

@@ -62,8 +62,8 @@ import (
 var ErrChanged = errors.New("the record has changed")
 
 // Store keeps a record for each name, which is any UTF-8 text of 1 to [locker.MaxName] bytes. It has to tell apart names that
-// differ in any byte. Its methods may be called from any goroutine. They get a context that ends after five seconds at most, but for Watch, and return soon
-// after it has: a Store needs no time limit of its own, and for clients that know no contexts there is [driver.Within].
+// differ in any byte. Its methods may be called from any goroutine. The contexts of Get and Swap end after five seconds at most, that of a List is its
+// caller's, and the methods return soon after it has ended: a Store needs no time limit of its own, and for clients that know no contexts there is [driver.Within].
 //
 // A request must not be sent again by the client on its own: many clients do so after a timeout, unless they are told not to. The
 // store must serve all who use it alike: with replicas that take writes by themselves, each grants the same lock. Package registertest checks
@@ -128,7 +128,7 @@ type Options struct {
 	// Poll is for how long a waiter waits before it looks again where the Store is no [Watcher]. The default is a quarter of a second.
 	Poll time.Duration
 
-	// Limit is the largest record that the Store takes, in bytes. A waiter or holder needs some 200, and the text of
+	// Limit is the largest record that the Store takes, in bytes: 16,384 or more. A waiter or holder needs some 200, and the text of
 	// [locker.WithHolder]. The default is [DefaultLimit].
 	Limit int
 
@@ -154,7 +154,6 @@ const (
 	// longest is the longest time that a record may have.
 	longest = locker.MaxTTL
 
-	defaultPoll = 250 * time.Millisecond
 	leastLimit  = 16 << 10
 	longestPoll = placeTTL / 2 // a waiter looks as often anyway
 )
@@ -163,8 +162,10 @@ const (
 // of its own, and refuses one that does not.
 func New(s Store, opts Options) (*Locker, error) {
 	opts.Backend = cmp.Or(opts.Backend, "register")
-	opts.Poll, opts.Limit = cmp.Or(opts.Poll, defaultPoll), cmp.Or(opts.Limit, DefaultLimit)
+	opts.Poll, opts.Limit = cmp.Or(opts.Poll, 250*time.Millisecond), cmp.Or(opts.Limit, DefaultLimit)
 	switch {
+	case s == nil:
+		return nil, fmt.Errorf("%s: the Store is nil", opts.Backend)
 	case opts.Poll < 0 || opts.Poll > longestPoll:
 		return nil, fmt.Errorf("%s: Poll is %v, which is not from 0 to %v", opts.Backend, opts.Poll, longestPoll)
 	case opts.Limit < leastLimit:
@@ -174,7 +175,7 @@ func New(s Store, opts Options) (*Locker, error) {
 }
 
 func newLocker(s Store, opts Options, now func() driver.Instant) *Locker {
-	st := &store{Store: s, opts: opts, now: now, names: make(map[string]*name)}
+	st := &store{Store: s, opts: opts, now: now, names: make(map[string]*name), probing: make(chan struct{}, 1)}
 	st.watcher, _ = s.(Watcher)
 	st.sound.Store(opts.NoProbe)
 	l, settings := &Locker{store: st}, driver.Options{Clock: now}

@@ -24,8 +24,6 @@ const (
 
 func milliseconds(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
 
-var errNumbers = errors.New("the tokens of this name are used up")
-
 // find returns the entry of an attempt, or nil.
 func find(entries []entry, id string) *entry {
 	if i := slices.IndexFunc(entries, func(e entry) bool { return e.ID == id }); i >= 0 {
@@ -123,7 +121,7 @@ func (r *record) overtake(id string, due time.Duration) (patience time.Duration)
 
 func (r *record) grant(e entry) (*entry, error) {
 	if r.Last > maxNumber-tokens {
-		return nil, driver.Refused(errNumbers)
+		return nil, driver.Refused(errors.New("the tokens of this name are used up"))
 	}
 	r.Queue = remove(r.Queue, e.ID)
 	e.Number, e.Slot, e.Claim = r.Last+1, 0, 0
@@ -215,10 +213,10 @@ func (r *record) load(each time.Duration) float64 {
 	return sum - most
 }
 
-// size is how many bytes the record can have, at most, while nobody comes in: idle times are added, and numbers.
+// size is how many bytes the record can have, at most, while nobody comes in: waiters become holders, idle times are added, and numbers.
 func (r *record) size() int {
-	const idle, numeral = 24, 22
-	return len(r.encode()) + idle*(len(r.Holds)+len(r.Queue)) + numeral*(freed+broken)
+	const grows, numeral = 64, 22
+	return len(r.encode()) + grows*(len(r.Holds)+len(r.Queue)) + numeral*(freed+broken)
 }
 
 // span is for how long those who are there may be alive, without a sign of life.

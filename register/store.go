@@ -6,7 +6,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,8 +20,9 @@ type store struct {
 	watcher Watcher // the Store, or nil if it does not tell of changes
 	opts    Options
 	now     func() driver.Instant
-	sound   atomic.Bool  // the Store was found to honour versions
-	took    atomic.Int64 // for how long a request takes
+	sound   atomic.Bool   // the Store was found to honour versions
+	probing chan struct{} // filled while somebody finds out
+	took    atomic.Int64  // for how long a request takes
 
 	mu    sync.Mutex
 	names map[string]*name
@@ -198,6 +198,10 @@ func (s *store) acquire(a *attempt, r *record, waits bool, now driver.Instant) (
 		beat = now.Add(milliseconds(place.TTL)/2 - n.view.idle(place, now))
 	}
 	granted, more, err := r.acquire(e, waits, n.view.due(r, now))
+	var size int
+	if comes {
+		size = r.size()
+	}
 	switch {
 	case err != nil:
 		return entry{}, 0, answer, err
@@ -205,9 +209,9 @@ func (s *store) acquire(a *attempt, r *record, waits bool, now driver.Instant) (
 		return entry{}, 0, answer, nil
 	case comes && r.load(s.rtt()) > 1:
 		return entry{}, 0, answer, fmt.Errorf("the signs of life of those who have the lock or wait for it take all the writes that the store can do, at %v each: use longer TTLs, or fewer names in one place", s.rtt())
-	case comes && r.size() > s.opts.Limit:
+	case size > s.opts.Limit:
 		return entry{}, 0, answer, driver.Unfit(fmt.Errorf("the record of this name would have %d bytes with room to grow, for %d holders and %d waiters, and the store's limit is %d",
-			r.size(), len(r.Holds), len(r.Queue), s.opts.Limit))
+			size, len(r.Holds), len(r.Queue), s.opts.Limit))
 	case granted != nil && place != nil:
 		return *granted, 0, claim, nil
 	case granted != nil:
@@ -309,20 +313,25 @@ type listing struct {
 	lister Lister
 }
 
-// List shows what is held. Records that are not ours are no locks.
+// List shows what is held. A record that it cannot read is an error: a later version may have a lock there.
 func (s *listing) List(ctx context.Context, prefix string) (infos []locker.Info, err error) {
 	entries, err := s.lister.List(ctx, prefix)
 	if err != nil {
 		return nil, err
 	}
 	for key, e := range entries {
-		if r, err := parse(key, e.Record); err == nil && len(r.Holds) > 0 && strings.HasPrefix(key, prefix) {
-			var v view
-			age, now := s.age(e, r), s.now()
-			v.observe(r, now, now, age)
-			if info := v.living(r, now, func(*entry) bool { return false }).info(&v, now); info.Held {
-				infos = append(infos, info)
-			}
+		if len(e.Record) == 0 { // it was deleted meanwhile
+			continue
+		}
+		r, err := parse(key, e.Record)
+		if err != nil {
+			return nil, fmt.Errorf("%q: %w", key, err)
+		}
+		var v view
+		age, now := s.age(e, r), s.now()
+		v.observe(r, now, now, age)
+		if info := v.living(r, now, func(*entry) bool { return false }).info(&v, now); info.Held {
+			infos = append(infos, info)
 		}
 	}
 	return infos, nil
@@ -341,6 +350,15 @@ func (s *store) probe(ctx context.Context) error {
 	if s.sound.Load() {
 		return nil
 	}
+	select {
+	case s.probing <- struct{}{}:
+		defer func() { <-s.probing }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	if s.sound.Load() {
+		return nil
+	}
 	swap := func(version string) (string, error) { // to a record in which nobody is
 		text := (&record{Format: format, Name: probeName, Order: 1, Nonce: rand.Text()}).encode()
 		began := s.now()
@@ -355,10 +373,15 @@ func (s *store) probe(ctx context.Context) error {
 	for tries := 1; was == "" && err == nil; tries++ { // the first may create the record
 		var next string
 		if next, err = swap(now); errors.Is(err, ErrChanged) { // somebody else probes, or the store says no more than that it is busy
-			if e, err = get(); err == nil && e.Version == now && tries == probes {
-				return driver.Refused(errors.New("the store refuses a write at the version that it has, so it cannot have locks"))
+			e, err = get()
+			if next = e.Version; err == nil && next == now { // or a copy of it is behind
+				if tries == probes {
+					return driver.Refused(errors.New("the store refuses a write at the version that it has, so it cannot have locks"))
+				}
+				if !sleep(ctx, time.Duration(tries*tries)*10*time.Millisecond) {
+					return context.Cause(ctx)
+				}
 			}
-			next = e.Version
 		}
 		if next != now {
 			was, now = now, next
