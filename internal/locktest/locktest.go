@@ -29,6 +29,16 @@ func Lock(t testing.TB, l locker.Locker, name string, opts ...locker.Option) *lo
 	return got
 }
 
+// Try has the lock at once, or ends the test.
+func Try(t testing.TB, l locker.Locker, name string, opts ...locker.Option) *locker.Lock {
+	t.Helper()
+	got, err := l.TryLock(Soon(t), name, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
 // Unlock unlocks, without an error.
 func Unlock(t testing.TB, l *locker.Lock) {
 	t.Helper()

@@ -19,6 +19,7 @@ import (
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/internal/lockdir"
+	"github.com/lockstile/locker/internal/locktest"
 	"github.com/lockstile/locker/local"
 	"github.com/lockstile/locker/register"
 	"github.com/lockstile/locker/register/file"
@@ -53,20 +54,7 @@ func locks(t testing.TB, dir string) *register.Locker {
 	return l
 }
 
-func soon(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	t.Cleanup(cancel)
-	return ctx
-}
-
-func lock(t testing.TB, l locker.Locker, name string, opts ...locker.Option) *locker.Lock {
-	t.Helper()
-	got, err := l.TryLock(soon(t), name, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return got
-}
+var soon, lock, unlock, until = locktest.Soon, locktest.Try, locktest.Unlock, locktest.Until
 
 // files returns what is in a directory, without the spare file.
 func files(t testing.TB, dir string) map[string]string {
@@ -100,9 +88,7 @@ func TestLockIsAFileThatPeopleCanReadAndOthersCannot(t *testing.T) {
 	if err != nil || info.Mode().Perm() != 0o600 || runtime.GOOS == "linux" && info.Mode()&os.ModeSticky == 0 {
 		t.Errorf("its mode is %v, %v", info.Mode(), err)
 	}
-	if err := held.Unlock(soon(t)); err != nil {
-		t.Error(err)
-	}
+	unlock(t, held)
 	if now := files(t, dir); len(now) != 1 {
 		t.Errorf("after Unlock the directory has %v", now)
 	}
@@ -446,13 +432,4 @@ func TestDiskThatHangsHoldsUpNobodyForLongerThanTheirContexts(t *testing.T) {
 		return err == nil || errors.Is(err, register.ErrChanged)
 	})
 	file.Drain(t, s)
-}
-
-func until(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !is(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("it is not so that %s", what)
-		}
-	}
 }

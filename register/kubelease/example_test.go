@@ -5,8 +5,6 @@ import (
 	"errors"
 	"log"
 	"net/http"
-	"os"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -17,6 +15,7 @@ import (
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/election"
 	"github.com/lockstile/locker/fencing"
+	"github.com/lockstile/locker/internal/quoted"
 	"github.com/lockstile/locker/register/kubelease"
 )
 
@@ -67,24 +66,7 @@ func lead(ctx context.Context, locks locker.Locker, guard fencing.Guard, write f
 
 func TestExamplesAreThoseOfThePage(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	source, err := os.ReadFile("example_test.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	blocks := strings.Split(string(page), "```go\n")[1:]
-	if len(blocks) != 2 {
-		t.Errorf("the page has %d programs", len(blocks))
-	}
-	for _, block := range blocks {
-		block, _, _ = strings.Cut(block, "```")
-		if !strings.Contains(string(source), "\n"+block) {
-			t.Errorf("this program is not in example_test.go:\n%s", block)
-		}
-	}
+	quoted.Check(t, "README.md", "example_test.go")
 }
 
 func TestExampleRuns(t *testing.T) {

@@ -9,7 +9,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 
-	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/conformance"
 	"github.com/lockstile/locker/internal/testserver"
 	"github.com/lockstile/locker/register"
@@ -43,14 +42,22 @@ func clientOf(url, access, secret string) *s3.Client {
 	})
 }
 
-// options are those that New has for package register.
-var options = register.Options{Backend: "s3object", Exclusion: locker.AgreedClocks, Age: true, Limit: s3object.Limit}
+// process returns a Locker as another process has it, of a server that is reached at a URL.
+func process(t testing.TB, srv *testserver.S3Server, url string) *register.Locker {
+	t.Helper()
+	l, err := s3object.New(client(srv, url), bucket, s3object.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l
+}
 
 func TestConformance(t *testing.T) {
 	srv := server(t)
 	registertest.Run(t, registertest.Harness{
 		New:     func(testing.TB) register.Store { return s3object.NewStore(client(srv, srv.URL()), bucket, "a/b/") },
-		Options: options,
+		Options: s3object.Like,
 	})
 }
 
@@ -71,12 +78,7 @@ func TestBrokenConnections(t *testing.T) {
 		t.Run(c.Name, func(t *testing.T) {
 			c.Run(t, conformance.Harness{TTL: 2 * time.Second, New: func(t testing.TB) conformance.Process {
 				p := conformance.NewProxy(t, srv.Addr())
-				locks, err := s3object.New(client(srv, "http://"+p.Addr()), bucket, s3object.Options{})
-				if err != nil {
-					t.Fatal(err)
-				}
-				t.Cleanup(func() { _ = locks.Close() })
-				return conformance.Process{Locker: locks, Network: p}
+				return conformance.Process{Locker: process(t, srv, "http://"+p.Addr()), Network: p}
 			}})
 		})
 	}

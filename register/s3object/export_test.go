@@ -23,8 +23,8 @@ func Key(prefix, name string) string { return (&objects{prefix: prefix}).key(nam
 // Name returns the name of a key.
 func Name(prefix, key string) (string, bool) { return (&objects{prefix: prefix}).name(key) }
 
-// Limits of records and prefixes.
-const (
-	Limit = limit
-	Room  = room
-)
+// Room is the limit of prefixes.
+const Room = room
+
+// Like is what New says of the Store.
+var Like = like

@@ -17,6 +17,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/locktest"
 	"github.com/lockstile/locker/register"
 	"github.com/lockstile/locker/register/s3object"
 )
@@ -46,20 +47,12 @@ func TestNewRefusesWhatItCannotUse(t *testing.T) {
 	}
 }
 
-// The conformance suite runs with these options.
-func TestNewDeclaresWhatIsTested(t *testing.T) {
+func TestNewDeclaresWhatItsTokensAreGoodFor(t *testing.T) {
 	t.Parallel()
 	c := s3.New(s3.Options{})
 	have, err := s3object.New(c, "b", s3object.Options{})
 	if err != nil {
 		t.Fatal(err)
-	}
-	want, err := register.New(s3object.NewStore(c, "b", "a/"), options)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if have.Guarantees() != want.Guarantees() {
-		t.Errorf("New declares %+v, and %+v is tested", have.Guarantees(), want.Guarantees())
 	}
 	if g := have.Guarantees(); !g.KeepsMinHold || g.Tokens != 0 || g.Exclusion != locker.PromptHolder|locker.SteadyClocks|locker.AgreedClocks {
 		t.Errorf("New declares %+v", g)
@@ -261,15 +254,13 @@ func TestAConflictIsNoReasonToGiveUp(t *testing.T) {
 		}
 		pass.ServeHTTP(w, r)
 	})
-	locks, err := register.New(g.store(), options)
+	locks, err := register.New(g.store(), s3object.Like)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, n := range []int64{2, 7} { // the first at the probe; 7 are more than a write is sent, so package register reads, and writes again
 		conflicts.Store(n)
-		if _, err := locks.TryLock(t.Context(), fmt.Sprint(n)); err != nil {
-			t.Fatal(err)
-		}
+		locktest.Try(t, locks, fmt.Sprint(n))
 		if left := conflicts.Load(); left >= 0 {
 			t.Errorf("%d of %d conflicts were not met", left, n)
 		}
@@ -419,7 +410,7 @@ func TestAServerThatIgnoresConditionsIsRefused(t *testing.T) {
 			}
 			pass.ServeHTTP(w, r)
 		})
-		locks, err := register.New(g.store(), options)
+		locks, err := register.New(g.store(), s3object.Like)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -502,30 +493,6 @@ func TestListReadsAllPages(t *testing.T) {
 	}
 }
 
-// TestForeignObjectStays puts something else under a lock's key.
-func TestForeignObjectStays(t *testing.T) {
-	srv := server(t)
-	c := client(srv, srv.URL())
-	locks, err := s3object.New(c, bucket, s3object.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	key := s3object.Key("lockstile/", "n")
-	if _, err := c.PutObject(t.Context(), &s3.PutObjectInput{Bucket: aws.String(bucket), Key: &key, Body: strings.NewReader("a text")}); err != nil {
-		t.Fatal(err)
-	}
-	if lock, err := locks.TryLock(t.Context(), "n"); !errors.Is(err, locker.ErrRefused) {
-		t.Errorf("TryLock returned %v, %v", lock, err)
-	}
-	out, err := c.GetObject(t.Context(), &s3.GetObjectInput{Bucket: aws.String(bucket), Key: &key})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if text, err := io.ReadAll(out.Body); err != nil || string(text) != "a text" {
-		t.Errorf("the object is %q now, error %v", text, err)
-	}
-}
-
 // Over TLS the SDK sends checksums in trailers, and asks for them, unless it is told not to. Not every store reads them.
 func TestRequestsOverTLSArePlain(t *testing.T) {
 	srv := server(t)
@@ -579,17 +546,12 @@ func TestVersionedBucket(t *testing.T) {
 	}
 	var last uint64
 	for range 3 {
-		lock, err := locks.TryLock(t.Context(), "n")
-		if err != nil {
-			t.Fatal(err)
+		got := locktest.Try(t, locks, "n")
+		if uint64(got.Token()) <= last {
+			t.Errorf("token %d was granted after token %d", got.Token(), last)
 		}
-		if uint64(lock.Token()) <= last {
-			t.Errorf("token %d was granted after token %d", lock.Token(), last)
-		}
-		last = uint64(lock.Token())
-		if err := lock.Unlock(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		last = uint64(got.Token())
+		locktest.Unlock(t, got)
 	}
 	versions, err := c.ListObjectVersions(t.Context(), &s3.ListObjectVersionsInput{Bucket: aws.String(bucket), Prefix: aws.String("p/n")})
 	if err != nil || len(versions.Versions) != 6 {
@@ -599,39 +561,22 @@ func TestVersionedBucket(t *testing.T) {
 
 func TestLockOutlivesARestartOfTheServer(t *testing.T) {
 	srv := server(t)
-	one, err := s3object.New(client(srv, srv.URL()), bucket, s3object.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	other, err := s3object.New(client(srv, srv.URL()), bucket, s3object.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	lock, err := one.Lock(t.Context(), "n", locker.WithTTL(time.Minute))
-	if err != nil {
-		t.Fatal(err)
-	}
+	one, other := process(t, srv, srv.URL()), process(t, srv, srv.URL())
+	held := locktest.Lock(t, one, "n", locker.WithTTL(time.Minute))
 	srv.Kill()
 	srv.Start()
 	if _, err := other.TryLock(t.Context(), "n"); !errors.Is(err, locker.ErrTaken) {
 		t.Errorf("after a restart TryLock of another process returned the error %v", err)
 	}
-	if err := lock.Unlock(t.Context()); err != nil {
-		t.Error(err)
-	}
-	next, err := other.TryLock(t.Context(), "n")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if next.Token() <= lock.Token() {
-		t.Errorf("token %d was granted after token %d", next.Token(), lock.Token())
+	locktest.Unlock(t, held)
+	next := locktest.Try(t, other, "n")
+	if next.Token() <= held.Token() {
+		t.Errorf("token %d was granted after token %d", next.Token(), held.Token())
 	}
 	if infos, err := other.List(t.Context(), ""); err != nil || len(infos) != 1 || infos[0].Name != "n" {
 		t.Errorf("List returned %+v, %v", infos, err)
 	}
-	if err := next.Unlock(t.Context()); err != nil {
-		t.Error(err)
-	}
+	locktest.Unlock(t, next)
 }
 
 // What the README says that locks cost.
@@ -647,19 +592,11 @@ func TestRequestsOfALock(t *testing.T) {
 	locks := make([]*register.Locker, 2)
 	for i := range locks {
 		var err error
-		if locks[i], err = register.New(g.store(), options); err != nil {
+		if locks[i], err = register.New(g.store(), s3object.Like); err != nil {
 			t.Fatal(err)
 		}
 	}
-	lockAndUnlock := func(l *register.Locker, name string) {
-		lock, err := l.TryLock(t.Context(), name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := lock.Unlock(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-	}
+	lockAndUnlock := func(l *register.Locker, name string) { locktest.Unlock(t, locktest.Try(t, l, name)) }
 	const rounds = 10
 	nothing := func() {}
 	for _, c := range []struct {
@@ -680,9 +617,7 @@ func TestRequestsOfALock(t *testing.T) {
 			lockAndUnlock(locks[1], "n")
 		}, func(i int) { lockAndUnlock(locks[i%2], "n") }, 2 * rounds, rounds},
 		{"a lock that is taken", func() {
-			if _, err := locks[1].TryLock(t.Context(), "n", locker.WithTTL(time.Hour)); err != nil {
-				t.Fatal(err)
-			}
+			locktest.Try(t, locks[1], "n", locker.WithTTL(time.Hour))
 		}, func(int) {
 			if _, err := locks[0].TryLock(t.Context(), "n"); !errors.Is(err, locker.ErrTaken) {
 				t.Fatal(err)

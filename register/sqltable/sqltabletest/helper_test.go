@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/locktest"
 	"github.com/lockstile/locker/internal/testserver"
 	"github.com/lockstile/locker/register"
 	"github.com/lockstile/locker/register/sqltable"
@@ -104,24 +105,8 @@ func onSQLite(t testing.TB, dsn string) *register.Locker {
 	return newLocker(t, open(t, "sqlite", dsn), sqltable.SQLite, sqltable.Options{})
 }
 
-// tried returns the lock of one attempt.
-func tried(t testing.TB, l locker.Locker, name string, opts ...locker.Option) *locker.Lock {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	lock, err := l.TryLock(ctx, name, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return lock
-}
-
-func unlocked(t testing.TB, lock *locker.Lock) {
-	t.Helper()
-	if err := lock.Unlock(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-}
+// What all these tests do.
+var tried, unlocked, queued, until = locktest.Try, locktest.Unlock, locktest.Waits, locktest.Until
 
 // isTaken checks that a name is taken.
 func isTaken(t testing.TB, l locker.Locker, name string) {

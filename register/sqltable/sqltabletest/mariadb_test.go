@@ -252,17 +252,6 @@ func TestAServerThatOnlyReadsIsWaitedFor(t *testing.T) {
 	}
 }
 
-// queued waits until somebody waits for a name.
-func queued(t testing.TB, i locker.Inspector, name string) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
-		if info, err := i.Inspect(t.Context(), name); err == nil && info.Waiters > 0 {
-			return
-		}
-	}
-	t.Fatal("nobody waits")
-}
-
 // database/sql sends a statement again if its driver says that it was never sent. A statement whose answer is lost was sent: the second one would find
 // the record changed by the first, and be told that it was refused.
 func TestStatementWhoseAnswerIsLostIsNotSentAgain(t *testing.T) {
@@ -280,11 +269,7 @@ func TestStatementWhoseAnswerIsLostIsNotSentAgain(t *testing.T) {
 			_, err := far.Swap(t.Context(), "lost", version, []byte(record))
 			answer <- err
 		}()
-		for deadline := time.Now().Add(patience); string(direct.got("lost").Record) != record; time.Sleep(time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatal("the request has not arrived")
-			}
-		}
+		until(t, "the request has arrived", func() bool { return string(direct.got("lost").Record) == record })
 		proxy.Heal() // ends the connection
 		if err := <-answer; err == nil || errors.Is(err, register.ErrChanged) || errors.Is(err, locker.ErrRefused) {
 			t.Errorf("a write that was made, and whose answer was lost, returned the error %v", err)
@@ -338,11 +323,7 @@ func TestWriteThatIsGivenUpIsNotSaidToBeRefused(t *testing.T) {
 	if err := tx.Commit(); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(patience); r.got("row").Version != "2"; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("the server has given up the write, too: what this package says of late writes is no longer so")
-		}
-	}
+	until(t, "the server writes what the client has given up", func() bool { return r.got("row").Version == "2" })
 	r.isLate("row", version)
 }
 
