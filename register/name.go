@@ -39,11 +39,11 @@ var (
 	errBehind = errors.New("the store answers with an older record than before: a copy of it is behind, or it was deleted, or restored from a backup")
 )
 
-// name is what this process knows of one name. Each of its writes is a sign of life of all its attempts.
+// name is what this process knows of one name. Each of its writes is a heartbeat of all its attempts.
 type name struct {
 	s    *store
 	key  string
-	busy chan struct{} // filled while a write is under way, unless one has waited for long
+	busy chan struct{} // a semaphore: one write at a time, but nobody waits for it for long
 
 	uses   int         // guarded by the store's mutex
 	forget *time.Timer // the same
@@ -55,7 +55,7 @@ type name struct {
 	crowded bool           // others write too, so that there probably is
 	mine    string         // the version of this process's last write
 	heard   driver.Instant // when the record arrived
-	alone   driver.Instant // since when this process's writes have left others no gap
+	alone   driver.Instant // when the present run of writes without a gap began
 	gap     time.Duration  // how long the next one is
 	behind  driver.Instant // since when the store has answered with older records, or 0
 	view    view
@@ -72,7 +72,7 @@ type verdict uint8
 const (
 	write  verdict = iota // the store refuses it if the record is another by now
 	claim                 // the same, and others wait for it
-	answer                // it is a "no": the record must have been asked for since the call began
+	answer                // it is a "no": the record must have been read since the call began
 	pass                  // nobody is told anything
 )
 
@@ -83,10 +83,10 @@ type step func(r *record, now driver.Instant) (verdict, error)
 type how uint8
 
 const (
-	guess how = iota // others wait for it, or somebody does
-	hurry            // a lock may be lost
-	yield            // where many write, others go first
-	look             // the same, and something may have changed of which nobody was told
+	guess how = iota // on the record as it is known; a refused write is tried again at once
+	hurry            // the same, but where others write the record is read first
+	yield            // the same, and after a refused write others go first
+	look             // the same, and the record is read first in any case
 )
 
 // result is what has become of a step.
@@ -111,7 +111,7 @@ type tries struct {
 // change carries out a step on the newest record.
 func (n *name) change(ctx context.Context, how how, do step) (result, error) {
 	t := tries{how: how, do: do}
-	most := n.s.claimTime() / 4 // who sleeps may be first meanwhile
+	most := n.s.claimTime() / 4 // a waiter that sleeps may become the first
 	for tried, pause := 0, n.s.rtt(); ; tried++ {
 		res, again, err := n.try(ctx, &t)
 		if !again {
@@ -121,7 +121,7 @@ func (n *name) change(ctx context.Context, how how, do step) (result, error) {
 		if t.sent == nil || first && tried < 2 { // it was not refused, or goes first
 			continue
 		}
-		if pause = min(2*pause, most); !first { // where there are few, somebody may write all the time, and leave gaps
+		if pause = min(2*pause, most); !first { // where there are few, short pauses find the gaps that leaveGap makes
 			pause = min(min(pause, few*n.s.rtt())*time.Duration(1+len(t.sent.Holds)+len(t.sent.Queue)), most)
 		}
 		t.ask = true // also of a watch, which may be behind

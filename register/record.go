@@ -41,7 +41,7 @@ type record struct {
 // entry is one attempt: a place in the queue, or a hold.
 type entry struct {
 	ID    string `json:"id"`
-	Beat  string `json:"beat"`           // the nonce of the write that was its last sign of life; "" is that of the next write
+	Beat  string `json:"beat"`           // the nonce of the write that was its last heartbeat; "" is that of the next write
 	TTL   int64  `json:"ttl"`            // in milliseconds, like all times here
 	Idle  int64  `json:"idle,omitempty"` // for how long at least the beat was the same already when this was written
 	Kind  string `json:"kind"`

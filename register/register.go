@@ -18,27 +18,27 @@
 // store keeps its records. What the store adds to that is in [Options].
 //
 // Waiters are served in order of arrival. A waiter that does not take its turn, because its process is suspended or cannot reach
-// the store, is overtaken after half a second, or after some seconds where it has to poll. Who has no place yet, because others write all the
-// time, tries again. A process that locks again and again leaves gaps for that.
+// the store, is overtaken after half a second, or after some seconds where it has to poll. A process whose writes are refused because
+// others write all the time has no place yet, and retries. A process that locks in a loop pauses now and then, so that others get in.
 //
 // # Losing a lock
 //
-// A holder gives a sign of life three times per TTL. Each is a write. When its TTL has passed since the last one
-// that was confirmed, the lock is lost, by the holder's own clock. Everybody else who sees no sign of life for the TTL, and a
-// hundredth more, on their own clock, may remove the holder. Who arrives later, and has seen nothing, relies on what the store says
-// of the record's age, or where it says nothing, on the wall clock of the last writer ([Options].Age).
+// A holder renews its lock three times per TTL. Each renewal is a write. When the TTL has passed since the last renewal
+// that was confirmed, the lock is lost, by the holder's own clock. Any other process that sees no renewal for the TTL and a
+// hundredth more, on its own clock, may remove the holder. A process that has not watched the lock so far relies on the age that the
+// store reports, or where it reports none, on the wall clock of the last writer ([Options].Age).
 //
 // # Cost
 //
 // A lock is one write, and so is its release, if the same process had the lock last. Where processes take turns, there is a read more.
 // Every write for a name wakes all who wait for it, and the writes for one name follow one another. So this is for tens of processes
-// that wait for one name, not for hundreds: a process that would be one too many for the store gets an error. Writes for different names do not
+// that wait for one name, not for hundreds: if renewals would take more than a quarter of the store's time, a newcomer gets an error. Writes for different names do not
 // wait for each other.
 //
 // # Clocks
 //
 // The clocks of two machines are never compared. But the store's wall clock, where it says how old a record is, is one of the clocks
-// that must run steadily: if it is set forward by more than a TTL, those who come later take live holders for dead.
+// that must run steadily: if it is set forward by more than a TTL, processes that come later take live holders for expired.
 //
 // # Requirements
 //
@@ -71,9 +71,9 @@ var ErrChanged = errors.New("the record has changed")
 //
 // An error that lasts until somebody changes a setting (credentials, rights, a missing table) is a [driver.Refused].
 type Store interface {
-	// Get returns the record of a name. Without one Record is empty, and so is Version, unless the store keeps versions of what was
-	// deleted: then the next Swap gives that one. A record that is older than what
-	// this process has seen, from a replica for example, is asked for again.
+	// Get returns the record of a name. If there is none, Record is empty, and so is Version, unless the store keeps versions of what was
+	// deleted: then the next Swap is given that one. A record that is older than what
+	// this process has seen, from a replica for example, is read again.
 	Get(ctx context.Context, name string) (Entry, error)
 
 	// Swap writes the record if its version is still that, or if version is "" and Get finds none, and returns the new version. After
@@ -87,8 +87,8 @@ type Store interface {
 type Entry struct {
 	Record []byte
 
-	// Version never comes back, not after a delete either. A hash of the record is one, for no two records are alike. A counter of the record is none, for
-	// it begins anew after a delete, nor is a time.
+	// Version never comes back, not after a delete either. A hash of the record will do, because no two records are alike. A counter will not,
+	// because it starts again after a delete, and a timestamp will not either.
 	Version string
 
 	// Age is for how long at least the record has been as it is, or since its Swap began, by the store's own clock, which was read after the record was. It is
@@ -99,7 +99,7 @@ type Entry struct {
 // Watcher is a Store that tells of changes. Without it waiters poll.
 type Watcher interface {
 	// Watch calls tell with the record as it is, and again when it has changed, one call after another, until ctx ends or
-	// it can no more, and returns why. Of several changes it may tell the last one alone.
+	// the watch breaks, and returns the reason. It may skip all changes but the last.
 	Watch(ctx context.Context, name string, tell func(Entry)) error
 }
 
@@ -114,7 +114,7 @@ type Options struct {
 	// Backend is the Store's name, with which errors begin. The default is "register".
 	Backend string
 
-	// Exclusion and Tokens are what must hold besides for a confirmed write to stay, and for all to see it: nothing where each
+	// Exclusion and Tokens are what else must hold so that a confirmed write is kept, and everybody sees it: nothing where each
 	// write waits for the disk, [locker.DurableServer] where it does not, [locker.DurableReplica] where a replica that may lack it takes over. Where the Age comes from
 	// one of several servers, their clocks must agree: [locker.AgreedClocks]. Clocks that run at the same rate, and a prompt
 	// holder, are assumed always.
@@ -132,7 +132,7 @@ type Options struct {
 	// [locker.WithHolder]. The default is [DefaultLimit].
 	Limit int
 
-	// NoProbe says that the Store honours versions for certain, as one on files of this machine does. Otherwise a Locker finds out, with a
+	// NoProbe says that the Store is known to honour versions, as one on files of this machine is. Otherwise a Locker finds out, with a
 	// record of its own.
 	NoProbe bool
 
@@ -175,14 +175,16 @@ func New(s Store, opts Options) (*Locker, error) {
 }
 
 func newLocker(s Store, opts Options, now func() driver.Instant) *Locker {
-	st := &store{Store: s, opts: opts, now: now, names: make(map[string]*name), probing: make(chan struct{}, 1)}
+	st := &store{Store: s, opts: opts, now: now, names: make(map[string]*name)}
 	st.watcher, _ = s.(Watcher)
 	st.sound.Store(opts.NoProbe)
 	l, settings := &Locker{store: st}, driver.Options{Clock: now}
 	if lister, ok := s.(Lister); ok {
-		l.Methods = driver.New(opts.Backend, &listing{st, lister}, settings)
+		d := driver.New(opts.Backend, &listing{st, lister}, settings)
+		l.Methods, st.closing = d, d.Closing()
 	} else {
-		l.Methods = driver.New(opts.Backend, st, settings)
+		d := driver.New(opts.Backend, st, settings)
+		l.Methods, st.closing = d, d.Closing()
 	}
 	return l
 }

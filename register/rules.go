@@ -15,7 +15,7 @@ import (
 const (
 	// tokens is how many tokens the grant of an exclusive lock has.
 	tokens = 64
-	// placeTTL is for how long a place in the queue lasts at least without a sign of life.
+	// placeTTL is for how long a place in the queue lasts at least without a heartbeat.
 	placeTTL = 10 * time.Second
 	// freed and broken are how many numbers a record remembers. A release whose answer was lost may come again; each of a
 	// crowd of readers may have to hear that its lock was broken.
@@ -48,7 +48,7 @@ func fits(holds []entry, e *entry) bool {
 	return len(holds) == 0
 }
 
-// mismatch returns somebody who holds the lock, or waits for it, as what does not go with e, or nil.
+// mismatch returns a holder or waiter whose slots are not those of e, or nil.
 func (r *record) mismatch(e *entry) *entry {
 	for _, entries := range [][]entry{r.Holds, r.Queue} {
 		if len(entries) > 0 {
@@ -199,9 +199,8 @@ func (r *record) free(n number) bool {
 
 func latest(numbers []number, most int) []number { return numbers[max(0, len(numbers)-most):] }
 
-// load says how busy the signs of life of those in the record keep the store, if each write takes so long and one follows another,
-// beside those of the busiest, who has to manage alone. It is 1 when they take a quarter of the store's time: refused writes, and those who come
-// and go, need the rest.
+// load is the share of the store's time that the heartbeats in the record take, if each write takes so long and one follows another,
+// without the busiest entry, which has to manage alone. It is 1 for a quarter: refused writes, and those who come and go, need the rest.
 func (r *record) load(each time.Duration) float64 {
 	var sum, most float64
 	for _, e := range slices.Concat(r.Holds, r.Queue) {
@@ -219,7 +218,7 @@ func (r *record) size() int {
 	return len(r.encode()) + grows*(len(r.Holds)+len(r.Queue)) + numeral*(freed+broken)
 }
 
-// span is for how long those who are there may be alive, without a sign of life.
+// span is after how long without a heartbeat all who are in the record are dead.
 func (r *record) span() time.Duration {
 	last := placeTTL
 	for _, e := range slices.Concat(r.Holds, r.Queue) {

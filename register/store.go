@@ -20,9 +20,10 @@ type store struct {
 	watcher Watcher // the Store, or nil if it does not tell of changes
 	opts    Options
 	now     func() driver.Instant
-	sound   atomic.Bool   // the Store was found to honour versions
-	probing chan struct{} // filled while somebody finds out
-	took    atomic.Int64  // for how long a request takes
+	closing context.Context // ends with Close
+	sound   atomic.Bool     // the Store was found to honour versions
+	probing chan struct{}   // filled while somebody finds out
+	took    atomic.Int64    // for how long a request takes
 
 	mu    sync.Mutex
 	names map[string]*name
@@ -36,7 +37,7 @@ type attempt struct {
 	number number // that was granted
 }
 
-// ask bounds a request to the store.
+// ask calls the store with a time limit.
 func ask[T any](ctx context.Context, f func(context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, requestTime, errSilent)
 	defer cancel()
@@ -56,8 +57,7 @@ func (s *store) measure(d time.Duration) {
 	s.took.Store(have + (int64(d)-have)/8)
 }
 
-// use returns what is known of a name, and remembers it until drop is called, and for a while longer: as long as who was seen there may
-// be alive.
+// use returns what is known of a name, and remembers it until drop is called, and then until all who were seen there must have expired.
 func (s *store) use(key string) *name {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -154,6 +154,9 @@ func (s *store) Acquire(ctx context.Context, a *attempt, wait driver.Wait) (driv
 		var got entry
 		var again driver.Instant
 		res, err := n.change(ctx, how, func(r *record, now driver.Instant) (v verdict, err error) {
+			if s.closing.Err() != nil { // who gets no place has not waited yet
+				return pass, locker.ErrClosed
+			}
 			got, again, v, err = s.acquire(a, r, wait != nil, now)
 			if v == pass && left == driver.Nothing {
 				v = answer // that it is taken nobody has heard yet
@@ -185,7 +188,7 @@ func (s *store) Acquire(ctx context.Context, a *attempt, wait driver.Wait) (driv
 	}
 }
 
-// acquire is the step of an Acquire. Again is when a waiter has to look, if it hears of nothing.
+// acquire is the step of an Acquire. Again is when a waiter reads the record again, if it hears of no change.
 func (s *store) acquire(a *attempt, r *record, waits bool, now driver.Instant) (got entry, again driver.Instant, v verdict, err error) {
 	n, e := a.name, s.entry(a)
 	if have := r.mismatch(&e); have != nil {
@@ -208,7 +211,7 @@ func (s *store) acquire(a *attempt, r *record, waits bool, now driver.Instant) (
 	case granted == nil && !waits:
 		return entry{}, 0, answer, nil
 	case comes && r.load(s.rtt()) > 1:
-		return entry{}, 0, answer, fmt.Errorf("the signs of life of those who have the lock or wait for it take all the writes that the store can do, at %v each: use longer TTLs, or fewer names in one place", s.rtt())
+		return entry{}, 0, answer, fmt.Errorf("the renewals of those who have the lock or wait for it take all the writes that the store can do, at %v each: use longer TTLs, or fewer names in one place", s.rtt())
 	case size > s.opts.Limit:
 		return entry{}, 0, answer, driver.Unfit(fmt.Errorf("the record of this name would have %d bytes with room to grow, for %d holders and %d waiters, and the store's limit is %d",
 			size, len(r.Holds), len(r.Queue), s.opts.Limit))
@@ -345,17 +348,9 @@ const (
 )
 
 // probe finds out, once, whether the store honours versions: some servers ignore conditions. When a record has been replaced, it must
-// neither be replaced once more nor be created.
+// neither be replaced once more nor be created. Calls that come at once probe each by themselves: if one waited for another, each would hear
+// later and later that the store is silent.
 func (s *store) probe(ctx context.Context) error {
-	if s.sound.Load() {
-		return nil
-	}
-	select {
-	case s.probing <- struct{}{}:
-		defer func() { <-s.probing }()
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 	if s.sound.Load() {
 		return nil
 	}

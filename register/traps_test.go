@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -147,6 +146,28 @@ func TestTwoOldAnswersAreNoBackup(t *testing.T) {
 		})
 		if info, err := a.Inspect(t.Context(), "a"); err != nil || info.Held {
 			t.Errorf("%+v, %v", info, err)
+		}
+	})
+}
+
+// The interleaving: others write all the time, so a call has no place in the queue when its Locker is closed. It must not take the lock after that.
+func TestCallThatHasNoPlaceEndsWithClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &script{Store: new(registertest.Memory)}
+		l := process(t, s, aged)
+		s.swap(func(string, string, []byte) (string, error) { return "", register.ErrChanged })
+		answer := make(chan error, 1)
+		go func() {
+			_, err := l.Lock(context.Background(), "a")
+			answer <- err
+		}()
+		time.Sleep(10 * time.Second)
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+		s.swap(nil)
+		if err := <-answer; !errors.Is(err, locker.ErrClosed) {
+			t.Errorf("after Close Lock returned the error %v", err)
 		}
 	})
 }
@@ -342,67 +363,29 @@ func TestStoreThatRefusesAWriteNowAndThenIsTaken(t *testing.T) {
 	}
 }
 
-// probed is a Store that counts requests for the probe's record, and answers those that read it as old says, unless that is nil.
-type probed struct {
+// lagging is a Store whose probe's record is an old one for a while.
+type lagging struct {
 	*registertest.Memory
-	requests atomic.Int64
-	old      func() (register.Entry, bool)
+	old   register.Entry
+	until time.Time
 }
 
-func (p *probed) Get(ctx context.Context, name string) (register.Entry, error) {
-	if time.Sleep(time.Millisecond); ctx.Err() != nil {
-		return register.Entry{}, ctx.Err()
+func (l *lagging) Get(ctx context.Context, name string) (register.Entry, error) {
+	if name == register.ProbeName && time.Now().Before(l.until) {
+		return l.old, nil
 	}
-	if name == register.ProbeName {
-		p.requests.Add(1)
-		if p.old != nil {
-			if e, ok := p.old(); ok {
-				return e, nil
-			}
-		}
-	}
-	return p.Memory.Get(ctx, name)
-}
-
-func (p *probed) Swap(ctx context.Context, name, version string, record []byte) (string, error) {
-	time.Sleep(time.Millisecond)
-	if name == register.ProbeName {
-		p.requests.Add(1)
-	}
-	return p.Memory.Swap(ctx, name, version, record)
+	return l.Memory.Get(ctx, name)
 }
 
 // The interleaving: another process has probed just now, and this one reads of a replica that is behind. Its writes are refused
 // until the replica has caught up.
 func TestStoreWhoseCopiesAreBehindIsTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := &probed{Memory: new(registertest.Memory)}
-		unlock(t, lock(t, process(t, p, aged), "a"))
-		old, _ := p.Get(t.Context(), register.ProbeName)
-		unlock(t, lock(t, process(t, p, aged), "a"))
-		until := time.Now().Add(time.Second)
-		p.old = func() (register.Entry, bool) { return old, time.Now().Before(until) }
-		unlock(t, lock(t, process(t, p, aged), "a"))
-	})
-}
-
-// A service that starts asks for a thousand names at once. One question is enough, also if the first caller gives up.
-func TestStoreIsProbedOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := &probed{Memory: new(registertest.Memory)}
-		l := process(t, p, aged)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Microsecond)
-		defer cancel()
-		_, _ = l.TryLock(ctx, "given up")
-		p.requests.Store(0)
-		var all sync.WaitGroup
-		for i := range 1000 {
-			all.Go(func() { unlock(t, lock(t, l, fmt.Sprint(i))) })
-		}
-		all.Wait()
-		if n := p.requests.Load(); n > 6 {
-			t.Errorf("the store was asked %d times whether it honours versions", n)
-		}
+		m := new(registertest.Memory)
+		unlock(t, lock(t, process(t, m, aged), "a"))
+		old, _ := m.Get(t.Context(), register.ProbeName)
+		unlock(t, lock(t, process(t, m, aged), "a"))
+		unlock(t, lock(t, process(t, &lagging{m, old, time.Now().Add(time.Second)}, aged), "a"))
 	})
 }
 

@@ -7,8 +7,8 @@ import (
 	"github.com/lockstile/locker/driver"
 )
 
-// view is what this process has seen of a name's record. Who is dead is observed: an entry that gave no sign of life for its TTL, on
-// this process's clock. No two machines' clocks are compared.
+// view is what this process has seen of a name's record. Expiry is observed, on this process's clock: an entry whose beat has not changed for
+// its TTL is dead. No two machines' clocks are compared.
 type view struct {
 	seen  map[string]sighting // by the entry's id
 	read  driver.Instant      // when the last record was asked for, 0 if none was
@@ -49,7 +49,7 @@ func (v *view) observe(r *record, asked, arrived driver.Instant, age time.Durati
 	v.seen, v.read = seen, max(v.read, asked)
 }
 
-// idle returns for how long at least an entry has given no sign of life.
+// idle returns for how long at least an entry's beat has not changed.
 func (v *view) idle(e *entry, now driver.Instant) time.Duration {
 	if s, ok := v.seen[e.ID]; ok && s.beat == e.Beat {
 		return max(now.Sub(s.since), 0)
@@ -57,7 +57,7 @@ func (v *view) idle(e *entry, now driver.Instant) time.Duration {
 	return 0
 }
 
-// end returns when an entry counts as dead, unless it gives a sign of life before. Its holder stops believing earlier, by twice the
+// end returns when an entry counts as dead, unless its beat changes before. Its holder stops believing earlier, by twice the
 // allowance for clocks of different rates.
 func (v *view) end(e *entry, now driver.Instant) driver.Instant {
 	ttl := milliseconds(e.TTL)

@@ -30,7 +30,7 @@ func TestWhoIsDeadIsObserved(t *testing.T) {
 			v.observe(held("x", 0), 10*s, 11*s, 0)
 			v.observe(held("x", 0), 12*s, 12*s, 0)
 		}, 11*s + allowed},
-		{"a sign of life", func(v *view) {
+		{"another beat", func(v *view) {
 			v.observe(held("x", 0), 10*s, 11*s, 0)
 			v.observe(held("y", 0), 12*s, 12*s, 0)
 		}, 12*s + allowed},
