@@ -39,8 +39,8 @@
 // one machine alone (NFS, CIFS, FUSE, virtiofs, 9P and so on). All processes run as one user, or as root: files are for the directory's owner alone. If
 // a link leads to the directory, it must not be changed while programs run: they would have different locks.
 //
-// Each name keeps its file. Whoever deletes one while the lock is held, or just now asked for, lets a second holder in, and whoever restores it
-// from a backup sends its tokens back: programs that clean up directories must leave this one out. On Linux the files have the sticky bit, which
+// Each name keeps its file. If somebody deletes the file of a lock that is held, or is being asked for, a second holder gets in. If somebody
+// restores it from a backup, its tokens go back: programs that clean up directories must leave this one out. On Linux the files have the sticky bit, which
 // systemd-tmpfiles respects. Files that begin with ".new-" and are older than a day may go: processes left them that were killed.
 package file
 

@@ -88,8 +88,8 @@ const most = 64
 
 // send sends a request about Leases, and reads the answer into a Lease or a list. With MaxRetries the client does not send it again by itself.
 //
-// What the API server has declined is sent again, up to three times, for nothing of it was done: an API server that starts declines at first what it
-// permits later, and a client fetches a new token when its last one was declined.
+// A request that was answered 401 or 403 had no effect, so it is sent again, up to three times: an API server that starts denies at first what it
+// permits later, and a client fetches a new token when its last one was refused.
 func send[T runtime.Object](ctx context.Context, s *leases, into T, verb func() *rest.Request) (T, error) {
 	return driver.Within(ctx, s.busy, func() (T, error) {
 		for pause := 50 * time.Millisecond; ; pause *= 4 {

@@ -530,7 +530,7 @@ func TestRequestsOverTLSArePlain(t *testing.T) {
 	}
 }
 
-// In a bucket that keeps versions, each sign of life leaves one.
+// In a bucket that keeps versions, each renewal leaves one.
 func TestVersionedBucket(t *testing.T) {
 	srv := server(t)
 	c := client(srv, srv.URL())
