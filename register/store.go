@@ -202,7 +202,7 @@ func (s *store) acquire(a *attempt, r *record, waits bool, now driver.Instant) (
 	}
 	granted, more, err := r.acquire(e, waits, n.view.due(r, now))
 	var size int
-	if comes {
+	if comes && len(r.Holds)+len(r.Queue) > 1 { // one alone fits into the least limit
 		size = r.size()
 	}
 	switch {
