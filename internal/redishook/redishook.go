@@ -4,6 +4,7 @@ package redishook
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -17,6 +18,7 @@ type Tenant struct {
 
 	mu     sync.Mutex
 	counts map[string]int
+	lost   map[string]int
 	errs   []error
 }
 
@@ -25,6 +27,13 @@ func (h *Tenant) Count(name string) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.counts[name]
+}
+
+// Lost is how many of them have no answer. The server may have been sent them, or not: the client's time can be over before.
+func (h *Tenant) Lost(name string) int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.lost[name]
 }
 
 // Errors is what the hook could make nothing of.
@@ -41,7 +50,9 @@ func (h *Tenant) DialHook(next redis.DialHook) redis.DialHook { return next }
 func (h *Tenant) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		h.see(cmd)
-		return next(ctx, cmd)
+		err := next(ctx, cmd)
+		h.hear(cmd, err)
+		return err
 	}
 }
 
@@ -51,8 +62,24 @@ func (h *Tenant) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proce
 		for _, cmd := range cmds {
 			h.see(cmd)
 		}
-		return next(ctx, cmds)
+		err := next(ctx, cmds)
+		for _, cmd := range cmds {
+			h.hear(cmd, cmd.Err())
+		}
+		return err
 	}
+}
+
+func (h *Tenant) hear(cmd redis.Cmder, err error) {
+	if err == nil || errors.As(err, new(redis.Error)) { // the server's
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.lost == nil {
+		h.lost = make(map[string]int)
+	}
+	h.lost[cmd.Name()]++
 }
 
 func (h *Tenant) see(cmd redis.Cmder) {
