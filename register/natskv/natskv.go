@@ -195,7 +195,8 @@ func (s *store) Watch(ctx context.Context, name string, tell func(register.Entry
 // List implements [register.Lister].
 func (s *store) List(ctx context.Context, prefix string) (map[string]register.Entry, error) {
 	entries := make(map[string]register.Entry)
-	keys, err := s.kv.Keys(ctx)
+	// The client does not return, not even at the end of ctx, if the connection is closed while it makes its consumer anew.
+	keys, err := driver.Within(ctx, nil, func() ([]string, error) { return s.kv.Keys(ctx) })
 	if errors.Is(err, jetstream.ErrNoKeysFound) { // a list that was cut off is empty, too
 		_, err = s.kv.Status(ctx)
 	}

@@ -462,8 +462,10 @@ func TestListThatIsCutOffIsNoEmptyOne(t *testing.T) {
 		var entries map[string]register.Entry
 		answer := make(chan error, 1)
 		go func() {
+			ctx, cancel := context.WithTimeout(soon(t), 3*time.Second)
+			defer cancel()
 			var err error
-			entries, err = s.List(soon(t), "")
+			entries, err = s.List(ctx, "")
 			answer <- err
 		}()
 		until(t, "the list has begun", c.silent.Load)
