@@ -16,6 +16,7 @@ import (
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/fencing"
 	"github.com/lockstile/locker/internal/lockdir"
+	"github.com/lockstile/locker/internal/locktest"
 )
 
 // workerVariable makes the test binary a worker: another process that locks.
@@ -257,21 +258,7 @@ func contextOf(d time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), d)
 }
 
-func patience(t testing.TB) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	t.Cleanup(cancel)
-	return ctx
-}
-
-func mustLock(t testing.TB, l locker.Locker, name string, opts ...locker.Option) *locker.Lock {
-	t.Helper()
-	lock, err := l.Lock(patience(t), name, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return lock
-}
+var patience, mustLock = locktest.Soon, locktest.Lock
 
 func mustUnlock(t testing.TB, lock *locker.Lock) {
 	t.Helper()

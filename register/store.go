@@ -22,7 +22,6 @@ type store struct {
 	now     func() driver.Instant
 	closing context.Context // ends with Close
 	sound   atomic.Bool     // the Store was found to honour versions
-	probing chan struct{}   // filled while somebody finds out
 	took    atomic.Int64    // for how long a request takes
 
 	mu    sync.Mutex

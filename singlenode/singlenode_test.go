@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/locktest"
 	"github.com/lockstile/locker/internal/testserver"
 	"github.com/lockstile/locker/singlenode"
 )
@@ -35,21 +36,7 @@ func newLockerOn(t testing.TB, rdb redis.UniversalClient, opts singlenode.Option
 	return l
 }
 
-func patience(t testing.TB) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	t.Cleanup(cancel)
-	return ctx
-}
-
-func mustLock(t testing.TB, l locker.Locker, name string, opts ...locker.Option) *locker.Lock {
-	t.Helper()
-	lock, err := l.Lock(patience(t), name, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return lock
-}
+var patience, mustLock = locktest.Soon, locktest.Lock
 
 func mustUnlock(t testing.TB, lock *locker.Lock) {
 	t.Helper()
