@@ -8,9 +8,9 @@ package postgres
 // It reads the rows without locking them, for to lock a row is to write. So a TryLock that
 // finds the lock taken leaves nothing in the log and needs no transaction number. Where
 // somebody waits, whoever may go in goes in first ([lockstile_pass]), and so do we among
-// them. The token is drawn last, when nothing can come between it and the grant any
-// more. The lease counts from clock_timestamp(): now() was read before the transaction
-// waited to enter.
+// them: a waiter that has lost its place has it again before. The token is drawn last,
+// when nothing can come between it and the grant any more. The lease counts from
+// clock_timestamp(): now() was read before the transaction waited to enter.
 //
 // A waiter looks again when the first of those who have the lock would have to renew it: of
 // several that die, nobody says so. A reader that only a waiting writer keeps out looks as
@@ -138,6 +138,9 @@ BEGIN` + schemaStandby + `
     IF NOT _key THEN
       _slot := NULL;
     ELSIF _waited AND NOT _reserved THEN
+      IF _queue AND _ticket > 0 THEN
+        PERFORM lockstile_wait(_name, _value, _slots, _channel, _patience, _left, _ticket);
+      END IF;
       _alone := lockstile_pass(_name, _value);
       SELECT l.slot INTO _slot FROM lockstile_lease l WHERE l.name = _name AND l.value = _value;
       IF NOT FOUND AND _alone THEN

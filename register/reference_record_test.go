@@ -151,15 +151,12 @@ func (m *Reference) Acquire(h any, waits bool) (g driver.Grant, err error) {
 			delete(m.places, a.id) // it asks on as another
 			a.number = 0
 		}
-		if waits && !m.rules["others are first"] {
+		if waits {
 			m.comeBack(r, e)
 		}
 		if _, has := m.turns[a.id]; !has || !m.rules["somebody has to notice"] {
 			m.reserve(r, a.id)
 			defer func() { m.reserve(r, a.id) }()
-		}
-		if waits {
-			m.comeBack(r, e)
 		}
 		g, err = m.acquire(r, a, e, waits)
 	})
