@@ -51,7 +51,7 @@ all() {
 	local failed=0 goroutines=(. ./driver ./internal/mailbox ./lockertest)
 	local backends=(./zookeeper ./postgres ./etcd ./redlock ./singlenode ./register/file ./local)
 	local slow=(./conformance "${backends[@]}" ./register ./internal/redisnode ./cmd/locker ./internal/doctor ./open ./election) # they begin
-	local packages elsewhere race
+	local packages elsewhere
 	packages=$(cd "$1" && go list ./...) && elsewhere=$(cd "$1" && go list "${goroutines[@]}") || return 1
 	(
 		cd "$1" || exit 1
@@ -62,30 +62,31 @@ all() {
 	(
 		(cd "$1" && gotest -race -p "$raced" "${goroutines[@]}") || failed=1
 		for module in "${@:2}"; do
-			race=-race
-			case $module in
-			register/*) continue ;;
-			docs | proof/mutants) race= ;; # they build programs, or have no goroutines
-			esac
-			(cd "$module" && gotest $race ./...) || failed=1
+			case $module in adapters/*) (cd "$module" && gotest -race ./...) || failed=1 ;; esac
 		done
 		exit $failed
-	) >"$work/modules" &
-	local modules=$!
+	) >"$work/adapters" &
+	local adapters=$!
 	(
-		for module in "${@:2}"; do # all clauses take a minute on each store, and test the same code
-			case $module in register/*) (cd "$module" && gotest -skip '^TestConformance/^conformance$' ./...) || failed=1 ;; esac
+		for module in "${@:2}"; do
+			case $module in
+			adapters/*) ;;
+			register/*) # all clauses take a minute on each store, and test the same code
+				(cd "$module" && gotest -skip '^TestConformance/^conformance$' ./...) || failed=1
+				;;
+			*) (cd "$module" && gotest ./...) || failed=1 ;; # they build programs, or have no goroutines
+			esac
 		done
 		exit $failed
-	) >"$work/stores" &
-	local stores=$!
+	) >"$work/others" &
+	local others=$!
 	# shellcheck disable=SC2046 # the paths of packages have no spaces
 	(cd "$1" && gotest -p "$atonce" -skip '^TestConformance$' "${slow[@]}" $(grep -vxF "$elsewhere" <<<"$packages")) |
 		tee "$work/first" || failed=1
 	wait $races || failed=1
-	wait $modules || failed=1
-	wait $stores || failed=1
-	cat "$work"/{races,modules,stores}
+	wait $adapters || failed=1
+	wait $others || failed=1
+	cat "$work"/{races,adapters,others}
 	return $failed
 }
 export -f gotest all
@@ -111,7 +112,7 @@ fi
 status=0
 go run gotest.tools/gotestsum@v1.13.0 --raw-command --format pkgname-and-test-fails --format-hide-empty-pkg \
 	--hide-summary skipped -- bash -c 'all "$@"' _ "$@" || status=$?
-if ! cat "$work"/{first,races,modules,stores} >"$work/events" || grep -qE '"Action":"(build-)?fail"' "$work/events"; then
+if ! cat "$work"/{first,races,adapters,others} >"$work/events" || grep -qE '"Action":"(build-)?fail"' "$work/events"; then
 	status=$((status ? status : 1)) # whatever the commands between have made of it
 fi
 cat "$work/load" 2>/dev/null
