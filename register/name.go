@@ -89,33 +89,28 @@ const (
 	look             // the same, and the record is read first in any case
 )
 
-// result is what has become of a step.
-type result struct {
-	since  driver.Instant // when the write was sent that the store has confirmed
-	order  uint64         // of the record
-	unsure bool           // a write was sent, and may have been carried out, or be carried out yet
-}
-
-// tries are the tries at a step.
+// tries are the tries at a step, and what has become of it.
 type tries struct {
 	how  how
 	do   step
 	ask  bool // has to ask for the record
 	read bool // has done so
 
-	sent  *record // by the last one
-	since driver.Instant
-	claim bool
+	sent   *record // by the last one
+	claim  bool
+	since  driver.Instant // when it was sent
+	order  uint64         // of the newest record
+	unsure bool           // it may have been written, or be written yet
 }
 
 // change carries out a step on the newest record.
-func (n *name) change(ctx context.Context, how how, do step) (result, error) {
-	t := tries{how: how, do: do}
+func (n *name) change(ctx context.Context, how how, do step) (*tries, error) {
+	t := &tries{how: how, do: do, ask: how == look}
 	most := n.s.claimTime() / 4 // a waiter that sleeps may become the first
 	for tried, pause := 0, n.s.rtt(); ; tried++ {
-		res, again, err := n.try(ctx, &t)
+		again, err := n.try(ctx, t)
 		if !again {
-			return res, err
+			return t, err
 		}
 		first := how < yield || t.claim
 		if t.sent == nil || first && tried < 2 { // it was not refused, or goes first
@@ -126,7 +121,7 @@ func (n *name) change(ctx context.Context, how how, do step) (result, error) {
 		}
 		t.ask = true // also of a watch, which may be behind
 		if !sleep(ctx, mathrand.N(pause)) {
-			return result{unsure: true}, context.Cause(ctx)
+			return t, context.Cause(ctx)
 		}
 	}
 }
@@ -140,36 +135,35 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-func (n *name) try(ctx context.Context, t *tries) (res result, again bool, err error) {
+func (n *name) try(ctx context.Context, t *tries) (again bool, err error) {
 	n.mu.Lock()
-	t.ask = t.ask || !n.known || t.how == look || t.how > guess && n.crowded && n.unwatch == nil
+	t.ask = t.ask || !n.known || t.how > guess && n.crowded && n.unwatch == nil
 	n.mu.Unlock()
 	if t.ask {
 		if err := n.read(ctx); err != nil {
-			return result{unsure: t.sent != nil}, false, err
+			return false, err
 		}
 		t.ask, t.read = false, true
 	}
-	t.how = min(t.how, yield)
 	leave, err := n.enter(ctx)
 	if err != nil {
-		return result{unsure: t.sent != nil}, false, err
+		return false, err
 	}
 	defer leave()
 	n.mu.Lock()
 	if t.sent != nil && n.record.Nonce == t.sent.Nonce { // its client has sent it twice, and was told of the second one
-		n.mine = n.version
+		n.mine, t.unsure = n.version, false
 		n.mu.Unlock()
-		return result{since: t.since, order: t.sent.Order}, false, nil
+		return false, nil
 	}
 	t.since = n.s.now() // before all that is read of other clocks
 	r := n.living(t.since)
 	v, err := t.do(r, t.since)
 	if err != nil || v > claim {
 		defer n.mu.Unlock()
-		stale := v != pass && !t.read
-		n.known = n.known && !stale
-		return result{order: n.record.Order}, stale, err
+		t.order, t.unsure = n.record.Order, false
+		t.ask = v != pass && !t.read
+		return t.ask, err
 	}
 	r.Wall = 0
 	if !n.s.opts.Age {
@@ -179,8 +173,8 @@ func (n *name) try(ctx context.Context, t *tries) (res result, again bool, err e
 	version := n.version
 	n.known = false
 	n.mu.Unlock()
-	t.sent, t.claim = r, v == claim
-	return n.swap(ctx, r, version, t.since)
+	t.sent, t.claim, t.order = r, v == claim, r.Order
+	return n.swap(ctx, t, version)
 }
 
 // leaveGap waits if this process has taken the name again and again. Its writes follow one another so closely that those of others, who have to
@@ -220,28 +214,29 @@ func (n *name) enter(ctx context.Context) (leave func(), err error) {
 // living is a copy of the record without those who are dead. The mutex is held.
 func (n *name) living(now driver.Instant) *record { return n.view.living(n.record, now, n.alive) }
 
-// swap writes r in place of the record with this version.
-func (n *name) swap(ctx context.Context, r *record, version string, since driver.Instant) (res result, again bool, err error) {
-	if err := r.check(n.key); err != nil {
-		return result{}, false, driver.Unfit(fmt.Errorf("no program could read the record that this would make: %w", err))
+// swap writes the record that is to be sent in place of the one with this version.
+func (n *name) swap(ctx context.Context, t *tries, version string) (again bool, err error) {
+	if err := t.sent.check(n.key); err != nil {
+		return false, driver.Unfit(fmt.Errorf("no program could read the record that this would make: %w", err))
 	}
-	next, err := ask(ctx, func(ctx context.Context) (string, error) { return n.s.Swap(ctx, n.key, version, r.encode()) })
+	next, err := ask(ctx, func(ctx context.Context) (string, error) { return n.s.Swap(ctx, n.key, version, t.sent.encode()) })
 	arrived := n.s.now()
+	t.unsure = err != nil && !errors.Is(err, locker.ErrRefused)
 	if err != nil && !errors.Is(err, ErrChanged) {
-		return result{unsure: !errors.Is(err, locker.ErrRefused)}, false, err
+		return false, err
 	}
-	n.s.measure(arrived.Sub(since))
+	n.s.measure(arrived.Sub(t.since))
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if err != nil {
 		n.crowded = true
-		return result{}, true, nil
+		return true, nil
 	}
 	n.mine = next
-	if r.Order > n.record.Order {
-		n.learn(r, next, since, arrived, 0)
+	if t.order > n.record.Order {
+		n.learn(t.sent, next, t.since, arrived, 0)
 	}
-	return result{since: since, order: r.Order}, false, nil
+	return false, nil
 }
 
 // read asks for the record.
