@@ -105,6 +105,13 @@ func (c *counted) count(ctx context.Context, lock *Lock) (_ *Lock, err error) {
 	return &Lock{held: withToken{lock.held, token}}, nil
 }
 
+// Resume implements [Resumer]. A counter's token would not be drawn where the store knows who is first.
+func (c *counted) Resume(context.Context, Handle, ...Option) (*Lock, error) {
+	return nil, errCounted
+}
+
+var errCounted = fmt.Errorf("locker: %w: a lock with WithCounter cannot be detached", errors.ErrUnsupported)
+
 // withToken is a lock with a token from a counter.
 type withToken struct {
 	contract.Held
@@ -125,6 +132,8 @@ func (h withToken) SharedToken() fencing.SharedToken {
 	return fencing.SharedToken(h.token)
 }
 
+func (h withToken) Detach(context.Context) (d contract.Detached, err error) { return d, errCounted }
+
 // discard gives back a lock that got no token, because of why, and returns the caller's
 // error. If it was lost, the backend removes what the store may still have.
 func (l *Lock) discard(ctx context.Context, why error) error {
@@ -139,6 +148,7 @@ func (l *Lock) discard(ctx context.Context, why error) error {
 // Guarantees implements [Locker].
 func (c *counted) Guarantees() Guarantees {
 	g := c.Locker.Guarantees()
+	g.Detaches = false
 	g.Tokens = g.Exclusion&^PromptHolder | c.assumes // count looks at the lock after the draw
 	return g
 }

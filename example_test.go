@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/fencing"
 	"github.com/lockstile/locker/local"
+	"github.com/lockstile/locker/lockertest"
 )
 
 // A holder that has lost its lock does not know yet, and writes. The storage
@@ -58,4 +60,37 @@ func Example() {
 	// the first holder writes
 	// the second token is greater: true
 	// the first holder's late write is refused: true
+}
+
+// One process locks, and another one goes on: here, two Lockers on a store in memory.
+func ExampleResume() {
+	ctx := context.Background()
+	locks := lockertest.New()
+	first, err := locks.Lock(ctx, "deploy", locker.WithTTL(10*time.Minute))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	handle, err := first.Detach(ctx)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(handle) // the text is string(handle)
+
+	second, err := locker.Resume(ctx, locks.Another(), handle)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println("the second token is greater:", second.Token() > first.Token())
+	if err := second.Unlock(ctx); err != nil {
+		fmt.Println(err)
+	}
+	_, err = locker.Resume(ctx, locks, handle)
+	fmt.Println("the handle is used up:", errors.Is(err, locker.ErrLost))
+	// Output:
+	// (handle of lock "deploy")
+	// the second token is greater: true
+	// the handle is used up: true
 }

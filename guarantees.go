@@ -27,6 +27,8 @@ type Guarantees struct {
 	// KeepsMinHold says that the store itself keeps a lock for the rest of its [WithMinHold], so
 	// also when the process ends after Unlock. Elsewhere the process keeps it.
 	KeepsMinHold bool
+	// Detaches says that an exclusive lock can leave its process, and another process can go on with it: [Lock.Detach].
+	Detaches bool
 	// Shared and Slots say that there are locks of these kinds: [WithShared], [WithSlots].
 	Shared, Slots bool
 	// Herd says that every write for a name wakes all who wait for it (a thundering herd), and that each renewal is a write
@@ -45,6 +47,9 @@ func (g Guarantees) String() string {
 	}
 	if g.KeepsMinHold {
 		s += "the store keeps WithMinHold; "
+	}
+	if g.Detaches {
+		s += "a lock can leave its process; "
 	}
 	if g.Shared {
 		s += "there are shared locks; "

@@ -29,7 +29,8 @@
 // exclusive, nor an exclusive one shared: unlock it first.
 //
 // It does not end by itself. A Lock that nobody unlocks is renewed until its process ends,
-// unless [WithMaxHold] or [WithoutRenewal] sets a limit.
+// unless [WithMaxHold] or [WithoutRenewal] sets a limit. Nor does another process go on with it, unless
+// it was detached: see [Lock.Detach].
 //
 // It does not stop the code that runs under it. When it is lost, [Lock.Context] ends, and
 // the code must look at that. A write that carries no token is never safe.
@@ -150,7 +151,7 @@ var (
 	// ErrLost means that the lock was lost, and somebody else may have it. See [LostError].
 	ErrLost = errors.New("lock lost")
 
-	// ErrUnlocked means that Unlock was called while this process believed in the lock. That is
+	// ErrUnlocked means that Unlock, or Detach, was called while this process believed in the lock. That is
 	// no loss: what Unlock returned says whether the store still had it.
 	ErrUnlocked = contract.ErrUnlocked
 

@@ -30,7 +30,7 @@ type Event struct {
 	Slot        int // as [Lock.Slot], and -1 while there is no lock
 
 	// Took is how long the call waited (EventGranted, EventPassed, EventFailed); how long ago
-	// the call got the lock, time in which the machine was suspended included (EventReleased,
+	// the call got the lock, time in which the machine was suspended included (EventReleased, EventDetached,
 	// EventLost); how long ago the grant, or the last renewal that had worked, was sent
 	// (EventNotRenewed, EventRenewedLate); or how long the clean-up took (EventCleanedUp).
 	Took time.Duration
@@ -58,7 +58,7 @@ type Event struct {
 // EventType says what has happened.
 //
 // A call ends with one EventGranted or EventPassed, or with one EventFailed; one whose name or
-// options are refused may have no events. A lock ends with one EventReleased or EventLost, also
+// options are refused may have no events. A lock ends with one EventReleased, EventDetached or EventLost, also
 // where [WithCounter] or [LockAll] gives it back and the caller gets none. EventWaiting comes
 // before the former, EventNotRenewed and EventRenewedLate come between the two. An
 // EventCleanedUp comes when the store has answered, and may be the last.
@@ -74,10 +74,12 @@ const (
 	EventLost                             // the lock was lost
 	EventReleased                         // the lock was unlocked
 	EventCleanedUp                        // what a call, or a lock that is over, had left in the store was removed
+	EventDetached                         // the lock was detached: it is taken in the store, and this process does not hold it any more
 )
 
 var eventTypes = [...]string{
 	"unknown", "waiting", "granted", "passed", "failed", "not_renewed", "renewed_late", "lost", "released", "cleaned_up",
+	"detached",
 }
 
 // String returns what happened in one word, for labels and programs. It never changes.

@@ -82,7 +82,7 @@ func TestAnObserverHearsEventsInOrderAndHowManyItHasMissed(t *testing.T) {
 func TestWhatHasHappenedInWords(t *testing.T) {
 	for w, want := range map[EventType]string{
 		0: "unknown", EventWaiting: "waiting", EventGranted: "granted", EventPassed: "passed", EventFailed: "failed", EventNotRenewed: "not_renewed",
-		EventRenewedLate: "renewed_late", EventLost: "lost", EventReleased: "released", EventCleanedUp: "cleaned_up", EventCleanedUp + 1: "unknown", 255: "unknown",
+		EventRenewedLate: "renewed_late", EventLost: "lost", EventReleased: "released", EventCleanedUp: "cleaned_up", EventDetached: "detached", EventDetached + 1: "unknown", 255: "unknown",
 	} {
 		if got := w.String(); got != want {
 			t.Errorf("EventType %d reads %q, want %q", uint8(w), got, want)

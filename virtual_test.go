@@ -190,6 +190,9 @@ func (h *hold) Context() context.Context    { return h.ctx }
 func (h *hold) Lost() <-chan struct{}       { return h.lost }
 func (h *hold) Deadline() time.Time         { return time.Now().Add(h.end.Sub(elapsed.now())) }
 func (h *hold) Renew(context.Context) error { return h.Err() }
+func (h *hold) Detach(context.Context) (d contract.Detached, err error) {
+	return d, errors.ErrUnsupported
+}
 
 func (h *hold) Token() fencing.Token {
 	if h.req.Shared {

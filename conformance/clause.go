@@ -30,7 +30,7 @@ var crowded = map[string]bool{
 // Clauses returns the contract.
 func Clauses() []Clause {
 	return slices.Concat(exclusionClauses, waitingClauses, queueClauses, unlockClauses,
-		losingClauses, minHoldClauses, tokenClauses, turnClauses, nameClauses, optionClauses,
+		losingClauses, minHoldClauses, detachClauses, tokenClauses, turnClauses, nameClauses, optionClauses,
 		faultClauses, leakClauses, extraClauses, sharedClauses, slotClauses, setClauses)
 }
 

@@ -94,6 +94,16 @@ var flaws = map[string][]string{
 	"close is ignored":                     {"closed"},
 	"declares nothing":                     {"guarantees"},
 
+	"a handle is good for all":              {"detach", "detach-expiry"},
+	"a handle is used up by nobody":         {"detach"},
+	"a handle leaves no mark":               {"detach-late"},
+	"whoever resumes has the old token":     {"detach"},
+	"a lock that is detached is given back": {"detach"},
+	"a lock that is detached has no end":    {"detach-expiry"},
+	"what is gone is taken":                 {"detach", "detach-expiry"},
+	"a lost answer loses the handle":        {"detach-lost-reply"},
+	"a lost answer leaves the old handle":   {"detach-lost-reply"},
+
 	"a writer does not see readers":              {"shared", "shared-crowd"},
 	"a writer may read as well":                  {"shared"}, // Curator 1138
 	"a reader draws no number":                   {"shared-tokens"},

@@ -7,9 +7,9 @@ import (
 	"github.com/lockstile/locker"
 )
 
-// beside reports whether the lease is beside its line, for others may hold the lock as
-// well: it is shared, or a slot.
-func (a *lease[H]) beside() bool { return a.req.Kind != locker.KindExclusive }
+// beside reports whether the lease is beside its line: it is shared, or a slot, and others may hold the lock as
+// well, or it was resumed.
+func (a *lease[H]) beside() bool { return a.req.Kind != locker.KindExclusive || a.resumed }
 
 // sharedLease returns the shared lease that was granted last, if this process has one. The
 // Locker's mutex is held.

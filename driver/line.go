@@ -83,8 +83,10 @@ type call[H any] struct {
 	h    H
 	once bool
 	line *line[H]
-	told bool              // it knows that the lock is taken: from the store, or from the line
-	lost *locker.LostError // what the store said before its grant arrived
+
+	resumes bool              // by a handle
+	told    bool              // it knows that the lock is taken: from the store, or from the line
+	lost    *locker.LostError // what the store said before its grant arrived
 
 	doubt // until it has a lease
 
@@ -117,13 +119,12 @@ func (l *Locker[H]) waitInLine(ctx context.Context, c *call[H]) (*turn[H], error
 func (l *Locker[H]) enter(c *call[H]) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	n := l.lines[c.req.Name]
-	if n == nil {
-		c.line = &line[H]{name: c.req.Name, front: c}
-		l.lines[c.req.Name] = c.line
+	n := l.lineOf(c.req.Name)
+	if c.line = n; n.front == nil && len(n.beside) == 0 {
+		n.front = c
 		return true
 	}
-	c.line, c.decided = n, make(chan struct{})
+	c.decided = make(chan struct{})
 	known := n.known(c.req)
 	switch err := n.mismatch(c.req); {
 	case err != nil:
@@ -141,6 +142,16 @@ func (l *Locker[H]) enter(c *call[H]) bool {
 		l.advance(n)
 	}
 	return false
+}
+
+// lineOf returns the line of a name. The Locker's mutex is held.
+func (l *Locker[H]) lineOf(name string) *line[H] {
+	n := l.lines[name]
+	if n == nil {
+		n = &line[H]{name: name}
+		l.lines[name] = n
+	}
+	return n
 }
 
 // leaveLine takes c out of the line, unless c was decided already. why is how its context has

@@ -14,6 +14,7 @@ type Methods interface {
 	locker.Inspector
 	locker.Breaker
 	locker.Lister
+	locker.Resumer
 
 	// Close makes waiters, and all calls of Lock and TryLock from now on, return
 	// [locker.ErrClosed]. Locks that are held stay held ([Locker.Close]).

@@ -81,6 +81,13 @@ func (l *Locker[H]) reportEnd(t *turn[H], err error) {
 	l.report(t.req, e)
 }
 
+// reportDetached reports that a turn has ended, and its lock has not. The Locker's mutex is held.
+func (l *Locker[H]) reportDetached(t *turn[H]) {
+	if t.req.observed() {
+		l.report(t.req, t.event(locker.EventDetached, l.now().Sub(t.began)))
+	}
+}
+
 // reportRenewal reports a renewal that failed because of err, or came late, to all who hold
 // the lease. The Locker's mutex is held.
 func (l *Locker[H]) reportRenewal(a *renewed[H], what locker.EventType, now Instant, err error) {

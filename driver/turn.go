@@ -35,6 +35,8 @@ type lease[H any] struct {
 	ended  *request              // of the turn that ended last
 	begun  uint32                // how many turns
 	pinned bool                  // to the turn under way: see Pin
+
+	resumed bool // by a handle: it stands beside its line, where somebody may wait for it
 }
 
 // turn is one goroutine's time with its process's lease. It is what a Lock holds.
@@ -49,6 +51,8 @@ type turn[H any] struct {
 	// What follows is guarded by the Locker's mutex.
 	err      error             // nil while held, then a *LostError or an *Unlocked
 	unlocked contract.Unlocked // err points here after an Unlock: the usual end allocates nothing
+	detached bool              // and not given back
+	ofSet    bool
 	lost     chan struct{}
 	ctx      context.Context
 	cancel   context.CancelCauseFunc
@@ -59,7 +63,7 @@ var _ contract.Held = (*turn[int])(nil)
 // beginLease makes a lease of what c was granted, and returns its first turn, or an
 // error if it has less validity than is wanted.
 func (l *Locker[H]) beginLease(c *call[H], g Grant, received Instant) (*turn[H], error) {
-	a := &lease[H]{line: c.line, h: c.h, req: c.req, grant: g, received: received}
+	a := &lease[H]{line: c.line, h: c.h, req: c.req, grant: g, received: received, resumed: c.resumes}
 	a.renewed = renewed[H]{locker: l, what: a, ttl: c.req.TTL, renews: c.req.Renew, session: l.sessionOf(c.req), uses: 1, index: -1, doubt: c.doubt}
 	a.lasting = a.renews && (g.Lasting || a.session != nil)
 	l.mu.Lock()
@@ -68,6 +72,9 @@ func (l *Locker[H]) beginLease(c *call[H], g Grant, received Instant) (*turn[H],
 	a.extend(g.Since)
 	if err := a.checkValidity(c.req, l.now()); err != nil {
 		return nil, err
+	}
+	if a.resumed {
+		a.line = l.lineOf(c.req.Name)
 	}
 	l.reportGrant(c, t, locker.EventGranted)
 	if a.beside() {
@@ -83,6 +90,7 @@ func (l *Locker[H]) beginLease(c *call[H], g Grant, received Instant) (*turn[H],
 		l.lose(&a.renewed, c.lost.Reason, c.lost.Cause)
 	}
 	switch {
+	case a.resumed: // whoever is in front has its own answer to wait for
 	case a.beside():
 		l.advance(a.line)
 	default:
@@ -204,7 +212,10 @@ func (t *turn[H]) Unlock(ctx context.Context) (err error) {
 func (l *Locker[H]) endTurn(t *turn[H]) (passed bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if err := l.checkHeld(t); err != nil {
+	switch err := l.checkHeld(t); {
+	case t.detached:
+		return true, nil // somebody else may have it by now
+	case err != nil:
 		return false, err
 	}
 	t.unlocked.Name = t.req.Name
@@ -329,6 +340,7 @@ func (t *turn[H]) Limit(s *contract.Settings) error {
 	if err := l.checkHeld(t); err != nil {
 		return err
 	}
+	t.ofSet = true
 	now := l.now()
 	if t.limit(s.MaxHold, s.MinHold, now, now); t == a.turn {
 		a.limit = t.maxEnd

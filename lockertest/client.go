@@ -1,7 +1,9 @@
 package lockertest
 
 import (
+	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"slices"
 	"time"
@@ -18,12 +20,12 @@ type client struct {
 
 func (c *client) Guarantees() locker.Guarantees {
 	return locker.Guarantees{
-		Exclusion: locker.PromptHolder, Tokens: locker.ServerUp, Fair: true, FreedBy: locker.FreedByExpiry, KeepsMinHold: true, Shared: true, Slots: true,
+		Exclusion: locker.PromptHolder, Tokens: locker.ServerUp, Fair: true, FreedBy: locker.FreedByExpiry, KeepsMinHold: true, Detaches: true, Shared: true, Slots: true,
 	}
 }
 
 func (c *client) Begin(req *driver.Request) (*attempt, error) {
-	return &attempt{req: req, word: make(chan struct{}, 1), link: c.link}, nil
+	return &attempt{req: req, id: rand.Text(), word: make(chan struct{}, 1), link: c.link}, nil
 }
 
 var errWithdrawn = errors.New("the attempt was withdrawn")
@@ -87,6 +89,17 @@ func (c *client) Release(ctx context.Context, a *attempt, keep time.Duration) er
 func (c *client) Withdraw(ctx context.Context, a *attempt) error {
 	_, err := Send(ctx, c.link, func() bool { c.server.withdraw(a); return true })
 	return err
+}
+
+func (c *client) ID(a *attempt) string { return a.id }
+
+func (c *client) Resume(ctx context.Context, a *attempt, ids []string) (driver.Grant, error) {
+	since := c.server.now()
+	lost, err := Send(ctx, c.link, func() error { return c.server.resume(a, ids) })
+	if err = cmp.Or(err, lost); err != nil {
+		return driver.Grant{}, err
+	}
+	return driver.Grant{First: a.number, Count: tokens, Since: since}, nil
 }
 
 func (c *client) Inspect(ctx context.Context, name string) (locker.Info, error) {

@@ -33,7 +33,8 @@ type server struct {
 type entry struct {
 	holds   []*hold // in order of their grants
 	waiters []*place
-	last    uint64 // number
+	last    uint64          // number
+	resumed map[string]bool // ids of attempts that others have taken the place of
 }
 
 // hold is one share in the lock: all of it, or that of a reader or a slot.
@@ -61,6 +62,7 @@ type place struct {
 // attempt is one attempt at a name, and the hold that comes of it: the driver's H.
 type attempt struct {
 	req  *driver.Request
+	id   string
 	word chan struct{} // of the server: ask again
 	link *Link
 
@@ -170,7 +172,7 @@ func (s *server) acquire(a *attempt, queue bool) answer {
 	e, now := s.entry(a.req.Name), s.now()
 	h := e.hold(a)
 	switch {
-	case a.withdrawn:
+	case a.withdrawn || e.resumed[a.id]:
 		return answer{withdrawn: true}
 	case h != nil && h.state == held: // the same answer to a request that is sent again
 		h.end = now.Add(a.req.TTL)
@@ -213,6 +215,28 @@ func (e *entry) taken(a *attempt, now driver.Instant, queue bool) answer {
 		left = min(left, p.end.Sub(now))
 	}
 	return answer{left: min(left, a.req.TTL/3)}
+}
+
+// resume gives a the place of one with one of these ids.
+func (s *server) resume(a *attempt, ids []string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e, now := s.entry(a.req.Name), s.now()
+	at := slices.IndexFunc(e.holds, func(h *hold) bool {
+		return h.state == held && h.of.req.Kind == locker.KindExclusive && (h.of == a || slices.Contains(ids, h.of.id))
+	})
+	if at < 0 {
+		return &locker.LostError{Reason: locker.ReasonTakenOver}
+	}
+	if e.resumed == nil {
+		e.resumed = make(map[string]bool)
+	}
+	for _, id := range ids {
+		e.resumed[id] = true
+	}
+	e.holds = slices.Delete(e.holds, at, at+1)
+	e.grant(a, now)
+	return nil
 }
 
 // renew answers nil, or that a no longer has the lock.

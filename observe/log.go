@@ -48,7 +48,7 @@ func level(e locker.Event) slog.Level {
 // took names what an event's duration is.
 var took = map[locker.EventType]string{
 	locker.EventGranted: "wait", locker.EventPassed: "wait", locker.EventFailed: "wait",
-	locker.EventReleased: "held", locker.EventLost: "held",
+	locker.EventReleased: "held", locker.EventLost: "held", locker.EventDetached: "held",
 	locker.EventNotRenewed: "since", locker.EventRenewedLate: "since",
 	locker.EventCleanedUp: "took",
 }

@@ -32,6 +32,7 @@ type Backend interface {
 	locker.Inspector
 	locker.Breaker
 	locker.Lister
+	locker.Resumer
 	io.Closer
 }
 

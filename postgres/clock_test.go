@@ -29,6 +29,7 @@ func TestLeasesLastForTheirWholeTTL(t *testing.T) {
 		"left behind": {waits + `DELETE FROM lockstile_lease;`, acquireMine},
 		"asked for again": {acquireMine + `UPDATE lockstile_lease SET expires = clock_timestamp() + interval '1 second';`,
 			acquireMine},
+		"handed over": {held, `PERFORM lockstile_resume_5('a', 'mine', 30000, '', ARRAY['other'], 60000, false);`},
 		"renewed": {acquireMine + `UPDATE lockstile_lease SET expires = clock_timestamp() + interval '1 second';`,
 			`PERFORM lockstile_renew_5(ARRAY['a'], ARRAY['mine'], ARRAY[30000], false);`},
 	} {

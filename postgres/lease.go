@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -158,6 +159,34 @@ func nextLook(left, ahead int64, poll time.Duration) time.Duration {
 
 // mostAhead is more than wait: a process counts once.
 const mostAhead = 1 << 32
+
+// ID implements [driver.Detacher].
+func (s *store) ID(a *attempt) string { return a.value }
+
+// Resume implements [driver.Detacher].
+func (s *store) Resume(ctx context.Context, a *attempt, ids []string) (driver.Grant, error) {
+	for _, id := range ids {
+		if len(id) != len(a.value) {
+			return driver.Grant{}, fmt.Errorf("%w: the handle has a value that is none of this backend's", errors.ErrUnsupported)
+		}
+	}
+	var token int64
+	var since driver.Instant
+	repeated, err := s.pool.repeat(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		since = cmp.Or(since, driver.Now()) // it is the first that is sent
+		return scan(ctx, conn, s.pool.mode, `SELECT lockstile_resume_`+schemaVersion+`($1::pg_catalog.text, $2::pg_catalog.text, $3::bigint, $4::pg_catalog.text,
+			$5::pg_catalog.text[], $6::bigint, $7::boolean)`,
+			[]any{a.req.Name, a.value, a.req.TTL.Milliseconds(), a.req.Holder, ids, (lateTime + a.req.TTL).Milliseconds(), s.opts.SyncStandby}, []any{&token})
+	})
+	a.unsure = repeated || unsure(err)
+	switch {
+	case err != nil:
+		return driver.Grant{}, err
+	case token < 0:
+		return driver.Grant{}, answer(token)
+	}
+	return grantOf(a.req, token, 0, since), nil
+}
 
 func (s *store) Release(ctx context.Context, a *attempt, keep time.Duration) error {
 	code, repeated, err := s.giveBack(ctx, a, keep)

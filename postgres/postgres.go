@@ -64,6 +64,7 @@ func (o Options) leases() locker.Guarantees {
 		Tokens:       locker.DurableReplica,
 		Fair:         true,
 		KeepsMinHold: true,
+		Detaches:     true,
 		Shared:       true,
 		Slots:        true,
 		FreedBy:      locker.FreedByExpiry,

@@ -31,6 +31,11 @@ package postgres
 // seen before the key is free. Where somebody else has the key, the lock is taken, and a waiter looks ten times a
 // second: nobody tells it when the key is free.
 //
+// lockstile_resume grants the lease to a value in place of another one, which another process had and has handed over. It is
+// one of _values. Each of them is refused from then on: its first request may still be on its way, and must not find the lock
+// free when it was given back. It returns the token, or -1 or -2 (forced) if none of them has the lock. The row is there all the time, so
+// the advisory key need not be taken.
+//
 // lockstile_renew returns, for each place in the arrays, 1 if the lease was started
 // anew, -1 or -2 (forced) if it is not ours, and 0 if somebody has locked its row just
 // now: one row that is stuck must not hold up the leases that are renewed with it. A
@@ -167,6 +172,28 @@ BEGIN` + schemaStandby + `
   ELSIF _queue THEN
     SELECT w._left, w._ticket, w._ahead INTO _left, _ticket, _ahead FROM lockstile_wait(_name, _value, _slots, _channel, _patience, _left, _ticket) w;
   END IF;
+END $$;
+
+CREATE OR REPLACE FUNCTION lockstile_resume_` + schemaVersion + `(_name text, _value text, _ttl bigint, _holder text, _values text[], _remember bigint, _synced boolean)
+RETURNS bigint LANGUAGE plpgsql` + schemaSafe + ` AS $$
+DECLARE
+  _entered boolean;
+  _was text;
+  _token bigint;
+BEGIN` + schemaStandby + `
+  _entered := lockstile_enter(_name, false);
+  SELECT l.value INTO _was FROM lockstile_lease l WHERE l.name = _name AND l.value = ANY (_value || _values)
+    AND NOT l.reserved AND l.slots = 0 AND l.expires > clock_timestamp() FOR UPDATE;
+  IF NOT FOUND THEN
+    RETURN CASE WHEN EXISTS (SELECT FROM lockstile_mark m WHERE m.value = ANY (_value || _values) AND m.forced) THEN -2 ELSE -1 END;
+  END IF;` + schemaSync + `
+  INSERT INTO lockstile_mark AS m (value, forced, until)
+  SELECT v, false, clock_timestamp() + _remember * interval '1 millisecond' FROM unnest(_values) v
+  ON CONFLICT (value) DO UPDATE SET until = greatest(m.until, excluded.until);
+  SELECT nextval('lockstile_token') * 1024 INTO _token` + schemaDraw + `;` + schemaNote + `
+  UPDATE lockstile_lease l SET value = _value, token = _token, holder = _holder, expires = clock_timestamp() + _ttl * interval '1 millisecond'
+    WHERE l.name = _name AND l.value = _was;
+  RETURN _token;
 END $$;
 
 CREATE OR REPLACE FUNCTION lockstile_renew_` + schemaVersion + `(_names text[], _values text[], _ttls bigint[], _synced boolean)

@@ -137,6 +137,17 @@ func (r *record) grant(e entry) (*entry, error) {
 	return &r.Holds[len(r.Holds)-1], nil
 }
 
+// resume grants e the lock in place of an attempt with one of these ids, or of e itself, whose answer was lost.
+func (r *record) resume(ids []string, e entry) (*entry, error) {
+	for _, h := range r.Holds {
+		if h.ID == e.ID || slices.Contains(ids, h.ID) {
+			r.Holds = remove(r.Holds, h.ID)
+			return r.grant(e)
+		}
+	}
+	return nil, &locker.LostError{Reason: locker.ReasonTakenOver}
+}
+
 // held returns the hold of an attempt, or why it is lost.
 func (r *record) held(id string, n number) (*entry, error) {
 	switch have := find(r.Holds, id); {

@@ -105,7 +105,7 @@ func (s *store) age(e Entry, r *record) time.Duration {
 func (s *store) Guarantees() locker.Guarantees {
 	g := locker.Guarantees{
 		Exclusion: locker.PromptHolder | locker.SteadyClocks | s.opts.Exclusion, Tokens: s.opts.Tokens,
-		Fair: true, FreedBy: locker.FreedByExpiry, KeepsMinHold: s.opts.Age, Shared: true, Slots: true, Herd: true, ServerFailures: s.opts.ServerFailures,
+		Fair: true, FreedBy: locker.FreedByExpiry, KeepsMinHold: s.opts.Age, Detaches: true, Shared: true, Slots: true, Herd: true, ServerFailures: s.opts.ServerFailures,
 	}
 	if !s.opts.Age {
 		g.Exclusion |= locker.AgreedClocks
@@ -228,6 +228,29 @@ func (s *store) acquire(a *attempt, r *record, waits bool, now driver.Instant) (
 		again = min(again, now.Add(s.opts.Poll))
 	}
 	return entry{}, again, v, nil
+}
+
+// ID implements [driver.Detacher].
+func (s *store) ID(a *attempt) string { return a.id }
+
+// Resume implements [driver.Detacher]. It writes, so that a request of an earlier attempt that is still under way finds another version.
+func (s *store) Resume(ctx context.Context, a *attempt, ids []string) (driver.Grant, error) {
+	if err := s.probe(ctx); err != nil {
+		return driver.Grant{}, err
+	}
+	a.name.join(a.id)
+	t, err := a.name.change(ctx, hurry, func(r *record, _ driver.Instant) (verdict, error) {
+		got, err := r.resume(ids, s.entry(a))
+		if err != nil {
+			return answer, err
+		}
+		a.number = got.Number
+		return write, nil
+	})
+	if err != nil {
+		return driver.Grant{}, err
+	}
+	return driver.Grant{First: uint64(a.number), Count: a.req.Tokens(tokens), Since: t.since}, nil
 }
 
 // Renew asks for each name by itself, so that none waits for another.

@@ -34,6 +34,8 @@
 // own, so one that dies frees its own share alone, at the end of its own lease. What is said
 // here of crashes, failovers and tokens is true of them, too.
 //
+// A lock can go on in another process: [locker.Lock.Detach] and [locker.Resume]. The handle has the value of the lock's key.
+//
 // What [locker.WithMinHold] has left at Unlock, the server has: the key stays, with a value
 // that nobody holds, and waiters are notified when it ends. With Replicas they confirm
 // it. An Unlock that fails asks again in the background, and never for longer.
@@ -256,6 +258,7 @@ func (s *store) Guarantees() locker.Guarantees {
 		Slots:        true,
 		FreedBy:      locker.FreedByExpiry,
 		KeepsMinHold: true,
+		Detaches:     true,
 	}
 	if s.opts.Replicas > 0 {
 		g.Exclusion &^= locker.DurableReplica
@@ -347,6 +350,19 @@ func (s *store) Release(ctx context.Context, a *attempt, keep time.Duration) err
 
 func (s *store) Withdraw(ctx context.Context, a *attempt) error {
 	return s.node.Withdraw(ctx, &a.Attempt)
+}
+
+// ID implements [driver.Detacher].
+func (s *store) ID(a *attempt) string { return a.Value }
+
+// Resume implements [driver.Detacher].
+func (s *store) Resume(ctx context.Context, a *attempt, ids []string) (driver.Grant, error) {
+	since := driver.Now()
+	standing, err := s.node.Resume(ctx, &a.Attempt, ids)
+	if err != nil && redisnode.Refused(err) {
+		return driver.Grant{}, driver.Refused(err)
+	}
+	return driver.Grant{First: standing.First, Count: standing.Count, Since: since}, err
 }
 
 // Inspect implements [locker.Inspector].

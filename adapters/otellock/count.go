@@ -57,7 +57,7 @@ func (m *metrics) measure(e locker.Event, label string) {
 		m.leave(e.Call)
 		m.hold.Record(ctx, e.Took.Seconds(), m.with(series{label: label, kind: kind}))
 		m.lost.Add(ctx, 1, m.with(series{label: label, reason: e.Reason.Code()}))
-	case locker.EventReleased:
+	case locker.EventReleased, locker.EventDetached:
 		m.leave(e.Call)
 		m.hold.Record(ctx, e.Took.Seconds(), m.with(series{label: label, kind: kind}))
 		if e.Err != nil {

@@ -71,9 +71,10 @@ type Held interface {
 	Deadline() time.Time
 	Renew(ctx context.Context) error
 	Unlock(ctx context.Context) error
+	Detach(ctx context.Context) (Detached, error)
 
 	// Limit has the maximum and the minimum hold of s, where there are any, count from now.
-	// It returns an error if less validity is left than s wants.
+	// It returns an error if less validity is left than s wants. The lock is one of a Set.
 	Limit(s *Settings) error
 
 	// ForgetMinHold has Unlock free the lock at once: nobody has worked under it.

@@ -21,6 +21,7 @@ type Backend interface {
 	locker.Inspector
 	locker.Breaker
 	locker.Lister
+	locker.Resumer
 	io.Closer
 }
 

@@ -17,7 +17,7 @@ type script struct{ text, hash any }
 // confirmed reports whether replicas must confirm what the script did: that is
 // so for grants, renewals and what keeps a lock taken, not for what only gives back.
 func (s *script) confirmed() bool {
-	return s == acquire || s == renew || s == renewEntry || s == keepTaken
+	return s == acquire || s == resume || s == renew || s == renewEntry || s == keepTaken
 }
 
 // call begins a command. It names the script by its hash. A server that has restarted,
@@ -50,6 +50,7 @@ var files embed.FS
 var (
 	acquire         = newScript("acquire", "alone")
 	acquireOfQuorum = newScript("acquire", "quorum") // for a node that is one of several
+	resume          = newScript("resume", "alone")
 	raise           = newScript("raise", "")
 	release         = newScript("release", "")
 	keepTaken       = newScript("keep_taken", "")

@@ -31,6 +31,8 @@ type Lease struct {
 	Renew   func(ctx context.Context) error
 	Release func(ctx context.Context) error
 	Lost    func() // if set, called once after a loss, in a goroutine of its own
+
+	Detached func() contract.Detached // if set, called when the lock leaves its process, and is released no more
 }
 
 // lock implements [contract.Held].
@@ -46,6 +48,7 @@ type lock struct {
 	deadline driver.Instant // when belief ends; 0: never
 	lastErr  error          // of the last renewal
 	err      error          // nil while held, then a *LostError or an *Unlocked
+	detached bool
 	expiry   *time.Timer
 	renewal  *time.Timer
 }
@@ -202,7 +205,10 @@ func (l *lock) release(ctx context.Context) error {
 
 // Unlock implements [contract.Held]. Belief ends before the release is sent.
 func (l *lock) Unlock(ctx context.Context) error {
-	if err := l.unlock(); err != nil {
+	switch err := l.unlock(); {
+	case err != nil && l.left():
+		return nil
+	case err != nil:
 		return err
 	}
 	return l.release(context.WithoutCancel(ctx))
@@ -216,6 +222,29 @@ func (l *lock) unlock() error {
 	}
 	l.end(&contract.Unlocked{Name: l.Request.Name})
 	return nil
+}
+
+// Detach implements [contract.Held].
+func (l *lock) Detach(ctx context.Context) (d contract.Detached, err error) {
+	if l.Lease.Detached == nil || l.Request.Kind != locker.KindExclusive || l.maxEnd != 0 {
+		return d, errors.ErrUnsupported
+	}
+	if err := l.Renew(ctx); err != nil {
+		return d, err
+	}
+	if err := l.unlock(); err != nil {
+		return d, err
+	}
+	l.mu.Lock()
+	l.detached = true
+	l.mu.Unlock()
+	return l.Lease.Detached(), nil
+}
+
+func (l *lock) left() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.detached
 }
 
 // Err implements [contract.Held].

@@ -398,6 +398,7 @@ func (s *Locker) finish(a *attempt, err error) (*locker.Lock, error) {
 				a.place.leave()
 			}
 		},
+		Detached: func() contract.Detached { return s.detach(a) },
 	})
 	if s.shares() && !a.beside() {
 		if a.lease == 0 {
@@ -632,7 +633,7 @@ func (s *Locker) Close() error {
 
 // Guarantees implements locker.Locker.
 func (s *Locker) Guarantees() locker.Guarantees {
-	g := locker.Guarantees{Fair: true, FreedBy: locker.FreedByExpiry, KeepsMinHold: true, Shared: true, Slots: true, Exclusion: locker.PromptHolder | locker.SteadyClocks | locker.DurableServer, Tokens: locker.DurableServer}
+	g := locker.Guarantees{Fair: true, FreedBy: locker.FreedByExpiry, KeepsMinHold: true, Detaches: true, Shared: true, Slots: true, Exclusion: locker.PromptHolder | locker.SteadyClocks | locker.DurableServer, Tokens: locker.DurableServer}
 	if s.is("declares nothing") {
 		g.FreedBy = 0
 	}

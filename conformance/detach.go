@@ -1,0 +1,148 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/lockstile/locker"
+)
+
+var detachClauses = []Clause{
+	{"detach", "A lock that was detached must stay taken, and whoever resumes it must have it in one step: with a greater token, before those who wait, and once.", detach},
+	{"detach-expiry", "A lock that was detached must come to others when its TTL ends, and nobody must resume it from then on.", detachExpiry},
+	{"detach-lost-reply", "If the answer to a Resume is lost, the caller must be able to go on with what the error has, and the handle must still be good for one.", detachLostReply},
+	{"detach-late", "A lock that was handed over must refuse the first requests of the process that had it first: one that arrives later makes a lock that nobody holds.", detachLate},
+}
+
+// detaching starts two processes, and skips the clause if locks cannot leave them. Then Detach has to say so.
+func (x *trial) detaching() (a, b locker.Locker) {
+	a, b = x.locker(), x.locker()
+	if a.Guarantees().Detaches {
+		return a, b
+	}
+	held := x.lock(a, x.name())
+	if _, err := held.Detach(x.ctx); !errors.Is(err, errors.ErrUnsupported) || held.Err() != nil {
+		x.failf("Detach, which is not declared, returned error %v, want errors.ErrUnsupported; the lock has error %v", err, held.Err())
+	}
+	x.unlock(held)
+	x.skip("lock that can leave its process (Guarantees.Detaches)")
+	return nil, nil
+}
+
+// detached detaches a lock. If the machine stalls, its renewal may be refused, and rightly so: then it asks again.
+func (x *trial) detached(held *locker.Lock) locker.Handle {
+	h, err := askSlowly(x.patient(), x, func() (locker.Handle, error) { return held.Detach(x.patient()) })
+	switch {
+	case err != nil:
+		x.failf("Detach: %w", err)
+	case !errors.Is(held.Err(), locker.ErrUnlocked) || held.Context().Err() == nil:
+		x.failf("a lock that was detached is still believed in: its error is %v", held.Err())
+	case held.Unlock(x.ctx) != nil:
+		x.failf("Unlock of a lock that was detached: %w", held.Unlock(x.ctx))
+	}
+	return h
+}
+
+func (x *trial) resumed(l locker.Locker, h locker.Handle, after *locker.Lock) *locker.Lock {
+	lock, err := locker.Resume(x.patient(), l, h, x.long())
+	switch {
+	case err != nil:
+		x.failf("Resume: %w", err)
+	case lock.Token() <= after.Token():
+		x.failf("a lock was resumed with token %d, and before it had token %d", lock.Token(), after.Token())
+	}
+	x.noteHold(lock, []locker.Option{x.long()})
+	return lock
+}
+
+// usedUp requires that a handle is good for nobody.
+func (x *trial) usedUp(l locker.Locker, h locker.Handle, when string) {
+	lock, err := locker.Resume(x.patient(), l, h)
+	if lock != nil || !errors.Is(err, locker.ErrLost) {
+		x.failf("Resume %s returned %s and error %v, want ErrLost", when, had(lock), err)
+	}
+}
+
+func detach(x *trial) {
+	a, b := x.detaching()
+	name := x.name()
+	held := x.lock(a, name, x.long())
+	ctx, cancel := context.WithCancel(x.patient())
+	defer cancel()
+	w := x.waitBehindWithin(ctx, held, x.locker())
+	h := x.detached(held)
+	x.taken(a, name, "of a lock that was detached, by its process")
+	x.taken(b, name, "of a lock that was detached")
+	going := x.resumed(b, h, held)
+	x.usedUp(a, h, "with a handle that was used up")
+	x.taken(a, name, "of a lock that was resumed")
+	again := x.resumed(a, x.detached(going), going) // by the process that had it first
+	if w.back() {
+		x.failf("Lock returned error %v to a waiter while the lock was handed over", w.err)
+	}
+	x.unlock(again)
+	next := x.served(w, "after a lock that was resumed")
+	if next.Token() <= again.Token() {
+		x.failf("token %d was granted after token %d, which was resumed", next.Token(), again.Token())
+	}
+	x.usedUp(b, h, "of a lock that somebody else has")
+	x.unlock(next)
+	x.usedUp(b, h, "of a lock that is free")
+}
+
+func detachExpiry(x *trial) {
+	a, b := x.detaching()
+	name := x.name()
+	began := time.Now()
+	held := x.lock(a, name, x.ttl())
+	h := x.detached(held)
+	w := x.wait(x.patientFor(x.h.TTL), b, name, x.long())
+	next := x.served(w, "when the TTL of a lock that was detached had ended")
+	if early := x.h.TTL - time.Since(began); early > 0 {
+		x.failf("a lock that was detached came to somebody else %v before its TTL had ended", early)
+	}
+	x.usedUp(a, h, "of a lock that has ended")
+	x.unlock(next)
+}
+
+func detachLostReply(x *trial) {
+	a, b := x.detaching()
+	c, name := x.networked(), x.name()
+	x.unlock(x.lock(c.Locker, x.name())) // its connections are there
+	held := x.lock(a, name, x.long())
+	h := x.detached(held)
+	c.CutReplies()
+	lock, err := locker.Resume(x.within(x.h.TTL), c.Locker, h)
+	var failed *locker.ResumeError
+	if lock != nil || !errors.As(err, &failed) || !errors.Is(err, locker.ErrOutcomeUnknown) {
+		x.failf("Resume without an answer returned %s and error %v, want a ResumeError", had(lock), err)
+	}
+	c.Heal()
+	going := x.resumed(b, failed.Handle, held)
+	x.usedUp(a, failed.Handle, "with what the error of an earlier one had, which was used up")
+	x.usedUp(a, h, "with a handle that was used up")
+	x.unlock(going)
+	x.freeBeforeLease(a, name, "after a lock that was resumed")
+}
+
+// detachLate is lateAfterUnlock, of a lock that another process gives back.
+func detachLate(x *trial) {
+	a, b := x.detaching()
+	c, name := x.networked(), x.name()
+	held := x.lock(b, name, x.long())
+	w := x.waitTold(x.patient(), c.Locker, b, name, x.long())
+	c.Stall()
+	<-time.After(x.h.TTL / 10) // it may ask, and is not heard
+	x.unlock(held)
+	select {
+	case <-w.done: // over a new connection
+	case <-time.After(5 * x.h.TTL):
+		c.Deliver() // it waits over the connection that it has
+	}
+	first := x.served(w, "after unlock")
+	x.unlock(x.resumed(b, x.detached(first), first))
+	c.Deliver()
+	<-time.After(x.h.TTL / 2) // nobody else has the lock when it arrives
+	x.freedAfter(nil, a, name, "after a lock that was handed over, one of whose first requests arrived later")
+}

@@ -1,0 +1,88 @@
+package locker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/lockstile/locker/internal/contract"
+)
+
+// Handle is a lock that has left its process: what [Lock.Detach] returns, and [Resume] takes. Whoever has it can take the lock, and free it.
+// So it is a secret, as a password is. Packages fmt and slog show the name alone. The text, which encoding/json writes too, is string(h): 1,024 letters, digits, "-" and "_" at most.
+type Handle string
+
+// String says which lock it is for, and keeps the secret.
+func (h Handle) String() string {
+	d, err := contract.ParseHandle(string(h))
+	if err != nil {
+		return fmt.Sprintf("(%v)", err)
+	}
+	return fmt.Sprintf("(handle of lock %q)", d.Name)
+}
+
+// GoString is String.
+func (h Handle) GoString() string { return h.String() }
+
+// LogValue implements [slog.LogValuer], and is String.
+func (h Handle) LogValue() slog.Value { return slog.StringValue(h.String()) }
+
+// Detach lets go of the lock and leaves it in the store, where it stays taken until its TTL ends. Whoever has the handle goes on with it, in any
+// process: see [Resume]. From then on this process does not believe in the lock: [Lock.Context] ends, and [Lock.Err] is an [ErrUnlocked]. Unlock
+// does nothing more, and returns nil.
+//
+// Detach renews the lock first. If that is not answered, the lock stays held, as if Detach had not been called. It is an
+// [errors.ErrUnsupported] where [Guarantees].Detaches is false, for a shared lock, for slots, with [WithMaxHold] (no clock is shared by two machines), with
+// [WithCounter], and for a lock of a [Set].
+func (l *Lock) Detach(ctx context.Context) (Handle, error) {
+	d, err := l.held.Detach(ctx)
+	if err != nil {
+		return "", err
+	}
+	return Handle(d.Handle()), nil
+}
+
+// Resumer is implemented by backends whose locks can leave their process.
+type Resumer interface {
+	// Resume is [Resume], without the defaults of [With].
+	Resume(ctx context.Context, h Handle, opts ...Option) (*Lock, error)
+}
+
+// Resume goes on with a lock that was detached, in this process or in another one. In one step the store takes the lock from whoever has resumed it
+// before, or would, and gives it to the caller, with a token greater than that of the one who has detached it. Nobody who waits for the name is
+// passed over, for the lock was never free. The handle is used up then.
+//
+// The options are those of Lock, for exclusive locks. The TTL is the handle's unless [WithTTL] says otherwise. [WithMinHold] counts from now on.
+//
+// An [ErrLost] says that the lock has ended, was broken, or was resumed with the same handle by somebody else. After an [ErrOutcomeUnknown] it may have been
+// resumed or not: the error is a [*ResumeError], whose handle stands for both, so that the caller can try again. After any other error nothing
+// has happened, and the handle is as good as before.
+func Resume(ctx context.Context, l Locker, h Handle, opts ...Option) (*Lock, error) {
+	d, err := contract.ParseHandle(string(h))
+	if err != nil {
+		return nil, fmt.Errorf("locker: resume: %w", err)
+	}
+	l, s, err := settle(l, d.Name, opts, true)
+	if err != nil {
+		return nil, err
+	}
+	r, ok := l.(Resumer)
+	if !ok {
+		return nil, fmt.Errorf("locker: resume %q: %w: %s is no Resumer", d.Name, errors.ErrUnsupported, kind(l))
+	}
+	return r.Resume(ctx, h, given(s))
+}
+
+// ResumeError is an [ErrOutcomeUnknown] of [Resume]: the lock was resumed, or it was not. Nobody believes in it, and it ends with its TTL.
+type ResumeError struct {
+	Handle Handle // for another try
+	Cause  error
+}
+
+func (e *ResumeError) Error() string {
+	return fmt.Sprintf("%v: %v; the error has a handle with which to try again", ErrOutcomeUnknown, e.Cause)
+}
+
+// Unwrap makes errors.Is true for [ErrOutcomeUnknown] and for the cause.
+func (e *ResumeError) Unwrap() []error { return []error{ErrOutcomeUnknown, e.Cause} }

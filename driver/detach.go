@@ -1,0 +1,166 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/contract"
+)
+
+// resumeTime bounds how long Resume waits for the store.
+const resumeTime = 5 * time.Second
+
+// Detacher is a Store whose exclusive locks can go on in another process: Guarantees.Detaches is true. They hang on no [Session].
+type Detacher[H any] interface {
+	// ID returns what the store knows h's lock by. Nobody can guess it.
+	ID(h H) string
+
+	// Resume has h take the place of an attempt with one of these ids, which come from outside, if that has the lock: in one atomic step, with
+	// tokens drawn anew. Waiters stay where they are. Requests of the attempts with these ids that arrive later find themselves
+	// refused, also if the lock was given back meanwhile. A [locker.LostError] says that none of them has the lock, and that h never will. After a
+	// [locker.ErrRefused], or an [errors.ErrUnsupported] for ids that are none of the Store's, nothing has happened. After any other error h may have the lock. Resume returns when ctx ends.
+	Resume(ctx context.Context, h H, ids []string) (Grant, error)
+}
+
+// detacher returns the Store, or an error if its locks cannot be detached.
+func (l *Locker[H]) detacher() (Detacher[H], error) {
+	if s, ok := l.store.(Detacher[H]); ok && l.Guarantees().Detaches {
+		return s, nil
+	}
+	return nil, fmt.Errorf("%w: its locks end with their process: use Redis, PostgreSQL's leases, or a backend of package register, "+
+		"which on one machine is open.URL(\"file:DIR\")", errors.ErrUnsupported)
+}
+
+// Detach implements [contract.Held].
+func (t *turn[H]) Detach(ctx context.Context) (d contract.Detached, err error) {
+	a, l := t.lease, t.lease.locker
+	s, err := l.detacher()
+	if err == nil {
+		err = l.stays(t)
+	}
+	if err != nil {
+		return d, l.wrap("detach", t.req.Name, err)
+	}
+	if err := l.renewNow(ctx, t); err != nil {
+		return d, fmt.Errorf("not detached: %w", err)
+	}
+	l.mu.Lock()
+	if err = l.checkHeld(t); err == nil {
+		l.leaveStore(t)
+	}
+	l.mu.Unlock()
+	if err != nil {
+		return d, err
+	}
+	l.done(&a.renewed)
+	return contract.Detached{Backend: l.name, Name: t.req.Name, TTL: a.ttl, IDs: []string{s.ID(a.h)}}, nil
+}
+
+// stays returns an error if a lock could not go on in another process as it is.
+func (l *Locker[H]) stays(t *turn[H]) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case t.lease.req.Kind != locker.KindExclusive:
+		return fmt.Errorf("%w: it is %v, and only exclusive locks can be detached", errors.ErrUnsupported, t.lease.req.Kind)
+	case t.maxEnd != 0:
+		return fmt.Errorf("%w: it has a maximum hold, and no other process shares the clock that this is counted on", errors.ErrUnsupported)
+	case t.ofSet:
+		return fmt.Errorf("%w: it is one of a Set, which is held as a whole", errors.ErrUnsupported)
+	}
+	return nil
+}
+
+// leaveStore ends a turn and its lease, and leaves the lock in the store. Belief ends before anybody else can have the handle. The Locker's mutex is held.
+func (l *Locker[H]) leaveStore(t *turn[H]) {
+	a := t.lease
+	t.unlocked.Name, t.detached = t.req.Name, true
+	t.end(&t.unlocked)
+	l.reportDetached(t)
+	l.end(&a.renewed)
+	a.detach()
+	if !a.beside() {
+		l.advance(a.line)
+	}
+}
+
+// Resume implements [locker.Resumer].
+func (l *Locker[H]) Resume(ctx context.Context, h locker.Handle, opts ...locker.Option) (*locker.Lock, error) {
+	d, err := contract.ParseHandle(string(h))
+	if err != nil {
+		return nil, fmt.Errorf("%s: resume: %w", l.name, err)
+	}
+	s, err := locker.ParseOptions(contract.Key{}, nil, d.Name, append([]locker.Option{locker.WithTTL(d.TTL)}, opts...))
+	if err != nil {
+		return nil, err
+	}
+	t, err := l.resume(ctx, d, &call[H]{req: newRequest(d.Name, s), once: true, resumes: true}, s)
+	if err != nil {
+		return nil, l.wrap("resume", d.Name, err)
+	}
+	return locker.NewLock(contract.Key{}, t), nil
+}
+
+func (l *Locker[H]) resume(ctx context.Context, d contract.Detached, c *call[H], s contract.Settings) (t *turn[H], err error) {
+	defer l.calls.begin()()
+	store, err := l.detacher()
+	switch {
+	case err != nil:
+		return nil, err
+	case d.Backend != l.name:
+		return nil, fmt.Errorf("the handle is of a lock on %s, and this is %s", d.Backend, l.name)
+	case s.Guard != nil || s.Wait > 0 || c.req.Kind != locker.KindExclusive || c.req.MaxHold > 0:
+		return nil, fmt.Errorf("%w: WithGuard, WithWait, WithShared, WithSlots and WithMaxHold do not go with Resume", errors.ErrUnsupported)
+	case l.closing.Err() != nil:
+		return nil, locker.ErrClosed
+	case ctx.Err() != nil:
+		return nil, ended(ctx).why()
+	}
+	if c.req.observed() {
+		c.began = l.now()
+		defer func() {
+			if t == nil {
+				l.reportFailed(c, err)
+			}
+		}()
+	}
+	if c.h, err = l.store.Begin(&c.req.Request); err != nil {
+		return nil, err
+	}
+	t, err = l.takeOver(ctx, store, d, c)
+	if t == nil {
+		l.endOf(c.h)
+	}
+	return t, err
+}
+
+// takeOver asks the store for the place of the attempts that a handle names. Nothing is withdrawn after an error, for that would free the lock.
+func (l *Locker[H]) takeOver(ctx context.Context, s Detacher[H], d contract.Detached, c *call[H]) (t *turn[H], err error) {
+	within, cancel := context.WithTimeout(causeless(ctx), resumeTime)
+	defer cancel()
+	var grant Grant
+	err = Caught(func() (err error) { grant, err = s.Resume(within, c.h, d.IDs); return err })
+	received := l.now()
+	lost, isLost := errors.AsType[*locker.LostError](err)
+	switch {
+	case isLost:
+		return nil, &locker.LostError{Name: d.Name, Reason: lost.Reason, Cause: lost.Cause}
+	case errors.Is(err, errors.ErrUnsupported):
+		return nil, err
+	case errors.Is(err, locker.ErrRefused):
+		return nil, unavailable(err)
+	case err == nil:
+		c.there = true
+		if t, err = l.beginLease(c, grant, received); err == nil {
+			return t, nil
+		}
+		d.IDs = nil
+	default:
+		err = ended(ctx).unavailable(err)
+	}
+	d.IDs = append(d.IDs, s.ID(c.h))
+	return nil, &locker.ResumeError{Handle: locker.Handle(d.Handle()), Cause: err}
+}

@@ -1,0 +1,28 @@
+-- resume grants the lock to a value in place of another one, which another process had and has handed over. It is one of
+-- those that follow. Each of them is marked: a request with it that is still on its way must not find the lock free when it was given
+-- back. It answers the token, or -1 or -2 (forced) if none of them has the lock.
+--
+-- Sent again after a lost reply, it answers the same grant and starts the lease anew, as acquire does.
+--- include "keys"
+--- include "ROLE/clock"
+
+local value, ttl, holder, keep, remember = unpack(ARGV)
+local wants
+--- include "grant"
+
+local has, forced = redis.call('GET', lock), redis.call('GET', mark) == 'forced'
+local found = has == value
+for i = 8, #KEYS do
+  found = found or has == ARGV[i - 2]
+  forced = forced or redis.call('GET', KEYS[i]) == 'forced'
+end
+if not found then return forced and -2 or -1 end
+local was = redis.call('GET', last) or ''
+local _, next = string.find(was, ' ' .. value .. ' ', 1, true)
+if has == value and next then
+  redis.call('PEXPIRE', lock, ttl)
+  return tonumber(string.match(was, '^%d+', next + 1))
+end
+local first = grant(TOKENS)
+for i = 8, #KEYS do redis.call('SET', KEYS[i], 'withdrawn', 'PX', remember) end
+return first
