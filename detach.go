@@ -9,8 +9,8 @@ import (
 	"github.com/lockstile/locker/internal/contract"
 )
 
-// Handle is a lock that has left its process: what [Lock.Detach] returns, and [Resume] takes. Whoever has it can take the lock, and free it.
-// So it is a secret, as a password is. Packages fmt and slog show the name alone. The text, which encoding/json writes too, is string(h): 1,024 letters, digits, "-" and "_" at most.
+// Handle stands for a lock that has left its process: [Lock.Detach] returns it, and [Resume] takes it. Whoever has it can take the lock, and free it,
+// so it is a secret like a password. Packages fmt and slog show the name alone. The text, which encoding/json writes too, is string(h): 1,024 letters, digits, "-" and "_" at most.
 type Handle string
 
 // String says which lock it is for, and keeps the secret.
@@ -30,9 +30,9 @@ func (h Handle) LogValue() slog.Value { return slog.StringValue(h.String()) }
 
 // Detach lets go of the lock and leaves it in the store, where it stays taken until its TTL ends. Whoever has the handle goes on with it, in any
 // process: see [Resume]. From then on this process does not believe in the lock: [Lock.Context] ends, and [Lock.Err] is an [ErrUnlocked]. Unlock
-// does nothing more, and returns nil.
+// does nothing more, and returns nil. What is left of a [WithMinHold] is forgotten.
 //
-// Detach renews the lock first. If that is not answered, the lock stays held, as if Detach had not been called. It is an
+// Detach renews the lock first. If that is not answered, the lock stays held, as if Detach had not been called. The error is an
 // [errors.ErrUnsupported] where [Guarantees].Detaches is false, for a shared lock, for slots, with [WithMaxHold] (no clock is shared by two machines), with
 // [WithCounter], and for a lock of a [Set].
 func (l *Lock) Detach(ctx context.Context) (Handle, error) {
@@ -49,14 +49,15 @@ type Resumer interface {
 	Resume(ctx context.Context, h Handle, opts ...Option) (*Lock, error)
 }
 
-// Resume goes on with a lock that was detached, in this process or in another one. In one step the store takes the lock from whoever has resumed it
-// before, or would, and gives it to the caller, with a token greater than that of the one who has detached it. Nobody who waits for the name is
-// passed over, for the lock was never free. The handle is used up then.
+// Resume goes on with a lock that was detached, in this process or in another one. In one step the store gives the lock to the caller, if nobody else
+// has resumed it, with a token greater than that of the process which has detached it. Nobody who waits for the name is
+// passed over, because the lock was never free. Then the handle is used up. Resume asks once, and waits for the store for five seconds at most.
 //
-// The options are those of Lock, for exclusive locks. The TTL is the handle's unless [WithTTL] says otherwise. [WithMinHold] counts from now on.
+// The options are those of Lock, for exclusive locks. The TTL is the handle's unless [WithTTL] says otherwise, here or among the defaults of [With].
+// [WithMinHold] counts from now on.
 //
-// An [ErrLost] says that the lock has ended, was broken, or was resumed with the same handle by somebody else. After an [ErrOutcomeUnknown] it may have been
-// resumed or not: the error is a [*ResumeError], whose handle stands for both, so that the caller can try again. After any other error nothing
+// An [ErrLost] says that the lock has ended, was broken, or was resumed by somebody else. After an [ErrOutcomeUnknown] it may have been
+// resumed or not: the error is a [*ResumeError], whose handle stands for both cases, so that the caller can try again. After any other error nothing
 // has happened, and the handle is as good as before.
 func Resume(ctx context.Context, l Locker, h Handle, opts ...Option) (*Lock, error) {
 	d, err := contract.ParseHandle(string(h))
