@@ -204,11 +204,11 @@ func TestGrantThatComesAfterCloseIsGivenBack(t *testing.T) {
 // grantedUnheard has the server grant "a" to a waiter of l's that does not hear of it, and returns how
 // its Lock ends. On a machine that stalls the network may break too early, while an answer from before the
 // grant is under way, which the waiter then waits for, or too late, when it has heard: then it plays again,
-// with more patience.
+// with more time for that answer.
 func grantedUnheard(t *testing.T, srv *testserver.RedisServer, other, l *singlenode.Locker, p *netproxy.Proxy) <-chan error {
 	t.Helper()
-	for patience := 10 * time.Second; ; patience *= 2 {
-		mustLock(t, other, "a", locker.WithTTL(2*time.Second), locker.WithoutRenewal())
+	for settle := 50 * time.Millisecond; ; settle *= 3 {
+		mustLock(t, other, "a", locker.WithTTL(2*time.Second+2*settle), locker.WithoutRenewal())
 		holders := srv.Do("GET", "a")
 		heard, ended := make(chan *locker.Lock, 1), make(chan error, 1)
 		go func() {
@@ -221,11 +221,12 @@ func grantedUnheard(t *testing.T, srv *testserver.RedisServer, other, l *singlen
 		until(t, "it waits", func() bool {
 			return len(heard) > 0 || srv.Do("ZCARD", "lockstile:q:{a}") == "1" || srv.Do("GET", "a") != holders
 		})
+		time.Sleep(settle)
 		p.CutReplies()
 		early, began := false, time.Now()
 		srv.Await("the next grant", func() bool {
 			now := srv.Do("GET", "a")
-			early = time.Since(began) > patience
+			early = time.Since(began) > 10*time.Second+2*settle
 			return early || len(heard) > 0 || now != holders && now != "" && !strings.HasPrefix(now, "?")
 		})
 		if !early {
