@@ -38,8 +38,12 @@ func resume(t *testing.T, l locker.Locker, h locker.Handle, opts ...locker.Optio
 // usedUp checks that nobody can resume a lock.
 func usedUp(t *testing.T, l locker.Locker, h locker.Handle) {
 	t.Helper()
-	if _, err := locker.Resume(soon(t), l, h); !errors.Is(err, locker.ErrLost) {
+	lk, err := locker.Resume(soon(t), l, h)
+	if !errors.Is(err, locker.ErrLost) {
 		t.Errorf("resumed: %v", err)
+	}
+	if lk != nil {
+		unlock(t, lk)
 	}
 }
 
@@ -165,13 +169,21 @@ func TestWaiterOfTheSameProcessGetsTheLockThatWasResumedBesideIt(t *testing.T) {
 		var waiters [2]chan *locker.Lock
 		for i := range waiters {
 			waiters[i] = make(chan *locker.Lock)
-			go func() { waiters[i] <- lock(t, l, "a") }()
+			go func() { waiters[i] <- lock(t, l, "a", locker.WithTTL(3*time.Second)) }()
 			time.Sleep(time.Second)
 		}
 		h := detach(t, held)
 		time.Sleep(time.Second)
 		going := resume(t, l, h)
 		time.Sleep(10 * time.Second)
+		one := func() {
+			t.Helper()
+			time.Sleep(time.Second)
+			if info, err := l.Inspect(soon(t), "a"); err != nil || info.Waiters != 1 {
+				t.Errorf("of a process, %d wait in the store: %v", info.Waiters, err)
+			}
+		}
+		one()
 		if err := going.Err(); err != nil {
 			t.Fatal(err)
 		}
@@ -180,6 +192,7 @@ func TestWaiterOfTheSameProcessGetsTheLockThatWasResumedBesideIt(t *testing.T) {
 		}
 		h = detach(t, going)
 		going = resume(t, l, h)
+		one()
 		unlock(t, going)
 		last := going.Token()
 		for _, waiter := range waiters {
