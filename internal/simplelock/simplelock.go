@@ -226,7 +226,7 @@ func (l *lock) unlock() error {
 
 // Detach implements [contract.Held].
 func (l *lock) Detach(ctx context.Context) (d contract.Detached, err error) {
-	if l.Lease.Detached == nil || l.Request.Kind != locker.KindExclusive || l.maxEnd != 0 {
+	if l.Detached == nil || l.Request.Kind != locker.KindExclusive || l.maxEnd != 0 {
 		return d, errors.ErrUnsupported
 	}
 	if err := l.Renew(ctx); err != nil {
@@ -238,7 +238,7 @@ func (l *lock) Detach(ctx context.Context) (d contract.Detached, err error) {
 	l.mu.Lock()
 	l.detached = true
 	l.mu.Unlock()
-	return l.Lease.Detached(), nil
+	return l.Detached(), nil
 }
 
 func (l *lock) left() bool {
