@@ -120,23 +120,9 @@ func detachLostReply(x *trial) {
 	x.freeBeforeLease(a, name, "after a lock that was resumed")
 }
 
-// detachLate is lateAfterUnlock, of a lock that another process gives back.
 func detachLate(x *trial) {
-	a, b := x.detaching()
-	c, name := x.networked(), x.name()
-	held := x.lock(b, name, x.long())
-	w := x.waitTold(x.patient(), c.Locker, b, name, x.long())
-	c.Stall()
-	<-time.After(x.h.TTL / 10) // it may ask, and is not heard
-	x.unlock(held)
-	select {
-	case <-w.done: // over a new connection
-	case <-time.After(5 * x.h.TTL):
-		c.Deliver() // it waits over the connection that it has
-	}
-	first := x.served(w, "after unlock")
-	x.unlock(x.resumed(b, x.detached(first), first))
-	c.Deliver()
-	<-time.After(x.h.TTL / 2) // nobody else has the lock when it arrives
-	x.freedAfter(nil, a, name, "after a lock that was handed over, one of whose first requests arrived later")
+	_, b := x.detaching()
+	x.lateAfter(x.networked(), b, "handed over, and given back", func(first *locker.Lock) {
+		x.unlock(x.resumed(b, x.detached(first), first))
+	})
 }

@@ -262,10 +262,14 @@ func lateAfterTaken(x *trial) {
 	}
 }
 
-// lateAfterUnlock has the connections of a waiter fall silent just before its turn. It gets the lock over new ones, if it
-// notices, and gives it back. Then what was held back arrives.
 func lateAfterUnlock(x *trial) {
-	a, b, name := x.networked(), x.locker(), x.name()
+	x.lateAfter(x.networked(), x.locker(), "given back", x.unlock)
+}
+
+// lateAfter has the connections of a waiter fall silent just before its turn. It gets the lock over new ones, if it
+// notices, and gives it back in some way. Then what was held back arrives.
+func (x *trial) lateAfter(a Process, b locker.Locker, how string, giveBack func(*locker.Lock)) {
+	name := x.name()
 	held := x.lock(b, name, x.long())
 	w := x.waitTold(x.patient(), a.Locker, b, name, x.long())
 	a.Stall()
@@ -276,10 +280,10 @@ func lateAfterUnlock(x *trial) {
 	case <-time.After(5 * x.h.TTL):
 		a.Deliver() // it waits over the connection that it has
 	}
-	x.unlock(x.served(w, "after unlock"))
+	giveBack(x.served(w, "after unlock"))
 	a.Deliver()
 	<-time.After(x.h.TTL / 2) // nobody else has the lock when it arrives
-	x.freedAfter(nil, b, name, "after a lock that was given back, one of whose requests arrived later")
+	x.freedAfter(nil, b, name, "after a lock that was "+how+", one of whose requests arrived later")
 }
 
 // silentStore has calls end while the store says nothing: of a client that has never asked

@@ -79,7 +79,7 @@ func (l *Locker[H]) leaveStore(t *turn[H]) {
 	a := t.lease
 	t.unlocked.Name, t.detached = t.req.Name, true
 	t.end(&t.unlocked)
-	l.reportDetached(t)
+	l.reportEnd(t, nil)
 	l.end(&a.renewed)
 	a.detach()
 	if !a.beside() {
@@ -97,50 +97,35 @@ func (l *Locker[H]) Resume(ctx context.Context, h locker.Handle, opts ...locker.
 	if err != nil {
 		return nil, err
 	}
-	t, err := l.resume(ctx, d, &call[H]{req: newRequest(d.Name, s), once: true, resumes: true}, s)
+	c := &call[H]{req: newRequest(d.Name, s), handle: &d}
+	switch _, err = l.detacher(); {
+	case err != nil:
+	case d.Backend != l.name:
+		err = fmt.Errorf("the handle is of a lock on %s, and this is %s", d.Backend, l.name)
+	case s.Guard != nil || s.Wait > 0 || c.req.Kind != locker.KindExclusive || c.req.MaxHold > 0:
+		err = fmt.Errorf("%w: WithGuard, WithWait, WithShared, WithSlots and WithMaxHold do not go with Resume", errors.ErrUnsupported)
+	}
 	if err != nil {
 		return nil, l.wrap("resume", d.Name, err)
+	}
+	t, err := l.turn(ctx, c)
+	if err != nil {
+		return nil, err
 	}
 	return locker.NewLock(contract.Key{}, t), nil
 }
 
-func (l *Locker[H]) resume(ctx context.Context, d contract.Detached, c *call[H], s contract.Settings) (t *turn[H], err error) {
-	defer l.calls.begin()()
-	store, err := l.detacher()
-	switch {
-	case err != nil:
-		return nil, err
-	case d.Backend != l.name:
-		return nil, fmt.Errorf("the handle is of a lock on %s, and this is %s", d.Backend, l.name)
-	case s.Guard != nil || s.Wait > 0 || c.req.Kind != locker.KindExclusive || c.req.MaxHold > 0:
-		return nil, fmt.Errorf("%w: WithGuard, WithWait, WithShared, WithSlots and WithMaxHold do not go with Resume", errors.ErrUnsupported)
-	case l.closing.Err() != nil:
-		return nil, locker.ErrClosed
-	case ctx.Err() != nil:
-		return nil, ended(ctx).why()
-	}
-	if c.req.observed() {
-		c.began = l.now()
-		defer func() {
-			if t == nil {
-				l.reportFailed(c, err)
-			}
-		}()
-	}
-	if c.h, err = l.store.Begin(&c.req.Request); err != nil {
-		return nil, err
-	}
-	t, err = l.takeOver(ctx, store, d, c)
-	if t == nil {
-		l.endOf(c.h)
-	}
-	return t, err
-}
-
-// takeOver asks the store for the place of the attempts that a handle names. Nothing is withdrawn after an error, for that would free the lock.
-func (l *Locker[H]) takeOver(ctx context.Context, s Detacher[H], d contract.Detached, c *call[H]) (t *turn[H], err error) {
+// takeOver asks the store for the place of the attempts that c's handle names. Nothing is withdrawn after an error, for that would free the lock.
+func (l *Locker[H]) takeOver(ctx context.Context, c *call[H]) (t *turn[H], err error) {
+	defer func() {
+		if t == nil {
+			l.endOf(c.h)
+		}
+	}()
+	s := l.store.(Detacher[H]) // Resume has looked
 	within, cancel := context.WithTimeout(causeless(ctx), resumeTime)
 	defer cancel()
+	d := *c.handle
 	var grant Grant
 	err = Caught(func() (err error) { grant, err = s.Resume(within, c.h, d.IDs); return err })
 	received := l.now()

@@ -98,13 +98,20 @@ func (l *Locker[H]) turn(ctx context.Context, c *call[H]) (t *turn[H], err error
 	case ctx.Err() != nil:
 		err = ended(ctx).why()
 	default:
-		if c.h, err = l.store.Begin(&c.req.Request); err == nil {
+		switch c.h, err = l.store.Begin(&c.req.Request); {
+		case err != nil:
+		case c.handle != nil:
+			t, err = l.takeOver(ctx, c)
+		default:
 			ctx, stop := c.req.Waiting(ctx)
 			defer stop()
 			t, err = l.acquire(ctx, c)
 		}
 	}
-	if err != nil {
+	switch {
+	case err != nil && c.handle != nil:
+		return nil, l.wrap("resume", c.req.Name, err)
+	case err != nil:
 		return nil, l.wrap("lock", c.req.Name, err)
 	}
 	return t, nil

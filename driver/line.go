@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/contract"
 )
 
 // line is the calls of one process for one name, in order of arrival. The one in
@@ -83,10 +84,10 @@ type call[H any] struct {
 	h    H
 	once bool
 	line *line[H]
+	told bool              // it knows that the lock is taken: from the store, or from the line
+	lost *locker.LostError // what the store said before its grant arrived
 
-	resumes bool              // by a handle
-	told    bool              // it knows that the lock is taken: from the store, or from the line
-	lost    *locker.LostError // what the store said before its grant arrived
+	handle *contract.Detached // that it resumes a lock with, or nil
 
 	doubt // until it has a lease
 

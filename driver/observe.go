@@ -74,18 +74,14 @@ func (l *Locker[H]) reportEnd(t *turn[H], err error) {
 		return
 	}
 	e := t.event(locker.EventReleased, l.now().Sub(t.began))
+	if t.detached {
+		e.Type = locker.EventDetached
+	}
 	if lost, ok := errors.AsType[*locker.LostError](err); ok {
 		e.Type, e.Reason = locker.EventLost, lost.Reason
 	}
 	e.Err = err
 	l.report(t.req, e)
-}
-
-// reportDetached reports that a turn has ended, and its lock has not. The Locker's mutex is held.
-func (l *Locker[H]) reportDetached(t *turn[H]) {
-	if t.req.observed() {
-		l.report(t.req, t.event(locker.EventDetached, l.now().Sub(t.began)))
-	}
 }
 
 // reportRenewal reports a renewal that failed because of err, or came late, to all who hold

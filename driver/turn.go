@@ -63,7 +63,7 @@ var _ contract.Held = (*turn[int])(nil)
 // beginLease makes a lease of what c was granted, and returns its first turn, or an
 // error if it has less validity than is wanted.
 func (l *Locker[H]) beginLease(c *call[H], g Grant, received Instant) (*turn[H], error) {
-	a := &lease[H]{line: c.line, h: c.h, req: c.req, grant: g, received: received, resumed: c.resumes}
+	a := &lease[H]{line: c.line, h: c.h, req: c.req, grant: g, received: received, resumed: c.handle != nil}
 	a.renewed = renewed[H]{locker: l, what: a, ttl: c.req.TTL, renews: c.req.Renew, session: l.sessionOf(c.req), uses: 1, index: -1, doubt: c.doubt}
 	a.lasting = a.renews && (g.Lasting || a.session != nil)
 	l.mu.Lock()

@@ -1,7 +1,6 @@
 package lockertest
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -95,11 +94,14 @@ func (c *client) ID(a *attempt) string { return a.id }
 
 func (c *client) Resume(ctx context.Context, a *attempt, ids []string) (driver.Grant, error) {
 	since := c.server.now()
-	lost, err := Send(ctx, c.link, func() error { return c.server.resume(a, ids) })
-	if err = cmp.Or(err, lost); err != nil {
+	number, err := Send(ctx, c.link, func() uint64 { return c.server.resume(a, ids) })
+	switch {
+	case err != nil:
 		return driver.Grant{}, err
+	case number == 0:
+		return driver.Grant{}, &locker.LostError{Reason: locker.ReasonTakenOver}
 	}
-	return driver.Grant{First: a.number, Count: tokens, Since: since}, nil
+	return driver.Grant{First: number, Count: tokens, Since: since}, nil
 }
 
 func (c *client) Inspect(ctx context.Context, name string) (locker.Info, error) {

@@ -217,8 +217,8 @@ func (e *entry) taken(a *attempt, now driver.Instant, queue bool) answer {
 	return answer{left: min(left, a.req.TTL/3)}
 }
 
-// resume gives a the place of one with one of these ids.
-func (s *server) resume(a *attempt, ids []string) error {
+// resume gives a the place of one with one of these ids, and answers the number, or 0 if none of them has the lock.
+func (s *server) resume(a *attempt, ids []string) uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e, now := s.entry(a.req.Name), s.now()
@@ -226,7 +226,7 @@ func (s *server) resume(a *attempt, ids []string) error {
 		return h.state == held && h.of.req.Kind == locker.KindExclusive && (h.of == a || slices.Contains(ids, h.of.id))
 	})
 	if at < 0 {
-		return &locker.LostError{Reason: locker.ReasonTakenOver}
+		return 0
 	}
 	if e.resumed == nil {
 		e.resumed = make(map[string]bool)
@@ -236,7 +236,7 @@ func (s *server) resume(a *attempt, ids []string) error {
 	}
 	e.holds = slices.Delete(e.holds, at, at+1)
 	e.grant(a, now)
-	return nil
+	return a.number
 }
 
 // renew answers nil, or that a no longer has the lock.

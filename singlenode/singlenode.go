@@ -358,7 +358,7 @@ func (s *store) ID(a *attempt) string { return a.Value }
 // Resume implements [driver.Detacher].
 func (s *store) Resume(ctx context.Context, a *attempt, ids []string) (driver.Grant, error) {
 	since := driver.Now()
-	standing, err := s.node.Resume(ctx, &a.Attempt, ids)
+	standing, err := s.node.Resume(ctx, &a.Attempt, ids, since)
 	if err != nil && redisnode.Refused(err) {
 		return driver.Grant{}, driver.Refused(err)
 	}

@@ -20,8 +20,8 @@ type Detached struct {
 const (
 	// begin is what every handle begins with. The number is that of the format.
 	begin, format = "lockstile", "1-"
-	// MaxHandle is the length of the longest handle.
-	MaxHandle = 1024
+	// maxHandle is the length of the longest handle.
+	maxHandle = 1024
 )
 
 // Handle returns the text. A checksum tells one that was cut off. Each try to resume that ended without an answer adds an id. When they are too many
@@ -33,7 +33,7 @@ func (d Detached) Handle() string {
 	}
 	b = binary.BigEndian.AppendUint32(b, crc32.ChecksumIEEE(b))
 	text := begin + format + base64.RawURLEncoding.EncodeToString(b)
-	if len(text) > MaxHandle && len(d.IDs) > 1 {
+	if len(text) > maxHandle && len(d.IDs) > 1 {
 		d.IDs = d.IDs[1:]
 		return d.Handle()
 	}
@@ -55,7 +55,7 @@ func ParseHandle(text string) (d Detached, err error) {
 	}
 	damaged := errors.New("the handle is damaged: it was cut off, or changed")
 	b, err := base64.RawURLEncoding.DecodeString(encoded)
-	if err != nil || len(b) < 4 || len(text) > MaxHandle {
+	if err != nil || len(b) < 4 || len(text) > maxHandle {
 		return d, damaged
 	}
 	b, sum := b[:len(b)-4], binary.BigEndian.Uint32(b[len(b)-4:])

@@ -205,23 +205,25 @@ func (l *lock) release(ctx context.Context) error {
 
 // Unlock implements [contract.Held]. Belief ends before the release is sent.
 func (l *lock) Unlock(ctx context.Context) error {
-	switch err := l.unlock(); {
-	case err != nil && l.left():
-		return nil
-	case err != nil:
+	if left, err := l.unlock(false); left || err != nil {
 		return err
 	}
 	return l.release(context.WithoutCancel(ctx))
 }
 
-func (l *lock) unlock() error {
+// unlock ends belief, and reports whether the lock leaves its process, or has left it.
+func (l *lock) unlock(leave bool) (left bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.look(); l.err != nil {
-		return l.err
+	switch l.look(); {
+	case l.detached && !leave:
+		return true, nil
+	case l.err != nil:
+		return false, l.err
 	}
+	l.detached = leave
 	l.end(&contract.Unlocked{Name: l.Request.Name})
-	return nil
+	return leave, nil
 }
 
 // Detach implements [contract.Held].
@@ -232,19 +234,10 @@ func (l *lock) Detach(ctx context.Context) (d contract.Detached, err error) {
 	if err := l.Renew(ctx); err != nil {
 		return d, err
 	}
-	if err := l.unlock(); err != nil {
+	if _, err := l.unlock(true); err != nil {
 		return d, err
 	}
-	l.mu.Lock()
-	l.detached = true
-	l.mu.Unlock()
 	return l.Detached(), nil
-}
-
-func (l *lock) left() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.detached
 }
 
 // Err implements [contract.Held].

@@ -65,6 +65,7 @@ end
 --- include "leaving"
 --- include "waking"
 --- include "ROLE/arrival"
+--- include "again"
 
 local function freeSlot()
   if wants == '' then return -1 end
@@ -82,14 +83,7 @@ end
 
 read(has)
 local was = held and redis.call('GET', last) or ''
-if held == value then
-  local _, next = string.find(was, ' ' .. value .. ' ', 1, true)
-  if next then
-    redis.call('PEXPIRE', lock, ttl)
-    return tonumber(string.match(was, '^%d+', next + 1))
-  end
-  return grant(TOKENS)
-end
+if held == value then return again(was) end
 local own = wants and not held and redis.call('ZMSCORE', ends, value, '?' .. value) or {}
 if own[1] then
   local number, slot = string.match(redis.call('HGET', facts, value) or '', '^(%d+) (%S+)')

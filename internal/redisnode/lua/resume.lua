@@ -9,6 +9,7 @@
 local value, ttl, holder, keep, remember = unpack(ARGV)
 local wants
 --- include "grant"
+--- include "again"
 
 local has, forced = redis.call('GET', lock), redis.call('GET', mark) == 'forced'
 local found = has == value
@@ -17,12 +18,7 @@ for i = 8, #KEYS do
   forced = forced or redis.call('GET', KEYS[i]) == 'forced'
 end
 if not found then return forced and -2 or -1 end
-local was = redis.call('GET', last) or ''
-local _, next = string.find(was, ' ' .. value .. ' ', 1, true)
-if has == value and next then
-  redis.call('PEXPIRE', lock, ttl)
-  return tonumber(string.match(was, '^%d+', next + 1))
-end
+if has == value then return again(redis.call('GET', last) or '') end
 local first = grant(TOKENS)
 for i = 8, #KEYS do redis.call('SET', KEYS[i], 'withdrawn', 'PX', remember) end
 return first
