@@ -282,6 +282,16 @@ func (x *trial) ended(lock *locker.Lock, at time.Time, err error) bool {
 	return at.After(end) && x.excused("a lock is unlocked before it ends", end.Sub(held.came), at.Sub(end), held.came, at)
 }
 
+// unlockTime is for how long an Unlock waits for the store.
+const unlockTime = 2 * time.Second
+
+// unanswered reports whether err says that the store did not answer an Unlock in time, which
+// began then, because the machine stood still. What it has left must be free all the same.
+func (x *trial) unanswered(began time.Time, err error) bool {
+	took := time.Since(began)
+	return tooSlow(err) && took > unlockTime && x.excused("an Unlock is answered", unlockTime, took-unlockTime, began, began.Add(took))
+}
+
 // byClock are the reasons of a loss that nobody else has caused.
 var byClock = []locker.Reason{locker.ReasonExpired, locker.ReasonUnreachable, locker.ReasonMaxHold}
 

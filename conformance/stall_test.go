@@ -73,6 +73,18 @@ func (f fakeHeld) Err() error {
 	return &locker.LostError{Name: "a name", Reason: f.reason}
 }
 
+// slowUnlock is a lock whose store answers Unlock after a time.
+type slowUnlock struct {
+	fakeHeld
+	after time.Duration
+	err   error
+}
+
+func (s slowUnlock) Unlock(context.Context) error {
+	time.Sleep(s.after)
+	return s.err
+}
+
 // fakeLocker grants after a time, unless the context or its deadline comes before.
 type fakeLocker struct {
 	locker.Locker
@@ -129,6 +141,13 @@ var bounds = map[string]func(x *trial, late time.Duration){
 				x.unlock(lock)
 			}
 		}
+	},
+	"an Unlock that was to be answered": func(x *trial, late time.Duration) {
+		var answers error
+		if late > 0 {
+			answers = fmt.Errorf("%w: %w", locker.ErrUnavailable, context.DeadlineExceeded)
+		}
+		x.unlock(x.lock(fakeLocker{held: slowUnlock{fakeHeld{}, unlockTime + late, answers}}, "a name"))
 	},
 	"a lock that was to be renewed": func(x *trial, late time.Duration) {
 		if late < 0 {
@@ -239,6 +258,12 @@ func TestFailureThatIsNotOfATimeIsNeverPlayedAgain(t *testing.T) {
 		"a lock that was lost before it ended": func(x *trial) {
 			ends := fakeHeld{end: time.Now().Add(time.Hour), reason: locker.ReasonExpired}
 			x.unlock(x.lock(fakeLocker{held: ends}, "a name", locker.WithoutRenewal()))
+		},
+		"an Unlock that fails at once": func(x *trial) {
+			x.unlock(x.lock(fakeLocker{held: slowUnlock{fakeHeld{}, time.Second, locker.ErrUnavailable}}, "a name"))
+		},
+		"an Unlock whose outcome is another": func(x *trial) {
+			x.unlock(x.lock(fakeLocker{held: slowUnlock{fakeHeld{}, 3 * time.Second, locker.ErrTaken}}, "a name"))
 		},
 		"a loss that only Unlock says": func(x *trial) { // Err says that the lock was unlocked
 			held := x.lock(lost(0), "a name")

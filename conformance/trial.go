@@ -228,7 +228,7 @@ func (x *trial) unlockAll(lost error, locks []*locker.Lock) error {
 
 func (x *trial) unlock(lock *locker.Lock) {
 	begun := time.Now()
-	if err := lock.Unlock(x.patient()); err != nil && !x.ended(lock, begun, err) {
+	if err := lock.Unlock(x.patient()); err != nil && !x.ended(lock, begun, err) && !x.unanswered(begun, err) {
 		x.failf("Unlock: %w", err)
 	}
 }
