@@ -95,6 +95,7 @@ type Info struct {
 	TimeLeft time.Duration // until the lease ends, of several the last one, by the store's clock; 0 if it has no end
 	Waiters  int           // waiters that the store knows of; a process counts once
 	Holders  []Holder      // all of them, in the order of their numbers
+	Kept     bool          // nobody holds it any more: it is kept for the rest of a [WithMinHold], until TimeLeft is over
 }
 
 // Holder is one of those who hold a lock: its only one, one of those who share it, or one who

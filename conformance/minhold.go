@@ -85,12 +85,16 @@ func minHoldOverBreak(x *trial) {
 	a, b, name := x.locker(), x.locker(), x.name()
 	breaker := x.breaker(b)
 	held := x.lock(a, name, x.ttl(), locker.WithMinHold(time.Hour), locker.WithHolder("the last"))
-	x.unlock(held)
-	if i, ok := x.inspects(b); ok {
-		if info := x.inspect(i, name); !info.Held || info.Holder != "the last" || info.Token != held.Token() {
-			x.failf("a lock with token %d within its minimum hold is shown as %+v", held.Token(), info)
+	shows := func(kept bool) {
+		if i, ok := x.inspects(b); ok {
+			if info := x.inspect(i, name); !info.Held || info.Kept != kept || info.Holder != "the last" || info.Token != held.Token() {
+				x.failf("a lock with token %d within its minimum hold, kept by nobody: %v, is shown as %+v", held.Token(), kept, info)
+			}
 		}
 	}
+	shows(false)
+	x.unlock(held)
+	shows(a.Guarantees().KeepsMinHold) // elsewhere its process keeps it
 	x.taken(b, name, "within a minimum hold")
 	x.breakNow(breaker, name, "a lock within its minimum hold")
 	next := x.lock(b, name)

@@ -90,6 +90,7 @@ var flaws = map[string][]string{
 	"waits without a bound":                {"wait-bound"},
 	"a minimum hold is forgotten":          {"min-hold", "min-hold-over-break", "ticks"},
 	"a minimum hold goes with its process": {"min-hold-alone"},
+	"shows a holder of what is kept":       {"min-hold-over-break"},
 	"a clean-up frees what is kept":        {"min-hold-lost-reply"},
 	"close is ignored":                     {"closed"},
 	"declares nothing":                     {"guarantees"},

@@ -5,6 +5,7 @@ import (
 	"context"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -125,8 +126,9 @@ func (s *store) info(ctx context.Context, name string, q *queue, ends map[int64]
 			continue
 		}
 		info.Token = fencing.Token(number)
-		if strings.Contains(path.Base(string(kv.Key)), "-") { // a Mutex's has the lease alone
+		if lease, _, ok := strings.Cut(path.Base(string(kv.Key)), "-"); ok { // a Mutex's has the lease alone
 			info.Holder = string(kv.Value)
+			info.Kept = lease != strconv.FormatInt(kv.Lease, 16) // it was put anew ([store.keep])
 		}
 	}
 	slices.SortFunc(info.Holders, func(a, b locker.Holder) int { return cmp.Compare(a.Number, b.Number) })

@@ -325,7 +325,7 @@ func (s *server) info(name string) locker.Info {
 		info.Held, info.Kind, info.Slots, info.TimeLeft = true, h.of.req.Kind, h.of.req.Slots, max(info.TimeLeft, left)
 		switch info.Kind {
 		case locker.KindExclusive:
-			info.Holder, info.Token = h.of.req.Holder, fencing.Token(h.of.number)
+			info.Holder, info.Token, info.Kept = h.of.req.Holder, fencing.Token(h.of.number), h.state == kept
 		case locker.KindShared:
 			info.Holders = append(info.Holders, locker.Holder{Text: h.of.req.Holder, Number: locker.Number(h.of.number), Slot: -1, TimeLeft: left})
 		case locker.KindSlots:

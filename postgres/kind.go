@@ -40,7 +40,8 @@ func grantOf(req *driver.Request, first int64, slot int, since driver.Instant) d
 
 // look sends a statement that returns a row for each holder, in the order of names and
 // tokens: the name, whether it is held, the holder's text, the token, the time left in
-// milliseconds, how many wait, how many may hold it as slotsOf says it, the slot. A name
+// milliseconds, how many wait, how many may hold it as slotsOf says it, the slot, which is -1 of an exclusive lock
+// that nobody has any more ([locker.Info].Kept). A name
 // without a holder may have rows as well.
 func (p *poolRunner) look(ctx context.Context, sql, arg string) (infos []locker.Info, err error) {
 	_, err = p.repeat(ctx, func(ctx context.Context, conn *pgx.Conn) error {
@@ -88,7 +89,7 @@ func note(info *locker.Info, held bool, slots int, h locker.Holder) {
 	info.Held, info.TimeLeft = true, max(info.TimeLeft, h.TimeLeft)
 	switch info.Kind, info.Slots = kindOf(slots); info.Kind {
 	case locker.KindExclusive:
-		info.Holder = h.Text
+		info.Holder, info.Kept = h.Text, h.Slot < 0
 		return
 	case locker.KindShared:
 		h.Slot = -1

@@ -274,7 +274,7 @@ END $$;
 CREATE OR REPLACE FUNCTION lockstile_inspect_` + schemaVersion + `(_name text) RETURNS ` + schemaHolders + ` LANGUAGE sql STABLE` + schemaSafe + ` AS $$
   SELECT _name, l.remains IS NOT NULL, CASE WHEN l.remains > 0 THEN l.holder ELSE '' END, coalesce(l.token, 0),
     coalesce(l.remains, 0), (SELECT count(*) FROM lockstile_queue w WHERE w.name = _name), coalesce(l.slots, 0), coalesce(l.slot, 0)
-  FROM (SELECT) one LEFT JOIN (SELECT i.holder, i.token, i.slots, i.slot, CASE WHEN NOT i.reserved AND i.expires > clock_timestamp()
+  FROM (SELECT) one LEFT JOIN (SELECT i.holder, i.token, i.slots, CASE WHEN length(i.value) > 22 THEN -1 ELSE i.slot END AS slot, CASE WHEN NOT i.reserved AND i.expires > clock_timestamp()
     THEN ceil(extract(epoch FROM i.expires - clock_timestamp()) * 1000)::bigint END AS remains
     FROM lockstile_lease i WHERE i.name = _name) l ON true ORDER BY 4
 $$;

@@ -55,7 +55,7 @@ func (s *store) merge(views []redisnode.View) locker.Info {
 		h.TimeLeft = holds[s.quorum-1].TimeLeft // from then on it is no majority
 		info.Held, info.Kind, info.TimeLeft = true, h.Kind, max(info.TimeLeft, h.TimeLeft)
 		if h.Kind == locker.KindExclusive {
-			info.Holder, info.Token = h.Text, fencing.Token(h.Number)
+			info.Holder, info.Token, info.Kept = h.Text, fencing.Token(h.Number), h.Kept()
 		} else {
 			info.Holders = append(info.Holders, h.Holder)
 		}

@@ -247,7 +247,7 @@ func (r *record) info(v *view, now driver.Instant) locker.Info {
 		holder := locker.Holder{Text: h.Text, Number: locker.Number(h.Number), Slot: -1, TimeLeft: left}
 		switch info.Kind {
 		case locker.KindExclusive:
-			info.Holder, info.Token = h.Text, fencing.Token(h.Number)
+			info.Holder, info.Token, info.Kept = h.Text, fencing.Token(h.Number), h.Kept
 			continue
 		case locker.KindSlots:
 			holder.Slot = h.Slot

@@ -30,6 +30,9 @@ type Hold struct {
 	noLock bool   // that has no expiry, and is no lock of ours
 }
 
+// Kept reports whether nobody has the lock any more, and it is kept taken.
+func (h Hold) Kept() bool { return h.Value != h.stored }
+
 // Look reads what the server knows of a lock.
 func (n *Node) Look(ctx context.Context, keys Keys) (View, error) {
 	var pages []any
@@ -87,6 +90,7 @@ func view(keys Keys, pages ...any) (View, error) {
 		v.Token, v.Holder = token, holder
 	}
 	v.Held, v.Value = true, holderOf(stored)
+	v.Kept = v.Value != stored
 	noLock := left == endless && of != v.Value
 	if noLock {
 		v.Holder = "unknown: the key has no expiry, and is no lock of ours"

@@ -583,6 +583,7 @@ func (s *Locker) Inspect(ctx context.Context, name string) (locker.Info, error) 
 	info.Waiters, _ = strconv.Atoi(got[4])
 	if left, _ := strconv.Atoi(got[1]); info.Held {
 		info.Holder, info.TimeLeft = got[3], time.Duration(left)*time.Millisecond
+		info.Kept = strings.HasPrefix(got[0], "kept after ") && !s.is("shows a holder of what is kept")
 	}
 	besides(&info, got[5], got[6:])
 	return info, nil
