@@ -88,6 +88,15 @@ wrong queue -DNO_END 'invalid end state'
 wrong queue -DNO_LOOK 'invalid end state'
 wrong queue -DNO_PASS free_and_nobody_knows
 wrong queue -DNEWCOMER overtaken
+right handover -DFORMULA
+wrong handover -DFROM_RECEIPT two_holders
+wrong handover -DNO_DRIFT two_holders
+wrong handover -DWHOLE_TTL two_holders
+wrong handover -DOLD_WORD two_holders
+wrong handover -DWORD_TWICE two_holders
+wrong handover -DTAKEN_BACK two_holders
+wrong handover -DCROSSED left_behind
+wrong handover -DKEPT_BACK free_and_nobody_knows
 right majority -DEXCLUSIVE
 right majority -DSHARED
 wrong majority -DSLOTS=2 too_many_holders
