@@ -29,7 +29,7 @@ func (h Handle) GoString() string { return h.String() }
 func (h Handle) LogValue() slog.Value { return slog.StringValue(h.String()) }
 
 // Detach lets go of the lock and leaves it in the store, where it stays taken until its TTL ends. Whoever has the handle goes on with it, in any
-// process: see [Resume]. From then on this process does not believe in the lock: [Lock.Context] ends, and [Lock.Err] is an [ErrUnlocked]. Unlock
+// process: see [Resume], and [RenewHandle] if that takes longer. From then on this process does not believe in the lock: [Lock.Context] ends, and [Lock.Err] is an [ErrUnlocked]. Unlock
 // does nothing more, and returns nil. What is left of a [WithMinHold] is forgotten.
 //
 // Detach renews the lock first. If that is not answered, the lock stays held, as if Detach had not been called. The error is an
@@ -47,6 +47,9 @@ func (l *Lock) Detach(ctx context.Context) (Handle, error) {
 type Resumer interface {
 	// Resume is [Resume], without the defaults of [With].
 	Resume(ctx context.Context, h Handle, opts ...Option) (*Lock, error)
+
+	// RenewHandle is [RenewHandle].
+	RenewHandle(ctx context.Context, h Handle, opts ...Option) error
 }
 
 // Resume goes on with a lock that was detached, in this process or in another one. In one step the store gives the lock to the caller, if nobody else
@@ -60,19 +63,45 @@ type Resumer interface {
 // resumed or not: the error is a [*ResumeError], whose handle stands for both cases, so that the caller can try again. After any other error nothing
 // has happened, and the handle is as good as before.
 func Resume(ctx context.Context, l Locker, h Handle, opts ...Option) (*Lock, error) {
-	d, err := contract.ParseHandle(string(h))
-	if err != nil {
-		return nil, fmt.Errorf("locker: resume: %w", err)
-	}
-	l, s, err := settle(l, d.Name, opts, true)
+	r, s, err := resumer("resume", l, h, opts)
 	if err != nil {
 		return nil, err
 	}
+	return r.Resume(ctx, h, given(s))
+}
+
+// RenewHandle renews a lock that was detached: in the store it lasts for another TTL from now on. Anybody who has the handle can do so, in any process and
+// as often as needed. The handle stays as it is, and so does the lock's token. RenewHandle asks once, and waits for the store for five seconds at most.
+//
+// The TTL is the handle's, or that of [WithTTL]. If it is shorter than what was left, those who wait already may not look before the lock would have
+// ended without it. Any other option is an [errors.ErrUnsupported], and the defaults of [With] do not count. The handle of a [ResumeError] will do.
+//
+// An [ErrLost] says that the lock has ended, was broken, or was resumed by somebody. Then nothing has happened: what somebody else has by now lasts no
+// longer than before. After an [ErrUnavailable], which an [ErrRefused] is too, the lock may have been renewed or not. After any other error nothing has
+// happened. It is always safe to ask again.
+func RenewHandle(ctx context.Context, l Locker, h Handle, opts ...Option) error {
+	r, _, err := resumer("renew", l, h, nil)
+	if err != nil {
+		return err
+	}
+	return r.RenewHandle(ctx, h, opts...)
+}
+
+// resumer returns whom to ask about a lock that was detached, and what a call with these options asks for.
+func resumer(verb string, l Locker, h Handle, opts []Option) (r Resumer, s contract.Settings, err error) {
+	d, err := contract.ParseHandle(string(h))
+	if err != nil {
+		return nil, s, fmt.Errorf("locker: %s: %w", verb, err)
+	}
+	l, s, err = settle(l, d.Name, opts, true)
+	if err != nil {
+		return nil, s, err
+	}
 	r, ok := l.(Resumer)
 	if !ok {
-		return nil, fmt.Errorf("locker: resume %q: %w: %s is no Resumer", d.Name, errors.ErrUnsupported, kind(l))
+		return nil, s, fmt.Errorf("locker: %s %q: %w: %s is no Resumer", verb, d.Name, errors.ErrUnsupported, kind(l))
 	}
-	return r.Resume(ctx, h, given(s))
+	return r, s, nil
 }
 
 // ResumeError is an [ErrOutcomeUnknown] of [Resume]: the lock was resumed, or it was not. Nobody believes in it, and it ends with its TTL.

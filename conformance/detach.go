@@ -12,6 +12,7 @@ var detachClauses = []Clause{
 	{"detach", "A lock that was detached must stay taken, and whoever resumes it must have it in one step: with a greater token, before those who wait, and once.", detach},
 	{"detach-expiry", "A lock that was detached must come to others when its TTL ends, and nobody must resume it from then on.", detachExpiry},
 	{"detach-lost-reply", "If the answer to a Resume is lost, the caller must be able to go on with what the error has, and the handle must still be good for one.", detachLostReply},
+	{"detach-renew", "Whoever has the handle of a lock must be able to have it last until somebody resumes it, and must not lengthen what somebody else has by then.", detachRenew},
 	{"detach-late", "A lock that was handed over must refuse the first requests of the process that had it first: one that arrives later makes a lock that nobody holds.", detachLate},
 }
 
@@ -38,15 +39,16 @@ func (x *trial) detached(held *locker.Lock) locker.Handle {
 	return h
 }
 
-func (x *trial) resumed(l locker.Locker, h locker.Handle, after *locker.Lock) *locker.Lock {
-	lock, err := locker.Resume(x.patient(), l, h, x.long())
+func (x *trial) resumed(l locker.Locker, h locker.Handle, after *locker.Lock, opts ...locker.Option) *locker.Lock {
+	opts = append([]locker.Option{x.long()}, opts...)
+	lock, err := locker.Resume(x.patient(), l, h, opts...)
 	switch {
 	case err != nil:
 		x.failf("Resume: %w", err)
 	case lock.Token() <= after.Token():
 		x.failf("a lock was resumed with token %d, and before it had token %d", lock.Token(), after.Token())
 	}
-	x.noteHold(lock, []locker.Option{x.long()})
+	x.noteHold(lock, opts)
 	return lock
 }
 
@@ -98,6 +100,63 @@ func detachExpiry(x *trial) {
 	}
 	x.usedUp(a, h, "of a lock that has ended")
 	x.unlock(next)
+}
+
+// detachRenew renews for longer than anything is waited for. So whatever is renewed by mistake does not end in time.
+func detachRenew(x *trial) {
+	a, b := x.detaching()
+	held, h := x.renewedOnce(a, b)
+	name := held.Name()
+	x.detached(x.resumed(a, h, held, x.ttl())) // so that nobody removes it before its end
+	x.renewsNothing(b, h, "of a lock that was resumed")
+	next := x.served(x.wait(x.patientFor(x.h.TTL), b, name, x.long()), "when the TTL of a lock that was resumed, and detached again, had ended")
+	x.renewsNothing(a, h, "of a lock that somebody else has")
+	x.unlock(next)
+	x.renewsNothing(b, h, "of a lock that is free")
+	x.free(a, name, "after a handle of it was renewed in vain")
+	if breaker, ok := x.breaks(b); ok {
+		h := x.detached(x.lock(a, name, x.long()))
+		x.breakNow(breaker, name, "a lock that was detached")
+		x.renewsNothing(a, h, "of a lock that was broken")
+		x.free(b, name, "after it was broken, and its handle renewed in vain")
+	}
+}
+
+// renewedOnce returns a lock that was detached, renewed by another process, and is there when its first TTL has ended. If the machine stalls for that
+// TTL, the lock has ended, and rightly so: then another one gets a longer TTL.
+func (x *trial) renewedOnce(a, b locker.Locker) (held *locker.Lock, h locker.Handle) {
+	var err error
+	for _, ttl := range []time.Duration{x.h.TTL, 3 * x.h.TTL, 9 * x.h.TTL} {
+		held = x.lock(a, x.name(), locker.WithTTL(ttl))
+		began := time.Now()
+		h = x.detached(held)
+		switch err = x.renewHandle(b, h); {
+		case err == nil:
+			if lock, err := b.Lock(x.within(5*ttl/4), held.Name()); err == nil {
+				_ = lock.Unlock(x.ctx)
+				x.failf("a lock that was detached, and renewed, came to somebody else when its first TTL had ended")
+			}
+			return held, h
+		case time.Since(began) < ttl:
+			x.failf("RenewHandle of a lock that was detached: %w", err)
+		}
+	}
+	x.failf("RenewHandle of a lock that was detached, each time later than its TTL: %w", err)
+	return nil, ""
+}
+
+func (x *trial) renewHandle(l locker.Locker, h locker.Handle) error {
+	_, err := askSlowly(x.patient(), x, func() (any, error) {
+		return nil, locker.RenewHandle(x.patient(), l, h, locker.WithTTL(x.longTTL()+2*x.h.patience))
+	})
+	return err
+}
+
+// renewsNothing requires that a handle is good for no renewal.
+func (x *trial) renewsNothing(l locker.Locker, h locker.Handle, when string) {
+	if err := x.renewHandle(l, h); !errors.Is(err, locker.ErrLost) {
+		x.failf("RenewHandle %s returned error %v, want ErrLost", when, err)
+	}
 }
 
 func detachLostReply(x *trial) {

@@ -104,6 +104,9 @@ var flaws = map[string][]string{
 	"what is gone is taken":                 {"detach", "detach-expiry"},
 	"a lost answer loses the handle":        {"detach-lost-reply"},
 	"a lost answer leaves the old handle":   {"detach-lost-reply"},
+	"a handle renews nothing":               {"detach-renew"},
+	"a handle renews whatever is there":     {"detach-renew"},
+	"a handle that is used up renews":       {"detach-renew"},
 
 	"a writer does not see readers":              {"shared", "shared-crowd"},
 	"a writer may read as well":                  {"shared"}, // Curator 1138

@@ -4,13 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"time"
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/internal/contract"
 )
 
-// resumeTime bounds how long Resume waits for the store.
+// resumeTime bounds how long Resume and RenewHandle wait for the store.
 const resumeTime = 5 * time.Second
 
 // Detacher is a Store whose exclusive locks can go on in another process: Guarantees.Detaches is true. They hang on no [Session].
@@ -23,6 +24,10 @@ type Detacher[H any] interface {
 	// refused, also if the lock was given back meanwhile. A [locker.LostError] says that none of them has the lock, and that h never will. After a
 	// [locker.ErrRefused], or an [errors.ErrUnsupported] for ids that are none of the Store's, nothing has happened. After any other error h may have the lock. Resume returns when ctx ends.
 	Resume(ctx context.Context, h H, ids []string) (Grant, error)
+
+	// Adopt makes h the attempt with this id, which another process had. It comes right after Begin, and sends nothing; only Renew is called for h then, which
+	// has to do without what Acquire would have noted. An [errors.ErrUnsupported] says that the id, which comes from outside, is none of the Store's.
+	Adopt(h H, id string) error
 }
 
 // detacher returns the Store, or an error if its locks cannot be detached.
@@ -89,23 +94,13 @@ func (l *Locker[H]) leaveStore(t *turn[H]) {
 
 // Resume implements [locker.Resumer].
 func (l *Locker[H]) Resume(ctx context.Context, h locker.Handle, opts ...locker.Option) (*locker.Lock, error) {
-	d, err := contract.ParseHandle(string(h))
-	if err != nil {
-		return nil, fmt.Errorf("%s: resume: %w", l.name, err)
-	}
-	s, err := locker.ParseOptions(contract.Key{}, nil, d.Name, append([]locker.Option{locker.WithTTL(d.TTL)}, opts...))
+	d, s, err := l.parse("resume", h, opts)
 	if err != nil {
 		return nil, err
 	}
 	c := &call[H]{req: newRequest(d.Name, s), handle: &d}
-	switch _, err = l.detacher(); {
-	case err != nil:
-	case d.Backend != l.name:
-		err = fmt.Errorf("the handle is of a lock on %s, and this is %s", d.Backend, l.name)
-	case s.Guard != nil || s.Wait > 0 || c.req.Kind != locker.KindExclusive || c.req.MaxHold > 0:
+	if s.Guard != nil || s.Wait > 0 || c.req.Kind != locker.KindExclusive || c.req.MaxHold > 0 {
 		err = fmt.Errorf("%w: WithGuard, WithWait, WithShared, WithSlots and WithMaxHold do not go with Resume", errors.ErrUnsupported)
-	}
-	if err != nil {
 		return nil, l.wrap("resume", d.Name, err)
 	}
 	t, err := l.turn(ctx, c)
@@ -113,6 +108,25 @@ func (l *Locker[H]) Resume(ctx context.Context, h locker.Handle, opts ...locker.
 		return nil, err
 	}
 	return locker.NewLock(contract.Key{}, t), nil
+}
+
+// parse returns what a handle says, and what a call that was given it asks for.
+func (l *Locker[H]) parse(verb string, h locker.Handle, opts []locker.Option) (d contract.Detached, s contract.Settings, err error) {
+	if d, err = contract.ParseHandle(string(h)); err != nil {
+		return d, s, fmt.Errorf("%s: %s: %w", l.name, verb, err)
+	}
+	if s, err = locker.ParseOptions(contract.Key{}, nil, d.Name, append([]locker.Option{locker.WithTTL(d.TTL)}, opts...)); err != nil {
+		return d, s, err
+	}
+	switch _, err = l.detacher(); {
+	case err != nil:
+	case d.Backend != l.name:
+		err = fmt.Errorf("the handle is of a lock on %s, and this is %s", d.Backend, l.name)
+	}
+	if err != nil {
+		err = l.wrap(verb, d.Name, err)
+	}
+	return d, s, err
 }
 
 // takeOver asks the store for the place of the attempts that c's handle names. Nothing is withdrawn after an error, for that would free the lock.
@@ -148,4 +162,67 @@ func (l *Locker[H]) takeOver(ctx context.Context, c *call[H]) (t *turn[H], err e
 	}
 	d.IDs = append(d.IDs, s.ID(c.h))
 	return nil, &locker.ResumeError{Handle: locker.Handle(d.Handle()), Cause: err}
+}
+
+// RenewHandle implements [locker.Resumer]. Nobody in this process believes in the lock, so it has neither a lease nor a place in a line.
+func (l *Locker[H]) RenewHandle(ctx context.Context, h locker.Handle, opts ...locker.Option) error {
+	d, s, err := l.parse("renew", h, opts)
+	if err != nil {
+		return err
+	}
+	defer l.calls.begin()()
+	least, _ := locker.ParseOptions(contract.Key{}, nil, d.Name, []locker.Option{locker.WithTTL(s.TTL)})
+	switch {
+	case !reflect.DeepEqual(s, least):
+		err = fmt.Errorf("%w: only WithTTL goes with RenewHandle", errors.ErrUnsupported)
+	case l.closing.Err() != nil:
+		err = locker.ErrClosed
+	case ctx.Err() != nil:
+		err = ended(ctx).why()
+	default:
+		err = l.renewFor(ctx, d, &newRequest(d.Name, s).Request)
+	}
+	if err != nil {
+		return l.wrap("renew", d.Name, err)
+	}
+	return nil
+}
+
+// renewFor renews the attempts that a handle names. One of them at most has the lock.
+func (l *Locker[H]) renewFor(ctx context.Context, d contract.Detached, req *Request) error {
+	var hs []H
+	defer func() {
+		for _, h := range hs {
+			l.endOf(h)
+		}
+	}()
+	for _, id := range d.IDs {
+		h, err := l.store.Begin(req)
+		if err != nil {
+			return err
+		}
+		hs = append(hs, h)
+		if err := l.store.(Detacher[H]).Adopt(h, id); err != nil { // parse has looked
+			return err
+		}
+	}
+	within, cancel := context.WithTimeout(causeless(ctx), resumeTime)
+	defer cancel()
+	var lost *locker.LostError
+	var failed error
+	for _, err := range l.renewInStore(within, hs) {
+		one, isLost := errors.AsType[*locker.LostError](err)
+		switch {
+		case err == nil:
+			return nil
+		case !isLost:
+			failed = err
+		case lost == nil || one.Reason == locker.ReasonForced: // the others never had it, or it was taken over from them
+			lost = one
+		}
+	}
+	if failed != nil {
+		return ended(ctx).unavailable(failed)
+	}
+	return &locker.LostError{Name: d.Name, Reason: lost.Reason, Cause: lost.Cause}
 }

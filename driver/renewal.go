@@ -112,19 +112,23 @@ func (l *Locker[H]) askToRenew(ctx context.Context, batch []*renewed[H]) []error
 		}
 	}
 	if len(hs) > 0 {
-		var answers []error
-		if err := Caught(func() error { answers = l.store.Renew(ctx, hs); return nil }); err != nil {
-			answers = slices.Repeat([]error{err}, len(hs))
-		}
-		if len(answers) != len(hs) {
-			panic(fmt.Sprintf("%s: the renewal answered %d errors for %d locks", l.name, len(answers), len(hs)))
-		}
-		for j, err := range answers {
+		for j, err := range l.renewInStore(ctx, hs) {
 			errs[at[j]] = err
 		}
 	}
 	sessions.Wait()
 	return errs
+}
+
+// renewInStore asks for all of hs at once.
+func (l *Locker[H]) renewInStore(ctx context.Context, hs []H) (answers []error) {
+	if err := Caught(func() error { answers = l.store.Renew(ctx, hs); return nil }); err != nil {
+		answers = slices.Repeat([]error{err}, len(hs))
+	}
+	if len(answers) != len(hs) {
+		panic(fmt.Sprintf("%s: the renewal answered %d errors for %d locks", l.name, len(answers), len(hs)))
+	}
+	return answers
 }
 
 // settle notes the answer to a renewal. An answer after the end of validity comes too

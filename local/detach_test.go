@@ -27,4 +27,7 @@ func TestLockThatEndsWithItsProcessCannotBeDetached(t *testing.T) {
 	if _, err := locker.Resume(patience(t), l, h); !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("resumed: %v", err)
 	}
+	if err := locker.RenewHandle(patience(t), l, h); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("renewed: %v", err)
+	}
 }

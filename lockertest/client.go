@@ -104,6 +104,11 @@ func (c *client) Resume(ctx context.Context, a *attempt, ids []string) (driver.G
 	return driver.Grant{First: number, Count: tokens, Since: since}, nil
 }
 
+func (c *client) Adopt(a *attempt, id string) error {
+	a.id = id
+	return nil
+}
+
 func (c *client) Inspect(ctx context.Context, name string) (locker.Info, error) {
 	return Send(ctx, c.link, func() locker.Info { return c.server.inspect(name) })
 }

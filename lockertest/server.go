@@ -147,9 +147,10 @@ func (e *entry) mismatch(req *driver.Request) error {
 	return driver.Mismatch(req, have.Kind, have.Slots)
 }
 
+// hold is by id, for one of another process may be renewed.
 func (e *entry) hold(a *attempt) *hold {
 	for _, h := range e.holds {
-		if h.of == a {
+		if h.of.id == a.id {
 			return h
 		}
 	}

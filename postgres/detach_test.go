@@ -3,8 +3,10 @@ package postgres_test
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/contract"
 	"github.com/lockstile/locker/postgres"
 )
 
@@ -72,5 +74,18 @@ func TestLockThatWasBrokenIsNotResumed(t *testing.T) {
 	_, err = locker.Resume(soon(t), b, h)
 	if lost, ok := errors.AsType[*locker.LostError](err); !ok || lost.Reason != locker.ReasonForced {
 		t.Error(err)
+	}
+}
+
+// A handle comes from outside.
+func TestHandleWithAValueThatIsNoneOfOursIsRefused(t *testing.T) {
+	t.Parallel()
+	l := newLocker(t, database(t), postgres.Options{})
+	h := locker.Handle(contract.Detached{Backend: "postgres", Name: "a", TTL: time.Minute, IDs: []string{"-a stranger's value"}}.Handle())
+	if _, err := locker.Resume(soon(t), l, h); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("resumed: %v", err)
+	}
+	if err := locker.RenewHandle(soon(t), l, h); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("renewed: %v", err)
 	}
 }

@@ -166,8 +166,8 @@ func (s *store) ID(a *attempt) string { return a.value }
 // Resume implements [driver.Detacher].
 func (s *store) Resume(ctx context.Context, a *attempt, ids []string) (driver.Grant, error) {
 	for _, id := range ids {
-		if len(id) != len(a.value) {
-			return driver.Grant{}, fmt.Errorf("%w: the handle has a value that is none of this backend's", errors.ErrUnsupported)
+		if err := a.checkValue(id); err != nil {
+			return driver.Grant{}, err
 		}
 	}
 	var token int64
@@ -186,6 +186,23 @@ func (s *store) Resume(ctx context.Context, a *attempt, ids []string) (driver.Gr
 		return driver.Grant{}, answer(token)
 	}
 	return grantOf(a.req, token, 0, since), nil
+}
+
+// Adopt implements [driver.Detacher].
+func (s *store) Adopt(a *attempt, id string) error {
+	if err := a.checkValue(id); err != nil {
+		return err
+	}
+	a.value = id
+	return nil
+}
+
+// checkValue returns an error if a value that comes from outside cannot be one of ours.
+func (a *attempt) checkValue(value string) error {
+	if len(value) != len(a.value) {
+		return fmt.Errorf("%w: the handle has a value that is none of this backend's", errors.ErrUnsupported)
+	}
+	return nil
 }
 
 func (s *store) Release(ctx context.Context, a *attempt, keep time.Duration) error {

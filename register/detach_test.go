@@ -101,6 +101,143 @@ func TestDetachedLockEndsWithItsTTL(t *testing.T) {
 	})
 }
 
+func renewByHandle(t *testing.T, l locker.Locker, h locker.Handle, opts ...locker.Option) {
+	t.Helper()
+	if err := locker.RenewHandle(soon(t), l, h, opts...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// renewsNothing checks that a handle is good for no renewal.
+func renewsNothing(t *testing.T, l locker.Locker, h locker.Handle) {
+	t.Helper()
+	err := locker.RenewHandle(soon(t), l, h, locker.WithTTL(time.Hour))
+	if lost, ok := errors.AsType[*locker.LostError](err); !ok || lost.Name != "a" || lost.Reason != locker.ReasonTakenOver {
+		t.Errorf("renewed: %v", err)
+	}
+}
+
+func TestLockThatWasDetachedIsRenewedByItsHandle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := new(registertest.Memory)
+		a, b := process(t, m, aged), process(t, m, aged)
+		held := lock(t, a, "a", locker.WithTTL(3*time.Second), locker.WithHolder("the first step"))
+		h := detach(t, held)
+		waiter := make(chan *locker.Lock)
+		go func() {
+			next, err := b.Lock(t.Context(), "a") // it waits for longer than other calls here
+			if err != nil {
+				t.Error(err)
+			}
+			waiter <- next
+		}()
+		for range 10 {
+			time.Sleep(2 * time.Second)
+			renewByHandle(t, process(t, m, aged), h) // which need not live on
+		}
+		if info, err := b.Inspect(soon(t), "a"); err != nil || info.Token != held.Token() || info.Holder != "the first step" {
+			t.Errorf("%+v, %v", info, err)
+		}
+		renewByHandle(t, b, h, locker.WithTTL(time.Minute))
+		time.Sleep(50 * time.Second)
+		renewByHandle(t, locker.With(b, locker.WithTTL(time.Second), locker.WithHolder("of all steps")), h) // the TTL is the handle's
+		time.Sleep(2 * time.Second)
+		unlock(t, resume(t, a, h))
+		unlock(t, <-waiter)
+	})
+}
+
+func TestHandleThatIsUsedUpRenewsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := new(registertest.Memory)
+		a, b := process(t, m, aged), process(t, m, aged)
+		h := detach(t, lock(t, a, "a"))
+		other := detach(t, resume(t, a, h, locker.WithTTL(2*time.Second)))
+		renewsNothing(t, b, h)
+		began := time.Now()
+		next := lock(t, b, "a")
+		if took := time.Since(began); took > 3*time.Second {
+			t.Errorf("somebody else has the lock after %v", took)
+		}
+		renewsNothing(t, a, h)
+		renewsNothing(t, a, other) // which has ended
+		unlock(t, next)
+		renewsNothing(t, a, h)
+		h = detach(t, lock(t, a, "a"))
+		if broken, err := b.Break(soon(t), "a"); err != nil || !broken {
+			t.Error(broken, err)
+		}
+		renewsNothing(t, b, h)
+		time.Sleep(time.Hour)
+		if n := b.Remembered(); n > 0 {
+			t.Errorf("%d names are remembered for a handle", n)
+		}
+	})
+}
+
+func TestRenewalByAHandleThatIsNotAnsweredCanBeTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &script{Store: new(registertest.Memory)}
+		a, b := process(t, s, aged), process(t, s, aged)
+		h := detach(t, lock(t, a, "a"))
+		for range 3 {
+			s.swap(func(string, string, []byte) (string, error) { return "", errLost })
+			if err := locker.RenewHandle(soon(t), b, h); !errors.Is(err, locker.ErrUnavailable) || !errors.Is(err, errLost) || errors.Is(err, locker.ErrLost) {
+				t.Errorf("renewed: %v", err)
+			}
+			s.swap(nil)
+			renewByHandle(t, b, h)
+		}
+		silent := lockertest.New()
+		h = detach(t, lock(t, silent, "a"))
+		silent.Link().CutReplies()
+		began := time.Now()
+		if err := locker.RenewHandle(context.Background(), silent, h); !errors.Is(err, locker.ErrUnavailable) || time.Since(began) > 6*time.Second {
+			t.Errorf("after %v: %v", time.Since(began), err)
+		}
+	})
+}
+
+// A process that only renews has not locked anything, and so not found out what the store is like.
+func TestStoreThatIgnoresConditionsRenewsNoHandle(t *testing.T) {
+	m := new(registertest.Memory)
+	h := detach(t, lock(t, process(t, m, aged), "a"))
+	l := process(t, careless{m, func(string) bool { return true }}, aged)
+	if err := locker.RenewHandle(soon(t), l, h); !errors.Is(err, locker.ErrRefused) || !errors.Is(err, locker.ErrUnavailable) {
+		t.Errorf("renewed: %v", err)
+	}
+}
+
+func TestWhatDoesNotGoWithARenewalByAHandleIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := process(t, new(registertest.Memory), aged)
+		h := detach(t, lock(t, l, "a"))
+		for what, opt := range map[string]locker.Option{
+			"shared": locker.WithShared(), "a slot": locker.WithSlots(2), "maximum hold": locker.WithMaxHold(time.Minute), "minimum hold": locker.WithMinHold(time.Second),
+			"validity": locker.WithMinValidity(time.Second), "no renewal": locker.WithoutRenewal(), "holder": locker.WithHolder("me"), "wait": locker.WithWait(time.Second),
+			"observer": locker.WithObserver(func(locker.Event) {}), "guard": locker.WithGuard(&fencing.Memory{}, "r"),
+		} {
+			if err := locker.RenewHandle(soon(t), l, h, opt); !errors.Is(err, errors.ErrUnsupported) {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		if err := locker.RenewHandle(soon(t), locker.WithCounter(l, numbers(1), 0), h); !errors.Is(err, errors.ErrUnsupported) {
+			t.Errorf("with a counter: %v", err)
+		}
+		over, cancel := context.WithCancelCause(soon(t))
+		cancel(errLost)
+		if err := locker.RenewHandle(over, l, h); !errors.Is(err, errLost) || errors.Is(err, locker.ErrUnavailable) {
+			t.Errorf("in a context that has ended: %v", err)
+		}
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := locker.RenewHandle(soon(t), l, h); !errors.Is(err, locker.ErrClosed) {
+			t.Errorf("of a Locker that is closed: %v", err)
+		}
+	})
+}
+
 func TestDetachThatIsNotAnsweredLeavesTheLockHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &script{Store: new(registertest.Memory)}
@@ -147,6 +284,7 @@ func TestResumeWhoseAnswerIsLostCanBeTriedAgain(t *testing.T) {
 				}
 				h = failed.Handle
 				s.swap(nil)
+				renewByHandle(t, c, h) // in either case
 			}
 			going := resume(t, c, h)
 			if going.Token() <= held.Token() {
@@ -239,8 +377,10 @@ func TestHandleThatIsNoneOfThisBackendIsRefused(t *testing.T) {
 			string(h):            "a lock on lockertest, and this is register",
 		} {
 			_, err := locker.Resume(soon(t), l, locker.Handle(text))
-			if err == nil || !strings.Contains(err.Error(), says) || len(text) > 0 && strings.Contains(err.Error(), text) {
-				t.Errorf("%q: %v", text, err)
+			for _, err := range []error{err, locker.RenewHandle(soon(t), l, locker.Handle(text))} {
+				if err == nil || !strings.Contains(err.Error(), says) || len(text) > 0 && strings.Contains(err.Error(), text) {
+					t.Errorf("%q: %v", text, err)
+				}
 			}
 		}
 		unlock(t, resume(t, other, "\n"+h+"\r\n"))

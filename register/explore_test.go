@@ -321,7 +321,7 @@ func (w *world) send(i int, what op) bool {
 			return false // it waits on
 		}
 	case renewing:
-		if r.renew(id(i), c.number) != nil {
+		if r.renew(id(i), c.number, modelTTL) != nil {
 			c.stage, c.belief = leaves, 0
 			return c.known == len(w.records) // it was lost
 		}

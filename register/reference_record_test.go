@@ -199,7 +199,7 @@ func (m *Reference) acquire(r *record, a *ReferenceAttempt, e entry, waits bool)
 func (m *Reference) Renew(h any) (err error) {
 	a := h.(*ReferenceAttempt)
 	m.step(func(r *record) {
-		if err = r.renew(a.id, a.number); err != nil && m.rules["a loss passes the lock on"] {
+		if err = r.renew(a.id, a.number, a.req.TTL); err != nil && m.rules["a loss passes the lock on"] {
 			m.reserve(r, "")
 		}
 	})

@@ -159,10 +159,11 @@ func (r *record) held(id string, n number) (*entry, error) {
 	return nil, &locker.LostError{Reason: locker.ReasonTakenOver}
 }
 
-func (r *record) renew(id string, n number) error {
+// renew starts another TTL, which is another one than before if it is asked for by a handle.
+func (r *record) renew(id string, n number, ttl time.Duration) error {
 	have, err := r.held(id, n)
 	if err == nil {
-		have.Beat = ""
+		have.TTL, have.Beat = ttl.Milliseconds(), ""
 	}
 	return err
 }

@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -253,8 +254,18 @@ func (s *store) Resume(ctx context.Context, a *attempt, ids []string) (driver.Gr
 	return driver.Grant{First: uint64(a.number), Count: a.req.Tokens(tokens), Since: t.since}, nil
 }
 
+// Adopt implements [driver.Detacher]. The attempt does not join the name: this process's writes are no heartbeats of it. Its number is not known, so
+// a lock that was broken is one that was taken over.
+func (s *store) Adopt(a *attempt, id string) error {
+	a.id = id
+	return nil
+}
+
 // Renew asks for each name by itself, so that none waits for another.
 func (s *store) Renew(ctx context.Context, as []*attempt) []error {
+	if err := s.probe(ctx); err != nil { // for a handle: what this process has acquired has probed
+		return slices.Repeat([]error{err}, len(as))
+	}
 	errs := make([]error, len(as))
 	of := make(map[*name][]int)
 	for i, a := range as {
@@ -267,7 +278,7 @@ func (s *store) Renew(ctx context.Context, as []*attempt) []error {
 				_, err := n.change(ctx, hurry, func(r *record, _ driver.Instant) (verdict, error) {
 					v := answer
 					for _, i := range which {
-						if errs[i] = r.renew(as[i].id, as[i].number); errs[i] == nil {
+						if errs[i] = r.renew(as[i].id, as[i].number, as[i].req.TTL); errs[i] == nil {
 							v = write
 						}
 					}

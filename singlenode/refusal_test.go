@@ -34,6 +34,20 @@ func TestGrantWhoseWaitIsRefusedIsGivenBack(t *testing.T) {
 	mustUnlock(t, held)
 }
 
+// A program that only renews a lock by its handle has to learn that asking again is of no use.
+func TestRenewalThatIsRefusedSaysSo(t *testing.T) {
+	srv := testserver.Redis(t)
+	h, err := mustLock(t, newLocker(t, srv.Addr(), singlenode.Options{}), "a").Detach(patience(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv.Do("ACL", "SETUSER", "u", "on", ">p", "~other:*", "&*", "+@all")
+	l := newLockerOn(t, redis.NewClient(&redis.Options{Addr: srv.Addr(), Username: "u", Password: "p"}), singlenode.Options{})
+	if err := locker.RenewHandle(patience(t), l, h); !errors.Is(err, locker.ErrRefused) || !errors.Is(err, locker.ErrUnavailable) {
+		t.Error(err)
+	}
+}
+
 // The user may not listen to the locks' channels. Nothing that Lock waits for will help.
 func TestSubscriptionThatIsRefusedEndsTheWait(t *testing.T) {
 	srv := testserver.Redis(t)

@@ -341,7 +341,13 @@ func (s *store) Renew(ctx context.Context, as []*attempt) []error {
 	for i, a := range as {
 		attempts[i] = &a.Attempt
 	}
-	return s.node.Renew(ctx, attempts)
+	errs := s.node.Renew(ctx, attempts)
+	for i, err := range errs {
+		if err != nil && redisnode.Refused(err) {
+			errs[i] = driver.Refused(err)
+		}
+	}
+	return errs
 }
 
 func (s *store) Release(ctx context.Context, a *attempt, keep time.Duration) error {
@@ -364,6 +370,9 @@ func (s *store) Resume(ctx context.Context, a *attempt, ids []string) (driver.Gr
 	}
 	return driver.Grant{First: standing.First, Count: standing.Count, Since: since}, err
 }
+
+// Adopt implements [driver.Detacher].
+func (s *store) Adopt(a *attempt, id string) error { return a.Attempt.Adopt(id) }
 
 // Inspect implements [locker.Inspector].
 func (s *store) Inspect(ctx context.Context, name string) (locker.Info, error) {

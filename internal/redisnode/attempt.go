@@ -32,7 +32,7 @@ type Attempt struct {
 	*Terms
 	unsure   atomic.Bool  // a request may arrive late
 	released atomic.Bool  // a release that was not answered may have worked
-	kept     atomic.Int64 // when its counter was last kept from expiring ([driver.Instant])
+	kept     atomic.Int64 // when its counter was last kept from expiring ([driver.Instant]); 0: not by this process
 }
 
 // Terms are what is asked for. They never change, so the attempts of one lock on
@@ -52,9 +52,11 @@ func (t *Terms) Init(req *driver.Request, prefix string) (err error) {
 }
 
 // WithNewValue returns the same Terms with another value.
-func (t *Terms) WithNewValue() *Terms {
+func (t *Terms) WithNewValue() *Terms { return t.withValue(t.newValue()) }
+
+func (t *Terms) withValue(value []byte) *Terms {
 	fresh := *t
-	fresh.Keys, fresh.Value, _ = newKeys(t.Keys.Lock, t.newValue()) // which was allowed before
+	fresh.Keys, fresh.Value, _ = newKeys(t.Keys.Lock, value) // which was allowed before
 	return &fresh
 }
 

@@ -186,9 +186,10 @@ func KeepFor(option time.Duration) (time.Duration, error) {
 func (n *Node) keepMillis() int64 { return (n.Keep + n.Keep/3).Milliseconds() }
 
 // toBeKept reports whether it is time to extend a lock's counter with its lease: three
-// times in the time that counters are kept.
+// times in the time that counters are kept, or at once if this process has not done so yet.
 func (n *Node) toBeKept(a *Attempt) bool {
-	return driver.Now().Sub(driver.Instant(a.kept.Load())) > n.Keep/3
+	kept := driver.Instant(a.kept.Load())
+	return kept == 0 || driver.Now().Sub(kept) > n.Keep/3
 }
 
 // keepCounters extends counters. If that fails, the next renewal does it.

@@ -15,8 +15,8 @@ func (n *Node) Resume(ctx context.Context, a *Attempt, values []string, since dr
 	keys := append(make([]any, 0, len(a.Keys.all)+len(values)), a.Keys.all[:]...)
 	args := []any{&a.Value, a.TTL.Milliseconds(), &a.Holder, n.keepMillis(), (lateTime + a.TTL).Milliseconds()}
 	for _, value := range values {
-		if _, err := base64.RawURLEncoding.DecodeString(value); err != nil || len(value) != valueSize {
-			return Standing{}, fmt.Errorf("%w: the handle has a value that is none of this backend's", errors.ErrUnsupported)
+		if err := checkValue(value); err != nil {
+			return Standing{}, err
 		}
 		keys, args = append(keys, a.Keys.text(ownKey)[:a.Keys.mark]+value), append(args, value)
 	}
@@ -30,4 +30,22 @@ func (n *Node) Resume(ctx context.Context, a *Attempt, values []string, since dr
 		return Standing{}, gone(code)
 	}
 	return standing(a.Request, reply)
+}
+
+// Adopt gives an attempt that has asked for nothing yet the value of one that another process had. It can be renewed then. An
+// [errors.ErrUnsupported] says that it is no value of ours.
+func (a *Attempt) Adopt(value string) error {
+	if err := checkValue(value); err != nil {
+		return err
+	}
+	a.Terms = a.withValue([]byte(value))
+	return nil
+}
+
+// checkValue returns an error if a value that comes from outside cannot be that of an exclusive lock of ours.
+func checkValue(value string) error {
+	if _, err := base64.RawURLEncoding.DecodeString(value); err != nil || len(value) != valueSize {
+		return fmt.Errorf("%w: the handle has a value that is none of this backend's", errors.ErrUnsupported)
+	}
+	return nil
 }

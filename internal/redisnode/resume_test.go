@@ -3,6 +3,7 @@ package redisnode
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/driver"
@@ -47,6 +48,53 @@ func TestRequestThatArrivesAfterItsLockWasHandedOverIsRefused(t *testing.T) {
 	}
 }
 
+// A process that only has the handle renews the lock. The counter, with the token and the holder's text, is kept with the lease, as if the process had acquired the
+// lock: it knows of no time at which that was done last, and a machine that was started just now is no reason not to.
+func TestAttemptOfAnotherProcessIsRenewedWithItsCounter(t *testing.T) {
+	srv := testserver.Redis(t)
+	n, _ := client(t, srv.Addr())
+	other, _ := client(t, srv.Addr())
+	other.Keep = 10 * 365 * 24 * time.Hour // the machine has been up for less than a third of it
+	first, a := newAttempt(t, "a"), newAttempt(t, "a")
+	token := mustGrant(t, n, first).First
+	if err := a.Adopt(first.Value); err != nil {
+		t.Fatal(err)
+	}
+	srv.Do("PEXPIRE", "a", "5000")
+	if err := other.Renew(background(t), []*Attempt{a})[0]; err != nil {
+		t.Fatal(err)
+	}
+	if left := counterLeft(t, srv, a); left < other.Keep {
+		t.Errorf("its counter has %v", left)
+	}
+	if v, err := n.Look(background(t), a.Keys); err != nil || v.TimeLeft < 20*time.Second || uint64(v.Token) != token || v.Holder != "the test" {
+		t.Errorf("%+v, %v", v, err)
+	}
+	if err := n.Release(background(t), first, 0); err != nil {
+		t.Fatal(err)
+	}
+	next := newAttempt(t, "a")
+	mustGrant(t, n, next)
+	srv.Do("PEXPIRE", "a", "5000")
+	if err := other.Renew(background(t), []*Attempt{a})[0]; !errors.Is(err, locker.ErrLost) {
+		t.Errorf("somebody else has it: %v", err)
+	}
+	if v, err := n.Look(background(t), a.Keys); err != nil || v.TimeLeft > 5*time.Second {
+		t.Errorf("%+v, %v", v, err)
+	}
+	if _, err := n.Break(background(t), a.Keys, Numbered(0)); err != nil {
+		t.Fatal(err)
+	}
+	broken := newAttempt(t, "a")
+	if err := broken.Adopt(next.Value); err != nil {
+		t.Fatal(err)
+	}
+	err := other.Renew(background(t), []*Attempt{broken})[0]
+	if lost, ok := errors.AsType[*locker.LostError](err); !ok || lost.Reason != locker.ReasonForced {
+		t.Errorf("of a lock that was broken: %v", err)
+	}
+}
+
 // A handle comes from outside. It must not name the values of others, or of the locks' bookkeeping.
 func TestValuesThatAreNotOursAreNotResumed(t *testing.T) {
 	srv := testserver.Redis(t)
@@ -55,6 +103,9 @@ func TestValuesThatAreNotOursAreNotResumed(t *testing.T) {
 		srv.Do("SET", "a", value)
 		if s, err := n.Resume(background(t), newAttempt(t, "a"), []string{value}, driver.Now()); !errors.Is(err, errors.ErrUnsupported) {
 			t.Errorf("%q is resumed: %+v, %v", value, s, err)
+		}
+		if err := newAttempt(t, "a").Adopt(value); !errors.Is(err, errors.ErrUnsupported) {
+			t.Errorf("%q is to be renewed: %v", value, err)
 		}
 		if got := srv.Do("GET", "a"); got != value {
 			t.Errorf("the key has %q, and had %q", got, value)

@@ -73,3 +73,28 @@ func (s *Locker) Resume(ctx context.Context, h locker.Handle, opts ...locker.Opt
 	}
 	return s.finish(a, nil)
 }
+
+// RenewHandle implements [locker.Resumer].
+func (s *Locker) RenewHandle(ctx context.Context, h locker.Handle, opts ...locker.Option) error {
+	d, err := contract.ParseHandle(string(h))
+	if err != nil {
+		return err
+	}
+	a, err := s.begin(ctx, d.Name, append([]locker.Option{locker.WithTTL(d.TTL)}, opts...))
+	if err != nil || s.is("a handle renews nothing") {
+		return err
+	}
+	there := s.rdb.Get(ctx, s.keys(d.Name)[0]).Val() // for the flaws
+	for _, id := range d.IDs {
+		if a.value = id; s.is("a handle renews whatever is there") {
+			a.value = there
+		}
+		if err = s.renew(ctx, a); err == nil {
+			return nil
+		}
+	}
+	if a.value = there; s.is("a handle that is used up renews") { // and says that it has not
+		_ = s.renew(ctx, a)
+	}
+	return err
+}
